@@ -1,0 +1,3 @@
+//! LLM inference for many-core CPUs: the command line.
+
+fn main() {}

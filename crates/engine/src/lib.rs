@@ -1,0 +1,1 @@
+//! Load, paged KV, steps over batches, samplers: the public Rust API

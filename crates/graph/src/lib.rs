@@ -1,0 +1,1 @@
+//! Bundles, placements, the static list, compilation to stages, the executor

@@ -1,0 +1,1 @@
+//! SIMD kernels with scalar twins, chosen at run time

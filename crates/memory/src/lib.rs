@@ -1,0 +1,1 @@
+//! Arenas bound to memory nodes, mapped files, page-placement queries, bandwidth probes

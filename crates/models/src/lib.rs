@@ -1,0 +1,1 @@
+//! Model architectures as builder programs with their weight maps

@@ -1,0 +1,1 @@
+//! References, tiny-model builders and fake machines for tests

@@ -1,0 +1,1 @@
+//! A pinned worker pool with groups and hierarchical barriers

@@ -1,0 +1,1 @@
+//! Vocabularies from GGUF, chat templates, incremental decoding
