@@ -1,1 +1,19 @@
-//! References, tiny-model builders and fake machines for tests
+//! References, tiny-model builders and fake machines for tests.
+//!
+//! Everything is deterministic: the same call gives the same bytes.
+#![forbid(unsafe_code)]
+
+mod model;
+mod retype;
+mod rng;
+
+pub use model::TinyModel;
+pub use retype::{Requantized, requantize};
+pub use rng::Rng;
+
+use std::path::PathBuf;
+
+/// A file or folder of the repository.
+pub fn repository(path: &str) -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..").join(path)
+}

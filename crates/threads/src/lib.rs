@@ -1,1 +1,59 @@
-//! A pinned worker pool with groups and hierarchical barriers
+//! A pinned pool of workers in groups, with hierarchical barriers.
+//!
+//! One group stands for one memory node: its threads have consecutive ids, so a static split of
+//! rows over thread ids keeps every thread on rows of its own node. A job is broadcast to all
+//! threads; inside it they wait for their group ([`Scope::Local`]) or for everybody
+//! ([`Scope::Global`]), and [`Worker::switch`] changes between one view of all threads and one
+//! view per group.
+//!
+//! ```
+//! use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+//! use arclight_threads::{GroupSpec, Pool, PoolSpec, Scope, View};
+//! use topology::CpuId;
+//!
+//! let cpus = vec![CpuId(0), CpuId(0)];
+//! let groups = vec![GroupSpec { cpus: cpus.clone() }, GroupSpec { cpus }];
+//! let mut pool = Pool::new(&PoolSpec { groups, pin: false, ..PoolSpec::default() })?;
+//! let sums = [AtomicU32::new(0), AtomicU32::new(0)];
+//! pool.run(&|worker| {
+//!     worker.switch(View::Groups);
+//!     sums[worker.group()].fetch_add(1, Relaxed);
+//!     worker.wait(Scope::Local); // this group's sum is complete
+//!     assert_eq!(sums[worker.group()].load(Relaxed), worker.size() as u32);
+//!     worker.switch(View::One); // both sums are
+//! })?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! Limits: Linux only (affinity masks and futexes). All threads of a group must make the same
+//! sequence of waits, and all threads of the pool the same sequence of global waits and
+//! switches; a job that breaks this deadlocks, as with any barrier.
+//!
+//! Sources: thread groups, views, local and global barriers are §2.4 and §3.4 of the ArcLight
+//! paper; meeting inside the node first is Arm's divide-and-conquer barrier for Neoverse N2.
+
+#[cfg(not(target_os = "linux"))]
+compile_error!("arclight-threads needs Linux: it pins threads and sleeps on futexes");
+
+mod affinity;
+mod gate;
+mod hub;
+mod leader;
+mod page;
+mod pool;
+mod stats;
+mod sync;
+mod worker;
+
+pub use pool::{Error, GroupSpec, Panicked, Pool, PoolSpec, Spin, Warning};
+pub use stats::{ThreadStats, Waits};
+pub use worker::{Scope, View, Worker};
+
+/// The parts that the loom models in `tests/loom.rs` drive directly.
+#[cfg(loom)]
+#[doc(hidden)]
+pub mod model {
+    pub use crate::gate::{Gate, Seen};
+    pub use crate::hub::{Hub, Lines, Poisoned};
+    pub use crate::page::OwnPage;
+}

@@ -1,1 +1,39 @@
-//! What the machine is: memory nodes, packages, caches, SMT siblings, distances, allowed CPUs
+//! What the machine is: memory nodes, packages, caches, SMT siblings, distances, allowed CPUs.
+//!
+//! Everything is read from sysfs, procfs and cgroupfs as text, under a root path, so a fake
+//! machine is a directory ([`fake::FakeMachine`]). The description is cut down to what this
+//! process may use: affinity mask, cpuset (CPUs and memory nodes) and CPU quota. A missing file
+//! never stops the reading: the machine is described more coarsely and [`Machine::notes`] says
+//! what was missing.
+//!
+//! [`layout`] turns the description into the groups of CPUs that a thread pool pins to.
+//!
+//! Limits: Linux only; ids above [`MAX_ID`] are refused; no file is read beyond a fixed size.
+//! Source: the kernel's `Documentation/ABI/stable/sysfs-devices-node`,
+//! `sysfs-devices-system-cpu`, and `admin-guide/cgroup-v1`, `cgroup-v2`.
+//!
+//! ```
+//! use topology::{fake::FakeMachine, layout};
+//! # extern crate arclight_topology as topology;
+//! let machine = FakeMachine::uniform(2, 8).smt(2).machine()?;
+//! assert_eq!(machine.usable_cores(), 16);
+//! let layout = layout(&machine, None, None)?;
+//! assert_eq!(layout.groups.len(), 2);
+//! # Ok::<(), topology::Error>(())
+//! ```
+#![forbid(unsafe_code)]
+
+mod cgroup;
+mod cpulist;
+mod display;
+mod error;
+pub mod fake;
+mod files;
+mod layout;
+mod machine;
+mod sysfs;
+
+pub use cpulist::{CpuList, MAX_ID};
+pub use error::Error;
+pub use layout::{Group, Layout, layout};
+pub use machine::{Cache, CacheId, CoreId, Cpu, CpuId, Machine, Node, NodeId};

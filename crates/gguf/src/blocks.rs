@@ -1,0 +1,117 @@
+//! Plain floats and the 32-element block types, bit for bit as ggml's reference converts them.
+//!
+//! The order of float operations is part of the format: it is kept exactly.
+
+use half::{bf16, f16};
+
+use crate::{Error, TensorType};
+
+/// Elements of a Q8_0 or Q4_0 block.
+const LEN: usize = 32;
+
+pub(crate) fn f32_to_f32(src: &[u8], dst: &mut [f32]) {
+    for (y, x) in dst.iter_mut().zip(src.as_chunks().0) {
+        *y = f32::from_le_bytes(*x);
+    }
+}
+
+pub(crate) fn f32_from_f32(src: &[f32], dst: &mut Vec<u8>) -> Result<(), Error> {
+    dst.extend(src.iter().flat_map(|x| x.to_le_bytes()));
+    Ok(())
+}
+
+pub(crate) fn f16_to_f32(src: &[u8], dst: &mut [f32]) {
+    for (y, x) in dst.iter_mut().zip(src.as_chunks().0) {
+        *y = f16::from_le_bytes(*x).to_f32();
+    }
+}
+
+pub(crate) fn f16_from_f32(src: &[f32], dst: &mut Vec<u8>) -> Result<(), Error> {
+    dst.extend(src.iter().flat_map(|&x| f16::from_f32(x).to_le_bytes()));
+    Ok(())
+}
+
+pub(crate) fn bf16_to_f32(src: &[u8], dst: &mut [f32]) {
+    for (y, x) in dst.iter_mut().zip(src.as_chunks().0) {
+        // A shift, so that NaN payloads pass through.
+        *y = f32::from_bits(u32::from(u16::from_le_bytes(*x)) << 16);
+    }
+}
+
+pub(crate) fn bf16_from_f32(src: &[f32], dst: &mut Vec<u8>) -> Result<(), Error> {
+    // Rounds to nearest even; NaNs keep their upper payload and become quiet.
+    dst.extend(src.iter().flat_map(|&x| bf16::from_f32(x).to_le_bytes()));
+    Ok(())
+}
+
+/// A block's scale in half precision, refused if it overflows. `block` counts from 0.
+pub(crate) fn half_scale(
+    scale: f32,
+    ty: TensorType,
+    block: usize,
+    len: usize,
+) -> Result<f16, Error> {
+    let half = f16::from_f32(scale);
+    if !half.is_finite() {
+        return Err(Error::ScaleOverflow { ty, index: block * len, scale });
+    }
+    Ok(half)
+}
+
+/// `1 / d`, or 0 when that is not a number to multiply with: for `d` of 0, and for those so tiny
+/// that half precision makes them 0 anyway.
+fn inverse(d: f32) -> f32 {
+    let inverse = 1.0 / d;
+    if inverse.is_finite() { inverse } else { 0.0 }
+}
+
+/// Q8_0: f16 scale, 32 × i8.
+pub(crate) fn q8_0_to_f32(src: &[u8], dst: &mut [f32]) {
+    let blocks = src.as_chunks::<{ 2 + LEN }>().0;
+    for (y, block) in dst.as_chunks_mut::<LEN>().0.iter_mut().zip(blocks) {
+        let d = f16::from_le_bytes([block[0], block[1]]).to_f32();
+        for (y, &q) in y.iter_mut().zip(&block[2..]) {
+            *y = f32::from(q as i8) * d;
+        }
+    }
+}
+
+pub(crate) fn q8_0_from_f32(src: &[f32], dst: &mut Vec<u8>) -> Result<(), Error> {
+    for (i, x) in src.as_chunks::<LEN>().0.iter().enumerate() {
+        let most = x.iter().fold(0f32, |most, x| most.max(x.abs()));
+        let d = most / 127.0;
+        let inverse = inverse(d);
+        dst.extend(half_scale(d, TensorType::Q8_0, i, LEN)?.to_le_bytes());
+        // `round` goes half away from zero, as C's roundf.
+        dst.extend(x.iter().map(|x| (x * inverse).round() as i8 as u8));
+    }
+    Ok(())
+}
+
+/// Q4_0: f16 scale, 16 bytes; byte i holds element i in its low and element i + 16 in its high
+/// four bits, both with offset 8.
+pub(crate) fn q4_0_to_f32(src: &[u8], dst: &mut [f32]) {
+    let blocks = src.as_chunks::<{ 2 + LEN / 2 }>().0;
+    for (y, block) in dst.as_chunks_mut::<LEN>().0.iter_mut().zip(blocks) {
+        let d = f16::from_le_bytes([block[0], block[1]]).to_f32();
+        let (low, high) = y.split_at_mut(LEN / 2);
+        for (i, &q) in block[2..].iter().enumerate() {
+            low[i] = d * (f32::from(q & 15) - 8.0);
+            high[i] = d * (f32::from(q >> 4) - 8.0);
+        }
+    }
+}
+
+pub(crate) fn q4_0_from_f32(src: &[f32], dst: &mut Vec<u8>) -> Result<(), Error> {
+    for (i, x) in src.as_chunks::<LEN>().0.iter().enumerate() {
+        // The first element of largest magnitude maps to -8 exactly, so its sign picks d's.
+        let most = x.iter().fold(0f32, |most, &x| if x.abs() > most.abs() { x } else { most });
+        let d = most / -8.0;
+        let inverse = inverse(d);
+        dst.extend(half_scale(d, TensorType::Q4_0, i, LEN)?.to_le_bytes());
+        let quant = |x: f32| ((x * inverse + 8.5) as u8).min(15);
+        let (low, high) = x.split_at(LEN / 2);
+        dst.extend(low.iter().zip(high).map(|(&low, &high)| quant(low) | quant(high) << 4));
+    }
+    Ok(())
+}

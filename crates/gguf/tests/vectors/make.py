@@ -1,0 +1,145 @@
+"""Makes the vectors of this directory with ggml's Python package (gguf 0.19, numpy 2).
+
+Usage: python make.py, with `pip install gguf numpy`. The output is the same on every run.
+
+dequantise_<type>.bin  blocks, then the f32 values they stand for
+quantise_<type>.bin    f32 values, then the blocks that the reference makes of them
+python.gguf            a file with every kind of metadata value and three tensors
+"""
+
+from pathlib import Path
+
+import numpy as np
+from gguf import GGML_QUANT_SIZES, GGMLQuantizationType, GGUFValueType, GGUFWriter
+from gguf.quants import dequantize, quantize
+
+HERE = Path(__file__).parent
+T = GGMLQuantizationType
+
+# Half-precision scales: one, zeros, smallest and largest subnormal, smallest normal, largest,
+# a negative, infinities, a NaN, and some of usual size.
+HALVES = np.array(
+    [0x3C00, 0x0000, 0x8000, 0x0001, 0x83FF, 0x0400, 0x7BFF, 0xFBFF, 0xC123, 0x7C00, 0xFC00, 0x7E01,
+     0x2A6B, 0xA9D3, 0x1C07, 0x211F],
+    dtype=np.uint16,
+)
+# Where each block type keeps its half-precision fields, in bytes.
+FIELDS = {T.Q8_0: [0], T.Q4_0: [0], T.Q4_K: [0, 2], T.Q6_K: [208]}
+COUNT = {T.Q8_0: 24, T.Q4_0: 24, T.Q4_K: 8, T.Q6_K: 8}
+
+
+def dequantise_vectors(ty, rng):
+    """Random blocks whose scales go through HALVES; the first are all zeros and all ones."""
+    _, size = GGML_QUANT_SIZES[ty]
+    blocks = rng.integers(0, 256, (COUNT[ty], size), dtype=np.uint8)
+    blocks[0] = 0x00
+    blocks[1] = 0xFF
+    # Few blocks of the large types: there the usual scales come first, then the extreme ones.
+    order = HALVES if COUNT[ty] > 8 else np.concatenate([HALVES[12:], HALVES[[0, 4, 6, 9]]])
+    for field, offset in enumerate(FIELDS[ty]):
+        for i, block in enumerate(blocks):
+            half = order[(i + 3 * field) % len(order)]
+            block[offset : offset + 2] = np.frombuffer(half.tobytes(), dtype=np.uint8)
+    with np.errstate(all="ignore"):
+        values = dequantize(blocks, ty)
+    (HERE / f"dequantise_{ty.name}.bin").write_bytes(blocks.tobytes() + values.tobytes())
+
+
+def dequantise_floats(ty, rng):
+    """Every special half or bfloat16, and random ones."""
+    special = [0, 1, 2, 0x03FF, 0x0400, 0x3C00, 0x3F80, 0x7BFF, 0x7C00, 0x7E00, 0x7F7F, 0x7F80, 0x7FC0]
+    bits = np.array(special + [s | 0x8000 for s in special], dtype=np.uint16)
+    bits = np.concatenate([bits, rng.integers(0, 1 << 16, 512 - bits.size).astype(np.uint16)])
+    raw = bits if ty == T.F16 else bits.view(np.uint8)
+    values = dequantize(raw, ty)
+    (HERE / f"dequantise_{ty.name}.bin").write_bytes(bits.tobytes() + values.tobytes())
+
+
+def quantise_vectors(ty, rng):
+    """Blocks of many magnitudes, all zero, constant, with ties for the largest and for rounding."""
+    x = rng.standard_normal((24, 32)).astype(np.float32)
+    x[9:] *= np.logspace(-6, 4, 15, dtype=np.float32)[:, None]
+    x[0] = 0.0
+    x[1] = 0.25
+    x[2] = -3.0
+    x[3] = np.arange(32) % 2 * 2 - 1  # equal magnitudes, negative first
+    x[4] = -x[3]
+    x[5] = np.arange(32) - 16.0
+    x[6] = 127.0
+    x[6, 1:] = np.arange(31) - 15.5  # halves: Q8_0's scale is 1 here
+    x[7] = -8.0
+    x[7, 1:] = (np.arange(31) - 15.5) / 2  # halves: Q4_0's scale is 1 here
+    x[8] = rng.standard_normal(32) * 1e-9  # the scale rounds to a zero
+    quants = quantize(x, ty)
+    (HERE / f"quantise_{ty.name}.bin").write_bytes(x.tobytes() + quants.tobytes())
+
+
+def quantise_floats(ty, rng):
+    """Special values, ties of both parities, and random bit patterns."""
+    bits = np.array(
+        [0x00000000, 0x00000001, 0x007FFFFF, 0x00800000, 0x3F800000, 0x7F7FFFFF, 0x7F800000,
+         0x7F800001, 0x7FC00000, 0x7FFFFFFF, 0x3F808000, 0x3F818000, 0x3F808001, 0x3F807FFF,
+         0x3F801000, 0x3F803000, 0x3F801001, 0x477FE000, 0x477FF000, 0x477FEFFF, 0x33000000,
+         0x33000001, 0x33800000, 0x38800000, 0x387FC000, 0x387FE000],
+        dtype=np.uint32,
+    )
+    bits = np.concatenate([bits, bits | np.uint32(0x80000000)])
+    some = rng.standard_normal(256).astype(np.float32)
+    bits = np.concatenate([bits, some.view(np.uint32)])
+    bits = np.concatenate([bits, rng.integers(0, 1 << 32, 512 - bits.size, dtype=np.uint32)])
+    with np.errstate(all="ignore"):
+        out = quantize(bits.view(np.float32), ty)
+    (HERE / f"quantise_{ty.name}.bin").write_bytes(bits.tobytes() + out.tobytes())
+
+
+def python_file():
+    w = GGUFWriter(HERE / "python.gguf", "test")
+    scalars = {
+        "u8": (GGUFValueType.UINT8, 200),
+        "i8": (GGUFValueType.INT8, -100),
+        "u16": (GGUFValueType.UINT16, 60000),
+        "i16": (GGUFValueType.INT16, -30000),
+        "u32": (GGUFValueType.UINT32, 4000000000),
+        "i32": (GGUFValueType.INT32, -2000000000),
+        "u64": (GGUFValueType.UINT64, 1 << 63),
+        "i64": (GGUFValueType.INT64, -(1 << 62)),
+        "f32": (GGUFValueType.FLOAT32, 0.15625),
+        "f64": (GGUFValueType.FLOAT64, 0.1),
+        "bool": (GGUFValueType.BOOL, True),
+        "string": (GGUFValueType.STRING, "naïve ✓"),
+    }
+    for name, (ty, value) in scalars.items():
+        w.add_key_value(f"scalar.{name}", value, ty)
+    arrays = {
+        "u8": (GGUFValueType.UINT8, [1, 2, 255]),
+        "i32": (GGUFValueType.INT32, [1, -2, 3]),
+        "u64": (GGUFValueType.UINT64, [1 << 40]),
+        "f32": (GGUFValueType.FLOAT32, [0.5, -1.25]),
+        "f64": (GGUFValueType.FLOAT64, [0.1]),
+        "bool": (GGUFValueType.BOOL, [True, False, True]),
+        "string": (GGUFValueType.STRING, ["", "a", "naïve ✓"]),
+    }
+    for name, (ty, value) in arrays.items():
+        w.add_key_value(f"array.{name}", value, GGUFValueType.ARRAY, sub_type=ty)
+    # The writer takes strings as bytes too: half a character, as vocabularies have.
+    w.add_key_value("array.bytes", [b"\xe2\x9c", b"\xff"], GGUFValueType.ARRAY, sub_type=GGUFValueType.STRING)
+    w.add_custom_alignment(64)
+    w.add_tensor("one", np.arange(3, dtype=np.float32))
+    w.add_tensor("cube", (np.arange(24, dtype=np.float16) / 8).reshape(2, 3, 4))
+    rows = np.linspace(-1, 1, 128, dtype=np.float32).reshape(2, 64)
+    w.add_tensor("quantised", quantize(rows, T.Q8_0), raw_dtype=T.Q8_0)
+    w.write_header_to_file()
+    w.write_kv_data_to_file()
+    w.write_tensors_to_file()
+    w.close()
+
+
+if __name__ == "__main__":
+    for ty in (T.Q8_0, T.Q4_0, T.Q4_K, T.Q6_K):
+        dequantise_vectors(ty, np.random.default_rng(int(ty)))
+    for ty in (T.F16, T.BF16):
+        dequantise_floats(ty, np.random.default_rng(int(ty)))
+        quantise_floats(ty, np.random.default_rng(100 + int(ty)))
+    for ty in (T.Q8_0, T.Q4_0):
+        quantise_vectors(ty, np.random.default_rng(100 + int(ty)))
+    python_file()

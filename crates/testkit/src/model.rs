@@ -1,0 +1,117 @@
+//! Tiny models with random weights, as GGUF bytes.
+
+use crate::Rng;
+use gguf::{TensorType, Writer};
+
+/// A model to make. Start from [`TinyModel::qwen3`] or [`TinyModel::llama`] and change fields.
+#[derive(Clone, Debug)]
+#[expect(missing_docs, reason = "the names are those of the GGUF keys")]
+pub struct TinyModel {
+    pub arch: &'static str,
+    pub vocab: usize,
+    pub context: usize,
+    pub hidden: usize,
+    pub ffn: usize,
+    pub layers: usize,
+    pub heads: usize,
+    pub kv_heads: usize,
+    pub head_dim: usize,
+    pub tied: bool,
+    /// Type of all matrices.
+    pub ty: TensorType,
+    /// Type of `attn_v` and `ffn_down`, as the mixed types of K-quants have it.
+    pub second: Option<TensorType>,
+    pub seed: u64,
+}
+
+impl TinyModel {
+    /// Two layers; every matrix dimension is a multiple of 256, so that every type applies.
+    pub fn qwen3(ty: TensorType) -> TinyModel {
+        TinyModel {
+            arch: "qwen3",
+            vocab: 300,
+            context: 1024,
+            hidden: 256,
+            ffn: 1024,
+            layers: 2,
+            heads: 8,
+            kv_heads: 4,
+            head_dim: 128,
+            tied: true,
+            ty,
+            second: None,
+            seed: 1,
+        }
+    }
+
+    /// As above for the llama architecture, untied.
+    pub fn llama(ty: TensorType) -> TinyModel {
+        TinyModel { arch: "llama", tied: false, ..TinyModel::qwen3(ty) }
+    }
+
+    /// The file's bytes.
+    pub fn gguf(&self) -> Vec<u8> {
+        let mut w = Writer::new();
+        w.kv("general.architecture", self.arch).kv("general.name", "tiny");
+        let key = |k: &str| format!("{}.{k}", self.arch);
+        let sizes = [
+            ("context_length", self.context),
+            ("embedding_length", self.hidden),
+            ("block_count", self.layers),
+            ("feed_forward_length", self.ffn),
+            ("attention.head_count", self.heads),
+            ("attention.head_count_kv", self.kv_heads),
+            ("attention.key_length", self.head_dim),
+            ("attention.value_length", self.head_dim),
+        ];
+        for (name, size) in sizes {
+            w.kv(key(name), size as u32);
+        }
+        w.kv(key("attention.layer_norm_rms_epsilon"), 1e-6f32);
+        w.kv(key("rope.freq_base"), 10_000f32);
+
+        let mut rng = Rng::new(self.seed);
+        let mut matrix = |w: &mut Writer<'_>, name: String, rows: usize, cols: usize, ty| {
+            // Rows of unit-variance input keep unit variance.
+            let values = rng.normals(rows * cols, (cols as f32).sqrt().recip());
+            let mut data = Vec::new();
+            TensorType::quantize(ty, &values, &mut data).expect("whole blocks");
+            w.tensor(name, &[cols, rows], ty, data);
+        };
+        let (q, kv) = (self.heads * self.head_dim, self.kv_heads * self.head_dim);
+        let second = self.second.unwrap_or(self.ty);
+        matrix(&mut w, "token_embd.weight".into(), self.vocab, self.hidden, self.ty);
+        if !self.tied {
+            matrix(&mut w, "output.weight".into(), self.vocab, self.hidden, self.ty);
+        }
+        for l in 0..self.layers {
+            let name = |t: &str| format!("blk.{l}.{t}.weight");
+            matrix(&mut w, name("attn_q"), q, self.hidden, self.ty);
+            matrix(&mut w, name("attn_k"), kv, self.hidden, self.ty);
+            matrix(&mut w, name("attn_v"), kv, self.hidden, second);
+            matrix(&mut w, name("attn_output"), self.hidden, q, self.ty);
+            matrix(&mut w, name("ffn_gate"), self.ffn, self.hidden, self.ty);
+            matrix(&mut w, name("ffn_up"), self.ffn, self.hidden, self.ty);
+            matrix(&mut w, name("ffn_down"), self.hidden, self.ffn, second);
+        }
+        let mut rng = Rng::new(!self.seed);
+        let mut vector = |w: &mut Writer<'_>, name: String, len: usize| {
+            let values = rng.normals(len, 0.1);
+            let data: Vec<u8> = values.iter().flat_map(|v| (1.0 + v).to_le_bytes()).collect();
+            w.tensor(name, &[len], TensorType::F32, data);
+        };
+        for l in 0..self.layers {
+            let name = |t: &str| format!("blk.{l}.{t}.weight");
+            vector(&mut w, name("attn_norm"), self.hidden);
+            vector(&mut w, name("ffn_norm"), self.hidden);
+            if self.arch == "qwen3" {
+                vector(&mut w, name("attn_q_norm"), self.head_dim);
+                vector(&mut w, name("attn_k_norm"), self.head_dim);
+            }
+        }
+        vector(&mut w, "output_norm.weight".into(), self.hidden);
+        let mut bytes = Vec::new();
+        w.write_to(&mut bytes).expect("a vector takes everything");
+        bytes
+    }
+}

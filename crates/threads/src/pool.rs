@@ -1,0 +1,394 @@
+//! The pool: threads made once, jobs broadcast to all of them.
+
+use std::any::Any;
+use std::collections::BTreeSet;
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use topology::CpuId;
+
+use crate::affinity::{self, CpuSet};
+use crate::gate::Seen;
+use crate::hub::{Hub, Lines, Poisoned};
+use crate::leader::{Leader, Trouble};
+use crate::page::OwnPage;
+use crate::stats::{Counters, ThreadStats};
+use crate::sync::Padded;
+use crate::worker::Worker;
+
+/// What a pool is to look like.
+#[derive(Clone, Debug)]
+pub struct PoolSpec {
+    /// The groups, in the order of their thread ids; usually one per memory node.
+    pub groups: Vec<GroupSpec>,
+    /// Pin every thread to its CPU. Otherwise the CPUs only say how many threads there are, and
+    /// the threads run wherever the thread that calls [`Pool::new`] may.
+    pub pin: bool,
+    /// How long a waiting thread spins before it sleeps.
+    pub spin: Spin,
+    /// Record the number and duration of waits ([`Pool::stats`]); two clock readings per wait.
+    pub stats: bool,
+}
+
+impl Default for PoolSpec {
+    /// No groups yet; pinned, [`Spin::Auto`], no statistics.
+    fn default() -> Self {
+        Self { groups: Vec::new(), pin: true, spin: Spin::Auto, stats: false }
+    }
+}
+
+/// One group: a thread per entry. A CPU may be named more than once.
+#[derive(Clone, Debug)]
+pub struct GroupSpec {
+    /// The CPU of each thread.
+    pub cpus: Vec<CpuId>,
+}
+
+/// How long a waiting thread spins before it asks the kernel to put it to sleep.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Spin {
+    /// 30 µs, several times what it costs to sleep and to be woken; not at all when threads have
+    /// to share CPUs, because a spinning thread then holds up the one that it waits for.
+    #[default]
+    Auto,
+    /// Not at all.
+    Never,
+    /// For this long.
+    For(Duration),
+}
+
+/// See [`Spin::Auto`].
+const AUTO_SPIN: Duration = Duration::from_micros(30);
+
+/// Why a pool could not be made.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The specification has no groups.
+    #[error("a thread pool needs at least one group")]
+    NoGroups,
+    /// A group has no CPUs, hence no threads.
+    #[error("group {group} of the thread pool has no cpus: leave it out or give it at least one")]
+    EmptyGroup {
+        /// Index of the group.
+        group: usize,
+    },
+    /// The operating system refused a thread.
+    #[error("cannot start thread {thread} of {threads}: {source}; use fewer threads")]
+    Spawn {
+        /// The thread's id in the pool.
+        thread: usize,
+        /// How many were asked for.
+        threads: usize,
+        /// The system's reason.
+        source: io::Error,
+    },
+    /// The operating system refused the page of memory on which a group meets.
+    #[error("cannot map a page for group {group} of the thread pool: {source}")]
+    Map {
+        /// Index of the group.
+        group: usize,
+        /// The system's reason.
+        source: io::Error,
+    },
+}
+
+/// Something that makes a pool slower than asked for, but not wrong.
+#[derive(Debug, thiserror::Error)]
+pub enum Warning {
+    /// A thread could not be pinned (the cpuset excludes the CPU, or it is offline) and runs
+    /// wherever the system puts it.
+    #[error("thread {thread} is not pinned to cpu {cpu}: {source}")]
+    NotPinned {
+        /// The thread's id in the pool.
+        thread: usize,
+        /// Its CPU in the specification.
+        cpu: CpuId,
+        /// The system's reason.
+        source: io::Error,
+    },
+    /// Different threads call [`Pool::run`]. The present caller is pinned now; the one before
+    /// stays pinned, because only a thread itself can be given its affinity back.
+    #[error("the pool's jobs are run from more than one thread: the one before stays pinned")]
+    LeaderMoved,
+}
+
+/// A job panicked. The first panic is reported; the other threads were made to leave the job.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("thread {thread} panicked: {message}")]
+pub struct Panicked {
+    /// The thread's id in the pool.
+    pub thread: usize,
+    /// What the panic said.
+    pub message: String,
+}
+
+/// A job whose borrow the pool has hidden from the compiler.
+#[derive(Clone, Copy)]
+pub(crate) struct Job(*const (dyn Fn(&mut Worker) + Sync));
+
+// SAFETY: the function behind the pointer is `Sync`, and `Pool::run` keeps it borrowed until every
+// thread is through with it.
+unsafe impl Send for Job {}
+
+/// What all threads of a pool share.
+pub(crate) struct Shared {
+    pub(crate) hub: Hub<Job>,
+    /// Empty unless waits are recorded.
+    pub(crate) stats: Box<[Padded<Counters>]>,
+    /// Group g has the threads `first[g]..first[g + 1]`.
+    first: Box<[usize]>,
+    panicked: Mutex<Option<Panicked>>,
+}
+
+impl Shared {
+    pub(crate) fn threads(&self) -> usize {
+        self.first[self.first.len() - 1]
+    }
+
+    pub(crate) fn group_size(&self, group: usize) -> usize {
+        self.first[group + 1] - self.first[group]
+    }
+
+    /// The group of a thread and its rank there.
+    pub(crate) fn place(&self, thread: usize) -> (usize, usize) {
+        let group = self.first.partition_point(|&first| first <= thread) - 1;
+        (group, thread - self.first[group])
+    }
+
+    /// Runs the job on this thread; a panic releases the others from their barriers.
+    fn execute(&self, job: Job, worker: &mut Worker) {
+        worker.begin();
+        // SAFETY: `Pool::run` keeps the function borrowed until every thread has finished.
+        let job = unsafe { &*job.0 };
+        // The data of an interrupted job is its owner's affair: `run` returns an error.
+        let Err(payload) = catch_unwind(AssertUnwindSafe(|| job(worker))) else { return };
+        if payload.is::<Poisoned>() {
+            return;
+        }
+        let message = message(payload);
+        let mut first = self.panicked.lock().unwrap_or_else(PoisonError::into_inner);
+        first.get_or_insert(Panicked { thread: worker.thread(), message });
+        drop(first);
+        self.hub.poison();
+    }
+}
+
+/// The text of a panic.
+fn message(payload: Box<dyn Any + Send>) -> String {
+    match payload.downcast::<String>() {
+        Ok(text) => *text,
+        Err(payload) => match payload.downcast_ref::<&str>() {
+            Some(text) => (*text).to_owned(),
+            None => {
+                // Dropping a value of unknown type may panic once more, in the wrong place.
+                std::mem::forget(payload);
+                "a value that is not text".to_owned()
+            }
+        },
+    }
+}
+
+/// Threads in groups, made before inference begins and pinned to their CPUs.
+///
+/// The thread that calls [`Self::run`] is thread 0, the leader: the others are the pool's own.
+/// With [`PoolSpec::pin`] the leader is pinned to the first CPU of the first group on its first
+/// `run`, so threads that it starts later inherit that CPU; when the pool is dropped on the same
+/// thread, the thread gets its affinity back. If it leads several pools, it is moved between their
+/// CPUs, and gets its affinity back with the last of them.
+///
+/// Without a job the threads sleep and use no CPU. Dropping the pool joins them.
+pub struct Pool {
+    shared: Arc<Shared>,
+    workers: Vec<JoinHandle<()>>,
+    leader: Option<Leader>,
+    warnings: Vec<Warning>,
+}
+
+impl Pool {
+    /// Starts the threads and waits until they are pinned.
+    ///
+    /// # Errors
+    /// A specification without threads, or threads or memory that the system refuses. A CPU to
+    /// which a thread cannot be pinned is a [warning](Self::warnings).
+    pub fn new(spec: &PoolSpec) -> Result<Self, Error> {
+        if spec.groups.is_empty() {
+            return Err(Error::NoGroups);
+        }
+        if let Some(group) = spec.groups.iter().position(|group| group.cpus.is_empty()) {
+            return Err(Error::EmptyGroup { group });
+        }
+        let cpus: Vec<CpuId> = spec.groups.iter().flat_map(|g| g.cpus.iter().copied()).collect();
+        let threads = cpus.len();
+        let first = std::iter::once(0).chain(spec.groups.iter().scan(0, |end, group| {
+            *end += group.cpus.len();
+            Some(*end)
+        }));
+        let lines = (0..spec.groups.len()).map(|group| lines(spec, group, threads));
+        let shared = Arc::new(Shared {
+            hub: Hub::new(lines.collect::<Result<_, _>>()?, Duration::ZERO),
+            stats: Counters::slots(if spec.stats { threads } else { 0 }),
+            first: first.collect(),
+            panicked: Mutex::new(None),
+        });
+
+        let warnings = Arc::new(Mutex::new(Vec::new()));
+        let mut pool = Self { shared, workers: Vec::new(), leader: None, warnings: Vec::new() };
+        for (thread, &cpu) in cpus.iter().enumerate().skip(1) {
+            let shared = pool.shared.clone();
+            let warnings = warnings.clone();
+            let pin = spec.pin;
+            let body = move || {
+                if pin && let Err(source) = affinity::pin(cpu) {
+                    let mut warnings = warnings.lock().unwrap_or_else(PoisonError::into_inner);
+                    warnings.push(Warning::NotPinned { thread, cpu, source });
+                }
+                drop(warnings);
+                work(&shared, thread);
+            };
+            let handle = std::thread::Builder::new().name(format!("worker-{thread}")).spawn(body);
+            // On an error the drop of `pool` sends the threads made so far home.
+            pool.workers.push(handle.map_err(|source| Error::Spawn { thread, threads, source })?);
+        }
+        pool.shared.hub.finish_as_leader();
+        pool.warnings =
+            std::mem::take(&mut *warnings.lock().unwrap_or_else(PoisonError::into_inner));
+
+        let distinct: BTreeSet<CpuId> = cpus.iter().copied().collect();
+        let everywhere = !spec.pin || !pool.warnings.is_empty();
+        let crowded = distinct.len() < threads
+            || everywhere && CpuSet::of_this_thread().is_ok_and(|allowed| allowed.len() < threads);
+        pool.shared.hub.set_spin(match spec.spin {
+            Spin::Auto if crowded => Duration::ZERO,
+            Spin::Auto => AUTO_SPIN,
+            Spin::Never => Duration::ZERO,
+            Spin::For(limit) => limit,
+        });
+        pool.leader = spec.pin.then(|| Leader::new(cpus[0]));
+        Ok(pool)
+    }
+
+    /// The number of threads, the leader included.
+    pub fn threads(&self) -> usize {
+        self.shared.threads()
+    }
+
+    /// The number of groups.
+    pub fn groups(&self) -> usize {
+        self.shared.hub.groups()
+    }
+
+    /// What went less well than asked for, so far.
+    pub fn warnings(&self) -> &[Warning] {
+        &self.warnings
+    }
+
+    /// Runs `job` once on every thread, the caller being thread 0, and returns when all are
+    /// through with it. Every job begins in [`View::One`](crate::View).
+    ///
+    /// # Errors
+    /// A thread panicked. The others have left the job at their next wait, so its data may be
+    /// incomplete; the pool itself is ready for the next job.
+    pub fn run(&mut self, job: &(dyn Fn(&mut Worker) + Sync)) -> Result<(), Panicked> {
+        self.take_the_lead();
+        let hub = &self.shared.hub;
+        // SAFETY: only the lifetime changes, and no thread uses the job after this function: it
+        // returns only when all have finished, even if one of them (or this one) panics.
+        let job = Job(unsafe {
+            std::mem::transmute::<
+                *const (dyn Fn(&mut Worker) + Sync + '_),
+                *const (dyn Fn(&mut Worker) + Sync + 'static),
+            >(job)
+        });
+        // SAFETY: `&mut self` makes this the only leader, and all workers have finished whatever
+        // came before: `new` and every `run` end with `finish_as_leader`.
+        unsafe { hub.broadcast(Some(job)) };
+        self.shared.execute(job, &mut Worker::new(self.shared.clone(), 0));
+        hub.finish_as_leader();
+        let panicked = self.shared.panicked.lock().unwrap_or_else(PoisonError::into_inner).take();
+        match panicked {
+            None => Ok(()),
+            Some(panicked) => {
+                hub.clear_poison();
+                Err(panicked)
+            }
+        }
+    }
+
+    fn take_the_lead(&mut self) {
+        let Some(leader) = &mut self.leader else { return };
+        let cpu = leader.cpu();
+        match leader.take_part() {
+            Ok(()) => {}
+            Err(Trouble::NotPinned(source)) => {
+                self.warnings.push(Warning::NotPinned { thread: 0, cpu, source });
+            }
+            Err(Trouble::Moved) => {
+                // Once: two threads that take turns would fill the memory with it.
+                if !self.warnings.iter().any(|w| matches!(w, Warning::LeaderMoved)) {
+                    self.warnings.push(Warning::LeaderMoved);
+                }
+            }
+        }
+    }
+
+    /// The waits of every thread since the last reset, by thread id; empty unless
+    /// [`PoolSpec::stats`] is set.
+    pub fn stats(&self) -> Vec<ThreadStats> {
+        self.shared.stats.iter().map(|slot| slot.get()).collect()
+    }
+
+    /// Sets all statistics to zero.
+    pub fn reset_stats(&mut self) {
+        for slot in &self.shared.stats {
+            slot.reset();
+        }
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        // SAFETY: as in `run`; or, after a failed `new`, no worker has taken a job yet.
+        unsafe { self.shared.hub.broadcast(None) };
+        for worker in self.workers.drain(..) {
+            // A worker catches all panics of its jobs; its own code does not panic.
+            let _ = worker.join();
+        }
+    }
+}
+
+/// A worker's life.
+fn work(shared: &Arc<Shared>, thread: usize) {
+    let mut worker = Worker::new(shared.clone(), thread);
+    let group = worker.home();
+    let mut seen = Seen::NEW;
+    shared.hub.finish(group); // being pinned is the first job
+    while let Some(job) = shared.hub.next_job(group, &mut seen) {
+        shared.execute(job, &mut worker);
+        shared.hub.finish(group);
+    }
+}
+
+/// The lines on which a group meets, in the memory node of the group.
+fn lines(spec: &PoolSpec, group: usize, threads: usize) -> Result<OwnPage<Lines>, Error> {
+    let cpus = &spec.groups[group].cpus;
+    let map =
+        || OwnPage::new(Lines::new(cpus.len())).map_err(|source| Error::Map { group, source });
+    if !spec.pin || spec.groups.len() == 1 {
+        return map();
+    }
+    // A page belongs to the node of the thread that first writes to it, and the caller's own
+    // affinity must not change here: so a thread that lives for one page.
+    std::thread::scope(|scope| {
+        let body = || {
+            // What cannot be pinned will be reported by the group's own threads.
+            let _ = affinity::pin(cpus[0]);
+            map()
+        };
+        let spawned = std::thread::Builder::new().spawn_scoped(scope, body);
+        let handle = spawned.map_err(|source| Error::Spawn { thread: 0, threads, source })?;
+        handle.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
+}

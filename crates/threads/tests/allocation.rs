@@ -1,0 +1,52 @@
+//! Running, waiting and switching allocate nothing. Alone in its binary: it counts for the process.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+use arclight_threads::{GroupSpec, Pool, PoolSpec, Scope, View};
+use topology::CpuId;
+
+struct Counting;
+
+static ALLOCATIONS: AtomicUsize = AtomicUsize::new(0);
+
+// SAFETY: everything is passed on to the system's allocator unchanged.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        ALLOCATIONS.fetch_add(1, Relaxed);
+        // SAFETY: the caller's contract is the system allocator's.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        // SAFETY: as above.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+}
+
+#[global_allocator]
+static COUNTING: Counting = Counting;
+
+#[test]
+fn jobs_and_waits_allocate_nothing() {
+    let group = GroupSpec { cpus: vec![CpuId(0); 2] };
+    let groups = vec![group.clone(), group];
+    let mut pool = Pool::new(&PoolSpec { groups, stats: true, ..PoolSpec::default() }).unwrap();
+    let job = |w: &mut arclight_threads::Worker| {
+        for _ in 0..20 {
+            w.wait(Scope::Global);
+            w.switch(View::Groups);
+            w.wait(Scope::Local);
+            w.switch(View::One);
+        }
+    };
+    pool.run(&job).unwrap();
+    let before = ALLOCATIONS.load(Relaxed);
+    for _ in 0..20 {
+        pool.run(&job).unwrap();
+    }
+    // The test harness's own thread may be about to allocate once, so a few are forgiven; one per
+    // job, thread or wait would be at least 20.
+    let made = ALLOCATIONS.load(Relaxed) - before;
+    assert!(made < 5, "{made} allocations");
+}

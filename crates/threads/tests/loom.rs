@@ -1,0 +1,276 @@
+//! Loom models of the meetings: every interleaving within the preemption bound, and every value
+//! that the memory orderings allow.
+//!
+//! `RUSTFLAGS="--cfg loom" cargo test -p arclight-threads --release --test loom`
+#![cfg(loom)]
+
+use std::time::Duration;
+
+use arclight_threads::model::{Gate, Hub, Lines, OwnPage, Poisoned, Seen};
+use loom::cell::UnsafeCell;
+use loom::sync::Arc;
+use loom::thread;
+
+/// One look before going to sleep, or none.
+const SPINS: [Duration; 2] = [Duration::ZERO, Duration::from_nanos(1)];
+
+fn check(preemptions: usize, model: impl Fn(Duration) + Sync + Send + Copy + 'static) {
+    for spin in SPINS {
+        let mut builder = loom::model::Builder::new();
+        builder.preemption_bound = builder.preemption_bound.or(Some(preemptions));
+        builder.check(move || model(spin));
+    }
+}
+
+fn hub<J: Copy>(sizes: &[usize], spin: Duration) -> Hub<J> {
+    Hub::new(sizes.iter().map(|&n| OwnPage::new(Lines::new(n)).unwrap()).collect(), spin)
+}
+
+/// A cell per thread, written by its thread and read by others. Loom fails the model if an access
+/// is not ordered after the conflicting one before it.
+struct Board(Vec<UnsafeCell<usize>>);
+
+// SAFETY: loom checks the accesses; that is the point.
+unsafe impl Sync for Board {}
+// SAFETY: as above.
+unsafe impl Send for Board {}
+
+impl Board {
+    fn new(threads: usize) -> Self {
+        Self((0..threads).map(|_| UnsafeCell::new(0)).collect())
+    }
+
+    fn write(&self, thread: usize, value: usize) {
+        // SAFETY: checked by loom.
+        self.0[thread].with_mut(|cell| unsafe { *cell = value });
+    }
+
+    fn expect(&self, threads: std::ops::Range<usize>, value: usize) {
+        for thread in threads {
+            // SAFETY: checked by loom.
+            self.0[thread].with(|cell| assert_eq!(unsafe { *cell }, value, "thread {thread}"));
+        }
+    }
+}
+
+/// Runs `body(group, thread)` on a thread per member of each group; the caller is thread 0.
+fn threads(sizes: &[usize], body: impl Fn(usize, usize) + Send + Sync + 'static) {
+    let body = Arc::new(body);
+    let members = sizes.iter().enumerate().flat_map(|(g, &n)| std::iter::repeat_n(g, n));
+    let spawn = |(thread, group)| {
+        let body = body.clone();
+        thread::spawn(move || body(group, thread))
+    };
+    let handles: Vec<_> = members.enumerate().skip(1).map(spawn).collect();
+    body(0, 0);
+    for handle in handles {
+        handle.join().unwrap();
+    }
+}
+
+fn local_generations(threads_: usize, preemptions: usize) {
+    check(preemptions, move |spin| {
+        let (hub, board) = (hub::<()>(&[threads_], spin), Board::new(threads_));
+        threads(&[threads_], move |group, me| {
+            for value in 1..=2 {
+                board.write(me, value);
+                hub.wait_local(group).unwrap();
+                board.expect(0..threads_, value);
+                if value == 1 {
+                    hub.wait_local(group).unwrap();
+                }
+            }
+        });
+    });
+}
+
+#[test]
+fn local_barrier_of_two() {
+    local_generations(2, 3);
+}
+
+#[test]
+fn local_barrier_of_three() {
+    local_generations(3, 2);
+}
+
+/// Global, then local, then global: what a scatter and a gather make of a graph.
+fn mixed(sizes: &'static [usize], preemptions: usize) {
+    let total: usize = sizes.iter().sum();
+    check(preemptions, move |spin| {
+        let (hub, board) = (hub::<()>(sizes, spin), Board::new(total));
+        threads(sizes, move |group, me| {
+            let first: usize = sizes[..group].iter().sum();
+            board.write(me, 1);
+            hub.wait_local(group).unwrap();
+            board.expect(first..first + sizes[group], 1);
+            hub.wait_global(group).unwrap();
+            board.expect(0..total, 1);
+        });
+    });
+}
+
+#[test]
+fn local_then_global_with_groups_of_one() {
+    mixed(&[1, 1], 3);
+}
+
+#[test]
+fn local_then_global_with_groups_of_two_and_one() {
+    mixed(&[2, 1], 2);
+}
+
+#[test]
+fn local_then_global_with_groups_of_two() {
+    mixed(&[2, 2], 1);
+}
+
+/// One view, groups, one view: a global wait, a stretch in which only one group waits, and a global
+/// wait that publishes what it wrote.
+#[test]
+fn switching_to_groups_and_back() {
+    const SIZES: &[usize] = &[2, 1];
+    check(2, |spin| {
+        let (hub, board) = (hub::<()>(SIZES, spin), Board::new(3));
+        threads(SIZES, move |group, me| {
+            board.write(me, 1);
+            hub.wait_global(group).unwrap(); // One -> Groups
+            if group == 0 {
+                board.expect(2..3, 1);
+                board.write(me, 2);
+                hub.wait_local(group).unwrap();
+                board.expect(0..2, 2);
+            }
+            hub.wait_global(group).unwrap(); // Groups -> One
+            board.expect(0..2, 2);
+        });
+    });
+}
+
+/// The opener may come before, between or after the waiter's looks: it is never left asleep (loom
+/// reports a deadlock), twice in a row, and with two sleepers.
+#[test]
+fn no_wake_up_is_lost() {
+    check(3, |spin| {
+        let gate = Arc::new(Gate::new());
+        let waiters: Vec<_> = (0..2)
+            .map(|_| {
+                let gate = gate.clone();
+                thread::spawn(move || {
+                    let seen = gate.wait(Seen::NEW, spin);
+                    assert!(!seen.is_poisoned());
+                })
+            })
+            .collect();
+        gate.open();
+        for waiter in waiters {
+            waiter.join().unwrap();
+        }
+    });
+}
+
+/// A job and its input reach the workers, their output reaches the leader, twice, and `None` ends
+/// them.
+fn jobs(sizes: &'static [usize], rounds: usize, preemptions: usize) {
+    let total: usize = sizes.iter().sum();
+    check(preemptions, move |spin| {
+        let (hub, board) = (hub::<usize>(sizes, spin), Board::new(total + 1));
+        let input = total;
+        threads(sizes, move |group, me| {
+            if me > 0 {
+                let mut seen = Seen::NEW;
+                while let Some(job) = hub.next_job(group, &mut seen) {
+                    board.expect(input..input + 1, job);
+                    board.write(me, job);
+                    hub.finish(group);
+                }
+                return;
+            }
+            for job in 1..=rounds {
+                board.write(input, job);
+                // SAFETY: this thread is the leader, and all jobs before are finished.
+                unsafe { hub.broadcast(Some(job)) };
+                board.write(0, job);
+                hub.finish_as_leader();
+                board.expect(0..total, job);
+            }
+            // SAFETY: as above.
+            unsafe { hub.broadcast(None) };
+        });
+    });
+}
+
+#[test]
+fn jobs_in_one_group_of_two() {
+    jobs(&[2], 2, 3);
+}
+
+#[test]
+fn jobs_in_one_group_of_three() {
+    jobs(&[3], 1, 2);
+}
+
+#[test]
+fn jobs_in_two_groups() {
+    jobs(&[1, 1], 2, 3);
+    jobs(&[2, 1], 1, 2);
+}
+
+/// A thread panics while the members of another group meet: they may still pass their own barrier,
+/// but nobody waits for the thread that does not come.
+#[test]
+fn poison_overtakes_no_opening_and_is_not_overtaken() {
+    const SIZES: &[usize] = &[2, 1];
+    check(2, |spin| {
+        let hub = hub::<()>(SIZES, spin);
+        threads(SIZES, move |group, me| {
+            if me == 2 {
+                hub.poison();
+            } else if hub.wait_local(group).is_ok() {
+                assert_eq!(hub.wait_global(group), Err(Poisoned));
+            }
+        });
+    });
+}
+
+/// A thread that panics instead of arriving releases whoever waits or will wait, and the barrier
+/// works again when the leader has cleared it.
+#[test]
+fn poison_releases_waiters_and_is_cleared() {
+    const SIZES: &[usize] = &[1, 1];
+    check(3, |spin| {
+        let (hub, board) = (hub::<usize>(SIZES, spin), Board::new(2));
+        threads(SIZES, move |group, me| {
+            let work = |job: usize| {
+                if job == 1 && me == 1 {
+                    hub.poison();
+                } else if job == 1 {
+                    assert_eq!(hub.wait_global(group), Err(Poisoned));
+                } else {
+                    board.write(me, job);
+                    hub.wait_global(group).unwrap();
+                    board.expect(0..2, job);
+                }
+            };
+            if me > 0 {
+                let mut seen = Seen::NEW;
+                while let Some(job) = hub.next_job(group, &mut seen) {
+                    work(job);
+                    hub.finish(group);
+                }
+                return;
+            }
+            for job in 1..=2 {
+                // SAFETY: this thread is the leader, and all jobs before are finished.
+                unsafe { hub.broadcast(Some(job)) };
+                work(job);
+                hub.finish_as_leader();
+                if job == 1 {
+                    hub.clear_poison();
+                }
+            }
+            // SAFETY: as above.
+            unsafe { hub.broadcast(None) };
+        });
+    });
+}

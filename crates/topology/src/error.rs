@@ -1,0 +1,60 @@
+//! The one error type of the crate.
+
+use std::io;
+use std::path::PathBuf;
+
+/// Why a machine could not be described or laid out.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A list such as `0-3,8` could not be understood.
+    #[error("cpu list {text:?}: {reason}; write it like 0-3,8,10-11")]
+    BadList {
+        /// The list as given, shortened when very long.
+        text: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// The machine has no CPU that this process may run on, or none could be found.
+    #[error("no usable cpu under {}: {reason}", root.display())]
+    NoCpus {
+        /// The root that was read.
+        root: PathBuf,
+        /// What was looked for.
+        reason: String,
+    },
+    /// Zero threads were asked for.
+    #[error("0 threads: ask for at least one, or leave the number out to use every usable core")]
+    ZeroThreads,
+    /// Zero groups (nodes) were asked for.
+    #[error("0 nodes: ask for at least one, or leave the number out to use every usable node")]
+    ZeroGroups,
+    /// Fewer threads than groups.
+    #[error(
+        "{threads} threads on {groups} nodes: needs at least one thread per node; \
+         ask for more threads or fewer nodes"
+    )]
+    TooFewThreads {
+        /// Threads asked for.
+        threads: usize,
+        /// Groups asked for.
+        groups: usize,
+    },
+    /// More threads or groups than any machine can run.
+    #[error("{asked} {what}: at most {limit} are supported")]
+    TooMany {
+        /// `threads` or `nodes`.
+        what: &'static str,
+        /// The number asked for.
+        asked: usize,
+        /// The largest number accepted.
+        limit: usize,
+    },
+    /// The files of a fake machine could not be written.
+    #[error("cannot write fake machine file {}: {source}", path.display())]
+    FakeWrite {
+        /// The file or directory.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+}

@@ -1,0 +1,142 @@
+//! Bounded reading of small text files under a root, and the notes about what was missing.
+
+use crate::cpulist::{format_ids, parse_ids};
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+
+/// Most bytes read of any one file. The largest that matters, `mountinfo`, is a few KB.
+const MAX_BYTES: u64 = 256 * 1024;
+/// Most directory entries looked at; a node's directory has one per 128 MiB of its memory.
+const MAX_ENTRIES: usize = 65_536;
+/// Most notes kept one by one; a broken tree could otherwise give one per file.
+const MAX_NOTES: usize = 48;
+
+/// Notes quote files, whose lines may be long.
+const MAX_NOTE_CHARS: usize = 240;
+
+/// A file tree that stands for a machine.
+pub(crate) struct Tree {
+    root: PathBuf,
+    notes: Vec<String>,
+    dropped: usize,
+    cpu_faults: BTreeMap<&'static str, Vec<u32>>,
+}
+
+impl Tree {
+    pub(crate) fn new(root: &Path) -> Self {
+        Self { root: root.to_owned(), notes: vec![], dropped: 0, cpu_faults: BTreeMap::new() }
+    }
+
+    /// Records something that made the description coarser.
+    pub(crate) fn note(&mut self, text: impl Into<String>) {
+        let mut text: String = text.into();
+        if let Some((end, _)) = text.char_indices().nth(MAX_NOTE_CHARS) {
+            text.truncate(end);
+            text.push('…');
+        }
+        if self.notes.contains(&text) {
+            return;
+        }
+        if self.notes.len() < MAX_NOTES {
+            self.notes.push(text);
+        } else {
+            self.dropped += 1;
+        }
+    }
+
+    /// Records a fault that many CPUs are likely to share: one note lists them all.
+    pub(crate) fn cpu_fault(&mut self, what: &'static str, cpu: u32) {
+        self.cpu_faults.entry(what).or_default().push(cpu);
+    }
+
+    pub(crate) fn into_notes(mut self) -> Vec<String> {
+        for (what, cpus) in self.cpu_faults {
+            self.notes.push(format!("cpus {}: {what}", format_ids(cpus)));
+        }
+        if self.dropped > 0 {
+            self.notes.push(format!("{} further notes left out", self.dropped));
+        }
+        self.notes
+    }
+
+    /// The text of a file, `None` when it does not exist. A file that exists and cannot be used
+    /// is noted. Only the first [`MAX_BYTES`] are read, cut at a line end.
+    pub(crate) fn text(&mut self, path: &str) -> Option<String> {
+        match read_bounded(&self.root.join(path)) {
+            Ok((text, false)) => Some(text),
+            Ok((mut text, true)) => {
+                self.note(format!("/{path} is longer than {MAX_BYTES} bytes: the rest is ignored"));
+                text.truncate(text.rfind('\n').unwrap_or(0));
+                Some(text)
+            }
+            Err(e) if e.kind() == io::ErrorKind::NotFound => None,
+            // A path through a file, such as an unusual mount: as absent as the above.
+            Err(e) if e.kind() == io::ErrorKind::NotADirectory => None,
+            Err(e) => {
+                self.note(format!("/{path} cannot be read ({e})"));
+                None
+            }
+        }
+    }
+
+    /// The first `MAX_BYTES` of a file that is expected to be longer.
+    pub(crate) fn head(&mut self, path: &str) -> Option<String> {
+        read_bounded(&self.root.join(path)).ok().map(|(text, _)| text)
+    }
+
+    /// The list of ids in a file; a malformed list is noted and taken as missing.
+    pub(crate) fn ids(&mut self, path: &str) -> Option<Vec<u32>> {
+        let text = self.text(path)?;
+        self.checked(path, parse_ids(&text))
+    }
+
+    /// The number in a file; anything else is noted and taken as missing.
+    pub(crate) fn number(&mut self, path: &str) -> Option<i64> {
+        let text = self.text(path)?;
+        let number = text.trim().parse::<i64>();
+        self.checked(path, number)
+    }
+
+    /// `value`, or a note that the content of `path` is ignored.
+    pub(crate) fn checked<T, E: std::fmt::Display>(
+        &mut self,
+        path: &str,
+        value: Result<T, E>,
+    ) -> Option<T> {
+        value.map_err(|e| self.note(format!("/{path} is ignored: {e}"))).ok()
+    }
+
+    /// The numbers N of the directory's entries `{prefix}N`, ascending; empty without it.
+    pub(crate) fn numbered(&mut self, dir: &str, prefix: &str) -> Vec<u32> {
+        let Ok(entries) = fs::read_dir(self.root.join(dir)) else { return vec![] };
+        let mut ids: Vec<u32> = entries
+            .take(MAX_ENTRIES)
+            .flatten()
+            .filter_map(|e| parse_entry(e.file_name().to_str()?, prefix))
+            .collect();
+        ids.sort_unstable();
+        ids
+    }
+}
+
+/// `cpu12` → 12; `cpufreq`, `cpu012` and ids beyond the bound are none.
+fn parse_entry(name: &str, prefix: &str) -> Option<u32> {
+    let digits = name.strip_prefix(prefix)?;
+    let id: u32 = digits.parse().ok()?;
+    (id <= crate::MAX_ID && digits == id.to_string()).then_some(id)
+}
+
+/// The text and whether there was more. Opening a pipe would block for ever, so only regular
+/// files (which procfs and sysfs files are) are opened.
+fn read_bounded(path: &Path) -> io::Result<(String, bool)> {
+    if !fs::metadata(path)?.is_file() {
+        return Err(io::Error::other("not a regular file"));
+    }
+    let mut bytes = vec![];
+    File::open(path)?.take(MAX_BYTES + 1).read_to_end(&mut bytes)?;
+    let more = bytes.len() as u64 > MAX_BYTES;
+    bytes.truncate(MAX_BYTES as usize);
+    Ok((String::from_utf8_lossy(&bytes).into_owned(), more))
+}
