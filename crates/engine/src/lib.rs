@@ -1,1 +1,42 @@
-//! Load, paged KV, steps over batches, samplers: the public Rust API
+//! Load a model, keep its paged KV cache, take steps over batches of sequences, sample.
+//!
+//! The engine speaks token ids only: text, templates and grammars stand beside it. All work is
+//! done by [`Engine::step`], which takes new tokens of any number of sequences at once, a chunk of
+//! one's prompt beside single tokens of others; [`Engine::generate`] drives one sequence.
+//!
+//! ```
+//! use arclight_engine::{Engine, LoadOptions, ModelFile, SamplerParams, StopReason};
+//! # let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/golden/qwen3_tied/model.gguf");
+//!
+//! let file = ModelFile::open(path)?;
+//! let options = LoadOptions { nodes: Some(2), context: Some(256), ..LoadOptions::default() };
+//! let mut engine = Engine::load(&file, &options, &mut |_| {})?;
+//!
+//! let sequence = engine.new_sequence()?;
+//! let mut generation = engine.generate(sequence, &[1, 2, 3], SamplerParams::greedy())?;
+//! generation.limit(8);
+//! let tokens = generation.by_ref().collect::<Result<Vec<u32>, _>>()?;
+//! assert_eq!(tokens.len(), 8);
+//! assert_eq!(generation.stopped(), Some(StopReason::Limit));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+#![forbid(unsafe_code)]
+
+mod engine;
+mod error;
+mod file;
+mod generate;
+mod kv;
+mod options;
+mod sampler;
+mod stop;
+
+pub use engine::{BatchEntry, Engine, LoadProgress, LoadReport};
+pub use error::Error;
+pub use file::ModelFile;
+pub use generate::{Generation, StopReason, Timings};
+pub use graph::{KvType, Logits, NodeBytes, Outputs, Plan, PlanGroup, Variant};
+pub use kv::SeqId;
+pub use options::LoadOptions;
+pub use sampler::{Sampler, SamplerParams};
+pub use stop::{StopStrings, Text};

@@ -73,9 +73,7 @@ fn check(part: usize, key: &'static str, found: u64, expected: u64) -> Result<()
 /// Refuses a part that was opened as if it were a whole model: most of its tensors would be absent.
 pub(crate) fn reject_lone_part(gguf: &Gguf<'_>) -> Result<(), Error> {
     match gguf.metadata.opt_u64(COUNT)? {
-        Some(count) if count > 1 => {
-            Err(Error::LonePart { part: gguf.metadata.u64(NO)?, count })
-        }
+        Some(count) if count > 1 => Err(Error::LonePart { part: gguf.metadata.u64(NO)?, count }),
         _ => Ok(()),
     }
 }

@@ -88,7 +88,8 @@ impl fmt::Display for Supported {
 impl TensorType {
     /// The type's entry in [`TYPES`].
     pub fn info(self) -> &'static TypeInfo {
-        &const { &TYPES }[self as usize]
+        const TABLE: &[TypeInfo] = &TYPES;
+        &TABLE[self as usize]
     }
 
     /// The type with this id in ggml, if it is supported.

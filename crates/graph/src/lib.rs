@@ -1,1 +1,48 @@
-//! Bundles, placements, the static list, compilation to stages, the executor
+//! Bundles, placements, the static list, compilation to stages, the executor.
+//!
+//! A model is a short program over the [`Builder`]. Its operands are bundles: one tensor, or one
+//! per memory node; every bundle has a declared [`Placement`]. The graph is lowered to
+//! instructions over buffers, the waits between them are derived from what each instruction
+//! touches, and the [`Executor`] walks the result with a pool of pinned threads.
+//!
+//! Nothing above this crate knows of nodes or threads; nothing below it knows what a model is.
+//!
+//! Sources: the ArcLight paper (§2.2 to §3.4 and §A.1) for bundles, the static list, the double
+//! buffer and the two ways to synchronise; flash-decoding for the split of attention.
+
+mod buffer;
+mod builder;
+mod compile;
+mod error;
+mod exec;
+mod executor;
+mod instr;
+mod list;
+mod listing;
+mod load;
+mod lower;
+mod op;
+mod placement;
+mod plan;
+mod step;
+mod storage;
+mod tensor;
+mod weight;
+
+pub use buffer::{BufId, Buffer, Buffers};
+pub use builder::{Builder, Graph, Node};
+pub use compile::{Scope, Stage, Sync, Wait, compile, count_waits};
+pub use error::Error;
+pub use executor::{Executor, Logits};
+pub use instr::{Access, Instr, Kind, Reach, Work};
+pub use list::{Append, Entry, StaticList};
+pub use listing::LayerListing;
+pub use load::Progress;
+pub use lower::{AttnForm, Variant, lower};
+pub use op::{Attention, Heads, Op, Rope, RopeId, RopeStyle};
+pub use placement::{Cut, Placement, share};
+pub use plan::{FormLimits, Plan, PlanGroup, StepShape};
+pub use step::{Outputs, PageId, SeqInput};
+pub use storage::{KvType, Limits, NodeBytes};
+pub use tensor::{Bundle, BundleInfo, Domain, Header, TensorId};
+pub use weight::{Matrix, MatrixId, Part, SplitBy, Vector, VectorId, WeightSource, WeightView};

@@ -1,1 +1,43 @@
-//! SIMD kernels with scalar twins, chosen at run time
+//! SIMD kernels with scalar twins, chosen at run time.
+//!
+//! [`Kernels`] is a table of entry points for one instruction set. [`Kernels::detect`] gives the
+//! best that the CPU has; the environment variable `ARCLIGHT_ISA` forces another. Every kernel
+//! gives the same bits on every instruction set: each algorithm is written once, over vectors of 16
+//! lanes (one AVX-512 register, two AVX2 registers, or an array), with one order for every sum. Nor
+//! do the bits of a token's results depend on what else is in the call. The sign and payload of a
+//! NaN are the one thing left open.
+//!
+//! Kernels take slices and views and do one thread's share: there are no threads here, no
+//! allocation, no memory nodes. Matrices are packed by [`pack_tile`] into tiles of 16 rows that
+//! only this crate understands.
+//!
+//! Wrong shapes are faults of the caller and panic; values never do.
+
+#[cfg(target_endian = "big")]
+compile_error!("packed weights are little endian: big-endian machines are not supported");
+
+mod arch;
+mod attention;
+mod elementwise;
+mod exp;
+mod isa;
+mod kernels;
+mod matmul;
+mod pack;
+mod peak;
+mod q8;
+mod simd;
+mod table;
+mod views;
+
+pub use attention::{
+    AttnTile, KV_CHUNK, KV_PAGE, KvPageMut, KvPages, attn_scratch_len, attn_state_len,
+};
+pub use elementwise::RopeStyle;
+pub use isa::{ISA_VARIABLE, Isa, IsaError};
+pub use kernels::{ActKind, Acts, Kernels, Op, act_kind, q8_row_bytes};
+pub use pack::{pack_tile, tile_bytes};
+pub use views::{Rows, RowsMut};
+
+/// Rows of a packed tile.
+pub const TILE_ROWS: usize = 16;

@@ -1,1 +1,33 @@
-//! Arenas bound to memory nodes, mapped files, page-placement queries, bandwidth probes
+//! Memory whose place is known: arenas bound to memory nodes, mapped model files, and the means to
+//! check both.
+//!
+//! Everything that a core streams during inference lies in an [`Arena`] of its own node. Blocks
+//! are cut from it once, when the model is loaded, and never returned one by one. The model file
+//! itself is only a source: a [`MappedFile`] whose pages are released as soon as they are copied.
+//! [`pages_by_node`] asks the kernel where pages really are, [`resident`] how much there is of
+//! them, and [`probe`] holds the kernel that measures what a core can read.
+//!
+//! Limits: Linux only. A binding that the kernel refuses is a warning, because first touch by
+//! pinned threads leads to the same place on an idle machine; what cannot be mapped is an error.
+//!
+//! Sources: a buffer per node and the double-buffered activations are §2.3 of the ArcLight paper;
+//! `mbind(2)`, `move_pages(2)`, `madvise(2)`, `proc_pid_status(5)`.
+
+#[cfg(not(target_os = "linux"))]
+compile_error!("arclight-memory needs Linux: it uses mbind, move_pages and /proc");
+
+mod arena;
+mod block;
+mod error;
+mod file;
+mod pages;
+pub mod probe;
+mod resident;
+mod sys;
+
+pub use arena::{Arena, ArenaOptions, HugePages, Warning};
+pub use block::{Block, DoubleBuffer, Pod};
+pub use error::Error;
+pub use file::{Advice, MappedFile};
+pub use pages::{Pages, pages_by_node};
+pub use resident::{Resident, peak_resident_bytes, resident, resident_bytes};

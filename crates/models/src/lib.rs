@@ -1,1 +1,85 @@
-//! Model architectures as builder programs with their weight maps
+//! Model architectures as builder programs with their weight maps.
+//!
+//! Each architecture is one file: which tensors it needs and in which order they act. It knows
+//! nothing of nodes, threads or kernels. Adding one means adding a file and a line in
+//! [`ARCHITECTURES`].
+#![forbid(unsafe_code)]
+
+mod error;
+mod hparams;
+mod llama;
+mod qwen3;
+
+pub use error::Error;
+pub use hparams::Hparams;
+
+use gguf::Gguf;
+use graph::{Builder, Graph};
+
+/// An architecture by its name in `general.architecture`.
+pub struct Architecture {
+    /// The name.
+    pub name: &'static str,
+    /// Which published models use it.
+    pub models: &'static str,
+    build: fn(&mut Builder<'_>, &Hparams, &Gguf<'_>) -> Result<(), Error>,
+}
+
+/// Every supported architecture.
+pub const ARCHITECTURES: &[Architecture] = &[
+    Architecture { name: "llama", models: "Llama 2, 3, 3.1, 3.2", build: llama::build },
+    Architecture { name: "qwen3", models: "Qwen3", build: qwen3::build },
+];
+
+/// A model definition made from a file's metadata.
+#[derive(Debug)]
+pub struct Model {
+    /// Sizes and names.
+    pub hparams: Hparams,
+    /// The graph, built for a number of nodes.
+    pub graph: Graph,
+}
+
+/// Builds the graph of the model in `gguf` for `nodes` memory nodes.
+///
+/// # Errors
+/// When the architecture or one of its features is not supported, metadata is missing or
+/// implausible, or tensors are missing, of the wrong shape, or unknown to the architecture.
+pub fn build(gguf: &Gguf<'_>, nodes: usize) -> Result<Model, Error> {
+    let name = gguf.metadata().str("general.architecture")?;
+    let arch = ARCHITECTURES.iter().find(|a| a.name == name).ok_or_else(|| {
+        let known: Vec<&str> = ARCHITECTURES.iter().map(|a| a.name).collect();
+        Error::UnsupportedArchitecture { name: name.to_owned(), known: known.join(", ") }
+    })?;
+    let hparams = Hparams::read(gguf)?;
+    let mut builder = Builder::new(nodes, gguf);
+    (arch.build)(&mut builder, &hparams, gguf)?;
+    let graph = builder.finish();
+    // A tensor that nobody uses means a variant of the architecture that is not implemented, and
+    // its results would be wrong without notice.
+    if let Some(t) = gguf.tensors().iter().find(|t| !graph.uses(t.name()) && !auxiliary(t.name())) {
+        return Err(Error::UnusedTensor { name: t.name().to_owned(), arch: arch.name });
+    }
+    Ok(Model { hparams, graph })
+}
+
+/// Tensors that are read while the graph is built.
+fn auxiliary(name: &str) -> bool {
+    name == ROPE_FREQS
+}
+
+/// Divisors of the RoPE frequencies, one per pair.
+const ROPE_FREQS: &str = "rope_freqs.weight";
+
+/// The vocabulary matrix of a tied or untied model: `(embedding, head)`.
+fn vocab(
+    b: &mut Builder<'_>,
+    h: &Hparams,
+) -> Result<(graph::MatrixId, graph::MatrixId), graph::Error> {
+    let embedding = b.vocab("token_embd.weight", h.vocab, h.hidden)?;
+    let head = match b.has("output.weight") {
+        true => b.vocab("output.weight", h.vocab, h.hidden)?,
+        false => embedding,
+    };
+    Ok((embedding, head))
+}

@@ -1,1 +1,36 @@
-//! Vocabularies from GGUF, chat templates, incremental decoding
+//! Text to token ids and back, and chat templates: everything of a model that is about text.
+//!
+//! A [`Tokenizer`] is built from a GGUF file's metadata ([`Tokenizer::from_gguf`]) or from a plain
+//! [`VocabSpec`]. Two vocabulary kinds are known: byte-level BPE (`gpt2` in GGUF) and SentencePiece
+//! BPE (`llama`). A [`Decoder`] turns ids back into text one at a time and never hands out half a
+//! character. A [`ChatTemplate`] renders messages with the Jinja template that came with the model.
+//!
+//! Strings in GGUF are bytes, so a token is bytes here too ([`Tokenizer::token_bytes`]); only
+//! decoding makes text of them, with U+FFFD where the bytes are not UTF-8.
+//!
+//! Limits: no Unigram, WordPiece or RWKV vocabularies; byte-level BPE needs an entry for its
+//! `tokenizer.ggml.pre` in [`PRE_TOKENIZERS`](pretokenize::PRE_TOKENIZERS). Both are named in the
+//! error. Time to encode grows as n log n with the length of the text, for any text.
+#![forbid(unsafe_code)]
+
+mod alphabet;
+mod bpe;
+mod decode;
+mod eog;
+mod error;
+pub mod pretokenize;
+mod spec;
+mod special;
+mod spm;
+mod strftime;
+mod template;
+mod tojson;
+mod tokenizer;
+mod vocab;
+
+pub use decode::{DecodeOptions, Decoder};
+pub use error::Error;
+pub use spec::{VocabModel, VocabSpec};
+pub use template::{ChatTemplate, Message, RenderOptions};
+pub use tokenizer::{EncodeOptions, Tokenizer};
+pub use vocab::TokenKind;

@@ -1,0 +1,92 @@
+//! What an embedding program has to deal with.
+
+use crate::kv::SeqId;
+use std::path::PathBuf;
+
+/// Errors of loading and running a model.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The file cannot be opened or mapped.
+    #[error(transparent)]
+    File(#[from] memory::Error),
+    /// The file is not a valid GGUF file.
+    #[error("{}: {source}", path.display())]
+    Gguf {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        source: gguf::Error,
+    },
+    /// The model in the file cannot be built.
+    #[error(transparent)]
+    Model(#[from] models::Error),
+    /// The machine cannot be described, or not be divided as asked for.
+    #[error(transparent)]
+    Topology(#[from] topology::Error),
+    /// The kernels that were asked for do not exist here.
+    #[error(transparent)]
+    Isa(#[from] kernels::IsaError),
+    /// Memory, threads or a step failed.
+    #[error(transparent)]
+    Graph(#[from] graph::Error),
+    /// A context longer than the model was trained for.
+    #[error(
+        "a context of {context} tokens is longer than the {trained} that the model was trained for: use --ctx {trained} or less"
+    )]
+    ContextTooLong {
+        /// Asked for.
+        context: usize,
+        /// The model's.
+        trained: usize,
+    },
+    /// A size of zero.
+    #[error("{0} must be at least one")]
+    Zero(&'static str),
+    /// The prompt leaves no room for an answer.
+    #[error(
+        "the prompt has {tokens} tokens, but the context holds {context}: shorten it or use a larger --ctx"
+    )]
+    PromptTooLong {
+        /// Tokens of the prompt (and of the conversation before it).
+        tokens: usize,
+        /// The context's.
+        context: usize,
+    },
+    /// Nothing to compute.
+    #[error("the prompt is empty: give at least one token")]
+    EmptyPrompt,
+    /// The context is full.
+    #[error("the context of {context} tokens is full")]
+    ContextFull {
+        /// Its size.
+        context: usize,
+    },
+    /// All sequences are in use.
+    #[error("all {max} sequences are in use: free one or load with more")]
+    TooManySequences {
+        /// How many there are.
+        max: usize,
+    },
+    /// All KV pages are in use by other sequences.
+    #[error("no KV page is free: {pages} are in use")]
+    NoPages {
+        /// How many there are.
+        pages: usize,
+    },
+    /// A sequence that was never made or is freed.
+    #[error("{0} does not exist")]
+    UnknownSequence(SeqId),
+    /// A sequence that stands twice in a batch.
+    #[error("{0} stands twice in the batch")]
+    RepeatedSequence(SeqId),
+    /// A sampler parameter outside of its range.
+    #[error("{name} = {value} is out of range: it must be {need}")]
+    BadSampler {
+        /// Which.
+        name: &'static str,
+        /// Its value.
+        value: f32,
+        /// Its range.
+        need: &'static str,
+    },
+}

@@ -1,0 +1,73 @@
+//! Model files: mapped from disk (one file or a split series), or bytes in memory.
+
+use crate::error::Error;
+use gguf::Gguf;
+use memory::MappedFile;
+use std::borrow::Cow;
+use std::path::{Path, PathBuf};
+
+/// The bytes of a model.
+pub struct ModelFile {
+    path: PathBuf,
+    source: Source,
+}
+
+enum Source {
+    Mapped(Vec<MappedFile>),
+    Memory(Cow<'static, [u8]>),
+}
+
+impl ModelFile {
+    /// Maps a file, or all parts of a series when `path` names its first
+    /// (`…-00001-of-0000N.gguf`).
+    ///
+    /// # Errors
+    /// When a file is missing, a directory, empty or unreadable.
+    pub fn open(path: impl AsRef<Path>) -> Result<ModelFile, Error> {
+        let path = path.as_ref().to_owned();
+        let paths = gguf::split_paths(&path).unwrap_or_else(|| vec![path.clone()]);
+        let files = paths.iter().map(|p| MappedFile::open(p)).collect::<Result<_, _>>()?;
+        Ok(ModelFile { path, source: Source::Mapped(files) })
+    }
+
+    /// A model that is in memory already; `name` stands in error messages.
+    pub fn from_bytes(name: &str, bytes: impl Into<Cow<'static, [u8]>>) -> ModelFile {
+        ModelFile { path: PathBuf::from(name), source: Source::Memory(bytes.into()) }
+    }
+
+    /// Path or name.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Size of all parts in bytes.
+    pub fn bytes(&self) -> usize {
+        match &self.source {
+            Source::Mapped(files) => files.iter().map(|f| f.len()).sum(),
+            Source::Memory(bytes) => bytes.len(),
+        }
+    }
+
+    /// Validates the file and gives access to its metadata and tensors.
+    ///
+    /// # Errors
+    /// When the file is malformed; the error names key or tensor, offset and reason.
+    pub fn gguf(&self) -> Result<Gguf<'_>, Error> {
+        let parsed = match &self.source {
+            Source::Memory(bytes) => Gguf::parse(bytes),
+            Source::Mapped(files) => match files.as_slice() {
+                [one] => Gguf::parse(one),
+                all => Gguf::parse_split(&all.iter().map(|f| &**f).collect::<Vec<_>>()),
+            },
+        };
+        parsed.map_err(|source| Error::Gguf { path: self.path.clone(), source })
+    }
+
+    /// Drops the pages of a part of the file from this process, so that loading does not hold a
+    /// model twice.
+    pub(crate) fn release(&self, part: &[u8]) {
+        let Source::Mapped(files) = &self.source else { return };
+        // Only the file that contains the part accepts it.
+        let _ = files.iter().any(|f| f.release(part).is_ok());
+    }
+}

@@ -1,0 +1,91 @@
+//! Logits of small random models against HF transformers (float32, eager attention).
+//!
+//! Fixtures and their making: `tests/golden/README.md`.
+
+use arclight_engine::{BatchEntry, Engine, KvType, LoadOptions, ModelFile, Outputs, SamplerParams};
+use serde_json::Value;
+use testkit::repository;
+
+const MODELS: [&str; 4] = ["qwen3_tied", "qwen3_untied", "llama3_tied", "llama2_untied"];
+
+/// Largest difference relative to the largest logit, with keys and values in f32. Transformers
+/// itself is within 2e-5 of float64 here; both sides sum in orders of their own.
+const TOLERANCE: f32 = 1e-4;
+
+/// The same with keys and values in f16, whose half-ulp is 2^-12 of each element; scores multiply
+/// that by their magnitude, up to 20 in these random models.
+const TOLERANCE_F16: f32 = 5e-3;
+
+fn load(model: &str, options: LoadOptions) -> Engine {
+    let file = ModelFile::open(repository(&format!("tests/golden/{model}/model.gguf"))).unwrap();
+    let options = LoadOptions { no_pin: true, step_outputs: Some(16), ..options };
+    Engine::load(&file, &options, &mut |_| {}).unwrap()
+}
+
+fn expected(model: &str) -> Value {
+    let path = repository(&format!("tests/golden/{model}/expected.json"));
+    serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap()
+}
+
+fn tokens(v: &Value) -> Vec<u32> {
+    v.as_array().unwrap().iter().map(|t| t.as_u64().unwrap() as u32).collect()
+}
+
+fn floats(v: &Value) -> Vec<f32> {
+    v.as_array().unwrap().iter().map(|t| t.as_f64().unwrap() as f32).collect()
+}
+
+/// Largest `|a - b|` over the largest `|b|`.
+fn distance(got: &[f32], want: &[f32]) -> f32 {
+    let scale = want.iter().fold(0f32, |m, w| m.max(w.abs()));
+    got.iter().zip(want).map(|(g, w)| (g - w).abs()).fold(0f32, f32::max) / scale
+}
+
+#[test]
+fn logits_agree_with_transformers() {
+    for model in MODELS {
+        let expected = expected(model);
+        let kinds = [(KvType::F32, TOLERANCE), (KvType::F16, TOLERANCE_F16)];
+        for (nodes, (kv, tolerance)) in [1, 2].into_iter().flat_map(|n| kinds.map(|k| (n, k))) {
+            let nodes = Some(nodes);
+            let mut engine = load(model, LoadOptions { nodes, kv, ..Default::default() });
+            for prompt in expected["prompts"].as_array().unwrap() {
+                let ids = tokens(&prompt["tokens"]);
+                let want: Vec<Vec<f32>> =
+                    prompt["logits"].as_array().unwrap().iter().map(floats).collect();
+                let sequence = engine.new_sequence().unwrap();
+                let (first, last) = ids.split_at(ids.len() - want.len());
+                if !first.is_empty() {
+                    let entry = BatchEntry { sequence, tokens: first, outputs: Outputs::None };
+                    engine.step(&[entry]).unwrap();
+                }
+                let entry = BatchEntry { sequence, tokens: last, outputs: Outputs::All };
+                let logits = engine.step(&[entry]).unwrap();
+                for (i, want) in want.iter().enumerate() {
+                    let off = distance(logits.row(i), want);
+                    let len = ids.len();
+                    assert!(
+                        off < tolerance,
+                        "{model} on {nodes:?} nodes, {kv:?}, {len} tokens: off by {off:e}"
+                    );
+                }
+                engine.free(sequence).unwrap();
+            }
+        }
+    }
+}
+
+#[test]
+fn greedy_continuations_agree_for_64_tokens() {
+    for model in MODELS {
+        let expected = expected(model);
+        let greedy = &expected["greedy"];
+        let mut engine = load(model, LoadOptions::default());
+        let sequence = engine.new_sequence().unwrap();
+        let prompt = tokens(&greedy["prompt"]);
+        let mut generation = engine.generate(sequence, &prompt, SamplerParams::greedy()).unwrap();
+        generation.limit(64);
+        let got: Vec<u32> = generation.by_ref().map(Result::unwrap).collect();
+        assert_eq!(got, tokens(&greedy["continuation"]), "{model}");
+    }
+}

@@ -1,0 +1,180 @@
+//! The same answer every time: for a given number of nodes the bits of a sequence's logits depend
+//! on nothing but its tokens.
+
+use arclight_engine::{BatchEntry, Engine, LoadOptions, ModelFile, Outputs, SeqId, Variant};
+use gguf::TensorType;
+use testkit::{Rng, TinyModel};
+
+/// One float type, one plain and one mixed quantised type: they take different ways through the
+/// operators. Kernels of the other types are held to the same bits in `kernels`.
+fn models() -> Vec<(String, Vec<u8>)> {
+    let mixed = TinyModel { second: Some(TensorType::Q6_K), ..TinyModel::qwen3(TensorType::Q4_K) };
+    vec![
+        ("qwen3 q4_0".into(), TinyModel::qwen3(TensorType::Q4_0).gguf()),
+        ("qwen3 q4_k + q6_k".into(), mixed.gguf()),
+        ("llama bf16".into(), TinyModel::llama(TensorType::BF16).gguf()),
+    ]
+}
+
+fn load(bytes: &[u8], options: LoadOptions) -> Engine {
+    let file = ModelFile::from_bytes("tiny", bytes.to_vec());
+    let options =
+        LoadOptions { no_pin: true, sequences: Some(4), step_outputs: Some(64), ..options };
+    Engine::load(&file, &options, &mut |_| {}).unwrap()
+}
+
+fn prompt(len: usize, seed: u64) -> Vec<u32> {
+    let mut rng = Rng::new(seed);
+    (0..len).map(|_| rng.below(300) as u32).collect()
+}
+
+fn bits(row: &[f32]) -> Vec<u32> {
+    row.iter().map(|v| v.to_bits()).collect()
+}
+
+/// Feeds `tokens` in pieces of `chunk`; the last position's logits.
+fn feed(engine: &mut Engine, sequence: SeqId, tokens: &[u32], chunk: usize) -> Vec<u32> {
+    let mut last = Vec::new();
+    for piece in tokens.chunks(chunk) {
+        let entry = BatchEntry { sequence, tokens: piece, outputs: Outputs::Last };
+        last = bits(engine.step(&[entry]).unwrap().row(0));
+    }
+    last
+}
+
+fn alone(engine: &mut Engine, tokens: &[u32], chunk: usize) -> Vec<u32> {
+    let sequence = engine.new_sequence().unwrap();
+    let logits = feed(engine, sequence, tokens, chunk);
+    engine.free(sequence).unwrap();
+    logits
+}
+
+#[test]
+fn threads_do_not_change_a_bit() {
+    let tokens = prompt(300, 3);
+    for (name, bytes) in models() {
+        let run = |threads| {
+            let options =
+                LoadOptions { threads: Some(threads), nodes: Some(1), ..Default::default() };
+            alone(&mut load(&bytes, options), &tokens, 512)
+        };
+        let one = run(1);
+        for threads in [2, 3, 4] {
+            assert!(run(threads) == one, "{name}: {threads} threads");
+        }
+    }
+}
+
+#[test]
+fn chunks_of_a_prompt_do_not_change_a_bit() {
+    let tokens = prompt(300, 4);
+    for (name, bytes) in models() {
+        let mut engine = load(&bytes, LoadOptions { threads: Some(2), ..Default::default() });
+        let whole = alone(&mut engine, &tokens, 512);
+        for chunk in [1, 13, 64] {
+            assert!(alone(&mut engine, &tokens, chunk) == whole, "{name}: chunks of {chunk}");
+        }
+    }
+}
+
+#[test]
+fn company_in_the_batch_does_not_change_a_bit() {
+    let (a, b, c) = (prompt(290, 5), prompt(40, 6), prompt(7, 7));
+    for (name, bytes) in models() {
+        let mut engine = load(&bytes, LoadOptions { threads: Some(2), ..Default::default() });
+        let want: Vec<_> = [&a, &b, &c].map(|p| alone(&mut engine, p, 512)).into();
+
+        // All prompts in one step.
+        let ids: Vec<SeqId> = (0..3).map(|_| engine.new_sequence().unwrap()).collect();
+        let all = |outputs| {
+            let prompts = [&a, &b, &c];
+            let entries = prompts.into_iter().zip(&ids);
+            entries.map(move |(tokens, &sequence)| BatchEntry { sequence, tokens, outputs })
+        };
+        let batch: Vec<_> = all(Outputs::Last).collect();
+        let logits = engine.step(&batch).unwrap();
+        for (i, want) in want.iter().enumerate() {
+            assert!(bits(logits.row(i)) == *want, "{name}: prompt {i} in a batch of three");
+        }
+
+        // One token each, together and alone.
+        let next = [1u32, 2, 3];
+        let entry = |i: usize| BatchEntry {
+            sequence: ids[i],
+            tokens: std::slice::from_ref(&next[i]),
+            outputs: Outputs::Last,
+        };
+        let logits = engine.step(&[entry(0), entry(1), entry(2)]).unwrap();
+        let together: Vec<_> = (0..3).map(|i| bits(logits.row(i))).collect();
+        for (i, prompt) in [&a, &b, &c].into_iter().enumerate() {
+            engine.truncate(ids[i], prompt.len()).unwrap();
+            let lone = bits(engine.step(&[entry(i)]).unwrap().row(0));
+            assert!(lone == together[i], "{name}: decoding beside two others");
+        }
+
+        // A decoding sequence beside another's prompt.
+        engine.truncate(ids[0], a.len()).unwrap();
+        engine.truncate(ids[1], 0).unwrap();
+        let prefill = BatchEntry { sequence: ids[1], tokens: &b, outputs: Outputs::Last };
+        let logits = engine.step(&[entry(0), prefill]).unwrap();
+        assert!(bits(logits.row(0)) == together[0], "{name}: decoding beside a prefill");
+        assert!(bits(logits.row(1)) == want[1], "{name}: prefilling beside a decode");
+    }
+}
+
+#[test]
+fn every_form_of_execution_gives_the_same_bits() {
+    let tokens = prompt(270, 8); // two KV ranges
+    for (name, bytes) in models() {
+        for nodes in [1, 2] {
+            let options =
+                LoadOptions { nodes: Some(nodes), threads: Some(3), ..Default::default() };
+            let mut engine = load(&bytes, options);
+            let base = alone(&mut engine, &tokens, 512);
+            let sequence = engine.new_sequence().unwrap();
+            feed(&mut engine, sequence, &tokens[..269], 512);
+            let last = &tokens[269..];
+            for variant in Variant::all() {
+                engine.executor().force_variant(Some(variant)).unwrap();
+                assert!(feed(&mut engine, sequence, last, 1) == base, "{name}: {variant:?}");
+                engine.truncate(sequence, 269).unwrap();
+            }
+        }
+    }
+}
+
+#[test]
+fn shared_work_gives_the_bits_of_private_work_for_whole_prompts() {
+    let tokens = prompt(16, 9);
+    for (name, bytes) in models() {
+        let mut engine = load(&bytes, LoadOptions { threads: Some(2), ..Default::default() });
+        let base = alone(&mut engine, &tokens, 1);
+        for variant in Variant::all().into_iter().filter(|v| !v.append_in_attention) {
+            engine.executor().force_variant(Some(variant)).unwrap();
+            assert!(alone(&mut engine, &tokens, 16) == base, "{name}: {variant:?}");
+        }
+    }
+}
+
+#[test]
+fn nodes_agree_within_rounding() {
+    // Float weights: a quantised model rounds its activations to 8 bits, and where the order of a
+    // sum over nodes moves a value across a rounding boundary the logits move by a per cent.
+    let tokens = prompt(100, 10);
+    for bytes in
+        [TinyModel::qwen3(TensorType::F32).gguf(), TinyModel::llama(TensorType::BF16).gguf()]
+    {
+        let run = |nodes| {
+            let mut engine = load(&bytes, LoadOptions { nodes: Some(nodes), ..Default::default() });
+            alone(&mut engine, &tokens, 512)
+        };
+        let one = run(1);
+        let scale = one.iter().fold(0f32, |m, v| m.max(f32::from_bits(*v).abs()));
+        for nodes in [2, 4] {
+            let difference = |(a, b): (&u32, &u32)| (f32::from_bits(*a) - f32::from_bits(*b)).abs();
+            let off = one.iter().zip(&run(nodes)).map(difference).fold(0f32, f32::max);
+            // Sums over columns are taken in two or four parts; keys and values round to f16.
+            assert!(off / scale < 1e-4, "{nodes} nodes are off by {}", off / scale);
+        }
+    }
+}

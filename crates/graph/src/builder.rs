@@ -1,0 +1,353 @@
+//! The graph builder: what a model's definition is written with.
+//!
+//! Each method appends one operator to the static list and returns its result as a [`Bundle`].
+//! Methods that declare weights check names and shapes against the file at once, so a model that
+//! builds will load.
+
+use crate::error::Error;
+use crate::list::{Append, StaticList};
+use crate::op::{Attention, Heads, Op, Rope, RopeId};
+use crate::placement::{Cut, Placement};
+use crate::tensor::{Bundle, BundleInfo, Domain, Header, TensorId};
+use crate::weight::{Matrix, MatrixId, Part, SplitBy, Vector, VectorId, WeightSource, WeightView};
+
+/// An operator in its place.
+#[derive(Clone, Debug)]
+pub struct Node {
+    /// What it does.
+    pub op: Op,
+    /// What it gives.
+    pub out: Bundle,
+    /// The layer it belongs to; `None` before the first and after the last.
+    pub layer: Option<usize>,
+}
+
+/// A model's graph: operators in order, headers, weights, caches.
+#[derive(Clone, Debug, Default)]
+pub struct Graph {
+    pub(crate) nodes: usize,
+    pub(crate) ops: Vec<Node>,
+    pub(crate) list: StaticList,
+    pub(crate) headers: Vec<Header>,
+    pub(crate) bundles: Vec<BundleInfo>,
+    pub(crate) matrices: Vec<Matrix>,
+    pub(crate) vectors: Vec<Vector>,
+    pub(crate) ropes: Vec<Rope>,
+    pub(crate) caches: Vec<Heads>,
+    pub(crate) vocab: usize,
+    pub(crate) weights: std::collections::HashSet<String>, // names of tensors
+}
+
+impl Graph {
+    /// Number of memory nodes that the graph was built for.
+    pub fn nodes(&self) -> usize {
+        self.nodes
+    }
+
+    /// Vocabulary size: width of a row of logits.
+    pub fn vocab(&self) -> usize {
+        self.vocab
+    }
+
+    /// Bundle metadata.
+    pub fn bundle(&self, b: Bundle) -> &BundleInfo {
+        &self.bundles[b.0 as usize]
+    }
+
+    /// Matrix metadata.
+    pub fn matrix(&self, m: MatrixId) -> &Matrix {
+        &self.matrices[m.0 as usize]
+    }
+
+    /// All matrices.
+    pub fn matrices(&self) -> &[Matrix] {
+        &self.matrices
+    }
+
+    /// The operators in the order in which `node`'s chain of the static list meets them.
+    pub fn walk(&self, node: usize) -> impl Iterator<Item = (&Node, Append)> {
+        self.list.walk(node).map(|e| (&self.ops[e.op as usize], e.mode))
+    }
+
+    /// Whether a tensor of the file is a weight of this graph.
+    pub fn uses(&self, tensor: &str) -> bool {
+        self.weights.contains(tensor)
+    }
+
+    /// Bytes of one token's keys and values on `node`, all layers.
+    pub fn kv_bytes_per_token(&self, node: usize, kv: crate::KvType) -> usize {
+        self.caches.iter().map(|h| h.kv_cut.len(node) * h.dim * 2 * kv.bytes()).sum()
+    }
+}
+
+/// Builds a [`Graph`] for a number of nodes over a file's weights.
+pub struct Builder<'a> {
+    graph: Graph,
+    weights: &'a dyn WeightSource,
+    layer: Option<usize>,
+}
+
+impl<'a> Builder<'a> {
+    /// Starts a graph for `nodes` memory nodes (at least one).
+    pub fn new(nodes: usize, weights: &'a dyn WeightSource) -> Builder<'a> {
+        Builder { graph: Graph { nodes: nodes.max(1), ..Graph::default() }, weights, layer: None }
+    }
+
+    /// Ends the definition.
+    pub fn finish(self) -> Graph {
+        self.graph
+    }
+
+    /// States which layer the following operators belong to.
+    pub fn layer(&mut self, layer: Option<usize>) {
+        self.layer = layer;
+    }
+
+    /// Whether the file has a tensor.
+    pub fn has(&self, name: &str) -> bool {
+        self.weights.tensor(name).is_some()
+    }
+
+    fn checked(&mut self, name: &str, rows: usize, cols: usize) -> Result<WeightView<'a>, Error> {
+        let view =
+            self.weights.tensor(name).ok_or_else(|| Error::MissingTensor(name.to_owned()))?;
+        if (view.rows, view.cols) != (rows, cols) {
+            return Err(Error::WrongShape {
+                name: name.to_owned(),
+                got_rows: view.rows,
+                got_cols: view.cols,
+                rows,
+                cols,
+            });
+        }
+        self.graph.weights.insert(name.to_owned());
+        Ok(view)
+    }
+
+    fn cut(&self, what: &str, len: usize, unit: usize) -> Result<Cut, Error> {
+        Cut::even(len, unit, self.graph.nodes).ok_or_else(|| Error::TooManyNodes {
+            what: what.to_owned(),
+            nodes: self.graph.nodes,
+            max: len.div_ceil(unit),
+        })
+    }
+
+    fn add_matrix(&mut self, name: &str, split: SplitBy, parts: Vec<Part>) -> MatrixId {
+        self.graph.matrices.push(Matrix { name: name.to_owned(), parts, split });
+        MatrixId(self.graph.matrices.len() as u32 - 1)
+    }
+
+    /// Declares a vector of f32 weights that every node holds.
+    pub fn vector(&mut self, name: &str, len: usize) -> Result<VectorId, Error> {
+        self.checked(name, 1, len)?;
+        self.graph.vectors.push(Vector { name: name.to_owned(), len });
+        Ok(VectorId(self.graph.vectors.len() as u32 - 1))
+    }
+
+    /// Declares a rotary embedding; equal ones are shared.
+    pub fn rope(&mut self, rope: Rope) -> RopeId {
+        let ropes = &mut self.graph.ropes;
+        let at = ropes.iter().position(|r| *r == rope).unwrap_or_else(|| {
+            ropes.push(rope);
+            ropes.len() - 1
+        });
+        RopeId(at as u32)
+    }
+
+    /// Shares `q` query and `kv` key/value heads of `dim` elements between the nodes, so that the
+    /// columns of the output projection `output` are cut in whole quantisation blocks.
+    pub fn heads(&self, q: usize, kv: usize, dim: usize, output: &str) -> Result<Heads, Error> {
+        let bad = |what, value, need| Err(Error::BadDimension { what, value, need });
+        if kv == 0 || q == 0 || !q.is_multiple_of(kv) {
+            return bad("attention.head_count", q, "a multiple of attention.head_count_kv");
+        }
+        if dim == 0 || !dim.is_multiple_of(kernels::TILE_ROWS) {
+            return bad("attention.key_length", dim, "a multiple of 16");
+        }
+        let ty = self.weights.tensor(output).ok_or(Error::MissingTensor(output.to_owned()))?.ty;
+        let block = block_cols(ty);
+        let per_kv = q / kv * dim;
+        // The smallest number of KV heads whose queries fill whole blocks of the output projection.
+        let unit = (1..=kv).find(|u| (u * per_kv).is_multiple_of(block)).unwrap_or(kv);
+        let what = format!("attention ({kv} KV heads, in units of {unit})");
+        Ok(Heads { q, kv, dim, kv_cut: self.cut(&what, kv, unit)? })
+    }
+
+    /// Declares `q | k | v` as one matrix, rows cut by heads.
+    pub fn qkv(&mut self, names: [&str; 3], hidden: usize, h: &Heads) -> Result<MatrixId, Error> {
+        let cuts = [h.q_cut(), h.kv_cut.clone(), h.kv_cut.clone()];
+        let mut parts = Vec::with_capacity(3);
+        for ((name, heads), cut) in names.into_iter().zip([h.q, h.kv, h.kv]).zip(cuts) {
+            let rows = heads * h.dim;
+            let ty = self.checked(name, rows, hidden)?.ty;
+            let cut = cut.scaled(h.dim);
+            parts.push(Part { name: name.to_owned(), ty, rows, cols: hidden, cut });
+        }
+        Ok(self.add_matrix("qkv", SplitBy::Rows, parts))
+    }
+
+    /// Declares the output projection of attention: columns cut by heads.
+    pub fn attn_output(&mut self, name: &str, hidden: usize, h: &Heads) -> Result<MatrixId, Error> {
+        let cols = h.q * h.dim;
+        let ty = self.checked(name, hidden, cols)?.ty;
+        let cut = h.q_cut().scaled(h.dim);
+        let part = Part { name: name.to_owned(), ty, rows: hidden, cols, cut };
+        Ok(self.add_matrix("attn_output", SplitBy::Cols, vec![part]))
+    }
+
+    /// Declares the gated feed-forward pair and its down projection, cut alike in whole blocks.
+    pub fn feed_forward(
+        &mut self,
+        gate_up: [&str; 2],
+        down: &str,
+        hidden: usize,
+        width: usize,
+    ) -> Result<(MatrixId, MatrixId), Error> {
+        let down_ty = self.checked(down, hidden, width)?.ty;
+        let cut = self.cut("the feed-forward width", width, block_cols(down_ty))?;
+        let mut parts = Vec::with_capacity(2);
+        for name in gate_up {
+            let ty = self.checked(name, width, hidden)?.ty;
+            let cut = cut.clone();
+            parts.push(Part { name: name.to_owned(), ty, rows: width, cols: hidden, cut });
+        }
+        let pair = self.add_matrix("gate_up", SplitBy::Rows, parts);
+        let part = Part { name: down.to_owned(), ty: down_ty, rows: hidden, cols: width, cut };
+        Ok((pair, self.add_matrix("down", SplitBy::Cols, vec![part])))
+    }
+
+    /// Declares a vocabulary matrix (embedding or head): rows cut in whole tiles.
+    pub fn vocab(&mut self, name: &str, vocab: usize, hidden: usize) -> Result<MatrixId, Error> {
+        let ty = self.checked(name, vocab, hidden)?.ty;
+        let cut = self.cut("the vocabulary", vocab, kernels::TILE_ROWS)?;
+        self.graph.vocab = vocab;
+        let part = Part { name: name.to_owned(), ty, rows: vocab, cols: hidden, cut };
+        Ok(self.add_matrix("vocab", SplitBy::Rows, vec![part]))
+    }
+
+    fn push(&mut self, op: Op, placement: Placement, domain: Domain, widths: &[usize]) -> Bundle {
+        let name = match self.layer {
+            Some(l) => format!("{l}.{}", op.name()),
+            None => op.name().to_owned(),
+        };
+        let inputs: Vec<Bundle> = match &op {
+            Op::Embed { .. } => vec![],
+            Op::RmsNorm { x, .. } | Op::Linear { x, .. } | Op::Gated { x, .. } => vec![*x],
+            Op::Select { x } | Op::Logits { x, .. } => vec![*x],
+            Op::Attention { qkv, .. } => vec![*qkv],
+            Op::Residual { x, partial } => vec![*x, *partial],
+        };
+        let g = &mut self.graph;
+        let mut tensors = Vec::with_capacity(widths.len());
+        for (node, &width) in widths.iter().enumerate() {
+            let sources = inputs
+                .iter()
+                .flat_map(|b| {
+                    let info = &g.bundles[b.0 as usize];
+                    match info.placement {
+                        Placement::Partial => info.tensors.clone(),
+                        _ => vec![info.tensors[node.min(info.tensors.len() - 1)]],
+                    }
+                })
+                .collect();
+            tensors.push(TensorId(g.headers.len() as u32));
+            g.headers.push(Header { name: name.clone(), width, domain, node, sources });
+        }
+        let width = match placement {
+            Placement::Split => widths.iter().sum(),
+            _ => widths[0],
+        };
+        g.list.append(g.ops.len() as u32, &tensors);
+        g.bundles.push(BundleInfo { tensors, placement, width, domain });
+        let out = Bundle(g.bundles.len() as u32 - 1);
+        g.ops.push(Node { op, out, layer: self.layer });
+        out
+    }
+
+    fn expect(&self, b: Bundle, placement: Placement, op: &str) -> (usize, Domain) {
+        let info = self.graph.bundle(b);
+        assert_eq!(info.placement, placement, "operand of {op}");
+        (info.width, info.domain)
+    }
+
+    fn everywhere(&self, width: usize) -> Vec<usize> {
+        vec![width; self.graph.nodes]
+    }
+
+    /// Rows of the embedding matrix for the step's tokens.
+    pub fn embed(&mut self, table: MatrixId) -> Bundle {
+        let widths = self.everywhere(self.graph.matrix(table).parts[0].cols);
+        self.push(Op::Embed { table }, Placement::Replicated, Domain::Tokens, &widths)
+    }
+
+    /// RMSNorm over each row.
+    pub fn rms_norm(&mut self, x: Bundle, weight: VectorId, eps: f32) -> Bundle {
+        let (width, domain) = self.expect(x, Placement::Replicated, "rms_norm");
+        let widths = self.everywhere(width);
+        self.push(Op::RmsNorm { x, weight, eps }, Placement::Replicated, domain, &widths)
+    }
+
+    /// Product with `matrix`: row-split gives split, column-split gives partial.
+    pub fn linear(&mut self, x: Bundle, matrix: MatrixId) -> Bundle {
+        let nodes = self.graph.nodes;
+        let m = self.graph.matrix(matrix);
+        let (takes, gives) = match m.split {
+            SplitBy::Rows => (Placement::Replicated, Placement::Split),
+            SplitBy::Cols => (Placement::Split, Placement::Partial),
+        };
+        let widths: Vec<usize> =
+            (0..nodes).map(|n| (0..m.parts.len()).map(|p| m.rows(p, n).len()).sum()).collect();
+        let (_, domain) = self.expect(x, takes, "linear");
+        self.push(Op::Linear { x, matrix }, gives, domain, &widths)
+    }
+
+    /// `silu(gate·x) * (up·x)` of a paired matrix.
+    pub fn gated(&mut self, x: Bundle, matrix: MatrixId) -> Bundle {
+        let (_, domain) = self.expect(x, Placement::Replicated, "gated");
+        let m = self.graph.matrix(matrix);
+        let widths: Vec<usize> = (0..self.graph.nodes).map(|n| m.rows(0, n).len()).collect();
+        self.push(Op::Gated { x, matrix }, Placement::Split, domain, &widths)
+    }
+
+    /// Attention over the layer's paged KV cache, which is made here.
+    pub fn attention(&mut self, qkv: Bundle, mut spec: Attention) -> Bundle {
+        let (_, domain) = self.expect(qkv, Placement::Split, "attention");
+        spec.cache = self.graph.caches.len();
+        self.graph.caches.push(spec.heads.clone());
+        let widths: Vec<usize> = (0..self.graph.nodes)
+            .map(|n| spec.heads.kv_cut.len(n) * spec.heads.group() * spec.heads.dim)
+            .collect();
+        self.push(Op::Attention { qkv, spec: Box::new(spec) }, Placement::Split, domain, &widths)
+    }
+
+    /// `x + Σ partials`, on every node.
+    pub fn residual(&mut self, x: Bundle, partial: Bundle) -> Bundle {
+        let (width, domain) = self.expect(x, Placement::Replicated, "residual");
+        self.expect(partial, Placement::Partial, "residual");
+        let widths = self.everywhere(width);
+        self.push(Op::Residual { x, partial }, Placement::Replicated, domain, &widths)
+    }
+
+    /// Keeps the rows whose logits are asked for.
+    pub fn select(&mut self, x: Bundle) -> Bundle {
+        let (width, _) = self.expect(x, Placement::Replicated, "select");
+        let widths = self.everywhere(width);
+        self.push(Op::Select { x }, Placement::Replicated, Domain::Outputs, &widths)
+    }
+
+    /// Logits over the whole vocabulary, gathered for the caller.
+    pub fn logits(&mut self, x: Bundle, head: MatrixId) -> Bundle {
+        let (_, domain) = self.expect(x, Placement::Replicated, "logits");
+        let width = self.graph.matrix(head).parts[0].rows;
+        self.push(Op::Logits { x, head }, Placement::Whole(0), domain, &[width])
+    }
+}
+
+/// Columns of a matrix of this type must be cut in multiples of this: whole weight blocks, and
+/// whole blocks of the 8-bit activations or tiles that feed them.
+fn block_cols(ty: gguf::TensorType) -> usize {
+    match kernels::act_kind(ty) {
+        kernels::ActKind::Q8 => ty.block_len().max(32),
+        kernels::ActKind::F32 => kernels::TILE_ROWS,
+    }
+}

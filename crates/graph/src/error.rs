@@ -1,0 +1,73 @@
+//! What can go wrong between a model's definition and its execution.
+
+/// Errors of building, loading and executing a graph.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The file lacks a tensor that the architecture needs.
+    #[error("tensor {0} is missing from the model file")]
+    MissingTensor(String),
+    /// A tensor's shape is not the one that the metadata implies.
+    #[error("tensor {name} is {got_rows} x {got_cols}, but the metadata implies {rows} x {cols}")]
+    WrongShape {
+        /// Its name.
+        name: String,
+        /// Rows in the file.
+        got_rows: usize,
+        /// Columns in the file.
+        got_cols: usize,
+        /// Rows expected.
+        rows: usize,
+        /// Columns expected.
+        cols: usize,
+    },
+    /// A dimension has fewer whole units than there are nodes.
+    #[error("{what} cannot be split over {nodes} nodes, at most over {max}: use --nodes {max}")]
+    TooManyNodes {
+        /// What was to be split.
+        what: String,
+        /// Nodes asked for.
+        nodes: usize,
+        /// The largest number that works.
+        max: usize,
+    },
+    /// A size in the model's metadata that the kernels cannot serve.
+    #[error("{what} is {value}, but it must be {need}")]
+    BadDimension {
+        /// Which size.
+        what: &'static str,
+        /// Its value.
+        value: usize,
+        /// What it must be.
+        need: &'static str,
+    },
+    /// A step that exceeds what the executor was sized for.
+    #[error("a step of {got} {what} exceeds the limit of {max}")]
+    StepTooLarge {
+        /// What is counted.
+        what: &'static str,
+        /// How many the step has.
+        got: usize,
+        /// How many fit.
+        max: usize,
+    },
+    /// A token id outside of the vocabulary.
+    #[error("token id {token} is outside of the vocabulary of {vocab}")]
+    UnknownToken {
+        /// The id.
+        token: u32,
+        /// Vocabulary size.
+        vocab: usize,
+    },
+    /// A step whose sequences or page tables contradict each other.
+    #[error("malformed step: {0}")]
+    BadStep(String),
+    /// Memory could not be had.
+    #[error(transparent)]
+    Memory(#[from] memory::Error),
+    /// The worker pool could not be made.
+    #[error(transparent)]
+    Pool(#[from] threads::Error),
+    /// A worker panicked during a step.
+    #[error(transparent)]
+    Panicked(#[from] threads::Panicked),
+}

@@ -1,0 +1,127 @@
+//! Matrix products: each thread multiplies its tiles with all rows of activations.
+//!
+//! Blocking: a block of tiles that fits half of the L2 cache is walked once per block of rows that
+//! fits half of the L1 cache, so that both operands are read from memory about once. The order of
+//! summation is the kernel's and does not depend on the blocking.
+
+use super::Thread;
+use crate::buffer::BufId;
+use crate::instr::Operand;
+use crate::load::Packed;
+use crate::weight::MatrixId;
+use kernels::{ActKind, Acts, Rows, TILE_ROWS};
+use std::ops::Range;
+
+/// Rows of the scratch that paired products go through.
+const PAIR_ROWS: usize = 64;
+const PAIR: usize = PAIR_ROWS * TILE_ROWS;
+/// f32 of scratch: gate, up and their product.
+pub(super) const SCRATCH: usize = 3 * PAIR;
+
+impl Thread<'_> {
+    pub(super) fn matmul(&self, acts: Operand, matrix: MatrixId, out: BufId, rows: usize) {
+        let shard = self.step.weights.shard(matrix, self.node);
+        // The logits of all nodes lie in one row: this node's begin at its first vocabulary row.
+        let base = self.host_column(matrix, out);
+        for (p, part) in shard.parts.iter().enumerate() {
+            let tiles = shard.share(self.rank, p, false);
+            for tiles in blocks(tiles, self.step.plan.weight_block_bytes / part.tile_bytes()) {
+                for rows in self.row_blocks(acts, part, rows) {
+                    let input = self.acts(acts, part, rows.clone());
+                    for t in tiles.clone() {
+                        let col = base + part.out + t * TILE_ROWS;
+                        let to = self.columns(out, rows.clone(), col..col + TILE_ROWS);
+                        self.multiply(part, t, input, to);
+                    }
+                }
+            }
+        }
+    }
+
+    pub(super) fn gated(&self, acts: Operand, matrix: MatrixId, out: BufId, rows: usize) {
+        let shard = self.step.weights.shard(matrix, self.node);
+        let [gate, up] = shard.parts.as_slice() else { unreachable!("a pair of matrices") };
+        let tiles = shard.share(self.rank, 0, true);
+        let (to_gate, rest) = self.scratch().split_at_mut(PAIR);
+        let (to_up, to_both) = rest.split_at_mut(PAIR);
+        let bytes = gate.tile_bytes() + up.tile_bytes();
+        for tiles in blocks(tiles, self.step.plan.weight_block_bytes / bytes) {
+            for rows in self.row_blocks(acts, gate, rows) {
+                for rows in blocks(rows, PAIR_ROWS) {
+                    let len = rows.len() * TILE_ROWS;
+                    let (g, u, both) =
+                        (&mut to_gate[..len], &mut to_up[..len], &mut to_both[..len]);
+                    for t in tiles.clone() {
+                        let view = |s| kernels::RowsMut::new(s, rows.len(), TILE_ROWS, TILE_ROWS);
+                        self.multiply(gate, t, self.acts(acts, gate, rows.clone()), view(&mut *g));
+                        self.multiply(up, t, self.acts(acts, up, rows.clone()), view(&mut *u));
+                        self.step.kernels.swiglu(g, u, both);
+                        let col = t * TILE_ROWS;
+                        let mut to = self.columns(out, rows.clone(), col..col + TILE_ROWS);
+                        for (row, from) in both.chunks_exact(TILE_ROWS).enumerate() {
+                            to.row_mut(row).copy_from_slice(from);
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    fn multiply(&self, part: &Packed, tile: usize, acts: Acts<'_>, to: kernels::RowsMut<'_, f32>) {
+        self.step.kernels.matmul_tile(part.ty, part.tile(tile), part.cols, acts, to);
+    }
+
+    /// The activations that `part` multiplies, rows `rows`.
+    fn acts(&self, acts: Operand, part: &Packed, rows: Range<usize>) -> Acts<'_> {
+        let (buf, width) = self.act_row(acts, part);
+        let stride = self.stride(buf, self.node);
+        let block = self.block(buf).sub(rows.start * stride, rows.len() * stride);
+        match kernels::act_kind(part.ty) {
+            ActKind::F32 => {
+                // SAFETY: the buffer is among this instruction's reads; see the module `exec`.
+                let all = unsafe { block.as_slice::<f32>() };
+                Acts::F32(Rows::new(all, rows.len(), part.cols, stride / size_of::<f32>()))
+            }
+            ActKind::Q8 => {
+                // SAFETY: as above.
+                let all = unsafe { block.as_slice::<u8>() };
+                Acts::Q8(Rows::new(all, rows.len(), width, stride))
+            }
+        }
+    }
+
+    /// The buffer that `part` multiplies and the bytes of one of its rows.
+    fn act_row(&self, acts: Operand, part: &Packed) -> (BufId, usize) {
+        match kernels::act_kind(part.ty) {
+            ActKind::F32 => (acts.f32.expect("declared"), part.cols * size_of::<f32>()),
+            ActKind::Q8 => (acts.q8.expect("declared"), kernels::q8_row_bytes(part.cols)),
+        }
+    }
+
+    fn row_blocks(
+        &self,
+        acts: Operand,
+        part: &Packed,
+        rows: usize,
+    ) -> impl Iterator<Item = Range<usize>> + use<> {
+        let (_, bytes) = self.act_row(acts, part);
+        // Whole register tiles of rows, so that only the last block has a remainder.
+        let fit = (self.step.plan.act_block_bytes / bytes).next_multiple_of(8);
+        blocks(0..rows, fit)
+    }
+
+    fn host_column(&self, matrix: MatrixId, out: BufId) -> usize {
+        if self.step.storage.is_host(out) {
+            self.step.graph.matrix(matrix).rows(0, self.node).start
+        } else {
+            0
+        }
+    }
+}
+
+/// `range` in pieces of `size`, at least one element each.
+fn blocks(range: Range<usize>, size: usize) -> impl Iterator<Item = Range<usize>> {
+    let end = range.end;
+    let size = size.max(1);
+    range.step_by(size).map(move |start| start..(start + size).min(end))
+}

@@ -1,0 +1,188 @@
+//! The executor's inner side: one thread walks the compiled stages.
+//!
+//! This is where blocks of memory become slices. The safety argument is the compiler's: every
+//! instruction states what it touches (`Instr::accesses`), each thread touches only its share under
+//! the instruction's deal, and between two conflicting accesses stands a wait of sufficient scope.
+
+mod attention;
+mod matmul;
+mod rows;
+
+pub(crate) use attention::tile_tokens;
+
+use crate::buffer::BufId;
+use crate::builder::Graph;
+use crate::compile::Stage;
+use crate::instr::{Instr, Kind, Work};
+use crate::load::Weights;
+use crate::placement::share;
+use crate::plan::Plan;
+use crate::step::Prepared;
+use crate::storage::Storage;
+use crate::tensor::Domain;
+use kernels::{Kernels, RowsMut};
+use memory::Block;
+use std::ops::Range;
+use threads::{View, Worker};
+
+/// What all threads share during a step.
+pub(crate) struct Step<'a> {
+    pub graph: &'a Graph,
+    pub kernels: &'static Kernels,
+    pub plan: &'a Plan,
+    pub storage: &'a Storage,
+    pub weights: &'a Weights,
+    pub input: &'a Prepared,
+    pub stages: &'a [Stage],
+}
+
+/// Runs all stages as one thread of the pool.
+pub(crate) fn run(step: &Step<'_>, worker: &mut Worker) {
+    worker.switch(View::Groups);
+    for stage in step.stages {
+        let thread = Thread {
+            step,
+            node: worker.group(),
+            rank: worker.rank(),
+            size: worker.size(),
+            id: worker.thread(),
+        };
+        for instr in &stage.instrs {
+            thread.execute(instr);
+        }
+        if let Some(wait) = &stage.wait {
+            worker.wait(wait.scope);
+        }
+    }
+}
+
+/// f32 of kernel scratch that a thread needs.
+pub(crate) fn scratch_len(graph: &Graph) -> usize {
+    let attention = graph.caches.iter().map(attention::scratch_len).max().unwrap_or(0);
+    attention.max(matmul::SCRATCH)
+}
+
+/// One thread's view of the step.
+struct Thread<'a> {
+    step: &'a Step<'a>,
+    node: usize,
+    rank: usize,
+    size: usize,
+    id: usize,
+}
+
+impl<'a> Thread<'a> {
+    fn execute(&self, instr: &Instr) {
+        let domain = instr.domain;
+        match &instr.kind {
+            Kind::RopeTable { rope, out } => self.rope_table(*rope, *out),
+            Kind::Embed { table, out } => self.embed(*table, *out),
+            Kind::Load { x, out, width } => {
+                for row in 0..self.count(domain) {
+                    self.row_mut(*out, row, *width).copy_from_slice(self.row(*x, row, *width));
+                }
+            }
+            Kind::RmsNorm { x, weight, eps, out, work } => {
+                let weight = self.step.weights.vector(*weight, self.node);
+                self.rms_norm(*x, weight, *eps, *out, self.rows(domain, *work));
+            }
+            Kind::Quantize { x, matrix, out, work } => {
+                let cols = self.step.graph.matrix(*matrix).input_width(self.node);
+                self.quantize(*x, cols, *out, self.rows(domain, *work));
+            }
+            Kind::MatMul { acts, matrix, out } | Kind::Logits { acts, matrix, out } => {
+                self.matmul(*acts, *matrix, *out, self.count(domain));
+            }
+            Kind::Gated { acts, matrix, out } => {
+                self.gated(*acts, *matrix, *out, self.count(domain));
+            }
+            Kind::Prepare { qkv, rope, spec, .. } => self.prepare(*qkv, *rope, spec),
+            Kind::AttendFused { qkv, spec, out, .. } => self.attend_fused(*qkv, spec, *out),
+            Kind::AttendSplit { qkv, rope, append, spec, states, .. } => {
+                self.attend_split(*qkv, append.then_some(*rope), spec, *states);
+            }
+            Kind::Join { states, spec, out, work } => {
+                self.join(*states, spec, *out, self.rows(domain, *work));
+            }
+            Kind::Residual { x, partial, out, width, work } => {
+                self.residual(*x, *partial, *out, *width, self.rows(domain, *work));
+            }
+            Kind::Select { x, out, width, work } => {
+                for row in self.rows(domain, *work) {
+                    let from = self.step.input.outputs[row] as usize;
+                    self.row_mut(*out, row, *width).copy_from_slice(self.row(*x, from, *width));
+                }
+            }
+        }
+    }
+
+    /// Rows of a domain in this step.
+    fn count(&self, domain: Domain) -> usize {
+        match domain {
+            Domain::Tokens => self.step.input.tokens.len(),
+            Domain::Outputs => self.step.input.outputs.len(),
+        }
+    }
+
+    /// The rows that this thread works on.
+    fn rows(&self, domain: Domain, work: Work) -> Range<usize> {
+        let count = self.count(domain);
+        match work {
+            Work::Private => 0..count,
+            Work::Rows => share(count, self.size, self.rank),
+        }
+    }
+
+    fn block(&self, buf: BufId) -> Block {
+        self.step.storage.of(buf, self.node, self.id)
+    }
+
+    /// Bytes from one row of a buffer to the next, on `node`.
+    fn stride(&self, buf: BufId, node: usize) -> usize {
+        self.step.storage.stride(buf, node)
+    }
+
+    /// The bytes of one row.
+    fn row_block(&self, buf: BufId, row: usize) -> Block {
+        let stride = self.stride(buf, self.node);
+        self.block(buf).sub(row * stride, stride)
+    }
+
+    /// Row `row` of a buffer of f32, for reading.
+    fn row(&self, buf: BufId, row: usize, width: usize) -> &'a [f32] {
+        // SAFETY: `buf` is among this instruction's reads, and no thread writes it before the next
+        // wait unless it is this one (the module's argument).
+        let row = unsafe { self.row_block(buf, row).as_slice::<f32>() };
+        &row[..width]
+    }
+
+    /// Row `row` of a buffer of f32, for writing; only for rows that are this thread's share.
+    fn row_mut(&self, buf: BufId, row: usize, width: usize) -> &'a mut [f32] {
+        // SAFETY: the row belongs to this thread under the instruction's deal, or the buffer is its
+        // own; callers hold one such slice at a time.
+        let row = unsafe { self.row_block(buf, row).as_mut_slice::<f32>() };
+        &mut row[..width]
+    }
+
+    /// Columns `cols` of rows `rows` of a buffer of f32, for writing.
+    fn columns(&self, buf: BufId, rows: Range<usize>, cols: Range<usize>) -> RowsMut<'a, f32> {
+        let stride = self.stride(buf, self.node) / size_of::<f32>();
+        let block = self.block(buf);
+        assert!(cols.end <= stride && rows.end * stride * size_of::<f32>() <= block.len());
+        let at = rows.start * stride + cols.start;
+        debug_assert!(block.addr().is_multiple_of(align_of::<f32>()));
+        #[expect(clippy::cast_ptr_alignment, reason = "buffers begin on cache lines")]
+        let start = block.as_ptr().cast::<f32>();
+        // SAFETY: the columns lie inside the block (checked above) and are this thread's share.
+        unsafe {
+            let ptr = start.add(at);
+            RowsMut::from_raw_parts(ptr, rows.len(), cols.len(), stride)
+        }
+    }
+
+    /// This thread's kernel scratch.
+    fn scratch(&self) -> &'a mut [f32] {
+        // SAFETY: the block is this thread's own, and each instruction takes it once.
+        unsafe { self.step.storage.scratch(self.id).as_mut_slice::<f32>() }
+    }
+}

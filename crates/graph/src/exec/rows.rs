@@ -1,0 +1,88 @@
+//! Row-wise instructions: embedding, norms, quantisation, residual sums.
+
+use super::Thread;
+use crate::buffer::BufId;
+use crate::placement::share;
+use crate::weight::MatrixId;
+use std::ops::Range;
+
+impl Thread<'_> {
+    pub(super) fn rope_table(&self, rope: usize, out: BufId) {
+        let inv_freq = &self.step.graph.ropes[rope].inv_freq;
+        let tokens = &self.step.input.tokens;
+        for t in share(tokens.len(), self.size, self.rank) {
+            let row = self.row_mut(out, t, inv_freq.len() * 2);
+            let (cos, sin) = row.split_at_mut(inv_freq.len());
+            for ((freq, cos), sin) in inv_freq.iter().zip(cos).zip(sin) {
+                // The angle is rounded to f32 as every reference does; its sine is then exact.
+                let angle = f64::from(tokens[t].position as f32 * freq);
+                *cos = angle.cos() as f32;
+                *sin = angle.sin() as f32;
+            }
+        }
+    }
+
+    pub(super) fn embed(&self, table: MatrixId, out: BufId) {
+        let tokens = &self.step.input.tokens;
+        let cut = &self.step.graph.matrix(table).parts[0].cut;
+        for t in share(tokens.len(), self.size, self.rank) {
+            let id = tokens[t].id as usize;
+            let owner = cut.owner(id);
+            let row = id - cut.range(owner).start;
+            let packed = &self.step.weights.shard(table, owner).parts[0];
+            let tile = packed.tile(row / kernels::TILE_ROWS);
+            let to = self.row_mut(out, t, packed.cols);
+            let within = row % kernels::TILE_ROWS;
+            self.step.kernels.unpack_row(packed.ty, tile, packed.cols, within, to);
+        }
+    }
+
+    pub(super) fn rms_norm(
+        &self,
+        x: BufId,
+        weight: &[f32],
+        eps: f32,
+        out: BufId,
+        rows: Range<usize>,
+    ) {
+        for row in rows {
+            let from = self.row(x, row, weight.len());
+            self.step.kernels.rms_norm(from, weight, eps, self.row_mut(out, row, weight.len()));
+        }
+    }
+
+    pub(super) fn quantize(&self, x: BufId, cols: usize, out: BufId, rows: Range<usize>) {
+        let bytes = kernels::q8_row_bytes(cols);
+        for row in rows {
+            // SAFETY: the row is this thread's share of the quantised buffer.
+            let to = unsafe { self.row_block(out, row).as_mut_slice::<u8>() };
+            self.step.kernels.quantize_q8(self.row(x, row, cols), &mut to[..bytes]);
+        }
+    }
+
+    /// `out = x + (p0 + p1 + ...)`, the partials summed in the order of nodes, so that every
+    /// replica gets the same bits.
+    pub(super) fn residual(
+        &self,
+        x: BufId,
+        partial: BufId,
+        out: BufId,
+        width: usize,
+        rows: Range<usize>,
+    ) {
+        let nodes = self.step.graph.nodes();
+        for row in rows {
+            if out != x {
+                self.row_mut(out, row, width).copy_from_slice(self.row(x, row, width));
+            }
+            let to = self.row_mut(out, row, width);
+            for node in 0..nodes {
+                let stride = self.stride(partial, node);
+                let block = self.step.storage.on(partial, node).sub(row * stride, stride);
+                // SAFETY: a read of all nodes' copies, as the instruction states.
+                let part = unsafe { block.as_slice::<f32>() };
+                self.step.kernels.add_assign(to, &part[..width]);
+            }
+        }
+    }
+}

@@ -1,0 +1,214 @@
+//! Instructions: what threads execute, and what each touches.
+//!
+//! Every instruction states for each buffer whether it reads or writes it and how far its access
+//! reaches: what the same thread wrote, what its group wrote, or what all groups wrote. Waits are
+//! derived from these statements alone.
+
+use crate::buffer::BufId;
+use crate::op::Attention;
+use crate::tensor::Domain;
+use crate::weight::{MatrixId, VectorId};
+
+/// Who does row-wise work.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Work {
+    /// Every thread does all rows for itself.
+    Private,
+    /// The rows are dealt over the threads of the node.
+    Rows,
+}
+
+/// Activations of a matrix product.
+#[derive(Copy, Clone, Debug)]
+pub struct Operand {
+    /// As f32, for parts with float weights.
+    pub f32: Option<BufId>,
+    /// As blocks of 8-bit integers, for parts with quantised weights.
+    pub q8: Option<BufId>,
+}
+
+/// What an instruction does.
+#[derive(Clone, Debug)]
+#[expect(missing_docs, reason = "operands are named as in `Op`")]
+pub enum Kind {
+    /// Cosines and sines for the step's positions.
+    RopeTable { rope: usize, out: BufId },
+    /// Rows of the embedding matrix, read from the node that holds them.
+    Embed { table: MatrixId, out: BufId },
+    /// Copies shared rows into the thread's own buffer.
+    Load { x: BufId, out: BufId, width: usize },
+    /// RMSNorm of each row.
+    RmsNorm { x: BufId, weight: VectorId, eps: f32, out: BufId, work: Work },
+    /// Rows of f32 to rows of 8-bit blocks, as wide as the input of `matrix`.
+    Quantize { x: BufId, matrix: MatrixId, out: BufId, work: Work },
+    /// Matrix product; each thread does its tiles.
+    MatMul { acts: Operand, matrix: MatrixId, out: BufId },
+    /// Paired matrix product with `silu(gate) * up`.
+    Gated { acts: Operand, matrix: MatrixId, out: BufId },
+    /// Head norms and RoPE in place, keys and values to their pages.
+    Prepare { qkv: BufId, rope: BufId, cache: BufId, spec: Box<Attention> },
+    /// Attention of (query tile, KV head) items over all ranges.
+    AttendFused { qkv: BufId, cache: BufId, spec: Box<Attention>, out: BufId },
+    /// Attention of (token, KV head, KV range) items into partial states.
+    AttendSplit {
+        qkv: BufId,
+        rope: BufId,
+        cache: BufId,
+        append: bool,
+        spec: Box<Attention>,
+        states: BufId,
+    },
+    /// Partial states to attention outputs.
+    Join { states: BufId, spec: Box<Attention>, out: BufId, work: Work },
+    /// `out = x + Σ partials`.
+    Residual { x: BufId, partial: BufId, out: BufId, width: usize, work: Work },
+    /// Rows whose logits are asked for.
+    Select { x: BufId, out: BufId, width: usize, work: Work },
+    /// Matrix product into the caller's logits.
+    Logits { acts: Operand, matrix: MatrixId, out: BufId },
+}
+
+/// An instruction in its place.
+#[derive(Clone, Debug)]
+pub struct Instr {
+    /// Layer, for people and for double buffering.
+    pub layer: Option<usize>,
+    /// What its rows are.
+    pub domain: Domain,
+    /// What it does.
+    pub kind: Kind,
+}
+
+/// How an instruction deals its work over the threads of a group. Two accesses dealt alike touch
+/// the same elements in the same thread.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum Deal {
+    /// Contiguous shares of the step's tokens.
+    Tokens,
+    /// Contiguous shares of the step's outputs.
+    Outputs,
+    /// Shares of one instruction's tiles or items; equal to no other.
+    Items,
+}
+
+/// How far an access reaches.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum Reach {
+    /// Only what this thread owns under the given deal.
+    Own(Deal),
+    /// Anything on this thread's node.
+    Group,
+    /// The copies of all nodes.
+    All,
+}
+
+/// One use of a buffer.
+#[derive(Copy, Clone, Debug)]
+pub struct Access {
+    /// Which buffer.
+    pub buffer: BufId,
+    /// Whether it is written (reading included).
+    pub write: bool,
+    /// How far.
+    pub reach: Reach,
+}
+
+impl Instr {
+    fn deal(&self) -> Deal {
+        match self.domain {
+            Domain::Tokens => Deal::Tokens,
+            Domain::Outputs => Deal::Outputs,
+        }
+    }
+
+    fn row_wise(&self, work: Work) -> Reach {
+        match work {
+            Work::Private => Reach::Group,
+            Work::Rows => Reach::Own(self.deal()),
+        }
+    }
+
+    /// Everything this instruction reads and writes.
+    pub fn accesses(&self) -> Vec<Access> {
+        let read = |buffer, reach| Access { buffer, write: false, reach };
+        let write = |buffer, reach| Access { buffer, write: true, reach };
+        let items = Reach::Own(Deal::Items);
+        match &self.kind {
+            Kind::RopeTable { out, .. } | Kind::Embed { out, .. } => {
+                vec![write(*out, Reach::Own(Deal::Tokens))]
+            }
+            Kind::Load { x, out, .. } => vec![read(*x, Reach::Group), write(*out, Reach::Group)],
+            Kind::RmsNorm { x, out, work, .. } | Kind::Quantize { x, out, work, .. } => {
+                let reach = self.row_wise(*work);
+                vec![read(*x, reach), write(*out, reach)]
+            }
+            Kind::MatMul { acts, out, .. } | Kind::Gated { acts, out, .. } => {
+                acts.buffers().map(|b| read(b, Reach::Group)).chain([write(*out, items)]).collect()
+            }
+            Kind::Logits { acts, out, .. } => {
+                acts.buffers().map(|b| read(b, Reach::Group)).chain([write(*out, items)]).collect()
+            }
+            Kind::Prepare { qkv, rope, cache, .. } => {
+                // Dealt by pages, so that no two threads write into one page.
+                vec![write(*qkv, items), read(*rope, items), write(*cache, items)]
+            }
+            Kind::AttendFused { qkv, cache, out, .. } => {
+                vec![read(*qkv, Reach::Group), read(*cache, Reach::Group), write(*out, items)]
+            }
+            Kind::AttendSplit { qkv, rope, cache, append, states, .. } => {
+                // With `append`, a range's new keys are written and read by the one item that owns
+                // the range; all other keys are older than this step.
+                let kv = if *append { write(*cache, items) } else { read(*cache, Reach::Group) };
+                let rope = read(*rope, Reach::Group);
+                vec![read(*qkv, Reach::Group), rope, kv, write(*states, items)]
+            }
+            Kind::Join { states, out, work, .. } => {
+                vec![read(*states, Reach::Group), write(*out, self.row_wise(*work))]
+            }
+            Kind::Residual { x, partial, out, work, .. } => {
+                let reach = self.row_wise(*work);
+                vec![read(*x, reach), read(*partial, Reach::All), write(*out, reach)]
+            }
+            Kind::Select { x, out, work, .. } => {
+                vec![read(*x, Reach::Group), write(*out, self.row_wise(*work))]
+            }
+        }
+    }
+
+    /// Name in listings.
+    pub fn name(&self) -> &'static str {
+        match &self.kind {
+            Kind::RopeTable { .. } => "rope_table",
+            Kind::Embed { .. } => "embed",
+            Kind::Load { .. } => "load",
+            Kind::RmsNorm { .. } => "rms_norm",
+            Kind::Quantize { .. } => "quantize",
+            Kind::MatMul { .. } => "matmul",
+            Kind::Gated { .. } => "matmul+swiglu",
+            Kind::Prepare { .. } => "rope+append",
+            Kind::AttendFused { .. } => "attend",
+            Kind::AttendSplit { append: true, .. } => "rope+append+attend",
+            Kind::AttendSplit { .. } => "attend",
+            Kind::Join { .. } => "join",
+            Kind::Residual { .. } => "residual",
+            Kind::Select { .. } => "select",
+            Kind::Logits { .. } => "logits",
+        }
+    }
+
+    /// The matrix that this instruction streams.
+    pub fn matrix(&self) -> Option<MatrixId> {
+        match &self.kind {
+            Kind::MatMul { matrix, .. } | Kind::Gated { matrix, .. } => Some(*matrix),
+            Kind::Logits { matrix, .. } => Some(*matrix),
+            _ => None,
+        }
+    }
+}
+
+impl Operand {
+    /// The buffers that the product reads.
+    pub fn buffers(&self) -> impl Iterator<Item = BufId> + use<> {
+        self.f32.into_iter().chain(self.q8)
+    }
+}

@@ -1,0 +1,151 @@
+//! `arclight graph`: one layer's compiled stages, for people.
+
+use crate::buffer::{Buffers, Home};
+use crate::builder::Graph;
+use crate::compile::{Stage, compile, count_waits};
+use crate::instr::{Instr, Kind, Reach, Work};
+use crate::lower::{Variant, lower};
+use crate::plan::Plan;
+use std::fmt;
+
+/// The stages of one layer in one form.
+pub struct LayerListing<'a> {
+    graph: &'a Graph,
+    layer: usize,
+    stages: Vec<Stage>,
+    buffers: Buffers,
+    variant: Variant,
+}
+
+impl<'a> LayerListing<'a> {
+    /// Compiles `graph` in form `variant` and keeps what belongs to `layer`.
+    ///
+    /// An instruction of the layer before that is folded into this layer's first stage (the
+    /// residual sum) is listed with it.
+    pub fn new(graph: &'a Graph, plan: &Plan, variant: Variant, layer: usize) -> LayerListing<'a> {
+        let mut buffers = Buffers::new(graph.nodes, graph.vocab);
+        let instrs = lower(graph, variant, &mut buffers);
+        let stages = compile(instrs, &buffers, graph.nodes, plan.sync)
+            .into_iter()
+            .filter(|s| s.instrs.last().is_some_and(|i| i.layer == Some(layer)))
+            .collect();
+        LayerListing { graph, layer, stages, buffers, variant }
+    }
+
+    /// `(all, global)` waits of the layer.
+    pub fn waits(&self) -> (usize, usize) {
+        count_waits(&self.stages)
+    }
+
+    fn place(&self, instr: &Instr) -> String {
+        let homes = |write: bool| {
+            let mut seen = Vec::new();
+            for a in instr.accesses().iter().filter(|a| a.write == write) {
+                let word = match (self.buffers.get(a.buffer).home, a.reach) {
+                    (Home::Thread, _) => "private",
+                    (Home::Host, _) => "whole",
+                    (Home::Cache, _) => "kv pages",
+                    (Home::Node, Reach::All) => "partial",
+                    (Home::Node, _) => self.node_word(instr, write),
+                };
+                if !seen.contains(&word) {
+                    seen.push(word);
+                }
+            }
+            seen.join(", ")
+        };
+        format!("{} → {}", homes(false), homes(true))
+    }
+
+    /// What a node's shared copy is to the other nodes'.
+    fn node_word(&self, instr: &Instr, write: bool) -> &'static str {
+        use crate::weight::SplitBy;
+        let split = instr.matrix().map(|m| self.graph.matrix(m).split);
+        match (&instr.kind, split, write) {
+            (_, Some(SplitBy::Rows), true) => "split",
+            (_, Some(SplitBy::Rows), false) => "replicated",
+            (_, Some(SplitBy::Cols), true) => "partial",
+            (_, Some(SplitBy::Cols), false) => "split",
+            (Kind::Quantize { matrix, .. }, ..) => match self.graph.matrix(*matrix).split {
+                SplitBy::Rows => "replicated",
+                SplitBy::Cols => "split",
+            },
+            (Kind::Prepare { .. } | Kind::AttendFused { .. }, ..) => "split",
+            (Kind::AttendSplit { .. } | Kind::Join { .. }, ..) => "split",
+            _ => "replicated",
+        }
+    }
+
+    fn streamed(&self, stage: &Stage, node: usize) -> usize {
+        stage
+            .instrs
+            .iter()
+            .filter_map(Instr::matrix)
+            .map(|m| self.graph.matrix(m).node_bytes(node))
+            .sum()
+    }
+}
+
+impl fmt::Display for LayerListing<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let nodes = self.graph.nodes;
+        let form = if self.variant.private_tokens { "decode" } else { "prefill" };
+        let plural = if nodes == 1 { "" } else { "s" };
+        writeln!(f, "layer {} in {form} form on {nodes} node{plural}", self.layer)?;
+        writeln!(f)?;
+        let mut totals = vec![0; nodes];
+        for (at, stage) in self.stages.iter().enumerate() {
+            for (i, instr) in stage.instrs.iter().enumerate() {
+                let number = if i == 0 { format!("{:>3}", at + 1) } else { "   ".to_owned() };
+                let matrix = instr.matrix().map(|m| self.graph.matrix(m));
+                let name = match (matrix, instr.layer) {
+                    (Some(m), _) => format!("{} {}", instr.name(), m.name),
+                    (None, Some(l)) if l != self.layer => format!("{} (layer {l})", instr.name()),
+                    _ => instr.name().to_owned(),
+                };
+                let who = match work(instr) {
+                    Some(Work::Private) => "each thread",
+                    Some(Work::Rows) => "by rows",
+                    None if matrix.is_some() => "by tiles",
+                    None => "by items",
+                };
+                writeln!(f, "{number}  {name:<26} {who:<12} {}", self.place(instr))?;
+            }
+            let bytes: Vec<usize> = (0..nodes).map(|n| self.streamed(stage, n)).collect();
+            if bytes.iter().any(|&b| b > 0) {
+                let all: Vec<String> = bytes.iter().map(|b| mib(*b)).collect();
+                writeln!(f, "     streams per node: {} MiB", all.join(" | "))?;
+            }
+            for (total, b) in totals.iter_mut().zip(&bytes) {
+                *total += b;
+            }
+            if let Some(wait) = &stage.wait {
+                let scope = match wait.scope {
+                    crate::Scope::Global if nodes > 1 => "global",
+                    _ => "local",
+                };
+                writeln!(f, "     ── wait {scope}, for {}", self.buffers.get(wait.because).name)?;
+            }
+        }
+        let (all, global) = self.waits();
+        let totals: Vec<String> = totals.iter().map(|b| mib(*b)).collect();
+        writeln!(f)?;
+        writeln!(f, "{all} waits, {global} of them global; {} MiB per node", totals.join(" | "))
+    }
+}
+
+fn work(instr: &Instr) -> Option<Work> {
+    match &instr.kind {
+        Kind::RmsNorm { work, .. } | Kind::Quantize { work, .. } | Kind::Join { work, .. } => {
+            Some(*work)
+        }
+        Kind::Residual { work, .. } | Kind::Select { work, .. } => Some(*work),
+        Kind::Load { .. } => Some(Work::Private),
+        Kind::RopeTable { .. } | Kind::Embed { .. } => Some(Work::Rows),
+        _ => None,
+    }
+}
+
+fn mib(bytes: usize) -> String {
+    format!("{:.2}", bytes as f64 / f64::from(1 << 20))
+}

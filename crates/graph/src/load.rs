@@ -1,0 +1,262 @@
+//! Loading: tensors of the file become packed tiles in the nodes' arenas.
+//!
+//! Every thread packs the tiles that it will multiply, so pages are first touched on their node
+//! and nothing moves afterwards. A matrix is one job for the pool; progress is told between jobs.
+
+use crate::builder::Graph;
+use crate::error::Error;
+use crate::plan::Plan;
+use crate::weight::{Matrix, MatrixId, VectorId, WeightSource, WeightView};
+use gguf::TensorType;
+use kernels::TILE_ROWS;
+use memory::{Arena, ArenaOptions, Block, HugePages};
+use std::ops::Range;
+use threads::Pool;
+
+/// A tensor's share on one node, packed.
+pub(crate) struct Packed {
+    pub ty: TensorType,
+    pub cols: usize,
+    /// Column of the node's output row where this part begins.
+    pub out: usize,
+    tile_bytes: usize,
+    tiles: usize,
+    block: Block,
+}
+
+impl Packed {
+    /// The bytes of tile `t`.
+    pub(crate) fn tile(&self, t: usize) -> &[u8] {
+        let block = self.block.sub(t * self.tile_bytes, self.tile_bytes);
+        // SAFETY: tiles are written by `Weights::load` only, which holds the executor exclusively;
+        // the arena lives as long as `self`'s owner.
+        unsafe { block.as_slice::<u8>() }
+    }
+
+    /// Bytes of one tile.
+    pub(crate) fn tile_bytes(&self) -> usize {
+        self.tile_bytes
+    }
+}
+
+/// A matrix on one node and how its tiles are dealt over the node's threads.
+pub(crate) struct Shard {
+    pub parts: Vec<Packed>,
+    deal: Vec<usize>, // [threads + 1], in tiles (of the pair, when paired)
+}
+
+impl Shard {
+    /// The tiles of part `part` that thread `rank` multiplies. Tiles are numbered through all parts
+    /// of the matrix, or, for a pair, alike in both.
+    pub(crate) fn share(&self, rank: usize, part: usize, paired: bool) -> Range<usize> {
+        let all = self.deal[rank]..self.deal[rank + 1];
+        if paired {
+            return all;
+        }
+        let before: usize = self.parts[..part].iter().map(|p| p.tiles).sum();
+        let clamp = |t: usize| t.saturating_sub(before).min(self.parts[part].tiles);
+        clamp(all.start)..clamp(all.end)
+    }
+}
+
+/// All packed weights.
+pub(crate) struct Weights {
+    matrices: Vec<Vec<Shard>>, // [matrix][node]
+    vectors: Vec<Vec<Block>>,  // [vector][node]
+    lens: Vec<usize>,          // [vector]
+    paired: Vec<bool>,
+    arenas: Vec<Arena>,
+}
+
+/// What was just loaded.
+#[derive(Clone, Debug)]
+pub struct Progress<'a> {
+    /// Tensors of the file that will not be read again.
+    pub tensors: &'a [String],
+    /// Packed bytes so far.
+    pub done: usize,
+    /// Packed bytes in all.
+    pub total: usize,
+}
+
+impl Weights {
+    /// Allocates the arenas and packs everything, on the pool's own threads.
+    pub(crate) fn load(
+        graph: &Graph,
+        plan: &Plan,
+        pool: &mut Pool,
+        source: &dyn WeightSource,
+        progress: &mut dyn FnMut(Progress<'_>),
+    ) -> Result<Weights, Error> {
+        let paired = paired(graph);
+        let weights = Weights::allocate(graph, plan, paired)?;
+        let total = weights.arenas.iter().map(Arena::used).sum();
+        let mut done = 0;
+        for (m, matrix) in graph.matrices.iter().enumerate() {
+            let views = views(matrix, source)?;
+            let id = MatrixId(m as u32);
+            pool.run(&|worker| {
+                worker.switch(threads::View::Groups);
+                weights.pack(id, matrix, &views, worker.group(), worker.rank());
+            })?;
+            done += (0..graph.nodes).map(|n| matrix.node_bytes(n)).sum::<usize>();
+            let tensors: Vec<String> = matrix.parts.iter().map(|p| p.name.clone()).collect();
+            progress(Progress { tensors: &tensors, done, total });
+        }
+        for (v, vector) in graph.vectors.iter().enumerate() {
+            let view = source
+                .tensor(&vector.name)
+                .ok_or_else(|| Error::MissingTensor(vector.name.clone()))?;
+            let mut values = vec![0.0; vector.len];
+            dequantize(view, &mut values);
+            pool.run(&|worker| {
+                worker.switch(threads::View::Groups);
+                if worker.rank() == 0 {
+                    // SAFETY: the group's first thread is alone in writing its node's copy.
+                    let to = unsafe { weights.vectors[v][worker.group()].as_mut_slice::<f32>() };
+                    to[..values.len()].copy_from_slice(&values);
+                }
+            })?;
+        }
+        progress(Progress { tensors: &[], done: total, total });
+        Ok(weights)
+    }
+
+    fn allocate(graph: &Graph, plan: &Plan, paired: Vec<bool>) -> Result<Weights, Error> {
+        let mut weights = Weights {
+            matrices: graph.matrices.iter().map(|_| Vec::new()).collect(),
+            vectors: graph.vectors.iter().map(|_| Vec::new()).collect(),
+            lens: graph.vectors.iter().map(|v| v.len).collect(),
+            paired,
+            arenas: Vec::new(),
+        };
+        for (node, group) in plan.groups.iter().enumerate() {
+            let bytes: usize = graph.matrices.iter().map(|m| m.node_bytes(node)).sum::<usize>()
+                + graph.vectors.iter().map(|v| padded(v.len)).sum::<usize>();
+            let options =
+                ArenaOptions { node: group.node, huge: HugePages::Transparent, name: "weights" };
+            let mut arena = Arena::new(bytes, &options)?;
+            for (m, matrix) in graph.matrices.iter().enumerate() {
+                let mut parts = Vec::with_capacity(matrix.parts.len());
+                let mut out = 0;
+                for (p, part) in matrix.parts.iter().enumerate() {
+                    let (rows, cols) = (matrix.rows(p, node).len(), matrix.cols(p, node).len());
+                    let tiles = rows.div_ceil(TILE_ROWS);
+                    let tile_bytes = kernels::tile_bytes(part.ty, cols);
+                    let block = arena.alloc(tiles * tile_bytes, 64)?;
+                    parts.push(Packed { ty: part.ty, cols, out, tile_bytes, tiles, block });
+                    out += rows;
+                }
+                let deal = deal(&parts, weights.paired[m], group.cpus.len());
+                weights.matrices[m].push(Shard { parts, deal });
+            }
+            for (vector, blocks) in graph.vectors.iter().zip(&mut weights.vectors) {
+                blocks.push(arena.alloc(padded(vector.len), 64)?);
+            }
+            weights.arenas.push(arena);
+        }
+        Ok(weights)
+    }
+
+    /// Packs the tiles of one thread.
+    fn pack(
+        &self,
+        id: MatrixId,
+        matrix: &Matrix,
+        views: &[WeightView<'_>],
+        node: usize,
+        rank: usize,
+    ) {
+        let shard = self.shard(id, node);
+        for (p, (packed, view)) in shard.parts.iter().zip(views).enumerate() {
+            let (rows, cols) = (matrix.rows(p, node), matrix.cols(p, node));
+            let bytes = |cols: usize| cols / view.ty.block_len() * view.ty.block_bytes();
+            let (row_bytes, slice) = (bytes(view.cols), bytes(cols.start)..bytes(cols.end));
+            for t in shard.share(rank, p, self.paired[id.0 as usize]) {
+                let first = rows.start + t * TILE_ROWS;
+                let last = (first + TILE_ROWS).min(rows.end);
+                let mut sources: [&[u8]; TILE_ROWS] = [&[]; TILE_ROWS];
+                for (source, row) in sources.iter_mut().zip(first..last) {
+                    *source = &view.data[row * row_bytes..][slice.clone()];
+                }
+                let block = packed.block.sub(t * packed.tile_bytes, packed.tile_bytes);
+                // SAFETY: `share` gives every tile to exactly one thread, and nobody reads tiles
+                // before `load` returns.
+                let to = unsafe { block.as_mut_slice::<u8>() };
+                kernels::pack_tile(view.ty, &sources[..last - first], cols.len(), to);
+            }
+        }
+    }
+
+    /// A matrix's share on a node.
+    pub(crate) fn shard(&self, matrix: MatrixId, node: usize) -> &Shard {
+        &self.matrices[matrix.0 as usize][node]
+    }
+
+    /// A vector's copy on a node.
+    pub(crate) fn vector(&self, vector: VectorId, node: usize) -> &[f32] {
+        let id = vector.0 as usize;
+        // SAFETY: written in `load` only, before anybody can hold `self`.
+        let padded = unsafe { self.vectors[id][node].as_slice::<f32>() };
+        &padded[..self.lens[id]]
+    }
+
+    /// Bytes in use on each node.
+    pub(crate) fn bytes(&self) -> impl Iterator<Item = usize> {
+        self.arenas.iter().map(Arena::used)
+    }
+
+    /// What the kernel refused when the arenas were made.
+    pub(crate) fn warnings(&self) -> impl Iterator<Item = String> {
+        self.arenas.iter().flat_map(|a| a.warnings().iter().map(ToString::to_string))
+    }
+}
+
+/// Bytes of a vector of `len` f32, padded to whole cache lines.
+fn padded(len: usize) -> usize {
+    (len * size_of::<f32>()).next_multiple_of(64)
+}
+
+/// Which matrices are multiplied in pairs (gate and up).
+fn paired(graph: &Graph) -> Vec<bool> {
+    let mut paired = vec![false; graph.matrices.len()];
+    for node in &graph.ops {
+        if let crate::op::Op::Gated { matrix, .. } = &node.op {
+            paired[matrix.0 as usize] = true;
+        }
+    }
+    paired
+}
+
+fn views<'a>(matrix: &Matrix, source: &'a dyn WeightSource) -> Result<Vec<WeightView<'a>>, Error> {
+    let view =
+        |name: &String| source.tensor(name).ok_or_else(|| Error::MissingTensor(name.clone()));
+    matrix.parts.iter().map(|p| view(&p.name)).collect()
+}
+
+fn dequantize(view: WeightView<'_>, to: &mut [f32]) {
+    view.ty.dequantize(view.data, to).expect("sizes were checked when the file was parsed");
+}
+
+/// Contiguous shares of tiles with about equal bytes: bounds, `[threads + 1]`.
+fn deal(parts: &[Packed], paired: bool, threads: usize) -> Vec<usize> {
+    let sizes: Vec<usize> = if paired {
+        let pair: usize = parts.iter().map(|p| p.tile_bytes).sum();
+        vec![pair; parts[0].tiles]
+    } else {
+        parts.iter().flat_map(|p| std::iter::repeat_n(p.tile_bytes, p.tiles)).collect()
+    };
+    let total: usize = sizes.iter().sum();
+    let mut bounds = vec![0];
+    let (mut at, mut sum) = (0, 0);
+    for rank in 1..threads {
+        // A tile goes to the thread in whose share its middle lies.
+        while at < sizes.len() && (sum + sizes[at] / 2) * threads < total * rank {
+            sum += sizes[at];
+            at += 1;
+        }
+        bounds.push(at);
+    }
+    bounds.push(sizes.len());
+    bounds
+}

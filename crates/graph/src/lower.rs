@@ -1,0 +1,300 @@
+//! Lowering: a model's operators become instructions over buffers.
+//!
+//! Small row-wise work (norms, quantisation of activations, residual sums, the joining of attention
+//! ranges) has two forms. *Private*: every thread does all rows into its own buffer, so nobody
+//! waits. *Split*: the rows are dealt over the node's threads and the result is shared, which costs
+//! a wait. Which is cheaper depends on the number of rows, so a graph is lowered once per
+//! [`Variant`] and the step picks one (DESIGN 2.2).
+
+use crate::buffer::{BufId, Buffers, Home, Pool as Storage};
+use crate::builder::Graph;
+use crate::instr::{Instr, Kind, Operand, Work};
+use crate::op::Op;
+use crate::tensor::{Bundle, Domain};
+use crate::weight::MatrixId;
+use kernels::ActKind;
+use std::collections::HashMap;
+
+/// How a step's attention is cut into work items.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
+pub enum AttnForm {
+    /// An item is (query tile, KV head) and walks all KV ranges itself.
+    Fused,
+    /// An item is (token, KV head, KV range); every thread joins all ranges for itself.
+    SplitJoinPrivate,
+    /// As above, but the ranges are joined as a stage of its own.
+    SplitJoinShared,
+}
+
+/// The forms in which a graph is compiled.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Variant {
+    /// Row-wise work on tokens is private.
+    pub private_tokens: bool,
+    /// Row-wise work on outputs is private.
+    pub private_outputs: bool,
+    /// Attention items.
+    pub attention: AttnForm,
+    /// Every sequence has one token in the step: the item that reads the newest range also appends
+    /// to it. Otherwise the append is a stage before attention.
+    pub append_in_attention: bool,
+}
+
+impl Variant {
+    /// Every variant that a step may ask for.
+    pub fn all() -> Vec<Variant> {
+        let mut all = Vec::new();
+        for (private_tokens, private_outputs) in [(true, true), (false, true), (false, false)] {
+            use AttnForm::{Fused, SplitJoinPrivate, SplitJoinShared};
+            for attention in [Fused, SplitJoinPrivate, SplitJoinShared] {
+                for append_in_attention in [false, true] {
+                    // Ranges are joined privately only where row-wise work is private at all, and
+                    // only split items can tell which of them holds the newest range.
+                    let joins = attention != SplitJoinPrivate || private_tokens;
+                    let appends = attention != Fused || !append_in_attention;
+                    if joins && appends {
+                        all.push(Variant {
+                            private_tokens,
+                            private_outputs,
+                            attention,
+                            append_in_attention,
+                        });
+                    }
+                }
+            }
+        }
+        all
+    }
+
+    fn work(&self, domain: Domain) -> Work {
+        let private = match domain {
+            Domain::Tokens => self.private_tokens,
+            Domain::Outputs => self.private_outputs,
+        };
+        if private { Work::Private } else { Work::Rows }
+    }
+}
+
+/// Lowers `graph` in the form `variant`; buffers are declared in `buffers`, which all variants of a
+/// graph share.
+pub fn lower(graph: &Graph, variant: Variant, buffers: &mut Buffers) -> Vec<Instr> {
+    let mut last_use = HashMap::new();
+    for (at, node) in graph.ops.iter().enumerate() {
+        for b in inputs(&node.op) {
+            last_use.insert(b, at);
+        }
+    }
+    let mut lowering =
+        Lowering { graph, variant, buffers, values: HashMap::new(), last_use, out: Vec::new() };
+    for (node, _) in graph.walk(0) {
+        lowering.op(node);
+    }
+    lowering.out
+}
+
+fn inputs(op: &Op) -> Vec<Bundle> {
+    match op {
+        Op::Embed { .. } => vec![],
+        Op::RmsNorm { x, .. } | Op::Linear { x, .. } | Op::Gated { x, .. } => vec![*x],
+        Op::Select { x } | Op::Logits { x, .. } => vec![*x],
+        Op::Attention { qkv, .. } => vec![*qkv],
+        Op::Residual { x, partial } => vec![*x, *partial],
+    }
+}
+
+struct Lowering<'a> {
+    graph: &'a Graph,
+    variant: Variant,
+    buffers: &'a mut Buffers,
+    values: HashMap<Bundle, BufId>,
+    last_use: HashMap<Bundle, usize>,
+    out: Vec<Instr>,
+}
+
+impl Lowering<'_> {
+    fn emit(&mut self, layer: Option<usize>, domain: Domain, kind: Kind) {
+        self.out.push(Instr { layer, domain, kind });
+    }
+
+    /// f32 rows as wide as bundle `b` on each node, padded to whole tiles.
+    fn widths(&self, b: Bundle) -> Vec<usize> {
+        let info = self.graph.bundle(b);
+        info.tensors
+            .iter()
+            .map(|t| self.graph.headers[t.0 as usize].width.next_multiple_of(kernels::TILE_ROWS))
+            .map(|w| w * size_of::<f32>())
+            .collect()
+    }
+
+    fn rows(&self, domain: Domain, work: Work) -> Storage {
+        match (domain, work) {
+            (_, Work::Private) => Storage::Private,
+            (Domain::Tokens, Work::Rows) => Storage::Tokens,
+            (Domain::Outputs, Work::Rows) => Storage::Outputs,
+        }
+    }
+
+    /// The buffer of role `role` for bundle `b`: in the layer's half of the double buffer, or one
+    /// per thread when the work is private.
+    fn buffer(&mut self, role: &str, b: Bundle, layer: Option<usize>, work: Work) -> BufId {
+        let widths = self.widths(b);
+        let rows = self.rows(self.graph.bundle(b).domain, work);
+        match work {
+            Work::Private => self.buffers.declare(role, Home::Thread, rows, &widths),
+            Work::Rows => {
+                let half = layer.map_or(0, |l| l % 2);
+                self.buffers.declare(&format!("{role}.{half}"), Home::Node, rows, &widths)
+            }
+        }
+    }
+
+    fn value(&self, b: Bundle) -> BufId {
+        self.values[&b]
+    }
+
+    fn op(&mut self, node: &crate::builder::Node) {
+        let (layer, out) = (node.layer, node.out);
+        let (domain, width) = (self.graph.bundle(out).domain, self.graph.bundle(out).width);
+        let work = self.variant.work(domain);
+        let emitted = match &node.op {
+            Op::Embed { table } => {
+                for rope in 0..self.graph.ropes.len() {
+                    let bytes = self.graph.ropes[rope].inv_freq.len() * 2 * size_of::<f32>();
+                    let to = self.buffers.rope(rope, bytes);
+                    self.emit(layer, domain, Kind::RopeTable { rope, out: to });
+                }
+                let shared = self.buffer("x", out, Some(0), Work::Rows);
+                self.emit(layer, domain, Kind::Embed { table: *table, out: shared });
+                match work {
+                    Work::Rows => shared,
+                    Work::Private => {
+                        let own = self.buffer("x", out, layer, work);
+                        self.emit(layer, domain, Kind::Load { x: shared, out: own, width });
+                        own
+                    }
+                }
+            }
+            Op::RmsNorm { x, weight, eps } => {
+                let to = self.buffer("norm", out, layer, work);
+                let (x, weight, eps) = (self.value(*x), *weight, *eps);
+                self.emit(layer, domain, Kind::RmsNorm { x, weight, eps, out: to, work });
+                to
+            }
+            Op::Linear { x, matrix } => {
+                let acts = self.operand(*x, *matrix, layer);
+                let role = &self.graph.matrix(*matrix).name;
+                let to = self.buffer(role, out, layer, Work::Rows);
+                self.emit(layer, domain, Kind::MatMul { acts, matrix: *matrix, out: to });
+                to
+            }
+            Op::Gated { x, matrix } => {
+                let acts = self.operand(*x, *matrix, layer);
+                let to = self.buffer("gate_up", out, layer, Work::Rows);
+                self.emit(layer, domain, Kind::Gated { acts, matrix: *matrix, out: to });
+                to
+            }
+            Op::Attention { qkv, spec } => self.attention(*qkv, spec, layer, out),
+            Op::Residual { x, partial } => {
+                let at = self.graph.ops.iter().position(|n| n.out == out);
+                let from = self.value(*x);
+                // The stream is updated in place unless somebody reads the old value later.
+                let to = if self.last_use[x] == at.expect("an operator of this graph") {
+                    from
+                } else {
+                    self.buffer(&format!("x{}", out.0), out, layer, work)
+                };
+                let partial = self.value(*partial);
+                self.emit(layer, domain, Kind::Residual { x: from, partial, out: to, width, work });
+                to
+            }
+            Op::Select { x } => {
+                let to = self.buffer("selected", out, layer, work);
+                let x = self.value(*x);
+                self.emit(layer, domain, Kind::Select { x, out: to, width, work });
+                to
+            }
+            Op::Logits { x, head } => {
+                let acts = self.operand(*x, *head, layer);
+                let to = self.buffers.logits();
+                self.emit(layer, domain, Kind::Logits { acts, matrix: *head, out: to });
+                to
+            }
+        };
+        self.values.insert(out, emitted);
+    }
+
+    /// The activations as `matrix` wants them: f32, quantised, or both when its parts differ.
+    fn operand(&mut self, x: Bundle, matrix: MatrixId, layer: Option<usize>) -> Operand {
+        let m = self.graph.matrix(matrix);
+        let from = self.value(x);
+        let q8 = m.takes(ActKind::Q8).then(|| {
+            let domain = self.graph.bundle(x).domain;
+            let work = self.variant.work(domain);
+            let bytes: Vec<usize> =
+                (0..self.graph.nodes).map(|n| kernels::q8_row_bytes(m.input_width(n))).collect();
+            let rows = self.rows(domain, work);
+            let to = match work {
+                Work::Private => self.buffers.declare("q8", Home::Thread, rows, &bytes),
+                Work::Rows => {
+                    let role = format!("{}.q8.{}", m.name, layer.map_or(0, |l| l % 2));
+                    self.buffers.declare(&role, Home::Node, rows, &bytes)
+                }
+            };
+            self.emit(layer, domain, Kind::Quantize { x: from, matrix, out: to, work });
+            to
+        });
+        Operand { f32: m.takes(ActKind::F32).then_some(from), q8 }
+    }
+
+    fn attention(
+        &mut self,
+        qkv: Bundle,
+        spec: &crate::op::Attention,
+        layer: Option<usize>,
+        out: Bundle,
+    ) -> BufId {
+        let domain = Domain::Tokens;
+        let from = self.value(qkv);
+        let cache = self.buffers.cache(spec.cache);
+        let rope = self.buffers.rope(spec.rope.0 as usize, 0);
+        let append = self.variant.append_in_attention;
+        let spec = Box::new(spec.clone());
+        if !append {
+            let spec = spec.clone();
+            self.emit(layer, domain, Kind::Prepare { qkv: from, rope, cache, spec });
+        }
+        match self.variant.attention {
+            AttnForm::Fused => {
+                let to = self.buffer("attn", out, layer, Work::Rows);
+                self.emit(layer, domain, Kind::AttendFused { qkv: from, cache, spec, out: to });
+                to
+            }
+            form => {
+                let bytes: Vec<usize> = (0..self.graph.nodes)
+                    .map(|n| {
+                        let heads = spec.heads.kv_cut.len(n) * spec.heads.group();
+                        heads * kernels::attn_state_len(spec.heads.dim) * size_of::<f32>()
+                    })
+                    .collect();
+                let role = format!("states.{}", layer.map_or(0, |l| l % 2));
+                let states = self.buffers.declare(&role, Home::Node, Storage::States, &bytes);
+                let items = Kind::AttendSplit {
+                    qkv: from,
+                    rope,
+                    cache,
+                    append,
+                    spec: spec.clone(),
+                    states,
+                };
+                self.emit(layer, domain, items);
+                let work = match form {
+                    AttnForm::SplitJoinPrivate => Work::Private,
+                    _ => Work::Rows,
+                };
+                let to = self.buffer("attn", out, layer, work);
+                self.emit(layer, domain, Kind::Join { states, spec, out: to, work });
+                to
+            }
+        }
+    }
+}

@@ -1,0 +1,160 @@
+//! The operators of a model, as its definition states them.
+//!
+//! An operator names operands and parameters only; where its work runs and what it waits for is
+//! decided when the graph is compiled.
+
+use crate::placement::Cut;
+use crate::tensor::Bundle;
+use crate::weight::{MatrixId, VectorId};
+pub use kernels::RopeStyle;
+
+/// Rotary position embedding of one kind of layer.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Rope {
+    /// Which elements form a pair.
+    pub style: RopeStyle,
+    /// Angle per position for each pair, `[rotated dims / 2]`, frequency scaling applied.
+    pub inv_freq: Vec<f32>,
+}
+
+impl Rope {
+    /// Plain RoPE: `theta^(-2i/dims)`, divided by the optional per-pair `factors` (llama-3 scaling
+    /// as GGUF stores it in `rope_freqs.weight`).
+    pub fn new(style: RopeStyle, dims: usize, theta: f32, factors: Option<&[f32]>) -> Rope {
+        let inv_freq = (0..dims / 2)
+            .map(|i| {
+                let freq = 1.0 / f64::from(theta).powf(2.0 * i as f64 / dims as f64);
+                (freq / factors.map_or(1.0, |f| f64::from(f[i]))) as f32
+            })
+            .collect();
+        Rope { style, inv_freq }
+    }
+}
+
+/// Index of a [`Rope`] in its graph.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
+pub struct RopeId(pub(crate) u32);
+
+/// How attention heads are shared by the nodes.
+#[derive(Clone, Debug)]
+pub struct Heads {
+    /// Query heads in all.
+    pub q: usize,
+    /// Key/value heads in all.
+    pub kv: usize,
+    /// Elements of a head.
+    pub dim: usize,
+    /// Key/value heads cut over the nodes; query heads follow their key/value head.
+    pub kv_cut: Cut,
+}
+
+impl Heads {
+    /// Query heads per key/value head.
+    pub fn group(&self) -> usize {
+        self.q / self.kv
+    }
+
+    /// Query heads cut over the nodes.
+    pub fn q_cut(&self) -> Cut {
+        self.kv_cut.scaled(self.group())
+    }
+
+    /// Width of a node's concatenated `q | k | v` row.
+    pub fn qkv_width(&self, node: usize) -> usize {
+        self.kv_cut.len(node) * (self.group() + 2) * self.dim
+    }
+}
+
+/// One attention operator.
+#[derive(Clone, Debug)]
+pub struct Attention {
+    /// Heads and their split.
+    pub heads: Heads,
+    /// RMSNorm of each query head before RoPE (Qwen3), with its epsilon.
+    pub q_norm: Option<VectorId>,
+    /// RMSNorm of each key head before RoPE.
+    pub k_norm: Option<VectorId>,
+    /// Epsilon of the head norms.
+    pub norm_eps: f32,
+    /// Rotary embedding.
+    pub rope: RopeId,
+    /// Factor on `q·k`, usually `1/sqrt(dim)`.
+    pub scale: f32,
+    /// Index of the layer's KV cache.
+    pub cache: usize,
+}
+
+/// An operator and its operands.
+#[derive(Clone, Debug)]
+pub enum Op {
+    /// Token ids to rows of the embedding matrix. Gives replicated.
+    Embed {
+        /// `[vocab, hidden]`, rows cut over the nodes.
+        table: MatrixId,
+    },
+    /// Root-mean-square norm over the row. Takes and gives replicated.
+    RmsNorm {
+        /// Input.
+        x: Bundle,
+        /// Weights.
+        weight: VectorId,
+        /// Added to the mean square.
+        eps: f32,
+    },
+    /// Product with a matrix. Row-split: replicated to split; column-split: split to partial.
+    Linear {
+        /// Input.
+        x: Bundle,
+        /// Matrix.
+        matrix: MatrixId,
+    },
+    /// Product with two paired matrices: `silu(gate·x) * (up·x)`. Replicated to split.
+    Gated {
+        /// Input.
+        x: Bundle,
+        /// Two parts: gate, up.
+        matrix: MatrixId,
+    },
+    /// RoPE, KV append and attention. Takes and gives split by heads.
+    Attention {
+        /// `q | k | v` of the node's heads.
+        qkv: Bundle,
+        /// Parameters.
+        spec: Box<Attention>,
+    },
+    /// `x + Σ partials`. Replicated and partial to replicated.
+    Residual {
+        /// Residual stream.
+        x: Bundle,
+        /// What is added.
+        partial: Bundle,
+    },
+    /// Keeps the rows whose logits are asked for. Takes and gives replicated.
+    Select {
+        /// Input, one row per token.
+        x: Bundle,
+    },
+    /// Product with the vocabulary matrix, gathered to the caller. Replicated to whole.
+    Logits {
+        /// Input, one row per output.
+        x: Bundle,
+        /// `[vocab, hidden]`, rows cut over the nodes.
+        head: MatrixId,
+    },
+}
+
+impl Op {
+    /// The operator's name in listings.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Op::Embed { .. } => "embed",
+            Op::RmsNorm { .. } => "rms_norm",
+            Op::Linear { .. } => "linear",
+            Op::Gated { .. } => "gated",
+            Op::Attention { .. } => "attention",
+            Op::Residual { .. } => "residual",
+            Op::Select { .. } => "select",
+            Op::Logits { .. } => "logits",
+        }
+    }
+}

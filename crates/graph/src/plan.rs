@@ -1,0 +1,121 @@
+//! The plan: which cores in how many groups, and the sizes at which execution changes form.
+//!
+//! A plan is data (DESIGN 2.5). It comes from [`Plan::new`], the default rule, or from a tuner;
+//! nothing below it chooses cores or forms by itself.
+
+use crate::compile::Sync;
+use crate::lower::{AttnForm, Variant};
+use topology::{CpuId, NodeId};
+
+/// The threads of one memory node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PlanGroup {
+    /// The node that its memory is bound to; `None` leaves it to the kernel.
+    pub node: Option<NodeId>,
+    /// One thread per entry.
+    pub cpus: Vec<CpuId>,
+}
+
+/// How a model is executed on a machine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Plan {
+    /// One group per (real or virtual) node.
+    pub groups: Vec<PlanGroup>,
+    /// Whether threads are pinned to their CPUs.
+    pub pin: bool,
+    /// Row-wise work of up to this many f32 (rows x width) is done by every thread for itself.
+    pub private_elements: usize,
+    /// Attention states of up to this many f32 are joined by every thread for itself.
+    pub private_join_elements: usize,
+    /// Bytes of packed weights that a thread keeps in its cache while it walks over the tokens.
+    pub weight_block_bytes: usize,
+    /// Bytes of activations that a thread keeps in its cache while it walks over weights.
+    pub act_block_bytes: usize,
+    /// How waits are chosen.
+    pub sync: Sync,
+}
+
+impl Plan {
+    /// The default rule for the given groups.
+    ///
+    /// A thread normalises or quantises about 4 floats a nanosecond, and a wait costs about half a
+    /// microsecond on one node and several across nodes, hence the private limits. The block sizes
+    /// leave half of a 1 MiB L2 to weights and half of a 32 KiB L1 to activations.
+    pub fn new(groups: Vec<PlanGroup>) -> Plan {
+        Plan {
+            groups,
+            pin: true,
+            private_elements: 16 << 10,
+            private_join_elements: 64 << 10,
+            weight_block_bytes: 512 << 10,
+            act_block_bytes: 16 << 10,
+            sync: Sync::Derived,
+        }
+    }
+
+    /// Threads in all.
+    pub fn threads(&self) -> usize {
+        self.groups.iter().map(|g| g.cpus.len()).sum()
+    }
+
+    /// Rows of `width` floats that are worked on privately, at least one.
+    pub fn private_rows(&self, width: usize) -> usize {
+        (self.private_elements / width.max(1)).clamp(1, 16)
+    }
+}
+
+/// What the choice of a step's form depends on.
+#[derive(Copy, Clone, Debug)]
+pub struct StepShape {
+    /// Tokens in the step.
+    pub tokens: usize,
+    /// Rows of logits asked for.
+    pub outputs: usize,
+    /// (Token, KV range) pairs.
+    pub ranges: usize,
+    /// Query tiles.
+    pub tiles: usize,
+    /// Whether every sequence has one token in the step.
+    pub single: bool,
+}
+
+/// The sizes of a model that the choice depends on.
+#[derive(Copy, Clone, Debug)]
+pub struct FormLimits {
+    /// Rows of private buffers.
+    pub private_rows: usize,
+    /// (Token, KV range) pairs that fit the state buffers.
+    pub states: usize,
+    /// f32 of the states of one pair on the widest node.
+    pub state_elements: usize,
+    /// KV heads of the narrowest node.
+    pub kv_heads: usize,
+    /// Threads of the widest group.
+    pub group_threads: usize,
+}
+
+impl Plan {
+    /// The form in which a step is executed. All forms give the same bits.
+    pub fn variant(&self, step: StepShape, limits: FormLimits) -> Variant {
+        let private_tokens = step.tokens <= limits.private_rows;
+        let fits = step.ranges <= limits.states;
+        let few_items = step.tiles * limits.kv_heads < 2 * limits.group_threads;
+        let attention = if fits && private_tokens {
+            if step.ranges * limits.state_elements <= self.private_join_elements {
+                AttnForm::SplitJoinPrivate
+            } else {
+                AttnForm::SplitJoinShared
+            }
+        } else if fits && few_items {
+            AttnForm::SplitJoinShared
+        } else {
+            AttnForm::Fused
+        };
+        Variant {
+            private_tokens,
+            private_outputs: private_tokens || step.outputs <= limits.private_rows,
+            attention,
+            append_in_attention: step.single && attention != AttnForm::Fused,
+        }
+    }
+}

@@ -1,0 +1,123 @@
+//! Weight declarations: which tensors of the file make up a matrix and how nodes share it.
+//!
+//! Nothing is read here beyond names, types and shapes; the loader packs the data later.
+
+use crate::placement::Cut;
+use gguf::TensorType;
+use std::ops::Range;
+
+/// One tensor of the model file.
+#[derive(Copy, Clone, Debug)]
+pub struct WeightView<'a> {
+    /// Block type.
+    pub ty: TensorType,
+    /// Number of rows (1 for a vector).
+    pub rows: usize,
+    /// Elements of a row.
+    pub cols: usize,
+    /// The rows, one after the other, in whole blocks.
+    pub data: &'a [u8],
+}
+
+/// Where a graph finds its weights by name.
+pub trait WeightSource {
+    /// The tensor `name`, or `None` when the file has none.
+    fn tensor(&self, name: &str) -> Option<WeightView<'_>>;
+}
+
+impl WeightSource for gguf::Gguf<'_> {
+    fn tensor(&self, name: &str) -> Option<WeightView<'_>> {
+        let t = gguf::Gguf::tensor(self, name)?;
+        Some(WeightView { ty: t.ty, rows: t.rows(), cols: t.cols(), data: t.data })
+    }
+}
+
+/// Index of a matrix in its graph.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
+pub struct MatrixId(pub(crate) u32);
+
+/// Index of a vector in its graph.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
+pub struct VectorId(pub(crate) u32);
+
+/// Which dimension of a matrix the nodes share.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum SplitBy {
+    /// Each node holds some rows: replicated input, split output.
+    Rows,
+    /// Each node holds some columns: split input, partial output.
+    Cols,
+}
+
+/// One tensor of the file inside a matrix.
+#[derive(Clone, Debug)]
+pub struct Part {
+    /// Tensor name in the file.
+    pub name: String,
+    /// Block type.
+    pub ty: TensorType,
+    /// Rows of the whole tensor.
+    pub rows: usize,
+    /// Columns of the whole tensor.
+    pub cols: usize,
+    /// How the split dimension is cut.
+    pub cut: Cut,
+}
+
+/// A matrix of one or several tensors that are multiplied in one go.
+#[derive(Clone, Debug)]
+pub struct Matrix {
+    /// Short name for people (`qkv`, `gate_up`).
+    pub name: String,
+    /// The tensors, their outputs side by side.
+    pub parts: Vec<Part>,
+    /// Which dimension is cut.
+    pub split: SplitBy,
+}
+
+impl Matrix {
+    /// Row range of part `p` on `node`.
+    pub fn rows(&self, p: usize, node: usize) -> Range<usize> {
+        match self.split {
+            SplitBy::Rows => self.parts[p].cut.range(node),
+            SplitBy::Cols => 0..self.parts[p].rows,
+        }
+    }
+
+    /// Column range of part `p` on `node`.
+    pub fn cols(&self, p: usize, node: usize) -> Range<usize> {
+        match self.split {
+            SplitBy::Rows => 0..self.parts[p].cols,
+            SplitBy::Cols => self.parts[p].cut.range(node),
+        }
+    }
+
+    /// Input width on `node`; all parts read the same input.
+    pub fn input_width(&self, node: usize) -> usize {
+        self.cols(0, node).len()
+    }
+
+    /// Bytes that `node` streams when it multiplies once (packed size, padding included).
+    pub fn node_bytes(&self, node: usize) -> usize {
+        (0..self.parts.len())
+            .map(|p| {
+                let tiles = self.rows(p, node).len().div_ceil(kernels::TILE_ROWS);
+                tiles * kernels::tile_bytes(self.parts[p].ty, self.cols(p, node).len())
+            })
+            .sum()
+    }
+
+    /// Whether any part multiplies activations of this kind.
+    pub fn takes(&self, kind: kernels::ActKind) -> bool {
+        self.parts.iter().any(|p| kernels::act_kind(p.ty) == kind)
+    }
+}
+
+/// A vector that every node holds in full (norm weights), as f32.
+#[derive(Clone, Debug)]
+pub struct Vector {
+    /// Tensor name in the file.
+    pub name: String,
+    /// Elements.
+    pub len: usize,
+}

@@ -1,0 +1,331 @@
+//! Sixteen lanes in two AVX2 registers; integer dots by `vpmaddubsw` and `vpmaddwd`.
+//!
+//! `vpmaddubsw` adds two products with 16-bit saturation: exact for weights of 7 bits (2 · 127 · 127 = 32258).
+//! Eight-bit weights lose their bias first and give their sign to the activation (2 · 128 · 127 =
+//! 32512).
+
+use core::arch::x86_64::*;
+
+use crate::simd::{LANES, Simd};
+
+/// Proof that the CPU has AVX2, FMA and F16C.
+#[derive(Clone, Copy)]
+pub(crate) struct Avx2(());
+
+impl Avx2 {
+    /// Whether the CPU has what a token stands for.
+    pub(crate) fn available() -> bool {
+        is_x86_feature_detected!("avx2")
+            && is_x86_feature_detected!("fma")
+            && is_x86_feature_detected!("f16c")
+    }
+
+    /// # Safety
+    ///
+    /// [`Avx2::available`] must hold.
+    #[inline(always)]
+    pub(crate) unsafe fn new() -> Self {
+        Self(())
+    }
+}
+
+/// Intrinsics whose only demand is the instruction set.
+macro_rules! isa {
+    ($e:expr) => {
+        // SAFETY: the method has a token, so the CPU has the instructions; pointers come from
+        // arrays of 16 elements (or 64 bytes), of which each register takes the lower or the upper
+        // half.
+        unsafe { $e }
+    };
+}
+
+/// One intrinsic on both halves.
+macro_rules! both {
+    ($f:expr, $($a:expr),+) => {
+        [isa!($f($($a[0]),+)), isa!($f($($a[1]),+))]
+    };
+}
+
+/// Sum of the four pair sums of each lane.
+#[inline(always)]
+fn widen_add(_: Avx2, acc: __m256i, pairs: __m256i) -> __m256i {
+    isa!(_mm256_add_epi32(acc, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1))))
+}
+
+impl Simd for Avx2 {
+    type F = [__m256; 2];
+    type I = [__m256i; 2];
+    type W = [__m256i; 2];
+    /// Pair sums in 16 bits: 8 dots reach 8 · 2 · 15 · 127 = 30480 at most.
+    type N = [__m256i; 2];
+
+    const WIDE: bool = false;
+
+    #[inline(always)]
+    fn splat(self, x: f32) -> Self::F {
+        [isa!(_mm256_set1_ps(x)); 2]
+    }
+    #[inline(always)]
+    fn load(self, x: &[f32; LANES]) -> Self::F {
+        isa!([_mm256_loadu_ps(x.as_ptr()), _mm256_loadu_ps(x.as_ptr().add(8))])
+    }
+    #[inline(always)]
+    fn load_f32(self, x: &[u8; 64]) -> Self::F {
+        both!(_mm256_castsi256_ps, self.load_w(x))
+    }
+    #[inline(always)]
+    fn load_f16(self, x: &[u8; 32]) -> Self::F {
+        isa!([
+            _mm256_cvtph_ps(_mm_loadu_si128(x.as_ptr().cast())),
+            _mm256_cvtph_ps(_mm_loadu_si128(x.as_ptr().add(16).cast())),
+        ])
+    }
+    #[inline(always)]
+    fn load_bf16(self, x: &[u8; 32]) -> Self::F {
+        let wide = isa!([
+            _mm256_cvtepu16_epi32(_mm_loadu_si128(x.as_ptr().cast())),
+            _mm256_cvtepu16_epi32(_mm_loadu_si128(x.as_ptr().add(16).cast())),
+        ]);
+        let bits = both!(_mm256_slli_epi32::<16>, wide);
+        both!(_mm256_castsi256_ps, bits)
+    }
+    #[inline(always)]
+    fn load_u8(self, x: &[u8; LANES]) -> Self::F {
+        let wide = isa!([
+            _mm256_cvtepu8_epi32(_mm_loadl_epi64(x.as_ptr().cast())),
+            _mm256_cvtepu8_epi32(_mm_loadl_epi64(x.as_ptr().add(8).cast())),
+        ]);
+        self.to_f(wide)
+    }
+    #[inline(always)]
+    fn load_i8(self, x: &[u8; LANES]) -> Self::F {
+        let wide = isa!([
+            _mm256_cvtepi8_epi32(_mm_loadl_epi64(x.as_ptr().cast())),
+            _mm256_cvtepi8_epi32(_mm_loadl_epi64(x.as_ptr().add(8).cast())),
+        ]);
+        self.to_f(wide)
+    }
+    #[inline(always)]
+    fn store(self, x: Self::F, to: &mut [f32; LANES]) {
+        isa!({
+            _mm256_storeu_ps(to.as_mut_ptr(), x[0]);
+            _mm256_storeu_ps(to.as_mut_ptr().add(8), x[1]);
+        });
+    }
+    #[inline(always)]
+    fn store_f16(self, x: Self::F, to: &mut [u16; LANES]) {
+        const NEAREST: i32 = _MM_FROUND_TO_NEAREST_INT;
+        isa!({
+            _mm_storeu_si128(to.as_mut_ptr().cast(), _mm256_cvtps_ph::<NEAREST>(x[0]));
+            _mm_storeu_si128(to.as_mut_ptr().add(8).cast(), _mm256_cvtps_ph::<NEAREST>(x[1]));
+        });
+    }
+
+    #[inline(always)]
+    fn add(self, a: Self::F, b: Self::F) -> Self::F {
+        both!(_mm256_add_ps, a, b)
+    }
+    #[inline(always)]
+    fn sub(self, a: Self::F, b: Self::F) -> Self::F {
+        both!(_mm256_sub_ps, a, b)
+    }
+    #[inline(always)]
+    fn mul(self, a: Self::F, b: Self::F) -> Self::F {
+        both!(_mm256_mul_ps, a, b)
+    }
+    #[inline(always)]
+    fn div(self, a: Self::F, b: Self::F) -> Self::F {
+        both!(_mm256_div_ps, a, b)
+    }
+    #[inline(always)]
+    fn fma(self, a: Self::F, b: Self::F, c: Self::F) -> Self::F {
+        both!(_mm256_fmadd_ps, a, b, c)
+    }
+    #[inline(always)]
+    fn fnma(self, a: Self::F, b: Self::F, c: Self::F) -> Self::F {
+        both!(_mm256_fnmadd_ps, a, b, c)
+    }
+    #[inline(always)]
+    fn max(self, a: Self::F, b: Self::F) -> Self::F {
+        both!(_mm256_max_ps, a, b)
+    }
+    #[inline(always)]
+    fn min(self, a: Self::F, b: Self::F) -> Self::F {
+        both!(_mm256_min_ps, a, b)
+    }
+    #[inline(always)]
+    fn abs(self, a: Self::F) -> Self::F {
+        let sign = self.splat(-0.0);
+        both!(_mm256_andnot_ps, sign, a)
+    }
+    #[inline(always)]
+    fn first(self, n: usize, a: Self::F, fill: Self::F) -> Self::F {
+        isa!({
+            let n = _mm256_set1_epi32(n as i32);
+            let low = _mm256_cmpgt_epi32(n, _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
+            let high = _mm256_cmpgt_epi32(n, _mm256_setr_epi32(8, 9, 10, 11, 12, 13, 14, 15));
+            [
+                _mm256_blendv_ps(fill[0], a[0], _mm256_castsi256_ps(low)),
+                _mm256_blendv_ps(fill[1], a[1], _mm256_castsi256_ps(high)),
+            ]
+        })
+    }
+    #[inline(always)]
+    fn reduce_add(self, a: Self::F) -> f32 {
+        isa!({
+            let a = _mm256_add_ps(a[0], a[1]);
+            let a = _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps::<1>(a));
+            let a = _mm_add_ps(a, _mm_movehl_ps(a, a));
+            _mm_cvtss_f32(_mm_add_ss(a, _mm_movehdup_ps(a)))
+        })
+    }
+    #[inline(always)]
+    fn reduce_max(self, a: Self::F) -> f32 {
+        isa!({
+            let a = _mm256_max_ps(a[0], a[1]);
+            let a = _mm_max_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps::<1>(a));
+            let a = _mm_max_ps(a, _mm_movehl_ps(a, a));
+            _mm_cvtss_f32(_mm_max_ss(a, _mm_movehdup_ps(a)))
+        })
+    }
+
+    #[inline(always)]
+    fn splat_i(self, x: i32) -> Self::I {
+        [isa!(_mm256_set1_epi32(x)); 2]
+    }
+    #[inline(always)]
+    fn to_f(self, a: Self::I) -> Self::F {
+        both!(_mm256_cvtepi32_ps, a)
+    }
+    #[inline(always)]
+    fn as_bits(self, a: Self::F) -> Self::I {
+        both!(_mm256_castps_si256, a)
+    }
+    #[inline(always)]
+    fn as_floats(self, a: Self::I) -> Self::F {
+        both!(_mm256_castsi256_ps, a)
+    }
+    #[inline(always)]
+    fn add_i(self, a: Self::I, b: Self::I) -> Self::I {
+        both!(_mm256_add_epi32, a, b)
+    }
+    #[inline(always)]
+    fn sub_i(self, a: Self::I, b: Self::I) -> Self::I {
+        both!(_mm256_sub_epi32, a, b)
+    }
+    #[inline(always)]
+    fn max_i(self, a: Self::I, b: Self::I) -> Self::I {
+        both!(_mm256_max_epi32, a, b)
+    }
+    #[inline(always)]
+    fn halve_i(self, a: Self::I) -> Self::I {
+        both!(_mm256_srai_epi32::<1>, a)
+    }
+    #[inline(always)]
+    fn to_exponent(self, a: Self::I) -> Self::I {
+        both!(_mm256_slli_epi32::<23>, a)
+    }
+    #[inline(always)]
+    fn reduce_max_i(self, a: Self::I) -> i32 {
+        isa!({
+            let a = _mm256_max_epi32(a[0], a[1]);
+            let a = _mm_max_epi32(_mm256_castsi256_si128(a), _mm256_extracti128_si256::<1>(a));
+            let a = _mm_max_epi32(a, _mm_shuffle_epi32::<0b01_00_11_10>(a));
+            _mm_cvtsi128_si32(_mm_max_epi32(a, _mm_shuffle_epi32::<0b10_11_00_01>(a)))
+        })
+    }
+    #[inline(always)]
+    fn store_i8(self, a: Self::I, to: &mut [i8; LANES]) {
+        let byte = self.splat_i(0xff);
+        let a = both!(_mm256_and_si256, a, byte);
+        isa!({
+            // Packing works within 128-bit halves: the permutation puts the four groups of four
+            // back in order.
+            let words = _mm256_permute4x64_epi64::<0b11_01_10_00>(_mm256_packus_epi32(a[0], a[1]));
+            let bytes = _mm_packus_epi16(
+                _mm256_castsi256_si128(words),
+                _mm256_extracti128_si256::<1>(words),
+            );
+            _mm_storeu_si128(to.as_mut_ptr().cast(), bytes);
+        });
+    }
+    #[inline(always)]
+    fn sum_i8(self, a: &[i8; LANES]) -> i32 {
+        isa!({
+            // As unsigned bytes 128 higher, which one instruction sums in two groups of eight.
+            let a = _mm_xor_si128(_mm_loadu_si128(a.as_ptr().cast()), _mm_set1_epi8(-128));
+            let sums = _mm_sad_epu8(a, _mm_setzero_si128());
+            _mm_cvtsi128_si32(sums) + _mm_extract_epi16::<4>(sums) - 128 * LANES as i32
+        })
+    }
+
+    #[inline(always)]
+    fn load_w(self, x: &[u8; 64]) -> Self::W {
+        isa!(
+            [_mm256_loadu_si256(x.as_ptr().cast()), _mm256_loadu_si256(x.as_ptr().add(32).cast()),]
+        )
+    }
+    #[inline(always)]
+    fn splat_w(self, x: u8) -> Self::W {
+        [isa!(_mm256_set1_epi8(x as i8)); 2]
+    }
+    #[inline(always)]
+    fn and(self, a: Self::W, b: Self::W) -> Self::W {
+        both!(_mm256_and_si256, a, b)
+    }
+    #[inline(always)]
+    fn or(self, a: Self::W, b: Self::W) -> Self::W {
+        both!(_mm256_or_si256, a, b)
+    }
+    #[inline(always)]
+    fn shr4(self, a: Self::W) -> Self::W {
+        both!(_mm256_srli_epi16::<4>, a)
+    }
+    #[inline(always)]
+    fn shr2(self, a: Self::W) -> Self::W {
+        both!(_mm256_srli_epi16::<2>, a)
+    }
+    #[inline(always)]
+    fn shl2(self, a: Self::W) -> Self::W {
+        both!(_mm256_slli_epi16::<2>, a)
+    }
+    #[inline(always)]
+    fn shl4(self, a: Self::W) -> Self::W {
+        both!(_mm256_slli_epi16::<4>, a)
+    }
+    #[inline(always)]
+    fn dot(self, acc: Self::I, w: Self::W, quad: i32) -> Self::I {
+        let quad = self.splat_i(quad);
+        let pairs = both!(_mm256_maddubs_epi16, w, quad);
+        [widen_add(self, acc[0], pairs[0]), widen_add(self, acc[1], pairs[1])]
+    }
+    #[inline(always)]
+    fn start_nibbles(self, _start: i32) -> Self::N {
+        self.splat_i(0)
+    }
+    #[inline(always)]
+    fn dot_nibbles(self, acc: Self::N, w: Self::W, quad: i32) -> Self::N {
+        let quad = self.splat_i(quad);
+        let pairs = both!(_mm256_maddubs_epi16, w, quad);
+        both!(_mm256_adds_epi16, acc, pairs)
+    }
+    #[inline(always)]
+    fn end_nibbles(self, acc: Self::N, start: i32) -> Self::I {
+        let start = self.splat_i(start);
+        [widen_add(self, start[0], acc[0]), widen_add(self, start[1], acc[1])]
+    }
+    #[inline(always)]
+    fn start_biased(self, _neg128: i32) -> Self::I {
+        self.splat_i(0)
+    }
+    #[inline(always)]
+    fn dot_biased(self, acc: Self::I, w: Self::W, quad: i32) -> Self::I {
+        let bias = self.splat_w(0x80);
+        let signed = both!(_mm256_xor_si256, w, bias);
+        let quad = self.splat_i(quad);
+        let quad = both!(_mm256_sign_epi8, quad, signed);
+        let size = both!(_mm256_abs_epi8, signed);
+        let pairs = both!(_mm256_maddubs_epi16, size, quad);
+        [widen_add(self, acc[0], pairs[0]), widen_add(self, acc[1], pairs[1])]
+    }
+}

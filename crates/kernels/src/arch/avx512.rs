@@ -1,0 +1,265 @@
+//! Sixteen lanes in one AVX-512 register; integer dots by `vpdpbusd`.
+
+use core::arch::x86_64::*;
+
+use crate::simd::{LANES, Simd};
+
+/// Proof that the CPU has AVX-512 F, BW, DQ, VL and VNNI.
+#[derive(Clone, Copy)]
+pub(crate) struct Avx512(());
+
+impl Avx512 {
+    /// Whether the CPU has what a token stands for.
+    pub(crate) fn available() -> bool {
+        is_x86_feature_detected!("avx512f")
+            && is_x86_feature_detected!("avx512bw")
+            && is_x86_feature_detected!("avx512dq")
+            && is_x86_feature_detected!("avx512vl")
+            && is_x86_feature_detected!("avx512vnni")
+    }
+
+    /// # Safety
+    ///
+    /// [`Avx512::available`] must hold.
+    #[inline(always)]
+    pub(crate) unsafe fn new() -> Self {
+        Self(())
+    }
+}
+
+/// Intrinsics whose only demand is the instruction set.
+macro_rules! isa {
+    ($e:expr) => {
+        // SAFETY: the method has a token, so the CPU has the instructions; the memory that is read
+        // or written is a reference to an array of exactly the register's (or half register's)
+        // size.
+        unsafe { $e }
+    };
+}
+
+impl Simd for Avx512 {
+    type F = __m512;
+    type I = __m512i;
+    type W = __m512i;
+    type N = __m512i;
+
+    const WIDE: bool = true;
+
+    #[inline(always)]
+    fn splat(self, x: f32) -> Self::F {
+        isa!(_mm512_set1_ps(x))
+    }
+    #[inline(always)]
+    fn load(self, x: &[f32; LANES]) -> Self::F {
+        isa!(_mm512_loadu_ps(x.as_ptr()))
+    }
+    #[inline(always)]
+    fn load_f32(self, x: &[u8; 64]) -> Self::F {
+        isa!(_mm512_castsi512_ps(_mm512_loadu_si512(x.as_ptr().cast())))
+    }
+    #[inline(always)]
+    fn load_f16(self, x: &[u8; 32]) -> Self::F {
+        isa!(_mm512_cvtph_ps(_mm256_loadu_si256(x.as_ptr().cast())))
+    }
+    #[inline(always)]
+    fn load_bf16(self, x: &[u8; 32]) -> Self::F {
+        isa!(_mm512_castsi512_ps(_mm512_slli_epi32::<16>(_mm512_cvtepu16_epi32(
+            _mm256_loadu_si256(x.as_ptr().cast())
+        ))))
+    }
+    #[inline(always)]
+    fn load_u8(self, x: &[u8; LANES]) -> Self::F {
+        isa!(_mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_loadu_si128(x.as_ptr().cast()))))
+    }
+    #[inline(always)]
+    fn load_i8(self, x: &[u8; LANES]) -> Self::F {
+        isa!(_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(x.as_ptr().cast()))))
+    }
+    #[inline(always)]
+    fn store(self, x: Self::F, to: &mut [f32; LANES]) {
+        isa!(_mm512_storeu_ps(to.as_mut_ptr(), x));
+    }
+    #[inline(always)]
+    fn store_f16(self, x: Self::F, to: &mut [u16; LANES]) {
+        isa!(_mm256_storeu_si256(
+            to.as_mut_ptr().cast(),
+            _mm512_cvtps_ph::<{ _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC }>(x)
+        ));
+    }
+
+    #[inline(always)]
+    fn add(self, a: Self::F, b: Self::F) -> Self::F {
+        isa!(_mm512_add_ps(a, b))
+    }
+    #[inline(always)]
+    fn sub(self, a: Self::F, b: Self::F) -> Self::F {
+        isa!(_mm512_sub_ps(a, b))
+    }
+    #[inline(always)]
+    fn mul(self, a: Self::F, b: Self::F) -> Self::F {
+        isa!(_mm512_mul_ps(a, b))
+    }
+    #[inline(always)]
+    fn div(self, a: Self::F, b: Self::F) -> Self::F {
+        isa!(_mm512_div_ps(a, b))
+    }
+    #[inline(always)]
+    fn fma(self, a: Self::F, b: Self::F, c: Self::F) -> Self::F {
+        isa!(_mm512_fmadd_ps(a, b, c))
+    }
+    #[inline(always)]
+    fn fnma(self, a: Self::F, b: Self::F, c: Self::F) -> Self::F {
+        isa!(_mm512_fnmadd_ps(a, b, c))
+    }
+    #[inline(always)]
+    fn max(self, a: Self::F, b: Self::F) -> Self::F {
+        isa!(_mm512_max_ps(a, b))
+    }
+    #[inline(always)]
+    fn min(self, a: Self::F, b: Self::F) -> Self::F {
+        isa!(_mm512_min_ps(a, b))
+    }
+    #[inline(always)]
+    fn abs(self, a: Self::F) -> Self::F {
+        isa!(_mm512_abs_ps(a))
+    }
+    #[inline(always)]
+    fn first(self, n: usize, a: Self::F, fill: Self::F) -> Self::F {
+        isa!(_mm512_mask_blend_ps(((1u32 << n) - 1) as u16, fill, a))
+    }
+    #[inline(always)]
+    fn reduce_add(self, a: Self::F) -> f32 {
+        isa!({
+            let a = _mm256_add_ps(_mm512_castps512_ps256(a), _mm512_extractf32x8_ps::<1>(a));
+            let a = _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps::<1>(a));
+            let a = _mm_add_ps(a, _mm_movehl_ps(a, a));
+            _mm_cvtss_f32(_mm_add_ss(a, _mm_movehdup_ps(a)))
+        })
+    }
+    #[inline(always)]
+    fn reduce_max(self, a: Self::F) -> f32 {
+        isa!({
+            let a = _mm256_max_ps(_mm512_castps512_ps256(a), _mm512_extractf32x8_ps::<1>(a));
+            let a = _mm_max_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps::<1>(a));
+            let a = _mm_max_ps(a, _mm_movehl_ps(a, a));
+            _mm_cvtss_f32(_mm_max_ss(a, _mm_movehdup_ps(a)))
+        })
+    }
+
+    #[inline(always)]
+    fn splat_i(self, x: i32) -> Self::I {
+        isa!(_mm512_set1_epi32(x))
+    }
+    #[inline(always)]
+    fn to_f(self, a: Self::I) -> Self::F {
+        isa!(_mm512_cvtepi32_ps(a))
+    }
+    #[inline(always)]
+    fn as_bits(self, a: Self::F) -> Self::I {
+        isa!(_mm512_castps_si512(a))
+    }
+    #[inline(always)]
+    fn as_floats(self, a: Self::I) -> Self::F {
+        isa!(_mm512_castsi512_ps(a))
+    }
+    #[inline(always)]
+    fn add_i(self, a: Self::I, b: Self::I) -> Self::I {
+        isa!(_mm512_add_epi32(a, b))
+    }
+    #[inline(always)]
+    fn sub_i(self, a: Self::I, b: Self::I) -> Self::I {
+        isa!(_mm512_sub_epi32(a, b))
+    }
+    #[inline(always)]
+    fn max_i(self, a: Self::I, b: Self::I) -> Self::I {
+        isa!(_mm512_max_epi32(a, b))
+    }
+    #[inline(always)]
+    fn halve_i(self, a: Self::I) -> Self::I {
+        isa!(_mm512_srai_epi32::<1>(a))
+    }
+    #[inline(always)]
+    fn to_exponent(self, a: Self::I) -> Self::I {
+        isa!(_mm512_slli_epi32::<23>(a))
+    }
+    #[inline(always)]
+    fn reduce_max_i(self, a: Self::I) -> i32 {
+        isa!({
+            let high = _mm512_extracti32x8_epi32::<1>(a);
+            let a = _mm256_max_epi32(_mm512_castsi512_si256(a), high);
+            let a = _mm_max_epi32(_mm256_castsi256_si128(a), _mm256_extracti128_si256::<1>(a));
+            let a = _mm_max_epi32(a, _mm_shuffle_epi32::<0b01_00_11_10>(a));
+            _mm_cvtsi128_si32(_mm_max_epi32(a, _mm_shuffle_epi32::<0b10_11_00_01>(a)))
+        })
+    }
+    #[inline(always)]
+    fn store_i8(self, a: Self::I, to: &mut [i8; LANES]) {
+        isa!(_mm_storeu_si128(to.as_mut_ptr().cast(), _mm512_cvtepi32_epi8(a)));
+    }
+    #[inline(always)]
+    fn sum_i8(self, a: &[i8; LANES]) -> i32 {
+        isa!({
+            // As unsigned bytes 128 higher, which one instruction sums in two groups of eight.
+            let a = _mm_xor_si128(_mm_loadu_si128(a.as_ptr().cast()), _mm_set1_epi8(-128));
+            let sums = _mm_sad_epu8(a, _mm_setzero_si128());
+            _mm_cvtsi128_si32(sums) + _mm_extract_epi16::<4>(sums) - 128 * LANES as i32
+        })
+    }
+
+    #[inline(always)]
+    fn load_w(self, x: &[u8; 64]) -> Self::W {
+        isa!(_mm512_loadu_si512(x.as_ptr().cast()))
+    }
+    #[inline(always)]
+    fn splat_w(self, x: u8) -> Self::W {
+        isa!(_mm512_set1_epi8(x as i8))
+    }
+    #[inline(always)]
+    fn and(self, a: Self::W, b: Self::W) -> Self::W {
+        isa!(_mm512_and_si512(a, b))
+    }
+    #[inline(always)]
+    fn or(self, a: Self::W, b: Self::W) -> Self::W {
+        isa!(_mm512_or_si512(a, b))
+    }
+    #[inline(always)]
+    fn shr4(self, a: Self::W) -> Self::W {
+        isa!(_mm512_srli_epi16::<4>(a))
+    }
+    #[inline(always)]
+    fn shr2(self, a: Self::W) -> Self::W {
+        isa!(_mm512_srli_epi16::<2>(a))
+    }
+    #[inline(always)]
+    fn shl2(self, a: Self::W) -> Self::W {
+        isa!(_mm512_slli_epi16::<2>(a))
+    }
+    #[inline(always)]
+    fn shl4(self, a: Self::W) -> Self::W {
+        isa!(_mm512_slli_epi16::<4>(a))
+    }
+    #[inline(always)]
+    fn dot(self, acc: Self::I, w: Self::W, quad: i32) -> Self::I {
+        isa!(_mm512_dpbusd_epi32(acc, w, _mm512_set1_epi32(quad)))
+    }
+    #[inline(always)]
+    fn start_nibbles(self, start: i32) -> Self::N {
+        self.splat_i(start)
+    }
+    #[inline(always)]
+    fn dot_nibbles(self, acc: Self::N, w: Self::W, quad: i32) -> Self::N {
+        self.dot(acc, w, quad)
+    }
+    #[inline(always)]
+    fn end_nibbles(self, acc: Self::N, _start: i32) -> Self::I {
+        acc
+    }
+    #[inline(always)]
+    fn start_biased(self, neg128: i32) -> Self::I {
+        self.splat_i(neg128)
+    }
+    #[inline(always)]
+    fn dot_biased(self, acc: Self::I, w: Self::W, quad: i32) -> Self::I {
+        self.dot(acc, w, quad)
+    }
+}

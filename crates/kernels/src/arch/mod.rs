@@ -1,0 +1,7 @@
+//! One thin file per instruction set: each implements [`crate::simd::Simd`] and nothing else.
+
+#[cfg(target_arch = "x86_64")]
+pub(crate) mod avx2;
+#[cfg(target_arch = "x86_64")]
+pub(crate) mod avx512;
+pub(crate) mod scalar;

@@ -1,0 +1,240 @@
+//! Sixteen lanes as an array: the specification, and the only implementation on CPUs without SIMD
+//! code here.
+
+use crate::simd::{LANES, Simd};
+
+/// Token of the plain Rust implementation; anybody may make one.
+#[derive(Clone, Copy)]
+pub(crate) struct Scalar;
+
+#[inline(always)]
+fn map2<T: Copy>(a: [T; LANES], b: [T; LANES], f: impl Fn(T, T) -> T) -> [T; LANES] {
+    std::array::from_fn(|i| f(a[i], b[i]))
+}
+
+/// Folds 16 lanes: `i` with `i + 8`, then `i + 4`, `i + 2`, `i + 1`.
+#[inline(always)]
+fn tree<T: Copy>(mut a: [T; LANES], f: impl Fn(T, T) -> T) -> T {
+    for half in [8, 4, 2, 1] {
+        for i in 0..half {
+            a[i] = f(a[i], a[i + half]);
+        }
+    }
+    a[0]
+}
+
+#[inline(always)]
+fn quads(quad: i32) -> [i32; 4] {
+    quad.to_le_bytes().map(|b| i32::from(b as i8))
+}
+
+impl Simd for Scalar {
+    type F = [f32; LANES];
+    type I = [i32; LANES];
+    type W = [u8; 64];
+    type N = [i32; LANES];
+
+    const WIDE: bool = false;
+
+    #[inline(always)]
+    fn splat(self, x: f32) -> Self::F {
+        [x; LANES]
+    }
+    #[inline(always)]
+    fn load(self, x: &[f32; LANES]) -> Self::F {
+        *x
+    }
+    #[inline(always)]
+    fn load_f32(self, x: &[u8; 64]) -> Self::F {
+        std::array::from_fn(|i| {
+            f32::from_le_bytes([x[4 * i], x[4 * i + 1], x[4 * i + 2], x[4 * i + 3]])
+        })
+    }
+    #[inline(always)]
+    fn load_f16(self, x: &[u8; 32]) -> Self::F {
+        std::array::from_fn(|i| half::f16::from_le_bytes([x[2 * i], x[2 * i + 1]]).to_f32())
+    }
+    #[inline(always)]
+    fn load_bf16(self, x: &[u8; 32]) -> Self::F {
+        std::array::from_fn(|i| {
+            f32::from_bits(u32::from(u16::from_le_bytes([x[2 * i], x[2 * i + 1]])) << 16)
+        })
+    }
+    #[inline(always)]
+    fn load_u8(self, x: &[u8; LANES]) -> Self::F {
+        x.map(f32::from)
+    }
+    #[inline(always)]
+    fn load_i8(self, x: &[u8; LANES]) -> Self::F {
+        x.map(|b| f32::from(b as i8))
+    }
+    #[inline(always)]
+    fn store(self, x: Self::F, to: &mut [f32; LANES]) {
+        *to = x;
+    }
+    #[inline(always)]
+    fn store_f16(self, x: Self::F, to: &mut [u16; LANES]) {
+        *to = x.map(|v| half::f16::from_f32(v).to_bits());
+    }
+
+    #[inline(always)]
+    fn add(self, a: Self::F, b: Self::F) -> Self::F {
+        map2(a, b, |a, b| a + b)
+    }
+    #[inline(always)]
+    fn sub(self, a: Self::F, b: Self::F) -> Self::F {
+        map2(a, b, |a, b| a - b)
+    }
+    #[inline(always)]
+    fn mul(self, a: Self::F, b: Self::F) -> Self::F {
+        map2(a, b, |a, b| a * b)
+    }
+    #[inline(always)]
+    fn div(self, a: Self::F, b: Self::F) -> Self::F {
+        map2(a, b, |a, b| a / b)
+    }
+    #[inline(always)]
+    fn fma(self, a: Self::F, b: Self::F, c: Self::F) -> Self::F {
+        std::array::from_fn(|i| a[i].mul_add(b[i], c[i]))
+    }
+    #[inline(always)]
+    fn fnma(self, a: Self::F, b: Self::F, c: Self::F) -> Self::F {
+        std::array::from_fn(|i| (-a[i]).mul_add(b[i], c[i]))
+    }
+    #[inline(always)]
+    fn max(self, a: Self::F, b: Self::F) -> Self::F {
+        map2(a, b, |a, b| if a > b { a } else { b })
+    }
+    #[inline(always)]
+    fn min(self, a: Self::F, b: Self::F) -> Self::F {
+        map2(a, b, |a, b| if a < b { a } else { b })
+    }
+    #[inline(always)]
+    fn abs(self, a: Self::F) -> Self::F {
+        a.map(f32::abs)
+    }
+    #[inline(always)]
+    fn first(self, n: usize, a: Self::F, fill: Self::F) -> Self::F {
+        std::array::from_fn(|i| if i < n { a[i] } else { fill[i] })
+    }
+    #[inline(always)]
+    fn reduce_add(self, a: Self::F) -> f32 {
+        tree(a, |a, b| a + b)
+    }
+    #[inline(always)]
+    fn reduce_max(self, a: Self::F) -> f32 {
+        tree(a, |a, b| if a > b { a } else { b })
+    }
+
+    #[inline(always)]
+    fn splat_i(self, x: i32) -> Self::I {
+        [x; LANES]
+    }
+    #[inline(always)]
+    fn to_f(self, a: Self::I) -> Self::F {
+        a.map(|v| v as f32)
+    }
+    #[inline(always)]
+    fn as_bits(self, a: Self::F) -> Self::I {
+        a.map(|v| v.to_bits() as i32)
+    }
+    #[inline(always)]
+    fn as_floats(self, a: Self::I) -> Self::F {
+        a.map(|v| f32::from_bits(v as u32))
+    }
+    #[inline(always)]
+    fn add_i(self, a: Self::I, b: Self::I) -> Self::I {
+        map2(a, b, i32::wrapping_add)
+    }
+    #[inline(always)]
+    fn sub_i(self, a: Self::I, b: Self::I) -> Self::I {
+        map2(a, b, i32::wrapping_sub)
+    }
+    #[inline(always)]
+    fn max_i(self, a: Self::I, b: Self::I) -> Self::I {
+        map2(a, b, i32::max)
+    }
+    #[inline(always)]
+    fn halve_i(self, a: Self::I) -> Self::I {
+        a.map(|v| v >> 1)
+    }
+    #[inline(always)]
+    fn to_exponent(self, a: Self::I) -> Self::I {
+        a.map(|v| v << 23)
+    }
+    #[inline(always)]
+    fn reduce_max_i(self, a: Self::I) -> i32 {
+        tree(a, i32::max)
+    }
+    #[inline(always)]
+    fn store_i8(self, a: Self::I, to: &mut [i8; LANES]) {
+        *to = a.map(|v| v as i8);
+    }
+    #[inline(always)]
+    fn sum_i8(self, a: &[i8; LANES]) -> i32 {
+        a.iter().map(|&q| i32::from(q)).sum()
+    }
+
+    #[inline(always)]
+    fn load_w(self, x: &[u8; 64]) -> Self::W {
+        *x
+    }
+    #[inline(always)]
+    fn splat_w(self, x: u8) -> Self::W {
+        [x; 64]
+    }
+    #[inline(always)]
+    fn and(self, a: Self::W, b: Self::W) -> Self::W {
+        std::array::from_fn(|i| a[i] & b[i])
+    }
+    #[inline(always)]
+    fn or(self, a: Self::W, b: Self::W) -> Self::W {
+        std::array::from_fn(|i| a[i] | b[i])
+    }
+    #[inline(always)]
+    fn shr4(self, a: Self::W) -> Self::W {
+        a.map(|b| b >> 4)
+    }
+    #[inline(always)]
+    fn shr2(self, a: Self::W) -> Self::W {
+        a.map(|b| b >> 2)
+    }
+    #[inline(always)]
+    fn shl2(self, a: Self::W) -> Self::W {
+        a.map(|b| b << 2)
+    }
+    #[inline(always)]
+    fn shl4(self, a: Self::W) -> Self::W {
+        a.map(|b| b << 4)
+    }
+    #[inline(always)]
+    fn dot(self, mut acc: Self::I, w: Self::W, quad: i32) -> Self::I {
+        let a = quads(quad);
+        for (acc, w) in acc.iter_mut().zip(w.as_chunks::<4>().0) {
+            for i in 0..4 {
+                *acc += i32::from(w[i]) * a[i];
+            }
+        }
+        acc
+    }
+    #[inline(always)]
+    fn start_nibbles(self, start: i32) -> Self::N {
+        [start; LANES]
+    }
+    #[inline(always)]
+    fn dot_nibbles(self, acc: Self::N, w: Self::W, quad: i32) -> Self::N {
+        self.dot(acc, w, quad)
+    }
+    #[inline(always)]
+    fn end_nibbles(self, acc: Self::N, _start: i32) -> Self::I {
+        acc
+    }
+    #[inline(always)]
+    fn start_biased(self, neg128: i32) -> Self::I {
+        [neg128; LANES]
+    }
+    #[inline(always)]
+    fn dot_biased(self, acc: Self::I, w: Self::W, quad: i32) -> Self::I {
+        self.dot(acc, w, quad)
+    }
+}

@@ -1,0 +1,135 @@
+//! Sums, products, RMSNorm, RoPE and argmax of one vector.
+
+use crate::simd::{LANES, Simd};
+
+/// Which two elements of a head RoPE rotates together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RopeStyle {
+    /// Elements `2i` and `2i + 1`.
+    Normal,
+    /// Elements `i` and `i + rot / 2`.
+    Neox,
+}
+
+/// `out = a + b`.
+#[inline(always)]
+pub(crate) fn add<S: Simd>(s: S, a: &[f32], b: &[f32], out: &mut [f32]) {
+    let (a_blocks, a_tail) = a.as_chunks::<LANES>();
+    let (b_blocks, b_tail) = b.as_chunks::<LANES>();
+    let (out_blocks, out_tail) = out.as_chunks_mut::<LANES>();
+    for ((a, b), out) in a_blocks.iter().zip(b_blocks).zip(out_blocks) {
+        s.store(s.add(s.load(a), s.load(b)), out);
+    }
+    s.store_part(s.add(s.load_part(a_tail, 0.0), s.load_part(b_tail, 0.0)), out_tail);
+}
+
+/// `a += b`.
+#[inline(always)]
+pub(crate) fn add_assign<S: Simd>(s: S, a: &mut [f32], b: &[f32]) {
+    let (a_blocks, a_tail) = a.as_chunks_mut::<LANES>();
+    let (b_blocks, b_tail) = b.as_chunks::<LANES>();
+    for (a, b) in a_blocks.iter_mut().zip(b_blocks) {
+        s.store(s.add(s.load(a), s.load(b)), a);
+    }
+    s.store_part(s.add(s.load_part(a_tail, 0.0), s.load_part(b_tail, 0.0)), a_tail);
+}
+
+/// `x *= factor`.
+#[inline(always)]
+pub(crate) fn scale<S: Simd>(s: S, x: &mut [f32], factor: f32) {
+    let factor = s.splat(factor);
+    let (blocks, tail) = x.as_chunks_mut::<LANES>();
+    for block in blocks {
+        s.store(s.mul(s.load(block), factor), block);
+    }
+    s.store_part(s.mul(s.load_part(tail, 0.0), factor), tail);
+}
+
+/// `1 / sqrt(mean(x²) + eps)`: lane `i` sums the squares of elements `16j + i`, then the lanes fold.
+#[inline(always)]
+fn inverse_rms<S: Simd>(s: S, x: &[f32], eps: f32) -> f32 {
+    let (blocks, tail) = x.as_chunks::<LANES>();
+    let mut sum = s.splat(0.0);
+    for block in blocks {
+        let x = s.load(block);
+        sum = s.fma(x, x, sum);
+    }
+    let x_tail = s.load_part(tail, 0.0);
+    let sum = s.reduce_add(s.fma(x_tail, x_tail, sum));
+    1.0 / (sum / x.len() as f32 + eps).sqrt()
+}
+
+/// `out = x / sqrt(mean(x²) + eps) * weight`.
+#[inline(always)]
+pub(crate) fn rms_norm<S: Simd>(s: S, x: &[f32], weight: &[f32], eps: f32, out: &mut [f32]) {
+    let r = s.splat(inverse_rms(s, x, eps));
+    let (x_blocks, x_tail) = x.as_chunks::<LANES>();
+    let (w_blocks, w_tail) = weight.as_chunks::<LANES>();
+    let (out_blocks, out_tail) = out.as_chunks_mut::<LANES>();
+    for ((x, w), out) in x_blocks.iter().zip(w_blocks).zip(out_blocks) {
+        s.store(s.mul(s.mul(s.load(x), r), s.load(w)), out);
+    }
+    let y = s.mul(s.mul(s.load_part(x_tail, 0.0), r), s.load_part(w_tail, 0.0));
+    s.store_part(y, out_tail);
+}
+
+/// [`rms_norm`] onto its own input.
+#[inline(always)]
+pub(crate) fn rms_norm_inplace<S: Simd>(s: S, x: &mut [f32], weight: &[f32], eps: f32) {
+    let r = s.splat(inverse_rms(s, x, eps));
+    let (x_blocks, x_tail) = x.as_chunks_mut::<LANES>();
+    let (w_blocks, w_tail) = weight.as_chunks::<LANES>();
+    for (x, w) in x_blocks.iter_mut().zip(w_blocks) {
+        s.store(s.mul(s.mul(s.load(x), r), s.load(w)), x);
+    }
+    let y = s.mul(s.mul(s.load_part(x_tail, 0.0), r), s.load_part(w_tail, 0.0));
+    s.store_part(y, x_tail);
+}
+
+/// Rotates the first `cos_sin.len()` elements of `head`; `cos_sin` is `[cos; rot / 2] ++ [sin; rot
+/// / 2]`.
+///
+/// Lanes never meet here, so this is plain Rust: the entry point's instruction set vectorises it.
+#[inline(always)]
+pub(crate) fn rope<S: Simd>(_: S, head: &mut [f32], cos_sin: &[f32], style: RopeStyle) {
+    let half = cos_sin.len() / 2;
+    let (cos, sin) = cos_sin.split_at(half);
+    let turned =
+        |x0: f32, x1: f32, c: f32, s: f32| (x0.mul_add(c, -(x1 * s)), x0.mul_add(s, x1 * c));
+    match style {
+        RopeStyle::Normal => {
+            let (pairs, _) = head[..2 * half].as_chunks_mut::<2>();
+            for ((pair, &c), &s) in pairs.iter_mut().zip(cos).zip(sin) {
+                (pair[0], pair[1]) = turned(pair[0], pair[1], c, s);
+            }
+        }
+        RopeStyle::Neox => {
+            let (low, high) = head[..2 * half].split_at_mut(half);
+            for (((x0, x1), &c), &s) in low.iter_mut().zip(high).zip(cos).zip(sin) {
+                (*x0, *x1) = turned(*x0, *x1, c, s);
+            }
+        }
+    }
+}
+
+/// Index of the greatest element, the lowest of equals; NaN never wins; 0 if there is nothing to
+/// choose.
+#[inline(always)]
+pub(crate) fn argmax<S: Simd>(s: S, x: &[f32]) -> usize {
+    // The winner's block is found with vectors, its place in the block without.
+    const BLOCK: usize = 1024;
+    let (mut best, mut start) = (f32::NEG_INFINITY, 0);
+    for (b, block) in x.chunks(BLOCK).enumerate() {
+        let (lanes, tail) = block.as_chunks::<LANES>();
+        let low = s.splat(f32::NEG_INFINITY);
+        let mut max = s.max(s.load_part(tail, f32::NEG_INFINITY), low);
+        for x in lanes {
+            max = s.max(s.load(x), max);
+        }
+        let max = s.reduce_max(max);
+        if max > best {
+            (best, start) = (max, b * BLOCK);
+        }
+    }
+    x[start..].iter().position(|&v| v == best).map_or(0, |i| start + i)
+}

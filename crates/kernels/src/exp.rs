@@ -1,0 +1,96 @@
+//! The exponential, and what is made of it: softmax and SwiGLU.
+//!
+//! `e^x = 2^n · e^r` with `n = round(x / ln 2)` and `|r| <= ln 2 / 2`. The subtraction `x - n ln 2` is exact but for
+//! the last bits of ln 2, which come as a second constant; `e^r` is `1 + r + r² q(r)` with `q` of
+//! degree 4, the minimax polynomial for the relative error (3.1e-9, Remez exchange). `2^n` is
+//! applied in two factors, so that results overflow to infinity and underflow through the
+//! subnormals as they should.
+
+use crate::simd::{LANES, Simd};
+
+/// 1.5 · 2^23: adding it rounds to an integer (ties to even), which then stands in the low bits.
+pub(crate) const ROUND: f32 = 12_582_912.0;
+/// Upper 16 bits of ln 2: `n * LN2_HIGH` is exact for every `n` that occurs.
+const LN2_HIGH: f32 = 0.693_145_75;
+const LN2_LOW: f32 = 1.428_606_8e-6;
+const Q: [f32; 5] = [0.499_999_94, 0.166_665_21, 0.041_668_39, 0.008_368_745, 0.001_381_454];
+/// Beyond these, `e^x` is 0 and infinity in `f32`; with them, both factors of 2^n stay normal.
+const LIMITS: [f32; 2] = [-104.0, 89.0];
+
+/// `e^x` in every lane; NaN stays NaN.
+#[inline(always)]
+pub(crate) fn exp<S: Simd>(s: S, x: S::F) -> S::F {
+    // The operand order lets a NaN through.
+    let x = s.min(s.splat(LIMITS[1]), s.max(s.splat(LIMITS[0]), x));
+    let rounded = s.fma(x, s.splat(std::f32::consts::LOG2_E), s.splat(ROUND));
+    let n = s.sub(rounded, s.splat(ROUND));
+    let r = s.fnma(n, s.splat(LN2_LOW), s.fnma(n, s.splat(LN2_HIGH), x));
+    let mut q = s.splat(Q[4]);
+    for c in [Q[3], Q[2], Q[1], Q[0], 1.0, 1.0] {
+        q = s.fma(q, r, s.splat(c));
+    }
+    let n = s.sub_i(s.as_bits(rounded), s.splat_i(ROUND.to_bits() as i32));
+    let half = s.halve_i(n);
+    let rest = s.sub_i(n, half);
+    s.mul(s.mul(q, power(s, half)), power(s, rest))
+}
+
+/// `2^n` for `-126 <= n <= 127`.
+#[inline(always)]
+fn power<S: Simd>(s: S, n: S::I) -> S::F {
+    s.as_floats(s.to_exponent(s.add_i(n, s.splat_i(127))))
+}
+
+/// `x := e^x`.
+#[inline(always)]
+pub(crate) fn exp_all<S: Simd>(s: S, x: &mut [f32]) {
+    let (blocks, tail) = x.as_chunks_mut::<LANES>();
+    for block in blocks {
+        s.store(exp(s, s.load(block)), block);
+    }
+    s.store_part(exp(s, s.load_part(tail, 0.0)), tail);
+}
+
+/// `x := e^(x - max) / Σ e^(x - max)`.
+#[inline(always)]
+pub(crate) fn softmax<S: Simd>(s: S, x: &mut [f32]) {
+    let (blocks, tail) = x.as_chunks_mut::<LANES>();
+    let mut max = s.load_part(tail, f32::NEG_INFINITY);
+    for block in blocks.iter() {
+        max = s.max(s.load(block), max);
+    }
+    let max = s.splat(s.reduce_max(max));
+
+    let mut sum = s.splat(0.0);
+    for block in blocks.iter_mut() {
+        let p = exp(s, s.sub(s.load(block), max));
+        s.store(p, block);
+        sum = s.add(sum, p);
+    }
+    let p = exp(s, s.sub(s.load_part(tail, f32::NEG_INFINITY), max));
+    s.store_part(p, tail);
+    let sum = s.splat(s.reduce_add(s.add(sum, p)));
+
+    for block in blocks {
+        s.store(s.div(s.load(block), sum), block);
+    }
+    s.store_part(s.div(s.load_part(tail, 0.0), sum), tail);
+}
+
+/// `out = silu(gate) * up`, `silu(x) = x / (1 + e^-x)`.
+#[inline(always)]
+pub(crate) fn swiglu<S: Simd>(s: S, gate: &[f32], up: &[f32], out: &mut [f32]) {
+    let (gates, gate_tail) = gate.as_chunks::<LANES>();
+    let (ups, up_tail) = up.as_chunks::<LANES>();
+    let (outs, out_tail) = out.as_chunks_mut::<LANES>();
+    for ((gate, up), out) in gates.iter().zip(ups).zip(outs) {
+        s.store(gated(s, s.load(gate), s.load(up)), out);
+    }
+    s.store_part(gated(s, s.load_part(gate_tail, 0.0), s.load_part(up_tail, 0.0)), out_tail);
+}
+
+#[inline(always)]
+fn gated<S: Simd>(s: S, gate: S::F, up: S::F) -> S::F {
+    let e = exp(s, s.sub(s.splat(0.0), gate));
+    s.mul(s.div(gate, s.add(s.splat(1.0), e)), up)
+}

@@ -1,0 +1,100 @@
+//! Instruction sets: their names, which of them this CPU has, and how one is forced.
+
+use std::fmt;
+
+/// The environment variable that forces an instruction set: `scalar`, `avx2` or `avx512vnni`.
+pub const ISA_VARIABLE: &str = "ARCLIGHT_ISA";
+
+/// An instruction set that kernels are compiled for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Isa {
+    /// Plain Rust: the specification of all others.
+    Scalar,
+    /// AVX2 with FMA and F16C.
+    Avx2,
+    /// AVX-512 F, BW, DQ and VL with VNNI.
+    Avx512,
+}
+
+impl Isa {
+    /// All instruction sets, the best first.
+    pub const ALL: [Self; 3] = [Self::Avx512, Self::Avx2, Self::Scalar];
+
+    /// The name in kernel names, logs and [`ISA_VARIABLE`].
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Scalar => "scalar",
+            Self::Avx2 => "avx2",
+            Self::Avx512 => "avx512vnni",
+        }
+    }
+
+    /// Whether this CPU has it.
+    pub fn is_available(self) -> bool {
+        match self {
+            Self::Scalar => true,
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx2 => crate::arch::avx2::Avx2::available(),
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx512 => crate::arch::avx512::Avx512::available(),
+            #[cfg(not(target_arch = "x86_64"))]
+            Self::Avx2 | Self::Avx512 => false,
+        }
+    }
+
+    /// The one with this name, if this CPU has it.
+    ///
+    /// # Errors
+    ///
+    /// [`IsaError`] if there is no such instruction set, or the CPU lacks it.
+    pub fn from_name(name: &str) -> Result<Self, IsaError> {
+        let isa = Self::ALL.into_iter().find(|isa| isa.name() == name);
+        let isa = isa.ok_or_else(|| IsaError::Unknown { name: name.to_owned() })?;
+        if isa.is_available() { Ok(isa) } else { Err(IsaError::Unavailable { isa }) }
+    }
+}
+
+impl fmt::Display for Isa {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// Why a forced instruction set cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum IsaError {
+    /// The name is not one of [`Isa::ALL`]'s.
+    #[error(
+        "{ISA_VARIABLE}={name:?} is not an instruction set: use scalar, avx2 or avx512vnni, or unset it"
+    )]
+    Unknown {
+        /// The name as given.
+        name: String,
+    },
+    /// The CPU does not have it.
+    #[error("{ISA_VARIABLE}={isa} is not available on this CPU: unset it, or use one that is")]
+    Unavailable {
+        /// The instruction set asked for.
+        isa: Isa,
+    },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_lead_back_to_their_set() {
+        for isa in Isa::ALL {
+            let expected =
+                if isa.is_available() { Ok(isa) } else { Err(IsaError::Unavailable { isa }) };
+            assert_eq!(Isa::from_name(isa.name()), expected);
+        }
+    }
+
+    #[test]
+    fn a_wrong_name_is_named() {
+        let error = Isa::from_name("avx3").unwrap_err();
+        assert!(error.to_string().contains("ARCLIGHT_ISA=\"avx3\""), "{error}");
+    }
+}

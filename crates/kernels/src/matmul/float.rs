@@ -1,0 +1,51 @@
+//! Plain floats: `[column][16 rows]`, widened to `f32` in the register; `acc = fma(w, x, acc)`,
+//! column by column.
+
+use super::{Tile, check_acts};
+use crate::TILE_ROWS;
+use crate::simd::Simd;
+
+pub(crate) struct F32;
+pub(crate) struct F16;
+pub(crate) struct Bf16;
+
+macro_rules! float_tile {
+    ($name:ident, $bytes:literal, $load:ident) => {
+        impl Tile for $name {
+            type Act = f32;
+
+            fn bytes(blocks: usize) -> usize {
+                (blocks * TILE_ROWS * $bytes).next_multiple_of(64)
+            }
+
+            fn put(tile: &mut [u8], b: usize, row: usize, block: &[u8]) {
+                tile[(b * TILE_ROWS + row) * $bytes..][..$bytes].copy_from_slice(block);
+            }
+
+            fn get(tile: &[u8], b: usize, row: usize, block: &mut [u8]) {
+                block.copy_from_slice(&tile[(b * TILE_ROWS + row) * $bytes..][..$bytes]);
+            }
+
+            #[inline(always)]
+            fn dot<S: Simd, const T: usize>(s: S, tile: &[u8], acts: [&[f32]; T]) -> [S::F; T] {
+                let columns = acts[0].len();
+                check_acts(acts, columns);
+                let (weights, _) = tile.as_chunks::<{ TILE_ROWS * $bytes }>();
+                let mut acc = [s.splat(0.0); T];
+                for (c, w) in weights[..columns].iter().enumerate() {
+                    let w = s.$load(w);
+                    for t in 0..T {
+                        // SAFETY: all activation rows have `columns` elements, checked above.
+                        let x = unsafe { *acts[t].get_unchecked(c) };
+                        acc[t] = s.fma(w, s.splat(x), acc[t]);
+                    }
+                }
+                acc
+            }
+        }
+    };
+}
+
+float_tile!(F32, 4, load_f32);
+float_tile!(F16, 2, load_f16);
+float_tile!(Bf16, 2, load_bf16);

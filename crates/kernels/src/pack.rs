@@ -1,0 +1,108 @@
+//! Packing of matrix rows into tiles, and back.
+
+use gguf::TensorType;
+
+use crate::TILE_ROWS;
+use crate::matmul::{Bf16, F16, F32, Q4_0, Q4K, Q6K, Q8_0, Tile};
+
+/// The widest block of any type, in the file and as numbers.
+const MAX_BLOCK_BYTES: usize = 210;
+const MAX_BLOCK_LEN: usize = 256;
+
+/// Evaluates an expression with `$tile` standing for the type's [`Tile`].
+macro_rules! with_tile {
+    ($ty:expr, $tile:ident => $e:expr) => {
+        match $ty {
+            TensorType::F32 => with_tile!(@ F32, $tile => $e),
+            TensorType::F16 => with_tile!(@ F16, $tile => $e),
+            TensorType::BF16 => with_tile!(@ Bf16, $tile => $e),
+            TensorType::Q8_0 => with_tile!(@ Q8_0, $tile => $e),
+            TensorType::Q4_0 => with_tile!(@ Q4_0, $tile => $e),
+            TensorType::Q4_K => with_tile!(@ Q4K, $tile => $e),
+            TensorType::Q6_K => with_tile!(@ Q6K, $tile => $e),
+        }
+    };
+    (@ $type:ident, $tile:ident => $e:expr) => {{
+        type $tile = $type;
+        $e
+    }};
+}
+
+/// Blocks of a row.
+///
+/// # Panics
+///
+/// If `cols` is not a whole number of blocks.
+fn blocks(ty: TensorType, cols: usize) -> usize {
+    let len = ty.block_len();
+    assert!(cols.is_multiple_of(len), "{cols} columns are not whole {ty} blocks of {len}");
+    cols / len
+}
+
+/// Bytes of a packed tile of 16 rows of `cols` columns: a multiple of 64, at most 3 % more than 16
+/// rows in the file (and up to 32 bytes of padding for an odd number of blocks).
+///
+/// # Panics
+///
+/// If `cols` is not a whole number of blocks.
+pub fn tile_bytes(ty: TensorType, cols: usize) -> usize {
+    let blocks = blocks(ty, cols);
+    with_tile!(ty, T => T::bytes(blocks))
+}
+
+/// Packs 1 to 16 rows, in the file's form, into a tile; rows that are missing become zero rows.
+///
+/// # Panics
+///
+/// If there are no rows or more than 16, a row is not `cols` wide, or `dst` is not [`tile_bytes`]
+/// long.
+pub fn pack_tile(ty: TensorType, rows: &[&[u8]], cols: usize, dst: &mut [u8]) {
+    let blocks = blocks(ty, cols);
+    let bytes = ty.block_bytes();
+    assert!((1..=TILE_ROWS).contains(&rows.len()), "{} rows for a tile of {TILE_ROWS}", rows.len());
+    for row in rows {
+        assert!(
+            row.len() == blocks * bytes,
+            "a row of {} bytes for {cols} columns of {ty}",
+            row.len()
+        );
+    }
+    assert!(dst.len() == tile_bytes(ty, cols), "{} bytes for a tile of {cols} {ty}", dst.len());
+    let zero = &[0; MAX_BLOCK_BYTES][..bytes];
+    with_tile!(ty, T => {
+        // Padding is zero too: packed tiles of equal rows are equal.
+        dst.fill(0);
+        for b in 0..blocks {
+            for row in 0..TILE_ROWS {
+                let block = rows.get(row).map_or(zero, |row| &row[b * bytes..][..bytes]);
+                T::put(dst, b, row, block);
+            }
+        }
+    });
+}
+
+/// One row of a tile as numbers, bit for bit as the file's type defines them.
+///
+/// # Panics
+///
+/// If `tile` is not [`tile_bytes`] long, there is no row `row`, or `out` is not `cols` long.
+pub(crate) fn unpack_row(ty: TensorType, tile: &[u8], cols: usize, row: usize, out: &mut [f32]) {
+    assert!(tile.len() == tile_bytes(ty, cols), "{} bytes for a tile of {cols} {ty}", tile.len());
+    assert!(row < TILE_ROWS, "row {row} of {TILE_ROWS}");
+    assert!(out.len() == cols, "{} floats for {cols} columns", out.len());
+    // The file's block is put together again, so that its type's one definition serves here too.
+    // Plain floats go by the 256, or each would pay for the checks of a conversion.
+    let per_step = if ty.block_len() == 1 { MAX_BLOCK_LEN } else { ty.block_len() };
+    let bytes = ty.block_bytes();
+    let mut blocks = [0; 4 * MAX_BLOCK_LEN];
+    for (i, out) in out.chunks_mut(per_step).enumerate() {
+        let count = out.len() / ty.block_len();
+        let blocks = &mut blocks[..count * bytes];
+        with_tile!(ty, T => {
+            for (b, block) in blocks.chunks_exact_mut(bytes).enumerate() {
+                T::get(tile, i * per_step / ty.block_len() + b, row, block);
+            }
+        });
+        ty.dequantize(blocks, out).expect("whole blocks");
+    }
+}

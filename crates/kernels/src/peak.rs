@@ -1,0 +1,56 @@
+//! The arithmetic limit: the kernels' own multiply instructions without anything around them.
+
+use std::hint::black_box;
+
+use crate::simd::{LANES, Simd};
+
+/// Independent accumulators that cover the latency, for 32 vector registers and for 16 of half the
+/// width.
+const WIDE: usize = 12;
+const NARROW: usize = 5;
+
+/// `iters` rounds of integer dots; gives the number of 8-bit multiply-accumulates done.
+#[inline(always)]
+pub(crate) fn int8<S: Simd>(s: S, iters: u64) -> u64 {
+    if S::WIDE { int8_chains::<S, WIDE>(s, iters) } else { int8_chains::<S, NARROW>(s, iters) }
+}
+
+#[inline(always)]
+fn int8_chains<S: Simd, const CHAINS: usize>(s: S, iters: u64) -> u64 {
+    let w = s.load_w(&black_box([3; 64]));
+    let quads = [0x0102_0304; CHAINS];
+    let mut acc = [s.splat_i(0); CHAINS];
+    for _ in 0..iters {
+        // Broadcast operands that might have changed, as the kernels have them: nothing can be
+        // hoisted.
+        let quads = black_box(&quads);
+        for i in 0..CHAINS {
+            acc[i] = s.dot(acc[i], w, quads[i]);
+        }
+    }
+    for acc in acc {
+        black_box(s.reduce_max_i(acc));
+    }
+    iters * (CHAINS * 4 * LANES) as u64
+}
+
+/// `iters` rounds of fused multiply-adds; gives their number, counted by lane.
+#[inline(always)]
+pub(crate) fn float<S: Simd>(s: S, iters: u64) -> u64 {
+    if S::WIDE { float_chains::<S, WIDE>(s, iters) } else { float_chains::<S, NARROW>(s, iters) }
+}
+
+#[inline(always)]
+fn float_chains<S: Simd, const CHAINS: usize>(s: S, iters: u64) -> u64 {
+    let (a, b) = (s.splat(black_box(0.5)), s.splat(black_box(1.0)));
+    let mut acc = [s.splat(0.0); CHAINS];
+    for _ in 0..iters {
+        for acc in &mut acc {
+            *acc = s.fma(*acc, a, b);
+        }
+    }
+    for acc in acc {
+        black_box(s.reduce_add(acc));
+    }
+    iters * (CHAINS * LANES) as u64
+}

@@ -1,0 +1,128 @@
+//! The vector trait that every kernel is written against: 16 lanes, whatever the registers' width.
+//!
+//! A value of a type that implements [`Simd`] is a *token*: it can be made only where the CPU has
+//! the instructions (see [`crate::arch`]), so holding one proves that the methods may be called.
+//! Sixteen lanes are one AVX-512 register, two AVX2 registers, or an array. All implementations
+//! give the same bits for every method; NaN payloads are the one exception (the sign and payload of
+//! a NaN are unspecified).
+//!
+//! Methods are `#[inline(always)]` and the kernels built from them too: they compile to the
+//! instructions of the `#[target_feature]` entry point that they are inlined into (see
+//! [`crate::table`]).
+
+/// Number of lanes of every vector.
+pub(crate) const LANES: usize = 16;
+
+/// Sixteen-lane vectors of `f32` (`F`) and `i32` (`I`), and 64 bytes of weights (`W`), four per
+/// lane.
+pub(crate) trait Simd: Copy {
+    /// Sixteen `f32`.
+    type F: Copy;
+    /// Sixteen `i32`.
+    type I: Copy;
+    /// Sixty-four bytes: lane `r` owns bytes `4r..4r + 4`.
+    type W: Copy;
+    /// Sixteen sums of dots of nibbles, over one block of 32 columns at most.
+    type N: Copy;
+
+    /// Whether 32 registers of 16 lanes are there, so that a register tile may hold 16
+    /// accumulators.
+    const WIDE: bool;
+
+    fn splat(self, x: f32) -> Self::F;
+    fn load(self, x: &[f32; LANES]) -> Self::F;
+    /// Sixteen little-endian `f32` at any alignment.
+    fn load_f32(self, x: &[u8; 64]) -> Self::F;
+    /// Sixteen IEEE half floats at any alignment, widened.
+    fn load_f16(self, x: &[u8; 32]) -> Self::F;
+    /// Sixteen bfloat16 at any alignment, widened.
+    fn load_bf16(self, x: &[u8; 32]) -> Self::F;
+    fn load_u8(self, x: &[u8; LANES]) -> Self::F;
+    fn load_i8(self, x: &[u8; LANES]) -> Self::F;
+    fn store(self, x: Self::F, to: &mut [f32; LANES]);
+    /// Rounds to half floats, ties to even.
+    fn store_f16(self, x: Self::F, to: &mut [u16; LANES]);
+
+    fn add(self, a: Self::F, b: Self::F) -> Self::F;
+    fn sub(self, a: Self::F, b: Self::F) -> Self::F;
+    fn mul(self, a: Self::F, b: Self::F) -> Self::F;
+    fn div(self, a: Self::F, b: Self::F) -> Self::F;
+    /// `a * b + c`, rounded once.
+    fn fma(self, a: Self::F, b: Self::F, c: Self::F) -> Self::F;
+    /// `c - a * b`, rounded once.
+    fn fnma(self, a: Self::F, b: Self::F, c: Self::F) -> Self::F;
+    /// `a > b ? a : b`: a NaN on either side gives `b`.
+    fn max(self, a: Self::F, b: Self::F) -> Self::F;
+    /// `a < b ? a : b`: a NaN on either side gives `b`.
+    fn min(self, a: Self::F, b: Self::F) -> Self::F;
+    fn abs(self, a: Self::F) -> Self::F;
+    /// The first `n` lanes of `a` (`n <= 16`), the others from `fill`.
+    fn first(self, n: usize, a: Self::F, fill: Self::F) -> Self::F;
+    /// Sum of the lanes in the one order that is allowed: `i` with `i + 8`, `i + 4`, `i + 2`, `i +
+    /// 1`.
+    fn reduce_add(self, a: Self::F) -> f32;
+    /// Greatest lane, compared in the order of [`Simd::reduce_add`].
+    fn reduce_max(self, a: Self::F) -> f32;
+
+    fn splat_i(self, x: i32) -> Self::I;
+    fn to_f(self, a: Self::I) -> Self::F;
+    fn as_bits(self, a: Self::F) -> Self::I;
+    fn as_floats(self, a: Self::I) -> Self::F;
+    /// Wrapping addition.
+    fn add_i(self, a: Self::I, b: Self::I) -> Self::I;
+    /// Wrapping subtraction.
+    fn sub_i(self, a: Self::I, b: Self::I) -> Self::I;
+    fn max_i(self, a: Self::I, b: Self::I) -> Self::I;
+    /// `a >> 1`, rounding down.
+    fn halve_i(self, a: Self::I) -> Self::I;
+    /// `a << 23`: an integer into the place of a float's exponent.
+    fn to_exponent(self, a: Self::I) -> Self::I;
+    fn reduce_max_i(self, a: Self::I) -> i32;
+    /// The low byte of every lane.
+    fn store_i8(self, a: Self::I, to: &mut [i8; LANES]);
+    fn sum_i8(self, a: &[i8; LANES]) -> i32;
+
+    fn load_w(self, x: &[u8; 64]) -> Self::W;
+    fn splat_w(self, x: u8) -> Self::W;
+    fn and(self, a: Self::W, b: Self::W) -> Self::W;
+    fn or(self, a: Self::W, b: Self::W) -> Self::W;
+    /// Every byte shifted right by 4; bits that enter from a neighbour are unspecified: mask them.
+    fn shr4(self, a: Self::W) -> Self::W;
+    /// As [`Simd::shr4`], by 2.
+    fn shr2(self, a: Self::W) -> Self::W;
+    /// As [`Simd::shr4`], left by 2.
+    fn shl2(self, a: Self::W) -> Self::W;
+    /// As [`Simd::shr4`], left by 4.
+    fn shl4(self, a: Self::W) -> Self::W;
+    /// `acc[r] + Σ w[4r + i] * a[i]`, exact, for weights of at most 7 bits; `quad` is four `i8`.
+    fn dot(self, acc: Self::I, w: Self::W, quad: i32) -> Self::I;
+    /// Begins a sum of dots of nibbles at `start`.
+    fn start_nibbles(self, start: i32) -> Self::N;
+    /// As [`Simd::dot`] for weights of at most 4 bits; at most 8 times.
+    fn dot_nibbles(self, acc: Self::N, w: Self::W, quad: i32) -> Self::N;
+    /// The sum, given the same `start` again.
+    fn end_nibbles(self, acc: Self::N, start: i32) -> Self::I;
+    /// Where a sum of [`Simd::dot_biased`] starts, given -128 times the sum of all activations of
+    /// the block.
+    fn start_biased(self, neg128: i32) -> Self::I;
+    /// As [`Simd::dot`] for weights stored with 128 added, any byte; activations in `-127..=127`.
+    /// Starting at [`Simd::start_biased`], a whole block gives the exact sum over the weights
+    /// without the 128.
+    fn dot_biased(self, acc: Self::I, w: Self::W, quad: i32) -> Self::I;
+
+    /// Up to 16 values, the missing lanes filled.
+    #[inline(always)]
+    fn load_part(self, x: &[f32], fill: f32) -> Self::F {
+        let mut lanes = [fill; LANES];
+        lanes[..x.len()].copy_from_slice(x);
+        self.load(&lanes)
+    }
+
+    /// The first `to.len() <= 16` lanes.
+    #[inline(always)]
+    fn store_part(self, x: Self::F, to: &mut [f32]) {
+        let mut lanes = [0.0; LANES];
+        self.store(x, &mut lanes);
+        to.copy_from_slice(&lanes[..to.len()]);
+    }
+}

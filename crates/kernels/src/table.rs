@@ -1,0 +1,97 @@
+//! The one list of kernels, and from it the table of entry points of every instruction set.
+//!
+//! An entry point makes the token and calls the generic kernel, which is inlined into it and so
+//! compiled with its `#[target_feature]`s.
+
+use crate::arch::scalar::Scalar;
+#[cfg(target_arch = "x86_64")]
+use crate::arch::{avx2::Avx2, avx512::Avx512};
+use crate::attention::{self, Tile};
+use crate::elementwise::{self, RopeStyle};
+use crate::matmul::{Bf16, F16, F32, Q4_0, Q4K, Q6K, Q8_0, matmul};
+use crate::q8::{self, Q8Block};
+use crate::views::{Rows, RowsMut};
+use crate::{exp, peak};
+
+/// Hands the list to a macro: `name(arguments) -> result = generic kernel`.
+macro_rules! for_each_kernel {
+    ($apply:ident $($arg:tt)*) => {
+        $apply! { $($arg)*
+            matmul_f32(tile: &[u8], acts: Rows<'_, f32>, out: RowsMut<'_, f32>) = matmul::<_, F32>;
+            matmul_f16(tile: &[u8], acts: Rows<'_, f32>, out: RowsMut<'_, f32>) = matmul::<_, F16>;
+            matmul_bf16(tile: &[u8], acts: Rows<'_, f32>, out: RowsMut<'_, f32>) = matmul::<_, Bf16>;
+            matmul_q8_0(tile: &[u8], acts: Rows<'_, Q8Block>, out: RowsMut<'_, f32>) = matmul::<_, Q8_0>;
+            matmul_q4_0(tile: &[u8], acts: Rows<'_, Q8Block>, out: RowsMut<'_, f32>) = matmul::<_, Q4_0>;
+            matmul_q4_k(tile: &[u8], acts: Rows<'_, Q8Block>, out: RowsMut<'_, f32>) = matmul::<_, Q4K>;
+            matmul_q6_k(tile: &[u8], acts: Rows<'_, Q8Block>, out: RowsMut<'_, f32>) = matmul::<_, Q6K>;
+            quantize_q8(x: &[f32], blocks: &mut [Q8Block]) = q8::quantize;
+            rms_norm(x: &[f32], weight: &[f32], eps: f32, out: &mut [f32]) = elementwise::rms_norm;
+            rms_norm_inplace(x: &mut [f32], weight: &[f32], eps: f32) = elementwise::rms_norm_inplace;
+            add(a: &[f32], b: &[f32], out: &mut [f32]) = elementwise::add;
+            add_assign(a: &mut [f32], b: &[f32]) = elementwise::add_assign;
+            scale(x: &mut [f32], factor: f32) = elementwise::scale;
+            rope(head: &mut [f32], cos_sin: &[f32], style: RopeStyle) = elementwise::rope;
+            argmax(x: &[f32]) -> usize = elementwise::argmax;
+            exp(x: &mut [f32]) = exp::exp_all;
+            softmax(x: &mut [f32]) = exp::softmax;
+            swiglu(gate: &[f32], up: &[f32], out: &mut [f32]) = exp::swiglu;
+            store_k_f16(k: &[f32], page: &mut [u16], slot: usize) = attention::store_k;
+            store_k_f32(k: &[f32], page: &mut [f32], slot: usize) = attention::store_k;
+            store_v_f16(v: &[f32], page: &mut [u16], slot: usize) = attention::store_v;
+            store_v_f32(v: &[f32], page: &mut [f32], slot: usize) = attention::store_v;
+            attend_chunk_f16(tile: &Tile<'_, u16>, scratch: &mut [f32], out: &mut [f32]) = attention::attend_chunk;
+            attend_chunk_f32(tile: &Tile<'_, f32>, scratch: &mut [f32], out: &mut [f32]) = attention::attend_chunk;
+            attn_merge(acc: &mut [f32], part: &[f32], head_dim: usize) = attention::merge;
+            attn_finish(state: &[f32], head_dim: usize, out: &mut [f32]) = attention::finish;
+            peak_i8(iters: u64) -> u64 = peak::int8;
+            peak_f32(iters: u64) -> u64 = peak::float;
+        }
+    };
+}
+
+macro_rules! define_table {
+    ($($name:ident($($arg:ident: $ty:ty),*) $(-> $ret:ty)? = $kernel:expr;)*) => {
+        /// Entry points of one instruction set, to be called only where the CPU has it.
+        pub(crate) struct Table {
+            $(pub(crate) $name: unsafe fn($($ty),*) $(-> $ret)?,)*
+        }
+    };
+}
+
+macro_rules! define_entries {
+    ($table:ident, $token:expr, $attribute:meta;
+     $($name:ident($($arg:ident: $ty:ty),*) $(-> $ret:ty)? = $kernel:expr;)*) => {
+        pub(crate) static $table: Table = {
+            $(
+                /// # Safety
+                ///
+                /// The CPU has the table's instruction set.
+                #[$attribute]
+                unsafe fn $name($($arg: $ty),*) $(-> $ret)? {
+                    $kernel($token, $($arg),*)
+                }
+            )*
+            Table { $($name,)* }
+        };
+    };
+}
+
+for_each_kernel!(define_table);
+
+for_each_kernel!(define_entries SCALAR, Scalar, inline(never););
+
+#[cfg(target_arch = "x86_64")]
+for_each_kernel!(define_entries
+    AVX2,
+    // SAFETY: the entry point's contract.
+    unsafe { Avx2::new() },
+    target_feature(enable = "avx2,fma,f16c");
+);
+
+#[cfg(target_arch = "x86_64")]
+for_each_kernel!(define_entries
+    AVX512,
+    // SAFETY: the entry point's contract.
+    unsafe { Avx512::new() },
+    target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni");
+);

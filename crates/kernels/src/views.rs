@@ -1,0 +1,290 @@
+//! Views of rows in a wider buffer: what kernels read and write instead of raw pointers.
+//!
+//! Several threads write disjoint columns of one activation buffer at the same time, so a mutable
+//! view cannot be a slice of the whole: it owns `rows` pieces of `width` elements, `stride`
+//! elements apart, and nothing between them.
+
+use std::marker::PhantomData;
+use std::ptr::NonNull;
+
+/// Read-only rows of `width` elements, `stride` elements apart.
+#[derive(Debug)]
+pub struct Rows<'a, T> {
+    start: NonNull<T>,
+    rows: usize,
+    width: usize,
+    stride: usize,
+    data: PhantomData<&'a [T]>,
+}
+
+/// Rows of `width` elements, `stride` elements apart, that the holder alone may read and write.
+#[derive(Debug)]
+pub struct RowsMut<'a, T> {
+    start: NonNull<T>,
+    rows: usize,
+    width: usize,
+    stride: usize,
+    data: PhantomData<&'a mut [T]>,
+}
+
+// SAFETY: a `Rows` is a set of `&[T]`.
+unsafe impl<T: Sync> Send for Rows<'_, T> {}
+// SAFETY: a `Rows` is a set of `&[T]`.
+unsafe impl<T: Sync> Sync for Rows<'_, T> {}
+// SAFETY: a `RowsMut` is a set of `&mut [T]`.
+unsafe impl<T: Send> Send for RowsMut<'_, T> {}
+// SAFETY: a shared `RowsMut` gives no access to its elements.
+unsafe impl<T: Sync> Sync for RowsMut<'_, T> {}
+
+impl<T> Clone for Rows<'_, T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+impl<T> Copy for Rows<'_, T> {}
+
+/// Panics unless `rows` rows of `width`, `stride` apart, lie within `len` elements.
+fn check(len: usize, rows: usize, width: usize, stride: usize) {
+    assert!(
+        rows <= 1 || width <= stride,
+        "rows of {width} elements overlap at a stride of {stride}"
+    );
+    let end =
+        rows.checked_sub(1).map_or(Some(0), |last| last.checked_mul(stride)?.checked_add(width));
+    assert!(
+        end.is_some_and(|end| end <= len),
+        "{rows} rows of {width} elements at a stride of {stride} do not fit in {len}"
+    );
+}
+
+impl<'a, T> Rows<'a, T> {
+    /// The rows that start at `data[0]`, `data[stride]`, ...
+    ///
+    /// # Panics
+    ///
+    /// If the rows do not fit in `data`, or overlap.
+    pub fn new(data: &'a [T], rows: usize, width: usize, stride: usize) -> Self {
+        check(data.len(), rows, width, stride);
+        Self { start: NonNull::from(data).cast(), rows, width, stride, data: PhantomData }
+    }
+
+    /// As [`Rows::new`], for a buffer that others write beside these rows.
+    ///
+    /// # Safety
+    ///
+    /// `start` is aligned and not null; for `'a`, the `width` elements at `start + r * stride` are initialised,
+    /// within one allocation and written by nobody, for every `r < rows`; and `width <= stride` if
+    /// `rows > 1`.
+    pub unsafe fn from_raw_parts(
+        start: *const T,
+        rows: usize,
+        width: usize,
+        stride: usize,
+    ) -> Self {
+        debug_assert!(rows <= 1 || width <= stride);
+        // SAFETY: the caller promises that `start` is not null.
+        let start = unsafe { NonNull::new_unchecked(start.cast_mut()) };
+        Self { start, rows, width, stride, data: PhantomData }
+    }
+
+    /// Number of rows.
+    pub fn rows(&self) -> usize {
+        self.rows
+    }
+
+    /// Elements of a row.
+    pub fn width(&self) -> usize {
+        self.width
+    }
+
+    /// Elements from the start of a row to the start of the next.
+    pub fn stride(&self) -> usize {
+        self.stride
+    }
+
+    /// Row `r`.
+    ///
+    /// # Panics
+    ///
+    /// If there is no row `r`.
+    #[inline(always)]
+    pub fn row(&self, r: usize) -> &'a [T] {
+        assert!(r < self.rows, "row {r} of {}", self.rows);
+        // SAFETY: the constructor's contract covers the `width` elements of every row below `rows`.
+        unsafe { std::slice::from_raw_parts(self.start.add(r * self.stride).as_ptr(), self.width) }
+    }
+
+    /// The rows `range`, as a view.
+    ///
+    /// # Panics
+    ///
+    /// If the range ends beyond the last row.
+    pub fn sub(&self, range: std::ops::Range<usize>) -> Self {
+        assert!(
+            range.start <= range.end && range.end <= self.rows,
+            "rows {range:?} of {}",
+            self.rows
+        );
+        let start = match range.is_empty() {
+            true => self.start,
+            // SAFETY: row `range.start` exists, so its first element is within the allocation.
+            false => unsafe { self.start.add(range.start * self.stride) },
+        };
+        Self { start, rows: range.len(), ..*self }
+    }
+}
+
+impl<'a, T> RowsMut<'a, T> {
+    /// The rows that start at `data[0]`, `data[stride]`, ...
+    ///
+    /// # Panics
+    ///
+    /// If the rows do not fit in `data`, or overlap.
+    pub fn new(data: &'a mut [T], rows: usize, width: usize, stride: usize) -> Self {
+        check(data.len(), rows, width, stride);
+        Self { start: NonNull::from(data).cast(), rows, width, stride, data: PhantomData }
+    }
+
+    /// As [`RowsMut::new`], for columns of a buffer whose other columns belong to others.
+    ///
+    /// # Safety
+    ///
+    /// `start` is aligned and not null; for `'a`, the `width` elements at `start + r * stride` are initialised,
+    /// within one allocation and accessed through this view only, for every `r < rows`; and `width
+    /// <= stride` if `rows > 1`.
+    pub unsafe fn from_raw_parts(start: *mut T, rows: usize, width: usize, stride: usize) -> Self {
+        debug_assert!(rows <= 1 || width <= stride);
+        // SAFETY: the caller promises that `start` is not null.
+        let start = unsafe { NonNull::new_unchecked(start) };
+        Self { start, rows, width, stride, data: PhantomData }
+    }
+
+    /// Number of rows.
+    pub fn rows(&self) -> usize {
+        self.rows
+    }
+
+    /// Elements of a row.
+    pub fn width(&self) -> usize {
+        self.width
+    }
+
+    /// Elements from the start of a row to the start of the next.
+    pub fn stride(&self) -> usize {
+        self.stride
+    }
+
+    /// Row `r`.
+    ///
+    /// # Panics
+    ///
+    /// If there is no row `r`.
+    #[inline(always)]
+    pub fn row_mut(&mut self, r: usize) -> &mut [T] {
+        assert!(r < self.rows, "row {r} of {}", self.rows);
+        // SAFETY: the constructor's contract covers the `width` elements of every row below `rows`,
+        // and `self` is borrowed exclusively for as long as the slice lives.
+        unsafe {
+            std::slice::from_raw_parts_mut(self.start.add(r * self.stride).as_ptr(), self.width)
+        }
+    }
+
+    /// The same rows for a shorter time.
+    pub fn reborrow(&mut self) -> RowsMut<'_, T> {
+        RowsMut { data: PhantomData, ..*self }
+    }
+
+    /// The rows `range`, as a view.
+    ///
+    /// # Panics
+    ///
+    /// If the range ends beyond the last row.
+    pub fn sub(&mut self, range: std::ops::Range<usize>) -> RowsMut<'_, T> {
+        assert!(
+            range.start <= range.end && range.end <= self.rows,
+            "rows {range:?} of {}",
+            self.rows
+        );
+        let start = match range.is_empty() {
+            true => self.start,
+            // SAFETY: row `range.start` exists, so its first element is within the allocation.
+            false => unsafe { self.start.add(range.start * self.stride) },
+        };
+        RowsMut {
+            start,
+            rows: range.len(),
+            width: self.width,
+            stride: self.stride,
+            data: PhantomData,
+        }
+    }
+
+    /// The same rows, read-only.
+    pub fn as_rows(&self) -> Rows<'_, T> {
+        Rows {
+            start: self.start,
+            rows: self.rows,
+            width: self.width,
+            stride: self.stride,
+            data: PhantomData,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_lie_a_stride_apart() {
+        let data: Vec<u32> = (0..14).collect();
+        let rows = Rows::new(&data, 3, 4, 5);
+        assert_eq!(rows.row(2), [10, 11, 12, 13]);
+        let last = rows.sub(1..3);
+        assert_eq!((last.rows(), last.row(0)), (2, &data[5..9]));
+        assert_eq!(rows.sub(3..3).rows(), 0);
+    }
+
+    #[test]
+    fn columns_of_one_buffer_are_written_apart() {
+        let mut data = vec![0; 3 * 4];
+        let start = data.as_mut_ptr();
+        // SAFETY: columns 0..2 and 2..4 of the same three rows do not meet.
+        let (mut left, mut right) = unsafe {
+            (
+                RowsMut::from_raw_parts(start, 3, 2, 4),
+                RowsMut::from_raw_parts(start.add(2), 3, 2, 4),
+            )
+        };
+        for r in 0..3 {
+            left.row_mut(r).fill(1);
+            right.sub(r..r + 1).row_mut(0).fill(2);
+        }
+        assert_eq!(right.reborrow().as_rows().row(1), [2, 2]);
+        assert_eq!(data, [1, 1, 2, 2].repeat(3));
+    }
+
+    #[test]
+    #[should_panic(expected = "3 rows of 4 elements at a stride of 5 do not fit in 13")]
+    fn rows_beyond_the_data_are_refused() {
+        Rows::new(&[0; 13], 3, 4, 5);
+    }
+
+    #[test]
+    #[should_panic(expected = "do not fit")]
+    fn a_stride_that_overflows_is_refused() {
+        Rows::new(&[0; 13], 3, 4, usize::MAX / 2 + 1);
+    }
+
+    #[test]
+    #[should_panic(expected = "rows of 6 elements overlap at a stride of 5")]
+    fn overlapping_rows_are_refused() {
+        RowsMut::new(&mut [0; 20], 3, 6, 5);
+    }
+
+    #[test]
+    #[should_panic(expected = "row 3 of 3")]
+    fn a_row_too_many_is_refused() {
+        Rows::new(&[0; 14], 3, 4, 5).row(3);
+    }
+}

@@ -1,0 +1,261 @@
+//! Every matrix type on every instruction set: packing, products, bits.
+
+mod common;
+
+use arclight_kernels::{
+    ActKind, Acts, Isa, Kernels, Rows, RowsMut, TILE_ROWS, act_kind, pack_tile, q8_row_bytes,
+    tile_bytes,
+};
+use common::{Aligned, Matrix, Rng, TYPES, TestActs, matmul, reference_q8, same_bits};
+use gguf::TensorType;
+use proptest::prelude::*;
+
+fn scalar() -> &'static Kernels {
+    Kernels::for_isa(Isa::Scalar).unwrap()
+}
+
+/// Column counts that end in every way a layout can: single blocks, pairs, odd numbers of them.
+fn widths(ty: TensorType) -> [usize; 5] {
+    [1, 2, 3, 5, 7].map(|n| n * ty.block_len().max(1) * if ty.block_len() == 1 { 3 } else { 1 })
+}
+
+#[test]
+fn a_tile_gives_back_every_row_bit_for_bit() {
+    let mut rng = Rng(1);
+    for ty in TYPES {
+        for cols in widths(ty) {
+            for rows in [1, 7, 16] {
+                let m = Matrix::arbitrary(ty, rows, cols, &mut rng);
+                for kernels in Kernels::available() {
+                    for (r, values) in m.values.iter().enumerate() {
+                        let mut out = vec![f32::NAN; cols];
+                        kernels.unpack_row(ty, m.tile.bytes(), cols, r, &mut out);
+                        same_bits(&out, values, format_args!("{ty} {rows}x{cols}, row {r}"));
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn tiles_are_whole_lines_and_hardly_larger_than_the_file() {
+    for ty in TYPES {
+        for blocks in 1..=40 {
+            let cols = blocks * ty.block_len();
+            let (tile, file) = (tile_bytes(ty, cols), 16 * blocks * ty.block_bytes());
+            assert!(tile.is_multiple_of(64), "{ty}, {cols} columns: {tile} bytes");
+            assert!(
+                tile as f64 <= file as f64 * 1.03 + 32.0,
+                "{ty}, {cols} columns: {tile} for {file}"
+            );
+        }
+    }
+}
+
+/// One output of one token: the sum in f64 over dequantised weights and activations, and how far
+/// from it an f32 accumulation may end.
+fn reference(m: &Matrix, row: usize, x: &[f32]) -> (f64, f64) {
+    let acts: Vec<f64> = match act_kind(m.ty) {
+        ActKind::F32 => x.iter().map(|&x| f64::from(x)).collect(),
+        ActKind::Q8 => {
+            let (qs, ds) = reference_q8(x);
+            qs.iter().enumerate().map(|(i, &q)| f64::from(q) * f64::from(ds[i / 32])).collect()
+        }
+    };
+    let products = m.values[row].iter().zip(&acts).map(|(&w, &a)| f64::from(w) * a);
+    let (mut sum, mut size) = (0.0, 0.0);
+    for p in products {
+        sum += p;
+        size += p.abs();
+    }
+    // Q4_K's products and minima cancel: the roundings are relative to the terms before they do.
+    if m.ty == TensorType::Q4_K {
+        let top = m.values[row].iter().fold(0f64, |top, &w| top.max(f64::from(w).abs()));
+        size += 4.0 * top * acts.iter().map(|a| a.abs()).sum::<f64>();
+    }
+    // Each column (each block of 32) adds roundings of at most an ulp of the partial sums, 2^-24 of
+    // `size` at most each: the accumulation's, the scales' product's, the stored block sum's.
+    let steps = if m.ty.block_len() == 1 { m.cols } else { m.cols / 16 * 2 + 4 };
+    (sum, size * (steps as f64 + 4.0) * 2f64.powi(-24) + 1e-30)
+}
+
+#[test]
+fn products_match_the_reference_and_the_scalar_twin_for_every_number_of_tokens() {
+    let mut rng = Rng(2);
+    for ty in TYPES {
+        for cols in widths(ty) {
+            for arbitrary in [false, true] {
+                let rows = 1 + rng.next() as usize % 16;
+                let make = if arbitrary { Matrix::arbitrary } else { Matrix::quantised };
+                let m = make(ty, rows, cols, &mut rng);
+                let x = rng.vec(20 * cols);
+                let acts = TestActs::new(scalar(), ty, &x, cols);
+                let expected = matmul(scalar(), &m, acts.view(0..20));
+                for (t, out) in expected.chunks(TILE_ROWS).enumerate() {
+                    for (r, &y) in out.iter().enumerate() {
+                        if r >= rows {
+                            assert_eq!(y, 0.0, "{ty}: padding row {r}");
+                            continue;
+                        }
+                        let (exact, bound) = reference(&m, r, &x[t * cols..][..cols]);
+                        let error = (f64::from(y) - exact).abs();
+                        assert!(
+                            error <= bound,
+                            "{ty} {cols}: {y} for {exact}, off by {error:e} > {bound:e}"
+                        );
+                    }
+                }
+                for kernels in Kernels::available() {
+                    for tokens in 1..=20 {
+                        let what = format!("{} {ty} {rows}x{cols}, {tokens} tokens", kernels.isa());
+                        let acts = TestActs::new(kernels, ty, &x[..tokens * cols], cols);
+                        let out = matmul(kernels, &m, acts.view(0..tokens));
+                        same_bits(&out, &expected[..tokens * TILE_ROWS], what);
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn extreme_quants_do_not_saturate() {
+    // All weights at an end of their range against all activations at an end of theirs.
+    for ty in [TensorType::Q8_0, TensorType::Q4_0, TensorType::Q4_K, TensorType::Q6_K] {
+        for byte in [0x00, 0x7f, 0x80, 0xff] {
+            let cols = 256;
+            let mut row = vec![byte; cols / ty.block_len() * ty.block_bytes()];
+            for block in row.chunks_exact_mut(ty.block_bytes()) {
+                let at = if ty == TensorType::Q6_K { 208 } else { 0 };
+                block[at..at + 2].copy_from_slice(&0x3c00u16.to_le_bytes());
+                if ty == TensorType::Q4_K {
+                    block[2..4].copy_from_slice(&0x3c00u16.to_le_bytes());
+                }
+            }
+            let m = Matrix::new(ty, vec![row], cols);
+            for sign in [1.0f32, -1.0] {
+                let x = vec![sign * 127.0; cols];
+                for kernels in Kernels::available() {
+                    let acts = TestActs::new(kernels, ty, &x, cols);
+                    let out = matmul(kernels, &m, acts.view(0..1));
+                    let (exact, bound) = reference(&m, 0, &x);
+                    let error = (f64::from(out[0]) - exact).abs();
+                    assert!(
+                        error <= bound,
+                        "{} {ty} {byte:#x}: {} for {exact}",
+                        kernels.isa(),
+                        out[0]
+                    );
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn outputs_go_to_their_columns_only() {
+    let m = Matrix::quantised(TensorType::Q4_0, 16, 64, &mut Rng(3));
+    let x = Rng(4).vec(3 * 64);
+    for kernels in Kernels::available() {
+        let acts = TestActs::new(kernels, m.ty, &x, 64);
+        let dense = matmul(kernels, &m, acts.view(0..3));
+        let mut wide = vec![7f32; 3 * 40];
+        let view = RowsMut::new(&mut wide[10..], 3, TILE_ROWS, 40 - 2);
+        kernels.matmul_tile(m.ty, m.tile.bytes(), 64, acts.view(0..3), view);
+        for (i, &v) in wide.iter().enumerate() {
+            match (i + 38 - 10) % 38 {
+                c if c < TILE_ROWS && (10..10 + 2 * 38 + TILE_ROWS).contains(&i) => {
+                    assert_eq!(v.to_bits(), dense[(i - 10) / 38 * TILE_ROWS + c].to_bits());
+                }
+                _ => assert_eq!(v, 7.0, "element {i} belongs to others"),
+            }
+        }
+    }
+}
+
+#[test]
+fn quantised_activations_match_the_book() {
+    let mut rng = Rng(5);
+    let mut x = rng.vec(32 * 64);
+    x[32..64].fill(0.0);
+    x[64..96].fill(1e-40);
+    x[100] = 1e30;
+    x[130] = -3e-30;
+    // Halves: the rounding must go to even.
+    x[160..192].iter_mut().enumerate().for_each(|(i, v)| *v = i as f32 - 15.5);
+    x[160] = 127.0;
+    let (qs, ds) = reference_q8(&x);
+    let m_one =
+        Matrix::new(TensorType::Q8_0, vec![[&0x3c00u16.to_le_bytes()[..], &[1; 32]].concat()], 32);
+    for kernels in Kernels::available() {
+        let mut row = Aligned::new(q8_row_bytes(x.len()));
+        kernels.quantize_q8(&x, row.bytes_mut());
+        for (b, block) in row.bytes().chunks(64).enumerate() {
+            let word = |at: usize| <[u8; 4]>::try_from(&block[at..at + 4]).unwrap();
+            let q: Vec<i32> = block[..32].iter().map(|&q| i32::from(q as i8)).collect();
+            assert_eq!(q, qs[32 * b..][..32], "{}: block {b}", kernels.isa());
+            let sum: i32 = q.iter().sum();
+            assert_eq!(f32::from_le_bytes(word(32)).to_bits(), ds[b].to_bits());
+            assert_eq!(f32::from_le_bytes(word(36)), ds[b] * sum as f32);
+            assert_eq!(i32::from_le_bytes(word(40)), -8 * sum);
+            assert_eq!(i32::from_le_bytes(word(44)), -32 * q[..16].iter().sum::<i32>());
+            assert_eq!(i32::from_le_bytes(word(48)), -32 * q[16..].iter().sum::<i32>());
+        }
+        // What is not a number must not become one.
+        for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+            for at in [0, 15, 16, 31] {
+                let mut x = rng.vec(32);
+                x[at] = bad;
+                let acts = TestActs::new(kernels, TensorType::Q8_0, &x, 32);
+                let y = matmul(kernels, &m_one, acts.view(0..1))[0];
+                assert!(!y.is_finite(), "{}: {bad} at {at} became {y}", kernels.isa());
+            }
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn any_shape_has_the_same_bits_alone_and_together(
+        ty in prop::sample::select(TYPES.to_vec()),
+        rows in 1usize..=16,
+        blocks in 1usize..=12,
+        tokens in 1usize..=40,
+        seed: u64,
+    ) {
+        let mut rng = Rng(seed);
+        let cols = blocks * ty.block_len();
+        let m = Matrix::arbitrary(ty, rows, cols, &mut rng);
+        let x = rng.vec(tokens * cols);
+        let acts = TestActs::new(scalar(), ty, &x, cols);
+        let best = Kernels::available().next().unwrap();
+        let together = matmul(best, &m, acts.view(0..tokens));
+        for t in 0..tokens {
+            let alone = matmul(scalar(), &m, acts.view(t..t + 1));
+            same_bits(&alone, &together[t * TILE_ROWS..][..TILE_ROWS], format_args!("token {t}"));
+        }
+    }
+}
+
+#[test]
+#[should_panic(expected = "33 columns are not whole Q4_0 blocks of 32")]
+fn partial_blocks_are_refused() {
+    tile_bytes(TensorType::Q4_0, 33);
+}
+
+#[test]
+#[should_panic(expected = "a row of 17 bytes for 32 columns of Q4_0")]
+fn short_rows_are_refused() {
+    pack_tile(TensorType::Q4_0, &[&[0; 17]], 32, &mut [0; 320]);
+}
+
+#[test]
+#[should_panic(expected = "Q4_0 weights need quantised activations")]
+fn the_wrong_kind_of_activations_is_refused() {
+    let m = Matrix::quantised(TensorType::Q4_0, 1, 32, &mut Rng(6));
+    let x = [0.0; 32];
+    matmul(scalar(), &m, Acts::F32(Rows::new(&x, 1, 32, 32)));
+}

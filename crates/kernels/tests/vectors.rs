@@ -1,0 +1,252 @@
+//! Kernels on one vector: against f64, and bit for bit between instruction sets.
+
+mod common;
+
+use arclight_kernels::{Isa, Kernels, RopeStyle};
+use common::{Rng, same_bits};
+
+fn scalar() -> &'static Kernels {
+    Kernels::for_isa(Isa::Scalar).unwrap()
+}
+
+/// Lengths with and without a tail, shorter and longer than a vector.
+const LENGTHS: [usize; 10] = [1, 2, 15, 16, 17, 31, 64, 100, 129, 2560];
+
+/// Distance in units of the last place of `exact`'s binade.
+fn ulps(y: f32, exact: f64) -> f64 {
+    let exponent = exact.abs().log2().floor().clamp(-126.0, 127.0);
+    (f64::from(y) - exact).abs() / 2f64.powf(exponent - 23.0)
+}
+
+/// Runs `f` on every instruction set and gives the common result.
+#[track_caller]
+fn everywhere(what: &str, f: impl Fn(&Kernels) -> Vec<f32>) -> Vec<f32> {
+    let expected = f(scalar());
+    for kernels in Kernels::available() {
+        same_bits(&f(kernels), &expected, format_args!("{what} on {}", kernels.isa()));
+    }
+    expected
+}
+
+#[test]
+fn exp_is_within_one_ulp() {
+    // Every 997th float from -104 to 89, so all exponents and signs, and the ends.
+    let mut x: Vec<f32> = (0..u32::MAX / 997).map(|i| f32::from_bits(i * 997)).collect();
+    x.retain(|x| (-104.0..89.0).contains(x));
+    x.extend([-87.4, -87.3, -103.9, -103.98, 88.72, 88.73, 0.0, -0.0]);
+    let y = everywhere("exp", |k| {
+        let mut y = x.clone();
+        k.exp(&mut y);
+        y
+    });
+    let mut worst = 0f64;
+    for (&x, &y) in x.iter().zip(&y) {
+        let exact = f64::from(x).exp();
+        if exact > f64::from(f32::MAX) {
+            assert_eq!(y, f32::INFINITY, "exp({x})");
+            continue;
+        }
+        worst = worst.max(ulps(y, exact));
+        // Half an ulp for each of the last two roundings; the polynomial is within 0.03, subnormals
+        // round once more.
+        assert!(ulps(y, exact) <= 1.0, "exp({x}) = {y}, off by {} ulp", ulps(y, exact));
+    }
+    assert!(worst > 0.4, "the yardstick measures something: {worst}");
+}
+
+#[test]
+fn exp_has_its_limits_exactly() {
+    for kernels in Kernels::available() {
+        let mut x = [
+            0.0,
+            -0.0,
+            f32::NEG_INFINITY,
+            f32::INFINITY,
+            -1e30,
+            1e30,
+            f32::MIN,
+            f32::MAX,
+            f32::NAN,
+        ];
+        kernels.exp(&mut x);
+        let inf = f32::INFINITY;
+        assert_eq!(x[..8], [1.0, 1.0, 0.0, inf, 0.0, inf, 0.0, inf], "{}", kernels.isa());
+        assert!(x[8].is_nan());
+    }
+}
+
+#[test]
+fn softmax_matches_f64_and_sums_to_one() {
+    let mut rng = Rng(1);
+    for len in LENGTHS {
+        let x: Vec<f32> = rng.vec(len).iter().map(|v| v * 20.0).collect();
+        let y = everywhere("softmax", |k| {
+            let mut y = x.clone();
+            k.softmax(&mut y);
+            y
+        });
+        let max = x.iter().fold(f64::NEG_INFINITY, |m, &x| m.max(f64::from(x)));
+        let e: Vec<f64> = x.iter().map(|&x| (f64::from(x) - max).exp()).collect();
+        let sum: f64 = e.iter().sum();
+        for (&y, e) in y.iter().zip(e) {
+            // exp 1 ulp, the difference in the exponent up to 40 · 2^-24, len / 16 + 4 roundings of
+            // the sum.
+            let bound = (45.0 + len as f64 / 16.0) * 2f64.powi(-24);
+            assert!((f64::from(y) / (e / sum) - 1.0).abs() <= bound, "{y} for {}", e / sum);
+        }
+    }
+    // Scores that are masked out have no weight, and do no harm.
+    let y = everywhere("masked softmax", |k| {
+        let mut y = vec![f32::NEG_INFINITY; 20];
+        (y[3], y[18]) = (1.0, 1.0);
+        k.softmax(&mut y);
+        y
+    });
+    assert_eq!((y[3], y[18], y.iter().sum::<f32>()), (0.5, 0.5, 1.0));
+}
+
+#[test]
+fn rms_norm_matches_f64() {
+    let mut rng = Rng(2);
+    for len in LENGTHS {
+        let (x, w) = (rng.vec(len), rng.vec(len));
+        let y = everywhere("rms_norm", |k| {
+            let mut y = vec![f32::NAN; len];
+            k.rms_norm(&x, &w, 1e-6, &mut y);
+            let mut inplace = x.clone();
+            k.rms_norm_inplace(&mut inplace, &w, 1e-6);
+            same_bits(&inplace, &y, "in place");
+            y
+        });
+        let mean = x.iter().map(|&x| f64::from(x).powi(2)).sum::<f64>() / len as f64;
+        for ((&x, &w), &y) in x.iter().zip(&w).zip(&y) {
+            let exact = f64::from(x) / (mean + 1e-6).sqrt() * f64::from(w);
+            // len / 16 + 4 roundings in the sum (halved by the root), four after it.
+            let bound = (len as f64 / 32.0 + 8.0) * 2f64.powi(-24);
+            assert!((f64::from(y) - exact).abs() <= bound * exact.abs() + 1e-30, "{y} for {exact}");
+        }
+    }
+}
+
+/// The order of the sum is a contract, not only an accident that all instruction sets share.
+#[test]
+fn rms_norm_sums_in_the_documented_order() {
+    let x = Rng(3).vec(100);
+    let mut lanes = [0f32; 16];
+    for (i, &x) in x.iter().enumerate() {
+        lanes[i % 16] = x.mul_add(x, lanes[i % 16]);
+    }
+    for half in [8, 4, 2, 1] {
+        for i in 0..half {
+            lanes[i] += lanes[i + half];
+        }
+    }
+    let r = 1.0 / (lanes[0] / 100.0 + 1e-5).sqrt();
+    let expected: Vec<f32> = x.iter().map(|x| x * r * 0.5).collect();
+    let y = everywhere("rms_norm", |k| {
+        let mut y = vec![0.0; 100];
+        k.rms_norm(&x, &[0.5; 100], 1e-5, &mut y);
+        y
+    });
+    same_bits(&y, &expected, "rms_norm");
+}
+
+#[test]
+fn sums_and_products_are_rounded_once() {
+    let mut rng = Rng(4);
+    for len in LENGTHS {
+        let (a, b) = (rng.vec(len), rng.vec(len));
+        let sum: Vec<f32> = a.iter().zip(&b).map(|(a, b)| a + b).collect();
+        let scaled: Vec<f32> = a.iter().map(|a| a * 0.3).collect();
+        for k in Kernels::available() {
+            let mut y = vec![f32::NAN; len];
+            k.add(&a, &b, &mut y);
+            same_bits(&y, &sum, "add");
+            let mut y = a.clone();
+            k.add_assign(&mut y, &b);
+            same_bits(&y, &sum, "add_assign");
+            let mut y = a.clone();
+            k.scale(&mut y, 0.3);
+            same_bits(&y, &scaled, "scale");
+        }
+    }
+}
+
+#[test]
+fn swiglu_matches_f64() {
+    let mut rng = Rng(5);
+    for len in LENGTHS {
+        let gate: Vec<f32> = rng.vec(len).iter().map(|v| v * 30.0).collect();
+        let up = rng.vec(len);
+        let y = everywhere("swiglu", |k| {
+            let mut y = vec![f32::NAN; len];
+            k.swiglu(&gate, &up, &mut y);
+            y
+        });
+        for ((&g, &u), &y) in gate.iter().zip(&up).zip(&y) {
+            let (g, u) = (f64::from(g), f64::from(u));
+            let exact = g / (1.0 + (-g).exp()) * u;
+            // exp 1 ulp, then a sum, a quotient and a product: 4 · 2^-23 at most.
+            assert!((f64::from(y) - exact).abs() <= exact.abs() * 4.0 * 2f64.powi(-23) + 1e-37);
+        }
+    }
+    let y = everywhere("swiglu at the ends", |k| {
+        let mut y = vec![0.0; 3];
+        k.swiglu(&[-200.0, 200.0, 0.0], &[1.0; 3], &mut y);
+        y
+    });
+    assert_eq!(y, [0.0, 200.0, 0.0]);
+}
+
+#[test]
+fn rope_rotates_pairs_and_leaves_the_rest() {
+    let mut rng = Rng(6);
+    for (head_dim, rot) in [(128, 128), (64, 32), (80, 20), (16, 2)] {
+        let angles: Vec<f32> = rng.vec(rot / 2).iter().map(|v| v * 3.0).collect();
+        let cos_sin: Vec<f32> =
+            angles.iter().map(|a| a.cos()).chain(angles.iter().map(|a| a.sin())).collect();
+        let x = rng.vec(head_dim);
+        for style in [RopeStyle::Normal, RopeStyle::Neox] {
+            let y = everywhere("rope", |k| {
+                let mut y = x.clone();
+                k.rope(&mut y, &cos_sin, style);
+                y
+            });
+            same_bits(&y[rot..], &x[rot..], "unrotated");
+            for (i, angle) in angles.iter().enumerate() {
+                let (a, b) = match style {
+                    RopeStyle::Normal => (2 * i, 2 * i + 1),
+                    RopeStyle::Neox => (i, i + rot / 2),
+                };
+                let (sin, cos) = f64::from(*angle).sin_cos();
+                let (x0, x1) = (f64::from(x[a]), f64::from(x[b]));
+                // Cosine and sine have half an ulp of their own; products of numbers below 1.
+                let bound = 4.0 * 2f64.powi(-24);
+                assert!((f64::from(y[a]) - (x0 * cos - x1 * sin)).abs() <= bound);
+                assert!((f64::from(y[b]) - (x0 * sin + x1 * cos)).abs() <= bound);
+            }
+        }
+    }
+}
+
+#[test]
+fn argmax_takes_the_first_of_equals_and_never_nan() {
+    for k in Kernels::available() {
+        let check = |x: &[f32], expected: usize| assert_eq!(k.argmax(x), expected, "{}", k.isa());
+        check(&[], 0);
+        check(&[f32::NAN; 3], 0);
+        check(&[f32::NAN, f32::NEG_INFINITY, f32::NEG_INFINITY], 1);
+        check(&[1.0, f32::NAN, 2.0, 2.0, f32::NAN], 2);
+        check(&[-0.0, 0.0], 0);
+        for len in [17, 1024, 1025, 5000] {
+            let mut x = Rng(len as u64).vec(len);
+            for at in [len - 1, len / 2, 3, 0] {
+                // Set from the back, so that an equal one stands behind.
+                x[at] = 1.5;
+                check(&x, at);
+            }
+            x[1] = f32::NAN;
+            check(&x, 0);
+        }
+    }
+}

@@ -1,0 +1,317 @@
+//! Arenas: memory of one node, reserved at once, given out in blocks, freed at once.
+
+use std::io;
+
+use topology::NodeId;
+
+use crate::block::Block;
+use crate::error::Error;
+use crate::sys;
+
+/// What the arena asks of the kernel for large pages.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum HugePages {
+    /// Base pages only.
+    Off,
+    /// 2 MiB pages where the kernel finds them when memory is touched.
+    #[default]
+    Transparent,
+    /// 2 MiB pages from the pool that the administrator set aside (`vm.nr_hugepages`). They are
+    /// taken by [`Arena::new`] already: a node that ran out of them later would end the process
+    /// with SIGBUS. If there are not enough, [`Self::Transparent`] and a warning.
+    Explicit,
+}
+
+/// How an arena is made.
+#[derive(Clone, Copy, Debug)]
+pub struct ArenaOptions {
+    /// The memory node that all pages come from; `None` leaves it to first touch. When a bound
+    /// node is full the kernel does not take pages from another one, but kills the process: see
+    /// that the node has room.
+    pub node: Option<NodeId>,
+    /// Page size.
+    pub huge: HugePages,
+    /// What errors and warnings call it.
+    pub name: &'static str,
+}
+
+/// Something that makes an arena slower than asked for, but not wrong.
+#[derive(Debug, thiserror::Error)]
+pub enum Warning {
+    /// The kernel did not bind the arena: there is no such node, the cpuset excludes it, or a
+    /// container lacks `CAP_SYS_NICE`.
+    #[error(
+        "arena `{arena}` is not bound to memory node {node}: {source}; \
+         its pages will be where the threads that first write to them run"
+    )]
+    NotBound {
+        /// The arena's name.
+        arena: &'static str,
+        /// The node asked for.
+        node: NodeId,
+        /// The system's reason.
+        source: io::Error,
+    },
+    /// There are not enough explicit huge pages (on the node); transparent ones are used.
+    #[error(
+        "arena `{arena}` has no explicit huge pages: {source}; \
+         raise vm.nr_hugepages (the arena needs {pages} pages of 2 MiB)"
+    )]
+    NoHugePages {
+        /// The arena's name.
+        arena: &'static str,
+        /// How many it needs.
+        pages: usize,
+        /// The system's reason.
+        source: io::Error,
+    },
+    /// The kernel is built or configured without transparent huge pages.
+    #[error("arena `{arena}` has no transparent huge pages: {source}")]
+    NoTransparentPages {
+        /// The arena's name.
+        arena: &'static str,
+        /// The system's reason.
+        source: io::Error,
+    },
+}
+
+const HUGE: usize = 2 << 20;
+
+/// Memory of one node, reserved at once, given out in blocks, freed at once.
+///
+/// It is an anonymous mapping without reservation: it costs nothing until its pages are written.
+/// The pages come from the bound node whoever touches them first, but the node's own threads
+/// should: they then zero them at local speed, and if binding was refused their touch decides the
+/// node.
+///
+/// Blocks do not borrow the arena. Dropping it while a slice made from one is in use breaks the
+/// contract of [`Block::as_slice`].
+#[derive(Debug)]
+pub struct Arena {
+    map: Mapping,
+    used: usize,
+    node: Option<NodeId>,
+    name: &'static str,
+    warnings: Vec<Warning>,
+}
+
+impl Arena {
+    /// Reserves an arena of at least `bytes`, rounded up to whole pages (of the chosen size), at
+    /// least one. Pages are not touched, except explicit huge pages.
+    ///
+    /// # Errors
+    /// The kernel has no address space, or a limit (`ulimit -v`) forbids it. What it merely does
+    /// not do as asked is a [warning](Self::warnings).
+    pub fn new(bytes: usize, options: &ArenaOptions) -> Result<Self, Error> {
+        let ArenaOptions { node, huge, name } = *options;
+        let mut warnings = Vec::new();
+        let reserve = |source| Error::Reserve { arena: name, bytes, source };
+        let unit = if huge == HugePages::Off { sys::page_size() } else { HUGE };
+        let len = bytes
+            .max(1)
+            .checked_next_multiple_of(unit)
+            .ok_or_else(|| reserve(io::ErrorKind::OutOfMemory.into()))?;
+
+        if huge == HugePages::Explicit {
+            match explicit(len, node, name) {
+                Ok((map, not_bound)) => {
+                    warnings.extend(not_bound);
+                    return Ok(Self { map, used: 0, node, name, warnings });
+                }
+                Err(source) => {
+                    let pages = len / HUGE;
+                    warnings.push(Warning::NoHugePages { arena: name, pages, source });
+                }
+            }
+        }
+        let map = Mapping::new(len, unit, libc::MAP_NORESERVE).map_err(reserve)?;
+        let advice =
+            if huge == HugePages::Off { libc::MADV_NOHUGEPAGE } else { libc::MADV_HUGEPAGE };
+        // SAFETY: our own new mapping; this advice takes nothing.
+        match unsafe { sys::advise(map.start, map.len, advice) } {
+            // A kernel without huge pages needs no telling to leave them off.
+            Err(source) if huge != HugePages::Off => {
+                warnings.push(Warning::NoTransparentPages { arena: name, source });
+            }
+            _ => {}
+        }
+        warnings.extend(bind(&map, node, name));
+        Ok(Self { map, used: 0, node, name, warnings })
+    }
+
+    /// Cuts off the next block, of `bytes` at an address that is a multiple of `align`.
+    ///
+    /// # Errors
+    /// The arena has too little left, or `align` is no power of two.
+    pub fn alloc(&mut self, bytes: usize, align: usize) -> Result<Block, Error> {
+        if !align.is_power_of_two() {
+            return Err(Error::Alignment { arena: self.name, align });
+        }
+        let base = self.map.start.addr();
+        let start = (base + self.used).checked_next_multiple_of(align).map(|at| at - base);
+        let left = self.map.len.saturating_sub(start.unwrap_or(usize::MAX));
+        match start {
+            Some(start) if start <= self.map.len && bytes <= left => {
+                self.used = start + bytes;
+                Ok(self.block(start, bytes))
+            }
+            _ => Err(Error::Exhausted {
+                arena: self.name,
+                wanted: bytes,
+                left,
+                capacity: self.map.len,
+            }),
+        }
+    }
+
+    /// Bytes given out, alignment gaps included.
+    pub fn used(&self) -> usize {
+        self.used
+    }
+
+    /// Bytes in all.
+    pub fn capacity(&self) -> usize {
+        self.map.len
+    }
+
+    /// The memory node asked for.
+    pub fn node(&self) -> Option<NodeId> {
+        self.node
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &'static str {
+        self.name
+    }
+
+    /// What the kernel did not do as asked.
+    pub fn warnings(&self) -> &[Warning] {
+        &self.warnings
+    }
+
+    /// Everything given out so far, as one block (to ask for its pages, say).
+    pub fn given_out(&self) -> Block {
+        self.block(0, self.used)
+    }
+
+    fn block(&self, start: usize, len: usize) -> Block {
+        assert!(start + len <= self.map.len);
+        // SAFETY: in the mapping, by the assertion; anonymous memory is zero from the beginning.
+        unsafe { Block::new(self.map.start.add(start), len) }
+    }
+}
+
+/// Maps and takes explicit huge pages, from the node if there is one.
+fn explicit(
+    len: usize,
+    node: Option<NodeId>,
+    name: &'static str,
+) -> io::Result<(Mapping, Option<Warning>)> {
+    let map = Mapping::new(len, HUGE, libc::MAP_HUGETLB | libc::MAP_HUGE_2MB)?;
+    let not_bound = bind(&map, node, name);
+    // The pool is reserved for the machine, not per node, so only taking the pages shows whether
+    // this node has them. (Linux 5.14; an older kernel refuses.)
+    // SAFETY: our own new mapping.
+    unsafe { sys::advise(map.start, map.len, libc::MADV_POPULATE_WRITE)? };
+    Ok((map, not_bound))
+}
+
+fn bind(map: &Mapping, node: Option<NodeId>, arena: &'static str) -> Option<Warning> {
+    let node = node?;
+    // SAFETY: our own mapping, not touched yet.
+    let bound = unsafe { sys::bind(map.start, map.len, node) };
+    bound.err().map(|source| Warning::NotBound { arena, node, source })
+}
+
+/// An anonymous private mapping.
+#[derive(Debug)]
+struct Mapping {
+    start: *mut u8,
+    len: usize,
+}
+
+// SAFETY: it owns its range of addresses, which mean the same on every thread.
+unsafe impl Send for Mapping {}
+// SAFETY: it gives no access by itself.
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    /// `len` is a multiple of the page size; `align` is one too, and a power of two.
+    fn new(len: usize, align: usize, flags: i32) -> io::Result<Self> {
+        // The kernel aligns to its page (or to the huge page of the pool): for more, map more and
+        // give the ends back.
+        let aligned = align <= sys::page_size() || flags & libc::MAP_HUGETLB != 0;
+        let slack = if aligned { 0 } else { align };
+        let total = len.checked_add(slack).ok_or(io::ErrorKind::OutOfMemory)?;
+        // SAFETY: a new mapping at an address of the kernel's choice disturbs nothing.
+        let start = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                total,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | flags,
+                -1,
+                0,
+            )
+        };
+        if start == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        let start = start.cast::<u8>();
+        if aligned {
+            return Ok(Self { start, len });
+        }
+        let before = start.addr().next_multiple_of(align) - start.addr();
+        // SAFETY: `before < align = slack`, so all three parts lie in the new mapping; the two
+        // that are given back are whole pages that nobody knows of.
+        unsafe {
+            let map = Self { start: start.add(before), len };
+            for (part, len) in [(start, before), (map.start.add(len), slack - before)] {
+                if len > 0 {
+                    libc::munmap(part.cast(), len);
+                }
+            }
+            Ok(map)
+        }
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: our own mapping; that no slice of it is in use is the contract of those who made
+        // one from a block.
+        unsafe { libc::munmap(self.start.cast(), self.len) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The kernel happens to align mappings of whole huge pages, so this asks for less.
+    #[test]
+    fn a_mapping_is_aligned_beyond_a_page_and_keeps_only_its_length() {
+        let page = sys::page_size();
+        let new = |n| Mapping::new(n * page, HUGE, libc::MAP_NORESERVE).unwrap();
+        let maps: Vec<_> = (1..6).map(new).collect();
+        for map in &maps {
+            assert_eq!(map.start.addr() % HUGE, 0);
+            // SAFETY: the first and last byte of our own mapping.
+            unsafe {
+                map.start.write(1);
+                map.start.add(map.len - 1).write(1);
+            }
+        }
+        let listed = std::fs::read_to_string("/proc/self/smaps").unwrap();
+        let sizes = |start: usize| {
+            let line = listed.lines().find(|line| line.starts_with(&format!("{start:x}-")))?;
+            let (_, end) = line.split(' ').next()?.split_once('-')?;
+            Some(usize::from_str_radix(end, 16).ok()? - start)
+        };
+        // The kernel lists neighbours of one kind together, but these are apart by nearly a huge
+        // page, and the heap's mappings are of another kind (reserved).
+        for map in &maps {
+            assert_eq!(sizes(map.start.addr()), Some(map.len));
+        }
+    }
+}

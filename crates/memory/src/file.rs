@@ -1,0 +1,129 @@
+//! Mapped files: the source that weights are copied from.
+
+use std::fs::{self, File};
+use std::io;
+use std::ops::{Deref, Range};
+use std::path::{Path, PathBuf};
+
+use memmap2::{Mmap, MmapOptions};
+
+use crate::Error;
+use crate::sys;
+
+/// A model file as a slice of bytes; never empty.
+///
+/// The mapping is read-only and private, so nothing here can change the file. The kernel reads
+/// pages when they are first looked at and keeps them in its page cache; a loader that has copied a
+/// tensor to its arena [releases](MappedFile::release) the pages, so that the process does not
+/// count (and under a memory limit does not hold) the model twice.
+///
+/// Limit, as with every mapped file: if another process truncates the file, a later look at the
+/// missing pages ends this process with SIGBUS; if it writes to the file, the bytes may change.
+#[derive(Debug)]
+pub struct MappedFile {
+    map: Mmap,
+    path: PathBuf,
+}
+
+/// How a part of a file is about to be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Advice {
+    /// From front to back: read far ahead.
+    Sequential,
+    /// Soon: begin reading it from the disk now.
+    WillNeed,
+}
+
+impl MappedFile {
+    /// Maps a file.
+    ///
+    /// # Errors
+    /// There is no such file, it is a directory or another thing that is no regular file, it is
+    /// empty, this user may not read it, or the system cannot map it.
+    pub fn open(path: &Path) -> Result<Self, Error> {
+        let failed = |source: io::Error| {
+            let path = path.to_owned();
+            match source.kind() {
+                io::ErrorKind::NotFound => Error::NotFound { path },
+                io::ErrorKind::PermissionDenied => Error::Permission { path },
+                _ => Error::Map { path, source },
+            }
+        };
+        // Before opening: to open a pipe would wait for its writer.
+        let kind = fs::metadata(path).map_err(failed)?;
+        if kind.is_dir() {
+            return Err(Error::Directory { path: path.to_owned() });
+        }
+        if !kind.is_file() {
+            return Err(Error::NotRegular { path: path.to_owned() });
+        }
+        let file = File::open(path).map_err(failed)?;
+        if file.metadata().map_err(failed)?.len() == 0 {
+            return Err(Error::Empty { path: path.to_owned() });
+        }
+        // SAFETY: the mapping is private and read-only. That nobody truncates or changes the file
+        // under it cannot be enforced; it is this type's documented limit.
+        let map = unsafe { MmapOptions::new().map_copy_read_only(&file) }.map_err(failed)?;
+        Ok(Self { map, path: path.to_owned() })
+    }
+
+    /// The path it was opened by.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Takes the pages that lie wholly in `part` out of this process's memory. The bytes remain
+    /// readable: the next look at them brings them back from the page cache or the disk.
+    ///
+    /// # Errors
+    /// `part` is not a part of this mapping, or the kernel refuses.
+    pub fn release(&self, part: &[u8]) -> Result<(), Error> {
+        let Range { start, end } = self.range(part)?;
+        let page = sys::page_size();
+        let start = start.next_multiple_of(page);
+        // The page that holds the file's end holds nothing else.
+        let end = if end == self.map.len() { end } else { end - end % page };
+        self.advise_range(start..end, libc::MADV_DONTNEED)
+    }
+
+    /// Tells the kernel how `part`, and what shares pages with it, is about to be read.
+    ///
+    /// # Errors
+    /// `part` is not a part of this mapping, or the kernel refuses.
+    pub fn advise(&self, part: &[u8], advice: Advice) -> Result<(), Error> {
+        let Range { start, end } = self.range(part)?;
+        let advice = match advice {
+            Advice::Sequential => libc::MADV_SEQUENTIAL,
+            Advice::WillNeed => libc::MADV_WILLNEED,
+        };
+        self.advise_range(start - start % sys::page_size()..end, advice)
+    }
+
+    /// Where `part` lies in the mapping, in bytes.
+    fn range(&self, part: &[u8]) -> Result<Range<usize>, Error> {
+        let (base, at) = (self.map.as_ptr().addr(), part.as_ptr().addr());
+        let start = at.checked_sub(base).filter(|start| start + part.len() <= self.map.len());
+        let outside = || Error::Outside { path: self.path.clone(), len: part.len() };
+        start.map(|start| start..start + part.len()).ok_or_else(outside)
+    }
+
+    /// `range.start` is a multiple of the page size.
+    fn advise_range(&self, range: Range<usize>, advice: i32) -> Result<(), Error> {
+        if range.is_empty() {
+            return Ok(());
+        }
+        let start = self.map[range.start..].as_ptr().cast_mut();
+        // SAFETY: the range lies in our mapping and starts on a page, and none of the advice given
+        // here loses data: pages of a private mapping that was never written come back from the
+        // file.
+        unsafe { sys::advise(start, range.len(), advice) }
+            .map_err(|source| Error::Advise { path: self.path.clone(), source })
+    }
+}
+
+impl Deref for MappedFile {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        &self.map
+    }
+}

@@ -1,0 +1,48 @@
+//! Why a file's model cannot be built.
+
+/// Errors of reading hyper-parameters and building graphs.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The file's architecture is not among the supported ones.
+    #[error("architecture {name:?} is not supported; supported are {known}")]
+    UnsupportedArchitecture {
+        /// What the file says.
+        name: String,
+        /// What there is.
+        known: String,
+    },
+    /// A feature of a supported architecture that is not implemented.
+    #[error("{key} = {value} is not supported")]
+    UnsupportedFeature {
+        /// Metadata key.
+        key: String,
+        /// Its value.
+        value: String,
+    },
+    /// A hyper-parameter that cannot be true.
+    #[error("{key} = {value} is implausible: {why}")]
+    Implausible {
+        /// Metadata key.
+        key: String,
+        /// Its value.
+        value: String,
+        /// What it contradicts.
+        why: &'static str,
+    },
+    /// The file has a tensor that this architecture does not use.
+    #[error(
+        "tensor {name} is not part of architecture {arch} as supported here; running without it would give wrong results"
+    )]
+    UnusedTensor {
+        /// Its name.
+        name: String,
+        /// The architecture.
+        arch: &'static str,
+    },
+    /// Metadata is missing or of the wrong type.
+    #[error(transparent)]
+    Gguf(#[from] gguf::Error),
+    /// The weights do not fit.
+    #[error(transparent)]
+    Graph(#[from] graph::Error),
+}

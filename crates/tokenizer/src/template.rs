@@ -1,0 +1,195 @@
+//! Chat templates: the Jinja program in the model file that turns messages into a prompt.
+//!
+//! Templates are written for Jinja2 as transformers sets it up, and the environment here is that
+//! one: blocks trimmed, loop controls, Python's methods on strings and dicts, `raise_exception`,
+//! `strftime_now` (in UTC), `tojson` like `json.dumps`, and `{% generation %}` blocks rendered as
+//! if they were not there. Booleans and none print as Python prints them.
+//!
+//! Limits: rendering stops after [`STEPS`] steps of the template. Lists and dicts that a template
+//! prints without `tojson` look like JSON, not like Python. A message that spells a control token
+//! is indistinguishable from the template's own words in the prompt.
+
+use std::borrow::Cow;
+use std::sync::LazyLock;
+use std::time::SystemTime;
+
+use minijinja::syntax::SyntaxConfig;
+use minijinja::value::{Serde, Value, ValueKind};
+use minijinja::{Environment, ErrorKind, escape_formatter};
+use minijinja_contrib::pycompat::unknown_method_callback;
+use regex::{Captures, Regex};
+use serde::{Deserialize, Serialize};
+use serde_json::Value as Json;
+
+use crate::tojson::tojson;
+use crate::{Error, strftime};
+
+/// Steps of the template engine that one rendering may take: room for some ten thousand messages,
+/// and about a second at most.
+const STEPS: u64 = 10_000_000;
+
+/// The one template of the environment.
+const NAME: &str = "chat";
+
+/// One message of a conversation.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Message {
+    /// `system`, `user`, `assistant`, `tool`, or what else the template knows.
+    pub role: String,
+    /// Text; or a list of parts, or null, where the template handles them.
+    #[serde(default)]
+    pub content: Json,
+    /// What an assistant thought before it answered, if kept apart from the content.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reasoning_content: Option<String>,
+    /// The calls an assistant makes: a list of `{"function": {"name", "arguments"}}`. Most templates
+    /// want the arguments as an object, not as the text of one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tool_calls: Option<Json>,
+    /// Name of the speaker, or of the tool that answers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// Which call a tool's message answers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tool_call_id: Option<String>,
+}
+
+impl Message {
+    /// A message that is only text.
+    pub fn new(role: impl Into<String>, content: impl Into<String>) -> Self {
+        Self { role: role.into(), content: Json::String(content.into()), ..Self::default() }
+    }
+}
+
+/// What a template gets besides the messages.
+#[derive(Debug, Clone, Default)]
+pub struct RenderOptions {
+    /// End with the opening of the assistant's turn.
+    pub add_generation_prompt: bool,
+    /// Descriptions of the tools that the model may call.
+    pub tools: Option<Json>,
+    /// Further variables, such as `enable_thinking`. They do not replace the template's own.
+    pub extra: serde_json::Map<String, Json>,
+    /// The time that `strftime_now` gives; otherwise the clock's. Formatted as UTC: for local time,
+    /// add its offset.
+    pub now: Option<SystemTime>,
+}
+
+/// A model's chat template, parsed. Shared between threads as it is.
+#[derive(Debug)]
+pub struct ChatTemplate {
+    env: Environment<'static>,
+    bos: Option<String>,
+    eos: Option<String>,
+}
+
+impl ChatTemplate {
+    /// The template of a model file (`tokenizer.chat_template`); `None` if it has none.
+    pub fn from_gguf(meta: &gguf::Metadata<'_>) -> Result<Option<Self>, Error> {
+        let Some(source) = meta.opt_str("tokenizer.chat_template")? else { return Ok(None) };
+        let text_of = |key| -> Result<Option<Cow<'_, str>>, Error> {
+            let Some(id) = meta.opt_u32(key)? else { return Ok(None) };
+            let mut tokens = meta.strings("tokenizer.ggml.tokens")?;
+            let (len, text) = (tokens.len(), tokens.nth(id as usize));
+            text.map(|t| Some(String::from_utf8_lossy(t))).ok_or(Error::IdOutOfRange {
+                key,
+                id,
+                tokens: len,
+            })
+        };
+        let bos = text_of("tokenizer.ggml.bos_token_id")?;
+        let eos = text_of("tokenizer.ggml.eos_token_id")?;
+        Self::new(source, bos.as_deref(), eos.as_deref()).map(Some)
+    }
+
+    /// Parses a template. `bos` and `eos` are the texts it will know as `bos_token`, `eos_token`.
+    pub fn new(source: &str, bos: Option<&str>, eos: Option<&str>) -> Result<Self, Error> {
+        let mut env = Environment::new();
+        env.set_syntax(
+            SyntaxConfig::builder()
+                .trim_blocks(true)
+                .lstrip_blocks(true)
+                .build()
+                .map_err(explain)?,
+        );
+        env.set_fuel(Some(STEPS));
+        env.set_unknown_method_callback(unknown_method_callback);
+        env.set_formatter(|out, state, value| match (value.kind(), value.is_true()) {
+            (ValueKind::Bool, true) => out.write_str("True").map_err(minijinja::Error::from),
+            (ValueKind::Bool, false) => out.write_str("False").map_err(minijinja::Error::from),
+            (ValueKind::None, _) => out.write_str("None").map_err(minijinja::Error::from),
+            _ => escape_formatter(out, state, value),
+        });
+        env.add_filter("tojson", tojson);
+        env.add_function("raise_exception", |message: String| -> Result<Value, _> {
+            Err(minijinja::Error::new(ErrorKind::InvalidOperation, "raised by the template")
+                .with_source(Raised(message)))
+        });
+        env.add_template_owned(NAME, without_generation_tags(source)).map_err(explain)?;
+        Ok(Self { env, bos: bos.map(str::to_owned), eos: eos.map(str::to_owned) })
+    }
+
+    /// The prompt for a conversation. Encode it with `parse_special`; a BOS that the template
+    /// writes is not doubled then.
+    pub fn render(&self, messages: &[Message], opts: &RenderOptions) -> Result<String, Error> {
+        let now = opts.now;
+        let strftime_now = Value::from_function(move |format: String| {
+            strftime::format(now.unwrap_or_else(SystemTime::now), &format).map_err(|directive| {
+                minijinja::Error::new(
+                    ErrorKind::InvalidOperation,
+                    format!("strftime_now does not know {directive}"),
+                )
+            })
+        });
+        let own = [
+            ("messages", Value::from(Serde(messages))),
+            ("tools", Value::from(Serde(&opts.tools))),
+            ("documents", Value::from(())),
+            ("add_generation_prompt", Value::from(opts.add_generation_prompt)),
+            ("strftime_now", strftime_now),
+        ];
+        let tokens = [("bos_token", &self.bos), ("eos_token", &self.eos)];
+        let tokens = tokens.into_iter().filter_map(|(k, v)| Some((k, Value::from(v.as_ref()?))));
+        let extra = opts.extra.iter().map(|(k, v)| (k.as_str(), Value::from(Serde(v))));
+        // Of two values for a name the later one counts.
+        let context = Value::from_pairs(extra.chain(tokens).chain(own));
+        self.env.get_template(NAME).and_then(|t| t.render(context)).map_err(explain)
+    }
+}
+
+/// What a template said with `raise_exception`.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+struct Raised(String);
+
+fn explain(error: minijinja::Error) -> Error {
+    let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(&error);
+    while let Some(inner) = cause {
+        if let Some(Raised(message)) = inner.downcast_ref() {
+            return Error::Refused { message: message.clone() };
+        }
+        cause = inner.source();
+    }
+    let line = error.line().unwrap_or(0);
+    if error.kind() == ErrorKind::OutOfFuel {
+        return Error::TemplateTooLong { line, steps: STEPS };
+    }
+    let message = match error.detail() {
+        Some(detail) => format!("{}: {detail}", error.kind()),
+        None => error.kind().to_string(),
+    };
+    Error::Template { line, message }
+}
+
+/// `{% generation %}` marks the assistant's words for training. A block that is always taken
+/// stands in for it, which leaves white-space control and line numbers as they are.
+fn without_generation_tags(source: &str) -> String {
+    static TAG: LazyLock<Regex> = LazyLock::new(|| {
+        Regex::new(r"(\{%[-+]?\s*)(end)?generation(\s*[-+]?%\})").expect("a constant pattern")
+    });
+    TAG.replace_all(source, |tag: &Captures<'_>| {
+        let word = if tag.get(2).is_some() { "endif" } else { "if true" };
+        format!("{}{word}{}", &tag[1], &tag[3])
+    })
+    .into_owned()
+}

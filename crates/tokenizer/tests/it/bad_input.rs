@@ -1,0 +1,186 @@
+//! Damaged vocabularies: an error that names the fault, never a panic.
+
+use std::iter::repeat;
+use std::sync::LazyLock;
+
+use arclight_tokenizer::{ChatTemplate, Error, Tokenizer, VocabModel, VocabSpec};
+use gguf::{Gguf, Writer};
+use proptest::prelude::*;
+
+use crate::spec;
+
+fn fault(name: &str, damage: impl FnOnce(&mut VocabSpec)) -> String {
+    let mut spec = spec(name);
+    damage(&mut spec);
+    Tokenizer::from_spec(spec).expect_err("a damaged vocabulary").to_string()
+}
+
+#[track_caller]
+fn assert_names(message: &str, parts: &[&str]) {
+    for part in parts {
+        assert!(message.contains(part), "{message:?} does not name {part:?}");
+    }
+}
+
+#[test]
+fn absent_parts() {
+    assert_names(&fault("qwen3", |s| s.tokens.clear()), &["tokenizer.ggml.tokens"]);
+    assert_names(&fault("qwen3", |s| s.merges = None), &["tokenizer.ggml.merges"]);
+    assert_names(&fault("qwen3", |s| s.pre = None), &["tokenizer.ggml.pre"]);
+    assert_names(&fault("spm", |s| s.scores = None), &["tokenizer.ggml.scores"]);
+    let message = fault("llama-bpe", |s| s.bos = None);
+    assert_names(&message, &["tokenizer.ggml.bos_token_id"]);
+    let message = fault("qwen3", |s| (s.eos, s.add_eos) = (None, Some(true)));
+    assert_names(&message, &["tokenizer.ggml.eos_token_id"]);
+}
+
+#[test]
+fn unknown_pre_tokenizer() {
+    assert_names(&fault("qwen3", |s| s.pre = Some("tekken".into())), &["`tekken`", "llama-bpe"]);
+}
+
+#[test]
+fn lengths_that_differ() {
+    let message = fault("spm", |s| s.scores.as_mut().unwrap().truncate(7));
+    assert_names(&message, &["tokenizer.ggml.scores", "7 entries"]);
+    let message = fault("qwen3", |s| s.types.as_mut().unwrap().push(1));
+    assert_names(&message, &["tokenizer.ggml.token_type"]);
+}
+
+#[test]
+fn tokens_that_cannot_be() {
+    let message = fault("qwen3", |s| s.tokens[300] = b"\xFF".to_vec());
+    assert_names(&message, &["token 300", "UTF-8"]);
+    let message = fault("qwen3", |s| s.tokens[65] = b"\xC2\xA0\xC2\xA0".to_vec());
+    assert_names(&message, &["no token for byte 0x"]);
+    assert_names(&fault("qwen3", |s| s.types.as_mut().unwrap()[9] = 7), &["token 9", "type 7"]);
+    let message = fault("spm", |s| s.tokens[13] = b"<0x0>".to_vec());
+    assert_names(&message, &["token 13", "<0x00>"]);
+    assert_names(
+        &fault("spm", |s| s.scores.as_mut().unwrap()[1000] = f32::NAN),
+        &["token 1000", "NaN"],
+    );
+    assert_names(&fault("spm", |s| s.tokens[1000] = vec![b'x'; 5000]), &["token 1000", "4096"]);
+    // Without an unknown token every byte needs its own.
+    let message = fault("spm", |s| {
+        s.types.as_mut().unwrap()[0] = 3;
+        s.unk = None;
+        s.tokens[6 + 0x41] = b"<0x42>".to_vec();
+    });
+    assert_names(&message, &["0x41"]);
+}
+
+#[test]
+fn merges_that_cannot_be() {
+    for (merge, what) in [
+        ("", "one space"),
+        ("a", "one space"),
+        ("a ", "one space"),
+        (" a", "one space"),
+        ("a b c", "one space"),
+        ("a  b", "one space"),
+        ("a qqqqq", "`qqqqq`"),
+        ("q q", "`qq`"),
+    ] {
+        let message = fault("qwen3", |s| s.merges.as_mut().unwrap()[5] = merge.into());
+        assert_names(&message, &["merge 5", what]);
+    }
+    let message = fault("qwen3", |s| s.merges.as_mut().unwrap()[5] = b"a \xFF".to_vec());
+    assert_names(&message, &["merge 5", "UTF-8"]);
+}
+
+#[test]
+fn ids_out_of_range() {
+    type Slot = fn(&mut VocabSpec) -> &mut Option<u32>;
+    let slots: [(&str, Slot); 6] = [
+        ("bos", |s| &mut s.bos),
+        ("eos", |s| &mut s.eos),
+        ("eot", |s| &mut s.eot),
+        ("eom", |s| &mut s.eom),
+        ("unknown", |s| &mut s.unk),
+        ("padding", |s| &mut s.pad),
+    ];
+    for (name, slot) in slots {
+        for damaged in ["qwen3", "spm"] {
+            let message = fault(damaged, |s| *slot(s) = Some(u32::MAX));
+            assert_names(&message, &[&format!("tokenizer.ggml.{name}_token_id"), "4294967295"]);
+        }
+    }
+}
+
+#[test]
+fn files() {
+    let build = |writer: &mut Writer<'_>| {
+        let mut file = Vec::new();
+        writer.write_to(&mut file).unwrap();
+        let gguf = Gguf::parse(&file).unwrap();
+        let template = ChatTemplate::from_gguf(gguf.metadata()).err();
+        (Tokenizer::from_gguf(gguf.metadata()).unwrap_err().to_string(), template)
+    };
+    let mut writer = Writer::new();
+    assert_names(&build(&mut writer).0, &["tokenizer.ggml.model"]);
+    let mut writer = Writer::new();
+    assert_names(&build(writer.kv("tokenizer.ggml.model", "t5")).0, &["`t5`", "gpt2, llama"]);
+    let mut writer = Writer::new();
+    assert_names(&build(writer.kv("tokenizer.ggml.model", 7u32)).0, &["tokenizer.ggml.model"]);
+    let mut writer = Writer::new();
+    writer.kv("tokenizer.ggml.model", "llama");
+    assert_names(&build(&mut writer).0, &["tokenizer.ggml.tokens"]);
+    writer.kv("tokenizer.chat_template", "{% for %}");
+    assert!(matches!(build(&mut writer).1, Some(Error::Template { line: 1, .. })));
+}
+
+/// The tokens of single bytes, without which no byte-level vocabulary is accepted.
+static BYTES: LazyLock<Vec<Vec<u8>>> = LazyLock::new(|| {
+    let single = |t: &Vec<u8>| str::from_utf8(t).unwrap().chars().count() == 1;
+    spec("qwen3").tokens.into_iter().filter(single).collect()
+});
+
+fn any_spec() -> impl Strategy<Value = VocabSpec> {
+    let word =
+        prop::sample::select(vec!["a", "b", "ab", "ba", "▁", "Ġ", "<0x41>", "", "\u{301}", "aa"]);
+    let tokens = prop::collection::vec(word.clone(), 0..12);
+    let types = prop::option::of(prop::collection::vec(
+        prop::sample::select(vec![1, 1, 1, 2, 3, 4, 5, 6, 7]),
+        0..6,
+    ));
+    let scores = prop::option::of(prop::collection::vec(prop::num::f32::ANY, 0..12));
+    let merges = prop::option::of(prop::collection::vec((word.clone(), word), 0..6));
+    let id = || prop::option::of(0u32..14);
+    (any::<bool>(), tokens, types, scores, merges, id(), id(), id()).prop_map(
+        |(spm, tokens, types, scores, merges, bos, eos, unk)| {
+            let mut tokens: Vec<Vec<u8>> = tokens.iter().map(|t| t.as_bytes().to_vec()).collect();
+            let model = if spm {
+                VocabModel::SentencePiece
+            } else {
+                tokens.extend_from_slice(&BYTES);
+                VocabModel::ByteLevelBpe
+            };
+            let types = types.map(|t| t.into_iter().chain(repeat(1)).take(tokens.len()).collect());
+            let scores =
+                scores.map(|s| s.into_iter().chain(repeat(0.)).take(tokens.len()).collect());
+            VocabSpec {
+                types,
+                scores,
+                merges: merges.map(|m| m.iter().map(|(a, b)| format!("{a} {b}").into()).collect()),
+                bos,
+                eos,
+                unk,
+                pre: Some("qwen2".into()),
+                ..VocabSpec::new(model, tokens)
+            }
+        },
+    )
+}
+
+proptest! {
+    /// Whatever the vocabulary, building and using it ends in a value or an error.
+    #[test]
+    fn no_vocabulary_panics(spec in any_spec(), text in "[ab▁ <>0x4\u{301}]{0,20}") {
+        if let Ok(t) = Tokenizer::from_spec(spec) {
+            let ids = t.encode(&text, Default::default()).unwrap();
+            prop_assert!(ids.iter().all(|&id| (id as usize) < t.vocab_size()));
+            t.decode(&ids, true);
+        }
+    }
+}

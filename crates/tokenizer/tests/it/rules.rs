@@ -1,0 +1,144 @@
+//! Which tokens are added, parsed, skipped, or end an answer.
+
+use arclight_tokenizer::{EncodeOptions, TokenKind, Tokenizer};
+
+use crate::{spec, tokenizer};
+
+const WHOLE: EncodeOptions = EncodeOptions { add_special: true, parse_special: true };
+
+fn id(tokenizer: &Tokenizer, text: &str) -> u32 {
+    tokenizer.token_to_id(text.as_bytes()).unwrap_or_else(|| panic!("no token {text:?}"))
+}
+
+#[test]
+fn bos_by_default_of_the_model() {
+    for (name, begins) in [("llama-bpe", true), ("spm", true), ("qwen3", false)] {
+        let mut spec = spec(name);
+        spec.add_bos = None;
+        let t = Tokenizer::from_spec(spec).unwrap();
+        let ids = t.encode("hello", WHOLE).unwrap();
+        assert_eq!(ids.first() == t.bos().as_ref(), begins, "{name}");
+        assert_eq!(t.encode("hello", EncodeOptions::default()).unwrap(), ids[begins as usize..]);
+    }
+}
+
+#[test]
+fn the_file_overrides_the_default() {
+    let mut with = spec("qwen3");
+    (with.add_bos, with.add_eos) = (Some(true), Some(true));
+    let t = Tokenizer::from_spec(with).unwrap();
+    let ids = t.encode("hello", WHOLE).unwrap();
+    assert_eq!((ids.first(), ids.last()), (t.bos().as_ref(), t.eos().as_ref()));
+    assert_eq!(t.encode("", WHOLE).unwrap(), [t.bos().unwrap(), t.eos().unwrap()]);
+
+    let mut without = spec("llama-bpe");
+    without.add_bos = Some(false);
+    let t = Tokenizer::from_spec(without).unwrap();
+    assert!(!t.encode("hello", WHOLE).unwrap().contains(&t.bos().unwrap()));
+}
+
+#[test]
+fn bos_and_eos_are_not_doubled() {
+    let mut spec = spec("spm");
+    spec.add_eos = Some(true);
+    let t = Tokenizer::from_spec(spec).unwrap();
+    let ids = t.encode("<s>hello</s>", WHOLE).unwrap();
+    assert_eq!(ids, t.encode("hello", WHOLE).unwrap());
+    assert_eq!(ids.iter().filter(|&&i| Some(i) == t.bos() || Some(i) == t.eos()).count(), 2);
+    // Text that only looks like BOS is text, and gets a BOS of its own.
+    let opts = EncodeOptions { add_special: true, parse_special: false };
+    let ids = t.encode("<s>hello", opts).unwrap();
+    assert_eq!(ids.first(), t.bos().as_ref());
+    assert_eq!(t.decode(&ids, true), "<s>hello");
+}
+
+#[test]
+fn sentence_piece_knows_its_first_ids() {
+    let mut spec = spec("spm");
+    (spec.bos, spec.eos, spec.unk) = (None, None, None);
+    let t = Tokenizer::from_spec(spec).unwrap();
+    assert_eq!((t.bos(), t.eos()), (Some(1), Some(2)));
+}
+
+#[test]
+fn control_tokens_only_when_asked() {
+    let t = tokenizer("qwen3");
+    let end = id(&t, "<|im_end|>");
+    assert!(!t.encode("<|im_end|>", EncodeOptions::default()).unwrap().contains(&end));
+    assert_eq!(t.encode("<|im_end|>", WHOLE).unwrap(), [end]);
+    let think = id(&t, "<think>");
+    assert_eq!(t.encode("<think>", EncodeOptions::default()).unwrap(), [think]);
+    assert_eq!(t.token_kind(end), Some(TokenKind::Control));
+    assert_eq!(t.token_kind(think), Some(TokenKind::UserDefined));
+    assert!(t.is_special(end) && !t.is_special(think));
+}
+
+/// Even where the file's merges spell a control token, text does not become one.
+#[test]
+fn merges_do_not_reach_control_tokens() {
+    let mut spec = spec("qwen3");
+    let ab = spec.tokens.len() as u32;
+    spec.tokens.push(b"~@".to_vec());
+    spec.types.as_mut().unwrap().push(3);
+    spec.merges.as_mut().unwrap().insert(0, b"~ @".to_vec());
+    let t = Tokenizer::from_spec(spec).unwrap();
+    assert_eq!(t.encode("~@", EncodeOptions::default()).unwrap().len(), 2);
+    assert_eq!(t.encode("~@", WHOLE).unwrap(), [ab]);
+}
+
+#[test]
+fn what_ends_an_answer() {
+    let t = tokenizer("qwen3");
+    let expected = ["<|endoftext|>", "<|im_end|>"].map(|text| id(&t, text));
+    assert_eq!(t.eog_ids(), expected);
+    assert!(t.is_eog(expected[0]) && !t.is_eog(id(&t, "<|im_start|>")) && !t.is_eog(u32::MAX));
+
+    let t = tokenizer("llama-bpe");
+    for text in ["<|end_of_text|>", "<|eom_id|>", "<|eot_id|>"] {
+        assert!(t.is_eog(id(&t, text)), "{text}");
+    }
+    assert_eq!(t.eog_ids().len(), 3);
+
+    let mut spec = spec("spm");
+    (spec.eot, spec.eom) = (Some(300), Some(301));
+    assert_eq!(Tokenizer::from_spec(spec).unwrap().eog_ids(), [2, 300, 301]);
+}
+
+/// `<|end|>` ends a turn, except where there is `<|return|>` for that.
+#[test]
+fn end_or_return() {
+    let mut spec = spec("qwen3");
+    let end = spec.tokens.len() as u32;
+    spec.tokens.push(b"<|end|>".to_vec());
+    spec.types.as_mut().unwrap().push(3);
+    assert!(Tokenizer::from_spec(spec.clone()).unwrap().is_eog(end));
+    spec.tokens.push(b"<|return|>".to_vec());
+    spec.types.as_mut().unwrap().push(3);
+    let t = Tokenizer::from_spec(spec).unwrap();
+    assert!(!t.is_eog(end) && t.is_eog(end + 1));
+}
+
+#[test]
+fn token_bytes_are_what_tokens_stand_for() {
+    let t = tokenizer("qwen3");
+    assert_eq!(t.token_to_id(b" the").and_then(|id| t.token_bytes(id)), Some(&b" the"[..]));
+    assert_eq!(t.token_bytes(id(&t, "<|im_end|>")), Some(&b"<|im_end|>"[..]));
+    assert_eq!(t.token_bytes(t.vocab_size() as u32), None);
+    for byte in 0..=255u8 {
+        assert!(t.token_to_id(&[byte]).is_some(), "byte {byte}");
+    }
+    let t = tokenizer("spm");
+    // The letter has a token of its own beside the byte's; the byte's has the lower id.
+    assert_eq!(t.token_kind(id(&t, "a")), Some(TokenKind::Normal));
+    assert_eq!(t.token_kind(id(&t, "\0")), Some(TokenKind::Byte));
+    assert_eq!(t.token_bytes(6 + 0xC3), Some(&[0xC3][..]));
+    assert_eq!(t.token_to_id(b"no such token"), None);
+}
+
+#[test]
+fn tokenizers_are_shared_between_threads() {
+    fn shared<T: Send + Sync>() {}
+    shared::<Tokenizer>();
+    shared::<arclight_tokenizer::ChatTemplate>();
+    shared::<arclight_tokenizer::Decoder<std::sync::Arc<Tokenizer>>>();
+}

@@ -1,0 +1,129 @@
+#!/usr/bin/env python3
+"""Renders the chat templates of crates/tokenizer/tests/data as transformers does. See README.md."""
+
+import argparse
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+
+import jinja2
+import transformers
+from transformers.utils.chat_template_utils import _compile_jinja_template
+
+DATA = Path(__file__).resolve().parents[2] / "crates/tokenizer/tests/data"
+NOW = 1_721_997_296  # 2024-07-26 12:34:56 UTC
+
+SYSTEM = {"role": "system", "content": "You are terse.  "}
+USER = {"role": "user", "content": "What is 6 × 7?"}
+ANSWER = {"role": "assistant", "content": "42"}
+THOUGHT = {"role": "assistant", "content": "<think>\nSix sevens…\n</think>\n\n42"}
+APART = {"role": "assistant", "content": "42", "reasoning_content": "Six sevens…\n"}
+AGAIN = {"role": "user", "content": "  Are you\tsure?\n"}
+CALL = {
+    "role": "assistant",
+    "content": "",
+    "tool_calls": [
+        {"type": "function", "id": "c1", "function": {
+            "name": "multiply", "arguments": {"a": 6, "b": 7.0, "exact": True, "note": "<é> \"q\" \u2028"}}}
+    ],
+}
+CALL_TEXT = {
+    "role": "assistant",
+    "content": "Let me see.",
+    "tool_calls": [{"function": {"name": "multiply", "arguments": "{\"a\":6}"}},
+                   {"name": "now", "arguments": {}}],
+}
+RESULT = {"role": "tool", "content": "42.0", "name": "multiply", "tool_call_id": "c1"}
+RESULT_PARTS = {"role": "tool", "content": [{"type": "text", "text": "é 🙂"}, 1e20, 0.1, None, [], {}]}
+TOOLS = [
+    {"type": "function", "function": {
+        "name": "multiply",
+        "description": "Multiplies & doesn't <divide>. Größe: \\ / \t \u007f 🙂",
+        "parameters": {"type": "object", "properties": {
+            "a": {"type": "number", "minimum": -1e-7, "enum": [1, 2.5, 1e16, None, False]},
+            "b": {"type": "number"}}, "required": ["a", "b"], "additionalProperties": {}}}},
+    {"type": "function", "function": {"name": "now", "parameters": {}}},
+]
+
+CONVERSATIONS = {
+    "one turn": [USER],
+    "system and user": [SYSTEM, USER],
+    "many turns": [SYSTEM, USER, ANSWER, AGAIN],
+    "thinking in the content": [USER, THOUGHT, AGAIN],
+    "thinking apart": [USER, APART, AGAIN, APART],
+    "thinking last": [USER, THOUGHT],
+    "tool call": [SYSTEM, USER, CALL, RESULT],
+    "two results": [USER, CALL, RESULT, RESULT, ANSWER, AGAIN],
+}
+ONLY = {
+    "qwen3.jinja": {
+        "several calls": [USER, CALL_TEXT, RESULT, RESULT],
+        "null content": [USER, {"role": "assistant", "content": None}],
+    },
+    "tools.jinja": {
+        "parts": [USER, CALL, RESULT_PARTS],
+        "several calls": [USER, CALL_TEXT],
+        "break and continue": [USER, {"role": "comment", "content": "x"}, AGAIN,
+                               {"role": "stop", "content": ""}, ANSWER],
+    },
+}
+VARIANTS = [
+    {},
+    {"add_generation_prompt": True},
+    {"add_generation_prompt": True, "extra": {"enable_thinking": False}},
+    {"add_generation_prompt": True, "extra": {"enable_thinking": True, "date": "today"}},
+    {"add_generation_prompt": True, "tools": TOOLS},
+]
+
+
+def render(template: str, bos, eos, case: dict) -> dict:
+    def strftime_now(form):
+        return datetime.fromtimestamp(NOW, UTC).strftime(form)
+
+    special = {k: v for k, v in (("bos_token", bos), ("eos_token", eos)) if v}
+    try:
+        text = _compile_jinja_template(template).render(
+            messages=case["messages"],
+            tools=case.get("tools"),
+            documents=None,
+            add_generation_prompt=case.get("add_generation_prompt", False),
+            strftime_now=strftime_now,
+            **special,
+            **case.get("extra", {}),
+        )
+        return {"rendered": text}
+    except (jinja2.exceptions.TemplateError, TypeError) as error:
+        return {"refused" if type(error) is jinja2.exceptions.TemplateError else "fails": str(error)}
+
+
+def renderings(name: str, template: str, bos, eos) -> list[dict]:
+    out = []
+    for title, messages in (CONVERSATIONS | ONLY.get(name, {})).items():
+        for variant in VARIANTS:
+            case = {"title": title, "messages": messages, **variant}
+            out.append({**case, **render(template, bos, eos, case)})
+    return out
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--template", type=Path, nargs=2, metavar=("JINJA", "OUT"),
+                        help="render another template, for a check by hand")
+    args = parser.parse_args()
+    if args.template:
+        source, out = args.template
+        jobs = [(source.name, source, None, None, out)]
+    else:
+        jobs = [("qwen3.jinja", DATA / "qwen3.jinja", None, "<|im_end|>", DATA / "qwen3-chat.json"),
+                ("tools.jinja", DATA / "tools.jinja", "<|begin_of_text|>", "<|eot_id|>",
+                 DATA / "tools-chat.json")]
+    for name, source, bos, eos, out in jobs:
+        cases = renderings(name, source.read_text(), bos, eos)
+        lines = ",\n".join("  " + json.dumps(c, separators=(",", ":")) for c in cases)
+        head = {"source": f"transformers {transformers.__version__}, Jinja2 {jinja2.__version__}",
+                "now": NOW, "bos": bos, "eos": eos}
+        out.write_text(json.dumps(head)[:-1] + f',\n "cases": [\n{lines}\n]}}\n')
+
+
+if __name__ == "__main__":
+    main()
