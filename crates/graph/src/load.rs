@@ -16,21 +16,34 @@ use threads::Pool;
 /// A tensor's share on one node, packed.
 pub(crate) struct Packed {
     pub ty: TensorType,
+    /// Columns of all segments.
     pub cols: usize,
     /// Column of the node's output row where this part begins.
     pub out: usize,
+    /// What a tile is made of, in order.
+    pub segments: Vec<Segment>,
     tile_bytes: usize,
     tiles: usize,
     block: Block,
 }
 
+/// A piece of a tile whose columns are summed apart.
+pub(crate) struct Segment {
+    /// Columns of the node's input.
+    pub cols: Range<usize>,
+    bytes: Range<usize>, // within a tile
+}
+
 impl Packed {
-    /// The bytes of tile `t`.
-    pub(crate) fn tile(&self, t: usize) -> &[u8] {
-        let block = self.block.sub(t * self.tile_bytes, self.tile_bytes);
+    fn segment_block(&self, tile: usize, segment: &Segment) -> Block {
+        self.block.sub(tile * self.tile_bytes + segment.bytes.start, segment.bytes.len())
+    }
+
+    /// The bytes of a segment of tile `t`.
+    pub(crate) fn tile(&self, t: usize, segment: &Segment) -> &[u8] {
         // SAFETY: tiles are written by `Weights::load` only, which holds the executor exclusively;
         // the arena lives as long as `self`'s owner.
-        unsafe { block.as_slice::<u8>() }
+        unsafe { self.segment_block(t, segment).as_slice::<u8>() }
     }
 
     /// Bytes of one tile.
@@ -140,11 +153,19 @@ impl Weights {
                 let mut parts = Vec::with_capacity(matrix.parts.len());
                 let mut out = 0;
                 for (p, part) in matrix.parts.iter().enumerate() {
-                    let (rows, cols) = (matrix.rows(p, node).len(), matrix.cols(p, node).len());
+                    let (rows, cols) = (matrix.rows(p, node).len(), matrix.cols(p, node));
                     let tiles = rows.div_ceil(TILE_ROWS);
-                    let tile_bytes = kernels::tile_bytes(part.ty, cols);
+                    let mut tile_bytes = 0;
+                    let mut segment = |s: Range<usize>| {
+                        let begin = tile_bytes;
+                        tile_bytes += kernels::tile_bytes(part.ty, s.len());
+                        let cols = s.start - cols.start..s.end - cols.start;
+                        Segment { cols, bytes: begin..tile_bytes }
+                    };
+                    let segments = matrix.segments(p, node).into_iter().map(&mut segment).collect();
                     let block = arena.alloc(tiles * tile_bytes, 64)?;
-                    parts.push(Packed { ty: part.ty, cols, out, tile_bytes, tiles, block });
+                    let (ty, cols) = (part.ty, cols.len());
+                    parts.push(Packed { ty, cols, out, segments, tile_bytes, tiles, block });
                     out += rows;
                 }
                 let deal = deal(&parts, weights.paired[m], group.cpus.len());
@@ -171,19 +192,21 @@ impl Weights {
         for (p, (packed, view)) in shard.parts.iter().zip(views).enumerate() {
             let (rows, cols) = (matrix.rows(p, node), matrix.cols(p, node));
             let bytes = |cols: usize| cols / view.ty.block_len() * view.ty.block_bytes();
-            let (row_bytes, slice) = (bytes(view.cols), bytes(cols.start)..bytes(cols.end));
             for t in shard.share(rank, p, self.paired[id.0 as usize]) {
                 let first = rows.start + t * TILE_ROWS;
                 let last = (first + TILE_ROWS).min(rows.end);
-                let mut sources: [&[u8]; TILE_ROWS] = [&[]; TILE_ROWS];
-                for (source, row) in sources.iter_mut().zip(first..last) {
-                    *source = &view.data[row * row_bytes..][slice.clone()];
+                for segment in &packed.segments {
+                    let begin = bytes(cols.start + segment.cols.start);
+                    let slice = begin..begin + bytes(segment.cols.len());
+                    let mut sources: [&[u8]; TILE_ROWS] = [&[]; TILE_ROWS];
+                    for (source, row) in sources.iter_mut().zip(first..last) {
+                        *source = &view.data[row * bytes(view.cols)..][slice.clone()];
+                    }
+                    // SAFETY: `share` gives every tile to exactly one thread, and nobody reads
+                    // tiles before `load` returns.
+                    let to = unsafe { packed.segment_block(t, segment).as_mut_slice::<u8>() };
+                    kernels::pack_tile(view.ty, &sources[..last - first], segment.cols.len(), to);
                 }
-                let block = packed.block.sub(t * packed.tile_bytes, packed.tile_bytes);
-                // SAFETY: `share` gives every tile to exactly one thread, and nobody reads tiles
-                // before `load` returns.
-                let to = unsafe { block.as_mut_slice::<u8>() };
-                kernels::pack_tile(view.ty, &sources[..last - first], cols.len(), to);
             }
         }
     }

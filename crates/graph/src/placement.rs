@@ -31,10 +31,19 @@ impl fmt::Display for Placement {
     }
 }
 
+/// Most segments that a summed dimension is cut into.
+const SEGMENTS: usize = 8;
+
 /// A dimension cut over the nodes in whole units: node `n` holds `range(n)`.
+///
+/// A dimension that is summed over is first cut into segments, whose number does not depend on the
+/// number of nodes: a power of two. Segments are summed one by one and added up in a binary tree.
+/// When the number of nodes is a power of two as well, every node holds a subtree, so 1, 2, 4 and 8
+/// nodes give the same bits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cut {
-    bounds: Vec<usize>, // [nodes + 1], ascending
+    bounds: Vec<usize>,   // [nodes + 1], ascending
+    segments: Vec<usize>, // ascending, every bound among them
 }
 
 impl Cut {
@@ -47,13 +56,30 @@ impl Cut {
         if nodes == 0 || units < nodes {
             return None;
         }
-        let bounds = (0..=nodes).map(|n| (share(units, nodes, n).start * unit).min(len)).collect();
-        Some(Cut { bounds })
+        let cut = |n: usize| -> Vec<usize> {
+            (0..=n).map(|i| (share(units, n, i).start * unit).min(len)).collect()
+        };
+        let leaves = SEGMENTS.min(1 << units.ilog2());
+        if nodes.is_power_of_two() && nodes <= leaves {
+            let segments = cut(leaves);
+            let bounds = segments.iter().step_by(leaves / nodes).copied().collect();
+            Some(Cut { bounds, segments })
+        } else {
+            Some(Cut { bounds: cut(nodes), segments: cut(nodes) })
+        }
     }
 
     /// The same cut of a dimension in which every element of this one is `factor` long.
     pub fn scaled(&self, factor: usize) -> Cut {
-        Cut { bounds: self.bounds.iter().map(|b| b * factor).collect() }
+        let scale = |v: &[usize]| v.iter().map(|b| b * factor).collect();
+        Cut { bounds: scale(&self.bounds), segments: scale(&self.segments) }
+    }
+
+    /// The segments of node `n`, in order.
+    pub fn segments(&self, n: usize) -> impl Iterator<Item = Range<usize>> {
+        let own = self.range(n);
+        let all = self.segments.windows(2).map(|w| w[0]..w[1]);
+        all.filter(move |s| own.start <= s.start && s.end <= own.end)
     }
 
     /// Number of nodes.
@@ -114,5 +140,22 @@ mod tests {
         assert_eq!(cut.owner(512), 1);
         assert_eq!(cut.owner(999), 2);
         assert!(Cut::even(512, 256, 3).is_none(), "two units cannot serve three nodes");
+    }
+
+    #[test]
+    fn segments_do_not_depend_on_the_number_of_nodes() {
+        // 38 units: eight segments of five or four.
+        let whole: Vec<_> = Cut::even(9728, 256, 1).unwrap().segments(0).collect();
+        assert_eq!(whole.len(), 8);
+        for nodes in [2, 4, 8] {
+            let cut = Cut::even(9728, 256, nodes).unwrap();
+            let all: Vec<_> =
+                (0..nodes).flat_map(|n| cut.segments(n).collect::<Vec<_>>()).collect();
+            assert_eq!(all, whole, "{nodes} nodes");
+            assert!((0..nodes).all(|n| cut.segments(n).count() == 8 / nodes));
+        }
+        // Three nodes have a cut of their own, and few units few segments.
+        assert_eq!(Cut::even(9728, 256, 3).unwrap().segments(1).count(), 1);
+        assert_eq!(Cut::even(5, 1, 2).unwrap().segments(0).count(), 2);
     }
 }

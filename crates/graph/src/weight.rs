@@ -92,6 +92,20 @@ impl Matrix {
         }
     }
 
+    /// Pieces of part `p`'s columns on `node` that are summed apart, in order.
+    pub fn segments(&self, p: usize, node: usize) -> Vec<Range<usize>> {
+        match self.split {
+            SplitBy::Rows => std::iter::once(0..self.parts[p].cols).collect(),
+            SplitBy::Cols => self.parts[p].cut.segments(node).collect(),
+        }
+    }
+
+    /// Bytes of a packed tile of part `p` on `node`.
+    pub fn tile_bytes(&self, p: usize, node: usize) -> usize {
+        let ty = self.parts[p].ty;
+        self.segments(p, node).iter().map(|s| kernels::tile_bytes(ty, s.len())).sum()
+    }
+
     /// Input width on `node`; all parts read the same input.
     pub fn input_width(&self, node: usize) -> usize {
         self.cols(0, node).len()
@@ -102,7 +116,7 @@ impl Matrix {
         (0..self.parts.len())
             .map(|p| {
                 let tiles = self.rows(p, node).len().div_ceil(kernels::TILE_ROWS);
-                tiles * kernels::tile_bytes(self.parts[p].ty, self.cols(p, node).len())
+                tiles * self.tile_bytes(p, node)
             })
             .sum()
     }

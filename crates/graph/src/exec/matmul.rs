@@ -5,18 +5,20 @@
 //! summation is the kernel's and does not depend on the blocking.
 
 use super::Thread;
+use super::tree::{LEVELS, Tree};
 use crate::buffer::BufId;
 use crate::instr::Operand;
-use crate::load::Packed;
+use crate::load::{Packed, Segment};
 use crate::weight::MatrixId;
-use kernels::{ActKind, Acts, Rows, TILE_ROWS};
+use kernels::{ActKind, Acts, Rows, RowsMut, TILE_ROWS, q8_row_bytes};
 use std::ops::Range;
 
-/// Rows of the scratch that paired products go through.
-const PAIR_ROWS: usize = 64;
-const PAIR: usize = PAIR_ROWS * TILE_ROWS;
-/// f32 of scratch: gate, up and their product.
-pub(super) const SCRATCH: usize = 3 * PAIR;
+/// The most rows of a block: what the scratch of pairs and segments is sized for.
+const BLOCK_ROWS: usize = 64;
+const PAIR: usize = BLOCK_ROWS * TILE_ROWS;
+/// f32 of scratch: gate, up and their product, or the sums of segments.
+pub(super) const SCRATCH: usize = LEVELS * PAIR;
+const _: () = assert!(LEVELS >= 3);
 
 impl Thread<'_> {
     pub(super) fn matmul(&self, acts: Operand, matrix: MatrixId, out: BufId, rows: usize) {
@@ -27,11 +29,10 @@ impl Thread<'_> {
             let tiles = shard.share(self.rank, p, false);
             for tiles in blocks(tiles, self.step.plan.weight_block_bytes / part.tile_bytes()) {
                 for rows in self.row_blocks(acts, part, rows) {
-                    let input = self.acts(acts, part, rows.clone());
                     for t in tiles.clone() {
                         let col = base + part.out + t * TILE_ROWS;
                         let to = self.columns(out, rows.clone(), col..col + TILE_ROWS);
-                        self.multiply(part, t, input, to);
+                        self.multiply(part, t, acts, rows.clone(), to);
                     }
                 }
             }
@@ -47,45 +48,74 @@ impl Thread<'_> {
         let bytes = gate.tile_bytes() + up.tile_bytes();
         for tiles in blocks(tiles, self.step.plan.weight_block_bytes / bytes) {
             for rows in self.row_blocks(acts, gate, rows) {
-                for rows in blocks(rows, PAIR_ROWS) {
-                    let len = rows.len() * TILE_ROWS;
-                    let (g, u, both) =
-                        (&mut to_gate[..len], &mut to_up[..len], &mut to_both[..len]);
-                    for t in tiles.clone() {
-                        let view = |s| kernels::RowsMut::new(s, rows.len(), TILE_ROWS, TILE_ROWS);
-                        self.multiply(gate, t, self.acts(acts, gate, rows.clone()), view(&mut *g));
-                        self.multiply(up, t, self.acts(acts, up, rows.clone()), view(&mut *u));
-                        self.step.kernels.swiglu(g, u, both);
-                        let col = t * TILE_ROWS;
-                        let mut to = self.columns(out, rows.clone(), col..col + TILE_ROWS);
-                        for (row, from) in both.chunks_exact(TILE_ROWS).enumerate() {
-                            to.row_mut(row).copy_from_slice(from);
-                        }
+                let len = rows.len() * TILE_ROWS;
+                let (g, u, both) = (&mut to_gate[..len], &mut to_up[..len], &mut to_both[..len]);
+                for t in tiles.clone() {
+                    let view = |s| RowsMut::new(s, rows.len(), TILE_ROWS, TILE_ROWS);
+                    self.multiply(gate, t, acts, rows.clone(), view(&mut *g));
+                    self.multiply(up, t, acts, rows.clone(), view(&mut *u));
+                    self.step.kernels.swiglu(g, u, both);
+                    let col = t * TILE_ROWS;
+                    let mut to = self.columns(out, rows.clone(), col..col + TILE_ROWS);
+                    for (row, from) in both.chunks_exact(TILE_ROWS).enumerate() {
+                        to.row_mut(row).copy_from_slice(from);
                     }
                 }
             }
         }
     }
 
-    fn multiply(&self, part: &Packed, tile: usize, acts: Acts<'_>, to: kernels::RowsMut<'_, f32>) {
-        self.step.kernels.matmul_tile(part.ty, part.tile(tile), part.cols, acts, to);
+    /// Tile `tile` times the rows `rows` of activations. Segments of columns are summed apart and
+    /// added up in a tree.
+    fn multiply(
+        &self,
+        part: &Packed,
+        tile: usize,
+        acts: Operand,
+        rows: Range<usize>,
+        mut to: RowsMut<'_, f32>,
+    ) {
+        let product = |segment: &Segment, to: RowsMut<'_, f32>| {
+            let input = self.acts(acts, part, rows.clone(), segment.cols.clone());
+            let weights = part.tile(tile, segment);
+            self.step.kernels.matmul_tile(part.ty, weights, segment.cols.len(), input, to);
+        };
+        if let [all] = part.segments.as_slice() {
+            return product(all, to);
+        }
+        let mut sums = Tree::new(self.scratch(), rows.len() * TILE_ROWS);
+        for (i, segment) in part.segments.iter().enumerate() {
+            sums.push(|sum| product(segment, RowsMut::new(sum, rows.len(), TILE_ROWS, TILE_ROWS)));
+            sums.fold(self.step.kernels, i + 1 == part.segments.len());
+        }
+        for (row, from) in sums.take().chunks_exact(TILE_ROWS).enumerate() {
+            to.row_mut(row).copy_from_slice(from);
+        }
     }
 
-    /// The activations that `part` multiplies, rows `rows`.
-    fn acts(&self, acts: Operand, part: &Packed, rows: Range<usize>) -> Acts<'_> {
-        let (buf, width) = self.act_row(acts, part);
+    /// The activations that `part` multiplies: rows `rows`, columns `cols`.
+    fn acts(
+        &self,
+        acts: Operand,
+        part: &Packed,
+        rows: Range<usize>,
+        cols: Range<usize>,
+    ) -> Acts<'_> {
+        let (buf, _) = self.act_row(acts, part);
         let stride = self.stride(buf, self.node);
         let block = self.block(buf).sub(rows.start * stride, rows.len() * stride);
         match kernels::act_kind(part.ty) {
             ActKind::F32 => {
                 // SAFETY: the buffer is among this instruction's reads; see the module `exec`.
                 let all = unsafe { block.as_slice::<f32>() };
-                Acts::F32(Rows::new(all, rows.len(), part.cols, stride / size_of::<f32>()))
+                let stride = stride / size_of::<f32>();
+                Acts::F32(Rows::new(&all[cols.start..], rows.len(), cols.len(), stride))
             }
             ActKind::Q8 => {
                 // SAFETY: as above.
                 let all = unsafe { block.as_slice::<u8>() };
-                Acts::Q8(Rows::new(all, rows.len(), width, stride))
+                let (begin, width) = (q8_row_bytes(cols.start), q8_row_bytes(cols.len()));
+                Acts::Q8(Rows::new(&all[begin..], rows.len(), width, stride))
             }
         }
     }
@@ -94,7 +124,7 @@ impl Thread<'_> {
     fn act_row(&self, acts: Operand, part: &Packed) -> (BufId, usize) {
         match kernels::act_kind(part.ty) {
             ActKind::F32 => (acts.f32.expect("declared"), part.cols * size_of::<f32>()),
-            ActKind::Q8 => (acts.q8.expect("declared"), kernels::q8_row_bytes(part.cols)),
+            ActKind::Q8 => (acts.q8.expect("declared"), q8_row_bytes(part.cols)),
         }
     }
 
@@ -106,7 +136,7 @@ impl Thread<'_> {
     ) -> impl Iterator<Item = Range<usize>> + use<> {
         let (_, bytes) = self.act_row(acts, part);
         // Whole register tiles of rows, so that only the last block has a remainder.
-        let fit = (self.step.plan.act_block_bytes / bytes).next_multiple_of(8);
+        let fit = (self.step.plan.act_block_bytes / bytes).next_multiple_of(8).clamp(8, BLOCK_ROWS);
         blocks(0..rows, fit)
     }
 

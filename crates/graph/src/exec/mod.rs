@@ -7,6 +7,7 @@
 mod attention;
 mod matmul;
 mod rows;
+mod tree;
 
 pub(crate) use attention::tile_tokens;
 
@@ -15,6 +16,7 @@ use crate::builder::Graph;
 use crate::compile::Stage;
 use crate::instr::{Instr, Kind, Work};
 use crate::load::Weights;
+use crate::op::Op;
 use crate::placement::share;
 use crate::plan::Plan;
 use crate::step::Prepared;
@@ -59,7 +61,9 @@ pub(crate) fn run(step: &Step<'_>, worker: &mut Worker) {
 /// f32 of kernel scratch that a thread needs.
 pub(crate) fn scratch_len(graph: &Graph) -> usize {
     let attention = graph.caches.iter().map(attention::scratch_len).max().unwrap_or(0);
-    attention.max(matmul::SCRATCH)
+    let sums = graph.ops.iter().filter(|n| matches!(n.op, Op::Residual { .. }));
+    let widest = sums.map(|n| graph.bundle(n.out).width).max().unwrap_or(0);
+    attention.max(matmul::SCRATCH).max(tree::LEVELS * widest)
 }
 
 /// One thread's view of the step.

@@ -1,6 +1,7 @@
 //! Row-wise instructions: embedding, norms, quantisation, residual sums.
 
 use super::Thread;
+use super::tree::Tree;
 use crate::buffer::BufId;
 use crate::placement::share;
 use crate::weight::MatrixId;
@@ -30,7 +31,8 @@ impl Thread<'_> {
             let owner = cut.owner(id);
             let row = id - cut.range(owner).start;
             let packed = &self.step.weights.shard(table, owner).parts[0];
-            let tile = packed.tile(row / kernels::TILE_ROWS);
+            let [segment] = packed.segments.as_slice() else { unreachable!("rows are whole") };
+            let tile = packed.tile(row / kernels::TILE_ROWS, segment);
             let to = self.row_mut(out, t, packed.cols);
             let within = row % kernels::TILE_ROWS;
             self.step.kernels.unpack_row(packed.ty, tile, packed.cols, within, to);
@@ -60,8 +62,8 @@ impl Thread<'_> {
         }
     }
 
-    /// `out = x + (p0 + p1 + ...)`, the partials summed in the order of nodes, so that every
-    /// replica gets the same bits.
+    /// `out = x + Σ partials`, the sum taken as a binary tree over the nodes, so that every replica
+    /// gets the same bits, and the same on any power of two of nodes.
     pub(super) fn residual(
         &self,
         x: BufId,
@@ -71,18 +73,20 @@ impl Thread<'_> {
         rows: Range<usize>,
     ) {
         let nodes = self.step.graph.nodes();
+        let mut sums = Tree::new(self.scratch(), width);
         for row in rows {
-            if out != x {
-                self.row_mut(out, row, width).copy_from_slice(self.row(x, row, width));
-            }
-            let to = self.row_mut(out, row, width);
             for node in 0..nodes {
                 let stride = self.stride(partial, node);
                 let block = self.step.storage.on(partial, node).sub(row * stride, stride);
                 // SAFETY: a read of all nodes' copies, as the instruction states.
                 let part = unsafe { block.as_slice::<f32>() };
-                self.step.kernels.add_assign(to, &part[..width]);
+                sums.push(|to| to.copy_from_slice(&part[..width]));
+                sums.fold(self.step.kernels, node + 1 == nodes);
             }
+            if out != x {
+                self.row_mut(out, row, width).copy_from_slice(self.row(x, row, width));
+            }
+            self.step.kernels.add_assign(self.row_mut(out, row, width), sums.take());
         }
     }
 }
