@@ -1,0 +1,63 @@
+//! A step allocates nothing once its vectors have grown. Alone in its binary: it counts for the
+//! whole process.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+use arclight_graph::{Executor, KvType, Limits, Outputs, PageId, Plan, PlanGroup, SeqInput};
+use gguf::{Gguf, TensorType};
+use kernels::Kernels;
+use testkit::TinyModel;
+use topology::CpuId;
+
+struct Counting;
+
+static ALLOCATIONS: AtomicUsize = AtomicUsize::new(0);
+
+// SAFETY: everything is passed on to the system's allocator unchanged.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        ALLOCATIONS.fetch_add(1, Relaxed);
+        // SAFETY: the caller's contract is the system allocator's.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        // SAFETY: as above.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+}
+
+#[global_allocator]
+static COUNTING: Counting = Counting;
+
+#[test]
+fn steps_allocate_nothing() {
+    let bytes = TinyModel::qwen3(TensorType::Q4_0).gguf();
+    let gguf = Gguf::parse(&bytes).unwrap();
+    let graph = models::build(&gguf, 2).unwrap().graph;
+    let group = PlanGroup { node: None, cpus: vec![CpuId(0); 2] };
+    let plan = Plan { pin: false, ..Plan::new(vec![group; 2]) };
+    let limits = Limits { kv: KvType::F16, tokens: 64, outputs: 2, pages: 32, ranges: 8 };
+    let kernels = Kernels::detect().unwrap();
+    let mut executor = Executor::new(graph, plan, limits, kernels, &gguf, &mut |_| {}).unwrap();
+
+    let pages: Vec<PageId> = (0..16).map(PageId).collect();
+    let prompt = [7u32; 64];
+    let mut run = |tokens: &[u32], past| {
+        let sequence = SeqInput { tokens, past, pages: &pages, outputs: Outputs::Last };
+        let logits = executor.step([sequence].into_iter()).unwrap();
+        assert!(logits.row(0).iter().all(|x| x.is_finite()));
+    };
+    // Vectors grow to their largest: a long prompt, and the last token that is decoded below.
+    run(&prompt, 400);
+    run(&prompt[..1], 500);
+    let before = ALLOCATIONS.load(Relaxed);
+    for past in 0..8 {
+        run(&prompt, past * 64);
+    }
+    for past in 480..500 {
+        run(&prompt[..1], past);
+    }
+    assert_eq!(ALLOCATIONS.load(Relaxed) - before, 0, "allocations in 28 steps");
+}
