@@ -5,6 +5,7 @@
 //! [`ARCHITECTURES`].
 #![forbid(unsafe_code)]
 
+mod blocks;
 mod error;
 mod hparams;
 mod llama;
@@ -70,16 +71,3 @@ fn auxiliary(name: &str) -> bool {
 
 /// Divisors of the RoPE frequencies, one per pair.
 const ROPE_FREQS: &str = "rope_freqs.weight";
-
-/// The vocabulary matrix of a tied or untied model: `(embedding, head)`.
-fn vocab(
-    b: &mut Builder<'_>,
-    h: &Hparams,
-) -> Result<(graph::MatrixId, graph::MatrixId), graph::Error> {
-    let embedding = b.vocab("token_embd.weight", h.vocab, h.hidden)?;
-    let head = match b.has("output.weight") {
-        true => b.vocab("output.weight", h.vocab, h.hidden)?,
-        false => embedding,
-    };
-    Ok((embedding, head))
-}

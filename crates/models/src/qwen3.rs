@@ -1,7 +1,8 @@
 //! Qwen3, dense (Qwen3 technical report, arXiv:2505.09388): pre-norm, grouped-query attention with
 //! an RMSNorm on every query and key head, SwiGLU; the head may be tied to the embedding.
 
-use crate::{Error, Hparams, vocab};
+use crate::blocks::{logits, swiglu, vocab, weight};
+use crate::{Error, Hparams};
 use gguf::Gguf;
 use graph::{Attention, Builder, Rope, RopeStyle};
 
@@ -13,14 +14,12 @@ pub(crate) fn build(b: &mut Builder<'_>, h: &Hparams, gguf: &Gguf<'_>) -> Result
     let mut x = b.embed(embedding); // [tokens, hidden]
     for layer in 0..h.layers {
         b.layer(Some(layer));
-        let name = |tensor: &str| format!("blk.{layer}.{tensor}.weight");
+        let name = |tensor| weight(layer, tensor);
         let [q, k, v, o] = ["attn_q", "attn_k", "attn_v", "attn_output"].map(name);
-        let [gate, up, down] = ["ffn_gate", "ffn_up", "ffn_down"].map(name);
         let heads = b.heads(h.heads, h.kv_heads, h.head_dim, &o)?;
-
         let norm = b.vector(&name("attn_norm"), h.hidden)?;
         let qkv = b.qkv([&q, &k, &v], h.hidden, &heads)?;
-        let out = b.attn_output(&o, h.hidden, &heads)?;
+        let output = b.attn_output(&o, h.hidden, &heads)?;
         let attention = Attention {
             q_norm: Some(b.vector(&name("attn_q_norm"), h.head_dim)?),
             k_norm: Some(b.vector(&name("attn_k_norm"), h.head_dim)?),
@@ -33,20 +32,11 @@ pub(crate) fn build(b: &mut Builder<'_>, h: &Hparams, gguf: &Gguf<'_>) -> Result
         let a = b.rms_norm(x, norm, h.norm_eps);
         let a = b.linear(a, qkv); // [tokens, (heads + 2 kv_heads) * head_dim]
         let a = b.attention(a, attention); // [tokens, heads * head_dim]
-        let a = b.linear(a, out);
+        let a = b.linear(a, output); // [tokens, hidden], partial
         x = b.residual(x, a);
-
-        let norm = b.vector(&name("ffn_norm"), h.hidden)?;
-        let (pair, down) = b.feed_forward([&gate, &up], &down, h.hidden, h.ffn)?;
-        let f = b.rms_norm(x, norm, h.norm_eps);
-        let f = b.gated(f, pair); // [tokens, ffn]
-        let f = b.linear(f, down);
-        x = b.residual(x, f);
+        x = swiglu(b, h, layer, x)?;
     }
     b.layer(None);
-    let norm = b.vector("output_norm.weight", h.hidden)?;
-    let x = b.select(x); // [outputs, hidden]
-    let x = b.rms_norm(x, norm, h.norm_eps);
-    b.logits(x, head); // [outputs, vocab]
+    logits(b, h, x, head)?;
     Ok(())
 }
