@@ -1,10 +1,10 @@
 //! How near the kernels come to the machine's limits.
 //!
-//! `cargo bench -p arclight-kernels [-- FILTER]`: for every instruction set and matrix type, GB/s of packed
-//! weights for one token (weights in the cache: how much faster than memory the kernel is) and G
-//! multiply-accumulates per second for more, beside the peak of the same instructions on registers;
-//! then the other kernels. Every matrix result is checked against the scalar twin before it is
-//! timed.
+//! `cargo bench -p arclight-kernels [-- FILTER]`: for every instruction set and matrix type, GB/s
+//! of packed weights for one token (weights in the cache: how much faster than memory the kernel
+//! is) and G multiply-accumulates per second for more, beside the peak of the same instructions on
+//! registers; then the other kernels. Every matrix result is checked against the scalar twin before
+//! it is timed.
 
 use std::hint::black_box;
 use std::time::Instant;

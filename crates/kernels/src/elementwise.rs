@@ -45,7 +45,8 @@ pub(crate) fn scale<S: Simd>(s: S, x: &mut [f32], factor: f32) {
     s.store_part(s.mul(s.load_part(tail, 0.0), factor), tail);
 }
 
-/// `1 / sqrt(mean(x²) + eps)`: lane `i` sums the squares of elements `16j + i`, then the lanes fold.
+/// `1 / sqrt(mean(x²) + eps)`: lane `i` sums the squares of elements `16j + i`, then the lanes
+/// fold.
 #[inline(always)]
 fn inverse_rms<S: Simd>(s: S, x: &[f32], eps: f32) -> f32 {
     let (blocks, tail) = x.as_chunks::<LANES>();

@@ -1,10 +1,10 @@
 //! The exponential, and what is made of it: softmax and SwiGLU.
 //!
-//! `e^x = 2^n · e^r` with `n = round(x / ln 2)` and `|r| <= ln 2 / 2`. The subtraction `x - n ln 2` is exact but for
-//! the last bits of ln 2, which come as a second constant; `e^r` is `1 + r + r² q(r)` with `q` of
-//! degree 4, the minimax polynomial for the relative error (3.1e-9, Remez exchange). `2^n` is
-//! applied in two factors, so that results overflow to infinity and underflow through the
-//! subnormals as they should.
+//! `e^x = 2^n · e^r` with `n = round(x / ln 2)` and `|r| <= ln 2 / 2`. The subtraction `x - n ln 2`
+//! is exact but for the last bits of ln 2, which come as a second constant; `e^r` is `1 + r + r²
+//! q(r)` with `q` of degree 4, the minimax polynomial for the relative error (3.1e-9, Remez
+//! exchange). `2^n` is applied in two factors, so that results overflow to infinity and underflow
+//! through the subnormals as they should.
 
 use crate::simd::{LANES, Simd};
 

@@ -65,7 +65,8 @@ impl fmt::Display for Isa {
 pub enum IsaError {
     /// The name is not one of [`Isa::ALL`]'s.
     #[error(
-        "{ISA_VARIABLE}={name:?} is not an instruction set: use scalar, avx2 or avx512vnni, or unset it"
+        "{ISA_VARIABLE}={name:?} is not an instruction set: \
+         use scalar, avx2 or avx512vnni, or unset it"
     )]
     Unknown {
         /// The name as given.

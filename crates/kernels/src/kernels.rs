@@ -150,13 +150,17 @@ impl Kernels {
     }
 
     /// Name of the kernel that does `op`: instruction set, operation, types, and for matrices rows
-    /// × tokens of a register tile.
+    /// × tokens of a register tile, e.g. `avx512vnni_matmul_q4_0_16x8`.
     pub fn kernel_name(&self, op: Op) -> String {
-        let tokens = if self.isa == Isa::Avx512 { 8 } else { 2 };
         let isa = self.isa;
         match op {
             Op::MatMul(ty) => {
-                format!("{isa}_matmul_{}_{TILE_ROWS}x{tokens}", ty.name().to_lowercase())
+                let rows = if isa == Isa::Avx2 { TILE_ROWS / 2 } else { TILE_ROWS };
+                let tokens = match act_kind(ty) {
+                    ActKind::Q8 if isa != Isa::Avx512 => 4,
+                    ActKind::Q8 | ActKind::F32 => 8,
+                };
+                format!("{isa}_matmul_{}_{rows}x{tokens}", ty.name().to_lowercase())
             }
             Op::QuantizeQ8 => format!("{isa}_quantize_f32_q8"),
             Op::Attention => format!("{isa}_attention_f16_{KV_PAGE}"),
@@ -197,8 +201,8 @@ impl Kernels {
         call!(self.quantize_q8(x, blocks));
     }
 
-    /// `out[t][r] = Σ_c tile[r][c] * acts[t][c]` for the 16 rows of a tile; rows that the tile lacks give 0 for finite
-    /// activations.
+    /// `out[t][r] = Σ_c tile[r][c] * acts[t][c]` for the 16 rows of a tile; rows that the tile
+    /// lacks give 0 for finite activations.
     ///
     /// # Panics
     ///
@@ -301,7 +305,8 @@ impl Kernels {
         call!(self.swiglu(gate, up, out));
     }
 
-    /// `x := e^x`, within 1 ulp; overflow gives infinity, underflow goes through the subnormals to 0.
+    /// `x := e^x`, within 1 ulp; overflow gives infinity, underflow goes through the subnormals to
+    /// 0.
     pub fn exp(&self, x: &mut [f32]) {
         call!(self.exp(x));
     }
@@ -401,8 +406,9 @@ impl Kernels {
         call!(self.attn_finish(state, head_dim, out));
     }
 
-    /// Runs the instructions of the quantised dot products on registers only, `iters` rounds; gives
-    /// the multiply-accumulates done. Timed, it is the limit of [`Kernels::matmul_tile`].
+    /// Runs the instructions of the 8-bit dot products without anything around them, `iters` rounds;
+    /// gives the multiply-accumulates done. Timed, it is the limit of [`Kernels::matmul_tile`] (but
+    /// with AVX2, 4-bit weights take fewer instructions).
     pub fn peak_i8(&self, iters: u64) -> u64 {
         call!(self.peak_i8(iters))
     }

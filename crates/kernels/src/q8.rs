@@ -24,7 +24,9 @@ pub(crate) struct Q8Block {
     pub(crate) neg8: i32,
     /// -32 times the sum of each half's quants.
     pub(crate) neg32: [i32; 2],
-    _pad: [u32; 3],
+    /// -128 times the sum of the quants.
+    pub(crate) neg128: i32,
+    _pad: [u32; 2],
 }
 
 const _: () = assert!(size_of::<Q8Block>() == 64);
@@ -35,12 +37,6 @@ impl Q8Block {
     pub(crate) fn quad(&self, i: usize) -> i32 {
         i32::from_le_bytes(self.qs[i].map(|q| q as u8))
     }
-
-    /// -128 times the sum of the quants.
-    #[inline(always)]
-    pub(crate) fn neg128(&self) -> i32 {
-        16 * self.neg8
-    }
 }
 
 /// A smaller greatest magnitude counts as this one: 127 over it must not overflow, nor a scale of
@@ -49,9 +45,9 @@ const TINY: f32 = 1e-30;
 
 /// Quantises `x` into its blocks. A NaN or an infinity makes its whole block NaN or infinite.
 ///
-/// Sixteen blocks go together, in three passes that each depend on little: one after the other, the
+/// Sixteen blocks go together, in passes that each depend on little: one after the other, the
 /// maximum, the division and the sums of a block are a chain too long to overlap with the next's
-/// (25 to 41 cycles a block on Zen 5, against 13).
+/// (36 cycles a block with AVX-512 on Zen 5, against 18; 2560 floats, 2026-11-21).
 #[inline(always)]
 pub(crate) fn quantize<S: Simd>(s: S, x: &[f32], blocks: &mut [Q8Block]) {
     for (x, blocks) in x.chunks(LANES * BLOCK).zip(blocks.chunks_mut(LANES)) {
@@ -84,6 +80,7 @@ pub(crate) fn quantize<S: Simd>(s: S, x: &[f32], blocks: &mut [Q8Block]) {
             block.dsum = d * sum as f32;
             block.neg8 = -8 * sum;
             block.neg32 = sums.map(|sum| -32 * sum);
+            block.neg128 = -128 * sum;
         }
     }
 }

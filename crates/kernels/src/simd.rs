@@ -1,56 +1,58 @@
-//! The vector trait that every kernel is written against: 16 lanes, whatever the registers' width.
+//! The vector traits that every kernel is written against.
 //!
-//! A value of a type that implements [`Simd`] is a *token*: it can be made only where the CPU has
-//! the instructions (see [`crate::arch`]), so holding one proves that the methods may be called.
-//! Sixteen lanes are one AVX-512 register, two AVX2 registers, or an array. All implementations
-//! give the same bits for every method; NaN payloads are the one exception (the sign and payload of
-//! a NaN are unspecified).
+//! [`Simd`] has 16 lanes, whatever the registers' width: one AVX-512 register, two AVX2 registers,
+//! or an array. [`Dot`] has as many lanes as one register, and lanes are rows of a tile: where 16
+//! rows take two registers, a register tile of one group and more tokens is the better one.
+//!
+//! A value of a type that implements them is a *token*: it can be made only where the CPU has the
+//! instructions (see [`crate::arch`]), so holding one proves that the methods may be called. All
+//! implementations give the same bits for every method; NaN payloads are the one exception (the
+//! sign and payload of a NaN are unspecified).
 //!
 //! Methods are `#[inline(always)]` and the kernels built from them too: they compile to the
 //! instructions of the `#[target_feature]` entry point that they are inlined into (see
 //! [`crate::table`]).
 
-/// Number of lanes of every vector.
+/// Number of lanes of a [`Simd`] vector, and of rows of a tile.
 pub(crate) const LANES: usize = 16;
 
-/// Sixteen-lane vectors of `f32` (`F`) and `i32` (`I`), and 64 bytes of weights (`W`), four per
-/// lane.
-pub(crate) trait Simd: Copy {
-    /// Sixteen `f32`.
+/// What both kinds of vectors can do.
+pub(crate) trait Vector: Copy {
+    /// A vector of `f32`.
     type F: Copy;
-    /// Sixteen `i32`.
+    /// A vector of `i32`.
     type I: Copy;
-    /// Sixty-four bytes: lane `r` owns bytes `4r..4r + 4`.
-    type W: Copy;
-    /// Sixteen sums of dots of nibbles, over one block of 32 columns at most.
-    type N: Copy;
 
-    /// Whether 32 registers of 16 lanes are there, so that a register tile may hold 16
-    /// accumulators.
+    /// Whether there are 32 registers of 16 lanes, and not 16 of 8.
     const WIDE: bool;
 
     fn splat(self, x: f32) -> Self::F;
+    fn splat_i(self, x: i32) -> Self::I;
+    fn to_f(self, a: Self::I) -> Self::F;
+    fn mul(self, a: Self::F, b: Self::F) -> Self::F;
+    /// `a * b + c`, rounded once.
+    fn fma(self, a: Self::F, b: Self::F, c: Self::F) -> Self::F;
+    /// `c - a * b`, rounded once.
+    fn fnma(self, a: Self::F, b: Self::F, c: Self::F) -> Self::F;
+}
+
+/// Sixteen lanes.
+pub(crate) trait Simd: Vector {
+    /// The vectors for matrix tiles.
+    type Dot: Dot;
+
+    fn dot(self) -> Self::Dot;
+
     fn load(self, x: &[f32; LANES]) -> Self::F;
-    /// Sixteen little-endian `f32` at any alignment.
-    fn load_f32(self, x: &[u8; 64]) -> Self::F;
     /// Sixteen IEEE half floats at any alignment, widened.
     fn load_f16(self, x: &[u8; 32]) -> Self::F;
-    /// Sixteen bfloat16 at any alignment, widened.
-    fn load_bf16(self, x: &[u8; 32]) -> Self::F;
-    fn load_u8(self, x: &[u8; LANES]) -> Self::F;
-    fn load_i8(self, x: &[u8; LANES]) -> Self::F;
     fn store(self, x: Self::F, to: &mut [f32; LANES]);
     /// Rounds to half floats, ties to even.
     fn store_f16(self, x: Self::F, to: &mut [u16; LANES]);
 
     fn add(self, a: Self::F, b: Self::F) -> Self::F;
     fn sub(self, a: Self::F, b: Self::F) -> Self::F;
-    fn mul(self, a: Self::F, b: Self::F) -> Self::F;
     fn div(self, a: Self::F, b: Self::F) -> Self::F;
-    /// `a * b + c`, rounded once.
-    fn fma(self, a: Self::F, b: Self::F, c: Self::F) -> Self::F;
-    /// `c - a * b`, rounded once.
-    fn fnma(self, a: Self::F, b: Self::F, c: Self::F) -> Self::F;
     /// `a > b ? a : b`: a NaN on either side gives `b`.
     fn max(self, a: Self::F, b: Self::F) -> Self::F;
     /// `a < b ? a : b`: a NaN on either side gives `b`.
@@ -58,14 +60,12 @@ pub(crate) trait Simd: Copy {
     fn abs(self, a: Self::F) -> Self::F;
     /// The first `n` lanes of `a` (`n <= 16`), the others from `fill`.
     fn first(self, n: usize, a: Self::F, fill: Self::F) -> Self::F;
-    /// Sum of the lanes in the one order that is allowed: `i` with `i + 8`, `i + 4`, `i + 2`, `i +
-    /// 1`.
+    /// Sum of the lanes in the one order that is allowed: `i` with `i + 8`, `i + 4`, `i + 2`,
+    /// `i + 1`.
     fn reduce_add(self, a: Self::F) -> f32;
     /// Greatest lane, compared in the order of [`Simd::reduce_add`].
     fn reduce_max(self, a: Self::F) -> f32;
 
-    fn splat_i(self, x: i32) -> Self::I;
-    fn to_f(self, a: Self::I) -> Self::F;
     fn as_bits(self, a: Self::F) -> Self::I;
     fn as_floats(self, a: Self::I) -> Self::F;
     /// Wrapping addition.
@@ -82,34 +82,6 @@ pub(crate) trait Simd: Copy {
     fn store_i8(self, a: Self::I, to: &mut [i8; LANES]);
     fn sum_i8(self, a: &[i8; LANES]) -> i32;
 
-    fn load_w(self, x: &[u8; 64]) -> Self::W;
-    fn splat_w(self, x: u8) -> Self::W;
-    fn and(self, a: Self::W, b: Self::W) -> Self::W;
-    fn or(self, a: Self::W, b: Self::W) -> Self::W;
-    /// Every byte shifted right by 4; bits that enter from a neighbour are unspecified: mask them.
-    fn shr4(self, a: Self::W) -> Self::W;
-    /// As [`Simd::shr4`], by 2.
-    fn shr2(self, a: Self::W) -> Self::W;
-    /// As [`Simd::shr4`], left by 2.
-    fn shl2(self, a: Self::W) -> Self::W;
-    /// As [`Simd::shr4`], left by 4.
-    fn shl4(self, a: Self::W) -> Self::W;
-    /// `acc[r] + Σ w[4r + i] * a[i]`, exact, for weights of at most 7 bits; `quad` is four `i8`.
-    fn dot(self, acc: Self::I, w: Self::W, quad: i32) -> Self::I;
-    /// Begins a sum of dots of nibbles at `start`.
-    fn start_nibbles(self, start: i32) -> Self::N;
-    /// As [`Simd::dot`] for weights of at most 4 bits; at most 8 times.
-    fn dot_nibbles(self, acc: Self::N, w: Self::W, quad: i32) -> Self::N;
-    /// The sum, given the same `start` again.
-    fn end_nibbles(self, acc: Self::N, start: i32) -> Self::I;
-    /// Where a sum of [`Simd::dot_biased`] starts, given -128 times the sum of all activations of
-    /// the block.
-    fn start_biased(self, neg128: i32) -> Self::I;
-    /// As [`Simd::dot`] for weights stored with 128 added, any byte; activations in `-127..=127`.
-    /// Starting at [`Simd::start_biased`], a whole block gives the exact sum over the weights
-    /// without the 128.
-    fn dot_biased(self, acc: Self::I, w: Self::W, quad: i32) -> Self::I;
-
     /// Up to 16 values, the missing lanes filled.
     #[inline(always)]
     fn load_part(self, x: &[f32], fill: f32) -> Self::F {
@@ -125,4 +97,55 @@ pub(crate) trait Simd: Copy {
         self.store(x, &mut lanes);
         to.copy_from_slice(&lanes[..to.len()]);
     }
+}
+
+/// Lanes that are rows of a tile: group `g` of the 16 rows. Loads take what belongs to all 16 rows
+/// and pick their group's part.
+pub(crate) trait Dot: Vector {
+    /// Bytes of weights, four per lane: lane `r` owns bytes `4r..4r + 4`.
+    type W: Copy;
+    /// Sums of dots of nibbles, over one block of 32 columns at most.
+    type N: Copy;
+
+    /// Groups that make up the 16 rows.
+    const GROUPS: usize;
+
+    /// Little-endian `f32` at any alignment.
+    fn load_f32(self, x: &[u8; 64], g: usize) -> Self::F;
+    /// IEEE half floats at any alignment, widened.
+    fn load_f16(self, x: &[u8; 32], g: usize) -> Self::F;
+    /// bfloat16 at any alignment, widened.
+    fn load_bf16(self, x: &[u8; 32], g: usize) -> Self::F;
+    fn load_u8(self, x: &[u8; LANES], g: usize) -> Self::F;
+    fn load_i8(self, x: &[u8; LANES], g: usize) -> Self::F;
+    fn store(self, x: Self::F, to: &mut [f32; LANES], g: usize);
+
+    fn load_w(self, x: &[u8; 64], g: usize) -> Self::W;
+    fn splat_w(self, x: u8) -> Self::W;
+    fn and(self, a: Self::W, b: Self::W) -> Self::W;
+    fn or(self, a: Self::W, b: Self::W) -> Self::W;
+    /// Every byte shifted right by 4; bits that enter from a neighbour are unspecified: mask them.
+    fn shr4(self, a: Self::W) -> Self::W;
+    /// As [`Dot::shr4`], by 2.
+    fn shr2(self, a: Self::W) -> Self::W;
+    /// As [`Dot::shr4`], left by 2.
+    fn shl2(self, a: Self::W) -> Self::W;
+    /// As [`Dot::shr4`], left by 4.
+    fn shl4(self, a: Self::W) -> Self::W;
+
+    /// `acc[r] + Σ w[4r + i] * a[i]`, exact, for weights of at most 7 bits; `quad` is four `i8`.
+    fn dot(self, acc: Self::I, w: Self::W, quad: i32) -> Self::I;
+    /// Begins a sum of dots of nibbles at `start`.
+    fn start_nibbles(self, start: i32) -> Self::N;
+    /// As [`Dot::dot`] for weights of at most 4 bits; at most 8 times.
+    fn dot_nibbles(self, acc: Self::N, w: Self::W, quad: i32) -> Self::N;
+    /// The sum, given the same `start` again.
+    fn end_nibbles(self, acc: Self::N, start: i32) -> Self::I;
+    /// Where a sum of [`Dot::dot_biased`] starts, given -128 times the sum of all activations of
+    /// the block.
+    fn start_biased(self, neg128: i32) -> Self::I;
+    /// As [`Dot::dot`] for weights stored with 128 added, any byte; activations in `-127..=127`.
+    /// Starting at [`Dot::start_biased`], a whole block gives the exact sum over the weights
+    /// without the 128.
+    fn dot_biased(self, acc: Self::I, w: Self::W, quad: i32) -> Self::I;
 }

@@ -19,14 +19,20 @@ macro_rules! for_each_kernel {
         $apply! { $($arg)*
             matmul_f32(tile: &[u8], acts: Rows<'_, f32>, out: RowsMut<'_, f32>) = matmul::<_, F32>;
             matmul_f16(tile: &[u8], acts: Rows<'_, f32>, out: RowsMut<'_, f32>) = matmul::<_, F16>;
-            matmul_bf16(tile: &[u8], acts: Rows<'_, f32>, out: RowsMut<'_, f32>) = matmul::<_, Bf16>;
-            matmul_q8_0(tile: &[u8], acts: Rows<'_, Q8Block>, out: RowsMut<'_, f32>) = matmul::<_, Q8_0>;
-            matmul_q4_0(tile: &[u8], acts: Rows<'_, Q8Block>, out: RowsMut<'_, f32>) = matmul::<_, Q4_0>;
-            matmul_q4_k(tile: &[u8], acts: Rows<'_, Q8Block>, out: RowsMut<'_, f32>) = matmul::<_, Q4K>;
-            matmul_q6_k(tile: &[u8], acts: Rows<'_, Q8Block>, out: RowsMut<'_, f32>) = matmul::<_, Q6K>;
+            matmul_bf16(tile: &[u8], acts: Rows<'_, f32>, out: RowsMut<'_, f32>) =
+                matmul::<_, Bf16>;
+            matmul_q8_0(tile: &[u8], acts: Rows<'_, Q8Block>, out: RowsMut<'_, f32>) =
+                matmul::<_, Q8_0>;
+            matmul_q4_0(tile: &[u8], acts: Rows<'_, Q8Block>, out: RowsMut<'_, f32>) =
+                matmul::<_, Q4_0>;
+            matmul_q4_k(tile: &[u8], acts: Rows<'_, Q8Block>, out: RowsMut<'_, f32>) =
+                matmul::<_, Q4K>;
+            matmul_q6_k(tile: &[u8], acts: Rows<'_, Q8Block>, out: RowsMut<'_, f32>) =
+                matmul::<_, Q6K>;
             quantize_q8(x: &[f32], blocks: &mut [Q8Block]) = q8::quantize;
             rms_norm(x: &[f32], weight: &[f32], eps: f32, out: &mut [f32]) = elementwise::rms_norm;
-            rms_norm_inplace(x: &mut [f32], weight: &[f32], eps: f32) = elementwise::rms_norm_inplace;
+            rms_norm_inplace(x: &mut [f32], weight: &[f32], eps: f32) =
+                elementwise::rms_norm_inplace;
             add(a: &[f32], b: &[f32], out: &mut [f32]) = elementwise::add;
             add_assign(a: &mut [f32], b: &[f32]) = elementwise::add_assign;
             scale(x: &mut [f32], factor: f32) = elementwise::scale;
@@ -39,8 +45,10 @@ macro_rules! for_each_kernel {
             store_k_f32(k: &[f32], page: &mut [f32], slot: usize) = attention::store_k;
             store_v_f16(v: &[f32], page: &mut [u16], slot: usize) = attention::store_v;
             store_v_f32(v: &[f32], page: &mut [f32], slot: usize) = attention::store_v;
-            attend_chunk_f16(tile: &Tile<'_, u16>, scratch: &mut [f32], out: &mut [f32]) = attention::attend_chunk;
-            attend_chunk_f32(tile: &Tile<'_, f32>, scratch: &mut [f32], out: &mut [f32]) = attention::attend_chunk;
+            attend_chunk_f16(tile: &Tile<'_, u16>, scratch: &mut [f32], out: &mut [f32]) =
+                attention::attend_chunk;
+            attend_chunk_f32(tile: &Tile<'_, f32>, scratch: &mut [f32], out: &mut [f32]) =
+                attention::attend_chunk;
             attn_merge(acc: &mut [f32], part: &[f32], head_dim: usize) = attention::merge;
             attn_finish(state: &[f32], head_dim: usize, out: &mut [f32]) = attention::finish;
             peak_i8(iters: u64) -> u64 = peak::int8;

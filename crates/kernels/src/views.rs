@@ -72,9 +72,9 @@ impl<'a, T> Rows<'a, T> {
     ///
     /// # Safety
     ///
-    /// `start` is aligned and not null; for `'a`, the `width` elements at `start + r * stride` are initialised,
-    /// within one allocation and written by nobody, for every `r < rows`; and `width <= stride` if
-    /// `rows > 1`.
+    /// `start` is aligned and not null; for `'a`, the `width` elements at `start + r * stride` are
+    /// initialised, within one allocation and written by nobody, for every `r < rows`; and `width
+    /// <= stride` if `rows > 1`.
     pub unsafe fn from_raw_parts(
         start: *const T,
         rows: usize,
@@ -149,9 +149,9 @@ impl<'a, T> RowsMut<'a, T> {
     ///
     /// # Safety
     ///
-    /// `start` is aligned and not null; for `'a`, the `width` elements at `start + r * stride` are initialised,
-    /// within one allocation and accessed through this view only, for every `r < rows`; and `width
-    /// <= stride` if `rows > 1`.
+    /// `start` is aligned and not null; for `'a`, the `width` elements at `start + r * stride` are
+    /// initialised, within one allocation and accessed through this view only, for every `r <
+    /// rows`; and `width <= stride` if `rows > 1`.
     pub unsafe fn from_raw_parts(start: *mut T, rows: usize, width: usize, stride: usize) -> Self {
         debug_assert!(rows <= 1 || width <= stride);
         // SAFETY: the caller promises that `start` is not null.

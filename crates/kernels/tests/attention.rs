@@ -1,4 +1,5 @@
-//! Attention over chunks of paged keys and values, against softmax in f64 and between instruction sets.
+//! Attention over chunks of paged keys and values, against softmax in f64 and between instruction
+//! sets.
 
 mod common;
 

@@ -259,3 +259,38 @@ fn the_wrong_kind_of_activations_is_refused() {
     let x = [0.0; 32];
     matmul(scalar(), &m, Acts::F32(Rows::new(&x, 1, 32, 32)));
 }
+
+#[test]
+#[should_panic(expected = "output of 17 columns, not 16")]
+fn an_output_of_another_width_is_refused() {
+    let m = Matrix::quantised(TensorType::F32, 1, 32, &mut Rng(7));
+    let acts = TestActs::new(scalar(), m.ty, &[0.0; 32], 32);
+    let mut out = [0.0; 17];
+    let out = RowsMut::new(&mut out, 1, 17, 17);
+    scalar().matmul_tile(m.ty, m.tile.bytes(), 32, acts.view(0..1), out);
+}
+
+#[test]
+#[should_panic(expected = "1 output rows for 2 tokens")]
+fn an_output_of_too_few_rows_is_refused() {
+    let m = Matrix::quantised(TensorType::F32, 1, 32, &mut Rng(8));
+    let acts = TestActs::new(scalar(), m.ty, &[0.0; 64], 32);
+    let mut out = [0.0; 16];
+    let out = RowsMut::new(&mut out, 1, 16, 16);
+    scalar().matmul_tile(m.ty, m.tile.bytes(), 32, acts.view(0..2), out);
+}
+
+#[test]
+#[should_panic(expected = "quantised rows of 64 bytes for 64 columns")]
+fn activations_of_another_width_are_refused() {
+    let m = Matrix::quantised(TensorType::Q8_0, 1, 64, &mut Rng(9));
+    let acts = TestActs::new(scalar(), m.ty, &[0.0; 32], 32);
+    matmul(scalar(), &m, acts.view(0..1));
+}
+
+#[test]
+#[should_panic(expected = "quantised rows must be aligned to 4")]
+fn misaligned_rows_are_refused() {
+    let mut row = Aligned::new(65);
+    scalar().quantize_q8(&[0.0; 32], &mut row.bytes_mut()[1..]);
+}

@@ -1,12 +1,13 @@
-//! Sixteen lanes in two AVX2 registers; integer dots by `vpmaddubsw` and `vpmaddwd`.
+//! Sixteen lanes in two AVX2 registers, eight rows in one; integer dots by `vpmaddubsw` and
+//! `vpmaddwd`.
 //!
-//! `vpmaddubsw` adds two products with 16-bit saturation: exact for weights of 7 bits (2 · 127 · 127 = 32258).
-//! Eight-bit weights lose their bias first and give their sign to the activation (2 · 128 · 127 =
-//! 32512).
+//! `vpmaddubsw` adds two products with 16-bit saturation: exact for weights of 7 bits (2 · 127 ·
+//! 127 = 32258). Eight-bit weights lose their bias first and give their sign to the activation (2 ·
+//! 128 · 127 = 32512).
 
 use core::arch::x86_64::*;
 
-use crate::simd::{LANES, Simd};
+use crate::simd::{Dot, LANES, Simd, Vector};
 
 /// Proof that the CPU has AVX2, FMA and F16C.
 #[derive(Clone, Copy)]
@@ -46,18 +47,9 @@ macro_rules! both {
     };
 }
 
-/// Sum of the four pair sums of each lane.
-#[inline(always)]
-fn widen_add(_: Avx2, acc: __m256i, pairs: __m256i) -> __m256i {
-    isa!(_mm256_add_epi32(acc, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1))))
-}
-
-impl Simd for Avx2 {
+impl Vector for Avx2 {
     type F = [__m256; 2];
     type I = [__m256i; 2];
-    type W = [__m256i; 2];
-    /// Pair sums in 16 bits: 8 dots reach 8 · 2 · 15 · 127 = 30480 at most.
-    type N = [__m256i; 2];
 
     const WIDE: bool = false;
 
@@ -66,12 +58,37 @@ impl Simd for Avx2 {
         [isa!(_mm256_set1_ps(x)); 2]
     }
     #[inline(always)]
-    fn load(self, x: &[f32; LANES]) -> Self::F {
-        isa!([_mm256_loadu_ps(x.as_ptr()), _mm256_loadu_ps(x.as_ptr().add(8))])
+    fn splat_i(self, x: i32) -> Self::I {
+        [isa!(_mm256_set1_epi32(x)); 2]
     }
     #[inline(always)]
-    fn load_f32(self, x: &[u8; 64]) -> Self::F {
-        both!(_mm256_castsi256_ps, self.load_w(x))
+    fn to_f(self, a: Self::I) -> Self::F {
+        both!(_mm256_cvtepi32_ps, a)
+    }
+    #[inline(always)]
+    fn mul(self, a: Self::F, b: Self::F) -> Self::F {
+        both!(_mm256_mul_ps, a, b)
+    }
+    #[inline(always)]
+    fn fma(self, a: Self::F, b: Self::F, c: Self::F) -> Self::F {
+        both!(_mm256_fmadd_ps, a, b, c)
+    }
+    #[inline(always)]
+    fn fnma(self, a: Self::F, b: Self::F, c: Self::F) -> Self::F {
+        both!(_mm256_fnmadd_ps, a, b, c)
+    }
+}
+
+impl Simd for Avx2 {
+    type Dot = Avx2Rows;
+
+    #[inline(always)]
+    fn dot(self) -> Avx2Rows {
+        Avx2Rows(self)
+    }
+    #[inline(always)]
+    fn load(self, x: &[f32; LANES]) -> Self::F {
+        isa!([_mm256_loadu_ps(x.as_ptr()), _mm256_loadu_ps(x.as_ptr().add(8))])
     }
     #[inline(always)]
     fn load_f16(self, x: &[u8; 32]) -> Self::F {
@@ -79,31 +96,6 @@ impl Simd for Avx2 {
             _mm256_cvtph_ps(_mm_loadu_si128(x.as_ptr().cast())),
             _mm256_cvtph_ps(_mm_loadu_si128(x.as_ptr().add(16).cast())),
         ])
-    }
-    #[inline(always)]
-    fn load_bf16(self, x: &[u8; 32]) -> Self::F {
-        let wide = isa!([
-            _mm256_cvtepu16_epi32(_mm_loadu_si128(x.as_ptr().cast())),
-            _mm256_cvtepu16_epi32(_mm_loadu_si128(x.as_ptr().add(16).cast())),
-        ]);
-        let bits = both!(_mm256_slli_epi32::<16>, wide);
-        both!(_mm256_castsi256_ps, bits)
-    }
-    #[inline(always)]
-    fn load_u8(self, x: &[u8; LANES]) -> Self::F {
-        let wide = isa!([
-            _mm256_cvtepu8_epi32(_mm_loadl_epi64(x.as_ptr().cast())),
-            _mm256_cvtepu8_epi32(_mm_loadl_epi64(x.as_ptr().add(8).cast())),
-        ]);
-        self.to_f(wide)
-    }
-    #[inline(always)]
-    fn load_i8(self, x: &[u8; LANES]) -> Self::F {
-        let wide = isa!([
-            _mm256_cvtepi8_epi32(_mm_loadl_epi64(x.as_ptr().cast())),
-            _mm256_cvtepi8_epi32(_mm_loadl_epi64(x.as_ptr().add(8).cast())),
-        ]);
-        self.to_f(wide)
     }
     #[inline(always)]
     fn store(self, x: Self::F, to: &mut [f32; LANES]) {
@@ -120,7 +112,6 @@ impl Simd for Avx2 {
             _mm_storeu_si128(to.as_mut_ptr().add(8).cast(), _mm256_cvtps_ph::<NEAREST>(x[1]));
         });
     }
-
     #[inline(always)]
     fn add(self, a: Self::F, b: Self::F) -> Self::F {
         both!(_mm256_add_ps, a, b)
@@ -130,20 +121,8 @@ impl Simd for Avx2 {
         both!(_mm256_sub_ps, a, b)
     }
     #[inline(always)]
-    fn mul(self, a: Self::F, b: Self::F) -> Self::F {
-        both!(_mm256_mul_ps, a, b)
-    }
-    #[inline(always)]
     fn div(self, a: Self::F, b: Self::F) -> Self::F {
         both!(_mm256_div_ps, a, b)
-    }
-    #[inline(always)]
-    fn fma(self, a: Self::F, b: Self::F, c: Self::F) -> Self::F {
-        both!(_mm256_fmadd_ps, a, b, c)
-    }
-    #[inline(always)]
-    fn fnma(self, a: Self::F, b: Self::F, c: Self::F) -> Self::F {
-        both!(_mm256_fnmadd_ps, a, b, c)
     }
     #[inline(always)]
     fn max(self, a: Self::F, b: Self::F) -> Self::F {
@@ -187,15 +166,6 @@ impl Simd for Avx2 {
             let a = _mm_max_ps(a, _mm_movehl_ps(a, a));
             _mm_cvtss_f32(_mm_max_ss(a, _mm_movehdup_ps(a)))
         })
-    }
-
-    #[inline(always)]
-    fn splat_i(self, x: i32) -> Self::I {
-        [isa!(_mm256_set1_epi32(x)); 2]
-    }
-    #[inline(always)]
-    fn to_f(self, a: Self::I) -> Self::F {
-        both!(_mm256_cvtepi32_ps, a)
     }
     #[inline(always)]
     fn as_bits(self, a: Self::F) -> Self::I {
@@ -258,46 +228,134 @@ impl Simd for Avx2 {
             _mm_cvtsi128_si32(sums) + _mm_extract_epi16::<4>(sums) - 128 * LANES as i32
         })
     }
+}
+
+/// The same proof, for single registers.
+#[derive(Clone, Copy)]
+pub(crate) struct Avx2Rows(Avx2);
+
+impl Avx2Rows {
+    /// `acc` and the sums of each lane's two pair sums.
+    #[inline(always)]
+    fn widen_add(self, acc: __m256i, pairs: __m256i) -> __m256i {
+        isa!(_mm256_add_epi32(acc, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1))))
+    }
+}
+
+impl Vector for Avx2Rows {
+    type F = __m256;
+    type I = __m256i;
+
+    const WIDE: bool = false;
 
     #[inline(always)]
-    fn load_w(self, x: &[u8; 64]) -> Self::W {
-        isa!(
-            [_mm256_loadu_si256(x.as_ptr().cast()), _mm256_loadu_si256(x.as_ptr().add(32).cast()),]
-        )
+    fn splat(self, x: f32) -> Self::F {
+        isa!(_mm256_set1_ps(x))
+    }
+    #[inline(always)]
+    fn splat_i(self, x: i32) -> Self::I {
+        isa!(_mm256_set1_epi32(x))
+    }
+    #[inline(always)]
+    fn to_f(self, a: Self::I) -> Self::F {
+        isa!(_mm256_cvtepi32_ps(a))
+    }
+    #[inline(always)]
+    fn mul(self, a: Self::F, b: Self::F) -> Self::F {
+        isa!(_mm256_mul_ps(a, b))
+    }
+    #[inline(always)]
+    fn fma(self, a: Self::F, b: Self::F, c: Self::F) -> Self::F {
+        isa!(_mm256_fmadd_ps(a, b, c))
+    }
+    #[inline(always)]
+    fn fnma(self, a: Self::F, b: Self::F, c: Self::F) -> Self::F {
+        isa!(_mm256_fnmadd_ps(a, b, c))
+    }
+}
+
+/// Elements `8g..8g + 8` of what belongs to 16 rows, `N` bytes.
+#[inline(always)]
+fn group<const N: usize>(x: &[u8], g: usize) -> &[u8; N] {
+    x[g * N..].first_chunk().expect("two groups")
+}
+
+impl Dot for Avx2Rows {
+    type W = __m256i;
+    /// Pair sums in 16 bits: 8 dots reach 8 · 2 · 15 · 127 = 30480 at most.
+    type N = __m256i;
+
+    const GROUPS: usize = 2;
+
+    #[inline(always)]
+    fn load_f32(self, x: &[u8; 64], g: usize) -> Self::F {
+        isa!(_mm256_castsi256_ps(self.load_w(x, g)))
+    }
+    #[inline(always)]
+    fn load_f16(self, x: &[u8; 32], g: usize) -> Self::F {
+        let x: &[u8; 16] = group(x, g);
+        isa!(_mm256_cvtph_ps(_mm_loadu_si128(x.as_ptr().cast())))
+    }
+    #[inline(always)]
+    fn load_bf16(self, x: &[u8; 32], g: usize) -> Self::F {
+        let x: &[u8; 16] = group(x, g);
+        isa!(_mm256_castsi256_ps(_mm256_slli_epi32::<16>(_mm256_cvtepu16_epi32(_mm_loadu_si128(
+            x.as_ptr().cast()
+        )))))
+    }
+    #[inline(always)]
+    fn load_u8(self, x: &[u8; LANES], g: usize) -> Self::F {
+        let x: &[u8; 8] = group(x, g);
+        isa!(_mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_loadl_epi64(x.as_ptr().cast()))))
+    }
+    #[inline(always)]
+    fn load_i8(self, x: &[u8; LANES], g: usize) -> Self::F {
+        let x: &[u8; 8] = group(x, g);
+        isa!(_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(x.as_ptr().cast()))))
+    }
+    #[inline(always)]
+    fn store(self, x: Self::F, to: &mut [f32; LANES], g: usize) {
+        let to = &mut to[g * 8..][..8];
+        isa!(_mm256_storeu_ps(to.as_mut_ptr(), x));
+    }
+
+    #[inline(always)]
+    fn load_w(self, x: &[u8; 64], g: usize) -> Self::W {
+        let x: &[u8; 32] = group(x, g);
+        isa!(_mm256_loadu_si256(x.as_ptr().cast()))
     }
     #[inline(always)]
     fn splat_w(self, x: u8) -> Self::W {
-        [isa!(_mm256_set1_epi8(x as i8)); 2]
+        isa!(_mm256_set1_epi8(x as i8))
     }
     #[inline(always)]
     fn and(self, a: Self::W, b: Self::W) -> Self::W {
-        both!(_mm256_and_si256, a, b)
+        isa!(_mm256_and_si256(a, b))
     }
     #[inline(always)]
     fn or(self, a: Self::W, b: Self::W) -> Self::W {
-        both!(_mm256_or_si256, a, b)
+        isa!(_mm256_or_si256(a, b))
     }
     #[inline(always)]
     fn shr4(self, a: Self::W) -> Self::W {
-        both!(_mm256_srli_epi16::<4>, a)
+        isa!(_mm256_srli_epi16::<4>(a))
     }
     #[inline(always)]
     fn shr2(self, a: Self::W) -> Self::W {
-        both!(_mm256_srli_epi16::<2>, a)
+        isa!(_mm256_srli_epi16::<2>(a))
     }
     #[inline(always)]
     fn shl2(self, a: Self::W) -> Self::W {
-        both!(_mm256_slli_epi16::<2>, a)
+        isa!(_mm256_slli_epi16::<2>(a))
     }
     #[inline(always)]
     fn shl4(self, a: Self::W) -> Self::W {
-        both!(_mm256_slli_epi16::<4>, a)
+        isa!(_mm256_slli_epi16::<4>(a))
     }
+
     #[inline(always)]
     fn dot(self, acc: Self::I, w: Self::W, quad: i32) -> Self::I {
-        let quad = self.splat_i(quad);
-        let pairs = both!(_mm256_maddubs_epi16, w, quad);
-        [widen_add(self, acc[0], pairs[0]), widen_add(self, acc[1], pairs[1])]
+        self.widen_add(acc, isa!(_mm256_maddubs_epi16(w, self.splat_i(quad))))
     }
     #[inline(always)]
     fn start_nibbles(self, _start: i32) -> Self::N {
@@ -305,14 +363,13 @@ impl Simd for Avx2 {
     }
     #[inline(always)]
     fn dot_nibbles(self, acc: Self::N, w: Self::W, quad: i32) -> Self::N {
-        let quad = self.splat_i(quad);
-        let pairs = both!(_mm256_maddubs_epi16, w, quad);
-        both!(_mm256_adds_epi16, acc, pairs)
+        // The saturating sum never saturates, but the compiler may not regroup it: as a tree, the
+        // sums of a register tile would not fit into 16 registers.
+        isa!(_mm256_adds_epi16(acc, _mm256_maddubs_epi16(w, self.splat_i(quad))))
     }
     #[inline(always)]
     fn end_nibbles(self, acc: Self::N, start: i32) -> Self::I {
-        let start = self.splat_i(start);
-        [widen_add(self, start[0], acc[0]), widen_add(self, start[1], acc[1])]
+        self.widen_add(self.splat_i(start), acc)
     }
     #[inline(always)]
     fn start_biased(self, _neg128: i32) -> Self::I {
@@ -320,12 +377,10 @@ impl Simd for Avx2 {
     }
     #[inline(always)]
     fn dot_biased(self, acc: Self::I, w: Self::W, quad: i32) -> Self::I {
-        let bias = self.splat_w(0x80);
-        let signed = both!(_mm256_xor_si256, w, bias);
-        let quad = self.splat_i(quad);
-        let quad = both!(_mm256_sign_epi8, quad, signed);
-        let size = both!(_mm256_abs_epi8, signed);
-        let pairs = both!(_mm256_maddubs_epi16, size, quad);
-        [widen_add(self, acc[0], pairs[0]), widen_add(self, acc[1], pairs[1])]
+        isa!({
+            let signed = _mm256_xor_si256(w, _mm256_set1_epi8(-128));
+            let quad = _mm256_sign_epi8(_mm256_set1_epi32(quad), signed);
+            self.widen_add(acc, _mm256_maddubs_epi16(_mm256_abs_epi8(signed), quad))
+        })
     }
 }

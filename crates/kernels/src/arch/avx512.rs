@@ -2,7 +2,7 @@
 
 use core::arch::x86_64::*;
 
-use crate::simd::{LANES, Simd};
+use crate::simd::{Dot, LANES, Simd, Vector};
 
 /// Proof that the CPU has AVX-512 F, BW, DQ, VL and VNNI.
 #[derive(Clone, Copy)]
@@ -37,11 +37,9 @@ macro_rules! isa {
     };
 }
 
-impl Simd for Avx512 {
+impl Vector for Avx512 {
     type F = __m512;
     type I = __m512i;
-    type W = __m512i;
-    type N = __m512i;
 
     const WIDE: bool = true;
 
@@ -50,30 +48,41 @@ impl Simd for Avx512 {
         isa!(_mm512_set1_ps(x))
     }
     #[inline(always)]
+    fn splat_i(self, x: i32) -> Self::I {
+        isa!(_mm512_set1_epi32(x))
+    }
+    #[inline(always)]
+    fn to_f(self, a: Self::I) -> Self::F {
+        isa!(_mm512_cvtepi32_ps(a))
+    }
+    #[inline(always)]
+    fn mul(self, a: Self::F, b: Self::F) -> Self::F {
+        isa!(_mm512_mul_ps(a, b))
+    }
+    #[inline(always)]
+    fn fma(self, a: Self::F, b: Self::F, c: Self::F) -> Self::F {
+        isa!(_mm512_fmadd_ps(a, b, c))
+    }
+    #[inline(always)]
+    fn fnma(self, a: Self::F, b: Self::F, c: Self::F) -> Self::F {
+        isa!(_mm512_fnmadd_ps(a, b, c))
+    }
+}
+
+impl Simd for Avx512 {
+    type Dot = Self;
+
+    #[inline(always)]
+    fn dot(self) -> Self {
+        self
+    }
+    #[inline(always)]
     fn load(self, x: &[f32; LANES]) -> Self::F {
         isa!(_mm512_loadu_ps(x.as_ptr()))
     }
     #[inline(always)]
-    fn load_f32(self, x: &[u8; 64]) -> Self::F {
-        isa!(_mm512_castsi512_ps(_mm512_loadu_si512(x.as_ptr().cast())))
-    }
-    #[inline(always)]
     fn load_f16(self, x: &[u8; 32]) -> Self::F {
         isa!(_mm512_cvtph_ps(_mm256_loadu_si256(x.as_ptr().cast())))
-    }
-    #[inline(always)]
-    fn load_bf16(self, x: &[u8; 32]) -> Self::F {
-        isa!(_mm512_castsi512_ps(_mm512_slli_epi32::<16>(_mm512_cvtepu16_epi32(
-            _mm256_loadu_si256(x.as_ptr().cast())
-        ))))
-    }
-    #[inline(always)]
-    fn load_u8(self, x: &[u8; LANES]) -> Self::F {
-        isa!(_mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_loadu_si128(x.as_ptr().cast()))))
-    }
-    #[inline(always)]
-    fn load_i8(self, x: &[u8; LANES]) -> Self::F {
-        isa!(_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(x.as_ptr().cast()))))
     }
     #[inline(always)]
     fn store(self, x: Self::F, to: &mut [f32; LANES]) {
@@ -86,7 +95,6 @@ impl Simd for Avx512 {
             _mm512_cvtps_ph::<{ _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC }>(x)
         ));
     }
-
     #[inline(always)]
     fn add(self, a: Self::F, b: Self::F) -> Self::F {
         isa!(_mm512_add_ps(a, b))
@@ -96,20 +104,8 @@ impl Simd for Avx512 {
         isa!(_mm512_sub_ps(a, b))
     }
     #[inline(always)]
-    fn mul(self, a: Self::F, b: Self::F) -> Self::F {
-        isa!(_mm512_mul_ps(a, b))
-    }
-    #[inline(always)]
     fn div(self, a: Self::F, b: Self::F) -> Self::F {
         isa!(_mm512_div_ps(a, b))
-    }
-    #[inline(always)]
-    fn fma(self, a: Self::F, b: Self::F, c: Self::F) -> Self::F {
-        isa!(_mm512_fmadd_ps(a, b, c))
-    }
-    #[inline(always)]
-    fn fnma(self, a: Self::F, b: Self::F, c: Self::F) -> Self::F {
-        isa!(_mm512_fnmadd_ps(a, b, c))
     }
     #[inline(always)]
     fn max(self, a: Self::F, b: Self::F) -> Self::F {
@@ -144,15 +140,6 @@ impl Simd for Avx512 {
             let a = _mm_max_ps(a, _mm_movehl_ps(a, a));
             _mm_cvtss_f32(_mm_max_ss(a, _mm_movehdup_ps(a)))
         })
-    }
-
-    #[inline(always)]
-    fn splat_i(self, x: i32) -> Self::I {
-        isa!(_mm512_set1_epi32(x))
-    }
-    #[inline(always)]
-    fn to_f(self, a: Self::I) -> Self::F {
-        isa!(_mm512_cvtepi32_ps(a))
     }
     #[inline(always)]
     fn as_bits(self, a: Self::F) -> Self::I {
@@ -205,9 +192,42 @@ impl Simd for Avx512 {
             _mm_cvtsi128_si32(sums) + _mm_extract_epi16::<4>(sums) - 128 * LANES as i32
         })
     }
+}
+
+impl Dot for Avx512 {
+    type W = __m512i;
+    type N = __m512i;
+
+    const GROUPS: usize = 1;
 
     #[inline(always)]
-    fn load_w(self, x: &[u8; 64]) -> Self::W {
+    fn load_f32(self, x: &[u8; 64], _g: usize) -> Self::F {
+        isa!(_mm512_castsi512_ps(_mm512_loadu_si512(x.as_ptr().cast())))
+    }
+    #[inline(always)]
+    fn load_f16(self, x: &[u8; 32], _g: usize) -> Self::F {
+        Simd::load_f16(self, x)
+    }
+    #[inline(always)]
+    fn load_bf16(self, x: &[u8; 32], _g: usize) -> Self::F {
+        isa!(_mm512_castsi512_ps(_mm512_slli_epi32::<16>(_mm512_cvtepu16_epi32(
+            _mm256_loadu_si256(x.as_ptr().cast())
+        ))))
+    }
+    #[inline(always)]
+    fn load_u8(self, x: &[u8; LANES], _g: usize) -> Self::F {
+        isa!(_mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_loadu_si128(x.as_ptr().cast()))))
+    }
+    #[inline(always)]
+    fn load_i8(self, x: &[u8; LANES], _g: usize) -> Self::F {
+        isa!(_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(x.as_ptr().cast()))))
+    }
+    #[inline(always)]
+    fn store(self, x: Self::F, to: &mut [f32; LANES], _g: usize) {
+        Simd::store(self, x, to);
+    }
+    #[inline(always)]
+    fn load_w(self, x: &[u8; 64], _g: usize) -> Self::W {
         isa!(_mm512_loadu_si512(x.as_ptr().cast()))
     }
     #[inline(always)]
@@ -248,7 +268,7 @@ impl Simd for Avx512 {
     }
     #[inline(always)]
     fn dot_nibbles(self, acc: Self::N, w: Self::W, quad: i32) -> Self::N {
-        self.dot(acc, w, quad)
+        Dot::dot(self, acc, w, quad)
     }
     #[inline(always)]
     fn end_nibbles(self, acc: Self::N, _start: i32) -> Self::I {
@@ -260,6 +280,6 @@ impl Simd for Avx512 {
     }
     #[inline(always)]
     fn dot_biased(self, acc: Self::I, w: Self::W, quad: i32) -> Self::I {
-        self.dot(acc, w, quad)
+        Dot::dot(self, acc, w, quad)
     }
 }

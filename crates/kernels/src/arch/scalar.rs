@@ -1,7 +1,7 @@
 //! Sixteen lanes as an array: the specification, and the only implementation on CPUs without SIMD
 //! code here.
 
-use crate::simd::{LANES, Simd};
+use crate::simd::{Dot, LANES, Simd, Vector};
 
 /// Token of the plain Rust implementation; anybody may make one.
 #[derive(Clone, Copy)]
@@ -28,11 +28,9 @@ fn quads(quad: i32) -> [i32; 4] {
     quad.to_le_bytes().map(|b| i32::from(b as i8))
 }
 
-impl Simd for Scalar {
+impl Vector for Scalar {
     type F = [f32; LANES];
     type I = [i32; LANES];
-    type W = [u8; 64];
-    type N = [i32; LANES];
 
     const WIDE: bool = false;
 
@@ -41,32 +39,41 @@ impl Simd for Scalar {
         [x; LANES]
     }
     #[inline(always)]
+    fn splat_i(self, x: i32) -> Self::I {
+        [x; LANES]
+    }
+    #[inline(always)]
+    fn to_f(self, a: Self::I) -> Self::F {
+        a.map(|v| v as f32)
+    }
+    #[inline(always)]
+    fn mul(self, a: Self::F, b: Self::F) -> Self::F {
+        map2(a, b, |a, b| a * b)
+    }
+    #[inline(always)]
+    fn fma(self, a: Self::F, b: Self::F, c: Self::F) -> Self::F {
+        std::array::from_fn(|i| a[i].mul_add(b[i], c[i]))
+    }
+    #[inline(always)]
+    fn fnma(self, a: Self::F, b: Self::F, c: Self::F) -> Self::F {
+        std::array::from_fn(|i| (-a[i]).mul_add(b[i], c[i]))
+    }
+}
+
+impl Simd for Scalar {
+    type Dot = Self;
+
+    #[inline(always)]
+    fn dot(self) -> Self {
+        self
+    }
+    #[inline(always)]
     fn load(self, x: &[f32; LANES]) -> Self::F {
         *x
     }
     #[inline(always)]
-    fn load_f32(self, x: &[u8; 64]) -> Self::F {
-        std::array::from_fn(|i| {
-            f32::from_le_bytes([x[4 * i], x[4 * i + 1], x[4 * i + 2], x[4 * i + 3]])
-        })
-    }
-    #[inline(always)]
     fn load_f16(self, x: &[u8; 32]) -> Self::F {
         std::array::from_fn(|i| half::f16::from_le_bytes([x[2 * i], x[2 * i + 1]]).to_f32())
-    }
-    #[inline(always)]
-    fn load_bf16(self, x: &[u8; 32]) -> Self::F {
-        std::array::from_fn(|i| {
-            f32::from_bits(u32::from(u16::from_le_bytes([x[2 * i], x[2 * i + 1]])) << 16)
-        })
-    }
-    #[inline(always)]
-    fn load_u8(self, x: &[u8; LANES]) -> Self::F {
-        x.map(f32::from)
-    }
-    #[inline(always)]
-    fn load_i8(self, x: &[u8; LANES]) -> Self::F {
-        x.map(|b| f32::from(b as i8))
     }
     #[inline(always)]
     fn store(self, x: Self::F, to: &mut [f32; LANES]) {
@@ -76,7 +83,6 @@ impl Simd for Scalar {
     fn store_f16(self, x: Self::F, to: &mut [u16; LANES]) {
         *to = x.map(|v| half::f16::from_f32(v).to_bits());
     }
-
     #[inline(always)]
     fn add(self, a: Self::F, b: Self::F) -> Self::F {
         map2(a, b, |a, b| a + b)
@@ -86,20 +92,8 @@ impl Simd for Scalar {
         map2(a, b, |a, b| a - b)
     }
     #[inline(always)]
-    fn mul(self, a: Self::F, b: Self::F) -> Self::F {
-        map2(a, b, |a, b| a * b)
-    }
-    #[inline(always)]
     fn div(self, a: Self::F, b: Self::F) -> Self::F {
         map2(a, b, |a, b| a / b)
-    }
-    #[inline(always)]
-    fn fma(self, a: Self::F, b: Self::F, c: Self::F) -> Self::F {
-        std::array::from_fn(|i| a[i].mul_add(b[i], c[i]))
-    }
-    #[inline(always)]
-    fn fnma(self, a: Self::F, b: Self::F, c: Self::F) -> Self::F {
-        std::array::from_fn(|i| (-a[i]).mul_add(b[i], c[i]))
     }
     #[inline(always)]
     fn max(self, a: Self::F, b: Self::F) -> Self::F {
@@ -124,15 +118,6 @@ impl Simd for Scalar {
     #[inline(always)]
     fn reduce_max(self, a: Self::F) -> f32 {
         tree(a, |a, b| if a > b { a } else { b })
-    }
-
-    #[inline(always)]
-    fn splat_i(self, x: i32) -> Self::I {
-        [x; LANES]
-    }
-    #[inline(always)]
-    fn to_f(self, a: Self::I) -> Self::F {
-        a.map(|v| v as f32)
     }
     #[inline(always)]
     fn as_bits(self, a: Self::F) -> Self::I {
@@ -174,9 +159,44 @@ impl Simd for Scalar {
     fn sum_i8(self, a: &[i8; LANES]) -> i32 {
         a.iter().map(|&q| i32::from(q)).sum()
     }
+}
+
+impl Dot for Scalar {
+    type W = [u8; 64];
+    type N = [i32; LANES];
+
+    const GROUPS: usize = 1;
 
     #[inline(always)]
-    fn load_w(self, x: &[u8; 64]) -> Self::W {
+    fn load_f32(self, x: &[u8; 64], _g: usize) -> Self::F {
+        std::array::from_fn(|i| {
+            f32::from_le_bytes([x[4 * i], x[4 * i + 1], x[4 * i + 2], x[4 * i + 3]])
+        })
+    }
+    #[inline(always)]
+    fn load_f16(self, x: &[u8; 32], _g: usize) -> Self::F {
+        Simd::load_f16(self, x)
+    }
+    #[inline(always)]
+    fn load_bf16(self, x: &[u8; 32], _g: usize) -> Self::F {
+        std::array::from_fn(|i| {
+            f32::from_bits(u32::from(u16::from_le_bytes([x[2 * i], x[2 * i + 1]])) << 16)
+        })
+    }
+    #[inline(always)]
+    fn load_u8(self, x: &[u8; LANES], _g: usize) -> Self::F {
+        x.map(f32::from)
+    }
+    #[inline(always)]
+    fn load_i8(self, x: &[u8; LANES], _g: usize) -> Self::F {
+        x.map(|b| f32::from(b as i8))
+    }
+    #[inline(always)]
+    fn store(self, x: Self::F, to: &mut [f32; LANES], _g: usize) {
+        Simd::store(self, x, to);
+    }
+    #[inline(always)]
+    fn load_w(self, x: &[u8; 64], _g: usize) -> Self::W {
         *x
     }
     #[inline(always)]
@@ -223,7 +243,7 @@ impl Simd for Scalar {
     }
     #[inline(always)]
     fn dot_nibbles(self, acc: Self::N, w: Self::W, quad: i32) -> Self::N {
-        self.dot(acc, w, quad)
+        Dot::dot(self, acc, w, quad)
     }
     #[inline(always)]
     fn end_nibbles(self, acc: Self::N, _start: i32) -> Self::I {
@@ -235,6 +255,6 @@ impl Simd for Scalar {
     }
     #[inline(always)]
     fn dot_biased(self, acc: Self::I, w: Self::W, quad: i32) -> Self::I {
-        self.dot(acc, w, quad)
+        Dot::dot(self, acc, w, quad)
     }
 }

@@ -3,7 +3,7 @@
 
 use super::{Tile, check_acts};
 use crate::TILE_ROWS;
-use crate::simd::Simd;
+use crate::simd::Dot;
 
 pub(crate) struct F32;
 pub(crate) struct F16;
@@ -26,18 +26,27 @@ macro_rules! float_tile {
                 block.copy_from_slice(&tile[(b * TILE_ROWS + row) * $bytes..][..$bytes]);
             }
 
+            const NARROW_TOKENS: usize = 8;
+
             #[inline(always)]
-            fn dot<S: Simd, const T: usize>(s: S, tile: &[u8], acts: [&[f32]; T]) -> [S::F; T] {
+            fn dot<D: Dot, const T: usize, const G: usize>(
+                d: D,
+                tile: &[u8],
+                acts: [&[f32]; T],
+                g: usize,
+            ) -> [[D::F; G]; T] {
                 let columns = acts[0].len();
                 check_acts(acts, columns);
                 let (weights, _) = tile.as_chunks::<{ TILE_ROWS * $bytes }>();
-                let mut acc = [s.splat(0.0); T];
-                for (c, w) in weights[..columns].iter().enumerate() {
-                    let w = s.$load(w);
-                    for t in 0..T {
-                        // SAFETY: all activation rows have `columns` elements, checked above.
-                        let x = unsafe { *acts[t].get_unchecked(c) };
-                        acc[t] = s.fma(w, s.splat(x), acc[t]);
+                let mut acc = [[d.splat(0.0); G]; T];
+                for (c, weights) in weights[..columns].iter().enumerate() {
+                    for i in 0..G {
+                        let w = d.$load(weights, g + i);
+                        for t in 0..T {
+                            // SAFETY: all activation rows have `columns` elements, checked above.
+                            let x = unsafe { *acts[t].get_unchecked(c) };
+                            acc[t][i] = d.fma(w, d.splat(x), acc[t][i]);
+                        }
                     }
                 }
                 acc

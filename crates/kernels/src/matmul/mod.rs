@@ -10,6 +10,8 @@
 //! `acc = fma(f32(isum), scale * d, acc)` (Q4_0, Q8_0, Q4_K, and each half block of Q6_K), and for
 //! Q4_K `acc = fma(-(dmin * min), dsum, acc)`.
 
+#![allow(clippy::needless_range_loop, reason = "register tiles are indexed by token and group")]
+
 mod float;
 mod q4_0;
 mod q4_k;
@@ -24,7 +26,7 @@ pub(crate) use q8_0::Q8_0;
 
 use crate::TILE_ROWS;
 use crate::q8::Q8Block;
-use crate::simd::Simd;
+use crate::simd::{Dot, Simd};
 use crate::views::{Rows, RowsMut};
 
 /// The packed form of one weight type.
@@ -41,8 +43,16 @@ pub(crate) trait Tile {
     /// Gives block `b` of row `row` back, in the file's form.
     fn get(tile: &[u8], b: usize, row: usize, block: &mut [u8]);
 
-    /// The 16 rows times `T` activation rows. Every activation row covers the tile's columns.
-    fn dot<S: Simd, const T: usize>(s: S, tile: &[u8], acts: [&[Self::Act]; T]) -> [S::F; T];
+    /// Tokens of a register tile where registers are few.
+    const NARROW_TOKENS: usize;
+
+    /// Groups `g..g + G` of the 16 rows times `T` activation rows, which cover the tile's columns.
+    fn dot<D: Dot, const T: usize, const G: usize>(
+        d: D,
+        tile: &[u8],
+        acts: [&[Self::Act]; T],
+        g: usize,
+    ) -> [[D::F; G]; T];
 }
 
 /// `out[t][r] = Σ_c tile[r][c] * acts[t][c]`.
@@ -53,39 +63,50 @@ pub(crate) fn matmul<S: Simd, K: Tile>(
     acts: Rows<'_, K::Act>,
     mut out: RowsMut<'_, f32>,
 ) {
+    let d = s.dot();
     let (tokens, mut t) = (acts.rows(), 0);
-    if S::WIDE {
+    if S::WIDE || K::NARROW_TOKENS >= 8 {
         while t + 8 <= tokens {
-            step::<S, K, 8>(s, tile, acts, &mut out, t);
+            step::<_, K, 8, 1>(d, tile, acts, &mut out, t);
             t += 8;
         }
-        if t + 4 <= tokens {
-            step::<S, K, 4>(s, tile, acts, &mut out, t);
-            t += 4;
-        }
     }
-    while t + 2 <= tokens {
-        step::<S, K, 2>(s, tile, acts, &mut out, t);
+    while t + 4 <= tokens {
+        step::<_, K, 4, 1>(d, tile, acts, &mut out, t);
+        t += 4;
+    }
+    if t + 2 <= tokens {
+        step::<_, K, 2, 1>(d, tile, acts, &mut out, t);
         t += 2;
     }
+    // One token is bound by memory: all groups go together, so that the tile is read in one pass.
     if t < tokens {
-        step::<S, K, 1>(s, tile, acts, &mut out, t);
+        match S::Dot::GROUPS {
+            1 => step::<_, K, 1, 1>(d, tile, acts, &mut out, t),
+            2 => step::<_, K, 1, 2>(d, tile, acts, &mut out, t),
+            groups => unreachable!("{groups} groups"),
+        }
     }
 }
 
 /// One register tile: tokens `t..t + T`.
 #[inline(always)]
-fn step<S: Simd, K: Tile, const T: usize>(
-    s: S,
+fn step<D: Dot, K: Tile, const T: usize, const G: usize>(
+    d: D,
     tile: &[u8],
     acts: Rows<'_, K::Act>,
     out: &mut RowsMut<'_, f32>,
     t: usize,
 ) {
-    let sums = K::dot::<S, T>(s, tile, std::array::from_fn(|i| acts.row(t + i)));
-    for (i, sum) in sums.iter().enumerate() {
-        let row = out.row_mut(t + i).first_chunk_mut::<TILE_ROWS>();
-        s.store(*sum, row.expect("a row of 16 outputs"));
+    for g in (0..D::GROUPS).step_by(G) {
+        let sums = K::dot::<D, T, G>(d, tile, std::array::from_fn(|i| acts.row(t + i)), g);
+        for (i, sums) in sums.iter().enumerate() {
+            let row = out.row_mut(t + i).first_chunk_mut::<TILE_ROWS>();
+            let row = row.expect("a row of 16 outputs");
+            for (j, sum) in sums.iter().enumerate() {
+                d.store(*sum, row, g + j);
+            }
+        }
     }
 }
 
@@ -122,35 +143,71 @@ unsafe fn block(acts: &[Q8Block], b: usize) -> &Q8Block {
 ///
 /// `b` is below the length of every element of `acts`.
 #[inline(always)]
-unsafe fn dot_nibbles<S: Simd, const T: usize>(
-    s: S,
+unsafe fn dot_nibbles<D: Dot, const T: usize, const G: usize>(
+    d: D,
     nibbles: &[u8; 256],
     acts: [&[Q8Block]; T],
     b: usize,
+    g: usize,
     start: impl Fn(&Q8Block) -> i32,
-) -> [S::I; T] {
-    let mask = s.splat_w(0x0f);
-    let mut acc = [s.start_nibbles(0); T];
+) -> [[D::I; G]; T] {
+    // SAFETY: the caller's contract.
+    let act = |t: usize| unsafe { block(acts[t], b) };
+    let mask = d.splat_w(0x0f);
+    let mut acc = [[d.start_nibbles(0); G]; T];
     for t in 0..T {
-        // SAFETY: the caller's contract.
-        acc[t] = s.start_nibbles(start(unsafe { block(acts[t], b) }));
+        acc[t] = [d.start_nibbles(start(act(t))); G];
     }
     for (j, bytes) in nibbles.as_chunks::<64>().0.iter().enumerate() {
-        let both = s.load_w(bytes);
-        let (low, high) = (s.and(both, mask), s.and(s.shr4(both), mask));
-        for t in 0..T {
-            // SAFETY: the caller's contract.
-            acc[t] = s.dot_nibbles(acc[t], low, unsafe { block(acts[t], b) }.quad(j));
-        }
-        for t in 0..T {
-            // SAFETY: the caller's contract.
-            acc[t] = s.dot_nibbles(acc[t], high, unsafe { block(acts[t], b) }.quad(4 + j));
+        for i in 0..G {
+            let both = d.load_w(bytes, g + i);
+            let (low, high) = (d.and(both, mask), d.and(d.shr4(both), mask));
+            for t in 0..T {
+                acc[t][i] = d.dot_nibbles(acc[t][i], low, act(t).quad(j));
+            }
+            for t in 0..T {
+                acc[t][i] = d.dot_nibbles(acc[t][i], high, act(t).quad(4 + j));
+            }
         }
     }
-    let mut sums = [s.splat_i(0); T];
+    let mut sums = [[d.splat_i(0); G]; T];
     for t in 0..T {
-        // SAFETY: the caller's contract.
-        sums[t] = s.end_nibbles(acc[t], start(unsafe { block(acts[t], b) }));
+        for i in 0..G {
+            sums[t][i] = d.end_nibbles(acc[t][i], start(act(t)));
+        }
     }
     sums
+}
+
+/// The half floats of 16 rows, widened.
+#[inline(always)]
+fn load_scales<D: Dot, const G: usize>(d: D, scales: &[u8; 32], g: usize) -> [D::F; G] {
+    let mut wide = [d.splat(0.0); G];
+    for (i, wide) in wide.iter_mut().enumerate() {
+        *wide = d.load_f16(scales, g + i);
+    }
+    wide
+}
+
+/// `acc[t][i] = fma(f32(sums[t][i]), scales[i] * d[t], acc[t][i])`, with `d` of block `b`.
+///
+/// # Safety
+///
+/// `b` is below the length of every element of `acts`.
+#[inline(always)]
+unsafe fn accumulate<D: Dot, const T: usize, const G: usize>(
+    d: D,
+    sums: [[D::I; G]; T],
+    scales: [D::F; G],
+    acts: [&[Q8Block]; T],
+    b: usize,
+    acc: &mut [[D::F; G]; T],
+) {
+    for t in 0..T {
+        // SAFETY: the caller's contract.
+        let act = d.splat(unsafe { block(acts[t], b) }.d);
+        for i in 0..G {
+            acc[t][i] = d.fma(d.to_f(sums[t][i]), d.mul(scales[i], act), acc[t][i]);
+        }
+    }
 }

@@ -3,10 +3,10 @@
 //! Packed in pairs of blocks, so that every vector is aligned: `[2][16]` scales, then `[2][256]`
 //! bytes of nibbles. A last single block keeps the place of both scales.
 
-use super::{Tile, block, check_acts, dot_nibbles, part};
+use super::{Tile, accumulate, check_acts, dot_nibbles, load_scales, part};
 use crate::TILE_ROWS;
 use crate::q8::Q8Block;
-use crate::simd::Simd;
+use crate::simd::Dot;
 
 pub(crate) struct Q4_0;
 
@@ -43,51 +43,54 @@ impl Tile for Q4_0 {
         }
     }
 
+    const NARROW_TOKENS: usize = 4;
+
     #[inline(always)]
-    fn dot<S: Simd, const T: usize>(s: S, tile: &[u8], acts: [&[Q8Block]; T]) -> [S::F; T] {
+    fn dot<D: Dot, const T: usize, const G: usize>(
+        d: D,
+        tile: &[u8],
+        acts: [&[Q8Block]; T],
+        g: usize,
+    ) -> [[D::F; G]; T] {
         let blocks = acts[0].len();
         check_acts(acts, blocks);
         assert!(tile.len() == Self::bytes(blocks));
-        let mut acc = [s.splat(0.0); T];
+        let mut acc = [[d.splat(0.0); G]; T];
         let (pairs, last) = tile.as_chunks::<PAIR>();
         for (p, pair) in pairs.iter().enumerate() {
             for odd in 0..2 {
-                let (scales, nibbles) = places(odd);
                 // SAFETY: `tile` has `blocks / 2` pairs, so block `2p + odd` is below `blocks`.
-                unsafe {
-                    add(s, part(pair, scales), part(pair, nibbles), acts, 2 * p + odd, &mut acc);
-                }
+                unsafe { add(d, pair, odd, acts, 2 * p + odd, g, &mut acc) };
             }
         }
         if !last.is_empty() {
-            let (scales, nibbles) = places(0);
             // SAFETY: `tile` has a remainder if `blocks` is odd, so the last block is `blocks - 1`.
-            unsafe { add(s, part(last, scales), part(last, nibbles), acts, blocks - 1, &mut acc) };
+            unsafe { add(d, last, 0, acts, blocks - 1, g, &mut acc) };
         }
         acc
     }
 }
 
-/// Adds block `b`'s products.
+/// Adds the products of block `b`, which is block `odd` of `pair`.
 ///
 /// # Safety
 ///
 /// `b` is below the length of every element of `acts`.
 #[inline(always)]
-unsafe fn add<S: Simd, const T: usize>(
-    s: S,
-    scales: &[u8; SCALES],
-    nibbles: &[u8; NIBBLES],
+unsafe fn add<D: Dot, const T: usize, const G: usize>(
+    d: D,
+    pair: &[u8],
+    odd: usize,
     acts: [&[Q8Block]; T],
     b: usize,
-    acc: &mut [S::F; T],
+    g: usize,
+    acc: &mut [[D::F; G]; T],
 ) {
+    let (scale, nibbles) = places(odd);
+    let nibbles: &[u8; NIBBLES] = part(pair, nibbles);
     // SAFETY: the caller's contract.
-    let sums = unsafe { dot_nibbles(s, nibbles, acts, b, |a| a.neg8) };
-    let scale = s.load_f16(scales);
-    for t in 0..T {
-        // SAFETY: the caller's contract.
-        let d = s.splat(unsafe { block(acts[t], b) }.d);
-        acc[t] = s.fma(s.to_f(sums[t]), s.mul(scale, d), acc[t]);
-    }
+    let sums = unsafe { dot_nibbles(d, nibbles, acts, b, g, |act| act.neg8) };
+    let scales = load_scales(d, part(pair, scale), g);
+    // SAFETY: the caller's contract.
+    unsafe { accumulate(d, sums, scales, acts, b, acc) };
 }

@@ -5,18 +5,18 @@
 //! (a byte each, which costs 2.8 % of the file's size and saves the unpacking), then `[8][256]`
 //! nibbles as in Q4_0.
 
-use super::{Tile, block, check_acts, dot_nibbles, part};
+use super::{Tile, accumulate, block, check_acts, dot_nibbles, load_scales, part};
 use crate::TILE_ROWS;
 use crate::q8::Q8Block;
-use crate::simd::Simd;
+use crate::simd::Dot;
 
 pub(crate) struct Q4K;
 
 /// Sub-blocks of a block.
 const SUBS: usize = 8;
-const D: usize = 0;
-const DMIN: usize = D + 2 * TILE_ROWS;
-const SCALES: usize = DMIN + 2 * TILE_ROWS;
+const SUPER: usize = 0;
+const SUPER_MIN: usize = SUPER + 2 * TILE_ROWS;
+const SCALES: usize = SUPER_MIN + 2 * TILE_ROWS;
 const MINS: usize = SCALES + SUBS * TILE_ROWS;
 const NIBBLES: usize = MINS + SUBS * TILE_ROWS;
 const BLOCK: usize = NIBBLES + SUBS * 256;
@@ -30,8 +30,8 @@ impl Tile for Q4K {
 
     fn put(tile: &mut [u8], b: usize, row: usize, block: &[u8]) {
         let tile = &mut tile[b * BLOCK..][..BLOCK];
-        tile[D + 2 * row..][..2].copy_from_slice(&block[..2]);
-        tile[DMIN + 2 * row..][..2].copy_from_slice(&block[2..4]);
+        tile[SUPER + 2 * row..][..2].copy_from_slice(&block[..2]);
+        tile[SUPER_MIN + 2 * row..][..2].copy_from_slice(&block[2..4]);
         let six = &block[4..16];
         for j in 0..4 {
             let high = |low: u8, byte: u8| low | byte >> 6 << 4;
@@ -54,8 +54,8 @@ impl Tile for Q4K {
 
     fn get(tile: &[u8], b: usize, row: usize, block: &mut [u8]) {
         let tile = &tile[b * BLOCK..][..BLOCK];
-        block[..2].copy_from_slice(&tile[D + 2 * row..][..2]);
-        block[2..4].copy_from_slice(&tile[DMIN + 2 * row..][..2]);
+        block[..2].copy_from_slice(&tile[SUPER + 2 * row..][..2]);
+        block[2..4].copy_from_slice(&tile[SUPER_MIN + 2 * row..][..2]);
         let six = &mut block[4..16];
         for j in 0..4 {
             let scale = |j: usize| tile[SCALES + j * TILE_ROWS + row];
@@ -74,30 +74,61 @@ impl Tile for Q4K {
         }
     }
 
+    const NARROW_TOKENS: usize = 4;
+
     #[inline(always)]
-    fn dot<S: Simd, const T: usize>(s: S, tile: &[u8], acts: [&[Q8Block]; T]) -> [S::F; T] {
+    fn dot<D: Dot, const T: usize, const G: usize>(
+        d: D,
+        tile: &[u8],
+        acts: [&[Q8Block]; T],
+        g: usize,
+    ) -> [[D::F; G]; T] {
         let (blocks, rest) = tile.as_chunks::<BLOCK>();
         assert!(rest.is_empty());
         check_acts(acts, blocks.len() * SUBS);
-        let mut acc = [s.splat(0.0); T];
-        for (i, packed) in blocks.iter().enumerate() {
-            let d = s.load_f16(part(packed, D));
-            let dmin = s.load_f16(part(packed, DMIN));
+        let mut acc = [[d.splat(0.0); G]; T];
+        for (n, packed) in blocks.iter().enumerate() {
             for j in 0..SUBS {
-                let b = i * SUBS + j;
-                let scale = s.mul(d, s.load_u8(part(packed, SCALES + j * TILE_ROWS)));
-                let min = s.mul(dmin, s.load_u8(part(packed, MINS + j * TILE_ROWS)));
-                let nibbles = part(packed, NIBBLES + j * 256);
+                let b = n * SUBS + j;
                 // SAFETY: `b` is below the number of activation blocks, checked above.
-                let sums = unsafe { dot_nibbles(s, nibbles, acts, b, |_| 0) };
-                for t in 0..T {
-                    // SAFETY: as above.
-                    let a = unsafe { block(acts[t], b) };
-                    acc[t] = s.fma(s.to_f(sums[t]), s.mul(scale, s.splat(a.d)), acc[t]);
-                    acc[t] = s.fnma(min, s.splat(a.dsum), acc[t]);
-                }
+                unsafe { add(d, packed, j, acts, b, g, &mut acc) };
             }
         }
         acc
+    }
+}
+
+/// Adds the products of activation block `b` and sub-block `j`.
+///
+/// # Safety
+///
+/// `b` is below the length of every element of `acts`.
+#[inline(always)]
+unsafe fn add<D: Dot, const T: usize, const G: usize>(
+    d: D,
+    packed: &[u8; BLOCK],
+    j: usize,
+    acts: [&[Q8Block]; T],
+    b: usize,
+    g: usize,
+    acc: &mut [[D::F; G]; T],
+) {
+    let nibbles = part(packed, NIBBLES + j * 256);
+    // SAFETY: the caller's contract.
+    let sums = unsafe { dot_nibbles(d, nibbles, acts, b, g, |_| 0) };
+    let mut scales: [_; G] = load_scales(d, part(packed, SUPER), g);
+    let mut mins: [_; G] = load_scales(d, part(packed, SUPER_MIN), g);
+    for i in 0..G {
+        scales[i] = d.mul(scales[i], d.load_u8(part(packed, SCALES + j * TILE_ROWS), g + i));
+        mins[i] = d.mul(mins[i], d.load_u8(part(packed, MINS + j * TILE_ROWS), g + i));
+    }
+    // SAFETY: the caller's contract.
+    unsafe { accumulate(d, sums, scales, acts, b, acc) };
+    for t in 0..T {
+        // SAFETY: the caller's contract.
+        let dsum = d.splat(unsafe { block(acts[t], b) }.dsum);
+        for i in 0..G {
+            acc[t][i] = d.fnma(mins[i], dsum, acc[t][i]);
+        }
     }
 }

@@ -6,16 +6,16 @@
 //! byte), of its quads 2 and 3, and the high bit pairs of all four quads. Of a byte of the last,
 //! bits `2q..2q + 2` are of quad `q`.
 
-use super::{Tile, block, check_acts, part};
+use super::{Tile, accumulate, block, check_acts, load_scales, part};
 use crate::TILE_ROWS;
 use crate::q8::Q8Block;
-use crate::simd::Simd;
+use crate::simd::Dot;
 
 pub(crate) struct Q6K;
 
 /// Half blocks (of 16 columns) of a block.
 const HALVES: usize = 16;
-const D: usize = 0;
+const SUPER: usize = 0;
 const SCALES: usize = 64;
 const QUANTS: usize = SCALES + HALVES * TILE_ROWS;
 /// Packed quants of a half block.
@@ -45,7 +45,7 @@ impl Tile for Q6K {
 
     fn put(tile: &mut [u8], b: usize, row: usize, block: &[u8]) {
         let tile = &mut tile[b * BLOCK..][..BLOCK];
-        tile[D + 2 * row..][..2].copy_from_slice(&block[208..]);
+        tile[SUPER + 2 * row..][..2].copy_from_slice(&block[208..]);
         for (j, &scale) in block[192..208].iter().enumerate() {
             tile[SCALES + j * TILE_ROWS + row] = scale;
         }
@@ -61,7 +61,7 @@ impl Tile for Q6K {
     fn get(tile: &[u8], b: usize, row: usize, block: &mut [u8]) {
         let tile = &tile[b * BLOCK..][..BLOCK];
         block[..192].fill(0);
-        block[208..].copy_from_slice(&tile[D + 2 * row..][..2]);
+        block[208..].copy_from_slice(&tile[SUPER + 2 * row..][..2]);
         for (j, scale) in block[192..208].iter_mut().enumerate() {
             *scale = tile[SCALES + j * TILE_ROWS + row];
         }
@@ -74,22 +74,26 @@ impl Tile for Q6K {
         }
     }
 
+    const NARROW_TOKENS: usize = 4;
+
     #[inline(always)]
-    fn dot<S: Simd, const T: usize>(s: S, tile: &[u8], acts: [&[Q8Block]; T]) -> [S::F; T] {
+    fn dot<D: Dot, const T: usize, const G: usize>(
+        d: D,
+        tile: &[u8],
+        acts: [&[Q8Block]; T],
+        g: usize,
+    ) -> [[D::F; G]; T] {
         let (blocks, rest) = tile.as_chunks::<BLOCK>();
         assert!(rest.is_empty());
         check_acts(acts, blocks.len() * HALVES / 2);
-        let mut acc = [s.splat(0.0); T];
-        for (i, packed) in blocks.iter().enumerate() {
-            let d = s.load_f16(part(packed, D));
+        let mut acc = [[d.splat(0.0); G]; T];
+        for (n, packed) in blocks.iter().enumerate() {
             for j in 0..HALVES / 2 {
-                let scales: &[u8; 2 * TILE_ROWS] = part(packed, SCALES + j * 2 * TILE_ROWS);
-                let quants: &[u8; 2 * HALF] = part(packed, QUANTS + j * 2 * HALF);
+                let b = n * HALVES / 2 + j;
                 // SAFETY: `b` is below the number of activation blocks, checked above.
                 unsafe {
-                    let b = i * HALVES / 2 + j;
-                    add::<S, T, 0>(s, d, scales, quants, acts, b, &mut acc);
-                    add::<S, T, 1>(s, d, scales, quants, acts, b, &mut acc);
+                    add::<D, T, G, 0>(d, packed, j, acts, b, g, &mut acc);
+                    add::<D, T, G, 1>(d, packed, j, acts, b, g, &mut acc);
                 }
             }
         }
@@ -97,46 +101,49 @@ impl Tile for Q6K {
     }
 }
 
-/// Adds the products of half `SIDE` of activation block `b`. `scales` and `quants` are those of the
-/// whole block of 32 columns.
+/// Adds the products of half `SIDE` of activation block `b`, the `j`th of a packed block.
 ///
 /// # Safety
 ///
 /// `b` is below the length of every element of `acts`.
 #[inline(always)]
-unsafe fn add<S: Simd, const T: usize, const SIDE: usize>(
-    s: S,
-    d: S::F,
-    scales: &[u8; 2 * TILE_ROWS],
-    quants: &[u8; 2 * HALF],
+unsafe fn add<D: Dot, const T: usize, const G: usize, const SIDE: usize>(
+    d: D,
+    packed: &[u8; BLOCK],
+    j: usize,
     acts: [&[Q8Block]; T],
     b: usize,
-    acc: &mut [S::F; T],
+    g: usize,
+    acc: &mut [[D::F; G]; T],
 ) {
-    let (nibble, pair) = (s.splat_w(0x0f), s.splat_w(0x30));
-    let vector = |v: usize| s.load_w(part(quants, SIDE * HALF + v * 64));
-    let (low01, low23, high) = (vector(0), vector(1), vector(2));
-    let quads = [
-        s.or(s.and(low01, nibble), s.and(s.shl4(high), pair)),
-        s.or(s.and(s.shr4(low01), nibble), s.and(s.shl2(high), pair)),
-        s.or(s.and(low23, nibble), s.and(high, pair)),
-        s.or(s.and(s.shr4(low23), nibble), s.and(s.shr2(high), pair)),
-    ];
-    let mut sums = [s.splat_i(0); T];
+    // SAFETY: the caller's contract.
+    let act = |t: usize| unsafe { block(acts[t], b) };
+    let half = 2 * j + SIDE;
+    let quants: &[u8; HALF] = part(packed, QUANTS + half * HALF);
+    let (nibble, pair) = (d.splat_w(0x0f), d.splat_w(0x30));
+    let mut sums = [[d.splat_i(0); G]; T];
     for t in 0..T {
-        // SAFETY: the caller's contract.
-        sums[t] = s.splat_i(unsafe { block(acts[t], b) }.neg32[SIDE]);
+        sums[t] = [d.splat_i(act(t).neg32[SIDE]); G];
     }
-    for (q, &quad) in quads.iter().enumerate() {
-        for t in 0..T {
-            // SAFETY: the caller's contract.
-            sums[t] = s.dot(sums[t], quad, unsafe { block(acts[t], b) }.quad(4 * SIDE + q));
+    for i in 0..G {
+        let vector = |v: usize| d.load_w(part(quants, v * 64), g + i);
+        let (low01, low23, high) = (vector(0), vector(1), vector(2));
+        let quads = [
+            d.or(d.and(low01, nibble), d.and(d.shl4(high), pair)),
+            d.or(d.and(d.shr4(low01), nibble), d.and(d.shl2(high), pair)),
+            d.or(d.and(low23, nibble), d.and(high, pair)),
+            d.or(d.and(d.shr4(low23), nibble), d.and(d.shr2(high), pair)),
+        ];
+        for (q, &quad) in quads.iter().enumerate() {
+            for t in 0..T {
+                sums[t][i] = d.dot(sums[t][i], quad, act(t).quad(4 * SIDE + q));
+            }
         }
     }
-    let scale = s.mul(d, s.load_i8(part(scales, SIDE * TILE_ROWS)));
-    for t in 0..T {
-        // SAFETY: the caller's contract.
-        let d = s.splat(unsafe { block(acts[t], b) }.d);
-        acc[t] = s.fma(s.to_f(sums[t]), s.mul(scale, d), acc[t]);
+    let mut scales: [_; G] = load_scales(d, part(packed, SUPER), g);
+    for i in 0..G {
+        scales[i] = d.mul(scales[i], d.load_i8(part(packed, SCALES + half * TILE_ROWS), g + i));
     }
+    // SAFETY: the caller's contract.
+    unsafe { accumulate(d, sums, scales, acts, b, acc) };
 }

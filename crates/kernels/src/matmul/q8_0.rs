@@ -3,10 +3,10 @@
 //! Packed in pairs of blocks: `[2][16]` scales, then `[2][8][16][4]` quants with 128 added; a last
 //! single block keeps the place of both scales.
 
-use super::{Tile, block, check_acts, part};
+use super::{Tile, accumulate, block, check_acts, load_scales, part};
 use crate::TILE_ROWS;
 use crate::q8::Q8Block;
-use crate::simd::Simd;
+use crate::simd::Dot;
 
 pub(crate) struct Q8_0;
 
@@ -45,61 +45,66 @@ impl Tile for Q8_0 {
         }
     }
 
+    const NARROW_TOKENS: usize = 4;
+
     #[inline(always)]
-    fn dot<S: Simd, const T: usize>(s: S, tile: &[u8], acts: [&[Q8Block]; T]) -> [S::F; T] {
+    fn dot<D: Dot, const T: usize, const G: usize>(
+        d: D,
+        tile: &[u8],
+        acts: [&[Q8Block]; T],
+        g: usize,
+    ) -> [[D::F; G]; T] {
         let blocks = acts[0].len();
         check_acts(acts, blocks);
         assert!(tile.len() == Self::bytes(blocks));
-        let mut acc = [s.splat(0.0); T];
+        let mut acc = [[d.splat(0.0); G]; T];
         let (pairs, last) = tile.as_chunks::<PAIR>();
         for (p, pair) in pairs.iter().enumerate() {
             for odd in 0..2 {
-                let (scales, quants) = places(odd);
                 // SAFETY: `tile` has `blocks / 2` pairs, so block `2p + odd` is below `blocks`.
-                unsafe {
-                    add(s, part(pair, scales), part(pair, quants), acts, 2 * p + odd, &mut acc);
-                }
+                unsafe { add(d, pair, odd, acts, 2 * p + odd, g, &mut acc) };
             }
         }
         if !last.is_empty() {
-            let (scales, quants) = places(0);
             // SAFETY: `tile` has a remainder if `blocks` is odd, so the last block is `blocks - 1`.
-            unsafe { add(s, part(last, scales), part(last, quants), acts, blocks - 1, &mut acc) };
+            unsafe { add(d, last, 0, acts, blocks - 1, g, &mut acc) };
         }
         acc
     }
 }
 
-/// Adds block `b`'s products.
+/// Adds the products of block `b`, which is block `odd` of `pair`.
 ///
 /// # Safety
 ///
 /// `b` is below the length of every element of `acts`.
 #[inline(always)]
-unsafe fn add<S: Simd, const T: usize>(
-    s: S,
-    scales: &[u8; SCALES],
-    quants: &[u8; QUANTS],
+unsafe fn add<D: Dot, const T: usize, const G: usize>(
+    d: D,
+    pair: &[u8],
+    odd: usize,
     acts: [&[Q8Block]; T],
     b: usize,
-    acc: &mut [S::F; T],
+    g: usize,
+    acc: &mut [[D::F; G]; T],
 ) {
-    let mut sums = [s.splat_i(0); T];
+    let (scale, quants) = places(odd);
+    let quants: &[u8; QUANTS] = part(pair, quants);
+    // SAFETY: the caller's contract.
+    let act = |t: usize| unsafe { block(acts[t], b) };
+    let mut sums = [[d.splat_i(0); G]; T];
     for t in 0..T {
-        // SAFETY: the caller's contract.
-        sums[t] = s.start_biased(unsafe { block(acts[t], b) }.neg128());
+        sums[t] = [d.start_biased(act(t).neg128); G];
     }
     for (j, bytes) in quants.as_chunks::<64>().0.iter().enumerate() {
-        let w = s.load_w(bytes);
-        for t in 0..T {
-            // SAFETY: the caller's contract.
-            sums[t] = s.dot_biased(sums[t], w, unsafe { block(acts[t], b) }.quad(j));
+        for i in 0..G {
+            let w = d.load_w(bytes, g + i);
+            for t in 0..T {
+                sums[t][i] = d.dot_biased(sums[t][i], w, act(t).quad(j));
+            }
         }
     }
-    let scale = s.load_f16(scales);
-    for t in 0..T {
-        // SAFETY: the caller's contract.
-        let d = s.splat(unsafe { block(acts[t], b) }.d);
-        acc[t] = s.fma(s.to_f(sums[t]), s.mul(scale, d), acc[t]);
-    }
+    let scales = load_scales(d, part(pair, scale), g);
+    // SAFETY: the caller's contract.
+    unsafe { accumulate(d, sums, scales, acts, b, acc) };
 }

@@ -1,0 +1,66 @@
+//! Which kernels are chosen, and how the environment overrules the choice.
+
+use std::process::Command;
+
+use arclight_kernels::{ISA_VARIABLE, Isa, Kernels, Op};
+use gguf::TensorType;
+
+/// What `Kernels::detect` says in a process of its own: the choice is made once per process.
+fn detected_with(value: Option<&str>) -> String {
+    let mut child = Command::new(std::env::current_exe().unwrap());
+    child.args(["--exact", "the_choice_in_this_process", "--ignored", "--nocapture"]);
+    child.env_remove(ISA_VARIABLE).envs(value.map(|value| (ISA_VARIABLE, value)));
+    let out = String::from_utf8(child.output().unwrap().stdout).unwrap();
+    let line = out.lines().find_map(|line| line.split_once("detected: "));
+    line.unwrap_or_else(|| panic!("no answer in {out}")).1.to_owned()
+}
+
+#[test]
+#[ignore = "the child process of the other tests"]
+fn the_choice_in_this_process() {
+    match Kernels::detect() {
+        Ok(kernels) => println!("\ndetected: {}", kernels.isa()),
+        Err(error) => println!("\ndetected: error: {error}"),
+    }
+}
+
+#[test]
+fn the_best_is_chosen_unless_the_environment_names_another() {
+    let best = Kernels::available().next().unwrap().isa();
+    assert_eq!(detected_with(None), best.name());
+    for isa in Isa::ALL {
+        let answer = detected_with(Some(isa.name()));
+        match isa.is_available() {
+            true => assert_eq!(answer, isa.name()),
+            false => assert!(answer.contains("is not available on this CPU"), "{answer}"),
+        }
+    }
+}
+
+#[test]
+fn a_name_that_is_none_is_an_error() {
+    for name in ["", "AVX2", "avx512"] {
+        let answer = detected_with(Some(name));
+        assert!(answer.starts_with("error: ARCLIGHT_ISA="), "{name:?}: {answer}");
+        assert!(answer.contains(&format!("{name:?} is not an instruction set")), "{answer}");
+    }
+}
+
+#[test]
+fn scalar_kernels_are_always_there_and_last() {
+    assert_eq!(Kernels::available().last().unwrap().isa(), Isa::Scalar);
+}
+
+#[test]
+fn names_tell_the_instruction_set_the_type_and_the_tile() {
+    let name = |isa, ty| Kernels::for_isa(isa).map(|k| k.kernel_name(Op::MatMul(ty)));
+    let expected = |isa: Isa, name: &str| isa.is_available().then(|| name.to_owned());
+    for (isa, ty, text) in [
+        (Isa::Avx512, TensorType::Q4_0, "avx512vnni_matmul_q4_0_16x8"),
+        (Isa::Avx2, TensorType::Q6_K, "avx2_matmul_q6_k_8x4"),
+        (Isa::Avx2, TensorType::BF16, "avx2_matmul_bf16_8x8"),
+        (Isa::Scalar, TensorType::Q8_0, "scalar_matmul_q8_0_16x4"),
+    ] {
+        assert_eq!(name(isa, ty), expected(isa, text));
+    }
+}
