@@ -12,6 +12,7 @@
 
 mod buffer;
 mod builder;
+mod cache;
 mod compile;
 mod error;
 mod exec;
@@ -31,6 +32,7 @@ mod weight;
 
 pub use buffer::{BufId, Buffer, Buffers};
 pub use builder::{Builder, Graph, Node};
+pub use cache::KvType;
 pub use compile::{Scope, Stage, Sync, Wait, compile, count_waits};
 pub use error::Error;
 pub use executor::{Executor, Logits};
@@ -43,6 +45,6 @@ pub use op::{Attention, Heads, Op, Rope, RopeId, RopeStyle};
 pub use placement::{Cut, Placement, share};
 pub use plan::{FormLimits, Plan, PlanGroup, StepShape};
 pub use step::{Outputs, PageId, SeqInput};
-pub use storage::{KvType, Limits, NodeBytes};
+pub use storage::{Limits, NodeBytes};
 pub use tensor::{Bundle, BundleInfo, Domain, Header, TensorId};
 pub use weight::{Matrix, MatrixId, Part, SplitBy, Vector, VectorId, WeightSource, WeightView};

@@ -1,36 +1,14 @@
 //! Where buffers and KV pages lie: blocks of the nodes' arenas.
 //!
-//! One arena per node holds the two activation halves, the private buffers of the node's threads,
-//! and the KV pages. Its size follows from the declarations; nothing is allocated after load.
+//! An arena per node holds the two activation halves and the private buffers of the node's threads,
+//! another the KV pages. Their sizes follow from the declarations; nothing is allocated after load.
 
 use crate::buffer::{BufId, Buffers, Home, Pool};
 use crate::builder::Graph;
+use crate::cache::{self, CacheLayout, KvType};
 use crate::error::Error;
-use crate::op::Heads;
 use crate::plan::Plan;
-use crate::step::PageId;
-use kernels::KV_PAGE;
 use memory::{Arena, ArenaOptions, Block, HugePages};
-
-/// How keys and values are stored.
-#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
-pub enum KvType {
-    /// IEEE half floats.
-    #[default]
-    F16,
-    /// Single precision: twice the memory, for comparisons with references.
-    F32,
-}
-
-impl KvType {
-    /// Bytes of an element.
-    pub fn bytes(self) -> usize {
-        match self {
-            KvType::F16 => size_of::<u16>(),
-            KvType::F32 => size_of::<f32>(),
-        }
-    }
-}
 
 /// The largest step that an executor is sized for, and how it keeps keys and values.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -59,50 +37,13 @@ pub struct NodeBytes {
 }
 
 const ALIGN: usize = 64;
-const PAGE_ALIGN: usize = 4096;
-
-/// Rows and strides of a layer's KV pages on one node.
-#[derive(Copy, Clone, Debug)]
-pub(crate) struct CacheLayout {
-    block: Block,
-    half_bytes: usize, // one KV head's keys (or values) of a page
-    kv: KvType,
-    heads: usize,
-}
-
-impl CacheLayout {
-    fn half_bytes(heads: &Heads, kv: KvType) -> usize {
-        KV_PAGE * heads.dim * kv.bytes()
-    }
-
-    fn page_bytes(&self) -> usize {
-        self.heads * 2 * self.half_bytes
-    }
-
-    /// The type of its elements.
-    pub(crate) fn kv(&self) -> KvType {
-        self.kv
-    }
-
-    /// Keys of one KV head of a page: `[KV_PAGE / 16][dim][16]`.
-    pub(crate) fn keys(&self, page: PageId, head: usize) -> Block {
-        self.block
-            .sub(page.0 as usize * self.page_bytes() + head * 2 * self.half_bytes, self.half_bytes)
-    }
-
-    /// Values of one KV head of a page: `[KV_PAGE][dim]`.
-    pub(crate) fn values(&self, page: PageId, head: usize) -> Block {
-        let at = page.0 as usize * self.page_bytes() + (head * 2 + 1) * self.half_bytes;
-        self.block.sub(at, self.half_bytes)
-    }
-}
 
 /// Blocks of all buffers, scratch and caches.
 pub(crate) struct Storage {
     arenas: Vec<Arena>,
     shared: Vec<Vec<Option<Block>>>,  // [buffer][node]
     private: Vec<Vec<Option<Block>>>, // [buffer][thread]
-    caches: Vec<Vec<CacheLayout>>,    // [layer][node]
+    caches: Vec<Vec<CacheLayout>>,    // [node][layer]
     scratch: Vec<Block>,              // [thread]
     strides: Vec<Vec<usize>>,         // [buffer][node], bytes
     host: Vec<bool>,                  // [buffer]
@@ -132,7 +73,7 @@ impl Storage {
             arenas: Vec::new(),
             shared: vec![vec![None; graph.nodes()]; count],
             private: vec![vec![None; threads]; count],
-            caches: vec![Vec::new(); graph.caches.len()],
+            caches: Vec::new(),
             scratch: Vec::new(),
             strides: buffers.iter().map(|b| b.row_bytes.clone()).collect(),
             host: buffers.iter().map(|b| b.home == Home::Host).collect(),
@@ -153,14 +94,10 @@ impl Storage {
                 })
                 .sum::<usize>()
                 + (scratch * size_of::<f32>() + ALIGN) * group.cpus.len();
-            let kv = graph.kv_bytes_per_token(node, limits.kv) * KV_PAGE * limits.pages;
-            let slack = PAGE_ALIGN * (graph.caches.len() + 1);
-            let options = ArenaOptions {
-                node: group.node,
-                huge: HugePages::Transparent,
-                name: "activations and KV",
-            };
-            let mut arena = Arena::new(activations + kv + slack, &options)?;
+            // Small pages: most steps use the first rows of each buffer only.
+            let options =
+                ArenaOptions { node: group.node, huge: HugePages::Off, name: "activations" };
+            let mut arena = Arena::new(activations, &options)?;
             for (id, b) in buffers.iter().enumerate() {
                 let one = rows(b.rows) * b.row_bytes.get(node).copied().unwrap_or(0);
                 match b.home {
@@ -179,14 +116,11 @@ impl Storage {
             for _ in &group.cpus {
                 storage.scratch.push(arena.alloc(scratch * size_of::<f32>(), ALIGN)?);
             }
-            for (heads, caches) in graph.caches.iter().zip(&mut storage.caches) {
-                let half_bytes = CacheLayout::half_bytes(heads, limits.kv);
-                let heads = heads.kv_cut.len(node);
-                let block = arena.alloc(limits.pages * heads * 2 * half_bytes, PAGE_ALIGN)?;
-                caches.push(CacheLayout { block, half_bytes, kv: limits.kv, heads });
-            }
-            storage.bytes.push(NodeBytes { weights: 0, kv, activations });
             storage.arenas.push(arena);
+            let (arena, layers) = cache::allocate(graph, node, group.node, limits)?;
+            storage.bytes.push(NodeBytes { weights: 0, kv: arena.used(), activations });
+            storage.arenas.push(arena);
+            storage.caches.push(layers);
             thread += group.cpus.len();
         }
         Ok(storage)
@@ -218,7 +152,7 @@ impl Storage {
 
     /// KV pages of a layer on a node.
     pub(crate) fn cache(&self, layer: usize, node: usize) -> &CacheLayout {
-        &self.caches[layer][node]
+        &self.caches[node][layer]
     }
 
     /// Kernel scratch of a thread.

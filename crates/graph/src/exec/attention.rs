@@ -7,9 +7,9 @@
 
 use super::Thread;
 use crate::buffer::BufId;
+use crate::cache::KvType;
 use crate::op::{Attention, Heads};
 use crate::step::{PageId, Token};
-use crate::storage::KvType;
 use kernels::{AttnTile, KV_CHUNK, KV_PAGE, KvPageMut, KvPages, attn_scratch_len, attn_state_len};
 use memory::Pod;
 use std::ops::Range;

@@ -1,0 +1,91 @@
+//! KV pages: where the keys and values of a token lie on each node.
+//!
+//! A page holds `KV_PAGE` tokens of all layers and of the node's KV heads in one piece, so a sequence
+//! takes memory as it grows, a page at a time, and huge pages are filled before the next is begun.
+
+use crate::builder::Graph;
+use crate::error::Error;
+use crate::op::Heads;
+use crate::step::PageId;
+use crate::storage::Limits;
+use kernels::KV_PAGE;
+use memory::{Arena, ArenaOptions, Block, HugePages};
+use topology::NodeId;
+
+/// How keys and values are stored.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub enum KvType {
+    /// IEEE half floats.
+    #[default]
+    F16,
+    /// Single precision: twice the memory, for comparisons with references.
+    F32,
+}
+
+impl KvType {
+    /// Bytes of an element.
+    pub fn bytes(self) -> usize {
+        match self {
+            KvType::F16 => size_of::<u16>(),
+            KvType::F32 => size_of::<f32>(),
+        }
+    }
+}
+
+/// One layer's place in the KV pages of one node.
+#[derive(Copy, Clone, Debug)]
+pub(crate) struct CacheLayout {
+    block: Block,
+    stride: usize, // from page to page
+    offset: usize, // of the layer in a page
+    half: usize,   // bytes of one KV head's keys (or values)
+    kv: KvType,
+}
+
+impl CacheLayout {
+    /// The type of its elements.
+    pub(crate) fn kv(&self) -> KvType {
+        self.kv
+    }
+
+    /// Keys of one KV head of a page: `[KV_PAGE / 16][dim][16]`.
+    pub(crate) fn keys(&self, page: PageId, head: usize) -> Block {
+        self.at(page, 2 * head)
+    }
+
+    /// Values of one KV head of a page: `[KV_PAGE][dim]`.
+    pub(crate) fn values(&self, page: PageId, head: usize) -> Block {
+        self.at(page, 2 * head + 1)
+    }
+
+    fn at(&self, page: PageId, half: usize) -> Block {
+        let at = page.0 as usize * self.stride + self.offset + half * self.half;
+        self.block.sub(at, self.half)
+    }
+}
+
+/// Reserves the pages of group `node`; memory is taken when they are written.
+pub(crate) fn allocate(
+    graph: &Graph,
+    node: usize,
+    home: Option<NodeId>,
+    limits: Limits,
+) -> Result<(Arena, Vec<CacheLayout>), Error> {
+    let half = |heads: &Heads| KV_PAGE * heads.dim * limits.kv.bytes();
+    let stride = graph.kv_bytes_per_token(node, limits.kv) * KV_PAGE;
+    let options = ArenaOptions { node: home, huge: HugePages::Transparent, name: "KV pages" };
+    let mut arena = Arena::new(limits.pages * stride, &options)?;
+    let block = arena.alloc(limits.pages * stride, 64)?;
+    let mut offset = 0;
+    let layers = graph
+        .caches
+        .iter()
+        .map(|heads| {
+            let half = half(heads);
+            let layer = CacheLayout { block, stride, offset, half, kv: limits.kv };
+            offset += heads.kv_cut.len(node) * 2 * half;
+            layer
+        })
+        .collect();
+    Ok((arena, layers))
+}
