@@ -1,3 +1,47 @@
 //! LLM inference for many-core CPUs: the command line.
+//!
+//! One module per command; what they share stands in `args`, `load`, `session` and `term`. Results
+//! go to standard output, everything else to standard error. A command that fails ends with one
+//! line that begins with `error:` and exit code 2 when the command line is at fault, 1 otherwise.
+#![forbid(unsafe_code)]
 
-fn main() {}
+mod args;
+mod bench;
+mod chat;
+mod cli;
+mod error;
+mod graph_cmd;
+mod inspect;
+mod interrupt;
+mod load;
+mod logging;
+mod model_info;
+mod perplexity;
+mod run;
+mod session;
+mod synth;
+mod term;
+mod topo;
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let cli = match cli::parse() {
+        Ok(cli) => cli,
+        Err(code) => return ExitCode::from(code),
+    };
+    if let Err(e) = logging::install(cli.verbose, cli.is_quiet()) {
+        return fail(&e);
+    }
+    match cli.run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(e) => fail(&e),
+    }
+}
+
+fn fail(e: &error::Error) -> ExitCode {
+    if !e.is_silent() {
+        cli::print_error(&e.line());
+    }
+    ExitCode::from(e.exit_code())
+}

@@ -7,8 +7,6 @@
 
 use std::fmt;
 
-use crate::{Arena, Error};
-
 /// A number whose every bit pattern is a value.
 pub trait Pod: sealed::Sealed + Copy + Send + Sync + 'static {}
 
@@ -123,25 +121,5 @@ impl Block {
 impl fmt::Debug for Block {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Block({} bytes at {:p})", self.len, self.start)
-    }
-}
-
-/// Two equal blocks that layers use in turn: layer *l* writes its activations to one while its
-/// input, the output of layer *l − 1*, is in the other. A model of any depth needs two.
-#[derive(Clone, Copy, Debug)]
-pub struct DoubleBuffer([Block; 2]);
-
-impl DoubleBuffer {
-    /// Cuts two blocks of `bytes` from the arena.
-    ///
-    /// # Errors
-    /// Those of [`Arena::alloc`].
-    pub fn new(arena: &mut Arena, bytes: usize, align: usize) -> Result<Self, Error> {
-        Ok(Self([arena.alloc(bytes, align)?, arena.alloc(bytes, align)?]))
-    }
-
-    /// The block that this layer writes.
-    pub fn get(&self, layer: usize) -> Block {
-        self.0[layer % 2]
     }
 }

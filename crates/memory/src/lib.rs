@@ -10,7 +10,7 @@
 //! Limits: Linux only. A binding that the kernel refuses is a warning, because first touch by
 //! pinned threads leads to the same place on an idle machine; what cannot be mapped is an error.
 //!
-//! Sources: a buffer per node and the double-buffered activations are §2.3 of the ArcLight paper;
+//! Sources: a buffer per node is §2.3 of the ArcLight paper;
 //! `mbind(2)`, `move_pages(2)`, `madvise(2)`, `proc_pid_status(5)`.
 
 #[cfg(not(target_os = "linux"))]
@@ -26,8 +26,8 @@ mod resident;
 mod sys;
 
 pub use arena::{Arena, ArenaOptions, HugePages, Warning};
-pub use block::{Block, DoubleBuffer, Pod};
+pub use block::{Block, Pod};
 pub use error::Error;
 pub use file::{Advice, MappedFile};
 pub use pages::{Pages, pages_by_node};
-pub use resident::{Resident, peak_resident_bytes, resident, resident_bytes};
+pub use resident::{Resident, peak_resident_bytes, resident, resident_bytes, trim_heap};

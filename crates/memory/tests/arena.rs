@@ -1,8 +1,6 @@
 //! Arenas, blocks and where their pages are.
 
-use arclight_memory::{
-    Arena, ArenaOptions, DoubleBuffer, Error, HugePages, Warning, pages_by_node,
-};
+use arclight_memory::{Arena, ArenaOptions, Error, HugePages, Warning, pages_by_node};
 use topology::NodeId;
 
 const KIB: usize = 1 << 10;
@@ -214,20 +212,6 @@ fn half_numbers_are_refused() {
     let block = arena.alloc(10, 64).unwrap();
     // SAFETY: the arena lives on, and no other slice is in use.
     let _ = unsafe { block.as_mut_slice::<i32>() };
-}
-
-#[test]
-fn layers_alternate_between_two_equal_blocks() {
-    let mut arena = arena(64 * KIB);
-    let buffer = DoubleBuffer::new(&mut arena, 1000, 64).unwrap();
-    let (even, odd) = (buffer.get(0), buffer.get(1));
-    assert_eq!((even.len(), odd.len()), (1000, 1000));
-    assert!(even.addr() + 1000 <= odd.addr());
-    for layer in 0..7 {
-        assert_eq!(buffer.get(layer), if layer % 2 == 0 { even } else { odd });
-    }
-    let error = DoubleBuffer::new(&mut arena, 40 * KIB, 64).unwrap_err();
-    assert!(matches!(error, Error::Exhausted { .. }));
 }
 
 #[test]

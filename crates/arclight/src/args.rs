@@ -1,0 +1,161 @@
+//! Arguments that several commands share, and how their values are read.
+
+use arclight_engine::{KvType, LoadOptions, SamplerParams};
+use clap::{Args, ValueEnum, ValueHint};
+use std::hash::{BuildHasher, Hasher};
+use std::path::PathBuf;
+
+/// Which model.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct ModelArg {
+    /// Model in a GGUF file; of a split model, any part [default: the built-in demo model]
+    #[arg(value_name = "MODEL", value_hint = ValueHint::FilePath)]
+    pub(crate) model: Option<PathBuf>,
+}
+
+/// How much of the machine.
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Machine")]
+pub(crate) struct MachineArgs {
+    /// Threads [default: one per physical core that may be used]
+    #[arg(short, long, value_name = "N", value_parser = count)]
+    pub(crate) threads: Option<usize>,
+    /// Memory nodes to split the model over; more than there are makes virtual ones [default: all]
+    #[arg(long, value_name = "N", value_parser = count)]
+    pub(crate) nodes: Option<usize>,
+    /// Leave threads where the system puts them instead of pinning each to a core
+    #[arg(long)]
+    pub(crate) no_pin: bool,
+    /// How keys and values are kept: f16, or f32 for twice the memory and exact sums
+    #[arg(long, value_name = "TYPE", value_enum, default_value_t = KvArg::F16)]
+    pub(crate) kv_type: KvArg,
+}
+
+/// The cache's types by their names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum KvArg {
+    F16,
+    F32,
+}
+
+impl From<KvArg> for KvType {
+    fn from(arg: KvArg) -> KvType {
+        match arg {
+            KvArg::F16 => KvType::F16,
+            KvArg::F32 => KvType::F32,
+        }
+    }
+}
+
+impl MachineArgs {
+    /// Loading with these, everything else by default.
+    pub(crate) fn options(&self) -> LoadOptions {
+        LoadOptions {
+            nodes: self.nodes,
+            threads: self.threads,
+            no_pin: self.no_pin,
+            kv: self.kv_type.into(),
+            ..LoadOptions::default()
+        }
+    }
+}
+
+/// How tokens are chosen.
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Sampling")]
+pub(crate) struct SamplerArgs {
+    /// Temperature: below 1 plays safe, above 1 takes risks, 0 always takes the likeliest token
+    #[arg(long = "temp", value_name = "X", allow_negative_numbers = true, default_value_t = default().temperature)]
+    temperature: f32,
+    /// Choose among this many likeliest tokens; 0 for all
+    #[arg(long, value_name = "N", allow_negative_numbers = true, default_value_t = default().top_k)]
+    top_k: usize,
+    /// Choose among the likeliest tokens that have this probability together; 1 for all
+    #[arg(long, value_name = "P", allow_negative_numbers = true, default_value_t = default().top_p)]
+    top_p: f32,
+    /// Leave out tokens of less than this share of the likeliest one's probability; 0 for none
+    #[arg(long, value_name = "P", allow_negative_numbers = true, default_value_t = default().min_p)]
+    min_p: f32,
+    /// Make tokens of prompt and answer less likely by this factor; 1 for off
+    #[arg(long, value_name = "X", allow_negative_numbers = true, default_value_t = default().repetition_penalty)]
+    repeat_penalty: f32,
+    /// Subtract this from the logit of every token that the answer has; 0 for off
+    #[arg(long, value_name = "X", allow_negative_numbers = true, default_value_t = default().presence_penalty)]
+    presence_penalty: f32,
+    /// Subtract this for each time that the answer has a token; 0 for off
+    #[arg(long, value_name = "X", allow_negative_numbers = true, default_value_t = default().frequency_penalty)]
+    frequency_penalty: f32,
+    /// Seed of the random numbers: the same seed gives the same text [default: random]
+    #[arg(long, value_name = "N")]
+    seed: Option<u64>,
+    /// Always take the likeliest token; the same as --temp 0
+    #[arg(long, conflicts_with = "temperature")]
+    greedy: bool,
+}
+
+fn default() -> SamplerParams {
+    SamplerParams::default()
+}
+
+impl SamplerArgs {
+    /// The sampler's parameters, with a random seed if none was given.
+    ///
+    /// # Errors
+    /// When one is out of range.
+    pub(crate) fn params(&self) -> Result<SamplerParams, arclight_engine::Error> {
+        let params = SamplerParams {
+            temperature: if self.greedy { 0.0 } else { self.temperature },
+            top_k: self.top_k,
+            top_p: self.top_p,
+            min_p: self.min_p,
+            repetition_penalty: self.repeat_penalty,
+            presence_penalty: self.presence_penalty,
+            frequency_penalty: self.frequency_penalty,
+            seed: self.seed.unwrap_or_else(random_seed),
+        };
+        params.check()?;
+        Ok(params)
+    }
+}
+
+/// Short enough to be typed again.
+fn random_seed() -> u64 {
+    std::hash::RandomState::new().build_hasher().finish() % 1_000_000_000
+}
+
+/// A whole number of at least one.
+pub(crate) fn count(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(0) => Err("it must be at least 1".to_owned()),
+        Ok(n) => Ok(n),
+        Err(_) => Err("it must be a whole number of at least 1".to_owned()),
+    }
+}
+
+/// Whole numbers of at least one, separated by commas.
+pub(crate) fn counts(text: &str) -> Result<List, String> {
+    text.split(',').map(|item| count(item.trim())).collect::<Result<_, _>>().map(List)
+}
+
+/// Whole numbers, separated by commas.
+pub(crate) fn numbers(text: &str) -> Result<List, String> {
+    let number = |item: &str| item.trim().parse().map_err(|_| format!("{item:?} is no number"));
+    text.split(',').map(number).collect::<Result<_, _>>().map(List)
+}
+
+/// Numbers given as one value, `128,512`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct List(pub(crate) Vec<usize>);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_are_numbers_and_commas() {
+        assert_eq!(counts("1, 22"), Ok(List(vec![1, 22])));
+        assert_eq!(numbers("0,5"), Ok(List(vec![0, 5])));
+        assert!(counts("1,0").unwrap_err().contains("at least 1"));
+        assert!(counts("").is_err() && numbers("1,,2").is_err() && numbers("-1").is_err());
+    }
+}

@@ -1,0 +1,214 @@
+//! The tests: what they do, and how they take turns.
+
+use super::limits::{Cost, Floor, Limits, Probe, StepWork};
+use super::report::Setup;
+use crate::error::Error;
+use crate::synth::Rng;
+use arclight_engine::{BatchEntry, Engine, Outputs, SeqId};
+use std::fmt;
+use std::time::{Duration, Instant};
+use topology::Machine;
+
+/// Decoding needs no longer warm-up than to have every page and cache touched.
+const WARM_UP_TOKENS: usize = 8;
+
+/// What a test does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// Takes a prompt, in steps as large as they may be; the logits of its last token.
+    Prompt,
+    /// Decodes token by token, all sequences together.
+    Decode,
+}
+
+/// One test.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Test {
+    pub(crate) kind: Kind,
+    /// Per sequence.
+    pub(crate) tokens: usize,
+    /// Tokens in the cache before.
+    pub(crate) depth: usize,
+    /// Sequences.
+    pub(crate) batch: usize,
+}
+
+impl Test {
+    pub(crate) fn prompt(tokens: usize, depth: usize) -> Test {
+        Test { kind: Kind::Prompt, tokens, depth, batch: 1 }
+    }
+
+    pub(crate) fn decode(tokens: usize, depth: usize, batch: usize) -> Test {
+        Test { kind: Kind::Decode, tokens, depth, batch }
+    }
+
+    /// Tokens that each sequence has at the end.
+    pub(crate) fn context(&self) -> usize {
+        self.depth + self.tokens
+    }
+
+    /// Tokens computed, over all sequences.
+    pub(crate) fn total(&self) -> usize {
+        self.tokens * self.batch
+    }
+
+    /// The steps: tokens of each sequence in turn, and whether logits are wanted.
+    fn steps(&self, most: usize) -> impl Iterator<Item = (usize, bool)> + use<> {
+        let Test { kind, tokens, .. } = *self;
+        let size = if kind == Kind::Prompt { most } else { 1 };
+        (0..tokens).step_by(size).map(move |at| {
+            let step = size.min(tokens - at);
+            (step, kind == Kind::Decode || at + step == tokens)
+        })
+    }
+}
+
+impl fmt::Display for Test {
+    /// `pp512`, `tg128 b4 @ d4096`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kind = if self.kind == Kind::Prompt { "pp" } else { "tg" };
+        write!(f, "{kind}{}", self.tokens)?;
+        if self.batch > 1 {
+            write!(f, " b{}", self.batch)?;
+        }
+        if self.depth > 0 {
+            write!(f, " @ d{}", self.depth)?;
+        }
+        Ok(())
+    }
+}
+
+/// A loaded model under test.
+pub(crate) struct Bench {
+    engine: Engine,
+    sequences: Vec<SeqId>,
+    /// Random; as many as the longest step has.
+    tokens: Vec<u32>,
+    cost: Cost,
+    probe: Probe,
+}
+
+impl Bench {
+    pub(crate) fn new(
+        mut engine: Engine,
+        machine: &Machine,
+        tests: &[Test],
+    ) -> Result<Bench, Error> {
+        let most = tests.iter().map(|t| t.batch).max().unwrap_or(1);
+        let sequences = (0..most).map(|_| engine.new_sequence()).collect::<Result<_, _>>()?;
+        let mut rng = Rng::new(1, "bench");
+        let vocab = engine.hparams().vocab;
+        let longest = engine.limits().tokens.max(most);
+        let tokens = (0..longest).map(|_| rng.below(vocab) as u32).collect();
+        let hparams = engine.hparams().clone();
+        let cost = Cost::of(engine.executor(), &hparams);
+        let probe = Probe::new(&mut engine, machine)?;
+        Ok(Bench { engine, sequences, tokens, cost, probe })
+    }
+
+    /// What was chosen for the model.
+    pub(crate) fn setup(&mut self) -> Setup {
+        let executor = self.engine.executor();
+        Setup {
+            nodes: executor.plan().groups.len(),
+            threads: executor.plan().threads(),
+            isa: executor.kernels().isa().name(),
+        }
+    }
+
+    /// Runs tests of one depth in turns and gives the seconds of every repetition of each; tells
+    /// `done` after each one, the warm-up included.
+    pub(crate) fn measure(
+        &mut self,
+        tests: &[Test],
+        repetitions: usize,
+        done: &mut dyn FnMut(&Test),
+    ) -> Result<Vec<Vec<f64>>, Error> {
+        let mut samples = vec![Vec::with_capacity(repetitions); tests.len()];
+        for test in tests {
+            self.fill(test)?;
+            let tokens = match test.kind {
+                Kind::Prompt => test.tokens,
+                Kind::Decode => test.tokens.min(WARM_UP_TOKENS),
+            };
+            self.time(&Test { tokens, ..*test })?;
+            done(test);
+        }
+        for _ in 0..repetitions {
+            self.probe.pass(&mut self.engine)?;
+            for (test, samples) in tests.iter().zip(&mut samples) {
+                self.fill(test)?;
+                samples.push(self.time(test)?.as_secs_f64());
+                done(test);
+            }
+        }
+        self.probe.pass(&mut self.engine)?;
+        Ok(samples)
+    }
+
+    /// The best that the machine has done so far.
+    pub(crate) fn limits(&self) -> Limits {
+        self.probe.limits()
+    }
+
+    /// The least time for a test.
+    pub(crate) fn floor(&self, test: &Test) -> Floor {
+        let (mut floor, mut past) = (Floor::default(), test.depth);
+        for (tokens, logits) in test.steps(self.engine.limits().tokens) {
+            let outputs = if logits { test.batch } else { 0 };
+            let step = StepWork { sequences: test.batch, tokens, past, outputs };
+            self.cost.add(step, self.limits(), &mut floor);
+            past += tokens;
+        }
+        floor
+    }
+
+    /// Makes the sequences of a test as deep as it wants them.
+    fn fill(&mut self, test: &Test) -> Result<(), Error> {
+        for &sequence in &self.sequences[..test.batch] {
+            self.engine.truncate(sequence, test.depth)?;
+            let mut len = self.engine.len(sequence)?;
+            while len < test.depth {
+                let tokens = &self.tokens[..self.engine.limits().tokens.min(test.depth - len)];
+                self.engine.step(&[BatchEntry { sequence, tokens, outputs: Outputs::None }])?;
+                len += tokens.len();
+            }
+        }
+        Ok(())
+    }
+
+    fn time(&mut self, test: &Test) -> Result<Duration, Error> {
+        let sequences = &self.sequences[..test.batch];
+        let start = Instant::now();
+        for (step, (tokens, logits)) in test.steps(self.engine.limits().tokens).enumerate() {
+            let outputs = if logits { Outputs::Last } else { Outputs::None };
+            let entry = |(i, &sequence): (usize, &SeqId)| {
+                // Other tokens for every sequence and step, out of the same random ones.
+                let at = (step + i) % (self.tokens.len() - tokens + 1);
+                BatchEntry { sequence, tokens: &self.tokens[at..at + tokens], outputs }
+            };
+            let batch: Vec<BatchEntry<'_>> = sequences.iter().enumerate().map(entry).collect();
+            self.engine.step(&batch)?;
+        }
+        Ok(start.elapsed())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn prompts_go_in_large_steps_and_decoding_in_small_ones() {
+        let steps = |t: Test| t.steps(512).collect::<Vec<_>>();
+        assert_eq!(steps(Test::prompt(600, 0)), [(512, false), (88, true)]);
+        assert_eq!(steps(Test::prompt(512, 7)), [(512, true)]);
+        assert_eq!(steps(Test::decode(2, 0, 3)), [(1, true), (1, true)]);
+    }
+
+    #[test]
+    fn names_are_those_of_llama_bench() {
+        assert_eq!(Test::prompt(512, 0).to_string(), "pp512");
+        assert_eq!(Test::decode(128, 4096, 4).to_string(), "tg128 b4 @ d4096");
+    }
+}

@@ -1,0 +1,171 @@
+//! `arclight bench`: how fast a model is here, and how fast this machine could be.
+//!
+//! Like llama-bench: `pp` tests take a prompt, `tg` tests decode token by token, both after a given
+//! number of tokens in the cache (depth). Tokens are random, and nothing is sampled. Beside each
+//! figure stands the machine's limit for the same work, from its memory bandwidth and multiply
+//! peak as measured in the same run (see [`limits`]). Repetitions of different tests take turns,
+//! so that a change of the machine's mood shows in all of them.
+
+mod limits;
+mod measure;
+mod report;
+
+use crate::args::{KvArg, List, ModelArg, count, counts, numbers};
+use crate::error::Error;
+use crate::load;
+use crate::model_info::ModelInfo;
+use crate::synth;
+use crate::term;
+use arclight_engine::{LoadOptions, ModelFile};
+use clap::Args;
+use measure::{Bench, Test};
+use report::{Format, Report};
+use std::io::Write;
+use topology::Machine;
+
+/// Measure the speed of a model beside what the machine could do
+#[derive(Args, Debug)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct BenchArgs {
+    #[command(flatten)]
+    model: ModelArg,
+    /// Measure a model made in memory, such as qwen3-0.6b:q4_0 (arclight synth --help lists them)
+    #[arg(long, value_name = "SHAPE:TYPE", conflicts_with = "model")]
+    synth: Option<synth::Model>,
+    /// Tokens of the prompts; 0 for no such test
+    #[arg(short = 'p', long, value_name = "TOKENS,...", value_parser = numbers, default_value = "512")]
+    prompt: List,
+    /// Tokens to decode; 0 for no such test
+    #[arg(short = 'n', long, value_name = "TOKENS,...", value_parser = numbers, default_value = "128")]
+    tokens: List,
+    /// Tokens in the cache before each test
+    #[arg(short, long, value_name = "TOKENS,...", value_parser = numbers, default_value = "0")]
+    depth: List,
+    /// Sequences that decode together
+    #[arg(short, long, value_name = "N,...", value_parser = counts, default_value = "1")]
+    batch: List,
+    /// Threads [default: one per physical core that may be used]
+    #[arg(short, long, value_name = "N,...", value_parser = counts)]
+    threads: Option<List>,
+    /// Memory nodes to split the model over; more than there are makes virtual ones [default: all]
+    #[arg(long, value_name = "N,...", value_parser = counts)]
+    nodes: Option<List>,
+    /// How often each test is repeated, after a warm-up
+    #[arg(short, long, value_name = "N", value_parser = count, default_value = "5")]
+    repetitions: usize,
+    /// Form of the results; JSON has every repetition
+    #[arg(short, long, value_name = "FORMAT", value_enum, default_value_t = Format::Md)]
+    output: Format,
+    /// Leave threads where the system puts them instead of pinning each to a core
+    #[arg(long)]
+    no_pin: bool,
+    /// How keys and values are kept
+    #[arg(long, value_name = "TYPE", value_enum, default_value_t = KvArg::F16)]
+    kv_type: KvArg,
+}
+
+const EXAMPLES: &str = "\
+The limit of a test is the work it cannot avoid (weights and cache to read, products to multiply)
+over what the machine does at best, measured in the same run on the same threads.
+
+Examples:
+  arclight bench model.gguf
+  arclight bench --synth qwen3-0.6b:q4_0           no download needed
+  arclight bench model.gguf -t 1,2,4,8 -n 64 -p 0  how decoding scales with threads
+  arclight bench model.gguf -d 0,4096 -b 1,8 -o csv";
+
+/// Runs the command.
+pub(crate) fn run(args: &BenchArgs) -> Result<(), Error> {
+    let tests = tests(args)?;
+    let file = match &args.synth {
+        Some(model) => synth::in_memory(model, synth::DEFAULT_SEED)?,
+        None => load::open(&args.model, false)?,
+    };
+    let info = check(&file, &tests)?;
+    let machine = Machine::read()?;
+    let setups = setups(args);
+    let bar = term::count_bar("testing", setups.len() * tests.len() * (args.repetitions + 1));
+    let mut out = std::io::stdout().lock();
+    let mut report = Report::new(args.output, info, &machine, args.repetitions);
+    for (threads, nodes) in setups {
+        let options = options(&tests, threads, nodes, args);
+        let engine = load::load_engine(&file, &options)?;
+        let mut bench = Bench::new(engine, &machine, &tests)?;
+        let setup = bench.setup();
+        for depth in &args.depth.0 {
+            let here: Vec<Test> = tests.iter().filter(|t| t.depth == *depth).copied().collect();
+            let samples = bench.measure(&here, args.repetitions, &mut |test| {
+                bar.set_message(test.to_string());
+                bar.inc(1);
+            })?;
+            let limits = bench.limits();
+            for (test, seconds) in here.iter().zip(samples) {
+                report.add(&setup, test, &seconds, bench.floor(test), limits);
+            }
+            bar.suspend(|| report.print_new(&mut out))?;
+        }
+    }
+    bar.finish_and_clear();
+    report.finish(&mut out)?;
+    Ok(out.flush()?)
+}
+
+/// All tests, by depth: prompts first.
+fn tests(args: &BenchArgs) -> Result<Vec<Test>, Error> {
+    let mut tests = Vec::new();
+    for &depth in &args.depth.0 {
+        let some = |of: &List| of.0.iter().copied().filter(|&n| n > 0).collect::<Vec<_>>();
+        tests.extend(some(&args.prompt).into_iter().map(|tokens| Test::prompt(tokens, depth)));
+        for tokens in some(&args.tokens) {
+            tests.extend(args.batch.0.iter().map(|&batch| Test::decode(tokens, depth, batch)));
+        }
+    }
+    match tests.is_empty() {
+        true => Err(Error::Usage("-p 0 and -n 0 leave nothing to measure".to_owned())),
+        false => Ok(tests),
+    }
+}
+
+/// Threads and nodes to load with, `None` for the default.
+fn setups(args: &BenchArgs) -> Vec<(Option<usize>, Option<usize>)> {
+    let all = |list: &Option<List>| match list {
+        Some(List(all)) => all.iter().copied().map(Some).collect(),
+        None => vec![None],
+    };
+    let threads = all(&args.threads);
+    all(&args.nodes).into_iter().flat_map(|n| threads.iter().map(move |t| (*t, n))).collect()
+}
+
+fn options(
+    tests: &[Test],
+    threads: Option<usize>,
+    nodes: Option<usize>,
+    args: &BenchArgs,
+) -> LoadOptions {
+    let most = |of: fn(&Test) -> usize| tests.iter().map(of).max();
+    LoadOptions {
+        threads,
+        nodes,
+        no_pin: args.no_pin,
+        kv: args.kv_type.into(),
+        context: most(Test::context),
+        sequences: most(|t| t.batch),
+        ..LoadOptions::default()
+    }
+}
+
+/// What the model is; refuses tests that it has no room for.
+fn check(file: &ModelFile, tests: &[Test]) -> Result<ModelInfo, Error> {
+    let gguf = file.gguf()?;
+    let hparams = models::Hparams::read(&gguf)
+        .map_err(|source| Error::Model { path: file.path().to_owned(), source })?;
+    let trained = hparams.context;
+    match tests.iter().find(|t| t.context() > trained) {
+        Some(test) => Err(Error::Usage(format!(
+            "test {test} needs a context of {} tokens, but the model was trained for {trained}: \
+             use a smaller -p, -n or -d",
+            test.context()
+        ))),
+        None => Ok(ModelInfo::of(&gguf)),
+    }
+}

@@ -1,0 +1,271 @@
+//! Results as a table for people, as JSON with everything, or as CSV.
+
+use super::limits::{Floor, Limits};
+use super::measure::{Kind, Test};
+use crate::error::Error;
+use crate::model_info::ModelInfo;
+use crate::term;
+use clap::ValueEnum;
+use serde::Serialize;
+use std::io::Write;
+use topology::Machine;
+
+/// Form of the results. (Documented variants would make `--help` three times as long.)
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Format {
+    Md,
+    Json,
+    Csv,
+}
+
+/// How a model was loaded.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Setup {
+    pub(crate) nodes: usize,
+    pub(crate) threads: usize,
+    pub(crate) isa: &'static str,
+}
+
+/// One test in one setup.
+#[derive(Clone, Debug, Serialize)]
+struct Row {
+    test: String,
+    kind: &'static str,
+    tokens: usize,
+    depth: usize,
+    batch: usize,
+    #[serde(flatten)]
+    setup: Setup,
+    /// Tokens per second: mean over repetitions, and their standard deviation.
+    mean: f64,
+    sd: f64,
+    /// What the machine could do at most, and what share of it was reached.
+    limit: f64,
+    of_limit: f64,
+    bound_by: &'static str,
+    read_bytes_per_second: f64,
+    int8_macs_per_second: f64,
+    float_macs_per_second: f64,
+    /// Tokens per second of every repetition.
+    samples: Vec<f64>,
+}
+
+/// Everything that a run of `bench` finds out.
+#[derive(Debug, Serialize)]
+pub(crate) struct Report {
+    #[serde(skip)]
+    format: Format,
+    #[serde(skip)]
+    printed: usize,
+    version: &'static str,
+    cpu: String,
+    model: ModelInfo,
+    repetitions: usize,
+    results: Vec<Row>,
+}
+
+impl Report {
+    pub(crate) fn new(
+        format: Format,
+        model: ModelInfo,
+        machine: &Machine,
+        repetitions: usize,
+    ) -> Report {
+        Report {
+            format,
+            printed: 0,
+            version: env!("CARGO_PKG_VERSION"),
+            cpu: machine.model().unwrap_or("unknown CPU").to_owned(),
+            model,
+            repetitions,
+            results: Vec::new(),
+        }
+    }
+
+    /// Notes a test's repetitions, in seconds each.
+    pub(crate) fn add(
+        &mut self,
+        setup: &Setup,
+        test: &Test,
+        seconds: &[f64],
+        floor: Floor,
+        limits: Limits,
+    ) {
+        let samples: Vec<f64> = seconds.iter().map(|s| test.total() as f64 / s).collect();
+        let (mean, sd) = mean_and_sd(&samples);
+        let limit = test.total() as f64 / floor.seconds;
+        self.results.push(Row {
+            test: test.to_string(),
+            kind: if test.kind == Kind::Prompt { "prompt" } else { "decode" },
+            tokens: test.tokens,
+            depth: test.depth,
+            batch: test.batch,
+            setup: setup.clone(),
+            mean,
+            sd,
+            limit,
+            of_limit: mean / limit,
+            bound_by: floor.bound(),
+            read_bytes_per_second: limits.read,
+            int8_macs_per_second: limits.int8,
+            float_macs_per_second: limits.float,
+            samples,
+        });
+    }
+
+    /// Prints what was added since the last time; JSON is one piece and waits for the end.
+    pub(crate) fn print_new(&mut self, out: &mut impl Write) -> Result<(), Error> {
+        let first = self.printed == 0;
+        match self.format {
+            Format::Json => return Ok(()),
+            Format::Md => {
+                if first {
+                    self.print_head(out)?;
+                }
+                for row in &self.results[self.printed..] {
+                    row.print_md(out)?;
+                }
+            }
+            Format::Csv => {
+                if first {
+                    writeln!(out, "{CSV_HEAD}")?;
+                }
+                for row in &self.results[self.printed..] {
+                    self.print_csv(row, out)?;
+                }
+            }
+        }
+        self.printed = self.results.len();
+        Ok(out.flush()?)
+    }
+
+    /// Prints what there is to say when all tests are done.
+    pub(crate) fn finish(&self, out: &mut impl Write) -> Result<(), Error> {
+        match self.format {
+            Format::Csv => {}
+            Format::Json => {
+                serde_json::to_writer_pretty(&mut *out, self).map_err(std::io::Error::from)?;
+                writeln!(out)?;
+            }
+            Format::Md => {
+                writeln!(out)?;
+                let mut last = None;
+                for row in self.results.iter().rev() {
+                    // The last row of a setup has its best figures.
+                    let setup = (row.setup.nodes, row.setup.threads);
+                    if last.replace(setup) != Some(setup) {
+                        row.print_limits(out)?;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn print_head(&self, out: &mut impl Write) -> Result<(), Error> {
+        let ModelInfo { name, ty, parameters, bytes, .. } = &self.model;
+        let (parameters, bytes) = (term::count(*parameters), term::size(*bytes));
+        writeln!(out, "{name} {ty}, {parameters} parameters, {bytes}")?;
+        let isa = self.results.first().map_or("", |r| r.setup.isa);
+        writeln!(out, "{}, {isa} kernels, {} repetitions\n", self.cpu, self.repetitions)?;
+        writeln!(
+            out,
+            "| nodes | threads | test               |         tokens/s |    limit | of limit | bound by |"
+        )?;
+        Ok(writeln!(
+            out,
+            "|------:|--------:|:-------------------|-----------------:|---------:|---------:|:---------|"
+        )?)
+    }
+
+    fn print_csv(&self, row: &Row, out: &mut impl Write) -> Result<(), Error> {
+        let ModelInfo { name, ty, parameters, bytes, .. } = &self.model;
+        let Setup { nodes, threads, isa } = &row.setup;
+        writeln!(
+            out,
+            "{},{},{ty},{parameters},{bytes},{nodes},{threads},{isa},{},{},{},{},{},{},{},{},{},{},{},{},{}",
+            quoted(&self.cpu),
+            quoted(name),
+            row.kind,
+            row.tokens,
+            row.depth,
+            row.batch,
+            self.repetitions,
+            row.mean,
+            row.sd,
+            row.limit,
+            row.of_limit,
+            row.bound_by,
+            row.read_bytes_per_second,
+            row.int8_macs_per_second,
+            row.float_macs_per_second,
+        )?;
+        Ok(())
+    }
+}
+
+const CSV_HEAD: &str = "cpu,model,type,parameters,bytes,nodes,threads,isa,kind,tokens,depth,batch,\
+repetitions,tokens_per_second,sd,limit,of_limit,bound_by,read_bytes_per_second,\
+int8_macs_per_second,float_macs_per_second";
+
+/// A CSV field of any text.
+fn quoted(text: &str) -> String {
+    format!("\"{}\"", text.replace('"', "\"\""))
+}
+
+impl Row {
+    fn print_md(&self, out: &mut impl Write) -> Result<(), Error> {
+        let Setup { nodes, threads, .. } = self.setup;
+        let speed = format!("{:.2} ± {:.2}", self.mean, self.sd);
+        writeln!(
+            out,
+            "| {nodes:>5} | {threads:>7} | {:<18} | {speed:>16} | {:>8} | {:>6.0} % | {:<8} |",
+            self.test,
+            term::rate(self.limit),
+            self.of_limit * 100.0,
+            self.bound_by,
+        )?;
+        Ok(())
+    }
+
+    fn print_limits(&self, out: &mut impl Write) -> Result<(), Error> {
+        let Setup { nodes, threads, .. } = self.setup;
+        writeln!(
+            out,
+            "limits in this run, {} on {}: read {:.1} GB/s, int8 {:.0} GMAC/s, f32 {:.0} GMAC/s",
+            term::plural(threads, "thread"),
+            term::plural(nodes, "node"),
+            self.read_bytes_per_second / 1e9,
+            self.int8_macs_per_second / 1e9,
+            self.float_macs_per_second / 1e9,
+        )?;
+        Ok(())
+    }
+}
+
+/// Mean and standard deviation (of the sample; 0 for a single value).
+fn mean_and_sd(samples: &[f64]) -> (f64, f64) {
+    let n = samples.len() as f64;
+    let mean = samples.iter().sum::<f64>() / n;
+    let squares: f64 = samples.iter().map(|s| (s - mean).powi(2)).sum();
+    (mean, if samples.len() > 1 { (squares / (n - 1.0)).sqrt() } else { 0.0 })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn deviation_is_that_of_a_sample() {
+        assert_eq!(mean_and_sd(&[2.0, 4.0, 4.0, 4.0, 5.0, 5.0, 7.0, 9.0]).0, 5.0);
+        let (mean, sd) = mean_and_sd(&[1.0, 3.0]);
+        assert!((mean - 2.0).abs() < 1e-12 && (sd - 2f64.sqrt()).abs() < 1e-12);
+        assert_eq!(mean_and_sd(&[3.0]), (3.0, 0.0));
+    }
+
+    #[test]
+    fn csv_fields_keep_their_commas_and_quotes() {
+        assert_eq!(quoted("a, \"b\""), "\"a, \"\"b\"\"\"");
+        assert_eq!(CSV_HEAD.split(',').count(), 21);
+    }
+}

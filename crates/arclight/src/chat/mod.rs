@@ -1,0 +1,252 @@
+//! `arclight chat`: a conversation in the terminal.
+
+mod commands;
+mod input;
+
+use crate::args::{MachineArgs, ModelArg, SamplerArgs, count};
+use crate::error::Error;
+use crate::session::{Answer, AnswerOptions, End, Session};
+use crate::term::note;
+use crate::{interrupt, load, run};
+use arclight_engine::{LoadOptions, ModelFile};
+use clap::Args;
+use commands::Command;
+use input::{Input, Line};
+use std::io::Write;
+use tokenizer::{ChatTemplate, EncodeOptions, Message, RenderOptions};
+
+/// Talk with a model
+#[derive(Args, Debug)]
+#[command(after_help = format!("{}\n{EXAMPLES}", commands::HELP))]
+pub(crate) struct ChatArgs {
+    #[command(flatten)]
+    model: ModelArg,
+    #[command(flatten)]
+    template: TemplateArgs,
+    /// Most tokens of an answer [default: as many as the context holds]
+    #[arg(short = 'n', long, value_name = "N", value_parser = count)]
+    tokens: Option<usize>,
+    /// Tokens that the conversation can have [default: the model's, if memory allows]
+    #[arg(short, long, value_name = "TOKENS", value_parser = count)]
+    ctx: Option<usize>,
+    /// End an answer before this text; can be given several times
+    #[arg(long, value_name = "TEXT")]
+    stop: Vec<String>,
+    #[command(flatten)]
+    sampler: SamplerArgs,
+    #[command(flatten)]
+    machine: MachineArgs,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  arclight chat                                    with the demo model
+  arclight chat model.gguf --system 'Answer in one sentence.'
+  arclight chat model.gguf --no-think --temp 0.6";
+
+/// What goes into a chat template besides the conversation.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct TemplateArgs {
+    /// System message: what the model is told before the conversation
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) system: Option<String>,
+    /// Ask the model not to think before it answers (enable_thinking=false to the template)
+    #[arg(long)]
+    pub(crate) no_think: bool,
+}
+
+/// The prompt that a conversation makes, up to where the model answers.
+///
+/// # Errors
+/// When there is no template, or it refuses the conversation.
+pub(crate) fn render(
+    template: Option<&ChatTemplate>,
+    messages: &[Message],
+    no_think: bool,
+) -> Result<String, Error> {
+    let template = template.ok_or_else(no_template)?;
+    let mut options = RenderOptions { add_generation_prompt: true, ..RenderOptions::default() };
+    if no_think {
+        options.extra.insert("enable_thinking".to_owned(), false.into());
+    }
+    Ok(template.render(messages, &options)?)
+}
+
+/// Finds out that there is no template before a model is loaded for nothing.
+pub(crate) fn require_template(file: &ModelFile) -> Result<(), Error> {
+    match file.gguf()?.metadata().get("tokenizer.chat_template") {
+        Some(_) => Ok(()),
+        None => Err(no_template()),
+    }
+}
+
+fn no_template() -> Error {
+    Error::Refused(
+        "the model has no chat template: use `arclight run` without --chat to continue a text"
+            .to_owned(),
+    )
+}
+
+/// Runs the command.
+pub(crate) fn run(args: &ChatArgs) -> Result<(), Error> {
+    let params = args.sampler.params()?;
+    interrupt::install();
+    let file = load::open(&args.model, false)?;
+    require_template(&file)?;
+    let options = LoadOptions { context: args.ctx, ..args.machine.options() };
+    let mut loaded = load::load(&file, &options)?;
+    drop(file);
+    loaded.report();
+    note!("Type a message, or /help. Ctrl-C stops an answer, Ctrl-D ends the conversation.");
+    let options = AnswerOptions {
+        params,
+        limit: args.tokens,
+        stop: args.stop.clone(),
+        ignore_eos: false,
+        continues: false,
+    };
+    let mut chat = Chat {
+        session: Session::new(loaded)?,
+        options,
+        system: args.template.system.clone(),
+        no_think: args.template.no_think,
+        turns: Vec::new(),
+        last: None,
+    };
+    let mut input = Input::new()?;
+    loop {
+        match input.read()? {
+            Line::Text(text) => match Command::parse(&text) {
+                None => chat.say(text)?,
+                Some(Ok(Command::Quit)) => break,
+                Some(Ok(command)) => chat.obey(command)?,
+                Some(Err(fault)) => anstream::eprintln!("{fault}"),
+            },
+            Line::Empty => {}
+            Line::End => break,
+        }
+    }
+    input.save();
+    Ok(())
+}
+
+struct Chat {
+    session: Session,
+    options: AnswerOptions,
+    system: Option<String>,
+    no_think: bool,
+    /// User and assistant in turn.
+    turns: Vec<Message>,
+    last: Option<Answer>,
+}
+
+impl Chat {
+    /// The conversation as the template wants it.
+    fn messages(&self) -> Vec<Message> {
+        let system = self.system.iter().map(|text| Message::new("system", text.as_str()));
+        system.chain(self.turns.iter().cloned()).collect()
+    }
+
+    /// A message of the user's, and the answer. What is wrong with it is told, and the message
+    /// forgotten; only a broken output ends the conversation.
+    fn say(&mut self, text: String) -> Result<(), Error> {
+        self.turns.push(Message::new("user", text));
+        match self.answer() {
+            Ok(()) => Ok(()),
+            Err(fatal @ (Error::ReaderGone | Error::Stdout(_))) => Err(fatal),
+            Err(e) => {
+                self.turns.pop();
+                anstream::eprintln!("{}", e.line());
+                Ok(())
+            }
+        }
+    }
+
+    /// The assistant's turn.
+    fn answer(&mut self) -> Result<(), Error> {
+        let text = render(self.session.template.as_ref(), &self.messages(), self.no_think)?;
+        let options = EncodeOptions { add_special: true, parse_special: true };
+        let tokens = self.session.tokenizer.encode(&text, options)?;
+        let context = self.session.context();
+        if tokens.len() >= context {
+            return Err(Error::Refused(format!(
+                "the conversation would have {} tokens, but the context holds {context}: say it \
+                 in fewer words, begin anew with /clear, or start again with a larger --ctx",
+                tokens.len()
+            )));
+        }
+        let mut out = std::io::stdout().lock();
+        let answer = self.session.answer(&tokens, &self.options, |text| {
+            out.write_all(text.as_bytes())?;
+            Ok(out.flush()?)
+        })?;
+        if !answer.text.ends_with('\n') {
+            writeln!(out)?;
+        }
+        drop(out);
+        match answer.end {
+            End::Context => note!(
+                "[the context of {context} tokens is full: begin anew with /clear, or start again \
+                 with a larger --ctx]"
+            ),
+            End::Interrupted | End::Limit => note!("[ended {}]", run::why(answer.end, context)),
+            End::Token | End::Stop => {}
+        }
+        self.turns.push(Message::new("assistant", answer.text.as_str()));
+        // Another answer to the same message is not to be the same one.
+        self.options.params.seed = self.options.params.seed.wrapping_add(1);
+        self.last = Some(answer);
+        Ok(())
+    }
+
+    fn obey(&mut self, command: Command) -> Result<(), Error> {
+        match command {
+            Command::Help => anstream::eprint!("{}", commands::HELP),
+            Command::Clear => {
+                self.turns.clear();
+                note!("[a new conversation]");
+            }
+            Command::System(text) => {
+                self.system = (!text.is_empty()).then_some(text);
+                self.turns.clear();
+                let what = if self.system.is_some() { "" } else { "out" };
+                note!("[a new conversation, with{what} a system message]");
+            }
+            Command::Save(path) => match std::fs::write(&path, self.transcript()) {
+                Ok(()) => note!("[saved as {}]", path.display()),
+                Err(e) => anstream::eprintln!("cannot write {}: {e}", path.display()),
+            },
+            Command::Stats => self.stats(),
+            Command::Regenerate => {
+                let spoken = self.turns.iter().rposition(|m| m.role == "user");
+                let Some(at) = spoken else {
+                    anstream::eprintln!("there is no message to answer yet");
+                    return Ok(());
+                };
+                self.turns.truncate(at + 1);
+                let message = self.turns.pop().map(|m| m.content);
+                if let Some(text) = message.as_ref().and_then(|c| c.as_str()) {
+                    self.say(text.to_owned())?;
+                }
+            }
+            Command::Quit => {}
+        }
+        Ok(())
+    }
+
+    fn stats(&self) {
+        let (used, context) = (self.session.cached(), self.session.context());
+        note!("context    {used} of {context} tokens");
+        if let Some(answer) = &self.last {
+            run::report_speed(answer);
+        }
+    }
+
+    /// The conversation for people and for Markdown.
+    fn transcript(&self) -> String {
+        let part = |m: &Message| {
+            format!("## {}\n\n{}\n\n", m.role, m.content.as_str().unwrap_or_default().trim())
+        };
+        self.messages().iter().map(part).collect()
+    }
+}

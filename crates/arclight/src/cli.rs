@@ -1,0 +1,169 @@
+//! The command line itself: commands, help, completions, and how its faults are told.
+
+use crate::error::Error;
+use crate::{bench, chat, graph_cmd, inspect, perplexity, run, synth, topo};
+use clap::error::ErrorKind;
+use clap::{CommandFactory, Parser, Subcommand};
+use clap_complete::Shell;
+use std::io::Write;
+
+/// LLM inference for many-core CPUs
+#[derive(Parser, Debug)]
+#[command(
+    name = "arclight",
+    version,
+    about = "Runs large language models on CPUs with many cores and several memory nodes",
+    after_help = AFTER_HELP,
+    propagate_version = false,
+    disable_help_subcommand = true,
+    arg_required_else_help = true,
+)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    command: Command,
+    /// Tell what is being done; twice for more
+    #[arg(short, long, global = true, action = clap::ArgAction::Count, display_order = 900)]
+    pub(crate) verbose: u8,
+}
+
+const AFTER_HELP: &str = "\
+Start here:
+  arclight run                        a little story by the built-in demo model
+  arclight chat model.gguf            talk with a model
+  arclight bench model.gguf           how fast it is, and how fast it could be
+  arclight COMMAND --help             options and examples of a command
+
+Environment:
+  ARCLIGHT_LOG    what to log, as in RUST_LOG: warn, debug, arclight_engine=debug, ...
+  ARCLIGHT_ISA    kernels to use instead of the best ones: scalar, avx2, avx512vnni
+  NO_COLOR        no colours";
+
+#[derive(Subcommand, Debug)]
+enum Command {
+    Run(run::RunArgs),
+    Chat(chat::ChatArgs),
+    Bench(bench::BenchArgs),
+    Perplexity(perplexity::PerplexityArgs),
+    Inspect(inspect::InspectArgs),
+    Topo(topo::TopoArgs),
+    Graph(graph_cmd::GraphArgs),
+    Synth(synth::SynthArgs),
+    /// Print a script that completes commands and options in a shell
+    #[command(after_help = COMPLETIONS_HELP)]
+    Completions {
+        /// The shell
+        shell: Shell,
+    },
+}
+
+const COMPLETIONS_HELP: &str = "\
+Examples:
+  arclight completions bash > ~/.local/share/bash-completion/completions/arclight
+  arclight completions fish > ~/.config/fish/completions/arclight.fish
+  arclight completions zsh  > \"${fpath[1]}/_arclight\"";
+
+impl Cli {
+    /// Whether only results are wanted.
+    pub(crate) fn is_quiet(&self) -> bool {
+        matches!(&self.command, Command::Run(args) if args.quiet)
+    }
+
+    pub(crate) fn run(&self) -> Result<(), Error> {
+        match &self.command {
+            Command::Run(args) => run::run(args),
+            Command::Chat(args) => chat::run(args),
+            Command::Bench(args) => bench::run(args),
+            Command::Perplexity(args) => perplexity::run(args),
+            Command::Inspect(args) => inspect::run(args),
+            Command::Topo(args) => topo::run(args),
+            Command::Graph(args) => graph_cmd::run(args),
+            Command::Synth(args) => synth::run(args),
+            Command::Completions { shell } => {
+                let mut script = Vec::new();
+                clap_complete::generate(*shell, &mut Cli::command(), "arclight", &mut script);
+                Ok(std::io::stdout().write_all(&script)?)
+            }
+        }
+    }
+}
+
+/// Reads the command line; prints help, version or the fault otherwise and gives the exit code.
+pub(crate) fn parse() -> Result<Cli, u8> {
+    Cli::try_parse().map_err(|e| match e.kind() {
+        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
+            // A reader that goes away has seen enough.
+            let _ = e.print();
+            0
+        }
+        ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
+            let _ = e.print();
+            2
+        }
+        _ => {
+            print_error(&one_line(&e.render().to_string()));
+            2
+        }
+    })
+}
+
+/// The error line.
+pub(crate) fn print_error(line: &str) {
+    let red = anstyle::AnsiColor::Red.on_default().bold();
+    anstream::eprintln!("{red}error:{red:#} {line}");
+}
+
+/// clap's message without its paragraphs: the fault and the tip, with a hint to the help.
+fn one_line(text: &str) -> String {
+    let mut line = String::new();
+    let mut usage = "";
+    for part in text.lines().map(str::trim).filter(|l| !l.is_empty()) {
+        if let Some(rest) = part.strip_prefix("Usage: ") {
+            usage = rest;
+        } else if !part.starts_with("For more information") && !part.starts_with("tip: to pass") {
+            let between = match line.chars().last() {
+                None => "",
+                Some(':') => " ",
+                Some(_) => "; ",
+            };
+            line.push_str(between);
+            line.push_str(part.strip_prefix("error: ").unwrap_or(part));
+        }
+    }
+    // `arclight run [OPTIONS] [MODEL]`: the words of the command come first.
+    let command: Vec<&str> = usage
+        .split_whitespace()
+        .take_while(|word| word.chars().all(|c| c.is_ascii_alphabetic()))
+        .collect();
+    if command.is_empty() { line } else { format!("{line} (see {} --help)", command.join(" ")) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::logging;
+
+    #[test]
+    fn the_command_line_is_sound() {
+        Cli::command().debug_assert();
+        assert!(AFTER_HELP.contains(logging::VARIABLE));
+    }
+
+    #[test]
+    fn faults_are_one_line() {
+        let fault = |args: &[&str]| {
+            let e = Cli::try_parse_from(args).unwrap_err();
+            one_line(&e.render().to_string())
+        };
+        assert_eq!(
+            fault(&["arclight", "run", "--threads", "0"]),
+            "invalid value '0' for '--threads <N>': it must be at least 1"
+        );
+        assert!(fault(&["arclight", "chatt"]).contains("a similar subcommand exists: 'chat'"));
+        assert_eq!(
+            fault(&["arclight", "inspect"]),
+            "the following required arguments were not provided: <MODEL> \
+             (see arclight inspect --help)"
+        );
+        assert!(fault(&["arclight", "run", "-p", "a", "-f", "b"]).contains("cannot be used with"));
+    }
+}

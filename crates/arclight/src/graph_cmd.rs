@@ -1,0 +1,63 @@
+//! `arclight graph`: what a model compiles to.
+
+use crate::args::{ModelArg, count};
+use crate::error::Error;
+use crate::load;
+use clap::Args;
+use graph::{AttnForm, LayerListing, Plan, PlanGroup, Variant};
+use std::io::Write;
+use topology::CpuId;
+
+/// Show one layer's compiled stages: operators, placements, waits, bytes read per memory node
+#[derive(Args, Debug)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct GraphArgs {
+    #[command(flatten)]
+    model: ModelArg,
+    /// Memory nodes to compile for; they need not exist
+    #[arg(long, value_name = "N", value_parser = count, default_value = "1")]
+    nodes: usize,
+    /// Which layer, from 0 [default: 1, which has another before it as most have]
+    #[arg(long, value_name = "N")]
+    layer: Option<usize>,
+    /// The form for many tokens at once, instead of the form for one
+    #[arg(long)]
+    prefill: bool,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  arclight graph --nodes 2
+  arclight graph model.gguf --nodes 4 --prefill";
+
+/// Runs the command.
+pub(crate) fn run(args: &GraphArgs) -> Result<(), Error> {
+    let file = load::open(&args.model, false)?;
+    let gguf = file.gguf()?;
+    let model = models::build(&gguf, args.nodes)
+        .map_err(|source| Error::Model { path: file.path().to_owned(), source })?;
+    let last = model.hparams.layers - 1;
+    let layer = args.layer.unwrap_or(last.min(1));
+    if layer > last {
+        return Err(Error::Usage(format!("there is no layer {layer}: use --layer {last} or less")));
+    }
+    // Stages depend on the number of groups, not on who is in them.
+    let group = PlanGroup { node: None, cpus: vec![CpuId(0)] };
+    let plan = Plan::new(vec![group; args.nodes]);
+    let variant = match args.prefill {
+        false => Variant {
+            private_tokens: true,
+            private_outputs: true,
+            attention: AttnForm::SplitJoinPrivate,
+            append_in_attention: true,
+        },
+        true => Variant {
+            private_tokens: false,
+            private_outputs: true,
+            attention: AttnForm::Fused,
+            append_in_attention: false,
+        },
+    };
+    let listing = LayerListing::new(&model.graph, &plan, variant, layer);
+    Ok(write!(std::io::stdout().lock(), "{listing}")?)
+}

@@ -1,0 +1,187 @@
+//! `arclight inspect`: what is in a model file.
+
+use crate::error::Error;
+use crate::model_info::{ModelInfo, type_totals};
+use crate::term;
+use arclight_engine::ModelFile;
+use clap::{Args, ValueHint};
+use gguf::{Gguf, Value};
+use serde_json::{Value as Json, json};
+use std::io::Write;
+use std::path::PathBuf;
+
+/// Check a model file and show its metadata and tensors
+#[derive(Args, Debug)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct InspectArgs {
+    /// Model in a GGUF file; of a split model, any part
+    #[arg(value_name = "MODEL", value_hint = ValueHint::FilePath)]
+    model: PathBuf,
+    /// List all tensors: name, shape, type, size
+    #[arg(long, conflicts_with = "key")]
+    tensors: bool,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+    /// Print one metadata value in full
+    #[arg(long, value_name = "KEY")]
+    key: Option<String>,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  arclight inspect model.gguf
+  arclight inspect model.gguf --tensors
+  arclight inspect model.gguf --key tokenizer.chat_template";
+
+/// Array elements that JSON shows unless one key is asked for.
+const SHOWN: usize = 8;
+
+/// Characters of a line of metadata.
+const LINE: usize = 100;
+
+/// Runs the command.
+pub(crate) fn run(args: &InspectArgs) -> Result<(), Error> {
+    let file = ModelFile::open(&args.model)?;
+    let gguf = file.gguf()?;
+    let mut out = std::io::stdout().lock();
+    if let Some(key) = &args.key {
+        let value = gguf.metadata().get(key).ok_or_else(|| {
+            let file = args.model.display();
+            Error::Refused(format!("{file} has no key {key:?}: without --key all are listed"))
+        })?;
+        return print_value(value, args.json, &mut out);
+    }
+    if args.json {
+        serde_json::to_writer_pretty(&mut out, &document(&file, &gguf, args.tensors))
+            .map_err(std::io::Error::from)?;
+        return Ok(writeln!(out)?);
+    }
+    print(&file, &gguf, args.tensors, &mut out)
+}
+
+fn print(
+    file: &ModelFile,
+    gguf: &Gguf<'_>,
+    tensors: bool,
+    out: &mut impl Write,
+) -> Result<(), Error> {
+    let info = ModelInfo::of(gguf);
+    writeln!(out, "{} {}", info.name, info.ty)?;
+    writeln!(
+        out,
+        "  GGUF version {}, {}, {} parameters, {} of tensors in {} of file",
+        gguf.version(),
+        info.architecture,
+        term::count(info.parameters),
+        term::size(info.bytes),
+        term::size(file.bytes()),
+    )?;
+    match models::build(gguf, 1) {
+        Ok(_) => writeln!(out, "  can be run")?,
+        Err(e) => writeln!(out, "  cannot be run: {e}")?,
+    }
+    writeln!(out, "\nmetadata, {}", term::plural(gguf.metadata().len(), "key"))?;
+    let width = gguf.metadata().iter().map(|(key, _)| key.chars().count()).max().unwrap_or(0);
+    for (key, value) in gguf.metadata().iter() {
+        let most = LINE.saturating_sub(width + 4).max(40);
+        writeln!(out, "  {key:<width$}  {}", brief(value, most))?;
+    }
+    if tensors {
+        writeln!(out, "\ntensors")?;
+        let names = gguf.tensors().iter().map(|t| t.name().chars().count());
+        let width = names.max().unwrap_or(0);
+        for t in gguf.tensors() {
+            let dims = t.shape.dims().iter().map(usize::to_string).collect::<Vec<_>>();
+            let dims = dims.join(" x ");
+            let mib = t.data.len() as f64 / f64::from(1 << 20);
+            writeln!(out, "  {:<width$}  {dims:>16}  {:<5} {mib:>10.3} MiB", t.name(), t.ty)?;
+        }
+    }
+    writeln!(out, "\ntypes, {}", term::plural(gguf.tensors().len(), "tensor"))?;
+    for (ty, total) in type_totals(gguf) {
+        writeln!(
+            out,
+            "  {ty:<5} {:>5} tensors {:>9} parameters {:>10}",
+            total.tensors,
+            term::count(total.elements),
+            term::size(total.bytes),
+        )?;
+    }
+    Ok(())
+}
+
+/// A value on one line of at most `most` characters.
+fn brief(value: &Value<'_>, most: usize) -> String {
+    let text = match value {
+        Value::Array(array) => format!("{} {array}", array.element_type()),
+        other => other.to_string(),
+    };
+    match text.char_indices().nth(most) {
+        None => text,
+        Some(_) => text.chars().take(most - 1).chain(['…']).collect(),
+    }
+}
+
+fn print_value(value: &Value<'_>, as_json: bool, out: &mut impl Write) -> Result<(), Error> {
+    if as_json {
+        serde_json::to_writer_pretty(&mut *out, &to_json(value, usize::MAX))
+            .map_err(std::io::Error::from)?;
+        return Ok(writeln!(out)?);
+    }
+    match value {
+        // Text as it is, whatever its bytes.
+        Value::Str(text) => {
+            out.write_all(text)?;
+            Ok(writeln!(out)?)
+        }
+        Value::Array(array) => {
+            array.values().try_for_each(|v| writeln!(out, "{v}")).map_err(Error::from)
+        }
+        other => Ok(writeln!(out, "{other}")?),
+    }
+}
+
+fn document(file: &ModelFile, gguf: &Gguf<'_>, tensors: bool) -> Json {
+    let metadata: serde_json::Map<String, Json> =
+        gguf.metadata().iter().map(|(key, v)| (key.to_owned(), to_json(v, SHOWN))).collect();
+    let types: serde_json::Map<String, Json> =
+        type_totals(gguf).into_iter().map(|(ty, t)| (ty.name().to_owned(), json!(t))).collect();
+    let mut document = json!({
+        "path": file.path().to_string_lossy(),
+        "file_bytes": file.bytes(),
+        "version": gguf.version(),
+        "model": ModelInfo::of(gguf),
+        "runs": models::build(gguf, 1).err().map_or(json!(true), |e| json!(e.to_string())),
+        "metadata": metadata,
+        "types": types,
+    });
+    if tensors {
+        let all = gguf.tensors().iter().map(|t| {
+            json!({
+                "name": t.name(), "shape": t.shape.dims(), "type": t.ty.name(),
+                "bytes": t.data.len(), "offset": t.offset, "part": t.part,
+            })
+        });
+        document["tensors"] = all.collect();
+    }
+    document
+}
+
+/// Long arrays become their first elements and their length.
+fn to_json(value: &Value<'_>, most: usize) -> Json {
+    match value {
+        Value::Bool(v) => json!(v),
+        Value::Str(v) => json!(String::from_utf8_lossy(v)),
+        Value::Array(a) if a.len() > most => json!({
+            "first": a.values().take(most).map(|v| to_json(&v, most)).collect::<Vec<_>>(),
+            "len": a.len(),
+        }),
+        Value::Array(a) => a.values().map(|v| to_json(&v, most)).collect(),
+        Value::U64(v) => json!(v),
+        Value::F32(v) => json!(v),
+        Value::F64(v) => json!(v),
+        // All other integers fit.
+        other => json!(other.as_int().and_then(|v| i64::try_from(v).ok())),
+    }
+}

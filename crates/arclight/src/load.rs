@@ -1,0 +1,117 @@
+//! Loading for people: the file, the tokenizer beside the weights, a progress bar, and what it all
+//! took.
+
+use crate::args::ModelArg;
+use crate::error::Error;
+use crate::term::{self, note};
+use arclight_engine::{Engine, LoadOptions, ModelFile};
+use gguf::Gguf;
+use std::time::{Duration, Instant};
+use tokenizer::{ChatTemplate, Tokenizer};
+
+/// The model that is used when none is named. `tools/demo-model` makes it.
+static DEMO: &[u8] = include_bytes!("../../../demo/arclight-demo.gguf");
+const DEMO_NAME: &str = "demo model";
+
+/// Opens a model file, or the demo model, and says so unless `quiet`.
+pub(crate) fn open(arg: &ModelArg, quiet: bool) -> Result<ModelFile, Error> {
+    match &arg.model {
+        Some(path) => Ok(ModelFile::open(path)?),
+        None => {
+            if !quiet {
+                note!(
+                    "no model named: using the built-in demo model, which writes little stories \
+                     and not much else"
+                );
+            }
+            Ok(ModelFile::from_bytes(DEMO_NAME, DEMO))
+        }
+    }
+}
+
+/// A model that can be talked to.
+pub(crate) struct Loaded {
+    pub(crate) engine: Engine,
+    pub(crate) tokenizer: Tokenizer,
+    /// `None` if the file has none.
+    pub(crate) template: Option<ChatTemplate>,
+    tokenizer_time: Duration,
+    total_time: Duration,
+}
+
+/// Loads everything of a model: the tokenizer on a thread of its own, beside the weights.
+pub(crate) fn load(file: &ModelFile, options: &LoadOptions) -> Result<Loaded, Error> {
+    let start = Instant::now();
+    let gguf = file.gguf()?;
+    let (text, engine) = std::thread::scope(|scope| {
+        let text = scope.spawn(|| {
+            let start = Instant::now();
+            text_side(file, &gguf)
+                .map(|(tokenizer, template)| (tokenizer, template, start.elapsed()))
+        });
+        let engine = load_engine(file, options);
+        (text.join(), engine)
+    });
+    // What is wrong with the model is more telling than what is wrong with its vocabulary.
+    let engine = engine?;
+    let (tokenizer, template, tokenizer_time) =
+        text.unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+    Ok(Loaded { engine, tokenizer, template, tokenizer_time, total_time: start.elapsed() })
+}
+
+fn text_side(
+    file: &ModelFile,
+    gguf: &Gguf<'_>,
+) -> Result<(Tokenizer, Option<ChatTemplate>), Error> {
+    let fault = |source| Error::Tokenizer { path: file.path().to_owned(), source };
+    let tokenizer = Tokenizer::from_gguf(gguf.metadata()).map_err(fault)?;
+    let template = ChatTemplate::from_gguf(gguf.metadata()).map_err(fault)?;
+    // Building a vocabulary leaves as much freed as it keeps.
+    memory::trim_heap();
+    Ok((tokenizer, template))
+}
+
+/// Loads the engine alone, with a progress bar on a terminal.
+pub(crate) fn load_engine(file: &ModelFile, options: &LoadOptions) -> Result<Engine, Error> {
+    // What is packed is about as long as the file.
+    let bar = term::byte_bar("loading", file.bytes());
+    let engine = Engine::load(file, options, &mut |p| {
+        bar.set_length(p.total as u64);
+        bar.set_position(p.done as u64);
+    });
+    bar.finish_and_clear();
+    Ok(engine?)
+}
+
+impl Loaded {
+    /// Tells on standard error what loading took in time and memory.
+    pub(crate) fn report(&mut self) {
+        let report = self.engine.report();
+        let (build, pack) = (report.build, report.pack);
+        let nodes = report.nodes.clone();
+        let (name, context) = (self.engine.hparams().name.clone(), self.engine.context());
+        let executor = self.engine.executor();
+        let (threads, isa) = (executor.plan().threads(), executor.kernels().isa());
+        note!(
+            "loaded {name} in {}: file and graph {}, tokenizer {}, weights {}",
+            term::seconds(self.total_time),
+            term::seconds(build),
+            term::seconds(self.tokenizer_time),
+            term::seconds(pack),
+        );
+        for (at, bytes) in nodes.iter().enumerate() {
+            let node = if nodes.len() > 1 { format!("node {at}: ") } else { String::new() };
+            note!(
+                "memory {node}weights {}, KV {} for {context} tokens, activations {}",
+                term::size(bytes.weights),
+                term::size(bytes.kv),
+                term::size(bytes.activations),
+            );
+        }
+        note!(
+            "{} on {}, {isa} kernels",
+            term::plural(threads, "thread"),
+            term::plural(nodes.len(), "node"),
+        );
+    }
+}

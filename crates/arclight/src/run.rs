@@ -1,0 +1,212 @@
+//! `arclight run`: a prompt in, text out.
+
+use crate::args::{MachineArgs, ModelArg, SamplerArgs, count};
+use crate::error::Error;
+use crate::load::{self, Loaded};
+use crate::session::{Answer, AnswerOptions, End, Session};
+use crate::term::{self, note};
+use crate::{chat, interrupt};
+use arclight_engine::{LoadOptions, SamplerParams};
+use clap::{Args, ValueHint};
+use std::io::{IsTerminal, Read, Write};
+use std::path::PathBuf;
+use std::time::Duration;
+use tokenizer::{EncodeOptions, Message};
+
+/// Continue a text, or answer a question with --chat
+#[derive(Args, Debug)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct RunArgs {
+    #[command(flatten)]
+    model: ModelArg,
+    /// Text to continue [default: standard input, if it is no terminal]
+    #[arg(short, long, value_name = "TEXT", conflicts_with = "file")]
+    prompt: Option<String>,
+    /// File with the text to continue
+    #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    file: Option<PathBuf>,
+    /// Take the prompt as a question: put it into the model's chat template
+    #[arg(long)]
+    chat: bool,
+    #[command(flatten)]
+    template: chat::TemplateArgs,
+    /// Most tokens to generate
+    #[arg(short = 'n', long, value_name = "N", value_parser = count, default_value = "512")]
+    tokens: usize,
+    /// Tokens that prompt and answer can have together [default: the model's, if memory allows]
+    #[arg(short, long, value_name = "TOKENS", value_parser = count)]
+    ctx: Option<usize>,
+    /// End before this text; can be given several times
+    #[arg(long, value_name = "TEXT")]
+    stop: Vec<String>,
+    /// Go on after the model has ended its text
+    #[arg(long)]
+    ignore_eos: bool,
+    /// Print the text and nothing else
+    #[arg(short, long)]
+    pub(crate) quiet: bool,
+    #[command(flatten)]
+    sampler: SamplerArgs,
+    #[command(flatten)]
+    machine: MachineArgs,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  arclight run                                     a little story by the demo model
+  arclight run model.gguf -p 'The sea is'          continue a text
+  arclight run model.gguf --chat -p 'Why is the sky blue?'
+  git diff | arclight run model.gguf --chat --system 'Describe this change in a line.' -q";
+
+/// What the demo model continues when it is told nothing.
+const DEMO_PROMPT: &str = "Once upon a time";
+
+/// Runs the command.
+pub(crate) fn run(args: &RunArgs) -> Result<(), Error> {
+    let params = args.sampler.params()?;
+    if !args.chat && (args.template.system.is_some() || args.template.no_think) {
+        let text = "--system and --no-think are for chat templates: add --chat";
+        return Err(Error::Usage(text.to_owned()));
+    }
+    let prompt = prompt(args)?;
+    interrupt::install();
+    let file = load::open(&args.model, args.quiet)?;
+    if args.chat {
+        chat::require_template(&file)?;
+    }
+    let options = LoadOptions { context: args.ctx, ..args.machine.options() };
+    let mut loaded = load::load(&file, &options)?;
+    drop(file);
+    let tokens = encode(args, &loaded, &prompt)?;
+    if !args.quiet {
+        loaded.report();
+        // On a terminal the text is whole with the prompt before it; in a pipe only what is new.
+        if !args.chat && term::is_interactive() && std::io::stdout().is_terminal() {
+            eprint_prompt(&prompt);
+        }
+    }
+    let options = AnswerOptions {
+        params,
+        limit: Some(args.tokens),
+        stop: args.stop.clone(),
+        ignore_eos: args.ignore_eos,
+        continues: !args.chat,
+    };
+    let mut session = Session::new(loaded)?;
+    let mut out = std::io::stdout().lock();
+    let answer = session.answer(&tokens, &options, |text| {
+        out.write_all(text.as_bytes())?;
+        Ok(out.flush()?)
+    })?;
+    if !answer.text.ends_with('\n') {
+        writeln!(out)?;
+    }
+    if !args.quiet {
+        report(&answer, &options.params, session.context());
+    }
+    match answer.end {
+        End::Interrupted => Err(Error::Interrupted),
+        _ => Ok(()),
+    }
+}
+
+/// The prompt, from wherever it comes.
+fn prompt(args: &RunArgs) -> Result<String, Error> {
+    if let Some(prompt) = &args.prompt {
+        return Ok(prompt.clone());
+    }
+    if let Some(path) = &args.file {
+        let text = std::fs::read_to_string(path).map_err(|e| Error::read(path, e))?;
+        return Ok(without_line_end(text));
+    }
+    let mut text = String::new();
+    let mut stdin = std::io::stdin();
+    if !stdin.is_terminal() {
+        let what = || "cannot read the prompt from standard input".to_owned();
+        stdin.read_to_string(&mut text).map_err(|source| Error::Io { what: what(), source })?;
+    }
+    let text = without_line_end(text);
+    match text.is_empty() {
+        false => Ok(text),
+        true if args.model.model.is_none() && !args.chat => Ok(DEMO_PROMPT.to_owned()),
+        true => Err(Error::Usage(
+            "there is no prompt: give one with -p, with -f, or on standard input".to_owned(),
+        )),
+    }
+}
+
+/// Editors and `echo` end a text with a line end that is not meant as part of it.
+fn without_line_end(mut text: String) -> String {
+    if text.ends_with('\n') {
+        text.pop();
+        if text.ends_with('\r') {
+            text.pop();
+        }
+    }
+    text
+}
+
+fn encode(args: &RunArgs, loaded: &Loaded, prompt: &str) -> Result<Vec<u32>, Error> {
+    let text = match args.chat {
+        false => prompt.to_owned(),
+        true => {
+            let system =
+                args.template.system.iter().map(|text| Message::new("system", text.as_str()));
+            let messages: Vec<Message> = system.chain([Message::new("user", prompt)]).collect();
+            chat::render(loaded.template.as_ref(), &messages, args.template.no_think)?
+        }
+    };
+    let options = EncodeOptions { add_special: true, parse_special: true };
+    Ok(loaded.tokenizer.encode(&text, options)?)
+}
+
+/// The end of the prompt, dim, for the text to go on from.
+fn eprint_prompt(prompt: &str) {
+    const SHOWN: usize = 400;
+    let skip = prompt.chars().count().saturating_sub(SHOWN);
+    let end: String = prompt.chars().skip(skip).collect();
+    let dim = term::DIM;
+    let dots = if skip > 0 { "…" } else { "" };
+    anstream::eprint!("\n{dim}{dots}{end}{dim:#}");
+}
+
+/// The table at the end.
+fn report(answer: &Answer, params: &SamplerParams, context: usize) {
+    note!("");
+    report_speed(answer);
+    note!("ended      {}", why(answer.end, context));
+    if params.temperature > 0.0 {
+        note!("seed       {}", params.seed);
+    }
+    if let Ok(bytes) = memory::peak_resident_bytes() {
+        note!("memory     {} resident at most", term::size(bytes as usize));
+    }
+}
+
+/// Tokens, time and speed of prompt and answer.
+pub(crate) fn report_speed(answer: &Answer) {
+    let t = &answer.timings;
+    let line = |what: &str, tokens: usize, steps: usize, time: Duration| {
+        let s = time.as_secs_f64();
+        let speed = if s > 0.0 { term::rate(steps as f64 / s) } else { "-".to_owned() };
+        let each = s * 1e3 / steps.max(1) as f64;
+        note!(
+            "{what:<10} {tokens:>6} tokens {:>9} {speed:>9} tokens/s {each:>9.2} ms/token",
+            term::seconds(time)
+        );
+    };
+    line("prompt", t.prompt_tokens, t.prompt_tokens, t.prompt);
+    // The first token comes with the prompt: it has no step of its own.
+    line("generated", answer.tokens, t.tokens, t.generation);
+}
+
+/// Why an answer ended, and what would make it longer.
+pub(crate) fn why(end: End, context: usize) -> String {
+    match end {
+        End::Token => "by the model".to_owned(),
+        End::Limit => "at the number of tokens asked for (-n)".to_owned(),
+        End::Context => format!("at the end of the context of {context} tokens (--ctx)"),
+        End::Stop => "at a stop string".to_owned(),
+        End::Interrupted => "by Ctrl-C".to_owned(),
+    }
+}

@@ -1,0 +1,143 @@
+//! `synth`, `inspect`, `graph`, `topo`, `bench`, `perplexity`, `completions`.
+
+use crate::support::{file, run, succeeds, synth, tiny};
+use serde_json::Value;
+
+fn json(args: &[&str]) -> Value {
+    serde_json::from_str(&succeeds(args)).expect("JSON")
+}
+
+#[test]
+fn a_synthetic_model_can_be_looked_at_and_run() {
+    for ty in ["f32", "bf16", "q8_0", "q4_k_m"] {
+        let path = synth(&format!("tiny:{ty}"));
+        let seen = json(&["inspect", &path, "--json", "--tensors"]);
+        assert_eq!(seen["runs"], true, "{seen}");
+        assert_eq!(seen["model"]["type"], ty.to_uppercase());
+        assert_eq!(seen["metadata"]["qwen3.block_count"], 2);
+        // Embedding, output norm, and 11 tensors in each of two layers.
+        assert_eq!(seen["tensors"].as_array().unwrap().len(), 24);
+        let text = succeeds(&["run", &path, "-q", "-p", "the", "-n", "8", "--ignore-eos"]);
+        assert!(!text.trim().is_empty());
+    }
+}
+
+#[test]
+fn the_seed_of_a_synthetic_model_decides_it() {
+    let bytes = |seed: &str| {
+        let path = file(&format!("seed-{seed}.gguf"), b"");
+        succeeds(&["synth", "tiny:q6_k", "-o", &path, "--seed", seed]);
+        std::fs::read(path).unwrap()
+    };
+    assert_eq!(bytes("3"), bytes("3"));
+    assert_ne!(bytes("3"), bytes("4"));
+}
+
+#[test]
+fn inspect_shows_metadata_types_and_single_keys() {
+    let text = succeeds(&["inspect", tiny()]);
+    for part in ["Tiny Qwen3", "Q4_0", "can be run", "qwen3.block_count", "… 512 in all"] {
+        assert!(text.contains(part), "no {part:?} in: {text}");
+    }
+    assert!(text.lines().all(|l| l.chars().count() <= 100), "lines are bearable");
+    let tensors = succeeds(&["inspect", tiny(), "--tensors"]);
+    assert!(tensors.contains("blk.1.ffn_down.weight") && tensors.contains("512 x 256"));
+    assert_eq!(succeeds(&["inspect", tiny(), "--key", "tokenizer.ggml.pre"]), "qwen2\n");
+    let tokens = succeeds(&["inspect", tiny(), "--key", "tokenizer.ggml.tokens"]);
+    assert_eq!(tokens.lines().count(), 512);
+}
+
+#[test]
+fn a_layer_needs_five_waits_of_which_two_are_global() {
+    let two = succeeds(&["graph", "--nodes", "2"]);
+    assert!(two.contains("5 waits, 2 of them global"), "{two}");
+    assert!(two.contains("decode") && two.contains("partial"), "{two}");
+    let one = succeeds(&["graph", tiny(), "--nodes", "1", "--layer", "0"]);
+    assert!(one.contains("5 waits, 0 of them global"), "{one}");
+    let prefill = succeeds(&["graph", "--nodes", "2", "--prefill"]);
+    assert!(prefill.contains("prefill") && prefill != two, "{prefill}");
+}
+
+#[test]
+fn the_machine_is_described_for_people_and_programs() {
+    let text = succeeds(&["topo"]);
+    assert!(text.contains("usable") && text.contains("group 0"), "{text}");
+    let machine = json(&["topo", "--json"]);
+    assert!(!machine["machine"]["nodes"].as_array().unwrap().is_empty());
+    assert!(!machine["layout"]["groups"][0]["cpus"].as_array().unwrap().is_empty());
+}
+
+#[test]
+fn bench_gives_every_figure_beside_its_limit() {
+    let seen = json(&["bench", "-r", "2", "-p", "16", "-n", "4", "-b", "1,2", "-o", "json"]);
+    let results = seen["results"].as_array().unwrap();
+    let names: Vec<&str> = results.iter().map(|r| r["test"].as_str().unwrap()).collect();
+    assert_eq!(names, ["pp16", "tg4", "tg4 b2"]);
+    for result in results {
+        let number = |key: &str| result[key].as_f64().unwrap();
+        let samples: Vec<f64> =
+            result["samples"].as_array().unwrap().iter().map(|s| s.as_f64().unwrap()).collect();
+        assert_eq!(samples.len(), 2);
+        let mean = samples.iter().sum::<f64>() / 2.0;
+        assert!((number("mean") / mean - 1.0).abs() < 1e-9, "{result}");
+        assert!((number("of_limit") - mean / number("limit")).abs() < 1e-9, "{result}");
+        for key in ["read_bytes_per_second", "int8_macs_per_second", "float_macs_per_second"] {
+            assert!(number(key) > 1e6, "{key} of {result}");
+        }
+    }
+    assert!(seen["model"]["parameters"].as_u64().unwrap() > 1_000_000);
+}
+
+#[test]
+fn bench_prints_tables_and_takes_synthetic_models() {
+    let args = ["bench", "--synth", "tiny:q4_k_m", "-r", "1", "-p", "8", "-n", "2", "-d", "0,300"];
+    let table = succeeds(&args);
+    for part in ["Q4_K_M", "| pp8 ", "| tg2 @ d300 ", " % |", "GMAC/s"] {
+        assert!(table.contains(part), "no {part:?} in: {table}");
+    }
+    let csv = succeeds(&[&args[..], &["-o", "csv", "-t", "1,2"]].concat());
+    let lines: Vec<&str> = csv.lines().collect();
+    assert_eq!(lines.len(), 1 + 2 * 4, "{csv}");
+    let fields = lines[0].split(',').count();
+    // The CPU's name is quoted and may have commas.
+    assert!(lines[1..].iter().all(|l| l.split(',').count() >= fields), "{csv}");
+}
+
+#[test]
+fn perplexity_of_noise_is_the_vocabulary_and_of_its_own_language_little() {
+    // Text of the demo model's own kind that it was not trained on.
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../demo/heldout.txt");
+    let measured = |model: &[&str], nodes: &str| {
+        let args = ["perplexity", "-f", path, "--ctx", "128", "--chunks", "8", "--json"];
+        json(&[&args[..], &["--nodes", nodes], model].concat())
+    };
+    let demo = measured(&[], "1");
+    let perplexity = |of: &Value| of["perplexity"].as_f64().unwrap();
+    assert!(perplexity(&demo) < 10.0, "{demo}");
+    assert_eq!((demo["chunks"].as_u64(), demo["scored"].as_u64()), (Some(8), Some(8 * 63)));
+    // Random weights: about as likely as any token, which are 512.
+    let noise = measured(&[tiny()], "1");
+    assert!(perplexity(&noise) > 100.0, "{noise}");
+    // Over nodes the order of sums differs, which is worth far less than a thousandth.
+    let two = measured(&[], "2");
+    assert!((perplexity(&two) / perplexity(&demo) - 1.0).abs() < 1e-3, "{two} {demo}");
+}
+
+#[test]
+fn completions_and_help_are_there_for_every_shell_and_command() {
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+        assert!(succeeds(&["completions", shell]).contains("perplexity"), "{shell}");
+    }
+    let help = succeeds(&["--help"]);
+    for command in
+        ["run", "chat", "bench", "perplexity", "inspect", "topo", "graph", "synth", "completions"]
+    {
+        assert!(help.contains(command), "{command}");
+        let own = succeeds(&[command, "--help"]);
+        assert!(own.contains("Usage: arclight") && own.contains("Examples:"), "{own}");
+    }
+    assert!(succeeds(&["--version"]).starts_with("arclight "));
+    let bare = run(&[]);
+    assert_eq!(bare.code, Some(2));
+    assert!(bare.err.contains("Start here:"), "{}", bare.err);
+}
