@@ -68,9 +68,11 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Error> {
         let text = "--system and --no-think are for chat templates: add --chat";
         return Err(Error::Usage(text.to_owned()));
     }
+    // What is wrong with the file is told before a prompt is asked for.
+    let file = load::open(&args.model, args.quiet)?;
+    file.gguf()?;
     let prompt = prompt(args)?;
     interrupt::install();
-    let file = load::open(&args.model, args.quiet)?;
     if args.chat {
         chat::require_template(&file)?;
     }

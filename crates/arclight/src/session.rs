@@ -6,10 +6,7 @@
 use crate::error::Error;
 use crate::interrupt::Answering;
 use crate::load::Loaded;
-use arclight_engine::{
-    BatchEntry, Engine, Outputs, Sampler, SamplerParams, SeqId, StopStrings, Text, Timings,
-};
-use std::time::Instant;
+use arclight_engine::{Engine, SamplerParams, SeqId, StopReason, StopStrings, Text, Timings};
 use tokenizer::{ChatTemplate, DecodeOptions, Tokenizer};
 
 /// What an answer is to be like.
@@ -39,6 +36,17 @@ pub(crate) enum End {
     Stop,
     /// Ctrl-C.
     Interrupted,
+}
+
+impl From<StopReason> for End {
+    fn from(why: StopReason) -> End {
+        match why {
+            StopReason::EndToken(_) => End::Token,
+            StopReason::Limit => End::Limit,
+            StopReason::Context => End::Context,
+            StopReason::Interrupted => End::Interrupted,
+        }
+    }
 }
 
 /// A finished answer.
@@ -95,79 +103,44 @@ impl Session {
         if tokens > context {
             return Err(arclight_engine::Error::PromptTooLong { tokens, context }.into());
         }
-        let interrupt = Answering::begin();
-        let mut sampler = Sampler::new(options.params.clone())?;
-        sampler.observe_prompt(prompt);
-        let mut timings = Timings::default();
+        // The last token is computed in any case: its logits are wanted.
+        let same = self.cached.iter().zip(prompt).take_while(|(a, b)| a == b).count();
+        let (kept, new) = prompt.split_at(same.min(prompt.len() - 1));
+        self.engine.truncate(self.sequence, kept.len())?;
+        self.cached.truncate(kept.len());
+
+        let answering = Answering::begin();
+        let interrupted = || answering.interrupted();
         let mut written = Written::new(options);
-        let first = self.prefill(prompt, &mut sampler, &interrupt, &mut timings)?;
         let decode = DecodeOptions { skip_special: true, continues: options.continues };
         let mut decoder = tokenizer::Decoder::new(&self.tokenizer, decode);
-
-        let mut tokens = 0;
-        let mut next = first;
-        let end = loop {
-            let Some(token) = next else { break End::Interrupted };
-            if !options.ignore_eos && self.tokenizer.is_eog(token) {
-                break End::Token;
-            }
-            tokens += 1;
-            if written.push(decoder.push(token), &mut show)? {
-                break End::Stop;
-            }
-            if self.cached.len() >= context {
-                break End::Context;
-            }
-            if options.limit == Some(tokens) {
-                break End::Limit; // one token more would be computed for nothing
-            }
-            if interrupt.interrupted() {
-                break End::Interrupted;
-            }
-            let start = Instant::now();
-            let entry =
-                BatchEntry { sequence: self.sequence, tokens: &[token], outputs: Outputs::Last };
-            let logits = self.engine.step(&[entry])?;
-            next = Some(sampler.sample(logits.row(0)));
-            self.cached.push(token);
-            timings.tokens += 1;
-            timings.generation += start.elapsed();
+        let mut generation = self.engine.generate(self.sequence, new, options.params.clone())?;
+        generation.after(kept).interrupt(&interrupted);
+        generation.limit(options.limit.unwrap_or(usize::MAX));
+        if !options.ignore_eos {
+            generation.end_tokens(self.tokenizer.eog_ids().iter().copied());
+        }
+        let mut tokens = Vec::new();
+        let mut result = Ok(false);
+        while let (Ok(false), Some(token)) = (&result, generation.next()) {
+            result = token.map_err(Error::from).and_then(|token| {
+                tokens.push(token);
+                written.push(decoder.push(token), &mut show)
+            });
+        }
+        let (end, timings) = (generation.stopped(), generation.timings());
+        drop(generation);
+        // What was computed is in the cache, whatever ended the answer.
+        self.cached.extend(new.iter().chain(&tokens));
+        self.cached.truncate(self.engine.len(self.sequence)?);
+        let end = match (result?, end) {
+            (true, _) | (false, None) => End::Stop,
+            (false, Some(why)) => End::from(why),
         };
         if end != End::Stop {
             written.finish(decoder.flush(), &mut show)?;
         }
-        Ok(Answer { text: written.text, tokens, end, timings })
-    }
-
-    /// Makes the cache hold `prompt` and samples the token after it; `None` if interrupted.
-    fn prefill(
-        &mut self,
-        prompt: &[u32],
-        sampler: &mut Sampler,
-        interrupt: &Answering,
-        timings: &mut Timings,
-    ) -> Result<Option<u32>, Error> {
-        let start = Instant::now();
-        // The last token is computed in any case: its logits are wanted.
-        let same = self.cached.iter().zip(prompt).take_while(|(a, b)| a == b).count();
-        let keep = same.min(prompt.len() - 1);
-        self.engine.truncate(self.sequence, keep)?;
-        self.cached.truncate(keep);
-        let chunk = self.engine.limits().tokens;
-        let mut sampled = None;
-        while sampled.is_none() && !interrupt.interrupted() {
-            let rest = &prompt[self.cached.len()..];
-            let tokens = &rest[..rest.len().min(chunk)];
-            let last = tokens.len() == rest.len();
-            let outputs = if last { Outputs::Last } else { Outputs::None };
-            let logits =
-                self.engine.step(&[BatchEntry { sequence: self.sequence, tokens, outputs }])?;
-            sampled = last.then(|| sampler.sample(logits.row(0)));
-            self.cached.extend_from_slice(tokens);
-        }
-        timings.prompt_tokens = self.cached.len() - keep;
-        timings.prompt = start.elapsed();
-        Ok(sampled)
+        Ok(Answer { text: written.text, tokens: tokens.len(), end, timings })
     }
 }
 

@@ -16,6 +16,8 @@ pub enum StopReason {
     Limit,
     /// The context is full.
     Context,
+    /// The caller's interrupt said so.
+    Interrupted,
 }
 
 /// What was computed and how long it took.
@@ -31,88 +33,61 @@ pub struct Timings {
     pub generation: Duration,
 }
 
-/// An iterator over generated tokens. Dropping it leaves the sequence as it is: prompt and answer
-/// are in the cache, except for the last token.
+/// An iterator over generated tokens; the first call computes the prompt.
+///
+/// Dropping it leaves the sequence as it is: prompt and answer are in the cache, except for the last
+/// token, which has not been computed.
 pub struct Generation<'e> {
     engine: &'e mut Engine,
     sequence: SeqId,
+    prompt: &'e [u32], // what of it is not computed yet
     sampler: Sampler,
     end: Vec<u32>,
     left: usize,
-    last: u32,
-    emitted: bool,
+    last: Option<u32>,
+    interrupt: Option<&'e dyn Fn() -> bool>,
     stopped: Option<StopReason>,
     timings: Timings,
 }
 
 impl Engine {
-    /// Computes `prompt` after what `sequence` holds already and returns an iterator over the
-    /// tokens that follow.
+    /// Generates after what `sequence` holds already and `prompt`.
     ///
     /// # Errors
     /// When the prompt is empty or does not fit into the context, or a sampler parameter is out of
-    /// range. The sequence is as before then.
-    pub fn generate(
-        &mut self,
+    /// range. Nothing is computed before the first token is asked for.
+    pub fn generate<'e>(
+        &'e mut self,
         sequence: SeqId,
-        prompt: &[u32],
+        prompt: &'e [u32],
         params: SamplerParams,
-    ) -> Result<Generation<'_>, Error> {
+    ) -> Result<Generation<'e>, Error> {
         let mut sampler = Sampler::new(params)?;
-        let before = self.len(sequence)?;
+        let tokens = self.len(sequence)? + prompt.len();
+        let context = self.context();
         if prompt.is_empty() {
             return Err(Error::EmptyPrompt);
         }
-        let (tokens, context) = (before + prompt.len(), self.context());
         if tokens > context {
             return Err(Error::PromptTooLong { tokens, context });
         }
         sampler.observe_prompt(prompt);
-        let start = Instant::now();
-        let last = match self.prompt(sequence, prompt, &mut sampler) {
-            Ok(last) => last,
-            Err(e) => {
-                self.truncate(sequence, before)?;
-                return Err(e);
-            }
-        };
-        let timings =
-            Timings { prompt_tokens: prompt.len(), prompt: start.elapsed(), ..Timings::default() };
         Ok(Generation {
             engine: self,
             sequence,
+            prompt,
             sampler,
             end: Vec::new(),
             left: usize::MAX,
-            last,
-            emitted: false,
+            last: None,
+            interrupt: None,
             stopped: None,
-            timings,
+            timings: Timings::default(),
         })
-    }
-
-    /// Takes a prompt in chunks and samples the token after it.
-    fn prompt(
-        &mut self,
-        sequence: SeqId,
-        prompt: &[u32],
-        sampler: &mut Sampler,
-    ) -> Result<u32, Error> {
-        let chunk = self.limits().tokens;
-        let mut rest = prompt;
-        loop {
-            let (tokens, after) = rest.split_at(rest.len().min(chunk));
-            let outputs = if after.is_empty() { Outputs::Last } else { Outputs::None };
-            let logits = self.step(&[BatchEntry { sequence, tokens, outputs }])?;
-            if after.is_empty() {
-                return Ok(sampler.sample(logits.row(0)));
-            }
-            rest = after;
-        }
     }
 }
 
-impl Generation<'_> {
+impl<'e> Generation<'e> {
     /// Ends after `tokens` tokens.
     pub fn limit(&mut self, tokens: usize) -> &mut Self {
         self.left = tokens;
@@ -122,6 +97,18 @@ impl Generation<'_> {
     /// Ends when one of these is sampled; it is not returned.
     pub fn end_tokens(&mut self, tokens: impl IntoIterator<Item = u32>) -> &mut Self {
         self.end.extend(tokens);
+        self
+    }
+
+    /// Counts `tokens`, which the sequence holds already, among those of the prompt.
+    pub fn after(&mut self, tokens: &[u32]) -> &mut Self {
+        self.sampler.observe_prompt(tokens);
+        self
+    }
+
+    /// Ends when `interrupt` says so; it is asked before every step.
+    pub fn interrupt(&mut self, interrupt: &'e dyn Fn() -> bool) -> &mut Self {
+        self.interrupt = Some(interrupt);
         self
     }
 
@@ -135,32 +122,68 @@ impl Generation<'_> {
         self.timings
     }
 
-    /// The next token, or `None` with the reason noted.
-    fn advance(&mut self) -> Result<Option<u32>, Error> {
+    /// The next token, or why there is none.
+    fn advance(&mut self) -> Result<Result<u32, StopReason>, Error> {
         if self.left == 0 {
-            self.stopped = Some(StopReason::Limit);
-            return Ok(None);
+            return Ok(Err(StopReason::Limit));
         }
-        if self.emitted {
-            if self.engine.len(self.sequence)? >= self.engine.context() {
-                self.stopped = Some(StopReason::Context);
-                return Ok(None);
-            }
-            let start = Instant::now();
-            let (sequence, tokens) = (self.sequence, [self.last]);
-            let entry = BatchEntry { sequence, tokens: &tokens, outputs: Outputs::Last };
-            let logits = self.engine.step(&[entry])?;
-            self.last = self.sampler.sample(logits.row(0));
-            self.timings.tokens += 1;
-            self.timings.generation += start.elapsed();
+        let sampled = match self.last {
+            None => self.compute_prompt()?,
+            Some(token) => self.step(token)?,
+        };
+        let token = match sampled {
+            Ok(token) => token,
+            Err(why) => return Ok(Err(why)),
+        };
+        if self.end.contains(&token) {
+            return Ok(Err(StopReason::EndToken(token)));
         }
-        if self.end.contains(&self.last) {
-            self.stopped = Some(StopReason::EndToken(self.last));
-            return Ok(None);
-        }
-        self.emitted = true;
+        self.last = Some(token);
         self.left -= 1;
-        Ok(Some(self.last))
+        Ok(Ok(token))
+    }
+
+    fn interrupted(&self) -> bool {
+        self.interrupt.is_some_and(|asked| asked())
+    }
+
+    /// Takes the prompt in chunks and samples the token after it.
+    fn compute_prompt(&mut self) -> Result<Result<u32, StopReason>, Error> {
+        let start = Instant::now();
+        let chunk = self.engine.limits().tokens;
+        loop {
+            if self.interrupted() {
+                return Ok(Err(StopReason::Interrupted));
+            }
+            let (tokens, rest) = self.prompt.split_at(self.prompt.len().min(chunk));
+            let outputs = if rest.is_empty() { Outputs::Last } else { Outputs::None };
+            let entry = BatchEntry { sequence: self.sequence, tokens, outputs };
+            let logits = self.engine.step(&[entry])?;
+            let sampled = rest.is_empty().then(|| self.sampler.sample(logits.row(0)));
+            self.prompt = rest;
+            self.timings.prompt_tokens += tokens.len();
+            self.timings.prompt = start.elapsed();
+            if let Some(token) = sampled {
+                return Ok(Ok(token));
+            }
+        }
+    }
+
+    fn step(&mut self, token: u32) -> Result<Result<u32, StopReason>, Error> {
+        if self.engine.len(self.sequence)? >= self.engine.context() {
+            return Ok(Err(StopReason::Context));
+        }
+        if self.interrupted() {
+            return Ok(Err(StopReason::Interrupted));
+        }
+        let start = Instant::now();
+        let tokens = [token];
+        let entry = BatchEntry { sequence: self.sequence, tokens: &tokens, outputs: Outputs::Last };
+        let logits = self.engine.step(&[entry])?;
+        let sampled = self.sampler.sample(logits.row(0));
+        self.timings.tokens += 1;
+        self.timings.generation += start.elapsed();
+        Ok(Ok(sampled))
     }
 }
 
@@ -171,6 +194,13 @@ impl Iterator for Generation<'_> {
         if self.stopped.is_some() {
             return None;
         }
-        self.advance().transpose()
+        match self.advance() {
+            Ok(Ok(token)) => Some(Ok(token)),
+            Ok(Err(why)) => {
+                self.stopped = Some(why);
+                None
+            }
+            Err(e) => Some(Err(e)),
+        }
     }
 }

@@ -30,7 +30,7 @@ pub enum Error {
     ZeroGroups,
     /// Fewer threads than groups.
     #[error(
-        "{threads} threads on {groups} nodes: needs at least one thread per node; \
+        "{groups} nodes need at least {groups} threads, one each, not {threads}; \
          ask for more threads or fewer nodes"
     )]
     TooFewThreads {

@@ -159,7 +159,7 @@ fn impossible_requests_are_errors() {
     assert!(matches!(error(None, Some(0)), Error::ZeroThreads));
     assert!(matches!(error(Some(0), None), Error::ZeroGroups));
     let few = error(Some(4), Some(3)).to_string();
-    assert!(few.contains("3 threads on 4 nodes: needs at least one thread per node"), "{few}");
+    assert!(few.contains("4 nodes need at least 4 threads, one each, not 3"), "{few}");
     assert!(matches!(error(None, Some(usize::MAX)), Error::TooMany { what: "threads", .. }));
     assert!(matches!(error(Some(usize::MAX), None), Error::TooMany { what: "nodes", .. }));
 }
