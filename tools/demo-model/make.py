@@ -27,9 +27,9 @@ from model import Model
 
 ROOT = Path(__file__).resolve().parents[2]
 HELDOUT_CHARS = 80_000
-PEAK_LR, LAST_LR, WARMUP = 2.5e-3, 5e-5, 0.02
+PEAK_LR, LAST_LR, WARMUP = 1.5e-3, 5e-5, 0.02
 BATCH = 2048  # tokens a step
-LONG_FROM, SHORT, LONG = 0.85, 512, 2048  # the last part trains whole contexts
+LONG_FROM, SHORT, LONG = 0.94, 512, 2048  # the last part trains whole contexts
 
 
 def window(step_share: float) -> int:
@@ -58,6 +58,12 @@ def heldout_loss(model: Model, ids: torch.Tensor, length: int = 1024) -> float:
     losses = [F.cross_entropy(model(ids[None, i * length: (i + 1) * length])[0],
                               ids[i * length + 1: (i + 1) * length + 1]) for i in range(n)]
     return float(torch.stack(losses).mean())
+
+
+def save(model: Model, checkpoint: Path) -> None:
+    # whole or not at all: --export may be reading it
+    torch.save(model.state_dict(), part := checkpoint.with_suffix(".part"))
+    part.replace(checkpoint)
 
 
 def train(model: Model, tokens: np.ndarray, heldout: torch.Tensor, budget: int, minutes: float,
@@ -89,11 +95,11 @@ def train(model: Model, tokens: np.ndarray, heldout: torch.Tensor, budget: int, 
         running = loss.item() if running is None else 0.95 * running + 0.05 * loss.item()
         seen, step = seen + BATCH, step + 1
         if step % 100 == 0:
-            torch.save(model.state_dict(), checkpoint)
+            save(model, checkpoint)
             held = f", held out {heldout_loss(model, heldout[:8193]):.3f}" if step % 500 == 0 else ""
             print(f"step {step}, {seen / 1e6:.2f} M tokens, {spent:.1f} min, lr {lr:.1e}, "
                   f"loss {running:.3f}{held}", flush=True)
-    torch.save(model.state_dict(), checkpoint)
+    save(model, checkpoint)
 
 
 def main() -> None:

@@ -7,6 +7,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from init import initialise
+
 
 @dataclass(frozen=True)
 class Config:
@@ -20,7 +22,7 @@ class Config:
     head_dim: int = 64
     ffn: int = 512
     context: int = 2048
-    theta: float = 10000.0
+    theta: float = 1e6
     eps: float = 1e-6
 
 
@@ -86,11 +88,7 @@ class Model(nn.Module):
         cos, sin = rope_table(c)
         self.register_buffer("cos", cos, persistent=False)
         self.register_buffer("sin", sin, persistent=False)
-        for name, p in self.named_parameters():
-            if p.ndim == 2:
-                out = name.endswith(("attn_output.weight", "ffn_down.weight"))
-                std = 0.02 if "embd" in name else p.shape[1] ** -0.5
-                nn.init.normal_(p, std=std / (2 * c.layers) ** 0.5 if out else std)
+        initialise(self)
 
     def forward(self, ids):
         """[batch, tokens] ids to [batch, tokens, vocab] logits"""

@@ -18,7 +18,7 @@ fn perplexity(ty: TensorType) -> f64 {
         .arg(&path)
         .arg("-f")
         .arg(repository("demo/heldout.txt"))
-        .args(["--chunks", "12", "--json"])
+        .arg("--json")
         .output()
         .unwrap();
     assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
@@ -33,11 +33,11 @@ fn fewer_bits_predict_a_little_worse() {
     assert!((1.2..3.0).contains(&exact), "the demo model knows its text: {exact}");
     let loss = |ty| (perplexity(ty) / exact).ln();
     let [bf16, q8_0, q6_k, q4_k, q4_0] = [BF16, Q8_0, Q6_K, Q4_K, Q4_0].map(loss);
-    // Measured over all of the text: 0.00002, 0.0002, 0.0005, 0.004 and 0.007. Below half a per
-    // mille the order is chance, so the near-lossless types are held to a size only.
+    // Measured: below 0.0001, 0.0001, 0.001, 0.004 and 0.011. Below one per mille the order is
+    // chance, so the near-lossless types are held to a size only.
     assert!(bf16.abs() < 5e-4, "BF16 {bf16}");
     assert!(q8_0.abs() < 1e-3, "Q8_0 {q8_0}");
-    assert!(q6_k.abs() < 2e-3, "Q6_K {q6_k}");
+    assert!(q6_k.abs() < 3e-3, "Q6_K {q6_k}");
     assert!(q4_k > q6_k && q4_k < 0.015, "Q4_K {q4_k} against Q6_K {q6_k}");
     assert!(q4_0 > q4_k && q4_0 < 0.03, "Q4_0 {q4_0} against Q4_K {q4_k}");
 }
