@@ -29,7 +29,7 @@ ROOT = Path(__file__).resolve().parents[2]
 HELDOUT_CHARS = 80_000
 PEAK_LR, LAST_LR, WARMUP = 1.5e-3, 5e-5, 0.02
 BATCH = 2048  # tokens a step
-LONG_FROM, SHORT, LONG = 0.94, 512, 2048  # the last part trains whole contexts
+LONG_FROM, SHORT, LONG = 0.85, 512, 2048  # the last part trains whole contexts
 
 
 def window(step_share: float) -> int:

@@ -4,7 +4,10 @@ use crate::error::Error;
 use crate::file::ModelFile;
 use crate::kv::{KvCache, SeqId};
 use crate::options::LoadOptions;
-use graph::{Executor, Limits, Logits, NodeBytes, Outputs, Plan, PlanGroup, SeqInput};
+use graph::{
+    Executor, Limits, Logits, NodeBytes, Outputs, Plan, PlanGroup, SeqInput, WeightSource,
+    WeightView,
+};
 use kernels::{KV_CHUNK, KV_PAGE, Kernels};
 use models::{Hparams, Model};
 use std::time::{Duration, Instant};
@@ -99,7 +102,8 @@ impl Engine {
             "loading"
         );
         let packing = Instant::now();
-        let executor = Executor::new(graph, plan, limits, kernels, &gguf, &mut |p| {
+        let source = FileWeights { gguf: &gguf, file };
+        let executor = Executor::new(graph, plan, limits, kernels, &source, &mut |p| {
             for tensor in p.tensors.iter().filter_map(|name| gguf.tensor(name)) {
                 file.release(tensor.data);
             }
@@ -230,6 +234,22 @@ impl Engine {
     /// Largest step.
     pub fn limits(&self) -> Limits {
         self.executor.limits()
+    }
+}
+
+/// The tensors of a file whose pages are given back once they are packed.
+struct FileWeights<'a> {
+    gguf: &'a gguf::Gguf<'a>,
+    file: &'a ModelFile,
+}
+
+impl WeightSource for FileWeights<'_> {
+    fn tensor(&self, name: &str) -> Option<WeightView<'_>> {
+        WeightSource::tensor(self.gguf, name)
+    }
+
+    fn release(&self, part: &[u8]) {
+        self.file.release(part);
     }
 }
 

@@ -13,6 +13,9 @@ use memory::{Arena, ArenaOptions, Block, HugePages};
 use std::ops::Range;
 use threads::Pool;
 
+/// A packing thread gives the file's pages back after this many bytes.
+const RELEASE_BYTES: usize = 256 << 10;
+
 /// A tensor's share on one node, packed.
 pub(crate) struct Packed {
     pub ty: TensorType,
@@ -110,7 +113,8 @@ impl Weights {
             let id = MatrixId(m as u32);
             pool.run(&|worker| {
                 worker.switch(threads::View::Groups);
-                weights.pack(id, matrix, &views, worker.group(), worker.rank());
+                let rows = (worker.group(), worker.rank());
+                weights.pack(id, matrix, &views, rows, source);
             })?;
             done += (0..graph.nodes).map(|n| matrix.node_bytes(n)).sum::<usize>();
             let tensors: Vec<String> = matrix.parts.iter().map(|p| p.name.clone()).collect();
@@ -185,13 +189,15 @@ impl Weights {
         id: MatrixId,
         matrix: &Matrix,
         views: &[WeightView<'_>],
-        node: usize,
-        rank: usize,
+        (node, rank): (usize, usize),
+        source: &dyn WeightSource,
     ) {
         let shard = self.shard(id, node);
         for (p, (packed, view)) in shard.parts.iter().zip(views).enumerate() {
             let (rows, cols) = (matrix.rows(p, node), matrix.cols(p, node));
             let bytes = |cols: usize| cols / view.ty.block_len() * view.ty.block_bytes();
+            let row_bytes = bytes(view.cols);
+            let mut held = None; // the first row that is not released yet
             for t in shard.share(rank, p, self.paired[id.0 as usize]) {
                 let first = rows.start + t * TILE_ROWS;
                 let last = (first + TILE_ROWS).min(rows.end);
@@ -200,12 +206,17 @@ impl Weights {
                     let slice = begin..begin + bytes(segment.cols.len());
                     let mut sources: [&[u8]; TILE_ROWS] = [&[]; TILE_ROWS];
                     for (source, row) in sources.iter_mut().zip(first..last) {
-                        *source = &view.data[row * bytes(view.cols)..][slice.clone()];
+                        *source = &view.data[row * row_bytes..][slice.clone()];
                     }
                     // SAFETY: `share` gives every tile to exactly one thread, and nobody reads
                     // tiles before `load` returns.
                     let to = unsafe { packed.segment_block(t, segment).as_mut_slice::<u8>() };
                     kernels::pack_tile(view.ty, &sources[..last - first], segment.cols.len(), to);
+                }
+                let begin = *held.get_or_insert(first);
+                if (last - begin) * row_bytes >= RELEASE_BYTES {
+                    source.release(&view.data[begin * row_bytes..last * row_bytes]);
+                    held = None;
                 }
             }
         }

@@ -20,9 +20,15 @@ pub struct WeightView<'a> {
 }
 
 /// Where a graph finds its weights by name.
-pub trait WeightSource {
+pub trait WeightSource: Sync {
     /// The tensor `name`, or `None` when the file has none.
     fn tensor(&self, name: &str) -> Option<WeightView<'_>>;
+
+    /// Told by a packing thread that it is through with a part of a tensor's data. A source that is
+    /// a mapped file can drop the part's pages, so that nothing is held twice.
+    fn release(&self, part: &[u8]) {
+        let _ = part;
+    }
 }
 
 impl WeightSource for gguf::Gguf<'_> {
