@@ -135,7 +135,10 @@ impl Executor {
         };
         check("tokens", self.input.tokens.len(), self.limits.tokens)?;
         check("rows of logits", self.input.outputs.len(), self.limits.outputs)?;
-        let variant = self.forced.unwrap_or_else(|| self.plan.variant(self.shape(), self.form));
+        let shape = self.shape();
+        let forced = self.forced.filter(|v| v.fits(shape, self.form));
+        let variant = forced.unwrap_or_else(|| self.plan.variant(shape, self.form));
+        debug_assert!(variant.fits(shape, self.form));
         let step = Step {
             graph: &self.graph,
             kernels: self.kernels,

@@ -94,6 +94,16 @@ pub struct FormLimits {
     pub group_threads: usize,
 }
 
+impl Variant {
+    /// Whether a step can be executed in this form at all.
+    pub fn fits(&self, step: StepShape, limits: FormLimits) -> bool {
+        (!self.private_tokens || step.tokens <= limits.private_rows)
+            && (!self.private_outputs || step.outputs <= limits.private_rows)
+            && (self.attention == AttnForm::Fused || step.ranges <= limits.states)
+            && (!self.append_in_attention || step.single)
+    }
+}
+
 impl Plan {
     /// The form in which a step is executed. All forms give the same bits.
     pub fn variant(&self, step: StepShape, limits: FormLimits) -> Variant {
