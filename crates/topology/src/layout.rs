@@ -15,7 +15,7 @@ use crate::cpulist::MAX_ID;
 use crate::display::two_decimals;
 use crate::{CacheId, CoreId, CpuId, CpuList, Error, Machine, Node, NodeId};
 use serde::Serialize;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 /// Most threads or groups: as many as there can be CPUs.
@@ -96,14 +96,7 @@ pub fn layout(
     }
 
     let cores: usize = homes.iter().map(|h| h.cores.len()).sum();
-    let cpus: usize = homes.iter().flat_map(|h| &h.cores).map(|c| c.cpus.len()).sum();
     let threads = threads.unwrap_or_else(|| machine.within_quota(cores).max(groups));
-    if threads > cpus {
-        notes.push(format!(
-            "{threads} threads on {cpus} allowed cpus: cpus are shared, threads will wait for \
-             each other"
-        ));
-    }
     if let Some(quota) = machine.quota().filter(|&q| threads as f64 > q) {
         notes.push(format!(
             "{threads} threads with a quota of {} cpus: the kernel will pause them",
@@ -118,6 +111,15 @@ pub fn layout(
         Group { node: pool.node, cpus }
     };
     let groups: Vec<Group> = pools.iter().zip(counts).map(group).collect();
+    // More threads than CPUs, or virtual nodes that had to take the same core.
+    let used: BTreeSet<CpuId> = groups.iter().flat_map(|g| g.cpus.iter().copied()).collect();
+    if used.len() < threads {
+        notes.push(format!(
+            "{threads} threads on {} allowed cpus: cpus are shared, threads will wait for each \
+             other",
+            used.len()
+        ));
+    }
     note_remote(machine, &groups, &mut notes);
     Ok(Layout { groups, notes })
 }
