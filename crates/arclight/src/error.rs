@@ -93,7 +93,6 @@ impl Error {
                 | Engine::Isa(_),
             ) => 2,
             Error::Engine(Engine::Topology(e)) | Error::Topology(e) => topology_code(e),
-            Error::Engine(Engine::Model(e)) | Error::Model { source: e, .. } => model_code(e),
             _ => 1,
         }
     }
@@ -120,13 +119,6 @@ fn topology_code(error: &topology::Error) -> u8 {
     use topology::Error::{TooFewThreads, TooMany, ZeroGroups, ZeroThreads};
     match error {
         ZeroThreads | ZeroGroups | TooFewThreads { .. } | TooMany { .. } => 2,
-        _ => 1,
-    }
-}
-
-fn model_code(error: &models::Error) -> u8 {
-    match error {
-        models::Error::Graph(graph::Error::TooManyNodes { .. }) => 2,
         _ => 1,
     }
 }
@@ -158,9 +150,6 @@ mod tests {
     #[test]
     fn the_command_line_is_2_and_the_world_is_1() {
         let engine = arclight_engine::Error::ContextTooLong { context: 2, trained: 1 };
-        assert_eq!(Error::from(engine).exit_code(), 2);
-        let nodes = graph::Error::TooManyNodes { what: "x".into(), nodes: 4, max: 2 };
-        let engine = arclight_engine::Error::Model(models::Error::Graph(nodes));
         assert_eq!(Error::from(engine).exit_code(), 2);
         assert_eq!(Error::from(io::Error::from(io::ErrorKind::BrokenPipe)).exit_code(), 0);
         assert_eq!(Error::from(io::Error::from(io::ErrorKind::StorageFull)).exit_code(), 1);

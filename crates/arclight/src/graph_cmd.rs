@@ -4,7 +4,7 @@ use crate::args::{ModelArg, count};
 use crate::error::Error;
 use crate::load;
 use clap::Args;
-use graph::{AttnForm, LayerListing, Plan, PlanGroup, Variant};
+use graph::{Gather, LayerListing, Plan, PlanGroup, Variant};
 use std::io::Write;
 use topology::CpuId;
 
@@ -45,18 +45,10 @@ pub(crate) fn run(args: &GraphArgs) -> Result<(), Error> {
     let group = PlanGroup { node: None, cpus: vec![CpuId(0)] };
     let plan = Plan::new(vec![group; args.nodes]);
     let variant = match args.prefill {
-        false => Variant {
-            private_tokens: true,
-            private_outputs: true,
-            attention: AttnForm::SplitJoinPrivate,
-            append_in_attention: true,
-        },
-        true => Variant {
-            private_tokens: false,
-            private_outputs: true,
-            attention: AttnForm::Fused,
-            append_in_attention: false,
-        },
+        false => Variant::DECODE,
+        // What the default plan does with a long chunk of a prompt.
+        true if args.nodes > 2 => Variant { gather: Gather::Scatter, ..Variant::PREFILL },
+        true => Variant::PREFILL,
     };
     let listing = LayerListing::new(&model.graph, &plan, variant, layer);
     Ok(write!(std::io::stdout().lock(), "{listing}")?)

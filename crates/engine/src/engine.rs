@@ -5,7 +5,7 @@ use crate::file::ModelFile;
 use crate::kv::{KvCache, SeqId};
 use crate::options::LoadOptions;
 use graph::{
-    Executor, Limits, Logits, NodeBytes, Outputs, Plan, PlanGroup, SeqInput, WeightSource,
+    Executor, Limits, Logits, NodeBytes, Outputs, Plan, PlanGroup, SeqInput, Shares, WeightSource,
     WeightView,
 };
 use kernels::{KV_CHUNK, KV_PAGE, Kernels};
@@ -254,9 +254,6 @@ impl WeightSource for FileWeights<'_> {
 }
 
 /// Chooses groups of cores and builds the graph for them.
-///
-/// Asked for a number of nodes, it is that or an error. Left to itself, the engine uses as many of
-/// the machine's nodes as the model can be split over.
 fn divide(
     gguf: &gguf::Gguf<'_>,
     machine: &Machine,
@@ -266,17 +263,9 @@ fn divide(
         // Virtual nodes need a thread each, more than there may be cores.
         options.nodes.map(|nodes| machine.usable_cores().max(nodes))
     });
-    let mut layout = topology::layout(machine, options.nodes, threads)?;
-    loop {
-        match models::build(gguf, layout.groups.len()) {
-            Err(models::Error::Graph(graph::Error::TooManyNodes { max, .. }))
-                if options.nodes.is_none() && (1..layout.groups.len()).contains(&max) =>
-            {
-                layout = topology::layout(machine, Some(max), threads)?;
-            }
-            built => return Ok((built?, layout)),
-        }
-    }
+    let layout = topology::layout(machine, options.nodes, threads)?;
+    let shares = Shares::new(layout.groups.iter().map(|g| g.cpus.len()).collect());
+    Ok((models::build(gguf, shares)?, layout))
 }
 
 fn context(

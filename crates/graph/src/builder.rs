@@ -7,7 +7,7 @@
 use crate::error::Error;
 use crate::list::{Append, StaticList};
 use crate::op::{Attention, Heads, Op, Rope, RopeId};
-use crate::placement::{Cut, Placement};
+use crate::placement::{Cut, Placement, Shares};
 use crate::tensor::{Bundle, BundleInfo, Domain, Header, TensorId};
 use crate::weight::{Matrix, MatrixId, Part, SplitBy, Vector, VectorId, WeightSource, WeightView};
 
@@ -76,21 +76,24 @@ impl Graph {
 
     /// Bytes of one token's keys and values on `node`, all layers.
     pub fn kv_bytes_per_token(&self, node: usize, kv: crate::KvType) -> usize {
-        self.caches.iter().map(|h| h.kv_cut.len(node) * h.dim * 2 * kv.bytes()).sum()
+        self.caches.iter().map(|h| h.kv_len(node) * h.dim * 2 * kv.bytes()).sum()
     }
 }
 
 /// Builds a [`Graph`] for a number of nodes over a file's weights.
 pub struct Builder<'a> {
     graph: Graph,
+    shares: Shares,
     weights: &'a dyn WeightSource,
     layer: Option<usize>,
 }
 
 impl<'a> Builder<'a> {
-    /// Starts a graph for `nodes` memory nodes (at least one).
-    pub fn new(nodes: usize, weights: &'a dyn WeightSource) -> Builder<'a> {
-        Builder { graph: Graph { nodes: nodes.max(1), ..Graph::default() }, weights, layer: None }
+    /// Starts a graph for the memory nodes of `shares`: a number of equal ones, or their weights.
+    pub fn new(shares: impl Into<Shares>, weights: &'a dyn WeightSource) -> Builder<'a> {
+        let shares = shares.into();
+        let graph = Graph { nodes: shares.nodes(), ..Graph::default() };
+        Builder { graph, shares, weights, layer: None }
     }
 
     /// Ends the definition.
@@ -122,14 +125,6 @@ impl<'a> Builder<'a> {
         }
         self.graph.weights.insert(name.to_owned());
         Ok(view)
-    }
-
-    fn cut(&self, what: &str, len: usize, unit: usize) -> Result<Cut, Error> {
-        Cut::even(len, unit, self.graph.nodes).ok_or_else(|| Error::TooManyNodes {
-            what: what.to_owned(),
-            nodes: self.graph.nodes,
-            max: len.div_ceil(unit),
-        })
     }
 
     fn add_matrix(&mut self, name: &str, split: SplitBy, parts: Vec<Part>) -> MatrixId {
@@ -166,16 +161,15 @@ impl<'a> Builder<'a> {
         }
         let ty = self.weights.tensor(output).ok_or(Error::MissingTensor(output.to_owned()))?.ty;
         let block = block_cols(ty);
-        let per_kv = q / kv * dim;
-        // The smallest number of KV heads whose queries fill whole blocks of the output projection.
-        let unit = (1..=kv).find(|u| (u * per_kv).is_multiple_of(block)).unwrap_or(kv);
-        let what = format!("attention ({kv} KV heads, in units of {unit})");
-        Ok(Heads { q, kv, dim, kv_cut: self.cut(&what, kv, unit)? })
+        // The smallest number of query heads that fills whole blocks of the output projection.
+        let unit = (1..=q).find(|u| (u * dim).is_multiple_of(block)).unwrap_or(q);
+        let q_cut = Cut::heads(q, q / kv, unit, dim, &self.shares);
+        Ok(Heads { q, kv, dim, q_cut })
     }
 
     /// Declares `q | k | v` as one matrix, rows cut by heads.
     pub fn qkv(&mut self, names: [&str; 3], hidden: usize, h: &Heads) -> Result<MatrixId, Error> {
-        let cuts = [h.q_cut(), h.kv_cut.clone(), h.kv_cut.clone()];
+        let cuts = [h.q_cut.clone(), h.kv_cut(), h.kv_cut()];
         let mut parts = Vec::with_capacity(3);
         for ((name, heads), cut) in names.into_iter().zip([h.q, h.kv, h.kv]).zip(cuts) {
             let rows = heads * h.dim;
@@ -190,7 +184,7 @@ impl<'a> Builder<'a> {
     pub fn attn_output(&mut self, name: &str, hidden: usize, h: &Heads) -> Result<MatrixId, Error> {
         let cols = h.q * h.dim;
         let ty = self.checked(name, hidden, cols)?.ty;
-        let cut = h.q_cut().scaled(h.dim);
+        let cut = h.q_cut.scaled(h.dim);
         let part = Part { name: name.to_owned(), ty, rows: hidden, cols, cut };
         Ok(self.add_matrix("attn_output", SplitBy::Cols, vec![part]))
     }
@@ -204,7 +198,7 @@ impl<'a> Builder<'a> {
         width: usize,
     ) -> Result<(MatrixId, MatrixId), Error> {
         let down_ty = self.checked(down, hidden, width)?.ty;
-        let cut = self.cut("the feed-forward width", width, block_cols(down_ty))?;
+        let cut = Cut::summed(width, block_cols(down_ty), 1, &self.shares);
         let mut parts = Vec::with_capacity(2);
         for name in gate_up {
             let ty = self.checked(name, width, hidden)?.ty;
@@ -219,7 +213,7 @@ impl<'a> Builder<'a> {
     /// Declares a vocabulary matrix (embedding or head): rows cut in whole tiles.
     pub fn vocab(&mut self, name: &str, vocab: usize, hidden: usize) -> Result<MatrixId, Error> {
         let ty = self.checked(name, vocab, hidden)?.ty;
-        let cut = self.cut("the vocabulary", vocab, kernels::TILE_ROWS)?;
+        let cut = Cut::rows(vocab, kernels::TILE_ROWS, &self.shares);
         self.graph.vocab = vocab;
         let part = Part { name: name.to_owned(), ty, rows: vocab, cols: hidden, cut };
         Ok(self.add_matrix("vocab", SplitBy::Rows, vec![part]))
@@ -314,9 +308,8 @@ impl<'a> Builder<'a> {
         let (_, domain) = self.expect(qkv, Placement::Split, "attention");
         spec.cache = self.graph.caches.len();
         self.graph.caches.push(spec.heads.clone());
-        let widths: Vec<usize> = (0..self.graph.nodes)
-            .map(|n| spec.heads.kv_cut.len(n) * spec.heads.group() * spec.heads.dim)
-            .collect();
+        let widths: Vec<usize> =
+            (0..self.graph.nodes).map(|n| spec.heads.q_len(n) * spec.heads.dim).collect();
         self.push(Op::Attention { qkv, spec: Box::new(spec) }, Placement::Split, domain, &widths)
     }
 

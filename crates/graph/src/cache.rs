@@ -83,7 +83,7 @@ pub(crate) fn allocate(
         .map(|heads| {
             let half = half(heads);
             let layer = CacheLayout { block, stride, offset, half, kv: limits.kv };
-            offset += heads.kv_cut.len(node) * 2 * half;
+            offset += heads.kv_len(node) * 2 * half;
             layer
         })
         .collect();

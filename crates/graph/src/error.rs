@@ -20,16 +20,6 @@ pub enum Error {
         /// Columns expected.
         cols: usize,
     },
-    /// A dimension has fewer whole units than there are nodes.
-    #[error("{what} cannot be split over {nodes} nodes, at most over {max}: use --nodes {max}")]
-    TooManyNodes {
-        /// What was to be split.
-        what: String,
-        /// Nodes asked for.
-        nodes: usize,
-        /// The largest number that works.
-        max: usize,
-    },
     /// A size in the model's metadata that the kernels cannot serve.
     #[error("{what} is {value}, but it must be {need}")]
     BadDimension {

@@ -88,7 +88,7 @@ impl Executor {
         let groups = plan.groups.iter().map(|g| GroupSpec { cpus: g.cpus.clone() }).collect();
         let mut pool = Pool::new(&PoolSpec { groups, pin: plan.pin, ..PoolSpec::default() })?;
         let mut buffers = Buffers::new(graph.nodes, graph.vocab);
-        let programs = Variant::all()
+        let programs: HashMap<Variant, Vec<Stage>> = Variant::all(graph.nodes)
             .into_iter()
             .map(|v| (v, lower(&graph, v, &mut buffers)))
             .collect::<Vec<_>>()
@@ -97,7 +97,7 @@ impl Executor {
             .collect();
         let logits = buffers.logits();
         let form = form_limits(&graph, &plan, limits);
-        let scratch = exec::scratch_len(&graph);
+        let scratch = exec::scratch_len(&graph, programs.values().flatten());
         let storage = Storage::new(&graph, &buffers, &plan, limits, form.private_rows, scratch)?;
         let weights = Weights::load(&graph, &plan, &mut pool, source, progress)?;
         let tile = graph.caches.iter().map(tile_tokens).min().unwrap_or(1);
@@ -242,12 +242,14 @@ fn form_limits(graph: &Graph, plan: &Plan, limits: Limits) -> FormLimits {
     let caches = || nodes.clone().flat_map(|n| graph.caches.iter().map(move |h| (h, n)));
     FormLimits {
         private_rows: plan.private_rows(hidden),
+        hidden,
+        nodes: graph.nodes,
         states: limits.ranges,
         state_elements: caches()
-            .map(|(h, n)| h.kv_cut.len(n) * h.group() * kernels::attn_state_len(h.dim))
+            .map(|(h, n)| h.q_len(n) * kernels::attn_state_len(h.dim))
             .max()
             .unwrap_or(0),
-        kv_heads: caches().map(|(h, n)| h.kv_cut.len(n)).min().unwrap_or(1),
+        kv_heads: caches().map(|(h, n)| h.kv_len(n)).filter(|&n| n > 0).min().unwrap_or(1),
         group_threads: plan.groups.iter().map(|g| g.cpus.len()).max().unwrap_or(1),
     }
 }

@@ -6,6 +6,7 @@
 
 use crate::buffer::BufId;
 use crate::op::Attention;
+use crate::sum::Sum;
 use crate::tensor::Domain;
 use crate::weight::{MatrixId, VectorId};
 
@@ -16,6 +17,20 @@ pub enum Work {
     Private,
     /// The rows are dealt over the threads of the node.
     Rows,
+}
+
+/// How the summands of all nodes come together; all ways give the same bits.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Gather {
+    /// One shot, for few rows: who computes a summand writes it into every node's copy, so that
+    /// readers stay on their node.
+    Push,
+    /// One shot, for more: every node's threads read the summands of all nodes.
+    Pull,
+    /// Reduce-scatter and all-gather, for many: each thread of the machine sums its share once and
+    /// writes it to every node, which costs another global wait. Both go round from the thread's
+    /// own node on, so that no node is visited by all at once (Sandwich, §6.2).
+    Scatter,
 }
 
 /// Activations of a matrix product.
@@ -41,8 +56,8 @@ pub enum Kind {
     RmsNorm { x: BufId, weight: VectorId, eps: f32, out: BufId, work: Work },
     /// Rows of f32 to rows of 8-bit blocks, as wide as the input of `matrix`.
     Quantize { x: BufId, matrix: MatrixId, out: BufId, work: Work },
-    /// Matrix product; each thread does its tiles.
-    MatMul { acts: Operand, matrix: MatrixId, out: BufId },
+    /// Matrix product; each thread does its tiles. With `push`, a summand goes to every node's copy.
+    MatMul { acts: Operand, matrix: MatrixId, out: BufId, push: bool },
     /// Paired matrix product with `silu(gate) * up`.
     Gated { acts: Operand, matrix: MatrixId, out: BufId },
     /// Head norms and RoPE in place, keys and values to their pages.
@@ -61,7 +76,15 @@ pub enum Kind {
     /// Partial states to attention outputs.
     Join { states: BufId, spec: Box<Attention>, out: BufId, work: Work },
     /// `out = x + Σ partials`.
-    Residual { x: BufId, partial: BufId, out: BufId, width: usize, work: Work },
+    Residual {
+        x: BufId,
+        partial: BufId,
+        out: BufId,
+        width: usize,
+        work: Work,
+        gather: Gather,
+        sum: Box<Sum>,
+    },
     /// Rows whose logits are asked for.
     Select { x: BufId, out: BufId, width: usize, work: Work },
     /// Matrix product into the caller's logits.
@@ -142,6 +165,10 @@ impl Instr {
                 let reach = self.row_wise(*work);
                 vec![read(*x, reach), write(*out, reach)]
             }
+            Kind::MatMul { acts, out, push: true, .. } => {
+                let to = write(*out, Reach::All);
+                acts.buffers().map(|b| read(b, Reach::Group)).chain([to]).collect()
+            }
             Kind::MatMul { acts, out, .. } | Kind::Gated { acts, out, .. } => {
                 acts.buffers().map(|b| read(b, Reach::Group)).chain([write(*out, items)]).collect()
             }
@@ -165,9 +192,21 @@ impl Instr {
             Kind::Join { states, out, work, .. } => {
                 vec![read(*states, Reach::Group), write(*out, self.row_wise(*work))]
             }
-            Kind::Residual { x, partial, out, work, .. } => {
+            Kind::Residual { x, partial, out, work, gather, .. } => {
                 let reach = self.row_wise(*work);
-                vec![read(*x, reach), read(*partial, Reach::All), write(*out, reach)]
+                match gather {
+                    Gather::Push => {
+                        vec![read(*x, reach), read(*partial, Reach::Group), write(*out, reach)]
+                    }
+                    Gather::Pull => {
+                        vec![read(*x, reach), read(*partial, Reach::All), write(*out, reach)]
+                    }
+                    Gather::Scatter => vec![
+                        read(*x, Reach::Group),
+                        read(*partial, Reach::All),
+                        write(*out, Reach::All),
+                    ],
+                }
             }
             Kind::Select { x, out, work, .. } => {
                 vec![read(*x, Reach::Group), write(*out, self.row_wise(*work))]

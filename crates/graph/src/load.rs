@@ -6,6 +6,7 @@
 use crate::builder::Graph;
 use crate::error::Error;
 use crate::plan::Plan;
+use crate::sum::Leaf;
 use crate::weight::{Matrix, MatrixId, VectorId, WeightSource, WeightView};
 use gguf::TensorType;
 use kernels::TILE_ROWS;
@@ -23,6 +24,8 @@ pub(crate) struct Packed {
     pub cols: usize,
     /// Column of the node's output row where this part begins.
     pub out: usize,
+    /// Roots of the summation tree that nodes before this one hold.
+    pub roots_before: usize,
     /// What a tile is made of, in order.
     pub segments: Vec<Segment>,
     tile_bytes: usize,
@@ -34,6 +37,8 @@ pub(crate) struct Packed {
 pub(crate) struct Segment {
     /// Columns of the node's input.
     pub cols: Range<usize>,
+    /// How its sum joins the sums before it.
+    pub leaf: Leaf,
     bytes: Range<usize>, // within a tile
 }
 
@@ -154,22 +159,33 @@ impl Weights {
                 ArenaOptions { node: group.node, huge: HugePages::Transparent, name: "weights" };
             let mut arena = Arena::new(bytes, &options)?;
             for (m, matrix) in graph.matrices.iter().enumerate() {
+                let roots_before = matrix.sum().map_or(0, |s| s.slots[node].start);
                 let mut parts = Vec::with_capacity(matrix.parts.len());
                 let mut out = 0;
                 for (p, part) in matrix.parts.iter().enumerate() {
                     let (rows, cols) = (matrix.rows(p, node).len(), matrix.cols(p, node));
                     let tiles = rows.div_ceil(TILE_ROWS);
                     let mut tile_bytes = 0;
-                    let mut segment = |s: Range<usize>| {
+                    let mut segment = |(s, leaf): (Range<usize>, Leaf)| {
                         let begin = tile_bytes;
                         tile_bytes += kernels::tile_bytes(part.ty, s.len());
                         let cols = s.start - cols.start..s.end - cols.start;
-                        Segment { cols, bytes: begin..tile_bytes }
+                        Segment { cols, leaf, bytes: begin..tile_bytes }
                     };
-                    let segments = matrix.segments(p, node).into_iter().map(&mut segment).collect();
+                    let segments = matrix.segments(p, node).into_iter().zip(matrix.leaves(p, node));
+                    let segments = segments.map(&mut segment).collect();
                     let block = arena.alloc(tiles * tile_bytes, 64)?;
                     let (ty, cols) = (part.ty, cols.len());
-                    parts.push(Packed { ty, cols, out, segments, tile_bytes, tiles, block });
+                    parts.push(Packed {
+                        ty,
+                        cols,
+                        out,
+                        roots_before,
+                        segments,
+                        tile_bytes,
+                        tiles,
+                        block,
+                    });
                     out += rows;
                 }
                 let deal = deal(&parts, weights.paired[m], group.cpus.len());

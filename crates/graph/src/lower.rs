@@ -8,10 +8,11 @@
 
 use crate::buffer::{BufId, Buffers, Home, Pool as Storage};
 use crate::builder::Graph;
-use crate::instr::{Instr, Kind, Operand, Work};
+use crate::instr::{Gather, Instr, Kind, Operand, Work};
 use crate::op::Op;
+use crate::sum::Sum;
 use crate::tensor::{Bundle, Domain};
-use crate::weight::MatrixId;
+use crate::weight::{MatrixId, SplitBy};
 use kernels::ActKind;
 use std::collections::HashMap;
 
@@ -38,14 +39,44 @@ pub struct Variant {
     /// Every sequence has one token in the step: the item that reads the newest range also appends
     /// to it. Otherwise the append is a stage before attention.
     pub append_in_attention: bool,
+    /// How partial results are summed.
+    pub gather: Gather,
 }
 
 impl Variant {
-    /// Every variant that a step may ask for.
-    pub fn all() -> Vec<Variant> {
+    /// The usual form of a step with few tokens.
+    pub const DECODE: Variant = Variant {
+        private_tokens: true,
+        private_outputs: true,
+        attention: AttnForm::SplitJoinPrivate,
+        append_in_attention: true,
+        gather: Gather::Push,
+    };
+
+    /// The usual form of a step with many tokens of a prompt.
+    pub const PREFILL: Variant = Variant {
+        private_tokens: false,
+        private_outputs: true,
+        attention: AttnForm::Fused,
+        append_in_attention: false,
+        gather: Gather::Pull,
+    };
+
+    /// Every variant that a step on `nodes` nodes may ask for.
+    pub fn all(nodes: usize) -> Vec<Variant> {
         let mut all = Vec::new();
-        for (private_tokens, private_outputs) in [(true, true), (false, true), (false, false)] {
+        let forms = [
+            (true, true, Gather::Push),
+            (false, true, Gather::Pull),
+            (false, false, Gather::Pull),
+            (false, true, Gather::Scatter),
+            (false, false, Gather::Scatter),
+        ];
+        for (private_tokens, private_outputs, gather) in forms {
             use AttnForm::{Fused, SplitJoinPrivate, SplitJoinShared};
+            if gather == Gather::Scatter && nodes == 1 {
+                continue; // there is nobody to share the sum with
+            }
             for attention in [Fused, SplitJoinPrivate, SplitJoinShared] {
                 for append_in_attention in [false, true] {
                     // Ranges are joined privately only where row-wise work is private at all, and
@@ -58,6 +89,7 @@ impl Variant {
                             private_outputs,
                             attention,
                             append_in_attention,
+                            gather,
                         });
                     }
                 }
@@ -84,8 +116,15 @@ pub fn lower(graph: &Graph, variant: Variant, buffers: &mut Buffers) -> Vec<Inst
             last_use.insert(b, at);
         }
     }
-    let mut lowering =
-        Lowering { graph, variant, buffers, values: HashMap::new(), last_use, out: Vec::new() };
+    let mut lowering = Lowering {
+        graph,
+        variant,
+        buffers,
+        values: HashMap::new(),
+        sums: HashMap::new(),
+        last_use,
+        out: Vec::new(),
+    };
     for (node, _) in graph.walk(0) {
         lowering.op(node);
     }
@@ -107,6 +146,7 @@ struct Lowering<'a> {
     variant: Variant,
     buffers: &'a mut Buffers,
     values: HashMap<Bundle, BufId>,
+    sums: HashMap<Bundle, Sum>,
     last_use: HashMap<Bundle, usize>,
     out: Vec<Instr>,
 }
@@ -148,6 +188,24 @@ impl Lowering<'_> {
         }
     }
 
+    /// The buffer of the summands `b`: a row has a slot per root of `sum`, of all nodes when they are
+    /// pushed, of the node itself otherwise.
+    fn partial(&mut self, role: &str, b: Bundle, layer: Option<usize>, sum: Sum) -> BufId {
+        let half = layer.map_or(0, |l| l % 2);
+        let slot = self.widths(b)[0];
+        let roots = |n: usize| match self.variant.gather {
+            Gather::Push => sum.roots(),
+            Gather::Pull | Gather::Scatter => sum.slots[n].len(),
+        };
+        let bytes: Vec<usize> = (0..self.graph.nodes).map(|n| roots(n) * slot).collect();
+        let (role, rows) = match self.variant.gather {
+            Gather::Push => (format!("{role}.all.{half}"), Storage::Private),
+            Gather::Pull | Gather::Scatter => (format!("{role}.{half}"), Storage::Tokens),
+        };
+        self.sums.insert(b, sum);
+        self.buffers.declare(&role, Home::Node, rows, &bytes)
+    }
+
     fn value(&self, b: Bundle) -> BufId {
         self.values[&b]
     }
@@ -182,9 +240,13 @@ impl Lowering<'_> {
             }
             Op::Linear { x, matrix } => {
                 let acts = self.operand(*x, *matrix, layer);
-                let role = &self.graph.matrix(*matrix).name;
-                let to = self.buffer(role, out, layer, Work::Rows);
-                self.emit(layer, domain, Kind::MatMul { acts, matrix: *matrix, out: to });
+                let m = self.graph.matrix(*matrix);
+                let to = match m.sum() {
+                    None => self.buffer(&m.name, out, layer, Work::Rows),
+                    Some(sum) => self.partial(&m.name, out, layer, sum),
+                };
+                let push = m.split == SplitBy::Cols && self.variant.gather == Gather::Push;
+                self.emit(layer, domain, Kind::MatMul { acts, matrix: *matrix, out: to, push });
                 to
             }
             Op::Gated { x, matrix } => {
@@ -203,8 +265,10 @@ impl Lowering<'_> {
                 } else {
                     self.buffer(&format!("x{}", out.0), out, layer, work)
                 };
-                let partial = self.value(*partial);
-                self.emit(layer, domain, Kind::Residual { x: from, partial, out: to, width, work });
+                let sum = Box::new(self.sums[partial].clone());
+                let (partial, gather) = (self.value(*partial), self.variant.gather);
+                let kind = Kind::Residual { x: from, partial, out: to, width, work, gather, sum };
+                self.emit(layer, domain, kind);
                 to
             }
             Op::Select { x } => {
@@ -272,7 +336,7 @@ impl Lowering<'_> {
             form => {
                 let bytes: Vec<usize> = (0..self.graph.nodes)
                     .map(|n| {
-                        let heads = spec.heads.kv_cut.len(n) * spec.heads.group();
+                        let heads = spec.heads.q_len(n);
                         heads * kernels::attn_state_len(spec.heads.dim) * size_of::<f32>()
                     })
                     .collect();

@@ -7,6 +7,7 @@ use crate::placement::Cut;
 use crate::tensor::Bundle;
 use crate::weight::{MatrixId, VectorId};
 pub use kernels::RopeStyle;
+use std::ops::Range;
 
 /// Rotary position embedding of one kind of layer.
 #[derive(Clone, Debug, PartialEq)]
@@ -44,8 +45,8 @@ pub struct Heads {
     pub kv: usize,
     /// Elements of a head.
     pub dim: usize,
-    /// Key/value heads cut over the nodes; query heads follow their key/value head.
-    pub kv_cut: Cut,
+    /// Query heads cut over the nodes; a key/value head is wherever one of its query heads is.
+    pub q_cut: Cut,
 }
 
 impl Heads {
@@ -54,14 +55,39 @@ impl Heads {
         self.q / self.kv
     }
 
-    /// Query heads cut over the nodes.
-    pub fn q_cut(&self) -> Cut {
-        self.kv_cut.scaled(self.group())
+    /// Query heads of a node.
+    pub fn q_len(&self, node: usize) -> usize {
+        self.q_cut.len(node)
+    }
+
+    /// Key/value heads of a node; two nodes hold the same one when its query heads are cut.
+    pub fn kv_range(&self, node: usize) -> Range<usize> {
+        let q = self.q_cut.range(node);
+        let first = q.start / self.group();
+        if q.is_empty() { first..first } else { first..q.end.div_ceil(self.group()) }
+    }
+
+    /// Number of key/value heads of a node.
+    pub fn kv_len(&self, node: usize) -> usize {
+        self.kv_range(node).len()
+    }
+
+    /// Key/value heads of every node.
+    pub fn kv_cut(&self) -> Cut {
+        Cut::replicated((0..self.q_cut.nodes()).map(|n| self.kv_range(n)).collect())
+    }
+
+    /// The query heads that read a key/value head, both numbered within the node.
+    pub fn queries(&self, node: usize, kv: usize) -> Range<usize> {
+        let q = self.q_cut.range(node);
+        let kv = self.kv_range(node).start + kv;
+        let own = (kv * self.group()).max(q.start)..((kv + 1) * self.group()).min(q.end);
+        own.start - q.start..own.end - q.start
     }
 
     /// Width of a node's concatenated `q | k | v` row.
     pub fn qkv_width(&self, node: usize) -> usize {
-        self.kv_cut.len(node) * (self.group() + 2) * self.dim
+        (self.q_len(node) + 2 * self.kv_len(node)) * self.dim
     }
 }
 

@@ -4,6 +4,7 @@
 //! nothing below it chooses cores or forms by itself.
 
 use crate::compile::Sync;
+use crate::instr::Gather;
 use crate::lower::{AttnForm, Variant};
 use topology::{CpuId, NodeId};
 
@@ -27,6 +28,8 @@ pub struct Plan {
     pub private_elements: usize,
     /// Attention states of up to this many f32 are joined by every thread for itself.
     pub private_join_elements: usize,
+    /// Sums over nodes of at least this many f32 (rows x width) go by reduce-scatter and all-gather.
+    pub scatter_elements: usize,
     /// Bytes of packed weights that a thread keeps in its cache while it walks over the tokens.
     pub weight_block_bytes: usize,
     /// Bytes of activations that a thread keeps in its cache while it walks over weights.
@@ -47,6 +50,7 @@ impl Plan {
             pin: true,
             private_elements: 16 << 10,
             private_join_elements: 64 << 10,
+            scatter_elements: 256 << 10,
             weight_block_bytes: 512 << 10,
             act_block_bytes: 16 << 10,
             sync: Sync::Derived,
@@ -84,6 +88,10 @@ pub struct StepShape {
 pub struct FormLimits {
     /// Rows of private buffers.
     pub private_rows: usize,
+    /// Width of the residual stream.
+    pub hidden: usize,
+    /// Nodes of the graph.
+    pub nodes: usize,
     /// (Token, KV range) pairs that fit the state buffers.
     pub states: usize,
     /// f32 of the states of one pair on the widest node.
@@ -126,6 +134,19 @@ impl Plan {
             private_outputs: private_tokens || step.outputs <= limits.private_rows,
             attention,
             append_in_attention: step.single && attention != AttnForm::Fused,
+            gather: self.gather(step, limits),
+        }
+    }
+
+    /// One shot costs every node (nodes - 1) messages; reduce-scatter and all-gather cost two
+    /// (nodes - 1) / nodes and another global wait, so two nodes gain nothing by it.
+    fn gather(&self, step: StepShape, limits: FormLimits) -> Gather {
+        if step.tokens <= limits.private_rows {
+            Gather::Push
+        } else if limits.nodes > 2 && step.tokens * limits.hidden >= self.scatter_elements {
+            Gather::Scatter
+        } else {
+            Gather::Pull
         }
     }
 }

@@ -3,6 +3,7 @@
 //! Nothing is read here beyond names, types and shapes; the loader packs the data later.
 
 use crate::placement::Cut;
+use crate::sum::{Leaf, Sum};
 use gguf::TensorType;
 use std::ops::Range;
 
@@ -104,6 +105,19 @@ impl Matrix {
             SplitBy::Rows => std::iter::once(0..self.parts[p].cols).collect(),
             SplitBy::Cols => self.parts[p].cut.segments(node).collect(),
         }
+    }
+
+    /// How these pieces are summed on `node`.
+    pub fn leaves(&self, p: usize, node: usize) -> Vec<Leaf> {
+        match self.split {
+            SplitBy::Rows => vec![Leaf { folds: 0, root: true }],
+            SplitBy::Cols => crate::sum::leaves(&self.parts[p].cut, node),
+        }
+    }
+
+    /// How the segments of a column-cut matrix are summed, over all nodes.
+    pub fn sum(&self) -> Option<Sum> {
+        (self.split == SplitBy::Cols).then(|| Sum::over(&self.parts[0].cut))
     }
 
     /// Bytes of a packed tile of part `p` on `node`.

@@ -15,7 +15,7 @@ pub use error::Error;
 pub use hparams::Hparams;
 
 use gguf::Gguf;
-use graph::{Builder, Graph};
+use graph::{Builder, Graph, Shares};
 
 /// An architecture by its name in `general.architecture`.
 pub struct Architecture {
@@ -41,19 +41,20 @@ pub struct Model {
     pub graph: Graph,
 }
 
-/// Builds the graph of the model in `gguf` for `nodes` memory nodes.
+/// Builds the graph of the model in `gguf` for the memory nodes of `shares`: a number of equal ones,
+/// or the weights of their shares.
 ///
 /// # Errors
 /// When the architecture or one of its features is not supported, metadata is missing or
 /// implausible, or tensors are missing, of the wrong shape, or unknown to the architecture.
-pub fn build(gguf: &Gguf<'_>, nodes: usize) -> Result<Model, Error> {
+pub fn build(gguf: &Gguf<'_>, shares: impl Into<Shares>) -> Result<Model, Error> {
     let name = gguf.metadata().str("general.architecture")?;
     let arch = ARCHITECTURES.iter().find(|a| a.name == name).ok_or_else(|| {
         let known: Vec<&str> = ARCHITECTURES.iter().map(|a| a.name).collect();
         Error::UnsupportedArchitecture { name: name.to_owned(), known: known.join(", ") }
     })?;
     let hparams = Hparams::read(gguf)?;
-    let mut builder = Builder::new(nodes, gguf);
+    let mut builder = Builder::new(shares, gguf);
     (arch.build)(&mut builder, &hparams, gguf)?;
     let graph = builder.finish();
     // A tensor that nobody uses means a variant of the architecture that is not implemented, and

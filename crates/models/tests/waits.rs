@@ -1,23 +1,10 @@
-//! A dense layer compiles to the waits that the design promises, for any number of nodes.
+//! A dense layer compiles to the waits that the design promises, for any nodes and any shapes.
 
 use arclight_models as models;
 use gguf::{Gguf, TensorType};
-use graph::{AttnForm, LayerListing, Plan, PlanGroup, Sync, Variant};
+use graph::{Gather, LayerListing, Plan, PlanGroup, Shares, Sync, Variant};
 use testkit::TinyModel;
 use topology::CpuId;
-
-const DECODE: Variant = Variant {
-    private_tokens: true,
-    private_outputs: true,
-    attention: AttnForm::SplitJoinPrivate,
-    append_in_attention: true,
-};
-const PREFILL: Variant = Variant {
-    private_tokens: false,
-    private_outputs: true,
-    attention: AttnForm::Fused,
-    append_in_attention: false,
-};
 
 fn plan(nodes: usize) -> Plan {
     Plan::new(vec![PlanGroup { node: None, cpus: vec![CpuId(0), CpuId(0)] }; nodes])
@@ -35,24 +22,32 @@ fn waits(model: &TinyModel, nodes: usize, variant: Variant, plan: &Plan) -> (usi
 #[test]
 fn a_dense_layer_at_batch_one_has_five_waits_two_of_them_global() {
     for model in [TinyModel::qwen3(TensorType::Q4_0), TinyModel::llama(TensorType::F32)] {
-        for nodes in [2, 3, 4] {
-            assert_eq!(waits(&model, nodes, DECODE, &plan(nodes)), (5, 2), "{nodes} nodes");
+        for nodes in [2, 3, 4, 6, 8] {
+            assert_eq!(
+                waits(&model, nodes, Variant::DECODE, &plan(nodes)),
+                (5, 2),
+                "{nodes} nodes"
+            );
         }
-        assert_eq!(waits(&model, 1, DECODE, &plan(1)), (5, 0), "nothing is global on one node");
+        assert_eq!(
+            waits(&model, 1, Variant::DECODE, &plan(1)),
+            (5, 0),
+            "nothing is global on one node"
+        );
     }
 }
 
 #[test]
 fn prefill_pays_local_waits_for_sharing_row_wise_work() {
     let model = TinyModel::qwen3(TensorType::Q4_K);
-    assert_eq!(waits(&model, 2, PREFILL, &plan(2)), (10, 2));
+    assert_eq!(waits(&model, 2, Variant::PREFILL, &plan(2)), (10, 2));
 }
 
 #[test]
 fn sync_a_makes_every_wait_global() {
     let model = TinyModel::qwen3(TensorType::Q4_0);
     let plan = Plan { sync: Sync::Global, ..plan(2) };
-    assert_eq!(waits(&model, 2, DECODE, &plan), (5, 5));
+    assert_eq!(waits(&model, 2, Variant::DECODE, &plan), (5, 5));
 }
 
 #[test]
@@ -73,10 +68,39 @@ fn weights_are_cut_evenly_and_completely() {
 }
 
 #[test]
-fn more_nodes_than_heads_is_an_error_with_advice() {
-    let bytes = TinyModel::qwen3(TensorType::F32).gguf();
-    let err = models::build(&Gguf::parse(&bytes).unwrap(), 5).unwrap_err().to_string();
-    assert!(err.contains("over 5 nodes") && err.contains("--nodes 4"), "{err}");
+fn uneven_splits_wait_no_more_than_even_ones() {
+    // Three nodes of unequal threads, heads and columns that do not divide, and a node with none.
+    let odd = TinyModel {
+        heads: 14,
+        kv_heads: 2,
+        head_dim: 32,
+        ffn: 1056,
+        layers: 4,
+        ..TinyModel::qwen3(TensorType::Q4_0)
+    };
+    let bytes = odd.gguf();
+    let gguf = Gguf::parse(&bytes).unwrap();
+    for shares in [vec![1, 2, 3], vec![3, 0, 1], vec![1; 9]] {
+        let nodes = shares.len();
+        let built = models::build(&gguf, Shares::new(shares)).unwrap();
+        let waits = LayerListing::new(&built.graph, &plan(nodes), Variant::DECODE, 1).waits();
+        assert_eq!(waits, (5, 2), "{nodes} nodes");
+    }
+}
+
+#[test]
+fn reduce_scatter_costs_a_global_wait_more_per_sum() {
+    let model = TinyModel::qwen3(TensorType::Q4_K);
+    let scatter = Variant { gather: Gather::Scatter, ..Variant::PREFILL };
+    assert_eq!(waits(&model, 4, scatter, &plan(4)), (12, 4));
+}
+
+#[test]
+fn more_nodes_than_key_heads_hold_copies_of_them() {
+    let bytes = TinyModel::qwen3(TensorType::Q4_0).gguf(); // 8 query heads on 4 of keys
+    let graph = models::build(&Gguf::parse(&bytes).unwrap(), 8).unwrap().graph;
+    let kv: Vec<usize> = (0..8).map(|n| graph.kv_bytes_per_token(n, graph::KvType::F16)).collect();
+    assert!(kv.iter().all(|&b| b == 2 * 2 * 128 * 2), "a head on every node: {kv:?}");
 }
 
 #[test]

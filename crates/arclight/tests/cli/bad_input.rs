@@ -84,12 +84,6 @@ fn threads_and_nodes_that_cannot_be() {
     assert!(line.contains("--threads") && line.contains("at least 1"), "{line}");
     let line = fails(2, &["run", tiny(), "-p", "a", "--nodes", "none"]);
     assert!(line.contains("--nodes") && line.contains("whole number"), "{line}");
-    // The model has two KV heads.
-    for command in ["run", "graph"] {
-        let prompt = &["-p", "a"][..if command == "run" { 2 } else { 0 }];
-        let line = fails(2, &[&[command, tiny(), "--nodes", "3"], prompt].concat());
-        assert!(line.contains("2 KV heads") && line.contains("--nodes 2"), "{line}");
-    }
     let line = fails(2, &["run", tiny(), "-p", "a", "--nodes", "2", "--threads", "1"]);
     assert!(line.contains("2"), "{line}");
     let line = fails(2, &["bench", tiny(), "-t", "1,0"]);

@@ -62,9 +62,8 @@ impl<'a> Scratch<'a> {
 impl<'a> Thread<'a> {
     /// Elements of a node's `q | k | v` row before head `head` of each section.
     fn column(&self, heads: &Heads, section: usize, head: usize) -> usize {
-        let kv = heads.kv_cut.len(self.node);
-        let before = [0, kv * heads.group(), kv * (heads.group() + 1)];
-        (before[section] + head) * heads.dim
+        let (q, kv) = (heads.q_len(self.node), heads.kv_len(self.node));
+        ([0, q, q + kv][section] + head) * heads.dim
     }
 
     fn head_norm(&self, weight: Option<crate::weight::VectorId>, eps: f32, head: &mut [f32]) {
@@ -128,14 +127,14 @@ impl<'a> Thread<'a> {
     /// Queries in place, keys and values to their pages; dealt by runs of tokens of one page.
     pub(super) fn prepare(&self, qkv: BufId, rope: BufId, spec: &Attention) {
         let heads = &spec.heads;
-        let kv_heads = heads.kv_cut.len(self.node);
+        let (q_heads, kv_heads) = (heads.q_len(self.node), heads.kv_len(self.node));
         let scratch = Scratch::new(self.scratch(), heads);
         let runs = &self.step.input.page_runs;
         for run in runs.iter().skip(self.rank).step_by(self.size) {
             for t in run.start as usize..run.end as usize {
                 let cos_sin = self.rope_row(rope, spec, t);
                 let row = self.row_mut(qkv, t, heads.qkv_width(self.node));
-                for q in row[..kv_heads * heads.group() * heads.dim].chunks_exact_mut(heads.dim) {
+                for q in row[..q_heads * heads.dim].chunks_exact_mut(heads.dim) {
                     self.finish_query(spec, cos_sin, q);
                 }
                 for kv in 0..kv_heads {
@@ -192,14 +191,15 @@ impl<'a> Thread<'a> {
     /// Items are (query tile, KV head), dealt in turn: late tiles see more keys than early ones.
     pub(super) fn attend_fused(&self, qkv: BufId, spec: &Attention, out: BufId) {
         let heads = &spec.heads;
-        let (dim, group, state) = (heads.dim, heads.group(), attn_state_len(heads.dim));
-        let kv_heads = heads.kv_cut.len(self.node);
+        let (dim, state) = (heads.dim, attn_state_len(heads.dim));
+        let kv_heads = heads.kv_len(self.node);
         let input = self.step.input;
         let s = Scratch::new(self.scratch(), heads);
         for item in (self.rank..input.tiles.len() * kv_heads).step_by(self.size) {
             let (tile, kv) = (input.tiles[item / kv_heads].clone(), item % kv_heads);
             let tokens = &input.tokens[tile.start as usize..tile.end as usize];
-            let first_head = self.column(heads, 0, kv * group);
+            let queries = heads.queries(self.node, kv);
+            let (group, first_head) = (queries.len(), self.column(heads, 0, queries.start));
             for (i, t) in (tile.start as usize..tile.end as usize).enumerate() {
                 let row = self.row(qkv, t, heads.qkv_width(self.node));
                 s.q[i * group * dim..][..group * dim]
@@ -249,15 +249,16 @@ impl<'a> Thread<'a> {
         states: BufId,
     ) {
         let heads = &spec.heads;
-        let (dim, group, state) = (heads.dim, heads.group(), attn_state_len(heads.dim));
-        let kv_heads = heads.kv_cut.len(self.node);
+        let (dim, state) = (heads.dim, attn_state_len(heads.dim));
+        let kv_heads = heads.kv_len(self.node);
         let input = self.step.input;
         let s = Scratch::new(self.scratch(), heads);
         for item in (self.rank..input.ranges.len() * kv_heads).step_by(self.size) {
             let (row, kv) = (item / kv_heads, item % kv_heads);
             let (t, chunk) = (input.ranges[row].0 as usize, input.ranges[row].1 as usize);
             let token = &input.tokens[t];
-            let first_head = self.column(heads, 0, kv * group);
+            let queries = heads.queries(self.node, kv);
+            let (group, first_head) = (queries.len(), self.column(heads, 0, queries.start));
             let from = self.row(qkv, t, heads.qkv_width(self.node));
             let q = &mut s.q[..group * dim];
             q.copy_from_slice(&from[first_head..][..group * dim]);
@@ -272,7 +273,7 @@ impl<'a> Thread<'a> {
             }
             let mut limits = [0u32; TILE_ROWS_MAX];
             let limits = fill_limits(&mut limits, std::slice::from_ref(token), group, chunk);
-            let cols = kv * group * state..(kv + 1) * group * state;
+            let cols = queries.start * state..queries.end * state;
             let mut to = self.columns(states, row..row + 1, cols);
             let keys = Keys { token, kv, chunk };
             self.attend(spec, keys, q, limits, s.kernel, to.row_mut(0));
@@ -283,7 +284,7 @@ impl<'a> Thread<'a> {
     pub(super) fn join(&self, states: BufId, spec: &Attention, out: BufId, rows: Range<usize>) {
         let heads = &spec.heads;
         let (dim, state) = (heads.dim, attn_state_len(heads.dim));
-        let q_heads = heads.kv_cut.len(self.node) * heads.group();
+        let q_heads = heads.q_len(self.node);
         let acc = &mut self.scratch()[..state];
         for t in rows {
             let token = &self.step.input.tokens[t];

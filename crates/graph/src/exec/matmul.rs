@@ -56,41 +56,92 @@ impl Thread<'_> {
                     self.multiply(up, t, acts, rows.clone(), view(&mut *u));
                     self.step.kernels.swiglu(g, u, both);
                     let col = t * TILE_ROWS;
-                    let mut to = self.columns(out, rows.clone(), col..col + TILE_ROWS);
-                    for (row, from) in both.chunks_exact(TILE_ROWS).enumerate() {
-                        to.row_mut(row).copy_from_slice(from);
+                    copy(both, self.columns(out, rows.clone(), col..col + TILE_ROWS));
+                }
+            }
+        }
+    }
+
+    /// Product with a matrix whose columns the nodes share: the sums of segments are added up to the
+    /// roots of the summation tree, and each goes to its slot of this node's copy or of every node's.
+    pub(super) fn matmul_partial(
+        &self,
+        acts: Operand,
+        matrix: MatrixId,
+        out: BufId,
+        push: bool,
+        rows: usize,
+    ) {
+        let shard = self.step.weights.shard(matrix, self.node);
+        let [part] = shard.parts.as_slice() else { unreachable!("one matrix") };
+        if part.cols == 0 {
+            return; // a node without any columns
+        }
+        let (nodes, here) = (self.step.graph.nodes(), self.node);
+        let slot = self.step.graph.matrix(matrix).parts[0].rows.next_multiple_of(TILE_ROWS);
+        let tiles = shard.share(self.rank, 0, false);
+        for tiles in blocks(tiles, self.step.plan.weight_block_bytes / part.tile_bytes()) {
+            for rows in self.row_blocks(acts, part, rows) {
+                for t in tiles.clone() {
+                    let mut col = t * TILE_ROWS;
+                    if push {
+                        col += part.roots_before * slot;
+                    }
+                    let to = |i: usize, col: usize| {
+                        let node = if push { (here + i) % nodes } else { self.node };
+                        self.columns_on(node, out, rows.clone(), col..col + TILE_ROWS)
+                    };
+                    let mut sums = Tree::new(self.scratch(), rows.len() * TILE_ROWS);
+                    for segment in &part.segments {
+                        let leaf = segment.leaf;
+                        if leaf.root && sums.is_empty() && !push {
+                            self.product(part, t, segment, acts, rows.clone(), to(0, col));
+                            col += slot;
+                            continue;
+                        }
+                        sums.push(self.step.kernels, leaf.folds, |sum| {
+                            let sum = RowsMut::new(sum, rows.len(), TILE_ROWS, TILE_ROWS);
+                            self.product(part, t, segment, acts, rows.clone(), sum);
+                        });
+                        if leaf.root {
+                            let sum = sums.take();
+                            for i in 0..if push { nodes } else { 1 } {
+                                copy(sum, to(i, col));
+                            }
+                            col += slot;
+                        }
                     }
                 }
             }
         }
     }
 
-    /// Tile `tile` times the rows `rows` of activations. Segments of columns are summed apart and
-    /// added up in a tree.
+    /// Tile `tile` of a part that is summed in one piece, times the rows `rows` of activations.
     fn multiply(
         &self,
         part: &Packed,
         tile: usize,
         acts: Operand,
         rows: Range<usize>,
-        mut to: RowsMut<'_, f32>,
+        to: RowsMut<'_, f32>,
     ) {
-        let product = |segment: &Segment, to: RowsMut<'_, f32>| {
-            let input = self.acts(acts, part, rows.clone(), segment.cols.clone());
-            let weights = part.tile(tile, segment);
-            self.step.kernels.matmul_tile(part.ty, weights, segment.cols.len(), input, to);
-        };
-        if let [all] = part.segments.as_slice() {
-            return product(all, to);
-        }
-        let mut sums = Tree::new(self.scratch(), rows.len() * TILE_ROWS);
-        for (i, segment) in part.segments.iter().enumerate() {
-            sums.push(|sum| product(segment, RowsMut::new(sum, rows.len(), TILE_ROWS, TILE_ROWS)));
-            sums.fold(self.step.kernels, i + 1 == part.segments.len());
-        }
-        for (row, from) in sums.take().chunks_exact(TILE_ROWS).enumerate() {
-            to.row_mut(row).copy_from_slice(from);
-        }
+        let [all] = part.segments.as_slice() else { unreachable!("rows are whole") };
+        self.product(part, tile, all, acts, rows, to);
+    }
+
+    /// One segment of a tile times the rows `rows` of activations.
+    fn product(
+        &self,
+        part: &Packed,
+        tile: usize,
+        segment: &Segment,
+        acts: Operand,
+        rows: Range<usize>,
+        to: RowsMut<'_, f32>,
+    ) {
+        let input = self.acts(acts, part, rows, segment.cols.clone());
+        let weights = part.tile(tile, segment);
+        self.step.kernels.matmul_tile(part.ty, weights, segment.cols.len(), input, to);
     }
 
     /// The activations that `part` multiplies: rows `rows`, columns `cols`.
@@ -146,6 +197,13 @@ impl Thread<'_> {
         } else {
             0
         }
+    }
+}
+
+/// Rows of a tile, one after the other, to their places.
+fn copy(from: &[f32], mut to: RowsMut<'_, f32>) {
+    for (row, from) in from.chunks_exact(TILE_ROWS).enumerate() {
+        to.row_mut(row).copy_from_slice(from);
     }
 }
 

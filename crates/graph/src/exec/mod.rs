@@ -7,21 +7,23 @@
 mod attention;
 mod matmul;
 mod rows;
+mod sums;
 mod tree;
 
 pub(crate) use attention::tile_tokens;
+use sums::Partials;
 
 use crate::buffer::BufId;
 use crate::builder::Graph;
 use crate::compile::Stage;
-use crate::instr::{Instr, Kind, Work};
+use crate::instr::{Gather, Instr, Kind, Work};
 use crate::load::Weights;
-use crate::op::Op;
 use crate::placement::share;
 use crate::plan::Plan;
 use crate::step::Prepared;
 use crate::storage::Storage;
 use crate::tensor::Domain;
+use crate::weight::SplitBy;
 use kernels::{Kernels, RowsMut};
 use memory::Block;
 use std::ops::Range;
@@ -58,12 +60,14 @@ pub(crate) fn run(step: &Step<'_>, worker: &mut Worker) {
     }
 }
 
-/// f32 of kernel scratch that a thread needs.
-pub(crate) fn scratch_len(graph: &Graph) -> usize {
+/// f32 of kernel scratch that a thread needs for `stages`.
+pub(crate) fn scratch_len<'a>(graph: &Graph, stages: impl Iterator<Item = &'a Stage>) -> usize {
     let attention = graph.caches.iter().map(attention::scratch_len).max().unwrap_or(0);
-    let sums = graph.ops.iter().filter(|n| matches!(n.op, Op::Residual { .. }));
-    let widest = sums.map(|n| graph.bundle(n.out).width).max().unwrap_or(0);
-    attention.max(matmul::SCRATCH).max(tree::LEVELS * widest)
+    let sums = stages.flat_map(|s| &s.instrs).filter_map(|i| match &i.kind {
+        Kind::Residual { sum, width, .. } => Some(sums::scratch_len(sum, *width)),
+        _ => None,
+    });
+    attention.max(matmul::SCRATCH).max(sums.max().unwrap_or(0))
 }
 
 /// One thread's view of the step.
@@ -94,7 +98,14 @@ impl<'a> Thread<'a> {
                 let cols = self.step.graph.matrix(*matrix).input_width(self.node);
                 self.quantize(*x, cols, *out, self.rows(domain, *work));
             }
-            Kind::MatMul { acts, matrix, out } | Kind::Logits { acts, matrix, out } => {
+            Kind::MatMul { acts, matrix, out, push } => {
+                let rows = self.count(domain);
+                match self.step.graph.matrix(*matrix).split {
+                    SplitBy::Rows => self.matmul(*acts, *matrix, *out, rows),
+                    SplitBy::Cols => self.matmul_partial(*acts, *matrix, *out, *push, rows),
+                }
+            }
+            Kind::Logits { acts, matrix, out } => {
                 self.matmul(*acts, *matrix, *out, self.count(domain));
             }
             Kind::Gated { acts, matrix, out } => {
@@ -108,8 +119,13 @@ impl<'a> Thread<'a> {
             Kind::Join { states, spec, out, work } => {
                 self.join(*states, spec, *out, self.rows(domain, *work));
             }
-            Kind::Residual { x, partial, out, width, work } => {
-                self.residual(*x, *partial, *out, *width, self.rows(domain, *work));
+            Kind::Residual { x, partial, out, width, work, gather, sum } => {
+                let parts = Partials { buf: *partial, pushed: *gather == Gather::Push, sum };
+                let (rows, width) = (self.rows(domain, *work), *width);
+                match gather {
+                    Gather::Push | Gather::Pull => self.residual(*x, parts, *out, width, rows),
+                    Gather::Scatter => self.scatter(*x, parts, *out, width, self.count(domain)),
+                }
             }
             Kind::Select { x, out, width, work } => {
                 for row in self.rows(domain, *work) {
@@ -170,8 +186,28 @@ impl<'a> Thread<'a> {
 
     /// Columns `cols` of rows `rows` of a buffer of f32, for writing.
     fn columns(&self, buf: BufId, rows: Range<usize>, cols: Range<usize>) -> RowsMut<'a, f32> {
-        let stride = self.stride(buf, self.node) / size_of::<f32>();
-        let block = self.block(buf);
+        self.columns_of(self.block(buf), self.stride(buf, self.node), rows, cols)
+    }
+
+    /// The same of the copy on `node`.
+    fn columns_on(
+        &self,
+        node: usize,
+        buf: BufId,
+        rows: Range<usize>,
+        cols: Range<usize>,
+    ) -> RowsMut<'a, f32> {
+        self.columns_of(self.step.storage.on(buf, node), self.stride(buf, node), rows, cols)
+    }
+
+    fn columns_of(
+        &self,
+        block: Block,
+        stride: usize,
+        rows: Range<usize>,
+        cols: Range<usize>,
+    ) -> RowsMut<'a, f32> {
+        let stride = stride / size_of::<f32>();
         assert!(cols.end <= stride && rows.end * stride * size_of::<f32>() <= block.len());
         let at = rows.start * stride + cols.start;
         debug_assert!(block.addr().is_multiple_of(align_of::<f32>()));

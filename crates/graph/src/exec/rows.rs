@@ -1,7 +1,6 @@
-//! Row-wise instructions: embedding, norms, quantisation, residual sums.
+//! Row-wise instructions: embedding, norms, quantisation.
 
 use super::Thread;
-use super::tree::Tree;
 use crate::buffer::BufId;
 use crate::placement::share;
 use crate::weight::MatrixId;
@@ -59,34 +58,6 @@ impl Thread<'_> {
             // SAFETY: the row is this thread's share of the quantised buffer.
             let to = unsafe { self.row_block(out, row).as_mut_slice::<u8>() };
             self.step.kernels.quantize_q8(self.row(x, row, cols), &mut to[..bytes]);
-        }
-    }
-
-    /// `out = x + Σ partials`, the sum taken as a binary tree over the nodes, so that every replica
-    /// gets the same bits, and the same on any power of two of nodes.
-    pub(super) fn residual(
-        &self,
-        x: BufId,
-        partial: BufId,
-        out: BufId,
-        width: usize,
-        rows: Range<usize>,
-    ) {
-        let nodes = self.step.graph.nodes();
-        let mut sums = Tree::new(self.scratch(), width);
-        for row in rows {
-            for node in 0..nodes {
-                let stride = self.stride(partial, node);
-                let block = self.step.storage.on(partial, node).sub(row * stride, stride);
-                // SAFETY: a read of all nodes' copies, as the instruction states.
-                let part = unsafe { block.as_slice::<f32>() };
-                sums.push(|to| to.copy_from_slice(&part[..width]));
-                sums.fold(self.step.kernels, node + 1 == nodes);
-            }
-            if out != x {
-                self.row_mut(out, row, width).copy_from_slice(self.row(x, row, width));
-            }
-            self.step.kernels.add_assign(self.row_mut(out, row, width), sums.take());
         }
     }
 }

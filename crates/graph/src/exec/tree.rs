@@ -1,39 +1,30 @@
-//! Sums in the shape of a binary tree, as summands arrive.
+//! Sums in the shape of a binary tree, as summands arrive: a stack of partial sums.
 //!
-//! After `2^k` summands the sum has the shape of a full tree, whatever has come before or comes
-//! after: a node that holds an aligned power of two of segments computes a subtree of the whole.
+//! Which sums are added when is laid down in [`crate::sum`].
 
 use kernels::Kernels;
 
-/// Levels of a tree of as many summands as there can be segments or nodes (2^7).
+/// Most sums on the stack: one per level of a tree of up to 2^7 summands.
 pub(super) const LEVELS: usize = 8;
 
-/// A stack of partial sums, as a binary counter: each covers a power of two of summands.
+/// A stack of partial sums.
 pub(super) struct Tree<'a> {
     levels: &'a mut [f32], // [LEVELS, width]
     width: usize,
     depth: usize,
-    summands: usize,
 }
 
 impl<'a> Tree<'a> {
     /// An empty sum of `width` elements in `scratch`, which must hold `LEVELS` times as many.
     pub(super) fn new(scratch: &'a mut [f32], width: usize) -> Tree<'a> {
-        Tree { levels: &mut scratch[..LEVELS * width], width, depth: 0, summands: 0 }
+        Tree { levels: &mut scratch[..LEVELS * width], width, depth: 0 }
     }
 
-    /// Takes a summand, which `write` puts into its place.
-    pub(super) fn push(&mut self, write: impl FnOnce(&mut [f32])) {
+    /// Takes a summand, which `write` puts into its place, and adds the topmost two `folds` times.
+    pub(super) fn push(&mut self, kernels: &Kernels, folds: usize, write: impl FnOnce(&mut [f32])) {
         write(&mut self.levels[self.depth * self.width..][..self.width]);
         self.depth += 1;
-        self.summands += 1;
-    }
-
-    /// Adds up what is complete, or everything when the summand was the `last`.
-    pub(super) fn fold(&mut self, kernels: &Kernels, last: bool) {
-        let complete = self.summands.trailing_zeros() as usize;
-        let adds = if last { self.depth - 1 } else { complete };
-        for _ in 0..adds {
+        for _ in 0..folds {
             let (below, top) = self.levels.split_at_mut((self.depth - 1) * self.width);
             let at = (self.depth - 2) * self.width;
             kernels.add_assign(&mut below[at..], &top[..self.width]);
@@ -41,11 +32,16 @@ impl<'a> Tree<'a> {
         }
     }
 
-    /// The sum; the next one begins.
-    pub(super) fn take(&mut self) -> &[f32] {
+    /// Whether nothing is on the stack.
+    pub(super) fn is_empty(&self) -> bool {
+        self.depth == 0
+    }
+
+    /// The only sum on the stack; the next one begins.
+    pub(super) fn take(&mut self) -> &mut [f32] {
         debug_assert_eq!(self.depth, 1, "folded");
-        (self.depth, self.summands) = (0, 0);
-        &self.levels[..self.width]
+        self.depth = 0;
+        &mut self.levels[..self.width]
     }
 }
 
@@ -53,26 +49,16 @@ impl<'a> Tree<'a> {
 mod tests {
     use super::*;
 
-    fn sum(summands: &[f32]) -> f32 {
+    #[test]
+    fn folds_add_the_topmost_two() {
+        let kernels = Kernels::detect().unwrap();
         let mut scratch = [0.0; LEVELS];
         let mut tree = Tree::new(&mut scratch, 1);
-        for (i, s) in summands.iter().enumerate() {
-            tree.push(|to| to[0] = *s);
-            tree.fold(Kernels::detect().unwrap(), i + 1 == summands.len());
+        // (1e8 + (1 + 2)) + 4: the inner sum first, or the small summands vanish.
+        for (value, folds) in [(1e8, 0), (1.0, 0), (2.0, 2), (4.0, 1)] {
+            tree.push(kernels, folds, |to| to[0] = value);
         }
-        tree.take()[0]
-    }
-
-    #[test]
-    fn subtrees_add_up_to_the_bits_of_the_whole() {
-        // Summands whose sum depends on the order.
-        let s = [1e8, 1.0, -1e8, 1.0, 0.1, 0.2, 0.3, 0.4f32];
-        let whole = sum(&s);
-        assert_ne!(whole, s.iter().sum::<f32>(), "the order matters here");
-        for part in [1, 2, 4] {
-            let parts: Vec<f32> = s.chunks(part).map(sum).collect();
-            assert_eq!(sum(&parts), whole, "subtrees of {part}");
-        }
-        assert_eq!(sum(&[1.0, 2.0, 4.0]), 7.0);
+        assert_eq!(tree.take()[0], (1e8f32 + 3.0) + 4.0);
+        assert!(tree.is_empty());
     }
 }
