@@ -1,4 +1,4 @@
-//! Arenas: memory of one node, reserved at once, given out in blocks, freed at once.
+//! Arenas: memory whose node is chosen, reserved at once, given out in blocks, freed at once.
 
 use std::io;
 
@@ -6,6 +6,7 @@ use topology::NodeId;
 
 use crate::block::Block;
 use crate::error::Error;
+use crate::policy::{self, Policy};
 use crate::sys;
 
 /// What the arena asks of the kernel for large pages.
@@ -23,12 +24,10 @@ pub enum HugePages {
 }
 
 /// How an arena is made.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct ArenaOptions {
-    /// The memory node that all pages come from; `None` leaves it to first touch. When a bound
-    /// node is full the kernel does not take pages from another one, but kills the process: see
-    /// that the node has room.
-    pub node: Option<NodeId>,
+    /// Which nodes pages come from.
+    pub policy: Policy,
     /// Page size.
     pub huge: HugePages,
     /// What errors and warnings call it.
@@ -38,23 +37,24 @@ pub struct ArenaOptions {
 /// Something that makes an arena slower than asked for, but not wrong.
 #[derive(Debug, thiserror::Error)]
 pub enum Warning {
-    /// The kernel did not bind the arena: there is no such node, the cpuset excludes it, or a
-    /// container lacks `CAP_SYS_NICE`.
+    /// The kernel did not take the policy: there is no such node, the cpuset excludes it, or a
+    /// container forbids it.
     #[error(
-        "arena `{arena}` is not bound to memory node {node}: {source}; \
-         its pages will be where the threads that first write to them run"
+        "arena `{arena}` is not {policy}: mbind: {source} ({}); \
+         its pages will be where the threads that first write to them run",
+        policy::refusal(source)
     )]
     NotBound {
         /// The arena's name.
         arena: &'static str,
-        /// The node asked for.
-        node: NodeId,
+        /// The policy asked for.
+        policy: Policy,
         /// The system's reason.
         source: io::Error,
     },
     /// There are not enough explicit huge pages (on the node); transparent ones are used.
     #[error(
-        "arena `{arena}` has no explicit huge pages: {source}; \
+        "arena `{arena}` has no explicit huge pages: {call}: {source}; \
          raise vm.nr_hugepages (the arena needs {pages} pages of 2 MiB)"
     )]
     NoHugePages {
@@ -62,11 +62,13 @@ pub enum Warning {
         arena: &'static str,
         /// How many it needs.
         pages: usize,
+        /// The call that was refused.
+        call: &'static str,
         /// The system's reason.
         source: io::Error,
     },
     /// The kernel is built or configured without transparent huge pages.
-    #[error("arena `{arena}` has no transparent huge pages: {source}")]
+    #[error("arena `{arena}` has no transparent huge pages: madvise: {source}")]
     NoTransparentPages {
         /// The arena's name.
         arena: &'static str,
@@ -77,7 +79,7 @@ pub enum Warning {
 
 const HUGE: usize = 2 << 20;
 
-/// Memory of one node, reserved at once, given out in blocks, freed at once.
+/// Memory whose node is chosen, reserved at once, given out in blocks, freed at once.
 ///
 /// It is an anonymous mapping without reservation: it costs nothing until its pages are written.
 /// The pages come from the bound node whoever touches them first, but the node's own threads
@@ -90,7 +92,7 @@ const HUGE: usize = 2 << 20;
 pub struct Arena {
     map: Mapping,
     used: usize,
-    node: Option<NodeId>,
+    policy: Policy,
     name: &'static str,
     warnings: Vec<Warning>,
 }
@@ -103,7 +105,7 @@ impl Arena {
     /// The kernel has no address space, or a limit (`ulimit -v`) forbids it. What it merely does
     /// not do as asked is a [warning](Self::warnings).
     pub fn new(bytes: usize, options: &ArenaOptions) -> Result<Self, Error> {
-        let ArenaOptions { node, huge, name } = *options;
+        let ArenaOptions { policy, huge, name } = options.clone();
         let mut warnings = Vec::new();
         let reserve = |source| Error::Reserve { arena: name, bytes, source };
         let unit = if huge == HugePages::Off { sys::page_size() } else { HUGE };
@@ -113,14 +115,14 @@ impl Arena {
             .ok_or_else(|| reserve(io::ErrorKind::OutOfMemory.into()))?;
 
         if huge == HugePages::Explicit {
-            match explicit(len, node, name) {
+            match explicit(len, &policy, name) {
                 Ok((map, not_bound)) => {
                     warnings.extend(not_bound);
-                    return Ok(Self { map, used: 0, node, name, warnings });
+                    return Ok(Self { map, used: 0, policy, name, warnings });
                 }
-                Err(source) => {
+                Err((call, source)) => {
                     let pages = len / HUGE;
-                    warnings.push(Warning::NoHugePages { arena: name, pages, source });
+                    warnings.push(Warning::NoHugePages { arena: name, pages, call, source });
                 }
             }
         }
@@ -135,8 +137,8 @@ impl Arena {
             }
             _ => {}
         }
-        warnings.extend(bind(&map, node, name));
-        Ok(Self { map, used: 0, node, name, warnings })
+        warnings.extend(place(&map, &policy, name));
+        Ok(Self { map, used: 0, policy, name, warnings })
     }
 
     /// Cuts off the next block, of `bytes` at an address that is a multiple of `align`.
@@ -174,9 +176,14 @@ impl Arena {
         self.map.len
     }
 
-    /// The memory node asked for.
+    /// The memory node asked for, if it was one.
     pub fn node(&self) -> Option<NodeId> {
-        self.node
+        self.policy.node()
+    }
+
+    /// Where pages were to come from. Whether they do is for [`warnings`](Self::warnings) to say.
+    pub fn policy(&self) -> &Policy {
+        &self.policy
     }
 
     /// Its name.
@@ -187,6 +194,11 @@ impl Arena {
     /// What the kernel did not do as asked.
     pub fn warnings(&self) -> &[Warning] {
         &self.warnings
+    }
+
+    /// Takes the warnings out, to be kept beyond the arena.
+    pub fn take_warnings(&mut self) -> Vec<Warning> {
+        std::mem::take(&mut self.warnings)
     }
 
     /// Everything given out so far, as one block (to ask for its pages, say).
@@ -201,26 +213,27 @@ impl Arena {
     }
 }
 
-/// Maps and takes explicit huge pages, from the node if there is one.
+/// Maps and takes explicit huge pages by the policy, or names the call that was refused.
 fn explicit(
     len: usize,
-    node: Option<NodeId>,
+    policy: &Policy,
     name: &'static str,
-) -> io::Result<(Mapping, Option<Warning>)> {
-    let map = Mapping::new(len, HUGE, libc::MAP_HUGETLB | libc::MAP_HUGE_2MB)?;
-    let not_bound = bind(&map, node, name);
+) -> Result<(Mapping, Option<Warning>), (&'static str, io::Error)> {
+    let flags = libc::MAP_HUGETLB | libc::MAP_HUGE_2MB;
+    let map = Mapping::new(len, HUGE, flags).map_err(|e| ("mmap", e))?;
+    let not_bound = place(&map, policy, name);
     // The pool is reserved for the machine, not per node, so only taking the pages shows whether
     // this node has them. (Linux 5.14; an older kernel refuses.)
     // SAFETY: our own new mapping.
-    unsafe { sys::advise(map.start, map.len, libc::MADV_POPULATE_WRITE)? };
+    let taken = unsafe { sys::advise(map.start, map.len, libc::MADV_POPULATE_WRITE) };
+    taken.map_err(|e| ("madvise", e))?;
     Ok((map, not_bound))
 }
 
-fn bind(map: &Mapping, node: Option<NodeId>, arena: &'static str) -> Option<Warning> {
-    let node = node?;
+fn place(map: &Mapping, policy: &Policy, arena: &'static str) -> Option<Warning> {
     // SAFETY: our own mapping, not touched yet.
-    let bound = unsafe { sys::bind(map.start, map.len, node) };
-    bound.err().map(|source| Warning::NotBound { arena, node, source })
+    let placed = unsafe { policy.apply(map.start, map.len) };
+    placed.err().map(|source| Warning::NotBound { arena, policy: policy.clone(), source })
 }
 
 /// An anonymous private mapping.

@@ -3,6 +3,8 @@
 use std::io;
 use std::path::PathBuf;
 
+use topology::NodeId;
+
 /// One variant per cause.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -70,6 +72,21 @@ pub enum Error {
         /// The system's reason.
         source: io::Error,
     },
+    /// A memory node has too little left for what is to be bound to it.
+    #[error(
+        "memory node {node} has {} MiB available, {} MiB are needed there; free some, use other \
+         nodes, or make the model or its context smaller",
+        available >> 20,
+        needed.div_ceil(1 << 20)
+    )]
+    NoRoom {
+        /// The node.
+        node: NodeId,
+        /// Bytes to be written there, and the margin.
+        needed: u64,
+        /// Bytes that can be had.
+        available: u64,
+    },
     /// An arena has too little left for a block.
     #[error("arena `{arena}` is exhausted: {wanted} bytes wanted, {left} of {capacity} left")]
     Exhausted {
@@ -95,6 +112,9 @@ pub enum Error {
         "cannot ask which memory node holds a page: move_pages: {0}; a container needs CAP_SYS_NICE for it"
     )]
     PageQuery(#[source] io::Error),
+    /// `/proc/self/smaps` cannot be read.
+    #[error("cannot ask for the size of pages: /proc/self/smaps: {0}")]
+    Smaps(#[source] io::Error),
     /// `/proc/self/status` cannot be read.
     #[error("/proc/self/status: {0}")]
     Status(#[source] io::Error),

@@ -4,8 +4,9 @@
 //! Everything that a core streams during inference lies in an [`Arena`] of its own node. Blocks
 //! are cut from it once, when the model is loaded, and never returned one by one. The model file
 //! itself is only a source: a [`MappedFile`] whose pages are released as soon as they are copied.
-//! [`pages_by_node`] asks the kernel where pages really are, [`resident`] how much there is of
-//! them, and [`probe`] holds the kernel that measures what a core can read.
+//! [`pages_by_node`] asks the kernel where pages really are, [`huge_bytes`] how many of them are
+//! huge, [`resident`] how much there is in all. [`check_room`] asks before anything is written
+//! whether a node can take it, and [`probe`] measures what a core can read.
 //!
 //! Limits: Linux only. A binding that the kernel refuses is a warning, because first touch by
 //! pinned threads leads to the same place on an idle machine; what cannot be mapped is an error.
@@ -20,7 +21,9 @@ mod arena;
 mod block;
 mod error;
 mod file;
+mod huge;
 mod pages;
+mod policy;
 pub mod probe;
 mod resident;
 mod sys;
@@ -29,5 +32,7 @@ pub use arena::{Arena, ArenaOptions, HugePages, Warning};
 pub use block::{Block, Pod};
 pub use error::Error;
 pub use file::{Advice, MappedFile};
+pub use huge::huge_bytes;
 pub use pages::{Pages, pages_by_node};
+pub use policy::{Policy, check_room, margin};
 pub use resident::{Resident, peak_resident_bytes, resident, resident_bytes, trim_heap};

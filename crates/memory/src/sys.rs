@@ -18,27 +18,27 @@ pub(crate) fn page_size() -> usize {
     })
 }
 
-/// Binds the pages of a range, none of them touched yet, to one memory node.
+/// Sets the policy (`MPOL_BIND`, `MPOL_INTERLEAVE`) of a range, none of whose pages is touched yet,
+/// with these nodes.
 ///
 /// # Safety
 /// The range is a mapping of the caller's.
-pub(crate) unsafe fn bind(start: *mut u8, len: usize, node: NodeId) -> io::Result<()> {
+pub(crate) unsafe fn set_policy(
+    start: *mut u8,
+    len: usize,
+    mode: i32,
+    nodes: impl IntoIterator<Item = NodeId>,
+) -> io::Result<()> {
     let mut mask = [0_u64; MAX_NODES / 64];
-    let node = node.0 as usize;
-    let word = mask.get_mut(node / 64).ok_or(io::Error::from_raw_os_error(libc::EINVAL))?;
-    *word = 1 << (node % 64);
+    for node in nodes {
+        let node = node.0 as usize;
+        let word = mask.get_mut(node / 64).ok_or(io::Error::from_raw_os_error(libc::EINVAL))?;
+        *word |= 1 << (node % 64);
+    }
     // The kernel takes the length of the mask plus one.
     // SAFETY: the kernel reads the mask and changes only the policy of the caller's range.
     let failed = unsafe {
-        libc::syscall(
-            libc::SYS_mbind,
-            start,
-            len,
-            libc::MPOL_BIND,
-            mask.as_ptr(),
-            MAX_NODES + 1,
-            0_usize,
-        ) != 0
+        libc::syscall(libc::SYS_mbind, start, len, mode, mask.as_ptr(), MAX_NODES + 1, 0_usize) != 0
     };
     if failed { Err(io::Error::last_os_error()) } else { Ok(()) }
 }

@@ -1,13 +1,16 @@
 //! Arenas, blocks and where their pages are.
 
-use arclight_memory::{Arena, ArenaOptions, Error, HugePages, Warning, pages_by_node};
-use topology::NodeId;
+use arclight_memory::{
+    Arena, ArenaOptions, Error, HugePages, Policy, Warning, check_room, huge_bytes, pages_by_node,
+};
+use topology::fake::FakeMachine;
+use topology::{Machine, NodeId, NodeList};
 
 const KIB: usize = 1 << 10;
 const MIB: usize = 1 << 20;
 
 fn options(node: Option<NodeId>, huge: HugePages) -> ArenaOptions {
-    ArenaOptions { node, huge, name: "test" }
+    ArenaOptions { policy: node.into(), huge, name: "test" }
 }
 
 fn arena(bytes: usize) -> Arena {
@@ -19,10 +22,13 @@ fn page() -> usize {
     unsafe { libc::sysconf(libc::_SC_PAGESIZE) as usize }
 }
 
-/// The first memory node of this machine that has memory (not 0 everywhere).
+/// The nodes of this machine that have memory (not 0 everywhere).
+fn all_nodes() -> NodeList {
+    std::fs::read_to_string("/sys/devices/system/node/has_memory").unwrap().parse().unwrap()
+}
+
 fn some_node() -> NodeId {
-    let list = std::fs::read_to_string("/sys/devices/system/node/has_memory").unwrap();
-    NodeId(list.trim().split(['-', ',']).next().unwrap().parse().unwrap())
+    all_nodes().as_slice()[0]
 }
 
 #[test]
@@ -97,7 +103,7 @@ fn reserving_costs_nothing_until_it_is_written() {
 }
 
 /// The memory policy of an address: mode and the lowest 64 nodes.
-fn policy(addr: usize) -> (i32, u64) {
+fn policy_of(addr: usize) -> (i32, u64) {
     const MPOL_F_ADDR: usize = 2; // not in libc
     let (mut mode, mut nodes) = (0_i32, [0_u64; 16]);
     // SAFETY: the kernel writes the mode and at most the given number of bits.
@@ -117,15 +123,15 @@ fn policy(addr: usize) -> (i32, u64) {
 
 #[test]
 fn a_bound_arena_has_its_pages_on_its_node() {
-    let node = some_node();
-    for huge in [HugePages::Off, HugePages::Transparent, HugePages::Explicit] {
+    let kinds = [HugePages::Off, HugePages::Transparent, HugePages::Explicit];
+    for (node, huge) in all_nodes().iter().flat_map(|node| kinds.map(|huge| (node, huge))) {
         let mut arena = Arena::new(5 * MIB, &options(Some(node), huge)).unwrap();
         assert_eq!(arena.node(), Some(node));
         let warned = |w: &Warning| !matches!(w, Warning::NoHugePages { .. });
         assert!(!arena.warnings().iter().any(warned), "{:?}", arena.warnings());
         let block = arena.alloc(5 * MIB, page()).unwrap();
-        assert_eq!(policy(block.addr()), (libc::MPOL_BIND, 1 << node.0));
-        assert_eq!(policy(block.addr() + 5 * MIB - 1), (libc::MPOL_BIND, 1 << node.0));
+        assert_eq!(policy_of(block.addr()), (libc::MPOL_BIND, 1 << node.0));
+        assert_eq!(policy_of(block.addr() + 5 * MIB - 1), (libc::MPOL_BIND, 1 << node.0));
         // SAFETY: the arena lives on, and no other slice is in use.
         unsafe { block.as_mut_slice::<u8>() }.fill(1);
         let pages = pages_by_node(block).unwrap();
@@ -143,12 +149,96 @@ fn a_node_that_does_not_exist_is_a_warning_that_names_it() {
         let [warning @ Warning::NotBound { .. }] = arena.warnings() else {
             panic!("{:?}", arena.warnings());
         };
-        let expected = format!("arena `test` is not bound to memory node {node}: ");
+        let expected = format!("arena `test` is not bound to memory node {node}: mbind: Invalid");
         assert!(warning.to_string().starts_with(&expected), "{warning}");
+        assert!(warning.to_string().contains("there is no such node"), "{warning}");
         // And it is usable.
         let block = arena.alloc(KIB, 8).unwrap();
         // SAFETY: the arena lives on, and no other slice is in use.
         unsafe { block.as_mut_slice::<u8>() }.fill(1);
+    }
+}
+
+#[test]
+fn an_interleaved_arena_tells_the_kernel_so() {
+    let nodes = all_nodes();
+    let policy = Policy::Interleave(nodes.as_slice().to_vec());
+    let arena = |bytes, policy| {
+        Arena::new(bytes, &ArenaOptions { policy, huge: HugePages::Off, name: "test" }).unwrap()
+    };
+    let mut here = arena(MIB, policy.clone());
+    assert!(here.warnings().is_empty(), "{:?}", here.warnings());
+    assert_eq!((here.policy(), here.node()), (&policy, None));
+    let block = here.alloc(MIB, page()).unwrap();
+    let mask = nodes.iter().map(|node| 1 << node.0).sum();
+    assert_eq!(policy_of(block.addr()), (libc::MPOL_INTERLEAVE, mask));
+    // SAFETY: the arena lives on, and no other slice is in use.
+    unsafe { block.as_mut_slice::<u8>() }.fill(1);
+    let pages = pages_by_node(block).unwrap();
+    assert_eq!((pages.present(), pages.by_node.len()), (MIB / page(), nodes.len()));
+    let (least, most) = (pages.by_node.values().min(), pages.by_node.values().max());
+    assert!(most.unwrap() - least.unwrap() <= 1, "{pages:?}");
+
+    // No nodes, and nodes beyond any kernel's, are refused and named.
+    for (nodes, text) in [("", "nodes : mbind"), ("0,8000", "nodes 0,8000: mbind")] {
+        let nodes: NodeList = nodes.parse().unwrap_or_default();
+        let refused = arena(KIB, Policy::Interleave(nodes.iter().collect()));
+        let [warning] = refused.warnings() else { panic!("{:?}", refused.warnings()) };
+        assert!(warning.to_string().contains(text), "{warning}");
+    }
+    assert!(arena(KIB, Policy::Default).warnings().is_empty());
+}
+
+#[test]
+fn a_node_without_room_is_named_before_anything_is_written() {
+    let dir = std::env::temp_dir().join(format!("arclight-full-{}", std::process::id()));
+    let meminfo =
+        |mib: u64| format!("Node 1 MemTotal: 9999999 kB\nNode 1 MemFree: {} kB\n", mib << 10);
+    let fake = FakeMachine::uniform(2, 1);
+    fake.file("sys/devices/system/node/node1/meminfo", &meminfo(300)).write(&dir).unwrap();
+    let machine = Machine::read_from(&dir).unwrap();
+    let check = |needs: &[(u32, u64)]| {
+        let needs = needs.iter().map(|&(node, mib)| (NodeId(node), mib << 20));
+        check_room(&machine, needs).map_err(|e| e.to_string())
+    };
+    assert_eq!(check(&[(0, 1000), (1, 200)]), Ok(()));
+    // 512 MiB, 1/64 of it, and 8 MiB.
+    let error = check(&[(0, 1000), (1, 200), (1, 312)]).unwrap_err();
+    let expected = "memory node 1 has 300 MiB available, 528 MiB are needed there; ";
+    assert!(error.starts_with(expected), "{error}");
+    assert!(check(&[(1, 295)]).is_err(), "the margin counts");
+    // It is asked anew each time; nothing to write needs no room; unknown nodes pass.
+    std::fs::write(dir.join("sys/devices/system/node/node1/meminfo"), meminfo(5)).unwrap();
+    assert!(check(&[(1, 200)]).is_err());
+    assert_eq!(check(&[(1, 0), (7, 1 << 30)]), Ok(()));
+    std::fs::remove_dir_all(&dir).unwrap();
+    // This machine has room for a little, and none for the impossible.
+    let here = Machine::read().unwrap();
+    check_room(&here, [(some_node(), 1 << 20)]).unwrap();
+    assert!(matches!(
+        check_room(&here, [(some_node(), u64::MAX), (some_node(), 1)]),
+        Err(Error::NoRoom { needed: u64::MAX, .. })
+    ));
+}
+
+#[test]
+fn huge_bytes_are_those_of_huge_pages() {
+    let mut off = arena(4 * MIB);
+    let block = off.alloc(4 * MIB, 64).unwrap();
+    // SAFETY: the arena lives on, and no other slice is in use.
+    unsafe { block.as_mut_slice::<u8>() }.fill(7);
+    assert_eq!(huge_bytes(block).unwrap(), 0);
+    let mut huge = Arena::new(8 * MIB, &options(None, HugePages::Transparent)).unwrap();
+    let block = huge.alloc(8 * MIB, 64).unwrap();
+    assert_eq!(huge_bytes(block).unwrap(), 0, "nothing was written");
+    // SAFETY: as above.
+    unsafe { block.as_mut_slice::<u8>() }.fill(7);
+    let found = huge_bytes(block).unwrap();
+    assert!(found <= 8 * MIB as u64 && found.is_multiple_of(2 * MIB as u64), "{found}");
+    let enabled = std::fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled");
+    // A fragmented machine may have none left, but not one with gigabytes free.
+    if enabled.is_ok_and(|text| !text.contains("[never]")) {
+        assert!(found > 0);
     }
 }
 

@@ -9,8 +9,8 @@
 //! already accounts for the ancestors, and an ancestor of a cpuset *partition* has lost the CPUs
 //! it handed down, so intersecting would give an empty set.
 
-use crate::cpulist::parse_ids;
 use crate::files::Tree;
+use crate::idlist::parse_ids;
 
 #[derive(Debug, Default)]
 pub(crate) struct Grants {

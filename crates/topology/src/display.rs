@@ -1,7 +1,7 @@
 //! How a machine prints: an overview for people, in plain text.
 
-use crate::cpulist::format_ids;
-use crate::{Cpu, CpuId, Machine, Node};
+use crate::idlist::format_ids;
+use crate::{Cpu, CpuId, CpuList, Machine, Node, NodeList};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
@@ -34,23 +34,33 @@ impl Machine {
         let nodes = count(self.nodes().len(), "memory node");
         writeln!(f, "  machine  {}, {nodes}, {memory}", shape(self.all_cpus()))?;
 
-        let allowed = self.cpus();
+        let restriction = self.limits.restriction.as_ref();
+        let allowed = match restriction {
+            Some(restriction) => restriction.before.clone(),
+            None => self.cpus().iter().map(|c| c.id).collect(),
+        };
         let mut limits = vec![];
         if allowed.len() < self.all_cpus().len() {
-            let ids = ranges(allowed.iter().map(|c| c.id));
-            limits.push(format!("{} allows cpus {ids}", self.confined_by()));
+            limits.push(format!("{} allows cpus {allowed}", self.confined_by()));
         }
-        let denied: Vec<_> = self.nodes().iter().filter(|n| !n.memory_allowed).collect();
+        let denied = |n: &&Node| !n.memory_allowed && !self.left_out(n);
+        let denied: NodeList = self.nodes().iter().filter(denied).map(|n| n.id).collect();
         if !denied.is_empty() {
             let plural = if denied.len() == 1 { "" } else { "s" };
-            let ids = format_ids(denied.iter().map(|n| n.id.0));
-            limits.push(format!("memory of node{plural} {ids} not allowed"));
+            limits.push(format!("memory of node{plural} {denied} not allowed"));
         }
         if let Some(quota) = self.quota() {
             limits.push(format!("quota of {} cpus", two_decimals(quota)));
         }
         if let Some(bytes) = self.memory_limit() {
             limits.push(format!("memory limit of {}", amount(bytes)));
+        }
+        if let Some(restriction) = restriction {
+            let list = |what: &str, list: &dyn fmt::Display| format!("{what} {list}");
+            let nodes = restriction.nodes.as_ref().map(|nodes| list("nodes", nodes));
+            let cpus = restriction.cpus.as_ref().map(|cpus| list("cpus", cpus));
+            let asked = [nodes, cpus].into_iter().flatten().collect::<Vec<_>>().join(" and ");
+            limits.push(format!("as asked only {asked}"));
         }
         let limits = if limits.is_empty() { "none".to_owned() } else { limits.join("; ") };
         writeln!(f, "  limits   {limits}")?;
@@ -62,14 +72,25 @@ impl Machine {
         )
     }
 
+    /// Whether the user chose other nodes than this one.
+    fn left_out(&self, node: &Node) -> bool {
+        let chosen = self.limits.restriction.as_ref().and_then(|r| r.nodes.as_ref());
+        chosen.is_some_and(|nodes| !nodes.contains(node.id))
+    }
+
     /// What keeps this process off the other CPUs. The kernel keeps the mask within the cpuset,
     /// so when the two agree the cpuset is the cause.
-    fn confined_by(&self) -> &'static str {
+    pub(crate) fn confined_by(&self) -> &'static str {
         let Some(cpuset) = &self.limits.cpuset else { return "affinity mask" };
-        let within = |cpus: &[Cpu]| cpus.iter().filter(|c| cpuset.contains(c.id)).count();
-        match within(self.all_cpus()) {
-            n if n == self.all_cpus().len() || within(self.cpus()) == 0 => "affinity mask",
-            n if n == self.cpus().len() => "cpuset",
+        let allowed = match &self.limits.restriction {
+            Some(restriction) => &restriction.before,
+            None => &self.cpus().iter().map(|c| c.id).collect(),
+        };
+        let online: CpuList = self.all_cpus().iter().map(|c| c.id).collect();
+        let within = |cpus: &CpuList| cpus.iter().filter(|&id| cpuset.contains(id)).count();
+        match within(&online) {
+            n if n == online.len() || within(allowed) == 0 => "affinity mask",
+            n if n == allowed.len() => "cpuset",
             _ => "affinity mask within the cpuset",
         }
     }
@@ -78,11 +99,17 @@ impl Machine {
         let memory = match (node.has_memory, node.memory_bytes) {
             (false, _) => "no memory".to_owned(),
             (true, 0) => "memory unknown".to_owned(),
-            (true, n) => format!("{} ({} free)", amount(n), amount(node.free_bytes)),
+            (true, n) => match node.available_bytes {
+                Some(available) => format!("{} ({} available)", amount(n), amount(available)),
+                None => format!("{} ({} free)", amount(n), amount(node.free_bytes)),
+            },
         };
-        let forbidden = if node.memory_allowed { "" } else { ", not allowed" };
+        let left_out = self.left_out(node);
+        let forbidden = if node.memory_allowed || left_out { "" } else { ", not allowed" };
         let cpus: Vec<&Cpu> = self.cpus().iter().filter(|c| c.node == node.id).collect();
-        let place = if cpus.is_empty() {
+        let place = if left_out {
+            "left out".to_owned()
+        } else if cpus.is_empty() {
             let online = self.all_cpus().iter().any(|c| c.node == node.id);
             if online { "no allowed cpus".to_owned() } else { "no cpus".to_owned() }
         } else {

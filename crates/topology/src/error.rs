@@ -1,5 +1,6 @@
 //! The one error type of the crate.
 
+use crate::{CpuList, NodeList};
 use std::io;
 use std::path::PathBuf;
 
@@ -7,8 +8,10 @@ use std::path::PathBuf;
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// A list such as `0-3,8` could not be understood.
-    #[error("cpu list {text:?}: {reason}; write it like 0-3,8,10-11")]
+    #[error("{what} list {text:?}: {reason}; write it like 0-3,8,10-11")]
     BadList {
+        /// `cpu` or `node`.
+        what: &'static str,
         /// The list as given, shortened when very long.
         text: String,
         /// What is wrong with it.
@@ -21,6 +24,52 @@ pub enum Error {
         root: PathBuf,
         /// What was looked for.
         reason: String,
+    },
+    /// CPUs or nodes were asked for that the machine does not have.
+    #[error("no {what} {ids}: this machine has {what}s {available}")]
+    Missing {
+        /// `cpu` or `node`.
+        what: &'static str,
+        /// Those that do not exist, as a list.
+        ids: String,
+        /// Those that do, as a list.
+        available: String,
+    },
+    /// CPUs were asked for that are offline.
+    #[error("cpu {cpus} is offline; online are {online}")]
+    Offline {
+        /// Those that are offline.
+        cpus: CpuList,
+        /// Those that are not.
+        online: CpuList,
+    },
+    /// CPUs or nodes were asked for that this process may not use.
+    #[error("{what} {ids}: not allowed by the {by}; allowed are {available}")]
+    NotAllowed {
+        /// `cpu` or `node`.
+        what: &'static str,
+        /// Those that are not allowed, as a list.
+        ids: String,
+        /// What forbids them.
+        by: &'static str,
+        /// Those that are allowed, as a list; `none` without any.
+        available: String,
+    },
+    /// CPUs were asked for that belong to none of the nodes asked for.
+    #[error("cpu {cpus}: not on node {nodes}, which was asked for too; name cpus of these nodes")]
+    Elsewhere {
+        /// The CPUs.
+        cpus: CpuList,
+        /// The nodes asked for.
+        nodes: NodeList,
+    },
+    /// Only nodes without CPUs were asked for.
+    #[error("node {nodes}: no cpu to run on; add a node that has some: {available}")]
+    MemoryOnly {
+        /// The nodes asked for.
+        nodes: NodeList,
+        /// Nodes with allowed CPUs.
+        available: NodeList,
     },
     /// Zero threads were asked for.
     #[error("0 threads: ask for at least one, or leave the number out to use every usable core")]

@@ -13,7 +13,7 @@
 //! # Ok::<(), topology::Error>(())
 //! ```
 
-use crate::cpulist::{format_ids, parse_ids};
+use crate::idlist::{format_ids, parse_ids};
 use crate::{Error, Machine};
 use std::collections::BTreeMap;
 use std::fs;

@@ -1,13 +1,15 @@
 //! Bounded reading of small text files under a root, and the notes about what was missing.
 
-use crate::cpulist::{format_ids, parse_ids};
+use crate::idlist::{format_ids, parse_ids};
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 /// Most bytes read of any one file. The largest that matters, `mountinfo`, is a few KB.
-const MAX_BYTES: u64 = 256 * 1024;
+pub(crate) const MAX_BYTES: u64 = 256 * 1024;
+/// Most bytes read of `zoneinfo`, which has some lines for each CPU in each zone.
+pub(crate) const MAX_ZONEINFO: u64 = 16 << 20;
 /// Most directory entries looked at; a node's directory has one per 128 MiB of its memory.
 const MAX_ENTRIES: usize = 65_536;
 /// Most notes kept one by one; a broken tree could otherwise give one per file.
@@ -64,7 +66,7 @@ impl Tree {
     /// The text of a file, `None` when it does not exist. A file that exists and cannot be used
     /// is noted. Only the first [`MAX_BYTES`] are read, cut at a line end.
     pub(crate) fn text(&mut self, path: &str) -> Option<String> {
-        match read_bounded(&self.root.join(path)) {
+        match read_bounded(&self.root.join(path), MAX_BYTES) {
             Ok((text, false)) => Some(text),
             Ok((mut text, true)) => {
                 self.note(format!("/{path} is longer than {MAX_BYTES} bytes: the rest is ignored"));
@@ -83,7 +85,7 @@ impl Tree {
 
     /// The first `MAX_BYTES` of a file that is expected to be longer.
     pub(crate) fn head(&mut self, path: &str) -> Option<String> {
-        read_bounded(&self.root.join(path)).ok().map(|(text, _)| text)
+        read_bounded(&self.root.join(path), MAX_BYTES).ok().map(|(text, _)| text)
     }
 
     /// The list of ids in a file; a malformed list is noted and taken as missing.
@@ -130,13 +132,20 @@ fn parse_entry(name: &str, prefix: &str) -> Option<u32> {
 
 /// The text and whether there was more. Opening a pipe would block for ever, so only regular
 /// files (which procfs and sysfs files are) are opened.
-fn read_bounded(path: &Path) -> io::Result<(String, bool)> {
+pub(crate) fn read_bounded(path: &Path, max: u64) -> io::Result<(String, bool)> {
     if !fs::metadata(path)?.is_file() {
         return Err(io::Error::other("not a regular file"));
     }
     let mut bytes = vec![];
-    File::open(path)?.take(MAX_BYTES + 1).read_to_end(&mut bytes)?;
-    let more = bytes.len() as u64 > MAX_BYTES;
-    bytes.truncate(MAX_BYTES as usize);
+    File::open(path)?.take(max + 1).read_to_end(&mut bytes)?;
+    let more = bytes.len() as u64 > max;
+    bytes.truncate(max as usize);
     Ok((String::from_utf8_lossy(&bytes).into_owned(), more))
+}
+
+/// The value, in bytes, of the line of a `meminfo` file that has this key.
+pub(crate) fn field_kib(text: &str, key: &str) -> Option<u64> {
+    let line = text.lines().find(|l| l.split_whitespace().any(|word| word == key))?;
+    let value = line.split_once(':')?.1.trim().strip_suffix("kB")?;
+    value.trim().parse::<u64>().ok()?.checked_mul(1024)
 }

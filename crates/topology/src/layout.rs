@@ -11,8 +11,8 @@
 //!
 //! Limits: all cores of a node count alike; slower cores of hybrid machines are not avoided.
 
-use crate::cpulist::MAX_ID;
 use crate::display::two_decimals;
+use crate::idlist::MAX_ID;
 use crate::{CacheId, CoreId, CpuId, CpuList, Error, Machine, Node, NodeId};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};

@@ -6,6 +6,9 @@
 //! never stops the reading: the machine is described more coarsely and [`Machine::notes`] says
 //! what was missing.
 //!
+//! What a user asks for beyond that is a [restriction](Machine::restrict) of the machine. How much
+//! memory of a node can be had is asked [afresh](Machine::available) each time.
+//!
 //! [`layout`] turns the description into the groups of CPUs that a thread pool pins to.
 //!
 //! Limits: Linux only; ids above [`MAX_ID`] are refused; no file is read beyond a fixed size.
@@ -24,16 +27,18 @@
 #![forbid(unsafe_code)]
 
 mod cgroup;
-mod cpulist;
 mod display;
 mod error;
 pub mod fake;
 mod files;
+mod idlist;
 mod layout;
 mod machine;
+mod restrict;
+mod room;
 mod sysfs;
 
-pub use cpulist::{CpuList, MAX_ID};
 pub use error::Error;
+pub use idlist::{CpuList, Id, IdList, MAX_ID, NodeList};
 pub use layout::{Group, Layout, layout};
 pub use machine::{Cache, CacheId, CoreId, Cpu, CpuId, Machine, Node, NodeId};

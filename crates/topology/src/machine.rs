@@ -1,10 +1,10 @@
 //! The description of a machine as values, and the questions the engine asks of it.
 
-use crate::{CpuList, Error, sysfs};
+use crate::{CpuList, Error, NodeList, room, sysfs};
 use serde::Serialize;
 use std::collections::BTreeSet;
 use std::fmt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// A memory node, by the kernel's number. Numbers may have gaps.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize)]
@@ -44,6 +44,8 @@ pub struct Node {
     pub memory_bytes: u64,
     /// Memory that was free when the machine was read, in bytes.
     pub free_bytes: u64,
+    /// Memory that could be had when the machine was read, in bytes: see [`Machine::available`].
+    pub available_bytes: Option<u64>,
     /// False for a node of CPUs only. True when the amount is unknown.
     pub has_memory: bool,
     /// Whether this process may allocate on the node.
@@ -115,6 +117,18 @@ pub(crate) struct Limits {
     pub(crate) quota: Option<f64>,
     /// Memory limit of the control groups, in bytes.
     pub(crate) memory_bytes: Option<u64>,
+    /// What a user asked to be left with.
+    pub(crate) restriction: Option<Restriction>,
+}
+
+/// See [`Machine::restrict`].
+#[derive(Clone, Debug, Default, Serialize)]
+pub(crate) struct Restriction {
+    pub(crate) nodes: Option<NodeList>,
+    pub(crate) cpus: Option<CpuList>,
+    /// The CPUs that were allowed before.
+    #[serde(skip)]
+    pub(crate) before: CpuList,
 }
 
 /// A machine, as far as this process may use it.
@@ -130,6 +144,11 @@ pub struct Machine {
     /// False when the kernel has no memory nodes: `nodes` is then one made up, number 0.
     pub(crate) numa: bool,
     pub(crate) notes: Vec<String>,
+    /// CPUs that exist, but are offline.
+    pub(crate) offline: CpuList,
+    /// Where the files are that it was read from.
+    #[serde(skip)]
+    pub(crate) root: PathBuf,
 }
 
 impl Machine {
@@ -167,6 +186,18 @@ impl Machine {
     /// The node with this number.
     pub fn node(&self, id: NodeId) -> Option<&Node> {
         self.nodes.binary_search_by_key(&id, |n| n.id).ok().map(|i| &self.nodes[i])
+    }
+
+    /// Memory of the node that can be had at this moment, in bytes, by the kernel's own rule for
+    /// `MemAvailable` applied to the node: what is free above the kernel's reserves, and of page
+    /// cache and reclaimable kernel memory that which is not needed to keep the system alive.
+    /// `None` when the node does not exist or its files do not tell.
+    ///
+    /// Reading takes some hundred µs. It is an estimate: others allocate too, and binding does not
+    /// reserve. What swapping could free does not count, nor do huge pages in the pool.
+    pub fn available(&self, node: NodeId) -> Option<u64> {
+        let node = self.node(node)?;
+        room::available(&self.root, self.numa.then_some(node.id), self.nodes.len() == 1)
     }
 
     /// Whether the kernel has memory nodes to bind to. When not, [`Machine::nodes`] is one

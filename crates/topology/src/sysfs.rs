@@ -4,9 +4,11 @@
 //! What is absent (containers, old kernels, firmware without tables) is noted and replaced by
 //! the coarsest description that is still true: one node, one package, one core per CPU.
 
-use crate::files::Tree;
+use crate::files::{Tree, field_kib};
 use crate::machine::Limits;
-use crate::{Cache, CacheId, CoreId, Cpu, CpuId, CpuList, Error, Machine, Node, NodeId, cgroup};
+use crate::{
+    Cache, CacheId, CoreId, Cpu, CpuId, CpuList, Error, Machine, Node, NodeId, cgroup, room,
+};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
@@ -39,6 +41,8 @@ pub(crate) fn read(root: &Path) -> Result<Machine, Error> {
         ));
     }
 
+    let mut offline = tree.numbered(CPU, "cpu");
+    offline.retain(|id| online.binary_search(id).is_err());
     let (mut nodes, node_of, numa) = read_nodes(&mut tree, &online);
     let memory_allowed = allowed_mems(&mut tree, &nodes, status.mems, groups.mems);
     let mut caches = Caches::default();
@@ -51,10 +55,12 @@ pub(crate) fn read(root: &Path) -> Result<Machine, Error> {
         .collect();
     cpus.sort_by_key(|c| (!c.allowed, c.id));
 
+    let only = nodes.len() == 1;
     for node in &mut nodes {
         let own = cpus.iter().filter(|c| c.allowed && c.node == node.id);
         node.cpus = own.map(|c| c.id).collect();
         node.memory_allowed = memory_allowed.contains(&node.id.0);
+        node.available_bytes = room::available(root, numa.then_some(node.id), only);
     }
 
     let list = |ids: Vec<u32>| ids.into_iter().map(CpuId).collect::<CpuList>();
@@ -69,9 +75,12 @@ pub(crate) fn read(root: &Path) -> Result<Machine, Error> {
             cpuset: groups.cpus.map(list),
             quota: groups.quota,
             memory_bytes: groups.memory_bytes,
+            restriction: None,
         },
         numa,
         notes: tree.into_notes(),
+        offline: list(offline),
+        root: root.to_owned(),
     })
 }
 
@@ -92,7 +101,7 @@ fn read_status(tree: &mut Tree) -> Status {
             tree.note(format!("/{PATH} has no {key} all are taken as allowed"));
             return None;
         };
-        tree.checked(PATH, crate::cpulist::parse_ids(value))
+        tree.checked(PATH, crate::idlist::parse_ids(value))
     };
     Status { cpus: list("Cpus_allowed_list:"), mems: list("Mems_allowed_list:") }
 }
@@ -195,6 +204,7 @@ fn new_node(
         cpus: vec![],
         memory_bytes: memory.unwrap_or(0),
         free_bytes: free.unwrap_or(0),
+        available_bytes: None,
         has_memory: memory != Some(0),
         memory_allowed: true,
         distances,
@@ -204,12 +214,7 @@ fn new_node(
 /// `MemTotal` and `MemFree` in bytes, from a node's or the machine's meminfo.
 fn read_meminfo(tree: &mut Tree, path: &str) -> (Option<u64>, Option<u64>) {
     let text = tree.text(path).unwrap_or_default();
-    let field = |key: &str| {
-        let line = text.lines().find(|l| l.contains(key))?;
-        let value = line.split_once(':')?.1.trim().strip_suffix("kB")?;
-        value.trim().parse::<u64>().ok()?.checked_mul(1024)
-    };
-    let (total, free) = (field("MemTotal:"), field("MemFree:"));
+    let (total, free) = (field_kib(&text, "MemTotal:"), field_kib(&text, "MemFree:"));
     if total.is_none() || free.is_none() {
         tree.note(format!("/{path} does not tell MemTotal and MemFree: amounts of memory unknown"));
     }

@@ -331,9 +331,9 @@ Fake CPU @ 2.0GHz
   limits   quota of 4 cpus
   usable   4 cores on 2 nodes
 
-  node 0   64 GiB (56 GiB free); 16 cores, cpus 0-15,32-47
+  node 0   64 GiB (56 GiB available); 16 cores, cpus 0-15,32-47
            L3 2 × 32 MiB: 0-7,32-39 | 8-15,40-47
-  node 1   64 GiB (56 GiB free); 16 cores, cpus 16-31,48-63
+  node 1   64 GiB (56 GiB available); 16 cores, cpus 16-31,48-63
            L3 2 × 32 MiB: 16-23,48-55 | 24-31,56-63
 
   distance    0    1

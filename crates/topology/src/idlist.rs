@@ -1,6 +1,6 @@
 //! Lists of ids in the kernel's format, `0-3,8,10-11`: read from sysfs, cgroupfs and flags.
 
-use crate::{CpuId, Error};
+use crate::{CpuId, Error, NodeId};
 use std::fmt;
 use std::str::FromStr;
 
@@ -8,69 +8,111 @@ use std::str::FromStr;
 /// corrupt `0-4294967295` from becoming four billion entries.
 pub const MAX_ID: u32 = 8191;
 
+/// What a list can hold.
+pub trait Id: sealed::Sealed + Copy + Ord + From<u32> + Into<u32> {
+    /// What messages call one of them.
+    const WHAT: &'static str;
+}
+
+mod sealed {
+    pub trait Sealed {}
+}
+
+macro_rules! ids {
+    ($($id:ident $what:literal),*) => {$(
+        impl sealed::Sealed for $id {}
+        impl Id for $id {
+            const WHAT: &'static str = $what;
+        }
+        impl From<u32> for $id {
+            fn from(number: u32) -> Self {
+                $id(number)
+            }
+        }
+        impl From<$id> for u32 {
+            fn from(id: $id) -> u32 {
+                id.0
+            }
+        }
+    )*};
+}
+ids!(CpuId "cpu", NodeId "node");
+
 /// A sorted set of CPUs that reads and prints as `0-3,8,10-11`.
+pub type CpuList = IdList<CpuId>;
+
+/// A sorted set of memory nodes that reads and prints as `0-3,8,10-11`.
+pub type NodeList = IdList<NodeId>;
+
+/// A sorted set of ids that reads and prints as `0-3,8,10-11`.
 ///
 /// Parsing accepts any order, overlaps and blanks around items; printing is canonical.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct CpuList(Vec<CpuId>);
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct IdList<T>(Vec<T>);
 
-impl CpuList {
-    /// The CPUs, ascending, each once.
-    pub fn as_slice(&self) -> &[CpuId] {
+impl<T: Id> IdList<T> {
+    /// The ids, ascending, each once.
+    pub fn as_slice(&self) -> &[T] {
         &self.0
     }
 
-    /// The CPUs, ascending.
-    pub fn iter(&self) -> impl Iterator<Item = CpuId> + '_ {
+    /// The ids, ascending.
+    pub fn iter(&self) -> impl Iterator<Item = T> + '_ {
         self.0.iter().copied()
     }
 
-    /// Whether `cpu` is in the list.
-    pub fn contains(&self, cpu: CpuId) -> bool {
-        self.0.binary_search(&cpu).is_ok()
+    /// Whether `id` is in the list.
+    pub fn contains(&self, id: T) -> bool {
+        self.0.binary_search(&id).is_ok()
     }
 
-    /// Number of CPUs.
+    /// Number of ids.
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether there is no CPU in the list (never after parsing).
+    /// Whether there is nothing in the list (never after parsing).
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 }
 
-impl FromIterator<CpuId> for CpuList {
-    fn from_iter<I: IntoIterator<Item = CpuId>>(cpus: I) -> Self {
-        let mut cpus: Vec<CpuId> = cpus.into_iter().collect();
-        cpus.sort_unstable();
-        cpus.dedup();
-        Self(cpus)
+impl<T> Default for IdList<T> {
+    fn default() -> Self {
+        Self(Vec::new())
     }
 }
 
-impl FromStr for CpuList {
+impl<T: Id> FromIterator<T> for IdList<T> {
+    fn from_iter<I: IntoIterator<Item = T>>(ids: I) -> Self {
+        let mut ids: Vec<T> = ids.into_iter().collect();
+        ids.sort_unstable();
+        ids.dedup();
+        Self(ids)
+    }
+}
+
+impl<T: Id> FromStr for IdList<T> {
     type Err = Error;
 
     /// Reads a list a user wrote; an empty one is an error.
     fn from_str(text: &str) -> Result<Self, Error> {
-        let bad = |reason| Error::BadList { text: shorten(text.trim()), reason };
+        let bad = |reason| Error::BadList { what: T::WHAT, text: shorten(text.trim()), reason };
         let ids = parse_ids(text).map_err(bad)?;
         if ids.is_empty() {
-            return Err(bad("it names no cpu".into()));
+            return Err(bad(format!("it names no {}", T::WHAT)));
         }
-        Ok(Self(ids.into_iter().map(CpuId).collect()))
+        Ok(ids.into_iter().map(T::from).collect())
     }
 }
 
-impl fmt::Display for CpuList {
+impl<T: Id> fmt::Display for IdList<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(&format_ids(self.0.iter().map(|c| c.0)))
+        f.pad(&format_ids(self.iter().map(T::into)))
     }
 }
 
-impl serde::Serialize for CpuList {
+impl<T: Id> serde::Serialize for IdList<T> {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(self)
     }
@@ -168,6 +210,15 @@ mod tests {
         assert!(reason("0-4294967295").contains("above the highest id"));
         assert!(reason("99999999999999999999").contains("above the highest id"));
         assert!(reason(&"é".repeat(5000)).chars().count() < 240);
+    }
+
+    #[test]
+    fn lists_of_nodes_are_read_alike_and_named_rightly() {
+        let list: NodeList = "7, 0-1".parse().unwrap();
+        assert_eq!(list.as_slice(), [NodeId(0), NodeId(1), NodeId(7)]);
+        assert_eq!(list.to_string(), "0-1,7");
+        let error = "".parse::<NodeList>().unwrap_err().to_string();
+        assert!(error.starts_with("node list \"\": it names no node;"), "{error}");
     }
 
     proptest! {

@@ -1,13 +1,19 @@
-//! What a core can read per second: the kernel behind "the machine's measured limit".
+//! What a core can read per second, how long it waits for a line, and which pages are best.
 //!
 //! [`read_bytes`] does nothing but load, as wide as the CPU can, into enough independent sums that
 //! the additions never wait for each other: what remains is the memory. The caller runs it on as
 //! many threads as it wants to know about, on memory of the node that it asks about, larger than
-//! the caches, and takes the time.
+//! the caches, and takes the time. [`chase`] does the opposite, one load after the other.
 //!
 //! The result is a checksum, so that the loads cannot be optimised away and every variant can be
 //! tested: the wrapping sum of the bytes taken as little-endian `u64`s, the last one padded with
 //! zeros.
+
+mod chase;
+mod pages;
+
+pub use chase::{chase, chase_nanoseconds, lay_cycle};
+pub use pages::{PageTrial, PageTrials, huge_pages};
 
 /// Reads every byte of `part` once, in order, and returns their checksum (see the module).
 pub fn read_bytes(part: &[u8]) -> u64 {
