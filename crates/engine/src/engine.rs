@@ -3,41 +3,10 @@
 use crate::error::Error;
 use crate::file::ModelFile;
 use crate::kv::{KvCache, SeqId};
+use crate::load::{self, LoadProgress, LoadReport, Loaded};
 use crate::options::LoadOptions;
-use graph::{
-    Executor, Limits, Logits, NodeBytes, Outputs, Plan, PlanGroup, SeqInput, Shares, WeightSource,
-    WeightView,
-};
-use kernels::{KV_CHUNK, KV_PAGE, Kernels};
-use models::{Hparams, Model};
-use std::time::{Duration, Instant};
-use topology::{Layout, Machine};
-
-/// Tokens in a step unless asked otherwise: enough rows that the weights' unpacking and their way
-/// from memory are paid for, few enough that activations stay small.
-const STEP_TOKENS: usize = 512;
-
-/// How far loading has come.
-#[derive(Copy, Clone, Debug)]
-pub struct LoadProgress {
-    /// Packed bytes so far.
-    pub done: usize,
-    /// Packed bytes in all.
-    pub total: usize,
-}
-
-/// What loading did and how long each part took.
-#[derive(Clone, Debug)]
-pub struct LoadReport {
-    /// Validating the file and building the graph.
-    pub build: Duration,
-    /// Starting threads, allocating, and packing the weights.
-    pub pack: Duration,
-    /// Bytes on each node.
-    pub nodes: Vec<NodeBytes>,
-    /// What was not as it should be; everything works regardless.
-    pub warnings: Vec<String>,
-}
+use graph::{Executor, Limits, Logits, Outputs, SeqInput};
+use models::Hparams;
 
 /// New tokens of one sequence in a step.
 #[derive(Copy, Clone, Debug)]
@@ -72,54 +41,9 @@ impl Engine {
         options: &LoadOptions,
         progress: &mut dyn FnMut(LoadProgress),
     ) -> Result<Engine, Error> {
-        let start = Instant::now();
-        options.check()?;
-        let kernels = Kernels::detect()?;
-        let gguf = file.gguf()?;
-        let machine = Machine::read()?;
-        let (model, layout) = divide(&gguf, &machine, options)?;
-        let Model { hparams, graph } = model;
-        let sequences = options.sequences.unwrap_or(1);
-        let context = context(&hparams, &graph, &machine, options, sequences)?;
-        let ranges = context.div_ceil(KV_CHUNK);
-        let limits = Limits {
-            kv: options.kv,
-            tokens: options.step_tokens.unwrap_or(STEP_TOKENS),
-            outputs: options.step_outputs.unwrap_or(sequences),
-            pages: context.div_ceil(KV_PAGE) * sequences,
-            ranges: ranges * sequences.max(4),
-        };
-        let groups =
-            layout.groups.into_iter().map(|g| PlanGroup { node: g.node, cpus: g.cpus }).collect();
-        let plan = Plan { pin: !options.no_pin, ..Plan::new(groups) };
-        let build = start.elapsed();
-        tracing::info!(
-            model = hparams.name,
-            nodes = plan.groups.len(),
-            threads = plan.threads(),
-            kernels = %kernels.isa(),
-            context,
-            "loading"
-        );
-        let packing = Instant::now();
-        let source = FileWeights { gguf: &gguf, file };
-        let executor = Executor::new(graph, plan, limits, kernels, &source, &mut |p| {
-            for tensor in p.tensors.iter().filter_map(|name| gguf.tensor(name)) {
-                file.release(tensor.data);
-            }
-            progress(LoadProgress { done: p.done, total: p.total });
-        })?;
-        let notes = machine.notes().iter().cloned().chain(layout.notes);
-        let report = LoadReport {
-            build,
-            pack: packing.elapsed(),
-            nodes: executor.node_bytes(),
-            warnings: notes.chain(executor.warnings()).collect(),
-        };
-        for warning in &report.warnings {
-            tracing::warn!("{warning}");
-        }
-        let kv = KvCache::new(sequences, limits.pages, context);
+        let Loaded { executor, hparams, context, sequences, report } =
+            load::load(file, options, progress)?;
+        let kv = KvCache::new(sequences, executor.limits().pages, context);
         Ok(Engine { executor, kv, hparams, context, report })
     }
 
@@ -234,76 +158,5 @@ impl Engine {
     /// Largest step.
     pub fn limits(&self) -> Limits {
         self.executor.limits()
-    }
-}
-
-/// The tensors of a file whose pages are given back once they are packed.
-struct FileWeights<'a> {
-    gguf: &'a gguf::Gguf<'a>,
-    file: &'a ModelFile,
-}
-
-impl WeightSource for FileWeights<'_> {
-    fn tensor(&self, name: &str) -> Option<WeightView<'_>> {
-        WeightSource::tensor(self.gguf, name)
-    }
-
-    fn release(&self, part: &[u8]) {
-        self.file.release(part);
-    }
-}
-
-/// Chooses groups of cores and builds the graph for them.
-fn divide(
-    gguf: &gguf::Gguf<'_>,
-    machine: &Machine,
-    options: &LoadOptions,
-) -> Result<(Model, Layout), Error> {
-    let threads = options.threads.or_else(|| {
-        // Virtual nodes need a thread each, more than there may be cores.
-        options.nodes.map(|nodes| machine.usable_cores().max(nodes))
-    });
-    let layout = topology::layout(machine, options.nodes, threads)?;
-    let shares = Shares::new(layout.groups.iter().map(|g| g.cpus.len()).collect());
-    Ok((models::build(gguf, shares)?, layout))
-}
-
-fn context(
-    hparams: &Hparams,
-    graph: &graph::Graph,
-    machine: &Machine,
-    options: &LoadOptions,
-    sequences: usize,
-) -> Result<usize, Error> {
-    let trained = hparams.context;
-    match options.context {
-        Some(context) if context > trained => Err(Error::ContextTooLong { context, trained }),
-        Some(context) => Ok(context),
-        None => {
-            let memory: u64 = machine.nodes().iter().map(|n| n.memory_bytes).sum();
-            let token: usize =
-                (0..graph.nodes()).map(|n| graph.kv_bytes_per_token(n, options.kv)).sum();
-            let fits = memory as usize / 2 / (token * sequences).max(1);
-            // A machine that does not tell its memory is not a machine without any.
-            let fits = if memory == 0 { 4096 } else { fits };
-            Ok(trained.min((fits / KV_CHUNK * KV_CHUNK).max(KV_CHUNK)))
-        }
-    }
-}
-
-impl LoadOptions {
-    fn check(&self) -> Result<(), Error> {
-        let sizes = [
-            ("the number of nodes", self.nodes),
-            ("the number of threads", self.threads),
-            ("the context", self.context),
-            ("the number of sequences", self.sequences),
-            ("tokens per step", self.step_tokens),
-            ("outputs per step", self.step_outputs),
-        ];
-        match sizes.into_iter().find(|(_, size)| *size == Some(0)) {
-            Some((name, _)) => Err(Error::Zero(name)),
-            None => Ok(()),
-        }
     }
 }

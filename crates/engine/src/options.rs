@@ -1,14 +1,44 @@
 //! How a model is to be loaded.
 
-use graph::KvType;
+use graph::{KvType, Sync};
+use memory::HugePages;
+use topology::{CpuList, NodeList};
+
+/// How the memory nodes share a model.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub enum Numa {
+    /// Tensor parallel, unless a node has too little memory for its share: then interleaved.
+    #[default]
+    Auto,
+    /// Every node holds a slice of every layer, and its threads read nothing else.
+    TensorParallel,
+    /// Every node holds some of the layers; parts of a prompt follow each other through them.
+    Pipeline,
+    /// Every node holds all weights.
+    Mirror,
+    /// One copy, its pages going round the nodes.
+    Interleave,
+    /// One copy, wherever the system puts it.
+    Off,
+}
 
 /// Options of [`Engine::load`](crate::Engine::load). The default asks the machine.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LoadOptions {
-    /// Memory nodes to use. More than the machine has makes virtual nodes. Default: all usable.
+    /// How the nodes share the model. Default: as is best.
+    pub numa: Numa,
+    /// Number of memory nodes to use. More than the machine has makes virtual nodes. Default: all
+    /// usable ones.
     pub nodes: Option<usize>,
+    /// Memory nodes to use and no others. Default: whatever this process may use.
+    pub on_nodes: Option<NodeList>,
+    /// CPUs to use and no others. Default: whatever this process may use.
+    pub on_cpus: Option<CpuList>,
     /// Threads. Default: one per physical core that this process may use.
     pub threads: Option<usize>,
+    /// Page size of weights and KV pages. Default: for models above 1 GiB, what a measurement finds
+    /// faster; otherwise transparent huge pages.
+    pub huge_pages: Option<HugePages>,
     /// Tokens that one sequence can hold. Default: what the model was trained for, if its KV cache
     /// fits in half of the machine's memory, otherwise what does.
     pub context: Option<usize>,
@@ -22,4 +52,8 @@ pub struct LoadOptions {
     pub kv: KvType,
     /// Leaves the affinity of threads alone.
     pub no_pin: bool,
+    /// How waits are chosen: as far as they must reach, or all global for comparison.
+    pub sync: Sync,
+    /// Counts and times the threads' waits for [`Engine::report`](crate::Engine::activity).
+    pub stats: bool,
 }

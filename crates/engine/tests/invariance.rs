@@ -1,7 +1,7 @@
 //! The same answer every time: the bits of a sequence's logits depend on nothing but its tokens,
 //! and not even on the number of nodes.
 
-use arclight_engine::{BatchEntry, Engine, LoadOptions, ModelFile, Outputs, SeqId, Variant};
+use arclight_engine::{BatchEntry, Engine, LoadOptions, ModelFile, Numa, Outputs, SeqId, Variant};
 use gguf::TensorType;
 use testkit::{Rng, TinyModel};
 
@@ -195,4 +195,47 @@ fn unequal_nodes_do_not_change_a_bit() {
             assert!(run(nodes, threads) == one, "{name}: {threads} threads on {nodes} nodes");
         }
     }
+}
+
+#[test]
+fn how_nodes_share_the_model_does_not_change_a_bit() {
+    let (tokens, short) = (prompt(300, 12), prompt(5, 13));
+    for (name, bytes) in models() {
+        let run = |numa, nodes, threads| {
+            let options = LoadOptions {
+                numa,
+                nodes: Some(nodes),
+                threads: Some(threads),
+                ..Default::default()
+            };
+            let mut engine = load(&bytes, options);
+            (batch(&mut engine, &tokens, &short), alone(&mut engine, &tokens[..40], 1))
+        };
+        let one = run(Numa::Off, 1, 1);
+        for numa in
+            [Numa::TensorParallel, Numa::Mirror, Numa::Interleave, Numa::Off, Numa::Pipeline]
+        {
+            assert!(run(numa, 2, 3) == one, "{name}: {numa:?}");
+        }
+    }
+}
+
+/// Two prompts in one step, all of the first one's logits, then a token each.
+fn batch(engine: &mut Engine, a: &[u32], b: &[u32]) -> Vec<Vec<u32>> {
+    let ids = [engine.new_sequence().unwrap(), engine.new_sequence().unwrap()];
+    let entry = |i: usize, tokens, outputs| BatchEntry { sequence: ids[i], tokens, outputs };
+    let last = a.len() - 60;
+    feed(engine, ids[0], &a[..last], 512);
+    let mut all = Vec::new();
+    for step in [
+        [entry(0, &a[last..], Outputs::All), entry(1, b, Outputs::Last)],
+        [entry(0, &b[..1], Outputs::Last), entry(1, &b[1..2], Outputs::Last)],
+    ] {
+        let logits = engine.step(&step).unwrap();
+        all.extend((0..logits.len()).map(|i| bits(logits.row(i))));
+    }
+    for id in ids {
+        engine.free(id).unwrap();
+    }
+    all
 }

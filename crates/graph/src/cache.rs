@@ -6,11 +6,12 @@
 use crate::builder::Graph;
 use crate::error::Error;
 use crate::op::Heads;
+use crate::plan::Plan;
+use crate::stages::Spans;
 use crate::step::PageId;
 use crate::storage::Limits;
 use kernels::KV_PAGE;
-use memory::{Arena, ArenaOptions, Block, HugePages};
-use topology::NodeId;
+use memory::{Arena, ArenaOptions, Block};
 
 /// How keys and values are stored.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
@@ -64,27 +65,37 @@ impl CacheLayout {
     }
 }
 
-/// Reserves the pages of group `node`; memory is taken when they are written.
+/// Reserves the pages of `place` for the layers that it holds, by layer; memory is taken when they
+/// are written.
 pub(crate) fn allocate(
     graph: &Graph,
-    node: usize,
-    home: Option<NodeId>,
+    plan: &Plan,
+    spans: &Spans,
+    place: usize,
     limits: Limits,
-) -> Result<(Arena, Vec<CacheLayout>), Error> {
+) -> Result<(Arena, Vec<Option<CacheLayout>>), Error> {
+    let node = if graph.nodes() == 1 { 0 } else { place };
+    let holds = |layer: usize| spans.len() == 1 || spans.holds_cache(graph, layer, place);
     let half = |heads: &Heads| KV_PAGE * heads.dim * limits.kv.bytes();
-    let stride = graph.kv_bytes_per_token(node, limits.kv) * KV_PAGE;
-    let options = ArenaOptions { node: home, huge: HugePages::Transparent, name: "KV pages" };
+    let held = graph.caches.iter().enumerate().filter(|(layer, _)| holds(*layer));
+    let stride = held.map(|(_, heads)| heads.kv_len(node) * 2 * half(heads)).sum::<usize>();
+    let policy = plan.shared_policy(place);
+    let options = ArenaOptions { policy, huge: plan.huge, name: "KV pages" };
     let mut arena = Arena::new(limits.pages * stride, &options)?;
     let block = arena.alloc(limits.pages * stride, 64)?;
     let mut offset = 0;
     let layers = graph
         .caches
         .iter()
-        .map(|heads| {
+        .enumerate()
+        .map(|(at, heads)| {
+            if !holds(at) {
+                return None;
+            }
             let half = half(heads);
             let layer = CacheLayout { block, stride, offset, half, kv: limits.kv };
             offset += heads.kv_len(node) * 2 * half;
-            layer
+            Some(layer)
         })
         .collect();
     Ok((arena, layers))

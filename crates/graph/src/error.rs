@@ -20,6 +20,14 @@ pub enum Error {
         /// Columns expected.
         cols: usize,
     },
+    /// A pipeline has more stages than the model has layers.
+    #[error("a pipeline of {stages} nodes needs as many layers, but the model has {layers}")]
+    TooManyStages {
+        /// Nodes.
+        stages: usize,
+        /// Layers of the model.
+        layers: usize,
+    },
     /// A size in the model's metadata that the kernels cannot serve.
     #[error("{what} is {value}, but it must be {need}")]
     BadDimension {

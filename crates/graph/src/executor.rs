@@ -3,19 +3,25 @@
 use crate::buffer::{BufId, Buffers};
 use crate::builder::Graph;
 use crate::compile::{Stage, compile};
+use crate::counts::{Cost, Counts};
 use crate::error::Error;
-use crate::exec::{self, Step, tile_tokens};
+use crate::exec::{self, Part, Step, tile_tokens};
+use crate::instr::Instr;
 use crate::load::{Progress, Weights};
 use crate::lower::{Variant, lower};
 use crate::op::Op;
-use crate::plan::{FormLimits, Plan, StepShape};
-use crate::step::{Prepared, SeqInput};
+use crate::placement::share;
+use crate::plan::{FormLimits, Mode, Plan, StepShape};
+use crate::stages::Spans;
+use crate::step::{Outputs, Prepared, SeqInput};
 use crate::storage::{Limits, NodeBytes, Storage};
 use crate::weight::WeightSource;
 use kernels::Kernels;
-use memory::Block;
+use memory::{Arena, Block, Pages};
 use std::collections::HashMap;
+use std::ops::Range;
 use threads::{GroupSpec, Pool, PoolSpec};
+use topology::Machine;
 
 /// A graph with its weights, its memory and its threads.
 pub struct Executor {
@@ -24,15 +30,23 @@ pub struct Executor {
     kernels: &'static Kernels,
     limits: Limits,
     form: FormLimits,
-    programs: HashMap<Variant, Vec<Stage>>,
+    programs: HashMap<Variant, Form>,
     forced: Option<Variant>,
     tile: usize,
     input: Prepared,
+    parts: Vec<Prepared>, // of a step that goes through a pipeline in several
     logits: BufId,
+    counts: Counts,
     // Dropped in this order: the threads first, then what they worked on.
     pool: Pool,
     storage: Storage,
     weights: Weights,
+}
+
+/// A graph in one form.
+struct Form {
+    stages: Vec<Vec<Stage>>, // [pipeline stage]
+    costs: Vec<Cost>,        // [place]
 }
 
 /// Logits of one step: a row of `vocab` f32 for every output that was asked for.
@@ -72,36 +86,61 @@ impl Executor {
     /// first worker: call [`Executor::step`] from the same thread.
     ///
     /// # Errors
-    /// When a thread or memory cannot be had, or the weights do not fit the graph.
+    /// When a thread or memory cannot be had, a node of `machine` has too little of it, the weights do not fit the graph, or a pipeline has more
+    /// stages than layers.
     ///
     /// # Panics
-    /// When the plan has another number of groups than the graph has nodes.
+    /// When the graph was built for another number of nodes than the plan wants.
     pub fn new(
         graph: Graph,
         plan: Plan,
         limits: Limits,
         kernels: &'static Kernels,
+        machine: &Machine,
         source: &dyn WeightSource,
         progress: &mut dyn FnMut(Progress<'_>),
     ) -> Result<Executor, Error> {
-        assert_eq!(plan.groups.len(), graph.nodes, "the plan must fit the graph");
+        assert_eq!(plan.graph_nodes(), graph.nodes, "the plan must fit the graph");
+        let spans = Spans::new(&graph, &plan)?;
         let groups = plan.groups.iter().map(|g| GroupSpec { cpus: g.cpus.clone() }).collect();
-        let mut pool = Pool::new(&PoolSpec { groups, pin: plan.pin, ..PoolSpec::default() })?;
+        let (pin, stats) = (plan.pin, plan.stats);
+        let mut pool = Pool::new(&PoolSpec { groups, pin, stats, ..PoolSpec::default() })?;
         let mut buffers = Buffers::new(graph.nodes, graph.vocab);
-        let programs: HashMap<Variant, Vec<Stage>> = Variant::all(graph.nodes)
+        let lowered: Vec<(Variant, Vec<Vec<Instr>>)> = Variant::all(graph.nodes)
             .into_iter()
-            .map(|v| (v, lower(&graph, v, &mut buffers)))
-            .collect::<Vec<_>>()
+            .map(|v| {
+                let stages = 0..spans.len();
+                (v, stages.map(|s| lower(&graph, v, spans.ops(s), &mut buffers)).collect())
+            })
+            .collect();
+        let programs: HashMap<Variant, Form> = lowered
             .into_iter()
-            .map(|(v, instrs)| (v, compile(instrs, &buffers, graph.nodes, plan.sync)))
+            .map(|(v, instrs)| {
+                let compile = |instrs| compile(instrs, &buffers, graph.nodes, plan.sync);
+                let stages: Vec<Vec<Stage>> = instrs.into_iter().map(compile).collect();
+                let cost = |place: usize| {
+                    let program = &stages[place.min(stages.len() - 1)];
+                    Cost::of(program, &graph, &plan, &spans, limits, place)
+                };
+                let costs = (0..plan.places()).map(cost).collect();
+                (v, Form { stages, costs })
+            })
             .collect();
         let logits = buffers.logits();
         let form = form_limits(&graph, &plan, limits);
-        let scratch = exec::scratch_len(&graph, programs.values().flatten());
-        let storage = Storage::new(&graph, &buffers, &plan, limits, form.private_rows, scratch)?;
-        let weights = Weights::load(&graph, &plan, &mut pool, source, progress)?;
+        let scratch =
+            exec::scratch_len(&graph, programs.values().flat_map(|f| &f.stages).flatten());
+        let rows = form.private_rows;
+        let storage = Storage::new(&graph, &buffers, &plan, &spans, limits, rows, scratch)?;
+        let mut weights = Weights::allocate(&graph, &plan, &spans)?;
+        // A full node that an arena is bound to would end the process.
+        let arenas = weights.arenas().iter().chain(storage.arenas());
+        let needs = arenas.filter_map(|a| Some((a.node()?, a.used() as u64)));
+        memory::check_room(machine, needs)?;
+        weights.pack_all(&graph, &mut pool, source, progress)?;
         let tile = graph.caches.iter().map(tile_tokens).min().unwrap_or(1);
         Ok(Executor {
+            counts: Counts::new(&plan),
             graph,
             plan,
             kernels,
@@ -111,6 +150,7 @@ impl Executor {
             forced: None,
             tile,
             input: Prepared::default(),
+            parts: Vec::new(),
             logits,
             pool,
             storage,
@@ -128,28 +168,70 @@ impl Executor {
         &mut self,
         sequences: impl Iterator<Item = SeqInput<'s>> + Clone,
     ) -> Result<Logits<'_>, Error> {
-        self.input.set(sequences, self.graph.vocab, self.limits.pages, self.tile)?;
+        self.input.set(sequences.clone(), self.graph.vocab, self.limits.pages, self.tile)?;
         let check = |what, got, max| match got > max {
             true => Err(Error::StepTooLarge { what, got, max }),
             false => Ok(()),
         };
         check("tokens", self.input.tokens.len(), self.limits.tokens)?;
         check("rows of logits", self.input.outputs.len(), self.limits.outputs)?;
-        let shape = self.shape();
-        let forced = self.forced.filter(|v| v.fits(shape, self.form));
-        let variant = forced.unwrap_or_else(|| self.plan.variant(shape, self.form));
-        debug_assert!(variant.fits(shape, self.form));
+        let pieces = self.split(sequences)?;
+        let inputs = match pieces {
+            1 => std::slice::from_ref(&self.input),
+            _ => &self.parts[..pieces],
+        };
+        let mut outputs_before = 0;
+        let mut part = |input| {
+            let variant = choose(input, &self.plan, self.form, self.forced);
+            let Form { stages, costs } = &self.programs[&variant];
+            let part = Part { input, programs: stages, costs, outputs_before };
+            outputs_before += part.input.outputs.len();
+            part
+        };
+        // One part, the usual case, allocates nothing.
+        let (one, many);
+        let parts: &[Part<'_>] = if let [input] = inputs {
+            one = [part(input)];
+            &one
+        } else {
+            many = inputs.iter().map(part).collect::<Vec<_>>();
+            &many
+        };
         let step = Step {
             graph: &self.graph,
             kernels: self.kernels,
             plan: &self.plan,
             storage: &self.storage,
             weights: &self.weights,
-            input: &self.input,
-            stages: &self.programs[&variant],
+            parts,
         };
         self.pool.run(&|worker| exec::run(&step, worker))?;
+        self.counts.add(&self.plan, parts);
         Ok(self.logits())
+    }
+
+    /// Cuts a step into the parts that follow each other through a pipeline; how many there are.
+    fn split<'s>(
+        &mut self,
+        sequences: impl Iterator<Item = SeqInput<'s>> + Clone,
+    ) -> Result<usize, Error> {
+        let (tokens, stages) = (self.input.tokens.len(), self.plan.groups.len());
+        if self.plan.mode != Mode::Pipeline || tokens < 2 * self.plan.pipeline_tokens {
+            return Ok(1);
+        }
+        // Stages idle while the first part comes and the last one goes: with four parts to a stage,
+        // a fifth of the time.
+        let pieces = (tokens / self.plan.pipeline_tokens).min(4 * stages);
+        self.parts.resize_with(pieces.max(self.parts.len()), Prepared::default);
+        let mut before = 0;
+        for (at, part) in self.parts[..pieces].iter_mut().enumerate() {
+            let range = share(tokens, pieces, at);
+            debug_assert_eq!(range.start, before);
+            before = range.end;
+            let cut = cut_sequences(sequences.clone(), range);
+            part.set(cut, self.graph.vocab, self.limits.pages, self.tile)?;
+        }
+        Ok(pieces)
     }
 
     /// The logits of the last step.
@@ -159,16 +241,6 @@ impl Executor {
         let values = unsafe { block.as_slice::<f32>() };
         let stride = self.storage.stride(self.logits, 0) / size_of::<f32>();
         Logits { values, rows: self.input.outputs.len(), stride, vocab: self.graph.vocab }
-    }
-
-    fn shape(&self) -> StepShape {
-        StepShape {
-            tokens: self.input.tokens.len(),
-            outputs: self.input.outputs.len(),
-            ranges: self.input.ranges.len(),
-            tiles: self.input.tiles.len(),
-            single: self.input.single,
-        }
     }
 
     /// Makes every following step that can be run in form `variant` use it; `None` leaves the choice
@@ -204,32 +276,110 @@ impl Executor {
         self.kernels
     }
 
-    /// The compiled stages of a form.
-    pub fn program(&self, variant: Variant) -> Option<&[Stage]> {
-        self.programs.get(&variant).map(Vec::as_slice)
+    /// The compiled stages of a form, for each stage of a pipeline (one where there is none).
+    pub fn program(&self, variant: Variant) -> Option<&[Vec<Stage>]> {
+        self.programs.get(&variant).map(|f| f.stages.as_slice())
     }
 
-    /// Bytes of weights, KV pages and activations on each node.
+    /// Bytes of weights, KV pages and activations in each place (see [`Plan::places`]); copies of
+    /// weights are added up where there is one place only.
     pub fn node_bytes(&self) -> Vec<NodeBytes> {
-        let weights = self.weights.bytes();
-        self.storage
-            .bytes()
-            .iter()
-            .zip(weights)
-            .map(|(b, weights)| NodeBytes { weights, ..*b })
-            .collect()
+        let mut bytes = self.storage.bytes().to_vec();
+        for (copy, arena) in self.weights.arenas().iter().enumerate() {
+            let place = copy.min(bytes.len() - 1);
+            bytes[place].weights += arena.used();
+        }
+        bytes
+    }
+
+    /// All memory of the model, for asking the kernel where its pages are.
+    pub fn arenas(&self) -> impl Iterator<Item = &Arena> {
+        self.weights.arenas().iter().chain(self.storage.arenas())
+    }
+
+    /// Where the weights lie that the threads of `group` stream, as the kernel says.
+    ///
+    /// # Errors
+    /// When the kernel does not answer.
+    pub fn streamed_pages(&self, group: usize) -> Result<Pages, Error> {
+        let before: usize = self.plan.groups[..group].iter().map(|g| g.cpus.len()).sum();
+        let team = if self.plan.places() == 1 { before } else { 0 };
+        let ranks = team..team + self.plan.groups[group].cpus.len();
+        let mut pages = Pages::default();
+        for block in self.weights.streamed(group, ranks) {
+            let more = memory::pages_by_node(block)?;
+            for (node, count) in more.by_node {
+                *pages.by_node.entry(node).or_default() += count;
+            }
+            pages.absent += more.absent;
+        }
+        Ok(pages)
+    }
+
+    /// What steps have done since loading or [`Executor::reset_counts`].
+    pub fn counts(&self) -> &Counts {
+        &self.counts
+    }
+
+    /// Begins to count anew.
+    pub fn reset_counts(&mut self) {
+        self.counts = Counts::new(&self.plan);
+        self.pool.reset_stats();
     }
 
     /// What the system refused when threads and memory were made; the model works regardless.
     pub fn warnings(&self) -> Vec<String> {
         let pins = self.pool.warnings().iter().map(ToString::to_string);
-        pins.chain(self.storage.warnings()).chain(self.weights.warnings()).collect()
+        let mut all: Vec<String> = pins.collect();
+        for warning in self.arenas().flat_map(|a| a.warnings()).map(ToString::to_string) {
+            if !all.contains(&warning) {
+                all.push(warning);
+            }
+        }
+        all
     }
 
     /// The pool, for measurements on the model's own threads.
     pub fn pool(&mut self) -> &mut Pool {
         &mut self.pool
     }
+}
+
+/// The form in which a part of a step is executed.
+fn choose(input: &Prepared, plan: &Plan, limits: FormLimits, forced: Option<Variant>) -> Variant {
+    let shape = StepShape {
+        tokens: input.tokens.len(),
+        outputs: input.outputs.len(),
+        ranges: input.ranges.len(),
+        tiles: input.tiles.len(),
+        single: input.single,
+    };
+    let forced = forced.filter(|v| v.fits(shape, limits));
+    let variant = forced.unwrap_or_else(|| plan.variant(shape, limits));
+    debug_assert!(variant.fits(shape, limits));
+    variant
+}
+
+/// The pieces of `sequences` that hold the tokens `range` of the step.
+fn cut_sequences<'s>(
+    sequences: impl Iterator<Item = SeqInput<'s>> + Clone,
+    range: Range<usize>,
+) -> impl Iterator<Item = SeqInput<'s>> + Clone {
+    let mut next = 0;
+    sequences.filter_map(move |s| {
+        let first = next;
+        next += s.tokens.len();
+        let own = range.start.max(first)..range.end.min(next);
+        if own.is_empty() {
+            return None;
+        }
+        let outputs = match s.outputs {
+            Outputs::Last if own.end < next => Outputs::None,
+            outputs => outputs,
+        };
+        let tokens = &s.tokens[own.start - first..own.end - first];
+        Some(SeqInput { tokens, past: s.past + own.start - first, outputs, ..s })
+    })
 }
 
 fn form_limits(graph: &Graph, plan: &Plan, limits: Limits) -> FormLimits {
@@ -250,6 +400,6 @@ fn form_limits(graph: &Graph, plan: &Plan, limits: Limits) -> FormLimits {
             .max()
             .unwrap_or(0),
         kv_heads: caches().map(|(h, n)| h.kv_len(n)).filter(|&n| n > 0).min().unwrap_or(1),
-        group_threads: plan.groups.iter().map(|g| g.cpus.len()).max().unwrap_or(1),
+        team_threads: plan.teams().iter().map(Range::len).max().unwrap_or(1),
     }
 }

@@ -48,6 +48,12 @@ pub struct Operand {
 pub enum Kind {
     /// Cosines and sines for the step's positions.
     RopeTable { rope: usize, out: BufId },
+    /// Takes the residual stream that the stage before has handed on. The two buffers take turns:
+    /// one is filled while the other is read. Stages meet between parts of a step, so nothing else
+    /// orders the two sides.
+    Receive { from: [BufId; 2], out: BufId, width: usize, work: Work },
+    /// Hands the residual stream on, into the next stage's memory.
+    Send { x: BufId, to: [BufId; 2], width: usize, work: Work },
     /// Rows of the embedding matrix, read from the node that holds them.
     Embed { table: MatrixId, out: BufId },
     /// Copies shared rows into the thread's own buffer.
@@ -160,6 +166,9 @@ impl Instr {
             Kind::RopeTable { out, .. } | Kind::Embed { out, .. } => {
                 vec![write(*out, Reach::Own(Deal::Tokens))]
             }
+            Kind::Receive { out, work, .. } => vec![write(*out, self.row_wise(*work))],
+            // Each row goes out once, also when every thread has all of them.
+            Kind::Send { x, .. } => vec![read(*x, Reach::Own(self.deal()))],
             Kind::Load { x, out, .. } => vec![read(*x, Reach::Group), write(*out, Reach::Group)],
             Kind::RmsNorm { x, out, work, .. } | Kind::Quantize { x, out, work, .. } => {
                 let reach = self.row_wise(*work);
@@ -219,6 +228,8 @@ impl Instr {
         match &self.kind {
             Kind::RopeTable { .. } => "rope_table",
             Kind::Embed { .. } => "embed",
+            Kind::Receive { .. } => "receive",
+            Kind::Send { .. } => "send",
             Kind::Load { .. } => "load",
             Kind::RmsNorm { .. } => "rms_norm",
             Kind::Quantize { .. } => "quantize",

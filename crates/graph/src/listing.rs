@@ -24,7 +24,7 @@ impl<'a> LayerListing<'a> {
     /// residual sum) is listed with it.
     pub fn new(graph: &'a Graph, plan: &Plan, variant: Variant, layer: usize) -> LayerListing<'a> {
         let mut buffers = Buffers::new(graph.nodes, graph.vocab);
-        let instrs = lower(graph, variant, &mut buffers);
+        let instrs = lower(graph, variant, 0..graph.ops.len(), &mut buffers);
         let stages = compile(instrs, &buffers, graph.nodes, plan.sync)
             .into_iter()
             .filter(|s| s.instrs.last().is_some_and(|i| i.layer == Some(layer)))
@@ -140,6 +140,8 @@ fn work(instr: &Instr) -> Option<Work> {
             Some(*work)
         }
         Kind::Residual { work, .. } | Kind::Select { work, .. } => Some(*work),
+        Kind::Receive { work, .. } => Some(*work),
+        Kind::Send { .. } => Some(Work::Rows),
         Kind::Load { .. } => Some(Work::Private),
         Kind::RopeTable { .. } | Kind::Embed { .. } => Some(Work::Rows),
         _ => None,

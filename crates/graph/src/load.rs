@@ -5,14 +5,15 @@
 
 use crate::builder::Graph;
 use crate::error::Error;
-use crate::plan::Plan;
+use crate::plan::{Mode, Plan};
+use crate::stages::Spans;
 use crate::sum::Leaf;
 use crate::weight::{Matrix, MatrixId, VectorId, WeightSource, WeightView};
 use gguf::TensorType;
 use kernels::TILE_ROWS;
-use memory::{Arena, ArenaOptions, Block, HugePages};
+use memory::{Arena, ArenaOptions, Block};
 use std::ops::Range;
-use threads::Pool;
+use threads::{Pool, View, Worker};
 
 /// A packing thread gives the file's pages back after this many bytes.
 const RELEASE_BYTES: usize = 256 << 10;
@@ -60,17 +61,22 @@ impl Packed {
     }
 }
 
-/// A matrix on one node and how its tiles are dealt over the node's threads.
+/// A matrix in one place and how its tiles are dealt over the threads that use it.
 pub(crate) struct Shard {
     pub parts: Vec<Packed>,
-    deal: Vec<usize>, // [threads + 1], in tiles (of the pair, when paired)
+    deal: Vec<usize>, // [threads that multiply + 1], in tiles (of the pair, when paired)
+    pack: Vec<usize>, // [threads that pack + 1]
 }
 
 impl Shard {
     /// The tiles of part `part` that thread `rank` multiplies. Tiles are numbered through all parts
     /// of the matrix, or, for a pair, alike in both.
     pub(crate) fn share(&self, rank: usize, part: usize, paired: bool) -> Range<usize> {
-        let all = self.deal[rank]..self.deal[rank + 1];
+        self.tiles(&self.deal, rank, part, paired)
+    }
+
+    fn tiles(&self, deal: &[usize], rank: usize, part: usize, paired: bool) -> Range<usize> {
+        let all = deal[rank]..deal[rank + 1];
         if paired {
             return all;
         }
@@ -80,13 +86,15 @@ impl Shard {
     }
 }
 
-/// All packed weights.
+/// All packed weights: a shard per node, a copy per node, or one copy.
 pub(crate) struct Weights {
-    matrices: Vec<Vec<Shard>>, // [matrix][node]
-    vectors: Vec<Vec<Block>>,  // [vector][node]
-    lens: Vec<usize>,          // [vector]
+    mode: Mode,
+    matrices: Vec<Vec<Option<Shard>>>, // [matrix][copy]
+    vectors: Vec<Vec<Block>>,          // [vector][copy]
+    lens: Vec<usize>,                  // [vector]
+    homes: Vec<usize>,                 // [matrix], the stage that holds it in a pipeline
     paired: Vec<bool>,
-    arenas: Vec<Arena>,
+    arenas: Vec<Arena>, // [copy]
 }
 
 /// What was just loaded.
@@ -101,27 +109,26 @@ pub struct Progress<'a> {
 }
 
 impl Weights {
-    /// Allocates the arenas and packs everything, on the pool's own threads.
-    pub(crate) fn load(
+    /// Packs everything, on the pool's own threads.
+    pub(crate) fn pack_all(
+        &mut self,
         graph: &Graph,
-        plan: &Plan,
         pool: &mut Pool,
         source: &dyn WeightSource,
         progress: &mut dyn FnMut(Progress<'_>),
-    ) -> Result<Weights, Error> {
-        let paired = paired(graph);
-        let weights = Weights::allocate(graph, plan, paired)?;
+    ) -> Result<(), Error> {
+        let weights = &*self;
         let total = weights.arenas.iter().map(Arena::used).sum();
         let mut done = 0;
         for (m, matrix) in graph.matrices.iter().enumerate() {
             let views = views(matrix, source)?;
             let id = MatrixId(m as u32);
             pool.run(&|worker| {
-                worker.switch(threads::View::Groups);
-                let rows = (worker.group(), worker.rank());
-                weights.pack(id, matrix, &views, rows, source);
+                let packer = weights.packer(worker);
+                weights.pack(id, matrix, &views, packer, source);
             })?;
-            done += (0..graph.nodes).map(|n| matrix.node_bytes(n)).sum::<usize>();
+            let shards = weights.matrices[m].iter().flatten();
+            done += shards.flat_map(|s| &s.parts).map(|p| p.block.len()).sum::<usize>();
             let tensors: Vec<String> = matrix.parts.iter().map(|p| p.name.clone()).collect();
             progress(Progress { tensors: &tensors, done, total });
         }
@@ -132,64 +139,62 @@ impl Weights {
             let mut values = vec![0.0; vector.len];
             dequantize(view, &mut values);
             pool.run(&|worker| {
-                worker.switch(threads::View::Groups);
-                if worker.rank() == 0 {
-                    // SAFETY: the group's first thread is alone in writing its node's copy.
-                    let to = unsafe { weights.vectors[v][worker.group()].as_mut_slice::<f32>() };
+                let (copy, rank) = weights.packer(worker);
+                if rank == 0 {
+                    // SAFETY: the first thread of those that pack a copy is alone in writing this.
+                    let to = unsafe { weights.vectors[v][copy].as_mut_slice::<f32>() };
                     to[..values.len()].copy_from_slice(&values);
                 }
             })?;
         }
         progress(Progress { tensors: &[], done: total, total });
-        Ok(weights)
+        Ok(())
     }
 
-    fn allocate(graph: &Graph, plan: &Plan, paired: Vec<bool>) -> Result<Weights, Error> {
+    /// Which copy a thread helps to pack, and as which of its packers: those who will read it.
+    fn packer(&self, worker: &mut Worker) -> (usize, usize) {
+        if self.arenas.len() > 1 {
+            worker.switch(View::Groups);
+        }
+        (worker.group(), worker.rank())
+    }
+
+    /// Makes the arenas and gives every tensor its place in them; nothing is written yet.
+    pub(crate) fn allocate(graph: &Graph, plan: &Plan, spans: &Spans) -> Result<Weights, Error> {
+        let homes: Vec<usize> =
+            (0..graph.matrices.len()).map(|m| spans.of_matrix(graph, MatrixId(m as u32))).collect();
         let mut weights = Weights {
+            mode: plan.mode,
             matrices: graph.matrices.iter().map(|_| Vec::new()).collect(),
             vectors: graph.vectors.iter().map(|_| Vec::new()).collect(),
             lens: graph.vectors.iter().map(|v| v.len).collect(),
-            paired,
+            paired: paired(graph),
+            homes,
             arenas: Vec::new(),
         };
-        for (node, group) in plan.groups.iter().enumerate() {
-            let bytes: usize = graph.matrices.iter().map(|m| m.node_bytes(node)).sum::<usize>()
+        let copies = plan.weight_copies();
+        for copy in 0..copies {
+            let node = if graph.nodes() == 1 { 0 } else { copy };
+            let holds = |m: usize| plan.mode != Mode::Pipeline || weights.homes[m] == copy;
+            let held = graph.matrices.iter().enumerate().filter(|(m, _)| holds(*m));
+            let bytes = held.map(|(_, m)| m.node_bytes(node)).sum::<usize>()
                 + graph.vectors.iter().map(|v| padded(v.len)).sum::<usize>();
-            let options =
-                ArenaOptions { node: group.node, huge: HugePages::Transparent, name: "weights" };
+            let group = if copies == 1 { plan.threads() } else { plan.groups[copy].cpus.len() };
+            let team = if plan.places() == 1 { plan.threads() } else { group };
+            let policy = plan.own_policy(copy);
+            let options = ArenaOptions { policy, huge: plan.huge, name: "weights" };
             let mut arena = Arena::new(bytes, &options)?;
             for (m, matrix) in graph.matrices.iter().enumerate() {
-                let roots_before = matrix.sum().map_or(0, |s| s.slots[node].start);
-                let mut parts = Vec::with_capacity(matrix.parts.len());
-                let mut out = 0;
-                for (p, part) in matrix.parts.iter().enumerate() {
-                    let (rows, cols) = (matrix.rows(p, node).len(), matrix.cols(p, node));
-                    let tiles = rows.div_ceil(TILE_ROWS);
-                    let mut tile_bytes = 0;
-                    let mut segment = |(s, leaf): (Range<usize>, Leaf)| {
-                        let begin = tile_bytes;
-                        tile_bytes += kernels::tile_bytes(part.ty, s.len());
-                        let cols = s.start - cols.start..s.end - cols.start;
-                        Segment { cols, leaf, bytes: begin..tile_bytes }
-                    };
-                    let segments = matrix.segments(p, node).into_iter().zip(matrix.leaves(p, node));
-                    let segments = segments.map(&mut segment).collect();
-                    let block = arena.alloc(tiles * tile_bytes, 64)?;
-                    let (ty, cols) = (part.ty, cols.len());
-                    parts.push(Packed {
-                        ty,
-                        cols,
-                        out,
-                        roots_before,
-                        segments,
-                        tile_bytes,
-                        tiles,
-                        block,
-                    });
-                    out += rows;
-                }
-                let deal = deal(&parts, weights.paired[m], group.cpus.len());
-                weights.matrices[m].push(Shard { parts, deal });
+                let shard = match holds(m) {
+                    false => None,
+                    true => {
+                        let parts = parts(matrix, node, &mut arena)?;
+                        let bounds = |threads| deal(&parts, weights.paired[m], threads);
+                        let (deal, pack) = (bounds(team), bounds(group));
+                        Some(Shard { parts, deal, pack })
+                    }
+                };
+                weights.matrices[m].push(shard);
             }
             for (vector, blocks) in graph.vectors.iter().zip(&mut weights.vectors) {
                 blocks.push(arena.alloc(padded(vector.len), 64)?);
@@ -205,16 +210,17 @@ impl Weights {
         id: MatrixId,
         matrix: &Matrix,
         views: &[WeightView<'_>],
-        (node, rank): (usize, usize),
+        (copy, rank): (usize, usize),
         source: &dyn WeightSource,
     ) {
-        let shard = self.shard(id, node);
+        let Some(shard) = &self.matrices[id.0 as usize][copy] else { return };
+        let node = if self.mode == Mode::TensorParallel { copy } else { 0 };
         for (p, (packed, view)) in shard.parts.iter().zip(views).enumerate() {
             let (rows, cols) = (matrix.rows(p, node), matrix.cols(p, node));
             let bytes = |cols: usize| cols / view.ty.block_len() * view.ty.block_bytes();
             let row_bytes = bytes(view.cols);
             let mut held = None; // the first row that is not released yet
-            for t in shard.share(rank, p, self.paired[id.0 as usize]) {
+            for t in shard.tiles(&shard.pack, rank, p, self.paired[id.0 as usize]) {
                 let first = rows.start + t * TILE_ROWS;
                 let last = (first + TILE_ROWS).min(rows.end);
                 for segment in &packed.segments {
@@ -238,28 +244,74 @@ impl Weights {
         }
     }
 
-    /// A matrix's share on a node.
-    pub(crate) fn shard(&self, matrix: MatrixId, node: usize) -> &Shard {
-        &self.matrices[matrix.0 as usize][node]
+    /// What node `node` of the graph holds of a matrix, as threads of `group` read it.
+    pub(crate) fn shard(&self, matrix: MatrixId, node: usize, group: usize) -> &Shard {
+        let copies = &self.matrices[matrix.0 as usize];
+        let copy = match self.mode {
+            Mode::TensorParallel => node,
+            Mode::Mirror => group,
+            Mode::Pipeline => self.homes[matrix.0 as usize],
+            Mode::Interleave | Mode::Off => 0,
+        };
+        copies[copy].as_ref().expect("the copy of the one who holds it")
     }
 
-    /// A vector's copy on a node.
-    pub(crate) fn vector(&self, vector: VectorId, node: usize) -> &[f32] {
-        let id = vector.0 as usize;
+    /// A vector, as threads of `group` read it.
+    pub(crate) fn vector(&self, vector: VectorId, group: usize) -> &[f32] {
+        let copies = &self.vectors[vector.0 as usize];
         // SAFETY: written in `load` only, before anybody can hold `self`.
-        let padded = unsafe { self.vectors[id][node].as_slice::<f32>() };
-        &padded[..self.lens[id]]
+        let padded = unsafe { copies[group.min(copies.len() - 1)].as_slice::<f32>() };
+        &padded[..self.lens[vector.0 as usize]]
     }
 
-    /// Bytes in use on each node.
-    pub(crate) fn bytes(&self) -> impl Iterator<Item = usize> {
-        self.arenas.iter().map(Arena::used)
+    /// The tiles that the threads `ranks` of a team stream, who belong to `group`.
+    pub(crate) fn streamed(
+        &self,
+        group: usize,
+        ranks: Range<usize>,
+    ) -> impl Iterator<Item = Block> {
+        let copy = if self.arenas.len() > 1 { group } else { 0 };
+        let held = self.matrices.iter().zip(&self.paired);
+        let held = held.filter_map(move |(m, paired)| Some((m[copy].as_ref()?, *paired)));
+        held.flat_map(move |(shard, paired)| {
+            let ranks = ranks.clone();
+            shard.parts.iter().enumerate().map(move |(p, part)| {
+                let first = shard.share(ranks.start, p, paired).start;
+                let last = shard.share(ranks.end - 1, p, paired).end;
+                part.block.sub(first * part.tile_bytes, (last - first) * part.tile_bytes)
+            })
+        })
     }
 
-    /// What the kernel refused when the arenas were made.
-    pub(crate) fn warnings(&self) -> impl Iterator<Item = String> {
-        self.arenas.iter().flat_map(|a| a.warnings().iter().map(ToString::to_string))
+    /// The arenas, one per copy.
+    pub(crate) fn arenas(&self) -> &[Arena] {
+        &self.arenas
     }
+}
+
+/// Allocates what `node` holds of a matrix.
+fn parts(matrix: &Matrix, node: usize, arena: &mut Arena) -> Result<Vec<Packed>, Error> {
+    let roots_before = matrix.sum().map_or(0, |s| s.slots[node].start);
+    let mut out = 0;
+    let mut parts = Vec::with_capacity(matrix.parts.len());
+    for (p, part) in matrix.parts.iter().enumerate() {
+        let (rows, cols) = (matrix.rows(p, node).len(), matrix.cols(p, node));
+        let tiles = rows.div_ceil(TILE_ROWS);
+        let mut tile_bytes = 0;
+        let mut segment = |(s, leaf): (Range<usize>, Leaf)| {
+            let begin = tile_bytes;
+            tile_bytes += kernels::tile_bytes(part.ty, s.len());
+            let cols = s.start - cols.start..s.end - cols.start;
+            Segment { cols, leaf, bytes: begin..tile_bytes }
+        };
+        let segments = matrix.segments(p, node).into_iter().zip(matrix.leaves(p, node));
+        let segments = segments.map(&mut segment).collect();
+        let block = arena.alloc(tiles * tile_bytes, 64)?;
+        let (ty, cols) = (part.ty, cols.len());
+        parts.push(Packed { ty, cols, out, roots_before, segments, tile_bytes, tiles, block });
+        out += rows;
+    }
+    Ok(parts)
 }
 
 /// Bytes of a vector of `len` f32, padded to whole cache lines.

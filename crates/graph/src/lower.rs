@@ -14,7 +14,8 @@ use crate::sum::Sum;
 use crate::tensor::{Bundle, Domain};
 use crate::weight::{MatrixId, SplitBy};
 use kernels::ActKind;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
+use std::ops::Range;
 
 /// How a step's attention is cut into work items.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
@@ -107,9 +108,14 @@ impl Variant {
     }
 }
 
-/// Lowers `graph` in the form `variant`; buffers are declared in `buffers`, which all variants of a
-/// graph share.
-pub fn lower(graph: &Graph, variant: Variant, buffers: &mut Buffers) -> Vec<Instr> {
+/// Lowers the operators `ops` of `graph`, all or a pipeline's stage, in the form `variant`. Buffers are
+/// declared in `buffers`, which all variants and stages of a graph share.
+pub fn lower(
+    graph: &Graph,
+    variant: Variant,
+    ops: Range<usize>,
+    buffers: &mut Buffers,
+) -> Vec<Instr> {
     let mut last_use = HashMap::new();
     for (at, node) in graph.ops.iter().enumerate() {
         for b in inputs(&node.op) {
@@ -125,8 +131,15 @@ pub fn lower(graph: &Graph, variant: Variant, buffers: &mut Buffers) -> Vec<Inst
         last_use,
         out: Vec::new(),
     };
-    for (node, _) in graph.walk(0) {
+    lowering.rope_tables();
+    if ops.start > 0 {
+        lowering.receive(ops.start);
+    }
+    for (node, _) in graph.walk(0).skip(ops.start).take(ops.len()) {
         lowering.op(node);
+    }
+    if ops.end < graph.ops.len() {
+        lowering.send(ops.end);
     }
     lowering.out
 }
@@ -210,17 +223,56 @@ impl Lowering<'_> {
         self.values[&b]
     }
 
+    fn rope_tables(&mut self) {
+        for rope in 0..self.graph.ropes.len() {
+            let bytes = self.graph.ropes[rope].inv_freq.len() * 2 * size_of::<f32>();
+            let out = self.buffers.rope(rope, bytes);
+            self.emit(None, Domain::Tokens, Kind::RopeTable { rope, out });
+        }
+    }
+
+    /// The one value that operators from `at` on take from those before.
+    fn crossing(&self, at: usize) -> Bundle {
+        let made: HashSet<Bundle> = self.graph.ops[..at].iter().map(|n| n.out).collect();
+        let taken = self.graph.ops[at..].iter().flat_map(|n| inputs(&n.op));
+        let crossing: HashSet<Bundle> = taken.filter(|b| made.contains(b)).collect();
+        assert_eq!(crossing.len(), 1, "layers hand on the residual stream and nothing else");
+        crossing.into_iter().next().expect("one")
+    }
+
+    fn handoffs(&mut self, x: Bundle) -> [BufId; 2] {
+        let widths = self.widths(x);
+        [0, 1].map(|half| {
+            let role = format!("handoff.{half}");
+            self.buffers.declare(&role, Home::Node, Storage::Tokens, &widths)
+        })
+    }
+
+    /// Begins a pipeline's later stage.
+    fn receive(&mut self, at: usize) {
+        let x = self.crossing(at);
+        let (domain, width) = (self.graph.bundle(x).domain, self.graph.bundle(x).width);
+        let (work, from) = (self.variant.work(domain), self.handoffs(x));
+        let out = self.buffer("x", x, None, work);
+        self.emit(None, domain, Kind::Receive { from, out, width, work });
+        self.values.insert(x, out);
+    }
+
+    /// Ends a pipeline's earlier stage.
+    fn send(&mut self, at: usize) {
+        let x = self.crossing(at);
+        let (domain, width) = (self.graph.bundle(x).domain, self.graph.bundle(x).width);
+        let (work, to) = (self.variant.work(domain), self.handoffs(x));
+        let x = self.value(x);
+        self.emit(None, domain, Kind::Send { x, to, width, work });
+    }
+
     fn op(&mut self, node: &crate::builder::Node) {
         let (layer, out) = (node.layer, node.out);
         let (domain, width) = (self.graph.bundle(out).domain, self.graph.bundle(out).width);
         let work = self.variant.work(domain);
         let emitted = match &node.op {
             Op::Embed { table } => {
-                for rope in 0..self.graph.ropes.len() {
-                    let bytes = self.graph.ropes[rope].inv_freq.len() * 2 * size_of::<f32>();
-                    let to = self.buffers.rope(rope, bytes);
-                    self.emit(layer, domain, Kind::RopeTable { rope, out: to });
-                }
                 let shared = self.buffer("x", out, Some(0), Work::Rows);
                 self.emit(layer, domain, Kind::Embed { table: *table, out: shared });
                 match work {

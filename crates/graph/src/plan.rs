@@ -6,6 +6,9 @@
 use crate::compile::Sync;
 use crate::instr::Gather;
 use crate::lower::{AttnForm, Variant};
+use memory::{HugePages, Policy};
+use std::fmt;
+use std::ops::Range;
 use topology::{CpuId, NodeId};
 
 /// The threads of one memory node.
@@ -17,11 +20,46 @@ pub struct PlanGroup {
     pub cpus: Vec<CpuId>,
 }
 
+/// How the memory nodes share a model.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub enum Mode {
+    /// Tensor parallel: every node holds a slice of every layer.
+    #[default]
+    TensorParallel,
+    /// Pipeline: every node holds some of the layers, and parts of a step follow each other through
+    /// the nodes.
+    Pipeline,
+    /// Every node holds all weights; all threads share each product. Keys, values and shared
+    /// activations go page by page round the nodes.
+    Mirror,
+    /// One copy of everything, its pages going round the nodes: the baseline of engines that know
+    /// nothing of nodes but how to spread.
+    Interleave,
+    /// One copy of everything, wherever the system puts it.
+    Off,
+}
+
+impl fmt::Display for Mode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Mode::TensorParallel => "tensor parallel",
+            Mode::Pipeline => "pipeline",
+            Mode::Mirror => "mirrored",
+            Mode::Interleave => "interleaved",
+            Mode::Off => "unplaced",
+        })
+    }
+}
+
 /// How a model is executed on a machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
     /// One group per (real or virtual) node.
     pub groups: Vec<PlanGroup>,
+    /// How they share the model.
+    pub mode: Mode,
+    /// Page size of weights and KV pages.
+    pub huge: HugePages,
     /// Whether threads are pinned to their CPUs.
     pub pin: bool,
     /// Row-wise work of up to this many f32 (rows x width) is done by every thread for itself.
@@ -30,12 +68,16 @@ pub struct Plan {
     pub private_join_elements: usize,
     /// Sums over nodes of at least this many f32 (rows x width) go by reduce-scatter and all-gather.
     pub scatter_elements: usize,
+    /// Tokens of a step that follow each other through a pipeline's stages together, at least.
+    pub pipeline_tokens: usize,
     /// Bytes of packed weights that a thread keeps in its cache while it walks over the tokens.
     pub weight_block_bytes: usize,
     /// Bytes of activations that a thread keeps in its cache while it walks over weights.
     pub act_block_bytes: usize,
     /// How waits are chosen.
     pub sync: Sync,
+    /// Whether threads count and time their waits, which costs some 50 ns for each.
+    pub stats: bool,
 }
 
 impl Plan {
@@ -47,13 +89,77 @@ impl Plan {
     pub fn new(groups: Vec<PlanGroup>) -> Plan {
         Plan {
             groups,
+            mode: Mode::default(),
+            huge: HugePages::Transparent,
             pin: true,
             private_elements: 16 << 10,
             private_join_elements: 64 << 10,
             scatter_elements: 256 << 10,
+            pipeline_tokens: 32,
             weight_block_bytes: 512 << 10,
             act_block_bytes: 16 << 10,
             sync: Sync::Derived,
+            stats: false,
+        }
+    }
+
+    /// Nodes that the graph is built for: those that share its tensors.
+    pub fn graph_nodes(&self) -> usize {
+        if self.mode == Mode::TensorParallel { self.groups.len() } else { 1 }
+    }
+
+    /// Places of activations and KV pages. The threads of a place, its team, walk the same program.
+    pub fn places(&self) -> usize {
+        match self.mode {
+            Mode::TensorParallel | Mode::Pipeline => self.groups.len(),
+            Mode::Mirror | Mode::Interleave | Mode::Off => 1,
+        }
+    }
+
+    /// Arenas of weights: a shard, a stage or a copy per group, or one for all.
+    pub fn weight_copies(&self) -> usize {
+        match self.mode {
+            Mode::TensorParallel | Mode::Pipeline | Mode::Mirror => self.groups.len(),
+            Mode::Interleave | Mode::Off => 1,
+        }
+    }
+
+    /// Threads of each place, by number.
+    pub fn teams(&self) -> Vec<Range<usize>> {
+        if self.places() == 1 {
+            return std::iter::once(0..self.threads()).collect();
+        }
+        let mut next = 0;
+        self.groups
+            .iter()
+            .map(|g| {
+                next += g.cpus.len();
+                next - g.cpus.len()..next
+            })
+            .collect()
+    }
+
+    /// The policy of memory that the threads of `group` alone use.
+    pub fn own_policy(&self, group: usize) -> Policy {
+        match self.mode {
+            Mode::TensorParallel | Mode::Pipeline | Mode::Mirror => {
+                self.groups[group].node.map_or(Policy::Default, Policy::Bind)
+            }
+            Mode::Interleave | Mode::Off => self.shared_policy(group),
+        }
+    }
+
+    /// The policy of memory that the team of `place` shares.
+    pub fn shared_policy(&self, place: usize) -> Policy {
+        match self.mode {
+            Mode::TensorParallel | Mode::Pipeline => self.own_policy(place),
+            Mode::Mirror | Mode::Interleave => {
+                let mut nodes: Vec<NodeId> = self.groups.iter().filter_map(|g| g.node).collect();
+                nodes.sort_unstable();
+                nodes.dedup();
+                if nodes.is_empty() { Policy::Default } else { Policy::Interleave(nodes) }
+            }
+            Mode::Off => Policy::Default,
         }
     }
 
@@ -98,8 +204,8 @@ pub struct FormLimits {
     pub state_elements: usize,
     /// KV heads of the narrowest node.
     pub kv_heads: usize,
-    /// Threads of the widest group.
-    pub group_threads: usize,
+    /// Threads of the largest team.
+    pub team_threads: usize,
 }
 
 impl Variant {
@@ -117,7 +223,7 @@ impl Plan {
     pub fn variant(&self, step: StepShape, limits: FormLimits) -> Variant {
         let private_tokens = step.tokens <= limits.private_rows;
         let fits = step.ranges <= limits.states;
-        let few_items = step.tiles * limits.kv_heads < 2 * limits.group_threads;
+        let few_items = step.tiles * limits.kv_heads < 2 * limits.team_threads;
         let attention = if fits && private_tokens {
             if step.ranges * limits.state_elements <= self.private_join_elements {
                 AttnForm::SplitJoinPrivate

@@ -1,14 +1,16 @@
-//! Where buffers and KV pages lie: blocks of the nodes' arenas.
+//! Where buffers and KV pages lie: blocks of arenas.
 //!
-//! An arena per node holds the two activation halves and the private buffers of the node's threads,
-//! another the KV pages. Their sizes follow from the declarations; nothing is allocated after load.
+//! A *place* is what a team of threads shares: a node's two activation halves and its KV pages, or
+//! those of the whole machine where the nodes do not share the work. The threads' own buffers lie in
+//! an arena of their group. Sizes follow from the declarations; nothing is allocated after load.
 
-use crate::buffer::{BufId, Buffers, Home, Pool};
+use crate::buffer::{BufId, Buffer, Buffers, Home, Pool};
 use crate::builder::Graph;
 use crate::cache::{self, CacheLayout, KvType};
 use crate::error::Error;
 use crate::plan::Plan;
-use memory::{Arena, ArenaOptions, Block, HugePages};
+use crate::stages::Spans;
+use memory::{Arena, ArenaOptions, Block, HugePages, Policy};
 
 /// The largest step that an executor is sized for, and how it keeps keys and values.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -25,7 +27,7 @@ pub struct Limits {
     pub ranges: usize,
 }
 
-/// Bytes that a model's state takes on one node.
+/// Bytes that a model's state takes in one place.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub struct NodeBytes {
     /// Packed weights and vectors.
@@ -41,13 +43,13 @@ const ALIGN: usize = 64;
 /// Blocks of all buffers, scratch and caches.
 pub(crate) struct Storage {
     arenas: Vec<Arena>,
-    shared: Vec<Vec<Option<Block>>>,  // [buffer][node]
-    private: Vec<Vec<Option<Block>>>, // [buffer][thread]
-    caches: Vec<Vec<CacheLayout>>,    // [node][layer]
-    scratch: Vec<Block>,              // [thread]
-    strides: Vec<Vec<usize>>,         // [buffer][node], bytes
-    host: Vec<bool>,                  // [buffer]
-    bytes: Vec<NodeBytes>,
+    shared: Vec<Vec<Option<Block>>>,       // [buffer][place]
+    private: Vec<Vec<Option<Block>>>,      // [buffer][thread]
+    caches: Vec<Vec<Option<CacheLayout>>>, // [place][layer]
+    scratch: Vec<Block>,                   // [thread]
+    strides: Vec<Vec<usize>>,              // [buffer][place], bytes
+    host: Vec<bool>,                       // [buffer]
+    bytes: Vec<NodeBytes>,                 // [place]
 }
 
 impl Storage {
@@ -56,6 +58,7 @@ impl Storage {
         graph: &Graph,
         buffers: &Buffers,
         plan: &Plan,
+        spans: &Spans,
         limits: Limits,
         private_rows: usize,
         scratch: usize,
@@ -67,82 +70,80 @@ impl Storage {
             Pool::States => limits.ranges,
             Pool::Nothing => 0,
         };
-        let threads = plan.threads();
-        let count = buffers.iter().count();
+        let (places, threads, count) = (plan.places(), plan.threads(), buffers.iter().count());
+        // A graph of one node has the same widths in every place.
+        let width = |b: &Buffer, place: usize| {
+            let node = if graph.nodes() == 1 { 0 } else { place };
+            b.row_bytes.get(node).copied().unwrap_or(0)
+        };
         let mut storage = Storage {
             arenas: Vec::new(),
-            shared: vec![vec![None; graph.nodes()]; count],
+            shared: vec![vec![None; places]; count],
             private: vec![vec![None; threads]; count],
             caches: Vec::new(),
-            scratch: Vec::new(),
-            strides: buffers.iter().map(|b| b.row_bytes.clone()).collect(),
+            scratch: Vec::with_capacity(threads),
+            strides: buffers.iter().map(|b| (0..places).map(|p| width(b, p)).collect()).collect(),
             host: buffers.iter().map(|b| b.home == Home::Host).collect(),
-            bytes: Vec::new(),
+            bytes: vec![NodeBytes::default(); places],
         };
-        let mut thread = 0;
-        for (node, group) in plan.groups.iter().enumerate() {
-            let activations: usize = buffers
-                .iter()
-                .map(|b| {
-                    let one = rows(b.rows) * b.row_bytes.get(node).copied().unwrap_or(0);
-                    match b.home {
-                        Home::Node => one + ALIGN,
-                        Home::Thread => (one + ALIGN) * group.cpus.len(),
-                        Home::Host if node == 0 => one + ALIGN,
-                        Home::Host | Home::Cache => 0,
-                    }
-                })
-                .sum::<usize>()
-                + (scratch * size_of::<f32>() + ALIGN) * group.cpus.len();
-            // Small pages: most steps use the first rows of each buffer only.
-            let options =
-                ArenaOptions { node: group.node, huge: HugePages::Off, name: "activations" };
-            let mut arena = Arena::new(activations, &options)?;
-            for (id, b) in buffers.iter().enumerate() {
-                let one = rows(b.rows) * b.row_bytes.get(node).copied().unwrap_or(0);
-                match b.home {
-                    Home::Node => storage.shared[id][node] = Some(arena.alloc(one, ALIGN)?),
-                    Home::Host if node == 0 => {
-                        storage.shared[id][0] = Some(arena.alloc(one, ALIGN)?);
-                    }
-                    Home::Host | Home::Cache => {}
-                    Home::Thread => {
-                        for rank in 0..group.cpus.len() {
-                            storage.private[id][thread + rank] = Some(arena.alloc(one, ALIGN)?);
-                        }
-                    }
-                }
-            }
-            for _ in &group.cpus {
-                storage.scratch.push(arena.alloc(scratch * size_of::<f32>(), ALIGN)?);
+        for place in 0..places {
+            let here = |b: &Buffer| match b.home {
+                Home::Node => true,
+                Home::Host => place == 0,
+                Home::Thread | Home::Cache => false,
+            };
+            let size = |b: &Buffer| rows(b.rows) * width(b, place);
+            let total = buffers.iter().filter(|b| here(b)).map(|b| size(b) + ALIGN).sum();
+            let mut arena = activations(total, plan.shared_policy(place))?;
+            for (id, b) in buffers.iter().enumerate().filter(|(_, b)| here(b)) {
+                storage.shared[id][place] = Some(arena.alloc(size(b), ALIGN)?);
             }
             storage.arenas.push(arena);
-            let (arena, layers) = cache::allocate(graph, node, group.node, limits)?;
-            storage.bytes.push(NodeBytes { weights: 0, kv: arena.used(), activations });
+            let (arena, layers) = cache::allocate(graph, plan, spans, place, limits)?;
+            storage.bytes[place] = NodeBytes { weights: 0, kv: arena.used(), activations: total };
             storage.arenas.push(arena);
             storage.caches.push(layers);
-            thread += group.cpus.len();
+        }
+        let mut thread = 0;
+        for (at, group) in plan.groups.iter().enumerate() {
+            let place = if places == 1 { 0 } else { at };
+            let own = || buffers.iter().enumerate().filter(|(_, b)| b.home == Home::Thread);
+            let size = |b: &Buffer| rows(b.rows) * width(b, place);
+            let one = own().map(|(_, b)| size(b) + ALIGN).sum::<usize>()
+                + scratch * size_of::<f32>()
+                + ALIGN;
+            let total = one * group.cpus.len();
+            let mut arena = activations(total, plan.own_policy(at))?;
+            for _ in &group.cpus {
+                for (id, b) in own() {
+                    storage.private[id][thread] = Some(arena.alloc(size(b), ALIGN)?);
+                }
+                storage.scratch.push(arena.alloc(scratch * size_of::<f32>(), ALIGN)?);
+                thread += 1;
+            }
+            storage.bytes[place].activations += total;
+            storage.arenas.push(arena);
         }
         Ok(storage)
     }
 
-    /// The copy of a buffer that `thread` of `node` works on.
-    pub(crate) fn of(&self, buf: BufId, node: usize, thread: usize) -> Block {
+    /// The copy of a buffer that `thread` of the team of `place` works on.
+    pub(crate) fn of(&self, buf: BufId, place: usize, thread: usize) -> Block {
         let id = buf.0 as usize;
         self.private[id][thread]
-            .or(self.shared[id][node])
+            .or(self.shared[id][place])
             .or(self.shared[id][0])
             .expect("a buffer of this graph")
     }
 
-    /// The copy of a shared buffer on `node`.
-    pub(crate) fn on(&self, buf: BufId, node: usize) -> Block {
-        self.shared[buf.0 as usize][node].expect("a shared buffer")
+    /// The copy of a shared buffer in `place`.
+    pub(crate) fn on(&self, buf: BufId, place: usize) -> Block {
+        self.shared[buf.0 as usize][place].expect("a shared buffer")
     }
 
-    /// Bytes from one row of a buffer to the next on `node`.
-    pub(crate) fn stride(&self, buf: BufId, node: usize) -> usize {
-        self.strides[buf.0 as usize][node]
+    /// Bytes from one row of a buffer to the next in `place`.
+    pub(crate) fn stride(&self, buf: BufId, place: usize) -> usize {
+        self.strides[buf.0 as usize][place]
     }
 
     /// Whether a buffer is the caller's.
@@ -150,9 +151,9 @@ impl Storage {
         self.host[buf.0 as usize]
     }
 
-    /// KV pages of a layer on a node.
-    pub(crate) fn cache(&self, layer: usize, node: usize) -> &CacheLayout {
-        &self.caches[node][layer]
+    /// KV pages of a layer in a place that holds them.
+    pub(crate) fn cache(&self, layer: usize, place: usize) -> &CacheLayout {
+        self.caches[place][layer].as_ref().expect("a layer of this place")
     }
 
     /// Kernel scratch of a thread.
@@ -160,13 +161,19 @@ impl Storage {
         self.scratch[thread]
     }
 
-    /// Bytes per node.
+    /// Bytes per place.
     pub(crate) fn bytes(&self) -> &[NodeBytes] {
         &self.bytes
     }
 
-    /// What the kernel refused when the arenas were made.
-    pub(crate) fn warnings(&self) -> impl Iterator<Item = String> {
-        self.arenas.iter().flat_map(|a| a.warnings().iter().map(ToString::to_string))
+    /// All arenas.
+    pub(crate) fn arenas(&self) -> impl Iterator<Item = &Arena> {
+        self.arenas.iter()
     }
+}
+
+fn activations(bytes: usize, policy: Policy) -> Result<Arena, Error> {
+    // Small pages: most steps use the first rows of each buffer only.
+    let options = ArenaOptions { policy, huge: HugePages::Off, name: "activations" };
+    Ok(Arena::new(bytes, &options)?)
 }

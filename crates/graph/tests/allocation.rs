@@ -40,7 +40,9 @@ fn steps_allocate_nothing() {
     let plan = Plan { pin: false, ..Plan::new(vec![group; 2]) };
     let limits = Limits { kv: KvType::F16, tokens: 64, outputs: 2, pages: 32, ranges: 8 };
     let kernels = Kernels::detect().unwrap();
-    let mut executor = Executor::new(graph, plan, limits, kernels, &gguf, &mut |_| {}).unwrap();
+    let machine = topology::Machine::read().unwrap();
+    let mut executor =
+        Executor::new(graph, plan, limits, kernels, &machine, &gguf, &mut |_| {}).unwrap();
 
     let pages: Vec<PageId> = (0..16).map(PageId).collect();
     let prompt = [7u32; 64];

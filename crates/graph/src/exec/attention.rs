@@ -68,7 +68,7 @@ impl<'a> Thread<'a> {
 
     fn head_norm(&self, weight: Option<crate::weight::VectorId>, eps: f32, head: &mut [f32]) {
         if let Some(weight) = weight {
-            let weight = self.step.weights.vector(weight, self.node);
+            let weight = self.step.weights.vector(weight, self.group);
             self.step.kernels.rms_norm_inplace(head, weight, eps);
         }
     }
@@ -97,7 +97,7 @@ impl<'a> Thread<'a> {
         let v = &qkv[self.column(&spec.heads, 2, kv)..][..dim];
         let (page, slot) =
             (self.page(t, t.position as usize / KV_PAGE), t.position as usize % KV_PAGE);
-        let cache = self.step.storage.cache(spec.cache, self.node);
+        let cache = self.step.storage.cache(spec.cache, self.place);
         let (keys, values) = (cache.keys(page, kv), cache.values(page, kv));
         // SAFETY: tokens that share a page are dealt to one thread, and nobody else reads this
         // page's head before the next wait: with `append_in_attention` the one item that reads this
@@ -117,7 +117,7 @@ impl<'a> Thread<'a> {
     }
 
     fn page(&self, t: &Token, index: usize) -> PageId {
-        self.step.input.tables[t.table as usize + index]
+        self.input.tables[t.table as usize + index]
     }
 
     fn rope_row(&self, rope: BufId, spec: &Attention, t: usize) -> &'a [f32] {
@@ -129,7 +129,7 @@ impl<'a> Thread<'a> {
         let heads = &spec.heads;
         let (q_heads, kv_heads) = (heads.q_len(self.node), heads.kv_len(self.node));
         let scratch = Scratch::new(self.scratch(), heads);
-        let runs = &self.step.input.page_runs;
+        let runs = &self.input.page_runs;
         for run in runs.iter().skip(self.rank).step_by(self.size) {
             for t in run.start as usize..run.end as usize {
                 let cos_sin = self.rope_row(rope, spec, t);
@@ -138,7 +138,7 @@ impl<'a> Thread<'a> {
                     self.finish_query(spec, cos_sin, q);
                 }
                 for kv in 0..kv_heads {
-                    self.append(spec, cos_sin, &self.step.input.tokens[t], kv, row, scratch.head);
+                    self.append(spec, cos_sin, &self.input.tokens[t], kv, row, scratch.head);
                 }
             }
         }
@@ -160,7 +160,7 @@ impl<'a> Thread<'a> {
             let tile = AttnTile { q, rows, head_dim, limits, pages };
             self.step.kernels.attend_chunk(&tile, kernel, out);
         };
-        match self.step.storage.cache(spec.cache, self.node).kv() {
+        match self.step.storage.cache(spec.cache, self.place).kv() {
             KvType::F16 => {
                 let (k, v) = self.pages::<u16>(spec, keys, pages);
                 run(KvPages::F16 { k: &k[..pages], v: &v[..pages] });
@@ -174,7 +174,7 @@ impl<'a> Thread<'a> {
 
     /// The first `pages` pages of a range.
     fn pages<E: Pod>(&self, spec: &Attention, keys: Keys<'_>, pages: usize) -> PagePair<'a, E> {
-        let cache = self.step.storage.cache(spec.cache, self.node);
+        let cache = self.step.storage.cache(spec.cache, self.place);
         let (mut k, mut v): PagePair<'a, E> = ([&[]; CHUNK_PAGES], [&[]; CHUNK_PAGES]);
         for i in 0..pages {
             let page = self.page(keys.token, keys.chunk * CHUNK_PAGES + i);
@@ -193,7 +193,7 @@ impl<'a> Thread<'a> {
         let heads = &spec.heads;
         let (dim, state) = (heads.dim, attn_state_len(heads.dim));
         let kv_heads = heads.kv_len(self.node);
-        let input = self.step.input;
+        let input = self.input;
         let s = Scratch::new(self.scratch(), heads);
         for item in (self.rank..input.tiles.len() * kv_heads).step_by(self.size) {
             let (tile, kv) = (input.tiles[item / kv_heads].clone(), item % kv_heads);
@@ -251,7 +251,7 @@ impl<'a> Thread<'a> {
         let heads = &spec.heads;
         let (dim, state) = (heads.dim, attn_state_len(heads.dim));
         let kv_heads = heads.kv_len(self.node);
-        let input = self.step.input;
+        let input = self.input;
         let s = Scratch::new(self.scratch(), heads);
         for item in (self.rank..input.ranges.len() * kv_heads).step_by(self.size) {
             let (row, kv) = (item / kv_heads, item % kv_heads);
@@ -287,7 +287,7 @@ impl<'a> Thread<'a> {
         let q_heads = heads.q_len(self.node);
         let acc = &mut self.scratch()[..state];
         for t in rows {
-            let token = &self.step.input.tokens[t];
+            let token = &self.input.tokens[t];
             let to = self.row_mut(out, t, q_heads * dim);
             for (head, to) in to.chunks_exact_mut(dim).enumerate() {
                 for range in 0..token.ranges() {

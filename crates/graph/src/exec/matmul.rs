@@ -22,16 +22,18 @@ const _: () = assert!(LEVELS >= 3);
 
 impl Thread<'_> {
     pub(super) fn matmul(&self, acts: Operand, matrix: MatrixId, out: BufId, rows: usize) {
-        let shard = self.step.weights.shard(matrix, self.node);
+        let shard = self.step.weights.shard(matrix, self.node, self.group);
         // The logits of all nodes lie in one row: this node's begin at its first vocabulary row.
         let base = self.host_column(matrix, out);
+        let below = if self.step.storage.is_host(out) { self.outputs_before } else { 0 };
         for (p, part) in shard.parts.iter().enumerate() {
             let tiles = shard.share(self.rank, p, false);
             for tiles in blocks(tiles, self.step.plan.weight_block_bytes / part.tile_bytes()) {
                 for rows in self.row_blocks(acts, part, rows) {
                     for t in tiles.clone() {
                         let col = base + part.out + t * TILE_ROWS;
-                        let to = self.columns(out, rows.clone(), col..col + TILE_ROWS);
+                        let to_rows = rows.start + below..rows.end + below;
+                        let to = self.columns(out, to_rows, col..col + TILE_ROWS);
                         self.multiply(part, t, acts, rows.clone(), to);
                     }
                 }
@@ -40,7 +42,7 @@ impl Thread<'_> {
     }
 
     pub(super) fn gated(&self, acts: Operand, matrix: MatrixId, out: BufId, rows: usize) {
-        let shard = self.step.weights.shard(matrix, self.node);
+        let shard = self.step.weights.shard(matrix, self.node, self.group);
         let [gate, up] = shard.parts.as_slice() else { unreachable!("a pair of matrices") };
         let tiles = shard.share(self.rank, 0, true);
         let (to_gate, rest) = self.scratch().split_at_mut(PAIR);
@@ -72,7 +74,7 @@ impl Thread<'_> {
         push: bool,
         rows: usize,
     ) {
-        let shard = self.step.weights.shard(matrix, self.node);
+        let shard = self.step.weights.shard(matrix, self.node, self.group);
         let [part] = shard.parts.as_slice() else { unreachable!("one matrix") };
         if part.cols == 0 {
             return; // a node without any columns
@@ -88,7 +90,7 @@ impl Thread<'_> {
                         col += part.roots_before * slot;
                     }
                     let to = |i: usize, col: usize| {
-                        let node = if push { (here + i) % nodes } else { self.node };
+                        let node = if push { (here + i) % nodes } else { here };
                         self.columns_on(node, out, rows.clone(), col..col + TILE_ROWS)
                     };
                     let mut sums = Tree::new(self.scratch(), rows.len() * TILE_ROWS);
@@ -153,7 +155,7 @@ impl Thread<'_> {
         cols: Range<usize>,
     ) -> Acts<'_> {
         let (buf, _) = self.act_row(acts, part);
-        let stride = self.stride(buf, self.node);
+        let stride = self.stride(buf, self.place);
         let block = self.block(buf).sub(rows.start * stride, rows.len() * stride);
         match kernels::act_kind(part.ty) {
             ActKind::F32 => {

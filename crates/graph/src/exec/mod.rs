@@ -16,10 +16,11 @@ use sums::Partials;
 use crate::buffer::BufId;
 use crate::builder::Graph;
 use crate::compile::Stage;
+use crate::counts::Cost;
 use crate::instr::{Gather, Instr, Kind, Work};
 use crate::load::Weights;
 use crate::placement::share;
-use crate::plan::Plan;
+use crate::plan::{Mode, Plan};
 use crate::step::Prepared;
 use crate::storage::Storage;
 use crate::tensor::Domain;
@@ -27,7 +28,7 @@ use crate::weight::SplitBy;
 use kernels::{Kernels, RowsMut};
 use memory::Block;
 use std::ops::Range;
-use threads::{View, Worker};
+use threads::{Scope, View, Worker};
 
 /// What all threads share during a step.
 pub(crate) struct Step<'a> {
@@ -36,21 +37,58 @@ pub(crate) struct Step<'a> {
     pub plan: &'a Plan,
     pub storage: &'a Storage,
     pub weights: &'a Weights,
-    pub input: &'a Prepared,
-    pub stages: &'a [Stage],
+    /// Parts of the step that follow each other; one, except in a pipeline.
+    pub parts: &'a [Part<'a>],
 }
 
-/// Runs all stages as one thread of the pool.
+/// A part of a step.
+#[derive(Copy, Clone)]
+pub(crate) struct Part<'a> {
+    pub input: &'a Prepared,
+    /// What the threads do: one program, or one for each stage of a pipeline.
+    pub programs: &'a [Vec<Stage>],
+    /// What they cost in each place.
+    pub costs: &'a [Cost],
+    /// Rows of logits of the parts before.
+    pub outputs_before: usize,
+}
+
+/// Runs a step as one thread of the pool.
 pub(crate) fn run(step: &Step<'_>, worker: &mut Worker) {
-    worker.switch(View::Groups);
-    for stage in step.stages {
-        let thread = Thread {
-            step,
-            node: worker.group(),
-            rank: worker.rank(),
-            size: worker.size(),
-            id: worker.thread(),
-        };
+    let plan = step.plan;
+    if plan.places() > 1 {
+        worker.switch(View::Groups);
+    }
+    let stages = if plan.mode == Mode::Pipeline { plan.groups.len() } else { 1 };
+    let stage = if stages > 1 { worker.group() } else { 0 };
+    let rounds = step.parts.len() + stages - 1;
+    for round in 0..rounds {
+        // In round r, stage s works on part r - s.
+        if let Some(at) = round.checked_sub(stage).filter(|&at| at < step.parts.len()) {
+            walk(step, at, stage, worker);
+        }
+        if round + 1 < rounds {
+            worker.wait(Scope::Global);
+        }
+    }
+}
+
+fn walk(step: &Step<'_>, at: usize, stage: usize, worker: &mut Worker) {
+    let part = &step.parts[at];
+    let place = worker.group();
+    let thread = Thread {
+        step,
+        input: part.input,
+        outputs_before: part.outputs_before,
+        turn: at % 2,
+        node: if step.graph.nodes() == 1 { 0 } else { place },
+        place,
+        group: worker.home(),
+        rank: worker.rank(),
+        size: worker.size(),
+        id: worker.thread(),
+    };
+    for stage in &part.programs[stage] {
         for instr in &stage.instrs {
             thread.execute(instr);
         }
@@ -73,9 +111,21 @@ pub(crate) fn scratch_len<'a>(graph: &Graph, stages: impl Iterator<Item = &'a St
 /// One thread's view of the step.
 struct Thread<'a> {
     step: &'a Step<'a>,
+    input: &'a Prepared,
+    /// Rows of logits before this part's.
+    outputs_before: usize,
+    /// Which of two alternating buffers this part of the step uses.
+    turn: usize,
+    /// The node of the graph whose tensors it works on.
     node: usize,
+    /// Where its team's buffers lie.
+    place: usize,
+    /// Its group, whose memory is near.
+    group: usize,
+    /// Its number in the team, and the team's size.
     rank: usize,
     size: usize,
+    /// Its number in the pool.
     id: usize,
 }
 
@@ -85,13 +135,29 @@ impl<'a> Thread<'a> {
         match &instr.kind {
             Kind::RopeTable { rope, out } => self.rope_table(*rope, *out),
             Kind::Embed { table, out } => self.embed(*table, *out),
+            Kind::Receive { from, out, width, work } => {
+                let from = from[self.turn];
+                for row in self.rows(domain, *work) {
+                    self.row_mut(*out, row, *width).copy_from_slice(self.row(from, row, *width));
+                }
+            }
+            Kind::Send { x, to, width, .. } => {
+                let to = self.step.storage.on(to[self.turn], self.place + 1);
+                let stride = width.next_multiple_of(kernels::TILE_ROWS) * size_of::<f32>();
+                for row in self.rows(domain, Work::Rows) {
+                    let from = self.row(*x, row, *width);
+                    // Rows of all places are of one width.
+                    let mut to = self.columns_of(to, stride, row..row + 1, 0..*width);
+                    to.row_mut(0).copy_from_slice(from);
+                }
+            }
             Kind::Load { x, out, width } => {
                 for row in 0..self.count(domain) {
                     self.row_mut(*out, row, *width).copy_from_slice(self.row(*x, row, *width));
                 }
             }
             Kind::RmsNorm { x, weight, eps, out, work } => {
-                let weight = self.step.weights.vector(*weight, self.node);
+                let weight = self.step.weights.vector(*weight, self.group);
                 self.rms_norm(*x, weight, *eps, *out, self.rows(domain, *work));
             }
             Kind::Quantize { x, matrix, out, work } => {
@@ -129,7 +195,7 @@ impl<'a> Thread<'a> {
             }
             Kind::Select { x, out, width, work } => {
                 for row in self.rows(domain, *work) {
-                    let from = self.step.input.outputs[row] as usize;
+                    let from = self.input.outputs[row] as usize;
                     self.row_mut(*out, row, *width).copy_from_slice(self.row(*x, from, *width));
                 }
             }
@@ -139,8 +205,8 @@ impl<'a> Thread<'a> {
     /// Rows of a domain in this step.
     fn count(&self, domain: Domain) -> usize {
         match domain {
-            Domain::Tokens => self.step.input.tokens.len(),
-            Domain::Outputs => self.step.input.outputs.len(),
+            Domain::Tokens => self.input.tokens.len(),
+            Domain::Outputs => self.input.outputs.len(),
         }
     }
 
@@ -154,17 +220,22 @@ impl<'a> Thread<'a> {
     }
 
     fn block(&self, buf: BufId) -> Block {
-        self.step.storage.of(buf, self.node, self.id)
+        self.step.storage.of(buf, self.place, self.id)
     }
 
-    /// Bytes from one row of a buffer to the next, on `node`.
-    fn stride(&self, buf: BufId, node: usize) -> usize {
-        self.step.storage.stride(buf, node)
+    /// Where the buffers of the graph's node `node` lie.
+    fn place_of(&self, node: usize) -> usize {
+        if self.step.graph.nodes() == 1 { self.place } else { node }
+    }
+
+    /// Bytes from one row of a buffer to the next, in `place`.
+    fn stride(&self, buf: BufId, place: usize) -> usize {
+        self.step.storage.stride(buf, place)
     }
 
     /// The bytes of one row.
     fn row_block(&self, buf: BufId, row: usize) -> Block {
-        let stride = self.stride(buf, self.node);
+        let stride = self.stride(buf, self.place);
         self.block(buf).sub(row * stride, stride)
     }
 
@@ -186,10 +257,10 @@ impl<'a> Thread<'a> {
 
     /// Columns `cols` of rows `rows` of a buffer of f32, for writing.
     fn columns(&self, buf: BufId, rows: Range<usize>, cols: Range<usize>) -> RowsMut<'a, f32> {
-        self.columns_of(self.block(buf), self.stride(buf, self.node), rows, cols)
+        self.columns_of(self.block(buf), self.stride(buf, self.place), rows, cols)
     }
 
-    /// The same of the copy on `node`.
+    /// The same of the copy of the graph's node `node`.
     fn columns_on(
         &self,
         node: usize,
@@ -197,7 +268,8 @@ impl<'a> Thread<'a> {
         rows: Range<usize>,
         cols: Range<usize>,
     ) -> RowsMut<'a, f32> {
-        self.columns_of(self.step.storage.on(buf, node), self.stride(buf, node), rows, cols)
+        let place = self.place_of(node);
+        self.columns_of(self.step.storage.on(buf, place), self.stride(buf, place), rows, cols)
     }
 
     fn columns_of(

@@ -9,7 +9,7 @@ use std::ops::Range;
 impl Thread<'_> {
     pub(super) fn rope_table(&self, rope: usize, out: BufId) {
         let inv_freq = &self.step.graph.ropes[rope].inv_freq;
-        let tokens = &self.step.input.tokens;
+        let tokens = &self.input.tokens;
         for t in share(tokens.len(), self.size, self.rank) {
             let row = self.row_mut(out, t, inv_freq.len() * 2);
             let (cos, sin) = row.split_at_mut(inv_freq.len());
@@ -23,13 +23,13 @@ impl Thread<'_> {
     }
 
     pub(super) fn embed(&self, table: MatrixId, out: BufId) {
-        let tokens = &self.step.input.tokens;
+        let tokens = &self.input.tokens;
         let cut = &self.step.graph.matrix(table).parts[0].cut;
         for t in share(tokens.len(), self.size, self.rank) {
             let id = tokens[t].id as usize;
             let owner = cut.owner(id);
             let row = id - cut.range(owner).start;
-            let packed = &self.step.weights.shard(table, owner).parts[0];
+            let packed = &self.step.weights.shard(table, owner, self.group).parts[0];
             let [segment] = packed.segments.as_slice() else { unreachable!("rows are whole") };
             let tile = packed.tile(row / kernels::TILE_ROWS, segment);
             let to = self.row_mut(out, t, packed.cols);

@@ -47,8 +47,9 @@ impl<'a> Thread<'a> {
             let node = parts.sum.slots.iter().position(|s| s.contains(&root)).expect("a root");
             (node, root - parts.sum.slots[node].start)
         };
-        let stride = self.stride(parts.buf, node);
-        let block = self.step.storage.on(parts.buf, node).sub(row * stride, stride);
+        let place = self.place_of(node);
+        let stride = self.stride(parts.buf, place);
+        let block = self.step.storage.on(parts.buf, place).sub(row * stride, stride);
         // SAFETY: a read of summands that all nodes wrote before the last global wait.
         let row = unsafe { block.as_slice::<f32>() };
         &row[slot * width.next_multiple_of(TILE_ROWS)..][cols]

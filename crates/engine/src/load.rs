@@ -1,0 +1,267 @@
+//! Loading: from a file and a machine to an executor.
+//!
+//! Here it is decided which nodes and threads a model gets and how large its cache may be. Nothing
+//! is guessed: the machine is read anew, and what it does not allow is an error or a warning that
+//! says so.
+
+use crate::error::Error;
+use crate::file::ModelFile;
+use crate::options::{LoadOptions, Numa};
+use graph::{
+    Executor, Graph, Limits, Mode, NodeBytes, Plan, PlanGroup, Progress, Shares, WeightSource,
+    WeightView,
+};
+use kernels::{KV_CHUNK, KV_PAGE, Kernels};
+use memory::{HugePages, Policy};
+use models::{Hparams, Model};
+use std::time::{Duration, Instant};
+use topology::{Layout, Machine};
+
+/// Tokens in a step unless asked otherwise: enough rows that the weights' unpacking and their way
+/// from memory are paid for, few enough that activations stay small.
+const STEP_TOKENS: usize = 512;
+
+/// Weights of at least this size are worth a tenth of a second of measuring page sizes.
+const MEASURED_BYTES: usize = 1 << 30;
+
+/// How far loading has come.
+#[derive(Copy, Clone, Debug)]
+pub struct LoadProgress {
+    /// Packed bytes so far.
+    pub done: usize,
+    /// Packed bytes in all.
+    pub total: usize,
+}
+
+/// What loading did and how long each part took.
+#[derive(Clone, Debug)]
+pub struct LoadReport {
+    /// Validating the file and building the graph.
+    pub build: Duration,
+    /// Starting threads, allocating, and packing the weights.
+    pub pack: Duration,
+    /// How the nodes share the model.
+    pub mode: Mode,
+    /// Page size of weights and KV pages.
+    pub huge_pages: HugePages,
+    /// Bytes in each place: a node's, or of all nodes together where they share one copy.
+    pub nodes: Vec<NodeBytes>,
+    /// What was not as it should be; everything works regardless.
+    pub warnings: Vec<String>,
+}
+
+/// A loaded model.
+pub(crate) struct Loaded {
+    pub executor: Executor,
+    pub hparams: Hparams,
+    pub context: usize,
+    pub sequences: usize,
+    pub report: LoadReport,
+}
+
+/// Loads the model in `file`.
+pub(crate) fn load(
+    file: &ModelFile,
+    options: &LoadOptions,
+    progress: &mut dyn FnMut(LoadProgress),
+) -> Result<Loaded, Error> {
+    check(options)?;
+    let machine = Machine::read()?;
+    let nodes = options.on_nodes.as_ref().map(|n| n.as_slice());
+    let machine = match nodes.is_some() || options.on_cpus.is_some() {
+        true => machine.restrict(nodes, options.on_cpus.as_ref())?,
+        false => machine,
+    };
+    let mode = match options.numa {
+        Numa::Auto | Numa::TensorParallel => Mode::TensorParallel,
+        Numa::Pipeline => Mode::Pipeline,
+        Numa::Mirror => Mode::Mirror,
+        Numa::Interleave => Mode::Interleave,
+        Numa::Off => Mode::Off,
+    };
+    match load_in(mode, file, &machine, options, progress) {
+        Err(e) if options.numa == Numa::Auto && machine.usable_nodes().count() > 1 => {
+            let Some(full) = no_room(&e) else { return Err(e) };
+            let note = format!("{full}; the model is interleaved over the nodes instead");
+            tracing::warn!("{note}");
+            let mut loaded = load_in(Mode::Interleave, file, &machine, options, progress)?;
+            loaded.report.warnings.insert(0, note);
+            Ok(loaded)
+        }
+        result => result,
+    }
+}
+
+/// What is missing where, if that is why loading failed.
+fn no_room(error: &Error) -> Option<String> {
+    match error {
+        Error::Graph(graph::Error::Memory(e @ memory::Error::NoRoom { .. })) => Some(e.to_string()),
+        _ => None,
+    }
+}
+
+fn load_in(
+    mode: Mode,
+    file: &ModelFile,
+    machine: &Machine,
+    options: &LoadOptions,
+    progress: &mut dyn FnMut(LoadProgress),
+) -> Result<Loaded, Error> {
+    let start = Instant::now();
+    let kernels = Kernels::detect()?;
+    let gguf = file.gguf()?;
+    let layout = layout(machine, options)?;
+    let groups =
+        layout.groups.iter().map(|g| PlanGroup { node: g.node, cpus: g.cpus.clone() }).collect();
+    let plan = Plan {
+        mode,
+        pin: !options.no_pin,
+        sync: options.sync,
+        stats: options.stats,
+        ..Plan::new(groups)
+    };
+    let shares = match mode {
+        Mode::TensorParallel => Shares::new(plan.groups.iter().map(|g| g.cpus.len()).collect()),
+        _ => Shares::from(1),
+    };
+    let Model { hparams, graph } = models::build(&gguf, shares)?;
+    let huge = options.huge_pages.map_or_else(|| huge_pages(&graph), Ok)?;
+    let plan = Plan { huge, ..plan };
+    let sequences = options.sequences.unwrap_or(1);
+    let context = context(&hparams, &graph, &plan, machine, options, sequences)?;
+    let ranges = context.div_ceil(KV_CHUNK);
+    let limits = Limits {
+        kv: options.kv,
+        tokens: options.step_tokens.unwrap_or(STEP_TOKENS),
+        outputs: options.step_outputs.unwrap_or(sequences),
+        pages: context.div_ceil(KV_PAGE) * sequences,
+        ranges: ranges * sequences.max(4),
+    };
+    let build = start.elapsed();
+    tracing::info!(
+        model = hparams.name,
+        numa = %mode,
+        nodes = plan.groups.len(),
+        threads = plan.threads(),
+        kernels = %kernels.isa(),
+        context,
+        "loading"
+    );
+    let packing = Instant::now();
+    let source = FileWeights { gguf: &gguf, file };
+    let mut told = |p: Progress<'_>| {
+        for tensor in p.tensors.iter().filter_map(|name| gguf.tensor(name)) {
+            file.release(tensor.data);
+        }
+        progress(LoadProgress { done: p.done, total: p.total });
+    };
+    let executor = Executor::new(graph, plan, limits, kernels, machine, &source, &mut told)?;
+    let notes = machine.notes().iter().cloned().chain(layout.notes);
+    let report = LoadReport {
+        build,
+        pack: packing.elapsed(),
+        mode,
+        huge_pages: huge,
+        nodes: executor.node_bytes(),
+        warnings: notes.chain(executor.warnings()).collect(),
+    };
+    for warning in &report.warnings {
+        tracing::warn!("{warning}");
+    }
+    Ok(Loaded { executor, hparams, context, sequences, report })
+}
+
+/// Chooses groups of cores.
+fn layout(machine: &Machine, options: &LoadOptions) -> Result<Layout, Error> {
+    let threads = options.threads.or_else(|| {
+        // Virtual nodes need a thread each, more than there may be cores.
+        options.nodes.map(|nodes| machine.usable_cores().max(nodes))
+    });
+    Ok(topology::layout(machine, options.nodes, threads)?)
+}
+
+/// Transparent huge pages, or what a measurement finds faster for a large model.
+fn huge_pages(graph: &Graph) -> Result<HugePages, Error> {
+    let weights = |n| graph.matrices().iter().map(|m| m.node_bytes(n)).sum::<usize>();
+    if (0..graph.nodes()).map(weights).sum::<usize>() < MEASURED_BYTES {
+        return Ok(HugePages::Transparent);
+    }
+    let trials = memory::probe::huge_pages(&Policy::Default)?;
+    for trial in &trials.trials {
+        tracing::debug!(
+            pages = ?trial.pages,
+            gb_per_s = trial.read / 1e9,
+            latency_ns = trial.latency,
+            huge_bytes = trial.huge_bytes,
+            "page size"
+        );
+    }
+    Ok(trials.best)
+}
+
+/// Tokens of a sequence. The default is the model's, within half of the machine's memory and within
+/// what each node has left beside its weights.
+fn context(
+    hparams: &Hparams,
+    graph: &Graph,
+    plan: &Plan,
+    machine: &Machine,
+    options: &LoadOptions,
+    sequences: usize,
+) -> Result<usize, Error> {
+    let trained = hparams.context;
+    match options.context {
+        Some(context) if context > trained => Err(Error::ContextTooLong { context, trained }),
+        Some(context) => Ok(context),
+        None => {
+            let memory: u64 = machine.nodes().iter().map(|n| n.memory_bytes).sum();
+            let token = |n| graph.kv_bytes_per_token(n, options.kv);
+            let all: usize = (0..graph.nodes()).map(token).sum();
+            let tokens = |bytes: u64, token: usize| bytes as usize / (token * sequences).max(1);
+            // A machine that does not tell its memory is not a machine without any.
+            let mut fits = if memory == 0 { 4096 } else { tokens(memory / 2, all) };
+            for node in 0..graph.nodes() {
+                let bound = plan.shared_policy(node).node();
+                let Some(left) = bound.and_then(|n| machine.available(n)) else { continue };
+                // Virtual nodes share a node's memory; stages of a pipeline share layers.
+                let sharers = plan.groups.iter().filter(|g| g.node == bound).count().max(1);
+                let stages = if plan.mode == Mode::Pipeline { plan.groups.len() } else { 1 };
+                let weights: usize = graph.matrices().iter().map(|m| m.node_bytes(node)).sum();
+                let left = (left / sharers as u64).saturating_sub((weights / stages) as u64);
+                fits = fits.min(tokens(left / 2, token(node).div_ceil(stages)));
+            }
+            Ok(trained.min((fits / KV_CHUNK * KV_CHUNK).max(KV_CHUNK)))
+        }
+    }
+}
+
+fn check(options: &LoadOptions) -> Result<(), Error> {
+    let sizes = [
+        ("the number of nodes", options.nodes),
+        ("the number of threads", options.threads),
+        ("the context", options.context),
+        ("the number of sequences", options.sequences),
+        ("tokens per step", options.step_tokens),
+        ("outputs per step", options.step_outputs),
+    ];
+    match sizes.into_iter().find(|(_, size)| *size == Some(0)) {
+        Some((name, _)) => Err(Error::Zero(name)),
+        None => Ok(()),
+    }
+}
+
+/// The tensors of a file whose pages are given back once they are packed.
+struct FileWeights<'a> {
+    gguf: &'a gguf::Gguf<'a>,
+    file: &'a ModelFile,
+}
+
+impl WeightSource for FileWeights<'_> {
+    fn tensor(&self, name: &str) -> Option<WeightView<'_>> {
+        WeightSource::tensor(self.gguf, name)
+    }
+
+    fn release(&self, part: &[u8]) {
+        self.file.release(part);
+    }
+}

@@ -1,0 +1,153 @@
+//! What steps cost by the book: waits, bytes streamed, bytes exchanged between places.
+//!
+//! The book follows from the programs and the shapes of the steps, so it can be held against what
+//! the pool, the kernel and the machine's counters have measured.
+
+use crate::builder::Graph;
+use crate::compile::{Stage, count_waits};
+use crate::exec::Part;
+use crate::instr::{Gather, Instr, Kind};
+use crate::plan::{Mode, Plan};
+use crate::stages::Spans;
+use crate::storage::Limits;
+use crate::tensor::Domain;
+use kernels::TILE_ROWS;
+
+/// Sums over all steps.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Steps.
+    pub steps: u64,
+    /// Tokens in them.
+    pub tokens: u64,
+    /// One entry per place.
+    pub places: Vec<PlaceCounts>,
+}
+
+/// What the team of one place did. Bytes are those of all its threads together.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub struct PlaceCounts {
+    /// Bytes of weights that were streamed.
+    pub weights: u64,
+    /// Bytes of keys and values that were read.
+    pub kv: u64,
+    /// Bytes that were read from or written to the memory of other places: summands, rows of the
+    /// embedding, logits, the residual stream between stages.
+    pub exchanged: u64,
+    /// Waits of each thread for its group.
+    pub local_waits: u64,
+    /// Waits of each thread for all groups.
+    pub global_waits: u64,
+}
+
+/// What a program costs in one place.
+#[derive(Copy, Clone, Debug, Default)]
+pub(crate) struct Cost {
+    weights: u64,
+    exchanged_per_token: u64,
+    exchanged_per_output: u64,
+    kv_per_visible: u64,
+    local: u64,
+    global: u64,
+}
+
+impl Cost {
+    /// The cost of `program` in `place`.
+    pub(crate) fn of(
+        program: &[Stage],
+        graph: &Graph,
+        plan: &Plan,
+        spans: &Spans,
+        limits: Limits,
+        place: usize,
+    ) -> Cost {
+        let node = if graph.nodes() == 1 { 0 } else { place };
+        let (waits, global) = count_waits(program);
+        let mut cost =
+            Cost { local: (waits - global) as u64, global: global as u64, ..Cost::default() };
+        if plan.places() == 1 && plan.groups.len() > 1 {
+            // One team of several groups: all of its waits are for all groups.
+            (cost.local, cost.global) = (0, cost.local + cost.global);
+        }
+        let caches = graph.caches.iter().enumerate();
+        let held = caches.filter(|(c, _)| spans.len() == 1 || spans.holds_cache(graph, *c, place));
+        cost.kv_per_visible =
+            held.map(|(_, h)| h.kv_len(node) * h.dim * 2 * limits.kv.bytes()).sum::<usize>() as u64;
+        for instr in program.iter().flat_map(|s| &s.instrs) {
+            cost.weights += instr.matrix().map_or(0, |m| graph.matrix(m).node_bytes(node)) as u64;
+            let bytes = exchanged(instr, graph, plan, place) as u64;
+            match instr.domain {
+                Domain::Tokens => cost.exchanged_per_token += bytes,
+                Domain::Outputs => cost.exchanged_per_output += bytes,
+            }
+        }
+        cost
+    }
+}
+
+/// Bytes per row that an instruction moves between `place` and others. What rows of the embedding
+/// cost depends on the tokens and is left to [`Counts::add`].
+fn exchanged(instr: &Instr, graph: &Graph, plan: &Plan, place: usize) -> usize {
+    let (nodes, float) = (graph.nodes(), size_of::<f32>());
+    let slot = |width: usize| width.next_multiple_of(TILE_ROWS) * float;
+    match &instr.kind {
+        Kind::MatMul { matrix, push: true, .. } => {
+            let m = graph.matrix(*matrix);
+            let roots = m.sum().map_or(0, |s| s.slots[place.min(nodes - 1)].len());
+            roots * slot(m.parts[0].rows) * (nodes - 1)
+        }
+        Kind::Residual { gather: Gather::Pull, width, sum, .. } if nodes > 1 => {
+            (sum.roots() - sum.slots[place].len()) * slot(*width)
+        }
+        Kind::Residual { gather: Gather::Scatter, width, sum, .. } => {
+            // The team's part of the rows: others' summands come, the sum goes to the others.
+            let messages = sum.roots() - sum.slots[place].len() + nodes - 1;
+            messages * slot(*width) * plan.groups[place].cpus.len() / plan.threads()
+        }
+        Kind::Logits { matrix, .. } if place > 0 && nodes > 1 => {
+            graph.matrix(*matrix).rows(0, place).len() * float
+        }
+        Kind::Logits { matrix, .. } if place > 0 && plan.mode == Mode::Pipeline => {
+            graph.matrix(*matrix).parts[0].rows * float
+        }
+        Kind::Send { width, .. } => width * float,
+        _ => 0,
+    }
+}
+
+impl Counts {
+    /// Nothing yet.
+    pub(crate) fn new(plan: &Plan) -> Counts {
+        Counts { places: vec![PlaceCounts::default(); plan.places()], ..Counts::default() }
+    }
+
+    /// Adds one step that was executed in `parts`.
+    pub(crate) fn add(&mut self, plan: &Plan, parts: &[Part<'_>]) {
+        self.steps += 1;
+        let several = plan.places() > 1;
+        let stages = if plan.mode == Mode::Pipeline { plan.groups.len() } else { 1 };
+        // The switch to groups, and the meetings between rounds of a pipeline.
+        let meetings = u64::from(several) + (parts.len() + stages - 2) as u64;
+        for to in &mut self.places {
+            to.global_waits += meetings;
+        }
+        for part in parts {
+            let (tokens, outputs) = (part.input.tokens.len(), part.input.outputs.len());
+            self.tokens += tokens as u64;
+            let visible: u64 = part
+                .input
+                .tiles
+                .iter()
+                .map(|t| part.input.tokens[t.end as usize - 1].visible() as u64)
+                .sum();
+            for (to, cost) in self.places.iter_mut().zip(part.costs) {
+                to.weights += cost.weights;
+                to.kv += cost.kv_per_visible * visible;
+                to.exchanged += cost.exchanged_per_token * tokens as u64;
+                to.exchanged += cost.exchanged_per_output * outputs as u64;
+                to.local_waits += cost.local;
+                to.global_waits += cost.global;
+            }
+        }
+    }
+}
