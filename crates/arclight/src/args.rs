@@ -1,6 +1,6 @@
 //! Arguments that several commands share, and how their values are read.
 
-use arclight_engine::{KvType, LoadOptions, SamplerParams};
+use arclight_engine::{CpuList, HugePages, KvType, LoadOptions, NodeList, Numa, SamplerParams};
 use clap::{Args, ValueEnum, ValueHint};
 use std::hash::{BuildHasher, Hasher};
 use std::path::PathBuf;
@@ -20,15 +20,105 @@ pub(crate) struct MachineArgs {
     /// Threads [default: one per physical core that may be used]
     #[arg(short, long, value_name = "N", value_parser = count)]
     pub(crate) threads: Option<usize>,
-    /// Memory nodes to split the model over; more than there are makes virtual ones [default: all]
-    #[arg(long, value_name = "N", value_parser = count)]
-    pub(crate) nodes: Option<usize>,
+    #[command(flatten)]
+    pub(crate) place: PlaceArgs,
     /// Leave threads where the system puts them instead of pinning each to a core
     #[arg(long)]
     pub(crate) no_pin: bool,
     /// How keys and values are kept: f16, or f32 for twice the memory and exact sums
     #[arg(long, value_name = "TYPE", value_enum, default_value_t = KvArg::F16)]
     pub(crate) kv_type: KvArg,
+}
+
+/// Which nodes and cores, and how they share the model.
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Machine")]
+pub(crate) struct PlaceArgs {
+    /// How memory nodes share the model
+    #[arg(long, value_name = "MODE", value_enum, default_value_t = NumaArg::Auto)]
+    pub(crate) numa: NumaArg,
+    /// Number of memory nodes, virtual ones if the machine has fewer; or which, as in 0-3, 0,2 or
+    /// `2,` for node 2 alone [default: all that may be used]
+    #[arg(long, value_name = "N|LIST", value_parser = nodes)]
+    pub(crate) nodes: Option<NodesArg>,
+    /// CPUs to use and no others, as in 0-15,32-47
+    #[arg(long, value_name = "LIST")]
+    pub(crate) cpus: Option<CpuList>,
+    /// Page size of weights and KV cache [default: for big models what is measured to be faster]
+    #[arg(long, value_name = "SIZE", value_enum)]
+    pub(crate) huge_pages: Option<HugeArg>,
+}
+
+/// Modes by their names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum NumaArg {
+    /// tp; interleave if a node has too little memory for its share
+    Auto,
+    /// Tensor parallel: each node holds a slice of every layer and reads nothing else
+    Tp,
+    /// Pipeline: each node holds some of the layers
+    Pp,
+    /// Each node holds all weights: takes their memory that many times
+    Mirror,
+    /// One copy, its pages going round the nodes
+    Interleave,
+    /// One copy, wherever the system puts it
+    Off,
+}
+
+/// Page sizes by their names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum HugeArg {
+    /// Ordinary pages
+    Off,
+    /// Huge pages where the kernel finds them
+    Transparent,
+    /// Huge pages that the administrator has set aside (vm.nr_hugepages)
+    Explicit,
+}
+
+/// How many nodes, or which.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum NodesArg {
+    Count(usize),
+    List(NodeList),
+}
+
+/// A bare number is a count; a list has a comma or a range.
+fn nodes(text: &str) -> Result<NodesArg, String> {
+    if text.contains([',', '-']) {
+        let list = text.strip_suffix(',').unwrap_or(text);
+        return list.parse().map(NodesArg::List).map_err(|e: topology::Error| e.to_string());
+    }
+    match text {
+        "0" => Err("0 nodes cannot be; for node 0 alone write 0,".to_owned()),
+        _ => count(text).map(NodesArg::Count),
+    }
+}
+
+impl PlaceArgs {
+    /// Adds these to the options of loading.
+    pub(crate) fn apply(&self, options: &mut LoadOptions) {
+        options.numa = match self.numa {
+            NumaArg::Auto => Numa::Auto,
+            NumaArg::Tp => Numa::TensorParallel,
+            NumaArg::Pp => Numa::Pipeline,
+            NumaArg::Mirror => Numa::Mirror,
+            NumaArg::Interleave => Numa::Interleave,
+            NumaArg::Off => Numa::Off,
+        };
+        match &self.nodes {
+            Some(NodesArg::Count(n)) => options.nodes = Some(*n),
+            Some(NodesArg::List(list)) => options.on_nodes = Some(list.clone()),
+            None => {}
+        }
+        options.on_cpus.clone_from(&self.cpus);
+        options.huge_pages = self.huge_pages.map(|size| match size {
+            HugeArg::Off => HugePages::Off,
+            HugeArg::Transparent => HugePages::Transparent,
+            HugeArg::Explicit => HugePages::Explicit,
+        });
+    }
 }
 
 /// The cache's types by their names.
@@ -50,13 +140,14 @@ impl From<KvArg> for KvType {
 impl MachineArgs {
     /// Loading with these, everything else by default.
     pub(crate) fn options(&self) -> LoadOptions {
-        LoadOptions {
-            nodes: self.nodes,
+        let mut options = LoadOptions {
             threads: self.threads,
             no_pin: self.no_pin,
             kv: self.kv_type.into(),
             ..LoadOptions::default()
-        }
+        };
+        self.place.apply(&mut options);
+        options
     }
 }
 
@@ -156,6 +247,11 @@ mod tests {
         assert_eq!(counts("1, 22"), Ok(List(vec![1, 22])));
         assert_eq!(numbers("0,5"), Ok(List(vec![0, 5])));
         assert!(counts("1,0").unwrap_err().contains("at least 1"));
+        assert_eq!(nodes("4"), Ok(NodesArg::Count(4)));
+        let list = |text: &str| NodesArg::List(text.parse().unwrap());
+        assert_eq!(nodes("0,2-3"), Ok(list("0,2-3")));
+        assert_eq!(nodes("2,"), Ok(list("2")));
+        assert!(nodes("0").unwrap_err().contains("0,") && nodes("a-").is_err());
         assert!(counts("").is_err() && numbers("1,,2").is_err() && numbers("-1").is_err());
     }
 }

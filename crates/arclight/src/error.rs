@@ -116,9 +116,11 @@ impl Error {
 }
 
 fn topology_code(error: &topology::Error) -> u8 {
-    use topology::Error::{TooFewThreads, TooMany, ZeroGroups, ZeroThreads};
+    use topology::Error as E;
     match error {
-        ZeroThreads | ZeroGroups | TooFewThreads { .. } | TooMany { .. } => 2,
+        E::ZeroThreads | E::ZeroGroups | E::TooFewThreads { .. } | E::TooMany { .. } => 2,
+        E::BadList { .. } | E::Missing { .. } | E::Offline { .. } | E::NotAllowed { .. } => 2,
+        E::Elsewhere { .. } | E::MemoryOnly { .. } => 2,
         _ => 1,
     }
 }

@@ -29,6 +29,7 @@ mod generate;
 mod kv;
 mod load;
 mod options;
+mod placement;
 mod sampler;
 mod stop;
 
@@ -41,6 +42,7 @@ pub use kv::SeqId;
 pub use load::{LoadProgress, LoadReport};
 pub use memory::HugePages;
 pub use options::{LoadOptions, Numa};
+pub use placement::{Activity, ArenaPlacement, GroupPlacement, Placement};
 pub use sampler::{Sampler, SamplerParams};
 pub use stop::{StopStrings, Text};
 pub use topology::{CpuList, NodeList};

@@ -54,6 +54,6 @@ pub struct LoadOptions {
     pub no_pin: bool,
     /// How waits are chosen: as far as they must reach, or all global for comparison.
     pub sync: Sync,
-    /// Counts and times the threads' waits for [`Engine::report`](crate::Engine::activity).
+    /// Counts and times the threads' waits, for [`Engine::activity`](crate::Engine::activity).
     pub stats: bool,
 }

@@ -10,7 +10,7 @@ mod limits;
 mod measure;
 mod report;
 
-use crate::args::{KvArg, List, ModelArg, count, counts, numbers};
+use crate::args::{KvArg, List, ModelArg, PlaceArgs, count, counts, numbers};
 use crate::error::Error;
 use crate::load;
 use crate::model_info::ModelInfo;
@@ -47,9 +47,8 @@ pub(crate) struct BenchArgs {
     /// Threads [default: one per physical core that may be used]
     #[arg(short, long, value_name = "N,...", value_parser = counts)]
     threads: Option<List>,
-    /// Memory nodes to split the model over; more than there are makes virtual ones [default: all]
-    #[arg(long, value_name = "N,...", value_parser = counts)]
-    nodes: Option<List>,
+    #[command(flatten)]
+    place: PlaceArgs,
     /// How often each test is repeated, after a warm-up
     #[arg(short, long, value_name = "N", value_parser = count, default_value = "5")]
     repetitions: usize,
@@ -87,8 +86,8 @@ pub(crate) fn run(args: &BenchArgs) -> Result<(), Error> {
     let bar = term::count_bar("testing", setups.len() * tests.len() * (args.repetitions + 1));
     let mut out = std::io::stdout().lock();
     let mut report = Report::new(args.output, info, &machine, args.repetitions);
-    for (threads, nodes) in setups {
-        let options = options(&tests, threads, nodes, args);
+    for threads in setups {
+        let options = options(&tests, threads, args);
         let engine = load::load_engine(&file, &options)?;
         let mut bench = Bench::new(engine, &machine, &tests)?;
         let setup = bench.setup();
@@ -126,32 +125,26 @@ fn tests(args: &BenchArgs) -> Result<Vec<Test>, Error> {
     }
 }
 
-/// Threads and nodes to load with, `None` for the default.
-fn setups(args: &BenchArgs) -> Vec<(Option<usize>, Option<usize>)> {
-    let all = |list: &Option<List>| match list {
+/// Threads to load with, `None` for the default.
+fn setups(args: &BenchArgs) -> Vec<Option<usize>> {
+    match &args.threads {
         Some(List(all)) => all.iter().copied().map(Some).collect(),
         None => vec![None],
-    };
-    let threads = all(&args.threads);
-    all(&args.nodes).into_iter().flat_map(|n| threads.iter().map(move |t| (*t, n))).collect()
+    }
 }
 
-fn options(
-    tests: &[Test],
-    threads: Option<usize>,
-    nodes: Option<usize>,
-    args: &BenchArgs,
-) -> LoadOptions {
+fn options(tests: &[Test], threads: Option<usize>, args: &BenchArgs) -> LoadOptions {
     let most = |of: fn(&Test) -> usize| tests.iter().map(of).max();
-    LoadOptions {
+    let mut options = LoadOptions {
         threads,
-        nodes,
         no_pin: args.no_pin,
         kv: args.kv_type.into(),
         context: most(Test::context),
         sequences: most(|t| t.batch),
         ..LoadOptions::default()
-    }
+    };
+    args.place.apply(&mut options);
+    options
 }
 
 /// What the model is; refuses tests that it has no room for.

@@ -1,0 +1,133 @@
+//! Where a loaded model's memory is and what its threads have done, for reports and proofs.
+
+use crate::engine::Engine;
+use crate::error::Error;
+use graph::Counts;
+use memory::{Pages, Policy};
+use threads::ThreadStats;
+use topology::NodeId;
+
+/// Where memory is, as the kernel says.
+#[derive(Clone, Debug)]
+pub struct Placement {
+    /// Every arena of the model.
+    pub arenas: Vec<ArenaPlacement>,
+    /// For every group of threads, where the weights are that it streams.
+    pub groups: Vec<GroupPlacement>,
+}
+
+/// One arena.
+#[derive(Clone, Debug)]
+pub struct ArenaPlacement {
+    /// `weights`, `KV pages` or `activations`.
+    pub name: &'static str,
+    /// Where its pages were to come from.
+    pub policy: Policy,
+    /// Bytes given out.
+    pub bytes: usize,
+    /// Where its pages are.
+    pub pages: Pages,
+    /// Bytes on huge pages.
+    pub huge_bytes: u64,
+}
+
+impl ArenaPlacement {
+    /// Pages on a node that the policy does not name.
+    pub fn misplaced(&self) -> usize {
+        let right = |node: &NodeId| match &self.policy {
+            Policy::Default => true,
+            Policy::Bind(home) => node == home,
+            Policy::Interleave(nodes) => nodes.contains(node),
+        };
+        self.pages.by_node.iter().filter(|(node, _)| !right(node)).map(|(_, pages)| pages).sum()
+    }
+}
+
+/// One group of threads.
+#[derive(Clone, Debug)]
+pub struct GroupPlacement {
+    /// Its node; `None` on a machine without.
+    pub node: Option<NodeId>,
+    /// Its threads.
+    pub threads: usize,
+    /// Pages of the weights that they stream.
+    pub streamed: Pages,
+}
+
+impl Placement {
+    /// Pages on the wrong node, in all arenas.
+    pub fn misplaced(&self) -> usize {
+        self.arenas.iter().map(ArenaPlacement::misplaced).sum()
+    }
+}
+
+/// What a model's threads have done since it was loaded or the counts were reset.
+#[derive(Clone, Debug)]
+pub struct Activity {
+    /// By the book: what the compiled programs say.
+    pub counts: Counts,
+    /// As measured, for each thread of the pool; zeros unless loaded with
+    /// [`stats`](crate::LoadOptions::stats).
+    pub threads: Vec<ThreadStats>,
+}
+
+impl Activity {
+    /// Whether every thread has waited as often as its program says. `false` also when nothing was
+    /// measured.
+    ///
+    /// `teams` are the threads of each place, as [`graph::Plan::teams`] gives them.
+    pub fn waits_as_compiled(&self, teams: &[std::ops::Range<usize>]) -> bool {
+        teams.iter().zip(&self.counts.places).all(|(team, book)| {
+            self.threads[team.clone()].iter().all(|t| {
+                // A pool of one group knows no global waits.
+                t.local.count + t.global.count == book.local_waits + book.global_waits
+                    && (t.global.count == book.global_waits || t.global.count == 0)
+            })
+        }) && self.counts.steps > 0
+    }
+}
+
+impl Engine {
+    /// Asks the kernel where every page of the model is: about 0.1 µs a page.
+    ///
+    /// # Errors
+    /// When the kernel does not answer: no NUMA, or a container forbids the question.
+    pub fn placement(&mut self) -> Result<Placement, Error> {
+        let executor = &*self.executor();
+        let arenas = executor
+            .arenas()
+            .map(|arena| {
+                let block = arena.given_out();
+                Ok(ArenaPlacement {
+                    name: arena.name(),
+                    policy: arena.policy().clone(),
+                    bytes: arena.used(),
+                    pages: memory::pages_by_node(block)?,
+                    huge_bytes: memory::huge_bytes(block)?,
+                })
+            })
+            .collect::<Result<_, Error>>()?;
+        let groups = executor.plan().groups.iter().enumerate();
+        let groups = groups
+            .map(|(at, group)| {
+                Ok(GroupPlacement {
+                    node: group.node,
+                    threads: group.cpus.len(),
+                    streamed: executor.streamed_pages(at)?,
+                })
+            })
+            .collect::<Result<_, Error>>()?;
+        Ok(Placement { arenas, groups })
+    }
+
+    /// What the threads have done.
+    pub fn activity(&mut self) -> Activity {
+        let executor = self.executor();
+        Activity { counts: executor.counts().clone(), threads: executor.pool().stats() }
+    }
+
+    /// Counts anew from here.
+    pub fn reset_activity(&mut self) {
+        self.executor().reset_counts();
+    }
+}
