@@ -5,7 +5,7 @@
 
 use crate::builder::Graph;
 use crate::compile::{Stage, count_waits};
-use crate::exec::Part;
+use crate::exec::{Part, Replica};
 use crate::instr::{Gather, Instr, Kind};
 use crate::plan::{Mode, Plan};
 use crate::stages::Spans;
@@ -122,7 +122,8 @@ impl Counts {
     }
 
     /// Adds one step that was executed in `parts`.
-    pub(crate) fn add(&mut self, plan: &Plan, parts: &[Part<'_>]) {
+    pub(crate) fn add(&mut self, replica: &Replica, parts: &[Part<'_>]) {
+        let plan = &replica.plan;
         self.steps += 1;
         let several = plan.places() > 1;
         let stages = if plan.mode == Mode::Pipeline { plan.groups.len() } else { 1 };
@@ -140,7 +141,7 @@ impl Counts {
                 .iter()
                 .map(|t| part.input.tokens[t.end as usize - 1].visible() as u64)
                 .sum();
-            for (to, cost) in self.places.iter_mut().zip(part.costs) {
+            for (to, cost) in self.places.iter_mut().zip(&replica.programs[&part.variant].costs) {
                 to.weights += cost.weights;
                 to.kv += cost.kv_per_visible * visible;
                 to.exchanged += cost.exchanged_per_token * tokens as u64;

@@ -5,7 +5,7 @@ use crate::builder::Graph;
 use crate::compile::{Stage, compile};
 use crate::counts::{Cost, Counts};
 use crate::error::Error;
-use crate::exec::{self, Part, Step, tile_tokens};
+use crate::exec::{self, Form, Part, Replica, tile_tokens};
 use crate::instr::Instr;
 use crate::load::{Progress, Weights};
 use crate::lower::{Variant, lower};
@@ -20,33 +20,27 @@ use kernels::Kernels;
 use memory::{Arena, Block, Pages};
 use std::collections::HashMap;
 use std::ops::Range;
-use threads::{GroupSpec, Pool, PoolSpec};
+use std::sync::OnceLock;
+use threads::{GroupSpec, Pool, PoolSpec, View};
 use topology::Machine;
 
 /// A graph with its weights, its memory and its threads.
 pub struct Executor {
-    graph: Graph,
-    plan: Plan,
+    replicas: Vec<Replica>, // [group]
     kernels: &'static Kernels,
     limits: Limits,
     form: FormLimits,
-    programs: HashMap<Variant, Form>,
     forced: Option<Variant>,
     tile: usize,
     input: Prepared,
     parts: Vec<Prepared>, // of a step that goes through a pipeline in several
     logits: BufId,
     counts: Counts,
+    refused: Option<String>,
     // Dropped in this order: the threads first, then what they worked on.
     pool: Pool,
     storage: Storage,
     weights: Weights,
-}
-
-/// A graph in one form.
-struct Form {
-    stages: Vec<Vec<Stage>>, // [pipeline stage]
-    costs: Vec<Cost>,        // [place]
 }
 
 /// Logits of one step: a row of `vocab` f32 for every output that was asked for.
@@ -105,6 +99,13 @@ impl Executor {
         let groups = plan.groups.iter().map(|g| GroupSpec { cpus: g.cpus.clone() }).collect();
         let (pin, stats) = (plan.pin, plan.stats);
         let mut pool = Pool::new(&PoolSpec { groups, pin, stats, ..PoolSpec::default() })?;
+        let mut refused = None;
+        if plan.pin && machine.nodes().len() > 1 {
+            let home = plan.groups[0].node.map(memory::bring_home);
+            refused = home.and_then(Result::err).map(|e| {
+                format!("move_pages: {e}: the first thread's stack and heap stay where they are")
+            });
+        }
         let mut buffers = Buffers::new(graph.nodes, graph.vocab);
         let lowered: Vec<(Variant, Vec<Vec<Instr>>)> = Variant::all(graph.nodes)
             .into_iter()
@@ -139,14 +140,17 @@ impl Executor {
         memory::check_room(machine, needs)?;
         weights.pack_all(&graph, &mut pool, source, progress)?;
         let tile = graph.caches.iter().map(tile_tokens).min().unwrap_or(1);
+        let (places, shelves) = (storage.places.clone(), weights.shelves.clone());
+        let replica = Replica { graph, plan, programs, places, shelves };
+        let counts = Counts::new(&replica.plan);
+        let replicas = replicate(replica, &mut pool)?;
         Ok(Executor {
-            counts: Counts::new(&plan),
-            graph,
-            plan,
+            replicas,
+            counts,
+            refused,
             kernels,
             limits,
             form,
-            programs,
             forced: None,
             tile,
             input: Prepared::default(),
@@ -168,7 +172,12 @@ impl Executor {
         &mut self,
         sequences: impl Iterator<Item = SeqInput<'s>> + Clone,
     ) -> Result<Logits<'_>, Error> {
-        self.input.set(sequences.clone(), self.graph.vocab, self.limits.pages, self.tile)?;
+        self.input.set(
+            sequences.clone(),
+            self.replicas[0].graph.vocab,
+            self.limits.pages,
+            self.tile,
+        )?;
         let check = |what, got, max| match got > max {
             true => Err(Error::StepTooLarge { what, got, max }),
             false => Ok(()),
@@ -182,9 +191,8 @@ impl Executor {
         };
         let mut outputs_before = 0;
         let mut part = |input| {
-            let variant = choose(input, &self.plan, self.form, self.forced);
-            let Form { stages, costs } = &self.programs[&variant];
-            let part = Part { input, programs: stages, costs, outputs_before };
+            let variant = choose(input, &self.replicas[0].plan, self.form, self.forced);
+            let part = Part { input, variant, outputs_before };
             outputs_before += part.input.outputs.len();
             part
         };
@@ -197,16 +205,9 @@ impl Executor {
             many = inputs.iter().map(part).collect::<Vec<_>>();
             &many
         };
-        let step = Step {
-            graph: &self.graph,
-            kernels: self.kernels,
-            plan: &self.plan,
-            storage: &self.storage,
-            weights: &self.weights,
-            parts,
-        };
-        self.pool.run(&|worker| exec::run(&step, worker))?;
-        self.counts.add(&self.plan, parts);
+        let (replicas, kernels) = (&self.replicas, self.kernels);
+        self.pool.run(&|worker| exec::run(replicas, kernels, parts, worker))?;
+        self.counts.add(&self.replicas[0], parts);
         Ok(self.logits())
     }
 
@@ -215,13 +216,15 @@ impl Executor {
         &mut self,
         sequences: impl Iterator<Item = SeqInput<'s>> + Clone,
     ) -> Result<usize, Error> {
-        let (tokens, stages) = (self.input.tokens.len(), self.plan.groups.len());
-        if self.plan.mode != Mode::Pipeline || tokens < 2 * self.plan.pipeline_tokens {
+        let (tokens, stages) = (self.input.tokens.len(), self.replicas[0].plan.groups.len());
+        if self.replicas[0].plan.mode != Mode::Pipeline
+            || tokens < 2 * self.replicas[0].plan.pipeline_tokens
+        {
             return Ok(1);
         }
         // Stages idle while the first part comes and the last one goes: with four parts to a stage,
         // a fifth of the time.
-        let pieces = (tokens / self.plan.pipeline_tokens).min(4 * stages);
+        let pieces = (tokens / self.replicas[0].plan.pipeline_tokens).min(4 * stages);
         self.parts.resize_with(pieces.max(self.parts.len()), Prepared::default);
         let mut before = 0;
         for (at, part) in self.parts[..pieces].iter_mut().enumerate() {
@@ -229,18 +232,23 @@ impl Executor {
             debug_assert_eq!(range.start, before);
             before = range.end;
             let cut = cut_sequences(sequences.clone(), range);
-            part.set(cut, self.graph.vocab, self.limits.pages, self.tile)?;
+            part.set(cut, self.replicas[0].graph.vocab, self.limits.pages, self.tile)?;
         }
         Ok(pieces)
     }
 
     /// The logits of the last step.
     pub fn logits(&self) -> Logits<'_> {
-        let block: Block = self.storage.on(self.logits, 0);
+        let block: Block = self.storage.places.on(self.logits, 0);
         // SAFETY: no step is under way: one needs `&mut self` until its threads are done.
         let values = unsafe { block.as_slice::<f32>() };
-        let stride = self.storage.stride(self.logits, 0) / size_of::<f32>();
-        Logits { values, rows: self.input.outputs.len(), stride, vocab: self.graph.vocab }
+        let stride = self.storage.places.stride(self.logits, 0) / size_of::<f32>();
+        Logits {
+            values,
+            rows: self.input.outputs.len(),
+            stride,
+            vocab: self.replicas[0].graph.vocab,
+        }
     }
 
     /// Makes every following step that can be run in form `variant` use it; `None` leaves the choice
@@ -249,7 +257,7 @@ impl Executor {
     /// # Errors
     /// When no such form is compiled.
     pub fn force_variant(&mut self, variant: Option<Variant>) -> Result<(), Error> {
-        if let Some(v) = variant.filter(|v| !self.programs.contains_key(v)) {
+        if let Some(v) = variant.filter(|v| !self.replicas[0].programs.contains_key(v)) {
             return Err(Error::BadStep(format!("no program is compiled for {v:?}")));
         }
         self.forced = variant;
@@ -258,12 +266,12 @@ impl Executor {
 
     /// The graph.
     pub fn graph(&self) -> &Graph {
-        &self.graph
+        &self.replicas[0].graph
     }
 
     /// The plan.
     pub fn plan(&self) -> &Plan {
-        &self.plan
+        &self.replicas[0].plan
     }
 
     /// The limits.
@@ -278,7 +286,7 @@ impl Executor {
 
     /// The compiled stages of a form, for each stage of a pipeline (one where there is none).
     pub fn program(&self, variant: Variant) -> Option<&[Vec<Stage>]> {
-        self.programs.get(&variant).map(|f| f.stages.as_slice())
+        self.replicas[0].programs.get(&variant).map(|f| f.stages.as_slice())
     }
 
     /// Bytes of weights, KV pages and activations in each place (see [`Plan::places`]); copies of
@@ -302,11 +310,12 @@ impl Executor {
     /// # Errors
     /// When the kernel does not answer.
     pub fn streamed_pages(&self, group: usize) -> Result<Pages, Error> {
-        let before: usize = self.plan.groups[..group].iter().map(|g| g.cpus.len()).sum();
-        let team = if self.plan.places() == 1 { before } else { 0 };
-        let ranks = team..team + self.plan.groups[group].cpus.len();
+        let before: usize =
+            self.replicas[0].plan.groups[..group].iter().map(|g| g.cpus.len()).sum();
+        let team = if self.replicas[0].plan.places() == 1 { before } else { 0 };
+        let ranks = team..team + self.replicas[0].plan.groups[group].cpus.len();
         let mut pages = Pages::default();
-        for block in self.weights.streamed(group, ranks) {
+        for block in self.weights.shelves.streamed(group, ranks) {
             let more = memory::pages_by_node(block)?;
             for (node, count) in more.by_node {
                 *pages.by_node.entry(node).or_default() += count;
@@ -323,14 +332,14 @@ impl Executor {
 
     /// Begins to count anew.
     pub fn reset_counts(&mut self) {
-        self.counts = Counts::new(&self.plan);
+        self.counts = Counts::new(&self.replicas[0].plan);
         self.pool.reset_stats();
     }
 
     /// What the system refused when threads and memory were made; the model works regardless.
     pub fn warnings(&self) -> Vec<String> {
         let pins = self.pool.warnings().iter().map(ToString::to_string);
-        let mut all: Vec<String> = pins.collect();
+        let mut all: Vec<String> = pins.chain(self.refused.clone()).collect();
         for warning in self.arenas().flat_map(|a| a.warnings()).map(ToString::to_string) {
             if !all.contains(&warning) {
                 all.push(warning);
@@ -343,6 +352,18 @@ impl Executor {
     pub fn pool(&mut self) -> &mut Pool {
         &mut self.pool
     }
+}
+
+/// Gives every group a copy of `first`, made by a thread of its own, so that it lies near.
+fn replicate(first: Replica, pool: &mut Pool) -> Result<Vec<Replica>, Error> {
+    let others: Vec<OnceLock<Replica>> = (1..pool.groups()).map(|_| OnceLock::new()).collect();
+    pool.run(&|worker| {
+        worker.switch(View::Groups);
+        if worker.group() > 0 && worker.rank() == 0 {
+            others[worker.group() - 1].get_or_init(|| first.clone());
+        }
+    })?;
+    Ok(std::iter::once(first).chain(others.into_iter().filter_map(OnceLock::into_inner)).collect())
 }
 
 /// The form in which a part of a step is executed.

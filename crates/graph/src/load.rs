@@ -19,6 +19,7 @@ use threads::{Pool, View, Worker};
 const RELEASE_BYTES: usize = 256 << 10;
 
 /// A tensor's share on one node, packed.
+#[derive(Clone)]
 pub(crate) struct Packed {
     pub ty: TensorType,
     /// Columns of all segments.
@@ -35,6 +36,7 @@ pub(crate) struct Packed {
 }
 
 /// A piece of a tile whose columns are summed apart.
+#[derive(Clone)]
 pub(crate) struct Segment {
     /// Columns of the node's input.
     pub cols: Range<usize>,
@@ -62,6 +64,7 @@ impl Packed {
 }
 
 /// A matrix in one place and how its tiles are dealt over the threads that use it.
+#[derive(Clone)]
 pub(crate) struct Shard {
     pub parts: Vec<Packed>,
     deal: Vec<usize>, // [threads that multiply + 1], in tiles (of the pair, when paired)
@@ -86,15 +89,23 @@ impl Shard {
     }
 }
 
-/// All packed weights: a shard per node, a copy per node, or one copy.
+/// All packed weights.
 pub(crate) struct Weights {
+    pub shelves: Shelves,
+    arenas: Vec<Arena>, // [copy]
+}
+
+/// Where they lie: a shard per node, a copy per node, or one copy. Every group of threads has a
+/// replica of this near.
+#[derive(Clone)]
+pub(crate) struct Shelves {
     mode: Mode,
     matrices: Vec<Vec<Option<Shard>>>, // [matrix][copy]
     vectors: Vec<Vec<Block>>,          // [vector][copy]
     lens: Vec<usize>,                  // [vector]
     homes: Vec<usize>,                 // [matrix], the stage that holds it in a pipeline
     paired: Vec<bool>,
-    arenas: Vec<Arena>, // [copy]
+    copies: usize,
 }
 
 /// What was just loaded.
@@ -117,8 +128,8 @@ impl Weights {
         source: &dyn WeightSource,
         progress: &mut dyn FnMut(Progress<'_>),
     ) -> Result<(), Error> {
-        let weights = &*self;
-        let total = weights.arenas.iter().map(Arena::used).sum();
+        let weights = &self.shelves;
+        let total = self.arenas.iter().map(Arena::used).sum();
         let mut done = 0;
         for (m, matrix) in graph.matrices.iter().enumerate() {
             let views = views(matrix, source)?;
@@ -151,28 +162,21 @@ impl Weights {
         Ok(())
     }
 
-    /// Which copy a thread helps to pack, and as which of its packers: those who will read it.
-    fn packer(&self, worker: &mut Worker) -> (usize, usize) {
-        if self.arenas.len() > 1 {
-            worker.switch(View::Groups);
-        }
-        (worker.group(), worker.rank())
-    }
-
     /// Makes the arenas and gives every tensor its place in them; nothing is written yet.
     pub(crate) fn allocate(graph: &Graph, plan: &Plan, spans: &Spans) -> Result<Weights, Error> {
         let homes: Vec<usize> =
             (0..graph.matrices.len()).map(|m| spans.of_matrix(graph, MatrixId(m as u32))).collect();
-        let mut weights = Weights {
+        let copies = plan.weight_copies();
+        let mut arenas = Vec::with_capacity(copies);
+        let mut weights = Shelves {
             mode: plan.mode,
             matrices: graph.matrices.iter().map(|_| Vec::new()).collect(),
             vectors: graph.vectors.iter().map(|_| Vec::new()).collect(),
             lens: graph.vectors.iter().map(|v| v.len).collect(),
             paired: paired(graph),
             homes,
-            arenas: Vec::new(),
+            copies,
         };
-        let copies = plan.weight_copies();
         for copy in 0..copies {
             let node = if graph.nodes() == 1 { 0 } else { copy };
             let holds = |m: usize| plan.mode != Mode::Pipeline || weights.homes[m] == copy;
@@ -199,9 +203,24 @@ impl Weights {
             for (vector, blocks) in graph.vectors.iter().zip(&mut weights.vectors) {
                 blocks.push(arena.alloc(padded(vector.len), 64)?);
             }
-            weights.arenas.push(arena);
+            arenas.push(arena);
         }
-        Ok(weights)
+        Ok(Weights { shelves: weights, arenas })
+    }
+
+    /// The arenas, one per copy.
+    pub(crate) fn arenas(&self) -> &[Arena] {
+        &self.arenas
+    }
+}
+
+impl Shelves {
+    /// Which copy a thread helps to pack, and as which of its packers: those who will read it.
+    fn packer(&self, worker: &mut Worker) -> (usize, usize) {
+        if self.copies > 1 {
+            worker.switch(View::Groups);
+        }
+        (worker.group(), worker.rank())
     }
 
     /// Packs the tiles of one thread.
@@ -270,7 +289,7 @@ impl Weights {
         group: usize,
         ranks: Range<usize>,
     ) -> impl Iterator<Item = Block> {
-        let copy = if self.arenas.len() > 1 { group } else { 0 };
+        let copy = if self.copies > 1 { group } else { 0 };
         let held = self.matrices.iter().zip(&self.paired);
         let held = held.filter_map(move |(m, paired)| Some((m[copy].as_ref()?, *paired)));
         held.flat_map(move |(shard, paired)| {
@@ -281,11 +300,6 @@ impl Weights {
                 part.block.sub(first * part.tile_bytes, (last - first) * part.tile_bytes)
             })
         })
-    }
-
-    /// The arenas, one per copy.
-    pub(crate) fn arenas(&self) -> &[Arena] {
-        &self.arenas
     }
 }
 

@@ -40,16 +40,22 @@ pub struct NodeBytes {
 
 const ALIGN: usize = 64;
 
-/// Blocks of all buffers, scratch and caches.
+/// The arenas of activations and KV pages.
 pub(crate) struct Storage {
+    pub places: Places,
     arenas: Vec<Arena>,
+    bytes: Vec<NodeBytes>, // [place]
+}
+
+/// Where everything lies in them. Every group of threads has a copy near.
+#[derive(Clone)]
+pub(crate) struct Places {
     shared: Vec<Vec<Option<Block>>>,       // [buffer][place]
     private: Vec<Vec<Option<Block>>>,      // [buffer][thread]
     caches: Vec<Vec<Option<CacheLayout>>>, // [place][layer]
     scratch: Vec<Block>,                   // [thread]
     strides: Vec<Vec<usize>>,              // [buffer][place], bytes
     host: Vec<bool>,                       // [buffer]
-    bytes: Vec<NodeBytes>,                 // [place]
 }
 
 impl Storage {
@@ -76,15 +82,14 @@ impl Storage {
             let node = if graph.nodes() == 1 { 0 } else { place };
             b.row_bytes.get(node).copied().unwrap_or(0)
         };
-        let mut storage = Storage {
-            arenas: Vec::new(),
+        let (mut arenas, mut bytes) = (Vec::new(), vec![NodeBytes::default(); places]);
+        let mut to = Places {
             shared: vec![vec![None; places]; count],
             private: vec![vec![None; threads]; count],
             caches: Vec::new(),
             scratch: Vec::with_capacity(threads),
             strides: buffers.iter().map(|b| (0..places).map(|p| width(b, p)).collect()).collect(),
             host: buffers.iter().map(|b| b.home == Home::Host).collect(),
-            bytes: vec![NodeBytes::default(); places],
         };
         for place in 0..places {
             let here = |b: &Buffer| match b.home {
@@ -96,13 +101,13 @@ impl Storage {
             let total = buffers.iter().filter(|b| here(b)).map(|b| size(b) + ALIGN).sum();
             let mut arena = activations(total, plan.shared_policy(place))?;
             for (id, b) in buffers.iter().enumerate().filter(|(_, b)| here(b)) {
-                storage.shared[id][place] = Some(arena.alloc(size(b), ALIGN)?);
+                to.shared[id][place] = Some(arena.alloc(size(b), ALIGN)?);
             }
-            storage.arenas.push(arena);
+            arenas.push(arena);
             let (arena, layers) = cache::allocate(graph, plan, spans, place, limits)?;
-            storage.bytes[place] = NodeBytes { weights: 0, kv: arena.used(), activations: total };
-            storage.arenas.push(arena);
-            storage.caches.push(layers);
+            bytes[place] = NodeBytes { weights: 0, kv: arena.used(), activations: total };
+            arenas.push(arena);
+            to.caches.push(layers);
         }
         let mut thread = 0;
         for (at, group) in plan.groups.iter().enumerate() {
@@ -116,17 +121,29 @@ impl Storage {
             let mut arena = activations(total, plan.own_policy(at))?;
             for _ in &group.cpus {
                 for (id, b) in own() {
-                    storage.private[id][thread] = Some(arena.alloc(size(b), ALIGN)?);
+                    to.private[id][thread] = Some(arena.alloc(size(b), ALIGN)?);
                 }
-                storage.scratch.push(arena.alloc(scratch * size_of::<f32>(), ALIGN)?);
+                to.scratch.push(arena.alloc(scratch * size_of::<f32>(), ALIGN)?);
                 thread += 1;
             }
-            storage.bytes[place].activations += total;
-            storage.arenas.push(arena);
+            bytes[place].activations += total;
+            arenas.push(arena);
         }
-        Ok(storage)
+        Ok(Storage { places: to, arenas, bytes })
     }
 
+    /// Bytes per place.
+    pub(crate) fn bytes(&self) -> &[NodeBytes] {
+        &self.bytes
+    }
+
+    /// All arenas.
+    pub(crate) fn arenas(&self) -> impl Iterator<Item = &Arena> {
+        self.arenas.iter()
+    }
+}
+
+impl Places {
     /// The copy of a buffer that `thread` of the team of `place` works on.
     pub(crate) fn of(&self, buf: BufId, place: usize, thread: usize) -> Block {
         let id = buf.0 as usize;
@@ -159,16 +176,6 @@ impl Storage {
     /// Kernel scratch of a thread.
     pub(crate) fn scratch(&self, thread: usize) -> Block {
         self.scratch[thread]
-    }
-
-    /// Bytes per place.
-    pub(crate) fn bytes(&self) -> &[NodeBytes] {
-        &self.bytes
-    }
-
-    /// All arenas.
-    pub(crate) fn arenas(&self) -> impl Iterator<Item = &Arena> {
-        self.arenas.iter()
     }
 }
 

@@ -62,6 +62,29 @@ pub(crate) fn nodes_of(pages: &[*const u8], status: &mut [i32]) -> io::Result<()
     if failed { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
+/// `linux/mempolicy.h`: move pages that this process alone has.
+const MPOL_MF_MOVE: libc::c_int = 1 << 1;
+
+/// Moves each page to `node`; `status` is the node of each afterwards, or a negative error number.
+pub(crate) fn move_to(pages: &[*const u8], node: NodeId, status: &mut [i32]) -> io::Result<()> {
+    assert_eq!(pages.len(), status.len());
+    let nodes = vec![node.0 as i32; pages.len()];
+    // SAFETY: moving a page changes neither its contents nor its address. The call reads `pages`
+    // and `nodes` and writes `status`, all of the given length.
+    let failed = unsafe {
+        libc::syscall(
+            libc::SYS_move_pages,
+            0_usize,
+            pages.len(),
+            pages.as_ptr(),
+            nodes.as_ptr(),
+            status.as_mut_ptr(),
+            MPOL_MF_MOVE,
+        ) < 0
+    };
+    if failed { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
 /// `madvise`.
 ///
 /// # Safety

@@ -18,54 +18,79 @@ use crate::builder::Graph;
 use crate::compile::Stage;
 use crate::counts::Cost;
 use crate::instr::{Gather, Instr, Kind, Work};
-use crate::load::Weights;
+use crate::load::Shelves;
+use crate::lower::Variant;
 use crate::placement::share;
 use crate::plan::{Mode, Plan};
 use crate::step::Prepared;
-use crate::storage::Storage;
+use crate::storage::Places;
 use crate::tensor::Domain;
 use crate::weight::SplitBy;
 use kernels::{Kernels, RowsMut};
 use memory::Block;
+use std::collections::HashMap;
 use std::ops::Range;
 use threads::{Scope, View, Worker};
 
-/// What all threads share during a step.
-pub(crate) struct Step<'a> {
-    pub graph: &'a Graph,
-    pub kernels: &'static Kernels,
-    pub plan: &'a Plan,
-    pub storage: &'a Storage,
-    pub weights: &'a Weights,
-    /// Parts of the step that follow each other; one, except in a pipeline.
-    pub parts: &'a [Part<'a>],
+/// What a group of threads looks up at every step: a replica of its own, so that nothing is read
+/// from another node.
+#[derive(Clone)]
+pub(crate) struct Replica {
+    pub graph: Graph,
+    pub plan: Plan,
+    pub programs: HashMap<Variant, Form>,
+    pub places: Places,
+    pub shelves: Shelves,
+}
+
+/// A graph in one form.
+#[derive(Clone)]
+pub(crate) struct Form {
+    /// What the threads do: one program, or one for each stage of a pipeline.
+    pub stages: Vec<Vec<Stage>>,
+    /// What they cost in each place.
+    pub costs: Vec<Cost>,
 }
 
 /// A part of a step.
 #[derive(Copy, Clone)]
 pub(crate) struct Part<'a> {
     pub input: &'a Prepared,
-    /// What the threads do: one program, or one for each stage of a pipeline.
-    pub programs: &'a [Vec<Stage>],
-    /// What they cost in each place.
-    pub costs: &'a [Cost],
+    pub variant: Variant,
     /// Rows of logits of the parts before.
     pub outputs_before: usize,
 }
 
-/// Runs a step as one thread of the pool.
-pub(crate) fn run(step: &Step<'_>, worker: &mut Worker) {
-    let plan = step.plan;
+/// A step as one thread sees it.
+struct Step<'a> {
+    graph: &'a Graph,
+    kernels: &'static Kernels,
+    plan: &'a Plan,
+    storage: &'a Places,
+    weights: &'a Shelves,
+}
+
+/// Runs a step, whose parts follow each other (there is one except in a pipeline), as one thread of
+/// the pool. `replicas` are those of the groups.
+pub(crate) fn run(
+    replicas: &[Replica],
+    kernels: &'static Kernels,
+    parts: &[Part<'_>],
+    worker: &mut Worker,
+) {
+    let Replica { graph, plan, programs, places, shelves } = &replicas[worker.home()];
+    let step = Step { graph, kernels, plan, storage: places, weights: shelves };
     if plan.places() > 1 {
         worker.switch(View::Groups);
     }
     let stages = if plan.mode == Mode::Pipeline { plan.groups.len() } else { 1 };
     let stage = if stages > 1 { worker.group() } else { 0 };
-    let rounds = step.parts.len() + stages - 1;
+    let rounds = parts.len() + stages - 1;
     for round in 0..rounds {
         // In round r, stage s works on part r - s.
-        if let Some(at) = round.checked_sub(stage).filter(|&at| at < step.parts.len()) {
-            walk(step, at, stage, worker);
+        if let Some(at) = round.checked_sub(stage).filter(|&at| at < parts.len()) {
+            let program = &programs[&parts[at].variant].stages[stage];
+            walk(&step, parts[at], at % 2, program, worker);
         }
         if round + 1 < rounds {
             worker.wait(Scope::Global);
@@ -73,14 +98,13 @@ pub(crate) fn run(step: &Step<'_>, worker: &mut Worker) {
     }
 }
 
-fn walk(step: &Step<'_>, at: usize, stage: usize, worker: &mut Worker) {
-    let part = &step.parts[at];
+fn walk(step: &Step<'_>, part: Part<'_>, turn: usize, program: &[Stage], worker: &mut Worker) {
     let place = worker.group();
     let thread = Thread {
         step,
         input: part.input,
         outputs_before: part.outputs_before,
-        turn: at % 2,
+        turn,
         node: if step.graph.nodes() == 1 { 0 } else { place },
         place,
         group: worker.home(),
@@ -88,7 +112,7 @@ fn walk(step: &Step<'_>, at: usize, stage: usize, worker: &mut Worker) {
         size: worker.size(),
         id: worker.thread(),
     };
-    for stage in &part.programs[stage] {
+    for stage in program {
         for instr in &stage.instrs {
             thread.execute(instr);
         }
