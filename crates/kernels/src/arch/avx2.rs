@@ -5,6 +5,7 @@
 //! 127 = 32258). Eight-bit weights lose their bias first and give their sign to the activation (2 ·
 //! 128 · 127 = 32512).
 
+use core::arch::asm;
 use core::arch::x86_64::*;
 
 use crate::simd::{Dot, LANES, Simd, Vector};
@@ -234,11 +235,22 @@ impl Simd for Avx2 {
 #[derive(Clone, Copy)]
 pub(crate) struct Avx2Rows(Avx2);
 
+/// A constant that the compiler does not know to be one. Of constants it knows it makes memory
+/// operands in the innermost loops, which read them from the program's file over and over: from a
+/// page that lies on one memory node. This one stays in a register or on the thread's own stack.
+#[target_feature(enable = "avx2")]
+#[inline]
+fn opaque(mut v: __m256i) -> __m256i {
+    // SAFETY: no instruction at all. `pure` lets it be made once and moved out of loops.
+    unsafe { asm!("/* {0} */", inout(ymm_reg) v, options(pure, nomem, nostack, preserves_flags)) };
+    v
+}
+
 impl Avx2Rows {
     /// `acc` and the sums of each lane's two pair sums.
     #[inline(always)]
     fn widen_add(self, acc: __m256i, pairs: __m256i) -> __m256i {
-        isa!(_mm256_add_epi32(acc, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1))))
+        isa!(_mm256_add_epi32(acc, _mm256_madd_epi16(pairs, opaque(_mm256_set1_epi16(1)))))
     }
 }
 
@@ -326,7 +338,7 @@ impl Dot for Avx2Rows {
     }
     #[inline(always)]
     fn splat_w(self, x: u8) -> Self::W {
-        isa!(_mm256_set1_epi8(x as i8))
+        isa!(opaque(_mm256_set1_epi8(x as i8)))
     }
     #[inline(always)]
     fn and(self, a: Self::W, b: Self::W) -> Self::W {
@@ -378,7 +390,7 @@ impl Dot for Avx2Rows {
     #[inline(always)]
     fn dot_biased(self, acc: Self::I, w: Self::W, quad: i32) -> Self::I {
         isa!({
-            let signed = _mm256_xor_si256(w, _mm256_set1_epi8(-128));
+            let signed = _mm256_xor_si256(w, opaque(_mm256_set1_epi8(-128)));
             let quad = _mm256_sign_epi8(_mm256_set1_epi32(quad), signed);
             self.widen_add(acc, _mm256_maddubs_epi16(_mm256_abs_epi8(signed), quad))
         })
