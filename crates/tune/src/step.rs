@@ -1,0 +1,141 @@
+//! One step as traffic and waits: what the model of time is asked about.
+
+use crate::error::Error;
+use crate::machine::Matrix;
+use crate::waits::Barrier;
+
+/// Over which memory nodes some bytes are spread: a share per node, in sum 1.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Pages(Vec<f64>);
+
+impl Pages {
+    /// Shares as given.
+    ///
+    /// # Errors
+    /// When a share is outside 0..=1 or they do not add up to 1 (within 1e-6).
+    pub fn new(shares: Vec<f64>) -> Result<Pages, Error> {
+        let sum: f64 = shares.iter().sum();
+        if shares.iter().all(|s| (0.0..=1.0).contains(s)) && (sum - 1.0).abs() < 1e-6 {
+            Ok(Pages(shares))
+        } else {
+            Err(Error::BadShares { shares })
+        }
+    }
+
+    /// Page by page over all `nodes`: interleaved by policy, or by chance.
+    ///
+    /// # Errors
+    /// When there are no nodes.
+    pub fn interleaved(nodes: usize) -> Result<Pages, Error> {
+        Pages::new(vec![1.0 / nodes as f64; nodes])
+    }
+
+    /// First touch: `share` on `home`, where the thread ran that touched most, the rest evenly on
+    /// the other nodes.
+    ///
+    /// # Errors
+    /// When `share` is outside 0..=1, `home` is not below `nodes`, or a single node has not all.
+    pub fn first_touch(home: usize, share: f64, nodes: usize) -> Result<Pages, Error> {
+        let others = nodes.saturating_sub(1).max(1) as f64;
+        let mut shares = vec![(1.0 - share) / others; nodes];
+        *shares.get_mut(home).ok_or(Error::NoSuchNode { node: home, nodes })? = share;
+        Pages::new(shares)
+    }
+
+    /// Share of each memory node.
+    pub fn shares(&self) -> &[f64] {
+        &self.0
+    }
+}
+
+/// Waits after one repetition of a stage.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub struct Waits {
+    /// Among the threads of a node.
+    pub local: usize,
+    /// Among all threads.
+    pub global: usize,
+    /// How the global ones meet.
+    pub barrier: Barrier,
+}
+
+impl Waits {
+    /// No wait at all.
+    pub const NONE: Waits = Waits { local: 0, global: 0, barrier: Barrier::Flat };
+}
+
+/// Work that all threads do without waiting for each other, and the waits that follow it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Stage {
+    /// What it is, for the breakdown.
+    pub name: String,
+    /// How often it happens in a step.
+    pub times: usize,
+    /// Bytes that each node's threads read from each node's memory, once: `[cpu node][memory node]`.
+    pub reads: Matrix,
+    /// Waits after each time.
+    pub waits: Waits,
+}
+
+impl Stage {
+    /// A stage of `nodes` nodes that reads nothing and waits for nobody yet.
+    pub(crate) fn new(name: impl Into<String>, times: usize, nodes: usize) -> Stage {
+        let reads = vec![vec![0.0; nodes]; nodes];
+        Stage { name: name.into(), times, reads, waits: Waits::NONE }
+    }
+}
+
+/// A decoding step of one token.
+#[derive(Clone, Debug, PartialEq)]
+pub struct StepModel {
+    /// Threads on each node; 0 leaves a node's cores out.
+    pub threads: Vec<usize>,
+    /// In order.
+    pub stages: Vec<Stage>,
+}
+
+impl StepModel {
+    /// Bytes read in the step: `(from the reader's node, from others)`.
+    pub fn bytes(&self) -> (f64, f64) {
+        let (mut local, mut remote) = (0.0, 0.0);
+        for stage in &self.stages {
+            for (cpu, row) in stage.reads.iter().enumerate() {
+                for (memory, bytes) in row.iter().enumerate() {
+                    let sum = if cpu == memory { &mut local } else { &mut remote };
+                    *sum += stage.times as f64 * bytes;
+                }
+            }
+        }
+        (local, remote)
+    }
+
+    /// Waits of the step: `(local, global)`.
+    pub fn waits(&self) -> (usize, usize) {
+        let sum =
+            |of: fn(&Waits) -> usize| self.stages.iter().map(|s| s.times * of(&s.waits)).sum();
+        (sum(|w| w.local), sum(|w| w.global))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pages_are_a_distribution() {
+        assert_eq!(Pages::interleaved(4).unwrap().shares(), [0.25; 4]);
+        assert_eq!(Pages::first_touch(1, 0.5, 3).unwrap().shares(), [0.25, 0.5, 0.25]);
+        assert_eq!(Pages::first_touch(0, 1.0, 1).unwrap().shares(), [1.0]);
+        for bad in [
+            Pages::interleaved(0),
+            Pages::first_touch(0, 1.5, 4),
+            Pages::first_touch(0, f64::NAN, 4),
+            Pages::first_touch(0, 0.9, 1),
+            Pages::new(vec![0.5, 0.4]),
+        ] {
+            assert!(matches!(bad, Err(Error::BadShares { .. })), "{bad:?}");
+        }
+        let nowhere = Pages::first_touch(2, 0.5, 2);
+        assert_eq!(nowhere, Err(Error::NoSuchNode { node: 2, nodes: 2 }));
+    }
+}
