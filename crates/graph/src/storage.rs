@@ -82,7 +82,7 @@ impl Storage {
             let node = if graph.nodes() == 1 { 0 } else { place };
             b.row_bytes.get(node).copied().unwrap_or(0)
         };
-        let (mut arenas, mut bytes) = (Vec::new(), vec![NodeBytes::default(); places]);
+        let (mut arenas, mut bytes) = (Vec::new(), Vec::with_capacity(places));
         let mut to = Places {
             shared: vec![vec![None; places]; count],
             private: vec![vec![None; threads]; count],
@@ -105,7 +105,7 @@ impl Storage {
             }
             arenas.push(arena);
             let (arena, layers) = cache::allocate(graph, plan, spans, place, limits)?;
-            bytes[place] = NodeBytes { weights: 0, kv: arena.used(), activations: total };
+            bytes.push(NodeBytes { weights: 0, kv: arena.used(), activations: total });
             arenas.push(arena);
             to.caches.push(layers);
         }
