@@ -16,6 +16,7 @@ mod cache;
 mod compile;
 mod counts;
 mod error;
+pub mod exchange;
 mod exec;
 mod executor;
 mod instr;

@@ -32,7 +32,6 @@ fn count(smaps: impl BufRead, start: usize, len: usize) -> std::io::Result<u64> 
                 let kib = value.trim().strip_suffix(" kB").and_then(|n| n.trim().parse().ok());
                 let huge = kib.unwrap_or(0_u64).saturating_mul(1024).min(common);
                 total += huge;
-                common -= huge;
             }
             _ if key.ends_with(':') => {}
             _ => common = overlap(key, start, len).unwrap_or(0),

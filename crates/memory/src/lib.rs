@@ -6,7 +6,8 @@
 //! itself is only a source: a [`MappedFile`] whose pages are released as soon as they are copied.
 //! [`pages_by_node`] asks the kernel where pages really are, [`huge_bytes`] how many of them are
 //! huge, [`resident`] how much there is in all. [`check_room`] asks before anything is written
-//! whether a node can take it, and [`probe`] measures what a core can read.
+//! whether a node can take it, [`probe`] measures what a core can read, and [`counters`] reads the
+//! machine's own counters.
 //!
 //! Limits: Linux only. A binding that the kernel refuses is a warning, because first touch by
 //! pinned threads leads to the same place on an idle machine; what cannot be mapped is an error.
@@ -19,6 +20,7 @@ compile_error!("arclight-memory needs Linux: it uses mbind, move_pages and /proc
 
 mod arena;
 mod block;
+pub mod counters;
 mod error;
 mod file;
 mod home;

@@ -1,5 +1,6 @@
 //! What happens where a sandbox forbids the calls that place memory.
 
+use arclight_memory::counters::{Controllers, Counters};
 use arclight_memory::{Arena, ArenaOptions, Error, HugePages, Policy, Warning, pages_by_node};
 use topology::NodeId;
 
@@ -81,4 +82,21 @@ fn a_forbidden_page_query_is_an_error_that_names_the_call() {
     let error = error.unwrap_err();
     assert!(matches!(error, Error::PageQuery(_)), "{error}");
     assert!(error.to_string().contains("move_pages"), "{error}");
+}
+
+#[test]
+fn forbidden_counters_are_unavailable_with_the_reason() {
+    for (errno, part) in [(libc::EACCES, "perf_event_paranoid is "), (libc::ENOSYS, "sandbox")] {
+        let refused = without_call(libc::SYS_perf_event_open, errno, || {
+            [Counters::of_this_thread().unwrap_err(), Counters::of_process().unwrap_err()]
+        });
+        for unavailable in refused {
+            let text = unavailable.to_string();
+            assert!(text.starts_with("perf_event_open: node-loads: "), "{text}");
+            assert!(text.contains(part), "{text}");
+        }
+    }
+    let machine = topology::Machine::read().unwrap();
+    without_call(libc::SYS_perf_event_open, libc::EPERM, || Controllers::open(&machine))
+        .expect_err("no controller is counted without the call");
 }

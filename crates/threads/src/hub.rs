@@ -110,13 +110,14 @@ impl<J: Copy> Hub<J> {
     /// Waits for the members of `group`.
     pub fn wait_local(&self, group: usize) -> Result<(), Poisoned> {
         let lines = &*self.groups[group];
-        self.wait(lines, || lines.gate.open())
+        self.wait(lines, || lines.gate.open()).map(|_| ())
     }
 
-    /// Waits for all threads, as a member of `group`.
-    pub fn wait_global(&self, group: usize) -> Result<(), Poisoned> {
+    /// Waits for all threads, as a member of `group`. True for the thread that went on to the line
+    /// which the groups share: the last of each group, and nobody when there is only one group.
+    pub fn wait_global(&self, group: usize) -> Result<bool, Poisoned> {
         if self.groups.len() == 1 {
-            return self.wait_local(group);
+            return self.wait_local(group).map(|()| false);
         }
         // The last of a group, but not of all, waits with the others, on its group's gate.
         self.wait(&self.groups[group], || {
@@ -128,17 +129,19 @@ impl<J: Copy> Hub<J> {
         })
     }
 
-    fn wait(&self, lines: &Lines, last: impl FnOnce()) -> Result<(), Poisoned> {
+    /// Waits on a group's lines; true for the last to arrive, who has done `last`.
+    fn wait(&self, lines: &Lines, last: impl FnOnce()) -> Result<bool, Poisoned> {
         // Before the arrival: afterwards the gate may open at any moment. A poisoning that this
         // look misses changes the word, and so ends the wait.
         let seen = lines.gate.seen();
         if seen.is_poisoned() {
             return Err(Poisoned);
         }
-        if is_last(&lines.arrived, lines.size) {
+        let was_last = is_last(&lines.arrived, lines.size);
+        if was_last {
             last();
         }
-        if lines.gate.wait(seen, self.spin()).is_poisoned() { Err(Poisoned) } else { Ok(()) }
+        if lines.gate.wait(seen, self.spin()).is_poisoned() { Err(Poisoned) } else { Ok(was_last) }
     }
 
     /// Makes every present and later barrier wait of the running job fail.

@@ -46,7 +46,7 @@ mod sync;
 mod worker;
 
 pub use pool::{Error, GroupSpec, Panicked, Pool, PoolSpec, Spin, Warning};
-pub use stats::{ThreadStats, Waits};
+pub use stats::{Jobs, ThreadStats, Waits};
 pub use worker::{Scope, View, Worker};
 
 /// The parts that the loom models in `tests/loom.rs` drive directly.

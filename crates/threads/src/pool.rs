@@ -6,7 +6,7 @@ use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use topology::CpuId;
 
@@ -29,7 +29,8 @@ pub struct PoolSpec {
     pub pin: bool,
     /// How long a waiting thread spins before it sleeps.
     pub spin: Spin,
-    /// Record the number and duration of waits ([`Pool::stats`]); two clock readings per wait.
+    /// Record what threads do with their time ([`Pool::stats`]); two clock readings per wait and
+    /// per job.
     pub stats: bool,
 }
 
@@ -138,7 +139,7 @@ unsafe impl Send for Job {}
 /// What all threads of a pool share.
 pub(crate) struct Shared {
     pub(crate) hub: Hub<Job>,
-    /// Empty unless waits are recorded.
+    /// Empty unless statistics are wanted.
     pub(crate) stats: Box<[Padded<Counters>]>,
     /// Group g has the threads `first[g]..first[g + 1]`.
     first: Box<[usize]>,
@@ -163,10 +164,15 @@ impl Shared {
     /// Runs the job on this thread; a panic releases the others from their barriers.
     fn execute(&self, job: Job, worker: &mut Worker) {
         worker.begin();
+        let start = self.stats.get(worker.thread()).map(|slot| (slot, Instant::now()));
         // SAFETY: `Pool::run` keeps the function borrowed until every thread has finished.
         let job = unsafe { &*job.0 };
         // The data of an interrupted job is its owner's affair: `run` returns an error.
-        let Err(payload) = catch_unwind(AssertUnwindSafe(|| job(worker))) else { return };
+        let ran = catch_unwind(AssertUnwindSafe(|| job(worker)));
+        if let Some((slot, start)) = start {
+            slot.ran(start.elapsed());
+        }
+        let Err(payload) = ran else { return };
         if payload.is::<Poisoned>() {
             return;
         }
@@ -336,7 +342,7 @@ impl Pool {
         }
     }
 
-    /// The waits of every thread since the last reset, by thread id; empty unless
+    /// What every thread has done since the last reset, by thread id; empty unless
     /// [`PoolSpec::stats`] is set.
     pub fn stats(&self) -> Vec<ThreadStats> {
         self.shared.stats.iter().map(|slot| slot.get()).collect()

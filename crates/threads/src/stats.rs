@@ -1,4 +1,8 @@
-//! How often and how long each thread waited.
+//! What each thread did with its time: how long it worked, how often and how long it waited, and
+//! how often it crossed to the line that the groups share.
+//!
+//! Whoever is fastest waits longest: a thread's own work is its time in jobs without its waits
+//! ([`ThreadStats::busy_nanos`]), and that is what tells a slow thread from those it holds up.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
@@ -14,21 +18,46 @@ pub struct Waits {
     pub nanos: u64,
 }
 
-/// The waits of one thread, by how far they reached.
+/// Jobs of one thread.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Jobs {
+    /// How many.
+    pub count: u64,
+    /// How long together, in nanoseconds.
+    pub nanos: u64,
+}
+
+/// What one thread did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ThreadStats {
+    /// Jobs, and the time from taking one up to being through with it, waits included. The time to
+    /// hear of a job and to wait for the other threads after it is not in it.
+    pub jobs: Jobs,
     /// Waits for the threads of one group. In a pool of one group all waits are of this kind.
     pub local: Waits,
     /// Waits for all groups: [`Scope::Global`](crate::Scope), every wait in
     /// [`View::One`](crate::View), and switches of view.
     pub global: Waits,
+    /// Global waits in which it was the last of its group and so went on to the line that all
+    /// groups share. Over all threads that is one per group and global wait, however many threads
+    /// there are; none when there is only one group, which has no such line.
+    pub crossings: u64,
+}
+
+impl ThreadStats {
+    /// Nanoseconds in jobs that it did not wait.
+    pub fn busy_nanos(&self) -> u64 {
+        self.jobs.nanos.saturating_sub(self.local.nanos + self.global.nanos)
+    }
 }
 
 /// The counters of one thread. Only that thread adds to them.
 #[derive(Default)]
 pub(crate) struct Counters {
+    jobs: Pair,
     local: Pair,
     global: Pair,
+    crossings: AtomicU64,
 }
 
 #[derive(Default)]
@@ -39,13 +68,12 @@ struct Pair {
 
 impl Pair {
     fn add(&self, took: Duration) {
-        // Plain loads and stores: there is no second writer to lose an update to.
-        self.count.store(self.count.load(Relaxed) + 1, Relaxed);
-        self.nanos.store(self.nanos.load(Relaxed) + took.as_nanos() as u64, Relaxed);
+        add(&self.count, 1);
+        add(&self.nanos, took.as_nanos() as u64);
     }
 
-    fn get(&self) -> Waits {
-        Waits { count: self.count.load(Relaxed), nanos: self.nanos.load(Relaxed) }
+    fn get(&self) -> (u64, u64) {
+        (self.count.load(Relaxed), self.nanos.load(Relaxed))
     }
 
     fn reset(&self) {
@@ -54,23 +82,49 @@ impl Pair {
     }
 }
 
+/// A plain load and store: there is no second writer to lose an update to.
+fn add(counter: &AtomicU64, n: u64) {
+    counter.store(counter.load(Relaxed) + n, Relaxed);
+}
+
 impl Counters {
     /// One padded slot per thread.
     pub(crate) fn slots(threads: usize) -> Box<[Padded<Self>]> {
         (0..threads).map(|_| Padded(Self::default())).collect()
     }
 
-    pub(crate) fn add(&self, global: bool, took: Duration) {
+    /// Notes a wait; `crossed` if the thread went on to the line of all groups.
+    pub(crate) fn waited(&self, global: bool, crossed: bool, took: Duration) {
         let waits = if global { &self.global } else { &self.local };
         waits.add(took);
+        if crossed {
+            add(&self.crossings, 1);
+        }
+    }
+
+    /// Notes a job.
+    pub(crate) fn ran(&self, took: Duration) {
+        self.jobs.add(took);
     }
 
     pub(crate) fn get(&self) -> ThreadStats {
-        ThreadStats { local: self.local.get(), global: self.global.get() }
+        let waits = |pair: &Pair| {
+            let (count, nanos) = pair.get();
+            Waits { count, nanos }
+        };
+        let (count, nanos) = self.jobs.get();
+        ThreadStats {
+            jobs: Jobs { count, nanos },
+            local: waits(&self.local),
+            global: waits(&self.global),
+            crossings: self.crossings.load(Relaxed),
+        }
     }
 
     pub(crate) fn reset(&self) {
-        self.local.reset();
-        self.global.reset();
+        for pair in [&self.jobs, &self.local, &self.global] {
+            pair.reset();
+        }
+        self.crossings.store(0, Relaxed);
     }
 }

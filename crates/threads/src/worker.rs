@@ -119,9 +119,12 @@ impl Worker {
     fn meet(&self, global: bool) {
         let hub = &self.shared.hub;
         let start = self.shared.stats.get(self.thread).map(|slot| (slot, Instant::now()));
-        let met = if global { hub.wait_global(self.home) } else { hub.wait_local(self.home) };
+        let met = match global {
+            true => hub.wait_global(self.home),
+            false => hub.wait_local(self.home).map(|()| false),
+        };
         if let Some((slot, start)) = start {
-            slot.add(global, start.elapsed());
+            slot.waited(global, met == Ok(true), start.elapsed());
         }
         if met.is_err() {
             // Not a panic of this thread: no message, no hook.

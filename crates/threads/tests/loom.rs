@@ -125,6 +125,44 @@ fn local_then_global_with_groups_of_two() {
     mixed(&[2, 2], 1);
 }
 
+/// Whatever the order of arrival, exactly one thread of each group goes on to the line that the
+/// groups share, at every global wait; a local wait in between sends nobody there.
+fn crossings(sizes: &'static [usize], preemptions: usize) {
+    use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+    check(preemptions, move |spin| {
+        let hub = hub::<()>(sizes, spin);
+        // Of the standard library: counted, not modelled.
+        let crossed: Arc<Vec<[AtomicUsize; 2]>> =
+            Arc::new(sizes.iter().map(|_| Default::default()).collect());
+        let counts = crossed.clone();
+        threads(sizes, move |group, _| {
+            for (wait, count) in counts[group].iter().enumerate() {
+                if wait == 1 {
+                    hub.wait_local(group).unwrap();
+                }
+                if hub.wait_global(group).unwrap() {
+                    count.fetch_add(1, Relaxed);
+                }
+            }
+        });
+        let several = usize::from(sizes.len() > 1);
+        for group in crossed.iter() {
+            assert!(group.iter().all(|count| count.load(Relaxed) == several));
+        }
+    });
+}
+
+#[test]
+fn one_thread_of_each_group_crosses() {
+    crossings(&[1, 1], 3);
+    crossings(&[2, 1], 1);
+}
+
+#[test]
+fn nobody_crosses_in_one_group() {
+    crossings(&[2], 2);
+}
+
 /// One view, groups, one view: a global wait, a stretch in which only one group waits, and a global
 /// wait that publishes what it wrote.
 #[test]

@@ -233,6 +233,70 @@ fn waits_are_counted_by_how_far_they_reach() {
 }
 
 #[test]
+fn one_thread_of_each_group_crosses_at_a_global_wait() {
+    const GLOBAL: u64 = 200;
+    for sizes in [&[3][..], &[2, 1], &[1, 3, 2], &[2, 1, 1, 3]] {
+        let mut pool = Pool::new(&PoolSpec { stats: true, ..spec(sizes) }).unwrap();
+        let crossings = |pool: &Pool| pool.stats().iter().map(|t| t.crossings).sum::<u64>();
+        pool.run(&|w| {
+            for _ in 0..GLOBAL {
+                w.wait(Scope::Global);
+            }
+        })
+        .unwrap();
+        // One group has no line to cross to: its global waits are local ones.
+        let groups = if sizes.len() > 1 { sizes.len() as u64 } else { 0 };
+        assert_eq!(crossings(&pool), groups * GLOBAL, "{sizes:?}");
+        // And it is one of every group, not two of one and none of another.
+        let stats = pool.stats();
+        let mut first = 0;
+        for &size in sizes {
+            let of_group: u64 = stats[first..first + size].iter().map(|t| t.crossings).sum();
+            assert_eq!(of_group, if groups > 0 { GLOBAL } else { 0 }, "{sizes:?}");
+            first += size;
+        }
+
+        // Local waits cross only by way of the two switches.
+        pool.reset_stats();
+        pool.run(&|w| {
+            w.switch(View::Groups);
+            for _ in 0..100 {
+                w.wait(Scope::Local);
+            }
+            w.switch(View::One);
+        })
+        .unwrap();
+        assert_eq!(crossings(&pool), 2 * groups, "{sizes:?}");
+    }
+}
+
+#[test]
+fn a_threads_work_is_told_from_its_waits() {
+    let mut pool = Pool::new(&PoolSpec { stats: true, ..spec(&[1, 2]) }).unwrap();
+    for _ in 0..2 {
+        pool.run(&|w| {
+            if w.thread() == 2 {
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            w.wait(Scope::Global);
+        })
+        .unwrap();
+    }
+    let stats = pool.stats();
+    for thread in &stats {
+        assert_eq!(thread.jobs.count, 2);
+        let waits = thread.local.nanos + thread.global.nanos;
+        assert_eq!(thread.busy_nanos() + waits, thread.jobs.nanos, "{stats:?}");
+    }
+    // It slept for 40 ms, and the others have next to nothing to do; sleeping is never shorter.
+    assert!(stats[2].busy_nanos() >= 40_000_000, "{stats:?}");
+    assert!(stats[0].busy_nanos() < stats[2].busy_nanos(), "{stats:?}");
+    // A job that ends in a panic has been run as well.
+    pool.run(&|_| panic!("no")).unwrap_err();
+    assert!(pool.stats().iter().all(|t| t.jobs.count == 3));
+}
+
+#[test]
 fn threads_are_pinned_and_the_leader_gets_its_affinity_back() {
     // A thread of its own: the affinity of the test harness's thread is not ours to change.
     let test = || {

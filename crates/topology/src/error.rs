@@ -98,6 +98,16 @@ pub enum Error {
         /// The largest number accepted.
         limit: usize,
     },
+    /// A number of parts (replicas) that the machine cannot be divided into.
+    #[error(
+        "{parts} replicas: {cores} usable cores make from 1 to {cores}, one core each at least"
+    )]
+    BadParts {
+        /// Parts asked for.
+        parts: usize,
+        /// Cores that may be used.
+        cores: usize,
+    },
     /// The files of a fake machine could not be written.
     #[error("cannot write fake machine file {}: {source}", path.display())]
     FakeWrite {

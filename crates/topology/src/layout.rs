@@ -15,6 +15,7 @@ use crate::display::two_decimals;
 use crate::idlist::MAX_ID;
 use crate::{CacheId, CoreId, CpuId, CpuList, Error, Machine, Node, NodeId};
 use serde::Serialize;
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
@@ -162,24 +163,24 @@ type Domain = (Option<CacheId>, u32, Option<u32>);
 
 /// A physical core's allowed CPUs.
 #[derive(Clone, Debug)]
-struct Core {
+pub(crate) struct Core {
     /// Of another node than its home's.
     remote: bool,
     domain: Domain,
     /// Ascending, at least one.
-    cpus: Vec<CpuId>,
+    pub(crate) cpus: Vec<CpuId>,
 }
 
 /// A node's memory and the cores that work on it: a node at first, later a group's part of it.
 #[derive(Clone, Debug, Default)]
-struct Home {
-    node: Option<NodeId>,
+pub(crate) struct Home {
+    pub(crate) node: Option<NodeId>,
     /// Sorted: own cores first, then by domain, then by CPU. At least one.
-    cores: Vec<Core>,
+    pub(crate) cores: Vec<Core>,
 }
 
 /// The nodes that groups can live on, ascending, with all allowed cores dealt to them.
-fn homes(machine: &Machine, notes: &mut Vec<String>) -> Vec<Home> {
+pub(crate) fn homes(machine: &Machine, notes: &mut Vec<String>) -> Vec<Home> {
     let mut ids: Vec<NodeId> = machine.usable_nodes().map(|n| n.id).collect();
     if ids.is_empty() {
         // CPUs and the memory they may use are on different nodes altogether.
@@ -222,7 +223,8 @@ fn nearest_to(machine: &Machine, from: NodeId, to: impl Iterator<Item = NodeId>)
     to.min_by_key(|&id| (id != from, machine.distance(from, id).unwrap_or(u32::MAX), id))
 }
 
-/// Indices of the `k` homes with the smallest sum of mutual distances, ascending.
+/// Indices of the `k` homes with the smallest sum of mutual distances, ascending; of equal ones those
+/// with the most cores, and then the lowest.
 ///
 /// Grown from each home in turn by the one nearest to those taken. That finds the best set on
 /// distances that are hierarchical, as those of packages and boards are, and costs n²·k where
@@ -235,25 +237,26 @@ fn nearest(machine: &Machine, homes: &[Home], k: usize) -> Vec<usize> {
         }
         _ => 0,
     };
+    let fewer_cores = |i: usize| Reverse(homes[i].cores.len());
     let grow = |seed: usize| {
         let mut total = 0;
         let mut taken = vec![seed];
         let mut cost: Vec<u64> = (0..homes.len()).map(|i| between(seed, i)).collect();
         while taken.len() < k {
             let rest = (0..homes.len()).filter(|i| !taken.contains(i));
-            let Some(next) = rest.min_by_key(|&i| (cost[i], i)) else { break };
+            let Some(next) = rest.min_by_key(|&i| (cost[i], fewer_cores(i), i)) else { break };
             total += cost[next];
             taken.push(next);
             cost.iter_mut().enumerate().for_each(|(i, c)| *c += between(next, i));
         }
         taken.sort_unstable();
-        (total, taken)
+        (total, Reverse(taken.iter().map(|&i| homes[i].cores.len()).sum::<usize>()), taken)
     };
-    (0..homes.len()).map(grow).min().map(|(_, taken)| taken).unwrap_or_default()
+    (0..homes.len()).map(grow).min().map(|(_, _, taken)| taken).unwrap_or_default()
 }
 
 /// One pool of cores per group: each home as it is, or cut into as many parts as it gets groups.
-fn pools(homes: Vec<Home>, groups: usize) -> Vec<Home> {
+pub(crate) fn pools(homes: Vec<Home>, groups: usize) -> Vec<Home> {
     let weights: Vec<usize> = homes.iter().map(|h| h.cores.len()).collect();
     let mut shares = apportion(groups, &weights);
     one_at_least(&mut shares);
@@ -308,7 +311,7 @@ fn thread_counts(threads: usize, pools: &[Home]) -> Vec<usize> {
 
 /// Deals `n` in proportion to the weights: rounded down, the rest to the largest remainders
 /// (ties: first).
-fn apportion(n: usize, weights: &[usize]) -> Vec<usize> {
+pub(crate) fn apportion(n: usize, weights: &[usize]) -> Vec<usize> {
     let total: usize = weights.iter().sum();
     if total == 0 {
         return vec![0; weights.len()];

@@ -9,7 +9,8 @@
 //! What a user asks for beyond that is a [restriction](Machine::restrict) of the machine. How much
 //! memory of a node can be had is asked [afresh](Machine::available) each time.
 //!
-//! [`layout`] turns the description into the groups of CPUs that a thread pool pins to.
+//! [`layout`] turns the description into the groups of CPUs that a thread pool pins to, and
+//! [`Machine::divide`] cuts the machine into parts that each have a pool of their own.
 //!
 //! Limits: Linux only; ids above [`MAX_ID`] are refused; no file is read beyond a fixed size.
 //! Source: the kernel's `Documentation/ABI/stable/sysfs-devices-node`,
@@ -28,6 +29,7 @@
 
 mod cgroup;
 mod display;
+mod divide;
 mod error;
 pub mod fake;
 mod files;

@@ -196,8 +196,7 @@ impl Machine {
     /// Reading takes some hundred µs. It is an estimate: others allocate too, and binding does not
     /// reserve. What swapping could free does not count, nor do huge pages in the pool.
     pub fn available(&self, node: NodeId) -> Option<u64> {
-        let node = self.node(node)?;
-        room::available(&self.root, self.numa.then_some(node.id), self.nodes.len() == 1)
+        room::available(&self.root, self.node(node)?, self.numa, self.nodes.len() == 1)
     }
 
     /// Whether the kernel has memory nodes to bind to. When not, [`Machine::nodes`] is one

@@ -29,6 +29,9 @@ impl Machine {
         if let Some(cpus) = cpus {
             self.check_cpus(cpus)?;
         }
+        if nodes.is_none() && cpus.is_none() {
+            return Ok(self.clone());
+        }
         if let (Some(nodes), Some(cpus)) = (&nodes, cpus) {
             let inside = |id| self.cpu(id).is_some_and(|c| nodes.contains(c.node));
             let outside: CpuList = cpus.iter().filter(|&id| !inside(id)).collect();

@@ -6,22 +6,28 @@
 //! each, or the low watermark, whichever is less. Of a machine with one node the kernel's own
 //! number is taken.
 
-use crate::NodeId;
 use crate::files::{MAX_BYTES, MAX_ZONEINFO, field_kib, read_bounded};
+use crate::{Node, NodeId};
 use std::path::Path;
 
-/// Memory that can be had, in bytes; of the whole machine without a node or with an `only` one.
-/// Files are read afresh; without watermarks (a container may hide them) nothing is held back.
-pub(crate) fn available(root: &Path, node: Option<NodeId>, only: bool) -> Option<u64> {
+/// Memory of the node that can be had, in bytes; `numa` is false for a made-up node, `only` true
+/// for one without others. Files are read afresh; without watermarks (a container may hide them)
+/// nothing is held back.
+pub(crate) fn available(root: &Path, node: &Node, numa: bool, only: bool) -> Option<u64> {
     let read = |path: &str, max| read_bounded(&root.join(path), max).ok().map(|(text, _)| text);
     let machine = || field_kib(&read("proc/meminfo", MAX_BYTES)?, "MemAvailable:");
-    let Some(node) = node else { return machine() };
-    if let Some(bytes) = only.then(machine).flatten() {
-        return Some(bytes);
-    }
-    let meminfo = read(&format!("sys/devices/system/node/node{node}/meminfo"), MAX_BYTES)?;
-    let zones = read("proc/zoneinfo", MAX_ZONEINFO).map(|text| zones(&text, node));
-    estimate(&meminfo, zones.unwrap_or_default())
+    let own = || {
+        let meminfo = format!("sys/devices/system/node/node{}/meminfo", node.id);
+        let zones = read("proc/zoneinfo", MAX_ZONEINFO).map(|text| zones(&text, node.id));
+        estimate(&read(&meminfo, MAX_BYTES)?, zones.unwrap_or_default())
+    };
+    let bytes = match (numa, only) {
+        (false, _) => machine()?,
+        (true, true) => machine().or_else(own)?,
+        (true, false) => own()?,
+    };
+    // A kernel under a balloon driver was seen to count more in `/proc/meminfo` than the node has.
+    Some(if node.memory_bytes == 0 { bytes } else { bytes.min(node.memory_bytes) })
 }
 
 /// What a node's zones add up to, in pages.

@@ -60,7 +60,7 @@ pub(crate) fn read(root: &Path) -> Result<Machine, Error> {
         let own = cpus.iter().filter(|c| c.allowed && c.node == node.id);
         node.cpus = own.map(|c| c.id).collect();
         node.memory_allowed = memory_allowed.contains(&node.id.0);
-        node.available_bytes = room::available(root, numa.then_some(node.id), only);
+        node.available_bytes = room::available(root, node, numa, only);
     }
 
     let list = |ids: Vec<u32>| ids.into_iter().map(CpuId).collect::<CpuList>();

@@ -102,6 +102,13 @@ fn more_groups_than_cpus_share() {
 }
 
 #[test]
+fn of_nodes_equally_near_those_with_more_cores_are_taken() {
+    let uneven = FakeMachine::empty().node(0, 1, 4).node(1, 2, 4).node(2, 3, 4);
+    assert_eq!(nodes(&lay(&uneven, Some(2), None)), [1, 2]);
+    assert_eq!(nodes(&lay(&uneven, Some(1), None)), [2]);
+}
+
+#[test]
 fn cpus_without_memory_work_for_the_nearest_node() {
     let fake = FakeMachine::empty().node(0, 2, 64).node(1, 2, 0).node(2, 2, 64).node(3, 0, 99);
     let l = lay(&fake.clone().distance(1, 2, 15).distance(1, 3, 11), None, None);

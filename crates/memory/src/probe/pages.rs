@@ -6,11 +6,9 @@
 
 use std::time::{Duration, Instant};
 
-use super::{chase_nanoseconds, lay_cycle, read_bytes};
-use crate::arena::{Arena, ArenaOptions, HugePages, Warning};
-use crate::block::Block;
+use super::{Buffer, chase_nanoseconds, lay_cycle, read_bytes};
+use crate::arena::{HugePages, Warning};
 use crate::error::Error;
-use crate::huge::huge_bytes;
 use crate::policy::Policy;
 
 /// Bytes of each buffer.
@@ -63,18 +61,15 @@ pub fn huge_pages(policy: &Policy) -> Result<PageTrials, Error> {
     let mut refused = Vec::new();
     let mut samples = Vec::new();
     for pages in [HugePages::Off, HugePages::Transparent, HugePages::Explicit] {
-        let options = ArenaOptions { policy: policy.clone(), huge: pages, name: "page probe" };
-        let mut arena = Arena::new(BYTES, &options)?;
-        let granted = !arena
+        let mut buffer = Buffer::new(BYTES, policy.clone(), pages)?;
+        let granted = !buffer
             .warnings()
             .iter()
             .any(|w| matches!(w, Warning::NoHugePages { .. } | Warning::NoTransparentPages { .. }));
-        let block = arena.alloc(BYTES, 64)?;
-        refused.extend(arena.take_warnings());
+        refused.extend(buffer.take_warnings());
         if granted {
-            // SAFETY: the arena is new and lives to the end; nobody else knows the block.
-            lay_cycle(unsafe { block.as_mut_slice::<u64>() });
-            samples.push(Sample { arena, block, pages, at: 0, reads: vec![], walks: vec![] });
+            lay_cycle(buffer.words_mut());
+            samples.push(Sample { buffer, pages, at: 0, reads: vec![], walks: vec![] });
         }
     }
     // In turn, so that a change of the machine's speed meets them all.
@@ -86,9 +81,7 @@ pub fn huge_pages(policy: &Policy) -> Result<PageTrials, Error> {
 }
 
 struct Sample {
-    #[allow(dead_code, reason = "keeps the block alive")]
-    arena: Arena,
-    block: Block,
+    buffer: Buffer,
     pages: HugePages,
     at: usize,
     /// Seconds.
@@ -99,21 +92,19 @@ struct Sample {
 
 impl Sample {
     fn measure(&mut self) {
-        // SAFETY: the arena is alive, and nobody writes to it any more.
-        let (bytes, words) = unsafe { (self.block.as_slice::<u8>(), self.block.as_slice::<u64>()) };
         let start = Instant::now();
-        std::hint::black_box(read_bytes(bytes));
+        std::hint::black_box(read_bytes(self.buffer.bytes()));
         self.reads.push(start.elapsed().as_secs_f64());
-        self.walks.push(chase_nanoseconds(words, &mut self.at, STEPS));
+        self.walks.push(chase_nanoseconds(self.buffer.words(), &mut self.at, STEPS));
     }
 
     fn result(&mut self) -> Result<PageTrial, Error> {
         Ok(PageTrial {
             pages: self.pages,
-            read: self.block.len() as f64 / median(&mut self.reads),
+            read: self.buffer.len() as f64 / median(&mut self.reads),
             latency: median(&mut self.walks),
-            huge_bytes: huge_bytes(self.block)?,
-            bytes: self.block.len() as u64,
+            huge_bytes: self.buffer.huge_bytes()?,
+            bytes: self.buffer.len() as u64,
         })
     }
 }

@@ -1,0 +1,215 @@
+//! One counter of the kernel: `perf_event_open` and what is done with its descriptor.
+
+use std::fs::{self, File};
+use std::io::{self, Read};
+use std::os::fd::{AsRawFd, FromRawFd};
+
+/// What to count: `type` and `config`, `config1` of `perf_event_attr`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Attr {
+    pub(super) kind: u32,
+    pub(super) config: [u64; 2],
+}
+
+/// The head of the kernel's structure, as far as its first published size goes; the kernel takes
+/// what is beyond as zero.
+#[repr(C)]
+#[derive(Default)]
+struct PerfEventAttr {
+    kind: u32,
+    size: u32,
+    config: u64,
+    sample_period: u64,
+    sample_type: u64,
+    read_format: u64,
+    flags: u64,
+    wakeup_events: u32,
+    bp_type: u32,
+    config1: u64,
+}
+
+// `PERF_ATTR_SIZE_VER0`.
+const _: () = assert!(size_of::<PerfEventAttr>() == 64);
+
+const DISABLED: u64 = 1 << 0;
+const INHERIT: u64 = 1 << 1;
+const EXCLUDE_KERNEL: u64 = 1 << 5;
+const EXCLUDE_HV: u64 = 1 << 6;
+/// `PERF_FORMAT_TOTAL_TIME_ENABLED` and `_RUNNING`.
+const TIMES: u64 = 0b11;
+const FLAG_FD_CLOEXEC: libc::c_ulong = 1 << 3;
+/// `_IO('$', 0)` and `_IO('$', 3)` where ioctl numbers have no direction bits for `_IO`.
+const IOC_ENABLE: u32 = 0x2400;
+const IOC_RESET: u32 = 0x2403;
+
+/// An open counter.
+#[derive(Debug)]
+pub(super) struct Counter {
+    file: File,
+    /// What it showed at the last [`Self::restart`]: free-running counters cannot be reset.
+    base: f64,
+}
+
+impl Counter {
+    /// Counts for one thread (0: the caller) and those it starts, in user code; stands still until
+    /// it is started.
+    pub(super) fn of_thread(attr: Attr, thread: i32) -> io::Result<Self> {
+        Self::open(attr, DISABLED | INHERIT | EXCLUDE_KERNEL | EXCLUDE_HV, thread, -1)
+    }
+
+    /// Counts for everybody, by the device that this CPU stands for; runs at once. (Most such
+    /// devices refuse flags.)
+    pub(super) fn of_cpu(attr: Attr, cpu: u32) -> io::Result<Self> {
+        Self::open(attr, 0, -1, cpu as i32)
+    }
+
+    fn open(attr: Attr, flags: u64, thread: i32, cpu: i32) -> io::Result<Self> {
+        let attr = PerfEventAttr {
+            kind: attr.kind,
+            size: size_of::<PerfEventAttr>() as u32,
+            config: attr.config[0],
+            config1: attr.config[1],
+            read_format: TIMES,
+            flags,
+            ..PerfEventAttr::default()
+        };
+        // SAFETY: the kernel reads the structure, whose size it is told.
+        let fd = unsafe {
+            libc::syscall(
+                libc::SYS_perf_event_open,
+                &raw const attr,
+                thread,
+                cpu,
+                -1_i32,
+                FLAG_FD_CLOEXEC,
+            )
+        };
+        if fd < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: the call has made this descriptor for us alone.
+        Ok(Self { file: unsafe { File::from_raw_fd(fd as i32) }, base: 0.0 })
+    }
+
+    /// Counts from zero.
+    pub(super) fn start(&self) -> io::Result<()> {
+        for request in [IOC_RESET, IOC_ENABLE] {
+            // SAFETY: these requests take no pointer.
+            if unsafe { libc::ioctl(self.file.as_raw_fd(), request as _, 0) } != 0 {
+                return Err(io::Error::last_os_error());
+            }
+        }
+        Ok(())
+    }
+
+    /// As [`Self::start`], for a counter that runs already and may not be reset.
+    pub(super) fn restart(&mut self) -> io::Result<()> {
+        self.base = 0.0;
+        self.base = self.read()?;
+        Ok(())
+    }
+
+    /// The count, extrapolated from the part of the time that it had a place in the CPU.
+    pub(super) fn read(&self) -> io::Result<f64> {
+        let mut bytes = [0; 24];
+        (&self.file).read_exact(&mut bytes)?;
+        let [count, enabled, running] = bytes.as_chunks().0 else { unreachable!("24 bytes") };
+        let number = |bytes: &[u8; 8]| u64::from_ne_bytes(*bytes) as f64;
+        Ok(scaled(number(count), number(enabled), number(running)) - self.base)
+    }
+}
+
+fn scaled(count: f64, enabled: f64, running: f64) -> f64 {
+    if running > 0.0 && running < enabled { count * (enabled / running) } else { count }
+}
+
+/// Why a counter could not be opened, for people.
+pub(super) fn reason(what: &str, error: &io::Error) -> String {
+    let why = match error.raw_os_error() {
+        Some(libc::ENOENT | libc::EOPNOTSUPP | libc::ENODEV | libc::EINVAL) => {
+            "this CPU or virtual machine does not have it".to_owned()
+        }
+        Some(libc::EACCES | libc::EPERM) => {
+            let level = fs::read_to_string("/proc/sys/kernel/perf_event_paranoid");
+            let level = level.map_or("unknown".to_owned(), |text| text.trim().to_owned());
+            format!(
+                "kernel.perf_event_paranoid is {level}, or a container forbids the call; lower it \
+                 (0 or less for memory controllers) or give CAP_PERFMON"
+            )
+        }
+        Some(libc::ENOSYS) => "this kernel is built without it, or a sandbox hides it".to_owned(),
+        Some(libc::EMFILE) => "too many open files; raise ulimit -n".to_owned(),
+        _ => "see perf_event_open(2)".to_owned(),
+    };
+    format!("perf_event_open: {what}: {error}: {why}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `PERF_TYPE_SOFTWARE`, which every kernel with counters has; 2 is page faults.
+    const PAGE_FAULTS: Attr = Attr { kind: 1, config: [2, 0] };
+
+    /// None where the kernel has no counters for us at all.
+    fn faults(thread: i32) -> Option<Counter> {
+        Counter::of_thread(PAGE_FAULTS, thread)
+            .map_err(|e| eprintln!("not tested here: {}", reason("page-faults", &e)))
+            .ok()
+    }
+
+    fn touch(pages: usize) {
+        let mut memory = vec![0_u8; pages << 16];
+        for page in memory.chunks_mut(1 << 16) {
+            std::hint::black_box(&mut page[7]).clone_from(&1);
+        }
+    }
+
+    #[test]
+    fn counts_begin_at_zero_and_go_on() {
+        let Some(mut counter) = faults(0) else { return };
+        touch(300);
+        assert_eq!(counter.read().unwrap(), 0.0, "not started");
+        counter.start().unwrap();
+        // Beyond the size that an allocator maps anew; of 64 KiB each, one fault at least, unless
+        // huge pages cover 32 of them.
+        touch(1024);
+        let first = counter.read().unwrap();
+        assert!(first >= 32.0, "{first}");
+        touch(1024);
+        assert!(counter.read().unwrap() >= first + 32.0);
+        counter.start().unwrap();
+        assert!(counter.read().unwrap() < first);
+        touch(1024);
+        counter.restart().unwrap();
+        assert!(counter.read().unwrap() < 16.0);
+    }
+
+    #[test]
+    fn threads_started_later_count_too() {
+        let Some(counter) = faults(0) else { return };
+        counter.start().unwrap();
+        std::thread::scope(|scope| {
+            scope.spawn(|| touch(1024)).join().unwrap();
+        });
+        assert!(counter.read().unwrap() >= 32.0);
+    }
+
+    #[test]
+    fn what_does_not_exist_is_a_reason() {
+        let error = Counter::of_thread(Attr { kind: 9999, config: [0, 0] }, 0).unwrap_err();
+        let text = reason("x", &error);
+        assert!(text.starts_with("perf_event_open: x: "), "{text}");
+        let of = |errno| reason("x", &io::Error::from_raw_os_error(errno));
+        assert!(of(libc::EACCES).contains("perf_event_paranoid is "));
+        assert!(of(libc::ENOENT).contains("virtual machine"));
+        assert!(of(libc::ENOSYS).contains("sandbox"));
+    }
+
+    #[test]
+    fn counts_are_scaled_by_the_time_they_ran() {
+        assert_eq!(scaled(10.0, 100.0, 50.0), 20.0);
+        assert_eq!(scaled(10.0, 100.0, 100.0), 10.0);
+        assert_eq!(scaled(0.0, 100.0, 0.0), 0.0);
+    }
+}

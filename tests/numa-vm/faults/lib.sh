@@ -1,0 +1,25 @@
+# shellcheck shell=bash
+# What the fault scripts share. They run inside of the virtual machine, as root, with
+#   CHECK, ARCLIGHT   the programs
+#   DEMO, REFERENCE   the demo model and its logits
+#   BIG               a synthetic model of some hundred MiB
+
+fail() {
+    echo "FAILED: $*"
+    exit 1
+}
+
+# KiB of a field of a node's meminfo.
+node_kib() { # node field
+    awk -v field="$2:" '$3 == field { print $4 }' "/sys/devices/system/node/node$1/meminfo"
+}
+
+# Waits until a condition holds, at most so many seconds.
+until_true() { # seconds command...
+    local end=$((SECONDS + $1))
+    shift
+    until "$@"; do
+        [ $SECONDS -lt $end ] || return 1
+        sleep 0.05
+    done
+}

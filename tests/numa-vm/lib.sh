@@ -1,0 +1,44 @@
+# shellcheck shell=bash
+# What the scripts of this folder share.
+
+NUMA_VM=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+ROOT=$(cd "$NUMA_VM/../.." && pwd)
+# Where everything that is made goes; git ignores it.
+# shellcheck disable=SC2034 # read by the scripts
+OUT=${NUMA_VM_OUT:-$ROOT/target/numa-vm}
+# shellcheck disable=SC2034
+KERNEL=$OUT/kernel
+
+die() {
+    echo "numa-vm: $*" >&2
+    exit 125
+}
+
+# Packs a directory as the kernel wants its first file system; equal trees give equal bytes.
+archive() {
+    (cd "$1" && find . | LC_ALL=C sort | cpio -o -H newc --quiet --reproducible)
+}
+
+# Builds the programs and sets `arclight` and `check` to their paths.
+build_programs() {
+    cargo build --release --quiet -p arclight -p arclight-numa-check
+    local programs=${CARGO_TARGET_DIR:-$ROOT/target}/release
+    # shellcheck disable=SC2034 # for the scripts
+    arclight=$programs/arclight check=$programs/arclight-numa-check
+}
+
+# Prints the path of a synthetic model, which it makes if it is not there.
+synth() { # shape:type
+    local file=$OUT/models/${1/:/-}.gguf
+    if [ ! -s "$file" ]; then
+        mkdir -p "$OUT/models"
+        "$arclight" synth "$1" -o "$file" >&2
+    fi
+    echo "$file"
+}
+
+# Builds the access-counting plugin, a workspace of its own, where `vm --count` looks for it.
+build_plugin() {
+    cargo build --release --quiet --manifest-path "$NUMA_VM/numacount/Cargo.toml" \
+        --target-dir "$OUT/numacount"
+}
