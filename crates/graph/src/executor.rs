@@ -37,6 +37,7 @@ pub struct Executor {
     logits: BufId,
     counts: Counts,
     refused: Option<String>,
+    strayed: bool,
     // Dropped in this order: the threads first, then what they worked on.
     pool: Pool,
     storage: Storage,
@@ -148,6 +149,7 @@ impl Executor {
             replicas,
             counts,
             refused,
+            strayed: false,
             kernels,
             limits,
             form,
@@ -207,6 +209,11 @@ impl Executor {
         };
         let (replicas, kernels) = (&self.replicas, self.kernels);
         self.pool.run(&|worker| exec::run(replicas, kernels, parts, worker))?;
+        if !self.strayed && self.pool.strayed().next().is_some() {
+            // Threads may share a CPU now.
+            self.strayed = true;
+            self.pool.stop_spinning();
+        }
         self.counts.add(&self.replicas[0], parts);
         Ok(self.logits())
     }
@@ -346,6 +353,12 @@ impl Executor {
             }
         }
         all
+    }
+
+    /// Whether the system has moved threads off the CPUs that they were pinned to. What they read
+    /// is no longer near then; they go on, and sleep while they wait.
+    pub fn strayed(&self) -> bool {
+        self.strayed
     }
 
     /// The pool, for measurements on the model's own threads.

@@ -44,3 +44,10 @@ pub(crate) fn pin(cpu: CpuId) -> io::Result<()> {
     *word |= 1 << (cpu % 64);
     set.apply()
 }
+
+/// The CPU that the calling thread runs on, if the kernel says.
+pub(crate) fn current() -> Option<CpuId> {
+    // SAFETY: no preconditions.
+    let cpu = unsafe { libc::sched_getcpu() };
+    u32::try_from(cpu).ok().map(CpuId)
+}

@@ -4,6 +4,7 @@ use std::any::Any;
 use std::collections::BTreeSet;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -143,8 +144,15 @@ pub(crate) struct Shared {
     pub(crate) stats: Box<[Padded<Counters>]>,
     /// Group g has the threads `first[g]..first[g + 1]`.
     first: Box<[usize]>,
+    /// The CPU that each thread is pinned to; [`NOWHERE`] if it is not.
+    homes: Box<[AtomicU32]>,
+    /// Threads that were pinned, but began a job on another CPU.
+    strayed: Box<[AtomicBool]>,
     panicked: Mutex<Option<Panicked>>,
 }
+
+/// No CPU.
+const NOWHERE: u32 = u32::MAX;
 
 impl Shared {
     pub(crate) fn threads(&self) -> usize {
@@ -164,6 +172,10 @@ impl Shared {
     /// Runs the job on this thread; a panic releases the others from their barriers.
     fn execute(&self, job: Job, worker: &mut Worker) {
         worker.begin();
+        let home = self.homes[worker.thread()].load(Relaxed);
+        if home != NOWHERE && affinity::current().is_some_and(|cpu| cpu.0 != home) {
+            self.strayed[worker.thread()].store(true, Relaxed);
+        }
         let start = self.stats.get(worker.thread()).map(|slot| (slot, Instant::now()));
         // SAFETY: `Pool::run` keeps the function borrowed until every thread has finished.
         let job = unsafe { &*job.0 };
@@ -239,6 +251,8 @@ impl Pool {
             hub: Hub::new(lines.collect::<Result<_, _>>()?, Duration::ZERO),
             stats: Counters::slots(if spec.stats { threads } else { 0 }),
             first: first.collect(),
+            homes: (0..threads).map(|_| AtomicU32::new(NOWHERE)).collect(),
+            strayed: (0..threads).map(|_| AtomicBool::new(false)).collect(),
             panicked: Mutex::new(None),
         });
 
@@ -249,9 +263,13 @@ impl Pool {
             let warnings = warnings.clone();
             let pin = spec.pin;
             let body = move || {
-                if pin && let Err(source) = affinity::pin(cpu) {
-                    let mut warnings = warnings.lock().unwrap_or_else(PoisonError::into_inner);
-                    warnings.push(Warning::NotPinned { thread, cpu, source });
+                match pin.then(|| affinity::pin(cpu)) {
+                    None => {}
+                    Some(Ok(())) => shared.homes[thread].store(cpu.0, Relaxed),
+                    Some(Err(source)) => {
+                        let mut warnings = warnings.lock().unwrap_or_else(PoisonError::into_inner);
+                        warnings.push(Warning::NotPinned { thread, cpu, source });
+                    }
                 }
                 drop(warnings);
                 work(&shared, thread);
@@ -329,7 +347,7 @@ impl Pool {
         let Some(leader) = &mut self.leader else { return };
         let cpu = leader.cpu();
         match leader.take_part() {
-            Ok(()) => {}
+            Ok(()) => self.shared.homes[0].store(cpu.0, Relaxed),
             Err(Trouble::NotPinned(source)) => {
                 self.warnings.push(Warning::NotPinned { thread: 0, cpu, source });
             }
@@ -340,6 +358,18 @@ impl Pool {
                 }
             }
         }
+    }
+
+    /// Threads that were pinned, but have begun a job on another CPU since: the system has taken
+    /// theirs (a cpuset has changed, a CPU went offline) or somebody else has moved them.
+    pub fn strayed(&self) -> impl Iterator<Item = usize> {
+        let strayed = self.shared.strayed.iter().enumerate();
+        strayed.filter(|(_, strayed)| strayed.load(Relaxed)).map(|(thread, _)| thread)
+    }
+
+    /// Waiting threads sleep at once from now on: right when several share a CPU.
+    pub fn stop_spinning(&mut self) {
+        self.shared.hub.set_spin(Duration::ZERO);
     }
 
     /// What every thread has done since the last reset, by thread id; empty unless

@@ -379,3 +379,33 @@ fn dropping_a_pool_ends_its_threads() {
     drop(pool);
     assert_eq!(mine("worker-19"), 0);
 }
+
+#[test]
+fn a_thread_that_is_moved_off_its_cpu_is_noticed() {
+    let machine = topology::Machine::read().unwrap();
+    let cpus: Vec<CpuId> = machine.cpus().iter().map(|c| c.id).collect();
+    let [first, second, ..] = cpus[..] else { return }; // nowhere to be moved to
+    let groups = vec![GroupSpec { cpus: vec![first, first] }];
+    let mut pool = Pool::new(&PoolSpec { groups, ..PoolSpec::default() }).unwrap();
+    pool.run(&|_| {}).unwrap();
+    assert_eq!(pool.strayed().count(), 0);
+    // As a cpuset does when it loses the CPU: the affinity is another one.
+    let tid = std::sync::atomic::AtomicI32::new(0);
+    pool.run(&|worker| {
+        if worker.thread() == 1 {
+            // SAFETY: no preconditions.
+            tid.store(unsafe { libc::gettid() }, std::sync::atomic::Ordering::Relaxed);
+        }
+    })
+    .unwrap();
+    // SAFETY: an empty set is all zeros.
+    let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
+    // SAFETY: a CPU of this machine, in a set of the kernel's size.
+    let moved = unsafe {
+        libc::CPU_SET(second.0 as usize, &mut set);
+        libc::sched_setaffinity(tid.into_inner(), size_of_val(&set), &raw const set)
+    };
+    assert_eq!(moved, 0);
+    pool.run(&|_| {}).unwrap();
+    assert_eq!(pool.strayed().collect::<Vec<_>>(), [1]);
+}
