@@ -55,6 +55,17 @@ impl Token {
     }
 }
 
+/// A step's input as a thread holds it on its own stack.
+#[derive(Copy, Clone)]
+pub(crate) struct Input<'a> {
+    pub tokens: &'a [Token],
+    pub outputs: &'a [u32],
+    pub tables: &'a [PageId],
+    pub tiles: &'a [Range<u32>],
+    pub page_runs: &'a [Range<u32>],
+    pub ranges: &'a [(u32, u32)],
+}
+
 /// Everything that threads need to know of a step. Reused, so that a step allocates nothing once
 /// the vectors have grown.
 #[derive(Debug, Default)]
@@ -77,6 +88,18 @@ pub(crate) struct Prepared {
 }
 
 impl Prepared {
+    /// For threads.
+    pub(crate) fn input(&self) -> Input<'_> {
+        Input {
+            tokens: &self.tokens,
+            outputs: &self.outputs,
+            tables: &self.tables,
+            tiles: &self.tiles,
+            page_runs: &self.page_runs,
+            ranges: &self.ranges,
+        }
+    }
+
     /// Checks `sequences` and derives the work items; `tile` is the longest query tile.
     pub(crate) fn set<'s>(
         &mut self,

@@ -22,7 +22,7 @@ use crate::load::Shelves;
 use crate::lower::Variant;
 use crate::placement::share;
 use crate::plan::{Mode, Plan};
-use crate::step::Prepared;
+use crate::step::{Input, Prepared};
 use crate::storage::Places;
 use crate::tensor::Domain;
 use crate::weight::SplitBy;
@@ -102,7 +102,7 @@ fn walk(step: &Step<'_>, part: Part<'_>, turn: usize, program: &[Stage], worker:
     let place = worker.group();
     let thread = Thread {
         step,
-        input: part.input,
+        input: part.input.input(),
         outputs_before: part.outputs_before,
         turn,
         node: if step.graph.nodes() == 1 { 0 } else { place },
@@ -135,7 +135,7 @@ pub(crate) fn scratch_len<'a>(graph: &Graph, stages: impl Iterator<Item = &'a St
 /// One thread's view of the step.
 struct Thread<'a> {
     step: &'a Step<'a>,
-    input: &'a Prepared,
+    input: Input<'a>,
     /// Rows of logits before this part's.
     outputs_before: usize,
     /// Which of two alternating buffers this part of the step uses.
