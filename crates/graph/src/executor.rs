@@ -5,7 +5,7 @@ use crate::builder::Graph;
 use crate::compile::{Stage, compile};
 use crate::counts::{Cost, Counts};
 use crate::error::Error;
-use crate::exec::{self, Form, Part, Replica, tile_tokens};
+use crate::exec::{self, Form, Near, Part, Replica, tile_tokens};
 use crate::instr::Instr;
 use crate::load::{Progress, Weights};
 use crate::lower::{Variant, lower};
@@ -26,7 +26,7 @@ use topology::Machine;
 
 /// A graph with its weights, its memory and its threads.
 pub struct Executor {
-    replicas: Vec<Replica>, // [group]
+    replicas: Vec<Near>, // [group]
     kernels: &'static Kernels,
     limits: Limits,
     form: FormLimits,
@@ -368,12 +368,13 @@ impl Executor {
 }
 
 /// Gives every group a copy of `first`, made by a thread of its own, so that it lies near.
-fn replicate(first: Replica, pool: &mut Pool) -> Result<Vec<Replica>, Error> {
-    let others: Vec<OnceLock<Replica>> = (1..pool.groups()).map(|_| OnceLock::new()).collect();
+fn replicate(first: Replica, pool: &mut Pool) -> Result<Vec<Near>, Error> {
+    let first = Near::new(first);
+    let others: Vec<OnceLock<Near>> = (1..pool.groups()).map(|_| OnceLock::new()).collect();
     pool.run(&|worker| {
         worker.switch(View::Groups);
         if worker.group() > 0 && worker.rank() == 0 {
-            others[worker.group() - 1].get_or_init(|| first.clone());
+            others[worker.group() - 1].get_or_init(|| Near::new((*first).clone()));
         }
     })?;
     Ok(std::iter::once(first).chain(others.into_iter().filter_map(OnceLock::into_inner)).collect())

@@ -25,16 +25,12 @@ pub fn bring_home(node: NodeId) -> io::Result<usize> {
     let mut moved = 0;
     for line in maps.lines() {
         let Some(range) = range(line) else { continue };
-        // What lies below this frame is no longer in use, and guard pages are never present.
-        let part = if range.contains(&here) {
-            here - here % page..range.end
-        } else if line.ends_with("[heap]") {
-            range
-        } else {
+        // All of the stack: frames below this one have touched pages that others will use again.
+        if !range.contains(&here) && !line.ends_with("[heap]") {
             continue;
-        };
+        }
         let pages: Vec<*const u8> =
-            part.step_by(page).map(std::ptr::without_provenance::<u8>).collect();
+            range.step_by(page).map(std::ptr::without_provenance::<u8>).collect();
         for pages in pages.chunks(4096) {
             let mut status = vec![0; pages.len()];
             sys::move_to(pages, node, &mut status)?;

@@ -43,6 +43,24 @@ pub(crate) struct Replica {
     pub shelves: Shelves,
 }
 
+/// A replica in its group's own memory: even its first level must not lie beside the others'.
+pub(crate) struct Near(Box<Replica>);
+
+impl Near {
+    /// Moves it to where the calling thread allocates.
+    pub(crate) fn new(replica: Replica) -> Near {
+        Near(Box::new(replica))
+    }
+}
+
+impl std::ops::Deref for Near {
+    type Target = Replica;
+
+    fn deref(&self) -> &Replica {
+        &self.0
+    }
+}
+
 /// A graph in one form.
 #[derive(Clone)]
 pub(crate) struct Form {
@@ -73,12 +91,12 @@ struct Step<'a> {
 /// Runs a step, whose parts follow each other (there is one except in a pipeline), as one thread of
 /// the pool. `replicas` are those of the groups.
 pub(crate) fn run(
-    replicas: &[Replica],
+    replicas: &[Near],
     kernels: &'static Kernels,
     parts: &[Part<'_>],
     worker: &mut Worker,
 ) {
-    let Replica { graph, plan, programs, places, shelves } = &replicas[worker.home()];
+    let Replica { graph, plan, programs, places, shelves } = &*replicas[worker.home()];
     let step = Step { graph, kernels, plan, storage: places, weights: shelves };
     if plan.places() > 1 {
         worker.switch(View::Groups);
