@@ -102,6 +102,8 @@ impl Executor {
         let mut pool = Pool::new(&PoolSpec { groups, pin, stats, ..PoolSpec::default() })?;
         let mut refused = None;
         if plan.pin && machine.nodes().len() > 1 {
+            // The first job pins this thread; what it touches from then on is near.
+            pool.run(&|_| {})?;
             let home = plan.groups[0].node.map(memory::bring_home);
             refused = home.and_then(Result::err).map(|e| {
                 format!("move_pages: {e}: the first thread's stack and heap stay where they are")
