@@ -1,7 +1,7 @@
 //! The command line itself: commands, help, completions, and how its faults are told.
 
 use crate::error::Error;
-use crate::{bench, chat, graph_cmd, inspect, perplexity, run, synth, topo};
+use crate::{bench, bench_sync, chat, graph_cmd, inspect, perplexity, run, synth, topo};
 use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser, Subcommand};
 use clap_complete::Shell;
@@ -43,6 +43,7 @@ enum Command {
     Run(run::RunArgs),
     Chat(chat::ChatArgs),
     Bench(bench::BenchArgs),
+    BenchSync(bench_sync::BenchSyncArgs),
     Perplexity(perplexity::PerplexityArgs),
     Inspect(inspect::InspectArgs),
     Topo(topo::TopoArgs),
@@ -73,6 +74,7 @@ impl Cli {
             Command::Run(args) => run::run(args),
             Command::Chat(args) => chat::run(args),
             Command::Bench(args) => bench::run(args),
+            Command::BenchSync(args) => bench_sync::run(args),
             Command::Perplexity(args) => perplexity::run(args),
             Command::Inspect(args) => inspect::run(args),
             Command::Topo(args) => topo::run(args),

@@ -120,7 +120,7 @@ fn topology_code(error: &topology::Error) -> u8 {
     match error {
         E::ZeroThreads | E::ZeroGroups | E::TooFewThreads { .. } | E::TooMany { .. } => 2,
         E::BadList { .. } | E::Missing { .. } | E::Offline { .. } | E::NotAllowed { .. } => 2,
-        E::Elsewhere { .. } | E::MemoryOnly { .. } => 2,
+        E::Elsewhere { .. } | E::MemoryOnly { .. } | E::BadParts { .. } => 2,
         _ => 1,
     }
 }

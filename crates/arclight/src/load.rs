@@ -88,10 +88,12 @@ impl Loaded {
     pub(crate) fn report(&mut self) {
         let report = self.engine.report();
         let (build, pack) = (report.build, report.pack);
-        let nodes = report.nodes.clone();
+        let (nodes, mode) = (report.nodes.clone(), report.mode);
         let (name, context) = (self.engine.hparams().name.clone(), self.engine.context());
         let executor = self.engine.executor();
         let (threads, isa) = (executor.plan().threads(), executor.kernels().isa());
+        let groups = executor.plan().groups.len();
+        let how = if groups > 1 { format!(", {mode}") } else { String::new() };
         note!(
             "loaded {name} in {}: file and graph {}, tokenizer {}, weights {}",
             term::seconds(self.total_time),
@@ -109,9 +111,9 @@ impl Loaded {
             );
         }
         note!(
-            "{} on {}, {isa} kernels",
+            "{} on {}{how}, {isa} kernels",
             term::plural(threads, "thread"),
-            term::plural(nodes.len(), "node"),
+            term::plural(groups, "node"),
         );
     }
 }

@@ -7,6 +7,7 @@
 
 mod args;
 mod bench;
+mod bench_sync;
 mod chat;
 mod cli;
 mod error;
@@ -17,6 +18,7 @@ mod load;
 mod logging;
 mod model_info;
 mod perplexity;
+mod report;
 mod run;
 mod session;
 mod synth;

@@ -3,6 +3,7 @@
 use crate::args::{MachineArgs, ModelArg, SamplerArgs, count};
 use crate::error::Error;
 use crate::load::{self, Loaded};
+use crate::report::{self, Meter};
 use crate::session::{Answer, AnswerOptions, End, Session};
 use crate::term::{self, note};
 use crate::{chat, interrupt};
@@ -12,6 +13,7 @@ use std::io::{IsTerminal, Read, Write};
 use std::path::PathBuf;
 use std::time::Duration;
 use tokenizer::{EncodeOptions, Message};
+use topology::Machine;
 
 /// Continue a text, or answer a question with --chat
 #[derive(Args, Debug)]
@@ -42,6 +44,9 @@ pub(crate) struct RunArgs {
     /// Go on after the model has ended its text
     #[arg(long)]
     ignore_eos: bool,
+    /// End with where the model's memory is, what each node read, and where the time went
+    #[arg(long, conflicts_with = "quiet")]
+    report: bool,
     /// Print the text and nothing else
     #[arg(short, long)]
     pub(crate) quiet: bool,
@@ -56,6 +61,7 @@ Examples:
   arclight run                                     a little story by the demo model
   arclight run model.gguf -p 'The sea is'          continue a text
   arclight run model.gguf --chat -p 'Why is the sky blue?'
+  arclight run model.gguf --report -p 'The sea is'  which node or thread it waits for
   git diff | arclight run model.gguf --chat --system 'Describe this change in a line.' -q";
 
 /// What the demo model continues when it is told nothing.
@@ -76,7 +82,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Error> {
     if args.chat {
         chat::require_template(&file)?;
     }
-    let options = LoadOptions { context: args.ctx, ..args.machine.options() };
+    let options = LoadOptions { context: args.ctx, stats: args.report, ..args.machine.options() };
     let mut loaded = load::load(&file, &options)?;
     drop(file);
     let tokens = encode(args, &loaded, &prompt)?;
@@ -95,6 +101,9 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Error> {
         continues: !args.chat,
     };
     let mut session = Session::new(loaded)?;
+    if args.report {
+        session.count_with(Meter::open(&Machine::read()?));
+    }
     let mut out = std::io::stdout().lock();
     let answer = session.answer(&tokens, &options, |text| {
         out.write_all(text.as_bytes())?;
@@ -104,7 +113,10 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Error> {
         writeln!(out)?;
     }
     if !args.quiet {
-        report(&answer, &options.params, session.context());
+        report_end(&answer, &options.params, session.context());
+    }
+    if args.report {
+        report_nodes(&mut session, &answer)?;
     }
     match answer.end {
         End::Interrupted => Err(Error::Interrupted),
@@ -173,7 +185,7 @@ fn eprint_prompt(prompt: &str) {
 }
 
 /// The table at the end.
-fn report(answer: &Answer, params: &SamplerParams, context: usize) {
+fn report_end(answer: &Answer, params: &SamplerParams, context: usize) {
     note!("");
     report_speed(answer);
     note!("ended      {}", why(answer.end, context));
@@ -183,6 +195,16 @@ fn report(answer: &Answer, params: &SamplerParams, context: usize) {
     if let Ok(bytes) = memory::peak_resident_bytes() {
         note!("memory     {} resident at most", term::size(bytes as usize));
     }
+}
+
+/// The table of nodes.
+fn report_nodes(session: &mut Session, answer: &Answer) -> Result<(), Error> {
+    anstream::eprintln!();
+    match report::after(session.engine(), &answer.phases)? {
+        Some(nodes) => nodes.lines().iter().for_each(|line| anstream::eprintln!("{line}")),
+        None => note!("nothing was computed that could be reported on"),
+    }
+    Ok(())
 }
 
 /// Tokens, time and speed of prompt and answer.

@@ -6,6 +6,7 @@
 use crate::error::Error;
 use crate::interrupt::Answering;
 use crate::load::Loaded;
+use crate::report::{Meter, Phase};
 use arclight_engine::{Engine, SamplerParams, SeqId, StopReason, StopStrings, Text, Timings};
 use tokenizer::{ChatTemplate, DecodeOptions, Tokenizer};
 
@@ -57,6 +58,8 @@ pub(crate) struct Answer {
     pub(crate) tokens: usize,
     pub(crate) end: End,
     pub(crate) timings: Timings,
+    /// What the threads did for the prompt and for the answer.
+    pub(crate) phases: [Phase; 2],
 }
 
 /// A loaded model and one sequence of it.
@@ -67,18 +70,30 @@ pub(crate) struct Session {
     sequence: SeqId,
     /// What the cache holds.
     cached: Vec<u32>,
+    /// Counts along, for a report.
+    meter: Option<Meter>,
 }
 
 impl Session {
     pub(crate) fn new(loaded: Loaded) -> Result<Session, Error> {
         let Loaded { mut engine, tokenizer, template, .. } = loaded;
         let sequence = engine.new_sequence()?;
-        Ok(Session { engine, tokenizer, template, sequence, cached: Vec::new() })
+        Ok(Session { engine, tokenizer, template, sequence, cached: Vec::new(), meter: None })
     }
 
     /// Tokens that a conversation can have.
     pub(crate) fn context(&self) -> usize {
         self.engine.context()
+    }
+
+    /// Has the machine's counters count along.
+    pub(crate) fn count_with(&mut self, meter: Meter) {
+        self.meter = Some(meter);
+    }
+
+    /// The engine, for measurements.
+    pub(crate) fn engine(&mut self) -> &mut Engine {
+        &mut self.engine
     }
 
     /// Tokens that the cache holds.
@@ -114,6 +129,15 @@ impl Session {
         let mut written = Written::new(options);
         let decode = DecodeOptions { skip_special: true, continues: options.continues };
         let mut decoder = tokenizer::Decoder::new(&self.tokenizer, decode);
+        // What was counted since it was asked last; counts anew.
+        let meter = &mut self.meter;
+        let mut counted = || {
+            let counted = meter.as_ref().map(Meter::read).unwrap_or_default();
+            meter.iter_mut().for_each(Meter::start);
+            counted
+        };
+        self.engine.reset_activity();
+        counted();
         let mut generation = self.engine.generate(self.sequence, new, options.params.clone())?;
         generation.after(kept).interrupt(&interrupted);
         generation.limit(options.limit.unwrap_or(usize::MAX));
@@ -122,13 +146,19 @@ impl Session {
         }
         let mut tokens = Vec::new();
         let mut result = Ok(false);
+        let mut of_prompt = None;
         while let (Ok(false), Some(token)) = (&result, generation.next()) {
+            // The first token comes with the prompt.
+            of_prompt.get_or_insert_with(|| (generation.take_activity(), counted()));
             result = token.map_err(Error::from).and_then(|token| {
                 tokens.push(token);
                 written.push(decoder.push(token), &mut show)
             });
         }
         let (end, timings) = (generation.stopped(), generation.timings());
+        let mut take = || (generation.take_activity(), counted());
+        let of_prompt = of_prompt.unwrap_or_else(&mut take);
+        let of_answer = take();
         drop(generation);
         // What was computed is in the cache, whatever ended the answer.
         self.cached.extend(new.iter().chain(&tokens));
@@ -140,7 +170,11 @@ impl Session {
         if end != End::Stop {
             written.finish(decoder.flush(), &mut show)?;
         }
-        Ok(Answer { text: written.text, tokens: tokens.len(), end, timings })
+        let phase =
+            |decoding, time, (activity, counted)| Phase { decoding, time, activity, counted };
+        let phases =
+            [phase(false, timings.prompt, of_prompt), phase(true, timings.generation, of_answer)];
+        Ok(Answer { text: written.text, tokens: tokens.len(), end, timings, phases })
     }
 }
 

@@ -7,6 +7,8 @@ use crate::load::{self, LoadProgress, LoadReport, Loaded};
 use crate::options::LoadOptions;
 use graph::{Executor, Limits, Logits, Outputs, SeqInput};
 use models::Hparams;
+use std::sync::atomic::AtomicBool;
+use topology::Machine;
 
 /// New tokens of one sequence in a step.
 #[derive(Copy, Clone, Debug)]
@@ -28,6 +30,7 @@ pub struct Engine {
     hparams: Hparams,
     context: usize,
     report: LoadReport,
+    strayed: bool,
 }
 
 impl Engine {
@@ -41,10 +44,36 @@ impl Engine {
         options: &LoadOptions,
         progress: &mut dyn FnMut(LoadProgress),
     ) -> Result<Engine, Error> {
+        Engine::load_on(file, &Machine::read()?, options, progress)
+    }
+
+    /// Loads a model on a machine that has been described already, such as a
+    /// [part](Machine::divide) of this one. Options that choose nodes or CPUs choose among its own.
+    ///
+    /// # Errors
+    /// As [`Engine::load`].
+    pub fn load_on(
+        file: &ModelFile,
+        machine: &Machine,
+        options: &LoadOptions,
+        progress: &mut dyn FnMut(LoadProgress),
+    ) -> Result<Engine, Error> {
+        let machine = load::restrict(machine, options)?;
+        Engine::load_part(file, &machine, options, &AtomicBool::new(false), progress)
+    }
+
+    /// See [`load::load`].
+    pub(crate) fn load_part(
+        file: &ModelFile,
+        machine: &Machine,
+        options: &LoadOptions,
+        stop: &AtomicBool,
+        progress: &mut dyn FnMut(LoadProgress),
+    ) -> Result<Engine, Error> {
         let Loaded { executor, hparams, context, sequences, report } =
-            load::load(file, options, progress)?;
+            load::load(file, machine, options, stop, progress)?;
         let kv = KvCache::new(sequences, executor.limits().pages, context);
-        Ok(Engine { executor, kv, hparams, context, report })
+        Ok(Engine { executor, kv, hparams, context, report, strayed: false })
     }
 
     /// Begins an empty sequence.
@@ -109,6 +138,14 @@ impl Engine {
         });
         match self.executor.step(inputs) {
             Ok(_) => {
+                if self.executor.strayed() && !self.strayed {
+                    self.strayed = true;
+                    tracing::warn!(
+                        "the system has moved threads off the cores they were pinned to (a cpuset \
+                         that has changed?): memory that was near them is not any more; load the \
+                         model again to place it anew"
+                    );
+                }
                 for entry in batch {
                     self.kv.advance(entry.sequence, entry.tokens.len())?;
                 }

@@ -2,6 +2,7 @@
 
 use crate::kv::SeqId;
 use std::path::PathBuf;
+use topology::CpuList;
 
 /// Errors of loading and running a model.
 #[derive(Debug, thiserror::Error)]
@@ -79,6 +80,38 @@ pub enum Error {
     /// A sequence that stands twice in a batch.
     #[error("{0} stands twice in the batch")]
     RepeatedSequence(SeqId),
+    /// A replica could not be loaded.
+    #[error("replica {replica} (cpus {cpus}): {source}")]
+    Replica {
+        /// Which.
+        replica: usize,
+        /// Its CPUs.
+        cpus: CpuList,
+        /// Why.
+        source: Box<Error>,
+    },
+    /// The memory of a node does not hold all replicas that share it.
+    #[error(
+        "{replicas} replicas share a node, each with weights and a cache of its own: {source}; or \
+         ask for fewer --replicas"
+    )]
+    ReplicasRoom {
+        /// How many share the node.
+        replicas: usize,
+        /// What is missing where.
+        source: memory::Error,
+    },
+    /// A replica went out of service.
+    #[error("replica {replica} is out of service: {reason}")]
+    ReplicaFailed {
+        /// Which.
+        replica: usize,
+        /// The error or panic.
+        reason: String,
+    },
+    /// The replicas were shut down before a request was served.
+    #[error("the request was not finished: the model is being unloaded")]
+    ReplicasClosed,
     /// A sampler parameter outside of its range.
     #[error("{name} = {value} is out of range: it must be {need}")]
     BadSampler {

@@ -38,7 +38,7 @@ pub struct Timings {
 /// Dropping it leaves the sequence as it is: prompt and answer are in the cache, except for the last
 /// token, which has not been computed.
 pub struct Generation<'e> {
-    engine: &'e mut Engine,
+    pub(crate) engine: &'e mut Engine,
     sequence: SeqId,
     prompt: &'e [u32], // what of it is not computed yet
     sampler: Sampler,

@@ -2,7 +2,8 @@
 //!
 //! The engine speaks token ids only: text, templates and grammars stand beside it. All work is
 //! done by [`Engine::step`], which takes new tokens of any number of sequences at once, a chunk of
-//! one's prompt beside single tokens of others; [`Engine::generate`] drives one sequence.
+//! one's prompt beside single tokens of others; [`Engine::generate`] drives one sequence, and
+//! [`Replicas`] serve many requests on several engines.
 //!
 //! ```
 //! use arclight_engine::{Engine, LoadOptions, ModelFile, SamplerParams, StopReason};
@@ -30,6 +31,7 @@ mod kv;
 mod load;
 mod options;
 mod placement;
+mod replicas;
 mod sampler;
 mod stop;
 
@@ -43,6 +45,7 @@ pub use load::{LoadProgress, LoadReport};
 pub use memory::HugePages;
 pub use options::{LoadOptions, Numa};
 pub use placement::{Activity, ArenaPlacement, GroupPlacement, Placement};
+pub use replicas::{Outcome, ReplicaInfo, ReplicaStatus, Replicas, Request, StopHook, Ticket};
 pub use sampler::{Sampler, SamplerParams};
 pub use stop::{StopStrings, Text};
-pub use topology::{CpuList, NodeList};
+pub use topology::{CpuList, NodeId, NodeList};

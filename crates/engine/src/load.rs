@@ -14,8 +14,9 @@ use graph::{
 use kernels::{KV_CHUNK, KV_PAGE, Kernels};
 use memory::{HugePages, Policy};
 use models::{Hparams, Model};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
-use topology::{Layout, Machine};
+use topology::{Layout, Machine, NodeId};
 
 /// Tokens in a step unless asked otherwise: enough rows that the weights' unpacking and their way
 /// from memory are paid for, few enough that activations stay small.
@@ -59,36 +60,43 @@ pub(crate) struct Loaded {
     pub report: LoadReport,
 }
 
-/// Loads the model in `file`.
+/// What the options leave of a machine.
+pub(crate) fn restrict(machine: &Machine, options: &LoadOptions) -> Result<Machine, Error> {
+    let nodes = options.on_nodes.as_ref().map(|n| n.as_slice());
+    Ok(machine.restrict(nodes, options.on_cpus.as_ref())?)
+}
+
+/// Loads the model in `file` on a machine that is [restricted](restrict) already. Soon after `stop`
+/// is set it fails, whatever the error.
 pub(crate) fn load(
     file: &ModelFile,
+    machine: &Machine,
     options: &LoadOptions,
+    stop: &AtomicBool,
     progress: &mut dyn FnMut(LoadProgress),
 ) -> Result<Loaded, Error> {
     check(options)?;
-    let machine = Machine::read()?;
-    let nodes = options.on_nodes.as_ref().map(|n| n.as_slice());
-    let machine = match nodes.is_some() || options.on_cpus.is_some() {
-        true => machine.restrict(nodes, options.on_cpus.as_ref())?,
-        false => machine,
-    };
-    let mode = match options.numa {
+    let mut load_in = |mode| load_in(mode, file, machine, options, stop, progress);
+    match load_in(mode(options)) {
+        Err(e) if options.numa == Numa::Auto && machine.usable_nodes().count() > 1 => {
+            let Some(full) = no_room(&e) else { return Err(e) };
+            let note = format!("{full}; the model is interleaved over the nodes instead");
+            tracing::warn!("{note}");
+            let mut loaded = load_in(Mode::Interleave)?;
+            loaded.report.warnings.insert(0, note);
+            Ok(loaded)
+        }
+        result => result,
+    }
+}
+
+fn mode(options: &LoadOptions) -> Mode {
+    match options.numa {
         Numa::Auto | Numa::TensorParallel => Mode::TensorParallel,
         Numa::Pipeline => Mode::Pipeline,
         Numa::Mirror => Mode::Mirror,
         Numa::Interleave => Mode::Interleave,
         Numa::Off => Mode::Off,
-    };
-    match load_in(mode, file, &machine, options, progress) {
-        Err(e) if options.numa == Numa::Auto && machine.usable_nodes().count() > 1 => {
-            let Some(full) = no_room(&e) else { return Err(e) };
-            let note = format!("{full}; the model is interleaved over the nodes instead");
-            tracing::warn!("{note}");
-            let mut loaded = load_in(Mode::Interleave, file, &machine, options, progress)?;
-            loaded.report.warnings.insert(0, note);
-            Ok(loaded)
-        }
-        result => result,
     }
 }
 
@@ -100,16 +108,26 @@ fn no_room(error: &Error) -> Option<String> {
     }
 }
 
-fn load_in(
+/// A model that is ready to be put into memory.
+struct Prepared {
+    plan: Plan,
+    hparams: Hparams,
+    graph: Graph,
+    sequences: usize,
+    context: usize,
+    limits: Limits,
+    /// What the layout has to say.
+    notes: Vec<String>,
+}
+
+/// Decides everything for `machine`, which is one of `parts` that load the same model.
+fn prepare(
     mode: Mode,
-    file: &ModelFile,
+    gguf: &gguf::Gguf<'_>,
     machine: &Machine,
+    parts: &[Machine],
     options: &LoadOptions,
-    progress: &mut dyn FnMut(LoadProgress),
-) -> Result<Loaded, Error> {
-    let start = Instant::now();
-    let kernels = Kernels::detect()?;
-    let gguf = file.gguf()?;
+) -> Result<Prepared, Error> {
     let layout = layout(machine, options)?;
     let groups =
         layout.groups.iter().map(|g| PlanGroup { node: g.node, cpus: g.cpus.clone() }).collect();
@@ -124,11 +142,11 @@ fn load_in(
         Mode::TensorParallel => Shares::new(plan.groups.iter().map(|g| g.cpus.len()).collect()),
         _ => Shares::from(1),
     };
-    let Model { hparams, graph } = models::build(&gguf, shares)?;
+    let Model { hparams, graph } = models::build(gguf, shares)?;
     let huge = options.huge_pages.map_or_else(|| huge_pages(&graph), Ok)?;
     let plan = Plan { huge, ..plan };
     let sequences = options.sequences.unwrap_or(1);
-    let context = context(&hparams, &graph, &plan, machine, options, sequences)?;
+    let context = context(&hparams, &graph, &plan, machine, parts, options)?;
     let ranges = context.div_ceil(KV_CHUNK);
     let limits = Limits {
         kv: options.kv,
@@ -137,7 +155,59 @@ fn load_in(
         pages: context.div_ceil(KV_PAGE) * sequences,
         ranges: ranges * sequences.max(4),
     };
-    let build = start.elapsed();
+    Ok(Prepared { plan, hparams, graph, sequences, context, limits, notes: layout.notes })
+}
+
+/// What loading would take.
+pub(crate) struct Size {
+    /// Tokens of a sequence.
+    pub context: usize,
+    /// Page size of weights and KV pages.
+    pub huge_pages: HugePages,
+    /// Vocabulary.
+    pub vocab: usize,
+    /// Bytes of packed weights, all copies.
+    pub weights: u64,
+    /// Bytes of all sequences' KV pages for each token of the context.
+    pub kv_token: u64,
+}
+
+/// Finds what loading on `machine` would take, beside the other `parts`.
+pub(crate) fn size(
+    file: &ModelFile,
+    machine: &Machine,
+    parts: &[Machine],
+    options: &LoadOptions,
+) -> Result<Size, Error> {
+    check(options)?;
+    let ready = prepare(mode(options), &file.gguf()?, machine, parts, options)?;
+    let nodes = 0..ready.graph.nodes();
+    let copies = if ready.plan.mode == Mode::Mirror { ready.plan.weight_copies() } else { 1 };
+    let token: usize = nodes.clone().map(|n| ready.graph.kv_bytes_per_token(n, options.kv)).sum();
+    Ok(Size {
+        context: ready.context,
+        huge_pages: ready.plan.huge,
+        vocab: ready.hparams.vocab,
+        weights: (nodes.map(|n| weights(&ready.graph, n)).sum::<usize>() * copies) as u64,
+        kv_token: (token * ready.sequences) as u64,
+    })
+}
+
+fn load_in(
+    mode: Mode,
+    file: &ModelFile,
+    machine: &Machine,
+    options: &LoadOptions,
+    stop: &AtomicBool,
+    progress: &mut dyn FnMut(LoadProgress),
+) -> Result<Loaded, Error> {
+    let start = Instant::now();
+    let kernels = Kernels::detect()?;
+    let gguf = file.gguf()?;
+    let alone = std::slice::from_ref(machine);
+    let ready = prepare(mode, &gguf, machine, alone, options)?;
+    let Prepared { plan, hparams, graph, sequences, context, limits, notes } = ready;
+    let (huge_pages, build) = (plan.huge, start.elapsed());
     tracing::info!(
         model = hparams.name,
         numa = %mode,
@@ -148,7 +218,7 @@ fn load_in(
         "loading"
     );
     let packing = Instant::now();
-    let source = FileWeights { gguf: &gguf, file };
+    let source = FileWeights { gguf: &gguf, file, stop };
     let mut told = |p: Progress<'_>| {
         for tensor in p.tensors.iter().filter_map(|name| gguf.tensor(name)) {
             file.release(tensor.data);
@@ -156,12 +226,12 @@ fn load_in(
         progress(LoadProgress { done: p.done, total: p.total });
     };
     let executor = Executor::new(graph, plan, limits, kernels, machine, &source, &mut told)?;
-    let notes = machine.notes().iter().cloned().chain(layout.notes);
+    let notes = machine.notes().iter().cloned().chain(notes);
     let report = LoadReport {
         build,
         pack: packing.elapsed(),
         mode,
-        huge_pages: huge,
+        huge_pages,
         nodes: executor.node_bytes(),
         warnings: notes.chain(executor.warnings()).collect(),
     };
@@ -182,8 +252,7 @@ fn layout(machine: &Machine, options: &LoadOptions) -> Result<Layout, Error> {
 
 /// Transparent huge pages, or what a measurement finds faster for a large model.
 fn huge_pages(graph: &Graph) -> Result<HugePages, Error> {
-    let weights = |n| graph.matrices().iter().map(|m| m.node_bytes(n)).sum::<usize>();
-    if (0..graph.nodes()).map(weights).sum::<usize>() < MEASURED_BYTES {
+    if (0..graph.nodes()).map(|n| weights(graph, n)).sum::<usize>() < MEASURED_BYTES {
         return Ok(HugePages::Transparent);
     }
     let trials = memory::probe::huge_pages(&Policy::Default)?;
@@ -199,16 +268,22 @@ fn huge_pages(graph: &Graph) -> Result<HugePages, Error> {
     Ok(trials.best)
 }
 
+/// Bytes of a node's packed weights.
+fn weights(graph: &Graph, node: usize) -> usize {
+    graph.matrices().iter().map(|m| m.node_bytes(node)).sum()
+}
+
 /// Tokens of a sequence. The default is the model's, within half of the machine's memory and within
-/// what each node has left beside its weights.
+/// what each node has left beside its weights; `parts` of the machine have as much each.
 fn context(
     hparams: &Hparams,
     graph: &Graph,
     plan: &Plan,
     machine: &Machine,
+    parts: &[Machine],
     options: &LoadOptions,
-    sequences: usize,
 ) -> Result<usize, Error> {
+    let sequences = options.sequences.unwrap_or(1);
     let trained = hparams.context;
     match options.context {
         Some(context) if context > trained => Err(Error::ContextTooLong { context, trained }),
@@ -219,20 +294,29 @@ fn context(
             let all: usize = (0..graph.nodes()).map(token).sum();
             let tokens = |bytes: u64, token: usize| bytes as usize / (token * sequences).max(1);
             // A machine that does not tell its memory is not a machine without any.
-            let mut fits = if memory == 0 { 4096 } else { tokens(memory / 2, all) };
+            let mut fits =
+                if memory == 0 { 4096 } else { tokens(memory / 2 / parts.len() as u64, all) };
             for node in 0..graph.nodes() {
                 let bound = plan.shared_policy(node).node();
-                let Some(left) = bound.and_then(|n| machine.available(n)) else { continue };
+                let Some(bound) = bound else { continue };
+                let Some(left) = machine.available(bound) else { continue };
                 // Virtual nodes share a node's memory; stages of a pipeline share layers.
-                let sharers = plan.groups.iter().filter(|g| g.node == bound).count().max(1);
+                let sharers = plan.groups.iter().filter(|g| g.node == Some(bound)).count().max(1);
+                let sharers = sharers * sharing(parts, bound).max(1);
                 let stages = if plan.mode == Mode::Pipeline { plan.groups.len() } else { 1 };
-                let weights: usize = graph.matrices().iter().map(|m| m.node_bytes(node)).sum();
-                let left = (left / sharers as u64).saturating_sub((weights / stages) as u64);
+                let weights = weights(graph, node) / stages;
+                let left = (left / sharers as u64).saturating_sub(weights as u64);
                 fits = fits.min(tokens(left / 2, token(node).div_ceil(stages)));
             }
             Ok(trained.min((fits / KV_CHUNK * KV_CHUNK).max(KV_CHUNK)))
         }
     }
+}
+
+/// How many parts of a machine use the memory of a node.
+pub(crate) fn sharing(parts: &[Machine], node: NodeId) -> usize {
+    let uses = |part: &&Machine| part.node(node).is_some_and(|n| n.has_memory && n.memory_allowed);
+    parts.iter().filter(uses).count()
 }
 
 fn check(options: &LoadOptions) -> Result<(), Error> {
@@ -254,11 +338,13 @@ fn check(options: &LoadOptions) -> Result<(), Error> {
 struct FileWeights<'a> {
     gguf: &'a gguf::Gguf<'a>,
     file: &'a ModelFile,
+    stop: &'a AtomicBool,
 }
 
 impl WeightSource for FileWeights<'_> {
     fn tensor(&self, name: &str) -> Option<WeightView<'_>> {
-        WeightSource::tensor(self.gguf, name)
+        // To the executor a load that is stopped is a file that ends.
+        if self.stop.load(Relaxed) { None } else { WeightSource::tensor(self.gguf, name) }
     }
 
     fn release(&self, part: &[u8]) {

@@ -2,7 +2,8 @@
 
 use crate::engine::Engine;
 use crate::error::Error;
-use graph::Counts;
+use crate::generate::Generation;
+use graph::{Counts, Plan};
 use memory::{Pages, Policy};
 use threads::ThreadStats;
 use topology::NodeId;
@@ -21,6 +22,8 @@ pub struct Placement {
 pub struct ArenaPlacement {
     /// `weights`, `KV pages` or `activations`.
     pub name: &'static str,
+    /// The group of threads whose own it is; `None` if several groups share it.
+    pub group: Option<usize>,
     /// Where its pages were to come from.
     pub policy: Policy,
     /// Bytes given out.
@@ -96,10 +99,12 @@ impl Engine {
         let executor = &*self.executor();
         let arenas = executor
             .arenas()
-            .map(|arena| {
+            .zip(owners(executor.plan()))
+            .map(|(arena, group)| {
                 let block = arena.given_out();
                 Ok(ArenaPlacement {
                     name: arena.name(),
+                    group,
                     policy: arena.policy().clone(),
                     bytes: arena.used(),
                     pages: memory::pages_by_node(block)?,
@@ -130,4 +135,29 @@ impl Engine {
     pub fn reset_activity(&mut self) {
         self.executor().reset_counts();
     }
+
+    /// What the threads have done, and counts anew from here.
+    pub fn take_activity(&mut self) -> Activity {
+        let activity = self.activity();
+        self.reset_activity();
+        activity
+    }
+}
+
+impl Generation<'_> {
+    /// [`Engine::take_activity`] between two tokens: after the first one, what the prompt took.
+    pub fn take_activity(&mut self) -> Activity {
+        self.engine.take_activity()
+    }
+}
+
+/// The group whose own each arena is, in the order in which an executor lists them: weights by copy;
+/// for each place what its threads share, activations and KV pages; the private buffers of each
+/// group.
+fn owners(plan: &Plan) -> impl Iterator<Item = Option<usize>> {
+    let (copies, places, groups) = (plan.weight_copies(), plan.places(), plan.groups.len());
+    let own = move |at, of| if of == groups { Some(at) } else { None };
+    let weights = (0..copies).map(move |copy| own(copy, copies));
+    let shared = (0..places).flat_map(move |place| [own(place, places); 2]);
+    weights.chain(shared).chain((0..groups).map(Some))
 }

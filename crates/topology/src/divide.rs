@@ -86,12 +86,11 @@ fn between(machine: &Machine, a: &Home, b: &Home) -> u64 {
 /// Puts nodes with these numbers of cores into groups, none empty: indices, ascending, the groups
 /// by their first.
 fn group(groups: usize, cores: &[u64], distance: &dyn Fn(usize, usize) -> u64) -> Vec<Vec<usize>> {
-    // Beginning with runs of neighbours, the usual machine needs no bettering.
-    let chain = chain(cores.len(), distance);
-    let mut chain = chain.into_iter();
+    // Numbers mostly run along packages: the usual machine needs no bettering.
+    let mut nodes = 0..cores.len();
     let mut found: Vec<Vec<usize>> = apportion(cores.len(), &vec![1; groups])
         .into_iter()
-        .map(|size| chain.by_ref().take(size).collect())
+        .map(|size| nodes.by_ref().take(size).collect())
         .collect();
     // The sum of squares is least where sizes are even. Then the distances within groups.
     let cost = |group: &[usize]| {
@@ -146,17 +145,4 @@ fn better(
         }
     }
     None
-}
-
-/// All nodes from the first on, each followed by the nearest that is left (ties: lowest).
-fn chain(nodes: usize, distance: &dyn Fn(usize, usize) -> u64) -> Vec<usize> {
-    let mut left: Vec<usize> = (1..nodes).collect();
-    let mut chain = vec![0];
-    while let Some(at) = (0..left.len()).min_by_key(|&at| {
-        let last = chain[chain.len() - 1];
-        (distance(last, left[at]), left[at])
-    }) {
-        chain.push(left.remove(at));
-    }
-    chain
 }

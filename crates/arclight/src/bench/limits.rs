@@ -1,9 +1,8 @@
 //! What the machine can do at best, and what a step cannot avoid doing.
 //!
-//! Bandwidth: every thread of the model's pool reads a buffer of its own, which it has allocated
-//! and touched first, so that it lies beside the thread; together they are several times as large
-//! as the caches. Peak: every thread runs the kernels' own multiply instructions on registers. All
-//! threads begin and end together, and of several passes, spread over the run, the best counts.
+//! Bandwidth: what the threads of the model's pool read from buffers beside them ([`ReadProbe`]).
+//! Peak: every thread runs the kernels' own multiply instructions on registers. All threads begin
+//! together, and of several passes, spread over the run, the best counts.
 //!
 //! Work: a step reads every weight once (in the packed layout, padding included) and the keys and
 //! values of all tokens before it once, and does the multiply-accumulates of its matrices and of
@@ -11,13 +10,13 @@
 //! peak; norms, sampling and waits are not in it, nor is anything read twice.
 
 use crate::error::Error;
+use crate::report::reads::{ReadProbe, Reads, keep, run};
 use arclight_engine::Engine;
-use graph::{Executor, Graph, MatrixId, Op, Scope};
+use graph::{Executor, Graph, MatrixId, Op};
 use kernels::ActKind;
 use models::Hparams;
 use serde::Serialize;
-use std::sync::{Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use topology::Machine;
 
 /// What the threads of a pool do at best.
@@ -31,48 +30,38 @@ pub(crate) struct Limits {
     pub(crate) float: f64,
 }
 
-/// Buffers of at least this many bytes in all, and of four times the caches.
-const LEAST_BUFFER: u64 = 256 << 20;
 /// A pass of the multiply probe takes about this long.
 const PEAK_PASS: Duration = Duration::from_millis(10);
 
 /// Measures a pool's limits.
 pub(crate) struct Probe {
-    /// One per thread.
-    buffers: Vec<Mutex<Vec<u8>>>,
+    reads: ReadProbe,
     best: Limits,
     rounds: u64,
 }
 
 impl Probe {
-    /// Allocates the buffers, on the threads that will read them.
+    /// Allocates what the threads will read.
     pub(crate) fn new(engine: &mut Engine, machine: &Machine) -> Result<Probe, Error> {
-        let threads = engine.executor().plan().threads();
-        let share = buffer_bytes(machine) as usize / threads;
-        let buffers: Vec<Mutex<Vec<u8>>> = (0..threads).map(|_| Mutex::default()).collect();
-        run(engine.executor(), &|thread| *lock(&buffers[thread]) = vec![1; share])?;
-        Ok(Probe { buffers, best: Limits::default(), rounds: 1 << 10 })
+        let reads = ReadProbe::new(engine, machine)?;
+        Ok(Probe { reads, best: Limits::default(), rounds: 1 << 10 })
     }
 
     /// One pass of every probe.
     pub(crate) fn pass(&mut self, engine: &mut Engine) -> Result<(), Error> {
+        self.reads.pass(engine)?;
+        self.best.read = self.reads.reads().all;
         let executor = engine.executor();
         let kernels = executor.kernels();
-        let bytes: usize = self.buffers.iter().map(|b| lock(b).len()).sum();
-        let buffers = &self.buffers;
-        let took = run(executor, &|thread| {
-            keep(memory::probe::read_bytes(&lock(&buffers[thread])));
-        })?;
-        self.best.read = self.best.read.max(bytes as f64 / took.as_secs_f64());
-        let threads = buffers.len() as f64;
+        let threads = executor.plan().threads() as f64;
         loop {
             let rounds = self.rounds;
-            let int8 = run(executor, &|_| keep(kernels.peak_i8(rounds)))?;
+            let int8 = run(executor, &|_| keep(kernels.peak_i8(rounds)))?.all();
             if int8 < PEAK_PASS {
                 self.rounds *= 2;
                 continue;
             }
-            let float = run(executor, &|_| keep(kernels.peak_f32(rounds)))?;
+            let float = run(executor, &|_| keep(kernels.peak_f32(rounds)))?.all();
             // What one round does, without timing it.
             let done = |per_round: u64, took: Duration| {
                 threads * (per_round * rounds) as f64 / took.as_secs_f64()
@@ -87,40 +76,11 @@ impl Probe {
     pub(crate) fn limits(&self) -> Limits {
         self.best
     }
-}
 
-/// Runs a job on all threads at the same time and gives the time from first to last.
-fn run(executor: &mut Executor, job: &(dyn Fn(usize) + Sync)) -> Result<Duration, Error> {
-    let took = Mutex::new(Duration::ZERO);
-    let timed = executor.pool().run(&|worker| {
-        worker.wait(Scope::Global);
-        let start = Instant::now();
-        job(worker.thread());
-        worker.wait(Scope::Global);
-        if worker.thread() == 0 {
-            *lock(&took) = start.elapsed();
-        }
-    });
-    timed.map_err(|e| arclight_engine::Error::from(graph::Error::from(e)))?;
-    let took = *lock(&took);
-    Ok(took)
-}
-
-/// Makes sure that a result is computed.
-fn keep(result: u64) {
-    std::hint::black_box(result);
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Four times the caches, within an eighth of the memory.
-fn buffer_bytes(machine: &Machine) -> u64 {
-    let caches: u64 = machine.caches().iter().map(|c| c.size_bytes).sum();
-    let memory: u64 = machine.nodes().iter().map(|n| n.memory_bytes).sum();
-    let most = if memory == 0 { LEAST_BUFFER } else { memory / 8 };
-    (4 * caches).max(LEAST_BUFFER).min(most)
+    /// The best of each node.
+    pub(crate) fn reads(&self) -> &Reads {
+        self.reads.reads()
+    }
 }
 
 /// What a step of a model costs at least.
@@ -155,6 +115,15 @@ impl Floor {
     /// What bounds the larger part.
     pub(crate) fn bound(&self) -> &'static str {
         if 2.0 * self.memory > self.seconds { "memory" } else { "compute" }
+    }
+}
+
+impl Floor {
+    /// The least time for a test on one of several engines at the rate of all together.
+    pub(crate) fn side_by_side(floors: &[Floor]) -> Floor {
+        let seconds = floors.iter().map(|f| f.seconds.recip()).sum::<f64>().recip();
+        let share = floors.iter().map(|f| f.memory / f.seconds).sum::<f64>();
+        Floor { seconds, memory: seconds * share / floors.len() as f64 }
     }
 }
 
@@ -247,6 +216,8 @@ mod tests {
         let one = floor(StepWork { sequences: 1, tokens: 1, past: 99, outputs: 1 });
         assert!((one.seconds - 0.0111).abs() < 1e-9, "{one:?}");
         assert_eq!(one.bound(), "compute");
+        let two = Floor::side_by_side(&[one, one]);
+        assert!((two.seconds - 0.0111 / 2.0).abs() < 1e-9 && two.bound() == "compute", "{two:?}");
         // 20,000 tokens of cache: 5 + 20 ms of memory, 10 + 20 ms of arithmetic.
         let deep = floor(StepWork { sequences: 1, tokens: 1, past: 19_999, outputs: 0 });
         assert!((deep.seconds - 0.030).abs() < 1e-9, "{deep:?}");

@@ -3,10 +3,11 @@
 use super::limits::{Cost, Floor, Limits, Probe, StepWork};
 use super::report::Setup;
 use crate::error::Error;
+use crate::report::{self, Meter, NodesReport, Phase};
 use crate::synth::Rng;
 use arclight_engine::{BatchEntry, Engine, Outputs, SeqId};
 use std::fmt;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 use topology::Machine;
 
 /// Decoding needs no longer warm-up than to have every page and cache touched.
@@ -78,6 +79,14 @@ impl fmt::Display for Test {
     }
 }
 
+/// What came of a test.
+pub(crate) struct Measured {
+    /// Of every repetition.
+    pub(crate) seconds: Vec<f64>,
+    /// Of all repetitions.
+    phase: Phase,
+}
+
 /// A loaded model under test.
 pub(crate) struct Bench {
     engine: Engine,
@@ -86,6 +95,8 @@ pub(crate) struct Bench {
     tokens: Vec<u32>,
     cost: Cost,
     probe: Probe,
+    /// The machine's counters, for reports.
+    meter: Option<Meter>,
 }
 
 impl Bench {
@@ -93,6 +104,7 @@ impl Bench {
         mut engine: Engine,
         machine: &Machine,
         tests: &[Test],
+        report: bool,
     ) -> Result<Bench, Error> {
         let most = tests.iter().map(|t| t.batch).max().unwrap_or(1);
         let sequences = (0..most).map(|_| engine.new_sequence()).collect::<Result<_, _>>()?;
@@ -103,47 +115,62 @@ impl Bench {
         let hparams = engine.hparams().clone();
         let cost = Cost::of(engine.executor(), &hparams);
         let probe = Probe::new(&mut engine, machine)?;
-        Ok(Bench { engine, sequences, tokens, cost, probe })
+        let meter = report.then(|| Meter::open(machine));
+        Ok(Bench { engine, sequences, tokens, cost, probe, meter })
     }
 
     /// What was chosen for the model.
     pub(crate) fn setup(&mut self) -> Setup {
         let executor = self.engine.executor();
         Setup {
+            replica: None,
             nodes: executor.plan().groups.len(),
             threads: executor.plan().threads(),
             isa: executor.kernels().isa().name(),
         }
     }
 
-    /// Runs tests of one depth in turns and gives the seconds of every repetition of each; tells
-    /// `done` after each one, the warm-up included.
+    /// Runs tests of one depth in turns and tells `done` after each one, the warm-up included.
     pub(crate) fn measure(
         &mut self,
         tests: &[Test],
         repetitions: usize,
         done: &mut dyn FnMut(&Test),
-    ) -> Result<Vec<Vec<f64>>, Error> {
-        let mut samples = vec![Vec::with_capacity(repetitions); tests.len()];
+    ) -> Result<Vec<Measured>, Error> {
+        let mut measured = Vec::with_capacity(tests.len());
         for test in tests {
             self.fill(test)?;
             let tokens = match test.kind {
                 Kind::Prompt => test.tokens,
                 Kind::Decode => test.tokens.min(WARM_UP_TOKENS),
             };
-            self.time(&Test { tokens, ..*test })?;
+            let warm_up = self.time(&Test { tokens, ..*test })?;
+            measured.push(Measured { seconds: Vec::with_capacity(repetitions), phase: warm_up });
             done(test);
         }
-        for _ in 0..repetitions {
+        for repetition in 0..repetitions {
             self.probe.pass(&mut self.engine)?;
-            for (test, samples) in tests.iter().zip(&mut samples) {
+            for (test, Measured { seconds, phase }) in tests.iter().zip(&mut measured) {
                 self.fill(test)?;
-                samples.push(self.time(test)?.as_secs_f64());
+                let new = self.time(test)?;
+                seconds.push(new.time.as_secs_f64());
+                match repetition {
+                    0 => *phase = new, // in place of the warm-up
+                    _ => phase.add(new),
+                }
                 done(test);
             }
         }
         self.probe.pass(&mut self.engine)?;
-        Ok(samples)
+        Ok(measured)
+    }
+
+    /// What tests did to the nodes. Asks where pages are at this moment.
+    pub(crate) fn reports(&mut self, measured: &[Measured], machine: &Machine) -> Vec<NodesReport> {
+        let asked = report::ask(&mut self.engine);
+        let reads = self.probe.reads();
+        let of = |m: &Measured| report::of(&mut self.engine, &asked, &m.phase, reads, machine);
+        measured.iter().map(of).collect()
     }
 
     /// The best that the machine has done so far.
@@ -177,8 +204,10 @@ impl Bench {
         Ok(())
     }
 
-    fn time(&mut self, test: &Test) -> Result<Duration, Error> {
+    fn time(&mut self, test: &Test) -> Result<Phase, Error> {
         let sequences = &self.sequences[..test.batch];
+        self.engine.reset_activity();
+        self.meter.iter_mut().for_each(Meter::start);
         let start = Instant::now();
         for (step, (tokens, logits)) in test.steps(self.engine.limits().tokens).enumerate() {
             let outputs = if logits { Outputs::Last } else { Outputs::None };
@@ -190,7 +219,10 @@ impl Bench {
             let batch: Vec<BatchEntry<'_>> = sequences.iter().enumerate().map(entry).collect();
             self.engine.step(&batch)?;
         }
-        Ok(start.elapsed())
+        let time = start.elapsed();
+        let decoding = test.kind == Kind::Decode;
+        let counted = self.meter.as_ref().map(Meter::read).unwrap_or_default();
+        Ok(Phase { decoding, time, activity: self.engine.take_activity(), counted })
     }
 }
 

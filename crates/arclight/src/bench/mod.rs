@@ -8,6 +8,7 @@
 
 mod limits;
 mod measure;
+mod replicas;
 mod report;
 
 use crate::args::{KvArg, List, ModelArg, PlaceArgs, count, counts, numbers};
@@ -18,7 +19,7 @@ use crate::synth;
 use crate::term;
 use arclight_engine::{LoadOptions, ModelFile};
 use clap::Args;
-use measure::{Bench, Test};
+use measure::{Bench, Measured, Test};
 use report::{Format, Report};
 use std::io::Write;
 use topology::Machine;
@@ -55,6 +56,13 @@ pub(crate) struct BenchArgs {
     /// Form of the results; JSON has every repetition
     #[arg(short, long, value_name = "FORMAT", value_enum, default_value_t = Format::Md)]
     output: Format,
+    /// Load N copies of the model, each on nodes or cores of its own, and run every test on all of
+    /// them at once; -b, -t and --nodes are for each copy
+    #[arg(long, value_name = "N", value_parser = count, conflicts_with = "report")]
+    replicas: Option<usize>,
+    /// Add where the model's memory is, what each node read, and where the time went
+    #[arg(long)]
+    report: bool,
     /// Leave threads where the system puts them instead of pinning each to a core
     #[arg(long)]
     no_pin: bool,
@@ -71,10 +79,15 @@ Examples:
   arclight bench model.gguf
   arclight bench --synth qwen3-0.6b:q4_0           no download needed
   arclight bench model.gguf -t 1,2,4,8 -n 64 -p 0  how decoding scales with threads
+  arclight bench model.gguf --replicas 2 -b 8      two copies beside each other
+  arclight bench model.gguf -p 0 --report          which node or thread decoding waits for
   arclight bench model.gguf -d 0,4096 -b 1,8 -o csv";
 
 /// Runs the command.
 pub(crate) fn run(args: &BenchArgs) -> Result<(), Error> {
+    if args.report && args.output == Format::Csv {
+        return Err(Error::Usage("--report has no CSV form: use -o md or -o json".to_owned()));
+    }
     let tests = tests(args)?;
     let file = match &args.synth {
         Some(model) => synth::in_memory(model, synth::DEFAULT_SEED)?,
@@ -88,18 +101,32 @@ pub(crate) fn run(args: &BenchArgs) -> Result<(), Error> {
     let mut report = Report::new(args.output, info, &machine, args.repetitions);
     for threads in setups {
         let options = options(&tests, threads, args);
+        if let Some(replicas) = args.replicas {
+            let told = |test: &Test| {
+                bar.set_message(test.to_string());
+                bar.inc(1);
+            };
+            let on = (&machine, replicas);
+            for f in replicas::run(&file, on, &options, &tests, args.repetitions, &told)? {
+                report.add(&f.setup, &f.test, &f.seconds, f.floor, f.limits, None);
+            }
+            bar.suspend(|| report.print_new(&mut out))?;
+            continue;
+        }
         let engine = load::load_engine(&file, &options)?;
-        let mut bench = Bench::new(engine, &machine, &tests)?;
+        let mut bench = Bench::new(engine, &machine, &tests, args.report)?;
         let setup = bench.setup();
         for depth in &args.depth.0 {
             let here: Vec<Test> = tests.iter().filter(|t| t.depth == *depth).copied().collect();
-            let samples = bench.measure(&here, args.repetitions, &mut |test| {
+            let measured = bench.measure(&here, args.repetitions, &mut |test| {
                 bar.set_message(test.to_string());
                 bar.inc(1);
             })?;
             let limits = bench.limits();
-            for (test, seconds) in here.iter().zip(samples) {
-                report.add(&setup, test, &seconds, bench.floor(test), limits);
+            let reports = args.report.then(|| bench.reports(&measured, &machine));
+            let mut reports = reports.into_iter().flatten();
+            for (test, Measured { seconds, .. }) in here.iter().zip(&measured) {
+                report.add(&setup, test, seconds, bench.floor(test), limits, reports.next());
             }
             bar.suspend(|| report.print_new(&mut out))?;
         }
@@ -141,6 +168,7 @@ fn options(tests: &[Test], threads: Option<usize>, args: &BenchArgs) -> LoadOpti
         kv: args.kv_type.into(),
         context: most(Test::context),
         sequences: most(|t| t.batch),
+        stats: args.report,
         ..LoadOptions::default()
     };
     args.place.apply(&mut options);

@@ -2,8 +2,10 @@
 
 use super::limits::{Floor, Limits};
 use super::measure::{Kind, Test};
+use super::replicas::Replica;
 use crate::error::Error;
 use crate::model_info::ModelInfo;
+use crate::report::NodesReport;
 use crate::term;
 use clap::ValueEnum;
 use serde::Serialize;
@@ -21,6 +23,9 @@ pub(crate) enum Format {
 /// How a model was loaded.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Setup {
+    /// `None` for an engine that is alone.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) replica: Option<Replica>,
     pub(crate) nodes: usize,
     pub(crate) threads: usize,
     pub(crate) isa: &'static str,
@@ -48,6 +53,9 @@ struct Row {
     float_macs_per_second: f64,
     /// Tokens per second of every repetition.
     samples: Vec<f64>,
+    /// Where memory is and what each node did, over all repetitions.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    report: Option<NodesReport>,
 }
 
 /// Everything that a run of `bench` finds out.
@@ -90,6 +98,7 @@ impl Report {
         seconds: &[f64],
         floor: Floor,
         limits: Limits,
+        report: Option<NodesReport>,
     ) {
         let samples: Vec<f64> = seconds.iter().map(|s| test.total() as f64 / s).collect();
         let (mean, sd) = mean_and_sd(&samples);
@@ -110,6 +119,7 @@ impl Report {
             int8_macs_per_second: limits.int8,
             float_macs_per_second: limits.float,
             samples,
+            report,
         });
     }
 
@@ -150,14 +160,29 @@ impl Report {
             Format::Md => {
                 writeln!(out)?;
                 let mut last = None;
-                for row in self.results.iter().rev() {
+                let whole = |row: &&Row| !matches!(row.setup.replica, Some(Replica::One(_)));
+                for row in self.results.iter().filter(whole).rev() {
                     // The last row of a setup has its best figures.
                     let setup = (row.setup.nodes, row.setup.threads);
                     if last.replace(setup) != Some(setup) {
                         row.print_limits(out)?;
                     }
                 }
+                self.print_reports(out)?;
             }
+        }
+        Ok(())
+    }
+
+    /// Of decoding, or of prompts where nothing else was tested: what is said of them is that the
+    /// kernels compute.
+    fn print_reports(&self, out: &mut impl Write) -> Result<(), Error> {
+        let decoding = self.results.iter().any(|row| row.kind == "decode");
+        for row in self.results.iter().filter(|row| !decoding || row.kind == "decode") {
+            let Some(report) = &row.report else { continue };
+            let threads = term::plural(row.setup.threads, "thread");
+            // What Markdown is to leave as it is.
+            writeln!(out, "\n{}, {threads}:\n```\n{}\n```", row.test, report.lines().join("\n"))?;
         }
         Ok(())
     }
@@ -168,22 +193,25 @@ impl Report {
         writeln!(out, "{name} {ty}, {parameters} parameters, {bytes}")?;
         let isa = self.results.first().map_or("", |r| r.setup.isa);
         writeln!(out, "{}, {isa} kernels, {} repetitions\n", self.cpu, self.repetitions)?;
+        let replicas = self.results.first().is_some_and(|r| r.setup.replica.is_some());
+        let (title, rule) = if replicas { ("| replica ", "|--------:") } else { ("", "") };
         writeln!(
             out,
-            "| nodes | threads | test               |         tokens/s |    limit | of limit | bound by |"
+            "{title}| nodes | threads | test               |         tokens/s |    limit | of limit | bound by |"
         )?;
         Ok(writeln!(
             out,
-            "|------:|--------:|:-------------------|-----------------:|---------:|---------:|:---------|"
+            "{rule}|------:|--------:|:-------------------|-----------------:|---------:|---------:|:---------|"
         )?)
     }
 
     fn print_csv(&self, row: &Row, out: &mut impl Write) -> Result<(), Error> {
         let ModelInfo { name, ty, parameters, bytes, .. } = &self.model;
-        let Setup { nodes, threads, isa } = &row.setup;
+        let Setup { replica, nodes, threads, isa } = &row.setup;
+        let replica = replica.map_or(String::new(), |r| r.to_string());
         writeln!(
             out,
-            "{},{},{ty},{parameters},{bytes},{nodes},{threads},{isa},{},{},{},{},{},{},{},{},{},{},{},{},{}",
+            "{},{},{ty},{parameters},{bytes},{nodes},{threads},{isa},{},{},{},{},{},{},{},{},{},{},{},{},{},{replica}",
             quoted(&self.cpu),
             quoted(name),
             row.kind,
@@ -206,7 +234,7 @@ impl Report {
 
 const CSV_HEAD: &str = "cpu,model,type,parameters,bytes,nodes,threads,isa,kind,tokens,depth,batch,\
 repetitions,tokens_per_second,sd,limit,of_limit,bound_by,read_bytes_per_second,\
-int8_macs_per_second,float_macs_per_second";
+int8_macs_per_second,float_macs_per_second,replica";
 
 /// A CSV field of any text.
 fn quoted(text: &str) -> String {
@@ -215,7 +243,10 @@ fn quoted(text: &str) -> String {
 
 impl Row {
     fn print_md(&self, out: &mut impl Write) -> Result<(), Error> {
-        let Setup { nodes, threads, .. } = self.setup;
+        let Setup { replica, nodes, threads, .. } = self.setup;
+        if let Some(replica) = replica {
+            write!(out, "| {replica:>7} ")?;
+        }
         let speed = format!("{:.2} ± {:.2}", self.mean, self.sd);
         writeln!(
             out,
@@ -266,6 +297,6 @@ mod tests {
     #[test]
     fn csv_fields_keep_their_commas_and_quotes() {
         assert_eq!(quoted("a, \"b\""), "\"a, \"\"b\"\"\"");
-        assert_eq!(CSV_HEAD.split(',').count(), 21);
+        assert_eq!(CSV_HEAD.split(',').count(), 22);
     }
 }

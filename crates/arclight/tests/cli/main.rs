@@ -3,6 +3,9 @@
 mod bad_input;
 mod chat;
 mod memory;
+mod report;
 mod run;
 mod support;
+mod sync;
 mod tools;
+mod topo;

@@ -1,6 +1,6 @@
 //! `synth`, `inspect`, `graph`, `topo`, `bench`, `perplexity`, `completions`.
 
-use crate::support::{file, run, succeeds, synth, tiny};
+use crate::support::{fails, file, run, succeeds, synth, tiny};
 use serde_json::Value;
 
 fn json(args: &[&str]) -> Value {
@@ -101,6 +101,28 @@ fn bench_prints_tables_and_takes_synthetic_models() {
     let fields = lines[0].split(',').count();
     // The CPU's name is quoted and may have commas.
     assert!(lines[1..].iter().all(|l| l.split(',').count() >= fields), "{csv}");
+}
+
+#[test]
+fn replicas_are_measured_side_by_side() {
+    // One core is enough: it is a part of the machine, too.
+    let args = ["bench", "--synth", "tiny:q4_0", "-r", "2", "-p", "8", "-n", "2", "-d", "0,9"];
+    let seen = json(&[&args[..], &["--replicas", "1", "-o", "json"]].concat());
+    let results = seen["results"].as_array().unwrap();
+    let of = |key: &'static str| results.iter().map(move |r| r[key].as_str().unwrap());
+    let tests = ["pp8", "tg2", "pp8 @ d9", "tg2 @ d9"];
+    assert!(of("test").eq(tests.iter().flat_map(|&t| [t, t])), "{seen}");
+    assert!(of("replica").eq(["0", "all"].into_iter().cycle().take(8)), "{seen}");
+    for pair in results.chunks(2) {
+        let [one, all] = [0, 1].map(|i| pair[i]["limit"].as_f64().unwrap());
+        assert!((one / all - 1.0).abs() < 1e-9, "{seen}");
+    }
+    let table = succeeds(&[&args[..], &["--replicas", "1"]].concat());
+    assert!(table.contains("| replica | nodes |") && table.contains("|     all |"), "{table}");
+    assert_eq!(table.matches("limits in this run").count(), 1, "{table}");
+    let e = fails(2, &[&args[..], &["--replicas", "9000"]].concat());
+    assert!(e.contains("9000 replicas") && e.contains("usable core"), "{e}");
+    assert!(fails(2, &["bench", "--replicas", "2", "--report"]).contains("--report"));
 }
 
 #[test]

@@ -1,0 +1,364 @@
+//! `arclight bench-sync`: what it costs threads to wait for each other and to add up what the
+//! memory nodes have computed, by number of threads and nodes.
+//!
+//! Barriers: the pool's own, within a node and over all, beside a flat one: the same counter, gate
+//! and policy of spinning and sleeping with all threads in one group, which is what an engine
+//! without nodes does (one atomic counter for everybody, one line on which everybody spins).
+//! Gathers: `graph::exchange`. What is compared is measured in turns (A B A B), in batches of at least
+//! [`BATCH`], and told as median and quartiles of the rounds.
+//!
+//! Limits: nothing here knows what lies between two nodes. With virtual nodes, or on a machine with
+//! one node, it shows the cost of the algorithms but none of the links.
+
+mod barrier;
+mod report;
+
+use crate::args::{List, count, counts};
+use crate::error::Error;
+use crate::term::{self, note};
+use clap::Args;
+use graph::exchange::{self, Exchange, Gather, bytes_per_group};
+use kernels::Kernels;
+use report::{Format, GatherRow, Report, Setup, Summary};
+use std::collections::BTreeSet;
+use std::io::Write;
+use std::time::Duration;
+use threads::{GroupSpec, Pool, PoolSpec};
+use topology::{Group, Layout, Machine, layout};
+
+/// Measure what waiting and adding up across memory nodes cost
+///
+/// Between the stages of a step, threads wait for the others of their memory node (a local wait) or
+/// for everybody (a global one), and add up what each node has computed (a gather). Both grow with
+/// the number of threads, and with the distance between nodes: they decide how many threads pay.
+#[derive(Args, Debug)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct BenchSyncArgs {
+    /// Memory nodes to use; more than there are makes virtual ones [default: 1, 2, 4 and as many
+    /// as there are]
+    #[arg(long, value_name = "N,...", value_parser = counts)]
+    nodes: Option<List>,
+    /// Threads, over all nodes [default: 1, 2, 4, ... and one per physical core that may be used,
+    /// as far as the nodes have CPUs for them]
+    #[arg(short, long, value_name = "N,...", value_parser = counts)]
+    threads: Option<List>,
+    /// Bytes of every node's summand, with K or M for KiB or MiB
+    #[arg(short, long, value_name = "SIZE,...", value_parser = sizes, default_value = SIZES)]
+    sizes: List,
+    /// How often each measurement is repeated, in turns with the others
+    #[arg(short, long, value_name = "N", value_parser = count, default_value = "9")]
+    rounds: usize,
+    /// Print JSON, with the time of every round
+    #[arg(long, conflicts_with = "csv")]
+    json: bool,
+    /// Print CSV
+    #[arg(long)]
+    csv: bool,
+}
+
+const EXAMPLES: &str = "\
+Barriers, in µs for one wait:
+  local      for the threads of the own node; all nodes at the same time
+  global     for all threads: they meet in their node, and one of each node meets the others
+  flat       for all threads on one counter, as engines do that do not know of nodes
+  crossings  threads that touch the line which all nodes share, for one global wait
+
+Gathers, in µs for one exchange: every thread writes its part of its node's summand, all wait,
+the sums are made, and every thread reads what it needs of them. The first three are one-shot:
+  pull       every thread adds up all summands for itself (up to 64 KiB)
+  push       every thread writes its part to all nodes, and adds up there for itself (up to 64 KiB)
+  group      the threads of a node share the columns, and write the node's sum
+  scatter    each node adds up its share of the columns, and writes them to all nodes
+Nothing wins everywhere: a scatter reads and adds less, but waits for everybody once more.
+Run it more than once before you believe a small difference: runs differ more than rounds do.
+
+Examples:
+  arclight bench-sync
+  arclight bench-sync -t 32,64,128 --nodes 2       is a second node worth its waits?
+  arclight bench-sync --nodes 2 --sizes 10K,5M     rows of 2560 floats: one token, and 512
+  arclight bench-sync --csv > sync.csv";
+
+const SIZES: &str = "1K,4K,16K,64K,256K,1M,4M,16M";
+
+/// A batch of waits or exchanges takes at least this long, so that reading the clock and the
+/// beginning do not count.
+const BATCH: Duration = Duration::from_millis(2);
+/// ... unless it would be more than so many.
+const MOST_IN_BATCH: usize = 1 << 14;
+/// Powers of two up to this are tried as numbers of nodes on a machine with fewer.
+const VIRTUAL_NODES: usize = 4;
+/// No summand is larger.
+const MOST_BYTES: usize = 1 << 30;
+
+/// Runs the command.
+pub(crate) fn run(args: &BenchSyncArgs) -> Result<(), Error> {
+    let machine = Machine::read()?;
+    let setups = setups(args, &machine)?;
+    let format = match (args.json, args.csv) {
+        (true, _) => Format::Json,
+        (_, true) => Format::Csv,
+        _ => Format::Table,
+    };
+    // One node has nobody to exchange with.
+    let several = || setups.iter().filter(|(setup, _)| setup.nodes > 1);
+    let largest = args.sizes.0.iter().copied().max().unwrap_or(1);
+    for (_, layout) in several() {
+        check_memory(&machine, layout, largest)?;
+    }
+    let mut told = Told::default();
+    warn(&setups, machine.usable_nodes().count().max(1), &mut told);
+
+    let steps = (setups.len() + several().count() * args.sizes.0.len()) * args.rounds;
+    let bar = term::count_bar("timing", steps);
+    let mut out = std::io::stdout().lock();
+    let mut report = Report::new(format, &machine, args.rounds);
+    for (setup, layout) in &setups {
+        bar.set_message(format!("waits of {setup}"));
+        let row = barrier::measure(setup, layout, args.rounds, &mut || bar.inc(1))?;
+        report.add_barrier(row);
+        bar.suspend(|| report.print_new(&mut out))?;
+    }
+    let kernels = Kernels::detect().map_err(arclight_engine::Error::from)?;
+    for (setup, layout) in several() {
+        let mut pool = pool(&layout.groups, false)?;
+        let mut exchange =
+            Exchange::new(&layout.groups, largest, kernels, &mut pool).map_err(refused)?;
+        let placed = exchange.placement();
+        bar.suspend(|| exchange.warnings().for_each(|warning| told.tell(&warning)));
+        report.begin_gathers(setup, placed);
+        for &bytes in &args.sizes.0 {
+            bar.set_message(format!("{} on {setup}", term::size(bytes)));
+            let times = gathers(&mut exchange, &mut pool, bytes, args.rounds, &mut || bar.inc(1))?;
+            report.add_gather(GatherRow { setup: setup.clone(), bytes, times });
+            bar.suspend(|| report.print_new(&mut out))?;
+        }
+        bar.suspend(|| report.end_gathers(&mut out))?;
+    }
+    bar.finish_and_clear();
+    report.finish(&mut out)?;
+    Ok(out.flush()?)
+}
+
+/// Sizes with units: `1K,16M`.
+fn sizes(text: &str) -> Result<List, String> {
+    let size = |item: &str| {
+        let item = item.trim();
+        let (digits, unit) = match item.as_bytes().last() {
+            Some(b'k' | b'K') => (&item[..item.len() - 1], 1 << 10),
+            Some(b'm' | b'M') => (&item[..item.len() - 1], 1 << 20),
+            _ => (item, 1),
+        };
+        let bytes = digits.parse::<usize>().ok().and_then(|n| n.checked_mul(unit));
+        match bytes {
+            None => Err(format!("{item:?} is no size: write 4096, 4K or 4M")),
+            Some(n) if n == 0 || n % size_of::<f32>() != 0 => {
+                Err(format!("{item} is no whole number of 4-byte floats"))
+            }
+            Some(n) if n > MOST_BYTES => Err(format!("{item} is more than 1024M")),
+            Some(n) => Ok(n),
+        }
+    };
+    let mut all = text.split(',').map(size).collect::<Result<Vec<_>, _>>()?;
+    all.sort_unstable();
+    all.dedup();
+    Ok(List(all))
+}
+
+/// What to measure, by nodes and threads.
+fn setups(args: &BenchSyncArgs, machine: &Machine) -> Result<Vec<(Setup, Layout)>, Error> {
+    let real = machine.usable_nodes().count().max(1);
+    let sorted = |given: &Option<List>, or: &dyn Fn() -> BTreeSet<usize>| match given {
+        Some(List(all)) => all.iter().copied().collect(),
+        None => or(),
+    };
+    let up_to = |most: usize, and: usize| {
+        let powers = (0..).map(|i| 1 << i).take_while(|&n| n <= most);
+        powers.chain([and]).collect::<BTreeSet<usize>>()
+    };
+    let cores = layout(machine, None, None)?.threads();
+    let threads = sorted(&args.threads, &|| up_to(cores, cores));
+    let nodes = sorted(&args.nodes, &|| up_to(real.max(VIRTUAL_NODES), real));
+    if let Some(many) = nodes.iter().find(|&&n| n > exchange::MOST_NODES) {
+        let most = exchange::MOST_NODES;
+        return Err(Error::Usage(format!("--nodes {many}: at most {most} can be measured")));
+    }
+    let mut setups = Vec::new();
+    for &nodes in &nodes {
+        // A node without a thread would have nobody to wait for.
+        for &threads in threads.iter().filter(|&&threads| threads >= nodes) {
+            let layout = layout(machine, Some(nodes), Some(threads))?;
+            let cpus: BTreeSet<_> = layout.groups.iter().flat_map(|g| &g.cpus).collect();
+            let setup = Setup { nodes, threads, cpus: cpus.len(), virtual_nodes: nodes > real };
+            // What measures the scheduler is measured only when asked for.
+            if setup.cpus == threads || args.threads.is_some() {
+                setups.push((setup, layout));
+            }
+        }
+    }
+    match setups.is_empty() {
+        true => Err(Error::Usage(
+            "every node needs a thread: use more --threads or fewer --nodes".to_owned(),
+        )),
+        false => Ok(setups),
+    }
+}
+
+/// Refuses messages for which a node has no room: the kernel would end the process for them.
+fn check_memory(machine: &Machine, layout: &Layout, most: usize) -> Result<(), Error> {
+    let groups = &layout.groups;
+    let bytes = |group: &Group| bytes_per_group(most, groups.len(), group.cpus.len()) as u64;
+    let needs = groups.iter().filter_map(|group| Some((group.node?, bytes(group))));
+    memory::check_room(machine, needs).map_err(|e| match e {
+        memory::Error::NoRoom { node, needed, available } => Error::Refused(format!(
+            "memory node {node} has {} available, {} over {} need {} there: use smaller --sizes",
+            term::size(available as usize),
+            term::size(most),
+            term::plural(groups.len(), "node"),
+            term::size(needed as usize),
+        )),
+        e => refused(e),
+    })
+}
+
+/// Notes that were told: many setups have the same to say.
+#[derive(Default)]
+struct Told(BTreeSet<String>);
+
+impl Told {
+    fn tell(&mut self, text: &str) {
+        if self.0.insert(text.to_owned()) {
+            note!("{text}");
+        }
+    }
+}
+
+/// Says what the numbers will not show.
+fn warn(setups: &[(Setup, Layout)], real: usize, told: &mut Told) {
+    setups.iter().flat_map(|(_, layout)| &layout.notes).for_each(|text| told.tell(text));
+    if setups.iter().any(|(setup, _)| setup.cpus < setup.threads) {
+        told.tell(
+            "rows marked *: threads share CPUs; the time is the scheduler's, not the barrier's",
+        );
+    }
+    if setups.iter().any(|(setup, _)| setup.virtual_nodes) {
+        let nodes = term::plural(real, "memory node");
+        told.tell(&format!(
+            "more nodes than {real} are virtual: this machine has {nodes}, so no link is crossed"
+        ));
+    }
+}
+
+/// A pinned pool with these groups.
+fn pool(groups: &[Group], stats: bool) -> Result<Pool, Error> {
+    let groups = groups.iter().map(|g| GroupSpec { cpus: g.cpus.clone() }).collect();
+    let pool = Pool::new(&PoolSpec { groups, stats, ..PoolSpec::default() }).map_err(refused)?;
+    for warning in pool.warnings() {
+        note!("{warning}");
+    }
+    Ok(pool)
+}
+
+/// How many repetitions make a batch, found by doubling; `time` gives the time of a batch.
+fn batch(mut time: impl FnMut(usize) -> Result<Duration, Error>) -> Result<usize, Error> {
+    let mut n = 1;
+    while n < MOST_IN_BATCH && time(n)? < BATCH {
+        n *= 2;
+    }
+    Ok(n)
+}
+
+/// Times every gather that suits messages of a size, in turns.
+fn gathers(
+    exchange: &mut Exchange,
+    pool: &mut Pool,
+    bytes: usize,
+    rounds: usize,
+    done: &mut dyn FnMut(),
+) -> Result<Vec<(Gather, Summary)>, Error> {
+    let mut tests = Vec::new();
+    for gather in Gather::ALL.into_iter().filter(|g| g.suits(bytes)) {
+        exchange.check(pool, gather, bytes).map_err(refused)?;
+        let turns = batch(|turns| exchange.run(pool, gather, bytes, turns).map_err(refused))?;
+        tests.push((gather, turns, Vec::with_capacity(rounds)));
+    }
+    for _ in 0..rounds {
+        for (gather, turns, samples) in &mut tests {
+            let took = exchange.run(pool, *gather, bytes, *turns).map_err(refused)?;
+            samples.push(took.as_secs_f64() * 1e6 / *turns as f64);
+        }
+        done();
+    }
+    Ok(tests.into_iter().map(|(gather, _, samples)| (gather, Summary::new(samples))).collect())
+}
+
+/// A fault of the pool, an arena, or the machine.
+fn refused(e: impl std::fmt::Display) -> Error {
+    Error::Refused(e.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_have_units_and_are_whole_floats() {
+        assert_eq!(sizes("4M, 1K,4096,4k"), Ok(List(vec![1 << 10, 4 << 10, 4 << 20])));
+        for bad in ["", "K", "4G", "-4", "1.5K", "4,,8"] {
+            assert!(sizes(bad).unwrap_err().contains("is no size"), "{bad}");
+        }
+        for bad in ["0", "0M", "6", "1025"] {
+            assert!(sizes(bad).unwrap_err().contains("4-byte floats"), "{bad}");
+        }
+        assert!(sizes("1025M").unwrap_err().contains("1024M"));
+        assert!(sizes("99999999999999999999M").is_err() && sizes("18446744073709551615K").is_err());
+    }
+
+    #[test]
+    fn batches_grow_until_they_take_long_enough() {
+        let per_turn = Duration::from_micros(100);
+        assert_eq!(batch(|n| Ok(per_turn * n as u32)).unwrap(), 32);
+        assert_eq!(batch(|_| Ok(BATCH)).unwrap(), 1);
+        assert_eq!(batch(|_| Ok(Duration::ZERO)).unwrap(), MOST_IN_BATCH);
+    }
+
+    fn chosen(args: &[&str], machine: &Machine) -> Result<Vec<(usize, usize, bool)>, Error> {
+        #[derive(clap::Parser)]
+        struct Line {
+            #[command(flatten)]
+            args: BenchSyncArgs,
+        }
+        let line = <Line as clap::Parser>::parse_from([&["x"], args].concat());
+        let all = setups(&line.args, machine)?;
+        Ok(all.iter().map(|(s, _)| (s.nodes, s.threads, s.virtual_nodes)).collect())
+    }
+
+    #[test]
+    fn all_powers_and_the_whole_machine_are_tried() {
+        let machine = topology::fake::FakeMachine::uniform(3, 2).machine().unwrap();
+        let all = [
+            [(1, 1, false), (1, 2, false)].as_slice(), // a node has two CPUs
+            &[(2, 2, false), (2, 4, false)],
+            &[(3, 4, false), (3, 6, false), (4, 4, true), (4, 6, true)],
+        ];
+        assert_eq!(chosen(&[], &machine).unwrap(), all.concat());
+        let one = chosen(&["--nodes", "3", "-t", "7,3,2"], &machine).unwrap();
+        assert_eq!(one, [(3, 3, false), (3, 7, false)]);
+        let none = chosen(&["--nodes", "4", "-t", "2"], &machine).unwrap_err();
+        assert!(none.to_string().contains("every node needs a thread"), "{none}");
+        assert_eq!(none.exit_code(), 2);
+        assert!(chosen(&["--nodes", "129", "-t", "200"], &machine).is_err());
+    }
+
+    #[test]
+    fn messages_that_do_not_fit_are_refused() {
+        // Two virtual nodes on each of two nodes with 7 GiB free.
+        let root = tempfile::tempdir().unwrap();
+        let fake = topology::fake::FakeMachine::empty().node(0, 2, 8).node(1, 2, 8);
+        fake.write(root.path()).unwrap();
+        let machine = Machine::read_from(root.path()).unwrap();
+        let layout = layout(&machine, Some(4), Some(4)).unwrap();
+        check_memory(&machine, &layout, 512 << 20).unwrap();
+        let e = check_memory(&machine, &layout, 2 << 30).unwrap_err().to_string();
+        assert!(e.starts_with("memory node 0 has ") && e.contains("2.00 GiB over 4 nodes"), "{e}");
+    }
+}

@@ -1,0 +1,465 @@
+//! Results as tables for people, as JSON with everything, or as CSV.
+
+use crate::error::Error;
+use crate::term;
+use graph::exchange::Gather;
+use serde::Serialize;
+use std::fmt;
+use std::io::Write;
+use topology::Machine;
+
+/// Form of the results.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Format {
+    Table,
+    Json,
+    Csv,
+}
+
+/// Who waited.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(super) struct Setup {
+    pub(super) nodes: usize,
+    pub(super) threads: usize,
+    /// CPUs that the threads are pinned to; with fewer than threads the scheduler is measured.
+    pub(super) cpus: usize,
+    /// More nodes than the machine has.
+    pub(super) virtual_nodes: bool,
+}
+
+impl fmt::Display for Setup {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (threads, nodes) =
+            (term::plural(self.threads, "thread"), term::plural(self.nodes, "node"));
+        write!(f, "{threads} on {nodes}")
+    }
+}
+
+/// Times of one thing, in microseconds.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(super) struct Summary {
+    median: f64,
+    /// First and third quartile.
+    low: f64,
+    high: f64,
+    /// Of every round.
+    samples: Vec<f64>,
+}
+
+impl Summary {
+    /// # Panics
+    /// Without samples.
+    pub(super) fn new(samples: Vec<f64>) -> Summary {
+        let mut sorted = samples.clone();
+        sorted.sort_unstable_by(f64::total_cmp);
+        let at = |share: f64| {
+            let place = share * (sorted.len() - 1) as f64;
+            let (below, above) = (sorted[place.floor() as usize], sorted[place.ceil() as usize]);
+            below + (above - below) * place.fract()
+        };
+        Summary { median: at(0.5), low: at(0.25), high: at(0.75), samples }
+    }
+
+    /// Half of what lies between the quartiles, as a percentage of the median.
+    fn spread(&self) -> f64 {
+        (self.high - self.low) / 2.0 / self.median * 100.0
+    }
+}
+
+impl fmt::Display for Summary {
+    /// `0.63 ± 4%`
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&format!("{} ±{:>2.0}%", term::rate(self.median), self.spread().min(999.0)))
+    }
+}
+
+/// Waits of one setup.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct BarrierRow {
+    #[serde(flatten)]
+    pub(super) setup: Setup,
+    pub(super) local: Summary,
+    /// `None` with one node, where it is the local one.
+    pub(super) global: Option<Summary>,
+    pub(super) flat: Option<Summary>,
+    /// Of one global wait.
+    pub(super) crossings: usize,
+}
+
+/// Gathers of one size in one setup.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct GatherRow {
+    #[serde(flatten)]
+    pub(super) setup: Setup,
+    pub(super) bytes: usize,
+    /// Those that suit the size.
+    #[serde(serialize_with = "by_name")]
+    pub(super) times: Vec<(Gather, Summary)>,
+}
+
+fn by_name<S: serde::Serializer>(times: &[(Gather, Summary)], to: S) -> Result<S::Ok, S::Error> {
+    to.collect_map(times.iter().map(|(gather, summary)| (gather.name(), summary)))
+}
+
+impl GatherRow {
+    fn get(&self, gather: Gather) -> Option<&Summary> {
+        self.times.iter().find(|(of, _)| *of == gather).map(|(_, summary)| summary)
+    }
+
+    fn best(&self) -> Option<&(Gather, Summary)> {
+        self.times.iter().min_by(|a, b| a.1.median.total_cmp(&b.1.median))
+    }
+
+    /// Whether a scatter is better than any one-shot gather, beyond the noise.
+    fn wants_scatter(&self) -> bool {
+        let scatter = self.get(Gather::Scatter);
+        let mut others = self.times.iter().filter(|(of, _)| *of != Gather::Scatter);
+        scatter.is_some_and(|scatter| others.all(|(_, other)| scatter.high < other.low))
+    }
+}
+
+/// From which size a scatter pays.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+struct Crossover {
+    #[serde(flatten)]
+    setup: Setup,
+    /// The largest size up to which some one-shot gather is as good; 0 when none is.
+    one_shot_up_to: usize,
+    /// The largest size measured.
+    measured_up_to: usize,
+}
+
+impl Crossover {
+    /// `rows` are of one setup, by size.
+    fn of(rows: &[GatherRow]) -> Option<Crossover> {
+        let last = rows.last()?;
+        let one_shot = rows.iter().rev().find(|row| !row.wants_scatter());
+        Some(Crossover {
+            setup: last.setup.clone(),
+            one_shot_up_to: one_shot.map_or(0, |row| row.bytes),
+            measured_up_to: last.bytes,
+        })
+    }
+}
+
+impl fmt::Display for Crossover {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (one_shot, most) = (self.one_shot_up_to, term::size(self.measured_up_to));
+        write!(f, "{}: ", self.setup)?;
+        match one_shot {
+            0 => write!(f, "scatter at every size measured"),
+            n if n == self.measured_up_to => {
+                write!(f, "one-shot up to {most}, the largest measured")
+            }
+            n => write!(f, "one-shot up to {}, scatter beyond", term::size(n)),
+        }
+    }
+}
+
+/// Where the memory of a setup's messages is.
+#[derive(Clone, Debug, Serialize)]
+struct Placement {
+    #[serde(flatten)]
+    setup: Setup,
+    pages: usize,
+    /// Pages on another node than their group's.
+    elsewhere: usize,
+}
+
+/// Everything that a run of `bench-sync` finds out.
+#[derive(Debug, Serialize)]
+pub(super) struct Report {
+    #[serde(skip)]
+    format: Format,
+    /// Rows printed, of barriers and of gathers.
+    #[serde(skip)]
+    printed: (usize, usize),
+    version: &'static str,
+    cpu: String,
+    cores: usize,
+    memory_nodes: usize,
+    rounds: usize,
+    barriers: Vec<BarrierRow>,
+    gathers: Vec<GatherRow>,
+    crossovers: Vec<Crossover>,
+    placement: Vec<Placement>,
+}
+
+impl Report {
+    pub(super) fn new(format: Format, machine: &Machine, rounds: usize) -> Report {
+        Report {
+            format,
+            printed: (0, 0),
+            version: env!("CARGO_PKG_VERSION"),
+            cpu: machine.model().unwrap_or("unknown CPU").to_owned(),
+            cores: machine.usable_cores(),
+            memory_nodes: machine.usable_nodes().count().max(1),
+            rounds,
+            barriers: Vec::new(),
+            gathers: Vec::new(),
+            crossovers: Vec::new(),
+            placement: Vec::new(),
+        }
+    }
+
+    pub(super) fn add_barrier(&mut self, row: BarrierRow) {
+        self.barriers.push(row);
+    }
+
+    /// The gathers of a setup begin; `placed` are its pages, in all and on wrong nodes.
+    pub(super) fn begin_gathers(&mut self, setup: &Setup, placed: Option<(usize, usize)>) {
+        if let Some((pages, elsewhere)) = placed {
+            self.placement.push(Placement { setup: setup.clone(), pages, elsewhere });
+        }
+    }
+
+    pub(super) fn add_gather(&mut self, row: GatherRow) {
+        self.gathers.push(row);
+    }
+
+    /// The gathers of a setup are done.
+    pub(super) fn end_gathers(&mut self, out: &mut impl Write) -> Result<(), Error> {
+        let Some(last) = self.gathers.last() else { return Ok(()) };
+        let first = self.gathers.iter().position(|row| row.setup == last.setup).unwrap_or(0);
+        self.crossovers.extend(Crossover::of(&self.gathers[first..]));
+        self.print_new(out)
+    }
+
+    /// Prints what was added since the last time; JSON is one piece and waits for the end.
+    pub(super) fn print_new(&mut self, out: &mut impl Write) -> Result<(), Error> {
+        let (barriers, gathers) = self.printed;
+        match self.format {
+            Format::Json => return Ok(()),
+            Format::Table => {
+                if barriers == 0 {
+                    self.print_head(out)?;
+                }
+                for row in &self.barriers[barriers..] {
+                    row.print(out)?;
+                }
+                if gathers == 0 && !self.gathers.is_empty() {
+                    print_gather_head(out)?;
+                }
+                for row in &self.gathers[gathers..] {
+                    row.print(out)?;
+                }
+            }
+            Format::Csv => {
+                if barriers == 0 {
+                    writeln!(out, "{CSV_HEAD}")?;
+                }
+                for row in &self.barriers[barriers..] {
+                    row.print_csv(out)?;
+                }
+                for row in &self.gathers[gathers..] {
+                    row.print_csv(out)?;
+                }
+            }
+        }
+        self.printed = (self.barriers.len(), self.gathers.len());
+        Ok(out.flush()?)
+    }
+
+    /// Prints what there is to say when all is measured.
+    pub(super) fn finish(&self, out: &mut impl Write) -> Result<(), Error> {
+        match self.format {
+            Format::Csv => {}
+            Format::Json => {
+                serde_json::to_writer_pretty(&mut *out, self).map_err(std::io::Error::from)?;
+                writeln!(out)?;
+            }
+            Format::Table if self.gathers.is_empty() => {}
+            Format::Table => {
+                writeln!(out)?;
+                for crossover in &self.crossovers {
+                    writeln!(out, "{crossover}")?;
+                }
+                let pages: usize = self.placement.iter().map(|p| p.pages).sum();
+                let elsewhere: usize = self.placement.iter().map(|p| p.elsewhere).sum();
+                if pages > 0 {
+                    writeln!(
+                        out,
+                        "pages of the summands on another node than asked for: {elsewhere} of {pages}"
+                    )?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn print_head(&self, out: &mut impl Write) -> Result<(), Error> {
+        let (cores, nodes) =
+            (term::plural(self.cores, "core"), term::plural(self.memory_nodes, "memory node"));
+        writeln!(out, "{}, {cores} on {nodes}", self.cpu)?;
+        writeln!(
+            out,
+            "µs, median of {} ± half of what lies between the quartiles\n",
+            term::plural(self.rounds, "round")
+        )?;
+        writeln!(out, "barriers: one wait\n")?;
+        writeln!(
+            out,
+            "| nodes | threads |       local |      global |        flat | flat/global | crossings |"
+        )?;
+        Ok(writeln!(
+            out,
+            "|------:|--------:|------------:|------------:|------------:|------------:|----------:|"
+        )?)
+    }
+}
+
+fn print_gather_head(out: &mut impl Write) -> Result<(), Error> {
+    writeln!(out, "\ngathers: one exchange, its waits included\n")?;
+    writeln!(
+        out,
+        "| nodes | threads |     size |        pull |        push |       group |     scatter | best    |"
+    )?;
+    Ok(writeln!(
+        out,
+        "|------:|--------:|---------:|------------:|------------:|------------:|------------:|:--------|"
+    )?)
+}
+
+const CSV_HEAD: &str = "kind,name,nodes,threads,cpus,virtual_nodes,bytes,median_us,quartile1_us,quartile3_us,rounds,crossings";
+
+/// One line of CSV; `bytes` of a message, `crossings` of a wait.
+fn print_csv(
+    out: &mut impl Write,
+    (kind, name): (&str, &str),
+    setup: &Setup,
+    bytes: Option<usize>,
+    summary: &Summary,
+    crossings: Option<usize>,
+) -> Result<(), Error> {
+    let Setup { nodes, threads, cpus, virtual_nodes } = setup;
+    let Summary { median, low, high, samples } = summary;
+    let optional = |n: Option<usize>| n.map_or(String::new(), |n| n.to_string());
+    let (bytes, crossings) = (optional(bytes), optional(crossings));
+    let rounds = samples.len();
+    Ok(writeln!(
+        out,
+        "{kind},{name},{nodes},{threads},{cpus},{virtual_nodes},{bytes},{median:.3},{low:.3},{high:.3},{rounds},{crossings}"
+    )?)
+}
+
+/// A number, or nothing where there is nothing to measure.
+fn cell(summary: Option<&Summary>) -> String {
+    summary.map_or("–".to_owned(), ToString::to_string)
+}
+
+impl Setup {
+    /// Threads, marked when they share CPUs.
+    fn marked(&self) -> String {
+        let mark = if self.cpus < self.threads { "*" } else { "" };
+        format!("{}{mark}", self.threads)
+    }
+}
+
+impl BarrierRow {
+    fn print(&self, out: &mut impl Write) -> Result<(), Error> {
+        let BarrierRow { setup, local, global, flat, crossings } = self;
+        let ratio = match (global, flat) {
+            (Some(global), Some(flat)) => format!("{:.2}", flat.median / global.median),
+            _ => "–".to_owned(),
+        };
+        let (local, global, flat) = (cell(Some(local)), cell(global.as_ref()), cell(flat.as_ref()));
+        let (nodes, threads) = (setup.nodes, setup.marked());
+        Ok(writeln!(
+            out,
+            "| {nodes:>5} | {threads:>7} | {local:>11} | {global:>11} | {flat:>11} | {ratio:>11} | {crossings:>9} |"
+        )?)
+    }
+
+    fn print_csv(&self, out: &mut impl Write) -> Result<(), Error> {
+        print_csv(out, ("barrier", "local"), &self.setup, None, &self.local, Some(0))?;
+        if let Some(global) = &self.global {
+            let crossings = Some(self.crossings);
+            print_csv(out, ("barrier", "global"), &self.setup, None, global, crossings)?;
+        }
+        match &self.flat {
+            Some(flat) => print_csv(out, ("barrier", "flat"), &self.setup, None, flat, None),
+            None => Ok(()),
+        }
+    }
+}
+
+impl GatherRow {
+    fn print(&self, out: &mut impl Write) -> Result<(), Error> {
+        let [pull, push, group, scatter] = Gather::ALL.map(|gather| cell(self.get(gather)));
+        let best = self.best().map_or("", |(gather, _)| gather.name());
+        let (nodes, threads, size) =
+            (self.setup.nodes, self.setup.marked(), term::size(self.bytes));
+        Ok(writeln!(
+            out,
+            "| {nodes:>5} | {threads:>7} | {size:>8} | {pull:>11} | {push:>11} | {group:>11} | {scatter:>11} | {best:<7} |"
+        )?)
+    }
+
+    fn print_csv(&self, out: &mut impl Write) -> Result<(), Error> {
+        for (gather, summary) in &self.times {
+            let name = ("gather", gather.name());
+            print_csv(out, name, &self.setup, Some(self.bytes), summary, None)?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SETUP: Setup = Setup { nodes: 2, threads: 4, cpus: 4, virtual_nodes: false };
+
+    #[test]
+    fn quartiles_lie_between_samples() {
+        let s = Summary::new(vec![5.0, 1.0, 3.0, 2.0, 4.0]);
+        assert_eq!((s.median, s.low, s.high), (3.0, 2.0, 4.0));
+        assert_eq!(s.samples[0], 5.0);
+        assert_eq!(s.to_string(), "3.00 ±33%");
+        let s = Summary::new(vec![1.0, 2.0]);
+        assert_eq!((s.median, s.low, s.high), (1.5, 1.25, 1.75));
+        assert_eq!(Summary::new(vec![7.0]).to_string(), "7.00 ± 0%");
+    }
+
+    /// A row in which the two take so long in every round, give or take a tenth.
+    fn row(bytes: usize, group: f64, scatter: f64) -> GatherRow {
+        let times = [(Gather::Group, group), (Gather::Scatter, scatter)];
+        let around = |t: f64| Summary::new(vec![t * 0.9, t, t * 1.1]);
+        GatherRow { setup: SETUP, bytes, times: times.map(|(g, t)| (g, around(t))).into() }
+    }
+
+    #[test]
+    fn the_crossover_is_where_a_scatter_stays_better() {
+        let text = |rows: &[GatherRow]| Crossover::of(rows).unwrap().to_string();
+        let (small, large) = (row(1024, 1.0, 2.0), row(4096, 4.0, 3.0));
+        assert_eq!(
+            text(&[small.clone(), large.clone()]),
+            "4 threads on 2 nodes: one-shot up to 1.00 KiB, scatter beyond"
+        );
+        assert!(text(std::slice::from_ref(&large)).ends_with("scatter at every size measured"));
+        assert!(
+            text(&[large.clone(), row(8192, 4.0, 4.1)]).contains("up to 8.00 KiB, the largest")
+        );
+        // Within the noise is not better.
+        assert!(text(&[small, row(4096, 4.0, 3.9)]).contains("up to 4.00 KiB, the largest"));
+        assert!(Crossover::of(&[]).is_none());
+    }
+
+    #[test]
+    fn rows_are_as_wide_as_their_heads_and_fit_a_terminal() {
+        let mut head = Vec::new();
+        print_gather_head(&mut head).unwrap();
+        let mut table = Vec::new();
+        row(16 << 20, 12_345.6, 1.0).print(&mut table).unwrap();
+        let width = |text: &[u8]| {
+            std::str::from_utf8(text).unwrap().lines().last().unwrap().chars().count()
+        };
+        assert_eq!(width(&head), width(&table));
+        assert!(width(&table) <= 100);
+        let mut csv = Vec::new();
+        row(8, 1.0, 2.0).print_csv(&mut csv).unwrap();
+        let csv = String::from_utf8(csv).unwrap();
+        let fields = CSV_HEAD.split(',').count();
+        assert!(csv.lines().all(|line| line.split(',').count() == fields), "{csv}");
+    }
+}

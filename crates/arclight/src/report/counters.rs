@@ -1,0 +1,188 @@
+//! The machine's own counters around a phase, where there are any.
+//!
+//! What CPUs count is this process's; memory controllers count for all programs together. Neither
+//! is compared with the book by the program: caches serve a part of what the book has, prefetchers
+//! and others add to what is counted.
+
+use crate::term;
+use memory::counters::{Controllers, Counters, Event, Unavailable};
+use serde::Serialize;
+use topology::Machine;
+
+/// The counters, opened, or why they cannot be.
+pub(crate) struct Meter {
+    process: Result<Counters, Unavailable>,
+    controllers: Result<Controllers, Unavailable>,
+}
+
+/// What was counted in a phase.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub(crate) struct Counted {
+    /// By the CPUs, in this process.
+    pub(super) events: Vec<EventCount>,
+    /// By the memory controllers, for all programs.
+    pub(super) controllers: Vec<ControllerCount>,
+    /// Why something of this is missing.
+    pub(super) unavailable: Vec<String>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub(super) struct EventCount {
+    pub(super) name: &'static str,
+    pub(super) count: f64,
+}
+
+/// Of the controllers of one package.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub(super) struct ControllerCount {
+    pub(super) package: u32,
+    /// Its memory node, if it has just one.
+    pub(super) node: Option<u32>,
+    pub(super) read_bytes: f64,
+    pub(super) written_bytes: f64,
+}
+
+impl Meter {
+    /// For the threads that this process has now.
+    pub(crate) fn open(machine: &Machine) -> Meter {
+        Meter { process: Counters::of_process(), controllers: Controllers::open(machine) }
+    }
+
+    /// Begins to count, from zero.
+    pub(crate) fn start(&mut self) {
+        fn start<T>(of: &mut Result<T, Unavailable>, start: fn(&mut T) -> Result<(), Unavailable>) {
+            if let Ok(open) = of
+                && let Err(lost) = start(open)
+            {
+                *of = Err(lost);
+            }
+        }
+        start(&mut self.process, Counters::start);
+        start(&mut self.controllers, Controllers::start);
+    }
+
+    /// The counts since.
+    pub(crate) fn read(&self) -> Counted {
+        let mut counted = Counted::default();
+        match self.process.as_ref().map_err(Clone::clone).and_then(Counters::read) {
+            Ok(counts) => counted
+                .events
+                .extend(counts.iter().map(|c| EventCount { name: c.event.name(), count: c.count })),
+            Err(e) => counted.unavailable.push(e.reason),
+        }
+        match self.controllers.as_ref().map_err(Clone::clone).and_then(Controllers::read) {
+            Ok(all) => counted.controllers.extend(all.iter().map(|t| ControllerCount {
+                package: t.package,
+                node: t.node.map(|id| id.0),
+                read_bytes: t.read_bytes,
+                written_bytes: t.written_bytes,
+            })),
+            Err(e) => counted.unavailable.push(e.reason),
+        }
+        counted
+    }
+}
+
+impl Counted {
+    /// Adds what was counted in another stretch of the same work.
+    pub(super) fn add(&mut self, other: &Counted) {
+        for event in &other.events {
+            match self.events.iter_mut().find(|e| e.name == event.name) {
+                Some(to) => to.count += event.count,
+                None => self.events.push(*event),
+            }
+        }
+        for of in &other.controllers {
+            match self.controllers.iter_mut().find(|c| c.package == of.package) {
+                Some(to) => {
+                    to.read_bytes += of.read_bytes;
+                    to.written_bytes += of.written_bytes;
+                }
+                None => self.controllers.push(*of),
+            }
+        }
+        for why in &other.unavailable {
+            if !self.unavailable.contains(why) {
+                self.unavailable.push(why.clone());
+            }
+        }
+    }
+
+    /// Sentences for people.
+    pub(super) fn lines(&self, tokens: u64, seconds: f64) -> Vec<String> {
+        let mut lines = Vec::new();
+        let per_token = |e: &EventCount| {
+            format!("{} {}", term::count((e.count / tokens as f64).round() as usize), e.name)
+        };
+        if !self.events.is_empty() {
+            let events: Vec<String> = self.events.iter().map(per_token).collect();
+            let of = |event: Event| self.events.iter().find(|e| e.name == event.name());
+            let remote = of(Event::NodeLoads).zip(of(Event::NodeLoadMisses));
+            let remote = remote.filter(|(all, _)| all.count > 0.0).map(|(all, away)| {
+                let share = super::table::percent(away.count / all.count);
+                format!("; {share} of the loads from memory went to other nodes")
+            });
+            let remote = remote.unwrap_or_default();
+            lines.push(format!("CPUs counted per token: {}{remote}", events.join(", ")));
+        }
+        if !self.controllers.is_empty() {
+            let each = self.controllers.iter().map(|c| {
+                let place = match c.node {
+                    Some(id) => format!("node {id}"),
+                    None => format!("package {}", c.package),
+                };
+                let rate = |bytes: f64| term::rate(bytes / seconds / 1e9);
+                format!("{place} {} read, {} written", rate(c.read_bytes), rate(c.written_bytes))
+            });
+            let each: Vec<String> = each.collect();
+            let each = each.join("; ");
+            lines.push(format!("memory controllers counted, for all programs, GB/s: {each}"));
+        }
+        if !self.unavailable.is_empty() {
+            let what = match self.events.is_empty() && self.controllers.is_empty() {
+                true => "no machine counters",
+                false => "not all machine counters",
+            };
+            lines.push(format!("{what}: {}", self.unavailable.join("; ")));
+        }
+        lines
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_add_up_and_are_told_per_token_and_second() {
+        let of = |events: &[(&'static str, f64)]| Counted {
+            events: events.iter().map(|&(name, count)| EventCount { name, count }).collect(),
+            ..Counted::default()
+        };
+        let mut sum = of(&[("node-loads", 3e6)]);
+        let mut other = of(&[("node-loads", 1e6), ("node-load-misses", 1e6)]);
+        let node =
+            |node, read| ControllerCount { package: 1, node, read_bytes: read, written_bytes: 1e9 };
+        other.controllers = vec![node(Some(4), 30e9)];
+        sum.add(&other);
+        sum.add(&Counted { controllers: vec![node(Some(4), 10e9)], ..Counted::default() });
+        assert_eq!(
+            sum.lines(4, 2.0),
+            [
+                "CPUs counted per token: 1.00 M node-loads, 250 K node-load-misses; 25 % of the \
+                 loads from memory went to other nodes",
+                "memory controllers counted, for all programs, GB/s: node 4 20.0 read, 1.00 written"
+            ]
+        );
+    }
+
+    #[test]
+    fn one_line_says_why_there_are_none() {
+        let no = |why: &str| Counted { unavailable: vec![why.to_owned()], ..Counted::default() };
+        let mut none = no("perf is forbidden");
+        none.add(&no("perf is forbidden"));
+        none.add(&no("no controller"));
+        assert_eq!(none.lines(1, 1.0), ["no machine counters: perf is forbidden; no controller"]);
+        assert_eq!(Counted::default().lines(1, 1.0), [""; 0]);
+    }
+}

@@ -1,0 +1,444 @@
+//! The arithmetic of the report: from facts to figures, without asking anybody.
+
+use super::counters::Counted;
+use super::reads::Reads;
+use super::{Phase, group_threads, verdict};
+use arclight_engine::{Activity, NodeBytes, Placement, Plan};
+use serde::Serialize;
+use std::collections::BTreeSet;
+use std::ops::Range;
+use topology::NodeId;
+
+/// Everything that the figures follow from.
+pub(super) struct Facts<'a> {
+    pub(super) plan: &'a Plan,
+    /// Bytes in each place, as loading tells.
+    pub(super) loaded: &'a [NodeBytes],
+    /// Where pages are, or why that is not known.
+    pub(super) placement: Result<&'a Placement, &'a str>,
+    pub(super) phase: &'a Phase,
+    /// What the threads can read.
+    pub(super) reads: &'a Reads,
+    /// Bytes of the machine's caches.
+    pub(super) caches: u64,
+}
+
+/// The report: per node and for all of them.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(crate) struct NodesReport {
+    /// `decode`, or `prompt` if nothing was decoded.
+    pub(super) phase: &'static str,
+    pub(super) steps: u64,
+    pub(super) tokens: u64,
+    pub(super) seconds: f64,
+    /// How the nodes share the model.
+    pub(super) mode: String,
+    /// Nodes of the plan that share a real one.
+    pub(super) virtual_nodes: bool,
+    /// Nodes share activations, whose traffic is not in the book.
+    pub(super) shared_activations: bool,
+    /// Several threads have the same CPU.
+    pub(super) cpus_shared: bool,
+    /// Bytes of the machine's caches.
+    pub(super) cache_bytes: u64,
+    /// Why it is not known where pages are.
+    pub(super) pages_unknown: Option<String>,
+    /// One for each group of threads.
+    pub(super) nodes: Vec<Figures>,
+    /// Sums, and means over all threads. What nodes share and cannot be told apart is only here.
+    pub(super) all: Figures,
+    /// Whether every thread has waited as often as its program says.
+    pub(super) waits_as_compiled: bool,
+    pub(super) threads: Vec<Thread>,
+    /// By the machine.
+    pub(super) counted: Counted,
+    /// What bounds the work, in words.
+    pub(super) verdict: Vec<String>,
+}
+
+/// The figures of one node.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub(super) struct Figures {
+    /// The real memory node.
+    pub(super) node: Option<u32>,
+    pub(super) threads: usize,
+    pub(super) memory: Memory,
+    pub(super) traffic: Traffic,
+    pub(super) time: Time,
+}
+
+/// Memory of the model.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub(super) struct Memory {
+    pub(super) weights_bytes: u64,
+    pub(super) kv_bytes: u64,
+    pub(super) activation_bytes: u64,
+    /// `None` if the kernel does not tell.
+    pub(super) pages: Option<PageCounts>,
+}
+
+/// Where pages are, as the kernel says.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub(super) struct PageCounts {
+    /// On a node that they were meant for.
+    pub(super) right: usize,
+    /// On another one.
+    pub(super) wrong: usize,
+    /// Not written yet: they have no memory.
+    pub(super) absent: usize,
+    /// Of which the kernel gave another answer.
+    pub(super) unknown: usize,
+    pub(super) huge_bytes: u64,
+    /// Share of the memory that there is.
+    pub(super) huge_share: f64,
+    present_bytes: u64,
+}
+
+/// Bytes that a token moves, by the book.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub(super) struct Traffic {
+    pub(super) weights_bytes_per_token: f64,
+    pub(super) kv_bytes_per_token: f64,
+    /// Read from or written to other nodes' buffers.
+    pub(super) exchanged_bytes_per_token: f64,
+    /// Those, and what is streamed from pages that other nodes have. `None` if that is not known.
+    pub(super) remote_bytes_per_token: Option<f64>,
+    /// Of all these bytes.
+    pub(super) remote_share: Option<f64>,
+    pub(super) read_bytes_per_second: f64,
+    /// What the threads can read from their own node's memory while all others do.
+    pub(super) limit_bytes_per_second: f64,
+    pub(super) of_limit: f64,
+}
+
+/// Where the time of the threads goes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub(super) struct Time {
+    /// Working: neither waiting nor between steps.
+    pub(super) fastest: Busy,
+    pub(super) slowest: Busy,
+    pub(super) local: Waiting,
+    pub(super) global: Waiting,
+    /// From a step's beginning until a thread hears of it, and from the end of its work to that of
+    /// the step. Mean over the threads.
+    pub(super) step_ends_us_per_token: f64,
+    /// Shares of the time, means over the threads. They add up to one.
+    pub(super) working: f64,
+    /// In all three ways.
+    pub(super) waiting: f64,
+    /// When no thread is in a step.
+    pub(super) between_steps: f64,
+}
+
+/// A thread and how long it works.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub(super) struct Busy {
+    pub(super) thread: usize,
+    pub(super) us_per_token: f64,
+}
+
+/// Waits of one scope.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub(super) struct Waiting {
+    /// Of each thread, as compiled.
+    pub(super) per_step: f64,
+    /// Mean over the threads.
+    pub(super) us_per_token: f64,
+    /// Of the thread that waited longest.
+    pub(super) most_us_per_token: f64,
+}
+
+/// What one thread has counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub(super) struct Thread {
+    /// Index into the report's nodes.
+    pub(super) node: usize,
+    pub(super) cpu: u32,
+    /// Steps.
+    pub(super) jobs: u64,
+    /// In steps: working and waiting.
+    pub(super) jobs_us: f64,
+    pub(super) busy_us: f64,
+    pub(super) local_waits: u64,
+    pub(super) local_us: f64,
+    pub(super) global_waits: u64,
+    pub(super) global_us: f64,
+    /// Global waits in which it was the last of its node.
+    pub(super) crossings: u64,
+    /// By the book.
+    pub(super) compiled_local_waits: u64,
+    pub(super) compiled_global_waits: u64,
+}
+
+impl Thread {
+    /// Whether it has waited as often as its program says.
+    pub(super) fn as_compiled(&self) -> bool {
+        (self.local_waits, self.global_waits)
+            == (self.compiled_local_waits, self.compiled_global_waits)
+    }
+}
+
+impl NodesReport {
+    /// # Panics
+    /// When no token was computed.
+    pub(super) fn of(facts: &Facts<'_>) -> NodesReport {
+        let Facts { plan, phase, .. } = facts;
+        let counts = &phase.activity.counts;
+        assert!(counts.tokens > 0, "somebody has worked");
+        let ids: Vec<Option<NodeId>> = plan.groups.iter().map(|g| g.node).collect();
+        let distinct = ids.iter().flatten().collect::<BTreeSet<_>>().len() == ids.len();
+        let cpus: Vec<_> = plan.groups.iter().flat_map(|g| &g.cpus).collect();
+        let threads = threads(plan, &phase.activity);
+        let (memory, all_memory) = memory(facts, distinct);
+        let traffic: Vec<Traffic> = (0..ids.len()).map(|g| traffic(facts, g)).collect();
+        let time = |range: Range<usize>| time(&threads, range, phase);
+        let groups = group_threads(plan).into_iter().enumerate();
+        let nodes: Vec<Figures> = groups
+            .map(|(g, range)| Figures {
+                node: ids[g].map(|id| id.0),
+                threads: range.len(),
+                memory: memory[g],
+                traffic: traffic[g],
+                time: time(range),
+            })
+            .collect();
+        let all = Figures {
+            node: None,
+            threads: threads.len(),
+            memory: all_memory,
+            traffic: sum(&traffic, facts.reads.all),
+            time: time(0..threads.len()),
+        };
+        let mut report = NodesReport {
+            phase: if phase.decoding { "decode" } else { "prompt" },
+            steps: counts.steps,
+            tokens: counts.tokens,
+            seconds: phase.time.as_secs_f64(),
+            mode: plan.mode.to_string(),
+            virtual_nodes: ids.len() > 1 && !distinct,
+            shared_activations: plan.places() < ids.len(),
+            cpus_shared: cpus.iter().collect::<BTreeSet<_>>().len() < cpus.len(),
+            cache_bytes: facts.caches,
+            pages_unknown: facts.placement.err().map(str::to_owned),
+            nodes,
+            all,
+            waits_as_compiled: threads.iter().all(Thread::as_compiled),
+            threads,
+            counted: phase.counted.clone(),
+            verdict: Vec::new(),
+        };
+        report.verdict = verdict::of(&report, plan.mode);
+        report
+    }
+}
+
+/// What there is on each node and in all. An arena that nodes share is counted where its pages are,
+/// if `distinct` nodes make that a question.
+fn memory(facts: &Facts<'_>, distinct: bool) -> (Vec<Memory>, Memory) {
+    let groups = &facts.plan.groups;
+    let mut nodes = vec![Memory::default(); groups.len()];
+    let mut all = Memory::default();
+    let Ok(placement) = facts.placement else {
+        let own = facts.loaded.len() == nodes.len();
+        for (place, bytes) in facts.loaded.iter().enumerate() {
+            let own = own.then(|| &mut nodes[place]);
+            for to in own.into_iter().chain([&mut all]) {
+                to.weights_bytes += bytes.weights as u64;
+                to.kv_bytes += bytes.kv as u64;
+                to.activation_bytes += bytes.activations as u64;
+            }
+        }
+        return (nodes, all);
+    };
+    for arena in &placement.arenas {
+        let (present, wrong) = (arena.pages.present(), arena.misplaced());
+        let bytes = arena.bytes as u64;
+        let whole = PageCounts {
+            right: present - wrong,
+            wrong,
+            absent: arena.pages.absent,
+            unknown: arena.pages.failed.values().sum(),
+            huge_bytes: arena.huge_bytes,
+            present_bytes: part_of(bytes, present, arena.pages.total()),
+            ..PageCounts::default()
+        };
+        all.add(arena.name, bytes, whole);
+        match arena.group {
+            Some(group) => nodes[group].add(arena.name, bytes, whole),
+            None if distinct && present > 0 => {
+                for (to, group) in nodes.iter_mut().zip(groups) {
+                    let here = group.node.and_then(|id| arena.pages.by_node.get(&id));
+                    let here = here.copied().unwrap_or(0);
+                    let part = |of| part_of(of, here, present);
+                    let pages = PageCounts {
+                        right: here,
+                        huge_bytes: part(whole.huge_bytes),
+                        present_bytes: part(whole.present_bytes),
+                        ..PageCounts::default()
+                    };
+                    to.add(arena.name, part(bytes), pages);
+                }
+            }
+            None => {}
+        }
+    }
+    (nodes, all)
+}
+
+impl Memory {
+    fn add(&mut self, name: &str, bytes: u64, pages: PageCounts) {
+        match name {
+            "weights" => self.weights_bytes += bytes,
+            "KV pages" => self.kv_bytes += bytes,
+            _ => self.activation_bytes += bytes,
+        }
+        let to = self.pages.get_or_insert_default();
+        to.right += pages.right;
+        to.wrong += pages.wrong;
+        to.absent += pages.absent;
+        to.unknown += pages.unknown;
+        to.huge_bytes += pages.huge_bytes;
+        to.present_bytes += pages.present_bytes;
+        // A mapping's huge pages may reach beyond what of it is given out.
+        to.huge_share = ratio(to.huge_bytes as f64, to.present_bytes as f64).min(1.0);
+    }
+}
+
+/// What the threads of `group` move.
+fn traffic(facts: &Facts<'_>, group: usize) -> Traffic {
+    let Facts { plan, phase, .. } = facts;
+    let counts = &phase.activity.counts;
+    // Threads that share a place share its products.
+    let (place, share) = match counts.places.len() == plan.groups.len() {
+        true => (counts.places[group], 1.0),
+        false => {
+            let own = plan.groups[group].cpus.len() as f64;
+            (counts.places[0], own / plan.threads() as f64)
+        }
+    };
+    let per_token = |bytes: u64| bytes as f64 * share / counts.tokens as f64;
+    let (weights, kv) = (per_token(place.weights), per_token(place.kv));
+    let exchanged = per_token(place.exchanged);
+    let elsewhere = facts.placement.ok().and_then(|p| elsewhere(p, group));
+    let remote = elsewhere.map(|(of_weights, of_kv)| exchanged + weights * of_weights + kv * of_kv);
+    let streamed = (weights + kv) * counts.tokens as f64;
+    let read = streamed / phase.time.as_secs_f64();
+    Traffic {
+        weights_bytes_per_token: weights,
+        kv_bytes_per_token: kv,
+        exchanged_bytes_per_token: exchanged,
+        remote_bytes_per_token: remote,
+        remote_share: remote.map(|remote| ratio(remote, weights + kv + exchanged)),
+        read_bytes_per_second: read,
+        limit_bytes_per_second: facts.reads.groups[group],
+        of_limit: ratio(read, facts.reads.groups[group]),
+    }
+}
+
+/// Shares of the weights that `group` streams, and of the KV pages that it reads, on other nodes
+/// than its own; `None` if it has none.
+fn elsewhere(placement: &Placement, group: usize) -> Option<(f64, f64)> {
+    let at = &placement.groups[group];
+    let node = at.node?;
+    let streamed = &at.streamed;
+    let kv = placement.arenas.iter().filter(|a| a.name == "KV pages");
+    let kv = kv.filter(|a| a.group.is_none_or(|owner| owner == group));
+    let (away, present) = kv.fold((0, 0), |(away, present), arena| {
+        (away + arena.pages.elsewhere(node), present + arena.pages.present())
+    });
+    let weights = ratio(streamed.elsewhere(node) as f64, streamed.present() as f64);
+    Some((weights, ratio(away as f64, present as f64)))
+}
+
+/// What all nodes move together.
+fn sum(nodes: &[Traffic], limit: f64) -> Traffic {
+    let mut all = Traffic {
+        remote_bytes_per_token: Some(0.0),
+        limit_bytes_per_second: limit,
+        ..Traffic::default()
+    };
+    for node in nodes {
+        all.weights_bytes_per_token += node.weights_bytes_per_token;
+        all.kv_bytes_per_token += node.kv_bytes_per_token;
+        all.exchanged_bytes_per_token += node.exchanged_bytes_per_token;
+        let remote = all.remote_bytes_per_token.zip(node.remote_bytes_per_token);
+        all.remote_bytes_per_token = remote.map(|(all, one)| all + one);
+        all.read_bytes_per_second += node.read_bytes_per_second;
+    }
+    let moved =
+        all.weights_bytes_per_token + all.kv_bytes_per_token + all.exchanged_bytes_per_token;
+    all.remote_share = all.remote_bytes_per_token.map(|remote| ratio(remote, moved));
+    all.of_limit = ratio(all.read_bytes_per_second, limit);
+    all
+}
+
+fn threads(plan: &Plan, activity: &Activity) -> Vec<Thread> {
+    let places = &activity.counts.places;
+    let groups = plan.groups.iter().enumerate();
+    let cpus = groups.flat_map(|(node, group)| group.cpus.iter().map(move |cpu| (node, cpu)));
+    let us = |nanos: u64| nanos as f64 / 1e3;
+    cpus.zip(&activity.threads)
+        .map(|((node, cpu), t)| {
+            let book = places[node.min(places.len() - 1)];
+            // A pool of one group knows no global waits.
+            let (local, global) = match plan.groups.len() {
+                1 => (book.local_waits + book.global_waits, 0),
+                _ => (book.local_waits, book.global_waits),
+            };
+            Thread {
+                node,
+                cpu: cpu.0,
+                jobs: t.jobs.count,
+                jobs_us: us(t.jobs.nanos),
+                busy_us: us(t.busy_nanos()),
+                local_waits: t.local.count,
+                local_us: us(t.local.nanos),
+                global_waits: t.global.count,
+                global_us: us(t.global.nanos),
+                crossings: t.crossings,
+                compiled_local_waits: local,
+                compiled_global_waits: global,
+            }
+        })
+        .collect()
+}
+
+/// Where the time of some threads went.
+fn time(threads: &[Thread], range: Range<usize>, phase: &Phase) -> Time {
+    let counts = &phase.activity.counts;
+    let (tokens, steps) = (counts.tokens as f64, counts.steps as f64);
+    let own = || range.clone().map(|at| &threads[at]);
+    let busy = |at: usize| Busy { thread: at, us_per_token: threads[at].busy_us / tokens };
+    let by_work = |a: &usize, b: &usize| threads[*a].busy_us.total_cmp(&threads[*b].busy_us);
+    let mean = |of: &dyn Fn(&Thread) -> f64| ratio(own().map(of).sum(), range.len() as f64);
+    let waiting = |compiled: &dyn Fn(&Thread) -> u64, us: &dyn Fn(&Thread) -> f64| Waiting {
+        per_step: mean(&|t| compiled(t) as f64) / steps,
+        us_per_token: mean(us) / tokens,
+        most_us_per_token: own().map(us).fold(0.0, f64::max) / tokens,
+    };
+    let whole = phase.time.as_secs_f64() * 1e6;
+    // The thread that is in steps longest tells how long they are.
+    let steps_us = threads.iter().map(|t| t.jobs_us).fold(0.0, f64::max).min(whole);
+    let ends_us = mean(&|t| (steps_us - t.jobs_us).max(0.0));
+    let waits_us = mean(&|t| t.local_us + t.global_us);
+    Time {
+        fastest: range.clone().min_by(by_work).map(busy).unwrap_or_default(),
+        slowest: range.clone().max_by(by_work).map(busy).unwrap_or_default(),
+        local: waiting(&|t| t.compiled_local_waits, &|t| t.local_us),
+        global: waiting(&|t| t.compiled_global_waits, &|t| t.global_us),
+        step_ends_us_per_token: ends_us / tokens,
+        working: ratio(mean(&|t| t.busy_us), whole),
+        waiting: ratio(waits_us + ends_us, whole),
+        between_steps: 1.0 - ratio(steps_us, whole),
+    }
+}
+
+/// As much of `bytes` as `pages` of `all` have.
+fn part_of(bytes: u64, pages: usize, all: usize) -> u64 {
+    (bytes as f64 * ratio(pages as f64, all as f64)).round() as u64
+}
+
+/// 0 where there is nothing to divide by.
+fn ratio(of: f64, by: f64) -> f64 {
+    if by > 0.0 { of / by } else { 0.0 }
+}

@@ -1,0 +1,127 @@
+//! The placement and traffic report: where a model's memory is, what crosses between nodes, how near
+//! each node's memory is to its limit, and where the threads' time goes.
+//!
+//! Four sources are brought together. The *kernel* tells where pages are (`move_pages`), the *book*
+//! of the compiled programs what a step streams and exchanges, the *threads* how long they worked
+//! and waited, and a *probe* on the same threads what each node's memory can deliver ([`reads`]).
+//! What the book says of waits is held against what the threads have counted. The machine's
+//! [counters], where they can be had, stand beside it.
+//!
+//! Limits: bytes are those of the book, so reads that caches serve are in them. Activations are in
+//! the book only where nodes exchange them: with one copy for several nodes (mirror, interleave,
+//! off) their traffic is not counted, which the report says. Where nodes share a product each is
+//! taken to stream its threads' share of it.
+
+mod counters;
+mod figures;
+pub(crate) mod reads;
+mod table;
+mod verdict;
+
+#[cfg(test)]
+mod tests;
+
+pub(crate) use counters::{Counted, Meter};
+pub(crate) use figures::NodesReport;
+
+use crate::error::Error;
+use arclight_engine::{Activity, Engine, Placement, Plan};
+use figures::Facts;
+use reads::{ReadProbe, Reads};
+use std::ops::Range;
+use std::time::Duration;
+use topology::Machine;
+
+/// Passes of the probe after an answer: the best of three is steady, and takes some 10 ms each.
+const PASSES: usize = 3;
+
+/// What the threads did for a prompt or for an answer, and how long that took.
+#[derive(Clone, Debug)]
+pub(crate) struct Phase {
+    /// Decoding token by token, not taking a prompt.
+    pub(crate) decoding: bool,
+    pub(crate) time: Duration,
+    pub(crate) activity: Activity,
+    pub(crate) counted: Counted,
+}
+
+impl Phase {
+    /// Adds another stretch of the same work.
+    pub(crate) fn add(&mut self, other: Phase) {
+        let Phase { time, activity, counted, .. } = other;
+        self.time += time;
+        self.counted.add(&counted);
+        let (to, from) = (&mut self.activity.counts, activity.counts);
+        to.steps += from.steps;
+        to.tokens += from.tokens;
+        for (to, from) in to.places.iter_mut().zip(from.places) {
+            to.weights += from.weights;
+            to.kv += from.kv;
+            to.exchanged += from.exchanged;
+            to.local_waits += from.local_waits;
+            to.global_waits += from.global_waits;
+        }
+        for (to, from) in self.activity.threads.iter_mut().zip(activity.threads) {
+            to.jobs.count += from.jobs.count;
+            to.jobs.nanos += from.jobs.nanos;
+            to.local.count += from.local.count;
+            to.local.nanos += from.local.nanos;
+            to.global.count += from.global.count;
+            to.global.nanos += from.global.nanos;
+            to.crossings += from.crossings;
+        }
+    }
+}
+
+/// What is asked of the kernel once, after the work: where the pages are. The text says why it is
+/// not known.
+pub(crate) type Asked = Result<Placement, String>;
+
+/// Asks the kernel.
+pub(crate) fn ask(engine: &mut Engine) -> Asked {
+    engine.placement().map_err(|e| Error::from(e).line())
+}
+
+/// The report of some work, with a node's limits as they were measured beside it.
+pub(crate) fn of(
+    engine: &mut Engine,
+    asked: &Asked,
+    phase: &Phase,
+    reads: &Reads,
+    machine: &Machine,
+) -> NodesReport {
+    let loaded = engine.report().nodes.clone();
+    NodesReport::of(&Facts {
+        plan: engine.executor().plan(),
+        loaded: &loaded,
+        placement: asked.as_ref().map_err(String::as_str),
+        phase,
+        reads,
+        caches: reads::cache_bytes(machine),
+    })
+}
+
+/// The report after an answer: of the decoding, or of the prompt if nothing was decoded. `None` if
+/// nothing was computed at all.
+pub(crate) fn after(engine: &mut Engine, phases: &[Phase]) -> Result<Option<NodesReport>, Error> {
+    let Some(phase) = phases.iter().rfind(|p| p.activity.counts.tokens > 0) else {
+        return Ok(None);
+    };
+    let asked = ask(engine);
+    let machine = Machine::read()?;
+    let mut probe = ReadProbe::new(engine, &machine)?;
+    for _ in 0..PASSES {
+        probe.pass(engine)?;
+    }
+    Ok(Some(of(engine, &asked, phase, probe.reads(), &machine)))
+}
+
+/// The threads of each group, by number.
+fn group_threads(plan: &Plan) -> Vec<Range<usize>> {
+    let mut next = 0;
+    let groups = plan.groups.iter().map(|g| {
+        next += g.cpus.len();
+        next - g.cpus.len()..next
+    });
+    groups.collect()
+}

@@ -1,0 +1,73 @@
+//! `arclight topo`: the machine as the engine sees it, where its threads would go, and how fast
+//! every node's cores get at every node's memory.
+
+mod measure;
+mod table;
+
+use crate::error::Error;
+use clap::Args;
+use measure::Access;
+use serde::Serialize;
+use std::io::Write;
+use topology::{CpuList, Layout, Machine, NodeList};
+
+/// Show the machine: memory nodes, cores, caches, limits, and where threads would run
+#[derive(Args, Debug)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct TopoArgs {
+    /// Measure read bandwidth and latency between every node's cores and every node's memory
+    #[arg(long)]
+    bandwidth: bool,
+    /// Only these memory nodes, such as 0-1,4
+    #[arg(long, value_name = "LIST")]
+    nodes: Option<NodeList>,
+    /// Only these CPUs, such as 0-7,16
+    #[arg(long, value_name = "LIST")]
+    cpus: Option<CpuList>,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  arclight topo
+  arclight topo --bandwidth         every node's cores against every node's memory, in GB/s and ns
+  arclight topo --bandwidth --nodes 0-1 --json
+  taskset -c 0-7 arclight topo      what is left when only some cores may be used";
+
+#[derive(Serialize)]
+struct Report<'a> {
+    machine: &'a Machine,
+    /// What `run` uses unless told otherwise.
+    layout: &'a Layout,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    access: Option<Access>,
+}
+
+/// Runs the command.
+pub(crate) fn run(args: &TopoArgs) -> Result<(), Error> {
+    let machine = Machine::read()?;
+    let nodes = args.nodes.as_ref().map(NodeList::as_slice);
+    // Whatever is wrong with these lists, the command line is at fault.
+    let machine =
+        machine.restrict(nodes, args.cpus.as_ref()).map_err(|e| Error::Usage(e.to_string()))?;
+    let layout = topology::layout(&machine, None, None)?;
+    let mut out = std::io::stdout().lock();
+    if args.json {
+        let access = args.bandwidth.then(|| measure::access(&machine)).transpose()?;
+        let report = Report { machine: &machine, layout: &layout, access };
+        serde_json::to_writer_pretty(&mut out, &report).map_err(std::io::Error::from)?;
+        writeln!(out)?;
+        return Ok(());
+    }
+    write!(out, "{machine}")?;
+    writeln!(out, "\nthreads, unless told otherwise")?;
+    layout.to_string().lines().try_for_each(|line| writeln!(out, "  {line}"))?;
+    if args.bandwidth {
+        // What is known already need not wait for what takes a while.
+        out.flush()?;
+        table::print(&mut out, &measure::access(&machine)?)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,136 @@
+//! The matrices as tables.
+
+use super::measure::{Access, Reader};
+use crate::error::Error;
+use crate::term;
+use std::io::Write;
+use std::time::Duration;
+
+/// Prints both matrices and how they were taken.
+pub(super) fn print(out: &mut impl Write, access: &Access) -> Result<(), Error> {
+    let gigabytes = |rate: f64| term::rate(rate / 1e9);
+    writeln!(out, "\nread bandwidth, GB/s: all cores of a node from the memory of a node")?;
+    matrix(out, access, &access.read_bytes_per_second, gigabytes)?;
+    writeln!(out, "\nlatency, ns: one core of a node waiting for a line of the memory of a node")?;
+    matrix(out, access, &access.latency_nanoseconds, |ns| format!("{ns:.0}"))?;
+
+    let largest = access.memories.iter().map(|m| m.buffer_bytes).max().unwrap_or(0);
+    let huge: u64 = access.memories.iter().map(|m| m.huge_bytes).sum();
+    let all: u64 = access.memories.iter().map(|m| m.buffer_bytes).sum();
+    writeln!(
+        out,
+        "\n  medians of passes over {} per node, {} % of it on huge pages; {} read in {}",
+        term::size(largest as usize),
+        (100 * huge).checked_div(all).unwrap_or(0),
+        term::size(access.bytes_read as usize),
+        term::seconds(Duration::from_secs_f64(access.seconds))
+    )?;
+    access.warnings.iter().try_for_each(|w| writeln!(out, "  warning: {w}"))?;
+    Ok(())
+}
+
+fn matrix(
+    out: &mut impl Write,
+    access: &Access,
+    cells: &[Vec<Option<f64>>],
+    text: impl Fn(f64) -> String,
+) -> Result<(), Error> {
+    let heads: Vec<String> = access.readers.iter().map(row_head).collect();
+    let width = heads.iter().map(|h| h.len()).chain([14]).max().unwrap_or(0);
+    write!(out, "  {:width$}", "cores")?;
+    access.memories.iter().try_for_each(|m| write!(out, "{:>9}", format!("node {}", m.node)))?;
+    let ratios = access.memories.len() > 1;
+    writeln!(out, "{}", if ratios { "   remote / local" } else { "" })?;
+    for ((reader, head), row) in access.readers.iter().zip(&heads).zip(cells) {
+        write!(out, "  {head:width$}")?;
+        for cell in row {
+            write!(out, "{:>9}", cell.map_or("-".to_owned(), &text))?;
+        }
+        let local = access.memories.iter().position(|m| m.node == reader.node);
+        if ratios {
+            write!(out, "   {}", ratio(row, local))?;
+        }
+        writeln!(out)?;
+    }
+    Ok(())
+}
+
+fn row_head(reader: &Reader) -> String {
+    format!("node {}, {}", reader.node, term::plural(reader.cpus.len(), "core"))
+}
+
+/// The least and the most that the others are of the local value: `0.23 to 0.26`.
+fn ratio(row: &[Option<f64>], local: Option<usize>) -> String {
+    let Some(own) = local.and_then(|i| row[i]) else { return "-".to_owned() };
+    let others = row.iter().enumerate().filter(|&(i, _)| Some(i) != local);
+    let ratios: Vec<f64> = others.filter_map(|(_, cell)| Some((*cell)? / own)).collect();
+    let least = ratios.iter().copied().reduce(f64::min).map(|r| format!("{r:.2}"));
+    let most = ratios.iter().copied().reduce(f64::max).map(|r| format!("{r:.2}"));
+    match (least, most) {
+        (Some(least), Some(most)) if least == most => least,
+        (Some(least), Some(most)) => format!("{least} to {most}"),
+        _ => "-".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::measure::Memory;
+    use super::*;
+    use topology::{CpuId, NodeId};
+
+    fn access() -> Access {
+        let reader =
+            |node, cpus: u32| Reader { node: NodeId(node), cpus: (0..cpus).map(CpuId).collect() };
+        let memory = |node, mib: u64| Memory {
+            node: NodeId(node),
+            buffer_bytes: mib << 20,
+            huge_bytes: mib << 19,
+            pages_elsewhere: Some(0),
+        };
+        Access {
+            readers: vec![reader(0, 48), reader(2, 1)],
+            memories: vec![memory(0, 128), memory(2, 128), memory(5, 0)],
+            read_bytes_per_second: vec![
+                vec![Some(102.4e9), Some(25.0e9), None],
+                vec![Some(2.5e9), Some(9.25e9), None],
+            ],
+            latency_nanoseconds: vec![
+                vec![Some(90.4), Some(210.0), None],
+                vec![Some(205.0), Some(91.0), None],
+            ],
+            bytes_read: 12 << 30,
+            seconds: 2.5,
+            warnings: vec!["node 5 is small".into()],
+        }
+    }
+
+    #[test]
+    fn tables_have_a_row_per_reader_and_the_ratio_to_local() {
+        let mut out = vec![];
+        print(&mut out, &access()).unwrap();
+        let expected = "
+read bandwidth, GB/s: all cores of a node from the memory of a node
+  cores              node 0   node 2   node 5   remote / local
+  node 0, 48 cores    102.4     25.0        -   0.24
+  node 2, 1 core       2.50     9.25        -   0.27
+
+latency, ns: one core of a node waiting for a line of the memory of a node
+  cores              node 0   node 2   node 5   remote / local
+  node 0, 48 cores       90      210        -   2.32
+  node 2, 1 core        205       91        -   2.25
+
+  medians of passes over 128 MiB per node, 50 % of it on huge pages; 12.0 GiB read in 2.50 s
+  warning: node 5 is small
+";
+        assert_eq!(String::from_utf8(out).unwrap(), expected);
+    }
+
+    #[test]
+    fn ratios_need_a_local_value() {
+        assert_eq!(ratio(&[Some(2.0), Some(4.0), Some(5.0)], Some(0)), "2.00 to 2.50");
+        assert_eq!(ratio(&[Some(2.0), Some(4.0)], None), "-");
+        assert_eq!(ratio(&[None, Some(4.0)], Some(0)), "-");
+        assert_eq!(ratio(&[Some(4.0), None], Some(0)), "-");
+    }
+}

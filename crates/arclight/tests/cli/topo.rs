@@ -1,0 +1,51 @@
+//! `topo`: restrictions, and the matrices.
+
+use crate::support::{fails, succeeds};
+use serde_json::Value;
+
+fn json(args: &[&str]) -> Value {
+    serde_json::from_str(&succeeds(args)).expect("JSON")
+}
+
+/// The first node that has CPUs, and its first CPU.
+fn first() -> (String, String) {
+    let seen = json(&["topo", "--json"]);
+    assert!(seen.get("access").is_none(), "measuring is asked for");
+    let group = &seen["layout"]["groups"][0];
+    (group["node"].as_u64().unwrap_or(0).to_string(), group["cpus"][0].to_string())
+}
+
+#[test]
+fn every_pair_of_nodes_is_measured() {
+    let (node, cpu) = first();
+    let seen = json(&["topo", "--bandwidth", "--json", "--nodes", &node, "--cpus", &cpu]);
+    let access = &seen["access"];
+    assert_eq!(access["readers"][0]["cpus"].as_array().unwrap().len(), 1, "{access}");
+    assert_eq!(access["memories"].as_array().unwrap().len(), 1, "{access}");
+    for matrix in ["read_bytes_per_second", "latency_nanoseconds"] {
+        assert!(access[matrix][0][0].as_f64().unwrap() > 0.1, "{access}");
+    }
+    assert_eq!(access["memories"][0]["pages_elsewhere"].as_u64().unwrap_or(0), 0, "{access}");
+    let bytes = access["bytes_read"].as_u64().unwrap();
+    // One pass that does not count, and three that do.
+    assert!(bytes >= 4 * access["memories"][0]["buffer_bytes"].as_u64().unwrap(), "{access}");
+    assert_eq!(seen["machine"]["limits"]["restriction"]["cpus"], cpu);
+
+    let text = succeeds(&["topo", "--bandwidth", "--cpus", &cpu]);
+    for part in ["read bandwidth, GB/s", "latency, ns", "1 core ", "read in ", "as asked only"] {
+        assert!(text.contains(part), "no {part:?} in: {text}");
+    }
+}
+
+#[test]
+fn impossible_restrictions_are_named() {
+    for (args, message) in [
+        (["--nodes", "8000"], "no node 8000: this machine has nodes "),
+        (["--cpus", "8000-8001"], "no cpu 8000-8001: this machine has cpus "),
+        (["--cpus", "3-1"], "the range 3-1 runs backwards"),
+        (["--nodes", "x"], "\"x\" is not a number"),
+    ] {
+        let line = fails(2, &[&["topo"], &args[..]].concat());
+        assert!(line.contains(message), "{line}");
+    }
+}

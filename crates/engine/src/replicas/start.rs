@@ -1,0 +1,256 @@
+//! Loading the replicas: a thread each, all at once.
+//!
+//! Loading is packing, work for a replica's own cores on its own nodes, so one after the other
+//! would leave all but one part of the machine idle. The file is read through one mapping: replicas
+//! are at about the same place of it, and what one has brought from the disk the others find in
+//! the page cache.
+//!
+//! Whether there is room for all is known before anything is allocated. A replica on nodes of its
+//! own checks them itself; what several bring to one node is added up here, since memory that a
+//! cache has not used yet looks free. All get the same context, which is that of the narrowest.
+
+use super::queue::{Seat, Shared};
+use super::runner::{message, serve};
+use super::{ReplicaInfo, Replicas};
+use crate::engine::Engine;
+use crate::error::Error;
+use crate::file::ModelFile;
+use crate::load::{self, LoadProgress, Size};
+use crate::options::LoadOptions;
+use kernels::KV_PAGE;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::{self, JoinHandle};
+use topology::{CpuList, Machine, NodeId};
+
+/// What a thread that loads tells.
+enum News {
+    Progress(LoadProgress),
+    Loaded(Box<ReplicaInfo>, usize), // and its free pages
+    Failed(Error),
+}
+
+/// A replica that is being loaded.
+struct Starting {
+    thread: JoinHandle<()>,
+    /// Gives it the queue; dropped, it sends it home.
+    go: Sender<Arc<Shared>>,
+}
+
+pub(crate) fn start(
+    file: &Arc<ModelFile>,
+    machine: &Machine,
+    options: &LoadOptions,
+    replicas: usize,
+    progress: &mut dyn FnMut(LoadProgress),
+) -> Result<Replicas, Error> {
+    let Agreed { parts, options, context, vocab } = agree(file, machine, options, replicas)?;
+    let stop = Arc::new(AtomicBool::new(false));
+    let (told, news) = channel();
+    let mut starting = Vec::with_capacity(replicas);
+    let spawned = parts.iter().enumerate().try_for_each(|(me, part)| {
+        let (go, shared) = channel();
+        let loader = Loader {
+            me,
+            file: file.clone(),
+            part: part.clone(),
+            options: options.clone(),
+            stop: stop.clone(),
+            news: told.clone(),
+        };
+        let thread = thread::Builder::new().name(format!("replica-{me}"));
+        let thread = thread.spawn(move || loader.run(&shared)).map_err(|source| {
+            graph::Error::from(threads::Error::Spawn { thread: me, threads: replicas, source })
+        })?;
+        starting.push(Starting { thread, go });
+        Ok(())
+    });
+    drop(told);
+    match spawned.and_then(|()| collect(&news, replicas, progress)) {
+        Ok(loaded) => {
+            let (infos, pages): (Vec<ReplicaInfo>, Vec<usize>) = loaded.into_iter().unzip();
+            let seat = |(info, free_pages): (&ReplicaInfo, usize)| Seat {
+                nodes: info.nodes.clone(),
+                threads: info.threads,
+                slots: info.sequences,
+                free_pages,
+            };
+            let shared = Arc::new(Shared::new(infos.iter().zip(pages).map(seat).collect()));
+            let begin = |starting: Starting| {
+                // It waits for this.
+                let _ = starting.go.send(shared.clone());
+                starting.thread
+            };
+            let threads = starting.into_iter().map(begin).collect();
+            Ok(Replicas { shared, threads, infos, context, vocab })
+        }
+        Err(error) => {
+            stop.store(true, Relaxed);
+            for Starting { thread, go } in starting {
+                drop(go);
+                let _ = thread.join();
+            }
+            Err(error)
+        }
+    }
+}
+
+/// Hears the threads until all are loaded or one has failed.
+fn collect(
+    news: &Receiver<(usize, News)>,
+    replicas: usize,
+    progress: &mut dyn FnMut(LoadProgress),
+) -> Result<Vec<(ReplicaInfo, usize)>, Error> {
+    let mut loaded: Vec<Option<(ReplicaInfo, usize)>> = (0..replicas).map(|_| None).collect();
+    let mut parts = vec![LoadProgress { done: 0, total: 0 }; replicas];
+    for (me, news) in news {
+        match news {
+            News::Failed(error) => return Err(error),
+            News::Loaded(info, pages) => loaded[me] = Some((*info, pages)),
+            News::Progress(part) => {
+                parts[me] = part;
+                // Those that have not begun will have as much to do.
+                let most = parts.iter().map(|p| p.total).max().unwrap_or(0);
+                let total = parts.iter().map(|p| if p.total == 0 { most } else { p.total }).sum();
+                progress(LoadProgress { done: parts.iter().map(|p| p.done).sum(), total });
+            }
+        }
+    }
+    // The threads are through: whoever was not heard has ended without a word.
+    loaded.into_iter().collect::<Option<_>>().ok_or(Error::ReplicasClosed)
+}
+
+/// What all replicas have alike.
+pub(crate) struct Agreed {
+    /// The machines that they run on.
+    pub parts: Vec<Machine>,
+    pub options: LoadOptions,
+    context: usize,
+    vocab: usize,
+}
+
+/// Finds what all replicas can have, and whether the nodes have room for them.
+pub(crate) fn agree(
+    file: &ModelFile,
+    machine: &Machine,
+    options: &LoadOptions,
+    replicas: usize,
+) -> Result<Agreed, Error> {
+    let parts = load::restrict(machine, options)?.divide(replicas)?;
+    // Each part is restricted to them already.
+    let mut options = LoadOptions { on_nodes: None, on_cpus: None, ..options.clone() };
+    let mut sizes: Vec<Size> = Vec::with_capacity(parts.len());
+    for part in &parts {
+        let size = load::size(file, part, &parts, &options)?;
+        // Measured once.
+        options.huge_pages = Some(size.huge_pages);
+        sizes.push(size);
+    }
+    let context = sizes.iter().map(|s| s.context).min().unwrap_or(0);
+    options.context = Some(context);
+
+    let shared = |node: NodeId| load::sharing(&parts, node) > 1;
+    let whole_pages = context.next_multiple_of(KV_PAGE) as u64;
+    let bytes = |size: &Size| size.weights + size.kv_token * whole_pages;
+    let needs = parts.iter().zip(&sizes).filter_map(|(part, size)| {
+        // A part that shares a node has no other.
+        let node = part.nodes().iter().find(|n| n.memory_allowed && shared(n.id))?;
+        Some((node.id, bytes(size)))
+    });
+    memory::check_room(&parts[0], needs).map_err(|source| match source {
+        memory::Error::NoRoom { node, .. } => {
+            Error::ReplicasRoom { replicas: load::sharing(&parts, node), source }
+        }
+        source => source.into(),
+    })?;
+    let vocab = sizes.first().map_or(0, |s| s.vocab);
+    Ok(Agreed { parts, options, context, vocab })
+}
+
+/// Loads one replica, on its own thread.
+struct Loader {
+    me: usize,
+    file: Arc<ModelFile>,
+    part: Machine,
+    options: LoadOptions,
+    stop: Arc<AtomicBool>,
+    news: Sender<(usize, News)>,
+}
+
+impl Loader {
+    fn run(self, shared: &Receiver<Arc<Shared>>) {
+        let me = self.me;
+        let engine = match catch_unwind(AssertUnwindSafe(|| self.load())) {
+            Ok(Ok(engine)) => engine,
+            Ok(Err(error)) => return self.fail(error),
+            Err(panic) => {
+                let reason = format!("it panicked: {}", message(&*panic));
+                return self.fail(Error::ReplicaFailed { replica: me, reason });
+            }
+        };
+        drop(self);
+        if let Ok(shared) = shared.recv() {
+            serve(me, engine, shared);
+        }
+    }
+
+    fn load(&self) -> Result<Engine, Error> {
+        let mut told = |progress| self.tell(News::Progress(progress));
+        let (file, part, options) = (&self.file, &self.part, &self.options);
+        let mut engine = Engine::load_part(file, part, options, &self.stop, &mut told)?;
+        let limits = engine.limits();
+        let plan = engine.executor().plan();
+        let info = ReplicaInfo {
+            nodes: plan.groups.iter().filter_map(|g| g.node).collect(),
+            cpus: self.cpus(),
+            threads: plan.threads(),
+            // Each is to have a token and a row of logits in every step.
+            sequences: options.sequences.unwrap_or(1).min(limits.tokens).min(limits.outputs),
+            report: engine.report().clone(),
+        };
+        self.tell(News::Loaded(Box::new(info), engine.free_pages()));
+        Ok(engine)
+    }
+
+    fn cpus(&self) -> CpuList {
+        self.part.cpus().iter().map(|c| c.id).collect()
+    }
+
+    fn fail(&self, error: Error) {
+        let source = Box::new(error);
+        self.tell(News::Failed(Error::Replica { replica: self.me, cpus: self.cpus(), source }));
+    }
+
+    fn tell(&self, news: News) {
+        // Nobody listens any more when another has failed.
+        let _ = self.news.send((self.me, news));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use gguf::TensorType;
+    use testkit::TinyModel;
+    use topology::fake::FakeMachine;
+
+    #[test]
+    fn a_load_can_be_stopped() {
+        let file = ModelFile::from_bytes("tiny", TinyModel::qwen3(TensorType::Q4_0).gguf());
+        let machine = FakeMachine::uniform(1, 2).machine().unwrap();
+        let options = LoadOptions { no_pin: true, context: Some(64), ..LoadOptions::default() };
+        let (stop, mut matrices) = (AtomicBool::new(false), 0);
+        let mut load = |after| {
+            let mut told = |_| {
+                matrices += 1;
+                stop.store(matrices == after, Relaxed);
+            };
+            let loaded = Engine::load_part(&file, &machine, &options, &stop, &mut told).is_ok();
+            (loaded, std::mem::take(&mut matrices))
+        };
+        assert!(load(usize::MAX).1 > 3);
+        assert_eq!(load(2), (false, 2));
+    }
+}
