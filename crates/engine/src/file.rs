@@ -5,6 +5,7 @@ use gguf::Gguf;
 use memory::MappedFile;
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// The bytes of a model.
 pub struct ModelFile {
@@ -33,6 +34,14 @@ impl ModelFile {
     /// A model that is in memory already; `name` stands in error messages.
     pub fn from_bytes(name: &str, bytes: impl Into<Cow<'static, [u8]>>) -> ModelFile {
         ModelFile { path: PathBuf::from(name), source: Source::Memory(bytes.into()) }
+    }
+
+    /// The same bytes for another loader: a mapping of its own, since whoever loads
+    /// [releases](ModelFile::release) what it has read.
+    pub(crate) fn for_another(self: &Arc<ModelFile>) -> Result<Arc<ModelFile>, Error> {
+        let Source::Mapped(files) = &self.source else { return Ok(self.clone()) };
+        let files = files.iter().map(MappedFile::again).collect::<Result<_, _>>()?;
+        Ok(Arc::new(ModelFile { path: self.path.clone(), source: Source::Mapped(files) }))
     }
 
     /// Path or name.

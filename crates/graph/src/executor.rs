@@ -106,7 +106,7 @@ impl Executor {
             pool.run(&|_| {})?;
             let home = plan.groups[0].node.map(memory::bring_home);
             refused = home.and_then(Result::err).map(|e| {
-                format!("move_pages: {e}: the first thread's stack and heap stay where they are")
+                format!("mbind: {e}: the first thread's stack and heap stay where they are")
             });
         }
         let mut buffers = Buffers::new(graph.nodes, graph.vocab);

@@ -22,6 +22,7 @@ use crate::sys;
 #[derive(Debug)]
 pub struct MappedFile {
     map: Mmap,
+    file: File,
     path: PathBuf,
 }
 
@@ -61,10 +62,23 @@ impl MappedFile {
         if file.metadata().map_err(failed)?.len() == 0 {
             return Err(Error::Empty { path: path.to_owned() });
         }
-        // SAFETY: the mapping is private and read-only. That nobody truncates or changes the file
-        // under it cannot be enforced; it is this type's documented limit.
-        let map = unsafe { MmapOptions::new().map_copy_read_only(&file) }.map_err(failed)?;
-        Ok(Self { map, path: path.to_owned() })
+        let map = map(&file).map_err(failed)?;
+        Ok(Self { map, file, path: path.to_owned() })
+    }
+
+    /// Maps the same file again, even if the path has another by now: what one mapping
+    /// [releases](MappedFile::release) the other keeps.
+    ///
+    /// # Errors
+    /// The system cannot map it, or the file has grown shorter or longer since.
+    pub fn again(&self) -> Result<Self, Error> {
+        let failed = |source| Error::Map { path: self.path.clone(), source };
+        let file = self.file.try_clone().map_err(failed)?;
+        let map = map(&file).map_err(failed)?;
+        match map.len() == self.map.len() {
+            true => Ok(Self { map, file, path: self.path.clone() }),
+            false => Err(failed(io::Error::other("the file has changed its length"))),
+        }
     }
 
     /// The path it was opened by.
@@ -119,6 +133,12 @@ impl MappedFile {
         unsafe { sys::advise(start, range.len(), advice) }
             .map_err(|source| Error::Advise { path: self.path.clone(), source })
     }
+}
+
+fn map(file: &File) -> io::Result<Mmap> {
+    // SAFETY: the mapping is private and read-only. That nobody truncates or changes the file under
+    // it cannot be enforced; it is the documented limit of `MappedFile`.
+    unsafe { MmapOptions::new().map_copy_read_only(file) }
 }
 
 impl Deref for MappedFile {

@@ -65,9 +65,9 @@ impl Policy {
         unsafe {
             match self {
                 Self::Default => Ok(()),
-                Self::Bind(node) => sys::set_policy(start, len, libc::MPOL_BIND, [*node]),
+                Self::Bind(node) => sys::set_policy(start, len, libc::MPOL_BIND, [*node], 0),
                 Self::Interleave(nodes) => {
-                    sys::set_policy(start, len, libc::MPOL_INTERLEAVE, nodes.iter().copied())
+                    sys::set_policy(start, len, libc::MPOL_INTERLEAVE, nodes.iter().copied(), 0)
                 }
             }
         }

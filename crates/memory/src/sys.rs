@@ -18,8 +18,8 @@ pub(crate) fn page_size() -> usize {
     })
 }
 
-/// Sets the policy (`MPOL_BIND`, `MPOL_INTERLEAVE`) of a range, none of whose pages is touched yet,
-/// with these nodes.
+/// Sets the policy (`MPOL_BIND`, `MPOL_INTERLEAVE`) of a range with these nodes. Pages that are there
+/// already stay, unless `flags` say [`MPOL_MF_MOVE`].
 ///
 /// # Safety
 /// The range is a mapping of the caller's.
@@ -28,6 +28,7 @@ pub(crate) unsafe fn set_policy(
     len: usize,
     mode: i32,
     nodes: impl IntoIterator<Item = NodeId>,
+    flags: libc::c_int,
 ) -> io::Result<()> {
     let mut mask = [0_u64; MAX_NODES / 64];
     for node in nodes {
@@ -38,7 +39,7 @@ pub(crate) unsafe fn set_policy(
     // The kernel takes the length of the mask plus one.
     // SAFETY: the kernel reads the mask and changes only the policy of the caller's range.
     let failed = unsafe {
-        libc::syscall(libc::SYS_mbind, start, len, mode, mask.as_ptr(), MAX_NODES + 1, 0_usize) != 0
+        libc::syscall(libc::SYS_mbind, start, len, mode, mask.as_ptr(), MAX_NODES + 1, flags) != 0
     };
     if failed { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
@@ -63,27 +64,7 @@ pub(crate) fn nodes_of(pages: &[*const u8], status: &mut [i32]) -> io::Result<()
 }
 
 /// `linux/mempolicy.h`: move pages that this process alone has.
-const MPOL_MF_MOVE: libc::c_int = 1 << 1;
-
-/// Moves each page to `node`; `status` is the node of each afterwards, or a negative error number.
-pub(crate) fn move_to(pages: &[*const u8], node: NodeId, status: &mut [i32]) -> io::Result<()> {
-    assert_eq!(pages.len(), status.len());
-    let nodes = vec![node.0 as i32; pages.len()];
-    // SAFETY: moving a page changes neither its contents nor its address. The call reads `pages`
-    // and `nodes` and writes `status`, all of the given length.
-    let failed = unsafe {
-        libc::syscall(
-            libc::SYS_move_pages,
-            0_usize,
-            pages.len(),
-            pages.as_ptr(),
-            nodes.as_ptr(),
-            status.as_mut_ptr(),
-            MPOL_MF_MOVE,
-        ) < 0
-    };
-    if failed { Err(io::Error::last_os_error()) } else { Ok(()) }
-}
+pub(crate) const MPOL_MF_MOVE: libc::c_int = 1 << 1;
 
 /// `madvise`.
 ///

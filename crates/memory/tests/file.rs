@@ -118,6 +118,29 @@ fn released_pages_leave_and_come_back_with_the_same_bytes() {
 }
 
 #[test]
+fn a_file_mapped_again_is_the_same_file_with_pages_of_its_own() {
+    let (scratch, bytes, page) = (Scratch::new("again"), contents(), page());
+    let path = scratch.file("model", &bytes);
+    let file = MappedFile::open(&path).unwrap();
+    // Another file takes its name.
+    fs::rename(scratch.file("other", &[1; 100]), &path).unwrap();
+    let again = file.again().unwrap();
+    assert!(*file == *bytes && *again == *bytes);
+    file.release(&file).unwrap();
+    let held = [&file, &again].map(|f| resident(f.as_ptr().addr()));
+    assert_eq!(held, [0, 65 * page]);
+}
+
+#[test]
+fn a_file_that_has_changed_its_length_is_not_mapped_again() {
+    let scratch = Scratch::new("longer");
+    let path = scratch.file("model", &contents());
+    let file = MappedFile::open(&path).unwrap();
+    fs::File::options().write(true).open(&path).unwrap().set_len(1 << 20).unwrap();
+    assert!(file.again().unwrap_err().to_string().contains("changed its length"));
+}
+
+#[test]
 fn bytes_of_another_mapping_are_refused() {
     let (scratch, bytes) = (Scratch::new("outside"), contents());
     let file = MappedFile::open(&scratch.file("model", &bytes)).unwrap();

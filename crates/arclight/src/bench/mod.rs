@@ -17,7 +17,7 @@ use crate::load;
 use crate::model_info::ModelInfo;
 use crate::synth;
 use crate::term;
-use arclight_engine::{LoadOptions, ModelFile};
+use arclight_engine::{LoadOptions, ModelFile, Sync};
 use clap::Args;
 use measure::{Bench, Measured, Test};
 use report::{Format, Report};
@@ -63,6 +63,9 @@ pub(crate) struct BenchArgs {
     /// Add where the model's memory is, what each node read, and where the time went
     #[arg(long)]
     report: bool,
+    /// At every wait let all nodes wait for each other, to see what waiting apart gains
+    #[arg(long)]
+    sync_a: bool,
     /// Leave threads where the system puts them instead of pinning each to a core
     #[arg(long)]
     no_pin: bool,
@@ -165,6 +168,7 @@ fn options(tests: &[Test], threads: Option<usize>, args: &BenchArgs) -> LoadOpti
     let mut options = LoadOptions {
         threads,
         no_pin: args.no_pin,
+        sync: if args.sync_a { Sync::Global } else { Sync::Derived },
         kv: args.kv_type.into(),
         context: most(Test::context),
         sequences: most(|t| t.batch),

@@ -107,7 +107,7 @@ impl Replicas {
     /// and `sequences` are numbers per replica.
     ///
     /// All load at once, each with its own cores; they read the file in step, so from a disk it
-    /// comes once. `progress` tells of all together.
+    /// comes once. It is not needed any more afterwards. `progress` tells of all together.
     ///
     /// # Errors
     /// When there are too few cores or too little memory for so many copies, and whatever

@@ -1,9 +1,11 @@
 //! Loading the replicas: a thread each, all at once.
 //!
 //! Loading is packing, work for a replica's own cores on its own nodes, so one after the other
-//! would leave all but one part of the machine idle. The file is read through one mapping: replicas
-//! are at about the same place of it, and what one has brought from the disk the others find in
-//! the page cache.
+//! would leave all but one part of the machine idle. They are at about the same place of the file,
+//! and what one has brought from the disk the others find in the page cache. Each has a mapping of
+//! its own, because loading releases pages. Two replicas of a model of 0.8 GB in the page cache, a
+//! core each, 5 runs (2026-11-21): one after the other 2.1 to 4.2 s, at once 1.0 to 2.4 s, at once
+//! through one mapping 1.6 to 3.5 s.
 //!
 //! Whether there is room for all is known before anything is allocated. A replica on nodes of its
 //! own checks them itself; what several bring to one node is added up here, since memory that a
@@ -198,8 +200,9 @@ impl Loader {
 
     fn load(&self) -> Result<Engine, Error> {
         let mut told = |progress| self.tell(News::Progress(progress));
-        let (file, part, options) = (&self.file, &self.part, &self.options);
-        let mut engine = Engine::load_part(file, part, options, &self.stop, &mut told)?;
+        let (part, options) = (&self.part, &self.options);
+        let file = self.file.for_another()?;
+        let mut engine = Engine::load_part(&file, part, options, &self.stop, &mut told)?;
         let limits = engine.limits();
         let plan = engine.executor().plan();
         let info = ReplicaInfo {
