@@ -82,7 +82,7 @@ impl From<usize> for Shares {
 ///
 /// A dimension that is summed over is also cut into segments, whose number and bounds do not depend
 /// on the nodes; every node holds whole segments. Segments are summed apart and added up in a
-/// binary tree (see [`crate::sum`]), so any number of nodes gives the same bits.
+/// binary tree (see [`Sum`](crate::Sum)), so any number of nodes gives the same bits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cut {
     ranges: Vec<Range<usize>>, // [nodes], ascending; overlapping where elements are replicated

@@ -11,7 +11,8 @@ use topology::NodeId;
 
 use crate::sys;
 
-/// Prefers `node` for the calling thread's stack and the process's heap, and moves what is there now.
+/// Prefers `node` for the calling thread's stack, and for the process's heap if it is the first thread,
+/// and moves what is there now.
 /// The policy also keeps the kernel's automatic balancing from moving pages of the stack to those who
 /// read a job's data on it.
 ///
@@ -23,12 +24,13 @@ pub fn bring_home(node: NodeId) -> io::Result<()> {
     let on_stack = 0_u8;
     let here = (&raw const on_stack).addr();
     let maps = fs::read_to_string("/proc/self/maps")?;
-    for line in maps.lines() {
-        let Some(range) = range(line) else { continue };
-        // All of the stack: frames below this one have touched pages that others will use again.
-        if !range.contains(&here) && !line.ends_with("[heap]") {
-            continue;
-        }
+    let mappings = || maps.lines().filter_map(|line| Some((line, range(line)?)));
+    let stack = mappings().find(|(_, range)| range.contains(&here));
+    // The heap is the first thread's; others allocate elsewhere.
+    let first = stack.as_ref().is_some_and(|(line, _)| line.ends_with("[stack]"));
+    let heap = mappings().find(|(line, _)| first && line.ends_with("[heap]"));
+    // All of the stack: frames below this one have touched pages that others will use again.
+    for (_, range) in stack.into_iter().chain(heap) {
         let start = std::ptr::without_provenance_mut(range.start);
         // SAFETY: a whole mapping of this process, of which only the policy and the place of pages
         // change.

@@ -7,8 +7,7 @@
 //!
 //! Requests go to the replica that has the least left to do, sessions to the one that served them
 //! before, and a replica with room takes what waits for another ([`route`] has the rules). Since a
-//! sequence's logits depend on its tokens only, a request has the same answer wherever it runs
-//! (replicas on different numbers of nodes differ in the order of a few sums).
+//! sequence's logits depend on its tokens only, a request has the same answer wherever it runs.
 //!
 //! An engine belongs to the thread that loads it, so every replica is a thread, which owns an
 //! [`Engine`](crate::Engine) and runs a small loop ([`runner`]). An idle one sleeps.

@@ -1,0 +1,185 @@
+//! The queue without engines behind it.
+
+use super::*;
+use crate::sampler::SamplerParams;
+use proptest::prelude::*;
+use std::sync::mpsc::channel;
+
+fn queue(lanes: usize, slots: usize) -> Shared {
+    let seat = |_| Seat { nodes: NodeList::default(), threads: 2, slots, free_pages: 0 };
+    Shared::new((0..lanes).map(seat).collect())
+}
+
+fn job(prompt: usize, left: usize, affinity: Option<u64>) -> Job {
+    Job {
+        id: 0,
+        prompt: vec![0; prompt],
+        sampler: Sampler::new(SamplerParams::greedy()).unwrap(),
+        end_tokens: Vec::new(),
+        stop: None,
+        left,
+        limited: true,
+        affinity,
+        near: None,
+        at_home: false,
+        lane: 0,
+        submitted: Instant::now(),
+        events: channel().0,
+        cancelled: Arc::default(),
+    }
+}
+
+#[test]
+fn old_sessions_are_forgotten_first() {
+    let mut sessions = Sessions::default();
+    let most = MOST_SESSIONS as u64;
+    for key in 0..most {
+        sessions.remember(key, 1);
+    }
+    sessions.remember(0, 2);
+    sessions.remember(most, 1);
+    assert_eq!((sessions.home(0), sessions.home(1)), (Some(2), None));
+    assert_eq!(sessions.home(most), Some(1));
+    assert!(sessions.of.len() <= MOST_SESSIONS / 2);
+}
+
+/// The replica of every request that waits.
+fn lanes(queue: &Shared) -> Vec<usize> {
+    queue.lock().waiting.iter().map(|job| job.lane).collect()
+}
+
+#[test]
+fn a_session_that_has_not_run_yet_stays_together() {
+    let queue = queue(2, 2);
+    for key in [Some(1), Some(1), None] {
+        queue.submit(job(10, 10, key)).unwrap();
+    }
+    assert_eq!(lanes(&queue), [0, 0, 1]);
+}
+
+#[test]
+fn who_waits_behind_others_of_its_session_waits_for_them_too() {
+    let queue = queue(2, 1);
+    queue.submit(job(16, 9, Some(1))).unwrap();
+    assert_eq!(queue.lock().take(0).len(), 1);
+    queue.submit(job(16, 50, None)).unwrap();
+    assert_eq!(queue.lock().take(1).len(), 1);
+    // The first has 10 steps to go, the second after it another 15: its prompt is worth 10.
+    for _ in 0..2 {
+        queue.submit(job(160, 5, Some(1))).unwrap();
+    }
+    assert_eq!(lanes(&queue), [0, 0]);
+    queue.report(1, std::iter::empty(), 0, (1, 1));
+    let taken: Vec<u64> = queue.lock().take(1).iter().map(|job| job.id).collect();
+    assert_eq!(taken, [4]);
+}
+
+#[derive(Clone, Debug)]
+enum Op {
+    Submit { prompt: usize, left: usize, key: Option<u64> },
+    Step { lane: usize },
+    Forget { nth: usize },
+    Fail { lane: usize },
+}
+
+fn any_op() -> impl Strategy<Value = Op> {
+    let submit = (1usize..200, 1usize..12, prop::option::of(0u64..4))
+        .prop_map(|(prompt, left, key)| Op::Submit { prompt, left, key });
+    prop_oneof![
+        6 => submit,
+        8 => (0usize..3).prop_map(|lane| Op::Step { lane }),
+        1 => (0usize..40).prop_map(|nth| Op::Forget { nth }),
+        1 => (0usize..60).prop_map(|lane| Op::Fail { lane }),
+    ]
+}
+
+/// Replicas without engines: what they run, and which of them sleep.
+struct Model {
+    shared: Shared,
+    running: Vec<Vec<(u64, usize)>>, // id and tokens left
+    asleep: Vec<bool>,
+    ended: Vec<u64>,
+}
+
+impl Model {
+    /// What a replica does between two waits: takes, computes a token of each, reports.
+    fn step(&mut self, lane: usize) {
+        let taken = self.shared.lock().take(lane);
+        self.running[lane].extend(taken.iter().map(|job| (job.id, job.left)));
+        self.asleep[lane] = self.running[lane].is_empty();
+        self.running[lane].iter_mut().for_each(|r| r.1 -= 1);
+        let ended = self.running[lane].extract_if(.., |r| r.1 == 0);
+        self.ended.extend(ended.map(|r| r.0));
+        let left = self.running[lane].iter().map(|r| Left { prompt: 0, answer: r.1 });
+        self.shared.report(lane, left, 0, (1, 0));
+    }
+
+    fn wake(&mut self) {
+        let state = self.shared.lock();
+        for job in &state.waiting {
+            self.asleep[job.lane] = false;
+        }
+    }
+
+    fn alive(&self, lane: usize) -> bool {
+        self.shared.lock().lanes[lane].alive
+    }
+}
+
+proptest! {
+    /// Every request is served once or fails, none is forgotten, and who sleeps need not wake.
+    #[test]
+    fn requests_are_served_once_and_sleepers_miss_nothing(
+        slots in 1usize..4,
+        ops in prop::collection::vec(any_op(), 1..120),
+    ) {
+        const LANES: usize = 3;
+        let shared = queue(LANES, slots);
+        let running = vec![Vec::new(); LANES];
+        let mut model = Model { shared, running, asleep: vec![false; LANES], ended: Vec::new() };
+        let mut ids = Vec::new();
+        let mut gone = Vec::new();
+        for op in ops {
+            match op {
+                Op::Submit { prompt, left, key } => {
+                    match model.shared.submit(job(prompt, left, key)) {
+                        Ok(id) => ids.push(id),
+                        Err(_) => prop_assert!((0..LANES).all(|lane| !model.alive(lane))),
+                    }
+                    model.wake();
+                }
+                Op::Step { lane } if model.alive(lane) => model.step(lane),
+                Op::Forget { nth } => {
+                    let id = model.shared.lock().waiting.get(nth).map(|job| job.id);
+                    if let Some(id) = id {
+                        model.shared.forget(id);
+                        gone.push(id);
+                    }
+                }
+                Op::Fail { lane } if lane < LANES && model.alive(lane) => {
+                    gone.extend(model.running[lane].drain(..).map(|r| r.0));
+                    let before: Vec<u64> = model.shared.lock().waiting.iter().map(|j| j.id).collect();
+                    model.shared.fail(lane, "it was told to");
+                    if model.shared.lock().waiting.is_empty() {
+                        gone.extend(before);
+                    }
+                    model.asleep.fill(false);
+                }
+                Op::Step { .. } | Op::Fail { .. } => {}
+            }
+            for lane in 0..LANES {
+                let mut state = model.shared.lock();
+                if model.asleep[lane] && state.lanes[lane].alive {
+                    prop_assert!(state.take(lane).is_empty(), "replica {} sleeps", lane);
+                }
+            }
+        }
+        for _ in 0..ids.len() * 12 {
+            (0..LANES).filter(|&l| model.alive(l)).collect::<Vec<_>>().into_iter().for_each(|l| model.step(l));
+        }
+        prop_assert!(model.shared.lock().waiting.is_empty());
+        model.ended.extend(gone);
+        model.ended.sort_unstable();
+        prop_assert_eq!(model.ended, ids);
+    }
+}
