@@ -16,9 +16,9 @@ use std::fs;
 pub(crate) struct Maps {
     /// Of mappings bound to one node, by that node.
     pub(crate) bound: BTreeMap<u32, Bound>,
-    /// Bytes of anonymous memory without a policy, by node: stacks, heap, the runtime.
+    /// Bytes of anonymous memory that is not bound, by node: stacks, heap, the runtime.
     pub(crate) unbound: BTreeMap<u32, u64>,
-    /// Bytes of mappings with another policy (interleave, preferred, bound to several), by node.
+    /// Bytes of mappings with another policy (interleave, bound to several), by node.
     pub(crate) other: BTreeMap<u32, u64>,
 }
 
@@ -77,7 +77,10 @@ impl Maps {
                     *(if node == home { &mut bound.right } else { &mut bound.wrong }) += bytes;
                 }
                 _ if file => {}
-                _ if policy == "default" => *self.unbound.entry(node).or_default() += bytes,
+                // The first thread's stack and heap prefer its node.
+                _ if policy == "default" || policy.starts_with("prefer:") => {
+                    *self.unbound.entry(node).or_default() += bytes
+                }
                 _ => *self.other.entry(node).or_default() += bytes,
             }
         }
@@ -99,7 +102,7 @@ mod tests {
 7f30 interleave:0-1 anon=2 dirty=2 N0=1 N1=1 kernelpagesize_kB=4
 7f40 default anon=5 dirty=5 N1=5 kernelpagesize_kB=4
 7f50 bind:0
-7ffe default stack anon=3 dirty=3 N0=3 kernelpagesize_kB=4
+7ffe prefer:0 stack anon=3 dirty=3 N0=3 kernelpagesize_kB=4
 ";
         let maps = Maps::parse(text).unwrap();
         let one = Bound { right: 512 * 4096 + (4 << 20), wrong: 3 * 4096 };
