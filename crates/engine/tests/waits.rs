@@ -75,3 +75,21 @@ fn a_decoded_token_costs_five_waits_a_layer_two_of_them_global() {
     let (local_a, global_a) = per_token(Sync::Global);
     assert_eq!((local_a, global_a), (0, local + global));
 }
+
+#[test]
+fn rows_of_the_embedding_are_in_the_book() {
+    let options = LoadOptions { nodes: Some(2), threads: Some(2), ..Default::default() };
+    let mut engine = load(options);
+    // A vocabulary of 300 is cut at 144 or 160: token 7 is node 0's, 290 node 1's.
+    let mut exchanged = |token: u32| {
+        engine.reset_activity();
+        let sequence = engine.new_sequence().unwrap();
+        let batch = BatchEntry { sequence, tokens: &[token], outputs: Outputs::None };
+        engine.step(&[batch]).unwrap();
+        engine.free(sequence).unwrap();
+        engine.activity().counts.places.iter().map(|p| p.exchanged).collect::<Vec<_>>()
+    };
+    let (low, high) = (exchanged(7), exchanged(290));
+    let row = 256 * 4;
+    assert_eq!((low[1] - high[1], high[0] - low[0]), (row, row), "{low:?} {high:?}");
+}

@@ -7,6 +7,7 @@ use crate::builder::Graph;
 use crate::compile::{Stage, count_waits};
 use crate::exec::{Part, Replica};
 use crate::instr::{Gather, Instr, Kind};
+use crate::op::Op;
 use crate::plan::{Mode, Plan};
 use crate::stages::Spans;
 use crate::storage::Limits;
@@ -141,6 +142,7 @@ impl Counts {
                 .iter()
                 .map(|t| part.input.tokens[t.end as usize - 1].visible() as u64)
                 .sum();
+            self.add_embedding(replica, part);
             for (to, cost) in self.places.iter_mut().zip(&replica.programs[&part.variant].costs) {
                 to.weights += cost.weights;
                 to.kv += cost.kv_per_visible * visible;
@@ -148,6 +150,31 @@ impl Counts {
                 to.exchanged += cost.exchanged_per_output * outputs as u64;
                 to.local_waits += cost.local;
                 to.global_waits += cost.global;
+            }
+        }
+    }
+
+    /// Rows of the embedding that the places of `part`'s first operators fetch from others.
+    fn add_embedding(&mut self, replica: &Replica, part: &Part<'_>) {
+        let graph = &replica.graph;
+        let tables = graph.ops.iter().filter_map(|n| match &n.op {
+            Op::Embed { table } => Some(*table),
+            _ => None,
+        });
+        for table in tables {
+            let matrix = &graph.matrix(table).parts[0];
+            let row = (matrix.cols * size_of::<f32>()) as u64;
+            let owner = |token: u32| match replica.plan.mode {
+                Mode::TensorParallel => matrix.cut.owner(token as usize),
+                Mode::Pipeline => replica.shelves.home(table),
+                Mode::Mirror | Mode::Interleave | Mode::Off => 0,
+            };
+            // A pipeline embeds in its first stage, the others everywhere.
+            let readers = if replica.plan.mode == Mode::Pipeline { 1 } else { self.places.len() };
+            for token in &part.input.tokens {
+                let owner = owner(token.id);
+                let others = self.places[..readers].iter_mut().enumerate();
+                others.filter(|(at, _)| *at != owner).for_each(|(_, to)| to.exchanged += row);
             }
         }
     }

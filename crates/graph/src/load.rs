@@ -275,6 +275,11 @@ impl Shelves {
         copies[copy].as_ref().expect("the copy of the one who holds it")
     }
 
+    /// The stage that holds a matrix in a pipeline.
+    pub(crate) fn home(&self, matrix: MatrixId) -> usize {
+        self.homes[matrix.0 as usize]
+    }
+
     /// A vector, as threads of `group` read it.
     pub(crate) fn vector(&self, vector: VectorId, group: usize) -> &[f32] {
         let copies = &self.vectors[vector.0 as usize];
