@@ -79,7 +79,7 @@ impl Maps {
                 _ if file => {}
                 // The first thread's stack and heap prefer its node.
                 _ if policy == "default" || policy.starts_with("prefer:") => {
-                    *self.unbound.entry(node).or_default() += bytes
+                    *self.unbound.entry(node).or_default() += bytes;
                 }
                 _ => *self.other.entry(node).or_default() += bytes,
             }
