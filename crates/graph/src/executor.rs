@@ -81,8 +81,8 @@ impl Executor {
     /// first worker: call [`Executor::step`] from the same thread.
     ///
     /// # Errors
-    /// When a thread or memory cannot be had, a node of `machine` has too little of it, the weights do not fit the graph, or a pipeline has more
-    /// stages than layers.
+    /// When a thread or memory cannot be had, a node of `machine` has too little of it, the weights
+    /// do not fit the graph, or a pipeline has more stages than layers.
     ///
     /// # Panics
     /// When the graph was built for another number of nodes than the plan wants.
@@ -319,10 +319,11 @@ impl Executor {
     /// # Errors
     /// When the kernel does not answer.
     pub fn streamed_pages(&self, group: usize) -> Result<Pages, Error> {
-        let before: usize =
-            self.replicas[0].plan.groups[..group].iter().map(|g| g.cpus.len()).sum();
-        let team = if self.replicas[0].plan.places() == 1 { before } else { 0 };
-        let ranks = team..team + self.replicas[0].plan.groups[group].cpus.len();
+        let plan = self.plan();
+        let mut ranks = plan.group_threads()[group].clone();
+        if plan.places() > 1 {
+            ranks = 0..ranks.len(); // its own team
+        }
         let mut pages = Pages::default();
         for block in self.weights.shelves.streamed(group, ranks) {
             let more = memory::pages_by_node(block)?;

@@ -124,19 +124,22 @@ impl Plan {
         }
     }
 
+    /// Threads of each group, by number.
+    pub fn group_threads(&self) -> Vec<Range<usize>> {
+        let mut next = 0;
+        let groups = self.groups.iter().map(|g| {
+            next += g.cpus.len();
+            next - g.cpus.len()..next
+        });
+        groups.collect()
+    }
+
     /// Threads of each place, by number.
     pub fn teams(&self) -> Vec<Range<usize>> {
-        if self.places() == 1 {
-            return std::iter::once(0..self.threads()).collect();
+        match self.places() {
+            1 => std::iter::once(0..self.threads()).collect(),
+            _ => self.group_threads(),
         }
-        let mut next = 0;
-        self.groups
-            .iter()
-            .map(|g| {
-                next += g.cpus.len();
-                next - g.cpus.len()..next
-            })
-            .collect()
     }
 
     /// The policy of memory that the threads of `group` alone use.

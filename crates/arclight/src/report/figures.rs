@@ -2,7 +2,7 @@
 
 use super::counters::Counted;
 use super::reads::Reads;
-use super::{Phase, group_threads, verdict};
+use super::{Phase, verdict};
 use arclight_engine::{Activity, NodeBytes, Placement, Plan};
 use serde::Serialize;
 use std::collections::BTreeSet;
@@ -192,7 +192,7 @@ impl NodesReport {
         let (memory, all_memory) = memory(facts, distinct);
         let traffic: Vec<Traffic> = (0..ids.len()).map(|g| traffic(facts, g)).collect();
         let time = |range: Range<usize>| time(&threads, range, phase);
-        let groups = group_threads(plan).into_iter().enumerate();
+        let groups = plan.group_threads().into_iter().enumerate();
         let nodes: Vec<Figures> = groups
             .map(|(g, range)| Figures {
                 node: ids[g].map(|id| id.0),

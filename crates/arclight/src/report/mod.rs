@@ -25,10 +25,9 @@ pub(crate) use counters::{Counted, Meter};
 pub(crate) use figures::NodesReport;
 
 use crate::error::Error;
-use arclight_engine::{Activity, Engine, Placement, Plan};
+use arclight_engine::{Activity, Engine, Placement};
 use figures::Facts;
 use reads::{ReadProbe, Reads};
-use std::ops::Range;
 use std::time::Duration;
 use topology::Machine;
 
@@ -114,14 +113,4 @@ pub(crate) fn after(engine: &mut Engine, phases: &[Phase]) -> Result<Option<Node
         probe.pass(engine)?;
     }
     Ok(Some(of(engine, &asked, phase, probe.reads(), &machine)))
-}
-
-/// The threads of each group, by number.
-fn group_threads(plan: &Plan) -> Vec<Range<usize>> {
-    let mut next = 0;
-    let groups = plan.groups.iter().map(|g| {
-        next += g.cpus.len();
-        next - g.cpus.len()..next
-    });
-    groups.collect()
 }

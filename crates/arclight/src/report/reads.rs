@@ -8,7 +8,6 @@
 //! Limits: the buffers are on whatever pages the kernel gives to ordinary memory, and threads that
 //! are not pinned may have moved away from theirs.
 
-use super::group_threads;
 use crate::error::Error;
 use arclight_engine::Engine;
 use graph::{Executor, Scope};
@@ -42,7 +41,7 @@ impl ReadProbe {
     /// Allocates the buffers, on the threads that will read them.
     pub(crate) fn new(engine: &mut Engine, machine: &Machine) -> Result<ReadProbe, Error> {
         let executor = engine.executor();
-        let (threads, groups) = (executor.plan().threads(), group_threads(executor.plan()));
+        let (threads, groups) = (executor.plan().threads(), executor.plan().group_threads());
         let share = buffer_bytes(machine) as usize / threads;
         let buffers: Vec<Mutex<Vec<u8>>> = (0..threads).map(|_| Mutex::default()).collect();
         run(executor, &|thread| *lock(&buffers[thread]) = vec![1; share])?;

@@ -110,7 +110,8 @@ impl Replicas {
     ///
     /// # Errors
     /// When there are too few cores or too little memory for so many copies, and whatever
-    /// [`Engine::load`](crate::Engine::load) finds wrong. Of several replicas' errors the first; the others are stopped.
+    /// [`Engine::load`](crate::Engine::load) finds wrong. Of several replicas' errors the first; the
+    /// others are stopped.
     pub fn load(
         file: &Arc<ModelFile>,
         options: &LoadOptions,

@@ -184,11 +184,10 @@ impl<'a> Thread<'a> {
                 }
             }
             Kind::Send { x, to, width, .. } => {
-                let to = self.step.storage.on(to[self.turn], self.place + 1);
-                let stride = width.next_multiple_of(kernels::TILE_ROWS) * size_of::<f32>();
+                let (to, next) = (to[self.turn], self.place + 1);
+                let (to, stride) = (self.step.storage.on(to, next), self.stride(to, next));
                 for row in self.rows(domain, Work::Rows) {
                     let from = self.row(*x, row, *width);
-                    // Rows of all places are of one width.
                     let mut to = self.columns_of(to, stride, row..row + 1, 0..*width);
                     to.row_mut(0).copy_from_slice(from);
                 }
