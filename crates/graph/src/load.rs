@@ -7,10 +7,9 @@ use crate::builder::Graph;
 use crate::error::Error;
 use crate::plan::{Mode, Plan};
 use crate::stages::Spans;
-use crate::sum::Leaf;
 use crate::weight::{Matrix, MatrixId, VectorId, WeightSource, WeightView};
 use gguf::TensorType;
-use kernels::TILE_ROWS;
+use kernels::{Piece, TILE_ROWS};
 use memory::{Arena, ArenaOptions, Block};
 use std::ops::Range;
 use threads::{Pool, View, Worker};
@@ -29,32 +28,32 @@ pub(crate) struct Packed {
     /// Roots of the summation tree that nodes before this one hold.
     pub roots_before: usize,
     /// What a tile is made of, in order.
-    pub segments: Vec<Segment>,
+    pub roots: Vec<Root>,
     tile_bytes: usize,
     tiles: usize,
     block: Block,
 }
 
-/// A piece of a tile whose columns are summed apart.
+/// Columns of a tile that are summed up to one root of the summation tree (see [`crate::sum`]).
 #[derive(Clone)]
-pub(crate) struct Segment {
+pub(crate) struct Root {
     /// Columns of the node's input.
     pub cols: Range<usize>,
-    /// How its sum joins the sums before it.
-    pub leaf: Leaf,
+    /// Its leaves, each packed on its own.
+    pub pieces: Vec<Piece>,
     bytes: Range<usize>, // within a tile
 }
 
 impl Packed {
-    fn segment_block(&self, tile: usize, segment: &Segment) -> Block {
-        self.block.sub(tile * self.tile_bytes + segment.bytes.start, segment.bytes.len())
+    fn root_block(&self, tile: usize, root: &Root) -> Block {
+        self.block.sub(tile * self.tile_bytes + root.bytes.start, root.bytes.len())
     }
 
-    /// The bytes of a segment of tile `t`.
-    pub(crate) fn tile(&self, t: usize, segment: &Segment) -> &[u8] {
+    /// What tile `t` holds of a root.
+    pub(crate) fn tile(&self, t: usize, root: &Root) -> &[u8] {
         // SAFETY: tiles are written by `Weights::load` only, which holds the executor exclusively;
         // the arena lives as long as `self`'s owner.
-        unsafe { self.segment_block(t, segment).as_slice::<u8>() }
+        unsafe { self.root_block(t, root).as_slice::<u8>() }
     }
 
     /// Bytes of one tile.
@@ -242,17 +241,22 @@ impl Shelves {
             for t in shard.tiles(&shard.pack, rank, p, self.paired[id.0 as usize]) {
                 let first = rows.start + t * TILE_ROWS;
                 let last = (first + TILE_ROWS).min(rows.end);
-                for segment in &packed.segments {
-                    let begin = bytes(cols.start + segment.cols.start);
-                    let slice = begin..begin + bytes(segment.cols.len());
-                    let mut sources: [&[u8]; TILE_ROWS] = [&[]; TILE_ROWS];
-                    for (source, row) in sources.iter_mut().zip(first..last) {
-                        *source = &view.data[row * row_bytes..][slice.clone()];
-                    }
+                for root in &packed.roots {
                     // SAFETY: `share` gives every tile to exactly one thread, and nobody reads
                     // tiles before `load` returns.
-                    let to = unsafe { packed.segment_block(t, segment).as_mut_slice::<u8>() };
-                    kernels::pack_tile(view.ty, &sources[..last - first], segment.cols.len(), to);
+                    let mut to = unsafe { packed.root_block(t, root).as_mut_slice::<u8>() };
+                    let mut col = cols.start + root.cols.start;
+                    for piece in &root.pieces {
+                        let slice = bytes(col)..bytes(col + piece.cols);
+                        col += piece.cols;
+                        let mut sources: [&[u8]; TILE_ROWS] = [&[]; TILE_ROWS];
+                        for (source, row) in sources.iter_mut().zip(first..last) {
+                            *source = &view.data[row * row_bytes..][slice.clone()];
+                        }
+                        let (own, rest) = to.split_at_mut(kernels::tile_bytes(view.ty, piece.cols));
+                        kernels::pack_tile(view.ty, &sources[..last - first], piece.cols, own);
+                        to = rest;
+                    }
                 }
                 let begin = *held.get_or_insert(first);
                 if (last - begin) * row_bytes >= RELEASE_BYTES {
@@ -317,17 +321,22 @@ fn parts(matrix: &Matrix, node: usize, arena: &mut Arena) -> Result<Vec<Packed>,
         let (rows, cols) = (matrix.rows(p, node).len(), matrix.cols(p, node));
         let tiles = rows.div_ceil(TILE_ROWS);
         let mut tile_bytes = 0;
-        let mut segment = |(s, leaf): (Range<usize>, Leaf)| {
-            let begin = tile_bytes;
-            tile_bytes += kernels::tile_bytes(part.ty, s.len());
-            let cols = s.start - cols.start..s.end - cols.start;
-            Segment { cols, leaf, bytes: begin..tile_bytes }
-        };
-        let segments = matrix.segments(p, node).into_iter().zip(matrix.leaves(p, node));
-        let segments = segments.map(&mut segment).collect();
+        let mut roots = Vec::new();
+        let mut pieces = Vec::new();
+        let mut begin = (cols.start, 0);
+        for (segment, leaf) in matrix.segments(p, node).into_iter().zip(matrix.leaves(p, node)) {
+            tile_bytes += kernels::tile_bytes(part.ty, segment.len());
+            pieces.push(Piece { cols: segment.len(), folds: leaf.folds });
+            if leaf.root {
+                let own = begin.0 - cols.start..segment.end - cols.start;
+                let pieces = std::mem::take(&mut pieces);
+                roots.push(Root { cols: own, pieces, bytes: begin.1..tile_bytes });
+                begin = (segment.end, tile_bytes);
+            }
+        }
         let block = arena.alloc(tiles * tile_bytes, 64)?;
         let (ty, cols) = (part.ty, cols.len());
-        parts.push(Packed { ty, cols, out, roots_before, segments, tile_bytes, tiles, block });
+        parts.push(Packed { ty, cols, out, roots_before, roots, tile_bytes, tiles, block });
         out += rows;
     }
     Ok(parts)

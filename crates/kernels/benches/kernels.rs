@@ -10,8 +10,8 @@ use std::hint::black_box;
 use std::time::Instant;
 
 use arclight_kernels::{
-    ActKind, Acts, AttnTile, Isa, KV_CHUNK, KV_PAGE, Kernels, KvPageMut, KvPages, RopeStyle, Rows,
-    RowsMut, TILE_ROWS, act_kind, attn_scratch_len, attn_state_len, pack_tile, q8_row_bytes,
+    ActKind, Acts, AttnTile, Isa, KV_CHUNK, KV_PAGE, Kernels, KvPageMut, KvPages, Piece, RopeStyle,
+    Rows, RowsMut, TILE_ROWS, act_kind, attn_scratch_len, attn_state_len, pack_tile, q8_row_bytes,
     tile_bytes,
 };
 use gguf::TensorType;
@@ -95,7 +95,7 @@ fn matmuls(kernels: &Kernels, ty: TensorType, peak: f64) {
             for (i, tile) in tiles.chunks(bytes).enumerate() {
                 let stride = TILES * TILE_ROWS;
                 let out = RowsMut::new(&mut out[i * TILE_ROWS..], tokens, TILE_ROWS, stride);
-                kernels.matmul_tile(ty, tile, COLS, acts, out);
+                kernels.matmul_tile(ty, tile, &Piece::whole(COLS), acts, out);
             }
         };
         let mut expected = out.clone();

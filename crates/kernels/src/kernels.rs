@@ -8,6 +8,7 @@ use crate::TILE_ROWS;
 use crate::attention::{AttnTile, KV_PAGE, KvPageMut, KvPages, attn_scratch_len, attn_state_len};
 use crate::elementwise::RopeStyle;
 use crate::isa::{ISA_VARIABLE, Isa, IsaError};
+use crate::matmul::{PIECE_LEVELS, Piece};
 use crate::pack::{tile_bytes, unpack_row};
 use crate::q8::{BLOCK, Q8Block};
 use crate::simd::LANES;
@@ -201,26 +202,23 @@ impl Kernels {
         call!(self.quantize_q8(x, blocks));
     }
 
-    /// `out[t][r] = Σ_c tile[r][c] * acts[t][c]` for the 16 rows of a tile; rows that the tile
-    /// lacks give 0 for finite activations.
+    /// `out[t][r] = Σ_c tile[r][c] * acts[t][c]` for the 16 rows of a tile whose columns come in
+    /// `pieces`; rows that the tile lacks give 0 for finite activations.
     ///
     /// # Panics
     ///
-    /// If `tile` is not [`tile_bytes`] long, `acts` is not of the type's [`act_kind`] or width
-    /// (quantised rows: aligned to 4 bytes), or `out` has not 16 columns and as many rows.
+    /// If `tile` is not as long as the [`tile_bytes`] of all pieces, the folds of `pieces` do not
+    /// leave one sum, `acts` is not of the type's [`act_kind`] or width (quantised rows: aligned to
+    /// 4 bytes), or `out` has not 16 columns and as many rows.
     pub fn matmul_tile(
         &self,
         ty: TensorType,
         tile: &[u8],
-        cols: usize,
+        pieces: &[Piece],
         acts: Acts<'_>,
         out: RowsMut<'_, f32>,
     ) {
-        assert!(
-            tile.len() == tile_bytes(ty, cols),
-            "{} bytes for a tile of {cols} {ty}",
-            tile.len()
-        );
+        let cols = check_pieces(ty, tile.len(), pieces);
         assert!(out.width() == TILE_ROWS, "output of {} columns, not {TILE_ROWS}", out.width());
         assert!(out.rows() == acts.rows(), "{} output rows for {} tokens", out.rows(), acts.rows());
         match acts {
@@ -231,19 +229,19 @@ impl Kernels {
                     acts.width()
                 );
                 match ty {
-                    TensorType::F32 => call!(self.matmul_f32(tile, acts, out)),
-                    TensorType::F16 => call!(self.matmul_f16(tile, acts, out)),
-                    TensorType::BF16 => call!(self.matmul_bf16(tile, acts, out)),
+                    TensorType::F32 => call!(self.matmul_f32(tile, pieces, acts, out)),
+                    TensorType::F16 => call!(self.matmul_f16(tile, pieces, acts, out)),
+                    TensorType::BF16 => call!(self.matmul_bf16(tile, pieces, acts, out)),
                     _ => panic!("{ty} weights need quantised activations"),
                 }
             }
             Acts::Q8(acts) => {
                 let acts = q8_rows(acts, cols);
                 match ty {
-                    TensorType::Q8_0 => call!(self.matmul_q8_0(tile, acts, out)),
-                    TensorType::Q4_0 => call!(self.matmul_q4_0(tile, acts, out)),
-                    TensorType::Q4_K => call!(self.matmul_q4_k(tile, acts, out)),
-                    TensorType::Q6_K => call!(self.matmul_q6_k(tile, acts, out)),
+                    TensorType::Q8_0 => call!(self.matmul_q8_0(tile, pieces, acts, out)),
+                    TensorType::Q4_0 => call!(self.matmul_q4_0(tile, pieces, acts, out)),
+                    TensorType::Q4_K => call!(self.matmul_q4_k(tile, pieces, acts, out)),
+                    TensorType::Q6_K => call!(self.matmul_q6_k(tile, pieces, acts, out)),
                     _ => panic!("{ty} weights need f32 activations"),
                 }
             }
@@ -422,6 +420,26 @@ impl Kernels {
 #[track_caller]
 fn same_len(lens: &[usize]) {
     assert!(lens.iter().all(|len| *len == lens[0]), "lengths differ: {lens:?}");
+}
+
+/// Columns of all pieces.
+#[track_caller]
+fn check_pieces(ty: TensorType, len: usize, pieces: &[Piece]) -> usize {
+    let (mut cols, mut bytes, mut depth) = (0, 0, 0);
+    for piece in pieces {
+        cols += piece.cols;
+        bytes += tile_bytes(ty, piece.cols);
+        depth += 1;
+        assert!(
+            piece.folds < depth && depth <= PIECE_LEVELS,
+            "{} additions of {depth} sums of pieces",
+            piece.folds
+        );
+        depth -= piece.folds;
+    }
+    assert!(depth == 1, "the pieces leave {depth} sums");
+    assert!(len == bytes, "{len} bytes for a tile of {cols} {ty} in {} pieces", pieces.len());
+    cols
 }
 
 #[track_caller]

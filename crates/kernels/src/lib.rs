@@ -36,6 +36,7 @@ pub use attention::{
 pub use elementwise::RopeStyle;
 pub use isa::{ISA_VARIABLE, Isa, IsaError};
 pub use kernels::{ActKind, Acts, Kernels, Op, act_kind, q8_row_bytes};
+pub use matmul::Piece;
 pub use pack::{pack_tile, tile_bytes};
 pub use views::{Rows, RowsMut};
 

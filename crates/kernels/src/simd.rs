@@ -29,6 +29,7 @@ pub(crate) trait Vector: Copy {
     fn splat(self, x: f32) -> Self::F;
     fn splat_i(self, x: i32) -> Self::I;
     fn to_f(self, a: Self::I) -> Self::F;
+    fn add(self, a: Self::F, b: Self::F) -> Self::F;
     fn mul(self, a: Self::F, b: Self::F) -> Self::F;
     /// `a * b + c`, rounded once.
     fn fma(self, a: Self::F, b: Self::F, c: Self::F) -> Self::F;
@@ -50,7 +51,6 @@ pub(crate) trait Simd: Vector {
     /// Rounds to half floats, ties to even.
     fn store_f16(self, x: Self::F, to: &mut [u16; LANES]);
 
-    fn add(self, a: Self::F, b: Self::F) -> Self::F;
     fn sub(self, a: Self::F, b: Self::F) -> Self::F;
     fn div(self, a: Self::F, b: Self::F) -> Self::F;
     /// `a > b ? a : b`: a NaN on either side gives `b`.
@@ -121,6 +121,8 @@ pub(crate) trait Dot: Vector {
     fn store(self, x: Self::F, to: &mut [f32; LANES], g: usize);
 
     fn load_w(self, x: &[u8; 64], g: usize) -> Self::W;
+    /// Asks for the cache line of any address; nothing is read.
+    fn prefetch(self, at: *const u8);
     fn splat_w(self, x: u8) -> Self::W;
     fn and(self, a: Self::W, b: Self::W) -> Self::W;
     fn or(self, a: Self::W, b: Self::W) -> Self::W;

@@ -8,7 +8,7 @@ use crate::arch::scalar::Scalar;
 use crate::arch::{avx2::Avx2, avx512::Avx512};
 use crate::attention::{self, Tile};
 use crate::elementwise::{self, RopeStyle};
-use crate::matmul::{Bf16, F16, F32, Q4_0, Q4K, Q6K, Q8_0, matmul};
+use crate::matmul::{Bf16, F16, F32, Piece, Q4_0, Q4K, Q6K, Q8_0, matmul};
 use crate::q8::{self, Q8Block};
 use crate::views::{Rows, RowsMut};
 use crate::{exp, peak};
@@ -17,17 +17,19 @@ use crate::{exp, peak};
 macro_rules! for_each_kernel {
     ($apply:ident $($arg:tt)*) => {
         $apply! { $($arg)*
-            matmul_f32(tile: &[u8], acts: Rows<'_, f32>, out: RowsMut<'_, f32>) = matmul::<_, F32>;
-            matmul_f16(tile: &[u8], acts: Rows<'_, f32>, out: RowsMut<'_, f32>) = matmul::<_, F16>;
-            matmul_bf16(tile: &[u8], acts: Rows<'_, f32>, out: RowsMut<'_, f32>) =
+            matmul_f32(tile: &[u8], pieces: &[Piece], acts: Rows<'_, f32>, out: RowsMut<'_, f32>) =
+                matmul::<_, F32>;
+            matmul_f16(tile: &[u8], pieces: &[Piece], acts: Rows<'_, f32>, out: RowsMut<'_, f32>) =
+                matmul::<_, F16>;
+            matmul_bf16(tile: &[u8], pieces: &[Piece], acts: Rows<'_, f32>, out: RowsMut<'_, f32>) =
                 matmul::<_, Bf16>;
-            matmul_q8_0(tile: &[u8], acts: Rows<'_, Q8Block>, out: RowsMut<'_, f32>) =
+            matmul_q8_0(tile: &[u8], pieces: &[Piece], acts: Rows<'_, Q8Block>, out: RowsMut<'_, f32>) =
                 matmul::<_, Q8_0>;
-            matmul_q4_0(tile: &[u8], acts: Rows<'_, Q8Block>, out: RowsMut<'_, f32>) =
+            matmul_q4_0(tile: &[u8], pieces: &[Piece], acts: Rows<'_, Q8Block>, out: RowsMut<'_, f32>) =
                 matmul::<_, Q4_0>;
-            matmul_q4_k(tile: &[u8], acts: Rows<'_, Q8Block>, out: RowsMut<'_, f32>) =
+            matmul_q4_k(tile: &[u8], pieces: &[Piece], acts: Rows<'_, Q8Block>, out: RowsMut<'_, f32>) =
                 matmul::<_, Q4K>;
-            matmul_q6_k(tile: &[u8], acts: Rows<'_, Q8Block>, out: RowsMut<'_, f32>) =
+            matmul_q6_k(tile: &[u8], pieces: &[Piece], acts: Rows<'_, Q8Block>, out: RowsMut<'_, f32>) =
                 matmul::<_, Q6K>;
             quantize_q8(x: &[f32], blocks: &mut [Q8Block]) = q8::quantize;
             rms_norm(x: &[f32], weight: &[f32], eps: f32, out: &mut [f32]) = elementwise::rms_norm;

@@ -3,8 +3,8 @@
 mod common;
 
 use arclight_kernels::{
-    ActKind, Acts, Isa, Kernels, Rows, RowsMut, TILE_ROWS, act_kind, pack_tile, q8_row_bytes,
-    tile_bytes,
+    ActKind, Acts, Isa, Kernels, Piece, Rows, RowsMut, TILE_ROWS, act_kind, pack_tile,
+    q8_row_bytes, tile_bytes,
 };
 use common::{Aligned, Matrix, Rng, TYPES, TestActs, matmul, reference_q8, same_bits};
 use gguf::TensorType;
@@ -162,7 +162,7 @@ fn outputs_go_to_their_columns_only() {
         let dense = matmul(kernels, &m, acts.view(0..3));
         let mut wide = vec![7f32; 3 * 40];
         let view = RowsMut::new(&mut wide[10..], 3, TILE_ROWS, 40 - 2);
-        kernels.matmul_tile(m.ty, m.tile.bytes(), 64, acts.view(0..3), view);
+        kernels.matmul_tile(m.ty, m.tile.bytes(), &Piece::whole(64), acts.view(0..3), view);
         for (i, &v) in wide.iter().enumerate() {
             match (i + 38 - 10) % 38 {
                 c if c < TILE_ROWS && (10..10 + 2 * 38 + TILE_ROWS).contains(&i) => {
@@ -267,7 +267,7 @@ fn an_output_of_another_width_is_refused() {
     let acts = TestActs::new(scalar(), m.ty, &[0.0; 32], 32);
     let mut out = [0.0; 17];
     let out = RowsMut::new(&mut out, 1, 17, 17);
-    scalar().matmul_tile(m.ty, m.tile.bytes(), 32, acts.view(0..1), out);
+    scalar().matmul_tile(m.ty, m.tile.bytes(), &Piece::whole(32), acts.view(0..1), out);
 }
 
 #[test]
@@ -277,7 +277,7 @@ fn an_output_of_too_few_rows_is_refused() {
     let acts = TestActs::new(scalar(), m.ty, &[0.0; 64], 32);
     let mut out = [0.0; 16];
     let out = RowsMut::new(&mut out, 1, 16, 16);
-    scalar().matmul_tile(m.ty, m.tile.bytes(), 32, acts.view(0..2), out);
+    scalar().matmul_tile(m.ty, m.tile.bytes(), &Piece::whole(32), acts.view(0..2), out);
 }
 
 #[test]

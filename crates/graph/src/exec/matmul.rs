@@ -5,20 +5,18 @@
 //! summation is the kernel's and does not depend on the blocking.
 
 use super::Thread;
-use super::tree::{LEVELS, Tree};
 use crate::buffer::BufId;
 use crate::instr::Operand;
-use crate::load::{Packed, Segment};
+use crate::load::{Packed, Root};
 use crate::weight::MatrixId;
 use kernels::{ActKind, Acts, Rows, RowsMut, TILE_ROWS, q8_row_bytes};
 use std::ops::Range;
 
-/// The most rows of a block: what the scratch of pairs and segments is sized for.
+/// The most rows of a block: what the scratch is sized for.
 const BLOCK_ROWS: usize = 64;
 const PAIR: usize = BLOCK_ROWS * TILE_ROWS;
-/// f32 of scratch: gate, up and their product, or the sums of segments.
-pub(super) const SCRATCH: usize = LEVELS * PAIR;
-const _: () = assert!(LEVELS >= 3);
+/// f32 of scratch: gate, up and their product, or a product that goes to several nodes.
+pub(super) const SCRATCH: usize = 3 * PAIR;
 
 impl Thread<'_> {
     pub(super) fn matmul(&self, acts: Operand, matrix: MatrixId, out: BufId, rows: usize) {
@@ -64,8 +62,8 @@ impl Thread<'_> {
         }
     }
 
-    /// Product with a matrix whose columns the nodes share: the sums of segments are added up to the
-    /// roots of the summation tree, and each goes to its slot of this node's copy or of every node's.
+    /// Product with a matrix whose columns the nodes share: every root of the summation tree goes to
+    /// its slot of this node's copy or of every node's.
     pub(super) fn matmul_partial(
         &self,
         acts: Operand,
@@ -85,32 +83,20 @@ impl Thread<'_> {
         for tiles in blocks(tiles, self.step.plan.weight_block_bytes / part.tile_bytes()) {
             for rows in self.row_blocks(acts, part, rows) {
                 for t in tiles.clone() {
-                    let mut col = t * TILE_ROWS;
-                    if push {
-                        col += part.roots_before * slot;
-                    }
-                    let to = |i: usize, col: usize| {
-                        let node = if push { (here + i) % nodes } else { here };
-                        self.columns_on(node, out, rows.clone(), col..col + TILE_ROWS)
-                    };
-                    let mut sums = Tree::new(self.scratch(), rows.len() * TILE_ROWS);
-                    for segment in &part.segments {
-                        let leaf = segment.leaf;
-                        if leaf.root && sums.is_empty() && !push {
-                            self.product(part, t, segment, acts, rows.clone(), to(0, col));
-                            col += slot;
+                    for (i, root) in part.roots.iter().enumerate() {
+                        let place = if push { part.roots_before + i } else { i };
+                        let col = place * slot + t * TILE_ROWS;
+                        let to =
+                            |node| self.columns_on(node, out, rows.clone(), col..col + TILE_ROWS);
+                        if !push || nodes == 1 {
+                            self.product(part, t, root, acts, rows.clone(), to(here));
                             continue;
                         }
-                        sums.push(self.step.kernels, leaf.folds, |sum| {
-                            let sum = RowsMut::new(sum, rows.len(), TILE_ROWS, TILE_ROWS);
-                            self.product(part, t, segment, acts, rows.clone(), sum);
-                        });
-                        if leaf.root {
-                            let sum = sums.take();
-                            for i in 0..if push { nodes } else { 1 } {
-                                copy(sum, to(i, col));
-                            }
-                            col += slot;
+                        let sum = &mut self.scratch()[..rows.len() * TILE_ROWS];
+                        let view = RowsMut::new(sum, rows.len(), TILE_ROWS, TILE_ROWS);
+                        self.product(part, t, root, acts, rows.clone(), view);
+                        for i in 0..nodes {
+                            copy(sum, to((here + i) % nodes));
                         }
                     }
                 }
@@ -127,23 +113,23 @@ impl Thread<'_> {
         rows: Range<usize>,
         to: RowsMut<'_, f32>,
     ) {
-        let [all] = part.segments.as_slice() else { unreachable!("rows are whole") };
+        let [all] = part.roots.as_slice() else { unreachable!("rows are whole") };
         self.product(part, tile, all, acts, rows, to);
     }
 
-    /// One segment of a tile times the rows `rows` of activations.
+    /// What a tile holds of a root times the rows `rows` of activations.
     fn product(
         &self,
         part: &Packed,
         tile: usize,
-        segment: &Segment,
+        root: &Root,
         acts: Operand,
         rows: Range<usize>,
         to: RowsMut<'_, f32>,
     ) {
-        let input = self.acts(acts, part, rows, segment.cols.clone());
-        let weights = part.tile(tile, segment);
-        self.step.kernels.matmul_tile(part.ty, weights, segment.cols.len(), input, to);
+        let input = self.acts(acts, part, rows, root.cols.clone());
+        let weights = part.tile(tile, root);
+        self.step.kernels.matmul_tile(part.ty, weights, &root.pieces, input, to);
     }
 
     /// The activations that `part` multiplies: rows `rows`, columns `cols`.

@@ -30,8 +30,8 @@ impl Thread<'_> {
             let owner = cut.owner(id);
             let row = id - cut.range(owner).start;
             let packed = &self.step.weights.shard(table, owner, self.group).parts[0];
-            let [segment] = packed.segments.as_slice() else { unreachable!("rows are whole") };
-            let tile = packed.tile(row / kernels::TILE_ROWS, segment);
+            let [all] = packed.roots.as_slice() else { unreachable!("rows are whole") };
+            let tile = packed.tile(row / kernels::TILE_ROWS, all);
             let to = self.row_mut(out, t, packed.cols);
             let within = row % kernels::TILE_ROWS;
             self.step.kernels.unpack_row(packed.ty, tile, packed.cols, within, to);

@@ -67,6 +67,10 @@ impl Vector for Avx2 {
         both!(_mm256_cvtepi32_ps, a)
     }
     #[inline(always)]
+    fn add(self, a: Self::F, b: Self::F) -> Self::F {
+        both!(_mm256_add_ps, a, b)
+    }
+    #[inline(always)]
     fn mul(self, a: Self::F, b: Self::F) -> Self::F {
         both!(_mm256_mul_ps, a, b)
     }
@@ -112,10 +116,6 @@ impl Simd for Avx2 {
             _mm_storeu_si128(to.as_mut_ptr().cast(), _mm256_cvtps_ph::<NEAREST>(x[0]));
             _mm_storeu_si128(to.as_mut_ptr().add(8).cast(), _mm256_cvtps_ph::<NEAREST>(x[1]));
         });
-    }
-    #[inline(always)]
-    fn add(self, a: Self::F, b: Self::F) -> Self::F {
-        both!(_mm256_add_ps, a, b)
     }
     #[inline(always)]
     fn sub(self, a: Self::F, b: Self::F) -> Self::F {
@@ -273,6 +273,10 @@ impl Vector for Avx2Rows {
         isa!(_mm256_cvtepi32_ps(a))
     }
     #[inline(always)]
+    fn add(self, a: Self::F, b: Self::F) -> Self::F {
+        isa!(_mm256_add_ps(a, b))
+    }
+    #[inline(always)]
     fn mul(self, a: Self::F, b: Self::F) -> Self::F {
         isa!(_mm256_mul_ps(a, b))
     }
@@ -335,6 +339,10 @@ impl Dot for Avx2Rows {
     fn load_w(self, x: &[u8; 64], g: usize) -> Self::W {
         let x: &[u8; 32] = group(x, g);
         isa!(_mm256_loadu_si256(x.as_ptr().cast()))
+    }
+    #[inline(always)]
+    fn prefetch(self, at: *const u8) {
+        isa!(_mm_prefetch::<_MM_HINT_T0>(at.cast()));
     }
     #[inline(always)]
     fn splat_w(self, x: u8) -> Self::W {

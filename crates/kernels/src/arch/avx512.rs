@@ -56,6 +56,10 @@ impl Vector for Avx512 {
         isa!(_mm512_cvtepi32_ps(a))
     }
     #[inline(always)]
+    fn add(self, a: Self::F, b: Self::F) -> Self::F {
+        isa!(_mm512_add_ps(a, b))
+    }
+    #[inline(always)]
     fn mul(self, a: Self::F, b: Self::F) -> Self::F {
         isa!(_mm512_mul_ps(a, b))
     }
@@ -94,10 +98,6 @@ impl Simd for Avx512 {
             to.as_mut_ptr().cast(),
             _mm512_cvtps_ph::<{ _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC }>(x)
         ));
-    }
-    #[inline(always)]
-    fn add(self, a: Self::F, b: Self::F) -> Self::F {
-        isa!(_mm512_add_ps(a, b))
     }
     #[inline(always)]
     fn sub(self, a: Self::F, b: Self::F) -> Self::F {
@@ -229,6 +229,10 @@ impl Dot for Avx512 {
     #[inline(always)]
     fn load_w(self, x: &[u8; 64], _g: usize) -> Self::W {
         isa!(_mm512_loadu_si512(x.as_ptr().cast()))
+    }
+    #[inline(always)]
+    fn prefetch(self, at: *const u8) {
+        isa!(_mm_prefetch::<_MM_HINT_T0>(at.cast()));
     }
     #[inline(always)]
     fn splat_w(self, x: u8) -> Self::W {

@@ -47,6 +47,10 @@ impl Vector for Scalar {
         a.map(|v| v as f32)
     }
     #[inline(always)]
+    fn add(self, a: Self::F, b: Self::F) -> Self::F {
+        map2(a, b, |a, b| a + b)
+    }
+    #[inline(always)]
     fn mul(self, a: Self::F, b: Self::F) -> Self::F {
         map2(a, b, |a, b| a * b)
     }
@@ -82,10 +86,6 @@ impl Simd for Scalar {
     #[inline(always)]
     fn store_f16(self, x: Self::F, to: &mut [u16; LANES]) {
         *to = x.map(|v| half::f16::from_f32(v).to_bits());
-    }
-    #[inline(always)]
-    fn add(self, a: Self::F, b: Self::F) -> Self::F {
-        map2(a, b, |a, b| a + b)
     }
     #[inline(always)]
     fn sub(self, a: Self::F, b: Self::F) -> Self::F {
@@ -199,6 +199,8 @@ impl Dot for Scalar {
     fn load_w(self, x: &[u8; 64], _g: usize) -> Self::W {
         *x
     }
+    #[inline(always)]
+    fn prefetch(self, _at: *const u8) {}
     #[inline(always)]
     fn splat_w(self, x: u8) -> Self::W {
         [x; 64]

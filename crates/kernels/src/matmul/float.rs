@@ -1,7 +1,7 @@
 //! Plain floats: `[column][16 rows]`, widened to `f32` in the register; `acc = fma(w, x, acc)`,
 //! column by column.
 
-use super::{Tile, check_acts};
+use super::{Tile, check_acts, fetch};
 use crate::TILE_ROWS;
 use crate::simd::Dot;
 
@@ -13,6 +13,9 @@ macro_rules! float_tile {
     ($name:ident, $bytes:literal, $load:ident) => {
         impl Tile for $name {
             type Act = f32;
+
+            const ACT_COLS: usize = 1;
+            const BLOCK_COLS: usize = 1;
 
             fn bytes(blocks: usize) -> usize {
                 (blocks * TILE_ROWS * $bytes).next_multiple_of(64)
@@ -29,7 +32,7 @@ macro_rules! float_tile {
             const NARROW_TOKENS: usize = 8;
 
             #[inline(always)]
-            fn dot<D: Dot, const T: usize, const G: usize>(
+            fn dot<D: Dot, const T: usize, const G: usize, const FETCH: bool>(
                 d: D,
                 tile: &[u8],
                 acts: [&[f32]; T],
@@ -40,6 +43,9 @@ macro_rules! float_tile {
                 let (weights, _) = tile.as_chunks::<{ TILE_ROWS * $bytes }>();
                 let mut acc = [[d.splat(0.0); G]; T];
                 for (c, weights) in weights[..columns].iter().enumerate() {
+                    if FETCH && c.is_multiple_of(64 / (TILE_ROWS * $bytes).min(64)) {
+                        fetch::<_, { (TILE_ROWS * $bytes).div_ceil(64) }>(d, weights);
+                    }
                     for i in 0..G {
                         let w = d.$load(weights, g + i);
                         for t in 0..T {

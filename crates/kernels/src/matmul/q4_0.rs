@@ -3,7 +3,7 @@
 //! Packed in pairs of blocks, so that every vector is aligned: `[2][16]` scales, then `[2][256]`
 //! bytes of nibbles. A last single block keeps the place of both scales.
 
-use super::{Tile, accumulate, check_acts, dot_nibbles, load_scales, part};
+use super::{ACT_BLOCK, Tile, accumulate, check_acts, dot_nibbles, fetch, load_scales, part};
 use crate::TILE_ROWS;
 use crate::q8::Q8Block;
 use crate::simd::Dot;
@@ -22,6 +22,9 @@ const fn places(b: usize) -> (usize, usize) {
 
 impl Tile for Q4_0 {
     type Act = Q8Block;
+
+    const ACT_COLS: usize = ACT_BLOCK;
+    const BLOCK_COLS: usize = 32;
 
     fn bytes(blocks: usize) -> usize {
         blocks / 2 * PAIR + blocks % 2 * (2 * SCALES + NIBBLES)
@@ -46,7 +49,7 @@ impl Tile for Q4_0 {
     const NARROW_TOKENS: usize = 4;
 
     #[inline(always)]
-    fn dot<D: Dot, const T: usize, const G: usize>(
+    fn dot<D: Dot, const T: usize, const G: usize, const FETCH: bool>(
         d: D,
         tile: &[u8],
         acts: [&[Q8Block]; T],
@@ -58,6 +61,9 @@ impl Tile for Q4_0 {
         let mut acc = [[d.splat(0.0); G]; T];
         let (pairs, last) = tile.as_chunks::<PAIR>();
         for (p, pair) in pairs.iter().enumerate() {
+            if FETCH {
+                fetch::<_, { PAIR / 64 }>(d, pair);
+            }
             for odd in 0..2 {
                 // SAFETY: `tile` has `blocks / 2` pairs, so block `2p + odd` is below `blocks`.
                 unsafe { add(d, pair, odd, acts, 2 * p + odd, g, &mut acc) };

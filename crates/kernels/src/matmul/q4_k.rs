@@ -5,7 +5,9 @@
 //! (a byte each, which costs 2.8 % of the file's size and saves the unpacking), then `[8][256]`
 //! nibbles as in Q4_0.
 
-use super::{Tile, accumulate, block, check_acts, dot_nibbles, load_scales, part};
+use super::{
+    ACT_BLOCK, Tile, accumulate, block, check_acts, dot_nibbles, fetch, load_scales, part,
+};
 use crate::TILE_ROWS;
 use crate::q8::Q8Block;
 use crate::simd::Dot;
@@ -23,6 +25,9 @@ const BLOCK: usize = NIBBLES + SUBS * 256;
 
 impl Tile for Q4K {
     type Act = Q8Block;
+
+    const ACT_COLS: usize = ACT_BLOCK;
+    const BLOCK_COLS: usize = 256;
 
     fn bytes(blocks: usize) -> usize {
         blocks * BLOCK
@@ -77,7 +82,7 @@ impl Tile for Q4K {
     const NARROW_TOKENS: usize = 4;
 
     #[inline(always)]
-    fn dot<D: Dot, const T: usize, const G: usize>(
+    fn dot<D: Dot, const T: usize, const G: usize, const FETCH: bool>(
         d: D,
         tile: &[u8],
         acts: [&[Q8Block]; T],
@@ -89,6 +94,9 @@ impl Tile for Q4K {
         let mut acc = [[d.splat(0.0); G]; T];
         for (n, packed) in blocks.iter().enumerate() {
             for j in 0..SUBS {
+                if FETCH {
+                    fetch::<_, { BLOCK.div_ceil(64 * SUBS) }>(d, &packed[j * (BLOCK / SUBS)..]);
+                }
                 let b = n * SUBS + j;
                 // SAFETY: `b` is below the number of activation blocks, checked above.
                 unsafe { add(d, packed, j, acts, b, g, &mut acc) };

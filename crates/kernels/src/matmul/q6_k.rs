@@ -6,7 +6,7 @@
 //! byte), of its quads 2 and 3, and the high bit pairs of all four quads. Of a byte of the last,
 //! bits `2q..2q + 2` are of quad `q`.
 
-use super::{Tile, accumulate, block, check_acts, load_scales, part};
+use super::{ACT_BLOCK, Tile, accumulate, block, check_acts, fetch, load_scales, part};
 use crate::TILE_ROWS;
 use crate::q8::Q8Block;
 use crate::simd::Dot;
@@ -38,6 +38,9 @@ const fn tile_place(i: usize, row: usize) -> (usize, usize, usize, usize) {
 
 impl Tile for Q6K {
     type Act = Q8Block;
+
+    const ACT_COLS: usize = ACT_BLOCK;
+    const BLOCK_COLS: usize = 256;
 
     fn bytes(blocks: usize) -> usize {
         blocks * BLOCK
@@ -77,7 +80,7 @@ impl Tile for Q6K {
     const NARROW_TOKENS: usize = 4;
 
     #[inline(always)]
-    fn dot<D: Dot, const T: usize, const G: usize>(
+    fn dot<D: Dot, const T: usize, const G: usize, const FETCH: bool>(
         d: D,
         tile: &[u8],
         acts: [&[Q8Block]; T],
@@ -89,6 +92,12 @@ impl Tile for Q6K {
         let mut acc = [[d.splat(0.0); G]; T];
         for (n, packed) in blocks.iter().enumerate() {
             for j in 0..HALVES / 2 {
+                if FETCH {
+                    fetch::<_, { BLOCK.div_ceil(32 * HALVES) }>(
+                        d,
+                        &packed[j * (BLOCK / (HALVES / 2))..],
+                    );
+                }
                 let b = n * HALVES / 2 + j;
                 // SAFETY: `b` is below the number of activation blocks, checked above.
                 unsafe {

@@ -3,7 +3,8 @@
 #![allow(dead_code, reason = "every test binary uses its part")]
 
 use arclight_kernels::{
-    ActKind, Acts, Kernels, Rows, RowsMut, TILE_ROWS, act_kind, pack_tile, q8_row_bytes, tile_bytes,
+    ActKind, Acts, Kernels, Piece, Rows, RowsMut, TILE_ROWS, act_kind, pack_tile, q8_row_bytes,
+    tile_bytes,
 };
 use gguf::TensorType;
 
@@ -167,7 +168,7 @@ pub(crate) fn matmul(kernels: &Kernels, m: &Matrix, acts: Acts<'_>) -> Vec<f32> 
     kernels.matmul_tile(
         m.ty,
         m.tile.bytes(),
-        m.cols,
+        &Piece::whole(m.cols),
         acts,
         RowsMut::new(&mut out, tokens, TILE_ROWS, TILE_ROWS),
     );
