@@ -25,7 +25,7 @@ pub(crate) struct MachineArgs {
     /// Leave threads where the system puts them instead of pinning each to a core
     #[arg(long)]
     pub(crate) no_pin: bool,
-    /// How keys and values are kept: f16, or f32 for twice the memory and exact sums
+    /// How keys and values are kept: f16, q8_0 for half the memory, or f32 for twice and exact sums
     #[arg(long, value_name = "TYPE", value_enum, default_value_t = KvArg::F16)]
     pub(crate) kv_type: KvArg,
 }
@@ -126,6 +126,8 @@ impl PlaceArgs {
 pub(crate) enum KvArg {
     F16,
     F32,
+    #[value(name = "q8_0")]
+    Q8_0,
 }
 
 impl From<KvArg> for KvType {
@@ -133,6 +135,7 @@ impl From<KvArg> for KvType {
         match arg {
             KvArg::F16 => KvType::F16,
             KvArg::F32 => KvType::F32,
+            KvArg::Q8_0 => KvType::Q8_0,
         }
     }
 }

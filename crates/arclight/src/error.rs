@@ -74,6 +74,11 @@ impl Error {
         Error::Io { what: format!("cannot read {}", path.display()), source }
     }
 
+    /// A file that cannot be written.
+    pub(crate) fn write(path: &Path, source: io::Error) -> Error {
+        Error::Io { what: format!("cannot write {}", path.display()), source }
+    }
+
     /// Whether it goes without saying.
     pub(crate) fn is_silent(&self) -> bool {
         matches!(self, Error::ReaderGone | Error::Interrupted)

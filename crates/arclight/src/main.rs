@@ -18,6 +18,7 @@ mod load;
 mod logging;
 mod model_info;
 mod perplexity;
+mod profile;
 mod report;
 mod run;
 mod session;

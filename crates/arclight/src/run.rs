@@ -3,6 +3,7 @@
 use crate::args::{MachineArgs, ModelArg, SamplerArgs, count};
 use crate::error::Error;
 use crate::load::{self, Loaded};
+use crate::profile::{self, Recorder};
 use crate::report::{self, Meter};
 use crate::session::{Answer, AnswerOptions, End, Session};
 use crate::term::{self, note};
@@ -47,6 +48,10 @@ pub(crate) struct RunArgs {
     /// End with where the model's memory is, what each node read, and where the time went
     #[arg(long, conflicts_with = "quiet")]
     report: bool,
+    /// Record what every thread does: a trace for ui.perfetto.dev goes into this file, and tables of
+    /// operators are printed at the end
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with = "quiet")]
+    profile: Option<PathBuf>,
     /// Print the text and nothing else
     #[arg(short, long)]
     pub(crate) quiet: bool,
@@ -62,6 +67,7 @@ Examples:
   arclight run model.gguf -p 'The sea is'          continue a text
   arclight run model.gguf --chat -p 'Why is the sky blue?'
   arclight run model.gguf --report -p 'The sea is'  which node or thread it waits for
+  arclight run model.gguf --profile out.json -p 'The sea is'  which operators take the time
   git diff | arclight run model.gguf --chat --system 'Describe this change in a line.' -q";
 
 /// What the demo model continues when it is told nothing.
@@ -78,6 +84,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Error> {
     let file = load::open(&args.model, args.quiet)?;
     file.gguf()?;
     let prompt = prompt(args)?;
+    let recorder = args.profile.as_deref().map(Recorder::create).transpose()?;
     interrupt::install();
     if args.chat {
         chat::require_template(&file)?;
@@ -104,6 +111,9 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Error> {
     if args.report {
         session.count_with(Meter::open(&Machine::read()?));
     }
+    if args.profile.is_some() {
+        profile::begin(session.engine())?;
+    }
     let mut out = std::io::stdout().lock();
     let answer = session.answer(&tokens, &options, |text| {
         out.write_all(text.as_bytes())?;
@@ -117,6 +127,9 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Error> {
     }
     if args.report {
         report_nodes(&mut session, &answer)?;
+    }
+    if let Some(recorder) = recorder {
+        report_operators(recorder, &mut session, &answer)?;
     }
     match answer.end {
         End::Interrupted => Err(Error::Interrupted),
@@ -204,6 +217,22 @@ fn report_nodes(session: &mut Session, answer: &Answer) -> Result<(), Error> {
         Some(nodes) => nodes.lines().iter().for_each(|line| anstream::eprintln!("{line}")),
         None => note!("nothing was computed that could be reported on"),
     }
+    Ok(())
+}
+
+/// The tables of operators.
+fn report_operators(
+    mut recorder: Recorder,
+    session: &mut Session,
+    answer: &Answer,
+) -> Result<(), Error> {
+    recorder.engine(session.engine())?;
+    for (phase, profile) in ["prompt", "generation"].iter().zip(&answer.profiles) {
+        recorder.add(phase, profile)?;
+    }
+    let limits = profile::limits(session.engine())?;
+    recorder.tables(&limits).iter().for_each(|table| anstream::eprintln!("\n{table}"));
+    note!("\n{}", recorder.finish()?);
     Ok(())
 }
 

@@ -7,7 +7,9 @@ use crate::error::Error;
 use crate::interrupt::Answering;
 use crate::load::Loaded;
 use crate::report::{Meter, Phase};
-use arclight_engine::{Engine, SamplerParams, SeqId, StopReason, StopStrings, Text, Timings};
+use arclight_engine::{
+    Engine, Profile, SamplerParams, SeqId, StopReason, StopStrings, Text, Timings,
+};
 use tokenizer::{ChatTemplate, DecodeOptions, Tokenizer};
 
 /// What an answer is to be like.
@@ -60,6 +62,8 @@ pub(crate) struct Answer {
     pub(crate) timings: Timings,
     /// What the threads did for the prompt and for the answer.
     pub(crate) phases: [Phase; 2],
+    /// Of the prompt and of the answer, when the engine records.
+    pub(crate) profiles: Vec<Profile>,
 }
 
 /// A loaded model and one sequence of it.
@@ -137,6 +141,7 @@ impl Session {
             counted
         };
         self.engine.reset_activity();
+        let _before = self.engine.take_profile();
         counted();
         let mut generation = self.engine.generate(self.sequence, new, options.params.clone())?;
         generation.after(kept).interrupt(&interrupted);
@@ -146,10 +151,13 @@ impl Session {
         }
         let mut tokens = Vec::new();
         let mut result = Ok(false);
-        let mut of_prompt = None;
+        let (mut of_prompt, mut profiles) = (None, Vec::new());
         while let (Ok(false), Some(token)) = (&result, generation.next()) {
             // The first token comes with the prompt.
-            of_prompt.get_or_insert_with(|| (generation.take_activity(), counted()));
+            of_prompt.get_or_insert_with(|| {
+                profiles.extend(generation.take_profile());
+                (generation.take_activity(), counted())
+            });
             result = token.map_err(Error::from).and_then(|token| {
                 tokens.push(token);
                 written.push(decoder.push(token), &mut show)
@@ -159,6 +167,7 @@ impl Session {
         let mut take = || (generation.take_activity(), counted());
         let of_prompt = of_prompt.unwrap_or_else(&mut take);
         let of_answer = take();
+        profiles.extend(generation.take_profile());
         drop(generation);
         // What was computed is in the cache, whatever ended the answer.
         self.cached.extend(new.iter().chain(&tokens));
@@ -174,7 +183,7 @@ impl Session {
             |decoding, time, (activity, counted)| Phase { decoding, time, activity, counted };
         let phases =
             [phase(false, timings.prompt, of_prompt), phase(true, timings.generation, of_answer)];
-        Ok(Answer { text: written.text, tokens: tokens.len(), end, timings, phases })
+        Ok(Answer { text: written.text, tokens: tokens.len(), end, timings, phases, profiles })
     }
 }
 

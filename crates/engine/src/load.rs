@@ -217,6 +217,10 @@ fn load_in(
         context,
         "loading"
     );
+    if let Some(trial) = kernels::bf16_trial() {
+        let [pairs, widened] = [trial.pairs, trial.widened].map(|rate| (rate / 1e9).round());
+        tracing::debug!(pairs, widened, "bfloat16 products, G/s and thread");
+    }
     let packing = Instant::now();
     let source = FileWeights { gguf: &gguf, file, stop };
     let mut told = |p: Progress<'_>| {

@@ -1,19 +1,32 @@
 //! The same answer every time: the bits of a sequence's logits depend on nothing but its tokens,
 //! and not even on the number of nodes.
 
-use arclight_engine::{BatchEntry, Engine, LoadOptions, ModelFile, Numa, Outputs, SeqId, Variant};
+use arclight_engine::{
+    BatchEntry, Engine, KvType, LoadOptions, ModelFile, Numa, Outputs, SeqId, Variant,
+};
 use gguf::TensorType;
 use testkit::{Rng, TinyModel};
 
+/// A file, and how its keys and values are kept.
+struct Model {
+    bytes: Vec<u8>,
+    kv: KvType,
+}
+
 /// One float type, one plain and one mixed quantised type: they take different ways through the
-/// operators. Kernels of the other types are held to the same bits in `kernels`.
-fn models() -> Vec<(String, Vec<u8>)> {
+/// operators. Kernels of the other types are held to the same bits in `kernels`. The KV cache is of
+/// half floats or quantised.
+fn models() -> Vec<(String, Model)> {
     let mixed = TinyModel { second: Some(TensorType::Q6_K), ..TinyModel::qwen3(TensorType::Q4_K) };
+    let wide = TinyModel { head_dim: 64, ..TinyModel::qwen3(TensorType::Q4_0) };
+    let model = |name: &str, kv, of: TinyModel| (name.to_owned(), Model { bytes: of.gguf(), kv });
     vec![
-        ("qwen3 q4_0".into(), TinyModel::qwen3(TensorType::Q4_0).gguf()),
-        ("qwen3 q4_k + q6_k".into(), mixed.gguf()),
-        ("llama bf16".into(), TinyModel::llama(TensorType::BF16).gguf()),
-        ("odd shapes".into(), odd().gguf()),
+        model("qwen3 q4_0", KvType::F16, TinyModel::qwen3(TensorType::Q4_0)),
+        model("qwen3 q4_k + q6_k", KvType::F16, mixed),
+        model("llama bf16", KvType::F16, TinyModel::llama(TensorType::BF16)),
+        model("odd shapes", KvType::F16, odd()),
+        model("qwen3 q4_0, kv q8_0", KvType::Q8_0, wide),
+        model("odd shapes, kv q8_0", KvType::Q8_0, odd()),
     ]
 }
 
@@ -23,10 +36,15 @@ fn odd() -> TinyModel {
     TinyModel { heads, kv_heads, head_dim, ffn, ..TinyModel::llama(TensorType::Q4_0) }
 }
 
-fn load(bytes: &[u8], options: LoadOptions) -> Engine {
-    let file = ModelFile::from_bytes("tiny", bytes.to_vec());
-    let options =
-        LoadOptions { no_pin: true, sequences: Some(4), step_outputs: Some(64), ..options };
+fn load(model: &Model, options: LoadOptions) -> Engine {
+    let file = ModelFile::from_bytes("tiny", model.bytes.clone());
+    let options = LoadOptions {
+        no_pin: true,
+        sequences: Some(4),
+        step_outputs: Some(64),
+        kv: model.kv,
+        ..options
+    };
     Engine::load(&file, &options, &mut |_| {}).unwrap()
 }
 
@@ -59,11 +77,11 @@ fn alone(engine: &mut Engine, tokens: &[u32], chunk: usize) -> Vec<u32> {
 #[test]
 fn threads_do_not_change_a_bit() {
     let tokens = prompt(300, 3);
-    for (name, bytes) in models() {
+    for (name, model) in models() {
         let run = |threads| {
             let options =
                 LoadOptions { threads: Some(threads), nodes: Some(1), ..Default::default() };
-            alone(&mut load(&bytes, options), &tokens, 512)
+            alone(&mut load(&model, options), &tokens, 512)
         };
         let one = run(1);
         for threads in [2, 3, 4] {
@@ -75,8 +93,8 @@ fn threads_do_not_change_a_bit() {
 #[test]
 fn chunks_of_a_prompt_do_not_change_a_bit() {
     let tokens = prompt(300, 4);
-    for (name, bytes) in models() {
-        let mut engine = load(&bytes, LoadOptions { threads: Some(2), ..Default::default() });
+    for (name, model) in models() {
+        let mut engine = load(&model, LoadOptions { threads: Some(2), ..Default::default() });
         let whole = alone(&mut engine, &tokens, 512);
         for chunk in [1, 13, 64] {
             assert!(alone(&mut engine, &tokens, chunk) == whole, "{name}: chunks of {chunk}");
@@ -87,8 +105,8 @@ fn chunks_of_a_prompt_do_not_change_a_bit() {
 #[test]
 fn company_in_the_batch_does_not_change_a_bit() {
     let (a, b, c) = (prompt(290, 5), prompt(40, 6), prompt(7, 7));
-    for (name, bytes) in models() {
-        let mut engine = load(&bytes, LoadOptions { threads: Some(2), ..Default::default() });
+    for (name, model) in models() {
+        let mut engine = load(&model, LoadOptions { threads: Some(2), ..Default::default() });
         let want: Vec<_> = [&a, &b, &c].map(|p| alone(&mut engine, p, 512)).into();
 
         // All prompts in one step.
@@ -132,11 +150,11 @@ fn company_in_the_batch_does_not_change_a_bit() {
 #[test]
 fn every_form_of_execution_gives_the_same_bits() {
     let tokens = prompt(270, 8); // two KV ranges
-    for (name, bytes) in models() {
+    for (name, model) in models() {
         for nodes in [1, 2, 3] {
             let options =
                 LoadOptions { nodes: Some(nodes), threads: Some(3), ..Default::default() };
-            let mut engine = load(&bytes, options);
+            let mut engine = load(&model, options);
             let base = alone(&mut engine, &tokens, 512);
             let sequence = engine.new_sequence().unwrap();
             feed(&mut engine, sequence, &tokens[..269], 512);
@@ -153,8 +171,8 @@ fn every_form_of_execution_gives_the_same_bits() {
 #[test]
 fn shared_work_gives_the_bits_of_private_work_for_whole_prompts() {
     let tokens = prompt(16, 9);
-    for (name, bytes) in models() {
-        let mut engine = load(&bytes, LoadOptions { threads: Some(2), ..Default::default() });
+    for (name, model) in models() {
+        let mut engine = load(&model, LoadOptions { threads: Some(2), ..Default::default() });
         let base = alone(&mut engine, &tokens, 1);
         for variant in Variant::all(1).into_iter().filter(|v| !v.append_in_attention) {
             engine.executor().force_variant(Some(variant)).unwrap();
@@ -166,9 +184,9 @@ fn shared_work_gives_the_bits_of_private_work_for_whole_prompts() {
 #[test]
 fn the_number_of_nodes_does_not_change_a_bit() {
     let tokens = prompt(100, 10);
-    for (name, bytes) in models() {
+    for (name, model) in models() {
         let run = |nodes| {
-            let mut engine = load(&bytes, LoadOptions { nodes: Some(nodes), ..Default::default() });
+            let mut engine = load(&model, LoadOptions { nodes: Some(nodes), ..Default::default() });
             (alone(&mut engine, &tokens, 512), alone(&mut engine, &tokens[..5], 1))
         };
         let one = run(1);
@@ -182,11 +200,11 @@ fn the_number_of_nodes_does_not_change_a_bit() {
 #[test]
 fn unequal_nodes_do_not_change_a_bit() {
     let tokens = prompt(100, 11);
-    for (name, bytes) in models() {
+    for (name, model) in models() {
         let run = |nodes, threads| {
             let options =
                 LoadOptions { nodes: Some(nodes), threads: Some(threads), ..Default::default() };
-            let mut engine = load(&bytes, options);
+            let mut engine = load(&model, options);
             (alone(&mut engine, &tokens, 512), alone(&mut engine, &tokens[..5], 1))
         };
         let one = run(1, 1);
@@ -200,7 +218,7 @@ fn unequal_nodes_do_not_change_a_bit() {
 #[test]
 fn how_nodes_share_the_model_does_not_change_a_bit() {
     let (tokens, short) = (prompt(300, 12), prompt(5, 13));
-    for (name, bytes) in models() {
+    for (name, model) in models() {
         let run = |numa, nodes, threads| {
             let options = LoadOptions {
                 numa,
@@ -208,7 +226,7 @@ fn how_nodes_share_the_model_does_not_change_a_bit() {
                 threads: Some(threads),
                 ..Default::default()
             };
-            let mut engine = load(&bytes, options);
+            let mut engine = load(&model, options);
             (batch(&mut engine, &tokens, &short), alone(&mut engine, &tokens[..40], 1))
         };
         let one = run(Numa::Off, 1, 1);

@@ -76,7 +76,7 @@ impl Graph {
 
     /// Bytes of one token's keys and values on `node`, all layers.
     pub fn kv_bytes_per_token(&self, node: usize, kv: crate::KvType) -> usize {
-        self.caches.iter().map(|h| h.kv_len(node) * h.dim * 2 * kv.bytes()).sum()
+        self.caches.iter().map(|h| h.kv_len(node) * 2 * kv.token_bytes(h.dim)).sum()
     }
 }
 
@@ -341,6 +341,6 @@ impl<'a> Builder<'a> {
 fn block_cols(ty: gguf::TensorType) -> usize {
     match kernels::act_kind(ty) {
         kernels::ActKind::Q8 => ty.block_len().max(32),
-        kernels::ActKind::F32 => kernels::TILE_ROWS,
+        kernels::ActKind::F32 | kernels::ActKind::Bf16 => kernels::TILE_ROWS,
     }
 }

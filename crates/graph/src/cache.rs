@@ -10,28 +10,8 @@ use crate::plan::Plan;
 use crate::stages::Spans;
 use crate::step::PageId;
 use crate::storage::Limits;
-use kernels::KV_PAGE;
+pub use kernels::KvType;
 use memory::{Arena, ArenaOptions, Block};
-
-/// How keys and values are stored.
-#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
-pub enum KvType {
-    /// IEEE half floats.
-    #[default]
-    F16,
-    /// Single precision: twice the memory, for comparisons with references.
-    F32,
-}
-
-impl KvType {
-    /// Bytes of an element.
-    pub fn bytes(self) -> usize {
-        match self {
-            KvType::F16 => size_of::<u16>(),
-            KvType::F32 => size_of::<f32>(),
-        }
-    }
-}
 
 /// One layer's place in the KV pages of one node.
 #[derive(Copy, Clone, Debug)]
@@ -39,22 +19,22 @@ pub(crate) struct CacheLayout {
     block: Block,
     stride: usize, // from page to page
     offset: usize, // of the layer in a page
-    half: usize,   // bytes of one KV head's keys (or values)
+    half: usize,   // bytes of one KV head's keys (or values) in a page
     kv: KvType,
 }
 
 impl CacheLayout {
-    /// The type of its elements.
+    /// How it stores them.
     pub(crate) fn kv(&self) -> KvType {
         self.kv
     }
 
-    /// Keys of one KV head of a page: `[KV_PAGE / 16][dim][16]`.
+    /// Keys of one KV head of a page.
     pub(crate) fn keys(&self, page: PageId, head: usize) -> Block {
         self.at(page, 2 * head)
     }
 
-    /// Values of one KV head of a page: `[KV_PAGE][dim]`.
+    /// Values of one KV head of a page.
     pub(crate) fn values(&self, page: PageId, head: usize) -> Block {
         self.at(page, 2 * head + 1)
     }
@@ -76,7 +56,11 @@ pub(crate) fn allocate(
 ) -> Result<(Arena, Vec<Option<CacheLayout>>), Error> {
     let node = if graph.nodes() == 1 { 0 } else { place };
     let holds = |layer: usize| spans.len() == 1 || spans.holds_cache(graph, layer, place);
-    let half = |heads: &Heads| KV_PAGE * heads.dim * limits.kv.bytes();
+    let half = |heads: &Heads| limits.kv.page_bytes(heads.dim);
+    let odd = |heads: &&Heads| !heads.dim.is_multiple_of(limits.kv.head_multiple());
+    if let Some(heads) = graph.caches.iter().find(odd) {
+        return Err(Error::KvHead { kv: limits.kv, dim: heads.dim });
+    }
     let held = graph.caches.iter().enumerate().filter(|(layer, _)| holds(*layer));
     let stride = held.map(|(_, heads)| heads.kv_len(node) * 2 * half(heads)).sum::<usize>();
     let policy = plan.shared_policy(place);

@@ -7,7 +7,7 @@ use crate::builder::Graph;
 use crate::compile::{Stage, count_waits};
 use crate::exec::{Part, Replica};
 use crate::instr::{Gather, Instr, Kind};
-use crate::op::Op;
+use crate::op::{Heads, Op};
 use crate::plan::{Mode, Plan};
 use crate::stages::Spans;
 use crate::storage::Limits;
@@ -72,8 +72,8 @@ impl Cost {
         }
         let caches = graph.caches.iter().enumerate();
         let held = caches.filter(|(c, _)| spans.len() == 1 || spans.holds_cache(graph, *c, place));
-        cost.kv_per_visible =
-            held.map(|(_, h)| h.kv_len(node) * h.dim * 2 * limits.kv.bytes()).sum::<usize>() as u64;
+        let token = |h: &Heads| h.kv_len(node) * 2 * limits.kv.token_bytes(h.dim);
+        cost.kv_per_visible = held.map(|(_, h)| token(h)).sum::<usize>() as u64;
         for instr in program.iter().flat_map(|s| &s.instrs) {
             cost.weights += instr.matrix().map_or(0, |m| graph.matrix(m).node_bytes(node)) as u64;
             let bytes = exchanged(instr, graph, plan, place) as u64;

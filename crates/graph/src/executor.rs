@@ -12,6 +12,7 @@ use crate::lower::{Variant, lower};
 use crate::op::Op;
 use crate::placement::share;
 use crate::plan::{FormLimits, Mode, Plan, StepShape};
+use crate::profile::{Profile, Recorder};
 use crate::stages::Spans;
 use crate::step::{Outputs, Prepared, SeqInput};
 use crate::storage::{Limits, NodeBytes, Storage};
@@ -21,7 +22,7 @@ use memory::{Arena, Block, Pages};
 use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::OnceLock;
-use threads::{GroupSpec, Pool, PoolSpec, View};
+use threads::{GroupSpec, Pool, PoolSpec, View, Worker};
 use topology::Machine;
 
 /// A graph with its weights, its memory and its threads.
@@ -35,7 +36,9 @@ pub struct Executor {
     input: Prepared,
     parts: Vec<Prepared>, // of a step that goes through a pipeline in several
     logits: BufId,
+    buffers: Buffers,
     counts: Counts,
+    recorder: Option<Recorder>,
     refused: Option<String>,
     strayed: bool,
     // Dropped in this order: the threads first, then what they worked on.
@@ -149,7 +152,9 @@ impl Executor {
         let replicas = replicate(replica, &mut pool)?;
         Ok(Executor {
             replicas,
+            buffers,
             counts,
+            recorder: None,
             refused,
             strayed: false,
             kernels,
@@ -210,7 +215,20 @@ impl Executor {
             &many
         };
         let (replicas, kernels) = (&self.replicas, self.kernels);
-        self.pool.run(&|worker| exec::run(replicas, kernels, parts, worker))?;
+        match &mut self.recorder {
+            None => {
+                self.pool.run(&|worker| exec::run(replicas, kernels, parts, worker, &mut ()))?;
+            }
+            Some(recorder) => {
+                recorder.begin_step(parts, parts.len() + self.replicas[0].plan.groups.len());
+                let log = |worker: &Worker| recorder.watch(worker.thread());
+                let ran = self.pool.run(&|worker| {
+                    exec::run(replicas, kernels, parts, worker, &mut *log(worker));
+                });
+                recorder.end_step();
+                ran?;
+            }
+        }
         if !self.strayed && self.pool.strayed().next().is_some() {
             // Threads may share a CPU now.
             self.strayed = true;
@@ -344,6 +362,29 @@ impl Executor {
     pub fn reset_counts(&mut self) {
         self.counts = Counts::new(&self.replicas[0].plan);
         self.pool.reset_stats();
+    }
+
+    /// Begins to record what every thread does in every step, or begins anew. Each thread has room
+    /// for `room` events of 16 bytes; memory is taken as they come.
+    ///
+    /// # Errors
+    /// When a thread panics that allocates its log.
+    pub fn begin_profile(&mut self, room: usize) -> Result<(), Error> {
+        let (replica, buffers) = (&self.replicas[0], &self.buffers);
+        let recorder = Recorder::new(room, replica, buffers, self.limits, &mut self.pool)?;
+        self.recorder = Some(recorder);
+        Ok(())
+    }
+
+    /// What was recorded since [`Executor::begin_profile`] or the last call; recording goes on.
+    /// `None` if it never began.
+    pub fn take_profile(&mut self) -> Option<Profile> {
+        self.recorder.as_mut().map(Recorder::take)
+    }
+
+    /// As [`Executor::take_profile`], but ends the recording.
+    pub fn end_profile(&mut self) -> Option<Profile> {
+        self.recorder.take().map(|mut recorder| recorder.take())
     }
 
     /// What the system refused when threads and memory were made; the model works regardless.

@@ -9,6 +9,7 @@ use crate::op::Attention;
 use crate::sum::Sum;
 use crate::tensor::Domain;
 use crate::weight::{MatrixId, VectorId};
+use kernels::ActKind;
 
 /// Who does row-wise work.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
@@ -36,8 +37,10 @@ pub enum Gather {
 /// Activations of a matrix product.
 #[derive(Copy, Clone, Debug)]
 pub struct Operand {
-    /// As f32, for parts with float weights.
+    /// As f32, for parts with weights of type F32 or F16.
     pub f32: Option<BufId>,
+    /// Rounded to bfloat16, for parts with such weights.
+    pub bf16: Option<BufId>,
     /// As blocks of 8-bit integers, for parts with quantised weights.
     pub q8: Option<BufId>,
 }
@@ -60,8 +63,8 @@ pub enum Kind {
     Load { x: BufId, out: BufId, width: usize },
     /// RMSNorm of each row.
     RmsNorm { x: BufId, weight: VectorId, eps: f32, out: BufId, work: Work },
-    /// Rows of f32 to rows of 8-bit blocks, as wide as the input of `matrix`.
-    Quantize { x: BufId, matrix: MatrixId, out: BufId, work: Work },
+    /// Rows of f32 to rows of another kind, as wide as the input of `matrix`.
+    Quantize { x: BufId, kind: ActKind, matrix: MatrixId, out: BufId, work: Work },
     /// Matrix product; each thread does its tiles. With `push`, a summand goes to every node's copy.
     MatMul { acts: Operand, matrix: MatrixId, out: BufId, push: bool },
     /// Paired matrix product with `silu(gate) * up`.
@@ -259,6 +262,16 @@ impl Instr {
 impl Operand {
     /// The buffers that the product reads.
     pub fn buffers(&self) -> impl Iterator<Item = BufId> + use<> {
-        self.f32.into_iter().chain(self.q8)
+        self.f32.into_iter().chain(self.bf16).chain(self.q8)
+    }
+
+    /// The buffer with activations of this kind, which some part of the matrix takes.
+    pub fn of(&self, kind: ActKind) -> BufId {
+        let buffer = match kind {
+            ActKind::F32 => self.f32,
+            ActKind::Bf16 => self.bf16,
+            ActKind::Q8 => self.q8,
+        };
+        buffer.expect("lowering has declared what every part takes")
     }
 }

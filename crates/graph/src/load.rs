@@ -9,7 +9,7 @@ use crate::plan::{Mode, Plan};
 use crate::stages::Spans;
 use crate::weight::{Matrix, MatrixId, VectorId, WeightSource, WeightView};
 use gguf::TensorType;
-use kernels::{Piece, TILE_ROWS};
+use kernels::{Piece, TILE_ROWS, Tiles};
 use memory::{Arena, ArenaOptions, Block};
 use std::ops::Range;
 use threads::{Pool, View, Worker};
@@ -49,11 +49,24 @@ impl Packed {
         self.block.sub(tile * self.tile_bytes + root.bytes.start, root.bytes.len())
     }
 
-    /// What tile `t` holds of a root.
-    pub(crate) fn tile(&self, t: usize, root: &Root) -> &[u8] {
+    /// What the tiles `range` hold of a root.
+    pub(crate) fn tiles(&self, range: Range<usize>, root: &Root) -> Tiles<'_> {
+        let (len, stride) = (root.bytes.len(), self.tile_bytes);
+        let bytes = match range.len() {
+            0 => 0,
+            count => (count - 1) * stride + len,
+        };
+        let block = self.block.sub(range.start * stride + root.bytes.start, bytes);
         // SAFETY: tiles are written by `Weights::load` only, which holds the executor exclusively;
         // the arena lives as long as `self`'s owner.
-        unsafe { self.root_block(t, root).as_slice::<u8>() }
+        Tiles::new(unsafe { block.as_slice::<u8>() }, range.len(), len, stride)
+    }
+
+    /// Tile `t` of a matrix whose columns are summed in one go.
+    pub(crate) fn tile(&self, t: usize) -> &[u8] {
+        let [all] = self.roots.as_slice() else { unreachable!("rows are whole") };
+        // SAFETY: as in `tiles`.
+        unsafe { self.root_block(t, all).as_slice::<u8>() }
     }
 
     /// Bytes of one tile.

@@ -339,27 +339,31 @@ impl Lowering<'_> {
         self.values.insert(out, emitted);
     }
 
-    /// The activations as `matrix` wants them: f32, quantised, or both when its parts differ.
+    /// The activations as `matrix` wants them: of one kind, or of several when its parts differ.
     fn operand(&mut self, x: Bundle, matrix: MatrixId, layer: Option<usize>) -> Operand {
         let m = self.graph.matrix(matrix);
         let from = self.value(x);
-        let q8 = m.takes(ActKind::Q8).then(|| {
-            let domain = self.graph.bundle(x).domain;
-            let work = self.variant.work(domain);
-            let bytes: Vec<usize> =
-                (0..self.graph.nodes).map(|n| kernels::q8_row_bytes(m.input_width(n))).collect();
-            let rows = self.rows(domain, work);
-            let to = match work {
-                Work::Private => self.buffers.declare("q8", Home::Thread, rows, &bytes),
-                Work::Rows => {
-                    let role = format!("{}.q8.{}", m.name, layer.map_or(0, |l| l % 2));
-                    self.buffers.declare(&role, Home::Node, rows, &bytes)
-                }
-            };
-            self.emit(layer, domain, Kind::Quantize { x: from, matrix, out: to, work });
-            to
-        });
-        Operand { f32: m.takes(ActKind::F32).then_some(from), q8 }
+        let mut quantized = |kind: ActKind, name: &str| {
+            m.takes(kind).then(|| {
+                let domain = self.graph.bundle(x).domain;
+                let work = self.variant.work(domain);
+                let bytes: Vec<usize> = (0..self.graph.nodes)
+                    .map(|n| kernels::most_row_bytes(kind, m.input_width(n)))
+                    .collect();
+                let rows = self.rows(domain, work);
+                let to = match work {
+                    Work::Private => self.buffers.declare(name, Home::Thread, rows, &bytes),
+                    Work::Rows => {
+                        let role = format!("{}.{name}.{}", m.name, layer.map_or(0, |l| l % 2));
+                        self.buffers.declare(&role, Home::Node, rows, &bytes)
+                    }
+                };
+                self.emit(layer, domain, Kind::Quantize { x: from, kind, matrix, out: to, work });
+                to
+            })
+        };
+        let (bf16, q8) = (quantized(ActKind::Bf16, "bf16"), quantized(ActKind::Q8, "q8"));
+        Operand { f32: m.takes(ActKind::F32).then_some(from), bf16, q8 }
     }
 
     fn attention(

@@ -46,20 +46,26 @@ fn steps_allocate_nothing() {
 
     let pages: Vec<PageId> = (0..16).map(PageId).collect();
     let prompt = [7u32; 64];
-    let mut run = |tokens: &[u32], past| {
+    let run = |executor: &mut Executor, tokens: &[u32], past| {
         let sequence = SeqInput { tokens, past, pages: &pages, outputs: Outputs::Last };
         let logits = executor.step([sequence].into_iter()).unwrap();
         assert!(logits.row(0).iter().all(|x| x.is_finite()));
     };
     // Vectors grow to their largest: a long prompt, and the last token that is decoded below.
-    run(&prompt, 400);
-    run(&prompt[..1], 500);
-    let before = ALLOCATIONS.load(Relaxed);
-    for past in 0..8 {
-        run(&prompt, past * 64);
-    }
-    for past in 480..500 {
-        run(&prompt[..1], past);
-    }
-    assert_eq!(ALLOCATIONS.load(Relaxed) - before, 0, "allocations in 28 steps");
+    run(&mut executor, &prompt, 400);
+    run(&mut executor, &prompt[..1], 500);
+    let count = |executor: &mut Executor| {
+        let before = ALLOCATIONS.load(Relaxed);
+        for past in 0..8 {
+            run(executor, &prompt, past * 64);
+        }
+        for past in 480..500 {
+            run(executor, &prompt[..1], past);
+        }
+        ALLOCATIONS.load(Relaxed) - before
+    };
+    assert_eq!(count(&mut executor), 0, "allocations in 28 steps");
+    executor.begin_profile(1 << 14).unwrap();
+    assert_eq!(count(&mut executor), 0, "allocations in 28 recorded steps");
+    assert_eq!(executor.take_profile().unwrap().steps().len(), 28);
 }

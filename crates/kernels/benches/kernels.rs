@@ -10,9 +10,9 @@ use std::hint::black_box;
 use std::time::Instant;
 
 use arclight_kernels::{
-    ActKind, Acts, AttnTile, Isa, KV_CHUNK, KV_PAGE, Kernels, KvPageMut, KvPages, Piece, RopeStyle,
-    Rows, RowsMut, TILE_ROWS, act_kind, attn_scratch_len, attn_state_len, pack_tile, q8_row_bytes,
-    tile_bytes,
+    ActKind, Acts, AttnTile, Isa, KV_CHUNK, KV_PAGE, Kernels, KvPageMut, KvPages, KvType, Piece,
+    RopeStyle, Rows, RowsMut, TILE_ROWS, Tiles, act_kind, attn_scratch_len, attn_state_len,
+    pack_tile, q8_row_bytes, tile_bytes,
 };
 use gguf::TensorType;
 
@@ -60,6 +60,25 @@ fn aligned(buffer: &mut Vec<u8>, len: usize) -> &mut [u8] {
     &mut buffer[at..at + len]
 }
 
+/// `x` in the form that matrices of type `ty` want.
+fn acts<'a>(kernels: &Kernels, ty: TensorType, x: &'a [f32], rows: &'a mut Vec<u8>) -> Acts<'a> {
+    let (kind, tokens) = (act_kind(ty), x.len() / COLS);
+    let width = kernels.row_bytes(kind, COLS);
+    let rows = aligned(rows, tokens * width);
+    for (x, row) in x.chunks(COLS).zip(rows.chunks_mut(width)) {
+        match kind {
+            ActKind::F32 => {}
+            ActKind::Bf16 => kernels.round_bf16(x, row),
+            ActKind::Q8 => kernels.quantize_q8(x, row),
+        }
+    }
+    match kind {
+        ActKind::F32 => Acts::F32(Rows::new(x, tokens, COLS, COLS)),
+        ActKind::Bf16 => Acts::Bf16(Rows::new(rows, tokens, width, width)),
+        ActKind::Q8 => Acts::Q8(Rows::new(rows, tokens, width, width)),
+    }
+}
+
 fn matmuls(kernels: &Kernels, ty: TensorType, peak: f64) {
     let bytes = tile_bytes(ty, COLS);
     let mut tiles = Vec::new();
@@ -78,34 +97,22 @@ fn matmuls(kernels: &Kernels, ty: TensorType, peak: f64) {
     print!("{:10} {:5}", kernels.isa(), ty.name());
     for tokens in [1, 2, 4, 8, 16, 32, 128] {
         let x = noise(99, tokens * COLS);
-        let mut quants = Vec::new();
-        let width = q8_row_bytes(COLS);
-        let quants = aligned(&mut quants, tokens * width);
-        let acts = match act_kind(ty) {
-            ActKind::F32 => Acts::F32(Rows::new(&x, tokens, COLS, COLS)),
-            ActKind::Q8 => {
-                for (x, row) in x.chunks(COLS).zip(quants.chunks_mut(width)) {
-                    kernels.quantize_q8(x, row);
-                }
-                Acts::Q8(Rows::new(quants, tokens, width, width))
-            }
-        };
+        let mut quants = [Vec::new(), Vec::new()];
+        let [own, theirs] = &mut quants;
+        let scalar = Kernels::for_isa(Isa::Scalar).expect("always there");
+        let (acts, expected) = (acts(kernels, ty, &x, own), acts(scalar, ty, &x, theirs));
         let mut out = vec![0.0; tokens * TILES * TILE_ROWS];
-        let run = |kernels: &Kernels, out: &mut [f32]| {
-            for (i, tile) in tiles.chunks(bytes).enumerate() {
-                let stride = TILES * TILE_ROWS;
-                let out = RowsMut::new(&mut out[i * TILE_ROWS..], tokens, TILE_ROWS, stride);
-                kernels.matmul_tile(ty, tile, &Piece::whole(COLS), acts, out);
-            }
+        let run = |kernels: &Kernels, acts: Acts<'_>, out: &mut [f32]| {
+            let width = TILES * TILE_ROWS;
+            let out = RowsMut::new(out, tokens, width, width);
+            let tiles = Tiles::new(tiles, TILES, bytes, bytes);
+            kernels.matmul(ty, tiles, &Piece::whole(COLS), acts, out);
         };
-        let mut expected = out.clone();
-        run(Kernels::for_isa(Isa::Scalar).expect("always there"), &mut expected);
-        run(kernels, &mut out);
-        assert!(
-            out.iter().zip(&expected).all(|(a, b)| a.to_bits() == b.to_bits()),
-            "{ty} is wrong"
-        );
-        let seconds = time(|| run(kernels, &mut out));
+        let mut right = out.clone();
+        run(scalar, expected, &mut right);
+        run(kernels, acts, &mut out);
+        assert!(out.iter().zip(&right).all(|(a, b)| a.to_bits() == b.to_bits()), "{ty} is wrong");
+        let seconds = time(|| run(kernels, acts, &mut out));
         if tokens == 1 {
             print!("  {:6.1} GB/s", (TILES * bytes) as f64 / seconds / 1e9);
         } else {
@@ -120,34 +127,49 @@ fn matmuls(kernels: &Kernels, ty: TensorType, peak: f64) {
     println!();
 }
 
-fn attention(kernels: &Kernels, peak: f64) {
-    const DIM: usize = 128;
+fn attention(kernels: &Kernels, kv: KvType, dim: usize, peak: f64) {
     let pages = KV_CHUNK / KV_PAGE;
-    let mut k = vec![vec![0u16; KV_PAGE * DIM]; pages];
+    let mut k = vec![vec![0u8; kv.page_bytes(dim)]; pages];
     let mut v = k.clone();
+    // SAFETY: bytes as half floats; a page of bytes is as aligned as anything that is allocated.
+    let halves = |page: &mut [u8]| unsafe { page.align_to_mut::<u16>().1.to_vec() };
+    let (mut k16, mut v16) = (Vec::new(), Vec::new());
+    for page in 0..pages {
+        k16.push(halves(&mut k[page]));
+        v16.push(halves(&mut v[page]));
+    }
     for key in 0..KV_CHUNK {
         let (page, slot) = (key / KV_PAGE, key % KV_PAGE);
-        kernels.store_k(&noise(key as u64, DIM), KvPageMut::F16(&mut k[page]), slot);
-        kernels.store_v(&noise(key as u64 + 1000, DIM), KvPageMut::F16(&mut v[page]), slot);
+        let (key, value) = (noise(key as u64, dim), noise(key as u64 + 1000, dim));
+        if kv == KvType::Q8_0 {
+            kernels.store_k(&key, KvPageMut::Q8_0(&mut k[page]), slot);
+            kernels.store_v(&value, KvPageMut::Q8_0(&mut v[page]), slot);
+        } else {
+            kernels.store_k(&key, KvPageMut::F16(&mut k16[page]), slot);
+            kernels.store_v(&value, KvPageMut::F16(&mut v16[page]), slot);
+        }
     }
-    let k: Vec<&[u16]> = k.iter().map(Vec::as_slice).collect();
-    let v: Vec<&[u16]> = v.iter().map(Vec::as_slice).collect();
-    print!("{:10} attention, {KV_CHUNK} keys of {DIM}:", kernels.isa());
-    for rows in [1, 2, 4, 8, 32] {
-        let q = noise(7, rows * DIM);
+    let (k, v): (Vec<&[u8]>, Vec<&[u8]>) =
+        (k.iter().map(Vec::as_slice).collect(), v.iter().map(Vec::as_slice).collect());
+    let (k16, v16): (Vec<&[u16]>, Vec<&[u16]>) =
+        (k16.iter().map(Vec::as_slice).collect(), v16.iter().map(Vec::as_slice).collect());
+    print!("{:10} attention, {KV_CHUNK} keys of {dim}, {kv}:", kernels.isa());
+    for rows in [1, 2, 4, 8, 16] {
+        let q = noise(7, rows * dim);
+        let mut quants = Vec::new();
+        let quants = aligned(&mut quants, q8_row_bytes(rows * dim));
+        kernels.quantize_q8(&q, quants);
         let limits = vec![KV_CHUNK as u32; rows];
-        let tile = AttnTile {
-            q: &q,
-            rows,
-            head_dim: DIM,
-            limits: &limits,
-            pages: KvPages::F16 { k: &k, v: &v },
+        let pages = match kv {
+            KvType::Q8_0 => KvPages::Q8_0 { q: quants, k: &k, v: &v },
+            _ => KvPages::F16 { q: &q, k: &k16, v: &v16 },
         };
+        let tile = AttnTile { rows, head_dim: dim, limits: &limits, pages, next: &[] };
         let mut scratch = vec![0.0; attn_scratch_len(rows)];
-        let mut out = vec![0.0; rows * attn_state_len(DIM)];
+        let mut out = vec![0.0; rows * attn_state_len(dim)];
         let seconds = time(|| kernels.attend_chunk(&tile, &mut scratch, &mut out));
-        let bytes = (2 * KV_CHUNK * DIM * 2) as f64;
-        let macs = (2 * KV_CHUNK * DIM * rows) as f64;
+        let bytes = (2 * KV_CHUNK * kv.token_bytes(dim)) as f64;
+        let macs = (2 * KV_CHUNK * dim * rows) as f64;
         print!(
             "  {rows} rows {:.0} GB/s {:.1} GMAC/s ({:.0}%)",
             bytes / seconds / 1e9,
@@ -197,18 +219,30 @@ fn main() {
                 run(100_000);
             })
         };
-        let (peak_i8, peak_f32) = (peak(&|n| kernels.peak_i8(n)), peak(&|n| kernels.peak_f32(n)));
+        let (peak_i8, peak_bf16) = (peak(&|n| kernels.peak_i8(n)), peak(&|n| kernels.peak_bf16(n)));
+        let (peak_f16, peak_f32) = (peak(&|n| kernels.peak_f16(n)), peak(&|n| kernels.peak_f32(n)));
         println!(
-            "{:10} limits: {:.1} G int8 MAC/s, {:.1} G f32 MAC/s",
+            "{:10} limits, GMAC/s: int8 {:.1}, bf16 {:.1}, f16 {:.1}, f32 {:.1}",
             kernels.isa(),
             peak_i8 / 1e9,
+            peak_bf16 / 1e9,
+            peak_f16 / 1e9,
             peak_f32 / 1e9
         );
         for ty in TYPES {
-            let peak = if act_kind(ty) == ActKind::Q8 { peak_i8 } else { peak_f32 };
+            let peak = match ty {
+                TensorType::BF16 => peak_bf16,
+                TensorType::F16 => peak_f16,
+                TensorType::F32 => peak_f32,
+                _ => peak_i8,
+            };
             matmuls(kernels, ty, peak);
         }
-        attention(kernels, peak_f32);
+        for (kv, dim) in
+            [(KvType::F16, 128), (KvType::F16, 64), (KvType::Q8_0, 128), (KvType::Q8_0, 64)]
+        {
+            attention(kernels, kv, dim, peak_f32);
+        }
         vectors(kernels);
     }
 }

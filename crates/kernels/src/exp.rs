@@ -22,6 +22,16 @@ const LIMITS: [f32; 2] = [-104.0, 89.0];
 pub(crate) fn exp<S: Simd>(s: S, x: S::F) -> S::F {
     // The operand order lets a NaN through.
     let x = s.min(s.splat(LIMITS[1]), s.max(s.splat(LIMITS[0]), x));
+    let (rounded, q) = mantissa(s, x);
+    let n = s.sub_i(s.as_bits(rounded), s.splat_i(ROUND.to_bits() as i32));
+    let half = s.halve_i(n);
+    let rest = s.sub_i(n, half);
+    s.mul(s.mul(q, power(s, half)), power(s, rest))
+}
+
+/// `e^x = 2^n q`: `n`, with [`ROUND`] added, and `q`.
+#[inline(always)]
+fn mantissa<S: Simd>(s: S, x: S::F) -> (S::F, S::F) {
     let rounded = s.fma(x, s.splat(std::f32::consts::LOG2_E), s.splat(ROUND));
     let n = s.sub(rounded, s.splat(ROUND));
     let r = s.fnma(n, s.splat(LN2_LOW), s.fnma(n, s.splat(LN2_HIGH), x));
@@ -29,10 +39,15 @@ pub(crate) fn exp<S: Simd>(s: S, x: S::F) -> S::F {
     for c in [Q[3], Q[2], Q[1], Q[0], 1.0, 1.0] {
         q = s.fma(q, r, s.splat(c));
     }
-    let n = s.sub_i(s.as_bits(rounded), s.splat_i(ROUND.to_bits() as i32));
-    let half = s.halve_i(n);
-    let rest = s.sub_i(n, half);
-    s.mul(s.mul(q, power(s, half)), power(s, rest))
+    (rounded, q)
+}
+
+/// `e^x` for `x <= 0`, within 1 ulp; below -86 it is e^-86, a normal number. NaN stays NaN.
+#[inline(always)]
+pub(crate) fn exp_negative<S: Simd>(s: S, x: S::F) -> S::F {
+    let x = s.max(s.splat(-86.0), x);
+    let (rounded, q) = mantissa(s, x);
+    s.mul(q, power(s, s.sub_i(s.as_bits(rounded), s.splat_i(ROUND.to_bits() as i32))))
 }
 
 /// `2^n` for `-126 <= n <= 127`.

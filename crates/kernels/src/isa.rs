@@ -2,7 +2,8 @@
 
 use std::fmt;
 
-/// The environment variable that forces an instruction set: `scalar`, `avx2` or `avx512vnni`.
+/// The environment variable that forces an instruction set: `scalar`, `avx2`, `avx512vnni` or
+/// `avx512bf16`.
 pub const ISA_VARIABLE: &str = "ARCLIGHT_ISA";
 
 /// An instruction set that kernels are compiled for.
@@ -14,11 +15,13 @@ pub enum Isa {
     Avx2,
     /// AVX-512 F, BW, DQ and VL with VNNI.
     Avx512,
+    /// The same, and BF16 for matrices of that type.
+    Avx512Bf16,
 }
 
 impl Isa {
     /// All instruction sets, the best first.
-    pub const ALL: [Self; 3] = [Self::Avx512, Self::Avx2, Self::Scalar];
+    pub const ALL: [Self; 4] = [Self::Avx512Bf16, Self::Avx512, Self::Avx2, Self::Scalar];
 
     /// The name in kernel names, logs and [`ISA_VARIABLE`].
     pub const fn name(self) -> &'static str {
@@ -26,6 +29,7 @@ impl Isa {
             Self::Scalar => "scalar",
             Self::Avx2 => "avx2",
             Self::Avx512 => "avx512vnni",
+            Self::Avx512Bf16 => "avx512bf16",
         }
     }
 
@@ -37,8 +41,10 @@ impl Isa {
             Self::Avx2 => crate::arch::avx2::Avx2::available(),
             #[cfg(target_arch = "x86_64")]
             Self::Avx512 => crate::arch::avx512::Avx512::available(),
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx512Bf16 => crate::arch::avx512bf16::Avx512Bf16::available(),
             #[cfg(not(target_arch = "x86_64"))]
-            Self::Avx2 | Self::Avx512 => false,
+            Self::Avx2 | Self::Avx512 | Self::Avx512Bf16 => false,
         }
     }
 
@@ -66,7 +72,7 @@ pub enum IsaError {
     /// The name is not one of [`Isa::ALL`]'s.
     #[error(
         "{ISA_VARIABLE}={name:?} is not an instruction set: \
-         use scalar, avx2 or avx512vnni, or unset it"
+         use scalar, avx2, avx512vnni or avx512bf16, or unset it"
     )]
     Unknown {
         /// The name as given.

@@ -1,66 +1,21 @@
 //! The kernels of one instruction set behind safe methods that check shapes.
 
 use std::sync::OnceLock;
+use std::time::Instant;
 
 use gguf::TensorType;
 
 use crate::TILE_ROWS;
+use crate::acts::{ActKind, Acts, act_kind, elements, elements_mut, most_row_bytes, q8_row_bytes};
 use crate::attention::{AttnTile, KV_PAGE, KvPageMut, KvPages, attn_scratch_len, attn_state_len};
 use crate::elementwise::RopeStyle;
 use crate::isa::{ISA_VARIABLE, Isa, IsaError};
-use crate::matmul::{PIECE_LEVELS, Piece};
+use crate::matmul::{PIECE_LEVELS, Piece, Tiles};
 use crate::pack::{tile_bytes, unpack_row};
-use crate::q8::{BLOCK, Q8Block};
+use crate::q8::Q8Block;
 use crate::simd::LANES;
 use crate::table::{self, Table};
 use crate::views::{Rows, RowsMut};
-
-/// What form of activations a matrix type is multiplied with.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ActKind {
-    /// As they are.
-    F32,
-    /// Quantised to 8 bits in blocks of 32 by [`Kernels::quantize_q8`].
-    Q8,
-}
-
-/// The activations that a matrix of type `ty` is multiplied with.
-pub const fn act_kind(ty: TensorType) -> ActKind {
-    match ty {
-        TensorType::F32 | TensorType::F16 | TensorType::BF16 => ActKind::F32,
-        TensorType::Q8_0 | TensorType::Q4_0 | TensorType::Q4_K | TensorType::Q6_K => ActKind::Q8,
-    }
-}
-
-/// Bytes of a quantised row of `cols` activations: 64 for every 32. Rows must start at multiples of
-/// 4 bytes, and are fastest at multiples of 64.
-///
-/// # Panics
-///
-/// If `cols` is not a multiple of 32.
-pub const fn q8_row_bytes(cols: usize) -> usize {
-    assert!(cols.is_multiple_of(BLOCK), "columns are not a multiple of 32");
-    cols / BLOCK * size_of::<Q8Block>()
-}
-
-/// Activations, one row per token.
-#[derive(Clone, Copy, Debug)]
-pub enum Acts<'a> {
-    /// Rows of `cols` floats.
-    F32(Rows<'a, f32>),
-    /// Rows of [`q8_row_bytes`] bytes.
-    Q8(Rows<'a, u8>),
-}
-
-impl Acts<'_> {
-    /// Number of tokens.
-    pub fn rows(&self) -> usize {
-        match self {
-            Self::F32(rows) => rows.rows(),
-            Self::Q8(rows) => rows.rows(),
-        }
-    }
-}
 
 /// An operation, for [`Kernels::kernel_name`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,6 +24,8 @@ pub enum Op {
     MatMul(TensorType),
     /// Quantisation of activations.
     QuantizeQ8,
+    /// Rounding of activations.
+    RoundBf16,
     /// Attention over a chunk of keys.
     Attention,
     /// RMS normalisation.
@@ -98,6 +55,8 @@ static SCALAR: Kernels = Kernels { isa: Isa::Scalar, table: &table::SCALAR };
 static AVX2: Kernels = Kernels { isa: Isa::Avx2, table: &table::AVX2 };
 #[cfg(target_arch = "x86_64")]
 static AVX512: Kernels = Kernels { isa: Isa::Avx512, table: &table::AVX512 };
+#[cfg(target_arch = "x86_64")]
+static AVX512_BF16: Kernels = Kernels { isa: Isa::Avx512Bf16, table: &table::AVX512_BF16 };
 
 /// Calls an entry point.
 macro_rules! call {
@@ -109,7 +68,7 @@ macro_rules! call {
 
 impl Kernels {
     /// The kernels that the environment variable `ARCLIGHT_ISA` names, or else the best that this
-    /// CPU has. Decided at the first call.
+    /// CPU has, [`bf16_trial`] included. Decided at the first call.
     ///
     /// # Errors
     ///
@@ -117,7 +76,12 @@ impl Kernels {
     pub fn detect() -> Result<&'static Self, IsaError> {
         static CHOICE: OnceLock<Result<&'static Kernels, IsaError>> = OnceLock::new();
         let choose = || match std::env::var_os(ISA_VARIABLE) {
-            None => Ok(Self::available().next().expect("scalar kernels are always available")),
+            None => {
+                let wanted = |k: &&Self| {
+                    k.isa != Isa::Avx512Bf16 || bf16_trial().is_some_and(Bf16Trial::pays)
+                };
+                Ok(Self::available().find(wanted).expect("scalar kernels are always available"))
+            }
             Some(name) => {
                 let isa = Isa::from_name(&name.to_string_lossy())?;
                 Ok(Self::for_isa(isa).expect("just found available"))
@@ -134,13 +98,15 @@ impl Kernels {
             Isa::Avx2 => &AVX2,
             #[cfg(target_arch = "x86_64")]
             Isa::Avx512 => &AVX512,
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx512Bf16 => &AVX512_BF16,
             #[cfg(not(target_arch = "x86_64"))]
-            Isa::Avx2 | Isa::Avx512 => return None,
+            Isa::Avx2 | Isa::Avx512 | Isa::Avx512Bf16 => return None,
         };
         isa.is_available().then_some(kernels)
     }
 
-    /// All kernels that this CPU can run, the best first.
+    /// All kernels that this CPU can run, the best first (see [`bf16_trial`] for the first two).
     pub fn available() -> impl Iterator<Item = &'static Self> {
         Isa::ALL.into_iter().filter_map(Self::for_isa)
     }
@@ -153,17 +119,19 @@ impl Kernels {
     /// Name of the kernel that does `op`: instruction set, operation, types, and for matrices rows
     /// × tokens of a register tile, e.g. `avx512vnni_matmul_q4_0_16x8`.
     pub fn kernel_name(&self, op: Op) -> String {
-        let isa = self.isa;
+        let isa = match (self.isa, op) {
+            (Isa::Avx512Bf16, Op::MatMul(TensorType::BF16) | Op::RoundBf16) => Isa::Avx512Bf16,
+            (Isa::Avx512Bf16, _) => Isa::Avx512,
+            (isa, _) => isa,
+        };
         match op {
             Op::MatMul(ty) => {
                 let rows = if isa == Isa::Avx2 { TILE_ROWS / 2 } else { TILE_ROWS };
-                let tokens = match act_kind(ty) {
-                    ActKind::Q8 if isa != Isa::Avx512 => 4,
-                    ActKind::Q8 | ActKind::F32 => 8,
-                };
+                let tokens = self.tile_tokens(ty);
                 format!("{isa}_matmul_{}_{rows}x{tokens}", ty.name().to_lowercase())
             }
             Op::QuantizeQ8 => format!("{isa}_quantize_f32_q8"),
+            Op::RoundBf16 => format!("{isa}_round_f32_bf16"),
             Op::Attention => format!("{isa}_attention_f16_{KV_PAGE}"),
             Op::RmsNorm => format!("{isa}_rms_norm_f32"),
             Op::Rope => format!("{isa}_rope_f32"),
@@ -172,7 +140,17 @@ impl Kernels {
         }
     }
 
-    /// One row of a packed tile as numbers, bit for bit as the file's type defines them.
+    /// Tokens of a register tile: multiples of it make the best use of a matrix of type `ty`.
+    pub fn tile_tokens(&self, ty: TensorType) -> usize {
+        match (act_kind(ty), self.isa) {
+            (ActKind::Bf16, Isa::Avx512Bf16) => 16,
+            (ActKind::Q8, Isa::Avx2 | Isa::Scalar) => 4,
+            _ => 8,
+        }
+    }
+
+    /// One row of a packed tile as numbers, bit for bit as the file's type defines them; but
+    /// bfloat16 below 2^-56 in magnitude is 0.
     ///
     /// # Panics
     ///
@@ -198,28 +176,55 @@ impl Kernels {
     pub fn quantize_q8(&self, x: &[f32], row: &mut [u8]) {
         let bytes = q8_row_bytes(x.len());
         assert!(row.len() == bytes, "a row of {} bytes for {} activations", row.len(), x.len());
-        let blocks = blocks_mut(row);
+        let blocks = elements_mut(row);
         call!(self.quantize_q8(x, blocks));
     }
 
-    /// `out[t][r] = Σ_c tile[r][c] * acts[t][c]` for the 16 rows of a tile whose columns come in
-    /// `pieces`; rows that the tile lacks give 0 for finite activations.
+    /// Rounds activations to bfloat16, ties to even; magnitudes below 2^-56 become 0, which keeps
+    /// subnormal numbers out of all sums. `row` takes the form that these kernels multiply.
     ///
     /// # Panics
     ///
-    /// If `tile` is not as long as the [`tile_bytes`] of all pieces, the folds of `pieces` do not
+    /// If `row` is not [`Kernels::row_bytes`] long or not aligned to 4 bytes.
+    pub fn round_bf16(&self, x: &[f32], row: &mut [u8]) {
+        let bytes = self.row_bytes(ActKind::Bf16, x.len());
+        assert!(row.len() == bytes, "a row of {} bytes for {} activations", row.len(), x.len());
+        call!(self.round_bf16(x, row));
+    }
+
+    /// Bytes of a row of `cols` activations of a kind, in the form that these kernels multiply; at
+    /// most [`most_row_bytes`](crate::most_row_bytes). Column `c` of a row begins at the bytes of
+    /// `c` columns, where `c` is a multiple of 32.
+    ///
+    /// # Panics
+    ///
+    /// As [`q8_row_bytes`].
+    pub fn row_bytes(&self, kind: ActKind, cols: usize) -> usize {
+        match kind {
+            ActKind::Bf16 if self.isa == Isa::Avx512Bf16 => cols.next_multiple_of(2) * 2,
+            kind => most_row_bytes(kind, cols),
+        }
+    }
+
+    /// `out[t][16i + r] = Σ_c tiles[i][r][c] * acts[t][c]` for the 16 rows of each tile, whose
+    /// columns come in `pieces`; rows that a tile lacks give 0 for finite activations.
+    ///
+    /// # Panics
+    ///
+    /// If tiles are not as long as the [`tile_bytes`] of all pieces, the folds of `pieces` do not
     /// leave one sum, `acts` is not of the type's [`act_kind`] or width (quantised rows: aligned to
-    /// 4 bytes), or `out` has not 16 columns and as many rows.
-    pub fn matmul_tile(
+    /// 4 bytes), or `out` has not 16 columns for each tile and as many rows as `acts`.
+    pub fn matmul(
         &self,
         ty: TensorType,
-        tile: &[u8],
+        tiles: Tiles<'_>,
         pieces: &[Piece],
         acts: Acts<'_>,
         out: RowsMut<'_, f32>,
     ) {
-        let cols = check_pieces(ty, tile.len(), pieces);
-        assert!(out.width() == TILE_ROWS, "output of {} columns, not {TILE_ROWS}", out.width());
+        let cols = check_pieces(ty, tiles.tile_len(), pieces);
+        let width = tiles.count() * TILE_ROWS;
+        assert!(out.width() == width, "output of {} columns, not {width}", out.width());
         assert!(out.rows() == acts.rows(), "{} output rows for {} tokens", out.rows(), acts.rows());
         match acts {
             Acts::F32(acts) => {
@@ -229,23 +234,36 @@ impl Kernels {
                     acts.width()
                 );
                 match ty {
-                    TensorType::F32 => call!(self.matmul_f32(tile, pieces, acts, out)),
-                    TensorType::F16 => call!(self.matmul_f16(tile, pieces, acts, out)),
-                    TensorType::BF16 => call!(self.matmul_bf16(tile, pieces, acts, out)),
-                    _ => panic!("{ty} weights need quantised activations"),
+                    TensorType::F32 => call!(self.matmul_f32(tiles, pieces, acts, out)),
+                    TensorType::F16 => call!(self.matmul_f16(tiles, pieces, acts, out)),
+                    _ => panic!("{ty} weights need {:?} activations", act_kind(ty)),
+                }
+            }
+            Acts::Bf16(acts) => {
+                self.check_width(ActKind::Bf16, acts, cols);
+                match ty {
+                    TensorType::BF16 => call!(self.matmul_bf16(tiles, pieces, acts, out)),
+                    _ => panic!("{ty} weights need {:?} activations", act_kind(ty)),
                 }
             }
             Acts::Q8(acts) => {
-                let acts = q8_rows(acts, cols);
+                self.check_width(ActKind::Q8, acts, cols);
+                let acts = elements::<Q8Block>(acts);
                 match ty {
-                    TensorType::Q8_0 => call!(self.matmul_q8_0(tile, pieces, acts, out)),
-                    TensorType::Q4_0 => call!(self.matmul_q4_0(tile, pieces, acts, out)),
-                    TensorType::Q4_K => call!(self.matmul_q4_k(tile, pieces, acts, out)),
-                    TensorType::Q6_K => call!(self.matmul_q6_k(tile, pieces, acts, out)),
-                    _ => panic!("{ty} weights need f32 activations"),
+                    TensorType::Q8_0 => call!(self.matmul_q8_0(tiles, pieces, acts, out)),
+                    TensorType::Q4_0 => call!(self.matmul_q4_0(tiles, pieces, acts, out)),
+                    TensorType::Q4_K => call!(self.matmul_q4_k(tiles, pieces, acts, out)),
+                    TensorType::Q6_K => call!(self.matmul_q6_k(tiles, pieces, acts, out)),
+                    _ => panic!("{ty} weights need {:?} activations", act_kind(ty)),
                 }
             }
         }
+    }
+
+    #[track_caller]
+    fn check_width(&self, kind: ActKind, acts: Rows<'_, u8>, cols: usize) {
+        let (have, need) = (acts.width(), self.row_bytes(kind, cols));
+        assert!(have == need, "{kind:?} rows of {have} bytes for {cols} columns");
     }
 
     /// `out = x * (1 / sqrt(mean(x²) + eps)) * weight`.
@@ -343,10 +361,11 @@ impl Kernels {
     ///
     /// If `k` is not a multiple of 16 long, the page not of its size, or there is no such slot.
     pub fn store_k(&self, k: &[f32], page: KvPageMut<'_>, slot: usize) {
-        check_slot(k.len(), page.len(), slot);
+        page.check(k.len(), slot);
         match page {
             KvPageMut::F16(page) => call!(self.store_k_f16(k, page, slot)),
             KvPageMut::F32(page) => call!(self.store_k_f32(k, page, slot)),
+            KvPageMut::Q8_0(page) => call!(self.store_k_q8_0(k, page, slot)),
         }
     }
 
@@ -356,10 +375,11 @@ impl Kernels {
     ///
     /// As [`Kernels::store_k`].
     pub fn store_v(&self, v: &[f32], page: KvPageMut<'_>, slot: usize) {
-        check_slot(v.len(), page.len(), slot);
+        page.check(v.len(), slot);
         match page {
             KvPageMut::F16(page) => call!(self.store_v_f16(v, page, slot)),
             KvPageMut::F32(page) => call!(self.store_v_f32(v, page, slot)),
+            KvPageMut::Q8_0(page) => call!(self.store_v_q8_0(v, page, slot)),
         }
     }
 
@@ -376,21 +396,46 @@ impl Kernels {
         assert!(scratch.len() >= need, "scratch of {} floats, {need} needed", scratch.len());
         assert!(out.len() == states, "{} floats for states of {states}", out.len());
         match tile.pages {
-            KvPages::F16 { k, v } => call!(self.attend_chunk_f16(&tile.over(k, v), scratch, out)),
-            KvPages::F32 { k, v } => call!(self.attend_chunk_f32(&tile.over(k, v), scratch, out)),
+            KvPages::F16 { q, k, v } => {
+                let q = Rows::new(q, tile.rows, tile.head_dim, tile.head_dim);
+                call!(self.attend_chunk_f16(&tile.over(q, k, v), scratch, out));
+            }
+            KvPages::F32 { q, k, v } => {
+                let q = Rows::new(q, tile.rows, tile.head_dim, tile.head_dim);
+                call!(self.attend_chunk_f32(&tile.over(q, k, v), scratch, out));
+            }
+            KvPages::Q8_0 { q, k, v } => {
+                let bytes = q8_row_bytes(tile.head_dim);
+                let q = elements::<Q8Block>(Rows::new(q, tile.rows, bytes, bytes));
+                call!(self.attend_chunk_q8_0(&tile.over(q, k, v), scratch, out));
+            }
         }
     }
 
-    /// Joins two states of one query row: `acc` over the keys to the left, `part` over those to
+    /// Joins two states of each query row: `acc` over the keys to the left, `part` over those to
     /// their right.
     ///
     /// # Panics
     ///
-    /// If one is not [`attn_state_len`] long.
+    /// If they are not both a multiple of [`attn_state_len`] long, and the same.
     pub fn attn_merge(&self, acc: &mut [f32], part: &[f32], head_dim: usize) {
-        check_state(acc, head_dim);
-        check_state(part, head_dim);
+        let state = attn_state_len(head_dim);
+        assert!(acc.len().is_multiple_of(state), "{} floats for states of {state}", acc.len());
+        same_len(&[acc.len(), part.len()]);
+        check_state(&acc[..state.min(acc.len())], head_dim);
         call!(self.attn_merge(acc, part, head_dim));
+    }
+
+    /// Joins the states of one query row, from the first to the last, and finishes it: the bits of
+    /// [`Kernels::attn_merge`] and [`Kernels::attn_finish`]. `out`: `[head_dim]`.
+    ///
+    /// # Panics
+    ///
+    /// If there is no state, or one is not [`attn_state_len`] or `out` not `head_dim` long.
+    pub fn attn_fold(&self, parts: Rows<'_, f32>, head_dim: usize, out: &mut [f32]) {
+        check_state(parts.row(0), head_dim);
+        same_len(&[out.len(), head_dim]);
+        call!(self.attn_fold(parts, head_dim, out));
     }
 
     /// The attention of a row whose chunks are all joined. `out`: `[head_dim]`.
@@ -405,7 +450,7 @@ impl Kernels {
     }
 
     /// Runs the instructions of the 8-bit dot products without anything around them, `iters` rounds;
-    /// gives the multiply-accumulates done. Timed, it is the limit of [`Kernels::matmul_tile`] (but
+    /// gives the multiply-accumulates done. Timed, it is the limit of [`Kernels::matmul`] (but
     /// with AVX2, 4-bit weights take fewer instructions).
     pub fn peak_i8(&self, iters: u64) -> u64 {
         call!(self.peak_i8(iters))
@@ -415,6 +460,60 @@ impl Kernels {
     pub fn peak_f32(&self, iters: u64) -> u64 {
         call!(self.peak_f32(iters))
     }
+
+    /// As [`Kernels::peak_i8`] for half floats: widened once for 8 tokens, then multiplied as `f32`.
+    pub fn peak_f16(&self, iters: u64) -> u64 {
+        call!(self.peak_f16(iters))
+    }
+
+    /// As [`Kernels::peak_i8`] for bfloat16: dots of pairs, or widened once for 8 tokens and
+    /// multiplied as `f32`.
+    pub fn peak_bf16(&self, iters: u64) -> u64 {
+        call!(self.peak_bf16(iters))
+    }
+}
+
+/// How `vdpbf16ps` and `f32` multiply-adds compare on this CPU. On some it is slower than widening,
+/// and the bits are the same, so the faster is chosen.
+#[derive(Clone, Copy, Debug)]
+pub struct Bf16Trial {
+    /// Multiply-accumulates per second of one thread with `vdpbf16ps`.
+    pub pairs: f64,
+    /// With weights widened for fused multiply-adds.
+    pub widened: f64,
+}
+
+impl Bf16Trial {
+    /// Whether `vdpbf16ps` is the faster.
+    pub fn pays(&self) -> bool {
+        self.pairs > self.widened
+    }
+}
+
+/// Compares both ways to multiply bfloat16, once per process and in less than a millisecond; `None`
+/// where the CPU lacks the instruction.
+pub fn bf16_trial() -> Option<&'static Bf16Trial> {
+    static TRIAL: OnceLock<Option<Bf16Trial>> = OnceLock::new();
+    let try_both = || {
+        let (pairs, widened) = (Kernels::for_isa(Isa::Avx512Bf16)?, Kernels::for_isa(Isa::Avx512)?);
+        let mut best = Bf16Trial { pairs: 0.0, widened: 0.0 };
+        // In turns, so that what disturbs one disturbs the other; the first warms up.
+        for _ in 0..5 {
+            best.pairs = best.pairs.max(rate(|| pairs.peak_bf16(TRIAL_ROUNDS)));
+            best.widened = best.widened.max(rate(|| widened.peak_bf16(TRIAL_ROUNDS)));
+        }
+        Some(best)
+    };
+    TRIAL.get_or_init(try_both).as_ref()
+}
+
+/// Some 20 µs.
+const TRIAL_ROUNDS: u64 = 1 << 13;
+
+/// What `run` does per second.
+fn rate(run: impl FnOnce() -> u64) -> f64 {
+    let start = Instant::now();
+    run() as f64 / start.elapsed().as_secs_f64()
 }
 
 #[track_caller]
@@ -436,6 +535,9 @@ fn check_pieces(ty: TensorType, len: usize, pieces: &[Piece]) -> usize {
             piece.folds
         );
         depth -= piece.folds;
+        // Activations of bfloat16 go in pairs.
+        let even = piece.cols.is_multiple_of(2) || pieces.len() == 1;
+        assert!(even, "a piece of {} columns: only one alone may be odd", piece.cols);
     }
     assert!(depth == 1, "the pieces leave {depth} sums");
     assert!(len == bytes, "{len} bytes for a tile of {cols} {ty} in {} pieces", pieces.len());
@@ -443,45 +545,8 @@ fn check_pieces(ty: TensorType, len: usize, pieces: &[Piece]) -> usize {
 }
 
 #[track_caller]
-fn check_slot(head_dim: usize, page: usize, slot: usize) {
-    assert!(head_dim.is_multiple_of(LANES), "head_dim {head_dim} is not a multiple of {LANES}");
-    assert!(page == KV_PAGE * head_dim, "a page of {page} for head_dim {head_dim}");
-    assert!(slot < KV_PAGE, "slot {slot} of {KV_PAGE}");
-}
-
-#[track_caller]
 fn check_state(state: &[f32], head_dim: usize) {
     assert!(head_dim.is_multiple_of(LANES), "head_dim {head_dim} is not a multiple of {LANES}");
     let len = attn_state_len(head_dim);
     assert!(state.len() == len, "a state of {} floats, not {len}", state.len());
-}
-
-/// A row of bytes as the blocks that [`Kernels::quantize_q8`] writes.
-#[expect(clippy::cast_ptr_alignment, reason = "asserted")]
-fn blocks_mut(row: &mut [u8]) -> &mut [Q8Block] {
-    let blocks = row.as_mut_ptr().cast::<Q8Block>();
-    assert!(blocks.is_aligned(), "quantised rows must be aligned to {}", align_of::<Q8Block>());
-    // SAFETY: aligned; as many whole blocks as fit; integers and floats that any bytes are valid
-    // for, and no padding.
-    unsafe { std::slice::from_raw_parts_mut(blocks, row.len() / size_of::<Q8Block>()) }
-}
-
-/// Rows of bytes as rows of blocks.
-#[expect(clippy::cast_ptr_alignment, reason = "asserted")]
-fn q8_rows(rows: Rows<'_, u8>, cols: usize) -> Rows<'_, Q8Block> {
-    const SIZE: usize = size_of::<Q8Block>();
-    let (bytes, stride) = (rows.width(), rows.stride());
-    assert!(bytes == q8_row_bytes(cols), "quantised rows of {bytes} bytes for {cols} columns");
-    if rows.rows() == 0 || bytes == 0 {
-        return Rows::new(&[], rows.rows(), 0, 0);
-    }
-    assert!(
-        stride.is_multiple_of(SIZE) || rows.rows() == 1,
-        "a stride of {stride} bytes is not whole blocks"
-    );
-    let blocks = rows.row(0).as_ptr().cast::<Q8Block>();
-    assert!(blocks.is_aligned(), "quantised rows must be aligned to {}", align_of::<Q8Block>());
-    // SAFETY: the same memory for the same lifetime, in whole, aligned blocks that any bytes are
-    // valid for.
-    unsafe { Rows::from_raw_parts(blocks, rows.rows(), bytes / SIZE, stride / SIZE) }
 }

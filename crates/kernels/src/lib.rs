@@ -16,8 +16,10 @@
 #[cfg(target_endian = "big")]
 compile_error!("packed weights are little endian: big-endian machines are not supported");
 
+mod acts;
 mod arch;
 mod attention;
+mod bf16;
 mod elementwise;
 mod exp;
 mod isa;
@@ -30,13 +32,14 @@ mod simd;
 mod table;
 mod views;
 
+pub use acts::{ActKind, Acts, act_kind, most_row_bytes, q8_row_bytes};
 pub use attention::{
-    AttnTile, KV_CHUNK, KV_PAGE, KvPageMut, KvPages, attn_scratch_len, attn_state_len,
+    AttnTile, KV_CHUNK, KV_PAGE, KvPageMut, KvPages, KvType, attn_scratch_len, attn_state_len,
 };
 pub use elementwise::RopeStyle;
 pub use isa::{ISA_VARIABLE, Isa, IsaError};
-pub use kernels::{ActKind, Acts, Kernels, Op, act_kind, q8_row_bytes};
-pub use matmul::Piece;
+pub use kernels::{Bf16Trial, Kernels, Op, bf16_trial};
+pub use matmul::{Piece, Tiles};
 pub use pack::{pack_tile, tile_bytes};
 pub use views::{Rows, RowsMut};
 

@@ -5,7 +5,9 @@
 
 use std::hint::black_box;
 
-use crate::simd::{Dot, LANES, Simd};
+#[cfg(target_arch = "x86_64")]
+use crate::arch::avx512bf16::Avx512Bf16;
+use crate::simd::{Dot, LANES, Simd, Vector};
 
 /// Independent accumulators that cover the latency, for 32 vector registers and for 16 of half the
 /// width.
@@ -56,4 +58,64 @@ fn float_chains<S: Simd, const CHAINS: usize>(s: S, iters: u64) -> u64 {
     }
     black_box(acc);
     iters * (CHAINS * LANES) as u64
+}
+
+/// Tokens for which the kernels widen a vector of weights once.
+const TOKENS: usize = 8;
+
+/// As [`float`], for half floats that are widened first.
+#[inline(always)]
+pub(crate) fn half<S: Simd>(s: S, iters: u64) -> u64 {
+    let d = s.dot();
+    let (weights, x) = ([0; 32], d.splat(black_box(1.0)));
+    let mut acc = [d.splat(0.0); TOKENS];
+    for _ in 0..iters {
+        let w = d.load_f16(black_box(&weights), 0);
+        for acc in &mut acc {
+            *acc = d.fma(w, x, *acc);
+        }
+    }
+    black_box(acc);
+    iters * lanes::<S::Dot>(TOKENS)
+}
+
+/// As [`float`], for pairs of bfloat16 that are widened first.
+#[inline(always)]
+pub(crate) fn bf16_widened<S: Simd>(s: S, iters: u64) -> u64 {
+    let d = s.dot();
+    let (weights, x) = ([0; 64], d.splat(black_box(1.0)));
+    let mut acc = [d.splat(0.0); TOKENS];
+    for _ in 0..iters {
+        let w = d.load_w(black_box(&weights), 0);
+        for w in [d.odd_bf16(w), d.even_bf16(w)] {
+            for acc in &mut acc {
+                *acc = d.fma(w, x, *acc);
+            }
+        }
+    }
+    black_box(acc);
+    iters * lanes::<S::Dot>(2 * TOKENS)
+}
+
+/// As [`int8`], for dots of pairs of bfloat16.
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+pub(crate) fn bf16_pairs(d: Avx512Bf16, iters: u64) -> u64 {
+    const CHAINS: usize = 16;
+    let w = d.load_pairs(&black_box([0; 64]));
+    let pairs = [0x3f80_3f80; CHAINS];
+    let mut acc = [d.zero(); CHAINS];
+    for _ in 0..iters {
+        let pairs = black_box(&pairs);
+        for i in 0..CHAINS {
+            acc[i] = d.dot_pair(acc[i], w, pairs[i]);
+        }
+    }
+    black_box(acc);
+    iters * (CHAINS * 2 * LANES) as u64
+}
+
+/// Lanes of `vectors` registers.
+const fn lanes<D: Dot>(vectors: usize) -> u64 {
+    (vectors * LANES / D::GROUPS) as u64
 }

@@ -81,6 +81,11 @@ pub(crate) trait Simd: Vector {
     /// The low byte of every lane.
     fn store_i8(self, a: Self::I, to: &mut [i8; LANES]);
     fn sum_i8(self, a: &[i8; LANES]) -> i32;
+    /// Rounds to bfloat16, ties to even; magnitudes below [`crate::bf16::LEAST`] become zero.
+    fn round_bf16(self, a: Self::F) -> Self::F;
+
+    /// The low half of every lane.
+    fn store_i16(self, a: Self::I, to: &mut [i16; LANES]);
 
     /// Up to 16 values, the missing lanes filled.
     #[inline(always)]
@@ -114,8 +119,6 @@ pub(crate) trait Dot: Vector {
     fn load_f32(self, x: &[u8; 64], g: usize) -> Self::F;
     /// IEEE half floats at any alignment, widened.
     fn load_f16(self, x: &[u8; 32], g: usize) -> Self::F;
-    /// bfloat16 at any alignment, widened.
-    fn load_bf16(self, x: &[u8; 32], g: usize) -> Self::F;
     fn load_u8(self, x: &[u8; LANES], g: usize) -> Self::F;
     fn load_i8(self, x: &[u8; LANES], g: usize) -> Self::F;
     fn store(self, x: Self::F, to: &mut [f32; LANES], g: usize);
@@ -123,6 +126,8 @@ pub(crate) trait Dot: Vector {
     fn load_w(self, x: &[u8; 64], g: usize) -> Self::W;
     /// Asks for the cache line of any address; nothing is read.
     fn prefetch(self, at: *const u8);
+    /// The same, no nearer than the second cache.
+    fn prefetch_second(self, at: *const u8);
     fn splat_w(self, x: u8) -> Self::W;
     fn and(self, a: Self::W, b: Self::W) -> Self::W;
     fn or(self, a: Self::W, b: Self::W) -> Self::W;
@@ -150,4 +155,12 @@ pub(crate) trait Dot: Vector {
     /// Starting at [`Dot::start_biased`], a whole block gives the exact sum over the weights
     /// without the 128.
     fn dot_biased(self, acc: Self::I, w: Self::W, quad: i32) -> Self::I;
+    /// Of pairs of bfloat16, one pair in each lane, the lower halves, widened.
+    fn even_bf16(self, a: Self::W) -> Self::F;
+    /// As [`Dot::even_bf16`], the upper halves.
+    fn odd_bf16(self, a: Self::W) -> Self::F;
+    /// Signed bytes as 16 bits, a pair to a lane: bytes 0 and 2, bytes 1 and 3.
+    fn widen(self, w: Self::W) -> [Self::W; 2];
+    /// `acc[r] + Σ w[2r + i] * a[i]` for 16-bit `w`; `pair` is two `i16`.
+    fn dot_pairs(self, acc: Self::I, w: Self::W, pair: i32) -> Self::I;
 }

@@ -5,33 +5,36 @@
 
 use crate::arch::scalar::Scalar;
 #[cfg(target_arch = "x86_64")]
-use crate::arch::{avx2::Avx2, avx512::Avx512};
+use crate::arch::{avx2::Avx2, avx512::Avx512, avx512bf16::Avx512Bf16};
 use crate::attention::{self, Tile};
 use crate::elementwise::{self, RopeStyle};
-use crate::matmul::{Bf16, F16, F32, Piece, Q4_0, Q4K, Q6K, Q8_0, matmul};
+#[cfg(target_arch = "x86_64")]
+use crate::matmul::matmul_pairs;
+use crate::matmul::{F16, F32, Piece, Q4_0, Q4K, Q6K, Q8_0, Tiles, matmul, matmul_widened};
 use crate::q8::{self, Q8Block};
 use crate::views::{Rows, RowsMut};
-use crate::{exp, peak};
+use crate::{bf16, exp, peak};
 
 /// Hands the list to a macro: `name(arguments) -> result = generic kernel`.
 macro_rules! for_each_kernel {
     ($apply:ident $($arg:tt)*) => {
         $apply! { $($arg)*
-            matmul_f32(tile: &[u8], pieces: &[Piece], acts: Rows<'_, f32>, out: RowsMut<'_, f32>) =
+            matmul_f32(tiles: Tiles<'_>, pieces: &[Piece], acts: Rows<'_, f32>, out: RowsMut<'_, f32>) =
                 matmul::<_, F32>;
-            matmul_f16(tile: &[u8], pieces: &[Piece], acts: Rows<'_, f32>, out: RowsMut<'_, f32>) =
+            matmul_f16(tiles: Tiles<'_>, pieces: &[Piece], acts: Rows<'_, f32>, out: RowsMut<'_, f32>) =
                 matmul::<_, F16>;
-            matmul_bf16(tile: &[u8], pieces: &[Piece], acts: Rows<'_, f32>, out: RowsMut<'_, f32>) =
-                matmul::<_, Bf16>;
-            matmul_q8_0(tile: &[u8], pieces: &[Piece], acts: Rows<'_, Q8Block>, out: RowsMut<'_, f32>) =
+            matmul_bf16(tiles: Tiles<'_>, pieces: &[Piece], acts: Rows<'_, u8>, out: RowsMut<'_, f32>) =
+                matmul_widened;
+            matmul_q8_0(tiles: Tiles<'_>, pieces: &[Piece], acts: Rows<'_, Q8Block>, out: RowsMut<'_, f32>) =
                 matmul::<_, Q8_0>;
-            matmul_q4_0(tile: &[u8], pieces: &[Piece], acts: Rows<'_, Q8Block>, out: RowsMut<'_, f32>) =
+            matmul_q4_0(tiles: Tiles<'_>, pieces: &[Piece], acts: Rows<'_, Q8Block>, out: RowsMut<'_, f32>) =
                 matmul::<_, Q4_0>;
-            matmul_q4_k(tile: &[u8], pieces: &[Piece], acts: Rows<'_, Q8Block>, out: RowsMut<'_, f32>) =
+            matmul_q4_k(tiles: Tiles<'_>, pieces: &[Piece], acts: Rows<'_, Q8Block>, out: RowsMut<'_, f32>) =
                 matmul::<_, Q4K>;
-            matmul_q6_k(tile: &[u8], pieces: &[Piece], acts: Rows<'_, Q8Block>, out: RowsMut<'_, f32>) =
+            matmul_q6_k(tiles: Tiles<'_>, pieces: &[Piece], acts: Rows<'_, Q8Block>, out: RowsMut<'_, f32>) =
                 matmul::<_, Q6K>;
             quantize_q8(x: &[f32], blocks: &mut [Q8Block]) = q8::quantize;
+            round_bf16(x: &[f32], row: &mut [u8]) = bf16::widened;
             rms_norm(x: &[f32], weight: &[f32], eps: f32, out: &mut [f32]) = elementwise::rms_norm;
             rms_norm_inplace(x: &mut [f32], weight: &[f32], eps: f32) =
                 elementwise::rms_norm_inplace;
@@ -47,14 +50,21 @@ macro_rules! for_each_kernel {
             store_k_f32(k: &[f32], page: &mut [f32], slot: usize) = attention::store_k;
             store_v_f16(v: &[f32], page: &mut [u16], slot: usize) = attention::store_v;
             store_v_f32(v: &[f32], page: &mut [f32], slot: usize) = attention::store_v;
+            store_k_q8_0(k: &[f32], page: &mut [u8], slot: usize) = attention::store_k_q8_0;
+            store_v_q8_0(v: &[f32], page: &mut [u8], slot: usize) = attention::store_v_q8_0;
             attend_chunk_f16(tile: &Tile<'_, u16>, scratch: &mut [f32], out: &mut [f32]) =
                 attention::attend_chunk;
             attend_chunk_f32(tile: &Tile<'_, f32>, scratch: &mut [f32], out: &mut [f32]) =
                 attention::attend_chunk;
+            attend_chunk_q8_0(tile: &Tile<'_, u8>, scratch: &mut [f32], out: &mut [f32]) =
+                attention::attend_chunk;
             attn_merge(acc: &mut [f32], part: &[f32], head_dim: usize) = attention::merge;
+            attn_fold(parts: Rows<'_, f32>, head_dim: usize, out: &mut [f32]) = attention::fold;
             attn_finish(state: &[f32], head_dim: usize, out: &mut [f32]) = attention::finish;
             peak_i8(iters: u64) -> u64 = peak::int8;
             peak_f32(iters: u64) -> u64 = peak::float;
+            peak_f16(iters: u64) -> u64 = peak::half;
+            peak_bf16(iters: u64) -> u64 = peak::bf16_widened;
         }
     };
 }
@@ -105,3 +115,30 @@ for_each_kernel!(define_entries
     unsafe { Avx512::new() },
     target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni");
 );
+
+/// What `vdpbf16ps` changes, and the rest of [`AVX512`].
+#[cfg(target_arch = "x86_64")]
+pub(crate) static AVX512_BF16: Table = {
+    macro_rules! entries {
+        ($($name:ident($($arg:ident: $ty:ty),*) $(-> $ret:ty)? = $kernel:expr;)*) => {
+            $(
+                /// # Safety
+                ///
+                /// The CPU has the table's instruction set.
+                #[target_feature(enable =
+                    "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx512bf16")]
+                unsafe fn $name($($arg: $ty),*) $(-> $ret)? {
+                    // SAFETY: the entry point's contract.
+                    $kernel(unsafe { Avx512Bf16::new() }, $($arg),*)
+                }
+            )*
+            Table { $($name,)* ..AVX512 }
+        };
+    }
+    entries! {
+        matmul_bf16(tiles: Tiles<'_>, pieces: &[Piece], acts: Rows<'_, u8>, out: RowsMut<'_, f32>) =
+            matmul_pairs;
+        round_bf16(x: &[f32], row: &mut [u8]) = bf16::packed;
+        peak_bf16(iters: u64) -> u64 = peak::bf16_pairs;
+    }
+};

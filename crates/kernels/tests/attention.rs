@@ -4,53 +4,101 @@
 mod common;
 
 use arclight_kernels::{
-    AttnTile, Isa, KV_CHUNK, KV_PAGE, Kernels, KvPageMut, KvPages, attn_scratch_len, attn_state_len,
+    AttnTile, Isa, KV_CHUNK, KV_PAGE, Kernels, KvPageMut, KvPages, KvType, Rows, attn_scratch_len,
+    attn_state_len, q8_row_bytes,
 };
-use common::{Rng, same_bits};
+use common::{Aligned, Rng, same_bits};
 use half::f16;
 
 /// What pages hold.
 trait Cell: Copy {
-    const NAN: Self;
-    /// `x` as it is stored.
-    fn stored(x: f32) -> f64;
+    const TYPE: KvType;
+    /// What unused slots hold: nothing that a number comes of.
+    const UNUSED: Self;
+    /// Keys and values as they are stored.
+    fn stored(x: &[f32]) -> Vec<f64>;
+    /// Queries as the kernels take them.
+    fn query(q: &[f32]) -> Vec<f64> {
+        q.iter().map(|&q| f64::from(q)).collect()
+    }
     fn page(page: &mut [Self]) -> KvPageMut<'_>;
-    fn pages<'a>(k: &'a [&'a [Self]], v: &'a [&'a [Self]]) -> KvPages<'a>;
+    /// `quants`: the queries in 8 bits, if the head is long enough for that.
+    fn pages<'a>(
+        q: &'a [f32],
+        quants: &'a [u8],
+        k: &'a [&'a [Self]],
+        v: &'a [&'a [Self]],
+    ) -> KvPages<'a>;
 }
 
 impl Cell for u16 {
-    const NAN: u16 = f16::NAN.to_bits();
+    const TYPE: KvType = KvType::F16;
+    const UNUSED: u16 = f16::NAN.to_bits();
 
-    fn stored(x: f32) -> f64 {
-        f64::from(f16::from_f32(x).to_f32())
+    fn stored(x: &[f32]) -> Vec<f64> {
+        x.iter().map(|&x| f64::from(f16::from_f32(x).to_f32())).collect()
     }
 
     fn page(page: &mut [u16]) -> KvPageMut<'_> {
         KvPageMut::F16(page)
     }
 
-    fn pages<'a>(k: &'a [&'a [u16]], v: &'a [&'a [u16]]) -> KvPages<'a> {
-        KvPages::F16 { k, v }
+    fn pages<'a>(q: &'a [f32], _: &'a [u8], k: &'a [&'a [u16]], v: &'a [&'a [u16]]) -> KvPages<'a> {
+        KvPages::F16 { q, k, v }
     }
 }
 
 impl Cell for f32 {
-    const NAN: f32 = f32::NAN;
+    const TYPE: KvType = KvType::F32;
+    const UNUSED: f32 = f32::NAN;
 
-    fn stored(x: f32) -> f64 {
-        f64::from(x)
+    fn stored(x: &[f32]) -> Vec<f64> {
+        x.iter().map(|&x| f64::from(x)).collect()
     }
 
     fn page(page: &mut [f32]) -> KvPageMut<'_> {
         KvPageMut::F32(page)
     }
 
-    fn pages<'a>(k: &'a [&'a [f32]], v: &'a [&'a [f32]]) -> KvPages<'a> {
-        KvPages::F32 { k, v }
+    fn pages<'a>(q: &'a [f32], _: &'a [u8], k: &'a [&'a [f32]], v: &'a [&'a [f32]]) -> KvPages<'a> {
+        KvPages::F32 { q, k, v }
     }
 }
 
-/// Keys and values of one head in pages whose unused slots hold NaN.
+impl Cell for u8 {
+    const TYPE: KvType = KvType::Q8_0;
+    /// Scales are NaN.
+    const UNUSED: u8 = 0xff;
+
+    fn stored(x: &[f32]) -> Vec<f64> {
+        let block = |x: &[f32]| {
+            let top = x.iter().fold(0f32, |top, x| top.max(x.abs()));
+            let d = f16::from_f32(top / 127.0).to_f32();
+            let inverse = if d == 0.0 { 0.0 } else { 1.0 / d };
+            let q = |x: f32| (x * inverse).clamp(-127.0, 127.0).round_ties_even();
+            x.iter().map(|&x| f64::from(d) * f64::from(q(x))).collect::<Vec<_>>()
+        };
+        x.chunks(32).flat_map(block).collect()
+    }
+
+    fn query(q: &[f32]) -> Vec<f64> {
+        let (quants, scales) = common::reference_q8(q);
+        let block = |(quants, d): (&[i32], f32)| -> Vec<f64> {
+            quants.iter().map(|&q| f64::from(d) * f64::from(q)).collect()
+        };
+        quants.chunks(32).zip(scales).flat_map(block).collect()
+    }
+
+    fn page(page: &mut [u8]) -> KvPageMut<'_> {
+        KvPageMut::Q8_0(page)
+    }
+
+    fn pages<'a>(_: &'a [f32], q: &'a [u8], k: &'a [&'a [u8]], v: &'a [&'a [u8]]) -> KvPages<'a> {
+        KvPages::Q8_0 { q, k, v }
+    }
+}
+
+/// Keys and values of one head in pages whose unused slots hold no numbers.
 struct Cache<E> {
     head_dim: usize,
     k: Vec<Vec<E>>,
@@ -63,7 +111,8 @@ impl<E: Cell> Cache<E> {
     fn new(kernels: &Kernels, keys: Vec<Vec<f32>>, values: Vec<Vec<f32>>) -> Self {
         let head_dim = keys[0].len();
         let pages = keys.len().div_ceil(KV_PAGE);
-        let empty = vec![vec![E::NAN; KV_PAGE * head_dim]; pages];
+        let cells = E::TYPE.page_bytes(head_dim) / size_of::<E>();
+        let empty = vec![vec![E::UNUSED; cells]; pages];
         let (mut k, mut v) = (empty.clone(), empty);
         for (i, (key, value)) in keys.iter().zip(&values).enumerate() {
             kernels.store_k(key, E::page(&mut k[i / KV_PAGE]), i % KV_PAGE);
@@ -82,16 +131,22 @@ impl<E: Cell> Cache<E> {
         let mut scratch = vec![f32::NAN; attn_scratch_len(rows)];
         let mut out = vec![f32::NAN; rows * attn_state_len(self.head_dim)];
         let head_dim = self.head_dim;
-        let tile = AttnTile { q, rows, head_dim, limits, pages: E::pages(&k, &v) };
+        let whole = q.len() / 32 * 32;
+        let mut quants = Aligned::new(q8_row_bytes(whole));
+        kernels.quantize_q8(&q[..whole], quants.bytes_mut());
+        let pages = E::pages(q, quants.bytes(), &k, &v);
+        let tile = AttnTile { rows, head_dim, limits, pages, next: &[] };
         kernels.attend_chunk(&tile, &mut scratch, &mut out);
         out
     }
 
-    /// The attention of one row over the first `keys` keys.
+    /// The attention of one row over the first `keys` keys: joined step by step, which must be the
+    /// same as joining all states at once.
     fn attend(&self, kernels: &Kernels, q: &[f32], keys: usize) -> Vec<f32> {
-        let mut state = Vec::new();
+        let (mut state, mut states) = (Vec::new(), Vec::new());
         for c in 0..keys.div_ceil(KV_CHUNK) {
             let part = self.chunk(kernels, q, &[(keys - c * KV_CHUNK).min(KV_CHUNK) as u32], c);
+            states.extend_from_slice(&part);
             match c {
                 0 => state = part,
                 _ => kernels.attn_merge(&mut state, &part, self.head_dim),
@@ -99,21 +154,25 @@ impl<E: Cell> Cache<E> {
         }
         let mut out = vec![f32::NAN; self.head_dim];
         kernels.attn_finish(&state, self.head_dim, &mut out);
+        let mut folded = out.clone();
+        let len = state.len();
+        let states = Rows::new(&states, states.len() / len, len, len);
+        kernels.attn_fold(states, self.head_dim, &mut folded);
+        same_bits(&folded, &out, "folded at once");
         out
     }
 
     /// The same by the book, in f64 over what is stored.
     fn reference(&self, q: &[f32], keys: usize) -> Vec<f64> {
         let score = |key: &Vec<f32>| -> f64 {
-            q.iter().zip(key).map(|(&q, &k)| f64::from(q) * E::stored(k)).sum()
+            E::query(q).iter().zip(E::stored(key)).map(|(q, k)| q * k).sum()
         };
         let scores: Vec<f64> = self.keys[..keys].iter().map(score).collect();
         let max = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
         let p: Vec<f64> = scores.iter().map(|s| (s - max).exp()).collect();
         let l: f64 = p.iter().sum();
-        let o = |d: usize| -> f64 {
-            p.iter().zip(&self.values).map(|(p, v)| p * E::stored(v[d])).sum::<f64>() / l
-        };
+        let values: Vec<Vec<f64>> = self.values[..keys].iter().map(|v| E::stored(v)).collect();
+        let o = |d: usize| -> f64 { p.iter().zip(&values).map(|(p, v)| p * v[d]).sum::<f64>() / l };
         (0..self.head_dim).map(o).collect()
     }
 }
@@ -128,13 +187,14 @@ fn scalar() -> &'static Kernels {
 
 #[test]
 fn many_chunks_match_the_whole_softmax() {
-    chunks_match::<u16>();
-    chunks_match::<f32>();
+    chunks_match::<u16>(&[16, 48, 64, 80, 128]);
+    chunks_match::<f32>(&[16, 48, 64, 80, 128]);
+    chunks_match::<u8>(&[32, 64, 96, 128, 256]);
 }
 
-fn chunks_match<E: Cell>() {
+fn chunks_match<E: Cell>(head_dims: &[usize]) {
     let mut rng = Rng(1);
-    for head_dim in [16, 48, 64, 80, 128] {
+    for &head_dim in head_dims {
         let (keys, values) = (random(&mut rng, 700, head_dim), random(&mut rng, 700, head_dim));
         let q: Vec<f32> = rng.vec(head_dim).iter().map(|v| v * 2.0).collect();
         for n in [1, 15, 16, 17, 32, 33, 255, 256, 257, 512, 700] {
@@ -143,7 +203,13 @@ fn chunks_match<E: Cell>() {
             for (&y, exact) in expected.iter().zip(cache.reference(&q, n)) {
                 // Scores below 100 with head_dim roundings of 2^-24 each move the weights by as
                 // much; values are below 1, and their sum has n roundings, relative to it.
-                let bound = (head_dim as f64 * 40.0 + n as f64) * 2f64.powi(-24);
+                let mut bound = (head_dim as f64 * 40.0 + n as f64) * 2f64.powi(-24);
+                if E::TYPE == KvType::Q8_0 {
+                    // Rounded to 2^-16 of the greatest weight of its page times the greatest scale,
+                    // a weight is off by no more than 2^-16 of that maximum; so is the sum of a
+                    // page's 32, relative to a sum that holds the maximum: values are below 1.
+                    bound += 32.0 * 2f64.powi(-16);
+                }
                 assert!(
                     (f64::from(y) - exact).abs() <= bound,
                     "{head_dim}, {n} keys: {y} for {exact}"
@@ -158,13 +224,53 @@ fn chunks_match<E: Cell>() {
     }
 }
 
+/// What is lost by storing keys and values in 8 bits, against the attention of the numbers
+/// themselves, also where one key has half of the weight and its value is nothing: what the others
+/// give must not be lost beside it.
+#[test]
+fn eight_bits_lose_little() {
+    let (head_dim, n) = (128, 700);
+    let mut rng = Rng(5);
+    for sink in [false, true] {
+        let (mut keys, mut values) = (random(&mut rng, n, head_dim), random(&mut rng, n, head_dim));
+        let q: Vec<f32> = rng.vec(head_dim).iter().map(|q| q * 0.3).collect();
+        if sink {
+            // Scores have a deviation of 0.3 * 128^0.5 / 3 = 1.1: the sum of 700 weights is about
+            // e^(ln 700 + 1.1^2 / 2) = e^7.2.
+            let norm: f32 = q.iter().map(|q| q * q).sum();
+            keys[0] = q.iter().map(|q| q * 7.2 / norm).collect();
+            values[0].fill(0.0);
+        }
+        let exact = Cache::<f32>::new(scalar(), keys.clone(), values.clone()).reference(&q, n);
+        let got = Cache::<u8>::new(scalar(), keys, values).attend(scalar(), &q, n);
+        // A quant is off by 1/254 of its block's greatest magnitude at most, with a deviation of
+        // 0.0023 of it. A score sums 128 products of such an error and a factor, whose deviation is
+        // 0.58 of its greatest magnitude, for queries and for keys: 0.3 * 128^0.5 * 0.58 * 0.0023 *
+        // 2^0.5 = 0.0064, a weight's relative error; a value's is 0.0023 / 0.58 = 0.004. Values have
+        // random signs, so the result is a sum of random signs as its error is, and the ratio stays:
+        // 0.0075; beside a weight 1300 times as large, the 15 bits of the 31 weights of its page
+        // add 0.0025. Measured: 0.0077 and 0.0080. Allowed: half as much again.
+        let size = exact.iter().map(|y| y * y).sum::<f64>();
+        let off = got.iter().zip(&exact).map(|(&y, exact)| (f64::from(y) - exact).powi(2));
+        let ratio = (off.sum::<f64>() / size).sqrt();
+        assert!(ratio < 0.012, "sink {sink}: {ratio}");
+        eprintln!("{ratio}");
+    }
+}
+
 #[test]
 fn rows_do_not_see_each_other() {
+    rows_are_alone::<u16>(&[64, 80]);
+    rows_are_alone::<u8>(&[64, 96]);
+}
+
+fn rows_are_alone<E: Cell>(head_dims: &[usize]) {
     let mut rng = Rng(2);
-    for head_dim in [64, 80] {
+    for &head_dim in head_dims {
         let (keys, mut values) = (random(&mut rng, 256, head_dim), random(&mut rng, 256, head_dim));
-        // A value beyond half precision is infinite: rows that do not see it must not notice.
-        values[100][0] = 1e6;
+        // A value beyond half precision is infinite, as is one whose scale is: rows that do not
+        // see it must not notice.
+        values[100][0] = 1e7;
         for rows in 1..=21 {
             let q = rng.vec(rows * head_dim);
             // Causal rows, and rows in no order.
@@ -177,7 +283,7 @@ fn rows_do_not_see_each_other() {
                 let most = *limits.iter().max().unwrap() as usize;
                 for kernels in Kernels::available() {
                     let cache =
-                        Cache::<u16>::new(kernels, keys[..most].to_vec(), values[..most].to_vec());
+                        Cache::<E>::new(kernels, keys[..most].to_vec(), values[..most].to_vec());
                     let together = cache.chunk(kernels, &q, &limits, 0);
                     for (r, state) in together.chunks(attn_state_len(head_dim)).enumerate() {
                         let q = &q[r * head_dim..][..head_dim];
@@ -226,6 +332,42 @@ fn stores_touch_one_slot_and_round_to_even() {
             }
         }
     }
+}
+
+#[test]
+fn quants_are_clamped_and_poisoned_blocks_stay_poisoned() {
+    let (head_dim, n) = (64, 40);
+    for kernels in Kernels::available() {
+        for bad in [f32::NAN, f32::INFINITY, 1e9] {
+            for in_key in [true, false] {
+                let mut rng = Rng(6);
+                let mut keys = random(&mut rng, n, head_dim);
+                let mut values = random(&mut rng, n, head_dim);
+                let q = rng.vec(head_dim);
+                if in_key {
+                    keys[35][3] = bad;
+                } else {
+                    values[35][40] = bad;
+                }
+                let cache = Cache::<u8>::new(kernels, keys, values);
+                let out = cache.attend(kernels, &q, n);
+                let poisoned = if in_key { 0..head_dim } else { 32..head_dim };
+                for (d, y) in out.iter().enumerate() {
+                    assert_eq!(
+                        !y.is_finite(),
+                        poisoned.contains(&d),
+                        "{bad}, {in_key}: {d} is {y}"
+                    );
+                }
+            }
+        }
+    }
+}
+
+#[test]
+#[should_panic(expected = "head_dim 48 is not a multiple of 32")]
+fn heads_that_are_no_whole_blocks_are_refused() {
+    scalar().store_k(&[0.0; 48], KvPageMut::Q8_0(&mut [0; 51 * KV_PAGE]), 0);
 }
 
 #[test]

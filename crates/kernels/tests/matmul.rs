@@ -3,7 +3,7 @@
 mod common;
 
 use arclight_kernels::{
-    ActKind, Acts, Isa, Kernels, Piece, Rows, RowsMut, TILE_ROWS, act_kind, pack_tile,
+    ActKind, Acts, Isa, Kernels, Piece, Rows, RowsMut, TILE_ROWS, Tiles, act_kind, pack_tile,
     q8_row_bytes, tile_bytes,
 };
 use common::{Aligned, Matrix, Rng, TYPES, TestActs, matmul, reference_q8, same_bits};
@@ -58,6 +58,7 @@ fn tiles_are_whole_lines_and_hardly_larger_than_the_file() {
 fn reference(m: &Matrix, row: usize, x: &[f32]) -> (f64, f64) {
     let acts: Vec<f64> = match act_kind(m.ty) {
         ActKind::F32 => x.iter().map(|&x| f64::from(x)).collect(),
+        ActKind::Bf16 => x.iter().map(|&x| half::bf16::from_f32(x).to_f64()).collect(),
         ActKind::Q8 => {
             let (qs, ds) = reference_q8(x);
             qs.iter().enumerate().map(|(i, &q)| f64::from(q) * f64::from(ds[i / 32])).collect()
@@ -162,7 +163,7 @@ fn outputs_go_to_their_columns_only() {
         let dense = matmul(kernels, &m, acts.view(0..3));
         let mut wide = vec![7f32; 3 * 40];
         let view = RowsMut::new(&mut wide[10..], 3, TILE_ROWS, 40 - 2);
-        kernels.matmul_tile(m.ty, m.tile.bytes(), &Piece::whole(64), acts.view(0..3), view);
+        kernels.matmul(m.ty, Tiles::one(m.tile.bytes()), &Piece::whole(64), acts.view(0..3), view);
         for (i, &v) in wide.iter().enumerate() {
             match (i + 38 - 10) % 38 {
                 c if c < TILE_ROWS && (10..10 + 2 * 38 + TILE_ROWS).contains(&i) => {
@@ -232,7 +233,7 @@ proptest! {
         let x = rng.vec(tokens * cols);
         let acts = TestActs::new(scalar(), ty, &x, cols);
         let best = Kernels::available().next().unwrap();
-        let together = matmul(best, &m, acts.view(0..tokens));
+        let together = matmul(best, &m, TestActs::new(best, ty, &x, cols).view(0..tokens));
         for t in 0..tokens {
             let alone = matmul(scalar(), &m, acts.view(t..t + 1));
             same_bits(&alone, &together[t * TILE_ROWS..][..TILE_ROWS], format_args!("token {t}"));
@@ -253,7 +254,7 @@ fn short_rows_are_refused() {
 }
 
 #[test]
-#[should_panic(expected = "Q4_0 weights need quantised activations")]
+#[should_panic(expected = "Q4_0 weights need Q8 activations")]
 fn the_wrong_kind_of_activations_is_refused() {
     let m = Matrix::quantised(TensorType::Q4_0, 1, 32, &mut Rng(6));
     let x = [0.0; 32];
@@ -267,7 +268,7 @@ fn an_output_of_another_width_is_refused() {
     let acts = TestActs::new(scalar(), m.ty, &[0.0; 32], 32);
     let mut out = [0.0; 17];
     let out = RowsMut::new(&mut out, 1, 17, 17);
-    scalar().matmul_tile(m.ty, m.tile.bytes(), &Piece::whole(32), acts.view(0..1), out);
+    scalar().matmul(m.ty, Tiles::one(m.tile.bytes()), &Piece::whole(32), acts.view(0..1), out);
 }
 
 #[test]
@@ -277,11 +278,11 @@ fn an_output_of_too_few_rows_is_refused() {
     let acts = TestActs::new(scalar(), m.ty, &[0.0; 64], 32);
     let mut out = [0.0; 16];
     let out = RowsMut::new(&mut out, 1, 16, 16);
-    scalar().matmul_tile(m.ty, m.tile.bytes(), &Piece::whole(32), acts.view(0..2), out);
+    scalar().matmul(m.ty, Tiles::one(m.tile.bytes()), &Piece::whole(32), acts.view(0..2), out);
 }
 
 #[test]
-#[should_panic(expected = "quantised rows of 64 bytes for 64 columns")]
+#[should_panic(expected = "Q8 rows of 64 bytes for 64 columns")]
 fn activations_of_another_width_are_refused() {
     let m = Matrix::quantised(TensorType::Q8_0, 1, 64, &mut Rng(9));
     let acts = TestActs::new(scalar(), m.ty, &[0.0; 32], 32);

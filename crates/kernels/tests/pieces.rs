@@ -2,7 +2,9 @@
 
 mod common;
 
-use arclight_kernels::{Isa, Kernels, Piece, Rows, RowsMut, TILE_ROWS, pack_tile, tile_bytes};
+use arclight_kernels::{
+    Isa, Kernels, Piece, Rows, RowsMut, TILE_ROWS, Tiles, pack_tile, tile_bytes,
+};
 use common::{Aligned, Matrix, Rng, TYPES, TestActs, matmul, same_bits};
 use gguf::TensorType;
 
@@ -59,7 +61,7 @@ fn pieces_are_summed_apart_and_added_as_a_tree() {
                 let acts = TestActs::new(kernels, ty, &x[..tokens * cols], cols);
                 let mut out = vec![f32::NAN; tokens * TILE_ROWS];
                 let view = RowsMut::new(&mut out, tokens, TILE_ROWS, TILE_ROWS);
-                kernels.matmul_tile(ty, tile.bytes(), &pieces, acts.view(0..tokens), view);
+                kernels.matmul(ty, Tiles::one(tile.bytes()), &pieces, acts.view(0..tokens), view);
                 let what = format!("{} {ty}, {tokens} tokens", kernels.isa());
                 same_bits(&out, &expected[..tokens * TILE_ROWS], what);
             }
@@ -73,7 +75,7 @@ fn product_of(pieces: &[Piece], tile: usize) {
     let mut out = [0.0; 16];
     let out = RowsMut::new(&mut out, 1, 16, 16);
     let kernels = Kernels::for_isa(Isa::Scalar).unwrap();
-    kernels.matmul_tile(TensorType::F32, tile.bytes(), pieces, acts, out);
+    kernels.matmul(TensorType::F32, Tiles::one(tile.bytes()), pieces, acts, out);
 }
 
 #[test]
@@ -92,4 +94,42 @@ fn additions_of_nothing_are_refused() {
 #[should_panic(expected = "4032 bytes for a tile of 64 F32 in 1 pieces")]
 fn a_tile_of_another_size_is_refused() {
     product_of(&Piece::whole(64), 4032);
+}
+
+#[test]
+fn tiles_that_go_together_have_the_bits_of_tiles_alone() {
+    let mut rng = Rng(22);
+    for ty in TYPES {
+        let cols = 3 * ty.block_len().max(32);
+        let (len, stride) = (tile_bytes(ty, cols), tile_bytes(ty, cols) + 64);
+        let mut bytes = Aligned::new(5 * stride);
+        let all: Vec<Matrix> = (0..5).map(|_| Matrix::arbitrary(ty, 16, cols, &mut rng)).collect();
+        for (m, to) in all.iter().zip(bytes.bytes_mut().chunks_mut(stride)) {
+            to[..len].copy_from_slice(m.tile.bytes());
+        }
+        let x = rng.vec(19 * cols);
+        for kernels in Kernels::available() {
+            for (tokens, count) in (1..=19).flat_map(|t| (0..=5).map(move |c| (t, c))) {
+                let acts = TestActs::new(kernels, ty, &x[..tokens * cols], cols);
+                let width = count * TILE_ROWS;
+                let mut out = vec![f32::NAN; tokens * width];
+                let view = RowsMut::new(&mut out, tokens, width, width);
+                let tiles = Tiles::new(bytes.bytes(), count, len, stride);
+                kernels.matmul(ty, tiles, &Piece::whole(cols), acts.view(0..tokens), view);
+                for (i, m) in all[..count].iter().enumerate() {
+                    let alone = matmul(kernels, m, acts.view(0..tokens));
+                    for (t, alone) in alone.chunks(TILE_ROWS).enumerate() {
+                        let what = format!("{} {ty}, token {t}, tile {i}", kernels.isa());
+                        same_bits(&out[t * width + i * TILE_ROWS..][..TILE_ROWS], alone, what);
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+#[should_panic(expected = "3 tiles of 64 at a stride of 128 in 319")]
+fn tiles_beyond_their_bytes_are_refused() {
+    Tiles::new(&[0; 319], 3, 64, 128);
 }

@@ -36,6 +36,7 @@
 compile_error!("arclight-threads needs Linux: it pins threads and sleeps on futexes");
 
 mod affinity;
+mod clock;
 mod gate;
 mod hub;
 mod leader;
@@ -45,6 +46,7 @@ mod stats;
 mod sync;
 mod worker;
 
+pub use clock::{Clock, Moment};
 pub use pool::{Error, GroupSpec, Panicked, Pool, PoolSpec, Spin, Warning};
 pub use stats::{Jobs, ThreadStats, Waits};
 pub use worker::{Scope, View, Worker};

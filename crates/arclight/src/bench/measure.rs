@@ -3,6 +3,7 @@
 use super::limits::{Cost, Floor, Limits, Probe, StepWork};
 use super::report::Setup;
 use crate::error::Error;
+use crate::profile::Recorder;
 use crate::report::{self, Meter, NodesReport, Phase};
 use crate::synth::Rng;
 use arclight_engine::{BatchEntry, Engine, Outputs, SeqId};
@@ -119,6 +120,11 @@ impl Bench {
         Ok(Bench { engine, sequences, tokens, cost, probe, meter })
     }
 
+    /// The engine.
+    pub(crate) fn engine(&mut self) -> &mut Engine {
+        &mut self.engine
+    }
+
     /// What was chosen for the model.
     pub(crate) fn setup(&mut self) -> Setup {
         let executor = self.engine.executor();
@@ -131,10 +137,12 @@ impl Bench {
     }
 
     /// Runs tests of one depth in turns and tells `done` after each one, the warm-up included.
+    /// `recorder`, if there is one, gets what the threads did in the repetitions.
     pub(crate) fn measure(
         &mut self,
         tests: &[Test],
         repetitions: usize,
+        mut recorder: Option<&mut Recorder>,
         done: &mut dyn FnMut(&Test),
     ) -> Result<Vec<Measured>, Error> {
         let mut measured = Vec::with_capacity(tests.len());
@@ -152,7 +160,12 @@ impl Bench {
             self.probe.pass(&mut self.engine)?;
             for (test, Measured { seconds, phase }) in tests.iter().zip(&mut measured) {
                 self.fill(test)?;
+                let _before = self.engine.take_profile();
                 let new = self.time(test)?;
+                if let Some((recorder, profile)) = recorder.as_mut().zip(self.engine.take_profile())
+                {
+                    recorder.add(&test.to_string(), &profile)?;
+                }
                 seconds.push(new.time.as_secs_f64());
                 match repetition {
                     0 => *phase = new, // in place of the warm-up

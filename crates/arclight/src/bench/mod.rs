@@ -6,7 +6,7 @@
 //! peak as measured in the same run (see [`limits`]). Repetitions of different tests take turns,
 //! so that a change of the machine's mood shows in all of them.
 
-mod limits;
+pub(crate) mod limits;
 mod measure;
 mod replicas;
 mod report;
@@ -15,13 +15,15 @@ use crate::args::{KvArg, List, ModelArg, PlaceArgs, count, counts, numbers};
 use crate::error::Error;
 use crate::load;
 use crate::model_info::ModelInfo;
+use crate::profile::{self, Recorder};
 use crate::synth;
-use crate::term;
+use crate::term::{self, note};
 use arclight_engine::{LoadOptions, ModelFile, Sync};
-use clap::Args;
+use clap::{Args, ValueHint};
 use measure::{Bench, Measured, Test};
 use report::{Format, Report};
 use std::io::Write;
+use std::path::PathBuf;
 use topology::Machine;
 
 /// Measure the speed of a model beside what the machine could do
@@ -30,6 +32,10 @@ use topology::Machine;
 pub(crate) struct BenchArgs {
     #[command(flatten)]
     model: ModelArg,
+    /// Measure no model but the machine: bandwidth and waits by threads, multiply peaks by
+    /// instruction set
+    #[arg(long, conflicts_with_all = NOT_WITH_LIMITS)]
+    limits: bool,
     /// Measure a model made in memory, such as qwen3-0.6b:q4_0 (arclight synth --help lists them)
     #[arg(long, value_name = "SHAPE:TYPE", conflicts_with = "model")]
     synth: Option<synth::Model>,
@@ -63,6 +69,10 @@ pub(crate) struct BenchArgs {
     /// Add where the model's memory is, what each node read, and where the time went
     #[arg(long)]
     report: bool,
+    /// Record what every thread does in the repetitions: a trace for ui.perfetto.dev goes into this
+    /// file, and a table of operators is printed for each test
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with = "replicas")]
+    profile: Option<PathBuf>,
     /// At every wait let all nodes wait for each other, to see what waiting apart gains
     #[arg(long)]
     sync_a: bool,
@@ -74,6 +84,24 @@ pub(crate) struct BenchArgs {
     kv_type: KvArg,
 }
 
+/// What needs a model.
+const NOT_WITH_LIMITS: [&str; 14] = [
+    "model",
+    "synth",
+    "prompt",
+    "tokens",
+    "depth",
+    "batch",
+    "replicas",
+    "report",
+    "profile",
+    "sync_a",
+    "no_pin",
+    "kv_type",
+    "numa",
+    "huge_pages",
+];
+
 const EXAMPLES: &str = "\
 The limit of a test is the work it cannot avoid (weights and cache to read, products to multiply)
 over what the machine does at best, measured in the same run on the same threads.
@@ -84,10 +112,15 @@ Examples:
   arclight bench model.gguf -t 1,2,4,8 -n 64 -p 0  how decoding scales with threads
   arclight bench model.gguf --replicas 2 -b 8      two copies beside each other
   arclight bench model.gguf -p 0 --report          which node or thread decoding waits for
-  arclight bench model.gguf -d 0,4096 -b 1,8 -o csv";
+  arclight bench model.gguf -n 64 --profile out.json   which operators take the time
+  arclight bench model.gguf -d 0,4096 -b 1,8 -o csv
+  arclight bench --limits                          what the machine does at best";
 
 /// Runs the command.
 pub(crate) fn run(args: &BenchArgs) -> Result<(), Error> {
+    if args.limits {
+        return limits::run(args);
+    }
     if args.report && args.output == Format::Csv {
         return Err(Error::Usage("--report has no CSV form: use -o md or -o json".to_owned()));
     }
@@ -97,6 +130,8 @@ pub(crate) fn run(args: &BenchArgs) -> Result<(), Error> {
         None => load::open(&args.model, false)?,
     };
     let info = check(&file, &tests)?;
+    let mut recorder = args.profile.as_deref().map(Recorder::create).transpose()?;
+    let mut tables = Vec::new();
     let machine = Machine::read()?;
     let setups = setups(args);
     let bar = term::count_bar("testing", setups.len() * tests.len() * (args.repetitions + 1));
@@ -118,13 +153,18 @@ pub(crate) fn run(args: &BenchArgs) -> Result<(), Error> {
         }
         let engine = load::load_engine(&file, &options)?;
         let mut bench = Bench::new(engine, &machine, &tests, args.report)?;
+        if let Some(recorder) = &mut recorder {
+            recorder.engine(bench.engine())?;
+            profile::begin(bench.engine())?;
+        }
         let setup = bench.setup();
         for depth in &args.depth.0 {
             let here: Vec<Test> = tests.iter().filter(|t| t.depth == *depth).copied().collect();
-            let measured = bench.measure(&here, args.repetitions, &mut |test| {
-                bar.set_message(test.to_string());
-                bar.inc(1);
-            })?;
+            let measured =
+                bench.measure(&here, args.repetitions, recorder.as_mut(), &mut |test| {
+                    bar.set_message(test.to_string());
+                    bar.inc(1);
+                })?;
             let limits = bench.limits();
             let reports = args.report.then(|| bench.reports(&measured, &machine));
             let mut reports = reports.into_iter().flatten();
@@ -133,9 +173,26 @@ pub(crate) fn run(args: &BenchArgs) -> Result<(), Error> {
             }
             bar.suspend(|| report.print_new(&mut out))?;
         }
+        tables.extend(recorder.iter().flat_map(|recorder| recorder.tables(&bench.limits())));
     }
     bar.finish_and_clear();
     report.finish(&mut out)?;
+    if let Some(recorder) = recorder {
+        print_tables(&tables, args.output, &mut out)?;
+        note!("{}", recorder.finish()?);
+    }
+    Ok(out.flush()?)
+}
+
+/// With the results where these are for people, beside them otherwise.
+fn print_tables(tables: &[String], format: Format, out: &mut impl Write) -> Result<(), Error> {
+    for table in tables {
+        match format {
+            // What Markdown is to leave as it is.
+            Format::Md => writeln!(out, "\n```\n{table}\n```")?,
+            Format::Json | Format::Csv => anstream::eprintln!("\n{table}"),
+        }
+    }
     Ok(out.flush()?)
 }
 

@@ -77,7 +77,7 @@ pub(crate) fn run(
         bar.finish_and_clear();
         let mut figures = Vec::with_capacity(tests.len());
         for here in tests.chunk_by(|a, b| a.depth == b.depth) {
-            let measured = bench.measure(here, repetitions, &mut |test| {
+            let measured = bench.measure(here, repetitions, None, &mut |test| {
                 together.wait();
                 if replica == 0 {
                     done(test);
@@ -133,6 +133,7 @@ fn sum(figures: &[&Figures], nodes: usize) -> Option<Figures> {
         limits: Limits {
             read: limit(|l| l.read),
             int8: limit(|l| l.int8),
+            bf16: limit(|l| l.bf16),
             float: limit(|l| l.float),
         },
     })
@@ -222,7 +223,7 @@ mod tests {
             test: Test::prompt(100, 0),
             seconds: vec![seconds, 1.0],
             floor: Floor::default(),
-            limits: Limits { read: 1e9, int8: 2e9, float: 3e9 },
+            limits: Limits { read: 1e9, int8: 2e9, bf16: 4e9, float: 3e9 },
         };
         // 100 tokens in 1 s and in 0.5 s: 300 a second.
         let total = sum(&[&figures(1.0, 2), &figures(0.5, 3)], 1).unwrap();

@@ -50,6 +50,7 @@ struct Row {
     bound_by: &'static str,
     read_bytes_per_second: f64,
     int8_macs_per_second: f64,
+    bf16_macs_per_second: f64,
     float_macs_per_second: f64,
     /// Tokens per second of every repetition.
     samples: Vec<f64>,
@@ -117,6 +118,7 @@ impl Report {
             bound_by: floor.bound(),
             read_bytes_per_second: limits.read,
             int8_macs_per_second: limits.int8,
+            bf16_macs_per_second: limits.bf16,
             float_macs_per_second: limits.float,
             samples,
             report,
@@ -211,7 +213,7 @@ impl Report {
         let replica = replica.map_or(String::new(), |r| r.to_string());
         writeln!(
             out,
-            "{},{},{ty},{parameters},{bytes},{nodes},{threads},{isa},{},{},{},{},{},{},{},{},{},{},{},{},{},{replica}",
+            "{},{},{ty},{parameters},{bytes},{nodes},{threads},{isa},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{replica}",
             quoted(&self.cpu),
             quoted(name),
             row.kind,
@@ -226,6 +228,7 @@ impl Report {
             row.bound_by,
             row.read_bytes_per_second,
             row.int8_macs_per_second,
+            row.bf16_macs_per_second,
             row.float_macs_per_second,
         )?;
         Ok(())
@@ -234,7 +237,7 @@ impl Report {
 
 const CSV_HEAD: &str = "cpu,model,type,parameters,bytes,nodes,threads,isa,kind,tokens,depth,batch,\
 repetitions,tokens_per_second,sd,limit,of_limit,bound_by,read_bytes_per_second,\
-int8_macs_per_second,float_macs_per_second,replica";
+int8_macs_per_second,bf16_macs_per_second,float_macs_per_second,replica";
 
 /// A CSV field of any text.
 fn quoted(text: &str) -> String {
@@ -263,11 +266,12 @@ impl Row {
         let Setup { nodes, threads, .. } = self.setup;
         writeln!(
             out,
-            "limits in this run, {} on {}: read {:.1} GB/s, int8 {:.0} GMAC/s, f32 {:.0} GMAC/s",
+            "limits in this run, {} on {}: read {:.1} GB/s; int8 {:.0}, bf16 {:.0}, f32 {:.0} GMAC/s",
             term::plural(threads, "thread"),
             term::plural(nodes, "node"),
             self.read_bytes_per_second / 1e9,
             self.int8_macs_per_second / 1e9,
+            self.bf16_macs_per_second / 1e9,
             self.float_macs_per_second / 1e9,
         )?;
         Ok(())
@@ -297,6 +301,6 @@ mod tests {
     #[test]
     fn csv_fields_keep_their_commas_and_quotes() {
         assert_eq!(quoted("a, \"b\""), "\"a, \"\"b\"\"\"");
-        assert_eq!(CSV_HEAD.split(',').count(), 22);
+        assert_eq!(CSV_HEAD.split(',').count(), 23);
     }
 }

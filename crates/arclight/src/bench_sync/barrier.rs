@@ -12,7 +12,7 @@ use topology::{Group, Layout};
 const COUNTED: usize = 100;
 
 /// Measures the barriers of a setup; `done` is told of every round.
-pub(super) fn measure(
+pub(crate) fn measure(
     setup: &Setup,
     layout: &Layout,
     rounds: usize,

@@ -10,7 +10,7 @@
 //! Limits: nothing here knows what lies between two nodes. With virtual nodes, or on a machine with
 //! one node, it shows the cost of the algorithms but none of the links.
 
-mod barrier;
+pub(crate) mod barrier;
 mod report;
 
 use crate::args::{List, count, counts};
@@ -19,7 +19,8 @@ use crate::term::{self, note};
 use clap::Args;
 use graph::exchange::{self, Exchange, Gather, bytes_per_group};
 use kernels::Kernels;
-use report::{Format, GatherRow, Report, Setup, Summary};
+pub(crate) use report::Setup;
+use report::{Format, GatherRow, Report, Summary};
 use std::collections::BTreeSet;
 use std::io::Write;
 use std::time::Duration;
@@ -249,7 +250,7 @@ fn warn(setups: &[(Setup, Layout)], real: usize, told: &mut Told) {
 }
 
 /// A pinned pool with these groups.
-fn pool(groups: &[Group], stats: bool) -> Result<Pool, Error> {
+pub(crate) fn pool(groups: &[Group], stats: bool) -> Result<Pool, Error> {
     let groups = groups.iter().map(|g| GroupSpec { cpus: g.cpus.clone() }).collect();
     let pool = Pool::new(&PoolSpec { groups, stats, ..PoolSpec::default() }).map_err(refused)?;
     for warning in pool.warnings() {

@@ -18,13 +18,13 @@ pub(super) enum Format {
 
 /// Who waited.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub(super) struct Setup {
-    pub(super) nodes: usize,
-    pub(super) threads: usize,
+pub(crate) struct Setup {
+    pub(crate) nodes: usize,
+    pub(crate) threads: usize,
     /// CPUs that the threads are pinned to; with fewer than threads the scheduler is measured.
-    pub(super) cpus: usize,
+    pub(crate) cpus: usize,
     /// More nodes than the machine has.
-    pub(super) virtual_nodes: bool,
+    pub(crate) virtual_nodes: bool,
 }
 
 impl fmt::Display for Setup {
@@ -37,8 +37,8 @@ impl fmt::Display for Setup {
 
 /// Times of one thing, in microseconds.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub(super) struct Summary {
-    median: f64,
+pub(crate) struct Summary {
+    pub(crate) median: f64,
     /// First and third quartile.
     low: f64,
     high: f64,
@@ -75,12 +75,12 @@ impl fmt::Display for Summary {
 
 /// Waits of one setup.
 #[derive(Clone, Debug, Serialize)]
-pub(super) struct BarrierRow {
+pub(crate) struct BarrierRow {
     #[serde(flatten)]
     pub(super) setup: Setup,
-    pub(super) local: Summary,
+    pub(crate) local: Summary,
     /// `None` with one node, where it is the local one.
-    pub(super) global: Option<Summary>,
+    pub(crate) global: Option<Summary>,
     pub(super) flat: Option<Summary>,
     /// Of one global wait.
     pub(super) crossings: usize,

@@ -108,9 +108,11 @@ pub(crate) fn after(engine: &mut Engine, phases: &[Phase]) -> Result<Option<Node
     };
     let asked = ask(engine);
     let machine = Machine::read()?;
-    let mut probe = ReadProbe::new(engine, &machine)?;
+    let groups = engine.executor().plan().group_threads();
+    let pool = engine.executor().pool();
+    let mut probe = ReadProbe::new(pool, groups, &machine)?;
     for _ in 0..PASSES {
-        probe.pass(engine)?;
+        probe.pass(pool)?;
     }
     Ok(Some(of(engine, &asked, phase, probe.reads(), &machine)))
 }

@@ -1,20 +1,20 @@
-//! What each node's memory delivers to the model's own threads.
+//! What each node's memory delivers to the threads of a pool.
 //!
-//! Every thread reads a buffer of its own, which it has allocated and touched first, so that it lies
-//! beside the thread; together they are several times as large as the caches. All threads of all
-//! nodes begin together, and each node is timed by its last thread: what limits several nodes at
-//! once is in the figures. Of several passes the best counts.
+//! Every thread reads a buffer of its own, which it has touched first, so that it lies beside the
+//! thread, on huge pages where the kernel has them; together they are several times as large as the
+//! caches. All threads of all nodes begin together, and each node is timed by its last thread: what
+//! limits several nodes at once is in the figures. Of several passes the best counts.
 //!
-//! Limits: the buffers are on whatever pages the kernel gives to ordinary memory, and threads that
-//! are not pinned may have moved away from theirs.
+//! Limits: threads that are not pinned may have moved away from their buffers.
 
 use crate::error::Error;
-use arclight_engine::Engine;
-use graph::{Executor, Scope};
+use memory::probe::Buffer;
+use memory::{HugePages, Policy};
 use serde::Serialize;
 use std::ops::Range;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
+use threads::{Pool, Scope};
 use topology::Machine;
 
 /// Buffers of at least this many bytes in all, and of four times the caches.
@@ -32,28 +32,32 @@ pub(crate) struct Reads {
 /// Measures what threads can read.
 pub(crate) struct ReadProbe {
     /// One per thread.
-    buffers: Vec<Mutex<Vec<u8>>>,
+    buffers: Vec<Mutex<Buffer>>,
     groups: Vec<Range<usize>>,
     best: Reads,
 }
 
 impl ReadProbe {
-    /// Allocates the buffers, on the threads that will read them.
-    pub(crate) fn new(engine: &mut Engine, machine: &Machine) -> Result<ReadProbe, Error> {
-        let executor = engine.executor();
-        let (threads, groups) = (executor.plan().threads(), executor.plan().group_threads());
-        let share = buffer_bytes(machine) as usize / threads;
-        let buffers: Vec<Mutex<Vec<u8>>> = (0..threads).map(|_| Mutex::default()).collect();
-        run(executor, &|thread| *lock(&buffers[thread]) = vec![1; share])?;
+    /// Has every thread of a pool, which has these groups, write the buffer that it will read.
+    pub(crate) fn new(
+        pool: &mut Pool,
+        groups: Vec<Range<usize>>,
+        machine: &Machine,
+    ) -> Result<ReadProbe, Error> {
+        let share = buffer_bytes(machine) as usize / pool.threads();
+        let buffer = || Buffer::new(share, Policy::Default, HugePages::Transparent).map(Mutex::new);
+        let buffers = (0..pool.threads()).map(|_| buffer()).collect::<Result<Vec<_>, _>>();
+        let buffers = buffers.map_err(|e| Error::Refused(e.to_string()))?;
+        run(pool, &|thread| lock(&buffers[thread]).words_mut().fill(1))?;
         let best = Reads { all: 0.0, groups: vec![0.0; groups.len()] };
         Ok(ReadProbe { buffers, groups, best })
     }
 
     /// Reads everything once.
-    pub(crate) fn pass(&mut self, engine: &mut Engine) -> Result<(), Error> {
+    pub(crate) fn pass(&mut self, pool: &mut Pool) -> Result<(), Error> {
         let buffers = &self.buffers;
-        let times = run(engine.executor(), &|thread| {
-            keep(memory::probe::read_bytes(&lock(&buffers[thread])));
+        let times = run(pool, &|thread| {
+            keep(memory::probe::read_bytes(lock(&buffers[thread]).bytes()));
         })?;
         let rate = |threads: Range<usize>| {
             let bytes: usize = buffers[threads.clone()].iter().map(|b| lock(b).len()).sum();
@@ -91,11 +95,11 @@ impl Times {
 }
 
 /// Runs a job on all threads at the same time.
-pub(crate) fn run(executor: &mut Executor, job: &(dyn Fn(usize) + Sync)) -> Result<Times, Error> {
+pub(crate) fn run(pool: &mut Pool, job: &(dyn Fn(usize) + Sync)) -> Result<Times, Error> {
     let now = Instant::now();
     let times: Vec<Mutex<(Instant, Instant)>> =
-        (0..executor.plan().threads()).map(|_| Mutex::new((now, now))).collect();
-    let ran = executor.pool().run(&|worker| {
+        (0..pool.threads()).map(|_| Mutex::new((now, now))).collect();
+    let ran = pool.run(&|worker| {
         worker.wait(Scope::Global);
         let start = Instant::now();
         job(worker.thread());

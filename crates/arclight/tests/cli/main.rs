@@ -3,6 +3,7 @@
 mod bad_input;
 mod chat;
 mod memory;
+mod profile;
 mod report;
 mod run;
 mod support;

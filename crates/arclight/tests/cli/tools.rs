@@ -81,7 +81,12 @@ fn bench_gives_every_figure_beside_its_limit() {
         let mean = samples.iter().sum::<f64>() / 2.0;
         assert!((number("mean") / mean - 1.0).abs() < 1e-9, "{result}");
         assert!((number("of_limit") - mean / number("limit")).abs() < 1e-9, "{result}");
-        for key in ["read_bytes_per_second", "int8_macs_per_second", "float_macs_per_second"] {
+        for key in [
+            "read_bytes_per_second",
+            "int8_macs_per_second",
+            "bf16_macs_per_second",
+            "float_macs_per_second",
+        ] {
             assert!(number(key) > 1e6, "{key} of {result}");
         }
     }
@@ -101,6 +106,34 @@ fn bench_prints_tables_and_takes_synthetic_models() {
     let fields = lines[0].split(',').count();
     // The CPU's name is quoted and may have commas.
     assert!(lines[1..].iter().all(|l| l.split(',').count() >= fields), "{csv}");
+}
+
+#[test]
+fn limits_of_the_machine_need_no_model() {
+    let args = ["bench", "--limits", "-r", "1", "-t", "1", "-o"];
+    let seen = json(&[&args[..], &["json"]].concat());
+    let number = |of: &Value, key: &str| of[key].as_f64().unwrap();
+    let [row] = seen["threads"].as_array().unwrap().as_slice() else { panic!("{seen}") };
+    assert_eq!((row["threads"].as_u64(), row["nodes"].as_u64()), (Some(1), Some(1)), "{seen}");
+    assert!(number(row, "read_bytes_per_second") > 1e6, "{seen}");
+    assert!(number(row, "local_wait_microseconds") > 0.0, "{seen}");
+    let peaks = seen["peaks"].as_array().unwrap();
+    let isas: Vec<&str> = peaks.iter().map(|row| row["isa"].as_str().unwrap()).collect();
+    assert!(isas.contains(&seen["kernels"].as_str().unwrap()), "{seen}");
+    assert_eq!(isas.last(), Some(&"scalar"), "{seen}");
+    for row in peaks {
+        for product in ["int8", "bf16", "f16", "f32"] {
+            assert!(number(&row["macs_per_second"], product) > 1e6, "{product} of {row}");
+        }
+    }
+    let table = succeeds(&[&args[..], &["md"]].concat());
+    for part in ["| threads | nodes | read GB/s |", "| instructions |", "| scalar "] {
+        assert!(table.contains(part), "no {part:?} in: {table}");
+    }
+    assert!(fails(2, &[&args[..], &["csv"]].concat()).contains("no CSV form"));
+    let beside = |more: &[&str]| fails(2, &[&["bench", "--limits"], more].concat());
+    assert!(beside(&[tiny()]).contains("cannot be used with"));
+    assert!(beside(&["-p", "8"]).contains("cannot be used with"));
 }
 
 #[test]

@@ -9,8 +9,12 @@ use super::Thread;
 use crate::buffer::BufId;
 use crate::cache::KvType;
 use crate::op::{Attention, Heads};
+use crate::placement::share;
 use crate::step::{PageId, Token};
-use kernels::{AttnTile, KV_CHUNK, KV_PAGE, KvPageMut, KvPages, attn_scratch_len, attn_state_len};
+use kernels::{
+    AttnTile, KV_CHUNK, KV_PAGE, KvPageMut, KvPages, Rows, attn_scratch_len, attn_state_len,
+    q8_row_bytes,
+};
 use memory::Pod;
 use std::ops::Range;
 
@@ -24,26 +28,44 @@ pub(crate) fn tile_tokens(heads: &Heads) -> usize {
     (TILE_ROWS / heads.group()).max(1)
 }
 
-/// f32 of scratch: queries, states of a range, folded states, kernel scratch, one key and value.
+/// f32 of scratch: queries, the same quantised, states of a range, folded states, kernel scratch,
+/// one key.
 pub(super) fn scratch_len(heads: &Heads) -> usize {
     let rows = tile_tokens(heads) * heads.group();
-    rows * (heads.dim + 2 * attn_state_len(heads.dim)) + attn_scratch_len(rows) + 2 * heads.dim
+    let states = 2 * rows * attn_state_len(heads.dim);
+    rows * heads.dim + quants_len(heads, rows) + states + attn_scratch_len(rows) + heads.dim
+}
+
+/// f32 that hold quantised queries. Heads that cannot be quantised have no cache that needs it.
+fn quants_len(heads: &Heads, rows: usize) -> usize {
+    let multiple = KvType::Q8_0.head_multiple();
+    rows * q8_row_bytes(heads.dim / multiple * multiple) / size_of::<f32>()
 }
 
 /// One range of keys: of which sequence (by one of its tokens), KV head, and number.
+#[derive(Copy, Clone)]
 struct Keys<'a> {
     token: &'a Token,
     kv: usize,
     chunk: usize,
 }
 
+impl Keys<'_> {
+    /// Pages of the range that the token sees.
+    fn pages(&self) -> usize {
+        let visible = self.token.visible() - self.chunk * KV_CHUNK;
+        visible.div_ceil(KV_PAGE).min(CHUNK_PAGES)
+    }
+}
+
 /// Pages of keys and of values of one range.
 type PagePair<'a, E> = ([&'a [E]; CHUNK_PAGES], [&'a [E]; CHUNK_PAGES]);
 
 struct Scratch<'a> {
-    q: &'a mut [f32],    // [rows, dim]
-    part: &'a mut [f32], // [rows, state]
-    acc: &'a mut [f32],  // [rows, state]
+    q: &'a mut [f32],     // [rows, dim]
+    quants: &'a mut [u8], // [rows, q8_row_bytes(dim)]
+    part: &'a mut [f32],  // [rows, state]
+    acc: &'a mut [f32],   // [rows, state]
     kernel: &'a mut [f32],
     head: &'a mut [f32], // [dim]
 }
@@ -52,10 +74,49 @@ impl<'a> Scratch<'a> {
     fn new(all: &'a mut [f32], heads: &Heads) -> Scratch<'a> {
         let rows = tile_tokens(heads) * heads.group();
         let (q, rest) = all.split_at_mut(rows * heads.dim);
+        let (quants, rest) = rest.split_at_mut(quants_len(heads, rows));
         let (part, rest) = rest.split_at_mut(rows * attn_state_len(heads.dim));
         let (acc, rest) = rest.split_at_mut(rows * attn_state_len(heads.dim));
         let (kernel, rest) = rest.split_at_mut(attn_scratch_len(rows));
-        Scratch { q, part, acc, kernel, head: &mut rest[..heads.dim] }
+        // SAFETY: floats are bytes, and any bytes are floats.
+        let (_, quants, _) = unsafe { quants.align_to_mut() };
+        Scratch { q, quants, part, acc, kernel, head: &mut rest[..heads.dim] }
+    }
+}
+
+/// What a range is attended with.
+struct Rowset<'b> {
+    q: &'b [f32],     // [rows, dim]
+    quants: &'b [u8], // [rows, q8_row_bytes(dim)]
+    limits: &'b [u32],
+}
+
+/// Items (KV head, range) of split attention: those of a token, one KV head after the other and each
+/// from its first range to its last. A thread's share is a run of items, so that consecutive ones
+/// need the same queries.
+#[derive(Copy, Clone)]
+struct Items {
+    kv_heads: usize,
+    all: usize,
+    threads: usize,
+}
+
+impl Items {
+    /// The items of `rank`.
+    fn of(&self, rank: usize) -> Range<usize> {
+        share(self.all, self.threads, rank)
+    }
+
+    /// The first item of a KV head of a token.
+    fn first(&self, t: &Token, kv: usize) -> usize {
+        t.states as usize * self.kv_heads + kv * t.ranges()
+    }
+
+    /// How many ranges, from the first, the thread with `run` folds into one state: all that it has
+    /// of them if it has the first one. None otherwise.
+    fn folded(&self, t: &Token, kv: usize, run: &Range<usize>) -> usize {
+        let first = self.first(t, kv);
+        if run.contains(&first) { t.ranges().min(run.end - first) } else { 0 }
     }
 }
 
@@ -110,6 +171,9 @@ impl<'a> Thread<'a> {
                 KvType::F32 => {
                     (KvPageMut::F32(keys.as_mut_slice()), KvPageMut::F32(values.as_mut_slice()))
                 }
+                KvType::Q8_0 => {
+                    (KvPageMut::Q8_0(keys.as_mut_slice()), KvPageMut::Q8_0(values.as_mut_slice()))
+                }
             }
         };
         self.step.kernels.store_k(k, keys, slot);
@@ -144,30 +208,56 @@ impl<'a> Thread<'a> {
         }
     }
 
-    /// Attention of `limits.len()` rows of queries over one range of keys.
+    /// How the layer's keys and values are stored.
+    fn kv(&self, spec: &Attention) -> KvType {
+        self.step.storage.cache(spec.cache, self.place).kv()
+    }
+
+    /// Quantises queries, if that is what the keys are multiplied with.
+    fn quantize_queries(&self, spec: &Attention, q: &[f32], quants: &mut [u8]) {
+        if self.kv(spec) == KvType::Q8_0 {
+            self.step.kernels.quantize_q8(q, &mut quants[..q8_row_bytes(q.len())]);
+        }
+    }
+
+    /// Attention of rows of queries over one range of keys; `next` is what this thread reads after
+    /// it.
     fn attend(
         &self,
         spec: &Attention,
         keys: Keys<'_>,
-        q: &[f32],
-        limits: &[u32],
+        rows: &Rowset<'_>,
+        next: Option<Keys<'_>>,
         kernel: &mut [f32],
         out: &mut [f32],
     ) {
-        let (rows, head_dim) = (limits.len(), spec.heads.dim);
+        let (q, quants, limits) = (rows.q, rows.quants, rows.limits);
+        let head_dim = spec.heads.dim;
         let pages = limits.last().expect("at least one row").div_ceil(KV_PAGE as u32) as usize;
+        let kv = self.kv(spec);
+        let (mut ahead, mut count) = ([&[][..]; CHUNK_PAGES], 0);
+        if let Some(next) = next {
+            count = kv.pages_ahead(head_dim).min(next.pages());
+            ahead = self.pages::<u8>(spec, next, count).0;
+        }
+        let next = &ahead[..count];
         let mut run = |pages| {
-            let tile = AttnTile { q, rows, head_dim, limits, pages };
+            let tile = AttnTile { rows: limits.len(), head_dim, limits, pages, next };
             self.step.kernels.attend_chunk(&tile, kernel, out);
         };
-        match self.step.storage.cache(spec.cache, self.place).kv() {
+        match kv {
             KvType::F16 => {
                 let (k, v) = self.pages::<u16>(spec, keys, pages);
-                run(KvPages::F16 { k: &k[..pages], v: &v[..pages] });
+                run(KvPages::F16 { q, k: &k[..pages], v: &v[..pages] });
             }
             KvType::F32 => {
                 let (k, v) = self.pages::<f32>(spec, keys, pages);
-                run(KvPages::F32 { k: &k[..pages], v: &v[..pages] });
+                run(KvPages::F32 { q, k: &k[..pages], v: &v[..pages] });
+            }
+            KvType::Q8_0 => {
+                let (k, v) = self.pages::<u8>(spec, keys, pages);
+                let q = &quants[..limits.len() * q8_row_bytes(head_dim)];
+                run(KvPages::Q8_0 { q, k: &k[..pages], v: &v[..pages] });
             }
         }
     }
@@ -178,8 +268,8 @@ impl<'a> Thread<'a> {
         let (mut k, mut v): PagePair<'a, E> = ([&[]; CHUNK_PAGES], [&[]; CHUNK_PAGES]);
         for i in 0..pages {
             let page = self.page(keys.token, keys.chunk * CHUNK_PAGES + i);
-            // SAFETY: keys and values of these positions were written before the last wait, or by
-            // this thread; see `Instr::accesses`.
+            // SAFETY: keys and values of these positions were written before the last wait, or are
+            // written by this thread, which has no such slice then; see `Instr::accesses`.
             unsafe {
                 k[i] = cache.keys(page, keys.kv).as_slice::<E>();
                 v[i] = cache.values(page, keys.kv).as_slice::<E>();
@@ -205,24 +295,28 @@ impl<'a> Thread<'a> {
                 s.q[i * group * dim..][..group * dim]
                     .copy_from_slice(&row[first_head..][..group * dim]);
             }
-            let ranges = tokens.last().expect("tiles are not empty").ranges();
-            for chunk in 0..ranges {
+            self.quantize_queries(spec, &s.q[..tokens.len() * group * dim], s.quants);
+            let last = tokens.last().expect("tiles are not empty");
+            for chunk in 0..last.ranges() {
                 // Later tokens see more: those that see nothing of this range come first.
                 let blind = tokens.iter().take_while(|t| t.visible() <= chunk * KV_CHUNK).count();
                 let mut limits = [0u32; TILE_ROWS_MAX];
                 let limits = fill_limits(&mut limits, &tokens[blind..], group, chunk);
                 let (from, rows) = (blind * group, limits.len());
-                let q = &s.q[from * dim..][..rows * dim];
-                let part = &mut s.part[..rows * state];
-                let keys = Keys { token: &tokens[0], kv, chunk };
-                self.attend(spec, keys, q, limits, s.kernel, part);
+                let rowset = Rowset {
+                    q: &s.q[from * dim..][..rows * dim],
+                    quants: &s.quants[quants_len(heads, from) * size_of::<f32>()..],
+                    limits,
+                };
+                let keys = Keys { token: last, kv, chunk };
+                let next = (chunk + 1 < last.ranges()).then_some(Keys { chunk: chunk + 1, ..keys });
                 let acc = &mut s.acc[from * state..][..rows * state];
                 if chunk == 0 {
-                    acc.copy_from_slice(part);
+                    self.attend(spec, keys, &rowset, next, s.kernel, acc);
                 } else {
-                    for (acc, part) in acc.chunks_exact_mut(state).zip(part.chunks_exact(state)) {
-                        self.step.kernels.attn_merge(acc, part, dim);
-                    }
+                    let part = &mut s.part[..rows * state];
+                    self.attend(spec, keys, &rowset, next, s.kernel, part);
+                    self.step.kernels.attn_merge(acc, part, dim);
                 }
             }
             for (i, t) in (tile.start as usize..tile.end as usize).enumerate() {
@@ -239,8 +333,14 @@ impl<'a> Thread<'a> {
         }
     }
 
-    /// Items are (token, KV range, KV head), dealt in turn. With `rope`, queries are finished here
-    /// and the item of a token's last range appends its key and value first.
+    fn items(&self, spec: &Attention) -> Items {
+        let kv_heads = spec.heads.kv_len(self.node);
+        Items { kv_heads, all: self.input.ranges.len() * kv_heads, threads: self.size }
+    }
+
+    /// Items are (token, KV head, KV range), dealt in runs. With `rope`, queries are finished here
+    /// and the item of a token's last range appends its key and value first. States of ranges that
+    /// a thread folds are left in the row of the last of them.
     pub(super) fn attend_split(
         &self,
         qkv: BufId,
@@ -250,33 +350,49 @@ impl<'a> Thread<'a> {
     ) {
         let heads = &spec.heads;
         let (dim, state) = (heads.dim, attn_state_len(heads.dim));
-        let kv_heads = heads.kv_len(self.node);
-        let input = self.input;
+        let (items, input) = (self.items(spec), self.input);
+        let run = items.of(self.rank);
+        let keys_of = |item: usize| {
+            let token = &input.tokens[input.ranges[item / items.kv_heads].0 as usize];
+            let within = item - items.first(token, 0);
+            Keys { token, kv: within / token.ranges(), chunk: within % token.ranges() }
+        };
         let s = Scratch::new(self.scratch(), heads);
-        for item in (self.rank..input.ranges.len() * kv_heads).step_by(self.size) {
-            let (row, kv) = (item / kv_heads, item % kv_heads);
-            let (t, chunk) = (input.ranges[row].0 as usize, input.ranges[row].1 as usize);
-            let token = &input.tokens[t];
+        for item in run.clone() {
+            let Keys { token, kv, chunk } = keys_of(item);
+            let t = input.ranges[item / items.kv_heads].0 as usize;
             let queries = heads.queries(self.node, kv);
             let (group, first_head) = (queries.len(), self.column(heads, 0, queries.start));
             let from = self.row(qkv, t, heads.qkv_width(self.node));
             let q = &mut s.q[..group * dim];
-            q.copy_from_slice(&from[first_head..][..group * dim]);
-            if let Some(rope) = rope {
-                let cos_sin = self.rope_row(rope, spec, t);
-                for q in q.chunks_exact_mut(dim) {
-                    self.finish_query(spec, cos_sin, q);
+            if item == run.start || chunk == 0 {
+                q.copy_from_slice(&from[first_head..][..group * dim]);
+                if let Some(rope) = rope {
+                    for q in q.chunks_exact_mut(dim) {
+                        self.finish_query(spec, self.rope_row(rope, spec, t), q);
+                    }
                 }
-                if chunk + 1 == token.ranges() {
-                    self.append(spec, cos_sin, token, kv, from, s.head);
-                }
+                self.quantize_queries(spec, q, s.quants);
+            }
+            if let Some(rope) = rope.filter(|_| chunk + 1 == token.ranges()) {
+                self.append(spec, self.rope_row(rope, spec, t), token, kv, from, s.head);
             }
             let mut limits = [0u32; TILE_ROWS_MAX];
             let limits = fill_limits(&mut limits, std::slice::from_ref(token), group, chunk);
+            let rowset = Rowset { q, quants: s.quants, limits };
+            let next = run.contains(&(item + 1)).then(|| keys_of(item + 1));
+            let folded = items.folded(token, kv, &run);
+            let row = token.states as usize + if folded > 0 { folded - 1 } else { chunk };
             let cols = queries.start * state..queries.end * state;
             let mut to = self.columns(states, row..row + 1, cols);
-            let keys = Keys { token, kv, chunk };
-            self.attend(spec, keys, q, limits, s.kernel, to.row_mut(0));
+            let (to, keys) = (to.row_mut(0), Keys { token, kv, chunk });
+            if folded > 0 && chunk > 0 {
+                let part = &mut s.part[..group * state];
+                self.attend(spec, keys, &rowset, next, s.kernel, part);
+                self.step.kernels.attn_merge(to, part, dim);
+            } else {
+                self.attend(spec, keys, &rowset, next, s.kernel, to);
+            }
         }
     }
 
@@ -285,23 +401,33 @@ impl<'a> Thread<'a> {
         let heads = &spec.heads;
         let (dim, state) = (heads.dim, attn_state_len(heads.dim));
         let q_heads = heads.q_len(self.node);
-        let acc = &mut self.scratch()[..state];
+        let items = self.items(spec);
         for t in rows {
             let token = &self.input.tokens[t];
             let to = self.row_mut(out, t, q_heads * dim);
-            for (head, to) in to.chunks_exact_mut(dim).enumerate() {
-                for range in 0..token.ranges() {
-                    let row = self.row(states, token.states as usize + range, q_heads * state);
-                    let part = &row[head * state..][..state];
-                    if range == 0 {
-                        acc.copy_from_slice(part);
-                    } else {
-                        self.step.kernels.attn_merge(acc, part, dim);
-                    }
+            let all = token.states as usize..token.states as usize + token.ranges();
+            for kv in 0..items.kv_heads {
+                let first = items.first(token, kv);
+                let mut runs = (0..items.threads).map(|rank| items.of(rank));
+                let run = runs.find(|run| run.contains(&first)).expect("items are all dealt");
+                let from = all.start + items.folded(token, kv, &run) - 1;
+                for head in heads.queries(self.node, kv) {
+                    let cols = head * state..(head + 1) * state;
+                    let parts = self.states(states, from..all.end, cols);
+                    let to = &mut to[head * dim..][..dim];
+                    self.step.kernels.attn_fold(parts, dim, to);
                 }
-                self.step.kernels.attn_finish(acc, dim, to);
             }
         }
+    }
+
+    /// Columns `cols` of rows `rows` of states, for reading.
+    fn states(&self, buf: BufId, rows: Range<usize>, cols: Range<usize>) -> Rows<'a, f32> {
+        let stride = self.stride(buf, self.place) / size_of::<f32>();
+        // SAFETY: the states are among this instruction's reads, and no thread writes them before
+        // the next wait.
+        let all = unsafe { self.block(buf).as_slice::<f32>() };
+        Rows::new(&all[rows.start * stride + cols.start..], rows.len(), cols.len(), stride)
     }
 }
 

@@ -9,14 +9,16 @@ use crate::buffer::BufId;
 use crate::instr::Operand;
 use crate::load::{Packed, Root};
 use crate::weight::MatrixId;
-use kernels::{ActKind, Acts, Rows, RowsMut, TILE_ROWS, q8_row_bytes};
+use kernels::{ActKind, Acts, Rows, RowsMut, TILE_ROWS};
 use std::ops::Range;
 
-/// The most rows of a block: what the scratch is sized for.
-const BLOCK_ROWS: usize = 64;
-const PAIR: usize = BLOCK_ROWS * TILE_ROWS;
+/// The most rows of a block.
+const BLOCK_ROWS: usize = 32;
+/// f32 of a product that is worked on before it goes to its place: 4 KiB, so that gate, up and what
+/// comes of them stay in the first cache beside the activations.
+const PRODUCT: usize = 2 * BLOCK_ROWS * TILE_ROWS;
 /// f32 of scratch: gate, up and their product, or a product that goes to several nodes.
-pub(super) const SCRATCH: usize = 3 * PAIR;
+pub(super) const SCRATCH: usize = 3 * PRODUCT;
 
 impl Thread<'_> {
     pub(super) fn matmul(&self, acts: Operand, matrix: MatrixId, out: BufId, rows: usize) {
@@ -26,14 +28,11 @@ impl Thread<'_> {
         let below = if self.step.storage.is_host(out) { self.outputs_before } else { 0 };
         for (p, part) in shard.parts.iter().enumerate() {
             let tiles = shard.share(self.rank, p, false);
-            for tiles in blocks(tiles, self.step.plan.weight_block_bytes / part.tile_bytes()) {
+            for tiles in blocks(tiles, self.tiles_that_fit(part.tile_bytes())) {
                 for rows in self.row_blocks(acts, part, rows) {
-                    for t in tiles.clone() {
-                        let col = base + part.out + t * TILE_ROWS;
-                        let to_rows = rows.start + below..rows.end + below;
-                        let to = self.columns(out, to_rows, col..col + TILE_ROWS);
-                        self.multiply(part, t, acts, rows.clone(), to);
-                    }
+                    let to_rows = rows.start + below..rows.end + below;
+                    let to = self.columns(out, to_rows, columns(base + part.out, &tiles));
+                    self.multiply(part, tiles.clone(), acts, rows.clone(), to);
                 }
             }
         }
@@ -43,20 +42,20 @@ impl Thread<'_> {
         let shard = self.step.weights.shard(matrix, self.node, self.group);
         let [gate, up] = shard.parts.as_slice() else { unreachable!("a pair of matrices") };
         let tiles = shard.share(self.rank, 0, true);
-        let (to_gate, rest) = self.scratch().split_at_mut(PAIR);
-        let (to_up, to_both) = rest.split_at_mut(PAIR);
-        let bytes = gate.tile_bytes() + up.tile_bytes();
-        for tiles in blocks(tiles, self.step.plan.weight_block_bytes / bytes) {
+        let (to_gate, rest) = self.scratch().split_at_mut(PRODUCT);
+        let (to_up, to_both) = rest.split_at_mut(PRODUCT);
+        for tiles in blocks(tiles, self.tiles_that_fit(gate.tile_bytes() + up.tile_bytes())) {
             for rows in self.row_blocks(acts, gate, rows) {
-                let len = rows.len() * TILE_ROWS;
-                let (g, u, both) = (&mut to_gate[..len], &mut to_up[..len], &mut to_both[..len]);
-                for t in tiles.clone() {
-                    let view = |s| RowsMut::new(s, rows.len(), TILE_ROWS, TILE_ROWS);
-                    self.multiply(gate, t, acts, rows.clone(), view(&mut *g));
-                    self.multiply(up, t, acts, rows.clone(), view(&mut *u));
+                for tiles in blocks(tiles.clone(), PRODUCT / (rows.len() * TILE_ROWS)) {
+                    let width = tiles.len() * TILE_ROWS;
+                    let len = rows.len() * width;
+                    let (g, u) = (&mut to_gate[..len], &mut to_up[..len]);
+                    let both = &mut to_both[..len];
+                    let view = |s| RowsMut::new(s, rows.len(), width, width);
+                    self.multiply(gate, tiles.clone(), acts, rows.clone(), view(&mut *g));
+                    self.multiply(up, tiles.clone(), acts, rows.clone(), view(&mut *u));
                     self.step.kernels.swiglu(g, u, both);
-                    let col = t * TILE_ROWS;
-                    copy(both, self.columns(out, rows.clone(), col..col + TILE_ROWS));
+                    copy(both, self.columns(out, rows.clone(), columns(0, &tiles)));
                 }
             }
         }
@@ -80,23 +79,23 @@ impl Thread<'_> {
         let (nodes, here) = (self.step.graph.nodes(), self.node);
         let slot = self.step.graph.matrix(matrix).parts[0].rows.next_multiple_of(TILE_ROWS);
         let tiles = shard.share(self.rank, 0, false);
-        for tiles in blocks(tiles, self.step.plan.weight_block_bytes / part.tile_bytes()) {
+        for tiles in blocks(tiles, self.tiles_that_fit(part.tile_bytes())) {
             for rows in self.row_blocks(acts, part, rows) {
-                for t in tiles.clone() {
-                    for (i, root) in part.roots.iter().enumerate() {
-                        let place = if push { part.roots_before + i } else { i };
-                        let col = place * slot + t * TILE_ROWS;
-                        let to =
-                            |node| self.columns_on(node, out, rows.clone(), col..col + TILE_ROWS);
-                        if !push || nodes == 1 {
-                            self.product(part, t, root, acts, rows.clone(), to(here));
-                            continue;
-                        }
-                        let sum = &mut self.scratch()[..rows.len() * TILE_ROWS];
-                        let view = RowsMut::new(sum, rows.len(), TILE_ROWS, TILE_ROWS);
-                        self.product(part, t, root, acts, rows.clone(), view);
+                for (i, root) in part.roots.iter().enumerate() {
+                    let place = if push { part.roots_before + i } else { i } * slot;
+                    let to = |node, cols| self.columns_on(node, out, rows.clone(), cols);
+                    if !push || nodes == 1 {
+                        let to = to(here, columns(place, &tiles));
+                        self.product(part, tiles.clone(), root, acts, rows.clone(), to);
+                        continue;
+                    }
+                    for tiles in blocks(tiles.clone(), PRODUCT / (rows.len() * TILE_ROWS)) {
+                        let width = tiles.len() * TILE_ROWS;
+                        let sum = &mut self.scratch()[..rows.len() * width];
+                        let view = RowsMut::new(sum, rows.len(), width, width);
+                        self.product(part, tiles.clone(), root, acts, rows.clone(), view);
                         for i in 0..nodes {
-                            copy(sum, to((here + i) % nodes));
+                            copy(sum, to((here + i) % nodes, columns(place, &tiles)));
                         }
                     }
                 }
@@ -104,32 +103,38 @@ impl Thread<'_> {
         }
     }
 
-    /// Tile `tile` of a part that is summed in one piece, times the rows `rows` of activations.
+    /// Tiles of a part that is summed in one go, times the rows `rows` of activations.
     fn multiply(
         &self,
         part: &Packed,
-        tile: usize,
+        tiles: Range<usize>,
         acts: Operand,
         rows: Range<usize>,
         to: RowsMut<'_, f32>,
     ) {
         let [all] = part.roots.as_slice() else { unreachable!("rows are whole") };
-        self.product(part, tile, all, acts, rows, to);
+        self.product(part, tiles, all, acts, rows, to);
     }
 
-    /// What a tile holds of a root times the rows `rows` of activations.
+    /// What tiles hold of a root, times the rows `rows` of activations.
     fn product(
         &self,
         part: &Packed,
-        tile: usize,
+        tiles: Range<usize>,
         root: &Root,
         acts: Operand,
         rows: Range<usize>,
         to: RowsMut<'_, f32>,
     ) {
         let input = self.acts(acts, part, rows, root.cols.clone());
-        let weights = part.tile(tile, root);
-        self.step.kernels.matmul_tile(part.ty, weights, &root.pieces, input, to);
+        let weights = part.tiles(tiles, root);
+        self.step.kernels.matmul(part.ty, weights, &root.pieces, input, to);
+    }
+
+    /// Tiles of `bytes` that stay in the cache while rows go by, an even number: kernels take two at
+    /// a time.
+    fn tiles_that_fit(&self, bytes: usize) -> usize {
+        (self.step.plan.weight_block_bytes / bytes / 2 * 2).max(2)
     }
 
     /// The activations that `part` multiplies: rows `rows`, columns `cols`.
@@ -150,21 +155,21 @@ impl Thread<'_> {
                 let stride = stride / size_of::<f32>();
                 Acts::F32(Rows::new(&all[cols.start..], rows.len(), cols.len(), stride))
             }
-            ActKind::Q8 => {
+            kind @ (ActKind::Bf16 | ActKind::Q8) => {
                 // SAFETY: as above.
                 let all = unsafe { block.as_slice::<u8>() };
-                let (begin, width) = (q8_row_bytes(cols.start), q8_row_bytes(cols.len()));
-                Acts::Q8(Rows::new(&all[begin..], rows.len(), width, stride))
+                let bytes = |cols| self.step.kernels.row_bytes(kind, cols);
+                let (begin, width) = (bytes(cols.start), bytes(cols.len()));
+                let rows = Rows::new(&all[begin..], rows.len(), width, stride);
+                if kind == ActKind::Q8 { Acts::Q8(rows) } else { Acts::Bf16(rows) }
             }
         }
     }
 
     /// The buffer that `part` multiplies and the bytes of one of its rows.
     fn act_row(&self, acts: Operand, part: &Packed) -> (BufId, usize) {
-        match kernels::act_kind(part.ty) {
-            ActKind::F32 => (acts.f32.expect("declared"), part.cols * size_of::<f32>()),
-            ActKind::Q8 => (acts.q8.expect("declared"), q8_row_bytes(part.cols)),
-        }
+        let kind = kernels::act_kind(part.ty);
+        (acts.of(kind), self.step.kernels.row_bytes(kind, part.cols))
     }
 
     fn row_blocks(
@@ -175,7 +180,9 @@ impl Thread<'_> {
     ) -> impl Iterator<Item = Range<usize>> + use<> {
         let (_, bytes) = self.act_row(acts, part);
         // Whole register tiles of rows, so that only the last block has a remainder.
-        let fit = (self.step.plan.act_block_bytes / bytes).next_multiple_of(8).clamp(8, BLOCK_ROWS);
+        let tile = self.step.kernels.tile_tokens(part.ty).max(8);
+        let fit = self.step.plan.act_block_bytes / bytes;
+        let fit = fit.next_multiple_of(tile).clamp(tile, BLOCK_ROWS);
         blocks(0..rows, fit)
     }
 
@@ -188,9 +195,15 @@ impl Thread<'_> {
     }
 }
 
-/// Rows of a tile, one after the other, to their places.
+/// The columns of an output, which begins at `first`, that tiles give.
+fn columns(first: usize, tiles: &Range<usize>) -> Range<usize> {
+    first + tiles.start * TILE_ROWS..first + tiles.end * TILE_ROWS
+}
+
+/// Rows, one after the other, to their places.
 fn copy(from: &[f32], mut to: RowsMut<'_, f32>) {
-    for (row, from) in from.chunks_exact(TILE_ROWS).enumerate() {
+    let width = to.width();
+    for (row, from) in from.chunks_exact(width).enumerate() {
         to.row_mut(row).copy_from_slice(from);
     }
 }

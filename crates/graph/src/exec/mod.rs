@@ -22,6 +22,7 @@ use crate::load::Shelves;
 use crate::lower::Variant;
 use crate::placement::share;
 use crate::plan::{Mode, Plan};
+use crate::profile::Watch;
 use crate::step::{Input, Prepared};
 use crate::storage::Places;
 use crate::tensor::Domain;
@@ -89,17 +90,19 @@ struct Step<'a> {
 }
 
 /// Runs a step, whose parts follow each other (there is one except in a pipeline), as one thread of
-/// the pool. `replicas` are those of the groups.
-pub(crate) fn run(
+/// the pool. `replicas` are those of the groups; `watch` hears of it.
+pub(crate) fn run<W: Watch>(
     replicas: &[Near],
     kernels: &'static Kernels,
     parts: &[Part<'_>],
     worker: &mut Worker,
+    watch: &mut W,
 ) {
     let Replica { graph, plan, programs, places, shelves } = &*replicas[worker.home()];
     let step = Step { graph, kernels, plan, storage: places, weights: shelves };
     if plan.places() > 1 {
         worker.switch(View::Groups);
+        watch.met();
     }
     let stages = if plan.mode == Mode::Pipeline { plan.groups.len() } else { 1 };
     let stage = if stages > 1 { worker.group() } else { 0 };
@@ -108,15 +111,24 @@ pub(crate) fn run(
         // In round r, stage s works on part r - s.
         if let Some(at) = round.checked_sub(stage).filter(|&at| at < parts.len()) {
             let program = &programs[&parts[at].variant].stages[stage];
-            walk(&step, parts[at], at % 2, program, worker);
+            watch.part(at);
+            walk(&step, parts[at], at % 2, program, worker, watch);
         }
         if round + 1 < rounds {
             worker.wait(Scope::Global);
+            watch.met();
         }
     }
 }
 
-fn walk(step: &Step<'_>, part: Part<'_>, turn: usize, program: &[Stage], worker: &mut Worker) {
+fn walk<W: Watch>(
+    step: &Step<'_>,
+    part: Part<'_>,
+    turn: usize,
+    program: &[Stage],
+    worker: &mut Worker,
+    watch: &mut W,
+) {
     let place = worker.group();
     let thread = Thread {
         step,
@@ -133,9 +145,11 @@ fn walk(step: &Step<'_>, part: Part<'_>, turn: usize, program: &[Stage], worker:
     for stage in program {
         for instr in &stage.instrs {
             thread.execute(instr);
+            watch.done();
         }
         if let Some(wait) = &stage.wait {
             worker.wait(wait.scope);
+            watch.done();
         }
     }
 }
@@ -201,9 +215,9 @@ impl<'a> Thread<'a> {
                 let weight = self.step.weights.vector(*weight, self.group);
                 self.rms_norm(*x, weight, *eps, *out, self.rows(domain, *work));
             }
-            Kind::Quantize { x, matrix, out, work } => {
+            Kind::Quantize { x, kind, matrix, out, work } => {
                 let cols = self.step.graph.matrix(*matrix).input_width(self.node);
-                self.quantize(*x, cols, *out, self.rows(domain, *work));
+                self.quantize(*x, *kind, cols, *out, self.rows(domain, *work));
             }
             Kind::MatMul { acts, matrix, out, push } => {
                 let rows = self.count(domain);

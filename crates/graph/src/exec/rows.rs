@@ -4,6 +4,7 @@ use super::Thread;
 use crate::buffer::BufId;
 use crate::placement::share;
 use crate::weight::MatrixId;
+use kernels::ActKind;
 use std::ops::Range;
 
 impl Thread<'_> {
@@ -30,8 +31,7 @@ impl Thread<'_> {
             let owner = cut.owner(id);
             let row = id - cut.range(owner).start;
             let packed = &self.step.weights.shard(table, owner, self.group).parts[0];
-            let [all] = packed.roots.as_slice() else { unreachable!("rows are whole") };
-            let tile = packed.tile(row / kernels::TILE_ROWS, all);
+            let tile = packed.tile(row / kernels::TILE_ROWS);
             let to = self.row_mut(out, t, packed.cols);
             let within = row % kernels::TILE_ROWS;
             self.step.kernels.unpack_row(packed.ty, tile, packed.cols, within, to);
@@ -52,12 +52,25 @@ impl Thread<'_> {
         }
     }
 
-    pub(super) fn quantize(&self, x: BufId, cols: usize, out: BufId, rows: Range<usize>) {
-        let bytes = kernels::q8_row_bytes(cols);
+    pub(super) fn quantize(
+        &self,
+        x: BufId,
+        kind: ActKind,
+        cols: usize,
+        out: BufId,
+        rows: Range<usize>,
+    ) {
+        let kernels = self.step.kernels;
+        let bytes = kernels.row_bytes(kind, cols);
         for row in rows {
             // SAFETY: the row is this thread's share of the quantised buffer.
             let to = unsafe { self.row_block(out, row).as_mut_slice::<u8>() };
-            self.step.kernels.quantize_q8(self.row(x, row, cols), &mut to[..bytes]);
+            let (from, to) = (self.row(x, row, cols), &mut to[..bytes]);
+            match kind {
+                ActKind::Q8 => kernels.quantize_q8(from, to),
+                ActKind::Bf16 => kernels.round_bf16(from, to),
+                ActKind::F32 => unreachable!("f32 is what there is"),
+            }
         }
     }
 }

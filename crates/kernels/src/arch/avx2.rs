@@ -8,6 +8,7 @@
 use core::arch::asm;
 use core::arch::x86_64::*;
 
+use crate::bf16::LEAST;
 use crate::simd::{Dot, LANES, Simd, Vector};
 
 /// Proof that the CPU has AVX2, FMA and F16C.
@@ -229,6 +230,40 @@ impl Simd for Avx2 {
             _mm_cvtsi128_si32(sums) + _mm_extract_epi16::<4>(sums) - 128 * LANES as i32
         })
     }
+    #[inline(always)]
+    fn round_bf16(self, a: Self::F) -> Self::F {
+        [self.round_half(a[0]), self.round_half(a[1])]
+    }
+    #[inline(always)]
+    fn store_i16(self, a: Self::I, to: &mut [i16; LANES]) {
+        let half = self.splat_i(0xffff);
+        let a = both!(_mm256_and_si256, a, half);
+        isa!({
+            let words = _mm256_permute4x64_epi64::<0b11_01_10_00>(_mm256_packus_epi32(a[0], a[1]));
+            _mm256_storeu_si256(to.as_mut_ptr().cast(), words);
+        });
+    }
+}
+
+impl Avx2 {
+    /// [`Simd::round_bf16`] of one register.
+    #[inline(always)]
+    fn round_half(self, a: __m256) -> __m256 {
+        isa!({
+            let bits = _mm256_castps_si256(a);
+            let last = _mm256_and_si256(_mm256_srli_epi32::<16>(bits), _mm256_set1_epi32(1));
+            let half = _mm256_add_epi32(last, _mm256_set1_epi32(0x7fff));
+            let kept = _mm256_set1_epi32(0xffff_0000_u32 as i32);
+            let rounded = _mm256_and_si256(_mm256_add_epi32(bits, half), kept);
+            // The addition might carry a NaN over into zero.
+            let nan = _mm256_cmp_ps::<_CMP_UNORD_Q>(a, a);
+            let quiet = _mm256_castsi256_ps(_mm256_set1_epi32(0x7fc0_0000));
+            let rounded = _mm256_blendv_ps(_mm256_castsi256_ps(rounded), quiet, nan);
+            let magnitude = _mm256_andnot_ps(_mm256_set1_ps(-0.0), a);
+            let small = _mm256_cmp_ps::<_CMP_LT_OQ>(magnitude, _mm256_set1_ps(LEAST));
+            _mm256_andnot_ps(small, rounded)
+        })
+    }
 }
 
 /// The same proof, for single registers.
@@ -313,13 +348,6 @@ impl Dot for Avx2Rows {
         isa!(_mm256_cvtph_ps(_mm_loadu_si128(x.as_ptr().cast())))
     }
     #[inline(always)]
-    fn load_bf16(self, x: &[u8; 32], g: usize) -> Self::F {
-        let x: &[u8; 16] = group(x, g);
-        isa!(_mm256_castsi256_ps(_mm256_slli_epi32::<16>(_mm256_cvtepu16_epi32(_mm_loadu_si128(
-            x.as_ptr().cast()
-        )))))
-    }
-    #[inline(always)]
     fn load_u8(self, x: &[u8; LANES], g: usize) -> Self::F {
         let x: &[u8; 8] = group(x, g);
         isa!(_mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_loadl_epi64(x.as_ptr().cast()))))
@@ -339,6 +367,10 @@ impl Dot for Avx2Rows {
     fn load_w(self, x: &[u8; 64], g: usize) -> Self::W {
         let x: &[u8; 32] = group(x, g);
         isa!(_mm256_loadu_si256(x.as_ptr().cast()))
+    }
+    #[inline(always)]
+    fn prefetch_second(self, at: *const u8) {
+        isa!(_mm_prefetch::<_MM_HINT_T1>(at.cast()));
     }
     #[inline(always)]
     fn prefetch(self, at: *const u8) {
@@ -402,5 +434,23 @@ impl Dot for Avx2Rows {
             let quad = _mm256_sign_epi8(_mm256_set1_epi32(quad), signed);
             self.widen_add(acc, _mm256_maddubs_epi16(_mm256_abs_epi8(signed), quad))
         })
+    }
+    #[inline(always)]
+    fn even_bf16(self, a: Self::W) -> Self::F {
+        isa!(_mm256_castsi256_ps(_mm256_slli_epi32::<16>(a)))
+    }
+    #[inline(always)]
+    fn odd_bf16(self, a: Self::W) -> Self::F {
+        let upper = isa!(opaque(_mm256_set1_epi32(0xffff_0000_u32 as i32)));
+        isa!(_mm256_castsi256_ps(_mm256_and_si256(a, upper)))
+    }
+    #[inline(always)]
+    fn widen(self, w: Self::W) -> [Self::W; 2] {
+        isa!([_mm256_srai_epi16::<8>(_mm256_slli_epi16::<8>(w)), _mm256_srai_epi16::<8>(w)])
+    }
+    #[inline(always)]
+    fn dot_pairs(self, acc: Self::I, w: Self::W, pair: i32) -> Self::I {
+        // Not to be regrouped: as a tree, the sums would not fit into 16 registers.
+        isa!(opaque(_mm256_add_epi32(acc, _mm256_madd_epi16(w, _mm256_set1_epi32(pair)))))
     }
 }

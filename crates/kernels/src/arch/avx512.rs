@@ -1,7 +1,9 @@
 //! Sixteen lanes in one AVX-512 register; integer dots by `vpdpbusd`.
 
+use core::arch::asm;
 use core::arch::x86_64::*;
 
+use crate::bf16::LEAST;
 use crate::simd::{Dot, LANES, Simd, Vector};
 
 /// Proof that the CPU has AVX-512 F, BW, DQ, VL and VNNI.
@@ -192,6 +194,39 @@ impl Simd for Avx512 {
             _mm_cvtsi128_si32(sums) + _mm_extract_epi16::<4>(sums) - 128 * LANES as i32
         })
     }
+    #[inline(always)]
+    fn round_bf16(self, a: Self::F) -> Self::F {
+        isa!({
+            let bits = _mm512_castps_si512(a);
+            let last = _mm512_and_si512(_mm512_srli_epi32::<16>(bits), _mm512_set1_epi32(1));
+            let half = _mm512_add_epi32(last, _mm512_set1_epi32(0x7fff));
+            let kept = _mm512_set1_epi32(0xffff_0000_u32 as i32);
+            let rounded = _mm512_and_si512(_mm512_add_epi32(bits, half), kept);
+            // The addition might carry a NaN over into zero.
+            let nan = _mm512_cmp_ps_mask::<_CMP_UNORD_Q>(a, a);
+            let quiet = _mm512_set1_epi32(0x7fc0_0000);
+            let rounded = _mm512_mask_mov_epi32(rounded, nan, quiet);
+            let small = _mm512_cmp_ps_mask::<_CMP_LT_OQ>(_mm512_abs_ps(a), _mm512_set1_ps(LEAST));
+            _mm512_castsi512_ps(_mm512_maskz_mov_epi32(!small, rounded))
+        })
+    }
+    #[inline(always)]
+    fn store_i16(self, a: Self::I, to: &mut [i16; LANES]) {
+        isa!(_mm256_storeu_si256(to.as_mut_ptr().cast(), _mm512_cvtepi32_epi16(a)));
+    }
+}
+
+/// `vpdpwssd`. The compiler takes the intrinsic for a multiplication and an addition, regroups the
+/// additions of a whole unrolled sum as a tree, and spills it.
+#[target_feature(enable = "avx512f,avx512vnni")]
+#[inline]
+fn dpwssd(mut acc: __m512i, a: __m512i, b: __m512i) -> __m512i {
+    // SAFETY: an instruction that this function's features have, on registers.
+    unsafe {
+        asm!("vpdpwssd {0}, {1}, {2}", inout(zmm_reg) acc, in(zmm_reg) a, in(zmm_reg) b,
+            options(pure, nomem, nostack, preserves_flags));
+    }
+    acc
 }
 
 impl Dot for Avx512 {
@@ -209,12 +244,6 @@ impl Dot for Avx512 {
         Simd::load_f16(self, x)
     }
     #[inline(always)]
-    fn load_bf16(self, x: &[u8; 32], _g: usize) -> Self::F {
-        isa!(_mm512_castsi512_ps(_mm512_slli_epi32::<16>(_mm512_cvtepu16_epi32(
-            _mm256_loadu_si256(x.as_ptr().cast())
-        ))))
-    }
-    #[inline(always)]
     fn load_u8(self, x: &[u8; LANES], _g: usize) -> Self::F {
         isa!(_mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_loadu_si128(x.as_ptr().cast()))))
     }
@@ -229,6 +258,10 @@ impl Dot for Avx512 {
     #[inline(always)]
     fn load_w(self, x: &[u8; 64], _g: usize) -> Self::W {
         isa!(_mm512_loadu_si512(x.as_ptr().cast()))
+    }
+    #[inline(always)]
+    fn prefetch_second(self, at: *const u8) {
+        isa!(_mm_prefetch::<_MM_HINT_T1>(at.cast()));
     }
     #[inline(always)]
     fn prefetch(self, at: *const u8) {
@@ -285,5 +318,22 @@ impl Dot for Avx512 {
     #[inline(always)]
     fn dot_biased(self, acc: Self::I, w: Self::W, quad: i32) -> Self::I {
         Dot::dot(self, acc, w, quad)
+    }
+    #[inline(always)]
+    fn even_bf16(self, a: Self::W) -> Self::F {
+        isa!(_mm512_castsi512_ps(_mm512_slli_epi32::<16>(a)))
+    }
+    #[inline(always)]
+    fn odd_bf16(self, a: Self::W) -> Self::F {
+        let upper = self.splat_i(0xffff_0000_u32 as i32);
+        isa!(_mm512_castsi512_ps(_mm512_and_si512(a, upper)))
+    }
+    #[inline(always)]
+    fn widen(self, w: Self::W) -> [Self::W; 2] {
+        isa!([_mm512_srai_epi16::<8>(_mm512_slli_epi16::<8>(w)), _mm512_srai_epi16::<8>(w)])
+    }
+    #[inline(always)]
+    fn dot_pairs(self, acc: Self::I, w: Self::W, pair: i32) -> Self::I {
+        isa!(dpwssd(acc, w, _mm512_set1_epi32(pair)))
     }
 }

@@ -1,6 +1,7 @@
 //! Sixteen lanes as an array: the specification, and the only implementation on CPUs without SIMD
 //! code here.
 
+use crate::bf16::LEAST;
 use crate::simd::{Dot, LANES, Simd, Vector};
 
 /// Token of the plain Rust implementation; anybody may make one.
@@ -159,6 +160,14 @@ impl Simd for Scalar {
     fn sum_i8(self, a: &[i8; LANES]) -> i32 {
         a.iter().map(|&q| i32::from(q)).sum()
     }
+    #[inline(always)]
+    fn round_bf16(self, a: Self::F) -> Self::F {
+        a.map(|x| if x.abs() < LEAST { 0.0 } else { half::bf16::from_f32(x).to_f32() })
+    }
+    #[inline(always)]
+    fn store_i16(self, a: Self::I, to: &mut [i16; LANES]) {
+        *to = a.map(|v| v as i16);
+    }
 }
 
 impl Dot for Scalar {
@@ -178,12 +187,6 @@ impl Dot for Scalar {
         Simd::load_f16(self, x)
     }
     #[inline(always)]
-    fn load_bf16(self, x: &[u8; 32], _g: usize) -> Self::F {
-        std::array::from_fn(|i| {
-            f32::from_bits(u32::from(u16::from_le_bytes([x[2 * i], x[2 * i + 1]])) << 16)
-        })
-    }
-    #[inline(always)]
     fn load_u8(self, x: &[u8; LANES], _g: usize) -> Self::F {
         x.map(f32::from)
     }
@@ -199,6 +202,8 @@ impl Dot for Scalar {
     fn load_w(self, x: &[u8; 64], _g: usize) -> Self::W {
         *x
     }
+    #[inline(always)]
+    fn prefetch_second(self, _at: *const u8) {}
     #[inline(always)]
     fn prefetch(self, _at: *const u8) {}
     #[inline(always)]
@@ -258,5 +263,27 @@ impl Dot for Scalar {
     #[inline(always)]
     fn dot_biased(self, acc: Self::I, w: Self::W, quad: i32) -> Self::I {
         Dot::dot(self, acc, w, quad)
+    }
+    #[inline(always)]
+    fn even_bf16(self, a: Self::W) -> Self::F {
+        std::array::from_fn(|i| half::bf16::from_le_bytes([a[4 * i], a[4 * i + 1]]).to_f32())
+    }
+    #[inline(always)]
+    fn odd_bf16(self, a: Self::W) -> Self::F {
+        std::array::from_fn(|i| half::bf16::from_le_bytes([a[4 * i + 2], a[4 * i + 3]]).to_f32())
+    }
+    #[inline(always)]
+    fn widen(self, w: Self::W) -> [Self::W; 2] {
+        let byte = |i: usize| i16::from(w[i] as i8).to_le_bytes();
+        [0, 1].map(|odd| std::array::from_fn(|i| byte(i / 4 * 4 + odd + i % 4 / 2 * 2)[i % 2]))
+    }
+    #[inline(always)]
+    fn dot_pairs(self, mut acc: Self::I, w: Self::W, pair: i32) -> Self::I {
+        let (a, b) = (i32::from(pair as i16), pair >> 16);
+        for (acc, w) in acc.iter_mut().zip(w.as_chunks::<4>().0) {
+            let half = |i: usize| i32::from(i16::from_le_bytes([w[i], w[i + 1]]));
+            *acc += half(0) * a + half(2) * b;
+        }
+        acc
     }
 }

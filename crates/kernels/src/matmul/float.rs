@@ -1,13 +1,12 @@
 //! Plain floats: `[column][16 rows]`, widened to `f32` in the register; `acc = fma(w, x, acc)`,
 //! column by column.
 
-use super::{Tile, check_acts, fetch};
+use super::{Fetch, Part, Tile, check_acts, check_parts, fetch, part};
 use crate::TILE_ROWS;
 use crate::simd::Dot;
 
 pub(crate) struct F32;
 pub(crate) struct F16;
-pub(crate) struct Bf16;
 
 macro_rules! float_tile {
     ($name:ident, $bytes:literal, $load:ident) => {
@@ -30,28 +29,33 @@ macro_rules! float_tile {
             }
 
             const NARROW_TOKENS: usize = 8;
+            const TWO_FROM: usize = 1;
 
             #[inline(always)]
-            fn dot<D: Dot, const T: usize, const G: usize, const FETCH: bool>(
+            fn dot<D: Dot, const T: usize, const N: usize>(
                 d: D,
-                tile: &[u8],
+                parts: [Part<'_>; N],
                 acts: [&[f32]; T],
-                g: usize,
-            ) -> [[D::F; G]; T] {
+                next: Fetch,
+            ) -> [[D::F; N]; T] {
+                const COLUMN: usize = TILE_ROWS * $bytes;
                 let columns = acts[0].len();
                 check_acts(acts, columns);
-                let (weights, _) = tile.as_chunks::<{ TILE_ROWS * $bytes }>();
-                let mut acc = [[d.splat(0.0); G]; T];
-                for (c, weights) in weights[..columns].iter().enumerate() {
-                    if FETCH && c.is_multiple_of(64 / (TILE_ROWS * $bytes).min(64)) {
-                        fetch::<_, { (TILE_ROWS * $bytes).div_ceil(64) }>(d, weights);
+                check_parts(parts, Self::bytes(columns));
+                let mut acc = [[d.splat(0.0); N]; T];
+                for c in 0..columns {
+                    if (c * COLUMN).is_multiple_of(64) {
+                        fetch::<_, N, { COLUMN.div_ceil(64) }>(d, parts, c * COLUMN, next);
                     }
-                    for i in 0..G {
-                        let w = d.$load(weights, g + i);
-                        for t in 0..T {
-                            // SAFETY: all activation rows have `columns` elements, checked above.
-                            let x = unsafe { *acts[t].get_unchecked(c) };
-                            acc[t][i] = d.fma(w, d.splat(x), acc[t][i]);
+                    let mut w = [d.splat(0.0); N];
+                    for n in 0..N {
+                        w[n] = d.$load(part::<COLUMN>(parts[n].tile, c * COLUMN), parts[n].group);
+                    }
+                    for t in 0..T {
+                        // SAFETY: all activation rows have `columns` elements, checked above.
+                        let x = d.splat(unsafe { *acts[t].get_unchecked(c) });
+                        for n in 0..N {
+                            acc[t][n] = d.fma(w[n], x, acc[t][n]);
                         }
                     }
                 }
@@ -63,4 +67,3 @@ macro_rules! float_tile {
 
 float_tile!(F32, 4, load_f32);
 float_tile!(F16, 2, load_f16);
-float_tile!(Bf16, 2, load_bf16);

@@ -3,7 +3,10 @@
 //! Packed in pairs of blocks, so that every vector is aligned: `[2][16]` scales, then `[2][256]`
 //! bytes of nibbles. A last single block keeps the place of both scales.
 
-use super::{ACT_BLOCK, Tile, accumulate, check_acts, dot_nibbles, fetch, load_scales, part};
+use super::{
+    ACT_BLOCK, Fetch, Part, Tile, accumulate, check_acts, check_parts, dot_nibbles, fetch,
+    load_scales, part,
+};
 use crate::TILE_ROWS;
 use crate::q8::Q8Block;
 use crate::simd::Dot;
@@ -49,54 +52,54 @@ impl Tile for Q4_0 {
     const NARROW_TOKENS: usize = 4;
 
     #[inline(always)]
-    fn dot<D: Dot, const T: usize, const G: usize, const FETCH: bool>(
+    fn dot<D: Dot, const T: usize, const N: usize>(
         d: D,
-        tile: &[u8],
+        parts: [Part<'_>; N],
         acts: [&[Q8Block]; T],
-        g: usize,
-    ) -> [[D::F; G]; T] {
+        next: Fetch,
+    ) -> [[D::F; N]; T] {
         let blocks = acts[0].len();
         check_acts(acts, blocks);
-        assert!(tile.len() == Self::bytes(blocks));
-        let mut acc = [[d.splat(0.0); G]; T];
-        let (pairs, last) = tile.as_chunks::<PAIR>();
-        for (p, pair) in pairs.iter().enumerate() {
-            if FETCH {
-                fetch::<_, { PAIR / 64 }>(d, pair);
-            }
+        check_parts(parts, Self::bytes(blocks));
+        let groups = parts.map(|part| part.group);
+        let mut acc = [[d.splat(0.0); N]; T];
+        for p in 0..blocks / 2 {
+            let pairs = parts.map(|part| &part.tile[p * PAIR..][..PAIR]);
+            fetch::<_, N, { PAIR / 64 }>(d, parts, p * PAIR, next);
             for odd in 0..2 {
-                // SAFETY: `tile` has `blocks / 2` pairs, so block `2p + odd` is below `blocks`.
-                unsafe { add(d, pair, odd, acts, 2 * p + odd, g, &mut acc) };
+                // SAFETY: `2p + odd` is below twice `blocks / 2`.
+                unsafe { add(d, pairs, groups, odd, acts, 2 * p + odd, &mut acc) };
             }
         }
-        if !last.is_empty() {
-            // SAFETY: `tile` has a remainder if `blocks` is odd, so the last block is `blocks - 1`.
-            unsafe { add(d, last, 0, acts, blocks - 1, g, &mut acc) };
+        if blocks % 2 == 1 {
+            let last = parts.map(|part| &part.tile[blocks / 2 * PAIR..]);
+            // SAFETY: there is a block, and this is the last one.
+            unsafe { add(d, last, groups, 0, acts, blocks - 1, &mut acc) };
         }
         acc
     }
 }
 
-/// Adds the products of block `b`, which is block `odd` of `pair`.
+/// Adds the products of block `b`, which is block `odd` of `pairs`.
 ///
 /// # Safety
 ///
 /// `b` is below the length of every element of `acts`.
 #[inline(always)]
-unsafe fn add<D: Dot, const T: usize, const G: usize>(
+unsafe fn add<D: Dot, const T: usize, const N: usize>(
     d: D,
-    pair: &[u8],
+    pairs: [&[u8]; N],
+    groups: [usize; N],
     odd: usize,
     acts: [&[Q8Block]; T],
     b: usize,
-    g: usize,
-    acc: &mut [[D::F; G]; T],
+    acc: &mut [[D::F; N]; T],
 ) {
     let (scale, nibbles) = places(odd);
-    let nibbles: &[u8; NIBBLES] = part(pair, nibbles);
+    let nibbles = pairs.map(|pair| part::<NIBBLES>(pair, nibbles));
     // SAFETY: the caller's contract.
-    let sums = unsafe { dot_nibbles(d, nibbles, acts, b, g, |act| act.neg8) };
-    let scales = load_scales(d, part(pair, scale), g);
+    let sums = unsafe { dot_nibbles(d, nibbles, groups, acts, b, |act| act.neg8) };
+    let scales = load_scales(d, pairs.map(|pair| part(pair, scale)), groups);
     // SAFETY: the caller's contract.
     unsafe { accumulate(d, sums, scales, acts, b, acc) };
 }

@@ -6,7 +6,8 @@
 //! nibbles as in Q4_0.
 
 use super::{
-    ACT_BLOCK, Tile, accumulate, block, check_acts, dot_nibbles, fetch, load_scales, part,
+    ACT_BLOCK, Fetch, Part, Tile, accumulate, block, check_acts, check_parts, dot_nibbles, fetch,
+    load_scales, part,
 };
 use crate::TILE_ROWS;
 use crate::q8::Q8Block;
@@ -22,6 +23,8 @@ const SCALES: usize = SUPER_MIN + 2 * TILE_ROWS;
 const MINS: usize = SCALES + SUBS * TILE_ROWS;
 const NIBBLES: usize = MINS + SUBS * TILE_ROWS;
 const BLOCK: usize = NIBBLES + SUBS * 256;
+/// Lines to fetch with each sub-block.
+const FETCHED: usize = BLOCK.div_ceil(64 * SUBS);
 
 impl Tile for Q4K {
     type Act = Q8Block;
@@ -82,61 +85,67 @@ impl Tile for Q4K {
     const NARROW_TOKENS: usize = 4;
 
     #[inline(always)]
-    fn dot<D: Dot, const T: usize, const G: usize, const FETCH: bool>(
+    fn dot<D: Dot, const T: usize, const N: usize>(
         d: D,
-        tile: &[u8],
+        parts: [Part<'_>; N],
         acts: [&[Q8Block]; T],
-        g: usize,
-    ) -> [[D::F; G]; T] {
-        let (blocks, rest) = tile.as_chunks::<BLOCK>();
-        assert!(rest.is_empty());
-        check_acts(acts, blocks.len() * SUBS);
-        let mut acc = [[d.splat(0.0); G]; T];
-        for (n, packed) in blocks.iter().enumerate() {
+        next: Fetch,
+    ) -> [[D::F; N]; T] {
+        let blocks = acts[0].len() / SUBS;
+        check_acts(acts, blocks * SUBS);
+        check_parts(parts, Self::bytes(blocks));
+        let groups = parts.map(|part| part.group);
+        let mut acc = [[d.splat(0.0); N]; T];
+        for block in 0..blocks {
+            let packed: [&[u8; BLOCK]; N] = parts.map(|p| part(p.tile, block * BLOCK));
+            let scales = load_scales(d, packed.map(|p| part(p, SUPER)), groups);
+            let mins = load_scales(d, packed.map(|p| part(p, SUPER_MIN)), groups);
             for j in 0..SUBS {
-                if FETCH {
-                    fetch::<_, { BLOCK.div_ceil(64 * SUBS) }>(d, &packed[j * (BLOCK / SUBS)..]);
-                }
-                let b = n * SUBS + j;
-                // SAFETY: `b` is below the number of activation blocks, checked above.
-                unsafe { add(d, packed, j, acts, b, g, &mut acc) };
+                fetch::<_, N, FETCHED>(d, parts, block * BLOCK + j * 64 * FETCHED, next);
+                // SAFETY: `block < blocks`, and there are `blocks * SUBS` activation blocks.
+                unsafe {
+                    add(d, packed, groups, j, scales, mins, acts, block * SUBS + j, &mut acc);
+                };
             }
         }
         acc
     }
 }
 
-/// Adds the products of activation block `b` and sub-block `j`.
+/// Adds the products of activation block `b` and sub-block `j`, given the scale and the minimum of
+/// the whole block.
 ///
 /// # Safety
 ///
 /// `b` is below the length of every element of `acts`.
+#[expect(clippy::too_many_arguments, reason = "a loop's body")]
 #[inline(always)]
-unsafe fn add<D: Dot, const T: usize, const G: usize>(
+unsafe fn add<D: Dot, const T: usize, const N: usize>(
     d: D,
-    packed: &[u8; BLOCK],
+    packed: [&[u8; BLOCK]; N],
+    groups: [usize; N],
     j: usize,
+    mut scales: [D::F; N],
+    mut mins: [D::F; N],
     acts: [&[Q8Block]; T],
     b: usize,
-    g: usize,
-    acc: &mut [[D::F; G]; T],
+    acc: &mut [[D::F; N]; T],
 ) {
-    let nibbles = part(packed, NIBBLES + j * 256);
+    let nibbles = packed.map(|p| part(p, NIBBLES + j * 256));
     // SAFETY: the caller's contract.
-    let sums = unsafe { dot_nibbles(d, nibbles, acts, b, g, |_| 0) };
-    let mut scales: [_; G] = load_scales(d, part(packed, SUPER), g);
-    let mut mins: [_; G] = load_scales(d, part(packed, SUPER_MIN), g);
-    for i in 0..G {
-        scales[i] = d.mul(scales[i], d.load_u8(part(packed, SCALES + j * TILE_ROWS), g + i));
-        mins[i] = d.mul(mins[i], d.load_u8(part(packed, MINS + j * TILE_ROWS), g + i));
+    let sums = unsafe { dot_nibbles(d, nibbles, groups, acts, b, |_| 0) };
+    for n in 0..N {
+        let scale = d.load_u8(part(packed[n], SCALES + j * TILE_ROWS), groups[n]);
+        let min = d.load_u8(part(packed[n], MINS + j * TILE_ROWS), groups[n]);
+        (scales[n], mins[n]) = (d.mul(scales[n], scale), d.mul(mins[n], min));
     }
     // SAFETY: the caller's contract.
     unsafe { accumulate(d, sums, scales, acts, b, acc) };
     for t in 0..T {
         // SAFETY: the caller's contract.
         let dsum = d.splat(unsafe { block(acts[t], b) }.dsum);
-        for i in 0..G {
-            acc[t][i] = d.fnma(mins[i], dsum, acc[t][i]);
+        for n in 0..N {
+            acc[t][n] = d.fnma(mins[n], dsum, acc[t][n]);
         }
     }
 }

@@ -6,7 +6,10 @@
 //! byte), of its quads 2 and 3, and the high bit pairs of all four quads. Of a byte of the last,
 //! bits `2q..2q + 2` are of quad `q`.
 
-use super::{ACT_BLOCK, Tile, accumulate, block, check_acts, fetch, load_scales, part};
+use super::{
+    ACT_BLOCK, Fetch, Part, Tile, accumulate, block, check_acts, check_parts, fetch, load_scales,
+    part,
+};
 use crate::TILE_ROWS;
 use crate::q8::Q8Block;
 use crate::simd::Dot;
@@ -21,6 +24,8 @@ const QUANTS: usize = SCALES + HALVES * TILE_ROWS;
 /// Packed quants of a half block.
 const HALF: usize = 3 * 64;
 const BLOCK: usize = QUANTS + HALVES * HALF;
+/// Lines to fetch with each activation block.
+const FETCHED: usize = BLOCK.div_ceil(32 * HALVES);
 
 /// Where the file keeps element `i`: index and shift of its low nibble, index and shift of its high
 /// bit pair.
@@ -80,29 +85,27 @@ impl Tile for Q6K {
     const NARROW_TOKENS: usize = 4;
 
     #[inline(always)]
-    fn dot<D: Dot, const T: usize, const G: usize, const FETCH: bool>(
+    fn dot<D: Dot, const T: usize, const N: usize>(
         d: D,
-        tile: &[u8],
+        parts: [Part<'_>; N],
         acts: [&[Q8Block]; T],
-        g: usize,
-    ) -> [[D::F; G]; T] {
-        let (blocks, rest) = tile.as_chunks::<BLOCK>();
-        assert!(rest.is_empty());
-        check_acts(acts, blocks.len() * HALVES / 2);
-        let mut acc = [[d.splat(0.0); G]; T];
-        for (n, packed) in blocks.iter().enumerate() {
+        next: Fetch,
+    ) -> [[D::F; N]; T] {
+        let blocks = acts[0].len() / (HALVES / 2);
+        check_acts(acts, blocks * HALVES / 2);
+        check_parts(parts, Self::bytes(blocks));
+        let groups = parts.map(|part| part.group);
+        let mut acc = [[d.splat(0.0); N]; T];
+        for block in 0..blocks {
+            let packed: [&[u8; BLOCK]; N] = parts.map(|p| part(p.tile, block * BLOCK));
+            let scales = load_scales(d, packed.map(|p| part(p, SUPER)), groups);
             for j in 0..HALVES / 2 {
-                if FETCH {
-                    fetch::<_, { BLOCK.div_ceil(32 * HALVES) }>(
-                        d,
-                        &packed[j * (BLOCK / (HALVES / 2))..],
-                    );
-                }
-                let b = n * HALVES / 2 + j;
-                // SAFETY: `b` is below the number of activation blocks, checked above.
+                fetch::<_, N, FETCHED>(d, parts, block * BLOCK + j * 64 * FETCHED, next);
+                let b = block * HALVES / 2 + j;
+                // SAFETY: `block < blocks`, and there are `blocks * HALVES / 2` activation blocks.
                 unsafe {
-                    add::<D, T, G, 0>(d, packed, j, acts, b, g, &mut acc);
-                    add::<D, T, G, 1>(d, packed, j, acts, b, g, &mut acc);
+                    add::<D, T, N, 0>(d, packed, groups, j, scales, acts, b, &mut acc);
+                    add::<D, T, N, 1>(d, packed, groups, j, scales, acts, b, &mut acc);
                 }
             }
         }
@@ -110,48 +113,53 @@ impl Tile for Q6K {
     }
 }
 
-/// Adds the products of half `SIDE` of activation block `b`, the `j`th of a packed block.
+/// Adds the products of half `SIDE` of activation block `b`, the `j`th of a packed block, given the
+/// scale of the whole block.
 ///
 /// # Safety
 ///
 /// `b` is below the length of every element of `acts`.
+#[expect(clippy::too_many_arguments, reason = "a loop's body")]
 #[inline(always)]
-unsafe fn add<D: Dot, const T: usize, const G: usize, const SIDE: usize>(
+unsafe fn add<D: Dot, const T: usize, const N: usize, const SIDE: usize>(
     d: D,
-    packed: &[u8; BLOCK],
+    packed: [&[u8; BLOCK]; N],
+    groups: [usize; N],
     j: usize,
+    mut scales: [D::F; N],
     acts: [&[Q8Block]; T],
     b: usize,
-    g: usize,
-    acc: &mut [[D::F; G]; T],
+    acc: &mut [[D::F; N]; T],
 ) {
     // SAFETY: the caller's contract.
     let act = |t: usize| unsafe { block(acts[t], b) };
     let half = 2 * j + SIDE;
-    let quants: &[u8; HALF] = part(packed, QUANTS + half * HALF);
     let (nibble, pair) = (d.splat_w(0x0f), d.splat_w(0x30));
-    let mut sums = [[d.splat_i(0); G]; T];
+    let mut sums = [[d.splat_i(0); N]; T];
     for t in 0..T {
-        sums[t] = [d.splat_i(act(t).neg32[SIDE]); G];
+        sums[t] = [d.splat_i(act(t).neg32[SIDE]); N];
     }
-    for i in 0..G {
-        let vector = |v: usize| d.load_w(part(quants, v * 64), g + i);
-        let (low01, low23, high) = (vector(0), vector(1), vector(2));
-        let quads = [
-            d.or(d.and(low01, nibble), d.and(d.shl4(high), pair)),
-            d.or(d.and(d.shr4(low01), nibble), d.and(d.shl2(high), pair)),
-            d.or(d.and(low23, nibble), d.and(high, pair)),
-            d.or(d.and(d.shr4(low23), nibble), d.and(d.shr2(high), pair)),
-        ];
-        for (q, &quad) in quads.iter().enumerate() {
-            for t in 0..T {
-                sums[t][i] = d.dot(sums[t][i], quad, act(t).quad(4 * SIDE + q));
+    let mut quads = [[nibble; N]; 4];
+    for n in 0..N {
+        let (at, group) = (QUANTS + half * HALF, groups[n]);
+        let low01 = d.load_w(part(packed[n], at), group);
+        let low23 = d.load_w(part(packed[n], at + 64), group);
+        let high = d.load_w(part(packed[n], at + 128), group);
+        quads[0][n] = d.or(d.and(low01, nibble), d.and(d.shl4(high), pair));
+        quads[1][n] = d.or(d.and(d.shr4(low01), nibble), d.and(d.shl2(high), pair));
+        quads[2][n] = d.or(d.and(low23, nibble), d.and(high, pair));
+        quads[3][n] = d.or(d.and(d.shr4(low23), nibble), d.and(d.shr2(high), pair));
+    }
+    for (q, quads) in quads.iter().enumerate() {
+        for t in 0..T {
+            for n in 0..N {
+                sums[t][n] = d.dot(sums[t][n], quads[n], act(t).quad(4 * SIDE + q));
             }
         }
     }
-    let mut scales: [_; G] = load_scales(d, part(packed, SUPER), g);
-    for i in 0..G {
-        scales[i] = d.mul(scales[i], d.load_i8(part(packed, SCALES + half * TILE_ROWS), g + i));
+    for n in 0..N {
+        let scale = d.load_i8(part(packed[n], SCALES + half * TILE_ROWS), groups[n]);
+        scales[n] = d.mul(scales[n], scale);
     }
     // SAFETY: the caller's contract.
     unsafe { accumulate(d, sums, scales, acts, b, acc) };

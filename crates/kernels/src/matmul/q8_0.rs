@@ -3,7 +3,10 @@
 //! Packed in pairs of blocks: `[2][16]` scales, then `[2][8][16][4]` quants with 128 added; a last
 //! single block keeps the place of both scales.
 
-use super::{ACT_BLOCK, Tile, accumulate, block, check_acts, fetch, load_scales, part};
+use super::{
+    ACT_BLOCK, Fetch, Part, Tile, accumulate, block, check_acts, check_parts, fetch, load_scales,
+    part,
+};
 use crate::TILE_ROWS;
 use crate::q8::Q8Block;
 use crate::simd::Dot;
@@ -51,66 +54,69 @@ impl Tile for Q8_0 {
     const NARROW_TOKENS: usize = 4;
 
     #[inline(always)]
-    fn dot<D: Dot, const T: usize, const G: usize, const FETCH: bool>(
+    fn dot<D: Dot, const T: usize, const N: usize>(
         d: D,
-        tile: &[u8],
+        parts: [Part<'_>; N],
         acts: [&[Q8Block]; T],
-        g: usize,
-    ) -> [[D::F; G]; T] {
+        next: Fetch,
+    ) -> [[D::F; N]; T] {
         let blocks = acts[0].len();
         check_acts(acts, blocks);
-        assert!(tile.len() == Self::bytes(blocks));
-        let mut acc = [[d.splat(0.0); G]; T];
-        let (pairs, last) = tile.as_chunks::<PAIR>();
-        for (p, pair) in pairs.iter().enumerate() {
-            if FETCH {
-                fetch::<_, { PAIR / 64 }>(d, pair);
-            }
+        check_parts(parts, Self::bytes(blocks));
+        let groups = parts.map(|part| part.group);
+        let mut acc = [[d.splat(0.0); N]; T];
+        for p in 0..blocks / 2 {
+            let pairs = parts.map(|part| &part.tile[p * PAIR..][..PAIR]);
+            fetch::<_, N, { PAIR / 64 }>(d, parts, p * PAIR, next);
             for odd in 0..2 {
-                // SAFETY: `tile` has `blocks / 2` pairs, so block `2p + odd` is below `blocks`.
-                unsafe { add(d, pair, odd, acts, 2 * p + odd, g, &mut acc) };
+                // SAFETY: `2p + odd` is below twice `blocks / 2`.
+                unsafe { add(d, pairs, groups, odd, acts, 2 * p + odd, &mut acc) };
             }
         }
-        if !last.is_empty() {
-            // SAFETY: `tile` has a remainder if `blocks` is odd, so the last block is `blocks - 1`.
-            unsafe { add(d, last, 0, acts, blocks - 1, g, &mut acc) };
+        if blocks % 2 == 1 {
+            let last = parts.map(|part| &part.tile[blocks / 2 * PAIR..]);
+            // SAFETY: there is a block, and this is the last one.
+            unsafe { add(d, last, groups, 0, acts, blocks - 1, &mut acc) };
         }
         acc
     }
 }
 
-/// Adds the products of block `b`, which is block `odd` of `pair`.
+/// Adds the products of block `b`, which is block `odd` of `pairs`.
 ///
 /// # Safety
 ///
 /// `b` is below the length of every element of `acts`.
 #[inline(always)]
-unsafe fn add<D: Dot, const T: usize, const G: usize>(
+unsafe fn add<D: Dot, const T: usize, const N: usize>(
     d: D,
-    pair: &[u8],
+    pairs: [&[u8]; N],
+    groups: [usize; N],
     odd: usize,
     acts: [&[Q8Block]; T],
     b: usize,
-    g: usize,
-    acc: &mut [[D::F; G]; T],
+    acc: &mut [[D::F; N]; T],
 ) {
     let (scale, quants) = places(odd);
-    let quants: &[u8; QUANTS] = part(pair, quants);
+    let quants = pairs.map(|pair| part::<QUANTS>(pair, quants));
     // SAFETY: the caller's contract.
     let act = |t: usize| unsafe { block(acts[t], b) };
-    let mut sums = [[d.splat_i(0); G]; T];
+    let mut sums = [[d.splat_i(0); N]; T];
     for t in 0..T {
-        sums[t] = [d.start_biased(act(t).neg128); G];
+        sums[t] = [d.start_biased(act(t).neg128); N];
     }
-    for (j, bytes) in quants.as_chunks::<64>().0.iter().enumerate() {
-        for i in 0..G {
-            let w = d.load_w(bytes, g + i);
-            for t in 0..T {
-                sums[t][i] = d.dot_biased(sums[t][i], w, act(t).quad(j));
+    for j in 0..8 {
+        let mut w = [d.splat_w(0); N];
+        for n in 0..N {
+            w[n] = d.load_w(part(quants[n], 64 * j), groups[n]);
+        }
+        for t in 0..T {
+            for n in 0..N {
+                sums[t][n] = d.dot_biased(sums[t][n], w[n], act(t).quad(j));
             }
         }
     }
-    let scales = load_scales(d, part(pair, scale), g);
+    let scales = load_scales(d, pairs.map(|pair| part(pair, scale)), groups);
     // SAFETY: the caller's contract.
     unsafe { accumulate(d, sums, scales, acts, b, acc) };
 }

@@ -3,8 +3,7 @@
 #![allow(dead_code, reason = "every test binary uses its part")]
 
 use arclight_kernels::{
-    ActKind, Acts, Kernels, Piece, Rows, RowsMut, TILE_ROWS, act_kind, pack_tile, q8_row_bytes,
-    tile_bytes,
+    ActKind, Acts, Kernels, Piece, Rows, RowsMut, TILE_ROWS, Tiles, act_kind, pack_tile, tile_bytes,
 };
 use gguf::TensorType;
 
@@ -132,6 +131,7 @@ impl Matrix {
 /// Activations in the form that a type wants.
 pub(crate) enum TestActs {
     F32(Vec<f32>, usize),
+    Bf16(Aligned, usize),
     Q8(Aligned, usize),
 }
 
@@ -140,13 +140,16 @@ impl TestActs {
     pub(crate) fn new(kernels: &Kernels, ty: TensorType, x: &[f32], cols: usize) -> Self {
         match act_kind(ty) {
             ActKind::F32 => Self::F32(x.to_vec(), cols),
-            ActKind::Q8 => {
-                let bytes = q8_row_bytes(cols);
+            kind => {
+                let bytes = kernels.row_bytes(kind, cols);
                 let mut rows = Aligned::new(x.len() / cols * bytes);
                 for (x, row) in x.chunks(cols).zip(rows.bytes_mut().chunks_mut(bytes)) {
-                    kernels.quantize_q8(x, row);
+                    match kind {
+                        ActKind::Q8 => kernels.quantize_q8(x, row),
+                        _ => kernels.round_bf16(x, row),
+                    }
                 }
-                Self::Q8(rows, bytes)
+                if kind == ActKind::Q8 { Self::Q8(rows, bytes) } else { Self::Bf16(rows, bytes) }
             }
         }
     }
@@ -154,20 +157,23 @@ impl TestActs {
     pub(crate) fn view(&self, tokens: std::ops::Range<usize>) -> Acts<'_> {
         match self {
             Self::F32(x, cols) => Acts::F32(Rows::new(x, x.len() / cols, *cols, *cols).sub(tokens)),
-            Self::Q8(x, bytes) => {
-                Acts::Q8(Rows::new(x.bytes(), x.bytes().len() / bytes, *bytes, *bytes).sub(tokens))
-            }
+            Self::Bf16(x, bytes) => Acts::Bf16(rows(x, *bytes).sub(tokens)),
+            Self::Q8(x, bytes) => Acts::Q8(rows(x, *bytes).sub(tokens)),
         }
     }
+}
+
+fn rows(x: &Aligned, bytes: usize) -> Rows<'_, u8> {
+    Rows::new(x.bytes(), x.bytes().len() / bytes, bytes, bytes)
 }
 
 /// `[tokens, 16]`
 pub(crate) fn matmul(kernels: &Kernels, m: &Matrix, acts: Acts<'_>) -> Vec<f32> {
     let tokens = acts.rows();
     let mut out = vec![f32::NAN; tokens * TILE_ROWS];
-    kernels.matmul_tile(
+    kernels.matmul(
         m.ty,
-        m.tile.bytes(),
+        Tiles::one(m.tile.bytes()),
         &Piece::whole(m.cols),
         acts,
         RowsMut::new(&mut out, tokens, TILE_ROWS, TILE_ROWS),

@@ -1,5 +1,7 @@
 //! What the machine can do at best, and what a step cannot avoid doing.
 //!
+//! Without a model, [`run`] prints what the machine does at best. For a model:
+//!
 //! Bandwidth: what the threads of the model's pool read from buffers beside them ([`ReadProbe`]).
 //! Peak: every thread runs the kernels' own multiply instructions on registers. All threads begin
 //! together, and of several passes, spread over the run, the best counts.
@@ -9,14 +11,19 @@
 //! its attention. The floor of its time is the larger of bytes over bandwidth and products over
 //! peak; norms, sampling and waits are not in it, nor is anything read twice.
 
+mod command;
+mod peak;
+mod table;
+
 use crate::error::Error;
-use crate::report::reads::{ReadProbe, Reads, keep, run};
+use crate::report::reads::{ReadProbe, Reads};
 use arclight_engine::Engine;
+pub(super) use command::run;
 use graph::{Executor, Graph, MatrixId, Op};
 use kernels::ActKind;
 use models::Hparams;
+use peak::{PeakProbe, Product};
 use serde::Serialize;
-use std::time::Duration;
 use topology::Machine;
 
 /// What the threads of a pool do at best.
@@ -26,55 +33,40 @@ pub(crate) struct Limits {
     pub(crate) read: f64,
     /// 8-bit multiply-accumulates per second.
     pub(crate) int8: f64,
-    /// 32-bit floating-point multiply-accumulates per second.
+    /// Multiply-accumulates of bfloat16 per second.
+    pub(crate) bf16: f64,
+    /// 32-bit floating-point multiply-accumulates per second: of matrices of type F32 and F16, and of
+    /// attention.
     pub(crate) float: f64,
 }
 
-/// A pass of the multiply probe takes about this long.
-const PEAK_PASS: Duration = Duration::from_millis(10);
-
-/// Measures a pool's limits.
+/// Measures a model's pool.
 pub(crate) struct Probe {
     reads: ReadProbe,
-    best: Limits,
-    rounds: u64,
+    peaks: [PeakProbe; 3],
 }
 
 impl Probe {
-    /// Allocates what the threads will read.
+    /// Reserves what the threads will read.
     pub(crate) fn new(engine: &mut Engine, machine: &Machine) -> Result<Probe, Error> {
-        let reads = ReadProbe::new(engine, machine)?;
-        Ok(Probe { reads, best: Limits::default(), rounds: 1 << 10 })
+        let executor = engine.executor();
+        let (kernels, groups) = (executor.kernels(), executor.plan().group_threads());
+        let reads = ReadProbe::new(executor.pool(), groups, machine)?;
+        let peaks = [Product::Int8, Product::Bf16, Product::F32];
+        Ok(Probe { reads, peaks: peaks.map(|product| PeakProbe::new(kernels, product)) })
     }
 
     /// One pass of every probe.
     pub(crate) fn pass(&mut self, engine: &mut Engine) -> Result<(), Error> {
-        self.reads.pass(engine)?;
-        self.best.read = self.reads.reads().all;
-        let executor = engine.executor();
-        let kernels = executor.kernels();
-        let threads = executor.plan().threads() as f64;
-        loop {
-            let rounds = self.rounds;
-            let int8 = run(executor, &|_| keep(kernels.peak_i8(rounds)))?.all();
-            if int8 < PEAK_PASS {
-                self.rounds *= 2;
-                continue;
-            }
-            let float = run(executor, &|_| keep(kernels.peak_f32(rounds)))?.all();
-            // What one round does, without timing it.
-            let done = |per_round: u64, took: Duration| {
-                threads * (per_round * rounds) as f64 / took.as_secs_f64()
-            };
-            self.best.int8 = self.best.int8.max(done(kernels.peak_i8(1), int8));
-            self.best.float = self.best.float.max(done(kernels.peak_f32(1), float));
-            return Ok(());
-        }
+        let pool = engine.executor().pool();
+        self.reads.pass(pool)?;
+        self.peaks.iter_mut().try_for_each(|peak| peak.pass(pool))
     }
 
     /// The best so far.
     pub(crate) fn limits(&self) -> Limits {
-        self.best
+        let [int8, bf16, float] = self.peaks.each_ref().map(PeakProbe::best);
+        Limits { read: self.reads.reads().all, int8, bf16, float }
     }
 
     /// The best of each node.
@@ -99,6 +91,7 @@ pub(crate) struct Cost {
 struct Matmul {
     bytes: f64,
     int8: f64,
+    bf16: f64,
     float: f64,
 }
 
@@ -168,9 +161,10 @@ impl Cost {
         // Token i sees past + i + 1 others.
         let seen = rows * (past as f64 + (tokens as f64 + 1.0) / 2.0);
         let int8 = rows * self.body.int8 + outputs * self.head.int8;
+        let bf16 = rows * self.body.bf16 + outputs * self.head.bf16;
         let float = rows * self.body.float + outputs * self.head.float + seen * self.attention;
         let memory = (self.body.bytes + head + kv) / limits.read;
-        let compute = int8 / limits.int8 + float / limits.float;
+        let compute = int8 / limits.int8 + bf16 / limits.bf16 + float / limits.float;
         floor.seconds += memory.max(compute);
         if memory >= compute {
             floor.memory += memory;
@@ -186,6 +180,7 @@ impl Matmul {
             let macs = (part.rows * part.cols) as f64;
             match kernels::act_kind(part.ty) {
                 ActKind::Q8 => self.int8 += macs,
+                ActKind::Bf16 => self.bf16 += macs,
                 ActKind::F32 => self.float += macs,
             }
         }
@@ -196,10 +191,10 @@ impl Matmul {
 mod tests {
     use super::*;
 
-    const LIMITS: Limits = Limits { read: 1e9, int8: 1e9, float: 1e8 };
+    const LIMITS: Limits = Limits { read: 1e9, int8: 1e9, bf16: 5e8, float: 1e8 };
     const COST: Cost = Cost {
-        body: Matmul { bytes: 5e6, int8: 1e7, float: 0.0 },
-        head: Matmul { bytes: 1e6, int8: 0.0, float: 1e5 },
+        body: Matmul { bytes: 5e6, int8: 1e7, bf16: 0.0, float: 0.0 },
+        head: Matmul { bytes: 1e6, int8: 0.0, bf16: 0.0, float: 1e5 },
         kv_token: 1e3,
         attention: 1e2,
     };

@@ -1,0 +1,73 @@
+//! The machine's limits as tables.
+
+use super::command::Found;
+use super::peak::Product;
+use crate::error::Error;
+use crate::term;
+use kernels::Bf16Trial;
+use std::io::Write;
+
+/// Prints what was found.
+pub(super) fn print(
+    out: &mut impl Write,
+    found: &Found,
+    trial: Option<&Bf16Trial>,
+) -> Result<(), Error> {
+    let Found { cpu, kernels, rounds, .. } = found;
+    writeln!(out, "{cpu}, {kernels} kernels, {rounds} rounds\n")?;
+    writeln!(
+        out,
+        "| threads | nodes | read GB/s | each node      | local wait µs | global wait µs |"
+    )?;
+    writeln!(
+        out,
+        "|--------:|------:|----------:|:---------------|--------------:|---------------:|"
+    )?;
+    for row in &found.threads {
+        let rate = |bytes: &f64| format!("{:.1}", bytes / 1e9);
+        let each: Vec<String> = match row.node_read_bytes_per_second.as_slice() {
+            [_] => vec![],
+            nodes => nodes.iter().map(rate).collect(),
+        };
+        let (shared, virtual_nodes) = (row.setup.cpus < row.setup.threads, row.setup.virtual_nodes);
+        writeln!(
+            out,
+            "| {:>7} | {:>5} | {:>9} | {:<14} | {:>13} | {:>14} |{}{}",
+            row.setup.threads,
+            row.setup.nodes,
+            rate(&row.read_bytes_per_second),
+            each.join(" "),
+            term::rate(row.local_wait_microseconds),
+            row.global_wait_microseconds.map_or_else(String::new, term::rate),
+            if shared { " threads share CPUs" } else { "" },
+            if virtual_nodes { " nodes share memory" } else { "" },
+        )?;
+    }
+    writeln!(out, "\nMultiply-accumulates on registers, G/s:\n")?;
+    writeln!(out, "| instructions | threads |    int8 |    bf16 |     f16 |     f32 |")?;
+    writeln!(out, "|:-------------|--------:|--------:|--------:|--------:|--------:|")?;
+    for row in &found.peaks {
+        let [int8, bf16, f16, f32] = row.macs_per_second.map(|rate| format!("{:.1}", rate / 1e9));
+        let (isa, threads) = (row.isa, row.threads);
+        writeln!(
+            out,
+            "| {isa:<12} | {threads:>7} | {int8:>7} | {bf16:>7} | {f16:>7} | {f32:>7} |"
+        )?;
+    }
+    debug_assert_eq!(Product::ALL.len(), 4, "a column each");
+    writeln!(
+        out,
+        "\nint8 is what quantised weights take; f16, and bf16 but for avx512bf16, are widened once for \
+         8 tokens and multiplied as f32."
+    )?;
+    if let Some(trial) = trial {
+        writeln!(
+            out,
+            "A model in BF16 gets {} on this CPU: {:.0} G/s with it and {:.0} without.",
+            if trial.pays() { "avx512bf16" } else { "avx512vnni" },
+            trial.pairs / 1e9,
+            trial.widened / 1e9
+        )?;
+    }
+    Ok(())
+}

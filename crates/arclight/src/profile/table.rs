@@ -1,0 +1,269 @@
+//! The table: what each operator took, moved and multiplied, and what was waited for after it.
+//!
+//! Time is a thread's, as the mean over threads, per step. Bytes and products are those of all threads
+//! together, so a rate is that of the machine while it was at the operator; its share of the limit is
+//! the nearer of bytes over read bandwidth and products over multiply peak. All operators' times and
+//! waits add up to the time in steps.
+
+use crate::bench::limits::Limits;
+use crate::term;
+use arclight_engine::Profile;
+use graph::profile::{Demand, What};
+
+/// Operators of a phase.
+pub(crate) struct Table {
+    phase: String,
+    threads: usize,
+    steps: usize,
+    tokens: usize,
+    /// Nanoseconds of all steps.
+    in_steps: u64,
+    /// Nanoseconds from the first step of each stretch to its last.
+    total: u64,
+    operators: Vec<Operator>,
+    /// Nanoseconds that each thread waited at the beginning of steps and for other groups.
+    meeting: Vec<u64>,
+    dropped: u64,
+}
+
+/// One operator, over all steps and layers.
+struct Operator {
+    name: String,
+    calls: u64,
+    /// Nanoseconds in it and in waits after it: `[thread]`.
+    time: Vec<u64>,
+    waits: Vec<u64>,
+    demand: Demand,
+}
+
+/// A line of figures.
+struct Row<'a> {
+    name: &'a str,
+    calls: Option<u64>,
+    time: u64,
+    demand: Demand,
+    waits: Vec<u64>,
+}
+
+impl Table {
+    pub(crate) fn new(phase: &str, threads: usize) -> Table {
+        Table {
+            phase: phase.to_owned(),
+            threads,
+            steps: 0,
+            tokens: 0,
+            in_steps: 0,
+            total: 0,
+            operators: Vec::new(),
+            meeting: vec![0; threads],
+            dropped: 0,
+        }
+    }
+
+    pub(crate) fn phase(&self) -> &str {
+        &self.phase
+    }
+
+    /// Adds a stretch of steps.
+    pub(crate) fn add(&mut self, profile: &Profile) {
+        let complete = profile.complete();
+        let steps = || profile.steps().take(complete);
+        self.steps += complete;
+        self.tokens += steps().map(|step| step.tokens).sum::<usize>();
+        self.in_steps += steps().map(|step| step.end - step.start).sum::<u64>();
+        if let Some((first, last)) = steps().next().zip(steps().last()) {
+            self.total += last.end - first.start;
+        }
+        self.dropped += profile.dropped();
+        for thread in 0..self.threads {
+            for event in profile.events(thread).take_while(|e| e.step < complete) {
+                let took = event.end - event.start;
+                match event.what {
+                    What::Operator { name, demand, .. } => {
+                        let operator = self.operator(name);
+                        operator.calls += u64::from(thread == 0);
+                        operator.time[thread] += took;
+                        operator.demand += demand;
+                    }
+                    What::Wait { after: Some(name), .. } => {
+                        self.operator(name).waits[thread] += took;
+                    }
+                    What::Wait { after: None, .. } => self.meeting[thread] += took,
+                }
+            }
+        }
+    }
+
+    fn operator(&mut self, name: &str) -> &mut Operator {
+        let at = self.operators.iter().position(|o| o.name == name).unwrap_or_else(|| {
+            let none = vec![0; self.threads];
+            self.operators.push(Operator {
+                name: name.to_owned(),
+                calls: 0,
+                time: none.clone(),
+                waits: none,
+                demand: Demand::default(),
+            });
+            self.operators.len() - 1
+        });
+        &mut self.operators[at]
+    }
+
+    /// The lines to print: what takes longest first, within 80 characters.
+    pub(crate) fn lines(&self, limits: &Limits) -> Vec<String> {
+        let Table { phase, threads, steps, .. } = self;
+        if self.operators.is_empty() {
+            return vec![format!("{phase}: nothing was recorded")];
+        }
+        let unit = Unit::of(self.in_steps / *steps as u64);
+        let mut lines = vec![
+            format!(
+                "{phase}: {} of {} {}, {} each, on {}",
+                term::plural(*steps, "step"),
+                unit.show(self.in_steps as f64 / *steps as f64),
+                unit.name,
+                term::plural((self.tokens as f64 / *steps as f64).round() as usize, "token"),
+                term::plural(*threads, "thread"),
+            ),
+            String::new(),
+            format!(
+                "{:<18}{:>5}{:>9}{:>8}{:>6}{:>7}{:>9}{:>8}{:>8}",
+                "operator",
+                "n",
+                format!("{}/step", unit.name),
+                "share",
+                "GB/s",
+                "GMAC/s",
+                "of limit",
+                "wait",
+                "longest",
+            ),
+        ];
+        let mut rows: Vec<Row<'_>> = self.operators.iter().map(Operator::row).collect();
+        rows.sort_by_key(|row| std::cmp::Reverse(row.time + row.waits.iter().sum::<u64>()));
+        let all = self.all();
+        rows.push(Row {
+            name: "(step begins)",
+            calls: None,
+            time: 0,
+            demand: Demand::default(),
+            waits: self.meeting.clone(),
+        });
+        rows.push(all);
+        lines.extend(rows.iter().map(|row| self.line(row, &unit, limits)));
+        lines.push(String::new());
+        lines.extend(self.notes(limits));
+        lines
+    }
+
+    /// The sums of all operators and waits.
+    fn all(&self) -> Row<'_> {
+        let mut all = Row {
+            name: "all",
+            calls: None,
+            time: 0,
+            demand: Demand::default(),
+            waits: self.meeting.clone(),
+        };
+        let mut calls = 0;
+        for operator in &self.operators {
+            calls += operator.calls;
+            all.time += operator.time.iter().sum::<u64>();
+            all.demand += operator.demand;
+            for (to, wait) in all.waits.iter_mut().zip(&operator.waits) {
+                *to += wait;
+            }
+        }
+        all.calls = Some(calls);
+        all
+    }
+
+    fn line(&self, row: &Row<'_>, unit: &Unit, limits: &Limits) -> String {
+        let (steps, threads) = (self.steps as f64, self.threads as f64);
+        let or_none = |some: bool, text: String| if some { text } else { "-".to_owned() };
+        let per_step = |nanos: f64| unit.show(nanos / steps);
+        // What threads did at the same time took the mean of their times.
+        let nanos = row.time as f64 / threads;
+        let (bytes, macs) = (row.demand.bytes, row.demand.macs());
+        let rate = |amount: u64| term::rate(amount as f64 / nanos);
+        let of_limit = 100.0 * floor(row.demand, limits) / (nanos / 1e9);
+        let wait = row.waits.iter().sum::<u64>() as f64 / threads;
+        let longest = row.waits.iter().max().copied().unwrap_or(0) as f64;
+        format!(
+            "{:<18}{:>5}{:>9}{:>8}{:>6}{:>7}{:>9}{:>8}{:>8}",
+            row.name,
+            row.calls.map_or(String::new(), |n| format!("{:.0}", n as f64 / steps)),
+            or_none(row.time > 0, per_step(nanos)),
+            or_none(row.time > 0, format!("{:.1} %", 100.0 * nanos / self.in_steps as f64)),
+            or_none(bytes > 0, rate(bytes)),
+            or_none(macs > 0, rate(macs)),
+            or_none(bytes + macs > 0, format!("{of_limit:.0} %")),
+            or_none(longest > 0.0, per_step(wait)),
+            or_none(longest > 0.0, per_step(longest)),
+        )
+    }
+
+    fn notes(&self, limits: &Limits) -> Vec<String> {
+        let mut notes = vec![format!(
+            "limits: read {:.1} GB/s; int8 {:.0}, bf16 {:.0}, f32 {:.0} GMAC/s",
+            limits.read / 1e9,
+            limits.int8 / 1e9,
+            limits.bf16 / 1e9,
+            limits.float / 1e9,
+        )];
+        let between = self.total - self.in_steps;
+        if between > 0 {
+            let share = 100.0 * between as f64 / self.total as f64;
+            notes.push(format!("between steps: {share:.1} % of the time from first to last"));
+        }
+        if self.dropped > 0 {
+            notes.push(format!(
+                "{} events did not fit into the threads' logs: the last steps are missing here",
+                self.dropped
+            ));
+        }
+        notes
+    }
+}
+
+/// The least seconds for some work.
+fn floor(work: Demand, limits: &Limits) -> f64 {
+    let memory = work.bytes as f64 / limits.read;
+    let compute = work.int8_macs as f64 / limits.int8
+        + work.bf16_macs as f64 / limits.bf16
+        + work.float_macs as f64 / limits.float;
+    memory.max(compute)
+}
+
+impl Operator {
+    fn row(&self) -> Row<'_> {
+        Row {
+            name: &self.name,
+            calls: Some(self.calls),
+            time: self.time.iter().sum(),
+            demand: self.demand,
+            waits: self.waits.clone(),
+        }
+    }
+}
+
+/// The unit in which a table's times have sensible digits.
+struct Unit {
+    name: &'static str,
+    nanos: f64,
+    decimals: usize,
+}
+
+impl Unit {
+    fn of(step: u64) -> Unit {
+        match step {
+            0..1_000_000 => Unit { name: "µs", nanos: 1e3, decimals: 2 },
+            1_000_000..100_000_000 => Unit { name: "ms", nanos: 1e6, decimals: 3 },
+            _ => Unit { name: "ms", nanos: 1e6, decimals: 2 },
+        }
+    }
+
+    fn show(&self, nanos: f64) -> String {
+        format!("{:.*}", self.decimals, nanos / self.nanos)
+    }
+}

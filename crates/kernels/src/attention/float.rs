@@ -1,0 +1,297 @@
+//! Keys and values as half floats or as `f32`.
+//!
+//! The keys of a page lie 16 to a vector, one vector per dimension: scores need no sum across lanes.
+//! Values lie one key after the other, so that lanes are dimensions. Sums are `f32`, along the
+//! dimensions for a score and along the keys for a value, each in order.
+
+use super::{Ahead, Cell, KV_CHUNK, KV_PAGE, KvType, Tile, attn_state_len};
+use crate::simd::{LANES, Simd};
+use std::ops::Range;
+
+/// What a page holds.
+pub(crate) trait Element: Copy + Default {
+    const KV: KvType;
+
+    fn widen<S: Simd>(s: S, from: &[Self; LANES]) -> S::F;
+    fn narrow<S: Simd>(s: S, x: S::F, to: &mut [Self; LANES]);
+}
+
+impl Element for u16 {
+    const KV: KvType = KvType::F16;
+
+    #[inline(always)]
+    fn widen<S: Simd>(s: S, from: &[u16; LANES]) -> S::F {
+        // SAFETY: 16 elements of two bytes; bytes have no alignment.
+        s.load_f16(unsafe { &*from.as_ptr().cast::<[u8; 2 * LANES]>() })
+    }
+
+    #[inline(always)]
+    fn narrow<S: Simd>(s: S, x: S::F, to: &mut [u16; LANES]) {
+        s.store_f16(x, to);
+    }
+}
+
+impl Element for f32 {
+    const KV: KvType = KvType::F32;
+
+    #[inline(always)]
+    fn widen<S: Simd>(s: S, from: &[f32; LANES]) -> S::F {
+        s.load(from)
+    }
+
+    #[inline(always)]
+    fn narrow<S: Simd>(s: S, x: S::F, to: &mut [f32; LANES]) {
+        s.store(x, to);
+    }
+}
+
+/// Stores a key in slot `slot` of a page.
+#[inline(always)]
+pub(crate) fn store_k<S: Simd, E: Element>(s: S, k: &[f32], page: &mut [E], slot: usize) {
+    let head_dim = k.len();
+    let lane = &mut page[slot / LANES * head_dim * LANES..][..head_dim * LANES];
+    let mut narrow = [E::default(); LANES];
+    for (x, to) in k.as_chunks::<LANES>().0.iter().zip(lane.chunks_exact_mut(LANES * LANES)) {
+        E::narrow(s, s.load(x), &mut narrow);
+        for (to, x) in to.as_chunks_mut::<LANES>().0.iter_mut().zip(narrow) {
+            to[slot % LANES] = x;
+        }
+    }
+}
+
+/// Stores a value in slot `slot` of a page.
+#[inline(always)]
+pub(crate) fn store_v<S: Simd, E: Element>(s: S, v: &[f32], page: &mut [E], slot: usize) {
+    let to = &mut page[slot * v.len()..][..v.len()];
+    for (x, to) in v.as_chunks::<LANES>().0.iter().zip(to.as_chunks_mut::<LANES>().0) {
+        E::narrow(s, s.load(x), to);
+    }
+}
+
+/// Sixteen elements of a page, widened.
+///
+/// # Safety
+///
+/// `i + 16 <= page.len()`.
+#[inline(always)]
+unsafe fn lanes<S: Simd, E: Element>(s: S, page: &[E], i: usize) -> S::F {
+    debug_assert!(i + LANES <= page.len());
+    // SAFETY: within the page by contract.
+    E::widen(s, unsafe { &*page.as_ptr().add(i).cast::<[E; LANES]>() })
+}
+
+/// Elements of a cache line.
+const fn line<E>() -> usize {
+    64 / size_of::<E>()
+}
+
+impl<E: Element> Cell for E {
+    type Query = f32;
+
+    const TYPE: KvType = E::KV;
+
+    #[inline(always)]
+    fn scores<S: Simd, const R: usize>(
+        s: S,
+        t: &Tile<'_, E>,
+        first: usize,
+        longest: usize,
+        p: &mut [[f32; KV_CHUNK]; R],
+    ) {
+        // A multiply-add takes four cycles, and two begin in each: eight sums keep them busy.
+        let (mut page, pages) = (0, longest.div_ceil(KV_PAGE));
+        if S::WIDE && R == 1 {
+            while page + 4 <= pages {
+                score::<S, E, R, 4, 2>(s, t, first, page, 0, p);
+                page += 4;
+            }
+        }
+        if S::WIDE && R <= 2 {
+            while page + 2 <= pages {
+                score::<S, E, R, 2, 2>(s, t, first, page, 0, p);
+                page += 2;
+            }
+        }
+        while page < pages {
+            if S::WIDE || R <= 2 {
+                score::<S, E, R, 1, 2>(s, t, first, page, 0, p);
+            } else {
+                score::<S, E, R, 1, 1>(s, t, first, page, 0, p);
+                score::<S, E, R, 1, 1>(s, t, first, page, 1, p);
+            }
+            page += 1;
+        }
+    }
+
+    #[inline(always)]
+    fn values<S: Simd, const R: usize>(
+        s: S,
+        t: &Tile<'_, E>,
+        first: usize,
+        limits: [usize; R],
+        p: &mut [[f32; KV_CHUNK]; R],
+        out: &mut [f32],
+    ) {
+        let (dim, state) = (t.head_dim, attn_state_len(t.head_dim));
+        let (least, most) = limits.iter().fold((KV_CHUNK, 0), |(a, b), &l| (a.min(l), b.max(l)));
+        for out in out.chunks_exact_mut(state) {
+            out[..dim].fill(0.0);
+        }
+        // A page is left only when all of it has been used, so that memory is read in order; but
+        // where many rows share the values, sums stay in registers for several pages.
+        let together = if R < 4 { KV_PAGE } else { 4 * KV_PAGE };
+        for at in (0..most).step_by(together) {
+            let end = at + together;
+            // Rows go together over the keys that all of them see; the rest is done row by row,
+            // because a key that a row does not see may hold anything, and 0 times anything is not
+            // always 0.
+            let rows: [&[f32; KV_CHUNK]; R] = p.each_ref();
+            keys_of::<S, E, R>(s, t, first, rows, at..least.min(end), out);
+            for (r, out) in out.chunks_exact_mut(state).enumerate() {
+                let keys = least.max(at)..limits[r].min(end);
+                keys_of::<S, E, 1>(s, t, first, [rows[r]], keys, out);
+            }
+        }
+    }
+}
+
+/// `o[r] += Σ_key p[r][key] * v[key]` for the keys `keys`.
+#[inline(always)]
+fn keys_of<S: Simd, E: Element, const R: usize>(
+    s: S,
+    t: &Tile<'_, E>,
+    first: usize,
+    p: [&[f32; KV_CHUNK]; R],
+    keys: Range<usize>,
+    out: &mut [f32],
+) {
+    if keys.is_empty() {
+        return;
+    }
+    let mut d = 0;
+    macro_rules! blocks {
+        ($dims:literal) => {
+            while d + $dims * LANES <= t.head_dim {
+                value::<S, E, R, $dims>(s, t, first, d, p, keys.clone(), out);
+                d += $dims * LANES;
+            }
+        };
+    }
+    if S::WIDE {
+        if R == 1 {
+            blocks!(8);
+        }
+        if R <= 4 {
+            blocks!(4);
+        }
+        blocks!(2);
+    }
+    blocks!(1);
+}
+
+/// Scores of `PAGES * KEYS` blocks of 16 keys: `KEYS` blocks, from block `block`, of each of the
+/// pages from `page`.
+#[inline(always)]
+fn score<S: Simd, E: Element, const R: usize, const PAGES: usize, const KEYS: usize>(
+    s: S,
+    t: &Tile<'_, E>,
+    first: usize,
+    page: usize,
+    block: usize,
+    p: &mut [[f32; KV_CHUNK]; R],
+) {
+    let dim = t.head_dim;
+    let q: [&[f32]; R] = std::array::from_fn(|r| t.q.row(first + r));
+    let keys: [&[E]; PAGES] =
+        std::array::from_fn(|i| &t.k_pages[page + i][block * dim * LANES..][..KEYS * dim * LANES]);
+    let ahead: [Ahead; PAGES] = std::array::from_fn(|i| Ahead::of_keys(t, first, page + i));
+    let mut acc = [[[s.splat(0.0); KEYS]; PAGES]; R];
+    assert!(q.iter().all(|q| q.len() == dim) && dim.is_multiple_of(2));
+    for at in (0..dim).step_by(line::<E>() / LANES) {
+        for i in 0..PAGES {
+            for b in 0..KEYS {
+                ahead[i].fetch(((block + b) * dim + at) * LANES * size_of::<E>());
+            }
+        }
+        for d in at..at + line::<E>() / LANES {
+            let mut k = [[s.splat(0.0); KEYS]; PAGES];
+            for i in 0..PAGES {
+                for b in 0..KEYS {
+                    // SAFETY: `d < dim` (a line holds one or two dimensions, and `dim` is even),
+                    // `b < KEYS`, and `keys` are of `KEYS * dim * 16` elements.
+                    k[i][b] = unsafe { lanes(s, keys[i], (b * dim + d) * LANES) };
+                }
+            }
+            for r in 0..R {
+                // SAFETY: every row of `q` has `dim` elements, asserted above.
+                let q = s.splat(unsafe { *q[r].get_unchecked(d) });
+                for i in 0..PAGES {
+                    for b in 0..KEYS {
+                        acc[r][i][b] = s.fma(q, k[i][b], acc[r][i][b]);
+                    }
+                }
+            }
+        }
+    }
+    for (acc, p) in acc.iter().zip(p) {
+        for (i, acc) in acc.iter().enumerate() {
+            let p = &mut p[(page + i) * KV_PAGE + block * LANES..];
+            for (acc, p) in acc.iter().zip(p.as_chunks_mut::<LANES>().0) {
+                s.store(*acc, p);
+            }
+        }
+    }
+}
+
+/// `o[r][d..] += Σ_key p[r][key] * v[key][d..]`, `DIMS` blocks of 16 dimensions wide, for the keys
+/// `keys`.
+#[inline(always)]
+fn value<S: Simd, E: Element, const R: usize, const DIMS: usize>(
+    s: S,
+    t: &Tile<'_, E>,
+    first: usize,
+    d: usize,
+    p: [&[f32; KV_CHUNK]; R],
+    keys: Range<usize>,
+    out: &mut [f32],
+) {
+    let (dim, state) = (t.head_dim, attn_state_len(t.head_dim));
+    assert!(d + DIMS * LANES <= dim && keys.end <= KV_CHUNK);
+    let mut acc = [[s.splat(0.0); DIMS]; R];
+    for (acc, out) in acc.iter_mut().zip(out.chunks_exact(state)) {
+        for (acc, o) in acc.iter_mut().zip(out[d..].as_chunks::<LANES>().0) {
+            *acc = s.load(o);
+        }
+    }
+    let mut key = keys.start;
+    while key < keys.end {
+        let page = key / KV_PAGE;
+        let (v, ahead) = (t.v_pages[page], Ahead::of_values(t, first, page));
+        assert!(v.len() == KV_PAGE * dim);
+        let end = keys.end.min((page + 1) * KV_PAGE);
+        for key in key..end {
+            let at = key % KV_PAGE * dim + d;
+            for b in (0..DIMS).step_by(line::<E>() / LANES) {
+                ahead.fetch((at + b * LANES) * size_of::<E>());
+            }
+            let mut x = [s.splat(0.0); DIMS];
+            for (b, x) in x.iter_mut().enumerate() {
+                // SAFETY: a slot below `KV_PAGE` and `d + DIMS * 16 <= dim`, asserted above.
+                *x = unsafe { lanes(s, v, at + b * LANES) };
+            }
+            for r in 0..R {
+                // SAFETY: `keys` end at `KV_CHUNK` at most, asserted above.
+                let p = s.splat(unsafe { *p[r].get_unchecked(key) });
+                for b in 0..DIMS {
+                    acc[r][b] = s.fma(p, x[b], acc[r][b]);
+                }
+            }
+        }
+        key = end;
+    }
+    for (acc, out) in acc.iter().zip(out.chunks_exact_mut(state)) {
+        for (acc, o) in acc.iter().zip(out[d..].as_chunks_mut::<LANES>().0) {
+            s.store(*acc, o);
+        }
+    }
+}

@@ -1,0 +1,375 @@
+//! Attention of query rows over one chunk of keys, and the joining of chunks.
+//!
+//! The context is cut into chunks of [`KV_CHUNK`] keys that are attended apart (by whichever
+//! thread) and joined from left to right by the log-sum-exp rule, so the bits of a result depend on
+//! the chunk size and on nothing else. A chunk is scores, softmax weights, weighted values; how keys
+//! and values lie in a page, and what is multiplied with what, belongs to the type they are stored
+//! in: [`float`] and [`q8_0`].
+//!
+//! A chunk lies in pages that are megabytes apart, which no hardware prefetcher follows: while one
+//! page is worked on, the lines of a later one are fetched by instruction (see [`Ahead`]).
+
+#![allow(clippy::needless_range_loop, reason = "register tiles are indexed by row and block alike")]
+
+mod float;
+mod q8_0;
+mod state;
+
+pub(crate) use float::{store_k, store_v};
+pub(crate) use q8_0::{store_k as store_k_q8_0, store_v as store_v_q8_0};
+pub(crate) use state::{finish, fold, merge};
+
+use crate::exp::exp_negative;
+use crate::q8::BLOCK;
+use crate::simd::{LANES, Simd};
+use crate::views::Rows;
+
+/// Token slots of one page; a page holds the keys, or the values, of one KV head.
+pub const KV_PAGE: usize = 32;
+/// Keys of one chunk.
+pub const KV_CHUNK: usize = 256;
+
+/// Floats that hold the attention of one query row so far: `o[head_dim]`, the greatest score `m`,
+/// the sum of weights `l`, padding.
+pub const fn attn_state_len(head_dim: usize) -> usize {
+    (head_dim + 2).next_multiple_of(LANES)
+}
+
+/// Floats of scratch that [`crate::Kernels::attend_chunk`] needs for `rows` query rows.
+pub const fn attn_scratch_len(rows: usize) -> usize {
+    rows * KV_CHUNK
+}
+
+/// How keys and values are stored.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub enum KvType {
+    /// IEEE half floats.
+    #[default]
+    F16,
+    /// Single precision: twice the memory, for comparisons with references.
+    F32,
+    /// Eight bits: blocks of 32 elements of a head with a half-precision scale. Heads must be
+    /// multiples of 32 long.
+    Q8_0,
+}
+
+impl KvType {
+    /// Bytes of one token's key (or value) of one head.
+    pub const fn token_bytes(self, head_dim: usize) -> usize {
+        match self {
+            KvType::F16 => head_dim * size_of::<u16>(),
+            KvType::F32 => head_dim * size_of::<f32>(),
+            KvType::Q8_0 => head_dim * (BLOCK + size_of::<u16>()) / BLOCK,
+        }
+    }
+
+    /// Bytes of a page.
+    pub const fn page_bytes(self, head_dim: usize) -> usize {
+        KV_PAGE * self.token_bytes(head_dim)
+    }
+
+    /// How many pages of what a tile is followed by are worth knowing (see [`AttnTile::next`]).
+    pub const fn pages_ahead(self, head_dim: usize) -> usize {
+        AHEAD_BYTES.div_ceil(self.page_bytes(head_dim))
+    }
+
+    /// What the length of a head must be a multiple of.
+    pub const fn head_multiple(self) -> usize {
+        match self {
+            KvType::F16 | KvType::F32 => LANES,
+            KvType::Q8_0 => BLOCK,
+        }
+    }
+}
+
+impl std::fmt::Display for KvType {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.pad(match self {
+            KvType::F16 => "f16",
+            KvType::F32 => "f32",
+            KvType::Q8_0 => "q8_0",
+        })
+    }
+}
+
+/// Queries, already multiplied by the softmax scale, and the pages of a chunk in order, by the type
+/// that keys and values are stored in.
+///
+/// Keys: `[pages][KV_PAGE / 16, head_dim, 16]`, values: `[pages][KV_PAGE, head_dim]`; Q8_0 pages are
+/// for the kernels to know.
+#[derive(Clone, Copy, Debug)]
+#[expect(missing_docs, reason = "said above")]
+pub enum KvPages<'a> {
+    /// Queries as they are. `[rows, head_dim]`
+    F16 { q: &'a [f32], k: &'a [&'a [u16]], v: &'a [&'a [u16]] },
+    /// Queries as they are. `[rows, head_dim]`
+    F32 { q: &'a [f32], k: &'a [&'a [f32]], v: &'a [&'a [f32]] },
+    /// Queries quantised by [`crate::Kernels::quantize_q8`]. `[rows, q8_row_bytes(head_dim)]`
+    Q8_0 { q: &'a [u8], k: &'a [&'a [u8]], v: &'a [&'a [u8]] },
+}
+
+/// A page of keys, or of values, to be written to.
+#[derive(Debug)]
+pub enum KvPageMut<'a> {
+    /// IEEE half floats.
+    F16(&'a mut [u16]),
+    /// Single precision.
+    F32(&'a mut [f32]),
+    /// Quants and scales, [`KvType::page_bytes`].
+    Q8_0(&'a mut [u8]),
+}
+
+impl KvPageMut<'_> {
+    /// Panics unless `kv` and the page are of the same shape and there is such a slot.
+    #[track_caller]
+    pub(crate) fn check(&self, head_dim: usize, slot: usize) {
+        let (kv, bytes) = match self {
+            KvPageMut::F16(page) => (KvType::F16, size_of_val(*page)),
+            KvPageMut::F32(page) => (KvType::F32, size_of_val(*page)),
+            KvPageMut::Q8_0(page) => (KvType::Q8_0, page.len()),
+        };
+        check_head(kv, head_dim);
+        assert!(
+            bytes == kv.page_bytes(head_dim),
+            "a page of {bytes} bytes for head_dim {head_dim}"
+        );
+        assert!(slot < KV_PAGE, "slot {slot} of {KV_PAGE}");
+    }
+}
+
+#[track_caller]
+fn check_head(kv: KvType, head_dim: usize) {
+    let multiple = kv.head_multiple();
+    assert!(
+        head_dim > 0 && head_dim.is_multiple_of(multiple),
+        "head_dim {head_dim} is not a multiple of {multiple}"
+    );
+}
+
+/// Query rows and the chunk of keys and values that they attend.
+#[derive(Clone, Copy, Debug)]
+pub struct AttnTile<'a> {
+    /// Number of query rows.
+    pub rows: usize,
+    /// Elements of a head, a multiple of 16 (Q8_0: 32).
+    pub head_dim: usize,
+    /// How many of the chunk's keys each row sees, from the first: `1..=KV_CHUNK`. `[rows]`
+    pub limits: &'a [u32],
+    /// Queries, keys and values of the chunk.
+    pub pages: KvPages<'a>,
+    /// What the caller reads after this tile: [`KvType::pages_ahead`] pages, or none. They are
+    /// brought near meanwhile.
+    pub next: &'a [&'a [u8]],
+}
+
+/// An [`AttnTile`] over pages of cells `C`.
+pub(crate) struct Tile<'a, C: Cell> {
+    q: Rows<'a, C::Query>,
+    head_dim: usize,
+    limits: &'a [u32],
+    k_pages: &'a [&'a [C]],
+    v_pages: &'a [&'a [C]],
+    next: &'a [&'a [u8]],
+}
+
+impl<'a> AttnTile<'a> {
+    /// The tile over its own type of pages. Panics unless all shapes agree.
+    pub(crate) fn over<C: Cell>(
+        &self,
+        q: Rows<'a, C::Query>,
+        k_pages: &'a [&'a [C]],
+        v_pages: &'a [&'a [C]],
+    ) -> Tile<'a, C> {
+        let Self { rows, head_dim, limits, next, .. } = *self;
+        check_head(C::TYPE, head_dim);
+        assert!(limits.len() == rows, "{} limits for {rows} rows", limits.len());
+        for &limit in limits {
+            assert!((1..=KV_CHUNK as u32).contains(&limit), "limit {limit} outside 1..={KV_CHUNK}");
+            let pages = (limit as usize).div_ceil(KV_PAGE);
+            assert!(
+                pages <= k_pages.len() && pages <= v_pages.len(),
+                "{limit} keys need {pages} pages: {} of keys, {} of values given",
+                k_pages.len(),
+                v_pages.len()
+            );
+        }
+        for page in k_pages.iter().chain(v_pages) {
+            let bytes = size_of_val(*page);
+            assert!(
+                bytes == C::TYPE.page_bytes(head_dim),
+                "a page of {bytes} bytes for head_dim {head_dim}"
+            );
+        }
+        Tile { q, head_dim, limits, k_pages, v_pages, next }
+    }
+}
+
+/// What a page is made of, and with that how it is attended.
+pub(crate) trait Cell: Copy {
+    /// What queries are made of.
+    type Query: Copy;
+
+    const TYPE: KvType;
+
+    /// `p[r][key] = q[first + r] · k[key]` for whole blocks of 16 keys, up to `longest` at least.
+    fn scores<S: Simd, const R: usize>(
+        s: S,
+        t: &Tile<'_, Self>,
+        first: usize,
+        longest: usize,
+        p: &mut [[f32; KV_CHUNK]; R],
+    );
+
+    /// `o[r] = Σ_key p[r][key] * v[key]` over the keys that row `r` sees. Weights beyond a row's
+    /// limit, to the end of its block of 16, are 0; beyond that they are anything. `out`: `R`
+    /// states, of which `o` is overwritten.
+    fn values<S: Simd, const R: usize>(
+        s: S,
+        t: &Tile<'_, Self>,
+        first: usize,
+        limits: [usize; R],
+        p: &mut [[f32; KV_CHUNK]; R],
+        out: &mut [f32],
+    );
+}
+
+/// Attention of all rows over one chunk: `out` becomes one state per row. Expects a tile that
+/// passed its check.
+#[inline(always)]
+pub(crate) fn attend_chunk<S: Simd, C: Cell>(
+    s: S,
+    t: &Tile<'_, C>,
+    scratch: &mut [f32],
+    out: &mut [f32],
+) {
+    let (rows, mut r) = (t.limits.len(), 0);
+    if S::WIDE {
+        while r + 8 <= rows {
+            group::<S, C, 8>(s, t, r, scratch, out);
+            r += 8;
+        }
+    }
+    while r + 4 <= rows {
+        group::<S, C, 4>(s, t, r, scratch, out);
+        r += 4;
+    }
+    if r + 2 <= rows {
+        group::<S, C, 2>(s, t, r, scratch, out);
+        r += 2;
+    }
+    if r < rows {
+        group::<S, C, 1>(s, t, r, scratch, out);
+    }
+}
+
+/// Attention of rows `first..first + R`.
+#[inline(always)]
+fn group<S: Simd, C: Cell, const R: usize>(
+    s: S,
+    t: &Tile<'_, C>,
+    first: usize,
+    scratch: &mut [f32],
+    out: &mut [f32],
+) {
+    let (dim, state) = (t.head_dim, attn_state_len(t.head_dim));
+    let limits: [usize; R] = std::array::from_fn(|r| t.limits[first + r] as usize);
+    let longest = limits.into_iter().max().unwrap_or(0);
+    let p = scratch.as_chunks_mut::<KV_CHUNK>().0;
+    let p = p.first_chunk_mut::<R>().expect("scratch for every row");
+    let out = &mut out[first * state..][..R * state];
+
+    C::scores::<S, R>(s, t, first, longest, p);
+    for ((p, state), limit) in p.iter_mut().zip(out.chunks_exact_mut(state)).zip(limits) {
+        let (m, l) = weights(s, p, limit);
+        state[dim..].fill(0.0);
+        state[dim] = m;
+        state[dim + 1] = l;
+    }
+    C::values::<S, R>(s, t, first, limits, p, out);
+}
+
+/// Turns the first `limit` scores into `e^(score - max)`, the rest of the last block into 0; gives
+/// max and sum.
+#[inline(always)]
+fn weights<S: Simd>(s: S, p: &mut [f32; KV_CHUNK], limit: usize) -> (f32, f32) {
+    let (blocks, _) = p.as_chunks_mut::<LANES>();
+    let blocks = &mut blocks[..limit.div_ceil(LANES)];
+    let low = s.splat(f32::NEG_INFINITY);
+    let last = blocks.len() - 1;
+    blocks[last] = {
+        let mut masked = [0.0; LANES];
+        s.store(s.first(limit - last * LANES, s.load(&blocks[last]), low), &mut masked);
+        masked
+    };
+    let mut max = low;
+    for block in blocks.iter() {
+        max = s.max(s.load(block), max);
+    }
+    let m = s.reduce_max(max);
+    let max = s.splat(m);
+    let mut sum = s.splat(0.0);
+    for (b, block) in blocks.iter_mut().enumerate() {
+        let mut p = exp_negative(s, s.sub(s.load(block), max));
+        if b == last {
+            p = s.first(limit - last * LANES, p, s.splat(0.0));
+        }
+        s.store(p, block);
+        sum = s.add(sum, p);
+    }
+    (m, s.reduce_add(sum))
+}
+
+/// What is read some pages after a page of a tile: its lines are fetched while that page is worked
+/// on. The order is keys, values, what comes [next](AttnTile::next).
+#[derive(Clone, Copy)]
+struct Ahead(*const u8);
+
+/// Bytes between what is worked on and what is fetched: enough to cover the memory's latency, few
+/// enough to stay in the first cache level.
+const AHEAD_BYTES: usize = 12 << 10;
+
+impl Ahead {
+    /// While page `page` of the keys is worked on by the rows from `first`.
+    #[inline(always)]
+    fn of_keys<C: Cell>(t: &Tile<'_, C>, first: usize, page: usize) -> Self {
+        Self::page(t, first, page)
+    }
+
+    /// While page `page` of the values is worked on by the rows from `first`.
+    #[inline(always)]
+    fn of_values<C: Cell>(t: &Tile<'_, C>, first: usize, page: usize) -> Self {
+        Self::page(t, first, t.k_pages.len() + page)
+    }
+
+    #[inline(always)]
+    fn page<C: Cell>(t: &Tile<'_, C>, first: usize, here: usize) -> Self {
+        let (keys, values) = (t.k_pages.len(), t.v_pages.len());
+        let page = |i: usize| {
+            if i < keys {
+                return t.k_pages[i].as_ptr().cast();
+            }
+            if i < keys + values {
+                return t.v_pages[i - keys].as_ptr().cast();
+            }
+            // Where nothing follows, what is at hand: fetching it again costs least.
+            let next = t.next.get(i - keys - values);
+            next.map_or(t.k_pages[0].as_ptr().cast(), |next| next.as_ptr())
+        };
+        // The first rows of a tile have brought everything near for the others.
+        let far = if first > 0 { 0 } else { C::TYPE.pages_ahead(t.head_dim) };
+        Ahead(page(here + far))
+    }
+
+    /// Fetches the line `offset` bytes into the page.
+    #[inline(always)]
+    fn fetch(self, offset: usize) {
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: a hint that touches nothing, whatever the address.
+        unsafe {
+            use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+            _mm_prefetch::<_MM_HINT_T0>(self.0.wrapping_add(offset).cast());
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        let _ = (self.0, offset);
+    }
+}

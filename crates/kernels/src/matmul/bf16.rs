@@ -1,0 +1,90 @@
+//! bfloat16: `[column pair][16 rows][2]`, so that one broadcast pair of activations feeds a register
+//! of 16 rows. The arithmetic is in [`crate::bf16`]; here pairs are widened for fused
+//! multiply-adds.
+
+use super::{Fetch, Part, Piece, Tile, Tiles, check_acts, check_parts, fetch, matmul, part};
+use crate::TILE_ROWS;
+use crate::acts::elements;
+use crate::bf16::{WidePair, weight};
+use crate::simd::{Dot, Simd};
+use crate::views::{Rows, RowsMut};
+
+pub(crate) struct Bf16;
+
+/// Bytes of a pair of columns.
+pub(super) const PAIR: usize = 2 * 2 * TILE_ROWS;
+
+/// Where column `column` of row `row` is.
+fn at(column: usize, row: usize) -> usize {
+    column / 2 * PAIR + row * 4 + column % 2 * 2
+}
+
+impl Tile for Bf16 {
+    type Act = WidePair;
+
+    const ACT_COLS: usize = 2;
+    const BLOCK_COLS: usize = 1;
+
+    fn bytes(columns: usize) -> usize {
+        columns.div_ceil(2) * PAIR
+    }
+
+    fn put(tile: &mut [u8], column: usize, row: usize, block: &[u8]) {
+        let bits = weight(u16::from_le_bytes(*part(block, 0)));
+        tile[at(column, row)..][..2].copy_from_slice(&bits.to_le_bytes());
+    }
+
+    fn get(tile: &[u8], column: usize, row: usize, block: &mut [u8]) {
+        block.copy_from_slice(&tile[at(column, row)..][..2]);
+    }
+
+    const NARROW_TOKENS: usize = 8;
+    const TWO_FROM: usize = 1;
+
+    #[inline(always)]
+    fn dot<D: Dot, const T: usize, const N: usize>(
+        d: D,
+        parts: [Part<'_>; N],
+        acts: [&[WidePair]; T],
+        next: Fetch,
+    ) -> [[D::F; N]; T] {
+        let pairs = acts[0].len();
+        check_acts(acts, pairs);
+        check_parts(parts, pairs * PAIR);
+        let mut acc = [[d.splat(0.0); N]; T];
+        for p in 0..pairs {
+            let weights: [&[u8; PAIR]; N] = parts.map(|of| part(of.tile, p * PAIR));
+            fetch::<_, N, 1>(d, parts, p * PAIR, next);
+            let (mut even, mut odd) = ([d.splat(0.0); N], [d.splat(0.0); N]);
+            for n in 0..N {
+                let w = d.load_w(weights[n], parts[n].group);
+                (even[n], odd[n]) = (d.even_bf16(w), d.odd_bf16(w));
+            }
+            // SAFETY: all activation rows have `pairs` elements, checked above.
+            let x = |t: usize| unsafe { *acts[t].get_unchecked(p) };
+            for t in 0..T {
+                for n in 0..N {
+                    acc[t][n] = d.fma(odd[n], d.splat(x(t)[1]), acc[t][n]);
+                }
+            }
+            for t in 0..T {
+                for n in 0..N {
+                    acc[t][n] = d.fma(even[n], d.splat(x(t)[0]), acc[t][n]);
+                }
+            }
+        }
+        acc
+    }
+}
+
+/// [`matmul`] with activations as [`crate::bf16::widened`] makes them.
+#[inline(always)]
+pub(crate) fn matmul_widened<S: Simd>(
+    s: S,
+    tiles: Tiles<'_>,
+    pieces: &[Piece],
+    acts: Rows<'_, u8>,
+    out: RowsMut<'_, f32>,
+) {
+    matmul::<S, Bf16>(s, tiles, pieces, elements(acts), out);
+}
