@@ -117,7 +117,7 @@ impl Kernels {
     }
 
     /// Name of the kernel that does `op`: instruction set, operation, types, and for matrices rows
-    /// × tokens of a register tile, e.g. `avx512vnni_matmul_q4_0_16x8`.
+    /// × tokens of a register tile, e.g. `avx512vnni_matmul_q4_0_32x4`.
     pub fn kernel_name(&self, op: Op) -> String {
         let isa = match (self.isa, op) {
             (Isa::Avx512Bf16, Op::MatMul(TensorType::BF16) | Op::RoundBf16) => Isa::Avx512Bf16,
@@ -126,7 +126,11 @@ impl Kernels {
         };
         match op {
             Op::MatMul(ty) => {
-                let rows = if isa == Isa::Avx2 { TILE_ROWS / 2 } else { TILE_ROWS };
+                let rows = match isa {
+                    Isa::Avx2 => TILE_ROWS / 2,
+                    Isa::Scalar => TILE_ROWS,
+                    Isa::Avx512 | Isa::Avx512Bf16 => 2 * TILE_ROWS,
+                };
                 let tokens = self.tile_tokens(ty);
                 format!("{isa}_matmul_{}_{rows}x{tokens}", ty.name().to_lowercase())
             }
@@ -143,8 +147,8 @@ impl Kernels {
     /// Tokens of a register tile: multiples of it make the best use of a matrix of type `ty`.
     pub fn tile_tokens(&self, ty: TensorType) -> usize {
         match (act_kind(ty), self.isa) {
-            (ActKind::Bf16, Isa::Avx512Bf16) => 16,
-            (ActKind::Q8, Isa::Avx2 | Isa::Scalar) => 4,
+            (ActKind::Bf16, Isa::Avx512Bf16) => 8,
+            (ActKind::Q8, _) | (_, Isa::Avx512 | Isa::Avx512Bf16) => 4,
             _ => 8,
         }
     }

@@ -59,9 +59,9 @@ fn names_tell_the_instruction_set_the_type_and_the_tile() {
     let name = |isa, ty| Kernels::for_isa(isa).map(|k| k.kernel_name(Op::MatMul(ty)));
     let expected = |isa: Isa, name: &str| isa.is_available().then(|| name.to_owned());
     for (isa, ty, text) in [
-        (Isa::Avx512, TensorType::Q4_0, "avx512vnni_matmul_q4_0_16x8"),
-        (Isa::Avx512Bf16, TensorType::Q4_0, "avx512vnni_matmul_q4_0_16x8"),
-        (Isa::Avx512Bf16, TensorType::BF16, "avx512bf16_matmul_bf16_16x16"),
+        (Isa::Avx512, TensorType::Q4_0, "avx512vnni_matmul_q4_0_32x4"),
+        (Isa::Avx512Bf16, TensorType::Q4_0, "avx512vnni_matmul_q4_0_32x4"),
+        (Isa::Avx512Bf16, TensorType::BF16, "avx512bf16_matmul_bf16_32x8"),
         (Isa::Avx2, TensorType::Q6_K, "avx2_matmul_q6_k_8x4"),
         (Isa::Avx2, TensorType::BF16, "avx2_matmul_bf16_8x8"),
         (Isa::Scalar, TensorType::Q8_0, "scalar_matmul_q8_0_16x4"),

@@ -2,9 +2,9 @@
 //! and multiplied.
 //!
 //! [`Executor::begin_profile`](crate::Executor::begin_profile) makes the threads write down when each
-//! instruction and each wait was over (see [`record`]); what these were, and what they cost by the
-//! book, is derived from the compiled programs once ([`labels`]). A thread's events follow each other
-//! without gaps from a step's beginning to its end, so that all of its time is accounted for.
+//! instruction and each wait was over (`record`); what these were, and what they cost by the book, is
+//! derived from the compiled programs once (`labels`). A thread's events follow each other without
+//! gaps from a step's beginning to its end, so that all of its time is accounted for.
 //!
 //! Limits: bytes are those that must come from memory once: a thread's packed weights in full, and
 //! the keys and values of each sequence dealt evenly over the team. Activations are not counted, nor

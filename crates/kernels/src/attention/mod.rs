@@ -325,7 +325,9 @@ fn weights<S: Simd>(s: S, p: &mut [f32; KV_CHUNK], limit: usize) -> (f32, f32) {
 struct Ahead(*const u8);
 
 /// Bytes between what is worked on and what is fetched: enough to cover the memory's latency, few
-/// enough to stay in the first cache level.
+/// enough to stay in the first cache level. A token of Qwen3-0.6B Q4_0 at depth 8192, one thread of
+/// Zen 5, in ms (2026-11-21): f16 91 without, 57 at 4 and 8 KiB, 53 at 12 to 24; q8_0 55 without, 39 at
+/// 4 to 16, 42 at 24. Reading the pages and doing nothing takes as long: f16 53, q8_0 37.
 const AHEAD_BYTES: usize = 12 << 10;
 
 impl Ahead {
