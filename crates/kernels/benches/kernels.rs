@@ -192,7 +192,10 @@ fn vectors(kernels: &Kernels) {
     report("quantize_q8", &mut |_| kernels.quantize_q8(&x, quants));
     report("rms_norm", &mut |y| kernels.rms_norm(&x, &w, 1e-6, y));
     report("add", &mut |y| kernels.add(&x, &w, y));
-    report("swiglu", &mut |y| kernels.swiglu(&x, &w, y));
+    report("swiglu", &mut |y| {
+        let n = y.len();
+        kernels.swiglu(Rows::new(&x, 1, n, n), Rows::new(&w, 1, n, n), RowsMut::new(y, 1, n, n));
+    });
     report("softmax", &mut |y| {
         y.copy_from_slice(&x);
         kernels.softmax(y);

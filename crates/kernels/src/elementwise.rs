@@ -74,10 +74,32 @@ pub(crate) fn rms_norm<S: Simd>(s: S, x: &[f32], weight: &[f32], eps: f32, out: 
     s.store_part(y, out_tail);
 }
 
-/// [`rms_norm`] onto its own input.
+/// [`rms_norm`] of each head onto itself, the same weights for all.
+///
+/// A head's sum, root and quotient are one chain: four heads at a time keep the units busy (a model
+/// with norms of queries and keys spent 2 % of its prefill here, head by head).
 #[inline(always)]
-pub(crate) fn rms_norm_inplace<S: Simd>(s: S, x: &mut [f32], weight: &[f32], eps: f32) {
-    let r = s.splat(inverse_rms(s, x, eps));
+pub(crate) fn rms_norm_heads<S: Simd>(s: S, heads: &mut [f32], weight: &[f32], eps: f32) {
+    let dim = weight.len();
+    let mut fours = heads.chunks_exact_mut(4 * dim);
+    for four in &mut fours {
+        let mut r = [0.0; 4];
+        for n in 0..4 {
+            r[n] = inverse_rms(s, &four[n * dim..][..dim], eps);
+        }
+        for n in 0..4 {
+            scale_by(s, &mut four[n * dim..][..dim], r[n], weight);
+        }
+    }
+    for head in fours.into_remainder().chunks_exact_mut(dim) {
+        scale_by(s, head, inverse_rms(s, head, eps), weight);
+    }
+}
+
+/// `x *= r`, `x *= weight`.
+#[inline(always)]
+fn scale_by<S: Simd>(s: S, x: &mut [f32], r: f32, weight: &[f32]) {
+    let r = s.splat(r);
     let (x_blocks, x_tail) = x.as_chunks_mut::<LANES>();
     let (w_blocks, w_tail) = weight.as_chunks::<LANES>();
     for (x, w) in x_blocks.iter_mut().zip(w_blocks) {

@@ -7,6 +7,7 @@
 //! through the subnormals as they should.
 
 use crate::simd::{LANES, Simd};
+use crate::views::{Rows, RowsMut};
 
 /// 1.5 · 2^23: adding it rounds to an integer (ties to even), which then stands in the low bits.
 pub(crate) const ROUND: f32 = 12_582_912.0;
@@ -92,9 +93,21 @@ pub(crate) fn softmax<S: Simd>(s: S, x: &mut [f32]) {
     s.store_part(s.div(s.load_part(tail, 0.0), sum), tail);
 }
 
-/// `out = silu(gate) * up`, `silu(x) = x / (1 + e^-x)`.
+/// `out = silu(gate) * up`, `silu(x) = x / (1 + e^-x)`, row by row.
 #[inline(always)]
-pub(crate) fn swiglu<S: Simd>(s: S, gate: &[f32], up: &[f32], out: &mut [f32]) {
+pub(crate) fn swiglu<S: Simd>(
+    s: S,
+    gate: Rows<'_, f32>,
+    up: Rows<'_, f32>,
+    mut out: RowsMut<'_, f32>,
+) {
+    for r in 0..gate.rows() {
+        swiglu_row(s, gate.row(r), up.row(r), out.row_mut(r));
+    }
+}
+
+#[inline(always)]
+fn swiglu_row<S: Simd>(s: S, gate: &[f32], up: &[f32], out: &mut [f32]) {
     let (gates, gate_tail) = gate.as_chunks::<LANES>();
     let (ups, up_tail) = up.as_chunks::<LANES>();
     let (outs, out_tail) = out.as_chunks_mut::<LANES>();

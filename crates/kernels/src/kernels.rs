@@ -280,14 +280,16 @@ impl Kernels {
         call!(self.rms_norm(x, weight, eps, out));
     }
 
-    /// [`Kernels::rms_norm`] onto its own input.
+    /// [`Kernels::rms_norm`] of each head onto itself, all with the same weights. `heads`: `[heads,
+    /// dim]`, `weight`: `[dim]`.
     ///
     /// # Panics
     ///
-    /// If the lengths differ.
-    pub fn rms_norm_inplace(&self, x: &mut [f32], weight: &[f32], eps: f32) {
-        same_len(&[x.len(), weight.len()]);
-        call!(self.rms_norm_inplace(x, weight, eps));
+    /// If `heads` is not a whole number of heads.
+    pub fn rms_norm_heads(&self, heads: &mut [f32], weight: &[f32], eps: f32) {
+        let (len, dim) = (heads.len(), weight.len());
+        assert!(dim > 0 && len.is_multiple_of(dim), "{len} elements are not heads of {dim}");
+        call!(self.rms_norm_heads(heads, weight, eps));
     }
 
     /// `out = a + b`.
@@ -315,13 +317,14 @@ impl Kernels {
         call!(self.scale(x, factor));
     }
 
-    /// `out = silu(gate) * up` with `silu(x) = x / (1 + e^-x)`.
+    /// `out = silu(gate) * up` with `silu(x) = x / (1 + e^-x)`. All: `[rows, width]`.
     ///
     /// # Panics
     ///
-    /// If the lengths differ.
-    pub fn swiglu(&self, gate: &[f32], up: &[f32], out: &mut [f32]) {
-        same_len(&[gate.len(), up.len(), out.len()]);
+    /// If the shapes differ.
+    pub fn swiglu(&self, gate: Rows<'_, f32>, up: Rows<'_, f32>, out: RowsMut<'_, f32>) {
+        same_len(&[gate.rows(), up.rows(), out.rows()]);
+        same_len(&[gate.width(), up.width(), out.width()]);
         call!(self.swiglu(gate, up, out));
     }
 

@@ -36,8 +36,7 @@ macro_rules! for_each_kernel {
             quantize_q8(x: &[f32], blocks: &mut [Q8Block]) = q8::quantize;
             round_bf16(x: &[f32], row: &mut [u8]) = bf16::widened;
             rms_norm(x: &[f32], weight: &[f32], eps: f32, out: &mut [f32]) = elementwise::rms_norm;
-            rms_norm_inplace(x: &mut [f32], weight: &[f32], eps: f32) =
-                elementwise::rms_norm_inplace;
+            rms_norm_heads(heads: &mut [f32], weight: &[f32], eps: f32) = elementwise::rms_norm_heads;
             add(a: &[f32], b: &[f32], out: &mut [f32]) = elementwise::add;
             add_assign(a: &mut [f32], b: &[f32]) = elementwise::add_assign;
             scale(x: &mut [f32], factor: f32) = elementwise::scale;
@@ -45,7 +44,7 @@ macro_rules! for_each_kernel {
             argmax(x: &[f32]) -> usize = elementwise::argmax;
             exp(x: &mut [f32]) = exp::exp_all;
             softmax(x: &mut [f32]) = exp::softmax;
-            swiglu(gate: &[f32], up: &[f32], out: &mut [f32]) = exp::swiglu;
+            swiglu(gate: Rows<'_, f32>, up: Rows<'_, f32>, out: RowsMut<'_, f32>) = exp::swiglu;
             store_k_f16(k: &[f32], page: &mut [u16], slot: usize) = attention::store_k;
             store_k_f32(k: &[f32], page: &mut [f32], slot: usize) = attention::store_k;
             store_v_f16(v: &[f32], page: &mut [u16], slot: usize) = attention::store_v;

@@ -6,11 +6,12 @@
 //! thread walks all ranges or many share them, so a token's result never depends on the form.
 
 use super::Thread;
+use super::items::{Items, TileOrder};
 use crate::buffer::BufId;
 use crate::cache::KvType;
 use crate::op::{Attention, Heads};
-use crate::placement::share;
 use crate::step::{PageId, Token};
+use crate::weight::VectorId;
 use kernels::{
     AttnTile, KV_CHUNK, KV_PAGE, KvPageMut, KvPages, Rows, attn_scratch_len, attn_state_len,
     q8_row_bytes,
@@ -91,35 +92,6 @@ struct Rowset<'b> {
     limits: &'b [u32],
 }
 
-/// Items (KV head, range) of split attention: those of a token, one KV head after the other and each
-/// from its first range to its last. A thread's share is a run of items, so that consecutive ones
-/// need the same queries.
-#[derive(Copy, Clone)]
-struct Items {
-    kv_heads: usize,
-    all: usize,
-    threads: usize,
-}
-
-impl Items {
-    /// The items of `rank`.
-    fn of(&self, rank: usize) -> Range<usize> {
-        share(self.all, self.threads, rank)
-    }
-
-    /// The first item of a KV head of a token.
-    fn first(&self, t: &Token, kv: usize) -> usize {
-        t.states as usize * self.kv_heads + kv * t.ranges()
-    }
-
-    /// How many ranges, from the first, the thread with `run` folds into one state: all that it has
-    /// of them if it has the first one. None otherwise.
-    fn folded(&self, t: &Token, kv: usize, run: &Range<usize>) -> usize {
-        let first = self.first(t, kv);
-        if run.contains(&first) { t.ranges().min(run.end - first) } else { 0 }
-    }
-}
-
 impl<'a> Thread<'a> {
     /// Elements of a node's `q | k | v` row before head `head` of each section.
     fn column(&self, heads: &Heads, section: usize, head: usize) -> usize {
@@ -127,17 +99,28 @@ impl<'a> Thread<'a> {
         ([0, q, q + kv][section] + head) * heads.dim
     }
 
-    fn head_norm(&self, weight: Option<crate::weight::VectorId>, eps: f32, head: &mut [f32]) {
-        if let Some(weight) = weight {
+    /// Norm and RoPE of heads of queries or of keys.
+    fn place_heads(
+        &self,
+        spec: &Attention,
+        norm: Option<VectorId>,
+        cos_sin: &[f32],
+        heads: &mut [f32],
+    ) {
+        let kernels = &self.step.kernels;
+        if let Some(weight) = norm {
             let weight = self.step.weights.vector(weight, self.group);
-            self.step.kernels.rms_norm_inplace(head, weight, eps);
+            kernels.rms_norm_heads(heads, weight, spec.norm_eps);
+        }
+        let style = self.step.graph.ropes[spec.rope.0 as usize].style;
+        for head in heads.chunks_exact_mut(spec.heads.dim) {
+            kernels.rope(head, cos_sin, style);
         }
     }
 
-    /// Norm, RoPE and scale of a query head.
-    fn finish_query(&self, spec: &Attention, cos_sin: &[f32], q: &mut [f32]) {
-        self.head_norm(spec.q_norm, spec.norm_eps, q);
-        self.step.kernels.rope(q, cos_sin, self.step.graph.ropes[spec.rope.0 as usize].style);
+    /// Norm, RoPE and scale of query heads.
+    fn finish_queries(&self, spec: &Attention, cos_sin: &[f32], q: &mut [f32]) {
+        self.place_heads(spec, spec.q_norm, cos_sin, q);
         self.step.kernels.scale(q, spec.scale);
     }
 
@@ -153,9 +136,13 @@ impl<'a> Thread<'a> {
     ) {
         let dim = spec.heads.dim;
         k.copy_from_slice(&qkv[self.column(&spec.heads, 1, kv)..][..dim]);
-        self.head_norm(spec.k_norm, spec.norm_eps, k);
-        self.step.kernels.rope(k, cos_sin, self.step.graph.ropes[spec.rope.0 as usize].style);
+        self.place_heads(spec, spec.k_norm, cos_sin, k);
         let v = &qkv[self.column(&spec.heads, 2, kv)..][..dim];
+        self.store(spec, t, kv, k, v);
+    }
+
+    /// A key and a value to their page.
+    fn store(&self, spec: &Attention, t: &Token, kv: usize, k: &[f32], v: &[f32]) {
         let (page, slot) =
             (self.page(t, t.position as usize / KV_PAGE), t.position as usize % KV_PAGE);
         let cache = self.step.storage.cache(spec.cache, self.place);
@@ -192,17 +179,18 @@ impl<'a> Thread<'a> {
     pub(super) fn prepare(&self, qkv: BufId, rope: BufId, spec: &Attention) {
         let heads = &spec.heads;
         let (q_heads, kv_heads) = (heads.q_len(self.node), heads.kv_len(self.node));
-        let scratch = Scratch::new(self.scratch(), heads);
         let runs = &self.input.page_runs;
         for run in runs.iter().skip(self.rank).step_by(self.size) {
             for t in run.start as usize..run.end as usize {
                 let cos_sin = self.rope_row(rope, spec, t);
                 let row = self.row_mut(qkv, t, heads.qkv_width(self.node));
-                for q in row[..q_heads * heads.dim].chunks_exact_mut(heads.dim) {
-                    self.finish_query(spec, cos_sin, q);
-                }
-                for kv in 0..kv_heads {
-                    self.append(spec, cos_sin, &self.input.tokens[t], kv, row, scratch.head);
+                let (q, kv) = row.split_at_mut(q_heads * heads.dim);
+                let (keys, values) = kv.split_at_mut(kv_heads * heads.dim);
+                self.finish_queries(spec, cos_sin, q);
+                self.place_heads(spec, spec.k_norm, cos_sin, keys);
+                let both = keys.chunks_exact(heads.dim).zip(values.chunks_exact(heads.dim));
+                for (kv, (k, v)) in both.enumerate() {
+                    self.store(spec, &self.input.tokens[t], kv, k, v);
                 }
             }
         }
@@ -285,8 +273,10 @@ impl<'a> Thread<'a> {
         let kv_heads = heads.kv_len(self.node);
         let input = self.input;
         let s = Scratch::new(self.scratch(), heads);
+        let order = TileOrder::new(input.tiles.len(), kv_heads, self.size);
         for item in (self.rank..input.tiles.len() * kv_heads).step_by(self.size) {
-            let (tile, kv) = (input.tiles[item / kv_heads].clone(), item % kv_heads);
+            let (tile, kv) = order.at(item);
+            let tile = input.tiles[tile].clone();
             let tokens = &input.tokens[tile.start as usize..tile.end as usize];
             let queries = heads.queries(self.node, kv);
             let (group, first_head) = (queries.len(), self.column(heads, 0, queries.start));
@@ -368,9 +358,7 @@ impl<'a> Thread<'a> {
             if item == run.start || chunk == 0 {
                 q.copy_from_slice(&from[first_head..][..group * dim]);
                 if let Some(rope) = rope {
-                    for q in q.chunks_exact_mut(dim) {
-                        self.finish_query(spec, self.rope_row(rope, spec, t), q);
-                    }
+                    self.finish_queries(spec, self.rope_row(rope, spec, t), q);
                 }
                 self.quantize_queries(spec, q, s.quants);
             }

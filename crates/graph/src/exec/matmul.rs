@@ -14,11 +14,11 @@ use std::ops::Range;
 
 /// The most rows of a block.
 const BLOCK_ROWS: usize = 32;
-/// f32 of a product that is worked on before it goes to its place: 4 KiB, so that gate, up and what
-/// comes of them stay in the first cache beside the activations.
+/// f32 of a product that is worked on before it goes to its place: 4 KiB, so that gate and up stay
+/// in the first cache beside the activations.
 const PRODUCT: usize = 2 * BLOCK_ROWS * TILE_ROWS;
-/// f32 of scratch: gate, up and their product, or a product that goes to several nodes.
-pub(super) const SCRATCH: usize = 3 * PRODUCT;
+/// f32 of scratch: gate and up, or a product that goes to several nodes.
+pub(super) const SCRATCH: usize = 2 * PRODUCT;
 
 impl Thread<'_> {
     pub(super) fn matmul(&self, acts: Operand, matrix: MatrixId, out: BufId, rows: usize) {
@@ -42,20 +42,19 @@ impl Thread<'_> {
         let shard = self.step.weights.shard(matrix, self.node, self.group);
         let [gate, up] = shard.parts.as_slice() else { unreachable!("a pair of matrices") };
         let tiles = shard.share(self.rank, 0, true);
-        let (to_gate, rest) = self.scratch().split_at_mut(PRODUCT);
-        let (to_up, to_both) = rest.split_at_mut(PRODUCT);
+        let (to_gate, to_up) = self.scratch().split_at_mut(PRODUCT);
         for tiles in blocks(tiles, self.tiles_that_fit(gate.tile_bytes() + up.tile_bytes())) {
             for rows in self.row_blocks(acts, gate, rows) {
                 for tiles in blocks(tiles.clone(), PRODUCT / (rows.len() * TILE_ROWS)) {
                     let width = tiles.len() * TILE_ROWS;
                     let len = rows.len() * width;
                     let (g, u) = (&mut to_gate[..len], &mut to_up[..len]);
-                    let both = &mut to_both[..len];
                     let view = |s| RowsMut::new(s, rows.len(), width, width);
                     self.multiply(gate, tiles.clone(), acts, rows.clone(), view(&mut *g));
                     self.multiply(up, tiles.clone(), acts, rows.clone(), view(&mut *u));
-                    self.step.kernels.swiglu(g, u, both);
-                    copy(both, self.columns(out, rows.clone(), columns(0, &tiles)));
+                    let view = |s| Rows::new(s, rows.len(), width, width);
+                    let to = self.columns(out, rows.clone(), columns(0, &tiles));
+                    self.step.kernels.swiglu(view(g), view(u), to);
                 }
             }
         }

@@ -5,6 +5,7 @@
 //! the instruction's deal, and between two conflicting accesses stands a wait of sufficient scope.
 
 mod attention;
+mod items;
 mod matmul;
 mod rows;
 mod sums;

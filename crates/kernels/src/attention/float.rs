@@ -133,7 +133,12 @@ impl<E: Element> Cell for E {
         out: &mut [f32],
     ) {
         let (dim, state) = (t.head_dim, attn_state_len(t.head_dim));
-        let (least, most) = limits.iter().fold((KV_CHUNK, 0), |(a, b), &l| (a.min(l), b.max(l)));
+        let (mut least, mut most) = (KV_CHUNK, 0);
+        let mut rows = [&p[0]; R];
+        for r in 0..R {
+            (least, most) = (least.min(limits[r]), most.max(limits[r]));
+            rows[r] = &p[r];
+        }
         for out in out.chunks_exact_mut(state) {
             out[..dim].fill(0.0);
         }
@@ -145,7 +150,6 @@ impl<E: Element> Cell for E {
             // Rows go together over the keys that all of them see; the rest is done row by row,
             // because a key that a row does not see may hold anything, and 0 times anything is not
             // always 0.
-            let rows: [&[f32; KV_CHUNK]; R] = p.each_ref();
             keys_of::<S, E, R>(s, t, first, rows, at..least.min(end), out);
             for (r, out) in out.chunks_exact_mut(state).enumerate() {
                 let keys = least.max(at)..limits[r].min(end);
@@ -201,12 +205,19 @@ fn score<S: Simd, E: Element, const R: usize, const PAGES: usize, const KEYS: us
     p: &mut [[f32; KV_CHUNK]; R],
 ) {
     let dim = t.head_dim;
-    let q: [&[f32]; R] = std::array::from_fn(|r| t.q.row(first + r));
-    let keys: [&[E]; PAGES] =
-        std::array::from_fn(|i| &t.k_pages[page + i][block * dim * LANES..][..KEYS * dim * LANES]);
-    let ahead: [Ahead; PAGES] = std::array::from_fn(|i| Ahead::of_keys(t, first, page + i));
+    let mut q = [t.q.row(first); R];
+    for r in 0..R {
+        q[r] = t.q.row(first + r);
+        assert!(q[r].len() == dim);
+    }
+    let mut keys = [&t.k_pages[page][..0]; PAGES];
+    let mut ahead = [Ahead::of_keys(t, first, page); PAGES];
+    for i in 0..PAGES {
+        keys[i] = &t.k_pages[page + i][block * dim * LANES..][..KEYS * dim * LANES];
+        ahead[i] = Ahead::of_keys(t, first, page + i);
+    }
     let mut acc = [[[s.splat(0.0); KEYS]; PAGES]; R];
-    assert!(q.iter().all(|q| q.len() == dim) && dim.is_multiple_of(2));
+    assert!(dim.is_multiple_of(2));
     for at in (0..dim).step_by(line::<E>() / LANES) {
         for i in 0..PAGES {
             for b in 0..KEYS {
@@ -233,11 +244,11 @@ fn score<S: Simd, E: Element, const R: usize, const PAGES: usize, const KEYS: us
             }
         }
     }
-    for (acc, p) in acc.iter().zip(p) {
-        for (i, acc) in acc.iter().enumerate() {
-            let p = &mut p[(page + i) * KV_PAGE + block * LANES..];
-            for (acc, p) in acc.iter().zip(p.as_chunks_mut::<LANES>().0) {
-                s.store(*acc, p);
+    for r in 0..R {
+        for i in 0..PAGES {
+            let p = p[r][(page + i) * KV_PAGE + block * LANES..].as_chunks_mut::<LANES>().0;
+            for b in 0..KEYS {
+                s.store(acc[r][i][b], &mut p[b]);
             }
         }
     }
@@ -258,9 +269,10 @@ fn value<S: Simd, E: Element, const R: usize, const DIMS: usize>(
     let (dim, state) = (t.head_dim, attn_state_len(t.head_dim));
     assert!(d + DIMS * LANES <= dim && keys.end <= KV_CHUNK);
     let mut acc = [[s.splat(0.0); DIMS]; R];
-    for (acc, out) in acc.iter_mut().zip(out.chunks_exact(state)) {
-        for (acc, o) in acc.iter_mut().zip(out[d..].as_chunks::<LANES>().0) {
-            *acc = s.load(o);
+    for r in 0..R {
+        let o = out[r * state + d..][..DIMS * LANES].as_chunks::<LANES>().0;
+        for b in 0..DIMS {
+            acc[r][b] = s.load(&o[b]);
         }
     }
     let mut key = keys.start;
@@ -275,9 +287,9 @@ fn value<S: Simd, E: Element, const R: usize, const DIMS: usize>(
                 ahead.fetch((at + b * LANES) * size_of::<E>());
             }
             let mut x = [s.splat(0.0); DIMS];
-            for (b, x) in x.iter_mut().enumerate() {
+            for b in 0..DIMS {
                 // SAFETY: a slot below `KV_PAGE` and `d + DIMS * 16 <= dim`, asserted above.
-                *x = unsafe { lanes(s, v, at + b * LANES) };
+                x[b] = unsafe { lanes(s, v, at + b * LANES) };
             }
             for r in 0..R {
                 // SAFETY: `keys` end at `KV_CHUNK` at most, asserted above.
@@ -289,9 +301,10 @@ fn value<S: Simd, E: Element, const R: usize, const DIMS: usize>(
         }
         key = end;
     }
-    for (acc, out) in acc.iter().zip(out.chunks_exact_mut(state)) {
-        for (acc, o) in acc.iter().zip(out[d..].as_chunks_mut::<LANES>().0) {
-            s.store(*acc, o);
+    for r in 0..R {
+        let o = out[r * state + d..][..DIMS * LANES].as_chunks_mut::<LANES>().0;
+        for b in 0..DIMS {
+            s.store(acc[r][b], &mut o[b]);
         }
     }
 }

@@ -6,8 +6,9 @@
 //! and values lie in a page, and what is multiplied with what, belongs to the type they are stored
 //! in: [`float`] and [`q8_0`].
 //!
-//! A chunk lies in pages that are megabytes apart, which no hardware prefetcher follows: while one
-//! page is worked on, the lines of a later one are fetched by instruction (see [`Ahead`]).
+//! A chunk lies in pages, few of which follow each other in memory, which no hardware prefetcher
+//! follows: while one page is worked on, the lines of a later one are fetched by instruction (see
+//! [`Ahead`]).
 
 #![allow(clippy::needless_range_loop, reason = "register tiles are indexed by row and block alike")]
 
@@ -272,18 +273,21 @@ fn group<S: Simd, C: Cell, const R: usize>(
     out: &mut [f32],
 ) {
     let (dim, state) = (t.head_dim, attn_state_len(t.head_dim));
-    let limits: [usize; R] = std::array::from_fn(|r| t.limits[first + r] as usize);
-    let longest = limits.into_iter().max().unwrap_or(0);
+    let (mut limits, mut longest) = ([0; R], 0);
+    for r in 0..R {
+        limits[r] = t.limits[first + r] as usize;
+        longest = longest.max(limits[r]);
+    }
     let p = scratch.as_chunks_mut::<KV_CHUNK>().0;
     let p = p.first_chunk_mut::<R>().expect("scratch for every row");
     let out = &mut out[first * state..][..R * state];
 
     C::scores::<S, R>(s, t, first, longest, p);
-    for ((p, state), limit) in p.iter_mut().zip(out.chunks_exact_mut(state)).zip(limits) {
-        let (m, l) = weights(s, p, limit);
-        state[dim..].fill(0.0);
-        state[dim] = m;
-        state[dim + 1] = l;
+    for r in 0..R {
+        let (m, l) = weights(s, &mut p[r], limits[r]);
+        let tail = &mut out[r * state + dim..(r + 1) * state];
+        tail.fill(0.0);
+        (tail[0], tail[1]) = (m, l);
     }
     C::values::<S, R>(s, t, first, limits, p, out);
 }

@@ -115,8 +115,11 @@ impl Cell for u8 {
         p: &mut [[f32; KV_CHUNK]; R],
     ) {
         let blocks = t.head_dim / BLOCK;
-        let q: [&[Q8Block]; R] = std::array::from_fn(|r| t.q.row(first + r));
-        assert!(q.iter().all(|q| q.len() == blocks));
+        let mut q = [t.q.row(first); R];
+        for r in 0..R {
+            q[r] = t.q.row(first + r);
+            assert!(q[r].len() == blocks);
+        }
         for key in (0..longest).step_by(LANES) {
             let (page, half) = (key / KV_PAGE, key % KV_PAGE / LANES);
             let ahead = Ahead::of_keys(t, first, page);
@@ -126,11 +129,8 @@ impl Cell for u8 {
             for b in (half * blocks / 2)..((half + 1) * blocks).div_ceil(2) {
                 ahead.fetch(b * SCALES);
             }
-            let p: [&mut [f32; LANES]; R] = p.each_mut().map(|p| {
-                p[key..].first_chunk_mut::<LANES>().expect("blocks of 16 lie in the chunk")
-            });
             // SAFETY: every row of `q` has `blocks` blocks, asserted above.
-            unsafe { score(s.dot(), scales, half, quants, q, ahead, at, p) };
+            unsafe { score(s.dot(), scales, half, quants, q, ahead, at, p, key) };
         }
     }
 
@@ -144,7 +144,10 @@ impl Cell for u8 {
         out: &mut [f32],
     ) {
         let (dim, state) = (t.head_dim, attn_state_len(t.head_dim));
-        let most = limits.into_iter().max().unwrap_or(0);
+        let mut most = 0;
+        for limit in limits {
+            most = most.max(limit);
+        }
         for out in out.chunks_exact_mut(state) {
             out[..dim].fill(0.0);
         }
@@ -155,9 +158,9 @@ impl Cell for u8 {
             for b in 0..scales.len() {
                 ahead.fetch(b * SCALES);
             }
-            let visible = limits.map(|limit| limit.saturating_sub(at).min(KV_PAGE));
-            let mut weights = [Weights::NONE; R];
+            let (mut visible, mut weights) = ([0; R], [Weights::NONE; R]);
             for r in 0..R {
+                visible[r] = limits[r].saturating_sub(at).min(KV_PAGE);
                 let p = p[r][at..].first_chunk::<KV_PAGE>().expect("a page lies in the chunk");
                 weights[r] = Weights::new(s, p, visible[r]);
             }
@@ -192,7 +195,8 @@ unsafe fn score<D: Dot, const R: usize>(
     q: [&[Q8Block]; R],
     ahead: Ahead,
     at: usize,
-    p: [&mut [f32; LANES]; R],
+    p: &mut [[f32; KV_CHUNK]; R],
+    key: usize,
 ) {
     let mut acc = [[d.splat(0.0); R]; 2];
     for (b, (scales, quants)) in scales.iter().zip(quants.as_chunks::<KEYS>().0).enumerate() {
@@ -219,7 +223,8 @@ unsafe fn score<D: Dot, const R: usize>(
             }
         }
     }
-    for (r, p) in p.into_iter().enumerate() {
+    for r in 0..R {
+        let p = p[r][key..].first_chunk_mut().expect("blocks of 16 lie in the chunk");
         for g in 0..D::GROUPS {
             d.store(acc[g][r], p, g);
         }
@@ -381,10 +386,10 @@ fn sums<D: Dot, const R: usize, const H: usize>(
                 }
             }
         }
-        for (r, out) in out.chunks_exact_mut(state).enumerate() {
+        for r in 0..R {
             let factor = dot.splat(weights.factors[r]);
             for i in 0..H {
-                let o = &mut out[d..].as_chunks_mut::<LANES>().0[h + i];
+                let o = &mut out[r * state + d..][..BLOCK].as_chunks_mut::<LANES>().0[h + i];
                 // SAFETY: 16 floats; bytes have no alignment.
                 let sum = dot.load_f32(unsafe { &*o.as_ptr().cast::<[u8; 4 * LANES]>() }, g);
                 dot.store(dot.fma(dot.to_f(sums[r][i]), factor, sum), o, g);

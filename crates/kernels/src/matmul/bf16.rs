@@ -2,7 +2,9 @@
 //! of 16 rows. The arithmetic is in [`crate::bf16`]; here pairs are widened for fused
 //! multiply-adds.
 
-use super::{Fetch, Part, Piece, Tile, Tiles, check_acts, check_parts, fetch, matmul, part};
+use super::{
+    Fetch, Part, Piece, Tile, Tiles, check_acts, check_parts, fetch, matmul, part, slices, within,
+};
 use crate::TILE_ROWS;
 use crate::acts::elements;
 use crate::bf16::{WidePair, weight};
@@ -53,7 +55,7 @@ impl Tile for Bf16 {
         check_parts(parts, pairs * PAIR);
         let mut acc = [[d.splat(0.0); N]; T];
         for p in 0..pairs {
-            let weights: [&[u8; PAIR]; N] = parts.map(|of| part(of.tile, p * PAIR));
+            let weights: [&[u8; PAIR]; N] = within(slices(parts, p * PAIR, PAIR), 0);
             fetch::<_, N, 1>(d, parts, p * PAIR, next);
             let (mut even, mut odd) = ([d.splat(0.0); N], [d.splat(0.0); N]);
             for n in 0..N {

@@ -7,7 +7,8 @@
 
 use super::bf16::{Bf16, PAIR};
 use super::{
-    Fetch, Part, Piece, Products, Tile, Tiles, check_acts, check_parts, fetch, part, tree,
+    Fetch, Part, Piece, Products, Tile, Tiles, check_acts, check_parts, fetch, rows, slices, tree,
+    within,
 };
 use crate::acts::elements;
 use crate::arch::avx512bf16::Avx512Bf16;
@@ -71,18 +72,17 @@ fn step_pairs<const T: usize, const N: usize>(
     i: usize,
     t: usize,
 ) {
-    let rows: [&[u32]; T] = std::array::from_fn(|i| acts.row(t + i));
     let next = match acts.rows().div_ceil(8) {
         1 => Fetch::Stream,
         // With one line at a time, passes take turns by the line.
         _ if t == 0 => Fetch::Successor { first: 0, step: 1 },
         _ => Fetch::Nothing,
     };
-    let sums = tree(Pairs(d, next), parts, pieces, rows);
-    for (token, sums) in sums.into_iter().enumerate() {
+    let sums = tree(Pairs(d, next), parts, pieces, rows::<_, T>(acts, t));
+    for token in 0..T {
         let row = out.row_mut(t + token).as_chunks_mut().0;
-        for (n, sum) in sums.into_iter().enumerate() {
-            d.store(sum, &mut row[i + n]);
+        for n in 0..N {
+            d.store(sums[token][n], &mut row[i + n]);
         }
     }
 }
@@ -96,10 +96,6 @@ impl Products<u32> for Pairs {
 
     const ACT_COLS: usize = 2;
 
-    #[inline(always)]
-    fn zero(self) -> Self::F {
-        self.0.zero()
-    }
     #[inline(always)]
     fn add(self, a: Self::F, b: Self::F) -> Self::F {
         self.0.avx512().add(a, b)
@@ -120,7 +116,7 @@ impl Products<u32> for Pairs {
         check_parts(parts, pairs * PAIR);
         let mut acc = [[d.zero(); N]; T];
         for p in 0..pairs {
-            let weights: [&[u8; PAIR]; N] = parts.map(|of| part(of.tile, p * PAIR));
+            let weights: [&[u8; PAIR]; N] = within(slices(parts, p * PAIR, PAIR), 0);
             fetch::<_, N, 1>(d.avx512(), parts, p * PAIR, self.1);
             let mut w = [d.load_pairs(weights[0]); N];
             for n in 1..N {

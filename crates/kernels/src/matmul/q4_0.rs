@@ -4,8 +4,8 @@
 //! bytes of nibbles. A last single block keeps the place of both scales.
 
 use super::{
-    ACT_BLOCK, Fetch, Part, Tile, accumulate, check_acts, check_parts, dot_nibbles, fetch,
-    load_scales, part,
+    ACT_BLOCK, Fetch, Part, Tile, accumulate, check_acts, check_parts, dot_nibbles, fetch, groups,
+    load_scales, slices, within,
 };
 use crate::TILE_ROWS;
 use crate::q8::Q8Block;
@@ -61,10 +61,10 @@ impl Tile for Q4_0 {
         let blocks = acts[0].len();
         check_acts(acts, blocks);
         check_parts(parts, Self::bytes(blocks));
-        let groups = parts.map(|part| part.group);
+        let groups = groups(parts);
         let mut acc = [[d.splat(0.0); N]; T];
         for p in 0..blocks / 2 {
-            let pairs = parts.map(|part| &part.tile[p * PAIR..][..PAIR]);
+            let pairs = slices(parts, p * PAIR, PAIR);
             fetch::<_, N, { PAIR / 64 }>(d, parts, p * PAIR, next);
             for odd in 0..2 {
                 // SAFETY: `2p + odd` is below twice `blocks / 2`.
@@ -72,7 +72,8 @@ impl Tile for Q4_0 {
             }
         }
         if blocks % 2 == 1 {
-            let last = parts.map(|part| &part.tile[blocks / 2 * PAIR..]);
+            let at = blocks / 2 * PAIR;
+            let last = slices(parts, at, Self::bytes(blocks) - at);
             // SAFETY: there is a block, and this is the last one.
             unsafe { add(d, last, groups, 0, acts, blocks - 1, &mut acc) };
         }
@@ -96,10 +97,10 @@ unsafe fn add<D: Dot, const T: usize, const N: usize>(
     acc: &mut [[D::F; N]; T],
 ) {
     let (scale, nibbles) = places(odd);
-    let nibbles = pairs.map(|pair| part::<NIBBLES>(pair, nibbles));
+    let nibbles: [&[u8; NIBBLES]; N] = within(pairs, nibbles);
     // SAFETY: the caller's contract.
     let sums = unsafe { dot_nibbles(d, nibbles, groups, acts, b, |act| act.neg8) };
-    let scales = load_scales(d, pairs.map(|pair| part(pair, scale)), groups);
+    let scales = load_scales(d, within(pairs, scale), groups);
     // SAFETY: the caller's contract.
     unsafe { accumulate(d, sums, scales, acts, b, acc) };
 }

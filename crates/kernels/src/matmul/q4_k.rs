@@ -7,7 +7,7 @@
 
 use super::{
     ACT_BLOCK, Fetch, Part, Tile, accumulate, block, check_acts, check_parts, dot_nibbles, fetch,
-    load_scales, part,
+    groups, load_scales, part, slices, within,
 };
 use crate::TILE_ROWS;
 use crate::q8::Q8Block;
@@ -94,12 +94,12 @@ impl Tile for Q4K {
         let blocks = acts[0].len() / SUBS;
         check_acts(acts, blocks * SUBS);
         check_parts(parts, Self::bytes(blocks));
-        let groups = parts.map(|part| part.group);
+        let groups = groups(parts);
         let mut acc = [[d.splat(0.0); N]; T];
         for block in 0..blocks {
-            let packed: [&[u8; BLOCK]; N] = parts.map(|p| part(p.tile, block * BLOCK));
-            let scales = load_scales(d, packed.map(|p| part(p, SUPER)), groups);
-            let mins = load_scales(d, packed.map(|p| part(p, SUPER_MIN)), groups);
+            let packed = within(slices(parts, block * BLOCK, BLOCK), 0);
+            let scales = load_scales(d, within(packed, SUPER), groups);
+            let mins = load_scales(d, within(packed, SUPER_MIN), groups);
             for j in 0..SUBS {
                 fetch::<_, N, FETCHED>(d, parts, block * BLOCK + j * 64 * FETCHED, next);
                 // SAFETY: `block < blocks`, and there are `blocks * SUBS` activation blocks.
@@ -131,7 +131,7 @@ unsafe fn add<D: Dot, const T: usize, const N: usize>(
     b: usize,
     acc: &mut [[D::F; N]; T],
 ) {
-    let nibbles = packed.map(|p| part(p, NIBBLES + j * 256));
+    let nibbles = within(packed, NIBBLES + j * 256);
     // SAFETY: the caller's contract.
     let sums = unsafe { dot_nibbles(d, nibbles, groups, acts, b, |_| 0) };
     for n in 0..N {

@@ -7,8 +7,8 @@
 //! bits `2q..2q + 2` are of quad `q`.
 
 use super::{
-    ACT_BLOCK, Fetch, Part, Tile, accumulate, block, check_acts, check_parts, fetch, load_scales,
-    part,
+    ACT_BLOCK, Fetch, Part, Tile, accumulate, block, check_acts, check_parts, fetch, groups,
+    load_scales, part, slices, within,
 };
 use crate::TILE_ROWS;
 use crate::q8::Q8Block;
@@ -94,11 +94,11 @@ impl Tile for Q6K {
         let blocks = acts[0].len() / (HALVES / 2);
         check_acts(acts, blocks * HALVES / 2);
         check_parts(parts, Self::bytes(blocks));
-        let groups = parts.map(|part| part.group);
+        let groups = groups(parts);
         let mut acc = [[d.splat(0.0); N]; T];
         for block in 0..blocks {
-            let packed: [&[u8; BLOCK]; N] = parts.map(|p| part(p.tile, block * BLOCK));
-            let scales = load_scales(d, packed.map(|p| part(p, SUPER)), groups);
+            let packed = within(slices(parts, block * BLOCK, BLOCK), 0);
+            let scales = load_scales(d, within(packed, SUPER), groups);
             for j in 0..HALVES / 2 {
                 fetch::<_, N, FETCHED>(d, parts, block * BLOCK + j * 64 * FETCHED, next);
                 let b = block * HALVES / 2 + j;
@@ -150,10 +150,10 @@ unsafe fn add<D: Dot, const T: usize, const N: usize, const SIDE: usize>(
         quads[2][n] = d.or(d.and(low23, nibble), d.and(high, pair));
         quads[3][n] = d.or(d.and(d.shr4(low23), nibble), d.and(d.shr2(high), pair));
     }
-    for (q, quads) in quads.iter().enumerate() {
+    for q in 0..4 {
         for t in 0..T {
             for n in 0..N {
-                sums[t][n] = d.dot(sums[t][n], quads[n], act(t).quad(4 * SIDE + q));
+                sums[t][n] = d.dot(sums[t][n], quads[q][n], act(t).quad(4 * SIDE + q));
             }
         }
     }

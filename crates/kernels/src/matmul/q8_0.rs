@@ -4,8 +4,8 @@
 //! single block keeps the place of both scales.
 
 use super::{
-    ACT_BLOCK, Fetch, Part, Tile, accumulate, block, check_acts, check_parts, fetch, load_scales,
-    part,
+    ACT_BLOCK, Fetch, Part, Tile, accumulate, block, check_acts, check_parts, fetch, groups,
+    load_scales, part, slices, within,
 };
 use crate::TILE_ROWS;
 use crate::q8::Q8Block;
@@ -63,10 +63,10 @@ impl Tile for Q8_0 {
         let blocks = acts[0].len();
         check_acts(acts, blocks);
         check_parts(parts, Self::bytes(blocks));
-        let groups = parts.map(|part| part.group);
+        let groups = groups(parts);
         let mut acc = [[d.splat(0.0); N]; T];
         for p in 0..blocks / 2 {
-            let pairs = parts.map(|part| &part.tile[p * PAIR..][..PAIR]);
+            let pairs = slices(parts, p * PAIR, PAIR);
             fetch::<_, N, { PAIR / 64 }>(d, parts, p * PAIR, next);
             for odd in 0..2 {
                 // SAFETY: `2p + odd` is below twice `blocks / 2`.
@@ -74,7 +74,8 @@ impl Tile for Q8_0 {
             }
         }
         if blocks % 2 == 1 {
-            let last = parts.map(|part| &part.tile[blocks / 2 * PAIR..]);
+            let at = blocks / 2 * PAIR;
+            let last = slices(parts, at, Self::bytes(blocks) - at);
             // SAFETY: there is a block, and this is the last one.
             unsafe { add(d, last, groups, 0, acts, blocks - 1, &mut acc) };
         }
@@ -98,7 +99,7 @@ unsafe fn add<D: Dot, const T: usize, const N: usize>(
     acc: &mut [[D::F; N]; T],
 ) {
     let (scale, quants) = places(odd);
-    let quants = pairs.map(|pair| part::<QUANTS>(pair, quants));
+    let quants: [&[u8; QUANTS]; N] = within(pairs, quants);
     // SAFETY: the caller's contract.
     let act = |t: usize| unsafe { block(acts[t], b) };
     let mut sums = [[d.splat_i(0); N]; T];
@@ -116,7 +117,7 @@ unsafe fn add<D: Dot, const T: usize, const N: usize>(
             }
         }
     }
-    let scales = load_scales(d, pairs.map(|pair| part(pair, scale)), groups);
+    let scales = load_scales(d, within(pairs, scale), groups);
     // SAFETY: the caller's contract.
     unsafe { accumulate(d, sums, scales, acts, b, acc) };
 }

@@ -1,0 +1,131 @@
+//! Columns in pieces, whose sums are added up as a tree that does not depend on who has which.
+
+use super::Tile;
+use super::parts::{Fetch, Part};
+use crate::simd::Dot;
+use std::marker::PhantomData;
+use std::mem::MaybeUninit;
+
+/// Some columns of a tile, whose products are summed apart.
+///
+/// A tile whose columns come in several pieces holds one packed piece after the other. The sums of
+/// the pieces are added up as a binary tree: a stack takes each sum as it is made, and after piece
+/// `i` the topmost two sums are added `folds` times. In the end one sum is left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Piece {
+    /// Number of columns, whole blocks.
+    pub cols: usize,
+    /// Additions after this piece.
+    pub folds: usize,
+}
+
+impl Piece {
+    /// All of a tile's columns in one piece.
+    pub const fn whole(cols: usize) -> [Piece; 1] {
+        [Piece { cols, folds: 0 }]
+    }
+}
+
+/// Most sums on the stack: enough for a balanced tree of 2^7 pieces.
+pub(crate) const PIECE_LEVELS: usize = 8;
+
+/// What the sum over pieces needs to know of the products of one piece. A trait, because closures are
+/// not always inlined, and alone they lack the entry point's instruction set.
+pub(super) trait Products<A>: Copy {
+    type F: Copy;
+
+    /// Columns of an element of the activations.
+    const ACT_COLS: usize;
+
+    fn add(self, a: Self::F, b: Self::F) -> Self::F;
+    /// Bytes of a tile of `cols` columns.
+    fn bytes(cols: usize) -> usize;
+    fn dot<const T: usize, const N: usize>(
+        self,
+        parts: [Part<'_>; N],
+        acts: [&[A]; T],
+    ) -> [[Self::F; N]; T];
+}
+
+/// The products of a [`Tile`].
+pub(super) struct Dots<D, K>(D, Fetch, PhantomData<K>);
+
+impl<D: Dot, K: Tile> Dots<D, K> {
+    #[inline(always)]
+    pub(super) fn new(d: D, fetch: Fetch) -> Self {
+        Self(d, fetch, PhantomData)
+    }
+}
+
+impl<D: Copy, K> Clone for Dots<D, K> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+impl<D: Copy, K> Copy for Dots<D, K> {}
+
+impl<D: Dot, K: Tile> Products<K::Act> for Dots<D, K> {
+    type F = D::F;
+
+    const ACT_COLS: usize = K::ACT_COLS;
+
+    #[inline(always)]
+    fn add(self, a: D::F, b: D::F) -> D::F {
+        self.0.add(a, b)
+    }
+    #[inline(always)]
+    fn bytes(cols: usize) -> usize {
+        K::bytes(cols / K::BLOCK_COLS)
+    }
+    #[inline(always)]
+    fn dot<const T: usize, const N: usize>(
+        self,
+        parts: [Part<'_>; N],
+        acts: [&[K::Act]; T],
+    ) -> [[D::F; N]; T] {
+        K::dot::<D, T, N>(self.0, parts, acts, self.1)
+    }
+}
+
+/// The sums of all pieces, added up.
+#[inline(always)]
+pub(super) fn tree<A, P: Products<A>, const T: usize, const N: usize>(
+    products: P,
+    mut parts: [Part<'_>; N],
+    pieces: &[Piece],
+    mut acts: [&[A]; T],
+) -> [[P::F; N]; T] {
+    if let [_] = pieces {
+        return products.dot(parts, acts);
+    }
+    // Not cleared: that would cost more than a short piece's sums.
+    let mut stack = [const { MaybeUninit::<[[P::F; N]; T]>::uninit() }; PIECE_LEVELS];
+    let mut depth = 0;
+    for piece in pieces {
+        let (len, cols) = (P::bytes(piece.cols), piece.cols / P::ACT_COLS);
+        let (mut own, mut own_acts) = (parts, acts);
+        for n in 0..N {
+            (own[n].tile, parts[n].tile) = parts[n].tile.split_at(len);
+            parts[n].left -= len;
+        }
+        for t in 0..T {
+            (own_acts[t], acts[t]) = acts[t].split_at(cols);
+        }
+        let mut sums = products.dot(own, own_acts);
+        for _ in 0..piece.folds {
+            depth -= 1;
+            // SAFETY: every level below `depth` was written.
+            let below = unsafe { stack[depth].assume_init_ref() };
+            for t in 0..T {
+                for n in 0..N {
+                    sums[t][n] = products.add(below[t][n], sums[t][n]);
+                }
+            }
+        }
+        stack[depth].write(sums);
+        depth += 1;
+    }
+    assert!(depth == 1, "pieces fold to one sum");
+    // SAFETY: the lowest level was written.
+    unsafe { stack[0].assume_init() }
+}
