@@ -62,7 +62,8 @@ impl<'a> Tiles<'a> {
     /// Group `group` of tile `i`, where `together` tiles are multiplied at once.
     pub(super) fn part(&self, i: usize, group: usize, together: usize) -> Part<'a> {
         let tile = &self.bytes[i * self.stride..][..self.len];
-        Part { tile, group, left: self.stride, skip: (together - 1) * self.stride }
+        let skip = (together - 1) * self.stride;
+        Part { tile, group, left: self.stride, skip, next: together * self.stride }
     }
 }
 
@@ -75,6 +76,8 @@ pub(crate) struct Part<'a> {
     pub(super) left: usize,
     /// Bytes from there to the tile that will be multiplied in this one's place.
     skip: usize,
+    /// Bytes from any place in this tile to the same place in that one.
+    next: usize,
 }
 
 /// Asks for what is to come while `LINES` cache lines at `at` of each part are multiplied. It may lie
@@ -87,7 +90,7 @@ pub(super) fn fetch<D: Dot, const N: usize, const LINES: usize>(
     what: Fetch,
 ) {
     for n in 0..N {
-        let Part { tile, left, skip, .. } = parts[n];
+        let Part { tile, left, skip, next, .. } = parts[n];
         match what {
             Fetch::Stream => {
                 let ahead = at + AHEAD;
@@ -99,7 +102,7 @@ pub(super) fn fetch<D: Dot, const N: usize, const LINES: usize>(
             Fetch::Successor { first, step } => {
                 let mut line = first;
                 while line < LINES {
-                    d.prefetch_second(tile.as_ptr().wrapping_add(at + left + skip + 64 * line));
+                    d.prefetch_second(tile.as_ptr().wrapping_add(at + next + 64 * line));
                     line += step;
                 }
             }
