@@ -1,13 +1,13 @@
 //! The kernels of one instruction set behind safe methods that check shapes.
 
 use std::sync::OnceLock;
-use std::time::Instant;
 
 use gguf::TensorType;
 
 use crate::TILE_ROWS;
 use crate::acts::{ActKind, Acts, act_kind, elements, elements_mut, most_row_bytes, q8_row_bytes};
-use crate::attention::{AttnTile, KV_PAGE, KvPageMut, KvPages, attn_scratch_len, attn_state_len};
+use crate::attention::{AttnTile, KvPageMut, KvPages, attn_scratch_len, attn_state_len};
+use crate::bf16_trial::{Bf16Trial, bf16_trial};
 use crate::elementwise::RopeStyle;
 use crate::isa::{ISA_VARIABLE, Isa, IsaError};
 use crate::matmul::{PIECE_LEVELS, Piece, Tiles};
@@ -16,27 +16,6 @@ use crate::q8::Q8Block;
 use crate::simd::LANES;
 use crate::table::{self, Table};
 use crate::views::{Rows, RowsMut};
-
-/// An operation, for [`Kernels::kernel_name`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Op {
-    /// A matrix tile of this type times activations.
-    MatMul(TensorType),
-    /// Quantisation of activations.
-    QuantizeQ8,
-    /// Rounding of activations.
-    RoundBf16,
-    /// Attention over a chunk of keys.
-    Attention,
-    /// RMS normalisation.
-    RmsNorm,
-    /// Rotary position embedding.
-    Rope,
-    /// Gated activation.
-    SwiGlu,
-    /// Softmax.
-    Softmax,
-}
 
 /// The kernels of one instruction set.
 pub struct Kernels {
@@ -114,43 +93,6 @@ impl Kernels {
     /// The instruction set.
     pub fn isa(&self) -> Isa {
         self.isa
-    }
-
-    /// Name of the kernel that does `op`: instruction set, operation, types, and for matrices rows
-    /// × tokens of a register tile, e.g. `avx512vnni_matmul_q4_0_32x4`.
-    pub fn kernel_name(&self, op: Op) -> String {
-        let isa = match (self.isa, op) {
-            (Isa::Avx512Bf16, Op::MatMul(TensorType::BF16) | Op::RoundBf16) => Isa::Avx512Bf16,
-            (Isa::Avx512Bf16, _) => Isa::Avx512,
-            (isa, _) => isa,
-        };
-        match op {
-            Op::MatMul(ty) => {
-                let rows = match isa {
-                    Isa::Avx2 => TILE_ROWS / 2,
-                    Isa::Scalar => TILE_ROWS,
-                    Isa::Avx512 | Isa::Avx512Bf16 => 2 * TILE_ROWS,
-                };
-                let tokens = self.tile_tokens(ty);
-                format!("{isa}_matmul_{}_{rows}x{tokens}", ty.name().to_lowercase())
-            }
-            Op::QuantizeQ8 => format!("{isa}_quantize_f32_q8"),
-            Op::RoundBf16 => format!("{isa}_round_f32_bf16"),
-            Op::Attention => format!("{isa}_attention_f16_{KV_PAGE}"),
-            Op::RmsNorm => format!("{isa}_rms_norm_f32"),
-            Op::Rope => format!("{isa}_rope_f32"),
-            Op::SwiGlu => format!("{isa}_swiglu_f32"),
-            Op::Softmax => format!("{isa}_softmax_f32"),
-        }
-    }
-
-    /// Tokens of a register tile: multiples of it make the best use of a matrix of type `ty`.
-    pub fn tile_tokens(&self, ty: TensorType) -> usize {
-        match (act_kind(ty), self.isa) {
-            (ActKind::Bf16, Isa::Avx512Bf16) => 8,
-            (ActKind::Q8, _) | (_, Isa::Avx512 | Isa::Avx512Bf16) => 4,
-            _ => 8,
-        }
     }
 
     /// One row of a packed tile as numbers, bit for bit as the file's type defines them; but
@@ -478,49 +420,6 @@ impl Kernels {
     pub fn peak_bf16(&self, iters: u64) -> u64 {
         call!(self.peak_bf16(iters))
     }
-}
-
-/// How `vdpbf16ps` and `f32` multiply-adds compare on this CPU. On some it is slower than widening,
-/// and the bits are the same, so the faster is chosen.
-#[derive(Clone, Copy, Debug)]
-pub struct Bf16Trial {
-    /// Multiply-accumulates per second of one thread with `vdpbf16ps`.
-    pub pairs: f64,
-    /// With weights widened for fused multiply-adds.
-    pub widened: f64,
-}
-
-impl Bf16Trial {
-    /// Whether `vdpbf16ps` is the faster.
-    pub fn pays(&self) -> bool {
-        self.pairs > self.widened
-    }
-}
-
-/// Compares both ways to multiply bfloat16, once per process and in less than a millisecond; `None`
-/// where the CPU lacks the instruction.
-pub fn bf16_trial() -> Option<&'static Bf16Trial> {
-    static TRIAL: OnceLock<Option<Bf16Trial>> = OnceLock::new();
-    let try_both = || {
-        let (pairs, widened) = (Kernels::for_isa(Isa::Avx512Bf16)?, Kernels::for_isa(Isa::Avx512)?);
-        let mut best = Bf16Trial { pairs: 0.0, widened: 0.0 };
-        // In turns, so that what disturbs one disturbs the other; the first warms up.
-        for _ in 0..5 {
-            best.pairs = best.pairs.max(rate(|| pairs.peak_bf16(TRIAL_ROUNDS)));
-            best.widened = best.widened.max(rate(|| widened.peak_bf16(TRIAL_ROUNDS)));
-        }
-        Some(best)
-    };
-    TRIAL.get_or_init(try_both).as_ref()
-}
-
-/// Some 20 µs.
-const TRIAL_ROUNDS: u64 = 1 << 13;
-
-/// What `run` does per second.
-fn rate(run: impl FnOnce() -> u64) -> f64 {
-    let start = Instant::now();
-    run() as f64 / start.elapsed().as_secs_f64()
 }
 
 #[track_caller]

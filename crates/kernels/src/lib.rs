@@ -20,11 +20,13 @@ mod acts;
 mod arch;
 mod attention;
 mod bf16;
+mod bf16_trial;
 mod elementwise;
 mod exp;
 mod isa;
 mod kernels;
 mod matmul;
+mod names;
 mod pack;
 mod peak;
 mod q8;
@@ -36,10 +38,12 @@ pub use acts::{ActKind, Acts, act_kind, most_row_bytes, q8_row_bytes};
 pub use attention::{
     AttnTile, KV_CHUNK, KV_PAGE, KvPageMut, KvPages, KvType, attn_scratch_len, attn_state_len,
 };
+pub use bf16_trial::{Bf16Trial, bf16_trial};
 pub use elementwise::RopeStyle;
 pub use isa::{ISA_VARIABLE, Isa, IsaError};
-pub use kernels::{Bf16Trial, Kernels, Op, bf16_trial};
+pub use kernels::Kernels;
 pub use matmul::{Piece, Tiles};
+pub use names::Op;
 pub use pack::{pack_tile, tile_bytes};
 pub use views::{Rows, RowsMut};
 

@@ -1,0 +1,69 @@
+//! What the kernels are called, in logs and profiles, and how large their register tiles are.
+
+use gguf::TensorType;
+
+use crate::TILE_ROWS;
+use crate::acts::{ActKind, act_kind};
+use crate::attention::KV_PAGE;
+use crate::isa::Isa;
+use crate::kernels::Kernels;
+
+/// An operation, for [`Kernels::kernel_name`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Op {
+    /// A matrix tile of this type times activations.
+    MatMul(TensorType),
+    /// Quantisation of activations.
+    QuantizeQ8,
+    /// Rounding of activations.
+    RoundBf16,
+    /// Attention over a chunk of keys.
+    Attention,
+    /// RMS normalisation.
+    RmsNorm,
+    /// Rotary position embedding.
+    Rope,
+    /// Gated activation.
+    SwiGlu,
+    /// Softmax.
+    Softmax,
+}
+
+impl Kernels {
+    /// Name of the kernel that does `op`: instruction set, operation, types, and for matrices rows
+    /// × tokens of a register tile, e.g. `avx512vnni_matmul_q4_0_32x4`.
+    pub fn kernel_name(&self, op: Op) -> String {
+        let isa = match (self.isa(), op) {
+            (Isa::Avx512Bf16, Op::MatMul(TensorType::BF16) | Op::RoundBf16) => Isa::Avx512Bf16,
+            (Isa::Avx512Bf16, _) => Isa::Avx512,
+            (isa, _) => isa,
+        };
+        match op {
+            Op::MatMul(ty) => {
+                let rows = match isa {
+                    Isa::Avx2 => TILE_ROWS / 2,
+                    Isa::Scalar => TILE_ROWS,
+                    Isa::Avx512 | Isa::Avx512Bf16 => 2 * TILE_ROWS,
+                };
+                let tokens = self.tile_tokens(ty);
+                format!("{isa}_matmul_{}_{rows}x{tokens}", ty.name().to_lowercase())
+            }
+            Op::QuantizeQ8 => format!("{isa}_quantize_f32_q8"),
+            Op::RoundBf16 => format!("{isa}_round_f32_bf16"),
+            Op::Attention => format!("{isa}_attention_f16_{KV_PAGE}"),
+            Op::RmsNorm => format!("{isa}_rms_norm_f32"),
+            Op::Rope => format!("{isa}_rope_f32"),
+            Op::SwiGlu => format!("{isa}_swiglu_f32"),
+            Op::Softmax => format!("{isa}_softmax_f32"),
+        }
+    }
+
+    /// Tokens of a register tile: multiples of it make the best use of a matrix of type `ty`.
+    pub fn tile_tokens(&self, ty: TensorType) -> usize {
+        match (act_kind(ty), self.isa()) {
+            (ActKind::Bf16, Isa::Avx512Bf16) => 8,
+            (ActKind::Q8, _) | (_, Isa::Avx512 | Isa::Avx512Bf16) => 4,
+            _ => 8,
+        }
+    }
+}
