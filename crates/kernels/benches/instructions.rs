@@ -16,8 +16,8 @@ use std::process::{Command, Stdio};
 
 use arclight_kernels::Isa::{self, Avx2, Scalar};
 use arclight_kernels::{
-    AttnTile, Kernels, KvType, RopeStyle, TILE_ROWS, attn_scratch_len, attn_state_len, pack_tile,
-    q8_row_bytes, tile_bytes,
+    AttnTile, Kernels, KvType, RopeStyle, Rows, RowsMut, TILE_ROWS, attn_scratch_len,
+    attn_state_len, pack_tile, q8_row_bytes, tile_bytes,
 };
 use gguf::TensorType::{self, BF16, F16, F32, Q4_0, Q4_K, Q6_K, Q8_0};
 use gungraun::{

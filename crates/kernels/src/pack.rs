@@ -5,8 +5,7 @@ use gguf::TensorType;
 use crate::TILE_ROWS;
 use crate::matmul::{Bf16, F16, F32, Q4_0, Q4K, Q6K, Q8_0, Tile};
 
-/// The widest block of any type, in the file and as numbers.
-const MAX_BLOCK_BYTES: usize = 210;
+/// Numbers of the widest block of any type.
 const MAX_BLOCK_LEN: usize = 256;
 
 /// Evaluates an expression with `$tile` standing for the type's [`Tile`].
@@ -68,15 +67,12 @@ pub fn pack_tile(ty: TensorType, rows: &[&[u8]], cols: usize, dst: &mut [u8]) {
         );
     }
     assert!(dst.len() == tile_bytes(ty, cols), "{} bytes for a tile of {cols} {ty}", dst.len());
-    let zero = &[0; MAX_BLOCK_BYTES][..bytes];
+    let zero = if rows.len() < TILE_ROWS { vec![0; blocks * bytes] } else { Vec::new() };
     with_tile!(ty, T => {
         // Padding is zero too: packed tiles of equal rows are equal.
         dst.fill(0);
-        for b in 0..blocks {
-            for row in 0..TILE_ROWS {
-                let block = rows.get(row).map_or(zero, |row| &row[b * bytes..][..bytes]);
-                T::put(dst, b, row, block);
-            }
+        for row in 0..TILE_ROWS {
+            T::put_row(dst, row, rows.get(row).unwrap_or(&&zero[..]), bytes);
         }
     });
 }

@@ -17,7 +17,7 @@ mod uncached;
 use std::hint::black_box;
 use std::time::Instant;
 
-use arclight_kernels::{Kernels, KvType, RopeStyle, q8_row_bytes};
+use arclight_kernels::{Kernels, KvType, RopeStyle, Rows, RowsMut, q8_row_bytes};
 use gguf::TensorType;
 
 use inputs::{Bytes, noise};

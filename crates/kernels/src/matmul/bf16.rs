@@ -36,6 +36,18 @@ impl Tile for Bf16 {
         tile[at(column, row)..][..2].copy_from_slice(&bits.to_le_bytes());
     }
 
+    fn put_row(tile: &mut [u8], row: usize, blocks: &[u8], len: usize) {
+        let (twos, last) = blocks.as_chunks::<4>();
+        for (pair, &[a, b, c, d]) in tile.as_chunks_mut::<PAIR>().0.iter_mut().zip(twos) {
+            let two = [weight(u16::from_le_bytes([a, b])), weight(u16::from_le_bytes([c, d]))];
+            let both = u32::from(two[0]) | u32::from(two[1]) << 16;
+            pair.as_chunks_mut::<4>().0[row] = both.to_le_bytes();
+        }
+        if !last.is_empty() {
+            Self::put(tile, blocks.len() / len - 1, row, last);
+        }
+    }
+
     fn get(tile: &[u8], column: usize, row: usize, block: &mut [u8]) {
         block.copy_from_slice(&tile[at(column, row)..][..2]);
     }

@@ -24,6 +24,13 @@ macro_rules! float_tile {
                 tile[(b * TILE_ROWS + row) * $bytes..][..$bytes].copy_from_slice(block);
             }
 
+            fn put_row(tile: &mut [u8], row: usize, blocks: &[u8], _: usize) {
+                let columns = tile.as_chunks_mut::<{ TILE_ROWS * $bytes }>().0;
+                for (column, x) in columns.iter_mut().zip(blocks.as_chunks::<$bytes>().0) {
+                    column.as_chunks_mut::<$bytes>().0[row] = *x;
+                }
+            }
+
             fn get(tile: &[u8], b: usize, row: usize, block: &mut [u8]) {
                 block.copy_from_slice(&tile[(b * TILE_ROWS + row) * $bytes..][..$bytes]);
             }

@@ -63,6 +63,13 @@ pub(crate) trait Tile {
     /// Puts block `b` of row `row`, in the file's form, into its places.
     fn put(tile: &mut [u8], b: usize, row: usize, block: &[u8]);
 
+    /// Puts all blocks of row `row`, `len` bytes each.
+    fn put_row(tile: &mut [u8], row: usize, blocks: &[u8], len: usize) {
+        for (b, block) in blocks.chunks_exact(len).enumerate() {
+            Self::put(tile, b, row, block);
+        }
+    }
+
     /// Gives block `b` of row `row` back, in the file's form.
     fn get(tile: &[u8], b: usize, row: usize, block: &mut [u8]);
 

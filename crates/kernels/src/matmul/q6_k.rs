@@ -27,19 +27,16 @@ const BLOCK: usize = QUANTS + HALVES * HALF;
 /// Lines to fetch with each activation block.
 const FETCHED: usize = BLOCK.div_ceil(32 * HALVES);
 
-/// Where the file keeps element `i`: index and shift of its low nibble, index and shift of its high
-/// bit pair.
-const fn file_place(i: usize) -> (usize, usize, usize, usize) {
-    let (half, run, l) = (i / 128, i / 32 % 4, i % 32);
-    (half * 64 + run % 2 * 32 + l, run / 2 * 4, 128 + half * 32 + l, run * 2)
+/// Where the file keeps the 16 elements of half block `half`: the low nibbles' place and shift, the
+/// high bit pairs' place and shift.
+const fn file_place(half: usize) -> (usize, usize, usize, usize) {
+    let (part, run, l) = (half / 8, half / 2 % 4, half % 2 * 16);
+    (part * 64 + run % 2 * 32 + l, run / 2 * 4, 128 + part * 32 + l, run * 2)
 }
 
-/// Where a tile keeps element `i` of row `row`, likewise.
-const fn tile_place(i: usize, row: usize) -> (usize, usize, usize, usize) {
-    let (half, quad, lane) = (i / 16, i / 4 % 4, 4 * row + i % 4);
-    let at = QUANTS + half * HALF + lane;
-    (at + quad / 2 * 64, quad % 2 * 4, at + 128, quad * 2)
-}
+/// A nibble, or a bit pair, of each of 16 bytes.
+const NIBBLES: u128 = u128::from_ne_bytes([0x0f; 16]);
+const PAIRS: u128 = u128::from_ne_bytes([0x03; 16]);
 
 impl Tile for Q6K {
     type Act = Q8Block;
@@ -57,12 +54,21 @@ impl Tile for Q6K {
         for (j, &scale) in block[192..208].iter().enumerate() {
             tile[SCALES + j * TILE_ROWS + row] = scale;
         }
-        for i in 0..256 {
-            let (low, low_shift, high, high_shift) = file_place(i);
-            let (low, high) = (block[low] >> low_shift & 15, block[high] >> high_shift & 3);
-            let (low_at, low_shift, high_at, high_shift) = tile_place(i, row);
-            tile[low_at] = tile[low_at] & !(15 << low_shift) | low << low_shift;
-            tile[high_at] = tile[high_at] & !(3 << high_shift) | high << high_shift;
+        for half in 0..HALVES {
+            let (low, low_shift, high, high_shift) = file_place(half);
+            let low = u128::from_le_bytes(*part(block, low)) >> low_shift & NIBBLES;
+            let high = u128::from_le_bytes(*part(block, high)) >> high_shift & PAIRS;
+            // Quads, the first lowest.
+            let quad = |x: u128, q: usize| (x >> (32 * q)) as u32;
+            let words = [
+                quad(low, 0) | quad(low, 1) << 4,
+                quad(low, 2) | quad(low, 3) << 4,
+                quad(high, 0) | quad(high, 1) << 2 | quad(high, 2) << 4 | quad(high, 3) << 6,
+            ];
+            for (vector, word) in words.into_iter().enumerate() {
+                let at = QUANTS + half * HALF + vector * 64 + 4 * row;
+                tile[at..][..4].copy_from_slice(&word.to_le_bytes());
+            }
         }
     }
 
@@ -73,12 +79,22 @@ impl Tile for Q6K {
         for (j, scale) in block[192..208].iter_mut().enumerate() {
             *scale = tile[SCALES + j * TILE_ROWS + row];
         }
-        for i in 0..256 {
-            let (low, low_shift, high, high_shift) = tile_place(i, row);
-            let (low, high) = (tile[low] >> low_shift & 15, tile[high] >> high_shift & 3);
-            let (low_at, low_shift, high_at, high_shift) = file_place(i);
-            block[low_at] |= low << low_shift;
-            block[high_at] |= high << high_shift;
+        for half in 0..HALVES {
+            let word = |vector: usize| {
+                let at = QUANTS + half * HALF + vector * 64 + 4 * row;
+                u128::from(u32::from_le_bytes(*part(tile, at)))
+            };
+            let (w0, w1, w2) = (word(0), word(1), word(2));
+            let low = w0 | w0 >> 4 << 32 | w1 << 64 | w1 >> 4 << 96;
+            let high = w2 | w2 >> 2 << 32 | w2 >> 4 << 64 | w2 >> 6 << 96;
+            let (low_at, low_shift, high_at, high_shift) = file_place(half);
+            for (at, bits) in
+                [(low_at, (low & NIBBLES) << low_shift), (high_at, (high & PAIRS) << high_shift)]
+            {
+                let to = &mut block[at..][..16];
+                let have = u128::from_le_bytes(*part(to, 0));
+                to.copy_from_slice(&(have | bits).to_le_bytes());
+            }
         }
     }
 
