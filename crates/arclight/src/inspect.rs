@@ -95,14 +95,14 @@ fn print(
             let dims = t.shape.dims().iter().map(usize::to_string).collect::<Vec<_>>();
             let dims = dims.join(" x ");
             let mib = t.data.len() as f64 / f64::from(1 << 20);
-            writeln!(out, "  {:<width$}  {dims:>16}  {:<5} {mib:>10.3} MiB", t.name(), t.ty)?;
+            writeln!(out, "  {:<width$}  {dims:>16}  {:<7} {mib:>10.3} MiB", t.name(), t.ty)?;
         }
     }
     writeln!(out, "\ntypes, {}", term::plural(gguf.tensors().len(), "tensor"))?;
     for (ty, total) in type_totals(gguf) {
         writeln!(
             out,
-            "  {ty:<5} {:>5} tensors {:>9} parameters {:>10}",
+            "  {ty:<7} {:>5} tensors {:>9} parameters {:>10}",
             total.tensors,
             term::count(total.elements),
             term::size(total.bytes),

@@ -89,6 +89,7 @@ impl Loaded {
         let report = self.engine.report();
         let (build, pack) = (report.build, report.pack);
         let (nodes, mode) = (report.nodes.clone(), report.mode);
+        let unpacked = report.unpacked.clone();
         let (name, context) = (self.engine.hparams().name.clone(), self.engine.context());
         let executor = self.engine.executor();
         let (threads, isa) = (executor.plan().threads(), executor.kernels().isa());
@@ -108,6 +109,15 @@ impl Loaded {
                 term::size(bytes.weights),
                 term::size(bytes.kv),
                 term::size(bytes.activations),
+            );
+        }
+        for of in unpacked {
+            note!(
+                "{} of {} unpacked to 8 bits: {} of weights, {} in the file",
+                term::plural(of.tensors, "tensor"),
+                of.ty,
+                term::size(of.memory),
+                term::size(of.file),
             );
         }
         note!(

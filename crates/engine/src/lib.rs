@@ -43,7 +43,7 @@ pub use generate::{Generation, StopReason, Timings};
 pub use graph::profile::Profile;
 pub use graph::{KvType, Logits, Mode, NodeBytes, Outputs, Plan, PlanGroup, Sync, Variant};
 pub use kv::SeqId;
-pub use load::{LoadProgress, LoadReport};
+pub use load::{LoadProgress, LoadReport, Unpacked};
 pub use memory::HugePages;
 pub use options::{LoadOptions, Numa};
 pub use placement::{Activity, ArenaPlacement, GroupPlacement, Placement};

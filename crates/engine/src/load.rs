@@ -7,11 +7,12 @@
 use crate::error::Error;
 use crate::file::ModelFile;
 use crate::options::{LoadOptions, Numa};
+use gguf::TensorType;
 use graph::{
     Executor, Graph, Limits, Mode, NodeBytes, Plan, PlanGroup, Progress, Shares, WeightSource,
     WeightView,
 };
-use kernels::{KV_CHUNK, KV_PAGE, Kernels};
+use kernels::{KV_CHUNK, KV_PAGE, Kernels, TILE_ROWS};
 use memory::{HugePages, Policy};
 use models::{Hparams, Model};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -47,8 +48,23 @@ pub struct LoadReport {
     pub huge_pages: HugePages,
     /// Bytes in each place: a node's, or of all nodes together where they share one copy.
     pub nodes: Vec<NodeBytes>,
+    /// Tensors that take more memory than in the file, by type.
+    pub unpacked: Vec<Unpacked>,
     /// What was not as it should be; everything works regardless.
     pub warnings: Vec<String>,
+}
+
+/// Tensors of a type that is unpacked to 8 bits when it is loaded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unpacked {
+    /// The type.
+    pub ty: TensorType,
+    /// Number of tensors.
+    pub tensors: usize,
+    /// Their bytes in the file.
+    pub file: usize,
+    /// Their bytes in memory, all copies.
+    pub memory: usize,
 }
 
 /// A loaded model.
@@ -208,6 +224,8 @@ fn load_in(
     let ready = prepare(mode, &gguf, machine, alone, options)?;
     let Prepared { plan, hparams, graph, sequences, context, limits, notes } = ready;
     let (huge_pages, build) = (plan.huge, start.elapsed());
+    let copies = if plan.mode == Mode::Mirror { plan.weight_copies() } else { 1 };
+    let unpacked = unpacked(&graph, copies);
     tracing::info!(
         model = hparams.name,
         numa = %mode,
@@ -237,6 +255,7 @@ fn load_in(
         mode,
         huge_pages,
         nodes: executor.node_bytes(),
+        unpacked,
         warnings: notes.chain(executor.warnings()).collect(),
     };
     for warning in &report.warnings {
@@ -275,6 +294,31 @@ fn huge_pages(graph: &Graph) -> Result<HugePages, Error> {
 /// Bytes of a node's packed weights.
 fn weights(graph: &Graph, node: usize) -> usize {
     graph.matrices().iter().map(|m| m.node_bytes(node)).sum()
+}
+
+/// What is unpacked to 8 bits, in `copies` of the weights.
+fn unpacked(graph: &Graph, copies: usize) -> Vec<Unpacked> {
+    let mut types: Vec<Unpacked> = Vec::new();
+    for matrix in graph.matrices() {
+        for (p, part) in matrix.parts.iter().enumerate() {
+            let (ty, elements) = (part.ty, part.rows * part.cols);
+            if !kernels::is_unpacked(ty) {
+                continue;
+            }
+            let i = types.iter().position(|t| t.ty == ty).unwrap_or_else(|| {
+                types.push(Unpacked { ty, tensors: 0, file: 0, memory: 0 });
+                types.len() - 1
+            });
+            let of = &mut types[i];
+            of.tensors += 1;
+            of.file += ty.bytes_for(elements).expect("rows are whole blocks");
+            of.memory += (0..graph.nodes())
+                .map(|n| matrix.rows(p, n).len().div_ceil(TILE_ROWS) * matrix.tile_bytes(p, n))
+                .sum::<usize>()
+                * copies;
+        }
+    }
+    types
 }
 
 /// Tokens of a sequence. The default is the model's, within half of the machine's memory and within

@@ -6,7 +6,7 @@ use half::{bf16, f16};
 
 use crate::{Error, TensorType};
 
-/// Elements of a Q8_0 or Q4_0 block.
+/// Elements of a block.
 const LEN: usize = 32;
 
 pub(crate) fn f32_to_f32(src: &[u8], dst: &mut [f32]) {
@@ -60,7 +60,7 @@ pub(crate) fn half_scale(
 
 /// `1 / d`, or 0 when that is not a number to multiply with: for `d` of 0, and for those so tiny
 /// that half precision makes them 0 anyway.
-fn inverse(d: f32) -> f32 {
+pub(crate) fn inverse(d: f32) -> f32 {
     let inverse = 1.0 / d;
     if inverse.is_finite() { inverse } else { 0.0 }
 }
@@ -112,6 +112,109 @@ pub(crate) fn q4_0_from_f32(src: &[f32], dst: &mut Vec<u8>) -> Result<(), Error>
         let quant = |x: f32| ((x * inverse + 8.5) as u8).min(15);
         let (low, high) = x.split_at(LEN / 2);
         dst.extend(low.iter().zip(high).map(|(&low, &high)| quant(low) | quant(high) << 4));
+    }
+    Ok(())
+}
+
+/// The f16 at the start of a field.
+fn half(field: &[u8]) -> f32 {
+    f16::from_le_bytes([field[0], field[1]]).to_f32()
+}
+
+/// Low bits of 32 elements as bytes, laid out as in Q4_0.
+fn nibbles(q: &[u8; LEN]) -> impl Iterator<Item = u8> {
+    let (low, high) = q.split_at(LEN / 2);
+    low.iter().zip(high).map(|(low, high)| low & 15 | high << 4)
+}
+
+/// The fifth bits of 32 elements, the first lowest.
+fn fifth_bits(q: &[u8; LEN]) -> [u8; 4] {
+    q.iter().rev().fold(0u32, |bits, q| bits << 1 | u32::from(q >> 4)).to_le_bytes()
+}
+
+/// 32 elements of 5 bits.
+fn five_bits(fifth: &[u8], nibbles: &[u8]) -> [u8; LEN] {
+    let fifth = u32::from_le_bytes(*fifth.first_chunk().expect("4 bytes"));
+    std::array::from_fn(|i| {
+        let nibble = nibbles[i % (LEN / 2)] >> (i / (LEN / 2) * 4) & 15;
+        nibble | ((fifth >> i & 1) as u8) << 4
+    })
+}
+
+/// Scale, minimum and elements 0..=`most` of a block.
+fn with_min(
+    x: &[f32; LEN],
+    most: u8,
+    ty: TensorType,
+    block: usize,
+) -> Result<([f16; 2], [u8; LEN]), Error> {
+    let low = x.iter().fold(f32::INFINITY, |low, &x| low.min(x));
+    let high = x.iter().fold(f32::NEG_INFINITY, |high, &x| high.max(x));
+    let d = (high - low) / f32::from(most);
+    let inverse = inverse(d);
+    let halves = [half_scale(d, ty, block, LEN)?, half_scale(low, ty, block, LEN)?];
+    Ok((halves, x.map(|x| (((x - low) * inverse + 0.5) as u8).min(most))))
+}
+
+/// Q4_1: f16 scale, f16 minimum, 16 bytes as in Q4_0 but without offset.
+pub(crate) fn q4_1_to_f32(src: &[u8], dst: &mut [f32]) {
+    let blocks = src.as_chunks::<{ 4 + LEN / 2 }>().0;
+    for (y, block) in dst.as_chunks_mut::<LEN>().0.iter_mut().zip(blocks) {
+        let (d, min) = (half(block), half(&block[2..]));
+        let (low, high) = y.split_at_mut(LEN / 2);
+        for (i, &q) in block[4..].iter().enumerate() {
+            low[i] = d * f32::from(q & 15) + min;
+            high[i] = d * f32::from(q >> 4) + min;
+        }
+    }
+}
+
+pub(crate) fn q4_1_from_f32(src: &[f32], dst: &mut Vec<u8>) -> Result<(), Error> {
+    for (i, x) in src.as_chunks::<LEN>().0.iter().enumerate() {
+        let (halves, q) = with_min(x, 15, TensorType::Q4_1, i)?;
+        dst.extend(halves.map(f16::to_le_bytes).as_flattened());
+        dst.extend(nibbles(&q));
+    }
+    Ok(())
+}
+
+/// Q5_0: f16 scale, 4 bytes of fifth bits, 16 bytes of nibbles as in Q4_0; offset 16.
+pub(crate) fn q5_0_to_f32(src: &[u8], dst: &mut [f32]) {
+    let blocks = src.as_chunks::<{ 6 + LEN / 2 }>().0;
+    for (y, block) in dst.as_chunks_mut::<LEN>().0.iter_mut().zip(blocks) {
+        let d = half(block);
+        *y = five_bits(&block[2..6], &block[6..]).map(|q| d * (f32::from(q) - 16.0));
+    }
+}
+
+pub(crate) fn q5_0_from_f32(src: &[f32], dst: &mut Vec<u8>) -> Result<(), Error> {
+    for (i, x) in src.as_chunks::<LEN>().0.iter().enumerate() {
+        let most = x.iter().fold(0f32, |most, &x| if x.abs() > most.abs() { x } else { most });
+        let d = most / -16.0;
+        let inverse = inverse(d);
+        dst.extend(half_scale(d, TensorType::Q5_0, i, LEN)?.to_le_bytes());
+        let q = x.map(|x| ((x * inverse + 16.5) as u8).min(31));
+        dst.extend(fifth_bits(&q));
+        dst.extend(nibbles(&q));
+    }
+    Ok(())
+}
+
+/// Q5_1: f16 scale, f16 minimum, then as Q5_0 but without offset.
+pub(crate) fn q5_1_to_f32(src: &[u8], dst: &mut [f32]) {
+    let blocks = src.as_chunks::<{ 8 + LEN / 2 }>().0;
+    for (y, block) in dst.as_chunks_mut::<LEN>().0.iter_mut().zip(blocks) {
+        let (d, min) = (half(block), half(&block[2..]));
+        *y = five_bits(&block[4..8], &block[8..]).map(|q| d * f32::from(q) + min);
+    }
+}
+
+pub(crate) fn q5_1_from_f32(src: &[f32], dst: &mut Vec<u8>) -> Result<(), Error> {
+    for (i, x) in src.as_chunks::<LEN>().0.iter().enumerate() {
+        let (halves, q) = with_min(x, 31, TensorType::Q5_1, i)?;
+        dst.extend(halves.map(f16::to_le_bytes).as_flattened());
+        dst.extend(fifth_bits(&q));
+        dst.extend(nibbles(&q));
     }
     Ok(())
 }

@@ -342,6 +342,15 @@ pub enum Error {
         elements: usize,
     },
 
+    /// Quantisation to a type that can only be read.
+    #[error(
+        "cannot quantise to {ty}: such files can be read, not made; IQ4_XS, Q3_K and Q2_K are near in size"
+    )]
+    NoQuantiser {
+        /// The type.
+        ty: crate::TensorType,
+    },
+
     /// Quantisation of a number of elements that is not a whole number of blocks.
     #[error("cannot quantise {elements} elements to {ty}: its blocks have {}", .ty.block_len())]
     PartialQuantise {

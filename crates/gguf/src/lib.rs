@@ -35,16 +35,22 @@
 mod blocks;
 mod cursor;
 mod error;
+mod integers;
+mod iquants;
 mod kquants;
 mod metadata;
+mod mxfp4;
+mod nonlinear;
 mod parse;
 mod split;
 mod tensor;
+mod ternary;
 mod types;
 mod value;
 mod write;
 
 pub use error::Error;
+pub use integers::Integers;
 pub use metadata::Metadata;
 pub use parse::Gguf;
 pub use split::split_paths;

@@ -1,10 +1,11 @@
 //! The element types: one table with everything that depends on the type.
 //!
-//! To add a type: a variant, an entry in [`TYPES`] in the same order, and its two conversions.
+//! To add a type: a variant, an entry in [`TYPES`] in the same order, and its conversions.
 
 use std::fmt;
 
-use crate::{Error, blocks, kquants};
+use crate::integers::Integers;
+use crate::{Error, blocks, iquants, kquants, mxfp4, nonlinear, ternary};
 
 /// How the elements of a tensor are stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -20,14 +21,57 @@ pub enum TensorType {
     Q8_0,
     /// 32 four-bit values with offset 8 and a half-precision scale.
     Q4_0,
+    /// 32 four-bit values, a half-precision scale and minimum.
+    Q4_1,
+    /// 32 five-bit values with offset 16 and a half-precision scale.
+    Q5_0,
+    /// 32 five-bit values, a half-precision scale and minimum.
+    Q5_1,
+    /// 16 × 16 two-bit values; 4-bit scales and minima, themselves scaled in half precision.
+    Q2_K,
+    /// 16 × 16 three-bit values with offset 4; 6-bit scales, themselves scaled in half precision.
+    Q3_K,
     /// 8 × 32 four-bit values; 6-bit scales and minima, themselves scaled in half precision.
     Q4_K,
+    /// 8 × 32 five-bit values; 6-bit scales and minima, themselves scaled in half precision.
+    Q5_K,
     /// 16 × 16 six-bit values with offset 32; 8-bit scales, themselves scaled in half precision.
     Q6_K,
+    /// 32 indices into 16 uneven steps and a half-precision scale.
+    IQ4_NL,
+    /// 8 × 32 indices into 16 uneven steps; 6-bit scales, themselves scaled in half precision.
+    IQ4_XS,
+    /// Rows of a table of 256 eights, signs with even parity; a 4-bit scale for 32 values.
+    IQ2_XXS,
+    /// Rows of a table of 512 eights, signs with even parity; a 4-bit scale for 16 values.
+    IQ2_XS,
+    /// Rows of a table of 1024 eights, signs; a 4-bit scale for 16 values.
+    IQ2_S,
+    /// Rows of a table of 256 fours, signs with even parity; a 4-bit scale for 32 values.
+    IQ3_XXS,
+    /// Rows of a table of 512 fours, signs; a 4-bit scale for 32 values.
+    IQ3_S,
+    /// Rows of a table of 2048 ternary eights; a 3-bit scale and a shift for 32 values.
+    IQ1_S,
+    /// Rows of a table of 2048 ternary eights; a 3-bit scale for 16 values, a shift for 8.
+    IQ1_M,
+    /// 256 ternary values, five to a byte, and a half-precision scale.
+    TQ1_0,
+    /// 256 two-bit values with offset 1 and a half-precision scale.
+    TQ2_0,
+    /// 32 floats of 4 bits (1 sign, 2 exponent, 1 mantissa) and a power of two.
+    MXFP4,
 }
 
-/// Converts whole blocks to `f32`; the caller has checked that the lengths match.
-type Dequantize = fn(&[u8], &mut [f32]);
+/// How blocks are read.
+#[derive(Debug, Clone, Copy)]
+enum Form {
+    /// Converts whole blocks to `f32`; the caller has checked that the lengths match.
+    Values(fn(&[u8], &mut [f32])),
+    /// Unpacks one block of 256, of which the values are products.
+    Integers(fn(&[u8], &mut Integers)),
+}
+
 /// Converts whole blocks of finite `f32` and appends them; the caller has checked the length.
 type Quantize = fn(&[f32], &mut Vec<u8>) -> Result<(), Error>;
 
@@ -44,31 +88,64 @@ pub struct TypeInfo {
     pub block_len: usize,
     /// Bytes of a block.
     pub block_bytes: usize,
-    dequantize: Dequantize,
-    quantize: Quantize,
+    form: Form,
+    /// `None` for types that need to know which weights matter.
+    quantize: Option<Quantize>,
+}
+
+/// An entry of [`TYPES`].
+const fn row(
+    ty: TensorType,
+    id: u32,
+    name: &'static str,
+    block_len: usize,
+    block_bytes: usize,
+    form: Form,
+    quantize: Option<Quantize>,
+) -> TypeInfo {
+    TypeInfo { ty, id, name, block_len, block_bytes, form, quantize }
 }
 
 /// All types, in the order of the variants of [`TensorType`].
 #[rustfmt::skip]
-pub const TYPES: [TypeInfo; 7] = [
-    TypeInfo { ty: TensorType::F32,  id: 0,  name: "F32",  block_len: 1,   block_bytes: 4,   dequantize: blocks::f32_to_f32,    quantize: blocks::f32_from_f32 },
-    TypeInfo { ty: TensorType::F16,  id: 1,  name: "F16",  block_len: 1,   block_bytes: 2,   dequantize: blocks::f16_to_f32,    quantize: blocks::f16_from_f32 },
-    TypeInfo { ty: TensorType::BF16, id: 30, name: "BF16", block_len: 1,   block_bytes: 2,   dequantize: blocks::bf16_to_f32,   quantize: blocks::bf16_from_f32 },
-    TypeInfo { ty: TensorType::Q8_0, id: 8,  name: "Q8_0", block_len: 32,  block_bytes: 34,  dequantize: blocks::q8_0_to_f32,   quantize: blocks::q8_0_from_f32 },
-    TypeInfo { ty: TensorType::Q4_0, id: 2,  name: "Q4_0", block_len: 32,  block_bytes: 18,  dequantize: blocks::q4_0_to_f32,   quantize: blocks::q4_0_from_f32 },
-    TypeInfo { ty: TensorType::Q4_K, id: 12, name: "Q4_K", block_len: 256, block_bytes: 144, dequantize: kquants::q4_k_to_f32, quantize: kquants::q4_k_from_f32 },
-    TypeInfo { ty: TensorType::Q6_K, id: 14, name: "Q6_K", block_len: 256, block_bytes: 210, dequantize: kquants::q6_k_to_f32, quantize: kquants::q6_k_from_f32 },
-];
+pub const TYPES: [TypeInfo; 25] = {
+    use {Form::*, TensorType::*};
+    [
+        row(F32,     0,  "F32",     1,   4,   Values(blocks::f32_to_f32),        Some(blocks::f32_from_f32)),
+        row(F16,     1,  "F16",     1,   2,   Values(blocks::f16_to_f32),        Some(blocks::f16_from_f32)),
+        row(BF16,    30, "BF16",    1,   2,   Values(blocks::bf16_to_f32),       Some(blocks::bf16_from_f32)),
+        row(Q8_0,    8,  "Q8_0",    32,  34,  Values(blocks::q8_0_to_f32),       Some(blocks::q8_0_from_f32)),
+        row(Q4_0,    2,  "Q4_0",    32,  18,  Values(blocks::q4_0_to_f32),       Some(blocks::q4_0_from_f32)),
+        row(Q4_1,    3,  "Q4_1",    32,  20,  Values(blocks::q4_1_to_f32),       Some(blocks::q4_1_from_f32)),
+        row(Q5_0,    6,  "Q5_0",    32,  22,  Values(blocks::q5_0_to_f32),       Some(blocks::q5_0_from_f32)),
+        row(Q5_1,    7,  "Q5_1",    32,  24,  Values(blocks::q5_1_to_f32),       Some(blocks::q5_1_from_f32)),
+        row(Q2_K,    10, "Q2_K",    256, 84,  Values(kquants::q2_k_to_f32),      Some(kquants::q2_k_from_f32)),
+        row(Q3_K,    11, "Q3_K",    256, 110, Values(kquants::q3_k_to_f32),      Some(kquants::q3_k_from_f32)),
+        row(Q4_K,    12, "Q4_K",    256, 144, Values(kquants::q4_k_to_f32),      Some(kquants::q4_k_from_f32)),
+        row(Q5_K,    13, "Q5_K",    256, 176, Values(kquants::q5_k_to_f32),      Some(kquants::q5_k_from_f32)),
+        row(Q6_K,    14, "Q6_K",    256, 210, Values(kquants::q6_k_to_f32),      Some(kquants::q6_k_from_f32)),
+        row(IQ4_NL,  20, "IQ4_NL",  32,  18,  Values(nonlinear::iq4_nl_to_f32),  Some(nonlinear::iq4_nl_from_f32)),
+        row(IQ4_XS,  23, "IQ4_XS",  256, 136, Values(nonlinear::iq4_xs_to_f32),  Some(nonlinear::iq4_xs_from_f32)),
+        row(IQ2_XXS, 16, "IQ2_XXS", 256, 66,  Integers(iquants::iq2_xxs),        None),
+        row(IQ2_XS,  17, "IQ2_XS",  256, 74,  Integers(iquants::iq2_xs),         None),
+        row(IQ2_S,   22, "IQ2_S",   256, 82,  Integers(iquants::iq2_s),          None),
+        row(IQ3_XXS, 18, "IQ3_XXS", 256, 98,  Integers(iquants::iq3_xxs),        None),
+        row(IQ3_S,   21, "IQ3_S",   256, 110, Integers(iquants::iq3_s),          None),
+        row(IQ1_S,   19, "IQ1_S",   256, 50,  Integers(iquants::iq1_s),          None),
+        row(IQ1_M,   29, "IQ1_M",   256, 56,  Integers(iquants::iq1_m),          None),
+        row(TQ1_0,   34, "TQ1_0",   256, 54,  Integers(ternary::tq1_0),          Some(ternary::tq1_0_from_f32)),
+        row(TQ2_0,   35, "TQ2_0",   256, 66,  Integers(ternary::tq2_0),          Some(ternary::tq2_0_from_f32)),
+        row(MXFP4,   39, "MXFP4",   32,  17,  Values(mxfp4::mxfp4_to_f32),       Some(mxfp4::mxfp4_from_f32)),
+    ]
+};
 
 /// Types that ggml defines, or once defined, and this crate does not read.
 #[rustfmt::skip]
-const UNSUPPORTED: [(u32, &str); 35] = [
-    (3, "Q4_1"), (4, "Q4_2"), (5, "Q4_3"), (6, "Q5_0"), (7, "Q5_1"), (9, "Q8_1"), (10, "Q2_K"),
-    (11, "Q3_K"), (13, "Q5_K"), (15, "Q8_K"), (16, "IQ2_XXS"), (17, "IQ2_XS"), (18, "IQ3_XXS"),
-    (19, "IQ1_S"), (20, "IQ4_NL"), (21, "IQ3_S"), (22, "IQ2_S"), (23, "IQ4_XS"), (24, "I8"),
-    (25, "I16"), (26, "I32"), (27, "I64"), (28, "F64"), (29, "IQ1_M"), (31, "Q4_0_4_4"),
-    (32, "Q4_0_4_8"), (33, "Q4_0_8_8"), (34, "TQ1_0"), (35, "TQ2_0"), (36, "IQ4_NL_4_4"),
-    (37, "IQ4_NL_4_8"), (38, "IQ4_NL_8_8"), (39, "MXFP4"), (40, "NVFP4"), (41, "Q1_0"),
+const UNSUPPORTED: [(u32, &str); 18] = [
+    (4, "Q4_2"), (5, "Q4_3"), (9, "Q8_1"), (15, "Q8_K"), (24, "I8"), (25, "I16"), (26, "I32"),
+    (27, "I64"), (28, "F64"), (31, "Q4_0_4_4"), (32, "Q4_0_4_8"), (33, "Q4_0_8_8"),
+    (36, "IQ4_NL_4_4"), (37, "IQ4_NL_4_8"), (38, "IQ4_NL_8_8"), (40, "NVFP4"), (41, "Q1_0"),
+    (42, "Q2_0"),
 ];
 
 /// The name of a type that ggml knows and this crate does not read.
@@ -139,19 +216,59 @@ impl TensorType {
             let (bytes, elements) = (src.len(), dst.len());
             return Err(Error::LengthMismatch { ty: self, bytes, elements });
         }
-        (self.info().dequantize)(src, dst);
+        match self.info().form {
+            Form::Values(convert) => convert(src, dst),
+            Form::Integers(unpack) => {
+                let mut block = Integers::ZERO;
+                let blocks = src.chunks_exact(self.block_bytes());
+                for (src, dst) in blocks.zip(dst.as_chunks_mut().0) {
+                    unpack(src, &mut block);
+                    block.values(dst);
+                }
+            }
+        }
         Ok(())
+    }
+
+    /// Whether [`TensorType::quantize`] knows this type. Those that it does not, the seven whose values
+    /// are rows of tables, are of use only with weights of importance measured on text.
+    pub fn can_quantize(self) -> bool {
+        self.info().quantize.is_some()
+    }
+
+    /// Whether blocks are small integers and few scales: then [`TensorType::integers`] unpacks them.
+    pub fn has_integers(self) -> bool {
+        matches!(self.info().form, Form::Integers(_))
+    }
+
+    /// Unpacks a block, exactly; `None` if the type has no such form.
+    ///
+    /// # Errors
+    /// [`Error::LengthMismatch`] unless `block` is one block.
+    pub fn integers(self, block: &[u8]) -> Result<Option<Integers>, Error> {
+        let Form::Integers(unpack) = self.info().form else { return Ok(None) };
+        if block.len() != self.block_bytes() {
+            let (bytes, elements) = (block.len(), self.block_len());
+            return Err(Error::LengthMismatch { ty: self, bytes, elements });
+        }
+        let mut to = Integers::ZERO;
+        unpack(block, &mut to);
+        Ok(Some(to))
     }
 
     /// Converts `f32` to blocks and appends them to `dst`, which is left as it was on error.
     ///
-    /// F16 and BF16 round to nearest, ties to even; Q8_0 and Q4_0 are bit for bit those of ggml's
-    /// reference; Q4_K and Q6_K search scales for the least weighted error.
+    /// F16 and BF16 round to nearest, ties to even. Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, TQ1_0, TQ2_0 and
+    /// MXFP4 are bit for bit those of ggml's reference. The K-quants, IQ4_NL and IQ4_XS search
+    /// scales for the least weighted error. The other types have no quantiser (see
+    /// [`TensorType::can_quantize`]).
     ///
     /// # Errors
-    /// [`Error::PartialQuantise`] unless `src` is whole blocks; for types with blocks,
-    /// [`Error::NotFinite`] and [`Error::ScaleOverflow`] for values they cannot hold.
+    /// [`Error::NoQuantiser`] for types without one; [`Error::PartialQuantise`] unless `src` is
+    /// whole blocks; for types with blocks, [`Error::NotFinite`] and [`Error::ScaleOverflow`] for
+    /// values they cannot hold.
     pub fn quantize(self, src: &[f32], dst: &mut Vec<u8>) -> Result<(), Error> {
+        let quantize = self.info().quantize.ok_or(Error::NoQuantiser { ty: self })?;
         let Some(bytes) = self.bytes_for(src.len()) else {
             return Err(Error::PartialQuantise { ty: self, elements: src.len() });
         };
@@ -161,7 +278,7 @@ impl TensorType {
         }
         let before = dst.len();
         dst.reserve(bytes);
-        let result = (self.info().quantize)(src, dst);
+        let result = quantize(src, dst);
         if result.is_err() {
             dst.truncate(before);
         }

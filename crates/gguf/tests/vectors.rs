@@ -1,6 +1,6 @@
 //! Conversions against vectors made by ggml's Python package (`vectors/make.py`), bit for bit.
 
-use arclight_gguf::TensorType;
+use arclight_gguf::{TYPES, TensorType};
 
 /// Splits a vector file into its first and second part, given the bytes that one block takes in
 /// each.
@@ -60,10 +60,66 @@ vectors! {
     dequantise_q4_0: check_dequantise Q4_0 "dequantise_Q4_0.bin";
     dequantise_q4_k: check_dequantise Q4_K "dequantise_Q4_K.bin";
     dequantise_q6_k: check_dequantise Q6_K "dequantise_Q6_K.bin";
+    dequantise_q4_1: check_dequantise Q4_1 "dequantise_Q4_1.bin";
+    dequantise_q5_0: check_dequantise Q5_0 "dequantise_Q5_0.bin";
+    dequantise_q5_1: check_dequantise Q5_1 "dequantise_Q5_1.bin";
+    dequantise_q2_k: check_dequantise Q2_K "dequantise_Q2_K.bin";
+    dequantise_q3_k: check_dequantise Q3_K "dequantise_Q3_K.bin";
+    dequantise_q5_k: check_dequantise Q5_K "dequantise_Q5_K.bin";
+    dequantise_iq4_nl: check_dequantise IQ4_NL "dequantise_IQ4_NL.bin";
+    dequantise_iq4_xs: check_dequantise IQ4_XS "dequantise_IQ4_XS.bin";
+    dequantise_iq2_xxs: check_dequantise IQ2_XXS "dequantise_IQ2_XXS.bin";
+    dequantise_iq2_xs: check_dequantise IQ2_XS "dequantise_IQ2_XS.bin";
+    dequantise_iq2_s: check_dequantise IQ2_S "dequantise_IQ2_S.bin";
+    dequantise_iq3_xxs: check_dequantise IQ3_XXS "dequantise_IQ3_XXS.bin";
+    dequantise_iq3_s: check_dequantise IQ3_S "dequantise_IQ3_S.bin";
+    dequantise_iq1_s: check_dequantise IQ1_S "dequantise_IQ1_S.bin";
+    dequantise_iq1_m: check_dequantise IQ1_M "dequantise_IQ1_M.bin";
+    dequantise_tq1_0: check_dequantise TQ1_0 "dequantise_TQ1_0.bin";
+    dequantise_tq2_0: check_dequantise TQ2_0 "dequantise_TQ2_0.bin";
+    dequantise_mxfp4: check_dequantise MXFP4 "dequantise_MXFP4.bin";
     quantise_f16: check_quantise F16 "quantise_F16.bin";
     quantise_bf16: check_quantise BF16 "quantise_BF16.bin";
     quantise_q8_0: check_quantise Q8_0 "quantise_Q8_0.bin";
     quantise_q4_0: check_quantise Q4_0 "quantise_Q4_0.bin";
+    quantise_q4_1: check_quantise Q4_1 "quantise_Q4_1.bin";
+    quantise_q5_0: check_quantise Q5_0 "quantise_Q5_0.bin";
+    quantise_q5_1: check_quantise Q5_1 "quantise_Q5_1.bin";
+    quantise_tq1_0: check_quantise TQ1_0 "quantise_TQ1_0.bin";
+    quantise_tq2_0: check_quantise TQ2_0 "quantise_TQ2_0.bin";
+    quantise_mxfp4: check_quantise MXFP4 "quantise_MXFP4.bin";
+}
+
+/// Every row of every table, which the few blocks above do not reach, and scales of all kinds.
+#[test]
+fn random_blocks_of_every_type_mean_what_the_reference_says() {
+    let mut checked = 0;
+    for line in include_str!("vectors/sums.txt").lines() {
+        let (name, sum) = line.split_once(' ').unwrap();
+        let ty = TensorType::from_name(name).unwrap();
+        let blocks = random_bytes(512 * ty.block_bytes());
+        let mut values = vec![0f32; 512 * ty.block_len()];
+        ty.dequantize(&blocks, &mut values).unwrap();
+        let bits = values.iter().map(|v| if v.is_nan() { 0x7FC0_0000 } else { v.to_bits() });
+        let odd = |i: usize| (2 * i as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15).wrapping_add(1);
+        let got = bits
+            .enumerate()
+            .fold(0u64, |sum, (i, bits)| sum.wrapping_add(u64::from(bits).wrapping_mul(odd(i))));
+        assert_eq!(format!("{got:016x}"), sum, "{ty}");
+        checked += 1;
+    }
+    assert_eq!(checked, TYPES.iter().filter(|info| info.block_len > 1).count());
+}
+
+/// SplitMix64 from 0, little endian.
+fn random_bytes(len: usize) -> Vec<u8> {
+    let word = |i: u64| {
+        let z = i.wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        let z = (z ^ z >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        let z = (z ^ z >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
+        z ^ z >> 31
+    };
+    (1..=len as u64 / 8).flat_map(|i| word(i).to_le_bytes()).collect()
 }
 
 #[test]

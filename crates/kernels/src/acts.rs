@@ -21,7 +21,7 @@ pub const fn act_kind(ty: TensorType) -> ActKind {
     match ty {
         TensorType::F32 | TensorType::F16 => ActKind::F32,
         TensorType::BF16 => ActKind::Bf16,
-        TensorType::Q8_0 | TensorType::Q4_0 | TensorType::Q4_K | TensorType::Q6_K => ActKind::Q8,
+        _ => ActKind::Q8,
     }
 }
 

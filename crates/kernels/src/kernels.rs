@@ -11,7 +11,7 @@ use crate::bf16_trial::{Bf16Trial, bf16_trial};
 use crate::elementwise::RopeStyle;
 use crate::isa::{ISA_VARIABLE, Isa, IsaError};
 use crate::matmul::{PIECE_LEVELS, Piece, Tiles};
-use crate::pack::{tile_bytes, unpack_row};
+use crate::pack::{is_unpacked, tile_bytes, unpack_row};
 use crate::q8::Q8Block;
 use crate::simd::LANES;
 use crate::table::{self, Table};
@@ -200,6 +200,16 @@ impl Kernels {
                     TensorType::Q4_0 => call!(self.matmul_q4_0(tiles, pieces, acts, out)),
                     TensorType::Q4_K => call!(self.matmul_q4_k(tiles, pieces, acts, out)),
                     TensorType::Q6_K => call!(self.matmul_q6_k(tiles, pieces, acts, out)),
+                    TensorType::Q4_1 => call!(self.matmul_q4_1(tiles, pieces, acts, out)),
+                    TensorType::Q5_0 => call!(self.matmul_q5_0(tiles, pieces, acts, out)),
+                    TensorType::Q5_1 => call!(self.matmul_q5_1(tiles, pieces, acts, out)),
+                    TensorType::Q2_K => call!(self.matmul_q2_k(tiles, pieces, acts, out)),
+                    TensorType::Q3_K => call!(self.matmul_q3_k(tiles, pieces, acts, out)),
+                    TensorType::Q5_K => call!(self.matmul_q5_k(tiles, pieces, acts, out)),
+                    TensorType::IQ4_NL => call!(self.matmul_iq4_nl(tiles, pieces, acts, out)),
+                    TensorType::IQ4_XS => call!(self.matmul_iq4_xs(tiles, pieces, acts, out)),
+                    TensorType::MXFP4 => call!(self.matmul_mxfp4(tiles, pieces, acts, out)),
+                    ty if is_unpacked(ty) => call!(self.matmul_wide(tiles, pieces, acts, out)),
                     _ => panic!("{ty} weights need {:?} activations", act_kind(ty)),
                 }
             }

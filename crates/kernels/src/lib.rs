@@ -44,7 +44,7 @@ pub use isa::{ISA_VARIABLE, Isa, IsaError};
 pub use kernels::Kernels;
 pub use matmul::{Piece, Tiles};
 pub use names::Op;
-pub use pack::{pack_tile, tile_bytes};
+pub use pack::{is_unpacked, pack_tile, tile_bytes};
 pub use views::{Rows, RowsMut};
 
 /// Rows of a packed tile.

@@ -7,6 +7,7 @@ use crate::acts::{ActKind, act_kind};
 use crate::attention::KV_PAGE;
 use crate::isa::Isa;
 use crate::kernels::Kernels;
+use crate::pack::is_unpacked;
 
 /// An operation, for [`Kernels::kernel_name`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,7 +47,8 @@ impl Kernels {
                     Isa::Avx512 | Isa::Avx512Bf16 => 2 * TILE_ROWS,
                 };
                 let tokens = self.tile_tokens(ty);
-                format!("{isa}_matmul_{}_{rows}x{tokens}", ty.name().to_lowercase())
+                let ty = if is_unpacked(ty) { "wide" } else { &ty.name().to_lowercase() };
+                format!("{isa}_matmul_{ty}_{rows}x{tokens}")
             }
             Op::QuantizeQ8 => format!("{isa}_quantize_f32_q8"),
             Op::RoundBf16 => format!("{isa}_round_f32_bf16"),

@@ -3,7 +3,10 @@
 use gguf::TensorType;
 
 use crate::TILE_ROWS;
-use crate::matmul::{Bf16, F16, F32, Q4_0, Q4K, Q6K, Q8_0, Tile};
+use crate::matmul::{
+    Bf16, F16, F32, Iq4Nl, Iq4Xs, Mxfp4, Q2K, Q3K, Q4_0, Q4_1, Q4K, Q5_0, Q5_1, Q5K, Q6K, Q8_0,
+    Tile, Wide,
+};
 
 /// Numbers of the widest block of any type.
 const MAX_BLOCK_LEN: usize = 256;
@@ -19,12 +22,36 @@ macro_rules! with_tile {
             TensorType::Q4_0 => with_tile!(@ Q4_0, $tile => $e),
             TensorType::Q4_K => with_tile!(@ Q4K, $tile => $e),
             TensorType::Q6_K => with_tile!(@ Q6K, $tile => $e),
+            TensorType::Q4_1 => with_tile!(@ Q4_1, $tile => $e),
+            TensorType::Q5_0 => with_tile!(@ Q5_0, $tile => $e),
+            TensorType::Q5_1 => with_tile!(@ Q5_1, $tile => $e),
+            TensorType::Q2_K => with_tile!(@ Q2K, $tile => $e),
+            TensorType::Q3_K => with_tile!(@ Q3K, $tile => $e),
+            TensorType::Q5_K => with_tile!(@ Q5K, $tile => $e),
+            TensorType::IQ4_NL => with_tile!(@ Iq4Nl, $tile => $e),
+            TensorType::IQ4_XS => with_tile!(@ Iq4Xs, $tile => $e),
+            TensorType::MXFP4 => with_tile!(@ Mxfp4, $tile => $e),
+            TensorType::IQ2_XXS
+            | TensorType::IQ2_XS
+            | TensorType::IQ2_S
+            | TensorType::IQ3_XXS
+            | TensorType::IQ3_S
+            | TensorType::IQ1_S
+            | TensorType::IQ1_M
+            | TensorType::TQ1_0
+            | TensorType::TQ2_0 => with_tile!(@ Wide, $tile => $e),
         }
     };
     (@ $type:ident, $tile:ident => $e:expr) => {{
         type $tile = $type;
         $e
     }};
+}
+
+/// Whether matrices of this type are unpacked to 8 bits when they are packed into tiles, exactly: they
+/// take 8.6 bits for each value then, whatever they take in the file.
+pub fn is_unpacked(ty: TensorType) -> bool {
+    ty.has_integers()
 }
 
 /// Blocks of a row.
@@ -39,7 +66,8 @@ fn blocks(ty: TensorType, cols: usize) -> usize {
 }
 
 /// Bytes of a packed tile of 16 rows of `cols` columns: a multiple of 64, at most 3 % more than 16
-/// rows in the file (and up to 32 bytes of padding for an odd number of blocks).
+/// rows in the file (6 % for Q3_K), and up to 48 bytes of padding for an odd number of blocks; more
+/// for types that [are unpacked](is_unpacked).
 ///
 /// # Panics
 ///
@@ -68,11 +96,20 @@ pub fn pack_tile(ty: TensorType, rows: &[&[u8]], cols: usize, dst: &mut [u8]) {
     }
     assert!(dst.len() == tile_bytes(ty, cols), "{} bytes for a tile of {cols} {ty}", dst.len());
     let zero = if rows.len() < TILE_ROWS { vec![0; blocks * bytes] } else { Vec::new() };
+    // Padding is zero too: packed tiles of equal rows are equal.
+    dst.fill(0);
     with_tile!(ty, T => {
-        // Padding is zero too: packed tiles of equal rows are equal.
-        dst.fill(0);
         for row in 0..TILE_ROWS {
-            T::put_row(dst, row, rows.get(row).unwrap_or(&&zero[..]), bytes);
+            let blocks = *rows.get(row).unwrap_or(&&zero[..]);
+            if !is_unpacked(ty) {
+                T::put_row(dst, row, blocks, bytes);
+                continue;
+            }
+            for (b, block) in blocks.chunks_exact(bytes).enumerate() {
+                let integers = ty.integers(block).expect("whole blocks");
+                let integers = integers.expect("unpacked types are integers and scales");
+                Wide::put(dst, b, row, &Wide::form(&integers));
+            }
         }
     });
 }
@@ -86,6 +123,14 @@ pub(crate) fn unpack_row(ty: TensorType, tile: &[u8], cols: usize, row: usize, o
     assert!(tile.len() == tile_bytes(ty, cols), "{} bytes for a tile of {cols} {ty}", tile.len());
     assert!(row < TILE_ROWS, "row {row} of {TILE_ROWS}");
     assert!(out.len() == cols, "{} floats for {cols} columns", out.len());
+    if is_unpacked(ty) {
+        for (b, out) in out.as_chunks_mut().0.iter_mut().enumerate() {
+            let mut form = [0; Wide::FORM];
+            Wide::get(tile, b, row, &mut form);
+            Wide::integers(&form).values(out);
+        }
+        return;
+    }
     // The file's block is put together again, so that its type's one definition serves here too.
     // Plain floats go by the 256, or each would pay for the checks of a conversion.
     let per_step = if ty.block_len() == 1 { MAX_BLOCK_LEN } else { ty.block_len() };

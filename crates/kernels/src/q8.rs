@@ -26,7 +26,8 @@ pub(crate) struct Q8Block {
     pub(crate) neg32: [i32; 2],
     /// -128 times the sum of the quants.
     pub(crate) neg128: i32,
-    _pad: [u32; 2],
+    /// `d` times the sum of each half's quants.
+    pub(crate) dsums: [f32; 2],
 }
 
 const _: () = assert!(size_of::<Q8Block>() == 64);
@@ -81,6 +82,7 @@ pub(crate) fn quantize<S: Simd>(s: S, x: &[f32], blocks: &mut [Q8Block]) {
             block.neg8 = -8 * sum;
             block.neg32 = sums.map(|sum| -32 * sum);
             block.neg128 = -128 * sum;
+            block.dsums = sums.map(|sum| d * sum as f32);
         }
     }
 }

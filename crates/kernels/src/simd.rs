@@ -121,6 +121,12 @@ pub(crate) trait Dot: Vector {
     fn load_f16(self, x: &[u8; 32], g: usize) -> Self::F;
     fn load_u8(self, x: &[u8; LANES], g: usize) -> Self::F;
     fn load_i8(self, x: &[u8; LANES], g: usize) -> Self::F;
+    /// The low nibbles of bytes.
+    fn load_low(self, x: &[u8; LANES], g: usize) -> Self::F;
+    /// The high nibbles of bytes.
+    fn load_high(self, x: &[u8; LANES], g: usize) -> Self::F;
+    /// Powers of two, `2^(x - 128)`.
+    fn load_power(self, x: &[u8; LANES], g: usize) -> Self::F;
     fn store(self, x: Self::F, to: &mut [f32; LANES], g: usize);
 
     fn load_w(self, x: &[u8; 64], g: usize) -> Self::W;
@@ -133,6 +139,8 @@ pub(crate) trait Dot: Vector {
     fn or(self, a: Self::W, b: Self::W) -> Self::W;
     /// Every byte shifted right by 4; bits that enter from a neighbour are unspecified: mask them.
     fn shr4(self, a: Self::W) -> Self::W;
+    /// As [`Dot::shr4`], by 1.
+    fn shr1(self, a: Self::W) -> Self::W;
     /// As [`Dot::shr4`], by 2.
     fn shr2(self, a: Self::W) -> Self::W;
     /// As [`Dot::shr4`], left by 2.
@@ -140,8 +148,21 @@ pub(crate) trait Dot: Vector {
     /// As [`Dot::shr4`], left by 4.
     fn shl4(self, a: Self::W) -> Self::W;
 
+    /// A table for [`Dot::lookup`].
+    fn table(self, x: &[u8; 16]) -> Self::W;
+    /// The bytes of a table at `index`, of at most 4 bits.
+    fn lookup(self, table: Self::W, index: Self::W) -> Self::W;
+
     /// `acc[r] + Σ w[4r + i] * a[i]`, exact, for weights of at most 7 bits; `quad` is four `i8`.
     fn dot(self, acc: Self::I, w: Self::W, quad: i32) -> Self::I;
+    /// Four of [`Dot::dot`], for weights of at most 5 bits.
+    #[inline(always)]
+    fn dot_four(self, mut acc: Self::I, w: [Self::W; 4], quads: [i32; 4]) -> Self::I {
+        for (w, quad) in w.into_iter().zip(quads) {
+            acc = self.dot(acc, w, quad);
+        }
+        acc
+    }
     /// Begins a sum of dots of nibbles at `start`.
     fn start_nibbles(self, start: i32) -> Self::N;
     /// As [`Dot::dot`] for weights of at most 4 bits; at most 8 times.

@@ -10,7 +10,10 @@ use crate::attention::{self, Tile};
 use crate::elementwise::{self, RopeStyle};
 #[cfg(target_arch = "x86_64")]
 use crate::matmul::matmul_pairs;
-use crate::matmul::{F16, F32, Piece, Q4_0, Q4K, Q6K, Q8_0, Tiles, matmul, matmul_widened};
+use crate::matmul::{
+    F16, F32, Iq4Nl, Iq4Xs, Mxfp4, Piece, Q2K, Q3K, Q4_0, Q4_1, Q4K, Q5_0, Q5_1, Q5K, Q6K, Q8_0,
+    Tiles, Wide, matmul, matmul_widened,
+};
 use crate::q8::{self, Q8Block};
 use crate::views::{Rows, RowsMut};
 use crate::{bf16, exp, peak};
@@ -33,6 +36,26 @@ macro_rules! for_each_kernel {
                 matmul::<_, Q4K>;
             matmul_q6_k(tiles: Tiles<'_>, pieces: &[Piece], acts: Rows<'_, Q8Block>, out: RowsMut<'_, f32>) =
                 matmul::<_, Q6K>;
+            matmul_q4_1(tiles: Tiles<'_>, pieces: &[Piece], acts: Rows<'_, Q8Block>, out: RowsMut<'_, f32>) =
+                matmul::<_, Q4_1>;
+            matmul_q5_0(tiles: Tiles<'_>, pieces: &[Piece], acts: Rows<'_, Q8Block>, out: RowsMut<'_, f32>) =
+                matmul::<_, Q5_0>;
+            matmul_q5_1(tiles: Tiles<'_>, pieces: &[Piece], acts: Rows<'_, Q8Block>, out: RowsMut<'_, f32>) =
+                matmul::<_, Q5_1>;
+            matmul_q2_k(tiles: Tiles<'_>, pieces: &[Piece], acts: Rows<'_, Q8Block>, out: RowsMut<'_, f32>) =
+                matmul::<_, Q2K>;
+            matmul_q3_k(tiles: Tiles<'_>, pieces: &[Piece], acts: Rows<'_, Q8Block>, out: RowsMut<'_, f32>) =
+                matmul::<_, Q3K>;
+            matmul_q5_k(tiles: Tiles<'_>, pieces: &[Piece], acts: Rows<'_, Q8Block>, out: RowsMut<'_, f32>) =
+                matmul::<_, Q5K>;
+            matmul_iq4_nl(tiles: Tiles<'_>, pieces: &[Piece], acts: Rows<'_, Q8Block>, out: RowsMut<'_, f32>) =
+                matmul::<_, Iq4Nl>;
+            matmul_iq4_xs(tiles: Tiles<'_>, pieces: &[Piece], acts: Rows<'_, Q8Block>, out: RowsMut<'_, f32>) =
+                matmul::<_, Iq4Xs>;
+            matmul_mxfp4(tiles: Tiles<'_>, pieces: &[Piece], acts: Rows<'_, Q8Block>, out: RowsMut<'_, f32>) =
+                matmul::<_, Mxfp4>;
+            matmul_wide(tiles: Tiles<'_>, pieces: &[Piece], acts: Rows<'_, Q8Block>, out: RowsMut<'_, f32>) =
+                matmul::<_, Wide>;
             quantize_q8(x: &[f32], blocks: &mut [Q8Block]) = q8::quantize;
             round_bf16(x: &[f32], row: &mut [u8]) = bf16::widened;
             rms_norm(x: &[f32], weight: &[f32], eps: f32, out: &mut [f32]) = elementwise::rms_norm;

@@ -63,6 +63,34 @@ impl Blocks {
                 let scales = scales(&mut rng, |rng| q6_k_scales(rng, sigma));
                 Form::Scaled { at: 192, scales, signed: false }
             }
+            // Scale and minimum, or scale and unit of the minima: values are 0 on average.
+            TensorType::Q4_1 => halves(ty, 0, &[1.0, -7.5], sigma, &mut rng),
+            TensorType::Q5_1 => halves(ty, 0, &[1.0, -15.5], sigma, &mut rng),
+            TensorType::Q2_K => halves(ty, 80, &[1.0, 1.5], sigma, &mut rng),
+            TensorType::Q5_K => halves(ty, 0, &[1.0, 15.5], sigma, &mut rng),
+            TensorType::Q3_K => halves(ty, 108, &[1.0], sigma, &mut rng),
+            TensorType::TQ1_0 => halves(ty, 52, &[1.0], sigma, &mut rng),
+            TensorType::TQ2_0 => halves(ty, 64, &[1.0], sigma, &mut rng),
+            TensorType::Q5_0
+            | TensorType::IQ4_NL
+            | TensorType::IQ4_XS
+            | TensorType::IQ2_XXS
+            | TensorType::IQ2_XS
+            | TensorType::IQ2_S
+            | TensorType::IQ3_XXS
+            | TensorType::IQ3_S
+            | TensorType::IQ1_S => halves(ty, 0, &[1.0], sigma, &mut rng),
+            TensorType::IQ1_M => {
+                let unit = rms_of_random(ty, 48, &mut rng, |rng| iq1_m_scales(rng, 1.0));
+                let scales = scales(&mut rng, |rng| {
+                    let d = signed(rng, sigma / unit);
+                    iq1_m_scales(rng, d)
+                });
+                Form::Scaled { at: 48, scales, signed: false }
+            }
+            TensorType::MXFP4 => {
+                Form::Scaled { at: 0, scales: powers(&mut rng, sigma), signed: false }
+            }
         };
         let plain = matches!(form, Form::Plain { .. });
         // Floats are made four at a time, from one random number.
@@ -161,6 +189,64 @@ fn q6_k_scales(rng: &mut Rng, sigma: f32) -> Vec<u8> {
     let mut bytes: Vec<u8> = scales.map(|s| s as u8).into();
     bytes.extend(f16_bytes(d));
     bytes
+}
+
+/// Half floats at `at` that are `factors` times a scale of either sign, such that the values have the
+/// standard deviation `sigma` whatever the random bytes beside them.
+fn halves(ty: TensorType, at: usize, factors: &[f32], sigma: f32, rng: &mut Rng) -> Form {
+    let bytes = |d: f32| factors.iter().flat_map(|f| f16_bytes(f * d)).collect::<Vec<u8>>();
+    let unit = rms_of_random(ty, at, rng, |_| bytes(1.0));
+    let scales = scales(rng, |rng| bytes(signed(rng, sigma / unit)));
+    Form::Scaled { at, scales, signed: false }
+}
+
+/// Root mean square of the values of random blocks that have `scale` at `at`.
+fn rms_of_random(
+    ty: TensorType,
+    at: usize,
+    rng: &mut Rng,
+    scale: impl Fn(&mut Rng) -> Vec<u8>,
+) -> f32 {
+    let mut bytes = vec![0; 1024 * ty.block_bytes()];
+    rng.fill(&mut bytes);
+    for block in bytes.chunks_exact_mut(ty.block_bytes()) {
+        let scale = scale(rng);
+        block[at..at + scale.len()].copy_from_slice(&scale);
+    }
+    let mut values = vec![0.0; 1024 * ty.block_len()];
+    ty.dequantize(&bytes, &mut values).expect("1024 blocks");
+    rms(values.into_iter())
+}
+
+/// A scale about `value`, of either sign: random bits of most types have a mean, which signs make up
+/// for.
+fn signed(rng: &mut Rng, value: f32) -> f32 {
+    let scale = around(rng, value);
+    if rng.next() & 1 == 0 { scale } else { -scale }
+}
+
+/// Scales of an IQ1_M block: four words of four random scales of 3 bits, whose upper nibbles are
+/// the f16 `d`, lowest first.
+fn iq1_m_scales(rng: &mut Rng, d: f32) -> Vec<u8> {
+    let (bits, random) = (f16::from_f32(d).to_bits(), rng.next());
+    let word = |j: usize| (random >> (16 * j)) as u16 & 0xfff | (bits >> (4 * j) & 15) << 12;
+    (0..4).flat_map(|j| word(j).to_le_bytes()).collect()
+}
+
+/// Powers of an MXFP4 block: two neighbours, mixed such that the deviation is `sigma`.
+fn powers(rng: &mut Rng, sigma: f32) -> Vec<Vec<u8>> {
+    let of = |power: u8| {
+        rms_of_random(TensorType::MXFP4, 0, &mut Rng::new(0, "powers"), |_| vec![power])
+    };
+    let unit = of(127);
+    let lower = 127 + (sigma / unit).log2().floor() as i32;
+    // Of variances 1 and 4, which share makes `more`?
+    let more = (sigma / unit / 2f32.powi(lower - 127)).powi(2);
+    let share = (more - 1.0) / 3.0;
+    let offset = rng.unit() / SCALES as f32;
+    (0..SCALES)
+        .map(|i| vec![lower as u8 + u8::from((i as f32 / SCALES as f32 + offset) < share)])
+        .collect()
 }
 
 fn rms(values: impl ExactSizeIterator<Item = f32>) -> f32 {

@@ -93,10 +93,13 @@ pub(crate) struct Mix {
 
 /// All mixes.
 #[rustfmt::skip]
-pub(crate) const MIXES: [Mix; 8] = {
-    use TensorType::{BF16, F16, F32, Q4_0, Q4_K, Q6_K, Q8_0};
+pub(crate) const MIXES: [Mix; 27] = {
+    use TensorType::*;
     const fn all(name: &'static str, title: &'static str, file_type: u32, ty: TensorType) -> Mix {
         Mix { name, title, file_type, base: ty, head: ty, better: ty }
+    }
+    const fn headed(name: &'static str, title: &'static str, file_type: u32, ty: TensorType) -> Mix {
+        Mix { head: Q6_K, ..all(name, title, file_type, ty) }
     }
     [
         all("f32", "F32", 0, F32),
@@ -104,9 +107,28 @@ pub(crate) const MIXES: [Mix; 8] = {
         all("bf16", "BF16", 32, BF16),
         all("q8_0", "Q8_0", 7, Q8_0),
         all("q6_k", "Q6_K", 18, Q6_K),
-        Mix { head: Q6_K, better: Q6_K, ..all("q4_k_m", "Q4_K_M", 15, Q4_K) },
-        Mix { head: Q6_K, ..all("q4_k", "Q4_K", 14, Q4_K) },
-        Mix { head: Q6_K, ..all("q4_0", "Q4_0", 2, Q4_0) },
+        Mix { better: Q6_K, ..headed("q5_k_m", "Q5_K_M", 17, Q5_K) },
+        headed("q5_k", "Q5_K", 16, Q5_K),
+        headed("q5_1", "Q5_1", 9, Q5_1),
+        headed("q5_0", "Q5_0", 8, Q5_0),
+        Mix { better: Q6_K, ..headed("q4_k_m", "Q4_K_M", 15, Q4_K) },
+        headed("q4_k", "Q4_K", 14, Q4_K),
+        headed("q4_1", "Q4_1", 3, Q4_1),
+        headed("iq4_nl", "IQ4_NL", 25, IQ4_NL),
+        headed("iq4_xs", "IQ4_XS", 30, IQ4_XS),
+        headed("mxfp4", "MXFP4", 38, MXFP4),
+        headed("q3_k", "Q3_K", 11, Q3_K),
+        headed("iq3_s", "IQ3_S", 26, IQ3_S),
+        headed("iq3_xxs", "IQ3_XXS", 23, IQ3_XXS),
+        headed("q2_k", "Q2_K", 10, Q2_K),
+        headed("iq2_s", "IQ2_S", 28, IQ2_S),
+        headed("iq2_xs", "IQ2_XS", 20, IQ2_XS),
+        headed("iq2_xxs", "IQ2_XXS", 19, IQ2_XXS),
+        headed("tq2_0", "TQ2_0", 37, TQ2_0),
+        headed("tq1_0", "TQ1_0", 36, TQ1_0),
+        headed("iq1_m", "IQ1_M", 31, IQ1_M),
+        headed("iq1_s", "IQ1_S", 24, IQ1_S),
+        headed("q4_0", "Q4_0", 2, Q4_0),
     ]
 };
 
@@ -253,7 +275,9 @@ pub(crate) fn help() -> String {
         };
     }
     let mixes = MIXES.each_ref().map(|m| m.name).join(", ");
-    text + &format!("\nTypes:\n  {mixes}\n  (4-bit files have a Q6_K head, as published ones do)\n")
+    text + &format!(
+        "\nTypes:\n  {mixes}\n  (files of 5 bits and fewer have a Q6_K head, as published ones do)\n"
+    )
 }
 
 #[cfg(test)]

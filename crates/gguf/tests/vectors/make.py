@@ -4,6 +4,7 @@ Usage: python make.py, with `pip install gguf numpy`. The output is the same on 
 
 dequantise_<type>.bin  blocks, then the f32 values they stand for
 quantise_<type>.bin    f32 values, then the blocks that the reference makes of them
+sums.txt               for every block type the sum of what 512 random blocks stand for
 python.gguf            a file with every kind of metadata value and three tensors
 """
 
@@ -24,18 +25,27 @@ HALVES = np.array(
     dtype=np.uint16,
 )
 # Where each block type keeps its half-precision fields, in bytes.
-FIELDS = {T.Q8_0: [0], T.Q4_0: [0], T.Q4_K: [0, 2], T.Q6_K: [208]}
-COUNT = {T.Q8_0: 24, T.Q4_0: 24, T.Q4_K: 8, T.Q6_K: 8}
+FIELDS = {
+    T.Q8_0: [0], T.Q4_0: [0], T.Q4_1: [0, 2], T.Q5_0: [0], T.Q5_1: [0, 2], T.IQ4_NL: [0], T.MXFP4: [],
+    T.Q2_K: [80, 82], T.Q3_K: [108], T.Q4_K: [0, 2], T.Q5_K: [0, 2], T.Q6_K: [208], T.IQ4_XS: [0],
+    T.IQ2_XXS: [0], T.IQ2_XS: [0], T.IQ2_S: [0], T.IQ3_XXS: [0], T.IQ3_S: [0], T.IQ1_S: [0], T.IQ1_M: [],
+    T.TQ1_0: [52], T.TQ2_0: [64],
+}
+QUANTISED = [T.Q8_0, T.Q4_0, T.Q4_1, T.Q5_0, T.Q5_1, T.TQ1_0, T.TQ2_0, T.MXFP4]
+
+
+def count(ty):
+    return 24 if GGML_QUANT_SIZES[ty][0] == 32 else 8
 
 
 def dequantise_vectors(ty, rng):
     """Random blocks whose scales go through HALVES; the first are all zeros and all ones."""
     _, size = GGML_QUANT_SIZES[ty]
-    blocks = rng.integers(0, 256, (COUNT[ty], size), dtype=np.uint8)
+    blocks = rng.integers(0, 256, (count(ty), size), dtype=np.uint8)
     blocks[0] = 0x00
     blocks[1] = 0xFF
     # Few blocks of the large types: there the usual scales come first, then the extreme ones.
-    order = HALVES if COUNT[ty] > 8 else np.concatenate([HALVES[12:], HALVES[[0, 4, 6, 9]]])
+    order = HALVES if count(ty) > 8 else np.concatenate([HALVES[12:], HALVES[[0, 4, 6, 9]]])
     for field, offset in enumerate(FIELDS[ty]):
         for i, block in enumerate(blocks):
             half = order[(i + 3 * field) % len(order)]
@@ -57,6 +67,8 @@ def dequantise_floats(ty, rng):
 
 def quantise_vectors(ty, rng):
     """Blocks of many magnitudes, all zero, constant, with ties for the largest and for rounding."""
+    if GGML_QUANT_SIZES[ty][0] == 256:
+        return quantise_ternary(ty, rng)
     x = rng.standard_normal((24, 32)).astype(np.float32)
     x[9:] *= np.logspace(-6, 4, 15, dtype=np.float32)[:, None]
     x[0] = 0.0
@@ -72,6 +84,34 @@ def quantise_vectors(ty, rng):
     x[8] = rng.standard_normal(32) * 1e-9  # the scale rounds to a zero
     quants = quantize(x, ty)
     (HERE / f"quantise_{ty.name}.bin").write_bytes(x.tobytes() + quants.tobytes())
+
+
+def quantise_ternary(ty, rng):
+    """Ternary blocks of many scales, all zero, constant, and such that are not ternary."""
+    x = (rng.integers(-1, 2, (8, 256)) * np.logspace(-3, 3, 8)[:, None]).astype(np.float32)
+    x[0] = 0.0
+    x[1] = -0.75
+    x[2] = np.linspace(-1, 1, 256)
+    x[3] = rng.standard_normal(256)
+    x[4] = np.arange(256) % 5 / 4 - 0.5  # halves
+    quants = quantize(x, ty)
+    (HERE / f"quantise_{ty.name}.bin").write_bytes(x.tobytes() + quants.tobytes())
+
+
+def sum_of_random(ty):
+    """A sum over the bits of what 512 blocks of random bytes stand for, each bit pattern times an odd
+    number of its own; every NaN counts as 0x7fc00000."""
+    length, size = GGML_QUANT_SIZES[ty]
+    words = np.arange(1, 512 * size // 8 + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+    # SplitMix64.
+    words = (words ^ (words >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    words = (words ^ (words >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    words ^= words >> np.uint64(31)
+    with np.errstate(all="ignore"):
+        values = dequantize(words.astype("<u8").view(np.uint8).reshape(512, size), ty).reshape(-1)
+    bits = np.where(np.isnan(values), np.uint32(0x7FC00000), values.view(np.uint32)).astype(np.uint64)
+    odd = np.uint64(2) * np.arange(bits.size, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15) + np.uint64(1)
+    return int((bits * odd).sum(dtype=np.uint64))
 
 
 def quantise_floats(ty, rng):
@@ -135,11 +175,13 @@ def python_file():
 
 
 if __name__ == "__main__":
-    for ty in (T.Q8_0, T.Q4_0, T.Q4_K, T.Q6_K):
+    for ty in FIELDS:
         dequantise_vectors(ty, np.random.default_rng(int(ty)))
     for ty in (T.F16, T.BF16):
         dequantise_floats(ty, np.random.default_rng(int(ty)))
         quantise_floats(ty, np.random.default_rng(100 + int(ty)))
-    for ty in (T.Q8_0, T.Q4_0):
+    for ty in QUANTISED:
         quantise_vectors(ty, np.random.default_rng(100 + int(ty)))
+    sums = [f"{ty.name} {sum_of_random(ty):016x}\n" for ty in FIELDS]
+    (HERE / "sums.txt").write_text("".join(sums))
     python_file()

@@ -23,15 +23,6 @@ use gguf::TensorType;
 use inputs::{Bytes, noise};
 use uncached::Uncached;
 
-const TYPES: [TensorType; 7] = [
-    TensorType::Q4_0,
-    TensorType::Q8_0,
-    TensorType::Q4_K,
-    TensorType::Q6_K,
-    TensorType::F16,
-    TensorType::BF16,
-    TensorType::F32,
-];
 const KVS: [(KvType, usize); 4] =
     [(KvType::F16, 128), (KvType::F16, 64), (KvType::Q8_0, 128), (KvType::Q8_0, 64)];
 /// Columns of a matrix, elements of a vector.
@@ -129,7 +120,11 @@ fn main() -> Result<(), memory::Error> {
     );
     for kernels in Kernels::available() {
         let isa = kernels.isa();
-        let matrices = TYPES.map(|ty| (ty, format!("{isa:10} matmul {:5}", ty.name())));
+        // Of the types that are unpacked, one that can be made stands for all.
+        let types = gguf::TYPES.iter().map(|info| info.ty);
+        let types = types.filter(|ty| ty.can_quantize() && *ty != TensorType::TQ1_0);
+        let matrices = types.map(|ty| (ty, format!("{isa:10} matmul {:6}", ty.name())));
+        let matrices: Vec<_> = matrices.collect();
         let tiles = KVS.map(|(kv, dim)| (kv, dim, format!("{isa:10} attention {kv} of {dim}")));
         let rest = format!("{isa:10} vectors");
         let labels = matrices.iter().map(|m| &m.1).chain(tiles.iter().map(|t| &t.2)).chain([&rest]);

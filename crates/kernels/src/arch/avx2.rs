@@ -282,6 +282,12 @@ fn opaque(mut v: __m256i) -> __m256i {
 }
 
 impl Avx2Rows {
+    /// A group's bytes, widened.
+    #[inline(always)]
+    fn load_bytes(self, x: &[u8; LANES], g: usize) -> __m256i {
+        let x: &[u8; 8] = group(x, g);
+        isa!(_mm256_cvtepu8_epi32(_mm_loadl_epi64(x.as_ptr().cast())))
+    }
     /// `acc` and the sums of each lane's two pair sums.
     #[inline(always)]
     fn widen_add(self, acc: __m256i, pairs: __m256i) -> __m256i {
@@ -349,13 +355,32 @@ impl Dot for Avx2Rows {
     }
     #[inline(always)]
     fn load_u8(self, x: &[u8; LANES], g: usize) -> Self::F {
-        let x: &[u8; 8] = group(x, g);
-        isa!(_mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_loadl_epi64(x.as_ptr().cast()))))
+        isa!(_mm256_cvtepi32_ps(self.load_bytes(x, g)))
     }
     #[inline(always)]
     fn load_i8(self, x: &[u8; LANES], g: usize) -> Self::F {
         let x: &[u8; 8] = group(x, g);
         isa!(_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(x.as_ptr().cast()))))
+    }
+    #[inline(always)]
+    fn load_low(self, x: &[u8; LANES], g: usize) -> Self::F {
+        let x = self.load_bytes(x, g);
+        isa!(_mm256_cvtepi32_ps(_mm256_and_si256(x, _mm256_set1_epi32(15))))
+    }
+    #[inline(always)]
+    fn load_high(self, x: &[u8; LANES], g: usize) -> Self::F {
+        let x = self.load_bytes(x, g);
+        isa!(_mm256_cvtepi32_ps(_mm256_srli_epi32::<4>(x)))
+    }
+    #[inline(always)]
+    fn load_power(self, x: &[u8; LANES], g: usize) -> Self::F {
+        let x = self.load_bytes(x, g);
+        isa!({
+            let usual = _mm256_slli_epi32::<23>(_mm256_sub_epi32(x, _mm256_set1_epi32(1)));
+            let subnormal = _mm256_sllv_epi32(_mm256_set1_epi32(1 << 21), x);
+            let tiny = _mm256_cmpgt_epi32(_mm256_set1_epi32(2), x);
+            _mm256_castsi256_ps(_mm256_blendv_epi8(usual, subnormal, tiny))
+        })
     }
     #[inline(always)]
     fn store(self, x: Self::F, to: &mut [f32; LANES], g: usize) {
@@ -393,6 +418,10 @@ impl Dot for Avx2Rows {
         isa!(_mm256_srli_epi16::<4>(a))
     }
     #[inline(always)]
+    fn shr1(self, a: Self::W) -> Self::W {
+        isa!(_mm256_srli_epi16::<1>(a))
+    }
+    #[inline(always)]
     fn shr2(self, a: Self::W) -> Self::W {
         isa!(_mm256_srli_epi16::<2>(a))
     }
@@ -406,8 +435,26 @@ impl Dot for Avx2Rows {
     }
 
     #[inline(always)]
+    fn table(self, x: &[u8; 16]) -> Self::W {
+        isa!(opaque(_mm256_broadcastsi128_si256(_mm_loadu_si128(x.as_ptr().cast()))))
+    }
+    #[inline(always)]
+    fn lookup(self, table: Self::W, index: Self::W) -> Self::W {
+        isa!(_mm256_shuffle_epi8(table, index))
+    }
+
+    #[inline(always)]
     fn dot(self, acc: Self::I, w: Self::W, quad: i32) -> Self::I {
         self.widen_add(acc, isa!(_mm256_maddubs_epi16(w, self.splat_i(quad))))
+    }
+    #[inline(always)]
+    fn dot_four(self, acc: Self::I, w: [Self::W; 4], quads: [i32; 4]) -> Self::I {
+        // Pair sums in 16 bits: 4 · 2 · 31 · 127 = 31496 at most.
+        let mut pairs = isa!(_mm256_maddubs_epi16(w[0], self.splat_i(quads[0])));
+        for i in 1..4 {
+            pairs = self.dot_nibbles(pairs, w[i], quads[i]);
+        }
+        self.widen_add(acc, pairs)
     }
     #[inline(always)]
     fn start_nibbles(self, _start: i32) -> Self::N {

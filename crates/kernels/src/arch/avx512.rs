@@ -252,6 +252,30 @@ impl Dot for Avx512 {
         isa!(_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(x.as_ptr().cast()))))
     }
     #[inline(always)]
+    fn load_low(self, x: &[u8; LANES], _g: usize) -> Self::F {
+        isa!({
+            let x = _mm512_cvtepu8_epi32(_mm_loadu_si128(x.as_ptr().cast()));
+            _mm512_cvtepi32_ps(_mm512_and_si512(x, _mm512_set1_epi32(15)))
+        })
+    }
+    #[inline(always)]
+    fn load_high(self, x: &[u8; LANES], _g: usize) -> Self::F {
+        isa!({
+            let x = _mm512_cvtepu8_epi32(_mm_loadu_si128(x.as_ptr().cast()));
+            _mm512_cvtepi32_ps(_mm512_srli_epi32::<4>(x))
+        })
+    }
+    #[inline(always)]
+    fn load_power(self, x: &[u8; LANES], _g: usize) -> Self::F {
+        isa!({
+            let x = _mm512_cvtepu8_epi32(_mm_loadu_si128(x.as_ptr().cast()));
+            let usual = _mm512_slli_epi32::<23>(_mm512_sub_epi32(x, _mm512_set1_epi32(1)));
+            let tiny = _mm512_cmplt_epi32_mask(x, _mm512_set1_epi32(2));
+            let bits = _mm512_mask_sllv_epi32(usual, tiny, _mm512_set1_epi32(1 << 21), x);
+            _mm512_castsi512_ps(bits)
+        })
+    }
+    #[inline(always)]
     fn store(self, x: Self::F, to: &mut [f32; LANES], _g: usize) {
         Simd::store(self, x, to);
     }
@@ -284,6 +308,10 @@ impl Dot for Avx512 {
         isa!(_mm512_srli_epi16::<4>(a))
     }
     #[inline(always)]
+    fn shr1(self, a: Self::W) -> Self::W {
+        isa!(_mm512_srli_epi16::<1>(a))
+    }
+    #[inline(always)]
     fn shr2(self, a: Self::W) -> Self::W {
         isa!(_mm512_srli_epi16::<2>(a))
     }
@@ -294,6 +322,14 @@ impl Dot for Avx512 {
     #[inline(always)]
     fn shl4(self, a: Self::W) -> Self::W {
         isa!(_mm512_slli_epi16::<4>(a))
+    }
+    #[inline(always)]
+    fn table(self, x: &[u8; 16]) -> Self::W {
+        isa!(_mm512_broadcast_i32x4(_mm_loadu_si128(x.as_ptr().cast())))
+    }
+    #[inline(always)]
+    fn lookup(self, table: Self::W, index: Self::W) -> Self::W {
+        isa!(_mm512_shuffle_epi8(table, index))
     }
     #[inline(always)]
     fn dot(self, acc: Self::I, w: Self::W, quad: i32) -> Self::I {

@@ -195,6 +195,19 @@ impl Dot for Scalar {
         x.map(|b| f32::from(b as i8))
     }
     #[inline(always)]
+    fn load_low(self, x: &[u8; LANES], _g: usize) -> Self::F {
+        x.map(|b| f32::from(b & 15))
+    }
+    #[inline(always)]
+    fn load_high(self, x: &[u8; LANES], _g: usize) -> Self::F {
+        x.map(|b| f32::from(b >> 4))
+    }
+    #[inline(always)]
+    fn load_power(self, x: &[u8; LANES], _g: usize) -> Self::F {
+        // The two least are subnormal.
+        x.map(|b| f32::from_bits(if b < 2 { 1 << (21 + b) } else { u32::from(b - 1) << 23 }))
+    }
+    #[inline(always)]
     fn store(self, x: Self::F, to: &mut [f32; LANES], _g: usize) {
         Simd::store(self, x, to);
     }
@@ -223,6 +236,10 @@ impl Dot for Scalar {
         a.map(|b| b >> 4)
     }
     #[inline(always)]
+    fn shr1(self, a: Self::W) -> Self::W {
+        a.map(|b| b >> 1)
+    }
+    #[inline(always)]
     fn shr2(self, a: Self::W) -> Self::W {
         a.map(|b| b >> 2)
     }
@@ -233,6 +250,14 @@ impl Dot for Scalar {
     #[inline(always)]
     fn shl4(self, a: Self::W) -> Self::W {
         a.map(|b| b << 4)
+    }
+    #[inline(always)]
+    fn table(self, x: &[u8; 16]) -> Self::W {
+        std::array::from_fn(|i| x[i % 16])
+    }
+    #[inline(always)]
+    fn lookup(self, table: Self::W, index: Self::W) -> Self::W {
+        std::array::from_fn(|i| table[i / 16 * 16 + usize::from(index[i] & 15)])
     }
     #[inline(always)]
     fn dot(self, mut acc: Self::I, w: Self::W, quad: i32) -> Self::I {

@@ -7,8 +7,8 @@
 //! operands. The layout and the arithmetic of a type stand together in its file.
 //!
 //! Per block of 32 columns the integer sum is exact; then, in this order and each rounded once,
-//! `acc = fma(f32(isum), scale * d, acc)` (Q4_0, Q8_0, Q4_K, and each half block of Q6_K), and for
-//! Q4_K `acc = fma(-(dmin * min), dsum, acc)`.
+//! `acc = fma(f32(isum), scale * d, acc)` (each half block of Q6_K apart), and for types with minima
+//! `acc = fma(min, dsum, acc)`. Half blocks of the other types are summed first (see [`sums`]).
 
 #![allow(clippy::needless_range_loop, reason = "register tiles are indexed by token and group")]
 
@@ -16,25 +16,48 @@ mod bf16;
 #[cfg(target_arch = "x86_64")]
 mod bf16_pairs;
 mod dots;
+mod five;
 mod float;
+mod iq4_nl;
+mod iq4_xs;
+mod mxfp4;
 mod parts;
 mod pieces;
+mod q2_k;
+mod q3_k;
 mod q4_0;
+mod q4_1;
 mod q4_k;
+mod q5_0;
+mod q5_1;
+mod q5_k;
 mod q6_k;
 mod q8_0;
+mod steps;
+mod sums;
+mod wide;
 
 pub(crate) use bf16::{Bf16, matmul_widened};
 #[cfg(target_arch = "x86_64")]
 pub(crate) use bf16_pairs::matmul_pairs;
 pub(crate) use float::{F16, F32};
+pub(crate) use iq4_nl::Iq4Nl;
+pub(crate) use iq4_xs::Iq4Xs;
+pub(crate) use mxfp4::Mxfp4;
 pub use parts::Tiles;
 pub(crate) use pieces::PIECE_LEVELS;
 pub use pieces::Piece;
+pub(crate) use q2_k::Q2K;
+pub(crate) use q3_k::Q3K;
 pub(crate) use q4_0::Q4_0;
+pub(crate) use q4_1::Q4_1;
 pub(crate) use q4_k::Q4K;
+pub(crate) use q5_0::Q5_0;
+pub(crate) use q5_1::Q5_1;
+pub(crate) use q5_k::Q5K;
 pub(crate) use q6_k::Q6K;
 pub(crate) use q8_0::Q8_0;
+pub(crate) use wide::Wide;
 
 // What the files of the types are written with, too.
 use dots::{accumulate, block, dot_nibbles, load_scales};

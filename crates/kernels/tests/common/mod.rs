@@ -7,15 +7,51 @@ use arclight_kernels::{
 };
 use gguf::TensorType;
 
-pub(crate) const TYPES: [TensorType; 7] = [
-    TensorType::F32,
-    TensorType::F16,
-    TensorType::BF16,
-    TensorType::Q8_0,
-    TensorType::Q4_0,
-    TensorType::Q4_K,
-    TensorType::Q6_K,
-];
+/// All types.
+pub(crate) const TYPES: [TensorType; gguf::TYPES.len()] = {
+    let mut types = [TensorType::F32; gguf::TYPES.len()];
+    let mut i = 0;
+    while i < types.len() {
+        types[i] = gguf::TYPES[i].ty;
+        i += 1;
+    }
+    types
+};
+
+/// Where half-precision scales stand in a block.
+pub(crate) fn halves(ty: TensorType) -> &'static [usize] {
+    match ty {
+        TensorType::Q4_1 | TensorType::Q5_1 | TensorType::Q4_K | TensorType::Q5_K => &[0, 2],
+        TensorType::Q2_K => &[80, 82],
+        TensorType::Q3_K => &[108],
+        TensorType::Q6_K => &[208],
+        TensorType::TQ1_0 => &[52],
+        TensorType::TQ2_0 => &[64],
+        // Floats, and scales of another form: see `moderate`.
+        TensorType::F32 | TensorType::BF16 | TensorType::MXFP4 | TensorType::IQ1_M => &[],
+        _ => &[0],
+    }
+}
+
+/// Makes the scales of a block finite and moderate, given random bits.
+pub(crate) fn moderate(ty: TensorType, block: &mut [u8], rng: &mut Rng) {
+    // A sign and an exponent of at most 2^1.
+    let mut half = || (rng.next() as u16 & 0x8fff) | (rng.next() as u16 & 0x3000);
+    for &at in halves(ty) {
+        block[at..at + 2].copy_from_slice(&half().to_le_bytes());
+    }
+    match ty {
+        TensorType::MXFP4 => block[0] = 120 + block[0] % 16,
+        // Its scale is the upper nibble of four words.
+        TensorType::IQ1_M => {
+            let bits = half();
+            for (j, byte) in [49, 51, 53, 55].into_iter().enumerate() {
+                block[byte] = block[byte] & 15 | ((bits >> (4 * j) & 15) as u8) << 4;
+            }
+        }
+        _ => {}
+    }
+}
 
 /// SplitMix64.
 pub(crate) struct Rng(pub(crate) u64);
@@ -92,8 +128,11 @@ impl Matrix {
         Self { ty, cols, rows, values, tile }
     }
 
-    /// Rows as a quantiser makes them from uniform numbers.
+    /// Rows as a quantiser makes them from uniform numbers, if the type has one.
     pub(crate) fn quantised(ty: TensorType, rows: usize, cols: usize, rng: &mut Rng) -> Self {
+        if !ty.can_quantize() {
+            return Self::arbitrary(ty, rows, cols, rng);
+        }
         let rows = (0..rows).map(|_| {
             let mut bytes = Vec::new();
             ty.quantize(&rng.vec(cols), &mut bytes).unwrap();
@@ -105,22 +144,14 @@ impl Matrix {
     /// Rows of random bytes, so that every quant, scale and minimum occurs; scales are kept finite
     /// and moderate.
     pub(crate) fn arbitrary(ty: TensorType, rows: usize, cols: usize, rng: &mut Rng) -> Self {
-        // Where half floats stand in a block.
-        let scales: &[usize] = match ty {
-            TensorType::F16 | TensorType::Q8_0 | TensorType::Q4_0 => &[0],
-            TensorType::Q4_K => &[0, 2],
-            TensorType::Q6_K => &[208],
-            TensorType::F32 | TensorType::BF16 => return Self::quantised(ty, rows, cols, rng),
-        };
+        if matches!(ty, TensorType::F32 | TensorType::BF16) {
+            return Self::quantised(ty, rows, cols, rng);
+        }
         let make = |rng: &mut Rng| {
             let len = cols / ty.block_len() * ty.block_bytes();
             let mut row: Vec<u8> = (0..len).map(|_| rng.next() as u8).collect();
             for block in row.chunks_exact_mut(ty.block_bytes()) {
-                for &at in scales {
-                    // A sign and an exponent of at most 2^1.
-                    let bits = (rng.next() as u16 & 0x8fff) | (rng.next() as u16 & 0x3000);
-                    block[at..at + 2].copy_from_slice(&bits.to_le_bytes());
-                }
+                moderate(ty, block, rng);
             }
             row
         };
