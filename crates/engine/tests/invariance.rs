@@ -13,16 +13,20 @@ struct Model {
     kv: KvType,
 }
 
-/// One float type, one plain and one mixed quantised type: they take different ways through the
-/// operators. Kernels of the other types are held to the same bits in `kernels`. The KV cache is of
+/// One float type, one plain, two mixed and one unpacked quantised type: they take different ways
+/// through the operators. Kernels of the other types are held to the same bits in `kernels`. The KV cache is of
 /// half floats or quantised.
 fn models() -> Vec<(String, Model)> {
     let mixed = TinyModel { second: Some(TensorType::Q6_K), ..TinyModel::qwen3(TensorType::Q4_K) };
+    let other =
+        TinyModel { second: Some(TensorType::Q5_K), ..TinyModel::qwen3(TensorType::IQ4_XS) };
     let wide = TinyModel { head_dim: 64, ..TinyModel::qwen3(TensorType::Q4_0) };
     let model = |name: &str, kv, of: TinyModel| (name.to_owned(), Model { bytes: of.gguf(), kv });
     vec![
         model("qwen3 q4_0", KvType::F16, TinyModel::qwen3(TensorType::Q4_0)),
         model("qwen3 q4_k + q6_k", KvType::F16, mixed),
+        model("qwen3 iq4_xs + q5_k", KvType::F16, other),
+        model("llama tq2_0", KvType::F16, TinyModel::llama(TensorType::TQ2_0)),
         model("llama bf16", KvType::F16, TinyModel::llama(TensorType::BF16)),
         model("odd shapes", KvType::F16, odd()),
         model("qwen3 q4_0, kv q8_0", KvType::Q8_0, wide),

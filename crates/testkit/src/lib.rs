@@ -3,10 +3,12 @@
 //! Everything is deterministic: the same call gives the same bytes.
 #![forbid(unsafe_code)]
 
+mod blocks;
 mod model;
 mod retype;
 mod rng;
 
+pub use blocks::random_blocks;
 pub use model::TinyModel;
 pub use retype::{Requantized, requantize};
 pub use rng::Rng;

@@ -1,6 +1,6 @@
 //! Tiny models with random weights, as GGUF bytes.
 
-use crate::Rng;
+use crate::{Rng, random_blocks};
 use gguf::{TensorType, Writer};
 
 /// A model to make. Start from [`TinyModel::qwen3`] or [`TinyModel::llama`] and change fields.
@@ -73,9 +73,14 @@ impl TinyModel {
         let mut rng = Rng::new(self.seed);
         let mut matrix = |w: &mut Writer<'_>, name: String, rows: usize, cols: usize, ty| {
             // Rows of unit-variance input keep unit variance.
-            let values = rng.normals(rows * cols, (cols as f32).sqrt().recip());
+            let deviation = (cols as f32).sqrt().recip();
             let mut data = Vec::new();
-            TensorType::quantize(ty, &values, &mut data).expect("whole blocks");
+            if TensorType::can_quantize(ty) {
+                let values = rng.normals(rows * cols, deviation);
+                TensorType::quantize(ty, &values, &mut data).expect("whole blocks");
+            } else {
+                data = random_blocks(ty, rows * cols, deviation, &mut rng);
+            }
             w.tensor(name, &[cols, rows], ty, data);
         };
         let (q, kv) = (self.heads * self.head_dim, self.kv_heads * self.head_dim);
