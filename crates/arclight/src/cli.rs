@@ -1,7 +1,7 @@
 //! The command line itself: commands, help, completions, and how its faults are told.
 
 use crate::error::Error;
-use crate::{bench, bench_sync, chat, graph_cmd, inspect, perplexity, run, synth, topo};
+use crate::{bench, bench_sync, chat, graph_cmd, inspect, perplexity, quantize, run, synth, topo};
 use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser, Subcommand};
 use clap_complete::Shell;
@@ -48,6 +48,7 @@ enum Command {
     Inspect(inspect::InspectArgs),
     Topo(topo::TopoArgs),
     Graph(graph_cmd::GraphArgs),
+    Quantize(quantize::QuantizeArgs),
     Synth(synth::SynthArgs),
     /// Print a script that completes commands and options in a shell
     #[command(after_help = COMPLETIONS_HELP)]
@@ -79,6 +80,7 @@ impl Cli {
             Command::Inspect(args) => inspect::run(args),
             Command::Topo(args) => topo::run(args),
             Command::Graph(args) => graph_cmd::run(args),
+            Command::Quantize(args) => quantize::run(args),
             Command::Synth(args) => synth::run(args),
             Command::Completions { shell } => {
                 let mut script = Vec::new();

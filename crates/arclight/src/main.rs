@@ -19,6 +19,8 @@ mod logging;
 mod model_info;
 mod perplexity;
 mod profile;
+mod quantize;
+mod replace;
 mod report;
 mod run;
 mod session;

@@ -13,15 +13,15 @@ pub(crate) use rng::Rng;
 pub(crate) use shapes::Model;
 
 use crate::error::Error;
+use crate::replace;
 use crate::term;
 use arclight_engine::ModelFile;
 use blocks::Blocks;
 use clap::{Args, ValueHint};
 use gguf::Writer;
 use shapes::{Family, Role, Shape, Spec};
-use std::fs::File;
-use std::io::{self, BufWriter, Write};
-use std::path::{Path, PathBuf};
+use std::io::{self, Write};
+use std::path::PathBuf;
 use std::time::Instant;
 
 /// Write a model of a real shape with random weights, to measure speed without a download
@@ -53,7 +53,9 @@ pub(crate) fn run(args: &SynthArgs) -> Result<(), Error> {
     let tensors = args.model.tensors();
     let bytes = tensors.iter().map(Spec::bytes).sum();
     let bar = term::byte_bar("writing", bytes);
-    let result = write_file(&args.model, &tensors, args.seed, &args.output, &|n| bar.inc(n as u64));
+    let result = replace::file(&args.output, |out| {
+        write_model(&args.model, &tensors, args.seed, out, &|n| bar.inc(n as u64))
+    });
     bar.finish_and_clear();
     result?;
     let params = term::count(tensors.iter().map(Spec::elements).sum());
@@ -80,31 +82,6 @@ pub(crate) fn in_memory(model: &Model, seed: u64) -> Result<ModelFile, Error> {
     let name = model.to_string();
     result.map_err(|source| Error::Write { path: name.clone().into(), source })?;
     Ok(ModelFile::from_bytes(&name, file))
-}
-
-/// Writes beside the file and renames, so that there is never half a model under its name.
-fn write_file(
-    model: &Model,
-    tensors: &[Spec],
-    seed: u64,
-    path: &Path,
-    made: &dyn Fn(usize),
-) -> Result<(), Error> {
-    let fault =
-        |source: io::Error| Error::Io { what: format!("cannot write {}", path.display()), source };
-    if path.is_dir() {
-        return Err(Error::Usage(format!("{} is a directory: name a file", path.display())));
-    }
-    let mut part = path.as_os_str().to_owned();
-    part.push(".part");
-    let part = PathBuf::from(part);
-    let file = File::create(&part).map_err(fault)?;
-    let written = write_model(model, tensors, seed, BufWriter::new(file), made);
-    if let Err(source) = written {
-        let _ = std::fs::remove_file(&part);
-        return Err(Error::Write { path: path.to_owned(), source });
-    }
-    std::fs::rename(&part, path).map_err(fault)
 }
 
 fn write_model(

@@ -4,6 +4,7 @@ mod bad_input;
 mod chat;
 mod memory;
 mod profile;
+mod quantize;
 mod report;
 mod run;
 mod support;

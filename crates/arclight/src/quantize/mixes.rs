@@ -1,0 +1,180 @@
+//! Which type each tensor gets.
+//!
+//! Files are called after mixes: most matrices have the mix's base type, those whose errors hurt most
+//! have a better one. The choice is llama.cpp's (`src/llama-quant.cpp`) without an importance matrix,
+//! so that files have the usual sizes.
+
+use gguf::TensorType::{self, *};
+use std::str::FromStr;
+
+/// A kind of file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Mix {
+    pub(crate) name: &'static str,
+    /// `general.file_type`.
+    pub(crate) file_type: u32,
+    /// The type of most matrices.
+    pub(crate) base: TensorType,
+}
+
+/// All mixes, the largest files first.
+#[rustfmt::skip]
+pub(crate) const MIXES: [Mix; 23] = {
+    const fn mix(name: &'static str, file_type: u32, base: TensorType) -> Mix {
+        Mix { name, file_type, base }
+    }
+    [
+        mix("F32", 0, F32), mix("F16", 1, F16), mix("BF16", 32, BF16), mix("Q8_0", 7, Q8_0),
+        mix("Q6_K", 18, Q6_K), mix("Q5_1", 9, Q5_1), mix("Q5_K_M", 17, Q5_K),
+        mix("Q5_K_S", 16, Q5_K), mix("Q5_0", 8, Q5_0), mix("Q4_1", 3, Q4_1),
+        mix("Q4_K_M", 15, Q4_K), mix("Q4_K_S", 14, Q4_K), mix("Q4_0", 2, Q4_0),
+        mix("IQ4_NL", 25, IQ4_NL), mix("IQ4_XS", 30, IQ4_XS), mix("MXFP4", 38, MXFP4),
+        mix("Q3_K_L", 13, Q3_K), mix("Q3_K_M", 12, Q3_K), mix("Q3_K_S", 11, Q3_K),
+        mix("Q2_K", 10, Q2_K), mix("Q2_K_S", 21, Q2_K), mix("TQ2_0", 37, TQ2_0),
+        mix("TQ1_0", 36, TQ1_0),
+    ]
+};
+
+impl FromStr for Mix {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Mix, String> {
+        let names = || MIXES.map(|mix| mix.name).join(", ");
+        let found = MIXES.iter().find(|mix| mix.name.eq_ignore_ascii_case(name));
+        found.copied().ok_or_else(|| format!("no such type; there are {}", names()))
+    }
+}
+
+/// What the choice depends on, of the whole model.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct About {
+    pub(super) layers: usize,
+    /// Query heads to a KV head.
+    pub(super) group: usize,
+    /// The head is the embedding matrix.
+    pub(super) tied: bool,
+}
+
+/// The layer of a tensor and what it is there: `(3, "attn_q")` of `blk.3.attn_q.weight`.
+fn in_layer(name: &str) -> Option<(usize, &str)> {
+    let (layer, rest) = name.strip_prefix("blk.")?.split_once('.')?;
+    Some((layer.parse().ok()?, rest.strip_suffix(".weight")?))
+}
+
+/// Layers at both ends, and every third between.
+fn matters(layer: usize, layers: usize) -> bool {
+    let eighth = layers / 8;
+    layer < eighth || layer >= 7 * layers / 8 || (layer - eighth) % 3 == 2
+}
+
+impl Mix {
+    /// The type of a matrix with rows of `cols`.
+    pub(super) fn choose(&self, name: &str, cols: usize, of: &About) -> TensorType {
+        if self.base.block_len() == 1 {
+            return self.base;
+        }
+        fit(self.wish(name, cols, of), cols)
+    }
+
+    fn wish(&self, name: &str, cols: usize, of: &About) -> TensorType {
+        let head = name == "output.weight" || of.tied && name == "token_embd.weight";
+        match (self.name, name) {
+            ("MXFP4", "output.weight" | "token_embd.weight") => return Q8_0,
+            _ if head && !cols.is_multiple_of(self.base.block_len()) => return Q8_0,
+            _ if head && self.base != Q8_0 => return Q6_K,
+            ("TQ1_0" | "TQ2_0", "token_embd.weight") => return Q4_K,
+            _ => {}
+        }
+        let Some((layer, tensor)) = in_layer(name) else { return self.base };
+        let first_eighth = layer < of.layers / 8;
+        match (tensor, self.name) {
+            ("attn_v", "Q2_K") if of.group >= 4 => Q4_K,
+            ("attn_v", "Q2_K") => Q3_K,
+            ("attn_v", "Q2_K_S") if of.group >= 4 => Q4_K,
+            ("attn_v", "Q3_K_M") if layer < 2 => Q5_K,
+            ("attn_v", "Q3_K_M") => Q4_K,
+            ("attn_v", "Q3_K_L") => Q5_K,
+            ("attn_v", "IQ4_NL" | "IQ4_XS") if of.group >= 4 => Q5_K,
+            ("attn_v" | "ffn_down", "Q4_K_M" | "Q5_K_M") if matters(layer, of.layers) => Q6_K,
+            ("attn_v", "Q4_K_S") if layer < 4 => Q5_K,
+            ("ffn_down", "Q2_K") => Q3_K,
+            ("ffn_down", "Q2_K_S") if first_eighth => Q4_K,
+            ("ffn_down", "Q3_K_M") if layer < of.layers / 16 => Q5_K,
+            ("ffn_down", "Q3_K_M") => Q4_K,
+            ("ffn_down", "Q3_K_L") => Q5_K,
+            ("ffn_down", "Q4_K_S" | "IQ4_NL" | "IQ4_XS") if first_eighth => Q5_K,
+            ("attn_output", "Q2_K") => Q3_K,
+            ("attn_output", "Q3_K_M") => Q4_K,
+            ("attn_output", "Q3_K_L") => Q5_K,
+            ("attn_qkv", "Q3_K_M" | "Q3_K_L") => Q4_K,
+            ("attn_qkv", "Q4_K_M") => Q5_K,
+            ("attn_qkv", "Q5_K_M") => Q6_K,
+            _ => self.base,
+        }
+    }
+}
+
+/// The type, or the nearest one whose blocks fill the rows.
+pub(super) fn fit(ty: TensorType, cols: usize) -> TensorType {
+    let fits = |ty: TensorType| cols.is_multiple_of(ty.block_len());
+    let smaller = match ty {
+        _ if fits(ty) => return ty,
+        IQ4_XS => IQ4_NL,
+        Q2_K | Q3_K | TQ1_0 | TQ2_0 => Q4_0,
+        Q4_K => Q5_0,
+        Q5_K => Q5_1,
+        Q6_K => Q8_0,
+        _ => F16,
+    };
+    if fits(smaller) { smaller } else { F16 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const QWEN3: About = About { layers: 28, group: 2, tied: true };
+
+    fn layers_with(mix: &str, tensor: &str, ty: TensorType, of: &About) -> Vec<usize> {
+        let mix: Mix = mix.parse().unwrap();
+        let ty_of = |layer| mix.choose(&format!("blk.{layer}.{tensor}.weight"), 1024, of);
+        (0..of.layers).filter(|&layer| ty_of(layer) == ty).collect()
+    }
+
+    #[test]
+    fn half_of_the_layers_are_better_in_a_medium_mix() {
+        let better = [0, 1, 2, 5, 8, 11, 14, 17, 20, 23, 24, 25, 26, 27];
+        for tensor in ["attn_v", "ffn_down"] {
+            assert_eq!(layers_with("q4_k_m", tensor, Q6_K, &QWEN3), better);
+            assert_eq!(layers_with("q5_k_m", tensor, Q6_K, &QWEN3), better);
+        }
+        assert_eq!(layers_with("q4_k_m", "attn_q", Q4_K, &QWEN3).len(), 28);
+        assert_eq!(layers_with("q4_k_s", "attn_v", Q5_K, &QWEN3), [0, 1, 2, 3]);
+        assert_eq!(layers_with("q4_k_s", "ffn_down", Q5_K, &QWEN3), [0, 1, 2]);
+        assert_eq!(layers_with("q3_k_m", "ffn_down", Q5_K, &QWEN3), [0]);
+    }
+
+    #[test]
+    fn values_that_many_queries_share_are_better() {
+        let four = About { group: 4, ..QWEN3 };
+        assert_eq!(layers_with("q2_k", "attn_v", Q3_K, &QWEN3).len(), 28);
+        assert_eq!(layers_with("q2_k", "attn_v", Q4_K, &four).len(), 28);
+        assert_eq!(layers_with("iq4_xs", "attn_v", Q5_K, &four).len(), 28);
+    }
+
+    #[test]
+    fn the_head_has_six_bits_wherever_it_is() {
+        let (mix, untied) = ("q4_0".parse::<Mix>().unwrap(), About { tied: false, ..QWEN3 });
+        assert_eq!(mix.choose("token_embd.weight", 1024, &QWEN3), Q6_K);
+        assert_eq!(mix.choose("token_embd.weight", 1024, &untied), Q4_0);
+        assert_eq!(mix.choose("output.weight", 1024, &untied), Q6_K);
+        assert_eq!("f16".parse::<Mix>().unwrap().choose("output.weight", 1024, &untied), F16);
+    }
+
+    #[test]
+    fn rows_that_do_not_fill_blocks_get_smaller_blocks() {
+        assert_eq!([fit(Q4_K, 512), fit(Q4_K, 96), fit(Q4_K, 80)], [Q4_K, Q5_0, F16]);
+        assert_eq!([fit(Q6_K, 96), fit(Q3_K, 96), fit(IQ4_XS, 96)], [Q8_0, Q4_0, IQ4_NL]);
+        assert_eq!([fit(Q8_0, 80), fit(MXFP4, 80)], [F16, F16]);
+    }
+}
