@@ -9,7 +9,7 @@
 //! decoding makes text of them, with U+FFFD where the bytes are not UTF-8.
 //!
 //! Limits: no Unigram, WordPiece or RWKV vocabularies; byte-level BPE needs an entry for its
-//! `tokenizer.ggml.pre` in [`PRE_TOKENIZERS`](pretokenize::PRE_TOKENIZERS). Both are named in the
+//! `tokenizer.ggml.pre` in [`PRE_TOKENIZERS`](schemes::PRE_TOKENIZERS). Both are named in the
 //! error. Time to encode grows as n log n with the length of the text, for any text.
 #![forbid(unsafe_code)]
 
@@ -18,7 +18,8 @@ mod bpe;
 mod decode;
 mod eog;
 mod error;
-pub mod pretokenize;
+mod pretokenize;
+pub mod schemes;
 mod spec;
 mod special;
 mod spm;

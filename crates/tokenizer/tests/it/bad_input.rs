@@ -36,7 +36,7 @@ fn absent_parts() {
 
 #[test]
 fn unknown_pre_tokenizer() {
-    assert_names(&fault("qwen3", |s| s.pre = Some("tekken".into())), &["`tekken`", "llama-bpe"]);
+    assert_names(&fault("qwen3", |s| s.pre = Some("novel".into())), &["`novel`", "llama-bpe"]);
 }
 
 #[test]
