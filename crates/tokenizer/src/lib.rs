@@ -1,23 +1,25 @@
 //! Text to token ids and back, and chat templates: everything of a model that is about text.
 //!
 //! A [`Tokenizer`] is built from a GGUF file's metadata ([`Tokenizer::from_gguf`]) or from a plain
-//! [`VocabSpec`]. Two vocabulary kinds are known: byte-level BPE (`gpt2` in GGUF) and SentencePiece
-//! BPE (`llama`). A [`Decoder`] turns ids back into text one at a time and never hands out half a
+//! [`VocabSpec`]. The kinds known are byte-level BPE (`gpt2` in GGUF), SentencePiece BPE (`llama`,
+//! `gemma4`), WordPiece (`bert`) and Unigram (`t5`). A [`Decoder`] turns ids back into text one at a time and never hands out half a
 //! character. A [`ChatTemplate`] renders messages with the Jinja template that came with the model.
 //!
-//! Strings in GGUF are bytes, so a token is bytes here too ([`Tokenizer::token_bytes`]); only
-//! decoding makes text of them, with U+FFFD where the bytes are not UTF-8.
+//! Strings in GGUF are bytes, so a token is bytes here too ([`Tokenizer::token_bytes`]), and so is
+//! the text to encode; only decoding makes text of them, with U+FFFD where the bytes are not UTF-8.
 //!
-//! Limits: no Unigram, WordPiece or RWKV vocabularies; byte-level BPE needs an entry for its
+//! Limits: no RWKV, PLaMo-2 or DNA vocabularies; byte-level BPE needs an entry for its
 //! `tokenizer.ggml.pre` in [`PRE_TOKENIZERS`](schemes::PRE_TOKENIZERS). Both are named in the
 //! error. Time to encode grows as n log n with the length of the text, for any text.
 #![forbid(unsafe_code)]
 
 mod alphabet;
 mod bpe;
+mod charsmap;
 mod decode;
 mod eog;
 mod error;
+mod fim;
 mod pretokenize;
 pub mod schemes;
 mod spec;
@@ -27,10 +29,13 @@ mod strftime;
 mod template;
 mod tojson;
 mod tokenizer;
+mod unigram;
 mod vocab;
+mod wordpiece;
 
 pub use decode::{DecodeOptions, Decoder};
 pub use error::Error;
+pub use fim::FimTokens;
 pub use spec::{VocabModel, VocabSpec};
 pub use template::{ChatTemplate, Message, RenderOptions};
 pub use tokenizer::{EncodeOptions, Tokenizer};

@@ -11,7 +11,7 @@ use crate::Error;
 /// A stretch of text, or a token found in it.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Piece<'t> {
-    Text(&'t str),
+    Text(&'t [u8]),
     Token(u32),
 }
 
@@ -26,8 +26,8 @@ pub(crate) struct Specials {
 impl Specials {
     /// `user` and `control`: text and id of each token, in the form the text will have.
     pub(crate) fn new(
-        user: &[(impl AsRef<str>, u32)],
-        control: &[(impl AsRef<str>, u32)],
+        user: &[(impl AsRef<[u8]>, u32)],
+        control: &[(impl AsRef<[u8]>, u32)],
     ) -> Result<Self, Error> {
         let both = (user.iter().map(|(text, id)| (text.as_ref(), *id)))
             .chain(control.iter().map(|(text, id)| (text.as_ref(), *id)));
@@ -38,12 +38,12 @@ impl Specials {
     }
 
     /// Cuts `text` at the control tokens in it. The pieces come in order and none is empty.
-    pub(crate) fn split_control<'a>(&'a self, text: &'a str) -> impl Iterator<Item = Piece<'a>> {
+    pub(crate) fn split_control<'a>(&'a self, text: &'a [u8]) -> impl Iterator<Item = Piece<'a>> {
         self.both.split(text, self.user.ids.len())
     }
 
     /// Cuts `text` at the user-defined tokens in it. The pieces come in order and none is empty.
-    pub(crate) fn split_user<'a>(&'a self, text: &'a str) -> impl Iterator<Item = Piece<'a>> {
+    pub(crate) fn split_user<'a>(&'a self, text: &'a [u8]) -> impl Iterator<Item = Piece<'a>> {
         self.user.split(text, 0)
     }
 }
@@ -57,7 +57,7 @@ struct Matcher {
 }
 
 impl Matcher {
-    fn new<'t>(tokens: impl Iterator<Item = (&'t str, u32)>) -> Result<Self, Error> {
+    fn new<'t>(tokens: impl Iterator<Item = (&'t [u8], u32)>) -> Result<Self, Error> {
         let (texts, ids): (Vec<_>, Vec<_>) = tokens.filter(|(text, _)| !text.is_empty()).unzip();
         if ids.is_empty() {
             return Ok(Self::default());
@@ -70,7 +70,7 @@ impl Matcher {
     }
 
     /// Cuts `text` at the tokens with an index of at least `from`.
-    fn split<'a>(&'a self, text: &'a str, from: usize) -> impl Iterator<Item = Piece<'a>> {
+    fn split<'a>(&'a self, text: &'a [u8], from: usize) -> impl Iterator<Item = Piece<'a>> {
         let mut found = (self.automaton.iter())
             .flat_map(move |automaton| automaton.find_iter(text))
             .filter(move |m| m.pattern().as_usize() >= from)
@@ -100,28 +100,32 @@ mod tests {
     }
 
     fn show<'t>(pieces: impl Iterator<Item = Piece<'t>>) -> String {
-        pieces.map(|p| format!("{p:?} ")).collect()
+        let show = |p| match p {
+            Piece::Text(text) => format!("{:?} ", str::from_utf8(text).unwrap()),
+            Piece::Token(id) => format!("{id} "),
+        };
+        pieces.map(show).collect()
     }
 
     #[test]
     fn the_longest_of_the_leftmost_wins() {
         let s = specials();
-        let got = show(s.split_control("<|a|><|b|><|a|>x"));
-        assert_eq!(got, "Token(2) Token(1) Text(\"x\") ");
-        assert_eq!(show(s.split_control("<x<|a|>")), "Text(\"<x<|a|>\") ");
+        let got = show(s.split_control(b"<|a|><|b|><|a|>x"));
+        assert_eq!(got, "2 1 \"x\" ");
+        assert_eq!(show(s.split_control(b"<x<|a|>")), "\"<x<|a|>\" ");
     }
 
     #[test]
     fn each_kind_by_itself() {
         let s = specials();
-        assert_eq!(show(s.split_control("<think><|a|>")), "Text(\"<think>\") Token(1) ");
-        assert_eq!(show(s.split_user("<think><|a|>")), "Token(7) Text(\"<|a|>\") ");
+        assert_eq!(show(s.split_control(b"<think><|a|>")), "\"<think>\" 1 ");
+        assert_eq!(show(s.split_user(b"<think><|a|>")), "7 \"<|a|>\" ");
     }
 
     #[test]
     fn nothing_to_find() {
         let none = Specials::new(&[("", 0)], &[("", 0)]).unwrap();
-        assert_eq!(show(none.split_control("<|a|>")), "Text(\"<|a|>\") ");
-        assert_eq!(none.split_user("").count(), 0);
+        assert_eq!(show(none.split_control(b"<|a|>")), "\"<|a|>\" ");
+        assert_eq!(none.split_user(b"").count(), 0);
     }
 }

@@ -5,10 +5,13 @@ use std::fmt;
 
 use crate::bpe::ByteLevel;
 use crate::decode::{DecodeOptions, Decoder};
+use crate::fim::FimTokens;
 use crate::spec::{VocabModel, VocabSpec};
 use crate::special::{Piece, Specials};
-use crate::spm::Spm;
+use crate::spm::{self, Spm};
+use crate::unigram::Unigram;
 use crate::vocab::{TokenKind, Tokens, Vocab};
+use crate::wordpiece::WordPiece;
 use crate::{Error, eog};
 
 /// How [`Tokenizer::encode`] treats a text.
@@ -25,16 +28,21 @@ pub struct EncodeOptions {
 enum Model {
     ByteLevel(ByteLevel),
     Spm(Spm),
+    WordPiece(WordPiece),
+    Unigram(Unigram),
 }
 
 /// A model's vocabulary and the rules that go with it. Shared between threads as it is.
 pub struct Tokenizer {
+    kind: VocabModel,
     vocab: Vocab,
     model: Model,
     specials: Specials,
     bos: Option<u32>,
     eos: Option<u32>,
     pad: Option<u32>,
+    fim: FimTokens,
+    strip_after_control: bool,
     /// BOS if text begins with it.
     prepend: Option<u32>,
     /// EOS if text ends with it.
@@ -59,37 +67,74 @@ impl Tokenizer {
                 let adds_bos = model.pre.scheme.add_bos;
                 (Model::ByteLevel(model), adds_bos)
             }
-            VocabModel::SentencePiece => (Model::Spm(Spm::new(&spec, &tokens, roles.unk)?), true),
+            VocabModel::SentencePiece | VocabModel::SentencePieceMerges => {
+                (Model::Spm(Spm::new(&spec, &tokens, roles.unk)?), true)
+            }
+            VocabModel::WordPiece => {
+                (Model::WordPiece(WordPiece::new(&spec, &tokens, roles.unk)?), true)
+            }
+            VocabModel::Unigram => {
+                (Model::Unigram(Unigram::new(&spec, &tokens, roles.unk)?), false)
+            }
         };
         let prepend =
             role_if(spec.add_bos.unwrap_or(adds_bos), roles.bos, "tokenizer.ggml.bos_token_id")?;
-        let append =
-            role_if(spec.add_eos.unwrap_or(false), roles.eos, "tokenizer.ggml.eos_token_id")?;
+        let append = match spec.model {
+            VocabModel::WordPiece => role_if(
+                spec.add_sep.unwrap_or(true),
+                spec.sep,
+                "tokenizer.ggml.seperator_token_id",
+            )?,
+            model => role_if(
+                spec.add_eos.unwrap_or(model == VocabModel::Unigram),
+                roles.eos,
+                "tokenizer.ggml.eos_token_id",
+            )?,
+        };
+        let fim = spec.fim.found_in(&tokens);
         Ok(Self {
             specials: specials(spec.model, &tokens)?,
-            eog: eog::ids(&spec, &tokens, roles.eos),
+            eog: eog::ids(&spec, &tokens, roles.eos, &fim),
+            kind: spec.model,
             vocab,
             model,
             bos: roles.bos,
             eos: roles.eos,
             pad: spec.pad,
+            fim,
+            strip_after_control: spec.strip_after_control,
             prepend,
             append,
         })
     }
 
-    /// The ids of `text`. Any text can be encoded; the empty one gives no ids but BOS and EOS.
-    pub fn encode(&self, text: &str, opts: EncodeOptions) -> Result<Vec<u32>, Error> {
+    /// The ids of `text`. Any bytes can be encoded, UTF-8 or not; no bytes give no ids but BOS and
+    /// EOS.
+    pub fn encode(&self, text: impl AsRef<[u8]>, opts: EncodeOptions) -> Result<Vec<u32>, Error> {
+        let text = text.as_ref();
         let mut ids = Vec::with_capacity(text.len() / 3 + 2);
         let text = match &self.model {
-            Model::ByteLevel(_) => Cow::Borrowed(text),
             Model::Spm(_) => Spm::escape(text),
+            _ => Cow::Borrowed(text),
         };
         if opts.parse_special {
+            let mut after_control = false;
             for piece in self.specials.split_control(&text) {
                 match piece {
-                    Piece::Text(text) => self.encode_text(text, &mut ids)?,
-                    Piece::Token(id) => ids.push(id),
+                    Piece::Text(mut text) => {
+                        if after_control && self.strip_after_control {
+                            text = trim_start(text);
+                        }
+                        self.encode_text(text, &mut ids)?;
+                        after_control = false;
+                    }
+                    Piece::Token(id) => {
+                        ids.push(id);
+                        // Two of Phi-3's stand apart.
+                        after_control = self.vocab.kind(id) == Some(TokenKind::Control)
+                            && self.bos != Some(id)
+                            && self.vocab.bytes(id) != Some(b"<|endoftext|>");
+                    }
                 }
             }
         } else {
@@ -107,7 +152,7 @@ impl Tokenizer {
     }
 
     /// Appends the ids of a text between control tokens.
-    fn encode_text(&self, text: &str, ids: &mut Vec<u32>) -> Result<(), Error> {
+    fn encode_text(&self, text: &[u8], ids: &mut Vec<u32>) -> Result<(), Error> {
         let text = match &self.model {
             Model::Spm(model) if model.adds_space() => Spm::with_prefix(text),
             _ => Cow::Borrowed(text),
@@ -117,6 +162,8 @@ impl Tokenizer {
                 (Piece::Token(id), _) => ids.push(id),
                 (Piece::Text(text), Model::ByteLevel(model)) => model.encode(text, ids)?,
                 (Piece::Text(text), Model::Spm(model)) => model.encode(text, ids)?,
+                (Piece::Text(text), Model::WordPiece(model)) => model.encode(text, ids)?,
+                (Piece::Text(text), Model::Unigram(model)) => model.encode(text, ids),
             }
         }
         Ok(())
@@ -132,6 +179,22 @@ impl Tokenizer {
         }
         text.push_str(decoder.flush());
         text
+    }
+
+    /// The same as the bytes that the tokens stand for, whether they are UTF-8 or not.
+    pub fn decode_bytes(&self, ids: &[u32], skip_special: bool) -> Vec<u8> {
+        let mut drop_space = self.drops_leading_space();
+        let mut bytes = Vec::new();
+        for &id in ids.iter().filter(|&&id| !(skip_special && self.is_special(id))) {
+            bytes.extend(self.shown(id, std::mem::take(&mut drop_space)));
+        }
+        bytes
+    }
+
+    /// The bytes that a token adds to a text.
+    pub(crate) fn shown(&self, id: u32, drop_space: bool) -> &[u8] {
+        let bytes = self.token_bytes(id).unwrap_or("\u{FFFD}".as_bytes());
+        bytes.strip_prefix(b" ").filter(|_| drop_space).unwrap_or(bytes)
     }
 
     /// Decodes ids one at a time. For a decoder that outlives the borrow, give
@@ -177,6 +240,11 @@ impl Tokenizer {
         self.pad
     }
 
+    /// The tokens for fill-in-the-middle.
+    pub fn fim(&self) -> &FimTokens {
+        &self.fim
+    }
+
     /// Whether a generation ends with this token.
     pub fn is_eog(&self, id: u32) -> bool {
         self.eog.binary_search(&id).is_ok()
@@ -194,18 +262,19 @@ impl Tokenizer {
 
     /// Whether decoding a text from its beginning drops the space that encoding puts there.
     pub(crate) fn drops_leading_space(&self) -> bool {
-        matches!(&self.model, Model::Spm(model) if model.adds_space())
+        match &self.model {
+            Model::ByteLevel(_) => false,
+            Model::Spm(model) => model.adds_space(),
+            Model::WordPiece(_) => true,
+            Model::Unigram(model) => model.adds_space(),
+        }
     }
 }
 
 impl fmt::Debug for Tokenizer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let model = match self.model {
-            Model::ByteLevel(_) => VocabModel::ByteLevelBpe,
-            Model::Spm(_) => VocabModel::SentencePiece,
-        };
         f.debug_struct("Tokenizer")
-            .field("model", &model)
+            .field("model", &self.kind)
             .field("vocab_size", &self.vocab_size())
             .field("bos", &self.bos)
             .field("eog", &self.eog)
@@ -229,7 +298,12 @@ impl Roles {
             ("tokenizer.ggml.eom_token_id", spec.eom),
             ("tokenizer.ggml.unknown_token_id", spec.unk),
             ("tokenizer.ggml.padding_token_id", spec.pad),
-        ] {
+            ("tokenizer.ggml.seperator_token_id", spec.sep),
+            ("tokenizer.ggml.mask_token_id", spec.mask),
+        ]
+        .into_iter()
+        .chain(spec.fim.keys())
+        {
             if let Some(id) = id.filter(|&id| id as usize >= tokens.texts.len()) {
                 return Err(Error::IdOutOfRange { key, id, tokens: tokens.texts.len() });
             }
@@ -244,9 +318,15 @@ impl Roles {
         Ok(Self {
             bos: spec.bos.or_else(|| usual(1, TokenKind::Control)),
             eos: spec.eos.or_else(|| usual(2, TokenKind::Control)),
-            unk: spec.unk.or_else(|| usual(0, TokenKind::Unknown)),
+            unk: spec.unk.or_else(|| tokens.of_kind(TokenKind::Unknown).next().map(|t| t.0)),
         })
     }
+}
+
+/// `text` without the white space that it begins with.
+fn trim_start(text: &[u8]) -> &[u8] {
+    let valid = text.utf8_chunks().next().map_or("", |c| c.valid());
+    &text[valid.len() - valid.trim_start_matches(|c: char| c == '▁' || c.is_whitespace()).len()..]
 }
 
 /// `id` if it is wanted; an error that names `key` if it is wanted and not there.
@@ -258,10 +338,11 @@ fn role_if(wanted: bool, id: Option<u32>, key: &'static str) -> Result<Option<u3
 fn specials(model: VocabModel, tokens: &Tokens<'_>) -> Result<Specials, Error> {
     let form = |text| match model {
         VocabModel::ByteLevelBpe => Cow::Borrowed(text),
-        VocabModel::SentencePiece => Spm::escape(text),
+        VocabModel::SentencePiece | VocabModel::SentencePieceMerges => Spm::escape(text),
+        VocabModel::WordPiece | VocabModel::Unigram => Cow::Owned(spm::unescape(text)),
     };
     let (mut user, mut control) = (Vec::new(), Vec::new());
-    for (id, text, kind) in tokens.iter() {
+    for (id, text, kind) in tokens.bytes() {
         match kind {
             TokenKind::UserDefined => user.push((form(text), id)),
             kind if kind.is_special() => control.push((form(text), id)),

@@ -1,7 +1,7 @@
 //! Tokens as the bytes they stand for, their kinds, and the way back from bytes to ids.
 
 use crate::spec::{VocabModel, VocabSpec};
-use crate::{Error, alphabet, spm};
+use crate::{Error, alphabet, eog, spm};
 
 /// What a token is for (`tokenizer.ggml.token_type`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,11 +37,16 @@ impl TokenKind {
     pub(crate) fn is_special(self) -> bool {
         matches!(self, Self::Control | Self::Unknown)
     }
+
+    /// Control and user-defined tokens: found in the text before anything else looks at it.
+    pub(crate) fn is_markup(self) -> bool {
+        matches!(self, Self::Control | Self::UserDefined)
+    }
 }
 
 /// Tokens as stored and their kinds, checked against each other: what a model is built from.
 pub(crate) struct Tokens<'s> {
-    pub(crate) texts: Vec<&'s str>,
+    pub(crate) texts: Vec<&'s [u8]>,
     pub(crate) kinds: Vec<TokenKind>,
 }
 
@@ -59,17 +64,19 @@ impl<'s> Tokens<'s> {
                 return Err(Error::LengthMismatch { key, len, tokens: count });
             }
         }
-        let texts = (spec.tokens.iter().enumerate())
-            .map(|(id, t)| {
-                str::from_utf8(t).map_err(|_| Error::BadToken { id, fault: "is not UTF-8" })
-            })
-            .collect::<Result<Vec<_>, _>>()?;
-        let kinds = match &spec.types {
+        let texts: Vec<&[u8]> = spec.tokens.iter().map(Vec::as_slice).collect();
+        let mut kinds: Vec<_> = match &spec.types {
             Some(types) => (types.iter().enumerate())
                 .map(|(id, &value)| TokenKind::from_gguf(id, value))
                 .collect::<Result<_, _>>()?,
             None => guess_kinds(spec, &texts),
         };
+        // Some files have the end of a turn as text, and any user could end one then.
+        for (text, kind) in texts.iter().zip(&mut kinds) {
+            if *kind == TokenKind::UserDefined && eog::is_end(text) {
+                *kind = TokenKind::Control;
+            }
+        }
         Ok(Self { texts, kinds })
     }
 
@@ -78,21 +85,29 @@ impl<'s> Tokens<'s> {
         self.iter().filter(move |t| t.2 == kind).map(|(id, text, _)| (id, text))
     }
 
+    /// The tokens that are UTF-8. What is not can be matched only as a special token
+    /// (see [`bytes`](Self::bytes)) and otherwise only be decoded.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, &'s str, TokenKind)> + '_ {
+        self.bytes().filter_map(|(id, text, kind)| Some((id, str::from_utf8(text).ok()?, kind)))
+    }
+
+    /// All tokens.
+    pub(crate) fn bytes(&self) -> impl Iterator<Item = (u32, &'s [u8], TokenKind)> + '_ {
         self.texts.iter().zip(&self.kinds).zip(0..).map(|((&text, &kind), id)| (id, text, kind))
     }
 }
 
 /// Kinds for a file without `token_type`: what the metadata gives a role is no text.
-fn guess_kinds(spec: &VocabSpec, texts: &[&str]) -> Vec<TokenKind> {
+fn guess_kinds(spec: &VocabSpec, texts: &[&[u8]]) -> Vec<TokenKind> {
     let mut kinds: Vec<_> = texts
         .iter()
         .map(|text| match spec.model {
-            VocabModel::SentencePiece if spm::parse_byte(text).is_some() => TokenKind::Byte,
+            VocabModel::ByteLevelBpe | VocabModel::WordPiece => TokenKind::Normal,
+            _ if spm::parse_byte(text).is_some() => TokenKind::Byte,
             _ => TokenKind::Normal,
         })
         .collect();
-    let control = [spec.bos, spec.eos, spec.eot, spec.eom, spec.pad];
+    let control = [spec.bos, spec.eos, spec.eot, spec.eom, spec.pad, spec.sep, spec.mask];
     for (id, kind) in (control.into_iter().map(|id| (id, TokenKind::Control)))
         .chain([(spec.unk, TokenKind::Unknown)])
     {
@@ -119,15 +134,18 @@ pub(crate) struct Vocab {
 impl Vocab {
     pub(crate) fn new(model: VocabModel, tokens: &Tokens<'_>) -> Result<Self, Error> {
         let (mut bytes, mut ends) = (Vec::new(), Vec::with_capacity(tokens.texts.len()));
-        for (id, text, kind) in tokens.iter() {
+        for (id, text, kind) in tokens.bytes() {
             match model {
                 VocabModel::ByteLevelBpe => push_byte_level(text, kind, &mut bytes),
-                VocabModel::SentencePiece => spm::push_bytes(id as usize, text, kind, &mut bytes)?,
+                VocabModel::SentencePiece
+                | VocabModel::SentencePieceMerges
+                | VocabModel::WordPiece
+                | VocabModel::Unigram => spm::push_bytes(id as usize, text, kind, &mut bytes)?,
             }
             ends.push(bytes.len());
         }
         let mut vocab = Self { bytes, ends, kinds: tokens.kinds.clone(), by_bytes: Vec::new() };
-        let mut order: Vec<u32> = tokens.iter().map(|t| t.0).collect();
+        let mut order: Vec<u32> = tokens.bytes().map(|t| t.0).collect();
         order.sort_by_key(|&id| (vocab.bytes_at(id as usize), vocab.is_byte(id), id));
         vocab.by_bytes = order;
         Ok(vocab)
@@ -163,9 +181,9 @@ impl Vocab {
 /// Only normal tokens are written in the alphabet of bytes. A normal token with other characters
 /// in it can never come out of a merge (text is encoded in the alphabet), but a model may still
 /// emit it: it stands for its own text.
-fn push_byte_level(text: &str, kind: TokenKind, out: &mut Vec<u8>) {
-    match (kind, alphabet::decode(text)) {
+fn push_byte_level(text: &[u8], kind: TokenKind, out: &mut Vec<u8>) {
+    match (kind, str::from_utf8(text).ok().and_then(alphabet::decode)) {
         (TokenKind::Normal, Some(bytes)) => out.extend(bytes),
-        _ => out.extend(text.as_bytes()),
+        _ => out.extend(text),
     }
 }

@@ -1,6 +1,6 @@
 //! Which tokens are added, parsed, skipped, or end an answer.
 
-use arclight_tokenizer::{EncodeOptions, TokenKind, Tokenizer};
+use arclight_tokenizer::{EncodeOptions, FimTokens, TokenKind, Tokenizer};
 
 use crate::{spec, tokenizer};
 
@@ -89,7 +89,8 @@ fn merges_do_not_reach_control_tokens() {
 #[test]
 fn what_ends_an_answer() {
     let t = tokenizer("qwen3");
-    let expected = ["<|endoftext|>", "<|im_end|>"].map(|text| id(&t, text));
+    let expected = ["<|endoftext|>", "<|im_end|>", "<|fim_pad|>", "<|repo_name|>", "<|file_sep|>"]
+        .map(|text| id(&t, text));
     assert_eq!(t.eog_ids(), expected);
     assert!(t.is_eog(expected[0]) && !t.is_eog(id(&t, "<|im_start|>")) && !t.is_eog(u32::MAX));
 
@@ -102,6 +103,54 @@ fn what_ends_an_answer() {
     let mut spec = spec("spm");
     (spec.eot, spec.eom) = (Some(300), Some(301));
     assert_eq!(Tokenizer::from_spec(spec).unwrap().eog_ids(), [2, 300, 301]);
+}
+
+#[test]
+fn fill_in_the_middle() {
+    let t = tokenizer("qwen3");
+    let named = |text| Some(id(&t, text));
+    let fim = *t.fim();
+    assert_eq!(fim.prefix, named("<|fim_prefix|>"));
+    assert_eq!(fim.suffix, named("<|fim_suffix|>"));
+    assert_eq!(fim.middle, named("<|fim_middle|>"));
+    assert_eq!(fim.pad, named("<|fim_pad|>"));
+    assert_eq!(fim.repo, named("<|repo_name|>"));
+    assert_eq!(fim.file, named("<|file_sep|>"));
+    // What the file says goes before what tokens are called.
+    let mut spec = spec("qwen3");
+    spec.fim.middle = Some(7);
+    assert_eq!(Tokenizer::from_spec(spec).unwrap().fim().middle, Some(7));
+    assert_eq!(*tokenizer("llama-bpe").fim(), FimTokens::default());
+}
+
+/// An end of turn that a file has as text is a control token all the same.
+#[test]
+fn ends_are_not_text() {
+    let mut spec = spec("spm");
+    spec.tokens[1000] = b"<end_of_turn>".to_vec();
+    spec.types.as_mut().unwrap()[1000] = 4;
+    let t = Tokenizer::from_spec(spec).unwrap();
+    assert!(t.is_eog(1000) && t.is_special(1000));
+    assert!(!t.encode("<end_of_turn>", EncodeOptions::default()).unwrap().contains(&1000));
+}
+
+/// Bytes that are not UTF-8 go in and come out.
+#[test]
+fn bytes_that_are_not_text() {
+    let bytes: Vec<u8> = (0..=255).chain(*b"a \xF0\x9F b\xC3").collect();
+    for name in ["qwen3", "llama-bpe", "spm"] {
+        let t = tokenizer(name);
+        let ids = t.encode(&bytes, EncodeOptions::default()).unwrap();
+        assert_eq!(t.decode_bytes(&ids, true), bytes, "{name}");
+    }
+    // A control token that is not UTF-8 is found like any other.
+    let mut spec = spec("qwen3");
+    spec.tokens.push(b"<\xFF>".to_vec());
+    spec.types.as_mut().unwrap().push(3);
+    let t = Tokenizer::from_spec(spec).unwrap();
+    let id = t.vocab_size() as u32 - 1;
+    assert_eq!(t.encode(b"\xFF<\xFF>", WHOLE).unwrap().last(), Some(&id));
+    assert_eq!(t.token_bytes(id), Some(&b"<\xFF>"[..]));
 }
 
 /// `<|end|>` ends a turn, except where there is `<|return|>` for that.

@@ -32,9 +32,10 @@ fn check(gguf_path: &Path, json_path: &Path) -> usize {
                 wrong.push(format!("encode {opts:?}\n{text:?}\n got {got:?}\nwant {expected:?}"));
             }
         }
-        let expected = case.get("decoded").map_or(text, |d| d.as_str().unwrap());
+        // Null where the reference is no help.
+        let expected = case.get("decoded").map_or(Some(text), Value::as_str);
         let got = tokenizer.decode(&parsed, true);
-        if got != expected {
+        if expected.is_some_and(|expected| got != expected) {
             wrong.push(format!("decode {parsed:?}\n got {got:?}\nwant {expected:?}"));
         }
     }
