@@ -34,13 +34,13 @@ CALL_TEXT = {
                    {"name": "now", "arguments": {}}],
 }
 RESULT = {"role": "tool", "content": "42.0", "name": "multiply", "tool_call_id": "c1"}
-RESULT_PARTS = {"role": "tool", "content": [{"type": "text", "text": "é 🙂"}, 1e20, 0.1, None, [], {}]}
+RESULT_PARTS = {"role": "tool", "content": [{"type": "text", "text": "é 🙂"}, 1e20, 0.1, -1e-7, 1e16, None, [], {}]}
 TOOLS = [
     {"type": "function", "function": {
         "name": "multiply",
         "description": "Multiplies & doesn't <divide>. Größe: \\ / \t \u007f 🙂",
         "parameters": {"type": "object", "properties": {
-            "a": {"type": "number", "minimum": -1e-7, "enum": [1, 2.5, 1e16, None, False]},
+            "a": {"type": "number", "minimum": -0.5, "enum": [1, 2.5, 100.0, None, False]},
             "b": {"type": "number"}}, "required": ["a", "b"], "additionalProperties": {}}}},
     {"type": "function", "function": {"name": "now", "parameters": {}}},
 ]
@@ -81,8 +81,8 @@ ONLY = {
         "null content": [USER, {"role": "assistant", "content": None}],
     },
     "tools.jinja": {
-        "parts": [USER, CALL, RESULT_PARTS],
-        "several calls": [USER, CALL_TEXT],
+        "parts and numbers": [USER, CALL, RESULT_PARTS],
+        "calls last": [USER, CALL_TEXT],
         "break and continue": [USER, {"role": "comment", "content": "x"}, AGAIN,
                                {"role": "stop", "content": ""}, ANSWER],
     },
@@ -121,23 +121,27 @@ def renderings(name: str, template: str, bos, eos) -> list[dict]:
     extra = ONLY.get(name, MORE)
     for title, messages in (CONVERSATIONS | extra).items():
         for variant in VARIANTS:
-            case = {"title": title, "messages": messages, **variant}
-            out.append({**case, **render(template, bos, eos, case)})
+            result = render(template, bos, eos, {"messages": messages, **variant})
+            # The test has the tools from elsewhere.
+            flags = {k: True if k == "tools" else v for k, v in variant.items()}
+            out.append({"title": title, **flags, **result})
     return out
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--templates", type=Path, metavar="DIR",
-                        help="render other templates, for a check by hand")
+                        help="directory of other templates, for a check by hand")
     args = parser.parse_args()
-    if args.templates:
-        jobs = [(path.name, path, "<s>", "</s>", path.with_name(f"{path.stem}-chat.json"))
-                for path in sorted(args.templates.glob("*.jinja"))]
-    else:
-        jobs = [("qwen3.jinja", DATA / "qwen3.jinja", None, "<|im_end|>", DATA / "qwen3-chat.json"),
-                ("tools.jinja", DATA / "tools.jinja", "<|begin_of_text|>", "<|eot_id|>",
-                 DATA / "tools-chat.json")]
+    directory = args.templates or DATA / "templates"
+    jobs = [(path.name, path, "<s>", "</s>", path.with_suffix(".json"))
+            for path in sorted(directory.glob("*.jinja"))]
+    conversations = CONVERSATIONS | MORE
+    for more in ONLY.values():
+        assert not conversations.keys() & more.keys(), "two conversations of one name"
+        conversations |= more
+    shared = json.dumps({"tools": TOOLS, "conversations": conversations}, indent=1)
+    (directory / "conversations.json").write_text(shared + "\n")
     for name, source, bos, eos, out in jobs:
         cases = renderings(name, source.read_text(), bos, eos)
         lines = ",\n".join("  " + json.dumps(c, separators=(",", ":")) for c in cases)

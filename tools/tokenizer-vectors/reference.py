@@ -82,7 +82,7 @@ class Reference:
         characters = {"▁", *"".join(texts)} | {c for text in texts for c in self.normalized(text)}
         byte_level = not self.data["model"].get("byte_fallback")
         keep = {t for t in vocab if (len(t) == 1 and (byte_level or t in characters)) or
-                re.fullmatch("<0x[0-9A-F]{2}>", t)}
+                re.fullmatch("<0x[0-9A-F]{2}>|<unk>|</?s>", t)}
         used = set()
         for text in texts:
             for word in self.words(text):

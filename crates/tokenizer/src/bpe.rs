@@ -1,5 +1,6 @@
 //! Byte-level BPE: the text's words, written in the alphabet of bytes, merged by a list of ranks.
 
+use std::borrow::Cow;
 use std::collections::HashSet;
 
 use tokenizers::Model as _;
@@ -13,7 +14,7 @@ use crate::{Error, alphabet};
 pub(crate) struct ByteLevel {
     pub(crate) pre: PreTokenizer,
     bpe: BPE,
-    /// Bytes without a token. None of them occurs in UTF-8.
+    /// Bytes without a token: some vocabularies leave out what their texts did not have.
     missing: Vec<u8>,
 }
 
@@ -24,7 +25,9 @@ impl ByteLevel {
 
         let vocab = text_vocab(tokens);
         let missing: Vec<u8> = (0..=0xFF).filter(|&b| !has_byte(&vocab, b)).collect();
-        if let Some(&byte) = missing.iter().find(|b| !matches!(b, 0xC0 | 0xC1 | 0xF5..)) {
+        // Without these it is no vocabulary for text; the last three are U+FFFD.
+        let needed = |b: u8| matches!(b, b'\n' | b' '..=b'~' | 0xEF | 0xBF | 0xBD);
+        if let Some(&byte) = missing.iter().find(|&&b| needed(b)) {
             return Err(Error::MissingByte { byte });
         }
         let merges = merges(spec, tokens, &vocab)?;
@@ -36,15 +39,15 @@ impl ByteLevel {
         Ok(Self { pre, bpe, missing })
     }
 
-    /// Appends the ids of `text`. Bytes that are not UTF-8 stand as words of their own, and U+FFFD
-    /// for one without a token.
+    /// Appends the ids of `text`. Bytes that are not UTF-8 stand as words of their own. U+FFFD
+    /// stands for a character with a byte that has no token.
     pub(crate) fn encode(&self, text: &[u8], out: &mut Vec<u32>) -> Result<(), Error> {
         let mut word = String::new();
         for chunk in text.utf8_chunks() {
-            let valid = self.pre.normalize(chunk.valid());
+            let valid = self.substitute(self.pre.normalize(chunk.valid()));
             let words = self.pre.split(&valid).into_iter().map(|range| &valid.as_bytes()[range]);
             let mut invalid = chunk.invalid();
-            if invalid.iter().any(|b| self.missing.contains(b)) {
+            if self.lacks(invalid) {
                 invalid = "\u{FFFD}".as_bytes();
             }
             for bytes in words.chain([invalid].into_iter().filter(|b| !b.is_empty())) {
@@ -55,6 +58,18 @@ impl ByteLevel {
             }
         }
         Ok(())
+    }
+
+    fn lacks(&self, bytes: &[u8]) -> bool {
+        !self.missing.is_empty() && bytes.iter().any(|b| self.missing.contains(b))
+    }
+
+    fn substitute<'t>(&self, text: Cow<'t, str>) -> Cow<'t, str> {
+        if !self.lacks(text.as_bytes()) {
+            return text;
+        }
+        let known = |c: char| !self.lacks(c.encode_utf8(&mut [0; 4]).as_bytes());
+        text.chars().map(|c| if known(c) { c } else { char::REPLACEMENT_CHARACTER }).collect()
     }
 }
 

@@ -21,7 +21,7 @@ use regex::{Captures, Regex};
 use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 
-use crate::tojson::tojson;
+use crate::tojson::{python_float, tojson};
 use crate::{Error, strftime};
 
 /// Steps of the template engine that one rendering may take: room for some ten thousand messages,
@@ -118,9 +118,14 @@ impl ChatTemplate {
             (ValueKind::Bool, true) => out.write_str("True").map_err(minijinja::Error::from),
             (ValueKind::Bool, false) => out.write_str("False").map_err(minijinja::Error::from),
             (ValueKind::None, _) => out.write_str("None").map_err(minijinja::Error::from),
+            (ValueKind::Number, _) if !value.is_integer() => {
+                out.write_str(&python_float(f64::try_from(value.clone())?)).map_err(Into::into)
+            }
             _ => escape_formatter(out, state, value),
         });
         env.add_filter("tojson", tojson);
+        // In Python none cannot be iterated over, and templates tell by that.
+        env.add_test("iterable", |value: &Value| !value.is_none() && value.try_iter().is_ok());
         env.add_function("raise_exception", |message: String| -> Result<Value, _> {
             Err(minijinja::Error::new(ErrorKind::InvalidOperation, "raised by the template")
                 .with_source(Raised(message)))

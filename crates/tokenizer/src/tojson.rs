@@ -132,7 +132,7 @@ impl Style {
                 '\t' => out.push_str("\\t"),
                 '\u{8}' => out.push_str("\\b"),
                 '\u{c}' => out.push_str("\\f"),
-                c if c < ' ' || (self.ascii && !(' '..='~').contains(&c) && c != '\u{7f}') => {
+                c if c < ' ' || (self.ascii && c > '~') => {
                     for unit in c.encode_utf16(&mut [0; 2]) {
                         *out += &format!("\\u{unit:04x}");
                     }
@@ -156,7 +156,7 @@ fn key_text(key: &Value) -> Result<String, Error> {
 }
 
 /// The shortest digits that give the number back, in Python's choice between plain and scientific.
-fn python_float(float: f64) -> String {
+pub(crate) fn python_float(float: f64) -> String {
     let scientific = format!("{float:e}");
     let (mantissa, exponent) = scientific.split_once('e').unwrap_or((&scientific, "0"));
     let exponent: i32 = exponent.parse().unwrap_or(0);

@@ -58,7 +58,10 @@ impl WordPiece {
     pub(crate) fn encode(&self, text: &[u8], out: &mut Vec<u32>) -> Result<(), Error> {
         let fault = |e: tokenizers::Error| Error::Model(e.to_string());
         let text = String::from_utf8_lossy(text);
-        for stretch in text.split_whitespace() {
+        // Not for the result, but because the next steps take time quadratic in the text.
+        let is_space =
+            |c: char| matches!(c, '\t' | '\n' | '\r') || c.is_whitespace() && !c.is_control();
+        for stretch in text.split(is_space) {
             let mut normalized = NormalizedString::from(stretch);
             self.normalizer.normalize(&mut normalized).map_err(fault)?;
             let mut words = PreTokenizedString::from(normalized);

@@ -153,6 +153,19 @@ fn bytes_that_are_not_text() {
     assert_eq!(t.token_bytes(id), Some(&b"<\xFF>"[..]));
 }
 
+/// Some vocabularies have no token for bytes that their texts did not have.
+#[test]
+fn bytes_without_a_token() {
+    let mut spec = spec("qwen3");
+    let at = spec.tokens.iter().position(|t| t == "Ą".as_bytes()).unwrap();
+    spec.tokens[at] = b"<unused>".to_vec();
+    spec.merges.as_mut().unwrap().clear();
+    let t = Tokenizer::from_spec(spec).unwrap();
+    let encode = |text: &[u8]| t.encode(text, EncodeOptions::default()).unwrap();
+    assert_eq!(t.decode(&encode("a\u{4}b".as_bytes()), true), "a\u{FFFD}b");
+    assert_eq!(t.decode_bytes(&encode(b"a\xFFb"), true), b"a\xFFb");
+}
+
 /// `<|end|>` ends a turn, except where there is `<|return|>` for that.
 #[test]
 fn end_or_return() {

@@ -9,63 +9,83 @@ use serde_json::{Value, json};
 
 use crate::{data, read};
 
-/// Compares every case of `cases_path` and returns how many there were.
-fn check(template: &Path, cases_path: &Path) -> usize {
+/// Compares every case of `cases_path` and returns how many there were, or what was wrong.
+fn check(template: &Path, cases_path: &Path) -> Result<usize, String> {
     let file = crate::json(cases_path);
     let source = String::from_utf8(read(template)).unwrap();
-    let template = ChatTemplate::new(&source, file["bos"].as_str(), file["eos"].as_str()).unwrap();
+    let path = template.display();
+    let template = ChatTemplate::new(&source, file["bos"].as_str(), file["eos"].as_str())
+        .map_err(|e| format!("{path}: {e}"))?;
+    let shared = crate::json(&cases_path.with_file_name("conversations.json"));
+    let mut wrong = Vec::new();
     let now = UNIX_EPOCH + Duration::from_secs(file["now"].as_u64().unwrap());
     let cases = file["cases"].as_array().unwrap();
     for case in cases {
-        let messages: Vec<Message> = serde_json::from_value(case["messages"].clone()).unwrap();
+        let messages: Vec<Message> = 
+            serde_json::from_value(shared["conversations"][case["title"].as_str().unwrap()].clone())
+                .unwrap();
         let opts = RenderOptions {
             add_generation_prompt: case["add_generation_prompt"] == true,
-            tools: case.get("tools").cloned(),
+            tools: case.get("tools").map(|_| shared["tools"].clone()),
             extra: case
                 .get("extra")
                 .map_or_else(Default::default, |e| e.as_object().unwrap().clone()),
             now: Some(now),
         };
         let got = template.render(&messages, &opts);
-        let title = format!("{}, {:?}", case["title"], opts.extra);
-        if let Some(expected) = case.get("rendered") {
-            assert_eq!(got.unwrap(), expected.as_str().unwrap(), "{title}");
-        } else if let Some(expected) = case.get("refused") {
-            let Err(Error::Refused { message }) = got else { panic!("{title}: {got:?}") };
-            assert_eq!(message, expected.as_str().unwrap(), "{title}");
-        } else {
-            assert!(matches!(got, Err(Error::Template { line: 1.., .. })), "{title}: {got:?}");
+        let same = match (&got, case.get("rendered"), case.get("refused")) {
+            (Ok(text), Some(expected), _) => text == expected,
+            (Err(Error::Refused { message }), _, Some(expected)) => message == expected,
+            // Where Python fails with an error of its own any will do, or what goes without.
+            (_, None, None) => true,
+            _ => false,
+        };
+        if !same {
+            let want = case.get("rendered").or(case.get("refused")).or(case.get("fails"));
+            let (title, tools) = (&case["title"], opts.tools.is_some());
+            wrong.push(format!(
+                "{title} {:?}, tools {tools}\n got {got:?}\nwant {}",
+                opts.extra,
+                want.unwrap_or(&Value::Null)
+            ));
         }
     }
-    cases.len()
+    if wrong.is_empty() {
+        return Ok(cases.len());
+    }
+    let (bad, all) = (wrong.len(), cases.len());
+    wrong.truncate(5);
+    Err(format!("{path}: {bad} wrong of {all}\n{}", wrong.join("\n\n")))
+}
+
+/// Compares every template of `dir` and returns how many there were.
+fn check_all(dir: &Path) -> usize {
+    let (mut checked, mut wrong) = (0, Vec::new());
+    for entry in std::fs::read_dir(dir).unwrap() {
+        let path = entry.unwrap().path();
+        if path.extension().is_some_and(|e| e == "jinja") {
+            match check(&path, &path.with_extension("json")) {
+                Ok(count) => println!("{}: {count} of {count}", path.display()),
+                Err(report) => wrong.push(report),
+            }
+            checked += 1;
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n\n"));
+    checked
 }
 
 #[test]
-fn qwen3_as_transformers_renders_it() {
-    assert!(check(&data("qwen3.jinja"), &data("qwen3-chat.json")) >= 50);
-}
-
-#[test]
-fn common_constructs_as_transformers_renders_them() {
-    assert!(check(&data("tools.jinja"), &data("tools-chat.json")) >= 50);
+fn as_transformers_renders_them() {
+    assert!(check_all(&data("templates")) >= 16);
 }
 
 /// Further templates, as `tools/tokenizer-vectors/README.md` tells how to make them.
 #[test]
-#[ignore = "needs ARCLIGHT_TEMPLATES, a directory of NAME.jinja and NAME-chat.json"]
+#[ignore = "needs ARCLIGHT_TEMPLATES, a directory of NAME.jinja and NAME.json"]
 fn further_templates() {
     let dir = std::env::var("ARCLIGHT_TEMPLATES").expect("ARCLIGHT_TEMPLATES");
-    let mut checked = 0;
-    for entry in std::fs::read_dir(dir).unwrap() {
-        let path = entry.unwrap().path();
-        if path.extension().is_some_and(|e| e == "jinja") {
-            let name = path.file_stem().unwrap().to_str().unwrap();
-            let count = check(&path, &path.with_file_name(format!("{name}-chat.json")));
-            println!("{name}: {count} of {count}");
-            checked += 1;
-        }
-    }
-    assert!(checked > 0);
+    assert!(check_all(Path::new(&dir)) > 0);
 }
 
 fn render(source: &str) -> Result<String, Error> {
