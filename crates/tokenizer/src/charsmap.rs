@@ -27,7 +27,7 @@ impl Charsmap {
             };
         };
         let length = u32::from_le_bytes(*length) as usize;
-        if length % 4 != 0 || length > rest.len() {
+        if !length.is_multiple_of(4) || length > rest.len() {
             return Err(fault("gives its trie a length that it does not have"));
         }
         let (trie, replacements) = rest.split_at(length);

@@ -116,4 +116,12 @@ pub enum Error {
         /// The bound on steps.
         steps: u64,
     },
+    /// Rendering made more text than a template may.
+    #[error("chat template, line {line}: makes more than {limit} bytes of text")]
+    TemplateTooLarge {
+        /// Line that was being rendered.
+        line: usize,
+        /// The bound in bytes.
+        limit: usize,
+    },
 }

@@ -15,11 +15,13 @@
 
 mod alphabet;
 mod bpe;
+mod budget;
 mod charsmap;
 mod decode;
 mod eog;
 mod error;
 mod fim;
+mod methods;
 mod pretokenize;
 pub mod schemes;
 mod spec;
@@ -33,6 +35,7 @@ mod unigram;
 mod vocab;
 mod wordpiece;
 
+pub use budget::MAX_OUTPUT;
 pub use decode::{DecodeOptions, Decoder};
 pub use error::Error;
 pub use fim::FimTokens;

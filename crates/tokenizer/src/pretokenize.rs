@@ -132,7 +132,7 @@ fn thousands(text: &str, run: Range<usize>, emit: &mut impl FnMut(usize, usize))
     let digits = text[run.clone()].chars().count();
     let mut start = run.start;
     for (i, (at, _)) in text[run.clone()].char_indices().enumerate().skip(1) {
-        if (digits - i) % 3 == 0 {
+        if (digits - i).is_multiple_of(3) {
             emit(start, run.start + at);
             start = run.start + at;
         }

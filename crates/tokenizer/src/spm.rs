@@ -150,7 +150,7 @@ pub(crate) fn push_bytes(
         })?),
         TokenKind::Control | TokenKind::Unknown => out.extend(text),
         TokenKind::Normal | TokenKind::UserDefined | TokenKind::Unused => {
-            out.extend(unescape(text))
+            out.extend(unescape(text));
         }
     }
     Ok(())
@@ -173,7 +173,7 @@ pub(crate) fn unescape(text: &[u8]) -> Vec<u8> {
 }
 
 /// The tokens of single bytes.
-pub(crate) struct ByteTokens([Option<u32>; 256]);
+pub(crate) struct ByteTokens(Box<[Option<u32>; 256]>);
 
 impl ByteTokens {
     pub(crate) fn new(tokens: &Tokens<'_>) -> Self {
@@ -183,7 +183,7 @@ impl ByteTokens {
                 ids[byte as usize].get_or_insert(id);
             }
         }
-        Self(ids)
+        Self(Box::new(ids))
     }
 
     /// The first byte that has none.

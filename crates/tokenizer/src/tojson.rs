@@ -4,8 +4,12 @@
 //! writers in the spaces after `,` and `:`. A model saw its tool definitions in this form, so
 //! another one costs accuracy.
 
+use std::cell::Cell;
+
 use minijinja::value::{Kwargs, Value, ValueKind};
 use minijinja::{Error, ErrorKind};
+
+use crate::budget;
 
 /// Deepest nesting written, far below what the stack allows.
 const MAX_DEPTH: usize = 128;
@@ -30,6 +34,7 @@ pub(crate) fn tojson(value: &Value, indent: Option<Value>, kwargs: Kwargs) -> Re
         key,
         ascii: kwargs.get::<Option<bool>>("ensure_ascii")?.unwrap_or(false),
         sort: kwargs.get::<Option<bool>>("sort_keys")?.unwrap_or(false),
+        charged: Cell::new(0),
     };
     kwargs.assert_all_used()?;
     let mut out = String::new();
@@ -56,6 +61,8 @@ struct Style {
     key: String,
     ascii: bool,
     sort: bool,
+    /// How much of the output has been charged to the rendering's budget.
+    charged: Cell<usize>,
 }
 
 impl Style {
@@ -63,11 +70,18 @@ impl Style {
         if depth > MAX_DEPTH {
             return Err(invalid("tojson: the value is nested deeper than 128 levels"));
         }
+        budget::charge(out.len() - self.charged.replace(out.len()))?;
         match value.kind() {
             ValueKind::None => out.push_str("null"),
             ValueKind::Bool => out.push_str(if value.is_true() { "true" } else { "false" }),
             ValueKind::Number if value.is_integer() => *out += &value.to_string(),
-            ValueKind::Number => *out += &python_float(f64::try_from(value.clone())?),
+            ValueKind::Number => {
+                *out += &match f64::try_from(value.clone())? {
+                    f if f.is_nan() => "NaN".to_owned(),
+                    f if f.is_infinite() => python_float(f).replace("inf", "Infinity"),
+                    f => python_float(f),
+                };
+            }
             ValueKind::String => self.write_string(value.as_str().unwrap_or_default(), out),
             ValueKind::Seq | ValueKind::Iterable => {
                 out.push('[');
@@ -157,6 +171,9 @@ fn key_text(key: &Value) -> Result<String, Error> {
 
 /// The shortest digits that give the number back, in Python's choice between plain and scientific.
 pub(crate) fn python_float(float: f64) -> String {
+    if !float.is_finite() {
+        return float.to_string().to_lowercase();
+    }
     let scientific = format!("{float:e}");
     let (mantissa, exponent) = scientific.split_once('e').unwrap_or((&scientific, "0"));
     let exponent: i32 = exponent.parse().unwrap_or(0);

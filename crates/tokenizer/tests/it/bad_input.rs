@@ -3,11 +3,15 @@
 use std::iter::repeat;
 use std::sync::LazyLock;
 
-use arclight_tokenizer::{ChatTemplate, Error, Tokenizer, VocabModel, VocabSpec};
+use arclight_tokenizer::{
+    ChatTemplate, EncodeOptions, Error, MAX_OUTPUT, Message, RenderOptions, Tokenizer, VocabModel,
+    VocabSpec,
+};
 use gguf::{Gguf, Writer};
 use proptest::prelude::*;
+use serde_json::json;
 
-use crate::spec;
+use crate::{data, read, spec};
 
 fn fault(name: &str, damage: impl FnOnce(&mut VocabSpec)) -> String {
     let mut spec = spec(name);
@@ -128,6 +132,146 @@ fn files() {
     assert!(matches!(build(&mut writer).1, Some(Error::Template { line: 1, .. })));
 }
 
+/// A value of a wrong type gives an error that names the key.
+#[test]
+fn values_of_wrong_types() {
+    let file = read(&data("unigram.gguf"));
+    let gguf = Gguf::parse(&file).unwrap();
+    let mut keys: Vec<&str> =
+        gguf.metadata().iter().map(|e| e.0).filter(|k| k.starts_with("tokenizer")).collect();
+    keys.extend([
+        "tokenizer.ggml.merges",
+        "tokenizer.ggml.pre",
+        "tokenizer.ggml.cls_token_id",
+        "tokenizer.ggml.mask_token_id",
+        "tokenizer.ggml.fim_pre_token_id",
+        "tokenizer.ggml.middle_token_id",
+        "tokenizer.ggml.add_sep_token",
+        "tokenizer.ggml.normalizer.lowercase",
+        "tokenizer.ggml.normalizer.strip_accents",
+    ]);
+    assert!(keys.len() >= 18, "{keys:?}");
+    for key in keys {
+        let mut writer = Writer::new();
+        for (other, value) in gguf.metadata().iter().filter(|e| e.0 != key) {
+            writer.kv(other, value);
+        }
+        // No key has a value of this type.
+        writer.kv(key, 1.5f32);
+        let mut file = Vec::new();
+        writer.write_to(&mut file).unwrap();
+        let error = Tokenizer::from_gguf(Gguf::parse(&file).unwrap().metadata()).unwrap_err();
+        assert_names(&error.to_string(), &[key]);
+    }
+}
+
+/// Pieces of templates, whole and broken.
+const FRAGMENTS: &[&str] = &[
+    "{{ ",
+    " }}",
+    "{% ",
+    " %}",
+    "{%- ",
+    " -%}",
+    "{#",
+    "#}",
+    "\n",
+    "text ",
+    "messages",
+    "tools",
+    "for m in messages",
+    "endfor",
+    "if ",
+    "else",
+    "elif ",
+    "endif",
+    "set x = ",
+    "set ns.x = ",
+    "set ns = namespace(x=[])",
+    "endset",
+    "macro f(a, b=1)",
+    "endmacro",
+    "f(",
+    ")",
+    "(",
+    "[",
+    "]",
+    "m.content",
+    "m['role']",
+    "[0]",
+    "[-1]",
+    "[::-1]",
+    "[1:]",
+    ".items()",
+    ".split('h')",
+    ".rsplit()",
+    ".strip()",
+    ".format(1)",
+    "| tojson",
+    "| tojson(indent=2)",
+    "| join",
+    "| list",
+    "| length",
+    "| map('upper')",
+    "| selectattr('role', 'equalto', 'user')",
+    "| replace('h', 'hh')",
+    "| indent(2)",
+    "| batch(2)",
+    "| default('d')",
+    " is defined",
+    " is iterable",
+    " in ",
+    " not ",
+    " and ",
+    " == ",
+    " ~ ",
+    " + ",
+    " * ",
+    " - ",
+    " // ",
+    " % ",
+    " ** ",
+    "9999999999",
+    "2",
+    "-1",
+    "1.5",
+    "'é'",
+    "none",
+    "true",
+    "undefined",
+    "x",
+    "ns",
+    "loop.index0",
+    "loop.previtem",
+    "break",
+    "continue",
+    "generation",
+    "endgeneration",
+    "raise_exception('no')",
+    "strftime_now('%Y')",
+    "range(9)",
+    "range(99999)",
+    "cycler('a')",
+    "include 'chat'",
+    "extends 'chat'",
+    "block b",
+    "endblock",
+    "call f()",
+    "endcall",
+    "caller()",
+    "filter upper",
+    "endfilter",
+    "autoescape true",
+    "endautoescape",
+    "recursive",
+    "loop(m)",
+    "self",
+    "super()",
+    "debug()",
+    "lipsum()",
+    "dict(a=1)",
+];
+
 /// The tokens of single bytes, without which no byte-level vocabulary is accepted.
 static BYTES: LazyLock<Vec<Vec<u8>>> = LazyLock::new(|| {
     let single = |t: &Vec<u8>| str::from_utf8(t).unwrap().chars().count() == 1;
@@ -145,15 +289,21 @@ fn any_spec() -> impl Strategy<Value = VocabSpec> {
     let scores = prop::option::of(prop::collection::vec(prop::num::f32::ANY, 0..12));
     let merges = prop::option::of(prop::collection::vec((word.clone(), word), 0..6));
     let id = || prop::option::of(0u32..14);
-    (any::<bool>(), tokens, types, scores, merges, id(), id(), id()).prop_map(
-        |(spm, tokens, types, scores, merges, bos, eos, unk)| {
+    let model = prop::sample::select(vec![
+        VocabModel::ByteLevelBpe,
+        VocabModel::SentencePiece,
+        VocabModel::SentencePieceMerges,
+        VocabModel::WordPiece,
+        VocabModel::Unigram,
+    ]);
+    let charsmap = prop::option::of(prop::collection::vec(0u8..4, 0..24));
+    let ids = (id(), id(), id(), id());
+    (model, tokens, types, scores, merges, charsmap, ids).prop_map(
+        |(model, tokens, types, scores, merges, charsmap, (bos, eos, unk, sep))| {
             let mut tokens: Vec<Vec<u8>> = tokens.iter().map(|t| t.as_bytes().to_vec()).collect();
-            let model = if spm {
-                VocabModel::SentencePiece
-            } else {
+            if model == VocabModel::ByteLevelBpe {
                 tokens.extend_from_slice(&BYTES);
-                VocabModel::ByteLevelBpe
-            };
+            }
             let types = types.map(|t| t.into_iter().chain(repeat(1)).take(tokens.len()).collect());
             let scores =
                 scores.map(|s| s.into_iter().chain(repeat(0.)).take(tokens.len()).collect());
@@ -164,6 +314,8 @@ fn any_spec() -> impl Strategy<Value = VocabSpec> {
                 bos,
                 eos,
                 unk,
+                sep,
+                charsmap,
                 pre: Some("qwen2".into()),
                 ..VocabSpec::new(model, tokens)
             }
@@ -174,11 +326,50 @@ fn any_spec() -> impl Strategy<Value = VocabSpec> {
 proptest! {
     /// Whatever the vocabulary, building and using it ends in a value or an error.
     #[test]
-    fn no_vocabulary_panics(spec in any_spec(), text in "[ab▁ <>0x4\u{301}]{0,20}") {
+    fn no_vocabulary_panics(
+        spec in any_spec(),
+        text in "[ab▁ <>0x4\u{301}]{0,20}",
+        bytes in prop::collection::vec(any::<u8>(), 0..8),
+        parse_special: bool,
+    ) {
         if let Ok(t) = Tokenizer::from_spec(spec) {
-            let ids = t.encode(&text, Default::default()).unwrap();
+            let text = [text.as_bytes(), &bytes].concat();
+            let opts = EncodeOptions { add_special: true, parse_special };
+            let ids = t.encode(&text, opts).unwrap();
             prop_assert!(ids.iter().all(|&id| (id as usize) < t.vocab_size()));
             t.decode(&ids, true);
+        }
+    }
+
+    /// The same for the file that a vocabulary is in, with any byte of it changed.
+    #[test]
+    fn no_damaged_file_panics(
+        name in prop::sample::select(vec!["unigram", "bert", "internlm2-merges"]),
+        at in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..6),
+    ) {
+        let mut file = read(&data(&format!("{name}.gguf")));
+        for (index, byte) in at {
+            // Most of what can go wrong is in the first keys and the last.
+            let len = file.len();
+            let at = index.index(4096);
+            file[if at < 2048 { at } else { len - 4096 + at }] = byte;
+        }
+        if let Ok(gguf) = Gguf::parse(&file)
+            && let Ok(t) = Tokenizer::from_gguf(gguf.metadata())
+        {
+            t.encode("the ﬁrst  of e\u{301}<tool>", EncodeOptions::default()).unwrap();
+        }
+    }
+
+    /// Whatever a template is put together from, it ends in a text or an error.
+    #[test]
+    fn no_template_panics(parts in prop::collection::vec(prop::sample::select(FRAGMENTS), 0..24)) {
+        if let Ok(template) = ChatTemplate::new(&parts.concat(), Some("<s>"), None) {
+            let messages = [Message::new("user", "hi"), Message::new("assistant", "é")];
+            let opts = RenderOptions { tools: Some(json!([{"a": 1}])), ..Default::default() };
+            if let Ok(text) = template.render(&messages, &opts) {
+                prop_assert!(text.len() <= MAX_OUTPUT);
+            }
         }
     }
 }

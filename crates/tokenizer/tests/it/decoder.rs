@@ -10,6 +10,12 @@ use crate::tokenizer;
 static QWEN: LazyLock<Tokenizer> = LazyLock::new(|| tokenizer("qwen3"));
 static LLAMA: LazyLock<Tokenizer> = LazyLock::new(|| tokenizer("llama-bpe"));
 static SPM: LazyLock<Tokenizer> = LazyLock::new(|| tokenizer("spm"));
+static BERT: LazyLock<Tokenizer> = LazyLock::new(|| tokenizer("bert"));
+static UNIGRAM: LazyLock<Tokenizer> = LazyLock::new(|| tokenizer("xlm-roberta"));
+/// Those that give every text back.
+static LOSSLESS: LazyLock<Vec<Tokenizer>> = LazyLock::new(|| {
+    ["llama-bpe", "deepseek_v3", "mistral_nemo", "gpt4o", "gpt2"].map(tokenizer).into()
+});
 
 fn plain(tokenizer: &Tokenizer, text: &str) -> Vec<u32> {
     tokenizer.encode(text, EncodeOptions::default()).unwrap()
@@ -83,6 +89,13 @@ fn long_texts() {
             assert_eq!(tokenizer.decode(&ids, true), text);
         }
     }
+    for tokenizer in [&*BERT, &*UNIGRAM] {
+        for unit in ["a", " ", "ab", "日", "🙂", "a b  c\t", "-", "e\u{301}"] {
+            assert!(
+                !plain(tokenizer, &format!("x{}", unit.repeat(300_000 / unit.len()))).is_empty()
+            );
+        }
+    }
 }
 
 proptest! {
@@ -98,6 +111,18 @@ proptest! {
         // Qwen's do, once.
         let once = QWEN.decode(&plain(&QWEN, &text), false);
         prop_assert_eq!(QWEN.decode(&plain(&QWEN, &once), false), once);
+    }
+
+    #[test]
+    fn any_bytes_come_back(bytes in prop::collection::vec(any::<u8>(), 0..40), text in "\\PC{0,20}") {
+        let bytes = [text.as_bytes(), &bytes, text.as_bytes()].concat();
+        for tokenizer in LOSSLESS.iter() {
+            for parse_special in [false, true] {
+                let opts = EncodeOptions { add_special: false, parse_special };
+                let ids = tokenizer.encode(&bytes, opts).unwrap();
+                prop_assert_eq!(tokenizer.decode_bytes(&ids, false), &bytes[..]);
+            }
+        }
     }
 
     #[test]

@@ -21,9 +21,10 @@ fn check(template: &Path, cases_path: &Path) -> Result<usize, String> {
     let now = UNIX_EPOCH + Duration::from_secs(file["now"].as_u64().unwrap());
     let cases = file["cases"].as_array().unwrap();
     for case in cases {
-        let messages: Vec<Message> = 
-            serde_json::from_value(shared["conversations"][case["title"].as_str().unwrap()].clone())
-                .unwrap();
+        let messages: Vec<Message> = serde_json::from_value(
+            shared["conversations"][case["title"].as_str().unwrap()].clone(),
+        )
+        .unwrap();
         let opts = RenderOptions {
             add_generation_prompt: case["add_generation_prompt"] == true,
             tools: case.get("tools").map(|_| shared["tools"].clone()),
@@ -144,6 +145,100 @@ fn endless_templates_end() {
     let deep = "{% set ns = namespace(x=[]) %}\
                 {% for i in range(200) %}{% set ns.x = [ns.x] %}{% endfor %}{{ ns.x | tojson }}";
     assert!(matches!(render(deep), Err(Error::Template { .. })));
+}
+
+/// Each of these would take all memory, or more time than there is.
+#[test]
+fn hungry_templates_end() {
+    const START: &str = "{% set ns = namespace(s='x', l=[1]) %}{% set k = 'x' * 100000 %}";
+    let doubled = |what: &str| format!("{START}{{% for i in range(64) %}}{what}{{% endfor %}}");
+    let once = |what: &str| format!("{START}{{{{ {what} }}}}");
+    let raw = "y".repeat(10_000);
+    for source in [
+        doubled("{% set ns.s = ns.s ~ ns.s %}"),
+        doubled("{% set ns.s = ns.s + ns.s %}"),
+        doubled("{% set ns.s = ns.s * 2 %}"),
+        doubled("{% set ns.s = [ns.s, ns.s] | join %}"),
+        doubled("{% set ns.s = ''.join([ns.s, ns.s]) %}"),
+        doubled("{% set ns.s = ns.s | replace('x', 'xx') %}"),
+        doubled("{% set ns.s = '%s%s' | format(ns.s, ns.s) %}"),
+        doubled("{% set s %}{{ ns.s }}{{ ns.s }}{% endset %}{% set ns.s = s %}"),
+        doubled("{% set ns.l = ns.l + ns.l %}"),
+        doubled("{% set ns.l = [ns.l, ns.l] %}"),
+        doubled("{% set ns.l = {'a': ns.l, 'b': ns.l} %}"),
+        doubled("{% set ns.l = dict(a=ns.l, b=ns.l) %}"),
+        doubled("{% set ns.l = (ns.l, ns.l) %}"),
+        format!("{START}{{% macro m(s) %}}{{{{ s }}}}{{{{ s }}}}{{% endmacro %}}")
+            + &doubled("{% set ns.s = m(ns.s) %}"),
+        once("'x' * 1000000000000"),
+        once("['x'] * 1000000000000"),
+        once("k | replace('x', k)"),
+        once("k.replace('x', k)"),
+        once("([k] * 10000) | join"),
+        once("([k] * 10000) | tojson"),
+        once("([k] * 10000) | string"),
+        once("[k] * 10000"),
+        once("([k] * 10000) | map('upper') | list"),
+        once("('x\n' * 100000) | indent(60000)"),
+        once("('%60000d' * 10000) | format"),
+        once("('{:60000}' * 10000).format(1)"),
+        once("'x'.center(1000000000000)"),
+        once("'x'.zfill(1000000000000)"),
+        format!(
+            "{{% for i in range(9999) %}}{{% for j in range(9999) %}}{raw}{{% endfor %}}{{% endfor %}}"
+        ),
+        format!(
+            "{{% set s %}}{{% for i in range(9999) %}}{{% for j in range(9999) %}}{raw}{{% endfor %}}{{% endfor %}}{{% endset %}}"
+        ),
+    ] {
+        let got = render(&source).map(|text| text.len());
+        assert!(
+            matches!(got, Err(Error::TemplateTooLarge { line: 1.., .. })),
+            "{source:.300}: {got:?}"
+        );
+    }
+    for source in [
+        "{% set ns = namespace(l=[]) %}{% for i in range(99999) %}{% set ns.l = [ns.l] %}{% endfor %}",
+        "{% set ns = namespace(l=[]) %}{% for i in range(99999) %}{% set ns.l = {'a': ns.l} %}{% endfor %}",
+        "{% set ns = namespace(l=[]) %}{% for i in range(99999) %}{% set ns.l = ns.l | batch(1) | list %}{% endfor %}",
+        "{% set ns = namespace(l=[]) %}{% for i in range(99999) %}{% set ns.l = namespace(a=ns.l) %}{% endfor %}",
+    ] {
+        let got = render(source).map(|text| text.len());
+        assert!(got.is_err() || got.as_ref().is_ok_and(|n| *n < 1000), "{source}: {got:?}");
+    }
+}
+
+#[test]
+fn methods_of_python() {
+    for (expression, expected) in [
+        ("'abcabc'.removeprefix('abc') ~ 'abc'.removesuffix('bc')", "abca"),
+        ("'a=b=c'.partition('=')", "('a', '=', 'b=c')"),
+        ("'a=b=c'.rpartition('=')", "('a=b', '=', 'c')"),
+        ("'a b  c '.rsplit()", "['a', 'b', 'c']"),
+        ("'  a b c'.rsplit(none, 1)", "['  a b', 'c']"),
+        ("'a,b,c'.rsplit(',', 1)", "['a,b', 'c']"),
+        ("'a,b,c'.split(',', 1)", "['a', 'b,c']"),
+        ("'éabc'.index('b')", "2"),
+        ("'-42'.zfill(5) ~ '7'.zfill(3)", "-0042007"),
+        ("'ab'.center(5, '*') ~ 'a'.center(4, '*') ~ 'x'.ljust(2) ~ 'y'.rjust(2)", "**ab**a**x  y"),
+        ("'Straße'.swapcase()", "sTRASSE"),
+        ("'a-b'.replace('-', '+') ~ 'aaa'.replace('a', 'b', 2)", "a+bbba"),
+        ("', '.join(['a', 'b'])", "a, b"),
+        ("'{} and {}'.format(1, 'b')", "1 and b"),
+        ("{'a': 1}.get('b', 2)", "2"),
+        ("{'a': 1}.items() | list", "[('a', 1)]"),
+        ("none ~ true ~ 1.0", "NoneTrue1.0"),
+        ("2 * 3 ~ 'ab' * 2 ~ [1] * 2 ~ 'x' * -1", "6abab[1, 1]"),
+        ("[{'n': 'a'}, {'n': 'b'}] | map(attribute='n') | join('+')", "a+b"),
+        ("['a', 'b'] | map('upper') | join", "AB"),
+        ("'a\nb' | indent(2, true)", "  a\n  b"),
+        (
+            "(none is iterable, 'a' is iterable, {} is iterable, 1 is iterable)",
+            "(False, True, True, False)",
+        ),
+    ] {
+        assert_eq!(render(&format!("{{{{ {expression} }}}}")).unwrap(), expected, "{expression}");
+    }
 }
 
 #[test]

@@ -1,0 +1,338 @@
+//! What a rendering may make: a template is a program that came with a file, and a few of its lines
+//! can ask for more memory than there is.
+//!
+//! The engine counts steps; it does not count what a step makes. Here the compiled program is
+//! rewritten so that everything that can make text or lists draws on a budget: literal text goes the
+//! way of values, through the formatter; joining and repeating are functions of ours; and the
+//! results of filters, functions and methods are charged when they return. Filters whose one call
+//! can multiply their input are replaced ([`replace`], [`join`], [`map`], …).
+//!
+//! The engine's instructions are an interface without promises, so its version is pinned.
+
+use std::cell::Cell;
+use std::fmt::{self, Write};
+
+use minijinja::machinery::{Instruction, Instructions};
+use minijinja::value::{Kwargs, Rest, StringInput, Value, ValueKind, ValueOrKwargs};
+use minijinja::{Environment, Error, ErrorKind, State, filters};
+
+use crate::tojson::python_float;
+
+/// Largest text that [`ChatTemplate::render`](crate::ChatTemplate::render) gives, and the bytes that
+/// all values it makes on the way may have together.
+pub const MAX_OUTPUT: usize = 64 << 20;
+
+/// What an element of a list counts as.
+const ELEMENT: usize = 4;
+
+/// Deepest nesting of a value that a template makes: comparing and freeing values recurse.
+const MAX_DEPTH: usize = 200;
+
+thread_local! {
+    /// What is left. A rendering stays on its thread.
+    static LEFT: Cell<usize> = const { Cell::new(0) };
+}
+
+/// The budget is spent.
+#[derive(Debug, thiserror::Error)]
+#[error("the budget is spent")]
+pub(crate) struct Spent;
+
+fn spent() -> Error {
+    Error::new(ErrorKind::InvalidOperation, "too much text").with_source(Spent)
+}
+
+/// Gives the rendering that begins its budget.
+pub(crate) fn begin() {
+    LEFT.set(MAX_OUTPUT);
+}
+
+/// Fails if less than `bytes` is left.
+fn need(bytes: usize) -> Result<(), Error> {
+    if bytes <= LEFT.get() { Ok(()) } else { Err(spent()) }
+}
+
+/// Takes `bytes` off the budget.
+pub(crate) fn charge(bytes: usize) -> Result<(), Error> {
+    LEFT.set(LEFT.get().checked_sub(bytes).ok_or_else(spent)?);
+    Ok(())
+}
+
+fn charged(value: Value) -> Result<Value, Error> {
+    charge(value.as_str().map_or(0, str::len))?;
+    charge_elements(&value, 0)?;
+    Ok(value)
+}
+
+/// Charges for all elements of a value, as often as they occur in it.
+fn charge_elements(value: &Value, depth: usize) -> Result<(), Error> {
+    if !matches!(value.kind(), ValueKind::Seq | ValueKind::Map | ValueKind::Iterable) {
+        return Ok(());
+    }
+    if depth > MAX_DEPTH {
+        let message = format!("a value is nested deeper than {MAX_DEPTH} levels");
+        return Err(Error::new(ErrorKind::InvalidOperation, message));
+    }
+    charge(value.len().unwrap_or(0).saturating_mul(ELEMENT))?;
+    // What has no length is made while it is gone through; that happens where it is used.
+    let Some(object) = value.as_object().filter(|_| value.len().is_some()) else { return Ok(()) };
+    for (_, item) in object.try_iter_pairs().into_iter().flatten() {
+        charge_elements(&item, depth + 1)?;
+    }
+    Ok(())
+}
+
+/// A text that draws on the budget as it grows.
+#[derive(Default)]
+pub(crate) struct Text(String);
+
+impl Write for Text {
+    fn write_str(&mut self, s: &str) -> fmt::Result {
+        charge(s.len()).map_err(|_| fmt::Error)?;
+        self.0.push_str(s);
+        Ok(())
+    }
+}
+
+impl Text {
+    /// Appends a value as Python's `str` writes it.
+    pub(crate) fn push(&mut self, value: &Value) -> Result<(), Error> {
+        let done = match (value.kind(), value.as_str()) {
+            (_, Some(text)) => self.write_str(text),
+            (ValueKind::Bool, _) => self.write_str(if value.is_true() { "True" } else { "False" }),
+            (ValueKind::None, _) => self.write_str("None"),
+            (ValueKind::Number, _) if !value.is_integer() => {
+                self.write_str(&python_float(f64::try_from(value.clone())?))
+            }
+            _ => write!(self, "{value}"),
+        };
+        done.map_err(|fmt::Error| spent())
+    }
+
+    pub(crate) fn into_string(self) -> String {
+        self.0
+    }
+}
+
+// No template can name these.
+const CHARGE: &str = " charge";
+const CONCAT: &str = " concat";
+const REPEAT: &str = " repeat";
+
+/// The program with everything that makes a value drawing on the budget.
+pub(crate) fn guard<'s>(program: &Instructions<'s>) -> Instructions<'s> {
+    let old: Vec<_> = (0..).map_while(|i| program.get(i)).collect();
+    // Where each instruction of the old program stands in the new one.
+    let mut places = Vec::with_capacity(old.len() + 1);
+    let mut next = 0u32;
+    for instruction in &old {
+        places.push(next);
+        next += 1 + u32::from(makes_value(instruction));
+    }
+    places.push(next);
+    let place = |target: &u32| places.get(*target as usize).copied().unwrap_or(*target);
+    let mut new = Instructions::new(program.name(), program.source());
+    for (i, &instruction) in (0..).zip(&old) {
+        let line = program.get_line(i).and_then(|line| u16::try_from(line).ok());
+        let mut add = |instruction| match line {
+            Some(line) => new.add_with_line(instruction, line),
+            None => new.add(instruction),
+        };
+        use Instruction as I;
+        match instruction {
+            I::EmitRaw(text) => {
+                add(I::LoadConst(Value::from(*text)));
+                add(I::Emit)
+            }
+            I::StringConcat => add(I::CallFunction(CONCAT, Some(2))),
+            I::Mul => add(I::CallFunction(REPEAT, Some(2))),
+            I::Jump(to) => add(I::Jump(place(to))),
+            I::JumpIfFalse(to) => add(I::JumpIfFalse(place(to))),
+            I::JumpIfFalseOrPop(to) => add(I::JumpIfFalseOrPop(place(to))),
+            I::JumpIfTrueOrPop(to) => add(I::JumpIfTrueOrPop(place(to))),
+            I::Iterate(to) => add(I::Iterate(place(to))),
+            I::BuildMacro(name, at, flags) => add(I::BuildMacro(name, place(at), *flags)),
+            other if makes_value(other) => {
+                add(other.clone());
+                add(I::CallFunction(CHARGE, Some(1)))
+            }
+            other => add(other.clone()),
+        };
+    }
+    new
+}
+
+/// Whether a second instruction follows this one in the new program.
+fn makes_value(instruction: &Instruction<'_>) -> bool {
+    use Instruction as I;
+    matches!(
+        instruction,
+        I::EmitRaw(_)
+            | I::Add
+            | I::ApplyFilter(..)
+            | I::CallFunction(..)
+            | I::CallMethod(..)
+            | I::CallObject(_)
+            | I::BuildList(_)
+            | I::BuildMap(_)
+            | I::BuildTuple(_)
+    )
+}
+
+/// Gives an environment the functions and filters that draw on the budget.
+pub(crate) fn install(env: &mut Environment<'_>) {
+    env.add_function(CHARGE, charged);
+    env.add_function(CONCAT, |a: &Value, b: &Value| -> Result<String, Error> {
+        let mut text = Text::default();
+        text.push(a)?;
+        text.push(b)?;
+        Ok(text.into_string())
+    });
+    env.add_function(REPEAT, repeat);
+    env.add_filter("join", join);
+    env.add_filter("replace", replace);
+    env.add_filter("indent", indent);
+    env.add_filter("format", |state: &mut State, text: &Value, args: Rest<ValueOrKwargs>| {
+        need_for_format(text, '%')?;
+        filters::format(state, text, args)
+    });
+    env.add_filter("list", |state: &State, value: Value| {
+        need(value.as_str().map_or(0, str::len).saturating_mul(ELEMENT))?;
+        filters::list(state, value)
+    });
+    env.add_filter("string", |value: &Value| -> Result<Value, Error> {
+        if value.as_str().is_some() {
+            return Ok(value.clone());
+        }
+        let mut text = Text::default();
+        text.push(value)?;
+        Ok(Value::from(text.into_string()))
+    });
+    env.add_filter("map", map);
+}
+
+/// A directive may ask for 65,535 characters.
+pub(crate) fn need_for_format(text: &Value, directive: char) -> Result<(), Error> {
+    need(text.as_str().map_or(0, |t| t.matches(directive).count()).saturating_mul(1 << 16))
+}
+
+/// `a * b`: a product of numbers, or a string or list some times over.
+fn repeat(a: &Value, b: &Value) -> Result<Value, Error> {
+    let impossible = || {
+        let kinds = format!("cannot multiply {} with {}", a.kind(), b.kind());
+        Error::new(ErrorKind::InvalidOperation, kinds)
+    };
+    if let (ValueKind::Number, ValueKind::Number) = (a.kind(), b.kind()) {
+        if a.is_integer() && b.is_integer() {
+            let product = i128::try_from(a.clone())?.checked_mul(i128::try_from(b.clone())?);
+            let product = product.ok_or_else(impossible)?;
+            return Ok(i64::try_from(product).map_or_else(|_| product.into(), Value::from));
+        }
+        return Ok(Value::from(f64::try_from(a.clone())? * f64::try_from(b.clone())?));
+    }
+    let (many, times) = if a.kind() == ValueKind::Number { (b, a) } else { (a, b) };
+    if times.kind() != ValueKind::Number || !times.is_integer() {
+        return Err(impossible());
+    }
+    // Python makes nothing of it.
+    let times = usize::try_from(i64::try_from(times.clone())?.max(0)).unwrap_or(usize::MAX);
+    if let Some(text) = many.as_str() {
+        charge(text.len().saturating_mul(times))?;
+        return Ok(Value::from(text.repeat(times)));
+    }
+    if many.kind() != ValueKind::Seq {
+        return Err(impossible());
+    }
+    let items: Vec<Value> = many.try_iter()?.collect();
+    charge(items.len().saturating_mul(times).saturating_mul(ELEMENT))?;
+    let all = std::iter::repeat_n(items, times).flatten();
+    Ok(Value::from(all.collect::<Vec<_>>()))
+}
+
+/// `value|join(joiner, attribute=…)`.
+fn join(
+    value: &Value,
+    joiner: Option<&str>,
+    attribute: Option<&str>,
+    kwargs: Kwargs,
+) -> Result<String, Error> {
+    let joiner = joiner.or(kwargs.get::<Option<&str>>("d")?).unwrap_or_default();
+    let attribute = attribute.or(kwargs.get::<Option<&str>>("attribute")?);
+    kwargs.assert_all_used()?;
+    joined(value, joiner, attribute)
+}
+
+/// `joiner.join(value)`.
+pub(crate) fn joined(
+    value: &Value,
+    joiner: &str,
+    attribute: Option<&str>,
+) -> Result<String, Error> {
+    let mut text = Text::default();
+    if value.is_undefined() {
+        return Ok(String::new());
+    }
+    for (i, item) in value.try_iter()?.enumerate() {
+        if i > 0 {
+            text.write_str(joiner).map_err(|fmt::Error| spent())?;
+        }
+        match attribute {
+            Some(name) => text.push(&item.get_attr(name)?)?,
+            None => text.push(&item)?,
+        }
+    }
+    Ok(text.into_string())
+}
+
+/// `text|replace(from, to, count)`, also as a method.
+pub(crate) fn replace(
+    text: &Value,
+    from: &str,
+    to: &str,
+    count: Option<i64>,
+) -> Result<String, Error> {
+    let mut whole = Text::default();
+    whole.push(text)?;
+    let text = whole.into_string();
+    let most = usize::try_from(count.unwrap_or(-1)).unwrap_or(usize::MAX);
+    let found = text.matches(from).count().min(most);
+    charge(text.len().saturating_add(found.saturating_mul(to.len())))?;
+    Ok(text.replacen(from, to, found))
+}
+
+/// `text|indent(width, first, blank)`.
+fn indent(
+    text: StringInput<'_>,
+    width: Option<usize>,
+    first: Option<bool>,
+    blank: Option<bool>,
+    kwargs: Kwargs,
+) -> Result<Value, Error> {
+    let by_name = if kwargs.has("width") { kwargs.peek("width")? } else { None };
+    let width_used: usize = width.or(by_name).unwrap_or(4);
+    need(text.as_str().lines().count().saturating_mul(width_used.saturating_add(1)))?;
+    filters::indent(text, width, first, blank, kwargs)
+}
+
+/// `items|map('filter', …)` or `items|map(attribute=…)`; each result is charged.
+fn map(state: &mut State, value: Value, args: Rest<ValueOrKwargs>) -> Result<Value, Error> {
+    let values = args.into_values();
+    let (args, kwargs): (&[Value], Kwargs) = minijinja::value::from_args(&values)?;
+    let name = match args.first() {
+        Some(name) if !kwargs.has("attribute") => name.as_str().unwrap_or_default().to_owned(),
+        _ => {
+            let args = Rest(values.into_iter().map(ValueOrKwargs::from).collect());
+            return filters::map(state, value, args).map(Value::from);
+        }
+    };
+    let mut out = Vec::new();
+    if value.is_undefined() {
+        return Ok(Value::from(out));
+    }
+    for item in value.try_iter()? {
+        let mut with_item = vec![item];
+        with_item.extend(values.iter().skip(1).cloned());
+        out.push(charged(state.apply_filter(&name, &with_item)?)?);
+    }
+    Ok(Value::from(out))
+}
