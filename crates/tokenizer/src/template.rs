@@ -86,12 +86,15 @@ pub struct ChatTemplate {
     env: Environment<'static>,
     syntax: SyntaxConfig,
     source: String,
+    /// What renders instead when there are tools, if the model has another template for that.
+    tool_source: Option<String>,
     bos: Option<String>,
     eos: Option<String>,
 }
 
 impl ChatTemplate {
-    /// The template of a model file (`tokenizer.chat_template`); `None` if it has none.
+    /// The template of a model file (`tokenizer.chat_template`, and `.tool_use` if there is one for
+    /// tools); `None` if it has none.
     pub fn from_gguf(meta: &gguf::Metadata<'_>) -> Result<Option<Self>, Error> {
         let Some(source) = meta.opt_str("tokenizer.chat_template")? else { return Ok(None) };
         let text_of = |key| -> Result<Option<Cow<'_, str>>, Error> {
@@ -106,7 +109,11 @@ impl ChatTemplate {
         };
         let bos = text_of("tokenizer.ggml.bos_token_id")?;
         let eos = text_of("tokenizer.ggml.eos_token_id")?;
-        Self::new(source, bos.as_deref(), eos.as_deref()).map(Some)
+        let template = Self::new(source, bos.as_deref(), eos.as_deref())?;
+        match meta.opt_str("tokenizer.chat_template.tool_use")? {
+            Some(source) => template.with_tool_template(source).map(Some),
+            None => Ok(Some(template)),
+        }
     }
 
     /// Parses a template. `bos` and `eos` are the texts it will know as `bos_token`, `eos_token`.
@@ -133,18 +140,27 @@ impl ChatTemplate {
             env,
             syntax,
             source: without_generation_tags(source),
+            tool_source: None,
             bos: bos.map(str::to_owned),
             eos: eos.map(str::to_owned),
         };
-        template.compile().map_err(explain)?;
+        template.compile(&template.source).map_err(explain)?;
         Ok(template)
+    }
+
+    /// The same with another template for when there are tools: some models bring two.
+    pub fn with_tool_template(mut self, source: &str) -> Result<Self, Error> {
+        let source = without_generation_tags(source);
+        self.compile(&source).map_err(explain)?;
+        self.tool_source = Some(source);
+        Ok(self)
     }
 
     /// The program, made anew for each rendering: it borrows from the source and takes less than a
     /// millisecond.
-    fn compile(&self) -> Result<Program<'_>, minijinja::Error> {
-        let tree = machinery::parse(&self.source, NAME, self.syntax.clone())?;
-        let mut generator = CodeGenerator::new(NAME, &self.source);
+    fn compile<'s>(&self, source: &'s str) -> Result<Program<'s>, minijinja::Error> {
+        let tree = machinery::parse(source, NAME, self.syntax.clone())?;
+        let mut generator = CodeGenerator::new(NAME, source);
         generator.compile_stmt(&tree);
         let (main, blocks) = generator.finish();
         let blocks = blocks.iter().map(|(name, block)| (*name, budget::guard(block))).collect();
@@ -176,7 +192,11 @@ impl ChatTemplate {
         // Of two values for a name the later one counts.
         let context = Value::from_pairs(extra.chain(tokens).chain(own));
         budget::begin();
-        let program = self.compile().map_err(explain)?;
+        let source = match &self.tool_source {
+            Some(source) if opts.tools.is_some() => source,
+            _ => &self.source,
+        };
+        let program = self.compile(source).map_err(explain)?;
         let mut text = String::new();
         let mut out = machinery::make_string_output(&mut text);
         let Program { main, blocks } = &program;

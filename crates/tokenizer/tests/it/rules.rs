@@ -153,6 +153,19 @@ fn bytes_that_are_not_text() {
     assert_eq!(t.token_bytes(id), Some(&b"<\xFF>"[..]));
 }
 
+/// Phi-3's control tokens take the white space that follows them.
+#[test]
+fn white_space_after_control_tokens() {
+    let mut spec = spec("spm");
+    let before = Tokenizer::from_spec(spec.clone()).unwrap();
+    spec.strip_after_control = true;
+    let after = Tokenizer::from_spec(spec).unwrap();
+    let text = "  <tool>  the</s>\n \t the  </s><s>  the";
+    assert_ne!(before.encode(text, WHOLE).unwrap(), after.encode(text, WHOLE).unwrap());
+    let stripped = "  <tool>  the</s>the  </s><s>  the";
+    assert_eq!(after.encode(text, WHOLE).unwrap(), before.encode(stripped, WHOLE).unwrap());
+}
+
 /// Some vocabularies have no token for bytes that their texts did not have.
 #[test]
 fn bytes_without_a_token() {

@@ -108,6 +108,20 @@ fn a_file_brings_its_template_and_its_tokens() {
 }
 
 #[test]
+fn a_template_of_its_own_for_tools() {
+    let template = ChatTemplate::new("plain", None, None).unwrap();
+    let template = template.with_tool_template("{{ tools | length }} tools").unwrap();
+    let render = |tools| {
+        let opts = RenderOptions { tools, ..RenderOptions::default() };
+        template.render(&[Message::new("user", "hi")], &opts).unwrap()
+    };
+    assert_eq!(render(None), "plain");
+    assert_eq!(render(Some(json!([{}, {}]))), "2 tools");
+    let broken = ChatTemplate::new("plain", None, None).unwrap().with_tool_template("{{");
+    assert!(matches!(broken, Err(Error::Template { line: 1, .. })));
+}
+
+#[test]
 fn a_fault_names_its_line() {
     for (source, line, what) in [
         ("a\n{% if %}", 2, "unexpected"),
