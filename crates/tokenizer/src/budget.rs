@@ -11,6 +11,7 @@
 
 use std::cell::Cell;
 use std::fmt::{self, Write};
+use std::time::{Duration, Instant};
 
 use minijinja::machinery::{Instruction, Instructions};
 use minijinja::value::{Kwargs, Rest, StringInput, Value, ValueKind, ValueOrKwargs};
@@ -28,15 +29,29 @@ const ELEMENT: usize = 4;
 /// Deepest nesting of a value that a template makes: comparing and freeing values recurse.
 const MAX_DEPTH: usize = 200;
 
+/// A text in a list counts as one part in this many of its bytes: it is shared, but one step may
+/// have to read them all.
+const SHARED: usize = 256;
+
+/// Longest time of a rendering. Usual templates take some milliseconds; what the other bounds let
+/// through, such as a million searches through a long text, ends here.
+pub(crate) const TIME: Duration = Duration::from_secs(10);
+
 thread_local! {
-    /// What is left. A rendering stays on its thread.
+    /// What is left, and until when. A rendering stays on its thread.
     static LEFT: Cell<usize> = const { Cell::new(0) };
+    static END: Cell<Option<Instant>> = const { Cell::new(None) };
 }
 
 /// The budget is spent.
 #[derive(Debug, thiserror::Error)]
 #[error("the budget is spent")]
 pub(crate) struct Spent;
+
+/// The time is up.
+#[derive(Debug, thiserror::Error)]
+#[error("the time is up")]
+pub(crate) struct Late;
 
 fn spent() -> Error {
     Error::new(ErrorKind::InvalidOperation, "too much text").with_source(Spent)
@@ -45,6 +60,7 @@ fn spent() -> Error {
 /// Gives the rendering that begins its budget.
 pub(crate) fn begin() {
     LEFT.set(MAX_OUTPUT);
+    END.set(Instant::now().checked_add(TIME));
 }
 
 /// Fails if less than `bytes` is left.
@@ -59,13 +75,21 @@ pub(crate) fn charge(bytes: usize) -> Result<(), Error> {
 }
 
 fn charged(value: Value) -> Result<Value, Error> {
-    charge(value.as_str().map_or(0, str::len))?;
-    charge_elements(&value, 0)?;
+    if END.get().is_some_and(|end| Instant::now() > end) {
+        return Err(Error::new(ErrorKind::InvalidOperation, "too slow").with_source(Late));
+    }
+    match value.as_str() {
+        Some(text) => charge(text.len())?,
+        None => charge_elements(&value, 0)?,
+    }
     Ok(value)
 }
 
 /// Charges for all elements of a value, as often as they occur in it.
 fn charge_elements(value: &Value, depth: usize) -> Result<(), Error> {
+    if let Some(text) = value.as_str() {
+        return charge(text.len() / SHARED);
+    }
     if !matches!(value.kind(), ValueKind::Seq | ValueKind::Map | ValueKind::Iterable) {
         return Ok(());
     }
@@ -76,10 +100,11 @@ fn charge_elements(value: &Value, depth: usize) -> Result<(), Error> {
     charge(value.len().unwrap_or(0).saturating_mul(ELEMENT))?;
     // What has no length is made while it is gone through; that happens where it is used.
     let Some(object) = value.as_object().filter(|_| value.len().is_some()) else { return Ok(()) };
-    for (_, item) in object.try_iter_pairs().into_iter().flatten() {
-        charge_elements(&item, depth + 1)?;
+    if value.kind() == ValueKind::Map {
+        let mut pairs = object.try_iter_pairs().into_iter().flatten();
+        return pairs.try_for_each(|(_, item)| charge_elements(&item, depth + 1));
     }
-    Ok(())
+    value.try_iter()?.try_for_each(|item| charge_elements(&item, depth + 1))
 }
 
 /// A text that draws on the budget as it grows.
@@ -127,7 +152,7 @@ pub(crate) fn guard<'s>(program: &Instructions<'s>) -> Instructions<'s> {
     let mut next = 0u32;
     for instruction in &old {
         places.push(next);
-        next += 1 + u32::from(makes_value(instruction));
+        next += 1 + u32::from(is_checked(instruction));
     }
     places.push(next);
     let place = |target: &u32| places.get(*target as usize).copied().unwrap_or(*target);
@@ -145,14 +170,17 @@ pub(crate) fn guard<'s>(program: &Instructions<'s>) -> Instructions<'s> {
                 add(I::Emit)
             }
             I::StringConcat => add(I::CallFunction(CONCAT, Some(2))),
-            I::Mul => add(I::CallFunction(REPEAT, Some(2))),
+            I::Mul => {
+                add(I::CallFunction(REPEAT, Some(2)));
+                add(I::CallFunction(CHARGE, Some(1)))
+            }
             I::Jump(to) => add(I::Jump(place(to))),
             I::JumpIfFalse(to) => add(I::JumpIfFalse(place(to))),
             I::JumpIfFalseOrPop(to) => add(I::JumpIfFalseOrPop(place(to))),
             I::JumpIfTrueOrPop(to) => add(I::JumpIfTrueOrPop(place(to))),
             I::Iterate(to) => add(I::Iterate(place(to))),
             I::BuildMacro(name, at, flags) => add(I::BuildMacro(name, place(at), *flags)),
-            other if makes_value(other) => {
+            other if is_checked(other) => {
                 add(other.clone());
                 add(I::CallFunction(CHARGE, Some(1)))
             }
@@ -162,13 +190,25 @@ pub(crate) fn guard<'s>(program: &Instructions<'s>) -> Instructions<'s> {
     new
 }
 
-/// Whether a second instruction follows this one in the new program.
-fn makes_value(instruction: &Instruction<'_>) -> bool {
+/// Whether a second instruction follows this one in the new program: it makes a value or may take
+/// long.
+fn is_checked(instruction: &Instruction<'_>) -> bool {
     use Instruction as I;
     matches!(
         instruction,
         I::EmitRaw(_)
             | I::Add
+            | I::Mul
+            | I::Slice
+            | I::Eq
+            | I::Ne
+            | I::Gt
+            | I::Gte
+            | I::Lt
+            | I::Lte
+            | I::In
+            | I::PerformTest(..)
+            | I::CompareAndPreserve(_)
             | I::ApplyFilter(..)
             | I::CallFunction(..)
             | I::CallMethod(..)
@@ -237,7 +277,7 @@ fn repeat(a: &Value, b: &Value) -> Result<Value, Error> {
     // Python makes nothing of it.
     let times = usize::try_from(i64::try_from(times.clone())?.max(0)).unwrap_or(usize::MAX);
     if let Some(text) = many.as_str() {
-        charge(text.len().saturating_mul(times))?;
+        need(text.len().saturating_mul(times))?;
         return Ok(Value::from(text.repeat(times)));
     }
     if many.kind() != ValueKind::Seq {

@@ -116,6 +116,14 @@ pub enum Error {
         /// The bound on steps.
         steps: u64,
     },
+    /// Rendering took longer than a template may.
+    #[error("chat template, line {line}: still not done after {seconds} seconds")]
+    TemplateTooSlow {
+        /// Line that was being rendered.
+        line: usize,
+        /// The bound on time.
+        seconds: u64,
+    },
     /// Rendering made more text than a template may.
     #[error("chat template, line {line}: makes more than {limit} bytes of text")]
     TemplateTooLarge {

@@ -5,8 +5,8 @@
 //! `strftime_now` (in UTC), `tojson` like `json.dumps`, and `{% generation %}` blocks rendered as
 //! if they were not there. Values print as Python prints them.
 //!
-//! Rendering stops with an error after [`STEPS`] steps of the template or [`MAX_OUTPUT`] bytes of
-//! text made on the way (`budget`).
+//! Rendering stops with an error after [`STEPS`] steps of the template, [`MAX_OUTPUT`] bytes of
+//! text made on the way, or ten seconds (`budget`).
 //!
 //! Limits: floats inside a printed list or dict that Python would write with an exponent are written
 //! without its leading zero and plus (`tojson` is exact). A message that spells a control token
@@ -25,7 +25,7 @@ use regex::{Captures, Regex};
 use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 
-use crate::budget::{self, MAX_OUTPUT, Spent, Text};
+use crate::budget::{self, Late, MAX_OUTPUT, Spent, Text};
 use crate::tojson::tojson;
 use crate::{Error, methods, strftime};
 
@@ -226,8 +226,11 @@ fn explain(error: minijinja::Error) -> Error {
         cause = inner.source();
     }
     let line = error.line().unwrap_or(0);
-    if is_spent(&error) {
+    if has_cause::<Spent>(&error) {
         return Error::TemplateTooLarge { line, limit: MAX_OUTPUT };
+    }
+    if has_cause::<Late>(&error) {
+        return Error::TemplateTooSlow { line, seconds: budget::TIME.as_secs() };
     }
     if error.kind() == ErrorKind::OutOfFuel {
         return Error::TemplateTooLong { line, steps: STEPS };
@@ -239,10 +242,10 @@ fn explain(error: minijinja::Error) -> Error {
     Error::Template { line, message }
 }
 
-fn is_spent(error: &minijinja::Error) -> bool {
+fn has_cause<T: std::error::Error + 'static>(error: &minijinja::Error) -> bool {
     let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(error);
     while let Some(inner) = cause {
-        if inner.is::<Spent>() {
+        if inner.is::<T>() {
             return true;
         }
         cause = inner.source();
