@@ -28,11 +28,12 @@ fn perplexity(ty: TensorType, kv: &str) -> f64 {
 
 #[test]
 fn fewer_bits_predict_a_little_worse() {
-    use TensorType::{BF16, F32, Q4_0, Q4_K, Q6_K, Q8_0};
+    use TensorType::{BF16, F32, IQ4_XS, Q3_K, Q4_0, Q4_K, Q5_K, Q6_K, Q8_0};
     let exact = perplexity(F32, "f16");
     assert!((1.2..3.0).contains(&exact), "the demo model knows its text: {exact}");
     let loss = |ty| (perplexity(ty, "f16") / exact).ln();
     let [bf16, q8_0, q6_k, q4_k, q4_0] = [BF16, Q8_0, Q6_K, Q4_K, Q4_0].map(loss);
+    let [q5_k, iq4_xs, q3_k] = [Q5_K, IQ4_XS, Q3_K].map(loss);
     // Measured: below 0.0001, 0.0001, 0.001, 0.004 and 0.011. Below one per mille the order is
     // chance, so the near-lossless types are held to a size only.
     assert!(bf16.abs() < 5e-4, "BF16 {bf16}");
@@ -40,6 +41,10 @@ fn fewer_bits_predict_a_little_worse() {
     assert!(q6_k.abs() < 3e-3, "Q6_K {q6_k}");
     assert!(q4_k > q6_k && q4_k < 0.015, "Q4_K {q4_k} against Q6_K {q6_k}");
     assert!(q4_0 > q4_k && q4_0 < 0.03, "Q4_0 {q4_0} against Q4_K {q4_k}");
+    // Measured: 0.001, 0.009 and 0.014.
+    assert!(q5_k.abs() < 4e-3, "Q5_K {q5_k}");
+    assert!(iq4_xs > q5_k && iq4_xs < 0.02, "IQ4_XS {iq4_xs} against Q5_K {q5_k}");
+    assert!(q3_k > q4_k && q3_k < 0.04, "Q3_K {q3_k} against Q4_K {q4_k}");
 }
 
 #[test]

@@ -148,20 +148,17 @@ pub(crate) trait Dot: Vector {
     /// As [`Dot::shr4`], left by 4.
     fn shl4(self, a: Self::W) -> Self::W;
 
-    /// A table for [`Dot::lookup`].
+    /// 16 bytes over and over.
     fn table(self, x: &[u8; 16]) -> Self::W;
-    /// The bytes of a table at `index`, of at most 4 bits.
+    /// In each 16 bytes, the bytes of `table` at `index`, of at most 4 bits.
     fn lookup(self, table: Self::W, index: Self::W) -> Self::W;
 
     /// `acc[r] + Σ w[4r + i] * a[i]`, exact, for weights of at most 7 bits; `quad` is four `i8`.
     fn dot(self, acc: Self::I, w: Self::W, quad: i32) -> Self::I;
-    /// Four of [`Dot::dot`], for weights of at most 5 bits.
+    /// Two of [`Dot::dot`], for weights of at most 6 bits.
     #[inline(always)]
-    fn dot_four(self, mut acc: Self::I, w: [Self::W; 4], quads: [i32; 4]) -> Self::I {
-        for (w, quad) in w.into_iter().zip(quads) {
-            acc = self.dot(acc, w, quad);
-        }
-        acc
+    fn dot_two(self, acc: Self::I, w: [Self::W; 2], quads: [i32; 2]) -> Self::I {
+        self.dot(self.dot(acc, w[0], quads[0]), w[1], quads[1])
     }
     /// Begins a sum of dots of nibbles at `start`.
     fn start_nibbles(self, start: i32) -> Self::N;

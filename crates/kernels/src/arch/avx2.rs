@@ -448,13 +448,10 @@ impl Dot for Avx2Rows {
         self.widen_add(acc, isa!(_mm256_maddubs_epi16(w, self.splat_i(quad))))
     }
     #[inline(always)]
-    fn dot_four(self, acc: Self::I, w: [Self::W; 4], quads: [i32; 4]) -> Self::I {
-        // Pair sums in 16 bits: 4 · 2 · 31 · 127 = 31496 at most.
-        let mut pairs = isa!(_mm256_maddubs_epi16(w[0], self.splat_i(quads[0])));
-        for i in 1..4 {
-            pairs = self.dot_nibbles(pairs, w[i], quads[i]);
-        }
-        self.widen_add(acc, pairs)
+    fn dot_two(self, acc: Self::I, w: [Self::W; 2], quads: [i32; 2]) -> Self::I {
+        // Pair sums in 16 bits: 2 · 2 · 63 · 127 = 32004 at most.
+        let first = isa!(_mm256_maddubs_epi16(w[0], self.splat_i(quads[0])));
+        self.widen_add(acc, self.dot_nibbles(first, w[1], quads[1]))
     }
     #[inline(always)]
     fn start_nibbles(self, _start: i32) -> Self::N {

@@ -72,31 +72,26 @@ pub(super) unsafe fn dot_five<D: Dot, const T: usize, const N: usize>(
     for t in 0..T {
         sums[t] = [d.splat_i(start(act(t))); N];
     }
-    for pair in 0..2 {
-        let mut w = [[nibble; 4]; N];
+    for j in 0..4 {
+        let mut w = [[nibble; 2]; N];
         for n in 0..N {
+            let both = d.load_w(part(packed[n], 64 * j), groups[n]);
             let bits = d.load_w(part(packed[n], FIFTH), groups[n]);
-            let odd = d.shr1(bits);
-            for (i, bits) in [bits, odd].into_iter().enumerate() {
-                let both = d.load_w(part(packed[n], 64 * (2 * pair + i)), groups[n]);
-                // Bits `2 * pair` (of `bits` or `odd`), and four above it, go to bit 4.
-                let (low, high) = match pair {
-                    0 => (d.shl4(bits), bits),
-                    _ => (d.shl2(bits), d.shr2(bits)),
-                };
-                w[n][2 * i] = d.or(d.and(both, nibble), d.and(low, fifth));
-                w[n][2 * i + 1] = d.or(d.and(d.shr4(both), nibble), d.and(high, fifth));
-            }
+            let bits = if j % 2 == 0 { bits } else { d.shr1(bits) };
+            // Bits `j`, one lower where `j` is odd, and `j + 4` go to bit 4.
+            let [low, high] = match j / 2 {
+                0 => [d.shl4(bits), bits],
+                _ => [d.shl2(bits), d.shr2(bits)],
+            };
+            w[n] = [
+                d.or(d.and(both, nibble), d.and(low, fifth)),
+                d.or(d.and(d.shr4(both), nibble), d.and(high, fifth)),
+            ];
         }
         for t in 0..T {
-            let quads = [
-                act(t).quad(2 * pair),
-                act(t).quad(2 * pair + 4),
-                act(t).quad(2 * pair + 1),
-                act(t).quad(2 * pair + 5),
-            ];
+            let quads = [act(t).quad(j), act(t).quad(j + 4)];
             for n in 0..N {
-                sums[t][n] = d.dot_four(sums[t][n], w[n], quads);
+                sums[t][n] = d.dot_two(sums[t][n], w[n], quads);
             }
         }
     }

@@ -127,29 +127,25 @@ unsafe fn add<D: Dot, const T: usize, const N: usize>(
     let (mut scales, mut mins) = ([units; 2], [unit_mins; 2]);
     for side in 0..2 {
         let half = 2 * j + side;
-        let mut w = [[mask; 4]; N];
+        let mut pairs = [mask; N];
         for n in 0..N {
-            let pairs = d.load_w(part(packed[n], QUANTS + half * 64), groups[n]);
-            let upper = d.shr4(pairs);
-            w[n] = [
-                d.and(pairs, mask),
-                d.and(d.shr2(pairs), mask),
-                d.and(upper, mask),
-                d.and(d.shr2(upper), mask),
-            ];
+            pairs[n] = d.load_w(part(packed[n], QUANTS + half * 64), groups[n]);
             let both = part(packed[n], SCALES + half * TILE_ROWS);
             scales[side][n] = d.mul(units[n], d.load_low(both, groups[n]));
             mins[side][n] = d.mul(unit_mins[n], d.load_high(both, groups[n]));
         }
-        for t in 0..T {
-            let quads = [
-                act(t).quad(4 * side),
-                act(t).quad(4 * side + 1),
-                act(t).quad(4 * side + 2),
-                act(t).quad(4 * side + 3),
-            ];
+        for pair in 0..2 {
+            let q = 2 * pair;
+            let mut w = [[mask; 2]; N];
             for n in 0..N {
-                sums[side][t][n] = d.dot_four(sums[side][t][n], w[n], quads);
+                w[n] = [d.and(pairs[n], mask), d.and(d.shr2(pairs[n]), mask)];
+                pairs[n] = d.shr4(pairs[n]);
+            }
+            for t in 0..T {
+                let quads = [act(t).quad(4 * side + q), act(t).quad(4 * side + q + 1)];
+                for n in 0..N {
+                    sums[side][t][n] = d.dot_two(sums[side][t][n], w[n], quads);
+                }
             }
         }
     }

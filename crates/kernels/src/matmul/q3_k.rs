@@ -131,36 +131,40 @@ unsafe fn add<D: Dot, const T: usize, const N: usize>(
     let mut sums = [[[d.splat_i(0); N]; T]; 2];
     let mut scales = [units; 2];
     for side in 0..2 {
-        let mut w = [[low; 4]; N];
+        for t in 0..T {
+            // The offset, of which 8 times the sum stands ready.
+            sums[side][t] = [d.splat_i(act(t).neg32[side] >> 3); N];
+        }
+        let (mut pairs, mut bits) = ([low; N], [low; N]);
         for n in 0..N {
-            let pairs = d.load_w(part(packed[n], QUANTS + j * SUB + side * 64), groups[n]);
-            let bits = d.load_w(part(packed[n], QUANTS + j * SUB + 128), groups[n]);
-            let (upper, odd) = (d.shr4(pairs), d.shr1(bits));
-            // Bits 0 to 3, or 4 to 7, go to bit 2.
-            let bits = match side {
-                0 => [d.shl2(bits), d.shl2(odd), bits, odd],
-                _ => [d.shr2(bits), d.shr2(odd), d.shr4(bits), d.shr4(odd)],
-            };
-            w[n] = [
-                d.or(d.and(pairs, low), d.and(bits[0], high)),
-                d.or(d.and(d.shr2(pairs), low), d.and(bits[1], high)),
-                d.or(d.and(upper, low), d.and(bits[2], high)),
-                d.or(d.and(d.shr2(upper), low), d.and(bits[3], high)),
-            ];
+            pairs[n] = d.load_w(part(packed[n], QUANTS + j * SUB + side * 64), groups[n]);
+            bits[n] = d.load_w(part(packed[n], QUANTS + j * SUB + 128), groups[n]);
+            if side == 1 {
+                bits[n] = d.shr4(bits[n]);
+            }
             let scale = d.load_i8(part(packed[n], SCALES + (2 * j + side) * TILE_ROWS), groups[n]);
             scales[side][n] = d.mul(units[n], scale);
         }
-        for t in 0..T {
-            let quads = [
-                act(t).quad(4 * side),
-                act(t).quad(4 * side + 1),
-                act(t).quad(4 * side + 2),
-                act(t).quad(4 * side + 3),
-            ];
-            // The offset, of which 8 times the sum stands ready.
-            let start = d.splat_i(act(t).neg32[side] >> 3);
+        for pair in 0..2 {
+            let q = 2 * pair;
+            let mut w = [[low; 2]; N];
             for n in 0..N {
-                sums[side][t][n] = d.dot_four(start, w[n], quads);
+                // Bits `q` and `q + 1` go to bit 2.
+                let [first, second] = match q {
+                    0 => [d.shl2(bits[n]), d.shl2(d.shr1(bits[n]))],
+                    _ => [bits[n], d.shr1(bits[n])],
+                };
+                w[n] = [
+                    d.or(d.and(pairs[n], low), d.and(first, high)),
+                    d.or(d.and(d.shr2(pairs[n]), low), d.and(second, high)),
+                ];
+                pairs[n] = d.shr4(pairs[n]);
+            }
+            for t in 0..T {
+                let quads = [act(t).quad(4 * side + q), act(t).quad(4 * side + q + 1)];
+                for n in 0..N {
+                    sums[side][t][n] = d.dot_two(sums[side][t][n], w[n], quads);
+                }
             }
         }
     }

@@ -71,23 +71,15 @@ pub(super) unsafe fn dot_small<D: Dot, const T: usize, const N: usize>(
     for t in 0..T {
         sums[t] = [d.splat_i(2 * act(t).neg8); N];
     }
-    for pair in 0..2 {
-        let mut w = [[steps; 4]; N];
+    for j in 0..4 {
+        let mut w = [[steps; 2]; N];
         for n in 0..N {
-            for i in 0..2 {
-                let both = d.load_w(part(nibbles[n], 64 * (2 * pair + i)), groups[n]);
-                [w[n][2 * i], w[n][2 * i + 1]] = look_up(d, steps, both);
-            }
+            w[n] = look_up(d, steps, d.load_w(part(nibbles[n], 64 * j), groups[n]));
         }
         for t in 0..T {
-            let quads = [
-                act(t).quad(2 * pair),
-                act(t).quad(2 * pair + 4),
-                act(t).quad(2 * pair + 1),
-                act(t).quad(2 * pair + 5),
-            ];
+            let quads = [act(t).quad(j), act(t).quad(j + 4)];
             for n in 0..N {
-                sums[t][n] = d.dot_four(sums[t][n], w[n], quads);
+                sums[t][n] = d.dot_two(sums[t][n], w[n], quads);
             }
         }
     }
