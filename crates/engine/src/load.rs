@@ -158,11 +158,12 @@ fn prepare(
         Mode::TensorParallel => Shares::new(plan.groups.iter().map(|g| g.cpus.len()).collect()),
         _ => Shares::from(1),
     };
-    let Model { hparams, graph } = models::build(gguf, shares)?;
+    let Model { hparams, mut graph } = models::build(gguf, shares)?;
     let huge = options.huge_pages.map_or_else(|| huge_pages(&graph), Ok)?;
     let plan = Plan { huge, ..plan };
     let sequences = options.sequences.unwrap_or(1);
     let context = context(&hparams, &graph, &plan, machine, parts, options)?;
+    graph.set_context(context);
     let ranges = context.div_ceil(KV_CHUNK);
     let limits = Limits {
         kv: options.kv,

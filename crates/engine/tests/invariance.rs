@@ -31,6 +31,11 @@ fn models() -> Vec<(String, Model)> {
         model("odd shapes", KvType::F16, odd()),
         model("qwen3 q4_0, kv q8_0", KvType::Q8_0, wide),
         model("odd shapes, kv q8_0", KvType::Q8_0, odd()),
+        // Biases are cut like rows, also where two nodes hold a key head; factors act on whole sums.
+        model("qwen2, odd shapes", KvType::F16, TinyModel { arch: "qwen2", ..odd() }),
+        model("granite q4_0", KvType::F16, TinyModel::granite(TensorType::Q4_0)),
+        model("phi3, odd shapes", KvType::F16, TinyModel { arch: "phi3", ..odd() }),
+        model("smollm3 q8_0", KvType::F16, TinyModel::smollm3(TensorType::Q8_0)),
     ]
 }
 

@@ -74,9 +74,34 @@ impl Graph {
         self.weights.contains(tensor)
     }
 
+    /// Settles on the rotary embeddings for sequences of up to `context` tokens, for all of their
+    /// positions: keys that are in the cache already could not change with the length.
+    pub fn set_context(&mut self, context: usize) {
+        for rope in &mut self.ropes {
+            if let Some((_, inv_freq)) = rope.long.take_if(|(above, _)| context > *above) {
+                rope.inv_freq = inv_freq;
+            }
+        }
+    }
+
     /// Bytes of one token's keys and values on `node`, all layers.
     pub fn kv_bytes_per_token(&self, node: usize, kv: crate::KvType) -> usize {
         self.caches.iter().map(|h| h.kv_len(node) * 2 * kv.token_bytes(h.dim)).sum()
+    }
+}
+
+/// Where the parts of a matrix are in the file.
+#[derive(Copy, Clone, Debug)]
+pub enum Tensors<'n, const N: usize> {
+    /// Each in a tensor of its own.
+    Apart([&'n str; N]),
+    /// Rows below each other in one tensor.
+    Fused(&'n str),
+}
+
+impl<'n, const N: usize> From<[&'n str; N]> for Tensors<'n, N> {
+    fn from(names: [&'n str; N]) -> Self {
+        Tensors::Apart(names)
     }
 }
 
@@ -167,17 +192,54 @@ impl<'a> Builder<'a> {
         Ok(Heads { q, kv, dim, q_cut })
     }
 
-    /// Declares `q | k | v` as one matrix, rows cut by heads.
-    pub fn qkv(&mut self, names: [&str; 3], hidden: usize, h: &Heads) -> Result<MatrixId, Error> {
-        let cuts = [h.q_cut.clone(), h.kv_cut(), h.kv_cut()];
-        let mut parts = Vec::with_capacity(3);
-        for ((name, heads), cut) in names.into_iter().zip([h.q, h.kv, h.kv]).zip(cuts) {
-            let rows = heads * h.dim;
-            let ty = self.checked(name, rows, hidden)?.ty;
-            let cut = cut.scaled(h.dim);
-            parts.push(Part { name: name.to_owned(), ty, rows, cols: hidden, cut });
+    /// Parts of a row-split matrix: `rows` and their cut over the nodes for each.
+    fn stack<const N: usize>(
+        &mut self,
+        tensors: Tensors<'_, N>,
+        rows: [(usize, Cut); N],
+        cols: usize,
+    ) -> Result<Vec<Part>, Error> {
+        let all = rows.iter().map(|(rows, _)| rows).sum();
+        let (mut parts, mut before) = (Vec::with_capacity(N), 0);
+        for (at, (rows, cut)) in rows.into_iter().enumerate() {
+            let (name, first, of) = match tensors {
+                Tensors::Apart(names) => (names[at], 0, rows),
+                Tensors::Fused(name) => (name, before, all),
+            };
+            let ty = self.checked(name, of, cols)?.ty;
+            parts.push(Part { name: name.to_owned(), ty, first, rows, cols, cut, bias: None });
+            before += rows;
         }
+        Ok(parts)
+    }
+
+    /// Declares `q | k | v` as one matrix, rows cut by heads.
+    pub fn qkv<'n>(
+        &mut self,
+        tensors: impl Into<Tensors<'n, 3>>,
+        hidden: usize,
+        h: &Heads,
+    ) -> Result<MatrixId, Error> {
+        let part = |heads: usize, cut: &Cut| (heads * h.dim, cut.scaled(h.dim));
+        let kv = part(h.kv, &h.kv_cut());
+        let rows = [part(h.q, &h.q_cut), kv.clone(), kv];
+        let parts = self.stack(tensors.into(), rows, hidden)?;
         Ok(self.add_matrix("qkv", SplitBy::Rows, parts))
+    }
+
+    /// Declares vectors that are added to the products with a row-split matrix, one for each of its
+    /// parts. They are cut like its rows.
+    pub fn bias(&mut self, matrix: MatrixId, names: &[&str]) -> Result<(), Error> {
+        let at = matrix.0 as usize;
+        let rows: Vec<usize> = self.graph.matrices[at].parts.iter().map(|p| p.rows).collect();
+        assert_eq!(self.graph.matrices[at].split, SplitBy::Rows, "summands have no bias");
+        assert_eq!(names.len(), rows.len(), "a bias for each part");
+        for (part, (name, rows)) in names.iter().zip(rows).enumerate() {
+            let bias = self.vector(name, rows)?;
+            self.graph.matrices[at].parts[part].bias = Some(bias);
+        }
+        self.graph.matrices[at].name.push_str("+bias");
+        Ok(())
     }
 
     /// Declares the output projection of attention: columns cut by heads.
@@ -185,38 +247,35 @@ impl<'a> Builder<'a> {
         let cols = h.q * h.dim;
         let ty = self.checked(name, hidden, cols)?.ty;
         let cut = h.q_cut.scaled(h.dim);
-        let part = Part { name: name.to_owned(), ty, rows: hidden, cols, cut };
+        let name = name.to_owned();
+        let part = Part { name, ty, first: 0, rows: hidden, cols, cut, bias: None };
         Ok(self.add_matrix("attn_output", SplitBy::Cols, vec![part]))
     }
 
     /// Declares the gated feed-forward pair and its down projection, cut alike in whole blocks.
-    pub fn feed_forward(
+    pub fn feed_forward<'n>(
         &mut self,
-        gate_up: [&str; 2],
+        gate_up: impl Into<Tensors<'n, 2>>,
         down: &str,
         hidden: usize,
         width: usize,
     ) -> Result<(MatrixId, MatrixId), Error> {
         let down_ty = self.checked(down, hidden, width)?.ty;
         let cut = Cut::summed(width, block_cols(down_ty), 1, &self.shares);
-        let mut parts = Vec::with_capacity(2);
-        for name in gate_up {
-            let ty = self.checked(name, width, hidden)?.ty;
-            let cut = cut.clone();
-            parts.push(Part { name: name.to_owned(), ty, rows: width, cols: hidden, cut });
-        }
+        let rows = [(width, cut.clone()), (width, cut.clone())];
+        let parts = self.stack(gate_up.into(), rows, hidden)?;
         let pair = self.add_matrix("gate_up", SplitBy::Rows, parts);
-        let part = Part { name: down.to_owned(), ty: down_ty, rows: hidden, cols: width, cut };
+        let (name, ty) = (down.to_owned(), down_ty);
+        let part = Part { name, ty, first: 0, rows: hidden, cols: width, cut, bias: None };
         Ok((pair, self.add_matrix("down", SplitBy::Cols, vec![part])))
     }
 
     /// Declares a vocabulary matrix (embedding or head): rows cut in whole tiles.
     pub fn vocab(&mut self, name: &str, vocab: usize, hidden: usize) -> Result<MatrixId, Error> {
-        let ty = self.checked(name, vocab, hidden)?.ty;
         let cut = Cut::rows(vocab, kernels::TILE_ROWS, &self.shares);
         self.graph.vocab = vocab;
-        let part = Part { name: name.to_owned(), ty, rows: vocab, cols: hidden, cut };
-        Ok(self.add_matrix("vocab", SplitBy::Rows, vec![part]))
+        let parts = self.stack(Tensors::Apart([name]), [(vocab, cut)], hidden)?;
+        Ok(self.add_matrix("vocab", SplitBy::Rows, parts))
     }
 
     fn push(&mut self, op: Op, placement: Placement, domain: Domain, widths: &[usize]) -> Bundle {
@@ -229,7 +288,7 @@ impl<'a> Builder<'a> {
             Op::RmsNorm { x, .. } | Op::Linear { x, .. } | Op::Gated { x, .. } => vec![*x],
             Op::Select { x } | Op::Logits { x, .. } => vec![*x],
             Op::Attention { qkv, .. } => vec![*qkv],
-            Op::Residual { x, partial } => vec![*x, *partial],
+            Op::Residual { x, partial, .. } => vec![*x, *partial],
         };
         let g = &mut self.graph;
         let mut tensors = Vec::with_capacity(widths.len());
@@ -268,10 +327,10 @@ impl<'a> Builder<'a> {
         vec![width; self.graph.nodes]
     }
 
-    /// Rows of the embedding matrix for the step's tokens.
-    pub fn embed(&mut self, table: MatrixId) -> Bundle {
+    /// Rows of the embedding matrix for the step's tokens, times `scale`.
+    pub fn embed(&mut self, table: MatrixId, scale: f32) -> Bundle {
         let widths = self.everywhere(self.graph.matrix(table).parts[0].cols);
-        self.push(Op::Embed { table }, Placement::Replicated, Domain::Tokens, &widths)
+        self.push(Op::Embed { table, scale }, Placement::Replicated, Domain::Tokens, &widths)
     }
 
     /// RMSNorm over each row.
@@ -281,7 +340,7 @@ impl<'a> Builder<'a> {
         self.push(Op::RmsNorm { x, weight, eps }, Placement::Replicated, domain, &widths)
     }
 
-    /// Product with `matrix`: row-split gives split, column-split gives partial.
+    /// Product with `matrix`, plus its bias: row-split gives split, column-split gives partial.
     pub fn linear(&mut self, x: Bundle, matrix: MatrixId) -> Bundle {
         let nodes = self.graph.nodes;
         let m = self.graph.matrix(matrix);
@@ -313,12 +372,12 @@ impl<'a> Builder<'a> {
         self.push(Op::Attention { qkv, spec: Box::new(spec) }, Placement::Split, domain, &widths)
     }
 
-    /// `x + Σ partials`, on every node.
-    pub fn residual(&mut self, x: Bundle, partial: Bundle) -> Bundle {
+    /// `x + scale * Σ partials`, on every node.
+    pub fn residual(&mut self, x: Bundle, partial: Bundle, scale: f32) -> Bundle {
         let (width, domain) = self.expect(x, Placement::Replicated, "residual");
         self.expect(partial, Placement::Partial, "residual");
         let widths = self.everywhere(width);
-        self.push(Op::Residual { x, partial }, Placement::Replicated, domain, &widths)
+        self.push(Op::Residual { x, partial, scale }, Placement::Replicated, domain, &widths)
     }
 
     /// Keeps the rows whose logits are asked for.
@@ -328,11 +387,11 @@ impl<'a> Builder<'a> {
         self.push(Op::Select { x }, Placement::Replicated, Domain::Outputs, &widths)
     }
 
-    /// Logits over the whole vocabulary, gathered for the caller.
-    pub fn logits(&mut self, x: Bundle, head: MatrixId) -> Bundle {
+    /// Logits over the whole vocabulary, times `scale`, gathered for the caller.
+    pub fn logits(&mut self, x: Bundle, head: MatrixId, scale: f32) -> Bundle {
         let (_, domain) = self.expect(x, Placement::Replicated, "logits");
         let width = self.graph.matrix(head).parts[0].rows;
-        self.push(Op::Logits { x, head }, Placement::Whole(0), domain, &[width])
+        self.push(Op::Logits { x, head, scale }, Placement::Whole(0), domain, &[width])
     }
 }
 

@@ -158,7 +158,7 @@ impl Counts {
     fn add_embedding(&mut self, replica: &Replica, part: &Part<'_>) {
         let graph = &replica.graph;
         let tables = graph.ops.iter().filter_map(|n| match &n.op {
-            Op::Embed { table } => Some(*table),
+            Op::Embed { table, .. } => Some(*table),
             _ => None,
         });
         for table in tables {

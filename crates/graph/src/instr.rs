@@ -58,25 +58,25 @@ pub enum Kind {
     /// Hands the residual stream on, into the next stage's memory.
     Send { x: BufId, to: [BufId; 2], width: usize, work: Work },
     /// Rows of the embedding matrix, read from the node that holds them.
-    Embed { table: MatrixId, out: BufId },
+    Embed { table: MatrixId, scale: f32, out: BufId },
     /// Copies shared rows into the thread's own buffer.
     Load { x: BufId, out: BufId, width: usize },
     /// RMSNorm of each row.
     RmsNorm { x: BufId, weight: VectorId, eps: f32, out: BufId, work: Work },
     /// Rows of f32 to rows of another kind, as wide as the input of `matrix`.
     Quantize { x: BufId, kind: ActKind, matrix: MatrixId, out: BufId, work: Work },
-    /// Matrix product; each thread does its tiles. With `push`, a summand goes to every node's copy.
+    /// Matrix product, plus bias; each thread does its tiles. With `push`, a summand goes to every node's copy.
     MatMul { acts: Operand, matrix: MatrixId, out: BufId, push: bool },
     /// Paired matrix product with `silu(gate) * up`.
     Gated { acts: Operand, matrix: MatrixId, out: BufId },
     /// Head norms and RoPE in place, keys and values to their pages.
-    Prepare { qkv: BufId, rope: BufId, cache: BufId, spec: Box<Attention> },
+    Prepare { qkv: BufId, rope: Option<BufId>, cache: BufId, spec: Box<Attention> },
     /// Attention of (query tile, KV head) items over all ranges.
     AttendFused { qkv: BufId, cache: BufId, spec: Box<Attention>, out: BufId },
     /// Attention of (token, KV head, KV range) items into partial states.
     AttendSplit {
         qkv: BufId,
-        rope: BufId,
+        rope: Option<BufId>,
         cache: BufId,
         append: bool,
         spec: Box<Attention>,
@@ -84,10 +84,11 @@ pub enum Kind {
     },
     /// Partial states to attention outputs.
     Join { states: BufId, spec: Box<Attention>, out: BufId, work: Work },
-    /// `out = x + Σ partials`.
+    /// `out = x + scale * Σ partials`.
     Residual {
         x: BufId,
         partial: BufId,
+        scale: f32,
         out: BufId,
         width: usize,
         work: Work,
@@ -96,8 +97,8 @@ pub enum Kind {
     },
     /// Rows whose logits are asked for.
     Select { x: BufId, out: BufId, width: usize, work: Work },
-    /// Matrix product into the caller's logits.
-    Logits { acts: Operand, matrix: MatrixId, out: BufId },
+    /// Matrix product, times `scale`, into the caller's logits.
+    Logits { acts: Operand, matrix: MatrixId, scale: f32, out: BufId },
 }
 
 /// An instruction in its place.
@@ -189,7 +190,8 @@ impl Instr {
             }
             Kind::Prepare { qkv, rope, cache, .. } => {
                 // Dealt by pages, so that no two threads write into one page.
-                vec![write(*qkv, items), read(*rope, items), write(*cache, items)]
+                let rope = rope.map(|rope| read(rope, items));
+                [write(*qkv, items)].into_iter().chain(rope).chain([write(*cache, items)]).collect()
             }
             Kind::AttendFused { qkv, cache, out, .. } => {
                 vec![read(*qkv, Reach::Group), read(*cache, Reach::Group), write(*out, items)]
@@ -198,8 +200,9 @@ impl Instr {
                 // With `append`, a range's new keys are written and read by the one item that owns
                 // the range; all other keys are older than this step.
                 let kv = if *append { write(*cache, items) } else { read(*cache, Reach::Group) };
-                let rope = read(*rope, Reach::Group);
-                vec![read(*qkv, Reach::Group), rope, kv, write(*states, items)]
+                let rope = rope.map(|rope| read(rope, Reach::Group));
+                let qkv = read(*qkv, Reach::Group);
+                [qkv].into_iter().chain(rope).chain([kv, write(*states, items)]).collect()
             }
             Kind::Join { states, out, work, .. } => {
                 vec![read(*states, Reach::Group), write(*out, self.row_wise(*work))]
@@ -238,8 +241,10 @@ impl Instr {
             Kind::Quantize { .. } => "quantize",
             Kind::MatMul { .. } => "matmul",
             Kind::Gated { .. } => "matmul+swiglu",
+            Kind::Prepare { rope: None, .. } => "append",
             Kind::Prepare { .. } => "rope+append",
             Kind::AttendFused { .. } => "attend",
+            Kind::AttendSplit { append: true, rope: None, .. } => "append+attend",
             Kind::AttendSplit { append: true, .. } => "rope+append+attend",
             Kind::AttendSplit { .. } => "attend",
             Kind::Join { .. } => "join",

@@ -36,7 +36,7 @@ mod tensor;
 mod weight;
 
 pub use buffer::{BufId, Buffer, Buffers};
-pub use builder::{Builder, Graph, Node};
+pub use builder::{Builder, Graph, Node, Tensors};
 pub use cache::KvType;
 pub use compile::{Scope, Stage, Sync, Wait, compile, count_waits};
 pub use counts::{Counts, PlaceCounts};

@@ -250,6 +250,7 @@ impl Shelves {
             let (rows, cols) = (matrix.rows(p, node), matrix.cols(p, node));
             let bytes = |cols: usize| cols / view.ty.block_len() * view.ty.block_bytes();
             let row_bytes = bytes(view.cols);
+            let data = &view.data[matrix.parts[p].first * row_bytes..];
             let mut held = None; // the first row that is not released yet
             for t in shard.tiles(&shard.pack, rank, p, self.paired[id.0 as usize]) {
                 let first = rows.start + t * TILE_ROWS;
@@ -264,7 +265,7 @@ impl Shelves {
                         col += piece.cols;
                         let mut sources: [&[u8]; TILE_ROWS] = [&[]; TILE_ROWS];
                         for (source, row) in sources.iter_mut().zip(first..last) {
-                            *source = &view.data[row * row_bytes..][slice.clone()];
+                            *source = &data[row * row_bytes..][slice.clone()];
                         }
                         let (own, rest) = to.split_at_mut(kernels::tile_bytes(view.ty, piece.cols));
                         kernels::pack_tile(view.ty, &sources[..last - first], piece.cols, own);
@@ -273,7 +274,7 @@ impl Shelves {
                 }
                 let begin = *held.get_or_insert(first);
                 if (last - begin) * row_bytes >= RELEASE_BYTES {
-                    source.release(&view.data[begin * row_bytes..last * row_bytes]);
+                    source.release(&data[begin * row_bytes..last * row_bytes]);
                     held = None;
                 }
             }

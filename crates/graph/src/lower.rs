@@ -150,7 +150,7 @@ fn inputs(op: &Op) -> Vec<Bundle> {
         Op::RmsNorm { x, .. } | Op::Linear { x, .. } | Op::Gated { x, .. } => vec![*x],
         Op::Select { x } | Op::Logits { x, .. } => vec![*x],
         Op::Attention { qkv, .. } => vec![*qkv],
-        Op::Residual { x, partial } => vec![*x, *partial],
+        Op::Residual { x, partial, .. } => vec![*x, *partial],
     }
 }
 
@@ -272,9 +272,10 @@ impl Lowering<'_> {
         let (domain, width) = (self.graph.bundle(out).domain, self.graph.bundle(out).width);
         let work = self.variant.work(domain);
         let emitted = match &node.op {
-            Op::Embed { table } => {
+            Op::Embed { table, scale } => {
                 let shared = self.buffer("x", out, Some(0), Work::Rows);
-                self.emit(layer, domain, Kind::Embed { table: *table, out: shared });
+                let (table, scale) = (*table, *scale);
+                self.emit(layer, domain, Kind::Embed { table, scale, out: shared });
                 match work {
                     Work::Rows => shared,
                     Work::Private => {
@@ -308,7 +309,7 @@ impl Lowering<'_> {
                 to
             }
             Op::Attention { qkv, spec } => self.attention(*qkv, spec, layer, out),
-            Op::Residual { x, partial } => {
+            Op::Residual { x, partial, scale } => {
                 let at = self.graph.ops.iter().position(|n| n.out == out);
                 let from = self.value(*x);
                 // The stream is updated in place unless somebody reads the old value later.
@@ -318,8 +319,9 @@ impl Lowering<'_> {
                     self.buffer(&format!("x{}", out.0), out, layer, work)
                 };
                 let sum = Box::new(self.sums[partial].clone());
-                let (partial, gather) = (self.value(*partial), self.variant.gather);
-                let kind = Kind::Residual { x: from, partial, out: to, width, work, gather, sum };
+                let (partial, scale, gather) = (self.value(*partial), *scale, self.variant.gather);
+                let kind =
+                    Kind::Residual { x: from, partial, scale, out: to, width, work, gather, sum };
                 self.emit(layer, domain, kind);
                 to
             }
@@ -329,10 +331,11 @@ impl Lowering<'_> {
                 self.emit(layer, domain, Kind::Select { x, out: to, width, work });
                 to
             }
-            Op::Logits { x, head } => {
+            Op::Logits { x, head, scale } => {
                 let acts = self.operand(*x, *head, layer);
                 let to = self.buffers.logits();
-                self.emit(layer, domain, Kind::Logits { acts, matrix: *head, out: to });
+                let (matrix, scale) = (*head, *scale);
+                self.emit(layer, domain, Kind::Logits { acts, matrix, scale, out: to });
                 to
             }
         };
@@ -376,7 +379,7 @@ impl Lowering<'_> {
         let domain = Domain::Tokens;
         let from = self.value(qkv);
         let cache = self.buffers.cache(spec.cache);
-        let rope = self.buffers.rope(spec.rope.0 as usize, 0);
+        let rope = spec.rope.map(|rope| self.buffers.rope(rope.0 as usize, 0));
         let append = self.variant.append_in_attention;
         let spec = Box::new(spec.clone());
         if !append {

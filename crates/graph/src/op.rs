@@ -16,19 +16,16 @@ pub struct Rope {
     pub style: RopeStyle,
     /// Angle per position for each pair, `[rotated dims / 2]`, frequency scaling applied.
     pub inv_freq: Vec<f32>,
+    /// Factor on cosines and sines, and so on what is rotated (YaRN's attention factor).
+    pub amplitude: f32,
+    /// Other angles, for contexts of more tokens than this (LongRoPE).
+    pub long: Option<(usize, Vec<f32>)>,
 }
 
 impl Rope {
-    /// Plain RoPE: `theta^(-2i/dims)`, divided by the optional per-pair `factors` (llama-3 scaling
-    /// as GGUF stores it in `rope_freqs.weight`).
-    pub fn new(style: RopeStyle, dims: usize, theta: f32, factors: Option<&[f32]>) -> Rope {
-        let inv_freq = (0..dims / 2)
-            .map(|i| {
-                let freq = 1.0 / f64::from(theta).powf(2.0 * i as f64 / dims as f64);
-                (freq / factors.map_or(1.0, |f| f64::from(f[i]))) as f32
-            })
-            .collect();
-        Rope { style, inv_freq }
+    /// RoPE with the angles `inv_freq`, and nothing else.
+    pub fn new(style: RopeStyle, inv_freq: Vec<f32>) -> Rope {
+        Rope { style, inv_freq, amplitude: 1.0, long: None }
     }
 }
 
@@ -102,8 +99,8 @@ pub struct Attention {
     pub k_norm: Option<VectorId>,
     /// Epsilon of the head norms.
     pub norm_eps: f32,
-    /// Rotary embedding.
-    pub rope: RopeId,
+    /// Rotary embedding; `None` where positions do not count.
+    pub rope: Option<RopeId>,
     /// Factor on `q·k`, usually `1/sqrt(dim)`.
     pub scale: f32,
     /// Index of the layer's KV cache.
@@ -117,6 +114,8 @@ pub enum Op {
     Embed {
         /// `[vocab, hidden]`, rows cut over the nodes.
         table: MatrixId,
+        /// Factor on each row.
+        scale: f32,
     },
     /// Root-mean-square norm over the row. Takes and gives replicated.
     RmsNorm {
@@ -127,7 +126,7 @@ pub enum Op {
         /// Added to the mean square.
         eps: f32,
     },
-    /// Product with a matrix. Row-split: replicated to split; column-split: split to partial.
+    /// Product with a matrix, plus its bias if it has one. Row-split: replicated to split; column-split: split to partial.
     Linear {
         /// Input.
         x: Bundle,
@@ -148,12 +147,14 @@ pub enum Op {
         /// Parameters.
         spec: Box<Attention>,
     },
-    /// `x + Σ partials`. Replicated and partial to replicated.
+    /// `x + scale * Σ partials`. Replicated and partial to replicated.
     Residual {
         /// Residual stream.
         x: Bundle,
         /// What is added.
         partial: Bundle,
+        /// Factor on it.
+        scale: f32,
     },
     /// Keeps the rows whose logits are asked for. Takes and gives replicated.
     Select {
@@ -166,6 +167,8 @@ pub enum Op {
         x: Bundle,
         /// `[vocab, hidden]`, rows cut over the nodes.
         head: MatrixId,
+        /// Factor on the product.
+        scale: f32,
     },
 }
 

@@ -99,7 +99,7 @@ fn streamed(node: &Node) -> Option<MatrixId> {
 
 fn looked_up(node: &Node) -> Option<MatrixId> {
     match &node.op {
-        Op::Embed { table } => Some(*table),
+        Op::Embed { table, .. } => Some(*table),
         _ => None,
     }
 }

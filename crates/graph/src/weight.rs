@@ -56,27 +56,31 @@ pub enum SplitBy {
     Cols,
 }
 
-/// One tensor of the file inside a matrix.
+/// One tensor of the file, or a run of its rows, inside a matrix.
 #[derive(Clone, Debug)]
 pub struct Part {
     /// Tensor name in the file.
     pub name: String,
     /// Block type.
     pub ty: TensorType,
-    /// Rows of the whole tensor.
+    /// Row of the tensor where the part begins; above 0 when several parts are fused in one tensor.
+    pub first: usize,
+    /// Rows of the whole part.
     pub rows: usize,
-    /// Columns of the whole tensor.
+    /// Columns of the whole part.
     pub cols: usize,
     /// How the split dimension is cut.
     pub cut: Cut,
+    /// What is added to each row's product, `[rows]`.
+    pub bias: Option<VectorId>,
 }
 
-/// A matrix of one or several tensors that are multiplied in one go.
+/// A matrix of one or several parts that are multiplied in one go.
 #[derive(Clone, Debug)]
 pub struct Matrix {
     /// Short name for people (`qkv`, `gate_up`).
     pub name: String,
-    /// The tensors, their outputs side by side.
+    /// The parts, their outputs side by side.
     pub parts: Vec<Part>,
     /// Which dimension is cut.
     pub split: SplitBy,
@@ -147,7 +151,7 @@ impl Matrix {
     }
 }
 
-/// A vector that every node holds in full (norm weights), as f32.
+/// A vector that every node holds in full (norm weights, biases), as f32.
 #[derive(Clone, Debug)]
 pub struct Vector {
     /// Tensor name in the file.

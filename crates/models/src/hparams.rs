@@ -1,7 +1,7 @@
 //! Hyper-parameters that all transformer architectures share, read from GGUF metadata.
 
 use crate::error::Error;
-use gguf::{Gguf, Metadata};
+use gguf::{Gguf, Metadata, Value};
 
 /// Sizes and constants of a model.
 #[derive(Clone, Debug, PartialEq)]
@@ -12,8 +12,11 @@ pub struct Hparams {
     pub name: String,
     /// Tokens of the vocabulary.
     pub vocab: usize,
-    /// Longest context that the model was trained for.
+    /// Longest context that can be run: what the model was trained for, or its sliding window, within
+    /// which attention to a window is attention to everything.
     pub context: usize,
+    /// Longest context that the model was trained for.
+    pub trained: usize,
     /// Width of the residual stream.
     pub hidden: usize,
     /// Number of layers.
@@ -68,13 +71,16 @@ impl Hparams {
                 why: "it must be even and at most the length of a head",
             });
         }
+        let trained = size("context_length", u32::MAX as usize)?;
+        let window = m.opt_u32(&key("attention.sliding_window"))?.unwrap_or(0) as usize;
         let embedding = gguf
             .tensor("token_embd.weight")
             .ok_or_else(|| graph::Error::MissingTensor("token_embd.weight".to_owned()))?;
         Ok(Hparams {
             name: m.opt_str("general.name")?.unwrap_or(arch).to_owned(),
             vocab: embedding.rows(),
-            context: size("context_length", u32::MAX as usize)?,
+            context: if window == 0 { trained } else { trained.min(window) },
+            trained,
             hidden,
             layers: size("block_count", MAX_LAYERS)?,
             ffn: size("feed_forward_length", MAX_WIDTH)?,
@@ -88,37 +94,61 @@ impl Hparams {
         })
     }
 
-    /// Refuses a file that asks for a way to stretch RoPE other than per-pair factors.
+    /// Refuses a file that states something which changes results, unless it is among `known`.
     ///
     /// # Errors
-    /// When `rope.scaling.type` is set to anything but `none`.
-    pub(crate) fn plain_rope(&self, gguf: &Gguf<'_>) -> Result<(), Error> {
-        self.only(gguf, "rope.scaling.type", "none")
-    }
-
-    /// Refuses a file whose optional string `key` is set to anything but `value`.
-    fn only(&self, gguf: &Gguf<'_>, key: &str, value: &str) -> Result<(), Error> {
-        let key = format!("{}.{key}", self.arch);
-        match gguf.metadata().opt_str(&key)? {
-            Some(other) if other != value => {
-                Err(Error::UnsupportedFeature { key, value: other.to_owned() })
+    /// When a key of [`TRAITS`] that is not among `known` has another value than it has there, or is
+    /// no number.
+    pub(crate) fn only(&self, gguf: &Gguf<'_>, known: &[&str]) -> Result<(), Error> {
+        for (name, neutral) in TRAITS.iter().filter(|(name, _)| !known.contains(name)) {
+            let key = format!("{}.{name}", self.arch);
+            let Some(value) = gguf.metadata().get(&key) else { continue };
+            let number = match *value {
+                Value::Bool(b) => f64::from(u8::from(b)),
+                Value::F32(_) | Value::F64(_) => gguf.metadata().f32(&key)?.into(),
+                _ => gguf.metadata().u32(&key)?.into(),
+            };
+            if number != *neutral {
+                return Err(Error::UnsupportedFeature { key, value: number.to_string() });
             }
-            _ => Ok(()),
         }
+        Ok(())
     }
 
-    /// Refuses a mixture-of-experts variant.
+    /// A factor from the metadata, when the file states it.
     ///
     /// # Errors
-    /// When `expert_count` is above zero.
-    pub(crate) fn dense(&self, gguf: &Gguf<'_>) -> Result<(), Error> {
-        let key = format!("{}.expert_count", self.arch);
-        match gguf.metadata().opt_u32(&key)? {
-            Some(n) if n > 0 => Err(Error::UnsupportedFeature { key, value: n.to_string() }),
-            _ => Ok(()),
+    /// When it is not a number, or zero.
+    pub(crate) fn factor(&self, gguf: &Gguf<'_>, name: &str) -> Result<Option<f32>, Error> {
+        let key = format!("{}.{name}", self.arch);
+        match gguf.metadata().opt_f32(&key)? {
+            Some(value) if !value.is_finite() || value == 0.0 => {
+                let why = "a factor is a number other than zero";
+                Err(Error::Implausible { key, value: value.to_string(), why })
+            }
+            value => Ok(value),
         }
     }
 }
+
+/// What some families have and others do not, by its key, and the value that means its absence. A
+/// file that states one is only right when it is obeyed.
+const TRAITS: &[(&str, f64)] = &[
+    ("expert_count", 0.0),
+    ("embedding_scale", 1.0),
+    ("residual_scale", 1.0),
+    ("logit_scale", 1.0),
+    ("attention.scale", 0.0),
+    ("attention.causal", 1.0),
+    ("attention.clamp_kqv", 0.0),
+    ("attention.max_alibi_bias", 0.0),
+    ("attention.temperature_scale", 0.0),
+    ("attn_logit_softcapping", 0.0),
+    ("final_logit_softcapping", 0.0),
+    ("use_parallel_residual", 0.0),
+    ("pooling_type", 0.0),
+    ("rope.scaling.alpha", 0.0),
+];
 
 fn positive(m: &Metadata<'_>, key: &str, max: usize) -> Result<usize, Error> {
     let value = m.u32(key)? as usize;

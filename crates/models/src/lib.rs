@@ -7,9 +7,15 @@
 
 mod blocks;
 mod error;
+mod granite;
 mod hparams;
 mod llama;
+mod minicpm;
+mod phi3;
+mod qwen2;
 mod qwen3;
+mod rope;
+mod smollm3;
 
 pub use error::Error;
 pub use hparams::Hparams;
@@ -28,8 +34,17 @@ pub struct Architecture {
 
 /// Every supported architecture.
 pub const ARCHITECTURES: &[Architecture] = &[
-    Architecture { name: "llama", models: "Llama 2, 3, 3.1, 3.2", build: llama::build },
+    Architecture {
+        name: "llama",
+        models: "Llama 2, 3, 3.1, 3.2, Mistral, Ministral, SmolLM2",
+        build: llama::build,
+    },
+    Architecture { name: "qwen2", models: "Qwen2, Qwen2.5", build: qwen2::build },
     Architecture { name: "qwen3", models: "Qwen3", build: qwen3::build },
+    Architecture { name: "granite", models: "Granite 3, 4 (dense)", build: granite::build },
+    Architecture { name: "minicpm", models: "MiniCPM", build: minicpm::build },
+    Architecture { name: "smollm3", models: "SmolLM3", build: smollm3::build },
+    Architecture { name: "phi3", models: "Phi-3, Phi-4", build: phi3::build },
 ];
 
 /// A model definition made from a file's metadata.
@@ -67,8 +82,5 @@ pub fn build(gguf: &Gguf<'_>, shares: impl Into<Shares>) -> Result<Model, Error>
 
 /// Tensors that are read while the graph is built.
 fn auxiliary(name: &str) -> bool {
-    name == ROPE_FREQS
+    rope::TENSORS.contains(&name)
 }
-
-/// Divisors of the RoPE frequencies, one per pair.
-const ROPE_FREQS: &str = "rope_freqs.weight";

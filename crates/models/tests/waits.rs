@@ -21,7 +21,13 @@ fn waits(model: &TinyModel, nodes: usize, variant: Variant, plan: &Plan) -> (usi
 
 #[test]
 fn a_dense_layer_at_batch_one_has_five_waits_two_of_them_global() {
-    for model in [TinyModel::qwen3(TensorType::Q4_0), TinyModel::llama(TensorType::F32)] {
+    for model in [
+        TinyModel::qwen3(TensorType::Q4_0),
+        TinyModel::llama(TensorType::F32),
+        TinyModel::qwen2(TensorType::Q4_0),
+        TinyModel::granite(TensorType::Q4_0),
+        TinyModel::phi3(TensorType::Q4_0),
+    ] {
         for nodes in [2, 3, 4, 6, 8] {
             assert_eq!(
                 waits(&model, nodes, Variant::DECODE, &plan(nodes)),

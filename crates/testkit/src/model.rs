@@ -3,7 +3,7 @@
 use crate::{Rng, random_blocks};
 use gguf::{TensorType, Writer};
 
-/// A model to make. Start from [`TinyModel::qwen3`] or [`TinyModel::llama`] and change fields.
+/// A model to make. Start from [`TinyModel::qwen3`] or another family and change fields.
 #[derive(Clone, Debug)]
 #[expect(missing_docs, reason = "the names are those of the GGUF keys")]
 pub struct TinyModel {
@@ -49,6 +49,26 @@ impl TinyModel {
         TinyModel { arch: "llama", tied: false, ..TinyModel::qwen3(ty) }
     }
 
+    /// As above with biases on queries, keys and values.
+    pub fn qwen2(ty: TensorType) -> TinyModel {
+        TinyModel { arch: "qwen2", ..TinyModel::qwen3(ty) }
+    }
+
+    /// As above with factors on the embedding, the residual sums, attention and the logits.
+    pub fn granite(ty: TensorType) -> TinyModel {
+        TinyModel { arch: "granite", ..TinyModel::qwen3(ty) }
+    }
+
+    /// As above with Q, K and V in one tensor, and gate and up in one.
+    pub fn phi3(ty: TensorType) -> TinyModel {
+        TinyModel { arch: "phi3", ..TinyModel::llama(ty) }
+    }
+
+    /// As above with four layers, the last of them without RoPE.
+    pub fn smollm3(ty: TensorType) -> TinyModel {
+        TinyModel { arch: "smollm3", layers: 4, ..TinyModel::qwen3(ty) }
+    }
+
     /// The file's bytes.
     pub fn gguf(&self) -> Vec<u8> {
         let mut w = Writer::new();
@@ -69,6 +89,10 @@ impl TinyModel {
         }
         w.kv(key("attention.layer_norm_rms_epsilon"), 1e-6f32);
         w.kv(key("rope.freq_base"), 10_000f32);
+        if self.arch == "granite" {
+            w.kv(key("embedding_scale"), 2.5f32).kv(key("residual_scale"), 0.3f32);
+            w.kv(key("attention.scale"), 0.11f32).kv(key("logit_scale"), 3f32);
+        }
 
         let mut rng = Rng::new(self.seed);
         let mut matrix = |w: &mut Writer<'_>, name: String, rows: usize, cols: usize, ty| {
@@ -91,12 +115,17 @@ impl TinyModel {
         }
         for l in 0..self.layers {
             let name = |t: &str| format!("blk.{l}.{t}.weight");
-            matrix(&mut w, name("attn_q"), q, self.hidden, self.ty);
-            matrix(&mut w, name("attn_k"), kv, self.hidden, self.ty);
-            matrix(&mut w, name("attn_v"), kv, self.hidden, second);
+            if self.arch == "phi3" {
+                matrix(&mut w, name("attn_qkv"), q + 2 * kv, self.hidden, self.ty);
+                matrix(&mut w, name("ffn_up"), 2 * self.ffn, self.hidden, self.ty);
+            } else {
+                matrix(&mut w, name("attn_q"), q, self.hidden, self.ty);
+                matrix(&mut w, name("attn_k"), kv, self.hidden, self.ty);
+                matrix(&mut w, name("attn_v"), kv, self.hidden, second);
+                matrix(&mut w, name("ffn_gate"), self.ffn, self.hidden, self.ty);
+                matrix(&mut w, name("ffn_up"), self.ffn, self.hidden, self.ty);
+            }
             matrix(&mut w, name("attn_output"), self.hidden, q, self.ty);
-            matrix(&mut w, name("ffn_gate"), self.ffn, self.hidden, self.ty);
-            matrix(&mut w, name("ffn_up"), self.ffn, self.hidden, self.ty);
             matrix(&mut w, name("ffn_down"), self.hidden, self.ffn, second);
         }
         let mut rng = Rng::new(!self.seed);
@@ -109,6 +138,11 @@ impl TinyModel {
             let name = |t: &str| format!("blk.{l}.{t}.weight");
             vector(&mut w, name("attn_norm"), self.hidden);
             vector(&mut w, name("ffn_norm"), self.hidden);
+            if self.arch == "qwen2" {
+                for (tensor, len) in [("attn_q", q), ("attn_k", kv), ("attn_v", kv)] {
+                    vector(&mut w, format!("blk.{l}.{tensor}.bias"), len);
+                }
+            }
             if self.arch == "qwen3" {
                 vector(&mut w, name("attn_q_norm"), self.head_dim);
                 vector(&mut w, name("attn_k_norm"), self.head_dim);

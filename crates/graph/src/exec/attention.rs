@@ -104,7 +104,7 @@ impl<'a> Thread<'a> {
         &self,
         spec: &Attention,
         norm: Option<VectorId>,
-        cos_sin: &[f32],
+        cos_sin: Option<&[f32]>,
         heads: &mut [f32],
     ) {
         let kernels = &self.step.kernels;
@@ -112,14 +112,16 @@ impl<'a> Thread<'a> {
             let weight = self.step.weights.vector(weight, self.group);
             kernels.rms_norm_heads(heads, weight, spec.norm_eps);
         }
-        let style = self.step.graph.ropes[spec.rope.0 as usize].style;
-        for head in heads.chunks_exact_mut(spec.heads.dim) {
-            kernels.rope(head, cos_sin, style);
+        if let (Some(rope), Some(cos_sin)) = (spec.rope, cos_sin) {
+            let style = self.step.graph.ropes[rope.0 as usize].style;
+            for head in heads.chunks_exact_mut(spec.heads.dim) {
+                kernels.rope(head, cos_sin, style);
+            }
         }
     }
 
     /// Norm, RoPE and scale of query heads.
-    fn finish_queries(&self, spec: &Attention, cos_sin: &[f32], q: &mut [f32]) {
+    fn finish_queries(&self, spec: &Attention, cos_sin: Option<&[f32]>, q: &mut [f32]) {
         self.place_heads(spec, spec.q_norm, cos_sin, q);
         self.step.kernels.scale(q, spec.scale);
     }
@@ -128,7 +130,7 @@ impl<'a> Thread<'a> {
     fn append(
         &self,
         spec: &Attention,
-        cos_sin: &[f32],
+        cos_sin: Option<&[f32]>,
         t: &Token,
         kv: usize,
         qkv: &[f32],
@@ -171,12 +173,14 @@ impl<'a> Thread<'a> {
         self.input.tables[t.table as usize + index]
     }
 
-    fn rope_row(&self, rope: BufId, spec: &Attention, t: usize) -> &'a [f32] {
-        self.row(rope, t, self.step.graph.ropes[spec.rope.0 as usize].inv_freq.len() * 2)
+    /// Cosines and sines of a token's position, where positions count.
+    fn rope_row(&self, rope: Option<BufId>, spec: &Attention, t: usize) -> Option<&'a [f32]> {
+        let pairs = self.step.graph.ropes[spec.rope?.0 as usize].inv_freq.len();
+        Some(self.row(rope?, t, pairs * 2))
     }
 
     /// Queries in place, keys and values to their pages; dealt by runs of tokens of one page.
-    pub(super) fn prepare(&self, qkv: BufId, rope: BufId, spec: &Attention) {
+    pub(super) fn prepare(&self, qkv: BufId, rope: Option<BufId>, spec: &Attention) {
         let heads = &spec.heads;
         let (q_heads, kv_heads) = (heads.q_len(self.node), heads.kv_len(self.node));
         let runs = &self.input.page_runs;
@@ -328,13 +332,14 @@ impl<'a> Thread<'a> {
         Items { kv_heads, all: self.input.ranges.len() * kv_heads, threads: self.size }
     }
 
-    /// Items are (token, KV head, KV range), dealt in runs. With `rope`, queries are finished here
+    /// Items are (token, KV head, KV range), dealt in runs. With `append`, queries are finished here
     /// and the item of a token's last range appends its key and value first. States of ranges that
     /// a thread folds are left in the row of the last of them.
     pub(super) fn attend_split(
         &self,
         qkv: BufId,
         rope: Option<BufId>,
+        append: bool,
         spec: &Attention,
         states: BufId,
     ) {
@@ -357,12 +362,12 @@ impl<'a> Thread<'a> {
             let q = &mut s.q[..group * dim];
             if item == run.start || chunk == 0 {
                 q.copy_from_slice(&from[first_head..][..group * dim]);
-                if let Some(rope) = rope {
+                if append {
                     self.finish_queries(spec, self.rope_row(rope, spec, t), q);
                 }
                 self.quantize_queries(spec, q, s.quants);
             }
-            if let Some(rope) = rope.filter(|_| chunk + 1 == token.ranges()) {
+            if append && chunk + 1 == token.ranges() {
                 self.append(spec, self.rope_row(rope, spec, t), token, kv, from, s.head);
             }
             let mut limits = [0u32; TILE_ROWS_MAX];

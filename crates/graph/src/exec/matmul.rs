@@ -9,7 +9,7 @@ use crate::buffer::BufId;
 use crate::instr::Operand;
 use crate::load::{Packed, Root};
 use crate::weight::MatrixId;
-use kernels::{ActKind, Acts, Rows, RowsMut, TILE_ROWS};
+use kernels::{ActKind, Acts, Kernels, Rows, RowsMut, TILE_ROWS};
 use std::ops::Range;
 
 /// The most rows of a block.
@@ -21,7 +21,15 @@ const PRODUCT: usize = 2 * BLOCK_ROWS * TILE_ROWS;
 pub(super) const SCRATCH: usize = 2 * PRODUCT;
 
 impl Thread<'_> {
-    pub(super) fn matmul(&self, acts: Operand, matrix: MatrixId, out: BufId, rows: usize) {
+    /// Product with a matrix whose rows the nodes share, plus its bias, times `scale`.
+    pub(super) fn matmul(
+        &self,
+        acts: Operand,
+        matrix: MatrixId,
+        scale: f32,
+        out: BufId,
+        rows: usize,
+    ) {
         let shard = self.step.weights.shard(matrix, self.node, self.group);
         // The logits of all nodes lie in one row: this node's begin at its first vocabulary row.
         let base = self.host_column(matrix, out);
@@ -31,11 +39,23 @@ impl Thread<'_> {
             for tiles in blocks(tiles, self.tiles_that_fit(part.tile_bytes())) {
                 for rows in self.row_blocks(acts, part, rows) {
                     let to_rows = rows.start + below..rows.end + below;
-                    let to = self.columns(out, to_rows, columns(base + part.out, &tiles));
+                    let cols = columns(base + part.out, &tiles);
+                    let to = self.columns(out, to_rows.clone(), cols.clone());
                     self.multiply(part, tiles.clone(), acts, rows.clone(), to);
+                    let bias = self.bias(matrix, p, &tiles);
+                    finish(self.step.kernels, bias, scale, self.columns(out, to_rows, cols));
                 }
             }
         }
+    }
+
+    /// The bias of the rows that tiles of a part have, without the padding of the last tile.
+    fn bias(&self, matrix: MatrixId, part: usize, tiles: &Range<usize>) -> Option<&[f32]> {
+        let matrix = self.step.graph.matrix(matrix);
+        let bias = self.step.weights.vector(matrix.parts[part].bias?, self.group);
+        let own = &bias[matrix.rows(part, self.node)];
+        let rows = columns(0, tiles);
+        Some(&own[rows.start..rows.end.min(own.len())])
     }
 
     pub(super) fn gated(&self, acts: Operand, matrix: MatrixId, out: BufId, rows: usize) {
@@ -197,6 +217,20 @@ impl Thread<'_> {
 /// The columns of an output, which begins at `first`, that tiles give.
 fn columns(first: usize, tiles: &Range<usize>) -> Range<usize> {
     first + tiles.start * TILE_ROWS..first + tiles.end * TILE_ROWS
+}
+
+/// `to = (to + bias) * scale`, for every row.
+fn finish(kernels: &Kernels, bias: Option<&[f32]>, scale: f32, mut to: RowsMut<'_, f32>) {
+    if let Some(bias) = bias {
+        for row in 0..to.rows() {
+            kernels.add_assign(&mut to.row_mut(row)[..bias.len()], bias);
+        }
+    }
+    if scale != 1.0 {
+        for row in 0..to.rows() {
+            kernels.scale(to.row_mut(row), scale);
+        }
+    }
 }
 
 /// Rows, one after the other, to their places.

@@ -191,7 +191,7 @@ impl<'a> Thread<'a> {
         let domain = instr.domain;
         match &instr.kind {
             Kind::RopeTable { rope, out } => self.rope_table(*rope, *out),
-            Kind::Embed { table, out } => self.embed(*table, *out),
+            Kind::Embed { table, scale, out } => self.embed(*table, *scale, *out),
             Kind::Receive { from, out, width, work } => {
                 let from = from[self.turn];
                 for row in self.rows(domain, *work) {
@@ -223,12 +223,12 @@ impl<'a> Thread<'a> {
             Kind::MatMul { acts, matrix, out, push } => {
                 let rows = self.count(domain);
                 match self.step.graph.matrix(*matrix).split {
-                    SplitBy::Rows => self.matmul(*acts, *matrix, *out, rows),
+                    SplitBy::Rows => self.matmul(*acts, *matrix, 1.0, *out, rows),
                     SplitBy::Cols => self.matmul_partial(*acts, *matrix, *out, *push, rows),
                 }
             }
-            Kind::Logits { acts, matrix, out } => {
-                self.matmul(*acts, *matrix, *out, self.count(domain));
+            Kind::Logits { acts, matrix, scale, out } => {
+                self.matmul(*acts, *matrix, *scale, *out, self.count(domain));
             }
             Kind::Gated { acts, matrix, out } => {
                 self.gated(*acts, *matrix, *out, self.count(domain));
@@ -236,13 +236,14 @@ impl<'a> Thread<'a> {
             Kind::Prepare { qkv, rope, spec, .. } => self.prepare(*qkv, *rope, spec),
             Kind::AttendFused { qkv, spec, out, .. } => self.attend_fused(*qkv, spec, *out),
             Kind::AttendSplit { qkv, rope, append, spec, states, .. } => {
-                self.attend_split(*qkv, append.then_some(*rope), spec, *states);
+                self.attend_split(*qkv, *rope, *append, spec, *states);
             }
             Kind::Join { states, spec, out, work } => {
                 self.join(*states, spec, *out, self.rows(domain, *work));
             }
-            Kind::Residual { x, partial, out, width, work, gather, sum } => {
-                let parts = Partials { buf: *partial, pushed: *gather == Gather::Push, sum };
+            Kind::Residual { x, partial, scale, out, width, work, gather, sum } => {
+                let pushed = *gather == Gather::Push;
+                let parts = Partials { buf: *partial, pushed, sum, scale: *scale };
                 let (rows, width) = (self.rows(domain, *work), *width);
                 match gather {
                     Gather::Push | Gather::Pull => self.residual(*x, parts, *out, width, rows),

@@ -2,6 +2,7 @@
 
 use super::Thread;
 use crate::buffer::BufId;
+use crate::op::Rope;
 use crate::placement::share;
 use crate::weight::MatrixId;
 use kernels::ActKind;
@@ -9,7 +10,8 @@ use std::ops::Range;
 
 impl Thread<'_> {
     pub(super) fn rope_table(&self, rope: usize, out: BufId) {
-        let inv_freq = &self.step.graph.ropes[rope].inv_freq;
+        let Rope { inv_freq, amplitude, .. } = &self.step.graph.ropes[rope];
+        let amplitude = f64::from(*amplitude);
         let tokens = &self.input.tokens;
         for t in share(tokens.len(), self.size, self.rank) {
             let row = self.row_mut(out, t, inv_freq.len() * 2);
@@ -17,13 +19,13 @@ impl Thread<'_> {
             for ((freq, cos), sin) in inv_freq.iter().zip(cos).zip(sin) {
                 // The angle is rounded to f32 as every reference does; its sine is then exact.
                 let angle = f64::from(tokens[t].position as f32 * freq);
-                *cos = angle.cos() as f32;
-                *sin = angle.sin() as f32;
+                *cos = (angle.cos() * amplitude) as f32;
+                *sin = (angle.sin() * amplitude) as f32;
             }
         }
     }
 
-    pub(super) fn embed(&self, table: MatrixId, out: BufId) {
+    pub(super) fn embed(&self, table: MatrixId, scale: f32, out: BufId) {
         let tokens = &self.input.tokens;
         let cut = &self.step.graph.matrix(table).parts[0].cut;
         for t in share(tokens.len(), self.size, self.rank) {
@@ -34,7 +36,10 @@ impl Thread<'_> {
             let tile = packed.tile(row / kernels::TILE_ROWS);
             let to = self.row_mut(out, t, packed.cols);
             let within = row % kernels::TILE_ROWS;
-            self.step.kernels.unpack_row(packed.ty, tile, packed.cols, within, to);
+            self.step.kernels.unpack_row(packed.ty, tile, packed.cols, within, &mut *to);
+            if scale != 1.0 {
+                self.step.kernels.scale(to, scale);
+            }
         }
     }
 

@@ -8,7 +8,7 @@ use super::tree::{LEVELS, Tree};
 use crate::buffer::BufId;
 use crate::placement::share;
 use crate::sum::Sum;
-use kernels::TILE_ROWS;
+use kernels::{Kernels, TILE_ROWS};
 use std::ops::Range;
 
 /// f32 that are fetched from a node before the next is visited: 1 KiB, a handful of cache lines
@@ -24,6 +24,17 @@ pub(super) struct Partials<'a> {
     pub pushed: bool,
     /// Their number, place and order.
     pub sum: &'a Sum,
+    /// Factor on their sum.
+    pub scale: f32,
+}
+
+impl Partials<'_> {
+    /// Their sum, scaled.
+    fn scale(&self, kernels: &Kernels, sum: &mut [f32]) {
+        if self.scale != 1.0 {
+            kernels.scale(sum, self.scale);
+        }
+    }
 }
 
 /// f32 of scratch for the residual sum `sum` of rows of `width`.
@@ -55,7 +66,7 @@ impl<'a> Thread<'a> {
         &row[slot * width.next_multiple_of(TILE_ROWS)..][cols]
     }
 
-    /// `out = x + Σ partials` for this thread's rows, each node for itself.
+    /// `out = x + scale * Σ partials` for this thread's rows, each node for itself.
     pub(super) fn residual(
         &self,
         x: BufId,
@@ -74,7 +85,9 @@ impl<'a> Thread<'a> {
             if out != x {
                 self.row_mut(out, row, width).copy_from_slice(self.row(x, row, width));
             }
-            kernels.add_assign(self.row_mut(out, row, width), sums.take());
+            let sum = sums.take();
+            parts.scale(kernels, sum);
+            kernels.add_assign(self.row_mut(out, row, width), sum);
         }
     }
 
@@ -109,6 +122,7 @@ impl<'a> Thread<'a> {
                 sums.push(kernels, folds, |to| to.copy_from_slice(&part[..cols.len()]));
             }
             let sum = sums.take();
+            parts.scale(kernels, sum);
             kernels.add_assign(sum, &self.row(x, row, width)[cols.clone()]);
             for node in round() {
                 let mut to = self.columns_on(node, out, row..row + 1, cols.clone());

@@ -1,0 +1,124 @@
+//! What a family does not do is refused with the name of what asks for it.
+
+use arclight_models as models;
+use gguf::{Gguf, OwnedValue, TensorType, Writer};
+use testkit::TinyModel;
+
+/// The file of `model` with other metadata.
+fn with(model: &TinyModel, keys: &[(&str, OwnedValue)]) -> Vec<u8> {
+    let bytes = model.gguf();
+    let gguf = Gguf::parse(&bytes).unwrap();
+    let full: Vec<String> = keys.iter().map(|(k, _)| format!("{}.{k}", model.arch)).collect();
+    let mut w = Writer::new();
+    for (key, value) in gguf.metadata().iter().filter(|(k, _)| !full.iter().any(|f| f == k)) {
+        w.kv(key, OwnedValue::from(value));
+    }
+    for (key, (_, value)) in full.iter().zip(keys) {
+        w.kv(key.as_str(), value.clone());
+    }
+    for t in gguf.tensors() {
+        w.tensor(t.name(), t.shape.dims(), t.ty, t.data);
+    }
+    let mut out = Vec::new();
+    w.write_to(&mut out).unwrap();
+    out
+}
+
+fn refusal(bytes: &[u8]) -> String {
+    models::build(&Gguf::parse(bytes).unwrap(), 1).unwrap_err().to_string()
+}
+
+#[test]
+fn every_family_builds_for_any_nodes() {
+    for model in [
+        TinyModel::llama(TensorType::F32),
+        TinyModel::qwen2(TensorType::F32),
+        TinyModel::qwen3(TensorType::F32),
+        TinyModel::granite(TensorType::F32),
+        TinyModel::smollm3(TensorType::F32),
+        TinyModel::phi3(TensorType::F32),
+    ] {
+        let bytes = model.gguf();
+        for nodes in [1, 2, 3, 5] {
+            models::build(&Gguf::parse(&bytes).unwrap(), nodes).unwrap();
+        }
+    }
+}
+
+#[test]
+fn what_changes_results_is_refused_by_its_key() {
+    let f32 = |v: f32| OwnedValue::from(v);
+    for (key, value) in [
+        ("expert_count", OwnedValue::from(8u32)),
+        ("logit_scale", f32(2.0)),
+        ("embedding_scale", f32(2.0)),
+        ("residual_scale", f32(0.5)),
+        ("attention.scale", f32(0.5)),
+        ("attn_logit_softcapping", f32(50.0)),
+        ("final_logit_softcapping", f32(30.0)),
+        ("attention.causal", OwnedValue::from(false)),
+        ("use_parallel_residual", OwnedValue::from(true)),
+    ] {
+        for model in [TinyModel::llama(TensorType::F32), TinyModel::qwen2(TensorType::F32)] {
+            let said = refusal(&with(&model, &[(key, value.clone())]));
+            assert!(said.contains(&format!("{}.{key} = ", model.arch)), "{said}");
+        }
+    }
+}
+
+#[test]
+fn traits_that_are_absent_by_their_value_are_none() {
+    let keys = [
+        ("expert_count", OwnedValue::from(0u32)),
+        ("logit_scale", OwnedValue::from(1.0f32)),
+        ("attention.causal", OwnedValue::from(true)),
+    ];
+    let bytes = with(&TinyModel::llama(TensorType::F32), &keys);
+    models::build(&Gguf::parse(&bytes).unwrap(), 1).unwrap();
+}
+
+#[test]
+fn ways_to_stretch_rope_that_are_unknown_or_incomplete_are_refused_by_their_key() {
+    let text = |s: &str| OwnedValue::from(s);
+    let ty = "rope.scaling.type";
+    let model = TinyModel::qwen2(TensorType::F32);
+    let said = refusal(&with(&model, &[(ty, text("dynamic"))]));
+    assert!(said.contains("qwen2.rope.scaling.type = dynamic"), "{said}");
+    let said = refusal(&with(&model, &[(ty, text("longrope"))]));
+    assert!(said.contains("rope_factors_long.weight"), "{said}");
+    let said = refusal(&with(&model, &[(ty, text("yarn"))]));
+    assert!(said.contains("qwen2.rope.scaling.factor"), "{said}");
+    let zero = [(ty, text("linear")), ("rope.scaling.factor", OwnedValue::from(0.0f32))];
+    let said = refusal(&with(&model, &zero));
+    assert!(said.contains("qwen2.rope.scaling.factor = 0"), "{said}");
+    let yarn = [
+        (ty, text("yarn")),
+        ("rope.scaling.factor", OwnedValue::from(4.0f32)),
+        ("rope.scaling.yarn_log_multiplier", OwnedValue::from(0.1f32)),
+    ];
+    let said = refusal(&with(&model, &yarn));
+    assert!(said.contains("qwen2.rope.scaling.yarn_log_multiplier"), "{said}");
+}
+
+#[test]
+fn minicpm_does_not_guess_its_factors() {
+    let model = TinyModel { arch: "minicpm", ..TinyModel::llama(TensorType::F32) };
+    let said = refusal(&model.gguf());
+    assert!(said.contains("minicpm.residual_scale"), "{said}");
+    let keys = ["embedding_scale", "residual_scale", "logit_scale"];
+    let bytes = with(&model, &keys.map(|k| (k, OwnedValue::from(0.5f32))));
+    models::build(&Gguf::parse(&bytes).unwrap(), 1).unwrap();
+    let zero = [("embedding_scale", 1f32), ("residual_scale", 1.0), ("logit_scale", 0.0)];
+    let said = refusal(&with(&model, &zero.map(|(k, v)| (k, OwnedValue::from(v)))));
+    assert!(said.contains("minicpm.logit_scale = 0"), "{said}");
+}
+
+#[test]
+fn a_context_ends_where_a_sliding_window_would_begin_to_matter() {
+    let model = TinyModel::llama(TensorType::F32);
+    for (window, context) in [(0u32, 1024), (200, 200), (4096, 1024)] {
+        let bytes = with(&model, &[("attention.sliding_window", OwnedValue::from(window))]);
+        let built = models::build(&Gguf::parse(&bytes).unwrap(), 1).unwrap();
+        assert_eq!(built.hparams.context, context, "window of {window}");
+    }
+}
