@@ -6,7 +6,21 @@ use arclight_engine::{BatchEntry, Engine, KvType, LoadOptions, ModelFile, Output
 use serde_json::Value;
 use testkit::repository;
 
-const MODELS: [&str; 4] = ["qwen3_tied", "qwen3_untied", "llama3_tied", "llama2_untied"];
+const MODELS: [&str; 13] = [
+    "qwen3_tied",
+    "qwen3_untied",
+    "llama3_tied",
+    "llama2_untied",
+    "llama_linear",
+    "mistral",
+    "qwen2",
+    "qwen2_yarn",
+    "granite",
+    "minicpm",
+    "smollm3",
+    "phi3_short",
+    "phi3_long",
+];
 
 /// Largest difference relative to the largest logit, with keys and values in f32. Transformers
 /// itself is within 2e-5 of float64 here; both sides sum in orders of their own.
