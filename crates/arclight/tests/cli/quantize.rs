@@ -94,13 +94,13 @@ fn faults_are_named_and_leave_no_file() {
     let missing = error("/nowhere.gguf", &["--type", "q8_0"]);
     assert!(missing.contains("nowhere"), "{missing}");
     assert_eq!(std::fs::read(&to).unwrap(), b"as it was");
-    for (flag, value, part) in [
-        ("--type", "q9_9", "Q4_K_M"),
-        ("--tensor-type", "attn=iq1_s", "can be made"),
-        ("--tensor-type", "attn", "PATTERN=TYPE"),
-        ("--tensor-type", "(=q8_0", "unclosed"),
+    for (rest, part) in [
+        (&["--type", "q9_9"][..], "Q4_K_M"),
+        (&["--type", "q8_0", "--tensor-type", "attn=iq1_s"], "can be made"),
+        (&["--type", "q8_0", "--tensor-type", "attn"], "PATTERN=TYPE"),
+        (&["--type", "q8_0", "--tensor-type", "(=q8_0"], "unclosed"),
     ] {
-        let told = run(&["quantize", floats(), &to, "--type", "q8_0", flag, value]);
+        let told = run(&[&["quantize", floats(), &to], rest].concat());
         assert_eq!(told.code, Some(2));
         assert!(told.err.contains(part), "{}", told.err);
     }
