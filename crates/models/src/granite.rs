@@ -1,4 +1,4 @@
-//! Granite 3 and 4, dense, as far as files name this architecture: Llama with factors on the
+//! Granite 3, dense: Llama with factors on the
 //! embedding, on what blocks add to the residual stream, on attention and on the logits, which are
 //! divided by theirs (maximal update parametrisation, arXiv:2203.03466). Rows of Q and K are permuted
 //! for the interleaved form of RoPE; a file can say that the model was trained without RoPE.

@@ -41,7 +41,7 @@ pub const ARCHITECTURES: &[Architecture] = &[
     },
     Architecture { name: "qwen2", models: "Qwen2, Qwen2.5", build: qwen2::build },
     Architecture { name: "qwen3", models: "Qwen3", build: qwen3::build },
-    Architecture { name: "granite", models: "Granite 3, 4 (dense)", build: granite::build },
+    Architecture { name: "granite", models: "Granite 3 (dense)", build: granite::build },
     Architecture { name: "minicpm", models: "MiniCPM", build: minicpm::build },
     Architecture { name: "smollm3", models: "SmolLM3", build: smollm3::build },
     Architecture { name: "phi3", models: "Phi-3, Phi-4", build: phi3::build },
