@@ -139,14 +139,14 @@ pub(crate) trait Dot: Vector {
     fn or(self, a: Self::W, b: Self::W) -> Self::W;
     /// Every byte shifted right by 4; bits that enter from a neighbour are unspecified: mask them.
     fn shr4(self, a: Self::W) -> Self::W;
-    /// As [`Dot::shr4`], by 1.
-    fn shr1(self, a: Self::W) -> Self::W;
     /// As [`Dot::shr4`], by 2.
     fn shr2(self, a: Self::W) -> Self::W;
-    /// As [`Dot::shr4`], left by 2.
-    fn shl2(self, a: Self::W) -> Self::W;
-    /// As [`Dot::shr4`], left by 4.
-    fn shl4(self, a: Self::W) -> Self::W;
+    /// As [`Dot::shr4`], by 3.
+    fn shr3(self, a: Self::W) -> Self::W;
+    /// As [`Dot::shr4`], by 5.
+    fn shr5(self, a: Self::W) -> Self::W;
+    /// As [`Dot::shr4`], by 6.
+    fn shr6(self, a: Self::W) -> Self::W;
 
     /// 16 bytes over and over.
     fn table(self, x: &[u8; 16]) -> Self::W;

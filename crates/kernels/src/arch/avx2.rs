@@ -418,20 +418,20 @@ impl Dot for Avx2Rows {
         isa!(_mm256_srli_epi16::<4>(a))
     }
     #[inline(always)]
-    fn shr1(self, a: Self::W) -> Self::W {
-        isa!(_mm256_srli_epi16::<1>(a))
-    }
-    #[inline(always)]
     fn shr2(self, a: Self::W) -> Self::W {
         isa!(_mm256_srli_epi16::<2>(a))
     }
     #[inline(always)]
-    fn shl2(self, a: Self::W) -> Self::W {
-        isa!(_mm256_slli_epi16::<2>(a))
+    fn shr3(self, a: Self::W) -> Self::W {
+        isa!(_mm256_srli_epi16::<3>(a))
     }
     #[inline(always)]
-    fn shl4(self, a: Self::W) -> Self::W {
-        isa!(_mm256_slli_epi16::<4>(a))
+    fn shr5(self, a: Self::W) -> Self::W {
+        isa!(_mm256_srli_epi16::<5>(a))
+    }
+    #[inline(always)]
+    fn shr6(self, a: Self::W) -> Self::W {
+        isa!(_mm256_srli_epi16::<6>(a))
     }
 
     #[inline(always)]

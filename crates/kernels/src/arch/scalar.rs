@@ -236,20 +236,20 @@ impl Dot for Scalar {
         a.map(|b| b >> 4)
     }
     #[inline(always)]
-    fn shr1(self, a: Self::W) -> Self::W {
-        a.map(|b| b >> 1)
-    }
-    #[inline(always)]
     fn shr2(self, a: Self::W) -> Self::W {
         a.map(|b| b >> 2)
     }
     #[inline(always)]
-    fn shl2(self, a: Self::W) -> Self::W {
-        a.map(|b| b << 2)
+    fn shr3(self, a: Self::W) -> Self::W {
+        a.map(|b| b >> 3)
     }
     #[inline(always)]
-    fn shl4(self, a: Self::W) -> Self::W {
-        a.map(|b| b << 4)
+    fn shr5(self, a: Self::W) -> Self::W {
+        a.map(|b| b >> 5)
+    }
+    #[inline(always)]
+    fn shr6(self, a: Self::W) -> Self::W {
+        a.map(|b| b >> 6)
     }
     #[inline(always)]
     fn table(self, x: &[u8; 16]) -> Self::W {

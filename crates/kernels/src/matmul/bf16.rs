@@ -68,7 +68,7 @@ impl Tile for Bf16 {
         let mut acc = [[d.splat(0.0); N]; T];
         for p in 0..pairs {
             let weights: [&[u8; PAIR]; N] = within(slices(parts, p * PAIR, PAIR), 0);
-            fetch::<_, N, 1>(d, parts, p * PAIR, next);
+            fetch(d, parts, p * PAIR, 1, next);
             let (mut even, mut odd) = ([d.splat(0.0); N], [d.splat(0.0); N]);
             for n in 0..N {
                 let w = d.load_w(weights[n], parts[n].group);

@@ -1,36 +1,39 @@
-//! Weights of 5 bits: 32 columns of nibbles as in Q4_0, and 64 bytes of fifth bits. Of the fifth
-//! bits, bit `q` of byte `4r + i` is of element `4q + i` of row `r`.
+//! Weights of 5 bits: 32 columns in five vectors of bytes, of which quads 0 to 4 have the low bits.
 
+use super::bits::{self, Run, run, vector};
 use super::{block, part};
 use crate::TILE_ROWS;
 use crate::q8::Q8Block;
 use crate::simd::Dot;
 
 /// Bytes of 32 columns.
-pub(super) const FIVE: usize = FIFTH + 4 * TILE_ROWS;
-const FIFTH: usize = 16 * TILE_ROWS;
+pub(super) const FIVE: usize = 5 * 4 * TILE_ROWS;
 
-/// Where element `i` of row `row` is: byte and shift of its nibble, byte and shift of its fifth bit.
-const fn place(i: usize, row: usize) -> (usize, usize, usize, usize) {
-    let (quad, lane) = (i / 4, 4 * row + i % 4);
-    (quad % 4 * 64 + lane, quad / 4 * 4, FIFTH + lane, quad)
-}
+const RUNS: [Run; 12] = [
+    run(0, 0, 5, 0, 0),
+    run(1, 0, 5, 1, 0),
+    run(2, 0, 5, 2, 0),
+    run(3, 0, 5, 3, 0),
+    run(4, 0, 5, 4, 0),
+    run(5, 0, 3, 0, 5),
+    run(5, 3, 2, 3, 5),
+    run(6, 0, 3, 1, 5),
+    run(6, 3, 2, 4, 5),
+    run(7, 0, 3, 2, 5),
+    run(7, 3, 1, 3, 7),
+    run(7, 4, 1, 4, 7),
+];
 
 /// Puts 32 elements of row `row` into their places.
 pub(super) fn put(packed: &mut [u8], row: usize, q: &[u8; 32]) {
-    for (i, q) in q.iter().enumerate() {
-        let (nibble, shift, fifth, bit) = place(i, row);
-        packed[nibble] = packed[nibble] & !(15 << shift) | (q & 15) << shift;
-        packed[fifth] = packed[fifth] & !(1 << bit) | q >> 4 << bit;
-    }
+    let quads: [u32; 8] = std::array::from_fn(|i| u32::from_le_bytes(*part(q, 4 * i)));
+    bits::put::<8, 5>(packed, row, quads, &RUNS);
 }
 
 /// Gives them back.
 pub(super) fn get(packed: &[u8], row: usize) -> [u8; 32] {
-    std::array::from_fn(|i| {
-        let (nibble, shift, fifth, bit) = place(i, row);
-        packed[nibble] >> shift & 15 | (packed[fifth] >> bit & 1) << 4
-    })
+    let quads: [u32; 8] = bits::get(packed, row, &RUNS);
+    std::array::from_fn(|i| quads[i / 4].to_le_bytes()[i % 4])
 }
 
 /// Elements in the file's form of Q5_0 and Q5_1: fifth bits, the first lowest; nibbles, those of the
@@ -67,29 +70,42 @@ pub(super) unsafe fn dot_five<D: Dot, const T: usize, const N: usize>(
 ) -> [[D::I; N]; T] {
     // SAFETY: the caller's contract.
     let act = |t: usize| unsafe { block(acts[t], b) };
-    let (nibble, fifth) = (d.splat_w(0x0f), d.splat_w(0x10));
+    let (five, three) = (d.splat_w(31), d.splat_w(7));
     let mut sums = [[d.splat_i(0); N]; T];
     for t in 0..T {
         sums[t] = [d.splat_i(start(act(t))); N];
     }
-    for j in 0..4 {
-        let mut w = [[nibble; 2]; N];
+    for pair in 0..4 {
+        let mut w = [[five; 2]; N];
         for n in 0..N {
-            let both = d.load_w(part(packed[n], 64 * j), groups[n]);
-            let bits = d.load_w(part(packed[n], FIFTH), groups[n]);
-            let bits = if j % 2 == 0 { bits } else { d.shr1(bits) };
-            // Bits `j`, one lower where `j` is odd, and `j + 4` go to bit 4.
-            let [low, high] = match j / 2 {
-                0 => [d.shl4(bits), bits],
-                _ => [d.shl2(bits), d.shr2(bits)],
+            w[n] = match pair {
+                0 => [
+                    d.and(vector(d, packed[n], 0, groups[n]), five),
+                    d.and(vector(d, packed[n], 1, groups[n]), five),
+                ],
+                1 => [
+                    d.and(vector(d, packed[n], 2, groups[n]), five),
+                    d.and(vector(d, packed[n], 3, groups[n]), five),
+                ],
+                2 => {
+                    // Three bits of one vector, two of another to bits 3 and 4.
+                    let low = d.and(d.shr5(vector(d, packed[n], 0, groups[n])), three);
+                    let high = d.and(d.shr2(vector(d, packed[n], 3, groups[n])), d.splat_w(0x18));
+                    [d.and(vector(d, packed[n], 4, groups[n]), five), d.or(low, high)]
+                }
+                _ => {
+                    let (fourth, fifth) =
+                        (vector(d, packed[n], 3, groups[n]), vector(d, packed[n], 4, groups[n]));
+                    let low = d.and(d.shr5(vector(d, packed[n], 1, groups[n])), three);
+                    let high = d.and(d.shr2(fifth), d.splat_w(0x18));
+                    let last = d.and(d.shr5(vector(d, packed[n], 2, groups[n])), three);
+                    let last = d.or(last, d.and(d.shr4(fourth), d.splat_w(0x08)));
+                    [d.or(low, high), d.or(last, d.and(d.shr3(fifth), d.splat_w(0x10)))]
+                }
             };
-            w[n] = [
-                d.or(d.and(both, nibble), d.and(low, fifth)),
-                d.or(d.and(d.shr4(both), nibble), d.and(high, fifth)),
-            ];
         }
         for t in 0..T {
-            let quads = [act(t).quad(j), act(t).quad(j + 4)];
+            let quads = [act(t).quad(2 * pair), act(t).quad(2 * pair + 1)];
             for n in 0..N {
                 sums[t][n] = d.dot_two(sums[t][n], w[n], quads);
             }

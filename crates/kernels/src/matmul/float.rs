@@ -52,7 +52,7 @@ macro_rules! float_tile {
                 let mut acc = [[d.splat(0.0); N]; T];
                 for c in 0..columns {
                     if (c * COLUMN).is_multiple_of(64) {
-                        fetch::<_, N, { COLUMN.div_ceil(64) }>(d, parts, c * COLUMN, next);
+                        fetch(d, parts, c * COLUMN, COLUMN.div_ceil(64), next);
                     }
                     let mut w = [d.splat(0.0); N];
                     for n in 0..N {

@@ -7,14 +7,15 @@
 //! operands. The layout and the arithmetic of a type stand together in its file.
 //!
 //! Per block of 32 columns the integer sum is exact; then, in this order and each rounded once,
-//! `acc = fma(f32(isum), scale * d, acc)` (each half block of Q6_K apart), and for types with minima
-//! `acc = fma(min, dsum, acc)`. Half blocks of the other types are summed first (see [`sums`]).
+//! `acc = fma(f32(isum), scale * d, acc)`, and for types with minima `acc = fma(min, dsum, acc)`. Half blocks
+//! with scales of their own are summed first (see [`sums`]).
 
 #![allow(clippy::needless_range_loop, reason = "register tiles are indexed by token and group")]
 
 mod bf16;
 #[cfg(target_arch = "x86_64")]
 mod bf16_pairs;
+mod bits;
 mod dots;
 mod five;
 mod float;
@@ -33,6 +34,8 @@ mod q5_1;
 mod q5_k;
 mod q6_k;
 mod q8_0;
+mod quants;
+mod six;
 mod steps;
 mod sums;
 mod wide;
@@ -61,7 +64,7 @@ pub(crate) use wide::Wide;
 
 // What the files of the types are written with, too.
 use dots::{accumulate, block, dot_nibbles, load_scales};
-use parts::{Fetch, Part, check_acts, check_parts, fetch, groups, part, rows, slices, within};
+use parts::{Fetch, Part, check_acts, check_parts, fetch, part, rows, slices, within};
 use pieces::{Dots, Products, tree};
 
 use crate::TILE_ROWS;

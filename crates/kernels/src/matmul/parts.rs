@@ -80,13 +80,14 @@ pub(crate) struct Part<'a> {
     next: usize,
 }
 
-/// Asks for what is to come while `LINES` cache lines at `at` of each part are multiplied. It may lie
+/// Asks for what is to come while `lines` cache lines at `at` of each part are multiplied. It may lie
 /// beyond the last tile, which nobody will mind.
 #[inline(always)]
-pub(super) fn fetch<D: Dot, const N: usize, const LINES: usize>(
+pub(super) fn fetch<D: Dot, const N: usize>(
     d: D,
     parts: [Part<'_>; N],
     at: usize,
+    lines: usize,
     what: Fetch,
 ) {
     for n in 0..N {
@@ -95,13 +96,13 @@ pub(super) fn fetch<D: Dot, const N: usize, const LINES: usize>(
             Fetch::Stream => {
                 let ahead = at + AHEAD;
                 let ahead = if ahead >= left { ahead + skip } else { ahead };
-                for line in 0..LINES {
+                for line in 0..lines {
                     d.prefetch(tile.as_ptr().wrapping_add(ahead + 64 * line));
                 }
             }
             Fetch::Successor { first, step } => {
                 let mut line = first;
-                while line < LINES {
+                while line < lines {
                     d.prefetch_second(tile.as_ptr().wrapping_add(at + next + 64 * line));
                     line += step;
                 }

@@ -2,14 +2,12 @@
 //! half precision.
 //!
 //! Packed per block of 256: `[16]` d (half floats), padding to a vector, `[16][16]` scales, then
-//! per half block three vectors: the low nibbles of its quads 0 and 1 (low and high half of a
-//! byte), of its quads 2 and 3, and the high bit pairs of all four quads. Of a byte of the last,
-//! bits `2q..2q + 2` are of quad `q`.
+//! per half block three vectors, which hold quads 0 to 2 and, in the bits above, quad 3.
 
-use super::{
-    ACT_BLOCK, Fetch, Part, Tile, accumulate, block, check_acts, check_parts, fetch, groups,
-    load_scales, part, slices, within,
-};
+use super::bits::{self, Run, run, vector};
+use super::quants::{Packed, Quants, get_half, put_half};
+use super::sums::{add_halves, scaled};
+use super::{block, load_scales, part, within};
 use crate::TILE_ROWS;
 use crate::q8::Q8Block;
 use crate::simd::Dot;
@@ -18,14 +16,10 @@ pub(crate) struct Q6K;
 
 /// Half blocks (of 16 columns) of a block.
 const HALVES: usize = 16;
-const SUPER: usize = 0;
 const SCALES: usize = 64;
 const QUANTS: usize = SCALES + HALVES * TILE_ROWS;
 /// Packed quants of a half block.
 const HALF: usize = 3 * 64;
-const BLOCK: usize = QUANTS + HALVES * HALF;
-/// Lines to fetch with each activation block.
-const FETCHED: usize = BLOCK.div_ceil(32 * HALVES);
 
 /// Where the file keeps the 16 elements of half block `half`: the low nibbles' place and shift, the
 /// high bit pairs' place and shift.
@@ -34,63 +28,52 @@ const fn file_place(half: usize) -> (usize, usize, usize, usize) {
     (part * 64 + run % 2 * 32 + l, run / 2 * 4, 128 + part * 32 + l, run * 2)
 }
 
+const RUNS: [Run; 6] = [
+    run(0, 0, 6, 0, 0),
+    run(1, 0, 6, 1, 0),
+    run(2, 0, 6, 2, 0),
+    run(3, 0, 2, 0, 6),
+    run(3, 2, 2, 1, 6),
+    run(3, 4, 2, 2, 6),
+];
+
 /// A nibble, or a bit pair, of each of 16 bytes.
 const NIBBLES: u128 = u128::from_ne_bytes([0x0f; 16]);
 const PAIRS: u128 = u128::from_ne_bytes([0x03; 16]);
 
-impl Tile for Q6K {
-    type Act = Q8Block;
-
-    const ACT_COLS: usize = ACT_BLOCK;
+impl Quants for Q6K {
     const BLOCK_COLS: usize = 256;
+    const SUBS: usize = HALVES / 2;
+    const HEAD: usize = QUANTS;
+    const SUB: usize = 2 * HALF;
 
-    fn bytes(blocks: usize) -> usize {
-        blocks * BLOCK
-    }
-
-    fn put(tile: &mut [u8], b: usize, row: usize, block: &[u8]) {
-        let tile = &mut tile[b * BLOCK..][..BLOCK];
-        tile[SUPER + 2 * row..][..2].copy_from_slice(&block[208..]);
+    fn put(group: &mut [u8], _sub: usize, row: usize, block: &[u8]) {
+        put_half(group, 0, row, &block[208..]);
         for (j, &scale) in block[192..208].iter().enumerate() {
-            tile[SCALES + j * TILE_ROWS + row] = scale;
+            group[SCALES + j * TILE_ROWS + row] = scale;
         }
         for half in 0..HALVES {
             let (low, low_shift, high, high_shift) = file_place(half);
             let low = u128::from_le_bytes(*part(block, low)) >> low_shift & NIBBLES;
             let high = u128::from_le_bytes(*part(block, high)) >> high_shift & PAIRS;
-            // Quads, the first lowest.
-            let quad = |x: u128, q: usize| (x >> (32 * q)) as u32;
-            let words = [
-                quad(low, 0) | quad(low, 1) << 4,
-                quad(low, 2) | quad(low, 3) << 4,
-                quad(high, 0) | quad(high, 1) << 2 | quad(high, 2) << 4 | quad(high, 3) << 6,
-            ];
-            for (vector, word) in words.into_iter().enumerate() {
-                let at = QUANTS + half * HALF + vector * 64 + 4 * row;
-                tile[at..][..4].copy_from_slice(&word.to_le_bytes());
-            }
+            let all = low | high << 4;
+            let quads: [u32; 4] = std::array::from_fn(|q| (all >> (32 * q)) as u32);
+            bits::put::<4, 3>(&mut group[QUANTS + half * HALF..], row, quads, &RUNS);
         }
     }
 
-    fn get(tile: &[u8], b: usize, row: usize, block: &mut [u8]) {
-        let tile = &tile[b * BLOCK..][..BLOCK];
+    fn get(group: &[u8], _sub: usize, row: usize, block: &mut [u8]) {
         block[..192].fill(0);
-        block[208..].copy_from_slice(&tile[SUPER + 2 * row..][..2]);
+        get_half(group, 0, row, &mut block[208..]);
         for (j, scale) in block[192..208].iter_mut().enumerate() {
-            *scale = tile[SCALES + j * TILE_ROWS + row];
+            *scale = group[SCALES + j * TILE_ROWS + row];
         }
         for half in 0..HALVES {
-            let word = |vector: usize| {
-                let at = QUANTS + half * HALF + vector * 64 + 4 * row;
-                u128::from(u32::from_le_bytes(*part(tile, at)))
-            };
-            let (w0, w1, w2) = (word(0), word(1), word(2));
-            let low = w0 | w0 >> 4 << 32 | w1 << 64 | w1 >> 4 << 96;
-            let high = w2 | w2 >> 2 << 32 | w2 >> 4 << 64 | w2 >> 6 << 96;
+            let quads: [u32; 4] = bits::get(&group[QUANTS + half * HALF..], row, &RUNS);
+            let all = quads.iter().rev().fold(0, |all, &quad| all << 32 | u128::from(quad));
+            let (low, high) = (all & NIBBLES, all >> 4 & PAIRS);
             let (low_at, low_shift, high_at, high_shift) = file_place(half);
-            for (at, bits) in
-                [(low_at, (low & NIBBLES) << low_shift), (high_at, (high & PAIRS) << high_shift)]
-            {
+            for (at, bits) in [(low_at, low << low_shift), (high_at, high << high_shift)] {
                 let to = &mut block[at..][..16];
                 let have = u128::from_le_bytes(*part(to, 0));
                 to.copy_from_slice(&(have | bits).to_le_bytes());
@@ -98,85 +81,98 @@ impl Tile for Q6K {
         }
     }
 
-    const NARROW_TOKENS: usize = 4;
+    #[inline(always)]
+    fn units<D: Dot, const N: usize>(d: D, head: [&[u8]; N], groups: [usize; N]) -> [[D::F; N]; 2] {
+        [load_scales(d, within(head, 0), groups); 2]
+    }
 
     #[inline(always)]
-    fn dot<D: Dot, const T: usize, const N: usize>(
+    unsafe fn add<D: Dot, const T: usize, const N: usize>(
         d: D,
-        parts: [Part<'_>; N],
+        packed: Packed<'_, N>,
+        groups: [usize; N],
+        sub: usize,
+        units: [[D::F; N]; 2],
         acts: [&[Q8Block]; T],
-        next: Fetch,
-    ) -> [[D::F; N]; T] {
-        let blocks = acts[0].len() / (HALVES / 2);
-        check_acts(acts, blocks * HALVES / 2);
-        check_parts(parts, Self::bytes(blocks));
-        let groups = groups(parts);
-        let mut acc = [[d.splat(0.0); N]; T];
-        for block in 0..blocks {
-            let packed = within(slices(parts, block * BLOCK, BLOCK), 0);
-            let scales = load_scales(d, within(packed, SUPER), groups);
-            for j in 0..HALVES / 2 {
-                fetch::<_, N, FETCHED>(d, parts, block * BLOCK + j * 64 * FETCHED, next);
-                let b = block * HALVES / 2 + j;
-                // SAFETY: `block < blocks`, and there are `blocks * HALVES / 2` activation blocks.
-                unsafe {
-                    add::<D, T, N, 0>(d, packed, groups, j, scales, acts, b, &mut acc);
-                    add::<D, T, N, 1>(d, packed, groups, j, scales, acts, b, &mut acc);
-                }
-            }
+        b: usize,
+        acc: &mut [[D::F; N]; T],
+    ) {
+        let scales = scales(d, packed.head, groups, sub, units[0]);
+        // SAFETY: the caller's contract.
+        unsafe {
+            let low = half::<D, T, N, 0>(d, packed.quants, groups, acts, b);
+            let low = scaled(d, low, scales[0]);
+            let high = half::<D, T, N, 1>(d, packed.quants, groups, acts, b);
+            add_halves(d, low, high, scales[1], acts, b, acc);
         }
-        acc
     }
 }
 
-/// Adds the products of half `SIDE` of activation block `b`, the `j`th of a packed block, given the
-/// scale of the whole block.
+/// The scales of both halves of sub-block `sub`, given that of the whole block.
+#[inline(always)]
+fn scales<D: Dot, const N: usize>(
+    d: D,
+    head: [&[u8]; N],
+    groups: [usize; N],
+    sub: usize,
+    units: [D::F; N],
+) -> [[D::F; N]; 2] {
+    let mut scales = [units; 2];
+    for side in 0..2 {
+        for n in 0..N {
+            let scale = d.load_i8(part(head[n], SCALES + (2 * sub + side) * TILE_ROWS), groups[n]);
+            scales[side][n] = d.mul(units[n], scale);
+        }
+    }
+    scales
+}
+
+/// The integer sums of half `SIDE` of activation block `b`.
 ///
 /// # Safety
 ///
 /// `b` is below the length of every element of `acts`.
-#[expect(clippy::too_many_arguments, reason = "a loop's body")]
 #[inline(always)]
-unsafe fn add<D: Dot, const T: usize, const N: usize, const SIDE: usize>(
+unsafe fn half<D: Dot, const T: usize, const N: usize, const SIDE: usize>(
     d: D,
-    packed: [&[u8; BLOCK]; N],
+    quants: [&[u8]; N],
     groups: [usize; N],
-    j: usize,
-    mut scales: [D::F; N],
     acts: [&[Q8Block]; T],
     b: usize,
-    acc: &mut [[D::F; N]; T],
-) {
+) -> [[D::I; N]; T] {
     // SAFETY: the caller's contract.
     let act = |t: usize| unsafe { block(acts[t], b) };
-    let half = 2 * j + SIDE;
-    let (nibble, pair) = (d.splat_w(0x0f), d.splat_w(0x30));
+    let six = d.splat_w(63);
     let mut sums = [[d.splat_i(0); N]; T];
     for t in 0..T {
         sums[t] = [d.splat_i(act(t).neg32[SIDE]); N];
     }
-    let mut quads = [[nibble; N]; 4];
-    for n in 0..N {
-        let (at, group) = (QUANTS + half * HALF, groups[n]);
-        let low01 = d.load_w(part(packed[n], at), group);
-        let low23 = d.load_w(part(packed[n], at + 64), group);
-        let high = d.load_w(part(packed[n], at + 128), group);
-        quads[0][n] = d.or(d.and(low01, nibble), d.and(d.shl4(high), pair));
-        quads[1][n] = d.or(d.and(d.shr4(low01), nibble), d.and(d.shl2(high), pair));
-        quads[2][n] = d.or(d.and(low23, nibble), d.and(high, pair));
-        quads[3][n] = d.or(d.and(d.shr4(low23), nibble), d.and(d.shr2(high), pair));
-    }
-    for q in 0..4 {
+    for two in 0..2 {
+        let mut w = [[six; 2]; N];
+        for n in 0..N {
+            let first = 3 * SIDE;
+            let (v0, v1, v2) = (
+                vector(d, quants[n], first, groups[n]),
+                vector(d, quants[n], first + 1, groups[n]),
+                vector(d, quants[n], first + 2, groups[n]),
+            );
+            w[n] = match two {
+                0 => [d.and(v0, six), d.and(v1, six)],
+                _ => {
+                    let low = d.and(d.shr6(v0), d.splat_w(0x03));
+                    let middle = d.and(d.shr4(v1), d.splat_w(0x0c));
+                    let high = d.and(d.shr2(v2), d.splat_w(0x30));
+                    [d.and(v2, six), d.or(d.or(low, middle), high)]
+                }
+            };
+        }
         for t in 0..T {
+            let q = 4 * SIDE + 2 * two;
+            let quads = [act(t).quad(q), act(t).quad(q + 1)];
             for n in 0..N {
-                sums[t][n] = d.dot(sums[t][n], quads[q][n], act(t).quad(4 * SIDE + q));
+                sums[t][n] = d.dot_two(sums[t][n], w[n], quads);
             }
         }
     }
-    for n in 0..N {
-        let scale = d.load_i8(part(packed[n], SCALES + half * TILE_ROWS), groups[n]);
-        scales[n] = d.mul(scales[n], scale);
-    }
-    // SAFETY: the caller's contract.
-    unsafe { accumulate(d, sums, scales, acts, b, acc) };
+    sums
 }

@@ -26,8 +26,47 @@ pub(super) unsafe fn add_mins<D: Dot, const T: usize, const N: usize>(
     }
 }
 
-/// The sum of two half blocks, `fma(f32(high), scales[1], f32(low) * scales[0])`, times `d` of block
-/// `b`, is added to `acc`.
+/// `acc[t][n] = fma(-mins[n], dsum[t], acc[t][n])`, with `dsum` of block `b`.
+///
+/// # Safety
+///
+/// `b` is below the length of every element of `acts`.
+#[inline(always)]
+pub(super) unsafe fn take_mins<D: Dot, const T: usize, const N: usize>(
+    d: D,
+    mins: [D::F; N],
+    acts: [&[Q8Block]; T],
+    b: usize,
+    acc: &mut [[D::F; N]; T],
+) {
+    for t in 0..T {
+        // SAFETY: the caller's contract.
+        let dsum = d.splat(unsafe { block(acts[t], b) }.dsum);
+        for n in 0..N {
+            acc[t][n] = d.fnma(mins[n], dsum, acc[t][n]);
+        }
+    }
+}
+
+/// `f32(sums[t][n]) * scales[n]`: what a first half block gives to [`add_halves`]. Early, so that its
+/// integer sums leave their registers to the second's.
+#[inline(always)]
+pub(super) fn scaled<D: Dot, const T: usize, const N: usize>(
+    d: D,
+    sums: [[D::I; N]; T],
+    scales: [D::F; N],
+) -> [[D::F; N]; T] {
+    let mut scaled = [[d.splat(0.0); N]; T];
+    for t in 0..T {
+        for n in 0..N {
+            scaled[t][n] = d.mul(d.to_f(sums[t][n]), scales[n]);
+        }
+    }
+    scaled
+}
+
+/// The sum of two half blocks, `fma(f32(high), scales, low)`, times `d` of block `b`, is added to
+/// `acc`; `low` as [`scaled`] gives it.
 ///
 /// # Safety
 ///
@@ -35,8 +74,9 @@ pub(super) unsafe fn add_mins<D: Dot, const T: usize, const N: usize>(
 #[inline(always)]
 pub(super) unsafe fn add_halves<D: Dot, const T: usize, const N: usize>(
     d: D,
-    [low, high]: [[[D::I; N]; T]; 2],
-    scales: [[D::F; N]; 2],
+    low: [[D::F; N]; T],
+    high: [[D::I; N]; T],
+    scales: [D::F; N],
     acts: [&[Q8Block]; T],
     b: usize,
     acc: &mut [[D::F; N]; T],
@@ -45,8 +85,7 @@ pub(super) unsafe fn add_halves<D: Dot, const T: usize, const N: usize>(
         // SAFETY: the caller's contract.
         let act = d.splat(unsafe { block(acts[t], b) }.d);
         for n in 0..N {
-            let both = d.mul(d.to_f(low[t][n]), scales[0][n]);
-            let both = d.fma(d.to_f(high[t][n]), scales[1][n], both);
+            let both = d.fma(d.to_f(high[t][n]), scales[n], low[t][n]);
             acc[t][n] = d.fma(both, act, acc[t][n]);
         }
     }

@@ -4,17 +4,15 @@
 //! Packed per block: `[16]` floats, `[16][16]` scales (a byte each), then `[64][16][4]` bytes with 64
 //! added, four of a row together: 8.6 bits for each value.
 
-use super::sums::add_halves;
-use super::{
-    ACT_BLOCK, Fetch, Part, Tile, block, check_acts, check_parts, fetch, groups, part, slices,
-    within,
-};
+use super::quants::{Packed, Quants};
+use super::sums::{add_halves, scaled};
+use super::{block, part};
 use crate::TILE_ROWS;
 use crate::q8::Q8Block;
 use crate::simd::Dot;
 use gguf::Integers;
 
-/// A block's form for [`Tile::put`] and [`Tile::get`] is not the file's but [`Wide::form`]'s.
+/// A block's form for [`Quants::put`] and [`Quants::get`] is not the file's but [`Wide::form`]'s.
 pub(crate) struct Wide;
 
 /// Half blocks (of 16 columns) of a block.
@@ -23,9 +21,6 @@ const SCALES: usize = 4 * TILE_ROWS;
 const QUANTS: usize = SCALES + HALVES * TILE_ROWS;
 /// Packed values of a half block.
 const HALF: usize = 4 * 64;
-const BLOCK: usize = QUANTS + HALVES * HALF;
-/// Lines to fetch with each activation block.
-const FETCHED: usize = BLOCK.div_ceil(32 * HALVES);
 /// What makes the values unsigned: they are in -62..=62.
 const BIAS: i8 = 64;
 
@@ -54,113 +49,113 @@ impl Wide {
     }
 }
 
-impl Tile for Wide {
-    type Act = Q8Block;
-
-    const ACT_COLS: usize = ACT_BLOCK;
+impl Quants for Wide {
     const BLOCK_COLS: usize = 256;
+    const SUBS: usize = HALVES / 2;
+    const HEAD: usize = QUANTS;
+    const SUB: usize = 2 * HALF;
 
-    fn bytes(blocks: usize) -> usize {
-        blocks * BLOCK
-    }
-
-    fn put(tile: &mut [u8], b: usize, row: usize, block: &[u8]) {
-        let tile = &mut tile[b * BLOCK..][..BLOCK];
-        tile[4 * row..][..4].copy_from_slice(&block[..4]);
+    fn put(group: &mut [u8], _sub: usize, row: usize, block: &[u8]) {
+        group[4 * row..][..4].copy_from_slice(&block[..4]);
         for (j, &scale) in block[4..20].iter().enumerate() {
-            tile[SCALES + j * TILE_ROWS + row] = scale;
+            group[SCALES + j * TILE_ROWS + row] = scale;
         }
         for (j, quad) in block[20..].as_chunks::<4>().0.iter().enumerate() {
             let biased = quad.map(|q| q.wrapping_add_signed(BIAS));
-            tile[QUANTS + 64 * j + 4 * row..][..4].copy_from_slice(&biased);
+            group[QUANTS + 64 * j + 4 * row..][..4].copy_from_slice(&biased);
         }
     }
 
-    fn get(tile: &[u8], b: usize, row: usize, block: &mut [u8]) {
-        let tile = &tile[b * BLOCK..][..BLOCK];
-        block[..4].copy_from_slice(&tile[4 * row..][..4]);
+    fn get(group: &[u8], _sub: usize, row: usize, block: &mut [u8]) {
+        block[..4].copy_from_slice(&group[4 * row..][..4]);
         for (j, scale) in block[4..20].iter_mut().enumerate() {
-            *scale = tile[SCALES + j * TILE_ROWS + row];
+            *scale = group[SCALES + j * TILE_ROWS + row];
         }
         for (j, quad) in block[20..].as_chunks_mut::<4>().0.iter_mut().enumerate() {
-            let biased = part::<4>(tile, QUANTS + 64 * j + 4 * row);
+            let biased = part::<4>(group, QUANTS + 64 * j + 4 * row);
             *quad = biased.map(|q| q.wrapping_add_signed(-BIAS));
         }
     }
 
-    const NARROW_TOKENS: usize = 4;
+    #[inline(always)]
+    fn units<D: Dot, const N: usize>(d: D, head: [&[u8]; N], groups: [usize; N]) -> [[D::F; N]; 2] {
+        let mut units = [d.splat(0.0); N];
+        for n in 0..N {
+            units[n] = d.load_f32(part(head[n], 0), groups[n]);
+        }
+        [units; 2]
+    }
 
     #[inline(always)]
-    fn dot<D: Dot, const T: usize, const N: usize>(
+    unsafe fn add<D: Dot, const T: usize, const N: usize>(
         d: D,
-        parts: [Part<'_>; N],
+        packed: Packed<'_, N>,
+        groups: [usize; N],
+        sub: usize,
+        units: [[D::F; N]; 2],
         acts: [&[Q8Block]; T],
-        next: Fetch,
-    ) -> [[D::F; N]; T] {
-        let blocks = acts[0].len() / (HALVES / 2);
-        check_acts(acts, blocks * HALVES / 2);
-        check_parts(parts, Self::bytes(blocks));
-        let groups = groups(parts);
-        let mut acc = [[d.splat(0.0); N]; T];
-        for block in 0..blocks {
-            let packed: [&[u8; BLOCK]; N] = within(slices(parts, block * BLOCK, BLOCK), 0);
-            let mut units = [d.splat(0.0); N];
-            for n in 0..N {
-                units[n] = d.load_f32(part(packed[n], 0), groups[n]);
-            }
-            for j in 0..HALVES / 2 {
-                fetch::<_, N, FETCHED>(d, parts, block * BLOCK + j * 64 * FETCHED, next);
-                // SAFETY: `block < blocks`, and there are `blocks * HALVES / 2` activation blocks.
-                unsafe { add(d, packed, groups, j, units, acts, block * HALVES / 2 + j, &mut acc) };
-            }
+        b: usize,
+        acc: &mut [[D::F; N]; T],
+    ) {
+        let scales = scales(d, packed.head, groups, sub, units[0]);
+        // SAFETY: the caller's contract.
+        unsafe {
+            let low = half::<D, T, N, 0>(d, packed.quants, groups, acts, b);
+            let low = scaled(d, low, scales[0]);
+            let high = half::<D, T, N, 1>(d, packed.quants, groups, acts, b);
+            add_halves(d, low, high, scales[1], acts, b, acc);
         }
-        acc
     }
 }
 
-/// Adds the products of activation block `b`, the `j`th of a packed block, given the scale of the
-/// whole block.
+/// The scales of both halves of sub-block `sub`, given that of the whole block.
+#[inline(always)]
+fn scales<D: Dot, const N: usize>(
+    d: D,
+    head: [&[u8]; N],
+    groups: [usize; N],
+    sub: usize,
+    units: [D::F; N],
+) -> [[D::F; N]; 2] {
+    let mut scales = [units; 2];
+    for side in 0..2 {
+        for n in 0..N {
+            let scale = d.load_u8(part(head[n], SCALES + (2 * sub + side) * TILE_ROWS), groups[n]);
+            scales[side][n] = d.mul(units[n], scale);
+        }
+    }
+    scales
+}
+
+/// The integer sums of half `SIDE` of activation block `b`.
 ///
 /// # Safety
 ///
 /// `b` is below the length of every element of `acts`.
-#[expect(clippy::too_many_arguments, reason = "a loop's body")]
 #[inline(always)]
-unsafe fn add<D: Dot, const T: usize, const N: usize>(
+unsafe fn half<D: Dot, const T: usize, const N: usize, const SIDE: usize>(
     d: D,
-    packed: [&[u8; BLOCK]; N],
+    quants: [&[u8]; N],
     groups: [usize; N],
-    j: usize,
-    units: [D::F; N],
     acts: [&[Q8Block]; T],
     b: usize,
-    acc: &mut [[D::F; N]; T],
-) {
+) -> [[D::I; N]; T] {
     // SAFETY: the caller's contract.
     let act = |t: usize| unsafe { block(acts[t], b) };
-    let mut sums = [[[d.splat_i(0); N]; T]; 2];
-    let mut scales = [units; 2];
-    for side in 0..2 {
-        let half = 2 * j + side;
-        for t in 0..T {
-            sums[side][t] = [d.splat_i(2 * act(t).neg32[side]); N];
-        }
-        for q in 0..4 {
-            let mut w = [d.splat_w(0); N];
-            for n in 0..N {
-                w[n] = d.load_w(part(packed[n], QUANTS + half * HALF + 64 * q), groups[n]);
-            }
-            for t in 0..T {
-                for n in 0..N {
-                    sums[side][t][n] = d.dot(sums[side][t][n], w[n], act(t).quad(4 * side + q));
-                }
-            }
-        }
+    let mut sums = [[d.splat_i(0); N]; T];
+    for t in 0..T {
+        sums[t] = [d.splat_i(2 * act(t).neg32[SIDE]); N];
+    }
+    for q in 0..4 {
+        let mut w = [d.splat_w(0); N];
         for n in 0..N {
-            let scale = d.load_u8(part(packed[n], SCALES + half * TILE_ROWS), groups[n]);
-            scales[side][n] = d.mul(units[n], scale);
+            w[n] = d.load_w(part(quants[n], SIDE * HALF + 64 * q), groups[n]);
+        }
+        for t in 0..T {
+            for n in 0..N {
+                sums[t][n] = d.dot(sums[t][n], w[n], act(t).quad(4 * SIDE + q));
+            }
         }
     }
-    // SAFETY: the caller's contract.
-    unsafe { add_halves(d, sums, scales, acts, b, acc) };
+    sums
 }

@@ -1,0 +1,220 @@
+//! What all types of quantised weights share: groups of blocks, the walk over them.
+//!
+//! A packed tile is a row of groups. A group covers 32 columns or several times as many, and holds its
+//! scales (and minima) first, so many together that every vector is aligned, then the values of each 32
+//! columns. The last group of a tile may be cut short; it keeps the place of all scales.
+
+use super::parts::{Fetch, Part, check_acts, check_parts, fetch, groups, part, slices};
+use super::{ACT_BLOCK, Tile};
+use crate::q8::Q8Block;
+use crate::simd::Dot;
+use std::ops::Range;
+
+/// A type of quantised weights. Its file has blocks of [`BLOCK_COLS`](Quants::BLOCK_COLS) columns, of
+/// which one group holds a whole number or a whole part.
+pub(super) trait Quants {
+    /// Columns of a block in the file.
+    const BLOCK_COLS: usize;
+    /// Sub-blocks of 32 columns of a group: at least those of a block of the file.
+    const SUBS: usize;
+    /// Bytes of a group's scales, of 16 rows.
+    const HEAD: usize;
+    /// Bytes of the values of a sub-block, of 16 rows.
+    const SUB: usize;
+
+    /// Puts a block of row `row`, in the file's form, into its places: it begins with sub-block `sub` of
+    /// `group`.
+    fn put(group: &mut [u8], sub: usize, row: usize, block: &[u8]);
+
+    /// Gives it back.
+    fn get(group: &[u8], sub: usize, row: usize, block: &mut [u8]);
+
+    /// A scale and a minimum that hold for a whole group, where a type has them; [`Quants::add`] gets
+    /// them again.
+    #[inline(always)]
+    fn units<D: Dot, const N: usize>(
+        d: D,
+        _head: [&[u8]; N],
+        _groups: [usize; N],
+    ) -> [[D::F; N]; 2] {
+        [[d.splat(0.0); N]; 2]
+    }
+
+    /// Adds the products of sub-block `sub` of a group and activation block `b`.
+    ///
+    /// # Safety
+    ///
+    /// `b` is below the length of every element of `acts`.
+    #[expect(clippy::too_many_arguments, reason = "a loop's body")]
+    unsafe fn add<D: Dot, const T: usize, const N: usize>(
+        d: D,
+        packed: Packed<'_, N>,
+        groups: [usize; N],
+        sub: usize,
+        units: [[D::F; N]; 2],
+        acts: [&[Q8Block]; T],
+        b: usize,
+        acc: &mut [[D::F; N]; T],
+    );
+}
+
+/// One sub-block of each part.
+#[derive(Clone, Copy)]
+pub(super) struct Packed<'a, const N: usize> {
+    /// All scales of the group.
+    pub(super) head: [&'a [u8]; N],
+    /// The values of the sub-block.
+    pub(super) quants: [&'a [u8]; N],
+}
+
+/// Sub-blocks of a block of the file.
+const fn subs<K: Quants>() -> usize {
+    K::BLOCK_COLS / ACT_BLOCK
+}
+
+const fn group_bytes<K: Quants>() -> usize {
+    K::HEAD + K::SUBS * K::SUB
+}
+
+/// The group that block `b` is in, with what follows it, and the sub-block that it begins with.
+const fn place<K: Quants>(b: usize) -> (usize, usize) {
+    let sub = b * subs::<K>();
+    (sub / K::SUBS * group_bytes::<K>(), sub % K::SUBS)
+}
+
+impl<K: Quants> Tile for K {
+    type Act = Q8Block;
+
+    const ACT_COLS: usize = ACT_BLOCK;
+    const BLOCK_COLS: usize = K::BLOCK_COLS;
+    const NARROW_TOKENS: usize = 4;
+
+    fn bytes(blocks: usize) -> usize {
+        let subs = blocks * subs::<K>();
+        subs.div_ceil(K::SUBS) * K::HEAD + subs * K::SUB
+    }
+
+    fn put(tile: &mut [u8], b: usize, row: usize, block: &[u8]) {
+        let (at, sub) = place::<K>(b);
+        K::put(&mut tile[at..], sub, row, block);
+    }
+
+    fn get(tile: &[u8], b: usize, row: usize, block: &mut [u8]) {
+        let (at, sub) = place::<K>(b);
+        K::get(&tile[at..], sub, row, block);
+    }
+
+    #[inline(always)]
+    fn dot<D: Dot, const T: usize, const N: usize>(
+        d: D,
+        parts: [Part<'_>; N],
+        acts: [&[Q8Block]; T],
+        next: Fetch,
+    ) -> [[D::F; N]; T] {
+        let blocks = acts[0].len();
+        check_acts(acts, blocks);
+        check_parts(parts, <Self as Tile>::bytes(blocks / subs::<K>()));
+        let groups = groups(parts);
+        let mut acc = [[d.splat(0.0); N]; T];
+        let (whole, last) = (blocks / K::SUBS, blocks % K::SUBS);
+        for group in 0..whole {
+            let group =
+                Group { parts, groups, at: group * group_bytes::<K>(), first: group * K::SUBS };
+            let units = K::units(d, group.head::<K>(), groups);
+            // SAFETY: all sub-blocks of a whole group have activations.
+            unsafe {
+                if K::SUBS == 2 {
+                    // Not as a loop: the compiler would leave it one.
+                    group.fetch::<D, K>(d, 0..2, next);
+                    group.add::<D, K, T>(d, 0, units, acts, &mut acc);
+                    group.add::<D, K, T>(d, 1, units, acts, &mut acc);
+                } else {
+                    for sub in 0..K::SUBS {
+                        group.fetch::<D, K>(d, sub..sub + 1, next);
+                        group.add::<D, K, T>(d, sub, units, acts, &mut acc);
+                    }
+                }
+            }
+        }
+        // A block of the file that is a whole group leaves none.
+        if K::SUBS > subs::<K>() {
+            let group =
+                Group { parts, groups, at: whole * group_bytes::<K>(), first: whole * K::SUBS };
+            for sub in 0..last {
+                let units = K::units(d, group.head::<K>(), groups);
+                // SAFETY: `last` sub-blocks have activations.
+                unsafe { group.add::<D, K, T>(d, sub, units, acts, &mut acc) };
+            }
+        }
+        acc
+    }
+}
+
+/// The same group of each part.
+#[derive(Clone, Copy)]
+struct Group<'a, const N: usize> {
+    parts: [Part<'a>; N],
+    groups: [usize; N],
+    /// Where it begins in its tile.
+    at: usize,
+    /// Its first activation block.
+    first: usize,
+}
+
+impl<'a, const N: usize> Group<'a, N> {
+    #[inline(always)]
+    fn head<K: Quants>(&self) -> [&'a [u8]; N] {
+        slices(self.parts, self.at, K::HEAD)
+    }
+
+    /// Asks for what is to come while sub-blocks `subs` are multiplied.
+    #[inline(always)]
+    fn fetch<D: Dot, K: Quants>(&self, d: D, subs: Range<usize>, next: Fetch) {
+        let lines = group_bytes::<K>().div_ceil(64 * K::SUBS);
+        fetch(d, self.parts, self.at + subs.start * lines * 64, subs.len() * lines, next);
+    }
+
+    /// Adds the products of a sub-block.
+    ///
+    /// # Safety
+    ///
+    /// `first + sub` is below the length of every element of `acts`.
+    #[inline(always)]
+    unsafe fn add<D: Dot, K: Quants, const T: usize>(
+        self,
+        d: D,
+        sub: usize,
+        units: [[D::F; N]; 2],
+        acts: [&[Q8Block]; T],
+        acc: &mut [[D::F; N]; T],
+    ) {
+        let quants = slices(self.parts, self.at + K::HEAD + sub * K::SUB, K::SUB);
+        let packed = Packed { head: self.head::<K>(), quants };
+        // SAFETY: the caller's contract.
+        unsafe { K::add(d, packed, self.groups, sub, units, acts, self.first + sub, acc) };
+    }
+}
+
+/// Puts runs of four bytes of row `row` into vectors of four bytes of each row, one run after the other.
+pub(super) fn put_quads(packed: &mut [u8], row: usize, bytes: &[u8]) {
+    for (vector, quad) in packed.as_chunks_mut::<64>().0.iter_mut().zip(bytes.as_chunks::<4>().0) {
+        vector.as_chunks_mut::<4>().0[row] = *quad;
+    }
+}
+
+/// The reverse.
+pub(super) fn get_quads(packed: &[u8], row: usize, bytes: &mut [u8]) {
+    for (vector, quad) in packed.as_chunks::<64>().0.iter().zip(bytes.as_chunks_mut::<4>().0) {
+        *quad = vector.as_chunks::<4>().0[row];
+    }
+}
+
+/// Puts a half float of row `row` at `at`, among those of 16 rows.
+pub(super) fn put_half(packed: &mut [u8], at: usize, row: usize, half: &[u8]) {
+    packed[at + 2 * row..][..2].copy_from_slice(&half[..2]);
+}
+
+/// The reverse.
+pub(super) fn get_half(packed: &[u8], at: usize, row: usize, half: &mut [u8]) {
+    half[..2].copy_from_slice(part::<2>(packed, at + 2 * row));
+}
