@@ -116,35 +116,29 @@ impl<K: Quants> Tile for K {
         check_parts(parts, <Self as Tile>::bytes(blocks / subs::<K>()));
         let groups = groups(parts);
         let mut acc = [[d.splat(0.0); N]; T];
-        let (whole, last) = (blocks / K::SUBS, blocks % K::SUBS);
-        for group in 0..whole {
-            let group =
-                Group { parts, groups, at: group * group_bytes::<K>(), first: group * K::SUBS };
+        let mut first = 0;
+        for group in 0..blocks.div_ceil(K::SUBS) {
+            let at = group * group_bytes::<K>();
+            let group = Group { parts, groups, at, first };
             let units = K::units(d, group.head::<K>(), groups);
-            // SAFETY: all sub-blocks of a whole group have activations.
+            let subs = K::SUBS.min(blocks - first);
+            // SAFETY: `first + subs <= blocks`, the length of all activations.
             unsafe {
                 if K::SUBS == 2 {
                     // Not as a loop: the compiler would leave it one.
                     group.fetch::<D, K>(d, 0..2, next);
                     group.add::<D, K, T>(d, 0, units, acts, &mut acc);
-                    group.add::<D, K, T>(d, 1, units, acts, &mut acc);
+                    if subs == 2 {
+                        group.add::<D, K, T>(d, 1, units, acts, &mut acc);
+                    }
                 } else {
-                    for sub in 0..K::SUBS {
+                    for sub in 0..subs {
                         group.fetch::<D, K>(d, sub..sub + 1, next);
                         group.add::<D, K, T>(d, sub, units, acts, &mut acc);
                     }
                 }
             }
-        }
-        // A block of the file that is a whole group leaves none.
-        if K::SUBS > subs::<K>() {
-            let group =
-                Group { parts, groups, at: whole * group_bytes::<K>(), first: whole * K::SUBS };
-            for sub in 0..last {
-                let units = K::units(d, group.head::<K>(), groups);
-                // SAFETY: `last` sub-blocks have activations.
-                unsafe { group.add::<D, K, T>(d, sub, units, acts, &mut acc) };
-            }
+            first += K::SUBS;
         }
         acc
     }
