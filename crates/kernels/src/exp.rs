@@ -1,4 +1,4 @@
-//! The exponential, and what is made of it: softmax and SwiGLU.
+//! The exponential, and what is made of it: softmax, SwiGLU and the hyperbolic tangent.
 //!
 //! `e^x = 2^n · e^r` with `n = round(x / ln 2)` and `|r| <= ln 2 / 2`. The subtraction `x - n ln 2`
 //! is exact but for the last bits of ln 2, which come as a second constant; `e^r` is `1 + r + r²
@@ -30,12 +30,18 @@ pub(crate) fn exp<S: Simd>(s: S, x: S::F) -> S::F {
     s.mul(s.mul(q, power(s, half)), power(s, rest))
 }
 
+/// `x = n ln 2 + r`: `n`, with [`ROUND`] added, and `r`.
+#[inline(always)]
+fn reduced<S: Simd>(s: S, x: S::F) -> (S::F, S::F) {
+    let rounded = s.fma(x, s.splat(std::f32::consts::LOG2_E), s.splat(ROUND));
+    let n = s.sub(rounded, s.splat(ROUND));
+    (rounded, s.fnma(n, s.splat(LN2_LOW), s.fnma(n, s.splat(LN2_HIGH), x)))
+}
+
 /// `e^x = 2^n q`: `n`, with [`ROUND`] added, and `q`.
 #[inline(always)]
 fn mantissa<S: Simd>(s: S, x: S::F) -> (S::F, S::F) {
-    let rounded = s.fma(x, s.splat(std::f32::consts::LOG2_E), s.splat(ROUND));
-    let n = s.sub(rounded, s.splat(ROUND));
-    let r = s.fnma(n, s.splat(LN2_LOW), s.fnma(n, s.splat(LN2_HIGH), x));
+    let (rounded, r) = reduced(s, x);
     let mut q = s.splat(Q[4]);
     for c in [Q[3], Q[2], Q[1], Q[0], 1.0, 1.0] {
         q = s.fma(q, r, s.splat(c));
@@ -51,10 +57,38 @@ pub(crate) fn exp_negative<S: Simd>(s: S, x: S::F) -> S::F {
     s.mul(q, power(s, s.sub_i(s.as_bits(rounded), s.splat_i(ROUND.to_bits() as i32))))
 }
 
+/// `tanh x = (e^2x - 1) / (2 + (e^2x - 1))`, where `e^y - 1 = 2^n (q - 1) + (2^n - 1)` and `q - 1` is
+/// taken before its 1 is added, so that nothing is lost near 0. From 10 on it is 1. NaN stays NaN.
+#[inline(always)]
+fn tanh<S: Simd>(s: S, x: S::F) -> S::F {
+    let y = s.add(x, x);
+    let y = s.min(s.splat(20.0), s.max(s.splat(-20.0), y));
+    let (rounded, r) = reduced(s, y);
+    let mut q = s.splat(Q[4]);
+    for c in [Q[3], Q[2], Q[1], Q[0], 1.0] {
+        q = s.fma(q, r, s.splat(c));
+    }
+    let two_n = power(s, s.sub_i(s.as_bits(rounded), s.splat_i(ROUND.to_bits() as i32)));
+    let e = s.fma(s.mul(q, r), two_n, s.sub(two_n, s.splat(1.0)));
+    s.div(e, s.add(s.splat(2.0), e))
+}
+
 /// `2^n` for `-126 <= n <= 127`.
 #[inline(always)]
 fn power<S: Simd>(s: S, n: S::I) -> S::F {
     s.as_floats(s.to_exponent(s.add_i(n, s.splat_i(127))))
+}
+
+/// `x := cap * tanh(x * (1 / cap))`.
+#[inline(always)]
+pub(crate) fn soft_cap<S: Simd>(s: S, x: &mut [f32], cap: f32) {
+    let (c, inverse) = (s.splat(cap), s.splat(1.0 / cap));
+    let capped = |x| s.mul(c, tanh(s, s.mul(x, inverse)));
+    let (blocks, tail) = x.as_chunks_mut::<LANES>();
+    for block in blocks {
+        s.store(capped(s.load(block)), block);
+    }
+    s.store_part(capped(s.load_part(tail, 0.0)), tail);
 }
 
 /// `x := e^x`.

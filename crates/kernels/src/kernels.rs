@@ -286,6 +286,16 @@ impl Kernels {
         call!(self.exp(x));
     }
 
+    /// `x := cap * tanh(x / cap)`: what is small stays, nothing grows beyond `cap`.
+    ///
+    /// # Panics
+    ///
+    /// If `cap` is not greater than 0.
+    pub fn soft_cap(&self, x: &mut [f32], cap: f32) {
+        assert!(cap > 0.0, "a soft cap of {cap}");
+        call!(self.soft_cap(x, cap));
+    }
+
     /// `x := softmax(x)`.
     pub fn softmax(&self, x: &mut [f32]) {
         call!(self.softmax(x));

@@ -67,6 +67,7 @@ macro_rules! for_each_kernel {
             argmax(x: &[f32]) -> usize = elementwise::argmax;
             exp(x: &mut [f32]) = exp::exp_all;
             softmax(x: &mut [f32]) = exp::softmax;
+            soft_cap(x: &mut [f32], cap: f32) = exp::soft_cap;
             swiglu(gate: Rows<'_, f32>, up: Rows<'_, f32>, out: RowsMut<'_, f32>) = exp::swiglu;
             store_k_f16(k: &[f32], page: &mut [u16], slot: usize) = attention::store_k;
             store_k_f32(k: &[f32], page: &mut [f32], slot: usize) = attention::store_k;

@@ -9,6 +9,10 @@ use arclight_kernels::{
 };
 use common::{Aligned, Rng, same_bits};
 use half::f16;
+use std::ops::Range;
+
+/// Scores as they are.
+const NO_CAP: f32 = f32::INFINITY;
 
 /// What pages hold.
 trait Cell: Copy {
@@ -109,24 +113,40 @@ struct Cache<E> {
 
 impl<E: Cell> Cache<E> {
     fn new(kernels: &Kernels, keys: Vec<Vec<f32>>, values: Vec<Vec<f32>>) -> Self {
+        Self::holding(kernels, keys, values, 0)
+    }
+
+    /// Without the keys before `first`.
+    fn holding(
+        kernels: &Kernels,
+        keys: Vec<Vec<f32>>,
+        values: Vec<Vec<f32>>,
+        first: usize,
+    ) -> Self {
         let head_dim = keys[0].len();
         let pages = keys.len().div_ceil(KV_PAGE);
         let cells = E::TYPE.page_bytes(head_dim) / size_of::<E>();
         let empty = vec![vec![E::UNUSED; cells]; pages];
         let (mut k, mut v) = (empty.clone(), empty);
-        for (i, (key, value)) in keys.iter().zip(&values).enumerate() {
+        for (i, (key, value)) in keys.iter().zip(&values).enumerate().skip(first) {
             kernels.store_k(key, E::page(&mut k[i / KV_PAGE]), i % KV_PAGE);
             kernels.store_v(value, E::page(&mut v[i / KV_PAGE]), i % KV_PAGE);
         }
         Self { head_dim, k, v, keys, values }
     }
 
-    /// The states of all rows over chunk `c`; `limits` counts from the start of the chunk.
-    fn chunk(&self, kernels: &Kernels, q: &[f32], limits: &[u32], c: usize) -> Vec<f32> {
-        let per_chunk = KV_CHUNK / KV_PAGE;
-        let end = self.k.len().min((c + 1) * per_chunk);
-        let k: Vec<&[E]> = self.k[c * per_chunk..end].iter().map(Vec::as_slice).collect();
-        let v: Vec<&[E]> = self.v[c * per_chunk..end].iter().map(Vec::as_slice).collect();
+    /// The states of all rows over the pages `pages`; `starts` and `limits` count from the start of
+    /// the first of them.
+    fn tile(
+        &self,
+        kernels: &Kernels,
+        q: &[f32],
+        (starts, limits): (&[u32], &[u32]),
+        pages: Range<usize>,
+        soft_cap: f32,
+    ) -> Vec<f32> {
+        let k: Vec<&[E]> = self.k[pages.clone()].iter().map(Vec::as_slice).collect();
+        let v: Vec<&[E]> = self.v[pages].iter().map(Vec::as_slice).collect();
         let rows = limits.len();
         let mut scratch = vec![f32::NAN; attn_scratch_len(rows)];
         let mut out = vec![f32::NAN; rows * attn_state_len(self.head_dim)];
@@ -135,21 +155,43 @@ impl<E: Cell> Cache<E> {
         let mut quants = Aligned::new(q8_row_bytes(whole));
         kernels.quantize_q8(&q[..whole], quants.bytes_mut());
         let pages = E::pages(q, quants.bytes(), &k, &v);
-        let tile = AttnTile { rows, head_dim, limits, pages, next: &[] };
+        let tile = AttnTile { rows, head_dim, starts, limits, soft_cap, pages, next: &[] };
         kernels.attend_chunk(&tile, &mut scratch, &mut out);
         out
     }
 
-    /// The attention of one row over the first `keys` keys: joined step by step, which must be the
-    /// same as joining all states at once.
-    fn attend(&self, kernels: &Kernels, q: &[f32], keys: usize) -> Vec<f32> {
+    /// The states of all rows over the first chunk.
+    fn chunk(&self, kernels: &Kernels, q: &[f32], starts: &[u32], limits: &[u32]) -> Vec<f32> {
+        let pages = self.k.len().min(KV_CHUNK / KV_PAGE);
+        self.tile(kernels, q, (starts, limits), 0..pages, f32::INFINITY)
+    }
+
+    /// The attention of one row over the keys `keys`: joined step by step, which must be the same as
+    /// joining all states at once. Of a chunk only the pages are given in which the row sees a key;
+    /// others must make no difference.
+    fn attend(
+        &self,
+        kernels: &Kernels,
+        q: &[f32],
+        keys: Range<usize>,
+        soft_cap: f32,
+    ) -> Vec<f32> {
         let (mut state, mut states) = (Vec::new(), Vec::new());
-        for c in 0..keys.div_ceil(KV_CHUNK) {
-            let part = self.chunk(kernels, q, &[(keys - c * KV_CHUNK).min(KV_CHUNK) as u32], c);
+        for c in keys.start / KV_CHUNK..keys.end.div_ceil(KV_CHUNK) {
+            let (start, end) = (c * KV_CHUNK, (c + 1) * KV_CHUNK);
+            let seen = keys.start.max(start)..keys.end.min(end);
+            let over = |pages: Range<usize>| {
+                let from = |key: usize| [(key - pages.start * KV_PAGE) as u32];
+                let seen = (&from(seen.start)[..], &from(seen.end)[..]);
+                self.tile(kernels, q, seen, pages.clone(), soft_cap)
+            };
+            let part = over(seen.start / KV_PAGE..seen.end.div_ceil(KV_PAGE));
+            let all = over(start / KV_PAGE..self.k.len().min(end / KV_PAGE));
+            same_bits(&part, &all, "the pages that are seen");
             states.extend_from_slice(&part);
-            match c {
-                0 => state = part,
-                _ => kernels.attn_merge(&mut state, &part, self.head_dim),
+            match state.is_empty() {
+                true => state = part,
+                false => kernels.attn_merge(&mut state, &part, self.head_dim),
             }
         }
         let mut out = vec![f32::NAN; self.head_dim];
@@ -163,15 +205,17 @@ impl<E: Cell> Cache<E> {
     }
 
     /// The same by the book, in f64 over what is stored.
-    fn reference(&self, q: &[f32], keys: usize) -> Vec<f64> {
+    fn reference(&self, q: &[f32], keys: Range<usize>, soft_cap: f32) -> Vec<f64> {
+        let cap = f64::from(soft_cap);
         let score = |key: &Vec<f32>| -> f64 {
-            E::query(q).iter().zip(E::stored(key)).map(|(q, k)| q * k).sum()
+            let s = E::query(q).iter().zip(E::stored(key)).map(|(q, k)| q * k).sum::<f64>();
+            if cap == f64::INFINITY { s } else { cap * (s / cap).tanh() }
         };
-        let scores: Vec<f64> = self.keys[..keys].iter().map(score).collect();
+        let scores: Vec<f64> = self.keys[keys.clone()].iter().map(score).collect();
         let max = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
         let p: Vec<f64> = scores.iter().map(|s| (s - max).exp()).collect();
         let l: f64 = p.iter().sum();
-        let values: Vec<Vec<f64>> = self.values[..keys].iter().map(|v| E::stored(v)).collect();
+        let values: Vec<Vec<f64>> = self.values[keys].iter().map(|v| E::stored(v)).collect();
         let o = |d: usize| -> f64 { p.iter().zip(&values).map(|(p, v)| p * v[d]).sum::<f64>() / l };
         (0..self.head_dim).map(o).collect()
     }
@@ -199,17 +243,9 @@ fn chunks_match<E: Cell>(head_dims: &[usize]) {
         let q: Vec<f32> = rng.vec(head_dim).iter().map(|v| v * 2.0).collect();
         for n in [1, 15, 16, 17, 32, 33, 255, 256, 257, 512, 700] {
             let cache = Cache::<E>::new(scalar(), keys[..n].to_vec(), values[..n].to_vec());
-            let expected = cache.attend(scalar(), &q, n);
-            for (&y, exact) in expected.iter().zip(cache.reference(&q, n)) {
-                // Scores below 100 with head_dim roundings of 2^-24 each move the weights by as
-                // much; values are below 1, and their sum has n roundings, relative to it.
-                let mut bound = (head_dim as f64 * 40.0 + n as f64) * 2f64.powi(-24);
-                if E::TYPE == KvType::Q8_0 {
-                    // Rounded to 2^-16 of the greatest weight of its page times the greatest scale,
-                    // a weight is off by no more than 2^-16 of that maximum; so is the sum of a
-                    // page's 32, relative to a sum that holds the maximum: values are below 1.
-                    bound += 32.0 * 2f64.powi(-16);
-                }
+            let expected = cache.attend(scalar(), &q, 0..n, NO_CAP);
+            for (&y, exact) in expected.iter().zip(cache.reference(&q, 0..n, NO_CAP)) {
+                let bound = bound::<E>(head_dim, n);
                 assert!(
                     (f64::from(y) - exact).abs() <= bound,
                     "{head_dim}, {n} keys: {y} for {exact}"
@@ -218,7 +254,58 @@ fn chunks_match<E: Cell>(head_dims: &[usize]) {
             for kernels in Kernels::available() {
                 let cache = Cache::<E>::new(kernels, keys[..n].to_vec(), values[..n].to_vec());
                 let what = format!("{}, head_dim {head_dim}, {n} keys", kernels.isa());
-                same_bits(&cache.attend(kernels, &q, n), &expected, what);
+                same_bits(&cache.attend(kernels, &q, 0..n, NO_CAP), &expected, what);
+            }
+        }
+    }
+}
+
+/// How far a value of the attention of `n` keys may be off.
+fn bound<E: Cell>(head_dim: usize, n: usize) -> f64 {
+    // Scores below 100 with head_dim roundings of 2^-24 each move the weights by as much; values are
+    // below 1, and their sum has n roundings, relative to it.
+    let float = (head_dim as f64 * 40.0 + n as f64) * 2f64.powi(-24);
+    // Rounded to 2^-16 of the greatest weight of its page times the greatest scale, a weight is off by
+    // no more than 2^-16 of that maximum; so is the sum of a page's 32, relative to a sum that holds
+    // the maximum: values are below 1.
+    float + if E::TYPE == KvType::Q8_0 { 32.0 * 2f64.powi(-16) } else { 0.0 }
+}
+
+#[test]
+fn windows_and_caps_match_the_softmax_of_what_is_seen() {
+    windows_match::<u16>(&[48, 128]);
+    windows_match::<f32>(&[64]);
+    windows_match::<u8>(&[96, 128]);
+}
+
+fn windows_match<E: Cell>(head_dims: &[usize]) {
+    let mut rng = Rng(3);
+    for &head_dim in head_dims {
+        let (keys, values) = (random(&mut rng, 700, head_dim), random(&mut rng, 700, head_dim));
+        let q: Vec<f32> = rng.vec(head_dim).iter().map(|v| v * 2.0).collect();
+        for window in [1, 15, 16, 24, 33, 100, 256, 300] {
+            for end in [window, 257usize, 300, 511, 512, 545, 700] {
+                let seen = end.saturating_sub(window)..end;
+                // Nothing is there that is not seen.
+                let cache = |kernels| {
+                    let (keys, values) = (keys[..end].to_vec(), values[..end].to_vec());
+                    Cache::<E>::holding(kernels, keys, values, seen.start)
+                };
+                for cap in [NO_CAP, 3.0] {
+                    let expected = cache(scalar()).attend(scalar(), &q, seen.clone(), cap);
+                    let exact = cache(scalar()).reference(&q, seen.clone(), cap);
+                    for (&y, exact) in expected.iter().zip(exact) {
+                        // A cap moves scores by 5 ulp of 3 at most.
+                        let bound = bound::<E>(head_dim, window) + 15.0 * 2f64.powi(-24);
+                        let off = (f64::from(y) - exact).abs();
+                        assert!(off <= bound, "{head_dim}, {seen:?}, cap {cap}: {y} for {exact}");
+                    }
+                    for kernels in Kernels::available() {
+                        let what = format!("{}, {head_dim}, {seen:?}, cap {cap}", kernels.isa());
+                        let got = cache(kernels).attend(kernels, &q, seen.clone(), cap);
+                        same_bits(&got, &expected, what);
+                    }
+                }
             }
         }
     }
@@ -241,8 +328,8 @@ fn eight_bits_lose_little() {
             keys[0] = q.iter().map(|q| q * 7.2 / norm).collect();
             values[0].fill(0.0);
         }
-        let exact = Cache::<f32>::new(scalar(), keys.clone(), values.clone()).reference(&q, n);
-        let got = Cache::<u8>::new(scalar(), keys, values).attend(scalar(), &q, n);
+        let exact = Cache::<f32>::new(scalar(), keys.clone(), values.clone()).reference(&q, 0..n, NO_CAP);
+        let got = Cache::<u8>::new(scalar(), keys, values).attend(scalar(), &q, 0..n, NO_CAP);
         // A quant is off by 1/254 of its block's greatest magnitude at most, with a deviation of
         // 0.0023 of it. A score sums 128 products of such an error and a factor, whose deviation is
         // 0.58 of its greatest magnitude, for queries and for keys: 0.3 * 128^0.5 * 0.58 * 0.0023 *
@@ -273,21 +360,22 @@ fn rows_are_alone<E: Cell>(head_dims: &[usize]) {
         values[100][0] = 1e7;
         for rows in 1..=21 {
             let q = rng.vec(rows * head_dim);
-            // Causal rows, and rows in no order.
-            for causal in [true, false] {
+            // Causal rows, with a window or without; rows in no order, with windows that do not meet.
+            for (causal, window) in [(true, 256), (true, 9), (false, 256), (false, 40)] {
                 let limit = |r: usize, rng: &mut Rng| match causal {
                     true => 85 + r as u32,
                     false => 1 + (rng.next() % 256) as u32,
                 };
                 let limits: Vec<u32> = (0..rows).map(|r| limit(r, &mut rng)).collect();
+                let starts: Vec<u32> = limits.iter().map(|l| l.saturating_sub(window)).collect();
                 let most = *limits.iter().max().unwrap() as usize;
                 for kernels in Kernels::available() {
                     let cache =
                         Cache::<E>::new(kernels, keys[..most].to_vec(), values[..most].to_vec());
-                    let together = cache.chunk(kernels, &q, &limits, 0);
+                    let together = cache.chunk(kernels, &q, &starts, &limits);
                     for (r, state) in together.chunks(attn_state_len(head_dim)).enumerate() {
                         let q = &q[r * head_dim..][..head_dim];
-                        let alone = cache.chunk(scalar(), q, &limits[r..r + 1], 0);
+                        let alone = cache.chunk(scalar(), q, &starts[r..r + 1], &limits[r..r + 1]);
                         // NaN has no bits to compare: where the infinite value is seen with weight
                         // 0.
                         let finite = |x: &[f32]| -> Vec<f32> {
@@ -295,7 +383,7 @@ fn rows_are_alone<E: Cell>(head_dims: &[usize]) {
                         };
                         let what = format!("{} row {r} of {rows}", kernels.isa());
                         same_bits(&finite(state), &finite(&alone), what);
-                        if limits[r] <= 100 {
+                        if !(starts[r]..limits[r]).contains(&100) {
                             assert!(state.iter().all(|x| x.is_finite()), "row {r}: {state:?}");
                         }
                     }
@@ -350,7 +438,7 @@ fn quants_are_clamped_and_poisoned_blocks_stay_poisoned() {
                     values[35][40] = bad;
                 }
                 let cache = Cache::<u8>::new(kernels, keys, values);
-                let out = cache.attend(kernels, &q, n);
+                let out = cache.attend(kernels, &q, 0..n, NO_CAP);
                 let poisoned = if in_key { 0..head_dim } else { 32..head_dim };
                 for (d, y) in out.iter().enumerate() {
                     assert_eq!(
@@ -380,12 +468,19 @@ fn odd_heads_are_refused() {
 #[should_panic(expected = "limit 0 outside 1..=256")]
 fn a_row_without_keys_is_refused() {
     let cache = Cache::<u16>::new(scalar(), vec![vec![0.0; 16]], vec![vec![0.0; 16]]);
-    cache.chunk(scalar(), &[0.0; 16], &[0], 0);
+    cache.chunk(scalar(), &[0.0; 16], &[0], &[0]);
 }
 
 #[test]
 #[should_panic(expected = "33 keys need 2 pages: 1 of keys, 1 of values given")]
 fn missing_pages_are_refused() {
     let cache = Cache::<u16>::new(scalar(), vec![vec![0.0; 16]], vec![vec![0.0; 16]]);
-    cache.chunk(scalar(), &[0.0; 16], &[33], 0);
+    cache.chunk(scalar(), &[0.0; 16], &[0], &[33]);
+}
+
+#[test]
+#[should_panic(expected = "no key from 1 to 1")]
+fn a_row_whose_window_is_empty_is_refused() {
+    let cache = Cache::<u16>::new(scalar(), vec![vec![0.0; 16]], vec![vec![0.0; 16]]);
+    cache.chunk(scalar(), &[0.0; 16], &[1], &[1]);
 }

@@ -81,6 +81,40 @@ fn exp_has_its_limits_exactly() {
 }
 
 #[test]
+fn soft_caps_are_tanh_within_five_ulp() {
+    let mut x: Vec<f32> = (0..u32::MAX / 997).map(|i| f32::from_bits(i * 997)).collect();
+    x.retain(|x| (1e-30..1e3).contains(&x.abs()));
+    x.extend([0.0, -0.0, 8.66, -8.66, 0.173, -0.174]);
+    for cap in [1.0, 50.0] {
+        let y = everywhere("soft cap", |k| {
+            let mut y = x.clone();
+            k.soft_cap(&mut y, cap);
+            y
+        });
+        for (&x, &y) in x.iter().zip(&y) {
+            let exact = f64::from(cap) * (f64::from(x) / f64::from(cap)).tanh();
+            // Half an ulp for each of: 1 / cap, x / cap, q - 1 (twice: its polynomial and its product),
+            // 2^n - 1, e^y - 1, the denominator, the quotient, the product with cap; one that is taken
+            // from its neighbour across a power of two counts double.
+            assert!(ulps(y, exact) <= 5.0, "{cap}, {x}: {y}, off by {} ulp", ulps(y, exact));
+            assert!(y.abs() <= cap, "{y}");
+        }
+    }
+    for kernels in Kernels::available() {
+        let mut x = [f32::INFINITY, f32::NEG_INFINITY, f32::MAX, f32::NAN];
+        kernels.soft_cap(&mut x, 30.0);
+        assert_eq!(x[..3], [30.0, -30.0, 30.0]);
+        assert!(x[3].is_nan());
+    }
+}
+
+#[test]
+#[should_panic(expected = "a soft cap of 0")]
+fn a_cap_of_nothing_is_refused() {
+    Kernels::for_isa(Isa::Scalar).unwrap().soft_cap(&mut [1.0], 0.0);
+}
+
+#[test]
 fn softmax_matches_f64_and_sums_to_one() {
     let mut rng = Rng(1);
     for len in LENGTHS {

@@ -179,7 +179,15 @@ pub(crate) fn attn_tile(
             }
         }
     };
-    AttnTile { rows, head_dim, limits: vec![KV_CHUNK as u32; rows].leak(), pages, next: &[] }
+    AttnTile {
+        rows,
+        head_dim,
+        starts: vec![0; rows].leak(),
+        limits: vec![KV_CHUNK as u32; rows].leak(),
+        soft_cap: f32::INFINITY,
+        pages,
+        next: &[],
+    }
 }
 
 /// The pages of a chunk, into which `store` puts each key or value at its slot.

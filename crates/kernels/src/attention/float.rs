@@ -4,7 +4,7 @@
 //! Values lie one key after the other, so that lanes are dimensions. Sums are `f32`, along the
 //! dimensions for a score and along the keys for a value, each in order.
 
-use super::{Ahead, Cell, KV_CHUNK, KV_PAGE, KvType, Tile, attn_state_len};
+use super::{Ahead, Cell, KV_CHUNK, KV_PAGE, KvType, Seen, Tile, attn_state_len};
 use crate::simd::{LANES, Simd};
 use std::ops::Range;
 
@@ -128,16 +128,22 @@ impl<E: Element> Cell for E {
         s: S,
         t: &Tile<'_, E>,
         first: usize,
-        limits: [usize; R],
+        seen: [Seen; R],
         p: &mut [[f32; KV_CHUNK]; R],
         out: &mut [f32],
     ) {
         let (dim, state) = (t.head_dim, attn_state_len(t.head_dim));
-        let (mut least, mut most) = (KV_CHUNK, 0);
+        // What all rows see, and the last that any does.
+        let (mut start, mut end, mut most) = (0, KV_CHUNK, 0);
         let mut rows = [&p[0]; R];
         for r in 0..R {
-            (least, most) = (least.min(limits[r]), most.max(limits[r]));
+            let row = seen[r];
+            (start, end, most) = (start.max(row.start), end.min(row.end), most.max(row.end));
             rows[r] = &p[r];
+        }
+        if start >= end {
+            // Nothing: every row goes by itself.
+            (start, end) = (KV_CHUNK, KV_CHUNK);
         }
         for out in out.chunks_exact_mut(state) {
             out[..dim].fill(0.0);
@@ -146,13 +152,20 @@ impl<E: Element> Cell for E {
         // where many rows share the values, sums stay in registers for several pages.
         let together = if R < 4 { KV_PAGE } else { 4 * KV_PAGE };
         for at in (0..most).step_by(together) {
-            let end = at + together;
+            let to = at + together;
             // Rows go together over the keys that all of them see; the rest is done row by row,
             // because a key that a row does not see may hold anything, and 0 times anything is not
             // always 0.
-            keys_of::<S, E, R>(s, t, first, rows, at..least.min(end), out);
+            let (start, end) = (start.clamp(at, to), end.clamp(at, to));
+            if at < start {
+                for (r, out) in out.chunks_exact_mut(state).enumerate() {
+                    let keys = seen[r].start.max(at)..seen[r].end.min(start);
+                    keys_of::<S, E, 1>(s, t, first, [rows[r]], keys, out);
+                }
+            }
+            keys_of::<S, E, R>(s, t, first, rows, start..end, out);
             for (r, out) in out.chunks_exact_mut(state).enumerate() {
-                let keys = least.max(at)..limits[r].min(end);
+                let keys = end..seen[r].end.min(to);
                 keys_of::<S, E, 1>(s, t, first, [rows[r]], keys, out);
             }
         }

@@ -20,7 +20,7 @@ pub(crate) use float::{store_k, store_v};
 pub(crate) use q8_0::{store_k as store_k_q8_0, store_v as store_v_q8_0};
 pub(crate) use state::{finish, fold, merge};
 
-use crate::exp::exp_negative;
+use crate::exp::{exp_negative, soft_cap};
 use crate::q8::BLOCK;
 use crate::simd::{LANES, Simd};
 use crate::views::Rows;
@@ -154,9 +154,13 @@ pub struct AttnTile<'a> {
     pub rows: usize,
     /// Elements of a head, a multiple of 16 (Q8_0: 32).
     pub head_dim: usize,
-    /// How many of the chunk's keys each row sees, from the first: `1..=KV_CHUNK`. `[rows]`
+    /// The first key that each row sees, counted from the first key of the pages. `[rows]`
+    pub starts: &'a [u32],
+    /// The key after the last that it sees, `start + 1..=KV_CHUNK`. `[rows]`
     pub limits: &'a [u32],
-    /// Queries, keys and values of the chunk.
+    /// Scores `s` become `cap * tanh(s / cap)`; infinity leaves them as they are.
+    pub soft_cap: f32,
+    /// Queries, keys and values of the chunk, or of as much of it as any row sees.
     pub pages: KvPages<'a>,
     /// What the caller reads after this tile: [`KvType::pages_ahead`] pages, or none. They are
     /// brought near meanwhile.
@@ -167,7 +171,9 @@ pub struct AttnTile<'a> {
 pub(crate) struct Tile<'a, C: Cell> {
     q: Rows<'a, C::Query>,
     head_dim: usize,
+    starts: &'a [u32],
     limits: &'a [u32],
+    soft_cap: f32,
     k_pages: &'a [&'a [C]],
     v_pages: &'a [&'a [C]],
     next: &'a [&'a [u8]],
@@ -181,11 +187,14 @@ impl<'a> AttnTile<'a> {
         k_pages: &'a [&'a [C]],
         v_pages: &'a [&'a [C]],
     ) -> Tile<'a, C> {
-        let Self { rows, head_dim, limits, next, .. } = *self;
+        let Self { rows, head_dim, starts, limits, soft_cap, next, .. } = *self;
         check_head(C::TYPE, head_dim);
+        assert!(soft_cap > 0.0, "a soft cap of {soft_cap}");
+        assert!(starts.len() == rows, "{} starts for {rows} rows", starts.len());
         assert!(limits.len() == rows, "{} limits for {rows} rows", limits.len());
-        for &limit in limits {
+        for (&start, &limit) in starts.iter().zip(limits) {
             assert!((1..=KV_CHUNK as u32).contains(&limit), "limit {limit} outside 1..={KV_CHUNK}");
+            assert!(start < limit, "no key from {start} to {limit}");
             let pages = (limit as usize).div_ceil(KV_PAGE);
             assert!(
                 pages <= k_pages.len() && pages <= v_pages.len(),
@@ -201,8 +210,15 @@ impl<'a> AttnTile<'a> {
                 "a page of {bytes} bytes for head_dim {head_dim}"
             );
         }
-        Tile { q, head_dim, limits, k_pages, v_pages, next }
+        Tile { q, head_dim, starts, limits, soft_cap, k_pages, v_pages, next }
     }
+}
+
+/// The keys that a row sees: from `start` to before `end`.
+#[derive(Clone, Copy, PartialEq)]
+pub(crate) struct Seen {
+    start: usize,
+    end: usize,
 }
 
 /// What a page is made of, and with that how it is attended.
@@ -221,14 +237,13 @@ pub(crate) trait Cell: Copy {
         p: &mut [[f32; KV_CHUNK]; R],
     );
 
-    /// `o[r] = Σ_key p[r][key] * v[key]` over the keys that row `r` sees. Weights beyond a row's
-    /// limit, to the end of its block of 16, are 0; beyond that they are anything. `out`: `R`
-    /// states, of which `o` is overwritten.
+    /// `o[r] = Σ_key p[r][key] * v[key]` over the keys `seen[r]`. Other weights are anything. `out`:
+    /// `R` states, of which `o` is overwritten.
     fn values<S: Simd, const R: usize>(
         s: S,
         t: &Tile<'_, Self>,
         first: usize,
-        limits: [usize; R],
+        seen: [Seen; R],
         p: &mut [[f32; KV_CHUNK]; R],
         out: &mut [f32],
     );
@@ -273,10 +288,11 @@ fn group<S: Simd, C: Cell, const R: usize>(
     out: &mut [f32],
 ) {
     let (dim, state) = (t.head_dim, attn_state_len(t.head_dim));
-    let (mut limits, mut longest) = ([0; R], 0);
+    let (mut seen, mut longest) = ([Seen { start: 0, end: 0 }; R], 0);
     for r in 0..R {
-        limits[r] = t.limits[first + r] as usize;
-        longest = longest.max(limits[r]);
+        let (start, end) = (t.starts[first + r] as usize, t.limits[first + r] as usize);
+        seen[r] = Seen { start, end };
+        longest = longest.max(end);
     }
     let p = scratch.as_chunks_mut::<KV_CHUNK>().0;
     let p = p.first_chunk_mut::<R>().expect("scratch for every row");
@@ -284,27 +300,38 @@ fn group<S: Simd, C: Cell, const R: usize>(
 
     C::scores::<S, R>(s, t, first, longest, p);
     for r in 0..R {
-        let (m, l) = weights(s, &mut p[r], limits[r]);
+        if t.soft_cap != f32::INFINITY {
+            soft_cap(s, blocks_of(&mut p[r], seen[r]).as_flattened_mut(), t.soft_cap);
+        }
+        let (m, l) = weights(s, &mut p[r], seen[r]);
         let tail = &mut out[r * state + dim..(r + 1) * state];
         tail.fill(0.0);
         (tail[0], tail[1]) = (m, l);
     }
-    C::values::<S, R>(s, t, first, limits, p, out);
+    C::values::<S, R>(s, t, first, seen, p, out);
 }
 
-/// Turns the first `limit` scores into `e^(score - max)`, the rest of the last block into 0; gives
+/// Blocks of 16 scores that a row sees, at least in part.
+#[inline(always)]
+fn blocks_of(p: &mut [f32; KV_CHUNK], seen: Seen) -> &mut [[f32; LANES]] {
+    &mut p.as_chunks_mut::<LANES>().0[seen.start / LANES..seen.end.div_ceil(LANES)]
+}
+
+/// Turns the scores that a row sees into `e^(score - max)`, the rest of their blocks into 0; gives
 /// max and sum.
 #[inline(always)]
-fn weights<S: Simd>(s: S, p: &mut [f32; KV_CHUNK], limit: usize) -> (f32, f32) {
-    let (blocks, _) = p.as_chunks_mut::<LANES>();
-    let blocks = &mut blocks[..limit.div_ceil(LANES)];
-    let low = s.splat(f32::NEG_INFINITY);
+fn weights<S: Simd>(s: S, p: &mut [f32; KV_CHUNK], seen: Seen) -> (f32, f32) {
+    let before = seen.start % LANES; // lanes of the first block that are not seen
+    let blocks = blocks_of(p, seen);
     let last = blocks.len() - 1;
+    let within = seen.end - (seen.start - before) - last * LANES; // lanes of the last block
+    let low = s.splat(f32::NEG_INFINITY);
     blocks[last] = {
         let mut masked = [0.0; LANES];
-        s.store(s.first(limit - last * LANES, s.load(&blocks[last]), low), &mut masked);
+        s.store(s.first(within, s.load(&blocks[last]), low), &mut masked);
         masked
     };
+    blocks[0][..before].fill(f32::NEG_INFINITY);
     let mut max = low;
     for block in blocks.iter() {
         max = s.max(s.load(block), max);
@@ -315,7 +342,10 @@ fn weights<S: Simd>(s: S, p: &mut [f32; KV_CHUNK], limit: usize) -> (f32, f32) {
     for (b, block) in blocks.iter_mut().enumerate() {
         let mut p = exp_negative(s, s.sub(s.load(block), max));
         if b == last {
-            p = s.first(limit - last * LANES, p, s.splat(0.0));
+            p = s.first(within, p, s.splat(0.0));
+        }
+        if b == 0 {
+            p = s.first(before, s.splat(0.0), p);
         }
         s.store(p, block);
         sum = s.add(sum, p);

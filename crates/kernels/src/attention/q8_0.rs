@@ -12,7 +12,7 @@
 //! A row's weights are quantised by what the row sees and nothing else: its bits do not depend on
 //! slots that are filled later.
 
-use super::{Ahead, Cell, KV_CHUNK, KV_PAGE, KvType, Tile, attn_state_len};
+use super::{Ahead, Cell, KV_CHUNK, KV_PAGE, KvType, Seen, Tile, attn_state_len};
 use crate::exp::ROUND;
 use crate::q8::{BLOCK, Q8Block};
 use crate::simd::{Dot, LANES, Simd};
@@ -139,14 +139,14 @@ impl Cell for u8 {
         s: S,
         t: &Tile<'_, u8>,
         first: usize,
-        limits: [usize; R],
+        seen: [Seen; R],
         p: &mut [[f32; KV_CHUNK]; R],
         out: &mut [f32],
     ) {
         let (dim, state) = (t.head_dim, attn_state_len(t.head_dim));
         let mut most = 0;
-        for limit in limits {
-            most = most.max(limit);
+        for row in seen {
+            most = most.max(row.end);
         }
         for out in out.chunks_exact_mut(state) {
             out[..dim].fill(0.0);
@@ -158,9 +158,10 @@ impl Cell for u8 {
             for b in 0..scales.len() {
                 ahead.fetch(b * SCALES);
             }
-            let (mut visible, mut weights) = ([0; R], [Weights::NONE; R]);
+            let (mut visible, mut weights) = ([NOTHING; R], [Weights::NONE; R]);
             for r in 0..R {
-                visible[r] = limits[r].saturating_sub(at).min(KV_PAGE);
+                let slot = |key: usize| key.saturating_sub(at).min(KV_PAGE);
+                visible[r] = Seen { start: slot(seen[r].start), end: slot(seen[r].end) };
                 let p = p[r][at..].first_chunk::<KV_PAGE>().expect("a page lies in the chunk");
                 weights[r] = Weights::new(s, p, visible[r]);
             }
@@ -231,6 +232,9 @@ unsafe fn score<D: Dot, const R: usize>(
     }
 }
 
+/// No slot of a page.
+const NOTHING: Seen = Seen { start: 0, end: 0 };
+
 /// The softmax weights of a page, relative to the greatest of them.
 #[derive(Clone, Copy)]
 struct Weights {
@@ -243,8 +247,8 @@ impl Weights {
     const NONE: Weights = Weights { relative: [0.0; KV_PAGE], top: 0.0 };
 
     #[inline(always)]
-    fn new<S: Simd>(s: S, p: &[f32; KV_PAGE], visible: usize) -> Self {
-        let [p0, p1] = first_two(s, halves(s, p), visible);
+    fn new<S: Simd>(s: S, p: &[f32; KV_PAGE], visible: Seen) -> Self {
+        let [p0, p1] = only(s, halves(s, p), visible);
         let top = greatest(s, p0, p1);
         let factor = s.splat(TOP / top);
         let mut relative = [0.0; KV_PAGE];
@@ -275,7 +279,7 @@ impl<const R: usize> Quantized<R> {
         s: S,
         weights: &[Weights; R],
         scales: &[u8; SCALES],
-        visible: [usize; R],
+        visible: [Seen; R],
     ) -> Self {
         let mut to = Self::NONE;
         let mut shares = Shares::new(s, scales, visible[0]);
@@ -307,10 +311,10 @@ struct Shares<S: Simd> {
 
 impl<S: Simd> Shares<S> {
     #[inline(always)]
-    fn new(s: S, scales: &[u8; SCALES], visible: usize) -> Self {
+    fn new(s: S, scales: &[u8; SCALES], visible: Seen) -> Self {
         let (scales, _) = scales.as_chunks::<{ 2 * LANES }>();
         let scales = [s.load_f16(&scales[0]), s.load_f16(&scales[1])];
-        let [d0, d1] = first_two(s, scales, visible);
+        let [d0, d1] = only(s, scales, visible);
         let top = greatest(s, d0, d1);
         let factor = s.splat(1.0 / top);
         Self { relative: [s.mul(d0, factor), s.mul(d1, factor)], top }
@@ -323,14 +327,19 @@ fn halves<S: Simd>(s: S, x: &[f32; KV_PAGE]) -> [S::F; 2] {
     [s.load(&halves[0]), s.load(&halves[1])]
 }
 
-/// The first `n` of 32, then zeros.
+/// Of 32, those of the slots that are seen; zeros in the place of the others.
 #[inline(always)]
-fn first_two<S: Simd>(s: S, [x0, x1]: [S::F; 2], n: usize) -> [S::F; 2] {
-    if n == KV_PAGE {
-        return [x0, x1];
-    }
+fn only<S: Simd>(s: S, [mut x0, mut x1]: [S::F; 2], Seen { start, end }: Seen) -> [S::F; 2] {
     let zero = s.splat(0.0);
-    [s.first(n.min(LANES), x0, zero), s.first(n.saturating_sub(LANES), x1, zero)]
+    if end < KV_PAGE {
+        x0 = s.first(end.min(LANES), x0, zero);
+        x1 = s.first(end.saturating_sub(LANES), x1, zero);
+    }
+    if start > 0 {
+        x0 = s.first(start.min(LANES), zero, x0);
+        x1 = s.first(start.saturating_sub(LANES), zero, x1);
+    }
+    [x0, x1]
 }
 
 /// The greatest of numbers that are not negative, at least [`TINY`]; NaN is the greatest.
