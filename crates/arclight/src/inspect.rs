@@ -6,6 +6,8 @@ use crate::term;
 use arclight_engine::ModelFile;
 use clap::{Args, ValueHint};
 use gguf::{Gguf, Value};
+use graph::{Graph, KvType};
+use serde::Serialize;
 use serde_json::{Value as Json, json};
 use std::io::Write;
 use std::path::PathBuf;
@@ -78,7 +80,18 @@ fn print(
         term::size(file.bytes()),
     )?;
     match models::build(gguf, 1) {
-        Ok(_) => writeln!(out, "  can be run")?,
+        Ok(model) => {
+            writeln!(out, "  can be run, with contexts up to {}", model.hparams.context)?;
+            for kv in kv_classes(&model.graph) {
+                let layers = term::plural(kv.layers, "layer");
+                let token = term::size(kv.bytes_per_token);
+                write!(out, "  KV cache in {}: {layers}, {token} a token", KvType::F16)?;
+                match kv.window {
+                    Some(window) => writeln!(out, ", of which the last {window} are kept")?,
+                    None => writeln!(out)?,
+                }
+            }
+        }
         Err(e) => writeln!(out, "  cannot be run: {e}")?,
     }
     writeln!(out, "\nmetadata, {}", term::plural(gguf.metadata().len(), "key"))?;
@@ -109,6 +122,25 @@ fn print(
         )?;
     }
     Ok(())
+}
+
+/// What layers that see equally far keep.
+#[derive(Serialize)]
+struct KvClass {
+    layers: usize,
+    /// Tokens of a sliding window.
+    window: Option<usize>,
+    /// In f16.
+    bytes_per_token: usize,
+}
+
+fn kv_classes(graph: &Graph) -> Vec<KvClass> {
+    let class = |(class, &window): (usize, &Option<usize>)| KvClass {
+        layers: graph.class_layers(class),
+        window,
+        bytes_per_token: graph.kv_bytes_per_token(0, KvType::F16, class),
+    };
+    graph.windows().iter().enumerate().map(class).collect()
 }
 
 /// A value on one line of at most `most` characters.
@@ -147,12 +179,15 @@ fn document(file: &ModelFile, gguf: &Gguf<'_>, tensors: bool) -> Json {
         gguf.metadata().iter().map(|(key, v)| (key.to_owned(), to_json(v, SHOWN))).collect();
     let types: serde_json::Map<String, Json> =
         type_totals(gguf).into_iter().map(|(ty, t)| (ty.name().to_owned(), json!(t))).collect();
+    let built = models::build(gguf, 1);
+    let kv = built.as_ref().map(|model| kv_classes(&model.graph)).ok();
     let mut document = json!({
         "path": file.path().to_string_lossy(),
         "file_bytes": file.bytes(),
         "version": gguf.version(),
         "model": ModelInfo::of(gguf),
-        "runs": models::build(gguf, 1).err().map_or(json!(true), |e| json!(e.to_string())),
+        "runs": built.err().map_or(json!(true), |e| json!(e.to_string())),
+        "kv_cache": kv,
         "metadata": metadata,
         "types": types,
     });

@@ -94,6 +94,11 @@ impl Loaded {
         let executor = self.engine.executor();
         let (threads, isa) = (executor.plan().threads(), executor.kernels().isa());
         let groups = executor.plan().groups.len();
+        let graph = executor.graph();
+        let classes = graph.windows().iter().enumerate();
+        let windows: Vec<(usize, usize)> = classes
+            .filter_map(|(class, window)| Some((graph.class_layers(class), (*window)?)))
+            .collect();
         let how = if groups > 1 { format!(", {mode}") } else { String::new() };
         note!(
             "loaded {name} in {}: file and graph {}, tokenizer {}, weights {}",
@@ -109,6 +114,12 @@ impl Loaded {
                 term::size(bytes.weights),
                 term::size(bytes.kv),
                 term::size(bytes.activations),
+            );
+        }
+        for (layers, window) in windows {
+            note!(
+                "{} with a window of {window} tokens, and KV for it",
+                term::plural(layers, "layer")
             );
         }
         for of in unpacked {

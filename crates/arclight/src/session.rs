@@ -1,7 +1,8 @@
 //! One conversation with a model: the tokens that its cache holds, and answers as streamed text.
 //!
 //! The next prompt is compared with what the cache holds, and only what differs is computed: in a
-//! conversation, the last answer's end and the new message.
+//! conversation, the last answer's end and the new message. All of it is computed again when a sliding
+//! window has left behind what the difference would need.
 
 use crate::error::Error;
 use crate::interrupt::Answering;
@@ -124,8 +125,8 @@ impl Session {
         }
         // The last token is computed in any case: its logits are wanted.
         let same = self.cached.iter().zip(prompt).take_while(|(a, b)| a == b).count();
-        let (kept, new) = prompt.split_at(same.min(prompt.len() - 1));
-        self.engine.truncate(self.sequence, kept.len())?;
+        let kept = self.engine.truncate(self.sequence, same.min(prompt.len() - 1))?;
+        let (kept, new) = prompt.split_at(kept);
         self.cached.truncate(kept.len());
 
         let answering = Answering::begin();

@@ -72,7 +72,8 @@ impl Engine {
     ) -> Result<Engine, Error> {
         let Loaded { executor, hparams, context, sequences, report } =
             load::load(file, machine, options, stop, progress)?;
-        let kv = KvCache::new(sequences, executor.limits().pages, context);
+        let classes = executor.graph().windows().iter().copied().zip(executor.limits().pages);
+        let kv = KvCache::new(sequences, context, classes);
         Ok(Engine { executor, kv, hparams, context, report, strayed: false })
     }
 
@@ -100,11 +101,14 @@ impl Engine {
         self.kv.len(sequence)
     }
 
-    /// Forgets all tokens of a sequence after the first `len`.
+    /// Forgets all tokens of a sequence after the first `len`, and returns how many are kept: `len`, or
+    /// as many as there are; or none, when the next token would need keys that a sliding window has
+    /// left behind, which is never so within 64 tokens of the longest that the sequence was. Go on
+    /// from what is kept.
     ///
     /// # Errors
     /// When it does not exist.
-    pub fn truncate(&mut self, sequence: SeqId, len: usize) -> Result<(), Error> {
+    pub fn truncate(&mut self, sequence: SeqId, len: usize) -> Result<usize, Error> {
         self.kv.truncate(sequence, len)
     }
 
@@ -123,6 +127,11 @@ impl Engine {
                 return Err(Error::RepeatedSequence(entry.sequence));
             }
         }
+        // Pages are counted for steps that are not larger.
+        let (got, max) = (batch.iter().map(|e| e.tokens.len()).sum(), self.limits().tokens);
+        if got > max {
+            return Err(graph::Error::StepTooLarge { what: "tokens", got, max }.into());
+        }
         for entry in batch {
             if let Err(e) = self.kv.reserve(entry.sequence, entry.tokens.len()) {
                 self.give_back(batch);
@@ -133,7 +142,7 @@ impl Engine {
         let inputs = batch.iter().map(|e| SeqInput {
             tokens: e.tokens,
             past: kv.len(e.sequence).expect("reserved above"),
-            pages: kv.pages(e.sequence).expect("reserved above"),
+            tables: kv.tables(e.sequence).expect("reserved above"),
             outputs: e.outputs,
         });
         match self.executor.step(inputs) {
@@ -177,7 +186,7 @@ impl Engine {
         self.context
     }
 
-    /// KV pages that are not in use.
+    /// KV pages that are not in use, of all classes.
     pub fn free_pages(&self) -> usize {
         self.kv.free_pages()
     }

@@ -32,7 +32,7 @@ pub enum Error {
     Graph(#[from] graph::Error),
     /// A context longer than the model was trained for.
     #[error(
-        "a context of {context} tokens is longer than the {trained} that the model was trained for or that its sliding window spans: use --ctx {trained} or less"
+        "a context of {context} tokens is longer than the {trained} that the model was trained for: use --ctx {trained} or less"
     )]
     ContextTooLong {
         /// Asked for.

@@ -6,11 +6,12 @@
 
 use crate::error::Error;
 use crate::file::ModelFile;
+use crate::kv;
 use crate::options::{LoadOptions, Numa};
 use gguf::TensorType;
 use graph::{
-    Executor, Graph, Limits, Mode, NodeBytes, Plan, PlanGroup, Progress, Shares, WeightSource,
-    WeightView,
+    Executor, Graph, KV_CLASSES, Limits, Mode, NodeBytes, Plan, PlanGroup, Progress, Shares,
+    WeightSource, WeightView,
 };
 use kernels::{KV_CHUNK, KV_PAGE, Kernels, TILE_ROWS};
 use memory::{HugePages, Policy};
@@ -164,12 +165,17 @@ fn prepare(
     let sequences = options.sequences.unwrap_or(1);
     let context = context(&hparams, &graph, &plan, machine, parts, options)?;
     graph.set_context(context);
-    let ranges = context.div_ceil(KV_CHUNK);
+    // A token sees so many ranges at most; a window may begin and end within one.
+    let ranges = |window: &Option<usize>| {
+        let all = context.div_ceil(KV_CHUNK);
+        window.map_or(all, |window| all.min(window.div_ceil(KV_CHUNK) + 1))
+    };
+    let ranges = graph.windows().iter().map(ranges).max().unwrap_or(0);
     let limits = Limits {
         kv: options.kv,
-        tokens: options.step_tokens.unwrap_or(STEP_TOKENS),
+        tokens: step_tokens(options),
         outputs: options.step_outputs.unwrap_or(sequences),
-        pages: context.div_ceil(KV_PAGE) * sequences,
+        pages: kv_pages(&graph, context, options),
         ranges: ranges * sequences.max(4),
     };
     Ok(Prepared { plan, hparams, graph, sequences, context, limits, notes: layout.notes })
@@ -185,8 +191,36 @@ pub(crate) struct Size {
     pub vocab: usize,
     /// Bytes of packed weights, all copies.
     pub weights: u64,
-    /// Bytes of all sequences' KV pages for each token of the context.
-    pub kv_token: u64,
+    graph: Graph,
+}
+
+impl Size {
+    /// Bytes of all sequences' KV pages for a context of `context` tokens.
+    pub(crate) fn kv(&self, context: usize, options: &LoadOptions) -> u64 {
+        let node = |n| kv_bytes(&self.graph, n, context, options);
+        (0..self.graph.nodes()).map(node).sum::<usize>() as u64
+    }
+}
+
+fn step_tokens(options: &LoadOptions) -> usize {
+    options.step_tokens.unwrap_or(STEP_TOKENS)
+}
+
+/// KV pages of every class.
+fn kv_pages(graph: &Graph, context: usize, options: &LoadOptions) -> [usize; KV_CLASSES] {
+    let (sequences, step) = (options.sequences.unwrap_or(1), step_tokens(options));
+    let mut pages = [0; KV_CLASSES];
+    for (pages, &window) in pages.iter_mut().zip(graph.windows()) {
+        *pages = kv::pages(window, context, sequences, step);
+    }
+    pages
+}
+
+/// Bytes of a node's KV pages.
+fn kv_bytes(graph: &Graph, node: usize, context: usize, options: &LoadOptions) -> usize {
+    let pages = kv_pages(graph, context, options).into_iter().enumerate();
+    let token = |class| graph.kv_bytes_per_token(node, options.kv, class);
+    pages.map(|(class, pages)| pages * KV_PAGE * token(class)).sum()
 }
 
 /// Finds what loading on `machine` would take, beside the other `parts`.
@@ -200,13 +234,12 @@ pub(crate) fn size(
     let ready = prepare(mode(options), &file.gguf()?, machine, parts, options)?;
     let nodes = 0..ready.graph.nodes();
     let copies = if ready.plan.mode == Mode::Mirror { ready.plan.weight_copies() } else { 1 };
-    let token: usize = nodes.clone().map(|n| ready.graph.kv_bytes_per_token(n, options.kv)).sum();
     Ok(Size {
         context: ready.context,
         huge_pages: ready.plan.huge,
         vocab: ready.hparams.vocab,
         weights: (nodes.map(|n| weights(&ready.graph, n)).sum::<usize>() * copies) as u64,
-        kv_token: (token * ready.sequences) as u64,
+        graph: ready.graph,
     })
 }
 
@@ -332,19 +365,31 @@ fn context(
     parts: &[Machine],
     options: &LoadOptions,
 ) -> Result<usize, Error> {
-    let sequences = options.sequences.unwrap_or(1);
     let trained = hparams.context;
     match options.context {
         Some(context) if context > trained => Err(Error::ContextTooLong { context, trained }),
         Some(context) => Ok(context),
         None => {
+            // The longest, in whole ranges of keys, whose pages take no more than `bytes`.
+            let longest = |bytes: u64, kv: &dyn Fn(usize) -> usize| {
+                let (mut fits, mut beyond) = (0, trained.div_ceil(KV_CHUNK) + 1);
+                while fits + 1 < beyond {
+                    let middle = fits.midpoint(beyond);
+                    match kv((middle * KV_CHUNK).min(trained)) as u64 <= bytes {
+                        true => fits = middle,
+                        false => beyond = middle,
+                    }
+                }
+                (fits * KV_CHUNK).max(KV_CHUNK).min(trained)
+            };
             let memory: u64 = machine.nodes().iter().map(|n| n.memory_bytes).sum();
-            let token = |n| graph.kv_bytes_per_token(n, options.kv);
-            let all: usize = (0..graph.nodes()).map(token).sum();
-            let tokens = |bytes: u64, token: usize| bytes as usize / (token * sequences).max(1);
             // A machine that does not tell its memory is not a machine without any.
-            let mut fits =
-                if memory == 0 { 4096 } else { tokens(memory / 2 / parts.len() as u64, all) };
+            let mut fits = match memory {
+                0 => trained.min(4096),
+                _ => longest(memory / 2 / parts.len() as u64, &|context| {
+                    (0..graph.nodes()).map(|n| kv_bytes(graph, n, context, options)).sum()
+                }),
+            };
             for node in 0..graph.nodes() {
                 let bound = plan.shared_policy(node).node();
                 let Some(bound) = bound else { continue };
@@ -355,9 +400,10 @@ fn context(
                 let stages = if plan.mode == Mode::Pipeline { plan.groups.len() } else { 1 };
                 let weights = weights(graph, node) / stages;
                 let left = (left / sharers as u64).saturating_sub(weights as u64);
-                fits = fits.min(tokens(left / 2, token(node).div_ceil(stages)));
+                let kv = |context| kv_bytes(graph, node, context, options).div_ceil(stages);
+                fits = fits.min(longest(left / 2, &kv));
             }
-            Ok(trained.min((fits / KV_CHUNK * KV_CHUNK).max(KV_CHUNK)))
+            Ok(fits)
         }
     }
 }

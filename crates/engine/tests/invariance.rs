@@ -36,7 +36,23 @@ fn models() -> Vec<(String, Model)> {
         model("granite q4_0", KvType::F16, TinyModel::granite(TensorType::Q4_0)),
         model("phi3, odd shapes", KvType::F16, TinyModel { arch: "phi3", ..odd() }),
         model("smollm3 q8_0", KvType::F16, TinyModel::smollm3(TensorType::Q8_0)),
+        // Windows that begin within a range of keys and across two.
+        model("llama q4_0, window 40", KvType::F16, windowed(Some(40))),
+        model(
+            "phi3, window 100",
+            KvType::F16,
+            TinyModel { arch: "phi3", window: Some(100), ..odd() },
+        ),
+        model(
+            "odd shapes, window 100, kv q8_0",
+            KvType::Q8_0,
+            TinyModel { window: Some(100), ..odd() },
+        ),
     ]
+}
+
+fn windowed(window: Option<usize>) -> TinyModel {
+    TinyModel { window, head_dim: 64, ..TinyModel::llama(TensorType::Q4_0) }
 }
 
 /// Heads, columns and rows that divide by nothing: 7 query heads to one of keys, 33 blocks.
@@ -265,4 +281,89 @@ fn batch(engine: &mut Engine, a: &[u32], b: &[u32]) -> Vec<Vec<u32>> {
         engine.free(id).unwrap();
     }
     all
+}
+
+#[test]
+fn a_window_that_holds_everything_is_full_attention() {
+    let tokens = prompt(300, 14);
+    for kv in [KvType::F16, KvType::Q8_0] {
+        let run = |window, context| {
+            let model = Model { bytes: windowed(window).gguf(), kv };
+            let options = LoadOptions { context: Some(context), ..Default::default() };
+            let mut engine = load(&model, options);
+            [300, 299].map(|n| alone(&mut engine, &tokens[..n], 512))
+        };
+        let full = run(None, 400);
+        // No class of its own, one whose window is never full, one that just holds all, and one that
+        // lacks a key of the last token.
+        assert!(run(Some(400), 400) == full);
+        assert!(run(Some(399), 400) == full);
+        assert!(run(Some(300), 400) == full);
+        let [last, before] = run(Some(299), 400);
+        assert!(before == full[1] && last != full[0]);
+    }
+}
+
+#[test]
+fn what_a_window_has_left_behind_is_computed_again() {
+    let tokens = prompt(400, 15);
+    let model = Model { bytes: windowed(Some(40)).gguf(), kv: KvType::F16 };
+    let mut engine = load(&model, LoadOptions::default());
+    let pages = engine.free_pages();
+    let want = alone(&mut engine, &tokens[..251], 512);
+    let sequence = engine.new_sequence().unwrap();
+    feed(&mut engine, sequence, &tokens, 512);
+    for (back, kept) in [(64, 64), (100, 0)] {
+        let len = engine.len(sequence).unwrap();
+        let held = engine.truncate(sequence, len - back).unwrap();
+        assert_eq!(held, if kept == 0 { 0 } else { len - kept });
+        assert_eq!(engine.len(sequence).unwrap(), held);
+    }
+    assert!(feed(&mut engine, sequence, &tokens[..251], 100) == want);
+    // 336 kept; from 251 it goes back to 200, and on.
+    assert_eq!(engine.truncate(sequence, 200).unwrap(), 200);
+    assert!(feed(&mut engine, sequence, &tokens[200..251], 7) == want);
+    engine.free(sequence).unwrap();
+    assert_eq!(engine.free_pages(), pages);
+}
+
+#[test]
+fn keys_behind_a_window_take_no_memory() {
+    let kv = |window, context| {
+        let model = Model { bytes: windowed(window).gguf(), kv: KvType::F16 };
+        let options = LoadOptions {
+            context: Some(context),
+            step_tokens: Some(64),
+            nodes: Some(1),
+            ..Default::default()
+        };
+        let mut engine = load(&model, options);
+        let report = engine.report().nodes[0].kv;
+        // What is said is what is there.
+        let there: usize =
+            engine.executor().arenas().filter(|a| a.name() == "KV pages").map(|a| a.used()).sum();
+        assert_eq!(report, there);
+        report
+    };
+    // Four sequences; a page of two layers with four heads of 64 half floats.
+    let page = 32 * 2 * 4 * 2 * 64 * 2;
+    assert_eq!(kv(None, 1024), 4 * 32 * page);
+    // 40 + 64 - 1 tokens lie in five pages at most; one more for each sequence, two for a step.
+    assert_eq!(kv(Some(40), 1024), (4 * 6 + 2 + 2) * page, "groups of four");
+    assert_eq!(kv(Some(40), 512), kv(Some(40), 1024));
+}
+
+#[test]
+fn the_book_counts_the_keys_that_are_seen() {
+    let kv = |window| {
+        let model = Model { bytes: windowed(window).gguf(), kv: KvType::F16 };
+        let mut engine = load(&model, LoadOptions { nodes: Some(1), ..Default::default() });
+        let sequence = engine.new_sequence().unwrap();
+        feed(&mut engine, sequence, &prompt(300, 16), 512);
+        engine.reset_activity();
+        feed(&mut engine, sequence, &[1], 1);
+        engine.activity().counts.places[0].kv
+    };
+    let token = 2 * 4 * 2 * 64 * 2;
+    assert_eq!((kv(None), kv(Some(40))), (301 * token, 40 * token));
 }

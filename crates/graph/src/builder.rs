@@ -4,6 +4,7 @@
 //! Methods that declare weights check names and shapes against the file at once, so a model that
 //! builds will load.
 
+use crate::cache::{Cache, KV_CLASSES};
 use crate::error::Error;
 use crate::list::{Append, StaticList};
 use crate::op::{Attention, Heads, Op, Rope, RopeId};
@@ -33,7 +34,8 @@ pub struct Graph {
     pub(crate) matrices: Vec<Matrix>,
     pub(crate) vectors: Vec<Vector>,
     pub(crate) ropes: Vec<Rope>,
-    pub(crate) caches: Vec<Heads>,
+    pub(crate) caches: Vec<Cache>,          // [layer with attention]
+    pub(crate) windows: Vec<Option<usize>>, // [KV class]
     pub(crate) vocab: usize,
     pub(crate) weights: std::collections::HashSet<String>, // names of tensors
 }
@@ -74,19 +76,52 @@ impl Graph {
         self.weights.contains(tensor)
     }
 
-    /// Settles on the rotary embeddings for sequences of up to `context` tokens, for all of their
-    /// positions: keys that are in the cache already could not change with the length.
+    /// Settles on sequences of up to `context` tokens. Rotary embeddings are for all of their positions:
+    /// keys that are in the cache already could not change with the length. A window in which all of
+    /// them fit is none.
     pub fn set_context(&mut self, context: usize) {
         for rope in &mut self.ropes {
             if let Some((_, inv_freq)) = rope.long.take_if(|(above, _)| context > *above) {
                 rope.inv_freq = inv_freq;
             }
         }
+        for node in &mut self.ops {
+            if let Op::Attention { spec, .. } = &mut node.op {
+                spec.window = spec.window.filter(|&window| window < context);
+            }
+        }
+        self.classify();
     }
 
-    /// Bytes of one token's keys and values on `node`, all layers.
-    pub fn kv_bytes_per_token(&self, node: usize, kv: crate::KvType) -> usize {
-        self.caches.iter().map(|h| h.kv_len(node) * 2 * kv.token_bytes(h.dim)).sum()
+    /// Sorts the caches into classes: one for each window, in the order of the layers.
+    fn classify(&mut self) {
+        self.windows.clear();
+        for node in &self.ops {
+            let Op::Attention { spec, .. } = &node.op else { continue };
+            let known = self.windows.iter().position(|w| *w == spec.window);
+            self.caches[spec.cache].class = known.unwrap_or_else(|| {
+                self.windows.push(spec.window);
+                self.windows.len() - 1
+            });
+        }
+        assert!(self.windows.len() <= KV_CLASSES, "windows of {:?}", self.windows);
+    }
+
+    /// The windows of the KV classes. Layers of a class share its pages; a sequence holds no more of
+    /// them than its window spans.
+    pub fn windows(&self) -> &[Option<usize>] {
+        &self.windows
+    }
+
+    /// Number of layers in a KV class.
+    pub fn class_layers(&self, class: usize) -> usize {
+        self.caches.iter().filter(|c| c.class == class).count()
+    }
+
+    /// Bytes of one token's keys and values on `node`, in the layers of a KV class.
+    pub fn kv_bytes_per_token(&self, node: usize, kv: crate::KvType, class: usize) -> usize {
+        let layers = self.caches.iter().filter(|c| c.class == class);
+        layers.map(|c| c.heads.kv_len(node) * 2 * kv.token_bytes(c.heads.dim)).sum()
     }
 }
 
@@ -363,13 +398,19 @@ impl<'a> Builder<'a> {
     }
 
     /// Attention over the layer's paged KV cache, which is made here.
+    ///
+    /// # Panics
+    /// When the layers have more than [`KV_CLASSES`] different windows.
     pub fn attention(&mut self, qkv: Bundle, mut spec: Attention) -> Bundle {
         let (_, domain) = self.expect(qkv, Placement::Split, "attention");
         spec.cache = self.graph.caches.len();
-        self.graph.caches.push(spec.heads.clone());
+        self.graph.caches.push(Cache { heads: spec.heads.clone(), class: 0 });
         let widths: Vec<usize> =
             (0..self.graph.nodes).map(|n| spec.heads.q_len(n) * spec.heads.dim).collect();
-        self.push(Op::Attention { qkv, spec: Box::new(spec) }, Placement::Split, domain, &widths)
+        let op = Op::Attention { qkv, spec: Box::new(spec) };
+        let out = self.push(op, Placement::Split, domain, &widths);
+        self.graph.classify();
+        out
     }
 
     /// `x + scale * Σ partials`, on every node.

@@ -1,6 +1,8 @@
 //! KV pages: where the keys and values of a token lie on each node.
 //!
-//! A page holds `KV_PAGE` tokens of all layers and of the node's KV heads. Pages of consecutive
+//! Layers that see equally far form a class: those that see everything, and those of each sliding
+//! window. A page holds `KV_PAGE` tokens of all layers of a class and of the node's KV heads, so what
+//! lies behind a window is given back whole. Pages of consecutive
 //! numbers, [`TOGETHER`] of them, interleave: what they hold of a layer's head lies in one run of
 //! keys and one of values, long enough for the memory to stream (8 KiB are not). Groups follow
 //! each other, so memory is taken as sequences grow, and huge pages are filled before the next group
@@ -21,6 +23,19 @@ use memory::{Arena, ArenaOptions, Block};
 /// themselves 42.4 (39.6, 45.6), two together 43.2 (39.2, 45.7), four 47.3 (41.1, 51.4), eight 48.2
 /// (43.2, 52.9), all 48.9 (45.3, 53.4). The first page of a group touches the memory of all.
 const TOGETHER: usize = 4;
+
+const ALIGN: usize = 64;
+
+/// The most KV classes that a graph can have. Families have one window beside full attention.
+pub const KV_CLASSES: usize = 4;
+
+/// The cache of one layer.
+#[derive(Clone, Debug)]
+pub(crate) struct Cache {
+    pub heads: Heads,
+    /// Which pages it has a part of.
+    pub class: usize,
+}
 
 /// One layer's place in the KV pages of one node.
 #[derive(Copy, Clone, Debug)]
@@ -71,31 +86,42 @@ pub(crate) fn allocate(
 ) -> Result<(Arena, Vec<Option<CacheLayout>>), Error> {
     let node = if graph.nodes() == 1 { 0 } else { place };
     let holds = |layer: usize| spans.len() == 1 || spans.holds_cache(graph, layer, place);
-    let half = |heads: &Heads| limits.kv.page_bytes(heads.dim);
-    let odd = |heads: &&Heads| !heads.dim.is_multiple_of(limits.kv.head_multiple());
-    if let Some(heads) = graph.caches.iter().find(odd) {
-        return Err(Error::KvHead { kv: limits.kv, dim: heads.dim });
+    let half = |cache: &Cache| limits.kv.page_bytes(cache.heads.dim);
+    let odd = |cache: &&Cache| !cache.heads.dim.is_multiple_of(limits.kv.head_multiple());
+    if let Some(cache) = graph.caches.iter().find(odd) {
+        return Err(Error::KvHead { kv: limits.kv, dim: cache.heads.dim });
     }
-    let held = graph.caches.iter().enumerate().filter(|(layer, _)| holds(*layer));
-    let stride = held.map(|(_, heads)| heads.kv_len(node) * 2 * half(heads)).sum::<usize>();
+    let bytes = |cache: &Cache| cache.heads.kv_len(node) * 2 * half(cache);
+    // Of a page, by class.
+    let mut strides = [0; KV_CLASSES];
+    for (_, cache) in graph.caches.iter().enumerate().filter(|(layer, _)| holds(*layer)) {
+        strides[cache.class] += bytes(cache);
+    }
+    let sizes: Vec<usize> = strides
+        .iter()
+        .zip(limits.pages)
+        .map(|(stride, pages)| pages.next_multiple_of(TOGETHER) * stride)
+        .collect();
     let policy = plan.shared_policy(place);
     let options = ArenaOptions { policy, huge: plan.huge, name: "KV pages" };
-    let bytes = limits.pages.next_multiple_of(TOGETHER) * stride;
-    let mut arena = Arena::new(bytes, &options)?;
-    let block = arena.alloc(bytes, 64)?;
-    let mut offset = 0;
+    let mut arena = Arena::new(sizes.iter().map(|size| size + ALIGN).sum(), &options)?;
+    let mut blocks = Vec::with_capacity(sizes.len());
+    for size in sizes {
+        blocks.push(arena.alloc(size, ALIGN)?);
+    }
+    let mut offsets = [0; KV_CLASSES];
     let layers = graph
         .caches
         .iter()
         .enumerate()
-        .map(|(at, heads)| {
+        .map(|(at, cache)| {
             if !holds(at) {
                 return None;
             }
-            let half = half(heads);
-            let layer = CacheLayout { block, stride, offset, half, kv: limits.kv };
-            offset += heads.kv_len(node) * 2 * half;
-            Some(layer)
+            let Cache { class, .. } = *cache;
+            let (block, stride, offset) = (blocks[class], strides[class], offsets[class]);
+            offsets[class] += bytes(cache);
+            Some(CacheLayout { block, stride, offset, half: half(cache), kv: limits.kv })
         })
         .collect();
     Ok((arena, layers))

@@ -4,15 +4,18 @@
 //! the pool, the kernel and the machine's counters have measured.
 
 use crate::builder::Graph;
+use crate::cache::{Cache, KV_CLASSES};
 use crate::compile::{Stage, count_waits};
 use crate::exec::{Part, Replica};
 use crate::instr::{Gather, Instr, Kind};
-use crate::op::{Heads, Op};
+use crate::op::Op;
 use crate::plan::{Mode, Plan};
 use crate::stages::Spans;
+use crate::step::Seen;
 use crate::storage::Limits;
 use crate::tensor::Domain;
 use kernels::TILE_ROWS;
+use std::ops::Range;
 
 /// Sums over all steps.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -47,7 +50,8 @@ pub(crate) struct Cost {
     weights: u64,
     exchanged_per_token: u64,
     exchanged_per_output: u64,
-    kv_per_visible: u64,
+    /// Of a key that a tile of tokens sees, by class.
+    kv_per_key: [u64; KV_CLASSES],
     local: u64,
     global: u64,
 }
@@ -72,8 +76,10 @@ impl Cost {
         }
         let caches = graph.caches.iter().enumerate();
         let held = caches.filter(|(c, _)| spans.len() == 1 || spans.holds_cache(graph, *c, place));
-        let token = |h: &Heads| h.kv_len(node) * 2 * limits.kv.token_bytes(h.dim);
-        cost.kv_per_visible = held.map(|(_, h)| token(h)).sum::<usize>() as u64;
+        for (_, Cache { heads, class }) in held {
+            let token = heads.kv_len(node) * 2 * limits.kv.token_bytes(heads.dim);
+            cost.kv_per_key[*class] += token as u64;
+        }
         for instr in program.iter().flat_map(|s| &s.instrs) {
             cost.weights += instr.matrix().map_or(0, |m| graph.matrix(m).node_bytes(node)) as u64;
             let bytes = exchanged(instr, graph, plan, place) as u64;
@@ -136,16 +142,16 @@ impl Counts {
         for part in parts {
             let (tokens, outputs) = (part.input.tokens.len(), part.input.outputs.len());
             self.tokens += tokens as u64;
-            let visible: u64 = part
-                .input
-                .tiles
-                .iter()
-                .map(|t| part.input.tokens[t.end as usize - 1].visible() as u64)
-                .sum();
+            let mut keys = [0; KV_CLASSES];
+            for (keys, class) in keys.iter_mut().zip(&part.input.classes) {
+                let of = |t: &Range<u32>| &class.seen[t.start as usize..t.end as usize];
+                *keys = part.input.tiles.iter().map(|t| Seen::together(of(t))).sum::<u64>();
+            }
             self.add_embedding(replica, part);
             for (to, cost) in self.places.iter_mut().zip(&replica.programs[&part.variant].costs) {
                 to.weights += cost.weights;
-                to.kv += cost.kv_per_visible * visible;
+                to.kv +=
+                    cost.kv_per_key.iter().zip(keys).map(|(bytes, keys)| bytes * keys).sum::<u64>();
                 to.exchanged += cost.exchanged_per_token * tokens as u64;
                 to.exchanged += cost.exchanged_per_output * outputs as u64;
                 to.local_waits += cost.local;

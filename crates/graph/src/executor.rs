@@ -145,7 +145,7 @@ impl Executor {
         let needs = arenas.filter_map(|a| Some((a.node()?, a.used() as u64)));
         memory::check_room(machine, needs)?;
         weights.pack_all(&graph, &mut pool, source, progress)?;
-        let tile = graph.caches.iter().map(tile_tokens).min().unwrap_or(1);
+        let tile = graph.caches.iter().map(|c| tile_tokens(&c.heads)).min().unwrap_or(1);
         let (places, shelves) = (storage.places.clone(), weights.shelves.clone());
         let replica = Replica { graph, plan, programs, places, shelves };
         let counts = Counts::new(&replica.plan);
@@ -181,12 +181,9 @@ impl Executor {
         &mut self,
         sequences: impl Iterator<Item = SeqInput<'s>> + Clone,
     ) -> Result<Logits<'_>, Error> {
-        self.input.set(
-            sequences.clone(),
-            self.replicas[0].graph.vocab,
-            self.limits.pages,
-            self.tile,
-        )?;
+        let Graph { vocab, windows, .. } = &self.replicas[0].graph;
+        let pages = &self.limits.pages;
+        self.input.set(sequences.clone(), *vocab, windows, pages, self.tile)?;
         let check = |what, got, max| match got > max {
             true => Err(Error::StepTooLarge { what, got, max }),
             false => Ok(()),
@@ -253,13 +250,14 @@ impl Executor {
         // a fifth of the time.
         let pieces = (tokens / self.replicas[0].plan.pipeline_tokens).min(4 * stages);
         self.parts.resize_with(pieces.max(self.parts.len()), Prepared::default);
+        let Graph { vocab, windows, .. } = &self.replicas[0].graph;
         let mut before = 0;
         for (at, part) in self.parts[..pieces].iter_mut().enumerate() {
             let range = share(tokens, pieces, at);
             debug_assert_eq!(range.start, before);
             before = range.end;
             let cut = cut_sequences(sequences.clone(), range);
-            part.set(cut, self.replicas[0].graph.vocab, self.limits.pages, self.tile)?;
+            part.set(cut, *vocab, windows, &self.limits.pages, self.tile)?;
         }
         Ok(pieces)
     }
@@ -429,7 +427,7 @@ fn choose(input: &Prepared, plan: &Plan, limits: FormLimits, forced: Option<Vari
     let shape = StepShape {
         tokens: input.tokens.len(),
         outputs: input.outputs.len(),
-        ranges: input.ranges.len(),
+        ranges: input.ranges(),
         tiles: input.tiles.len(),
         single: input.single,
     };
@@ -468,7 +466,7 @@ fn form_limits(graph: &Graph, plan: &Plan, limits: Limits) -> FormLimits {
         .find_map(|n| matches!(n.op, Op::Embed { .. }).then(|| graph.bundle(n.out).width))
         .unwrap_or(1);
     let nodes = 0..graph.nodes;
-    let caches = || nodes.clone().flat_map(|n| graph.caches.iter().map(move |h| (h, n)));
+    let caches = || nodes.clone().flat_map(|n| graph.caches.iter().map(move |c| (&c.heads, n)));
     FormLimits {
         private_rows: plan.private_rows(hidden),
         hidden,

@@ -37,7 +37,7 @@ mod weight;
 
 pub use buffer::{BufId, Buffer, Buffers};
 pub use builder::{Builder, Graph, Node, Tensors};
-pub use cache::KvType;
+pub use cache::{KV_CLASSES, KvType};
 pub use compile::{Scope, Stage, Sync, Wait, compile, count_waits};
 pub use counts::{Counts, PlaceCounts};
 pub use error::Error;
@@ -51,7 +51,7 @@ pub use op::{Attention, Heads, Op, Rope, RopeId, RopeStyle};
 pub use placement::{Cut, Placement, Shares, share};
 pub use plan::{FormLimits, Mode, Plan, PlanGroup, StepShape};
 pub use profile::Profile;
-pub use step::{Outputs, PageId, SeqInput};
+pub use step::{Outputs, PageId, PageTable, SeqInput};
 pub use storage::{Limits, NodeBytes};
 pub use sum::Sum;
 pub use tensor::{Bundle, BundleInfo, Domain, Header, TensorId};

@@ -103,6 +103,10 @@ pub struct Attention {
     pub rope: Option<RopeId>,
     /// Factor on `q·k`, usually `1/sqrt(dim)`.
     pub scale: f32,
+    /// Scores `s` become `cap * tanh(s / cap)` (Gemma 2).
+    pub soft_cap: Option<f32>,
+    /// How many keys a token sees, the last of which is its own: a sliding window. `None`: all.
+    pub window: Option<usize>,
     /// Index of the layer's KV cache.
     pub cache: usize,
 }

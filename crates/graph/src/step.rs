@@ -4,9 +4,26 @@ use crate::error::Error;
 use kernels::{KV_CHUNK, KV_PAGE};
 use std::ops::Range;
 
-/// Index of a KV page: `KV_PAGE` token slots of every KV head and layer, on every node.
+/// Index of a KV page of a class: `KV_PAGE` token slots of every KV head in every layer of the
+/// class, on every node.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct PageId(pub u32);
+
+/// The pages that a sequence has in one KV class.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PageTable {
+    /// Which page of the sequence is the first of them: those before it lie behind the window.
+    pub first: usize,
+    /// The pages in order.
+    pub pages: Vec<PageId>,
+}
+
+impl PageTable {
+    /// Tokens from the first of the sequence that it has room for.
+    pub fn room(&self) -> usize {
+        (self.first + self.pages.len()) * KV_PAGE
+    }
+}
 
 /// Whose logits are wanted.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -26,10 +43,16 @@ pub struct SeqInput<'a> {
     pub tokens: &'a [u32],
     /// Tokens whose keys and values are in the pages already.
     pub past: usize,
-    /// Pages of the sequence in order; must have room for `past + tokens`.
-    pub pages: &'a [PageId],
+    /// Its pages in every KV class ([`Graph::windows`](crate::Graph::windows)): all with keys that a
+    /// new token sees, and room for `past + tokens`.
+    pub tables: &'a [PageTable],
     /// Whose logits are wanted.
     pub outputs: Outputs,
+}
+
+/// The first key that the token at `position` sees through a window.
+pub(crate) fn first_seen(position: usize, window: Option<usize>) -> usize {
+    window.map_or(0, |window| (position + 1).saturating_sub(window))
 }
 
 /// One token of the step.
@@ -37,22 +60,57 @@ pub struct SeqInput<'a> {
 pub(crate) struct Token {
     pub id: u32,
     pub position: u32,
-    /// First entry of its sequence's page table.
+}
+
+/// What a token sees in one KV class.
+#[derive(Copy, Clone, Debug)]
+pub(crate) struct Seen {
+    /// The first key.
+    pub first: u32,
+    /// The key after the last, which is its own.
+    pub end: u32,
+    /// The first entry of its sequence's page table.
     pub table: u32,
-    /// First row of its attention states.
+    /// Which page of the sequence that is.
+    pub page: u32,
+    /// The first row of its attention states.
     pub states: u32,
 }
 
-impl Token {
-    /// Keys that it sees.
-    pub(crate) fn visible(&self) -> usize {
-        self.position as usize + 1
+impl Seen {
+    /// KV ranges in which it sees keys, by number.
+    pub(crate) fn chunks(&self) -> Range<usize> {
+        self.first as usize / KV_CHUNK..(self.end as usize).div_ceil(KV_CHUNK)
     }
 
-    /// KV ranges that it sees.
+    /// How many they are.
     pub(crate) fn ranges(&self) -> usize {
-        self.visible().div_ceil(KV_CHUNK)
+        self.chunks().len()
     }
+
+    /// Keys that it sees.
+    pub(crate) fn keys(&self) -> u64 {
+        u64::from(self.end - self.first)
+    }
+
+    /// Keys that tokens of one sequence, which follow each other, see together.
+    pub(crate) fn together(tokens: &[Seen]) -> u64 {
+        let (Some(first), Some(last)) = (tokens.first(), tokens.last()) else { return 0 };
+        u64::from(last.end - first.first)
+    }
+}
+
+/// A step in one KV class.
+#[derive(Debug, Default)]
+pub(crate) struct Class {
+    /// What every token sees.
+    pub seen: Vec<Seen>,
+    /// Page tables of all sequences, one after the other.
+    pub pages: Vec<PageId>,
+    /// (token, KV range) of every row of attention states.
+    pub ranges: Vec<(u32, u32)>,
+    /// For every page: the last step that wrote it, and the sequence that did.
+    writers: Vec<(u64, u32)>,
 }
 
 /// A step's input as a thread holds it on its own stack.
@@ -60,10 +118,9 @@ impl Token {
 pub(crate) struct Input<'a> {
     pub tokens: &'a [Token],
     pub outputs: &'a [u32],
-    pub tables: &'a [PageId],
     pub tiles: &'a [Range<u32>],
     pub page_runs: &'a [Range<u32>],
-    pub ranges: &'a [(u32, u32)],
+    pub classes: &'a [Class],
 }
 
 /// Everything that threads need to know of a step. Reused, so that a step allocates nothing once
@@ -73,17 +130,12 @@ pub(crate) struct Prepared {
     pub tokens: Vec<Token>,
     /// Token index of every row of logits.
     pub outputs: Vec<u32>,
-    /// Page tables of all sequences, one after the other.
-    pub tables: Vec<PageId>,
     /// Runs of tokens of one sequence, for attention.
     pub tiles: Vec<Range<u32>>,
     /// Runs of tokens that share a page, for appending.
     pub page_runs: Vec<Range<u32>>,
-    /// (token, KV range) of every row of attention states.
-    pub ranges: Vec<(u32, u32)>,
+    pub classes: Vec<Class>,
     pub single: bool,
-    /// For every page: the last step that wrote it, and the sequence that did.
-    writers: Vec<(u64, u32)>,
     stamp: u64,
 }
 
@@ -93,42 +145,58 @@ impl Prepared {
         Input {
             tokens: &self.tokens,
             outputs: &self.outputs,
-            tables: &self.tables,
             tiles: &self.tiles,
             page_runs: &self.page_runs,
-            ranges: &self.ranges,
+            classes: &self.classes,
         }
     }
 
-    /// Checks `sequences` and derives the work items; `tile` is the longest query tile.
+    /// (Token, KV range) pairs in the class that has most.
+    pub(crate) fn ranges(&self) -> usize {
+        self.classes.iter().map(|c| c.ranges.len()).max().unwrap_or(0)
+    }
+
+    /// Checks `sequences` and derives the work items; `windows` and `pages` are those of the KV
+    /// classes, `tile` is the longest query tile.
     pub(crate) fn set<'s>(
         &mut self,
         sequences: impl Iterator<Item = SeqInput<'s>> + Clone,
         vocab: usize,
-        pages: usize,
+        windows: &[Option<usize>],
+        pages: &[usize],
         tile: usize,
     ) -> Result<(), Error> {
         self.tokens.clear();
         self.outputs.clear();
-        self.tables.clear();
         self.tiles.clear();
         self.page_runs.clear();
-        self.ranges.clear();
         self.single = sequences.clone().all(|s| s.tokens.len() == 1);
-        self.check(sequences.clone(), pages)?;
+        self.stamp += 1;
+        self.classes.resize_with(windows.len(), Class::default);
+        for (at, seq) in sequences.clone().enumerate() {
+            if seq.tokens.is_empty() {
+                return Err(Error::BadStep(format!("sequence {at} has no tokens")));
+            }
+            if seq.tables.len() != windows.len() {
+                return Err(Error::BadStep(format!(
+                    "sequence {at} has page tables for {} KV classes of {}",
+                    seq.tables.len(),
+                    windows.len()
+                )));
+            }
+        }
+        for (c, class) in self.classes.iter_mut().enumerate() {
+            class.check(sequences.clone(), c, windows[c], pages[c], self.stamp)?;
+            class.set(sequences.clone(), c, windows[c]);
+        }
         for seq in sequences {
-            let table = self.tables.len() as u32;
-            self.tables.extend_from_slice(seq.pages);
             let first = self.tokens.len();
             for (i, &id) in seq.tokens.iter().enumerate() {
                 if id as usize >= vocab {
                     return Err(Error::UnknownToken { token: id, vocab });
                 }
                 let (t, position) = (self.tokens.len() as u32, seq.past + i);
-                let states = self.ranges.len() as u32;
-                let token = Token { id, position: position as u32, table, states };
-                self.ranges.extend((0..token.ranges() as u32).map(|c| (t, c)));
-                self.tokens.push(token);
+                self.tokens.push(Token { id, position: position as u32 });
                 extend_runs(&mut self.tiles, t, i.is_multiple_of(tile));
                 extend_runs(&mut self.page_runs, t, i == 0 || position.is_multiple_of(KV_PAGE));
             }
@@ -142,45 +210,80 @@ impl Prepared {
         }
         Ok(())
     }
+}
 
+impl Class {
+    /// Derives what tokens see.
+    fn set<'s>(
+        &mut self,
+        sequences: impl Iterator<Item = SeqInput<'s>>,
+        class: usize,
+        window: Option<usize>,
+    ) {
+        self.seen.clear();
+        self.pages.clear();
+        self.ranges.clear();
+        for seq in sequences {
+            let own = &seq.tables[class];
+            let (table, page) = (self.pages.len() as u32, own.first as u32);
+            self.pages.extend_from_slice(&own.pages);
+            for position in seq.past..seq.past + seq.tokens.len() {
+                let (first, states) = (first_seen(position, window), self.ranges.len() as u32);
+                let (first, end) = (first as u32, position as u32 + 1);
+                let seen = Seen { first, end, table, page, states };
+                let t = self.seen.len() as u32;
+                self.ranges.extend(seen.chunks().map(|c| (t, c as u32)));
+                self.seen.push(seen);
+            }
+        }
+    }
+
+    /// Checks the page tables of a class of `pages` pages.
     fn check<'s>(
         &mut self,
         sequences: impl Iterator<Item = SeqInput<'s>> + Clone,
+        class: usize,
+        window: Option<usize>,
         pages: usize,
+        stamp: u64,
     ) -> Result<(), Error> {
-        self.stamp += 1;
         self.writers.resize(pages, (0, 0));
         for (at, seq) in sequences.clone().enumerate() {
-            if seq.tokens.is_empty() {
-                return Err(Error::BadStep(format!("sequence {at} has no tokens")));
-            }
-            let (room, need) = (seq.pages.len() * KV_PAGE, seq.past + seq.tokens.len());
+            let table = &seq.tables[class];
+            let (room, need) = (table.room(), seq.past + seq.tokens.len());
             if room < need {
                 return Err(Error::BadStep(format!(
                     "sequence {at} has pages for {room} tokens but needs {need}"
                 )));
             }
-            if let Some(page) = seq.pages.iter().find(|p| p.0 as usize >= pages) {
+            let (from, seen) = (table.first * KV_PAGE, first_seen(seq.past, window));
+            if from > seen {
+                return Err(Error::BadStep(format!(
+                    "sequence {at} has pages from token {from} but sees token {seen}"
+                )));
+            }
+            if let Some(page) = table.pages.iter().find(|p| p.0 as usize >= pages) {
                 return Err(Error::BadStep(format!(
                     "sequence {at} names page {} of {pages}",
                     page.0
                 )));
             }
-            for page in &seq.pages[seq.past / KV_PAGE..need.div_ceil(KV_PAGE)] {
+            let written = seq.past / KV_PAGE - table.first..need.div_ceil(KV_PAGE) - table.first;
+            for page in &table.pages[written] {
                 let writer = &mut self.writers[page.0 as usize];
-                if writer.0 == self.stamp {
+                if writer.0 == stamp {
                     return Err(shared(at, *page));
                 }
-                *writer = (self.stamp, at as u32);
+                *writer = (stamp, at as u32);
             }
         }
         // A page that one sequence writes must be in no other's table, or threads would race.
         for (at, seq) in sequences.enumerate() {
             let foreign = |p: &&PageId| {
-                let (stamp, writer) = self.writers[p.0 as usize];
-                stamp == self.stamp && writer != at as u32
+                let (written, writer) = self.writers[p.0 as usize];
+                written == stamp && writer != at as u32
             };
-            if let Some(page) = seq.pages.iter().find(foreign) {
+            if let Some(page) = seq.tables[class].pages.iter().find(foreign) {
                 return Err(shared(at, *page));
             }
         }
@@ -204,41 +307,68 @@ fn extend_runs(runs: &mut Vec<Range<u32>>, t: u32, new: bool) {
 mod tests {
     use super::*;
 
-    fn pages(range: Range<u32>) -> Vec<PageId> {
-        range.map(PageId).collect()
+    fn table(first: usize, pages: Range<u32>) -> PageTable {
+        PageTable { first, pages: pages.map(PageId).collect() }
     }
 
     #[test]
     fn items_follow_sequences_pages_and_ranges() {
-        let (a, b) = (pages(0..9), pages(9..11));
+        // Full attention, and a window of 100.
+        let a = [table(0, 0..9), table(4, 0..5)];
+        let b = [table(0, 9..11), table(0, 5..7)];
         let long: Vec<u32> = vec![1; 10];
         let seqs = [
-            SeqInput { tokens: &long, past: 250, pages: &a, outputs: Outputs::Last },
-            SeqInput { tokens: &[2], past: 40, pages: &b, outputs: Outputs::All },
+            SeqInput { tokens: &long, past: 250, tables: &a, outputs: Outputs::Last },
+            SeqInput { tokens: &[2], past: 40, tables: &b, outputs: Outputs::All },
         ];
         let mut p = Prepared::default();
-        p.set(seqs.iter().copied(), 10, 11, 4).unwrap();
+        p.set(seqs.iter().copied(), 10, &[None, Some(100)], &[11, 7], 4).unwrap();
         assert_eq!(p.tiles, [0..4, 4..8, 8..10, 10..11]);
         assert_eq!(p.page_runs, [0..6, 6..10, 10..11], "position 256 begins a page");
         assert_eq!(p.outputs, [9, 10]);
-        assert_eq!(p.ranges.len(), 6 + 4 * 2 + 1, "tokens from position 256 see two ranges");
         assert!(!p.single);
-        assert_eq!(p.tokens[10].table, 9);
+        let full = &p.classes[0];
+        assert_eq!(full.ranges.len(), 6 + 4 * 2 + 1, "tokens from position 256 see two ranges");
+        assert_eq!((full.seen[10].table, full.seen[10].first, full.seen[10].end), (9, 0, 41));
+        let windowed = &p.classes[1];
+        let last = windowed.seen[9];
+        assert_eq!((last.first, last.end, last.table, last.page), (160, 260, 0, 4));
+        assert_eq!(windowed.seen[10].table, 5);
+        assert_eq!(p.ranges(), 15);
+        // Ranges wholly behind the window are none.
+        let far = [table(0, 0..40), table(28, 0..12)];
+        let seq = SeqInput { tokens: &[1], past: 1100, tables: &far, outputs: Outputs::Last };
+        p.set([seq].into_iter(), 10, &[None, Some(100)], &[40, 12], 4).unwrap();
+        assert_eq!(p.classes[0].ranges.len(), 5);
+        assert_eq!(p.classes[1].ranges, [(0, 3), (0, 4)]);
     }
 
     #[test]
     fn contradictions_are_refused() {
-        let one = pages(0..1);
-        let seq = |tokens, past, outputs| SeqInput { tokens, past, pages: &one, outputs };
+        let one = [table(0, 0..1)];
+        let seq = |tokens, past, outputs| SeqInput { tokens, past, tables: &one, outputs };
         let mut p = Prepared::default();
-        let mut set = |seqs: &[SeqInput<'_>]| p.set(seqs.iter().copied(), 10, 4, 4);
-        let err = set(&[seq(&[], 0, Outputs::None)]).unwrap_err();
+        let mut set =
+            |seqs: &[SeqInput<'_>]| p.set(seqs.iter().copied(), 10, &[None], &[4], 4).unwrap_err();
+        let err = set(&[seq(&[], 0, Outputs::None)]);
         assert!(err.to_string().contains("no tokens"));
-        let err = set(&[seq(&[1], 32, Outputs::None)]).unwrap_err();
+        let err = set(&[seq(&[1], 32, Outputs::None)]);
         assert!(err.to_string().contains("pages for 32 tokens but needs 33"));
-        let err = set(&[seq(&[10], 0, Outputs::None)]).unwrap_err();
+        let err = set(&[seq(&[10], 0, Outputs::None)]);
         assert!(matches!(err, Error::UnknownToken { token: 10, vocab: 10 }));
-        let err = set(&[seq(&[1], 0, Outputs::Last), seq(&[1], 0, Outputs::Last)]).unwrap_err();
+        let err = set(&[seq(&[1], 0, Outputs::Last), seq(&[1], 0, Outputs::Last)]);
         assert!(err.to_string().contains("shares page 0"));
+        let mut set = |table: PageTable, windows: &[Option<usize>]| {
+            let tables = [table];
+            let seq = SeqInput { tokens: &[1], past: 163, tables: &tables, outputs: Outputs::None };
+            p.set([seq].into_iter(), 10, windows, &[4; 2], 4).map_err(|e| e.to_string())
+        };
+        let refused = set(table(3, 0..3), &[Some(69)]).unwrap_err();
+        assert!(refused.contains("pages from token 96 but sees token 95"), "{refused}");
+        set(table(3, 0..3), &[Some(68)]).unwrap();
+        let refused = set(table(3, 0..3), &[None, Some(68)]).unwrap_err();
+        assert!(refused.contains("page tables for 1 KV classes of 2"), "{refused}");
+        let refused = set(table(0, 3..9), &[None]).unwrap_err();
+        assert!(refused.contains("names page 4 of 4"), "{refused}");
     }
 }

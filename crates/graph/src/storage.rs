@@ -6,7 +6,7 @@
 
 use crate::buffer::{BufId, Buffer, Buffers, Home, Pool};
 use crate::builder::Graph;
-use crate::cache::{self, CacheLayout, KvType};
+use crate::cache::{self, CacheLayout, KV_CLASSES, KvType};
 use crate::error::Error;
 use crate::plan::Plan;
 use crate::stages::Spans;
@@ -21,9 +21,9 @@ pub struct Limits {
     pub tokens: usize,
     /// Rows of logits in a step.
     pub outputs: usize,
-    /// KV pages.
-    pub pages: usize,
-    /// (Token, KV range) pairs of split attention.
+    /// KV pages of each class of the graph ([`Graph::windows`]).
+    pub pages: [usize; KV_CLASSES],
+    /// (Token, KV range) pairs of split attention, in the class that has most.
     pub ranges: usize,
 }
 

@@ -169,13 +169,7 @@ impl<E: Cell> Cache<E> {
     /// The attention of one row over the keys `keys`: joined step by step, which must be the same as
     /// joining all states at once. Of a chunk only the pages are given in which the row sees a key;
     /// others must make no difference.
-    fn attend(
-        &self,
-        kernels: &Kernels,
-        q: &[f32],
-        keys: Range<usize>,
-        soft_cap: f32,
-    ) -> Vec<f32> {
+    fn attend(&self, kernels: &Kernels, q: &[f32], keys: Range<usize>, soft_cap: f32) -> Vec<f32> {
         let (mut state, mut states) = (Vec::new(), Vec::new());
         for c in keys.start / KV_CHUNK..keys.end.div_ceil(KV_CHUNK) {
             let (start, end) = (c * KV_CHUNK, (c + 1) * KV_CHUNK);
@@ -328,7 +322,8 @@ fn eight_bits_lose_little() {
             keys[0] = q.iter().map(|q| q * 7.2 / norm).collect();
             values[0].fill(0.0);
         }
-        let exact = Cache::<f32>::new(scalar(), keys.clone(), values.clone()).reference(&q, 0..n, NO_CAP);
+        let exact =
+            Cache::<f32>::new(scalar(), keys.clone(), values.clone()).reference(&q, 0..n, NO_CAP);
         let got = Cache::<u8>::new(scalar(), keys, values).attend(scalar(), &q, 0..n, NO_CAP);
         // A quant is off by 1/254 of its block's greatest magnitude at most, with a deviation of
         // 0.0023 of it. A score sums 128 products of such an error and a factor, whose deviation is

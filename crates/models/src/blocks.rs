@@ -15,6 +15,10 @@ pub(crate) struct Style {
     pub rope: Option<RopeId>,
     /// Factor on `q·k`.
     pub attention_scale: f32,
+    /// Keys that a token sees; `None`: all before it.
+    pub window: Option<usize>,
+    /// Cap on attention scores.
+    pub soft_cap: Option<f32>,
     /// Factor on what a block adds to the residual stream.
     pub residual_scale: f32,
     /// Whether queries, keys and values have biases.
@@ -31,6 +35,8 @@ impl Style {
         Style {
             rope: Some(rope),
             attention_scale: (h.head_dim as f32).sqrt().recip(),
+            window: None,
+            soft_cap: None,
             residual_scale: 1.0,
             qkv_bias: false,
             head_norms: false,
@@ -79,6 +85,8 @@ pub(crate) fn attention(
         norm_eps: h.norm_eps,
         rope: style.rope,
         scale: style.attention_scale,
+        window: style.window,
+        soft_cap: style.soft_cap,
         heads,
         cache: layer,
     };

@@ -12,11 +12,10 @@ pub struct Hparams {
     pub name: String,
     /// Tokens of the vocabulary.
     pub vocab: usize,
-    /// Longest context that can be run: what the model was trained for, or its sliding window, within
-    /// which attention to a window is attention to everything.
-    pub context: usize,
     /// Longest context that the model was trained for.
-    pub trained: usize,
+    pub context: usize,
+    /// Keys that a token sees in layers with a sliding window, the last of which is its own.
+    pub window: Option<usize>,
     /// Width of the residual stream.
     pub hidden: usize,
     /// Number of layers.
@@ -71,16 +70,15 @@ impl Hparams {
                 why: "it must be even and at most the length of a head",
             });
         }
-        let trained = size("context_length", u32::MAX as usize)?;
-        let window = m.opt_u32(&key("attention.sliding_window"))?.unwrap_or(0) as usize;
+        let window = m.opt_u32(&key("attention.sliding_window"))?.filter(|&window| window > 0);
         let embedding = gguf
             .tensor("token_embd.weight")
             .ok_or_else(|| graph::Error::MissingTensor("token_embd.weight".to_owned()))?;
         Ok(Hparams {
             name: m.opt_str("general.name")?.unwrap_or(arch).to_owned(),
             vocab: embedding.rows(),
-            context: if window == 0 { trained } else { trained.min(window) },
-            trained,
+            context: size("context_length", u32::MAX as usize)?,
+            window: window.map(|window| window as usize),
             hidden,
             layers: size("block_count", MAX_LAYERS)?,
             ffn: size("feed_forward_length", MAX_WIDTH)?,
@@ -142,6 +140,8 @@ const TRAITS: &[(&str, f64)] = &[
     ("attention.causal", 1.0),
     ("attention.clamp_kqv", 0.0),
     ("attention.max_alibi_bias", 0.0),
+    ("attention.sliding_window", 0.0),
+    ("attention.sliding_window_pattern", 0.0),
     ("attention.temperature_scale", 0.0),
     ("attn_logit_softcapping", 0.0),
     ("final_logit_softcapping", 0.0),

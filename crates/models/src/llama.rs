@@ -10,9 +10,9 @@ use gguf::Gguf;
 use graph::{Builder, RopeStyle};
 
 pub(crate) fn build(b: &mut Builder<'_>, h: &Hparams, gguf: &Gguf<'_>) -> Result<(), Error> {
-    h.only(gguf, &[])?;
+    h.only(gguf, &["attention.sliding_window"])?;
     let rope = b.rope(rope(gguf, h, RopeStyle::Normal)?);
-    let style = Style::plain(h, rope);
+    let style = Style { window: h.window, ..Style::plain(h, rope) };
     let (embedding, head) = vocab(b, h)?;
 
     let mut x = b.embed(embedding, 1.0); // [tokens, hidden]

@@ -9,9 +9,9 @@ use gguf::Gguf;
 use graph::{Builder, RopeStyle};
 
 pub(crate) fn build(b: &mut Builder<'_>, h: &Hparams, gguf: &Gguf<'_>) -> Result<(), Error> {
-    h.only(gguf, &[])?;
+    h.only(gguf, &["attention.sliding_window"])?;
     let rope = b.rope(rope(gguf, h, RopeStyle::Neox)?);
-    let style = Style { fused: true, ..Style::plain(h, rope) };
+    let style = Style { fused: true, window: h.window, ..Style::plain(h, rope) };
     let (embedding, head) = vocab(b, h)?;
 
     let mut x = b.embed(embedding, 1.0); // [tokens, hidden]

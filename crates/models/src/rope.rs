@@ -44,7 +44,7 @@ pub(crate) fn rope(gguf: &Gguf<'_>, h: &Hparams, style: RopeStyle) -> Result<Rop
     match (ty, gguf.tensor(LONG).or_else(|| gguf.tensor(SHORT))) {
         (None | Some("longrope"), Some(_)) => {
             let original = original_context(gguf, h)?;
-            let stretch = h.trained as f64 / original as f64;
+            let stretch = h.context as f64 / original as f64;
             let amplitude = match gain {
                 Some(gain) => gain,
                 None if stretch <= 1.0 => 1.0,
@@ -119,7 +119,7 @@ fn original_context(gguf: &Gguf<'_>, h: &Hparams) -> Result<usize, Error> {
             let why = "angles are stretched from a context of at least two tokens";
             Err(Error::Implausible { key, value: tokens.to_string(), why })
         }
-        tokens => Ok(tokens.map_or(h.trained, |t| t as usize)),
+        tokens => Ok(tokens.map_or(h.context, |t| t as usize)),
     }
 }
 

@@ -114,11 +114,22 @@ fn minicpm_does_not_guess_its_factors() {
 }
 
 #[test]
-fn a_context_ends_where_a_sliding_window_would_begin_to_matter() {
-    let model = TinyModel::llama(TensorType::F32);
-    for (window, context) in [(0u32, 1024), (200, 200), (4096, 1024)] {
-        let bytes = with(&model, &[("attention.sliding_window", OwnedValue::from(window))]);
-        let built = models::build(&Gguf::parse(&bytes).unwrap(), 1).unwrap();
-        assert_eq!(built.hparams.context, context, "window of {window}");
+fn windows_are_obeyed_or_refused_and_are_none_when_nothing_lies_behind_them() {
+    for model in [TinyModel::llama(TensorType::F32), TinyModel::phi3(TensorType::F32)] {
+        for (window, windows) in [(None, None), (Some(0), None), (Some(200), Some(200))] {
+            let bytes = TinyModel { window, ..model.clone() }.gguf();
+            let mut built = models::build(&Gguf::parse(&bytes).unwrap(), 1).unwrap();
+            assert_eq!((built.hparams.context, built.hparams.window), (1024, windows));
+            assert_eq!(built.graph.windows(), [windows], "{window:?}");
+            built.graph.set_context(201);
+            assert_eq!(built.graph.windows(), [windows], "{window:?}");
+            built.graph.set_context(200);
+            assert_eq!(built.graph.windows(), [None], "{window:?}");
+        }
+    }
+    for model in [TinyModel::qwen2(TensorType::F32), TinyModel::smollm3(TensorType::F32)] {
+        let arch = model.arch;
+        let said = refusal(&TinyModel { window: Some(200), ..model }.gguf());
+        assert!(said.contains(&format!("{arch}.attention.sliding_window = 200")), "{said}");
     }
 }

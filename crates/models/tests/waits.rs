@@ -105,7 +105,8 @@ fn reduce_scatter_costs_a_global_wait_more_per_sum() {
 fn more_nodes_than_key_heads_hold_copies_of_them() {
     let bytes = TinyModel::qwen3(TensorType::Q4_0).gguf(); // 8 query heads on 4 of keys
     let graph = models::build(&Gguf::parse(&bytes).unwrap(), 8).unwrap().graph;
-    let kv: Vec<usize> = (0..8).map(|n| graph.kv_bytes_per_token(n, graph::KvType::F16)).collect();
+    let kv: Vec<usize> =
+        (0..8).map(|n| graph.kv_bytes_per_token(n, graph::KvType::F16, 0)).collect();
     assert!(kv.iter().all(|&b| b == 2 * 2 * 128 * 2), "a head on every node: {kv:?}");
 }
 

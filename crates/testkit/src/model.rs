@@ -21,6 +21,8 @@ pub struct TinyModel {
     pub ty: TensorType,
     /// Type of `attn_v` and `ffn_down`, as the mixed types of K-quants have it.
     pub second: Option<TensorType>,
+    /// `attention.sliding_window`.
+    pub window: Option<usize>,
     pub seed: u64,
 }
 
@@ -40,6 +42,7 @@ impl TinyModel {
             tied: true,
             ty,
             second: None,
+            window: None,
             seed: 1,
         }
     }
@@ -86,6 +89,9 @@ impl TinyModel {
         ];
         for (name, size) in sizes {
             w.kv(key(name), size as u32);
+        }
+        if let Some(window) = self.window {
+            w.kv(key("attention.sliding_window"), window as u32);
         }
         w.kv(key("attention.layer_norm_rms_epsilon"), 1e-6f32);
         w.kv(key("rope.freq_base"), 10_000f32);

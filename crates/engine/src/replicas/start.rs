@@ -19,7 +19,6 @@ use crate::error::Error;
 use crate::file::ModelFile;
 use crate::load::{self, LoadProgress, Size};
 use crate::options::LoadOptions;
-use kernels::KV_PAGE;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -154,8 +153,7 @@ pub(crate) fn agree(
     options.context = Some(context);
 
     let shared = |node: NodeId| load::sharing(&parts, node) > 1;
-    let whole_pages = context.next_multiple_of(KV_PAGE) as u64;
-    let bytes = |size: &Size| size.weights + size.kv_token * whole_pages;
+    let bytes = |size: &Size| size.weights + size.kv(context, &options);
     let needs = parts.iter().zip(&sizes).filter_map(|(part, size)| {
         // A part that shares a node has no other.
         let node = part.nodes().iter().find(|n| n.memory_allowed && shared(n.id))?;

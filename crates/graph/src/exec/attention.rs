@@ -4,13 +4,16 @@
 //! weighted values) and states are folded from the first range to the last (online softmax as in
 //! FlashAttention-2; the split over ranges is flash-decoding). The fold is the same whether one
 //! thread walks all ranges or many share them, so a token's result never depends on the form.
+//!
+//! Ranges begin at multiples of `KV_CHUNK` of the sequence, also behind a sliding window, of which
+//! nothing is read that no row sees: neither ranges nor, in the range where the window begins, pages.
 
 use super::Thread;
 use super::items::{Items, TileOrder};
 use crate::buffer::BufId;
 use crate::cache::KvType;
 use crate::op::{Attention, Heads};
-use crate::step::{PageId, Token};
+use crate::step::{Class, PageId, Seen};
 use crate::weight::VectorId;
 use kernels::{
     AttnTile, KV_CHUNK, KV_PAGE, KvPageMut, KvPages, Rows, attn_scratch_len, attn_state_len,
@@ -43,19 +46,26 @@ fn quants_len(heads: &Heads, rows: usize) -> usize {
     rows * q8_row_bytes(heads.dim / multiple * multiple) / size_of::<f32>()
 }
 
-/// One range of keys: of which sequence (by one of its tokens), KV head, and number.
-#[derive(Copy, Clone)]
+/// Keys of one range that some row sees.
+#[derive(Clone)]
 struct Keys<'a> {
-    token: &'a Token,
+    /// A token of their sequence.
+    token: &'a Seen,
     kv: usize,
-    chunk: usize,
+    /// By position.
+    span: Range<usize>,
 }
 
-impl Keys<'_> {
-    /// Pages of the range that the token sees.
-    fn pages(&self) -> usize {
-        let visible = self.token.visible() - self.chunk * KV_CHUNK;
-        visible.div_ceil(KV_PAGE).min(CHUNK_PAGES)
+impl<'a> Keys<'a> {
+    /// What the tokens from `first` to `last` see of the range `chunk`.
+    fn new(first: &Seen, last: &'a Seen, kv: usize, chunk: usize) -> Keys<'a> {
+        let (start, end) = (chunk * KV_CHUNK, (chunk + 1) * KV_CHUNK);
+        Keys { token: last, kv, span: start.max(first.first as usize)..end.min(last.end as usize) }
+    }
+
+    /// Pages of the sequence that they lie in.
+    fn pages(&self) -> Range<usize> {
+        self.span.start / KV_PAGE..self.span.end.div_ceil(KV_PAGE)
     }
 }
 
@@ -89,7 +99,7 @@ impl<'a> Scratch<'a> {
 struct Rowset<'b> {
     q: &'b [f32],     // [rows, dim]
     quants: &'b [u8], // [rows, q8_row_bytes(dim)]
-    limits: &'b [u32],
+    spans: Spans<'b>,
 }
 
 impl<'a> Thread<'a> {
@@ -131,7 +141,7 @@ impl<'a> Thread<'a> {
         &self,
         spec: &Attention,
         cos_sin: Option<&[f32]>,
-        t: &Token,
+        t: usize,
         kv: usize,
         qkv: &[f32],
         k: &mut [f32],
@@ -144,9 +154,9 @@ impl<'a> Thread<'a> {
     }
 
     /// A key and a value to their page.
-    fn store(&self, spec: &Attention, t: &Token, kv: usize, k: &[f32], v: &[f32]) {
-        let (page, slot) =
-            (self.page(t, t.position as usize / KV_PAGE), t.position as usize % KV_PAGE);
+    fn store(&self, spec: &Attention, t: usize, kv: usize, k: &[f32], v: &[f32]) {
+        let (class, position) = (self.class(spec), self.input.tokens[t].position as usize);
+        let (page, slot) = (page(class, &class.seen[t], position / KV_PAGE), position % KV_PAGE);
         let cache = self.step.storage.cache(spec.cache, self.place);
         let (keys, values) = (cache.keys(page, kv), cache.values(page, kv));
         // SAFETY: tokens that share a page are dealt to one thread, and nobody else reads this
@@ -169,8 +179,9 @@ impl<'a> Thread<'a> {
         self.step.kernels.store_v(v, values, slot);
     }
 
-    fn page(&self, t: &Token, index: usize) -> PageId {
-        self.input.tables[t.table as usize + index]
+    /// The step as the layer's KV class has it.
+    fn class(&self, spec: &Attention) -> &'a Class {
+        &self.input.classes[self.step.graph.caches[spec.cache].class]
     }
 
     /// Cosines and sines of a token's position, where positions count.
@@ -194,7 +205,7 @@ impl<'a> Thread<'a> {
                 self.place_heads(spec, spec.k_norm, cos_sin, keys);
                 let both = keys.chunks_exact(heads.dim).zip(values.chunks_exact(heads.dim));
                 for (kv, (k, v)) in both.enumerate() {
-                    self.store(spec, &self.input.tokens[t], kv, k, v);
+                    self.store(spec, t, kv, k, v);
                 }
             }
         }
@@ -212,29 +223,31 @@ impl<'a> Thread<'a> {
         }
     }
 
-    /// Attention of rows of queries over one range of keys; `next` is what this thread reads after
-    /// it.
+    /// Attention of rows of queries over keys of one range; `next` is what this thread reads after
+    /// them.
     fn attend(
         &self,
         spec: &Attention,
-        keys: Keys<'_>,
+        keys: &Keys<'_>,
         rows: &Rowset<'_>,
         next: Option<Keys<'_>>,
         kernel: &mut [f32],
         out: &mut [f32],
     ) {
-        let (q, quants, limits) = (rows.q, rows.quants, rows.limits);
+        let (q, quants) = (rows.q, rows.quants);
+        let Spans { starts, limits } = rows.spans;
         let head_dim = spec.heads.dim;
-        let pages = limits.last().expect("at least one row").div_ceil(KV_PAGE as u32) as usize;
-        let kv = self.kv(spec);
+        let soft_cap = spec.soft_cap.unwrap_or(f32::INFINITY);
+        let (pages, kv) = (keys.pages().len(), self.kv(spec));
         let (mut ahead, mut count) = ([&[][..]; CHUNK_PAGES], 0);
         if let Some(next) = next {
-            count = kv.pages_ahead(head_dim).min(next.pages());
-            ahead = self.pages::<u8>(spec, next, count).0;
+            count = kv.pages_ahead(head_dim).min(next.pages().len());
+            ahead = self.pages::<u8>(spec, &next, count).0;
         }
         let next = &ahead[..count];
         let mut run = |pages| {
-            let tile = AttnTile { rows: limits.len(), head_dim, limits, pages, next };
+            let rows = limits.len();
+            let tile = AttnTile { rows, head_dim, starts, limits, soft_cap, pages, next };
             self.step.kernels.attend_chunk(&tile, kernel, out);
         };
         match kv {
@@ -254,12 +267,13 @@ impl<'a> Thread<'a> {
         }
     }
 
-    /// The first `pages` pages of a range.
-    fn pages<E: Pod>(&self, spec: &Attention, keys: Keys<'_>, pages: usize) -> PagePair<'a, E> {
+    /// The first `count` pages that keys lie in.
+    fn pages<E: Pod>(&self, spec: &Attention, keys: &Keys<'_>, count: usize) -> PagePair<'a, E> {
         let cache = self.step.storage.cache(spec.cache, self.place);
+        let class = self.class(spec);
         let (mut k, mut v): PagePair<'a, E> = ([&[]; CHUNK_PAGES], [&[]; CHUNK_PAGES]);
-        for i in 0..pages {
-            let page = self.page(keys.token, keys.chunk * CHUNK_PAGES + i);
+        for (i, at) in keys.pages().take(count).enumerate() {
+            let page = page(class, keys.token, at);
             // SAFETY: keys and values of these positions were written before the last wait, or are
             // written by this thread, which has no such slice then; see `Instr::accesses`.
             unsafe {
@@ -275,13 +289,13 @@ impl<'a> Thread<'a> {
         let heads = &spec.heads;
         let (dim, state) = (heads.dim, attn_state_len(heads.dim));
         let kv_heads = heads.kv_len(self.node);
-        let input = self.input;
+        let (input, class) = (self.input, self.class(spec));
         let s = Scratch::new(self.scratch(), heads);
         let order = TileOrder::new(input.tiles.len(), kv_heads, self.size);
         for item in (self.rank..input.tiles.len() * kv_heads).step_by(self.size) {
             let (tile, kv) = order.at(item);
             let tile = input.tiles[tile].clone();
-            let tokens = &input.tokens[tile.start as usize..tile.end as usize];
+            let tokens = &class.seen[tile.start as usize..tile.end as usize];
             let queries = heads.queries(self.node, kv);
             let (group, first_head) = (queries.len(), self.column(heads, 0, queries.start));
             for (i, t) in (tile.start as usize..tile.end as usize).enumerate() {
@@ -291,26 +305,36 @@ impl<'a> Thread<'a> {
             }
             self.quantize_queries(spec, &s.q[..tokens.len() * group * dim], s.quants);
             let last = tokens.last().expect("tiles are not empty");
-            for chunk in 0..last.ranges() {
-                // Later tokens see more: those that see nothing of this range come first.
-                let blind = tokens.iter().take_while(|t| t.visible() <= chunk * KV_CHUNK).count();
-                let mut limits = [0u32; TILE_ROWS_MAX];
-                let limits = fill_limits(&mut limits, &tokens[blind..], group, chunk);
-                let (from, rows) = (blind * group, limits.len());
+            let chunks = tokens[0].chunks().start..last.chunks().end;
+            for chunk in chunks.clone() {
+                // Later tokens see more of the end and less of the beginning: those that see nothing
+                // of this range come first, those for which it lies behind the window last.
+                let before = tokens.iter().take_while(|t| t.chunks().end <= chunk).count();
+                let seeing =
+                    tokens[before..].iter().take_while(|t| t.chunks().start <= chunk).count();
+                let own = &tokens[before..before + seeing];
+                let keys = Keys::new(&own[0], &own[seeing - 1], kv, chunk);
+                let next = (chunk + 1 < chunks.end).then(|| Keys::new(last, last, kv, chunk + 1));
+                let mut spans = [[0u32; TILE_ROWS_MAX]; 2];
+                let spans = Spans::fill(&mut spans, own, group, &keys);
+                let (from, rows) = (before * group, seeing * group);
                 let rowset = Rowset {
                     q: &s.q[from * dim..][..rows * dim],
                     quants: &s.quants[quants_len(heads, from) * size_of::<f32>()..],
-                    limits,
+                    spans,
                 };
-                let keys = Keys { token: last, kv, chunk };
-                let next = (chunk + 1 < last.ranges()).then_some(Keys { chunk: chunk + 1, ..keys });
                 let acc = &mut s.acc[from * state..][..rows * state];
-                if chunk == 0 {
-                    self.attend(spec, keys, &rowset, next, s.kernel, acc);
+                // For the others this is the first range in which they see a key.
+                let going_on = own.iter().take_while(|t| t.chunks().start < chunk).count();
+                if going_on == 0 {
+                    self.attend(spec, &keys, &rowset, next, s.kernel, acc);
                 } else {
                     let part = &mut s.part[..rows * state];
-                    self.attend(spec, keys, &rowset, next, s.kernel, part);
+                    self.attend(spec, &keys, &rowset, next, s.kernel, part);
+                    let (acc, new) = acc.split_at_mut(going_on * group * state);
+                    let (part, first) = part.split_at(acc.len());
                     self.step.kernels.attn_merge(acc, part, dim);
+                    new.copy_from_slice(first);
                 }
             }
             for (i, t) in (tile.start as usize..tile.end as usize).enumerate() {
@@ -329,7 +353,7 @@ impl<'a> Thread<'a> {
 
     fn items(&self, spec: &Attention) -> Items {
         let kv_heads = spec.heads.kv_len(self.node);
-        Items { kv_heads, all: self.input.ranges.len() * kv_heads, threads: self.size }
+        Items { kv_heads, all: self.class(spec).ranges.len() * kv_heads, threads: self.size }
     }
 
     /// Items are (token, KV head, KV range), dealt in runs. With `append`, queries are finished here
@@ -345,46 +369,53 @@ impl<'a> Thread<'a> {
     ) {
         let heads = &spec.heads;
         let (dim, state) = (heads.dim, attn_state_len(heads.dim));
-        let (items, input) = (self.items(spec), self.input);
+        let (items, class) = (self.items(spec), self.class(spec));
         let run = items.of(self.rank);
+        // The token, the KV head, and which of the ranges with keys that the token sees.
+        let parts = |item: usize| {
+            let t = class.ranges[item / items.kv_heads].0 as usize;
+            let within = item - items.first(&class.seen[t], 0);
+            (t, within / class.seen[t].ranges(), within % class.seen[t].ranges())
+        };
         let keys_of = |item: usize| {
-            let token = &input.tokens[input.ranges[item / items.kv_heads].0 as usize];
-            let within = item - items.first(token, 0);
-            Keys { token, kv: within / token.ranges(), chunk: within % token.ranges() }
+            let (t, kv, range) = parts(item);
+            let token = &class.seen[t];
+            Keys::new(token, token, kv, token.chunks().start + range)
         };
         let s = Scratch::new(self.scratch(), heads);
         for item in run.clone() {
-            let Keys { token, kv, chunk } = keys_of(item);
-            let t = input.ranges[item / items.kv_heads].0 as usize;
+            let (t, kv, range) = parts(item);
+            let token = &class.seen[t];
             let queries = heads.queries(self.node, kv);
             let (group, first_head) = (queries.len(), self.column(heads, 0, queries.start));
             let from = self.row(qkv, t, heads.qkv_width(self.node));
             let q = &mut s.q[..group * dim];
-            if item == run.start || chunk == 0 {
+            if item == run.start || range == 0 {
                 q.copy_from_slice(&from[first_head..][..group * dim]);
                 if append {
                     self.finish_queries(spec, self.rope_row(rope, spec, t), q);
                 }
                 self.quantize_queries(spec, q, s.quants);
             }
-            if append && chunk + 1 == token.ranges() {
-                self.append(spec, self.rope_row(rope, spec, t), token, kv, from, s.head);
+            if append && range + 1 == token.ranges() {
+                self.append(spec, self.rope_row(rope, spec, t), t, kv, from, s.head);
             }
-            let mut limits = [0u32; TILE_ROWS_MAX];
-            let limits = fill_limits(&mut limits, std::slice::from_ref(token), group, chunk);
-            let rowset = Rowset { q, quants: s.quants, limits };
+            let keys = keys_of(item);
+            let mut spans = [[0u32; TILE_ROWS_MAX]; 2];
+            let spans = Spans::fill(&mut spans, std::slice::from_ref(token), group, &keys);
+            let rowset = Rowset { q, quants: s.quants, spans };
             let next = run.contains(&(item + 1)).then(|| keys_of(item + 1));
             let folded = items.folded(token, kv, &run);
-            let row = token.states as usize + if folded > 0 { folded - 1 } else { chunk };
+            let row = token.states as usize + if folded > 0 { folded - 1 } else { range };
             let cols = queries.start * state..queries.end * state;
             let mut to = self.columns(states, row..row + 1, cols);
-            let (to, keys) = (to.row_mut(0), Keys { token, kv, chunk });
-            if folded > 0 && chunk > 0 {
+            let to = to.row_mut(0);
+            if folded > 0 && range > 0 {
                 let part = &mut s.part[..group * state];
-                self.attend(spec, keys, &rowset, next, s.kernel, part);
+                self.attend(spec, &keys, &rowset, next, s.kernel, part);
                 self.step.kernels.attn_merge(to, part, dim);
             } else {
-                self.attend(spec, keys, &rowset, next, s.kernel, to);
+                self.attend(spec, &keys, &rowset, next, s.kernel, to);
             }
         }
     }
@@ -396,7 +427,7 @@ impl<'a> Thread<'a> {
         let q_heads = heads.q_len(self.node);
         let items = self.items(spec);
         for t in rows {
-            let token = &self.input.tokens[t];
+            let token = &self.class(spec).seen[t];
             let to = self.row_mut(out, t, q_heads * dim);
             let all = token.states as usize..token.states as usize + token.ranges();
             for kv in 0..items.kv_heads {
@@ -427,16 +458,35 @@ impl<'a> Thread<'a> {
 /// The most query rows of one item: groups larger than a tile go one token at a time.
 const TILE_ROWS_MAX: usize = 128;
 
-/// Visible keys of range `chunk` for each query row: `[tokens x group]`.
-fn fill_limits<'b>(
-    limits: &'b mut [u32; TILE_ROWS_MAX],
-    tokens: &[Token],
-    group: usize,
-    chunk: usize,
-) -> &'b [u32] {
-    let rows = tokens.len() * group;
-    for (limits, t) in limits[..rows].chunks_exact_mut(group).zip(tokens) {
-        limits.fill((t.visible() - chunk * KV_CHUNK).min(KV_CHUNK) as u32);
+/// The keys that each query row sees, counted from the first slot of the pages that are given.
+#[derive(Clone, Copy)]
+struct Spans<'b> {
+    starts: &'b [u32], // [rows]
+    limits: &'b [u32], // [rows]
+}
+
+impl<'b> Spans<'b> {
+    /// Those of the heads of a group, token by token.
+    fn fill(
+        to: &'b mut [[u32; TILE_ROWS_MAX]; 2],
+        tokens: &[Seen],
+        group: usize,
+        keys: &Keys<'_>,
+    ) -> Spans<'b> {
+        let rows = tokens.len() * group;
+        let base = (keys.pages().start * KV_PAGE) as u32;
+        let (start, end) = (keys.span.start as u32, keys.span.end as u32);
+        let [starts, limits] = to.each_mut().map(|rows_of| &mut rows_of[..rows]);
+        let each = starts.chunks_exact_mut(group).zip(limits.chunks_exact_mut(group));
+        for ((starts, limits), t) in each.zip(tokens) {
+            starts.fill(t.first.max(start) - base);
+            limits.fill(t.end.min(end) - base);
+        }
+        Spans { starts, limits }
     }
-    &limits[..rows]
+}
+
+/// A page of the sequence of `token`.
+fn page(class: &Class, token: &Seen, at: usize) -> PageId {
+    class.pages[token.table as usize + at - token.page as usize]
 }

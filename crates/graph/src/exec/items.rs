@@ -1,7 +1,7 @@
 //! The items of attention and how they are dealt to threads.
 
 use crate::placement::share;
-use crate::step::Token;
+use crate::step::Seen;
 use std::ops::Range;
 
 /// Items (KV head, range) of split attention: those of a token, one KV head after the other and each
@@ -21,13 +21,13 @@ impl Items {
     }
 
     /// The first item of a KV head of a token.
-    pub(super) fn first(&self, t: &Token, kv: usize) -> usize {
+    pub(super) fn first(&self, t: &Seen, kv: usize) -> usize {
         t.states as usize * self.kv_heads + kv * t.ranges()
     }
 
     /// How many ranges, from the first, the thread with `run` folds into one state: all that it has
     /// of them if it has the first one. None otherwise.
-    pub(super) fn folded(&self, t: &Token, kv: usize, run: &Range<usize>) -> usize {
+    pub(super) fn folded(&self, t: &Seen, kv: usize, run: &Range<usize>) -> usize {
         let first = self.first(t, kv);
         if run.contains(&first) { t.ranges().min(run.end - first) } else { 0 }
     }

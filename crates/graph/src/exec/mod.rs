@@ -157,7 +157,8 @@ fn walk<W: Watch>(
 
 /// f32 of kernel scratch that a thread needs for `stages`.
 pub(crate) fn scratch_len<'a>(graph: &Graph, stages: impl Iterator<Item = &'a Stage>) -> usize {
-    let attention = graph.caches.iter().map(attention::scratch_len).max().unwrap_or(0);
+    let attention =
+        graph.caches.iter().map(|c| attention::scratch_len(&c.heads)).max().unwrap_or(0);
     let sums = stages.flat_map(|s| &s.instrs).filter_map(|i| match &i.kind {
         Kind::Residual { sum, width, .. } => Some(sums::scratch_len(sum, *width)),
         _ => None,

@@ -3,11 +3,11 @@
 use super::Demand;
 use super::record::PartRecord;
 use crate::buffer::Buffers;
+use crate::cache::Cache;
 use crate::compile::{Scope, Stage};
 use crate::exec::Replica;
 use crate::instr::{Instr, Kind};
 use crate::lower::Variant;
-use crate::op::Heads;
 use crate::placement::share;
 use crate::plan::Mode;
 use crate::storage::Limits;
@@ -41,6 +41,7 @@ pub(super) enum Cost {
 /// What attention to one key costs a team, in one layer.
 #[derive(Clone, Copy, Debug, Default)]
 struct Keys {
+    class: usize,
     bytes: u64,
     float_macs: u64,
 }
@@ -104,9 +105,9 @@ impl Labels {
             }
             Cost::Attention(cache) => {
                 let share = |all: u64| share(all as usize, seat.team, seat.rank).len() as u64;
-                let Keys { bytes, float_macs } = seat.keys[cache];
+                let Keys { class, bytes, float_macs } = seat.keys[cache];
                 let (bytes, float_macs) =
-                    (share(part.keys * bytes), share(part.pairs * float_macs));
+                    (share(part.keys[class] * bytes), share(part.pairs[class] * float_macs));
                 Demand { bytes, float_macs, ..Demand::default() }
             }
             Cost::Matrix(_) | Cost::Nothing => Demand::default(),
@@ -168,7 +169,8 @@ impl Seat {
         let (stage, rank) =
             (if plan.mode == Mode::Pipeline { group } else { 0 }, thread - team.start);
         let tiles = tiles(replica, stage, (node, group, rank));
-        let keys = |heads: &Heads| Keys {
+        let keys = |Cache { heads, class }: &Cache| Keys {
+            class: *class,
             bytes: (heads.kv_len(node) * 2 * limits.kv.token_bytes(heads.dim)) as u64,
             // Scores, and the sum of values.
             float_macs: (heads.q_len(node) * heads.dim * 2) as u64,

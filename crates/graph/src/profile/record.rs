@@ -11,10 +11,11 @@
 use super::labels::Labels;
 use super::{Profile, Step};
 use crate::buffer::Buffers;
+use crate::cache::KV_CLASSES;
 use crate::error::Error;
 use crate::exec::{Part, Replica};
 use crate::lower::Variant;
-use crate::step::Prepared;
+use crate::step::{Prepared, Seen};
 use crate::storage::Limits;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use threads::{Clock, Moment, Pool};
@@ -43,10 +44,10 @@ pub(super) struct PartRecord {
     pub variant: Variant,
     pub tokens: u32,
     pub outputs: u32,
-    /// Keys that its sequences see, each once.
-    pub keys: u64,
-    /// Keys that its tokens see, for each token.
-    pub pairs: u64,
+    /// Keys that its sequences see, each once, by KV class.
+    pub keys: [u64; KV_CLASSES],
+    /// Keys that its tokens see, for each token, by KV class.
+    pub pairs: [u64; KV_CLASSES],
 }
 
 /// Hears of a thread's way through a job. `()` hears nothing and costs nothing.
@@ -238,17 +239,20 @@ impl Recorder {
 }
 
 fn record(step: u32, part: &Part<'_>) -> PartRecord {
-    let Prepared { tokens, outputs, .. } = part.input;
-    let visible = |t: &crate::step::Token| t.visible() as u64;
-    // The last token of a sequence sees what all of them see.
-    let sequences = tokens.chunk_by(|a, b| a.table == b.table);
+    let Prepared { tokens, outputs, classes, .. } = part.input;
+    let (mut keys, mut pairs) = ([0; KV_CLASSES], [0; KV_CLASSES]);
+    for (at, class) in classes.iter().enumerate() {
+        let sequences = class.seen.chunk_by(|a, b| a.table == b.table);
+        keys[at] = sequences.map(Seen::together).sum();
+        pairs[at] = class.seen.iter().map(Seen::keys).sum();
+    }
     PartRecord {
         step,
         variant: part.variant,
         tokens: tokens.len() as u32,
         outputs: outputs.len() as u32,
-        keys: sequences.filter_map(|s| s.last()).map(visible).sum(),
-        pairs: tokens.iter().map(visible).sum(),
+        keys,
+        pairs,
     }
 }
 

@@ -19,7 +19,7 @@ use crate::error::Error;
 use crate::report::reads::{ReadProbe, Reads};
 use arclight_engine::Engine;
 pub(super) use command::run;
-use graph::{Executor, Graph, MatrixId, Op};
+use graph::{Executor, Graph, KV_CLASSES, MatrixId, Op};
 use kernels::ActKind;
 use models::Hparams;
 use peak::{PeakProbe, Product};
@@ -80,10 +80,31 @@ impl Probe {
 pub(crate) struct Cost {
     body: Matmul,
     head: Matmul,
+    attention: [Attention; KV_CLASSES],
+}
+
+/// What layers that see equally far cost.
+#[derive(Clone, Copy, Debug, Default)]
+struct Attention {
+    /// How many tokens a token sees at most.
+    window: Option<usize>,
     /// Bytes of one token's keys and values.
     kv_token: f64,
     /// Multiply-accumulates for each token that a token sees.
-    attention: f64,
+    macs: f64,
+}
+
+impl Attention {
+    /// Tokens that `tokens` new ones after `past` see, together and each for itself.
+    fn seen(&self, tokens: usize, past: usize) -> (f64, f64) {
+        let window = self.window.unwrap_or(usize::MAX);
+        // The new token i sees past + i + 1 or as many as the window has.
+        let growing = tokens.min(window.saturating_sub(past));
+        let (all, grown) = (past + tokens, tokens - growing);
+        let each = growing as f64 * (past as f64 + (growing as f64 + 1.0) / 2.0);
+        let together = all.min(window.saturating_add(tokens) - 1);
+        (together as f64, if grown > 0 { each + (grown * window) as f64 } else { each })
+    }
 }
 
 /// Matrices that are multiplied with one vector.
@@ -133,13 +154,17 @@ pub(crate) struct StepWork {
 impl Cost {
     pub(crate) fn of(executor: &Executor, hparams: &Hparams) -> Cost {
         let (graph, kv) = (executor.graph(), executor.limits().kv);
-        let kv_token = |node| graph.kv_bytes_per_token(node, kv);
-        let mut cost = Cost {
-            kv_token: (0..graph.nodes()).map(kv_token).sum::<usize>() as f64,
-            // Scores, and the sum of values.
-            attention: 2.0 * (hparams.layers * hparams.heads * hparams.head_dim) as f64,
-            ..Cost::default()
-        };
+        let mut cost = Cost::default();
+        for (class, &window) in graph.windows().iter().enumerate() {
+            let kv_token = |node| graph.kv_bytes_per_token(node, kv, class);
+            let layers = graph.class_layers(class);
+            cost.attention[class] = Attention {
+                window,
+                kv_token: (0..graph.nodes()).map(kv_token).sum::<usize>() as f64,
+                // Scores, and the sum of values.
+                macs: 2.0 * (layers * hparams.heads * hparams.head_dim) as f64,
+            };
+        }
         for (node, _) in graph.walk(0) {
             match &node.op {
                 Op::Linear { matrix, .. } | Op::Gated { matrix, .. } => {
@@ -157,12 +182,15 @@ impl Cost {
         let StepWork { sequences, tokens, past, outputs } = step;
         let (rows, outputs) = ((sequences * tokens) as f64, outputs as f64);
         let head = if outputs > 0.0 { self.head.bytes } else { 0.0 };
-        let kv = (sequences * (past + tokens)) as f64 * self.kv_token;
-        // Token i sees past + i + 1 others.
-        let seen = rows * (past as f64 + (tokens as f64 + 1.0) / 2.0);
+        let (mut kv, mut attention) = (0.0, 0.0);
+        for class in &self.attention {
+            let (together, each) = class.seen(tokens, past);
+            kv += sequences as f64 * together * class.kv_token;
+            attention += sequences as f64 * each * class.macs;
+        }
         let int8 = rows * self.body.int8 + outputs * self.head.int8;
         let bf16 = rows * self.body.bf16 + outputs * self.head.bf16;
-        let float = rows * self.body.float + outputs * self.head.float + seen * self.attention;
+        let float = rows * self.body.float + outputs * self.head.float + attention;
         let memory = (self.body.bytes + head + kv) / limits.read;
         let compute = int8 / limits.int8 + bf16 / limits.bf16 + float / limits.float;
         floor.seconds += memory.max(compute);
@@ -195,9 +223,14 @@ mod tests {
     const COST: Cost = Cost {
         body: Matmul { bytes: 5e6, int8: 1e7, bf16: 0.0, float: 0.0 },
         head: Matmul { bytes: 1e6, int8: 0.0, bf16: 0.0, float: 1e5 },
-        kv_token: 1e3,
-        attention: 1e2,
+        attention: [
+            Attention { window: None, kv_token: 1e3, macs: 1e2 },
+            NO_LAYERS,
+            NO_LAYERS,
+            NO_LAYERS,
+        ],
     };
+    const NO_LAYERS: Attention = Attention { window: None, kv_token: 0.0, macs: 0.0 };
 
     fn floor(step: StepWork) -> Floor {
         let mut floor = Floor::default();
@@ -221,5 +254,20 @@ mod tests {
         COST.add(StepWork { sequences: 2, tokens: 1, past: 0, outputs: 2 }, slow, &mut floor);
         assert!((floor.seconds - 6.002e6 / 1e8).abs() < 1e-9, "{floor:?}");
         assert_eq!(floor.bound(), "memory");
+    }
+
+    #[test]
+    fn a_window_bounds_what_is_seen() {
+        let each = |window, tokens: usize, past: usize| -> (usize, usize) {
+            let sees = |i: usize| (past + i + 1).min(window);
+            let first = (past + 1).saturating_sub(window);
+            (past + tokens - first, (0..tokens).map(sees).sum())
+        };
+        for (window, tokens, past) in [(8, 1, 0), (8, 1, 7), (8, 1, 100), (8, 20, 0), (8, 6, 5)] {
+            let of = Attention { window: Some(window), ..NO_LAYERS };
+            let (together, all) = each(window, tokens, past);
+            assert_eq!(of.seen(tokens, past), (together as f64, all as f64), "{tokens} @ {past}");
+        }
+        assert_eq!(NO_LAYERS.seen(3, 4), (7.0, 5.0 + 6.0 + 7.0));
     }
 }

@@ -1,0 +1,196 @@
+//! Layers with sliding windows, soft caps and neither, in one model, against attention by the book in
+//! f64. Pages that windows have left behind are used again.
+
+use arclight_graph::{
+    Attention, Builder, Executor, Graph, KV_CLASSES, KvType, Limits, Outputs, PageId, PageTable,
+    Plan, PlanGroup, SeqInput,
+};
+use gguf::{Gguf, TensorType};
+use kernels::{KV_PAGE, Kernels};
+use testkit::TinyModel;
+use topology::CpuId;
+
+const HIDDEN: usize = 64;
+const HEADS: usize = 4;
+const KV_HEADS: usize = 2;
+const DIM: usize = 16;
+const EPS: f32 = 1e-6;
+const SCALE: f32 = 0.7;
+/// Tokens of a step.
+const STEP: usize = 64;
+/// Window and soft cap of each layer: three classes.
+const LAYERS: [(Option<usize>, Option<f32>); 4] =
+    [(Some(40), None), (None, Some(0.5)), (Some(100), Some(2.0)), (Some(40), None)];
+
+fn name(layer: usize, tensor: &str) -> String {
+    format!("blk.{layer}.{tensor}.weight")
+}
+
+/// Attention layers and nothing else, without positions.
+fn build(gguf: &Gguf<'_>, nodes: usize) -> Graph {
+    let vocab = gguf.tensor("token_embd.weight").unwrap().rows();
+    let mut b = Builder::new(nodes, gguf);
+    let embedding = b.vocab("token_embd.weight", vocab, HIDDEN).unwrap();
+    let mut x = b.embed(embedding, 1.0);
+    for (layer, (window, soft_cap)) in LAYERS.into_iter().enumerate() {
+        b.layer(Some(layer));
+        let [q, k, v, o] = ["attn_q", "attn_k", "attn_v", "attn_output"].map(|t| name(layer, t));
+        let heads = b.heads(HEADS, KV_HEADS, DIM, &o).unwrap();
+        let norm = b.vector(&name(layer, "attn_norm"), HIDDEN).unwrap();
+        let qkv = b.qkv([&*q, &k, &v], HIDDEN, &heads).unwrap();
+        let output = b.attn_output(&o, HIDDEN, &heads).unwrap();
+        let spec = Attention {
+            heads,
+            q_norm: None,
+            k_norm: None,
+            norm_eps: EPS,
+            rope: None,
+            scale: SCALE,
+            soft_cap,
+            window,
+            cache: 0,
+        };
+        let a = b.rms_norm(x, norm, EPS);
+        let a = b.linear(a, qkv);
+        let a = b.attention(a, spec);
+        let a = b.linear(a, output);
+        x = b.residual(x, a, 1.0);
+    }
+    b.layer(None);
+    let norm = b.vector("output_norm.weight", HIDDEN).unwrap();
+    let x = b.select(x);
+    let x = b.rms_norm(x, norm, EPS);
+    b.logits(x, embedding, 1.0);
+    b.finish()
+}
+
+fn floats(gguf: &Gguf<'_>, name: &str) -> Vec<f64> {
+    let bytes = gguf.tensor(name).unwrap().data.as_chunks::<4>().0;
+    bytes.iter().map(|b| f64::from(f32::from_le_bytes(*b))).collect()
+}
+
+/// `[rows, cols]` times a vector.
+fn times(matrix: &[f64], x: &[f64]) -> Vec<f64> {
+    let row = |row: &[f64]| row.iter().zip(x).map(|(a, b)| a * b).sum();
+    matrix.chunks_exact(x.len()).map(row).collect()
+}
+
+fn rms_norm(x: &[f64], weight: &[f64]) -> Vec<f64> {
+    let mean = x.iter().map(|x| x * x).sum::<f64>() / x.len() as f64;
+    x.iter().zip(weight).map(|(x, w)| x * w / (mean + f64::from(EPS)).sqrt()).collect()
+}
+
+/// Logits of all tokens by the book.
+fn reference(gguf: &Gguf<'_>, tokens: &[u32]) -> Vec<Vec<f64>> {
+    let embedding = floats(gguf, "token_embd.weight");
+    let row = |&t: &u32| embedding[t as usize * HIDDEN..][..HIDDEN].to_vec();
+    let mut x: Vec<Vec<f64>> = tokens.iter().map(row).collect();
+    for (layer, (window, soft_cap)) in LAYERS.into_iter().enumerate() {
+        let of = |t: &str| floats(gguf, &name(layer, t));
+        let (norm, output) = (of("attn_norm"), of("attn_output"));
+        let normed: Vec<Vec<f64>> = x.iter().map(|x| rms_norm(x, &norm)).collect();
+        let [q, k, v] = ["attn_q", "attn_k", "attn_v"].map(|t| {
+            let matrix = of(t);
+            normed.iter().map(|x| times(&matrix, x)).collect::<Vec<_>>()
+        });
+        for (i, x) in x.iter_mut().enumerate() {
+            // i sees j where i - j < window.
+            let seen: Vec<usize> =
+                (0..=i).filter(|j| window.is_none_or(|window| i - j < window)).collect();
+            let mut out = Vec::new();
+            for head in 0..HEADS {
+                let of = |row: &[f64], head: usize| row[head * DIM..][..DIM].to_vec();
+                let kv = head / (HEADS / KV_HEADS);
+                let score = |j: &usize| {
+                    let s = times(&of(&q[i], head), &of(&k[*j], kv))[0] * f64::from(SCALE);
+                    soft_cap.map(f64::from).map_or(s, |cap| cap * (s / cap).tanh()).exp()
+                };
+                let p: Vec<f64> = seen.iter().map(score).collect();
+                let sum: f64 = p.iter().sum();
+                let values = |d: usize| p.iter().zip(&seen).map(move |(p, j)| (p, j, d));
+                out.extend((0..DIM).map(|d| {
+                    values(d).map(|(p, j, d)| p * v[*j][kv * DIM + d]).sum::<f64>() / sum
+                }));
+            }
+            x.iter_mut().zip(times(&output, &out)).for_each(|(x, o)| *x += o);
+        }
+    }
+    let norm = floats(gguf, "output_norm.weight");
+    x.iter().map(|x| times(&embedding, &rms_norm(x, &norm))).collect()
+}
+
+/// The pages of a step, out of so few that their numbers come round.
+fn table(window: Option<usize>, past: usize, end: usize, pages: usize) -> PageTable {
+    let first = window.map_or(0, |window| (past + 1).saturating_sub(window) / KV_PAGE);
+    let pages = (first..end.div_ceil(KV_PAGE)).map(|page| PageId((page % pages) as u32)).collect();
+    PageTable { first, pages }
+}
+
+#[test]
+fn windows_and_soft_caps_are_those_of_the_book() {
+    let model = TinyModel {
+        hidden: HIDDEN,
+        heads: HEADS,
+        kv_heads: KV_HEADS,
+        head_dim: DIM,
+        layers: LAYERS.len(),
+        ffn: 16,
+        ..TinyModel::llama(TensorType::F32)
+    };
+    let bytes = model.gguf();
+    let gguf = Gguf::parse(&bytes).unwrap();
+    let tokens: Vec<u32> = (0..400).map(|i| (i * 7919 + 13) % 300).collect();
+    let want = reference(&gguf, &tokens);
+    let mut all = Vec::new();
+    for nodes in [1, 2] {
+        let graph = build(&gguf, nodes);
+        assert_eq!(graph.windows(), [Some(40), None, Some(100)]);
+        let windows = graph.windows().to_vec();
+        let group = PlanGroup { node: None, cpus: vec![CpuId(0); 2] };
+        let plan = Plan { pin: false, ..Plan::new(vec![group; nodes]) };
+        // What a window and a step span lies in a page more.
+        let pages = |window: Option<usize>| window.unwrap_or(400) + STEP + 2 * KV_PAGE;
+        let mut limits = Limits {
+            kv: KvType::F32,
+            tokens: STEP,
+            outputs: STEP,
+            pages: [0; KV_CLASSES],
+            ranges: 8,
+        };
+        for (to, window) in limits.pages.iter_mut().zip(&windows) {
+            *to = pages(*window) / KV_PAGE;
+        }
+        let kernels = Kernels::detect().unwrap();
+        let machine = topology::Machine::read().unwrap();
+        let mut executor =
+            Executor::new(graph, plan, limits, kernels, &machine, &gguf, &mut |_| {}).unwrap();
+        let mut got = Vec::new();
+        // Prompts in steps of several sizes, then one token at a time.
+        let mut past = 0;
+        for step in [64, 64, 1, 50, 64, 64, 33, 64].into_iter().chain(std::iter::repeat(1)) {
+            if past == tokens.len() {
+                break;
+            }
+            let end = tokens.len().min(past + step);
+            let tables: Vec<PageTable> = windows
+                .iter()
+                .zip(limits.pages)
+                .map(|(window, pages)| table(*window, past, end, pages))
+                .collect();
+            let outputs = Outputs::All;
+            let input = SeqInput { tokens: &tokens[past..end], past, tables: &tables, outputs };
+            let logits = executor.step([input].into_iter()).unwrap();
+            got.extend((0..logits.len()).map(|i| logits.row(i).to_vec()));
+            past = end;
+        }
+        for (i, (got, want)) in got.iter().zip(&want).enumerate() {
+            let top = want.iter().fold(0f64, |top, w| top.max(w.abs()));
+            let off = got.iter().zip(want).map(|(g, w)| (f64::from(*g) - w).abs());
+            let off = off.fold(0f64, f64::max) / top;
+            // Four layers of sums of up to 400 roundings of 2^-24 each.
+            assert!(off < 4.0 * 400.0 * 2f64.powi(-24), "{nodes} nodes, token {i}: off by {off:e}");
+        }
+        all.push(got);
+    }
+    assert!(all[0] == all[1], "the number of nodes changes bits");
+}
