@@ -7,9 +7,11 @@
 //!
 //! ```
 //! use arclight_engine::{Engine, LoadOptions, ModelFile, SamplerParams, StopReason};
-//! # let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/golden/qwen3_tied/model.gguf");
+//! # let name = format!("arclight-engine-{}.gguf", std::process::id());
+//! # let path = std::env::temp_dir().join(name);
+//! # std::fs::write(&path, testkit::golden("qwen3_tied"))?;
 //!
-//! let file = ModelFile::open(path)?;
+//! let file = ModelFile::open(&path)?;
 //! let options = LoadOptions { nodes: Some(2), context: Some(256), ..LoadOptions::default() };
 //! let mut engine = Engine::load(&file, &options, &mut |_| {})?;
 //!
@@ -19,6 +21,7 @@
 //! let tokens = generation.by_ref().collect::<Result<Vec<u32>, _>>()?;
 //! assert_eq!(tokens.len(), 8);
 //! assert_eq!(generation.stopped(), Some(StopReason::Limit));
+//! # std::fs::remove_file(path)?;
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 #![forbid(unsafe_code)]

@@ -31,7 +31,7 @@ const TOLERANCE: f32 = 1e-4;
 const TOLERANCE_F16: f32 = 5e-3;
 
 fn load(model: &str, options: LoadOptions) -> Engine {
-    let file = ModelFile::open(repository(&format!("tests/golden/{model}/model.gguf"))).unwrap();
+    let file = ModelFile::from_bytes(model, testkit::golden(model));
     let options = LoadOptions { no_pin: true, step_outputs: Some(16), ..options };
     Engine::load(&file, &options, &mut |_| {}).unwrap()
 }

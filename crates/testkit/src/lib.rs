@@ -4,11 +4,13 @@
 #![forbid(unsafe_code)]
 
 mod blocks;
+mod golden;
 mod model;
 mod retype;
 mod rng;
 
 pub use blocks::random_blocks;
+pub use golden::golden;
 pub use model::TinyModel;
 pub use retype::{Requantized, requantize};
 pub use rng::Rng;

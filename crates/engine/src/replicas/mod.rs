@@ -43,9 +43,11 @@ pub use ticket::{Outcome, Request, StopHook, Ticket};
 /// ```
 /// use arclight_engine::{LoadOptions, ModelFile, Replicas, Request, SamplerParams};
 /// # use std::sync::Arc;
-/// # let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/golden/qwen3_tied/model.gguf");
+/// # let name = format!("arclight-replicas-{}.gguf", std::process::id());
+/// # let path = std::env::temp_dir().join(name);
+/// # std::fs::write(&path, testkit::golden("qwen3_tied")).unwrap();
 /// # let copies = 1;
-/// let file = Arc::new(ModelFile::open(path)?);
+/// let file = Arc::new(ModelFile::open(&path)?);
 /// // Four requests at once on each of the copies.
 /// let options = LoadOptions { sequences: Some(4), ..LoadOptions::default() };
 /// let replicas = Replicas::load(&file, &options, copies, &mut |_| {})?;
@@ -54,6 +56,7 @@ pub use ticket::{Outcome, Request, StopHook, Ticket};
 /// let request = Request { limit: Some(8), sampler: SamplerParams::greedy(), ..request };
 /// let (tokens, outcome) = replicas.submit(request)?.wait()?;
 /// assert_eq!((tokens.len(), outcome.timings.prompt_tokens), (8, 3));
+/// # std::fs::remove_file(path).unwrap();
 /// # Ok::<(), arclight_engine::Error>(())
 /// ```
 pub struct Replicas {

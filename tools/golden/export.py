@@ -1,0 +1,123 @@
+"""From a `transformers` model's parameters to a GGUF file's tensors and back.
+
+Names, metadata and the order of rows are those of llama.cpp's converter.
+"""
+
+from pathlib import Path
+
+import gguf
+import numpy as np
+import torch
+
+import weights
+from specs import CONTEXT, VOCAB, Spec
+
+LAYER_TENSORS = {
+    "input_layernorm": "attn_norm", "post_attention_layernorm": "ffn_norm",
+    "self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k",
+    "self_attn.v_proj": "attn_v", "self_attn.o_proj": "attn_output",
+    "self_attn.q_norm": "attn_q_norm", "self_attn.k_norm": "attn_k_norm",
+    "mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up", "mlp.down_proj": "ffn_down",
+    "self_attn.qkv_proj": "attn_qkv", "mlp.gate_up_proj": "ffn_up",
+}
+TOP_TENSORS = {
+    "model.embed_tokens": "token_embd", "model.norm": "output_norm", "lm_head": "output",
+}
+
+
+def file_names(spec: Spec, name: str) -> list[str]:
+    """The tensors of the file that hold the parameter `name`, rows after rows."""
+    path, kind = name.rsplit(".", 1)  # "weight" or "bias"
+    if path in TOP_TENSORS:
+        return [f"{TOP_TENSORS[path]}.{kind}"]
+    _, _, layer, rest = path.split(".", 3)
+    return [f"blk.{layer}.{LAYER_TENSORS[rest]}.{kind}"]
+
+
+def split_halves(w: np.ndarray, heads: int) -> np.ndarray:
+    """Rows of a Q or K projection from neighbouring RoPE pairs (2i, 2i + 1), as GGUF files of some
+    architectures keep them, to half-split ones (i, i + d/2), as Hugging Face does."""
+    rows = w.shape[0]
+    return w.reshape(heads, rows // heads // 2, 2, -1).swapaxes(1, 2).reshape(w.shape)
+
+
+def of_parameter(spec: Spec, name: str, parts: list[np.ndarray]) -> np.ndarray:
+    """The parameter `name` from its tensors in the file."""
+    w = np.concatenate(parts)
+    if spec.permuted and ("q_proj" in name or "k_proj" in name):
+        w = split_halves(w, spec.heads if "q_proj" in name else spec.kv_heads)
+    return w
+
+
+def tensors(spec: Spec, model, seed: int) -> dict[str, tuple[np.ndarray, np.float32, np.float32]]:
+    """Sets the model's weights by the rule; the same as tensors of the file, with their amplitude
+    and offset."""
+    file = {}
+    with torch.no_grad():
+        for name, p in model.named_parameters():
+            names = file_names(spec, name)
+            shape = (p.shape[0] // len(names), *p.shape[1:])
+            for n in names:
+                spread = weights.spread(n, shape, spec.gains)
+                file[n] = (weights.values(seed, n, shape, *spread), *spread)
+            p.copy_(torch.from_numpy(of_parameter(spec, name, [file[n][0] for n in names])))
+    return file
+
+
+def frequency_divisors(spec: Spec) -> np.ndarray:
+    """`rope_freqs.weight`: what each base frequency is divided by under Llama 3 scaling."""
+    s = spec.rope
+    base = spec.theta ** (-np.arange(0, spec.head_dim, 2) / spec.head_dim)
+    turns = s["original_max_position_embeddings"] * base / (2 * np.pi)
+    keep = (turns - s["low_freq_factor"]) / (s["high_freq_factor"] - s["low_freq_factor"])
+    keep = np.clip(keep, 0.0, 1.0)
+    assert (keep == 0).any() and (keep == 1).any() and ((keep > 0) & (keep < 1)).any()
+    return (1.0 / (keep + (1.0 - keep) / s["factor"])).astype(np.float32)
+
+
+def stated(spec: Spec) -> dict[str, np.ndarray]:
+    """Tensors whose values mean something."""
+    if spec.rope.get("rope_type") == "llama3":
+        return {"rope_freqs.weight": frequency_divisors(spec)}
+    if spec.rope.get("rope_type") == "longrope":
+        return {f"rope_factors_{length}.weight": np.array(spec.rope[f"{length}_factor"], np.float32)
+                for length in ("short", "long")}
+    return {}
+
+
+def export(spec: Spec, seed: int, file: dict, path: Path) -> None:
+    w = gguf.GGUFWriter(str(path), spec.arch)
+    w.add_name(f"golden {spec.name}")
+    w.add_file_type(int(gguf.LlamaFileType.ALL_F32))
+    w.add_vocab_size(VOCAB)
+    w.add_context_length(spec.keys.get("context_length", CONTEXT))
+    w.add_embedding_length(spec.hidden)
+    w.add_block_count(spec.layers)
+    w.add_feed_forward_length(spec.ffn)
+    w.add_head_count(spec.heads)
+    if "attention.head_count_kv" not in spec.keys:
+        w.add_head_count_kv(spec.kv_heads)
+    w.add_key_length(spec.head_dim)
+    w.add_value_length(spec.head_dim)
+    w.add_layer_norm_rms_eps(spec.eps)
+    w.add_rope_dimension_count(int(spec.head_dim * spec.rope.get("partial_rotary_factor", 1)))
+    w.add_rope_freq_base(spec.theta)
+    for key, value in spec.keys.items():
+        if key != "context_length":
+            add = {str: w.add_string, int: w.add_uint32, float: w.add_float32, bool: w.add_bool,
+                   list: w.add_array}[type(value)]
+            add(f"{spec.arch}.{key}", value)
+    w.add_tokenizer_model("no_vocab")
+    numbers = stated(spec)
+    w.add_uint64(weights.SEED, seed)
+    spreads = [f[1:] for f in file.values()] + [(0, 0)] * len(numbers)
+    w.add_array(weights.AMPLITUDE, [float(a) for a, _ in spreads])
+    w.add_array(weights.OFFSET, [float(o) for _, o in spreads])
+    for name, data in numbers.items():
+        w.add_array(weights.VALUES + name, [float(v) for v in data])
+    for name, data in [(n, f[0]) for n, f in file.items()] + list(numbers.items()):
+        w.add_tensor(name, data)
+    w.write_header_to_file()
+    w.write_kv_data_to_file()
+    w.write_tensors_to_file()
+    w.close()

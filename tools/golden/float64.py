@@ -1,0 +1,106 @@
+"""A second, independent forward pass over a GGUF file, in NumPy float64."""
+
+import math
+from pathlib import Path
+
+import gguf
+import numpy as np
+
+from specs import INTERLEAVED, NOPE_EVERY, PERMUTED
+
+
+class Float64:
+    """Knows nothing but the file and the conventions of its architecture: which elements RoPE
+    pairs, and in which layers."""
+
+    def __init__(self, path: Path):
+        reader = gguf.GGUFReader(str(path))
+        self.t = {t.name: t.data.astype(np.float64) for t in reader.tensors}
+        self.arch = str(reader.fields["general.architecture"].contents())
+        get = lambda key: reader.fields[f"{self.arch}.{key}"].contents()
+        self.layers, self.heads = get("block_count"), get("attention.head_count")
+        self.kv_heads, self.d = get("attention.head_count_kv"), get("attention.key_length")
+        self.key = lambda key, default: (
+            reader.fields[f"{self.arch}.{key}"].contents()
+            if f"{self.arch}.{key}" in reader.fields else default)
+        self.eps = get("attention.layer_norm_rms_epsilon")
+        self.scale = self.key("attention.scale", 1 / math.sqrt(self.d))
+        self.rot, self.context = get("rope.dimension_count"), get("context_length")
+        self.base = get("rope.freq_base")
+        self.freq = self.base ** (-np.arange(0, self.rot, 2) / self.rot)
+        self.freq = self.freq / self.t.get("rope_freqs.weight", 1.0)
+        self.rope_gain = 1.0
+        self.stretch()
+
+    def stretch(self):
+        """Angles and gain of a stretched context."""
+        original = self.key("rope.scaling.original_context_length", self.context)
+        factor = self.key("rope.scaling.factor", 1.0)
+        kind = self.key("rope.scaling.type", "none")
+        if "rope_factors_long.weight" in self.t:
+            length = "long" if self.context > original else "short"
+            self.freq = self.freq / self.t[f"rope_factors_{length}.weight"]
+            self.rope_gain = self.key("rope.scaling.attn_factor", 1.0)
+        elif kind == "linear":
+            self.freq = self.freq / factor
+        elif kind == "yarn":
+            # turns within the original context: 32 and more stay, one and less are divided
+            at = lambda turns: (self.rot * math.log(original / (turns * 2 * math.pi))
+                                / (2 * math.log(self.base)))
+            low, high = max(math.floor(at(32)), 0), min(math.ceil(at(1)), self.rot - 1)
+            divided = np.clip((np.arange(self.rot // 2) - low) / (high - low), 0, 1)
+            assert ((divided > 0) & (divided < 1)).any() and (divided == 1).any()
+            self.freq = self.freq * (1 - divided + divided / factor)
+            self.rope_gain = 1 + 0.1 * math.log(factor)
+
+    def norm(self, x, name):
+        return x / np.sqrt((x * x).mean(-1, keepdims=True) + self.eps) * self.t[name]
+
+    def rope(self, x):  # [tokens, heads, d]
+        angle = np.arange(len(x))[:, None, None] * self.freq
+        cos, sin = np.cos(angle) * self.rope_gain, np.sin(angle) * self.rope_gain
+        out = x.copy()
+        half = self.rot // 2
+        neighbours = self.arch in PERMUTED + INTERLEAVED
+        a, b = ((slice(0, self.rot, 2), slice(1, self.rot, 2)) if neighbours
+                else (slice(0, half), slice(half, self.rot)))
+        out[..., a] = x[..., a] * cos - x[..., b] * sin
+        out[..., b] = x[..., a] * sin + x[..., b] * cos
+        return out
+
+    def __call__(self, tokens: list[int]) -> np.ndarray:
+        t, n = self.t, len(tokens)
+        x = t["token_embd.weight"][tokens] * self.key("embedding_scale", 1.0)
+        add = self.key("residual_scale", 1.0)
+        def linear(h, name):
+            return h @ t[name + ".weight"].T + t.get(name + ".bias", 0.0)
+        hidden = np.triu(np.full((n, n), -np.inf), 1)
+        for i in range(self.layers):
+            p = f"blk.{i}."
+            h = self.norm(x, p + "attn_norm.weight")
+            if p + "attn_qkv.weight" in t:
+                ends = np.cumsum([self.heads, self.kv_heads]) * self.d
+                q, k, v = np.split(linear(h, p + "attn_qkv"), ends, axis=1)
+            else:
+                q, k, v = (linear(h, p + f"attn_{c}") for c in "qkv")
+            q, k, v = (m.reshape(n, -1, self.d) for m in (q, k, v))
+            if p + "attn_q_norm.weight" in t:
+                q = self.norm(q, p + "attn_q_norm.weight")
+                k = self.norm(k, p + "attn_k_norm.weight")
+            if (i + 1) % NOPE_EVERY.get(self.arch, self.layers + 1):
+                q, k = self.rope(q), self.rope(k)
+            k, v = (np.repeat(m, self.heads // self.kv_heads, axis=1) for m in (k, v))
+            s = np.einsum("qhd,khd->hqk", q, k) * self.scale + hidden
+            s = np.exp(s - s.max(-1, keepdims=True))
+            s /= s.sum(-1, keepdims=True)
+            o = np.einsum("hqk,khd->qhd", s, v).reshape(n, -1)
+            x = x + add * linear(o, p + "attn_output")
+            h = self.norm(x, p + "ffn_norm.weight")
+            if p + "ffn_gate.weight" in t:
+                gate, up = linear(h, p + "ffn_gate"), linear(h, p + "ffn_up")
+            else:
+                gate, up = np.split(linear(h, p + "ffn_up"), 2, axis=1)
+            x = x + add * linear(gate / (1 + np.exp(-gate)) * up, p + "ffn_down")
+        x = self.norm(x, "output_norm.weight")
+        x = x @ t.get("output.weight", t["token_embd.weight"]).T
+        return x / self.key("logit_scale", 1.0)

@@ -1,0 +1,100 @@
+"""The golden models: which architecture, what it exercises, how it is called in `transformers`."""
+
+import math
+from dataclasses import dataclass, field
+
+CONTEXT = 1024
+VOCAB = 160
+
+
+@dataclass(frozen=True)
+class Spec:
+    name: str
+    arch: str  # as in the file
+    tied: bool
+    layers: int
+    hidden: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    ffn: int
+    theta: float
+    eps: float
+    reference: str = ""  # class prefix in transformers
+    rope: dict = field(default_factory=lambda: {"rope_type": "default"})
+    config: dict = field(default_factory=dict)  # more of the Hugging Face configuration
+    keys: dict = field(default_factory=dict)  # more metadata, by key without the architecture
+    gains: dict = field(default_factory=dict)  # of tensors, where the usual ones are too large
+
+    @property
+    def permuted(self) -> bool:
+        """Whether files of this architecture have rows of Q and K for interleaved RoPE."""
+        return self.arch in PERMUTED
+
+    @property
+    def interleaved(self) -> bool:
+        """Whether RoPE pairs neighbours in files of this architecture."""
+        return self.permuted or self.arch in INTERLEAVED
+
+
+PERMUTED = ("llama", "granite", "minicpm", "smollm3", "mistral3")
+INTERLEAVED = ("glm4",)  # in transformers too
+NOPE_EVERY = {"smollm3": 4}  # no RoPE in each such layer: a constant of the architecture
+YARN = dict(factor=4.0, original_max_position_embeddings=256)
+# LongRoPE's divisors, far enough apart that short ones cannot pass for long ones
+SHORT = [1.0, 1.1, 1.2, 1.3, 1.5, 1.7]
+LONG = [1.0, 1.3, 1.9, 3.1, 6.0, 11.0]
+
+
+def longrope(original: int) -> dict:
+    return dict(rope_type="longrope", short_factor=SHORT, long_factor=LONG,
+                original_max_position_embeddings=original)
+
+
+SPECS = (
+    # heads * head_dim differs from hidden, as in every real Qwen3
+    Spec("qwen3_tied", "qwen3", True, 2, 64, 4, 2, 32, 96, 1e6, 1e-6, "Qwen3"),
+    Spec("qwen3_untied", "qwen3", False, 3, 64, 4, 2, 16, 96, 1e6, 1e-6, "Qwen3"),
+    # three query heads to a KV head; of the eight frequencies two are kept, one is
+    # blended and five are divided by the factor
+    Spec("llama3_tied", "llama", True, 2, 96, 6, 2, 16, 96, 5e5, 1e-5, "Llama",
+         dict(rope_type="llama3", factor=32.0, low_freq_factor=1.0, high_freq_factor=4.0,
+              original_max_position_embeddings=256)),
+    Spec("llama2_untied", "llama", False, 2, 64, 4, 4, 16, 160, 1e4, 1e-5, "Llama"),
+    Spec("llama_linear", "llama", True, 2, 64, 4, 2, 16, 96, 1e4, 1e-5, "Llama",
+         dict(rope_type="linear", factor=4.0),
+         keys={"rope.scaling.type": "linear", "rope.scaling.factor": 4.0}),
+    Spec("mistral", "llama", True, 2, 64, 4, 2, 16, 64, 1e6, 1e-5, "Mistral",
+         config=dict(sliding_window=None)),
+    Spec("qwen2", "qwen2", True, 2, 64, 4, 2, 16, 96, 1e6, 1e-6, "Qwen2"),
+    # of eight frequencies two are kept, three are blended and three are divided
+    Spec("qwen2_yarn", "qwen2", False, 2, 64, 4, 2, 16, 96, 1e4, 1e-6, "Qwen2",
+         dict(rope_type="yarn", **YARN),
+         keys={"rope.scaling.type": "yarn", "rope.scaling.factor": YARN["factor"],
+               "rope.scaling.original_context_length": YARN["original_max_position_embeddings"]}),
+    Spec("granite", "granite", True, 2, 64, 4, 2, 16, 96, 1e4, 1e-5, "Granite",
+         config=dict(embedding_multiplier=2.0, residual_multiplier=0.7, logits_scaling=0.8,
+                     attention_multiplier=0.35),
+         keys={"embedding_scale": 2.0, "residual_scale": 0.7, "logit_scale": 0.8,
+               "attention.scale": 0.35}),
+    # transformers has no MiniCPM; in other words it is a Granite with attention scaled as usual
+    Spec("minicpm", "minicpm", False, 2, 64, 4, 4, 16, 96, 1e4, 1e-5, "Granite",
+         config=dict(embedding_multiplier=2.0, residual_multiplier=1.4 / math.sqrt(2),
+                     logits_scaling=0.75, attention_multiplier=0.25),
+         keys={"embedding_scale": 2.0, "residual_scale": 1.4 / math.sqrt(2),
+               "logit_scale": 0.75}),
+    Spec("smollm3", "smollm3", True, 4, 64, 4, 2, 16, 64, 2e6, 1e-6, "SmolLM3",
+         config=dict(no_rope_layer_interval=4)),
+    # 12 of 16 elements of a head are rotated
+    Spec("phi3_short", "phi3", False, 2, 64, 4, 2, 16, 96, 1e4, 1e-5, "Phi3",
+         {**longrope(512), "partial_rotary_factor": 0.75},
+         dict(original_max_position_embeddings=512),
+         keys={"rope.scaling.original_context_length": 512, "context_length": 512}),
+    # an original context so short that everything but one token alone, whose angles are zero,
+    # takes the long factors
+    Spec("phi3_long", "phi3", True, 2, 64, 4, 2, 16, 96, 1e4, 1e-5, "Phi3",
+         {**longrope(4), "partial_rotary_factor": 0.75, "attention_factor": 1.2},
+         dict(original_max_position_embeddings=4),
+         keys={"rope.scaling.original_context_length": 4,
+               "rope.scaling.attn_factor": 1.2}),
+)
