@@ -1,4 +1,4 @@
-//! Sums, products, RMSNorm, RoPE and argmax of one vector.
+//! Sums, products, norms, RoPE and argmax of one vector.
 
 use crate::simd::{LANES, Simd};
 
@@ -45,10 +45,15 @@ pub(crate) fn scale<S: Simd>(s: S, x: &mut [f32], factor: f32) {
     s.store_part(s.mul(s.load_part(tail, 0.0), factor), tail);
 }
 
-/// `1 / sqrt(mean(x²) + eps)`: lane `i` sums the squares of elements `16j + i`, then the lanes
-/// fold.
+/// `1 / sqrt(mean(x²) + eps)`.
 #[inline(always)]
 fn inverse_rms<S: Simd>(s: S, x: &[f32], eps: f32) -> f32 {
+    1.0 / (square_sum(s, x) / x.len() as f32 + eps).sqrt()
+}
+
+/// `Σ x²`: lane `i` sums the squares of elements `16j + i`, then the lanes fold.
+#[inline(always)]
+pub(crate) fn square_sum<S: Simd>(s: S, x: &[f32]) -> f32 {
     let (blocks, tail) = x.as_chunks::<LANES>();
     let mut sum = s.splat(0.0);
     for block in blocks {
@@ -56,8 +61,18 @@ fn inverse_rms<S: Simd>(s: S, x: &[f32], eps: f32) -> f32 {
         sum = s.fma(x, x, sum);
     }
     let x_tail = s.load_part(tail, 0.0);
-    let sum = s.reduce_add(s.fma(x_tail, x_tail, sum));
-    1.0 / (sum / x.len() as f32 + eps).sqrt()
+    s.reduce_add(s.fma(x_tail, x_tail, sum))
+}
+
+/// `Σ x`, in the order of [`square_sum`].
+#[inline(always)]
+pub(crate) fn sum<S: Simd>(s: S, x: &[f32]) -> f32 {
+    let (blocks, tail) = x.as_chunks::<LANES>();
+    let mut sum = s.splat(0.0);
+    for block in blocks {
+        sum = s.add(sum, s.load(block));
+    }
+    s.reduce_add(s.add(sum, s.load_part(tail, 0.0)))
 }
 
 /// `out = x / sqrt(mean(x²) + eps) * weight`.
@@ -71,6 +86,38 @@ pub(crate) fn rms_norm<S: Simd>(s: S, x: &[f32], weight: &[f32], eps: f32, out: 
         s.store(s.mul(s.mul(s.load(x), r), s.load(w)), out);
     }
     let y = s.mul(s.mul(s.load_part(x_tail, 0.0), r), s.load_part(w_tail, 0.0));
+    s.store_part(y, out_tail);
+}
+
+/// `out = (x - mean) / sqrt(variance + eps) * weight + bias`, the variance being the mean of the
+/// squared differences, summed as in [`square_sum`]; product and sum are rounded once.
+#[inline(always)]
+pub(crate) fn layer_norm<S: Simd>(
+    s: S,
+    x: &[f32],
+    weight: &[f32],
+    bias: &[f32],
+    eps: f32,
+    out: &mut [f32],
+) {
+    let len = x.len() as f32;
+    let mean = s.splat(sum(s, x) / len);
+    let (x_blocks, x_tail) = x.as_chunks::<LANES>();
+    let (out_blocks, out_tail) = out.as_chunks_mut::<LANES>();
+    for (x, out) in x_blocks.iter().zip(out_blocks) {
+        s.store(s.sub(s.load(x), mean), out);
+    }
+    s.store_part(s.sub(s.load_part(x_tail, 0.0), mean), out_tail);
+
+    let r = s.splat(inverse_rms(s, out, eps));
+    let (w_blocks, w_tail) = weight.as_chunks::<LANES>();
+    let (b_blocks, b_tail) = bias.as_chunks::<LANES>();
+    let (out_blocks, out_tail) = out.as_chunks_mut::<LANES>();
+    for ((out, w), b) in out_blocks.iter_mut().zip(w_blocks).zip(b_blocks) {
+        s.store(s.fma(s.mul(s.load(out), r), s.load(w), s.load(b)), out);
+    }
+    let y = s.mul(s.load_part(out_tail, 0.0), r);
+    let y = s.fma(y, s.load_part(w_tail, 0.0), s.load_part(b_tail, 0.0));
     s.store_part(y, out_tail);
 }
 
@@ -98,7 +145,7 @@ pub(crate) fn rms_norm_heads<S: Simd>(s: S, heads: &mut [f32], weight: &[f32], e
 
 /// `x *= r`, `x *= weight`.
 #[inline(always)]
-fn scale_by<S: Simd>(s: S, x: &mut [f32], r: f32, weight: &[f32]) {
+pub(crate) fn scale_by<S: Simd>(s: S, x: &mut [f32], r: f32, weight: &[f32]) {
     let r = s.splat(r);
     let (x_blocks, x_tail) = x.as_chunks_mut::<LANES>();
     let (w_blocks, w_tail) = weight.as_chunks::<LANES>();

@@ -1,4 +1,4 @@
-//! The exponential, and what is made of it: softmax, SwiGLU and the hyperbolic tangent.
+//! The exponential, and what is made of it: softmax, tanh, SiLU and GELU.
 //!
 //! `e^x = 2^n · e^r` with `n = round(x / ln 2)` and `|r| <= ln 2 / 2`. The subtraction `x - n ln 2`
 //! is exact but for the last bits of ln 2, which come as a second constant; `e^r` is `1 + r + r²
@@ -127,32 +127,68 @@ pub(crate) fn softmax<S: Simd>(s: S, x: &mut [f32]) {
     s.store_part(s.div(s.load_part(tail, 0.0), sum), tail);
 }
 
-/// `out = silu(gate) * up`, `silu(x) = x / (1 + e^-x)`, row by row.
+/// A function of every element. (A closure might not be inlined, and would lack the entry point's
+/// instructions then.)
+pub(crate) trait Function {
+    fn of<S: Simd>(s: S, x: S::F) -> S::F;
+}
+
+/// `x / (1 + e^-x)`.
+pub(crate) struct Silu;
+
+/// `x / 2 * (1 + tanh u)` with `u = sqrt(2 / pi) * (x + 0.044715 x³)`, the usual approximation of
+/// GELU (Hendrycks and Gimpel, 2016). It is `x / (1 + e^-2u)`.
+pub(crate) struct Gelu;
+
+impl Function for Silu {
+    #[inline(always)]
+    fn of<S: Simd>(s: S, x: S::F) -> S::F {
+        logistic(s, x, x)
+    }
+}
+
+impl Function for Gelu {
+    #[inline(always)]
+    fn of<S: Simd>(s: S, x: S::F) -> S::F {
+        const TWICE: f32 = 1.595_769_1; // 2 sqrt(2 / pi)
+        let cubic = s.fma(s.mul(x, x), s.splat(TWICE * 0.044_715), s.splat(TWICE));
+        logistic(s, x, s.mul(cubic, x))
+    }
+}
+
+/// `x / (1 + e^-y)`.
 #[inline(always)]
-pub(crate) fn swiglu<S: Simd>(
+fn logistic<S: Simd>(s: S, x: S::F, y: S::F) -> S::F {
+    let e = exp(s, s.sub(s.splat(0.0), y));
+    s.div(x, s.add(s.splat(1.0), e))
+}
+
+/// `x := f(x)`.
+#[inline(always)]
+pub(crate) fn map<S: Simd, F: Function>(s: S, x: &mut [f32]) {
+    let (blocks, tail) = x.as_chunks_mut::<LANES>();
+    for block in blocks {
+        s.store(F::of(s, s.load(block)), block);
+    }
+    s.store_part(F::of(s, s.load_part(tail, 0.0)), tail);
+}
+
+/// `out = f(gate) * up`, row by row.
+#[inline(always)]
+pub(crate) fn gated<S: Simd, F: Function>(
     s: S,
     gate: Rows<'_, f32>,
     up: Rows<'_, f32>,
     mut out: RowsMut<'_, f32>,
 ) {
     for r in 0..gate.rows() {
-        swiglu_row(s, gate.row(r), up.row(r), out.row_mut(r));
+        let (gates, gate_tail) = gate.row(r).as_chunks::<LANES>();
+        let (ups, up_tail) = up.row(r).as_chunks::<LANES>();
+        let (outs, out_tail) = out.row_mut(r).as_chunks_mut::<LANES>();
+        for ((gate, up), out) in gates.iter().zip(ups).zip(outs) {
+            s.store(s.mul(F::of(s, s.load(gate)), s.load(up)), out);
+        }
+        let last = F::of(s, s.load_part(gate_tail, 0.0));
+        s.store_part(s.mul(last, s.load_part(up_tail, 0.0)), out_tail);
     }
-}
-
-#[inline(always)]
-fn swiglu_row<S: Simd>(s: S, gate: &[f32], up: &[f32], out: &mut [f32]) {
-    let (gates, gate_tail) = gate.as_chunks::<LANES>();
-    let (ups, up_tail) = up.as_chunks::<LANES>();
-    let (outs, out_tail) = out.as_chunks_mut::<LANES>();
-    for ((gate, up), out) in gates.iter().zip(ups).zip(outs) {
-        s.store(gated(s, s.load(gate), s.load(up)), out);
-    }
-    s.store_part(gated(s, s.load_part(gate_tail, 0.0), s.load_part(up_tail, 0.0)), out_tail);
-}
-
-#[inline(always)]
-fn gated<S: Simd>(s: S, gate: S::F, up: S::F) -> S::F {
-    let e = exp(s, s.sub(s.splat(0.0), gate));
-    s.mul(s.div(gate, s.add(s.splat(1.0), e)), up)
 }

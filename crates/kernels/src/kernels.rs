@@ -244,6 +244,36 @@ impl Kernels {
         call!(self.rms_norm_heads(heads, weight, eps));
     }
 
+    /// `out = (x - mean(x)) / sqrt(variance(x) + eps) * weight + bias`.
+    ///
+    /// # Panics
+    ///
+    /// If the lengths differ.
+    pub fn layer_norm(&self, x: &[f32], weight: &[f32], bias: &[f32], eps: f32, out: &mut [f32]) {
+        same_len(&[x.len(), weight.len(), bias.len(), out.len()]);
+        call!(self.layer_norm(x, weight, bias, eps, out));
+    }
+
+    /// `Σ x²`, summed as in [`Kernels::rms_norm`].
+    pub fn square_sum(&self, x: &[f32]) -> f32 {
+        call!(self.square_sum(x))
+    }
+
+    /// `Σ x`, in the order of [`Kernels::square_sum`].
+    pub fn sum(&self, x: &[f32]) -> f32 {
+        call!(self.sum(x))
+    }
+
+    /// `x := x * factor * weight`.
+    ///
+    /// # Panics
+    ///
+    /// If the lengths differ.
+    pub fn scale_by(&self, x: &mut [f32], factor: f32, weight: &[f32]) {
+        same_len(&[x.len(), weight.len()]);
+        call!(self.scale_by(x, factor, weight));
+    }
+
     /// `out = a + b`.
     ///
     /// # Panics
@@ -278,6 +308,27 @@ impl Kernels {
         same_len(&[gate.rows(), up.rows(), out.rows()]);
         same_len(&[gate.width(), up.width(), out.width()]);
         call!(self.swiglu(gate, up, out));
+    }
+
+    /// `out = gelu(gate) * up`, GELU as in [`Kernels::gelu`]. All: `[rows, width]`.
+    ///
+    /// # Panics
+    ///
+    /// If the shapes differ.
+    pub fn geglu(&self, gate: Rows<'_, f32>, up: Rows<'_, f32>, out: RowsMut<'_, f32>) {
+        same_len(&[gate.rows(), up.rows(), out.rows()]);
+        same_len(&[gate.width(), up.width(), out.width()]);
+        call!(self.geglu(gate, up, out));
+    }
+
+    /// `x := x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 x³)))`, the usual approximation of GELU.
+    pub fn gelu(&self, x: &mut [f32]) {
+        call!(self.gelu(x));
+    }
+
+    /// `x := x / (1 + e^-x)`.
+    pub fn silu(&self, x: &mut [f32]) {
+        call!(self.silu(x));
     }
 
     /// `x := e^x`, within 1 ulp; overflow gives infinity, underflow goes through the subnormals to

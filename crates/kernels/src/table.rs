@@ -60,6 +60,11 @@ macro_rules! for_each_kernel {
             round_bf16(x: &[f32], row: &mut [u8]) = bf16::widened;
             rms_norm(x: &[f32], weight: &[f32], eps: f32, out: &mut [f32]) = elementwise::rms_norm;
             rms_norm_heads(heads: &mut [f32], weight: &[f32], eps: f32) = elementwise::rms_norm_heads;
+            layer_norm(x: &[f32], weight: &[f32], bias: &[f32], eps: f32, out: &mut [f32]) =
+                elementwise::layer_norm;
+            square_sum(x: &[f32]) -> f32 = elementwise::square_sum;
+            sum(x: &[f32]) -> f32 = elementwise::sum;
+            scale_by(x: &mut [f32], factor: f32, weight: &[f32]) = elementwise::scale_by;
             add(a: &[f32], b: &[f32], out: &mut [f32]) = elementwise::add;
             add_assign(a: &mut [f32], b: &[f32]) = elementwise::add_assign;
             scale(x: &mut [f32], factor: f32) = elementwise::scale;
@@ -67,8 +72,13 @@ macro_rules! for_each_kernel {
             argmax(x: &[f32]) -> usize = elementwise::argmax;
             exp(x: &mut [f32]) = exp::exp_all;
             softmax(x: &mut [f32]) = exp::softmax;
+            swiglu(gate: Rows<'_, f32>, up: Rows<'_, f32>, out: RowsMut<'_, f32>) =
+                exp::gated::<_, exp::Silu>;
+            geglu(gate: Rows<'_, f32>, up: Rows<'_, f32>, out: RowsMut<'_, f32>) =
+                exp::gated::<_, exp::Gelu>;
+            gelu(x: &mut [f32]) = exp::map::<_, exp::Gelu>;
+            silu(x: &mut [f32]) = exp::map::<_, exp::Silu>;
             soft_cap(x: &mut [f32], cap: f32) = exp::soft_cap;
-            swiglu(gate: Rows<'_, f32>, up: Rows<'_, f32>, out: RowsMut<'_, f32>) = exp::swiglu;
             store_k_f16(k: &[f32], page: &mut [u16], slot: usize) = attention::store_k;
             store_k_f32(k: &[f32], page: &mut [f32], slot: usize) = attention::store_k;
             store_v_f16(v: &[f32], page: &mut [u16], slot: usize) = attention::store_v;

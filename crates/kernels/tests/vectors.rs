@@ -241,6 +241,127 @@ fn swiglu_matches_f64() {
     assert_eq!(y, [0.0, 200.0, 0.0]);
 }
 
+/// GELU in its approximation by tanh, in f64.
+fn gelu(x: f64) -> f64 {
+    let u = (2.0 / std::f64::consts::PI).sqrt() * (x + 0.044715 * x.powi(3));
+    x / (1.0 + (-2.0 * u).exp()) // = x / 2 * (1 + tanh u), without its cancellation
+}
+
+#[test]
+fn gelu_and_silu_match_f64() {
+    let mut rng = Rng(7);
+    for len in LENGTHS {
+        let x: Vec<f32> = rng.vec(len).iter().map(|v| v * 12.0).collect();
+        let up = rng.vec(len);
+        let of = |f: fn(&Kernels, &mut [f32])| {
+            everywhere("activation", |k| {
+                let mut y = x.clone();
+                f(k, &mut y);
+                y
+            })
+        };
+        let (g, s) = (of(Kernels::gelu), of(Kernels::silu));
+        for ((&x, &g), &s) in x.iter().zip(&g).zip(&s) {
+            let x = f64::from(x);
+            // e^-2u takes over the error of 2u, 3 roundings of up to 2^-24 |2u|, if it matters at all:
+            // |2u| is at most 90, or e^-2u is 0. Then exp, a sum, a quotient: 4 · 2^-23.
+            let bound = (4.0 + 3.0 * 90.0 / 2.0) * 2f64.powi(-23);
+            let exact = gelu(x);
+            assert!((f64::from(g) - exact).abs() <= exact.abs() * bound + 1e-37, "gelu({x}) = {g}");
+            let exact = x / (1.0 + (-x).exp());
+            let bound = exact.abs() * 4.0 * 2f64.powi(-23);
+            assert!((f64::from(s) - exact).abs() <= bound + 1e-37, "silu({x}) = {s}");
+        }
+        // Gated, it is the same with one product more.
+        let y = everywhere("geglu", |k| {
+            let mut y = vec![f32::NAN; len];
+            k.geglu(row(&x), row(&up), RowsMut::new(&mut y, 1, len, len));
+            y
+        });
+        let product: Vec<f32> = g.iter().zip(&up).map(|(g, up)| g * up).collect();
+        same_bits(&y, &product, "geglu");
+    }
+    // Known values, and the ends.
+    let y = everywhere("gelu at the ends", |k| {
+        let mut y = vec![-200.0, 200.0, 0.0, 1.0, -1.0];
+        k.gelu(&mut y);
+        y
+    });
+    assert_eq!(y[..3], [0.0, 200.0, 0.0]);
+    assert!((y[3] - 0.841_192).abs() < 1e-6 && (y[4] + 0.158_808).abs() < 1e-6, "{y:?}");
+}
+
+#[test]
+fn layer_norm_matches_f64() {
+    let mut rng = Rng(8);
+    for len in LENGTHS {
+        // A mean that outweighs the deviation.
+        let x: Vec<f32> = rng.vec(len).iter().map(|v| v + 3.0).collect();
+        let (w, b) = (rng.vec(len), rng.vec(len));
+        let y = everywhere("layer_norm", |k| {
+            let mut y = vec![f32::NAN; len];
+            k.layer_norm(&x, &w, &b, 1e-5, &mut y);
+            y
+        });
+        let n = len as f64;
+        let mean = x.iter().map(|&x| f64::from(x)).sum::<f64>() / n;
+        let variance = x.iter().map(|&x| (f64::from(x) - mean).powi(2)).sum::<f64>() / n;
+        let inverse = 1.0 / (variance + 1e-5).sqrt();
+        // The mean, of magnitude up to 4, has len / 16 + 4 roundings in its sum, and one for each
+        // difference; they go through the quotient by the deviation. The rest as in `rms_norm`.
+        let (off, sum) = (2f64.powi(-22) * (n / 16.0 + 8.0) * inverse, n / 32.0 + 8.0);
+        for (((&x, &w), &b), &y) in x.iter().zip(&w).zip(&b).zip(&y) {
+            let (w, b) = (f64::from(w), f64::from(b));
+            let normal = (f64::from(x) - mean) * inverse;
+            let exact = normal * w + b;
+            let bound = off * w.abs() + sum * 2f64.powi(-24) * (normal * w).abs();
+            assert!((f64::from(y) - exact).abs() <= bound + 2f64.powi(-24) * exact.abs());
+        }
+    }
+}
+
+/// A norm over a row can be put together from the sums of its tiles.
+#[test]
+fn a_norm_from_sums_of_squares_is_a_norm() {
+    let mut rng = Rng(9);
+    for len in [16, 64, 2560] {
+        let (x, w) = (rng.vec(len), rng.vec(len));
+        let y = everywhere("scale_by", |k| {
+            let squares: Vec<f32> = x.chunks(16).map(|tile| k.square_sum(tile)).collect();
+            let mut y = x.clone();
+            k.scale_by(&mut y, 1.0 / (k.sum(&squares) / len as f32 + 1e-6).sqrt(), &w);
+            y
+        });
+        let mut whole = vec![0.0; len];
+        scalar().rms_norm(&x, &w, 1e-6, &mut whole);
+        for (y, whole) in y.iter().zip(whole) {
+            // Both sum len numbers, in at most len / 16 + 16 roundings; the root halves that.
+            let bound = (len as f32 / 16.0 + 16.0) * 2f32.powi(-24);
+            assert!((y - whole).abs() <= bound * whole.abs(), "{y} for {whole}");
+        }
+    }
+}
+
+/// Their order is a contract: lane i has elements i, i + 16, ...; then lanes fold.
+#[test]
+fn sums_are_in_the_documented_order() {
+    let x = Rng(10).vec(100);
+    let fold = |f: fn(f32, f32) -> f32| {
+        let mut lanes = [0f32; 16];
+        for (i, &x) in x.iter().enumerate() {
+            lanes[i % 16] = f(x, lanes[i % 16]);
+        }
+        for half in [8, 4, 2, 1] {
+            for i in 0..half {
+                lanes[i] += lanes[i + half];
+            }
+        }
+        lanes[0]
+    };
+    let got = everywhere("sums", |k| vec![k.sum(&x), k.square_sum(&x)]);
+    same_bits(&got, &[fold(|x, sum| sum + x), fold(|x, sum| x.mul_add(x, sum))], "sums");
+}
+
 #[test]
 fn rope_rotates_pairs_and_leaves_the_rest() {
     let mut rng = Rng(6);
