@@ -7,7 +7,7 @@
 use crate::cache::{Cache, KV_CLASSES};
 use crate::error::Error;
 use crate::list::{Append, StaticList};
-use crate::op::{Attention, Heads, Op, Rope, RopeId};
+use crate::op::{Activation, Attention, Heads, Norm, NormOver, Op, Rope, RopeId};
 use crate::placement::{Cut, Placement, Shares};
 use crate::tensor::{Bundle, BundleInfo, Domain, Header, TensorId};
 use crate::weight::{Matrix, MatrixId, Part, SplitBy, Vector, VectorId, WeightSource, WeightView};
@@ -262,12 +262,11 @@ impl<'a> Builder<'a> {
         Ok(self.add_matrix("qkv", SplitBy::Rows, parts))
     }
 
-    /// Declares vectors that are added to the products with a row-split matrix, one for each of its
-    /// parts. They are cut like its rows.
+    /// Declares vectors that are added to the products with a matrix, one for each of its parts. Those
+    /// of a row-split matrix are cut like its rows; that of a column-split one is added to the sum.
     pub fn bias(&mut self, matrix: MatrixId, names: &[&str]) -> Result<(), Error> {
         let at = matrix.0 as usize;
         let rows: Vec<usize> = self.graph.matrices[at].parts.iter().map(|p| p.rows).collect();
-        assert_eq!(self.graph.matrices[at].split, SplitBy::Rows, "summands have no bias");
         assert_eq!(names.len(), rows.len(), "a bias for each part");
         for (part, (name, rows)) in names.iter().zip(rows).enumerate() {
             let bias = self.vector(name, rows)?;
@@ -287,22 +286,24 @@ impl<'a> Builder<'a> {
         Ok(self.add_matrix("attn_output", SplitBy::Cols, vec![part]))
     }
 
-    /// Declares the gated feed-forward pair and its down projection, cut alike in whole blocks.
-    pub fn feed_forward<'n>(
+    /// Declares a feed-forward layer, the matrix `up` or the pair `[gate, up]` and the down
+    /// projection, cut alike in whole blocks.
+    pub fn feed_forward<'n, const N: usize>(
         &mut self,
-        gate_up: impl Into<Tensors<'n, 2>>,
+        up: impl Into<Tensors<'n, N>>,
         down: &str,
         hidden: usize,
         width: usize,
     ) -> Result<(MatrixId, MatrixId), Error> {
         let down_ty = self.checked(down, hidden, width)?.ty;
         let cut = Cut::summed(width, block_cols(down_ty), 1, &self.shares);
-        let rows = [(width, cut.clone()), (width, cut.clone())];
-        let parts = self.stack(gate_up.into(), rows, hidden)?;
-        let pair = self.add_matrix("gate_up", SplitBy::Rows, parts);
+        let rows = std::array::from_fn(|_| (width, cut.clone()));
+        let parts = self.stack::<N>(up.into(), rows, hidden)?;
+        let name = if N == 1 { "up" } else { "gate_up" };
+        let up = self.add_matrix(name, SplitBy::Rows, parts);
         let (name, ty) = (down.to_owned(), down_ty);
         let part = Part { name, ty, first: 0, rows: hidden, cols: width, cut, bias: None };
-        Ok((pair, self.add_matrix("down", SplitBy::Cols, vec![part])))
+        Ok((up, self.add_matrix("down", SplitBy::Cols, vec![part])))
     }
 
     /// Declares a vocabulary matrix (embedding or head): rows cut in whole tiles.
@@ -320,7 +321,7 @@ impl<'a> Builder<'a> {
         };
         let inputs: Vec<Bundle> = match &op {
             Op::Embed { .. } => vec![],
-            Op::RmsNorm { x, .. } | Op::Linear { x, .. } | Op::Gated { x, .. } => vec![*x],
+            Op::Norm { x, .. } | Op::Linear { x, .. } | Op::Gated { x, .. } => vec![*x],
             Op::Select { x } | Op::Logits { x, .. } => vec![*x],
             Op::Attention { qkv, .. } => vec![*qkv],
             Op::Residual { x, partial, .. } => vec![*x, *partial],
@@ -368,15 +369,26 @@ impl<'a> Builder<'a> {
         self.push(Op::Embed { table, scale }, Placement::Replicated, Domain::Tokens, &widths)
     }
 
-    /// RMSNorm over each row.
-    pub fn rms_norm(&mut self, x: Bundle, weight: VectorId, eps: f32) -> Bundle {
-        let (width, domain) = self.expect(x, Placement::Replicated, "rms_norm");
+    /// Norm of each row.
+    pub fn norm(&mut self, x: Bundle, norm: Norm) -> Bundle {
+        let (width, domain) = self.expect(x, Placement::Replicated, norm.name());
         let widths = self.everywhere(width);
-        self.push(Op::RmsNorm { x, weight, eps }, Placement::Replicated, domain, &widths)
+        self.push(Op::Norm { x, norm }, Placement::Replicated, domain, &widths)
     }
 
-    /// Product with `matrix`, plus its bias: row-split gives split, column-split gives partial.
+    /// Product with `matrix`: row-split gives split, with the bias; column-split gives partial.
     pub fn linear(&mut self, x: Bundle, matrix: MatrixId) -> Bundle {
+        self.product(x, matrix, None)
+    }
+
+    /// `f(matrix·x + bias)` of a row-split matrix.
+    pub fn activated(&mut self, x: Bundle, matrix: MatrixId, f: Activation) -> Bundle {
+        let split = self.graph.matrix(matrix).split;
+        assert_eq!(split, SplitBy::Rows, "a summand is not what the function is of");
+        self.product(x, matrix, Some(f))
+    }
+
+    fn product(&mut self, x: Bundle, matrix: MatrixId, activation: Option<Activation>) -> Bundle {
         let nodes = self.graph.nodes;
         let m = self.graph.matrix(matrix);
         let (takes, gives) = match m.split {
@@ -386,15 +398,17 @@ impl<'a> Builder<'a> {
         let widths: Vec<usize> =
             (0..nodes).map(|n| (0..m.parts.len()).map(|p| m.rows(p, n).len()).sum()).collect();
         let (_, domain) = self.expect(x, takes, "linear");
-        self.push(Op::Linear { x, matrix }, gives, domain, &widths)
+        let op = Op::Linear { x, matrix, activation, squares: false };
+        self.push(op, gives, domain, &widths)
     }
 
-    /// `silu(gate·x) * (up·x)` of a paired matrix.
-    pub fn gated(&mut self, x: Bundle, matrix: MatrixId) -> Bundle {
+    /// `f(gate·x) * (up·x)` of a paired matrix.
+    pub fn gated(&mut self, x: Bundle, matrix: MatrixId, activation: Activation) -> Bundle {
         let (_, domain) = self.expect(x, Placement::Replicated, "gated");
         let m = self.graph.matrix(matrix);
+        assert!(m.parts.iter().all(|p| p.bias.is_none()), "gate and up have no biases");
         let widths: Vec<usize> = (0..self.graph.nodes).map(|n| m.rows(0, n).len()).collect();
-        self.push(Op::Gated { x, matrix }, Placement::Split, domain, &widths)
+        self.push(Op::Gated { x, matrix, activation }, Placement::Split, domain, &widths)
     }
 
     /// Attention over the layer's paged KV cache, which is made here.
@@ -403,6 +417,13 @@ impl<'a> Builder<'a> {
     /// When the layers have more than [`KV_CLASSES`] different windows.
     pub fn attention(&mut self, qkv: Bundle, mut spec: Attention) -> Bundle {
         let (_, domain) = self.expect(qkv, Placement::Split, "attention");
+        if spec.norm_over == NormOver::Row {
+            let heads = self.graph.ops.iter_mut().find(|n| n.out == qkv);
+            let Some(Node { op: Op::Linear { squares, .. }, .. }) = heads else {
+                panic!("queries and keys come from a product")
+            };
+            *squares = true;
+        }
         spec.cache = self.graph.caches.len();
         self.graph.caches.push(Cache { heads: spec.heads.clone(), class: 0 });
         let widths: Vec<usize> =
@@ -413,12 +434,19 @@ impl<'a> Builder<'a> {
         out
     }
 
-    /// `x + scale * Σ partials`, on every node.
-    pub fn residual(&mut self, x: Bundle, partial: Bundle, scale: f32) -> Bundle {
+    /// `x + scale * norm(Σ partials + bias)`, on every node; the bias is that of the matrix which
+    /// gave the partials.
+    pub fn residual(
+        &mut self,
+        x: Bundle,
+        partial: Bundle,
+        norm: Option<Norm>,
+        scale: f32,
+    ) -> Bundle {
         let (width, domain) = self.expect(x, Placement::Replicated, "residual");
         self.expect(partial, Placement::Partial, "residual");
         let widths = self.everywhere(width);
-        self.push(Op::Residual { x, partial, scale }, Placement::Replicated, domain, &widths)
+        self.push(Op::Residual { x, partial, norm, scale }, Placement::Replicated, domain, &widths)
     }
 
     /// Keeps the rows whose logits are asked for.
@@ -428,11 +456,12 @@ impl<'a> Builder<'a> {
         self.push(Op::Select { x }, Placement::Replicated, Domain::Outputs, &widths)
     }
 
-    /// Logits over the whole vocabulary, times `scale`, gathered for the caller.
-    pub fn logits(&mut self, x: Bundle, head: MatrixId, scale: f32) -> Bundle {
+    /// Logits over the whole vocabulary, times `scale` and then bent to stay within `cap`, gathered
+    /// for the caller.
+    pub fn logits(&mut self, x: Bundle, head: MatrixId, scale: f32, cap: Option<f32>) -> Bundle {
         let (_, domain) = self.expect(x, Placement::Replicated, "logits");
         let width = self.graph.matrix(head).parts[0].rows;
-        self.push(Op::Logits { x, head, scale }, Placement::Whole(0), domain, &[width])
+        self.push(Op::Logits { x, head, scale, cap }, Placement::Whole(0), domain, &[width])
     }
 }
 

@@ -5,7 +5,7 @@
 //! derived from these statements alone.
 
 use crate::buffer::BufId;
-use crate::op::Attention;
+use crate::op::{Activation, Attention, Norm};
 use crate::sum::Sum;
 use crate::tensor::Domain;
 use crate::weight::{MatrixId, VectorId};
@@ -45,6 +45,17 @@ pub struct Operand {
     pub q8: Option<BufId>,
 }
 
+/// What a sum over nodes goes through before it is added to the residual stream.
+#[derive(Copy, Clone, Debug)]
+pub struct Finish {
+    /// Added first.
+    pub bias: Option<VectorId>,
+    /// Then.
+    pub norm: Option<Norm>,
+    /// Factor on the result.
+    pub scale: f32,
+}
+
 /// What an instruction does.
 #[derive(Clone, Debug)]
 #[expect(missing_docs, reason = "operands are named as in `Op`")]
@@ -61,22 +72,30 @@ pub enum Kind {
     Embed { table: MatrixId, scale: f32, out: BufId },
     /// Copies shared rows into the thread's own buffer.
     Load { x: BufId, out: BufId, width: usize },
-    /// RMSNorm of each row.
-    RmsNorm { x: BufId, weight: VectorId, eps: f32, out: BufId, work: Work },
+    /// Norm of each row.
+    Norm { x: BufId, norm: Norm, out: BufId, work: Work },
     /// Rows of f32 to rows of another kind, as wide as the input of `matrix`.
     Quantize { x: BufId, kind: ActKind, matrix: MatrixId, out: BufId, work: Work },
-    /// Matrix product, plus bias; each thread does its tiles. With `push`, a summand goes to every node's copy.
-    MatMul { acts: Operand, matrix: MatrixId, out: BufId, push: bool },
-    /// Paired matrix product with `silu(gate) * up`.
-    Gated { acts: Operand, matrix: MatrixId, out: BufId },
-    /// Head norms and RoPE in place, keys and values to their pages.
-    Prepare { qkv: BufId, rope: Option<BufId>, cache: BufId, spec: Box<Attention> },
+    /// Matrix product, plus bias; each thread does its tiles. With `push`, a summand goes to every
+    /// node's copy. The sums of squares of queries and keys, one for each tile, go to all nodes.
+    MatMul {
+        acts: Operand,
+        matrix: MatrixId,
+        activation: Option<Activation>,
+        out: BufId,
+        push: bool,
+        squares: Option<BufId>,
+    },
+    /// Paired matrix product with `f(gate) * up`.
+    Gated { acts: Operand, matrix: MatrixId, activation: Activation, out: BufId },
+    /// Norms and RoPE of heads in place, keys and values to their pages.
+    Prepare { qkv: BufId, place: Place, cache: BufId, spec: Box<Attention> },
     /// Attention of (query tile, KV head) items over all ranges.
     AttendFused { qkv: BufId, cache: BufId, spec: Box<Attention>, out: BufId },
     /// Attention of (token, KV head, KV range) items into partial states.
     AttendSplit {
         qkv: BufId,
-        rope: Option<BufId>,
+        place: Place,
         cache: BufId,
         append: bool,
         spec: Box<Attention>,
@@ -84,11 +103,11 @@ pub enum Kind {
     },
     /// Partial states to attention outputs.
     Join { states: BufId, spec: Box<Attention>, out: BufId, work: Work },
-    /// `out = x + scale * Σ partials`.
+    /// `out = x + finish(Σ partials)`.
     Residual {
         x: BufId,
         partial: BufId,
-        scale: f32,
+        finish: Finish,
         out: BufId,
         width: usize,
         work: Work,
@@ -97,8 +116,23 @@ pub enum Kind {
     },
     /// Rows whose logits are asked for.
     Select { x: BufId, out: BufId, width: usize, work: Work },
-    /// Matrix product, times `scale`, into the caller's logits.
-    Logits { acts: Operand, matrix: MatrixId, scale: f32, out: BufId },
+    /// Matrix product, times `scale` and bent below `cap`, into the caller's logits.
+    Logits { acts: Operand, matrix: MatrixId, scale: f32, cap: Option<f32>, out: BufId },
+}
+
+/// What raw heads become queries and keys with.
+#[derive(Copy, Clone, Debug)]
+pub struct Place {
+    /// Cosines and sines.
+    pub rope: Option<BufId>,
+    /// Sums of squares of all tiles of queries, then of keys.
+    pub squares: Option<BufId>,
+}
+
+impl Place {
+    fn buffers(&self) -> impl Iterator<Item = BufId> + use<> {
+        self.rope.into_iter().chain(self.squares)
+    }
 }
 
 /// An instruction in its place.
@@ -174,7 +208,7 @@ impl Instr {
             // Each row goes out once, also when every thread has all of them.
             Kind::Send { x, .. } => vec![read(*x, Reach::Own(self.deal()))],
             Kind::Load { x, out, .. } => vec![read(*x, Reach::Group), write(*out, Reach::Group)],
-            Kind::RmsNorm { x, out, work, .. } | Kind::Quantize { x, out, work, .. } => {
+            Kind::Norm { x, out, work, .. } | Kind::Quantize { x, out, work, .. } => {
                 let reach = self.row_wise(*work);
                 vec![read(*x, reach), write(*out, reach)]
             }
@@ -182,27 +216,28 @@ impl Instr {
                 let to = write(*out, Reach::All);
                 acts.buffers().map(|b| read(b, Reach::Group)).chain([to]).collect()
             }
-            Kind::MatMul { acts, out, .. } | Kind::Gated { acts, out, .. } => {
+            Kind::MatMul { acts, out, squares, .. } => {
+                let told = squares.map(|squares| write(squares, Reach::All));
+                let acts = acts.buffers().map(|b| read(b, Reach::Group));
+                acts.chain([write(*out, items)]).chain(told).collect()
+            }
+            Kind::Gated { acts, out, .. } | Kind::Logits { acts, out, .. } => {
                 acts.buffers().map(|b| read(b, Reach::Group)).chain([write(*out, items)]).collect()
             }
-            Kind::Logits { acts, out, .. } => {
-                acts.buffers().map(|b| read(b, Reach::Group)).chain([write(*out, items)]).collect()
-            }
-            Kind::Prepare { qkv, rope, cache, .. } => {
+            Kind::Prepare { qkv, place, cache, .. } => {
                 // Dealt by pages, so that no two threads write into one page.
-                let rope = rope.map(|rope| read(rope, items));
-                [write(*qkv, items)].into_iter().chain(rope).chain([write(*cache, items)]).collect()
+                let place = place.buffers().map(|b| read(b, items));
+                place.chain([write(*qkv, items), write(*cache, items)]).collect()
             }
             Kind::AttendFused { qkv, cache, out, .. } => {
                 vec![read(*qkv, Reach::Group), read(*cache, Reach::Group), write(*out, items)]
             }
-            Kind::AttendSplit { qkv, rope, cache, append, states, .. } => {
+            Kind::AttendSplit { qkv, place, cache, append, states, .. } => {
                 // With `append`, a range's new keys are written and read by the one item that owns
                 // the range; all other keys are older than this step.
                 let kv = if *append { write(*cache, items) } else { read(*cache, Reach::Group) };
-                let rope = rope.map(|rope| read(rope, Reach::Group));
-                let qkv = read(*qkv, Reach::Group);
-                [qkv].into_iter().chain(rope).chain([kv, write(*states, items)]).collect()
+                let place = place.buffers().map(|b| read(b, Reach::Group));
+                place.chain([read(*qkv, Reach::Group), kv, write(*states, items)]).collect()
             }
             Kind::Join { states, out, work, .. } => {
                 vec![read(*states, Reach::Group), write(*out, self.row_wise(*work))]
@@ -237,14 +272,19 @@ impl Instr {
             Kind::Receive { .. } => "receive",
             Kind::Send { .. } => "send",
             Kind::Load { .. } => "load",
-            Kind::RmsNorm { .. } => "rms_norm",
+            Kind::Norm { norm, .. } => norm.name(),
             Kind::Quantize { .. } => "quantize",
+            Kind::MatMul { activation: Some(Activation::Gelu), .. } => "matmul+gelu",
+            Kind::MatMul { activation: Some(Activation::Silu), .. } => "matmul+silu",
             Kind::MatMul { .. } => "matmul",
-            Kind::Gated { .. } => "matmul+swiglu",
-            Kind::Prepare { rope: None, .. } => "append",
+            Kind::Gated { activation: Activation::Silu, .. } => "matmul+swiglu",
+            Kind::Gated { activation: Activation::Gelu, .. } => "matmul+geglu",
+            Kind::Prepare { place: Place { rope: None, .. }, .. } => "append",
             Kind::Prepare { .. } => "rope+append",
             Kind::AttendFused { .. } => "attend",
-            Kind::AttendSplit { append: true, rope: None, .. } => "append+attend",
+            Kind::AttendSplit { append: true, place: Place { rope: None, .. }, .. } => {
+                "append+attend"
+            }
             Kind::AttendSplit { append: true, .. } => "rope+append+attend",
             Kind::AttendSplit { .. } => "attend",
             Kind::Join { .. } => "join",

@@ -136,7 +136,7 @@ impl fmt::Display for LayerListing<'_> {
 
 fn work(instr: &Instr) -> Option<Work> {
     match &instr.kind {
-        Kind::RmsNorm { work, .. } | Kind::Quantize { work, .. } | Kind::Join { work, .. } => {
+        Kind::Norm { work, .. } | Kind::Quantize { work, .. } | Kind::Join { work, .. } => {
             Some(*work)
         }
         Kind::Residual { work, .. } | Kind::Select { work, .. } => Some(*work),

@@ -8,11 +8,11 @@
 
 use crate::buffer::{BufId, Buffers, Home, Pool as Storage};
 use crate::builder::Graph;
-use crate::instr::{Gather, Instr, Kind, Operand, Work};
+use crate::instr::{Finish, Gather, Instr, Kind, Operand, Place, Work};
 use crate::op::Op;
 use crate::sum::Sum;
 use crate::tensor::{Bundle, Domain};
-use crate::weight::{MatrixId, SplitBy};
+use crate::weight::{MatrixId, SplitBy, VectorId};
 use kernels::ActKind;
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
@@ -128,6 +128,7 @@ pub fn lower(
         buffers,
         values: HashMap::new(),
         sums: HashMap::new(),
+        squares: HashMap::new(),
         last_use,
         out: Vec::new(),
     };
@@ -147,7 +148,7 @@ pub fn lower(
 fn inputs(op: &Op) -> Vec<Bundle> {
     match op {
         Op::Embed { .. } => vec![],
-        Op::RmsNorm { x, .. } | Op::Linear { x, .. } | Op::Gated { x, .. } => vec![*x],
+        Op::Norm { x, .. } | Op::Linear { x, .. } | Op::Gated { x, .. } => vec![*x],
         Op::Select { x } | Op::Logits { x, .. } => vec![*x],
         Op::Attention { qkv, .. } => vec![*qkv],
         Op::Residual { x, partial, .. } => vec![*x, *partial],
@@ -159,7 +160,8 @@ struct Lowering<'a> {
     variant: Variant,
     buffers: &'a mut Buffers,
     values: HashMap<Bundle, BufId>,
-    sums: HashMap<Bundle, Sum>,
+    sums: HashMap<Bundle, (Sum, Option<VectorId>)>, // and what is added to them
+    squares: HashMap<Bundle, BufId>,
     last_use: HashMap<Bundle, usize>,
     out: Vec<Instr>,
 }
@@ -203,7 +205,7 @@ impl Lowering<'_> {
 
     /// The buffer of the summands `b`: a row has a slot per root of `sum`, of all nodes when they are
     /// pushed, of the node itself otherwise.
-    fn partial(&mut self, role: &str, b: Bundle, layer: Option<usize>, sum: Sum) -> BufId {
+    fn partial(&mut self, role: &str, b: Bundle, layer: Option<usize>, sum: &Sum) -> BufId {
         let half = layer.map_or(0, |l| l % 2);
         let slot = self.widths(b)[0];
         let roots = |n: usize| match self.variant.gather {
@@ -215,8 +217,15 @@ impl Lowering<'_> {
             Gather::Push => (format!("{role}.all.{half}"), Storage::Private),
             Gather::Pull | Gather::Scatter => (format!("{role}.{half}"), Storage::Tokens),
         };
-        self.sums.insert(b, sum);
         self.buffers.declare(&role, Home::Node, rows, &bytes)
+    }
+
+    /// The buffer of the sums of squares of the tiles of all queries and keys, on every node.
+    fn squares(&mut self, rows: usize, layer: Option<usize>) -> BufId {
+        let bytes = rows / kernels::TILE_ROWS * size_of::<f32>();
+        let role = format!("squares.{}", layer.map_or(0, |l| l % 2));
+        let widths = vec![bytes; self.graph.nodes];
+        self.buffers.declare(&role, Home::Node, Storage::Tokens, &widths)
     }
 
     fn value(&self, b: Bundle) -> BufId {
@@ -285,31 +294,41 @@ impl Lowering<'_> {
                     }
                 }
             }
-            Op::RmsNorm { x, weight, eps } => {
+            Op::Norm { x, norm } => {
                 let to = self.buffer("norm", out, layer, work);
-                let (x, weight, eps) = (self.value(*x), *weight, *eps);
-                self.emit(layer, domain, Kind::RmsNorm { x, weight, eps, out: to, work });
+                let (x, norm) = (self.value(*x), *norm);
+                self.emit(layer, domain, Kind::Norm { x, norm, out: to, work });
                 to
             }
-            Op::Linear { x, matrix } => {
+            Op::Linear { x, matrix, activation, squares } => {
                 let acts = self.operand(*x, *matrix, layer);
                 let m = self.graph.matrix(*matrix);
                 let to = match m.sum() {
                     None => self.buffer(&m.name, out, layer, Work::Rows),
-                    Some(sum) => self.partial(&m.name, out, layer, sum),
+                    Some(sum) => {
+                        let to = self.partial(&m.name, out, layer, &sum);
+                        self.sums.insert(out, (sum, m.parts[0].bias));
+                        to
+                    }
                 };
+                let rows = || m.parts[..2].iter().map(|p| p.rows).sum();
+                let squares = squares.then(|| self.squares(rows(), layer));
+                self.squares.extend(squares.map(|s| (out, s)));
                 let push = m.split == SplitBy::Cols && self.variant.gather == Gather::Push;
-                self.emit(layer, domain, Kind::MatMul { acts, matrix: *matrix, out: to, push });
+                let (matrix, activation) = (*matrix, *activation);
+                let kind = Kind::MatMul { acts, matrix, activation, out: to, push, squares };
+                self.emit(layer, domain, kind);
                 to
             }
-            Op::Gated { x, matrix } => {
+            Op::Gated { x, matrix, activation } => {
                 let acts = self.operand(*x, *matrix, layer);
                 let to = self.buffer("gate_up", out, layer, Work::Rows);
-                self.emit(layer, domain, Kind::Gated { acts, matrix: *matrix, out: to });
+                let (matrix, activation) = (*matrix, *activation);
+                self.emit(layer, domain, Kind::Gated { acts, matrix, activation, out: to });
                 to
             }
             Op::Attention { qkv, spec } => self.attention(*qkv, spec, layer, out),
-            Op::Residual { x, partial, scale } => {
+            Op::Residual { x, partial, norm, scale } => {
                 let at = self.graph.ops.iter().position(|n| n.out == out);
                 let from = self.value(*x);
                 // The stream is updated in place unless somebody reads the old value later.
@@ -318,10 +337,12 @@ impl Lowering<'_> {
                 } else {
                     self.buffer(&format!("x{}", out.0), out, layer, work)
                 };
-                let sum = Box::new(self.sums[partial].clone());
-                let (partial, scale, gather) = (self.value(*partial), *scale, self.variant.gather);
+                let (sum, bias) = &self.sums[partial];
+                let sum = Box::new(sum.clone());
+                let finish = Finish { bias: *bias, norm: *norm, scale: *scale };
+                let (partial, gather) = (self.value(*partial), self.variant.gather);
                 let kind =
-                    Kind::Residual { x: from, partial, scale, out: to, width, work, gather, sum };
+                    Kind::Residual { x: from, partial, finish, out: to, width, work, gather, sum };
                 self.emit(layer, domain, kind);
                 to
             }
@@ -331,11 +352,11 @@ impl Lowering<'_> {
                 self.emit(layer, domain, Kind::Select { x, out: to, width, work });
                 to
             }
-            Op::Logits { x, head, scale } => {
+            Op::Logits { x, head, scale, cap } => {
                 let acts = self.operand(*x, *head, layer);
                 let to = self.buffers.logits();
-                let (matrix, scale) = (*head, *scale);
-                self.emit(layer, domain, Kind::Logits { acts, matrix, scale, out: to });
+                let (matrix, scale, cap) = (*head, *scale, *cap);
+                self.emit(layer, domain, Kind::Logits { acts, matrix, scale, cap, out: to });
                 to
             }
         };
@@ -380,11 +401,12 @@ impl Lowering<'_> {
         let from = self.value(qkv);
         let cache = self.buffers.cache(spec.cache);
         let rope = spec.rope.map(|rope| self.buffers.rope(rope.0 as usize, 0));
+        let place = Place { rope, squares: self.squares.get(&qkv).copied() };
         let append = self.variant.append_in_attention;
         let spec = Box::new(spec.clone());
         if !append {
             let spec = spec.clone();
-            self.emit(layer, domain, Kind::Prepare { qkv: from, rope, cache, spec });
+            self.emit(layer, domain, Kind::Prepare { qkv: from, place, cache, spec });
         }
         match self.variant.attention {
             AttnForm::Fused => {
@@ -403,7 +425,7 @@ impl Lowering<'_> {
                 let states = self.buffers.declare(&role, Home::Node, Storage::States, &bytes);
                 let items = Kind::AttendSplit {
                     qkv: from,
-                    rope,
+                    place,
                     cache,
                     append,
                     spec: spec.clone(),

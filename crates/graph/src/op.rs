@@ -88,16 +88,67 @@ impl Heads {
     }
 }
 
+/// A norm of rows.
+#[derive(Copy, Clone, Debug)]
+pub enum Norm {
+    /// `x / sqrt(mean(x²) + eps) * weight` (Zhang and Sennrich, 2019).
+    Rms {
+        /// Weights.
+        weight: VectorId,
+        /// Added to the mean square.
+        eps: f32,
+    },
+    /// `(x - mean(x)) / sqrt(variance(x) + eps) * weight + bias` (Ba et al., 2016).
+    Layer {
+        /// Weights.
+        weight: VectorId,
+        /// Added to the product.
+        bias: VectorId,
+        /// Added to the variance.
+        eps: f32,
+    },
+}
+
+impl Norm {
+    /// The norm's name in listings.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Norm::Rms { .. } => "rms_norm",
+            Norm::Layer { .. } => "layer_norm",
+        }
+    }
+}
+
+/// The non-linear function of a feed-forward layer.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum Activation {
+    /// `x / (1 + e^-x)`.
+    Silu,
+    /// GELU in its approximation by tanh.
+    Gelu,
+}
+
+/// What norms of queries and keys go over.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum NormOver {
+    /// Each head (Qwen3).
+    Head,
+    /// All heads together, whichever node has them (OLMo-2).
+    Row,
+}
+
 /// One attention operator.
 #[derive(Clone, Debug)]
 pub struct Attention {
     /// Heads and their split.
     pub heads: Heads,
-    /// RMSNorm of each query head before RoPE (Qwen3), with its epsilon.
+    /// Weights of the RMSNorm of queries before RoPE.
     pub q_norm: Option<VectorId>,
-    /// RMSNorm of each key head before RoPE.
+    /// Weights of that of keys.
     pub k_norm: Option<VectorId>,
-    /// Epsilon of the head norms.
+    /// What these norms go over.
+    pub norm_over: NormOver,
+    /// Their epsilon.
     pub norm_eps: f32,
     /// Rotary embedding; `None` where positions do not count.
     pub rope: Option<RopeId>,
@@ -121,28 +172,33 @@ pub enum Op {
         /// Factor on each row.
         scale: f32,
     },
-    /// Root-mean-square norm over the row. Takes and gives replicated.
-    RmsNorm {
+    /// Norm of each row. Takes and gives replicated.
+    Norm {
         /// Input.
         x: Bundle,
-        /// Weights.
-        weight: VectorId,
-        /// Added to the mean square.
-        eps: f32,
+        /// Which.
+        norm: Norm,
     },
-    /// Product with a matrix, plus its bias if it has one. Row-split: replicated to split; column-split: split to partial.
+    /// Product with a matrix. Row-split: replicated to split, plus the bias if there is one;
+    /// column-split: split to partial, and the bias is added to the sum.
     Linear {
         /// Input.
         x: Bundle,
         /// Matrix.
         matrix: MatrixId,
+        /// What is done to each element of the product.
+        activation: Option<Activation>,
+        /// Whether every node is told the sums of squares of all queries and keys.
+        squares: bool,
     },
-    /// Product with two paired matrices: `silu(gate·x) * (up·x)`. Replicated to split.
+    /// Product with two paired matrices: `f(gate·x) * (up·x)`. Replicated to split.
     Gated {
         /// Input.
         x: Bundle,
         /// Two parts: gate, up.
         matrix: MatrixId,
+        /// `f`.
+        activation: Activation,
     },
     /// RoPE, KV append and attention. Takes and gives split by heads.
     Attention {
@@ -151,12 +207,14 @@ pub enum Op {
         /// Parameters.
         spec: Box<Attention>,
     },
-    /// `x + scale * Σ partials`. Replicated and partial to replicated.
+    /// `x + scale * norm(Σ partials + bias)`. Replicated and partial to replicated.
     Residual {
         /// Residual stream.
         x: Bundle,
         /// What is added.
         partial: Bundle,
+        /// Norm of its sum.
+        norm: Option<Norm>,
         /// Factor on it.
         scale: f32,
     },
@@ -173,6 +231,8 @@ pub enum Op {
         head: MatrixId,
         /// Factor on the product.
         scale: f32,
+        /// What the logits approach and never reach: `cap * tanh(logit / cap)`.
+        cap: Option<f32>,
     },
 }
 
@@ -181,7 +241,7 @@ impl Op {
     pub fn name(&self) -> &'static str {
         match self {
             Op::Embed { .. } => "embed",
-            Op::RmsNorm { .. } => "rms_norm",
+            Op::Norm { norm, .. } => norm.name(),
             Op::Linear { .. } => "linear",
             Op::Gated { .. } => "gated",
             Op::Attention { .. } => "attention",

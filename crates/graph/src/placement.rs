@@ -197,6 +197,13 @@ impl Cut {
         self.ranges[n].len()
     }
 
+    /// What node `n` holds and no node before it.
+    pub fn first_held(&self, n: usize) -> Range<usize> {
+        let before = self.ranges[..n].iter().map(|r| r.end).max().unwrap_or(0);
+        let Range { start, end } = self.range(n);
+        start.max(before).min(end)..end
+    }
+
     /// The first node that holds element `i`.
     ///
     /// # Panics

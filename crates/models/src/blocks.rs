@@ -1,7 +1,7 @@
 //! Blocks that most families share: weights by their usual names, operators in their usual order.
 
 use crate::{Error, Hparams};
-use graph::{Attention, Builder, Bundle, MatrixId, RopeId, Tensors};
+use graph::{Activation, Attention, Builder, Bundle, MatrixId, Norm, NormOver, RopeId, Tensors};
 
 /// The name of a layer's weight.
 pub(crate) fn weight(layer: usize, tensor: &str) -> String {
@@ -21,12 +21,48 @@ pub(crate) struct Style {
     pub soft_cap: Option<f32>,
     /// Factor on what a block adds to the residual stream.
     pub residual_scale: f32,
-    /// Whether queries, keys and values have biases.
-    pub qkv_bias: bool,
-    /// Whether every query and key head goes through an RMSNorm.
-    pub head_norms: bool,
-    /// Whether Q, K and V are one tensor, and gate and up are.
-    pub fused: bool,
+    /// Which matrices have biases.
+    pub bias: Bias,
+    /// What norms of queries and keys go over, where there are such.
+    pub qk_norms: Option<NormOver>,
+    /// Where a block's norms are.
+    pub norms: Norms,
+    /// Whether Q, K and V are one tensor.
+    pub fused_qkv: bool,
+    /// The feed-forward layer.
+    pub ffn: Ffn,
+}
+
+/// Which matrices of a layer have biases.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Bias {
+    None,
+    Qkv,
+    All,
+}
+
+/// Where the norms of a block are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Norms {
+    /// Before it, with the mean square.
+    Pre,
+    /// Before it, with mean and variance.
+    PreLayer,
+    /// After it, before the residual sum.
+    Post,
+    /// Before it and after it.
+    Both,
+}
+
+/// Feed-forward layers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ffn {
+    /// `down(f(gate(x)) * up(x))` (Shazeer, 2020).
+    Gated(Activation),
+    /// The same with gate and up in one tensor.
+    GatedFused(Activation),
+    /// `down(f(up(x)))`.
+    Plain(Activation),
 }
 
 impl Style {
@@ -38,9 +74,11 @@ impl Style {
             window: None,
             soft_cap: None,
             residual_scale: 1.0,
-            qkv_bias: false,
-            head_norms: false,
-            fused: false,
+            bias: Bias::None,
+            qk_norms: None,
+            norms: Norms::Pre,
+            fused_qkv: false,
+            ffn: Ffn::Gated(Activation::Silu),
         }
     }
 }
@@ -55,7 +93,48 @@ pub(crate) fn vocab(b: &mut Builder<'_>, h: &Hparams) -> Result<(MatrixId, Matri
     Ok((embedding, head))
 }
 
-/// `x + o(attention(qkv(norm(x))))` with grouped-query attention (Ainslie et al., 2023).
+/// A norm with the weights of `tensor`, without its ending.
+fn norm(b: &mut Builder<'_>, h: &Hparams, norms: Norms, tensor: &str) -> Result<Norm, Error> {
+    let (weight, eps) = (b.vector(&format!("{tensor}.weight"), h.hidden)?, h.norm_eps);
+    Ok(match norms {
+        Norms::PreLayer => {
+            Norm::Layer { weight, bias: b.vector(&format!("{tensor}.bias"), h.hidden)?, eps }
+        }
+        Norms::Pre | Norms::Post | Norms::Both => Norm::Rms { weight, eps },
+    })
+}
+
+/// `x` as a block reads it.
+fn before(
+    b: &mut Builder<'_>,
+    h: &Hparams,
+    style: &Style,
+    tensor: &str,
+    x: Bundle,
+) -> Result<Bundle, Error> {
+    if style.norms == Norms::Post {
+        return Ok(x);
+    }
+    let norm = norm(b, h, style.norms, tensor)?;
+    Ok(b.norm(x, norm))
+}
+
+/// `x` and what a block gives, `partial`.
+fn after(
+    b: &mut Builder<'_>,
+    h: &Hparams,
+    style: &Style,
+    tensor: &str,
+    (x, partial): (Bundle, Bundle),
+) -> Result<Bundle, Error> {
+    let norm = match style.norms {
+        Norms::Pre | Norms::PreLayer => None,
+        Norms::Post | Norms::Both => Some(norm(b, h, style.norms, tensor)?),
+    };
+    Ok(b.residual(x, partial, norm, style.residual_scale))
+}
+
+/// `x + o(attention(qkv(x)))` with grouped-query attention (Ainslie et al., 2023) and norms.
 pub(crate) fn attention(
     b: &mut Builder<'_>,
     h: &Hparams,
@@ -65,23 +144,30 @@ pub(crate) fn attention(
 ) -> Result<Bundle, Error> {
     let [q, k, v, o] = ["attn_q", "attn_k", "attn_v", "attn_output"].map(|t| weight(layer, t));
     let heads = b.heads(h.heads, h.kv_heads, h.head_dim, &o)?;
-    let norm = b.vector(&weight(layer, "attn_norm"), h.hidden)?;
-    let qkv = match style.fused {
+    let qkv = match style.fused_qkv {
         true => b.qkv(Tensors::Fused(&weight(layer, "attn_qkv")), h.hidden, &heads)?,
         false => b.qkv([&*q, &k, &v], h.hidden, &heads)?,
     };
-    if style.qkv_bias {
+    if style.bias != Bias::None {
         let names = ["attn_q", "attn_k", "attn_v"].map(|t| format!("blk.{layer}.{t}.bias"));
         b.bias(qkv, &names.each_ref().map(String::as_str))?;
     }
     let output = b.attn_output(&o, h.hidden, &heads)?;
-    let mut head_norm = |tensor| match style.head_norms {
-        true => b.vector(&weight(layer, tensor), h.head_dim).map(Some),
-        false => Ok(None),
+    if style.bias == Bias::All {
+        b.bias(output, &[&format!("blk.{layer}.attn_output.bias")])?;
+    }
+    let mut qk_norm = |tensor, heads| {
+        let len = match style.qk_norms {
+            None => return Ok(None),
+            Some(NormOver::Head) => h.head_dim,
+            Some(NormOver::Row) => heads * h.head_dim,
+        };
+        b.vector(&weight(layer, tensor), len).map(Some)
     };
     let attention = Attention {
-        q_norm: head_norm("attn_q_norm")?,
-        k_norm: head_norm("attn_k_norm")?,
+        q_norm: qk_norm("attn_q_norm", h.heads)?,
+        k_norm: qk_norm("attn_k_norm", h.kv_heads)?,
+        norm_over: style.qk_norms.unwrap_or(NormOver::Head),
         norm_eps: h.norm_eps,
         rope: style.rope,
         scale: style.attention_scale,
@@ -90,15 +176,15 @@ pub(crate) fn attention(
         heads,
         cache: layer,
     };
-    let a = b.rms_norm(x, norm, h.norm_eps);
+    let a = before(b, h, style, &format!("blk.{layer}.attn_norm"), x)?;
     let a = b.linear(a, qkv); // [tokens, (heads + 2 kv_heads) * head_dim]
     let a = b.attention(a, attention); // [tokens, heads * head_dim]
     let a = b.linear(a, output); // [tokens, hidden], partial
-    Ok(b.residual(x, a, style.residual_scale))
+    after(b, h, style, &format!("blk.{layer}.post_attention_norm"), (x, a))
 }
 
-/// `x + down(silu(gate(norm(x))) * up(norm(x)))` (Shazeer, 2020).
-pub(crate) fn swiglu(
+/// `x + feed_forward(x)` with norms.
+pub(crate) fn feed_forward(
     b: &mut Builder<'_>,
     h: &Hparams,
     style: &Style,
@@ -106,26 +192,36 @@ pub(crate) fn swiglu(
     x: Bundle,
 ) -> Result<Bundle, Error> {
     let [gate, up, down] = ["ffn_gate", "ffn_up", "ffn_down"].map(|t| weight(layer, t));
-    let norm = b.vector(&weight(layer, "ffn_norm"), h.hidden)?;
-    let pair = if style.fused { Tensors::Fused(&up) } else { Tensors::Apart([&*gate, &up]) };
-    let (pair, down) = b.feed_forward(pair, &down, h.hidden, h.ffn)?;
-    let f = b.rms_norm(x, norm, h.norm_eps);
-    let f = b.gated(f, pair); // [tokens, ffn]
+    let (up, down) = match style.ffn {
+        Ffn::Gated(_) => b.feed_forward([&*gate, &up], &down, h.hidden, h.ffn)?,
+        Ffn::GatedFused(_) => b.feed_forward::<2>(Tensors::Fused(&up), &down, h.hidden, h.ffn)?,
+        Ffn::Plain(_) => b.feed_forward([&*up], &down, h.hidden, h.ffn)?,
+    };
+    if style.bias == Bias::All {
+        b.bias(up, &[&format!("blk.{layer}.ffn_up.bias")])?;
+        b.bias(down, &[&format!("blk.{layer}.ffn_down.bias")])?;
+    }
+    let f = before(b, h, style, &format!("blk.{layer}.ffn_norm"), x)?;
+    let f = match style.ffn {
+        Ffn::Gated(function) | Ffn::GatedFused(function) => b.gated(f, up, function),
+        Ffn::Plain(function) => b.activated(f, up, function),
+    }; // [tokens, ffn]
     let f = b.linear(f, down); // [tokens, hidden], partial
-    Ok(b.residual(x, f, style.residual_scale))
+    after(b, h, style, &format!("blk.{layer}.post_ffw_norm"), (x, f))
 }
 
 /// The last norm and the head, for the rows whose logits are asked for: `[outputs, vocab]`, times
-/// `scale`.
+/// `scale` and within `cap`.
 pub(crate) fn logits(
     b: &mut Builder<'_>,
     h: &Hparams,
+    style: &Style,
     x: Bundle,
     head: MatrixId,
-    scale: f32,
+    (scale, cap): (f32, Option<f32>),
 ) -> Result<Bundle, Error> {
-    let norm = b.vector("output_norm.weight", h.hidden)?;
+    let norm = norm(b, h, style.norms, "output_norm")?;
     let x = b.select(x);
-    let x = b.rms_norm(x, norm, h.norm_eps);
-    Ok(b.logits(x, head, scale))
+    let x = b.norm(x, norm);
+    Ok(b.logits(x, head, scale, cap))
 }

@@ -3,7 +3,7 @@
 //! tied. GGUF files of this architecture have the rows of Q and K permuted for the interleaved
 //! ("normal") form of RoPE, and store llama-3's frequency scaling as divisors in `rope_freqs.weight`.
 
-use crate::blocks::{Style, attention, logits, swiglu, vocab};
+use crate::blocks::{Style, attention, feed_forward, logits, vocab};
 use crate::rope::rope;
 use crate::{Error, Hparams};
 use gguf::Gguf;
@@ -19,9 +19,9 @@ pub(crate) fn build(b: &mut Builder<'_>, h: &Hparams, gguf: &Gguf<'_>) -> Result
     for layer in 0..h.layers {
         b.layer(Some(layer));
         x = attention(b, h, &style, layer, x)?;
-        x = swiglu(b, h, &style, layer, x)?;
+        x = feed_forward(b, h, &style, layer, x)?;
     }
     b.layer(None);
-    logits(b, h, x, head, 1.0)?;
+    logits(b, h, &style, x, head, (1.0, None))?;
     Ok(())
 }

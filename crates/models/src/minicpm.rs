@@ -3,7 +3,7 @@
 //! nobody can guess them for all sizes, so they must. Rows of Q and K are permuted for the
 //! interleaved form of RoPE.
 
-use crate::blocks::{Style, attention, logits, swiglu, vocab};
+use crate::blocks::{Style, attention, feed_forward, logits, vocab};
 use crate::rope::rope;
 use crate::{Error, Hparams};
 use gguf::Gguf;
@@ -24,9 +24,9 @@ pub(crate) fn build(b: &mut Builder<'_>, h: &Hparams, gguf: &Gguf<'_>) -> Result
     for layer in 0..h.layers {
         b.layer(Some(layer));
         x = attention(b, h, &style, layer, x)?;
-        x = swiglu(b, h, &style, layer, x)?;
+        x = feed_forward(b, h, &style, layer, x)?;
     }
     b.layer(None);
-    logits(b, h, x, head, logit_scale.recip())?;
+    logits(b, h, &style, x, head, (logit_scale.recip(), None))?;
     Ok(())
 }

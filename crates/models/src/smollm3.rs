@@ -2,7 +2,7 @@
 //! fourth is part of the architecture; files do not state it. Rows of Q and K are permuted for the
 //! interleaved form of RoPE, in all layers. SmolLM2 is a Llama.
 
-use crate::blocks::{Style, attention, logits, swiglu, vocab};
+use crate::blocks::{Style, attention, feed_forward, logits, vocab};
 use crate::rope::rope;
 use crate::{Error, Hparams};
 use gguf::Gguf;
@@ -23,9 +23,9 @@ pub(crate) fn build(b: &mut Builder<'_>, h: &Hparams, gguf: &Gguf<'_>) -> Result
         b.layer(Some(layer));
         let style = if (layer + 1) % PERIOD == 0 { &unrotated } else { &rotated };
         x = attention(b, h, style, layer, x)?;
-        x = swiglu(b, h, style, layer, x)?;
+        x = feed_forward(b, h, style, layer, x)?;
     }
     b.layer(None);
-    logits(b, h, x, head, 1.0)?;
+    logits(b, h, &rotated, x, head, (1.0, None))?;
     Ok(())
 }

@@ -12,7 +12,8 @@ use super::Thread;
 use super::items::{Items, TileOrder};
 use crate::buffer::BufId;
 use crate::cache::KvType;
-use crate::op::{Attention, Heads};
+use crate::instr::Place;
+use crate::op::{Attention, Heads, NormOver};
 use crate::step::{Class, PageId, Seen};
 use crate::weight::VectorId;
 use kernels::{
@@ -95,6 +96,15 @@ impl<'a> Scratch<'a> {
     }
 }
 
+/// What turns a token's heads into queries and keys.
+#[derive(Copy, Clone)]
+struct Placing<'b> {
+    /// Of its position, where positions count.
+    cos_sin: Option<&'b [f32]>,
+    /// `1 / rms` of all queries and of all keys, where norms go over all of them.
+    inverse: [f32; 2],
+}
+
 /// What a range is attended with.
 struct Rowset<'b> {
     q: &'b [f32],     // [rows, dim]
@@ -109,20 +119,29 @@ impl<'a> Thread<'a> {
         ([0, q, q + kv][section] + head) * heads.dim
     }
 
-    /// Norm and RoPE of heads of queries or of keys.
+    /// Norm and RoPE of heads of queries or of keys, of which the first is number `first` of all
+    /// nodes'.
     fn place_heads(
         &self,
         spec: &Attention,
         norm: Option<VectorId>,
-        cos_sin: Option<&[f32]>,
+        at: Placing<'_>,
+        inverse: f32,
+        first: usize,
         heads: &mut [f32],
     ) {
         let kernels = &self.step.kernels;
         if let Some(weight) = norm {
             let weight = self.step.weights.vector(weight, self.group);
-            kernels.rms_norm_heads(heads, weight, spec.norm_eps);
+            match spec.norm_over {
+                NormOver::Head => kernels.rms_norm_heads(heads, weight, spec.norm_eps),
+                NormOver::Row => {
+                    let weight = &weight[first * spec.heads.dim..][..heads.len()];
+                    kernels.scale_by(heads, inverse, weight);
+                }
+            }
         }
-        if let (Some(rope), Some(cos_sin)) = (spec.rope, cos_sin) {
+        if let (Some(rope), Some(cos_sin)) = (spec.rope, at.cos_sin) {
             let style = self.step.graph.ropes[rope.0 as usize].style;
             for head in heads.chunks_exact_mut(spec.heads.dim) {
                 kernels.rope(head, cos_sin, style);
@@ -130,17 +149,24 @@ impl<'a> Thread<'a> {
         }
     }
 
-    /// Norm, RoPE and scale of query heads.
-    fn finish_queries(&self, spec: &Attention, cos_sin: Option<&[f32]>, q: &mut [f32]) {
-        self.place_heads(spec, spec.q_norm, cos_sin, q);
+    /// Norm, RoPE and scale of query heads, of which the first is number `first` of this node's.
+    fn finish_queries(&self, spec: &Attention, at: Placing<'_>, first: usize, q: &mut [f32]) {
+        let first = spec.heads.q_cut.range(self.node).start + first;
+        self.place_heads(spec, spec.q_norm, at, at.inverse[0], first, q);
         self.step.kernels.scale(q, spec.scale);
+    }
+
+    /// Norm and RoPE of key heads, of which the first is number `first` of this node's.
+    fn finish_keys(&self, spec: &Attention, at: Placing<'_>, first: usize, k: &mut [f32]) {
+        let first = spec.heads.kv_range(self.node).start + first;
+        self.place_heads(spec, spec.k_norm, at, at.inverse[1], first, k);
     }
 
     /// Norm and RoPE of a key head, then key and value to their page.
     fn append(
         &self,
         spec: &Attention,
-        cos_sin: Option<&[f32]>,
+        at: Placing<'_>,
         t: usize,
         kv: usize,
         qkv: &[f32],
@@ -148,7 +174,7 @@ impl<'a> Thread<'a> {
     ) {
         let dim = spec.heads.dim;
         k.copy_from_slice(&qkv[self.column(&spec.heads, 1, kv)..][..dim]);
-        self.place_heads(spec, spec.k_norm, cos_sin, k);
+        self.finish_keys(spec, at, kv, k);
         let v = &qkv[self.column(&spec.heads, 2, kv)..][..dim];
         self.store(spec, t, kv, k, v);
     }
@@ -184,25 +210,37 @@ impl<'a> Thread<'a> {
         &self.input.classes[self.step.graph.caches[spec.cache].class]
     }
 
-    /// Cosines and sines of a token's position, where positions count.
-    fn rope_row(&self, rope: Option<BufId>, spec: &Attention, t: usize) -> Option<&'a [f32]> {
-        let pairs = self.step.graph.ropes[spec.rope?.0 as usize].inv_freq.len();
-        Some(self.row(rope?, t, pairs * 2))
+    /// What places the heads of a token.
+    fn placing(&self, place: Place, spec: &Attention, t: usize) -> Placing<'a> {
+        let pairs = |rope: usize| self.step.graph.ropes[rope].inv_freq.len();
+        let cos_sin = spec.rope.zip(place.rope);
+        let cos_sin = cos_sin.map(|(rope, buf)| self.row(buf, t, pairs(rope.0 as usize) * 2));
+        let inverse = place.squares.map_or([1.0; 2], |squares| {
+            let Heads { q, kv, dim, .. } = spec.heads;
+            let tiles = |heads: usize| heads * dim / kernels::TILE_ROWS;
+            let (q_squares, k_squares) =
+                self.row(squares, t, tiles(q) + tiles(kv)).split_at(tiles(q));
+            [(q_squares, q), (k_squares, kv)].map(|(squares, heads)| {
+                let mean = self.step.kernels.sum(squares) / (heads * dim) as f32;
+                1.0 / (mean + spec.norm_eps).sqrt()
+            })
+        });
+        Placing { cos_sin, inverse }
     }
 
     /// Queries in place, keys and values to their pages; dealt by runs of tokens of one page.
-    pub(super) fn prepare(&self, qkv: BufId, rope: Option<BufId>, spec: &Attention) {
+    pub(super) fn prepare(&self, qkv: BufId, place: Place, spec: &Attention) {
         let heads = &spec.heads;
         let (q_heads, kv_heads) = (heads.q_len(self.node), heads.kv_len(self.node));
         let runs = &self.input.page_runs;
         for run in runs.iter().skip(self.rank).step_by(self.size) {
             for t in run.start as usize..run.end as usize {
-                let cos_sin = self.rope_row(rope, spec, t);
+                let at = self.placing(place, spec, t);
                 let row = self.row_mut(qkv, t, heads.qkv_width(self.node));
                 let (q, kv) = row.split_at_mut(q_heads * heads.dim);
                 let (keys, values) = kv.split_at_mut(kv_heads * heads.dim);
-                self.finish_queries(spec, cos_sin, q);
-                self.place_heads(spec, spec.k_norm, cos_sin, keys);
+                self.finish_queries(spec, at, 0, q);
+                self.finish_keys(spec, at, 0, keys);
                 let both = keys.chunks_exact(heads.dim).zip(values.chunks_exact(heads.dim));
                 for (kv, (k, v)) in both.enumerate() {
                     self.store(spec, t, kv, k, v);
@@ -362,7 +400,7 @@ impl<'a> Thread<'a> {
     pub(super) fn attend_split(
         &self,
         qkv: BufId,
-        rope: Option<BufId>,
+        place: Place,
         append: bool,
         spec: &Attention,
         states: BufId,
@@ -393,12 +431,12 @@ impl<'a> Thread<'a> {
             if item == run.start || range == 0 {
                 q.copy_from_slice(&from[first_head..][..group * dim]);
                 if append {
-                    self.finish_queries(spec, self.rope_row(rope, spec, t), q);
+                    self.finish_queries(spec, self.placing(place, spec, t), queries.start, q);
                 }
                 self.quantize_queries(spec, q, s.quants);
             }
             if append && range + 1 == token.ranges() {
-                self.append(spec, self.rope_row(rope, spec, t), t, kv, from, s.head);
+                self.append(spec, self.placing(place, spec, t), t, kv, from, s.head);
             }
             let keys = keys_of(item);
             let mut spans = [[0u32; TILE_ROWS_MAX]; 2];

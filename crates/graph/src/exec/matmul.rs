@@ -8,6 +8,7 @@ use super::Thread;
 use crate::buffer::BufId;
 use crate::instr::Operand;
 use crate::load::{Packed, Root};
+use crate::op::Activation;
 use crate::weight::MatrixId;
 use kernels::{ActKind, Acts, Kernels, Rows, RowsMut, TILE_ROWS};
 use std::ops::Range;
@@ -20,13 +21,26 @@ const PRODUCT: usize = 2 * BLOCK_ROWS * TILE_ROWS;
 /// f32 of scratch: gate and up, or a product that goes to several nodes.
 pub(super) const SCRATCH: usize = 2 * PRODUCT;
 
+/// What follows a product, tile by tile, after the bias.
+#[derive(Copy, Clone)]
+pub(super) struct After {
+    pub activation: Option<Activation>,
+    pub scale: f32,
+    pub cap: Option<f32>,
+    /// Where the sums of squares of the tiles of the first two parts go, on all nodes.
+    pub squares: Option<BufId>,
+}
+
+/// The product is all.
+pub(super) const NOTHING: After = After { activation: None, scale: 1.0, cap: None, squares: None };
+
 impl Thread<'_> {
-    /// Product with a matrix whose rows the nodes share, plus its bias, times `scale`.
+    /// Product with a matrix whose rows the nodes share, plus its bias, and what is to follow.
     pub(super) fn matmul(
         &self,
         acts: Operand,
         matrix: MatrixId,
-        scale: f32,
+        after: After,
         out: BufId,
         rows: usize,
     ) {
@@ -43,7 +57,44 @@ impl Thread<'_> {
                     let to = self.columns(out, to_rows.clone(), cols.clone());
                     self.multiply(part, tiles.clone(), acts, rows.clone(), to);
                     let bias = self.bias(matrix, p, &tiles);
-                    finish(self.step.kernels, bias, scale, self.columns(out, to_rows, cols));
+                    let mut done = self.columns(out, to_rows, cols);
+                    finish(self.step.kernels, bias, after, &mut done);
+                    if let Some(squares) = after.squares.filter(|_| p < 2) {
+                        self.tell_squares(matrix, p, squares, &tiles, rows, &mut done);
+                    }
+                }
+            }
+        }
+    }
+
+    /// The sums of squares of tiles of a part, to every node. A tile that several nodes have is the
+    /// first one's to tell.
+    fn tell_squares(
+        &self,
+        matrix: MatrixId,
+        part: usize,
+        squares: BufId,
+        tiles: &Range<usize>,
+        rows: Range<usize>,
+        done: &mut RowsMut<'_, f32>,
+    ) {
+        let matrix = self.step.graph.matrix(matrix);
+        let before: usize = matrix.parts[..part].iter().map(|p| p.rows).sum();
+        let (own, first) =
+            (matrix.rows(part, self.node), matrix.parts[part].cut.first_held(self.node));
+        // Heads are whole tiles, and so is all that is cut by heads.
+        let mine = tiles.start.max((first.start - own.start) / TILE_ROWS)..tiles.end;
+        if mine.is_empty() {
+            return;
+        }
+        let at = (before + own.start) / TILE_ROWS;
+        for node in 0..self.step.graph.nodes() {
+            let cols = at + mine.start..at + mine.end;
+            let mut to = self.columns_on(node, squares, rows.clone(), cols);
+            for row in 0..rows.len() {
+                let products = &done.row_mut(row)[(mine.start - tiles.start) * TILE_ROWS..];
+                for (to, tile) in to.row_mut(row).iter_mut().zip(products.chunks_exact(TILE_ROWS)) {
+                    *to = self.step.kernels.square_sum(tile);
                 }
             }
         }
@@ -58,7 +109,14 @@ impl Thread<'_> {
         Some(&own[rows.start..rows.end.min(own.len())])
     }
 
-    pub(super) fn gated(&self, acts: Operand, matrix: MatrixId, out: BufId, rows: usize) {
+    pub(super) fn gated(
+        &self,
+        acts: Operand,
+        matrix: MatrixId,
+        activation: Activation,
+        out: BufId,
+        rows: usize,
+    ) {
         let shard = self.step.weights.shard(matrix, self.node, self.group);
         let [gate, up] = shard.parts.as_slice() else { unreachable!("a pair of matrices") };
         let tiles = shard.share(self.rank, 0, true);
@@ -74,7 +132,10 @@ impl Thread<'_> {
                     self.multiply(up, tiles.clone(), acts, rows.clone(), view(&mut *u));
                     let view = |s| Rows::new(s, rows.len(), width, width);
                     let to = self.columns(out, rows.clone(), columns(0, &tiles));
-                    self.step.kernels.swiglu(view(g), view(u), to);
+                    match activation {
+                        Activation::Silu => self.step.kernels.swiglu(view(g), view(u), to),
+                        Activation::Gelu => self.step.kernels.geglu(view(g), view(u), to),
+                    }
                 }
             }
         }
@@ -219,16 +280,23 @@ fn columns(first: usize, tiles: &Range<usize>) -> Range<usize> {
     first + tiles.start * TILE_ROWS..first + tiles.end * TILE_ROWS
 }
 
-/// `to = (to + bias) * scale`, for every row.
-fn finish(kernels: &Kernels, bias: Option<&[f32]>, scale: f32, mut to: RowsMut<'_, f32>) {
-    if let Some(bias) = bias {
-        for row in 0..to.rows() {
-            kernels.add_assign(&mut to.row_mut(row)[..bias.len()], bias);
+/// Adds the bias to every row and does what is to follow.
+fn finish(kernels: &Kernels, bias: Option<&[f32]>, after: After, to: &mut RowsMut<'_, f32>) {
+    for row in 0..to.rows() {
+        let row = to.row_mut(row);
+        if let Some(bias) = bias {
+            kernels.add_assign(&mut row[..bias.len()], bias);
         }
-    }
-    if scale != 1.0 {
-        for row in 0..to.rows() {
-            kernels.scale(to.row_mut(row), scale);
+        match after.activation {
+            None => {}
+            Some(Activation::Gelu) => kernels.gelu(row),
+            Some(Activation::Silu) => kernels.silu(row),
+        }
+        if after.scale != 1.0 {
+            kernels.scale(row, after.scale);
+        }
+        if let Some(cap) = after.cap {
+            kernels.soft_cap(row, cap);
         }
     }
 }

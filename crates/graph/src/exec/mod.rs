@@ -12,6 +12,7 @@ mod sums;
 mod tree;
 
 pub(crate) use attention::tile_tokens;
+use matmul::{After, NOTHING};
 use sums::Partials;
 
 use crate::buffer::BufId;
@@ -160,7 +161,7 @@ pub(crate) fn scratch_len<'a>(graph: &Graph, stages: impl Iterator<Item = &'a St
     let attention =
         graph.caches.iter().map(|c| attention::scratch_len(&c.heads)).max().unwrap_or(0);
     let sums = stages.flat_map(|s| &s.instrs).filter_map(|i| match &i.kind {
-        Kind::Residual { sum, width, .. } => Some(sums::scratch_len(sum, *width)),
+        Kind::Residual { sum, width, finish, .. } => Some(sums::scratch_len(sum, *width, finish)),
         _ => None,
     });
     attention.max(matmul::SCRATCH).max(sums.max().unwrap_or(0))
@@ -213,38 +214,41 @@ impl<'a> Thread<'a> {
                     self.row_mut(*out, row, *width).copy_from_slice(self.row(*x, row, *width));
                 }
             }
-            Kind::RmsNorm { x, weight, eps, out, work } => {
-                let weight = self.step.weights.vector(*weight, self.group);
-                self.rms_norm(*x, weight, *eps, *out, self.rows(domain, *work));
+            Kind::Norm { x, norm, out, work } => {
+                self.norm(*x, norm, *out, self.rows(domain, *work));
             }
             Kind::Quantize { x, kind, matrix, out, work } => {
                 let cols = self.step.graph.matrix(*matrix).input_width(self.node);
                 self.quantize(*x, *kind, cols, *out, self.rows(domain, *work));
             }
-            Kind::MatMul { acts, matrix, out, push } => {
+            Kind::MatMul { acts, matrix, activation, out, push, squares } => {
                 let rows = self.count(domain);
                 match self.step.graph.matrix(*matrix).split {
-                    SplitBy::Rows => self.matmul(*acts, *matrix, 1.0, *out, rows),
+                    SplitBy::Rows => {
+                        let after = After { activation: *activation, squares: *squares, ..NOTHING };
+                        self.matmul(*acts, *matrix, after, *out, rows);
+                    }
                     SplitBy::Cols => self.matmul_partial(*acts, *matrix, *out, *push, rows),
                 }
             }
-            Kind::Logits { acts, matrix, scale, out } => {
-                self.matmul(*acts, *matrix, *scale, *out, self.count(domain));
+            Kind::Logits { acts, matrix, scale, cap, out } => {
+                let after = After { scale: *scale, cap: *cap, ..NOTHING };
+                self.matmul(*acts, *matrix, after, *out, self.count(domain));
             }
-            Kind::Gated { acts, matrix, out } => {
-                self.gated(*acts, *matrix, *out, self.count(domain));
+            Kind::Gated { acts, matrix, activation, out } => {
+                self.gated(*acts, *matrix, *activation, *out, self.count(domain));
             }
-            Kind::Prepare { qkv, rope, spec, .. } => self.prepare(*qkv, *rope, spec),
+            Kind::Prepare { qkv, place, spec, .. } => self.prepare(*qkv, *place, spec),
             Kind::AttendFused { qkv, spec, out, .. } => self.attend_fused(*qkv, spec, *out),
-            Kind::AttendSplit { qkv, rope, append, spec, states, .. } => {
-                self.attend_split(*qkv, *rope, *append, spec, *states);
+            Kind::AttendSplit { qkv, place, append, spec, states, .. } => {
+                self.attend_split(*qkv, *place, *append, spec, *states);
             }
             Kind::Join { states, spec, out, work } => {
                 self.join(*states, spec, *out, self.rows(domain, *work));
             }
-            Kind::Residual { x, partial, scale, out, width, work, gather, sum } => {
+            Kind::Residual { x, partial, finish, out, width, work, gather, sum } => {
                 let pushed = *gather == Gather::Push;
-                let parts = Partials { buf: *partial, pushed, sum, scale: *scale };
+                let parts = Partials { buf: *partial, pushed, sum, finish };
                 let (rows, width) = (self.rows(domain, *work), *width);
                 match gather {
                     Gather::Push | Gather::Pull => self.residual(*x, parts, *out, width, rows),

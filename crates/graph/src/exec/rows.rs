@@ -2,7 +2,7 @@
 
 use super::Thread;
 use crate::buffer::BufId;
-use crate::op::Rope;
+use crate::op::{Norm, Rope};
 use crate::placement::share;
 use crate::weight::MatrixId;
 use kernels::ActKind;
@@ -43,17 +43,23 @@ impl Thread<'_> {
         }
     }
 
-    pub(super) fn rms_norm(
-        &self,
-        x: BufId,
-        weight: &[f32],
-        eps: f32,
-        out: BufId,
-        rows: Range<usize>,
-    ) {
+    pub(super) fn norm(&self, x: BufId, norm: &Norm, out: BufId, rows: Range<usize>) {
+        let (Norm::Rms { weight, .. } | Norm::Layer { weight, .. }) = *norm;
+        let width = self.step.weights.vector(weight, self.group).len();
         for row in rows {
-            let from = self.row(x, row, weight.len());
-            self.step.kernels.rms_norm(from, weight, eps, self.row_mut(out, row, weight.len()));
+            self.norm_of(norm, self.row(x, row, width), self.row_mut(out, row, width));
+        }
+    }
+
+    /// The norm of one row.
+    pub(super) fn norm_of(&self, norm: &Norm, x: &[f32], out: &mut [f32]) {
+        let vector = |id| self.step.weights.vector(id, self.group);
+        let kernels = self.step.kernels;
+        match *norm {
+            Norm::Rms { weight, eps } => kernels.rms_norm(x, vector(weight), eps, out),
+            Norm::Layer { weight, bias, eps } => {
+                kernels.layer_norm(x, vector(weight), vector(bias), eps, out);
+            }
         }
     }
 

@@ -1,14 +1,16 @@
 //! Sums over nodes: the summands of all nodes and the residual stream become the new stream.
 //!
 //! A summand's row has a slot for each root of the summation tree (see [`crate::sum`]). Three ways
-//! to bring them together give the same bits; they differ in who reads and writes across nodes.
+//! to bring them together give the same bits; they differ in who reads and writes across nodes. A sum
+//! may get a bias, a norm and a factor before it is added to the stream.
 
 use super::Thread;
 use super::tree::{LEVELS, Tree};
 use crate::buffer::BufId;
+use crate::instr::Finish;
 use crate::placement::share;
 use crate::sum::Sum;
-use kernels::{Kernels, TILE_ROWS};
+use kernels::TILE_ROWS;
 use std::ops::Range;
 
 /// f32 that are fetched from a node before the next is visited: 1 KiB, a handful of cache lines
@@ -24,22 +26,14 @@ pub(super) struct Partials<'a> {
     pub pushed: bool,
     /// Their number, place and order.
     pub sum: &'a Sum,
-    /// Factor on their sum.
-    pub scale: f32,
-}
-
-impl Partials<'_> {
-    /// Their sum, scaled.
-    fn scale(&self, kernels: &Kernels, sum: &mut [f32]) {
-        if self.scale != 1.0 {
-            kernels.scale(sum, self.scale);
-        }
-    }
+    /// What their sum goes through.
+    pub finish: &'a Finish,
 }
 
 /// f32 of scratch for the residual sum `sum` of rows of `width`.
-pub(super) fn scratch_len(sum: &Sum, width: usize) -> usize {
-    (LEVELS * width).max((sum.roots() + LEVELS) * PIECE)
+pub(super) fn scratch_len(sum: &Sum, width: usize, finish: &Finish) -> usize {
+    let whole = if finish.norm.is_some() { 2 * width } else { 0 };
+    (LEVELS * width).max((sum.roots() + LEVELS) * PIECE + whole)
 }
 
 impl<'a> Thread<'a> {
@@ -66,7 +60,32 @@ impl<'a> Thread<'a> {
         &row[slot * width.next_multiple_of(TILE_ROWS)..][cols]
     }
 
-    /// `out = x + scale * Σ partials` for this thread's rows, each node for itself.
+    /// What the columns `cols` of a sum add to the stream. With a norm, they are all columns.
+    fn finish<'s>(
+        &self,
+        finish: &Finish,
+        cols: Range<usize>,
+        sum: &'s mut [f32],
+        spare: &'s mut [f32],
+    ) -> &'s mut [f32] {
+        let kernels = self.step.kernels;
+        if let Some(bias) = finish.bias {
+            kernels.add_assign(sum, &self.step.weights.vector(bias, self.group)[cols]);
+        }
+        let done = match &finish.norm {
+            None => sum,
+            Some(norm) => {
+                self.norm_of(norm, sum, spare);
+                spare
+            }
+        };
+        if finish.scale != 1.0 {
+            kernels.scale(done, finish.scale);
+        }
+        done
+    }
+
+    /// `out = x + finish(Σ partials)` for this thread's rows, each node for itself.
     pub(super) fn residual(
         &self,
         x: BufId,
@@ -85,14 +104,15 @@ impl<'a> Thread<'a> {
             if out != x {
                 self.row_mut(out, row, width).copy_from_slice(self.row(x, row, width));
             }
-            let sum = sums.take();
-            parts.scale(kernels, sum);
-            kernels.add_assign(self.row_mut(out, row, width), sum);
+            let (sum, spare) = sums.take();
+            let done = self.finish(parts.finish, 0..width, sum, spare);
+            kernels.add_assign(self.row_mut(out, row, width), done);
         }
     }
 
     /// The same for this thread's share of the elements of all rows, for all nodes: reduce-scatter
-    /// and all-gather. Both begin at the thread's own node and go round.
+    /// and all-gather. Both begin at the thread's own node and go round. A norm needs whole rows, so
+    /// then shares are rows.
     pub(super) fn scatter(
         &self,
         x: BufId,
@@ -101,19 +121,26 @@ impl<'a> Thread<'a> {
         width: usize,
         rows: usize,
     ) {
-        let (nodes, kernels) = (self.step.graph.nodes(), self.step.kernels);
-        let round = || (0..nodes).map(|i| (self.node + i) % nodes);
-        let (fetched, stack) = self.scratch().split_at_mut(parts.sum.roots() * PIECE);
+        let kernels = self.step.kernels;
+        let (fetched, rest) = self.scratch().split_at_mut(parts.sum.roots() * PIECE);
+        let (stack, whole) = rest.split_at_mut(LEVELS * PIECE);
         // Shares are whole cache lines, so that no two threads write into one.
         let lines = width.div_ceil(TILE_ROWS);
-        let mine = share(rows * lines, self.step.plan.threads(), self.id);
+        let (threads, id) = (self.step.plan.threads(), self.id);
+        let mine = match parts.finish.norm {
+            None => share(rows * lines, threads, id),
+            Some(_) => {
+                let rows = share(rows, threads, id);
+                rows.start * lines..rows.end * lines
+            }
+        };
         let mut at = mine.start;
         while at < mine.end {
             let (row, line) = (at / lines, at % lines);
             let count = (mine.end - at).min(lines - line).min(PIECE / TILE_ROWS);
             let cols = line * TILE_ROWS..((line + count) * TILE_ROWS).min(width);
             at += count;
-            for root in round().flat_map(|n| parts.sum.slots[n].clone()) {
+            for root in self.round().flat_map(|n| parts.sum.slots[n].clone()) {
                 let part = self.summand(parts, root, row, width, cols.clone());
                 fetched[root * PIECE..][..cols.len()].copy_from_slice(part);
             }
@@ -121,13 +148,41 @@ impl<'a> Thread<'a> {
             for (part, &folds) in fetched.chunks_exact(PIECE).zip(&parts.sum.folds) {
                 sums.push(kernels, folds, |to| to.copy_from_slice(&part[..cols.len()]));
             }
-            let sum = sums.take();
-            parts.scale(kernels, sum);
-            kernels.add_assign(sum, &self.row(x, row, width)[cols.clone()]);
-            for node in round() {
-                let mut to = self.columns_on(node, out, row..row + 1, cols.clone());
-                to.row_mut(0).copy_from_slice(sum);
+            let (sum, spare) = sums.take();
+            if parts.finish.norm.is_none() {
+                let done = self.finish(parts.finish, cols.clone(), sum, spare);
+                self.tell(x, out, row, width, cols, done);
+                continue;
             }
+            let (all, spare) = whole[..2 * width].split_at_mut(width);
+            all[cols.clone()].copy_from_slice(sum);
+            if cols.end == width {
+                let done = self.finish(parts.finish, 0..width, all, spare);
+                self.tell(x, out, row, width, 0..width, done);
+            }
+        }
+    }
+
+    /// The nodes, from this thread's own on.
+    fn round(&self) -> impl Iterator<Item = usize> + use<> {
+        let (first, nodes) = (self.node, self.step.graph.nodes());
+        (0..nodes).map(move |i| (first + i) % nodes)
+    }
+
+    /// `out = x + done` for columns of a row, on every node.
+    fn tell(
+        &self,
+        x: BufId,
+        out: BufId,
+        row: usize,
+        width: usize,
+        cols: Range<usize>,
+        done: &mut [f32],
+    ) {
+        self.step.kernels.add_assign(done, &self.row(x, row, width)[cols.clone()]);
+        for node in self.round() {
+            let mut to = self.columns_on(node, out, row..row + 1, cols.clone());
+            to.row_mut(0).copy_from_slice(done);
         }
     }
 }

@@ -32,11 +32,12 @@ impl<'a> Tree<'a> {
         }
     }
 
-    /// The only sum on the stack; the next one begins.
-    pub(super) fn take(&mut self) -> &mut [f32] {
+    /// The only sum on the stack, and room for as much; the next one begins.
+    pub(super) fn take(&mut self) -> (&mut [f32], &mut [f32]) {
         debug_assert_eq!(self.depth, 1, "folded");
         self.depth = 0;
-        &mut self.levels[..self.width]
+        let (sum, rest) = self.levels.split_at_mut(self.width);
+        (sum, &mut rest[..self.width])
     }
 }
 
@@ -53,6 +54,6 @@ mod tests {
         for (value, folds) in [(1e8, 0), (1.0, 0), (2.0, 2), (4.0, 1)] {
             tree.push(kernels, folds, |to| to[0] = value);
         }
-        assert_eq!(tree.take()[0], (1e8f32 + 3.0) + 4.0);
+        assert_eq!(tree.take().0[0], (1e8f32 + 3.0) + 4.0);
     }
 }
