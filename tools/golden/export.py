@@ -20,6 +20,14 @@ LAYER_TENSORS = {
     "mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up", "mlp.down_proj": "ffn_down",
     "self_attn.qkv_proj": "attn_qkv", "mlp.gate_up_proj": "ffn_up",
 }
+# Where an architecture has other blocks, or calls something else by a name above.
+ARCH_TENSORS = {
+    "olmo2": {"post_attention_layernorm": "post_attention_norm",
+              "post_feedforward_layernorm": "post_ffw_norm"},
+    "starcoder2": {"mlp.c_fc": "ffn_up", "mlp.c_proj": "ffn_down"},
+    "glm4": {"post_self_attn_layernorm": "post_attention_norm",
+             "post_mlp_layernorm": "post_ffw_norm"},
+}
 TOP_TENSORS = {
     "model.embed_tokens": "token_embd", "model.norm": "output_norm", "lm_head": "output",
 }
@@ -31,7 +39,8 @@ def file_names(spec: Spec, name: str) -> list[str]:
     if path in TOP_TENSORS:
         return [f"{TOP_TENSORS[path]}.{kind}"]
     _, _, layer, rest = path.split(".", 3)
-    return [f"blk.{layer}.{LAYER_TENSORS[rest]}.{kind}"]
+    tensors = {**LAYER_TENSORS, **ARCH_TENSORS.get(spec.arch, {})}[rest]
+    return [f"blk.{layer}.{t}.{kind}" for t in tensors.split()]
 
 
 def split_halves(w: np.ndarray, heads: int) -> np.ndarray:
@@ -99,7 +108,8 @@ def export(spec: Spec, seed: int, file: dict, path: Path) -> None:
         w.add_head_count_kv(spec.kv_heads)
     w.add_key_length(spec.head_dim)
     w.add_value_length(spec.head_dim)
-    w.add_layer_norm_rms_eps(spec.eps)
+    add_eps = w.add_layer_norm_eps if spec.arch == "starcoder2" else w.add_layer_norm_rms_eps
+    add_eps(spec.eps)
     w.add_rope_dimension_count(int(spec.head_dim * spec.rope.get("partial_rotary_factor", 1)))
     w.add_rope_freq_base(spec.theta)
     for key, value in spec.keys.items():

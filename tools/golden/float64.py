@@ -9,6 +9,17 @@ import numpy as np
 from specs import INTERLEAVED, NOPE_EVERY, PERMUTED
 
 
+GELU = ("starcoder2",)
+
+
+def silu(x):
+    return x / (1 + np.exp(-x))
+
+
+def gelu(x):
+    return x / 2 * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3)))
+
+
 class Float64:
     """Knows nothing but the file and the conventions of its architecture: which elements RoPE
     pairs, and in which layers."""
@@ -23,7 +34,9 @@ class Float64:
         self.key = lambda key, default: (
             reader.fields[f"{self.arch}.{key}"].contents()
             if f"{self.arch}.{key}" in reader.fields else default)
-        self.eps = get("attention.layer_norm_rms_epsilon")
+        self.eps = self.key("attention.layer_norm_rms_epsilon",
+                            self.key("attention.layer_norm_epsilon", None))
+        self.act = gelu if self.arch in GELU else silu
         self.scale = self.key("attention.scale", 1 / math.sqrt(self.d))
         self.rot, self.context = get("rope.dimension_count"), get("context_length")
         self.base = get("rope.freq_base")
@@ -54,7 +67,15 @@ class Float64:
             self.rope_gain = 1 + 0.1 * math.log(factor)
 
     def norm(self, x, name):
-        return x / np.sqrt((x * x).mean(-1, keepdims=True) + self.eps) * self.t[name]
+        """With mean and variance if there is a bias, with the mean square otherwise."""
+        bias = self.t.get(name + ".bias")
+        if bias is not None:
+            x = x - x.mean(-1, keepdims=True)
+        x = x / np.sqrt((x * x).mean(-1, keepdims=True) + self.eps) * self.t[name + ".weight"]
+        return x if bias is None else x + bias
+
+    def norm_if(self, x, name):
+        return self.norm(x, name) if name + ".weight" in self.t else x
 
     def rope(self, x):  # [tokens, heads, d]
         angle = np.arange(len(x))[:, None, None] * self.freq
@@ -77,16 +98,19 @@ class Float64:
         hidden = np.triu(np.full((n, n), -np.inf), 1)
         for i in range(self.layers):
             p = f"blk.{i}."
-            h = self.norm(x, p + "attn_norm.weight")
+            h = self.norm_if(x, p + "attn_norm")
             if p + "attn_qkv.weight" in t:
                 ends = np.cumsum([self.heads, self.kv_heads]) * self.d
                 q, k, v = np.split(linear(h, p + "attn_qkv"), ends, axis=1)
             else:
                 q, k, v = (linear(h, p + f"attn_{c}") for c in "qkv")
+            # norms of queries and keys go over whole rows or over heads, as long as their weights
+            rows = t.get(p + "attn_q_norm.weight", np.zeros(0)).size > self.d
+            if rows:
+                q, k = self.norm(q, p + "attn_q_norm"), self.norm(k, p + "attn_k_norm")
             q, k, v = (m.reshape(n, -1, self.d) for m in (q, k, v))
-            if p + "attn_q_norm.weight" in t:
-                q = self.norm(q, p + "attn_q_norm.weight")
-                k = self.norm(k, p + "attn_k_norm.weight")
+            if not rows:
+                q, k = self.norm_if(q, p + "attn_q_norm"), self.norm_if(k, p + "attn_k_norm")
             if (i + 1) % NOPE_EVERY.get(self.arch, self.layers + 1):
                 q, k = self.rope(q), self.rope(k)
             k, v = (np.repeat(m, self.heads // self.kv_heads, axis=1) for m in (k, v))
@@ -94,13 +118,18 @@ class Float64:
             s = np.exp(s - s.max(-1, keepdims=True))
             s /= s.sum(-1, keepdims=True)
             o = np.einsum("hqk,khd->qhd", s, v).reshape(n, -1)
-            x = x + add * linear(o, p + "attn_output")
-            h = self.norm(x, p + "ffn_norm.weight")
+            o = linear(o, p + "attn_output")
+            x = x + add * self.norm_if(o, p + "post_attention_norm")
+            h = self.norm_if(x, p + "ffn_norm")
+            up = linear(h, p + "ffn_up")
             if p + "ffn_gate.weight" in t:
-                gate, up = linear(h, p + "ffn_gate"), linear(h, p + "ffn_up")
+                up = self.act(linear(h, p + "ffn_gate")) * up
+            elif up.shape[1] == 2 * t[p + "ffn_down.weight"].shape[1]:
+                gate, up = np.split(up, 2, axis=1)
+                up = self.act(gate) * up
             else:
-                gate, up = np.split(linear(h, p + "ffn_up"), 2, axis=1)
-            x = x + add * linear(gate / (1 + np.exp(-gate)) * up, p + "ffn_down")
-        x = self.norm(x, "output_norm.weight")
+                up = self.act(up)
+            x = x + add * self.norm_if(linear(up, p + "ffn_down"), p + "post_ffw_norm")
+        x = self.norm(x, "output_norm")
         x = x @ t.get("output.weight", t["token_embd.weight"]).T
         return x / self.key("logit_scale", 1.0)

@@ -24,7 +24,7 @@ class Spec:
     rope: dict = field(default_factory=lambda: {"rope_type": "default"})
     config: dict = field(default_factory=dict)  # more of the Hugging Face configuration
     keys: dict = field(default_factory=dict)  # more metadata, by key without the architecture
-    gains: dict = field(default_factory=dict)  # of tensors, where the usual ones are too large
+    gains: dict = field(default_factory=dict)  # of kinds of tensors, instead of the usual ones
 
     @property
     def permuted(self) -> bool:
@@ -97,4 +97,10 @@ SPECS = (
          dict(original_max_position_embeddings=4),
          keys={"rope.scaling.original_context_length": 4,
                "rope.scaling.attn_factor": 1.2}),
+    Spec("olmo2", "olmo2", False, 2, 64, 4, 2, 16, 96, 5e5, 1e-6, "Olmo2"),
+    # smaller biases than elsewhere: there are so many that they would decide every token
+    Spec("starcoder2", "starcoder2", False, 2, 64, 4, 2, 16, 128, 1e5, 1e-5, "Starcoder2",
+         config=dict(norm_epsilon=1e-5, use_bias=True, sliding_window=None), gains={"bias": 0.2}),
+    Spec("glm4", "glm4", False, 2, 64, 4, 2, 16, 96, 1e4, 1e-5, "Glm4",
+         {"rope_type": "default", "partial_rotary_factor": 0.5}, dict(attention_bias=True)),
 )

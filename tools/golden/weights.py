@@ -38,7 +38,7 @@ def spread(name: str, shape: tuple, gains: dict) -> tuple[np.float32, np.float32
     kind = name.removesuffix(".weight").rsplit(".", 1)[-1]
     deviation, offset = 0.0, 0.0
     if name.endswith(".bias"):
-        deviation = 0.4
+        deviation = gains.get("bias", 0.4)
     elif kind.endswith("norm"):  # far from one, all positive
         return np.float32(0.5), np.float32(1.0)
     elif kind in ("token_embd", "output"):

@@ -6,7 +6,7 @@ use arclight_engine::{BatchEntry, Engine, KvType, LoadOptions, ModelFile, Output
 use serde_json::Value;
 use testkit::repository;
 
-const MODELS: [&str; 13] = [
+const MODELS: [&str; 16] = [
     "qwen3_tied",
     "qwen3_untied",
     "llama3_tied",
@@ -20,6 +20,9 @@ const MODELS: [&str; 13] = [
     "smollm3",
     "phi3_short",
     "phi3_long",
+    "olmo2",
+    "starcoder2",
+    "glm4",
 ];
 
 /// Largest difference relative to the largest logit, with keys and values in f32. Transformers

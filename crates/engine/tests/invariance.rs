@@ -35,6 +35,11 @@ fn models() -> Vec<(String, Model)> {
         model("qwen2, odd shapes", KvType::F16, TinyModel { arch: "qwen2", ..odd() }),
         model("granite q4_0", KvType::F16, TinyModel::granite(TensorType::Q4_0)),
         model("phi3, odd shapes", KvType::F16, TinyModel { arch: "phi3", ..odd() }),
+        // Norms of sums over nodes, and over heads of all nodes; biases of sums.
+        model("olmo2 q4_0", KvType::F16, TinyModel::olmo2(TensorType::Q4_0)),
+        model("olmo2, odd shapes", KvType::F16, TinyModel { arch: "olmo2", ..odd() }),
+        model("starcoder2, odd shapes", KvType::F16, TinyModel { arch: "starcoder2", ..odd() }),
+        model("glm4 bf16", KvType::F16, TinyModel::glm4(TensorType::BF16)),
         model("smollm3 q8_0", KvType::F16, TinyModel::smollm3(TensorType::Q8_0)),
         // Windows that begin within a range of keys and across two.
         model("llama q4_0, window 40", KvType::F16, windowed(Some(40))),

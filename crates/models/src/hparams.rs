@@ -32,9 +32,11 @@ pub struct Hparams {
     pub rope_dims: usize,
     /// Base of the RoPE frequencies.
     pub rope_theta: f32,
-    /// Added to the mean square in RMSNorm.
+    /// Added to the mean square in RMSNorm, or to the variance in LayerNorm.
     pub norm_eps: f32,
 }
+
+const RMS_EPS: &str = "attention.layer_norm_rms_epsilon";
 
 /// No published model is near these; a larger value is a broken file.
 const MAX_LAYERS: usize = 1024;
@@ -87,7 +89,10 @@ impl Hparams {
             head_dim,
             rope_dims,
             rope_theta: m.opt_f32(&key("rope.freq_base"))?.unwrap_or(10_000.0),
-            norm_eps: m.f32(&key("attention.layer_norm_rms_epsilon"))?,
+            norm_eps: match m.opt_f32(&key("attention.layer_norm_epsilon"))? {
+                Some(eps) if m.get(&key(RMS_EPS)).is_none() => eps,
+                _ => m.f32(&key(RMS_EPS))?,
+            },
             arch: arch.to_owned(),
         })
     }
@@ -96,17 +101,20 @@ impl Hparams {
     ///
     /// # Errors
     /// When a key of [`TRAITS`] that is not among `known` has another value than it has there, or is
-    /// no number.
+    /// no number nor an array of them.
     pub(crate) fn only(&self, gguf: &Gguf<'_>, known: &[&str]) -> Result<(), Error> {
         for (name, neutral) in TRAITS.iter().filter(|(name, _)| !known.contains(name)) {
             let key = format!("{}.{name}", self.arch);
             let Some(value) = gguf.metadata().get(&key) else { continue };
-            let number = match *value {
-                Value::Bool(b) => f64::from(u8::from(b)),
-                Value::F32(_) | Value::F64(_) => gguf.metadata().f32(&key)?.into(),
-                _ => gguf.metadata().u32(&key)?.into(),
+            let numbers: Vec<f64> = match *value {
+                Value::Bool(b) => vec![f64::from(u8::from(b))],
+                Value::F32(_) | Value::F64(_) => vec![gguf.metadata().f32(&key)?.into()],
+                Value::Array(_) => {
+                    gguf.metadata().u32s(&key)?.into_iter().map(Into::into).collect()
+                }
+                _ => vec![gguf.metadata().u32(&key)?.into()],
             };
-            if number != *neutral {
+            if let Some(number) = numbers.iter().find(|n| *n != neutral) {
                 return Err(Error::UnsupportedFeature { key, value: number.to_string() });
             }
         }
@@ -147,7 +155,9 @@ const TRAITS: &[(&str, f64)] = &[
     ("final_logit_softcapping", 0.0),
     ("use_parallel_residual", 0.0),
     ("pooling_type", 0.0),
+    ("rope.dimension_sections", 0.0),
     ("rope.scaling.alpha", 0.0),
+    ("nextn_predict_layers", 0.0),
 ];
 
 fn positive(m: &Metadata<'_>, key: &str, max: usize) -> Result<usize, Error> {

@@ -7,15 +7,18 @@
 
 mod blocks;
 mod error;
+mod glm4;
 mod granite;
 mod hparams;
 mod llama;
 mod minicpm;
+mod olmo2;
 mod phi3;
 mod qwen2;
 mod qwen3;
 mod rope;
 mod smollm3;
+mod starcoder2;
 
 pub use error::Error;
 pub use hparams::Hparams;
@@ -45,6 +48,9 @@ pub const ARCHITECTURES: &[Architecture] = &[
     Architecture { name: "minicpm", models: "MiniCPM", build: minicpm::build },
     Architecture { name: "smollm3", models: "SmolLM3", build: smollm3::build },
     Architecture { name: "phi3", models: "Phi-3, Phi-4", build: phi3::build },
+    Architecture { name: "glm4", models: "GLM-4-0414", build: glm4::build },
+    Architecture { name: "olmo2", models: "OLMo 2", build: olmo2::build },
+    Architecture { name: "starcoder2", models: "StarCoder2", build: starcoder2::build },
 ];
 
 /// A model definition made from a file's metadata.

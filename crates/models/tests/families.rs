@@ -37,6 +37,9 @@ fn every_family_builds_for_any_nodes() {
         TinyModel::granite(TensorType::F32),
         TinyModel::smollm3(TensorType::F32),
         TinyModel::phi3(TensorType::F32),
+        TinyModel::olmo2(TensorType::F32),
+        TinyModel::starcoder2(TensorType::F32),
+        TinyModel::glm4(TensorType::F32),
     ] {
         let bytes = model.gguf();
         for nodes in [1, 2, 3, 5] {

@@ -27,6 +27,8 @@ fn a_dense_layer_at_batch_one_has_five_waits_two_of_them_global() {
         TinyModel::qwen2(TensorType::Q4_0),
         TinyModel::granite(TensorType::Q4_0),
         TinyModel::phi3(TensorType::Q4_0),
+        TinyModel::starcoder2(TensorType::Q4_0),
+        TinyModel::glm4(TensorType::Q4_0),
     ] {
         for nodes in [2, 3, 4, 6, 8] {
             assert_eq!(
@@ -41,6 +43,15 @@ fn a_dense_layer_at_batch_one_has_five_waits_two_of_them_global() {
             "nothing is global on one node"
         );
     }
+}
+
+#[test]
+fn norms_over_the_heads_of_all_nodes_make_a_wait_global() {
+    let model = TinyModel::olmo2(TensorType::Q4_0);
+    for nodes in [2, 3, 8] {
+        assert_eq!(waits(&model, nodes, Variant::DECODE, &plan(nodes)), (5, 3), "{nodes} nodes");
+    }
+    assert_eq!(waits(&model, 1, Variant::DECODE, &plan(1)), (5, 0));
 }
 
 #[test]

@@ -67,6 +67,21 @@ impl TinyModel {
         TinyModel { arch: "phi3", ..TinyModel::llama(ty) }
     }
 
+    /// As above with norms after the blocks, and norms over all queries and all keys.
+    pub fn olmo2(ty: TensorType) -> TinyModel {
+        TinyModel { arch: "olmo2", ..TinyModel::llama(ty) }
+    }
+
+    /// As above with LayerNorm, biases everywhere and a feed-forward layer without a gate.
+    pub fn starcoder2(ty: TensorType) -> TinyModel {
+        TinyModel { arch: "starcoder2", ..TinyModel::qwen3(ty) }
+    }
+
+    /// As above with norms before and after the blocks, and gate and up in one tensor.
+    pub fn glm4(ty: TensorType) -> TinyModel {
+        TinyModel { arch: "glm4", ..TinyModel::llama(ty) }
+    }
+
     /// As above with four layers, the last of them without RoPE.
     pub fn smollm3(ty: TensorType) -> TinyModel {
         TinyModel { arch: "smollm3", layers: 4, ..TinyModel::qwen3(ty) }
@@ -93,7 +108,9 @@ impl TinyModel {
         if let Some(window) = self.window {
             w.kv(key("attention.sliding_window"), window as u32);
         }
-        w.kv(key("attention.layer_norm_rms_epsilon"), 1e-6f32);
+        let layer_norm = self.arch == "starcoder2";
+        let eps = if layer_norm { "layer_norm_epsilon" } else { "layer_norm_rms_epsilon" };
+        w.kv(key(&format!("attention.{eps}")), 1e-6f32);
         w.kv(key("rope.freq_base"), 10_000f32);
         if self.arch == "granite" {
             w.kv(key("embedding_scale"), 2.5f32).kv(key("residual_scale"), 0.3f32);
@@ -123,14 +140,20 @@ impl TinyModel {
             let name = |t: &str| format!("blk.{l}.{t}.weight");
             if self.arch == "phi3" {
                 matrix(&mut w, name("attn_qkv"), q + 2 * kv, self.hidden, self.ty);
-                matrix(&mut w, name("ffn_up"), 2 * self.ffn, self.hidden, self.ty);
             } else {
                 matrix(&mut w, name("attn_q"), q, self.hidden, self.ty);
                 matrix(&mut w, name("attn_k"), kv, self.hidden, self.ty);
                 matrix(&mut w, name("attn_v"), kv, self.hidden, second);
-                matrix(&mut w, name("ffn_gate"), self.ffn, self.hidden, self.ty);
-                matrix(&mut w, name("ffn_up"), self.ffn, self.hidden, self.ty);
             }
+            let (gate, up) = match self.arch {
+                "phi3" | "glm4" => (false, 2 * self.ffn),
+                "starcoder2" => (false, self.ffn),
+                _ => (true, self.ffn),
+            };
+            if gate {
+                matrix(&mut w, name("ffn_gate"), self.ffn, self.hidden, self.ty);
+            }
+            matrix(&mut w, name("ffn_up"), up, self.hidden, self.ty);
             matrix(&mut w, name("attn_output"), self.hidden, q, self.ty);
             matrix(&mut w, name("ffn_down"), self.hidden, self.ffn, second);
         }
@@ -141,22 +164,42 @@ impl TinyModel {
             w.tensor(name, &[len], TensorType::F32, data);
         };
         for l in 0..self.layers {
-            let name = |t: &str| format!("blk.{l}.{t}.weight");
-            vector(&mut w, name("attn_norm"), self.hidden);
-            vector(&mut w, name("ffn_norm"), self.hidden);
-            if self.arch == "qwen2" {
-                for (tensor, len) in [("attn_q", q), ("attn_k", kv), ("attn_v", kv)] {
-                    vector(&mut w, format!("blk.{l}.{tensor}.bias"), len);
-                }
-            }
-            if self.arch == "qwen3" {
-                vector(&mut w, name("attn_q_norm"), self.head_dim);
-                vector(&mut w, name("attn_k_norm"), self.head_dim);
+            for (tensor, len) in self.layer_vectors() {
+                vector(&mut w, format!("blk.{l}.{tensor}"), len);
             }
         }
         vector(&mut w, "output_norm.weight".into(), self.hidden);
+        if layer_norm {
+            vector(&mut w, "output_norm.bias".into(), self.hidden);
+        }
         let mut bytes = Vec::new();
         w.write_to(&mut bytes).expect("a vector takes everything");
         bytes
+    }
+
+    /// Names and lengths of a layer's norms and biases.
+    fn layer_vectors(&self) -> Vec<(&'static str, usize)> {
+        let (q, kv) = (self.heads * self.head_dim, self.kv_heads * self.head_dim);
+        let before = [("attn_norm.weight", self.hidden), ("ffn_norm.weight", self.hidden)];
+        let after =
+            [("post_attention_norm.weight", self.hidden), ("post_ffw_norm.weight", self.hidden)];
+        let biases = [("attn_q.bias", q), ("attn_k.bias", kv), ("attn_v.bias", kv)];
+        let qk_norms = |q, k| [("attn_q_norm.weight", q), ("attn_k_norm.weight", k)];
+        match self.arch {
+            "qwen2" => [before.as_slice(), &biases].concat(),
+            "qwen3" => [before, qk_norms(self.head_dim, self.head_dim)].concat(),
+            "olmo2" => [after, qk_norms(q, kv)].concat(),
+            "glm4" => [before, after].concat(),
+            "starcoder2" => {
+                let norms = [("attn_norm.bias", self.hidden), ("ffn_norm.bias", self.hidden)];
+                let others = [
+                    ("attn_output.bias", self.hidden),
+                    ("ffn_up.bias", self.ffn),
+                    ("ffn_down.bias", self.hidden),
+                ];
+                [before.as_slice(), &norms, &biases, &others].concat()
+            }
+            _ => before.to_vec(),
+        }
     }
 }
