@@ -25,6 +25,8 @@ ARCH_TENSORS = {
     "olmo2": {"post_attention_layernorm": "post_attention_norm",
               "post_feedforward_layernorm": "post_ffw_norm"},
     "starcoder2": {"mlp.c_fc": "ffn_up", "mlp.c_proj": "ffn_down"},
+    "granite": {"shared_mlp.input_linear": "ffn_gate ffn_up",
+                "shared_mlp.output_linear": "ffn_down"},
     "glm4": {"post_self_attn_layernorm": "post_attention_norm",
              "post_mlp_layernorm": "post_ffw_norm"},
 }

@@ -30,7 +30,9 @@ class Float64:
         self.arch = str(reader.fields["general.architecture"].contents())
         get = lambda key: reader.fields[f"{self.arch}.{key}"].contents()
         self.layers, self.heads = get("block_count"), get("attention.head_count")
-        self.kv_heads, self.d = get("attention.head_count_kv"), get("attention.key_length")
+        kv_heads = get("attention.head_count_kv")
+        self.kv_heads = kv_heads[0] if isinstance(kv_heads, list) else kv_heads
+        self.d = get("attention.key_length")
         self.key = lambda key, default: (
             reader.fields[f"{self.arch}.{key}"].contents()
             if f"{self.arch}.{key}" in reader.fields else default)
@@ -64,7 +66,8 @@ class Float64:
             divided = np.clip((np.arange(self.rot // 2) - low) / (high - low), 0, 1)
             assert ((divided > 0) & (divided < 1)).any() and (divided == 1).any()
             self.freq = self.freq * (1 - divided + divided / factor)
-            self.rope_gain = 1 + 0.1 * math.log(factor)
+            gain = lambda of: 1 + 0.1 * of * math.log(factor)
+            self.rope_gain = gain(1) / gain(self.key("rope.scaling.yarn_log_multiplier", 0.0))
 
     def norm(self, x, name):
         """With mean and variance if there is a bias, with the mean square otherwise."""
@@ -113,6 +116,10 @@ class Float64:
                 q, k = self.norm_if(q, p + "attn_q_norm"), self.norm_if(k, p + "attn_k_norm")
             if (i + 1) % NOPE_EVERY.get(self.arch, self.layers + 1):
                 q, k = self.rope(q), self.rope(k)
+            if growth := self.key("attention.temperature_scale", 0.0):
+                original = self.key("rope.scaling.original_context_length", None)
+                stretches = np.arange(n) // original
+                q = q * (1 + growth * np.log(1 + stretches))[:, None, None]
             k, v = (np.repeat(m, self.heads // self.kv_heads, axis=1) for m in (k, v))
             s = np.einsum("qhd,khd->hqk", q, k) * self.scale + hidden
             s = np.exp(s - s.max(-1, keepdims=True))

@@ -6,7 +6,7 @@ use arclight_engine::{BatchEntry, Engine, KvType, LoadOptions, ModelFile, Output
 use serde_json::Value;
 use testkit::repository;
 
-const MODELS: [&str; 16] = [
+const MODELS: [&str; 18] = [
     "qwen3_tied",
     "qwen3_untied",
     "llama3_tied",
@@ -20,6 +20,8 @@ const MODELS: [&str; 16] = [
     "smollm3",
     "phi3_short",
     "phi3_long",
+    "granite4",
+    "ministral3",
     "olmo2",
     "starcoder2",
     "glm4",

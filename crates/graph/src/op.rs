@@ -137,6 +137,23 @@ pub enum NormOver {
     Row,
 }
 
+/// Queries grow with their position: by `1 + scale * ln(1 + floor(position / length))`.
+#[derive(Copy, Clone, Debug, PartialEq)]
+pub struct Temperature {
+    /// Growth for each power of e.
+    pub scale: f32,
+    /// Positions before the first growth, at least one.
+    pub length: usize,
+}
+
+impl Temperature {
+    /// The factor on a query.
+    pub fn factor(&self, position: u32) -> f32 {
+        let stretches = f64::from(position / self.length as u32);
+        (1.0 + f64::from(self.scale) * stretches.ln_1p()) as f32
+    }
+}
+
 /// One attention operator.
 #[derive(Clone, Debug)]
 pub struct Attention {
@@ -154,6 +171,8 @@ pub struct Attention {
     pub rope: Option<RopeId>,
     /// Factor on `q·k`, usually `1/sqrt(dim)`.
     pub scale: f32,
+    /// Growth of queries with their position.
+    pub temperature: Option<Temperature>,
     /// Scores `s` become `cap * tanh(s / cap)` (Gemma 2).
     pub soft_cap: Option<f32>,
     /// How many keys a token sees, the last of which is its own: a sliding window. `None`: all.

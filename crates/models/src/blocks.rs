@@ -1,7 +1,7 @@
 //! Blocks that most families share: weights by their usual names, operators in their usual order.
 
 use crate::{Error, Hparams};
-use graph::{Activation, Attention, Builder, Bundle, MatrixId, Norm, NormOver, RopeId, Tensors};
+use graph::{Activation, Attention, Builder, Bundle, MatrixId, Norm, NormOver, RopeId, Temperature, Tensors};
 
 /// The name of a layer's weight.
 pub(crate) fn weight(layer: usize, tensor: &str) -> String {
@@ -15,6 +15,8 @@ pub(crate) struct Style {
     pub rope: Option<RopeId>,
     /// Factor on `q·k`.
     pub attention_scale: f32,
+    /// Growth of queries with their position.
+    pub temperature: Option<Temperature>,
     /// Keys that a token sees; `None`: all before it.
     pub window: Option<usize>,
     /// Cap on attention scores.
@@ -71,6 +73,7 @@ impl Style {
         Style {
             rope: Some(rope),
             attention_scale: (h.head_dim as f32).sqrt().recip(),
+            temperature: None,
             window: None,
             soft_cap: None,
             residual_scale: 1.0,
@@ -171,6 +174,7 @@ pub(crate) fn attention(
         norm_eps: h.norm_eps,
         rope: style.rope,
         scale: style.attention_scale,
+        temperature: style.temperature,
         window: style.window,
         soft_cap: style.soft_cap,
         heads,

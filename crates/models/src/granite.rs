@@ -1,7 +1,8 @@
-//! Granite 3, dense: Llama with factors on the
-//! embedding, on what blocks add to the residual stream, on attention and on the logits, which are
-//! divided by theirs (maximal update parametrisation, arXiv:2203.03466). Rows of Q and K are permuted
-//! for the interleaved form of RoPE; a file can say that the model was trained without RoPE.
+//! Granite 3 and 4 of dense form without Mamba layers: Llama with factors on the embedding, on what
+//! blocks add to the residual stream, on attention and on the logits, which are divided by theirs
+//! (maximal update parametrisation, arXiv:2203.03466). Rows of Q and K are permuted for the
+//! interleaved form of RoPE; a file can say that the model was trained without RoPE. Granite 4's state
+//! the number of key/value heads for each layer.
 
 use crate::blocks::{Style, attention, feed_forward, logits, vocab};
 use crate::rope::rope;

@@ -160,8 +160,24 @@ const TRAITS: &[(&str, f64)] = &[
     ("nextn_predict_layers", 0.0),
 ];
 
+/// A number that the file states for each layer.
+fn same_for_all_layers(m: &Metadata<'_>, key: &str) -> Result<u32, Error> {
+    let all = m.u32s(key)?;
+    match all.split_first() {
+        Some((first, rest)) if rest.iter().all(|n| n == first) => Ok(*first),
+        _ => {
+            let value = "numbers that differ by layer".to_owned();
+            Err(Error::UnsupportedFeature { key: key.to_owned(), value })
+        }
+    }
+}
+
 fn positive(m: &Metadata<'_>, key: &str, max: usize) -> Result<usize, Error> {
-    let value = m.u32(key)? as usize;
+    let value = match m.get(key) {
+        Some(Value::Array(_)) => same_for_all_layers(m, key)?,
+        _ => m.u32(key)?,
+    };
+    let value = value as usize;
     let why = match value {
         0 => "it must be at least one",
         v if v > max => "no such model exists",

@@ -12,6 +12,7 @@ mod granite;
 mod hparams;
 mod llama;
 mod minicpm;
+mod mistral3;
 mod olmo2;
 mod phi3;
 mod qwen2;
@@ -39,12 +40,17 @@ pub struct Architecture {
 pub const ARCHITECTURES: &[Architecture] = &[
     Architecture {
         name: "llama",
-        models: "Llama 2, 3, 3.1, 3.2, Mistral, Ministral, SmolLM2",
+        models: "Llama 2, 3, 3.1, 3.2, Mistral, Ministral 8B, SmolLM2",
         build: llama::build,
+    },
+    Architecture {
+        name: "mistral3",
+        models: "Ministral 3, Mistral Small 3",
+        build: mistral3::build,
     },
     Architecture { name: "qwen2", models: "Qwen2, Qwen2.5", build: qwen2::build },
     Architecture { name: "qwen3", models: "Qwen3", build: qwen3::build },
-    Architecture { name: "granite", models: "Granite 3 (dense)", build: granite::build },
+    Architecture { name: "granite", models: "Granite 3, 4 (dense)", build: granite::build },
     Architecture { name: "minicpm", models: "MiniCPM", build: minicpm::build },
     Architecture { name: "smollm3", models: "SmolLM3", build: smollm3::build },
     Architecture { name: "phi3", models: "Phi-3, Phi-4", build: phi3::build },

@@ -83,15 +83,19 @@ fn yarn(
 ) -> Result<Rope, Error> {
     let m = gguf.metadata();
     let key = |k: &str| format!("{}.rope.scaling.{k}", h.arch);
-    for (name, neutral) in [("yarn_ext_factor", 1.0), ("yarn_log_multiplier", 0.0)] {
-        match m.opt_f32(&key(name))? {
-            Some(value) if value != neutral => {
-                let value = value.to_string();
-                return Err(Error::UnsupportedFeature { key: key(name), value });
-            }
-            _ => {}
-        }
+    let refused = |name, value: f32| {
+        Err(Error::UnsupportedFeature { key: key(name), value: value.to_string() })
+    };
+    match m.opt_f32(&key("yarn_ext_factor"))? {
+        None | Some(1.0) => {}
+        Some(value) => return refused("yarn_ext_factor", value),
     }
+    let divisor = match m.opt_f32(&key("yarn_log_multiplier"))? {
+        None | Some(0.0) => 0.0,
+        Some(value) if h.arch == "mistral3" => f64::from(value),
+        // Others mean other things by it.
+        Some(value) => return refused("yarn_log_multiplier", value),
+    };
     let (dims, theta) = (h.rope_dims as f64, f64::from(h.rope_theta));
     let original = original_context(gguf, h)? as f64;
     // The (fractional) pair that turns so many times within the original context.
@@ -106,13 +110,15 @@ fn yarn(
         let slow = ((i as f64 - first) / (last - first).max(0.001)).clamp(0.0, 1.0);
         (freq * (1.0 - slow) + freq / factor * slow) as f32
     });
-    let paper = if factor <= 1.0 { 1.0 } else { 1.0 + 0.1 * factor.ln() };
+    // The gain of the paper, some of which the model may have been trained without.
+    let gain = |of: f64| if factor <= 1.0 { 1.0 } else { 1.0 + 0.1 * of * factor.ln() };
+    let paper = gain(1.0) / gain(divisor);
     let amplitude = m.opt_f32(&key("yarn_attn_factor"))?.unwrap_or(paper as f32);
     Ok(Rope { amplitude, ..Rope::new(style, inv_freq.collect()) })
 }
 
 /// The context that the model was trained for before it was stretched.
-fn original_context(gguf: &Gguf<'_>, h: &Hparams) -> Result<usize, Error> {
+pub(crate) fn original_context(gguf: &Gguf<'_>, h: &Hparams) -> Result<usize, Error> {
     let key = format!("{}.rope.scaling.original_context_length", h.arch);
     match gguf.metadata().opt_u32(&key)? {
         Some(tokens) if tokens < 2 => {

@@ -117,6 +117,31 @@ fn minicpm_does_not_guess_its_factors() {
 }
 
 #[test]
+fn numbers_for_each_layer_must_be_the_same() {
+    // As files of Granite 4 state them.
+    let model = TinyModel::granite(TensorType::F32);
+    let of = |heads: &[u32]| with(&model, &[("attention.head_count_kv", OwnedValue::from(heads))]);
+    let bytes = of(&[4, 4]);
+    let built = models::build(&Gguf::parse(&bytes).unwrap(), 1).unwrap();
+    assert_eq!(built.hparams.kv_heads, 4);
+    let said = refusal(&of(&[4, 0]));
+    assert!(said.contains("granite.attention.head_count_kv"), "{said}");
+}
+
+#[test]
+fn sections_of_rope_and_layers_that_predict_more_are_refused() {
+    let sections = OwnedValue::from([8u32, 12, 12, 0].as_slice());
+    let model = TinyModel::glm4(TensorType::F32);
+    let said = refusal(&with(&model, &[("rope.dimension_sections", sections)]));
+    assert!(said.contains("glm4.rope.dimension_sections = 8"), "{said}");
+    let said = refusal(&with(&model, &[("nextn_predict_layers", OwnedValue::from(1u32))]));
+    assert!(said.contains("glm4.nextn_predict_layers = 1"), "{said}");
+    let none = OwnedValue::from([0u32; 4].as_slice());
+    let bytes = with(&model, &[("rope.dimension_sections", none)]);
+    models::build(&Gguf::parse(&bytes).unwrap(), 1).unwrap();
+}
+
+#[test]
 fn windows_are_obeyed_or_refused_and_are_none_when_nothing_lies_behind_them() {
     for model in [TinyModel::llama(TensorType::F32), TinyModel::phi3(TensorType::F32)] {
         for (window, windows) in [(None, None), (Some(0), None), (Some(200), Some(200))] {

@@ -103,6 +103,8 @@ struct Placing<'b> {
     cos_sin: Option<&'b [f32]>,
     /// `1 / rms` of all queries and of all keys, where norms go over all of them.
     inverse: [f32; 2],
+    /// Factor on queries.
+    scale: f32,
 }
 
 /// What a range is attended with.
@@ -153,7 +155,7 @@ impl<'a> Thread<'a> {
     fn finish_queries(&self, spec: &Attention, at: Placing<'_>, first: usize, q: &mut [f32]) {
         let first = spec.heads.q_cut.range(self.node).start + first;
         self.place_heads(spec, spec.q_norm, at, at.inverse[0], first, q);
-        self.step.kernels.scale(q, spec.scale);
+        self.step.kernels.scale(q, at.scale);
     }
 
     /// Norm and RoPE of key heads, of which the first is number `first` of this node's.
@@ -225,7 +227,9 @@ impl<'a> Thread<'a> {
                 1.0 / (mean + spec.norm_eps).sqrt()
             })
         });
-        Placing { cos_sin, inverse }
+        let position = self.input.tokens[t].position;
+        let grown = spec.temperature.map_or(1.0, |growth| growth.factor(position));
+        Placing { cos_sin, inverse, scale: spec.scale * grown }
     }
 
     /// Queries in place, keys and values to their pages; dealt by runs of tokens of one page.
