@@ -40,6 +40,7 @@ class Float64:
                             self.key("attention.layer_norm_epsilon", None))
         self.act = gelu if self.arch in GELU else silu
         self.scale = self.key("attention.scale", 1 / math.sqrt(self.d))
+        self.window = self.key("attention.sliding_window", 0)  # tokens seen, one's own included
         self.rot, self.context = get("rope.dimension_count"), get("context_length")
         self.base = get("rope.freq_base")
         self.freq = self.base ** (-np.arange(0, self.rot, 2) / self.rot)
@@ -99,6 +100,8 @@ class Float64:
         def linear(h, name):
             return h @ t[name + ".weight"].T + t.get(name + ".bias", 0.0)
         hidden = np.triu(np.full((n, n), -np.inf), 1)
+        if self.window:
+            hidden += np.tril(np.full((n, n), -np.inf), -self.window)
         for i in range(self.layers):
             p = f"blk.{i}."
             h = self.norm_if(x, p + "attn_norm")

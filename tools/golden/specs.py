@@ -65,7 +65,7 @@ SPECS = (
          dict(rope_type="linear", factor=4.0),
          keys={"rope.scaling.type": "linear", "rope.scaling.factor": 4.0}),
     Spec("mistral", "llama", True, 2, 64, 4, 2, 16, 64, 1e6, 1e-5, "Mistral",
-         config=dict(sliding_window=None)),
+         config=dict(sliding_window=24), keys={"attention.sliding_window": 24}),
     Spec("qwen2", "qwen2", True, 2, 64, 4, 2, 16, 96, 1e6, 1e-6, "Qwen2"),
     # of eight frequencies two are kept, three are blended and three are divided
     Spec("qwen2_yarn", "qwen2", False, 2, 64, 4, 2, 16, 96, 1e4, 1e-6, "Qwen2",
@@ -88,8 +88,9 @@ SPECS = (
     # 12 of 16 elements of a head are rotated
     Spec("phi3_short", "phi3", False, 2, 64, 4, 2, 16, 96, 1e4, 1e-5, "Phi3",
          {**longrope(512), "partial_rotary_factor": 0.75},
-         dict(original_max_position_embeddings=512),
-         keys={"rope.scaling.original_context_length": 512, "context_length": 512}),
+         dict(original_max_position_embeddings=512, sliding_window=40),
+         keys={"rope.scaling.original_context_length": 512, "context_length": 512,
+               "attention.sliding_window": 40}),
     # an original context so short that everything but one token alone, whose angles are zero,
     # takes the long factors
     Spec("phi3_long", "phi3", True, 2, 64, 4, 2, 16, 96, 1e4, 1e-5, "Phi3",

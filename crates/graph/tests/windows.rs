@@ -2,7 +2,7 @@
 //! f64. Pages that windows have left behind are used again.
 
 use arclight_graph::{
-    Attention, Builder, Executor, Graph, KV_CLASSES, KvType, Limits, Outputs, PageId, PageTable,
+    Attention, Builder, Executor, Graph, KV_CLASSES, KvType, Limits, Norm, NormOver, Outputs, PageId, PageTable,
     Plan, PlanGroup, SeqInput,
 };
 use gguf::{Gguf, TensorType};
@@ -43,24 +43,26 @@ fn build(gguf: &Gguf<'_>, nodes: usize) -> Graph {
             heads,
             q_norm: None,
             k_norm: None,
+            norm_over: NormOver::Head,
             norm_eps: EPS,
             rope: None,
             scale: SCALE,
             soft_cap,
+            temperature: None,
             window,
             cache: 0,
         };
-        let a = b.rms_norm(x, norm, EPS);
+        let a = b.norm(x, Norm::Rms { weight: norm, eps: EPS });
         let a = b.linear(a, qkv);
         let a = b.attention(a, spec);
         let a = b.linear(a, output);
-        x = b.residual(x, a, 1.0);
+        x = b.residual(x, a, None, 1.0);
     }
     b.layer(None);
     let norm = b.vector("output_norm.weight", HIDDEN).unwrap();
     let x = b.select(x);
-    let x = b.rms_norm(x, norm, EPS);
-    b.logits(x, embedding, 1.0);
+    let x = b.norm(x, Norm::Rms { weight: norm, eps: EPS });
+    b.logits(x, embedding, 1.0, None);
     b.finish()
 }
 

@@ -8,10 +8,11 @@ use gguf::Gguf;
 use graph::{Activation, Builder, RopeStyle};
 
 pub(crate) fn build(b: &mut Builder<'_>, h: &Hparams, gguf: &Gguf<'_>) -> Result<(), Error> {
-    h.only(gguf, &[])?;
+    h.only(gguf, &["attention.sliding_window"])?;
     let rope = b.rope(rope(gguf, h, RopeStyle::Neox)?);
     let style = Style {
         bias: Bias::All,
+        window: h.window,
         norms: Norms::PreLayer,
         ffn: Ffn::Plain(Activation::Gelu),
         ..Style::plain(h, rope)

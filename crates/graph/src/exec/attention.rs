@@ -10,11 +10,12 @@
 
 use super::Thread;
 use super::items::{Items, TileOrder};
+use super::keys::{Keys, Spans, TILE_ROWS_MAX, page};
 use crate::buffer::BufId;
 use crate::cache::KvType;
 use crate::instr::Place;
 use crate::op::{Attention, Heads, NormOver};
-use crate::step::{Class, PageId, Seen};
+use crate::step::Class;
 use crate::weight::VectorId;
 use kernels::{
     AttnTile, KV_CHUNK, KV_PAGE, KvPageMut, KvPages, Rows, attn_scratch_len, attn_state_len,
@@ -45,29 +46,6 @@ pub(super) fn scratch_len(heads: &Heads) -> usize {
 fn quants_len(heads: &Heads, rows: usize) -> usize {
     let multiple = KvType::Q8_0.head_multiple();
     rows * q8_row_bytes(heads.dim / multiple * multiple) / size_of::<f32>()
-}
-
-/// Keys of one range that some row sees.
-#[derive(Clone)]
-struct Keys<'a> {
-    /// A token of their sequence.
-    token: &'a Seen,
-    kv: usize,
-    /// By position.
-    span: Range<usize>,
-}
-
-impl<'a> Keys<'a> {
-    /// What the tokens from `first` to `last` see of the range `chunk`.
-    fn new(first: &Seen, last: &'a Seen, kv: usize, chunk: usize) -> Keys<'a> {
-        let (start, end) = (chunk * KV_CHUNK, (chunk + 1) * KV_CHUNK);
-        Keys { token: last, kv, span: start.max(first.first as usize)..end.min(last.end as usize) }
-    }
-
-    /// Pages of the sequence that they lie in.
-    fn pages(&self) -> Range<usize> {
-        self.span.start / KV_PAGE..self.span.end.div_ceil(KV_PAGE)
-    }
 }
 
 /// Pages of keys and of values of one range.
@@ -495,40 +473,4 @@ impl<'a> Thread<'a> {
         let all = unsafe { self.block(buf).as_slice::<f32>() };
         Rows::new(&all[rows.start * stride + cols.start..], rows.len(), cols.len(), stride)
     }
-}
-
-/// The most query rows of one item: groups larger than a tile go one token at a time.
-const TILE_ROWS_MAX: usize = 128;
-
-/// The keys that each query row sees, counted from the first slot of the pages that are given.
-#[derive(Clone, Copy)]
-struct Spans<'b> {
-    starts: &'b [u32], // [rows]
-    limits: &'b [u32], // [rows]
-}
-
-impl<'b> Spans<'b> {
-    /// Those of the heads of a group, token by token.
-    fn fill(
-        to: &'b mut [[u32; TILE_ROWS_MAX]; 2],
-        tokens: &[Seen],
-        group: usize,
-        keys: &Keys<'_>,
-    ) -> Spans<'b> {
-        let rows = tokens.len() * group;
-        let base = (keys.pages().start * KV_PAGE) as u32;
-        let (start, end) = (keys.span.start as u32, keys.span.end as u32);
-        let [starts, limits] = to.each_mut().map(|rows_of| &mut rows_of[..rows]);
-        let each = starts.chunks_exact_mut(group).zip(limits.chunks_exact_mut(group));
-        for ((starts, limits), t) in each.zip(tokens) {
-            starts.fill(t.first.max(start) - base);
-            limits.fill(t.end.min(end) - base);
-        }
-        Spans { starts, limits }
-    }
-}
-
-/// A page of the sequence of `token`.
-fn page(class: &Class, token: &Seen, at: usize) -> PageId {
-    class.pages[token.table as usize + at - token.page as usize]
 }

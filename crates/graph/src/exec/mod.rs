@@ -6,6 +6,7 @@
 
 mod attention;
 mod items;
+mod keys;
 mod matmul;
 mod rows;
 mod sums;
