@@ -2,8 +2,8 @@
 //! f64. Pages that windows have left behind are used again.
 
 use arclight_graph::{
-    Attention, Builder, Executor, Graph, KV_CLASSES, KvType, Limits, Norm, NormOver, Outputs, PageId, PageTable,
-    Plan, PlanGroup, SeqInput,
+    Attention, Builder, Executor, Graph, KV_CLASSES, KvType, Limits, Norm, NormOver, Outputs,
+    PageId, PageTable, Plan, PlanGroup, SeqInput,
 };
 use gguf::{Gguf, TensorType};
 use kernels::{KV_PAGE, Kernels};

@@ -1,7 +1,7 @@
 //! `synth`, `inspect`, `graph`, `topo`, `bench`, `perplexity`, `completions`.
 
 use crate::support::{fails, file, run, succeeds, synth, tiny};
-use serde_json::Value;
+use serde_json::{Value, json as value};
 
 fn json(args: &[&str]) -> Value {
     serde_json::from_str(&succeeds(args)).expect("JSON")
@@ -45,6 +45,20 @@ fn inspect_shows_metadata_types_and_single_keys() {
     assert_eq!(succeeds(&["inspect", tiny(), "--key", "tokenizer.ggml.pre"]), "qwen2\n");
     let tokens = succeeds(&["inspect", tiny(), "--key", "tokenizer.ggml.tokens"]);
     assert_eq!(tokens.lines().count(), 512);
+}
+
+#[test]
+fn inspect_says_what_keys_and_values_take() {
+    let text = succeeds(&["inspect", tiny()]);
+    assert!(text.contains("KV cache in f16: 2 layers, "), "{text}");
+    assert!(!text.contains("are kept"), "{text}");
+    let windowed = file("windowed.gguf", &testkit::golden("mistral"));
+    let text = succeeds(&["inspect", &windowed]);
+    // Two layers, two heads of 16 half floats, keys and values.
+    let line = "KV cache in f16: 2 layers, 256 B a token, of which the last 24 are kept";
+    assert!(text.contains(line), "{text}");
+    let seen = json(&["inspect", &windowed, "--json"]);
+    assert_eq!(seen["kv_cache"], value!([{"layers": 2, "window": 24, "bytes_per_token": 256}]));
 }
 
 #[test]
