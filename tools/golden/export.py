@@ -24,6 +24,9 @@ LAYER_TENSORS = {
 ARCH_TENSORS = {
     "olmo2": {"post_attention_layernorm": "post_attention_norm",
               "post_feedforward_layernorm": "post_ffw_norm"},
+    **{gemma: {"post_attention_layernorm": "post_attention_norm",
+               "pre_feedforward_layernorm": "ffn_norm",
+               "post_feedforward_layernorm": "post_ffw_norm"} for gemma in ("gemma2", "gemma3")},
     "starcoder2": {"mlp.c_fc": "ffn_up", "mlp.c_proj": "ffn_down"},
     "granite": {"shared_mlp.input_linear": "ffn_gate ffn_up",
                 "shared_mlp.output_linear": "ffn_down"},
@@ -57,6 +60,8 @@ def of_parameter(spec: Spec, name: str, parts: list[np.ndarray]) -> np.ndarray:
     w = np.concatenate(parts)
     if spec.permuted and ("q_proj" in name or "k_proj" in name):
         w = split_halves(w, spec.heads if "q_proj" in name else spec.kv_heads)
+    if spec.arch.startswith("gemma") and "norm" in name:
+        w = w - 1  # added back by the model, without a rounding
     return w
 
 

@@ -9,7 +9,10 @@ import numpy as np
 from specs import INTERLEAVED, NOPE_EVERY, PERMUTED
 
 
-GELU = ("starcoder2",)
+GELU = ("starcoder2", "gemma2", "gemma3")
+# Every such layer is without a window, where some have one; files may list the layers instead.
+PERIOD = {"gemma2": 2, "gemma3": 6, "olmo2": 4}
+LOCAL = {"gemma3": 1e4, "olmo2": None}  # layers with a window have unstretched RoPE of this base
 
 
 def silu(x):
@@ -40,13 +43,20 @@ class Float64:
                             self.key("attention.layer_norm_epsilon", None))
         self.act = gelu if self.arch in GELU else silu
         self.scale = self.key("attention.scale", 1 / math.sqrt(self.d))
-        self.window = self.key("attention.sliding_window", 0)  # tokens seen, one's own included
         self.rot, self.context = get("rope.dimension_count"), get("context_length")
         self.base = get("rope.freq_base")
         self.freq = self.base ** (-np.arange(0, self.rot, 2) / self.rot)
         self.freq = self.freq / self.t.get("rope_freqs.weight", 1.0)
         self.rope_gain = 1.0
+        self.window = self.key("attention.sliding_window", 0)  # tokens seen, one's own included
+        period = PERIOD.get(self.arch, 0)
+        every = [not period or (i + 1) % period != 0 for i in range(self.layers)]
+        self.windowed = self.key("attention.sliding_window_pattern", every)
         self.stretch()
+        self.local = (self.freq, self.rope_gain)
+        if self.window and self.arch in LOCAL:
+            base = self.key("rope.freq_base_swa", LOCAL[self.arch] or self.base)
+            self.local = (base ** (-np.arange(0, self.rot, 2) / self.rot), 1.0)
 
     def stretch(self):
         """Angles and gain of a stretched context."""
@@ -68,7 +78,8 @@ class Float64:
             assert ((divided > 0) & (divided < 1)).any() and (divided == 1).any()
             self.freq = self.freq * (1 - divided + divided / factor)
             gain = lambda of: 1 + 0.1 * of * math.log(factor)
-            self.rope_gain = gain(1) / gain(self.key("rope.scaling.yarn_log_multiplier", 0.0))
+            paper = gain(1) / gain(self.key("rope.scaling.yarn_log_multiplier", 0.0))
+            self.rope_gain = self.key("rope.scaling.yarn_attn_factor", paper)
 
     def norm(self, x, name):
         """With mean and variance if there is a bias, with the mean square otherwise."""
@@ -78,12 +89,16 @@ class Float64:
         x = x / np.sqrt((x * x).mean(-1, keepdims=True) + self.eps) * self.t[name + ".weight"]
         return x if bias is None else x + bias
 
+    def capped(self, x, key):
+        cap = self.key(key, 0.0)
+        return cap * np.tanh(x / cap) if cap else x
+
     def norm_if(self, x, name):
         return self.norm(x, name) if name + ".weight" in self.t else x
 
-    def rope(self, x):  # [tokens, heads, d]
-        angle = np.arange(len(x))[:, None, None] * self.freq
-        cos, sin = np.cos(angle) * self.rope_gain, np.sin(angle) * self.rope_gain
+    def rope(self, x, freq, gain):  # [tokens, heads, d]
+        angle = np.arange(len(x))[:, None, None] * freq
+        cos, sin = np.cos(angle) * gain, np.sin(angle) * gain
         out = x.copy()
         half = self.rot // 2
         neighbours = self.arch in PERMUTED + INTERLEAVED
@@ -96,12 +111,13 @@ class Float64:
     def __call__(self, tokens: list[int]) -> np.ndarray:
         t, n = self.t, len(tokens)
         x = t["token_embd.weight"][tokens] * self.key("embedding_scale", 1.0)
+        if self.arch.startswith("gemma"):
+            x = x * math.sqrt(x.shape[1])
         add = self.key("residual_scale", 1.0)
         def linear(h, name):
             return h @ t[name + ".weight"].T + t.get(name + ".bias", 0.0)
         hidden = np.triu(np.full((n, n), -np.inf), 1)
-        if self.window:
-            hidden += np.tril(np.full((n, n), -np.inf), -self.window)
+        behind = np.tril(np.full((n, n), -np.inf), -self.window) if self.window else 0.0
         for i in range(self.layers):
             p = f"blk.{i}."
             h = self.norm_if(x, p + "attn_norm")
@@ -118,13 +134,16 @@ class Float64:
             if not rows:
                 q, k = self.norm_if(q, p + "attn_q_norm"), self.norm_if(k, p + "attn_k_norm")
             if (i + 1) % NOPE_EVERY.get(self.arch, self.layers + 1):
-                q, k = self.rope(q), self.rope(k)
+                at = self.local if self.windowed[i] else (self.freq, self.rope_gain)
+                q, k = self.rope(q, *at), self.rope(k, *at)
             if growth := self.key("attention.temperature_scale", 0.0):
                 original = self.key("rope.scaling.original_context_length", None)
                 stretches = np.arange(n) // original
                 q = q * (1 + growth * np.log(1 + stretches))[:, None, None]
             k, v = (np.repeat(m, self.heads // self.kv_heads, axis=1) for m in (k, v))
-            s = np.einsum("qhd,khd->hqk", q, k) * self.scale + hidden
+            s = np.einsum("qhd,khd->hqk", q, k) * self.scale
+            s = self.capped(s, "attn_logit_softcapping") + hidden
+            s = s + behind if self.windowed[i] else s
             s = np.exp(s - s.max(-1, keepdims=True))
             s /= s.sum(-1, keepdims=True)
             o = np.einsum("hqk,khd->qhd", s, v).reshape(n, -1)
@@ -142,4 +161,4 @@ class Float64:
             x = x + add * self.norm_if(linear(up, p + "ffn_down"), p + "post_ffw_norm")
         x = self.norm(x, "output_norm")
         x = x @ t.get("output.weight", t["token_embd.weight"]).T
-        return x / self.key("logit_scale", 1.0)
+        return self.capped(x / self.key("logit_scale", 1.0), "final_logit_softcapping")

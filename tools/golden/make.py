@@ -45,17 +45,20 @@ def prompts() -> list[list[int]]:
 
 
 def build(spec: Spec):
+    rope = {**spec.rope, "rope_theta": spec.theta}
+    if spec.local:
+        rope = {"full_attention": rope, "sliding_attention": spec.local}
     common = dict(
         vocab_size=VOCAB, hidden_size=spec.hidden, intermediate_size=spec.ffn,
         num_hidden_layers=spec.layers, num_attention_heads=spec.heads,
         num_key_value_heads=spec.kv_heads, head_dim=spec.head_dim,
         max_position_embeddings=spec.keys.get("context_length", CONTEXT), rms_norm_eps=spec.eps,
-        rope_parameters={**spec.rope, "rope_theta": spec.theta},
+        rope_parameters=rope,
         tie_word_embeddings=spec.tied, attention_bias=False, attn_implementation="eager",
         bos_token_id=None, eos_token_id=None, pad_token_id=None,
     )
     config = getattr(transformers, spec.reference + "Config")
-    model = getattr(transformers, spec.reference + "ForCausalLM")
+    model = getattr(transformers, spec.reference.removesuffix("Text") + "ForCausalLM")
     return model(config(**{**common, **spec.config})).float().eval()
 
 

@@ -22,6 +22,7 @@ class Spec:
     eps: float
     reference: str = ""  # class prefix in transformers
     rope: dict = field(default_factory=lambda: {"rope_type": "default"})
+    local: dict = field(default_factory=dict)  # RoPE of layers with a window, where it differs
     config: dict = field(default_factory=dict)  # more of the Hugging Face configuration
     keys: dict = field(default_factory=dict)  # more metadata, by key without the architecture
     gains: dict = field(default_factory=dict)  # of kinds of tensors, instead of the usual ones
@@ -44,6 +45,8 @@ YARN = dict(factor=4.0, original_max_position_embeddings=256)
 # LongRoPE's divisors, far enough apart that short ones cannot pass for long ones
 SHORT = [1.0, 1.1, 1.2, 1.3, 1.5, 1.7]
 LONG = [1.0, 1.3, 1.9, 3.1, 6.0, 11.0]
+# with a scaled embedding that is the head too, weaker blocks would only say the last token again
+AFTER = {"post_attention_norm": 10.0, "post_ffw_norm": 10.0}
 
 
 def longrope(original: int) -> dict:
@@ -117,9 +120,30 @@ SPECS = (
                "rope.scaling.original_context_length": 64,
                "rope.scaling.yarn_log_multiplier": 1.0, "attention.temperature_scale": 0.25}),
     Spec("olmo2", "olmo2", False, 2, 64, 4, 2, 16, 96, 5e5, 1e-6, "Olmo2"),
+    # full attention, stretched by YaRN, in the last of four layers only
+    Spec("olmo3", "olmo2", False, 4, 64, 4, 2, 16, 64, 5e5, 1e-6, "Olmo3",
+         dict(rope_type="yarn", **YARN, attention_factor=1.1),
+         config=dict(sliding_window=24), local={"rope_type": "default", "rope_theta": 5e5},
+         keys={"rope.scaling.type": "yarn", "rope.scaling.factor": YARN["factor"],
+               "rope.scaling.original_context_length": YARN["original_max_position_embeddings"],
+               "rope.scaling.yarn_attn_factor": 1.1, "attention.sliding_window": 24,
+               "attention.sliding_window_pattern": [True, True, True, False]}),
+    # caps that bend scores and logits; a window in layers 0 and 2
+    Spec("gemma2", "gemma2", True, 3, 64, 4, 2, 16, 96, 1e4, 1e-6, "Gemma2",
+         config=dict(query_pre_attn_scalar=16, sliding_window=24, attn_logit_softcapping=6.0,
+                     final_logit_softcapping=8.0),
+         keys={"attention.sliding_window": 24, "attn_logit_softcapping": 6.0,
+               "final_logit_softcapping": 8.0}, gains=AFTER),
+    # full attention in layer 5 only, with angles of another base divided by 8
+    Spec("gemma3", "gemma3", True, 6, 64, 4, 2, 16, 64, 1e6, 1e-6, "Gemma3Text",
+         dict(rope_type="linear", factor=8.0), local={"rope_type": "default", "rope_theta": 2e4},
+         config=dict(query_pre_attn_scalar=16, sliding_window=24),
+         keys={"rope.scaling.type": "linear", "rope.scaling.factor": 8.0,
+               "rope.freq_base_swa": 2e4, "attention.sliding_window": 24}, gains=AFTER),
     # smaller biases than elsewhere: there are so many that they would decide every token
     Spec("starcoder2", "starcoder2", False, 2, 64, 4, 2, 16, 128, 1e5, 1e-5, "Starcoder2",
-         config=dict(norm_epsilon=1e-5, use_bias=True, sliding_window=None), gains={"bias": 0.2}),
+         config=dict(norm_epsilon=1e-5, use_bias=True, sliding_window=40), gains={"bias": 0.2},
+         keys={"attention.sliding_window": 40}),
     Spec("glm4", "glm4", False, 2, 64, 4, 2, 16, 96, 1e4, 1e-5, "Glm4",
          {"rope_type": "default", "partial_rotary_factor": 0.5}, dict(attention_bias=True)),
 )

@@ -40,7 +40,8 @@ def spread(name: str, shape: tuple, gains: dict) -> tuple[np.float32, np.float32
     if name.endswith(".bias"):
         deviation = gains.get("bias", 0.4)
     elif kind.endswith("norm"):  # far from one, all positive
-        return np.float32(0.5), np.float32(1.0)
+        gain = gains.get(kind, 1.0)
+        return np.float32(0.5 * gain), np.float32(gain)
     elif kind in ("token_embd", "output"):
         deviation = 2.0 / shape[1] ** 0.5  # logits come out at a deviation of about 2
     else:

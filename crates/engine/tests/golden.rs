@@ -6,7 +6,7 @@ use arclight_engine::{BatchEntry, Engine, KvType, LoadOptions, ModelFile, Output
 use serde_json::Value;
 use testkit::repository;
 
-const MODELS: [&str; 18] = [
+const MODELS: [&str; 21] = [
     "qwen3_tied",
     "qwen3_untied",
     "llama3_tied",
@@ -23,6 +23,9 @@ const MODELS: [&str; 18] = [
     "granite4",
     "ministral3",
     "olmo2",
+    "olmo3",
+    "gemma2",
+    "gemma3",
     "starcoder2",
     "glm4",
 ];

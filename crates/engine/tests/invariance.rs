@@ -21,6 +21,7 @@ fn models() -> Vec<(String, Model)> {
     let other =
         TinyModel { second: Some(TensorType::Q5_K), ..TinyModel::qwen3(TensorType::IQ4_XS) };
     let wide = TinyModel { head_dim: 64, ..TinyModel::qwen3(TensorType::Q4_0) };
+    let gemma3 = TinyModel { arch: "gemma3", window: Some(40), ..odd() };
     let model = |name: &str, kv, of: TinyModel| (name.to_owned(), Model { bytes: of.gguf(), kv });
     vec![
         model("qwen3 q4_0", KvType::F16, TinyModel::qwen3(TensorType::Q4_0)),
@@ -40,6 +41,8 @@ fn models() -> Vec<(String, Model)> {
         model("olmo2, odd shapes", KvType::F16, TinyModel { arch: "olmo2", ..odd() }),
         model("starcoder2, odd shapes", KvType::F16, TinyModel { arch: "starcoder2", ..odd() }),
         model("glm4 bf16", KvType::F16, TinyModel::glm4(TensorType::BF16)),
+        model("gemma2 q8_0", KvType::F16, TinyModel::gemma2(TensorType::Q8_0)),
+        model("gemma3, odd shapes", KvType::F16, TinyModel { layers: 4, ..gemma3 }),
         model("smollm3 q8_0", KvType::F16, TinyModel::smollm3(TensorType::Q8_0)),
         // Windows that begin within a range of keys and across two.
         model("llama q4_0, window 40", KvType::F16, windowed(Some(40))),

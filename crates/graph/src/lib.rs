@@ -47,7 +47,9 @@ pub use list::{Append, Entry, StaticList};
 pub use listing::LayerListing;
 pub use load::Progress;
 pub use lower::{AttnForm, Variant, lower};
-pub use op::{Activation, Attention, Heads, Norm, NormOver, Op, Rope, RopeId, RopeStyle, Temperature};
+pub use op::{
+    Activation, Attention, Heads, Norm, NormOver, Op, Rope, RopeId, RopeStyle, Temperature,
+};
 pub use placement::{Cut, Placement, Shares, share};
 pub use plan::{FormLimits, Mode, Plan, PlanGroup, StepShape};
 pub use profile::Profile;

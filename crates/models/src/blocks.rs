@@ -1,7 +1,9 @@
 //! Blocks that most families share: weights by their usual names, operators in their usual order.
 
 use crate::{Error, Hparams};
-use graph::{Activation, Attention, Builder, Bundle, MatrixId, Norm, NormOver, RopeId, Temperature, Tensors};
+use graph::{
+    Activation, Attention, Builder, Bundle, MatrixId, Norm, NormOver, RopeId, Temperature, Tensors,
+};
 
 /// The name of a layer's weight.
 pub(crate) fn weight(layer: usize, tensor: &str) -> String {

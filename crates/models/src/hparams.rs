@@ -121,6 +121,58 @@ impl Hparams {
         Ok(())
     }
 
+    /// Which layers have a sliding window, if any has: those that the file names, or all but the last
+    /// of every `period`.
+    ///
+    /// # Errors
+    /// When the file states something else than a period or a list with an entry for each layer.
+    pub(crate) fn windowed(&self, gguf: &Gguf<'_>, period: usize) -> Result<Vec<bool>, Error> {
+        let key = format!("{}.attention.sliding_window_pattern", self.arch);
+        let all_but_the_last = |period: usize| {
+            let windowed = |layer: usize| !(layer + 1).is_multiple_of(period); // of 0: none is
+            (0..self.layers).map(windowed).collect()
+        };
+        let listed: Vec<bool> = match gguf.metadata().get(&key) {
+            None => return Ok(all_but_the_last(period)),
+            Some(Value::Array(list)) => list
+                .values()
+                .filter_map(|v| match v {
+                    Value::Bool(windowed) => Some(windowed),
+                    v => v.as_int().map(|v| v != 0),
+                })
+                .collect(),
+            Some(_) => return Ok(all_but_the_last(gguf.metadata().u32(&key)? as usize)),
+        };
+        if listed.len() != self.layers {
+            let (value, why) =
+                (listed.len().to_string(), "it must have a truth value for each layer");
+            return Err(Error::Implausible { key, value, why });
+        }
+        Ok(listed)
+    }
+
+    /// A cap from the metadata: what the file states, where 0 means none, or else `default`.
+    ///
+    /// # Errors
+    /// When it is not a number, or negative.
+    pub(crate) fn cap(
+        &self,
+        gguf: &Gguf<'_>,
+        name: &str,
+        default: Option<f32>,
+    ) -> Result<Option<f32>, Error> {
+        let key = format!("{}.{name}", self.arch);
+        match gguf.metadata().opt_f32(&key)? {
+            None => Ok(default),
+            Some(0.0) => Ok(None),
+            Some(cap) if cap.is_finite() && cap > 0.0 => Ok(Some(cap)),
+            Some(cap) => {
+                let why = "a cap is a number above zero";
+                Err(Error::Implausible { key, value: cap.to_string(), why })
+            }
+        }
+    }
+
     /// A factor from the metadata, when the file states it.
     ///
     /// # Errors

@@ -7,6 +7,8 @@
 
 mod blocks;
 mod error;
+mod gemma2;
+mod gemma3;
 mod glm4;
 mod granite;
 mod hparams;
@@ -54,8 +56,10 @@ pub const ARCHITECTURES: &[Architecture] = &[
     Architecture { name: "minicpm", models: "MiniCPM", build: minicpm::build },
     Architecture { name: "smollm3", models: "SmolLM3", build: smollm3::build },
     Architecture { name: "phi3", models: "Phi-3, Phi-4", build: phi3::build },
+    Architecture { name: "gemma2", models: "Gemma 2", build: gemma2::build },
+    Architecture { name: "gemma3", models: "Gemma 3 (text)", build: gemma3::build },
     Architecture { name: "glm4", models: "GLM-4-0414", build: glm4::build },
-    Architecture { name: "olmo2", models: "OLMo 2", build: olmo2::build },
+    Architecture { name: "olmo2", models: "OLMo 2, 3", build: olmo2::build },
     Architecture { name: "starcoder2", models: "StarCoder2", build: starcoder2::build },
 ];
 

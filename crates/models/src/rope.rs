@@ -72,6 +72,23 @@ pub(crate) fn rope(gguf: &Gguf<'_>, h: &Hparams, style: RopeStyle) -> Result<Rop
     }
 }
 
+/// The rotary embedding of layers with a sliding window, in families where they have their own: never
+/// stretched, with a base of their own in the file, or else `theta`.
+///
+/// # Errors
+/// When the base is no number.
+pub(crate) fn local_rope(
+    gguf: &Gguf<'_>,
+    h: &Hparams,
+    style: RopeStyle,
+    theta: f32,
+) -> Result<Rope, Error> {
+    let key = format!("{}.rope.freq_base_swa", h.arch);
+    let theta = f64::from(gguf.metadata().opt_f32(&key)?.unwrap_or(theta));
+    let angle = |i| theta.powf(-2.0 * i as f64 / h.rope_dims as f64) as f32;
+    Ok(Rope::new(style, (0..h.rope_dims / 2).map(angle).collect()))
+}
+
 /// YaRN: pairs that turn often within the original context keep their angles, those that turn
 /// seldom have them divided, with a ramp between.
 fn yarn(

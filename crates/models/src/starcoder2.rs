@@ -1,5 +1,6 @@
 //! StarCoder2 (arXiv:2402.19173): LayerNorm, a feed-forward layer without a gate, GELU, and biases
-//! everywhere. RoPE of the half-split form.
+//! everywhere. RoPE of the half-split form. Published models have a sliding window of 4096, which
+//! converters do not write; a file that states it is obeyed.
 
 use crate::blocks::{Bias, Ffn, Norms, Style, attention, feed_forward, logits, vocab};
 use crate::rope::rope;
@@ -11,8 +12,8 @@ pub(crate) fn build(b: &mut Builder<'_>, h: &Hparams, gguf: &Gguf<'_>) -> Result
     h.only(gguf, &["attention.sliding_window"])?;
     let rope = b.rope(rope(gguf, h, RopeStyle::Neox)?);
     let style = Style {
-        bias: Bias::All,
         window: h.window,
+        bias: Bias::All,
         norms: Norms::PreLayer,
         ffn: Ffn::Plain(Activation::Gelu),
         ..Style::plain(h, rope)

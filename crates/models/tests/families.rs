@@ -40,6 +40,8 @@ fn every_family_builds_for_any_nodes() {
         TinyModel::olmo2(TensorType::F32),
         TinyModel::starcoder2(TensorType::F32),
         TinyModel::glm4(TensorType::F32),
+        TinyModel::gemma2(TensorType::F32),
+        TinyModel::gemma3(TensorType::F32),
     ] {
         let bytes = model.gguf();
         for nodes in [1, 2, 3, 5] {
@@ -126,6 +128,45 @@ fn numbers_for_each_layer_must_be_the_same() {
     assert_eq!(built.hparams.kv_heads, 4);
     let said = refusal(&of(&[4, 0]));
     assert!(said.contains("granite.attention.head_count_kv"), "{said}");
+}
+
+#[test]
+fn layers_with_a_window_are_those_that_the_file_names() {
+    let key = "attention.sliding_window_pattern";
+    let model = TinyModel { layers: 4, ..TinyModel::gemma2(TensorType::F32) };
+    let windows = |keys: &[(&str, OwnedValue)]| {
+        let bytes = with(&model, keys);
+        let mut windows =
+            models::build(&Gguf::parse(&bytes).unwrap(), 1).unwrap().graph.windows().to_vec();
+        windows.sort();
+        windows
+    };
+    assert_eq!(windows(&[]), [None, Some(100)], "every other layer");
+    let list = |l: &[bool]| OwnedValue::from(l);
+    assert_eq!(windows(&[(key, list(&[true; 4]))]), [Some(100)]);
+    assert_eq!(windows(&[(key, list(&[false; 4]))]), [None]);
+    assert_eq!(windows(&[(key, OwnedValue::from(1u32))]), [None], "no layer but the last of one");
+    let said = refusal(&with(&model, &[(key, list(&[true; 3]))]));
+    assert!(said.contains("gemma2.attention.sliding_window_pattern = 3"), "{said}");
+    // Where nobody asks for it, it is refused.
+    let said = refusal(&with(&TinyModel::llama(TensorType::F32), &[(key, OwnedValue::from(2u32))]));
+    assert!(said.contains("llama.attention.sliding_window_pattern"), "{said}");
+}
+
+#[test]
+fn caps_are_above_zero_or_none() {
+    let model = TinyModel::gemma2(TensorType::F32);
+    for key in ["attn_logit_softcapping", "final_logit_softcapping"] {
+        let said = refusal(&with(&model, &[(key, OwnedValue::from(-1f32))]));
+        assert!(said.contains(&format!("gemma2.{key} = -1")), "{said}");
+        let bytes = with(&model, &[(key, OwnedValue::from(0f32))]);
+        models::build(&Gguf::parse(&bytes).unwrap(), 1).unwrap();
+    }
+    let said = refusal(&with(
+        &TinyModel::gemma3(TensorType::F32),
+        &[("attn_logit_softcapping", OwnedValue::from(50f32))],
+    ));
+    assert!(said.contains("gemma3.attn_logit_softcapping = 50"), "{said}");
 }
 
 #[test]

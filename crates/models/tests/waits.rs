@@ -29,6 +29,8 @@ fn a_dense_layer_at_batch_one_has_five_waits_two_of_them_global() {
         TinyModel::phi3(TensorType::Q4_0),
         TinyModel::starcoder2(TensorType::Q4_0),
         TinyModel::glm4(TensorType::Q4_0),
+        TinyModel::gemma2(TensorType::Q4_0),
+        TinyModel::gemma3(TensorType::Q4_0),
     ] {
         for nodes in [2, 3, 4, 6, 8] {
             assert_eq!(

@@ -82,6 +82,17 @@ impl TinyModel {
         TinyModel { arch: "glm4", ..TinyModel::llama(ty) }
     }
 
+    /// As above with GELU, caps on scores and logits, and a window in the first of the two layers.
+    pub fn gemma2(ty: TensorType) -> TinyModel {
+        TinyModel { arch: "gemma2", window: Some(100), ..TinyModel::qwen3(ty) }
+    }
+
+    /// As above with norms on query and key heads instead of a cap on scores, and RoPE of its own in
+    /// the layer with a window.
+    pub fn gemma3(ty: TensorType) -> TinyModel {
+        TinyModel { arch: "gemma3", ..TinyModel::gemma2(ty) }
+    }
+
     /// As above with four layers, the last of them without RoPE.
     pub fn smollm3(ty: TensorType) -> TinyModel {
         TinyModel { arch: "smollm3", layers: 4, ..TinyModel::qwen3(ty) }
@@ -112,6 +123,13 @@ impl TinyModel {
         let eps = if layer_norm { "layer_norm_epsilon" } else { "layer_norm_rms_epsilon" };
         w.kv(key(&format!("attention.{eps}")), 1e-6f32);
         w.kv(key("rope.freq_base"), 10_000f32);
+        if self.arch == "gemma2" {
+            w.kv(key("attn_logit_softcapping"), 2f32).kv(key("final_logit_softcapping"), 3f32);
+        }
+        if self.arch == "gemma3" {
+            w.kv(key("attention.sliding_window_pattern"), 2u32);
+            w.kv(key("rope.scaling.type"), "linear").kv(key("rope.scaling.factor"), 8f32);
+        }
         if self.arch == "granite" {
             w.kv(key("embedding_scale"), 2.5f32).kv(key("residual_scale"), 0.3f32);
             w.kv(key("attention.scale"), 0.11f32).kv(key("logit_scale"), 3f32);
@@ -189,7 +207,11 @@ impl TinyModel {
             "qwen2" => [before.as_slice(), &biases].concat(),
             "qwen3" => [before, qk_norms(self.head_dim, self.head_dim)].concat(),
             "olmo2" => [after, qk_norms(q, kv)].concat(),
-            "glm4" => [before, after].concat(),
+            "glm4" | "gemma2" => [before, after].concat(),
+            "gemma3" => {
+                let heads = qk_norms(self.head_dim, self.head_dim);
+                [before.as_slice(), &after, &heads].concat()
+            }
             "starcoder2" => {
                 let norms = [("attn_norm.bias", self.hidden), ("ffn_norm.bias", self.hidden)];
                 let others = [
