@@ -146,6 +146,8 @@ fn metadata(model: &Model, writer: &mut Writer<'_>) {
     let arch = match s.family {
         Family::Qwen3 => "qwen3",
         Family::Llama3 => "llama",
+        Family::Olmo2 => "olmo2",
+        Family::Gemma3 => "gemma3",
     };
     let key = |k: &str| format!("{arch}.{k}");
     writer
@@ -164,6 +166,12 @@ fn metadata(model: &Model, writer: &mut Writer<'_>) {
         .kv(key("attention.value_length"), s.head_dim as u32)
         .kv(key("attention.layer_norm_rms_epsilon"), s.norm_eps)
         .kv(key("rope.freq_base"), s.rope_theta);
+    if let Some(window) = s.window {
+        writer.kv(key("attention.sliding_window"), window);
+    }
+    if s.family == Family::Gemma3 {
+        writer.kv(key("rope.scaling.type"), "linear").kv(key("rope.scaling.factor"), 8f32);
+    }
     if s.family == Family::Llama3 {
         writer
             .kv(key("rope.dimension_count"), s.head_dim as u32)
@@ -190,6 +198,21 @@ mod tests {
             let gguf = Gguf::parse(&file).unwrap();
             models::build(&gguf, 2).unwrap();
             assert_eq!(gguf.metadata().u32("general.file_type").unwrap(), mix.file_type);
+        }
+    }
+
+    #[test]
+    fn every_shape_is_a_model_that_can_be_built() {
+        // As few layers and tokens as there can be: the vocabulary's special tokens move to its end.
+        static SMALL: std::sync::LazyLock<Vec<Shape>> = std::sync::LazyLock::new(|| {
+            shapes::SHAPES.map(|s| Shape { layers: 1, vocab: 512, ..s }).into()
+        });
+        let mix = "tiny:q4_0".parse::<Model>().unwrap().mix;
+        for shape in SMALL.iter() {
+            let model = Model { shape, mix };
+            let mut file = Vec::new();
+            write_model(&model, &model.tensors(), 1, &mut file, &|_| {}).unwrap();
+            models::build(&Gguf::parse(&file).unwrap(), 2).unwrap();
         }
     }
 

@@ -11,6 +11,8 @@ use std::fmt;
 pub(crate) enum Family {
     Qwen3,
     Llama3,
+    Olmo2,
+    Gemma3,
 }
 
 /// Hyper-parameters of a published model.
@@ -33,6 +35,8 @@ pub(crate) struct Shape {
     pub(crate) tied: bool,
     /// Stretches RoPE from a context of 8192 as Llama 3.1 does, by this factor.
     pub(crate) rope_factor: Option<f32>,
+    /// Keys that a token sees in layers with a sliding window.
+    pub(crate) window: Option<u32>,
 }
 
 const QWEN3: Shape = Shape {
@@ -51,6 +55,7 @@ const QWEN3: Shape = Shape {
     norm_eps: 1e-6,
     tied: true,
     rope_factor: None,
+    window: None,
 };
 
 const LLAMA3: Shape = Shape {
@@ -63,9 +68,27 @@ const LLAMA3: Shape = Shape {
     ..QWEN3
 };
 
+const OLMO2: Shape = Shape {
+    family: Family::Olmo2,
+    vocab: 100_352,
+    context: 4096,
+    rope_theta: 5e5,
+    tied: false,
+    ..QWEN3
+};
+
+const GEMMA3: Shape = Shape {
+    family: Family::Gemma3,
+    head_dim: 256,
+    vocab: 262_144,
+    context: 131_072,
+    window: Some(1024),
+    ..QWEN3
+};
+
 /// All shapes, smallest first in each family.
 #[rustfmt::skip]
-pub(crate) const SHAPES: [Shape; 8] = [
+pub(crate) const SHAPES: [Shape; 10] = [
     Shape { name: "qwen3-0.6b",  title: "Qwen3 0.6B",   hidden: 1024, ffn: 3072, ..QWEN3 },
     Shape { name: "qwen3-1.7b",  title: "Qwen3 1.7B",   hidden: 2048, ffn: 6144, ..QWEN3 },
     Shape { name: "qwen3-4b",    title: "Qwen3 4B",     hidden: 2560, ffn: 9728, layers: 36, heads: 32, ..QWEN3 },
@@ -73,6 +96,8 @@ pub(crate) const SHAPES: [Shape; 8] = [
     Shape { name: "llama3.2-1b", title: "Llama 3.2 1B", hidden: 2048, ffn: 8192, layers: 16, head_dim: 64, rope_factor: Some(32.0), ..LLAMA3 },
     Shape { name: "llama3.2-3b", title: "Llama 3.2 3B", hidden: 3072, ffn: 8192, heads: 24, rope_factor: Some(32.0), ..LLAMA3 },
     Shape { name: "llama3-8b",   title: "Llama 3 8B",   hidden: 4096, ffn: 14336, layers: 32, context: 8192, tied: false, ..LLAMA3 },
+    Shape { name: "olmo2-1b",    title: "OLMo 2 1B",    hidden: 2048, ffn: 8192, layers: 16, kv_heads: 16, ..OLMO2 },
+    Shape { name: "gemma3-4b",   title: "Gemma 3 4B",   hidden: 2560, ffn: 10240, layers: 34, heads: 8, kv_heads: 4, ..GEMMA3 },
     // No published model: small enough to try things out in an instant.
     Shape { name: "tiny",        title: "Tiny Qwen3",   hidden: 256, ffn: 512, layers: 2, heads: 8, kv_heads: 2, head_dim: 64, vocab: 512, context: 512, ..QWEN3 },
 ];
@@ -199,19 +224,39 @@ impl Model {
         for layer in 0..s.layers {
             let name = |tensor: &str| format!("blk.{layer}.{tensor}.weight");
             let more = if more_bits(layer, s.layers) { mix.better } else { mix.base };
-            all.push(vector(&name("attn_norm"), s.hidden, Role::Norm));
+            let norm = |tensor: &str, len| vector(&name(tensor), len, Role::Norm);
+            let (before, after) = match s.family {
+                Family::Qwen3 | Family::Llama3 => (true, false),
+                Family::Olmo2 => (false, true),
+                Family::Gemma3 => (true, true),
+            };
+            if before {
+                all.push(norm("attn_norm", s.hidden));
+            }
             all.push(matrix(&name("attn_q"), s.hidden, q, mix.base));
             all.push(matrix(&name("attn_k"), s.hidden, kv, mix.base));
             all.push(matrix(&name("attn_v"), s.hidden, kv, more));
-            if s.family == Family::Qwen3 {
-                all.push(vector(&name("attn_q_norm"), s.head_dim, Role::Norm));
-                all.push(vector(&name("attn_k_norm"), s.head_dim, Role::Norm));
+            let qk_norms = match s.family {
+                Family::Qwen3 | Family::Gemma3 => Some((s.head_dim, s.head_dim)),
+                Family::Olmo2 => Some((q, kv)),
+                Family::Llama3 => None,
+            };
+            if let Some((q, k)) = qk_norms {
+                all.extend([norm("attn_q_norm", q), norm("attn_k_norm", k)]);
             }
             all.push(matrix(&name("attn_output"), q, s.hidden, mix.base));
-            all.push(vector(&name("ffn_norm"), s.hidden, Role::Norm));
+            if after {
+                all.push(norm("post_attention_norm", s.hidden));
+            }
+            if before {
+                all.push(norm("ffn_norm", s.hidden));
+            }
             all.push(matrix(&name("ffn_gate"), s.hidden, s.ffn, mix.base));
             all.push(matrix(&name("ffn_up"), s.hidden, s.ffn, mix.base));
             all.push(matrix(&name("ffn_down"), s.ffn, s.hidden, more));
+            if after {
+                all.push(norm("post_ffw_norm", s.hidden));
+            }
         }
         all.push(vector("output_norm.weight", s.hidden, Role::Norm));
         if !s.tied {
@@ -296,6 +341,9 @@ mod tests {
         assert_eq!(params("qwen3-8b:f32"), 8_190_735_360);
         assert_eq!(params("llama3.2-1b:f32") - 32, 1_235_814_400);
         assert_eq!(params("llama3-8b:f32"), 8_030_261_248);
+        assert_eq!(params("olmo2-1b:f32"), 1_484_916_736);
+        // Of 4.3 billion, without the 420 million that see images.
+        assert_eq!(params("gemma3-4b:f32"), 3_880_099_328);
         // Files of 2.37 GB, 6 MB of it metadata and 319 MB the head.
         let tensors = model("qwen3-4b:q4_0").tensors();
         assert_eq!(tensors[0].bytes() / 1_000_000, 319);

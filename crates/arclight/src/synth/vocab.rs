@@ -28,11 +28,28 @@ const LLAMA: &[Special] = &[
     (128_009, "<|eot_id|>", Some("eot_token_id")),
 ];
 
+const OLMO: &[Special] = &[
+    (100_257, "<|endoftext|>", Some("eos_token_id")),
+    (100_264, "<|im_start|>", None),
+    (100_265, "<|im_end|>", None),
+];
+
+/// Not their real ids, which are among the first, where bytes are here; nor is Gemma's vocabulary of
+/// this kind.
+const GEMMA: &[Special] = &[
+    (262_140, "<bos>", Some("bos_token_id")),
+    (262_141, "<eos>", Some("eos_token_id")),
+    (262_142, "<start_of_turn>", None),
+    (262_143, "<end_of_turn>", Some("eot_token_id")),
+];
+
 /// Adds the `tokenizer.ggml.*` keys for `shape`.
 pub(crate) fn write(shape: &Shape, writer: &mut Writer<'_>) {
     let (pre, specials) = match shape.family {
         Family::Qwen3 => ("qwen2", QWEN),
         Family::Llama3 => ("llama-bpe", LLAMA),
+        Family::Olmo2 => ("dbrx", OLMO),
+        Family::Gemma3 => ("default", GEMMA),
     };
     // A smaller vocabulary has its special tokens at the end.
     let last = specials.last().map_or(0, |s| s.0);
@@ -55,7 +72,10 @@ pub(crate) fn write(shape: &Shape, writer: &mut Writer<'_>) {
         .kv("tokenizer.ggml.tokens", OwnedValue::strings(&tokens))
         .kv("tokenizer.ggml.token_type", types)
         .kv("tokenizer.ggml.merges", OwnedValue::strings(MERGES.map(|(a, b)| format!("{a} {b}"))))
-        .kv("tokenizer.ggml.add_bos_token", shape.family == Family::Llama3);
+        .kv(
+            "tokenizer.ggml.add_bos_token",
+            matches!(shape.family, Family::Llama3 | Family::Gemma3),
+        );
 }
 
 /// How byte-level BPE writes the bytes 0 to 255 (GPT-2): those that print as themselves, the others
@@ -80,7 +100,10 @@ mod tests {
 
     #[test]
     fn the_tokenizer_takes_it_and_any_text_comes_back() {
-        for shape in SHAPES.iter().filter(|s| ["tiny", "llama3-8b"].contains(&s.name)) {
+        for shape in SHAPES
+            .iter()
+            .filter(|s| ["tiny", "llama3-8b", "olmo2-1b", "gemma3-4b"].contains(&s.name))
+        {
             let (mut writer, mut file) = (Writer::new(), Vec::new());
             write(shape, &mut writer);
             writer.write_to(&mut file).unwrap();
