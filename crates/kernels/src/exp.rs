@@ -150,7 +150,7 @@ impl Function for Silu {
 impl Function for Gelu {
     #[inline(always)]
     fn of<S: Simd>(s: S, x: S::F) -> S::F {
-        const TWICE: f32 = 1.595_769_1; // 2 sqrt(2 / pi)
+        const TWICE: f32 = 1.595_769_2; // 2 sqrt(2 / pi)
         let cubic = s.fma(s.mul(x, x), s.splat(TWICE * 0.044_715), s.splat(TWICE));
         logistic(s, x, s.mul(cubic, x))
     }
