@@ -1,9 +1,11 @@
 //! Plain floats and the 32-element block types, bit for bit as ggml's reference converts them.
 //!
-//! The order of float operations is part of the format: it is kept exactly.
+//! The order of float operations is part of the format: it is kept exactly. With weights, scales are
+//! searched for, and no reference is followed.
 
 use half::{bf16, f16};
 
+use crate::search::{self, extreme};
 use crate::{Error, TensorType};
 
 /// Elements of a block.
@@ -88,6 +90,23 @@ pub(crate) fn q8_0_from_f32(src: &[f32], dst: &mut Vec<u8>) -> Result<(), Error>
     Ok(())
 }
 
+/// Scale of a block of elements in −`offset`..`offset`, and what to multiply with instead of dividing.
+fn without_min(
+    x: &[f32; LEN],
+    weights: Option<&[f32; LEN]>,
+    offset: u8,
+    ty: TensorType,
+    block: usize,
+) -> Result<(f16, f32), Error> {
+    if weights.is_some() {
+        let d = half_scale(search::without_min(x, offset, weights), ty, block, LEN)?;
+        return Ok((d, inverse(d.to_f32())));
+    }
+    // The first element of largest magnitude maps to -offset exactly, so its sign picks d's.
+    let d = extreme(x) / -f32::from(offset);
+    Ok((half_scale(d, ty, block, LEN)?, inverse(d)))
+}
+
 /// Q4_0: f16 scale, 16 bytes; byte i holds element i in its low and element i + 16 in its high
 /// four bits, both with offset 8.
 pub(crate) fn q4_0_to_f32(src: &[u8], dst: &mut [f32]) {
@@ -102,13 +121,15 @@ pub(crate) fn q4_0_to_f32(src: &[u8], dst: &mut [f32]) {
     }
 }
 
-pub(crate) fn q4_0_from_f32(src: &[f32], dst: &mut Vec<u8>) -> Result<(), Error> {
+pub(crate) fn q4_0_from_f32(
+    src: &[f32],
+    weights: Option<&[f32]>,
+    dst: &mut Vec<u8>,
+) -> Result<(), Error> {
     for (i, x) in src.as_chunks::<LEN>().0.iter().enumerate() {
-        // The first element of largest magnitude maps to -8 exactly, so its sign picks d's.
-        let most = x.iter().fold(0f32, |most, &x| if x.abs() > most.abs() { x } else { most });
-        let d = most / -8.0;
-        let inverse = inverse(d);
-        dst.extend(half_scale(d, TensorType::Q4_0, i, LEN)?.to_le_bytes());
+        let weights = weights.map(|w| &w.as_chunks().0[i]);
+        let (d, inverse) = without_min(x, weights, 8, TensorType::Q4_0, i)?;
+        dst.extend(d.to_le_bytes());
         let quant = |x: f32| ((x * inverse + 8.5) as u8).min(15);
         let (low, high) = x.split_at(LEN / 2);
         dst.extend(low.iter().zip(high).map(|(&low, &high)| quant(low) | quant(high) << 4));
@@ -144,16 +165,27 @@ fn five_bits(fifth: &[u8], nibbles: &[u8]) -> [u8; LEN] {
 /// Scale, minimum and elements 0..=`most` of a block.
 fn with_min(
     x: &[f32; LEN],
+    weights: Option<&[f32; LEN]>,
     most: u8,
     ty: TensorType,
     block: usize,
 ) -> Result<([f16; 2], [u8; LEN]), Error> {
-    let low = x.iter().fold(f32::INFINITY, |low, &x| low.min(x));
+    let mut low = x.iter().fold(f32::INFINITY, |low, &x| low.min(x));
     let high = x.iter().fold(f32::NEG_INFINITY, |high, &x| high.max(x));
-    let d = (high - low) / f32::from(most);
+    let mut d = (high - low) / f32::from(most);
+    let halves = |d, low| -> Result<[f16; 2], Error> {
+        Ok([half_scale(d, ty, block, LEN)?, half_scale(low, ty, block, LEN)?])
+    };
+    if weights.is_none() {
+        let inverse = inverse(d);
+        return Ok((halves(d, low)?, x.map(|x| (((x - low) * inverse + 0.5) as u8).min(most))));
+    }
+    // The search wants a minimum that is not above 0: below the highest value it never is.
+    let (scale, down) = search::with_min(&x.map(|x| x - high), most, weights);
+    let stored = halves(scale, high - down)?;
+    (d, low) = (stored[0].to_f32(), stored[1].to_f32());
     let inverse = inverse(d);
-    let halves = [half_scale(d, ty, block, LEN)?, half_scale(low, ty, block, LEN)?];
-    Ok((halves, x.map(|x| (((x - low) * inverse + 0.5) as u8).min(most))))
+    Ok((stored, x.map(|x| search::nearest((x - low) * inverse, most))))
 }
 
 /// Q4_1: f16 scale, f16 minimum, 16 bytes as in Q4_0 but without offset.
@@ -169,9 +201,14 @@ pub(crate) fn q4_1_to_f32(src: &[u8], dst: &mut [f32]) {
     }
 }
 
-pub(crate) fn q4_1_from_f32(src: &[f32], dst: &mut Vec<u8>) -> Result<(), Error> {
+pub(crate) fn q4_1_from_f32(
+    src: &[f32],
+    weights: Option<&[f32]>,
+    dst: &mut Vec<u8>,
+) -> Result<(), Error> {
     for (i, x) in src.as_chunks::<LEN>().0.iter().enumerate() {
-        let (halves, q) = with_min(x, 15, TensorType::Q4_1, i)?;
+        let weights = weights.map(|w| &w.as_chunks().0[i]);
+        let (halves, q) = with_min(x, weights, 15, TensorType::Q4_1, i)?;
         dst.extend(halves.map(f16::to_le_bytes).as_flattened());
         dst.extend(nibbles(&q));
     }
@@ -187,12 +224,15 @@ pub(crate) fn q5_0_to_f32(src: &[u8], dst: &mut [f32]) {
     }
 }
 
-pub(crate) fn q5_0_from_f32(src: &[f32], dst: &mut Vec<u8>) -> Result<(), Error> {
+pub(crate) fn q5_0_from_f32(
+    src: &[f32],
+    weights: Option<&[f32]>,
+    dst: &mut Vec<u8>,
+) -> Result<(), Error> {
     for (i, x) in src.as_chunks::<LEN>().0.iter().enumerate() {
-        let most = x.iter().fold(0f32, |most, &x| if x.abs() > most.abs() { x } else { most });
-        let d = most / -16.0;
-        let inverse = inverse(d);
-        dst.extend(half_scale(d, TensorType::Q5_0, i, LEN)?.to_le_bytes());
+        let weights = weights.map(|w| &w.as_chunks().0[i]);
+        let (d, inverse) = without_min(x, weights, 16, TensorType::Q5_0, i)?;
+        dst.extend(d.to_le_bytes());
         let q = x.map(|x| ((x * inverse + 16.5) as u8).min(31));
         dst.extend(fifth_bits(&q));
         dst.extend(nibbles(&q));
@@ -209,9 +249,14 @@ pub(crate) fn q5_1_to_f32(src: &[u8], dst: &mut [f32]) {
     }
 }
 
-pub(crate) fn q5_1_from_f32(src: &[f32], dst: &mut Vec<u8>) -> Result<(), Error> {
+pub(crate) fn q5_1_from_f32(
+    src: &[f32],
+    weights: Option<&[f32]>,
+    dst: &mut Vec<u8>,
+) -> Result<(), Error> {
     for (i, x) in src.as_chunks::<LEN>().0.iter().enumerate() {
-        let (halves, q) = with_min(x, 31, TensorType::Q5_1, i)?;
+        let weights = weights.map(|w| &w.as_chunks().0[i]);
+        let (halves, q) = with_min(x, weights, 31, TensorType::Q5_1, i)?;
         dst.extend(halves.map(f16::to_le_bytes).as_flattened());
         dst.extend(fifth_bits(&q));
         dst.extend(nibbles(&q));

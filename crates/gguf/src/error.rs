@@ -342,13 +342,36 @@ pub enum Error {
         elements: usize,
     },
 
-    /// Quantisation to a type that can only be read.
+    /// Quantisation to a type of very few bits from values alone.
     #[error(
-        "cannot quantise to {ty}: such files can be read, not made; IQ4_XS, Q3_K and Q2_K are near in size"
+        "cannot quantise to {ty} without importances: measure them on text (an importance matrix), or take IQ3_S, Q3_K or Q2_K, which are near in size"
     )]
-    NoQuantiser {
+    NeedsImportance {
         /// The type.
         ty: crate::TensorType,
+    },
+
+    /// Importances that are not one for each column of whole rows.
+    #[error(
+        "cannot quantise {elements} elements to {ty} with {found} importances: it takes one for each column, in whole blocks of {}",
+        .ty.block_len()
+    )]
+    ImportanceLength {
+        /// The type.
+        ty: crate::TensorType,
+        /// Elements given.
+        elements: usize,
+        /// Importances given.
+        found: usize,
+    },
+
+    /// An importance that is negative, infinite or not a number.
+    #[error("importance {index} is {value}: it must be a number from 0 up")]
+    BadImportance {
+        /// Which column.
+        index: usize,
+        /// Its value.
+        value: f32,
     },
 
     /// Quantisation of a number of elements that is not a whole number of blocks.

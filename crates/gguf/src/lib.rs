@@ -42,6 +42,7 @@ mod metadata;
 mod mxfp4;
 mod nonlinear;
 mod parse;
+mod search;
 mod split;
 mod tensor;
 mod ternary;

@@ -8,6 +8,7 @@
 use half::f16;
 
 use crate::blocks::half_scale;
+use crate::search::extreme;
 use crate::{Error, TensorType};
 
 /// Elements that share a scale.
@@ -39,11 +40,12 @@ fn nearest(x: f32) -> u8 {
 }
 
 /// The scale of least weighted error.
-fn fit(x: &[f32; SUB]) -> f32 {
-    let most = x.iter().fold(0f32, |m, &x| if x.abs() > m.abs() { x } else { m });
+fn fit(x: &[f32; SUB], weights: Option<&[f32; SUB]>) -> f32 {
+    let most = extreme(x);
     if !(127.0 / most).is_finite() {
         return 0.0;
     }
+    let weights = weights.copied().unwrap_or_else(|| x.map(f32::abs));
     let (mut best, mut gain) = (most / -127.0, 0f32);
     // The largest value goes to the first step, which is the longest, or to the last; steps that
     // are up to 6 % wider or narrower serve the rest.
@@ -51,9 +53,8 @@ fn fit(x: &[f32; SUB]) -> f32 {
         for steps in tries.map(|more| f32::from(end) + f32::from(more)) {
             let inverse = steps / most;
             let (mut sqx, mut sqq) = (0f32, 0f32);
-            for x in x {
+            for (x, w) in x.iter().zip(weights) {
                 let q = f32::from(STEPS[usize::from(nearest(x * inverse))]);
-                let w = x.abs();
                 sqx += w * q * x;
                 sqq += w * q * q;
             }
@@ -76,9 +77,14 @@ pub(crate) fn iq4_nl_to_f32(src: &[u8], dst: &mut [f32]) {
     }
 }
 
-pub(crate) fn iq4_nl_from_f32(src: &[f32], dst: &mut Vec<u8>) -> Result<(), Error> {
+pub(crate) fn iq4_nl_from_f32(
+    src: &[f32],
+    weights: Option<&[f32]>,
+    dst: &mut Vec<u8>,
+) -> Result<(), Error> {
     for (i, x) in src.as_chunks::<SUB>().0.iter().enumerate() {
-        let d = half_scale(fit(x), TensorType::IQ4_NL, i, SUB)?;
+        let weights = weights.map(|w| &w.as_chunks().0[i]);
+        let d = half_scale(fit(x, weights), TensorType::IQ4_NL, i, SUB)?;
         dst.extend(d.to_le_bytes());
         dst.extend(nibbles(x, d.to_f32()));
     }
@@ -106,12 +112,17 @@ pub(crate) fn iq4_xs_to_f32(src: &[u8], dst: &mut [f32]) {
     }
 }
 
-pub(crate) fn iq4_xs_from_f32(src: &[f32], dst: &mut Vec<u8>) -> Result<(), Error> {
+pub(crate) fn iq4_xs_from_f32(
+    src: &[f32],
+    weights: Option<&[f32]>,
+    dst: &mut Vec<u8>,
+) -> Result<(), Error> {
     for (i, x) in src.as_chunks::<LEN>().0.iter().enumerate() {
+        let weights = weights.map(|w| &w.as_chunks::<LEN>().0[i]);
         let subs = x.as_chunks::<SUB>().0;
-        let fitted: [f32; SUBS] = std::array::from_fn(|j| fit(&subs[j]));
+        let fitted: [f32; SUBS] = std::array::from_fn(|j| fit(&subs[j], weights.map(|w| &w.as_chunks().0[j])));
         // The scale of largest magnitude maps to -32, so its sign picks d's.
-        let most = fitted.iter().fold(0f32, |m, &s| if s.abs() > m.abs() { s } else { m });
+        let most = extreme(&fitted);
         let d = half_scale(most / -32.0, TensorType::IQ4_XS, i, LEN)?;
         let unit = d.to_f32();
         let scales = fitted.map(|s| match unit {

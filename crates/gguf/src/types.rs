@@ -5,7 +5,7 @@
 use std::fmt;
 
 use crate::integers::Integers;
-use crate::{Error, blocks, iquants, kquants, mxfp4, nonlinear, ternary};
+use crate::{Error, blocks, iquants, kquants, mxfp4, nonlinear, search, ternary};
 
 /// How the elements of a tensor are stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -72,8 +72,20 @@ enum Form {
     Integers(fn(&[u8], &mut Integers)),
 }
 
-/// Converts whole blocks of finite `f32` and appends them; the caller has checked the length.
-type Quantize = fn(&[f32], &mut Vec<u8>) -> Result<(), Error>;
+/// Converts whole blocks of finite `f32` and appends them; the caller has checked the length. The
+/// second slice has the weights of the first's values.
+type Weigh = fn(&[f32], Option<&[f32]>, &mut Vec<u8>) -> Result<(), Error>;
+
+/// How blocks are made.
+#[derive(Debug, Clone, Copy)]
+enum Quantise {
+    /// All values weigh alike, whatever their importance.
+    Alike(fn(&[f32], &mut Vec<u8>) -> Result<(), Error>),
+    /// By importance, if it is known.
+    Weighted(Weigh),
+    /// So few bits that the result is of use only if it is known which columns matter.
+    OnlyWeighted(Weigh),
+}
 
 /// What is to be known about a type.
 #[derive(Debug, Clone, Copy)]
@@ -89,8 +101,7 @@ pub struct TypeInfo {
     /// Bytes of a block.
     pub block_bytes: usize,
     form: Form,
-    /// `None` for types that need to know which weights matter.
-    quantize: Option<Quantize>,
+    quantise: Quantise,
 }
 
 /// An entry of [`TYPES`].
@@ -101,41 +112,41 @@ const fn row(
     block_len: usize,
     block_bytes: usize,
     form: Form,
-    quantize: Option<Quantize>,
+    quantise: Quantise,
 ) -> TypeInfo {
-    TypeInfo { ty, id, name, block_len, block_bytes, form, quantize }
+    TypeInfo { ty, id, name, block_len, block_bytes, form, quantise }
 }
 
 /// All types, in the order of the variants of [`TensorType`].
 #[rustfmt::skip]
 pub const TYPES: [TypeInfo; 25] = {
-    use {Form::*, TensorType::*};
+    use {Form::*, Quantise::*, TensorType::*};
     [
-        row(F32,     0,  "F32",     1,   4,   Values(blocks::f32_to_f32),        Some(blocks::f32_from_f32)),
-        row(F16,     1,  "F16",     1,   2,   Values(blocks::f16_to_f32),        Some(blocks::f16_from_f32)),
-        row(BF16,    30, "BF16",    1,   2,   Values(blocks::bf16_to_f32),       Some(blocks::bf16_from_f32)),
-        row(Q8_0,    8,  "Q8_0",    32,  34,  Values(blocks::q8_0_to_f32),       Some(blocks::q8_0_from_f32)),
-        row(Q4_0,    2,  "Q4_0",    32,  18,  Values(blocks::q4_0_to_f32),       Some(blocks::q4_0_from_f32)),
-        row(Q4_1,    3,  "Q4_1",    32,  20,  Values(blocks::q4_1_to_f32),       Some(blocks::q4_1_from_f32)),
-        row(Q5_0,    6,  "Q5_0",    32,  22,  Values(blocks::q5_0_to_f32),       Some(blocks::q5_0_from_f32)),
-        row(Q5_1,    7,  "Q5_1",    32,  24,  Values(blocks::q5_1_to_f32),       Some(blocks::q5_1_from_f32)),
-        row(Q2_K,    10, "Q2_K",    256, 84,  Values(kquants::q2_k_to_f32),      Some(kquants::q2_k_from_f32)),
-        row(Q3_K,    11, "Q3_K",    256, 110, Values(kquants::q3_k_to_f32),      Some(kquants::q3_k_from_f32)),
-        row(Q4_K,    12, "Q4_K",    256, 144, Values(kquants::q4_k_to_f32),      Some(kquants::q4_k_from_f32)),
-        row(Q5_K,    13, "Q5_K",    256, 176, Values(kquants::q5_k_to_f32),      Some(kquants::q5_k_from_f32)),
-        row(Q6_K,    14, "Q6_K",    256, 210, Values(kquants::q6_k_to_f32),      Some(kquants::q6_k_from_f32)),
-        row(IQ4_NL,  20, "IQ4_NL",  32,  18,  Values(nonlinear::iq4_nl_to_f32),  Some(nonlinear::iq4_nl_from_f32)),
-        row(IQ4_XS,  23, "IQ4_XS",  256, 136, Values(nonlinear::iq4_xs_to_f32),  Some(nonlinear::iq4_xs_from_f32)),
-        row(IQ2_XXS, 16, "IQ2_XXS", 256, 66,  Integers(iquants::iq2_xxs),        None),
-        row(IQ2_XS,  17, "IQ2_XS",  256, 74,  Integers(iquants::iq2_xs),         None),
-        row(IQ2_S,   22, "IQ2_S",   256, 82,  Integers(iquants::iq2_s),          None),
-        row(IQ3_XXS, 18, "IQ3_XXS", 256, 98,  Integers(iquants::iq3_xxs),        None),
-        row(IQ3_S,   21, "IQ3_S",   256, 110, Integers(iquants::iq3_s),          None),
-        row(IQ1_S,   19, "IQ1_S",   256, 50,  Integers(iquants::iq1_s),          None),
-        row(IQ1_M,   29, "IQ1_M",   256, 56,  Integers(iquants::iq1_m),          None),
-        row(TQ1_0,   34, "TQ1_0",   256, 54,  Integers(ternary::tq1_0),          Some(ternary::tq1_0_from_f32)),
-        row(TQ2_0,   35, "TQ2_0",   256, 66,  Integers(ternary::tq2_0),          Some(ternary::tq2_0_from_f32)),
-        row(MXFP4,   39, "MXFP4",   32,  17,  Values(mxfp4::mxfp4_to_f32),       Some(mxfp4::mxfp4_from_f32)),
+        row(F32,     0,  "F32",     1,   4,   Values(blocks::f32_to_f32),        Alike(blocks::f32_from_f32)),
+        row(F16,     1,  "F16",     1,   2,   Values(blocks::f16_to_f32),        Alike(blocks::f16_from_f32)),
+        row(BF16,    30, "BF16",    1,   2,   Values(blocks::bf16_to_f32),       Alike(blocks::bf16_from_f32)),
+        row(Q8_0,    8,  "Q8_0",    32,  34,  Values(blocks::q8_0_to_f32),       Alike(blocks::q8_0_from_f32)),
+        row(Q4_0,    2,  "Q4_0",    32,  18,  Values(blocks::q4_0_to_f32),       Weighted(blocks::q4_0_from_f32)),
+        row(Q4_1,    3,  "Q4_1",    32,  20,  Values(blocks::q4_1_to_f32),       Weighted(blocks::q4_1_from_f32)),
+        row(Q5_0,    6,  "Q5_0",    32,  22,  Values(blocks::q5_0_to_f32),       Weighted(blocks::q5_0_from_f32)),
+        row(Q5_1,    7,  "Q5_1",    32,  24,  Values(blocks::q5_1_to_f32),       Weighted(blocks::q5_1_from_f32)),
+        row(Q2_K,    10, "Q2_K",    256, 84,  Values(kquants::q2_k_to_f32),      Weighted(kquants::q2_k_from_f32)),
+        row(Q3_K,    11, "Q3_K",    256, 110, Values(kquants::q3_k_to_f32),      Weighted(kquants::q3_k_from_f32)),
+        row(Q4_K,    12, "Q4_K",    256, 144, Values(kquants::q4_k_to_f32),      Weighted(kquants::q4_k_from_f32)),
+        row(Q5_K,    13, "Q5_K",    256, 176, Values(kquants::q5_k_to_f32),      Weighted(kquants::q5_k_from_f32)),
+        row(Q6_K,    14, "Q6_K",    256, 210, Values(kquants::q6_k_to_f32),      Weighted(kquants::q6_k_from_f32)),
+        row(IQ4_NL,  20, "IQ4_NL",  32,  18,  Values(nonlinear::iq4_nl_to_f32),  Weighted(nonlinear::iq4_nl_from_f32)),
+        row(IQ4_XS,  23, "IQ4_XS",  256, 136, Values(nonlinear::iq4_xs_to_f32),  Weighted(nonlinear::iq4_xs_from_f32)),
+        row(IQ2_XXS, 16, "IQ2_XXS", 256, 66,  Integers(iquants::iq2_xxs),        OnlyWeighted(iquants::iq2_xxs_from_f32)),
+        row(IQ2_XS,  17, "IQ2_XS",  256, 74,  Integers(iquants::iq2_xs),         OnlyWeighted(iquants::iq2_xs_from_f32)),
+        row(IQ2_S,   22, "IQ2_S",   256, 82,  Integers(iquants::iq2_s),          OnlyWeighted(iquants::iq2_s_from_f32)),
+        row(IQ3_XXS, 18, "IQ3_XXS", 256, 98,  Integers(iquants::iq3_xxs),        OnlyWeighted(iquants::iq3_xxs_from_f32)),
+        row(IQ3_S,   21, "IQ3_S",   256, 110, Integers(iquants::iq3_s),          Weighted(iquants::iq3_s_from_f32)),
+        row(IQ1_S,   19, "IQ1_S",   256, 50,  Integers(iquants::iq1_s),          OnlyWeighted(iquants::iq1_s_from_f32)),
+        row(IQ1_M,   29, "IQ1_M",   256, 56,  Integers(iquants::iq1_m),          OnlyWeighted(iquants::iq1_m_from_f32)),
+        row(TQ1_0,   34, "TQ1_0",   256, 54,  Integers(ternary::tq1_0),          Alike(ternary::tq1_0_from_f32)),
+        row(TQ2_0,   35, "TQ2_0",   256, 66,  Integers(ternary::tq2_0),          Alike(ternary::tq2_0_from_f32)),
+        row(MXFP4,   39, "MXFP4",   32,  17,  Values(mxfp4::mxfp4_to_f32),       Alike(mxfp4::mxfp4_from_f32)),
     ]
 };
 
@@ -230,10 +241,10 @@ impl TensorType {
         Ok(())
     }
 
-    /// Whether [`TensorType::quantize`] knows this type. Those that it does not, the seven whose values
-    /// are rows of tables, are of use only with weights of importance measured on text.
+    /// Whether [`TensorType::quantize`] makes this type from values alone. The others, of less than
+    /// 3.1 bits, are made by [`TensorType::quantize_weighted`].
     pub fn can_quantize(self) -> bool {
-        self.info().quantize.is_some()
+        !matches!(self.info().quantise, Quantise::OnlyWeighted(_))
     }
 
     /// Whether blocks are small integers and few scales: then [`TensorType::integers`] unpacks them.
@@ -259,30 +270,80 @@ impl TensorType {
     /// Converts `f32` to blocks and appends them to `dst`, which is left as it was on error.
     ///
     /// F16 and BF16 round to nearest, ties to even. Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, TQ1_0, TQ2_0 and
-    /// MXFP4 are bit for bit those of ggml's reference. The K-quants, IQ4_NL and IQ4_XS search
-    /// scales for the least weighted error. The other types have no quantiser (see
-    /// [`TensorType::can_quantize`]).
+    /// MXFP4 are bit for bit those of ggml's reference. The K-quants, IQ4_NL, IQ4_XS and IQ3_S
+    /// search for the least weighted error, larger values weighing more.
     ///
     /// # Errors
-    /// [`Error::NoQuantiser`] for types without one; [`Error::PartialQuantise`] unless `src` is
-    /// whole blocks; for types with blocks, [`Error::NotFinite`] and [`Error::ScaleOverflow`] for
-    /// values they cannot hold.
+    /// [`Error::NeedsImportance`] for types that [`TensorType::can_quantize`] denies;
+    /// [`Error::PartialQuantise`] unless `src` is whole blocks; for types with blocks,
+    /// [`Error::NotFinite`] and [`Error::ScaleOverflow`] for values they cannot hold.
     pub fn quantize(self, src: &[f32], dst: &mut Vec<u8>) -> Result<(), Error> {
-        let quantize = self.info().quantize.ok_or(Error::NoQuantiser { ty: self })?;
-        let Some(bytes) = self.bytes_for(src.len()) else {
-            return Err(Error::PartialQuantise { ty: self, elements: src.len() });
-        };
-        let plain = self.block_len() == 1;
-        if !plain && let Some(index) = src.iter().position(|x| !x.is_finite()) {
-            return Err(Error::NotFinite { ty: self, index, value: src[index] });
-        }
+        self.check(src)?;
         let before = dst.len();
-        dst.reserve(bytes);
-        let result = quantize(src, dst);
+        let result = match self.info().quantise {
+            Quantise::Alike(quantise) => quantise(src, dst),
+            Quantise::Weighted(quantise) => quantise(src, None, dst),
+            Quantise::OnlyWeighted(_) => Err(Error::NeedsImportance { ty: self }),
+        };
         if result.is_err() {
             dst.truncate(before);
         }
         result
+    }
+
+    /// Converts rows of `f32` to blocks as [`TensorType::quantize`] does, but with less error in
+    /// columns that matter more. All types can be made so; Q8_0, MXFP4, the ternary ones and plain
+    /// floats come out the same.
+    ///
+    /// `importance` has a number for each column, all rows alike, of which only the ratios count:
+    /// the mean square of a matrix product's input in that column, as measured on text.
+    ///
+    /// # Errors
+    /// Those of [`TensorType::quantize`]; [`Error::ImportanceLength`] unless `src` is whole rows;
+    /// [`Error::BadImportance`] for numbers below 0, infinities and NaN.
+    pub fn quantize_weighted(
+        self,
+        src: &[f32],
+        importance: &[f32],
+        dst: &mut Vec<u8>,
+    ) -> Result<(), Error> {
+        self.check(src)?;
+        let cols = importance.len();
+        if cols == 0 || !src.len().is_multiple_of(cols) || !cols.is_multiple_of(self.block_len()) {
+            return Err(Error::ImportanceLength { ty: self, elements: src.len(), found: cols });
+        }
+        if let Some(index) = importance.iter().position(|i| !(i.is_finite() && *i >= 0.0)) {
+            return Err(Error::BadImportance { index, value: importance[index] });
+        }
+        let quantise = match self.info().quantise {
+            Quantise::Alike(_) => return self.quantize(src, dst),
+            Quantise::Weighted(quantise) | Quantise::OnlyWeighted(quantise) => quantise,
+        };
+        let importance = search::normalised(importance);
+        let before = dst.len();
+        for (i, row) in src.chunks_exact(cols).enumerate() {
+            let weights = search::weights(row, &importance);
+            if let Err(mut error) = quantise(row, Some(&weights), dst) {
+                dst.truncate(before);
+                if let Error::ScaleOverflow { index, .. } = &mut error {
+                    *index += i * cols;
+                }
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    /// Refuses what is not whole blocks of finite numbers.
+    fn check(self, src: &[f32]) -> Result<(), Error> {
+        if self.bytes_for(src.len()).is_none() {
+            return Err(Error::PartialQuantise { ty: self, elements: src.len() });
+        }
+        let plain = self.block_len() == 1;
+        if !plain && let Some(index) = src.iter().position(|x| !x.is_finite()) {
+            return Err(Error::NotFinite { ty: self, index, value: src[index] });
+        }
+        Ok(())
     }
 }
 

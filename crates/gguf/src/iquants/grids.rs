@@ -25,13 +25,17 @@ const fn unpack<const N: usize, const W: usize>(
 }
 
 /// Magnitudes of the IQ2 types.
-const TWO_BITS: [i8; 3] = [8, 25, 43];
+pub(super) const TWO_BITS: [i8; 3] = [8, 25, 43];
 /// Eight times the values of the IQ1 types, so that a shift by an eighth is a whole number.
-const ONE_BIT: [i8; 3] = [-8, 0, 8];
+pub(super) const ONE_BIT: [i8; 3] = [-8, 0, 8];
+
+/// Magnitudes of the IQ3 types.
+pub(super) const THREE_BITS_XXS: [i8; 8] = [4, 12, 20, 28, 36, 44, 52, 62];
+pub(super) const THREE_BITS_S: [i8; 8] = [1, 3, 5, 7, 9, 11, 13, 15];
 
 pub(super) static IQ2_XXS: [[i8; 8]; 256] = unpack(0, 2, &TWO_BITS);
 pub(super) static IQ2_XS: [[i8; 8]; 512] = unpack(256, 2, &TWO_BITS);
 pub(super) static IQ2_S: [[i8; 8]; 1024] = unpack(768, 2, &TWO_BITS);
 pub(super) static IQ1: [[i8; 8]; 2048] = unpack(1792, 2, &ONE_BIT);
-pub(super) static IQ3_XXS: [[i8; 4]; 256] = unpack(3840, 3, &[4, 12, 20, 28, 36, 44, 52, 62]);
-pub(super) static IQ3_S: [[i8; 4]; 512] = unpack(4096, 3, &[1, 3, 5, 7, 9, 11, 13, 15]);
+pub(super) static IQ3_XXS: [[i8; 4]; 256] = unpack(3840, 3, &THREE_BITS_XXS);
+pub(super) static IQ3_S: [[i8; 4]; 512] = unpack(4096, 3, &THREE_BITS_S);

@@ -4,7 +4,15 @@
 //! bits for 8 values: the eighth makes the number of minus signs even. Scales are odd numbers, for
 //! which the 3 or 4 bits in the file count the steps.
 
+mod codebook;
+mod fit;
 mod grids;
+mod make;
+
+pub(crate) use make::{
+    iq1_m_from_f32, iq1_s_from_f32, iq2_s_from_f32, iq2_xs_from_f32, iq2_xxs_from_f32,
+    iq3_s_from_f32, iq3_xxs_from_f32,
+};
 
 use half::f16;
 

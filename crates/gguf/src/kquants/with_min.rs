@@ -25,10 +25,15 @@ pub(crate) fn q2_k_to_f32(src: &[u8], dst: &mut [f32]) {
     }
 }
 
-pub(crate) fn q2_k_from_f32(src: &[f32], dst: &mut Vec<u8>) -> Result<(), Error> {
+pub(crate) fn q2_k_from_f32(
+    src: &[f32],
+    weights: Option<&[f32]>,
+    dst: &mut Vec<u8>,
+) -> Result<(), Error> {
     for (i, x) in src.as_chunks().0.iter().enumerate() {
+        let weights = weights.map(|w| &w.as_chunks().0[i]);
         let WithMin { d, dmin, scales, mins, q } =
-            block_with_min::<16, 16>(x, (3, 15), TensorType::Q2_K, i)?;
+            block_with_min::<16, 16>(x, weights, (3, 15), TensorType::Q2_K, i)?;
         dst.extend(scales.iter().zip(mins).map(|(scale, min)| scale | min << 4));
         for q in q.chunks(128) {
             dst.extend((0..32).map(|l| q[l] | q[32 + l] << 2 | q[64 + l] << 4 | q[96 + l] << 6));
@@ -111,9 +116,14 @@ pub(crate) fn q4_k_to_f32(src: &[u8], dst: &mut [f32]) {
     }
 }
 
-pub(crate) fn q4_k_from_f32(src: &[f32], dst: &mut Vec<u8>) -> Result<(), Error> {
+pub(crate) fn q4_k_from_f32(
+    src: &[f32],
+    weights: Option<&[f32]>,
+    dst: &mut Vec<u8>,
+) -> Result<(), Error> {
     for (i, x) in src.as_chunks().0.iter().enumerate() {
-        let block = block_with_min::<SUB, SUBS>(x, (15, 63), TensorType::Q4_K, i)?;
+        let weights = weights.map(|w| &w.as_chunks().0[i]);
+        let block = block_with_min::<SUB, SUBS>(x, weights, (15, 63), TensorType::Q4_K, i)?;
         dst.extend(head(&block));
         dst.extend(nibbles(&block.q));
     }
@@ -136,9 +146,14 @@ pub(crate) fn q5_k_to_f32(src: &[u8], dst: &mut [f32]) {
     }
 }
 
-pub(crate) fn q5_k_from_f32(src: &[f32], dst: &mut Vec<u8>) -> Result<(), Error> {
+pub(crate) fn q5_k_from_f32(
+    src: &[f32],
+    weights: Option<&[f32]>,
+    dst: &mut Vec<u8>,
+) -> Result<(), Error> {
     for (i, x) in src.as_chunks().0.iter().enumerate() {
-        let block = block_with_min::<SUB, SUBS>(x, (31, 63), TensorType::Q5_K, i)?;
+        let weights = weights.map(|w| &w.as_chunks().0[i]);
+        let block = block_with_min::<SUB, SUBS>(x, weights, (31, 63), TensorType::Q5_K, i)?;
         dst.extend(head(&block));
         let fifth = |i: usize, j: usize| block.q[j * SUB + i] >> 4 << j;
         dst.extend((0..SUB).map(|i| (0..SUBS).fold(0, |bits, j| bits | fifth(i, j))));
