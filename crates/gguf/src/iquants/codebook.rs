@@ -44,35 +44,47 @@ impl<const W: usize, const L: usize> Codebook<W, L> {
     /// The row of largest gain, of `gains[place][level]`.
     pub(super) fn best(&self, gains: &[[f32; L]; W]) -> Found {
         let (first, second) = gains.split_at(W / 2);
-        let (first, second) = (halves(first), halves(second));
-        let used = &first[..L.pow(W as u32 / 2)];
-        let top = second[..used.len()].iter().fold(f32::NEG_INFINITY, |a, &b| if b > a { b } else { a });
-        let mut found = Found { row: 0, gain: f32::NEG_INFINITY };
         // The half that gains most comes first, so that most others are passed over.
-        let start = (1..used.len()).fold(0, |best, h| if used[h] > used[best] { h } else { best });
-        for half in std::iter::once(start).chain(0..used.len()) {
-            if used[half] + top > found.gain {
+        let ((start, _), (_, top)) = (ideal(first), ideal(second));
+        let (first, second) = (halves(first), halves(second));
+        let mut found = Found { row: 0, gain: f32::NEG_INFINITY };
+        let mut look = |half: usize| {
+            if first[half] + top > found.gain {
                 let rows = usize::from(self.starts[half])..usize::from(self.starts[half + 1]);
                 for &(other, row) in &self.rows[rows] {
-                    let gain = used[half] + second[usize::from(other) % HALVES];
-                    if gain > found.gain {
-                        found = Found { row, gain };
-                    }
+                    let gain = first[half] + second[usize::from(other) % HALVES];
+                    // Two selections, no jump: which row wins cannot be predicted.
+                    let better = gain > found.gain;
+                    found.gain = if better { gain } else { found.gain };
+                    found.row = if better { row } else { found.row };
                 }
             }
-        }
+        };
+        look(start);
+        (0..L.pow(W as u32 / 2)).for_each(look);
         found
     }
 }
 
+/// The half that gains most, whether rows have it or not, and its gain.
+fn ideal<const L: usize>(gains: &[[f32; L]]) -> (usize, f32) {
+    gains.iter().rev().fold((0, 0.0), |(code, sum), gains| {
+        let level = (1..L).fold(0, |best, l| if gains[l] > gains[best] { l } else { best });
+        (code * L + level, sum + gains[level])
+    })
+}
+
 /// Gains of all halves; the level of the first place is the lowest digit of a half's number.
+#[inline]
 fn halves<const L: usize>(gains: &[[f32; L]]) -> [f32; HALVES] {
     let mut sums = [0f32; HALVES];
     let mut len = 1;
-    for gains in gains {
-        for (level, &gain) in gains.iter().enumerate().rev() {
-            for i in 0..len {
-                sums[level * len + i] = sums[i] + gain;
+    for gains in gains.iter().rev() {
+        // From the end, as a sum is read before its place is written.
+        for i in (0..len).rev() {
+            let sum = sums[i];
+            for (to, gain) in sums[i * L..][..L].iter_mut().zip(gains) {
+                *to = sum + gain;
             }
         }
         len *= L;

@@ -76,8 +76,9 @@ impl Sums {
     }
 }
 
-/// Scales tried for a sub-block.
-const TRIES: i32 = 16;
+/// Scales tried for a sub-block, besides the best one after those. With twice as many, no error is
+/// less by a third of a per cent.
+const TRIES: i32 = 8;
 
 impl<const W: usize, const L: usize> Format<W, L> {
     /// Block `block`: values `x`, in which signs that are stored apart are not.
@@ -105,22 +106,21 @@ impl<const W: usize, const L: usize> Format<W, L> {
         for (wish, (x, w)) in wishes.iter_mut().zip(subs()) {
             *wish = self.wish(x, w);
         }
-        let mut unit = back(half(self.share(&wishes))?);
-        let mut made = zero;
-        for _ in 0..2 {
-            let (mut above, mut below) = (0f32, 0f32);
-            let rows = made.rows.chunks_mut(self.sub / W);
-            for ((((x, w), rows), steps), wish) in
-                subs().zip(rows).zip(&mut made.steps).zip(&wishes)
-            {
-                let sums = self.settle(x, w, unit, wish.scale(), rows, steps);
-                let odd = f32::from(2 * *steps + 1);
-                above += odd * sums.wxv;
-                below += odd * odd * sums.wvv;
-            }
-            made.half = half(Sums { wxv: above, wvv: below }.scale())?;
-            unit = back(made.half);
+        let unit = back(half(self.share(&wishes))?);
+        if unit <= 0.0 {
+            return Ok(zero);
         }
+        let mut made = zero;
+        // Sums over the block, with the multiples that there are.
+        let mut all = Sums::default();
+        let rows = made.rows.chunks_mut(self.sub / W);
+        for ((((x, w), rows), steps), wish) in subs().zip(rows).zip(&mut made.steps).zip(&wishes) {
+            let sums = self.settle(x, w, wish.scale() / unit, unit, rows, steps);
+            let odd = f32::from(2 * *steps + 1);
+            all.wxv += odd * sums.wxv;
+            all.wvv += odd * odd * sums.wvv;
+        }
+        made.half = half(all.scale())?;
         Ok(made)
     }
 
@@ -129,19 +129,28 @@ impl<const W: usize, const L: usize> Format<W, L> {
         let top = f32::from(*self.levels.iter().max().expect("levels"));
         let largest = extreme(x).abs() / top;
         let (from, to) = self.range;
+        let step = (to / from).powf(1.0 / (TRIES - 1) as f32);
         let mut best = Sums::default();
         let mut rows = [Choice::default(); GROUPS];
-        for i in 0..TRIES {
-            let scale = largest * from * (to / from).powf(i as f32 / (TRIES - 1) as f32);
-            for shifts in self.shifts.chunks(if self.shift_by_row { self.shifts.len() } else { 1 }) {
+        let mut look = |scale: f32, best: &mut Sums| {
+            for shifts in self.shifts() {
                 self.choose(x, w, scale, shifts, &mut rows);
                 let sums = self.sums(x, w, &rows);
                 if sums.gain() > best.gain() {
-                    best = sums;
+                    *best = sums;
                 }
             }
+        };
+        for i in 0..TRIES {
+            look(largest * from * step.powi(i), &mut best);
         }
+        look(best.scale(), &mut best);
         best
+    }
+
+    /// The shifts among which the rows of a sub-block may choose.
+    fn shifts(&self) -> impl Iterator<Item = &[f32]> {
+        self.shifts.chunks(if self.shift_by_row { self.shifts.len() } else { 1 })
     }
 
     /// The scale of which odd multiples come nearest to what the sub-blocks wish.
@@ -168,23 +177,23 @@ impl<const W: usize, const L: usize> Format<W, L> {
         ((multiple * 0.5) as u8).min(self.steps)
     }
 
-    /// The best rows, and the best steps among those next to what the sub-block wishes.
+    /// The best rows, and the better of the two odd multiples of `unit` about the `multiple` wished.
     fn settle(
         &self,
         x: &[f32],
         w: &[f32],
+        multiple: f32,
         unit: f32,
-        wish: f32,
         rows: &mut [Choice],
         steps: &mut u8,
     ) -> Sums {
-        let near = if unit > 0.0 { self.steps_of(wish / unit) } else { 0 };
+        let low = ((multiple - 1.0) * 0.5) as u8;
         let mut most = f32::NEG_INFINITY;
         let mut now = [Choice::default(); GROUPS];
         let now = &mut now[..rows.len()];
-        for candidate in near.saturating_sub(1)..=(near + 1).min(self.steps) {
+        for candidate in [low, low.saturating_add(1)].map(|steps| steps.min(self.steps)) {
             let scale = unit * f32::from(2 * candidate + 1);
-            for shifts in self.shifts.chunks(if self.shift_by_row { self.shifts.len() } else { 1 }) {
+            for shifts in self.shifts() {
                 let gain = self.choose(x, w, scale, shifts, now);
                 if gain > most {
                     (most, *steps) = (gain, candidate);
