@@ -8,7 +8,7 @@
 use half::f16;
 
 use crate::blocks::half_scale;
-use crate::search::extreme;
+use crate::search::{extreme, totals, unit};
 use crate::{Error, TensorType};
 
 /// Elements that share a scale.
@@ -120,10 +120,12 @@ pub(crate) fn iq4_xs_from_f32(
     for (i, x) in src.as_chunks::<LEN>().0.iter().enumerate() {
         let weights = weights.map(|w| &w.as_chunks::<LEN>().0[i]);
         let subs = x.as_chunks::<SUB>().0;
-        let fitted: [f32; SUBS] = std::array::from_fn(|j| fit(&subs[j], weights.map(|w| &w.as_chunks().0[j])));
-        // The scale of largest magnitude maps to -32, so its sign picks d's.
-        let most = extreme(&fitted);
-        let d = half_scale(most / -32.0, TensorType::IQ4_XS, i, LEN)?;
+        let fitted: [f32; SUBS] =
+            std::array::from_fn(|j| fit(&subs[j], weights.map(|w| &w.as_chunks().0[j])));
+        // The scale of largest magnitude maps to -32 or near it, so its sign picks d's.
+        let matters = weights.map(|w| totals::<SUB, SUBS>(w));
+        let d = unit(&fitted, matters.as_ref(), (-32.0, 32.0, 31.0));
+        let d = half_scale(d, TensorType::IQ4_XS, i, LEN)?;
         let unit = d.to_f32();
         let scales = fitted.map(|s| match unit {
             0.0 => 0,

@@ -141,3 +141,34 @@ pub(crate) fn without_min<const N: usize>(
     }
     best
 }
+
+/// The unit such that whole multiples of it, from −`below` to `above`, come nearest to `values`, each
+/// counting by its weight. Without weights, that of which the most extreme value is `end` times.
+pub(crate) fn unit<const N: usize>(
+    values: &[f32; N],
+    weights: Option<&[f32; N]>,
+    (end, below, above): (f32, f32, f32),
+) -> f32 {
+    let most = extreme(values);
+    let mut best = most / end;
+    let Some(weights) = weights else { return best };
+    let mut least = f32::INFINITY;
+    // Up to 6 % more or less, which is a step of the 15 that Q2_K's scales have.
+    for i in -20..=20 {
+        let unit = most / (end * (1.0 + i as f32 * 0.003));
+        let miss = |(v, w): (&f32, &f32)| {
+            let multiple = (v / unit).round().clamp(-below, above);
+            w * (multiple * unit - v).powi(2)
+        };
+        let error: f32 = values.iter().zip(weights).map(miss).sum();
+        if error < least {
+            (best, least) = (unit, error);
+        }
+    }
+    best
+}
+
+/// The sums of runs of `LEN` weights.
+pub(crate) fn totals<const LEN: usize, const N: usize>(weights: &[f32]) -> [f32; N] {
+    std::array::from_fn(|j| weights[j * LEN..][..LEN].iter().sum())
+}

@@ -1,22 +1,11 @@
 //! Quality and limits of quantisation.
 
+mod support;
+
 use arclight_gguf::{Error, TYPES, TensorType};
+use support::gaussian;
 
-/// Gaussian values of standard deviation 1, the same on every run.
-fn gaussian(n: usize, mut seed: u64) -> Vec<f32> {
-    let mut uniform = || {
-        // xorshift64*; the upper 24 bits make a float in (0, 1].
-        seed ^= seed >> 12;
-        seed ^= seed << 25;
-        seed ^= seed >> 27;
-        ((seed.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 40) + 1) as f64 / f64::from(1 << 24)
-    };
-    // Box-Muller.
-    let value = || (-2.0 * uniform().ln()).sqrt() * (std::f64::consts::TAU * uniform()).cos();
-    std::iter::repeat_with(value).take(n).map(|x| x as f32).collect()
-}
-
-/// The types that can be made.
+/// The types that can be made of values alone.
 fn quantised() -> impl Iterator<Item = TensorType> {
     TYPES.map(|info| info.ty).into_iter().filter(|ty| ty.can_quantize())
 }
@@ -144,12 +133,13 @@ fn what_cannot_be_stored_is_refused_and_leaves_the_output_alone() {
 }
 
 #[test]
-fn types_that_can_only_be_read_say_so() {
-    let only_read = TYPES.map(|t| t.ty).into_iter().filter(|ty| !ty.can_quantize());
-    let names: Vec<&str> = only_read.clone().map(TensorType::name).collect();
-    assert_eq!(names, ["IQ2_XXS", "IQ2_XS", "IQ2_S", "IQ3_XXS", "IQ3_S", "IQ1_S", "IQ1_M"]);
-    for ty in only_read {
+fn types_of_very_few_bits_want_importances() {
+    let others = TYPES.map(|t| t.ty).into_iter().filter(|ty| !ty.can_quantize());
+    let names: Vec<&str> = others.clone().map(TensorType::name).collect();
+    assert_eq!(names, ["IQ2_XXS", "IQ2_XS", "IQ2_S", "IQ3_XXS", "IQ1_S", "IQ1_M"]);
+    for ty in others {
         let error = ty.quantize(&[0.0; 256], &mut Vec::new()).unwrap_err();
+        assert!(matches!(error, Error::NeedsImportance { .. }), "{error}");
         assert!(error.to_string().contains(ty.name()), "{error}");
     }
 }

@@ -91,3 +91,49 @@ fn halves<const L: usize>(gains: &[[f32; L]]) -> [f32; HALVES] {
     }
     sums
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::grids;
+    use super::*;
+
+    /// Numbers about 0, the same on every run.
+    fn random(seed: &mut u64) -> f32 {
+        *seed = seed.wrapping_mul(0x5851_F42D_4C95_7F2D).wrapping_add(1);
+        (*seed >> 40) as f32 / (1 << 23) as f32 - 1.0
+    }
+
+    fn finds_the_best<const W: usize, const L: usize>(table: &[[i8; W]], levels: [i8; L]) {
+        let book = Codebook::new(table, levels);
+        let (mut seed, mut found) = (L as u64, std::collections::HashSet::new());
+        for i in 0..500 {
+            // Half of them as they are: nearest to a point. The others have no such order.
+            let gains: [[f32; L]; W] = std::array::from_fn(|_| {
+                let x = 60.0 * random(&mut seed);
+                levels.map(
+                    |v| if i % 2 == 0 { -(x - f32::from(v)).powi(2) } else { random(&mut seed) },
+                )
+            });
+            let level = |v: i8| levels.iter().position(|l| *l == v).unwrap();
+            let gain =
+                |row: &[i8; W]| row.iter().zip(&gains).map(|(v, g)| g[level(*v)]).sum::<f32>();
+            let best = book.best(&gains);
+            let most = table.iter().map(gain).fold(f32::NEG_INFINITY, f32::max);
+            // Sums in another order: a few last bits of numbers up to 8 · 100².
+            let slack = 1e-5 * most.abs().max(1.0);
+            assert!((gain(&table[usize::from(best.row)]) - most).abs() <= slack);
+            assert!((best.gain - most).abs() <= slack, "{} {most}", best.gain);
+            found.insert(best.row);
+        }
+        assert!(found.len() > 100, "{} of {} rows occur", found.len(), table.len());
+    }
+
+    #[test]
+    fn no_row_is_better_than_the_one_that_is_found() {
+        finds_the_best(&grids::IQ2_XXS, grids::TWO_BITS);
+        finds_the_best(&grids::IQ2_S, grids::TWO_BITS);
+        finds_the_best(&grids::IQ1, grids::ONE_BIT);
+        finds_the_best(&grids::IQ3_XXS, grids::THREE_BITS_XXS);
+        finds_the_best(&grids::IQ3_S, grids::THREE_BITS_S);
+    }
+}

@@ -85,12 +85,7 @@ impl<const W: usize, const L: usize> Format<W, L> {
     ///
     /// # Errors
     /// [`Error::ScaleOverflow`].
-    pub(super) fn make(
-        &self,
-        x: &[f32; LEN],
-        w: &[f32; LEN],
-        block: usize,
-    ) -> Result<Made, Error> {
+    pub(super) fn make(&self, x: &[f32; LEN], w: &[f32; LEN], block: usize) -> Result<Made, Error> {
         let zero = Made { half: f16::ZERO, steps: [0; SUBS], rows: [Choice::default(); GROUPS] };
         let largest = extreme(x).abs();
         if !(1.0 / largest).is_finite() {

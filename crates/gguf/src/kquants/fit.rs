@@ -4,7 +4,7 @@ use half::f16;
 
 use super::LEN;
 use crate::blocks::half_scale;
-use crate::search::{extreme, nearest, with_min, without_min};
+use crate::search::{nearest, totals, unit, with_min, without_min};
 use crate::{Error, TensorType};
 
 /// A block of `SUBS` sub-blocks: `x ≈ d · scale · q − dmin · min`.
@@ -30,10 +30,10 @@ pub(super) fn block_with_min<const SUB: usize, const SUBS: usize>(
         let weights = weights.map(|w| &w.as_chunks().0[j]);
         (scales[j], mins[j]) = with_min(x, most, weights);
     }
-    let half = |v: &[f32; SUBS]| {
-        let top = v.iter().fold(0f32, |m, &v| m.max(v));
-        half_scale(top / f32::from(most_scale), ty, block, LEN)
-    };
+    let matters = weights.map(|w| totals::<SUB, SUBS>(w));
+    let end = f32::from(most_scale);
+    let half =
+        |v: &[f32; SUBS]| half_scale(unit(v, matters.as_ref(), (end, 0.0, end)), ty, block, LEN);
     let (d, dmin) = (half(&scales)?, half(&mins)?);
     let steps = |v: f32, unit: f16| match unit.to_f32() {
         0.0 => 0,
@@ -76,9 +76,9 @@ pub(super) fn block_without_min(
     });
     // The scale of largest magnitude maps to the lower end, which reaches further, so its sign
     // picks d's.
-    let most = extreme(&fitted);
     let end = f32::from(scale_offset);
-    let d = half_scale(most / -end, ty, block, LEN)?;
+    let matters = weights.map(|w| totals::<16, 16>(w));
+    let d = half_scale(unit(&fitted, matters.as_ref(), (-end, end, end - 1.0)), ty, block, LEN)?;
     let unit = d.to_f32();
     let scales = fitted.map(|s| match unit {
         0.0 => 0,

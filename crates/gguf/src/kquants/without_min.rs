@@ -55,7 +55,8 @@ pub(crate) fn q3_k_from_f32(
 ) -> Result<(), Error> {
     for (i, x) in src.as_chunks().0.iter().enumerate() {
         let weights = weights.map(|w| &w.as_chunks().0[i]);
-        let WithoutMin { d, scales, q } = block_without_min(x, weights, (4, 32), TensorType::Q3_K, i)?;
+        let WithoutMin { d, scales, q } =
+            block_without_min(x, weights, (4, 32), TensorType::Q3_K, i)?;
         let high = |l: usize| (0..8).fold(0, |bits, r| bits | q[32 * r + l] >> 2 << r);
         dst.extend((0..32).map(high));
         for q in q.chunks(128) {
@@ -103,7 +104,8 @@ pub(crate) fn q6_k_from_f32(
 ) -> Result<(), Error> {
     for (i, x) in src.as_chunks().0.iter().enumerate() {
         let weights = weights.map(|w| &w.as_chunks().0[i]);
-        let WithoutMin { d, scales, q } = block_without_min(x, weights, (32, 128), TensorType::Q6_K, i)?;
+        let WithoutMin { d, scales, q } =
+            block_without_min(x, weights, (32, 128), TensorType::Q6_K, i)?;
         let (mut nibbles, mut pairs) = ([0u8; LEN / 2], [0u8; LEN / 4]);
         for (i, q) in q.into_iter().enumerate() {
             let (nibble, shift, pair, pair_shift) = q6_place(i);
