@@ -407,6 +407,60 @@ pub enum Error {
         scale: f32,
     },
 
+    /// A file that is no importance matrix in either format.
+    #[error(
+        "not an importance matrix: it begins with {}, neither \"GGUF\" nor a number of entries",
+        Bytes(.found)
+    )]
+    NotImportances {
+        /// What it begins with, at most 4 bytes.
+        found: Vec<u8>,
+    },
+
+    /// An importance matrix file without entries.
+    #[error("the importance matrix has no entries")]
+    NoImportances,
+
+    /// Sums without counts, or counts without sums.
+    #[error("importances of {entry:?}: {entry}{missing} is missing")]
+    ImportanceUnpaired {
+        /// The matrix that they are of.
+        entry: String,
+        /// Ending of the tensor that is not there.
+        missing: &'static str,
+    },
+
+    /// Sums or counts that are not single precision.
+    #[error("importances in tensor {tensor:?} are {ty}: they must be F32")]
+    ImportanceType {
+        /// The tensor.
+        tensor: String,
+        /// Its type.
+        ty: crate::TensorType,
+    },
+
+    /// Counts that do not divide the sums.
+    #[error("importances of {entry:?}: {sums} sums cannot be shared by {counts} counts")]
+    ImportanceCounts {
+        /// The matrix that they are of.
+        entry: String,
+        /// Number of sums.
+        sums: usize,
+        /// Number of counts.
+        counts: usize,
+    },
+
+    /// An importance in a file that is negative, infinite or not a number.
+    #[error("importances of {entry:?}: number {index} is {value}, it must be 0 or more")]
+    ImportanceValue {
+        /// The matrix that it is of.
+        entry: String,
+        /// Which one.
+        index: usize,
+        /// Its value.
+        value: f32,
+    },
+
     /// Data handed to the writer is not as long as its shape and type say.
     #[error("tensor {tensor:?}: data is {found} bytes, its shape and type need {needed}")]
     WrongDataLength {

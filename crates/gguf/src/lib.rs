@@ -5,7 +5,7 @@
 //! input. Every count, length, offset and shape is checked before it is used, so a hostile file
 //! gives an [`Error`] that names the fault, never a panic, and never an allocation larger than a
 //! small multiple of the file itself. [`Writer`] makes files; [`TensorType`] converts
-//! blocks to and from `f32`.
+//! blocks to and from `f32`, by what [`Importances`] say matters.
 //!
 //! Limits: GGUF versions 2 and 3, little endian. Keys and tensor names are UTF-8; string *values*
 //! are bytes, because vocabularies hold partial characters. Tensors may not overlap, so the sum of
@@ -35,6 +35,7 @@
 mod blocks;
 mod cursor;
 mod error;
+mod importance;
 mod integers;
 mod iquants;
 mod kquants;
@@ -51,6 +52,7 @@ mod value;
 mod write;
 
 pub use error::Error;
+pub use importance::Importances;
 pub use integers::Integers;
 pub use metadata::Metadata;
 pub use parse::Gguf;

@@ -1,8 +1,8 @@
 //! Which type each tensor gets.
 //!
 //! Files are called after mixes: most matrices have the mix's base type, those whose errors hurt most
-//! have a better one. The choice is llama.cpp's (`src/llama-quant.cpp`) without an importance matrix,
-//! so that files have the usual sizes.
+//! have a better one. The choice is llama.cpp's (`src/llama-quant.cpp`), so that files have the usual
+//! sizes.
 
 use gguf::TensorType::{self, *};
 use std::str::FromStr;
@@ -19,7 +19,7 @@ pub(crate) struct Mix {
 
 /// All mixes, the largest files first.
 #[rustfmt::skip]
-pub(crate) const MIXES: [Mix; 23] = {
+pub(crate) const MIXES: [Mix; 33] = {
     const fn mix(name: &'static str, file_type: u32, base: TensorType) -> Mix {
         Mix { name, file_type, base }
     }
@@ -29,9 +29,12 @@ pub(crate) const MIXES: [Mix; 23] = {
         mix("Q5_K_S", 16, Q5_K), mix("Q5_0", 8, Q5_0), mix("Q4_1", 3, Q4_1),
         mix("Q4_K_M", 15, Q4_K), mix("Q4_K_S", 14, Q4_K), mix("Q4_0", 2, Q4_0),
         mix("IQ4_NL", 25, IQ4_NL), mix("IQ4_XS", 30, IQ4_XS), mix("MXFP4", 38, MXFP4),
-        mix("Q3_K_L", 13, Q3_K), mix("Q3_K_M", 12, Q3_K), mix("Q3_K_S", 11, Q3_K),
-        mix("Q2_K", 10, Q2_K), mix("Q2_K_S", 21, Q2_K), mix("TQ2_0", 37, TQ2_0),
-        mix("TQ1_0", 36, TQ1_0),
+        mix("Q3_K_L", 13, Q3_K), mix("Q3_K_M", 12, Q3_K), mix("IQ3_M", 27, IQ3_S),
+        mix("IQ3_S", 26, IQ3_S), mix("Q3_K_S", 11, Q3_K), mix("IQ3_XS", 22, IQ3_S),
+        mix("IQ3_XXS", 23, IQ3_XXS), mix("Q2_K", 10, Q2_K), mix("Q2_K_S", 21, Q2_K),
+        mix("IQ2_M", 29, IQ2_S), mix("IQ2_S", 28, IQ2_XS), mix("IQ2_XS", 20, IQ2_XS),
+        mix("IQ2_XXS", 19, IQ2_XXS), mix("TQ2_0", 37, TQ2_0), mix("IQ1_M", 31, IQ1_M),
+        mix("TQ1_0", 36, TQ1_0), mix("IQ1_S", 24, IQ1_S),
     ]
 };
 
@@ -53,6 +56,8 @@ pub(super) struct About {
     pub(super) group: usize,
     /// The head is the embedding matrix.
     pub(super) tied: bool,
+    /// There is an importance matrix.
+    pub(super) importance: bool,
 }
 
 /// The layer of a tensor and what it is there: `(3, "attn_q")` of `blk.3.attn_q.weight`.
@@ -77,40 +82,76 @@ impl Mix {
     }
 
     fn wish(&self, name: &str, cols: usize, of: &About) -> TensorType {
+        let low = matches!(self.base, IQ3_XXS | IQ2_XXS | IQ2_XS | IQ2_S | IQ1_S | IQ1_M);
         let head = name == "output.weight" || of.tied && name == "token_embd.weight";
         match (self.name, name) {
             ("MXFP4", "output.weight" | "token_embd.weight") => return Q8_0,
             _ if head && !cols.is_multiple_of(self.base.block_len()) => return Q8_0,
+            _ if head && low => return Q5_K,
             _ if head && self.base != Q8_0 => return Q6_K,
             ("TQ1_0" | "TQ2_0", "token_embd.weight") => return Q4_K,
+            ("IQ2_XXS" | "IQ2_XS" | "IQ1_S" | "IQ1_M", "token_embd.weight") => return Q2_K,
+            ("IQ2_S" | "IQ2_M" | "IQ3_XXS", "token_embd.weight") => return IQ3_S,
             _ => {}
         }
         let Some((layer, tensor)) = in_layer(name) else { return self.base };
         let first_eighth = layer < of.layers / 8;
+        // Few bits for V cost much, and V is small where many query heads share it.
         match (tensor, self.name) {
-            ("attn_v", "Q2_K") if of.group >= 4 => Q4_K,
-            ("attn_v", "Q2_K") => Q3_K,
-            ("attn_v", "Q2_K_S") if of.group >= 4 => Q4_K,
-            ("attn_v", "Q3_K_M") if layer < 2 => Q5_K,
-            ("attn_v", "Q3_K_M") => Q4_K,
-            ("attn_v", "Q3_K_L") => Q5_K,
-            ("attn_v", "IQ4_NL" | "IQ4_XS") if of.group >= 4 => Q5_K,
-            ("attn_v" | "ffn_down", "Q4_K_M" | "Q5_K_M") if matters(layer, of.layers) => Q6_K,
-            ("attn_v", "Q4_K_S") if layer < 4 => Q5_K,
+            ("attn_v" | "attn_qkv", _) => self.values(layer, of),
             ("ffn_down", "Q2_K") => Q3_K,
             ("ffn_down", "Q2_K_S") if first_eighth => Q4_K,
             ("ffn_down", "Q3_K_M") if layer < of.layers / 16 => Q5_K,
             ("ffn_down", "Q3_K_M") => Q4_K,
             ("ffn_down", "Q3_K_L") => Q5_K,
-            ("ffn_down", "Q4_K_S" | "IQ4_NL" | "IQ4_XS") if first_eighth => Q5_K,
+            ("ffn_down", "Q4_K_M" | "Q5_K_M") if matters(layer, of.layers) => Q6_K,
+            ("ffn_down", "Q4_K_S") if first_eighth => Q5_K,
+            ("ffn_down", "IQ4_NL" | "IQ4_XS") if first_eighth && !of.importance => Q5_K,
+            ("ffn_down", "Q4_0") if first_eighth && of.importance => Q4_1,
+            ("ffn_down", "Q5_0") if first_eighth && of.importance => Q5_1,
+            ("ffn_down", "IQ3_M") if first_eighth => Q4_K,
+            ("ffn_down", "IQ3_XXS") if !of.importance => [Q3_K, Q4_K][usize::from(first_eighth)],
+            ("ffn_down", "IQ2_S" | "IQ2_M") if first_eighth => IQ3_S,
+            ("ffn_down", "IQ2_XXS" | "IQ2_XS" | "IQ1_S" | "IQ1_M") if first_eighth => Q2_K,
+            ("ffn_gate" | "ffn_up", "IQ3_XS") if !first_eighth && layer < 7 * of.layers / 8 => {
+                IQ3_XXS
+            }
+            ("attn_q" | "attn_k", "IQ3_XS") => IQ3_XXS,
+            ("attn_q" | "attn_k", "IQ3_XXS") => IQ2_S,
             ("attn_output", "Q2_K") => Q3_K,
-            ("attn_output", "Q3_K_M") => Q4_K,
+            ("attn_output", "Q3_K_M" | "IQ3_M") => Q4_K,
             ("attn_output", "Q3_K_L") => Q5_K,
-            ("attn_qkv", "Q3_K_M" | "Q3_K_L") => Q4_K,
-            ("attn_qkv", "Q4_K_M") => Q5_K,
-            ("attn_qkv", "Q5_K_M") => Q6_K,
+            ("attn_output", "IQ3_XXS" | "IQ2_S" | "IQ2_M") => IQ3_S,
+            ("attn_output", "IQ1_S" | "IQ1_M") => IQ2_XXS,
             _ => self.base,
         }
+    }
+
+    /// The type of V, alone or with Q and K.
+    fn values(&self, layer: usize, of: &About) -> TensorType {
+        let shared = of.group >= 4;
+        match self.name {
+            "Q2_K" if !shared => Q3_K,
+            "Q2_K" | "Q2_K_S" | "IQ3_XXS" | "IQ3_XS" | "IQ3_S" if shared => Q4_K,
+            "IQ2_XXS" | "IQ2_XS" | "IQ2_S" | "IQ2_M" | "IQ1_S" | "IQ1_M" if shared => Q4_K,
+            "IQ2_S" | "IQ2_M" => IQ3_S,
+            "IQ2_XXS" | "IQ2_XS" | "IQ1_S" | "IQ1_M" => Q2_K,
+            "IQ3_XXS" if !of.importance => IQ3_S,
+            "IQ3_M" => Q4_K,
+            "Q3_K_M" if layer < 2 => Q5_K,
+            "Q3_K_M" => Q4_K,
+            "Q3_K_L" => Q5_K,
+            "IQ4_NL" | "IQ4_XS" if shared => Q5_K,
+            "Q4_K_M" | "Q5_K_M" if matters(layer, of.layers) => Q6_K,
+            "Q4_K_S" if layer < 4 => Q5_K,
+            _ => self.base,
+        }
+    }
+
+    /// Whether a tensor of the type would be of no use without importances. Vocabularies have none.
+    pub(super) fn needs_importance(&self, name: &str, ty: TensorType) -> bool {
+        let vocabulary = matches!(name, "token_embd.weight" | "output.weight");
+        !vocabulary && (!ty.can_quantize() || self.name == "Q2_K_S" && ty == Q2_K)
     }
 }
 
@@ -119,7 +160,7 @@ pub(super) fn fit(ty: TensorType, cols: usize) -> TensorType {
     let fits = |ty: TensorType| cols.is_multiple_of(ty.block_len());
     let smaller = match ty {
         _ if fits(ty) => return ty,
-        IQ4_XS => IQ4_NL,
+        IQ4_XS | IQ3_S | IQ3_XXS | IQ2_S | IQ2_XS | IQ2_XXS | IQ1_M | IQ1_S => IQ4_NL,
         Q2_K | Q3_K | TQ1_0 | TQ2_0 => Q4_0,
         Q4_K => Q5_0,
         Q5_K => Q5_1,
@@ -133,7 +174,7 @@ pub(super) fn fit(ty: TensorType, cols: usize) -> TensorType {
 mod tests {
     use super::*;
 
-    const QWEN3: About = About { layers: 28, group: 2, tied: true };
+    const QWEN3: About = About { layers: 28, group: 2, tied: true, importance: false };
 
     fn layers_with(mix: &str, tensor: &str, ty: TensorType, of: &About) -> Vec<usize> {
         let mix: Mix = mix.parse().unwrap();
@@ -175,6 +216,7 @@ mod tests {
     fn rows_that_do_not_fill_blocks_get_smaller_blocks() {
         assert_eq!([fit(Q4_K, 512), fit(Q4_K, 96), fit(Q4_K, 80)], [Q4_K, Q5_0, F16]);
         assert_eq!([fit(Q6_K, 96), fit(Q3_K, 96), fit(IQ4_XS, 96)], [Q8_0, Q4_0, IQ4_NL]);
+        assert_eq!([fit(IQ1_S, 96), fit(IQ3_S, 96)], [IQ4_NL, IQ4_NL]);
         assert_eq!([fit(Q8_0, 80), fit(MXFP4, 80)], [F16, F16]);
     }
 }

@@ -3,6 +3,7 @@
 //! Tensors are converted one after the other, the rows of each by all threads, and written as they are
 //! made: memory holds a few rows of them. The vocabulary and everything else is copied.
 
+mod importance;
 mod mixes;
 mod rows;
 
@@ -12,6 +13,7 @@ use crate::term::{self, plural};
 use arclight_engine::ModelFile;
 use clap::{Args, ValueHint};
 use gguf::{Gguf, Tensor, TensorType, Writer};
+use importance::Known;
 use mixes::{About, MIXES, Mix};
 use regex::Regex;
 use std::collections::BTreeMap;
@@ -36,6 +38,10 @@ pub(crate) struct QuantizeArgs {
     /// 'ffn_down=Q6_K'; may be given several times, the first that matches counts
     #[arg(long, value_name = "PATTERN=TYPE")]
     tensor_type: Vec<Rule>,
+    /// Importance matrix, made by llama-imatrix: errors become smaller where the model's inputs are
+    /// large. Types below 3.1 bits need one
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    imatrix: Option<PathBuf>,
     /// Give every matrix the main type of the mix, the vocabulary too
     #[arg(long)]
     pure: bool,
@@ -55,6 +61,7 @@ const EXAMPLES: &str = "\
 Examples:
   arclight quantize model-f16.gguf model-q4_k_m.gguf --type q4_k_m
   arclight quantize model-bf16.gguf small.gguf --type q4_0 --tensor-type 'attn_v=q8_0'
+  arclight quantize model-f16.gguf small.gguf --type iq2_xs --imatrix model.imatrix.gguf
   arclight quantize model-f16.gguf x.gguf --type q3_k_m --dry-run";
 
 fn help() -> String {
@@ -79,12 +86,8 @@ impl FromStr for Rule {
 
     fn from_str(text: &str) -> Result<Rule, String> {
         let (pattern, ty) = text.rsplit_once('=').ok_or("it is not PATTERN=TYPE")?;
-        let names = || {
-            let types = gguf::TYPES.iter().map(|info| info.ty).filter(|ty| ty.can_quantize());
-            types.map(TensorType::name).collect::<Vec<_>>().join(", ")
-        };
-        let ty = TensorType::from_name(ty).filter(|ty| ty.can_quantize());
-        let ty = ty.ok_or_else(|| format!("the types that can be made are {}", names()))?;
+        let names = || gguf::TYPES.map(|info| info.name).join(", ");
+        let ty = TensorType::from_name(ty).ok_or_else(|| format!("the types are {}", names()))?;
         let pattern = Regex::new(pattern).map_err(|e| e.to_string())?;
         Ok(Rule { pattern, ty })
     }
@@ -95,19 +98,30 @@ pub(crate) fn run(args: &QuantizeArgs) -> Result<(), Error> {
     let start = Instant::now();
     let file = ModelFile::open(&args.input)?;
     let gguf = file.gguf()?;
-    let types = types(args, &gguf)?;
+    let known = args.imatrix.as_deref().map(Known::open).transpose()?;
+    let types = types(args, &gguf, known.is_some())?;
     if args.dry_run {
-        return tell(&gguf, &types);
+        tell(&gguf, &types)?;
     }
+    let assigned = importance::assign(&gguf, &types, args.mix, known.as_ref());
+    if args.dry_run {
+        // It is worth knowing, but was not asked for.
+        if let Err(fault) = assigned {
+            term::note!("{fault}");
+        }
+        return Ok(());
+    }
+    let (importances, without) = assigned?;
+    report(known.as_ref(), &without);
     let elements = gguf.tensors().iter().map(Tensor::elements).sum();
     let threads = args.threads.or_else(|| std::thread::available_parallelism().ok());
     let bar = term::byte_bar("quantizing", gguf.tensors().iter().map(|t| t.data.len()).sum());
     let mut writer = Writer::new();
-    metadata(&gguf, args.mix, &mut writer);
-    for (tensor, &ty) in gguf.tensors().iter().zip(&types) {
+    metadata(&gguf, args.mix, known.as_ref(), &mut writer);
+    for ((tensor, &ty), importance) in gguf.tensors().iter().zip(&types).zip(importances) {
         let (threads, bar) = (threads.map_or(1, usize::from), &bar);
         writer.tensor_with(tensor.name(), tensor.shape.dims(), ty, move |out| {
-            rows::convert(tensor, ty, threads, out, &|bytes| bar.inc(bytes as u64))
+            rows::convert(tensor, ty, importance, threads, out, &|bytes| bar.inc(bytes as u64))
         });
     }
     let written = replace::file(&args.output, |out| writer.write_to(out));
@@ -131,7 +145,7 @@ pub(crate) fn run(args: &QuantizeArgs) -> Result<(), Error> {
 }
 
 /// The type of every tensor, in the file's order.
-fn types(args: &QuantizeArgs, gguf: &Gguf<'_>) -> Result<Vec<TensorType>, Error> {
+fn types(args: &QuantizeArgs, gguf: &Gguf<'_>, importance: bool) -> Result<Vec<TensorType>, Error> {
     let m = gguf.metadata();
     let arch = m.str("general.architecture").unwrap_or_default();
     let size = |key: &str| m.opt_u32(&format!("{arch}.{key}")).ok().flatten().unwrap_or(0) as usize;
@@ -140,6 +154,7 @@ fn types(args: &QuantizeArgs, gguf: &Gguf<'_>) -> Result<Vec<TensorType>, Error>
         layers: size("block_count"),
         group: heads.checked_div(size("attention.head_count_kv")).unwrap_or(1),
         tied: gguf.tensor("output.weight").is_none(),
+        importance,
     };
     let mut unused: Vec<bool> = vec![true; args.tensor_type.len()];
     let mut choose = |tensor: &Tensor<'_>| {
@@ -194,15 +209,33 @@ fn bytes(tensor: &Tensor<'_>, ty: TensorType) -> usize {
     ty.bytes_for(tensor.elements()).expect("rows are whole blocks")
 }
 
-/// What the file says, but for its type, and that it was in parts.
-fn metadata(gguf: &Gguf<'_>, mix: Mix, writer: &mut Writer<'_>) {
-    let replaced = ["general.file_type", "general.quantization_version"];
-    for (key, value) in gguf.metadata().iter() {
-        if !replaced.contains(&key) && !key.starts_with("split.") {
-            writer.kv(key, value);
-        }
+/// What the file says, but for its type and what it was made with, and that it was in parts.
+fn metadata(gguf: &Gguf<'_>, mix: Mix, known: Option<&Known>, writer: &mut Writer<'_>) {
+    let replaced = |key: &str| {
+        matches!(key, "general.file_type" | "general.quantization_version")
+            || key.starts_with("split.")
+            || known.is_some() && key.starts_with(importance::PREFIX)
+    };
+    for (key, value) in gguf.metadata().iter().filter(|(key, _)| !replaced(key)) {
+        writer.kv(key, value);
+    }
+    if let Some(known) = known {
+        known.describe(writer);
     }
     writer.kv("general.file_type", mix.file_type).kv("general.quantization_version", 2u32);
+}
+
+/// Says how much is known, and warns of matrices of which nothing is.
+fn report(known: Option<&Known>, without: &[String]) {
+    let Some(known) = known else { return };
+    let (entries, chunks) = known.size();
+    let matrices = if entries == 1 { "matrix" } else { "matrices" };
+    term::note!("importances of {entries} {matrices}, from {}", plural(chunks as usize, "chunk"));
+    if let [first, rest @ ..] = without {
+        let more =
+            if rest.is_empty() { String::new() } else { format!(" and {} more", rest.len()) };
+        anstream::eprintln!("warning: no importances of `{first}`{more}: all columns count alike");
+    }
 }
 
 fn tell(gguf: &Gguf<'_>, types: &[TensorType]) -> Result<(), Error> {
