@@ -143,6 +143,10 @@ fn all_magnitudes_are_stored_or_refused() {
             let y = values(ty, &made(ty, &x, importance));
             assert!(y.iter().all(|&y| y == 0.0), "{ty}: {value}");
         }
+        for value in [0.5f32, -0.5] {
+            let y = values(ty, &made(ty, &[value; 512], importance));
+            assert!(y.iter().all(|y| (y - value).abs() <= 0.002 * value.abs()), "{ty}: {value}");
+        }
         let mut out = vec![7];
         for value in [f32::MAX, f32::MIN, 1e30] {
             let mut x = vec![0.5; 1024];

@@ -234,7 +234,7 @@ fn report(known: Option<&Known>, without: &[String]) {
     if let [first, rest @ ..] = without {
         let more =
             if rest.is_empty() { String::new() } else { format!(" and {} more", rest.len()) };
-        anstream::eprintln!("warning: no importances of `{first}`{more}: all columns count alike");
+        tracing::warn!("no importances of `{first}`{more}: all columns count alike");
     }
 }
 

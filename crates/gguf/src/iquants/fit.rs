@@ -122,7 +122,7 @@ impl<const W: usize, const L: usize> Format<W, L> {
     /// The best choice of rows at any scale.
     fn wish(&self, x: &[f32], w: &[f32]) -> Sums {
         let top = f32::from(*self.levels.iter().max().expect("levels"));
-        let largest = extreme(x).abs() / top;
+        let whole = extreme(x).abs() / top;
         let (from, to) = self.range;
         let step = (to / from).powf(1.0 / (TRIES - 1) as f32);
         let mut best = Sums::default();
@@ -137,9 +137,15 @@ impl<const W: usize, const L: usize> Format<W, L> {
             }
         };
         for i in 0..TRIES {
-            look(largest * from * step.powi(i), &mut best);
+            look(whole * from * step.powi(i), &mut best);
         }
         look(best.scale(), &mut best);
+        // Values that are all alike: the tables have such rows of the lowest level, far from the range.
+        let smallest = x.iter().fold(f32::INFINITY, |least, x| least.min(x.abs()));
+        let lowest = f32::from(self.levels[0]);
+        if lowest > 0.0 && smallest > 0.9 * extreme(x).abs() {
+            look(smallest / lowest, &mut best);
+        }
         best
     }
 
