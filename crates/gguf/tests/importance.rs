@@ -144,8 +144,12 @@ fn all_magnitudes_are_stored_or_refused() {
             assert!(y.iter().all(|&y| y == 0.0), "{ty}: {value}");
         }
         for value in [0.5f32, -0.5] {
-            let y = values(ty, &made(ty, &[value; 512], importance));
-            assert!(y.iter().all(|y| (y - value).abs() <= 0.002 * value.abs()), "{ty}: {value}");
+            // Sub-blocks can be exact in several ways, of which some do not go together: then the
+            // scale's steps show. Elsewhere only scales are rounded.
+            let bound = if ty.block_len() == 256 { 0.04 } else { 0.002 };
+            for y in values(ty, &made(ty, &[value; 512], importance)) {
+                assert!((y - value).abs() <= bound * value.abs(), "{ty}: {value} became {y}");
+            }
         }
         let mut out = vec![7];
         for value in [f32::MAX, f32::MIN, 1e30] {

@@ -182,7 +182,8 @@ fn importances_matter_and_are_told() {
         assert_eq!(told["metadata"][format!("quantize.imatrix.{key}")], value, "{key}");
     }
     let bytes = |path: &str| std::fs::read(path).unwrap();
-    let data = |path: &str| bytes(path).split_off(bytes(path).len() / 2);
+    // The last tensors: headers differ in length.
+    let data = |path: &str| bytes(path).split_off(bytes(path).len() - (1 << 16));
     assert!(data(&with) != data(&without), "importances change no byte");
     // Types that only round are the same; the second file's provenance replaces the first's.
     let flat = imatrix("flat.dat", columns(), |_| 1.0);
