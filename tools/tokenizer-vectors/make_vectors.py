@@ -8,6 +8,7 @@ import re
 import shutil
 import tempfile
 import unicodedata
+from collections import Counter
 from pathlib import Path
 
 import gguf
@@ -100,6 +101,28 @@ def wordpiece(directory: Path, out: Path):
     write_gguf(out / "bert.gguf", "bert", [(t, CONTROL if i < 5 else NORMAL) for i, t in enumerate(stored)],
                cls_token_id=2, seperator_token_id=3, unknown_token_id=1, padding_token_id=0, mask_token_id=4)
     write_cases(out / "bert.json", f"{HF}; BERT's vocabulary, cut down to the tokens of these texts", cases)
+
+
+def bert_cased(out: Path):
+    """A small WordPiece model of our own with the rules of BERT's cased vocabularies: neither
+    lower case nor accents are lost. Its tokens are counted, as training is not the same twice."""
+    strings = texts.TEXTS + ["Iced TEA in Paris", "iced tea in paris", "É È é è Ä ß ẞ İ ı", "e\u0301 E\u0301"]
+    normalizer, cutter = normalizers.BertNormalizer(lowercase=False), pre_tokenizers.BertPreTokenizer()
+    words = [w for t in texts.TRAINING + strings for w, _ in cutter.pre_tokenize_str(normalizer.normalize_str(t))]
+    counts = Counter(words)
+    counts.update(f"##{w[i:]}" for w in words for i in range(max(1, len(w) - 4), len(w)))
+    counts.update(c for w in words for c in (w[0], *(f"##{c}" for c in w[1:])))
+    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    vocab = special + [t for t, _ in sorted(counts.items(), key=lambda item: (-item[1], item[0]))[:1500]]
+    model = models.WordPiece({t: i for i, t in enumerate(vocab)}, unk_token="[UNK]")
+    tokenizer = Tokenizer(model)
+    tokenizer.normalizer, tokenizer.pre_tokenizer = normalizer, cutter
+    stored = [t if t in special else t[2:] if t.startswith("##") else f"▁{t}" for t in vocab]
+    write_gguf(out / "bert-cased.gguf", "bert", [(t, CONTROL if i < 5 else NORMAL) for i, t in enumerate(stored)],
+               cls_token_id=2, seperator_token_id=3, unknown_token_id=1, padding_token_id=0, mask_token_id=4,
+               **{"normalizer.lowercase": False})
+    cases = [{"text": t, "plain": tokenizer.encode(t).ids, "decoded": None} for t in strings]
+    write_cases(out / "bert-cased.json", f"{HF}; tokens counted in the texts of tools/tokenizer-vectors", cases)
 
 
 def unigram(out: Path):
@@ -422,6 +445,7 @@ def main():
         xlm_roberta(args.bert, texts.TEXTS, True, DATA)
     llama_bpe(DATA)
     spm(DATA)
+    bert_cased(DATA)
     unigram(DATA)
 
 

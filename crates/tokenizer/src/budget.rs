@@ -14,7 +14,7 @@ use std::fmt::{self, Write};
 use std::time::{Duration, Instant};
 
 use minijinja::machinery::{Instruction, Instructions};
-use minijinja::value::{Kwargs, Rest, StringInput, Value, ValueKind, ValueOrKwargs};
+use minijinja::value::{Kwargs, Rest, StringInput, Tuple, Value, ValueKind, ValueOrKwargs};
 use minijinja::{Environment, Error, ErrorKind, State, filters};
 
 use crate::tojson::python_float;
@@ -129,14 +129,70 @@ impl Text {
             (ValueKind::Number, _) if !value.is_integer() => {
                 self.write_str(&python_float(f64::try_from(value.clone())?))
             }
+            _ if has_float(value, 0)? => return self.push_items(value),
             _ => write!(self, "{value}"),
         };
         done.map_err(|fmt::Error| spent())
     }
 
+    /// Appends a list, tuple or dict with floats in it, which the engine writes in its own way.
+    fn push_items(&mut self, value: &Value) -> Result<(), Error> {
+        let tuple = value.downcast_object_ref::<Tuple>().is_some();
+        let dict = value.kind() == ValueKind::Map;
+        let (open, close) =
+            [("[", "]"), ("(", ")"), ("{", "}")][if dict { 2 } else { usize::from(tuple) }];
+        let put = |text: &mut Self, part: &str| text.write_str(part).map_err(|_| spent());
+        put(self, open)?;
+        for (i, item) in value.try_iter()?.enumerate() {
+            if i > 0 {
+                put(self, ", ")?;
+            }
+            self.push_item(&item)?;
+            if dict {
+                put(self, ": ")?;
+                self.push_item(&value.get_item(&item)?)?;
+            }
+        }
+        if tuple && value.len() == Some(1) {
+            put(self, ",")?;
+        }
+        put(self, close)
+    }
+
+    /// Appends a value as Python's `repr` writes it.
+    fn push_item(&mut self, item: &Value) -> Result<(), Error> {
+        if has_float(item, 0)? || item.kind() == ValueKind::Number {
+            return self.push(item);
+        }
+        write!(self, "{item:?}").map_err(|fmt::Error| spent())
+    }
+
     pub(crate) fn into_string(self) -> String {
         self.0
     }
+}
+
+/// Whether there is a float among the elements of a list or dict, or of those in it.
+fn has_float(value: &Value, depth: usize) -> Result<bool, Error> {
+    let listed = matches!(value.kind(), ValueKind::Seq | ValueKind::Map) && value.len().is_some();
+    let Some(object) = value.as_object().filter(|_| listed && depth <= MAX_DEPTH) else {
+        return Ok(false);
+    };
+    let items: Box<dyn Iterator<Item = Value>> = match value.kind() {
+        ValueKind::Map => {
+            Box::new(object.try_iter_pairs().into_iter().flatten().flat_map(|(k, v)| [k, v]))
+        }
+        _ => Box::new(value.try_iter()?),
+    };
+    let is_float = |item: &Value| item.kind() == ValueKind::Number && !item.is_integer();
+    // What is looked at is printed afterwards, so the budget ends this too.
+    for item in items {
+        charge(1)?;
+        if is_float(&item) || has_float(&item, depth + 1)? {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 // No template can name these.

@@ -75,6 +75,9 @@ pub struct VocabSpec {
     /// Whether white space after a control token goes with the token. Not in GGUF: Phi-3's
     /// vocabulary is like that.
     pub strip_after_control: bool,
+    /// Whether white space before the mask token goes with the token. Not in GGUF: some families
+    /// of embedding models are like that.
+    pub strip_before_mask: bool,
 }
 
 impl VocabSpec {
@@ -105,6 +108,7 @@ impl VocabSpec {
             lowercase: None,
             strip_accents: None,
             strip_after_control: false,
+            strip_before_mask: false,
         }
     }
 }
@@ -135,8 +139,10 @@ impl VocabSpec {
             ),
             None => None,
         };
-        let is_phi3 = model == VocabModel::SentencePiece
-            && meta.opt_bytes("general.architecture")? == Some(b"phi3");
+        let arch = meta.opt_bytes("general.architecture")?.unwrap_or_default();
+        let is_phi3 = model == VocabModel::SentencePiece && arch == b"phi3";
+        let strip_before_mask = pre.is_some_and(|p| SPACELESS_MASK.0.contains(&p))
+            || SPACELESS_MASK.1.iter().any(|a| a.as_bytes() == arch);
         let tokens_key = "tokenizer.ggml.tokens";
         Ok(Self {
             model,
@@ -163,12 +169,20 @@ impl VocabSpec {
             lowercase: meta.opt_bool("tokenizer.ggml.normalizer.lowercase")?,
             strip_accents: meta.opt_bool("tokenizer.ggml.normalizer.strip_accents")?,
             strip_after_control: is_phi3,
+            strip_before_mask,
         })
     }
 }
 
 /// Values of `tokenizer.ggml.pre` that name a vocabulary of raw text with merges.
 const RAW_TEXT: &[&str] = &["gemma4", "granite-embed-multi-311m", "sarvam-moe"];
+
+/// Values of `tokenizer.ggml.pre`, and architectures, whose mask token takes the white space before
+/// it (`lstrip` in their published vocabularies).
+const SPACELESS_MASK: (&[&str], &[&str]) = (
+    &["jina-v2-de", "jina-v2-es", "jina-v2-code"],
+    &["nomic-bert-moe", "jina-bert-v3", "modern-bert"],
+);
 
 /// The value of the first of `keys` that is there.
 pub(crate) fn first_of(meta: &gguf::Metadata<'_>, keys: &[&str]) -> Result<Option<u32>, Error> {

@@ -43,6 +43,8 @@ pub struct Tokenizer {
     pad: Option<u32>,
     fim: FimTokens,
     strip_after_control: bool,
+    /// The mask token if it takes the white space before it.
+    strip_before: Option<u32>,
     /// BOS if text begins with it.
     prepend: Option<u32>,
     /// EOS if text ends with it.
@@ -103,6 +105,7 @@ impl Tokenizer {
             pad: spec.pad,
             fim,
             strip_after_control: spec.strip_after_control,
+            strip_before: spec.mask.filter(|_| spec.strip_before_mask),
             prepend,
             append,
         })
@@ -119,9 +122,15 @@ impl Tokenizer {
         };
         if opts.parse_special {
             let mut after_control = false;
-            for piece in self.specials.split_control(&text) {
+            let mut pieces = self.specials.split_control(&text).peekable();
+            while let Some(piece) = pieces.next() {
                 match piece {
                     Piece::Text(mut text) => {
+                        if let Some(&Piece::Token(next)) = pieces.peek()
+                            && self.strip_before == Some(next)
+                        {
+                            text = trim_end(text);
+                        }
                         if after_control && self.strip_after_control {
                             text = trim_start(text);
                         }
@@ -327,6 +336,15 @@ impl Roles {
 fn trim_start(text: &[u8]) -> &[u8] {
     let valid = text.utf8_chunks().next().map_or("", |c| c.valid());
     &text[valid.len() - valid.trim_start_matches(|c: char| c == '▁' || c.is_whitespace()).len()..]
+}
+
+/// `text` without the white space that it ends with.
+fn trim_end(text: &[u8]) -> &[u8] {
+    let Some(last) = text.utf8_chunks().last().filter(|c| c.invalid().is_empty()) else {
+        return text;
+    };
+    let kept = last.valid().trim_end_matches(|c: char| c == '▁' || c.is_whitespace()).len();
+    &text[..text.len() - (last.valid().len() - kept)]
 }
 
 /// `id` if it is wanted; an error that names `key` if it is wanted and not there.

@@ -110,7 +110,8 @@ impl Mix {
             ("ffn_down", "Q4_0") if first_eighth && of.importance => Q4_1,
             ("ffn_down", "Q5_0") if first_eighth && of.importance => Q5_1,
             ("ffn_down", "IQ3_M") if first_eighth => Q4_K,
-            ("ffn_down", "IQ3_XXS") if !of.importance => [Q3_K, Q4_K][usize::from(first_eighth)],
+            ("ffn_down", "IQ3_XXS") if first_eighth && !of.importance => Q4_K,
+            ("ffn_down", "IQ3_XXS") if !of.importance => Q3_K,
             ("ffn_down", "IQ2_S" | "IQ2_M") if first_eighth => IQ3_S,
             ("ffn_down", "IQ2_XXS" | "IQ2_XS" | "IQ1_S" | "IQ1_M") if first_eighth => Q2_K,
             ("ffn_gate" | "ffn_up", "IQ3_XS") if !first_eighth && layer < 7 * of.layers / 8 => {
@@ -201,6 +202,39 @@ mod tests {
         assert_eq!(layers_with("q2_k", "attn_v", Q3_K, &QWEN3).len(), 28);
         assert_eq!(layers_with("q2_k", "attn_v", Q4_K, &four).len(), 28);
         assert_eq!(layers_with("iq4_xs", "attn_v", Q5_K, &four).len(), 28);
+    }
+
+    #[test]
+    fn importances_make_exceptions_unneeded() {
+        let knowing = About { importance: true, ..QWEN3 };
+        for (mix, tensor, better) in [
+            ("iq4_xs", "ffn_down", Q5_K),
+            ("iq3_xxs", "ffn_down", Q4_K),
+            ("iq3_xxs", "attn_v", IQ3_S),
+        ] {
+            assert!(layers_with(mix, tensor, better, &QWEN3).len() >= 3, "{mix}");
+            assert_eq!(layers_with(mix, tensor, better, &knowing), [0; 0], "{mix}");
+        }
+        // But for these, whose importances are misleading there.
+        assert_eq!(layers_with("q4_0", "ffn_down", Q4_1, &knowing), [0, 1, 2]);
+        assert_eq!(layers_with("q4_0", "ffn_down", Q4_1, &QWEN3), [0; 0]);
+    }
+
+    #[test]
+    fn only_matrices_of_few_bits_need_importances() {
+        let needs = |mix: &str, name, ty| mix.parse::<Mix>().unwrap().needs_importance(name, ty);
+        assert!(needs("iq2_m", "blk.0.attn_q.weight", IQ2_S));
+        assert!(!needs("iq2_m", "blk.0.attn_v.weight", IQ3_S));
+        assert!(!needs("iq2_xxs", "token_embd.weight", IQ2_XXS));
+        assert!(needs("q2_k_s", "blk.0.attn_q.weight", Q2_K));
+        assert!(!needs("q2_k", "blk.0.attn_q.weight", Q2_K));
+    }
+
+    #[test]
+    fn q_k_and_v_in_one_are_as_v() {
+        let better = [0, 1, 2, 5, 8, 11, 14, 17, 20, 23, 24, 25, 26, 27];
+        assert_eq!(layers_with("q4_k_m", "attn_qkv", Q6_K, &QWEN3), better);
+        assert_eq!(layers_with("iq2_xs", "attn_qkv", Q2_K, &QWEN3).len(), 28);
     }
 
     #[test]

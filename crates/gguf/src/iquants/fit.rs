@@ -35,7 +35,8 @@ pub(super) struct Format<const W: usize, const L: usize> {
     pub(super) steps: u8,
     /// What the scale in the file is divided by.
     pub(super) divisor: f32,
-    /// The scales to try: shares of that with which the largest value is the highest level.
+    /// The first scale to try, as a share of that with which the largest value is the highest level;
+    /// and by what each further one is larger.
     pub(super) range: (f32, f32),
 }
 
@@ -78,7 +79,7 @@ impl Sums {
 
 /// Scales tried for a sub-block, besides the best one after those. With twice as many, no error is
 /// less by a third of a per cent.
-const TRIES: i32 = 8;
+const TRIES: usize = 8;
 
 impl<const W: usize, const L: usize> Format<W, L> {
     /// Block `block`: values `x`, in which signs that are stored apart are not.
@@ -91,7 +92,7 @@ impl<const W: usize, const L: usize> Format<W, L> {
         if !(1.0 / largest).is_finite() {
             return Ok(zero);
         }
-        // So that no square is too large or too small for a float.
+        // So that no square is too large or too small for a single.
         let x = &x.map(|x| x / largest);
         let half = |scale: f32| half_scale(scale * largest * self.divisor, self.ty, block, LEN);
         let back = |half: f16| half.to_f32() / largest / self.divisor;
@@ -123,8 +124,7 @@ impl<const W: usize, const L: usize> Format<W, L> {
     fn wish(&self, x: &[f32], w: &[f32]) -> Sums {
         let top = f32::from(*self.levels.iter().max().expect("levels"));
         let whole = extreme(x).abs() / top;
-        let (from, to) = self.range;
-        let step = (to / from).powf(1.0 / (TRIES - 1) as f32);
+        let (first, factor) = self.range;
         let mut best = Sums::default();
         let mut rows = [Choice::default(); GROUPS];
         let mut look = |scale: f32, best: &mut Sums| {
@@ -136,8 +136,10 @@ impl<const W: usize, const L: usize> Format<W, L> {
                 }
             }
         };
-        for i in 0..TRIES {
-            look(whole * from * step.powi(i), &mut best);
+        let mut scale = whole * first;
+        for _ in 0..TRIES {
+            look(scale, &mut best);
+            scale *= factor;
         }
         look(best.scale(), &mut best);
         // Values that are all alike: the tables have such rows of the lowest level, far from the range.

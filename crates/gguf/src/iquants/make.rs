@@ -17,8 +17,8 @@ fn magnitudes<const W: usize, const L: usize>(
     divisor: f32,
 ) -> Format<W, L> {
     let book = Codebook::new(table, levels);
-    // The fewer levels, the less the largest value counts.
-    let range = if L == 3 { (0.3, 1.4) } else { (0.5, 1.3) };
+    // The fewer levels, the less the largest value counts. Up to 1.4 and 1.3.
+    let range = if L == 3 { (0.3, 1.246) } else { (0.5, 1.146) };
     let shifts = &[0.0];
     Format { ty, table, book, levels, shifts, shift_by_row: false, sub, steps: 15, divisor, range }
 }
@@ -27,7 +27,7 @@ fn magnitudes<const W: usize, const L: usize>(
 fn ternary(ty: TensorType, sub: usize, shift_by_row: bool) -> Format<8, 3> {
     let levels = grids::ONE_BIT;
     let book = Codebook::new(&grids::IQ1, levels);
-    let (table, shifts, range) = (&grids::IQ1, &[1.0, -1.0], (0.2, 1.0));
+    let (table, shifts, range) = (&grids::IQ1, &[1.0, -1.0], (0.2, 1.258));
     Format { ty, table, book, levels, shifts, shift_by_row, sub, steps: 7, divisor: 8.0, range }
 }
 

@@ -166,6 +166,28 @@ fn white_space_after_control_tokens() {
     assert_eq!(after.encode(text, WHOLE).unwrap(), before.encode(stripped, WHOLE).unwrap());
 }
 
+/// The mask token of some families takes the white space before it.
+#[test]
+fn white_space_before_the_mask() {
+    let mut spec = spec("spm");
+    let mask = spec.tokens.iter().position(|t| t == b"</s>").unwrap() as u32;
+    spec.mask = Some(mask);
+    let before = Tokenizer::from_spec(spec.clone()).unwrap();
+    spec.strip_before_mask = true;
+    let after = Tokenizer::from_spec(spec).unwrap();
+    let stripped = |text: &str, alike: &str| {
+        assert_eq!(after.encode(text, WHOLE).unwrap(), before.encode(alike, WHOLE).unwrap());
+    };
+    stripped("the \n </s> the <s> the", "the</s> the <s> the");
+    stripped(" </s>", "</s>");
+    assert_ne!(before.encode("the </s>", WHOLE).unwrap(), before.encode("the</s>", WHOLE).unwrap());
+    // Bytes that are no text stay.
+    assert_eq!(
+        after.encode(b"\xFF</s>", WHOLE).unwrap(),
+        before.encode(b"\xFF</s>", WHOLE).unwrap()
+    );
+}
+
 /// Some vocabularies have no token for bytes that their texts did not have.
 #[test]
 fn bytes_without_a_token() {

@@ -74,6 +74,7 @@ vocabularies! {
     internlm2: "internlm2", 80;
     internlm2_merges: "internlm2-merges", 80;
     word_piece: "bert", 80;
+    word_piece_cased: "bert-cased", 80;
     xlm_roberta: "xlm-roberta", 80;
     unigram: "unigram", 80;
 }
