@@ -4,7 +4,7 @@
 //! of the row's first half plus that of its second, and a half is one of at most 81 (four places of
 //! three levels; two of eight). With the gains of all halves at hand, a row costs one addition; and
 //! the rows that share a first half are passed over if even the best second half of all would not
-//! do: some nine of ten are. The result is exact.
+//! do. On gaussian values 38 of 256 rows are left, 64 of 1024, 71 of 2048. The result is exact.
 
 /// Possible halves: 3⁴, or 8².
 const HALVES: usize = 81;
