@@ -151,21 +151,19 @@ impl<E: Element> Cell for E {
         // A page is left only when all of it has been used, so that memory is read in order; but
         // where many rows share the values, sums stay in registers for several pages.
         let together = if R < 4 { KV_PAGE } else { 4 * KV_PAGE };
-        for at in (0..most).step_by(together) {
-            let to = at + together;
-            // Rows go together over the keys that all of them see; the rest is done row by row,
-            // because a key that a row does not see may hold anything, and 0 times anything is not
-            // always 0.
-            let (start, end) = (start.clamp(at, to), end.clamp(at, to));
-            if at < start {
-                for (r, out) in out.chunks_exact_mut(state).enumerate() {
-                    let keys = seen[r].start.max(at)..seen[r].end.min(start);
-                    keys_of::<S, E, 1>(s, t, first, [rows[r]], keys, out);
-                }
-            }
-            keys_of::<S, E, R>(s, t, first, rows, start..end, out);
+        // Rows go together over the keys that all of them see; the rest is done row by row, because a
+        // key that a row does not see may hold anything, and 0 times anything is not always 0.
+        if start > 0 {
             for (r, out) in out.chunks_exact_mut(state).enumerate() {
-                let keys = end..seen[r].end.min(to);
+                let keys = seen[r].start..seen[r].end.min(start);
+                keys_of::<S, E, 1>(s, t, first, [rows[r]], keys, out);
+            }
+        }
+        for at in (start / together * together..most).step_by(together) {
+            let to = at + together;
+            keys_of::<S, E, R>(s, t, first, rows, start.max(at)..end.min(to), out);
+            for (r, out) in out.chunks_exact_mut(state).enumerate() {
+                let keys = end.max(at)..seen[r].end.min(to);
                 keys_of::<S, E, 1>(s, t, first, [rows[r]], keys, out);
             }
         }

@@ -331,21 +331,27 @@ fn weights<S: Simd>(s: S, p: &mut [f32; KV_CHUNK], seen: Seen) -> (f32, f32) {
         s.store(s.first(within, s.load(&blocks[last]), low), &mut masked);
         masked
     };
-    blocks[0][..before].fill(f32::NEG_INFINITY);
+    if before > 0 {
+        blocks[0][..before].fill(f32::NEG_INFINITY);
+    }
     let mut max = low;
     for block in blocks.iter() {
         max = s.max(s.load(block), max);
     }
     let m = s.reduce_max(max);
-    let max = s.splat(m);
-    let mut sum = s.splat(0.0);
-    for (b, block) in blocks.iter_mut().enumerate() {
+    let (zero, max) = (s.splat(0.0), s.splat(m));
+    let (mut sum, mut done) = (zero, 0);
+    if before > 0 {
+        let p = exp_negative(s, s.sub(s.load(&blocks[0]), max));
+        let p = if last == 0 { s.first(within, p, zero) } else { p };
+        sum = s.first(before, zero, p);
+        s.store(sum, &mut blocks[0]);
+        done = 1;
+    }
+    for (b, block) in blocks.iter_mut().enumerate().skip(done) {
         let mut p = exp_negative(s, s.sub(s.load(block), max));
         if b == last {
-            p = s.first(within, p, s.splat(0.0));
-        }
-        if b == 0 {
-            p = s.first(before, s.splat(0.0), p);
+            p = s.first(within, p, zero);
         }
         s.store(p, block);
         sum = s.add(sum, p);

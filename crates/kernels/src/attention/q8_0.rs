@@ -16,6 +16,7 @@ use super::{Ahead, Cell, KV_CHUNK, KV_PAGE, KvType, Seen, Tile, attn_state_len};
 use crate::exp::ROUND;
 use crate::q8::{BLOCK, Q8Block};
 use crate::simd::{Dot, LANES, Simd};
+use std::ops::Range;
 
 /// Adds 128 to a signed byte.
 const BIAS: u8 = 0x80;
@@ -144,9 +145,10 @@ impl Cell for u8 {
         out: &mut [f32],
     ) {
         let (dim, state) = (t.head_dim, attn_state_len(t.head_dim));
-        let mut most = 0;
+        // What all rows see, and the last that any does.
+        let (mut start, mut end, mut most) = (0, KV_CHUNK, 0);
         for row in seen {
-            most = most.max(row.end);
+            (start, end, most) = (start.max(row.start), end.min(row.end), most.max(row.end));
         }
         for out in out.chunks_exact_mut(state) {
             out[..dim].fill(0.0);
@@ -158,17 +160,27 @@ impl Cell for u8 {
             for b in 0..scales.len() {
                 ahead.fetch(b * SCALES);
             }
-            let (mut visible, mut weights) = ([NOTHING; R], [Weights::NONE; R]);
-            for r in 0..R {
-                let slot = |key: usize| key.saturating_sub(at).min(KV_PAGE);
-                visible[r] = Seen { start: slot(seen[r].start), end: slot(seen[r].end) };
-                let p = p[r][at..].first_chunk::<KV_PAGE>().expect("a page lies in the chunk");
-                weights[r] = Weights::new(s, p, visible[r]);
+            let (mut visible, mut weights) = ([Slots::ALL; R], [Weights::NONE; R]);
+            let p_of = |r: usize| p[r][at..].first_chunk().expect("a page lies in the chunk");
+            // Most pages are seen whole by all rows: nothing is masked there.
+            let whole = start <= at && at + KV_PAGE <= end;
+            if whole {
+                for r in 0..R {
+                    weights[r] = Weights::new(s, p_of(r), Slots::ALL);
+                }
+            } else {
+                for r in 0..R {
+                    visible[r] = Slots::of(seen[r], at);
+                    weights[r] = Weights::new(s, p_of(r), visible[r]);
+                }
             }
             let quants = quants.as_chunks::<VALUES>().0;
             for (i, scales) in scales.chunks(BLOCKS).enumerate() {
                 for (scales, to) in scales.iter().zip(&mut quantized) {
-                    *to = Quantized::new(s, &weights, scales, visible);
+                    *to = match whole {
+                        true => Quantized::new(s, &weights, scales, [Slots::ALL; R]),
+                        false => Quantized::new(s, &weights, scales, visible),
+                    };
                 }
                 let start = i * BLOCKS;
                 for (b, from) in quantized[..scales.len()].iter().enumerate() {
@@ -232,8 +244,25 @@ unsafe fn score<D: Dot, const R: usize>(
     }
 }
 
-/// No slot of a page.
-const NOTHING: Seen = Seen { start: 0, end: 0 };
+/// The slots of a page that a row sees, one after the other: a bit each.
+#[derive(Clone, Copy, PartialEq)]
+struct Slots(u32);
+
+impl Slots {
+    const ALL: Slots = Slots(u32::MAX);
+
+    /// Of the page that begins with key `at`.
+    #[inline(always)]
+    fn of(seen: Seen, at: usize) -> Slots {
+        let below = |key: usize| ((1u64 << key.saturating_sub(at).min(KV_PAGE)) - 1) as u32;
+        Slots(below(seen.end) & !below(seen.start))
+    }
+
+    #[inline(always)]
+    fn range(self) -> Range<usize> {
+        self.0.trailing_zeros() as usize..(u32::BITS - self.0.leading_zeros()) as usize
+    }
+}
 
 /// The softmax weights of a page, relative to the greatest of them.
 #[derive(Clone, Copy)]
@@ -247,7 +276,7 @@ impl Weights {
     const NONE: Weights = Weights { relative: [0.0; KV_PAGE], top: 0.0 };
 
     #[inline(always)]
-    fn new<S: Simd>(s: S, p: &[f32; KV_PAGE], visible: Seen) -> Self {
+    fn new<S: Simd>(s: S, p: &[f32; KV_PAGE], visible: Slots) -> Self {
         let [p0, p1] = only(s, halves(s, p), visible);
         let top = greatest(s, p0, p1);
         let factor = s.splat(TOP / top);
@@ -279,7 +308,7 @@ impl<const R: usize> Quantized<R> {
         s: S,
         weights: &[Weights; R],
         scales: &[u8; SCALES],
-        visible: [Seen; R],
+        visible: [Slots; R],
     ) -> Self {
         let mut to = Self::NONE;
         let mut shares = Shares::new(s, scales, visible[0]);
@@ -311,7 +340,7 @@ struct Shares<S: Simd> {
 
 impl<S: Simd> Shares<S> {
     #[inline(always)]
-    fn new(s: S, scales: &[u8; SCALES], visible: Seen) -> Self {
+    fn new(s: S, scales: &[u8; SCALES], visible: Slots) -> Self {
         let (scales, _) = scales.as_chunks::<{ 2 * LANES }>();
         let scales = [s.load_f16(&scales[0]), s.load_f16(&scales[1])];
         let [d0, d1] = only(s, scales, visible);
@@ -329,17 +358,14 @@ fn halves<S: Simd>(s: S, x: &[f32; KV_PAGE]) -> [S::F; 2] {
 
 /// Of 32, those of the slots that are seen; zeros in the place of the others.
 #[inline(always)]
-fn only<S: Simd>(s: S, [mut x0, mut x1]: [S::F; 2], Seen { start, end }: Seen) -> [S::F; 2] {
-    let zero = s.splat(0.0);
-    if end < KV_PAGE {
-        x0 = s.first(end.min(LANES), x0, zero);
-        x1 = s.first(end.saturating_sub(LANES), x1, zero);
+fn only<S: Simd>(s: S, [x0, x1]: [S::F; 2], slots: Slots) -> [S::F; 2] {
+    if slots == Slots::ALL {
+        return [x0, x1];
     }
-    if start > 0 {
-        x0 = s.first(start.min(LANES), zero, x0);
-        x1 = s.first(start.saturating_sub(LANES), zero, x1);
-    }
-    [x0, x1]
+    let (zero, Range { start, end }) = (s.splat(0.0), slots.range());
+    let x0 = s.first(start.min(LANES), zero, s.first(end.min(LANES), x0, zero));
+    let x1 = s.first(end.saturating_sub(LANES), x1, zero);
+    [x0, s.first(start.saturating_sub(LANES), zero, x1)]
 }
 
 /// The greatest of numbers that are not negative, at least [`TINY`]; NaN is the greatest.
