@@ -75,13 +75,7 @@ impl Style {
             ValueKind::None => out.push_str("null"),
             ValueKind::Bool => out.push_str(if value.is_true() { "true" } else { "false" }),
             ValueKind::Number if value.is_integer() => *out += &value.to_string(),
-            ValueKind::Number => {
-                *out += &match f64::try_from(value.clone())? {
-                    f if f.is_nan() => "NaN".to_owned(),
-                    f if f.is_infinite() => python_float(f).replace("inf", "Infinity"),
-                    f => python_float(f),
-                };
-            }
+            ValueKind::Number => *out += &float_text(f64::try_from(value.clone())?),
             ValueKind::String => self.write_string(value.as_str().unwrap_or_default(), out),
             ValueKind::Seq | ValueKind::Iterable => {
                 out.push('[');
@@ -163,9 +157,19 @@ fn key_text(key: &Value) -> Result<String, Error> {
     match key.kind() {
         ValueKind::String => Ok(key.to_string()),
         ValueKind::Number if key.is_integer() => Ok(key.to_string()),
+        ValueKind::Number => Ok(float_text(f64::try_from(key.clone())?)),
         ValueKind::Bool => Ok(if key.is_true() { "true" } else { "false" }.to_owned()),
         ValueKind::None => Ok("null".to_owned()),
         kind => Err(invalid(&format!("tojson: a key cannot be of kind {kind}"))),
+    }
+}
+
+/// A float as `json.dumps` writes it.
+fn float_text(float: f64) -> String {
+    match float {
+        f if f.is_nan() => "NaN".to_owned(),
+        f if f.is_infinite() => python_float(f).replace("inf", "Infinity"),
+        f => python_float(f),
     }
 }
 

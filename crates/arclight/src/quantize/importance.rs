@@ -50,16 +50,25 @@ mod keys {
 /// What all those keys begin with.
 pub(super) const PREFIX: &str = "quantize.imatrix.";
 
-/// The importances of every tensor's columns, in the file's order, and the names of those matrices
-/// that go without although there is a file.
+/// Which tensor is quantised with what.
+pub(super) struct Assigned<'k> {
+    /// The importances of every tensor's columns, in the file's order.
+    pub(super) importances: Vec<Option<&'k [f32]>>,
+    /// Matrices that go without although there is a file.
+    pub(super) without: Vec<String>,
+}
+
+/// Finds every tensor's importances.
+///
+/// # Errors
+/// Importances that do not fit, or are missing where the type needs them.
 pub(super) fn assign<'k>(
     gguf: &Gguf<'_>,
     types: &[TensorType],
     mix: Mix,
     known: Option<&'k Known>,
-) -> Result<(Vec<Option<&'k [f32]>>, Vec<String>), Error> {
-    let mut without = Vec::new();
-    let mut assigned = Vec::new();
+) -> Result<Assigned<'k>, Error> {
+    let mut assigned = Assigned { importances: Vec::new(), without: Vec::new() };
     for (tensor, &ty) in gguf.tensors().iter().zip(types) {
         let changed = tensor.ty != ty;
         let found = match known {
@@ -71,12 +80,12 @@ pub(super) fn assign<'k>(
                 return Err(missing(tensor, ty, known));
             }
             if known.is_some() && ty.block_len() > 1 && !is_vocabulary(tensor) {
-                without.push(tensor.name().to_owned());
+                assigned.without.push(tensor.name().to_owned());
             }
         }
-        assigned.push(found);
+        assigned.importances.push(found);
     }
-    Ok((assigned, without))
+    Ok(assigned)
 }
 
 /// The importances of a tensor's columns. A vocabulary's are passed over if they do not fit, as they

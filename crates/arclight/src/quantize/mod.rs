@@ -13,7 +13,7 @@ use crate::term::{self, plural};
 use arclight_engine::ModelFile;
 use clap::{Args, ValueHint};
 use gguf::{Gguf, Tensor, TensorType, Writer};
-use importance::Known;
+use importance::{Assigned, Known};
 use mixes::{About, MIXES, Mix};
 use regex::Regex;
 use std::collections::BTreeMap;
@@ -111,7 +111,7 @@ pub(crate) fn run(args: &QuantizeArgs) -> Result<(), Error> {
         }
         return Ok(());
     }
-    let (importances, without) = assigned?;
+    let Assigned { importances, without } = assigned?;
     report(known.as_ref(), &without);
     let elements = gguf.tensors().iter().map(Tensor::elements).sum();
     let threads = args.threads.or_else(|| std::thread::available_parallelism().ok());
