@@ -9,6 +9,7 @@ use crate::compile::{Stage, count_waits};
 use crate::exec::{Part, Replica};
 use crate::instr::{Gather, Instr, Kind};
 use crate::op::Op;
+use crate::placement::Cut;
 use crate::plan::{Mode, Plan};
 use crate::stages::Spans;
 use crate::step::Seen;
@@ -102,6 +103,11 @@ fn exchanged(instr: &Instr, graph: &Graph, plan: &Plan, place: usize) -> usize {
             let m = graph.matrix(*matrix);
             let roots = m.sum().map_or(0, |s| s.slots[place.min(nodes - 1)].len());
             roots * slot(m.parts[0].rows) * (nodes - 1)
+        }
+        Kind::MatMul { matrix, squares: Some(_), .. } => {
+            let held = |cut: &Cut| cut.first_held(place.min(nodes - 1)).len();
+            let rows: usize = graph.matrix(*matrix).parts[..2].iter().map(|p| held(&p.cut)).sum();
+            rows / TILE_ROWS * float * (nodes - 1)
         }
         Kind::Residual { gather: Gather::Pull, width, sum, .. } if nodes > 1 => {
             (sum.roots() - sum.slots[place].len()) * slot(*width)
