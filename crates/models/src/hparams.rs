@@ -106,16 +106,16 @@ impl Hparams {
         for (name, neutral) in TRAITS.iter().filter(|(name, _)| !known.contains(name)) {
             let key = format!("{}.{name}", self.arch);
             let Some(value) = gguf.metadata().get(&key) else { continue };
-            let numbers: Vec<f64> = match *value {
-                Value::Bool(b) => vec![f64::from(u8::from(b))],
-                Value::F32(_) | Value::F64(_) => vec![gguf.metadata().f32(&key)?.into()],
-                Value::Array(_) => {
-                    gguf.metadata().u32s(&key)?.into_iter().map(Into::into).collect()
-                }
-                _ => vec![gguf.metadata().u32(&key)?.into()],
+            let other = |value: Value<'_>| match number(&value) {
+                Some(n) => (n != *neutral).then(|| n.to_string()),
+                None => Some("something that is no number".to_owned()),
             };
-            if let Some(number) = numbers.iter().find(|n| *n != neutral) {
-                return Err(Error::UnsupportedFeature { key, value: number.to_string() });
+            let stated = match value {
+                Value::Array(list) => list.values().find_map(other),
+                value => other(*value),
+            };
+            if let Some(value) = stated {
+                return Err(Error::UnsupportedFeature { key, value });
             }
         }
         Ok(())
@@ -134,13 +134,9 @@ impl Hparams {
         };
         let listed: Vec<bool> = match gguf.metadata().get(&key) {
             None => return Ok(all_but_the_last(period)),
-            Some(Value::Array(list)) => list
-                .values()
-                .filter_map(|v| match v {
-                    Value::Bool(windowed) => Some(windowed),
-                    v => v.as_int().map(|v| v != 0),
-                })
-                .collect(),
+            Some(Value::Array(list)) => {
+                list.values().filter_map(|v| Some(number(&v)? != 0.0)).collect()
+            }
             Some(_) => return Ok(all_but_the_last(gguf.metadata().u32(&key)? as usize)),
         };
         if listed.len() != self.layers {
@@ -211,6 +207,14 @@ const TRAITS: &[(&str, f64)] = &[
     ("rope.scaling.alpha", 0.0),
     ("nextn_predict_layers", 0.0),
 ];
+
+/// A number or a truth value.
+fn number(value: &Value<'_>) -> Option<f64> {
+    match value {
+        Value::Bool(b) => Some(f64::from(u8::from(*b))),
+        v => v.as_float().or_else(|| v.as_int().map(|int| int as f64)),
+    }
+}
 
 /// A number that the file states for each layer.
 fn same_for_all_layers(m: &Metadata<'_>, key: &str) -> Result<u32, Error> {

@@ -148,7 +148,9 @@ fn layers_with_a_window_are_those_that_the_file_names() {
     assert_eq!(windows(&[(key, OwnedValue::from(1u32))]), [None], "no layer but the last of one");
     let said = refusal(&with(&model, &[(key, list(&[true; 3]))]));
     assert!(said.contains("gemma2.attention.sliding_window_pattern = 3"), "{said}");
-    // Where nobody asks for it, it is refused.
+    // Where nobody asks for it, it is refused, as a list too.
+    let said = refusal(&with(&TinyModel::llama(TensorType::F32), &[(key, list(&[false, true]))]));
+    assert!(said.contains("llama.attention.sliding_window_pattern = 1"), "{said}");
     let said = refusal(&with(&TinyModel::llama(TensorType::F32), &[(key, OwnedValue::from(2u32))]));
     assert!(said.contains("llama.attention.sliding_window_pattern"), "{said}");
 }
