@@ -177,10 +177,10 @@ impl Cell for u8 {
             let quants = quants.as_chunks::<VALUES>().0;
             for (i, scales) in scales.chunks(BLOCKS).enumerate() {
                 for (scales, to) in scales.iter().zip(&mut quantized) {
-                    *to = match whole {
-                        true => Quantized::new(s, &weights, scales, [Slots::ALL; R]),
-                        false => Quantized::new(s, &weights, scales, visible),
-                    };
+                    match whole {
+                        true => to.set(s, &weights, scales, [Slots::ALL; R]),
+                        false => to.set(s, &weights, scales, visible),
+                    }
                 }
                 let start = i * BLOCKS;
                 for (b, from) in quantized[..scales.len()].iter().enumerate() {
@@ -304,13 +304,13 @@ impl<const R: usize> Quantized<R> {
     const NONE: Self = Self { pairs: [[0; KV_PAGE / 2]; R], factors: [0.0; R] };
 
     #[inline(always)]
-    fn new<S: Simd>(
+    fn set<S: Simd>(
+        &mut self,
         s: S,
         weights: &[Weights; R],
         scales: &[u8; SCALES],
         visible: [Slots; R],
-    ) -> Self {
-        let mut to = Self::NONE;
+    ) {
         let mut shares = Shares::new(s, scales, visible[0]);
         for r in 0..R {
             if r > 0 && visible[r] != visible[r - 1] {
@@ -318,16 +318,15 @@ impl<const R: usize> Quantized<R> {
             }
             let weights = &weights[r];
             // SAFETY: 32 integers of two bytes in the place of 16 of four.
-            let pairs = unsafe { &mut *to.pairs[r].as_mut_ptr().cast::<[i16; KV_PAGE]>() };
+            let pairs = unsafe { &mut *self.pairs[r].as_mut_ptr().cast::<[i16; KV_PAGE]>() };
             let relative = halves(s, &weights.relative);
             for (i, pairs) in pairs.as_chunks_mut::<LANES>().0.iter_mut().enumerate() {
                 // Below 2^22, the nearest integer stands in the low bits of the sum.
                 let w = s.fma(relative[i], shares.relative[i], s.splat(ROUND));
                 s.store_i16(s.as_bits(w), pairs);
             }
-            to.factors[r] = weights.top * shares.top * (1.0 / TOP);
+            self.factors[r] = weights.top * shares.top * (1.0 / TOP);
         }
-        to
     }
 }
 
