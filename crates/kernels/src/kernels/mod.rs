@@ -6,14 +6,11 @@ use gguf::TensorType;
 
 use crate::TILE_ROWS;
 use crate::acts::{ActKind, Acts, act_kind, elements, elements_mut, most_row_bytes, q8_row_bytes};
-use crate::attention::{AttnTile, KvPageMut, KvPages, attn_scratch_len, attn_state_len};
 use crate::bf16_trial::{Bf16Trial, bf16_trial};
-use crate::elementwise::RopeStyle;
 use crate::isa::{ISA_VARIABLE, Isa, IsaError};
 use crate::matmul::{PIECE_LEVELS, Piece, Tiles};
 use crate::pack::{is_unpacked, tile_bytes, unpack_row};
 use crate::q8::Q8Block;
-use crate::simd::LANES;
 use crate::table::{self, Table};
 use crate::views::{Rows, RowsMut};
 
@@ -44,6 +41,9 @@ macro_rules! call {
         unsafe { ($self.table.$name)($($arg),*) }
     };
 }
+
+mod attention;
+mod vectors;
 
 impl Kernels {
     /// The kernels that the environment variable `ARCLIGHT_ISA` names, or else the best that this
@@ -222,253 +222,6 @@ impl Kernels {
         assert!(have == need, "{kind:?} rows of {have} bytes for {cols} columns");
     }
 
-    /// `out = x * (1 / sqrt(mean(x²) + eps)) * weight`.
-    ///
-    /// # Panics
-    ///
-    /// If the lengths differ.
-    pub fn rms_norm(&self, x: &[f32], weight: &[f32], eps: f32, out: &mut [f32]) {
-        same_len(&[x.len(), weight.len(), out.len()]);
-        call!(self.rms_norm(x, weight, eps, out));
-    }
-
-    /// [`Kernels::rms_norm`] of each head onto itself, all with the same weights. `heads`: `[heads,
-    /// dim]`, `weight`: `[dim]`.
-    ///
-    /// # Panics
-    ///
-    /// If `heads` is not a whole number of heads.
-    pub fn rms_norm_heads(&self, heads: &mut [f32], weight: &[f32], eps: f32) {
-        let (len, dim) = (heads.len(), weight.len());
-        assert!(dim > 0 && len.is_multiple_of(dim), "{len} elements are not heads of {dim}");
-        call!(self.rms_norm_heads(heads, weight, eps));
-    }
-
-    /// `out = (x - mean(x)) / sqrt(variance(x) + eps) * weight + bias`.
-    ///
-    /// # Panics
-    ///
-    /// If the lengths differ.
-    pub fn layer_norm(&self, x: &[f32], weight: &[f32], bias: &[f32], eps: f32, out: &mut [f32]) {
-        same_len(&[x.len(), weight.len(), bias.len(), out.len()]);
-        call!(self.layer_norm(x, weight, bias, eps, out));
-    }
-
-    /// `Σ x²`, summed as in [`Kernels::rms_norm`].
-    pub fn square_sum(&self, x: &[f32]) -> f32 {
-        call!(self.square_sum(x))
-    }
-
-    /// `Σ x`, in the order of [`Kernels::square_sum`].
-    pub fn sum(&self, x: &[f32]) -> f32 {
-        call!(self.sum(x))
-    }
-
-    /// `x := x * factor * weight`.
-    ///
-    /// # Panics
-    ///
-    /// If the lengths differ.
-    pub fn scale_by(&self, x: &mut [f32], factor: f32, weight: &[f32]) {
-        same_len(&[x.len(), weight.len()]);
-        call!(self.scale_by(x, factor, weight));
-    }
-
-    /// `out = a + b`.
-    ///
-    /// # Panics
-    ///
-    /// If the lengths differ.
-    pub fn add(&self, a: &[f32], b: &[f32], out: &mut [f32]) {
-        same_len(&[a.len(), b.len(), out.len()]);
-        call!(self.add(a, b, out));
-    }
-
-    /// `a += b`.
-    ///
-    /// # Panics
-    ///
-    /// If the lengths differ.
-    pub fn add_assign(&self, a: &mut [f32], b: &[f32]) {
-        same_len(&[a.len(), b.len()]);
-        call!(self.add_assign(a, b));
-    }
-
-    /// `x *= factor`.
-    pub fn scale(&self, x: &mut [f32], factor: f32) {
-        call!(self.scale(x, factor));
-    }
-
-    /// `out = silu(gate) * up` with `silu(x) = x / (1 + e^-x)`. All: `[rows, width]`.
-    ///
-    /// # Panics
-    ///
-    /// If the shapes differ.
-    pub fn swiglu(&self, gate: Rows<'_, f32>, up: Rows<'_, f32>, out: RowsMut<'_, f32>) {
-        same_len(&[gate.rows(), up.rows(), out.rows()]);
-        same_len(&[gate.width(), up.width(), out.width()]);
-        call!(self.swiglu(gate, up, out));
-    }
-
-    /// `out = gelu(gate) * up`, GELU as in [`Kernels::gelu`]. All: `[rows, width]`.
-    ///
-    /// # Panics
-    ///
-    /// If the shapes differ.
-    pub fn geglu(&self, gate: Rows<'_, f32>, up: Rows<'_, f32>, out: RowsMut<'_, f32>) {
-        same_len(&[gate.rows(), up.rows(), out.rows()]);
-        same_len(&[gate.width(), up.width(), out.width()]);
-        call!(self.geglu(gate, up, out));
-    }
-
-    /// `x := x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 x³)))`, the usual approximation of GELU.
-    pub fn gelu(&self, x: &mut [f32]) {
-        call!(self.gelu(x));
-    }
-
-    /// `x := x / (1 + e^-x)`.
-    pub fn silu(&self, x: &mut [f32]) {
-        call!(self.silu(x));
-    }
-
-    /// `x := e^x`, within 1 ulp; overflow gives infinity, underflow goes through the subnormals to
-    /// 0.
-    pub fn exp(&self, x: &mut [f32]) {
-        call!(self.exp(x));
-    }
-
-    /// `x := cap * tanh(x / cap)`: what is small stays, nothing grows beyond `cap`.
-    ///
-    /// # Panics
-    ///
-    /// If `cap` is not greater than 0.
-    pub fn soft_cap(&self, x: &mut [f32], cap: f32) {
-        assert!(cap > 0.0, "a soft cap of {cap}");
-        call!(self.soft_cap(x, cap));
-    }
-
-    /// `x := softmax(x)`.
-    pub fn softmax(&self, x: &mut [f32]) {
-        call!(self.softmax(x));
-    }
-
-    /// Rotates pairs of the first `cos_sin.len()` elements of `head`, the others stay. `cos_sin` is
-    /// the cosines of all pairs, then their sines.
-    ///
-    /// # Panics
-    ///
-    /// If `cos_sin` is longer than `head` or of odd length.
-    pub fn rope(&self, head: &mut [f32], cos_sin: &[f32], style: RopeStyle) {
-        let rot = cos_sin.len();
-        assert!(
-            rot.is_multiple_of(2) && rot <= head.len(),
-            "{rot} angles for a head of {}",
-            head.len()
-        );
-        call!(self.rope(head, cos_sin, style));
-    }
-
-    /// Index of the greatest element, the lowest of equals; NaN never wins; 0 if there is nothing
-    /// to choose from.
-    pub fn argmax(&self, x: &[f32]) -> usize {
-        call!(self.argmax(x))
-    }
-
-    /// Stores the key of one KV head in slot `slot` of a page. Page: `[KV_PAGE / 16, head_dim, 16
-    /// keys]`.
-    ///
-    /// # Panics
-    ///
-    /// If `k` is not a multiple of 16 long, the page not of its size, or there is no such slot.
-    pub fn store_k(&self, k: &[f32], page: KvPageMut<'_>, slot: usize) {
-        page.check(k.len(), slot);
-        match page {
-            KvPageMut::F16(page) => call!(self.store_k_f16(k, page, slot)),
-            KvPageMut::F32(page) => call!(self.store_k_f32(k, page, slot)),
-            KvPageMut::Q8_0(page) => call!(self.store_k_q8_0(k, page, slot)),
-        }
-    }
-
-    /// Stores the value of one KV head in slot `slot` of a page. Page: `[KV_PAGE, head_dim]`.
-    ///
-    /// # Panics
-    ///
-    /// As [`Kernels::store_k`].
-    pub fn store_v(&self, v: &[f32], page: KvPageMut<'_>, slot: usize) {
-        page.check(v.len(), slot);
-        match page {
-            KvPageMut::F16(page) => call!(self.store_v_f16(v, page, slot)),
-            KvPageMut::F32(page) => call!(self.store_v_f32(v, page, slot)),
-            KvPageMut::Q8_0(page) => call!(self.store_v_q8_0(v, page, slot)),
-        }
-    }
-
-    /// Attention of all rows of a tile over its chunk of keys: `out` becomes one state of
-    /// [`attn_state_len`] floats per row. Slots that no row sees are not used, whatever they hold.
-    ///
-    /// # Panics
-    ///
-    /// If the tile's shapes do not agree, `scratch` is shorter than [`attn_scratch_len`], or `out`
-    /// is not `rows * attn_state_len` long.
-    pub fn attend_chunk(&self, tile: &AttnTile<'_>, scratch: &mut [f32], out: &mut [f32]) {
-        let (need, states) =
-            (attn_scratch_len(tile.rows), tile.rows * attn_state_len(tile.head_dim));
-        assert!(scratch.len() >= need, "scratch of {} floats, {need} needed", scratch.len());
-        assert!(out.len() == states, "{} floats for states of {states}", out.len());
-        match tile.pages {
-            KvPages::F16 { q, k, v } => {
-                let q = Rows::new(q, tile.rows, tile.head_dim, tile.head_dim);
-                call!(self.attend_chunk_f16(&tile.over(q, k, v), scratch, out));
-            }
-            KvPages::F32 { q, k, v } => {
-                let q = Rows::new(q, tile.rows, tile.head_dim, tile.head_dim);
-                call!(self.attend_chunk_f32(&tile.over(q, k, v), scratch, out));
-            }
-            KvPages::Q8_0 { q, k, v } => {
-                let bytes = q8_row_bytes(tile.head_dim);
-                let q = elements::<Q8Block>(Rows::new(q, tile.rows, bytes, bytes));
-                call!(self.attend_chunk_q8_0(&tile.over(q, k, v), scratch, out));
-            }
-        }
-    }
-
-    /// Joins two states of each query row: `acc` over the keys to the left, `part` over those to
-    /// their right.
-    ///
-    /// # Panics
-    ///
-    /// If they are not both a multiple of [`attn_state_len`] long, and the same.
-    pub fn attn_merge(&self, acc: &mut [f32], part: &[f32], head_dim: usize) {
-        let state = attn_state_len(head_dim);
-        assert!(acc.len().is_multiple_of(state), "{} floats for states of {state}", acc.len());
-        same_len(&[acc.len(), part.len()]);
-        check_state(&acc[..state.min(acc.len())], head_dim);
-        call!(self.attn_merge(acc, part, head_dim));
-    }
-
-    /// Joins the states of one query row, from the first to the last, and finishes it: the bits of
-    /// [`Kernels::attn_merge`] and [`Kernels::attn_finish`]. `out`: `[head_dim]`.
-    ///
-    /// # Panics
-    ///
-    /// If there is no state, or one is not [`attn_state_len`] or `out` not `head_dim` long.
-    pub fn attn_fold(&self, parts: Rows<'_, f32>, head_dim: usize, out: &mut [f32]) {
-        check_state(parts.row(0), head_dim);
-        same_len(&[out.len(), head_dim]);
-        call!(self.attn_fold(parts, head_dim, out));
-    }
-
-    /// The attention of a row whose chunks are all joined. `out`: `[head_dim]`.
-    ///
-    /// # Panics
-    ///
-    /// If `state` is not [`attn_state_len`] or `out` not `head_dim` long.
-    pub fn attn_finish(&self, state: &[f32], head_dim: usize, out: &mut [f32]) {
-        check_state(state, head_dim);
-        same_len(&[out.len(), head_dim]);
-        call!(self.attn_finish(state, head_dim, out));
-    }
-
     /// Runs the instructions of the 8-bit dot products without anything around them, `iters` rounds;
     /// gives the multiply-accumulates done. Timed, it is the limit of [`Kernels::matmul`] (but
     /// with AVX2, 4-bit weights take fewer instructions).
@@ -519,11 +272,4 @@ fn check_pieces(ty: TensorType, len: usize, pieces: &[Piece]) -> usize {
     assert!(depth == 1, "the pieces leave {depth} sums");
     assert!(len == bytes, "{len} bytes for a tile of {cols} {ty} in {} pieces", pieces.len());
     cols
-}
-
-#[track_caller]
-fn check_state(state: &[f32], head_dim: usize) {
-    assert!(head_dim.is_multiple_of(LANES), "head_dim {head_dim} is not a multiple of {LANES}");
-    let len = attn_state_len(head_dim);
-    assert!(state.len() == len, "a state of {} floats, not {len}", state.len());
 }

@@ -1,0 +1,112 @@
+//! Attention, and the cache that it reads.
+
+use super::{Kernels, same_len};
+use crate::acts::{elements, q8_row_bytes};
+use crate::attention::{AttnTile, KvPageMut, KvPages, attn_scratch_len, attn_state_len};
+use crate::q8::Q8Block;
+use crate::simd::LANES;
+use crate::views::Rows;
+
+impl Kernels {
+    /// Stores the key of one KV head in slot `slot` of a page. Page: `[KV_PAGE / 16, head_dim, 16
+    /// keys]`.
+    ///
+    /// # Panics
+    ///
+    /// If `k` is not a multiple of 16 long, the page not of its size, or there is no such slot.
+    pub fn store_k(&self, k: &[f32], page: KvPageMut<'_>, slot: usize) {
+        page.check(k.len(), slot);
+        match page {
+            KvPageMut::F16(page) => call!(self.store_k_f16(k, page, slot)),
+            KvPageMut::F32(page) => call!(self.store_k_f32(k, page, slot)),
+            KvPageMut::Q8_0(page) => call!(self.store_k_q8_0(k, page, slot)),
+        }
+    }
+
+    /// Stores the value of one KV head in slot `slot` of a page. Page: `[KV_PAGE, head_dim]`.
+    ///
+    /// # Panics
+    ///
+    /// As [`Kernels::store_k`].
+    pub fn store_v(&self, v: &[f32], page: KvPageMut<'_>, slot: usize) {
+        page.check(v.len(), slot);
+        match page {
+            KvPageMut::F16(page) => call!(self.store_v_f16(v, page, slot)),
+            KvPageMut::F32(page) => call!(self.store_v_f32(v, page, slot)),
+            KvPageMut::Q8_0(page) => call!(self.store_v_q8_0(v, page, slot)),
+        }
+    }
+
+    /// Attention of all rows of a tile over its chunk of keys: `out` becomes one state of
+    /// [`attn_state_len`] floats per row. Slots that no row sees are not used, whatever they hold.
+    ///
+    /// # Panics
+    ///
+    /// If the tile's shapes do not agree, `scratch` is shorter than [`attn_scratch_len`], or `out`
+    /// is not `rows * attn_state_len` long.
+    pub fn attend_chunk(&self, tile: &AttnTile<'_>, scratch: &mut [f32], out: &mut [f32]) {
+        let (need, states) =
+            (attn_scratch_len(tile.rows), tile.rows * attn_state_len(tile.head_dim));
+        assert!(scratch.len() >= need, "scratch of {} floats, {need} needed", scratch.len());
+        assert!(out.len() == states, "{} floats for states of {states}", out.len());
+        match tile.pages {
+            KvPages::F16 { q, k, v } => {
+                let q = Rows::new(q, tile.rows, tile.head_dim, tile.head_dim);
+                call!(self.attend_chunk_f16(&tile.over(q, k, v), scratch, out));
+            }
+            KvPages::F32 { q, k, v } => {
+                let q = Rows::new(q, tile.rows, tile.head_dim, tile.head_dim);
+                call!(self.attend_chunk_f32(&tile.over(q, k, v), scratch, out));
+            }
+            KvPages::Q8_0 { q, k, v } => {
+                let bytes = q8_row_bytes(tile.head_dim);
+                let q = elements::<Q8Block>(Rows::new(q, tile.rows, bytes, bytes));
+                call!(self.attend_chunk_q8_0(&tile.over(q, k, v), scratch, out));
+            }
+        }
+    }
+
+    /// Joins two states of each query row: `acc` over the keys to the left, `part` over those to
+    /// their right.
+    ///
+    /// # Panics
+    ///
+    /// If they are not both a multiple of [`attn_state_len`] long, and the same.
+    pub fn attn_merge(&self, acc: &mut [f32], part: &[f32], head_dim: usize) {
+        let state = attn_state_len(head_dim);
+        assert!(acc.len().is_multiple_of(state), "{} floats for states of {state}", acc.len());
+        same_len(&[acc.len(), part.len()]);
+        check_state(&acc[..state.min(acc.len())], head_dim);
+        call!(self.attn_merge(acc, part, head_dim));
+    }
+
+    /// Joins the states of one query row, from the first to the last, and finishes it: the bits of
+    /// [`Kernels::attn_merge`] and [`Kernels::attn_finish`]. `out`: `[head_dim]`.
+    ///
+    /// # Panics
+    ///
+    /// If there is no state, or one is not [`attn_state_len`] or `out` not `head_dim` long.
+    pub fn attn_fold(&self, parts: Rows<'_, f32>, head_dim: usize, out: &mut [f32]) {
+        check_state(parts.row(0), head_dim);
+        same_len(&[out.len(), head_dim]);
+        call!(self.attn_fold(parts, head_dim, out));
+    }
+
+    /// The attention of a row whose chunks are all joined. `out`: `[head_dim]`.
+    ///
+    /// # Panics
+    ///
+    /// If `state` is not [`attn_state_len`] or `out` not `head_dim` long.
+    pub fn attn_finish(&self, state: &[f32], head_dim: usize, out: &mut [f32]) {
+        check_state(state, head_dim);
+        same_len(&[out.len(), head_dim]);
+        call!(self.attn_finish(state, head_dim, out));
+    }
+}
+
+#[track_caller]
+fn check_state(state: &[f32], head_dim: usize) {
+    assert!(head_dim.is_multiple_of(LANES), "head_dim {head_dim} is not a multiple of {LANES}");
+    let len = attn_state_len(head_dim);
+    assert!(state.len() == len, "a state of {} floats, not {len}", state.len());
+}

@@ -1,0 +1,159 @@
+//! Rows of floats: norms, sums, activations, RoPE, softmax.
+
+use super::{Kernels, same_len};
+use crate::elementwise::RopeStyle;
+use crate::views::{Rows, RowsMut};
+
+impl Kernels {
+    /// `out = x * (1 / sqrt(mean(x²) + eps)) * weight`.
+    ///
+    /// # Panics
+    ///
+    /// If the lengths differ.
+    pub fn rms_norm(&self, x: &[f32], weight: &[f32], eps: f32, out: &mut [f32]) {
+        same_len(&[x.len(), weight.len(), out.len()]);
+        call!(self.rms_norm(x, weight, eps, out));
+    }
+
+    /// [`Kernels::rms_norm`] of each head onto itself, all with the same weights. `heads`: `[heads,
+    /// dim]`, `weight`: `[dim]`.
+    ///
+    /// # Panics
+    ///
+    /// If `heads` is not a whole number of heads.
+    pub fn rms_norm_heads(&self, heads: &mut [f32], weight: &[f32], eps: f32) {
+        let (len, dim) = (heads.len(), weight.len());
+        assert!(dim > 0 && len.is_multiple_of(dim), "{len} elements are not heads of {dim}");
+        call!(self.rms_norm_heads(heads, weight, eps));
+    }
+
+    /// `out = (x - mean(x)) / sqrt(variance(x) + eps) * weight + bias`.
+    ///
+    /// # Panics
+    ///
+    /// If the lengths differ.
+    pub fn layer_norm(&self, x: &[f32], weight: &[f32], bias: &[f32], eps: f32, out: &mut [f32]) {
+        same_len(&[x.len(), weight.len(), bias.len(), out.len()]);
+        call!(self.layer_norm(x, weight, bias, eps, out));
+    }
+
+    /// `Σ x²`, summed as in [`Kernels::rms_norm`].
+    pub fn square_sum(&self, x: &[f32]) -> f32 {
+        call!(self.square_sum(x))
+    }
+
+    /// `Σ x`, in the order of [`Kernels::square_sum`].
+    pub fn sum(&self, x: &[f32]) -> f32 {
+        call!(self.sum(x))
+    }
+
+    /// `x := x * factor * weight`.
+    ///
+    /// # Panics
+    ///
+    /// If the lengths differ.
+    pub fn scale_by(&self, x: &mut [f32], factor: f32, weight: &[f32]) {
+        same_len(&[x.len(), weight.len()]);
+        call!(self.scale_by(x, factor, weight));
+    }
+
+    /// `out = a + b`.
+    ///
+    /// # Panics
+    ///
+    /// If the lengths differ.
+    pub fn add(&self, a: &[f32], b: &[f32], out: &mut [f32]) {
+        same_len(&[a.len(), b.len(), out.len()]);
+        call!(self.add(a, b, out));
+    }
+
+    /// `a += b`.
+    ///
+    /// # Panics
+    ///
+    /// If the lengths differ.
+    pub fn add_assign(&self, a: &mut [f32], b: &[f32]) {
+        same_len(&[a.len(), b.len()]);
+        call!(self.add_assign(a, b));
+    }
+
+    /// `x *= factor`.
+    pub fn scale(&self, x: &mut [f32], factor: f32) {
+        call!(self.scale(x, factor));
+    }
+
+    /// `out = silu(gate) * up` with `silu(x) = x / (1 + e^-x)`. All: `[rows, width]`.
+    ///
+    /// # Panics
+    ///
+    /// If the shapes differ.
+    pub fn swiglu(&self, gate: Rows<'_, f32>, up: Rows<'_, f32>, out: RowsMut<'_, f32>) {
+        same_len(&[gate.rows(), up.rows(), out.rows()]);
+        same_len(&[gate.width(), up.width(), out.width()]);
+        call!(self.swiglu(gate, up, out));
+    }
+
+    /// `out = gelu(gate) * up`, GELU as in [`Kernels::gelu`]. All: `[rows, width]`.
+    ///
+    /// # Panics
+    ///
+    /// If the shapes differ.
+    pub fn geglu(&self, gate: Rows<'_, f32>, up: Rows<'_, f32>, out: RowsMut<'_, f32>) {
+        same_len(&[gate.rows(), up.rows(), out.rows()]);
+        same_len(&[gate.width(), up.width(), out.width()]);
+        call!(self.geglu(gate, up, out));
+    }
+
+    /// `x := x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 x³)))`, the usual approximation of GELU.
+    pub fn gelu(&self, x: &mut [f32]) {
+        call!(self.gelu(x));
+    }
+
+    /// `x := x / (1 + e^-x)`.
+    pub fn silu(&self, x: &mut [f32]) {
+        call!(self.silu(x));
+    }
+
+    /// `x := e^x`, within 1 ulp; overflow gives infinity, underflow goes through the subnormals to
+    /// 0.
+    pub fn exp(&self, x: &mut [f32]) {
+        call!(self.exp(x));
+    }
+
+    /// `x := cap * tanh(x / cap)`: what is small stays, nothing grows beyond `cap`.
+    ///
+    /// # Panics
+    ///
+    /// If `cap` is not greater than 0.
+    pub fn soft_cap(&self, x: &mut [f32], cap: f32) {
+        assert!(cap > 0.0, "a soft cap of {cap}");
+        call!(self.soft_cap(x, cap));
+    }
+
+    /// `x := softmax(x)`.
+    pub fn softmax(&self, x: &mut [f32]) {
+        call!(self.softmax(x));
+    }
+
+    /// Rotates pairs of the first `cos_sin.len()` elements of `head`, the others stay. `cos_sin` is
+    /// the cosines of all pairs, then their sines.
+    ///
+    /// # Panics
+    ///
+    /// If `cos_sin` is longer than `head` or of odd length.
+    pub fn rope(&self, head: &mut [f32], cos_sin: &[f32], style: RopeStyle) {
+        let rot = cos_sin.len();
+        assert!(
+            rot.is_multiple_of(2) && rot <= head.len(),
+            "{rot} angles for a head of {}",
+            head.len()
+        );
+        call!(self.rope(head, cos_sin, style));
+    }
+
+    /// Index of the greatest element, the lowest of equals; NaN never wins; 0 if there is nothing
+    /// to choose from.
+    pub fn argmax(&self, x: &[f32]) -> usize {
+        call!(self.argmax(x))
+    }
+}
