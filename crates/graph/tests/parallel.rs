@@ -1,0 +1,171 @@
+//! Parallel blocks: attention and feed-forward layer read one norm, and both are added to the stream (as
+//! in GPT-J and Phi-2). A model says so with the operators that there are; here against the book in f64.
+
+use arclight_graph::{
+    Activation, Attention, Builder, Executor, Graph, KV_CLASSES, KvType, Limits, Norm, NormOver,
+    Outputs, PageId, PageTable, Plan, PlanGroup, SeqInput,
+};
+use gguf::{Gguf, TensorType};
+use kernels::Kernels;
+use testkit::TinyModel;
+use topology::CpuId;
+
+const HIDDEN: usize = 64;
+const FFN: usize = 96;
+const HEADS: usize = 2;
+const DIM: usize = 32;
+const LAYERS: usize = 3;
+const EPS: f32 = 1e-6;
+const TOKENS: usize = 40;
+
+fn name(layer: usize, tensor: &str) -> String {
+    format!("blk.{layer}.{tensor}.weight")
+}
+
+fn build(gguf: &Gguf<'_>, nodes: usize) -> Graph {
+    let vocab = gguf.tensor("token_embd.weight").unwrap().rows();
+    let mut b = Builder::new(nodes, gguf);
+    let embedding = b.vocab("token_embd.weight", vocab, HIDDEN).unwrap();
+    let mut x = b.embed(embedding, 1.0);
+    for layer in 0..LAYERS {
+        b.layer(Some(layer));
+        let of = |tensor: &str| name(layer, tensor);
+        let heads = b.heads(HEADS, HEADS, DIM, &of("attn_output")).unwrap();
+        let weight = b.vector(&of("attn_norm"), HIDDEN).unwrap();
+        let qkv = [of("attn_q"), of("attn_k"), of("attn_v")];
+        let qkv = b.qkv(qkv.each_ref().map(String::as_str), HIDDEN, &heads).unwrap();
+        let output = b.attn_output(&of("attn_output"), HIDDEN, &heads).unwrap();
+        let pair = [of("ffn_gate"), of("ffn_up")];
+        let pair = pair.each_ref().map(String::as_str);
+        let (pair, down) = b.feed_forward(pair, &of("ffn_down"), HIDDEN, FFN).unwrap();
+        let spec = Attention {
+            heads,
+            q_norm: None,
+            k_norm: None,
+            norm_over: NormOver::Head,
+            norm_eps: EPS,
+            rope: None,
+            scale: 1.0,
+            soft_cap: None,
+            temperature: None,
+            window: None,
+            cache: 0,
+        };
+        let n = b.norm(x, Norm::Rms { weight, eps: EPS });
+        let a = b.linear(n, qkv);
+        let a = b.attention(a, spec);
+        let a = b.linear(a, output);
+        let f = b.gated(n, pair, Activation::Silu);
+        let f = b.linear(f, down);
+        x = b.residual(x, a, None, 1.0);
+        x = b.residual(x, f, None, 1.0);
+    }
+    b.layer(None);
+    let weight = b.vector("output_norm.weight", HIDDEN).unwrap();
+    let x = b.select(x);
+    let x = b.norm(x, Norm::Rms { weight, eps: EPS });
+    b.logits(x, embedding, 1.0, None);
+    b.finish()
+}
+
+fn floats(gguf: &Gguf<'_>, name: &str) -> Vec<f64> {
+    let bytes = gguf.tensor(name).unwrap().data.as_chunks::<4>().0;
+    bytes.iter().map(|b| f64::from(f32::from_le_bytes(*b))).collect()
+}
+
+/// `[rows, cols]` times a vector.
+fn times(matrix: &[f64], x: &[f64]) -> Vec<f64> {
+    matrix.chunks_exact(x.len()).map(|row| row.iter().zip(x).map(|(a, b)| a * b).sum()).collect()
+}
+
+fn rms_norm(x: &[f64], weight: &[f64]) -> Vec<f64> {
+    let mean = x.iter().map(|x| x * x).sum::<f64>() / x.len() as f64;
+    x.iter().zip(weight).map(|(x, w)| x * w / (mean + f64::from(EPS)).sqrt()).collect()
+}
+
+/// Logits of all tokens by the book.
+fn reference(gguf: &Gguf<'_>, tokens: &[u32]) -> Vec<Vec<f64>> {
+    let embedding = floats(gguf, "token_embd.weight");
+    let row = |&t: &u32| embedding[t as usize * HIDDEN..][..HIDDEN].to_vec();
+    let mut x: Vec<Vec<f64>> = tokens.iter().map(row).collect();
+    for layer in 0..LAYERS {
+        let of = |t: &str| floats(gguf, &name(layer, t));
+        let norm = of("attn_norm");
+        let n: Vec<Vec<f64>> = x.iter().map(|x| rms_norm(x, &norm)).collect();
+        let all = |t: &str| {
+            let matrix = of(t);
+            n.iter().map(|n| times(&matrix, n)).collect::<Vec<_>>()
+        };
+        let (q, k, v) = (all("attn_q"), all("attn_k"), all("attn_v"));
+        let (gate, up) = (all("ffn_gate"), all("ffn_up"));
+        let (output, down) = (of("attn_output"), of("ffn_down"));
+        for (i, x) in x.iter_mut().enumerate() {
+            let mut heads = vec![0.0; HEADS * DIM];
+            for (head, out) in heads.chunks_exact_mut(DIM).enumerate() {
+                let of = |row: &[f64]| row[head * DIM..][..DIM].to_vec();
+                let p: Vec<f64> = (0..=i).map(|j| times(&of(&q[i]), &of(&k[j]))[0].exp()).collect();
+                let sum: f64 = p.iter().sum();
+                for (j, p) in p.iter().enumerate() {
+                    out.iter_mut().zip(of(&v[j])).for_each(|(o, v)| *o += p / sum * v);
+                }
+            }
+            let silu = |x: f64| x / (1.0 + (-x).exp());
+            let f: Vec<f64> = gate[i].iter().zip(&up[i]).map(|(g, u)| silu(*g) * u).collect();
+            let sums = times(&output, &heads).into_iter().zip(times(&down, &f));
+            x.iter_mut().zip(sums).for_each(|(x, (a, f))| *x += a + f);
+        }
+    }
+    let norm = floats(gguf, "output_norm.weight");
+    x.iter().map(|x| times(&embedding, &rms_norm(x, &norm))).collect()
+}
+
+#[test]
+fn a_block_may_read_what_another_reads() {
+    let model = TinyModel {
+        hidden: HIDDEN,
+        heads: HEADS,
+        kv_heads: HEADS,
+        head_dim: DIM,
+        layers: LAYERS,
+        ffn: FFN,
+        ..TinyModel::llama(TensorType::F32)
+    };
+    let bytes = model.gguf();
+    let gguf = Gguf::parse(&bytes).unwrap();
+    let tokens: Vec<u32> = (0..TOKENS as u32).map(|i| (i * 7919 + 13) % 300).collect();
+    let want = reference(&gguf, &tokens);
+    let mut all = Vec::new();
+    for nodes in [1, 2] {
+        let graph = build(&gguf, nodes);
+        let group = PlanGroup { node: None, cpus: vec![CpuId(0); 2] };
+        let plan = Plan { pin: false, ..Plan::new(vec![group; nodes]) };
+        let mut pages = [0; KV_CLASSES];
+        pages[0] = 2;
+        let limits = Limits { kv: KvType::F32, tokens: TOKENS, outputs: TOKENS, pages, ranges: 1 };
+        let kernels = Kernels::detect().unwrap();
+        let machine = topology::Machine::read().unwrap();
+        let mut executor =
+            Executor::new(graph, plan, limits, kernels, &machine, &gguf, &mut |_| {}).unwrap();
+        let tables = [PageTable { first: 0, pages: vec![PageId(0), PageId(1)] }];
+        let mut got = Vec::new();
+        // Many rows, which are dealt and scattered, then one at a time, which each thread does alone.
+        let mut past = 0;
+        while past < TOKENS {
+            let end = if past == 0 { 35 } else { past + 1 };
+            let (step, outputs) = (&tokens[past..end], Outputs::All);
+            let input = SeqInput { tokens: step, past, tables: &tables, outputs };
+            let logits = executor.step([input].into_iter()).unwrap();
+            got.extend((0..logits.len()).map(|i| logits.row(i).to_vec()));
+            past = end;
+        }
+        for (i, (got, want)) in got.iter().zip(&want).enumerate() {
+            let top = want.iter().fold(0f64, |top, w| top.max(w.abs()));
+            let off = got.iter().zip(want).map(|(g, w)| (f64::from(*g) - w).abs());
+            let off = off.fold(0f64, f64::max) / top;
+            // Three layers of sums of up to 96 roundings of 2^-24 each, in two blocks.
+            assert!(off < 6.0 * 96.0 * 2f64.powi(-24), "{nodes} nodes, token {i}: off by {off:e}");
+        }
+        all.push(got);
+    }
+    assert!(all[0] == all[1], "the number of nodes changes bits");
+}
