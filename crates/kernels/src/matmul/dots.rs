@@ -100,3 +100,25 @@ pub(super) unsafe fn accumulate<D: Dot, const T: usize, const N: usize>(
         }
     }
 }
+
+/// `acc[t][n] = fma(mins[n], dsum[t], acc[t][n])`, with `dsum` of block `b`.
+///
+/// # Safety
+///
+/// `b` is below the length of every element of `acts`.
+#[inline(always)]
+pub(super) unsafe fn add_mins<D: Dot, const T: usize, const N: usize>(
+    d: D,
+    mins: [D::F; N],
+    acts: [&[Q8Block]; T],
+    b: usize,
+    acc: &mut [[D::F; N]; T],
+) {
+    for t in 0..T {
+        // SAFETY: the caller's contract.
+        let dsum = d.splat(unsafe { block(acts[t], b) }.dsum);
+        for n in 0..N {
+            acc[t][n] = d.fma(mins[n], dsum, acc[t][n]);
+        }
+    }
+}

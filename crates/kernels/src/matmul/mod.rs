@@ -8,7 +8,7 @@
 //!
 //! Per block of 32 columns the integer sum is exact; then, in this order and each rounded once,
 //! `acc = fma(f32(isum), scale * d, acc)`, and for types with minima `acc = fma(min, dsum, acc)`. Half blocks
-//! with scales of their own are summed first (see [`sums`]).
+//! with scales of their own are summed first (see [`halves`]).
 
 #![allow(clippy::needless_range_loop, reason = "register tiles are indexed by token and group")]
 
@@ -19,6 +19,7 @@ mod bits;
 mod dots;
 mod five;
 mod float;
+mod halves;
 mod iq4_nl;
 mod iq4_xs;
 mod mxfp4;
@@ -37,7 +38,6 @@ mod q8_0;
 mod quants;
 mod six;
 mod steps;
-mod sums;
 mod wide;
 
 pub(crate) use bf16::{Bf16, matmul_widened};
@@ -63,7 +63,7 @@ pub(crate) use q8_0::Q8_0;
 pub(crate) use wide::Wide;
 
 // What the files of the types are written with, too.
-use dots::{accumulate, block, dot_nibbles, load_scales};
+use dots::{accumulate, add_mins, block, dot_nibbles, load_scales};
 use parts::{Fetch, Part, check_acts, check_parts, fetch, part, rows, slices, within};
 use pieces::{Dots, Products, tree};
 

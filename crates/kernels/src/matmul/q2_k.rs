@@ -5,8 +5,8 @@
 //! high nibble of a byte), then a vector per half block: of byte `4r + i`, bits `2q..2q + 2` are
 //! element `4q + i` of row `r`.
 
+use super::halves::{add_halves, scaled};
 use super::quants::{Packed, Quants, get_half, put_half};
-use super::sums::{add_halves, scaled};
 use super::{block, load_scales, part, within};
 use crate::TILE_ROWS;
 use crate::q8::Q8Block;

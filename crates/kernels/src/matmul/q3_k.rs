@@ -6,9 +6,9 @@
 //! hold quads 0 to 5 and, in the bits above, quads 6 and 7.
 
 use super::bits::{self, Run, run, vector};
+use super::halves::{self, Halves, SCALES};
 use super::q2_k::file_place;
 use super::quants::{Packed, Quants, get_half, put_half};
-use super::sums::{add_halves, scaled};
 use super::{block, load_scales, part, within};
 use crate::TILE_ROWS;
 use crate::q8::Q8Block;
@@ -18,7 +18,6 @@ pub(crate) struct Q3K;
 
 /// Sub-blocks of 32 columns, each of two half blocks.
 const SUBS: usize = 8;
-const SCALES: usize = 64;
 const QUANTS: usize = SCALES + 2 * SUBS * TILE_ROWS;
 /// Packed values of a sub-block.
 const SUB: usize = 3 * 64;
@@ -97,83 +96,60 @@ impl Quants for Q3K {
         b: usize,
         acc: &mut [[D::F; N]; T],
     ) {
-        let scales = scales(d, packed.head, groups, sub, units[0]);
         // SAFETY: the caller's contract.
-        unsafe {
-            let low = half::<D, T, N, 0>(d, packed.quants, groups, acts, b);
-            let low = scaled(d, low, scales[0]);
-            let high = half::<D, T, N, 1>(d, packed.quants, groups, acts, b);
-            add_halves(d, low, high, scales[1], acts, b, acc);
-        }
+        unsafe { halves::add::<Self, D, T, N>(d, packed, groups, sub, units[0], acts, b, acc) }
     }
 }
 
-/// The scales of both halves of sub-block `sub`, given that of the whole block.
-#[inline(always)]
-fn scales<D: Dot, const N: usize>(
-    d: D,
-    head: [&[u8]; N],
-    groups: [usize; N],
-    sub: usize,
-    units: [D::F; N],
-) -> [[D::F; N]; 2] {
-    let mut scales = [units; 2];
-    for side in 0..2 {
-        for n in 0..N {
-            let scale = d.load_i8(part(head[n], SCALES + (2 * sub + side) * TILE_ROWS), groups[n]);
-            scales[side][n] = d.mul(units[n], scale);
-        }
+impl Halves for Q3K {
+    #[inline(always)]
+    fn scale<D: Dot>(d: D, bytes: &[u8; TILE_ROWS], group: usize) -> D::F {
+        d.load_i8(bytes, group)
     }
-    scales
-}
 
-/// The integer sums of half `SIDE` of activation block `b`.
-///
-/// # Safety
-///
-/// `b` is below the length of every element of `acts`.
-#[inline(always)]
-unsafe fn half<D: Dot, const T: usize, const N: usize, const SIDE: usize>(
-    d: D,
-    quants: [&[u8]; N],
-    groups: [usize; N],
-    acts: [&[Q8Block]; T],
-    b: usize,
-) -> [[D::I; N]; T] {
-    // SAFETY: the caller's contract.
-    let act = |t: usize| unsafe { block(acts[t], b) };
-    let (two, three) = (d.splat_w(3), d.splat_w(7));
-    let mut sums = [[d.splat_i(0); N]; T];
-    for t in 0..T {
-        // The offset, of which 8 times the sum stands ready.
-        sums[t] = [d.splat_i(act(t).neg32[SIDE] >> 3); N];
-    }
-    for pair in 0..2 {
-        let mut w = [[three; 2]; N];
-        for n in 0..N {
-            w[n] = match (SIDE, pair) {
-                (1, 1) => {
-                    let high = vector(d, quants[n], 2, groups[n]);
-                    let low = d.and(d.shr6(vector(d, quants[n], 0, groups[n])), two);
-                    let next = d.and(d.shr6(vector(d, quants[n], 1, groups[n])), two);
-                    [
-                        d.or(low, d.and(d.shr4(high), d.splat_w(4))),
-                        d.or(next, d.and(d.shr5(high), d.splat_w(4))),
-                    ]
-                }
-                _ => {
-                    let both = vector(d, quants[n], 2 * SIDE + pair, groups[n]);
-                    [d.and(both, three), d.and(d.shr3(both), three)]
-                }
-            };
-        }
+    #[inline(always)]
+    unsafe fn half<D: Dot, const T: usize, const N: usize, const SIDE: usize>(
+        d: D,
+        quants: [&[u8]; N],
+        groups: [usize; N],
+        acts: [&[Q8Block]; T],
+        b: usize,
+    ) -> [[D::I; N]; T] {
+        // SAFETY: the caller's contract.
+        let act = |t: usize| unsafe { block(acts[t], b) };
+        let (two, three) = (d.splat_w(3), d.splat_w(7));
+        let mut sums = [[d.splat_i(0); N]; T];
         for t in 0..T {
-            let q = 4 * SIDE + 2 * pair;
-            let quads = [act(t).quad(q), act(t).quad(q + 1)];
+            // The offset, of which 8 times the sum stands ready.
+            sums[t] = [d.splat_i(act(t).neg32[SIDE] >> 3); N];
+        }
+        for pair in 0..2 {
+            let mut w = [[three; 2]; N];
             for n in 0..N {
-                sums[t][n] = d.dot_two(sums[t][n], w[n], quads);
+                w[n] = match (SIDE, pair) {
+                    (1, 1) => {
+                        let high = vector(d, quants[n], 2, groups[n]);
+                        let low = d.and(d.shr6(vector(d, quants[n], 0, groups[n])), two);
+                        let next = d.and(d.shr6(vector(d, quants[n], 1, groups[n])), two);
+                        [
+                            d.or(low, d.and(d.shr4(high), d.splat_w(4))),
+                            d.or(next, d.and(d.shr5(high), d.splat_w(4))),
+                        ]
+                    }
+                    _ => {
+                        let both = vector(d, quants[n], 2 * SIDE + pair, groups[n]);
+                        [d.and(both, three), d.and(d.shr3(both), three)]
+                    }
+                };
+            }
+            for t in 0..T {
+                let q = 4 * SIDE + 2 * pair;
+                let quads = [act(t).quad(q), act(t).quad(q + 1)];
+                for n in 0..N {
+                    sums[t][n] = d.dot_two(sums[t][n], w[n], quads);
+                }
             }
         }
+        sums
     }
-    sums
 }

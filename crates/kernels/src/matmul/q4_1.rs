@@ -3,8 +3,7 @@
 //! Packed per block: `[16]` scales, `[16]` minima, `[256]` bytes of nibbles as in Q4_0.
 
 use super::quants::{Packed, Quants, get_half, get_quads, put_half, put_quads};
-use super::sums::add_mins;
-use super::{accumulate, dot_nibbles, load_scales, within};
+use super::{accumulate, add_mins, dot_nibbles, load_scales, within};
 use crate::TILE_ROWS;
 use crate::q8::Q8Block;
 use crate::simd::Dot;

@@ -4,8 +4,7 @@
 
 use super::quants::{Packed, Quants};
 use super::six::{self, SUBS};
-use super::sums::take_mins;
-use super::{accumulate, dot_nibbles, within};
+use super::{accumulate, add_mins, dot_nibbles, within};
 use crate::TILE_ROWS;
 use crate::q8::Q8Block;
 use crate::simd::Dot;
@@ -70,7 +69,7 @@ impl Quants for Q4K {
         unsafe {
             let sums = dot_nibbles(d, within(packed.quants, 0), groups, acts, b, |_| 0);
             accumulate(d, sums, scales, acts, b, acc);
-            take_mins(d, mins, acts, b, acc);
+            add_mins(d, mins, acts, b, acc);
         }
     }
 }

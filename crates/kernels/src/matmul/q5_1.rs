@@ -4,8 +4,7 @@
 
 use super::five::{self, FIVE, dot_five};
 use super::quants::{Packed, Quants, get_half, put_half};
-use super::sums::add_mins;
-use super::{accumulate, load_scales, within};
+use super::{accumulate, add_mins, load_scales, within};
 use crate::TILE_ROWS;
 use crate::q8::Q8Block;
 use crate::simd::Dot;

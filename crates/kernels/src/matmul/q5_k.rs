@@ -6,8 +6,7 @@
 use super::five::{self, FIVE, dot_five};
 use super::quants::{Packed, Quants};
 use super::six::{self, SUBS};
-use super::sums::take_mins;
-use super::{accumulate, within};
+use super::{accumulate, add_mins, within};
 use crate::q8::Q8Block;
 use crate::simd::Dot;
 
@@ -64,7 +63,7 @@ impl Quants for Q5K {
         unsafe {
             let sums = dot_five(d, within(packed.quants, 0), groups, acts, b, |_| 0);
             accumulate(d, sums, scales, acts, b, acc);
-            take_mins(d, mins, acts, b, acc);
+            add_mins(d, mins, acts, b, acc);
         }
     }
 }

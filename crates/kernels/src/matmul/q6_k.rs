@@ -5,8 +5,8 @@
 //! per half block three vectors, which hold quads 0 to 2 and, in the bits above, quad 3.
 
 use super::bits::{self, Run, run, vector};
+use super::halves::{self, Halves, SCALES};
 use super::quants::{Packed, Quants, get_half, put_half};
-use super::sums::{add_halves, scaled};
 use super::{block, load_scales, part, within};
 use crate::TILE_ROWS;
 use crate::q8::Q8Block;
@@ -16,7 +16,6 @@ pub(crate) struct Q6K;
 
 /// Half blocks (of 16 columns) of a block.
 const HALVES: usize = 16;
-const SCALES: usize = 64;
 const QUANTS: usize = SCALES + HALVES * TILE_ROWS;
 /// Packed quants of a half block.
 const HALF: usize = 3 * 64;
@@ -97,82 +96,59 @@ impl Quants for Q6K {
         b: usize,
         acc: &mut [[D::F; N]; T],
     ) {
-        let scales = scales(d, packed.head, groups, sub, units[0]);
         // SAFETY: the caller's contract.
-        unsafe {
-            let low = half::<D, T, N, 0>(d, packed.quants, groups, acts, b);
-            let low = scaled(d, low, scales[0]);
-            let high = half::<D, T, N, 1>(d, packed.quants, groups, acts, b);
-            add_halves(d, low, high, scales[1], acts, b, acc);
-        }
+        unsafe { halves::add::<Self, D, T, N>(d, packed, groups, sub, units[0], acts, b, acc) }
     }
 }
 
-/// The scales of both halves of sub-block `sub`, given that of the whole block.
-#[inline(always)]
-fn scales<D: Dot, const N: usize>(
-    d: D,
-    head: [&[u8]; N],
-    groups: [usize; N],
-    sub: usize,
-    units: [D::F; N],
-) -> [[D::F; N]; 2] {
-    let mut scales = [units; 2];
-    for side in 0..2 {
-        for n in 0..N {
-            let scale = d.load_i8(part(head[n], SCALES + (2 * sub + side) * TILE_ROWS), groups[n]);
-            scales[side][n] = d.mul(units[n], scale);
-        }
+impl Halves for Q6K {
+    #[inline(always)]
+    fn scale<D: Dot>(d: D, bytes: &[u8; TILE_ROWS], group: usize) -> D::F {
+        d.load_i8(bytes, group)
     }
-    scales
-}
 
-/// The integer sums of half `SIDE` of activation block `b`.
-///
-/// # Safety
-///
-/// `b` is below the length of every element of `acts`.
-#[inline(always)]
-unsafe fn half<D: Dot, const T: usize, const N: usize, const SIDE: usize>(
-    d: D,
-    quants: [&[u8]; N],
-    groups: [usize; N],
-    acts: [&[Q8Block]; T],
-    b: usize,
-) -> [[D::I; N]; T] {
-    // SAFETY: the caller's contract.
-    let act = |t: usize| unsafe { block(acts[t], b) };
-    let six = d.splat_w(63);
-    let mut sums = [[d.splat_i(0); N]; T];
-    for t in 0..T {
-        sums[t] = [d.splat_i(act(t).neg32[SIDE]); N];
-    }
-    for two in 0..2 {
-        let mut w = [[six; 2]; N];
-        for n in 0..N {
-            let first = 3 * SIDE;
-            let (v0, v1, v2) = (
-                vector(d, quants[n], first, groups[n]),
-                vector(d, quants[n], first + 1, groups[n]),
-                vector(d, quants[n], first + 2, groups[n]),
-            );
-            w[n] = match two {
-                0 => [d.and(v0, six), d.and(v1, six)],
-                _ => {
-                    let low = d.and(d.shr6(v0), d.splat_w(0x03));
-                    let middle = d.and(d.shr4(v1), d.splat_w(0x0c));
-                    let high = d.and(d.shr2(v2), d.splat_w(0x30));
-                    [d.and(v2, six), d.or(d.or(low, middle), high)]
-                }
-            };
-        }
+    #[inline(always)]
+    unsafe fn half<D: Dot, const T: usize, const N: usize, const SIDE: usize>(
+        d: D,
+        quants: [&[u8]; N],
+        groups: [usize; N],
+        acts: [&[Q8Block]; T],
+        b: usize,
+    ) -> [[D::I; N]; T] {
+        // SAFETY: the caller's contract.
+        let act = |t: usize| unsafe { block(acts[t], b) };
+        let six = d.splat_w(63);
+        let mut sums = [[d.splat_i(0); N]; T];
         for t in 0..T {
-            let q = 4 * SIDE + 2 * two;
-            let quads = [act(t).quad(q), act(t).quad(q + 1)];
+            sums[t] = [d.splat_i(act(t).neg32[SIDE]); N];
+        }
+        for two in 0..2 {
+            let mut w = [[six; 2]; N];
             for n in 0..N {
-                sums[t][n] = d.dot_two(sums[t][n], w[n], quads);
+                let first = 3 * SIDE;
+                let (v0, v1, v2) = (
+                    vector(d, quants[n], first, groups[n]),
+                    vector(d, quants[n], first + 1, groups[n]),
+                    vector(d, quants[n], first + 2, groups[n]),
+                );
+                w[n] = match two {
+                    0 => [d.and(v0, six), d.and(v1, six)],
+                    _ => {
+                        let low = d.and(d.shr6(v0), d.splat_w(0x03));
+                        let middle = d.and(d.shr4(v1), d.splat_w(0x0c));
+                        let high = d.and(d.shr2(v2), d.splat_w(0x30));
+                        [d.and(v2, six), d.or(d.or(low, middle), high)]
+                    }
+                };
+            }
+            for t in 0..T {
+                let q = 4 * SIDE + 2 * two;
+                let quads = [act(t).quad(q), act(t).quad(q + 1)];
+                for n in 0..N {
+                    sums[t][n] = d.dot_two(sums[t][n], w[n], quads);
+                }
             }
         }
+        sums
     }
-    sums
 }

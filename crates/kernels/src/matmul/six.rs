@@ -45,7 +45,7 @@ pub(super) fn get(head: &[u8], row: usize, block: &mut [u8]) {
     }
 }
 
-/// d and dmin.
+/// d and -dmin: the file subtracts minima.
 #[inline(always)]
 pub(super) fn units<D: Dot, const N: usize>(
     d: D,
@@ -53,10 +53,14 @@ pub(super) fn units<D: Dot, const N: usize>(
     groups: [usize; N],
 ) -> [[D::F; N]; 2] {
     let scales = load_scales(d, within(head, 0), groups);
-    [scales, load_scales(d, within(head, SUPER_MIN), groups)]
+    let mut mins = load_scales(d, within(head, SUPER_MIN), groups);
+    for n in 0..N {
+        mins[n] = d.mul(mins[n], d.splat(-1.0));
+    }
+    [scales, mins]
 }
 
-/// Scales and minima of a sub-block, given d and dmin.
+/// Scales and what is added for the minima of a sub-block, given [`units`].
 #[inline(always)]
 pub(super) fn scales<D: Dot, const N: usize>(
     d: D,

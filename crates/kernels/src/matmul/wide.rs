@@ -4,8 +4,8 @@
 //! Packed per block: `[16]` floats, `[16][16]` scales (a byte each), then `[64][16][4]` bytes with 64
 //! added, four of a row together: 8.6 bits for each value.
 
+use super::halves::{self, Halves, SCALES};
 use super::quants::{Packed, Quants};
-use super::sums::{add_halves, scaled};
 use super::{block, part};
 use crate::TILE_ROWS;
 use crate::q8::Q8Block;
@@ -17,7 +17,6 @@ pub(crate) struct Wide;
 
 /// Half blocks (of 16 columns) of a block.
 const HALVES: usize = 16;
-const SCALES: usize = 4 * TILE_ROWS;
 const QUANTS: usize = SCALES + HALVES * TILE_ROWS;
 /// Packed values of a half block.
 const HALF: usize = 4 * 64;
@@ -97,65 +96,42 @@ impl Quants for Wide {
         b: usize,
         acc: &mut [[D::F; N]; T],
     ) {
-        let scales = scales(d, packed.head, groups, sub, units[0]);
         // SAFETY: the caller's contract.
-        unsafe {
-            let low = half::<D, T, N, 0>(d, packed.quants, groups, acts, b);
-            let low = scaled(d, low, scales[0]);
-            let high = half::<D, T, N, 1>(d, packed.quants, groups, acts, b);
-            add_halves(d, low, high, scales[1], acts, b, acc);
-        }
+        unsafe { halves::add::<Self, D, T, N>(d, packed, groups, sub, units[0], acts, b, acc) }
     }
 }
 
-/// The scales of both halves of sub-block `sub`, given that of the whole block.
-#[inline(always)]
-fn scales<D: Dot, const N: usize>(
-    d: D,
-    head: [&[u8]; N],
-    groups: [usize; N],
-    sub: usize,
-    units: [D::F; N],
-) -> [[D::F; N]; 2] {
-    let mut scales = [units; 2];
-    for side in 0..2 {
-        for n in 0..N {
-            let scale = d.load_u8(part(head[n], SCALES + (2 * sub + side) * TILE_ROWS), groups[n]);
-            scales[side][n] = d.mul(units[n], scale);
-        }
+impl Halves for Wide {
+    #[inline(always)]
+    fn scale<D: Dot>(d: D, bytes: &[u8; TILE_ROWS], group: usize) -> D::F {
+        d.load_u8(bytes, group)
     }
-    scales
-}
 
-/// The integer sums of half `SIDE` of activation block `b`.
-///
-/// # Safety
-///
-/// `b` is below the length of every element of `acts`.
-#[inline(always)]
-unsafe fn half<D: Dot, const T: usize, const N: usize, const SIDE: usize>(
-    d: D,
-    quants: [&[u8]; N],
-    groups: [usize; N],
-    acts: [&[Q8Block]; T],
-    b: usize,
-) -> [[D::I; N]; T] {
-    // SAFETY: the caller's contract.
-    let act = |t: usize| unsafe { block(acts[t], b) };
-    let mut sums = [[d.splat_i(0); N]; T];
-    for t in 0..T {
-        sums[t] = [d.splat_i(2 * act(t).neg32[SIDE]); N];
-    }
-    for q in 0..4 {
-        let mut w = [d.splat_w(0); N];
-        for n in 0..N {
-            w[n] = d.load_w(part(quants[n], SIDE * HALF + 64 * q), groups[n]);
-        }
+    #[inline(always)]
+    unsafe fn half<D: Dot, const T: usize, const N: usize, const SIDE: usize>(
+        d: D,
+        quants: [&[u8]; N],
+        groups: [usize; N],
+        acts: [&[Q8Block]; T],
+        b: usize,
+    ) -> [[D::I; N]; T] {
+        // SAFETY: the caller's contract.
+        let act = |t: usize| unsafe { block(acts[t], b) };
+        let mut sums = [[d.splat_i(0); N]; T];
         for t in 0..T {
+            sums[t] = [d.splat_i(2 * act(t).neg32[SIDE]); N];
+        }
+        for q in 0..4 {
+            let mut w = [d.splat_w(0); N];
             for n in 0..N {
-                sums[t][n] = d.dot(sums[t][n], w[n], act(t).quad(4 * SIDE + q));
+                w[n] = d.load_w(part(quants[n], SIDE * HALF + 64 * q), groups[n]);
+            }
+            for t in 0..T {
+                for n in 0..N {
+                    sums[t][n] = d.dot(sums[t][n], w[n], act(t).quad(4 * SIDE + q));
+                }
             }
         }
+        sums
     }
-    sums
 }

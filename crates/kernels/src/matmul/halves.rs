@@ -1,0 +1,109 @@
+//! Types whose scales hold for 16 columns: both halves of an activation block are summed apart.
+//!
+//! Per activation block, with `d` its scale and each step rounded once:
+//! `acc = fma(fma(f32(high), scale[1], f32(low) * scale[0]), d, acc)`.
+
+use super::quants::Packed;
+use super::{block, part};
+use crate::TILE_ROWS;
+use crate::q8::Q8Block;
+use crate::simd::Dot;
+
+/// Where a group's head has the scales, a byte for each row and half block; what scales them all is
+/// before.
+pub(super) const SCALES: usize = 64;
+
+/// What such types differ in.
+pub(super) trait Halves {
+    /// The scales of 16 rows.
+    fn scale<D: Dot>(d: D, bytes: &[u8; TILE_ROWS], group: usize) -> D::F;
+
+    /// The integer sums of half `SIDE` of activation block `b`.
+    ///
+    /// # Safety
+    ///
+    /// `b` is below the length of every element of `acts`.
+    unsafe fn half<D: Dot, const T: usize, const N: usize, const SIDE: usize>(
+        d: D,
+        quants: [&[u8]; N],
+        groups: [usize; N],
+        acts: [&[Q8Block]; T],
+        b: usize,
+    ) -> [[D::I; N]; T];
+}
+
+/// [`Quants::add`](super::quants::Quants::add) of such a type, given what scales the group.
+///
+/// # Safety
+///
+/// `b` is below the length of every element of `acts`.
+#[expect(clippy::too_many_arguments, reason = "a loop's body")]
+#[inline(always)]
+pub(super) unsafe fn add<K: Halves, D: Dot, const T: usize, const N: usize>(
+    d: D,
+    packed: Packed<'_, N>,
+    groups: [usize; N],
+    sub: usize,
+    units: [D::F; N],
+    acts: [&[Q8Block]; T],
+    b: usize,
+    acc: &mut [[D::F; N]; T],
+) {
+    let mut scales = [units; 2];
+    for side in 0..2 {
+        for n in 0..N {
+            let at = SCALES + (2 * sub + side) * TILE_ROWS;
+            scales[side][n] = d.mul(units[n], K::scale(d, part(packed.head[n], at), groups[n]));
+        }
+    }
+    // SAFETY: the caller's contract.
+    unsafe {
+        let low = K::half::<D, T, N, 0>(d, packed.quants, groups, acts, b);
+        let low = scaled(d, low, scales[0]);
+        let high = K::half::<D, T, N, 1>(d, packed.quants, groups, acts, b);
+        add_halves(d, low, high, scales[1], acts, b, acc);
+    }
+}
+
+/// `f32(sums[t][n]) * scales[n]`: what a first half block gives to [`add_halves`]. Early, so that its
+/// integer sums leave their registers to the second's.
+#[inline(always)]
+pub(super) fn scaled<D: Dot, const T: usize, const N: usize>(
+    d: D,
+    sums: [[D::I; N]; T],
+    scales: [D::F; N],
+) -> [[D::F; N]; T] {
+    let mut scaled = [[d.splat(0.0); N]; T];
+    for t in 0..T {
+        for n in 0..N {
+            scaled[t][n] = d.mul(d.to_f(sums[t][n]), scales[n]);
+        }
+    }
+    scaled
+}
+
+/// The sum of two half blocks, `fma(f32(high), scales, low)`, times `d` of block `b`, is added to
+/// `acc`; `low` as [`scaled`] gives it.
+///
+/// # Safety
+///
+/// `b` is below the length of every element of `acts`.
+#[inline(always)]
+pub(super) unsafe fn add_halves<D: Dot, const T: usize, const N: usize>(
+    d: D,
+    low: [[D::F; N]; T],
+    high: [[D::I; N]; T],
+    scales: [D::F; N],
+    acts: [&[Q8Block]; T],
+    b: usize,
+    acc: &mut [[D::F; N]; T],
+) {
+    for t in 0..T {
+        // SAFETY: the caller's contract.
+        let act = d.splat(unsafe { block(acts[t], b) }.d);
+        for n in 0..N {
+            let both = d.fma(d.to_f(high[t][n]), scales[n], low[t][n]);
+            acc[t][n] = d.fma(both, act, acc[t][n]);
+        }
+    }
+}
