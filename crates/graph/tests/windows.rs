@@ -1,10 +1,13 @@
 //! Layers with sliding windows, soft caps and neither, in one model, against attention by the book in
 //! f64. Pages that windows have left behind are used again.
 
+mod book;
+
 use arclight_graph::{
     Attention, Builder, Executor, Graph, KV_CLASSES, KvType, Limits, Norm, NormOver, Outputs,
     PageId, PageTable, Plan, PlanGroup, SeqInput,
 };
+use book::{EPS, assert_near, floats, name, rms_norm, times};
 use gguf::{Gguf, TensorType};
 use kernels::{KV_PAGE, Kernels};
 use testkit::TinyModel;
@@ -14,17 +17,12 @@ const HIDDEN: usize = 64;
 const HEADS: usize = 4;
 const KV_HEADS: usize = 2;
 const DIM: usize = 16;
-const EPS: f32 = 1e-6;
 const SCALE: f32 = 0.7;
 /// Tokens of a step.
 const STEP: usize = 64;
 /// Window and soft cap of each layer: three classes.
 const LAYERS: [(Option<usize>, Option<f32>); 4] =
     [(Some(40), None), (None, Some(0.5)), (Some(100), Some(2.0)), (Some(40), None)];
-
-fn name(layer: usize, tensor: &str) -> String {
-    format!("blk.{layer}.{tensor}.weight")
-}
 
 /// Attention layers and nothing else, without positions.
 fn build(gguf: &Gguf<'_>, nodes: usize) -> Graph {
@@ -64,22 +62,6 @@ fn build(gguf: &Gguf<'_>, nodes: usize) -> Graph {
     let x = b.norm(x, Norm::Rms { weight: norm, eps: EPS });
     b.logits(x, embedding, 1.0, None);
     b.finish()
-}
-
-fn floats(gguf: &Gguf<'_>, name: &str) -> Vec<f64> {
-    let bytes = gguf.tensor(name).unwrap().data.as_chunks::<4>().0;
-    bytes.iter().map(|b| f64::from(f32::from_le_bytes(*b))).collect()
-}
-
-/// `[rows, cols]` times a vector.
-fn times(matrix: &[f64], x: &[f64]) -> Vec<f64> {
-    let row = |row: &[f64]| row.iter().zip(x).map(|(a, b)| a * b).sum();
-    matrix.chunks_exact(x.len()).map(row).collect()
-}
-
-fn rms_norm(x: &[f64], weight: &[f64]) -> Vec<f64> {
-    let mean = x.iter().map(|x| x * x).sum::<f64>() / x.len() as f64;
-    x.iter().zip(weight).map(|(x, w)| x * w / (mean + f64::from(EPS)).sqrt()).collect()
 }
 
 /// Logits of all tokens by the book.
@@ -185,13 +167,9 @@ fn windows_and_soft_caps_are_those_of_the_book() {
             got.extend((0..logits.len()).map(|i| logits.row(i).to_vec()));
             past = end;
         }
-        for (i, (got, want)) in got.iter().zip(&want).enumerate() {
-            let top = want.iter().fold(0f64, |top, w| top.max(w.abs()));
-            let off = got.iter().zip(want).map(|(g, w)| (f64::from(*g) - w).abs());
-            let off = off.fold(0f64, f64::max) / top;
-            // Four layers of sums of up to 400 roundings of 2^-24 each.
-            assert!(off < 4.0 * 400.0 * 2f64.powi(-24), "{nodes} nodes, token {i}: off by {off:e}");
-        }
+        // Four layers of sums of up to 400 roundings of 2^-24 each.
+        let bound = 4.0 * 400.0 * 2f64.powi(-24);
+        assert_near(&got, &want, bound, &format!("{nodes} nodes"));
         all.push(got);
     }
     assert!(all[0] == all[1], "the number of nodes changes bits");
