@@ -77,7 +77,7 @@ impl Acts<'_> {
 /// Any bytes are valid, and there is no padding.
 pub(crate) unsafe trait Element: Copy {}
 
-// SAFETY: integers and floats of 4 bytes each.
+// SAFETY: integers and floats, 64 bytes together.
 unsafe impl Element for Q8Block {}
 // SAFETY: an integer.
 unsafe impl Element for u32 {}

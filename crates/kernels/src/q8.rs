@@ -26,8 +26,10 @@ pub(crate) struct Q8Block {
     pub(crate) neg32: [i32; 2],
     /// -128 times the sum of the quants.
     pub(crate) neg128: i32,
-    /// `d` times the sum of each half's quants.
-    pub(crate) dsums: [f32; 2],
+    /// The sum of each half's quants.
+    pub(crate) sums: [i16; 2],
+    /// Fills the line.
+    pub(crate) unused: u32,
 }
 
 const _: () = assert!(size_of::<Q8Block>() == 64);
@@ -37,6 +39,12 @@ impl Q8Block {
     #[inline(always)]
     pub(crate) fn quad(&self, i: usize) -> i32 {
         i32::from_le_bytes(self.qs[i].map(|q| q as u8))
+    }
+
+    /// The sums of both halves in one word, the first half's lowest.
+    #[inline(always)]
+    pub(crate) fn sums(&self) -> i32 {
+        i32::from(self.sums[1]) << 16 | i32::from(self.sums[0] as u16)
     }
 }
 
@@ -82,7 +90,8 @@ pub(crate) fn quantize<S: Simd>(s: S, x: &[f32], blocks: &mut [Q8Block]) {
             block.neg8 = -8 * sum;
             block.neg32 = sums.map(|sum| -32 * sum);
             block.neg128 = -128 * sum;
-            block.dsums = sums.map(|sum| d * sum as f32);
+            block.sums = sums.map(|sum| sum as i16);
+            block.unused = 0;
         }
     }
 }

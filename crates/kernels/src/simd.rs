@@ -121,15 +121,15 @@ pub(crate) trait Dot: Vector {
     fn load_f16(self, x: &[u8; 32], g: usize) -> Self::F;
     fn load_u8(self, x: &[u8; LANES], g: usize) -> Self::F;
     fn load_i8(self, x: &[u8; LANES], g: usize) -> Self::F;
-    /// The low nibbles of bytes.
-    fn load_low(self, x: &[u8; LANES], g: usize) -> Self::F;
-    /// The high nibbles of bytes.
-    fn load_high(self, x: &[u8; LANES], g: usize) -> Self::F;
     /// Powers of two, `2^(x - 128)`.
     fn load_power(self, x: &[u8; LANES], g: usize) -> Self::F;
     fn store(self, x: Self::F, to: &mut [f32; LANES], g: usize);
 
     fn load_w(self, x: &[u8; 64], g: usize) -> Self::W;
+    /// Bytes as 16 bits, a pair to a lane.
+    fn load_pairs_u8(self, x: &[u8; 2 * LANES], g: usize) -> Self::W;
+    /// As [`Dot::load_pairs_u8`], the bytes signed.
+    fn load_pairs_i8(self, x: &[u8; 2 * LANES], g: usize) -> Self::W;
     /// Asks for the cache line of any address; nothing is read.
     fn prefetch(self, at: *const u8);
     /// The same, no nearer than the second cache.
@@ -166,6 +166,11 @@ pub(crate) trait Dot: Vector {
     fn dot_nibbles(self, acc: Self::N, w: Self::W, quad: i32) -> Self::N;
     /// The sum, given the same `start` again.
     fn end_nibbles(self, acc: Self::N, start: i32) -> Self::I;
+    /// Begins a sum of at most four dots of nibbles at `start`, of at most 14 bits: for
+    /// [`Dot::scale_halves`].
+    fn start_half(self, start: i32) -> Self::N;
+    /// `low[r] * scales[2r] + high[r] * scales[2r + 1]`, of sums and scales that fit 16 bits.
+    fn scale_halves(self, low: Self::N, high: Self::N, scales: Self::W) -> Self::I;
     /// Where a sum of [`Dot::dot_biased`] starts, given -128 times the sum of all activations of
     /// the block.
     fn start_biased(self, neg128: i32) -> Self::I;
@@ -179,6 +184,8 @@ pub(crate) trait Dot: Vector {
     fn odd_bf16(self, a: Self::W) -> Self::F;
     /// Signed bytes as 16 bits, a pair to a lane: bytes 0 and 2, bytes 1 and 3.
     fn widen(self, w: Self::W) -> [Self::W; 2];
+    /// `Σ w[2r + i] * a[i]` for 16-bit `w`; `pair` is two `i16`.
+    fn mul_pairs(self, w: Self::W, pair: i32) -> Self::I;
     /// `acc[r] + Σ w[2r + i] * a[i]` for 16-bit `w`; `pair` is two `i16`.
     fn dot_pairs(self, acc: Self::I, w: Self::W, pair: i32) -> Self::I;
 }

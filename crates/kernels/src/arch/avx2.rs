@@ -363,16 +363,6 @@ impl Dot for Avx2Rows {
         isa!(_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(x.as_ptr().cast()))))
     }
     #[inline(always)]
-    fn load_low(self, x: &[u8; LANES], g: usize) -> Self::F {
-        let x = self.load_bytes(x, g);
-        isa!(_mm256_cvtepi32_ps(_mm256_and_si256(x, _mm256_set1_epi32(15))))
-    }
-    #[inline(always)]
-    fn load_high(self, x: &[u8; LANES], g: usize) -> Self::F {
-        let x = self.load_bytes(x, g);
-        isa!(_mm256_cvtepi32_ps(_mm256_srli_epi32::<4>(x)))
-    }
-    #[inline(always)]
     fn load_power(self, x: &[u8; LANES], g: usize) -> Self::F {
         let x = self.load_bytes(x, g);
         isa!({
@@ -396,6 +386,16 @@ impl Dot for Avx2Rows {
     #[inline(always)]
     fn prefetch_second(self, at: *const u8) {
         isa!(_mm_prefetch::<_MM_HINT_T1>(at.cast()));
+    }
+    #[inline(always)]
+    fn load_pairs_u8(self, x: &[u8; 2 * LANES], g: usize) -> Self::W {
+        let x: &[u8; 16] = group(x, g);
+        isa!(_mm256_cvtepu8_epi16(_mm_loadu_si128(x.as_ptr().cast())))
+    }
+    #[inline(always)]
+    fn load_pairs_i8(self, x: &[u8; 2 * LANES], g: usize) -> Self::W {
+        let x: &[u8; 16] = group(x, g);
+        isa!(_mm256_cvtepi8_epi16(_mm_loadu_si128(x.as_ptr().cast())))
     }
     #[inline(always)]
     fn prefetch(self, at: *const u8) {
@@ -468,6 +468,22 @@ impl Dot for Avx2Rows {
         self.widen_add(self.splat_i(start), acc)
     }
     #[inline(always)]
+    fn start_half(self, start: i32) -> Self::N {
+        // In the lower of each two pair sums.
+        self.splat_i(start & 0xffff)
+    }
+    #[inline(always)]
+    fn scale_halves(self, low: Self::N, high: Self::N, scales: Self::W) -> Self::I {
+        // Each scale twice: once for each pair sum.
+        isa!({
+            let even = _mm256_slli_epi32::<16>(scales);
+            let even = _mm256_blend_epi16::<0b1010_1010>(_mm256_srli_epi32::<16>(even), even);
+            let odd = _mm256_srli_epi32::<16>(scales);
+            let odd = _mm256_blend_epi16::<0b1010_1010>(odd, scales);
+            _mm256_add_epi32(_mm256_madd_epi16(low, even), _mm256_madd_epi16(high, odd))
+        })
+    }
+    #[inline(always)]
     fn start_biased(self, _neg128: i32) -> Self::I {
         self.splat_i(0)
     }
@@ -491,6 +507,10 @@ impl Dot for Avx2Rows {
     #[inline(always)]
     fn widen(self, w: Self::W) -> [Self::W; 2] {
         isa!([_mm256_srai_epi16::<8>(_mm256_slli_epi16::<8>(w)), _mm256_srai_epi16::<8>(w)])
+    }
+    #[inline(always)]
+    fn mul_pairs(self, w: Self::W, pair: i32) -> Self::I {
+        isa!(_mm256_madd_epi16(w, _mm256_set1_epi32(pair)))
     }
     #[inline(always)]
     fn dot_pairs(self, acc: Self::I, w: Self::W, pair: i32) -> Self::I {

@@ -252,20 +252,6 @@ impl Dot for Avx512 {
         isa!(_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(x.as_ptr().cast()))))
     }
     #[inline(always)]
-    fn load_low(self, x: &[u8; LANES], _g: usize) -> Self::F {
-        isa!({
-            let x = _mm512_cvtepu8_epi32(_mm_loadu_si128(x.as_ptr().cast()));
-            _mm512_cvtepi32_ps(_mm512_and_si512(x, _mm512_set1_epi32(15)))
-        })
-    }
-    #[inline(always)]
-    fn load_high(self, x: &[u8; LANES], _g: usize) -> Self::F {
-        isa!({
-            let x = _mm512_cvtepu8_epi32(_mm_loadu_si128(x.as_ptr().cast()));
-            _mm512_cvtepi32_ps(_mm512_srli_epi32::<4>(x))
-        })
-    }
-    #[inline(always)]
     fn load_power(self, x: &[u8; LANES], _g: usize) -> Self::F {
         isa!({
             let x = _mm512_cvtepu8_epi32(_mm_loadu_si128(x.as_ptr().cast()));
@@ -286,6 +272,14 @@ impl Dot for Avx512 {
     #[inline(always)]
     fn prefetch_second(self, at: *const u8) {
         isa!(_mm_prefetch::<_MM_HINT_T1>(at.cast()));
+    }
+    #[inline(always)]
+    fn load_pairs_u8(self, x: &[u8; 2 * LANES], _g: usize) -> Self::W {
+        isa!(_mm512_cvtepu8_epi16(_mm256_loadu_si256(x.as_ptr().cast())))
+    }
+    #[inline(always)]
+    fn load_pairs_i8(self, x: &[u8; 2 * LANES], _g: usize) -> Self::W {
+        isa!(_mm512_cvtepi8_epi16(_mm256_loadu_si256(x.as_ptr().cast())))
     }
     #[inline(always)]
     fn prefetch(self, at: *const u8) {
@@ -348,6 +342,18 @@ impl Dot for Avx512 {
         acc
     }
     #[inline(always)]
+    fn start_half(self, start: i32) -> Self::N {
+        self.splat_i(start)
+    }
+    #[inline(always)]
+    fn scale_halves(self, low: Self::N, high: Self::N, scales: Self::W) -> Self::I {
+        isa!({
+            let lower = _mm512_set4_epi32(0x0d0c_0d0c, 0x0908_0908, 0x0504_0504, 0x0100_0100);
+            let sums = _mm512_mask_shuffle_epi8(low, 0xcccc_cccc_cccc_cccc, high, lower);
+            _mm512_madd_epi16(sums, scales)
+        })
+    }
+    #[inline(always)]
     fn start_biased(self, neg128: i32) -> Self::I {
         self.splat_i(neg128)
     }
@@ -367,6 +373,10 @@ impl Dot for Avx512 {
     #[inline(always)]
     fn widen(self, w: Self::W) -> [Self::W; 2] {
         isa!([_mm512_srai_epi16::<8>(_mm512_slli_epi16::<8>(w)), _mm512_srai_epi16::<8>(w)])
+    }
+    #[inline(always)]
+    fn mul_pairs(self, w: Self::W, pair: i32) -> Self::I {
+        isa!(_mm512_madd_epi16(w, _mm512_set1_epi32(pair)))
     }
     #[inline(always)]
     fn dot_pairs(self, acc: Self::I, w: Self::W, pair: i32) -> Self::I {

@@ -195,14 +195,6 @@ impl Dot for Scalar {
         x.map(|b| f32::from(b as i8))
     }
     #[inline(always)]
-    fn load_low(self, x: &[u8; LANES], _g: usize) -> Self::F {
-        x.map(|b| f32::from(b & 15))
-    }
-    #[inline(always)]
-    fn load_high(self, x: &[u8; LANES], _g: usize) -> Self::F {
-        x.map(|b| f32::from(b >> 4))
-    }
-    #[inline(always)]
     fn load_power(self, x: &[u8; LANES], _g: usize) -> Self::F {
         // The two least are subnormal.
         x.map(|b| f32::from_bits(if b < 2 { 1 << (21 + b) } else { u32::from(b - 1) << 23 }))
@@ -217,6 +209,14 @@ impl Dot for Scalar {
     }
     #[inline(always)]
     fn prefetch_second(self, _at: *const u8) {}
+    #[inline(always)]
+    fn load_pairs_u8(self, x: &[u8; 2 * LANES], _g: usize) -> Self::W {
+        pairs(x.map(i16::from))
+    }
+    #[inline(always)]
+    fn load_pairs_i8(self, x: &[u8; 2 * LANES], _g: usize) -> Self::W {
+        pairs(x.map(|b| i16::from(b as i8)))
+    }
     #[inline(always)]
     fn prefetch(self, _at: *const u8) {}
     #[inline(always)]
@@ -282,6 +282,14 @@ impl Dot for Scalar {
         acc
     }
     #[inline(always)]
+    fn start_half(self, start: i32) -> Self::N {
+        [start; LANES]
+    }
+    #[inline(always)]
+    fn scale_halves(self, low: Self::N, high: Self::N, scales: Self::W) -> Self::I {
+        std::array::from_fn(|r| low[r] * half(scales, 2 * r) + high[r] * half(scales, 2 * r + 1))
+    }
+    #[inline(always)]
     fn start_biased(self, neg128: i32) -> Self::I {
         [neg128; LANES]
     }
@@ -303,12 +311,22 @@ impl Dot for Scalar {
         [0, 1].map(|odd| std::array::from_fn(|i| byte(i / 4 * 4 + odd + i % 4 / 2 * 2)[i % 2]))
     }
     #[inline(always)]
-    fn dot_pairs(self, mut acc: Self::I, w: Self::W, pair: i32) -> Self::I {
-        let (a, b) = (i32::from(pair as i16), pair >> 16);
-        for (acc, w) in acc.iter_mut().zip(w.as_chunks::<4>().0) {
-            let half = |i: usize| i32::from(i16::from_le_bytes([w[i], w[i + 1]]));
-            *acc += half(0) * a + half(2) * b;
-        }
-        acc
+    fn mul_pairs(self, w: Self::W, pair: i32) -> Self::I {
+        self.dot_pairs([0; LANES], w, pair)
     }
+    #[inline(always)]
+    fn dot_pairs(self, acc: Self::I, w: Self::W, pair: i32) -> Self::I {
+        let (a, b) = (i32::from(pair as i16), pair >> 16);
+        std::array::from_fn(|r| acc[r] + half(w, 2 * r) * a + half(w, 2 * r + 1) * b)
+    }
+}
+
+/// 16-bit numbers as bytes.
+fn pairs(x: [i16; 2 * LANES]) -> [u8; 64] {
+    std::array::from_fn(|i| x[i / 2].to_le_bytes()[i % 2])
+}
+
+/// 16-bit number `i` of bytes.
+fn half(w: [u8; 64], i: usize) -> i32 {
+    i32::from(i16::from_le_bytes([w[2 * i], w[2 * i + 1]]))
 }

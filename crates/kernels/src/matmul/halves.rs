@@ -1,7 +1,8 @@
 //! Types whose scales hold for 16 columns: both halves of an activation block are summed apart.
 //!
-//! Per activation block, with `d` its scale and each step rounded once:
-//! `acc = fma(fma(f32(high), scale[1], f32(low) * scale[0]), d, acc)`.
+//! Where a half's sum and its scale fit 16 bits, integers scale both ([`add_integers`]): exact, and a single
+//! instruction of the multiply units. Else ([`Halves`]) floats do, per activation block, with `d` its scale
+//! and each step rounded once: `acc = fma(fma(f32(high), scale[1], f32(low) * scale[0]), d, acc)`.
 
 use super::quants::Packed;
 use super::{block, part};
@@ -13,7 +14,7 @@ use crate::simd::Dot;
 /// before.
 pub(super) const SCALES: usize = 64;
 
-/// What such types differ in.
+/// What types that floats scale differ in.
 pub(super) trait Halves {
     /// The scales of 16 rows.
     fn scale<D: Dot>(d: D, bytes: &[u8; TILE_ROWS], group: usize) -> D::F;
@@ -58,42 +59,35 @@ pub(super) unsafe fn add<K: Halves, D: Dot, const T: usize, const N: usize>(
     }
     // SAFETY: the caller's contract.
     unsafe {
-        let low = K::half::<D, T, N, 0>(d, packed.quants, groups, acts, b);
-        let low = scaled(d, low, scales[0]);
+        let sums = K::half::<D, T, N, 0>(d, packed.quants, groups, acts, b);
+        // Early, so that these sums leave their registers to the second half's.
+        let mut low = [[d.splat(0.0); N]; T];
+        for t in 0..T {
+            for n in 0..N {
+                low[t][n] = d.mul(d.to_f(sums[t][n]), scales[0][n]);
+            }
+        }
         let high = K::half::<D, T, N, 1>(d, packed.quants, groups, acts, b);
-        add_halves(d, low, high, scales[1], acts, b, acc);
-    }
-}
-
-/// `f32(sums[t][n]) * scales[n]`: what a first half block gives to [`add_halves`]. Early, so that its
-/// integer sums leave their registers to the second's.
-#[inline(always)]
-pub(super) fn scaled<D: Dot, const T: usize, const N: usize>(
-    d: D,
-    sums: [[D::I; N]; T],
-    scales: [D::F; N],
-) -> [[D::F; N]; T] {
-    let mut scaled = [[d.splat(0.0); N]; T];
-    for t in 0..T {
-        for n in 0..N {
-            scaled[t][n] = d.mul(d.to_f(sums[t][n]), scales[n]);
+        for t in 0..T {
+            let act = d.splat(block(acts[t], b).d);
+            for n in 0..N {
+                let both = d.fma(d.to_f(high[t][n]), scales[1][n], low[t][n]);
+                acc[t][n] = d.fma(both, act, acc[t][n]);
+            }
         }
     }
-    scaled
 }
 
-/// The sum of two half blocks, `fma(f32(high), scales, low)`, times `d` of block `b`, is added to
-/// `acc`; `low` as [`scaled`] gives it.
+/// `acc[t][n] = fma(f32(sums), d, acc[t][n])`, of the sums of both halves times their pair of scales.
 ///
 /// # Safety
 ///
 /// `b` is below the length of every element of `acts`.
 #[inline(always)]
-pub(super) unsafe fn add_halves<D: Dot, const T: usize, const N: usize>(
+pub(super) unsafe fn add_integers<D: Dot, const T: usize, const N: usize>(
     d: D,
-    low: [[D::F; N]; T],
-    high: [[D::I; N]; T],
-    scales: [D::F; N],
+    [low, high]: [[[D::N; N]; T]; 2],
+    scales: [D::W; N],
     acts: [&[Q8Block]; T],
     b: usize,
     acc: &mut [[D::F; N]; T],
@@ -102,8 +96,17 @@ pub(super) unsafe fn add_halves<D: Dot, const T: usize, const N: usize>(
         // SAFETY: the caller's contract.
         let act = d.splat(unsafe { block(acts[t], b) }.d);
         for n in 0..N {
-            let both = d.fma(d.to_f(high[t][n]), scales[n], low[t][n]);
-            acc[t][n] = d.fma(both, act, acc[t][n]);
+            let sum = d.scale_halves(low[t][n], high[t][n], scales[n]);
+            acc[t][n] = d.fma(d.to_f(sum), act, acc[t][n]);
         }
     }
 }
+
+/// Where the scale of half block `j` of a row is, from the first one's: that of an even one is followed by
+/// that of the next.
+pub(super) const fn pair_place(j: usize, row: usize) -> usize {
+    j / 2 * PAIR + 2 * row + j % 2
+}
+
+/// Bytes of a pair of scales of 16 rows.
+pub(super) const PAIR: usize = 2 * TILE_ROWS;

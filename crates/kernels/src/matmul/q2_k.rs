@@ -1,16 +1,22 @@
 //! Q2_K: 16 half blocks of 16 two-bit values; 4-bit scales and minima, themselves scaled in half
 //! precision.
 //!
-//! Packed per block of 256: `[16]` d, `[16]` dmin (half floats), `[16][16]` scales and minima (low and
+//! Packed per block of 256: `[16]` d, `[16]` dmin (half floats), `[8][16][2]` scales and minima (low and
 //! high nibble of a byte), then a vector per half block: of byte `4r + i`, bits `2q..2q + 2` are
 //! element `4q + i` of row `r`.
+//!
+//! Integers scale values as well as minima, `d` and `dmin` come last. Per block of 256, with `a` the scale
+//! of each activation block: `sum = fma(f32(values), a, sum)`, `min = fma(f32(minima), a, min)`, and once
+//! `acc = fnma(min, dmin, fma(sum, d, acc))`. To eight products that makes four instructions of the multiply
+//! units; with scales and minima as floats they were five.
 
-use super::halves::{add_halves, scaled};
+use super::halves::{PAIR, add_integers, pair_place};
 use super::quants::{Packed, Quants, get_half, put_half};
 use super::{block, load_scales, part, within};
 use crate::TILE_ROWS;
 use crate::q8::Q8Block;
 use crate::simd::Dot;
+use std::ops::Range;
 
 pub(crate) struct Q2K;
 
@@ -30,12 +36,13 @@ impl Quants for Q2K {
     const SUBS: usize = HALVES / 2;
     const HEAD: usize = QUANTS;
     const SUB: usize = 2 * 64;
+    const SCALE_LAST: bool = true;
 
     fn put(group: &mut [u8], _sub: usize, row: usize, block: &[u8]) {
         put_half(group, 0, row, &block[80..]);
         put_half(group, SUPER_MIN, row, &block[82..]);
         for (j, &scale) in block[..16].iter().enumerate() {
-            group[SCALES + j * TILE_ROWS + row] = scale;
+            group[SCALES + pair_place(j, row)] = scale;
         }
         for i in 0..256 {
             let (byte, shift) = file_place(i);
@@ -50,7 +57,7 @@ impl Quants for Q2K {
         get_half(group, 0, row, &mut block[80..]);
         get_half(group, SUPER_MIN, row, &mut block[82..]);
         for (j, scale) in block[..16].iter_mut().enumerate() {
-            *scale = group[SCALES + j * TILE_ROWS + row];
+            *scale = group[SCALES + pair_place(j, row)];
         }
         for i in 0..256 {
             let q = group[QUANTS + i / 16 * 64 + 4 * row + i % 4] >> (i / 4 % 4 * 2) & 3;
@@ -71,49 +78,78 @@ impl Quants for Q2K {
         packed: Packed<'_, N>,
         groups: [usize; N],
         sub: usize,
-        units: [[D::F; N]; 2],
+        _units: [[D::F; N]; 2],
         acts: [&[Q8Block]; T],
         b: usize,
         acc: &mut [[D::F; N]; T],
     ) {
         // SAFETY: the caller's contract.
         let act = |t: usize| unsafe { block(acts[t], b) };
-        let mask = d.splat_w(3);
-        let mut sums = [[[d.splat_i(0); N]; T]; 2];
-        let (mut scales, mut mins) = ([units[0]; 2], [units[1]; 2]);
+        let (two, four) = (d.splat_w(3), d.splat_w(15));
+        let mut sums = [[[d.start_half(0); N]; T]; 2];
         for side in 0..2 {
-            let mut pairs = [mask; N];
+            let mut pairs = [two; N];
             for n in 0..N {
                 pairs[n] = d.load_w(part(packed.quants[n], side * 64), groups[n]);
-                let both = part(packed.head[n], SCALES + (2 * sub + side) * TILE_ROWS);
-                scales[side][n] = d.mul(units[0][n], d.load_low(both, groups[n]));
-                mins[side][n] = d.mul(units[1][n], d.load_high(both, groups[n]));
             }
-            for two in 0..2 {
-                let q = 4 * side + 2 * two;
-                let mut w = [[mask; 2]; N];
+            for q in 4 * side..4 * side + 4 {
+                let mut w = pairs;
                 for n in 0..N {
-                    w[n] = [d.and(pairs[n], mask), d.and(d.shr2(pairs[n]), mask)];
-                    pairs[n] = d.shr4(pairs[n]);
+                    w[n] = d.and(pairs[n], two);
+                    pairs[n] = d.shr2(pairs[n]);
                 }
                 for t in 0..T {
-                    let quads = [act(t).quad(q), act(t).quad(q + 1)];
                     for n in 0..N {
-                        sums[side][t][n] = d.dot_two(sums[side][t][n], w[n], quads);
+                        sums[side][t][n] = d.dot_nibbles(sums[side][t][n], w[n], act(t).quad(q));
                     }
                 }
             }
         }
-        let [low, high] = sums;
+        let mut scales = [four; N];
+        for n in 0..N {
+            scales[n] = d.and(pairs_at(d, packed.head[n], groups[n], sub), four);
+        }
         // SAFETY: the caller's contract.
-        unsafe { add_halves(d, scaled(d, low, scales[0]), high, scales[1], acts, b, acc) };
-        for t in 0..T {
-            for side in 0..2 {
-                let dsum = d.splat(act(t).dsums[side]);
+        unsafe { add_integers(d, sums, scales, acts, b, acc) };
+    }
+
+    #[inline(always)]
+    unsafe fn add_minima<D: Dot, const T: usize, const N: usize>(
+        d: D,
+        head: [&[u8]; N],
+        groups: [usize; N],
+        minimum: [D::F; N],
+        acts: [&[Q8Block]; T],
+        blocks: Range<usize>,
+        acc: &mut [[D::F; N]; T],
+    ) {
+        let four = d.splat_w(15);
+        let mut sums = [[d.splat(0.0); N]; T];
+        for (sub, b) in blocks.enumerate() {
+            let mut mins = [four; N];
+            for n in 0..N {
+                mins[n] = d.and(d.shr4(pairs_at(d, head[n], groups[n], sub)), four);
+            }
+            for t in 0..T {
+                // SAFETY: the caller's contract.
+                let act = unsafe { block(acts[t], b) };
+                let scale = d.splat(act.d);
                 for n in 0..N {
-                    acc[t][n] = d.fnma(mins[side][n], dsum, acc[t][n]);
+                    let min = d.to_f(d.mul_pairs(mins[n], act.sums()));
+                    sums[t][n] = d.fma(min, scale, sums[t][n]);
                 }
             }
         }
+        for t in 0..T {
+            for n in 0..N {
+                acc[t][n] = d.fnma(sums[t][n], minimum[n], acc[t][n]);
+            }
+        }
     }
+}
+
+/// Scales and minima of both halves of sub-block `sub`, a byte for each half.
+#[inline(always)]
+fn pairs_at<D: Dot>(d: D, head: &[u8], group: usize, sub: usize) -> D::W {
+    d.load_pairs_u8(part(head, SCALES + sub * PAIR), group)
 }

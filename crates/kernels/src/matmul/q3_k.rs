@@ -1,12 +1,12 @@
 //! Q3_K: 16 half blocks of 16 three-bit values with offset 4; 6-bit scales, themselves scaled in half
 //! precision.
 //!
-//! Packed per block of 256: `[16]` d (half floats), padding to a vector, `[16][16]` scales (a signed
+//! Packed per block of 256: `[16]` d (half floats), padding to a vector, `[8][16][2]` scales (a signed
 //! byte each: 5.5 % more than the file, and nothing to unpack), then per 32 columns three vectors, which
 //! hold quads 0 to 5 and, in the bits above, quads 6 and 7.
 
 use super::bits::{self, Run, run, vector};
-use super::halves::{self, Halves, SCALES};
+use super::halves::{PAIR, SCALES, add_integers, pair_place};
 use super::q2_k::file_place;
 use super::quants::{Packed, Quants, get_half, put_half};
 use super::{block, load_scales, part, within};
@@ -40,13 +40,14 @@ impl Quants for Q3K {
     const SUBS: usize = SUBS;
     const HEAD: usize = QUANTS;
     const SUB: usize = SUB;
+    const SCALE_LAST: bool = true;
 
     fn put(group: &mut [u8], _sub: usize, row: usize, block: &[u8]) {
         put_half(group, 0, row, &block[108..]);
         let six = &block[96..108];
         for j in 0..2 * SUBS {
             let scale = six[j % 8] >> (j / 8 * 4) & 15 | (six[8 + j % 4] >> (j / 4 * 2) & 3) << 4;
-            group[SCALES + j * TILE_ROWS + row] = scale.wrapping_sub(32);
+            group[SCALES + pair_place(j, row)] = scale.wrapping_sub(32);
         }
         for sub in 0..SUBS {
             let quads: [u32; 8] = std::array::from_fn(|q| {
@@ -64,7 +65,7 @@ impl Quants for Q3K {
         get_half(group, 0, row, &mut block[108..]);
         let six = &mut block[96..108];
         for j in 0..2 * SUBS {
-            let scale = group[SCALES + j * TILE_ROWS + row].wrapping_add(32);
+            let scale = group[SCALES + pair_place(j, row)].wrapping_add(32);
             six[j % 8] |= (scale & 15) << (j / 8 * 4);
             six[8 + j % 4] |= scale >> 4 << (j / 4 * 2);
         }
@@ -91,65 +92,72 @@ impl Quants for Q3K {
         packed: Packed<'_, N>,
         groups: [usize; N],
         sub: usize,
-        units: [[D::F; N]; 2],
+        _units: [[D::F; N]; 2],
         acts: [&[Q8Block]; T],
         b: usize,
         acc: &mut [[D::F; N]; T],
     ) {
+        let mut scales = [d.splat_w(0); N];
+        for n in 0..N {
+            scales[n] = d.load_pairs_i8(part(packed.head[n], SCALES + sub * PAIR), groups[n]);
+        }
         // SAFETY: the caller's contract.
-        unsafe { halves::add::<Self, D, T, N>(d, packed, groups, sub, units[0], acts, b, acc) }
+        unsafe {
+            let low = half::<D, T, N, 0>(d, packed.quants, groups, acts, b);
+            let high = half::<D, T, N, 1>(d, packed.quants, groups, acts, b);
+            add_integers(d, [low, high], scales, acts, b, acc);
+        }
     }
 }
 
-impl Halves for Q3K {
-    #[inline(always)]
-    fn scale<D: Dot>(d: D, bytes: &[u8; TILE_ROWS], group: usize) -> D::F {
-        d.load_i8(bytes, group)
+/// The integer sums of half `SIDE` of activation block `b`.
+///
+/// # Safety
+///
+/// `b` is below the length of every element of `acts`.
+#[inline(always)]
+unsafe fn half<D: Dot, const T: usize, const N: usize, const SIDE: usize>(
+    d: D,
+    quants: [&[u8]; N],
+    groups: [usize; N],
+    acts: [&[Q8Block]; T],
+    b: usize,
+) -> [[D::N; N]; T] {
+    // SAFETY: the caller's contract.
+    let act = |t: usize| unsafe { block(acts[t], b) };
+    let (two, three) = (d.splat_w(3), d.splat_w(7));
+    let mut sums = [[d.start_half(0); N]; T];
+    for t in 0..T {
+        // The offset, of which 8 times the sum stands ready.
+        sums[t] = [d.start_half(act(t).neg32[SIDE] >> 3); N];
     }
-
-    #[inline(always)]
-    unsafe fn half<D: Dot, const T: usize, const N: usize, const SIDE: usize>(
-        d: D,
-        quants: [&[u8]; N],
-        groups: [usize; N],
-        acts: [&[Q8Block]; T],
-        b: usize,
-    ) -> [[D::I; N]; T] {
-        // SAFETY: the caller's contract.
-        let act = |t: usize| unsafe { block(acts[t], b) };
-        let (two, three) = (d.splat_w(3), d.splat_w(7));
-        let mut sums = [[d.splat_i(0); N]; T];
-        for t in 0..T {
-            // The offset, of which 8 times the sum stands ready.
-            sums[t] = [d.splat_i(act(t).neg32[SIDE] >> 3); N];
-        }
-        for pair in 0..2 {
-            let mut w = [[three; 2]; N];
-            for n in 0..N {
-                w[n] = match (SIDE, pair) {
-                    (1, 1) => {
-                        let high = vector(d, quants[n], 2, groups[n]);
-                        let low = d.and(d.shr6(vector(d, quants[n], 0, groups[n])), two);
-                        let next = d.and(d.shr6(vector(d, quants[n], 1, groups[n])), two);
-                        [
-                            d.or(low, d.and(d.shr4(high), d.splat_w(4))),
-                            d.or(next, d.and(d.shr5(high), d.splat_w(4))),
-                        ]
-                    }
-                    _ => {
-                        let both = vector(d, quants[n], 2 * SIDE + pair, groups[n]);
-                        [d.and(both, three), d.and(d.shr3(both), three)]
-                    }
-                };
-            }
-            for t in 0..T {
-                let q = 4 * SIDE + 2 * pair;
-                let quads = [act(t).quad(q), act(t).quad(q + 1)];
-                for n in 0..N {
-                    sums[t][n] = d.dot_two(sums[t][n], w[n], quads);
+    for pair in 0..2 {
+        let mut w = [[three; 2]; N];
+        for n in 0..N {
+            w[n] = match (SIDE, pair) {
+                (1, 1) => {
+                    let high = vector(d, quants[n], 2, groups[n]);
+                    let low = d.and(d.shr6(vector(d, quants[n], 0, groups[n])), two);
+                    let next = d.and(d.shr6(vector(d, quants[n], 1, groups[n])), two);
+                    [
+                        d.or(low, d.and(d.shr4(high), d.splat_w(4))),
+                        d.or(next, d.and(d.shr5(high), d.splat_w(4))),
+                    ]
                 }
+                _ => {
+                    let both = vector(d, quants[n], 2 * SIDE + pair, groups[n]);
+                    [d.and(both, three), d.and(d.shr3(both), three)]
+                }
+            };
+        }
+        for t in 0..T {
+            let q = 4 * SIDE + 2 * pair;
+            let quads = [act(t).quad(q), act(t).quad(q + 1)];
+            for n in 0..N {
+                sums[t][n] = d.dot_nibbles(sums[t][n], w[n][0], quads[0]);
+                sums[t][n] = d.dot_nibbles(sums[t][n], w[n][1], quads[1]);
             }
         }
-        sums
     }
+    sums
 }

@@ -21,6 +21,8 @@ pub(super) trait Quants {
     const HEAD: usize;
     /// Bytes of the values of a sub-block, of 16 rows.
     const SUB: usize;
+    /// Whether a group is summed by itself, without its scale, which is multiplied by last.
+    const SCALE_LAST: bool = false;
 
     /// Puts a block of row `row`, in the file's form, into its places: it begins with sub-block `sub` of
     /// `group`.
@@ -38,6 +40,24 @@ pub(super) trait Quants {
         _groups: [usize; N],
     ) -> [[D::F; N]; 2] {
         [[d.splat(0.0); N]; 2]
+    }
+
+    /// Adds what the minima of a whole group give, where that is not [`Quants::add`]'s work: those of
+    /// activation blocks `blocks`.
+    ///
+    /// # Safety
+    ///
+    /// `blocks` are blocks of every element of `acts`.
+    #[inline(always)]
+    unsafe fn add_minima<D: Dot, const T: usize, const N: usize>(
+        _d: D,
+        _head: [&[u8]; N],
+        _groups: [usize; N],
+        _minimum: [D::F; N],
+        _acts: [&[Q8Block]; T],
+        _blocks: Range<usize>,
+        _acc: &mut [[D::F; N]; T],
+    ) {
     }
 
     /// Adds the products of sub-block `sub` of a group and activation block `b`.
@@ -122,21 +142,36 @@ impl<K: Quants> Tile for K {
             let group = Group { parts, groups, at, first };
             let units = K::units(d, group.head::<K>(), groups);
             let subs = K::SUBS.min(blocks - first);
+            let mut sums = if K::SCALE_LAST { [[d.splat(0.0); N]; T] } else { acc };
             // SAFETY: `first + subs <= blocks`, the length of all activations.
             unsafe {
                 if K::SUBS == 2 {
                     // Not as a loop: the compiler would leave it one.
                     group.fetch::<D, K>(d, 0..2, next);
-                    group.add::<D, K, T>(d, 0, units, acts, &mut acc);
+                    group.add::<D, K, T>(d, 0, units, acts, &mut sums);
                     if subs == 2 {
-                        group.add::<D, K, T>(d, 1, units, acts, &mut acc);
+                        group.add::<D, K, T>(d, 1, units, acts, &mut sums);
                     }
                 } else {
                     for sub in 0..subs {
                         group.fetch::<D, K>(d, sub..sub + 1, next);
-                        group.add::<D, K, T>(d, sub, units, acts, &mut acc);
+                        group.add::<D, K, T>(d, sub, units, acts, &mut sums);
                     }
                 }
+            }
+            if K::SCALE_LAST {
+                for t in 0..T {
+                    for n in 0..N {
+                        acc[t][n] = d.fma(sums[t][n], units[0][n], acc[t][n]);
+                    }
+                }
+            } else {
+                acc = sums;
+            }
+            let minima = first..first + subs;
+            // SAFETY: as above.
+            unsafe {
+                K::add_minima(d, group.head::<K>(), groups, units[1], acts, minima, &mut acc);
             }
             first += K::SUBS;
         }
