@@ -26,10 +26,10 @@ pub(crate) struct Q8Block {
     pub(crate) neg32: [i32; 2],
     /// -128 times the sum of the quants.
     pub(crate) neg128: i32,
-    /// The sum of each half's quants.
-    pub(crate) sums: [i16; 2],
-    /// Fills the line.
-    pub(crate) unused: u32,
+    /// The sum of each half, in steps: `d` times the sum of the quants is about `step` times this.
+    pub(crate) steps: [i16; 2],
+    /// A sixteenth of the greatest scale of the 256 columns that the block is of.
+    pub(crate) step: f32,
 }
 
 const _: () = assert!(size_of::<Q8Block>() == 64);
@@ -41,12 +41,17 @@ impl Q8Block {
         i32::from_le_bytes(self.qs[i].map(|q| q as u8))
     }
 
-    /// The sums of both halves in one word, the first half's lowest.
+    /// The steps of both halves in one word, the first half's lowest.
     #[inline(always)]
-    pub(crate) fn sums(&self) -> i32 {
-        i32::from(self.sums[1]) << 16 | i32::from(self.sums[0] as u16)
+    pub(crate) fn steps(&self) -> i32 {
+        i32::from(self.steps[1]) << 16 | i32::from(self.steps[0] as u16)
     }
 }
+
+/// Blocks that share a [`Q8Block::step`].
+const GROUP: usize = 8;
+/// Steps of the greatest scale of a group: half a block's sum, at most 16 · 127 quants, fits 16 bits.
+const STEPS: f32 = 16.0;
 
 /// A smaller greatest magnitude counts as this one: 127 over it must not overflow, nor a scale of
 /// the activations times one of the weights sink into the subnormals.
@@ -83,15 +88,28 @@ pub(crate) fn quantize<S: Simd>(s: S, x: &[f32], blocks: &mut [Q8Block]) {
             s.store_i8(round(s, x1, inverse), &mut qs[1]);
             *sums = [s.sum_i8(&qs[0]), s.sum_i8(&qs[1])];
         }
-        for ((block, d), sums) in blocks.iter_mut().zip(scales).zip(sums) {
+        // Zero where a row ends.
+        scales[x.len()..].fill(0.0);
+        let mut steps = [0.0; LANES];
+        for (steps, scales) in steps.chunks_mut(GROUP).zip(scales.chunks(GROUP)) {
+            // As above, a NaN is the greatest.
+            let top = scales.iter().map(|d| d.to_bits()).max().map_or(0.0, f32::from_bits);
+            steps.fill(top / STEPS);
+        }
+        let mut ratios = [0.0; LANES];
+        s.store(s.div(s.load(&scales), s.load(&steps)), &mut ratios);
+        let others = steps.into_iter().zip(ratios);
+        for (((block, d), sums), (step, ratio)) in
+            blocks.iter_mut().zip(scales).zip(sums).zip(others)
+        {
             let sum = sums[0] + sums[1];
             block.d = d;
             block.dsum = d * sum as f32;
             block.neg8 = -8 * sum;
             block.neg32 = sums.map(|sum| -32 * sum);
             block.neg128 = -128 * sum;
-            block.sums = sums.map(|sum| sum as i16);
-            block.unused = 0;
+            block.steps = sums.map(|sum| (sum as f32 * ratio + ROUND).to_bits() as i16);
+            block.step = step;
         }
     }
 }

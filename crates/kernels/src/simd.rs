@@ -184,8 +184,6 @@ pub(crate) trait Dot: Vector {
     fn odd_bf16(self, a: Self::W) -> Self::F;
     /// Signed bytes as 16 bits, a pair to a lane: bytes 0 and 2, bytes 1 and 3.
     fn widen(self, w: Self::W) -> [Self::W; 2];
-    /// `Σ w[2r + i] * a[i]` for 16-bit `w`; `pair` is two `i16`.
-    fn mul_pairs(self, w: Self::W, pair: i32) -> Self::I;
     /// `acc[r] + Σ w[2r + i] * a[i]` for 16-bit `w`; `pair` is two `i16`.
     fn dot_pairs(self, acc: Self::I, w: Self::W, pair: i32) -> Self::I;
 }

@@ -89,8 +89,24 @@ fn reference(m: &Matrix, row: usize, x: &[f32]) -> (f64, f64) {
     }
     // Each column (each block of 32) adds roundings of at most an ulp of the partial sums, 2^-24 of
     // `size` at most each: the accumulation's, the scales' product's, the stored block sum's.
-    let steps = if m.ty.block_len() == 1 { m.cols } else { m.cols / 16 * 2 + 4 };
-    (sum, size * (steps as f64 + 4.0) * 2f64.powi(-24) + 1e-30)
+    let terms = if m.ty.block_len() == 1 { m.cols } else { m.cols / 16 * 2 + 4 };
+    let rounding = size * (terms as f64 + 4.0) * 2f64.powi(-24) + 1e-30;
+    let steps = if m.ty == TensorType::Q2_K { half_steps(&m.rows[row], x) } else { 0.0 };
+    (sum, rounding + steps)
+}
+
+/// What Q2_K's minima may be off because the sums of 16 activations are rounded to steps, of which the
+/// greatest scale of 256 columns has 16: half a step each.
+fn half_steps(row: &[u8], x: &[f32]) -> f64 {
+    let (_, ds) = reference_q8(x);
+    let mut off = 0.0;
+    for (block, ds) in row.chunks(84).zip(ds.chunks(8)) {
+        let step = ds.iter().fold(0f32, |top, &d| top.max(d)) / 16.0;
+        let unit = half::f16::from_le_bytes([block[82], block[83]]).to_f64();
+        let minima: f64 = block[..16].iter().map(|&both| unit.abs() * f64::from(both >> 4)).sum();
+        off += minima * f64::from(step) / 2.0;
+    }
+    off
 }
 
 #[test]
@@ -214,9 +230,12 @@ fn quantised_activations_match_the_book() {
             assert_eq!(i32::from_le_bytes(word(44)), -32 * q[..16].iter().sum::<i32>());
             assert_eq!(i32::from_le_bytes(word(48)), -32 * q[16..].iter().sum::<i32>());
             assert_eq!(i32::from_le_bytes(word(52)), -128 * sum);
+            let step = ds[b / 8 * 8..].iter().take(8).fold(0.0, |a: f32, &d| a.max(d)) / 16.0;
+            assert_eq!(f32::from_le_bytes(word(60)), step);
             for (half, at) in q.chunks(16).zip([56, 58]) {
-                let sum = i16::from_le_bytes([block[at], block[at + 1]]);
-                assert_eq!(i32::from(sum), half.iter().sum::<i32>());
+                let sum = half.iter().sum::<i32>() as f32;
+                let steps = i16::from_le_bytes([block[at], block[at + 1]]);
+                assert_eq!(f32::from(steps), (sum * (ds[b] / step)).round_ties_even());
             }
         }
         // What is not a number must not become one.

@@ -509,10 +509,6 @@ impl Dot for Avx2Rows {
         isa!([_mm256_srai_epi16::<8>(_mm256_slli_epi16::<8>(w)), _mm256_srai_epi16::<8>(w)])
     }
     #[inline(always)]
-    fn mul_pairs(self, w: Self::W, pair: i32) -> Self::I {
-        isa!(_mm256_madd_epi16(w, _mm256_set1_epi32(pair)))
-    }
-    #[inline(always)]
     fn dot_pairs(self, acc: Self::I, w: Self::W, pair: i32) -> Self::I {
         // Not to be regrouped: as a tree, the sums would not fit into 16 registers.
         isa!(opaque(_mm256_add_epi32(acc, _mm256_madd_epi16(w, _mm256_set1_epi32(pair)))))

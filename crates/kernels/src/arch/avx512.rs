@@ -375,10 +375,6 @@ impl Dot for Avx512 {
         isa!([_mm512_srai_epi16::<8>(_mm512_slli_epi16::<8>(w)), _mm512_srai_epi16::<8>(w)])
     }
     #[inline(always)]
-    fn mul_pairs(self, w: Self::W, pair: i32) -> Self::I {
-        isa!(_mm512_madd_epi16(w, _mm512_set1_epi32(pair)))
-    }
-    #[inline(always)]
     fn dot_pairs(self, acc: Self::I, w: Self::W, pair: i32) -> Self::I {
         isa!(dpwssd(acc, w, _mm512_set1_epi32(pair)))
     }

@@ -311,10 +311,6 @@ impl Dot for Scalar {
         [0, 1].map(|odd| std::array::from_fn(|i| byte(i / 4 * 4 + odd + i % 4 / 2 * 2)[i % 2]))
     }
     #[inline(always)]
-    fn mul_pairs(self, w: Self::W, pair: i32) -> Self::I {
-        self.dot_pairs([0; LANES], w, pair)
-    }
-    #[inline(always)]
     fn dot_pairs(self, acc: Self::I, w: Self::W, pair: i32) -> Self::I {
         let (a, b) = (i32::from(pair as i16), pair >> 16);
         std::array::from_fn(|r| acc[r] + half(w, 2 * r) * a + half(w, 2 * r + 1) * b)

@@ -6,9 +6,9 @@
 //! element `4q + i` of row `r`.
 //!
 //! Integers scale values as well as minima, `d` and `dmin` come last. Per block of 256, with `a` the scale
-//! of each activation block: `sum = fma(f32(values), a, sum)`, `min = fma(f32(minima), a, min)`, and once
-//! `acc = fnma(min, dmin, fma(sum, d, acc))`. To eight products that makes four instructions of the multiply
-//! units; with scales and minima as floats they were five.
+//! of each activation block: `sum = fma(f32(values), a, sum)`, `min += minima · steps` in integers, and once
+//! `acc = fnma(f32(min), dmin * step, fma(sum, d, acc))`. To eight products that makes three instructions of
+//! the multiply units; with scales and minima as floats they were five.
 
 use super::halves::{PAIR, add_integers, pair_place};
 use super::quants::{Packed, Quants, get_half, put_half};
@@ -124,8 +124,8 @@ impl Quants for Q2K {
         acc: &mut [[D::F; N]; T],
     ) {
         let four = d.splat_w(15);
-        let mut sums = [[d.splat(0.0); N]; T];
-        for (sub, b) in blocks.enumerate() {
+        let mut steps = [[d.splat_i(0); N]; T];
+        for (sub, b) in blocks.clone().enumerate() {
             let mut mins = [four; N];
             for n in 0..N {
                 mins[n] = d.and(d.shr4(pairs_at(d, head[n], groups[n], sub)), four);
@@ -133,16 +133,16 @@ impl Quants for Q2K {
             for t in 0..T {
                 // SAFETY: the caller's contract.
                 let act = unsafe { block(acts[t], b) };
-                let scale = d.splat(act.d);
                 for n in 0..N {
-                    let min = d.to_f(d.mul_pairs(mins[n], act.sums()));
-                    sums[t][n] = d.fma(min, scale, sums[t][n]);
+                    steps[t][n] = d.dot_pairs(steps[t][n], mins[n], act.steps());
                 }
             }
         }
         for t in 0..T {
+            // SAFETY: the caller's contract.
+            let step = d.splat(unsafe { block(acts[t], blocks.start) }.step);
             for n in 0..N {
-                acc[t][n] = d.fnma(sums[t][n], minimum[n], acc[t][n]);
+                acc[t][n] = d.fnma(d.to_f(steps[t][n]), d.mul(minimum[n], step), acc[t][n]);
             }
         }
     }
