@@ -1,7 +1,7 @@
 """The golden models: which architecture, what it exercises, how it is called in `transformers`."""
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 
 CONTEXT = 1024
 VOCAB = 160
@@ -22,6 +22,7 @@ class Spec:
     eps: float
     reference: str = ""  # class prefix in transformers
     rope: dict = field(default_factory=lambda: {"rope_type": "default"})
+    _: KW_ONLY
     local: dict = field(default_factory=dict)  # RoPE of layers with a window, where it differs
     config: dict = field(default_factory=dict)  # more of the Hugging Face configuration
     keys: dict = field(default_factory=dict)  # more metadata, by key without the architecture
@@ -91,14 +92,14 @@ SPECS = (
     # 12 of 16 elements of a head are rotated
     Spec("phi3_short", "phi3", False, 2, 64, 4, 2, 16, 96, 1e4, 1e-5, "Phi3",
          {**longrope(512), "partial_rotary_factor": 0.75},
-         dict(original_max_position_embeddings=512, sliding_window=40),
+         config=dict(original_max_position_embeddings=512, sliding_window=40),
          keys={"rope.scaling.original_context_length": 512, "context_length": 512,
                "attention.sliding_window": 40}),
     # an original context so short that everything but one token alone, whose angles are zero,
     # takes the long factors
     Spec("phi3_long", "phi3", True, 2, 64, 4, 2, 16, 96, 1e4, 1e-5, "Phi3",
          {**longrope(4), "partial_rotary_factor": 0.75, "attention_factor": 1.2},
-         dict(original_max_position_embeddings=4),
+         config=dict(original_max_position_embeddings=4),
          keys={"rope.scaling.original_context_length": 4,
                "rope.scaling.attn_factor": 1.2}),
     # as converted from a hybrid model all of whose layers are attention
@@ -145,5 +146,6 @@ SPECS = (
          config=dict(norm_epsilon=1e-5, use_bias=True, sliding_window=40), gains={"bias": 0.2},
          keys={"attention.sliding_window": 40}),
     Spec("glm4", "glm4", False, 2, 64, 4, 2, 16, 96, 1e4, 1e-5, "Glm4",
-         {"rope_type": "default", "partial_rotary_factor": 0.5}, dict(attention_bias=True)),
+         {"rope_type": "default", "partial_rotary_factor": 0.5},
+         config=dict(attention_bias=True)),
 )
