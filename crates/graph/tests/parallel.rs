@@ -131,7 +131,7 @@ fn a_block_may_read_what_another_reads() {
             Executor::new(graph, plan, limits, kernels, &machine, &gguf, &mut |_| {}).unwrap();
         let tables = [PageTable { first: 0, pages: vec![PageId(0), PageId(1)] }];
         let mut got = Vec::new();
-        // Many rows, which are dealt and scattered, then one at a time, which each thread does alone.
+        // Many rows, which threads share, then one at a time, which each thread does alone.
         let mut past = 0;
         while past < TOKENS {
             let end = if past == 0 { 35 } else { past + 1 };
