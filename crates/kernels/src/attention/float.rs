@@ -112,7 +112,9 @@ impl<E: Element> Cell for E {
                 page += 2;
             }
         }
-        while page < pages {
+        // Of the last page, rows may see no more than half.
+        let half = R > 2 && (1..=LANES).contains(&(longest % KV_PAGE));
+        while page < pages - usize::from(half) {
             if S::WIDE || R <= 2 {
                 score::<S, E, R, 1, 2>(s, t, first, page, 0, p);
             } else {
@@ -120,6 +122,9 @@ impl<E: Element> Cell for E {
                 score::<S, E, R, 1, 1>(s, t, first, page, 1, p);
             }
             page += 1;
+        }
+        if half {
+            score::<S, E, R, 1, 1>(s, t, first, page, 0, p);
         }
     }
 

@@ -299,14 +299,16 @@ fn group<S: Simd, C: Cell, const R: usize>(
     let out = &mut out[first * state..][..R * state];
 
     C::scores::<S, R>(s, t, first, longest, p);
-    for r in 0..R {
-        if t.soft_cap != f32::INFINITY {
+    if t.soft_cap != f32::INFINITY {
+        for r in 0..R {
             soft_cap(s, blocks_of(&mut p[r], seen[r]).as_flattened_mut(), t.soft_cap);
         }
-        let (m, l) = weights(s, &mut p[r], seen[r]);
+    }
+    let (max, sum) = weights(s, p, seen);
+    for r in 0..R {
         let tail = &mut out[r * state + dim..(r + 1) * state];
         tail.fill(0.0);
-        (tail[0], tail[1]) = (m, l);
+        (tail[0], tail[1]) = (max[r], sum[r]);
     }
     C::values::<S, R>(s, t, first, seen, p, out);
 }
@@ -317,46 +319,58 @@ fn blocks_of(p: &mut [f32; KV_CHUNK], seen: Seen) -> &mut [[f32; LANES]] {
     &mut p.as_chunks_mut::<LANES>().0[seen.start / LANES..seen.end.div_ceil(LANES)]
 }
 
-/// Turns the scores that a row sees into `e^(score - max)`, the rest of their blocks into 0; gives
-/// max and sum.
+/// Turns the scores that rows see into `e^(score - max)`; gives the rows' maxima and sums.
+///
+/// A row by itself is a chain of latencies, the rows of a group together are not. What a row does not see
+/// in a block of 16 keys that another sees counts as `-inf`: it becomes e^-86, which the sum, 1 at least,
+/// does not feel, and [`Cell::values`] does not use.
 #[inline(always)]
-fn weights<S: Simd>(s: S, p: &mut [f32; KV_CHUNK], seen: Seen) -> (f32, f32) {
-    let before = seen.start % LANES; // lanes of the first block that are not seen
-    let blocks = blocks_of(p, seen);
-    let last = blocks.len() - 1;
-    let within = seen.end - (seen.start - before) - last * LANES; // lanes of the last block
+fn weights<S: Simd, const R: usize>(
+    s: S,
+    p: &mut [[f32; KV_CHUNK]; R],
+    seen: [Seen; R],
+) -> ([f32; R], [f32; R]) {
+    // The blocks of which any row sees a key, and those that all rows see whole.
+    let (mut first, mut last, mut whole) = (KV_CHUNK, 0, 0..KV_CHUNK / LANES);
+    for row in seen {
+        first = first.min(row.start / LANES);
+        last = last.max(row.end.div_ceil(LANES));
+        whole.start = whole.start.max(row.start.div_ceil(LANES));
+        whole.end = whole.end.min(row.end / LANES);
+    }
     let low = s.splat(f32::NEG_INFINITY);
-    blocks[last] = {
-        let mut masked = [0.0; LANES];
-        s.store(s.first(within, s.load(&blocks[last]), low), &mut masked);
-        masked
-    };
-    if before > 0 {
-        blocks[0][..before].fill(f32::NEG_INFINITY);
-    }
-    let mut max = low;
-    for block in blocks.iter() {
-        max = s.max(s.load(block), max);
-    }
-    let m = s.reduce_max(max);
-    let (zero, max) = (s.splat(0.0), s.splat(m));
-    let (mut sum, mut done) = (zero, 0);
-    if before > 0 {
-        let p = exp_negative(s, s.sub(s.load(&blocks[0]), max));
-        let p = if last == 0 { s.first(within, p, zero) } else { p };
-        sum = s.first(before, zero, p);
-        s.store(sum, &mut blocks[0]);
-        done = 1;
-    }
-    for (b, block) in blocks.iter_mut().enumerate().skip(done) {
-        let mut p = exp_negative(s, s.sub(s.load(block), max));
-        if b == last {
-            p = s.first(within, p, zero);
+    let mut tops = [low; R];
+    for b in first..last {
+        for r in 0..R {
+            let block = &mut p[r].as_chunks_mut::<LANES>().0[b];
+            let mut x = s.load(block);
+            if !whole.contains(&b) {
+                let lane = |key: usize| key.saturating_sub(b * LANES).min(LANES);
+                x = s.first(lane(seen[r].end), x, low);
+                x = s.first(lane(seen[r].start), low, x);
+                s.store(x, block);
+            }
+            tops[r] = s.max(x, tops[r]);
         }
-        s.store(p, block);
-        sum = s.add(sum, p);
     }
-    (m, s.reduce_add(sum))
+    let (mut max, mut sum) = ([0.0; R], [0.0; R]);
+    for r in 0..R {
+        max[r] = s.reduce_max(tops[r]);
+        tops[r] = s.splat(max[r]);
+    }
+    let mut sums = [s.splat(0.0); R];
+    for b in first..last {
+        for r in 0..R {
+            let block = &mut p[r].as_chunks_mut::<LANES>().0[b];
+            let p = exp_negative(s, s.sub(s.load(block), tops[r]));
+            s.store(p, block);
+            sums[r] = s.add(sums[r], p);
+        }
+    }
+    for r in 0..R {
+        sum[r] = s.reduce_add(sums[r]);
+    }
+    (max, sum)
 }
 
 /// What is read some pages after a page of a tile: its lines are fetched while that page is worked
