@@ -198,7 +198,7 @@ fn keys_of<S: Simd, E: Element, const R: usize>(
         };
     }
     if S::WIDE {
-        if R == 1 {
+        if R <= 2 {
             blocks!(8);
         }
         if R <= 4 {
