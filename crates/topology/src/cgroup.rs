@@ -21,6 +21,8 @@ pub(crate) struct Grants {
     pub(crate) memory_bytes: Option<u64>,
 }
 
+const CPUSET: &str = "cpuset";
+
 /// The kernel's default period, in µs; `cpu.max` may leave it out when written.
 const DEFAULT_PERIOD: &str = "100000";
 
@@ -29,11 +31,19 @@ const MAX_PATH: usize = 4096;
 
 pub(crate) fn read(tree: &mut Tree) -> Grants {
     let mut grants = Grants::default();
-    let Some(groups) = tree.text("proc/self/cgroup") else {
+    let mounts = tree.text("proc/self/mountinfo").map(|text| parse_mounts(&text));
+    let mounts = mounts.or_else(|| tree.text("proc/mounts").map(|text| parse_old_mounts(&text)));
+    let groups = tree.text("proc/self/cgroup").or_else(|| {
+        // Kernels before 2.6.24, and copies of other machines' files, tell of the cpuset alone.
+        let path = tree.text("proc/self/cpuset")?;
+        let v1 = mounts.iter().flatten().any(|m| m.options.iter().any(|o| o == CPUSET));
+        let hierarchy = if v1 { "1:cpuset:" } else { "0::" };
+        Some(format!("{hierarchy}{path}"))
+    });
+    let Some(groups) = groups else {
         tree.note("/proc/self/cgroup is missing: cpuset and quota of the control group unknown");
         return grants;
     };
-    let mounts = tree.text("proc/self/mountinfo").map(|text| parse_mounts(&text));
     if mounts.is_none() {
         tree.note("/proc/self/mountinfo is missing: control groups looked for in /sys/fs/cgroup");
     }
@@ -57,12 +67,13 @@ pub(crate) fn read(tree: &mut Tree) -> Grants {
             continue;
         };
         if has("cpuset") {
+            // The last are those of a hierarchy mounted with `noprefix`, as `/dev/cpuset` mostly is.
             let files: [&[&str]; 2] = if v2 {
                 [&["cpuset.cpus.effective"], &["cpuset.mems.effective"]]
             } else {
                 [
-                    &["cpuset.effective_cpus", "cpuset.cpus"],
-                    &["cpuset.effective_mems", "cpuset.mems"],
+                    &["cpuset.effective_cpus", "cpuset.cpus", "effective_cpus", "cpus"],
+                    &["cpuset.effective_mems", "cpuset.mems", "effective_mems", "mems"],
                 ]
             };
             grants.cpus = grants.cpus.or_else(|| nearest_list(tree, &dirs, files[0]));
@@ -165,7 +176,24 @@ fn parse_mounts(text: &str) -> Vec<Mount> {
     text.lines().filter_map(parse).collect()
 }
 
-/// mountinfo writes blank, tab, newline and backslash as `\040` and so on.
+/// Lines of `/proc/mounts` are `source point type options dump pass`, and tell no group.
+fn parse_old_mounts(text: &str) -> Vec<Mount> {
+    let parse = |line: &str| {
+        let mut words = line.split(' ').skip(1);
+        let (point, kind, options) = (words.next()?, words.next()?, words.next()?);
+        let mut options: Vec<String> = options.split(',').map(str::to_owned).collect();
+        match kind {
+            "cgroup" | "cgroup2" => {}
+            // The hierarchy by the name it had first.
+            CPUSET => options.push(CPUSET.into()),
+            _ => return None,
+        }
+        Some(Mount { v2: kind == "cgroup2", options, group: "/".into(), point: unescape(point) })
+    };
+    text.lines().filter_map(parse).collect()
+}
+
+/// Mount tables write blank, tab, newline and backslash as `\040` and so on.
 fn unescape(text: &str) -> String {
     let codes = [("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")];
     codes.iter().fold(text.to_owned(), |text, (code, plain)| text.replace(code, plain))
@@ -247,6 +275,16 @@ mod tests {
         assert_eq!(dirs(false, "cpu,cpuacct", "/docker/abc").unwrap(), [top]);
         assert_eq!(dirs(true, "", "/../other").unwrap(), ["sys/fs/my groups"]);
         assert_eq!(dirs(false, "cpuset", "/"), None);
+    }
+
+    #[test]
+    fn the_older_table_of_mounts_will_do() {
+        let mounts = parse_old_mounts(
+            "proc /proc proc rw 0 0\nnone /dev/cpuset cpuset rw 0 0\nx /my\\040v2 cgroup2 rw 0 0\n",
+        );
+        let dirs = |v2, controllers| group_dirs(Some(&mounts), v2, controllers, "/a").unwrap();
+        assert_eq!(dirs(false, "cpuset"), ["dev/cpuset/a", "dev/cpuset"]);
+        assert_eq!(dirs(true, ""), ["my v2/a", "my v2"]);
     }
 
     #[test]

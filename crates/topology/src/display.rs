@@ -101,6 +101,8 @@ impl Machine {
             (true, 0) => "memory unknown".to_owned(),
             (true, n) => match node.available_bytes {
                 Some(available) => format!("{} ({} available)", amount(n), amount(available)),
+                // A description knows no more than how much there is.
+                None if self.root.is_none() => amount(n),
                 None => format!("{} ({} free)", amount(n), amount(node.free_bytes)),
             },
         };

@@ -108,6 +108,73 @@ pub enum Error {
         /// Cores that may be used.
         cores: usize,
     },
+    /// A document that should be hwloc's is not well-formed XML, or too large.
+    #[error("hwloc document: {reason}; export one with `lstopo machine.xml`")]
+    HwlocXml {
+        /// What is wrong, and where.
+        reason: String,
+    },
+    /// An element of an hwloc document lacks something or has what it cannot have.
+    #[error("hwloc document, line {line}, <{element}>: {fault}")]
+    Hwloc {
+        /// The line the element begins in, counted from 1.
+        line: u32,
+        /// Its name, and its `type` if it has one.
+        element: String,
+        /// What is wrong with it.
+        fault: String,
+    },
+    /// A word of a synthetic description of a machine cannot be understood.
+    #[error("synthetic machine: {word:?}: {reason}; write it like `numa:4 l3:2 core:8 pu:2`")]
+    Synthetic {
+        /// The word.
+        word: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// A tree is not symmetric, which transformations need.
+    #[error(
+        "the tree is not symmetric: a {level} has from {fewest} to {most} parts; even it out first"
+    )]
+    Uneven {
+        /// What has them.
+        level: String,
+        /// Least parts of one.
+        fewest: usize,
+        /// Most parts of one.
+        most: usize,
+    },
+    /// A tree has no level that can be transformed at this depth.
+    #[error("no level to transform at depth {depth}: this tree has depths {first} to {last}")]
+    NoLevel {
+        /// The depth asked for.
+        depth: usize,
+        /// The first that can be transformed so.
+        first: usize,
+        /// The last; less than the first when there is none.
+        last: usize,
+    },
+    /// The vertices of a level cannot be grouped so.
+    #[error(
+        "groups of {n} with stride {stride} do not tile {children} children: their product must \
+         divide that, and the groups be larger than one and smaller than all"
+    )]
+    CannotGroup {
+        /// Members of a group.
+        n: usize,
+        /// How far apart they are.
+        stride: usize,
+        /// Children of each parent.
+        children: usize,
+    },
+    /// As many children were to be removed as there are, or more.
+    #[error("cannot remove {k} of {children} children: one at least must stay")]
+    CannotRemove {
+        /// To be removed.
+        k: usize,
+        /// Children of each vertex.
+        children: usize,
+    },
     /// The files of a fake machine could not be written.
     #[error("cannot write fake machine file {}: {source}", path.display())]
     FakeWrite {

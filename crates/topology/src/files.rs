@@ -1,5 +1,7 @@
 //! Bounded reading of small text files under a root, and the notes about what was missing.
 
+use crate::MAX_ID;
+use crate::bitmap::Bitmap;
 use crate::idlist::{format_ids, parse_ids};
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -94,6 +96,14 @@ impl Tree {
         self.checked(path, parse_ids(&text))
     }
 
+    /// The ids in the file of a list or, as kernels before 2.6.26 have it, in that of a mask.
+    /// Where the two differ, as they did in some kernels for caches, the mask is right.
+    pub(crate) fn mask_or_ids(&mut self, mask: &str, list: &str) -> Option<Vec<u32>> {
+        let text = self.text(mask);
+        let ids = text.and_then(|text| self.checked(mask, parse_mask(&text)));
+        ids.or_else(|| self.ids(list))
+    }
+
     /// The number in a file; anything else is noted and taken as missing.
     pub(crate) fn number(&mut self, path: &str) -> Option<i64> {
         let text = self.text(path)?;
@@ -123,11 +133,19 @@ impl Tree {
     }
 }
 
+fn parse_mask(text: &str) -> Result<Vec<u32>, String> {
+    let ids = Bitmap::parse(text)?.ids().ok_or("it has no end")?;
+    match ids.last() {
+        Some(&id) if id > MAX_ID => Err(format!("{id} is above the highest id, {MAX_ID}")),
+        _ => Ok(ids),
+    }
+}
+
 /// `cpu12` → 12; `cpufreq`, `cpu012` and ids beyond the bound are none.
 fn parse_entry(name: &str, prefix: &str) -> Option<u32> {
     let digits = name.strip_prefix(prefix)?;
     let id: u32 = digits.parse().ok()?;
-    (id <= crate::MAX_ID && digits == id.to_string()).then_some(id)
+    (id <= MAX_ID && digits == id.to_string()).then_some(id)
 }
 
 /// The text and whether there was more. Opening a pipe would block for ever, so only regular

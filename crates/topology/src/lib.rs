@@ -6,13 +6,18 @@
 //! never stops the reading: the machine is described more coarsely and [`Machine::notes`] says
 //! what was missing.
 //!
+//! A machine that is elsewhere is described by hwloc's XML ([`Machine::from_hwloc_xml`]), one that
+//! may be nowhere by a string such as `numa:4 core:48` ([`Machine::from_synthetic`]).
+//!
 //! What a user asks for beyond that is a [restriction](Machine::restrict) of the machine. How much
 //! memory of a node can be had is asked [afresh](Machine::available) each time.
 //!
 //! [`layout`] turns the description into the groups of CPUs that a thread pool pins to, and
 //! [`Machine::divide`] cuts the machine into parts that each have a pool of their own.
+//! [`topotree`] holds it as a tree and searches the ways to use a part of it.
 //!
-//! Limits: Linux only; ids above [`MAX_ID`] are refused; no file is read beyond a fixed size.
+//! Limits: machines are read on Linux only; ids above [`MAX_ID`] are refused; no file is read beyond
+//! a fixed size.
 //! Source: the kernel's `Documentation/ABI/stable/sysfs-devices-node`,
 //! `sysfs-devices-system-cpu`, and `admin-guide/cgroup-v1`, `cgroup-v2`.
 //!
@@ -27,18 +32,23 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod bitmap;
 mod cgroup;
+mod describe;
 mod display;
 mod divide;
 mod error;
 pub mod fake;
 mod files;
+mod hwloc;
 mod idlist;
 mod layout;
 mod machine;
 mod restrict;
 mod room;
+mod synthetic;
 mod sysfs;
+pub mod topotree;
 
 pub use error::Error;
 pub use idlist::{CpuList, Id, IdList, MAX_ID, NodeList};

@@ -72,7 +72,8 @@ pub struct Cpu {
     pub id: CpuId,
     /// The memory node it belongs to.
     pub node: NodeId,
-    /// Socket; 0 when the kernel does not say.
+    /// Socket: the kernel's number, that of its lowest CPU where there is none, 0 when nothing is
+    /// known.
     pub package: u32,
     /// Die, unique within the package only.
     pub die: Option<u32>,
@@ -146,9 +147,9 @@ pub struct Machine {
     pub(crate) notes: Vec<String>,
     /// CPUs that exist, but are offline.
     pub(crate) offline: CpuList,
-    /// Where the files are that it was read from.
+    /// Where the files are that it was read from; `None` for a machine that was only described.
     #[serde(skip)]
-    pub(crate) root: PathBuf,
+    pub(crate) root: Option<PathBuf>,
 }
 
 impl Machine {
@@ -191,12 +192,13 @@ impl Machine {
     /// Memory of the node that can be had at this moment, in bytes, by the kernel's own rule for
     /// `MemAvailable` applied to the node: what is free above the kernel's reserves, and of page
     /// cache and reclaimable kernel memory that which is not needed to keep the system alive.
-    /// `None` when the node does not exist or its files do not tell.
+    /// `None` when the node does not exist or its files do not tell, and of a machine that was
+    /// described and not read.
     ///
     /// Reading takes some hundred µs. It is an estimate: others allocate too, and binding does not
     /// reserve. What swapping could free does not count, nor do huge pages in the pool.
     pub fn available(&self, node: NodeId) -> Option<u64> {
-        room::available(&self.root, self.node(node)?, self.numa, self.nodes.len() == 1)
+        room::available(self.root.as_ref()?, self.node(node)?, self.numa, self.nodes.len() == 1)
     }
 
     /// Whether the kernel has memory nodes to bind to. When not, [`Machine::nodes`] is one

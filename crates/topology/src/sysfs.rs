@@ -4,6 +4,7 @@
 //! What is absent (containers, old kernels, firmware without tables) is noted and replaced by
 //! the coarsest description that is still true: one node, one package, one core per CPU.
 
+use crate::describe::{LOCAL, REMOTE};
 use crate::files::{Tree, field_kib};
 use crate::machine::Limits;
 use crate::{
@@ -14,10 +15,6 @@ use std::path::Path;
 
 const NODE: &str = "sys/devices/system/node";
 const CPU: &str = "sys/devices/system/cpu";
-
-/// Distances the firmware convention (ACPI SLIT) fixes: local, and the usual remote.
-const LOCAL: u32 = 10;
-const REMOTE: u32 = 20;
 
 pub(crate) fn read(root: &Path) -> Result<Machine, Error> {
     let mut tree = Tree::new(root);
@@ -80,7 +77,7 @@ pub(crate) fn read(root: &Path) -> Result<Machine, Error> {
         numa,
         notes: tree.into_notes(),
         offline: list(offline),
-        root: root.to_owned(),
+        root: Some(root.to_owned()),
     })
 }
 
@@ -179,7 +176,8 @@ fn read_nodes(tree: &mut Tree, online: &[u32]) -> (Vec<Node>, BTreeMap<u32, Node
         let (memory, free) = read_meminfo(tree, &format!("{dir}/meminfo"));
         let distances = read_distances(tree, &format!("{dir}/distance"), id, &ids);
         nodes.push(new_node(NodeId(id), memory, free, distances));
-        let cpus = tree.ids(&format!("{dir}/cpulist")).unwrap_or_else(|| {
+        let cpus = tree.mask_or_ids(&format!("{dir}/cpumap"), &format!("{dir}/cpulist"));
+        let cpus = cpus.unwrap_or_else(|| {
             tree.note(format!("/{dir}/cpulist is missing: node {id} is taken as memory only"));
             vec![]
         });
@@ -249,30 +247,34 @@ fn read_cpu(
         // -1 and 65535 are what kernels print for "the firmware does not say".
         u32::try_from(number).ok().filter(|&n| n != 0xffff && n != u32::MAX)
     };
-    let package = id_of(tree, "physical_package_id").unwrap_or_else(|| {
+    let package = id_of(tree, "physical_package_id").or_else(|| {
+        // Firmware without numbers (POWER, s390) still tells who is together.
+        let together = cpus_of(tree, &dir, ["package_cpus", "core_siblings"])?;
+        together.first().copied()
+    });
+    let package = package.unwrap_or_else(|| {
         tree.cpu_fault("no physical_package_id: taken as one package", id);
         0
     });
 
-    // `core_cpus_list` since Linux 5.3; the older name lives on, deprecated.
-    let siblings = ["core_cpus_list", "thread_siblings_list"]
-        .iter()
-        .find_map(|file| tree.ids(&format!("{dir}/topology/{file}")));
+    // `core_cpus` since Linux 5.3; the older name lives on, deprecated.
+    let siblings = cpus_of(tree, &dir, ["core_cpus", "thread_siblings"]);
     let siblings = online_with(siblings, online, id).unwrap_or_else(|| {
         tree.cpu_fault("no list of SMT siblings: each taken as a core of its own", id);
         vec![id]
     });
 
     let mut l2_l3 = [None, None];
-    // Index directories are numbered without gaps; machines have four or five.
-    for index in 0..16 {
+    // Four or five on real machines.
+    for index in tree.numbered(&format!("{dir}/cache"), "index").into_iter().take(16) {
         let cache = format!("{dir}/cache/index{index}");
-        let Some(level) = tree.number(&format!("{cache}/level")) else { break };
+        let Some(level) = tree.number(&format!("{cache}/level")) else { continue };
         let kind = tree.text(&format!("{cache}/type"));
         if !matches!(level, 2 | 3) || kind.is_some_and(|k| k.trim() == "Instruction") {
             continue;
         }
-        let shared = tree.ids(&format!("{cache}/shared_cpu_list"));
+        let (mask, list) = (format!("{cache}/shared_cpu_map"), format!("{cache}/shared_cpu_list"));
+        let shared = tree.mask_or_ids(&mask, &list);
         let Some(cpus) = online_with(shared, online, id) else {
             tree.cpu_fault("a cache without shared_cpu_list is left out", id);
             continue;
@@ -296,6 +298,14 @@ fn read_cpu(
         max_khz: max_khz.and_then(|n| u64::try_from(n).ok()),
         capacity: capacity.and_then(|n| u32::try_from(n).ok()),
     }
+}
+
+/// The CPUs in the file of the first of these names, in the two forms such files have.
+fn cpus_of(tree: &mut Tree, cpu: &str, names: [&str; 2]) -> Option<Vec<u32>> {
+    names.iter().find_map(|name| {
+        let mask = format!("{cpu}/topology/{name}");
+        tree.mask_or_ids(&mask, &format!("{mask}_list"))
+    })
 }
 
 /// The online part of a CPU's sibling list, the CPU itself included whatever the list says.
@@ -360,11 +370,15 @@ fn read_model(tree: &mut Tree) -> Option<String> {
     if let Some(name) = named.iter().find_map(|key| field(key)).filter(|n| !n.is_empty()) {
         return Some(name.split_whitespace().collect::<Vec<_>>().join(" "));
     }
-    let (implementer, part) = (field("CPU implementer")?, field("CPU part")?);
-    Some(arm_name(implementer, part).map_or_else(
+    Some(arm_model(field("CPU implementer")?, field("CPU part")?))
+}
+
+/// What to call an Arm core, known or not.
+pub(crate) fn arm_model(implementer: &str, part: &str) -> String {
+    arm_name(implementer, part).map_or_else(
         || format!("Arm CPU (implementer {implementer}, part {part})"),
         ToOwned::to_owned,
-    ))
+    )
 }
 
 /// Server cores by the identification register MIDR_EL1, as listed in the kernel's
