@@ -14,7 +14,7 @@ use crate::placement::share;
 use crate::plan::{FormLimits, Mode, Plan, StepShape};
 use crate::profile::{Profile, Recorder};
 use crate::stages::Spans;
-use crate::step::{Outputs, Prepared, SeqInput};
+use crate::step::{Outputs, PageCopy, PageId, Prepared, SeqInput};
 use crate::storage::{Limits, NodeBytes, Storage};
 use crate::weight::WeightSource;
 use kernels::Kernels;
@@ -233,6 +233,26 @@ impl Executor {
         }
         self.counts.add(&self.replicas[0], parts);
         Ok(self.logits())
+    }
+
+    /// Copies the contents of KV pages to others, in the given order.
+    ///
+    /// # Errors
+    /// When a page or class does not exist; nothing is copied then. When a worker panicked.
+    pub fn copy_pages(&mut self, copies: &[PageCopy]) -> Result<(), Error> {
+        let pages = &self.limits.pages;
+        let known =
+            |class: usize, page: PageId| pages.get(class).is_some_and(|n| (page.0 as usize) < *n);
+        for &PageCopy { class, from, to } in copies {
+            if !known(class, from) || !known(class, to) || from == to {
+                let (from, to) = (from.0, to.0);
+                return Err(Error::BadStep(format!(
+                    "page {from} of class {class} cannot be copied to {to}"
+                )));
+            }
+        }
+        let replicas = &self.replicas;
+        Ok(self.pool.run(&|worker| exec::copy_pages(replicas, copies, worker))?)
     }
 
     /// Cuts a step into the parts that follow each other through a pipeline; how many there are.

@@ -53,7 +53,7 @@ pub use op::{
 pub use placement::{Cut, Placement, Shares, share};
 pub use plan::{FormLimits, Mode, Plan, PlanGroup, StepShape};
 pub use profile::Profile;
-pub use step::{Outputs, PageId, PageTable, SeqInput};
+pub use step::{Outputs, PageCopy, PageId, PageTable, SeqInput};
 pub use storage::{Limits, NodeBytes};
 pub use sum::Sum;
 pub use tensor::{Bundle, BundleInfo, Domain, Header, TensorId};

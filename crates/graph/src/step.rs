@@ -9,6 +9,17 @@ use std::ops::Range;
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct PageId(pub u32);
 
+/// A page whose contents another is to have.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub struct PageCopy {
+    /// KV class of both.
+    pub class: usize,
+    /// The page that is read.
+    pub from: PageId,
+    /// The page that is written.
+    pub to: PageId,
+}
+
 /// The pages that a sequence has in one KV class.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PageTable {

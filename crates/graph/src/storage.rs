@@ -173,6 +173,11 @@ impl Places {
         self.caches[place][layer].as_ref().expect("a layer of this place")
     }
 
+    /// KV pages of a layer, if the place holds them.
+    pub(crate) fn cache_if_held(&self, layer: usize, place: usize) -> Option<&CacheLayout> {
+        self.caches[place][layer].as_ref()
+    }
+
     /// Kernel scratch of a thread.
     pub(crate) fn scratch(&self, thread: usize) -> Block {
         self.scratch[thread]

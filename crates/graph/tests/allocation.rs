@@ -1,16 +1,14 @@
 //! A step allocates nothing once its vectors have grown. Alone in its binary: it counts for the
 //! whole process.
 
+mod run;
+
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-use arclight_graph::{
-    Executor, KvType, Limits, Outputs, PageId, PageTable, Plan, PlanGroup, SeqInput,
-};
+use arclight_graph::{Executor, KvType, Limits, Outputs, PageId, PageTable};
 use gguf::{Gguf, TensorType};
-use kernels::Kernels;
 use testkit::TinyModel;
-use topology::CpuId;
 
 struct Counting;
 
@@ -43,21 +41,15 @@ fn steps_of(model: &TinyModel) {
     let bytes = model.gguf();
     let gguf = Gguf::parse(&bytes).unwrap();
     let graph = models::build(&gguf, 2).unwrap().graph;
-    let group = PlanGroup { node: None, cpus: vec![CpuId(0); 2] };
-    let plan = Plan { pin: false, ..Plan::new(vec![group; 2]) };
     let limits =
         Limits { kv: KvType::F16, tokens: 64, outputs: 2, pages: [32, 0, 0, 0], ranges: 8 };
-    let kernels = Kernels::detect().unwrap();
-    let machine = topology::Machine::read().unwrap();
-    let mut executor =
-        Executor::new(graph, plan, limits, kernels, &machine, &gguf, &mut |_| {}).unwrap();
+    let mut executor = run::executor(&gguf, graph, run::plan(2), limits);
 
     let tables = [PageTable { first: 0, pages: (0..16).map(PageId).collect() }];
     let prompt = [7u32; 64];
     let run = |executor: &mut Executor, tokens: &[u32], past| {
-        let sequence = SeqInput { tokens, past, tables: &tables, outputs: Outputs::Last };
-        let logits = executor.step([sequence].into_iter()).unwrap();
-        assert!(logits.row(0).iter().all(|x| x.is_finite()));
+        let mut rows = run::step(executor, tokens, past, &tables, Outputs::Last);
+        assert!(rows.next().unwrap().iter().all(|x| x.is_finite()));
     };
     // Vectors grow to their largest: a long prompt, one whose tokens see into the range of keys before,
     // and the last token that is decoded below.

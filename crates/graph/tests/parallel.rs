@@ -2,16 +2,15 @@
 //! in GPT-J and Phi-2). A model says so with the operators that there are; here against the book in f64.
 
 mod book;
+mod run;
 
 use arclight_graph::{
-    Activation, Attention, Builder, Executor, Graph, KV_CLASSES, KvType, Limits, Norm, NormOver,
-    Outputs, PageId, PageTable, Plan, PlanGroup, SeqInput,
+    Activation, Attention, Builder, Graph, KvType, Limits, Norm, NormOver, Outputs, PageId,
+    PageTable,
 };
 use book::{EPS, assert_near, floats, name, rms_norm, times};
 use gguf::{Gguf, TensorType};
-use kernels::Kernels;
 use testkit::TinyModel;
-use topology::CpuId;
 
 const HIDDEN: usize = 64;
 const FFN: usize = 96;
@@ -120,25 +119,22 @@ fn a_block_may_read_what_another_reads() {
     let mut all = Vec::new();
     for nodes in [1, 2] {
         let graph = build(&gguf, nodes);
-        let group = PlanGroup { node: None, cpus: vec![CpuId(0); 2] };
-        let plan = Plan { pin: false, ..Plan::new(vec![group; nodes]) };
-        let mut pages = [0; KV_CLASSES];
-        pages[0] = 2;
-        let limits = Limits { kv: KvType::F32, tokens: TOKENS, outputs: TOKENS, pages, ranges: 1 };
-        let kernels = Kernels::detect().unwrap();
-        let machine = topology::Machine::read().unwrap();
-        let mut executor =
-            Executor::new(graph, plan, limits, kernels, &machine, &gguf, &mut |_| {}).unwrap();
+        let limits = Limits {
+            kv: KvType::F32,
+            tokens: TOKENS,
+            outputs: TOKENS,
+            pages: [2, 0, 0, 0],
+            ranges: 1,
+        };
+        let mut executor = run::executor(&gguf, graph, run::plan(nodes), limits);
         let tables = [PageTable { first: 0, pages: vec![PageId(0), PageId(1)] }];
         let mut got = Vec::new();
         // Many rows, which threads share, then one at a time, which each thread does alone.
         let mut past = 0;
         while past < TOKENS {
             let end = if past == 0 { 35 } else { past + 1 };
-            let (step, outputs) = (&tokens[past..end], Outputs::All);
-            let input = SeqInput { tokens: step, past, tables: &tables, outputs };
-            let logits = executor.step([input].into_iter()).unwrap();
-            got.extend((0..logits.len()).map(|i| logits.row(i).to_vec()));
+            let rows = run::step(&mut executor, &tokens[past..end], past, &tables, Outputs::All);
+            got.extend(rows.map(<[f32]>::to_vec));
             past = end;
         }
         // Three layers of sums of up to 96 roundings of 2^-24 each, in two blocks.

@@ -1,38 +1,25 @@
 //! The two ways to add up over nodes, everything at one place or a share of the columns (of the rows, where
 //! a norm follows the sum) at each, give the bits that one node gives.
 
-use arclight_graph::{
-    Executor, KV_CLASSES, KvType, Limits, Outputs, PageId, PageTable, Plan, PlanGroup, SeqInput,
-};
+mod run;
+
+use arclight_graph::{KvType, Limits, Outputs, PageId, PageTable, Plan};
 use gguf::{Gguf, TensorType};
-use kernels::Kernels;
 use testkit::TinyModel;
-use topology::CpuId;
 
 const TOKENS: usize = 37;
 
 /// Logits of all tokens of one step, as bits. Sums of at least `scatter` elements are shared.
 fn logits(gguf: &Gguf<'_>, nodes: usize, scatter: usize) -> Vec<u32> {
     let built = models::build(gguf, nodes).unwrap();
-    let group = PlanGroup { node: None, cpus: vec![CpuId(0); 2] };
-    let plan = Plan {
-        pin: false,
-        scatter_elements: scatter,
-        private_elements: 0,
-        ..Plan::new(vec![group; nodes])
-    };
-    let mut pages = [0; KV_CLASSES];
-    pages[0] = 2;
-    let limits = Limits { kv: KvType::F32, tokens: TOKENS, outputs: TOKENS, pages, ranges: 1 };
-    let kernels = Kernels::detect().unwrap();
-    let machine = topology::Machine::read().unwrap();
-    let mut executor =
-        Executor::new(built.graph, plan, limits, kernels, &machine, gguf, &mut |_| {}).unwrap();
+    let plan = Plan { scatter_elements: scatter, private_elements: 0, ..run::plan(nodes) };
+    let limits =
+        Limits { kv: KvType::F32, tokens: TOKENS, outputs: TOKENS, pages: [2, 0, 0, 0], ranges: 1 };
+    let mut executor = run::executor(gguf, built.graph, plan, limits);
     let tokens: Vec<u32> = (0..TOKENS as u32).map(|i| (i * 7919 + 13) % 300).collect();
     let tables = [PageTable { first: 0, pages: vec![PageId(0), PageId(1)] }];
-    let input = SeqInput { tokens: &tokens, past: 0, tables: &tables, outputs: Outputs::All };
-    let logits = executor.step([input].into_iter()).unwrap();
-    (0..logits.len()).flat_map(|i| logits.row(i)).map(|x| x.to_bits()).collect()
+    let logits = run::step(&mut executor, &tokens, 0, &tables, Outputs::All);
+    logits.flatten().map(|x| x.to_bits()).collect()
 }
 
 #[test]

@@ -2,16 +2,16 @@
 //! f64. Pages that windows have left behind are used again.
 
 mod book;
+mod run;
 
 use arclight_graph::{
-    Attention, Builder, Executor, Graph, KV_CLASSES, KvType, Limits, Norm, NormOver, Outputs,
-    PageId, PageTable, Plan, PlanGroup, SeqInput,
+    Attention, Builder, Graph, KV_CLASSES, KvType, Limits, Norm, NormOver, Outputs, PageId,
+    PageTable,
 };
 use book::{EPS, assert_near, floats, name, rms_norm, times};
 use gguf::{Gguf, TensorType};
-use kernels::{KV_PAGE, Kernels};
+use kernels::KV_PAGE;
 use testkit::TinyModel;
-use topology::CpuId;
 
 const HIDDEN: usize = 64;
 const HEADS: usize = 4;
@@ -130,8 +130,6 @@ fn windows_and_soft_caps_are_those_of_the_book() {
         let graph = build(&gguf, nodes);
         assert_eq!(graph.windows(), [Some(40), None, Some(100)]);
         let windows = graph.windows().to_vec();
-        let group = PlanGroup { node: None, cpus: vec![CpuId(0); 2] };
-        let plan = Plan { pin: false, ..Plan::new(vec![group; nodes]) };
         // What a window and a step span lies in a page more.
         let pages = |window: Option<usize>| window.unwrap_or(400) + STEP + 2 * KV_PAGE;
         let mut limits = Limits {
@@ -144,10 +142,7 @@ fn windows_and_soft_caps_are_those_of_the_book() {
         for (to, window) in limits.pages.iter_mut().zip(&windows) {
             *to = pages(*window) / KV_PAGE;
         }
-        let kernels = Kernels::detect().unwrap();
-        let machine = topology::Machine::read().unwrap();
-        let mut executor =
-            Executor::new(graph, plan, limits, kernels, &machine, &gguf, &mut |_| {}).unwrap();
+        let mut executor = run::executor(&gguf, graph, run::plan(nodes), limits);
         let mut got = Vec::new();
         // Prompts in steps of several sizes, then one token at a time.
         let mut past = 0;
@@ -161,10 +156,8 @@ fn windows_and_soft_caps_are_those_of_the_book() {
                 .zip(limits.pages)
                 .map(|(window, pages)| table(*window, past, end, pages))
                 .collect();
-            let outputs = Outputs::All;
-            let input = SeqInput { tokens: &tokens[past..end], past, tables: &tables, outputs };
-            let logits = executor.step([input].into_iter()).unwrap();
-            got.extend((0..logits.len()).map(|i| logits.row(i).to_vec()));
+            let rows = run::step(&mut executor, &tokens[past..end], past, &tables, Outputs::All);
+            got.extend(rows.map(<[f32]>::to_vec));
             past = end;
         }
         // Four layers of sums of up to 400 roundings of 2^-24 each.

@@ -16,7 +16,7 @@ use std::process::{Command, Stdio};
 
 use arclight_kernels::Isa::{self, Avx2, Scalar};
 use arclight_kernels::{
-    AttnTile, Kernels, KvType, RopeStyle, Rows, RowsMut, TILE_ROWS, attn_scratch_len,
+    AttnTile, KV_CHUNK, Kernels, KvType, RopeStyle, Rows, RowsMut, TILE_ROWS, attn_scratch_len,
     attn_state_len, pack_tile, q8_row_bytes, tile_bytes,
 };
 use gguf::TensorType::{self, BF16, F16, F32, Q4_0, Q4_K, Q6_K, Q8_0};
@@ -161,7 +161,7 @@ struct Attention {
 
 fn attention_case(isa: Isa, kv: KvType, rows: usize) -> Box<Attention> {
     let kernels = kernels(isa);
-    let tile = attn_tile(kernels, kv, HEAD_DIM, rows);
+    let tile = attn_tile(kernels, kv, HEAD_DIM, rows, KV_CHUNK);
     let mut scratch = vec![0.0; attn_scratch_len(rows)];
     let mut state = vec![0.0; rows * attn_state_len(HEAD_DIM)];
     kernels.attend_chunk(&tile, &mut scratch, &mut state);
@@ -172,10 +172,12 @@ fn attention_case(isa: Isa, kv: KvType, rows: usize) -> Box<Attention> {
 #[benches::avx2(args = [
     (Avx2, KvType::F16, 1), (Avx2, KvType::F16, 8),
     (Avx2, KvType::Q8_0, 1), (Avx2, KvType::Q8_0, 8),
+    (Avx2, KvType::Q4_0, 1), (Avx2, KvType::Q4_0, 8),
 ])]
 #[benches::scalar(args = [
     (Scalar, KvType::F16, 1), (Scalar, KvType::F16, 8),
     (Scalar, KvType::Q8_0, 1), (Scalar, KvType::Q8_0, 8),
+    (Scalar, KvType::Q4_0, 1), (Scalar, KvType::Q4_0, 8),
 ])]
 fn attend_chunk(mut case: Box<Attention>) -> Box<Attention> {
     let Attention { kernels, tile, scratch, states } = &mut *case;

@@ -26,9 +26,11 @@ pub(crate) struct Q8Block {
     pub(crate) neg32: [i32; 2],
     /// -128 times the sum of the quants.
     pub(crate) neg128: i32,
-    /// The sum of each half, in steps: `d` times the sum of the quants is about `step` times this.
+    /// The sum of each half in whole steps, the nearest: `step` times this is `d` times the sum of the
+    /// half's quants but for half a step at most (as each quant is its activation but for half of `d`).
     pub(crate) steps: [i16; 2],
-    /// A sixteenth of the greatest scale of the 256 columns that the block is of.
+    /// A sixteenth of the greatest scale of the 256 columns that the block is of: half a step, the most
+    /// that a sum is off by, is 1/32 of that scale.
     pub(crate) step: f32,
 }
 

@@ -47,9 +47,14 @@ pub(crate) trait Simd: Vector {
     fn load(self, x: &[f32; LANES]) -> Self::F;
     /// Sixteen IEEE half floats at any alignment, widened.
     fn load_f16(self, x: &[u8; 32]) -> Self::F;
+    /// Sixteen bfloat16, widened.
+    fn load_bf16(self, x: &[u16; LANES]) -> Self::F;
     fn store(self, x: Self::F, to: &mut [f32; LANES]);
     /// Rounds to half floats, ties to even.
     fn store_f16(self, x: Self::F, to: &mut [u16; LANES]);
+    /// The upper half of every lane's bits: a bfloat16, if that is what it holds
+    /// ([`Simd::round_bf16`]).
+    fn store_bf16(self, x: Self::F, to: &mut [u16; LANES]);
 
     fn sub(self, a: Self::F, b: Self::F) -> Self::F;
     fn div(self, a: Self::F, b: Self::F) -> Self::F;
@@ -66,6 +71,8 @@ pub(crate) trait Simd: Vector {
     /// Greatest lane, compared in the order of [`Simd::reduce_add`].
     fn reduce_max(self, a: Self::F) -> f32;
 
+    /// Rounds towards zero. What does not fit becomes an integer whose low byte is unspecified.
+    fn truncate(self, a: Self::F) -> Self::I;
     fn as_bits(self, a: Self::F) -> Self::I;
     fn as_floats(self, a: Self::I) -> Self::F;
     /// Wrapping addition.
@@ -184,6 +191,8 @@ pub(crate) trait Dot: Vector {
     fn odd_bf16(self, a: Self::W) -> Self::F;
     /// Signed bytes as 16 bits, a pair to a lane: bytes 0 and 2, bytes 1 and 3.
     fn widen(self, w: Self::W) -> [Self::W; 2];
+    /// Signed nibbles as 16 bits, a pair to a lane: of each half of a lane the lowest, and so on.
+    fn widen_nibbles(self, w: Self::W) -> [Self::W; 4];
     /// `acc[r] + Σ w[2r + i] * a[i]` for 16-bit `w`; `pair` is two `i16`.
     fn dot_pairs(self, acc: Self::I, w: Self::W, pair: i32) -> Self::I;
 }

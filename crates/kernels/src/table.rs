@@ -6,7 +6,7 @@
 use crate::arch::scalar::Scalar;
 #[cfg(target_arch = "x86_64")]
 use crate::arch::{avx2::Avx2, avx512::Avx512, avx512bf16::Avx512Bf16};
-use crate::attention::{self, Tile};
+use crate::attention::{self, Blocks, Tile};
 use crate::elementwise::{self, RopeStyle};
 #[cfg(target_arch = "x86_64")]
 use crate::matmul::matmul_pairs;
@@ -79,17 +79,35 @@ macro_rules! for_each_kernel {
             gelu(x: &mut [f32]) = exp::map::<_, exp::Gelu>;
             silu(x: &mut [f32]) = exp::map::<_, exp::Silu>;
             soft_cap(x: &mut [f32], cap: f32) = exp::soft_cap;
-            store_k_f16(k: &[f32], page: &mut [u16], slot: usize) = attention::store_k;
-            store_k_f32(k: &[f32], page: &mut [f32], slot: usize) = attention::store_k;
-            store_v_f16(v: &[f32], page: &mut [u16], slot: usize) = attention::store_v;
-            store_v_f32(v: &[f32], page: &mut [f32], slot: usize) = attention::store_v;
-            store_k_q8_0(k: &[f32], page: &mut [u8], slot: usize) = attention::store_k_q8_0;
-            store_v_q8_0(v: &[f32], page: &mut [u8], slot: usize) = attention::store_v_q8_0;
-            attend_chunk_f16(tile: &Tile<'_, u16>, scratch: &mut [f32], out: &mut [f32]) =
+            store_k_f16(k: &[f32], page: &mut [u16], slot: usize) =
+                attention::store_k::<_, attention::F16>;
+            store_v_f16(v: &[f32], page: &mut [u16], slot: usize) =
+                attention::store_v::<_, attention::F16>;
+            store_k_bf16(k: &[f32], page: &mut [u16], slot: usize) =
+                attention::store_k::<_, attention::Bf16>;
+            store_v_bf16(v: &[f32], page: &mut [u16], slot: usize) =
+                attention::store_v::<_, attention::Bf16>;
+            store_k_f32(k: &[f32], page: &mut [f32], slot: usize) =
+                attention::store_k::<_, attention::F32>;
+            store_v_f32(v: &[f32], page: &mut [f32], slot: usize) =
+                attention::store_v::<_, attention::F32>;
+            store_k_q8_0(k: &[f32], page: &mut [u8], slot: usize) =
+                attention::store_k_blocks::<_, attention::Q8_0>;
+            store_v_q8_0(v: &[f32], page: &mut [u8], slot: usize) =
+                attention::store_v_blocks::<_, attention::Q8_0>;
+            store_k_q4_0(k: &[f32], page: &mut [u8], slot: usize) =
+                attention::store_k_blocks::<_, attention::Q4_0>;
+            store_v_q4_0(v: &[f32], page: &mut [u8], slot: usize) =
+                attention::store_v_blocks::<_, attention::Q4_0>;
+            attend_chunk_f16(tile: &Tile<'_, attention::F16>, scratch: &mut [f32], out: &mut [f32]) =
                 attention::attend_chunk;
-            attend_chunk_f32(tile: &Tile<'_, f32>, scratch: &mut [f32], out: &mut [f32]) =
+            attend_chunk_bf16(tile: &Tile<'_, attention::Bf16>, scratch: &mut [f32], out: &mut [f32]) =
                 attention::attend_chunk;
-            attend_chunk_q8_0(tile: &Tile<'_, u8>, scratch: &mut [f32], out: &mut [f32]) =
+            attend_chunk_f32(tile: &Tile<'_, attention::F32>, scratch: &mut [f32], out: &mut [f32]) =
+                attention::attend_chunk;
+            attend_chunk_q8_0(tile: &Tile<'_, Blocks<attention::Q8_0>>, scratch: &mut [f32], out: &mut [f32]) =
+                attention::attend_chunk;
+            attend_chunk_q4_0(tile: &Tile<'_, Blocks<attention::Q4_0>>, scratch: &mut [f32], out: &mut [f32]) =
                 attention::attend_chunk;
             attn_merge(acc: &mut [f32], part: &[f32], head_dim: usize) = attention::merge;
             attn_fold(parts: Rows<'_, f32>, head_dim: usize, out: &mut [f32]) = attention::fold;

@@ -116,11 +116,14 @@ fn reduce_scatter_costs_a_global_wait_more_per_sum() {
 
 #[test]
 fn more_nodes_than_key_heads_hold_copies_of_them() {
+    use graph::KvType::{Bf16, F16, F32, Q4_0, Q8_0};
     let bytes = TinyModel::qwen3(TensorType::Q4_0).gguf(); // 8 query heads on 4 of keys
     let graph = models::build(&Gguf::parse(&bytes).unwrap(), 8).unwrap().graph;
-    let kv: Vec<usize> =
-        (0..8).map(|n| graph.kv_bytes_per_token(n, graph::KvType::F16, 0)).collect();
-    assert!(kv.iter().all(|&b| b == 2 * 2 * 128 * 2), "a head on every node: {kv:?}");
+    // A head of 128 elements in each type.
+    for (kv, head) in [(F16, 256), (Bf16, 256), (F32, 512), (Q8_0, 136), (Q4_0, 72)] {
+        let bytes: Vec<usize> = (0..8).map(|n| graph.kv_bytes_per_token(n, kv, 0)).collect();
+        assert!(bytes.iter().all(|&b| b == 2 * 2 * head), "a head on every node: {kv} {bytes:?}");
+    }
 }
 
 #[test]

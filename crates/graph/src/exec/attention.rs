@@ -44,7 +44,7 @@ pub(super) fn scratch_len(heads: &Heads) -> usize {
 
 /// f32 that hold quantised queries. Heads that cannot be quantised have no cache that needs it.
 fn quants_len(heads: &Heads, rows: usize) -> usize {
-    let multiple = KvType::Q8_0.head_multiple();
+    let multiple = KvType::Q8_0.head_multiple(); // Q4_0's is the same.
     rows * q8_row_bytes(heads.dim / multiple * multiple) / size_of::<f32>()
 }
 
@@ -173,11 +173,17 @@ impl<'a> Thread<'a> {
                 KvType::F16 => {
                     (KvPageMut::F16(keys.as_mut_slice()), KvPageMut::F16(values.as_mut_slice()))
                 }
+                KvType::Bf16 => {
+                    (KvPageMut::Bf16(keys.as_mut_slice()), KvPageMut::Bf16(values.as_mut_slice()))
+                }
                 KvType::F32 => {
                     (KvPageMut::F32(keys.as_mut_slice()), KvPageMut::F32(values.as_mut_slice()))
                 }
                 KvType::Q8_0 => {
                     (KvPageMut::Q8_0(keys.as_mut_slice()), KvPageMut::Q8_0(values.as_mut_slice()))
+                }
+                KvType::Q4_0 => {
+                    (KvPageMut::Q4_0(keys.as_mut_slice()), KvPageMut::Q4_0(values.as_mut_slice()))
                 }
             }
         };
@@ -238,7 +244,7 @@ impl<'a> Thread<'a> {
 
     /// Quantises queries, if that is what the keys are multiplied with.
     fn quantize_queries(&self, spec: &Attention, q: &[f32], quants: &mut [u8]) {
-        if self.kv(spec) == KvType::Q8_0 {
+        if self.kv(spec).quantises_queries() {
             self.step.kernels.quantize_q8(q, &mut quants[..q8_row_bytes(q.len())]);
         }
     }
@@ -265,6 +271,7 @@ impl<'a> Thread<'a> {
             ahead = self.pages::<u8>(spec, &next, count).0;
         }
         let next = &ahead[..count];
+        let quants = || &quants[..limits.len() * q8_row_bytes(head_dim)];
         let mut run = |pages| {
             let rows = limits.len();
             let tile = AttnTile { rows, head_dim, starts, limits, soft_cap, pages, next };
@@ -275,14 +282,21 @@ impl<'a> Thread<'a> {
                 let (k, v) = self.pages::<u16>(spec, keys, pages);
                 run(KvPages::F16 { q, k: &k[..pages], v: &v[..pages] });
             }
+            KvType::Bf16 => {
+                let (k, v) = self.pages::<u16>(spec, keys, pages);
+                run(KvPages::Bf16 { q, k: &k[..pages], v: &v[..pages] });
+            }
             KvType::F32 => {
                 let (k, v) = self.pages::<f32>(spec, keys, pages);
                 run(KvPages::F32 { q, k: &k[..pages], v: &v[..pages] });
             }
             KvType::Q8_0 => {
                 let (k, v) = self.pages::<u8>(spec, keys, pages);
-                let q = &quants[..limits.len() * q8_row_bytes(head_dim)];
-                run(KvPages::Q8_0 { q, k: &k[..pages], v: &v[..pages] });
+                run(KvPages::Q8_0 { q: quants(), k: &k[..pages], v: &v[..pages] });
+            }
+            KvType::Q4_0 => {
+                let (k, v) = self.pages::<u8>(spec, keys, pages);
+                run(KvPages::Q4_0 { q: quants(), k: &k[..pages], v: &v[..pages] });
             }
         }
     }

@@ -5,6 +5,7 @@
 //! the instruction's deal, and between two conflicting accesses stands a wait of sufficient scope.
 
 mod attention;
+mod copies;
 mod items;
 mod keys;
 mod matmul;
@@ -13,6 +14,7 @@ mod sums;
 mod tree;
 
 pub(crate) use attention::tile_tokens;
+pub(crate) use copies::copy_pages;
 use matmul::{After, NOTHING};
 use sums::Partials;
 

@@ -3,8 +3,8 @@
 use std::ops::{Deref, DerefMut};
 
 use arclight_kernels::{
-    ActKind, Acts, AttnTile, Isa, KV_CHUNK, KV_PAGE, Kernels, KvPageMut, KvPages, KvType, Piece,
-    Rows, RowsMut, TILE_ROWS, Tiles, act_kind, pack_tile, q8_row_bytes, tile_bytes,
+    ActKind, Acts, AttnTile, Isa, KV_PAGE, Kernels, KvPageMut, KvPages, KvType, Piece, Rows,
+    RowsMut, TILE_ROWS, Tiles, act_kind, pack_tile, q8_row_bytes, tile_bytes,
 };
 use gguf::TensorType;
 
@@ -145,55 +145,58 @@ impl Product {
     }
 }
 
-/// Queries and a full chunk of keys and values. All of it is leaked, so that it can be kept beside
+/// Queries and the first `keys` keys and values of a chunk. All of it is leaked, so that it can be kept beside
 /// views of itself: benchmarks make few and end soon.
 pub(crate) fn attn_tile(
     kernels: &Kernels,
     kv: KvType,
     head_dim: usize,
     rows: usize,
+    keys: usize,
 ) -> AttnTile<'static> {
     let q: &[f32] = noise(7, rows * head_dim).leak();
-    let pages = match kv {
-        KvType::F16 => KvPages::F16 {
-            q,
-            k: pages(kv, head_dim, 0, |k, to, slot| kernels.store_k(k, KvPageMut::F16(to), slot)),
-            v: pages(kv, head_dim, 1, |v, to, slot| kernels.store_v(v, KvPageMut::F16(to), slot)),
-        },
-        KvType::F32 => KvPages::F32 {
-            q,
-            k: pages(kv, head_dim, 0, |k, to, slot| kernels.store_k(k, KvPageMut::F32(to), slot)),
-            v: pages(kv, head_dim, 1, |v, to, slot| kernels.store_v(v, KvPageMut::F32(to), slot)),
-        },
-        KvType::Q8_0 => {
-            let quants = Box::leak(Box::new(Bytes::zeroed(q8_row_bytes(q.len()))));
-            kernels.quantize_q8(q, quants);
-            KvPages::Q8_0 {
-                q: quants,
-                k: pages(kv, head_dim, 0, |k, to, slot| {
-                    kernels.store_k(k, KvPageMut::Q8_0(to), slot);
+    let mut quants: &[u8] = &[];
+    if kv.quantises_queries() {
+        let bytes = Box::leak(Box::new(Bytes::zeroed(q8_row_bytes(q.len()))));
+        kernels.quantize_q8(q, bytes);
+        quants = bytes;
+    }
+    macro_rules! filled {
+        ($kind:ident, $q:expr) => {
+            KvPages::$kind {
+                q: $q,
+                k: pages(kv, head_dim, keys, 0, |k, to, slot| {
+                    kernels.store_k(k, KvPageMut::$kind(to), slot);
                 }),
-                v: pages(kv, head_dim, 1, |v, to, slot| {
-                    kernels.store_v(v, KvPageMut::Q8_0(to), slot);
+                v: pages(kv, head_dim, keys, 1, |v, to, slot| {
+                    kernels.store_v(v, KvPageMut::$kind(to), slot);
                 }),
             }
-        }
+        };
+    }
+    let pages = match kv {
+        KvType::F16 => filled!(F16, q),
+        KvType::Bf16 => filled!(Bf16, q),
+        KvType::F32 => filled!(F32, q),
+        KvType::Q8_0 => filled!(Q8_0, quants),
+        KvType::Q4_0 => filled!(Q4_0, quants),
     };
     AttnTile {
         rows,
         head_dim,
         starts: vec![0; rows].leak(),
-        limits: vec![KV_CHUNK as u32; rows].leak(),
+        limits: vec![keys as u32; rows].leak(),
         soft_cap: f32::INFINITY,
         pages,
         next: &[],
     }
 }
 
-/// The pages of a chunk, into which `store` puts each key or value at its slot.
+/// The pages of `keys` keys, or values, into which `store` puts each at its slot.
 fn pages<T: Clone + Default>(
     kv: KvType,
     head_dim: usize,
+    keys: usize,
     seed: u64,
     store: impl Fn(&[f32], &mut [T], usize),
 ) -> &'static [&'static [T]] {
@@ -205,5 +208,5 @@ fn pages<T: Clone + Default>(
         }
         page.leak()
     };
-    (0..KV_CHUNK / KV_PAGE).map(page).collect::<Vec<_>>().leak()
+    (0..keys.div_ceil(KV_PAGE)).map(page).collect::<Vec<_>>().leak()
 }

@@ -23,8 +23,15 @@ use gguf::TensorType;
 use inputs::{Bytes, noise};
 use uncached::Uncached;
 
-const KVS: [(KvType, usize); 4] =
-    [(KvType::F16, 128), (KvType::F16, 64), (KvType::Q8_0, 128), (KvType::Q8_0, 64)];
+const KVS: [(KvType, usize); 7] = [
+    (KvType::F16, 128),
+    (KvType::F16, 64),
+    (KvType::Bf16, 128),
+    (KvType::Q8_0, 128),
+    (KvType::Q8_0, 64),
+    (KvType::Q4_0, 128),
+    (KvType::Q4_0, 64),
+];
 /// Columns of a matrix, elements of a vector.
 const COLS: usize = 2560;
 

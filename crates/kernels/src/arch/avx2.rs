@@ -1,15 +1,10 @@
-//! Sixteen lanes in two AVX2 registers, eight rows in one; integer dots by `vpmaddubsw` and
-//! `vpmaddwd`.
-//!
-//! `vpmaddubsw` adds two products with 16-bit saturation: exact for weights of 7 bits (2 · 127 ·
-//! 127 = 32258). Eight-bit weights lose their bias first and give their sign to the activation (2 ·
-//! 128 · 127 = 32512).
+//! Sixteen lanes in two AVX2 registers.
 
-use core::arch::asm;
 use core::arch::x86_64::*;
 
+use super::avx2_rows::Avx2Rows;
 use crate::bf16::LEAST;
-use crate::simd::{Dot, LANES, Simd, Vector};
+use crate::simd::{LANES, Simd, Vector};
 
 /// Proof that the CPU has AVX2, FMA and F16C.
 #[derive(Clone, Copy)]
@@ -41,6 +36,7 @@ macro_rules! isa {
         unsafe { $e }
     };
 }
+pub(super) use isa;
 
 /// One intrinsic on both halves.
 macro_rules! both {
@@ -90,7 +86,7 @@ impl Simd for Avx2 {
 
     #[inline(always)]
     fn dot(self) -> Avx2Rows {
-        Avx2Rows(self)
+        Avx2Rows::new(self)
     }
     #[inline(always)]
     fn load(self, x: &[f32; LANES]) -> Self::F {
@@ -102,6 +98,17 @@ impl Simd for Avx2 {
             _mm256_cvtph_ps(_mm_loadu_si128(x.as_ptr().cast())),
             _mm256_cvtph_ps(_mm_loadu_si128(x.as_ptr().add(16).cast())),
         ])
+    }
+    #[inline(always)]
+    fn load_bf16(self, x: &[u16; LANES]) -> Self::F {
+        isa!({
+            let low = _mm256_cvtepu16_epi32(_mm_loadu_si128(x.as_ptr().cast()));
+            let high = _mm256_cvtepu16_epi32(_mm_loadu_si128(x.as_ptr().add(8).cast()));
+            [
+                _mm256_castsi256_ps(_mm256_slli_epi32::<16>(low)),
+                _mm256_castsi256_ps(_mm256_slli_epi32::<16>(high)),
+            ]
+        })
     }
     #[inline(always)]
     fn store(self, x: Self::F, to: &mut [f32; LANES]) {
@@ -116,6 +123,15 @@ impl Simd for Avx2 {
         isa!({
             _mm_storeu_si128(to.as_mut_ptr().cast(), _mm256_cvtps_ph::<NEAREST>(x[0]));
             _mm_storeu_si128(to.as_mut_ptr().add(8).cast(), _mm256_cvtps_ph::<NEAREST>(x[1]));
+        });
+    }
+    #[inline(always)]
+    fn store_bf16(self, x: Self::F, to: &mut [u16; LANES]) {
+        let upper = both!(_mm256_srli_epi32::<16>, self.as_bits(x));
+        isa!({
+            let words = _mm256_packus_epi32(upper[0], upper[1]);
+            let words = _mm256_permute4x64_epi64::<0b11_01_10_00>(words);
+            _mm256_storeu_si256(to.as_mut_ptr().cast(), words);
         });
     }
     #[inline(always)]
@@ -168,6 +184,10 @@ impl Simd for Avx2 {
             let a = _mm_max_ps(a, _mm_movehl_ps(a, a));
             _mm_cvtss_f32(_mm_max_ss(a, _mm_movehdup_ps(a)))
         })
+    }
+    #[inline(always)]
+    fn truncate(self, a: Self::F) -> Self::I {
+        both!(_mm256_cvttps_epi32, a)
     }
     #[inline(always)]
     fn as_bits(self, a: Self::F) -> Self::I {
@@ -263,254 +283,5 @@ impl Avx2 {
             let small = _mm256_cmp_ps::<_CMP_LT_OQ>(magnitude, _mm256_set1_ps(LEAST));
             _mm256_andnot_ps(small, rounded)
         })
-    }
-}
-
-/// The same proof, for single registers.
-#[derive(Clone, Copy)]
-pub(crate) struct Avx2Rows(Avx2);
-
-/// A constant that the compiler does not know to be one. Of constants it knows it makes memory
-/// operands in the innermost loops, which read them from the program's file over and over: from a
-/// page that lies on one memory node. This one stays in a register or on the thread's own stack.
-#[target_feature(enable = "avx2")]
-#[inline]
-fn opaque(mut v: __m256i) -> __m256i {
-    // SAFETY: no instruction at all. `pure` lets it be made once and moved out of loops.
-    unsafe { asm!("/* {0} */", inout(ymm_reg) v, options(pure, nomem, nostack, preserves_flags)) };
-    v
-}
-
-impl Avx2Rows {
-    /// A group's bytes, widened.
-    #[inline(always)]
-    fn load_bytes(self, x: &[u8; LANES], g: usize) -> __m256i {
-        let x: &[u8; 8] = group(x, g);
-        isa!(_mm256_cvtepu8_epi32(_mm_loadl_epi64(x.as_ptr().cast())))
-    }
-    /// `acc` and the sums of each lane's two pair sums.
-    #[inline(always)]
-    fn widen_add(self, acc: __m256i, pairs: __m256i) -> __m256i {
-        isa!(_mm256_add_epi32(acc, _mm256_madd_epi16(pairs, opaque(_mm256_set1_epi16(1)))))
-    }
-}
-
-impl Vector for Avx2Rows {
-    type F = __m256;
-    type I = __m256i;
-
-    const WIDE: bool = false;
-
-    #[inline(always)]
-    fn splat(self, x: f32) -> Self::F {
-        isa!(_mm256_set1_ps(x))
-    }
-    #[inline(always)]
-    fn splat_i(self, x: i32) -> Self::I {
-        isa!(_mm256_set1_epi32(x))
-    }
-    #[inline(always)]
-    fn to_f(self, a: Self::I) -> Self::F {
-        isa!(_mm256_cvtepi32_ps(a))
-    }
-    #[inline(always)]
-    fn add(self, a: Self::F, b: Self::F) -> Self::F {
-        isa!(_mm256_add_ps(a, b))
-    }
-    #[inline(always)]
-    fn mul(self, a: Self::F, b: Self::F) -> Self::F {
-        isa!(_mm256_mul_ps(a, b))
-    }
-    #[inline(always)]
-    fn fma(self, a: Self::F, b: Self::F, c: Self::F) -> Self::F {
-        isa!(_mm256_fmadd_ps(a, b, c))
-    }
-    #[inline(always)]
-    fn fnma(self, a: Self::F, b: Self::F, c: Self::F) -> Self::F {
-        isa!(_mm256_fnmadd_ps(a, b, c))
-    }
-}
-
-/// Elements `8g..8g + 8` of what belongs to 16 rows, `N` bytes.
-#[inline(always)]
-fn group<const N: usize>(x: &[u8], g: usize) -> &[u8; N] {
-    x[g * N..].first_chunk().expect("two groups")
-}
-
-impl Dot for Avx2Rows {
-    type W = __m256i;
-    /// Pair sums in 16 bits: 8 dots reach 8 · 2 · 15 · 127 = 30480 at most.
-    type N = __m256i;
-
-    const GROUPS: usize = 2;
-
-    #[inline(always)]
-    fn load_f32(self, x: &[u8; 64], g: usize) -> Self::F {
-        isa!(_mm256_castsi256_ps(self.load_w(x, g)))
-    }
-    #[inline(always)]
-    fn load_f16(self, x: &[u8; 32], g: usize) -> Self::F {
-        let x: &[u8; 16] = group(x, g);
-        isa!(_mm256_cvtph_ps(_mm_loadu_si128(x.as_ptr().cast())))
-    }
-    #[inline(always)]
-    fn load_u8(self, x: &[u8; LANES], g: usize) -> Self::F {
-        isa!(_mm256_cvtepi32_ps(self.load_bytes(x, g)))
-    }
-    #[inline(always)]
-    fn load_i8(self, x: &[u8; LANES], g: usize) -> Self::F {
-        let x: &[u8; 8] = group(x, g);
-        isa!(_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(x.as_ptr().cast()))))
-    }
-    #[inline(always)]
-    fn load_power(self, x: &[u8; LANES], g: usize) -> Self::F {
-        let x = self.load_bytes(x, g);
-        isa!({
-            let usual = _mm256_slli_epi32::<23>(_mm256_sub_epi32(x, _mm256_set1_epi32(1)));
-            let subnormal = _mm256_sllv_epi32(_mm256_set1_epi32(1 << 21), x);
-            let tiny = _mm256_cmpgt_epi32(_mm256_set1_epi32(2), x);
-            _mm256_castsi256_ps(_mm256_blendv_epi8(usual, subnormal, tiny))
-        })
-    }
-    #[inline(always)]
-    fn store(self, x: Self::F, to: &mut [f32; LANES], g: usize) {
-        let to = &mut to[g * 8..][..8];
-        isa!(_mm256_storeu_ps(to.as_mut_ptr(), x));
-    }
-
-    #[inline(always)]
-    fn load_w(self, x: &[u8; 64], g: usize) -> Self::W {
-        let x: &[u8; 32] = group(x, g);
-        isa!(_mm256_loadu_si256(x.as_ptr().cast()))
-    }
-    #[inline(always)]
-    fn prefetch_second(self, at: *const u8) {
-        isa!(_mm_prefetch::<_MM_HINT_T1>(at.cast()));
-    }
-    #[inline(always)]
-    fn load_pairs_u8(self, x: &[u8; 2 * LANES], g: usize) -> Self::W {
-        let x: &[u8; 16] = group(x, g);
-        isa!(_mm256_cvtepu8_epi16(_mm_loadu_si128(x.as_ptr().cast())))
-    }
-    #[inline(always)]
-    fn load_pairs_i8(self, x: &[u8; 2 * LANES], g: usize) -> Self::W {
-        let x: &[u8; 16] = group(x, g);
-        isa!(_mm256_cvtepi8_epi16(_mm_loadu_si128(x.as_ptr().cast())))
-    }
-    #[inline(always)]
-    fn prefetch(self, at: *const u8) {
-        isa!(_mm_prefetch::<_MM_HINT_T0>(at.cast()));
-    }
-    #[inline(always)]
-    fn splat_w(self, x: u8) -> Self::W {
-        isa!(opaque(_mm256_set1_epi8(x as i8)))
-    }
-    #[inline(always)]
-    fn and(self, a: Self::W, b: Self::W) -> Self::W {
-        isa!(_mm256_and_si256(a, b))
-    }
-    #[inline(always)]
-    fn or(self, a: Self::W, b: Self::W) -> Self::W {
-        isa!(_mm256_or_si256(a, b))
-    }
-    #[inline(always)]
-    fn shr4(self, a: Self::W) -> Self::W {
-        isa!(_mm256_srli_epi16::<4>(a))
-    }
-    #[inline(always)]
-    fn shr2(self, a: Self::W) -> Self::W {
-        isa!(_mm256_srli_epi16::<2>(a))
-    }
-    #[inline(always)]
-    fn shr3(self, a: Self::W) -> Self::W {
-        isa!(_mm256_srli_epi16::<3>(a))
-    }
-    #[inline(always)]
-    fn shr5(self, a: Self::W) -> Self::W {
-        isa!(_mm256_srli_epi16::<5>(a))
-    }
-    #[inline(always)]
-    fn shr6(self, a: Self::W) -> Self::W {
-        isa!(_mm256_srli_epi16::<6>(a))
-    }
-
-    #[inline(always)]
-    fn table(self, x: &[u8; 16]) -> Self::W {
-        isa!(opaque(_mm256_broadcastsi128_si256(_mm_loadu_si128(x.as_ptr().cast()))))
-    }
-    #[inline(always)]
-    fn lookup(self, table: Self::W, index: Self::W) -> Self::W {
-        isa!(_mm256_shuffle_epi8(table, index))
-    }
-
-    #[inline(always)]
-    fn dot(self, acc: Self::I, w: Self::W, quad: i32) -> Self::I {
-        self.widen_add(acc, isa!(_mm256_maddubs_epi16(w, self.splat_i(quad))))
-    }
-    #[inline(always)]
-    fn dot_two(self, acc: Self::I, w: [Self::W; 2], quads: [i32; 2]) -> Self::I {
-        // Pair sums in 16 bits: 2 · 2 · 63 · 127 = 32004 at most.
-        let first = isa!(_mm256_maddubs_epi16(w[0], self.splat_i(quads[0])));
-        self.widen_add(acc, self.dot_nibbles(first, w[1], quads[1]))
-    }
-    #[inline(always)]
-    fn start_nibbles(self, _start: i32) -> Self::N {
-        self.splat_i(0)
-    }
-    #[inline(always)]
-    fn dot_nibbles(self, acc: Self::N, w: Self::W, quad: i32) -> Self::N {
-        // The saturating sum never saturates, but the compiler may not regroup it: as a tree, the
-        // sums of a register tile would not fit into 16 registers.
-        isa!(_mm256_adds_epi16(acc, _mm256_maddubs_epi16(w, self.splat_i(quad))))
-    }
-    #[inline(always)]
-    fn end_nibbles(self, acc: Self::N, start: i32) -> Self::I {
-        self.widen_add(self.splat_i(start), acc)
-    }
-    #[inline(always)]
-    fn start_half(self, start: i32) -> Self::N {
-        // In the lower of each two pair sums.
-        self.splat_i(start & 0xffff)
-    }
-    #[inline(always)]
-    fn scale_halves(self, low: Self::N, high: Self::N, scales: Self::W) -> Self::I {
-        // Each scale twice: once for each pair sum.
-        isa!({
-            let even = _mm256_slli_epi32::<16>(scales);
-            let even = _mm256_blend_epi16::<0b1010_1010>(_mm256_srli_epi32::<16>(even), even);
-            let odd = _mm256_srli_epi32::<16>(scales);
-            let odd = _mm256_blend_epi16::<0b1010_1010>(odd, scales);
-            _mm256_add_epi32(_mm256_madd_epi16(low, even), _mm256_madd_epi16(high, odd))
-        })
-    }
-    #[inline(always)]
-    fn start_biased(self, _neg128: i32) -> Self::I {
-        self.splat_i(0)
-    }
-    #[inline(always)]
-    fn dot_biased(self, acc: Self::I, w: Self::W, quad: i32) -> Self::I {
-        isa!({
-            let signed = _mm256_xor_si256(w, opaque(_mm256_set1_epi8(-128)));
-            let quad = _mm256_sign_epi8(_mm256_set1_epi32(quad), signed);
-            self.widen_add(acc, _mm256_maddubs_epi16(_mm256_abs_epi8(signed), quad))
-        })
-    }
-    #[inline(always)]
-    fn even_bf16(self, a: Self::W) -> Self::F {
-        isa!(_mm256_castsi256_ps(_mm256_slli_epi32::<16>(a)))
-    }
-    #[inline(always)]
-    fn odd_bf16(self, a: Self::W) -> Self::F {
-        let upper = isa!(opaque(_mm256_set1_epi32(0xffff_0000_u32 as i32)));
-        isa!(_mm256_castsi256_ps(_mm256_and_si256(a, upper)))
-    }
-    #[inline(always)]
-    fn widen(self, w: Self::W) -> [Self::W; 2] {
-        isa!([_mm256_srai_epi16::<8>(_mm256_slli_epi16::<8>(w)), _mm256_srai_epi16::<8>(w)])
-    }
-    #[inline(always)]
-    fn dot_pairs(self, acc: Self::I, w: Self::W, pair: i32) -> Self::I {
-        // Not to be regrouped: as a tree, the sums would not fit into 16 registers.
-        isa!(opaque(_mm256_add_epi32(acc, _mm256_madd_epi16(w, _mm256_set1_epi32(pair)))))
     }
 }

@@ -91,6 +91,13 @@ impl Simd for Avx512 {
         isa!(_mm512_cvtph_ps(_mm256_loadu_si256(x.as_ptr().cast())))
     }
     #[inline(always)]
+    fn load_bf16(self, x: &[u16; LANES]) -> Self::F {
+        isa!({
+            let wide = _mm512_cvtepu16_epi32(_mm256_loadu_si256(x.as_ptr().cast()));
+            _mm512_castsi512_ps(_mm512_slli_epi32::<16>(wide))
+        })
+    }
+    #[inline(always)]
     fn store(self, x: Self::F, to: &mut [f32; LANES]) {
         isa!(_mm512_storeu_ps(to.as_mut_ptr(), x));
     }
@@ -100,6 +107,13 @@ impl Simd for Avx512 {
             to.as_mut_ptr().cast(),
             _mm512_cvtps_ph::<{ _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC }>(x)
         ));
+    }
+    #[inline(always)]
+    fn store_bf16(self, x: Self::F, to: &mut [u16; LANES]) {
+        isa!({
+            let upper = _mm512_srli_epi32::<16>(_mm512_castps_si512(x));
+            _mm256_storeu_si256(to.as_mut_ptr().cast(), _mm512_cvtepi32_epi16(upper));
+        });
     }
     #[inline(always)]
     fn sub(self, a: Self::F, b: Self::F) -> Self::F {
@@ -142,6 +156,10 @@ impl Simd for Avx512 {
             let a = _mm_max_ps(a, _mm_movehl_ps(a, a));
             _mm_cvtss_f32(_mm_max_ss(a, _mm_movehdup_ps(a)))
         })
+    }
+    #[inline(always)]
+    fn truncate(self, a: Self::F) -> Self::I {
+        isa!(_mm512_cvttps_epi32(a))
     }
     #[inline(always)]
     fn as_bits(self, a: Self::F) -> Self::I {
@@ -270,10 +288,6 @@ impl Dot for Avx512 {
         isa!(_mm512_loadu_si512(x.as_ptr().cast()))
     }
     #[inline(always)]
-    fn prefetch_second(self, at: *const u8) {
-        isa!(_mm_prefetch::<_MM_HINT_T1>(at.cast()));
-    }
-    #[inline(always)]
     fn load_pairs_u8(self, x: &[u8; 2 * LANES], _g: usize) -> Self::W {
         isa!(_mm512_cvtepu8_epi16(_mm256_loadu_si256(x.as_ptr().cast())))
     }
@@ -284,6 +298,10 @@ impl Dot for Avx512 {
     #[inline(always)]
     fn prefetch(self, at: *const u8) {
         isa!(_mm_prefetch::<_MM_HINT_T0>(at.cast()));
+    }
+    #[inline(always)]
+    fn prefetch_second(self, at: *const u8) {
+        isa!(_mm_prefetch::<_MM_HINT_T1>(at.cast()));
     }
     #[inline(always)]
     fn splat_w(self, x: u8) -> Self::W {
@@ -373,6 +391,15 @@ impl Dot for Avx512 {
     #[inline(always)]
     fn widen(self, w: Self::W) -> [Self::W; 2] {
         isa!([_mm512_srai_epi16::<8>(_mm512_slli_epi16::<8>(w)), _mm512_srai_epi16::<8>(w)])
+    }
+    #[inline(always)]
+    fn widen_nibbles(self, w: Self::W) -> [Self::W; 4] {
+        isa!([
+            _mm512_srai_epi16::<12>(_mm512_slli_epi16::<12>(w)),
+            _mm512_srai_epi16::<12>(_mm512_slli_epi16::<8>(w)),
+            _mm512_srai_epi16::<12>(_mm512_slli_epi16::<4>(w)),
+            _mm512_srai_epi16::<12>(w),
+        ])
     }
     #[inline(always)]
     fn dot_pairs(self, acc: Self::I, w: Self::W, pair: i32) -> Self::I {

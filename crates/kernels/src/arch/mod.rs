@@ -1,7 +1,10 @@
-//! One thin file per instruction set: each implements [`crate::simd::Simd`] and nothing else.
+//! One thin file per instruction set (two for AVX2, whose registers hold half of 16 lanes): each implements
+//! [`crate::simd`] and nothing else.
 
 #[cfg(target_arch = "x86_64")]
 pub(crate) mod avx2;
+#[cfg(target_arch = "x86_64")]
+mod avx2_rows;
 #[cfg(target_arch = "x86_64")]
 pub(crate) mod avx512;
 #[cfg(target_arch = "x86_64")]

@@ -81,12 +81,20 @@ impl Simd for Scalar {
         std::array::from_fn(|i| half::f16::from_le_bytes([x[2 * i], x[2 * i + 1]]).to_f32())
     }
     #[inline(always)]
+    fn load_bf16(self, x: &[u16; LANES]) -> Self::F {
+        x.map(|bits| f32::from_bits(u32::from(bits) << 16))
+    }
+    #[inline(always)]
     fn store(self, x: Self::F, to: &mut [f32; LANES]) {
         *to = x;
     }
     #[inline(always)]
     fn store_f16(self, x: Self::F, to: &mut [u16; LANES]) {
         *to = x.map(|v| half::f16::from_f32(v).to_bits());
+    }
+    #[inline(always)]
+    fn store_bf16(self, x: Self::F, to: &mut [u16; LANES]) {
+        *to = x.map(|v| (v.to_bits() >> 16) as u16);
     }
     #[inline(always)]
     fn sub(self, a: Self::F, b: Self::F) -> Self::F {
@@ -119,6 +127,10 @@ impl Simd for Scalar {
     #[inline(always)]
     fn reduce_max(self, a: Self::F) -> f32 {
         tree(a, |a, b| if a > b { a } else { b })
+    }
+    #[inline(always)]
+    fn truncate(self, a: Self::F) -> Self::I {
+        a.map(|v| v as i32)
     }
     #[inline(always)]
     fn as_bits(self, a: Self::F) -> Self::I {
@@ -208,8 +220,6 @@ impl Dot for Scalar {
         *x
     }
     #[inline(always)]
-    fn prefetch_second(self, _at: *const u8) {}
-    #[inline(always)]
     fn load_pairs_u8(self, x: &[u8; 2 * LANES], _g: usize) -> Self::W {
         pairs(x.map(i16::from))
     }
@@ -219,6 +229,8 @@ impl Dot for Scalar {
     }
     #[inline(always)]
     fn prefetch(self, _at: *const u8) {}
+    #[inline(always)]
+    fn prefetch_second(self, _at: *const u8) {}
     #[inline(always)]
     fn splat_w(self, x: u8) -> Self::W {
         [x; 64]
@@ -309,6 +321,12 @@ impl Dot for Scalar {
     fn widen(self, w: Self::W) -> [Self::W; 2] {
         let byte = |i: usize| i16::from(w[i] as i8).to_le_bytes();
         [0, 1].map(|odd| std::array::from_fn(|i| byte(i / 4 * 4 + odd + i % 4 / 2 * 2)[i % 2]))
+    }
+    #[inline(always)]
+    fn widen_nibbles(self, w: Self::W) -> [Self::W; 4] {
+        let words = w.as_chunks::<2>().0;
+        let word = |i: usize| i16::from_le_bytes(words[i]);
+        [12, 8, 4, 0].map(|up| pairs(std::array::from_fn(|i| word(i) << up >> 12)))
     }
     #[inline(always)]
     fn dot_pairs(self, acc: Self::I, w: Self::W, pair: i32) -> Self::I {

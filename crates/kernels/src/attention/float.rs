@@ -1,4 +1,4 @@
-//! Keys and values as half floats or as `f32`.
+//! Keys and values as half floats, as bfloat16 or as `f32`.
 //!
 //! The keys of a page lie 16 to a vector, one vector per dimension: scores need no sum across lanes.
 //! Values lie one key after the other, so that lanes are dimensions. Sums are `f32`, along the
@@ -9,14 +9,22 @@ use crate::simd::{LANES, Simd};
 use std::ops::Range;
 
 /// What a page holds.
-pub(crate) trait Element: Copy + Default {
+pub(crate) trait Element: Copy {
+    type Bits: Copy + Default;
+
     const KV: KvType;
 
-    fn widen<S: Simd>(s: S, from: &[Self; LANES]) -> S::F;
-    fn narrow<S: Simd>(s: S, x: S::F, to: &mut [Self; LANES]);
+    fn widen<S: Simd>(s: S, from: &[Self::Bits; LANES]) -> S::F;
+    fn narrow<S: Simd>(s: S, x: S::F, to: &mut [Self::Bits; LANES]);
 }
 
-impl Element for u16 {
+/// IEEE half floats.
+#[derive(Clone, Copy)]
+pub(crate) struct F16;
+
+impl Element for F16 {
+    type Bits = u16;
+
     const KV: KvType = KvType::F16;
 
     #[inline(always)]
@@ -31,7 +39,33 @@ impl Element for u16 {
     }
 }
 
-impl Element for f32 {
+/// bfloat16. As in matrices, magnitudes below [`crate::bf16::LEAST`] count as zero.
+#[derive(Clone, Copy)]
+pub(crate) struct Bf16;
+
+impl Element for Bf16 {
+    type Bits = u16;
+
+    const KV: KvType = KvType::Bf16;
+
+    #[inline(always)]
+    fn widen<S: Simd>(s: S, from: &[u16; LANES]) -> S::F {
+        s.load_bf16(from)
+    }
+
+    #[inline(always)]
+    fn narrow<S: Simd>(s: S, x: S::F, to: &mut [u16; LANES]) {
+        s.store_bf16(s.round_bf16(x), to);
+    }
+}
+
+/// Single precision.
+#[derive(Clone, Copy)]
+pub(crate) struct F32;
+
+impl Element for F32 {
+    type Bits = f32;
+
     const KV: KvType = KvType::F32;
 
     #[inline(always)]
@@ -47,10 +81,10 @@ impl Element for f32 {
 
 /// Stores a key in slot `slot` of a page.
 #[inline(always)]
-pub(crate) fn store_k<S: Simd, E: Element>(s: S, k: &[f32], page: &mut [E], slot: usize) {
+pub(crate) fn store_k<S: Simd, E: Element>(s: S, k: &[f32], page: &mut [E::Bits], slot: usize) {
     let head_dim = k.len();
     let lane = &mut page[slot / LANES * head_dim * LANES..][..head_dim * LANES];
-    let mut narrow = [E::default(); LANES];
+    let mut narrow = [E::Bits::default(); LANES];
     for (x, to) in k.as_chunks::<LANES>().0.iter().zip(lane.chunks_exact_mut(LANES * LANES)) {
         E::narrow(s, s.load(x), &mut narrow);
         for (to, x) in to.as_chunks_mut::<LANES>().0.iter_mut().zip(narrow) {
@@ -61,7 +95,7 @@ pub(crate) fn store_k<S: Simd, E: Element>(s: S, k: &[f32], page: &mut [E], slot
 
 /// Stores a value in slot `slot` of a page.
 #[inline(always)]
-pub(crate) fn store_v<S: Simd, E: Element>(s: S, v: &[f32], page: &mut [E], slot: usize) {
+pub(crate) fn store_v<S: Simd, E: Element>(s: S, v: &[f32], page: &mut [E::Bits], slot: usize) {
     let to = &mut page[slot * v.len()..][..v.len()];
     for (x, to) in v.as_chunks::<LANES>().0.iter().zip(to.as_chunks_mut::<LANES>().0) {
         E::narrow(s, s.load(x), to);
@@ -74,18 +108,19 @@ pub(crate) fn store_v<S: Simd, E: Element>(s: S, v: &[f32], page: &mut [E], slot
 ///
 /// `i + 16 <= page.len()`.
 #[inline(always)]
-unsafe fn lanes<S: Simd, E: Element>(s: S, page: &[E], i: usize) -> S::F {
+unsafe fn lanes<S: Simd, E: Element>(s: S, page: &[E::Bits], i: usize) -> S::F {
     debug_assert!(i + LANES <= page.len());
     // SAFETY: within the page by contract.
-    E::widen(s, unsafe { &*page.as_ptr().add(i).cast::<[E; LANES]>() })
+    E::widen(s, unsafe { &*page.as_ptr().add(i).cast::<[E::Bits; LANES]>() })
 }
 
 /// Elements of a cache line.
-const fn line<E>() -> usize {
-    64 / size_of::<E>()
+const fn line<E: Element>() -> usize {
+    64 / size_of::<E::Bits>()
 }
 
 impl<E: Element> Cell for E {
+    type Unit = E::Bits;
     type Query = f32;
 
     const TYPE: KvType = E::KV;
@@ -237,7 +272,7 @@ fn score<S: Simd, E: Element, const R: usize, const PAGES: usize, const KEYS: us
     for at in (0..dim).step_by(line::<E>() / LANES) {
         for i in 0..PAGES {
             for b in 0..KEYS {
-                ahead[i].fetch(((block + b) * dim + at) * LANES * size_of::<E>());
+                ahead[i].fetch(((block + b) * dim + at) * LANES * size_of::<E::Bits>());
             }
         }
         for d in at..at + line::<E>() / LANES {
@@ -246,7 +281,7 @@ fn score<S: Simd, E: Element, const R: usize, const PAGES: usize, const KEYS: us
                 for b in 0..KEYS {
                     // SAFETY: `d < dim` (a line holds one or two dimensions, and `dim` is even),
                     // `b < KEYS`, and `keys` are of `KEYS * dim * 16` elements.
-                    k[i][b] = unsafe { lanes(s, keys[i], (b * dim + d) * LANES) };
+                    k[i][b] = unsafe { lanes::<S, E>(s, keys[i], (b * dim + d) * LANES) };
                 }
             }
             for r in 0..R {
@@ -300,12 +335,12 @@ fn value<S: Simd, E: Element, const R: usize, const DIMS: usize>(
         for key in key..end {
             let at = key % KV_PAGE * dim + d;
             for b in (0..DIMS).step_by(line::<E>() / LANES) {
-                ahead.fetch((at + b * LANES) * size_of::<E>());
+                ahead.fetch((at + b * LANES) * size_of::<E::Bits>());
             }
             let mut x = [s.splat(0.0); DIMS];
             for b in 0..DIMS {
                 // SAFETY: a slot below `KV_PAGE` and `d + DIMS * 16 <= dim`, asserted above.
-                x[b] = unsafe { lanes(s, v, at + b * LANES) };
+                x[b] = unsafe { lanes::<S, E>(s, v, at + b * LANES) };
             }
             for r in 0..R {
                 // SAFETY: `keys` end at `KV_CHUNK` at most, asserted above.

@@ -4,7 +4,7 @@
 //! thread) and joined from left to right by the log-sum-exp rule, so the bits of a result depend on
 //! the chunk size and on nothing else. A chunk is scores, softmax weights, weighted values; how keys
 //! and values lie in a page, and what is multiplied with what, belongs to the type they are stored
-//! in: [`float`] and [`q8_0`].
+//! in: [`float`] and [`quantised`].
 //!
 //! A chunk lies in pages, few of which follow each other in memory, which no hardware prefetcher
 //! follows: while one page is worked on, the lines of a later one are fetched by instruction (see
@@ -13,15 +13,21 @@
 #![allow(clippy::needless_range_loop, reason = "register tiles are indexed by row and block alike")]
 
 mod float;
+mod kv;
+mod q4_0;
 mod q8_0;
+mod quantised;
 mod state;
 
-pub(crate) use float::{store_k, store_v};
-pub(crate) use q8_0::{store_k as store_k_q8_0, store_v as store_v_q8_0};
+pub use kv::{KvPageMut, KvPages, KvType};
+
+pub(crate) use float::{Bf16, F16, F32, store_k, store_v};
+pub(crate) use q4_0::Q4_0;
+pub(crate) use q8_0::Q8_0;
+pub(crate) use quantised::{Blocks, store_k as store_k_blocks, store_v as store_v_blocks};
 pub(crate) use state::{finish, fold, merge};
 
 use crate::exp::{exp_negative, soft_cap};
-use crate::q8::BLOCK;
 use crate::simd::{LANES, Simd};
 use crate::views::Rows;
 
@@ -41,118 +47,12 @@ pub const fn attn_scratch_len(rows: usize) -> usize {
     rows * KV_CHUNK
 }
 
-/// How keys and values are stored.
-#[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub enum KvType {
-    /// IEEE half floats.
-    #[default]
-    F16,
-    /// Single precision: twice the memory, for comparisons with references.
-    F32,
-    /// Eight bits: blocks of 32 elements of a head with a half-precision scale. Heads must be
-    /// multiples of 32 long.
-    Q8_0,
-}
-
-impl KvType {
-    /// Bytes of one token's key (or value) of one head.
-    pub const fn token_bytes(self, head_dim: usize) -> usize {
-        match self {
-            KvType::F16 => head_dim * size_of::<u16>(),
-            KvType::F32 => head_dim * size_of::<f32>(),
-            KvType::Q8_0 => head_dim * (BLOCK + size_of::<u16>()) / BLOCK,
-        }
-    }
-
-    /// Bytes of a page.
-    pub const fn page_bytes(self, head_dim: usize) -> usize {
-        KV_PAGE * self.token_bytes(head_dim)
-    }
-
-    /// How many pages of what a tile is followed by are worth knowing (see [`AttnTile::next`]).
-    pub const fn pages_ahead(self, head_dim: usize) -> usize {
-        AHEAD_BYTES.div_ceil(self.page_bytes(head_dim))
-    }
-
-    /// What the length of a head must be a multiple of.
-    pub const fn head_multiple(self) -> usize {
-        match self {
-            KvType::F16 | KvType::F32 => LANES,
-            KvType::Q8_0 => BLOCK,
-        }
-    }
-}
-
-impl std::fmt::Display for KvType {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.pad(match self {
-            KvType::F16 => "f16",
-            KvType::F32 => "f32",
-            KvType::Q8_0 => "q8_0",
-        })
-    }
-}
-
-/// Queries, already multiplied by the softmax scale, and the pages of a chunk in order, by the type
-/// that keys and values are stored in.
-///
-/// Keys: `[pages][KV_PAGE / 16, head_dim, 16]`, values: `[pages][KV_PAGE, head_dim]`; Q8_0 pages are
-/// for the kernels to know.
-#[derive(Clone, Copy, Debug)]
-#[expect(missing_docs, reason = "said above")]
-pub enum KvPages<'a> {
-    /// Queries as they are. `[rows, head_dim]`
-    F16 { q: &'a [f32], k: &'a [&'a [u16]], v: &'a [&'a [u16]] },
-    /// Queries as they are. `[rows, head_dim]`
-    F32 { q: &'a [f32], k: &'a [&'a [f32]], v: &'a [&'a [f32]] },
-    /// Queries quantised by [`crate::Kernels::quantize_q8`]. `[rows, q8_row_bytes(head_dim)]`
-    Q8_0 { q: &'a [u8], k: &'a [&'a [u8]], v: &'a [&'a [u8]] },
-}
-
-/// A page of keys, or of values, to be written to.
-#[derive(Debug)]
-pub enum KvPageMut<'a> {
-    /// IEEE half floats.
-    F16(&'a mut [u16]),
-    /// Single precision.
-    F32(&'a mut [f32]),
-    /// Quants and scales, [`KvType::page_bytes`].
-    Q8_0(&'a mut [u8]),
-}
-
-impl KvPageMut<'_> {
-    /// Panics unless `kv` and the page are of the same shape and there is such a slot.
-    #[track_caller]
-    pub(crate) fn check(&self, head_dim: usize, slot: usize) {
-        let (kv, bytes) = match self {
-            KvPageMut::F16(page) => (KvType::F16, size_of_val(*page)),
-            KvPageMut::F32(page) => (KvType::F32, size_of_val(*page)),
-            KvPageMut::Q8_0(page) => (KvType::Q8_0, page.len()),
-        };
-        check_head(kv, head_dim);
-        assert!(
-            bytes == kv.page_bytes(head_dim),
-            "a page of {bytes} bytes for head_dim {head_dim}"
-        );
-        assert!(slot < KV_PAGE, "slot {slot} of {KV_PAGE}");
-    }
-}
-
-#[track_caller]
-fn check_head(kv: KvType, head_dim: usize) {
-    let multiple = kv.head_multiple();
-    assert!(
-        head_dim > 0 && head_dim.is_multiple_of(multiple),
-        "head_dim {head_dim} is not a multiple of {multiple}"
-    );
-}
-
 /// Query rows and the chunk of keys and values that they attend.
 #[derive(Clone, Copy, Debug)]
 pub struct AttnTile<'a> {
     /// Number of query rows.
     pub rows: usize,
-    /// Elements of a head, a multiple of 16 (Q8_0: 32).
+    /// Elements of a head, a multiple of [`KvType::head_multiple`].
     pub head_dim: usize,
     /// The first key that each row sees, counted from the first key of the pages. `[rows]`
     pub starts: &'a [u32],
@@ -167,15 +67,15 @@ pub struct AttnTile<'a> {
     pub next: &'a [&'a [u8]],
 }
 
-/// An [`AttnTile`] over pages of cells `C`.
+/// An [`AttnTile`] over pages of type `C`.
 pub(crate) struct Tile<'a, C: Cell> {
     q: Rows<'a, C::Query>,
     head_dim: usize,
     starts: &'a [u32],
     limits: &'a [u32],
     soft_cap: f32,
-    k_pages: &'a [&'a [C]],
-    v_pages: &'a [&'a [C]],
+    k_pages: &'a [&'a [C::Unit]],
+    v_pages: &'a [&'a [C::Unit]],
     next: &'a [&'a [u8]],
 }
 
@@ -184,11 +84,11 @@ impl<'a> AttnTile<'a> {
     pub(crate) fn over<C: Cell>(
         &self,
         q: Rows<'a, C::Query>,
-        k_pages: &'a [&'a [C]],
-        v_pages: &'a [&'a [C]],
+        k_pages: &'a [&'a [C::Unit]],
+        v_pages: &'a [&'a [C::Unit]],
     ) -> Tile<'a, C> {
         let Self { rows, head_dim, starts, limits, soft_cap, next, .. } = *self;
-        check_head(C::TYPE, head_dim);
+        C::TYPE.check_head(head_dim);
         assert!(soft_cap > 0.0, "a soft cap of {soft_cap}");
         assert!(starts.len() == rows, "{} starts for {rows} rows", starts.len());
         assert!(limits.len() == rows, "{} limits for {rows} rows", limits.len());
@@ -221,8 +121,10 @@ pub(crate) struct Seen {
     end: usize,
 }
 
-/// What a page is made of, and with that how it is attended.
+/// How keys and values are stored, and with that how they are attended.
 pub(crate) trait Cell: Copy {
+    /// What a page is made of.
+    type Unit: Copy;
     /// What queries are made of.
     type Query: Copy;
 
@@ -331,7 +233,7 @@ fn weights<S: Simd, const R: usize>(
     seen: [Seen; R],
 ) -> ([f32; R], [f32; R]) {
     // The blocks of which any row sees a key, and those that all rows see whole.
-    let (mut first, mut last, mut whole) = (KV_CHUNK, 0, 0..KV_CHUNK / LANES);
+    let (mut first, mut last, mut whole) = (KV_CHUNK / LANES, 0, 0..KV_CHUNK / LANES);
     for row in seen {
         first = first.min(row.start / LANES);
         last = last.max(row.end.div_ceil(LANES));
@@ -376,7 +278,7 @@ fn weights<S: Simd, const R: usize>(
 /// What is read some pages after a page of a tile: its lines are fetched while that page is worked
 /// on. The order is keys, values, what comes [next](AttnTile::next).
 #[derive(Clone, Copy)]
-struct Ahead(*const u8);
+pub(crate) struct Ahead(*const u8);
 
 /// Bytes between what is worked on and what is fetched: enough to cover the memory's latency, few
 /// enough to stay in the first cache level. A token of Qwen3-0.6B Q4_0 at depth 8192, one thread of

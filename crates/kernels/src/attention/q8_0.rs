@@ -1,433 +1,98 @@
-//! Keys and values in 8 bits: blocks of 32 elements of a head with a half-precision scale.
+//! Keys and values in 8 bits.
 //!
-//! A page of `n` blocks a head begins with its scales, `[n][32 slots]`. The quants of keys follow as
-//! `[2][n][8][16 slots][4]`, with 128 added: 16 keys are the rows of a matrix tile, and their scores
-//! the integer dots of that tile with queries quantised to 8 bits, scaled block by block. The quants
-//! of values are `[n][8][32 dimensions][4 slots]`, so that the sum over keys is an integer dot as
-//! well: the weights of a page, each times the scale of its value's block, are quantised to 15 bits
-//! relative to the greatest weight and the greatest scale of the page. Eight bits would lose the
-//! keys beside one that has nearly all the weight; with 15 the values' own error stays an order of
-//! magnitude larger.
-//!
-//! A row's weights are quantised by what the row sees and nothing else: its bits do not depend on
-//! slots that are filled later.
+//! The quants of 16 keys are `[8][16 slots][4]`, with 128 added; those of values `[8][32 dimensions]
+//! [4 slots]`.
 
-use super::{Ahead, Cell, KV_CHUNK, KV_PAGE, KvType, Seen, Tile, attn_state_len};
+use super::quantised::{LINE, Quants, half};
+use super::{Ahead, KV_PAGE, KvType};
 use crate::exp::ROUND;
 use crate::q8::{BLOCK, Q8Block};
 use crate::simd::{Dot, LANES, Simd};
-use std::ops::Range;
 
 /// Adds 128 to a signed byte.
 const BIAS: u8 = 0x80;
-/// The greatest quant of a weight.
-const TOP: f32 = 32767.0;
-/// A smaller greatest weight, or scale, counts as this one: [`TOP`] over it must not overflow.
-const TINY: f32 = 1e-30;
-/// Scales of a block of the head, one per slot.
-const SCALES: usize = 2 * KV_PAGE;
-/// Quants of a block of the head of 16 keys.
-const KEYS: usize = BLOCK * LANES;
-/// Quants of a block of the head of all values.
-const VALUES: usize = BLOCK * KV_PAGE;
 /// Where the byte of each of four slots stands in its quad: the first and the third byte of all
 /// lanes are one vector of pairs (see [`Dot::widen`]), the others the second.
 const PLACE: [usize; 4] = [0, 2, 1, 3];
 
-/// Quantises a block: the bits of its scale and the quants. A NaN or an infinity makes the scale
-/// NaN or infinite.
-#[inline(always)]
-fn quantize<S: Simd>(s: S, x: &[f32; BLOCK]) -> (u16, [i8; BLOCK]) {
-    let (halves, _) = x.as_chunks::<LANES>();
-    let x = [s.load(&halves[0]), s.load(&halves[1])];
-    // As integers, magnitudes compare as they do as floats, and NaN is the greatest.
-    let bits = s.max_i(s.as_bits(s.abs(x[0])), s.as_bits(s.abs(x[1])));
-    let top = f32::from_bits(s.reduce_max_i(bits) as u32);
-    let mut scales = [0; LANES];
-    s.store_f16(s.splat(top / 127.0), &mut scales);
-    // What the scale is after rounding, which may have made it smaller: hence the clamp.
-    let mut d = [0.0; LANES];
-    s.store(s.load_f16(as_half_bytes(&scales)), &mut d);
-    let inverse = s.splat(if d[0] == 0.0 { 0.0 } else { 1.0 / d[0] });
-    let mut qs = [0; BLOCK];
-    for (x, qs) in x.into_iter().zip(qs.as_chunks_mut::<LANES>().0) {
-        let q = s.min(s.splat(127.0), s.max(s.splat(-127.0), s.mul(x, inverse)));
-        s.store_i8(s.as_bits(s.add(q, s.splat(ROUND))), qs);
+/// See the module.
+#[derive(Clone, Copy)]
+pub(crate) struct Q8_0;
+
+impl Quants for Q8_0 {
+    const KV: KvType = KvType::Q8_0;
+    const BITS: usize = 8;
+
+    #[inline(always)]
+    fn quantize<S: Simd>(s: S, x: [S::F; 2], top: f32) -> (u16, [i8; BLOCK]) {
+        let (bits, d) = half(s, top / 127.0);
+        // What the scale is after rounding, which may have made it smaller: hence the clamp. Where it is
+        // infinite all quants are 0, and what is multiplied with it no number.
+        let inverse = s.splat(if d == 0.0 { 0.0 } else { 1.0 / d });
+        let mut qs = [0; BLOCK];
+        for (x, qs) in x.into_iter().zip(qs.as_chunks_mut::<LANES>().0) {
+            let q = s.min(s.splat(127.0), s.max(s.splat(-127.0), s.mul(x, inverse)));
+            s.store_i8(s.as_bits(s.add(q, s.splat(ROUND))), qs);
+        }
+        (bits, qs)
     }
-    (scales[0], qs)
-}
 
-fn as_half_bytes(x: &[u16; LANES]) -> &[u8; 2 * LANES] {
-    // SAFETY: 16 integers of two bytes; bytes have no alignment.
-    unsafe { &*x.as_ptr().cast() }
-}
-
-/// The scales and the quants of a page.
-#[inline(always)]
-fn parts(page: &[u8], head_dim: usize) -> (&[[u8; SCALES]], &[u8]) {
-    let (scales, quants) = page.split_at(head_dim / BLOCK * SCALES);
-    (scales.as_chunks().0, quants)
-}
-
-/// Stores a key in slot `slot` of a page.
-#[inline(always)]
-pub(crate) fn store_k<S: Simd>(s: S, k: &[f32], page: &mut [u8], slot: usize) {
-    let blocks = k.len() / BLOCK;
-    let (scales, quants) = page.split_at_mut(blocks * SCALES);
-    let quants = &mut quants[slot / LANES * blocks * KEYS..][..blocks * KEYS];
-    let places =
-        scales.as_chunks_mut::<SCALES>().0.iter_mut().zip(quants.as_chunks_mut::<KEYS>().0);
-    for (x, (scales, quants)) in k.as_chunks::<BLOCK>().0.iter().zip(places) {
-        let (d, qs) = quantize(s, x);
-        scales[2 * slot..][..2].copy_from_slice(&d.to_le_bytes());
-        for (to, quad) in quants.as_chunks_mut::<64>().0.iter_mut().zip(qs.as_chunks::<4>().0) {
-            to[4 * (slot % LANES)..][..4].copy_from_slice(&quad.map(|q| q as u8 ^ BIAS));
+    #[inline(always)]
+    fn put_key(lines: &mut [[u8; LINE]], slot: usize, qs: &[i8; BLOCK]) {
+        for (to, quad) in lines.iter_mut().zip(qs.as_chunks::<4>().0) {
+            to[4 * slot..][..4].copy_from_slice(&quad.map(|q| q as u8 ^ BIAS));
         }
     }
-}
 
-/// Stores a value in slot `slot` of a page.
-#[inline(always)]
-pub(crate) fn store_v<S: Simd>(s: S, v: &[f32], page: &mut [u8], slot: usize) {
-    let (scales, quants) = page.split_at_mut(v.len() / BLOCK * SCALES);
-    let places =
-        scales.as_chunks_mut::<SCALES>().0.iter_mut().zip(quants.as_chunks_mut::<VALUES>().0);
-    for (x, (scales, quants)) in v.as_chunks::<BLOCK>().0.iter().zip(places) {
-        let (d, qs) = quantize(s, x);
-        scales[2 * slot..][..2].copy_from_slice(&d.to_le_bytes());
-        let quad = &mut quants.as_chunks_mut::<{ 4 * BLOCK }>().0[slot / 4];
-        for (to, q) in quad.as_chunks_mut::<4>().0.iter_mut().zip(qs) {
+    #[inline(always)]
+    fn put_value(lines: &mut [[u8; LINE]], slot: usize, qs: &[i8; BLOCK]) {
+        let quads = lines[slot / 4 * 2..][..2].as_flattened_mut().as_chunks_mut::<4>().0;
+        for (to, &q) in quads.iter_mut().zip(qs) {
             to[PLACE[slot % 4]] = q as u8;
         }
     }
-}
-
-impl Cell for u8 {
-    type Query = Q8Block;
-
-    const TYPE: KvType = KvType::Q8_0;
 
     #[inline(always)]
-    fn scores<S: Simd, const R: usize>(
-        s: S,
-        t: &Tile<'_, u8>,
-        first: usize,
-        longest: usize,
-        p: &mut [[f32; KV_CHUNK]; R],
-    ) {
-        let blocks = t.head_dim / BLOCK;
-        let mut q = [t.q.row(first); R];
-        for r in 0..R {
-            q[r] = t.q.row(first + r);
-            assert!(q[r].len() == blocks);
-        }
-        for key in (0..longest).step_by(LANES) {
-            let (page, half) = (key / KV_PAGE, key % KV_PAGE / LANES);
-            let ahead = Ahead::of_keys(t, first, page);
-            let (scales, quants) = parts(t.k_pages[page], t.head_dim);
-            let at = blocks * SCALES + half * blocks * KEYS;
-            let quants = &quants[half * blocks * KEYS..][..blocks * KEYS];
-            for b in (half * blocks / 2)..((half + 1) * blocks).div_ceil(2) {
-                ahead.fetch(b * SCALES);
-            }
-            // SAFETY: every row of `q` has `blocks` blocks, asserted above.
-            unsafe { score(s.dot(), scales, half, quants, q, ahead, at, p, key) };
-        }
-    }
-
-    #[inline(always)]
-    fn values<S: Simd, const R: usize>(
-        s: S,
-        t: &Tile<'_, u8>,
-        first: usize,
-        seen: [Seen; R],
-        p: &mut [[f32; KV_CHUNK]; R],
-        out: &mut [f32],
-    ) {
-        let (dim, state) = (t.head_dim, attn_state_len(t.head_dim));
-        // What all rows see, and the last that any does.
-        let (mut start, mut end, mut most) = (0, KV_CHUNK, 0);
-        for row in seen {
-            (start, end, most) = (start.max(row.start), end.min(row.end), most.max(row.end));
-        }
-        for out in out.chunks_exact_mut(state) {
-            out[..dim].fill(0.0);
-        }
-        let mut quantized = [Quantized::<R>::NONE; BLOCKS];
-        for (page, at) in (0..most).step_by(KV_PAGE).enumerate() {
-            let ahead = Ahead::of_values(t, first, page);
-            let (scales, quants) = parts(t.v_pages[page], dim);
-            for b in 0..scales.len() {
-                ahead.fetch(b * SCALES);
-            }
-            let (mut visible, mut weights) = ([Slots::ALL; R], [Weights::NONE; R]);
-            let p_of = |r: usize| p[r][at..].first_chunk().expect("a page lies in the chunk");
-            // Most pages are seen whole by all rows: nothing is masked there.
-            let whole = start <= at && at + KV_PAGE <= end;
-            if whole {
-                for r in 0..R {
-                    weights[r] = Weights::new(s, p_of(r), Slots::ALL);
-                }
-            } else {
-                for r in 0..R {
-                    visible[r] = Slots::of(seen[r], at);
-                    weights[r] = Weights::new(s, p_of(r), visible[r]);
-                }
-            }
-            let quants = quants.as_chunks::<VALUES>().0;
-            for (i, scales) in scales.chunks(BLOCKS).enumerate() {
-                for (scales, to) in scales.iter().zip(&mut quantized) {
-                    match whole {
-                        true => to.set(s, &weights, scales, [Slots::ALL; R]),
-                        false => to.set(s, &weights, scales, visible),
-                    }
-                }
-                let start = i * BLOCKS;
-                for (b, from) in quantized[..scales.len()].iter().enumerate() {
-                    let b = start + b;
-                    let at = dim / BLOCK * SCALES + b * VALUES;
-                    value::<S, R>(s, &quants[b], from, ahead, at, b * BLOCK, out);
-                }
-            }
-        }
-    }
-}
-
-/// Scores of 16 keys: half `half` of a page's slots.
-///
-/// # Safety
-///
-/// Every row of `q` has as many blocks as there are `scales`.
-#[inline(always)]
-#[expect(clippy::too_many_arguments, reason = "one register tile")]
-unsafe fn score<D: Dot, const R: usize>(
-    d: D,
-    scales: &[[u8; SCALES]],
-    half: usize,
-    quants: &[u8],
-    q: [&[Q8Block]; R],
-    ahead: Ahead,
-    at: usize,
-    p: &mut [[f32; KV_CHUNK]; R],
-    key: usize,
-) {
-    let mut acc = [[d.splat(0.0); R]; 2];
-    for (b, (scales, quants)) in scales.iter().zip(quants.as_chunks::<KEYS>().0).enumerate() {
-        let scales = scales.as_chunks::<{ 2 * LANES }>().0[half];
+    unsafe fn dots<D: Dot, const R: usize>(
+        d: D,
+        lines: &[[u8; LINE]],
+        g: usize,
+        q: [&[Q8Block]; R],
+        b: usize,
+        (ahead, at): (Ahead, usize),
+    ) -> [D::I; R] {
         // SAFETY: the caller's contract.
         let act = |r: usize| unsafe { q[r].get_unchecked(b) };
-        for g in 0..D::GROUPS {
-            let mut sums = [d.splat_i(0); R];
-            for r in 0..R {
-                sums[r] = d.start_biased(act(r).neg128);
-            }
-            for (j, bytes) in quants.as_chunks::<64>().0.iter().enumerate() {
-                if g == 0 {
-                    ahead.fetch(at + b * KEYS + j * 64);
-                }
-                let w = d.load_w(bytes, g);
-                for r in 0..R {
-                    sums[r] = d.dot_biased(sums[r], w, act(r).quad(j));
-                }
-            }
-            let scale = d.load_f16(&scales, g);
-            for r in 0..R {
-                acc[g][r] = d.fma(d.to_f(sums[r]), d.mul(scale, d.splat(act(r).d)), acc[g][r]);
-            }
-        }
-    }
-    for r in 0..R {
-        let p = p[r][key..].first_chunk_mut().expect("blocks of 16 lie in the chunk");
-        for g in 0..D::GROUPS {
-            d.store(acc[g][r], p, g);
-        }
-    }
-}
-
-/// The slots of a page that a row sees, one after the other: a bit each.
-#[derive(Clone, Copy, PartialEq)]
-struct Slots(u32);
-
-impl Slots {
-    const ALL: Slots = Slots(u32::MAX);
-
-    /// Of the page that begins with key `at`.
-    #[inline(always)]
-    fn of(seen: Seen, at: usize) -> Slots {
-        let below = |key: usize| ((1u64 << key.saturating_sub(at).min(KV_PAGE)) - 1) as u32;
-        Slots(below(seen.end) & !below(seen.start))
-    }
-
-    #[inline(always)]
-    fn range(self) -> Range<usize> {
-        self.0.trailing_zeros() as usize..(u32::BITS - self.0.leading_zeros()) as usize
-    }
-}
-
-/// The softmax weights of a page, relative to the greatest of them.
-#[derive(Clone, Copy)]
-struct Weights {
-    /// Times [`TOP`]; zero beyond what the row sees.
-    relative: [f32; KV_PAGE],
-    top: f32,
-}
-
-impl Weights {
-    const NONE: Weights = Weights { relative: [0.0; KV_PAGE], top: 0.0 };
-
-    #[inline(always)]
-    fn new<S: Simd>(s: S, p: &[f32; KV_PAGE], visible: Slots) -> Self {
-        let [p0, p1] = only(s, halves(s, p), visible);
-        let top = greatest(s, p0, p1);
-        let factor = s.splat(TOP / top);
-        let mut relative = [0.0; KV_PAGE];
-        let (to, _) = relative.as_chunks_mut::<LANES>();
-        s.store(s.mul(p0, factor), &mut to[0]);
-        s.store(s.mul(p1, factor), &mut to[1]);
-        Self { relative, top }
-    }
-}
-
-/// Blocks of the head whose weights are quantised together, before any is used.
-const BLOCKS: usize = 4;
-
-/// The weights of a page, each times the scale of its value in one block of the head.
-#[derive(Clone, Copy)]
-struct Quantized<const R: usize> {
-    /// Two to a word.
-    pairs: [[i32; KV_PAGE / 2]; R],
-    /// What a quant stands for.
-    factors: [f32; R],
-}
-
-impl<const R: usize> Quantized<R> {
-    const NONE: Self = Self { pairs: [[0; KV_PAGE / 2]; R], factors: [0.0; R] };
-
-    #[inline(always)]
-    fn set<S: Simd>(
-        &mut self,
-        s: S,
-        weights: &[Weights; R],
-        scales: &[u8; SCALES],
-        visible: [Slots; R],
-    ) {
-        let mut shares = Shares::new(s, scales, visible[0]);
+        let mut sums = [d.splat_i(0); R];
         for r in 0..R {
-            if r > 0 && visible[r] != visible[r - 1] {
-                shares = Shares::new(s, scales, visible[r]);
-            }
-            let weights = &weights[r];
-            // SAFETY: 32 integers of two bytes in the place of 16 of four.
-            let pairs = unsafe { &mut *self.pairs[r].as_mut_ptr().cast::<[i16; KV_PAGE]>() };
-            let relative = halves(s, &weights.relative);
-            for (i, pairs) in pairs.as_chunks_mut::<LANES>().0.iter_mut().enumerate() {
-                // Below 2^22, the nearest integer stands in the low bits of the sum.
-                let w = s.fma(relative[i], shares.relative[i], s.splat(ROUND));
-                s.store_i16(s.as_bits(w), pairs);
-            }
-            self.factors[r] = weights.top * shares.top * (1.0 / TOP);
+            sums[r] = d.start_biased(act(r).neg128);
         }
+        for (j, line) in lines.iter().enumerate() {
+            if g == 0 {
+                ahead.fetch(at + j * LINE);
+            }
+            let w = d.load_w(line, g);
+            for r in 0..R {
+                sums[r] = d.dot_biased(sums[r], w, act(r).quad(j));
+            }
+        }
+        sums
     }
-}
 
-/// The scales of a page's values in one block of the head, relative to the greatest of them.
-#[derive(Clone, Copy)]
-struct Shares<S: Simd> {
-    relative: [S::F; 2],
-    top: f32,
-}
-
-impl<S: Simd> Shares<S> {
     #[inline(always)]
-    fn new(s: S, scales: &[u8; SCALES], visible: Slots) -> Self {
-        let (scales, _) = scales.as_chunks::<{ 2 * LANES }>();
-        let scales = [s.load_f16(&scales[0]), s.load_f16(&scales[1])];
-        let [d0, d1] = only(s, scales, visible);
-        let top = greatest(s, d0, d1);
-        let factor = s.splat(1.0 / top);
-        Self { relative: [s.mul(d0, factor), s.mul(d1, factor)], top }
-    }
-}
-
-#[inline(always)]
-fn halves<S: Simd>(s: S, x: &[f32; KV_PAGE]) -> [S::F; 2] {
-    let (halves, _) = x.as_chunks::<LANES>();
-    [s.load(&halves[0]), s.load(&halves[1])]
-}
-
-/// Of 32, those of the slots that are seen; zeros in the place of the others.
-#[inline(always)]
-fn only<S: Simd>(s: S, [x0, x1]: [S::F; 2], slots: Slots) -> [S::F; 2] {
-    if slots == Slots::ALL {
-        return [x0, x1];
-    }
-    let (zero, Range { start, end }) = (s.splat(0.0), slots.range());
-    let x0 = s.first(start.min(LANES), zero, s.first(end.min(LANES), x0, zero));
-    let x1 = s.first(end.saturating_sub(LANES), x1, zero);
-    [x0, s.first(start.saturating_sub(LANES), zero, x1)]
-}
-
-/// The greatest of numbers that are not negative, at least [`TINY`]; NaN is the greatest.
-#[inline(always)]
-fn greatest<S: Simd>(s: S, x0: S::F, x1: S::F) -> f32 {
-    let bits = s.max_i(s.as_bits(x0), s.as_bits(x1));
-    let top = s.reduce_max_i(s.max_i(bits, s.splat_i(TINY.to_bits() as i32)));
-    f32::from_bits(top as u32)
-}
-
-/// `o[r][d..d + 32] += Σ_slot weights[r][slot] * v[slot][d..d + 32]`.
-#[inline(always)]
-fn value<S: Simd, const R: usize>(
-    s: S,
-    quants: &[u8; VALUES],
-    weights: &Quantized<R>,
-    ahead: Ahead,
-    at: usize,
-    d: usize,
-    out: &mut [f32],
-) {
-    if S::WIDE {
-        sums::<S::Dot, R, 2>(s.dot(), quants, weights, ahead, at, [d, 0], out);
-    } else {
-        sums::<S::Dot, R, 1>(s.dot(), quants, weights, ahead, at, [d, 0], out);
-        sums::<S::Dot, R, 1>(s.dot(), quants, weights, ahead, at, [d, 1], out);
-    }
-}
-
-/// [`value`] for `H` blocks of 16 dimensions, the first of which is `h` of those from `d`.
-#[inline(always)]
-fn sums<D: Dot, const R: usize, const H: usize>(
-    dot: D,
-    quants: &[u8; VALUES],
-    weights: &Quantized<R>,
-    ahead: Ahead,
-    at: usize,
-    [d, h]: [usize; 2],
-    out: &mut [f32],
-) {
-    let state = out.len() / R;
-    for g in 0..D::GROUPS {
-        let mut sums = [[dot.splat_i(0); H]; R];
-        for (j, quads) in quants.as_chunks::<{ 4 * BLOCK }>().0.iter().enumerate() {
-            for i in 0..H {
-                if g == 0 {
-                    ahead.fetch(at + j * 4 * BLOCK + (h + i) * 64);
-                }
-                let v = dot.widen(dot.load_w(&quads.as_chunks::<64>().0[h + i], g));
-                for r in 0..R {
-                    let sum = dot.dot_pairs(sums[r][i], v[0], weights.pairs[r][2 * j]);
-                    sums[r][i] = dot.dot_pairs(sum, v[1], weights.pairs[r][2 * j + 1]);
-                }
-            }
-        }
+    fn add<D: Dot, const R: usize>(
+        d: D,
+        line: &[u8; LINE],
+        g: usize,
+        weights: &[[i32; KV_PAGE / 2]; R],
+        j: usize,
+        mut sums: [D::I; R],
+    ) -> [D::I; R] {
+        let v = d.widen(d.load_w(line, g));
         for r in 0..R {
-            let factor = dot.splat(weights.factors[r]);
-            for i in 0..H {
-                let o = &mut out[r * state + d..][..BLOCK].as_chunks_mut::<LANES>().0[h + i];
-                // SAFETY: 16 floats; bytes have no alignment.
-                let sum = dot.load_f32(unsafe { &*o.as_ptr().cast::<[u8; 4 * LANES]>() }, g);
-                dot.store(dot.fma(dot.to_f(sums[r][i]), factor, sum), o, g);
-            }
+            let sum = d.dot_pairs(sums[r], v[0], weights[r][2 * j]);
+            sums[r] = d.dot_pairs(sum, v[1], weights[r][2 * j + 1]);
         }
+        sums
     }
 }

@@ -18,8 +18,10 @@ impl Kernels {
         page.check(k.len(), slot);
         match page {
             KvPageMut::F16(page) => call!(self.store_k_f16(k, page, slot)),
+            KvPageMut::Bf16(page) => call!(self.store_k_bf16(k, page, slot)),
             KvPageMut::F32(page) => call!(self.store_k_f32(k, page, slot)),
             KvPageMut::Q8_0(page) => call!(self.store_k_q8_0(k, page, slot)),
+            KvPageMut::Q4_0(page) => call!(self.store_k_q4_0(k, page, slot)),
         }
     }
 
@@ -32,8 +34,10 @@ impl Kernels {
         page.check(v.len(), slot);
         match page {
             KvPageMut::F16(page) => call!(self.store_v_f16(v, page, slot)),
+            KvPageMut::Bf16(page) => call!(self.store_v_bf16(v, page, slot)),
             KvPageMut::F32(page) => call!(self.store_v_f32(v, page, slot)),
             KvPageMut::Q8_0(page) => call!(self.store_v_q8_0(v, page, slot)),
+            KvPageMut::Q4_0(page) => call!(self.store_v_q4_0(v, page, slot)),
         }
     }
 
@@ -49,19 +53,26 @@ impl Kernels {
             (attn_scratch_len(tile.rows), tile.rows * attn_state_len(tile.head_dim));
         assert!(scratch.len() >= need, "scratch of {} floats, {need} needed", scratch.len());
         assert!(out.len() == states, "{} floats for states of {states}", out.len());
+        let floats = |q| Rows::new(q, tile.rows, tile.head_dim, tile.head_dim);
+        let quants = |q| {
+            let bytes = q8_row_bytes(tile.head_dim);
+            elements::<Q8Block>(Rows::new(q, tile.rows, bytes, bytes))
+        };
         match tile.pages {
             KvPages::F16 { q, k, v } => {
-                let q = Rows::new(q, tile.rows, tile.head_dim, tile.head_dim);
-                call!(self.attend_chunk_f16(&tile.over(q, k, v), scratch, out));
+                call!(self.attend_chunk_f16(&tile.over(floats(q), k, v), scratch, out));
+            }
+            KvPages::Bf16 { q, k, v } => {
+                call!(self.attend_chunk_bf16(&tile.over(floats(q), k, v), scratch, out));
             }
             KvPages::F32 { q, k, v } => {
-                let q = Rows::new(q, tile.rows, tile.head_dim, tile.head_dim);
-                call!(self.attend_chunk_f32(&tile.over(q, k, v), scratch, out));
+                call!(self.attend_chunk_f32(&tile.over(floats(q), k, v), scratch, out));
             }
             KvPages::Q8_0 { q, k, v } => {
-                let bytes = q8_row_bytes(tile.head_dim);
-                let q = elements::<Q8Block>(Rows::new(q, tile.rows, bytes, bytes));
-                call!(self.attend_chunk_q8_0(&tile.over(q, k, v), scratch, out));
+                call!(self.attend_chunk_q8_0(&tile.over(quants(q), k, v), scratch, out));
+            }
+            KvPages::Q4_0 { q, k, v } => {
+                call!(self.attend_chunk_q4_0(&tile.over(quants(q), k, v), scratch, out));
             }
         }
     }
