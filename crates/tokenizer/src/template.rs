@@ -148,6 +148,11 @@ impl ChatTemplate {
         Ok(template)
     }
 
+    /// The Jinja source.
+    pub fn source(&self) -> &str {
+        &self.source
+    }
+
     /// The same with another template for when there are tools: some models bring two.
     pub fn with_tool_template(mut self, source: &str) -> Result<Self, Error> {
         let source = without_generation_tags(source);

@@ -1,0 +1,210 @@
+//! gpt-oss: an answer is a row of messages, each with a header that names its channel and whom it is
+//! for: `<|channel|>analysis<|message|>…<|end|><|start|>assistant<|channel|>final<|message|>…`.
+//!
+//! The prompt ends in `<|start|>assistant`, so an answer begins within a header. Messages to
+//! `functions.name` are calls; `analysis` is reasoning; everything else is text.
+
+use crate::event::Events;
+use crate::json::{Scanner, Step};
+use crate::mark::Search;
+use crate::tool::Tool;
+
+const START: &str = "<|start|>";
+const CHANNEL: &str = "<|channel|>";
+const MESSAGE: &str = "<|message|>";
+const CONSTRAIN: &str = "<|constrain|>";
+const ENDS: [&str; 5] = ["<|end|>", "<|return|>", "<|call|>", START, CHANNEL];
+
+/// All its marks, control tokens of its vocabulary.
+pub(crate) const MARKS: [&str; 7] =
+    [START, CHANNEL, MESSAGE, CONSTRAIN, "<|end|>", "<|return|>", "<|call|>"];
+
+/// What a prompt ends in: the answer goes on with its header.
+pub(crate) const TURN: &str = "<|start|>assistant";
+
+/// Bytes of a header.
+const HEADER: usize = 1 << 10;
+
+#[derive(Debug)]
+pub(crate) struct Messages {
+    /// Whether reasoning is told apart.
+    reasoning: bool,
+    place: Place,
+}
+
+#[derive(Debug)]
+enum Place {
+    Header(String),
+    Body(Kind, Search),
+}
+
+#[derive(Debug)]
+enum Kind {
+    Text,
+    Reasoning,
+    /// Reasoning that is not told apart: as it stands, header and end included.
+    Raw,
+    /// To a tool of this name, before its arguments begin; the header, in case they do not.
+    Ahead(String, String),
+    Arguments(Scanner),
+    /// Behind the arguments.
+    After,
+}
+
+impl Messages {
+    pub(crate) fn new(reasoning: bool) -> Self {
+        Self { reasoning, place: Place::Header(String::new()) }
+    }
+
+    pub(crate) fn push(&mut self, c: char, tools: &[Tool], events: &mut Events) {
+        match &mut self.place {
+            Place::Header(header) => {
+                header.push(c);
+                if let Some(head) = header.strip_suffix(MESSAGE) {
+                    let kind = kind_of(head, header, self.reasoning, tools, events);
+                    self.place = Place::Body(kind, Search::default());
+                } else if header.len() > HEADER || !is_header(header) {
+                    // Text without a header: read it as such, marks in it included.
+                    let text = std::mem::take(header);
+                    self.place = Place::Body(Kind::Text, Search::default());
+                    text.chars().for_each(|c| self.push(c, tools, events));
+                }
+            }
+            Place::Body(kind, search) => {
+                let hit = search.push(c, &ENDS, |c| body(kind, c, events));
+                if let Some(mark) = hit.map(|i| ENDS[i]) {
+                    match kind {
+                        Kind::Ahead(header, _) => events.text(header),
+                        Kind::Raw => events.text(mark),
+                        _ => {}
+                    }
+                    let begins = [START, CHANNEL].contains(&mark);
+                    self.place = Place::Header(if begins { mark.into() } else { String::new() });
+                }
+            }
+        }
+    }
+
+    pub(crate) fn finish(self, events: &mut Events) {
+        match self.place {
+            // An opening that nothing followed says nothing.
+            Place::Header(header) if header.trim() == "" || header == TURN => {}
+            Place::Header(header) => events.text(&header),
+            Place::Body(mut kind, mut search) => {
+                search.take().chars().for_each(|c| body(&mut kind, c, events));
+                if let Kind::Ahead(header, _) = kind {
+                    events.text(&header);
+                }
+            }
+        }
+    }
+}
+
+/// What the header says its message is.
+fn kind_of(head: &str, header: &str, reasoning: bool, tools: &[Tool], events: &mut Events) -> Kind {
+    let word = |text: &str| -> String {
+        text.chars().take_while(|c| !c.is_whitespace() && *c != '<').collect()
+    };
+    let after = |mark: &str| head.split_once(mark).map(|(_, rest)| word(rest));
+    let to = after("to=");
+    match (to, after(CHANNEL).as_deref()) {
+        (Some(to), _) if !tools.is_empty() && to.starts_with("functions.") => {
+            Kind::Ahead(header.to_owned(), to["functions.".len()..].to_owned())
+        }
+        // Tools of the model's own are part of its thinking.
+        (Some(_), _) | (_, Some("analysis")) if reasoning => Kind::Reasoning,
+        (Some(_), _) | (_, Some("analysis")) => {
+            events.text(header);
+            Kind::Raw
+        }
+        _ => Kind::Text,
+    }
+}
+
+/// Whether `text` is or may become a header.
+fn is_header(text: &str) -> bool {
+    let text = text.trim_start();
+    let begins = |mark: &str| text.starts_with(mark) || mark.starts_with(text);
+    [START, CHANNEL, MESSAGE, "to=", "assistant"].into_iter().any(begins)
+}
+
+/// A character of a message.
+fn body(kind: &mut Kind, c: char, events: &mut Events) {
+    match kind {
+        Kind::Text | Kind::Raw => events.text(c.encode_utf8(&mut [0; 4])),
+        Kind::Reasoning => events.reasoning(c.encode_utf8(&mut [0; 4])),
+        Kind::Ahead(header, _) if c.is_whitespace() && header.len() < 2 * HEADER => header.push(c),
+        Kind::Ahead(_, name) if c == '{' && !name.is_empty() => {
+            let mut scanner = Scanner::new();
+            scanner.push(c);
+            events.begin(std::mem::take(name));
+            events.argument(c);
+            *kind = Kind::Arguments(scanner);
+        }
+        Kind::Ahead(header, _) => {
+            events.text(header);
+            *kind = Kind::Text;
+            body(kind, c, events);
+        }
+        Kind::Arguments(scanner) => match scanner.push(c) {
+            Step::More => events.argument(c),
+            Step::Done => {
+                events.argument(c);
+                events.end();
+                *kind = Kind::After;
+            }
+            Step::Fault => {
+                *kind = Kind::Text;
+                body(kind, c, events);
+            }
+        },
+        Kind::After if c.is_whitespace() => {}
+        Kind::After => {
+            *kind = Kind::Text;
+            body(kind, c, events);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::testing::{options, read, read_with};
+    use crate::{Family, ParserOptions};
+
+    const F: Family = Family::Harmony;
+
+    #[test]
+    fn channels_are_told_apart() {
+        let answer = "<|channel|>analysis<|message|>Simple.<|end|><|start|>assistant<|channel|>final<|message|>It is <b>7</b>.<|return|>";
+        assert_eq!(read(F, answer), r#"(Simple.) "It is <b>7</b>.""#);
+        let whole = ParserOptions { reasoning: false, ..options() };
+        assert_eq!(
+            read_with(F, whole, answer),
+            r#""<|channel|>analysis<|message|>Simple.<|end|>It is <b>7</b>.""#
+        );
+    }
+
+    #[test]
+    fn calls_in_both_orders_of_the_header() {
+        let answer = "<|channel|>analysis<|message|>Ask.<|end|><|start|>assistant<|channel|>commentary to=functions.weather <|constrain|>json<|message|>{\"city\": \"Kiel\"}<|call|>";
+        assert_eq!(read(F, answer), r#"(Ask.) weather{"city": "Kiel"}"#);
+        let answer = " to=functions.clock<|channel|>commentary json<|message|> {} ";
+        assert_eq!(read(F, answer), "clock{}");
+    }
+
+    #[test]
+    fn preambles_and_answers_without_header_are_text() {
+        let answer = "<|channel|>commentary<|message|>I call.<|end|><|start|>assistant<|channel|>final<|message|>Done";
+        assert_eq!(read(F, answer), "\"I call.Done\"");
+        assert_eq!(read(F, "Hello <|there"), "\"Hello <|there\"");
+        assert_eq!(read(F, "<|channel|>final"), "\"<|channel|>final\"");
+    }
+
+    #[test]
+    fn a_message_to_a_tool_that_is_no_call_is_text() {
+        let answer = "<|channel|>commentary to=functions.clock<|message|>now?<|call|>";
+        assert_eq!(read(F, answer), "\"<|channel|>commentary to=functions.clock<|message|>now?\"");
+        let answer = "<|channel|>commentary to=functions.clock<|message|>{now}";
+        assert_eq!(read(F, answer), "clock{! \"now}\"");
+    }
+}

@@ -1,0 +1,41 @@
+//! What a model's answer says: its reasoning, its text and its calls of tools, taken apart while it
+//! streams.
+//!
+//! Every family of models writes calls and reasoning in its own way. A [`Format`] is told from a
+//! model's chat template and vocabulary; a [`Parser`] of that format takes the pieces of an answer and
+//! gives [`Event`]s, the same for every family: arguments are always the text of a JSON object.
+//! [`tool_grammar`] goes the other way and makes a grammar that forces a well-formed call;
+//! [`answer_grammar`] one that puts an answer of a given form where the family writes it.
+//! [`normalize_messages`] and [`normalize_tools`] bring a conversation into the shape that a template can
+//! render ([`Needs`]).
+//!
+//! What is no well-formed call is text: nothing that a model says is lost but the white space between
+//! the parts of an answer. A call is told as soon as its name is certain, so a fault within its
+//! arguments leaves it without an end, and what follows is text.
+//!
+//! Limits: at most 64 KiB are held back while it is undecided whether they are a call. Reasoning is
+//! looked for at the beginning of an answer only. Families are named in [`Family`]; calls of others,
+//! those written as Python among them, are text.
+#![forbid(unsafe_code)]
+
+mod calls;
+mod event;
+mod families;
+mod format;
+mod harmony;
+mod json;
+mod lark;
+mod mark;
+mod messages;
+mod parser;
+mod syntax;
+#[cfg(test)]
+mod testing;
+mod tool;
+
+pub use event::Event;
+pub use format::{Family, Format};
+pub use lark::{answer_grammar, tool_grammar};
+pub use messages::{MessageError, Needs, normalize_messages, normalize_tools};
+pub use parser::{Parser, ParserOptions};
+pub use tool::{Tool, ToolChoice};

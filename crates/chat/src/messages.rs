@@ -1,0 +1,305 @@
+//! Conversations and tools as clients send them, brought into the shape that a template can render.
+//!
+//! Clients send a call's arguments as the text of an object, content as a list of parts, a `developer`
+//! role. Templates want this or that and mostly do not say so: [`Needs::probe`] finds out by rendering
+//! small conversations and looking for what went in.
+
+use serde_json::{Value, json};
+use tokenizer::{ChatTemplate, Message, RenderOptions};
+
+/// Why a conversation cannot be brought into shape.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum MessageError {
+    /// The arguments of a call in the history are no JSON object.
+    #[error(
+        "messages[{message}].tool_calls[{call}].function.arguments is not the text of a JSON object: {fault}"
+    )]
+    Arguments {
+        /// Index of the message.
+        message: usize,
+        /// Index of the call.
+        call: usize,
+        /// What is wrong with it.
+        fault: String,
+    },
+    /// A part of a message that is not text.
+    #[error(
+        "messages[{message}].content[{part}]: content of type `{kind}` is not supported; only text is"
+    )]
+    Part {
+        /// Index of the message.
+        message: usize,
+        /// Index of the part.
+        part: usize,
+        /// Its type.
+        kind: String,
+    },
+}
+
+/// What a template can render.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Needs {
+    /// A call's arguments are given as an object; otherwise as its text.
+    pub object_arguments: bool,
+    /// Content is given as a list of parts; otherwise as text.
+    pub content_parts: bool,
+    /// It knows messages of the system.
+    pub system: bool,
+    /// It knows the role `developer`.
+    pub developer: bool,
+    /// An assistant's message that only calls has null for content; otherwise the empty text.
+    pub null_content: bool,
+    /// Ids of calls have nine letters or digits.
+    pub short_ids: bool,
+    /// Tools have a description, be it empty.
+    pub described: bool,
+}
+
+/// What is looked for in the renderings; no template says it by itself.
+const NEEDLE: &str = "n33dle";
+
+impl Needs {
+    /// Finds out by rendering.
+    pub fn probe(template: &ChatTemplate) -> Self {
+        let tools = json!([{"type": "function", "function": {
+            "name": "look_up", "description": "d", "parameters": {
+                "type": "object", "properties": {"key": {"type": "string"}}, "required": ["key"]
+            }
+        }}]);
+        let render = |messages: &[Message], tools: Option<&Value>| {
+            let options = RenderOptions { tools: tools.cloned(), ..RenderOptions::default() };
+            template.render(messages, &options).ok()
+        };
+        let shows = |message: Message, before: &[Message]| {
+            let messages: Vec<_> = before.iter().cloned().chain([message]).collect();
+            render(&messages, None).is_some_and(|text| text.contains(NEEDLE))
+        };
+        let text = shows(Message::new("user", NEEDLE), &[]);
+        let listed = |role: &str| Message {
+            role: role.into(),
+            content: json!([{"type": "text", "text": NEEDLE}]),
+            ..Message::default()
+        };
+        let content_parts = !text && shows(listed("user"), &[]);
+        let content = |text: &str| {
+            if content_parts { json!([{"type": "text", "text": text}]) } else { json!(text) }
+        };
+        let says = |role: &str, text: &str| Message {
+            role: role.into(),
+            content: content(text),
+            ..Message::default()
+        };
+        // Templates that refuse a role raise; some leave it out without a word.
+        let known = |role: &str| {
+            let messages = [says(role, NEEDLE), says("user", "Hi")];
+            render(&messages, None).is_some_and(|text| text.contains(NEEDLE))
+        };
+        let system = known("system");
+        let calls = |arguments: Value, content: Value, id: &str| {
+            let call = json!([{"id": id, "type": "function", "function": {
+                "name": "look_up", "arguments": arguments
+            }}]);
+            let message = Message {
+                role: "assistant".into(),
+                content,
+                tool_calls: Some(call),
+                ..Message::default()
+            };
+            let answer = Message {
+                role: "tool".into(),
+                content: json!("found"),
+                name: Some("look_up".into()),
+                tool_call_id: Some(id.into()),
+                ..Message::default()
+            };
+            // An answer between, because some insist that users and assistants take turns.
+            let turns =
+                [says("user", "Hi"), message, answer, says("assistant", "So."), says("user", "?")];
+            render(&turns, Some(&tools))
+        };
+        let object = json!({ "key": NEEDLE });
+        // As JSON, or by itself between tags; but not as Python prints it, nor escaped twice.
+        let good = |text: &Option<String>| {
+            text.as_ref().is_some_and(|text| {
+                text.contains(NEEDLE) && !text.contains("'key'") && !text.contains("\\\"key")
+            })
+        };
+        let short = "abcdef012";
+        let mut needs = Self {
+            object_arguments: true,
+            content_parts,
+            system,
+            developer: template.source().contains("developer") && known("developer"),
+            null_content: false,
+            short_ids: false,
+            described: false,
+        };
+        let mut bare = tools.clone();
+        let renders = |tools: &Value| render(&[says("user", "Hi")], Some(tools)).is_some();
+        if let Some(function) = bare[0]["function"].as_object_mut() {
+            function.shift_remove("description");
+            needs.described = renders(&tools) && !renders(&bare);
+        }
+        // The first way that works, the usual ones first.
+        let ways = [false, true].into_iter().flat_map(|short_ids| {
+            [false, true].into_iter().flat_map(move |null| {
+                [true, false].into_iter().map(move |object| (short_ids, null, object))
+            })
+        });
+        for (short_ids, null, as_object) in ways {
+            let arguments = if as_object { object.clone() } else { json!(object.to_string()) };
+            let content = if null { Value::Null } else { json!("") };
+            if good(&calls(arguments, content, if short_ids { short } else { "call_0123456789" })) {
+                needs.object_arguments = as_object;
+                needs.null_content = null;
+                needs.short_ids = short_ids;
+                break;
+            }
+        }
+        needs
+    }
+}
+
+/// Brings a conversation into the shape that a template needs.
+pub fn normalize_messages(messages: &mut Vec<Message>, needs: &Needs) -> Result<(), MessageError> {
+    for (at, message) in messages.iter_mut().enumerate() {
+        if message.role == "developer" && !needs.developer {
+            message.role = "system".into();
+        }
+        content(message, at, needs)?;
+        if let Some(Value::Array(calls)) = &mut message.tool_calls {
+            for (i, call) in calls.iter_mut().enumerate() {
+                arguments(call, needs).map_err(|fault| MessageError::Arguments {
+                    message: at,
+                    call: i,
+                    fault,
+                })?;
+                if let Some(Value::String(id)) = call.get_mut("id").filter(|_| needs.short_ids) {
+                    *id = short_id(id);
+                }
+            }
+        }
+        if let Some(id) = message.tool_call_id.as_mut().filter(|_| needs.short_ids) {
+            *id = short_id(id);
+        }
+    }
+    if !needs.system {
+        without_system(messages);
+    }
+    Ok(())
+}
+
+/// Brings tools, in OpenAI's form, into the shape that a template needs.
+pub fn normalize_tools(tools: &mut [Value], needs: &Needs) {
+    if needs.described {
+        for function in
+            tools.iter_mut().filter_map(|tool| tool.get_mut("function")?.as_object_mut())
+        {
+            let description = function.entry("description").or_insert(Value::Null);
+            if description.is_null() {
+                *description = "".into();
+            }
+        }
+    }
+}
+
+/// The content as text, or as parts.
+fn content(message: &mut Message, at: usize, needs: &Needs) -> Result<(), MessageError> {
+    let text = match &message.content {
+        Value::Array(parts) => {
+            let mut texts = Vec::new();
+            for (i, part) in parts.iter().enumerate() {
+                let kind = part.get("type").and_then(Value::as_str).unwrap_or("text");
+                let text = part.as_str().or_else(|| part.get("text")?.as_str());
+                let known = matches!(kind, "text" | "input_text" | "output_text" | "refusal");
+                match text.or_else(|| part.get("refusal")?.as_str()).filter(|_| known) {
+                    Some(text) => texts.push(text),
+                    None => {
+                        return Err(MessageError::Part { message: at, part: i, kind: kind.into() });
+                    }
+                }
+            }
+            Some(texts.join("\n"))
+        }
+        Value::String(text) => Some(text.clone()),
+        _ => None,
+    };
+    let only_calls = message.tool_calls.is_some() && text.as_deref().unwrap_or("").is_empty();
+    message.content = match text {
+        _ if only_calls && needs.null_content => Value::Null,
+        _ if only_calls => "".into(),
+        Some(text) if needs.content_parts => json!([{"type": "text", "text": text}]),
+        text => text.unwrap_or_default().into(),
+    };
+    Ok(())
+}
+
+/// The arguments of a call as an object, or as text.
+fn arguments(call: &mut Value, needs: &Needs) -> Result<(), String> {
+    let function = match call {
+        Value::Object(map) if map.contains_key("function") => &mut call["function"],
+        call => call,
+    };
+    let Some(arguments) = function.get_mut("arguments") else { return Ok(()) };
+    match arguments {
+        // A call of a tool without any.
+        Value::Null => *arguments = json!({}),
+        Value::String(text) if text.trim().is_empty() => *arguments = json!({}),
+        Value::String(text) => {
+            let value: Value = serde_json::from_str(text).map_err(|e| e.to_string())?;
+            *arguments = value;
+        }
+        _ => {}
+    }
+    if !arguments.is_object() {
+        return Err(format!("{arguments} is no object"));
+    }
+    if !needs.object_arguments {
+        *arguments = arguments.to_string().into();
+    }
+    Ok(())
+}
+
+/// An id of nine letters and digits, the same for the same id.
+fn short_id(id: &str) -> String {
+    if id.len() == 9 && id.bytes().all(|b| b.is_ascii_alphanumeric()) {
+        return id.into();
+    }
+    // FNV-1a: ids have to differ within one conversation, no more.
+    let hash = id.bytes().fold(0xCBF2_9CE4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01B3)
+    });
+    const DIGITS: &[u8; 36] = b"0123456789abcdefghijklmnopqrstuvwxyz";
+    let digit = |i: u32| char::from(DIGITS[(hash / 36_u64.pow(i) % 36) as usize]);
+    (0..9).map(digit).collect()
+}
+
+/// What the system says goes before what the user says first.
+fn without_system(messages: &mut Vec<Message>) {
+    let text = |message: &Message| match &message.content {
+        Value::Array(parts) => parts.iter().filter_map(|p| p["text"].as_str()).collect(),
+        content => content.as_str().unwrap_or_default().to_owned(),
+    };
+    let said: Vec<String> = messages
+        .iter()
+        .filter(|m| m.role == "system")
+        .map(text)
+        .filter(|t| !t.is_empty())
+        .collect();
+    messages.retain(|m| m.role != "system");
+    if said.is_empty() {
+        return;
+    }
+    let said = said.join("\n\n");
+    match messages.iter_mut().find(|m| m.role == "user") {
+        Some(user) => {
+            let whole = format!("{said}\n\n{}", text(user));
+            user.content = match &user.content {
+                Value::Array(_) => json!([{"type": "text", "text": whole}]),
+                _ => whole.into(),
+            };
+        }
+        None => messages.insert(0, Message::new("user", said)),
+    }
+}

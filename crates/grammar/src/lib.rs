@@ -1,0 +1,30 @@
+//! Constrained decoding: which tokens may come next, so that the answer has a given form.
+//!
+//! A [`Vocabulary`] holds a model's tokens as a trie. It compiles a [`Spec`] (a JSON schema, any JSON
+//! object, a regular expression, a Lark grammar, or a choice of texts) into a [`Matcher`], which goes
+//! along with one sequence: [`Matcher::allow`] clears the bits of the tokens that may not come next,
+//! [`Matcher::accept`] takes the token that came. The work is done by `llguidance`, an Earley parser
+//! over lexemes that are matched by derivatives; masks cost tens of microseconds.
+//!
+//! It fails closed. What is not supported, cannot be satisfied, or costs more than the limits in
+//! [`limits`] allow is an error when the specification is compiled, naming the place in the schema or
+//! pattern; a grammar that turns out too costly only later is an error of that step. Nothing is ever
+//! ignored in order to go on, except annotations, which JSON Schema says to ignore.
+//!
+//! Limits: `$ref` only within the schema (`#/…`); white space between JSON tokens is at most
+//! [`limits::JSON_SPACE`] characters, so that a model cannot fill its budget with it; tokens longer
+//! than 1,000 bytes never come under a grammar. Lark is llguidance's dialect of it.
+#![forbid(unsafe_code)]
+
+mod error;
+pub mod limits;
+mod matcher;
+mod pattern;
+mod schema;
+mod spec;
+mod vocabulary;
+
+pub use error::Error;
+pub use matcher::Matcher;
+pub use spec::Spec;
+pub use vocabulary::Vocabulary;
