@@ -1,9 +1,13 @@
 //! The command line itself: commands, help, completions, and how its faults are told.
 
 use crate::error::Error;
-use crate::{bench, bench_sync, chat, graph_cmd, inspect, perplexity, quantize, run, synth, topo};
+use crate::serve::{self, settings};
+use crate::{
+    bench, bench_serve, bench_sync, chat, graph_cmd, inspect, logging, perplexity, quantize, run,
+    synth, topo,
+};
 use clap::error::ErrorKind;
-use clap::{CommandFactory, Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use clap_complete::Shell;
 use std::io::Write;
 
@@ -30,6 +34,7 @@ const AFTER_HELP: &str = "\
 Start here:
   arclight run                        a little story by the built-in demo model
   arclight chat model.gguf            talk with a model
+  arclight serve model.gguf           serve it over HTTP, with OpenAI's API
   arclight bench model.gguf           how fast it is, and how fast it could be
   arclight COMMAND --help             options and examples of a command
 
@@ -42,7 +47,9 @@ Environment:
 enum Command {
     Run(run::RunArgs),
     Chat(chat::ChatArgs),
+    Serve(serve::ServeArgs),
     Bench(bench::BenchArgs),
+    BenchServe(bench_serve::BenchServeArgs),
     BenchSync(bench_sync::BenchSyncArgs),
     Perplexity(perplexity::PerplexityArgs),
     Inspect(inspect::InspectArgs),
@@ -65,16 +72,22 @@ Examples:
   arclight completions zsh  > \"${fpath[1]}/_arclight\"";
 
 impl Cli {
-    /// Whether only results are wanted.
-    pub(crate) fn is_quiet(&self) -> bool {
-        matches!(&self.command, Command::Run(args) if args.quiet)
+    /// How what the program tells of itself is written.
+    pub(crate) fn log(&self) -> logging::Style {
+        match &self.command {
+            Command::Run(args) if args.quiet => logging::Style::Quiet,
+            Command::Serve(args) => logging::Style::Server(args.log_format),
+            _ => logging::Style::Lines,
+        }
     }
 
     pub(crate) fn run(&self) -> Result<(), Error> {
         match &self.command {
             Command::Run(args) => run::run(args),
             Command::Chat(args) => chat::run(args),
+            Command::Serve(args) => serve::run(args),
             Command::Bench(args) => bench::run(args),
+            Command::BenchServe(args) => bench_serve::run(args),
             Command::BenchSync(args) => bench_sync::run(args),
             Command::Perplexity(args) => perplexity::run(args),
             Command::Inspect(args) => inspect::run(args),
@@ -93,7 +106,8 @@ impl Cli {
 
 /// Reads the command line; prints help, version or the fault otherwise and gives the exit code.
 pub(crate) fn parse() -> Result<Cli, u8> {
-    Cli::try_parse().map_err(|e| match e.kind() {
+    let matches = settings::matches(std::env::args_os().collect());
+    matches.and_then(|matches| Cli::from_arg_matches(&matches)).map_err(|e| match e.kind() {
         ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
             // A reader that goes away has seen enough.
             let _ = e.print();
@@ -144,11 +158,10 @@ fn one_line(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::logging;
 
     #[test]
     fn the_command_line_is_sound() {
-        Cli::command().debug_assert();
+        settings::command().debug_assert();
         assert!(AFTER_HELP.contains(logging::VARIABLE));
     }
 

@@ -16,6 +16,9 @@ pub(crate) enum Error {
     /// Loading or running a model.
     #[error(transparent)]
     Engine(#[from] arclight_engine::Error),
+    /// Starting to serve.
+    #[error(transparent)]
+    Server(#[from] arclight_server::Error),
     /// A model file that does not say what is needed, or says it wrongly.
     #[error("{}", path.display())]
     Model {
@@ -43,6 +46,9 @@ pub(crate) enum Error {
         /// Why.
         source: gguf::Error,
     },
+    /// Measuring a server.
+    #[error(transparent)]
+    Load(#[from] loadgen::Error),
     /// The description of the machine.
     #[error(transparent)]
     Topology(#[from] topology::Error),
@@ -97,7 +103,9 @@ impl Error {
                 | Engine::BadSampler { .. }
                 | Engine::Isa(_),
             ) => 2,
+            Error::Load(e) if e.is_usage() => 2,
             Error::Engine(Engine::Topology(e)) | Error::Topology(e) => topology_code(e),
+            Error::Server(arclight_server::Error::BadOrigin { .. }) => 2,
             _ => 1,
         }
     }

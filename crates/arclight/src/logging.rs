@@ -1,7 +1,8 @@
 //! What the program tells about itself: `tracing` events on standard error, in the form of the
-//! error line (`warning: …`).
+//! error line (`warning: …`); a server's with times, or as JSON.
 
 use crate::error::Error;
+use clap::ValueEnum;
 use std::fmt;
 use tracing::{Event, Level, Subscriber};
 use tracing_subscriber::EnvFilter;
@@ -12,11 +13,31 @@ use tracing_subscriber::registry::LookupSpan;
 /// The environment variable that says what to log.
 pub(crate) const VARIABLE: &str = "ARCLIGHT_LOG";
 
+/// How events are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Style {
+    /// Errors only.
+    Quiet,
+    /// For people at a terminal.
+    Lines,
+    /// For people who look later.
+    Server(Format),
+}
+
+/// How a server's events are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Format {
+    /// A line with time, level and fields
+    Text,
+    /// A JSON object on a line
+    Json,
+}
+
 /// Logs from now on.
 ///
 /// # Errors
 /// When the environment variable cannot be understood.
-pub(crate) fn install(verbose: u8, quiet: bool) -> Result<(), Error> {
+pub(crate) fn install(verbose: u8, style: Style) -> Result<(), Error> {
     let filter = match std::env::var(VARIABLE) {
         Ok(text) => EnvFilter::try_new(&text).map_err(|e| {
             Error::Usage(format!(
@@ -24,20 +45,24 @@ pub(crate) fn install(verbose: u8, quiet: bool) -> Result<(), Error> {
                  arclight_engine=debug"
             ))
         })?,
-        Err(_) => EnvFilter::new(match (verbose, quiet) {
-            (0, true) => "error",
-            (0, false) => "warn",
+        Err(_) => EnvFilter::new(match (verbose, style) {
+            (0, Style::Quiet) => "error",
+            (0, Style::Lines) => "warn",
+            (0, Style::Server(_)) => "warn,arclight_server=info",
             (1, _) => "info",
             _ => "debug",
         }),
     };
     let ansi = anstream::AutoStream::choice(&std::io::stderr()) != anstream::ColorChoice::Never;
-    tracing_subscriber::fmt()
+    let log = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
-        .with_ansi(ansi)
-        .event_format(Lines)
-        .init();
+        .with_ansi(ansi);
+    match style {
+        Style::Quiet | Style::Lines => log.event_format(Lines).init(),
+        Style::Server(Format::Text) => log.with_target(false).init(),
+        Style::Server(Format::Json) => log.json().flatten_event(true).with_target(false).init(),
+    }
     Ok(())
 }
 

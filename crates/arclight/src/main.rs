@@ -7,6 +7,7 @@
 
 mod args;
 mod bench;
+mod bench_serve;
 mod bench_sync;
 mod chat;
 mod cli;
@@ -23,6 +24,7 @@ mod quantize;
 mod replace;
 mod report;
 mod run;
+mod serve;
 mod session;
 mod synth;
 mod term;
@@ -35,7 +37,7 @@ fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(code) => return ExitCode::from(code),
     };
-    if let Err(e) = logging::install(cli.verbose, cli.is_quiet()) {
+    if let Err(e) = logging::install(cli.verbose, cli.log()) {
         return fail(&e);
     }
     match cli.run() {

@@ -48,7 +48,7 @@ impl From<StopReason> for End {
             StopReason::EndToken(_) => End::Token,
             StopReason::Limit => End::Limit,
             StopReason::Context => End::Context,
-            StopReason::Interrupted => End::Interrupted,
+            StopReason::Interrupted | StopReason::Deadline => End::Interrupted,
         }
     }
 }

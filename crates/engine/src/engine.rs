@@ -2,7 +2,7 @@
 
 use crate::error::Error;
 use crate::file::ModelFile;
-use crate::kv::{KvCache, SeqId};
+use crate::kv::{KvCache, PageCounts, SeqId};
 use crate::load::{self, LoadProgress, LoadReport, Loaded};
 use crate::options::LoadOptions;
 use graph::{Executor, Limits, Logits, Outputs, SeqInput};
@@ -70,8 +70,10 @@ impl Engine {
         stop: &AtomicBool,
         progress: &mut dyn FnMut(LoadProgress),
     ) -> Result<Engine, Error> {
-        let Loaded { executor, hparams, context, sequences, report } =
+        let Loaded { mut executor, hparams, context, sequences, report } =
             load::load(file, machine, options, stop, progress)?;
+        // Loading was work, too.
+        executor.reset_counts();
         let classes = executor.graph().windows().iter().copied().zip(executor.limits().pages);
         let kv = KvCache::new(sequences, context, classes);
         Ok(Engine { executor, kv, hparams, context, report, strayed: false })
@@ -83,6 +85,40 @@ impl Engine {
     /// When all sequences are in use.
     pub fn new_sequence(&mut self) -> Result<SeqId, Error> {
         self.kv.create()
+    }
+
+    /// Begins a sequence that shares pages with others of its kind: it holds the longest beginning of
+    /// `tokens` that the prefix cache has, but not the last token, and in the end its own pages stay
+    /// there until room is wanted. Also how many tokens it holds; go on from there.
+    ///
+    /// # Errors
+    /// When all sequences are in use.
+    pub fn begin(&mut self, tokens: &[u32]) -> Result<(SeqId, usize), Error> {
+        self.kv.begin(tokens)
+    }
+
+    /// Copies a sequence. Both share their pages until they differ.
+    ///
+    /// # Errors
+    /// When it does not exist or all sequences are in use.
+    pub fn fork(&mut self, sequence: SeqId) -> Result<SeqId, Error> {
+        self.kv.fork(sequence)
+    }
+
+    /// Whether there are pages for `tokens` more tokens of a sequence, and `spare` pages besides.
+    ///
+    /// # Errors
+    /// When it does not exist.
+    pub fn has_room(&self, sequence: SeqId, tokens: usize, spare: usize) -> Result<bool, Error> {
+        self.kv.has_room(sequence, tokens, spare)
+    }
+
+    /// Takes pages for `tokens` more tokens of a sequence, as [`step`](Engine::step) would.
+    ///
+    /// # Errors
+    /// When it does not exist, or is or would be too long, or no page is free. Nothing changes then.
+    pub fn reserve(&mut self, sequence: SeqId, tokens: usize) -> Result<(), Error> {
+        self.kv.reserve(sequence, tokens)
     }
 
     /// Ends a sequence and frees its pages.
@@ -138,6 +174,10 @@ impl Engine {
                 return Err(e);
             }
         }
+        if !self.kv.copies().is_empty() {
+            self.executor.copy_pages(self.kv.copies())?;
+            self.kv.copied();
+        }
         let kv = &self.kv;
         let inputs = batch.iter().map(|e| SeqInput {
             tokens: e.tokens,
@@ -156,7 +196,7 @@ impl Engine {
                     );
                 }
                 for entry in batch {
-                    self.kv.advance(entry.sequence, entry.tokens.len())?;
+                    self.kv.advance(entry.sequence, entry.tokens)?;
                 }
                 Ok(self.executor.logits())
             }
@@ -186,9 +226,9 @@ impl Engine {
         self.context
     }
 
-    /// KV pages that are not in use, of all classes.
-    pub fn free_pages(&self) -> usize {
-        self.kv.free_pages()
+    /// KV pages of all classes, by who holds them.
+    pub fn pages(&self) -> PageCounts {
+        self.kv.counts()
     }
 
     /// What loading did.

@@ -109,6 +109,28 @@ pub enum Error {
         /// The error or panic.
         reason: String,
     },
+    /// A model that cannot guess for another.
+    #[error(
+        "the draft model has {draft} tokens in its vocabulary, the model {model}: they must be the same"
+    )]
+    DraftVocab {
+        /// Tokens of the draft model.
+        draft: usize,
+        /// Tokens of the model.
+        model: usize,
+    },
+    /// As many requests wait as may.
+    #[error("the queue is full: {waiting} requests wait; try again later")]
+    QueueFull {
+        /// How many.
+        waiting: usize,
+    },
+    /// A request's deadline passed before it was begun.
+    #[error("the request's deadline passed while it waited")]
+    Deadline,
+    /// What an answer may say could not be computed, or nothing is left that it may say.
+    #[error("the constraint of the answer failed: {0}")]
+    Constraint(String),
     /// The replicas were shut down before a request was served.
     #[error("the request was not finished: the model is being unloaded")]
     ReplicasClosed,

@@ -18,6 +18,12 @@ enum Source {
     Memory(Cow<'static, [u8]>),
 }
 
+impl std::fmt::Debug for ModelFile {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("ModelFile").field(&self.path()).finish()
+    }
+}
+
 impl ModelFile {
     /// Maps a file, or all parts of a series when `path` names its first
     /// (`…-00001-of-0000N.gguf`).

@@ -18,6 +18,8 @@ pub enum StopReason {
     Context,
     /// The caller's interrupt said so.
     Interrupted,
+    /// Its deadline has passed.
+    Deadline,
 }
 
 /// What was computed and how long it took.

@@ -36,6 +36,7 @@ mod options;
 mod placement;
 mod profile;
 mod replicas;
+mod room;
 mod sampler;
 mod stop;
 
@@ -45,12 +46,15 @@ pub use file::ModelFile;
 pub use generate::{Generation, StopReason, Timings};
 pub use graph::profile::Profile;
 pub use graph::{KvType, Logits, Mode, NodeBytes, Outputs, Plan, PlanGroup, Sync, Variant};
-pub use kv::SeqId;
+pub use kv::{PageCounts, SeqId};
 pub use load::{LoadProgress, LoadReport, Unpacked};
 pub use memory::HugePages;
-pub use options::{LoadOptions, Numa};
-pub use placement::{Activity, ArenaPlacement, GroupPlacement, Placement};
-pub use replicas::{Outcome, ReplicaInfo, ReplicaStatus, Replicas, Request, StopHook, Ticket};
-pub use sampler::{Sampler, SamplerParams};
+pub use options::{KvSize, LoadOptions, Numa};
+pub use placement::{Activity, ArenaPlacement, Elsewhere, GroupPlacement, Moved, Placement};
+pub use replicas::{
+    Constraint, Counters, GroupStatus, Outcome, ReplicaInfo, ReplicaOptions, ReplicaStatus,
+    Replicas, Request, Speculation, StopHook, Ticket, Token,
+};
+pub use sampler::{Logprobs, Sampler, SamplerParams};
 pub use stop::{StopStrings, Text};
 pub use topology::{CpuList, NodeId, NodeList};

@@ -6,14 +6,14 @@
 
 use crate::error::Error;
 use crate::file::ModelFile;
-use crate::kv;
 use crate::options::{LoadOptions, Numa};
+use crate::room::Room;
 use gguf::TensorType;
 use graph::{
-    Executor, Graph, KV_CLASSES, Limits, Mode, NodeBytes, Plan, PlanGroup, Progress, Shares,
-    WeightSource, WeightView,
+    Executor, Graph, Limits, Mode, NodeBytes, Plan, PlanGroup, Progress, Shares, WeightSource,
+    WeightView,
 };
-use kernels::{KV_CHUNK, KV_PAGE, Kernels, TILE_ROWS};
+use kernels::{KV_CHUNK, Kernels, TILE_ROWS};
 use memory::{HugePages, Policy};
 use models::{Hparams, Model};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -131,7 +131,7 @@ struct Prepared {
     hparams: Hparams,
     graph: Graph,
     sequences: usize,
-    context: usize,
+    room: Room,
     limits: Limits,
     /// What the layout has to say.
     notes: Vec<String>,
@@ -163,7 +163,8 @@ fn prepare(
     let huge = options.huge_pages.map_or_else(|| huge_pages(&graph), Ok)?;
     let plan = Plan { huge, ..plan };
     let sequences = options.sequences.unwrap_or(1);
-    let context = context(&hparams, &graph, &plan, machine, parts, options)?;
+    let room = Room::find(&hparams, &graph, &plan, machine, parts, options)?;
+    let context = room.context;
     graph.set_context(context);
     // A token sees so many ranges at most; a window may begin and end within one.
     let ranges = |window: &Option<usize>| {
@@ -175,16 +176,16 @@ fn prepare(
         kv: options.kv,
         tokens: step_tokens(options),
         outputs: options.step_outputs.unwrap_or(sequences),
-        pages: kv_pages(&graph, context, options),
+        pages: room.pages(&graph, options),
         ranges: ranges * sequences.max(4),
     };
-    Ok(Prepared { plan, hparams, graph, sequences, context, limits, notes: layout.notes })
+    Ok(Prepared { plan, hparams, graph, sequences, room, limits, notes: layout.notes })
 }
 
 /// What loading would take.
 pub(crate) struct Size {
-    /// Tokens of a sequence.
-    pub context: usize,
+    /// Tokens of the KV cache.
+    pub room: Room,
     /// Page size of weights and KV pages.
     pub huge_pages: HugePages,
     /// Vocabulary.
@@ -195,32 +196,20 @@ pub(crate) struct Size {
 }
 
 impl Size {
-    /// Bytes of all sequences' KV pages for a context of `context` tokens.
-    pub(crate) fn kv(&self, context: usize, options: &LoadOptions) -> u64 {
-        let node = |n| kv_bytes(&self.graph, n, context, options);
+    /// Bytes of all KV pages.
+    pub(crate) fn kv(&self, room: Room, options: &LoadOptions) -> u64 {
+        let node = |n| room.bytes(&self.graph, n, options);
         (0..self.graph.nodes()).map(node).sum::<usize>() as u64
     }
 }
 
-fn step_tokens(options: &LoadOptions) -> usize {
+/// Tokens that the model of a file was trained for.
+pub(crate) fn trained_context(file: &ModelFile) -> Result<usize, Error> {
+    Ok(models::build(&file.gguf()?, Shares::from(1))?.hparams.context)
+}
+
+pub(crate) fn step_tokens(options: &LoadOptions) -> usize {
     options.step_tokens.unwrap_or(STEP_TOKENS)
-}
-
-/// KV pages of every class.
-fn kv_pages(graph: &Graph, context: usize, options: &LoadOptions) -> [usize; KV_CLASSES] {
-    let (sequences, step) = (options.sequences.unwrap_or(1), step_tokens(options));
-    let mut pages = [0; KV_CLASSES];
-    for (pages, &window) in pages.iter_mut().zip(graph.windows()) {
-        *pages = kv::pages(window, context, sequences, step);
-    }
-    pages
-}
-
-/// Bytes of a node's KV pages.
-fn kv_bytes(graph: &Graph, node: usize, context: usize, options: &LoadOptions) -> usize {
-    let pages = kv_pages(graph, context, options).into_iter().enumerate();
-    let token = |class| graph.kv_bytes_per_token(node, options.kv, class);
-    pages.map(|(class, pages)| pages * KV_PAGE * token(class)).sum()
 }
 
 /// Finds what loading on `machine` would take, beside the other `parts`.
@@ -235,7 +224,7 @@ pub(crate) fn size(
     let nodes = 0..ready.graph.nodes();
     let copies = if ready.plan.mode == Mode::Mirror { ready.plan.weight_copies() } else { 1 };
     Ok(Size {
-        context: ready.context,
+        room: ready.room,
         huge_pages: ready.plan.huge,
         vocab: ready.hparams.vocab,
         weights: (nodes.map(|n| weights(&ready.graph, n)).sum::<usize>() * copies) as u64,
@@ -256,7 +245,8 @@ fn load_in(
     let gguf = file.gguf()?;
     let alone = std::slice::from_ref(machine);
     let ready = prepare(mode, &gguf, machine, alone, options)?;
-    let Prepared { plan, hparams, graph, sequences, context, limits, notes } = ready;
+    let Prepared { plan, hparams, graph, sequences, room, limits, notes } = ready;
+    let context = room.context;
     let (huge_pages, build) = (plan.huge, start.elapsed());
     let copies = if plan.mode == Mode::Mirror { plan.weight_copies() } else { 1 };
     let unpacked = unpacked(&graph, copies);
@@ -326,7 +316,7 @@ fn huge_pages(graph: &Graph) -> Result<HugePages, Error> {
 }
 
 /// Bytes of a node's packed weights.
-fn weights(graph: &Graph, node: usize) -> usize {
+pub(crate) fn weights(graph: &Graph, node: usize) -> usize {
     graph.matrices().iter().map(|m| m.node_bytes(node)).sum()
 }
 
@@ -353,59 +343,6 @@ fn unpacked(graph: &Graph, copies: usize) -> Vec<Unpacked> {
         }
     }
     types
-}
-
-/// Tokens of a sequence. The default is the model's, within half of the machine's memory and within
-/// what each node has left beside its weights; `parts` of the machine have as much each.
-fn context(
-    hparams: &Hparams,
-    graph: &Graph,
-    plan: &Plan,
-    machine: &Machine,
-    parts: &[Machine],
-    options: &LoadOptions,
-) -> Result<usize, Error> {
-    let trained = hparams.context;
-    match options.context {
-        Some(context) if context > trained => Err(Error::ContextTooLong { context, trained }),
-        Some(context) => Ok(context),
-        None => {
-            // The longest, in whole ranges of keys, whose pages take no more than `bytes`.
-            let longest = |bytes: u64, kv: &dyn Fn(usize) -> usize| {
-                let (mut fits, mut beyond) = (0, trained.div_ceil(KV_CHUNK) + 1);
-                while fits + 1 < beyond {
-                    let middle = fits.midpoint(beyond);
-                    match kv((middle * KV_CHUNK).min(trained)) as u64 <= bytes {
-                        true => fits = middle,
-                        false => beyond = middle,
-                    }
-                }
-                (fits * KV_CHUNK).max(KV_CHUNK).min(trained)
-            };
-            let memory: u64 = machine.nodes().iter().map(|n| n.memory_bytes).sum();
-            // A machine that does not tell its memory is not a machine without any.
-            let mut fits = match memory {
-                0 => trained.min(4096),
-                _ => longest(memory / 2 / parts.len() as u64, &|context| {
-                    (0..graph.nodes()).map(|n| kv_bytes(graph, n, context, options)).sum()
-                }),
-            };
-            for node in 0..graph.nodes() {
-                let bound = plan.shared_policy(node).node();
-                let Some(bound) = bound else { continue };
-                let Some(left) = machine.available(bound) else { continue };
-                // Virtual nodes share a node's memory; stages of a pipeline share layers.
-                let sharers = plan.groups.iter().filter(|g| g.node == Some(bound)).count().max(1);
-                let sharers = sharers * sharing(parts, bound).max(1);
-                let stages = if plan.mode == Mode::Pipeline { plan.groups.len() } else { 1 };
-                let weights = weights(graph, node) / stages;
-                let left = (left / sharers as u64).saturating_sub(weights as u64);
-                let kv = |context| kv_bytes(graph, node, context, options).div_ceil(stages);
-                fits = fits.min(longest(left / 2, &kv));
-            }
-            Ok(fits)
-        }
-    }
 }
 
 /// How many parts of a machine use the memory of a node.

@@ -22,6 +22,19 @@ pub enum Numa {
     Off,
 }
 
+/// How many tokens the KV cache holds.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub enum KvSize {
+    /// A whole context for every sequence.
+    #[default]
+    Each,
+    /// So many for all sequences together, at least one context. Of layers with a sliding window, as
+    /// many as the sequences can use.
+    Tokens(usize),
+    /// As many for all together as fit in half of the machine's memory, at least one context.
+    Fit,
+}
+
 /// Options of [`Engine::load`](crate::Engine::load). The default asks the machine.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LoadOptions {
@@ -42,6 +55,8 @@ pub struct LoadOptions {
     /// Tokens that one sequence can hold. Default: what the model was trained for, if its KV cache
     /// fits in half of the machine's memory, otherwise what does.
     pub context: Option<usize>,
+    /// Tokens that all sequences can hold together. Default: as many as each of them can.
+    pub kv_size: KvSize,
     /// Sequences that can exist at once. Default: 1.
     pub sequences: Option<usize>,
     /// Tokens in a step: a longer prompt is taken in chunks. Default: 512.

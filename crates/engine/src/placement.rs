@@ -62,6 +62,47 @@ impl Placement {
     pub fn misplaced(&self) -> usize {
         self.arenas.iter().map(ArenaPlacement::misplaced).sum()
     }
+
+    /// How much of what a group reads is on other nodes than its own; `None` if it has none.
+    pub fn elsewhere(&self, group: usize) -> Option<Elsewhere> {
+        let at = &self.groups[group];
+        let node = at.node?;
+        let kv = self.arenas.iter().filter(|a| a.name == "KV pages");
+        let kv = kv.filter(|a| a.group.is_none_or(|owner| owner == group));
+        let (away, present) = kv.fold((0, 0), |(away, present), arena| {
+            (away + arena.pages.elsewhere(node), present + arena.pages.present())
+        });
+        let share = |of: usize, all: usize| if all > 0 { of as f64 / all as f64 } else { 0.0 };
+        let weights = share(at.streamed.elsewhere(node), at.streamed.present());
+        Some(Elsewhere { weights, kv: share(away, present) })
+    }
+}
+
+/// Shares of what a group reads that are on other nodes than its own, of pages that are there.
+#[derive(Copy, Clone, Debug, PartialEq)]
+pub struct Elsewhere {
+    /// Of the weights that it streams.
+    pub weights: f64,
+    /// Of the KV pages that it reads.
+    pub kv: f64,
+}
+
+/// Bytes that the threads of one group moved, by the book.
+#[derive(Copy, Clone, Debug, Default, PartialEq)]
+pub struct Moved {
+    /// Of weights that they streamed.
+    pub weights: f64,
+    /// Of keys and values that they read.
+    pub kv: f64,
+    /// Of other places' memory that they read or wrote.
+    pub exchanged: f64,
+}
+
+impl Moved {
+    /// Bytes of other nodes' memory, if so much of what was read is there.
+    pub fn remote(&self, elsewhere: Elsewhere) -> f64 {
+        self.exchanged + self.weights * elsewhere.weights + self.kv * elsewhere.kv
+    }
 }
 
 /// What a model's threads have done since it was loaded or the counts were reset.
@@ -75,6 +116,18 @@ pub struct Activity {
 }
 
 impl Activity {
+    /// What the threads of a group have moved: nothing before the first step. Groups that share a
+    /// place share its bytes by their threads.
+    pub fn moved(&self, plan: &Plan, group: usize) -> Moved {
+        let place = |at: usize| self.counts.places.get(at).copied().unwrap_or_default();
+        let (place, share) = match plan.places() == plan.groups.len() {
+            true => (place(group), 1.0),
+            false => (place(0), plan.groups[group].cpus.len() as f64 / plan.threads() as f64),
+        };
+        let of = |bytes: u64| bytes as f64 * share;
+        Moved { weights: of(place.weights), kv: of(place.kv), exchanged: of(place.exchanged) }
+    }
+
     /// Whether every thread has waited as often as its program says. `false` also when nothing was
     /// measured.
     ///

@@ -8,6 +8,7 @@
 pub struct StopStrings {
     stops: Vec<String>,
     held: String,
+    found: Option<usize>,
 }
 
 /// What may be shown after a push.
@@ -25,19 +26,26 @@ impl StopStrings {
         StopStrings {
             stops: stops.into_iter().filter(|s| !s.is_empty()).collect(),
             held: String::new(),
+            found: None,
         }
     }
 
     /// Takes the next piece of text.
     pub fn push(&mut self, piece: &str) -> Text {
         self.held.push_str(piece);
-        if let Some(at) = first_stop(&self.stops, &self.held) {
+        if let Some((at, which)) = first_stop(&self.stops, &self.held) {
+            self.found = Some(which);
             self.held.truncate(at);
             return Text::Stop(std::mem::take(&mut self.held));
         }
         let keep = self.undecided();
         let rest = self.held.split_off(self.held.len() - keep);
         Text::More(std::mem::replace(&mut self.held, rest))
+    }
+
+    /// The stop string that was found.
+    pub fn found(&self) -> Option<&str> {
+        self.found.map(|which| self.stops[which].as_str())
     }
 
     /// The text ends: what was held back.
@@ -57,10 +65,13 @@ impl StopStrings {
     }
 }
 
-/// Where the stop string begins that is complete first; of two, the longer.
-fn first_stop(stops: &[String], text: &str) -> Option<usize> {
-    let found = stops.iter().filter_map(|s| text.find(s.as_str()).map(|at| (at + s.len(), at)));
-    found.min().map(|(_, at)| at)
+/// Where the stop string begins that is complete first, and which it is; of two, the longer.
+fn first_stop(stops: &[String], text: &str) -> Option<(usize, usize)> {
+    let found = stops.iter().enumerate().filter_map(|(which, stop)| {
+        let at = text.find(stop.as_str())?;
+        Some((at + stop.len(), at, which))
+    });
+    found.min().map(|(_, at, which)| (at, which))
 }
 
 #[cfg(test)]
@@ -75,7 +86,9 @@ mod tests {
         assert_eq!(s.push("N"), Text::More("".into()));
         assert_eq!(s.push("T"), Text::More("ENT".into()));
         assert_eq!(s.push("x\nUs"), Text::More("x".into()));
+        assert_eq!(s.found(), None);
         assert_eq!(s.push("er: no"), Text::Stop("".into()));
+        assert_eq!(s.found(), Some("\nUser:"));
         let mut s = StopStrings::new(["END".to_owned()]);
         assert_eq!(s.push("a EN"), Text::More("a ".into()));
         assert_eq!(s.finish(), "EN");

@@ -14,13 +14,13 @@ struct Model {
 }
 
 /// One float type, one plain, two mixed and one unpacked quantised type: they take different ways
-/// through the operators. Kernels of the other types are held to the same bits in `kernels`. The KV cache is of
-/// half floats or quantised.
+/// through the operators. Kernels of the other types are held to the same bits in `kernels`. The KV cache
+/// is of half floats, bfloat16 or quantised.
 fn models() -> Vec<(String, Model)> {
     let mixed = TinyModel { second: Some(TensorType::Q6_K), ..TinyModel::qwen3(TensorType::Q4_K) };
     let other =
         TinyModel { second: Some(TensorType::Q5_K), ..TinyModel::qwen3(TensorType::IQ4_XS) };
-    let wide = TinyModel { head_dim: 64, ..TinyModel::qwen3(TensorType::Q4_0) };
+    let wide = || TinyModel { head_dim: 64, ..TinyModel::qwen3(TensorType::Q4_0) };
     let gemma3 = TinyModel { arch: "gemma3", window: Some(40), ..odd() };
     let model = |name: &str, kv, of: TinyModel| (name.to_owned(), Model { bytes: of.gguf(), kv });
     vec![
@@ -30,8 +30,11 @@ fn models() -> Vec<(String, Model)> {
         model("llama tq2_0", KvType::F16, TinyModel::llama(TensorType::TQ2_0)),
         model("llama bf16", KvType::F16, TinyModel::llama(TensorType::BF16)),
         model("odd shapes", KvType::F16, odd()),
-        model("qwen3 q4_0, kv q8_0", KvType::Q8_0, wide),
+        model("qwen3 q4_0, kv q8_0", KvType::Q8_0, wide()),
+        model("qwen3 q4_0, kv q4_0", KvType::Q4_0, wide()),
         model("odd shapes, kv q8_0", KvType::Q8_0, odd()),
+        model("odd shapes, kv q4_0", KvType::Q4_0, odd()),
+        model("odd shapes, kv bf16", KvType::Bf16, odd()),
         // Biases are cut like rows, also where two nodes hold a key head; factors act on whole sums.
         model("qwen2, odd shapes", KvType::F16, TinyModel { arch: "qwen2", ..odd() }),
         model("granite q4_0", KvType::F16, TinyModel::granite(TensorType::Q4_0)),
@@ -56,6 +59,7 @@ fn models() -> Vec<(String, Model)> {
             KvType::Q8_0,
             TinyModel { window: Some(100), ..odd() },
         ),
+        model("llama q4_0, window 40, kv q4_0", KvType::Q4_0, windowed(Some(40))),
     ]
 }
 
@@ -294,7 +298,7 @@ fn batch(engine: &mut Engine, a: &[u32], b: &[u32]) -> Vec<Vec<u32>> {
 #[test]
 fn a_window_that_holds_everything_is_full_attention() {
     let tokens = prompt(300, 14);
-    for kv in [KvType::F16, KvType::Q8_0] {
+    for kv in [KvType::F16, KvType::Bf16, KvType::Q8_0, KvType::Q4_0] {
         let run = |window, context| {
             let model = Model { bytes: windowed(window).gguf(), kv };
             let options = LoadOptions { context: Some(context), ..Default::default() };
@@ -317,7 +321,7 @@ fn what_a_window_has_left_behind_is_computed_again() {
     let tokens = prompt(400, 15);
     let model = Model { bytes: windowed(Some(40)).gguf(), kv: KvType::F16 };
     let mut engine = load(&model, LoadOptions::default());
-    let pages = engine.free_pages();
+    let pages = engine.pages().free;
     let want = alone(&mut engine, &tokens[..251], 512);
     let sequence = engine.new_sequence().unwrap();
     feed(&mut engine, sequence, &tokens, 512);
@@ -332,7 +336,7 @@ fn what_a_window_has_left_behind_is_computed_again() {
     assert_eq!(engine.truncate(sequence, 200).unwrap(), 200);
     assert!(feed(&mut engine, sequence, &tokens[200..251], 7) == want);
     engine.free(sequence).unwrap();
-    assert_eq!(engine.free_pages(), pages);
+    assert_eq!(engine.pages().free, pages);
 }
 
 #[test]
@@ -355,9 +359,11 @@ fn keys_behind_a_window_take_no_memory() {
     };
     // Four sequences; a page of two layers with four heads of 64 half floats.
     let page = 32 * 2 * 4 * 2 * 64 * 2;
-    assert_eq!(kv(None, 1024), 4 * 32 * page);
-    // 40 + 64 - 1 tokens lie in five pages at most; one more for each sequence, two for a step.
-    assert_eq!(kv(Some(40), 1024), (4 * 6 + 2 + 2) * page, "groups of four");
+    // And a page for a copy; they lie in groups of four.
+    assert_eq!(kv(None, 1024), (4 * 32 + 4) * page);
+    // 40 + 64 - 1 tokens lie in five pages at most; one more for each sequence, two for a step, and
+    // the copy.
+    assert_eq!(kv(Some(40), 1024), (4 * 6 + 2 + 2) * page);
     assert_eq!(kv(Some(40), 512), kv(Some(40), 1024));
 }
 

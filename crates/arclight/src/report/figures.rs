@@ -307,47 +307,21 @@ impl Memory {
 /// What the threads of `group` move.
 fn traffic(facts: &Facts<'_>, group: usize) -> Traffic {
     let Facts { plan, phase, .. } = facts;
-    let counts = &phase.activity.counts;
-    // Threads that share a place share its products.
-    let (place, share) = match counts.places.len() == plan.groups.len() {
-        true => (counts.places[group], 1.0),
-        false => {
-            let own = plan.groups[group].cpus.len() as f64;
-            (counts.places[0], own / plan.threads() as f64)
-        }
-    };
-    let per_token = |bytes: u64| bytes as f64 * share / counts.tokens as f64;
-    let (weights, kv) = (per_token(place.weights), per_token(place.kv));
-    let exchanged = per_token(place.exchanged);
-    let elsewhere = facts.placement.ok().and_then(|p| elsewhere(p, group));
-    let remote = elsewhere.map(|(of_weights, of_kv)| exchanged + weights * of_weights + kv * of_kv);
-    let streamed = (weights + kv) * counts.tokens as f64;
-    let read = streamed / phase.time.as_secs_f64();
+    let moved = phase.activity.moved(plan, group);
+    let tokens = phase.activity.counts.tokens as f64;
+    let elsewhere = facts.placement.ok().and_then(|p| p.elsewhere(group));
+    let remote = elsewhere.map(|elsewhere| moved.remote(elsewhere));
+    let read = (moved.weights + moved.kv) / phase.time.as_secs_f64();
     Traffic {
-        weights_bytes_per_token: weights,
-        kv_bytes_per_token: kv,
-        exchanged_bytes_per_token: exchanged,
-        remote_bytes_per_token: remote,
-        remote_share: remote.map(|remote| ratio(remote, weights + kv + exchanged)),
+        weights_bytes_per_token: moved.weights / tokens,
+        kv_bytes_per_token: moved.kv / tokens,
+        exchanged_bytes_per_token: moved.exchanged / tokens,
+        remote_bytes_per_token: remote.map(|remote| remote / tokens),
+        remote_share: remote.map(|r| ratio(r, moved.weights + moved.kv + moved.exchanged)),
         read_bytes_per_second: read,
         limit_bytes_per_second: facts.reads.groups[group],
         of_limit: ratio(read, facts.reads.groups[group]),
     }
-}
-
-/// Shares of the weights that `group` streams, and of the KV pages that it reads, on other nodes
-/// than its own; `None` if it has none.
-fn elsewhere(placement: &Placement, group: usize) -> Option<(f64, f64)> {
-    let at = &placement.groups[group];
-    let node = at.node?;
-    let streamed = &at.streamed;
-    let kv = placement.arenas.iter().filter(|a| a.name == "KV pages");
-    let kv = kv.filter(|a| a.group.is_none_or(|owner| owner == group));
-    let (away, present) = kv.fold((0, 0), |(away, present), arena| {
-        (away + arena.pages.elsewhere(node), present + arena.pages.present())
-    });
-    let weights = ratio(streamed.elsewhere(node) as f64, streamed.present() as f64);
-    Some((weights, ratio(away as f64, present as f64)))
 }
 
 /// What all nodes move together.

@@ -9,6 +9,8 @@ use clap::Args;
 use measure::Access;
 use serde::Serialize;
 use std::io::Write;
+use std::path::PathBuf;
+use topology::topotree::TopoTree;
 use topology::{CpuList, Layout, Machine, NodeList};
 
 /// Show the machine: memory nodes, cores, caches, limits, and where threads would run
@@ -18,6 +20,12 @@ pub(crate) struct TopoArgs {
     /// Measure read bandwidth and latency between every node's cores and every node's memory
     #[arg(long)]
     bandwidth: bool,
+    /// Describe the machine of an hwloc XML file instead, as `lstopo m.xml` writes it anywhere
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["synthetic", "bandwidth"])]
+    hwloc: Option<PathBuf>,
+    /// Describe a made-up machine instead, such as "pack:2 numa:4 core:24 pu:2"
+    #[arg(long, value_name = "LEVELS", conflicts_with = "bandwidth")]
+    synthetic: Option<String>,
     /// Only these memory nodes, such as 0-1,4
     #[arg(long, value_name = "LIST")]
     nodes: Option<NodeList>,
@@ -34,6 +42,7 @@ Examples:
   arclight topo
   arclight topo --bandwidth         every node's cores against every node's memory, in GB/s and ns
   arclight topo --bandwidth --nodes 0-1 --json
+  arclight topo --hwloc m.xml       another machine, exported there by lstopo m.xml
   taskset -c 0-7 arclight topo      what is left when only some cores may be used";
 
 #[derive(Serialize)]
@@ -47,7 +56,7 @@ struct Report<'a> {
 
 /// Runs the command.
 pub(crate) fn run(args: &TopoArgs) -> Result<(), Error> {
-    let machine = Machine::read()?;
+    let machine = described(args)?;
     let nodes = args.nodes.as_ref().map(NodeList::as_slice);
     // Whatever is wrong with these lists, the command line is at fault.
     let machine =
@@ -62,6 +71,7 @@ pub(crate) fn run(args: &TopoArgs) -> Result<(), Error> {
         return Ok(());
     }
     write!(out, "{machine}")?;
+    writeln!(out, "\ntree\n  {}", TopoTree::of(&machine))?;
     writeln!(out, "\nthreads, unless told otherwise")?;
     layout.to_string().lines().try_for_each(|line| writeln!(out, "  {line}"))?;
     if args.bandwidth {
@@ -70,4 +80,19 @@ pub(crate) fn run(args: &TopoArgs) -> Result<(), Error> {
         table::print(&mut out, &measure::access(&machine)?)?;
     }
     Ok(())
+}
+
+/// The machine that is asked about.
+fn described(args: &TopoArgs) -> Result<Machine, Error> {
+    match (&args.hwloc, &args.synthetic) {
+        (Some(path), _) => {
+            let text = std::fs::read_to_string(path).map_err(|e| Error::read(path, e))?;
+            let machine = Machine::from_hwloc_xml(&text);
+            machine.map_err(|e| Error::Refused(format!("{}: {e}", path.display())))
+        }
+        (None, Some(levels)) => {
+            Machine::from_synthetic(levels).map_err(|e| Error::Usage(e.to_string()))
+        }
+        (None, None) => Ok(Machine::read()?),
+    }
 }

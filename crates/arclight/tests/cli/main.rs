@@ -1,12 +1,14 @@
 //! The program from outside: what people type, and what they get.
 
 mod bad_input;
+mod bench_serve;
 mod chat;
 mod memory;
 mod profile;
 mod quantize;
 mod report;
 mod run;
+mod serve;
 mod support;
 mod sync;
 mod tools;

@@ -49,3 +49,23 @@ fn impossible_restrictions_are_named() {
         assert!(line.contains(message), "{line}");
     }
 }
+
+#[test]
+fn other_machines_are_described() {
+    let text = succeeds(&["topo", "--synthetic", "pack:2 numa:2 l3:1 core:4 pu:2"]);
+    for part in
+        ["2 sockets × 8 cores × 2 threads", "package ×2, node ×2, core ×4", "group 3: node 3"]
+    {
+        assert!(text.contains(part), "no {part:?} in: {text}");
+    }
+    let data = concat!(env!("CARGO_MANIFEST_DIR"), "/../topology/tests/data/hwloc/");
+    let hybrid = format!("{data}Intel-RaptorLake-Corei7-1370P.xml");
+    let seen = json(&["topo", "--hwloc", &hybrid, "--cpus", "0-11", "--json"]);
+    assert_eq!(seen["layout"]["groups"][0]["cpus"].as_array().unwrap().len(), 6);
+
+    let line = fails(2, &["topo", "--synthetic", "numa:4 kern:8"]);
+    assert!(line.contains("\"kern:8\": \"kern\" is no type"), "{line}");
+    let line = fails(1, &["topo", "--hwloc", &format!("{data}COPYING")]);
+    assert!(line.contains("COPYING: hwloc document: "), "{line}");
+    fails(2, &["topo", "--hwloc", &hybrid, "--bandwidth"]);
+}

@@ -5,35 +5,54 @@
 //! in all, for as many copies of the weights. Inside its part of the machine a replica shares the
 //! model over nodes as any engine does.
 //!
-//! Requests go to the replica that has the least left to do, sessions to the one that served them
-//! before, and a replica with room takes what waits for another ([`route`] has the rules). Since a
-//! sequence's logits depend on its tokens only, a request has the same answer wherever it runs.
+//! Requests go to the replica that has the least left to do, what it has computed of their beginnings
+//! for others taken off; sessions go to the one that served them before, and a replica with room takes
+//! what waits for another ([`route`] has the rules). Since a sequence's logits depend on its tokens
+//! only, a request has the same answer wherever it runs.
 //!
 //! An engine belongs to the thread that loads it, so every replica is a thread, which owns an
 //! [`Engine`](crate::Engine) and runs a small loop ([`runner`]). An idle one sleeps.
 //!
-//! Limits: the batch is filled in order of arrival, and prompts are taken in as large pieces as fit
-//! a step. A replica whose step fails or panics is out of service until everything is loaded anew.
+//! Requests are begun by priority, and clients of one priority take turns ([`turns`]). A step has a
+//! token of every running answer and as much of prompts as lets those wait not much longer ([`pace`]).
+//! Prompts that begin alike share what was computed for the first. When KV pages run out, the request
+//! that would be begun last gives up its own and is computed anew when there is room.
+//!
+//! Limits: a replica whose step fails or panics is out of service until everything is loaded anew.
 
+mod counts;
+mod draft;
+mod guess;
+mod job;
+mod pace;
+mod prefixes;
 mod queue;
 mod route;
 mod runner;
+mod running;
 mod start;
 mod ticket;
+mod turns;
 
 use crate::error::Error;
+use crate::kv::PageCounts;
 use crate::load::{LoadProgress, LoadReport};
 use crate::options::LoadOptions;
 use crate::{ModelFile, Sampler};
-use queue::{Job, Phase, Shared};
+use async_channel::Receiver;
+use job::{Answer, Job};
+use prefixes::page_names;
+use queue::{Phase, Shared};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::sync::mpsc;
 use std::thread::JoinHandle;
-use std::time::Instant;
+use std::time::{Duration, Instant};
+use ticket::Event;
 use topology::{CpuList, Machine, NodeList};
+use turns::Turn;
 
-pub use ticket::{Outcome, Request, StopHook, Ticket};
+pub use counts::{Counters, GroupStatus};
+pub use ticket::{Constraint, Outcome, Request, StopHook, Ticket, Token};
 
 /// Loaded replicas of a model and the queue before them.
 ///
@@ -41,16 +60,17 @@ pub use ticket::{Outcome, Request, StopHook, Ticket};
 /// finish.
 ///
 /// ```
-/// use arclight_engine::{LoadOptions, ModelFile, Replicas, Request, SamplerParams};
+/// use arclight_engine::{LoadOptions, ModelFile, ReplicaOptions, Replicas, Request, SamplerParams};
 /// # use std::sync::Arc;
 /// # let name = format!("arclight-replicas-{}.gguf", std::process::id());
 /// # let path = std::env::temp_dir().join(name);
 /// # std::fs::write(&path, testkit::golden("qwen3_tied")).unwrap();
 /// # let copies = 1;
 /// let file = Arc::new(ModelFile::open(&path)?);
-/// // Four requests at once on each of the copies.
+/// // Four requests at once on each of the copies, and ten more that wait.
 /// let options = LoadOptions { sequences: Some(4), ..LoadOptions::default() };
-/// let replicas = Replicas::load(&file, &options, copies, &mut |_| {})?;
+/// let serving = ReplicaOptions { replicas: copies, queue: Some(10), ..ReplicaOptions::default() };
+/// let replicas = Replicas::load(&file, &options, &serving, &mut |_| {})?;
 ///
 /// let request = Request::new(vec![1, 2, 3]);
 /// let request = Request { limit: Some(8), sampler: SamplerParams::greedy(), ..request };
@@ -65,6 +85,45 @@ pub struct Replicas {
     infos: Vec<ReplicaInfo>,
     context: usize,
     vocab: usize,
+}
+
+/// How requests are served, beside what [`LoadOptions`] say of each replica.
+#[derive(Clone, Debug)]
+pub struct ReplicaOptions {
+    /// Copies of the model.
+    pub replicas: usize,
+    /// Requests that may wait beside those for which there is a sequence; `None`: as many as come.
+    pub queue: Option<usize>,
+    /// How long a step may last that has a part of a prompt. `None`: somewhat longer than without.
+    pub max_step: Option<Duration>,
+    /// Whether keys and values of ended requests are kept for those that begin alike.
+    pub prefix_cache: bool,
+    /// Whether tokens are guessed ahead. Answers are the same in any case.
+    pub speculation: Speculation,
+}
+
+impl Default for ReplicaOptions {
+    fn default() -> ReplicaOptions {
+        ReplicaOptions {
+            replicas: 1,
+            queue: None,
+            max_step: None,
+            prefix_cache: true,
+            speculation: Speculation::Off,
+        }
+    }
+}
+
+/// How tokens are guessed ahead, to compute several in a step.
+#[derive(Clone, Debug, Default)]
+pub enum Speculation {
+    /// Not at all.
+    #[default]
+    Off,
+    /// What followed the same tokens before, at most so many.
+    Lookup(usize),
+    /// What a smaller model says, at most so many.
+    Draft(Arc<ModelFile>, usize),
 }
 
 /// Where a replica is and how it was loaded.
@@ -85,26 +144,26 @@ pub struct ReplicaInfo {
 /// What a replica does.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReplicaStatus {
-    /// Requests that are being served.
+    /// Answers that are being given.
     pub running: usize,
-    /// Requests that wait and were routed here.
+    /// Answers that wait and were routed here.
     pub waiting: usize,
     /// Tokens left to compute for both: prompts, and as many as the answers may have.
     pub outstanding: u64,
-    /// Requests that were served to their end.
-    pub served: u64,
-    /// Steps taken.
-    pub steps: u64,
+    /// What it has done.
+    pub counters: Counters,
     /// How often it was woken up for work.
     pub wake_ups: u64,
-    /// KV pages that are not in use.
-    pub free_pages: usize,
+    /// Its KV pages.
+    pub pages: PageCounts,
+    /// What its groups of threads have done.
+    pub groups: Vec<GroupStatus>,
     /// Why it is out of service; `None` while it serves.
     pub failure: Option<String>,
 }
 
 impl Replicas {
-    /// Loads `replicas` copies of a model, each on its [part](Machine::divide) of the machine, or of
+    /// Loads copies of a model, each on its [part](Machine::divide) of the machine, or of
     /// the nodes and CPUs in `options`. The other options hold for each replica: `threads`, `nodes`
     /// and `sequences` are numbers per replica.
     ///
@@ -118,10 +177,10 @@ impl Replicas {
     pub fn load(
         file: &Arc<ModelFile>,
         options: &LoadOptions,
-        replicas: usize,
+        serving: &ReplicaOptions,
         progress: &mut dyn FnMut(LoadProgress),
     ) -> Result<Replicas, Error> {
-        Replicas::load_on(file, &Machine::read()?, options, replicas, progress)
+        Replicas::load_on(file, &Machine::read()?, options, serving, progress)
     }
 
     /// The same on a machine that has been described already.
@@ -132,10 +191,10 @@ impl Replicas {
         file: &Arc<ModelFile>,
         machine: &Machine,
         options: &LoadOptions,
-        replicas: usize,
+        serving: &ReplicaOptions,
         progress: &mut dyn FnMut(LoadProgress),
     ) -> Result<Replicas, Error> {
-        start::start(file, machine, options, replicas, progress)
+        start::start(file, machine, options, serving, progress)
     }
 
     /// What [`Replicas::load_on`] would load on which parts of a machine: for programs that run the
@@ -157,43 +216,97 @@ impl Replicas {
     ///
     /// # Errors
     /// When the prompt is empty, too long or has unknown tokens, a sampler parameter is out of
-    /// range, or no replica is in service any more.
+    /// range, the queue is full, or no replica is in service any more.
     pub fn submit(&self, request: Request) -> Result<Ticket, Error> {
-        let Request { prompt, sampler, limit, end_tokens, stop, affinity, near } = request;
-        let (tokens, context, vocab) = (prompt.len(), self.context, self.vocab);
-        let mut sampler = Sampler::new(sampler)?;
-        if prompt.is_empty() {
+        let mut tickets = self.submit_all(vec![request])?;
+        tickets.pop().ok_or(Error::ReplicasClosed)
+    }
+
+    /// Puts requests into the queue, all of them or none. Those with the same prompt are begun
+    /// together, and it is computed once.
+    ///
+    /// # Errors
+    /// As [`Replicas::submit`].
+    pub fn submit_all(&self, requests: Vec<Request>) -> Result<Vec<Ticket>, Error> {
+        let together = self.infos.iter().map(|info| info.sequences).min().unwrap_or(1);
+        let mut jobs: Vec<Job> = Vec::new();
+        let mut places = Vec::with_capacity(requests.len());
+        for request in requests {
+            self.check(&request)?;
+            let (answer, events) = self.answer(&request)?;
+            let cancelled = answer.cancelled.clone();
+            let alike = jobs.iter().position(|job| {
+                job.answers.len() < together
+                    && job.prompt == request.prompt
+                    && job.prompt_logprobs == request.prompt_logprobs
+            });
+            let answer = Answer { stop: request.stop, constraint: request.constraint, ..answer };
+            places.push((alike.unwrap_or(jobs.len()), events, cancelled));
+            match alike {
+                Some(at) => jobs[at].answers.push(answer),
+                None => jobs.push(Job {
+                    id: 0, // these three are given by the queue
+                    turn: Turn::default(),
+                    lane: 0,
+                    pages: if self.infos.len() > 1 {
+                        page_names(&request.prompt)
+                    } else {
+                        Vec::new()
+                    },
+                    prompt: request.prompt,
+                    answers: vec![answer],
+                    prompt_logprobs: request.prompt_logprobs,
+                    affinity: request.affinity,
+                    near: request.near,
+                    priority: request.priority,
+                    client: request.client,
+                    deadline: request.deadline,
+                    at_home: false,
+                    submitted: Instant::now(),
+                }),
+            }
+        }
+        let ids = self.shared.submit(jobs)?;
+        let ticket = |(at, events, cancelled): (usize, _, _)| {
+            Ticket::new(ids[at], events, cancelled, self.shared.clone())
+        };
+        Ok(places.into_iter().map(ticket).collect())
+    }
+
+    fn check(&self, request: &Request) -> Result<(), Error> {
+        let (tokens, context, vocab) = (request.prompt.len(), self.context, self.vocab);
+        if tokens == 0 {
             return Err(Error::EmptyPrompt);
         }
         if tokens > context {
             return Err(Error::PromptTooLong { tokens, context });
         }
-        if let Some(&token) = prompt.iter().find(|&&t| t as usize >= vocab) {
-            return Err(graph::Error::UnknownToken { token, vocab }.into());
+        match request.prompt.iter().find(|&&t| t as usize >= vocab) {
+            Some(&token) => Err(graph::Error::UnknownToken { token, vocab }.into()),
+            None => Ok(()),
         }
-        sampler.observe_prompt(&prompt);
+    }
+
+    /// What is to be told of an answer, and where it is heard.
+    fn answer(&self, request: &Request) -> Result<(Answer, Receiver<Event>), Error> {
+        let mut sampler = Sampler::new(request.sampler.clone())?;
+        sampler.observe_prompt(&request.prompt);
         // The last token of an answer is not computed any more, so it needs no room.
-        let room = context + 1 - tokens;
-        let (events, received) = mpsc::channel();
-        let cancelled = Arc::new(AtomicBool::new(false));
-        let job = Job {
-            id: 0, // given by the queue
-            prompt,
+        let room = self.context + 1 - request.prompt.len();
+        let (events, received) = async_channel::unbounded();
+        let answer = Answer {
             sampler,
-            end_tokens,
-            stop,
-            left: limit.map_or(room, |limit| limit.min(room)),
-            limited: limit.is_some_and(|limit| limit <= room),
-            affinity,
-            near,
-            at_home: false,
-            lane: 0,
-            submitted: Instant::now(),
+            min_tokens: request.min_tokens,
+            end_tokens: request.end_tokens.clone(),
+            stop: None,
+            constraint: None,
+            logprobs: request.logprobs,
+            left: request.limit.map_or(room, |limit| limit.min(room)),
+            limited: request.limit.is_some_and(|limit| limit <= room),
             events,
-            cancelled: cancelled.clone(),
+            cancelled: Arc::new(AtomicBool::new(false)),
         };
-        let id = self.shared.submit(job)?;
-        Ok(Ticket::new(id, received, cancelled, self.shared.clone()))
+        Ok((answer, received))
     }
 
     /// Where the replicas are.
@@ -204,6 +317,13 @@ impl Replicas {
     /// What each replica does at this moment.
     pub fn status(&self) -> Vec<ReplicaStatus> {
         self.shared.status()
+    }
+
+    /// What all replicas have done.
+    pub fn counters(&self) -> Counters {
+        let mut all = Counters::default();
+        self.status().iter().for_each(|status| all += status.counters);
+        all
     }
 
     /// Tokens that one sequence can hold.

@@ -10,73 +10,20 @@
 //! session waits less and less, as those before it are served in order.
 
 use super::ReplicaStatus;
-use super::route::{Lane, PROMPT_TOKENS_PER_STEP, Work, choose, may_take};
-use super::ticket::{Event, StopHook};
+use super::counts::{Counters, GroupStatus};
+use super::job::{Answer, Job, Left};
+use super::prefixes::Beginnings;
+use super::route::{Lane, Work, choose, may_take};
+use super::turns::Turns;
 use crate::error::Error;
-use crate::sampler::Sampler;
+use crate::kv::PageCounts;
 use std::collections::{HashMap, VecDeque};
-use std::sync::atomic::AtomicBool;
-use std::sync::mpsc::Sender;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
-use topology::{NodeId, NodeList};
+use topology::NodeList;
 
 /// Sessions whose replica is remembered: at 24 bytes each and some, 2 MiB.
 const MOST_SESSIONS: usize = 1 << 16;
-
-/// A request on its way.
-pub(crate) struct Job {
-    pub id: u64,
-    pub prompt: Vec<u32>,
-    pub sampler: Sampler,
-    pub end_tokens: Vec<u32>,
-    pub stop: Option<StopHook>,
-    /// Tokens of the answer that may still come: what was asked for, or what there is room for.
-    pub left: usize,
-    /// Whether that is what was asked for.
-    pub limited: bool,
-    pub affinity: Option<u64>,
-    pub near: Option<NodeId>,
-    /// Whether it was routed to the replica of its session.
-    pub at_home: bool,
-    /// The replica that it is routed to.
-    pub lane: usize,
-    pub submitted: Instant,
-    pub events: Sender<Event>,
-    pub cancelled: Arc<AtomicBool>,
-}
-
-impl Job {
-    /// What is left of it before it runs.
-    fn left(&self) -> Left {
-        Left { prompt: self.prompt.len(), answer: self.left }
-    }
-
-    /// In numbers, but for its session.
-    fn work(&self) -> Work {
-        Work { prompt: self.prompt.len() as u64, answer: self.left as u64, home: None, wait: 0 }
-    }
-}
-
-/// What is left of a request.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Left {
-    /// Tokens of the prompt.
-    pub prompt: usize,
-    /// Tokens of the answer, at most.
-    pub answer: usize,
-}
-
-impl Left {
-    fn tokens(self) -> u64 {
-        self.prompt as u64 + self.answer as u64
-    }
-
-    /// Steps that this takes, at most and about.
-    fn steps(self) -> u64 {
-        (self.prompt as u64).div_ceil(PROMPT_TOKENS_PER_STEP) + self.answer as u64
-    }
-}
 
 /// How the replicas are to end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -99,17 +46,22 @@ pub(crate) enum Next {
 pub(crate) struct Seat {
     pub nodes: NodeList,
     pub threads: usize,
-    /// Requests that it can serve at once.
+    /// Answers that it can give at once.
     pub slots: usize,
-    pub free_pages: usize,
+    pub pages: PageCounts,
+    pub groups: Vec<GroupStatus>,
 }
 
 struct State {
     phase: Phase,
     lanes: Vec<LaneState>,
-    /// By arrival.
+    /// In the order in which they are to be begun.
     waiting: VecDeque<Job>,
+    turns: Turns,
+    /// How many may wait beside those for which there are slots.
+    bound: Option<usize>,
     sessions: Sessions,
+    beginnings: Beginnings,
     next_id: u64,
 }
 
@@ -118,8 +70,7 @@ struct LaneState {
     alive: bool,
     failure: Option<String>,
     running: Vec<Left>,
-    served: u64,
-    steps: u64,
+    counters: Counters,
     wake_ups: u64,
 }
 
@@ -130,22 +81,24 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    pub(crate) fn new(seats: Vec<Seat>) -> Shared {
+    pub(crate) fn new(seats: Vec<Seat>, bound: Option<usize>) -> Shared {
         let work = seats.iter().map(|_| Condvar::new()).collect();
         let lane = |seat| LaneState {
             seat,
             alive: true,
             failure: None,
             running: Vec::new(),
-            served: 0,
-            steps: 0,
+            counters: Counters::default(),
             wake_ups: 0,
         };
         let state = State {
             phase: Phase::Open,
             lanes: seats.into_iter().map(lane).collect(),
             waiting: VecDeque::new(),
+            turns: Turns::default(),
+            bound,
             sessions: Sessions::default(),
+            beginnings: Beginnings::default(),
             next_id: 0,
         };
         Shared { state: Mutex::new(state), work }
@@ -156,23 +109,40 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Routes a request and puts it into the queue; its number.
-    pub(crate) fn submit(&self, mut job: Job) -> Result<u64, Error> {
+    /// Routes requests and puts them into the queue, all or none; their numbers.
+    pub(crate) fn submit(&self, jobs: Vec<Job>) -> Result<Vec<u64>, Error> {
         let mut state = self.lock();
-        let Some(lane) = state.route(&mut job) else { return Err(state.nobody()) };
-        state.next_id += 1;
-        let id = state.next_id;
-        job.id = id;
-        state.waiting.push_back(job);
+        let room = state.bound.map(|bound| {
+            let free = |lane: &LaneState| lane.seat.slots.saturating_sub(lane.running.len());
+            let free = state.lanes.iter().filter(|l| l.alive).map(free).sum::<usize>();
+            (bound + free).saturating_sub(state.answers_waiting())
+        });
+        if room.is_some_and(|room| jobs.iter().map(|job| job.answers.len()).sum::<usize>() > room) {
+            return Err(Error::QueueFull { waiting: state.answers_waiting() });
+        }
+        if !state.lanes.iter().any(|lane| lane.alive) {
+            return Err(state.nobody());
+        }
+        let (mut ids, mut lanes) = (Vec::with_capacity(jobs.len()), Vec::with_capacity(jobs.len()));
+        for mut job in jobs {
+            lanes.extend(state.route(&mut job));
+            state.next_id += 1;
+            job.id = state.next_id;
+            ids.push(job.id);
+            job.turn = state.turns.next(job.priority, job.client, job.left().tokens());
+            let at = state.waiting.partition_point(|other| other.turn <= job.turn);
+            state.waiting.insert(at, job);
+        }
         drop(state);
-        self.work[lane].notify_one();
-        Ok(id)
+        lanes.into_iter().for_each(|lane| self.work[lane].notify_one());
+        Ok(ids)
     }
 
-    /// Takes a request out of the queue, if it still waits there.
+    /// Takes a request out of the queue, if it still waits there and nobody wants an answer.
     pub(crate) fn forget(&self, id: u64) {
         let mut state = self.lock();
-        let at = state.waiting.iter().position(|job| job.id == id);
+        let unwanted = |job: &Job| job.id == id && job.answers.iter().all(Answer::is_cancelled);
+        let at = state.waiting.iter().position(unwanted);
         let job = at.and_then(|at| state.waiting.remove(at));
         // What a caller's hook owns is dropped without the lock.
         drop(state);
@@ -186,6 +156,13 @@ impl Shared {
         loop {
             if state.phase == Phase::Closed {
                 return Next::End;
+            }
+            let late = state.expire(Instant::now());
+            if !late.is_empty() {
+                drop(state);
+                late.iter().for_each(|job| job.fail(|| Error::Deadline));
+                drop(late);
+                state = self.lock();
             }
             let jobs = state.take(me);
             if !jobs.is_empty() || !state.lanes[me].running.is_empty() {
@@ -201,21 +178,25 @@ impl Shared {
         }
     }
 
-    /// Replica `me` took `steps` more steps and ended `served` requests; what it has left.
+    /// What replica `me` has left, its pages, and what it has done since it told last.
     pub(crate) fn report(
         &self,
         me: usize,
         running: impl Iterator<Item = Left>,
-        free_pages: usize,
-        (steps, served): (u64, u64),
+        pages: PageCounts,
+        done: Counters,
     ) {
         let mut state = self.lock();
         let lane = &mut state.lanes[me];
         lane.running.clear();
         lane.running.extend(running);
-        lane.seat.free_pages = free_pages;
-        lane.steps += steps;
-        lane.served += served;
+        lane.seat.pages = pages;
+        lane.counters += done;
+    }
+
+    /// What the groups of replica `me` have done so far.
+    pub(crate) fn report_groups(&self, me: usize, groups: Vec<GroupStatus>) {
+        self.lock().lanes[me].seat.groups = groups;
     }
 
     /// Takes a replica out of service. What waits for it goes to others; without any, it fails.
@@ -225,19 +206,20 @@ impl Shared {
         lane.alive = false;
         lane.failure = Some(reason.to_owned());
         lane.running.clear();
+        state.beginnings.forget(me);
         let mut lost = Vec::new();
         for mut job in std::mem::take(&mut state.waiting) {
             if job.lane == me && state.route(&mut job).is_none() {
-                lost.push((job, state.nobody()));
+                lost.push(job);
             } else {
                 state.waiting.push_back(job);
             }
         }
+        let (replica, reason) = (me, reason.to_owned());
         drop(state);
         self.work.iter().for_each(Condvar::notify_one);
-        for (job, error) in lost {
-            let _ = job.events.send(Event::Failed(error));
-        }
+        let error = || Error::ReplicaFailed { replica, reason: reason.clone() };
+        lost.iter().for_each(|job| job.fail(error));
     }
 
     /// Tells the replicas to end. When closed, no request waits any more.
@@ -250,9 +232,7 @@ impl Shared {
         };
         drop(state);
         self.work.iter().for_each(Condvar::notify_one);
-        for job in waiting {
-            let _ = job.events.send(Event::Failed(Error::ReplicasClosed));
-        }
+        waiting.iter().for_each(|job| job.fail(|| Error::ReplicasClosed));
     }
 
     pub(crate) fn status(&self) -> Vec<ReplicaStatus> {
@@ -260,12 +240,12 @@ impl Shared {
         let lanes = state.lanes.iter().enumerate();
         let status = lanes.map(|(at, lane)| ReplicaStatus {
             running: lane.running.len(),
-            waiting: state.waiting.iter().filter(|job| job.lane == at).count(),
+            waiting: state.answers(at),
             outstanding: state.tokens(at),
-            served: lane.served,
-            steps: lane.steps,
+            counters: lane.counters,
             wake_ups: lane.wake_ups,
-            free_pages: lane.seat.free_pages,
+            pages: lane.seat.pages,
+            groups: lane.seat.groups.clone(),
             failure: lane.failure.clone(),
         });
         status.collect()
@@ -273,6 +253,27 @@ impl Shared {
 }
 
 impl State {
+    /// Answers that wait for replica `at`.
+    fn answers(&self, at: usize) -> usize {
+        let waiting = self.waiting.iter().filter(|job| job.lane == at);
+        waiting.map(|job| job.answers.len()).sum()
+    }
+
+    fn answers_waiting(&self) -> usize {
+        self.waiting.iter().map(|job| job.answers.len()).sum()
+    }
+
+    /// Takes out what has waited for too long.
+    fn expire(&mut self, now: Instant) -> Vec<Job> {
+        let late = |job: &Job| job.deadline.is_some_and(|deadline| deadline <= now);
+        if !self.waiting.iter().any(late) {
+            return Vec::new();
+        }
+        let (late, waiting) = std::mem::take(&mut self.waiting).into_iter().partition(late);
+        self.waiting = waiting;
+        Vec::from(late)
+    }
+
     /// Chooses a replica for a request; `None` if none is in service.
     fn route(&mut self, job: &mut Job) -> Option<usize> {
         let home = job.affinity.and_then(|key| self.sessions.home(key));
@@ -283,20 +284,30 @@ impl State {
         });
         let work = Work { home, wait, ..job.work() };
         let near = |nodes: &NodeList| job.near.is_some_and(|node| nodes.contains(node));
-        let lanes: Vec<Lane> = (0..self.lanes.len())
-            .map(|at| Lane { near: near(&self.lanes[at].seat.nodes), ..self.lane(at) })
-            .collect();
+        let computed = self.beginnings.computed(&job.pages, self.lanes.len());
+        let lane = |(at, computed): (usize, u64)| Lane {
+            near: near(&self.lanes[at].seat.nodes),
+            computed,
+            ..self.lane(at)
+        };
+        let lanes: Vec<Lane> = computed.into_iter().enumerate().map(lane).collect();
         let chosen = choose(&lanes, &work)?;
         job.lane = chosen;
         job.at_home = home == Some(chosen);
         // Already now: a session's next request may come before this one runs.
-        if let Some(key) = job.affinity {
-            self.sessions.remember(key, chosen);
-        }
+        self.note(job, chosen);
         Some(chosen)
     }
 
-    /// Takes out of the queue what replica `me` has slots for, oldest first.
+    /// Remembers who gets a request, for those that are like it.
+    fn note(&mut self, job: &Job, lane: usize) {
+        if let Some(key) = job.affinity {
+            self.sessions.remember(key, lane);
+        }
+        self.beginnings.note(&job.pages, lane);
+    }
+
+    /// Takes out of the queue what replica `me` has slots for, in order.
     fn take(&mut self, me: usize) -> Vec<Job> {
         let mut taken = Vec::new();
         while self.lanes[me].running.len() < self.lanes[me].seat.slots {
@@ -308,12 +319,17 @@ impl State {
                 owner == me || may_take(self.lanes[owner].alive, &work, job.at_home)
             };
             let Some(at) = self.waiting.iter().position(may) else { break };
-            let Some(mut job) = self.waiting.remove(at) else { break };
-            job.lane = me;
-            if let Some(key) = job.affinity {
-                self.sessions.remember(key, me);
+            let free = self.lanes[me].seat.slots - self.lanes[me].running.len();
+            if self.waiting[at].answers.len() > free {
+                break;
             }
-            self.lanes[me].running.push(job.left());
+            let Some(mut job) = self.waiting.remove(at) else { break };
+            self.turns.begun(&job.turn);
+            if job.lane != me {
+                job.lane = me;
+                self.note(&job, me);
+            }
+            self.lanes[me].running.extend(job.lefts());
             taken.push(job);
         }
         taken
@@ -322,13 +338,14 @@ impl State {
     /// A replica in numbers.
     fn lane(&self, at: usize) -> Lane {
         let lane = &self.lanes[at];
-        let waiting = self.waiting.iter().filter(|job| job.lane == at).count();
+        let waiting = self.answers(at);
         Lane {
             alive: lane.alive,
             threads: lane.seat.threads as u64,
             free: lane.seat.slots.saturating_sub(lane.running.len() + waiting),
             tokens: self.tokens(at),
             near: false,
+            computed: 0,
         }
     }
 
@@ -368,8 +385,10 @@ impl Slots {
 
     /// Gives the first that is free to a request.
     fn serve(&mut self, job: &Job) {
-        if let Some(first) = self.0.iter_mut().min() {
-            *first += job.left().steps();
+        for left in job.lefts() {
+            if let Some(first) = self.0.iter_mut().min() {
+                *first += left.steps();
+            }
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Which replica serves a request: the rules, as functions of what is known of the replicas.
 //!
-//! A replica's pressure is the tokens that it has yet to compute, the request's included, over its
-//! threads. A request goes
+//! A replica's pressure is the tokens that it would have yet to compute, the request's included but for
+//! the beginning that it has computed for another, over its threads. A request goes
 //!
 //! 1. to the replica that served its session before, which has its keys and values, as long as its
 //!    pressure is not more than [`MUCH`] times the least; if all its slots are taken and another
@@ -34,6 +34,8 @@ pub(crate) struct Lane {
     pub tokens: u64,
     /// Whether the caller runs on a node of it.
     pub near: bool,
+    /// Tokens of the request's prompt that it has computed for another.
+    pub computed: u64,
 }
 
 /// What they look at of a request.
@@ -79,7 +81,7 @@ pub(crate) fn may_take(alive: bool, work: &Work, session: bool) -> bool {
 
 /// The pressure of `a` compared with `times` that of `b`, when each gets `more` tokens.
 fn pressure(a: &Lane, b: &Lane, more: u64, times: u64) -> Ordering {
-    let tokens = |lane: &Lane| u128::from(lane.tokens) + u128::from(more);
+    let tokens = |lane: &Lane| u128::from(lane.tokens) + u128::from(more - lane.computed.min(more));
     let (a, b) = (tokens(a) * u128::from(b.threads), tokens(b) * u128::from(a.threads));
     a.cmp(&(b * u128::from(times)))
 }
@@ -94,7 +96,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    const IDLE: Lane = Lane { alive: true, threads: 8, free: 4, tokens: 0, near: false };
+    const IDLE: Lane =
+        Lane { alive: true, threads: 8, free: 4, tokens: 0, near: false, computed: 0 };
     const NEW: Work = Work { prompt: 100, answer: 100, home: None, wait: 0 };
 
     fn busy(tokens: u64) -> Lane {
@@ -114,6 +117,15 @@ mod tests {
         let wide = Lane { threads: 16, ..busy(700) };
         assert_eq!(choose(&[busy(300), wide], &NEW), Some(1));
         assert_eq!(choose(&[IDLE, Lane { threads: 16, ..IDLE }], &NEW), Some(1));
+    }
+
+    #[test]
+    fn what_is_computed_already_counts_for_less() {
+        let knows = |tokens, computed| Lane { computed, ..busy(tokens) };
+        assert_eq!(choose(&[busy(300), knows(350, 64)], &NEW), Some(1));
+        // Not if that is less than what it has more to do.
+        assert_eq!(choose(&[busy(300), knows(365, 64)], &NEW), Some(0));
+        assert_eq!(choose(&[full(0), knows(0, 96)], &NEW), Some(1));
     }
 
     #[test]
@@ -160,7 +172,14 @@ mod tests {
     fn any_lane() -> impl Strategy<Value = Lane> {
         let numbers = (1u64..64, 0usize..3, 0u64..5000);
         (prop::bool::weighted(0.8), numbers, any::<bool>()).prop_map(
-            |(alive, (threads, free, tokens), near)| Lane { alive, threads, free, tokens, near },
+            |(alive, (threads, free, tokens), near)| Lane {
+                alive,
+                threads,
+                free,
+                tokens,
+                near,
+                computed: 0,
+            },
         )
     }
 

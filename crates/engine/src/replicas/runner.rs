@@ -1,41 +1,47 @@
 //! A replica's thread: an engine and the requests that it serves, a step at a time.
 //!
-//! Before each step it drops what was cancelled and takes new requests for its free slots. A step
-//! has one token of every request that decodes, and what is left of it goes to prompts, oldest
-//! first. This loop is where a scheduler with deadlines, a prefix cache and preemption belongs:
-//! it owns the engine, and nothing outside knows how it fills a step.
+//! Before each step it drops what was cancelled or is late and takes new requests for its free slots.
+//! A step has one token of every running answer; what is left of it goes to prompts, half of it to the one
+//! that ranks highest ([`Running::rank`]) and half to the shortest, as far as [`Pace`] allows. A prompt is begun when the pages for all
+//! of it are there. When an answer grows and there are none left, whoever ranks lowest gives up its
+//! pages and is computed again later; what of them is still in the prefix cache then need not be.
 
-use super::queue::{Job, Left, Next, Shared};
-use super::ticket::{Event, Outcome};
+use super::ReplicaOptions;
+use super::counts::{Counters, Watch};
+use super::guess::Guesses;
+use super::pace::Pace;
+use super::queue::{Next, Shared};
+use super::running::Running;
 use crate::engine::{BatchEntry, Engine};
 use crate::error::Error;
-use crate::generate::{StopReason, Timings};
 use crate::kv::SeqId;
-use graph::Outputs;
 use std::any::Any;
+use std::cmp::Reverse;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
-use std::time::{Duration, Instant};
-
-/// A request that is being served.
-struct Running {
-    job: Job,
-    sequence: SeqId,
-    /// Tokens of the prompt that are computed.
-    computed: usize,
-    /// The last token of the answer, which is not computed yet.
-    last: Option<u32>,
-    stopped: Option<StopReason>,
-    tokens: usize,
-    queued: Duration,
-    began: Instant,
-    timings: Timings,
-}
+use std::time::Instant;
 
 /// Serves until told to end; a failure ends it, too, and only this replica's requests.
-pub(crate) fn serve(me: usize, engine: Engine, shared: Arc<Shared>) {
-    let mut runner = Runner { me, engine, shared, running: Vec::new() };
+pub(crate) fn serve(
+    me: usize,
+    engine: Engine,
+    guesses: Option<Guesses>,
+    watch: Watch,
+    options: &ReplicaOptions,
+    shared: Arc<Shared>,
+) {
+    let mut runner = Runner {
+        me,
+        watch,
+        guesses,
+        pace: Pace::new(engine.limits().outputs, options.max_step),
+        prefix_cache: options.prefix_cache,
+        engine,
+        shared,
+        running: Vec::new(),
+        mask: Vec::new(),
+        done: Counters::default(),
+    };
     let reason = match catch_unwind(AssertUnwindSafe(|| runner.run())) {
         Ok(Ok(())) => None,
         Ok(Err(error)) => Some(error.to_string()),
@@ -46,11 +52,10 @@ pub(crate) fn serve(me: usize, engine: Engine, shared: Arc<Shared>) {
         runner.shared.fail(me, reason);
     }
     for request in runner.running {
-        let error = match &reason {
+        request.fail(|| match &reason {
             Some(reason) => Error::ReplicaFailed { replica: me, reason: reason.clone() },
             None => Error::ReplicasClosed,
-        };
-        let _ = request.job.events.send(Event::Failed(error));
+        });
     }
 }
 
@@ -64,161 +69,272 @@ struct Runner {
     me: usize,
     engine: Engine,
     shared: Arc<Shared>,
-    running: Vec<Running>, // by arrival
+    running: Vec<Running>, // by rank
+    pace: Pace,
+    prefix_cache: bool,
+    guesses: Option<Guesses>,
+    mask: Vec<u32>,
+    /// Since the queue was told.
+    done: Counters,
+    watch: Watch,
+}
+
+/// What a request has in a step.
+#[derive(Clone, Copy)]
+struct Share {
+    request: usize,
+    sequence: SeqId,
+    tokens: usize,
+}
+
+/// A prompt that waits to be computed, or to be computed on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Prompt {
+    request: usize,
+    priority: i8,
+    /// Tokens of it that are still to be computed.
+    pending: usize,
+}
+
+impl Prompt {
+    fn of(request: usize, running: &Running) -> Prompt {
+        Prompt { request, priority: running.priority(), pending: running.pending() }
+    }
+}
+
+/// Puts prompts, which come by rank, into the order in which they get tokens of a step that has `left`:
+/// the first of all, then the others, of one priority the shortest first. How many the first gets: half,
+/// or all that the others of its priority leave. So no prompt waits for a much longer one before it, and
+/// none for ever.
+fn first_share(prompts: &mut [Prompt], left: usize) -> usize {
+    let Some((first, others)) = prompts.split_first_mut() else { return left };
+    others.sort_by_key(|prompt| (Reverse(prompt.priority), prompt.pending));
+    let alike = others.iter().filter(|prompt| prompt.priority == first.priority);
+    let want = alike.map(|prompt| prompt.pending).sum::<usize>();
+    left.div_ceil(2).max(left.saturating_sub(want))
 }
 
 impl Runner {
     fn run(&mut self) -> Result<(), Error> {
         while let Next::Begin(jobs) = self.shared.next(self.me) {
-            for job in jobs {
-                self.begin(job)?;
-            }
+            self.running.extend(jobs.into_iter().map(Running::new));
+            self.running.sort_by_key(Running::rank);
             self.drop_cancelled()?;
-            let steps = self.step()?;
-            self.finish(steps)?;
+            let shares = self.deal()?;
+            self.step(&shares)?;
+            self.finish()?;
         }
-        Ok(())
-    }
-
-    fn begin(&mut self, job: Job) -> Result<(), Error> {
-        let now = Instant::now();
-        self.running.push(Running {
-            sequence: self.engine.new_sequence()?,
-            computed: 0,
-            last: None,
-            stopped: (job.left == 0).then_some(StopReason::Limit),
-            tokens: 0,
-            queued: now - job.submitted,
-            began: now,
-            timings: Timings::default(),
-            job,
-        });
         Ok(())
     }
 
     fn drop_cancelled(&mut self) -> Result<(), Error> {
-        let cancelled = |r: &mut Running| r.job.cancelled.load(Relaxed);
-        for request in self.running.extract_if(.., cancelled) {
-            self.engine.free(request.sequence)?;
+        let now = Instant::now();
+        self.running.iter_mut().for_each(|r| r.check_deadline(now));
+        for mut request in self.running.extract_if(.., Running::is_cancelled) {
+            self.guesses.as_mut().map_or(Ok(()), |guesses| guesses.forget(&mut request))?;
+            request.sequence.map_or(Ok(()), |sequence| self.engine.free(sequence))?;
         }
         Ok(())
     }
 
-    /// Computes one step over the running requests, if there is anything to compute. How many
-    /// steps that took.
-    fn step(&mut self) -> Result<u64, Error> {
-        let Runner { engine, running, .. } = self;
-        let pending: Vec<usize> = running.iter().map(Running::pending).collect();
-        let shares = deal(engine.limits().tokens, &pending);
-        let step = || running.iter().zip(&shares).filter(|(_, n)| **n > 0);
-        let batch: Vec<BatchEntry<'_>> = step().map(|(r, &n)| r.entry(n)).collect();
-        if batch.is_empty() {
-            return Ok(0);
+    /// Finds what every request has in the next step, and takes the pages for it.
+    fn deal(&mut self) -> Result<Vec<Share>, Error> {
+        let limits = self.engine.limits();
+        if let Some(guesses) = &mut self.guesses {
+            guesses.make(&mut self.running, self.engine.context())?;
         }
-        let start = Instant::now();
-        let logits = engine.step(&batch)?;
-        let mut row = 0;
-        for (request, &tokens) in running.iter_mut().zip(&shares).filter(|(_, n)| **n > 0) {
-            if request.compute(tokens) {
-                let sampled = request.job.sampler.sample(logits.row(row));
-                row += 1;
-                request.accept(sampled, start);
+        let mut shares = Vec::with_capacity(self.running.len());
+        let answering = self.running.iter().filter(|r| r.is_answering()).count();
+        let mut extra = limits.tokens.min(limits.outputs).saturating_sub(answering);
+        for at in 0..self.running.len() {
+            if !self.running[at].is_answering() {
+                continue;
+            }
+            let guess = self.guess(at, extra)?;
+            if let Some(sequence) = self.reserve(at, 1 + guess)? {
+                extra -= guess;
+                shares.push(Share { request: at, sequence, tokens: 1 + guess });
             }
         }
-        Ok(1)
+        self.drop_stale(&mut shares);
+        let rows = shares.iter().map(|share| share.tokens).sum();
+        let answers = shares.len();
+        let waiting = |r: &Running| r.pending() > 0 && !r.is_answering();
+        let mut prompts: Vec<Prompt> = (0..self.running.len())
+            .filter(|&at| waiting(&self.running[at]))
+            .map(|at| Prompt::of(at, &self.running[at]))
+            .collect();
+        let most = limits.tokens - rows;
+        let waiting = prompts.iter().map(|prompt| Pace::weight(prompt.pending)).sum();
+        let mut left = self.pace.prompt_tokens(rows, answers, waiting, most);
+        let first = first_share(&mut prompts, left);
+        let mut outputs = limits.outputs - rows;
+        for (nth, prompt) in prompts.into_iter().enumerate() {
+            let at = prompt.request;
+            let begun = self.running[at].sequence.is_some();
+            if left == 0 || outputs == 0 || !begun && !self.begin(at, rows)? {
+                break;
+            }
+            let request = &self.running[at];
+            let whole = request.wants_whole_prompt();
+            let most = if nth == 0 { first } else { left };
+            let most = if whole { most.min(outputs) } else { most };
+            let tokens = request.pending().min(most);
+            let Some(sequence) = self.reserve(at, tokens)? else { break };
+            outputs -=
+                if whole { tokens } else { usize::from(tokens == self.running[at].pending()) };
+            left -= tokens;
+            shares.push(Share { request: at, sequence, tokens });
+        }
+        self.drop_stale(&mut shares);
+        Ok(shares)
+    }
+
+    /// Drops the shares of those that gave up their pages to others afterwards, even if they are begun
+    /// anew by now.
+    fn drop_stale(&self, shares: &mut Vec<Share>) {
+        shares.retain(|share| self.running[share.request].sequence == Some(share.sequence));
+    }
+
+    /// How many tokens of its guess a request takes into the step: none for which others would have
+    /// to give up pages.
+    fn guess(&mut self, at: usize, most: usize) -> Result<usize, Error> {
+        let request = &mut self.running[at];
+        let n = match (request.guess().len().min(most), request.sequence) {
+            (n, Some(sequence)) if n > 0 && self.engine.has_room(sequence, 1 + n, 0)? => n,
+            _ => 0,
+        };
+        request.shorten_guess(n);
+        Ok(n)
+    }
+
+    /// Begins a request, or begins it anew, if there are pages for all that it has, and a page more
+    /// for each of `rows` running answers.
+    fn begin(&mut self, at: usize, rows: usize) -> Result<bool, Error> {
+        let request = &self.running[at];
+        let (sequence, len) = match self.prefix_cache {
+            // What was cached tells nothing of logits.
+            true if !request.wants_whole_prompt() => self.engine.begin(request.tokens())?,
+            true => (self.engine.begin(&[])?.0, 0),
+            false => (self.engine.new_sequence()?, 0),
+        };
+        let others = self.running.iter().any(|r| r.sequence.is_some());
+        let more = self.running[at].tokens().len() - len;
+        if others && !self.engine.has_room(sequence, more, rows)? {
+            self.engine.free(sequence)?;
+            return Ok(false);
+        }
+        if let Some((prompt, cached)) = self.running[at].begin(sequence, len) {
+            self.done.prompt_tokens += prompt as u64;
+            self.done.cached_tokens += cached as u64;
+        }
+        Ok(true)
+    }
+
+    /// Takes pages for `tokens` more tokens of a request, from those that rank below it if none are
+    /// free. `None` if it has to wait, or has itself given up its pages.
+    fn reserve(&mut self, at: usize, tokens: usize) -> Result<Option<SeqId>, Error> {
+        while let Some(sequence) = self.running[at].sequence {
+            match self.engine.reserve(sequence, tokens) {
+                Ok(()) => return Ok(Some(sequence)),
+                Err(Error::NoPages { .. }) => {}
+                Err(error) => return Err(error),
+            }
+            let holds = |r: &Running| r.sequence.is_some();
+            let last = self.running.iter().rposition(holds).unwrap_or(at);
+            if last == at && !self.running[..at].iter().any(holds) {
+                // Alone it has all pages: there are more than the context needs.
+                return Err(Error::NoPages { pages: self.engine.pages().total });
+            }
+            let request = &mut self.running[last];
+            if let Some(sequence) = request.sequence {
+                self.engine.free(sequence)?;
+            }
+            request.give_up();
+            self.done.preemptions += 1;
+        }
+        Ok(None)
+    }
+
+    /// Computes a step and samples what can be.
+    fn step(&mut self, shares: &[Share]) -> Result<(), Error> {
+        let Runner { engine, running, .. } = self;
+        let entry = |share: &Share| running[share.request].entry(share.sequence, share.tokens);
+        let (batch, rows): (Vec<BatchEntry<'_>>, Vec<usize>) = shares.iter().map(entry).unzip();
+        if batch.is_empty() {
+            return Ok(());
+        }
+        let answering = shares.iter().filter(|s| running[s.request].is_answering());
+        let answering: usize = answering.map(|s| s.tokens).sum();
+        let start = Instant::now();
+        let logits = engine.step(&batch)?;
+        let took = start.elapsed();
+        let tokens: usize = shares.iter().map(|share| share.tokens).sum();
+        self.pace.observe(answering, tokens - answering, took.as_secs_f64());
+        self.done.steps += 1;
+        self.done.step_time += took;
+        self.done.computed_tokens += (tokens - answering) as u64;
+        let mut row = 0;
+        let (mut copies, mut wrong) = (Vec::new(), Vec::new());
+        for (share, rows) in shares.iter().zip(rows) {
+            let request = &mut running[share.request];
+            if request.wants_whole_prompt() {
+                let before = request.len();
+                (0..rows).for_each(|i| request.note_prompt(before + i, logits.row(row + i)));
+            }
+            row += rows;
+            let guessed = request.guess().len();
+            if guessed > 0 {
+                request.computed(1, start);
+                let rows = (row - rows..row).map(|row| logits.row(row));
+                let (sampled, right) = request.sample_guess(rows, &mut self.mask);
+                self.done.generated_tokens += sampled as u64;
+                self.done.drafted_tokens += guessed as u64;
+                self.done.accepted_tokens += right as u64;
+                wrong.extend((right < guessed).then(|| (share.sequence, request.len())));
+                continue;
+            }
+            if request.computed(share.tokens, start) {
+                let logits = logits.row(row - 1);
+                let others = request.split_off();
+                let mut sample = |request: &mut Running| {
+                    let token = request.sample(logits, &mut self.mask);
+                    self.done.generated_tokens += u64::from(token);
+                };
+                sample(request);
+                copies.extend(others.into_iter().map(|mut other| {
+                    sample(&mut other);
+                    (other, share.sequence)
+                }));
+            }
+        }
+        for (sequence, len) in wrong {
+            engine.truncate(sequence, len)?;
+        }
+        for (mut copy, of) in copies {
+            copy.sequence = Some(engine.fork(of)?);
+            running.push(copy);
+        }
+        Ok(())
     }
 
     /// Frees what has ended, tells the queue, then the callers: they find everything as it is now.
-    fn finish(&mut self, steps: u64) -> Result<(), Error> {
-        let ended: Vec<Running> = self.running.extract_if(.., |r| r.stopped.is_some()).collect();
-        for request in &ended {
-            self.engine.free(request.sequence)?;
+    fn finish(&mut self) -> Result<(), Error> {
+        let mut ended: Vec<Running> = self.running.extract_if(.., |r| r.is_ended()).collect();
+        for request in &mut ended {
+            self.guesses.as_mut().map_or(Ok(()), |guesses| guesses.forget(request))?;
+            request.sequence.map_or(Ok(()), |sequence| self.engine.free(sequence))?;
         }
-        let running = self.running.iter().map(Running::left);
-        let done = (steps, ended.len() as u64);
-        self.shared.report(self.me, running, self.engine.free_pages(), done);
-        for Running { job, stopped, tokens, queued, timings, .. } in ended {
-            let Some(stopped) = stopped else { continue };
-            let outcome = Outcome { stopped, replica: self.me, tokens, queued, timings };
-            let _ = job.events.send(Event::Done(outcome));
+        let mut done = std::mem::take(&mut self.done);
+        done.served += ended.iter().map(|r| r.answers.len() as u64).sum::<u64>();
+        let running = self.running.iter().flat_map(Running::lefts);
+        self.shared.report(self.me, running, self.engine.pages(), done);
+        if self.running.is_empty() || self.watch.is_old() {
+            self.shared.report_groups(self.me, self.watch.look(&mut self.engine));
         }
+        ended.into_iter().for_each(|request| request.finish(self.me));
         Ok(())
     }
-}
-
-impl Running {
-    /// Tokens that could be computed in the next step.
-    fn pending(&self) -> usize {
-        match (self.stopped, self.last) {
-            (Some(_), _) => 0,
-            (None, Some(_)) => 1,
-            (None, None) => self.job.prompt.len() - self.computed,
-        }
-    }
-
-    fn left(&self) -> Left {
-        Left { prompt: self.job.prompt.len() - self.computed, answer: self.job.left }
-    }
-
-    /// The next `n` tokens.
-    fn entry(&self, n: usize) -> BatchEntry<'_> {
-        let prompt = &self.job.prompt[self.computed..];
-        let (tokens, goes_on) = match &self.last {
-            Some(last) => (std::slice::from_ref(last), false),
-            None => (&prompt[..n], n < prompt.len()),
-        };
-        let outputs = if goes_on { Outputs::None } else { Outputs::Last };
-        BatchEntry { sequence: self.sequence, tokens, outputs }
-    }
-
-    /// `n` tokens were computed: whether the last one's logits were.
-    fn compute(&mut self, n: usize) -> bool {
-        if self.last.is_none() {
-            self.computed += n;
-            self.timings.prompt_tokens += n;
-        }
-        self.computed == self.job.prompt.len()
-    }
-
-    /// Takes the next token of the answer, sampled at the end of a step that began at `start`.
-    fn accept(&mut self, token: u32, start: Instant) {
-        match self.last {
-            None => self.timings.prompt = self.began.elapsed(),
-            Some(_) => {
-                self.timings.tokens += 1;
-                self.timings.generation += start.elapsed();
-            }
-        }
-        if self.job.end_tokens.contains(&token) {
-            self.stopped = Some(StopReason::EndToken(token));
-            return;
-        }
-        self.last = Some(token);
-        self.tokens += 1;
-        self.job.left -= 1;
-        // Nobody there: the next round drops it.
-        let _ = self.job.events.send(Event::Token(token));
-        if self.job.stop.as_mut().is_some_and(|stop| stop(token)) {
-            self.stopped = Some(StopReason::Interrupted);
-        } else if self.job.left == 0 {
-            let limited = self.job.limited;
-            self.stopped = Some(if limited { StopReason::Limit } else { StopReason::Context });
-        }
-    }
-}
-
-/// Tokens of each request in a step of at most `most`: one for each that has only one left, then
-/// what remains to the others in order. Slots are never more than a step has tokens, so beside
-/// requests that decode there is always a token for a prompt.
-fn deal(most: usize, pending: &[usize]) -> Vec<usize> {
-    let mut left = most;
-    let mut shares: Vec<usize> = pending.iter().map(|&n| usize::from(n == 1)).collect();
-    left -= shares.iter().sum::<usize>().min(left);
-    for (share, &n) in shares.iter_mut().zip(pending).filter(|(_, n)| **n > 1) {
-        *share = n.min(left);
-        left -= *share;
-    }
-    shares
 }
 
 #[cfg(test)]
@@ -226,10 +342,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn decoding_comes_before_prompts_and_old_prompts_before_new_ones() {
-        assert_eq!(deal(8, &[1, 20, 1, 20]), [1, 6, 1, 0]);
-        assert_eq!(deal(8, &[3, 1, 20, 0]), [3, 1, 4, 0]);
-        assert_eq!(deal(2, &[1, 5]), [1, 1]);
-        assert_eq!(deal(8, &[]), [0; 0]);
+    fn short_prompts_need_not_wait_for_long_ones() {
+        let mut at = 0..;
+        let mut prompt =
+            |priority, pending| Prompt { request: at.next().unwrap(), priority, pending };
+        let mut prompts =
+            [(1, 8000), (1, 500), (1, 40), (1, 40), (0, 3)].map(|(p, n)| prompt(p, n));
+        assert_eq!(first_share(&mut prompts, 101), 51);
+        assert_eq!(prompts.map(|p| p.request), [0, 2, 3, 1, 4]);
+        // What the others do not want is the first's; those of a lower priority are not asked.
+        assert_eq!(first_share(&mut prompts, 2000), 2000 - 580);
+        assert_eq!(first_share(&mut prompts[..1], 101), 101);
+        let mut two = [prompts[0], prompts[4]];
+        assert_eq!(first_share(&mut two, 101), 101);
+        assert_eq!(first_share(&mut [], 101), 101);
     }
 }

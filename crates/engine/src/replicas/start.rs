@@ -11,14 +11,18 @@
 //! own checks them itself; what several bring to one node is added up here, since memory that a
 //! cache has not used yet looks free. All get the same context, which is that of the narrowest.
 
+use super::counts::Watch;
+use super::draft::Draft;
+use super::guess::{Guesses, Source};
 use super::queue::{Seat, Shared};
 use super::runner::{message, serve};
-use super::{ReplicaInfo, Replicas};
+use super::{ReplicaInfo, ReplicaOptions, Replicas, Speculation};
 use crate::engine::Engine;
 use crate::error::Error;
 use crate::file::ModelFile;
 use crate::load::{self, LoadProgress, Size};
-use crate::options::LoadOptions;
+use crate::options::{KvSize, LoadOptions};
+use crate::room::Room;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -26,10 +30,13 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::{self, JoinHandle};
 use topology::{CpuList, Machine, NodeId};
 
+/// Rows of logits that a step has room for at least: memory is taken as they are used.
+const OUTPUTS: usize = 64;
+
 /// What a thread that loads tells.
 enum News {
     Progress(LoadProgress),
-    Loaded(Box<ReplicaInfo>, usize), // and its free pages
+    Loaded(Box<(ReplicaInfo, Seat)>),
     Failed(Error),
 }
 
@@ -44,9 +51,10 @@ pub(crate) fn start(
     file: &Arc<ModelFile>,
     machine: &Machine,
     options: &LoadOptions,
-    replicas: usize,
+    serving: &ReplicaOptions,
     progress: &mut dyn FnMut(LoadProgress),
 ) -> Result<Replicas, Error> {
+    let replicas = serving.replicas;
     let Agreed { parts, options, context, vocab } = agree(file, machine, options, replicas)?;
     let stop = Arc::new(AtomicBool::new(false));
     let (told, news) = channel();
@@ -58,6 +66,7 @@ pub(crate) fn start(
             file: file.clone(),
             part: part.clone(),
             options: options.clone(),
+            serving: serving.clone(),
             stop: stop.clone(),
             news: told.clone(),
         };
@@ -71,14 +80,8 @@ pub(crate) fn start(
     drop(told);
     match spawned.and_then(|()| collect(&news, replicas, progress)) {
         Ok(loaded) => {
-            let (infos, pages): (Vec<ReplicaInfo>, Vec<usize>) = loaded.into_iter().unzip();
-            let seat = |(info, free_pages): (&ReplicaInfo, usize)| Seat {
-                nodes: info.nodes.clone(),
-                threads: info.threads,
-                slots: info.sequences,
-                free_pages,
-            };
-            let shared = Arc::new(Shared::new(infos.iter().zip(pages).map(seat).collect()));
+            let (infos, seats): (Vec<ReplicaInfo>, Vec<Seat>) = loaded.into_iter().unzip();
+            let shared = Arc::new(Shared::new(seats, serving.queue));
             let begin = |starting: Starting| {
                 // It waits for this.
                 let _ = starting.go.send(shared.clone());
@@ -103,13 +106,13 @@ fn collect(
     news: &Receiver<(usize, News)>,
     replicas: usize,
     progress: &mut dyn FnMut(LoadProgress),
-) -> Result<Vec<(ReplicaInfo, usize)>, Error> {
-    let mut loaded: Vec<Option<(ReplicaInfo, usize)>> = (0..replicas).map(|_| None).collect();
+) -> Result<Vec<(ReplicaInfo, Seat)>, Error> {
+    let mut loaded: Vec<Option<(ReplicaInfo, Seat)>> = (0..replicas).map(|_| None).collect();
     let mut parts = vec![LoadProgress { done: 0, total: 0 }; replicas];
     for (me, news) in news {
         match news {
             News::Failed(error) => return Err(error),
-            News::Loaded(info, pages) => loaded[me] = Some((*info, pages)),
+            News::Loaded(one) => loaded[me] = Some(*one),
             News::Progress(part) => {
                 parts[me] = part;
                 // Those that have not begun will have as much to do.
@@ -142,6 +145,9 @@ pub(crate) fn agree(
     let parts = load::restrict(machine, options)?.divide(replicas)?;
     // Each part is restricted to them already.
     let mut options = LoadOptions { on_nodes: None, on_cpus: None, ..options.clone() };
+    // Rows for guesses, and for prompts whose log-probabilities are wanted.
+    let sequences = options.sequences.unwrap_or(1);
+    options.step_outputs = options.step_outputs.or(Some(sequences.max(OUTPUTS)));
     let mut sizes: Vec<Size> = Vec::with_capacity(parts.len());
     for part in &parts {
         let size = load::size(file, part, &parts, &options)?;
@@ -149,11 +155,16 @@ pub(crate) fn agree(
         options.huge_pages = Some(size.huge_pages);
         sizes.push(size);
     }
-    let context = sizes.iter().map(|s| s.context).min().unwrap_or(0);
+    let context = sizes.iter().map(|s| s.room.context).min().unwrap_or(0);
+    let tokens = sizes.iter().map(|s| s.room.tokens).min().unwrap_or(0);
+    let room = Room { context, tokens };
     options.context = Some(context);
+    if options.kv_size == KvSize::Fit {
+        options.kv_size = KvSize::Tokens(tokens);
+    }
 
     let shared = |node: NodeId| load::sharing(&parts, node) > 1;
-    let bytes = |size: &Size| size.weights + size.kv(context, &options);
+    let bytes = |size: &Size| size.weights + size.kv(room, &options);
     let needs = parts.iter().zip(&sizes).filter_map(|(part, size)| {
         // A part that shares a node has no other.
         let node = part.nodes().iter().find(|n| n.memory_allowed && shared(n.id))?;
@@ -175,6 +186,7 @@ struct Loader {
     file: Arc<ModelFile>,
     part: Machine,
     options: LoadOptions,
+    serving: ReplicaOptions,
     stop: Arc<AtomicBool>,
     news: Sender<(usize, News)>,
 }
@@ -182,25 +194,29 @@ struct Loader {
 impl Loader {
     fn run(self, shared: &Receiver<Arc<Shared>>) {
         let me = self.me;
-        let engine = match catch_unwind(AssertUnwindSafe(|| self.load())) {
-            Ok(Ok(engine)) => engine,
+        let (engine, guesses, watch) = match catch_unwind(AssertUnwindSafe(|| self.load())) {
+            Ok(Ok(loaded)) => loaded,
             Ok(Err(error)) => return self.fail(error),
             Err(panic) => {
                 let reason = format!("it panicked: {}", message(&*panic));
                 return self.fail(Error::ReplicaFailed { replica: me, reason });
             }
         };
+        let serving = self.serving.clone();
         drop(self);
         if let Ok(shared) = shared.recv() {
-            serve(me, engine, shared);
+            serve(me, engine, guesses, watch, &serving, shared);
         }
     }
 
-    fn load(&self) -> Result<Engine, Error> {
+    fn load(&self) -> Result<(Engine, Option<Guesses>, Watch), Error> {
         let mut told = |progress| self.tell(News::Progress(progress));
         let (part, options) = (&self.part, &self.options);
         let file = self.file.for_another()?;
         let mut engine = Engine::load_part(&file, part, options, &self.stop, &mut told)?;
+        let guesses = self.guesses(&engine)?;
+        let mut watch = Watch::new(&mut engine);
+        let groups = watch.look(&mut engine);
         let limits = engine.limits();
         let plan = engine.executor().plan();
         let info = ReplicaInfo {
@@ -211,8 +227,40 @@ impl Loader {
             sequences: options.sequences.unwrap_or(1).min(limits.tokens).min(limits.outputs),
             report: engine.report().clone(),
         };
-        self.tell(News::Loaded(Box::new(info), engine.free_pages()));
-        Ok(engine)
+        let seat = Seat {
+            nodes: info.nodes.clone(),
+            threads: info.threads,
+            slots: info.sequences,
+            pages: engine.pages(),
+            groups,
+        };
+        self.tell(News::Loaded(Box::new((info, seat))));
+        Ok((engine, guesses, watch))
+    }
+
+    /// What guesses tokens ahead for `engine`; a smaller model is loaded on the same cores.
+    fn guesses(&self, engine: &Engine) -> Result<Option<Guesses>, Error> {
+        let (source, most) = match &self.serving.speculation {
+            Speculation::Off => return Ok(None),
+            Speculation::Lookup(most) => (Source::Lookup, *most),
+            Speculation::Draft(file, most) => {
+                let trained = load::trained_context(file)?;
+                let options = LoadOptions {
+                    context: Some(engine.context().min(trained)),
+                    huge_pages: None,
+                    ..self.options.clone()
+                };
+                let file = file.for_another()?;
+                let draft =
+                    Engine::load_part(&file, &self.part, &options, &self.stop, &mut |_| {})?;
+                let (draft_vocab, model) = (draft.hparams().vocab, engine.hparams().vocab);
+                if draft_vocab != model {
+                    return Err(Error::DraftVocab { draft: draft_vocab, model });
+                }
+                (Source::Draft(Box::new(Draft::new(draft))), *most)
+            }
+        };
+        Ok(Some(Guesses { source, most }))
     }
 
     fn cpus(&self) -> CpuList {

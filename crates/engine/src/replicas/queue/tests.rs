@@ -1,32 +1,88 @@
 //! The queue without engines behind it.
 
+use super::super::job::tests::job;
+use super::super::ticket::Event;
 use super::*;
-use crate::sampler::SamplerParams;
 use proptest::prelude::*;
-use std::sync::mpsc::channel;
 
 fn queue(lanes: usize, slots: usize) -> Shared {
-    let seat = |_| Seat { nodes: NodeList::default(), threads: 2, slots, free_pages: 0 };
-    Shared::new((0..lanes).map(seat).collect())
+    bounded(lanes, slots, None)
 }
 
-fn job(prompt: usize, left: usize, affinity: Option<u64>) -> Job {
-    Job {
-        id: 0,
-        prompt: vec![0; prompt],
-        sampler: Sampler::new(SamplerParams::greedy()).unwrap(),
-        end_tokens: Vec::new(),
-        stop: None,
-        left,
-        limited: true,
-        affinity,
-        near: None,
-        at_home: false,
-        lane: 0,
-        submitted: Instant::now(),
-        events: channel().0,
-        cancelled: Arc::default(),
+fn bounded(lanes: usize, slots: usize, bound: Option<usize>) -> Shared {
+    let pages = PageCounts::default();
+    let seat =
+        |_| Seat { nodes: NodeList::default(), threads: 2, slots, pages, groups: Vec::new() };
+    Shared::new((0..lanes).map(seat).collect(), bound)
+}
+
+impl Shared {
+    fn submit_one(&self, job: Job) -> Result<u64, Error> {
+        self.submit(vec![job]).map(|ids| ids[0])
     }
+
+    fn report_steps(&self, me: usize, running: impl Iterator<Item = Left>, served: u64) {
+        let done = Counters { steps: 1, served, ..Counters::default() };
+        self.report(me, running, PageCounts::default(), done);
+    }
+}
+
+#[test]
+fn a_full_queue_takes_no_more_and_part_of_nothing() {
+    let queue = bounded(2, 2, Some(1));
+    let some = |n| (0..n).map(|_| job(5, 5, None)).collect::<Vec<_>>();
+    // Four can be begun at once, one may wait.
+    assert!(matches!(queue.submit(some(6)), Err(Error::QueueFull { waiting: 0 })));
+    queue.submit(some(4)).unwrap();
+    queue.lock().take(0);
+    queue.lock().take(1);
+    queue.submit(some(1)).unwrap();
+    assert!(matches!(queue.submit(some(1)), Err(Error::QueueFull { waiting: 1 })));
+    queue.report_steps(0, std::iter::empty(), 2);
+    assert_eq!(queue.lock().take(0).len(), 1);
+    assert!(queue.submit(some(1)).is_ok());
+}
+
+#[test]
+fn several_answers_take_several_slots_and_are_not_overtaken() {
+    let queue = queue(1, 3);
+    queue.submit_one(job(5, 5, None)).unwrap();
+    assert_eq!(queue.lock().take(0).len(), 1);
+    let mut three = job(5, 5, None);
+    three.answers.extend((0..2).flat_map(|_| job(5, 5, None).answers));
+    queue.submit_one(three).unwrap();
+    queue.submit_one(job(5, 5, None)).unwrap();
+    assert!(queue.lock().take(0).is_empty());
+    assert_eq!(queue.status()[0].waiting, 4);
+    queue.report_steps(0, std::iter::empty(), 1);
+    let taken = queue.lock().take(0);
+    assert_eq!(taken.iter().map(|job| job.answers.len()).collect::<Vec<_>>(), [3]);
+    assert_eq!(queue.status()[0].running, 3);
+}
+
+#[test]
+fn who_waits_too_long_is_told() {
+    let queue = queue(1, 1);
+    let now = Instant::now();
+    let (events, told) = async_channel::unbounded();
+    let mut late = job(5, 5, None);
+    late.answers[0].events = events;
+    queue.submit_one(Job { deadline: Some(now), ..late }).unwrap();
+    queue.submit_one(job(5, 5, None)).unwrap();
+    let Next::Begin(jobs) = queue.next(0) else { panic!("it is open") };
+    assert_eq!(jobs.iter().map(|job| job.id).collect::<Vec<_>>(), [2]);
+    assert!(matches!(told.try_recv(), Ok(Event::Failed(Error::Deadline))));
+}
+
+#[test]
+fn priorities_come_first_and_clients_take_turns() {
+    let queue = queue(1, 1);
+    let of = |client, priority| Job { client, priority, ..job(5, 5, None) };
+    for (client, priority) in [(1, 0), (1, 0), (1, 0), (2, 0), (1, 3)] {
+        queue.submit_one(of(client, priority)).unwrap();
+    }
+    let waiting: Vec<u64> = queue.lock().waiting.iter().map(|job| job.id).collect();
+    assert_eq!(waiting, [5, 1, 4, 2, 3]);
 }
 
 #[test]
@@ -52,7 +108,7 @@ fn lanes(queue: &Shared) -> Vec<usize> {
 fn a_session_that_has_not_run_yet_stays_together() {
     let queue = queue(2, 2);
     for key in [Some(1), Some(1), None] {
-        queue.submit(job(10, 10, key)).unwrap();
+        queue.submit_one(job(10, 10, key)).unwrap();
     }
     assert_eq!(lanes(&queue), [0, 0, 1]);
 }
@@ -60,16 +116,16 @@ fn a_session_that_has_not_run_yet_stays_together() {
 #[test]
 fn who_waits_behind_others_of_its_session_waits_for_them_too() {
     let queue = queue(2, 1);
-    queue.submit(job(16, 9, Some(1))).unwrap();
+    queue.submit_one(job(16, 9, Some(1))).unwrap();
     assert_eq!(queue.lock().take(0).len(), 1);
-    queue.submit(job(16, 50, None)).unwrap();
+    queue.submit_one(job(16, 50, None)).unwrap();
     assert_eq!(queue.lock().take(1).len(), 1);
     // The first has 10 steps to go, the second after it another 15: its prompt is worth 10.
     for _ in 0..2 {
-        queue.submit(job(160, 5, Some(1))).unwrap();
+        queue.submit_one(job(160, 5, Some(1))).unwrap();
     }
     assert_eq!(lanes(&queue), [0, 0]);
-    queue.report(1, std::iter::empty(), 0, (1, 1));
+    queue.report_steps(1, std::iter::empty(), 1);
     let taken: Vec<u64> = queue.lock().take(1).iter().map(|job| job.id).collect();
     assert_eq!(taken, [4]);
 }
@@ -105,13 +161,13 @@ impl Model {
     /// What a replica does between two waits: takes, computes a token of each, reports.
     fn step(&mut self, lane: usize) {
         let taken = self.shared.lock().take(lane);
-        self.running[lane].extend(taken.iter().map(|job| (job.id, job.left)));
+        self.running[lane].extend(taken.iter().map(|job| (job.id, job.answers[0].left)));
         self.asleep[lane] = self.running[lane].is_empty();
         self.running[lane].iter_mut().for_each(|r| r.1 -= 1);
         let ended = self.running[lane].extract_if(.., |r| r.1 == 0);
         self.ended.extend(ended.map(|r| r.0));
         let left = self.running[lane].iter().map(|r| Left { prompt: 0, answer: r.1 });
-        self.shared.report(lane, left, 0, (1, 0));
+        self.shared.report_steps(lane, left, 0);
     }
 
     fn wake(&mut self) {
@@ -142,7 +198,7 @@ proptest! {
         for op in ops {
             match op {
                 Op::Submit { prompt, left, key } => {
-                    match model.shared.submit(job(prompt, left, key)) {
+                    match model.shared.submit_one(job(prompt, left, key)) {
                         Ok(id) => ids.push(id),
                         Err(_) => prop_assert!((0..LANES).all(|lane| !model.alive(lane))),
                     }
@@ -152,6 +208,10 @@ proptest! {
                 Op::Forget { nth } => {
                     let id = model.shared.lock().waiting.get(nth).map(|job| job.id);
                     if let Some(id) = id {
+                        let state = model.shared.lock();
+                        let cancelled = state.waiting[nth].answers[0].cancelled.clone();
+                        cancelled.store(true, std::sync::atomic::Ordering::Relaxed);
+                        drop(state);
                         model.shared.forget(id);
                         gone.push(id);
                     }

@@ -2,15 +2,18 @@
 //! are not pinned, and memory that cannot be bound is only warned of.
 
 use arclight_engine::{
-    Engine, Error, LoadOptions, ModelFile, Numa, Outcome, Replicas, Request, SamplerParams,
-    StopReason, Ticket,
+    Engine, Error, LoadOptions, ModelFile, Numa, Outcome, ReplicaOptions, Replicas, Request,
+    SamplerParams, StopReason, Ticket,
 };
 use gguf::TensorType;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 use testkit::{Rng, TinyModel};
 use topology::Machine;
 use topology::fake::FakeMachine;
+
+mod serving;
 
 fn file() -> Arc<ModelFile> {
     static BYTES: OnceLock<Vec<u8>> = OnceLock::new();
@@ -32,8 +35,13 @@ fn one_node(cores: u32) -> Machine {
     FakeMachine::uniform(1, cores).machine().unwrap()
 }
 
+fn copies(replicas: usize) -> ReplicaOptions {
+    ReplicaOptions { replicas, ..ReplicaOptions::default() }
+}
+
 fn load(replicas: usize, sequences: usize) -> Replicas {
-    Replicas::load_on(&file(), &one_node(4), &options(sequences), replicas, &mut |_| {}).unwrap()
+    let (machine, options) = (one_node(4), options(sequences));
+    Replicas::load_on(&file(), &machine, &options, &copies(replicas), &mut |_| {}).unwrap()
 }
 
 fn prompt(len: usize, seed: u64) -> Vec<u32> {
@@ -94,6 +102,11 @@ fn hold(replicas: &Replicas, answer: usize) -> (Ticket, Sender<()>) {
     (ticket, go)
 }
 
+/// Pages that are free, or as good as free.
+fn usable(status: &arclight_engine::ReplicaStatus) -> usize {
+    status.pages.free + status.pages.cached
+}
+
 fn serve(replicas: &Replicas, request: Request) -> Outcome {
     replicas.submit(request).unwrap().wait().unwrap().1
 }
@@ -107,19 +120,19 @@ fn every_replica_answers_as_a_single_engine_does() {
     let want: Vec<_> = all().map(|r| alone(&mut engine, &r)).collect();
     for (replicas, sequences) in [(1, 3), (3, 1), (2, 2)] {
         let replicas = load(replicas, sequences);
-        let pages: Vec<usize> = replicas.status().iter().map(|s| s.free_pages).collect();
-        let tickets: Vec<Ticket> = all().map(|r| replicas.submit(r).unwrap()).collect();
+        let pages: Vec<usize> = replicas.status().iter().map(|s| s.pages.total).collect();
+        let tickets = replicas.submit_all(all().collect()).unwrap();
         for (i, (ticket, want)) in tickets.into_iter().zip(&want).enumerate() {
             let (tokens, outcome) = ticket.wait().unwrap();
             assert_eq!((&tokens, Some(outcome.stopped)), (&want.0, want.1), "request {i}");
-            let computed = (outcome.timings.prompt_tokens, outcome.tokens);
-            assert_eq!(computed, (sizes[i], tokens.len()));
+            let computed = outcome.timings.prompt_tokens + outcome.cached;
+            assert_eq!((computed, outcome.tokens), (sizes[i], tokens.len()));
         }
         let status = replicas.status();
-        assert_eq!(status.iter().map(|s| s.served).sum::<u64>(), sizes.len() as u64);
-        for (status, pages) in status.iter().zip(pages) {
-            assert!(status.served > 0, "{status:?}");
-            let left = (status.running, status.waiting, status.outstanding, status.free_pages);
+        assert_eq!(status.iter().map(|s| s.counters.served).sum::<u64>(), sizes.len() as u64);
+        for (status, pages) in status.into_iter().zip(pages) {
+            assert!(status.counters.served > 0, "{status:?}");
+            let left = (status.running, status.waiting, status.outstanding, usable(&status));
             assert_eq!(left, (0, 0, 0, pages));
         }
     }
@@ -137,21 +150,55 @@ fn a_replica_shares_the_model_over_the_nodes_of_its_part() {
             assert!(p.done >= last.0 && p.done <= p.total);
             last = (p.done, p.total);
         };
-        let replicas = Replicas::load_on(&file(), &machine, &options, 2, &mut told).unwrap();
+        let replicas =
+            Replicas::load_on(&file(), &machine, &options, &copies(2), &mut told).unwrap();
         assert!(last.0 > 0 && last.0 == last.1, "{last:?}");
         let nodes: Vec<String> = replicas.replicas().iter().map(|r| r.nodes.to_string()).collect();
         assert_eq!(nodes, ["0-1", "2-3"]);
-        let two = [0, 1].map(|_| replicas.submit(request(20, 2)).unwrap());
-        let answers = two.map(|ticket| ticket.wait().unwrap());
-        assert_eq!(answers.each_ref().map(|a| a.1.replica), [0, 1]);
+        // At once: the first may not be served before the second is routed.
+        let two = replicas.submit_all(vec![request(20, 2), request(20, 2)]).unwrap();
+        let answers: Vec<_> = two.into_iter().map(|ticket| ticket.wait().unwrap()).collect();
+        assert_eq!(answers.iter().map(|a| a.1.replica).collect::<Vec<_>>(), [0, 1]);
         assert!(answers.iter().all(|a| a.0 == want), "{numa:?}");
     }
 }
 
 #[test]
+fn what_the_threads_of_each_node_did_is_told() {
+    let machine = FakeMachine::uniform(2, 2).machine().unwrap();
+    let options = LoadOptions { stats: true, ..options(1) };
+    let mut engine = Engine::load_on(&file(), &machine, &options, &mut |_| {}).unwrap();
+    alone(&mut engine, &request(20, 2));
+    let activity = engine.activity();
+    let plan = engine.executor().plan();
+    assert_eq!(plan.groups.len(), 2);
+    let read = |group| {
+        let moved = activity.moved(plan, group);
+        (moved.weights + moved.kv) as u64
+    };
+    let replicas = Replicas::load_on(&file(), &machine, &options, &copies(1), &mut |_| {}).unwrap();
+    let groups = || replicas.status().remove(0).groups;
+    assert_eq!(groups().len(), 2);
+    assert!(groups().iter().all(|g| (g.read, g.busy) == (0, Duration::ZERO)), "{:?}", groups());
+    serve(&replicas, request(20, 2));
+    let groups = groups();
+    assert_eq!(groups.iter().map(|g| g.read).collect::<Vec<_>>(), [read(0), read(1)]);
+    assert!(groups[0].read > 0);
+    for group in &groups {
+        let nothing = [group.busy, group.local_waits, group.global_waits].contains(&Duration::ZERO);
+        assert!(group.threads == 2 && group.node.is_some() && !nothing, "{group:?}");
+    }
+    let counters = replicas.counters();
+    assert!(counters.step_time > Duration::ZERO);
+    // Four threads are busy or wait, as long as steps last at most.
+    let all: Duration = groups.iter().map(|g| g.busy + g.local_waits + g.global_waits).sum();
+    assert!(all <= 4 * counters.step_time, "{all:?} in {:?}", counters.step_time);
+}
+
+#[test]
 fn a_dropped_ticket_frees_what_it_had() {
     let replicas = load(1, 1);
-    let pages = replicas.status()[0].free_pages;
+    let pages = replicas.status()[0].pages.total;
     // One that runs, and one that waits behind it.
     let mut long = replicas.submit(Request { limit: None, ..request(40, 0) }).unwrap();
     long.next().unwrap().unwrap();
@@ -162,7 +209,7 @@ fn a_dropped_ticket_frees_what_it_had() {
     let outcome = serve(&replicas, request(5, 2));
     assert!(outcome.tokens > 0);
     let status = replicas.status().remove(0);
-    assert_eq!((status.served, status.running, status.free_pages), (1, 0, pages));
+    assert_eq!((status.counters.served, status.running, usable(&status)), (1, 0, pages));
 }
 
 #[test]
@@ -195,7 +242,7 @@ fn requests_that_cannot_be_served_are_refused_at_once() {
     assert!(refuse(Request::new(vec![1, 300])).contains("300 is outside of the vocabulary"));
     let sampler = SamplerParams { top_p: 0.0, ..SamplerParams::default() };
     assert!(refuse(Request { sampler, ..Request::new(vec![1]) }).contains("top_p"));
-    assert!(replicas.status().iter().all(|s| s.steps == 0));
+    assert!(replicas.status().iter().all(|s| s.counters.steps == 0));
 }
 
 #[test]
@@ -206,7 +253,7 @@ fn an_idle_replica_sleeps() {
         let status = replicas.status();
         // It may not have slept yet when the first request came.
         assert!(status[0].wake_ups <= turn, "{status:?}");
-        assert!(status[1..].iter().all(|s| (s.wake_ups, s.steps) == (0, 0)), "{status:?}");
+        assert!(status[1..].iter().all(|s| (s.wake_ups, s.counters.steps) == (0, 0)), "{status:?}");
     }
 }
 
@@ -250,7 +297,8 @@ fn a_free_replica_takes_what_waits_for_a_busy_one() {
 #[test]
 fn the_callers_node_decides_between_equals() {
     let machine = FakeMachine::uniform(3, 1).machine().unwrap();
-    let replicas = Replicas::load_on(&file(), &machine, &options(1), 3, &mut |_| {}).unwrap();
+    let replicas =
+        Replicas::load_on(&file(), &machine, &options(1), &copies(3), &mut |_| {}).unwrap();
     let near = Some(topology::NodeId(2));
     assert_eq!(serve(&replicas, Request { near, ..request(5, 0) }).replica, 2);
 }
@@ -312,7 +360,7 @@ fn the_end_is_told_and_draining_comes_before_it() {
 }
 
 fn refused(machine: &Machine, options: &LoadOptions, replicas: usize) -> Error {
-    let loaded = Replicas::load_on(&file(), machine, options, replicas, &mut |_| {});
+    let loaded = Replicas::load_on(&file(), machine, options, &copies(replicas), &mut |_| {});
     loaded.err().expect("an error")
 }
 
@@ -322,7 +370,8 @@ fn one_replica_that_cannot_be_loaded_fails_all() {
     let fake = (0..3).fold(FakeMachine::empty(), |m, id| m.node(id, 1, 8)).node(3, 3, 8);
     let options = LoadOptions { numa: Numa::Pipeline, ..options(1) };
     let (file, machine) = (file(), fake.machine().unwrap());
-    let error = Replicas::load_on(&file, &machine, &options, 2, &mut |_| {}).err().unwrap();
+    let error =
+        Replicas::load_on(&file, &machine, &options, &copies(2), &mut |_| {}).err().unwrap();
     let error = error.to_string();
     let want = "replica 0 (cpus 0-2): a pipeline of 3 nodes needs as many layers";
     assert!(error.starts_with(want), "{error}");
@@ -350,8 +399,8 @@ fn a_node_must_have_room_for_all_its_replicas() {
     let error = refused(&machine, &small, 4);
     // Without a context of their own they share what there is.
     let default = LoadOptions { context: None, ..small };
-    let fits = Replicas::load_on(&file(), &machine, &default, 4, &mut |_| {}).unwrap();
-    let alone = Replicas::load_on(&file(), &machine, &default, 1, &mut |_| {}).unwrap();
+    let fits = Replicas::load_on(&file(), &machine, &default, &copies(4), &mut |_| {}).unwrap();
+    let alone = Replicas::load_on(&file(), &machine, &default, &copies(1), &mut |_| {}).unwrap();
     std::fs::remove_dir_all(&root).unwrap();
     let text = error.to_string();
     assert!(matches!(error, Error::ReplicasRoom { replicas: 4, .. }), "{text}");

@@ -1,0 +1,256 @@
+//! What `bench-serve` prints.
+
+use crate::error::Error;
+use crate::term;
+use loadgen::{Effect, Failures, Figures, Goodput, Head, Level, Load, Report, Slo, Summary};
+use std::io::Write;
+
+/// What was measured, and how.
+pub(super) fn print_head(head: &Head, out: &mut impl Write) -> Result<(), Error> {
+    let model = head.model.as_deref().unwrap_or("a model without a name");
+    writeln!(out, "{model} at {}/{}", head.url, head.endpoint)?;
+    let prefix = match head.prefix {
+        0 => String::new(),
+        n => format!(" after {n} shared tokens"),
+    };
+    Ok(writeln!(out, "{}{prefix}, seed {}", head.workload, head.seed)?)
+}
+
+/// A load in a line.
+fn label(load: Load) -> String {
+    match load {
+        Load::Open(arrivals) => {
+            let pattern = match arrivals.shape() {
+                1.0 => "Poisson".to_owned(),
+                shape => format!("gamma of shape {shape}, CV {:.2}", 1.0 / shape.sqrt()),
+            };
+            format!("{} arrivals per second, {pattern}", arrivals.rate())
+        }
+        Load::Closed(1) => "one request after another".to_owned(),
+        Load::Closed(streams) => format!("{streams} streams"),
+    }
+}
+
+/// The figures of a run.
+pub(super) fn print_level(level: &Level, out: &mut impl Write) -> Result<(), Error> {
+    let figures = &level.figures;
+    writeln!(out, "\n{}", label(level.load))?;
+    print_counts(figures, out)?;
+    if figures.ttft_ms.is_some() {
+        print_times(level.load, figures, out)?;
+    }
+    match &level.effect {
+        Some(effect) => print_effect(effect, out),
+        None => Ok(()),
+    }
+}
+
+fn print_counts(f: &Figures, out: &mut impl Write) -> Result<(), Error> {
+    let offered = f.offered_per_second.map(|o| format!(" ({} came per second)", term::rate(o)));
+    writeln!(
+        out,
+        "  {} answered, {} failed in {:.1} s{}",
+        f.completed,
+        f.failed,
+        f.seconds,
+        offered.unwrap_or_default()
+    )?;
+    for failures in &f.failures {
+        let Failures { count, reason, example } = failures;
+        writeln!(out, "  failed: {count} × {reason}: {example}")?;
+    }
+    if f.unfinished > 0 {
+        writeln!(out, "  given up: {}", f.unfinished)?;
+    }
+    if f.completed == 0 {
+        return Ok(());
+    }
+    let all = f.total_tokens_per_second.map(|t| format!(", {} with prompts", term::rate(t)));
+    writeln!(
+        out,
+        "  per second: {} requests, {} tokens written{}",
+        term::rate(f.requests_per_second),
+        term::rate(f.output_tokens_per_second),
+        all.unwrap_or_default()
+    )?;
+    if let (Some(asked), Some(counted)) = (f.input_asked_mean, f.input_counted_mean) {
+        let worst = match f.input_worst_difference {
+            Some(n @ 1..) => format!(", at most {n} off"),
+            _ => String::new(),
+        };
+        let (asked, counted) = (term::rate(asked), term::rate(counted));
+        let cached = f.cached_share.map(|share| format!("; {:.0} % cached", share * 100.0));
+        writeln!(
+            out,
+            "  prompts: {asked} tokens on average, the server counts {counted}{worst}{}",
+            cached.unwrap_or_default()
+        )?;
+    }
+    if let Some(mean) = f.output_mean {
+        let short = match f.short {
+            0 => String::new(),
+            n => format!(", {n} shorter than asked for"),
+        };
+        writeln!(out, "  answers: {} tokens on average{short}", term::rate(mean))?;
+    }
+    Ok(())
+}
+
+fn print_times(load: Load, f: &Figures, out: &mut impl Write) -> Result<(), Error> {
+    writeln!(
+        out,
+        "\n| ms                     |    mean |     p50 |     p90 |     p95 |     p99 |     max |"
+    )?;
+    writeln!(
+        out,
+        "|:-----------------------|--------:|--------:|--------:|--------:|--------:|--------:|"
+    )?;
+    // Where requests are sent at will, both beginnings are one.
+    let open = matches!(load, Load::Open(_));
+    let rows = [
+        ("TTFT: first token", f.ttft_ms, true),
+        ("  from sending", f.ttft_from_sending_ms, open),
+        ("TPOT: per token after", f.tpot_ms, true),
+        ("ITL: between tokens", f.itl_ms, true),
+        ("E2E: whole answer", f.e2e_ms, true),
+        ("  from sending", f.e2e_from_sending_ms, open),
+        ("lag of this generator", f.lag_ms, open),
+    ];
+    for (name, summary, _) in rows.iter().filter(|row| row.2) {
+        write!(out, "| {name:<22} ")?;
+        match summary {
+            Some(Summary { mean, p50, p90, p95, p99, max, .. }) => {
+                for value in [mean, p50, p90, p95, p99, max] {
+                    write!(out, "| {:>7} ", term::rate(*value))?;
+                }
+                writeln!(out, "|")?;
+            }
+            None => writeln!(out, "{}|", "|       – ".repeat(6))?,
+        }
+    }
+    Ok(())
+}
+
+fn print_effect(e: &Effect, out: &mut impl Write) -> Result<(), Error> {
+    let counted = e.input_counted_mean.map_or(String::new(), |n| format!(" of {n:.0} tokens"));
+    let first =
+        e.ttft_ms.map_or(String::new(), |s| format!(", median TTFT {} ms", term::rate(s.p50)));
+    writeln!(
+        out,
+        "\nlong prompts: {}{counted}, {} failed{first}; the others, in ms:\n",
+        e.sent, e.failed
+    )?;
+    writeln!(out, "|      | while one is read        | otherwise                | p99 ratio |")?;
+    writeln!(out, "|      |     n |     p50 |     p99 |     n |     p50 |     p99 |           |")?;
+    writeln!(out, "|:-----|------:|--------:|--------:|------:|--------:|--------:|----------:|")?;
+    let rows = [
+        ("TTFT", e.disturbed_ttft_ms, e.undisturbed_ttft_ms),
+        ("TPOT", e.disturbed_tpot_ms, e.undisturbed_tpot_ms),
+        ("ITL", e.disturbed_itl_ms, e.undisturbed_itl_ms),
+    ];
+    for (name, with, without) in rows {
+        let cells = |summary: Option<Summary>| match summary {
+            Some(s) => {
+                format!("{:>5} | {:>7} | {:>7}", s.count, term::rate(s.p50), term::rate(s.p99))
+            }
+            None => format!("{:>5} | {:>7} | {:>7}", 0, "–", "–"),
+        };
+        let ratio = match (with, without) {
+            (Some(with), Some(without)) if without.p99 > 0.0 => {
+                format!("{:.2}", with.p99 / without.p99)
+            }
+            _ => "–".to_owned(),
+        };
+        writeln!(out, "| {name:<4} | {} | {} | {ratio:>9} |", cells(with), cells(without))?;
+    }
+    Ok(())
+}
+
+/// What can be said of all runs together.
+pub(super) fn print_all(report: &Report, out: &mut impl Write) -> Result<(), Error> {
+    if report.levels.len() > 1 {
+        print_overview(&report.levels, out)?;
+    }
+    match &report.slo {
+        Some(slo) => print_slo(report, slo, out),
+        None => Ok(()),
+    }
+}
+
+fn print_overview(levels: &[Level], out: &mut impl Write) -> Result<(), Error> {
+    writeln!(out, "\nall runs, ms\n")?;
+    writeln!(
+        out,
+        "| load       | answered | failed |  req/s | tok/s | TTFT p50 |     p99 | TPOT p50 |     p99 |"
+    )?;
+    writeln!(
+        out,
+        "|-----------:|---------:|-------:|-------:|------:|---------:|--------:|---------:|--------:|"
+    )?;
+    for level in levels {
+        let f = &level.figures;
+        let cell = |of: Option<Summary>, which: fn(&Summary) -> f64| {
+            of.map_or("–".to_owned(), |s| term::rate(which(&s)))
+        };
+        writeln!(
+            out,
+            "| {:>10} | {:>8} | {:>6} | {:>6} | {:>5} | {:>8} | {:>7} | {:>8} | {:>7} |",
+            level.load,
+            f.completed,
+            f.failed,
+            term::rate(f.requests_per_second),
+            term::rate(f.output_tokens_per_second),
+            cell(f.ttft_ms, |s| s.p50),
+            cell(f.ttft_ms, |s| s.p99),
+            cell(f.tpot_ms, |s| s.p50),
+            cell(f.tpot_ms, |s| s.p99),
+        )?;
+    }
+    Ok(())
+}
+
+fn print_slo(report: &Report, slo: &Slo, out: &mut impl Write) -> Result<(), Error> {
+    let (ttft, tpot) = (term::rate(slo.ttft * 1e3), term::rate(slo.tpot * 1e3));
+    let target = slo.target * 100.0;
+    writeln!(out, "\nrequests within TTFT ≤ {ttft} ms and TPOT ≤ {tpot} ms, by scale of both:\n")?;
+    write!(out, "| load       ")?;
+    for scale in &report.scales {
+        write!(out, "| {:>7} ", format!("× {scale}"))?;
+    }
+    let strictest = format!("scale for {target} %");
+    writeln!(out, "| {strictest:>15} |")?;
+    let rule = "|--------:".repeat(report.scales.len());
+    writeln!(out, "|-----------:{rule}|----------------:|")?;
+    for level in &report.levels {
+        write!(out, "| {:>10} ", level.load)?;
+        for attainment in &level.attainment {
+            write!(out, "| {:>5.1} % ", attainment.both * 100.0)?;
+        }
+        // Without a request that ended there is no share.
+        let missing = report.scales.len() - level.attainment.len();
+        write!(out, "{}", "|       – ".repeat(missing))?;
+        let strictest = level.strictest_scale.map_or("–".to_owned(), |s| format!("× {s:.3}"));
+        writeln!(out, "| {strictest:>15} |")?;
+    }
+    if !report.goodput.is_empty() {
+        writeln!(out, "\ngoodput, the highest rate at which {target} % meet both bounds:")?;
+        for goodput in &report.goodput {
+            writeln!(out, "  {}", goodput_line(goodput))?;
+        }
+    }
+    Ok(())
+}
+
+fn goodput_line(goodput: &Goodput) -> String {
+    let Goodput { scale, rate, rate_apart, at_least } = goodput;
+    let rate = match rate {
+        Some(rate) if *at_least => format!("at least {rate}/s, the highest that was tried"),
+        Some(rate) => format!("{rate}/s"),
+        None => "none of these rates".to_owned(),
+    };
+    let apart = match rate_apart {
+        Some(apart) if goodput.rate != Some(*apart) => format!(" (each bound apart: {apart}/s)"),
+        _ => String::new(),
+    };
+    format!("× {scale}: {rate}{apart}")
+}

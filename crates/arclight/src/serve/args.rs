@@ -1,0 +1,280 @@
+//! The arguments of `arclight serve`, and what they mean for the server and for loading.
+
+use crate::args::{MachineArgs, ModelArg, count};
+use crate::error::Error;
+use crate::logging;
+use arclight_engine::{
+    KvSize, LoadOptions, ModelFile, ReplicaOptions, Replicas, SamplerParams, Speculation,
+};
+use arclight_server::Options;
+use chat::Family;
+use clap::{Args, ValueHint};
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+use topology::Machine;
+
+/// Serve a model over HTTP, with the API of OpenAI
+#[derive(Args, Debug)]
+#[command(after_help = AFTER_HELP)]
+pub(crate) struct ServeArgs {
+    #[command(flatten)]
+    pub(super) model: ModelArg,
+    /// TOML file with options, by the names they have here: port = 80, api-key-file = "keys"
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    config: Option<PathBuf>,
+    /// Address to listen on; 0.0.0.0 for all of this machine's
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1")]
+    host: String,
+    /// Port to listen on; 0 for any that is free
+    #[arg(short, long, value_name = "PORT", default_value_t = 8080)]
+    port: u16,
+    /// Name of the model for clients; can be given several times [default: the file's name]
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    alias: Vec<String>,
+    /// Tokens that a request's prompt and answer can have [default: the model's, if memory allows]
+    #[arg(short, long, value_name = "TOKENS", value_parser = count)]
+    ctx: Option<usize>,
+    /// Requests that are served at once, by each replica
+    #[arg(long, value_name = "N", value_parser = count, default_value = "8")]
+    parallel: usize,
+    /// Copies of the model, each on its own part of the machine
+    #[arg(long, value_name = "N", value_parser = count, default_value = "1")]
+    replicas: usize,
+    /// Tokens that the KV cache holds for all requests together [default: as many as they can use, if
+    /// that fits in half of the memory]
+    #[arg(long, value_name = "TOKENS", value_parser = count)]
+    kv_tokens: Option<usize>,
+    /// Requests that may wait; more are refused with 429
+    #[arg(long, value_name = "N", default_value = "64")]
+    queue: usize,
+    /// How long a step may last that takes a part of a prompt, so that answers of others go on
+    /// [default: somewhat longer than without]
+    #[arg(long, value_name = "MS", value_parser = count)]
+    max_step_ms: Option<usize>,
+    /// Compute every prompt anew, even if one before began alike
+    #[arg(long)]
+    no_prefix_cache: bool,
+    /// Tokens that are guessed ahead from what stands in prompt and answer already, where there is room
+    /// in a step; the same answers, sooner [default: none; 8 with --draft-model]
+    #[arg(long, value_name = "N", value_parser = count)]
+    speculate: Option<usize>,
+    /// Smaller model of the same vocabulary that guesses ahead instead
+    #[arg(long, value_name = "MODEL", value_hint = ValueHint::FilePath)]
+    draft_model: Option<PathBuf>,
+    /// How the model marks reasoning and tool calls, if its chat template does not tell: hermes,
+    /// llama3, mistral, ... [default: told from the template]
+    #[arg(long, value_name = "FAMILY")]
+    pub(super) chat_format: Option<Family>,
+    /// How requests are logged
+    #[arg(long, value_name = "FORMAT", value_enum, default_value_t = logging::Format::Text)]
+    pub(crate) log_format: logging::Format,
+    #[command(flatten)]
+    access: AccessArgs,
+    #[command(flatten)]
+    limits: LimitArgs,
+    #[command(flatten)]
+    sampling: SamplingArgs,
+    #[command(flatten)]
+    machine: MachineArgs,
+}
+
+/// What holds for requests that say nothing; as OpenAI has it, if nothing is said here either.
+#[derive(Args, Debug)]
+#[command(next_help_heading = "Sampling, where a request does not say")]
+struct SamplingArgs {
+    /// Temperature; 0 always takes the likeliest token [default: 1]
+    #[arg(long = "temp", value_name = "X", allow_negative_numbers = true)]
+    temperature: Option<f32>,
+    /// Choose among this many likeliest tokens [default: 0, all]
+    #[arg(long, value_name = "N")]
+    top_k: Option<usize>,
+    /// Choose among the likeliest tokens that have this probability together [default: 1, all]
+    #[arg(long, value_name = "P", allow_negative_numbers = true)]
+    top_p: Option<f32>,
+    /// Leave out tokens of less than this share of the likeliest one's probability [default: 0]
+    #[arg(long, value_name = "P", allow_negative_numbers = true)]
+    min_p: Option<f32>,
+    /// Make tokens of prompt and answer less likely by this factor [default: 1, off]
+    #[arg(long, value_name = "X", allow_negative_numbers = true)]
+    repeat_penalty: Option<f32>,
+}
+
+impl SamplingArgs {
+    fn params(&self) -> Result<SamplerParams, Error> {
+        let default = Options::default().sampler;
+        let params = SamplerParams {
+            temperature: self.temperature.unwrap_or(default.temperature),
+            top_k: self.top_k.unwrap_or(default.top_k),
+            top_p: self.top_p.unwrap_or(default.top_p),
+            min_p: self.min_p.unwrap_or(default.min_p),
+            repetition_penalty: self.repeat_penalty.unwrap_or(default.repetition_penalty),
+            ..default
+        };
+        params.check()?;
+        Ok(params)
+    }
+}
+
+/// Who may use it.
+#[derive(Args, Debug)]
+#[command(next_help_heading = "Access")]
+struct AccessArgs {
+    /// Key that clients must bring; can be given several times [default: none is needed]
+    #[arg(long, value_name = "KEY", value_delimiter = ',', hide_env_values = true)]
+    api_key: Vec<String>,
+    /// File with keys, one on a line; lines that begin with # do not count
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    api_key_file: Option<PathBuf>,
+    /// Origin of web pages that may call the server, or * for all; can be given several times
+    #[arg(long, value_name = "ORIGIN", value_delimiter = ',')]
+    cors_origin: Vec<String>,
+}
+
+/// How much of it.
+#[derive(Args, Debug)]
+#[command(next_help_heading = "Limits")]
+struct LimitArgs {
+    /// Largest request, in MiB
+    #[arg(long, value_name = "MIB", value_parser = count, default_value = "16")]
+    max_body: usize,
+    /// Choices of one request: n times its prompts
+    #[arg(long, value_name = "N", value_parser = count, default_value = "128")]
+    max_choices: usize,
+    /// Connections at once; more wait to be accepted
+    #[arg(long, value_name = "N", value_parser = count, default_value = "1024")]
+    max_connections: usize,
+    /// Time for an answer, the wait in the queue included; 0 for no limit
+    #[arg(long, value_name = "SECONDS", default_value = "3600")]
+    request_timeout: u64,
+    /// Time for a request to arrive
+    #[arg(long, value_name = "SECONDS", value_parser = count, default_value = "30")]
+    read_timeout: usize,
+    /// Time that a client may leave its answer unread before it is cut off
+    #[arg(long, value_name = "SECONDS", value_parser = count, default_value = "60")]
+    write_timeout: usize,
+    /// Time for requests to end after SIGTERM or Ctrl-C
+    #[arg(long, value_name = "SECONDS", default_value = "30")]
+    drain_timeout: u64,
+}
+
+const AFTER_HELP: &str = "\
+Every option can also be an environment variable (--max-body: ARCLIGHT_MAX_BODY) or stand in the
+file of --config (max-body = 32; model = \"model.gguf\"). Options come before variables, variables
+before the file.
+
+Examples:
+  arclight serve model.gguf                        on http://127.0.0.1:8080/v1
+  arclight serve model.gguf --host 0.0.0.0 --api-key-file keys --parallel 16
+  arclight serve --config /etc/arclight.toml
+  curl localhost:8080/v1/chat/completions -d '{\"messages\": [{\"role\": \"user\", \"content\": \"Hi\"}]}'";
+
+impl ServeArgs {
+    pub(super) fn options(&self, file: &ModelFile) -> Result<Options, Error> {
+        let seconds = |n: u64| Duration::from_secs(n);
+        let mut keys: Vec<String> =
+            self.access.api_key.iter().map(|key| key.trim().to_owned()).collect();
+        if let Some(path) = &self.access.api_key_file {
+            keys.extend(read_keys(path)?);
+        }
+        if keys.iter().any(String::is_empty) {
+            return Err(Error::Usage("an API key must not be empty".into()));
+        }
+        let names = if self.alias.is_empty() { vec![name_of(file)] } else { self.alias.clone() };
+        Ok(Options {
+            names,
+            keys,
+            origins: self.access.cors_origin.clone(),
+            body_limit: self.limits.max_body << 20,
+            read_timeout: seconds(self.limits.read_timeout as u64),
+            write_timeout: seconds(self.limits.write_timeout as u64),
+            request_timeout: Some(self.limits.request_timeout).filter(|&s| s > 0).map(seconds),
+            connections: self.limits.max_connections,
+            choices: self.limits.max_choices,
+            drain: seconds(self.limits.drain_timeout),
+            sampler: self.sampling.params()?,
+            ..Options::default()
+        })
+    }
+
+    pub(super) fn loading(&self, file: &ModelFile) -> Result<LoadOptions, Error> {
+        let mut options = LoadOptions {
+            context: self.ctx,
+            sequences: Some(self.parallel),
+            kv_size: self.kv_tokens.map_or(KvSize::Fit, KvSize::Tokens),
+            // For /metrics: two looks at the clock for each wait.
+            stats: true,
+            ..self.machine.options()
+        };
+        if options.threads.is_none() {
+            // One core is for HTTP, where there are enough.
+            let (parts, _) = Replicas::divide(file, &Machine::read()?, &options, self.replicas)?;
+            let cores: usize = parts.iter().map(Machine::usable_cores).sum();
+            if cores > 2 && cores > self.replicas {
+                options.threads = Some((cores - 1) / self.replicas);
+            }
+        }
+        Ok(options)
+    }
+
+    pub(super) fn serving(&self) -> Result<ReplicaOptions, Error> {
+        let speculation = match (&self.draft_model, self.speculate) {
+            (None, None) => Speculation::Off,
+            (None, Some(most)) => Speculation::Lookup(most),
+            (Some(path), most) => {
+                Speculation::Draft(Arc::new(ModelFile::open(path)?), most.unwrap_or(8))
+            }
+        };
+        Ok(ReplicaOptions {
+            replicas: self.replicas,
+            queue: Some(self.queue),
+            max_step: self.max_step_ms.map(|ms| Duration::from_millis(ms as u64)),
+            prefix_cache: !self.no_prefix_cache,
+            speculation,
+        })
+    }
+
+    pub(super) fn address(&self) -> Result<SocketAddr, Error> {
+        let fault = |why: String| Error::Usage(format!("--host {}: {why}", self.host));
+        let mut found =
+            (self.host.as_str(), self.port).to_socket_addrs().map_err(|e| fault(e.to_string()))?;
+        found.next().ok_or_else(|| fault("there is no such address".to_owned()))
+    }
+}
+
+/// A model's name for clients: its file's, without what is only about files.
+fn name_of(file: &ModelFile) -> String {
+    let name = file.path().file_name().unwrap_or_default().to_string_lossy();
+    let name = name.strip_suffix(".gguf").unwrap_or(&name);
+    // The first part of a split model stands for all.
+    let name = match name.rsplit_once("-00001-of-") {
+        Some((name, parts)) if parts.bytes().all(|b| b.is_ascii_digit()) => name,
+        _ => name,
+    };
+    name.replace(' ', "-")
+}
+
+fn read_keys(path: &Path) -> Result<Vec<String>, Error> {
+    let text = std::fs::read_to_string(path).map_err(|e| Error::read(path, e))?;
+    let lines = text.lines().map(str::trim).filter(|l| !l.is_empty() && !l.starts_with('#'));
+    let keys: Vec<String> = lines.map(str::to_owned).collect();
+    if keys.is_empty() {
+        // Open to everybody is not what somebody wants who names a file.
+        return Err(Error::Refused(format!("{} has no keys", path.display())));
+    }
+    Ok(keys)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn models_are_called_as_their_files() {
+        let name = |path: &str| name_of(&ModelFile::from_bytes(path, Vec::new()));
+        assert_eq!(name("/models/Qwen3-4B-Q4_K_M.gguf"), "Qwen3-4B-Q4_K_M");
+        assert_eq!(name("big-00001-of-00003.gguf"), "big");
+        assert_eq!(name("demo model"), "demo-model");
+    }
+}

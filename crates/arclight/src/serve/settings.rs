@@ -1,0 +1,105 @@
+//! Options of `serve` from three places: the command line, environment variables, a TOML file.
+//!
+//! There is one list of options, the command's. A variable is an option's name in capitals after
+//! `ARCLIGHT_`; what stands in the file is added to the command line where neither that nor a
+//! variable says something. So all three are checked alike, and faults are told in the same words.
+
+use clap::builder::BoolishValueParser;
+use clap::error::ErrorKind;
+use clap::parser::ValueSource;
+use clap::{Arg, ArgAction, ArgMatches, Command, CommandFactory};
+use std::ffi::OsString;
+use std::path::Path;
+use toml::{Table, Value};
+
+const SERVE: &str = "serve";
+
+/// The program's command line, with variables for the options of `serve`.
+pub(crate) fn command() -> Command {
+    crate::cli::Cli::command().mut_subcommand(SERVE, |serve| serve.mut_args(with_variable))
+}
+
+fn with_variable(arg: Arg) -> Arg {
+    let name = format!("ARCLIGHT_{}", key(&arg).to_uppercase().replace('-', "_"));
+    let arg = match arg.get_action() {
+        ArgAction::SetTrue => arg.value_parser(BoolishValueParser::new()),
+        _ => arg,
+    };
+    // The help tells of all at once.
+    arg.env(name).hide_env(true)
+}
+
+/// What an option is called in the file.
+fn key(arg: &Arg) -> String {
+    arg.get_long().map_or_else(|| arg.get_id().to_string(), str::to_owned)
+}
+
+/// Reads a command line.
+pub(crate) fn matches(args: Vec<OsString>) -> Result<ArgMatches, clap::Error> {
+    let matches = command().try_get_matches_from(&args)?;
+    let Some((SERVE, serve)) = matches.subcommand() else { return Ok(matches) };
+    let Some(path) = serve.get_one::<std::path::PathBuf>("config") else { return Ok(matches) };
+    let more = from_file(path, serve)?;
+    let at = args.iter().position(|arg| arg == SERVE).map_or(args.len(), |at| at + 1);
+    let (before, after) = args.split_at(at);
+    let all = before.iter().cloned().chain(more).chain(after.iter().cloned());
+    command().try_get_matches_from(all)
+}
+
+/// What the file adds to a command line.
+fn from_file(path: &Path, given: &ArgMatches) -> Result<Vec<OsString>, clap::Error> {
+    let fault = |why: &dyn std::fmt::Display| {
+        command().error(ErrorKind::Io, format!("{}: {why}", path.display()))
+    };
+    let text = std::fs::read_to_string(path).map_err(|e| fault(&e))?;
+    let table: Table = text.parse().map_err(|e: toml::de::Error| {
+        let line = e.span().map_or(0, |span| text[..span.start].lines().count().max(1));
+        fault(&format!("line {line}: {}", e.message()))
+    })?;
+    let command = command();
+    let serve = command.find_subcommand(SERVE).expect("the command has it");
+    let mut args = Vec::new();
+    for (name, value) in &table {
+        let name = name.replace('_', "-");
+        let arg = serve.get_arguments().find(|arg| key(arg) == name);
+        let arg = arg.filter(|arg| arg.get_id() != "config" && arg.get_id() != "help");
+        let arg = arg.ok_or_else(|| fault(&format!("{name} is no option of arclight serve")))?;
+        let source = given.value_source(arg.get_id().as_str());
+        if matches!(source, Some(ValueSource::CommandLine | ValueSource::EnvVariable)) {
+            continue;
+        }
+        let wrong = |need: &str| fault(&format!("{name} must be {need}"));
+        match (arg.get_action(), value) {
+            (ArgAction::SetTrue, Value::Boolean(true)) => args.push(format!("--{name}").into()),
+            (ArgAction::SetTrue, Value::Boolean(false)) => {}
+            (ArgAction::SetTrue, _) => return Err(wrong("true or false")),
+            (ArgAction::Append, Value::Array(values)) => {
+                for value in values {
+                    let value = text_of(value).ok_or_else(|| wrong("a list of strings"))?;
+                    args.push(option(arg, &name, &value));
+                }
+            }
+            (_, value) => {
+                let value = text_of(value).ok_or_else(|| wrong("a string or a number"))?;
+                args.push(option(arg, &name, &value));
+            }
+        }
+    }
+    Ok(args)
+}
+
+fn option(arg: &Arg, name: &str, value: &str) -> OsString {
+    match arg.get_long() {
+        Some(_) => format!("--{name}={value}").into(),
+        None => value.into(),
+    }
+}
+
+fn text_of(value: &Value) -> Option<String> {
+    match value {
+        Value::String(text) => Some(text.clone()),
+        Value::Integer(n) => Some(n.to_string()),
+        Value::Float(x) => Some(x.to_string()),
+        _ => None,
+    }
+}

@@ -1,0 +1,131 @@
+//! `serve`: options from three places, what it says, and how it ends.
+
+use crate::support::{arclight, fails, succeeds, tiny};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::process::{Child, Stdio};
+
+/// A server that runs, and is ended with the test.
+struct Served {
+    child: Child,
+    err: BufReader<std::process::ChildStderr>,
+    address: String,
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Starts the program and waits for the line that says what it serves, which is given too.
+fn serve(args: &[&str], variables: &[(&str, &str)]) -> (Served, String) {
+    let mut command = arclight(&[&["serve", "--port", "0", "--threads", "1"], args].concat());
+    command.envs(variables.iter().copied()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let mut err = BufReader::new(child.stderr.take().unwrap());
+    let mut line = String::new();
+    while !line.starts_with("serving ") {
+        line.clear();
+        assert_ne!(err.read_line(&mut line).unwrap(), 0, "it ended early");
+    }
+    let address = line.split("http://").nth(1).unwrap().split('/').next().unwrap().to_owned();
+    (Served { child, err, address }, line)
+}
+
+fn get(served: &Served, path: &str) -> String {
+    let mut stream = TcpStream::connect(&served.address).unwrap();
+    write!(stream, "GET {path} HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n").unwrap();
+    let mut text = String::new();
+    stream.read_to_string(&mut text).unwrap();
+    text
+}
+
+#[test]
+fn flags_come_before_variables_and_these_before_the_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("serve.toml");
+    std::fs::write(
+        &file,
+        "alias = [\"of-file\"]\nparallel = 3\nqueue = 7\nctx = 128\nno_pin = true\n",
+    )
+    .unwrap();
+    let config = file.to_str().unwrap();
+    let (served, line) = serve(
+        &["--config", config, "--ctx", "64"],
+        &[("ARCLIGHT_PARALLEL", "2"), ("ARCLIGHT_CTX", "96")],
+    );
+    assert!(line.contains("serving of-file "), "{line}");
+    assert!(line.contains("context 64, 2 slots, 7 may wait, 1 thread on 1 node"), "{line}");
+    assert!(get(&served, "/v1/models").contains("\"of-file\""));
+}
+
+#[test]
+fn faults_of_the_file_and_of_variables_are_told_in_a_line() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("serve.toml");
+    let path = file.to_str().unwrap();
+    for (text, words) in [
+        ("colour = 1", "colour is no option"),
+        ("port = [1, 2]", "port must be"),
+        ("no-pin = 1", "no-pin must be true or false"),
+        ("port = 70000", "'70000' for '--port"),
+        ("port = ", "line 1"),
+        ("config = \"a\"", "config is no option"),
+    ] {
+        std::fs::write(&file, text).unwrap();
+        let line = fails(2, &["serve", "--config", path]);
+        assert!(line.contains(words), "{text}: {line}");
+    }
+    let line = fails(2, &["serve", "--config", "/no/such/file"]);
+    assert!(line.contains("/no/such/file"), "{line}");
+    let line = fails(2, &["serve", tiny(), "--cors-origin", "example.com"]);
+    assert!(line.contains("is no origin"), "{line}");
+    let line = fails(2, &["serve", "--chat-format", "morse"]);
+    assert!(line.contains("hermes"), "{line}");
+    std::fs::write(&file, "# nobody\n\n").unwrap();
+    let line = fails(1, &["serve", tiny(), "--api-key-file", path]);
+    assert!(line.contains("has no keys"), "{line}");
+}
+
+#[test]
+fn keys_come_from_a_file_too() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("keys");
+    std::fs::write(&file, "# mine\n secret \n").unwrap();
+    let (served, _) = serve(&["--api-key-file", file.to_str().unwrap()], &[]);
+    assert!(get(&served, "/v1/models").starts_with("HTTP/1.1 401"));
+    assert!(get(&served, "/health").starts_with("HTTP/1.1 200"));
+}
+
+#[test]
+fn a_signal_ends_it_cleanly() {
+    let (mut served, _) = serve(&["--log-format", "json"], &[]);
+    assert!(get(&served, "/v1/nothing").starts_with("HTTP/1.1 404"));
+    let pid = served.child.id().to_string();
+    assert!(std::process::Command::new("kill").arg(&pid).status().unwrap().success());
+    assert_eq!(served.child.wait().unwrap().code(), Some(0));
+    let mut rest = String::new();
+    served.err.read_to_string(&mut rest).unwrap();
+    let logged = rest.lines().find(|line| line.starts_with('{')).unwrap();
+    let logged: serde_json::Value = serde_json::from_str(logged).unwrap();
+    assert_eq!((&logged["path"], &logged["status"]), (&"/v1/nothing".into(), &404.into()));
+    assert!(rest.contains("stopping"), "{rest}");
+}
+
+#[test]
+fn the_address_must_be_free() {
+    let (served, _) = serve(&[], &[]);
+    let port = served.address.rsplit(':').next().unwrap();
+    let line = fails(1, &["serve", tiny(), "--port", port]);
+    assert!(line.contains("cannot listen on 127.0.0.1"), "{line}");
+}
+
+#[test]
+fn the_help_says_where_options_come_from() {
+    let help = succeeds(&["serve", "--help"]);
+    for word in ["ARCLIGHT_MAX_BODY", "--config", "--parallel", "--api-key-file", "--replicas"] {
+        assert!(help.contains(word), "no {word}");
+    }
+}

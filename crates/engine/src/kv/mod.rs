@@ -1,0 +1,366 @@
+//! Sequences and the pages of their keys and values.
+//!
+//! A page holds `KV_PAGE` tokens of all layers of a class, on every node (vLLM's PagedAttention, §4).
+//! Pages are handed out when a sequence grows and returned when it shrinks or ends; in a class with a
+//! sliding window also when the window has left them behind.
+//!
+//! Sequences that begin alike share pages: copies of a sequence ([`KvCache::fork`]) until they differ,
+//! and sequences that are begun with their tokens ([`KvCache::begin`]) with all that were before,
+//! as far as their pages still are in the prefix cache ([`prefix`]). A page that is shared is copied
+//! before it is written (copy on write). Keys and values of a token depend on the tokens up to it and
+//! on nothing else, bit for bit, so nobody can tell.
+
+mod pages;
+mod prefix;
+#[cfg(test)]
+mod tests;
+
+use crate::error::Error;
+use crate::room::Room;
+use graph::{PageCopy, PageTable};
+use kernels::KV_PAGE;
+use pages::Pool;
+use prefix::{NodeId, Prefixes, ROOT};
+use std::fmt;
+
+/// Tokens by which a sequence can always be shortened from the longest that it was: so far its pages go
+/// back behind a window. Enough for the end of an answer that the next prompt tells otherwise, and for
+/// drafts that are refused.
+const ROLLBACK: usize = 64;
+
+/// The pages that a class needs for `sequences` of up to `room.context` tokens, `room.tokens` together,
+/// in steps of up to `step` tokens over all of them. One more is for a copy of a page that is shared
+/// with the prefix cache.
+pub(crate) fn pages(window: Option<usize>, room: Room, sequences: usize, step: usize) -> usize {
+    let whole = room.context.div_ceil(KV_PAGE);
+    let all = (whole * sequences).min(room.tokens.div_ceil(KV_PAGE).max(whole)) + 1;
+    let Some(window) = window else { return all };
+    // Between steps a sequence holds up to window + ROLLBACK - 1 tokens, which may begin at the end of
+    // a page. A step adds its tokens, and a page more for each sequence that begins one.
+    let held = (window + ROLLBACK - 2).div_ceil(KV_PAGE) + 1;
+    all.min((held + 1) * sequences + step / KV_PAGE + 1)
+}
+
+/// A sequence of tokens with keys and values in the cache.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
+pub struct SeqId {
+    slot: u32,
+    generation: u32, // so that a freed id is not mistaken for its successor
+}
+
+impl fmt::Display for SeqId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "sequence {}.{}", self.slot, self.generation)
+    }
+}
+
+#[derive(Debug)]
+struct Slot {
+    generation: u32,
+    live: bool,
+    len: usize,
+    tables: Vec<PageTable>, // [class]
+    /// Of a sequence that shares its pages.
+    known: Option<Known>,
+}
+
+/// What a sequence that shares its pages is made of.
+#[derive(Debug, Clone)]
+struct Known {
+    tokens: Vec<u32>,
+    /// Where its last full page stands in the prefix cache.
+    at: NodeId,
+}
+
+/// KV pages of all classes, by who holds them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PageCounts {
+    /// All.
+    pub total: usize,
+    /// Those that nobody holds.
+    pub free: usize,
+    /// Those that only the prefix cache holds: as good as free.
+    pub cached: usize,
+}
+
+/// All sequences and all pages.
+#[derive(Debug)]
+pub(crate) struct KvCache {
+    slots: Vec<Slot>,
+    pools: Vec<Pool>, // [class]
+    prefixes: Prefixes,
+    context: usize,
+    copies: Vec<PageCopy>,
+}
+
+impl KvCache {
+    /// No sequences yet; `classes` are windows and numbers of pages.
+    pub(crate) fn new(
+        sequences: usize,
+        context: usize,
+        classes: impl IntoIterator<Item = (Option<usize>, usize)>,
+    ) -> KvCache {
+        let pools: Vec<Pool> =
+            classes.into_iter().map(|(window, pages)| Pool::new(window, pages)).collect();
+        let tables = vec![PageTable::default(); pools.len()];
+        let slot =
+            || Slot { generation: 0, live: false, len: 0, tables: tables.clone(), known: None };
+        let slots = std::iter::repeat_with(slot).take(sequences).collect();
+        let prefixes = Prefixes::new(pools.iter().map(Pool::window));
+        KvCache { slots, pools, prefixes, context, copies: Vec::new() }
+    }
+
+    /// An empty sequence that shares nothing.
+    pub(crate) fn create(&mut self) -> Result<SeqId, Error> {
+        let max = self.slots.len();
+        let slot = self.slots.iter().position(|s| !s.live);
+        let slot = slot.ok_or(Error::TooManySequences { max })?;
+        let entry = &mut self.slots[slot];
+        entry.live = true;
+        entry.generation += 1;
+        Ok(SeqId { slot: slot as u32, generation: entry.generation })
+    }
+
+    /// A sequence that shares its pages with others. It holds the longest beginning of `tokens` that
+    /// the prefix cache has, without the last token: whose logits are wanted must be computed. Also
+    /// how many tokens that is.
+    pub(crate) fn begin(&mut self, tokens: &[u32]) -> Result<(SeqId, usize), Error> {
+        let id = self.create()?;
+        let path = self.prefixes.find(&tokens[..tokens.len().saturating_sub(1)]);
+        let agree: usize = path.iter().map(|(_, same)| same).sum();
+        let boundaries = (0..agree).rev().filter(|len| len.is_multiple_of(KV_PAGE));
+        let usable = |len: &usize| self.firsts(&path, *len).is_some();
+        let len = std::iter::once(agree).chain(boundaries).find(usable).unwrap_or(0);
+        let firsts = self.firsts(&path, len).unwrap_or_default();
+        let used = &path[..len.div_ceil(KV_PAGE)];
+        self.prefixes.touch(used.iter().map(|(node, _)| *node));
+        let entry = &mut self.slots[id.slot as usize];
+        for (class, &first) in firsts.iter().enumerate() {
+            let page = |(node, _): &(NodeId, usize)| self.prefixes.pages(*node)[class];
+            let table = &mut entry.tables[class];
+            table.first = first;
+            table.pages.extend(used[first.min(used.len())..].iter().filter_map(page));
+            table.pages.iter().for_each(|page| self.pools[class].share(*page));
+        }
+        entry.len = len;
+        let at = (len / KV_PAGE).checked_sub(1).map_or(ROOT, |last| path[last].0);
+        self.prefixes.pin(at);
+        entry.known = Some(Known { tokens: tokens[..len].to_vec(), at });
+        Ok((id, len))
+    }
+
+    /// By class, the first page that a sequence has which goes on after `len` tokens of `path`; `None`
+    /// if one that it needs is gone.
+    fn firsts(&self, path: &[(NodeId, usize)], len: usize) -> Option<Vec<usize>> {
+        let class = |(class, pool): (usize, &Pool)| {
+            let pages = len.div_ceil(KV_PAGE);
+            let has = |page: &usize| self.prefixes.pages(path[*page].0)[class].is_some();
+            let need = pool.needs(len) / KV_PAGE;
+            let most = pool.needs(len).saturating_sub(ROLLBACK) / KV_PAGE;
+            (need..pages).all(|page| has(&page)).then(|| {
+                let more = (most..need.min(pages)).rev().take_while(has).count();
+                if need < pages { need - more } else { need.min(pages) }
+            })
+        };
+        self.pools.iter().enumerate().map(class).collect()
+    }
+
+    /// A copy of a sequence, which shares all its pages.
+    pub(crate) fn fork(&mut self, id: SeqId) -> Result<SeqId, Error> {
+        let slot = self.slot(id)?;
+        let copy = self.create()?;
+        let Slot { len, ref tables, ref known, .. } = self.slots[slot];
+        let (tables, known) = (tables.clone(), known.clone());
+        for (table, pool) in tables.iter().zip(&mut self.pools) {
+            table.pages.iter().for_each(|page| pool.share(*page));
+        }
+        known.iter().for_each(|known| self.prefixes.pin(known.at));
+        let entry = &mut self.slots[copy.slot as usize];
+        (entry.len, entry.tables, entry.known) = (len, tables, known);
+        Ok(copy)
+    }
+
+    fn slot(&self, id: SeqId) -> Result<usize, Error> {
+        let slot = id.slot as usize;
+        match self.slots.get(slot) {
+            Some(s) if s.live && s.generation == id.generation => Ok(slot),
+            _ => Err(Error::UnknownSequence(id)),
+        }
+    }
+
+    pub(crate) fn len(&self, id: SeqId) -> Result<usize, Error> {
+        Ok(self.slots[self.slot(id)?].len)
+    }
+
+    /// The sequence's pages, by class.
+    pub(crate) fn tables(&self, id: SeqId) -> Result<&[PageTable], Error> {
+        Ok(&self.slots[self.slot(id)?].tables)
+    }
+
+    pub(crate) fn counts(&self) -> PageCounts {
+        let sum = |of: fn(&Pool) -> usize| self.pools.iter().map(of).sum();
+        PageCounts { total: sum(Pool::len), free: sum(Pool::free), cached: sum(Pool::idle) }
+    }
+
+    /// Whether [`reserve`](Self::reserve) would succeed, and leave `spare` pages in every class.
+    pub(crate) fn has_room(&self, id: SeqId, more: usize, spare: usize) -> Result<bool, Error> {
+        let entry = &self.slots[self.slot(id)?];
+        let mut classes = entry.tables.iter().zip(&self.pools);
+        Ok(entry.len + more <= self.context
+            && classes.all(|(table, pool)| {
+                entry.want(table, pool, more) + spare <= pool.free() + pool.idle()
+            }))
+    }
+
+    /// Makes room for `more` tokens after the present ones; nothing changes on error. Pages of the
+    /// prefix cache are given up where none is free.
+    pub(crate) fn reserve(&mut self, id: SeqId, more: usize) -> Result<(), Error> {
+        let slot = self.slot(id)?;
+        let entry = &mut self.slots[slot];
+        let len = entry.len + more;
+        if len > self.context {
+            return Err(Error::ContextFull { context: self.context });
+        }
+        for (table, pool) in entry.tables.iter().zip(&self.pools) {
+            if entry.want(table, pool, more) > pool.free() + pool.idle() {
+                return Err(Error::NoPages { pages: pool.len() });
+            }
+        }
+        for class in 0..self.pools.len() {
+            let want = entry.want(&entry.tables[class], &self.pools[class], more);
+            while self.pools[class].free() < want && self.prefixes.evict(class, &mut self.pools) {}
+            let (table, pool) = (&mut entry.tables[class], &mut self.pools[class]);
+            if let Some(at) = shared_end(entry.len, table, pool).filter(|_| more > 0)
+                && let Some(to) = pool.take()
+            {
+                let from = std::mem::replace(&mut table.pages[at], to);
+                pool.release(from);
+                self.copies.push(PageCopy { class, from, to });
+            }
+            while table.room() < len {
+                let Some(page) = pool.take() else {
+                    // Counted above; what windows share could only be counted too high.
+                    return Err(Error::NoPages { pages: pool.len() });
+                };
+                table.pages.push(page);
+            }
+        }
+        Ok(())
+    }
+
+    /// Pages to be copied before the next step, in this order.
+    pub(crate) fn copies(&self) -> &[PageCopy] {
+        &self.copies
+    }
+
+    /// All of them are copied.
+    pub(crate) fn copied(&mut self) {
+        self.copies.clear();
+    }
+
+    /// The reserved `tokens` were computed. Pages that windows have left behind are returned.
+    pub(crate) fn advance(&mut self, id: SeqId, tokens: &[u32]) -> Result<(), Error> {
+        let slot = self.slot(id)?;
+        let entry = &mut self.slots[slot];
+        entry.len += tokens.len();
+        if let Some(known) = &mut entry.known {
+            let full = known.tokens.len() / KV_PAGE;
+            known.tokens.extend_from_slice(tokens);
+            for page in full..entry.len / KV_PAGE {
+                let own = |table: &PageTable| {
+                    page.checked_sub(table.first).and_then(|at| table.pages.get(at).copied())
+                };
+                let pages: Vec<_> = entry.tables.iter().map(own).collect();
+                let tokens = &known.tokens[page * KV_PAGE..][..KV_PAGE];
+                let pools = &mut self.pools;
+                let Some(node) = self.prefixes.insert(known.at, tokens, &pages, pools) else {
+                    continue; // not of full pages
+                };
+                // What another has computed meanwhile is as good.
+                let theirs = self.prefixes.pages(node);
+                for (class, table) in entry.tables.iter_mut().enumerate() {
+                    if let (Some(theirs), Some(own)) = (theirs[class], pages[class])
+                        && theirs != own
+                    {
+                        self.pools[class].share(theirs);
+                        self.pools[class].release(own);
+                        table.pages[page - table.first] = theirs;
+                    }
+                }
+                self.prefixes.pin(node);
+                self.prefixes.unpin(known.at, &mut self.pools);
+                known.at = node;
+            }
+        }
+        for (table, pool) in entry.tables.iter_mut().zip(&mut self.pools) {
+            let first = pool.needs(entry.len).saturating_sub(ROLLBACK) / KV_PAGE;
+            if first > table.first {
+                let behind = table.pages.drain(..first - table.first);
+                behind.rev().for_each(|page| pool.release(page));
+                table.first = first;
+            }
+        }
+        Ok(())
+    }
+
+    /// Forgets all tokens after the first `len`, or all of them if the next one would need keys that
+    /// have been left behind. Returns how many are kept.
+    pub(crate) fn truncate(&mut self, id: SeqId, len: usize) -> Result<usize, Error> {
+        let slot = self.slot(id)?;
+        let entry = &mut self.slots[slot];
+        let len = len.min(entry.len);
+        let mut held = entry.tables.iter().zip(&self.pools);
+        let held = held.all(|(table, pool)| table.first * KV_PAGE <= pool.needs(len));
+        entry.len = if held { len } else { 0 };
+        for (table, pool) in entry.tables.iter_mut().zip(&mut self.pools) {
+            let keep = entry.len.div_ceil(KV_PAGE).saturating_sub(table.first);
+            table.pages.drain(keep..).rev().for_each(|page| pool.release(page));
+            if entry.len == 0 {
+                table.first = 0;
+            }
+        }
+        if let Some(known) = &mut entry.known {
+            let back = known.tokens.len() / KV_PAGE - entry.len / KV_PAGE;
+            let at = self.prefixes.above(known.at, back);
+            self.prefixes.pin(at);
+            self.prefixes.unpin(known.at, &mut self.pools);
+            known.at = at;
+            known.tokens.truncate(entry.len);
+        }
+        Ok(entry.len)
+    }
+
+    /// Ends a sequence. What it shares stays in the prefix cache, to the last token.
+    pub(crate) fn remove(&mut self, id: SeqId) -> Result<(), Error> {
+        let slot = self.slot(id)?;
+        let entry = &self.slots[slot];
+        if let Some(known) = &entry.known {
+            let rest = &known.tokens[entry.len / KV_PAGE * KV_PAGE..];
+            if !rest.is_empty() {
+                let last =
+                    |table: &PageTable| table.pages.get(entry.len / KV_PAGE - table.first).copied();
+                let pages: Vec<_> = entry.tables.iter().map(last).collect();
+                self.prefixes.insert(known.at, rest, &pages, &mut self.pools);
+            }
+        }
+        self.truncate(id, 0)?;
+        let known = self.slots[slot].known.take();
+        known.iter().for_each(|known| self.prefixes.unpin(known.at, &mut self.pools));
+        self.slots[slot].live = false;
+        Ok(())
+    }
+}
+
+impl Slot {
+    /// Pages of a class that `more` tokens need, a copy of the last one included.
+    fn want(&self, table: &PageTable, pool: &Pool, more: usize) -> usize {
+        let copy = usize::from(more > 0 && shared_end(self.len, table, pool).is_some());
+        (self.len + more).saturating_sub(table.room()).div_ceil(KV_PAGE) + copy
+    }
+}
+
+/// Which page of a table the token at `len` is written to, if that is shared.
+fn shared_end(len: usize, table: &PageTable, pool: &Pool) -> Option<usize> {
+    let at = len / KV_PAGE - table.first;
+    table.pages.get(at).is_some_and(|page| pool.is_shared(*page)).then_some(at)
+}

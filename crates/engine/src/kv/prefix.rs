@@ -1,0 +1,254 @@
+//! The prefix cache: pages by the tokens that led to them.
+//!
+//! A radix tree whose nodes are pages (SGLang's RadixAttention, §3, by whole pages). A node stands
+//! for the tokens of its page after those of its parents, and holds that page in every KV class that
+//! still has it: classes with a sliding window lose theirs first. Inner nodes are full; a leaf may
+//! hold fewer tokens, the end of a sequence. A prompt's beginning is found to the token: of a page
+//! that agrees in part, the part is used, from a copy.
+//!
+//! What was used longest ago goes first, and only leaves go, so a beginning outlives what follows.
+//! Pages that sequences hold too are passed over: to give them up would free nothing.
+
+use super::pages::Pool;
+use graph::PageId;
+use kernels::KV_PAGE;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// A node of the tree.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct NodeId(u32);
+
+/// The empty beginning.
+pub(super) const ROOT: NodeId = NodeId(0);
+
+#[derive(Debug)]
+struct Node {
+    parent: NodeId,
+    tokens: Vec<u32>,           // 1 to KV_PAGE; none at the root
+    pages: Vec<Option<PageId>>, // [class]
+    children: usize,
+    /// Sequences that go on from here.
+    pins: usize,
+    used: u64,
+}
+
+impl Node {
+    /// Whether nothing would be lost without it.
+    fn is_spent(&self) -> bool {
+        self.children == 0 && self.pins == 0 && self.pages.iter().all(Option::is_none)
+    }
+}
+
+/// The tree. All its pages are held once by it.
+#[derive(Debug)]
+pub(super) struct Prefixes {
+    nodes: Vec<Node>,
+    unused: Vec<NodeId>,
+    /// By parent and tokens: what agrees most with given tokens stands beside their place.
+    children: BTreeMap<(NodeId, Vec<u32>), NodeId>,
+    /// Leaves by last use.
+    leaves: BTreeSet<(u64, NodeId)>,
+    /// By class with a window: the nodes that have its page, by last use.
+    windowed: Vec<Option<BTreeSet<(u64, NodeId)>>>,
+    clock: u64,
+}
+
+impl Prefixes {
+    /// Empty, for classes with these windows.
+    pub(super) fn new(windows: impl Iterator<Item = Option<usize>>) -> Prefixes {
+        let windowed: Vec<_> = windows.map(|window| window.map(|_| BTreeSet::new())).collect();
+        let pages = vec![None; windowed.len()];
+        let root = Node { parent: ROOT, tokens: Vec::new(), pages, children: 0, pins: 1, used: 0 };
+        Prefixes {
+            nodes: vec![root],
+            unused: Vec::new(),
+            children: BTreeMap::new(),
+            leaves: BTreeSet::new(),
+            windowed,
+            clock: 0,
+        }
+    }
+
+    fn node(&self, id: NodeId) -> &Node {
+        &self.nodes[id.0 as usize]
+    }
+
+    /// A node's pages by class.
+    pub(super) fn pages(&self, id: NodeId) -> &[Option<PageId>] {
+        &self.node(id).pages
+    }
+
+    /// The child that agrees with `tokens` in most of its first tokens, and in how many.
+    fn closest(&self, parent: NodeId, tokens: &[u32]) -> Option<(NodeId, usize)> {
+        let key = (parent, tokens.to_vec());
+        let before = self.children.range(..=&key).next_back();
+        let after = self.children.range(&key..).next();
+        let agree = |entry: Option<(&(NodeId, Vec<u32>), &NodeId)>| {
+            let ((of, own), &id) = entry?;
+            let same = own.iter().zip(tokens).take_while(|(a, b)| a == b).count();
+            (*of == parent && same > 0).then_some((id, same))
+        };
+        [agree(before), agree(after)].into_iter().flatten().max_by_key(|(_, same)| *same)
+    }
+
+    /// The longest beginning of `tokens` that the tree has: nodes from the first page on, and of each
+    /// how many tokens agree, which is all but in the last.
+    pub(super) fn find(&self, tokens: &[u32]) -> Vec<(NodeId, usize)> {
+        let mut path = Vec::new();
+        let mut at = ROOT;
+        let mut rest = tokens;
+        while let Some((id, same)) = self.closest(at, &rest[..rest.len().min(KV_PAGE)]) {
+            path.push((id, same));
+            if same < KV_PAGE {
+                break;
+            }
+            (at, rest) = (id, &rest[KV_PAGE..]);
+        }
+        path
+    }
+
+    /// Marks nodes as used now, beginnings last.
+    pub(super) fn touch(&mut self, path: impl DoubleEndedIterator<Item = NodeId>) {
+        for id in path.rev() {
+            self.clock += 1;
+            let (old, new) = (self.node(id).used, self.clock);
+            if self.leaves.remove(&(old, id)) {
+                self.leaves.insert((new, id));
+            }
+            for nodes in self.windowed.iter_mut().flatten() {
+                if nodes.remove(&(old, id)) {
+                    nodes.insert((new, id));
+                }
+            }
+            self.nodes[id.0 as usize].used = new;
+        }
+    }
+
+    /// Puts a page of `tokens` after `parent`, which is full, unless it is there already. The tree
+    /// takes hold of the pages that it has not. `None` if it has as much and more, of a page that
+    /// is not full.
+    pub(super) fn insert(
+        &mut self,
+        parent: NodeId,
+        tokens: &[u32],
+        pages: &[Option<PageId>],
+        pools: &mut [Pool],
+    ) -> Option<NodeId> {
+        if let Some((id, same)) = self.closest(parent, tokens) {
+            let len = self.node(id).tokens.len();
+            if same == len && same == tokens.len() {
+                self.complete(id, pages, pools);
+                self.touch(std::iter::once(id));
+                return Some(id);
+            }
+            if same == tokens.len() {
+                self.touch(std::iter::once(id));
+                return None;
+            }
+            if same == len {
+                // The new one has all of it, and more.
+                self.remove(id, pools);
+            }
+        }
+        self.clock += 1;
+        let node = Node {
+            parent,
+            tokens: tokens.to_vec(),
+            pages: vec![None; pools.len()],
+            children: 0,
+            pins: 0,
+            used: self.clock,
+        };
+        let id = match self.unused.pop() {
+            Some(id) => {
+                self.nodes[id.0 as usize] = node;
+                id
+            }
+            None => {
+                self.nodes.push(node);
+                NodeId(self.nodes.len() as u32 - 1)
+            }
+        };
+        let above = &mut self.nodes[parent.0 as usize];
+        above.children += 1;
+        let of_parent = (above.used, parent);
+        self.leaves.remove(&of_parent);
+        self.leaves.insert((self.clock, id));
+        self.children.insert((parent, tokens.to_vec()), id);
+        self.complete(id, pages, pools);
+        Some(id)
+    }
+
+    /// Gives a node the pages that it lacks.
+    fn complete(&mut self, id: NodeId, pages: &[Option<PageId>], pools: &mut [Pool]) {
+        let node = &mut self.nodes[id.0 as usize];
+        let own = node.pages.iter_mut().zip(pages).zip(pools).zip(&mut self.windowed);
+        for (((own, &page), pool), windowed) in own {
+            if let (None, Some(page)) = (*own, page) {
+                pool.cache(page);
+                *own = Some(page);
+                windowed.iter_mut().for_each(|nodes| _ = nodes.insert((node.used, id)));
+            }
+        }
+    }
+
+    /// Gives up a leaf.
+    fn remove(&mut self, id: NodeId, pools: &mut [Pool]) {
+        let node = &mut self.nodes[id.0 as usize];
+        let (parent, used) = (node.parent, node.used);
+        let tokens = std::mem::take(&mut node.tokens);
+        for (page, pool) in node.pages.iter_mut().zip(&mut *pools) {
+            page.take().into_iter().for_each(|page| pool.forget(page));
+        }
+        self.windowed.iter_mut().flatten().for_each(|nodes| _ = nodes.remove(&(used, id)));
+        self.leaves.remove(&(used, id));
+        self.children.remove(&(parent, tokens));
+        self.unused.push(id);
+        let above = &mut self.nodes[parent.0 as usize];
+        above.children -= 1;
+        if above.children == 0 && parent != ROOT {
+            self.leaves.insert((above.used, parent));
+            self.remove_if_spent(parent, pools);
+        }
+    }
+
+    /// Without windows no node is: it has the page for which it is there.
+    fn remove_if_spent(&mut self, id: NodeId, pools: &mut [Pool]) {
+        if self.node(id).is_spent() {
+            self.remove(id, pools);
+        }
+    }
+
+    /// A sequence goes on from a node, which stays until it does not any more.
+    pub(super) fn pin(&mut self, id: NodeId) {
+        self.nodes[id.0 as usize].pins += 1;
+    }
+
+    pub(super) fn unpin(&mut self, id: NodeId, pools: &mut [Pool]) {
+        self.nodes[id.0 as usize].pins -= 1;
+        self.remove_if_spent(id, pools);
+    }
+
+    /// The node `levels` above.
+    pub(super) fn above(&self, id: NodeId, levels: usize) -> NodeId {
+        (0..levels).fold(id, |id, _| self.node(id).parent)
+    }
+
+    /// Gives up a page of a class that nobody else holds; false if there is none.
+    pub(super) fn evict(&mut self, class: usize, pools: &mut [Pool]) -> bool {
+        let idle =
+            |id: NodeId| self.node(id).pages[class].is_some_and(|page| pools[class].is_idle(page));
+        let Some(nodes) = &self.windowed[class] else {
+            let oldest = self.leaves.iter().map(|leaf| leaf.1).find(|id| idle(*id));
+            return oldest.map(|id| self.remove(id, pools)).is_some();
+        };
+        let Some((used, id)) = nodes.iter().copied().find(|(_, id)| idle(*id)) else {
+            return false;
+        };
+        let page = self.nodes[id.0 as usize].pages[class].take();
+        page.into_iter().for_each(|page| pools[class].forget(page));
+        self.windowed[class].iter_mut().for_each(|nodes| _ = nodes.remove(&(used, id)));
+        self.remove_if_spent(id, pools);
+        true
+    }
+}

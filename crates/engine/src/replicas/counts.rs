@@ -1,0 +1,122 @@
+//! What the replicas have done, counted.
+
+use crate::engine::Engine;
+use crate::placement::Elsewhere;
+use std::ops::Range;
+use std::time::{Duration, Instant};
+use threads::ThreadStats;
+use topology::NodeId;
+
+/// How old what is known of the threads may become while there is work: asking each takes cache lines
+/// from all.
+const AGE: Duration = Duration::from_millis(100);
+
+/// What has been done since the model was loaded.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Steps.
+    pub steps: u64,
+    /// How long they took.
+    pub step_time: Duration,
+    /// Requests that were served to their end.
+    pub served: u64,
+    /// Tokens of prompts of begun requests, found in the prefix cache or computed.
+    pub prompt_tokens: u64,
+    /// Those of them that were found.
+    pub cached_tokens: u64,
+    /// Tokens of prompts that were computed, again after a preemption too.
+    pub computed_tokens: u64,
+    /// Tokens of answers.
+    pub generated_tokens: u64,
+    /// Tokens that were guessed ahead.
+    pub drafted_tokens: u64,
+    /// Those of them that came true.
+    pub accepted_tokens: u64,
+    /// How often a request had to give up its pages for others.
+    pub preemptions: u64,
+}
+
+impl std::ops::AddAssign for Counters {
+    fn add_assign(&mut self, more: Counters) {
+        self.steps += more.steps;
+        self.step_time += more.step_time;
+        self.served += more.served;
+        self.prompt_tokens += more.prompt_tokens;
+        self.cached_tokens += more.cached_tokens;
+        self.computed_tokens += more.computed_tokens;
+        self.generated_tokens += more.generated_tokens;
+        self.drafted_tokens += more.drafted_tokens;
+        self.accepted_tokens += more.accepted_tokens;
+        self.preemptions += more.preemptions;
+    }
+}
+
+/// What the threads of a replica's group have done since the model was loaded; [`Activity`] has
+/// more of it. As of the last step, or a tenth of a second before.
+///
+/// [`Activity`]: crate::Activity
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct GroupStatus {
+    /// Their memory node; `None` on a machine without.
+    pub node: Option<NodeId>,
+    /// How many they are.
+    pub threads: usize,
+    /// Bytes of weights, keys and values that they read.
+    pub read: u64,
+    /// Of what they moved, bytes in the memory of other nodes; `None` if the kernel does not tell where
+    /// pages are.
+    pub remote: Option<u64>,
+    /// Time that they worked, all together. Zero, as are the waits, unless the model was loaded with
+    /// [`stats`](crate::LoadOptions::stats).
+    pub busy: Duration,
+    /// Time that they waited for each other, all together.
+    pub local_waits: Duration,
+    /// Time that they waited for other groups, all together.
+    pub global_waits: Duration,
+}
+
+/// Keeps what is known of the threads of an engine up to date.
+pub(crate) struct Watch {
+    elsewhere: Vec<Option<Elsewhere>>, // [group]
+    looked: Instant,
+}
+
+impl Watch {
+    /// Asks where the model's pages are. It does not change any more: of the pages that are still to be
+    /// touched, policies say as much.
+    pub(super) fn new(engine: &mut Engine) -> Watch {
+        let groups = engine.executor().plan().groups.len();
+        let placement = engine.placement().ok();
+        let elsewhere = |group| placement.as_ref().and_then(|p| p.elsewhere(group));
+        Watch { elsewhere: (0..groups).map(elsewhere).collect(), looked: Instant::now() }
+    }
+
+    /// Whether what was seen is to be seen anew.
+    pub(super) fn is_old(&self) -> bool {
+        self.looked.elapsed() > AGE
+    }
+
+    /// What the groups have done so far.
+    pub(super) fn look(&mut self, engine: &mut Engine) -> Vec<GroupStatus> {
+        self.looked = Instant::now();
+        let activity = engine.activity();
+        let plan = engine.executor().plan();
+        let of = |(at, team): (usize, Range<usize>)| {
+            let moved = activity.moved(plan, at);
+            // Nothing if it was not measured.
+            let team = activity.threads.get(team).unwrap_or_default();
+            let time =
+                |nanos: fn(&ThreadStats) -> u64| Duration::from_nanos(team.iter().map(nanos).sum());
+            GroupStatus {
+                node: plan.groups[at].node,
+                threads: plan.groups[at].cpus.len(),
+                read: (moved.weights + moved.kv) as u64,
+                remote: self.elsewhere[at].map(|elsewhere| moved.remote(elsewhere) as u64),
+                busy: time(ThreadStats::busy_nanos),
+                local_waits: time(|t| t.local.nanos),
+                global_waits: time(|t| t.global.nanos),
+            }
+        };
+        plan.group_threads().into_iter().enumerate().map(of).collect()
+    }
+}

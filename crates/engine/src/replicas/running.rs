@@ -1,0 +1,381 @@
+//! A request that is being served: where it stands, and what becomes of its next token.
+
+use super::guess::Luck;
+use super::job::{Answer, Job, Left};
+use super::ticket::{Event, Outcome, Token};
+use crate::engine::BatchEntry;
+use crate::error::Error;
+use crate::generate::{StopReason, Timings};
+use crate::kv::SeqId;
+use crate::sampler::Logprobs;
+use graph::Outputs;
+use std::cmp::Reverse;
+use std::time::{Duration, Instant};
+
+/// An answer that is being given, or several whose prompt is not computed yet.
+pub(crate) struct Running {
+    pub answers: Vec<Answer>, // at least one
+    /// What holds its pages; `None` before it is begun and after it gave them up.
+    pub sequence: Option<SeqId>,
+    pub luck: Luck,
+    /// What holds its pages in a smaller model.
+    pub draft: Option<SeqId>,
+    /// Prompt and answer.
+    tokens: Vec<u32>,
+    prompt: usize,
+    /// The last token and what may come after it, computed together in the next step; empty if nothing
+    /// is guessed.
+    guessed: Vec<u32>,
+    /// Tokens in the cache.
+    computed: usize,
+    /// Tokens of the prompt that were there when it was begun first.
+    cached: Option<usize>,
+    prompt_logprobs: Option<(usize, Vec<Logprobs>)>,
+    deadline: Option<Instant>,
+    priority: i8,
+    id: u64,
+    ended: Option<Ended>,
+    queued: Duration,
+    began: Instant,
+    timings: Timings,
+}
+
+enum Ended {
+    Stopped(StopReason),
+    Failed(Error),
+}
+
+impl Running {
+    pub(crate) fn new(job: Job) -> Running {
+        let now = Instant::now();
+        let nothing = job.answers.iter().all(|answer| answer.left == 0);
+        Running {
+            answers: job.answers,
+            sequence: None,
+            luck: Luck::default(),
+            draft: None,
+            guessed: Vec::new(),
+            prompt: job.prompt.len(),
+            tokens: job.prompt,
+            computed: 0,
+            cached: None,
+            prompt_logprobs: job.prompt_logprobs.map(|top| (top, Vec::new())),
+            deadline: job.deadline,
+            priority: job.priority,
+            id: job.id,
+            ended: nothing.then_some(Ended::Stopped(StopReason::Limit)),
+            queued: now - job.submitted,
+            began: now,
+            timings: Timings::default(),
+        }
+    }
+
+    /// Who ranks higher comes first and keeps its pages longest: a higher priority, then whoever was
+    /// submitted earlier.
+    pub(crate) fn rank(&self) -> (Reverse<i8>, u64) {
+        (Reverse(self.priority), self.id)
+    }
+
+    pub(crate) fn priority(&self) -> i8 {
+        self.priority
+    }
+
+    pub(crate) fn is_ended(&self) -> bool {
+        self.ended.is_some()
+    }
+
+    /// Tokens that are to be computed before the next one can be sampled.
+    pub(crate) fn pending(&self) -> usize {
+        if self.is_ended() { 0 } else { self.tokens.len() - self.computed }
+    }
+
+    /// Whether a step takes one token of it, which somebody waits for.
+    pub(crate) fn is_answering(&self) -> bool {
+        self.sequence.is_some() && self.pending() == 1 && self.tokens.len() > self.prompt
+    }
+
+    /// Prompt and answer, as far as they are known.
+    pub(crate) fn tokens(&self) -> &[u32] {
+        &self.tokens
+    }
+
+    /// Whether it wants something of every token of its prompt.
+    pub(crate) fn wants_whole_prompt(&self) -> bool {
+        self.prompt_logprobs.as_ref().is_some_and(|(_, found)| found.len() + 1 < self.prompt)
+    }
+
+    /// What each answer has left; the first has the prompt.
+    pub(crate) fn lefts(&self) -> impl Iterator<Item = Left> {
+        let prompts = std::iter::once(self.prompt.saturating_sub(self.computed));
+        let prompts = prompts.chain(std::iter::repeat(0));
+        prompts.zip(&self.answers).map(|(prompt, answer)| Left { prompt, answer: answer.left })
+    }
+
+    /// Drops answers that nobody waits for any more; true if none is left.
+    pub(crate) fn is_cancelled(&mut self) -> bool {
+        self.answers.retain(|answer| !answer.is_cancelled());
+        self.answers.is_empty()
+    }
+
+    /// Ends it if it is late.
+    pub(crate) fn check_deadline(&mut self, now: Instant) {
+        if self.deadline.is_some_and(|deadline| deadline <= now) && !self.is_ended() {
+            self.ended = Some(Ended::Stopped(StopReason::Deadline));
+        }
+    }
+
+    /// It holds pages now, `len` tokens of it are in them. If it never did before, how many tokens
+    /// its prompt has and how many of those that were.
+    pub(crate) fn begin(&mut self, sequence: SeqId, len: usize) -> Option<(usize, usize)> {
+        self.sequence = Some(sequence);
+        self.computed = len;
+        let first = self.cached.is_none();
+        let cached = *self.cached.get_or_insert(len);
+        if first {
+            self.answers.iter().for_each(|answer| answer.tell(Event::Begun { cached }));
+        }
+        first.then_some((self.prompt, cached))
+    }
+
+    /// It has given up its pages.
+    pub(crate) fn give_up(&mut self) {
+        self.sequence = None;
+        self.computed = 0;
+        self.shorten_guess(0);
+    }
+
+    /// What may come after its last token.
+    pub(crate) fn guess(&self) -> &[u32] {
+        self.guessed.get(1..).unwrap_or_default()
+    }
+
+    /// Adds a token to the guess.
+    pub(crate) fn push_guess(&mut self, token: u32) {
+        if self.guessed.is_empty() {
+            self.guessed.extend(self.tokens.last());
+        }
+        self.guessed.push(token);
+    }
+
+    /// Keeps the first `n` tokens of the guess.
+    pub(crate) fn shorten_guess(&mut self, n: usize) {
+        self.guessed.truncate(if n == 0 { 0 } else { n + 1 });
+    }
+
+    /// Its next `n` tokens for a step, and how many rows of logits they give.
+    pub(crate) fn entry(&self, sequence: SeqId, n: usize) -> (BatchEntry<'_>, usize) {
+        if !self.guess().is_empty() {
+            let (tokens, outputs) = (self.guessed.as_slice(), Outputs::All);
+            return (BatchEntry { sequence, tokens, outputs }, n);
+        }
+        let (outputs, rows) = match (self.wants_whole_prompt(), n == self.pending()) {
+            (true, _) => (Outputs::All, n),
+            (false, true) => (Outputs::Last, 1),
+            (false, false) => (Outputs::None, 0),
+        };
+        let tokens = &self.tokens[self.computed..][..n];
+        (BatchEntry { sequence, tokens, outputs }, rows)
+    }
+
+    /// The step with its next `n` tokens, begun at `start`, is done: whether the last of them was. How
+    /// many of the prompt's there were is counted.
+    pub(crate) fn computed(&mut self, n: usize, start: Instant) -> bool {
+        let answering = self.tokens.len() > self.prompt;
+        self.computed += n;
+        if answering {
+            self.timings.generation += start.elapsed();
+        } else {
+            self.timings.prompt_tokens += n;
+            self.timings.prompt = self.began.elapsed();
+        }
+        self.computed == self.tokens.len()
+    }
+
+    /// Samples as long as the guess comes true, from the logits of a step's rows. How many tokens the
+    /// answer has more, and how many of those in the cache stand.
+    pub(crate) fn sample_guess<'l>(
+        &mut self,
+        rows: impl Iterator<Item = &'l [f32]>,
+        mask: &mut Vec<u32>,
+    ) -> (usize, usize) {
+        let (mut sampled, mut right) = (0, 0);
+        for (at, logits) in rows.enumerate() {
+            sampled += usize::from(self.sample(logits, mask));
+            if self.is_ended() || self.guess().get(at) != self.tokens.last() {
+                break;
+            }
+            right += 1;
+        }
+        self.luck.learn(self.guess().len(), right);
+        self.shorten_guess(0);
+        // `computed` has counted the last token before the guess.
+        self.computed += right;
+        (sampled, right)
+    }
+
+    /// Logits of a token of the prompt: of the one at `at` tokens after those computed before.
+    pub(crate) fn note_prompt(&mut self, before: usize, logits: &[f32]) {
+        let Some((top, found)) = &mut self.prompt_logprobs else { return };
+        let next = before + 1;
+        if next < self.prompt && found.len() + 1 == next {
+            found.push(self.answers[0].sampler.logprobs(logits, self.tokens[next], *top));
+            if found.len() + 1 == self.prompt {
+                let told = || Event::Prompt(found.clone());
+                self.answers.iter().for_each(|answer| answer.tell(told()));
+            }
+        }
+    }
+
+    /// Tokens that were computed so far.
+    pub(crate) fn len(&self) -> usize {
+        self.computed
+    }
+
+    /// The other answers to this prompt, which is computed: they go on from copies of its sequence.
+    pub(crate) fn split_off(&mut self) -> Vec<Running> {
+        let others = self.answers.split_off(1);
+        let other = |answer| Running {
+            answers: vec![answer],
+            sequence: None,
+            tokens: self.tokens.clone(),
+            guessed: Vec::new(),
+            draft: None,
+            prompt_logprobs: None,
+            ended: None,
+            ..*self
+        };
+        others.into_iter().map(other).collect()
+    }
+
+    /// Samples the next token from its logits; whether the answer has one more.
+    pub(crate) fn sample(&mut self, logits: &[f32], mask: &mut Vec<u32>) -> bool {
+        let so_far = self.tokens.len() - self.prompt;
+        let answer = &mut self.answers[0];
+        if answer.left == 0 {
+            self.ended = Some(Ended::Stopped(StopReason::Limit));
+            return false;
+        }
+        match answer.next(logits, so_far, mask) {
+            Ok(Next::End(token)) => {
+                self.ended = Some(Ended::Stopped(StopReason::EndToken(token)));
+            }
+            Ok(Next::Token(token)) => {
+                if so_far > 0 {
+                    self.timings.tokens += 1;
+                }
+                self.tokens.push(token);
+                self.ended = answer.after(token).map(Ended::Stopped);
+                return true;
+            }
+            Err(error) => self.ended = Some(Ended::Failed(error)),
+        }
+        false
+    }
+
+    /// Tells the callers how it ended, if it has.
+    pub(crate) fn finish(self, replica: usize) {
+        let tokens = self.tokens.len() - self.prompt;
+        for answer in &self.answers {
+            answer.tell(match &self.ended {
+                Some(Ended::Stopped(stopped)) => Event::Done(Outcome {
+                    stopped: *stopped,
+                    replica,
+                    tokens,
+                    cached: self.cached.unwrap_or(0),
+                    queued: self.queued,
+                    timings: self.timings,
+                }),
+                // One answer only fails by itself.
+                Some(Ended::Failed(Error::Constraint(why))) => {
+                    Event::Failed(Error::Constraint(why.clone()))
+                }
+                Some(Ended::Failed(_)) | None => Event::Failed(Error::ReplicasClosed),
+            });
+        }
+    }
+
+    /// Tells the callers that it failed.
+    pub(crate) fn fail(self, error: impl Fn() -> Error) {
+        self.answers.iter().for_each(|answer| answer.tell(Event::Failed(error())));
+    }
+}
+
+enum Next {
+    Token(u32),
+    End(u32),
+}
+
+impl Answer {
+    /// Samples a token after `so_far` others and tells it.
+    fn next(&mut self, logits: &[f32], so_far: usize, mask: &mut Vec<u32>) -> Result<Next, Error> {
+        let short = so_far < self.min_tokens;
+        let masked = short || self.constraint.is_some();
+        if masked {
+            mask.clear();
+            mask.resize(logits.len().div_ceil(32), u32::MAX);
+            if let Some(constraint) = &mut self.constraint {
+                constraint.allow(mask).map_err(Error::Constraint)?;
+            }
+            for &token in self.end_tokens.iter().filter(|_| short) {
+                if let Some(word) = mask.get_mut(token as usize / 32) {
+                    *word &= !(1 << (token % 32));
+                }
+            }
+        }
+        let among = masked.then_some(mask.as_slice());
+        let token = self.sampler.sample_among(logits, among);
+        let token = token.ok_or_else(|| Error::Constraint("no token may come next".into()))?;
+        if self.end_tokens.contains(&token) {
+            return Ok(Next::End(token));
+        }
+        if let Some(constraint) = &mut self.constraint {
+            constraint.accept(token).map_err(Error::Constraint)?;
+        }
+        let logprobs = self.logprobs.map(|top| self.sampler.logprobs(logits, token, top));
+        // If nobody is there, the next round drops it.
+        self.tell(Event::Token(Token { id: token, logprobs }));
+        self.left -= 1;
+        Ok(Next::Token(token))
+    }
+
+    /// Why nothing comes after `token`.
+    fn after(&mut self, token: u32) -> Option<StopReason> {
+        if self.stop.as_mut().is_some_and(|stop| stop(token)) {
+            return Some(StopReason::Interrupted);
+        }
+        let why = if self.limited { StopReason::Limit } else { StopReason::Context };
+        (self.left == 0).then_some(why)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::job::tests::job;
+    use super::*;
+    use crate::kv::KvCache;
+
+    #[test]
+    fn who_is_begun_anew_has_no_guess_from_before() {
+        let mut kv = KvCache::new(1, 64, [(None, 2)]);
+        let sequence = kv.create().unwrap();
+        let mut request = Running::new(job(3, 5, None));
+        assert_eq!(request.begin(sequence, 1), Some((3, 1)));
+        assert!(request.computed(2, Instant::now()));
+        let mut logits = vec![0.0; 32];
+        logits[9] = 1.0;
+        assert!(request.sample(&logits, &mut Vec::new()) && request.is_answering());
+        request.push_guess(7);
+        request.push_guess(8);
+        request.shorten_guess(1);
+        let (entry, rows) = request.entry(sequence, 2);
+        assert_eq!((entry.tokens, entry.outputs, rows), (&[9, 7][..], Outputs::All, 2));
+
+        request.give_up();
+        kv.remove(sequence).unwrap();
+        let again = kv.create().unwrap();
+        assert_ne!(again, sequence, "what a step was to have for the old one is told apart");
+        assert_eq!(request.begin(again, 2), None);
+        let (entry, rows) = request.entry(again, 2);
+        assert_eq!((entry.tokens, entry.outputs, rows), (&[0, 9][..], Outputs::Last, 1));
+    }
+}

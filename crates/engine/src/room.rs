@@ -1,0 +1,120 @@
+//! How much the KV cache holds: the context of a sequence, and the tokens of all together.
+//!
+//! Asked for, or what fits in half of the machine's memory and, on each node, in half of what its
+//! weights leave.
+
+use crate::error::Error;
+use crate::kv;
+use crate::load::{sharing, step_tokens, weights};
+use crate::options::{KvSize, LoadOptions};
+use graph::{Graph, KV_CLASSES, Mode, Plan};
+use kernels::{KV_CHUNK, KV_PAGE};
+use models::Hparams;
+use topology::Machine;
+
+/// Tokens of a sequence, and of all sequences together in what sees everything.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Room {
+    pub context: usize,
+    pub tokens: usize,
+}
+
+impl Room {
+    /// KV pages of every class.
+    pub(crate) fn pages(self, graph: &Graph, options: &LoadOptions) -> [usize; KV_CLASSES] {
+        let (sequences, step) = (options.sequences.unwrap_or(1), step_tokens(options));
+        let mut pages = [0; KV_CLASSES];
+        for (pages, &window) in pages.iter_mut().zip(graph.windows()) {
+            *pages = kv::pages(window, self, sequences, step);
+        }
+        pages
+    }
+
+    /// Bytes of a node's KV pages.
+    pub(crate) fn bytes(self, graph: &Graph, node: usize, options: &LoadOptions) -> usize {
+        let pages = self.pages(graph, options).into_iter().enumerate();
+        let token = |class| graph.kv_bytes_per_token(node, options.kv, class);
+        pages.map(|(class, pages)| pages * KV_PAGE * token(class)).sum()
+    }
+
+    /// What `options` ask for, or what fits; `parts` of the machine have as much each.
+    pub(crate) fn find(
+        hparams: &Hparams,
+        graph: &Graph,
+        plan: &Plan,
+        machine: &Machine,
+        parts: &[Machine],
+        options: &LoadOptions,
+    ) -> Result<Room, Error> {
+        let trained = hparams.context;
+        let sequences = options.sequences.unwrap_or(1);
+        let of = |context: usize| match options.kv_size {
+            KvSize::Each => Room { context, tokens: context * sequences },
+            KvSize::Tokens(tokens) => Room { context, tokens: tokens.max(context) },
+            KvSize::Fit => Room { context, tokens: context },
+        };
+        let fits = |most: usize, room: &dyn Fn(usize) -> Room| {
+            let bytes = |n, tokens| room(tokens).bytes(graph, n, options);
+            fits(graph, plan, machine, parts, most, &bytes)
+        };
+        let context = match options.context {
+            Some(context) if context > trained => {
+                return Err(Error::ContextTooLong { context, trained });
+            }
+            Some(context) => context,
+            None => fits(trained, &of),
+        };
+        let room = of(context);
+        Ok(match options.kv_size {
+            KvSize::Fit => {
+                let tokens = fits(context * sequences, &|tokens| Room { tokens, ..room });
+                Room { tokens: tokens.max(context), ..room }
+            }
+            KvSize::Each | KvSize::Tokens(_) => room,
+        })
+    }
+}
+
+/// How many tokens fit, at most `most` and in whole ranges of keys, when so many take `bytes(node,
+/// tokens)` on a node.
+fn fits(
+    graph: &Graph,
+    plan: &Plan,
+    machine: &Machine,
+    parts: &[Machine],
+    most: usize,
+    bytes: &dyn Fn(usize, usize) -> usize,
+) -> usize {
+    let longest = |room: u64, bytes: &dyn Fn(usize) -> usize| {
+        let (mut fits, mut beyond) = (0, most.div_ceil(KV_CHUNK) + 1);
+        while fits + 1 < beyond {
+            let middle = fits.midpoint(beyond);
+            match bytes((middle * KV_CHUNK).min(most)) as u64 <= room {
+                true => fits = middle,
+                false => beyond = middle,
+            }
+        }
+        (fits * KV_CHUNK).max(KV_CHUNK).min(most)
+    };
+    let memory: u64 = machine.nodes().iter().map(|n| n.memory_bytes).sum();
+    // A machine that does not tell its memory is not a machine without any.
+    let mut fits = match memory {
+        0 => most.min(4096),
+        _ => longest(memory / 2 / parts.len() as u64, &|tokens| {
+            (0..graph.nodes()).map(|n| bytes(n, tokens)).sum()
+        }),
+    };
+    for node in 0..graph.nodes() {
+        let bound = plan.shared_policy(node).node();
+        let Some(bound) = bound else { continue };
+        let Some(left) = machine.available(bound) else { continue };
+        // Virtual nodes share a node's memory; stages of a pipeline share layers.
+        let sharers = plan.groups.iter().filter(|g| g.node == Some(bound)).count().max(1);
+        let sharers = sharers * sharing(parts, bound).max(1);
+        let stages = if plan.mode == Mode::Pipeline { plan.groups.len() } else { 1 };
+        let weights = weights(graph, node) / stages;
+        let left = (left / sharers as u64).saturating_sub(weights as u64);
+        fits = fits.min(longest(left / 2, &|tokens| bytes(node, tokens).div_ceil(stages)));
+    }
+    fits
+}

@@ -1,0 +1,68 @@
+//! A server on the demo model, without connections, and what must be true of all its answers.
+
+use std::path::Path;
+use std::sync::{Arc, LazyLock};
+
+use arclight_engine::{LoadOptions, ModelFile, ReplicaOptions};
+use arclight_server::{App, Model, Options, router};
+use axum::Router;
+use axum::body::Body;
+use axum::http::Request;
+use http_body_util::BodyExt;
+use tokio::runtime::{Builder, Runtime};
+use tower::ServiceExt;
+
+/// Every endpoint that reads a body.
+pub const PATHS: [&str; 12] = [
+    "/v1/chat/completions",
+    "/v1/completions",
+    "/v1/responses",
+    "/v1/responses/input_tokens",
+    "/v1/messages",
+    "/v1/messages/count_tokens",
+    "/api/chat",
+    "/api/generate",
+    "/api/show",
+    "/tokenize",
+    "/detokenize",
+    "/apply-template",
+];
+
+/// Tokens of a prompt and its answer: answers that nothing else ends are short, so that there is time
+/// for many of them.
+const CONTEXT: usize = 96;
+
+static SERVER: LazyLock<(Runtime, Router)> = LazyLock::new(|| {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../demo/arclight-demo.gguf");
+    let file = Arc::new(ModelFile::open(path).unwrap());
+    let options = LoadOptions {
+        threads: Some(1),
+        sequences: Some(2),
+        context: Some(CONTEXT),
+        no_pin: true,
+        ..LoadOptions::default()
+    };
+    let serving = ReplicaOptions { queue: Some(4), ..ReplicaOptions::default() };
+    // A family with calls, which the demo's template does not show.
+    let family = Some("hermes".parse().unwrap());
+    let app = Arc::new(App::new(Options { body_limit: 64 << 10, ..Options::default() }));
+    app.ready(Model::load(&file, &options, &serving, family, &mut |_| {}).unwrap());
+    let runtime = Builder::new_current_thread().enable_time().build().unwrap();
+    (runtime, router(app).unwrap())
+});
+
+/// Sends a body: whatever it says, the fault is not the server's, nor in the middle of a stream.
+pub fn post(path: &str, body: &[u8]) {
+    let (runtime, router) = &*SERVER;
+    let request = Request::post(path).body(Body::from(body.to_vec())).unwrap();
+    let (status, answer) = runtime.block_on(async {
+        let response = router.clone().oneshot(request).await.unwrap();
+        let status = response.status();
+        (status, response.into_body().collect().await.unwrap().to_bytes())
+    });
+    let text = String::from_utf8(answer.to_vec()).unwrap();
+    let said = || format!("{path} {} gave {status}: {text}", String::from_utf8_lossy(body));
+    assert!(!status.is_server_error(), "{}", said());
+    assert!(!text.contains(r#""type":"server_error""#), "{}", said());
+    assert!(!text.contains(r#""type":"api_error""#), "{}", said());
+}

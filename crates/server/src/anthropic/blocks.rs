@@ -1,0 +1,251 @@
+//! Messages as Anthropic writes them: turns of blocks.
+//!
+//! A result of a tool is a block of the user's turn here and a message of its own in the normal form.
+//! Neighbouring turns of one speaker are one turn.
+
+use crate::fault::Fault;
+use serde_json::{Value as Json, json};
+use std::collections::HashMap;
+use tokenizer::Message;
+
+/// Reads a system prompt and messages.
+///
+/// # Errors
+/// 400 that names the message and the block.
+pub(super) fn read(system: Option<&Json>, messages: &[Json]) -> Result<Vec<Message>, Fault> {
+    if messages.is_empty() {
+        return Err(Fault::field("messages", "there must be one message at least"));
+    }
+    let mut reader = Reader::default();
+    if let Some(system) = system.filter(|system| !system.is_null()) {
+        let text = text_only(system, "system")?;
+        if !text.is_empty() {
+            reader.said("system", &text);
+        }
+    }
+    for (at, message) in messages.iter().enumerate() {
+        reader.message(message, &format!("messages[{at}]"))?;
+    }
+    Ok(reader.messages)
+}
+
+#[derive(Default)]
+struct Reader {
+    messages: Vec<Message>,
+    /// Names of the tools that were called, by the calls' ids: some templates show them.
+    called: HashMap<String, String>,
+}
+
+impl Reader {
+    fn message(&mut self, message: &Json, at: &str) -> Result<(), Fault> {
+        let field = |name: &str| format!("{at}.{name}");
+        if !message.is_object() {
+            return Err(Fault::field(at, format!("{at} must be an object")));
+        }
+        let content = &message["content"];
+        let blocks = match content {
+            Json::String(text) => vec![json!({"type": "text", "text": text})],
+            Json::Array(blocks) => blocks.clone(),
+            _ => {
+                let at = field("content");
+                let message = format!("{at} must be a string or a list of blocks");
+                return Err(Fault::field(at, message));
+            }
+        };
+        let at = |i: usize| format!("{}[{i}]", field("content"));
+        match message["role"].as_str() {
+            Some("user") => {
+                for (i, block) in blocks.iter().enumerate() {
+                    self.of_user(block, &at(i))?;
+                }
+                Ok(())
+            }
+            Some("assistant") => {
+                for (i, block) in blocks.iter().enumerate() {
+                    self.of_assistant(block, &at(i))?;
+                }
+                Ok(())
+            }
+            Some("system") => {
+                self.said("system", &text_only(content, &field("content"))?);
+                Ok(())
+            }
+            _ => {
+                let message = format!("{} must be user or assistant", field("role"));
+                Err(Fault::field(field("role"), message))
+            }
+        }
+    }
+
+    fn of_user(&mut self, block: &Json, at: &str) -> Result<(), Fault> {
+        if block["type"] != "tool_result" {
+            let text = text(block, at)?;
+            self.said("user", &text);
+            return Ok(());
+        }
+        let id = string(block, "tool_use_id", at)?;
+        let content = match &block["content"] {
+            Json::Null => String::new(),
+            content => text_only(content, &format!("{at}.content"))?,
+        };
+        let failed = block["is_error"].as_bool().unwrap_or(false);
+        self.messages.push(Message {
+            role: "tool".into(),
+            content: if failed { format!("Error: {content}") } else { content }.into(),
+            name: self.called.get(id).cloned(),
+            tool_call_id: Some(id.to_owned()),
+            ..Message::default()
+        });
+        Ok(())
+    }
+
+    fn of_assistant(&mut self, block: &Json, at: &str) -> Result<(), Fault> {
+        match block["type"].as_str() {
+            Some("thinking") => {
+                let thought = string(block, "thinking", at)?;
+                let said = &mut self.turn("assistant").reasoning_content;
+                match said {
+                    Some(said) => said.push_str(thought),
+                    None => *said = Some(thought.to_owned()),
+                }
+            }
+            // Thoughts that only their maker can read.
+            Some("redacted_thinking") => {}
+            Some("tool_use") => {
+                let (id, name) = (string(block, "id", at)?, string(block, "name", at)?);
+                if !block["input"].is_object() {
+                    let at = format!("{at}.input");
+                    return Err(Fault::field(at.as_str(), format!("{at} must be an object")));
+                }
+                self.called.insert(id.to_owned(), name.to_owned());
+                let call = json!({
+                    "id": id,
+                    "type": "function",
+                    "function": {"name": name, "arguments": block["input"].to_string()},
+                });
+                match &mut self.turn("assistant").tool_calls {
+                    Some(Json::Array(calls)) => calls.push(call),
+                    none => *none = Some(json!([call])),
+                }
+            }
+            _ => {
+                let text = text(block, at)?;
+                self.said("assistant", &text);
+            }
+        }
+        Ok(())
+    }
+
+    /// The turn of a speaker that goes on, or a new one.
+    fn turn(&mut self, role: &str) -> &mut Message {
+        if self.messages.last().is_none_or(|last| last.role != role) {
+            self.messages.push(Message::new(role, ""));
+        }
+        self.messages.last_mut().expect("there is one")
+    }
+
+    /// Text, in a paragraph of its own.
+    fn said(&mut self, role: &str, text: &str) {
+        let content = &mut self.turn(role).content;
+        match content.as_str() {
+            None | Some("") => *content = text.into(),
+            Some(before) => *content = format!("{before}\n\n{text}").into(),
+        }
+    }
+}
+
+/// The text of a block that has some.
+fn text(block: &Json, at: &str) -> Result<String, Fault> {
+    match block["type"].as_str() {
+        Some("text") => Ok(string(block, "text", at)?.to_owned()),
+        Some("document") => match block["source"]["type"].as_str() {
+            Some("text") => Ok(string(&block["source"], "data", &format!("{at}.source"))?.into()),
+            Some("content") => text_only(&block["source"]["content"], &format!("{at}.source")),
+            _ => {
+                let message = "this model reads text only: a document's source must be text";
+                Err(Fault::unsupported(format!("{at}.source.type"), message))
+            }
+        },
+        Some("search_result") => text_only(&block["content"], &format!("{at}.content")),
+        Some(kind) => {
+            let message = format!("{at}: blocks of type {kind:?} are not supported here");
+            Err(Fault::unsupported(format!("{at}.type"), message))
+        }
+        None => {
+            Err(Fault::field(format!("{at}.type"), format!("{at} must be a block with a type")))
+        }
+    }
+}
+
+/// A string, or the text of blocks, each in a paragraph of its own.
+fn text_only(content: &Json, at: &str) -> Result<String, Fault> {
+    match content {
+        Json::String(text) => Ok(text.clone()),
+        Json::Array(blocks) => {
+            let texts = blocks.iter().enumerate().map(|(i, b)| text(b, &format!("{at}[{i}]")));
+            Ok(texts.collect::<Result<Vec<_>, _>>()?.join("\n\n"))
+        }
+        _ => Err(Fault::field(at, format!("{at} must be a string or a list of text blocks"))),
+    }
+}
+
+fn string<'a>(block: &'a Json, name: &str, at: &str) -> Result<&'a str, Fault> {
+    block[name].as_str().ok_or_else(|| {
+        let at = format!("{at}.{name}");
+        Fault::field(at.as_str(), format!("{at} must be a string"))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocks_become_messages_in_order() {
+        let messages = json!([
+            {"role": "user", "content": "What is it like in Oslo?"},
+            {"role": "assistant", "content": [
+                {"type": "thinking", "thinking": "I look.", "signature": ""},
+                {"type": "text", "text": "A moment."},
+                {"type": "tool_use", "id": "toolu_1", "name": "weather", "input": {"city": "Oslo"}},
+            ]},
+            {"role": "user", "content": [
+                {"type": "tool_result", "tool_use_id": "toolu_1", "is_error": true,
+                 "content": [{"type": "text", "text": "closed"}]},
+                {"type": "text", "text": "And now?"},
+            ]},
+            {"role": "user", "content": "Well?"},
+        ]);
+        let system = json!([{"type": "text", "text": "Be"}, {"type": "text", "text": "brief."}]);
+        let read = read(Some(&system), messages.as_array().unwrap()).unwrap();
+        let said: Vec<_> =
+            read.iter().map(|m| (m.role.as_str(), m.content.as_str().unwrap())).collect();
+        assert_eq!(
+            said,
+            [
+                ("system", "Be\n\nbrief."),
+                ("user", "What is it like in Oslo?"),
+                ("assistant", "A moment."),
+                ("tool", "Error: closed"),
+                ("user", "And now?\n\nWell?"),
+            ]
+        );
+        assert_eq!(read[2].reasoning_content.as_deref(), Some("I look."));
+        assert_eq!(read[2].tool_calls.as_ref().unwrap()[0]["function"]["name"], "weather");
+        assert_eq!(read[3].name.as_deref(), Some("weather"));
+        assert_eq!(read[3].tool_call_id.as_deref(), Some("toolu_1"));
+    }
+
+    #[test]
+    fn faults_name_the_block() {
+        let at = |content: Json| {
+            let messages = [json!({"role": "user", "content": content})];
+            read(None, &messages).unwrap_err().param.unwrap()
+        };
+        assert_eq!(at(json!(7)), "messages[0].content");
+        assert_eq!(at(json!([{"type": "image"}])), "messages[0].content[0].type");
+        assert_eq!(at(json!([{"type": "text"}])), "messages[0].content[0].text");
+        let result = json!([{"type": "tool_result", "tool_use_id": "a", "content": [{"type": 1}]}]);
+        assert_eq!(at(result), "messages[0].content[0].content[0].type");
+    }
+}

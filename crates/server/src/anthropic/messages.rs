@@ -1,0 +1,223 @@
+//! `POST /v1/messages` and `POST /v1/messages/count_tokens`.
+
+use super::stream::MessageStream;
+use super::wire::{self, Head};
+use super::{blocks, tools};
+use crate::fault::Fault;
+use crate::http::{Body, Client, Framing, respond};
+use crate::normal::{self, ChatRequest, Constraint, Generation, Whole};
+use crate::state::{self, App};
+use axum::Json as JsonBody;
+use axum::extract::{Extension, State};
+use axum::http::HeaderMap;
+use axum::response::{IntoResponse, Response};
+use grammar::Spec;
+use serde::Deserialize;
+use serde_json::{Map, Value as Json, json};
+use std::sync::Arc;
+
+/// The one version of the API that is not spoken here: its events have no names, and each repeats the
+/// text so far. What has been added, or taken away for Anthropic's own models, since then changes
+/// nothing here.
+const OLD: &str = "2023-01-01";
+
+/// The fields of a request.
+#[derive(Debug, Deserialize)]
+pub(crate) struct MessagesBody {
+    model: Option<String>,
+    messages: Vec<Json>,
+    max_tokens: Option<usize>,
+    system: Option<Json>,
+    stream: Option<bool>,
+    stop_sequences: Option<Vec<String>>,
+    temperature: Option<f32>,
+    top_k: Option<usize>,
+    top_p: Option<f32>,
+    tools: Option<Vec<Json>>,
+    tool_choice: Option<Json>,
+    thinking: Option<Thinking>,
+    output_config: Option<OutputConfig>,
+    output_format: Option<Json>,
+    container: Option<Json>,
+    mcp_servers: Option<Json>,
+}
+
+/// `thinking`. A budget is a wish that models here cannot be told.
+#[derive(Debug, Deserialize)]
+struct Thinking {
+    #[serde(rename = "type")]
+    kind: String,
+}
+
+#[derive(Debug, Deserialize)]
+struct OutputConfig {
+    effort: Option<String>,
+    format: Option<Json>,
+}
+
+/// `POST /v1/messages`.
+pub(crate) async fn messages(
+    State(app): State<Arc<App>>,
+    Extension(client): Extension<Client>,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Response, Fault> {
+    check_version(&headers)?;
+    let fields: MessagesBody = body.json().await?;
+    let stream = fields.stream.unwrap_or(false);
+    let limit = fields.max_tokens.ok_or_else(|| {
+        Fault::field("max_tokens", "max_tokens is missing: it must say how long an answer may be")
+    })?;
+    let request = request(&app, client, fields)?;
+    let head = Head { id: state::id("msg_"), model: app.name().into(), limit };
+    let mut answer = normal::chat(&app, request).await?;
+    if stream {
+        let translate = MessageStream::new(head);
+        return Ok(respond(answer, translate, Framing::Events, app.options.ping));
+    }
+    let whole = answer.collect().await?.pop();
+    let whole = whole.ok_or_else(|| Fault::internal("an answer has no choice"))?;
+    let usage = wire::usage(&whole.finish);
+    let finish = whole.finish.clone();
+    Ok(JsonBody(head.message(content(whole), Some(&finish), usage)).into_response())
+}
+
+/// `POST /v1/messages/count_tokens`: the tokens of the prompt that a request becomes.
+pub(crate) async fn count_tokens(
+    State(app): State<Arc<App>>,
+    Extension(client): Extension<Client>,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<JsonBody<Json>, Fault> {
+    check_version(&headers)?;
+    let request = request(&app, client, body.json().await?)?;
+    let tokens = normal::count(&app, request).await?;
+    Ok(JsonBody(json!({"input_tokens": tokens.len()})))
+}
+
+fn check_version(headers: &HeaderMap) -> Result<(), Fault> {
+    match headers.get("anthropic-version") {
+        Some(version) if version == OLD => {
+            let message = format!("anthropic-version {OLD} is not spoken here: use 2023-06-01");
+            Err(Fault::field("anthropic-version", message))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The normal form of a request.
+fn request(app: &App, client: Client, fields: MessagesBody) -> Result<ChatRequest, Fault> {
+    app.check_name(fields.model.as_deref())?;
+    let given =
+        |value: &Option<Json>| value.as_ref().is_some_and(|v| !v.is_null() && v != &json!([]));
+    if given(&fields.container) {
+        return Err(Fault::unsupported("container", "this server has no containers"));
+    }
+    if given(&fields.mcp_servers) {
+        return Err(Fault::unsupported("mcp_servers", "this server calls no other servers"));
+    }
+    let messages = blocks::read(fields.system.as_ref(), &fields.messages)?;
+    let tools = tools::read(&fields.tools.unwrap_or_default())?;
+    let (tool_choice, parallel_tools) = tools::choice(fields.tool_choice.as_ref(), &tools)?;
+    // An assistant's turn at the end is the beginning of the answer.
+    let last = messages.last().filter(|last| last.role == "assistant");
+    if last.is_some_and(|last| last.tool_calls.is_some()) {
+        let message = "a tool_use must be followed by the user's tool_result";
+        return Err(Fault::field("messages", message));
+    }
+    let continue_last = last.is_some();
+    let mut generation = Generation::new(app, client);
+    let sampler = &mut generation.sampler;
+    sampler.temperature = fields.temperature.unwrap_or(sampler.temperature);
+    sampler.top_k = fields.top_k.unwrap_or(sampler.top_k);
+    sampler.top_p = fields.top_p.unwrap_or(sampler.top_p);
+    sampler.check()?;
+    generation.limit = fields.max_tokens;
+    generation.stop = fields.stop_sequences.unwrap_or_default();
+    if generation.stop.iter().any(String::is_empty) {
+        return Err(Fault::field("stop_sequences", "a stop sequence must not be empty"));
+    }
+    let (effort, format) = match fields.output_config {
+        Some(OutputConfig { effort, format }) => (effort, format),
+        None => (None, None),
+    };
+    let formats = [("output_config.format", format), ("output_format", fields.output_format)];
+    for (field, format) in formats {
+        if let Some(format) = format.filter(|format| !format.is_null()) {
+            generation.constraint =
+                Some(Constraint { field: field.into(), spec: spec(field, &format)? });
+        }
+    }
+    Ok(ChatRequest {
+        messages,
+        tools,
+        tool_choice,
+        parallel_tools,
+        variables: variables(fields.thinking, effort)?,
+        open_turn: true,
+        continue_last,
+        before: Vec::new(),
+        generation,
+    })
+}
+
+fn spec(field: &str, format: &Json) -> Result<Spec, Fault> {
+    match (format["type"].as_str(), &format["schema"]) {
+        (Some("json_schema"), schema @ Json::Object(_)) => Ok(Spec::JsonSchema(schema.clone())),
+        _ => {
+            let message = format!("{field} must be of type json_schema and have a schema");
+            Err(Fault::field(field, message))
+        }
+    }
+}
+
+/// Variables by which templates are told how much to think. Without them the template decides.
+fn variables(
+    thinking: Option<Thinking>,
+    effort: Option<String>,
+) -> Result<Map<String, Json>, Fault> {
+    let mut variables = Map::new();
+    match thinking.as_ref().map(|thinking| thinking.kind.as_str()) {
+        None => {}
+        Some("enabled" | "adaptive") => {
+            variables.insert("enable_thinking".into(), true.into());
+        }
+        Some("disabled") => {
+            variables.insert("enable_thinking".into(), false.into());
+        }
+        Some(kind) => {
+            let message =
+                format!("thinking of type {kind:?} is not supported: use enabled or disabled");
+            return Err(Fault::unsupported("thinking.type", message));
+        }
+    }
+    if let Some(effort) = effort {
+        // Templates know three.
+        let effort =
+            if matches!(effort.as_str(), "xhigh" | "max") { "high".into() } else { effort };
+        variables.insert("reasoning_effort".into(), effort.into());
+    }
+    Ok(variables)
+}
+
+/// The blocks of an answer.
+fn content(whole: Whole) -> Vec<Json> {
+    let mut blocks = Vec::new();
+    if !whole.reasoning.is_empty() {
+        blocks.push(json!({"type": "thinking", "thinking": whole.reasoning, "signature": ""}));
+    }
+    if !whole.text.is_empty() {
+        blocks.push(json!({"type": "text", "text": whole.text}));
+    }
+    for call in whole.calls {
+        // A call that the limit has cut off has no input that could be read; `stop_reason` tells.
+        let input = serde_json::from_str::<Json>(&call.arguments).ok().filter(Json::is_object);
+        blocks.push(json!({
+            "type": "tool_use",
+            "id": state::id("toolu_"),
+            "name": call.name,
+            "input": input.unwrap_or_else(|| json!({})),
+        }));
+    }
+    blocks
+}

@@ -1,0 +1,35 @@
+//! What ends a server, or keeps it from starting.
+
+use std::io;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+/// Errors of starting a server.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The address cannot be listened on.
+    #[error("cannot listen on {address}: {source}")]
+    Listen {
+        /// The address.
+        address: SocketAddr,
+        /// Why.
+        source: io::Error,
+    },
+    /// An origin that no browser sends.
+    #[error("{origin:?} is no origin: use the form https://example.com, or * for all")]
+    BadOrigin {
+        /// As given.
+        origin: String,
+    },
+    /// The model cannot be loaded.
+    #[error(transparent)]
+    Engine(#[from] arclight_engine::Error),
+    /// The model's vocabulary or chat template cannot be used.
+    #[error("{}: {source}", path.display())]
+    Tokenizer {
+        /// The model file.
+        path: PathBuf,
+        /// What is wrong with it.
+        source: tokenizer::Error,
+    },
+}

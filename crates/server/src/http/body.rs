@@ -1,0 +1,135 @@
+//! Requests' bodies: bounded in size, each and all together, and in time; and JSON whose faults are
+//! named.
+
+use crate::fault::Fault;
+use crate::state::App;
+use axum::extract::{FromRequest, Request};
+use axum::http::{StatusCode, header};
+use bytes::{Bytes, BytesMut};
+use http_body_util::BodyExt;
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::error::Category;
+use std::sync::Arc;
+use tokio::sync::OwnedSemaphorePermit;
+
+/// Above this a body is read into values beside the threads that serve connections.
+const LONG: usize = 256 << 10;
+
+/// All bodies together may be so many times as large as one.
+pub(crate) const AT_ONCE: usize = 16;
+/// What is counted of them.
+pub(crate) const UNIT: usize = 1 << 10;
+
+/// A body, whatever its content type says: many clients leave that out.
+pub(crate) struct Body {
+    bytes: Bytes,
+    _room: OwnedSemaphorePermit,
+}
+
+impl FromRequest<Arc<App>> for Body {
+    type Rejection = Fault;
+
+    async fn from_request(request: Request, app: &Arc<App>) -> Result<Body, Fault> {
+        let time = app.options.read_timeout;
+        match tokio::time::timeout(time, read(request, app)).await {
+            Ok(read) => read,
+            Err(_) => Err(Fault::new(
+                StatusCode::REQUEST_TIMEOUT,
+                format!("the body did not arrive within {} s", time.as_secs_f64()),
+            )
+            .code("request_timeout")),
+        }
+    }
+}
+
+async fn read(request: Request, app: &App) -> Result<Body, Fault> {
+    let limit = app.options.body_limit;
+    let too_large = || {
+        let message = format!("the body is larger than the {limit} bytes that are allowed");
+        Fault::new(StatusCode::PAYLOAD_TOO_LARGE, message).code("body_too_large")
+    };
+    let length = request.headers().get(header::CONTENT_LENGTH);
+    let length = length.and_then(|l| l.to_str().ok()?.parse::<usize>().ok()).unwrap_or(0);
+    if length > limit {
+        return Err(too_large());
+    }
+    let room = |bytes: usize| {
+        let units = u32::try_from(bytes.div_ceil(UNIT)).unwrap_or(u32::MAX);
+        app.bodies.clone().try_acquire_many_owned(units).map_err(|_| {
+            Fault::unavailable("too many large requests arrive at once").code("too_many_bodies")
+        })
+    };
+    // The whole is claimed before it arrives; what comes without a length, as it does.
+    let mut held = room(length)?;
+    let mut bytes = BytesMut::with_capacity(length);
+    let mut body = request.into_body();
+    while let Some(frame) = body.frame().await {
+        let frame = frame.map_err(|e| Fault::invalid(format!("the body cannot be read: {e}")))?;
+        let Ok(data) = frame.into_data() else { continue };
+        if bytes.len() + data.len() > limit {
+            return Err(too_large());
+        }
+        bytes.extend_from_slice(&data);
+        let claimed = held.num_permits() * UNIT;
+        if bytes.len() > claimed {
+            held.merge(room(bytes.len() - claimed)?);
+        }
+    }
+    Ok(Body { bytes: bytes.freeze(), _room: held })
+}
+
+impl Body {
+    /// Reads the JSON in it. Fields that `T` does not know are ignored.
+    ///
+    /// # Errors
+    /// 400 with the place, for what is no JSON, and with the field, for what has the wrong type.
+    pub(crate) async fn json<T: DeserializeOwned + Send + 'static>(&self) -> Result<T, Fault> {
+        let bytes = self.bytes.clone();
+        if bytes.len() <= LONG {
+            return json(&bytes);
+        }
+        let read = tokio::task::spawn_blocking(move || json(&bytes)).await;
+        read.unwrap_or_else(|_| Err(Fault::internal("reading the body failed")))
+    }
+}
+
+fn json<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Fault> {
+    let first = bytes.iter().find(|byte| !byte.is_ascii_whitespace());
+    if first.is_none() {
+        return Err(Fault::invalid("the body is empty: it must be a JSON object"));
+    }
+    let mut reader = serde_json::Deserializer::from_slice(bytes);
+    if first != Some(&b'{') {
+        // A list would do for a struct, field by field.
+        let read = serde::de::IgnoredAny::deserialize(&mut reader).and_then(|_| reader.end());
+        return Err(match read {
+            Ok(()) => Fault::invalid("the body must be a JSON object").code("invalid_type"),
+            Err(error) => malformed(&error),
+        });
+    }
+    let value = serde_path_to_error::deserialize(&mut reader).map_err(|error| {
+        let path = error.path().to_string();
+        let inner = error.into_inner();
+        if inner.classify() != Category::Data {
+            return malformed(&inner);
+        }
+        // Where it stands in the text says less than the field's name.
+        let text = inner.to_string();
+        let message = text.rsplit_once(" at line ").map_or(text.as_str(), |(m, _)| m);
+        let missing = message.strip_prefix("missing field `").and_then(|m| m.strip_suffix('`'));
+        match (path.as_str(), missing) {
+            (".", Some(field)) => Fault::field(field, format!("{field} is missing")),
+            (path, Some(field)) => {
+                Fault::field(format!("{path}.{field}"), format!("{path}.{field} is missing"))
+            }
+            (path, None) => Fault::field(path, format!("{path}: {message}")).code("invalid_type"),
+        }
+    })?;
+    reader.end().map_err(|e| malformed(&e))?;
+    Ok(value)
+}
+
+fn malformed(error: &serde_json::Error) -> Fault {
+    Fault::invalid(format!("the body is not valid JSON: {error}")).code("invalid_json")
+}

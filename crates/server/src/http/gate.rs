@@ -1,0 +1,117 @@
+//! What every request passes: keys, an id, a line in the log.
+
+use crate::fault::Fault;
+use crate::state::App;
+use axum::extract::{Request, State};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Instant;
+use subtle::{Choice, ConstantTimeEq};
+use tracing::Instrument;
+
+/// Who asks: requests of different clients take turns. By key, or by address where there are none.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Client(pub(crate) u64);
+
+/// The address that a connection came from.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Peer(pub(super) SocketAddr);
+
+/// Paths for those who watch the server and not its answers.
+const OPEN: [&str; 3] = ["/health", "/metrics", "/openapi.json"];
+
+const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+
+/// Lets those in who have a key.
+pub(super) async fn admit(
+    State(app): State<Arc<App>>,
+    mut request: Request,
+    next: Next,
+) -> Response {
+    let given = key(request.headers());
+    let keys = &app.options.keys;
+    let open = keys.is_empty() || OPEN.contains(&request.uri().path());
+    if !open && !given.is_some_and(|given| is_one_of(given, keys)) {
+        let message = match given {
+            Some(_) => "the API key is not one of this server's",
+            None => "an API key is needed, in the header: Authorization: Bearer KEY",
+        };
+        let fault = Fault::new(StatusCode::UNAUTHORIZED, message).code("invalid_api_key");
+        return fault.into_response();
+    }
+    let mut hasher = DefaultHasher::new();
+    match given {
+        Some(key) if !keys.is_empty() => key.hash(&mut hasher),
+        _ => request.extensions().get::<Peer>().map(|peer| peer.0.ip()).hash(&mut hasher),
+    }
+    let client = Client(hasher.finish());
+    request.extensions_mut().insert(client);
+    next.run(request).await
+}
+
+/// The key that a request brings, as OpenAI's or as Anthropic's clients do.
+fn key(headers: &HeaderMap) -> Option<&[u8]> {
+    if let Some(value) = headers.get(header::AUTHORIZATION) {
+        let (scheme, key) = value.as_bytes().split_at_checked(7)?;
+        return scheme.eq_ignore_ascii_case(b"bearer ").then(|| key.trim_ascii());
+    }
+    headers.get("x-api-key").map(HeaderValue::as_bytes)
+}
+
+/// Compares with all keys, and each to its end, so that time tells nothing but lengths.
+fn is_one_of(given: &[u8], keys: &[String]) -> bool {
+    let same = keys.iter().map(|key| key.as_bytes().ct_eq(given));
+    same.fold(Choice::from(0), |any, one| any | one).into()
+}
+
+/// Gives every request an id, the client's if it has one, and tells how it went.
+pub(super) async fn observe(request: Request, next: Next) -> Response {
+    let start = Instant::now();
+    let id = request.headers().get(&REQUEST_ID).filter(|id| {
+        let id = id.as_bytes();
+        (1..=128).contains(&id.len()) && id.iter().all(u8::is_ascii_graphic)
+    });
+    let id = id.cloned().unwrap_or_else(|| {
+        // Letters and digits always are a header's value.
+        HeaderValue::from_str(&crate::state::id("req-")).unwrap_or(HeaderValue::from_static("req"))
+    });
+    let (method, path) = (request.method().clone(), request.uri().path().to_owned());
+    let name = id.to_str().unwrap_or_default().to_owned();
+    let span = tracing::info_span!("request", id = name);
+    let mut response = next.run(request).instrument(span).await;
+    let (status, ms) = (response.status().as_u16(), start.elapsed().as_millis() as u64);
+    // Probes come every few seconds, and are of no interest while they succeed.
+    let probe = method == Method::GET && OPEN.contains(&path.as_str());
+    if probe && status < 400 {
+        tracing::debug!(id = name, %method, path, status, ms, "request");
+    } else {
+        tracing::info!(id = name, %method, path, status, ms, "request");
+    }
+    // Anthropic's clients look for the one, all others for the other.
+    response.headers_mut().insert("request-id", id.clone());
+    response.headers_mut().insert(REQUEST_ID, id);
+    response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_come_in_two_headers_and_only_whole_ones_open() {
+        let headers = |name: &'static str, value: &'static str| {
+            HeaderMap::from_iter([(HeaderName::from_static(name), HeaderValue::from_static(value))])
+        };
+        assert_eq!(key(&headers("authorization", "bearer abc ")), Some(&b"abc"[..]));
+        assert_eq!(key(&headers("x-api-key", "abc")), Some(&b"abc"[..]));
+        assert_eq!(key(&headers("authorization", "Basic abc")), None);
+        assert_eq!(key(&headers("authorization", "Bear")), None);
+        let keys = ["abc".to_owned(), "second".to_owned()];
+        assert!(is_one_of(b"abc", &keys) && is_one_of(b"second", &keys));
+        assert!(!is_one_of(b"ab", &keys) && !is_one_of(b"", &keys) && !is_one_of(b"abd", &keys));
+    }
+}

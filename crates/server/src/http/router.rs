@@ -1,0 +1,99 @@
+//! Which path leads where, and what stands before all of them.
+
+use super::{dialect, gate};
+use crate::error::Error;
+use crate::fault::Fault;
+use crate::openai::{chat, completions, models};
+use crate::state::App;
+use crate::{anthropic, ollama, openapi, operate, responses, text};
+use axum::http::{HeaderName, HeaderValue, Method, StatusCode, Uri, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use axum::{Router, middleware};
+use std::any::Any;
+use std::sync::Arc;
+use tower_http::catch_panic::CatchPanicLayer;
+use tower_http::cors::{AllowOrigin, CorsLayer};
+
+/// The server as a service: for tests, and for programs that have a listener of their own.
+///
+/// # Errors
+/// When an origin in the options cannot be.
+pub fn router(app: Arc<App>) -> Result<Router, Error> {
+    // Without origins there are no headers for them either.
+    let cors = match app.options.origins.as_slice() {
+        [] => None,
+        origins => Some(cors(origins)?),
+    };
+    let routes = Router::new()
+        .route("/v1/chat/completions", post(chat::chat))
+        .route("/v1/completions", post(completions::completions))
+        .route("/v1/models", get(models::list))
+        .route("/v1/models/{*name}", get(models::one))
+        .route("/v1/responses", post(responses::create))
+        .route("/v1/responses/input_tokens", post(responses::input_tokens))
+        .route("/v1/responses/{id}", get(responses::retrieve).delete(responses::delete))
+        .route("/v1/responses/{id}/input_items", get(responses::input_items))
+        .route("/v1/messages", post(anthropic::messages))
+        .route("/v1/messages/count_tokens", post(anthropic::count_tokens))
+        .route("/api/chat", post(ollama::chat))
+        .route("/api/generate", post(ollama::generate))
+        .route("/api/tags", get(ollama::tags))
+        .route("/api/show", post(ollama::show))
+        .route("/api/ps", get(ollama::ps))
+        .route("/api/version", get(ollama::version))
+        .route("/tokenize", post(text::tokenize))
+        .route("/detokenize", post(text::detokenize))
+        .route("/apply-template", post(text::apply_template))
+        .route("/health", get(operate::health))
+        .route("/metrics", get(operate::metrics))
+        .route("/openapi.json", get(openapi::serve))
+        .fallback(no_route)
+        .method_not_allowed_fallback(no_method)
+        .layer(CatchPanicLayer::custom(panicked))
+        .layer(middleware::from_fn_with_state(app.clone(), gate::admit))
+        .layer(middleware::from_fn(dialect::translate))
+        .layer(tower::util::option_layer(cors))
+        .layer(middleware::from_fn(gate::observe))
+        .with_state(app);
+    Ok(routes)
+}
+
+fn cors(origins: &[String]) -> Result<CorsLayer, Error> {
+    let bad = |origin: &String| Error::BadOrigin { origin: origin.clone() };
+    let allowed = if origins.iter().any(|o| o == "*") {
+        AllowOrigin::any()
+    } else {
+        let origin = |o: &String| {
+            let fine = o.split_once("://").is_some_and(|(scheme, host)| {
+                !scheme.is_empty() && !host.is_empty() && !host.contains(['/', ' '])
+            });
+            let value = HeaderValue::from_str(o).ok().filter(|_| fine);
+            value.ok_or_else(|| bad(o))
+        };
+        AllowOrigin::list(origins.iter().map(origin).collect::<Result<Vec<_>, _>>()?)
+    };
+    Ok(CorsLayer::new()
+        .allow_origin(allowed)
+        .allow_methods([Method::GET, Method::POST, Method::DELETE, Method::OPTIONS])
+        .allow_headers(tower_http::cors::AllowHeaders::mirror_request())
+        .expose_headers([HeaderName::from_static("x-request-id"), header::RETRY_AFTER]))
+}
+
+async fn no_route(uri: Uri) -> Fault {
+    let message = format!("there is no {}: /openapi.json tells what there is", uri.path());
+    Fault::new(StatusCode::NOT_FOUND, message).code("unknown_url")
+}
+
+async fn no_method(method: Method, uri: Uri) -> Fault {
+    let message = format!("{} does not take {method}", uri.path());
+    Fault::new(StatusCode::METHOD_NOT_ALLOWED, message).code("method_not_allowed")
+}
+
+/// A fault of ours that nobody foresaw: the request fails, the server stays.
+fn panicked(panic: Box<dyn Any + Send>) -> Response {
+    let text = panic.downcast_ref::<&str>().map(|s| (*s).to_owned());
+    let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
+    tracing::error!(panic = text.as_deref().unwrap_or("unknown"), "a handler panicked");
+    Fault::internal("the server has a fault; its log tells more").into_response()
+}

@@ -1,0 +1,30 @@
+//! A model over HTTP, with the APIs that clients already speak.
+//!
+//! A program makes an [`App`], binds a [`Server`] to it, loads a [`Model`] beside and hands it over with
+//! [`App::ready`]; until then requests get 503. [`router`] is the same without connections. Protocols
+//! (`openai`, `anthropic`, `ollama`, `responses`) translate to and from one normal form (`normal`), which
+//! does all that is about models; `http` is what stands around them.
+//!
+//! Limits: one model, text only, HTTP/1.1 without TLS.
+#![forbid(unsafe_code)]
+
+mod anthropic;
+mod error;
+mod fault;
+mod http;
+mod metrics;
+mod normal;
+mod ollama;
+mod openai;
+mod openapi;
+mod operate;
+mod options;
+mod responses;
+mod state;
+mod text;
+
+pub use error::Error;
+pub use fault::Fault;
+pub use http::{Server, router};
+pub use options::Options;
+pub use state::{App, Info, Model};

@@ -1,0 +1,226 @@
+//! An answer: the choices of a request, read as they come.
+
+use super::choice::{Choice, logprob, token_text};
+use super::event::{Delta, Event, Finish, TokenLogprob};
+use crate::fault::Fault;
+use crate::metrics::Metrics;
+use std::collections::VecDeque;
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use tokenizer::Tokenizer;
+use tracing::Span;
+
+/// A prompt as it was computed.
+pub(crate) struct PromptInfo {
+    /// As given, or as the chat template made it.
+    pub(crate) text: String,
+    pub(crate) tokens: Vec<u32>,
+    /// Tokens at the beginning that are not in the text: BOS.
+    pub(crate) added: usize,
+}
+
+/// Several choices that are being answered. Choice `prompt × n + i` is the `i`-th of a prompt.
+pub(crate) struct Answer {
+    choices: Vec<Choice>,
+    prompts: Vec<PromptInfo>,
+    /// Choices of each prompt.
+    n: usize,
+    tokenizer: Arc<Tokenizer>,
+    metrics: Arc<Metrics>,
+    /// Where to look next: choices take turns.
+    turn: usize,
+    /// The request that it answers, for the log.
+    span: Span,
+    /// Of one choice, read but not given yet.
+    ready: VecDeque<Delta>,
+    of: usize,
+}
+
+/// All of one choice.
+#[derive(Clone, Debug)]
+pub(crate) struct Whole {
+    pub(crate) reasoning: String,
+    pub(crate) text: String,
+    pub(crate) calls: Vec<WholeCall>,
+    pub(crate) logprobs: Vec<TokenLogprob>,
+    pub(crate) finish: Finish,
+}
+
+/// A tool call.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct WholeCall {
+    pub(crate) name: String,
+    /// JSON text.
+    pub(crate) arguments: String,
+}
+
+impl Answer {
+    pub(super) fn new(
+        choices: Vec<Choice>,
+        prompts: Vec<PromptInfo>,
+        tokenizer: Arc<Tokenizer>,
+        metrics: Arc<Metrics>,
+    ) -> Answer {
+        let n = choices.len() / prompts.len().max(1);
+        let (ready, span) = (VecDeque::new(), Span::current());
+        Answer { choices, prompts, n, tokenizer, metrics, turn: 0, span, ready, of: 0 }
+    }
+
+    /// How many there are.
+    pub(crate) fn choices(&self) -> usize {
+        self.choices.len()
+    }
+
+    /// The prompts.
+    pub(crate) fn prompts(&self) -> &[PromptInfo] {
+        &self.prompts
+    }
+
+    /// The prompt of a choice.
+    pub(crate) fn prompt_of(&self, choice: usize) -> usize {
+        choice / self.n.max(1)
+    }
+
+    /// Log-probabilities of the tokens of a choice's prompt that are in its text: for requests that
+    /// asked for echo, from the first delta on.
+    pub(crate) fn prompt_logprobs(&self, choice: usize) -> Vec<TokenLogprob> {
+        let prompt = &self.prompts[self.prompt_of(choice)];
+        let known = self.choices.get(choice).map_or(&[][..], Choice::prompt_logprobs);
+        let tokens = prompt.tokens.iter().enumerate().skip(prompt.added);
+        tokens
+            .map(|(at, &id)| match at.checked_sub(1).and_then(|at| known.get(at)) {
+                Some(of) => logprob(&self.tokenizer, id, of),
+                None => TokenLogprob {
+                    token: token_text(&self.tokenizer, id),
+                    logprob: None,
+                    top: Vec::new(),
+                },
+            })
+            .collect()
+    }
+
+    /// The next piece of any choice; `None` when all have ended, or after a failure. Can be dropped
+    /// and called again without losing anything.
+    pub(crate) async fn next(&mut self) -> Option<(usize, Delta)> {
+        poll_fn(|cx| self.poll(cx)).await
+    }
+
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<(usize, Delta)>> {
+        loop {
+            if let Some(delta) = self.ready.pop_front() {
+                if matches!(delta.event, Event::Failed(_)) {
+                    // What one choice cannot have, nobody gets: the rest is not computed.
+                    self.metrics.failed();
+                    if let Event::Failed(fault) = &delta.event {
+                        let _in = self.span.enter();
+                        tracing::warn!(
+                            status = fault.status.as_u16(),
+                            "answer failed: {}",
+                            fault.message
+                        );
+                    }
+                    self.choices.clear();
+                    self.ready.clear();
+                }
+                return Poll::Ready(Some((self.of, delta)));
+            }
+            let count = self.choices.len();
+            let mut pending = false;
+            let mut read = false;
+            for step in 0..count {
+                let at = (self.turn + step) % count;
+                let choice = &mut self.choices[at];
+                if choice.ended() {
+                    continue;
+                }
+                let before = choice.times();
+                match choice.poll(cx, &mut self.ready) {
+                    Poll::Pending => pending = true,
+                    Poll::Ready(token) => {
+                        if token {
+                            self.metrics.token(before, choice.times());
+                        }
+                        if let Some(Delta { event: Event::Finished(finish), .. }) =
+                            self.ready.back()
+                        {
+                            self.metrics.finished(finish, choice.times());
+                            self.span.in_scope(|| log(finish));
+                        }
+                        (self.turn, self.of, read) = (at + 1, at, true);
+                        break;
+                    }
+                }
+            }
+            match (read, pending) {
+                (true, _) => {}
+                (false, true) => return Poll::Pending,
+                (false, false) => return Poll::Ready(None),
+            }
+        }
+    }
+
+    /// Waits for everything.
+    ///
+    /// # Errors
+    /// Whatever made the answer fail.
+    pub(crate) async fn collect(&mut self) -> Result<Vec<Whole>, Fault> {
+        let mut parts: Vec<Part> = (0..self.choices.len()).map(|_| Part::default()).collect();
+        while let Some((choice, delta)) = self.next().await {
+            let part = &mut parts[choice];
+            part.logprobs.extend(delta.logprobs);
+            match delta.event {
+                Event::Reasoning(text) => part.reasoning.push_str(&text),
+                Event::Text(text) => part.text.push_str(&text),
+                Event::ToolCall { name, .. } => {
+                    part.calls.push(WholeCall { name, arguments: String::new() });
+                }
+                Event::Arguments { index, delta } => {
+                    if let Some(call) = part.calls.get_mut(index) {
+                        call.arguments.push_str(&delta);
+                    }
+                }
+                Event::ToolCallEnd { .. } => {}
+                Event::Finished(finish) => part.finish = Some(finish),
+                Event::Failed(fault) => return Err(fault),
+            }
+        }
+        let whole = |part: Part| {
+            let Part { reasoning, text, calls, logprobs, finish } = part;
+            let finish = finish.ok_or_else(|| Fault::internal("an answer ended without a reason"));
+            Ok(Whole { reasoning, text, calls, logprobs, finish: finish? })
+        };
+        parts.into_iter().map(whole).collect()
+    }
+}
+
+impl Drop for Answer {
+    fn drop(&mut self) {
+        let cut = self.choices.iter().filter(|choice| !choice.ended()).count();
+        if cut > 0 {
+            (0..cut).for_each(|_| self.metrics.cancelled());
+            self.span.in_scope(|| tracing::info!(choices = cut, "answer cancelled"));
+        }
+    }
+}
+
+fn log(finish: &Finish) {
+    tracing::info!(
+        reason = ?finish.reason,
+        prompt_tokens = finish.prompt_tokens,
+        cached_tokens = finish.cached_tokens,
+        tokens = finish.tokens,
+        first_ms = finish.first.as_millis() as u64,
+        rest_ms = finish.rest.as_millis() as u64,
+        "answer"
+    );
+}
+
+#[derive(Default)]
+struct Part {
+    reasoning: String,
+    text: String,
+    calls: Vec<WholeCall>,
+    logprobs: Vec<TokenLogprob>,
+    finish: Option<Finish>,
+}

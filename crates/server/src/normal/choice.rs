@@ -1,0 +1,262 @@
+//! One choice: from the tokens of a ticket to deltas.
+//!
+//! Order: decoder (never half a character), stop strings (over everything that the model writes),
+//! parser (reasoning and calls apart). Each may hold text back; when the answer ends, all is given.
+
+use super::event::{Delta, Event, Finish, Reason, TokenLogprob, TokenText};
+use super::items::{Item, Items, items};
+use crate::fault::Fault;
+use arclight_engine::{Logprobs, Outcome, StopReason, StopStrings, Text, Ticket, Token};
+use axum::http::StatusCode;
+use chat::Parser;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Instant;
+use tokenizer::{DecodeOptions, Decoder, Tokenizer};
+
+/// How tokens become text.
+pub(super) struct Reading {
+    pub(super) tokenizer: Arc<Tokenizer>,
+    pub(super) decode: DecodeOptions,
+    pub(super) stop: Vec<String>,
+    /// `None` if all text is text.
+    pub(super) parser: Option<Parser>,
+    /// The answer begins within reasoning.
+    pub(super) thinking: bool,
+    /// The answer ends with its first call.
+    pub(super) one_call: bool,
+    pub(super) prompt_tokens: usize,
+    /// The one token is computed for the prompt's sake only.
+    pub(super) discard: bool,
+}
+
+/// A choice that is being answered.
+pub(super) struct Choice {
+    /// `None` when it has ended.
+    items: Option<Items>,
+    tokenizer: Arc<Tokenizer>,
+    decoder: Decoder<Arc<Tokenizer>>,
+    stops: StopStrings,
+    parser: Option<Parser>,
+    thinking: bool,
+    one_call: bool,
+    discard: bool,
+    called: bool,
+    prompt_logprobs: Vec<Logprobs>,
+    /// Of tokens that no delta has told yet.
+    logprobs: Vec<TokenLogprob>,
+    prompt_tokens: usize,
+    cached_tokens: usize,
+    tokens: usize,
+    reasoning_tokens: usize,
+    submitted: Instant,
+    first: Option<Instant>,
+    last: Instant,
+}
+
+impl Choice {
+    pub(super) fn new(ticket: Ticket, reading: Reading) -> Choice {
+        let now = Instant::now();
+        Choice {
+            items: Some(items(ticket)),
+            decoder: Decoder::new(reading.tokenizer.clone(), reading.decode),
+            tokenizer: reading.tokenizer,
+            stops: StopStrings::new(reading.stop),
+            parser: reading.parser,
+            thinking: reading.thinking,
+            one_call: reading.one_call,
+            discard: reading.discard,
+            called: false,
+            prompt_logprobs: Vec::new(),
+            logprobs: Vec::new(),
+            prompt_tokens: reading.prompt_tokens,
+            cached_tokens: 0,
+            tokens: 0,
+            reasoning_tokens: 0,
+            submitted: now,
+            first: None,
+            last: now,
+        }
+    }
+
+    pub(super) fn ended(&self) -> bool {
+        self.items.is_none()
+    }
+
+    /// Of the prompt's tokens but the first; complete with the first delta.
+    pub(super) fn prompt_logprobs(&self) -> &[Logprobs] {
+        &self.prompt_logprobs
+    }
+
+    /// Times of the submission, of the first token, and of the last one so far.
+    pub(super) fn times(&self) -> (Instant, Option<Instant>, Instant) {
+        (self.submitted, self.first, self.last)
+    }
+
+    /// Reads what there is next and appends what comes of it, which may be nothing. Ready with
+    /// whether it was a token; only to be called while it has not ended.
+    pub(super) fn poll(&mut self, cx: &mut Context<'_>, out: &mut VecDeque<Delta>) -> Poll<bool> {
+        let Some(items) = &mut self.items else { return Poll::Ready(false) };
+        let Poll::Ready(item) = items.as_mut().poll_next(cx) else { return Poll::Pending };
+        let mut token = false;
+        match item {
+            Some(Item::Prompt { cached, logprobs }) => {
+                (self.cached_tokens, self.prompt_logprobs) = (cached, logprobs);
+            }
+            Some(Item::Token(next)) => {
+                token = true;
+                self.take(next, out);
+            }
+            Some(Item::Ended(outcome)) => self.end(&outcome, out),
+            Some(Item::Failed(error)) => self.fail(error.into(), out),
+            None => self.items = None,
+        }
+        Poll::Ready(token)
+    }
+
+    fn take(&mut self, token: Token, out: &mut VecDeque<Delta>) {
+        self.last = Instant::now();
+        self.first.get_or_insert(self.last);
+        if self.discard {
+            return;
+        }
+        self.tokens += 1;
+        self.reasoning_tokens += usize::from(self.thinking);
+        if let Some(logprobs) = token.logprobs {
+            self.logprobs.push(logprob(&self.tokenizer, token.id, &logprobs));
+        }
+        // A token that would end the answer and was to be ignored has no text of its own.
+        if self.tokenizer.is_eog(token.id) {
+            return;
+        }
+        let text = self.decoder.push(token.id);
+        if text.is_empty() {
+            return;
+        }
+        let (text, stopped) = match self.stops.push(text) {
+            Text::More(text) => (text, false),
+            Text::Stop(text) => (text, true),
+        };
+        let called = self.write(&text, out);
+        if stopped || called {
+            // Dropping the ticket ends the computing.
+            self.items = None;
+            self.finish(Reason::Stop, out);
+        }
+    }
+
+    fn end(&mut self, outcome: &Outcome, out: &mut VecDeque<Delta>) {
+        let reason = match outcome.stopped {
+            StopReason::EndToken(_) | StopReason::Interrupted => Reason::Stop,
+            StopReason::Limit | StopReason::Context => Reason::Length,
+            StopReason::Deadline => {
+                let message = "the answer was not finished in the time that a request may take";
+                let fault = Fault::new(StatusCode::GATEWAY_TIMEOUT, message).code("timeout");
+                return self.fail(fault, out);
+            }
+        };
+        self.items = None;
+        let rest = self.decoder.flush().to_owned();
+        let (text, reason) = match self.stops.push(&rest) {
+            Text::More(text) => (text + &self.stops.finish(), reason),
+            Text::Stop(text) => (text, Reason::Stop),
+        };
+        self.write(&text, out);
+        self.finish(reason, out);
+    }
+
+    fn fail(&mut self, fault: Fault, out: &mut VecDeque<Delta>) {
+        self.items = None;
+        out.push_back(Event::Failed(fault).into());
+    }
+
+    /// Gives text to the parser, and what it says to the client; whether the answer ends with it.
+    fn write(&mut self, text: &str, out: &mut VecDeque<Delta>) -> bool {
+        if text.is_empty() {
+            return false;
+        }
+        match &mut self.parser {
+            None => {
+                self.tell(Event::Text(text.to_owned()), out);
+                false
+            }
+            Some(parser) => {
+                let events = parser.push(text);
+                self.tell_all(events, out)
+            }
+        }
+    }
+
+    fn tell_all(&mut self, events: Vec<chat::Event>, out: &mut VecDeque<Delta>) -> bool {
+        for event in events {
+            self.thinking = matches!(event, chat::Event::Reasoning(_));
+            let event = match event {
+                chat::Event::Reasoning(text) => Event::Reasoning(text),
+                chat::Event::Text(text) => Event::Text(text),
+                chat::Event::ToolCall { index, name } => {
+                    self.called = true;
+                    Event::ToolCall { index, name }
+                }
+                chat::Event::Arguments { index, delta } => Event::Arguments { index, delta },
+                chat::Event::ToolCallEnd { index } => {
+                    out.push_back(Event::ToolCallEnd { index }.into());
+                    if self.one_call {
+                        // What the parser still holds belongs to what is not wanted.
+                        self.parser = None;
+                        return true;
+                    }
+                    continue;
+                }
+            };
+            self.tell(event, out);
+        }
+        false
+    }
+
+    fn tell(&mut self, event: Event, out: &mut VecDeque<Delta>) {
+        out.push_back(Delta { event, logprobs: std::mem::take(&mut self.logprobs) });
+    }
+
+    fn finish(&mut self, reason: Reason, out: &mut VecDeque<Delta>) {
+        if let Some(parser) = self.parser.take() {
+            self.tell_all(parser.finish(), out);
+        }
+        if !self.logprobs.is_empty() {
+            self.tell(Event::Text(String::new()), out);
+        }
+        let reason = if self.called && reason == Reason::Stop { Reason::ToolCalls } else { reason };
+        let first = self.first.unwrap_or(self.last);
+        let finish = Finish {
+            reason,
+            stop: self.stops.found().map(str::to_owned),
+            prompt_tokens: self.prompt_tokens,
+            cached_tokens: self.cached_tokens,
+            tokens: self.tokens,
+            reasoning_tokens: self.reasoning_tokens,
+            first: first - self.submitted,
+            rest: self.last - first,
+        };
+        self.tell(Event::Finished(finish), out);
+    }
+}
+
+impl From<Event> for Delta {
+    fn from(event: Event) -> Delta {
+        Delta { event, logprobs: Vec::new() }
+    }
+}
+
+/// A token's log-probabilities with its text.
+pub(super) fn logprob(tokenizer: &Tokenizer, id: u32, logprobs: &Logprobs) -> TokenLogprob {
+    TokenLogprob {
+        token: token_text(tokenizer, id),
+        logprob: Some(logprobs.chosen),
+        top: logprobs.top.iter().map(|&(id, l)| (token_text(tokenizer, id), l)).collect(),
+    }
+}
+
+/// A token with the bytes it stands for.
+pub(super) fn token_text(tokenizer: &Tokenizer, id: u32) -> TokenText {
+    TokenText { id, bytes: tokenizer.token_bytes(id).unwrap_or_default().to_vec() }
+}

@@ -1,0 +1,25 @@
+//! The normal form: what every protocol's request becomes, and what every answer comes from.
+//!
+//! A protocol translates its request into a [`ChatRequest`] or a [`TextRequest`], has it
+//! [started](start), and translates the [`Delta`]s of the [`Answer`] into its own words. All that is
+//! about models and not about wires happens between the two: templates and tokens, grammars, stop
+//! strings, reasoning and tool calls, log-probabilities, usage.
+//!
+//! An answer is pulled: tokens wait, four bytes each, in the engine's ticket until the client has read
+//! what came before. Dropping an answer cancels what it still computes.
+
+mod answer;
+mod choice;
+mod constrain;
+mod event;
+mod guide;
+mod items;
+mod request;
+mod start;
+
+pub(crate) use answer::{Answer, Whole};
+pub(crate) use event::{Delta, Event, Finish, Reason, TokenLogprob, TokenText};
+pub(crate) use request::{
+    ChatRequest, Constraint, Generation, TextPrompt, TextRequest, ToolChoice,
+};
+pub(crate) use start::{beside, chat, complete, count, prompt_text};

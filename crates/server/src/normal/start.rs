@@ -1,0 +1,330 @@
+//! From a request to an answer on its way: template, tokens, grammar, submission.
+//!
+//! What takes time by the length of its input runs on threads for that, so that a long conversation
+//! does not keep the streams of others waiting.
+
+use super::answer::{Answer, PromptInfo};
+use super::choice::{Choice, Reading};
+use super::constrain;
+use super::guide::Guide;
+use super::request::{ChatRequest, Generation, TextPrompt, TextRequest, ToolChoice};
+use crate::fault::Fault;
+use crate::state::{App, Model};
+use arclight_engine::{Constraint, Request, SamplerParams};
+use chat::{Parser, ParserOptions, Tool, normalize_messages, normalize_tools};
+use grammar::Matcher;
+use std::sync::Arc;
+use tokenizer::{DecodeOptions, EncodeOptions, RenderOptions};
+
+/// What a request has become before it is submitted.
+struct Prepared {
+    prompts: Vec<PromptInfo>,
+    decode: DecodeOptions,
+    echo: bool,
+    /// `None` if all that is written is text.
+    parser: Option<ParserOptions>,
+    one_call: bool,
+    matcher: Option<Matcher>,
+    /// The grammar waits until this mark closes the reasoning that the prompt has opened.
+    after: Option<&'static str>,
+    generation: Generation,
+}
+
+/// Starts to answer a conversation.
+///
+/// # Errors
+/// When the request cannot be served; nothing is computed then.
+pub(crate) async fn chat(app: &Arc<App>, request: ChatRequest) -> Result<Answer, Fault> {
+    let model = app.model()?;
+    let prepared = beside(model.clone(), move |model| prepare_chat(model, request)).await?;
+    submit(app, &model, prepared)
+}
+
+/// Starts to continue texts.
+///
+/// # Errors
+/// When the request cannot be served; nothing is computed then.
+pub(crate) async fn complete(app: &Arc<App>, request: TextRequest) -> Result<Answer, Fault> {
+    let model = app.model()?;
+    let prepared = beside(model.clone(), move |model| prepare_text(model, request)).await?;
+    submit(app, &model, prepared)
+}
+
+/// The prompt that a conversation becomes, as text.
+///
+/// # Errors
+/// When the model has no template or it refuses the messages.
+pub(crate) async fn prompt_text(app: &Arc<App>, request: ChatRequest) -> Result<String, Fault> {
+    beside(app.model()?, move |model| render(model, &request)).await
+}
+
+/// The tokens of a conversation's prompt.
+///
+/// # Errors
+/// When the model has no template or it refuses the messages.
+pub(crate) async fn count(app: &Arc<App>, request: ChatRequest) -> Result<Vec<u32>, Fault> {
+    let encode = move |model: &Model| {
+        Ok(encode_chat(model, render(model, &request)?, &request.before)?.tokens)
+    };
+    beside(app.model()?, encode).await
+}
+
+/// Runs what may take a while beside the threads that serve connections.
+pub(crate) async fn beside<T: Send + 'static>(
+    model: Arc<Model>,
+    work: impl FnOnce(&Model) -> Result<T, Fault> + Send + 'static,
+) -> Result<T, Fault> {
+    let done = tokio::task::spawn_blocking(move || work(&model)).await;
+    done.unwrap_or_else(|_| Err(Fault::internal("preparing the request failed")))
+}
+
+fn prepare_chat(model: &Model, request: ChatRequest) -> Result<Prepared, Fault> {
+    let prompt = encode_chat(model, render(model, &request)?, &request.before)?;
+    let format = &model.format;
+    let thinking = format.prompt_opens_reasoning(&prompt.text);
+    let tools = tools(model, &request)?;
+    let calls = !tools.is_empty();
+    let ChatRequest { tool_choice, parallel_tools, continue_last, generation, .. } = request;
+    let (matcher, after) = constrain::chat(
+        model,
+        &prompt.text,
+        &tools,
+        &tool_choice,
+        parallel_tools,
+        generation.constraint.as_ref(),
+        thinking,
+    )?;
+    let parser = (calls || format.has_reasoning()).then(|| ParserOptions {
+        tools,
+        reasoning: true,
+        prompt_opens_reasoning: thinking,
+    });
+    Ok(Prepared {
+        prompts: vec![prompt],
+        decode: DecodeOptions {
+            skip_special: !(parser.is_some() && format.needs_special()),
+            continues: continue_last,
+        },
+        echo: false,
+        parser,
+        one_call: !parallel_tools,
+        matcher,
+        after,
+        generation,
+    })
+}
+
+/// The tools that the model may call.
+fn tools(model: &Model, request: &ChatRequest) -> Result<Vec<Tool>, Fault> {
+    if request.tool_choice == ToolChoice::None || request.tools.is_empty() {
+        return Ok(Vec::new());
+    }
+    if !model.format.has_tools() {
+        return Err(constrain::no_tools());
+    }
+    let tool = |tool: &serde_json::Value| {
+        let function = &tool["function"];
+        Tool {
+            name: function["name"].as_str().unwrap_or_default().to_owned(),
+            parameters: function["parameters"].clone(),
+        }
+    };
+    Ok(request.tools.iter().map(tool).collect())
+}
+
+fn render(model: &Model, request: &ChatRequest) -> Result<String, Fault> {
+    let template = model.template.as_ref().ok_or_else(|| {
+        Fault::invalid("this model has no chat template: it continues texts (/v1/completions)")
+            .code("no_chat_template")
+    })?;
+    let mut messages = request.messages.clone();
+    normalize_messages(&mut messages, &template.needs)
+        .map_err(|e| Fault::field("messages", e.to_string()))?;
+    let told = request.tool_choice != ToolChoice::None && !request.tools.is_empty();
+    let mut tools = if told { request.tools.clone() } else { Vec::new() };
+    normalize_tools(&mut tools, &template.needs);
+    let options = RenderOptions {
+        add_generation_prompt: request.open_turn && !request.continue_last,
+        tools: told.then(|| tools.into()),
+        extra: request.variables.clone(),
+        now: None,
+    };
+    let mut text = template.program.render(&messages, &options)?;
+    if request.continue_last {
+        cut_after_last(&mut text, request)?;
+    }
+    Ok(text)
+}
+
+/// Takes away what the template wrote to close the last message.
+fn cut_after_last(text: &mut String, request: &ChatRequest) -> Result<(), Fault> {
+    let last = request.messages.last().filter(|m| m.role == "assistant");
+    let content = last.and_then(|m| m.content.as_str()).map(str::trim_end);
+    let fault = |why| Fault::field("messages", why);
+    let content = content.filter(|c| !c.is_empty()).ok_or_else(|| {
+        fault("to be continued, the last message must be the assistant's and have text")
+    })?;
+    let at = text.rfind(content.trim_start()).ok_or_else(|| {
+        fault("the chat template does not show the last message as it is, so it cannot go on")
+    })?;
+    text.truncate(at + content.trim_start().len());
+    Ok(())
+}
+
+fn encode_chat(model: &Model, text: String, before: &[u32]) -> Result<PromptInfo, Fault> {
+    // Templates write their control tokens, often BOS too; it is not doubled.
+    let options = EncodeOptions { add_special: true, parse_special: true };
+    let mut tokens = model.tokenizer.encode(&text, options)?;
+    if !before.is_empty() {
+        // What stands before has begun with it already.
+        let bos = tokens.first().is_some_and(|&first| Some(first) == model.tokenizer.bos());
+        tokens.splice(..usize::from(bos), before.iter().copied());
+    }
+    Ok(PromptInfo { text, tokens, added: 0 })
+}
+
+fn prepare_text(model: &Model, request: TextRequest) -> Result<Prepared, Fault> {
+    let TextRequest { prompts, suffix, echo, generation } = request;
+    let constraint = generation.constraint.as_ref();
+    let matcher = constraint.map(|c| constrain::compile(model, &c.field, &c.spec)).transpose()?;
+    let prompts = prompts.into_iter().enumerate().map(|(at, prompt)| match (prompt, &suffix) {
+        (TextPrompt::Text(text), None) => encode_text(model, text),
+        (TextPrompt::Text(text), Some(suffix)) => encode_gap(model, text, suffix),
+        (TextPrompt::Tokens(_), Some(_)) => {
+            Err(Fault::field("suffix", "a suffix goes with a prompt of text, not of tokens"))
+        }
+        (TextPrompt::Tokens(tokens), None) => known_tokens(model, tokens, at),
+    });
+    Ok(Prepared {
+        prompts: prompts.collect::<Result<_, _>>()?,
+        decode: DecodeOptions { skip_special: true, continues: true },
+        echo,
+        parser: None,
+        one_call: false,
+        matcher,
+        after: None,
+        generation,
+    })
+}
+
+fn encode_text(model: &Model, text: String) -> Result<PromptInfo, Fault> {
+    let plain = EncodeOptions { add_special: false, parse_special: true };
+    let tokens = model.tokenizer.encode(&text, EncodeOptions { add_special: true, ..plain })?;
+    // BOS, unless the text spells it.
+    let bos = model.tokenizer.bos();
+    let added = bos.is_some()
+        && tokens.first() == bos.as_ref()
+        && bos
+            .and_then(|bos| model.tokenizer.token_bytes(bos))
+            .is_some_and(|bos| !text.as_bytes().starts_with(bos));
+    Ok(PromptInfo { text, tokens, added: usize::from(added) })
+}
+
+/// A text with a gap, for models that were trained to fill one: prefix, suffix, middle.
+fn encode_gap(model: &Model, prefix: String, suffix: &str) -> Result<PromptInfo, Fault> {
+    let fim = model.tokenizer.fim();
+    let (Some(before), Some(after), Some(middle)) = (fim.prefix, fim.suffix, fim.middle) else {
+        return Err(Fault::unsupported(
+            "suffix",
+            "this model was not trained to fill gaps: its vocabulary has no tokens for that",
+        ));
+    };
+    let plain = |text: &str| model.tokenizer.encode(text, EncodeOptions::default());
+    let begin = EncodeOptions { add_special: true, parse_special: false };
+    let mut tokens = model.tokenizer.encode("", begin)?;
+    // An end token that the model wants after every text has no place before a gap.
+    tokens.retain(|&token| Some(token) == model.tokenizer.bos());
+    let added = tokens.len();
+    tokens.push(before);
+    tokens.extend(plain(&prefix)?);
+    tokens.push(after);
+    tokens.extend(plain(suffix)?);
+    tokens.push(middle);
+    Ok(PromptInfo { text: prefix, tokens, added })
+}
+
+fn known_tokens(model: &Model, tokens: Vec<u32>, at: usize) -> Result<PromptInfo, Fault> {
+    let vocab = model.tokenizer.vocab_size();
+    if let Some(token) = tokens.iter().find(|&&t| t as usize >= vocab) {
+        let message = format!("token {token} of prompt {at} does not exist: there are {vocab}");
+        return Err(Fault::field("prompt", message));
+    }
+    let text = model.tokenizer.decode(&tokens, false);
+    Ok(PromptInfo { text, tokens, added: 0 })
+}
+
+fn submit(app: &Arc<App>, model: &Arc<Model>, prepared: Prepared) -> Result<Answer, Fault> {
+    let Prepared { prompts, generation, .. } = &prepared;
+    let vocab = model.tokenizer.vocab_size();
+    if let Some(token) = generation.stop_tokens.iter().find(|&&t| t as usize >= vocab) {
+        let message = format!("token {token} does not exist: there are {vocab}");
+        return Err(Fault::field("stop_token_ids", message));
+    }
+    let choices = prompts.len() * generation.n;
+    if choices > model.capacity {
+        let message = format!(
+            "{choices} answers are wanted, and this server runs and queues {} at most",
+            model.capacity
+        );
+        return Err(Fault::field(if generation.n > 1 { "n" } else { "prompt" }, message));
+    }
+    let mut end_tokens = generation.stop_tokens.clone();
+    // A grammar says where an answer ends, so nothing may come after it.
+    if !generation.ignore_eos || prepared.matcher.is_some() {
+        end_tokens.extend(model.tokenizer.eog_ids());
+    }
+    let echoed = generation.logprobs.filter(|_| prepared.echo);
+    // A prompt is computed for a token of the answer; where none is wanted, that one is not told.
+    let discard = generation.limit == Some(0) && echoed.is_some();
+    let request = |prompt: &PromptInfo, choice: usize| Request {
+        sampler: SamplerParams {
+            seed: generation.sampler.seed.wrapping_add(choice as u64),
+            ..generation.sampler.clone()
+        },
+        limit: if discard { Some(1) } else { generation.limit },
+        min_tokens: generation.min_tokens,
+        end_tokens: end_tokens.clone(),
+        constraint: prepared.guide(model),
+        logprobs: generation.logprobs.filter(|_| !discard),
+        prompt_logprobs: echoed,
+        affinity: generation.affinity,
+        priority: generation.priority,
+        client: generation.client,
+        deadline: generation.deadline,
+        ..Request::new(prompt.tokens.clone())
+    };
+    let requests: Vec<Request> = prompts
+        .iter()
+        .flat_map(|prompt| (0..generation.n).map(move |choice| (prompt, choice)))
+        .map(|(prompt, choice)| request(prompt, choice))
+        .collect();
+    let lengths: Vec<usize> = requests.iter().map(|r| r.prompt.len()).collect();
+    let tickets = model.replicas.submit_all(requests)?;
+    let choices = tickets.into_iter().zip(lengths).map(|(ticket, prompt_tokens)| {
+        let parser = prepared.parser.clone();
+        let reading = Reading {
+            tokenizer: model.tokenizer.clone(),
+            decode: prepared.decode,
+            stop: generation.stop.clone(),
+            thinking: parser.as_ref().is_some_and(|p| p.prompt_opens_reasoning),
+            parser: parser.map(|options| Parser::new(&model.format, options)),
+            one_call: prepared.one_call,
+            prompt_tokens,
+            discard,
+        };
+        Choice::new(ticket, reading)
+    });
+    let (choices, tokenizer) = (choices.collect(), model.tokenizer.clone());
+    Ok(Answer::new(choices, prepared.prompts, tokenizer, app.metrics.clone()))
+}
+
+impl Prepared {
+    /// The grammar for one choice.
+    fn guide(&self, model: &Model) -> Option<Box<dyn Constraint>> {
+        let matcher = self.matcher.clone()?;
+        Some(Box::new(match self.after {
+            Some(close) => Guide::after(close, matcher, model.tokenizer.clone()),
+            None => Guide::new(matcher),
+        }))
+    }
+}

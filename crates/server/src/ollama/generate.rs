@@ -1,0 +1,146 @@
+//! `POST /api/generate`: a prompt in the model's template, in one of the request's, or as it stands.
+
+use super::options::Shared;
+use super::prompt::{Prompt, Values};
+use super::stream::{self, Kind, Lines};
+use super::wire::{self, Head};
+use crate::fault::Fault;
+use crate::http::{Body, Client, Framing, respond};
+use crate::normal::{self, Answer, ChatRequest, TextPrompt, TextRequest, ToolChoice};
+use crate::state::{App, Model};
+use axum::Json as JsonBody;
+use axum::extract::{Extension, State};
+use axum::response::{IntoResponse, Response};
+use serde::Deserialize;
+use serde_json::Value as Json;
+use std::sync::Arc;
+use tokenizer::Message;
+
+/// The fields that are the endpoint's own.
+#[derive(Debug, Deserialize)]
+pub(crate) struct GenerateBody {
+    prompt: Option<String>,
+    suffix: Option<String>,
+    system: Option<String>,
+    template: Option<String>,
+    context: Option<Vec<u32>>,
+    raw: Option<bool>,
+    images: Option<Vec<Json>>,
+}
+
+/// The endpoint.
+pub(crate) async fn generate(
+    State(app): State<Arc<App>>,
+    Extension(client): Extension<Client>,
+    body: Body,
+) -> Result<Response, Fault> {
+    let (fields, shared): (GenerateBody, Shared) = (body.json().await?, body.json().await?);
+    let mut head = Head::new(shared.check_model(&app)?);
+    let model = app.model()?;
+    if fields.images.as_ref().is_some_and(|images| !images.is_empty()) {
+        return Err(Fault::unsupported("images", "this model reads text only"));
+    }
+    let suffix = fields.suffix.as_deref().filter(|suffix| !suffix.is_empty());
+    if fields.prompt.as_deref().unwrap_or_default().is_empty() && suffix.is_none() {
+        let mut object = head.loaded();
+        object.insert("response".into(), "".into());
+        return Ok(JsonBody(Json::Object(object)).into_response());
+    }
+    let raw = fields.raw.unwrap_or(false);
+    let logprobs = shared.generation(&app, client)?.logprobs.is_some();
+    let mut answer = start(&app, client, &model, fields, &shared).await?;
+    head.submitted();
+    // Where the prompt is the client's own affair, so is what follows.
+    let tokenizer = (!raw).then(|| model.tokenizer.clone());
+    if shared.stream.unwrap_or(true) {
+        let lines = Lines::new(head, Kind::Generate(tokenizer), logprobs);
+        return Ok(respond(answer, lines, Framing::Lines, app.options.ping));
+    }
+    let whole = answer.collect().await?.pop();
+    let whole = whole.ok_or_else(|| Fault::internal("an answer has no choice"))?;
+    let mut object = head.done(&whole.finish);
+    if let Some(tokens) = tokenizer.and_then(|t| stream::exchange(&t, &answer, &whole.text)) {
+        object.insert("context".into(), tokens.into());
+    }
+    object.insert("response".into(), whole.text.into());
+    if !whole.reasoning.is_empty() {
+        object.insert("thinking".into(), whole.reasoning.into());
+    }
+    if logprobs {
+        object.insert("logprobs".into(), wire::logprobs(&whole.logprobs));
+    }
+    Ok(JsonBody(Json::Object(object)).into_response())
+}
+
+async fn start(
+    app: &Arc<App>,
+    client: Client,
+    model: &Model,
+    fields: GenerateBody,
+    shared: &Shared,
+) -> Result<Answer, Fault> {
+    let generation = shared.generation(app, client)?;
+    let raw = fields.raw.unwrap_or(false);
+    let some = |text: Option<String>| text.filter(|text| !text.is_empty());
+    let prompt = fields.prompt.unwrap_or_default();
+    let (system, suffix) = (some(fields.system), some(fields.suffix));
+    let (template, context) = (some(fields.template), fields.context.unwrap_or_default());
+    known(model, &context)?;
+    // Where there is no template, there is no place for what only a template could show.
+    let bare = if raw {
+        Some("raw")
+    } else if template.is_some() {
+        None
+    } else if suffix.is_some() {
+        Some("a suffix without a template")
+    } else if model.template.is_none() {
+        Some("a model without a template")
+    } else {
+        None
+    };
+    if let Some(why) = bare {
+        let given = [
+            ("template", template.is_some()),
+            ("system", system.is_some()),
+            ("context", !context.is_empty()),
+        ];
+        if let Some((field, _)) = given.iter().find(|(_, given)| *given) {
+            return Err(Fault::field(*field, format!("{field} does not go with {why}")));
+        }
+        let prompts = vec![TextPrompt::Text(prompt)];
+        let request = TextRequest { prompts, suffix, echo: false, generation };
+        return normal::complete(app, request).await;
+    }
+    if let Some(template) = template {
+        let (system, suffix) = (system.as_deref(), suffix.as_deref());
+        let text = Prompt::parse(&template)?.render(&Values { system, prompt: &prompt, suffix });
+        let before = model.tokenizer.decode(&context, false);
+        let prompts = vec![TextPrompt::Text(before + &text)];
+        let request = TextRequest { prompts, suffix: None, echo: false, generation };
+        return normal::complete(app, request).await;
+    }
+    let system = system.map(|system| Message::new("system", system));
+    let request = ChatRequest {
+        messages: system.into_iter().chain([Message::new("user", prompt)]).collect(),
+        tools: Vec::new(),
+        tool_choice: ToolChoice::None,
+        parallel_tools: true,
+        variables: shared.variables(app)?,
+        open_turn: true,
+        continue_last: false,
+        before: context,
+        generation,
+    };
+    normal::chat(app, request).await
+}
+
+fn known(model: &Model, tokens: &[u32]) -> Result<(), Fault> {
+    let vocab = model.tokenizer.vocab_size();
+    match tokens.iter().position(|&token| token as usize >= vocab) {
+        Some(at) => {
+            let message = format!("token {} does not exist: there are {vocab}", tokens[at]);
+            Err(Fault::field(format!("context[{at}]"), message))
+        }
+        None => Ok(()),
+    }
+}

@@ -1,0 +1,186 @@
+//! Fields that chat and generate share: which model, how tokens are chosen, what the answer looks like.
+
+use crate::fault::Fault;
+use crate::http::Client;
+use crate::normal::{Constraint, Generation};
+use crate::openai::sampling::strings;
+use crate::state::App;
+use grammar::Spec;
+use serde::Deserialize;
+use serde_json::{Map, Value as Json};
+
+/// Log-probabilities of a token, as Ollama allows.
+const MOST_LOGPROBS: usize = 20;
+
+/// The shared fields, as they stand in a request. `keep_alive` is not among them: the model stays.
+#[derive(Debug, Default, Deserialize)]
+pub(crate) struct Shared {
+    pub(super) model: Option<String>,
+    pub(super) stream: Option<bool>,
+    format: Option<Json>,
+    options: Option<Options>,
+    think: Option<Json>,
+    logprobs: Option<bool>,
+    top_logprobs: Option<usize>,
+}
+
+/// `options`. Those that are about loading models are not read: a model is loaded when the server
+/// starts.
+#[derive(Debug, Default, Deserialize)]
+struct Options {
+    num_ctx: Option<usize>,
+    num_predict: Option<i64>,
+    temperature: Option<f32>,
+    top_k: Option<i64>,
+    top_p: Option<f32>,
+    min_p: Option<f32>,
+    typical_p: Option<f32>,
+    tfs_z: Option<f32>,
+    mirostat: Option<i64>,
+    repeat_penalty: Option<f32>,
+    repeat_last_n: Option<i64>,
+    presence_penalty: Option<f32>,
+    frequency_penalty: Option<f32>,
+    seed: Option<i64>,
+    stop: Option<Json>,
+}
+
+impl Shared {
+    /// Checks the model's name.
+    ///
+    /// # Errors
+    /// 404 if it is not this server's.
+    pub(super) fn check_model(&self, app: &App) -> Result<String, Fault> {
+        let name = self.model.as_deref().filter(|name| !name.is_empty());
+        check_model(app, name)?;
+        Ok(name.unwrap_or(app.name()).to_owned())
+    }
+
+    /// How answers are made.
+    ///
+    /// # Errors
+    /// When a value cannot be, or cannot be honoured.
+    pub(super) fn generation(&self, app: &App, client: Client) -> Result<Generation, Fault> {
+        let mut generation = Generation::new(app, client);
+        if let Some(options) = &self.options {
+            options.apply(app, &mut generation)?;
+        }
+        generation.constraint = match &self.format {
+            None | Some(Json::Null) => None,
+            Some(Json::String(word)) if word.is_empty() => None,
+            Some(Json::String(word)) if word == "json" => Some(Spec::JsonObject),
+            Some(schema @ Json::Object(_)) => Some(Spec::JsonSchema(schema.clone())),
+            Some(_) => {
+                return Err(Fault::field("format", "format must be \"json\" or a JSON schema"));
+            }
+        }
+        .map(|spec| Constraint { field: "format".into(), spec });
+        generation.logprobs = match (self.logprobs.unwrap_or(false), self.top_logprobs) {
+            (_, Some(n)) if n > MOST_LOGPROBS => {
+                let message = format!("top_logprobs must be from 0 to {MOST_LOGPROBS}");
+                return Err(Fault::field("top_logprobs", message));
+            }
+            (true, top) => Some(top.unwrap_or(0)),
+            (false, _) => None,
+        };
+        Ok(generation)
+    }
+
+    /// Variables by which templates are told how much to think. Without `think` the template decides.
+    ///
+    /// # Errors
+    /// For what is neither yes or no nor a level, and for a model that does not think.
+    pub(super) fn variables(&self, app: &App) -> Result<Map<String, Json>, Fault> {
+        let mut variables = Map::new();
+        let thinks = match &self.think {
+            None | Some(Json::Null) => return Ok(variables),
+            Some(Json::Bool(thinks)) => *thinks,
+            Some(Json::String(level)) if matches!(level.as_str(), "low" | "medium" | "high") => {
+                variables.insert("reasoning_effort".into(), level.as_str().into());
+                true
+            }
+            Some(_) => {
+                let message = "think must be true, false, \"low\", \"medium\" or \"high\"";
+                return Err(Fault::field("think", message));
+            }
+        };
+        if thinks && !app.model()?.format.has_reasoning() {
+            let message = format!("{:?} does not support thinking", app.name());
+            return Err(Fault::unsupported("think", message));
+        }
+        variables.insert("enable_thinking".into(), thinks.into());
+        Ok(variables)
+    }
+}
+
+impl Options {
+    fn apply(&self, app: &App, generation: &mut Generation) -> Result<(), Fault> {
+        self.refuse(app)?;
+        let sampler = &mut generation.sampler;
+        let set = |to: &mut f32, value: Option<f32>| *to = value.unwrap_or(*to);
+        set(&mut sampler.temperature, self.temperature);
+        set(&mut sampler.top_p, self.top_p);
+        set(&mut sampler.min_p, self.min_p);
+        set(&mut sampler.repetition_penalty, self.repeat_penalty);
+        set(&mut sampler.presence_penalty, self.presence_penalty);
+        set(&mut sampler.frequency_penalty, self.frequency_penalty);
+        if self.repeat_last_n == Some(0) {
+            sampler.repetition_penalty = 1.0;
+        }
+        if let Some(k) = self.top_k {
+            // None of them: all of them.
+            sampler.top_k = usize::try_from(k).unwrap_or(0);
+        }
+        if let Some(seed) = self.seed.filter(|&seed| seed != -1) {
+            sampler.seed = seed as u64;
+        }
+        sampler.check()?;
+        // -1 is without end, -2 as long as the context.
+        generation.limit =
+            self.num_predict.and_then(|n| usize::try_from(n).ok()).filter(|&n| n > 0);
+        generation.stop = strings("options.stop", self.stop.as_ref())?;
+        generation.stop.retain(|stop| !stop.is_empty());
+        Ok(())
+    }
+
+    /// What cannot be honoured here.
+    fn refuse(&self, app: &App) -> Result<(), Fault> {
+        let context = app.model()?.replicas.context();
+        if let Some(n) = self.num_ctx.filter(|&n| n > context) {
+            let message = format!(
+                "options.num_ctx is {n}, but this server's context holds {context} tokens: start it \
+                 with --ctx {n}"
+            );
+            return Err(Fault::unsupported("options.num_ctx", message));
+        }
+        let off = [
+            ("typical_p", self.typical_p.is_none_or(|p| p == 1.0)),
+            ("tfs_z", self.tfs_z.is_none_or(|z| z == 1.0)),
+            ("mirostat", self.mirostat.is_none_or(|m| m == 0)),
+        ];
+        if let Some((name, _)) = off.iter().find(|(_, off)| !off) {
+            let field = format!("options.{name}");
+            let message = format!("{field} is not supported: use top_k, top_p or min_p");
+            return Err(Fault::unsupported(field, message));
+        }
+        let whole = matches!(self.repeat_last_n, None | Some(-1 | 0));
+        if !whole && self.repeat_penalty.is_some_and(|penalty| penalty != 1.0) {
+            let message = "options.repeat_last_n is not supported: the penalty is on all tokens so \
+                           far: leave it out, or use -1, or 0 for none";
+            return Err(Fault::unsupported("options.repeat_last_n", message));
+        }
+        Ok(())
+    }
+}
+
+/// Whether a name means this model; one that names none does.
+///
+/// # Errors
+/// 404 for another name.
+pub(super) fn check_model(app: &App, name: Option<&str>) -> Result<(), Fault> {
+    let known = app.check_name(name);
+    match name.and_then(|name| name.strip_suffix(":latest")) {
+        Some(untagged) if known.is_err() => app.check_name(Some(untagged)).and(Ok(())).or(known),
+        _ => known,
+    }
+}

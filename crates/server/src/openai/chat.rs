@@ -1,0 +1,174 @@
+//! `POST /v1/chat/completions`.
+
+use super::chat_stream::ChatStream;
+use super::chunks::StreamOptions;
+use super::sampling::Sampling;
+use super::wire::{self, Head, Usage};
+use super::{messages, tools};
+use crate::fault::Fault;
+use crate::http::{Body, Client, Framing, respond};
+use crate::normal::{self, Answer, ChatRequest, Whole};
+use crate::state::{self, App};
+use axum::Json as JsonBody;
+use axum::extract::{Extension, State};
+use axum::response::{IntoResponse, Response};
+use serde::Deserialize;
+use serde_json::{Map, Value as Json, json};
+use std::sync::Arc;
+
+/// The fields that are the endpoint's own.
+#[derive(Debug, Deserialize)]
+pub(crate) struct ChatBody {
+    model: Option<String>,
+    messages: Vec<Json>,
+    tools: Option<Vec<Json>>,
+    tool_choice: Option<Json>,
+    parallel_tool_calls: Option<bool>,
+    functions: Option<Json>,
+    function_call: Option<Json>,
+    logprobs: Option<bool>,
+    top_logprobs: Option<usize>,
+    max_tokens: Option<usize>,
+    max_completion_tokens: Option<usize>,
+    stream: Option<bool>,
+    stream_options: Option<StreamOptions>,
+    reasoning_effort: Option<String>,
+    chat_template_kwargs: Option<Map<String, Json>>,
+    add_generation_prompt: Option<bool>,
+    continue_final_message: Option<bool>,
+    modalities: Option<Vec<String>>,
+    audio: Option<Json>,
+    web_search_options: Option<Json>,
+}
+
+/// The endpoint.
+pub(crate) async fn chat(
+    State(app): State<Arc<App>>,
+    Extension(client): Extension<Client>,
+    body: Body,
+) -> Result<Response, Fault> {
+    let fields: ChatBody = body.json().await?;
+    let sampling: Sampling = body.json().await?;
+    let stream = fields.stream.unwrap_or(false);
+    let usage = StreamOptions::include_usage(fields.stream_options, stream)?;
+    let request = request(&app, client, fields, sampling)?;
+    let logprobs = request.generation.logprobs.is_some();
+    let head = Head { id: state::id("chatcmpl-"), created: state::now(), model: app.name().into() };
+    let mut answer = normal::chat(&app, request).await?;
+    if stream {
+        let translate = ChatStream::new(head, logprobs, usage);
+        return Ok(respond(answer, translate, Framing::Events, app.options.ping));
+    }
+    let whole = answer.collect().await?;
+    Ok(JsonBody(completion(&head, &answer, whole, logprobs)).into_response())
+}
+
+/// The normal form of a request; also for endpoints that only look at its prompt.
+pub(crate) fn request(
+    app: &App,
+    client: Client,
+    fields: ChatBody,
+    sampling: Sampling,
+) -> Result<ChatRequest, Fault> {
+    app.check_name(fields.model.as_deref())?;
+    refuse(&fields)?;
+    let messages = messages::read(&fields.messages)?;
+    let tools = fields.tools.unwrap_or_default();
+    tools::check(&tools)?;
+    let tool_choice = tools::choice(fields.tool_choice.as_ref(), &tools)?;
+    let logprobs = match (fields.logprobs.unwrap_or(false), fields.top_logprobs) {
+        (true, top) => Some(top.unwrap_or(0)),
+        (false, None | Some(0)) => None,
+        (false, Some(_)) => {
+            let message = "top_logprobs goes with logprobs: true";
+            return Err(Fault::field("top_logprobs", message));
+        }
+    };
+    let limit = fields.max_completion_tokens.or(fields.max_tokens);
+    if limit == Some(0) {
+        let field = if fields.max_completion_tokens.is_some() {
+            "max_completion_tokens"
+        } else {
+            "max_tokens"
+        };
+        return Err(Fault::field(field, format!("{field} must be at least 1")));
+    }
+    let mut variables = fields.chat_template_kwargs.unwrap_or_default();
+    if let Some(effort) = fields.reasoning_effort {
+        // Templates know one or the other way to say that there shall be no thoughts.
+        if effort == "none" {
+            variables.entry("enable_thinking").or_insert(false.into());
+        }
+        variables.entry("reasoning_effort").or_insert(effort.into());
+    }
+    Ok(ChatRequest {
+        messages,
+        tools,
+        tool_choice,
+        parallel_tools: fields.parallel_tool_calls.unwrap_or(true),
+        variables,
+        open_turn: fields.add_generation_prompt.unwrap_or(true),
+        continue_last: fields.continue_final_message.unwrap_or(false),
+        before: Vec::new(),
+        generation: sampling.generation(app, client, 1, limit, logprobs)?,
+    })
+}
+
+/// Fields that are known and have no effect here.
+fn refuse(fields: &ChatBody) -> Result<(), Fault> {
+    let given = |value: &Option<Json>| value.as_ref().is_some_and(|v| !v.is_null());
+    let unsupported = |field: &str, use_: &str| {
+        Err(Fault::unsupported(field, format!("{field} is not supported: {use_}")))
+    };
+    if given(&fields.functions) {
+        return unsupported("functions", "use tools");
+    }
+    if given(&fields.function_call) {
+        return unsupported("function_call", "use tool_choice");
+    }
+    if given(&fields.audio) {
+        return unsupported("audio", "this model writes text only");
+    }
+    if given(&fields.web_search_options) {
+        return unsupported("web_search_options", "this server does not search the web");
+    }
+    if fields.modalities.iter().flatten().any(|m| m != "text") {
+        return unsupported("modalities", "this model writes text only");
+    }
+    Ok(())
+}
+
+fn completion(head: &Head, answer: &Answer, whole: Vec<Whole>, logprobs: bool) -> Json {
+    let mut usage = Usage::default();
+    let mut choices = Vec::with_capacity(whole.len());
+    for (index, choice) in whole.into_iter().enumerate() {
+        usage.add(answer.prompt_of(index), &choice.finish);
+        let mut message = Map::new();
+        message.insert("role".into(), "assistant".into());
+        let silent = choice.text.is_empty() && !choice.calls.is_empty();
+        message.insert("content".into(), if silent { Json::Null } else { choice.text.into() });
+        if !choice.reasoning.is_empty() {
+            message.insert("reasoning_content".into(), choice.reasoning.into());
+        }
+        message.insert("refusal".into(), Json::Null);
+        if !choice.calls.is_empty() {
+            let calls = choice.calls.into_iter().map(|call| {
+                json!({
+                    "id": state::id("call_"),
+                    "type": "function",
+                    "function": {"name": call.name, "arguments": call.arguments},
+                })
+            });
+            message.insert("tool_calls".into(), calls.collect());
+        }
+        choices.push(json!({
+            "index": index,
+            "message": message,
+            "logprobs": if logprobs { wire::chat_logprobs(&choice.logprobs) } else { Json::Null },
+            "finish_reason": wire::reason(choice.finish.reason),
+        }));
+    }
+    let mut object = head.object("chat.completion", choices);
+    object.insert("usage".into(), usage.json());
+    Json::Object(object)
+}

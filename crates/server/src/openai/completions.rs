@@ -1,0 +1,119 @@
+//! `POST /v1/completions`.
+
+use super::chunks::StreamOptions;
+use super::completions_stream::TextStream;
+use super::sampling::Sampling;
+use super::wire::{self, Head, Legacy, Usage};
+use crate::fault::Fault;
+use crate::http::{Body, Client, Framing, respond};
+use crate::normal::{self, Answer, TextPrompt, TextRequest, Whole};
+use crate::state::{self, App};
+use axum::Json as JsonBody;
+use axum::extract::{Extension, State};
+use axum::response::{IntoResponse, Response};
+use serde::Deserialize;
+use serde_json::{Value as Json, json};
+use std::sync::Arc;
+
+/// Tokens of an answer where a request does not say, as OpenAI has it.
+const LIMIT: usize = 16;
+
+/// The fields that are the endpoint's own.
+#[derive(Debug, Deserialize)]
+pub(crate) struct TextBody {
+    model: Option<String>,
+    prompt: Option<Json>,
+    suffix: Option<String>,
+    echo: Option<bool>,
+    logprobs: Option<usize>,
+    max_tokens: Option<usize>,
+    stream: Option<bool>,
+    stream_options: Option<StreamOptions>,
+}
+
+/// The endpoint.
+pub(crate) async fn completions(
+    State(app): State<Arc<App>>,
+    Extension(client): Extension<Client>,
+    body: Body,
+) -> Result<Response, Fault> {
+    let fields: TextBody = body.json().await?;
+    let sampling: Sampling = body.json().await?;
+    app.check_name(fields.model.as_deref())?;
+    let prompts = prompts(fields.prompt)?;
+    let stream = fields.stream.unwrap_or(false);
+    let usage = StreamOptions::include_usage(fields.stream_options, stream)?;
+    let echo = fields.echo.unwrap_or(false);
+    let suffix = fields.suffix.filter(|suffix| !suffix.is_empty());
+    if echo && suffix.is_some() {
+        let message = "echo and suffix exclude each other: an answer stands between them";
+        return Err(Fault::field("suffix", message));
+    }
+    let (limit, logprobs) = (fields.max_tokens.unwrap_or(LIMIT), fields.logprobs);
+    let generation = sampling.generation(&app, client, prompts.len(), Some(limit), logprobs)?;
+    let request = TextRequest { prompts, suffix, echo, generation };
+    let head = Head { id: state::id("cmpl-"), created: state::now(), model: app.name().into() };
+    let mut answer = normal::complete(&app, request).await?;
+    if stream {
+        let translate = TextStream::new(head, echo, logprobs.is_some(), usage);
+        return Ok(respond(answer, translate, Framing::Events, app.options.ping));
+    }
+    let whole = answer.collect().await?;
+    Ok(JsonBody(completion(&head, &answer, whole, echo, logprobs.is_some())).into_response())
+}
+
+/// A text, several, a list of tokens, or several lists.
+fn prompts(prompt: Option<Json>) -> Result<Vec<TextPrompt>, Fault> {
+    let wrong = || {
+        Fault::field(
+            "prompt",
+            "prompt must be a string, a list of strings, a list of token ids, or a list of such \
+             lists",
+        )
+    };
+    let token = |value: &Json| value.as_u64().and_then(|t| u32::try_from(t).ok()).ok_or_else(wrong);
+    let tokens = |list: &[Json]| list.iter().map(token).collect::<Result<Vec<u32>, Fault>>();
+    match prompt {
+        Some(Json::String(text)) => Ok(vec![TextPrompt::Text(text)]),
+        Some(Json::Array(list)) if list.is_empty() => {
+            Err(Fault::field("prompt", "there must be one prompt at least"))
+        }
+        Some(Json::Array(list)) if list[0].is_number() => {
+            Ok(vec![TextPrompt::Tokens(tokens(&list)?)])
+        }
+        Some(Json::Array(list)) => list
+            .into_iter()
+            .map(|item| match item {
+                Json::String(text) => Ok(TextPrompt::Text(text)),
+                Json::Array(list) => Ok(TextPrompt::Tokens(tokens(&list)?)),
+                _ => Err(wrong()),
+            })
+            .collect(),
+        None | Some(Json::Null) => Err(Fault::field("prompt", "prompt is missing")),
+        Some(_) => Err(wrong()),
+    }
+}
+
+fn completion(head: &Head, answer: &Answer, whole: Vec<Whole>, echo: bool, logprobs: bool) -> Json {
+    let mut usage = Usage::default();
+    let mut choices = Vec::with_capacity(whole.len());
+    for (index, choice) in whole.into_iter().enumerate() {
+        let prompt = answer.prompt_of(index);
+        usage.add(prompt, &choice.finish);
+        let before = if echo { answer.prompts()[prompt].text.as_str() } else { "" };
+        let logprobs = logprobs.then(|| {
+            let mut tokens = if echo { answer.prompt_logprobs(index) } else { Vec::new() };
+            tokens.extend(choice.logprobs);
+            Legacy::default().json(&tokens)
+        });
+        choices.push(json!({
+            "text": format!("{before}{}", choice.text),
+            "index": index,
+            "logprobs": logprobs,
+            "finish_reason": wire::reason(choice.finish.reason),
+        }));
+    }
+    let mut object = head.object("text_completion", choices);
+    object.insert("usage".into(), usage.json());
+    Json::Object(object)
+}

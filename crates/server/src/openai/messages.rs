@@ -1,0 +1,113 @@
+//! Messages as OpenAI writes them.
+
+use crate::fault::Fault;
+use serde_json::Value as Json;
+use tokenizer::Message;
+
+/// Reads the messages of a request.
+///
+/// # Errors
+/// 400 that names the message and the field.
+pub(crate) fn read(messages: &[Json]) -> Result<Vec<Message>, Fault> {
+    if messages.is_empty() {
+        return Err(Fault::field("messages", "there must be one message at least"));
+    }
+    messages.iter().enumerate().map(|(at, m)| message(m, &format!("messages[{at}]"))).collect()
+}
+
+fn message(message: &Json, at: &str) -> Result<Message, Fault> {
+    let field = |name: &str| format!("{at}.{name}");
+    if !message.is_object() {
+        return Err(Fault::field(at, format!("{at} must be an object")));
+    }
+    let text = |name: &str| match message.get(name) {
+        None | Some(Json::Null) => Ok(None),
+        Some(Json::String(text)) => Ok(Some(text.clone())),
+        Some(_) => Err(Fault::field(field(name), format!("{} must be a string", field(name)))),
+    };
+    let role = text("role")?
+        .ok_or_else(|| Fault::field(field("role"), format!("{} is missing", field("role"))))?;
+    if !["system", "developer", "user", "assistant", "tool", "function"].contains(&role.as_str()) {
+        let message =
+            format!("{role:?} is no role: use system, developer, user, assistant or tool");
+        return Err(Fault::field(field("role"), message));
+    }
+    let tool_calls = message.get("tool_calls").filter(|calls| !calls.is_null());
+    if let Some(calls) = tool_calls {
+        check_calls(calls, &field("tool_calls"))?;
+    }
+    let content = content(message.get("content"), &field("content"))?;
+    if content.is_null() && role != "assistant" {
+        return Err(Fault::field(field("content"), format!("{} is missing", field("content"))));
+    }
+    // An empty list is what some clients send for none.
+    let tool_calls = tool_calls.filter(|calls| calls.as_array().is_some_and(|c| !c.is_empty()));
+    // Templates add to the text; only beside calls do they expect that there may be none.
+    let content =
+        if content.is_null() && tool_calls.is_none() { String::new().into() } else { content };
+    Ok(Message {
+        role,
+        content,
+        reasoning_content: match text("reasoning_content")? {
+            Some(text) => Some(text),
+            None => text("reasoning")?,
+        },
+        tool_calls: tool_calls.cloned(),
+        name: text("name")?,
+        tool_call_id: text("tool_call_id")?,
+    })
+}
+
+/// Text, or the text of its parts.
+fn content(content: Option<&Json>, at: &str) -> Result<Json, Fault> {
+    match content {
+        None | Some(Json::Null) => Ok(Json::Null),
+        Some(text @ Json::String(_)) => Ok(text.clone()),
+        Some(Json::Array(parts)) => {
+            let mut all = String::new();
+            for (i, part) in parts.iter().enumerate() {
+                let at = |name: &str| format!("{at}[{i}]{name}");
+                match part.get("type").and_then(Json::as_str) {
+                    Some(kind @ ("text" | "input_text" | "output_text" | "refusal")) => {
+                        let name = if kind == "refusal" { "refusal" } else { "text" };
+                        let text = part.get(name).and_then(Json::as_str).ok_or_else(|| {
+                            let at = at(&format!(".{name}"));
+                            Fault::field(at.as_str(), format!("{at} must be a string"))
+                        })?;
+                        all.push_str(text);
+                    }
+                    Some(kind) => {
+                        let message = format!("this model reads text only, not {kind:?}");
+                        return Err(Fault::unsupported(at(".type"), message));
+                    }
+                    None => {
+                        return Err(Fault::field(at(".type"), "a part must have a type: text"));
+                    }
+                }
+            }
+            Ok(Json::String(all))
+        }
+        Some(_) => Err(Fault::field(at, format!("{at} must be a string or a list of parts"))),
+    }
+}
+
+fn check_calls(calls: &Json, at: &str) -> Result<(), Fault> {
+    let list = calls.as_array();
+    let list = list.ok_or_else(|| Fault::field(at, format!("{at} must be a list of calls")))?;
+    for (i, call) in list.iter().enumerate() {
+        let function = call.get("function");
+        let name = function.and_then(|f| f.get("name")).and_then(Json::as_str);
+        if name.is_none() {
+            let at = format!("{at}[{i}].function.name");
+            return Err(Fault::field(at.as_str(), format!("{at} must be a string")));
+        }
+        match function.and_then(|f| f.get("arguments")) {
+            None | Some(Json::String(_) | Json::Object(_) | Json::Null) => {}
+            Some(_) => {
+                let at = format!("{at}[{i}].function.arguments");
+                return Err(Fault::field(at.as_str(), format!("{at} must be JSON in a string")));
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,15 @@
+//! OpenAI's API: chat completions, completions, models.
+//!
+//! Fields that are not known are ignored, as OpenAI does. Fields that are known and cannot be
+//! honoured are refused with 400, so that nobody believes they had an effect.
+
+pub(crate) mod chat;
+mod chat_stream;
+mod chunks;
+pub(crate) mod completions;
+mod completions_stream;
+pub(crate) mod messages;
+pub(crate) mod models;
+pub(crate) mod sampling;
+pub(crate) mod tools;
+pub(crate) mod wire;

@@ -1,0 +1,253 @@
+//! Fields that chat completions and completions share: how tokens are chosen and how answers end.
+
+use crate::fault::Fault;
+use crate::http::Client;
+use crate::normal::{Constraint, Generation};
+use crate::state::App;
+use arclight_engine::SamplerParams;
+use grammar::Spec;
+use serde::Deserialize;
+use serde_json::{Map, Value as Json};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::time::Instant;
+
+/// Stop strings of a request: enough for anybody, few enough to look for all of them at every token.
+const MOST_STOPS: usize = 64;
+/// Log-probabilities of a token, as OpenAI allows.
+const MOST_LOGPROBS: usize = 20;
+
+/// The fields, as they stand in a request.
+#[derive(Debug, Default, Deserialize)]
+pub(crate) struct Sampling {
+    n: Option<usize>,
+    temperature: Option<f32>,
+    top_p: Option<f32>,
+    top_k: Option<i64>,
+    min_p: Option<f32>,
+    repetition_penalty: Option<f32>,
+    presence_penalty: Option<f32>,
+    frequency_penalty: Option<f32>,
+    seed: Option<i64>,
+    stop: Option<Json>,
+    stop_token_ids: Option<Vec<u32>>,
+    logit_bias: Option<Map<String, Json>>,
+    min_tokens: Option<usize>,
+    ignore_eos: Option<bool>,
+    priority: Option<i8>,
+    prompt_cache_key: Option<String>,
+    response_format: Option<Json>,
+    structured_outputs: Option<Map<String, Json>>,
+    guided_json: Option<Json>,
+    guided_regex: Option<Json>,
+    guided_choice: Option<Json>,
+    guided_grammar: Option<Json>,
+    grammar: Option<Json>,
+    best_of: Option<usize>,
+}
+
+impl Sampling {
+    /// What they mean. `prompts` is how many there are, `limit` and `logprobs` what the endpoint's own
+    /// fields say.
+    ///
+    /// # Errors
+    /// When a value cannot be, or cannot be honoured.
+    pub(crate) fn generation(
+        self,
+        app: &App,
+        client: Client,
+        prompts: usize,
+        limit: Option<usize>,
+        logprobs: Option<usize>,
+    ) -> Result<Generation, Fault> {
+        let n = self.n.unwrap_or(1);
+        let most = app.options.choices;
+        if n == 0 || n.saturating_mul(prompts) > most {
+            return Err(Fault::field(
+                "n",
+                format!("n must be from 1 to {}", (most / prompts.max(1)).max(1)),
+            ));
+        }
+        if self.best_of.is_some_and(|best| best != n) {
+            let message = "best_of must be n: choosing among more answers is not supported";
+            return Err(Fault::unsupported("best_of", message));
+        }
+        if logprobs.is_some_and(|n| n > MOST_LOGPROBS) {
+            let message = format!("at most {MOST_LOGPROBS} log-probabilities can be given a token");
+            return Err(Fault::field("logprobs", message));
+        }
+        let sampler = self.sampler(app)?;
+        let constraint = self.constraint()?;
+        let stop = strings("stop", self.stop.as_ref())?;
+        if stop.len() > MOST_STOPS {
+            return Err(Fault::field("stop", format!("at most {MOST_STOPS} stop strings")));
+        }
+        Ok(Generation {
+            n,
+            sampler,
+            limit,
+            min_tokens: self.min_tokens.unwrap_or(0),
+            ignore_eos: self.ignore_eos.unwrap_or(false),
+            stop,
+            stop_tokens: self.stop_token_ids.unwrap_or_default(),
+            logprobs,
+            constraint,
+            // As vLLM has it, lower ones are served first here.
+            priority: -self.priority.unwrap_or(0).max(-i8::MAX),
+            affinity: self.prompt_cache_key.map(|key| {
+                let mut hasher = DefaultHasher::new();
+                key.hash(&mut hasher);
+                hasher.finish()
+            }),
+            client: client.0,
+            deadline: app.options.request_timeout.map(|time| Instant::now() + time),
+        })
+    }
+
+    fn sampler(&self, app: &App) -> Result<SamplerParams, Fault> {
+        let default = &app.options.sampler;
+        let top_k = match self.top_k {
+            None => default.top_k,
+            // Several clients say -1 for all.
+            Some(-1) => 0,
+            Some(k) => usize::try_from(k)
+                .map_err(|_| Fault::field("top_k", "top_k must be 0 or -1 for all, or more"))?,
+        };
+        let params = SamplerParams {
+            temperature: self.temperature.unwrap_or(default.temperature),
+            top_k,
+            top_p: self.top_p.unwrap_or(default.top_p),
+            min_p: self.min_p.unwrap_or(default.min_p),
+            repetition_penalty: self.repetition_penalty.unwrap_or(default.repetition_penalty),
+            presence_penalty: self.presence_penalty.unwrap_or(default.presence_penalty),
+            frequency_penalty: self.frequency_penalty.unwrap_or(default.frequency_penalty),
+            seed: self.seed.map_or_else(|| fastrand::u64(..), |seed| seed as u64),
+            logit_bias: self.logit_bias(app)?,
+        };
+        params.check()?;
+        Ok(params)
+    }
+
+    /// Token ids as text, and what is added to their logits.
+    fn logit_bias(&self, app: &App) -> Result<Vec<(u32, f32)>, Fault> {
+        let Some(bias) = &self.logit_bias else { return Ok(Vec::new()) };
+        let vocab = app.model()?.tokenizer.vocab_size();
+        let entry = |(token, value): (&String, &Json)| {
+            let at = || format!("logit_bias.{token}");
+            let id = token.parse().ok().filter(|&id: &u32| (id as usize) < vocab);
+            let id = id.ok_or_else(|| {
+                Fault::field(at(), format!("{token:?} is no token id: ids are below {vocab}"))
+            })?;
+            let value = value.as_f64().filter(|v| (-100.0..=100.0).contains(v));
+            let value = value.ok_or_else(|| Fault::field(at(), "a bias is from -100 to 100"))?;
+            Ok((id, value as f32))
+        };
+        bias.iter().map(entry).collect()
+    }
+
+    /// What the answer must look like; of several ways to say it only one may be used.
+    fn constraint(&self) -> Result<Option<Constraint>, Fault> {
+        if self.grammar.is_some() {
+            let message = "GBNF grammars are not supported: use structured_outputs.grammar (Lark), \
+                           .regex, .choice or .json";
+            return Err(Fault::unsupported("grammar", message));
+        }
+        let mut found = Vec::new();
+        let mut add = |field: &str, spec| found.push(Constraint { field: field.to_owned(), spec });
+        if let Some(format) = &self.response_format
+            && let Some(spec) = response_format(format)?
+        {
+            add("response_format", spec);
+        }
+        let guided = [
+            ("guided_json", "json", &self.guided_json),
+            ("guided_regex", "regex", &self.guided_regex),
+            ("guided_choice", "choice", &self.guided_choice),
+            ("guided_grammar", "grammar", &self.guided_grammar),
+        ];
+        for (field, kind, value) in guided {
+            if let Some(value) = value {
+                add(field, spec(field, kind, value)?);
+            }
+        }
+        for (kind, value) in self.structured_outputs.iter().flatten() {
+            if !value.is_null() {
+                let field = format!("structured_outputs.{kind}");
+                add(&field, spec(&field, kind, value)?);
+            }
+        }
+        match found.len() {
+            0 | 1 => Ok(found.pop()),
+            _ => {
+                let (a, b) = (&found[0].field, &found[1].field);
+                let message = format!("{a} and {b} exclude each other: use one");
+                Err(Fault::field(b.as_str(), message))
+            }
+        }
+    }
+}
+
+/// OpenAI's `response_format`; `None` for plain text.
+pub(crate) fn response_format(format: &Json) -> Result<Option<Spec>, Fault> {
+    let field = "response_format";
+    match format.get("type").and_then(Json::as_str) {
+        Some("text") => Ok(None),
+        Some("json_object") => Ok(Some(Spec::JsonObject)),
+        Some("json_schema") => {
+            // OpenAI wraps it; some clients give the schema beside the type.
+            let inner = format.get("json_schema");
+            let schema = inner.and_then(|s| s.get("schema")).or_else(|| format.get("schema"));
+            let schema = schema.filter(|s| s.is_object() || s.is_boolean()).ok_or_else(|| {
+                let at = "response_format.json_schema.schema";
+                Fault::field(at, format!("{at} is missing: it must be a JSON schema"))
+            })?;
+            Ok(Some(Spec::JsonSchema(schema.clone())))
+        }
+        Some(other) => Err(Fault::field(
+            "response_format.type",
+            format!("{other:?} is not supported: use text, json_object or json_schema"),
+        )),
+        None => Err(Fault::field(field, "response_format must be an object with a type")),
+    }
+}
+
+fn spec(field: &str, kind: &str, value: &Json) -> Result<Spec, Fault> {
+    let wrong = |need| Fault::field(field, format!("{field} must be {need}"));
+    let text = || value.as_str().map(str::to_owned).ok_or_else(|| wrong("a string"));
+    match kind {
+        "json" => match value {
+            Json::String(text) => serde_json::from_str(text)
+                .map(Spec::JsonSchema)
+                .map_err(|e| Fault::field(field, format!("{field} is not valid JSON: {e}"))),
+            Json::Object(_) | Json::Bool(_) => Ok(Spec::JsonSchema(value.clone())),
+            _ => Err(wrong("a JSON schema")),
+        },
+        "regex" => text().map(Spec::Regex),
+        "grammar" => text().map(Spec::Lark),
+        "choice" => {
+            let choices = strings(field, Some(value))?;
+            if choices.is_empty() {
+                Err(wrong("a list of strings"))
+            } else {
+                Ok(Spec::Choice(choices))
+            }
+        }
+        "json_object" => match value.as_bool() {
+            Some(true) => Ok(Spec::JsonObject),
+            _ => Err(wrong("true")),
+        },
+        _ => Err(Fault::unsupported(field, format!("{field} is not supported"))),
+    }
+}
+
+/// A string or a list of strings.
+pub(crate) fn strings(field: &str, value: Option<&Json>) -> Result<Vec<String>, Fault> {
+    let wrong = || Fault::field(field, format!("{field} must be a string or a list of strings"));
+    match value {
+        None | Some(Json::Null) => Ok(Vec::new()),
+        Some(Json::String(text)) => Ok(vec![text.clone()]),
+        Some(Json::Array(list)) => {
+            list.iter().map(|s| s.as_str().map(str::to_owned).ok_or_else(wrong)).collect()
+        }
+        Some(_) => Err(wrong()),
+    }
+}

@@ -1,0 +1,39 @@
+//! OpenAI's endpoints.
+
+use super::{get, gives, post, reference};
+use serde_json::{Map, Value as Json, json};
+
+pub(super) fn paths() -> Map<String, Json> {
+    let answer = |whole: &str, chunk: &str| {
+        json!({
+            "description": "The answer; a stream of events with `stream: true`, each a chunk, the last [DONE].",
+            "content": {
+                "application/json": {"schema": reference(whole)},
+                "text/event-stream": {"schema": {}, "x-event": reference(chunk)},
+            },
+        })
+    };
+    let mut one = get("model", "One of the model's names", gives("It.", "Model"), &["404"]);
+    one["get"]["parameters"] = json!([{
+        "name": "model", "in": "path", "required": true,
+        "schema": {"type": "string", "minLength": 1},
+        "description": "May have slashes.",
+    }]);
+    Map::from_iter([
+        (
+            "/v1/chat/completions".to_owned(),
+            post(
+                "chat",
+                "Answer a conversation",
+                "ChatRequest",
+                answer("ChatCompletion", "ChatChunk"),
+            ),
+        ),
+        (
+            "/v1/completions".to_owned(),
+            post("complete", "Continue texts", "TextRequest", answer("Completion", "Completion")),
+        ),
+        ("/v1/models".to_owned(), get("models", "The model's names", gives("All.", "Models"), &[])),
+        ("/v1/models/{model}".to_owned(), one),
+    ])
+}

@@ -1,0 +1,50 @@
+//! Text and tokens, health and figures.
+
+use super::{get, gives, post};
+use serde_json::{Map, Value as Json, json};
+
+pub(super) fn paths() -> Map<String, Json> {
+    let text = |kind: &str, description: &str| json!({"description": description, "content": {kind: {"schema": {"type": "string"}}}});
+    let document = json!({
+        "description": "OpenAPI 3.1.",
+        "content": {"application/json": {"schema": {"type": "object"}}},
+    });
+    Map::from_iter([
+        (
+            "/tokenize".to_owned(),
+            post(
+                "tokenize",
+                "Tokens of a text or a conversation",
+                "TokenizeRequest",
+                gives("Tokens.", "Tokens"),
+            ),
+        ),
+        (
+            "/detokenize".to_owned(),
+            post("detokenize", "Text of tokens", "DetokenizeRequest", gives("Text.", "Text")),
+        ),
+        (
+            "/apply-template".to_owned(),
+            post(
+                "apply_template",
+                "The prompt that a conversation becomes",
+                "ChatRequest",
+                gives("Text.", "Prompt"),
+            ),
+        ),
+        (
+            "/health".to_owned(),
+            get("health", "Whether requests are served", gives("They are.", "Health"), &["503"]),
+        ),
+        (
+            "/metrics".to_owned(),
+            get(
+                "metrics",
+                "Figures for Prometheus",
+                text("text/plain", "Prometheus' text format."),
+                &[],
+            ),
+        ),
+        ("/openapi.json".to_owned(), get("openapi", "This document", document, &[])),
+    ])
+}

@@ -1,0 +1,58 @@
+//! How a server is to behave.
+
+use arclight_engine::SamplerParams;
+use std::time::Duration;
+
+/// Options of a [`Server`](crate::Server).
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// What the model is called on the wire; the first name is its id, the others are known too.
+    pub names: Vec<String>,
+    /// API keys, any of which opens the server. Empty: open to everybody.
+    pub keys: Vec<String>,
+    /// Origins of web pages that may call the server, or `*` for all. Empty: none.
+    pub origins: Vec<String>,
+    /// Largest request in bytes.
+    pub body_limit: usize,
+    /// Time for a request to arrive, head and body each.
+    pub read_timeout: Duration,
+    /// Time that a client may take to read what was sent, before it is cut off.
+    pub write_timeout: Duration,
+    /// Time for an answer, the wait in the queue included. `None`: no limit.
+    pub request_timeout: Option<Duration>,
+    /// Silence in a stream after which a comment tells that the server is there.
+    pub ping: Duration,
+    /// Connections at once; more wait to be accepted.
+    pub connections: usize,
+    /// Most choices of one request: `n` times its prompts.
+    pub choices: usize,
+    /// Time for requests to end when the server is told to stop.
+    pub drain: Duration,
+    /// Sampling where a request does not say.
+    pub sampler: SamplerParams,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options {
+            names: vec!["default".to_owned()],
+            keys: Vec::new(),
+            origins: Vec::new(),
+            body_limit: 16 << 20,
+            read_timeout: Duration::from_secs(30),
+            write_timeout: Duration::from_secs(60),
+            request_timeout: Some(Duration::from_secs(3600)),
+            ping: Duration::from_secs(10),
+            connections: 1024,
+            choices: 128,
+            drain: Duration::from_secs(30),
+            sampler: SamplerParams {
+                temperature: 1.0,
+                top_k: 0,
+                top_p: 1.0,
+                min_p: 0.0,
+                ..SamplerParams::default()
+            },
+        }
+    }
+}

@@ -1,0 +1,305 @@
+//! `POST /v1/responses` and `POST /v1/responses/input_tokens`.
+
+use super::input;
+use super::object::Head;
+use super::output::Output;
+use super::store::Stored;
+use super::stream::{Keep, ResponseStream};
+use crate::fault::Fault;
+use crate::http::{Body, Client, Framing, respond};
+use crate::normal::{self, ChatRequest, Constraint, ToolChoice};
+use crate::openai::{sampling::Sampling, tools};
+use crate::state::{self, App};
+use axum::Json as JsonBody;
+use axum::extract::{Extension, State};
+use axum::response::{IntoResponse, Response};
+use grammar::Spec;
+use serde::Deserialize;
+use serde_json::{Map, Value as Json, json};
+use std::sync::Arc;
+
+/// The fields that are the endpoint's own.
+#[derive(Debug, Default, Deserialize)]
+pub(crate) struct ResponseBody {
+    model: Option<String>,
+    input: Option<Json>,
+    instructions: Option<String>,
+    previous_response_id: Option<String>,
+    store: Option<bool>,
+    stream: Option<bool>,
+    tools: Option<Vec<Json>>,
+    tool_choice: Option<Json>,
+    parallel_tool_calls: Option<bool>,
+    text: Option<Text>,
+    reasoning: Option<Reasoning>,
+    max_output_tokens: Option<usize>,
+    include: Option<Vec<String>>,
+    top_logprobs: Option<usize>,
+    temperature: Option<Json>,
+    top_p: Option<Json>,
+    metadata: Option<Map<String, Json>>,
+    user: Option<String>,
+    safety_identifier: Option<String>,
+    prompt_cache_key: Option<String>,
+    truncation: Option<String>,
+    background: Option<bool>,
+    conversation: Option<Json>,
+    prompt: Option<Json>,
+    context_management: Option<Json>,
+    moderation: Option<Json>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Text {
+    format: Option<Json>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Reasoning {
+    effort: Option<String>,
+}
+
+/// What a request has become.
+struct Read {
+    request: ChatRequest,
+    /// The conversation with what is new.
+    items: Vec<Arc<Json>>,
+    head: Head,
+    owner: u64,
+    store: bool,
+    stream: bool,
+}
+
+/// `POST /v1/responses`.
+pub(crate) async fn create(
+    State(app): State<Arc<App>>,
+    Extension(client): Extension<Client>,
+    body: Body,
+) -> Result<Response, Fault> {
+    let Read { request, items, head, owner, store, stream } = read(&app, client, &body).await?;
+    let logprobs = request.generation.logprobs.is_some();
+    let mut answer = normal::chat(&app, request).await?;
+    let mut output = Output::new(head, logprobs);
+    let keep = store.then(|| Keep { app: app.clone(), owner, items });
+    if stream {
+        let translate = ResponseStream::new(output, keep);
+        return Ok(respond(answer, translate, Framing::Events, app.options.ping));
+    }
+    while let Some((_, delta)) = answer.next().await {
+        if let normal::Event::Failed(fault) = delta.event {
+            return Err(fault);
+        }
+        if let Some(response) = output.delta(delta, &mut Vec::new()) {
+            if let Some(keep) = keep {
+                keep.put(&output, &response);
+            }
+            return Ok(JsonBody(response).into_response());
+        }
+    }
+    Err(Fault::internal("an answer ended without a reason"))
+}
+
+/// `POST /v1/responses/input_tokens`: the tokens of the prompt that a request becomes.
+pub(crate) async fn input_tokens(
+    State(app): State<Arc<App>>,
+    Extension(client): Extension<Client>,
+    body: Body,
+) -> Result<JsonBody<Json>, Fault> {
+    let read = read(&app, client, &body).await?;
+    let tokens = normal::count(&app, read.request).await?;
+    Ok(JsonBody(json!({"object": "response.input_tokens", "input_tokens": tokens.len()})))
+}
+
+/// Whose responses a client sees: those of its key. A server that is open to everybody has one owner.
+pub(super) fn owner(app: &App, client: Client) -> u64 {
+    if app.options.keys.is_empty() { 0 } else { client.0 }
+}
+
+async fn read(app: &App, client: Client, body: &Body) -> Result<Read, Fault> {
+    let mut fields: ResponseBody = body.json().await?;
+    let sampling: Sampling = body.json().await?;
+    app.check_name(fields.model.as_deref())?;
+    refuse(&fields)?;
+    let owner = owner(app, client);
+    let key = state::id("");
+    let mut items = match &fields.previous_response_id {
+        None => Vec::new(),
+        Some(id) => previous(app, owner, id)?.items,
+    };
+    let new = input::items(app, owner, &key, fields.input.take())?;
+    let messages = input::messages(fields.instructions.as_deref(), &items, &new)?;
+    items.extend(new);
+    let given = fields.tools.take().unwrap_or_default();
+    let (tools, tool_choice) = tools_of(&given, fields.tool_choice.as_ref())?;
+    let wants = |what: &str| fields.include.iter().flatten().any(|included| included == what);
+    let logprobs = match fields.top_logprobs {
+        None | Some(0) => wants("message.output_text.logprobs").then_some(0),
+        some => some,
+    };
+    if fields.max_output_tokens == Some(0) {
+        let message = "max_output_tokens must be at least 1";
+        return Err(Fault::field("max_output_tokens", message));
+    }
+    let limit = fields.max_output_tokens;
+    let mut generation = sampling.generation(app, client, 1, limit, logprobs)?;
+    if generation.n != 1 {
+        return Err(Fault::unsupported("n", "a response is one answer: n must be 1"));
+    }
+    let format = fields.text.as_ref().and_then(|text| text.format.as_ref());
+    if let Some(spec) = format.map(spec).transpose()?.flatten() {
+        if let Some(other) = &generation.constraint {
+            let message = format!("{} and text.format exclude each other: use one", other.field);
+            return Err(Fault::field("text.format", message));
+        }
+        generation.constraint = Some(Constraint { field: "text.format".into(), spec });
+    }
+    let mut variables = Map::new();
+    let effort = fields.reasoning.as_ref().and_then(|reasoning| reasoning.effort.as_deref());
+    if let Some(effort) = effort {
+        // Templates know one or the other way to say that there shall be no thoughts.
+        if effort == "none" {
+            variables.insert("enable_thinking".into(), false.into());
+        }
+        variables.insert("reasoning_effort".into(), effort.into());
+    }
+    let (store, stream) = (fields.store.unwrap_or(true), fields.stream.unwrap_or(false));
+    let parallel_tools = fields.parallel_tool_calls.unwrap_or(true);
+    let echo = echo(app, fields, given);
+    let head = Head { key, created: state::now(), model: app.name().into(), echo };
+    let request = ChatRequest {
+        messages,
+        tools,
+        tool_choice,
+        parallel_tools,
+        variables,
+        open_turn: true,
+        continue_last: false,
+        before: Vec::new(),
+        generation,
+    };
+    Ok(Read { request, items, head, owner, store, stream })
+}
+
+fn previous(app: &App, owner: u64, id: &str) -> Result<Stored, Fault> {
+    app.responses.get(id, owner).ok_or_else(|| {
+        let message = format!("there is no previous response {id:?}, or no more");
+        Fault::field("previous_response_id", message).code("previous_response_not_found")
+    })
+}
+
+/// Fields that are known and cannot be honoured here.
+fn refuse(fields: &ResponseBody) -> Result<(), Fault> {
+    let given =
+        |value: &Option<Json>| value.as_ref().is_some_and(|v| !v.is_null() && v != &json!([]));
+    let refused = [
+        ("background", fields.background == Some(true), "responses are made while you wait"),
+        ("conversation", given(&fields.conversation), "use previous_response_id"),
+        ("prompt", given(&fields.prompt), "use instructions and input"),
+        (
+            "context_management",
+            given(&fields.context_management),
+            "nothing is left out of a context",
+        ),
+        ("moderation", given(&fields.moderation), "answers are not judged here"),
+        (
+            "truncation",
+            fields.truncation.as_deref().is_some_and(|t| t != "disabled"),
+            "nothing is left out of a conversation that is too long",
+        ),
+    ];
+    match refused.iter().find(|(_, refused, _)| *refused) {
+        Some((field, _, why)) => {
+            Err(Fault::unsupported(*field, format!("{field} is not supported: {why}")))
+        }
+        None => Ok(()),
+    }
+}
+
+/// Tools in the normal form, those of them that may be called, and which must be.
+fn tools_of(given: &[Json], choice: Option<&Json>) -> Result<(Vec<Json>, ToolChoice), Fault> {
+    let nested = |tool: &Json| match tool {
+        // Here a function's fields stand beside its type.
+        Json::Object(fields) if tool["type"] == "function" => {
+            let mut function = fields.clone();
+            function.remove("type");
+            json!({"type": "function", "function": function})
+        }
+        other => other.clone(),
+    };
+    let mut all: Vec<Json> = given.iter().map(nested).collect();
+    tools::check(&all).map_err(|fault| Fault {
+        param: fault.param.map(|param| param.replace(".function", "")),
+        ..fault
+    })?;
+    let Some(allowed) = choice.filter(|choice| choice["type"] == "allowed_tools") else {
+        let choice = tools::choice(choice, &all)?;
+        return Ok((all, choice));
+    };
+    let names: Vec<&str> = allowed["tools"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(|tool| tool["name"].as_str())
+        .collect();
+    if let Some(name) =
+        names.iter().find(|name| all.iter().all(|t| t["function"]["name"] != **name))
+    {
+        let message = format!("there is no tool with the name {name:?}");
+        return Err(Fault::field("tool_choice.tools", message));
+    }
+    all.retain(|tool| names.iter().any(|name| tool["function"]["name"] == *name));
+    let choice = tools::choice(Some(&allowed["mode"]), &all)?;
+    Ok((all, choice))
+}
+
+/// `text.format`; `None` for plain text.
+fn spec(format: &Json) -> Result<Option<Spec>, Fault> {
+    match (format["type"].as_str(), &format["schema"]) {
+        _ if format.is_null() => Ok(None),
+        (Some("text"), _) => Ok(None),
+        (Some("json_object"), _) => Ok(Some(Spec::JsonObject)),
+        (Some("json_schema"), schema @ (Json::Object(_) | Json::Bool(_))) => {
+            Ok(Some(Spec::JsonSchema(schema.clone())))
+        }
+        (Some("json_schema"), _) => {
+            let message = "text.format.schema is missing: it must be a JSON schema";
+            Err(Fault::field("text.format.schema", message))
+        }
+        _ => {
+            let message = "text.format.type must be text, json_object or json_schema";
+            Err(Fault::field("text.format.type", message))
+        }
+    }
+}
+
+/// The fields that a response repeats, with what holds where the request does not say.
+fn echo(app: &App, fields: ResponseBody, tools: Vec<Json>) -> Map<String, Json> {
+    let sampler = &app.options.sampler;
+    // The shortest digits that give the same number.
+    let number = |x: f32| serde_json::from_str(&x.to_string()).unwrap_or(Json::Null);
+    let given = |value: Option<Json>| value.filter(|value| !value.is_null());
+    let format = fields.text.and_then(|text| given(text.format));
+    let all = json!({
+        "instructions": fields.instructions,
+        "max_output_tokens": fields.max_output_tokens,
+        "max_tool_calls": null,
+        "metadata": fields.metadata.unwrap_or_default(),
+        "parallel_tool_calls": fields.parallel_tool_calls.unwrap_or(true),
+        "previous_response_id": fields.previous_response_id,
+        "prompt_cache_key": fields.prompt_cache_key,
+        "reasoning": {"effort": fields.reasoning.and_then(|r| r.effort), "summary": null},
+        "safety_identifier": fields.safety_identifier,
+        "store": fields.store.unwrap_or(true),
+        "temperature": given(fields.temperature).unwrap_or_else(|| number(sampler.temperature)),
+        "text": {"format": format.unwrap_or_else(|| json!({"type": "text"}))},
+        "tool_choice": given(fields.tool_choice).unwrap_or_else(|| "auto".into()),
+        "tools": tools,
+        "top_logprobs": fields.top_logprobs.unwrap_or(0),
+        "top_p": given(fields.top_p).unwrap_or_else(|| number(sampler.top_p)),
+        "user": fields.user,
+    });
+    match all {
+        Json::Object(all) => all,
+        _ => Map::new(),
+    }
+}

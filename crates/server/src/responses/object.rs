@@ -1,0 +1,75 @@
+//! The response as an object: what was asked for, and what came of it.
+
+use crate::normal::Finish;
+use crate::state;
+use serde_json::{Map, Value as Json, json};
+
+/// All of a response but its output.
+#[derive(Clone, Debug)]
+pub(super) struct Head {
+    /// What its id and those of its items have in common.
+    pub(super) key: String,
+    pub(super) created: u64,
+    pub(super) model: String,
+    /// The fields of the request that a response repeats.
+    pub(super) echo: Map<String, Json>,
+}
+
+/// How far it is, or how it ended.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Status<'a> {
+    InProgress,
+    Completed(&'a Finish),
+    Incomplete(&'a Finish),
+    Failed(&'a str),
+}
+
+impl Head {
+    pub(super) fn id(&self) -> String {
+        format!("resp_{}", self.key)
+    }
+
+    /// The object.
+    pub(super) fn response(&self, status: Status<'_>, output: &[Json]) -> Json {
+        let mut object = Map::new();
+        object.insert("id".into(), self.id().into());
+        object.insert("object".into(), "response".into());
+        object.insert("created_at".into(), self.created.into());
+        object.insert("model".into(), self.model.as_str().into());
+        object.insert("output".into(), output.into());
+        object.insert("background".into(), false.into());
+        object.insert("service_tier".into(), "default".into());
+        object.insert("truncation".into(), "disabled".into());
+        object.extend(self.echo.clone());
+        let (name, usage, error, incomplete) = match status {
+            Status::InProgress => ("in_progress", Json::Null, Json::Null, Json::Null),
+            Status::Completed(finish) => ("completed", usage(finish), Json::Null, Json::Null),
+            Status::Incomplete(finish) => {
+                let details = json!({"reason": "max_output_tokens"});
+                ("incomplete", usage(finish), Json::Null, details)
+            }
+            Status::Failed(message) => {
+                let error = json!({"code": "server_error", "message": message});
+                ("failed", Json::Null, error, Json::Null)
+            }
+        };
+        let completed = matches!(status, Status::Completed(_)).then(state::now);
+        object.insert("status".into(), name.into());
+        object.insert("completed_at".into(), completed.into());
+        object.insert("usage".into(), usage);
+        object.insert("error".into(), error);
+        object.insert("incomplete_details".into(), incomplete);
+        Json::Object(object)
+    }
+}
+
+/// Nothing is written to the cache at a price of its own.
+fn usage(finish: &Finish) -> Json {
+    json!({
+        "input_tokens": finish.prompt_tokens,
+        "input_tokens_details": {"cached_tokens": finish.cached_tokens, "cache_write_tokens": 0},
+        "output_tokens": finish.tokens,
+        "output_tokens_details": {"reasoning_tokens": finish.reasoning_tokens},
+        "total_tokens": finish.prompt_tokens + finish.tokens,
+    })
+}

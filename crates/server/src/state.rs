@@ -1,0 +1,252 @@
+//! What all requests share: options, figures and, once it is loaded, the model.
+
+use crate::error::Error;
+use crate::fault::Fault;
+use crate::http;
+use crate::metrics::Metrics;
+use crate::options::Options;
+use crate::responses::Store;
+use arclight_engine::{LoadOptions, LoadProgress, ModelFile, ReplicaOptions, Replicas};
+use chat::{Family, Format, Needs};
+use gguf::{Gguf, Value};
+use grammar::Vocabulary;
+use serde_json::Value as Json;
+use std::collections::BTreeMap;
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::SystemTime;
+use tokenizer::{ChatTemplate, Tokenizer};
+use tokio::sync::Semaphore;
+
+/// A model that can answer.
+pub struct Model {
+    pub(crate) replicas: Replicas,
+    /// Answers that run and wait at most: no request can have more.
+    pub(crate) capacity: usize,
+    pub(crate) tokenizer: Arc<Tokenizer>,
+    /// `None` if the file has none: it continues texts only.
+    pub(crate) template: Option<Template>,
+    /// How it marks reasoning and calls.
+    pub(crate) format: Format,
+    pub(crate) vocabulary: Vocabulary,
+    pub(crate) info: Info,
+}
+
+/// A chat template, and what conversations must look like for it.
+pub(crate) struct Template {
+    pub(crate) program: ChatTemplate,
+    pub(crate) needs: Needs,
+}
+
+/// What is told about a model.
+#[derive(Clone, Debug, Default)]
+pub struct Info {
+    /// Its architecture, as in `qwen3`.
+    pub architecture: String,
+    /// Values in all tensors.
+    pub parameters: u64,
+    /// Bytes of the file.
+    pub bytes: u64,
+    /// The block type that most of its bytes have, as in `Q4_K`.
+    pub quantization: String,
+    /// Tokens that it was trained to hold.
+    pub trained_context: Option<u32>,
+    /// The source of its chat template.
+    pub template: Option<String>,
+    /// What the file says about itself that is neither long nor a list.
+    pub metadata: BTreeMap<String, Json>,
+    /// When the file was written, if the system tells.
+    pub modified: Option<SystemTime>,
+}
+
+impl Info {
+    fn read(file: &ModelFile, gguf: &Gguf<'_>) -> Info {
+        let meta = gguf.metadata();
+        let text = |key: &str| meta.opt_str(key).ok().flatten().map(str::to_owned);
+        let architecture = text("general.architecture").unwrap_or_default();
+        let context = format!("{architecture}.context_length");
+        let (mut parameters, mut types) = (0, BTreeMap::new());
+        for tensor in gguf.tensors() {
+            parameters += tensor.elements() as u64;
+            *types.entry(tensor.ty.to_string()).or_insert(0) += tensor.data.len();
+        }
+        let quantization = types.into_iter().max_by_key(|(_, bytes)| *bytes);
+        let short = |value: &Value<'_>| match value {
+            Value::Array(_) => None,
+            Value::Str(text) => {
+                let text = str::from_utf8(text).ok().filter(|text| text.len() <= 200);
+                text.map(Json::from)
+            }
+            Value::Bool(yes) => Some(Json::from(*yes)),
+            Value::U64(n) => Some(Json::from(*n)),
+            // As it is printed: the shortest digits that give the same number.
+            value => serde_json::from_str(&value.to_string()).ok(),
+        };
+        Info {
+            parameters,
+            bytes: file.bytes() as u64,
+            quantization: quantization.map(|(ty, _)| ty).unwrap_or_default(),
+            trained_context: meta.opt_u32(&context).ok().flatten(),
+            template: text("tokenizer.chat_template"),
+            metadata: meta
+                .iter()
+                .filter_map(|(key, value)| Some((key.to_owned(), short(value)?)))
+                .collect(),
+            modified: file.path().metadata().and_then(|file| file.modified()).ok(),
+            architecture,
+        }
+    }
+}
+
+impl Model {
+    /// Loads a model: the tokenizer on a thread of its own, beside the weights. How it marks
+    /// reasoning and calls is told from its template, unless a `family` is given.
+    ///
+    /// # Errors
+    /// When the file, the machine or the options do not allow it.
+    pub fn load(
+        file: &Arc<ModelFile>,
+        options: &LoadOptions,
+        serving: &ReplicaOptions,
+        family: Option<Family>,
+        progress: &mut dyn FnMut(LoadProgress),
+    ) -> Result<Model, Error> {
+        let gguf = file.gguf()?;
+        let (text, replicas) = std::thread::scope(|scope| {
+            let text = scope.spawn(|| {
+                let tokenizer = Tokenizer::from_gguf(gguf.metadata())?;
+                let template = ChatTemplate::from_gguf(gguf.metadata())?;
+                let template = template.map(|program| {
+                    let needs = Needs::probe(&program);
+                    Template { program, needs }
+                });
+                Ok((tokenizer, template, Info::read(file, &gguf)))
+            });
+            let replicas = Replicas::load(file, options, serving, progress);
+            (text.join(), replicas)
+        });
+        // What is wrong with the model is more telling than what is wrong with its vocabulary.
+        let replicas = replicas?;
+        let (tokenizer, template, info) = text
+            .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+            .map_err(|source| Error::Tokenizer { path: file.path().to_owned(), source })?;
+        let format = match family {
+            Some(family) => Format::new(family, &tokenizer),
+            None => Format::detect(info.template.as_deref().unwrap_or_default(), &tokenizer),
+        };
+        let tokenizer = Arc::new(tokenizer);
+        let vocabulary = Vocabulary::new(tokenizer.clone());
+        let slots: usize = replicas.replicas().iter().map(|replica| replica.sequences).sum();
+        let capacity = serving.queue.map_or(usize::MAX, |queue| queue.saturating_add(slots));
+        Ok(Model { replicas, capacity, tokenizer, template, format, vocabulary, info })
+    }
+
+    /// The engines.
+    pub fn replicas(&self) -> &Replicas {
+        &self.replicas
+    }
+}
+
+/// How far the server is.
+enum Phase {
+    Loading,
+    Ready(Arc<Model>),
+    /// What runs still needs the model, if it was there already.
+    Stopping {
+        _model: Option<Arc<Model>>,
+    },
+}
+
+/// What all requests share.
+pub struct App {
+    pub(crate) options: Options,
+    pub(crate) metrics: Arc<Metrics>,
+    /// When the server was started, in seconds since 1970.
+    pub(crate) started: u64,
+    /// Responses that can be gone on from.
+    pub(crate) responses: Store,
+    /// Room for bodies, in their unit.
+    pub(crate) bodies: Arc<Semaphore>,
+    phase: RwLock<Phase>,
+}
+
+impl App {
+    /// A server's state before its model is there.
+    pub fn new(options: Options) -> App {
+        let bodies = options.body_limit.saturating_mul(http::AT_ONCE).div_ceil(http::UNIT);
+        App {
+            bodies: Arc::new(Semaphore::new(bodies.min(Semaphore::MAX_PERMITS))),
+            options,
+            metrics: Arc::new(Metrics::default()),
+            started: now(),
+            responses: Store::default(),
+            phase: RwLock::new(Phase::Loading),
+        }
+    }
+
+    /// Hands over the model: requests are served from now on, unless the server is about to end.
+    pub fn ready(&self, model: Model) {
+        let mut phase = self.phase.write().unwrap_or_else(PoisonError::into_inner);
+        if matches!(*phase, Phase::Loading) {
+            *phase = Phase::Ready(Arc::new(model));
+        }
+    }
+
+    /// Connections that it has at once.
+    pub fn connections(&self) -> usize {
+        self.options.connections
+    }
+
+    /// Takes no more requests. The model stays until the last of them has ended.
+    pub(crate) fn stop(&self) {
+        let _model = self.model().ok();
+        *self.phase.write().unwrap_or_else(PoisonError::into_inner) = Phase::Stopping { _model };
+    }
+
+    /// The model.
+    ///
+    /// # Errors
+    /// While it is being loaded, and when the server is about to end.
+    pub(crate) fn model(&self) -> Result<Arc<Model>, Fault> {
+        match &*self.phase.read().unwrap_or_else(PoisonError::into_inner) {
+            Phase::Loading => Err(Fault::unavailable("the model is being loaded").code("loading")),
+            Phase::Ready(model) => Ok(model.clone()),
+            Phase::Stopping { .. } => {
+                Err(Fault::unavailable("the server is shutting down").code("stopping"))
+            }
+        }
+    }
+
+    /// The model's id on the wire.
+    pub fn name(&self) -> &str {
+        self.options.names.first().map_or("default", String::as_str)
+    }
+
+    /// Whether a request means this model; one that names none does.
+    ///
+    /// # Errors
+    /// 404 for another name.
+    pub(crate) fn check_name(&self, name: Option<&str>) -> Result<(), Fault> {
+        match name {
+            Some(name) if !self.options.names.iter().any(|n| n == name) => Err(Fault {
+                status: axum::http::StatusCode::NOT_FOUND,
+                ..Fault::field(
+                    "model",
+                    format!("the model {name:?} does not exist: this server has {:?}", self.name()),
+                )
+                .code("model_not_found")
+            }),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Seconds since 1970.
+pub(crate) fn now() -> u64 {
+    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |d| d.as_secs())
+}
+
+/// A new id: a prefix and 24 letters and digits, as OpenAI's are.
+pub(crate) fn id(prefix: &str) -> String {
+    let random = std::iter::repeat_with(fastrand::alphanumeric);
+    prefix.chars().chain(random.take(24)).collect()
+}

@@ -1,0 +1,141 @@
+//! Clients that go away, do not read, or do not write; and the end of the server.
+
+use crate::support::{Live, model, options, question, read_until};
+use arclight_server::Options;
+use serde_json::json;
+use std::time::Duration;
+use tokio::io::AsyncWriteExt;
+use tokio::net::{TcpSocket, TcpStream};
+
+const CHAT: &str = "/v1/chat/completions";
+
+/// More tokens than any test waits for.
+fn long(stream: bool) -> serde_json::Value {
+    question(json!({"stream": stream, "ignore_eos": true, "max_tokens": 2000}))
+}
+
+async fn started(live: &Live) {
+    for _ in 0..1000 {
+        if live.direct.get("/health").await.json()["running"] == 1 {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+    panic!("nothing has begun");
+}
+
+#[tokio::test]
+async fn who_goes_away_frees_the_place() {
+    let live = Live::new(options(), model(1, 4)).await;
+    for stream in [false, true] {
+        let before = live.direct.metric("generation_tokens_total").await;
+        let mut client = live.post(CHAT, &long(stream)).await;
+        if stream {
+            let text = read_until(&mut client, "\"content\":\"").await;
+            assert!(text.contains("transfer-encoding: chunked"), "{text}");
+        } else {
+            started(&live).await;
+        }
+        drop(client);
+        live.direct.idle().await;
+        let computed = live.direct.metric("generation_tokens_total").await - before;
+        assert!(computed < 1900.0, "{computed} tokens for nobody");
+    }
+}
+
+#[tokio::test]
+async fn who_does_not_read_is_cut_off() {
+    let options = Options { write_timeout: Duration::from_millis(100), ..options() };
+    let live = Live::new(options, model(4, 4)).await;
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.set_recv_buffer_size(4096).unwrap();
+    let mut client = socket.connect(live.address).await.unwrap();
+    // Some 16 MB, more than any buffer between the two.
+    let body = question(json!({"stream": true, "ignore_eos": true, "max_tokens": 2000, "n": 4,
+        "logprobs": true, "top_logprobs": 20}))
+    .to_string();
+    let head = format!("POST {CHAT} HTTP/1.1\r\nhost: a\r\ncontent-length: {}\r\n\r\n", body.len());
+    client.write_all(head.as_bytes()).await.unwrap();
+    client.write_all(body.as_bytes()).await.unwrap();
+    started_any(&live).await;
+    live.direct.idle().await;
+    let page = live.direct.get("/metrics").await.text;
+    assert!(page.contains("finished_reason=\"abort\"} 4"), "{page}");
+    drop(client);
+}
+
+async fn started_any(live: &Live) {
+    for _ in 0..1000 {
+        if live.direct.get("/health").await.json()["running"] != 0 {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+    panic!("nothing has begun");
+}
+
+#[tokio::test]
+async fn who_does_not_write_is_told_or_cut_off() {
+    let options = Options { read_timeout: Duration::from_millis(100), ..options() };
+    let live = Live::new(options, model(1, 4)).await;
+    // A body that does not come.
+    let mut client = TcpStream::connect(live.address).await.unwrap();
+    let head = format!("POST {CHAT} HTTP/1.1\r\nhost: a\r\ncontent-length: 100\r\n\r\n{{");
+    client.write_all(head.as_bytes()).await.unwrap();
+    let text = read_until(&mut client, "request_timeout").await;
+    assert!(text.starts_with("HTTP/1.1 408"), "{text}");
+    // A head that does not come.
+    let mut client = TcpStream::connect(live.address).await.unwrap();
+    client.write_all(b"POST / HT").await.unwrap();
+    let ended = tokio::time::timeout(Duration::from_secs(10), read_until(&mut client, "\n\n\n"));
+    assert!(ended.await.is_ok());
+}
+
+#[tokio::test]
+async fn connections_are_bounded() {
+    let live = Live::new(Options { connections: 1, ..options() }, model(1, 4)).await;
+    let get = b"GET /health HTTP/1.1\r\nhost: a\r\n\r\n";
+    let mut first = TcpStream::connect(live.address).await.unwrap();
+    first.write_all(get).await.unwrap();
+    assert!(read_until(&mut first, "\"ok\"").await.starts_with("HTTP/1.1 200"));
+    let mut second = TcpStream::connect(live.address).await.unwrap();
+    second.write_all(get).await.unwrap();
+    let waits = tokio::time::timeout(Duration::from_millis(100), read_until(&mut second, "\"ok\""));
+    assert!(waits.await.is_err());
+    drop(first);
+    assert!(read_until(&mut second, "\"ok\"").await.starts_with("HTTP/1.1 200"));
+}
+
+#[tokio::test]
+async fn what_runs_is_finished_when_the_server_stops() {
+    let live = Live::new(options(), model(1, 4)).await;
+    let body = question(json!({"stream": true, "ignore_eos": true, "max_tokens": 300}));
+    let mut running = live.post(CHAT, &body).await;
+    let mut text = read_until(&mut running, "\"content\":\"").await;
+    // Waits behind it, and is served too.
+    let mut waiting = live.post(CHAT, &question(json!({}))).await;
+    let mut idle = TcpStream::connect(live.address).await.unwrap();
+    while live.direct.get("/health").await.json()["waiting"] == 0 {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    live.stop.send(()).unwrap();
+    // Connections without a request end at once.
+    assert_eq!(read_until(&mut idle, "\n").await, "");
+    text += &read_until(&mut running, "[DONE]\n\n\r\n0").await;
+    assert!(text.contains("\"finish_reason\":\"length\"") && text.contains("[DONE]"), "{text}");
+    assert!(read_until(&mut waiting, "\"usage\"").await.starts_with("HTTP/1.1 200"));
+    tokio::time::timeout(Duration::from_secs(10), live.served).await.unwrap().unwrap();
+    assert!(TcpStream::connect(live.address).await.is_err());
+}
+
+#[tokio::test]
+async fn what_does_not_end_in_time_is_cut_off() {
+    let options = Options { drain: Duration::from_millis(1), ..options() };
+    let live = Live::new(options, model(1, 4)).await;
+    let mut running = live.post(CHAT, &long(true)).await;
+    read_until(&mut running, "\"content\":\"I").await;
+    live.stop.send(()).unwrap();
+    tokio::time::timeout(Duration::from_secs(10), live.served).await.unwrap().unwrap();
+    let rest = read_until(&mut running, "[DONE]").await;
+    assert!(!rest.contains("[DONE]"));
+}

@@ -1,0 +1,13 @@
+//! The server from outside: its routes in this process, and real connections where these matter.
+
+mod anthropic;
+mod chat;
+mod completions;
+mod connections;
+mod errors;
+mod harmony;
+mod ollama;
+mod operation;
+mod responses;
+mod support;
+mod wire;

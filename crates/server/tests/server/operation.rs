@@ -1,0 +1,153 @@
+//! Keys, origins, request ids, figures.
+
+use crate::support::{Direct, NAME, options, question};
+use arclight_server::Options;
+use axum::body::Body;
+use axum::http::{Request, StatusCode};
+use serde_json::json;
+
+fn locked() -> Direct {
+    let keys = vec!["one".to_owned(), "two".to_owned()];
+    Direct::with(Options { keys, ..options() }, crate::support::model(1, 4))
+}
+
+#[tokio::test]
+async fn keys_open_what_is_locked() {
+    let server = locked();
+    let with = |header: &str, value: &str| {
+        Request::get("/v1/models").header(header, value).body(Body::empty()).unwrap()
+    };
+    for (header, value, status) in [
+        ("authorization", "Bearer one", 200),
+        ("authorization", "bearer two", 200),
+        ("x-api-key", "two", 200),
+        ("authorization", "Bearer onetwo", 401),
+        ("authorization", "Bearer on", 401),
+        ("authorization", "one", 401),
+        ("x-api-key", "", 401),
+        ("x-other", "one", 401),
+    ] {
+        let reply = server.send(with(header, value)).await;
+        assert_eq!(reply.status.as_u16(), status, "{header}: {value}");
+        if status == 401 {
+            assert_eq!(reply.json()["error"]["code"], "invalid_api_key");
+        }
+    }
+    // Paths that are not there tell nothing either.
+    assert_eq!(server.get("/v1/nothing").await.status, StatusCode::UNAUTHORIZED);
+    for open in ["/health", "/metrics", "/openapi.json"] {
+        assert_eq!(server.get(open).await.status, StatusCode::OK, "{open}");
+    }
+}
+
+#[tokio::test]
+async fn pages_of_named_origins_may_ask() {
+    let origins = vec!["https://a.example".to_owned()];
+    let keys = vec!["one".to_owned()];
+    let server = Direct::with(Options { origins, keys, ..options() }, crate::support::model(1, 4));
+    let ask = |origin: &str| {
+        Request::builder()
+            .method("OPTIONS")
+            .uri("/v1/chat/completions")
+            .header("origin", origin)
+            .header("access-control-request-method", "POST")
+            .header("access-control-request-headers", "authorization,content-type")
+            .body(Body::empty())
+            .unwrap()
+    };
+    // A browser asks before it sends the key.
+    let allowed = server.send(ask("https://a.example")).await;
+    assert_eq!(allowed.status, StatusCode::OK);
+    assert_eq!(allowed.headers["access-control-allow-origin"], "https://a.example");
+    assert_eq!(allowed.headers["access-control-allow-headers"], "authorization,content-type");
+    let other = server.send(ask("https://b.example")).await;
+    assert!(!other.headers.contains_key("access-control-allow-origin"));
+}
+
+#[tokio::test]
+async fn every_answer_has_an_id_the_clients_own_if_it_has_one() {
+    let server = locked();
+    let with =
+        |id: &str| Request::get("/health").header("x-request-id", id).body(Body::empty()).unwrap();
+    assert_eq!(server.send(with("mine-1")).await.headers["x-request-id"], "mine-1");
+    let long = "x".repeat(200);
+    let own = server.send(with(&long)).await.headers["x-request-id"].clone();
+    assert!(own.to_str().unwrap().starts_with("req-"));
+    // What is refused has one too.
+    assert!(server.get("/v1/models").await.headers.contains_key("x-request-id"));
+}
+
+#[tokio::test]
+async fn models_are_told_under_all_their_names() {
+    let names = vec![NAME.to_owned(), "org/other".to_owned()];
+    let server = Direct::with(Options { names, ..options() }, crate::support::model(1, 4));
+    let list = server.get("/v1/models").await.json();
+    assert_eq!(list["object"], "list");
+    assert_eq!(list["data"][0]["id"], NAME);
+    assert_eq!(list["data"][0]["max_model_len"], 2048);
+    assert_eq!(server.get("/v1/models/org/other").await.json()["id"], "org/other");
+    let reply = server.chat(json!({"model": "org/other"})).await;
+    assert_eq!(reply.json()["model"], NAME);
+}
+
+#[tokio::test]
+async fn figures_add_up() {
+    let server = Direct::new(1);
+    let answer = server.chat(json!({"max_tokens": 5, "ignore_eos": true})).await.json();
+    server.chat(json!({})).await;
+    server.post("/v1/chat/completions", &question(json!({"n": 0}))).await;
+    let page = server.get("/metrics").await;
+    assert!(
+        page.headers["content-type"].to_str().unwrap().starts_with("text/plain; version=0.0.4")
+    );
+    let line = |name: &str, labels: &str, value: &str| {
+        let line = format!("vllm:{name}{{model_name=\"{NAME}\"{labels}}} {value}");
+        assert!(page.text.lines().any(|l| l == line), "no {line} in\n{}", page.text);
+    };
+    line("request_success_total", ",finished_reason=\"length\"", "1");
+    line("request_success_total", ",finished_reason=\"stop\"", "1");
+    line("time_to_first_token_seconds_count", "", "2");
+    line("e2e_request_latency_seconds_bucket", ",le=\"+Inf\"", "2");
+    line("num_requests_running", "", "0");
+    line("num_requests_waiting", "", "0");
+    let prompt = answer["usage"]["prompt_tokens"].as_u64().unwrap();
+    line("prompt_tokens_total", "", &(2 * prompt).to_string());
+    for figure in ["node_read_bytes", "node_busy_seconds", "node_wait_seconds", "step_seconds"] {
+        let name = format!("arclight:{figure}_total{{model_name=\"{NAME}\",replica=\"0\"");
+        let of =
+            page.text.lines().find(|l| l.starts_with(&name)).unwrap_or_else(|| panic!("no {name}"));
+        assert!(of.rsplit_once(' ').unwrap().1.parse::<f64>().unwrap() > 0.0, "{of}");
+    }
+    // Every line is a comment or a sample, and every sample's family has a type.
+    for l in page.text.lines().filter(|l| !l.starts_with('#')) {
+        let (name, value) = l.rsplit_once(' ').unwrap();
+        assert!(value.parse::<f64>().is_ok(), "{l}");
+        let family = name.split_once('{').unwrap().0;
+        let family = ["_bucket", "_sum", "_count"]
+            .iter()
+            .find_map(|s| family.strip_suffix(s))
+            .unwrap_or(family);
+        assert!(page.text.contains(&format!("# TYPE {family} ")), "{family}");
+    }
+}
+
+#[tokio::test]
+async fn text_and_tokens() {
+    let server = Direct::new(1);
+    let reply = server
+        .post("/tokenize", &json!({"prompt": "Once upon", "return_token_strs": true}))
+        .await
+        .json();
+    assert_eq!(reply["count"], reply["tokens"].as_array().unwrap().len());
+    let strs: String =
+        reply["token_strs"].as_array().unwrap().iter().map(|s| s.as_str().unwrap()).collect();
+    assert_eq!(strs, "Once upon");
+    let back = server.post("/detokenize", &json!({"tokens": reply["tokens"]})).await.json();
+    assert_eq!(back["prompt"], "Once upon");
+    let messages = json!({"messages": [{"role": "user", "content": "Hi"}]});
+    let prompt = server.post("/apply-template", &messages).await.json()["prompt"].clone();
+    assert_eq!(prompt, "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n");
+    let of_messages = server.post("/tokenize", &messages).await.json();
+    let of_prompt = server.post("/tokenize", &json!({"prompt": prompt})).await.json();
+    assert_eq!(of_messages["tokens"], of_prompt["tokens"]);
+}
