@@ -19,12 +19,15 @@ archive() {
     (cd "$1" && find . | LC_ALL=C sort | cpio -o -H newc --quiet --reproducible)
 }
 
-# Builds the programs and sets `arclight` and `check` to their paths.
+# Sets `arclight` and `check` to the paths of the programs: those in NUMA_VM_PROGRAMS, or new ones.
 build_programs() {
-    cargo build --release --quiet -p arclight -p arclight-numa-check
-    local programs=${CARGO_TARGET_DIR:-$ROOT/target}/release
-    # shellcheck disable=SC2034 # for the scripts
+    local programs=${NUMA_VM_PROGRAMS:-}
+    if [ -z "$programs" ]; then
+        cargo build --release --quiet -p arclight -p arclight-numa-check
+        programs=${CARGO_TARGET_DIR:-$ROOT/target}/release
+    fi
     arclight=$programs/arclight check=$programs/arclight-numa-check
+    [ -x "$arclight" ] && [ -x "$check" ] || die "arclight and arclight-numa-check are not both in $programs"
 }
 
 # Prints the path of a synthetic model, which it makes if it is not there.
