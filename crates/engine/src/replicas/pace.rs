@@ -8,8 +8,8 @@
 //! others wait for their first token waste the machine. How long steps last is learnt from the steps
 //! themselves, and time is accounted for: far into a long prompt even the least part of it may take
 //! longer than it should, as its keys and values are read for it, and then the next steps have none
-//! until answers have caught up. Without anybody who waits for a next token, a step is long enough to be efficient, and
-//! short enough for requests that come meanwhile.
+//! until answers have caught up. Without anybody who waits for a next token, a step is long enough to
+//! be efficient, and short enough for requests that come meanwhile.
 
 use std::time::Duration;
 
@@ -29,6 +29,10 @@ const SHORT: f64 = 512.0;
 /// How long a step of prompts alone may last, in seconds.
 const ALONE: f64 = 0.25;
 
+/// The most that prompts may owe, in seconds: a step that something else held up is not held against
+/// them for longer.
+const DEBT: f64 = 1.0;
+
 /// The least that is taken of prompts: fewer tokens than this cost as much.
 const LEAST: usize = 8;
 
@@ -46,7 +50,7 @@ pub(crate) struct Pace {
     answers: Vec<Option<f64>>, // [rows of running answers]: seconds of a step with nothing else
     alone: Option<f64>,        // seconds for a token of a prompt, alone
     beside: f64,               // how many times that beside answers
-    credit: f64, // seconds that prompts may take now; less than none if they took more
+    credit: f64,               // seconds that prompts may take now; negative if they took more
 }
 
 impl Pace {
@@ -113,14 +117,17 @@ impl Pace {
         } else if rows == 0 && prompt >= TELLING {
             learn(&mut self.alone, seconds / prompt as f64);
         } else if rows > 0
-            && prompt >= LEAST
-            && let (Some(base), Some(alone)) = (self.base(rows), self.alone)
+            && let Some(base) = self.base(rows)
         {
             let took = (seconds - base).max(0.0);
-            self.credit -= took;
-            // Noise must not make it nothing, or everything.
-            let beside = (took / prompt as f64 / alone).clamp(0.5, 2.0);
-            self.beside += NEWEST[1] * (beside - self.beside);
+            self.credit = (self.credit - took).max(-DEBT);
+            if prompt >= LEAST
+                && let Some(alone) = self.alone
+            {
+                // Noise must not make it nothing, or everything.
+                let beside = (took / prompt as f64 / alone).clamp(0.5, 2.0);
+                self.beside += NEWEST[1] * (beside - self.beside);
+            }
         }
     }
 }
@@ -195,6 +202,25 @@ mod tests {
         assert!((stretch - 1.0 - STRETCH).abs() < 0.02, "{stretch}");
         // A part of eight tokens takes 64 ms, for which eight steps save.
         assert!((110..140).contains(&parts), "{parts}");
+    }
+
+    #[test]
+    fn prompts_do_not_wait_long_for_a_step_that_was_held_up() {
+        let mut pace = taught(Pace::new(4, None));
+        // The machine slept for an hour.
+        pace.observe(4, LEAST, 3600.0);
+        let waited = (0..10_000).take_while(|_| pace.prompt_tokens(4, 4, 1.0, 512) == 0).count();
+        // A second, in steps that give 7.8 ms each.
+        assert!((100..140).contains(&waited), "{waited}");
+    }
+
+    #[test]
+    fn the_least_parts_are_paid_for_too() {
+        let mut pace = taught(Pace::new(4, None));
+        pace.credit = 0.0;
+        assert!(pace.prompt_tokens(4, 4, 1.0, 3) > 0);
+        pace.observe(4, 3, 0.1104);
+        assert_eq!(pace.prompt_tokens(4, 4, 1.0, 3), 0);
     }
 
     #[test]
