@@ -29,6 +29,24 @@ pub enum Event {
     },
 }
 
+impl Event {
+    /// Neighbouring pieces of one kind as one event.
+    pub fn join(events: impl IntoIterator<Item = Event>) -> Vec<Event> {
+        let mut all: Vec<Event> = Vec::new();
+        for event in events {
+            match (all.last_mut(), event) {
+                (Some(Event::Text(text)), Event::Text(more))
+                | (Some(Event::Reasoning(text)), Event::Reasoning(more)) => text.push_str(&more),
+                (Some(Event::Arguments { delta, .. }), Event::Arguments { delta: more, .. }) => {
+                    delta.push_str(&more);
+                }
+                (_, event) => all.push(event),
+            }
+        }
+        all
+    }
+}
+
 /// Events that have been found, pieces of one kind joined.
 #[derive(Debug, Default)]
 pub(crate) struct Events {

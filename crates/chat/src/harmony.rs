@@ -15,8 +15,8 @@ const MESSAGE: &str = "<|message|>";
 const CONSTRAIN: &str = "<|constrain|>";
 const ENDS: [&str; 5] = ["<|end|>", "<|return|>", "<|call|>", START, CHANNEL];
 
-/// All its marks, control tokens of its vocabulary.
-pub(crate) const MARKS: [&str; 7] =
+/// All marks of gpt-oss's answers, control tokens of its vocabulary.
+pub const MARKS: [&str; 7] =
     [START, CHANNEL, MESSAGE, CONSTRAIN, "<|end|>", "<|return|>", "<|call|>"];
 
 /// What a prompt ends in: the answer goes on with its header.

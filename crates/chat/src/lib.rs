@@ -35,6 +35,7 @@ mod tool;
 
 pub use event::Event;
 pub use format::{Family, Format};
+pub use harmony::MARKS as HARMONY_MARKS;
 pub use lark::{answer_grammar, tool_grammar};
 pub use messages::{MessageError, Needs, normalize_messages, normalize_tools};
 pub use parser::{Parser, ParserOptions};

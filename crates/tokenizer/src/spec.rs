@@ -111,6 +111,25 @@ impl VocabSpec {
             strip_before_mask: false,
         }
     }
+
+    /// A vocabulary that any text can be written in: an unknown token (0), a begin (1) and an end (2)
+    /// of sequence, a token for each byte (3 to 258), and `more` with their types, from 259 on.
+    pub fn of_bytes<'a>(more: impl IntoIterator<Item = (&'a str, i32)>) -> Self {
+        let first = [("<unk>", 2), ("<s>", 3), ("</s>", 3)].map(|(t, ty)| (t.into(), ty));
+        let bytes = (0..=255_u8).map(|byte| (format!("<0x{byte:02X}>").into_bytes(), 6));
+        let more = more.into_iter().map(|(token, ty)| (token.into(), ty));
+        let (tokens, types): (Vec<Vec<u8>>, Vec<i32>) =
+            first.into_iter().chain(bytes).chain(more).unzip();
+        Self {
+            scores: Some((0..tokens.len()).map(|id| -(id as f32)).collect()),
+            types: Some(types),
+            unk: Some(0),
+            bos: Some(1),
+            eos: Some(2),
+            add_space_prefix: Some(false),
+            ..Self::new(VocabModel::SentencePiece, tokens)
+        }
+    }
 }
 
 /// Reading the keys of a GGUF file.

@@ -112,18 +112,7 @@ fn events<'a>(
     let mut parser = Parser::new(format, options.clone());
     let mut found: Vec<Event> = pieces.flat_map(|piece| parser.push(piece)).collect();
     found.extend(parser.finish());
-    let mut all: Vec<Event> = Vec::new();
-    for event in found {
-        match (all.last_mut(), event) {
-            (Some(Event::Text(text)), Event::Text(more))
-            | (Some(Event::Reasoning(text)), Event::Reasoning(more)) => text.push_str(&more),
-            (Some(Event::Arguments { delta, .. }), Event::Arguments { delta: more, .. }) => {
-                delta.push_str(&more);
-            }
-            (_, event) => all.push(event),
-        }
-    }
-    all
+    Event::join(found)
 }
 
 /// Cuts a text behind so many characters each time, in turn.

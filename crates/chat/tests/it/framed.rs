@@ -3,22 +3,12 @@
 
 use std::sync::{Arc, LazyLock};
 
-use arclight_chat::{Event, Family, Format, ParserOptions, answer_grammar};
+use arclight_chat::{Event, Family, Format, HARMONY_MARKS as MARKS, ParserOptions, answer_grammar};
 use grammar::{Matcher, Spec, Vocabulary};
 use serde_json::{Value, json};
 use tokenizer::Tokenizer;
 
 use crate::{events, options, template, tokenizer, tools};
-
-const MARKS: [&str; 7] = [
-    "<|start|>",
-    "<|channel|>",
-    "<|message|>",
-    "<|constrain|>",
-    "<|end|>",
-    "<|return|>",
-    "<|call|>",
-];
 
 /// gpt-oss's marks as control tokens.
 static HARMONY: LazyLock<Vocabulary> = LazyLock::new(|| Vocabulary::new(tokenizer(&MARKS)));

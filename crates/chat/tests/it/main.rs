@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use arclight_chat::{Event, Format, Parser, ParserOptions, Tool};
 use serde_json::{Value, json};
-use tokenizer::{ChatTemplate, Tokenizer, VocabModel, VocabSpec};
+use tokenizer::{ChatTemplate, Tokenizer, VocabSpec};
 
 /// A published template, from the fixtures of `tokenizer`.
 fn source(name: &str) -> String {
@@ -27,23 +27,7 @@ fn template(name: &str) -> ChatTemplate {
 
 /// Every byte and an end; and `control` as control tokens.
 fn tokenizer(control: &[&str]) -> Arc<Tokenizer> {
-    let mut tokens: Vec<Vec<u8>> = ["<unk>", "<s>", "</s>"].map(Into::into).to_vec();
-    let mut types = vec![2, 3, 3];
-    for byte in 0..=255_u8 {
-        tokens.push(format!("<0x{byte:02X}>").into_bytes());
-        types.push(6);
-    }
-    for mark in control {
-        tokens.push(mark.as_bytes().to_vec());
-        types.push(3);
-    }
-    let mut spec = VocabSpec::new(VocabModel::SentencePiece, tokens);
-    spec.scores = Some((0..spec.tokens.len()).map(|i| -(i as f32)).collect());
-    spec.types = Some(types);
-    spec.bos = Some(1);
-    spec.eos = Some(2);
-    spec.unk = Some(0);
-    spec.add_space_prefix = Some(false);
+    let spec = VocabSpec::of_bytes(control.iter().map(|mark| (*mark, 3)));
     Arc::new(Tokenizer::from_spec(spec).unwrap())
 }
 
@@ -80,16 +64,5 @@ fn events<'a>(
     let mut parser = Parser::new(format, options);
     let mut found: Vec<Event> = pieces.into_iter().flat_map(|p| parser.push(p)).collect();
     found.extend(parser.finish());
-    let mut all: Vec<Event> = Vec::new();
-    for event in found {
-        match (all.last_mut(), event) {
-            (Some(Event::Text(text)), Event::Text(more))
-            | (Some(Event::Reasoning(text)), Event::Reasoning(more)) => text.push_str(&more),
-            (Some(Event::Arguments { delta, .. }), Event::Arguments { delta: more, .. }) => {
-                delta.push_str(&more);
-            }
-            (_, event) => all.push(event),
-        }
-    }
-    all
+    Event::join(found)
 }

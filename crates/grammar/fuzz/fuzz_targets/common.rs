@@ -3,26 +3,13 @@
 use std::sync::{Arc, LazyLock};
 
 use arclight_grammar::{Error, Spec, Vocabulary};
-use tokenizer::{Tokenizer, VocabModel, VocabSpec};
+use tokenizer::{Tokenizer, VocabSpec};
 
 /// Every byte, a few words, an end, and a token that is structure.
 pub static VOCABULARY: LazyLock<Vocabulary> = LazyLock::new(|| {
-    let mut tokens: Vec<Vec<u8>> = ["<unk>", "<s>", "</s>", "<|mark|>"].map(Into::into).to_vec();
-    let mut types = vec![2, 3, 3, 3];
-    for byte in 0..=255_u8 {
-        tokens.push(format!("<0x{byte:02X}>").into_bytes());
-        types.push(6);
-    }
-    for word in ["true", "{\"", "\": ", "\"}", "null", "ab", "12", "é", "日本"] {
-        tokens.push(word.into());
-        types.push(1);
-    }
-    let mut spec = VocabSpec::new(VocabModel::SentencePiece, tokens);
-    spec.scores = Some((0..spec.tokens.len()).map(|i| -(i as f32)).collect());
-    spec.types = Some(types);
-    spec.eos = Some(2);
-    spec.unk = Some(0);
-    spec.add_space_prefix = Some(false);
+    let words = ["true", "{\"", "\": ", "\"}", "null", "ab", "12", "é", "日本"];
+    let mark = std::iter::once(("<|mark|>", 3));
+    let spec = VocabSpec::of_bytes(mark.chain(words.map(|word| (word, 1))));
     Vocabulary::new(Arc::new(Tokenizer::from_spec(spec).unwrap()))
 });
 

@@ -11,7 +11,7 @@ use std::sync::{Arc, LazyLock};
 
 use arclight_grammar::{Error, Matcher, Spec, Vocabulary};
 use gguf::Gguf;
-use tokenizer::{Tokenizer, VocabModel, VocabSpec};
+use tokenizer::{Tokenizer, VocabSpec};
 
 /// The demo model's: some 4,000 tokens.
 static DEMO: LazyLock<Vocabulary> = LazyLock::new(|| {
@@ -25,33 +25,19 @@ static DEMO: LazyLock<Vocabulary> = LazyLock::new(|| {
 static TINY: LazyLock<Vocabulary> = LazyLock::new(|| Vocabulary::new(Arc::new(tiny(true))));
 
 const END: u32 = 2;
-const TURN: u32 = 3;
-const MARK: u32 = 4;
+const TURN: u32 = 259;
+const MARK: u32 = 260;
+const UNUSED: u32 = 261;
 
 fn tiny(with_end: bool) -> Tokenizer {
-    let mut tokens: Vec<Vec<u8>> =
-        ["<unk>", "<s>", "</s>", "<|im_end|>", "<|mark|>", "<unused>"].map(Into::into).to_vec();
-    let mut types = vec![2, 3, 3, 3, 3, 5];
-    for byte in 0..=255_u8 {
-        tokens.push(format!("<0x{byte:02X}>").into_bytes());
-        types.push(6);
-    }
-    for word in ["true", "false", "{\"", "\":", "\"}", "null", "ab", "é", "日"] {
-        tokens.push(word.into());
-        types.push(1);
-    }
-    let mut spec = VocabSpec::new(VocabModel::SentencePiece, tokens);
-    spec.scores = Some((0..spec.tokens.len()).map(|i| -(i as f32)).collect());
+    let turn = if with_end { 3 } else { 1 };
+    let marks = [("<|im_end|>", turn), ("<|mark|>", 3), ("<unused>", 5)];
+    let words = ["true", "false", "{\"", "\":", "\"}", "null", "ab", "é", "日"];
+    let mut spec = VocabSpec::of_bytes(marks.into_iter().chain(words.map(|word| (word, 1))));
     if !with_end {
-        for t in &mut types[2..4] {
-            *t = 1;
-        }
+        spec.types.as_mut().unwrap()[END as usize] = 1;
+        spec.eos = None;
     }
-    spec.types = Some(types);
-    spec.bos = Some(1);
-    spec.eos = with_end.then_some(END);
-    spec.unk = Some(0);
-    spec.add_space_prefix = Some(false);
     Tokenizer::from_spec(spec).unwrap()
 }
 

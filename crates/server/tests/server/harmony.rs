@@ -3,20 +3,11 @@
 //! right places.
 
 use crate::support::{Direct, Reply, load, options, tool};
+use chat::HARMONY_MARKS as MARKS;
 use gguf::{Gguf, OwnedValue, Value, Writer};
 use serde_json::{Value as Json, json};
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
-
-const MARKS: [&str; 7] = [
-    "<|start|>",
-    "<|channel|>",
-    "<|message|>",
-    "<|constrain|>",
-    "<|end|>",
-    "<|return|>",
-    "<|call|>",
-];
 
 /// The token type of control tokens.
 const CONTROL: i32 = 3;
