@@ -2,7 +2,9 @@
 //! equal, and that the search finds what looking at everything finds.
 
 use arclight_topology::fake::FakeMachine;
-use arclight_topology::topotree::{Configuration, Kind, Search, TopoTree, groupings};
+use arclight_topology::topotree::{
+    Configuration, Kind, LineTimes, SEPARATED, Search, TopoTree, groupings,
+};
 use arclight_topology::{CpuId, Error, Machine, NodeId};
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
@@ -404,4 +406,94 @@ fn a_search_that_is_stopped_keeps_what_it_found() {
     assert!(!found.complete);
     assert_eq!((found.counts.evaluated, found.best.len()), (10, 3));
     assert_eq!(found.best[0].0.threads(), 192);
+}
+
+/// Times of a tree whose CPUs are `near[0]` ns apart below the lowest inner vertex, `near[1]` below the one
+/// above it, and so on; each off by up to a twelfth, and one in fifty three times as long.
+fn times(of: &TopoTree, near: &[f64], seed: u64) -> LineTimes {
+    let parts: Vec<_> = (0..of.height()).rev().map(|depth| of.parts(depth)).collect();
+    let mut state = seed;
+    let mut random = move || {
+        state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        (state >> 40) as f64 / f64::from(1 << 24)
+    };
+    let mut cpus = of.cpus();
+    cpus.sort_unstable();
+    let measured = LineTimes::measure(cpus, |a, b| {
+        let holds = |parts: &Vec<Vec<CpuId>>| {
+            parts.iter().any(|part| part.contains(&a) && part.contains(&b))
+        };
+        let level = parts.iter().position(holds).unwrap();
+        let disturbed = if random() < 0.02 { 3.0 } else { 1.0 };
+        Ok::<f64, Error>(near[level] * disturbed * (1.0 + (random() - 0.5) / 6.0))
+    });
+    measured.unwrap()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+
+    #[test]
+    fn planted_groups_are_proposed_and_no_others(
+        which in 0..4_usize,
+        seed in any::<u64>(),
+    ) {
+        let (machine, n, stride, near) = [
+            ("pack:4 numa:2 core:24", 4, 1, &[45.0, 70.0, 120.0, 230.0][..]),
+            ("numa:2 core:16", 2, 4, &[30.0, 60.0, 150.0]),
+            ("numa:2 core:16", 8, 2, &[50.0, 75.0, 150.0]),
+            ("core:32", 4, 1, &[25.0, 90.0]),
+        ][which];
+        let known = tree(machine);
+        let depth = known.height();
+        let planted = known.group(n, stride, depth).unwrap();
+        let times = times(&planted, near, seed);
+        let found = known.latent(&times);
+        let as_planted = |p: &_| {
+            let arclight_topology::topotree::Proposal { n, stride, depth, .. } = p;
+            (*n, *stride, *depth)
+        };
+        prop_assert_eq!(found.iter().map(as_planted).collect::<Vec<_>>(), [(n, stride, depth)]);
+        prop_assert!(found[0].separation >= SEPARATED);
+        // Who knows the groups finds that they are real, and proposes nothing more.
+        prop_assert!(planted.latent(&times).is_empty());
+        let levels = planted.measured_levels(&times);
+        let lowest = levels.last().unwrap();
+        prop_assert!(lowest.separation.unwrap() >= SEPARATED, "{levels:?}");
+        let median = lowest.nanoseconds.unwrap();
+        prop_assert!((median - near[0]).abs() < near[0] / 10.0, "{levels:?}");
+    }
+
+    #[test]
+    fn where_nothing_is_planted_nothing_is_found(seed in any::<u64>()) {
+        let known = tree("pack:2 numa:2 core:12");
+        let times = times(&known, &[60.0, 110.0, 200.0], seed);
+        prop_assert!(known.latent(&times).is_empty());
+        let levels = known.measured_levels(&times);
+        prop_assert!(levels[2].separation.unwrap() >= SEPARATED);
+        // A level that only seems to be one: the nodes of this machine are as far apart as its packages.
+        let flat = LineTimes::measure(known.cpus(), |a, b| {
+            Ok::<f64, Error>(if a.0 / 12 == b.0 / 12 { 60.0 } else { 200.0 })
+        });
+        let levels = known.measured_levels(&flat.unwrap());
+        prop_assert_eq!(levels[1].separation, Some(1.0));
+    }
+}
+
+#[test]
+fn what_was_not_measured_says_nothing() {
+    let known = tree("numa:2 core:4 pu:2");
+    let one = LineTimes::measure(vec![CpuId(0)], |_, _| Ok::<f64, Error>(1.0)).unwrap();
+    assert!(known.latent(&one).is_empty());
+    assert!(known.measured_levels(&one).iter().all(|l| l.nanoseconds.is_none()));
+    // One thread of each core: cores have no two, nodes have.
+    let cpus = known.parts(2).iter().map(|core| core[0]).collect();
+    let times = LineTimes::measure(cpus, |a, b| {
+        Ok::<f64, Error>(if a.0 / 8 == b.0 / 8 { 50.0 } else { 150.0 })
+    });
+    let levels = known.measured_levels(&times.unwrap());
+    let told: Vec<_> = levels.iter().map(|l| (l.nanoseconds, l.separation)).collect();
+    assert_eq!(told, [(Some(150.0), None), (Some(50.0), Some(3.0)), (None, None)]);
+    let fault = LineTimes::measure(known.cpus(), |_, _| Err("no"));
+    assert_eq!(fault, Err("no"));
 }

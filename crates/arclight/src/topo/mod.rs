@@ -1,11 +1,13 @@
-//! `arclight topo`: the machine as the engine sees it, where its threads would go, and how fast
-//! every node's cores get at every node's memory.
+//! `arclight topo`: the machine as the engine sees it, where its threads would go, how fast every
+//! node's cores get at every node's memory, and which cores are near each other.
 
+mod latency;
 mod measure;
 mod table;
 
 use crate::error::Error;
 use clap::Args;
+use latency::Latency;
 use measure::Access;
 use serde::Serialize;
 use std::io::Write;
@@ -20,11 +22,14 @@ pub(crate) struct TopoArgs {
     /// Measure read bandwidth and latency between every node's cores and every node's memory
     #[arg(long)]
     bandwidth: bool,
+    /// Measure how long a cache line takes between cores, and look for groups that nothing shows
+    #[arg(long)]
+    latency: bool,
     /// Describe the machine of an hwloc XML file instead, as `lstopo m.xml` writes it anywhere
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["synthetic", "bandwidth"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["synthetic", "bandwidth", "latency"])]
     hwloc: Option<PathBuf>,
     /// Describe a made-up machine instead, such as "pack:2 numa:4 core:24 pu:2"
-    #[arg(long, value_name = "LEVELS", conflicts_with = "bandwidth")]
+    #[arg(long, value_name = "LEVELS", conflicts_with_all = ["bandwidth", "latency"])]
     synthetic: Option<String>,
     /// Only these memory nodes, such as 0-1,4
     #[arg(long, value_name = "LIST")]
@@ -42,6 +47,7 @@ Examples:
   arclight topo
   arclight topo --bandwidth         every node's cores against every node's memory, in GB/s and ns
   arclight topo --bandwidth --nodes 0-1 --json
+  arclight topo --latency           which cores are near each other
   arclight topo --hwloc m.xml       another machine, exported there by lstopo m.xml
   taskset -c 0-7 arclight topo      what is left when only some cores may be used";
 
@@ -52,6 +58,8 @@ struct Report<'a> {
     layout: &'a Layout,
     #[serde(skip_serializing_if = "Option::is_none")]
     access: Option<Access>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    latency: Option<Latency>,
 }
 
 /// Runs the command.
@@ -65,7 +73,8 @@ pub(crate) fn run(args: &TopoArgs) -> Result<(), Error> {
     let mut out = std::io::stdout().lock();
     if args.json {
         let access = args.bandwidth.then(|| measure::access(&machine)).transpose()?;
-        let report = Report { machine: &machine, layout: &layout, access };
+        let latency = args.latency.then(|| latency::measure(&machine)).transpose()?;
+        let report = Report { machine: &machine, layout: &layout, access, latency };
         serde_json::to_writer_pretty(&mut out, &report).map_err(std::io::Error::from)?;
         writeln!(out)?;
         return Ok(());
@@ -78,6 +87,10 @@ pub(crate) fn run(args: &TopoArgs) -> Result<(), Error> {
         // What is known already need not wait for what takes a while.
         out.flush()?;
         table::print(&mut out, &measure::access(&machine)?)?;
+    }
+    if args.latency {
+        out.flush()?;
+        table::print_latency(&mut out, &latency::measure(&machine)?)?;
     }
     Ok(())
 }

@@ -1,10 +1,12 @@
 //! The matrices as tables.
 
+use super::latency::Latency;
 use super::measure::{Access, Reader};
 use crate::error::Error;
 use crate::term;
 use std::io::Write;
 use std::time::Duration;
+use topology::topotree::SEPARATED;
 
 /// Prints both matrices and how they were taken.
 pub(super) fn print(out: &mut impl Write, access: &Access) -> Result<(), Error> {
@@ -26,6 +28,46 @@ pub(super) fn print(out: &mut impl Write, access: &Access) -> Result<(), Error> 
         term::seconds(Duration::from_secs_f64(access.seconds))
     )?;
     access.warnings.iter().try_for_each(|w| writeln!(out, "  warning: {w}"))?;
+    Ok(())
+}
+
+/// Prints what times between cores say.
+pub(super) fn print_latency(out: &mut impl Write, latency: &Latency) -> Result<(), Error> {
+    writeln!(out, "\nlatency, ns: a cache line from one core to another")?;
+    writeln!(out, "  {:14}{:>8}   than to others", "inside a", "median")?;
+    for level in &latency.levels {
+        let median = level.nanoseconds.map_or("-".into(), |ns| format!("{ns:.0}"));
+        let says = match level.separation {
+            None => "-".into(),
+            Some(ratio) if ratio >= SEPARATED => format!("{ratio:.2} times nearer"),
+            Some(ratio) => format!("{ratio:.2}: no nearer, it does not show"),
+        };
+        writeln!(out, "  {:14}{median:>8}   {says}", level.name)?;
+    }
+    writeln!(out)?;
+    for group in &latency.proposals {
+        let apart = match group.stride {
+            1 => "neighbours".to_owned(),
+            stride => format!("{stride} apart"),
+        };
+        writeln!(
+            out,
+            "  {} ×{} that are {apart} are {:.2} times nearer to each other: nothing shows them, as a \
+             tree group({}, {}, {})",
+            group.of, group.n, group.separation, group.n, group.stride, group.depth
+        )?;
+    }
+    if latency.proposals.is_empty() {
+        writeln!(out, "  no groups but those that are known")?;
+    }
+    let (cores, time) = (latency.times.cpus().len(), Duration::from_secs_f64(latency.seconds));
+    writeln!(
+        out,
+        "  {} in {}, the fastest of some batches of each pair",
+        term::plural(cores, "core"),
+        term::seconds(time)
+    )?;
+    latency.warnings.iter().try_for_each(|w| writeln!(out, "  warning: {w}"))?;
     Ok(())
 }
 
@@ -122,6 +164,40 @@ latency, ns: one core of a node waiting for a line of the memory of a node
 
   medians of passes over 128 MiB per node, 50 % of it on huge pages; 12.0 GiB read in 2.50 s
   warning: node 5 is small
+";
+        assert_eq!(String::from_utf8(out).unwrap(), expected);
+    }
+
+    #[test]
+    fn levels_and_groups_are_told() {
+        let machine = topology::Machine::from_synthetic("numa:2 core:8").unwrap();
+        let tree = topology::topotree::TopoTree::of(&machine);
+        let times = topology::topotree::LineTimes::measure(tree.cpus(), |a, b| {
+            Ok::<f64, Error>(match () {
+                () if a.0 / 4 == b.0 / 4 => 40.0,
+                () if a.0 / 8 == b.0 / 8 => 60.0,
+                () => 150.0,
+            })
+        })
+        .unwrap();
+        let latency = Latency {
+            levels: tree.measured_levels(&times),
+            proposals: tree.latent(&times),
+            times,
+            seconds: 1.5,
+            warnings: vec!["cpu 3 is busy".into()],
+        };
+        let mut out = vec![];
+        print_latency(&mut out, &latency).unwrap();
+        let expected = "
+latency, ns: a cache line from one core to another
+  inside a        median   than to others
+  machine            150   -
+  node                60   2.50 times nearer
+
+  core ×4 that are neighbours are 1.50 times nearer to each other: nothing shows them, as a tree group(4, 1, 2)
+  16 cores in 1.50 s, the fastest of some batches of each pair
+  warning: cpu 3 is busy
 ";
         assert_eq!(String::from_utf8(out).unwrap(), expected);
     }

@@ -38,6 +38,27 @@ fn every_pair_of_nodes_is_measured() {
 }
 
 #[test]
+fn cores_are_measured_against_each_other() {
+    let seen = json(&["topo", "--latency", "--json"]);
+    let latency = &seen["latency"];
+    let cpus = latency["times"]["cpus"].as_array().unwrap().len();
+    let rows = latency["times"]["nanoseconds"].as_array().unwrap();
+    assert_eq!((rows.len(), latency["levels"][0]["name"].as_str()), (cpus, Some("machine")));
+    for (i, row) in rows.iter().enumerate() {
+        for (j, time) in row.as_array().unwrap().iter().enumerate() {
+            // Light goes a third of a metre in a nanosecond.
+            assert_eq!(time.as_f64().unwrap() > 1.0, i != j, "{latency}");
+        }
+    }
+    let (_, cpu) = first();
+    let text = succeeds(&["topo", "--latency", "--cpus", &cpu]);
+    for part in ["a cache line from one core to another", "1 core in", "no groups but"] {
+        assert!(text.contains(part), "no {part:?} in: {text}");
+    }
+    fails(2, &["topo", "--latency", "--synthetic", "core:2"]);
+}
+
+#[test]
 fn impossible_restrictions_are_named() {
     for (args, message) in [
         (["--nodes", "8000"], "no node 8000: this machine has nodes "),

@@ -4,7 +4,8 @@
 //! are equally deep, so a tree is a list of levels; levels that part the CPUs alike are one.
 //! [`TopoTree::group`] inserts a level that no system tool shows, [`TopoTree::remove`] leaves CPUs
 //! idle evenly, [`TopoTree::cross_section`] makes the vertices of a level into groups of threads.
-//! [`Search`] goes through all of it with a caller's measure of what is good.
+//! [`Search`] goes through all of it with a caller's measure of what is good, and
+//! [`TopoTree::latent`] proposes groups from times that were measured between CPUs.
 //!
 //! Children stand in the order of their lowest CPU, and trees are equal when they have the same
 //! levels and share the same CPUs in the same way: [`TopoTree::digest`] tells.
@@ -31,11 +32,13 @@ mod build;
 mod complexity;
 mod configuration;
 mod digest;
+mod latent;
 mod search;
 
 pub use complexity::{Complexity, groupings};
 pub use configuration::{Configuration, Family, Part};
 pub use digest::Digest;
+pub use latent::{Level, LineTimes, Proposal, SEPARATED};
 pub use search::{Counts, Outcome, Search};
 
 use crate::{CpuId, Error, NodeId};

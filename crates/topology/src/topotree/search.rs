@@ -278,7 +278,7 @@ impl<E: FnMut(&Configuration) -> ControlFlow<(), f64>> Run<'_, E> {
 }
 
 /// The group transformations of so many children: `n` and stride.
-fn tilings(children: usize) -> impl Iterator<Item = (usize, usize)> {
+pub(super) fn tilings(children: usize) -> impl Iterator<Item = (usize, usize)> {
     let divides = move |n: &usize| children.is_multiple_of(*n);
     let strides =
         move |n: usize| (1..=children / n).filter(move |s| (children / n).is_multiple_of(*s));
