@@ -17,7 +17,7 @@ pub struct BatchEntry<'a> {
     pub sequence: SeqId,
     /// At least one.
     pub tokens: &'a [u32],
-    /// Whose logits are wanted.
+    /// What is wanted of it.
     pub outputs: Outputs,
 }
 
@@ -148,8 +148,8 @@ impl Engine {
         self.kv.truncate(sequence, len)
     }
 
-    /// Computes one step over a batch of sequences and returns the logits that were asked for, in
-    /// the batch's order.
+    /// Computes one step over a batch of sequences and returns the logits and hidden states that were
+    /// asked for, in the batch's order.
     ///
     /// The logits of a sequence depend on its tokens only: not on the batch, on how its prompt is
     /// cut into steps, or on the number of threads.

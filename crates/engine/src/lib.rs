@@ -52,8 +52,8 @@ pub use memory::HugePages;
 pub use options::{KvSize, LoadOptions, Numa};
 pub use placement::{Activity, ArenaPlacement, Elsewhere, GroupPlacement, Moved, Placement};
 pub use replicas::{
-    Constraint, Counters, GroupStatus, Outcome, ReplicaInfo, ReplicaOptions, ReplicaStatus,
-    Replicas, Request, Speculation, StopHook, Ticket, Token,
+    Constraint, Counters, GroupStatus, Outcome, Pooling, ReplicaInfo, ReplicaOptions,
+    ReplicaStatus, Replicas, Request, Speculation, StopHook, Ticket, Token,
 };
 pub use sampler::{Logprobs, Sampler, SamplerParams};
 pub use stop::{StopStrings, Text};

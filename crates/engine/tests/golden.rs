@@ -3,6 +3,7 @@
 //! Fixtures and their making: `tests/golden/README.md`.
 
 use arclight_engine::{BatchEntry, Engine, KvType, LoadOptions, ModelFile, Outputs, SamplerParams};
+use gguf::Gguf;
 use serde_json::Value;
 use testkit::repository;
 
@@ -131,5 +132,98 @@ fn greedy_continuations_agree_for_64_tokens() {
         generation.limit(64);
         let got: Vec<u32> = generation.by_ref().map(Result::unwrap).collect();
         assert_eq!(got, tokens(&greedy["continuation"]), "{model}");
+    }
+}
+
+/// Hidden states are what the head makes logits from, so with the head of the file they give those of
+/// transformers; of models whose logits are the product and nothing else.
+#[test]
+fn hidden_states_times_the_head_are_the_logits_of_transformers() {
+    for model in ["qwen3_tied", "llama2_untied", "olmo2", "starcoder2", "glm4", "gemma3"] {
+        let head = Head::read(model);
+        let expected = expected(model);
+        let prompts: Vec<(Vec<u32>, Vec<Vec<f32>>)> = expected["prompts"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|p| {
+                let logits = p["logits"].as_array().unwrap();
+                (tokens(&p["tokens"]), logits.iter().map(floats).collect())
+            })
+            .collect();
+        // One with logits of every position, and two others.
+        let all = prompts.iter().position(|(ids, want)| ids.len() == want.len() && ids.len() > 1);
+        let all = all.unwrap();
+        for nodes in [1, 2] {
+            let options = LoadOptions {
+                nodes: Some(nodes),
+                kv: KvType::F32,
+                sequences: Some(8),
+                ..Default::default()
+            };
+            let mut engine = load(model, options);
+            // In one step: rows of logits stand apart from hidden states.
+            let outputs = |at: usize| match at {
+                _ if at == all => Outputs::AllHidden,
+                0 => Outputs::Last,
+                _ => Outputs::LastHidden,
+            };
+            let batch: Vec<BatchEntry<'_>> = prompts
+                .iter()
+                .enumerate()
+                .map(|(at, (ids, _))| BatchEntry {
+                    sequence: engine.new_sequence().unwrap(),
+                    tokens: ids,
+                    outputs: outputs(at),
+                })
+                .collect();
+            let given = engine.step(&batch).unwrap();
+            let (mut row, mut hidden) = (0, 0);
+            for (at, (ids, want)) in prompts.iter().enumerate() {
+                let got: Vec<Vec<f32>> = match outputs(at) {
+                    Outputs::Last => {
+                        row += 1;
+                        vec![given.row(row - 1).to_vec()]
+                    }
+                    outputs => {
+                        let n = if outputs == Outputs::AllHidden { ids.len() } else { 1 };
+                        hidden += n;
+                        (hidden - n..hidden).map(|i| head.logits(given.hidden(i))).collect()
+                    }
+                };
+                let want = &want[want.len() - got.len()..];
+                for (got, want) in got.iter().zip(want) {
+                    let off = distance(got, want);
+                    let len = ids.len();
+                    assert!(off < TOLERANCE, "{model} on {nodes} nodes, {len} tokens: {off:e}");
+                }
+            }
+            assert_eq!(given.len(), row);
+        }
+    }
+}
+
+/// The last matrix of a model: `[vocab, hidden]`.
+struct Head {
+    values: Vec<f32>,
+    hidden: usize,
+}
+
+impl Head {
+    fn read(model: &str) -> Head {
+        let bytes = testkit::golden(model);
+        let gguf = Gguf::parse(&bytes).unwrap();
+        let named = |name| gguf.tensors().iter().find(|t| t.name() == name).cloned();
+        let head = named("output.weight").or_else(|| named("token_embd.weight")).unwrap();
+        let mut values = vec![0.0; head.elements()];
+        head.ty.dequantize(head.data, &mut values).unwrap();
+        Head { values, hidden: head.shape.dims()[0] as usize }
+    }
+
+    fn logits(&self, state: &[f32]) -> Vec<f32> {
+        assert_eq!(state.len(), self.hidden);
+        let product = |(w, x): (&f32, &f32)| f64::from(*w) * f64::from(*x);
+        let dot = |row: &[f32]| row.iter().zip(state).map(product).sum::<f64>() as f32;
+        self.values.chunks(self.hidden).map(dot).collect()
     }
 }

@@ -275,7 +275,8 @@ fn how_nodes_share_the_model_does_not_change_a_bit() {
     }
 }
 
-/// Two prompts in one step, all of the first one's logits, then a token each.
+/// Two prompts in one step, all of the first one's logits, then a token each, then hidden states, alone
+/// and beside logits.
 fn batch(engine: &mut Engine, a: &[u32], b: &[u32]) -> Vec<Vec<u32>> {
     let ids = [engine.new_sequence().unwrap(), engine.new_sequence().unwrap()];
     let entry = |i: usize, tokens, outputs| BatchEntry { sequence: ids[i], tokens, outputs };
@@ -285,9 +286,18 @@ fn batch(engine: &mut Engine, a: &[u32], b: &[u32]) -> Vec<Vec<u32>> {
     for step in [
         [entry(0, &a[last..], Outputs::All), entry(1, b, Outputs::Last)],
         [entry(0, &b[..1], Outputs::Last), entry(1, &b[1..2], Outputs::Last)],
+        [entry(0, &a[..50], Outputs::AllHidden), entry(1, &a[..40], Outputs::LastHidden)],
+        [entry(0, &b[..2], Outputs::LastHidden), entry(1, &b[2..4], Outputs::All)],
     ] {
-        let logits = engine.step(&step).unwrap();
-        all.extend((0..logits.len()).map(|i| bits(logits.row(i))));
+        let given = engine.step(&step).unwrap();
+        all.extend((0..given.len()).map(|i| bits(given.row(i))));
+        let hidden = |outputs, tokens: &[u32]| match outputs {
+            Outputs::AllHidden => tokens.len(),
+            Outputs::LastHidden => 1,
+            _ => 0,
+        };
+        let hidden = step.iter().map(|entry| hidden(entry.outputs, entry.tokens)).sum();
+        all.extend((0..hidden).map(|i| bits(given.hidden(i))));
     }
     for id in ids {
         engine.free(id).unwrap();

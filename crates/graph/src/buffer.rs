@@ -91,6 +91,12 @@ impl Buffers {
         self.declare("logits", Home::Host, Pool::Outputs, &widths)
     }
 
+    /// The hidden states of the step, `width` f32 each.
+    pub fn hidden(&mut self, width: usize) -> BufId {
+        let bytes = width.next_multiple_of(kernels::TILE_ROWS) * size_of::<f32>();
+        self.declare("hidden", Home::Host, Pool::Outputs, &vec![bytes; self.nodes])
+    }
+
     /// The KV pages of a layer.
     pub fn cache(&mut self, layer: usize) -> BufId {
         self.declare(&format!("kv.{layer}"), Home::Cache, Pool::Nothing, &[])

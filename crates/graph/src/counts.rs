@@ -50,7 +50,8 @@ pub struct PlaceCounts {
 pub(crate) struct Cost {
     weights: u64,
     exchanged_per_token: u64,
-    exchanged_per_output: u64,
+    exchanged_per_output: u64, // row of logits
+    exchanged_per_hidden: u64,
     /// Of a key that a tile of tokens sees, by class.
     kv_per_key: [u64; KV_CLASSES],
     local: u64,
@@ -84,9 +85,10 @@ impl Cost {
         for instr in program.iter().flat_map(|s| &s.instrs) {
             cost.weights += instr.matrix().map_or(0, |m| graph.matrix(m).node_bytes(node)) as u64;
             let bytes = exchanged(instr, graph, plan, place) as u64;
-            match instr.domain {
-                Domain::Tokens => cost.exchanged_per_token += bytes,
-                Domain::Outputs => cost.exchanged_per_output += bytes,
+            match (&instr.kind, instr.domain) {
+                (Kind::Hidden { .. }, _) => cost.exchanged_per_hidden += bytes,
+                (_, Domain::Tokens) => cost.exchanged_per_token += bytes,
+                (_, Domain::Outputs) => cost.exchanged_per_output += bytes,
             }
         }
         cost
@@ -123,6 +125,7 @@ fn exchanged(instr: &Instr, graph: &Graph, plan: &Plan, place: usize) -> usize {
         Kind::Logits { matrix, .. } if place > 0 && plan.mode == Mode::Pipeline => {
             graph.matrix(*matrix).parts[0].rows * float
         }
+        Kind::Hidden { width, .. } if place > 0 && plan.mode == Mode::Pipeline => width * float,
         Kind::Send { width, .. } => width * float,
         _ => 0,
     }
@@ -146,7 +149,8 @@ impl Counts {
             to.global_waits += meetings;
         }
         for part in parts {
-            let (tokens, outputs) = (part.input.tokens.len(), part.input.outputs.len());
+            let (tokens, logits) = (part.input.tokens.len(), part.input.logits);
+            let hidden = part.input.outputs.len() - logits;
             self.tokens += tokens as u64;
             let mut keys = [0; KV_CLASSES];
             for (keys, class) in keys.iter_mut().zip(&part.input.classes) {
@@ -159,7 +163,8 @@ impl Counts {
                 to.kv +=
                     cost.kv_per_key.iter().zip(keys).map(|(bytes, keys)| bytes * keys).sum::<u64>();
                 to.exchanged += cost.exchanged_per_token * tokens as u64;
-                to.exchanged += cost.exchanged_per_output * outputs as u64;
+                to.exchanged += cost.exchanged_per_output * logits as u64;
+                to.exchanged += cost.exchanged_per_hidden * hidden as u64;
                 to.local_waits += cost.local;
                 to.global_waits += cost.global;
             }

@@ -8,6 +8,7 @@ use crate::error::Error;
 use crate::exec::{self, Form, Near, Part, Replica, tile_tokens};
 use crate::instr::Instr;
 use crate::load::{Progress, Weights};
+use crate::logits::{Logits, Table};
 use crate::lower::{Variant, lower};
 use crate::op::Op;
 use crate::placement::share;
@@ -36,6 +37,7 @@ pub struct Executor {
     input: Prepared,
     parts: Vec<Prepared>, // of a step that goes through a pipeline in several
     logits: BufId,
+    hidden: BufId,
     buffers: Buffers,
     counts: Counts,
     recorder: Option<Recorder>,
@@ -45,36 +47,6 @@ pub struct Executor {
     pool: Pool,
     storage: Storage,
     weights: Weights,
-}
-
-/// Logits of one step: a row of `vocab` f32 for every output that was asked for.
-#[derive(Copy, Clone, Debug)]
-pub struct Logits<'a> {
-    values: &'a [f32],
-    rows: usize,
-    stride: usize,
-    vocab: usize,
-}
-
-impl<'a> Logits<'a> {
-    /// Number of rows.
-    pub fn len(&self) -> usize {
-        self.rows
-    }
-
-    /// Whether nobody asked for logits.
-    pub fn is_empty(&self) -> bool {
-        self.rows == 0
-    }
-
-    /// Row `i`, in the order of sequences and their tokens: `[vocab]`.
-    ///
-    /// # Panics
-    /// When there are not so many rows.
-    pub fn row(&self, i: usize) -> &'a [f32] {
-        assert!(i < self.rows, "row {i} of {} rows of logits", self.rows);
-        &self.values[i * self.stride..][..self.vocab]
-    }
 }
 
 impl Executor {
@@ -133,8 +105,8 @@ impl Executor {
                 (v, Form { stages, costs })
             })
             .collect();
-        let logits = buffers.logits();
         let form = form_limits(&graph, &plan, limits);
+        let (logits, hidden) = (buffers.logits(), buffers.hidden(form.hidden));
         let scratch =
             exec::scratch_len(&graph, programs.values().flat_map(|f| &f.stages).flatten());
         let rows = form.private_rows;
@@ -165,6 +137,7 @@ impl Executor {
             input: Prepared::default(),
             parts: Vec::new(),
             logits,
+            hidden,
             pool,
             storage,
             weights,
@@ -189,17 +162,18 @@ impl Executor {
             false => Ok(()),
         };
         check("tokens", self.input.tokens.len(), self.limits.tokens)?;
-        check("rows of logits", self.input.outputs.len(), self.limits.outputs)?;
+        check("outputs", self.input.outputs.len(), self.limits.outputs)?;
         let pieces = self.split(sequences)?;
         let inputs = match pieces {
             1 => std::slice::from_ref(&self.input),
             _ => &self.parts[..pieces],
         };
-        let mut outputs_before = 0;
+        let (mut logits_before, mut hidden_before) = (0, 0);
         let mut part = |input| {
             let variant = choose(input, &self.replicas[0].plan, self.form, self.forced);
-            let part = Part { input, variant, outputs_before };
-            outputs_before += part.input.outputs.len();
+            let part = Part { input, variant, logits_before, hidden_before };
+            logits_before += part.input.logits;
+            hidden_before += part.input.outputs.len() - part.input.logits;
             part
         };
         // One part, the usual case, allocates nothing.
@@ -282,18 +256,22 @@ impl Executor {
         Ok(pieces)
     }
 
-    /// The logits of the last step.
+    /// The logits and hidden states of the last step.
     pub fn logits(&self) -> Logits<'_> {
-        let block: Block = self.storage.places.on(self.logits, 0);
+        let Prepared { outputs, logits, .. } = &self.input;
+        Logits::new(
+            self.table(self.logits, *logits, self.replicas[0].graph.vocab),
+            self.table(self.hidden, outputs.len() - logits, self.form.hidden),
+        )
+    }
+
+    /// Rows of a buffer that is the caller's.
+    fn table(&self, buffer: BufId, rows: usize, width: usize) -> Table<'_> {
+        let block: Block = self.storage.places.on(buffer, 0);
         // SAFETY: no step is under way: one needs `&mut self` until its threads are done.
         let values = unsafe { block.as_slice::<f32>() };
-        let stride = self.storage.places.stride(self.logits, 0) / size_of::<f32>();
-        Logits {
-            values,
-            rows: self.input.outputs.len(),
-            stride,
-            vocab: self.replicas[0].graph.vocab,
-        }
+        let stride = self.storage.places.stride(buffer, 0) / size_of::<f32>();
+        Table::new(values, rows, stride, width)
     }
 
     /// Makes every following step that can be run in form `variant` use it; `None` leaves the choice
@@ -471,7 +449,7 @@ fn cut_sequences<'s>(
             return None;
         }
         let outputs = match s.outputs {
-            Outputs::Last if own.end < next => Outputs::None,
+            Outputs::Last | Outputs::LastHidden if own.end < next => Outputs::None,
             outputs => outputs,
         };
         let tokens = &s.tokens[own.start - first..own.end - first];

@@ -114,8 +114,10 @@ pub enum Kind {
         gather: Gather,
         sum: Box<Sum>,
     },
-    /// Rows whose logits are asked for.
+    /// Rows of which something is asked for.
     Select { x: BufId, out: BufId, width: usize, work: Work },
+    /// What the head reads, into the caller's hidden states.
+    Hidden { x: BufId, out: BufId, width: usize },
     /// Matrix product, times `scale` and bent below `cap`, into the caller's logits.
     Logits { acts: Operand, matrix: MatrixId, scale: f32, cap: Option<f32>, out: BufId },
 }
@@ -207,6 +209,10 @@ impl Instr {
             Kind::Receive { out, work, .. } => vec![write(*out, self.row_wise(*work))],
             // Each row goes out once, also when every thread has all of them.
             Kind::Send { x, .. } => vec![read(*x, Reach::Own(self.deal()))],
+            Kind::Hidden { x, out, .. } => {
+                let own = Reach::Own(self.deal());
+                vec![read(*x, own), write(*out, own)]
+            }
             Kind::Load { x, out, .. } => vec![read(*x, Reach::Group), write(*out, Reach::Group)],
             Kind::Norm { x, out, work, .. } | Kind::Quantize { x, out, work, .. } => {
                 let reach = self.row_wise(*work);
@@ -290,6 +296,7 @@ impl Instr {
             Kind::Join { .. } => "join",
             Kind::Residual { .. } => "residual",
             Kind::Select { .. } => "select",
+            Kind::Hidden { .. } => "hidden",
             Kind::Logits { .. } => "logits",
         }
     }

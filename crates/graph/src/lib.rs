@@ -23,6 +23,7 @@ mod instr;
 mod list;
 mod listing;
 mod load;
+mod logits;
 mod lower;
 mod op;
 mod placement;
@@ -41,11 +42,12 @@ pub use cache::{KV_CLASSES, KvType};
 pub use compile::{Scope, Stage, Sync, Wait, compile, count_waits};
 pub use counts::{Counts, PlaceCounts};
 pub use error::Error;
-pub use executor::{Executor, Logits};
+pub use executor::Executor;
 pub use instr::{Access, Finish, Gather, Instr, Kind, Place, Reach, Work};
 pub use list::{Append, Entry, StaticList};
 pub use listing::LayerListing;
 pub use load::Progress;
+pub use logits::Logits;
 pub use lower::{AttnForm, Variant, lower};
 pub use op::{
     Activation, Attention, Heads, Norm, NormOver, Op, Rope, RopeId, RopeStyle, Temperature,

@@ -141,7 +141,7 @@ fn work(instr: &Instr) -> Option<Work> {
         }
         Kind::Residual { work, .. } | Kind::Select { work, .. } => Some(*work),
         Kind::Receive { work, .. } => Some(*work),
-        Kind::Send { .. } => Some(Work::Rows),
+        Kind::Send { .. } | Kind::Hidden { .. } => Some(Work::Rows),
         Kind::Load { .. } => Some(Work::Private),
         Kind::RopeTable { .. } | Kind::Embed { .. } => Some(Work::Rows),
         _ => None,

@@ -353,6 +353,9 @@ impl Lowering<'_> {
                 to
             }
             Op::Logits { x, head, scale, cap } => {
+                let (from, width) = (self.value(*x), self.graph.bundle(*x).width);
+                let hidden = self.buffers.hidden(width);
+                self.emit(layer, domain, Kind::Hidden { x: from, out: hidden, width });
                 let acts = self.operand(*x, *head, layer);
                 let to = self.buffers.logits();
                 let (matrix, scale, cap) = (*head, *scale, *cap);

@@ -36,15 +36,34 @@ impl PageTable {
     }
 }
 
-/// Whose logits are wanted.
+/// What a step gives of a sequence: logits, or the hidden states that the head would make them from
+/// (after the last norm), which costs no product with the head.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Outputs {
-    /// Nobody's: a chunk of a prompt that goes on.
+    /// Nothing: a chunk of a prompt that goes on.
     None,
-    /// The last token's.
+    /// The last token's logits.
     Last,
-    /// Every token's.
+    /// Every token's logits.
     All,
+    /// The last token's hidden state.
+    LastHidden,
+    /// Every token's hidden state.
+    AllHidden,
+}
+
+impl Outputs {
+    /// Of a sequence's tokens, `all` in the step, those whose logits are wanted; with `hidden`, those
+    /// whose hidden states are.
+    fn of(self, all: Range<usize>, hidden: bool) -> Range<usize> {
+        match self {
+            Outputs::Last if !hidden => all.end - 1..all.end,
+            Outputs::LastHidden if hidden => all.end - 1..all.end,
+            Outputs::All if !hidden => all,
+            Outputs::AllHidden if hidden => all,
+            _ => all.end..all.end,
+        }
+    }
 }
 
 /// The part of one sequence in a step.
@@ -57,7 +76,7 @@ pub struct SeqInput<'a> {
     /// Its pages in every KV class ([`Graph::windows`](crate::Graph::windows)): all with keys that a
     /// new token sees, and room for `past + tokens`.
     pub tables: &'a [PageTable],
-    /// Whose logits are wanted.
+    /// What is wanted of it.
     pub outputs: Outputs,
 }
 
@@ -129,6 +148,7 @@ pub(crate) struct Class {
 pub(crate) struct Input<'a> {
     pub tokens: &'a [Token],
     pub outputs: &'a [u32],
+    pub logits: usize,
     pub tiles: &'a [Range<u32>],
     pub page_runs: &'a [Range<u32>],
     pub classes: &'a [Class],
@@ -139,8 +159,10 @@ pub(crate) struct Input<'a> {
 #[derive(Debug, Default)]
 pub(crate) struct Prepared {
     pub tokens: Vec<Token>,
-    /// Token index of every row of logits.
+    /// Token index of every row of logits, then of every hidden state.
     pub outputs: Vec<u32>,
+    /// How many of them are rows of logits.
+    pub logits: usize,
     /// Runs of tokens of one sequence, for attention.
     pub tiles: Vec<Range<u32>>,
     /// Runs of tokens that share a page, for appending.
@@ -156,6 +178,7 @@ impl Prepared {
         Input {
             tokens: &self.tokens,
             outputs: &self.outputs,
+            logits: self.logits,
             tiles: &self.tiles,
             page_runs: &self.page_runs,
             classes: &self.classes,
@@ -200,7 +223,7 @@ impl Prepared {
             class.check(sequences.clone(), c, windows[c], pages[c], self.stamp)?;
             class.set(sequences.clone(), c, windows[c]);
         }
-        for seq in sequences {
+        for seq in sequences.clone() {
             let first = self.tokens.len();
             for (i, &id) in seq.tokens.iter().enumerate() {
                 if id as usize >= vocab {
@@ -211,13 +234,15 @@ impl Prepared {
                 extend_runs(&mut self.tiles, t, i.is_multiple_of(tile));
                 extend_runs(&mut self.page_runs, t, i == 0 || position.is_multiple_of(KV_PAGE));
             }
-            let end = self.tokens.len();
-            let wanted = match seq.outputs {
-                Outputs::None => end..end,
-                Outputs::Last => end - 1..end,
-                Outputs::All => first..end,
-            };
+            let wanted = seq.outputs.of(first..self.tokens.len(), false);
             self.outputs.extend(wanted.map(|t| t as u32));
+        }
+        self.logits = self.outputs.len();
+        let mut first = 0;
+        for seq in sequences {
+            let all = first..first + seq.tokens.len();
+            first = all.end;
+            self.outputs.extend(seq.outputs.of(all, true).map(|t| t as u32));
         }
         Ok(())
     }

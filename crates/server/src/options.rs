@@ -1,6 +1,6 @@
 //! How a server is to behave.
 
-use arclight_engine::SamplerParams;
+use arclight_engine::{Pooling, SamplerParams};
 use std::time::Duration;
 
 /// Options of a [`Server`](crate::Server).
@@ -30,6 +30,9 @@ pub struct Options {
     pub drain: Duration,
     /// Sampling where a request does not say.
     pub sampler: SamplerParams,
+    /// How hidden states become the vector of a text. `None`: as the model's file says, which means the
+    /// last token's if it says nothing.
+    pub pooling: Option<Pooling>,
 }
 
 impl Default for Options {
@@ -53,6 +56,7 @@ impl Default for Options {
                 min_p: 0.0,
                 ..SamplerParams::default()
             },
+            pooling: None,
         }
     }
 }

@@ -6,7 +6,7 @@ use crate::http;
 use crate::metrics::Metrics;
 use crate::options::Options;
 use crate::responses::Store;
-use arclight_engine::{LoadOptions, LoadProgress, ModelFile, ReplicaOptions, Replicas};
+use arclight_engine::{LoadOptions, LoadProgress, ModelFile, Pooling, ReplicaOptions, Replicas};
 use chat::{Family, Format, Needs};
 use gguf::{Gguf, Value};
 use grammar::Vocabulary;
@@ -28,6 +28,8 @@ pub struct Model {
     /// How it marks reasoning and calls.
     pub(crate) format: Format,
     pub(crate) vocabulary: Vocabulary,
+    /// How its file says that texts become vectors; `None` if in a way that is not supported.
+    pub(crate) pooling: Option<Pooling>,
     pub(crate) info: Info,
 }
 
@@ -137,12 +139,24 @@ impl Model {
         let vocabulary = Vocabulary::new(tokenizer.clone());
         let slots: usize = replicas.replicas().iter().map(|replica| replica.sequences).sum();
         let capacity = serving.queue.map_or(usize::MAX, |queue| queue.saturating_add(slots));
-        Ok(Model { replicas, capacity, tokenizer, template, format, vocabulary, info })
+        let pooling = pooling(&gguf, &info.architecture);
+        Ok(Model { replicas, capacity, tokenizer, template, format, vocabulary, pooling, info })
     }
 
     /// The engines.
     pub fn replicas(&self) -> &Replicas {
         &self.replicas
+    }
+}
+
+/// `pooling_type`, in the numbers of GGUF: a model that says nothing is one that writes, where the last
+/// token has seen all.
+fn pooling(gguf: &Gguf<'_>, architecture: &str) -> Option<Pooling> {
+    let key = format!("{architecture}.pooling_type");
+    match gguf.metadata().opt_u32(&key) {
+        Ok(None | Some(0 | 3)) => Some(Pooling::Last),
+        Ok(Some(1)) => Some(Pooling::Mean),
+        _ => None,
     }
 }
 

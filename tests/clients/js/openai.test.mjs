@@ -33,6 +33,16 @@ test('a chat and its stream say the same', async () => {
   assert.deepEqual(usage.completion_tokens, whole.usage.completion_tokens);
 });
 
+test('vectors come as base64 and as numbers', async () => {
+  const ask = { model: 'demo', input: ['The dog', 'a cat'] };
+  const packed = await client.embeddings.create(ask);
+  const plain = await client.embeddings.create({ ...ask, encoding_format: 'float' });
+  assert.deepEqual(
+    packed.data.map((item) => item.embedding.map(Math.fround)),
+    plain.data.map((item) => item.embedding.map(Math.fround)),
+  );
+});
+
 test('the stream helper puts calls together', async () => {
   const stream = client.chat.completions.stream({
     ...body,

@@ -28,6 +28,13 @@ def test_chat_and_its_stream_say_the_same(client):
     assert lines[0].created_at < lines[-1].created_at
 
 
+def test_embed(client):
+    two = client.embed(MODEL, ["The dog", "a cat"])
+    assert len(two.embeddings) == 2 and two.prompt_eval_count >= 2 and two.total_duration > 0
+    one = client.embed(f"{MODEL}:latest", "The dog", dimensions=4)
+    assert len(one.embeddings[0]) == 4
+
+
 def test_options(client):
     stop = client.chat(MODEL, QUESTION, options=OPTIONS).message.content.split(" ")[1]
     cut = client.chat(MODEL, QUESTION, options={**OPTIONS, "stop": [stop]})

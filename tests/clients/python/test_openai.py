@@ -48,6 +48,21 @@ def test_chat_and_its_stream_say_the_same(client):
     assert all(c.usage is None for c in chunks[:-1])
 
 
+def test_embeddings(client):
+    # The client asks for base64 unless it is told otherwise.
+    texts = ["The dog", "a cat", "The dog"]
+    packed = client.embeddings.create(model=MODEL, input=texts)
+    plain = client.embeddings.create(model=MODEL, input=texts, encoding_format="float")
+    assert [e.index for e in packed.data] == [0, 1, 2]
+    for one, other in zip(packed.data, plain.data):
+        assert one.embedding == pytest.approx(other.embedding, abs=1e-7)
+    assert packed.data[0].embedding == packed.data[2].embedding != packed.data[1].embedding
+    assert sum(x * x for x in plain.data[0].embedding) == pytest.approx(1, abs=1e-5)
+    assert packed.usage.prompt_tokens == packed.usage.total_tokens > 3
+    short = client.embeddings.create(model=MODEL, input="a", dimensions=4)
+    assert len(short.data[0].embedding) == 4
+
+
 def test_stream_helper_accumulates(client):
     with client.chat.completions.stream(
         model=MODEL, messages=QUESTION, temperature=0, max_completion_tokens=24

@@ -4,7 +4,7 @@ use crate::args::{MachineArgs, ModelArg, count};
 use crate::error::Error;
 use crate::logging;
 use arclight_engine::{
-    KvSize, LoadOptions, ModelFile, ReplicaOptions, Replicas, SamplerParams, Speculation,
+    KvSize, LoadOptions, ModelFile, Pooling, ReplicaOptions, Replicas, SamplerParams, Speculation,
 };
 use arclight_server::Options;
 use chat::Family;
@@ -67,6 +67,10 @@ pub(crate) struct ServeArgs {
     /// llama3, mistral, ... [default: told from the template]
     #[arg(long, value_name = "FAMILY")]
     pub(super) chat_format: Option<Family>,
+    /// How a text becomes a vector for /v1/embeddings: by its last token, or as the mean of all
+    /// [default: as the model's file says, or last]
+    #[arg(long, value_name = "KIND", value_enum)]
+    pooling: Option<PoolingArg>,
     /// How requests are logged
     #[arg(long, value_name = "FORMAT", value_enum, default_value_t = logging::Format::Text)]
     pub(crate) log_format: logging::Format,
@@ -78,6 +82,13 @@ pub(crate) struct ServeArgs {
     sampling: SamplingArgs,
     #[command(flatten)]
     machine: MachineArgs,
+}
+
+/// [`Pooling`], for people.
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum PoolingArg {
+    Last,
+    Mean,
 }
 
 /// What holds for requests that say nothing; as OpenAI has it, if nothing is said here either.
@@ -194,6 +205,10 @@ impl ServeArgs {
             choices: self.limits.max_choices,
             drain: seconds(self.limits.drain_timeout),
             sampler: self.sampling.params()?,
+            pooling: self.pooling.map(|pooling| match pooling {
+                PoolingArg::Last => Pooling::Last,
+                PoolingArg::Mean => Pooling::Mean,
+            }),
             ..Options::default()
         })
     }

@@ -1,5 +1,6 @@
 //! A request inside of the queue and the replicas: a prompt and the answers that are wanted to it.
 
+use super::pooled::Pooling;
 use super::prefixes::PageName;
 use super::route::{PROMPT_TOKENS_PER_STEP, Work};
 use super::ticket::{Constraint, Event, StopHook};
@@ -21,6 +22,7 @@ pub(crate) struct Job {
     /// At least one.
     pub answers: Vec<Answer>,
     pub prompt_logprobs: Option<usize>,
+    pub pooling: Option<Pooling>,
     pub affinity: Option<u64>,
     pub near: Option<NodeId>,
     pub priority: i8,
@@ -131,6 +133,7 @@ pub(crate) mod tests {
             pages: page_names(&vec![0; prompt]),
             answers: vec![answer],
             prompt_logprobs: None,
+            pooling: None,
             affinity,
             near: None,
             priority: 0,

@@ -25,6 +25,7 @@ mod draft;
 mod guess;
 mod job;
 mod pace;
+mod pooled;
 mod prefixes;
 mod queue;
 mod route;
@@ -52,6 +53,7 @@ use topology::{CpuList, Machine, NodeList};
 use turns::Turn;
 
 pub use counts::{Counters, GroupStatus};
+pub use pooled::Pooling;
 pub use ticket::{Constraint, Outcome, Request, StopHook, Ticket, Token};
 
 /// Loaded replicas of a model and the queue before them.
@@ -239,6 +241,7 @@ impl Replicas {
                 job.answers.len() < together
                     && job.prompt == request.prompt
                     && job.prompt_logprobs == request.prompt_logprobs
+                    && job.pooling == request.pooling
             });
             let answer = Answer { stop: request.stop, constraint: request.constraint, ..answer };
             places.push((alike.unwrap_or(jobs.len()), events, cancelled));
@@ -256,6 +259,7 @@ impl Replicas {
                     prompt: request.prompt,
                     answers: vec![answer],
                     prompt_logprobs: request.prompt_logprobs,
+                    pooling: request.pooling,
                     affinity: request.affinity,
                     near: request.near,
                     priority: request.priority,
@@ -301,7 +305,10 @@ impl Replicas {
             stop: None,
             constraint: None,
             logprobs: request.logprobs,
-            left: request.limit.map_or(room, |limit| limit.min(room)),
+            left: match request.pooling {
+                Some(_) => 0,
+                None => request.limit.map_or(room, |limit| limit.min(room)),
+            },
             limited: request.limit.is_some_and(|limit| limit <= room),
             events,
             cancelled: Arc::new(AtomicBool::new(false)),

@@ -213,7 +213,7 @@ impl Runner {
     fn begin(&mut self, at: usize, rows: usize) -> Result<bool, Error> {
         let request = &self.running[at];
         let (sequence, len) = match self.prefix_cache {
-            // What was cached tells nothing of logits.
+            // What was cached tells nothing of logits or hidden states.
             true if !request.wants_whole_prompt() => self.engine.begin(request.tokens())?,
             true => (self.engine.begin(&[])?.0, 0),
             false => (self.engine.new_sequence()?, 0),
@@ -274,10 +274,16 @@ impl Runner {
         self.done.steps += 1;
         self.done.step_time += took;
         self.done.computed_tokens += (tokens - answering) as u64;
-        let mut row = 0;
+        let (mut row, mut hidden) = (0, 0);
         let (mut copies, mut wrong) = (Vec::new(), Vec::new());
         for (share, rows) in shares.iter().zip(rows) {
             let request = &mut running[share.request];
+            if request.wants_hidden() {
+                let states = (hidden..hidden + rows).map(|row| logits.hidden(row));
+                request.pool(share.tokens, states, start);
+                hidden += rows;
+                continue;
+            }
             if request.wants_whole_prompt() {
                 let before = request.len();
                 (0..rows).for_each(|i| request.note_prompt(before + i, logits.row(row + i)));

@@ -2,6 +2,7 @@
 
 use super::guess::Luck;
 use super::job::{Answer, Job, Left};
+use super::pooled::{Pooled, Pooling};
 use super::ticket::{Event, Outcome, Token};
 use crate::engine::BatchEntry;
 use crate::error::Error;
@@ -31,6 +32,8 @@ pub(crate) struct Running {
     /// Tokens of the prompt that were there when it was begun first.
     cached: Option<usize>,
     prompt_logprobs: Option<(usize, Vec<Logprobs>)>,
+    /// Of its prompt, if that is all that is wanted.
+    pooled: Option<Pooled>,
     deadline: Option<Instant>,
     priority: i8,
     id: u64,
@@ -48,7 +51,7 @@ enum Ended {
 impl Running {
     pub(crate) fn new(job: Job) -> Running {
         let now = Instant::now();
-        let nothing = job.answers.iter().all(|answer| answer.left == 0);
+        let nothing = job.pooling.is_none() && job.answers.iter().all(|a| a.left == 0);
         Running {
             answers: job.answers,
             sequence: None,
@@ -60,6 +63,7 @@ impl Running {
             computed: 0,
             cached: None,
             prompt_logprobs: job.prompt_logprobs.map(|top| (top, Vec::new())),
+            pooled: job.pooling.map(Pooled::new),
             deadline: job.deadline,
             priority: job.priority,
             id: job.id,
@@ -102,6 +106,12 @@ impl Running {
     /// Whether it wants something of every token of its prompt.
     pub(crate) fn wants_whole_prompt(&self) -> bool {
         self.prompt_logprobs.as_ref().is_some_and(|(_, found)| found.len() + 1 < self.prompt)
+            || self.pooled.as_ref().is_some_and(|pooled| pooled.pooling == Pooling::Mean)
+    }
+
+    /// Whether it wants hidden states, and no logits.
+    pub(crate) fn wants_hidden(&self) -> bool {
+        self.pooled.is_some()
     }
 
     /// What each answer has left; the first has the prompt.
@@ -162,15 +172,19 @@ impl Running {
         self.guessed.truncate(if n == 0 { 0 } else { n + 1 });
     }
 
-    /// Its next `n` tokens for a step, and how many rows of logits they give.
+    /// Its next `n` tokens for a step, and how many rows of logits or hidden states they give.
     pub(crate) fn entry(&self, sequence: SeqId, n: usize) -> (BatchEntry<'_>, usize) {
         if !self.guess().is_empty() {
             let (tokens, outputs) = (self.guessed.as_slice(), Outputs::All);
             return (BatchEntry { sequence, tokens, outputs }, n);
         }
+        let (all, last) = match self.wants_hidden() {
+            true => (Outputs::AllHidden, Outputs::LastHidden),
+            false => (Outputs::All, Outputs::Last),
+        };
         let (outputs, rows) = match (self.wants_whole_prompt(), n == self.pending()) {
-            (true, _) => (Outputs::All, n),
-            (false, true) => (Outputs::Last, 1),
+            (true, _) => (all, n),
+            (false, true) => (last, 1),
             (false, false) => (Outputs::None, 0),
         };
         let tokens = &self.tokens[self.computed..][..n];
@@ -189,6 +203,24 @@ impl Running {
             self.timings.prompt = self.began.elapsed();
         }
         self.computed == self.tokens.len()
+    }
+
+    /// The same for one that wants hidden states: `rows` of them. With the last it has ended.
+    pub(crate) fn pool<'l>(
+        &mut self,
+        n: usize,
+        rows: impl Iterator<Item = &'l [f32]>,
+        start: Instant,
+    ) {
+        let before = self.computed;
+        let whole = self.computed(n, start);
+        let Some(pooled) = &mut self.pooled else { return };
+        pooled.add(before, rows);
+        if whole {
+            let vector = pooled.vector();
+            self.answers.iter().for_each(|answer| answer.tell(Event::Pooled(vector.clone())));
+            self.ended = Some(Ended::Stopped(StopReason::Limit));
+        }
     }
 
     /// Samples as long as the guess comes true, from the logits of a step's rows. How many tokens the
@@ -241,6 +273,7 @@ impl Running {
             guessed: Vec::new(),
             draft: None,
             prompt_logprobs: None,
+            pooled: None,
             ended: None,
             ..*self
         };

@@ -4,6 +4,7 @@
 //! context, some bytes a token. A reader that is slow then keeps neither a replica nor KV pages
 //! waiting.
 
+use super::pooled::Pooling;
 use super::queue::Shared;
 use crate::error::Error;
 use crate::generate::{StopReason, Timings};
@@ -55,6 +56,8 @@ pub struct Request {
     pub logprobs: Option<usize>,
     /// Tells the same of the prompt's tokens but for the first, which then are all computed.
     pub prompt_logprobs: Option<usize>,
+    /// Gives the prompt's hidden states as one vector, and no answer.
+    pub pooling: Option<Pooling>,
     /// Requests of the same key go to the same replica, unless it has much more to do than others.
     pub affinity: Option<u64>,
     /// The node on which the caller runs: of equally busy replicas one on this node is taken.
@@ -80,6 +83,7 @@ impl Request {
             constraint: None,
             logprobs: None,
             prompt_logprobs: None,
+            pooling: None,
             affinity: None,
             near: None,
             priority: 0,
@@ -122,6 +126,8 @@ pub(crate) enum Event {
     },
     /// Of the prompt's tokens but for the first.
     Prompt(Vec<Logprobs>),
+    /// The prompt's hidden states as one vector.
+    Pooled(Vec<f32>),
     Token(Token),
     Done(Outcome),
     Failed(Error),
@@ -140,6 +146,7 @@ pub struct Ticket {
     outcome: Option<Outcome>,
     cached: usize,
     prompt: Vec<Logprobs>,
+    pooled: Vec<f32>,
 }
 
 impl Ticket {
@@ -149,8 +156,8 @@ impl Ticket {
         cancelled: Arc<AtomicBool>,
         shared: Arc<Shared>,
     ) -> Ticket {
-        let (ended, outcome, cached, prompt) = (false, None, 0, Vec::new());
-        Ticket { id, events, cancelled, shared, ended, outcome, cached, prompt }
+        let (ended, outcome, cached, prompt, pooled) = (false, None, 0, Vec::new(), Vec::new());
+        Ticket { id, events, cancelled, shared, ended, outcome, cached, prompt, pooled }
     }
 
     /// How the request was served; `None` until the last token was read, and after an error.
@@ -167,6 +174,12 @@ impl Ticket {
     /// Of the prompt's tokens but for the first, if asked for; known with the first token.
     pub fn prompt_logprobs(&self) -> &[Logprobs] {
         &self.prompt
+    }
+
+    /// The prompt's hidden states as one vector, if asked for: `[hidden]`, not normalised. Known at the
+    /// end.
+    pub fn pooled(&self) -> &[f32] {
+        &self.pooled
     }
 
     /// Waits for the whole answer.
@@ -198,6 +211,7 @@ impl Ticket {
             Event::Failed(error) => return Some(Err(error)),
             Event::Begun { cached } => self.cached = cached,
             Event::Prompt(logprobs) => self.prompt = logprobs,
+            Event::Pooled(vector) => self.pooled = vector,
             Event::Done(outcome) => self.outcome = Some(outcome),
         }
         None

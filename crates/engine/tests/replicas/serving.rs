@@ -1,7 +1,7 @@
 //! What requests share, wait for and give up.
 
 use super::*;
-use arclight_engine::{Constraint, Counters, KvSize, Speculation};
+use arclight_engine::{BatchEntry, Constraint, Counters, KvSize, Outputs, Pooling, Speculation};
 
 fn one(options: LoadOptions, serving: ReplicaOptions) -> Replicas {
     Replicas::load_on(&file(), &one_node(2), &options, &serving, &mut |_| {}).unwrap()
@@ -351,4 +351,62 @@ fn a_model_of_another_vocabulary_cannot_guess() {
     let loaded = Replicas::load_on(&file(), &one_node(1), &options(1), &serving, &mut |_| {});
     let error = loaded.err().unwrap().to_string();
     assert!(error.contains("vocabulary"), "{error}");
+}
+
+#[test]
+fn pooled_states_are_the_same_however_they_are_computed() {
+    let mut engine = single();
+    // All hidden states of a prompt, in one engine.
+    let mut states = |tokens: &[u32]| -> Vec<Vec<f32>> {
+        let sequence = engine.new_sequence().unwrap();
+        let states = tokens.iter().map(|token| {
+            let tokens = std::slice::from_ref(token);
+            let entry = BatchEntry { sequence, tokens, outputs: Outputs::AllHidden };
+            engine.step(&[entry]).unwrap().hidden(0).to_vec()
+        });
+        let states = states.collect();
+        engine.free(sequence).unwrap();
+        states
+    };
+    // Longer than a step, than a page, and one token; the second begins like the first.
+    let texts = [prompt(150, 3), [prompt(100, 3), prompt(40, 4)].concat(), prompt(1, 5)];
+    let want: Vec<[Vec<f32>; 2]> = texts
+        .iter()
+        .map(|text| {
+            let states = states(text);
+            let mean = |i: usize| {
+                let sum: f64 = states.iter().map(|state| f64::from(state[i])).sum();
+                (sum / states.len() as f64) as f32
+            };
+            [states.last().unwrap().clone(), (0..states[0].len()).map(mean).collect()]
+        })
+        .collect();
+    let small = LoadOptions { kv_size: KvSize::Tokens(512), ..options(4) };
+    for options in [options(4), small] {
+        let replicas = one(options, ReplicaOptions::default());
+        // Beside answers, twice: the second time the beginning is cached.
+        for _ in 0..2 {
+            let mut requests: Vec<Request> = (0..3).map(|seed| request(60, seed)).collect();
+            for (text, pooling) in
+                texts.iter().flat_map(|t| [Pooling::Last, Pooling::Mean].map(|p| (t, p)))
+            {
+                let limit = Some(9);
+                let pooling = Some(pooling);
+                requests.push(Request { pooling, limit, ..Request::new(text.clone()) });
+            }
+            let mut tickets = replicas.submit_all(requests).unwrap();
+            let pooled = tickets.split_off(3);
+            for (at, mut ticket) in pooled.into_iter().enumerate() {
+                assert!(ticket.next().is_none(), "there is no answer");
+                let got: Vec<u32> = ticket.pooled().iter().map(|x| x.to_bits()).collect();
+                let want: Vec<u32> = want[at / 2][at % 2].iter().map(|x| x.to_bits()).collect();
+                assert_eq!(got, want, "text {}, {}", at / 2, at % 2);
+                assert_eq!(ticket.outcome().unwrap().tokens, 0);
+            }
+            for ticket in tickets {
+                assert!(!ticket.wait().unwrap().0.is_empty());
+            }
+        }
+        assert!(replicas.counters().cached_tokens > 0);
+    }
 }

@@ -47,7 +47,7 @@ impl Thread<'_> {
         let shard = self.step.weights.shard(matrix, self.node, self.group);
         // The logits of all nodes lie in one row: this node's begin at its first vocabulary row.
         let base = self.host_column(matrix, out);
-        let below = if self.step.storage.is_host(out) { self.outputs_before } else { 0 };
+        let below = if self.step.storage.is_host(out) { self.logits_before } else { 0 };
         for (p, part) in shard.parts.iter().enumerate() {
             let tiles = shard.share(self.rank, p, false);
             for tiles in blocks(tiles, self.tiles_that_fit(part.tile_bytes())) {

@@ -82,7 +82,9 @@ pub(crate) struct Part<'a> {
     pub input: &'a Prepared,
     pub variant: Variant,
     /// Rows of logits of the parts before.
-    pub outputs_before: usize,
+    pub logits_before: usize,
+    /// Their hidden states.
+    pub hidden_before: usize,
 }
 
 /// A step as one thread sees it.
@@ -138,7 +140,8 @@ fn walk<W: Watch>(
     let thread = Thread {
         step,
         input: part.input.input(),
-        outputs_before: part.outputs_before,
+        logits_before: part.logits_before,
+        hidden_before: part.hidden_before,
         turn,
         node: if step.graph.nodes() == 1 { 0 } else { place },
         place,
@@ -174,8 +177,9 @@ pub(crate) fn scratch_len<'a>(graph: &Graph, stages: impl Iterator<Item = &'a St
 struct Thread<'a> {
     step: &'a Step<'a>,
     input: Input<'a>,
-    /// Rows of logits before this part's.
-    outputs_before: usize,
+    /// Rows of logits and hidden states before this part's.
+    logits_before: usize,
+    hidden_before: usize,
     /// Which of two alternating buffers this part of the step uses.
     turn: usize,
     /// The node of the graph whose tensors it works on.
@@ -236,7 +240,16 @@ impl<'a> Thread<'a> {
             }
             Kind::Logits { acts, matrix, scale, cap, out } => {
                 let after = After { scale: *scale, cap: *cap, ..NOTHING };
-                self.matmul(*acts, *matrix, after, *out, self.count(domain));
+                self.matmul(*acts, *matrix, after, *out, self.input.logits);
+            }
+            // Every node has them all.
+            Kind::Hidden { .. } if self.node > 0 => {}
+            Kind::Hidden { x, out, width } => {
+                let (logits, before) = (self.input.logits, self.hidden_before);
+                for row in self.rows(domain, Work::Rows).filter(|row| *row >= logits) {
+                    let from = self.row(*x, row, *width);
+                    self.row_mut(*out, before + row - logits, *width).copy_from_slice(from);
+                }
             }
             Kind::Gated { acts, matrix, activation, out } => {
                 self.gated(*acts, *matrix, *activation, *out, self.count(domain));

@@ -3,7 +3,7 @@
 use super::{dialect, gate};
 use crate::error::Error;
 use crate::fault::Fault;
-use crate::openai::{chat, completions, models};
+use crate::openai::{chat, completions, embeddings, models};
 use crate::state::App;
 use crate::{anthropic, ollama, openapi, operate, responses, text};
 use axum::http::{HeaderName, HeaderValue, Method, StatusCode, Uri, header};
@@ -28,6 +28,7 @@ pub fn router(app: Arc<App>) -> Result<Router, Error> {
     let routes = Router::new()
         .route("/v1/chat/completions", post(chat::chat))
         .route("/v1/completions", post(completions::completions))
+        .route("/v1/embeddings", post(embeddings::embeddings))
         .route("/v1/models", get(models::list))
         .route("/v1/models/{*name}", get(models::one))
         .route("/v1/responses", post(responses::create))
@@ -38,6 +39,7 @@ pub fn router(app: Arc<App>) -> Result<Router, Error> {
         .route("/v1/messages/count_tokens", post(anthropic::count_tokens))
         .route("/api/chat", post(ollama::chat))
         .route("/api/generate", post(ollama::generate))
+        .route("/api/embed", post(ollama::embed))
         .route("/api/tags", get(ollama::tags))
         .route("/api/show", post(ollama::show))
         .route("/api/ps", get(ollama::ps))

@@ -11,6 +11,7 @@
 mod answer;
 mod choice;
 mod constrain;
+mod embed;
 mod event;
 mod guide;
 mod items;
@@ -18,6 +19,7 @@ mod request;
 mod start;
 
 pub(crate) use answer::{Answer, Whole};
+pub(crate) use embed::{EmbedRequest, embed};
 pub(crate) use event::{Delta, Event, Finish, Reason, TokenLogprob, TokenText};
 pub(crate) use request::{
     ChatRequest, Constraint, Generation, TextPrompt, TextRequest, ToolChoice,

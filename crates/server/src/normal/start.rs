@@ -193,7 +193,7 @@ fn prepare_text(model: &Model, request: TextRequest) -> Result<Prepared, Fault> 
         (TextPrompt::Tokens(_), Some(_)) => {
             Err(Fault::field("suffix", "a suffix goes with a prompt of text, not of tokens"))
         }
-        (TextPrompt::Tokens(tokens), None) => known_tokens(model, tokens, at),
+        (TextPrompt::Tokens(tokens), None) => known_tokens(model, tokens, "prompt", at),
     });
     Ok(Prepared {
         prompts: prompts.collect::<Result<_, _>>()?,
@@ -207,7 +207,7 @@ fn prepare_text(model: &Model, request: TextRequest) -> Result<Prepared, Fault> 
     })
 }
 
-fn encode_text(model: &Model, text: String) -> Result<PromptInfo, Fault> {
+pub(super) fn encode_text(model: &Model, text: String) -> Result<PromptInfo, Fault> {
     let plain = EncodeOptions { add_special: false, parse_special: true };
     let tokens = model.tokenizer.encode(&text, EncodeOptions { add_special: true, ..plain })?;
     // BOS, unless the text spells it.
@@ -243,11 +243,17 @@ fn encode_gap(model: &Model, prefix: String, suffix: &str) -> Result<PromptInfo,
     Ok(PromptInfo { text: prefix, tokens, added })
 }
 
-fn known_tokens(model: &Model, tokens: Vec<u32>, at: usize) -> Result<PromptInfo, Fault> {
+/// Tokens that a request has in `field`, at position `at`.
+pub(super) fn known_tokens(
+    model: &Model,
+    tokens: Vec<u32>,
+    field: &str,
+    at: usize,
+) -> Result<PromptInfo, Fault> {
     let vocab = model.tokenizer.vocab_size();
     if let Some(token) = tokens.iter().find(|&&t| t as usize >= vocab) {
-        let message = format!("token {token} of prompt {at} does not exist: there are {vocab}");
-        return Err(Fault::field("prompt", message));
+        let message = format!("token {token} of {field} {at} does not exist: there are {vocab}");
+        return Err(Fault::field(field, message));
     }
     let text = model.tokenizer.decode(&tokens, false);
     Ok(PromptInfo { text, tokens, added: 0 })

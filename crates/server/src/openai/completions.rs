@@ -40,7 +40,7 @@ pub(crate) async fn completions(
     let fields: TextBody = body.json().await?;
     let sampling: Sampling = body.json().await?;
     app.check_name(fields.model.as_deref())?;
-    let prompts = prompts(fields.prompt)?;
+    let prompts = texts(fields.prompt, "prompt")?;
     let stream = fields.stream.unwrap_or(false);
     let usage = StreamOptions::include_usage(fields.stream_options, stream)?;
     let echo = fields.echo.unwrap_or(false);
@@ -62,21 +62,21 @@ pub(crate) async fn completions(
     Ok(JsonBody(completion(&head, &answer, whole, echo, logprobs.is_some())).into_response())
 }
 
-/// A text, several, a list of tokens, or several lists.
-fn prompts(prompt: Option<Json>) -> Result<Vec<TextPrompt>, Fault> {
+/// What stands in `field`: a text, several, a list of tokens, or several lists.
+pub(super) fn texts(value: Option<Json>, field: &str) -> Result<Vec<TextPrompt>, Fault> {
     let wrong = || {
-        Fault::field(
-            "prompt",
-            "prompt must be a string, a list of strings, a list of token ids, or a list of such \
-             lists",
-        )
+        let message = format!(
+            "{field} must be a string, a list of strings, a list of token ids, or a list of such \
+             lists"
+        );
+        Fault::field(field, message)
     };
     let token = |value: &Json| value.as_u64().and_then(|t| u32::try_from(t).ok()).ok_or_else(wrong);
     let tokens = |list: &[Json]| list.iter().map(token).collect::<Result<Vec<u32>, Fault>>();
-    match prompt {
+    match value {
         Some(Json::String(text)) => Ok(vec![TextPrompt::Text(text)]),
         Some(Json::Array(list)) if list.is_empty() => {
-            Err(Fault::field("prompt", "there must be one prompt at least"))
+            Err(Fault::field(field, format!("{field} must not be an empty list")))
         }
         Some(Json::Array(list)) if list[0].is_number() => {
             Ok(vec![TextPrompt::Tokens(tokens(&list)?)])
@@ -89,7 +89,7 @@ fn prompts(prompt: Option<Json>) -> Result<Vec<TextPrompt>, Fault> {
                 _ => Err(wrong()),
             })
             .collect(),
-        None | Some(Json::Null) => Err(Fault::field("prompt", "prompt is missing")),
+        None | Some(Json::Null) => Err(Fault::field(field, format!("{field} is missing"))),
         Some(_) => Err(wrong()),
     }
 }

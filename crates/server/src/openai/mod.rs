@@ -1,4 +1,4 @@
-//! OpenAI's API: chat completions, completions, models.
+//! OpenAI's API: chat completions, completions, embeddings, models.
 //!
 //! Fields that are not known are ignored, as OpenAI does. Fields that are known and cannot be
 //! honoured are refused with 400, so that nobody believes they had an effect.
@@ -8,6 +8,7 @@ mod chat_stream;
 mod chunks;
 pub(crate) mod completions;
 mod completions_stream;
+pub(crate) mod embeddings;
 pub(crate) mod messages;
 pub(crate) mod models;
 pub(crate) mod sampling;

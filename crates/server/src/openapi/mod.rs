@@ -130,6 +130,7 @@ mod tests {
     use crate::ollama;
     use crate::openai::chat::ChatBody;
     use crate::openai::completions::TextBody;
+    use crate::openai::embeddings;
     use crate::openai::sampling::Sampling;
     use crate::responses::ResponseBody;
     use serde::de::value::Error;
@@ -179,8 +180,10 @@ mod tests {
         assert_eq!(told("ChatRequest"), read(fields::<ChatBody>()));
         assert_eq!(told("TextRequest"), read(fields::<TextBody>()));
         assert_eq!(told("ResponseRequest"), read(fields::<ResponseBody>()));
-        let messages = fields::<MessagesBody>().into_iter().map(str::to_owned).collect();
-        assert_eq!(told("AnthropicRequest"), messages);
+        let only = |own: Vec<&str>| own.into_iter().map(str::to_owned).collect();
+        assert_eq!(told("EmbeddingRequest"), only(fields::<embeddings::EmbedBody>()));
+        assert_eq!(told("OllamaEmbed"), only(fields::<ollama::EmbedBody>()));
+        assert_eq!(told("AnthropicRequest"), only(fields::<MessagesBody>()));
         let ollama = |own: Vec<&str>| {
             own.into_iter().chain(fields::<ollama::Shared>()).map(str::to_owned).collect()
         };

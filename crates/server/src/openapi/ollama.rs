@@ -26,6 +26,15 @@ pub(super) fn paths() -> Map<String, Json> {
             post("ollama_generate", "Answer a prompt", "OllamaGenerate", answer("OllamaText")),
         ),
         (
+            "/api/embed",
+            post(
+                "ollama_embed",
+                "Texts as vectors",
+                "OllamaEmbed",
+                gives("Them.", "OllamaVectors"),
+            ),
+        ),
+        (
             "/api/show",
             post("ollama_show", "What a model is", "OllamaShow", gives("It.", "OllamaModel")),
         ),
@@ -79,6 +88,18 @@ pub(super) fn schemas() -> Map<String, Json> {
                 }),
             ),
         ),
+        ("OllamaEmbed", object(&["input"], embed_fields())),
+        (
+            "OllamaVectors",
+            object(
+                &["model", "embeddings", "prompt_eval_count"],
+                json!({
+                    "model": {"type": "string"},
+                    "embeddings": {"type": "array", "items": {"type": "array", "items": {"type": "number"}}},
+                    "total_duration": count(), "load_duration": count(), "prompt_eval_count": count(),
+                }),
+            ),
+        ),
         ("OllamaModel", shown),
         ("OllamaModels", object(&["models"], json!({"models": {"type": "array", "items": model}}))),
         ("OllamaVersion", object(&["version"], json!({"version": {"type": "string"}}))),
@@ -118,6 +139,17 @@ fn request(own: Json) -> Json {
         fields.extend(own);
     }
     json!({"type": "object", "properties": fields})
+}
+
+fn embed_fields() -> Json {
+    json!({
+        "model": {"type": ["string", "null"], "description": "One of the model's names."},
+        "input": {"oneOf": [
+            {"type": "string"}, {"type": "array", "items": {"type": "string", "minLength": 1}},
+        ]},
+        "truncate": flag(),
+        "dimensions": whole(1, None),
+    })
 }
 
 fn chat_fields() -> Json {

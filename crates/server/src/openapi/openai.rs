@@ -33,6 +33,10 @@ pub(super) fn paths() -> Map<String, Json> {
             "/v1/completions".to_owned(),
             post("complete", "Continue texts", "TextRequest", answer("Completion", "Completion")),
         ),
+        (
+            "/v1/embeddings".to_owned(),
+            post("embed", "Texts as vectors", "EmbeddingRequest", gives("Them.", "Embeddings")),
+        ),
         ("/v1/models".to_owned(), get("models", "The model's names", gives("All.", "Models"), &[])),
         ("/v1/models/{model}".to_owned(), one),
     ])

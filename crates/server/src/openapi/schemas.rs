@@ -21,6 +21,8 @@ pub(super) fn all() -> Map<String, Json> {
     );
     add("ChatRequest", with_sampling(&["messages"], chat_fields()));
     add("TextRequest", with_sampling(&["prompt"], text_fields()));
+    add("EmbeddingRequest", embed_request());
+    add("Embeddings", embeddings());
     add("Message", message());
     add(
         "Tool",
@@ -304,14 +306,56 @@ fn chat_fields() -> Json {
     })
 }
 
+/// A text, several, tokens, or several lists of them.
+fn texts() -> Json {
+    json!({"oneOf": [
+        {"type": "string"},
+        tokens(),
+        {"type": "array", "minItems": 1, "items": {"type": "string"}},
+        {"type": "array", "minItems": 1, "items": tokens()},
+    ]})
+}
+
+fn embed_request() -> Json {
+    json!({
+        "type": "object", "required": ["input"], "properties": {
+            "model": {"type": ["string", "null"], "description": "One of the model's names."},
+            "input": texts(),
+            "encoding_format": {
+                "enum": ["float", "base64", null], "default": "float",
+                "description": "Numbers, or the same as f32, little-endian, in base64.",
+            },
+            "dimensions": whole(1, None),
+        },
+    })
+}
+
+fn embeddings() -> Json {
+    let item = json!({
+        "type": "object", "required": ["object", "index", "embedding"], "properties": {
+            "object": {"const": "embedding"},
+            "index": count(),
+            "embedding": {"oneOf": [
+                {"type": "array", "items": {"type": "number"}}, {"type": "string"},
+            ]},
+        },
+    });
+    json!({
+        "type": "object", "required": ["object", "data", "model", "usage"], "properties": {
+            "object": {"const": "list"},
+            "data": {"type": "array", "items": item},
+            "model": {"type": "string"},
+            "usage": {
+                "type": "object", "required": ["prompt_tokens", "total_tokens"],
+                "properties": {"prompt_tokens": count(), "total_tokens": count()},
+            },
+        },
+    })
+}
+
 fn text_fields() -> Json {
     json!({
-        "prompt": {"oneOf": [
-            {"type": "string"},
-            tokens(),
-            {"type": "array", "minItems": 1, "items": {"type": "string"}},
-            {"type": "array", "minItems": 1, "items": tokens()},
-        ]},
+        "prompt": texts(),
         "suffix": maybe("string"),
         "echo": flag(),
         "logprobs": whole(0, Some(20)),

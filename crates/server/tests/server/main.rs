@@ -4,6 +4,7 @@ mod anthropic;
 mod chat;
 mod completions;
 mod connections;
+mod embeddings;
 mod errors;
 mod harmony;
 mod ollama;

@@ -210,7 +210,7 @@ async fn faults_are_a_string() {
     let other = server.post("/api/chat", &chat(json!({"model": "other"}))).await;
     assert_eq!(other.status, StatusCode::NOT_FOUND);
     assert!(other.json()["error"].as_str().unwrap().contains("other"));
-    for path in ["/api/embed", "/api/embeddings", "/api/pull"] {
+    for path in ["/api/embeddings", "/api/pull"] {
         let absent = server.post(path, &json!({"model": NAME, "input": "text"})).await;
         assert_eq!(absent.status, StatusCode::NOT_FOUND);
         assert!(absent.json()["error"].is_string());

@@ -1,0 +1,64 @@
+//! One vector for a text: the hidden states of its tokens as pooled.
+//!
+//! The mean is summed token by token in f64, so it does not depend on how the text is cut into steps.
+
+/// How the hidden states of a text become one vector.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Pooling {
+    /// The last token's, which has seen all others.
+    Last,
+    /// The mean of all tokens'.
+    Mean,
+}
+
+/// What is pooled so far.
+pub(crate) struct Pooled {
+    pub pooling: Pooling,
+    sum: Vec<f64>,
+    tokens: usize,
+}
+
+impl Pooled {
+    pub(crate) fn new(pooling: Pooling) -> Pooled {
+        Pooled { pooling, sum: Vec::new(), tokens: 0 }
+    }
+
+    /// Takes the states of tokens, the first of which is token `at` of the text. Those that it has had
+    /// are computed anew if their pages were given up.
+    pub(crate) fn add<'l>(&mut self, at: usize, states: impl Iterator<Item = &'l [f32]>) {
+        for (token, state) in (at..).zip(states) {
+            if self.pooling == Pooling::Last {
+                self.sum = state.iter().map(|&x| f64::from(x)).collect();
+                self.tokens = 1;
+            } else if token == self.tokens {
+                self.sum.resize(state.len(), 0.0);
+                self.sum.iter_mut().zip(state).for_each(|(sum, &x)| *sum += f64::from(x));
+                self.tokens += 1;
+            }
+        }
+    }
+
+    /// The vector.
+    pub(crate) fn vector(&self) -> Vec<f32> {
+        let tokens = self.tokens.max(1) as f64;
+        self.sum.iter().map(|sum| (sum / tokens) as f32).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_computed_anew_counts_once() {
+        let states: [&[f32]; 3] = [&[1.0, -2.0], &[3.0, 0.5], &[5.0, 9.0]];
+        let mut mean = Pooled::new(Pooling::Mean);
+        mean.add(0, states[..2].iter().copied());
+        mean.add(0, states[..1].iter().copied());
+        mean.add(1, states[1..].iter().copied());
+        assert_eq!(mean.vector(), [3.0, 2.5]);
+        let mut last = Pooled::new(Pooling::Last);
+        last.add(2, states[2..].iter().copied());
+        assert_eq!(last.vector(), states[2]);
+    }
+}

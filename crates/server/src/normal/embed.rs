@@ -1,0 +1,134 @@
+//! Texts as vectors: what the model's last layer makes of them, pooled and of length one.
+
+use super::request::TextPrompt;
+use super::start::{beside, encode_text, known_tokens};
+use crate::fault::Fault;
+use crate::http::Client;
+use crate::state::{App, Model};
+use arclight_engine::Request;
+use axum::http::StatusCode;
+use std::time::Instant;
+
+/// The vectors of several texts.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Vectors {
+    pub(crate) vectors: Vec<Vec<f32>>, // [texts][dimensions]
+    /// Tokens of all texts.
+    pub(crate) tokens: usize,
+}
+
+/// What texts become.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct EmbedRequest {
+    pub(crate) texts: Vec<TextPrompt>,
+    /// Keeps the first so many values of each vector, for models that were trained so
+    /// (arXiv:2205.13147).
+    pub(crate) dimensions: Option<usize>,
+    /// Cuts texts that are longer than the context; otherwise they are refused.
+    pub(crate) truncate: bool,
+}
+
+/// Computes the vectors.
+///
+/// # Errors
+/// When the request cannot be served, or is not in time.
+pub(crate) async fn embed(
+    app: &App,
+    client: Client,
+    request: EmbedRequest,
+) -> Result<Vectors, Fault> {
+    let model = app.model()?;
+    let pooling = app.options.pooling.or(model.pooling).ok_or_else(|| {
+        Fault::invalid(
+            "this model's file asks for a kind of pooling that is not supported; the server's \
+             --pooling may choose one that is",
+        )
+        .code("no_embeddings")
+    })?;
+    let deadline = app.options.request_timeout.map(|time| Instant::now() + time);
+    let EmbedRequest { texts, dimensions, truncate } = request;
+    let context = model.replicas.context();
+    let encode = move |model: &Model| {
+        let encoded = texts.into_iter().enumerate().map(|(at, text)| {
+            let mut tokens = match text {
+                TextPrompt::Text(text) => encode_text(model, text)?.tokens,
+                TextPrompt::Tokens(tokens) => known_tokens(model, tokens, "input", at)?.tokens,
+            };
+            if truncate {
+                cut(&mut tokens, context);
+            }
+            Ok(tokens)
+        });
+        encoded.collect::<Result<Vec<_>, Fault>>()
+    };
+    let texts = beside(model.clone(), encode).await?;
+    let tokens = texts.iter().map(Vec::len).sum();
+    let mut vectors = Vec::with_capacity(texts.len());
+    // As many at once as can run: long lists leave room in the queue for others.
+    let slots: usize = model.replicas.replicas().iter().map(|replica| replica.sequences).sum();
+    for some in texts.chunks(slots.max(1)) {
+        let request = |tokens: &Vec<u32>| Request {
+            pooling: Some(pooling),
+            client: client.0,
+            deadline,
+            ..Request::new(tokens.clone())
+        };
+        for mut ticket in model.replicas.submit_all(some.iter().map(request).collect())? {
+            while let Some(token) = ticket.recv().await {
+                token?;
+            }
+            if ticket.pooled().is_empty() {
+                let message = "the vectors took longer than a request may";
+                return Err(Fault::new(StatusCode::GATEWAY_TIMEOUT, message).code("timeout"));
+            }
+            vectors.push(unit(ticket.pooled(), dimensions)?);
+        }
+    }
+    Ok(Vectors { vectors, tokens })
+}
+
+/// The first `dimensions` values, of length one together.
+fn unit(vector: &[f32], dimensions: Option<usize>) -> Result<Vec<f32>, Fault> {
+    let wanted = dimensions.unwrap_or(vector.len());
+    let some = vector.get(..wanted).filter(|some| !some.is_empty()).ok_or_else(|| {
+        let message = format!("dimensions must be from 1 to {}", vector.len());
+        Fault::field("dimensions", message)
+    })?;
+    let squares: f64 = some.iter().map(|&x| f64::from(x) * f64::from(x)).sum();
+    let length = if squares > 0.0 { squares.sqrt() } else { 1.0 };
+    Ok(some.iter().map(|&x| (f64::from(x) / length) as f32).collect())
+}
+
+/// Shortens a text from its end, but for the token that the vocabulary ends texts with.
+fn cut(tokens: &mut Vec<u32>, most: usize) {
+    if tokens.len() > most && most > 0 {
+        tokens.drain(most - 1..tokens.len() - 1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn vectors_have_length_one() {
+        assert_eq!(unit(&[3.0, -4.0, 12.0], Some(2)).unwrap(), [0.6, -0.8]);
+        assert_eq!(unit(&[0.0, 0.0], None).unwrap(), [0.0, 0.0]);
+        assert_eq!(unit(&[f32::MAX, f32::MAX], None).unwrap(), [0.5_f32.sqrt(); 2]);
+        for wrong in [0, 4] {
+            let fault = unit(&[1.0; 3], Some(wrong)).unwrap_err();
+            assert!(fault.message.contains("from 1 to 3"), "{}", fault.message);
+        }
+    }
+
+    #[test]
+    fn long_texts_keep_their_end() {
+        let mut tokens = vec![1, 2, 3, 4, 9];
+        cut(&mut tokens, 5);
+        assert_eq!(tokens, [1, 2, 3, 4, 9]);
+        cut(&mut tokens, 3);
+        assert_eq!(tokens, [1, 2, 9]);
+        cut(&mut tokens, 1);
+        assert_eq!(tokens, [9]);
+    }
+}
