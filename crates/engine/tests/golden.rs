@@ -217,7 +217,7 @@ impl Head {
         let head = named("output.weight").or_else(|| named("token_embd.weight")).unwrap();
         let mut values = vec![0.0; head.elements()];
         head.ty.dequantize(head.data, &mut values).unwrap();
-        Head { values, hidden: head.shape.dims()[0] as usize }
+        Head { values, hidden: head.shape.dims()[0] }
     }
 
     fn logits(&self, state: &[f32]) -> Vec<f32> {
