@@ -40,6 +40,9 @@ pub enum Error {
     /// A step without threads.
     #[error("0 threads: give at least one node a thread")]
     NoThreads,
+    /// A step without tokens.
+    #[error("0 tokens: a step has at least one")]
+    NoTokens,
     /// More threads on a node than it has cores.
     #[error("{threads} threads on node {node}, which has {cores} cores; ask for fewer threads")]
     TooManyThreads {
@@ -50,15 +53,13 @@ pub enum Error {
         /// Its cores.
         cores: usize,
     },
-    /// A node without threads has bytes to read.
-    #[error("stage {stage:?}: node {node} reads {bytes} bytes but has no threads")]
-    ReadsWithoutThreads {
+    /// A node without threads has something to do.
+    #[error("stage {stage:?}: node {node} has work but no threads")]
+    WorksWithoutThreads {
         /// The stage.
         stage: String,
         /// The node.
         node: usize,
-        /// Its bytes.
-        bytes: f64,
     },
     /// Shares of pages that are no distribution over nodes.
     #[error("shares of pages {shares:?}: each must lie in 0..=1 and their sum must be 1")]

@@ -1,4 +1,4 @@
-//! A machine as the model of time sees it: nodes, bandwidths, latencies.
+//! A machine as the model of time sees it: nodes, bandwidths, multipliers, latencies.
 
 use crate::error::{Error, positive};
 use crate::waits::WaitModel;
@@ -17,12 +17,56 @@ pub struct CoreRead {
     pub remote: f64,
 }
 
-/// Nodes, bandwidths and latencies of a machine.
+/// What weights and activations are multiplied as.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum Math {
+    /// Integers: quantised weights and activations.
+    Int8,
+    /// Pairs of bfloat16.
+    Bf16,
+    /// 32-bit floats: attention, and matrices of type F32 and F16.
+    F32,
+}
+
+/// What the kernels of one core compute in a second, with their data at hand.
+#[derive(Copy, Clone, Debug, PartialEq)]
+pub struct CoreMath {
+    /// Multiply-accumulates of [`Math::Int8`].
+    pub int8: f64,
+    /// Multiply-accumulates of [`Math::Bf16`].
+    pub bf16: f64,
+    /// Multiply-accumulates of [`Math::F32`].
+    pub f32: f64,
+    /// Elements of an activation that are normed, added or quantised: one pass over each.
+    pub elements: f64,
+}
+
+impl CoreMath {
+    /// Multiply-accumulates per second.
+    pub fn rate(&self, math: Math) -> f64 {
+        match math {
+            Math::Int8 => self.int8,
+            Math::Bf16 => self.bf16,
+            Math::F32 => self.f32,
+        }
+    }
+
+    fn validate(&self) -> Result<(), Error> {
+        positive("int8 multiply-accumulates of a core", self.int8)?;
+        positive("bf16 multiply-accumulates of a core", self.bf16)?;
+        positive("f32 multiply-accumulates of a core", self.f32)?;
+        positive("elements that a core passes over", self.elements)?;
+        Ok(())
+    }
+}
+
+/// Nodes, bandwidths, multipliers and latencies of a machine.
 #[derive(Clone, Debug, PartialEq)]
 pub struct MachineModel {
     cores: Vec<usize>,
     read: Matrix,
     core: CoreRead,
+    math: CoreMath,
     waits: WaitModel,
 }
 
@@ -31,12 +75,13 @@ impl MachineModel {
     /// read from one memory while nothing else is read.
     ///
     /// # Errors
-    /// When the matrix is not square with a row per node, or a bandwidth or latency is no positive
-    /// number.
+    /// When the matrix is not square with a row per node, or a bandwidth, rate or latency is no
+    /// positive number.
     pub fn new(
         cores: Vec<usize>,
         read: Matrix,
         core: CoreRead,
+        math: CoreMath,
         waits: WaitModel,
     ) -> Result<MachineModel, Error> {
         let nodes = cores.len();
@@ -57,8 +102,9 @@ impl MachineModel {
         }
         positive("local bandwidth of a core", core.local)?;
         positive("remote bandwidth of a core", core.remote)?;
+        math.validate()?;
         waits.validate()?;
-        Ok(MachineModel { cores, read, core, waits })
+        Ok(MachineModel { cores, read, core, math, waits })
     }
 
     /// The same machine with other latencies.
@@ -83,6 +129,11 @@ impl MachineModel {
     /// Barrier latencies.
     pub fn waits(&self) -> &WaitModel {
         &self.waits
+    }
+
+    /// What a core computes.
+    pub fn math(&self) -> &CoreMath {
+        &self.math
     }
 
     /// Bytes/s that the node's memory gives all its readers together: what its own cores get.
@@ -176,12 +227,19 @@ mod tests {
     #[test]
     fn impossible_machines_are_refused() {
         let machine = crate::known::kunpeng_920();
-        let core = CoreRead { local: 1e9, remote: f64::NAN };
-        let matrix = vec![vec![1e9]];
-        let nan = MachineModel::new(vec![4], matrix.clone(), core, *machine.waits());
-        assert!(matches!(nan, Err(Error::NotPositive { .. })), "{nan:?}");
+        let new = |cores: &[usize], core, math| {
+            MachineModel::new(cores.to_vec(), vec![vec![1e9]], core, math, *machine.waits())
+        };
         let core = CoreRead { local: 1e9, remote: 1e9 };
-        let two = MachineModel::new(vec![4, 4], matrix, core, *machine.waits());
+        let math = *machine.math();
+        let nan = new(&[4], CoreRead { remote: f64::NAN, ..core }, math);
+        assert!(matches!(nan, Err(Error::NotPositive { .. })), "{nan:?}");
+        for math in [CoreMath { int8: 0.0, ..math }, CoreMath { elements: -1.0, ..math }] {
+            let idle = new(&[4], core, math);
+            assert!(matches!(idle, Err(Error::NotPositive { .. })), "{idle:?}");
+        }
+        let two = new(&[4, 4], core, math);
         assert!(matches!(two, Err(Error::NodeCount { got: 1, nodes: 2, .. })), "{two:?}");
+        new(&[4], core, math).unwrap();
     }
 }

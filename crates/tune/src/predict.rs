@@ -1,20 +1,26 @@
 //! Seconds of a step, and what they are spent on.
 //!
-//! A stage takes as long as its busiest resource: a node's cores (their own rate), a memory
-//! controller (shared by all its readers), or the link between a node and another's memory.
-//! Readers of a node are many and at different pages, so all resources are busy at once and the
-//! busiest decides; this is the asymptotic bound of a closed queueing network, reached from below.
+//! A stage takes as long as its busiest resource: a node's cores, which read at a rate of their own
+//! and multiply at another, a memory controller (shared by all its readers), or the link between a
+//! node and another's memory. Readers of a node are many and at different pages, so all resources are
+//! busy at once and the busiest decides; this is the asymptotic bound of a closed queueing network,
+//! reached from below. What threads do not share, and waits, come on top.
 
+use crate::engine::Engine;
 use crate::error::Error;
 use crate::machine::MachineModel;
+use crate::model::ModelShape;
 use crate::step::{Stage, StepModel};
+use crate::work::Work;
 use std::fmt;
 
 /// What a stage, or a step, is limited by.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Resource {
-    /// The cores of a node: more threads would help.
+    /// How fast the cores of a node read: more threads would help.
     Cores(usize),
+    /// How fast the cores of a node multiply: more threads would help.
+    Multiply(usize),
     /// The memory of a node.
     Memory(usize),
     /// The way from node `cpu` to memory `memory`.
@@ -24,6 +30,8 @@ pub enum Resource {
         /// The node that is read from.
         memory: usize,
     },
+    /// Work that threads do not share: Amdahl's serial part.
+    Alone,
     /// Barriers.
     Waits,
 }
@@ -32,8 +40,10 @@ impl fmt::Display for Resource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Resource::Cores(node) => write!(f, "cores of node {node}"),
+            Resource::Multiply(node) => write!(f, "multipliers of node {node}"),
             Resource::Memory(node) => write!(f, "memory of node {node}"),
             Resource::Link { cpu, memory } => write!(f, "link {cpu} <- {memory}"),
+            Resource::Alone => write!(f, "serial part"),
             Resource::Waits => write!(f, "waits"),
         }
     }
@@ -44,18 +54,29 @@ impl fmt::Display for Resource {
 pub struct StagePrediction {
     /// The stage's name.
     pub name: String,
-    /// Seconds of reading.
-    pub reading: f64,
+    /// Seconds of reading and multiplying, at the same time.
+    pub working: f64,
+    /// Seconds of what threads do not share.
+    pub alone: f64,
     /// Seconds of waiting.
     pub waiting: f64,
-    /// The busiest resource while reading; `None` when nothing is read.
+    /// The busiest resource while working; `None` when there is nothing to do.
     pub limit: Option<Resource>,
 }
 
-/// What a step costs.
+impl StagePrediction {
+    /// Seconds in all.
+    pub fn seconds(&self) -> f64 {
+        self.working + self.alone + self.waiting
+    }
+}
+
+/// What a step costs, or several steps.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Prediction {
-    /// Seconds of the step.
+    /// New tokens.
+    pub tokens: usize,
+    /// Seconds.
     pub seconds: f64,
     /// Its stages, in order.
     pub stages: Vec<StagePrediction>,
@@ -64,14 +85,30 @@ pub struct Prediction {
 }
 
 impl Prediction {
-    /// Tokens per second: one token a step.
+    /// New tokens per second.
     pub fn tokens_per_second(&self) -> f64 {
-        1.0 / self.seconds
+        self.tokens as f64 / self.seconds
+    }
+
+    /// Seconds of reading and multiplying.
+    pub fn working(&self) -> f64 {
+        self.stages.iter().map(|s| s.working).sum()
+    }
+
+    /// Seconds of what threads do not share.
+    pub fn alone(&self) -> f64 {
+        self.stages.iter().map(|s| s.alone).sum()
     }
 
     /// Seconds in barriers.
     pub fn waiting(&self) -> f64 {
         self.stages.iter().map(|s| s.waiting).sum()
+    }
+
+    fn of(tokens: usize, stages: Vec<StagePrediction>) -> Prediction {
+        let seconds = stages.iter().map(StagePrediction::seconds).sum();
+        let bottleneck = most(&stages);
+        Prediction { tokens, seconds, stages, bottleneck }
     }
 }
 
@@ -79,32 +116,91 @@ impl Prediction {
 ///
 /// # Errors
 /// When the step has other nodes than the machine, no threads, more threads than cores, or a node
-/// that reads without threads.
+/// that reads or multiplies without threads.
 pub fn predict(machine: &MachineModel, step: &StepModel) -> Result<Prediction, Error> {
     check(machine, step)?;
     let waits = machine.waits();
     let widest = step.threads.iter().copied().max().unwrap_or(0);
-    let mut spent: Vec<(Resource, f64)> = Vec::new();
     let mut stages = Vec::new();
     for stage in &step.stages {
         let times = stage.times as f64;
         let busiest = busiest(machine, &step.threads, stage);
-        let reading = busiest.map_or(0.0, |(_, seconds)| times * seconds);
         let global = waits.global(stage.waits.barrier, &step.threads);
         let local = waits.local(widest);
         let once = stage.waits.local as f64 * local + stage.waits.global as f64 * global;
-        let waiting = times * once;
-        spent.extend(busiest.map(|(resource, _)| (resource, reading)));
-        spent.push((Resource::Waits, waiting));
-        let limit = busiest.map(|(resource, _)| resource);
-        stages.push(StagePrediction { name: stage.name.clone(), reading, waiting, limit });
+        stages.push(StagePrediction {
+            name: stage.name.clone(),
+            working: busiest.map_or(0.0, |(_, seconds)| times * seconds),
+            alone: times * stage.alone / machine.math().elements,
+            waiting: times * once,
+            limit: busiest.map(|(resource, _)| resource),
+        });
     }
-    let seconds = stages.iter().map(|s| s.reading + s.waiting).sum();
-    Ok(Prediction { seconds, stages, bottleneck: most(&mut spent) })
+    overlap(step, &mut stages);
+    Ok(Prediction::of(step.tokens, stages))
+}
+
+/// Predicts a prompt of `tokens` tokens after `context` others, taken in chunks of at most `chunk`.
+///
+/// # Errors
+/// As [`predict`] and [`Engine::step`]; without tokens.
+pub fn predict_prompt(
+    machine: &MachineModel,
+    engine: &Engine,
+    model: &ModelShape,
+    tokens: usize,
+    context: usize,
+    chunk: usize,
+    threads: &[usize],
+) -> Result<Prediction, Error> {
+    let mut stages: Vec<StagePrediction> = Vec::new();
+    let mut done = 0;
+    loop {
+        let work = Work::prompt((tokens - done).min(chunk.max(1)), context + done);
+        let step = predict(machine, &engine.step(model, work, threads)?)?;
+        // A chunk may have another limit than the one before: they stay apart.
+        stages.extend(step.stages);
+        done += work.tokens;
+        if done == tokens {
+            return Ok(Prediction::of(tokens, stages));
+        }
+    }
+}
+
+/// Parts of a step follow each other through a pipeline: all stages once, and the longest again for
+/// each further part.
+fn overlap(step: &StepModel, stages: &mut [StagePrediction]) {
+    if step.parts < 2 {
+        return;
+    }
+    // What a node does before it hands on: its stages up to the next wait for another node.
+    let mut runs: Vec<std::ops::Range<usize>> = Vec::new();
+    for (i, stage) in step.stages.iter().enumerate().filter(|(_, s)| s.piped) {
+        match runs.last_mut() {
+            Some(run) if stage.waits.global == 0 => run.end = i + 1,
+            _ => runs.push(i..i + 1),
+        }
+    }
+    let time = |run: &std::ops::Range<usize>| -> f64 {
+        stages[run.clone()].iter().map(StagePrediction::seconds).sum()
+    };
+    let longest = runs.iter().max_by(|a, b| time(a).total_cmp(&time(b))).cloned();
+    let Some(longest) = longest else { return };
+    for stage in &mut stages[longest] {
+        let parts = step.parts as f64;
+        stage.working *= parts;
+        stage.alone *= parts;
+        stage.waiting *= parts;
+    }
 }
 
 /// The resource that has the most seconds in all.
-fn most(spent: &mut [(Resource, f64)]) -> Resource {
+fn most(stages: &[StagePrediction]) -> Resource {
+    let spent = |s: &StagePrediction| {
+        let working = s.limit.map(|resource| (resource, s.working));
+        working.into_iter().chain([(Resource::Alone, s.alone), (Resource::Waits, s.waiting)])
+    };
+    let mut spent: Vec<(Resource, f64)> = stages.iter().flat_map(spent).collect();
     spent.sort_by_key(|&(resource, _)| resource);
     spent
         .chunk_by(|a, b| a.0 == b.0)
@@ -116,11 +212,13 @@ fn most(spent: &mut [(Resource, f64)]) -> Resource {
 /// The resource that is busy longest in one repetition, and its seconds.
 fn busiest(machine: &MachineModel, threads: &[usize], stage: &Stage) -> Option<(Resource, f64)> {
     let nodes = machine.nodes();
+    let rate = machine.math().rate(stage.math);
     let mut busy = Vec::new();
     for cpu in (0..nodes).filter(|&cpu| threads[cpu] > 0) {
-        let reads = &stage.reads[cpu];
+        let (reads, threads) = (&stage.reads[cpu], threads[cpu] as f64);
         let one: f64 = (0..nodes).map(|memory| reads[memory] / machine.core(cpu, memory)).sum();
-        busy.push((Resource::Cores(cpu), one / threads[cpu] as f64));
+        busy.push((Resource::Cores(cpu), one / threads));
+        busy.push((Resource::Multiply(cpu), stage.macs[cpu] / (threads * rate)));
         for memory in (0..nodes).filter(|&memory| memory != cpu) {
             let seconds = reads[memory] / machine.link(cpu, memory);
             busy.push((Resource::Link { cpu, memory }, seconds));
@@ -148,13 +246,13 @@ fn check(machine: &MachineModel, step: &StepModel) -> Result<(), Error> {
     }
     for stage in &step.stages {
         let square = stage.reads.len() == nodes && stage.reads.iter().all(|r| r.len() == nodes);
-        if !square {
+        if !square || stage.macs.len() != nodes {
             return Err(Error::NodeCount { what: "a stage", got: stage.reads.len(), nodes });
         }
-        for (node, reads) in stage.reads.iter().enumerate() {
+        for (node, (reads, &macs)) in stage.reads.iter().zip(&stage.macs).enumerate() {
             let bytes: f64 = reads.iter().sum();
-            if bytes > 0.0 && step.threads[node] == 0 {
-                return Err(Error::ReadsWithoutThreads { stage: stage.name.clone(), node, bytes });
+            if bytes + macs > 0.0 && step.threads[node] == 0 {
+                return Err(Error::WorksWithoutThreads { stage: stage.name.clone(), node });
             }
         }
     }
@@ -164,20 +262,21 @@ fn check(machine: &MachineModel, step: &StepModel) -> Result<(), Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{CoreRead, WaitModel, Waits};
+    use crate::{CoreMath, CoreRead, Math, WaitModel, Waits};
 
-    /// Two nodes of 10 cores: 100 bytes/s beside, 25 across, 20 for a core.
+    /// Two nodes of 10 cores: 100 bytes/s beside, 25 across, 20 for a core; 50 products/s a core.
     fn machine() -> MachineModel {
         let read = vec![vec![100.0, 25.0], vec![25.0, 100.0]];
         let core = CoreRead { local: 20.0, remote: 10.0 };
         let line = WaitModel { arrival: 1.0, remote_arrival: 1.0, line: 1.0, remote_line: 5.0 };
-        MachineModel::new(vec![10, 10], read, core, line).unwrap()
+        let math = CoreMath { int8: 50.0, bf16: 25.0, f32: 10.0, elements: 4.0 };
+        MachineModel::new(vec![10, 10], read, core, math, line).unwrap()
     }
 
     fn one_stage(threads: [usize; 2], reads: [[f64; 2]; 2]) -> StepModel {
         let mut stage = Stage::new("s", 1, 2);
         stage.reads = reads.map(Vec::from).to_vec();
-        StepModel { threads: threads.to_vec(), stages: vec![stage] }
+        StepModel { tokens: 1, parts: 1, threads: threads.to_vec(), stages: vec![stage] }
     }
 
     fn limit(threads: [usize; 2], reads: [[f64; 2]; 2]) -> (Resource, f64) {
@@ -212,6 +311,61 @@ mod tests {
     }
 
     #[test]
+    fn products_and_bytes_go_on_together_and_the_serial_part_alone() {
+        let mut step = one_stage([4, 2], [[100.0, 0.0], [0.0, 10.0]]);
+        let stage = &mut step.stages[0];
+        // Reading 100 / 80 s; 1000 products on 4 x 50/s are 5 s.
+        stage.macs = vec![1000.0, 100.0];
+        let prediction = predict(&machine(), &step).unwrap();
+        assert_eq!((prediction.seconds, prediction.bottleneck), (5.0, Resource::Multiply(0)));
+        // In floats, of which a core has 10/s.
+        step.stages[0].math = Math::F32;
+        assert_eq!(predict(&machine(), &step).unwrap().seconds, 25.0);
+        // 200 elements at 4/s are not divided by the threads.
+        step.stages[0].alone = 200.0;
+        let prediction = predict(&machine(), &step).unwrap();
+        assert_eq!((prediction.seconds, prediction.bottleneck), (75.0, Resource::Alone));
+        assert_eq!((prediction.working(), prediction.alone()), (25.0, 50.0));
+        step.tokens = 150;
+        assert_eq!(predict(&machine(), &step).unwrap().tokens_per_second(), 2.0);
+    }
+
+    #[test]
+    fn parts_of_a_pipeline_overlap() {
+        let mut first = one_stage([4, 4], [[80.0, 0.0], [0.0; 2]]).stages;
+        let mut second = one_stage([4, 4], [[0.0; 2], [0.0, 160.0]]).stages;
+        let mut hand_over = Stage::new("hand-over", 1, 2);
+        hand_over.waits = Waits { local: 0, global: 1, ..Waits::NONE };
+        let head = Stage { times: 1, ..first[0].clone() };
+        (first[0].piped, hand_over.piped, second[0].piped) = (true, true, true);
+        let stages = vec![first.remove(0), hand_over, second.remove(0), head];
+        let step =
+            |parts| StepModel { tokens: 1, parts, threads: vec![4, 4], stages: stages.clone() };
+        // 1 s, then a flat wait of 18 s and 2 s; the head takes 1 s, once.
+        assert_eq!(predict(&machine(), &step(1)).unwrap().seconds, 1.0 + 20.0 + 1.0);
+        // Of five parts four more go through the longest stage while others go through the first.
+        assert_eq!(predict(&machine(), &step(5)).unwrap().seconds, 1.0 + 5.0 * 20.0 + 1.0);
+        assert_eq!(step(5).bytes(), (5.0 * 240.0 + 80.0, 0.0));
+    }
+
+    #[test]
+    fn a_prompt_is_the_sum_of_its_chunks() {
+        let (machine, model) = (crate::known::kunpeng_920(), crate::known::qwen3_4b_q4_0());
+        let (engine, threads) = (Engine::tensor_parallel(), [48; 4]);
+        let step = |tokens, context| {
+            let step = engine.step(&model, Work::prompt(tokens, context), &threads).unwrap();
+            predict(&machine, &step).unwrap().seconds
+        };
+        let prompt = |tokens, context, chunk| {
+            predict_prompt(&machine, &engine, &model, tokens, context, chunk, &threads)
+        };
+        let whole = prompt(700, 100, 512).unwrap();
+        assert!((whole.seconds / (step(512, 100) + step(188, 612)) - 1.0).abs() < 1e-12);
+        assert_eq!((whole.tokens, prompt(5, 0, 512).unwrap().seconds), (700, step(5, 0)));
+        assert_eq!(prompt(0, 0, 512), Err(Error::NoTokens));
+    }
+
+    #[test]
     fn impossible_steps_are_refused() {
         let refused = |step: StepModel| predict(&machine(), &step).unwrap_err();
         let none = refused(one_stage([0, 0], [[0.0; 2]; 2]));
@@ -219,7 +373,7 @@ mod tests {
         let many = refused(one_stage([11, 0], [[1.0, 0.0], [0.0; 2]]));
         assert_eq!(many, Error::TooManyThreads { node: 0, threads: 11, cores: 10 });
         let idle = refused(one_stage([1, 0], [[1.0, 0.0], [1.0, 0.0]]));
-        assert!(matches!(idle, Error::ReadsWithoutThreads { node: 1, .. }), "{idle}");
+        assert!(matches!(idle, Error::WorksWithoutThreads { node: 1, .. }), "{idle}");
         let mut ragged = one_stage([1, 1], [[1.0; 2]; 2]);
         ragged.stages[0].reads[1].pop();
         assert!(matches!(refused(ragged), Error::NodeCount { nodes: 2, .. }));

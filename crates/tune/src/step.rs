@@ -1,7 +1,7 @@
 //! One step as traffic and waits: what the model of time is asked about.
 
 use crate::error::Error;
-use crate::machine::Matrix;
+use crate::machine::{Math, Matrix};
 use crate::waits::Barrier;
 
 /// Over which memory nodes some bytes are spread: a share per node, in sum 1.
@@ -73,6 +73,14 @@ pub struct Stage {
     pub times: usize,
     /// Bytes that each node's threads read from each node's memory, once: `[cpu node][memory node]`.
     pub reads: Matrix,
+    /// Multiply-accumulates of each node's threads, once.
+    pub macs: Vec<f64>,
+    /// What they are.
+    pub math: Math,
+    /// Elements that some thread passes over before the others can go on: Amdahl's serial part.
+    pub alone: f64,
+    /// Whether it belongs to a pipeline, whose stages overlap: see [`StepModel::parts`].
+    pub piped: bool,
     /// Waits after each time.
     pub waits: Waits,
 }
@@ -80,14 +88,27 @@ pub struct Stage {
 impl Stage {
     /// A stage of `nodes` nodes that reads nothing and waits for nobody yet.
     pub(crate) fn new(name: impl Into<String>, times: usize, nodes: usize) -> Stage {
-        let reads = vec![vec![0.0; nodes]; nodes];
-        Stage { name: name.into(), times, reads, waits: Waits::NONE }
+        Stage {
+            name: name.into(),
+            times,
+            reads: vec![vec![0.0; nodes]; nodes],
+            macs: vec![0.0; nodes],
+            math: Math::Int8,
+            alone: 0.0,
+            piped: false,
+            waits: Waits::NONE,
+        }
     }
 }
 
-/// A decoding step of one token.
+/// A step: one token when decoding, a chunk of a prompt when not.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StepModel {
+    /// New tokens.
+    pub tokens: usize,
+    /// Parts in which the tokens follow each other through the stages of a pipeline, which stand here
+    /// for one part each; 1 without a pipeline.
+    pub parts: usize,
     /// Threads on each node; 0 leaves a node's cores out.
     pub threads: Vec<usize>,
     /// In order.
@@ -95,6 +116,11 @@ pub struct StepModel {
 }
 
 impl StepModel {
+    /// Times that a stage happens in the step.
+    fn times(&self, stage: &Stage) -> usize {
+        stage.times * if stage.piped { self.parts } else { 1 }
+    }
+
     /// Bytes read in the step: `(from the reader's node, from others)`.
     pub fn bytes(&self) -> (f64, f64) {
         let (mut local, mut remote) = (0.0, 0.0);
@@ -102,7 +128,7 @@ impl StepModel {
             for (cpu, row) in stage.reads.iter().enumerate() {
                 for (memory, bytes) in row.iter().enumerate() {
                     let sum = if cpu == memory { &mut local } else { &mut remote };
-                    *sum += stage.times as f64 * bytes;
+                    *sum += self.times(stage) as f64 * bytes;
                 }
             }
         }
@@ -111,9 +137,15 @@ impl StepModel {
 
     /// Waits of the step: `(local, global)`.
     pub fn waits(&self) -> (usize, usize) {
-        let sum =
-            |of: fn(&Waits) -> usize| self.stages.iter().map(|s| s.times * of(&s.waits)).sum();
+        let sum = |of: fn(&Waits) -> usize| {
+            self.stages.iter().map(|s| self.times(s) * of(&s.waits)).sum()
+        };
         (sum(|w| w.local), sum(|w| w.global))
+    }
+
+    /// Multiply-accumulates of the step.
+    pub fn macs(&self) -> f64 {
+        self.stages.iter().map(|s| self.times(s) as f64 * s.macs.iter().sum::<f64>()).sum()
     }
 }
 
