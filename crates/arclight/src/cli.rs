@@ -3,8 +3,8 @@
 use crate::error::Error;
 use crate::serve::{self, settings};
 use crate::{
-    bench, bench_serve, bench_sync, chat, graph_cmd, inspect, logging, perplexity, quantize, run,
-    synth, topo,
+    bench, bench_serve, bench_sync, chat, graph_cmd, inspect, logging, perplexity, plan, quantize,
+    run, synth, topo,
 };
 use clap::error::ErrorKind;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
@@ -36,6 +36,7 @@ Start here:
   arclight chat model.gguf            talk with a model
   arclight serve model.gguf           serve it over HTTP, with OpenAI's API
   arclight bench model.gguf           how fast it is, and how fast it could be
+  arclight plan                       how fast this machine could be, or another one
   arclight COMMAND --help             options and examples of a command
 
 Environment:
@@ -54,6 +55,7 @@ enum Command {
     Perplexity(perplexity::PerplexityArgs),
     Inspect(inspect::InspectArgs),
     Topo(topo::TopoArgs),
+    Plan(plan::PlanArgs),
     Graph(graph_cmd::GraphArgs),
     Quantize(quantize::QuantizeArgs),
     Synth(synth::SynthArgs),
@@ -92,6 +94,7 @@ impl Cli {
             Command::Perplexity(args) => perplexity::run(args),
             Command::Inspect(args) => inspect::run(args),
             Command::Topo(args) => topo::run(args),
+            Command::Plan(args) => plan::run(args),
             Command::Graph(args) => graph_cmd::run(args),
             Command::Quantize(args) => quantize::run(args),
             Command::Synth(args) => synth::run(args),

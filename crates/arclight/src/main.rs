@@ -19,6 +19,7 @@ mod load;
 mod logging;
 mod model_info;
 mod perplexity;
+mod plan;
 mod profile;
 mod quantize;
 mod replace;

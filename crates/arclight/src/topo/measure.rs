@@ -21,8 +21,23 @@ use std::time::{Duration, Instant};
 use threads::{GroupSpec, Pool, PoolSpec, Scope, Worker};
 use topology::{CpuId, Machine, Node, NodeId};
 
-/// Time for each pair and quantity, and what may be spent when passes are slow.
-const ENOUGH: Duration = Duration::from_millis(300);
+/// How thoroughly pairs are measured.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Pace {
+    /// Time for each pair and quantity.
+    enough: Duration,
+    /// Whether latency is measured too.
+    latency: bool,
+}
+
+impl Pace {
+    /// For figures that are told.
+    pub(crate) const FULL: Pace = Pace { enough: Duration::from_millis(300), latency: true };
+    /// For figures that are calculated with: bandwidth only.
+    pub(crate) const BRIEF: Pace = Pace { enough: Duration::from_millis(80), latency: false };
+}
+
+/// What may be spent when passes are slow.
 const TOO_MUCH: Duration = Duration::from_secs(2);
 const LEAST_PASSES: usize = 3;
 
@@ -40,38 +55,38 @@ const STEPS: usize = 20_000;
 /// What was measured. Matrices are `[node with cores][node with memory]`; `None` where the buffer
 /// could not be had.
 #[derive(Debug, Serialize)]
-pub(super) struct Access {
-    pub(super) readers: Vec<Reader>,
-    pub(super) memories: Vec<Memory>,
-    pub(super) read_bytes_per_second: Vec<Vec<Option<f64>>>,
-    pub(super) latency_nanoseconds: Vec<Vec<Option<f64>>>,
+pub(crate) struct Access {
+    pub(crate) readers: Vec<Reader>,
+    pub(crate) memories: Vec<Memory>,
+    pub(crate) read_bytes_per_second: Vec<Vec<Option<f64>>>,
+    pub(crate) latency_nanoseconds: Vec<Vec<Option<f64>>>,
     /// Bytes read for the first matrix.
-    pub(super) bytes_read: u64,
-    pub(super) seconds: f64,
+    pub(crate) bytes_read: u64,
+    pub(crate) seconds: f64,
     /// What makes figures less than they seem.
-    pub(super) warnings: Vec<String>,
+    pub(crate) warnings: Vec<String>,
 }
 
 /// A node whose cores read.
 #[derive(Debug, Serialize)]
-pub(super) struct Reader {
-    pub(super) node: NodeId,
+pub(crate) struct Reader {
+    pub(crate) node: NodeId,
     /// One for each core that took part.
-    pub(super) cpus: Vec<CpuId>,
+    pub(crate) cpus: Vec<CpuId>,
 }
 
 /// A node whose memory was read.
 #[derive(Debug, Serialize)]
-pub(super) struct Memory {
-    pub(super) node: NodeId,
-    pub(super) buffer_bytes: u64,
-    pub(super) huge_bytes: u64,
+pub(crate) struct Memory {
+    pub(crate) node: NodeId,
+    pub(crate) buffer_bytes: u64,
+    pub(crate) huge_bytes: u64,
     /// Pages of the buffer on other nodes, where the kernel tells.
-    pub(super) pages_elsewhere: Option<u64>,
+    pub(crate) pages_elsewhere: Option<u64>,
 }
 
 /// Measures all pairs of nodes that the machine has and may use.
-pub(super) fn access(machine: &Machine) -> Result<Access, Error> {
+pub(crate) fn access(machine: &Machine, pace: Pace) -> Result<Access, Error> {
     let start = Instant::now();
     let mut warnings = Vec::new();
     let readers = readers(machine, &mut warnings);
@@ -90,14 +105,15 @@ pub(super) fn access(machine: &Machine) -> Result<Access, Error> {
         let home = nearest(machine, &readers, node);
         let buffer = place(machine, node, wanted, &mut teams[home], &mut warnings)?;
         for (reader, team) in teams.iter_mut().enumerate() {
-            let mut cell = |buffer: &Buffer| -> Result<(f64, f64), Error> {
-                let (rate, bytes) = team.read(buffer)?;
+            let mut cell = |buffer: &Buffer| -> Result<(f64, Option<f64>), Error> {
+                let (rate, bytes) = team.read(buffer, pace.enough)?;
                 bytes_read += bytes;
-                Ok((rate, team.walk(buffer)?))
+                let wait = pace.latency.then(|| team.walk(buffer, pace.enough)).transpose()?;
+                Ok((rate, wait))
             };
             let cell = buffer.as_ref().map(&mut cell).transpose()?;
             read[reader].push(cell.map(|(rate, _)| rate));
-            latency[reader].push(cell.map(|(_, wait)| wait));
+            latency[reader].push(cell.and_then(|(_, wait)| wait));
             bar.inc(1);
         }
         memories.push(describe(node, buffer.as_ref(), machine.has_nodes(), &mut warnings));
@@ -267,13 +283,13 @@ impl Team {
     }
 
     /// Bytes per second that all threads read together, and bytes read for it.
-    fn read(&mut self, buffer: &Buffer) -> Result<(f64, u64), Error> {
+    fn read(&mut self, buffer: &Buffer, enough: Duration) -> Result<(f64, u64), Error> {
         let bytes = buffer.bytes();
         // Whole lines, so that no two threads read the same one.
         let share = bytes.len().div_ceil(self.pool.threads()).next_multiple_of(64);
         let parts: Vec<&[u8]> = bytes.chunks(share).collect();
         let mut passes = 0;
-        let seconds = median_of(|| {
+        let seconds = median_of(enough, || {
             passes += 1;
             let took = self.run(&|worker| {
                 if let Some(part) = parts.get(worker.thread()) {
@@ -286,11 +302,11 @@ impl Team {
     }
 
     /// Nanoseconds that one thread waits for a line.
-    fn walk(&mut self, buffer: &Buffer) -> Result<f64, Error> {
+    fn walk(&mut self, buffer: &Buffer, enough: Duration) -> Result<f64, Error> {
         let words = &buffer.words()[..WALK_BYTES.min(buffer.len()) / 8];
         // Buffers differ in size; zero is on every walk.
         let at = Mutex::new(if self.at < words.len() { self.at } else { 0 });
-        let result = median_of(|| {
+        let result = median_of(enough, || {
             let wait = Mutex::new(0.0);
             self.run(&|worker| {
                 if worker.thread() == 0 {
@@ -322,15 +338,15 @@ impl Team {
     }
 }
 
-/// The median of passes over [`ENOUGH`] time, after one that does not count.
-fn median_of(mut pass: impl FnMut() -> Result<f64, Error>) -> Result<f64, Error> {
+/// The median of passes over `enough` time, after one that does not count.
+fn median_of(enough: Duration, mut pass: impl FnMut() -> Result<f64, Error>) -> Result<f64, Error> {
     let start = Instant::now();
     pass()?;
     let mut samples = Vec::new();
     loop {
         samples.push(pass()?);
         let so_far = start.elapsed();
-        if so_far > TOO_MUCH || so_far > ENOUGH && samples.len() >= LEAST_PASSES {
+        if so_far > TOO_MUCH || so_far > enough && samples.len() >= LEAST_PASSES {
             samples.sort_by(f64::total_cmp);
             return Ok(samples[samples.len() / 2]);
         }
@@ -373,7 +389,7 @@ mod tests {
     #[test]
     fn medians_are_taken_after_a_first_pass() {
         let mut passes = 0;
-        let median = median_of(|| {
+        let median = median_of(Pace::BRIEF.enough, || {
             passes += 1;
             Ok(if passes == 1 { 1e9 } else { 5.0 })
         });

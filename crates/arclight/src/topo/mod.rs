@@ -2,13 +2,13 @@
 //! node's cores get at every node's memory, and which cores are near each other.
 
 mod latency;
-mod measure;
+pub(crate) mod measure;
 mod table;
 
 use crate::error::Error;
 use clap::Args;
 use latency::Latency;
-use measure::Access;
+use measure::{Access, Pace};
 use serde::Serialize;
 use std::io::Write;
 use std::path::PathBuf;
@@ -72,7 +72,7 @@ pub(crate) fn run(args: &TopoArgs) -> Result<(), Error> {
     let layout = topology::layout(&machine, None, None)?;
     let mut out = std::io::stdout().lock();
     if args.json {
-        let access = args.bandwidth.then(|| measure::access(&machine)).transpose()?;
+        let access = args.bandwidth.then(|| measure::access(&machine, Pace::FULL)).transpose()?;
         let latency = args.latency.then(|| latency::measure(&machine)).transpose()?;
         let report = Report { machine: &machine, layout: &layout, access, latency };
         serde_json::to_writer_pretty(&mut out, &report).map_err(std::io::Error::from)?;
@@ -86,7 +86,7 @@ pub(crate) fn run(args: &TopoArgs) -> Result<(), Error> {
     if args.bandwidth {
         // What is known already need not wait for what takes a while.
         out.flush()?;
-        table::print(&mut out, &measure::access(&machine)?)?;
+        table::print(&mut out, &measure::access(&machine, Pace::FULL)?)?;
     }
     if args.latency {
         out.flush()?;

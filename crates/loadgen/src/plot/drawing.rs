@@ -6,38 +6,46 @@
 use std::fmt::Write;
 
 /// Text and axes.
-pub(super) const INK: &str = "#7D8590";
+pub const INK: &str = "#7D8590";
 /// Lines, from cold to hot.
-pub(super) const COLOURS: [&str; 8] =
+pub const COLOURS: [&str; 8] =
     ["#2F81C7", "#1C93A6", "#209660", "#8A8A12", "#D16914", "#C9484A", "#C2477F", "#896CE2"];
 
 /// A picture that is being drawn.
-pub(super) struct Drawing(String);
+#[derive(Debug)]
+pub struct Drawing(String);
 
 /// Where a text is held.
-#[derive(Clone, Copy)]
-pub(super) enum Anchor {
+#[derive(Clone, Copy, Debug)]
+pub enum Anchor {
+    /// At its beginning.
     Start,
+    /// In the middle.
     Middle,
+    /// At its end.
     End,
 }
 
 /// How a line looks.
-#[derive(Clone, Copy)]
-pub(super) struct Pen<'a> {
-    pub(super) colour: &'a str,
-    pub(super) width: f64,
-    pub(super) opacity: f64,
+#[derive(Clone, Copy, Debug)]
+pub struct Pen<'a> {
+    /// As SVG has it: `#RRGGBB`.
+    pub colour: &'a str,
+    /// Width in pixels.
+    pub width: f64,
+    /// From 0 to 1.
+    pub opacity: f64,
     /// As `stroke-dasharray` has it; empty for a whole line.
-    pub(super) dashes: &'a str,
+    pub dashes: &'a str,
 }
 
 impl Pen<'_> {
-    pub(super) const GRID: Pen<'static> =
-        Pen { colour: INK, width: 1.0, opacity: 0.22, dashes: "" };
-    pub(super) const AXIS: Pen<'static> = Pen { opacity: 0.8, ..Pen::GRID };
-    pub(super) const BOUND: Pen<'static> =
-        Pen { colour: INK, width: 1.2, opacity: 0.9, dashes: "4 3" };
+    /// A line of the grid.
+    pub const GRID: Pen<'static> = Pen { colour: INK, width: 1.0, opacity: 0.22, dashes: "" };
+    /// An axis.
+    pub const AXIS: Pen<'static> = Pen { opacity: 0.8, ..Pen::GRID };
+    /// A bound or target.
+    pub const BOUND: Pen<'static> = Pen { colour: INK, width: 1.2, opacity: 0.9, dashes: "4 3" };
 }
 
 /// A text as XML has it.
@@ -46,7 +54,8 @@ fn escape(text: &str) -> String {
 }
 
 impl Drawing {
-    pub(super) fn new(width: f64, height: f64, title: &str) -> Drawing {
+    /// An empty picture with a title for those who do not see it.
+    pub fn new(width: f64, height: f64, title: &str) -> Drawing {
         Drawing(format!(
             "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {height}\" \
              width=\"{width}\" height=\"{height}\" font-family=\"sans-serif\" role=\"img\">\n\
@@ -59,15 +68,18 @@ impl Drawing {
         writeln!(self.0, "{shape}").expect("a String takes everything");
     }
 
-    pub(super) fn text(&mut self, (x, y): (f64, f64), size: f64, anchor: Anchor, words: &str) {
+    /// A text.
+    pub fn text(&mut self, (x, y): (f64, f64), size: f64, anchor: Anchor, words: &str) {
         self.words((x, y), size, anchor, INK, "normal", words);
     }
 
-    pub(super) fn bold(&mut self, (x, y): (f64, f64), size: f64, anchor: Anchor, words: &str) {
+    /// A text in bold.
+    pub fn bold(&mut self, (x, y): (f64, f64), size: f64, anchor: Anchor, words: &str) {
         self.words((x, y), size, anchor, INK, "bold", words);
     }
 
-    pub(super) fn coloured(&mut self, (x, y): (f64, f64), size: f64, colour: &str, words: &str) {
+    /// A text in colour.
+    pub fn coloured(&mut self, (x, y): (f64, f64), size: f64, colour: &str, words: &str) {
         self.words((x, y), size, Anchor::Start, colour, "normal", words);
     }
 
@@ -93,7 +105,7 @@ impl Drawing {
     }
 
     /// A line through points; nothing through fewer than two.
-    pub(super) fn line(&mut self, points: &[(f64, f64)], pen: Pen<'_>) {
+    pub fn line(&mut self, points: &[(f64, f64)], pen: Pen<'_>) {
         let Some((first, rest)) = points.split_first().filter(|(_, rest)| !rest.is_empty()) else {
             return;
         };
@@ -112,11 +124,13 @@ impl Drawing {
         ));
     }
 
-    pub(super) fn dot(&mut self, (x, y): (f64, f64), colour: &str) {
+    /// A dot.
+    pub fn dot(&mut self, (x, y): (f64, f64), colour: &str) {
         self.push(format_args!("<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"3\" fill=\"{colour}\"/>"));
     }
 
-    pub(super) fn end(mut self) -> String {
+    /// The picture as a text of SVG.
+    pub fn end(mut self) -> String {
         self.0.push_str("</svg>\n");
         self.0
     }
@@ -124,16 +138,19 @@ impl Drawing {
 
 /// A horizontal axis from `low` to `high`.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Axis {
-    pub(super) low: f64,
-    pub(super) high: f64,
-    pub(super) log: bool,
+pub struct Axis {
+    /// The value at its beginning.
+    pub low: f64,
+    /// The value at its end.
+    pub high: f64,
+    /// Whether it is logarithmic.
+    pub log: bool,
 }
 
 impl Axis {
     /// For these values: logarithmic where most would crowd at the left end otherwise. Ends at ticks
     /// or a little beyond the values.
-    pub(super) fn of(values: impl Iterator<Item = f64>) -> Axis {
+    pub fn of(values: impl Iterator<Item = f64>) -> Axis {
         let (mut low, mut high) = (f64::INFINITY, 0.0f64);
         for value in values.filter(|v| v.is_finite() && *v > 0.0) {
             (low, high) = (low.min(value), high.max(value));
@@ -146,7 +163,7 @@ impl Axis {
     }
 
     /// Where a value stands, from 0 to 1.
-    pub(super) fn at(self, value: f64) -> f64 {
+    pub fn at(self, value: f64) -> f64 {
         let place = match self.log {
             true => (value.max(1e-300) / self.low).ln() / (self.high / self.low).ln(),
             false => (value - self.low) / (self.high - self.low),
@@ -155,7 +172,7 @@ impl Axis {
     }
 
     /// Values to be marked, at most eight or so.
-    pub(super) fn ticks(self) -> Vec<f64> {
+    pub fn ticks(self) -> Vec<f64> {
         match self.log {
             true => {
                 let decades = (self.high / self.low).log10();
@@ -184,7 +201,7 @@ impl Axis {
 }
 
 /// A number as short as it can be.
-pub(super) fn number(value: f64) -> String {
+pub fn number(value: f64) -> String {
     // Steps such as 3 · 0.1 are not exact.
     let text = format!("{value:.6}");
     text.trim_end_matches('0').trim_end_matches('.').to_owned()

@@ -3,7 +3,7 @@
 //!
 //! Distributions are of all requests that ended: where requests failed, a curve ends below 100 %.
 
-mod drawing;
+pub mod drawing;
 
 use crate::record::{Outcome, Record};
 use crate::report::{Level, Report};

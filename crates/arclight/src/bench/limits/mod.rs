@@ -15,16 +15,17 @@ mod command;
 mod peak;
 mod table;
 
+use crate::bench_sync::pool;
 use crate::error::Error;
 use crate::report::reads::{ReadProbe, Reads};
 use arclight_engine::Engine;
 pub(super) use command::run;
 use graph::{Executor, Graph, KV_CLASSES, MatrixId, Op};
-use kernels::ActKind;
+use kernels::{ActKind, Kernels};
 use models::Hparams;
 use peak::{PeakProbe, Product};
 use serde::Serialize;
-use topology::Machine;
+use topology::{Group, Machine};
 
 /// What the threads of a pool do at best.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
@@ -73,6 +74,22 @@ impl Probe {
     pub(crate) fn reads(&self) -> &Reads {
         self.reads.reads()
     }
+}
+
+/// Multiply-accumulates per second of one thread where the group's first one runs, by the kernels that
+/// a model would get: int8, bf16, f32. The best of some passes.
+pub(crate) fn core_peaks(group: &Group) -> Result<[f64; 3], Error> {
+    const PASSES: usize = 3;
+    let one = Group { cpus: group.cpus.iter().copied().take(1).collect(), ..group.clone() };
+    let mut pool = pool(&[one], false)?;
+    let kernels = Kernels::detect().map_err(arclight_engine::Error::from)?;
+    let mut peaks = [0.0; 3];
+    for (peak, product) in peaks.iter_mut().zip([Product::Int8, Product::Bf16, Product::F32]) {
+        let mut probe = PeakProbe::new(kernels, product);
+        (0..PASSES).try_for_each(|_| probe.pass(&mut pool))?;
+        *peak = probe.best();
+    }
+    Ok(peaks)
 }
 
 /// What a step of a model costs at least.

@@ -1,0 +1,364 @@
+//! The machine at hand: measured for some seconds, and what to do with it in words.
+//!
+//! Measured are the bandwidth of every node's cores from every node's memory, that of a single core,
+//! a core's multiply peaks and the waits of the pool. Of its peak a kernel reaches a share that is taken
+//! from `docs/performance.md`, as is the time for norms and quantisation; both are told.
+//!
+//! Limits: measured while others work on the machine, it is the machine that is left by them.
+
+use super::engines::EngineArg;
+use super::machine::{Target, UNPLACED, home, numbers};
+use super::model::NamedShape;
+use super::outcome::{Choice, Outcome};
+use crate::bench::limits::core_peaks;
+use crate::bench_sync::{Setup, barrier};
+use crate::error::Error;
+use crate::term;
+use crate::topo::measure::{self, Access, Pace};
+use serde_json::{Value, json};
+use std::collections::BTreeSet;
+use std::io::Write;
+use std::time::{Duration, Instant};
+use topology::{CpuId, CpuList, Layout, Machine, layout};
+use tune::{CoreMath, CoreRead, MachineModel, Matrix, WaitModel};
+
+/// Share of a multiply peak that matrix kernels reach with a model's matrices.
+const KERNELS: f64 = 0.7;
+/// Elements of activations that a core passes over in a second.
+const ELEMENTS: f64 = 2e9;
+/// Rounds of waits.
+const ROUNDS: usize = 3;
+
+/// What is known of the machine beyond the numbers.
+pub(super) struct AtHand {
+    layout: Layout,
+    /// CPUs that nothing runs on, with the reason.
+    idle: Vec<(CpuList, &'static str)>,
+    took: Duration,
+    core: CoreRead,
+    peaks: [f64; 3],
+    /// Seconds of a wait of all threads of a node, and of all nodes.
+    waits: (f64, Option<f64>),
+}
+
+/// Measures the machine.
+pub(super) fn measure() -> Result<Target, Error> {
+    let start = Instant::now();
+    let machine = Machine::read()?;
+    let layout = layout(&machine, None, None)?;
+    let access = measure::access(&machine, Pace::BRIEF)?;
+    let read = matrix(&access, &layout)?;
+    let core = one_core(&machine, &layout, &read)?;
+    let peaks = core_peaks(&layout.groups[0])?;
+    let math = CoreMath {
+        int8: KERNELS * peaks[0],
+        bf16: KERNELS * peaks[1],
+        f32: KERNELS * peaks[2],
+        elements: ELEMENTS,
+    };
+    let (waits, measured) = waits(&machine, &layout)?;
+    let cores = layout.groups.iter().map(|g| g.cpus.len()).collect();
+    let fault = |e: tune::Error| Error::Refused(e.to_string());
+    let model = MachineModel::new(cores, read, core, math, waits).map_err(fault)?;
+    let mut notes = access.warnings;
+    notes.extend(layout.notes.iter().cloned());
+    if model.nodes() > 1 {
+        notes.push(UNPLACED.to_owned());
+    }
+    Ok(Target {
+        title: machine.model().unwrap_or("this machine").to_owned(),
+        unplaced: home(model.nodes())?,
+        nodes: numbers(&layout),
+        model,
+        notes,
+        at_hand: Some(AtHand {
+            idle: idle(&machine, &layout),
+            layout,
+            took: start.elapsed(),
+            core,
+            peaks,
+            waits: measured,
+        }),
+    })
+}
+
+/// The measured matrix in the order of the layout's groups.
+fn matrix(access: &Access, layout: &Layout) -> Result<Matrix, Error> {
+    let ids: Vec<_> = layout.groups.iter().map(|g| g.node).collect();
+    // Without nodes there is one of each.
+    let at = |found: Option<usize>, id: Option<topology::NodeId>| match (found, id) {
+        (Some(at), _) => Ok(at),
+        (None, None) => Ok(0),
+        (None, Some(id)) => Err(Error::Refused(format!("memory of node {id} was not measured"))),
+    };
+    let row = |&from: &Option<topology::NodeId>| {
+        let reader = at(access.readers.iter().position(|r| Some(r.node) == from), from)?;
+        let cell = |&to: &Option<topology::NodeId>| {
+            let memory = at(access.memories.iter().position(|m| Some(m.node) == to), to)?;
+            access.read_bytes_per_second[reader][memory].ok_or_else(|| {
+                let why = access.warnings.join("; ");
+                Error::Refused(format!("this machine cannot be measured: {why}"))
+            })
+        };
+        ids.iter().map(cell).collect()
+    };
+    ids.iter().map(row).collect()
+}
+
+/// What the first core alone reads from its own node, and from the nearest other one.
+fn one_core(machine: &Machine, layout: &Layout, read: &Matrix) -> Result<CoreRead, Error> {
+    let first: CpuList = layout.groups[0].cpus.iter().copied().take(1).collect();
+    let alone = measure::access(&machine.restrict(None, Some(&first))?, Pace::BRIEF)?;
+    let ids: Vec<_> = layout.groups.iter().map(|g| g.node).collect();
+    let rate = |at: usize| {
+        let memory = alone.memories.iter().position(|m| Some(m.node) == ids[at]).unwrap_or(0);
+        alone.read_bytes_per_second.first().and_then(|row| *row.get(memory)?)
+    };
+    let local = rate(0).ok_or_else(|| {
+        Error::Refused(format!("one core cannot be measured: {}", alone.warnings.join("; ")))
+    })?;
+    let others = (1..ids.len()).filter_map(rate).fold(0.0, f64::max);
+    // A core of a node with one core is all its cores.
+    let local = local.min(read[0][0]);
+    Ok(CoreRead { local, remote: if others > 0.0 { others } else { local } })
+}
+
+/// Waits as the pool has them: two numbers of threads give the time of an arrival and of a transfer.
+fn waits(machine: &Machine, all: &Layout) -> Result<(WaitModel, (f64, Option<f64>)), Error> {
+    let nodes = all.groups.len();
+    let widest = all.groups.iter().map(|g| g.cpus.len()).max().unwrap_or(1);
+    let (local, global) = wait(all)?;
+    if widest < 2 {
+        // Nobody waits within a node; a nanosecond stands for nothing.
+        let away = global.map_or(1e-9, |g| g / (nodes + 2) as f64).max(1e-9);
+        let model =
+            WaitModel { arrival: 1e-9, remote_arrival: away, line: 1e-9, remote_line: away };
+        return Ok((model, (0.0, global)));
+    }
+    let two = if widest > 2 { wait(&layout(machine, Some(1), Some(2))?)?.0 } else { local };
+    let arrival = if widest > 2 { (local - two) / (widest - 2) as f64 } else { local / 4.0 };
+    let arrival = arrival.max(1e-9);
+    let line = ((two - 2.0 * arrival) / 2.0).max(1e-9);
+    // The crossing: an arrival for each node, and two transfers.
+    let crossing = global.map_or(local, |g| g - local);
+    let away = (crossing / (nodes + 2) as f64).max(line);
+    let model = WaitModel { arrival, remote_arrival: away, line, remote_line: away };
+    Ok((model, (local, global)))
+}
+
+/// Seconds of a local and a global wait.
+fn wait(layout: &Layout) -> Result<(f64, Option<f64>), Error> {
+    let threads = layout.threads();
+    let setup = Setup { nodes: layout.groups.len(), threads, cpus: threads, virtual_nodes: false };
+    let row = barrier::measure(&setup, layout, ROUNDS, &mut || ())?;
+    Ok((row.local.median * 1e-6, row.global.map(|wait| wait.median * 1e-6)))
+}
+
+/// CPUs that no thread runs on, by reason.
+fn idle(machine: &Machine, layout: &Layout) -> Vec<(CpuList, &'static str)> {
+    let used: BTreeSet<CpuId> = layout.groups.iter().flat_map(|g| g.cpus.iter().copied()).collect();
+    let busy: BTreeSet<_> = used.iter().filter_map(|&id| machine.cpu(id)).map(|c| c.core).collect();
+    let idle = |why: &dyn Fn(&topology::Cpu) -> bool| -> CpuList {
+        let cpus = machine.all_cpus().iter().filter(|c| !used.contains(&c.id));
+        cpus.filter(|c| why(c)).map(|c| c.id).collect()
+    };
+    let reasons = [
+        (idle(&|c| !c.allowed), "not allowed here, by affinity or cpuset"),
+        (
+            idle(&|c| c.allowed && busy.contains(&c.core)),
+            "second threads of cores that work already",
+        ),
+        (
+            idle(&|c| c.allowed && !busy.contains(&c.core)),
+            "more than the quota of CPU time lets run, or without memory to use",
+        ),
+    ];
+    reasons.into_iter().filter(|(cpus, _)| !cpus.is_empty()).collect()
+}
+
+impl AtHand {
+    /// The first `threads[i]` CPUs of each group.
+    fn cpus(&self, threads: &[usize]) -> CpuList {
+        let groups = self.layout.groups.iter().zip(threads);
+        groups.flat_map(|(group, &n)| group.cpus.iter().copied().take(n)).collect()
+    }
+
+    /// CPUs of the layout that a choice leaves out.
+    fn spared(&self, threads: &[usize]) -> CpuList {
+        let groups = self.layout.groups.iter().zip(threads);
+        groups.flat_map(|(group, &n)| group.cpus.iter().copied().skip(n)).collect()
+    }
+
+    /// What would be done: the placement that is asked for, or this engine's own.
+    fn choice<'a>(&self, outcome: &'a Outcome) -> Option<&'a Choice> {
+        let own = |c: &&Choice| c.arg == EngineArg::TpB;
+        outcome.choices.iter().find(own).or_else(|| outcome.choices.first())
+    }
+
+    /// What was measured, and the plan.
+    pub(super) fn print(
+        &self,
+        out: &mut impl Write,
+        target: &Target,
+        model: &NamedShape,
+        outcome: &Outcome,
+    ) -> Result<(), Error> {
+        let g = |rate: f64| term::rate(rate / 1e9);
+        writeln!(out, "\nmeasured in {}", term::seconds(self.took))?;
+        for (node, row) in target.read_matrix().iter().enumerate() {
+            let cells: Vec<String> = row.iter().map(|&rate| g(rate)).collect();
+            let cores = term::plural(target.model.cores()[node], "core");
+            let id = target.nodes[node];
+            writeln!(out, "  node {id}, {cores}: {} GB/s", cells.join(", "))?;
+        }
+        let CoreRead { local, remote } = self.core;
+        let away = if target.model.nodes() > 1 {
+            format!(", {} from another node", g(remote))
+        } else {
+            String::new()
+        };
+        writeln!(out, "  one core alone: {} GB/s{away}", g(local))?;
+        let [int8, bf16, f32] = self.peaks.map(g);
+        writeln!(
+            out,
+            "  one core multiplies int8 {int8}, bf16 {bf16}, f32 {f32} G/s at most; kernels are taken to \
+             reach {:.0} % of it",
+            100.0 * KERNELS
+        )?;
+        let us = |seconds: f64| format!("{} µs", term::rate(seconds * 1e6));
+        let global = self.waits.1.map_or(String::new(), |g| format!(", of all nodes {}", us(g)));
+        writeln!(out, "  a wait of the threads of a node: {}{global}", us(self.waits.0))?;
+        if let Some(choice) = self.choice(outcome) {
+            self.words(out, target, model, outcome, choice)?;
+        }
+        Ok(())
+    }
+
+    fn words(
+        &self,
+        out: &mut impl Write,
+        target: &Target,
+        model: &NamedShape,
+        outcome: &Outcome,
+        choice: &Choice,
+    ) -> Result<(), Error> {
+        writeln!(out, "\nplan for {}, {}", model.name, choice.arg.title())?;
+        let (decode, prompt) = (&choice.decode, &choice.prompt);
+        for (what, best, of) in [
+            ("prompts ", prompt, format!("for {}", term::plural(outcome.prompt_tokens, "token"))),
+            ("decoding", decode, format!("after {}", term::plural(outcome.context, "token"))),
+        ] {
+            let threads = best.threads.iter().sum();
+            writeln!(
+                out,
+                "  {what}  {} on cpus {}: about {} tokens/s {of}, limited by {}",
+                term::plural(threads, "thread"),
+                self.cpus(&best.threads),
+                term::rate(best.prediction.tokens_per_second()),
+                target.name_of(best.prediction.bottleneck)
+            )?;
+        }
+        for (cpus, why) in &self.idle {
+            writeln!(out, "  left out  cpus {cpus}: {why}")?;
+        }
+        for (what, best) in [("prompts", prompt), ("decoding", decode)] {
+            let spared = self.spared(&best.threads);
+            if !spared.is_empty() {
+                let limit = target.name_of(best.prediction.bottleneck);
+                writeln!(
+                    out,
+                    "  left out  cpus {spared} when {}: no faster with them, since {limit} is full or \
+                     waits grow",
+                    if what == "prompts" { "taking prompts" } else { "decoding" }
+                )?;
+            }
+        }
+        let threads = |best: &tune::Best| best.threads.iter().sum::<usize>();
+        let (few, many) = (threads(decode), threads(prompt));
+        let all = self.layout.threads();
+        if (few, many) == (all, all) {
+            writeln!(out, "  so        as run, chat and serve do by themselves")?;
+        } else {
+            writeln!(
+                out,
+                "  so        run, chat and serve take one number of threads for both, {all} unless told: \
+                 -t {many} is best for prompts, -t {few} for decoding"
+            )?;
+        }
+        Ok(())
+    }
+
+    /// The plan as JSON.
+    pub(super) fn json(&self, target: &Target, outcome: &Outcome) -> Option<Value> {
+        let choice = self.choice(outcome)?;
+        let best = |best: &tune::Best| {
+            json!({
+                "cpus": self.cpus(&best.threads).to_string(),
+                "left_out": self.spared(&best.threads).to_string(),
+                "tokens_per_second": best.prediction.tokens_per_second(),
+                "limit": target.name_of(best.prediction.bottleneck),
+            })
+        };
+        let idle = |(cpus, why): &(CpuList, &str)| json!({ "cpus": cpus.to_string(), "why": why });
+        Some(json!({
+            "engine": choice.arg,
+            "prompt": best(&choice.prompt),
+            "decode": best(&choice.decode),
+            "left_out": self.idle.iter().map(idle).collect::<Vec<_>>(),
+            "core_read_bytes_per_second": self.core.local,
+            "core_int8_macs_per_second": self.peaks[0],
+            "local_wait_seconds": self.waits.0,
+            "global_wait_seconds": self.waits.1,
+        }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use topology::fake::FakeMachine;
+
+    #[test]
+    fn idle_cpus_have_their_reason() {
+        let machine = FakeMachine::uniform(2, 4).smt(2).machine().unwrap();
+        let layout = layout(&machine, None, None).unwrap();
+        let found = idle(&machine, &layout);
+        let cpus = |n: usize| found[n].0.len();
+        assert_eq!((found.len(), cpus(0)), (1, 8));
+        assert!(found[0].1.contains("second threads"), "{found:?}");
+
+        let narrow = machine.restrict(None, Some(&"0-1".parse().unwrap())).unwrap();
+        let layout = topology::layout(&narrow, None, None).unwrap();
+        let found = idle(&narrow, &layout);
+        assert!(found[0].1.contains("not allowed"), "{found:?}");
+        let left: usize = found.iter().map(|(cpus, _)| cpus.len()).sum();
+        assert_eq!(left + layout.threads(), 16);
+    }
+
+    #[test]
+    fn the_matrix_is_in_the_order_of_the_groups() {
+        let machine = FakeMachine::uniform(2, 2).machine().unwrap();
+        let layout = layout(&machine, None, None).unwrap();
+        let node = |n: usize| layout.groups[n].node.unwrap();
+        let reader = |n| measure::Reader { node: node(n), cpus: vec![CpuId(n as u32)] };
+        let memory = |n| measure::Memory {
+            node: node(n),
+            buffer_bytes: 1,
+            huge_bytes: 0,
+            pages_elsewhere: None,
+        };
+        let mut access = Access {
+            readers: vec![reader(1), reader(0)],
+            memories: vec![memory(0), memory(1)],
+            read_bytes_per_second: vec![vec![Some(1.0), Some(2.0)], vec![Some(3.0), Some(4.0)]],
+            latency_nanoseconds: vec![],
+            bytes_read: 0,
+            seconds: 0.0,
+            warnings: vec!["node 1 is small".into()],
+        };
+        assert_eq!(matrix(&access, &layout).unwrap(), [[3.0, 4.0], [1.0, 2.0]]);
+        access.read_bytes_per_second[0][1] = None;
+        let fault = matrix(&access, &layout).unwrap_err().to_string();
+        assert!(fault.contains("node 1 is small"), "{fault}");
+    }
+}

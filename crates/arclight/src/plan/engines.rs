@@ -1,0 +1,84 @@
+//! Engines by their names.
+
+use super::machine::Target;
+use crate::error::Error;
+use clap::ValueEnum;
+use serde::Serialize;
+use tune::{Engine, Pages, known};
+
+/// An engine that can be predicted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum EngineArg {
+    Unplaced,
+    Interleaved,
+    Replicated,
+    TpA,
+    TpB,
+    Pp,
+    NumaAware,
+    PaperA,
+    PaperB,
+}
+
+impl EngineArg {
+    /// What is compared unless asked otherwise.
+    pub(super) const DEFAULT: [EngineArg; 5] = [
+        EngineArg::Unplaced,
+        EngineArg::Interleaved,
+        EngineArg::Replicated,
+        EngineArg::TpA,
+        EngineArg::TpB,
+    ];
+
+    /// As the command line has it.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            EngineArg::Unplaced => "unplaced",
+            EngineArg::Interleaved => "interleaved",
+            EngineArg::Replicated => "replicated",
+            EngineArg::TpA => "tp-a",
+            EngineArg::TpB => "tp-b",
+            EngineArg::Pp => "pp",
+            EngineArg::NumaAware => "numa-aware",
+            EngineArg::PaperA => "paper-a",
+            EngineArg::PaperB => "paper-b",
+        }
+    }
+
+    /// For people.
+    pub(super) fn title(self) -> &'static str {
+        match self {
+            EngineArg::Unplaced => "unplaced (llama.cpp)",
+            EngineArg::Interleaved => "interleaved",
+            EngineArg::Replicated => "replicated",
+            EngineArg::TpA => "this engine, Sync A",
+            EngineArg::TpB => "this engine, Sync B",
+            EngineArg::Pp => "this engine, pipeline",
+            EngineArg::NumaAware => "llama.cpp, NUMA-aware (Arm)",
+            EngineArg::PaperA => "ArcLight (paper), Sync A",
+            EngineArg::PaperB => "ArcLight (paper), Sync B",
+        }
+    }
+
+    /// The engine on a machine.
+    pub(super) fn on(self, target: &Target) -> Result<Engine, Error> {
+        let nodes = target.model.nodes();
+        let usage = |e: tune::Error| Error::Usage(e.to_string());
+        let paper = |engine: Engine| {
+            let head = Pages::first_touch(0, 1.0, nodes).map_err(usage)?;
+            Ok::<Engine, Error>(Engine { head: Some(head), ..engine })
+        };
+        Ok(match self {
+            EngineArg::Unplaced => Engine::unplaced(target.unplaced.clone()),
+            EngineArg::Interleaved => Engine::unplaced(Pages::interleaved(nodes).map_err(usage)?),
+            EngineArg::Replicated => Engine::replicated(),
+            EngineArg::TpA => Engine::tensor_parallel_sync_a(),
+            EngineArg::TpB => Engine::tensor_parallel(),
+            EngineArg::Pp => Engine::pipeline(),
+            EngineArg::NumaAware => known::llama_cpp_numa_aware(),
+            EngineArg::PaperA => paper(known::arclight_sync_a())?,
+            EngineArg::PaperB => paper(known::arclight())?,
+        })
+    }
+}

@@ -1,0 +1,54 @@
+//! The machines that come with the program.
+
+use crate::error::Error;
+use std::io::Write;
+use tune::known::{self, MACHINES};
+
+/// All of them in a line each, or one with the origin of every number.
+pub(super) fn print(out: &mut impl Write, name: Option<&str>) -> Result<(), Error> {
+    match name {
+        Some(name) => one(out, name),
+        None => all(out),
+    }
+}
+
+fn all(out: &mut impl Write) -> Result<(), Error> {
+    writeln!(
+        out,
+        "{:<13} {:>5} {:>6} {:>8} {:>7}  machine",
+        "name", "nodes", "cores", "memory", "link"
+    )?;
+    for m in &MACHINES {
+        let cores = m.nodes * m.cores;
+        let (memory, link) = (m.memory.value, m.link.value);
+        writeln!(
+            out,
+            "{:<13} {:>5} {cores:>6} {memory:>8.1} {link:>7.1}  {}",
+            m.name, m.nodes, m.title
+        )?;
+    }
+    writeln!(out, "\nGB/s of each node's memory, and of the link from one node to another's.")?;
+    writeln!(out, "Where the numbers come from: arclight plan --machines --machine NAME")?;
+    Ok(())
+}
+
+fn one(out: &mut impl Write, name: &str) -> Result<(), Error> {
+    let machine = known::machine(name).ok_or_else(|| {
+        let names = MACHINES.each_ref().map(|m| m.name).join(", ");
+        Error::Usage(format!("there is no machine {name:?}: use one of {names}"))
+    })?;
+    writeln!(out, "{}: {}\n", machine.name, machine.title)?;
+    if let Some(table) = machine.table {
+        writeln!(out, "GB/s from the cores of a node (row) to the memory of a node (column):")?;
+        for row in table.lines().filter(|row| !row.trim().is_empty()) {
+            writeln!(out, "{row}")?;
+        }
+        writeln!(out)?;
+    }
+    for (what, unit, figure) in machine.figures() {
+        // As they are written in the source, without needless digits.
+        let value = figure.value.to_string();
+        writeln!(out, "{what:<20} {value:>6} {unit:<7} {:<8} {}", figure.origin, figure.from)?;
+    }
+    Ok(())
+}

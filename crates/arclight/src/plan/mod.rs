@@ -1,0 +1,131 @@
+//! `arclight plan`: how fast a machine, a model and a placement would be, by the model of time in
+//! `tune`, and which cores this machine's memory and multipliers have work for.
+//!
+//! The machine is one that comes with the program, one that was exported or described, or the one at
+//! hand, which is measured for some seconds. Nothing is loaded and nothing is computed but time.
+//!
+//! Limits: those of the model (`docs/cost-model.md`): one sequence, dense models, no jitter.
+
+mod at_hand;
+mod engines;
+mod list;
+mod machine;
+mod model;
+mod outcome;
+mod plot;
+mod table;
+
+use crate::args::{KvArg, List, count, counts};
+use crate::error::Error;
+use clap::{Args, ValueHint};
+use engines::EngineArg;
+use machine::Target;
+use model::ModelChoice;
+use outcome::{Outcome, Question};
+use std::io::Write;
+use std::path::PathBuf;
+
+/// Predict how fast a machine would be: threads, nodes, placements, and what limits them
+///
+/// Without a machine it is the one at hand: it is measured for some seconds, and the answer says which
+/// cores to use for prompts and for decoding, which not, and why.
+#[derive(Args, Debug)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct PlanArgs {
+    /// A machine that comes with the program, such as epyc-9654 (--machines lists them)
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["topology", "synthetic", "bandwidth"])]
+    machine: Option<String>,
+    /// The machine of an hwloc XML file, as `lstopo m.xml` writes it anywhere
+    #[arg(long, value_name = "FILE", conflicts_with = "synthetic", requires = "bandwidth",
+          value_hint = ValueHint::FilePath)]
+    topology: Option<PathBuf>,
+    /// A made-up machine, such as "numa:4 core:48"
+    #[arg(long, value_name = "LEVELS", requires = "bandwidth")]
+    synthetic: Option<String>,
+    /// What its memory delivers: GB/s, a row for the cores of each node, a column for the memory of
+    /// each; or what `arclight topo --bandwidth --json` prints there
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    bandwidth: Option<PathBuf>,
+    /// Whose cores and waits a machine of --topology or --synthetic has, as --machine names them
+    #[arg(long, value_name = "NAME", requires = "bandwidth")]
+    like: Option<String>,
+    /// Shape and type of a model (arclight synth --help lists them), or a GGUF file
+    #[arg(short, long, value_name = "SHAPE:TYPE|FILE", default_value = "qwen3-4b:q4_0")]
+    model: ModelChoice,
+    /// How keys and values are kept
+    #[arg(long, value_name = "TYPE", value_enum, default_value_t = KvArg::F16)]
+    kv_type: KvArg,
+    /// Tokens of the prompt
+    #[arg(short, long, value_name = "N", value_parser = count, default_value = "512")]
+    prompt: usize,
+    /// Tokens that stand before the prompt, and before the token that is decoded
+    #[arg(short, long, value_name = "N", default_value_t = 128)]
+    context: usize,
+    /// Engines to predict, in this order
+    #[arg(short, long, value_name = "NAME,...", value_enum, value_delimiter = ',',
+          default_values_t = EngineArg::DEFAULT)]
+    engine: Vec<EngineArg>,
+    /// Numbers of threads in the tables, over all nodes [default: some of all that are possible]
+    #[arg(short, long, value_name = "N,...", value_parser = counts)]
+    threads: Option<List>,
+    /// Draw tokens/s over threads into this SVG file
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    plot: Option<PathBuf>,
+    /// Print JSON, with every stage of the best choices
+    #[arg(long)]
+    json: bool,
+    /// List the machines that come with the program; with --machine, where its numbers come from
+    #[arg(long, conflicts_with_all = ["topology", "synthetic", "plot", "json"])]
+    machines: bool,
+}
+
+const EXAMPLES: &str = "\
+Engines:
+  unplaced     pages wherever the first touch put them, a barrier of all threads after each
+               operator, as llama.cpp has it
+  interleaved  the same with pages going round the nodes, as under numactl --interleave=all
+  replicated   the same with all weights in every node
+  tp-a, tp-b   this engine, tensor parallel; in Sync A all threads wait for each other every time,
+               in Sync B only where nodes exchange sums
+  pp           this engine as a pipeline, some of the layers in each node
+  numa-aware   llama.cpp with Arm's patch: rows and inputs in their nodes, a barrier by nodes
+  paper-a, paper-b   the engine of the ArcLight paper, whose LM head is whole on node 0
+
+Examples:
+  arclight plan                                     this machine, measured
+  arclight plan --machines                          the machines it knows
+  arclight plan --machine kunpeng-920 -m qwen3-4b:q4_0 --plot kunpeng.svg
+  arclight plan --topology m.xml --bandwidth gbs.txt -m model.gguf --like epyc-9654
+  arclight plan --machine epyc-9654 -m llama3-8b:q8_0 --engine unplaced,tp-b --threads 96,192";
+
+/// Runs the command.
+pub(crate) fn run(args: &PlanArgs) -> Result<(), Error> {
+    let mut out = std::io::stdout().lock();
+    if args.machines {
+        return list::print(&mut out, args.machine.as_deref());
+    }
+    // Whatever is wrong with the model is told before the machine is measured.
+    let model = args.model.read(args.kv_type.into())?;
+    let target = Target::of(args)?;
+    let question = Question {
+        prompt: args.prompt,
+        context: args.context,
+        threads: args.threads.as_ref().map(|list| list.0.as_slice()),
+    };
+    let outcome = Outcome::of(&target, &model, &args.engine, &question)?;
+    if let Some(path) = &args.plot {
+        let svg = plot::svg(&target, &model, &outcome)?;
+        std::fs::write(path, svg).map_err(|e| Error::write(path, e))?;
+    }
+    if args.json {
+        serde_json::to_writer_pretty(&mut out, &outcome.json(&target, &model))
+            .map_err(std::io::Error::from)?;
+        writeln!(out)?;
+    } else {
+        table::print(&mut out, &target, &model, &outcome)?;
+    }
+    if let Some(path) = &args.plot {
+        crate::term::note!("drawn to {}", path.display());
+    }
+    Ok(out.flush()?)
+}
