@@ -147,6 +147,38 @@ fn arm() -> Result<(), tune::Error> {
     Ok(())
 }
 
+/// What Arm's text states beside what the model gives.
+fn arm_stated() -> Result<(), tune::Error> {
+    let (machine, model) = (known::neoverse_n2(), known::llama3_8b_q4_0());
+    let (base, patched) = (known::llama_cpp_on_n2(), known::llama_cpp_numa_aware());
+    let work = Work::decode(192);
+    let decode = |engine: &Engine, threads: [usize; 2]| {
+        let step = engine.step(&model, work, &threads)?;
+        let seconds = predict(&machine, &step)?.seconds;
+        let (local, remote) = step.bytes();
+        Ok::<(f64, f64), tune::Error>((1.0 / seconds, (local + remote) / seconds / 1e9))
+    };
+    let both = |engine: &Engine, threads: [usize; 2]| {
+        let job = Job::Prompt { tokens: 128, context: 0, chunk: 512 };
+        let prompt = job.predict(&machine, engine, &model, &threads)?;
+        Ok::<f64, tune::Error>(256.0 / (prompt.seconds + 128.0 / decode(engine, threads)?.0))
+    };
+    println!("\n## Arm's text and the model\n\n| what | stated | model | |\n|---|---:|---:|---:|");
+    for (what, stated, model) in [
+        ("base, 32 threads, answers, tokens/s", 26.52, decode(&base, [32, 0])?.0),
+        ("patched, 40 threads, answers", 41.15, decode(&patched, [20, 20])?.0),
+        ("base, 36 threads, prompt and answers", 48.73, both(&base, [36, 0])?),
+        ("patched, 54 threads, prompt and answers", 74.67, both(&patched, [27, 27])?),
+        ("base, 64 threads on node 0, GB/s", 104.9, decode(&base, [64, 0])?.1),
+        ("base, 128 threads", 70.8, decode(&base, [64, 64])?.1),
+        ("patched, 128 threads", 146.6, decode(&patched, [64, 64])?.1),
+        ("patched, 54 threads", 196.8, decode(&patched, [27, 27])?.1),
+    ] {
+        println!("| {what} | {stated} | {model:.1} | {:+.0} % |", 100.0 * (model / stated - 1.0));
+    }
+    Ok(())
+}
+
 fn main() -> Result<(), tune::Error> {
     let case = Case { machine: known::kunpeng_920(), model: known::qwen3_4b_q4_0() };
     for nodes in [1, 2, 4] {
@@ -159,5 +191,6 @@ fn main() -> Result<(), tune::Error> {
     }
     case.sensitivity()?;
     case.prompts()?;
-    arm()
+    arm()?;
+    arm_stated()
 }

@@ -13,6 +13,7 @@ use super::outcome::{Choice, Outcome};
 use crate::bench::limits::core_peaks;
 use crate::bench_sync::{Setup, barrier};
 use crate::error::Error;
+use crate::report::wrap;
 use crate::term;
 use crate::topo::measure::{self, Access, Pace};
 use serde_json::{Value, json};
@@ -20,7 +21,7 @@ use std::collections::BTreeSet;
 use std::io::Write;
 use std::time::{Duration, Instant};
 use topology::{CpuId, CpuList, Layout, Machine, layout};
-use tune::{CoreMath, CoreRead, MachineModel, Matrix, WaitModel};
+use tune::{CoreMath, CoreRead, MachineModel, Matrix, Resource, WaitModel};
 
 /// Share of a multiply peak that matrix kernels reach with a model's matrices.
 const KERNELS: f64 = 0.7;
@@ -176,6 +177,11 @@ fn idle(machine: &Machine, layout: &Layout) -> Vec<(CpuList, &'static str)> {
     reasons.into_iter().filter(|(cpus, _)| !cpus.is_empty()).collect()
 }
 
+/// CPUs in words.
+fn named(cpus: &CpuList) -> String {
+    format!("{} {cpus}", if cpus.len() == 1 { "cpu" } else { "cpus" })
+}
+
 impl AtHand {
     /// The first `threads[i]` CPUs of each group.
     fn cpus(&self, threads: &[usize]) -> CpuList {
@@ -221,8 +227,8 @@ impl AtHand {
         let [int8, bf16, f32] = self.peaks.map(g);
         writeln!(
             out,
-            "  one core multiplies int8 {int8}, bf16 {bf16}, f32 {f32} G/s at most; kernels are taken to \
-             reach {:.0} % of it",
+            "  one core multiplies int8 {int8}, bf16 {bf16}, f32 {f32} G/s; kernels are taken to reach \
+             {:.0} % of it",
             100.0 * KERNELS
         )?;
         let us = |seconds: f64| format!("{} µs", term::rate(seconds * 1e6));
@@ -244,48 +250,52 @@ impl AtHand {
     ) -> Result<(), Error> {
         writeln!(out, "\nplan for {}, {}", model.name, choice.arg.title())?;
         let (decode, prompt) = (&choice.decode, &choice.prompt);
+        let mut say = |what: &str, words: String| -> Result<(), Error> {
+            for (i, line) in wrap(&words).iter().enumerate() {
+                writeln!(out, "  {:<9} {line}", if i == 0 { what } else { "" })?;
+            }
+            Ok(())
+        };
         for (what, best, of) in [
-            ("prompts ", prompt, format!("for {}", term::plural(outcome.prompt_tokens, "token"))),
+            ("prompts", prompt, format!("for {}", term::plural(outcome.prompt_tokens, "token"))),
             ("decoding", decode, format!("after {}", term::plural(outcome.context, "token"))),
         ] {
-            let threads = best.threads.iter().sum();
-            writeln!(
-                out,
-                "  {what}  {} on cpus {}: about {} tokens/s {of}, limited by {}",
-                term::plural(threads, "thread"),
-                self.cpus(&best.threads),
+            let words = format!(
+                "{} on {}: about {} tokens/s {of}; the limit is {}",
+                term::plural(best.threads.iter().sum(), "thread"),
+                named(&self.cpus(&best.threads)),
                 term::rate(best.prediction.tokens_per_second()),
                 target.name_of(best.prediction.bottleneck)
-            )?;
+            );
+            say(what, words)?;
         }
         for (cpus, why) in &self.idle {
-            writeln!(out, "  left out  cpus {cpus}: {why}")?;
+            say("left out", format!("{}: {why}", named(cpus)))?;
         }
-        for (what, best) in [("prompts", prompt), ("decoding", decode)] {
+        for (when, best) in [("taking prompts", prompt), ("decoding", decode)] {
             let spared = self.spared(&best.threads);
             if !spared.is_empty() {
                 let limit = target.name_of(best.prediction.bottleneck);
-                writeln!(
-                    out,
-                    "  left out  cpus {spared} when {}: no faster with them, since {limit} is full or \
-                     waits grow",
-                    if what == "prompts" { "taking prompts" } else { "decoding" }
-                )?;
+                let why = match best.prediction.bottleneck {
+                    Resource::Memory(_) | Resource::Link { .. } => {
+                        format!("the others take all that {limit} gives")
+                    }
+                    _ => "waits would grow by more than they help".to_owned(),
+                };
+                say("left out", format!("{} when {when}: {why}", named(&spared)))?;
             }
         }
         let threads = |best: &tune::Best| best.threads.iter().sum::<usize>();
-        let (few, many) = (threads(decode), threads(prompt));
-        let all = self.layout.threads();
-        if (few, many) == (all, all) {
-            writeln!(out, "  so        as run, chat and serve do by themselves")?;
+        let (few, many, all) = (threads(decode), threads(prompt), self.layout.threads());
+        let so = if (few, many) == (all, all) {
+            "run, chat and serve do so by themselves".to_owned()
         } else {
-            writeln!(
-                out,
-                "  so        run, chat and serve take one number of threads for both, {all} unless told: \
+            format!(
+                "run, chat and serve take one number of threads for both, {all} unless told; \
                  -t {many} is best for prompts, -t {few} for decoding"
-            )?;
-        }
-        Ok(())
+            )
+        };
+        say("so", so)
     }
 
     /// The plan as JSON.
@@ -333,6 +343,62 @@ mod tests {
         assert!(found[0].1.contains("not allowed"), "{found:?}");
         let left: usize = found.iter().map(|(cpus, _)| cpus.len()).sum();
         assert_eq!(left + layout.threads(), 16);
+    }
+
+    #[test]
+    fn the_plan_says_what_is_used_and_what_not_and_why() {
+        // 2 nodes x 8 cores x 2 threads; 4 cores read all that a node's memory gives.
+        let machine = FakeMachine::uniform(2, 8).smt(2).machine().unwrap();
+        let layout = layout(&machine, None, None).unwrap();
+        let core = CoreRead { local: 11e9, remote: 11e9 };
+        let math = CoreMath { int8: 100e9, bf16: 50e9, f32: 30e9, elements: ELEMENTS };
+        let waits =
+            WaitModel { arrival: 1e-8, remote_arrival: 1e-7, line: 5e-8, remote_line: 1e-7 };
+        let read = vec![vec![40e9, 20e9], vec![20e9, 40e9]];
+        let model = MachineModel::new(vec![8, 8], read, core, math, waits).unwrap();
+        let hand = AtHand {
+            idle: idle(&machine, &layout),
+            layout: layout.clone(),
+            took: Duration::from_secs(2),
+            core,
+            peaks: [1e11; 3],
+            waits: (1e-6, Some(2e-6)),
+        };
+        let target = Target {
+            title: "a machine".into(),
+            unplaced: home(2).unwrap(),
+            nodes: numbers(&layout),
+            model,
+            notes: vec![],
+            at_hand: None,
+        };
+        let choice: super::super::model::ModelChoice = "qwen3-4b:q4_0".parse().unwrap();
+        let shape = choice.read(arclight_engine::KvType::F16).unwrap();
+        let question = super::super::outcome::Question { prompt: 512, context: 0, threads: None };
+        let outcome = Outcome::of(&target, &shape, &EngineArg::DEFAULT, &question).unwrap();
+        let mut out = vec![];
+        hand.print(&mut out, &target, &shape, &outcome).unwrap();
+        let text = String::from_utf8(out).unwrap();
+        for line in [
+            "  node 1, 8 cores: 20.0, 40.0 GB/s",
+            "  a wait of the threads of a node: 1.00 µs, of all nodes 2.00 µs",
+            "plan for Qwen3 4B Q4_0, this engine, Sync B",
+            "prompts   16 threads on cpus 0-15: about ",
+            "; the limit is multipliers of node ",
+            "decoding  8 threads on cpus 0-3,8-11: about ",
+            "left out  cpus 16-31: second threads of cores that work already",
+            "left out  cpus 4-7,12-15 when decoding: the others take all that memory of node ",
+            "-t 16 is best for prompts, -t 8 for decoding",
+        ] {
+            assert!(text.contains(line), "no {line:?} in:\n{text}");
+        }
+        let json = hand.json(&target, &outcome).unwrap();
+        assert_eq!(json["decode"]["left_out"], "4-7,12-15");
+        // Another engine was asked for, and is planned with.
+        let outcome = Outcome::of(&target, &shape, &[EngineArg::Pp], &question).unwrap();
+        let mut out = vec![];
+        hand.print(&mut out, &target, &shape, &outcome).unwrap();
+        assert!(String::from_utf8(out).unwrap().contains("Q4_0, this engine, pipeline"));
     }
 
     #[test]

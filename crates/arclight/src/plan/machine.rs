@@ -42,9 +42,9 @@ impl Target {
                 Machine::from_synthetic(levels).map_err(|e| Error::Usage(e.to_string()))?;
             return Target::described(&machine, args);
         }
-        if args.bandwidth.is_some() {
-            let text = "--bandwidth is of a machine that --topology or --synthetic describes; the \
-                        machine at hand is measured";
+        if args.bandwidth.is_some() || args.like.is_some() {
+            let text = "--bandwidth and --like are for a machine that --topology or --synthetic \
+                        describes; the machine at hand is measured";
             return Err(Error::Usage(text.to_owned()));
         }
         at_hand::measure()
@@ -71,7 +71,10 @@ impl Target {
     /// A machine without its numbers: bandwidths from a file, the rest from a known machine.
     fn described(machine: &Machine, args: &PlanArgs) -> Result<Target, Error> {
         let path = args.bandwidth.as_deref().ok_or_else(|| {
-            Error::Usage("--bandwidth is needed: what memory delivers is in no description".into())
+            let text = "no description says what memory delivers: add --bandwidth FILE with what \
+                        arclight topo --bandwidth --json prints on that machine, or with GB/s, a row \
+                        for the cores of each node and a column for the memory of each";
+            Error::Usage(text.to_owned())
         })?;
         let like = find(args.like.as_deref().unwrap_or(LIKE))?;
         let layout = layout(machine, None, None)?;

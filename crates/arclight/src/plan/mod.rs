@@ -17,6 +17,7 @@ mod table;
 
 use crate::args::{KvArg, List, count, counts};
 use crate::error::Error;
+use crate::term::note;
 use clap::{Args, ValueHint};
 use engines::EngineArg;
 use machine::Target;
@@ -36,18 +37,18 @@ pub(crate) struct PlanArgs {
     #[arg(long, value_name = "NAME", conflicts_with_all = ["topology", "synthetic", "bandwidth"])]
     machine: Option<String>,
     /// The machine of an hwloc XML file, as `lstopo m.xml` writes it anywhere
-    #[arg(long, value_name = "FILE", conflicts_with = "synthetic", requires = "bandwidth",
+    #[arg(long, value_name = "FILE", conflicts_with = "synthetic",
           value_hint = ValueHint::FilePath)]
     topology: Option<PathBuf>,
     /// A made-up machine, such as "numa:4 core:48"
-    #[arg(long, value_name = "LEVELS", requires = "bandwidth")]
+    #[arg(long, value_name = "LEVELS")]
     synthetic: Option<String>,
     /// What its memory delivers: GB/s, a row for the cores of each node, a column for the memory of
     /// each; or what `arclight topo --bandwidth --json` prints there
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     bandwidth: Option<PathBuf>,
     /// Whose cores and waits a machine of --topology or --synthetic has, as --machine names them
-    #[arg(long, value_name = "NAME", requires = "bandwidth")]
+    #[arg(long, value_name = "NAME", conflicts_with = "machine")]
     like: Option<String>,
     /// Shape and type of a model (arclight synth --help lists them), or a GGUF file
     #[arg(short, long, value_name = "SHAPE:TYPE|FILE", default_value = "qwen3-4b:q4_0")]
@@ -58,7 +59,7 @@ pub(crate) struct PlanArgs {
     /// Tokens of the prompt
     #[arg(short, long, value_name = "N", value_parser = count, default_value = "512")]
     prompt: usize,
-    /// Tokens that stand before the prompt, and before the token that is decoded
+    /// Tokens that stand before the prompt, and before each token that is decoded
     #[arg(short, long, value_name = "N", default_value_t = 128)]
     context: usize,
     /// Engines to predict, in this order
@@ -124,8 +125,9 @@ pub(crate) fn run(args: &PlanArgs) -> Result<(), Error> {
     } else {
         table::print(&mut out, &target, &model, &outcome)?;
     }
+    out.flush()?;
     if let Some(path) = &args.plot {
-        crate::term::note!("drawn to {}", path.display());
+        note!("drawn to {}", path.display());
     }
-    Ok(out.flush()?)
+    Ok(())
 }

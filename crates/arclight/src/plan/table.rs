@@ -4,6 +4,7 @@ use super::machine::Target;
 use super::model::NamedShape;
 use super::outcome::{Choice, Outcome, Row};
 use crate::error::Error;
+use crate::report::wrap;
 use crate::term;
 use std::io::Write;
 use tune::Best;
@@ -29,13 +30,15 @@ pub(super) fn print(
         term::size(kv as usize)
     )?;
     for note in &target.notes {
-        writeln!(out, "note     {note}")?;
+        for (i, line) in wrap(note).iter().enumerate() {
+            writeln!(out, "{:<8} {line}", if i == 0 { "note" } else { "" })?;
+        }
     }
     if let Some(hand) = &target.at_hand {
         hand.print(out, target, model, outcome)?;
     }
     let decoding = format!("decoding after {}", outcome.context);
-    let prompt = format!("prompt of {}", outcome.prompt_tokens);
+    let prompt = format!("prompt of {} after {}", outcome.prompt_tokens, outcome.context);
     best(out, target, outcome, &decoding, |choice| &choice.decode)?;
     best(out, target, outcome, &prompt, |choice| &choice.prompt)?;
     by_threads(out, outcome, &decoding, |row| &row.decode)?;

@@ -23,6 +23,7 @@ mod tests;
 
 pub(crate) use counters::{Counted, Meter};
 pub(crate) use figures::NodesReport;
+pub(crate) use table::wrap;
 
 use crate::error::Error;
 use arclight_engine::{Activity, Engine, Placement};

@@ -168,8 +168,8 @@ fn lay_out(rows: &[Row]) -> Vec<String> {
     lines
 }
 
-/// Lines of words.
-fn wrap(text: &str) -> Vec<String> {
+/// Lines of words, of at most 100 characters.
+pub(crate) fn wrap(text: &str) -> Vec<String> {
     let mut lines = vec![String::new()];
     for word in text.split(' ') {
         let line = lines.last_mut().expect("there is one from the start");

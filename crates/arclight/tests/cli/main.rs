@@ -4,6 +4,7 @@ mod bad_input;
 mod bench_serve;
 mod chat;
 mod memory;
+mod plan;
 mod profile;
 mod quantize;
 mod report;

@@ -1,0 +1,156 @@
+//! `plan`: machines that come with it, from files, and the one at hand.
+
+use crate::support::{FILES, fails, run, succeeds};
+use serde_json::Value;
+use std::path::PathBuf;
+
+fn json(args: &[&str]) -> Value {
+    serde_json::from_str(&succeeds(args)).expect("JSON")
+}
+
+fn file(name: &str, text: &str) -> PathBuf {
+    let path = FILES.path().join(name);
+    std::fs::write(&path, text).expect("written");
+    path
+}
+
+/// Tokens/s of the best choice of each engine.
+fn speeds(seen: &Value, what: &str) -> Vec<f64> {
+    let engines = seen["engines"].as_array().expect("engines");
+    let speed = |e: &Value| e[what]["prediction"]["tokens_per_second"].as_f64().expect("a speed");
+    engines.iter().map(speed).collect()
+}
+
+#[test]
+fn the_paper_s_machine_is_predicted_for_every_engine() {
+    let seen = json(&["plan", "--machine", "kunpeng-920", "--model", "qwen3-4b:q4_0", "--json"]);
+    assert_eq!(seen["cores"], serde_json::json!([48, 48, 48, 48]));
+    let decode = speeds(&seen, "decode");
+    let [unplaced, interleaved, replicated, a, b] = decode[..] else { panic!("{decode:?}") };
+    assert!(unplaced < interleaved && interleaved < replicated && replicated < a && a < b);
+    // Prompts are bound by multipliers, which no placement changes: within a tenth of each other.
+    let prompt = speeds(&seen, "prompt");
+    let (least, most) = (prompt.iter().copied().fold(f64::MAX, f64::min), prompt[0].max(prompt[4]));
+    assert!(most / least < 1.1 && least > 5.0 * b, "{prompt:?}");
+    let limit = |e: usize, what: &str| {
+        seen["engines"][e][what]["prediction"]["limit"].as_str().expect("a limit").to_owned()
+    };
+    assert!(limit(0, "decode").starts_with("link "), "{}", limit(0, "decode"));
+    assert!(limit(4, "decode").starts_with("memory of node "), "{}", limit(4, "decode"));
+    assert!(limit(4, "prompt").starts_with("multipliers of node "), "{}", limit(4, "prompt"));
+
+    let text = succeeds(&["plan", "--machine", "Kunpeng-920", "--threads", "96"]);
+    for part in ["4 nodes, 192 cores", "decoding after 128, tokens/s by threads", "prompt of 512"] {
+        assert!(text.contains(part), "no {part:?} in: {text}");
+    }
+    // On two nodes and on four, in both tables.
+    assert_eq!(text.lines().filter(|l| l.starts_with("       96")).count(), 4, "{text}");
+}
+
+#[test]
+fn machines_are_listed_with_the_origin_of_their_numbers() {
+    let text = succeeds(&["plan", "--machines"]);
+    for name in ["kunpeng-920", "neoverse-n2", "xeon-8272cl", "epyc-7h12", "epyc-9654"]
+        .iter()
+        .chain(&["xeon-6980p", "graviton4", "grace"])
+    {
+        assert!(text.contains(name), "no {name} in: {text}");
+        let one = succeeds(&["plan", "--machines", "--machine", name]);
+        assert!(one.contains("memory of a node") && one.contains("assumed"), "{one}");
+    }
+    let line = fails(2, &["plan", "--machine", "pdp-11"]);
+    assert!(line.contains("no machine \"pdp-11\"") && line.contains("grace"), "{line}");
+}
+
+#[test]
+fn described_machines_need_their_bandwidths() {
+    let line = fails(2, &["plan", "--synthetic", "numa:2 core:8"]);
+    assert!(line.contains("--bandwidth FILE") && line.contains("a row for the cores"), "{line}");
+    let matrix = file("two.txt", "100 30 # node 0\n 30 100\n");
+    let matrix = matrix.to_str().expect("text");
+    let args = ["plan", "--synthetic", "numa:2 core:8", "--bandwidth", matrix, "--json"];
+    let like = |name| json(&[&args[..], &["--like", name]].concat());
+    let (slow, fast) = (like("kunpeng-920"), like("grace"));
+    assert_eq!(slow["read_bytes_per_second"][0][1].as_f64(), Some(30e9));
+    // 16 cores that read 2.2 GB/s each do not fill 200 GB/s, others do.
+    assert!(speeds(&slow, "decode")[4] < 0.5 * speeds(&fast, "decode")[4]);
+    let text = succeeds(&args[..5]);
+    assert!(text.contains("assumed: see --like"), "{text}");
+
+    let line = fails(1, &["plan", "--synthetic", "numa:3 core:8", "--bandwidth", matrix]);
+    assert!(line.contains("two.txt") && line.contains("2 nodes, the machine has 3"), "{line}");
+    let broken = file("broken.txt", "100 x\n30 100\n");
+    let broken = broken.to_str().expect("text");
+    let line = fails(1, &["plan", "--synthetic", "numa:2 core:8", "--bandwidth", broken]);
+    assert!(line.contains("line 1: \"x\" is no bandwidth"), "{line}");
+    let line = fails(2, &["plan", "--bandwidth", matrix]);
+    assert!(line.contains("--synthetic"), "{line}");
+}
+
+#[test]
+fn what_topo_has_measured_is_read() {
+    let seen = succeeds(&["topo", "--bandwidth", "--json", "--cpus", &first_cpu()]);
+    let measured: Value = serde_json::from_str(&seen).expect("JSON");
+    let rate = measured["access"]["read_bytes_per_second"][0][0].as_f64().expect("measured");
+    let path = file("measured.json", &seen);
+    let path = path.to_str().expect("text");
+    let seen =
+        json(&["plan", "--synthetic", "numa:1 core:2", "--bandwidth", path, "--json", "-c", "0"]);
+    assert_eq!(seen["read_bytes_per_second"][0][0].as_f64(), Some(rate));
+    let other = file("other.json", "{\"machine\": 1}");
+    let other = other.to_str().expect("text");
+    let line = fails(1, &["plan", "--synthetic", "core:2", "--bandwidth", other]);
+    assert!(line.contains("topo --bandwidth --json"), "{line}");
+}
+
+fn first_cpu() -> String {
+    json(&["topo", "--json"])["layout"]["groups"][0]["cpus"][0].to_string()
+}
+
+#[test]
+fn the_machine_at_hand_is_measured_and_told_in_words() {
+    let text = succeeds(&["plan", "--model", "tiny:q4_0", "--prompt", "64"]);
+    for part in
+        ["measured in ", "one core alone: ", "plan for Tiny Qwen3 Q4_0", "  prompts ", "  so "]
+    {
+        assert!(text.contains(part), "no {part:?} in: {text}");
+    }
+    let seen = json(&["plan", "--model", "tiny:q4_0", "--json"]);
+    assert!(seen["plan"]["decode"]["tokens_per_second"].as_f64().expect("a speed") > 0.0);
+    assert!(seen["plan"]["core_read_bytes_per_second"].as_f64().expect("a rate") > 1e6);
+}
+
+#[test]
+fn speeds_are_drawn_and_models_come_from_files() {
+    let model = FILES.path().join("plan-tiny.gguf");
+    let model = model.to_str().expect("text");
+    succeeds(&["synth", "tiny:q8_0", "-o", model]);
+    let plot = FILES.path().join("plan.svg");
+    let ran = run(&[
+        "plan",
+        "--machine",
+        "epyc-9654",
+        "-m",
+        model,
+        "--plot",
+        plot.to_str().expect("text"),
+        "--engine",
+        "unplaced,tp-b,pp",
+        "--json",
+    ]);
+    assert_eq!(ran.code, Some(0), "{}", ran.err);
+    let seen: Value = serde_json::from_str(&ran.out).expect("JSON");
+    let same = json(&["plan", "--machine", "epyc-9654", "-m", "tiny:q8_0", "--json"]);
+    assert_eq!(seen["bytes_per_token"], same["bytes_per_token"]);
+    let svg = std::fs::read_to_string(plot).expect("drawn");
+    // A line in the legend and a curve for one and for two nodes, decoding and prompt, of each.
+    for colour in ["#D16914", "#209660", "#1C93A6"] {
+        assert_eq!(svg.matches(colour).count(), 1 + 4, "{colour}");
+    }
+    assert!(!svg.contains("NaN") && svg.contains("prompt, 2 nodes"), "{svg}");
+
+    let line = fails(2, &["plan", "-m", "qwen9:q4_0"]);
+    assert!(line.contains("there is no shape \"qwen9\""), "{line}");
+    let line = fails(2, &["plan", "--machine", "grace", "--threads", "500"]);
+    assert!(line.contains("the machine has 144 cores"), "{line}");
+}
