@@ -261,7 +261,7 @@ impl AtHand {
             ("decoding", decode, format!("after {}", term::plural(outcome.context, "token"))),
         ] {
             let words = format!(
-                "{} on {}: about {} tokens/s {of}; the limit is {}",
+                "{} on {}: about {} tokens/s {of}, limited by {}",
                 term::plural(best.threads.iter().sum(), "thread"),
                 named(&self.cpus(&best.threads)),
                 term::rate(best.prediction.tokens_per_second()),
@@ -384,11 +384,11 @@ mod tests {
             "  a wait of the threads of a node: 1.00 µs, of all nodes 2.00 µs",
             "plan for Qwen3 4B Q4_0, this engine, Sync B",
             "prompts   16 threads on cpus 0-15: about ",
-            "; the limit is multipliers of node ",
+            " tokens/s for 512 tokens, limited by multipliers of node ",
             "decoding  8 threads on cpus 0-3,8-11: about ",
             "left out  cpus 16-31: second threads of cores that work already",
             "left out  cpus 4-7,12-15 when decoding: the others take all that memory of node ",
-            "-t 16 is best for prompts, -t 8 for decoding",
+            "16 unless told; -t 16 is best for prompts,\n            -t 8 for decoding\n",
         ] {
             assert!(text.contains(line), "no {line:?} in:\n{text}");
         }
