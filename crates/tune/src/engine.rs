@@ -395,6 +395,49 @@ mod tests {
     }
 
     #[test]
+    fn every_engine_multiplies_all_tokens_with_all_weights() {
+        let model = qwen3_4b_q4_0();
+        let spread = Engine::unplaced(Pages::interleaved(3).unwrap());
+        for engine in [Engine::tensor_parallel(), Engine::pipeline(), Engine::replicated(), spread]
+        {
+            for tokens in [1, 7, 100] {
+                let work = Work::prompt(tokens, 50);
+                let step = engine.step(&model, work, &[3, 0, 4]).unwrap();
+                let layer = tokens as f64 * model.layer().count + model.attention(work);
+                let macs = model.layers as f64 * layer + model.head().count;
+                assert!((step.macs() / macs - 1.0).abs() < 1e-9, "{engine:?} {tokens}");
+                assert_eq!(step.tokens, tokens);
+            }
+        }
+    }
+
+    #[test]
+    fn sums_of_a_prompt_are_scattered_over_more_than_two_nodes() {
+        let model = qwen3_4b_q4_0();
+        let prompt = |threads: &[usize]| {
+            let step = Engine::tensor_parallel().step(&model, Work::prompt(10, 0), threads);
+            let step = step.unwrap();
+            (step.bytes().1, step.waits())
+        };
+        // Two sums a layer of 10 x 2560 floats over 2 links, whole; over 12 links, half of it.
+        let sums = (36 * 2 * 10 * 2560 * 4) as f64;
+        assert_eq!(prompt(&[4, 4, 0, 0]), (2.0 * sums, (36 * 8, 36 * 2 + 1)));
+        assert_eq!(prompt(&[4; 4]), (6.0 * sums, (36 * 8, 36 * 4 + 1)));
+    }
+
+    #[test]
+    fn replicated_weights_are_local_and_the_cache_is_not() {
+        let model = qwen3_4b_q4_0();
+        let step = Engine::replicated().step(&model, DEEP, &[4, 4]).unwrap();
+        let (local, remote) = step.bytes();
+        let kv = model.layers as f64 * model.kv(DEEP);
+        assert!((local / (model.bytes() + kv / 2.0) - 1.0).abs() < 1e-9);
+        // Half of the cache, and of each input its half from the other node: 92 KB a layer in all.
+        let inputs = (36 * 4 * (2 * 2560 + 2 * 4096 + 9728)) as f64;
+        assert!((remote / (kv / 2.0 + inputs) - 1.0).abs() < 1e-9, "{remote} {kv} {inputs}");
+    }
+
+    #[test]
     fn spread_pages_are_local_to_one_in_n() {
         let engine = Engine::unplaced(Pages::interleaved(4).unwrap());
         let (local, remote) = engine.step(&qwen3_4b_q4_0(), DEEP, &[16; 4]).unwrap().bytes();
