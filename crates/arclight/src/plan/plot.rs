@@ -32,9 +32,10 @@ pub(super) fn svg(target: &Target, model: &NamedShape, outcome: &Outcome) -> Res
     let mut page = Drawing::new(WIDTH, height, &title);
     page.bold((MARGIN, 26.0), 15.0, Anchor::Start, &title);
     let words = format!(
-        "tokens/s over threads as the model of time predicts them: decoding after {}, and a prompt of {}",
-        term::plural(outcome.context, "token"),
-        outcome.prompt_tokens
+        "tokens/s over threads as the model of time predicts them: decoding, and a prompt of {}, \
+         both after {}",
+        outcome.prompt_tokens,
+        term::plural(outcome.context, "token")
     );
     page.text((MARGIN, 46.0), 12.0, Anchor::Start, &words);
     for (x, y, choice) in names {
