@@ -27,6 +27,8 @@ use tune::{CoreMath, CoreRead, MachineModel, Matrix, Resource, WaitModel};
 const KERNELS: f64 = 0.7;
 /// Elements of activations that a core passes over in a second.
 const ELEMENTS: f64 = 2e9;
+/// Runnable tasks that make a difference.
+const BUSY: f64 = 0.5;
 /// Rounds of waits.
 const ROUNDS: usize = 3;
 
@@ -45,6 +47,8 @@ pub(super) struct AtHand {
 /// Measures the machine.
 pub(super) fn measure() -> Result<Target, Error> {
     let start = Instant::now();
+    // Before there is a load of our own.
+    let load = std::fs::read_to_string("/proc/loadavg").ok();
     let machine = Machine::read()?;
     let layout = layout(&machine, None, None)?;
     let access = measure::access(&machine, Pace::BRIEF)?;
@@ -62,6 +66,7 @@ pub(super) fn measure() -> Result<Target, Error> {
     let fault = |e: tune::Error| Error::Refused(e.to_string());
     let model = MachineModel::new(cores, read, core, math, waits).map_err(fault)?;
     let mut notes = access.warnings;
+    notes.extend(load.and_then(|text| busy(&text)));
     notes.extend(layout.notes.iter().cloned());
     if model.nodes() > 1 {
         notes.push(UNPLACED.to_owned());
@@ -80,6 +85,17 @@ pub(super) fn measure() -> Result<Target, Error> {
             peaks,
             waits: measured,
         }),
+    })
+}
+
+/// What to know when others are at work: `/proc/loadavg` begins with the mean number of runnable tasks
+/// of the last minute.
+fn busy(load: &str) -> Option<String> {
+    let runnable: f64 = load.split_whitespace().next()?.parse().ok()?;
+    (runnable >= BUSY).then(|| {
+        format!(
+            "other programs run on this machine (load {runnable:.1}): what is measured is what they leave"
+        )
     })
 }
 
@@ -291,8 +307,8 @@ impl AtHand {
             "run, chat and serve do so by themselves".to_owned()
         } else {
             format!(
-                "run, chat and serve take one number of threads for both, {all} unless told; \
-                 -t {many} is best for prompts, -t {few} for decoding"
+                "run, chat and serve take one number of threads for both, {all} unless told (-t); {many} \
+                 are best for prompts, {few} for decoding"
             )
         };
         say("so", so)
@@ -388,10 +404,12 @@ mod tests {
             "decoding  8 threads on cpus 0-3,8-11: about ",
             "left out  cpus 16-31: second threads of cores that work already",
             "left out  cpus 4-7,12-15 when decoding: the others take all that memory of node ",
-            "16 unless told; -t 16 is best for prompts,\n            -t 8 for decoding\n",
         ] {
             assert!(text.contains(line), "no {line:?} in:\n{text}");
         }
+        let flat = text.split_whitespace().collect::<Vec<_>>().join(" ");
+        let so = "16 unless told (-t); 16 are best for prompts, 8 for decoding";
+        assert!(flat.ends_with(so), "{text}");
         let json = hand.json(&target, &outcome).unwrap();
         assert_eq!(json["decode"]["left_out"], "4-7,12-15");
         // Another engine was asked for, and is planned with.
@@ -399,6 +417,13 @@ mod tests {
         let mut out = vec![];
         hand.print(&mut out, &target, &shape, &outcome).unwrap();
         assert!(String::from_utf8(out).unwrap().contains("Q4_0, this engine, pipeline"));
+    }
+
+    #[test]
+    fn a_busy_machine_is_said_to_be_one() {
+        assert_eq!(busy("0.20 1.50 4.00 1/200 999"), None);
+        assert!(busy("4.23 1.50 4.00 3/200 999").unwrap().contains("load 4.2"));
+        assert_eq!(busy(""), None);
     }
 
     #[test]
