@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use crate::gate::{Gate, Seen};
 use crate::page::OwnPage;
-use crate::sync::{AtomicU64, AtomicUsize, Ordering, Padded, UnsafeCell};
+use crate::sync::{AtomicUsize, Ordering, Padded, SettingU64, UnsafeCell};
 
 /// The lines that the members of one group share. They should lie in the group's memory node.
 pub struct Lines {
@@ -54,10 +54,11 @@ pub struct Hub<J> {
     finished: Padded<AtomicUsize>,
     /// Opens for the leader when every thread is through with the job.
     done: Padded<Gate>,
-    /// `None` asks the workers to leave.
-    job: UnsafeCell<Option<J>>,
+    /// `None` asks the workers to leave. On lines of its own: it is written for every job, and what
+    /// lies beside it is read at every wait.
+    job: Padded<UnsafeCell<Option<J>>>,
     /// Nanoseconds for which a wait spins before it sleeps.
-    spin: AtomicU64,
+    spin: SettingU64,
 }
 
 // SAFETY: the job is the only cell. The leader writes it before it opens the `start` gates and not
@@ -88,8 +89,8 @@ impl<J: Copy> Hub<J> {
             arrived: Padded(AtomicUsize::new(0)),
             finished: Padded(AtomicUsize::new(0)),
             done: Padded(Gate::new()),
-            job: UnsafeCell::new(None),
-            spin: AtomicU64::new(nanos(spin)),
+            job: Padded(UnsafeCell::new(None)),
+            spin: SettingU64::new(nanos(spin)),
         }
     }
 
@@ -202,5 +203,21 @@ impl<J: Copy> Hub<J> {
     fn is_last_to_finish(&self, group: usize) -> bool {
         let lines = &self.groups[group];
         is_last(&lines.finished, lines.size) && is_last(&self.finished, self.groups.len())
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::sync::assert_apart;
+
+    #[test]
+    fn what_threads_write_to_lies_on_lines_of_its_own() {
+        assert_apart!(Lines: [arrived] [gate] [start] [finished] [size]);
+        assert_apart!(Hub<usize>: [arrived] [finished] [done] [job] [groups, spin]);
+        // The lines of two groups are on different pages.
+        let page = || OwnPage::new(Lines::new(1)).unwrap();
+        let (a, b) = (page(), page());
+        assert!((&raw const *a).addr().abs_diff((&raw const *b).addr()) >= 4096);
     }
 }

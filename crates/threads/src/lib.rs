@@ -44,11 +44,14 @@ mod page;
 mod pool;
 mod stats;
 mod sync;
+mod tasks;
 mod worker;
 
 pub use clock::{Clock, Moment};
 pub use pool::{Error, GroupSpec, Panicked, Pool, PoolSpec, Spin, Warning};
-pub use stats::{Jobs, ThreadStats, Waits};
+pub use stats::{Jobs, TaskCounts, ThreadStats, Waits};
+pub use tasks::report::{HEALTH, Health, TaskReport, TaskWarning, Trouble};
+pub use tasks::{Homes, Policy};
 pub use worker::{Scope, View, Worker};
 
 /// The parts that the loom models in `tests/loom.rs` drive directly.
@@ -58,4 +61,6 @@ pub mod model {
     pub use crate::gate::{Gate, Seen};
     pub use crate::hub::{Hub, Lines, Poisoned};
     pub use crate::page::OwnPage;
+    pub use crate::tasks::model::*;
+    pub use crate::worker::View;
 }

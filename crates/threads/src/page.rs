@@ -10,12 +10,37 @@ use std::ops::Deref;
 use std::ptr::NonNull;
 
 /// See the module.
-pub struct OwnPage<T>(NonNull<T>);
+pub struct OwnPage<T: ?Sized>(NonNull<T>);
 
 // SAFETY: it owns its value, as a box does.
-unsafe impl<T: Send> Send for OwnPage<T> {}
+unsafe impl<T: Send + ?Sized> Send for OwnPage<T> {}
 // SAFETY: it gives out only shared references.
-unsafe impl<T: Sync> Sync for OwnPage<T> {}
+unsafe impl<T: Sync + ?Sized> Sync for OwnPage<T> {}
+
+/// Room for `len` values of type `T` on fresh pages.
+fn map<T>(len: usize) -> io::Result<NonNull<T>> {
+    const { assert!(align_of::<T>() <= 4096, "a page is aligned to 4 KiB") };
+    let bytes = size_of::<T>().checked_mul(len).ok_or(io::ErrorKind::OutOfMemory)?;
+    // SAFETY: a new private mapping at an address of the kernel's choice; it disturbs nothing.
+    let page = unsafe {
+        libc::mmap(
+            std::ptr::null_mut(),
+            bytes,
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+            -1,
+            0,
+        )
+    };
+    if page == libc::MAP_FAILED {
+        return Err(io::Error::last_os_error());
+    }
+    // A huge page would put neighbouring pages into this thread's node too. A kernel without
+    // huge pages refuses the advice and does not need it.
+    // SAFETY: the range is the mapping made above.
+    unsafe { libc::madvise(page, bytes, libc::MADV_NOHUGEPAGE) };
+    Ok(NonNull::new(page.cast::<T>()).expect("mmap returned null without an error"))
+}
 
 impl<T> OwnPage<T> {
     /// Maps a page and writes `value` to it from the calling thread.
@@ -23,46 +48,45 @@ impl<T> OwnPage<T> {
     /// # Errors
     /// Those of `mmap`.
     pub fn new(value: T) -> io::Result<Self> {
-        const { assert!(align_of::<T>() <= 4096, "a page is aligned to 4 KiB") };
-        // SAFETY: a new private mapping at an address of the kernel's choice; it disturbs nothing.
-        let page = unsafe {
-            libc::mmap(
-                std::ptr::null_mut(),
-                size_of::<T>(),
-                libc::PROT_READ | libc::PROT_WRITE,
-                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
-                -1,
-                0,
-            )
-        };
-        if page == libc::MAP_FAILED {
-            return Err(io::Error::last_os_error());
-        }
-        // A huge page would put neighbouring pages into this thread's node too. A kernel without
-        // huge pages refuses the advice and does not need it.
-        // SAFETY: the range is the mapping made above.
-        unsafe { libc::madvise(page, size_of::<T>(), libc::MADV_NOHUGEPAGE) };
-        let page = NonNull::new(page.cast::<T>()).expect("mmap returned null without an error");
-        // SAFETY: the mapping is writable, long enough, and aligned (asserted above).
+        let page = map::<T>(1)?;
+        // SAFETY: the mapping is writable, long enough, and aligned (asserted in `map`).
         unsafe { page.write(value) };
         Ok(Self(page))
     }
 }
 
-impl<T> Deref for OwnPage<T> {
+impl<T> OwnPage<[T]> {
+    /// Maps pages for `len` values, at least one, and writes `value(0)`, `value(1)`, ... to them
+    /// from the calling thread.
+    ///
+    /// # Errors
+    /// Those of `mmap`, which refuses an empty mapping.
+    pub fn slice(len: usize, mut value: impl FnMut(usize) -> T) -> io::Result<Self> {
+        let pages = map::<T>(len)?;
+        for at in 0..len {
+            // SAFETY: the mapping is writable, `len` values long, and aligned (asserted in `map`).
+            unsafe { pages.add(at).write(value(at)) };
+        }
+        Ok(Self(NonNull::slice_from_raw_parts(pages, len)))
+    }
+}
+
+impl<T: ?Sized> Deref for OwnPage<T> {
     type Target = T;
     fn deref(&self) -> &T {
-        // SAFETY: written by `new`, and alive until `drop`.
+        // SAFETY: written by the constructor, and alive until `drop`.
         unsafe { self.0.as_ref() }
     }
 }
 
-impl<T> Drop for OwnPage<T> {
+impl<T: ?Sized> Drop for OwnPage<T> {
     fn drop(&mut self) {
-        // SAFETY: the value and the mapping are those of `new`, and nobody uses them any more.
+        // SAFETY: the values and the mapping are those of the constructor, and nobody uses them any
+        // more; the size is asked for while the value is alive.
         unsafe {
+            let bytes = size_of_val(self.0.as_ref());
             self.0.drop_in_place();
-            libc::munmap(self.0.as_ptr().cast(), size_of::<T>());
+            libc::munmap(self.0.as_ptr().cast(), bytes);
         }
     }
 }

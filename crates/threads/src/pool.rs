@@ -18,6 +18,7 @@ use crate::leader::{Leader, Trouble};
 use crate::page::OwnPage;
 use crate::stats::{Counters, ThreadStats};
 use crate::sync::Padded;
+use crate::tasks::{Desk, Desks};
 use crate::worker::Worker;
 
 /// What a pool is to look like.
@@ -30,15 +31,20 @@ pub struct PoolSpec {
     pub pin: bool,
     /// How long a waiting thread spins before it sleeps.
     pub spin: Spin,
-    /// Record what threads do with their time ([`Pool::stats`]); two clock readings per wait and
-    /// per job.
+    /// Record what threads do with their time ([`Pool::stats`]); two clock readings per wait, per
+    /// job and per set of tasks, and one per task.
     pub stats: bool,
+    /// `distances[a][b]`: how far it is from the threads of group a to the memory of group b, in any
+    /// unit (`topology::Machine::distance`). Tasks are taken over from the nearest group first. Empty
+    /// if unknown: groups go round by their numbers then.
+    pub distances: Vec<Vec<u32>>,
 }
 
 impl Default for PoolSpec {
-    /// No groups yet; pinned, [`Spin::Auto`], no statistics.
+    /// No groups yet; pinned, [`Spin::Auto`], no statistics, distances unknown.
     fn default() -> Self {
-        Self { groups: Vec::new(), pin: true, spin: Spin::Auto, stats: false }
+        let (groups, distances) = (Vec::new(), Vec::new());
+        Self { groups, pin: true, spin: Spin::Auto, stats: false, distances }
     }
 }
 
@@ -78,6 +84,15 @@ pub enum Error {
     EmptyGroup {
         /// Index of the group.
         group: usize,
+    },
+    /// The table of distances has another shape than the groups.
+    #[error(
+        "the distances between the thread pool's {groups} groups are no table of {groups} by {groups}: \
+         leave them out or give them all"
+    )]
+    Distances {
+        /// How many groups there are.
+        groups: usize,
     },
     /// The operating system refused a thread.
     #[error("cannot start thread {thread} of {threads}: {source}; use fewer threads")]
@@ -140,15 +155,17 @@ unsafe impl Send for Job {}
 /// What all threads of a pool share.
 pub(crate) struct Shared {
     pub(crate) hub: Hub<Job>,
+    pub(crate) desks: Desks,
     /// Empty unless statistics are wanted.
     pub(crate) stats: Box<[Padded<Counters>]>,
     /// Group g has the threads `first[g]..first[g + 1]`.
-    first: Box<[usize]>,
+    pub(crate) first: Box<[usize]>,
     /// The CPU that each thread is pinned to; [`NOWHERE`] if it is not.
     homes: Box<[AtomicU32]>,
     /// Threads that were pinned, but began a job on another CPU.
     strayed: Box<[AtomicBool]>,
-    panicked: Mutex<Option<Panicked>>,
+    /// On lines of its own: the leader locks it after every job.
+    panicked: Padded<Mutex<Option<Panicked>>>,
 }
 
 /// No CPU.
@@ -246,14 +263,27 @@ impl Pool {
             *end += group.cpus.len();
             Some(*end)
         }));
-        let lines = (0..spec.groups.len()).map(|group| lines(spec, group, threads));
+        let groups = spec.groups.len();
+        let square = |table: &[Vec<u32>]| {
+            table.len() == groups && table.iter().all(|row| row.len() == groups)
+        };
+        if !spec.distances.is_empty() && !square(&spec.distances) {
+            return Err(Error::Distances { groups });
+        }
+        let (mut lines, mut desks) = (Vec::new(), Vec::new());
+        for group in 0..groups {
+            let (line, desk) = pages(spec, group, threads)?;
+            lines.push(line);
+            desks.push(desk);
+        }
         let shared = Arc::new(Shared {
-            hub: Hub::new(lines.collect::<Result<_, _>>()?, Duration::ZERO),
+            hub: Hub::new(lines, Duration::ZERO),
+            desks: Desks::new(desks, &spec.distances),
             stats: Counters::slots(if spec.stats { threads } else { 0 }),
             first: first.collect(),
             homes: (0..threads).map(|_| AtomicU32::new(NOWHERE)).collect(),
             strayed: (0..threads).map(|_| AtomicBool::new(false)).collect(),
-            panicked: Mutex::new(None),
+            panicked: Padded(Mutex::new(None)),
         });
 
         let warnings = Arc::new(Mutex::new(Vec::new()));
@@ -338,6 +368,7 @@ impl Pool {
             None => Ok(()),
             Some(panicked) => {
                 hub.clear_poison();
+                self.shared.desks.reset();
                 Err(panicked)
             }
         }
@@ -409,11 +440,18 @@ fn work(shared: &Arc<Shared>, thread: usize) {
     }
 }
 
-/// The lines on which a group meets, in the memory node of the group.
-fn lines(spec: &PoolSpec, group: usize, threads: usize) -> Result<OwnPage<Lines>, Error> {
+/// Where a group meets and where its tasks lie.
+type Pages = (OwnPage<Lines>, OwnPage<Desk>);
+
+/// A group's pages, in the memory node of the group.
+fn pages(spec: &PoolSpec, group: usize, threads: usize) -> Result<Pages, Error> {
     let cpus = &spec.groups[group].cpus;
-    let map =
-        || OwnPage::new(Lines::new(cpus.len())).map_err(|source| Error::Map { group, source });
+    let map = || {
+        let lines = OwnPage::new(Lines::new(cpus.len()));
+        let desk = Desk::new(cpus.len()).and_then(OwnPage::new);
+        let both = lines.and_then(|lines| Ok((lines, desk?)));
+        both.map_err(|source| Error::Map { group, source })
+    };
     if !spec.pin || spec.groups.len() == 1 {
         return map();
     }
@@ -429,4 +467,17 @@ fn lines(spec: &PoolSpec, group: usize, threads: usize) -> Result<OwnPage<Lines>
         let handle = spawned.map_err(|source| Error::Spawn { thread: 0, threads, source })?;
         handle.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     })
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::sync::assert_apart;
+
+    #[test]
+    fn what_threads_write_to_lies_on_lines_of_its_own() {
+        // Behind the pointers: `desks` has a test of its own, `homes` is written to when a thread is
+        // pinned and `strayed` when the system has moved one.
+        assert_apart!(Shared: [hub] [panicked] [desks, stats, first, homes, strayed]);
+    }
 }

@@ -42,6 +42,31 @@ pub struct ThreadStats {
     /// groups share. Over all threads that is one per group and global wait, however many threads
     /// there are; none when there is only one group, which has no such line.
     pub crossings: u64,
+    /// Tasks that it ran ([`Worker::tasks`](crate::Worker::tasks)).
+    pub tasks: TaskCounts,
+}
+
+/// What one thread did in sets of tasks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TaskCounts {
+    /// Tasks that it ran, its own and others'.
+    pub count: u64,
+    /// Of these, tasks that others might have run: the policy lets them.
+    pub stealable: u64,
+    /// Of these, tasks that were dealt to another thread of its group.
+    pub near: u64,
+    /// And to a thread of another group.
+    pub far: u64,
+    /// When it took a task, so many were left in the queue of the thread that it was dealt to: summed
+    /// over its tasks.
+    pub depths: u64,
+    /// And at most.
+    pub deepest: u64,
+    /// From coming to a set to being through with the last task of it that it ran, in nanoseconds.
+    pub busy_nanos: u64,
+    /// From then to the end of the wait that follows the set, if the job has one. If there is other
+    /// work before that wait, its unevenness is in it too, but not the work.
+    pub idle_nanos: u64,
 }
 
 impl ThreadStats {
@@ -58,6 +83,19 @@ pub(crate) struct Counters {
     local: Pair,
     global: Pair,
     crossings: AtomicU64,
+    tasks: Tasks,
+}
+
+#[derive(Default)]
+struct Tasks {
+    count: AtomicU64,
+    stealable: AtomicU64,
+    near: AtomicU64,
+    far: AtomicU64,
+    depths: AtomicU64,
+    deepest: AtomicU64,
+    busy_nanos: AtomicU64,
+    idle_nanos: AtomicU64,
 }
 
 #[derive(Default)]
@@ -107,6 +145,24 @@ impl Counters {
         self.jobs.add(took);
     }
 
+    /// Notes a set of tasks.
+    pub(crate) fn did(&self, set: &TaskCounts) {
+        let tasks = &self.tasks;
+        add(&tasks.count, set.count);
+        add(&tasks.stealable, set.stealable);
+        add(&tasks.near, set.near);
+        add(&tasks.far, set.far);
+        add(&tasks.depths, set.depths);
+        tasks.deepest.store(tasks.deepest.load(Relaxed).max(set.deepest), Relaxed);
+        add(&tasks.busy_nanos, set.busy_nanos);
+        add(&tasks.idle_nanos, set.idle_nanos);
+    }
+
+    /// Notes the wait after a set of tasks.
+    pub(crate) fn idled(&self, took: Duration) {
+        add(&self.tasks.idle_nanos, took.as_nanos() as u64);
+    }
+
     pub(crate) fn get(&self) -> ThreadStats {
         let waits = |pair: &Pair| {
             let (count, nanos) = pair.get();
@@ -118,6 +174,7 @@ impl Counters {
             local: waits(&self.local),
             global: waits(&self.global),
             crossings: self.crossings.load(Relaxed),
+            tasks: self.tasks.get(),
         }
     }
 
@@ -126,5 +183,35 @@ impl Counters {
             pair.reset();
         }
         self.crossings.store(0, Relaxed);
+        for counter in self.tasks.all() {
+            counter.store(0, Relaxed);
+        }
+    }
+}
+
+impl Tasks {
+    fn get(&self) -> TaskCounts {
+        let [count, stealable, near, far, depths, deepest, busy_nanos, idle_nanos] =
+            self.all().map(|counter| counter.load(Relaxed));
+        TaskCounts { count, stealable, near, far, depths, deepest, busy_nanos, idle_nanos }
+    }
+
+    fn all(&self) -> [&AtomicU64; 8] {
+        let Self { count, stealable, near, far, depths, deepest, busy_nanos, idle_nanos } = self;
+        [count, stealable, near, far, depths, deepest, busy_nanos, idle_nanos]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sync::LINES;
+
+    #[test]
+    fn every_threads_counters_lie_on_lines_of_their_own() {
+        let slots = Counters::slots(3);
+        let at: Vec<usize> = slots.iter().map(|slot| (&raw const *slot).addr()).collect();
+        assert!(at.iter().all(|at| at.is_multiple_of(LINES)), "{at:?}");
+        assert!(at[1] - at[0] >= size_of::<Counters>() && at[1] - at[0] >= LINES, "{at:?}");
     }
 }

@@ -6,6 +6,8 @@ use std::time::Instant;
 
 use crate::hub::Poisoned;
 use crate::pool::Shared;
+use crate::stats::TaskCounts;
+use crate::tasks::{Deal, From, Homes, Place, Policy, Task};
 
 /// How the threads of the pool are seen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,19 +35,34 @@ pub struct Worker {
     home: usize,
     home_rank: usize,
     view: View,
+    /// What it did after its last wait.
+    since: Since,
     /// A worker is its thread: it cannot be sent to another one.
     not_send: PhantomData<*const ()>,
+}
+
+/// What a thread did since it last waited.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Since {
+    /// No tasks.
+    Nothing,
+    /// Tasks that nobody else could take.
+    Tasks,
+    /// Tasks that others could take: who has left them may meet one who still looks for some.
+    Stealing,
 }
 
 impl Worker {
     pub(crate) fn new(shared: Arc<Shared>, thread: usize) -> Self {
         let (home, home_rank) = shared.place(thread);
-        Self { shared, thread, home, home_rank, view: View::One, not_send: PhantomData }
+        let (view, since) = (View::One, Since::Nothing);
+        Self { shared, thread, home, home_rank, view, since, not_send: PhantomData }
     }
 
     /// A new job begins.
     pub(crate) fn begin(&mut self) {
         self.view = View::One;
+        self.since = Since::Nothing;
     }
 
     /// The thread's id in the pool, `0..threads`; consecutive within a group.
@@ -116,7 +133,60 @@ impl Worker {
         self.view = view;
     }
 
-    fn meet(&self, global: bool) {
+    /// Runs a set of tasks together with the other threads of the group in the present view: all of
+    /// them must call this, in the same order as their waits and with the same policy and homes.
+    /// `task` gets the number of each task that this thread is to run; every task is run by exactly
+    /// one thread. When this returns, all tasks have been taken, but others may still be at theirs:
+    /// what tasks write may be read after the next [wait](Self::wait). If a set follows another
+    /// without a wait between them, this waits first.
+    ///
+    /// A task should take some microseconds: taking one costs some ten nanoseconds, and a few
+    /// hundred when it is another thread's. Long ones should have low numbers, because a thread
+    /// begins with the lowest of its own, and what is begun last should be short.
+    ///
+    /// If a task panics, the others are still run, and the job ends as after any panic.
+    ///
+    /// # Panics
+    /// When there are more than 2^24 - 1 tasks, or homes that are not as many as the pool's groups.
+    pub fn tasks(&mut self, policy: Policy, homes: Homes<'_>, mut task: impl FnMut(usize)) {
+        if self.since == Since::Stealing {
+            self.wait(Scope::Local);
+        }
+        self.since = if policy.steals() { Since::Stealing } else { Since::Tasks };
+        let stats = self.shared.stats.get(self.thread);
+        let came = stats.map(|_| Instant::now());
+        let (mut set, mut busy_until) = (TaskCounts::default(), came);
+        let deal = Deal::new(policy, homes, self.view, &self.shared.first);
+        let run = |Task { number, from, left }: Task| {
+            task(number);
+            set.count += 1;
+            set.depths += left as u64;
+            set.deepest = set.deepest.max(left as u64);
+            match from {
+                From::Own => {}
+                From::Near => set.near += 1,
+                From::Far => set.far += 1,
+            }
+            // Any may be its last: others take from its queue too.
+            busy_until = stats.map(|_| Instant::now());
+        };
+        let me = Place { group: self.home, rank: self.home_rank, view: self.view };
+        match policy.steals() {
+            true => self.shared.desks.round(me, &deal, policy.reaches_far(), run),
+            false => deal.alone(me.group, me.rank, run),
+        }
+        if let (Some(slot), Some(came), Some(until)) = (stats, came, busy_until) {
+            let far = policy.reaches_far() && self.view == View::One;
+            let takers = if far { self.threads() } else { self.shared.group_size(self.home) };
+            set.stealable = if policy.steals() && takers > 1 { set.count } else { 0 };
+            set.busy_nanos = (until - came).as_nanos() as u64;
+            set.idle_nanos = until.elapsed().as_nanos() as u64;
+            slot.did(&set);
+        }
+    }
+
+    fn meet(&mut self, global: bool) {
+        let since = std::mem::replace(&mut self.since, Since::Nothing);
         let hub = &self.shared.hub;
         let start = self.shared.stats.get(self.thread).map(|slot| (slot, Instant::now()));
         let met = match global {
@@ -124,7 +194,11 @@ impl Worker {
             false => hub.wait_local(self.home).map(|()| false),
         };
         if let Some((slot, start)) = start {
-            slot.waited(global, met == Ok(true), start.elapsed());
+            let took = start.elapsed();
+            slot.waited(global, met == Ok(true), took);
+            if since != Since::Nothing {
+                slot.idled(took);
+            }
         }
         if met.is_err() {
             // Not a panic of this thread: no message, no hook.

@@ -1,9 +1,9 @@
-//! Running, waiting and switching allocate nothing. Alone in its binary: it counts for the process.
+//! Running, waiting, switching and sharing tasks allocate nothing. Alone in its binary: it counts for the process.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-use arclight_threads::{GroupSpec, Pool, PoolSpec, Scope, View};
+use arclight_threads::{GroupSpec, Homes, Policy, Pool, PoolSpec, Scope, View};
 use topology::CpuId;
 
 struct Counting;
@@ -28,7 +28,7 @@ unsafe impl GlobalAlloc for Counting {
 static COUNTING: Counting = Counting;
 
 #[test]
-fn jobs_and_waits_allocate_nothing() {
+fn jobs_waits_and_tasks_allocate_nothing() {
     let group = GroupSpec { cpus: vec![CpuId(0); 2] };
     let groups = vec![group.clone(), group];
     let mut pool = Pool::new(&PoolSpec { groups, stats: true, ..PoolSpec::default() }).unwrap();
@@ -37,7 +37,12 @@ fn jobs_and_waits_allocate_nothing() {
             w.wait(Scope::Global);
             w.switch(View::Groups);
             w.wait(Scope::Local);
+            w.tasks(Policy::Balanced, Homes::None(100), |_| {});
             w.switch(View::One);
+            for policy in Policy::ALL {
+                // More than 64 tasks a thread, where crossbeam's deques begin to grow.
+                w.tasks(policy, Homes::Counts(&[300, 200]), |_| {});
+            }
         }
     };
     pool.run(&job).unwrap();

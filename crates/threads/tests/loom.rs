@@ -1,4 +1,4 @@
-//! Loom models of the meetings: every interleaving within the preemption bound, and every value
+//! Loom models of the meetings and of shared tasks: every interleaving within the preemption bound, and every value
 //! that the memory orderings allow.
 //!
 //! `RUSTFLAGS="--cfg loom" cargo test -p arclight-threads --release --test loom`
@@ -6,7 +6,10 @@
 
 use std::time::Duration;
 
-use arclight_threads::model::{Gate, Hub, Lines, OwnPage, Poisoned, Seen};
+use arclight_threads::model::{
+    Deal, Desk, Desks, End, Gate, Hub, Lines, OwnPage, Place, Poisoned, Queue, Seen, View,
+};
+use arclight_threads::{Homes, Policy};
 use loom::cell::UnsafeCell;
 use loom::sync::Arc;
 use loom::thread;
@@ -311,4 +314,116 @@ fn poison_releases_waiters_and_is_cleared() {
             unsafe { hub.broadcast(None) };
         });
     });
+}
+
+/// How often each task was run; of the standard library: counted, not modelled.
+fn tally(tasks: usize) -> Arc<Vec<std::sync::atomic::AtomicUsize>> {
+    Arc::new((0..tasks).map(|_| Default::default()).collect())
+}
+
+fn expect_once(runs: &[std::sync::atomic::AtomicUsize], what: &str) {
+    let runs: Vec<usize> =
+        runs.iter().map(|n| n.load(std::sync::atomic::Ordering::Relaxed)).collect();
+    assert!(runs.iter().all(|&n| n == 1), "{what}: {runs:?}");
+}
+
+/// The owner takes from the front while thieves take from the back: of the last element, too, there is
+/// one taker, and one of them is told that it was the last.
+fn queue_of(len: usize, thieves: usize, preemptions: usize) {
+    use std::sync::atomic::Ordering::Relaxed;
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = builder.preemption_bound.or(Some(preemptions));
+    builder.check(move || {
+        let (queue, runs, last) = (Arc::new(Queue::new()), tally(len), tally(1));
+        let empty = |queue: &Queue, end, runs: &[std::sync::atomic::AtomicUsize], last: &[_]| {
+            let last: &[std::sync::atomic::AtomicUsize] = last;
+            while let Some(taken) = queue.take(1, len, end) {
+                runs[taken.position].fetch_add(1, Relaxed);
+                if taken.left == 0 {
+                    last[0].fetch_add(1, Relaxed);
+                }
+            }
+        };
+        let handles: Vec<_> = (0..thieves)
+            .map(|_| {
+                let (queue, runs, last) = (queue.clone(), runs.clone(), last.clone());
+                thread::spawn(move || empty(&queue, End::Back, &runs, &last))
+            })
+            .collect();
+        empty(&queue, End::Front, &runs, &last);
+        for handle in handles {
+            handle.join().unwrap();
+        }
+        expect_once(&runs, "tasks");
+        expect_once(&last, "last");
+    });
+}
+
+#[test]
+fn the_last_element_has_one_taker() {
+    queue_of(1, 1, 4);
+    queue_of(1, 2, 3);
+    queue_of(2, 1, 4);
+    queue_of(3, 1, 3);
+    queue_of(2, 2, 2);
+}
+
+/// Sets of tasks with a wait between them, as jobs have: each task is run once, what it writes is seen
+/// after the wait, and a thread that is late or early takes nothing of another set.
+fn sets(
+    sizes: &'static [usize],
+    counts: &'static [&'static [usize]],
+    far: bool,
+    preemptions: usize,
+) {
+    let total: usize = sizes.iter().sum();
+    let firsts: Vec<usize> = (0..=sizes.len()).map(|g| sizes[..g].iter().sum()).collect();
+    let firsts: &'static [usize] = firsts.leak();
+    let policy = if far { Policy::Balanced } else { Policy::Local };
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = builder.preemption_bound.or(Some(preemptions));
+    builder.check(move || {
+        let desks = sizes.iter().map(|&n| OwnPage::new(Desk::new(n).unwrap()).unwrap());
+        let desks = Arc::new(Desks::new(desks.collect(), &[]));
+        let hub = hub::<()>(sizes, Duration::ZERO);
+        let boards: Vec<Board> = counts.iter().map(|c| Board::new(c.iter().sum())).collect();
+        let ran: Arc<Vec<_>> = Arc::new(counts.iter().map(|c| tally(c.iter().sum())).collect());
+        let runs = ran.clone();
+        threads(sizes, move |group, me| {
+            let place = Place { group, rank: me - firsts[group], view: View::One };
+            for (set, board) in boards.iter().enumerate() {
+                let deal = Deal::new(policy, Homes::Counts(counts[set]), View::One, firsts);
+                desks.round(place, &deal, far, |task| {
+                    board.write(task.number, set + 1);
+                    runs[set][task.number].fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+                });
+                hub.wait_global(group).unwrap();
+                board.expect(0..counts[set].iter().sum(), set + 1);
+            }
+        });
+        assert!(total > 1, "alone there is nothing to check");
+        for (set, runs) in ran.iter().enumerate() {
+            expect_once(runs, &format!("set {set}"));
+        }
+    });
+}
+
+#[test]
+fn sets_of_one_group() {
+    sets(&[2], &[&[1]], true, 3);
+    sets(&[2], &[&[2], &[1]], true, 2);
+    sets(&[2], &[&[0], &[3]], true, 2);
+}
+
+#[test]
+fn sets_of_two_groups() {
+    sets(&[1, 1], &[&[1, 1]], true, 3);
+    sets(&[1, 1], &[&[2, 0], &[0, 1]], true, 2);
+    sets(&[1, 1], &[&[2, 1], &[1, 1]], false, 2);
+}
+
+#[test]
+fn sets_of_three_threads() {
+    sets(&[2, 1], &[&[2, 1]], true, 1);
+    sets(&[3], &[&[2]], true, 1);
 }

@@ -48,6 +48,7 @@ fn thread(busy: u64, local: u64, global: u64) -> ThreadStats {
         local: Waits { count: 30, nanos: local * 1000 },
         global: Waits { count: 20, nanos: global * 1000 },
         crossings: 20,
+        ..ThreadStats::default()
     }
 }
 

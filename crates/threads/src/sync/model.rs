@@ -5,9 +5,7 @@ use std::time::Duration;
 use loom::sync::{Condvar, Mutex};
 
 pub(crate) use loom::cell::UnsafeCell;
-pub(crate) use loom::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
-// Configuration, not synchronisation: no reason to explore it.
-pub(crate) use std::sync::atomic::AtomicU64;
+pub(crate) use loom::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 /// A futex: the mutex stands for the kernel's lock on the queue of the address, under which it
 /// compares the word and enqueues the sleeper in one step.
