@@ -76,6 +76,9 @@ pub struct Plan {
     pub act_block_bytes: usize,
     /// How waits are chosen.
     pub sync: Sync,
+    /// Whether a thread that is through with its own tiles of fused attention takes over what others
+    /// have not begun. The results are the same bits.
+    pub steal_tiles: bool,
     /// Whether threads count and time their waits, which costs some 50 ns for each.
     pub stats: bool,
 }
@@ -99,6 +102,7 @@ impl Plan {
             weight_block_bytes: 512 << 10,
             act_block_bytes: 16 << 10,
             sync: Sync::Derived,
+            steal_tiles: true,
             stats: false,
         }
     }

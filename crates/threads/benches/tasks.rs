@@ -10,15 +10,16 @@
 //! way's time over the first way's time in the same round, with quartiles. Below stands what the same
 //! pieces would come to with more threads than this machine has: a model, that charges each piece by
 //! its bytes and nothing for stealing. The first way is what the engine does with matrices and with
-//! long contexts: everything is cut evenly beforehand.
+//! long contexts: everything is cut evenly beforehand. In a second pass another thread keeps the last
+//! CPU busy half of the time, as other programs do.
 
 use std::hint::black_box;
 use std::ops::Range;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::time::Instant;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::time::{Duration, Instant};
 
 use arclight_threads::{GroupSpec, Homes, Policy, Pool, PoolSpec, Scope, TaskReport};
-use topology::Machine;
+use topology::{CpuId, Machine};
 
 const ROUNDS: usize = 61;
 
@@ -181,25 +182,43 @@ fn compare(
         values.sort_unstable_by(f64::total_cmp);
         [0.25, 0.5, 0.75].map(|share| values[(share * (values.len() - 1) as f64) as usize])
     };
-    println!("{name}, {threads} threads");
+    println!("  {name}, {threads} threads");
     for (at, (way, policy, kind)) in ways.iter().enumerate() {
         let ratios = times[at].iter().zip(&times[0]).map(|(a, b)| a / b).collect();
         let [low, ratio, high] = quartiles(ratios);
         let millis = quartiles(times[at].clone())[1] * 1e3;
-        let steals = reports[at].stolen().map_or_else(String::new, |share| {
-            let busy = reports[at].utilisation().unwrap_or(0.0);
-            format!(", last round: {:.0} % stolen, {:.0} % busy", share * 100.0, busy * 100.0)
-        });
-        println!("  {way:<34} {ratio:5.2} ({low:.2} to {high:.2}), {millis:.2} ms{steals}");
         let base = |threads| model(&ways[0].2, ways[0].1, pieces, threads) as f64;
         let [few, many] = [16, 64].map(|t| model(kind, *policy, pieces, t) as f64 / base(t));
-        println!("  {:<34} {few:5.2} with 16 threads, {many:.2} with 64 (model)", "");
+        let stolen = reports[at].stolen().map_or_else(String::new, |share| {
+            format!(", {:.0} % stolen in the last round", share * 100.0)
+        });
+        println!(
+            "    {way:<32} {ratio:.2} ({low:.2} to {high:.2}), {millis:.1} ms{stolen}; \
+             model: {few:.2} with 16 threads, {many:.2} with 64"
+        );
+    }
+}
+
+/// Works for 2 ms and sleeps for 2 ms on a CPU, until it is told to stop.
+fn pest(stop: &AtomicBool, cpu: CpuId) {
+    let groups = vec![GroupSpec { cpus: vec![cpu] }];
+    let mut pool = Pool::new(&PoolSpec { groups, ..PoolSpec::default() }).expect("a pool of one");
+    while !stop.load(Relaxed) {
+        pool.run(&|_| {
+            let start = Instant::now();
+            while start.elapsed() < Duration::from_millis(2) {
+                std::hint::spin_loop();
+            }
+        })
+        .expect("no panic");
+        std::thread::sleep(Duration::from_millis(2));
     }
 }
 
 fn main() {
     let machine = Machine::read().expect("the machine's description");
     let cpus: Vec<_> = machine.cpus().iter().take(2).map(|cpu| cpu.id).collect();
+    let last = cpus[cpus.len() - 1];
     let groups = vec![GroupSpec { cpus }];
     let spec = PoolSpec { groups, stats: true, ..PoolSpec::default() };
     let mut pool = Pool::new(&spec).expect("a pool");
@@ -222,7 +241,7 @@ fn main() {
             Piece { bytes: start..start + (768 << 10), times: (tokens / 4.0).ceil() as usize }
         })
         .collect();
-    let ways = [
+    let expert_ways = [
         ("rows of every expert by thread", Policy::Disabled, Way::Static(even_cut)),
         ("experts in equal runs", Policy::Disabled, Way::Static(runs)),
         ("experts in runs of equal cost", Policy::Disabled, Way::Static(by_cost)),
@@ -230,7 +249,6 @@ fn main() {
         ("experts in turn, longest first", Policy::Interleave, Way::Stolen(longest_first)),
         ("eighths of experts, stolen", Policy::Balanced, Way::Stolen(eighths)),
     ];
-    compare("experts", &mut pool, &data, &experts, &ways);
 
     // Attention: (sequence, head) with 512 bytes a token, lengths even on a scale of logarithms.
     let mut at = 0;
@@ -244,7 +262,7 @@ fn main() {
     }
     let fits = |piece: &Piece| piece.bytes.end <= data.len();
     assert!(heads.iter().all(fits), "the data are long enough");
-    let ways = [
+    let head_ways = [
         ("ranges of 256 in equal runs", Policy::Disabled, Way::Static(even_ranges)),
         ("heads in equal runs", Policy::Disabled, Way::Static(runs)),
         ("heads in turn", Policy::Disabled, Way::Static(in_turn)),
@@ -253,5 +271,17 @@ fn main() {
         ("heads in turn, longest first", Policy::Interleave, Way::Stolen(longest_first)),
         ("ranges of 256, stolen", Policy::Balanced, Way::Stolen(ranges)),
     ];
-    compare("attention at mixed depths", &mut pool, &data, &heads, &ways);
+    let mut both = || {
+        compare("experts", &mut pool, &data, &experts, &expert_ways);
+        compare("attention at mixed depths", &mut pool, &data, &heads, &head_ways);
+    };
+    println!("alone");
+    both();
+    println!("with another busy thread");
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| pest(&stop, last));
+        both();
+        stop.store(true, Relaxed);
+    });
 }

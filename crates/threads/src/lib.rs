@@ -61,6 +61,8 @@ pub mod model {
     pub use crate::gate::{Gate, Seen};
     pub use crate::hub::{Hub, Lines, Poisoned};
     pub use crate::page::OwnPage;
-    pub use crate::tasks::model::*;
+    pub use crate::tasks::deal::Deal;
+    pub use crate::tasks::queue::{End, Queue};
+    pub use crate::tasks::round::{Desk, Desks, From, Place, Task};
     pub use crate::worker::View;
 }

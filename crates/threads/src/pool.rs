@@ -18,7 +18,7 @@ use crate::leader::{Leader, Trouble};
 use crate::page::OwnPage;
 use crate::stats::{Counters, ThreadStats};
 use crate::sync::Padded;
-use crate::tasks::{Desk, Desks};
+use crate::tasks::round::{Desk, Desks};
 use crate::worker::Worker;
 
 /// What a pool is to look like.

@@ -7,7 +7,9 @@ use std::time::Instant;
 use crate::hub::Poisoned;
 use crate::pool::Shared;
 use crate::stats::TaskCounts;
-use crate::tasks::{Deal, From, Homes, Place, Policy, Task};
+use crate::tasks::deal::Deal;
+use crate::tasks::round::{From, Place, Task};
+use crate::tasks::{Homes, Policy};
 
 /// How the threads of the pool are seen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -23,6 +23,7 @@ use kernels::{
 };
 use memory::Pod;
 use std::ops::Range;
+use threads::Worker;
 
 const CHUNK_PAGES: usize = KV_CHUNK / KV_PAGE;
 
@@ -319,14 +320,14 @@ impl<'a> Thread<'a> {
     }
 
     /// Items are (query tile, KV head), dealt in turn: late tiles see more keys than early ones.
-    pub(super) fn attend_fused(&self, qkv: BufId, spec: &Attention, out: BufId) {
+    pub(super) fn attend_fused(&self, qkv: BufId, spec: &Attention, out: BufId, w: &mut Worker) {
         let heads = &spec.heads;
         let (dim, state) = (heads.dim, attn_state_len(heads.dim));
         let kv_heads = heads.kv_len(self.node);
         let (input, class) = (self.input, self.class(spec));
         let s = Scratch::new(self.scratch(), heads);
         let order = TileOrder::new(input.tiles.len(), kv_heads, self.size);
-        for item in (self.rank..input.tiles.len() * kv_heads).step_by(self.size) {
+        self.each_in_turn(input.tiles.len() * kv_heads, w, |item| {
             let (tile, kv) = order.at(item);
             let tile = input.tiles[tile].clone();
             let tokens = &class.seen[tile.start as usize..tile.end as usize];
@@ -382,7 +383,7 @@ impl<'a> Thread<'a> {
                     );
                 }
             }
-        }
+        });
     }
 
     fn items(&self, spec: &Attention) -> Items {

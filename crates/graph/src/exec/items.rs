@@ -1,8 +1,25 @@
 //! The items of attention and how they are dealt to threads.
 
+use super::Thread;
 use crate::placement::share;
 use crate::step::Seen;
 use std::ops::Range;
+use threads::{Homes, Policy, Worker};
+
+impl Thread<'_> {
+    /// Runs `item` for this thread's items: every `size`-th, and with [`Plan::steal_tiles`] what others
+    /// have not begun when it is through. A wait follows before anybody reads what items write
+    /// ([`Deal::Items`]).
+    ///
+    /// [`Plan::steal_tiles`]: crate::Plan::steal_tiles
+    /// [`Deal::Items`]: crate::instr::Deal::Items
+    pub(super) fn each_in_turn(&self, items: usize, worker: &mut Worker, item: impl FnMut(usize)) {
+        match self.step.plan.steal_tiles {
+            true => worker.tasks(Policy::Interleave, Homes::None(items), item),
+            false => (self.rank..items).step_by(self.size).for_each(item),
+        }
+    }
+}
 
 /// Items (KV head, range) of split attention: those of a token, one KV head after the other and each
 /// from its first range to its last. A thread's share is a run of items, so that consecutive ones

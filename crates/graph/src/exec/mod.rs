@@ -152,7 +152,7 @@ fn walk<W: Watch>(
     };
     for stage in program {
         for instr in &stage.instrs {
-            thread.execute(instr);
+            thread.execute(instr, worker);
             watch.done();
         }
         if let Some(wait) = &stage.wait {
@@ -196,7 +196,7 @@ struct Thread<'a> {
 }
 
 impl<'a> Thread<'a> {
-    fn execute(&self, instr: &Instr) {
+    fn execute(&self, instr: &Instr, worker: &mut Worker) {
         let domain = instr.domain;
         match &instr.kind {
             Kind::RopeTable { rope, out } => self.rope_table(*rope, *out),
@@ -255,7 +255,9 @@ impl<'a> Thread<'a> {
                 self.gated(*acts, *matrix, *activation, *out, self.count(domain));
             }
             Kind::Prepare { qkv, place, spec, .. } => self.prepare(*qkv, *place, spec),
-            Kind::AttendFused { qkv, spec, out, .. } => self.attend_fused(*qkv, spec, *out),
+            Kind::AttendFused { qkv, spec, out, .. } => {
+                self.attend_fused(*qkv, spec, *out, worker);
+            }
             Kind::AttendSplit { qkv, place, append, spec, states, .. } => {
                 self.attend_split(*qkv, *place, *append, spec, *states);
             }

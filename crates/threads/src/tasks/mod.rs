@@ -20,27 +20,16 @@
 //! In [`View::Groups`](crate::View) a group has a set of its own, which nobody else takes from:
 //! `Local` and `Balanced` are the same then, `Interleave` deals in turn, `Disabled` is the static split.
 //!
-//! Limits: a task is at home in a group, not on a thread; at most [`MAX_TASKS`](queue::MAX_TASKS) at
-//! once; who ran a task is not known afterwards, so its result must not depend on that.
+//! Limits: a task is at home in a group, not on a thread; at most 2^24 - 1 at once; who ran a task is
+//! not known afterwards, so its result must not depend on that.
 //!
 //! Sources: stealing as in Blumofe and Leiserson (1999), by ZigLlama's protocol in §3.1 with the
 //! group before the machine; statistics and their healthy ranges from its §8 ([`report`]).
 
-mod deal;
-mod queue;
+pub(crate) mod deal;
+pub(crate) mod queue;
 pub(crate) mod report;
-mod round;
-
-pub(crate) use deal::Deal;
-pub(crate) use round::{Desk, Desks, From, Place, Task};
-
-/// What the loom models drive.
-#[cfg(loom)]
-pub mod model {
-    pub use super::deal::Deal;
-    pub use super::queue::{End, Queue};
-    pub use super::round::{Desk, Desks, Place};
-}
+pub(crate) mod round;
 
 /// How tasks are dealt, and who may take them over; see the table in `docs/threads.md`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]

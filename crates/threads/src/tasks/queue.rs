@@ -21,7 +21,7 @@
 use crate::sync::{AtomicU64, Ordering::Relaxed};
 
 /// The most tasks that a queue can hold: 2^24 - 1.
-pub const MAX_TASKS: usize = (1 << BITS) - 1;
+pub(super) const MAX_TASKS: usize = (1 << BITS) - 1;
 
 /// Bits of a position.
 const BITS: u32 = 24;
@@ -101,23 +101,23 @@ impl Queue {
 ///
 /// Likewise never set for a round: a word of an earlier one means that none was emptied in this one.
 /// 48 bits of the round do not wrap.
-pub struct Left(AtomicU64);
+pub(super) struct Left(AtomicU64);
 
 impl Left {
     /// As of round 0.
     #[allow(clippy::new_without_default, reason = "internal")]
-    pub fn new() -> Self {
+    pub(super) fn new() -> Self {
         Self(AtomicU64::new(0))
     }
 
     /// Queues that are not empty, of `all` at the beginning of the round.
-    pub fn get(&self, round: u64, all: usize) -> usize {
+    pub(super) fn get(&self, round: u64, all: usize) -> usize {
         let word = self.0.load(Relaxed);
         if word >> 16 == round { (word & 0xffff) as usize } else { all }
     }
 
     /// One of `all` (at most 65535, more than Linux has CPUs) was emptied.
-    pub fn one_less(&self, round: u64, all: usize) {
+    pub(super) fn one_less(&self, round: u64, all: usize) {
         debug_assert!(all < 1 << 16);
         let mut word = self.0.load(Relaxed);
         loop {
@@ -131,7 +131,7 @@ impl Left {
     }
 
     /// Back to the state of [`Self::new`]. Nobody may be in a round.
-    pub fn reset(&self) {
+    pub(super) fn reset(&self) {
         self.0.store(0, Relaxed);
     }
 }

@@ -1,0 +1,62 @@
+//! Who runs a tile of attention makes no difference: the bits of a step with tiles stolen are those of
+//! a step with tiles dealt, in every way that nodes share a model.
+
+mod run;
+
+use arclight_graph::{KvType, Limits, Mode, Outputs, PageId, PageTable, Plan, SeqInput};
+use gguf::{Gguf, TensorType};
+use testkit::TinyModel;
+
+/// Tokens of each sequence in each step: a prompt alone, prompts of mixed lengths, and tokens behind
+/// them.
+const STEPS: [[usize; 3]; 4] = [[300, 0, 0], [40, 90, 3], [1, 1, 1], [1, 0, 60]];
+
+#[test]
+fn stolen_tiles_give_the_same_bits() {
+    let model = TinyModel { hidden: 256, ffn: 256, ..TinyModel::qwen3(TensorType::Q8_0) };
+    let bytes = model.gguf();
+    let gguf = Gguf::parse(&bytes).unwrap();
+    let mut all = Vec::new();
+    for (groups, mode) in [
+        (1, Mode::TensorParallel),
+        (2, Mode::TensorParallel),
+        (2, Mode::Interleave),
+        (2, Mode::Pipeline),
+    ] {
+        for steal_tiles in [false, true] {
+            let plan = Plan { mode, steal_tiles, stats: true, ..run::plan(groups) };
+            let graph = models::build(&gguf, plan.graph_nodes()).unwrap().graph;
+            // No room for states of ranges: attention is fused.
+            let pages = [48, 0, 0, 0];
+            let limits = Limits { kv: KvType::F16, tokens: 320, outputs: 3, pages, ranges: 0 };
+            let mut executor = run::executor(&gguf, graph, plan, limits);
+            let tables: Vec<[PageTable; 1]> = (0..3)
+                .map(|s| {
+                    [PageTable { first: 0, pages: (s * 16..s * 16 + 16).map(PageId).collect() }]
+                })
+                .collect();
+            let mut past = [0; 3];
+            let mut bits = Vec::new();
+            for step in STEPS {
+                let tokens: Vec<u32> = (0..320).map(|i| (i * 31 + 7) % 300).collect();
+                let inputs = (0..3).filter(|&s| step[s] > 0).map(|s| SeqInput {
+                    tokens: &tokens[s..][..step[s]],
+                    past: past[s],
+                    tables: &tables[s],
+                    outputs: Outputs::Last,
+                });
+                let logits = executor.step(inputs).unwrap();
+                bits.extend((0..logits.len()).flat_map(|i| logits.row(i)).map(|x| x.to_bits()));
+                past.iter_mut().zip(step).for_each(|(past, tokens)| *past += tokens);
+            }
+            let stats = executor.pool().stats();
+            let tasks: u64 = stats.iter().map(|thread| thread.tasks.count).sum();
+            assert_eq!(tasks > 0, steal_tiles, "{groups} groups, {mode}: {tasks} tasks");
+            all.push((format!("{groups} groups, {mode}, stolen: {steal_tiles}"), bits));
+        }
+    }
+    assert!(all[0].1.iter().any(|&bits| f32::from_bits(bits) != 0.0));
+    for (name, bits) in &all[1..] {
+        assert!(*bits == all[0].1, "{name} differs from {}", all[0].0);
+    }
+}
