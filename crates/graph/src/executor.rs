@@ -23,7 +23,7 @@ use memory::{Arena, Block, Pages};
 use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::OnceLock;
-use threads::{GroupSpec, Pool, PoolSpec, View, Worker};
+use threads::{Pool, View, Worker};
 use topology::Machine;
 
 /// A graph with its weights, its memory and its threads.
@@ -72,9 +72,7 @@ impl Executor {
     ) -> Result<Executor, Error> {
         assert_eq!(plan.graph_nodes(), graph.nodes, "the plan must fit the graph");
         let spans = Spans::new(&graph, &plan)?;
-        let groups = plan.groups.iter().map(|g| GroupSpec { cpus: g.cpus.clone() }).collect();
-        let (pin, stats) = (plan.pin, plan.stats);
-        let mut pool = Pool::new(&PoolSpec { groups, pin, stats, ..PoolSpec::default() })?;
+        let mut pool = Pool::new(&plan.pool(machine))?;
         let mut refused = None;
         if plan.pin && machine.nodes().len() > 1 {
             // The first job pins this thread; what it touches from then on is near.

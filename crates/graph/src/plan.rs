@@ -9,7 +9,8 @@ use crate::lower::{AttnForm, Variant};
 use memory::{HugePages, Policy};
 use std::fmt;
 use std::ops::Range;
-use topology::{CpuId, NodeId};
+use threads::{GroupSpec, PoolSpec};
+use topology::{CpuId, Machine, NodeId};
 
 /// The threads of one memory node.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -105,6 +106,22 @@ impl Plan {
             steal_tiles: true,
             stats: false,
         }
+    }
+
+    /// The pool that executes it on `machine`.
+    pub(crate) fn pool(&self, machine: &Machine) -> PoolSpec {
+        let groups = self.groups.iter().map(|g| GroupSpec { cpus: g.cpus.clone() }).collect();
+        let (pin, stats, distances) = (self.pin, self.stats, self.distances(machine));
+        PoolSpec { groups, pin, stats, distances, ..PoolSpec::default() }
+    }
+
+    /// How far the groups' memories are from each other's threads; empty if a group has no node, or
+    /// one that `machine` does not have.
+    fn distances(&self, machine: &Machine) -> Vec<Vec<u32>> {
+        let row = |from: &PlanGroup| -> Option<Vec<u32>> {
+            self.groups.iter().map(|to| machine.distance(from.node?, to.node?)).collect()
+        };
+        self.groups.iter().map(row).collect::<Option<_>>().unwrap_or_default()
     }
 
     /// Nodes that the graph is built for: those that share its tensors.
@@ -261,5 +278,25 @@ impl Plan {
         } else {
             Gather::Pull
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn groups_are_as_far_apart_as_their_nodes() {
+        let machine = Machine::from_synthetic("pack:2 numa:2 core:2").unwrap();
+        let plan = |nodes: &[Option<u32>]| {
+            let group = |node: &Option<u32>| PlanGroup { node: node.map(NodeId), cpus: Vec::new() };
+            Plan::new(nodes.iter().map(group).collect()).distances(&machine)
+        };
+        let apart = |a, b| machine.distance(NodeId(a), NodeId(b)).unwrap();
+        assert_ne!(apart(3, 0), apart(3, 3));
+        // In the order of the groups, which need not be that of the nodes.
+        let table = vec![vec![apart(3, 3), apart(3, 0)], vec![apart(0, 3), apart(0, 0)]];
+        assert_eq!(plan(&[Some(3), Some(0)]), table);
+        assert!(plan(&[Some(3), None]).is_empty() && plan(&[Some(3), Some(9)]).is_empty());
     }
 }

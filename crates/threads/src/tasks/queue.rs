@@ -135,3 +135,35 @@ impl Left {
         self.0.store(0, Relaxed);
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_queue_is_full_again_in_the_next_round() {
+        let queue = Queue::new();
+        for round in 1..4 {
+            let taken = |position, left| Some(Taken { position, left });
+            assert_eq!(queue.take(round, 3, End::Back), taken(2, 2));
+            assert_eq!(queue.take(round, 3, End::Front), taken(0, 1));
+            assert_eq!(queue.take(round, 3, End::Back), taken(1, 0));
+            assert_eq!(queue.take(round, 3, End::Front), None);
+            assert_eq!(queue.take(round, 3, End::Back), None);
+        }
+        let last = Some(Taken { position: MAX_TASKS - 1, left: MAX_TASKS - 1 });
+        assert_eq!(queue.take(4, MAX_TASKS, End::Back), last);
+    }
+
+    #[test]
+    fn what_is_left_of_a_group_is_counted_by_rounds() {
+        let left = Left::new();
+        for round in 1..4 {
+            assert_eq!(left.get(round, 2), 2);
+            left.one_less(round, 2);
+            assert_eq!((left.get(round, 2), left.get(round + 1, 5)), (1, 5));
+            left.one_less(round, 2);
+            assert_eq!(left.get(round, 2), 0);
+        }
+    }
+}

@@ -175,6 +175,7 @@ impl Round<'_> {
 mod tests {
     use super::*;
     use crate::sync::{LINES, assert_apart};
+    use crate::tasks::{Homes, Policy};
 
     #[test]
     fn what_threads_write_to_lies_on_lines_of_its_own() {
@@ -192,6 +193,20 @@ mod tests {
         assert_eq!(written.len(), 2 + 5 * 3);
         assert!(written.iter().all(|at| at.is_multiple_of(LINES)), "{written:?}");
         assert!(written.windows(2).all(|two| two[1] - two[0] >= LINES), "{written:?}");
+    }
+
+    #[test]
+    fn a_word_that_is_not_used_for_long_does_not_come_round() {
+        let desks = Desks::new(vec![OwnPage::new(Desk::new(1).unwrap()).unwrap()], &[]);
+        let me = Place { group: 0, rank: 0, view: View::One };
+        // 65536 rounds later the word would look as if its only task had been taken.
+        for round in 0..=1 << 16 {
+            let tasks = usize::from(round % (1 << 16) == 0);
+            let deal = Deal::new(Policy::Balanced, Homes::None(tasks), View::One, &[0, 1]);
+            let mut ran = 0;
+            desks.round(me, &deal, true, |_| ran += 1);
+            assert_eq!(ran, tasks, "round {round}");
+        }
     }
 
     #[test]
