@@ -118,3 +118,20 @@ impl Buffers {
         self.all.iter()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_are_whole_cache_lines_and_as_wide_as_their_widest_user() {
+        // Threads that write different rows never write to one line.
+        let mut buffers = Buffers::new(2, 300);
+        let id = buffers.declare("sum", Home::Node, Pool::Tokens, &[4, 100]);
+        assert_eq!(buffers.get(id).row_bytes, [64, 128]);
+        assert_eq!(buffers.declare("sum", Home::Node, Pool::Tokens, &[65, 1]), id);
+        assert_eq!(buffers.get(id).row_bytes, [128, 128]);
+        let logits = buffers.logits();
+        assert_eq!(buffers.get(logits).row_bytes, [1216, 1216]); // 304 f32
+    }
+}

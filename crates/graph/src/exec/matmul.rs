@@ -21,6 +21,9 @@ const PRODUCT: usize = 2 * BLOCK_ROWS * TILE_ROWS;
 /// f32 of scratch: gate and up, or a product that goes to several nodes.
 pub(super) const SCRATCH: usize = 2 * PRODUCT;
 
+/// A thread's tiles end where a cache line does, so no two threads write to one.
+const _: () = assert!((TILE_ROWS * size_of::<f32>()).is_multiple_of(64));
+
 /// What follows a product, tile by tile, after the bias.
 #[derive(Copy, Clone)]
 pub(super) struct After {
