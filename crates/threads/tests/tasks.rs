@@ -333,6 +333,25 @@ fn a_set_begins_when_the_one_before_is_done() {
 }
 
 #[test]
+fn one_wait_stands_between_two_sets_and_none_where_nothing_is_stolen() {
+    let mut pool = pool(&[2]);
+    let mut waits = |first, between, second| {
+        pool.reset_stats();
+        pool.run(&|w| {
+            w.tasks(first, Homes::None(5), |_| {});
+            (0..between).for_each(|_| w.wait(Scope::Local));
+            w.tasks(second, Homes::None(5), |_| {});
+        })
+        .unwrap();
+        pool.stats().iter().map(|thread| thread.local.count).collect::<Vec<_>>()
+    };
+    assert_eq!(waits(Policy::Balanced, 0, Policy::Local), [1, 1]);
+    assert_eq!(waits(Policy::Balanced, 1, Policy::Local), [1, 1]);
+    assert_eq!(waits(Policy::Balanced, 2, Policy::Local), [2, 2]);
+    assert_eq!(waits(Policy::Disabled, 0, Policy::Balanced), [0, 0]);
+}
+
+#[test]
 fn a_panic_in_a_task_or_beside_it_leaves_nothing_behind() {
     let mut pool = pool(&[2, 1]);
     let check = |pool: &mut Pool| {
