@@ -116,7 +116,10 @@ def test_errors(client):
     with pytest.raises(ollama.ResponseError) as fault:
         ollama.Client(host=URL).chat(MODEL, QUESTION)
     assert fault.value.status_code == 401
-    # Embeddings are not here.
+    # The endpoint that `embed` has replaced is not here.
     with pytest.raises(ollama.ResponseError) as fault:
-        client.embed(MODEL, "text")
+        client.embeddings(MODEL, "text")
     assert fault.value.status_code == 404
+    with pytest.raises(ollama.ResponseError) as fault:
+        client.embed(MODEL, "word " * 100_000, truncate=False)
+    assert fault.value.status_code == 400

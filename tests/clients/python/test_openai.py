@@ -141,9 +141,12 @@ def test_errors(client):
     with pytest.raises(openai.BadRequestError) as fault:
         ask(client, messages=[{"role": "user", "content": "word " * 100_000}])
     assert fault.value.code == "context_length_exceeded"
-    # Embeddings are not here.
+    with pytest.raises(openai.BadRequestError) as fault:
+        client.embeddings.create(model=MODEL, input="text", dimensions=1 << 20)
+    assert fault.value.param == "dimensions"
+    # Moderation is not here.
     with pytest.raises(openai.NotFoundError):
-        client.embeddings.create(model=MODEL, input="text")
+        client.moderations.create(model=MODEL, input="text")
 
 
 def test_many_at_once():
