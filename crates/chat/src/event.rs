@@ -37,9 +37,10 @@ impl Event {
             match (all.last_mut(), event) {
                 (Some(Event::Text(text)), Event::Text(more))
                 | (Some(Event::Reasoning(text)), Event::Reasoning(more)) => text.push_str(&more),
-                (Some(Event::Arguments { delta, .. }), Event::Arguments { delta: more, .. }) => {
-                    delta.push_str(&more);
-                }
+                (
+                    Some(Event::Arguments { index: of, delta }),
+                    Event::Arguments { index, delta: more },
+                ) if *of == index => delta.push_str(&more),
                 (_, event) => all.push(event),
             }
         }

@@ -41,21 +41,9 @@ pub(crate) fn events<'a>(
     pieces: impl IntoIterator<Item = &'a str>,
 ) -> Vec<Event> {
     let mut parser = Parser::new(format, options);
-    let mut all: Vec<Event> = Vec::new();
     let mut found: Vec<Event> = pieces.into_iter().flat_map(|p| parser.push(p)).collect();
     found.extend(parser.finish());
-    for event in found {
-        match (all.last_mut(), event) {
-            (Some(Event::Text(text)), Event::Text(more)) => text.push_str(&more),
-            (Some(Event::Reasoning(text)), Event::Reasoning(more)) => text.push_str(&more),
-            (
-                Some(Event::Arguments { index: a, delta }),
-                Event::Arguments { index: b, delta: more },
-            ) if *a == b => delta.push_str(&more),
-            (_, event) => all.push(event),
-        }
-    }
-    all
+    Event::join(found)
 }
 
 /// The events in one line: `(…)` reasoning, `"…"` text, `name{…}` a call, `!` behind one without end.
