@@ -43,8 +43,9 @@ impl Gate {
 
     /// The state now, to be handed to [`Self::wait`].
     ///
-    /// Relaxed is enough: who calls this has passed the generation that it sees, and the gate
-    /// cannot open again without the caller.
+    /// Relaxed is enough: all openings so far happened before the call (the caller has waited for
+    /// them, or has since taken up a job that follows them), and the gate cannot open again without
+    /// the caller.
     pub fn seen(&self) -> Seen {
         Seen(self.0.word().load(Ordering::Relaxed) & !SLEEPER)
     }

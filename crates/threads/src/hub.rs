@@ -8,11 +8,19 @@
 //!
 //! Visibility: an arrival is acquire-release, so the last one to arrive has seen the writes of
 //! all; opening a gate releases them to whoever leaves through it.
+//!
+//! A job is for the threads of a [level](crate::levels). Counters and gates of the barrier are the
+//! same at all levels, only the numbers of arrivals differ: between two jobs every counter is zero,
+//! and taking up a job is ordered after all that happened in the jobs before it, also after those
+//! that the thread had no part in. Only the gates at which threads wait for a job are apart, one
+//! for each class of threads, so that whoever is left out neither wakes nor sees a line change.
 #![cfg_attr(not(loom), allow(unreachable_pub, reason = "public for the loom models"))]
 
+use std::io;
 use std::time::Duration;
 
 use crate::gate::{Gate, Seen};
+use crate::levels::Levels;
 use crate::page::OwnPage;
 use crate::sync::{AtomicUsize, Ordering, Padded, SettingU64, UnsafeCell};
 
@@ -23,46 +31,58 @@ pub struct Lines {
     /// Opens when the barrier is complete. Apart from the counter, so that arrivals do not take
     /// the line away from those who poll it.
     gate: Padded<Gate>,
-    /// Opens when there is a job.
-    start: Padded<Gate>,
     /// Threads that are through with the job.
     finished: Padded<AtomicUsize>,
-    size: usize,
+    /// Of each class: opens when there is a job for its threads.
+    starts: OwnPage<[Padded<Gate>]>,
 }
 
 impl Lines {
-    /// Lines for a group of `size` threads.
-    pub fn new(size: usize) -> Self {
-        Self {
+    /// Lines for a group whose threads are of so many classes, on pages of the calling thread's node.
+    ///
+    /// # Errors
+    /// Those of `mmap`.
+    pub fn new(classes: usize) -> io::Result<Self> {
+        Ok(Self {
             arrived: Padded(AtomicUsize::new(0)),
             gate: Padded(Gate::new()),
-            start: Padded(Gate::new()),
             finished: Padded(AtomicUsize::new(0)),
-            size,
-        }
+            starts: OwnPage::slice(classes, |_| Padded(Gate::new()))?,
+        })
     }
+}
+
+/// Who waits, or is through with a job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Member {
+    /// The level of the job.
+    pub level: usize,
+    /// The thread's group.
+    pub group: usize,
 }
 
 /// A thread of the pool panicked: there is no point in waiting for it.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Poisoned;
 
-/// See the module. `J` is the job that the leader, a member of group 0, hands to everybody.
+/// See the module. `J` is the job that the leader, the first of group 0, hands out.
 pub struct Hub<J> {
     groups: Box<[OwnPage<Lines>]>,
+    levels: Levels,
     arrived: Padded<AtomicUsize>,
     finished: Padded<AtomicUsize>,
     /// Opens for the leader when every thread is through with the job.
     done: Padded<Gate>,
-    /// `None` asks the workers to leave. On lines of its own: it is written for every job, and what
-    /// lies beside it is read at every wait.
-    job: Padded<UnsafeCell<Option<J>>>,
+    /// With its level; `None` asks the workers to leave. On lines of its own: it is written for every
+    /// job, and what lies beside it is read at every wait.
+    job: Padded<UnsafeCell<Option<(J, usize)>>>,
     /// Nanoseconds for which a wait spins before it sleeps.
     spin: SettingU64,
 }
 
 // SAFETY: the job is the only cell. The leader writes it before it opens the `start` gates and not
-// again before all workers have arrived at `finished`; workers copy it between the two.
+// again before all workers of the job's level have arrived at `finished`; they copy it between the
+// two, and others, whose gates stay shut, do not look at it.
 unsafe impl<J: Copy + Send> Sync for Hub<J> {}
 // SAFETY: a hub owns its parts, and a job may move between threads.
 unsafe impl<J: Copy + Send> Send for Hub<J> {}
@@ -82,10 +102,14 @@ fn nanos(spin: Duration) -> u64 {
 }
 
 impl<J: Copy> Hub<J> {
-    /// A hub for these groups, whose waits spin for `spin` before they sleep.
-    pub fn new(groups: Vec<OwnPage<Lines>>, spin: Duration) -> Self {
+    /// A hub for these groups, which have as many classes as there are levels, whose waits spin for
+    /// `spin` before they sleep.
+    pub fn new(groups: Vec<OwnPage<Lines>>, levels: Levels, spin: Duration) -> Self {
+        debug_assert_eq!(groups.len(), levels.groups());
+        debug_assert!(groups.iter().all(|lines| lines.starts.len() == levels.count()));
         Self {
             groups: groups.into(),
+            levels,
             arrived: Padded(AtomicUsize::new(0)),
             finished: Padded(AtomicUsize::new(0)),
             done: Padded(Gate::new()),
@@ -99,6 +123,11 @@ impl<J: Copy> Hub<J> {
         self.groups.len()
     }
 
+    /// The levels that jobs may be of.
+    pub fn levels(&self) -> &Levels {
+        &self.levels
+    }
+
     /// Sets for how long later waits spin before they sleep.
     pub fn set_spin(&self, spin: Duration) {
         self.spin.store(nanos(spin), Ordering::Relaxed);
@@ -108,20 +137,20 @@ impl<J: Copy> Hub<J> {
         Duration::from_nanos(self.spin.load(Ordering::Relaxed))
     }
 
-    /// Waits for the members of `group`.
-    pub fn wait_local(&self, group: usize) -> Result<(), Poisoned> {
-        let lines = &*self.groups[group];
-        self.wait(lines, || lines.gate.open()).map(|_| ())
+    /// Waits for the members of the group that take part in the job.
+    pub fn wait_local(&self, me: Member) -> Result<(), Poisoned> {
+        let lines = &*self.groups[me.group];
+        self.wait(me, || lines.gate.open()).map(|_| ())
     }
 
-    /// Waits for all threads, as a member of `group`. True for the thread that went on to the line
+    /// Waits for all threads that take part in the job. True for the thread that went on to the line
     /// which the groups share: the last of each group, and nobody when there is only one group.
-    pub fn wait_global(&self, group: usize) -> Result<bool, Poisoned> {
+    pub fn wait_global(&self, me: Member) -> Result<bool, Poisoned> {
         if self.groups.len() == 1 {
-            return self.wait_local(group).map(|()| false);
+            return self.wait_local(me).map(|()| false);
         }
         // The last of a group, but not of all, waits with the others, on its group's gate.
-        self.wait(&self.groups[group], || {
+        self.wait(me, || {
             if is_last(&self.arrived, self.groups.len()) {
                 for lines in &self.groups {
                     lines.gate.open();
@@ -130,15 +159,16 @@ impl<J: Copy> Hub<J> {
         })
     }
 
-    /// Waits on a group's lines; true for the last to arrive, who has done `last`.
-    fn wait(&self, lines: &Lines, last: impl FnOnce()) -> Result<bool, Poisoned> {
+    /// Waits on the group's lines; true for the last to arrive, who has done `last`.
+    fn wait(&self, me: Member, last: impl FnOnce()) -> Result<bool, Poisoned> {
+        let lines = &*self.groups[me.group];
         // Before the arrival: afterwards the gate may open at any moment. A poisoning that this
         // look misses changes the word, and so ends the wait.
         let seen = lines.gate.seen();
         if seen.is_poisoned() {
             return Err(Poisoned);
         }
-        let was_last = is_last(&lines.arrived, lines.size);
+        let was_last = is_last(&lines.arrived, self.levels.size(me.level, me.group));
         if was_last {
             last();
         }
@@ -164,60 +194,77 @@ impl<J: Copy> Hub<J> {
         }
     }
 
-    /// Hands `job` to all workers; `None` sends them home.
+    /// Hands `job` to the workers of the level beside it; `None` sends all workers home.
     ///
     /// # Safety
-    /// Only the leader may call this, and only when every worker has finished the job before it
-    /// (that is, after [`Self::finish_as_leader`]), or has not yet come to take its first one.
-    pub unsafe fn broadcast(&self, job: Option<J>) {
+    /// Only the leader may call this, and only when every worker that the job before it was for has
+    /// finished that (after [`Self::finish_as_leader`]), or none has yet come to take its first one.
+    pub unsafe fn broadcast(&self, job: Option<(J, usize)>) {
+        let top = job.map_or(self.levels.all(), |(_, level)| level);
         // SAFETY: no worker reads the job before its gate opens below, by this contract.
         self.job.with_mut(|cell| unsafe { *cell = job });
-        for lines in &self.groups {
-            lines.start.open();
+        // The highest class first: its threads have had fewer jobs, so they are more likely asleep
+        // and have the longest way to this one.
+        for class in (0..=top).rev() {
+            for (group, lines) in self.groups.iter().enumerate() {
+                if self.levels.newcomers(class, group) > 0 {
+                    lines.starts[class].open();
+                }
+            }
         }
     }
 
-    /// A worker waits for the job after the one it saw as `seen` (at first: [`Seen::NEW`]).
-    pub fn next_job(&self, group: usize, seen: &mut Seen) -> Option<J> {
-        *seen = self.groups[group].start.wait(*seen, self.spin());
+    /// A worker waits for the job after the one it saw as `seen` (at first: [`Seen::NEW`]), and gets
+    /// it with its level, which is not below the worker's class.
+    pub fn next_job(&self, group: usize, class: usize, seen: &mut Seen) -> Option<(J, usize)> {
+        *seen = self.groups[group].starts[class].wait(*seen, self.spin());
         // SAFETY: the gate has opened, so the leader has written the job, and it will not write
         // again before this worker finishes.
         self.job.with(|cell| unsafe { *cell })
     }
 
-    /// A worker of `group` is through with the job.
-    pub fn finish(&self, group: usize) {
-        if self.is_last_to_finish(group) {
+    /// A worker is through with the job.
+    pub fn finish(&self, me: Member) {
+        if self.is_last_to_finish(me) {
             self.done.open();
         }
     }
 
-    /// The leader is through with the job too, and waits until all workers are.
-    pub fn finish_as_leader(&self) {
+    /// The leader is through with a job of this level too, and waits until all its workers are.
+    pub fn finish_as_leader(&self, level: usize) {
         let seen = self.done.seen();
-        if !self.is_last_to_finish(0) {
+        if !self.is_last_to_finish(Member { level, group: 0 }) {
             self.done.wait(seen, self.spin());
         }
     }
 
-    fn is_last_to_finish(&self, group: usize) -> bool {
-        let lines = &self.groups[group];
-        is_last(&lines.finished, lines.size) && is_last(&self.finished, self.groups.len())
+    fn is_last_to_finish(&self, me: Member) -> bool {
+        let finished = &self.groups[me.group].finished;
+        is_last(finished, self.levels.size(me.level, me.group))
+            && is_last(&self.finished, self.groups.len())
     }
 }
 
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-    use crate::sync::assert_apart;
+    use crate::sync::{LINES, assert_apart};
 
     #[test]
     fn what_threads_write_to_lies_on_lines_of_its_own() {
-        assert_apart!(Lines: [arrived] [gate] [start] [finished] [size]);
-        assert_apart!(Hub<usize>: [arrived] [finished] [done] [job] [groups, spin]);
-        // The lines of two groups are on different pages.
-        let page = || OwnPage::new(Lines::new(1)).unwrap();
+        assert_apart!(Lines: [arrived] [gate] [finished] [starts]);
+        assert_apart!(Hub<usize>: [arrived] [finished] [done] [job] [groups, levels, spin]);
+        // The lines of two groups are on different pages, and so are their gates.
+        let page = || OwnPage::new(Lines::new(3).unwrap()).unwrap();
         let (a, b) = (page(), page());
-        assert!((&raw const *a).addr().abs_diff((&raw const *b).addr()) >= 4096);
+        let apart = |a: usize, b: usize| a.abs_diff(b) >= 4096;
+        assert!(apart((&raw const *a).addr(), (&raw const *b).addr()));
+        assert!(apart((&raw const a.starts[2]).addr(), (&raw const b.starts[0]).addr()));
+        // Behind the pointer: a gate is on lines that neither those of other classes nor those of the
+        // barrier share.
+        let starts: Vec<usize> = a.starts.iter().map(|gate| (&raw const *gate).addr()).collect();
+        assert!(starts.iter().all(|at| at.is_multiple_of(LINES)), "{starts:?}");
+        assert!(starts.windows(2).all(|two| two[1] - two[0] >= LINES), "{starts:?}");
+        assert!(apart((&raw const *a).addr(), starts[0]));
     }
 }

@@ -25,8 +25,11 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
+//! A job may also be run on fewer threads, the first so many of each group ([`PoolSpec::levels`],
+//! [`Pool::run_on`]); those that have no part in it sleep, and nothing of it reaches them.
+//!
 //! Limits: Linux only (affinity masks and futexes). All threads of a group must make the same
-//! sequence of waits, and all threads of the pool the same sequence of global waits and
+//! sequence of waits, and all threads of the job the same sequence of global waits and
 //! switches; a job that breaks this deadlocks, as with any barrier.
 //!
 //! Sources: thread groups, views, local and global barriers are §2.4 and §3.4 of the ArcLight
@@ -40,15 +43,18 @@ mod clock;
 mod gate;
 mod hub;
 mod leader;
+mod levels;
 mod page;
 mod pool;
+mod spec;
 mod stats;
 mod sync;
 mod tasks;
 mod worker;
 
 pub use clock::{Clock, Moment};
-pub use pool::{Error, GroupSpec, Panicked, Pool, PoolSpec, Spin, Warning};
+pub use pool::Pool;
+pub use spec::{Error, GroupSpec, Panicked, PoolSpec, Spin, Warning};
 pub use stats::{Jobs, TaskCounts, ThreadStats, Waits};
 pub use tasks::report::{HEALTH, Health, TaskReport, TaskWarning, Trouble};
 pub use tasks::{Homes, Policy};
@@ -59,7 +65,8 @@ pub use worker::{Scope, View, Worker};
 #[doc(hidden)]
 pub mod model {
     pub use crate::gate::{Gate, Seen};
-    pub use crate::hub::{Hub, Lines, Poisoned};
+    pub use crate::hub::{Hub, Lines, Member, Poisoned};
+    pub use crate::levels::Levels;
     pub use crate::page::OwnPage;
     pub use crate::tasks::deal::Deal;
     pub use crate::tasks::queue::{End, Queue};

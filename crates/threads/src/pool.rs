@@ -1,8 +1,7 @@
-//! The pool: threads made once, jobs broadcast to all of them.
+//! The pool: threads made once, jobs broadcast to all of them or to some.
 
 use std::any::Any;
 use std::collections::BTreeSet;
-use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -13,136 +12,15 @@ use topology::CpuId;
 
 use crate::affinity::{self, CpuSet};
 use crate::gate::Seen;
-use crate::hub::{Hub, Lines, Poisoned};
+use crate::hub::{Hub, Lines, Member, Poisoned};
 use crate::leader::{Leader, Trouble};
+use crate::levels::Levels;
 use crate::page::OwnPage;
+use crate::spec::{AUTO_SPIN, Error, Panicked, PoolSpec, Spin, Warning};
 use crate::stats::{Counters, ThreadStats};
 use crate::sync::Padded;
 use crate::tasks::round::{Desk, Desks};
 use crate::worker::Worker;
-
-/// What a pool is to look like.
-#[derive(Clone, Debug)]
-pub struct PoolSpec {
-    /// The groups, in the order of their thread ids; usually one per memory node.
-    pub groups: Vec<GroupSpec>,
-    /// Pin every thread to its CPU. Otherwise the CPUs only say how many threads there are, and
-    /// the threads run wherever the thread that calls [`Pool::new`] may.
-    pub pin: bool,
-    /// How long a waiting thread spins before it sleeps.
-    pub spin: Spin,
-    /// Record what threads do with their time ([`Pool::stats`]); two clock readings per wait, per
-    /// job and per set of tasks, and one per task.
-    pub stats: bool,
-    /// `distances[a][b]`: how far it is from the threads of group a to the memory of group b, in any
-    /// unit (`topology::Machine::distance`). Tasks are taken over from the nearest group first. Empty
-    /// if unknown: groups go round by their numbers then.
-    pub distances: Vec<Vec<u32>>,
-}
-
-impl Default for PoolSpec {
-    /// No groups yet; pinned, [`Spin::Auto`], no statistics, distances unknown.
-    fn default() -> Self {
-        let (groups, distances) = (Vec::new(), Vec::new());
-        Self { groups, pin: true, spin: Spin::Auto, stats: false, distances }
-    }
-}
-
-/// One group: a thread per entry. A CPU may be named more than once.
-#[derive(Clone, Debug)]
-pub struct GroupSpec {
-    /// The CPU of each thread.
-    pub cpus: Vec<CpuId>,
-}
-
-/// How long a waiting thread spins before it asks the kernel to put it to sleep.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Spin {
-    /// 50 µs; not at all when threads have to share CPUs, because a spinning thread then holds up
-    /// the one that it waits for.
-    #[default]
-    Auto,
-    /// Not at all.
-    Never,
-    /// For this long.
-    For(Duration),
-}
-
-/// About what it costs to sleep and to be woken in a virtual machine, so that spinning in vain at
-/// most doubles the price of a wait. Two pinned threads on two virtual EPYC 9005 cores, barrier
-/// after barrier: 0.63 µs with spinning, 53 µs without.
-const AUTO_SPIN: Duration = Duration::from_micros(50);
-
-/// Why a pool could not be made.
-#[derive(Debug, thiserror::Error)]
-pub enum Error {
-    /// The specification has no groups.
-    #[error("a thread pool needs at least one group")]
-    NoGroups,
-    /// A group has no CPUs, hence no threads.
-    #[error("group {group} of the thread pool has no cpus: leave it out or give it at least one")]
-    EmptyGroup {
-        /// Index of the group.
-        group: usize,
-    },
-    /// The table of distances has another shape than the groups.
-    #[error(
-        "the distances between the thread pool's {groups} groups are no table of {groups} by {groups}: \
-         leave them out or give them all"
-    )]
-    Distances {
-        /// How many groups there are.
-        groups: usize,
-    },
-    /// The operating system refused a thread.
-    #[error("cannot start thread {thread} of {threads}: {source}; use fewer threads")]
-    Spawn {
-        /// The thread's id in the pool.
-        thread: usize,
-        /// How many were asked for.
-        threads: usize,
-        /// The system's reason.
-        source: io::Error,
-    },
-    /// The operating system refused the page of memory on which a group meets.
-    #[error("cannot map a page for group {group} of the thread pool: {source}")]
-    Map {
-        /// Index of the group.
-        group: usize,
-        /// The system's reason.
-        source: io::Error,
-    },
-}
-
-/// Something that makes a pool slower than asked for, but not wrong.
-#[derive(Debug, thiserror::Error)]
-pub enum Warning {
-    /// A thread could not be pinned (the cpuset excludes the CPU, or it is offline) and runs
-    /// wherever the system puts it.
-    #[error("thread {thread} is not pinned to cpu {cpu}: {source}")]
-    NotPinned {
-        /// The thread's id in the pool.
-        thread: usize,
-        /// Its CPU in the specification.
-        cpu: CpuId,
-        /// The system's reason.
-        source: io::Error,
-    },
-    /// Different threads call [`Pool::run`]. The present caller is pinned now; the one before
-    /// stays pinned, because only a thread itself can be given its affinity back.
-    #[error("the pool's jobs are run from more than one thread: the one before stays pinned")]
-    LeaderMoved,
-}
-
-/// A job panicked. The first panic is reported; the other threads were made to leave the job.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("thread {thread} panicked: {message}")]
-pub struct Panicked {
-    /// The thread's id in the pool.
-    pub thread: usize,
-    /// What the panic said.
-    pub message: String,
-}
 
 /// A job whose borrow the pool has hidden from the compiler.
 #[derive(Clone, Copy)]
@@ -155,11 +33,11 @@ unsafe impl Send for Job {}
 /// What all threads of a pool share.
 pub(crate) struct Shared {
     pub(crate) hub: Hub<Job>,
-    pub(crate) desks: Desks,
+    /// Of each level: queues count the sets of tasks that they have seen, and those who share them
+    /// must have seen equally many.
+    pub(crate) desks: Box<[Desks]>,
     /// Empty unless statistics are wanted.
     pub(crate) stats: Box<[Padded<Counters>]>,
-    /// Group g has the threads `first[g]..first[g + 1]`.
-    pub(crate) first: Box<[usize]>,
     /// The CPU that each thread is pinned to; [`NOWHERE`] if it is not.
     homes: Box<[AtomicU32]>,
     /// Threads that were pinned, but began a job on another CPU.
@@ -172,23 +50,22 @@ pub(crate) struct Shared {
 const NOWHERE: u32 = u32::MAX;
 
 impl Shared {
-    pub(crate) fn threads(&self) -> usize {
-        self.first[self.first.len() - 1]
-    }
-
-    pub(crate) fn group_size(&self, group: usize) -> usize {
-        self.first[group + 1] - self.first[group]
+    /// Group g has the threads `first[g]..first[g + 1]`.
+    fn first(&self) -> &[usize] {
+        let levels = self.hub.levels();
+        levels.first(levels.all())
     }
 
     /// The group of a thread and its rank there.
     pub(crate) fn place(&self, thread: usize) -> (usize, usize) {
-        let group = self.first.partition_point(|&first| first <= thread) - 1;
-        (group, thread - self.first[group])
+        let first = self.first();
+        let group = first.partition_point(|&first| first <= thread) - 1;
+        (group, thread - first[group])
     }
 
     /// Runs the job on this thread; a panic releases the others from their barriers.
-    fn execute(&self, job: Job, worker: &mut Worker) {
-        worker.begin();
+    fn execute(&self, job: Job, level: usize, worker: &mut Worker) {
+        worker.begin(level);
         let home = self.homes[worker.thread()].load(Relaxed);
         if home != NOWHERE && affinity::current().is_some_and(|cpu| cpu.0 != home) {
             self.strayed[worker.thread()].store(true, Relaxed);
@@ -248,8 +125,8 @@ impl Pool {
     /// Starts the threads and waits until they are pinned.
     ///
     /// # Errors
-    /// A specification without threads, or threads or memory that the system refuses. A CPU to
-    /// which a thread cannot be pinned is a [warning](Self::warnings).
+    /// A specification without threads, or with tables of distances or levels that do not fit its
+    /// groups; threads or memory that the system refuses. A CPU to which a thread cannot be pinned is a [warning](Self::warnings).
     pub fn new(spec: &PoolSpec) -> Result<Self, Error> {
         if spec.groups.is_empty() {
             return Err(Error::NoGroups);
@@ -259,10 +136,6 @@ impl Pool {
         }
         let cpus: Vec<CpuId> = spec.groups.iter().flat_map(|g| g.cpus.iter().copied()).collect();
         let threads = cpus.len();
-        let first = std::iter::once(0).chain(spec.groups.iter().scan(0, |end, group| {
-            *end += group.cpus.len();
-            Some(*end)
-        }));
         let groups = spec.groups.len();
         let square = |table: &[Vec<u32>]| {
             table.len() == groups && table.iter().all(|row| row.len() == groups)
@@ -270,17 +143,21 @@ impl Pool {
         if !spec.distances.is_empty() && !square(&spec.distances) {
             return Err(Error::Distances { groups });
         }
-        let (mut lines, mut desks) = (Vec::new(), Vec::new());
+        let sizes: Vec<usize> = spec.groups.iter().map(|group| group.cpus.len()).collect();
+        let levels = Levels::new(&sizes, &spec.levels)?;
+        let all = levels.all();
+        let mut lines = Vec::new();
+        let mut desks: Vec<Vec<OwnPage<Desk>>> = (0..=all).map(|_| Vec::new()).collect();
         for group in 0..groups {
-            let (line, desk) = pages(spec, group, threads)?;
+            let (line, of_levels) = pages(spec, &levels, group)?;
             lines.push(line);
-            desks.push(desk);
+            desks.iter_mut().zip(of_levels).for_each(|(desks, desk)| desks.push(desk));
         }
+        let desks = desks.into_iter().map(|desks| Desks::new(desks, &spec.distances));
         let shared = Arc::new(Shared {
-            hub: Hub::new(lines, Duration::ZERO),
-            desks: Desks::new(desks, &spec.distances),
+            hub: Hub::new(lines, levels, Duration::ZERO),
+            desks: desks.collect(),
             stats: Counters::slots(if spec.stats { threads } else { 0 }),
-            first: first.collect(),
             homes: (0..threads).map(|_| AtomicU32::new(NOWHERE)).collect(),
             strayed: (0..threads).map(|_| AtomicBool::new(false)).collect(),
             panicked: Padded(Mutex::new(None)),
@@ -308,7 +185,7 @@ impl Pool {
             // On an error the drop of `pool` sends the threads made so far home.
             pool.workers.push(handle.map_err(|source| Error::Spawn { thread, threads, source })?);
         }
-        pool.shared.hub.finish_as_leader();
+        pool.shared.hub.finish_as_leader(all);
         pool.warnings =
             std::mem::take(&mut *warnings.lock().unwrap_or_else(PoisonError::into_inner));
 
@@ -328,12 +205,17 @@ impl Pool {
 
     /// The number of threads, the leader included.
     pub fn threads(&self) -> usize {
-        self.shared.threads()
+        self.shared.hub.levels().threads(self.levels() - 1)
     }
 
     /// The number of groups.
     pub fn groups(&self) -> usize {
         self.shared.hub.groups()
+    }
+
+    /// The number of levels: those of [`PoolSpec::levels`], and all threads as the last.
+    pub fn levels(&self) -> usize {
+        self.shared.hub.levels().count()
     }
 
     /// What went less well than asked for, so far.
@@ -348,10 +230,31 @@ impl Pool {
     /// A thread panicked. The others have left the job at their next wait, so its data may be
     /// incomplete; the pool itself is ready for the next job.
     pub fn run(&mut self, job: &(dyn Fn(&mut Worker) + Sync)) -> Result<(), Panicked> {
+        self.run_on(self.levels() - 1, job)
+    }
+
+    /// Runs `job` as [`Self::run`] does, but only on the threads of a level: the first
+    /// [`PoolSpec::levels`]`[level][g]` of each group g, or all of them if it is the last level. For
+    /// the job it is as if there were no others. They are not woken, and nothing that the job does in
+    /// this crate writes to a line that they read; having waited for a job of theirs in vain
+    /// ([`PoolSpec::spin`]), they sleep.
+    ///
+    /// # Errors
+    /// As for [`Self::run`].
+    ///
+    /// # Panics
+    /// When there is no such level.
+    pub fn run_on(
+        &mut self,
+        level: usize,
+        job: &(dyn Fn(&mut Worker) + Sync),
+    ) -> Result<(), Panicked> {
+        let levels = self.levels();
+        assert!(level < levels, "a job of level {level}, but the pool's levels are 0..{levels}");
         self.take_the_lead();
         let hub = &self.shared.hub;
         // SAFETY: only the lifetime changes, and no thread uses the job after this function: it
-        // returns only when all have finished, even if one of them (or this one) panics.
+        // returns only when all that it is for have finished, even if one of them (or this one) panics.
         let job = Job(unsafe {
             std::mem::transmute::<
                 *const (dyn Fn(&mut Worker) + Sync + '_),
@@ -359,16 +262,16 @@ impl Pool {
             >(job)
         });
         // SAFETY: `&mut self` makes this the only leader, and all workers have finished whatever
-        // came before: `new` and every `run` end with `finish_as_leader`.
-        unsafe { hub.broadcast(Some(job)) };
-        self.shared.execute(job, &mut Worker::new(self.shared.clone(), 0));
-        hub.finish_as_leader();
+        // came before: `new` and every job end with `finish_as_leader`.
+        unsafe { hub.broadcast(Some((job, level))) };
+        self.shared.execute(job, level, &mut Worker::new(self.shared.clone(), 0));
+        hub.finish_as_leader(level);
         let panicked = self.shared.panicked.lock().unwrap_or_else(PoisonError::into_inner).take();
         match panicked {
             None => Ok(()),
             Some(panicked) => {
                 hub.clear_poison();
-                self.shared.desks.reset();
+                self.shared.desks[level].reset();
                 Err(panicked)
             }
         }
@@ -431,38 +334,40 @@ impl Drop for Pool {
 /// A worker's life.
 fn work(shared: &Arc<Shared>, thread: usize) {
     let mut worker = Worker::new(shared.clone(), thread);
-    let group = worker.home();
+    let (group, class) = (worker.home(), worker.class());
     let mut seen = Seen::NEW;
-    shared.hub.finish(group); // being pinned is the first job
-    while let Some(job) = shared.hub.next_job(group, &mut seen) {
-        shared.execute(job, &mut worker);
-        shared.hub.finish(group);
+    // Being pinned is the first job, and one for all.
+    shared.hub.finish(Member { level: shared.hub.levels().all(), group });
+    while let Some((job, level)) = shared.hub.next_job(group, class, &mut seen) {
+        shared.execute(job, level, &mut worker);
+        shared.hub.finish(Member { level, group });
     }
 }
 
-/// Where a group meets and where its tasks lie.
-type Pages = (OwnPage<Lines>, OwnPage<Desk>);
+/// Where a group meets and where its tasks lie, at every level.
+type Pages = (OwnPage<Lines>, Vec<OwnPage<Desk>>);
 
 /// A group's pages, in the memory node of the group.
-fn pages(spec: &PoolSpec, group: usize, threads: usize) -> Result<Pages, Error> {
-    let cpus = &spec.groups[group].cpus;
+fn pages(spec: &PoolSpec, levels: &Levels, group: usize) -> Result<Pages, Error> {
+    let desk = |level| Desk::new(levels.size(level, group)).and_then(OwnPage::new);
     let map = || {
-        let lines = OwnPage::new(Lines::new(cpus.len()));
-        let desk = Desk::new(cpus.len()).and_then(OwnPage::new);
-        let both = lines.and_then(|lines| Ok((lines, desk?)));
+        let lines = Lines::new(levels.count()).and_then(OwnPage::new);
+        let desks = (0..levels.count()).map(desk).collect::<Result<_, _>>();
+        let both = lines.and_then(|lines| Ok((lines, desks?)));
         both.map_err(|source| Error::Map { group, source })
     };
     if !spec.pin || spec.groups.len() == 1 {
         return map();
     }
     // A page belongs to the node of the thread that first writes to it, and the caller's own
-    // affinity must not change here: so a thread that lives for one page.
+    // affinity must not change here: so a thread that lives for as long as that takes.
     std::thread::scope(|scope| {
         let body = || {
             // What cannot be pinned will be reported by the group's own threads.
-            let _ = affinity::pin(cpus[0]);
+            let _ = affinity::pin(spec.groups[group].cpus[0]);
             map()
         };
+        let threads = levels.threads(levels.all());
         let spawned = std::thread::Builder::new().spawn_scoped(scope, body);
         let handle = spawned.map_err(|source| Error::Spawn { thread: 0, threads, source })?;
         handle.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
@@ -476,8 +381,8 @@ mod tests {
 
     #[test]
     fn what_threads_write_to_lies_on_lines_of_its_own() {
-        // Behind the pointers: `desks` has a test of its own, `homes` is written to when a thread is
+        // Behind the pointers: desks have a test of their own, `homes` is written to when a thread is
         // pinned and `strayed` when the system has moved one.
-        assert_apart!(Shared: [hub] [panicked] [desks, stats, first, homes, strayed]);
+        assert_apart!(Shared: [hub] [panicked] [desks, stats, homes, strayed]);
     }
 }

@@ -4,17 +4,18 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 use std::time::Instant;
 
-use crate::hub::Poisoned;
+use crate::hub::{Member, Poisoned};
 use crate::pool::Shared;
 use crate::stats::TaskCounts;
 use crate::tasks::deal::Deal;
 use crate::tasks::round::{From, Place, Task};
 use crate::tasks::{Homes, Policy};
 
-/// How the threads of the pool are seen.
+/// How the threads of a job are seen: those of its level, which are all threads of the pool unless it
+/// is run on fewer ([`Pool::run_on`](crate::Pool::run_on)).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum View {
-    /// As one group of all threads. Every job begins so.
+    /// As one group. Every job begins so.
     One,
     /// As the groups of the pool's specification.
     Groups,
@@ -25,14 +26,20 @@ pub enum View {
 pub enum Scope {
     /// For its group in the present view.
     Local,
-    /// For all threads of the pool.
+    /// For all threads of the job.
     Global,
 }
 
 /// One thread of the pool while it runs a job.
+///
+/// [`thread`](Self::thread) and [`home`](Self::home) say which thread of the pool it is, the same in
+/// every job. All else speaks of the threads that take part in the present one, as if there were no
+/// others.
 pub struct Worker {
     shared: Arc<Shared>,
     thread: usize,
+    /// The level of the job.
+    level: usize,
     /// The group of the specification, and the place in it.
     home: usize,
     home_rank: usize,
@@ -57,29 +64,42 @@ enum Since {
 impl Worker {
     pub(crate) fn new(shared: Arc<Shared>, thread: usize) -> Self {
         let (home, home_rank) = shared.place(thread);
-        let (view, since) = (View::One, Since::Nothing);
-        Self { shared, thread, home, home_rank, view, since, not_send: PhantomData }
+        let (level, view, since) = (shared.hub.levels().all(), View::One, Since::Nothing);
+        Self { shared, thread, level, home, home_rank, view, since, not_send: PhantomData }
+    }
+
+    /// The lowest level whose jobs this thread has a part in.
+    pub(crate) fn class(&self) -> usize {
+        self.shared.hub.levels().class(self.home, self.home_rank)
     }
 
     /// A new job begins.
-    pub(crate) fn begin(&mut self) {
+    pub(crate) fn begin(&mut self, level: usize) {
+        self.level = level;
         self.view = View::One;
         self.since = Since::Nothing;
     }
 
-    /// The thread's id in the pool, `0..threads`; consecutive within a group.
+    /// The thread's id in the pool, `0..`[`Pool::threads`](crate::Pool::threads); consecutive within a
+    /// group. In a job on fewer threads some ids are missing.
     pub fn thread(&self) -> usize {
         self.thread
-    }
-
-    /// The number of threads in the pool.
-    pub fn threads(&self) -> usize {
-        self.shared.threads()
     }
 
     /// The group of the pool's specification that this thread belongs to, whatever the view.
     pub fn home(&self) -> usize {
         self.home
+    }
+
+    /// The number of threads that take part in the job.
+    pub fn threads(&self) -> usize {
+        self.shared.hub.levels().threads(self.level)
+    }
+
+    /// The thread's place among those that take part in the job, `0..threads`, in the order of their
+    /// ids and without gaps, whatever the view. In a job on all threads it is the id.
+    pub fn index(&self) -> usize {
+        self.first()[self.home] + self.home_rank
     }
 
     /// The present view.
@@ -95,23 +115,25 @@ impl Worker {
         }
     }
 
-    /// The thread's place in its group of the present view, `0..size`.
+    /// The thread's place in its group of the present view, `0..size`. In [`View::One`] it is the
+    /// [`index`](Self::index); in [`View::Groups`] it is the same in every job, because those that
+    /// take part are the first of the group.
     pub fn rank(&self) -> usize {
         match self.view {
-            View::One => self.thread,
+            View::One => self.index(),
             View::Groups => self.home_rank,
         }
     }
 
-    /// The number of threads in its group of the present view.
+    /// The number of threads in its group of the present view that take part in the job.
     pub fn size(&self) -> usize {
         match self.view {
-            View::One => self.shared.threads(),
-            View::Groups => self.shared.group_size(self.home),
+            View::One => self.threads(),
+            View::Groups => self.home_size(),
         }
     }
 
-    /// The number of groups in the present view.
+    /// The number of groups in the present view; every group has a thread in every job.
     pub fn groups(&self) -> usize {
         match self.view {
             View::One => 1,
@@ -119,9 +141,18 @@ impl Worker {
         }
     }
 
+    /// Where the threads of each group begin among those of the job.
+    fn first(&self) -> &[usize] {
+        self.shared.hub.levels().first(self.level)
+    }
+
+    fn home_size(&self) -> usize {
+        self.shared.hub.levels().size(self.level, self.home)
+    }
+
     /// Waits until all threads of the scope are here. What they wrote before is visible after.
     ///
-    /// If a thread of the pool panics, this does not return: it unwinds the job on this thread
+    /// If a thread of the job panics, this does not return: it unwinds the job on this thread
     /// too, and [`Pool::run`](crate::Pool::run) reports the panic.
     #[inline]
     pub fn wait(&mut self, scope: Scope) {
@@ -129,7 +160,7 @@ impl Worker {
         self.meet(several && (scope == Scope::Global || self.view == View::One));
     }
 
-    /// Waits for all threads of the pool and then sees them as `view`. All threads must call it.
+    /// Waits for all threads of the job and then sees them as `view`. All of them must call it.
     pub fn switch(&mut self, view: View) {
         self.wait(Scope::Global);
         self.view = view;
@@ -158,7 +189,7 @@ impl Worker {
         let stats = self.shared.stats.get(self.thread);
         let came = stats.map(|_| Instant::now());
         let (mut set, mut busy_until) = (TaskCounts::default(), came);
-        let deal = Deal::new(policy, homes, self.view, &self.shared.first);
+        let deal = Deal::new(policy, homes, self.view, self.first());
         let run = |Task { number, from, left }: Task| {
             task(number);
             set.count += 1;
@@ -174,12 +205,12 @@ impl Worker {
         };
         let me = Place { group: self.home, rank: self.home_rank, view: self.view };
         match policy.steals() {
-            true => self.shared.desks.round(me, &deal, policy.reaches_far(), run),
+            true => self.shared.desks[self.level].round(me, &deal, policy.reaches_far(), run),
             false => deal.alone(me.group, me.rank, run),
         }
         if let (Some(slot), Some(came), Some(until)) = (stats, came, busy_until) {
             let far = policy.reaches_far() && self.view == View::One;
-            let takers = if far { self.threads() } else { self.shared.group_size(self.home) };
+            let takers = if far { self.threads() } else { self.home_size() };
             set.stealable = if policy.steals() && takers > 1 { set.count } else { 0 };
             set.busy_nanos = (until - came).as_nanos() as u64;
             set.idle_nanos = until.elapsed().as_nanos() as u64;
@@ -190,10 +221,11 @@ impl Worker {
     fn meet(&mut self, global: bool) {
         let since = std::mem::replace(&mut self.since, Since::Nothing);
         let hub = &self.shared.hub;
+        let me = Member { level: self.level, group: self.home };
         let start = self.shared.stats.get(self.thread).map(|slot| (slot, Instant::now()));
         let met = match global {
-            true => hub.wait_global(self.home),
-            false => hub.wait_local(self.home).map(|()| false),
+            true => hub.wait_global(me),
+            false => hub.wait_local(me).map(|()| false),
         };
         if let Some((slot, start)) = start {
             let took = start.elapsed();

@@ -31,7 +31,9 @@ static COUNTING: Counting = Counting;
 fn jobs_waits_and_tasks_allocate_nothing() {
     let group = GroupSpec { cpus: vec![CpuId(0); 2] };
     let groups = vec![group.clone(), group];
-    let mut pool = Pool::new(&PoolSpec { groups, stats: true, ..PoolSpec::default() }).unwrap();
+    let levels = vec![vec![1, 2]];
+    let spec = PoolSpec { groups, levels, stats: true, ..PoolSpec::default() };
+    let mut pool = Pool::new(&spec).unwrap();
     let job = |w: &mut arclight_threads::Worker| {
         for _ in 0..20 {
             w.wait(Scope::Global);
@@ -45,10 +47,14 @@ fn jobs_waits_and_tasks_allocate_nothing() {
             }
         }
     };
-    pool.run(&job).unwrap();
+    let both = |pool: &mut Pool| {
+        pool.run(&job).unwrap();
+        pool.run_on(0, &job).unwrap();
+    };
+    both(&mut pool);
     let before = ALLOCATIONS.load(Relaxed);
     for _ in 0..20 {
-        pool.run(&job).unwrap();
+        both(&mut pool);
     }
     // The test harness's own thread may be about to allocate once, so a few are forgiven; one per
     // job, thread or wait would be at least 20.

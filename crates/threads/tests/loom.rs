@@ -7,7 +7,8 @@
 use std::time::Duration;
 
 use arclight_threads::model::{
-    Deal, Desk, Desks, End, Gate, Hub, Lines, OwnPage, Place, Poisoned, Queue, Seen, View,
+    Deal, Desk, Desks, End, Gate, Hub, Levels, Lines, Member, OwnPage, Place, Poisoned, Queue,
+    Seen, View,
 };
 use arclight_threads::{Homes, Policy};
 use loom::cell::UnsafeCell;
@@ -25,8 +26,22 @@ fn check(preemptions: usize, model: impl Fn(Duration) + Sync + Send + Copy + 'st
     }
 }
 
+/// A hub whose jobs are all for all threads: level 0.
 fn hub<J: Copy>(sizes: &[usize], spin: Duration) -> Hub<J> {
-    Hub::new(sizes.iter().map(|&n| OwnPage::new(Lines::new(n)).unwrap()).collect(), spin)
+    hub_with(&[], sizes, spin)
+}
+
+/// A hub with levels.
+fn hub_with<J: Copy>(levels: &[&[usize]], sizes: &[usize], spin: Duration) -> Hub<J> {
+    let given: Vec<_> = levels.iter().map(|level| level.to_vec()).collect();
+    let levels = Levels::new(sizes, &given).unwrap();
+    let lines = || OwnPage::new(Lines::new(levels.count()).unwrap()).unwrap();
+    Hub::new(sizes.iter().map(|_| lines()).collect(), levels, spin)
+}
+
+/// A thread of this group, of a hub without further levels.
+fn of(group: usize) -> Member {
+    Member { level: 0, group }
 }
 
 /// A cell per thread, written by its thread and read by others. Loom fails the model if an access
@@ -77,10 +92,10 @@ fn local_generations(threads_: usize, preemptions: usize) {
         threads(&[threads_], move |group, me| {
             for value in 1..=2 {
                 board.write(me, value);
-                hub.wait_local(group).unwrap();
+                hub.wait_local(of(group)).unwrap();
                 board.expect(0..threads_, value);
                 if value == 1 {
-                    hub.wait_local(group).unwrap();
+                    hub.wait_local(of(group)).unwrap();
                 }
             }
         });
@@ -105,9 +120,9 @@ fn mixed(sizes: &'static [usize], preemptions: usize) {
         threads(sizes, move |group, me| {
             let first: usize = sizes[..group].iter().sum();
             board.write(me, 1);
-            hub.wait_local(group).unwrap();
+            hub.wait_local(of(group)).unwrap();
             board.expect(first..first + sizes[group], 1);
-            hub.wait_global(group).unwrap();
+            hub.wait_global(of(group)).unwrap();
             board.expect(0..total, 1);
         });
     });
@@ -141,9 +156,9 @@ fn crossings(sizes: &'static [usize], preemptions: usize) {
         threads(sizes, move |group, _| {
             for (wait, count) in counts[group].iter().enumerate() {
                 if wait == 1 {
-                    hub.wait_local(group).unwrap();
+                    hub.wait_local(of(group)).unwrap();
                 }
-                if hub.wait_global(group).unwrap() {
+                if hub.wait_global(of(group)).unwrap() {
                     count.fetch_add(1, Relaxed);
                 }
             }
@@ -175,14 +190,14 @@ fn switching_to_groups_and_back() {
         let (hub, board) = (hub::<()>(SIZES, spin), Board::new(3));
         threads(SIZES, move |group, me| {
             board.write(me, 1);
-            hub.wait_global(group).unwrap(); // One -> Groups
+            hub.wait_global(of(group)).unwrap(); // One -> Groups
             if group == 0 {
                 board.expect(2..3, 1);
                 board.write(me, 2);
-                hub.wait_local(group).unwrap();
+                hub.wait_local(of(group)).unwrap();
                 board.expect(0..2, 2);
             }
-            hub.wait_global(group).unwrap(); // Groups -> One
+            hub.wait_global(of(group)).unwrap(); // Groups -> One
             board.expect(0..2, 2);
         });
     });
@@ -220,19 +235,19 @@ fn jobs(sizes: &'static [usize], rounds: usize, preemptions: usize) {
         threads(sizes, move |group, me| {
             if me > 0 {
                 let mut seen = Seen::NEW;
-                while let Some(job) = hub.next_job(group, &mut seen) {
+                while let Some((job, _)) = hub.next_job(group, 0, &mut seen) {
                     board.expect(input..input + 1, job);
                     board.write(me, job);
-                    hub.finish(group);
+                    hub.finish(of(group));
                 }
                 return;
             }
             for job in 1..=rounds {
                 board.write(input, job);
                 // SAFETY: this thread is the leader, and all jobs before are finished.
-                unsafe { hub.broadcast(Some(job)) };
+                unsafe { hub.broadcast(Some((job, 0))) };
                 board.write(0, job);
-                hub.finish_as_leader();
+                hub.finish_as_leader(0);
                 board.expect(0..total, job);
             }
             // SAFETY: as above.
@@ -267,8 +282,8 @@ fn poison_overtakes_no_opening_and_is_not_overtaken() {
         threads(SIZES, move |group, me| {
             if me == 2 {
                 hub.poison();
-            } else if hub.wait_local(group).is_ok() {
-                assert_eq!(hub.wait_global(group), Err(Poisoned));
+            } else if hub.wait_local(of(group)).is_ok() {
+                assert_eq!(hub.wait_global(of(group)), Err(Poisoned));
             }
         });
     });
@@ -286,26 +301,26 @@ fn poison_releases_waiters_and_is_cleared() {
                 if job == 1 && me == 1 {
                     hub.poison();
                 } else if job == 1 {
-                    assert_eq!(hub.wait_global(group), Err(Poisoned));
+                    assert_eq!(hub.wait_global(of(group)), Err(Poisoned));
                 } else {
                     board.write(me, job);
-                    hub.wait_global(group).unwrap();
+                    hub.wait_global(of(group)).unwrap();
                     board.expect(0..2, job);
                 }
             };
             if me > 0 {
                 let mut seen = Seen::NEW;
-                while let Some(job) = hub.next_job(group, &mut seen) {
+                while let Some((job, _)) = hub.next_job(group, 0, &mut seen) {
                     work(job);
-                    hub.finish(group);
+                    hub.finish(of(group));
                 }
                 return;
             }
             for job in 1..=2 {
                 // SAFETY: this thread is the leader, and all jobs before are finished.
-                unsafe { hub.broadcast(Some(job)) };
+                unsafe { hub.broadcast(Some((job, 0))) };
                 work(job);
-                hub.finish_as_leader();
+                hub.finish_as_leader(0);
                 if job == 1 {
                     hub.clear_poison();
                 }
@@ -314,6 +329,83 @@ fn poison_releases_waiters_and_is_cleared() {
             unsafe { hub.broadcast(None) };
         });
     });
+}
+
+/// Jobs at several levels, one after the other: each reaches the threads of its level, who know who
+/// they are, and no others; their output reaches the leader; `None` ends all. With `wait` those who
+/// take part meet in every job, on the same lines at every level.
+fn levels(
+    given: &'static [&'static [usize]],
+    sizes: &'static [usize],
+    jobs: &'static [usize],
+    wait: bool,
+    preemptions: usize,
+) {
+    let total: usize = sizes.iter().sum();
+    check(preemptions, move |spin| {
+        let (hub, board) = (hub_with::<usize>(given, sizes, spin), Board::new(total + 1));
+        let input = total;
+        threads(sizes, move |group, me| {
+            let part = |thread: usize, level: usize| {
+                let of = |g: &usize| thread < sizes[..=*g].iter().sum();
+                let group = (0..sizes.len()).find(of).unwrap();
+                thread - sizes[..group].iter().sum::<usize>() < hub.levels().size(level, group)
+            };
+            let work = |job: usize, level: usize| {
+                board.expect(input..input + 1, job);
+                board.write(me, job);
+                if wait {
+                    hub.wait_global(Member { level, group }).unwrap();
+                    for thread in (0..total).filter(|&thread| part(thread, level)) {
+                        board.expect(thread..thread + 1, job);
+                    }
+                }
+            };
+            if me > 0 {
+                let (mut seen, mut taken) = (Seen::NEW, 0);
+                let class = hub.levels().class(group, me - sizes[..group].iter().sum::<usize>());
+                while let Some((job, level)) = hub.next_job(group, class, &mut seen) {
+                    assert!(part(me, level), "thread {me} has no part in level {level}");
+                    taken += 1;
+                    work(job, level);
+                    hub.finish(Member { level, group });
+                }
+                assert_eq!(taken, jobs.iter().filter(|&&level| part(me, level)).count());
+                return;
+            }
+            for (at, &level) in jobs.iter().enumerate() {
+                let job = at + 1;
+                board.write(input, job);
+                // SAFETY: this thread is the leader, and all jobs before are finished.
+                unsafe { hub.broadcast(Some((job, level))) };
+                work(job, level);
+                hub.finish_as_leader(level);
+                for thread in (0..total).filter(|&thread| part(thread, level)) {
+                    board.expect(thread..thread + 1, job);
+                }
+            }
+            // SAFETY: as above.
+            unsafe { hub.broadcast(None) };
+        });
+    });
+}
+
+#[test]
+fn levels_of_one_and_all_of_two() {
+    levels(&[&[1]], &[2], &[0, 1, 0], false, 3);
+    levels(&[&[1]], &[2], &[1, 0, 1], true, 2);
+}
+
+#[test]
+fn levels_of_two_and_all_of_three() {
+    levels(&[&[2]], &[3], &[0, 1, 0], false, 1);
+    levels(&[&[2]], &[3], &[1, 0], true, 1);
+}
+
+#[test]
+fn levels_of_two_groups() {
+    levels(&[&[1, 1]], &[2, 1], &[0, 1, 0], false, 1);
+    levels(&[&[1, 1]], &[2, 1], &[0, 1], true, 1);
 }
 
 /// How often each task was run; of the standard library: counted, not modelled.
@@ -403,7 +495,7 @@ fn sets(
                 });
                 // Joining the threads is the wait after the last set.
                 if set + 1 < boards.len() {
-                    hub.wait_global(group).unwrap();
+                    hub.wait_global(of(group)).unwrap();
                     board.expect(0..counts[set].iter().sum(), set + 1);
                 }
             }
