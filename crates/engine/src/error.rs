@@ -2,7 +2,7 @@
 
 use crate::kv::SeqId;
 use std::path::PathBuf;
-use topology::CpuList;
+use topology::{CpuId, CpuList, NodeId};
 
 /// Errors of loading and running a model.
 #[derive(Debug, thiserror::Error)]
@@ -40,6 +40,12 @@ pub enum Error {
         /// The model's.
         trained: usize,
     },
+    /// A group names a CPU that this process may not use.
+    #[error("cpu {0} is not among those that may be used here")]
+    NoCpu(CpuId),
+    /// A group names a memory node that this process may not use.
+    #[error("memory of node {0} may not be used here")]
+    NoNode(NodeId),
     /// A size of zero.
     #[error("{0} must be at least one")]
     Zero(&'static str),

@@ -45,7 +45,7 @@ pub use error::Error;
 pub use file::ModelFile;
 pub use generate::{Generation, StopReason, Timings};
 pub use graph::profile::Profile;
-pub use graph::{KvType, Logits, Mode, NodeBytes, Outputs, Plan, PlanGroup, Sync, Variant};
+pub use graph::{KvType, Logits, Mode, NodeBytes, Outputs, Phase, Plan, PlanGroup, Sync, Variant};
 pub use kv::{PageCounts, SeqId};
 pub use load::{LoadProgress, LoadReport, Unpacked};
 pub use memory::HugePages;
@@ -57,4 +57,4 @@ pub use replicas::{
 };
 pub use sampler::{Logprobs, Sampler, SamplerParams};
 pub use stop::{StopStrings, Text};
-pub use topology::{CpuList, NodeId, NodeList};
+pub use topology::{CpuId, CpuList, Group, NodeId, NodeList};

@@ -16,9 +16,10 @@ use graph::{
 use kernels::{KV_CHUNK, Kernels, TILE_ROWS};
 use memory::{HugePages, Policy};
 use models::{Hparams, Model};
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
-use topology::{Layout, Machine, NodeId};
+use topology::{CpuId, Layout, Machine, NodeId};
 
 /// Tokens in a step unless asked otherwise: enough rows that the weights' unpacking and their way
 /// from memory are paid for, few enough that activations stay small.
@@ -150,6 +151,7 @@ fn prepare(
         layout.groups.iter().map(|g| PlanGroup { node: g.node, cpus: g.cpus.clone() }).collect();
     let plan = Plan {
         mode,
+        phases: options.phases.clone(),
         pin: !options.no_pin,
         sync: options.sync,
         stats: options.stats,
@@ -288,8 +290,20 @@ fn load_in(
     Ok(Loaded { executor, hparams, context, sequences, report })
 }
 
-/// Chooses groups of cores.
+/// Chooses groups of cores, or takes those that are given.
 fn layout(machine: &Machine, options: &LoadOptions) -> Result<Layout, Error> {
+    if let Some(groups) = &options.groups {
+        let here: BTreeSet<CpuId> = machine.cpus().iter().map(|cpu| cpu.id).collect();
+        let cpus = groups.iter().flat_map(|group| &group.cpus);
+        if let Some(&cpu) = cpus.into_iter().find(|cpu| !here.contains(cpu)) {
+            return Err(Error::NoCpu(cpu));
+        }
+        let usable = |node: &NodeId| machine.usable_nodes().any(|here| here.id == *node);
+        if let Some(node) = groups.iter().filter_map(|g| g.node).find(|node| !usable(node)) {
+            return Err(Error::NoNode(node));
+        }
+        return Ok(Layout { groups: groups.clone(), notes: Vec::new() });
+    }
     let threads = options.threads.or_else(|| {
         // Virtual nodes need a thread each, more than there may be cores.
         options.nodes.map(|nodes| machine.usable_cores().max(nodes))

@@ -1,8 +1,8 @@
 //! How a model is to be loaded.
 
-use graph::{KvType, Sync};
+use graph::{KvType, Phase, Sync};
 use memory::HugePages;
-use topology::{CpuList, NodeList};
+use topology::{CpuList, Group, NodeList};
 
 /// How the memory nodes share a model.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
@@ -49,6 +49,11 @@ pub struct LoadOptions {
     pub on_cpus: Option<CpuList>,
     /// Threads. Default: one per physical core that this process may use.
     pub threads: Option<usize>,
+    /// Groups of CPUs, each with a share of the model in its node's memory, as a search has found them to
+    /// be best; instead of what `nodes` and `threads` would choose. Default: none, so those choose.
+    pub groups: Option<Vec<Group>>,
+    /// Steps of few tokens that only some of the threads take ([`graph::Plan::phases`]). Default: none.
+    pub phases: Vec<Phase>,
     /// Page size of weights and KV pages. Default: for models above 1 GiB, what a measurement finds
     /// faster; otherwise transparent huge pages.
     pub huge_pages: Option<HugePages>,

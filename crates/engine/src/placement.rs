@@ -130,16 +130,20 @@ impl Activity {
 
     /// Whether every thread has waited as often as its program says. `false` also when nothing was
     /// measured.
-    ///
-    /// `teams` are the threads of each place, as [`graph::Plan::teams`] gives them.
-    pub fn waits_as_compiled(&self, teams: &[std::ops::Range<usize>]) -> bool {
-        teams.iter().zip(&self.counts.places).all(|(team, book)| {
-            self.threads[team.clone()].iter().all(|t| {
+    pub fn waits_as_compiled(&self, plan: &Plan) -> bool {
+        let groups = plan.group_threads().into_iter().enumerate();
+        let threads = groups.flat_map(|(group, all)| {
+            all.clone().map(move |thread| (group, thread - all.start, thread))
+        });
+        self.counts.steps > 0
+            && threads.into_iter().all(|(group, rank, thread)| {
+                let place = if plan.places() == 1 { 0 } else { group };
+                let book = self.counts.waits_from(plan.first_level(group, rank), place);
+                let t = &self.threads[thread];
                 // A pool of one group knows no global waits.
-                t.local.count + t.global.count == book.local_waits + book.global_waits
-                    && (t.global.count == book.global_waits || t.global.count == 0)
+                t.local.count + t.global.count == book.local + book.global
+                    && (t.global.count == book.global || t.global.count == 0)
             })
-        }) && self.counts.steps > 0
     }
 }
 

@@ -27,6 +27,25 @@ pub struct Counts {
     pub tokens: u64,
     /// One entry per place.
     pub places: Vec<PlaceCounts>,
+    /// Waits of each thread that took part, by the level of the steps ([`Plan::level`]):
+    /// `[level][place]`.
+    pub waits: Vec<Vec<WaitCounts>>,
+}
+
+/// Waits of one thread.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub struct WaitCounts {
+    /// For its group.
+    pub local: u64,
+    /// For all groups.
+    pub global: u64,
+}
+
+impl std::ops::AddAssign for WaitCounts {
+    fn add_assign(&mut self, other: WaitCounts) {
+        self.local += other.local;
+        self.global += other.global;
+    }
 }
 
 /// What the team of one place did. Bytes are those of all its threads together.
@@ -39,10 +58,6 @@ pub struct PlaceCounts {
     /// Bytes that were read from or written to the memory of other places: summands, rows of the
     /// embedding, logits, the residual stream between stages.
     pub exchanged: u64,
-    /// Waits of each thread for its group.
-    pub local_waits: u64,
-    /// Waits of each thread for all groups.
-    pub global_waits: u64,
 }
 
 /// What a program costs in one place.
@@ -54,28 +69,25 @@ pub(crate) struct Cost {
     exchanged_per_hidden: u64,
     /// Of a key that a tile of tokens sees, by class.
     kv_per_key: [u64; KV_CLASSES],
-    local: u64,
-    global: u64,
+    waits: WaitCounts,
 }
 
 impl Cost {
-    /// The cost of `program` in `place`.
+    /// The cost of `program` in `place` with the threads of a level.
     pub(crate) fn of(
         program: &[Stage],
         graph: &Graph,
         plan: &Plan,
         spans: &Spans,
         limits: Limits,
-        place: usize,
+        (level, place): (usize, usize),
     ) -> Cost {
         let node = if graph.nodes() == 1 { 0 } else { place };
         let (waits, global) = count_waits(program);
-        let mut cost =
-            Cost { local: (waits - global) as u64, global: global as u64, ..Cost::default() };
-        if plan.places() == 1 && plan.groups.len() > 1 {
-            // One team of several groups: all of its waits are for all groups.
-            (cost.local, cost.global) = (0, cost.local + cost.global);
-        }
+        // One team of several groups: all of its waits are for all groups.
+        let local = if plan.places() == 1 && plan.groups.len() > 1 { 0 } else { waits - global };
+        let waits = WaitCounts { local: local as u64, global: (waits - local) as u64 };
+        let mut cost = Cost { waits, ..Cost::default() };
         let caches = graph.caches.iter().enumerate();
         let held = caches.filter(|(c, _)| spans.len() == 1 || spans.holds_cache(graph, *c, place));
         for (_, Cache { heads, class }) in held {
@@ -84,7 +96,7 @@ impl Cost {
         }
         for instr in program.iter().flat_map(|s| &s.instrs) {
             cost.weights += instr.matrix().map_or(0, |m| graph.matrix(m).node_bytes(node)) as u64;
-            let bytes = exchanged(instr, graph, plan, place) as u64;
+            let bytes = exchanged(instr, graph, plan, (level, place)) as u64;
             match (&instr.kind, instr.domain) {
                 (Kind::Hidden { .. }, _) => cost.exchanged_per_hidden += bytes,
                 (_, Domain::Tokens) => cost.exchanged_per_token += bytes,
@@ -97,7 +109,7 @@ impl Cost {
 
 /// Bytes per row that an instruction moves between `place` and others. What rows of the embedding
 /// cost depends on the tokens and is left to [`Counts::add`].
-fn exchanged(instr: &Instr, graph: &Graph, plan: &Plan, place: usize) -> usize {
+fn exchanged(instr: &Instr, graph: &Graph, plan: &Plan, (level, place): (usize, usize)) -> usize {
     let (nodes, float) = (graph.nodes(), size_of::<f32>());
     let slot = |width: usize| width.next_multiple_of(TILE_ROWS) * float;
     match &instr.kind {
@@ -117,7 +129,9 @@ fn exchanged(instr: &Instr, graph: &Graph, plan: &Plan, place: usize) -> usize {
         Kind::Residual { gather: Gather::Scatter, width, sum, .. } => {
             // The team's part of the rows: others' summands come, the sum goes to the others.
             let messages = sum.roots() - sum.slots[place].len() + nodes - 1;
-            messages * slot(*width) * plan.groups[place].cpus.len() / plan.threads()
+            let groups = plan.group_threads_at(level);
+            let threads = groups.last().map_or(1, |last| last.end);
+            messages * slot(*width) * groups[place].len() / threads
         }
         Kind::Logits { matrix, .. } if place > 0 && nodes > 1 => {
             graph.matrix(*matrix).rows(0, place).len() * float
@@ -134,19 +148,28 @@ fn exchanged(instr: &Instr, graph: &Graph, plan: &Plan, place: usize) -> usize {
 impl Counts {
     /// Nothing yet.
     pub(crate) fn new(plan: &Plan) -> Counts {
-        Counts { places: vec![PlaceCounts::default(); plan.places()], ..Counts::default() }
+        let places = vec![PlaceCounts::default(); plan.places()];
+        let waits = vec![vec![WaitCounts::default(); plan.places()]; plan.levels().len()];
+        Counts { places, waits, ..Counts::default() }
     }
 
-    /// Adds one step that was executed in `parts`.
-    pub(crate) fn add(&mut self, replica: &Replica, parts: &[Part<'_>]) {
+    /// Waits of each thread of a place that takes part from a level on ([`Plan::first_level`]).
+    pub fn waits_from(&self, level: usize, place: usize) -> WaitCounts {
+        let mut all = WaitCounts::default();
+        self.waits[level..].iter().for_each(|level| all += level[place]);
+        all
+    }
+
+    /// Adds one step that was executed in `parts` by the threads of a level.
+    pub(crate) fn add(&mut self, replica: &Replica, parts: &[Part<'_>], level: usize) {
         let plan = &replica.plan;
         self.steps += 1;
         let several = plan.places() > 1;
         let stages = if plan.mode == Mode::Pipeline { plan.groups.len() } else { 1 };
         // The switch to groups, and the meetings between rounds of a pipeline.
         let meetings = u64::from(several) + (parts.len() + stages - 2) as u64;
-        for to in &mut self.places {
-            to.global_waits += meetings;
+        for to in &mut self.waits[level] {
+            to.global += meetings;
         }
         for part in parts {
             let (tokens, logits) = (part.input.tokens.len(), part.input.logits);
@@ -158,15 +181,17 @@ impl Counts {
                 *keys = part.input.tiles.iter().map(|t| Seen::together(of(t))).sum::<u64>();
             }
             self.add_embedding(replica, part);
-            for (to, cost) in self.places.iter_mut().zip(&replica.programs[&part.variant].costs) {
+            let costs = &replica.programs[&part.variant].costs[level];
+            for (to, cost) in self.waits[level].iter_mut().zip(costs) {
+                *to += cost.waits;
+            }
+            for (to, cost) in self.places.iter_mut().zip(costs) {
                 to.weights += cost.weights;
                 to.kv +=
                     cost.kv_per_key.iter().zip(keys).map(|(bytes, keys)| bytes * keys).sum::<u64>();
                 to.exchanged += cost.exchanged_per_token * tokens as u64;
                 to.exchanged += cost.exchanged_per_output * logits as u64;
                 to.exchanged += cost.exchanged_per_hidden * hidden as u64;
-                to.local_waits += cost.local;
-                to.global_waits += cost.global;
             }
         }
     }

@@ -28,6 +28,22 @@ pub enum Error {
         /// Layers of the model.
         layers: usize,
     },
+    /// Phases of a plan that do not ascend.
+    #[error(
+        "the plan has a phase of up to {tokens} tokens behind one of up to {before}: phases must ascend, \
+         from 1 token on"
+    )]
+    BadPhases {
+        /// Tokens of the phase.
+        tokens: usize,
+        /// Tokens of the phase before it, or 0.
+        before: usize,
+    },
+    /// Threads were to be rearranged into other groups than the model was loaded for.
+    #[error(
+        "a loaded model's threads can be rearranged within its groups only: load it anew for others"
+    )]
+    OtherGroups,
     /// A size in the model's metadata that the kernels cannot serve.
     #[error("{what} is {value}, but it must be {need}")]
     BadDimension {

@@ -3,7 +3,7 @@
 use crate::buffer::{BufId, Buffers};
 use crate::builder::Graph;
 use crate::compile::{Stage, compile};
-use crate::counts::{Cost, Counts};
+use crate::counts::Counts;
 use crate::error::Error;
 use crate::exec::{self, Form, Near, Part, Replica, tile_tokens};
 use crate::instr::Instr;
@@ -17,6 +17,7 @@ use crate::profile::{Profile, Recorder};
 use crate::stages::Spans;
 use crate::step::{Outputs, PageCopy, PageId, Prepared, SeqInput};
 use crate::storage::{Limits, NodeBytes, Storage};
+use crate::switch::{Levels, costs};
 use crate::weight::WeightSource;
 use kernels::Kernels;
 use memory::{Arena, Block, Pages};
@@ -28,10 +29,11 @@ use topology::Machine;
 
 /// A graph with its weights, its memory and its threads.
 pub struct Executor {
-    replicas: Vec<Near>, // [group]
+    pub(crate) replicas: Vec<Near>, // [group]
     kernels: &'static Kernels,
     limits: Limits,
     form: FormLimits,
+    pub(crate) levels: Levels,
     forced: Option<Variant>,
     tile: usize,
     input: Prepared,
@@ -40,11 +42,11 @@ pub struct Executor {
     hidden: BufId,
     buffers: Buffers,
     counts: Counts,
-    recorder: Option<Recorder>,
+    pub(crate) recorder: Option<Recorder>,
     refused: Option<String>,
-    strayed: bool,
+    pub(crate) strayed: bool,
     // Dropped in this order: the threads first, then what they worked on.
-    pool: Pool,
+    pub(crate) pool: Pool,
     storage: Storage,
     weights: Weights,
 }
@@ -56,7 +58,7 @@ impl Executor {
     /// first worker: call [`Executor::step`] from the same thread.
     ///
     /// # Errors
-    /// When a thread or memory cannot be had, a node of `machine` has too little of it, the weights
+    /// When the plan's phases are malformed, a thread or memory cannot be had, a node of `machine` has too little of it, the weights
     /// do not fit the graph, or a pipeline has more stages than layers.
     ///
     /// # Panics
@@ -71,6 +73,7 @@ impl Executor {
         progress: &mut dyn FnMut(Progress<'_>),
     ) -> Result<Executor, Error> {
         assert_eq!(plan.graph_nodes(), graph.nodes, "the plan must fit the graph");
+        plan.check()?;
         let spans = Spans::new(&graph, &plan)?;
         let mut pool = Pool::new(&plan.pool(machine))?;
         let mut refused = None;
@@ -95,15 +98,12 @@ impl Executor {
             .map(|(v, instrs)| {
                 let compile = |instrs| compile(instrs, &buffers, graph.nodes, plan.sync);
                 let stages: Vec<Vec<Stage>> = instrs.into_iter().map(compile).collect();
-                let cost = |place: usize| {
-                    let program = &stages[place.min(stages.len() - 1)];
-                    Cost::of(program, &graph, &plan, &spans, limits, place)
-                };
-                let costs = (0..plan.places()).map(cost).collect();
+                let costs = costs(&stages, &graph, &plan, &spans, limits);
                 (v, Form { stages, costs })
             })
             .collect();
         let form = form_limits(&graph, &plan, limits);
+        let levels = Levels::of(&plan);
         let (logits, hidden) = (buffers.logits(), buffers.hidden(form.hidden));
         let scratch =
             exec::scratch_len(&graph, programs.values().flat_map(|f| &f.stages).flatten());
@@ -130,6 +130,7 @@ impl Executor {
             kernels,
             limits,
             form,
+            levels,
             forced: None,
             tile,
             input: Prepared::default(),
@@ -161,14 +162,16 @@ impl Executor {
         };
         check("tokens", self.input.tokens.len(), self.limits.tokens)?;
         check("outputs", self.input.outputs.len(), self.limits.outputs)?;
+        let level = self.levels.of_step(self.input.tokens.len());
         let pieces = self.split(sequences)?;
         let inputs = match pieces {
             1 => std::slice::from_ref(&self.input),
             _ => &self.parts[..pieces],
         };
         let (mut logits_before, mut hidden_before) = (0, 0);
+        let limits = FormLimits { team_threads: self.levels.team_threads(level), ..self.form };
         let mut part = |input| {
-            let variant = choose(input, &self.replicas[0].plan, self.form, self.forced);
+            let variant = choose(input, &self.replicas[0].plan, limits, self.forced);
             let part = Part { input, variant, logits_before, hidden_before };
             logits_before += part.input.logits;
             hidden_before += part.input.outputs.len() - part.input.logits;
@@ -186,13 +189,15 @@ impl Executor {
         let (replicas, kernels) = (&self.replicas, self.kernels);
         match &mut self.recorder {
             None => {
-                self.pool.run(&|worker| exec::run(replicas, kernels, parts, worker, &mut ()))?;
+                self.pool.run_on(level, &|worker| {
+                    exec::run(replicas, kernels, (parts, level), worker, &mut ());
+                })?;
             }
             Some(recorder) => {
-                recorder.begin_step(parts, parts.len() + self.replicas[0].plan.groups.len());
+                recorder.begin_step(parts, level, parts.len() + self.replicas[0].plan.groups.len());
                 let log = |worker: &Worker| recorder.watch(worker.thread());
-                let ran = self.pool.run(&|worker| {
-                    exec::run(replicas, kernels, parts, worker, &mut *log(worker));
+                let ran = self.pool.run_on(level, &|worker| {
+                    exec::run(replicas, kernels, (parts, level), worker, &mut *log(worker));
                 });
                 recorder.end_step();
                 ran?;
@@ -203,7 +208,7 @@ impl Executor {
             self.strayed = true;
             self.pool.stop_spinning();
         }
-        self.counts.add(&self.replicas[0], parts);
+        self.counts.add(&self.replicas[0], parts, level);
         Ok(self.logits())
     }
 
@@ -224,7 +229,8 @@ impl Executor {
             }
         }
         let replicas = &self.replicas;
-        Ok(self.pool.run(&|worker| exec::copy_pages(replicas, copies, worker))?)
+        // Nobody is woken for it.
+        Ok(self.pool.run_on(0, &|worker| exec::copy_pages(replicas, copies, worker))?)
     }
 
     /// Cuts a step into the parts that follow each other through a pipeline; how many there are.
@@ -406,7 +412,7 @@ impl Executor {
 }
 
 /// Gives every group a copy of `first`, made by a thread of its own, so that it lies near.
-fn replicate(first: Replica, pool: &mut Pool) -> Result<Vec<Near>, Error> {
+pub(crate) fn replicate(first: Replica, pool: &mut Pool) -> Result<Vec<Near>, Error> {
     let first = Near::new(first);
     let others: Vec<OnceLock<Near>> = (1..pool.groups()).map(|_| OnceLock::new()).collect();
     pool.run(&|worker| {
@@ -473,6 +479,6 @@ fn form_limits(graph: &Graph, plan: &Plan, limits: Limits) -> FormLimits {
             .max()
             .unwrap_or(0),
         kv_heads: caches().map(|(h, n)| h.kv_len(n)).filter(|&n| n > 0).min().unwrap_or(1),
-        team_threads: plan.teams().iter().map(Range::len).max().unwrap_or(1),
+        team_threads: Levels::of(plan).team_threads(plan.levels().len() - 1),
     }
 }

@@ -33,6 +33,7 @@ mod stages;
 mod step;
 mod storage;
 mod sum;
+mod switch;
 mod tensor;
 mod weight;
 
@@ -40,7 +41,7 @@ pub use buffer::{BufId, Buffer, Buffers};
 pub use builder::{Builder, Graph, Node, Tensors};
 pub use cache::{KV_CLASSES, KvType};
 pub use compile::{Scope, Stage, Sync, Wait, compile, count_waits};
-pub use counts::{Counts, PlaceCounts};
+pub use counts::{Counts, PlaceCounts, WaitCounts};
 pub use error::Error;
 pub use executor::Executor;
 pub use instr::{Access, Finish, Gather, Instr, Kind, Place, Reach, Work};
@@ -53,7 +54,7 @@ pub use op::{
     Activation, Attention, Heads, Norm, NormOver, Op, Rope, RopeId, RopeStyle, Temperature,
 };
 pub use placement::{Cut, Placement, Shares, share};
-pub use plan::{FormLimits, Mode, Plan, PlanGroup, StepShape};
+pub use plan::{FormLimits, Mode, Phase, Plan, PlanGroup, StepShape};
 pub use profile::Profile;
 pub use step::{Outputs, PageCopy, PageId, PageTable, SeqInput};
 pub use storage::{Limits, NodeBytes};

@@ -79,15 +79,21 @@ impl Packed {
 #[derive(Clone)]
 pub(crate) struct Shard {
     pub parts: Vec<Packed>,
-    deal: Vec<usize>, // [threads that multiply + 1], in tiles (of the pair, when paired)
-    pack: Vec<usize>, // [threads that pack + 1]
+    deal: Vec<Vec<usize>>, // [level][threads that multiply + 1], in tiles (of the pair, when paired)
+    pack: Vec<usize>,      // [threads that pack + 1]
 }
 
 impl Shard {
-    /// The tiles of part `part` that thread `rank` multiplies. Tiles are numbered through all parts
+    /// The tiles of part `part` that thread `rank` multiplies in a step of a level ([`Plan::level`]). Tiles are numbered through all parts
     /// of the matrix, or, for a pair, alike in both.
-    pub(crate) fn share(&self, rank: usize, part: usize, paired: bool) -> Range<usize> {
-        self.tiles(&self.deal, rank, part, paired)
+    pub(crate) fn share(
+        &self,
+        level: usize,
+        rank: usize,
+        part: usize,
+        paired: bool,
+    ) -> Range<usize> {
+        self.tiles(&self.deal[level], rank, part, paired)
     }
 
     fn tiles(&self, deal: &[usize], rank: usize, part: usize, paired: bool) -> Range<usize> {
@@ -118,6 +124,7 @@ pub(crate) struct Shelves {
     homes: Vec<usize>,                 // [matrix], the stage that holds it in a pipeline
     paired: Vec<bool>,
     copies: usize,
+    levels: usize,
 }
 
 /// What was just loaded.
@@ -188,6 +195,7 @@ impl Weights {
             paired: paired(graph),
             homes,
             copies,
+            levels: plan.levels().len(),
         };
         for copy in 0..copies {
             let node = if graph.nodes() == 1 { 0 } else { copy };
@@ -196,7 +204,7 @@ impl Weights {
             let bytes = held.map(|(_, m)| m.node_bytes(node)).sum::<usize>()
                 + graph.vectors.iter().map(|v| padded(v.len)).sum::<usize>();
             let group = if copies == 1 { plan.threads() } else { plan.groups[copy].cpus.len() };
-            let team = if plan.places() == 1 { plan.threads() } else { group };
+            let teams = team_sizes(plan, copy);
             let policy = plan.own_policy(copy);
             let options = ArenaOptions { policy, huge: plan.huge, name: "weights" };
             let mut arena = Arena::new(bytes, &options)?;
@@ -205,8 +213,9 @@ impl Weights {
                     false => None,
                     true => {
                         let parts = parts(matrix, node, &mut arena)?;
-                        let bounds = |threads| deal(&parts, weights.paired[m], threads);
-                        let (deal, pack) = (bounds(team), bounds(group));
+                        let paired = weights.paired[m];
+                        let pack = deal(&parts, paired, group);
+                        let deal = deals(&parts, paired, &teams);
                         Some(Shard { parts, deal, pack })
                     }
                 };
@@ -227,6 +236,18 @@ impl Weights {
 }
 
 impl Shelves {
+    /// Deals the tiles anew, to the threads of another plan with the same groups.
+    pub(crate) fn deal(&mut self, plan: &Plan) {
+        let teams: Vec<Vec<usize>> = (0..self.copies).map(|copy| team_sizes(plan, copy)).collect();
+        for (shards, &paired) in self.matrices.iter_mut().zip(&self.paired) {
+            for (shard, teams) in shards.iter_mut().zip(&teams) {
+                let Some(shard) = shard else { continue };
+                shard.deal = deals(&shard.parts, paired, teams);
+            }
+        }
+        self.levels = plan.levels().len();
+    }
+
     /// Which copy a thread helps to pack, and as which of its packers: those who will read it.
     fn packer(&self, worker: &mut Worker) -> (usize, usize) {
         if self.copies > 1 {
@@ -306,20 +327,21 @@ impl Shelves {
         &padded[..self.lens[vector.0 as usize]]
     }
 
-    /// The tiles that the threads `ranks` of a team stream, who belong to `group`.
+    /// The tiles that the threads `ranks` of a team stream, who belong to `group`, in steps that all
+    /// threads take.
     pub(crate) fn streamed(
         &self,
         group: usize,
         ranks: Range<usize>,
     ) -> impl Iterator<Item = Block> {
-        let copy = if self.copies > 1 { group } else { 0 };
+        let (copy, all) = (if self.copies > 1 { group } else { 0 }, self.levels - 1);
         let held = self.matrices.iter().zip(&self.paired);
         let held = held.filter_map(move |(m, paired)| Some((m[copy].as_ref()?, *paired)));
         held.flat_map(move |(shard, paired)| {
             let ranks = ranks.clone();
             shard.parts.iter().enumerate().map(move |(p, part)| {
-                let first = shard.share(ranks.start, p, paired).start;
-                let last = shard.share(ranks.end - 1, p, paired).end;
+                let first = shard.share(all, ranks.start, p, paired).start;
+                let last = shard.share(all, ranks.end - 1, p, paired).end;
                 part.block.sub(first * part.tile_bytes, (last - first) * part.tile_bytes)
             })
         })
@@ -380,6 +402,17 @@ fn views<'a>(matrix: &Matrix, source: &'a dyn WeightSource) -> Result<Vec<Weight
 
 fn dequantize(view: WeightView<'_>, to: &mut [f32]) {
     view.ty.dequantize(view.data, to).expect("sizes were checked when the file was parsed");
+}
+
+/// Threads at each level of the team that multiplies with a copy.
+fn team_sizes(plan: &Plan, copy: usize) -> Vec<usize> {
+    let place = if plan.places() == 1 { 0 } else { copy };
+    (0..plan.levels().len()).map(|level| plan.teams_at(level)[place].len()).collect()
+}
+
+/// Shares for each of several numbers of threads.
+fn deals(parts: &[Packed], paired: bool, teams: &[usize]) -> Vec<Vec<usize>> {
+    teams.iter().map(|&threads| deal(parts, paired, threads)).collect()
 }
 
 /// Contiguous shares of tiles with about equal bytes: bounds, `[threads + 1]`.

@@ -4,6 +4,7 @@
 //! nothing below it chooses cores or forms by itself.
 
 use crate::compile::Sync;
+use crate::error::Error;
 use crate::instr::Gather;
 use crate::lower::{AttnForm, Variant};
 use memory::{HugePages, Policy};
@@ -19,6 +20,17 @@ pub struct PlanGroup {
     pub node: Option<NodeId>,
     /// One thread per entry.
     pub cpus: Vec<CpuId>,
+}
+
+/// The threads that take steps of some sizes. Switching between phases costs no more than waking those
+/// that come in (`threads/benches/switch.rs`), and changes no bits: weights lie where they lie, and
+/// every sum has one order whoever takes part.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Phase {
+    /// Tokens in a step, at most.
+    pub tokens: usize,
+    /// Threads of each group: its first so many, at least one. The others sleep.
+    pub threads: Vec<usize>,
 }
 
 /// How the memory nodes share a model.
@@ -59,6 +71,10 @@ pub struct Plan {
     pub groups: Vec<PlanGroup>,
     /// How they share the model.
     pub mode: Mode,
+    /// Which of the threads take steps of so many tokens (Sandwich's hot switch), ascending in tokens. A
+    /// step has the first phase that it fits; larger steps have all threads. Of any two phases one has
+    /// no more threads of any group than the other.
+    pub phases: Vec<Phase>,
     /// Page size of weights and KV pages.
     pub huge: HugePages,
     /// Whether threads are pinned to their CPUs.
@@ -94,6 +110,7 @@ impl Plan {
         Plan {
             groups,
             mode: Mode::default(),
+            phases: Vec::new(),
             huge: HugePages::Transparent,
             pin: true,
             private_elements: 16 << 10,
@@ -111,8 +128,41 @@ impl Plan {
     /// The pool that executes it on `machine`.
     pub(crate) fn pool(&self, machine: &Machine) -> PoolSpec {
         let groups = self.groups.iter().map(|g| GroupSpec { cpus: g.cpus.clone() }).collect();
+        let mut levels = self.levels();
+        levels.pop(); // A pool always has that of all threads.
         let (pin, stats, distances) = (self.pin, self.stats, self.distances(machine));
-        PoolSpec { groups, pin, stats, distances, ..PoolSpec::default() }
+        PoolSpec { groups, pin, stats, distances, levels, ..PoolSpec::default() }
+    }
+
+    /// The sets of threads that steps are taken by, as numbers of each group's, from the fewest to all.
+    /// A *level* is an index of these: every level has all threads of the one before.
+    pub fn levels(&self) -> Vec<Vec<usize>> {
+        let all: Vec<usize> = self.groups.iter().map(|group| group.cpus.len()).collect();
+        let sets = self.phases.iter().map(|phase| phase.threads.clone());
+        let mut sets: Vec<Vec<usize>> = sets.filter(|set| *set != all).collect();
+        sets.sort_by_key(|set| set.iter().sum::<usize>());
+        sets.dedup();
+        sets.push(all);
+        sets
+    }
+
+    /// The level of a step.
+    pub fn level(&self, tokens: usize) -> usize {
+        let (levels, phase) = (self.levels(), self.phases.iter().find(|p| tokens <= p.tokens));
+        let same = |phase: &Phase| levels.iter().position(|threads| *threads == phase.threads);
+        phase.and_then(same).unwrap_or(levels.len() - 1)
+    }
+
+    /// What is wrong with the phases, but for the threads, which the pool looks at.
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        let mut tokens = 0;
+        for phase in &self.phases {
+            if phase.tokens <= tokens {
+                return Err(Error::BadPhases { tokens: phase.tokens, before: tokens });
+            }
+            tokens = phase.tokens;
+        }
+        Ok(())
     }
 
     /// How far the groups' memories are from each other's threads; empty if a group has no node, or
@@ -147,20 +197,36 @@ impl Plan {
 
     /// Threads of each group, by number.
     pub fn group_threads(&self) -> Vec<Range<usize>> {
+        self.group_threads_at(self.levels().len() - 1)
+    }
+
+    /// The same of the threads that take part at a level, numbered without gaps.
+    pub fn group_threads_at(&self, level: usize) -> Vec<Range<usize>> {
         let mut next = 0;
-        let groups = self.groups.iter().map(|g| {
-            next += g.cpus.len();
-            next - g.cpus.len()..next
+        let groups = self.levels().swap_remove(level).into_iter().map(|threads| {
+            next += threads;
+            next - threads..next
         });
         groups.collect()
     }
 
     /// Threads of each place, by number.
     pub fn teams(&self) -> Vec<Range<usize>> {
+        self.teams_at(self.levels().len() - 1)
+    }
+
+    /// The same of the threads that take part at a level, numbered without gaps.
+    pub fn teams_at(&self, level: usize) -> Vec<Range<usize>> {
+        let groups = self.group_threads_at(level);
         match self.places() {
-            1 => std::iter::once(0..self.threads()).collect(),
-            _ => self.group_threads(),
+            1 => std::iter::once(0..groups.last().map_or(0, |last| last.end)).collect(),
+            _ => groups,
         }
+    }
+
+    /// The lowest level at which a thread of a group takes part.
+    pub fn first_level(&self, group: usize, rank: usize) -> usize {
+        self.levels().partition_point(|threads| threads[group] <= rank)
     }
 
     /// The policy of memory that the threads of `group` alone use.
@@ -228,7 +294,7 @@ pub struct FormLimits {
     pub state_elements: usize,
     /// KV heads of the narrowest node.
     pub kv_heads: usize,
-    /// Threads of the largest team.
+    /// Threads of the largest team that takes the step.
     pub team_threads: usize,
 }
 

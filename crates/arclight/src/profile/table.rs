@@ -1,6 +1,6 @@
 //! The table: what each operator took, moved and multiplied, and what was waited for after it.
 //!
-//! Time is a thread's, as the mean over threads, per step. Bytes and products are those of all threads
+//! Time is a thread's, as the mean over the threads that take part in a step, per step. Bytes and products are those of all threads
 //! together, so a rate is that of the machine while it was at the operator; its share of the limit is
 //! the nearer of bytes over read bandwidth and products over multiply peak. All operators' times and
 //! waits add up to the time in steps.
@@ -18,6 +18,8 @@ pub(crate) struct Table {
     tokens: usize,
     /// Nanoseconds of all steps.
     in_steps: u64,
+    /// The same, times the threads that took part in each.
+    of_threads: u64,
     /// Nanoseconds from the first step of each stretch to its last.
     total: u64,
     operators: Vec<Operator>,
@@ -53,6 +55,7 @@ impl Table {
             steps: 0,
             tokens: 0,
             in_steps: 0,
+            of_threads: 0,
             total: 0,
             operators: Vec::new(),
             meeting: vec![0; threads],
@@ -76,6 +79,8 @@ impl Table {
         }
         self.dropped += profile.dropped();
         for thread in 0..self.threads {
+            let own = steps().filter(|step| profile.takes_part(thread, step));
+            self.of_threads += own.map(|step| step.end - step.start).sum::<u64>();
             for event in profile.events(thread).take_while(|e| e.step < complete) {
                 let took = event.end - event.start;
                 match event.what {
@@ -179,7 +184,8 @@ impl Table {
     }
 
     fn line(&self, row: &Row<'_>, unit: &Unit, limits: &Limits) -> String {
-        let (steps, threads) = (self.steps as f64, self.threads as f64);
+        let steps = self.steps as f64;
+        let threads = self.of_threads as f64 / self.in_steps as f64;
         let or_none = |some: bool, text: String| if some { text } else { "-".to_owned() };
         let per_step = |nanos: f64| unit.show(nanos / steps);
         // What threads did at the same time took the mean of their times.

@@ -347,17 +347,19 @@ fn sum(nodes: &[Traffic], limit: f64) -> Traffic {
 }
 
 fn threads(plan: &Plan, activity: &Activity) -> Vec<Thread> {
-    let places = &activity.counts.places;
     let groups = plan.groups.iter().enumerate();
-    let cpus = groups.flat_map(|(node, group)| group.cpus.iter().map(move |cpu| (node, cpu)));
+    let cpus = groups.flat_map(|(node, group)| {
+        group.cpus.iter().enumerate().map(move |(rank, cpu)| (node, rank, cpu))
+    });
     let us = |nanos: u64| nanos as f64 / 1e3;
     cpus.zip(&activity.threads)
-        .map(|((node, cpu), t)| {
-            let book = places[node.min(places.len() - 1)];
+        .map(|((node, rank, cpu), t)| {
+            let place = if plan.places() == 1 { 0 } else { node };
+            let book = activity.counts.waits_from(plan.first_level(node, rank), place);
             // A pool of one group knows no global waits.
             let (local, global) = match plan.groups.len() {
-                1 => (book.local_waits + book.global_waits, 0),
-                _ => (book.local_waits, book.global_waits),
+                1 => (book.local + book.global, 0),
+                _ => (book.local, book.global),
             };
             Thread {
                 node,

@@ -58,8 +58,9 @@ impl Phase {
             to.weights += from.weights;
             to.kv += from.kv;
             to.exchanged += from.exchanged;
-            to.local_waits += from.local_waits;
-            to.global_waits += from.global_waits;
+        }
+        for (to, from) in to.waits.iter_mut().flatten().zip(from.waits.into_iter().flatten()) {
+            *to += from;
         }
         for (to, from) in self.activity.threads.iter_mut().zip(activity.threads) {
             to.jobs.count += from.jobs.count;

@@ -6,7 +6,7 @@ use super::{Counted, Phase};
 use arclight_engine::{
     Activity, ArenaPlacement, GroupPlacement, Mode, NodeBytes, Placement, Plan, PlanGroup,
 };
-use graph::{Counts, PlaceCounts};
+use graph::{Counts, PlaceCounts, WaitCounts};
 use memory::{Pages, Policy};
 use std::time::Duration;
 use threads::{Jobs, ThreadStats, Waits};
@@ -56,13 +56,8 @@ impl Case {
     /// Node 0 is 3, node 1 is 5; one of ten pages of node 3's weights is on node 5.
     fn tensor_parallel() -> Case {
         let bind = |id| Policy::Bind(NodeId(id));
-        let place = PlaceCounts {
-            weights: 10_000_000,
-            kv: 1_000_000,
-            exchanged: 500_000,
-            local_waits: 30,
-            global_waits: 20,
-        };
+        let place = PlaceCounts { weights: 10_000_000, kv: 1_000_000, exchanged: 500_000 };
+        let waits = vec![vec![WaitCounts { local: 30, global: 20 }; 2]];
         let mut huge = arena("KV pages", Some(1), bind(5), pages(&[(5, 4)], 12));
         huge.huge_bytes = 3 * PAGE as u64;
         let streamed = [pages(&[(3, 9), (5, 1)], 0), pages(&[(5, 10)], 0)];
@@ -88,7 +83,7 @@ impl Case {
                 decoding: true,
                 time: Duration::from_millis(10),
                 activity: Activity {
-                    counts: Counts { steps: 10, tokens: 10, places: vec![place; 2] },
+                    counts: Counts { steps: 10, tokens: 10, places: vec![place; 2], waits },
                     threads: vec![thread(6000, 1000, 2000), thread(8000, 500, 500)],
                 },
             },
@@ -333,6 +328,7 @@ fn eight_nodes_stand_beside_each_other_in_a_hundred_columns() {
     case.plan = plan(Mode::TensorParallel, &[0, 1, 2, 3, 4, 5, 6, 7]);
     let activity = &mut case.phase.activity;
     activity.counts.places = vec![activity.counts.places[0]; 8];
+    activity.counts.waits = vec![vec![activity.counts.waits[0][0]; 8]];
     activity.threads = vec![activity.threads[0]; 8];
     case.reads.groups = vec![1e9; 8];
     // As wide as sizes are.

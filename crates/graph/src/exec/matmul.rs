@@ -52,7 +52,7 @@ impl Thread<'_> {
         let base = self.host_column(matrix, out);
         let below = if self.step.storage.is_host(out) { self.logits_before } else { 0 };
         for (p, part) in shard.parts.iter().enumerate() {
-            let tiles = shard.share(self.rank, p, false);
+            let tiles = shard.share(self.step.level, self.rank, p, false);
             for tiles in blocks(tiles, self.tiles_that_fit(part.tile_bytes())) {
                 for rows in self.row_blocks(acts, part, rows) {
                     let to_rows = rows.start + below..rows.end + below;
@@ -122,7 +122,7 @@ impl Thread<'_> {
     ) {
         let shard = self.step.weights.shard(matrix, self.node, self.group);
         let [gate, up] = shard.parts.as_slice() else { unreachable!("a pair of matrices") };
-        let tiles = shard.share(self.rank, 0, true);
+        let tiles = shard.share(self.step.level, self.rank, 0, true);
         let (to_gate, to_up) = self.scratch().split_at_mut(PRODUCT);
         for tiles in blocks(tiles, self.tiles_that_fit(gate.tile_bytes() + up.tile_bytes())) {
             for rows in self.row_blocks(acts, gate, rows) {
@@ -161,7 +161,7 @@ impl Thread<'_> {
         }
         let (nodes, here) = (self.step.graph.nodes(), self.node);
         let slot = self.step.graph.matrix(matrix).parts[0].rows.next_multiple_of(TILE_ROWS);
-        let tiles = shard.share(self.rank, 0, false);
+        let tiles = shard.share(self.step.level, self.rank, 0, false);
         for tiles in blocks(tiles, self.tiles_that_fit(part.tile_bytes())) {
             for rows in self.row_blocks(acts, part, rows) {
                 for (i, root) in part.roots.iter().enumerate() {

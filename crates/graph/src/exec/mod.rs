@@ -72,8 +72,8 @@ impl std::ops::Deref for Near {
 pub(crate) struct Form {
     /// What the threads do: one program, or one for each stage of a pipeline.
     pub stages: Vec<Vec<Stage>>,
-    /// What they cost in each place.
-    pub costs: Vec<Cost>,
+    /// What they cost at each level in each place.
+    pub costs: Vec<Vec<Cost>>, // [level][place]
 }
 
 /// A part of a step.
@@ -94,19 +94,24 @@ struct Step<'a> {
     plan: &'a Plan,
     storage: &'a Places,
     weights: &'a Shelves,
+    /// Which threads take part ([`Plan::level`]).
+    level: usize,
+    /// The thread's number among all that do, and how many they are.
+    among: (usize, usize),
 }
 
 /// Runs a step, whose parts follow each other (there is one except in a pipeline), as one thread of
-/// the pool. `replicas` are those of the groups; `watch` hears of it.
+/// those that take part at its level. `replicas` are those of the groups; `watch` hears of it.
 pub(crate) fn run<W: Watch>(
     replicas: &[Near],
     kernels: &'static Kernels,
-    parts: &[Part<'_>],
+    (parts, level): (&[Part<'_>], usize),
     worker: &mut Worker,
     watch: &mut W,
 ) {
+    let among = (worker.rank(), worker.size());
     let Replica { graph, plan, programs, places, shelves } = &*replicas[worker.home()];
-    let step = Step { graph, kernels, plan, storage: places, weights: shelves };
+    let step = Step { graph, kernels, plan, storage: places, weights: shelves, level, among };
     if plan.places() > 1 {
         worker.switch(View::Groups);
         watch.met();

@@ -126,7 +126,7 @@ impl<'a> Thread<'a> {
         let (stack, whole) = rest.split_at_mut(LEVELS * PIECE);
         // Shares are whole cache lines, so that no two threads write into one.
         let lines = width.div_ceil(TILE_ROWS);
-        let (threads, id) = (self.step.plan.threads(), self.id);
+        let (id, threads) = self.step.among;
         let mine = match parts.finish.norm {
             None => share(rows * lines, threads, id),
             Some(_) => {

@@ -51,7 +51,8 @@ struct Keys {
 pub(super) struct Labels {
     names: Vec<String>,
     programs: HashMap<Variant, Vec<Vec<Label>>>, // [stage]
-    seats: Vec<Seat>,                            // [thread]
+    seats: Vec<Vec<Seat>>,                       // [thread][level from its first on]
+    first: Vec<usize>,                           // [thread], its first level
 }
 
 /// What a thread's share of the work follows from.
@@ -71,7 +72,13 @@ impl Labels {
             labels.programs.insert(*variant, stages);
         }
         for (group, threads) in replica.plan.group_threads().into_iter().enumerate() {
-            labels.seats.extend(threads.map(|thread| Seat::new(replica, limits, group, thread)));
+            for rank in 0..threads.len() {
+                let first = replica.plan.first_level(group, rank);
+                let levels = first..replica.plan.levels().len();
+                let seat = |level| Seat::new(replica, limits, level, (group, rank));
+                labels.seats.push(levels.map(seat).collect());
+                labels.first.push(first);
+            }
         }
         labels
     }
@@ -83,7 +90,13 @@ impl Labels {
 
     /// The events of `thread` in a part of that form.
     pub(super) fn program_of(&self, thread: usize, variant: Variant) -> &[Label] {
-        &self.programs[&variant][self.seats[thread].stage]
+        // A thread's stage is the same at all levels.
+        &self.programs[&variant][self.seats[thread][0].stage]
+    }
+
+    /// The lowest level of the steps that a thread takes part in.
+    pub(super) fn first_level(&self, thread: usize) -> usize {
+        self.first[thread]
     }
 
     pub(super) fn text(&self, name: Name) -> &str {
@@ -92,7 +105,7 @@ impl Labels {
 
     /// What an operator costs `thread` in this part of a step.
     pub(super) fn demand(&self, thread: usize, cost: Cost, rows: u64, part: &PartRecord) -> Demand {
-        let seat = &self.seats[thread];
+        let seat = &self.seats[thread][part.level as usize - self.first[thread]];
         match cost {
             Cost::Matrix(matrix) if rows > 0 => {
                 let one = seat.tiles[matrix.0 as usize];
@@ -160,15 +173,15 @@ impl Labels {
 }
 
 impl Seat {
-    /// Where `thread` of `group` sits, as the executor has it.
-    fn new(replica: &Replica, limits: Limits, group: usize, thread: usize) -> Seat {
+    /// Where a thread sits in steps of a level, as the executor has it.
+    fn new(replica: &Replica, limits: Limits, level: usize, (group, rank): (usize, usize)) -> Seat {
         let Replica { graph, plan, .. } = replica;
         let place = if plan.places() > 1 { group } else { 0 };
         let node = if graph.nodes() == 1 { 0 } else { place };
-        let team = plan.teams()[place].clone();
-        let (stage, rank) =
-            (if plan.mode == Mode::Pipeline { group } else { 0 }, thread - team.start);
-        let tiles = tiles(replica, stage, (node, group, rank));
+        let team = plan.teams_at(level)[place].clone();
+        let stage = if plan.mode == Mode::Pipeline { group } else { 0 };
+        let rank = plan.group_threads_at(level)[group].start + rank - team.start;
+        let tiles = tiles(replica, (level, stage), (node, group, rank));
         let keys = |Cache { heads, class }: &Cache| Keys {
             class: *class,
             bytes: (heads.kv_len(node) * 2 * limits.kv.token_bytes(heads.dim)) as u64,
@@ -183,7 +196,7 @@ impl Seat {
 /// What a thread multiplies one row with, of each matrix of its stage.
 fn tiles(
     Replica { graph, programs, shelves, .. }: &Replica,
-    stage: usize,
+    (level, stage): (usize, usize),
     (node, group, rank): (usize, usize, usize),
 ) -> Vec<Demand> {
     let mut all = vec![Demand::default(); graph.matrices.len()];
@@ -195,7 +208,7 @@ fn tiles(
         let paired = matches!(instr.kind, Kind::Gated { .. });
         let mut tiles = Demand::default();
         for (p, part) in shard.parts.iter().enumerate() {
-            let own = shard.share(rank, p, paired);
+            let own = shard.share(level, rank, p, paired);
             let rows = graph.matrix(id).rows(p, node).len();
             let row = |tile: usize| (tile * TILE_ROWS).min(rows); // the last tile may be padded
             let macs = ((row(own.end) - row(own.start)) * part.cols) as u64;

@@ -46,6 +46,8 @@ pub struct Step {
     pub tokens: usize,
     /// Rows of logits.
     pub outputs: usize,
+    /// Which threads took part ([`Plan::level`](crate::Plan::level)).
+    pub level: usize,
 }
 
 /// What a thread did between two moments. Times are nanoseconds since [`Profile::since`].
@@ -155,8 +157,18 @@ impl Profile {
 
     /// How many steps, from the first on, all threads have recorded: all unless events were dropped.
     pub fn complete(&self) -> usize {
-        let ends = self.logs.iter().map(|log| log.last().map_or(0, |mark| self.step_of(mark) + 1));
-        ends.min().unwrap_or(0)
+        let end = |(thread, log): (usize, &Vec<Mark>)| {
+            let after = log.last().map_or(0, |mark| self.step_of(mark) + 1);
+            let rest = self.steps[after..].iter();
+            let sat_out = rest.take_while(|step| !self.takes_part(thread, step));
+            after + sat_out.count()
+        };
+        self.logs.iter().enumerate().map(end).min().unwrap_or(0)
+    }
+
+    /// Whether a thread is one of those that a step was executed by; of the others there are no events.
+    pub fn takes_part(&self, thread: usize, step: &Step) -> bool {
+        self.labels.first_level(thread) <= step.level
     }
 
     fn step_of(&self, mark: &Mark) -> usize {

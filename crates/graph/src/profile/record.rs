@@ -41,6 +41,7 @@ pub(super) struct Mark {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PartRecord {
     pub step: u32,
+    pub level: u32,
     pub variant: Variant,
     pub tokens: u32,
     pub outputs: u32,
@@ -182,7 +183,7 @@ impl Recorder {
     }
 
     /// A step begins.
-    pub(crate) fn begin_step(&mut self, parts: &[Part<'_>], rounds: usize) {
+    pub(crate) fn begin_step(&mut self, parts: &[Part<'_>], level: usize, rounds: usize) {
         let first = self.parts.len();
         let recorded = self.parts.capacity() - first >= parts.len();
         // The beginning, the switch to groups, the meetings between rounds.
@@ -190,11 +191,11 @@ impl Recorder {
         self.now = StepPlan { first: first as u32, marks, recorded };
         if recorded {
             let step = self.steps.len() as u32;
-            self.parts.extend(parts.iter().map(|part| record(step, part)));
+            self.parts.extend(parts.iter().map(|part| record(step, level, part)));
             let outputs = parts.iter().map(|p| p.input.outputs.len()).sum();
             let tokens = parts.iter().map(|p| p.input.tokens.len()).sum();
             let start = self.clock.ticks();
-            self.steps.push(Step { start, end: start, tokens, outputs });
+            self.steps.push(Step { start, end: start, tokens, outputs, level });
         }
     }
 
@@ -238,7 +239,7 @@ impl Recorder {
     }
 }
 
-fn record(step: u32, part: &Part<'_>) -> PartRecord {
+fn record(step: u32, level: usize, part: &Part<'_>) -> PartRecord {
     let Prepared { tokens, outputs, classes, .. } = part.input;
     let (mut keys, mut pairs) = ([0; KV_CLASSES], [0; KV_CLASSES]);
     for (at, class) in classes.iter().enumerate() {
@@ -248,6 +249,7 @@ fn record(step: u32, part: &Part<'_>) -> PartRecord {
     }
     PartRecord {
         step,
+        level: level as u32,
         variant: part.variant,
         tokens: tokens.len() as u32,
         outputs: outputs.len() as u32,

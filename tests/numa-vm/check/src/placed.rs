@@ -100,19 +100,20 @@ fn once(args: &PlacedArgs, threads: usize) -> Result<(Option<Rows>, Vec<String>)
 /// Whether every thread waited as often as its program says.
 fn waits(engine: &mut Engine) -> Option<String> {
     let activity = engine.activity();
-    let teams = engine.executor().plan().teams();
-    for (place, counts) in activity.counts.places.iter().enumerate() {
-        let measured = activity.threads[teams[place].start];
+    let plan = engine.executor().plan();
+    for (place, team) in plan.teams().into_iter().enumerate() {
+        let measured = activity.threads[team.start];
+        let book = activity.counts.waits_from(0, place);
         println!(
             "    waits of place {place} in {} steps: {} local and {} global compiled, {} and {} \
              measured",
             activity.counts.steps,
-            counts.local_waits,
-            counts.global_waits,
+            book.local,
+            book.global,
             measured.local.count,
             measured.global.count,
         );
     }
-    (!activity.waits_as_compiled(&teams))
+    (!activity.waits_as_compiled(plan))
         .then(|| "threads did not wait as often as compiled".to_owned())
 }

@@ -1,0 +1,227 @@
+//! Plans are switched between two steps: other threads take part, and nothing else changes.
+
+use arclight_engine::{
+    BatchEntry, CpuId, Engine, Error, Group, LoadOptions, ModelFile, NodeId, Numa, Outputs, Phase,
+    SeqId, Variant,
+};
+use gguf::TensorType;
+use testkit::TinyModel;
+
+/// Steps of one token, of up to eight, and larger ones.
+const STEPS: [&[usize]; 9] =
+    [&[40], &[1], &[1, 8], &[1, 1], &[3, 2, 3], &[1, 1, 1], &[70, 1, 1], &[1], &[2]];
+
+fn load(numa: Numa, nodes: usize, phases: Vec<Phase>) -> Engine {
+    let model = TinyModel { layers: 3, ..TinyModel::qwen3(TensorType::Q4_0) };
+    let file = ModelFile::from_bytes("tiny", model.gguf());
+    let options = LoadOptions {
+        numa,
+        nodes: Some(nodes),
+        threads: Some(3 * nodes),
+        sequences: Some(3),
+        no_pin: true,
+        stats: true,
+        phases,
+        ..LoadOptions::default()
+    };
+    Engine::load(&file, &options, &mut |_| {}).unwrap()
+}
+
+/// One thread of each group, then two, then all three.
+fn phases(nodes: usize) -> Vec<Phase> {
+    [(1, 1), (8, 2)].map(|(tokens, n)| Phase { tokens, threads: vec![n; nodes] }).to_vec()
+}
+
+/// Takes all steps; the bits of their logits.
+fn take(engine: &mut Engine) -> Vec<u32> {
+    let sequences: Vec<SeqId> = (0..3).map(|_| engine.new_sequence().unwrap()).collect();
+    let mut bits = Vec::new();
+    for (at, step) in STEPS.iter().enumerate() {
+        let tokens: Vec<u32> = (0..70).map(|i| (i * 31 + 7 * at as u32) % 300).collect();
+        let batch: Vec<BatchEntry<'_>> = step
+            .iter()
+            .zip(&sequences)
+            .map(|(&len, &sequence)| BatchEntry {
+                sequence,
+                tokens: &tokens[..len],
+                outputs: Outputs::Last,
+            })
+            .collect();
+        let logits = engine.step(&batch).unwrap();
+        bits.extend((0..logits.len()).flat_map(|i| logits.row(i)).map(|x| x.to_bits()));
+    }
+    for sequence in sequences {
+        engine.free(sequence).unwrap();
+    }
+    bits
+}
+
+const MODES: [(Numa, usize); 7] = [
+    (Numa::TensorParallel, 1),
+    (Numa::TensorParallel, 2),
+    (Numa::TensorParallel, 4),
+    (Numa::Pipeline, 2),
+    (Numa::Mirror, 2),
+    (Numa::Interleave, 2),
+    (Numa::Off, 2),
+];
+
+#[test]
+fn switching_changes_no_bits_and_threads_wait_as_compiled() {
+    let expected = take(&mut load(Numa::TensorParallel, 1, Vec::new()));
+    assert!(expected.iter().any(|&bits| f32::from_bits(bits) != 0.0));
+    for (numa, nodes) in MODES {
+        let mut engine = load(numa, nodes, phases(nodes));
+        engine.reset_activity();
+        assert!(take(&mut engine) == expected, "{numa:?}, {nodes} nodes");
+        let (activity, plan) = (engine.activity(), engine.executor().plan().clone());
+        assert!(activity.waits_as_compiled(&plan), "{numa:?}, {nodes} nodes: {activity:?}");
+        // Who has no part in a step has no job either.
+        let of_level = |level| STEPS.iter().filter(|s| plan.level(s.iter().sum()) == level).count();
+        assert_eq!([0, 1, 2].map(of_level), [2, 4, 3]);
+        let jobs = |rank: usize| {
+            let groups = plan.group_threads().into_iter();
+            groups.map(|g| activity.threads[g.start + rank].jobs.count).collect::<Vec<_>>()
+        };
+        for (rank, steps) in [(0, 9), (1, 7), (2, 3)] {
+            assert_eq!(jobs(rank), vec![steps; nodes], "{numa:?}, threads {rank} of each group");
+        }
+        // More tokens may have fewer threads.
+        let turned = [(1, 2), (2, 1), (8, 3)].map(|(tokens, n)| (tokens, vec![n; nodes]));
+        let turned = turned.map(|(tokens, threads)| Phase { tokens, threads }).to_vec();
+        let mut turned = load(numa, nodes, turned);
+        assert!(take(&mut turned) == expected, "{numa:?}, {nodes} nodes, turned");
+        let plan = turned.executor().plan().clone();
+        assert_eq!([1, 2, 3, 9].map(|tokens| plan.level(tokens)), [1, 0, 2, 2]);
+        // The same steps on threads that are chosen from outside.
+        for level in [0, 2, 1] {
+            engine.executor().force_level(Some(level));
+            assert!(take(&mut engine) == expected, "{numa:?}, {nodes} nodes, level {level}");
+        }
+    }
+}
+
+#[test]
+fn sums_that_all_threads_share_are_whole_at_every_level() {
+    let expected = take(&mut load(Numa::TensorParallel, 1, Vec::new()));
+    let mut engine = load(Numa::TensorParallel, 4, phases(4));
+    let scatter = Variant { gather: graph::Gather::Scatter, ..Variant::PREFILL };
+    engine.executor().force_variant(Some(scatter)).unwrap();
+    for level in [0, 1, 2] {
+        engine.executor().force_level(Some(level));
+        assert!(take(&mut engine) == expected, "level {level}");
+    }
+    let of_level = |level: usize| {
+        let mut engine = load(Numa::TensorParallel, 4, phases(4));
+        engine.executor().force_variant(Some(scatter)).unwrap();
+        engine.executor().force_level(Some(level));
+        take(&mut engine);
+        engine.activity().counts.places.iter().map(|p| p.exchanged).sum::<u64>()
+    };
+    // All groups have equally many threads at each level, so equal parts of the sums.
+    assert_eq!([of_level(0), of_level(1)], [of_level(2); 2]);
+}
+
+#[test]
+fn threads_are_rearranged_around_a_loaded_model() {
+    let expected = take(&mut load(Numa::TensorParallel, 1, Vec::new()));
+    let machine = topology::Machine::read().unwrap();
+    for (numa, nodes) in MODES {
+        let mut engine = load(numa, nodes, Vec::new());
+        let mut groups = engine.executor().plan().groups.clone();
+        groups.iter_mut().for_each(|group| group.cpus.reverse());
+        for phases in [phases(nodes), Vec::new()] {
+            engine.executor().rearrange(groups.clone(), phases.clone(), &machine).unwrap();
+            assert_eq!(engine.executor().plan().phases, phases);
+            assert_eq!(engine.executor().plan().groups, groups);
+            assert!(take(&mut engine) == expected, "{numa:?}, {nodes} nodes, {phases:?}");
+            let (activity, plan) = (engine.activity(), engine.executor().plan().clone());
+            assert!(activity.waits_as_compiled(&plan), "{numa:?}, {nodes} nodes: {activity:?}");
+        }
+        let fewer: Vec<_> = groups[1..].to_vec();
+        for other in [fewer, {
+            groups[0].cpus.pop();
+            groups
+        }] {
+            let error = engine.executor().rearrange(other, Vec::new(), &machine).unwrap_err();
+            assert!(error.to_string().contains("load it anew"), "{error}");
+        }
+        assert!(take(&mut engine) == expected, "a refusal changes nothing");
+    }
+}
+
+#[test]
+fn a_profile_has_the_threads_that_took_part() {
+    for (numa, nodes) in MODES {
+        let mut engine = load(numa, nodes, phases(nodes));
+        engine.begin_profile(1 << 16).unwrap();
+        take(&mut engine);
+        let profile = engine.end_profile().unwrap();
+        assert_eq!((profile.complete(), profile.dropped()), (STEPS.len(), 0));
+        let plan = engine.executor().plan().clone();
+        let mut bytes = vec![0; STEPS.len()];
+        for (group, threads) in plan.group_threads().into_iter().enumerate() {
+            for thread in threads.clone() {
+                let first = plan.first_level(group, thread - threads.start);
+                let mut seen: Vec<usize> = profile.events(thread).map(|e| e.step).collect();
+                for event in profile.events(thread) {
+                    if let graph::profile::What::Operator { demand, .. } = event.what {
+                        bytes[event.step] += demand.bytes;
+                    }
+                }
+                seen.dedup();
+                let own: Vec<usize> = (0..STEPS.len())
+                    .filter(|&s| plan.level(STEPS[s].iter().sum()) >= first)
+                    .collect();
+                assert_eq!(seen, own, "{numa:?}, group {group}, thread {thread}");
+            }
+        }
+        // However many share them, all weights are read in every step: those of steps 1 and 7, of one
+        // token each, differ in the keys that are seen only.
+        let weights: u64 = engine.activity().counts.places.iter().map(|p| p.weights).sum();
+        let least = weights / STEPS.len() as u64 / 2;
+        assert!(bytes.iter().all(|&b| b > least), "{numa:?}: {bytes:?}, {weights}");
+    }
+}
+
+#[test]
+fn phases_that_cannot_be_are_refused() {
+    let load = |phases: &[(usize, &[usize])]| {
+        let model = TinyModel::qwen3(TensorType::Q4_0);
+        let file = ModelFile::from_bytes("tiny", model.gguf());
+        let phases = phases.iter().map(|&(tokens, t)| Phase { tokens, threads: t.to_vec() });
+        let options = LoadOptions {
+            nodes: Some(2),
+            threads: Some(4),
+            no_pin: true,
+            phases: phases.collect(),
+            ..LoadOptions::default()
+        };
+        Engine::load(&file, &options, &mut |_| {}).map(|_| ()).unwrap_err().to_string()
+    };
+    let ascend = load(&[(8, &[1, 1]), (8, &[2, 2])]);
+    assert!(ascend.contains("a phase of up to 8 tokens behind one of up to 8"), "{ascend}");
+    assert!(load(&[(0, &[1, 1])]).contains("a phase of up to 0 tokens"));
+    for threads in [&[1][..], &[0, 1], &[3, 1]] {
+        load(&[(1, threads)]);
+    }
+    // Neither has all threads of the other.
+    load(&[(1, &[2, 1]), (2, &[1, 2])]);
+}
+
+#[test]
+fn groups_are_taken_as_they_are_given() {
+    let model = TinyModel::qwen3(TensorType::Q4_0);
+    let file = ModelFile::from_bytes("tiny", model.gguf());
+    let here = topology::Machine::read().unwrap();
+    let cpu = here.cpus().last().unwrap().id;
+    let load = |node, cpus: &[CpuId]| {
+        let groups = Some(vec![Group { node, cpus: cpus.to_vec() }]);
+        let options = LoadOptions { groups, no_pin: true, ..LoadOptions::default() };
+        Engine::load(&file, &options, &mut |_| {})
+    };
+    let mut engine = load(None, &[cpu, cpu]).unwrap();
+    assert_eq!(engine.executor().plan().groups[0].cpus, [cpu, cpu]);
+    assert!(matches!(load(None, &[CpuId(8000)]), Err(Error::NoCpu(CpuId(8000)))));
+    assert!(matches!(load(Some(NodeId(900)), &[cpu]), Err(Error::NoNode(NodeId(900)))));
+}
