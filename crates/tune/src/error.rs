@@ -67,6 +67,46 @@ pub enum Error {
         /// The shares as given.
         shares: Vec<f64>,
     },
+    /// A line of a log of requests could not be understood.
+    #[error(
+        "log of requests, line {line}: {reason}; write one JSON object a line with prompt_tokens and \
+         output_tokens"
+    )]
+    BadRequest {
+        /// Counted from 1.
+        line: usize,
+        /// What is wrong.
+        reason: String,
+    },
+    /// A trace without requests, or without a step.
+    #[error("the trace has no requests: give it at least one with a token")]
+    EmptyTrace,
+    /// Groups of CPUs that no model can be loaded for.
+    #[error("groups of cpus: {0}")]
+    BadScheme(String),
+    /// A machine of which no tree could be made to search.
+    #[error("the machine's tree cannot be searched: {0}")]
+    Tree(String),
+    /// A profile that could not be understood.
+    #[error("profile: {0}; delete the file and tune again")]
+    BadProfile(String),
+    /// A profile of a later program.
+    #[error(
+        "profile: it is of version {version} and this program knows {known}; use the program that \
+         wrote it, or tune again"
+    )]
+    NewerProfile {
+        /// Its version.
+        version: i64,
+        /// The newest that is known.
+        known: i64,
+    },
+    /// The plain way of running could not be measured at all.
+    #[error("{tokens} tokens in a step could not be measured with the default groups of cpus")]
+    NotMeasured {
+        /// Tokens of the kind of step.
+        tokens: u32,
+    },
 }
 
 /// `value`, when it is a positive finite number.

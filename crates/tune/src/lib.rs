@@ -17,6 +17,8 @@
 //! [`known`] holds published machines, models and engines. Formulas, the origin of every number
 //! and the comparison with the figures of ArcLight and Arm are in `docs/cost-model.md`.
 //!
+//! [`tuner`] is the search on the machine itself: with measured times in place of the model's.
+//!
 //! Limits: one sequence; dense models; no jitter between threads. Nodes are positions in the machine's
 //! matrix, not the kernel's node ids, which may have gaps.
 //!
@@ -40,6 +42,7 @@ mod model;
 mod predict;
 mod search;
 mod step;
+pub mod tuner;
 mod waits;
 mod work;
 

@@ -1,0 +1,158 @@
+//! Which schemes are worth a closer look: the ways to cut a machine into groups, ranked by two kinds of
+//! steps with all CPUs.
+//!
+//! A cut is a level of the tree, or of the tree under one grouping, whose vertices become the groups.
+//! What is left out above the cut (a node, a cluster that would be a group) makes another cut, and is
+//! tried on the best as long as it helps; what is left out below it is a level of the same scheme.
+
+use super::scheme::{Teams, chains, scheme};
+use super::session::{Session, Stop};
+use std::collections::BTreeSet;
+use topology::topotree::{Configuration, Kind, TopoTree};
+
+/// A tree and the level of it whose vertices are groups.
+#[derive(Clone, Debug)]
+pub(super) struct Cut {
+    pub(super) tree: TopoTree,
+    pub(super) depth: usize,
+    /// All CPUs of it.
+    pub(super) all: Teams,
+    /// One CPU of each core, where that leaves the groups as they are.
+    pub(super) cores: Teams,
+}
+
+impl Cut {
+    fn at(tree: &TopoTree, depth: usize, permit: &dyn Fn(&Configuration) -> bool) -> Option<Cut> {
+        let configuration = tree.cross_section(depth);
+        let all = Teams::of(&configuration).filter(|_| permit(&configuration))?;
+        let cores = single(tree)
+            .and_then(|single| Teams::of(&single.cross_section(depth))?.aligned(&all))
+            .unwrap_or_else(|| all.clone());
+        Some(Cut { tree: tree.clone(), depth, all, cores })
+    }
+}
+
+/// The tree with one CPU of each core, where cores have more.
+fn single(tree: &TopoTree) -> Option<TopoTree> {
+    let above = tree.height().checked_sub(1)?;
+    let cpus = *tree.arities().ok()?.last()?;
+    let smt = tree.levels()[above].contains(&Kind::Core) && cpus > 1;
+    smt.then(|| tree.remove(cpus - 1, above).ok()).flatten()
+}
+
+/// How a tree was grouped: members, stride, and levels below the group.
+pub(super) type Grouping = (usize, usize, usize);
+
+/// The tree, and it under every single grouping of a level that is deeper than `above`.
+pub(super) fn groupings(tree: &TopoTree, above: usize) -> Vec<(Option<Grouping>, TopoTree)> {
+    let mut seen = BTreeSet::from([tree.digest()]);
+    let mut all = vec![(None, tree.clone())];
+    let arities = tree.arities().unwrap_or_default();
+    for (depth, &children) in (1..).zip(&arities).filter(|&(depth, _)| depth > above) {
+        for n in (2..children).filter(|n| children.is_multiple_of(*n)) {
+            for stride in (1..=children / n).filter(|s| (children / n).is_multiple_of(*s)) {
+                let Ok(grouped) = tree.group(n, stride, depth) else { continue };
+                if seen.insert(grouped.digest()) {
+                    all.push((Some((n, stride, tree.height() - depth)), grouped));
+                }
+            }
+        }
+    }
+    all
+}
+
+/// The cuts that may serve the model, best first, and what each is worth: less is better. `scores` says
+/// how much a second of each kind of step counts.
+pub(super) fn ranked(
+    session: &mut Session<'_>,
+    tree: &TopoTree,
+    permit: &dyn Fn(&Configuration) -> bool,
+    scores: &[(usize, f64)],
+    keep: usize,
+) -> Result<Vec<(f64, Cut)>, Stop> {
+    let mut seen = BTreeSet::new();
+    let mut ranked: Vec<(f64, Cut)> = vec![];
+    let mut fresh: Vec<Cut> = vec![];
+    for (_, tree) in groupings(tree, 0) {
+        fresh.extend((0..=tree.height()).filter_map(|depth| Cut::at(&tree, depth, permit)));
+    }
+    fresh.retain(|cut| seen.insert(family(&cut.all)));
+    let mut parents = vec![f64::INFINITY; fresh.len()];
+    loop {
+        let mut better = vec![];
+        for (cut, parent) in fresh.into_iter().zip(parents) {
+            let worth = worth(session, &cut, scores)?;
+            if worth < parent {
+                better.push((worth, cut));
+            }
+        }
+        better.sort_by(|(a, _), (b, _)| a.total_cmp(b));
+        let first = ranked.is_empty();
+        ranked.extend(better.iter().cloned());
+        ranked.sort_by(|(a, _), (b, _)| a.total_cmp(b));
+        if first {
+            better.truncate(keep);
+        }
+        (fresh, parents) = (vec![], vec![]);
+        for (worth, cut) in &better {
+            for above in 0..cut.depth {
+                let Ok(less) = cut.tree.remove(1, above) else { continue };
+                let less = Cut::at(&less, cut.depth, permit);
+                if let Some(less) = less.filter(|less| seen.insert(family(&less.all))) {
+                    fresh.push(less);
+                    parents.push(*worth);
+                }
+            }
+        }
+        if fresh.is_empty() {
+            return Ok(ranked);
+        }
+    }
+}
+
+/// What tells families apart, whatever their CPUs: the nodes of the groups.
+fn family(teams: &Teams) -> Vec<Option<topology::NodeId>> {
+    let mut nodes = teams.nodes();
+    nodes.sort_unstable();
+    nodes
+}
+
+fn worth(session: &mut Session<'_>, cut: &Cut, scores: &[(usize, f64)]) -> Result<f64, Stop> {
+    let mut worth = 0.0;
+    for &(kind, score) in scores {
+        let chain = &chains(vec![cut.cores.clone()], &cut.all)[0];
+        let (scheme, levels) = scheme(chain);
+        worth += score * session.once(&scheme, &levels[0], kind)?;
+    }
+    Ok(worth)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use topology::Machine;
+
+    fn tree(synthetic: &str) -> TopoTree {
+        TopoTree::of(&Machine::from_synthetic(synthetic).unwrap())
+    }
+
+    #[test]
+    fn hardware_threads_are_told_from_cores() {
+        let smt = Cut::at(&tree("numa:2 core:4 pu:2"), 1, &|_| true).unwrap();
+        assert_eq!((smt.all.threads(), smt.cores.threads()), (16, 8));
+        let plain = Cut::at(&tree("numa:2 core:4"), 1, &|_| true).unwrap();
+        assert_eq!(plain.all, plain.cores);
+        // Groups of a node each do not span nodes; the whole machine does.
+        assert!(Cut::at(&tree("numa:2 core:4"), 0, &|_| true).is_none());
+        assert!(Cut::at(&tree("numa:2 core:4"), 1, &|_| false).is_none());
+    }
+
+    #[test]
+    fn only_what_is_below_a_cut_is_grouped() {
+        let tree = tree("numa:4 core:8");
+        // Nodes: (2, 1), (2, 2). Cores: (2, 1), (2, 2), (2, 4), (4, 1), (4, 2). And none.
+        assert_eq!(groupings(&tree, 0).len(), 8);
+        assert_eq!(groupings(&tree, 1).len(), 6);
+        assert_eq!(groupings(&tree, 2).len(), 1);
+    }
+}

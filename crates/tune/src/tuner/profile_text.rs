@@ -1,0 +1,241 @@
+//! A profile as text: TOML with comments that say what it means. Written by hand, as comments cannot be
+//! had from a serializer; read with `serde`, and everything that is read is checked.
+//!
+//! A later version of the program may write a later `version`, which this one refuses by name. Within
+//! a version, what is not known is an error, so that a misspelt key has an effect.
+
+use super::profile::{Identity, Profile};
+use super::scheme::Scheme;
+use super::table::{Row, Table};
+use super::{Measured, Outcome};
+use crate::Error;
+use serde::Deserialize;
+use std::fmt::Write;
+use topology::{CpuId, Group, NodeId};
+
+/// The version that is written, and the only one that is read.
+const VERSION: i64 = 1;
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Text {
+    version: i64,
+    date: String,
+    machine: IdentityText,
+    model: IdentityText,
+    program: IdentityText,
+    groups: Vec<GroupText>,
+    table: Vec<RowText>,
+    #[serde(default)]
+    choices: Vec<ChoiceText>,
+    #[serde(default)]
+    measured: Vec<MeasuredText>,
+    search: SearchText,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct IdentityText {
+    digest: String,
+    words: String,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct GroupText {
+    node: Option<u32>,
+    cpus: Vec<u32>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RowText {
+    up_to: Option<u32>,
+    cpus: Vec<usize>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ChoiceText {
+    name: String,
+    value: String,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct MeasuredText {
+    tokens: u32,
+    depth: u32,
+    before: f64,
+    after: f64,
+    repetitions: u32,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct SearchText {
+    complete: bool,
+    evaluations: usize,
+    loads: usize,
+    seconds: f64,
+}
+
+/// What is read first, whatever else there is.
+#[derive(Deserialize)]
+struct Version {
+    version: Option<i64>,
+}
+
+impl Profile {
+    /// Reads a profile.
+    ///
+    /// # Errors
+    /// [`Error::NewerProfile`], and [`Error::BadProfile`] with what is wrong.
+    pub fn parse(text: &str) -> Result<Profile, Error> {
+        let bad = |reason: String| Error::BadProfile(reason);
+        // The message of `toml` shows the line and ends in a newline.
+        let syntax = |e: toml::de::Error| bad(e.to_string().trim_end().to_owned());
+        let version: Version = toml::from_str(text).map_err(syntax)?;
+        match version.version {
+            None => return Err(bad("it has no version".into())),
+            Some(version) if version > VERSION => {
+                return Err(Error::NewerProfile { version, known: VERSION });
+            }
+            Some(VERSION) => {}
+            Some(other) => return Err(bad(format!("there never was a version {other}"))),
+        }
+        let text: Text = toml::from_str(text).map_err(syntax)?;
+        debug_assert_eq!(text.version, VERSION);
+        let group = |group: GroupText| Group {
+            node: group.node.map(NodeId),
+            cpus: group.cpus.into_iter().map(CpuId).collect(),
+        };
+        let named = |e: Error| bad(e.to_string());
+        let scheme = Scheme::new(text.groups.into_iter().map(group).collect()).map_err(named)?;
+        let row = |row: RowText| -> Result<Row, Error> {
+            Ok(Row { up_to: row.up_to.unwrap_or(u32::MAX), level: scheme.level(row.cpus)? })
+        };
+        let rows = text.table.into_iter().map(row).collect::<Result<_, _>>().map_err(named)?;
+        let table = Table::new(&scheme, rows).map_err(named)?;
+        let measured = text.measured.into_iter().map(measured).collect::<Result<_, _>>()?;
+        let SearchText { complete, evaluations, loads, seconds } = text.search;
+        if !(seconds.is_finite() && seconds >= 0.0) {
+            return Err(bad(format!("search.seconds is {seconds}")));
+        }
+        let identity = |of: IdentityText| Identity { digest: of.digest, words: of.words };
+        let choices = text.choices.into_iter().map(|choice| (choice.name, choice.value)).collect();
+        Ok(Profile {
+            machine: identity(text.machine),
+            model: identity(text.model),
+            program: identity(text.program),
+            date: text.date,
+            seconds,
+            outcome: Outcome { scheme, table, choices, measured, evaluations, loads, complete },
+        })
+    }
+
+    /// The profile as a text that [`Profile::parse`] reads.
+    pub fn text(&self) -> String {
+        let mut out = String::new();
+        self.write(&mut out).expect("writing into a string does not fail");
+        out
+    }
+
+    fn write(&self, out: &mut String) -> std::fmt::Result {
+        let Profile { machine, model, program, date, seconds, outcome } = self;
+        writeln!(
+            out,
+            "# How this machine serves this model fastest, as measured by `arclight tune`."
+        )?;
+        writeln!(out, "# It is used as long as machine, model and program are those named here.")?;
+        writeln!(out, "version = {VERSION}")?;
+        writeln!(out, "date = {}", quoted(date))?;
+        for (name, identity) in [("machine", machine), ("model", model), ("program", program)] {
+            writeln!(out, "\n[{name}]")?;
+            writeln!(out, "digest = {}", quoted(&identity.digest))?;
+            writeln!(out, "words = {}", quoted(&identity.words))?;
+        }
+        writeln!(
+            out,
+            "\n# Groups of threads, each with its part of the weights, on a memory node"
+        )?;
+        writeln!(
+            out,
+            "# (none: bound to no memory). A thread per CPU; the order is that in which"
+        )?;
+        writeln!(out, "# they are used.")?;
+        for group in outcome.scheme.groups() {
+            writeln!(out, "[[groups]]")?;
+            if let Some(node) = group.node {
+                writeln!(out, "node = {}", node.0)?;
+            }
+            let cpus: Vec<u32> = group.cpus.iter().map(|cpu| cpu.0).collect();
+            writeln!(out, "cpus = {cpus:?}")?;
+        }
+        writeln!(
+            out,
+            "\n# Steps of up to so many tokens use the first CPUs of each group, so many of"
+        )?;
+        writeln!(out, "# them. The last row is for all larger steps.")?;
+        for row in outcome.table.rows() {
+            writeln!(out, "[[table]]")?;
+            if row.up_to != u32::MAX {
+                writeln!(out, "up_to = {}", row.up_to)?;
+            }
+            writeln!(out, "cpus = {:?}", row.level.cpus())?;
+        }
+        if !outcome.choices.is_empty() {
+            writeln!(out, "\n# Other settings that were tried.")?;
+        }
+        for (name, value) in &outcome.choices {
+            writeln!(out, "[[choices]]\nname = {}\nvalue = {}", quoted(name), quoted(value))?;
+        }
+        if !outcome.measured.is_empty() {
+            writeln!(
+                out,
+                "\n# Tokens a second by tokens in the step, after so many of the sequence:"
+            )?;
+            writeln!(out, "# with the default and as tuned, medians of so many repetitions.")?;
+        }
+        for Measured { tokens, depth, before, after, repetitions } in &outcome.measured {
+            writeln!(out, "[[measured]]\ntokens = {tokens}\ndepth = {depth}")?;
+            writeln!(out, "before = {before:?}\nafter = {after:?}\nrepetitions = {repetitions}")?;
+        }
+        writeln!(
+            out,
+            "\n# How it was found; not complete: it was stopped, and this is the best by then."
+        )?;
+        writeln!(out, "[search]\ncomplete = {}", outcome.complete)?;
+        writeln!(out, "evaluations = {}\nloads = {}", outcome.evaluations, outcome.loads)?;
+        writeln!(out, "seconds = {seconds:?}")
+    }
+}
+
+fn measured(text: MeasuredText) -> Result<Measured, Error> {
+    let MeasuredText { tokens, depth, before, after, repetitions } = text;
+    for rate in [before, after] {
+        if !(rate.is_finite() && rate >= 0.0) {
+            return Err(Error::BadProfile(format!("{rate} tokens a second at {tokens} tokens")));
+        }
+    }
+    Ok(Measured { tokens, depth, before, after, repetitions })
+}
+
+/// A TOML basic string.
+fn quoted(text: &str) -> String {
+    let mut out = String::from("\"");
+    for c in text.chars() {
+        match c {
+            '"' => out.push_str("\\\""),
+            '\\' => out.push_str("\\\\"),
+            '\n' => out.push_str("\\n"),
+            c if c.is_control() => {
+                // Controls are below U+00A0.
+                out.push_str(&format!("\\u{:04X}", u32::from(c)));
+            }
+            c => out.push(c),
+        }
+    }
+    out.push('"');
+    out
+}

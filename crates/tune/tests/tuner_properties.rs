@@ -1,0 +1,335 @@
+//! What holds for every machine and every time, however mad: outcomes can be loaded, levels are nested,
+//! nothing gets worse, a search can be stopped anywhere, and a profile reads as it was written.
+
+mod common;
+
+use arclight_tune as tune;
+use common::{by_node, on_nodes, tree};
+use proptest::prelude::*;
+use std::collections::{BTreeSet, hash_map::DefaultHasher};
+use std::hash::{Hash, Hasher};
+use std::ops::ControlFlow;
+use topology::{CpuId, Group, NodeId};
+use tune::tuner::{
+    Candidate, Choice, Identity, Level, Measure, Measured, Outcome, Profile, Quick, Row, Scheme,
+    Start, StepKind, Table, Tuner,
+};
+
+const MACHINES: [&str; 6] = [
+    "numa:1 core:1",
+    "numa:1 core:6",
+    "numa:2 core:4",
+    "numa:2 core:2 pu:2",
+    "numa:4 core:2",
+    "numa:2 l3:2 core:2",
+];
+
+/// Times without any sense, but always the same for the same CPUs and step; some cannot be run.
+struct Mad {
+    seed: u64,
+    /// Of a hundred, how many cannot be run; the default always can.
+    impossible: u64,
+    default: Vec<BTreeSet<CpuId>>,
+}
+
+impl Mad {
+    fn step(&self, groups: &[&[CpuId]], choices: &[(String, String)], tokens: u32) -> Option<f64> {
+        let mut sets: Vec<BTreeSet<CpuId>> =
+            groups.iter().map(|cpus| cpus.iter().copied().collect()).collect();
+        sets.sort();
+        let mut hasher = DefaultHasher::new();
+        (self.seed, &sets, choices, tokens).hash(&mut hasher);
+        let random = hasher.finish();
+        let possible = sets == self.default || random % 100 >= self.impossible;
+        possible.then(|| 1.0 + (random >> 32) as f64 / f64::from(u32::MAX))
+    }
+
+    fn serves(&self, outcome: &Outcome, kinds: &[StepKind]) -> f64 {
+        let of = |kind: &StepKind| {
+            let level = outcome.table.level(kind.tokens);
+            let groups: Vec<&[CpuId]> = outcome.scheme.cpus(level).collect();
+            kind.weight * self.step(&groups, &outcome.choices, kind.tokens).unwrap()
+        };
+        kinds.iter().map(of).sum()
+    }
+}
+
+impl Measure for Mad {
+    fn seconds(&mut self, candidate: &Candidate<'_>, kind: &StepKind) -> Option<f64> {
+        let groups: Vec<&[CpuId]> = candidate.scheme.cpus(candidate.level).collect();
+        assert!(groups.iter().all(|cpus| !cpus.is_empty()));
+        self.step(&groups, candidate.choices, kind.tokens)
+    }
+
+    fn load_seconds(&self) -> f64 {
+        1.0
+    }
+}
+
+/// Levels of a table are prefixes of the groups, so they are nested if one is nowhere larger.
+fn can_be_loaded(outcome: &Outcome, of: &BTreeSet<CpuId>) {
+    let all: Vec<CpuId> =
+        outcome.scheme.groups().iter().flat_map(|g| g.cpus.iter().copied()).collect();
+    let set: BTreeSet<CpuId> = all.iter().copied().collect();
+    assert_eq!(set.len(), all.len(), "a cpu twice");
+    assert!(set.is_subset(of));
+    for row in outcome.table.rows() {
+        assert_eq!(row.level.cpus().len(), outcome.scheme.groups().len());
+        for (&n, group) in row.level.cpus().iter().zip(outcome.scheme.groups()) {
+            assert!((1..=group.cpus.len()).contains(&n), "{n} of {group:?}");
+        }
+    }
+    let mut levels: Vec<Vec<BTreeSet<CpuId>>> = outcome
+        .table
+        .rows()
+        .iter()
+        .map(|row| outcome.scheme.cpus(&row.level).map(|c| c.iter().copied().collect()).collect())
+        .collect();
+    levels.sort_by_key(|groups| groups.iter().map(BTreeSet::len).sum::<usize>());
+    for pair in levels.windows(2) {
+        assert!(pair[0].iter().zip(&pair[1]).all(|(few, many)| few.is_subset(many)), "{pair:?}");
+    }
+    // No thread is made that no step uses.
+    let most = outcome.table.rows().iter().map(|row| row.level.threads()).max();
+    assert_eq!(most, Some(all.len()));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(64) })]
+
+    #[test]
+    fn tuned_is_never_worse_than_the_default(
+        machine in 0..MACHINES.len(),
+        seed: u64,
+        impossible in prop::sample::select(vec![0u64, 30, 90]),
+        weights in prop::collection::vec(0.1f64..100.0, 1..6),
+        stop in prop::option::of(0usize..300),
+    ) {
+        let (tree, default) = (tree(MACHINES[machine]), by_node(MACHINES[machine]));
+        let kinds: Vec<StepKind> = weights
+            .iter()
+            .enumerate()
+            .map(|(i, &weight)| StepKind { tokens: 1 << (2 * i), depth: 7, weight })
+            .collect();
+        let mut mad = Mad { seed, impossible, default: common::sets(default.groups()) };
+        mad.default.sort();
+        let tuner = Tuner {
+            tree: &tree,
+            default: &default,
+            kinds: &kinds,
+            permit: &|configuration| on_nodes(configuration),
+            families: 3,
+            finalists: 2,
+            repetitions: 5,
+        };
+        let mut calls = 0;
+        let outcome = tuner.run(&mut mad, &mut |progress| {
+            calls += 1;
+            assert_eq!(progress.evaluations, calls);
+            if stop == Some(calls) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        });
+        let outcome = outcome.unwrap();
+        prop_assert_eq!(outcome.evaluations, calls);
+        prop_assert_eq!(outcome.complete, stop != Some(calls));
+        can_be_loaded(&outcome, &tree.cpus().into_iter().collect());
+        let untuned = Outcome {
+            table: Table::all(&default), scheme: default.clone(), ..outcome.clone()
+        };
+        let (tuned, before) = (mad.serves(&outcome, &kinds), mad.serves(&untuned, &kinds));
+        // Sums of the same numbers in another order differ in the last bits.
+        prop_assert!(tuned <= before * (1.0 + 1e-12), "{tuned} {before}");
+        for measured in &outcome.measured {
+            let groups: Vec<&[CpuId]> =
+                outcome.scheme.cpus(outcome.table.level(measured.tokens)).collect();
+            let seconds = mad.step(&groups, &[], measured.tokens).unwrap();
+            let rate = f64::from(measured.tokens) / seconds;
+            prop_assert!((measured.after / rate - 1.0).abs() < 1e-12, "{measured:?} {rate}");
+        }
+    }
+
+    #[test]
+    fn quick_is_never_worse_than_the_default(
+        machine in 0..MACHINES.len(),
+        seed: u64,
+        impossible in prop::sample::select(vec![0u64, 30, 90]),
+        smt: bool,
+        seconds in 0.0f64..400.0,
+    ) {
+        let default = by_node(MACHINES[machine]);
+        let all = default.all();
+        let fewer = all.cpus().iter().map(|&n| if smt { n.div_ceil(2) } else { n }).collect();
+        let start = Start { level: default.level(fewer).unwrap(), scheme: default.clone() };
+        let used = default.cpus(&start.level).map(|c| c.iter().copied().collect()).collect();
+        let mut mad = Mad { seed, impossible, default: used };
+        mad.default.sort();
+        let choice = |name: &str, options: &[&str]| Choice {
+            name: name.into(), options: options.iter().map(|&o| o.to_owned()).collect(),
+        };
+        let choices = [choice("pages", &["huge", "small"]), choice("ahead", &["0", "4", "8"])];
+        let one = default.groups()[0].clone();
+        let other = Scheme::new(vec![one]).unwrap();
+        let others = [Start { level: other.all(), scheme: other }];
+        let kind = |tokens| StepKind { tokens, depth: 3, weight: 2.0 };
+        let kinds = [kind(1), kind(512)];
+        let quick = Quick {
+            default: &start, others: &others, decode: kinds[0], prompt: kinds[1], choices: &choices,
+        };
+        let outcome = quick.run(&mut mad, &mut |p| seconds - p.evaluations as f64).unwrap();
+        can_be_loaded(&outcome, &tree(MACHINES[machine]).cpus().into_iter().collect());
+        prop_assert_eq!(outcome.choices.len(), 2);
+        let table = Table::new(&default, vec![Row { up_to: u32::MAX, level: start.level.clone() }]);
+        let mut untuned = Outcome {
+            table: table.unwrap(), scheme: default.clone(), ..outcome.clone()
+        };
+        untuned.choices[0].1 = "huge".into();
+        untuned.choices[1].1 = "0".into();
+        let (tuned, before) = (mad.serves(&outcome, &kinds), mad.serves(&untuned, &kinds));
+        prop_assert!(tuned <= before * (1.0 + 1e-12), "{tuned} {before}");
+        // It ends with the time, not after it.
+        prop_assert!(outcome.evaluations as f64 <= seconds.max(0.0) + 1.0);
+    }
+
+    #[test]
+    fn a_profile_reads_as_it_was_written(
+        words in prop::collection::vec("\\PC{0,12}|[\u{0}-\u{9f}\"\\\\]{0,8}", 9),
+        nodes in prop::collection::vec(prop::option::of(0u32..9), 1..4),
+        each in 1usize..6,
+        rows in prop::collection::btree_set(1u32..9999, 0..4),
+        rates in prop::collection::vec((1e-9f64..1e12, 1e-9f64..1e12), 0..4),
+        complete: bool,
+    ) {
+        let groups = nodes.iter().enumerate().map(|(at, node)| Group {
+            node: node.map(NodeId),
+            cpus: (0..each).rev().map(|i| CpuId((at * each + i) as u32)).collect(),
+        });
+        let scheme = Scheme::new(groups.collect()).unwrap();
+        let level = |at: usize| -> Level {
+            scheme.level(nodes.iter().map(|_| 1 + at % each).collect()).unwrap()
+        };
+        let rows = rows.into_iter().chain([u32::MAX]).enumerate();
+        let rows = rows.map(|(at, up_to)| Row { up_to, level: level(at) }).collect();
+        let mut words = words.into_iter();
+        let mut next = || words.next().unwrap();
+        let mut identity = || Identity { digest: next(), words: next() };
+        let (machine, model, program) = (identity(), identity(), identity());
+        let measured = rates.iter().map(|&(before, after)| Measured {
+            tokens: 3, depth: 4, before, after, repetitions: 5,
+        });
+        let profile = Profile {
+            machine, model, program,
+            date: next(),
+            seconds: 12.625,
+            outcome: Outcome {
+                table: Table::new(&scheme, rows).unwrap(),
+                scheme,
+                choices: vec![(next(), next())],
+                measured: measured.collect(),
+                evaluations: 77,
+                loads: 3,
+                complete,
+            },
+        };
+        let text = profile.text();
+        prop_assert_eq!(Profile::parse(&text).map_err(|e| e.to_string()), Ok(profile), "{}", text);
+    }
+
+    /// Whatever stands in a file: a profile or an error, no panic.
+    #[test]
+    fn any_text_is_read_or_refused(text in "\\PC{0,60}", cut in 0usize..2000, put in any::<char>()) {
+        drop(Profile::parse(&text));
+        let mut whole = sample().text();
+        let at = (0..=cut.min(whole.len())).rev().find(|&i| whole.is_char_boundary(i)).unwrap();
+        whole.insert(at, put);
+        drop(Profile::parse(&whole));
+        whole.truncate(at);
+        drop(Profile::parse(&whole));
+    }
+}
+
+fn identity(digest: &str) -> Identity {
+    Identity { digest: digest.into(), words: format!("words of {digest}") }
+}
+
+fn sample() -> Profile {
+    let scheme = by_node("numa:2 core:4");
+    let few = scheme.level(vec![2, 2]).unwrap();
+    let rows = vec![Row { up_to: 22, level: few }, Row { up_to: u32::MAX, level: scheme.all() }];
+    Profile {
+        machine: identity("m1"),
+        model: identity("a/b"),
+        program: identity("p1"),
+        date: "today".into(),
+        seconds: 61.5,
+        outcome: Outcome {
+            table: Table::new(&scheme, rows).unwrap(),
+            scheme,
+            choices: vec![("page size".into(), "2 MiB".into())],
+            measured: vec![Measured {
+                tokens: 1,
+                depth: 9,
+                before: 10.0,
+                after: 12.5,
+                repetitions: 5,
+            }],
+            evaluations: 100,
+            loads: 4,
+            complete: true,
+        },
+    }
+}
+
+#[test]
+fn a_profile_is_for_one_machine_model_and_program() {
+    let profile = sample();
+    let (machine, model, program) = (identity("m1"), identity("a/b"), identity("p1"));
+    assert_eq!(profile.applies(&machine, &model, &program), Ok(()));
+    let other = identity("x2");
+    for (stale, what) in [
+        (profile.applies(&other, &model, &other), "another machine: words of m1 (m1)"),
+        (profile.applies(&machine, &other, &other), "another model: words of a/b (a/b)"),
+        (profile.applies(&machine, &model, &other), "another program: words of p1 (p1)"),
+    ] {
+        let message = stale.unwrap_err().to_string();
+        assert!(message.contains(what) && message.contains("words of x2 (x2)"), "{message}");
+    }
+    // Words may be put better.
+    let reworded = Identity { words: "other words".into(), ..machine.clone() };
+    assert_eq!(profile.applies(&reworded, &model, &program), Ok(()));
+
+    let name = Profile::file_name(&machine, &model);
+    assert!(name.starts_with("tune-m1-ab-") && name.ends_with(".toml"), "{name}");
+    let safe = |c: char| c.is_ascii_alphanumeric() || "-.".contains(c);
+    assert!(name.chars().all(safe), "{name}");
+    // What a name leaves out still tells two apart.
+    assert_ne!(name, Profile::file_name(&machine, &identity("ab")));
+    assert_ne!(name, Profile::file_name(&identity("m1/"), &identity("ab")));
+}
+
+#[test]
+fn errors_of_profiles_say_what_is_wrong() {
+    let text = sample().text();
+    assert_eq!(Profile::parse(&text), Ok(sample()));
+    for (from, to, words) in [
+        ("version = 1", "version = 2", "of version 2 and this program knows 1"),
+        ("version = 1", "version = 0", "there never was a version 0"),
+        ("version = 1", "", "no version"),
+        ("version = 1", "version = \"one\"", "invalid type"),
+        ("cpus = [2, 2]", "cpus = [2, 9]", "9 of the 4 cpus of group 1"),
+        ("cpus = [2, 2]", "cpus = [2]", "a level of 1 numbers for 2 groups"),
+        ("cpus = [2, 2]", "cpus = [0, 2]", "0 of the 4"),
+        ("cpus = [0, 1, 2, 3]", "cpus = [0, 1, 2, 0]", "cpu 0 is there twice"),
+        ("cpus = [0, 1, 2, 3]", "cpus = []", "group 0 has no cpu"),
+        ("up_to = 22\n", "", "must ascend"),
+        ("up_to = 22", "upto = 22", "unknown field `upto`"),
+        ("before = 10.0", "before = nan", "NaN tokens a second"),
+        ("seconds = 61.5", "seconds = -1.0", "search.seconds is -1"),
+        ("[program]", "[programme]", "programme"),
+    ] {
+        assert!(text.contains(from), "{from}");
+        let error = Profile::parse(&text.replacen(from, to, 1)).unwrap_err().to_string();
+        assert!(error.starts_with("profile: ") && error.contains(words), "{to}: {error}");
+    }
+    // A newer one may look different altogether.
+    let newer = Profile::parse("version = 7\nwhat = 'else'").unwrap_err();
+    assert_eq!(newer, tune::Error::NewerProfile { version: 7, known: 1 });
+}
