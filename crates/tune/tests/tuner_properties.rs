@@ -113,11 +113,13 @@ proptest! {
             .collect();
         let mut mad = Mad { seed, impossible, default: common::sets(default.groups()) };
         mad.default.sort();
+        let settled = [("pages".to_owned(), "small".to_owned())];
         let tuner = Tuner {
             tree: &tree,
             default: &default,
             kinds: &kinds,
             permit: &|configuration| on_nodes(configuration),
+            choices: &settled,
             families: 3,
             finalists: 2,
             repetitions: 5,
@@ -131,6 +133,7 @@ proptest! {
         let outcome = outcome.unwrap();
         prop_assert_eq!(outcome.evaluations, calls);
         prop_assert_eq!(outcome.complete, stop != Some(calls));
+        prop_assert_eq!(&outcome.choices, &settled);
         can_be_loaded(&outcome, &tree.cpus().into_iter().collect());
         let untuned = Outcome {
             table: Table::all(&default), scheme: default.clone(), ..outcome.clone()
@@ -141,7 +144,7 @@ proptest! {
         for measured in &outcome.measured {
             let groups: Vec<&[CpuId]> =
                 outcome.scheme.cpus(outcome.table.level(measured.tokens)).collect();
-            let seconds = mad.step(&groups, &[], measured.tokens).unwrap();
+            let seconds = mad.step(&groups, &settled, measured.tokens).unwrap();
             let rate = f64::from(measured.tokens) / seconds;
             prop_assert!((measured.after / rate - 1.0).abs() < 1e-12, "{measured:?} {rate}");
         }

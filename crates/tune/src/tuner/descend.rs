@@ -93,3 +93,74 @@ pub(super) fn descend(
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::families::groupings;
+    use super::super::session::{Measure, Progress};
+    use super::super::{Candidate, StepKind};
+    use super::*;
+    use topology::{CpuId, Machine};
+
+    /// Times that are as good as any: a polynomial of the CPUs.
+    fn seconds<'a>(cpus: impl Iterator<Item = &'a CpuId>, seed: u64) -> f64 {
+        let mut cpus: Vec<u64> = cpus.map(|cpu| u64::from(cpu.0) + 1).collect();
+        cpus.sort_unstable();
+        let mixed = cpus
+            .iter()
+            .fold(seed, |sum, cpu| (sum ^ cpu).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29));
+        1.0 + (mixed >> 40) as f64 + 1e5 * cpus.len() as f64
+    }
+
+    struct Asked {
+        seed: u64,
+        teams: Vec<Vec<CpuId>>,
+    }
+
+    impl Measure for Asked {
+        fn seconds(&mut self, candidate: &Candidate<'_>, _: &StepKind) -> Option<f64> {
+            let cpus = || candidate.scheme.cpus(candidate.level).flatten();
+            let mut sorted: Vec<CpuId> = cpus().copied().collect();
+            sorted.sort_unstable();
+            self.teams.push(sorted);
+            Some(seconds(cpus(), self.seed))
+        }
+
+        fn load_seconds(&self) -> f64 {
+            0.0
+        }
+    }
+
+    #[test]
+    fn what_is_measured_is_what_the_search_alone_would_measure() {
+        let tree = TopoTree::of(&Machine::from_synthetic("numa:2 core:12").unwrap());
+        let most = Teams::of(&tree.cross_section(1)).unwrap();
+        let kinds = [StepKind { tokens: 1, depth: 0, weight: 1.0 }];
+        for seed in 0..20 {
+            let mut alone = vec![];
+            let permit = |c: &_| Teams::of(c).and_then(|teams| teams.aligned(&most)).is_some();
+            let search = Search { permit: &permit, ..Search::default() };
+            let found = search.run(&tree, |c| {
+                let cpus = || c.groups().iter().flat_map(|part| &part.cpus);
+                let mut sorted: Vec<CpuId> = cpus().copied().collect();
+                sorted.sort_unstable();
+                alone.push(sorted);
+                ControlFlow::Continue(seconds(cpus(), seed))
+            });
+            let found = found.unwrap();
+
+            let mut asked = Asked { seed, teams: vec![] };
+            let mut watch = |_: &Progress| ControlFlow::Continue(());
+            let mut session = Session::new(&mut asked, &mut watch, &kinds);
+            let trees: Vec<TopoTree> = groupings(&tree, 1).into_iter().map(|(_, t)| t).collect();
+            let tried = descend(&mut session, &trees, &most, 0, ("", 0)).unwrap();
+            let loads = session.progress.loads;
+            assert_eq!(tried[0].seconds, found.best[0].1);
+            assert!(loads < tried.len(), "{loads} loads for {} teams", tried.len());
+            asked.teams.sort_unstable();
+            alone.sort_unstable();
+            assert!(alone.len() > 10, "{}", alone.len());
+            assert_eq!(asked.teams, alone);
+        }
+    }
+}

@@ -73,6 +73,7 @@ struct Answers {
 
 /// Seconds that are left, and what an evaluation took of them so far.
 struct Clock {
+    /// Left after the first evaluation, which has loaded the model.
     start: Cell<Option<f64>>,
     left: Cell<f64>,
     evaluations: Cell<usize>,
@@ -81,7 +82,6 @@ struct Clock {
 impl Clock {
     /// Whether there is time for so many evaluations and loads.
     fn allows(&self, evaluations: usize, loading: f64) -> bool {
-        // Loading the first scheme is in what the first evaluation took, so this is cautious.
         let spent = self.start.get().map_or(0.0, |start| start - self.left.get());
         let each = spent / self.evaluations.get().saturating_sub(1).max(1) as f64;
         each * evaluations as f64 + loading <= self.left.get()
@@ -128,10 +128,10 @@ impl Quick<'_> {
         };
         let complete = self.ask(&mut session, &clock, &mut answers);
         let never = |(_, times): &(&StepKind, &Vec<f64>)| median(times).is_infinite();
-        if let Some((kind, _)) = kinds.iter().zip(&answers.before).find(never) {
-            if complete.is_ok() {
-                return Err(Error::NotMeasured { tokens: kind.tokens });
-            }
+        if let Some((kind, _)) = kinds.iter().zip(&answers.before).find(never)
+            && complete.is_ok()
+        {
+            return Err(Error::NotMeasured { tokens: kind.tokens });
         }
         let Answers { levels, now, before, scheme } = answers;
         let table = Table::of(&kinds, &[&levels[DECODE], &levels[PROMPT]]);

@@ -38,6 +38,9 @@ pub struct Tuner<'a> {
     /// Whether a model can be served by these groups; what its heads do not divide into, say, or has
     /// too little memory.
     pub permit: &'a dyn Fn(&Configuration) -> bool,
+    /// Name and value of each of the program's other settings, which [`Quick`](super::Quick) may have
+    /// found: every candidate has them.
+    pub choices: &'a [(String, String)],
     /// How many families are looked at closely; 3 are a good number.
     pub families: usize,
     /// How many plans are measured against the default in the end, and schemes for decoding are kept
@@ -83,6 +86,7 @@ impl Tuner<'_> {
             return Err(Error::EmptyTrace);
         }
         let mut session = Session::new(measure, watch as &mut Watch<'_>, self.kinds);
+        session.choices = self.choices.to_vec();
         let last = self.kinds.len() - 1;
         let mut state = State {
             plans: vec![],
@@ -102,7 +106,8 @@ impl Tuner<'_> {
         };
         let Verdict { scheme, table, measured } = verdict;
         let Progress { evaluations, loads, .. } = session.progress;
-        Ok(Outcome { scheme, table, choices: vec![], measured, evaluations, loads, complete })
+        let choices = session.choices;
+        Ok(Outcome { scheme, table, choices, measured, evaluations, loads, complete })
     }
 
     fn search(&self, session: &mut Session<'_>, state: &mut State) -> Result<Verdict, Ended> {

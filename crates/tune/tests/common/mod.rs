@@ -110,7 +110,7 @@ impl Planted {
     }
 
     /// A number of mean 0 and deviation 1: twelve even ones (xorshift64*).
-    fn normal(&mut self) -> f64 {
+    pub(crate) fn normal(&mut self) -> f64 {
         let mut sum = -6.0;
         for _ in 0..12 {
             self.random ^= self.random >> 12;
