@@ -78,9 +78,14 @@ pub enum Error {
         /// What is wrong.
         reason: String,
     },
-    /// A trace without requests, or without a step.
-    #[error("the trace has no requests: give it at least one with a token")]
+    /// A trace without requests, or with an empty one.
+    #[error("the trace needs a request, and every request a token of prompt and one of answer")]
     EmptyTrace,
+    /// Kinds of steps that cannot be tuned for.
+    #[error(
+        "kinds of steps: there must be one, and each must have more tokens than the one before"
+    )]
+    BadKinds,
     /// Groups of CPUs that no model can be loaded for.
     #[error("groups of cpus: {0}")]
     BadScheme(String),

@@ -63,6 +63,9 @@ fn halving_and_bisection_find_any_number_of_threads() {
             Known(|n, tokens, _, _: &[_]| if tokens == 1 { away(n) } else { 99.0 / n as f64 });
         let found = quick(&default, &[], &[]).run(&mut machine, &mut |_| 1e9).unwrap();
         assert_eq!(threads(&found), [best, 48]);
+        // Five of each twice, at most eleven to find it (a count of the algorithm over all 48), five of
+        // two levels to prove it, and as many for a core left free.
+        assert!(found.evaluations <= 10 + 11 + 10 + 10, "{best}: {}", found.evaluations);
     }
 }
 
@@ -153,5 +156,5 @@ fn what_cannot_be_asked_is_refused() {
     let error = quick(&default, &[], &none).run(&mut machine, &mut |_| 1e9).unwrap_err();
     assert!(error.to_string().contains("\"pages\" has no options"), "{error}");
     let turned = Quick { decode: KINDS[1], prompt: KINDS[0], ..quick(&default, &[], &[]) };
-    assert!(turned.run(&mut machine, &mut |_| 1e9).is_err());
+    assert_eq!(turned.run(&mut machine, &mut |_| 1e9), Err(tune::Error::BadKinds));
 }

@@ -70,35 +70,99 @@ impl Plan {
         }
     }
 
-    /// Finds the level of each kind of step, from few tokens to many, each at least that of the one
-    /// before: upwards as long as the next level is faster, or the plain one if that is.
+    /// Finds the level of each kind of step. From the best of the kind before it goes down, or else up, as
+    /// long as that is faster, and looks at the plain level; of all that was timed then those are taken
+    /// that are fastest for the trace and ascend with the tokens. So one disturbed time, which may lead
+    /// astray at one kind of step, does not at the next.
     pub(super) fn fill(&mut self, session: &mut Session<'_>) -> Result<(), Stop> {
+        let mut times = vec![vec![f64::INFINITY; self.levels.len()]; session.kinds.len()];
         let mut at = 0;
-        let (mut rows, mut estimate) = (vec![], 0.0);
-        for kind in 0..session.kinds.len() {
-            let mut best = session.once(&self.scheme, &self.levels[at], kind)?;
-            while at + 1 < self.levels.len() {
-                let next = session.once(&self.scheme, &self.levels[at + 1], kind)?;
-                if next >= best {
+        for (kind, times) in times.iter_mut().enumerate() {
+            let mut time = |row: usize| session.once(&self.scheme, &self.levels[row], kind);
+            times[self.plain] = time(self.plain)?;
+            times[at] = time(at)?;
+            let start = at;
+            for step in [-1, 1] {
+                while let Some(next) = at.checked_add_signed(step).filter(|&n| n < times.len()) {
+                    times[next] = time(next)?;
+                    if times[next] >= times[at] {
+                        break;
+                    }
+                    at = next;
+                }
+                if at != start {
                     break;
                 }
-                (at, best) = (at + 1, next);
             }
-            if at < self.plain {
-                let plain = session.once(&self.scheme, &self.levels[self.plain], kind)?;
-                if plain < best {
-                    (at, best) = (self.plain, plain);
-                }
+            if times[self.plain] < times[at] {
+                at = self.plain;
             }
-            rows.push(at);
-            estimate += session.kinds[kind].weight * best;
         }
-        (self.rows, self.estimate) = (rows, estimate);
+        let weights: Vec<f64> = session.kinds.iter().map(|kind| kind.weight).collect();
+        (self.rows, self.estimate) = ascending(&weights, &times);
         Ok(())
     }
 
     /// Whether it is nothing but the default.
     pub(super) fn is_default(&self) -> bool {
         self.holds_default && self.rows.iter().all(|&row| row == self.plain)
+    }
+}
+
+/// For each kind of step a row, none smaller than that of the kind before, with the least sum of weight ×
+/// time, and this sum. `times` has a time for each kind and row; at least one row.
+fn ascending(weights: &[f64], times: &[Vec<f64>]) -> (Vec<usize>, f64) {
+    let rows = times.first().map_or(0, Vec::len);
+    // The least sum so far that ends in each row, and for each kind and row the best one before.
+    let mut sums = vec![0.0; rows];
+    let mut before: Vec<Vec<usize>> = vec![];
+    for (weight, times) in weights.iter().zip(times) {
+        let mut best = 0;
+        let mut from = vec![];
+        let mut next = vec![];
+        for row in 0..rows {
+            if sums[row] < sums[best] {
+                best = row;
+            }
+            from.push(best);
+            next.push(sums[best] + weight * times[row]);
+        }
+        before.push(from);
+        sums = next;
+    }
+    let mut row = (0..rows).min_by(|&a, &b| sums[a].total_cmp(&sums[b])).unwrap_or(0);
+    let least = sums.get(row).copied().unwrap_or(0.0);
+    let mut chosen = vec![];
+    for from in before.iter().rev() {
+        chosen.push(row);
+        row = from[row];
+    }
+    chosen.reverse();
+    (chosen, least)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_ascend_and_none_that_do_are_faster() {
+        let inf = f64::INFINITY;
+        let times = [vec![3.0, 1.0, 5.0], vec![1.0, 4.0, inf], vec![9.0, 2.0, 2.5]];
+        // Each for itself: 1, 0, 1. In order: 0, 0, 1 with weights of one, 1, 1, 1 when the first
+        // counts most.
+        assert_eq!(ascending(&[1.0; 3], &times), (vec![0, 0, 1], 6.0));
+        assert_eq!(ascending(&[5.0, 1.0, 1.0], &times), (vec![1, 1, 1], 11.0));
+        for weights in [[1.0, 1.0, 1.0], [5.0, 1.0, 1.0], [1.0, 9.0, 0.5], [0.1, 0.1, 7.0]] {
+            let mut least = inf;
+            for (a, b, c) in (0..27).map(|n| (n / 9, n / 3 % 3, n % 3)) {
+                if a <= b && b <= c {
+                    let sum = weights[0] * times[0][a] + weights[1] * times[1][b];
+                    least = least.min(sum + weights[2] * times[2][c]);
+                }
+            }
+            let (rows, sum) = ascending(&weights, &times);
+            assert!(rows.is_sorted() && sum == least, "{weights:?}: {rows:?} {sum} {least}");
+        }
     }
 }

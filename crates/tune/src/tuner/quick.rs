@@ -93,7 +93,7 @@ impl Quick<'_> {
     /// may still be spent; when there are none the answers so far are the outcome.
     ///
     /// # Errors
-    /// [`Error::NotMeasured`] when the default cannot be run; [`Error::EmptyTrace`] unless the prompt
+    /// [`Error::NotMeasured`] when the default cannot be run; [`Error::BadKinds`] unless the prompt
     /// has more tokens than the step of decoding; [`Error::BadScheme`] for a level that is not one of
     /// its scheme, or a choice without options.
     pub fn run(
@@ -158,7 +158,7 @@ impl Quick<'_> {
 
     fn check(&self) -> Result<(), Error> {
         if self.decode.tokens >= self.prompt.tokens {
-            return Err(Error::EmptyTrace);
+            return Err(Error::BadKinds);
         }
         for start in [self.default].into_iter().chain(self.others) {
             start.scheme.level(start.level.cpus().to_vec())?;

@@ -75,7 +75,7 @@ impl Tuner<'_> {
     /// repetitions differ.
     ///
     /// # Errors
-    /// [`Error::EmptyTrace`] without kinds of steps; [`Error::NotMeasured`] when the default cannot be
+    /// [`Error::BadKinds`]; [`Error::NotMeasured`] when the default cannot be
     /// run; [`Error::Tree`].
     pub fn run(
         &self,
@@ -83,7 +83,7 @@ impl Tuner<'_> {
         watch: &mut dyn FnMut(&Progress) -> ControlFlow<()>,
     ) -> Result<Outcome, Error> {
         if self.kinds.is_empty() || !self.kinds.is_sorted_by(|a, b| a.tokens < b.tokens) {
-            return Err(Error::EmptyTrace);
+            return Err(Error::BadKinds);
         }
         let mut session = Session::new(measure, watch as &mut Watch<'_>, self.kinds);
         session.choices = self.choices.to_vec();
