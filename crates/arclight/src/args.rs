@@ -1,6 +1,10 @@
 //! Arguments that several commands share, and how their values are read.
 
-use arclight_engine::{CpuList, HugePages, KvType, LoadOptions, NodeList, Numa, SamplerParams};
+use crate::error::Error;
+use crate::tune::stored::{self, ProfileArgs};
+use arclight_engine::{
+    CpuList, HugePages, KvType, LoadOptions, ModelFile, NodeList, Numa, SamplerParams,
+};
 use clap::{Args, ValueEnum, ValueHint};
 use std::hash::{BuildHasher, Hasher};
 use std::path::PathBuf;
@@ -29,6 +33,8 @@ pub(crate) struct MachineArgs {
     /// for a quarter and some loss, or f32 for twice and exact sums
     #[arg(long, value_name = "TYPE", value_enum, default_value_t = KvArg::F16)]
     pub(crate) kv_type: KvArg,
+    #[command(flatten)]
+    pub(crate) tuned: ProfileArgs,
 }
 
 /// Which nodes and cores, and how they share the model.
@@ -147,8 +153,16 @@ impl From<KvArg> for KvType {
 }
 
 impl MachineArgs {
+    /// Loading a model with these, everything else by default, and with what was found by tuning; what
+    /// there is to say of that is said unless `quiet`.
+    pub(crate) fn options(&self, file: &ModelFile, quiet: bool) -> Result<LoadOptions, Error> {
+        let mut options = self.untuned();
+        stored::apply(file, &self.tuned, &mut options, quiet)?;
+        Ok(options)
+    }
+
     /// Loading with these, everything else by default.
-    pub(crate) fn options(&self) -> LoadOptions {
+    pub(crate) fn untuned(&self) -> LoadOptions {
         let mut options = LoadOptions {
             threads: self.threads,
             no_pin: self.no_pin,

@@ -4,7 +4,7 @@ use crate::error::Error;
 use crate::serve::{self, settings};
 use crate::{
     bench, bench_serve, bench_sync, chat, graph_cmd, inspect, logging, perplexity, plan, quantize,
-    run, synth, topo,
+    run, synth, topo, tune,
 };
 use clap::error::ErrorKind;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
@@ -37,6 +37,7 @@ Start here:
   arclight serve model.gguf           serve it over HTTP, with OpenAI's API
   arclight bench model.gguf           how fast it is, and how fast it could be
   arclight plan                       how fast this machine could be, or another one
+  arclight tune model.gguf            find the cores that are fastest for it, and use them
   arclight COMMAND --help             options and examples of a command
 
 Environment:
@@ -56,6 +57,7 @@ enum Command {
     Inspect(inspect::InspectArgs),
     Topo(topo::TopoArgs),
     Plan(plan::PlanArgs),
+    Tune(tune::TuneArgs),
     Graph(graph_cmd::GraphArgs),
     Quantize(quantize::QuantizeArgs),
     Synth(synth::SynthArgs),
@@ -95,6 +97,7 @@ impl Cli {
             Command::Inspect(args) => inspect::run(args),
             Command::Topo(args) => topo::run(args),
             Command::Plan(args) => plan::run(args),
+            Command::Tune(args) => tune::run(args),
             Command::Graph(args) => graph_cmd::run(args),
             Command::Quantize(args) => quantize::run(args),
             Command::Synth(args) => synth::run(args),

@@ -30,6 +30,7 @@ mod session;
 mod synth;
 mod term;
 mod topo;
+mod tune;
 
 use std::process::ExitCode;
 

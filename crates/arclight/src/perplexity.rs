@@ -79,8 +79,8 @@ pub(crate) fn run(args: &PerplexityArgs) -> Result<(), Error> {
             "--ctx {context} leaves nothing to score: use 4 or more"
         )));
     }
-    let options =
-        LoadOptions { context: Some(context), step_outputs: Some(ROWS), ..args.machine.options() };
+    let options = args.machine.options(&file, args.json)?;
+    let options = LoadOptions { context: Some(context), step_outputs: Some(ROWS), ..options };
     let mut loaded = load::load(&file, &options)?;
     drop(file);
     if !args.json {

@@ -89,7 +89,8 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Error> {
     if args.chat {
         chat::require_template(&file)?;
     }
-    let options = LoadOptions { context: args.ctx, stats: args.report, ..args.machine.options() };
+    let options = args.machine.options(&file, args.quiet)?;
+    let options = LoadOptions { context: args.ctx, stats: args.report, ..options };
     let mut loaded = load::load(&file, &options)?;
     drop(file);
     let tokens = encode(args, &loaded, &prompt)?;

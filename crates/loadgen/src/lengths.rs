@@ -111,7 +111,7 @@ impl Lengths {
     }
 
     /// The length that a share `p` of all do not exceed, in tokens.
-    fn at(self, p: f64) -> usize {
+    pub fn at(self, p: f64) -> usize {
         let Some(values) = self.quantiles() else {
             let Lengths::Fixed(n) = self else { unreachable!("only these have no quantiles") };
             return n;

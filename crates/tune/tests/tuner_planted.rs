@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 use topology::CpuId;
 use topology::topotree::{Configuration, TopoTree};
-use tune::tuner::{Candidate, Measure, Progress, Scheme, StepKind, Table, Trace, Tuner};
+use tune::tuner::{Candidate, Measure, Progress, Request, Scheme, StepKind, Table, Trace, Tuner};
 
 const TWO_BY_16: &str = "numa:2 core:16";
 
@@ -25,9 +25,26 @@ fn tuner<'a>(tree: &'a TopoTree, default: &'a Scheme, kinds: &'a [StepKind]) -> 
     }
 }
 
+/// Lengths at the 0th, 50th, 90th, 99th and 100th percentile of prompts and answers, about as chats have
+/// them.
+const PROMPTS: [(f64, f64); 5] =
+    [(0.0, 1.0), (0.5, 64.0), (0.9, 600.0), (0.99, 2383.0), (1.0, 2383.0)];
+const OUTPUTS: [(f64, f64); 5] =
+    [(0.0, 1.0), (0.5, 471.0), (0.9, 871.0), (0.99, 1003.0), (1.0, 1003.0)];
+
+fn quantile(points: &[(f64, f64)], at: f64) -> u32 {
+    let between = points.windows(2).find(|pair| at <= pair[1].0).unwrap();
+    let ((from, low), (to, high)) = (between[0], between[1]);
+    (low + (high - low) * (at - from) / (to - from)).round().max(1.0) as u32
+}
+
 /// Chats, eight at a time: 1, 2, 4 … 512 tokens in a step.
 fn chats() -> Vec<StepKind> {
-    let kinds = Trace::chat(64).steps(8, 512);
+    let request = |i: u32| Request {
+        prompt: quantile(&PROMPTS, (f64::from(i) + 0.5) / 64.0),
+        output: quantile(&OUTPUTS, (f64::from(i) * 0.618_033_988_749_894_9 + 0.5).fract()),
+    };
+    let kinds = Trace::new((0..64).map(request).collect()).unwrap().steps(8, 512);
     assert_eq!(kinds.len(), 10);
     kinds
 }

@@ -18,6 +18,7 @@ use crate::model_info::ModelInfo;
 use crate::profile::{self, Recorder};
 use crate::synth;
 use crate::term::{self, note};
+use crate::tune::stored::{self, ProfileArgs};
 use arclight_engine::{LoadOptions, ModelFile, Sync};
 use clap::{Args, ValueHint};
 use measure::{Bench, Measured, Test};
@@ -64,7 +65,7 @@ pub(crate) struct BenchArgs {
     output: Format,
     /// Load N copies of the model, each on nodes or cores of its own, and run every test on all of
     /// them at once; -b, -t and --nodes are for each copy
-    #[arg(long, value_name = "N", value_parser = count, conflicts_with = "report")]
+    #[arg(long, value_name = "N", value_parser = count, conflicts_with_all = ["report", "profile_file"])]
     replicas: Option<usize>,
     /// Add where the model's memory is, what each node read, and where the time went
     #[arg(long)]
@@ -82,10 +83,12 @@ pub(crate) struct BenchArgs {
     /// How keys and values are kept
     #[arg(long, value_name = "TYPE", value_enum, default_value_t = KvArg::F16)]
     kv_type: KvArg,
+    #[command(flatten)]
+    tuned: ProfileArgs,
 }
 
 /// What needs a model.
-const NOT_WITH_LIMITS: [&str; 14] = [
+const NOT_WITH_LIMITS: [&str; 16] = [
     "model",
     "synth",
     "prompt",
@@ -100,6 +103,8 @@ const NOT_WITH_LIMITS: [&str; 14] = [
     "kv_type",
     "numa",
     "huge_pages",
+    "profile_file",
+    "untuned",
 ];
 
 const EXAMPLES: &str = "\
@@ -138,7 +143,10 @@ pub(crate) fn run(args: &BenchArgs) -> Result<(), Error> {
     let mut out = std::io::stdout().lock();
     let mut report = Report::new(args.output, info, &machine, args.repetitions);
     for threads in setups {
-        let options = options(&tests, threads, args);
+        let mut options = options(&tests, threads, args);
+        if args.replicas.is_none() {
+            stored::apply(&file, &args.tuned, &mut options, false)?;
+        }
         if let Some(replicas) = args.replicas {
             let told = |test: &Test| {
                 bar.set_message(test.to_string());

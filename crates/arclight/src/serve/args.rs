@@ -3,6 +3,7 @@
 use crate::args::{MachineArgs, ModelArg, count};
 use crate::error::Error;
 use crate::logging;
+use crate::tune::stored;
 use arclight_engine::{
     KvSize, LoadOptions, ModelFile, Pooling, ReplicaOptions, Replicas, SamplerParams, Speculation,
 };
@@ -214,15 +215,28 @@ impl ServeArgs {
     }
 
     pub(super) fn loading(&self, file: &ModelFile) -> Result<LoadOptions, Error> {
+        // A profile is for a model that has the machine for itself.
+        let machine = match (self.replicas, &self.machine.tuned.profile_file) {
+            (1, _) => self.machine.options(file, false)?,
+            (_, None) => self.machine.untuned(),
+            (replicas, Some(_)) => {
+                return Err(Error::Usage(format!(
+                    "--profile-file is for one model on the machine: it does not go with --replicas \
+                     {replicas}"
+                )));
+            }
+        };
         let mut options = LoadOptions {
             context: self.ctx,
             sequences: Some(self.parallel),
             kv_size: self.kv_tokens.map_or(KvSize::Fit, KvSize::Tokens),
             // For /metrics: two looks at the clock for each wait.
             stats: true,
-            ..self.machine.options()
+            ..machine
         };
-        if options.threads.is_none() {
+        if options.groups.is_some() {
+            stored::leave_one(&Machine::read()?, &mut options);
+        } else if options.threads.is_none() {
             // One core is for HTTP, where there are enough.
             let (parts, _) = Replicas::divide(file, &Machine::read()?, &options, self.replicas)?;
             let cores: usize = parts.iter().map(Machine::usable_cores).sum();

@@ -14,3 +14,4 @@ mod support;
 mod sync;
 mod tools;
 mod topo;
+mod tune;

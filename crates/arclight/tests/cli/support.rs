@@ -21,7 +21,9 @@ pub(crate) fn arclight(args: &[&str]) -> Command {
         .stdin(Stdio::null())
         .env_remove("ARCLIGHT_LOG")
         .env_remove("ARCLIGHT_ISA")
-        .env("XDG_STATE_HOME", FILES.path());
+        .env("XDG_STATE_HOME", FILES.path())
+        // No profile of the machine that the tests run on.
+        .env("XDG_CACHE_HOME", FILES.path());
     command
 }
 

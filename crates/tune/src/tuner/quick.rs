@@ -204,7 +204,8 @@ impl Quick<'_> {
         }
         for at in 0..self.choices.len() {
             for option in &self.choices[at].options[1..] {
-                all &= clock.allows(4 * FEWEST, 0.0) && self.option(session, a, at, option)?;
+                let loading = 2.0 * session.load_seconds();
+                all &= clock.allows(4 * FEWEST, loading) && self.option(session, a, at, option)?;
             }
         }
         for other in self.others {
@@ -259,13 +260,15 @@ impl Quick<'_> {
         let (scheme, levels) = (a.scheme.clone(), a.levels.clone());
         let steps = [(&levels[DECODE], DECODE), (&levels[PROMPT], PROMPT)];
         let mut times = [vec![], vec![]];
-        for _ in 0..FEWEST {
-            for (of, value) in times.iter_mut().zip([old.as_str(), option]) {
-                value.clone_into(&mut session.choices[at].1);
-                let series = session.series(&scheme, &steps, 1);
-                old.clone_into(&mut session.choices[at].1);
-                of.push([series.as_ref().map_err(|s| *s)?[0][0], series?[1][0]]);
-            }
+        // A choice may cost a load: so not in turns, but the old value before the new one and after it.
+        let before = FEWEST.div_ceil(2);
+        for (of, repetitions) in [(0, before), (1, FEWEST), (0, FEWEST - before)] {
+            let value = [old.as_str(), option][of];
+            value.clone_into(&mut session.choices[at].1);
+            let series = session.series(&scheme, &steps, repetitions);
+            old.clone_into(&mut session.choices[at].1);
+            let series = series?;
+            times[of].extend((0..repetitions).map(|i| [series[DECODE][i], series[PROMPT][i]]));
         }
         let [old_times, new_times] = times;
         if faster(&self.both(&new_times), &self.both(&old_times)) {

@@ -40,13 +40,6 @@ pub struct Trace {
     requests: Vec<Request>,
 }
 
-/// Lengths at the 0th, 50th, 90th and 99th percentile of first turns of ShareGPT conversations
-/// (`docs/serving-bench.md`); the longest hundredth is as long as the shortest of it.
-const PROMPTS: [(f64, f64); 5] =
-    [(0.0, 1.0), (0.5, 64.0), (0.9, 600.0), (0.99, 2383.0), (1.0, 2383.0)];
-const OUTPUTS: [(f64, f64); 5] =
-    [(0.0, 1.0), (0.5, 471.0), (0.9, 871.0), (0.99, 1003.0), (1.0, 1003.0)];
-
 impl Trace {
     /// A trace of some requests.
     ///
@@ -58,18 +51,6 @@ impl Trace {
             return Err(Error::EmptyTrace);
         }
         Ok(Trace { requests })
-    }
-
-    /// `n` requests (at least one) with the lengths of chats, drawn from published quantiles, linear
-    /// between two of them. Prompt and answer are independent, as in `arclight loadtest`; no chance is
-    /// involved: the lengths stand at equal distances, and answers are dealt by the golden section.
-    pub fn chat(n: usize) -> Trace {
-        let n = n.max(1);
-        let request = |i: usize| Request {
-            prompt: quantile(&PROMPTS, (i as f64 + 0.5) / n as f64),
-            output: quantile(&OUTPUTS, (i as f64 * 0.618_033_988_749_894_9 + 0.5).fract()),
-        };
-        Trace { requests: (0..n).map(request).collect() }
     }
 
     /// Reads a log: a JSON object a line with `prompt_tokens` and `output_tokens` (or
@@ -165,15 +146,6 @@ fn nearest_power(n: u64) -> u32 {
     1 << power as u32
 }
 
-fn quantile(points: &[(f64, f64)], at: f64) -> u32 {
-    let between = points.windows(2).find(|pair| at <= pair[1].0);
-    let length = between.map_or(1.0, |pair| {
-        let ((from, low), (to, high)) = (pair[0], pair[1]);
-        low + (high - low) * (at - from) / (to - from)
-    });
-    length.round().max(1.0) as u32
-}
-
 fn request(line: &str) -> Result<Request, String> {
     let value: Value = serde_json::from_str(line).map_err(|e| format!("no JSON: {e}"))?;
     let object = value.as_object().ok_or("not a JSON object")?;
@@ -227,22 +199,6 @@ mod tests {
         let three = kinds(&trace, 3);
         assert_eq!([(three[0].0, three[0].2), (three[1].0, three[1].2)], [(1, 10.0), (4, 10.0)]);
         assert_eq!((three[1].1, three[0].1), (105, 115));
-    }
-
-    #[test]
-    fn chats_have_the_published_lengths() {
-        let trace = Trace::chat(200);
-        let sorted = |of: fn(&Request) -> u32| {
-            let mut all: Vec<u32> = trace.requests().iter().map(of).collect();
-            all.sort_unstable();
-            (all[100], all[180])
-        };
-        // Of 200 at equal distances the 100th and 180th stand half a step beyond the quantile: a
-        // 0.25 % step of 0.5 is 0.3 and 5 tokens of the steepest slope (536 over 0.4) is 7.
-        let ((p50, p90), (o50, o90)) = (sorted(|r| r.prompt), sorted(|r| r.output));
-        assert!(p50.abs_diff(64) <= 7 && p90.abs_diff(600) <= 50, "{p50} {p90}");
-        assert!(o50.abs_diff(471) <= 10 && o90.abs_diff(871) <= 10, "{o50} {o90}");
-        assert_eq!(Trace::chat(0).requests().len(), 1);
     }
 
     #[test]

@@ -1,0 +1,331 @@
+//! Steps of a loaded model, timed for the search.
+//!
+//! The model is loaded once for each way to cut the machine into groups. Another order of the CPUs of a
+//! group, or fewer of them, is a matter of milliseconds ([`Executor::rearrange`]), and another number of
+//! threads one of none. What is timed are whole steps of the engine behind as many tokens as the trace
+//! has there, on random tokens.
+//!
+//! [`Executor::rearrange`]: graph::Executor::rearrange
+
+use super::stored::{PAGE_SIZES, PAGES};
+use crate::error::Error;
+use crate::load;
+use crate::synth::Rng;
+use arclight_engine::{
+    BatchEntry, CpuId, Engine, Group, HugePages, LoadOptions, ModelFile, Outputs, SeqId,
+};
+use graph::{Phase, PlanGroup};
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+use topology::Machine;
+use tune::tuner::{Candidate, Choice, Level, Measure, Scheme, StepKind};
+
+/// Steps are repeated until they have taken this long together: the clock and the first waits should not
+/// count.
+const LEAST: Duration = Duration::from_millis(10);
+/// Steps that are timed together at most.
+const MOST_STEPS: u32 = 64;
+/// Tokens that the context has room for beyond what steps are behind.
+pub(super) const SPARE: usize = 32;
+
+/// Times steps of one model.
+pub(super) struct Steps<'a> {
+    file: &'a ModelFile,
+    machine: &'a Machine,
+    options: LoadOptions,
+    /// Sequences that decode together; steps of more tokens are a prompt's.
+    together: usize,
+    loaded: Option<Loaded>,
+    loading: Duration,
+    /// What went wrong when a model was loaded or a step taken; the search goes on without that.
+    pub(super) faults: Vec<String>,
+}
+
+/// A model in memory, and for whom its threads stand.
+struct Loaded {
+    engine: Engine,
+    /// As it was loaded: the order of the CPUs may be another by now.
+    groups: Vec<Group>,
+    pages: HugePages,
+    /// What the threads are arranged for, and the levels that are known to it.
+    scheme: Scheme,
+    levels: Vec<Level>,
+    sequences: BTreeMap<u32, Vec<SeqId>>,
+    tokens: Vec<u32>,
+    /// Kinds of steps that take so long that what was in the caches before is nothing to them.
+    long: BTreeMap<u32, bool>,
+}
+
+impl<'a> Steps<'a> {
+    pub(super) fn new(
+        file: &'a ModelFile,
+        machine: &'a Machine,
+        options: &LoadOptions,
+        kinds: &[StepKind],
+        together: usize,
+    ) -> Steps<'a> {
+        let of = |kind: &StepKind| sequences(kind, together);
+        let longest =
+            kinds.iter().map(|k| (k.depth as usize + new_tokens(k, together)).max(1)).max();
+        let options = LoadOptions {
+            context: Some(longest.unwrap_or(1) + SPARE),
+            sequences: Some(kinds.iter().map(of).sum::<usize>().max(1)),
+            step_outputs: Some(together),
+            ..options.clone()
+        };
+        let (loaded, faults) = (None, Vec::new());
+        Steps { file, machine, options, together, loaded, loading: Duration::ZERO, faults }
+    }
+
+    /// Settings that the search may choose: page sizes, what the engine takes by itself first, unless
+    /// they were given. After [`Steps::default_scheme`].
+    pub(super) fn choices(&mut self) -> Vec<Choice> {
+        let Some(loaded) = self.loaded.as_ref().filter(|_| self.options.huge_pages.is_none())
+        else {
+            return Vec::new();
+        };
+        let own = |(_, size): &&(&str, HugePages)| *size == loaded.pages;
+        let (first, rest): (Vec<_>, Vec<_>) = PAGE_SIZES.iter().partition(own);
+        let options = first.into_iter().chain(rest).map(|(name, _)| (*name).to_owned()).collect();
+        vec![Choice { name: PAGES.to_owned(), options }]
+    }
+
+    /// The groups and the CPUs that the model gets when nothing is said.
+    pub(super) fn default_scheme(&mut self) -> Result<Scheme, Error> {
+        let start = Instant::now();
+        let mut engine = load::load_engine(self.file, &self.options)?;
+        self.loading = start.elapsed();
+        let groups: Vec<Group> = engine
+            .executor()
+            .plan()
+            .groups
+            .iter()
+            .map(|g| Group { node: g.node, cpus: g.cpus.clone() })
+            .collect();
+        let scheme = Scheme::new(groups.clone()).map_err(|e| Error::Refused(e.to_string()))?;
+        self.loaded = Some(Loaded::new(engine, groups, scheme.clone()));
+        Ok(scheme)
+    }
+
+    /// Those of some kinds of steps, by ascending tokens, that take no longer than `most` with the default,
+    /// two at least. The last stands for those that are left out: they have more tokens, and where
+    /// multiplying is what takes the time it is the same for each.
+    pub(super) fn affordable(
+        &mut self,
+        kinds: Vec<StepKind>,
+        default: &Scheme,
+        most: Duration,
+    ) -> Result<Vec<StepKind>, Error> {
+        let (level, mut kept, mut past) = (default.all(), Vec::<StepKind>::new(), false);
+        for kind in kinds {
+            let candidate = Candidate { scheme: default, level: &level, choices: &[] };
+            let over = match kept.len() {
+                0 | 1 => false,
+                // Larger ones take longer still: they are not timed.
+                _ => past || self.time(&candidate, &kind)? > most.as_secs_f64(),
+            };
+            match kept.last_mut().filter(|_| over) {
+                Some(last) => {
+                    past = true;
+                    last.weight += kind.weight * f64::from(kind.tokens) / f64::from(last.tokens);
+                }
+                None => kept.push(kind),
+            }
+        }
+        Ok(kept)
+    }
+
+    /// Makes the threads stand as a scheme wants them, and gives the number of a level.
+    fn arrange(&mut self, candidate: &Candidate<'_>) -> Result<(&mut Loaded, usize), Error> {
+        let Candidate { scheme, level, choices } = *candidate;
+        let chosen = choices.iter().find(|(name, _)| name == PAGES);
+        let size =
+            |(_, value): &(String, String)| PAGE_SIZES.iter().find(|(name, _)| name == value);
+        let pages = chosen.and_then(size).map(|(_, size)| *size);
+        let serves = |loaded: &Loaded| {
+            pages.is_none_or(|pages| pages == loaded.pages)
+                && serves(&loaded.groups, scheme.groups())
+        };
+        if !self.loaded.as_ref().is_some_and(serves) {
+            self.loaded = None; // One model at a time: there may be no room for two.
+            let groups = scheme.groups().to_vec();
+            let huge_pages = pages.or(self.options.huge_pages);
+            let options =
+                LoadOptions { groups: Some(groups.clone()), huge_pages, ..self.options.clone() };
+            let start = Instant::now();
+            let engine = load::load_engine(self.file, &options)?;
+            self.loading = start.elapsed();
+            self.loaded = Some(Loaded::new(engine, groups, scheme.clone()));
+        }
+        let machine = self.machine;
+        let loaded = self.loaded.as_mut().expect("just loaded");
+        let at = loaded.level(scheme, level, machine)?;
+        Ok((loaded, at))
+    }
+
+    fn time(&mut self, candidate: &Candidate<'_>, kind: &StepKind) -> Result<f64, Error> {
+        let together = self.together;
+        let (loaded, level) = self.arrange(candidate)?;
+        loaded.engine.executor().force_level(Some(level));
+        loaded.fill(kind, together)?;
+        if loaded.long.get(&kind.tokens).is_none_or(|long| !long) {
+            // What the step before has left in the caches is another step's.
+            loaded.step(kind, together)?;
+        }
+        let (mut steps, mut took) = (0, Duration::ZERO);
+        while steps < MOST_STEPS && took < LEAST {
+            loaded.fill(kind, together)?;
+            let start = Instant::now();
+            loaded.step(kind, together)?;
+            took += start.elapsed();
+            steps += 1;
+        }
+        loaded.long.insert(kind.tokens, steps == 1);
+        Ok(took.as_secs_f64() / f64::from(steps))
+    }
+}
+
+impl Measure for Steps<'_> {
+    fn seconds(&mut self, candidate: &Candidate<'_>, kind: &StepKind) -> Option<f64> {
+        match self.time(candidate, kind) {
+            Ok(seconds) => Some(seconds),
+            Err(e) => {
+                let fault = e.to_string();
+                if !self.faults.contains(&fault) {
+                    self.faults.push(fault);
+                }
+                None
+            }
+        }
+    }
+
+    fn load_seconds(&self) -> f64 {
+        self.loading.as_secs_f64()
+    }
+}
+
+impl Loaded {
+    fn new(engine: Engine, groups: Vec<Group>, scheme: Scheme) -> Loaded {
+        let mut rng = Rng::new(1, "tune");
+        let vocab = engine.hparams().vocab;
+        let tokens = (0..engine.limits().tokens).map(|_| rng.below(vocab) as u32).collect();
+        let pages = engine.report().huge_pages;
+        let (levels, sequences) = (vec![scheme.all()], BTreeMap::new());
+        Loaded { engine, groups, pages, scheme, levels, sequences, tokens, long: BTreeMap::new() }
+    }
+
+    /// The executor's number of a level of a scheme that this model serves.
+    fn level(&mut self, scheme: &Scheme, level: &Level, machine: &Machine) -> Result<usize, Error> {
+        let counts: Vec<usize> = level.cpus().to_vec();
+        if self.scheme != *scheme || !self.levels.contains(level) {
+            if self.scheme != *scheme {
+                self.levels.clear();
+            }
+            // Levels of one scheme are nested, as the executor wants them.
+            self.levels.push(level.clone());
+            self.levels.sort_by_key(Level::threads);
+            let phases = self
+                .levels
+                .iter()
+                .zip(1..)
+                .map(|(level, tokens)| Phase { tokens, threads: level.cpus().to_vec() });
+            let order = self.groups.iter().zip(scheme.groups());
+            let groups = order.map(|(all, first)| PlanGroup {
+                node: all.node,
+                cpus: reordered(&all.cpus, &first.cpus),
+            });
+            let (groups, phases) = (groups.collect(), phases.collect());
+            let rearranged = self.engine.executor().rearrange(groups, phases, machine);
+            rearranged.map_err(arclight_engine::Error::from)?;
+            self.scheme = scheme.clone();
+        }
+        let levels = self.engine.executor().plan().levels();
+        let at = levels.iter().position(|threads| *threads == counts);
+        Ok(at.expect("a level of the plan"))
+    }
+
+    /// Makes the sequences of a kind of step as deep as it wants them.
+    fn fill(&mut self, kind: &StepKind, together: usize) -> Result<(), Error> {
+        let wanted = sequences(kind, together);
+        while self.sequences.entry(kind.tokens).or_default().len() < wanted {
+            let new = self.engine.new_sequence()?;
+            self.sequences.entry(kind.tokens).or_default().push(new);
+        }
+        let depth = kind.depth as usize;
+        for &sequence in &self.sequences[&kind.tokens] {
+            let mut len = self.engine.truncate(sequence, depth)?;
+            while len < depth {
+                let tokens = &self.tokens[..self.tokens.len().min(depth - len)];
+                self.engine.step(&[BatchEntry { sequence, tokens, outputs: Outputs::None }])?;
+                len += tokens.len();
+            }
+        }
+        Ok(())
+    }
+
+    fn step(&mut self, kind: &StepKind, together: usize) -> Result<(), Error> {
+        let new = new_tokens(kind, together);
+        let entry = |(at, &sequence): (usize, &SeqId)| {
+            let tokens = &self.tokens[at % (self.tokens.len() - new + 1)..][..new];
+            BatchEntry { sequence, tokens, outputs: Outputs::Last }
+        };
+        let batch: Vec<BatchEntry<'_>> =
+            self.sequences[&kind.tokens].iter().enumerate().map(entry).collect();
+        self.engine.step(&batch)?;
+        Ok(())
+    }
+}
+
+/// Sequences in a step: as many as it has tokens when so many decode together, otherwise a prompt's one.
+fn sequences(kind: &StepKind, together: usize) -> usize {
+    if kind.tokens as usize <= together { kind.tokens as usize } else { 1 }
+}
+
+/// New tokens of each of them.
+fn new_tokens(kind: &StepKind, together: usize) -> usize {
+    kind.tokens as usize / sequences(kind, together)
+}
+
+/// Whether a model that is loaded for `groups` can be rearranged for `wanted`.
+fn serves(groups: &[Group], wanted: &[Group]) -> bool {
+    let within = |(all, some): (&Group, &Group)| {
+        all.node == some.node && some.cpus.iter().all(|cpu| all.cpus.contains(cpu))
+    };
+    groups.len() == wanted.len() && groups.iter().zip(wanted).all(within)
+}
+
+/// `all`, with those that are wanted first.
+fn reordered(all: &[CpuId], first: &[CpuId]) -> Vec<CpuId> {
+    let rest = all.iter().filter(|cpu| !first.contains(cpu));
+    first.iter().chain(rest).copied().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use arclight_engine::NodeId;
+
+    fn group(node: u32, cpus: &[u32]) -> Group {
+        Group { node: Some(NodeId(node)), cpus: cpus.iter().map(|&cpu| CpuId(cpu)).collect() }
+    }
+
+    #[test]
+    fn a_model_serves_what_needs_no_other_weights() {
+        let loaded = [group(0, &[0, 1, 2]), group(1, &[3, 4])];
+        assert!(serves(&loaded, &[group(0, &[2, 0]), group(1, &[4])]));
+        assert!(!serves(&loaded, &[group(0, &[2, 0])]));
+        assert!(!serves(&loaded, &[group(0, &[0, 3]), group(1, &[4])]));
+        assert!(!serves(&loaded, &[group(1, &[0]), group(0, &[4])]));
+        let order = reordered(&loaded[0].cpus, &[CpuId(2), CpuId(0)]);
+        assert_eq!(order, [CpuId(2), CpuId(0), CpuId(1)]);
+    }
+
+    #[test]
+    fn steps_of_few_tokens_are_of_many_sequences() {
+        let kind = |tokens| StepKind { tokens, depth: 7, weight: 1.0 };
+        let of = |tokens, together| {
+            (sequences(&kind(tokens), together), new_tokens(&kind(tokens), together))
+        };
+        assert_eq!([of(1, 1), of(4, 4), of(8, 4), of(512, 4)], [(1, 1), (4, 1), (1, 8), (1, 512)]);
+    }
+}

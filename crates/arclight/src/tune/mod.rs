@@ -1,0 +1,333 @@
+//! `arclight tune`: which cores serve a model fastest, for prompts and for decoding, found by measuring.
+//!
+//! The search is `tune::tuner`, the steps that it asks for are the engine's own (`measure`), and what it
+//! finds is a profile that `run`, `chat`, `serve` and `bench` use by themselves (`stored`).
+
+mod measure;
+pub(crate) mod stored;
+
+use crate::args::{KvArg, ModelArg, PlaceArgs, count};
+use crate::error::Error;
+use crate::load;
+use crate::term::{self, note};
+use crate::{interrupt, synth};
+use arclight_engine::{CpuList, LoadOptions, ModelFile};
+use clap::{Args, ValueHint};
+use loadgen::Lengths;
+use measure::Steps;
+use std::io::Write;
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+use stored::{For, Part};
+use topology::Machine;
+use topology::topotree::TopoTree;
+use tune::tuner::{
+    Measured, Outcome, Profile, Progress, Quick, Request, Start, StepKind, Trace, Tuner,
+};
+
+/// Find the cores that serve a model fastest here, and remember them
+///
+/// Steps of the model are timed on different groups of cores: those of its prompts and those of its
+/// answers, which want other cores. What is found is kept for this model on this machine, and run, chat,
+/// serve and bench use it from then on.
+#[derive(Args, Debug)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct TuneArgs {
+    #[command(flatten)]
+    model: ModelArg,
+    /// Tune for a model made in memory, such as qwen3-0.6b:q4_0 (arclight synth --help lists them)
+    #[arg(long, value_name = "SHAPE:TYPE", conflicts_with = "model")]
+    synth: Option<synth::Model>,
+    /// Ask the few questions that matter most: 20 seconds at most, the loading not counted
+    #[arg(long)]
+    quick: bool,
+    /// Requests to tune for, a line each: {"prompt_tokens": 70, "output_tokens": 400}, or as OpenAI's API
+    /// has them in `usage` [default: lengths of chats, from published quantiles]
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    trace: Option<PathBuf>,
+    /// Requests that are served together
+    #[arg(long, value_name = "N", value_parser = count, default_value = "1")]
+    together: usize,
+    /// Repetitions of each step in the end, 5 or more
+    #[arg(short, long, value_name = "N", value_parser = count, default_value = "9")]
+    repetitions: usize,
+    /// Where to keep what is found [default: a file for machine and model in the cache directory]
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    profile_file: Option<PathBuf>,
+    /// How keys and values are kept
+    #[arg(long, value_name = "TYPE", value_enum, default_value_t = KvArg::F16)]
+    kv_type: KvArg,
+    #[command(flatten)]
+    place: PlaceArgs,
+}
+
+const EXAMPLES: &str = "\
+Ctrl-C ends the search and keeps what was found.
+
+Examples:
+  arclight tune model.gguf
+  arclight tune model.gguf --quick
+  arclight tune model.gguf --trace requests.jsonl --together 16   for a server's own requests
+  arclight tune --synth qwen3-0.6b:q4_0 --profile-file here.toml";
+
+/// Whose lengths the requests have, how many there are, and the golden section.
+const LENGTHS: loadgen::Trace = loadgen::Trace::ShareGpt;
+const REQUESTS: usize = 90;
+const GOLDEN: f64 = 0.618_033_988_749_894_9;
+/// Tokens in a step at most, as the engine has it unless told otherwise.
+const STEP_TOKENS: u32 = 512;
+/// Families that are looked at closely, and plans that are measured in the end.
+const FAMILIES: usize = 3;
+const FINALISTS: usize = 2;
+/// Most time of a quick search.
+const QUICK: Duration = Duration::from_secs(20);
+/// Steps take this long at most: some hundred are timed, in a quick search some twenty.
+const LONGEST_STEP: Duration = Duration::from_millis(500);
+const QUICK_STEP: Duration = Duration::from_millis(200);
+
+/// Runs the command.
+pub(crate) fn run(args: &TuneArgs) -> Result<(), Error> {
+    let trace = trace(args)?;
+    let file = match &args.synth {
+        Some(model) => synth::in_memory(model, synth::DEFAULT_SEED)?,
+        None => load::open(&args.model, false)?,
+    };
+    let machine = Machine::read()?;
+    let owner = For::of(&machine, &file.gguf()?)?;
+    let path = match args.profile_file.clone().or_else(|| owner.path()) {
+        Some(path) => path,
+        None => {
+            let text = "there is no home directory to keep the profile in: give --profile-file";
+            return Err(Error::Usage(text.to_owned()));
+        }
+    };
+    // What takes minutes to find must not fail to be kept.
+    let part = Part::create(&path)?;
+    interrupt::install();
+    let mut options = LoadOptions { kv: args.kv_type.into(), ..LoadOptions::default() };
+    args.place.apply(&mut options);
+    let start = Instant::now();
+    let outcome = search(args, &trace, &file, &machine, &options)?;
+    let profile = Profile {
+        machine: owner.machine,
+        model: owner.model,
+        program: owner.program,
+        date: today(),
+        seconds: start.elapsed().as_secs_f64(),
+        outcome,
+    };
+    part.keep(&profile.text())?;
+    print(&profile, &path)
+}
+
+/// What the machine is tuned for.
+fn trace(args: &TuneArgs) -> Result<Trace, Error> {
+    let fault = |e: tune::Error| Error::Refused(e.to_string());
+    match &args.trace {
+        Some(path) => {
+            let text = std::fs::read_to_string(path).map_err(|e| Error::read(path, e))?;
+            Trace::from_log(&text).map_err(|e| Error::Refused(format!("{}: {e}", path.display())))
+        }
+        None => Trace::new(requests()).map_err(fault),
+    }
+}
+
+/// Requests as long as those of chats. No chance is involved: prompts stand at equal distances in their
+/// distribution, and answers are dealt to them by the golden section.
+fn requests() -> Vec<Request> {
+    let (prompts, outputs) = (Lengths::Inputs(LENGTHS), Lengths::Outputs(LENGTHS));
+    let at = |lengths: Lengths, share: f64| lengths.at(share) as u32;
+    let request = |i: usize| Request {
+        prompt: at(prompts, (i as f64 + 0.5) / REQUESTS as f64),
+        output: at(outputs, (i as f64 * GOLDEN + 0.5).fract()),
+    };
+    (0..REQUESTS).map(request).collect()
+}
+
+/// Steps of the trace that the model's context has room for.
+fn kinds(trace: &Trace, together: usize, file: &ModelFile) -> Result<Vec<StepKind>, Error> {
+    let gguf = file.gguf()?;
+    let hparams = models::Hparams::read(&gguf)
+        .map_err(|source| Error::Model { path: file.path().to_owned(), source })?;
+    let room = hparams.context.saturating_sub(measure::SPARE) as u32;
+    let kinds = trace.steps(together, STEP_TOKENS).into_iter();
+    let fits = |kind: &StepKind| kind.tokens <= room;
+    let cut = |kind: StepKind| StepKind { depth: kind.depth.min(room - kind.tokens), ..kind };
+    Ok(kinds.filter(fits).map(cut).collect())
+}
+
+fn search(
+    args: &TuneArgs,
+    trace: &Trace,
+    file: &ModelFile,
+    machine: &Machine,
+    options: &LoadOptions,
+) -> Result<Outcome, Error> {
+    let kinds = kinds(trace, args.together, file)?;
+    let mut steps = Steps::new(file, machine, options, &kinds, args.together);
+    let default = steps.default_scheme()?;
+    let start = Instant::now();
+    let most = if args.quick { QUICK_STEP } else { LONGEST_STEP };
+    let kinds = steps.affordable(kinds, &default, most)?;
+    let bar = term::count_bar("tuning", 0);
+    let answering = interrupt::Answering::begin();
+    let told = |progress: &Progress| {
+        let Progress { doing, evaluations, remaining, gain, .. } = *progress;
+        bar.set_length((evaluations + remaining) as u64);
+        bar.set_position(evaluations as u64);
+        let left = start.elapsed().mul_f64(remaining as f64 / evaluations.max(1) as f64);
+        let best = if gain > 1.0 {
+            format!(", {:.0} % faster so far", 100.0 * (gain - 1.0))
+        } else {
+            String::new()
+        };
+        bar.set_message(format!("{doing}, {} left{best}", term::seconds(left)));
+    };
+    let found = if args.quick {
+        let (decode, prompt) = ends(&kinds);
+        let choices = steps.choices();
+        let default = Start { level: default.all(), scheme: default };
+        let quick = Quick { default: &default, others: &[], decode, prompt, choices: &choices };
+        quick.run(&mut steps, &mut |progress| {
+            told(progress);
+            let left = QUICK.saturating_sub(start.elapsed()).as_secs_f64();
+            if answering.interrupted() { 0.0 } else { left }
+        })
+    } else {
+        let tuner = Tuner {
+            tree: &TopoTree::of(machine),
+            default: &default,
+            kinds: &kinds,
+            permit: &|_| true,
+            families: FAMILIES,
+            finalists: FINALISTS,
+            repetitions: args.repetitions,
+            choices: &[], // Page sizes are the engine's to choose, by its own measurement.
+        };
+        tuner.run(&mut steps, &mut |progress| {
+            told(progress);
+            match answering.interrupted() {
+                true => ControlFlow::Break(()),
+                false => ControlFlow::Continue(()),
+            }
+        })
+    };
+    bar.finish_and_clear();
+    for fault in &steps.faults {
+        note!("left out: {fault}");
+    }
+    found.map_err(|e| match steps.faults.first() {
+        Some(fault) => Error::Refused(format!("{e}: {fault}")),
+        None => Error::Refused(e.to_string()),
+    })
+}
+
+/// The kind of step that stands for decoding, on which most of the trace's steps are, and that of most
+/// tokens, for prompts.
+fn ends(kinds: &[StepKind]) -> (StepKind, StepKind) {
+    let (prompt, others) = kinds.split_last().expect("a trace has steps");
+    let most = others.iter().max_by(|a, b| a.weight.total_cmp(&b.weight));
+    (*most.unwrap_or(prompt), *prompt)
+}
+
+/// The day, in UTC, as people write it.
+fn today() -> String {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    let days = now.map_or(0, |t| t.as_secs() / 86_400) as i64;
+    // Days of the Gregorian calendar: H. Hinnant, "chrono-compatible low-level date algorithms".
+    let days = days + 719_468;
+    let era = days.div_euclid(146_097);
+    let of_era = days.rem_euclid(146_097);
+    let year = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
+    let of_year = of_era - (365 * year + year / 4 - year / 100);
+    let month = (5 * of_year + 2) / 153;
+    let day = of_year - (153 * month + 2) / 5 + 1;
+    let month = if month < 10 { month + 3 } else { month - 9 };
+    let year = year + era * 400 + i64::from(month <= 2);
+    format!("{year:04}-{month:02}-{day:02}")
+}
+
+/// What was found, for people.
+fn print(profile: &Profile, path: &Path) -> Result<(), Error> {
+    let mut out = std::io::stdout().lock();
+    let outcome = &profile.outcome;
+    writeln!(out, "{} on {}", profile.model.words, profile.machine.words)?;
+    for (at, group) in outcome.scheme.groups().iter().enumerate() {
+        let cpus: CpuList = group.cpus.iter().copied().collect();
+        let node = group.node.map_or(String::new(), |node| format!(" on node {node}"));
+        writeln!(out, "group {at}: cpus {cpus}{node}")?;
+    }
+    let mut from = 1;
+    for row in outcome.table.rows() {
+        let steps = match row.up_to {
+            u32::MAX if from == 1 => "all steps".to_owned(),
+            u32::MAX => format!("steps of {from} tokens and more"),
+            1 => "steps of 1 token".to_owned(),
+            up_to => format!("steps of {from} to {up_to} tokens"),
+        };
+        let parts: Vec<String> = row.level.cpus().iter().map(ToString::to_string).collect();
+        writeln!(
+            out,
+            "{steps}: {} ({})",
+            term::plural(row.level.threads(), "thread"),
+            parts.join(" + ")
+        )?;
+        from = row.up_to.saturating_add(1);
+    }
+    if !outcome.measured.is_empty() {
+        writeln!(
+            out,
+            "\n| tokens in a step | after | default, tokens/s | tuned, tokens/s | ratio |"
+        )?;
+        writeln!(
+            out,
+            "|-----------------:|------:|------------------:|----------------:|------:|"
+        )?;
+    }
+    for &Measured { tokens, depth, before, after, .. } in &outcome.measured {
+        writeln!(
+            out,
+            "| {tokens:>16} | {depth:>5} | {:>17} | {:>15} | {:>5.2} |",
+            term::rate(before),
+            term::rate(after),
+            after / before,
+        )?;
+    }
+    out.flush()?;
+    let stopped = if outcome.complete { "" } else { ", stopped before its end" };
+    note!(
+        "{} timed in {}{stopped}; kept in {}",
+        term::plural(outcome.evaluations, "step"),
+        term::seconds(Duration::from_secs_f64(profile.seconds)),
+        path.display()
+    );
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_default_requests_are_chats() {
+        let requests = requests();
+        let mut prompts: Vec<u32> = requests.iter().map(|r| r.prompt).collect();
+        let mut outputs: Vec<u32> = requests.iter().map(|r| r.output).collect();
+        prompts.sort_unstable();
+        outputs.sort_unstable();
+        // The medians of the published quantiles, to within what 90 requests resolve.
+        let near =
+            |got: u32, want: usize| f64::from(got.abs_diff(want as u32)) <= 0.1 * want as f64;
+        assert!(near(prompts[45], Lengths::Inputs(LENGTHS).at(0.5)), "{}", prompts[45]);
+        assert!(near(outputs[45], Lengths::Outputs(LENGTHS).at(0.5)), "{}", outputs[45]);
+    }
+
+    #[test]
+    fn decoding_is_what_most_steps_are() {
+        let kind = |tokens, weight| StepKind { tokens, depth: 9, weight };
+        let kinds = [kind(1, 3.0), kind(2, 9.0), kind(64, 1.0)];
+        let (decode, prompt) = ends(&kinds);
+        assert_eq!((decode.tokens, prompt.tokens), (2, 64));
+    }
+}

@@ -1,0 +1,251 @@
+//! Profiles on disk: where they are, for whom they are, and how they become options of loading.
+//!
+//! A profile is for one machine (as far as this process may use it), one model (its tensors' names, types
+//! and shapes) and one version of the program with the kernels that it has here. What does not fit is
+//! told and not used. Options that say something about cores or nodes take precedence over a profile.
+
+use crate::error::Error;
+use crate::model_info::ModelInfo;
+use crate::term::note;
+use arclight_engine::{CpuList, HugePages, LoadOptions, ModelFile, Numa, Phase};
+use clap::{Args, ValueHint};
+use gguf::Gguf;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+use topology::Machine;
+use tune::tuner::{Identity, Profile};
+
+/// The name of the choice between page sizes.
+pub(super) const PAGES: &str = "huge-pages";
+/// Its values, the default first.
+pub(super) const PAGE_SIZES: [(&str, HugePages); 2] =
+    [("transparent", HugePages::Transparent), ("off", HugePages::Off)];
+
+/// Which profile.
+#[derive(Args, Clone, Debug, Default)]
+#[command(next_help_heading = "Machine")]
+pub(crate) struct ProfileArgs {
+    /// Use the cores that `arclight tune` has found, from this file instead of the cache directory
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath,
+          conflicts_with_all = ["threads", "numa", "nodes", "cpus", "untuned"])]
+    pub(crate) profile_file: Option<PathBuf>,
+    /// Do not use what `arclight tune` has found
+    #[arg(long)]
+    pub(crate) untuned: bool,
+}
+
+/// Whom a profile is for.
+pub(super) struct For {
+    pub(super) machine: Identity,
+    pub(super) model: Identity,
+    pub(super) program: Identity,
+}
+
+impl For {
+    pub(super) fn of(machine: &Machine, gguf: &Gguf<'_>) -> Result<For, Error> {
+        let kernels = kernels::Kernels::detect().map_err(arclight_engine::Error::from)?;
+        let version = format!("{} with {} kernels", env!("CARGO_PKG_VERSION"), kernels.isa());
+        let program = Identity { digest: version.clone(), words: format!("arclight {version}") };
+        Ok(For { machine: machine_identity(machine), model: model_identity(gguf), program })
+    }
+
+    /// Where the profile is kept; `None` without a home.
+    pub(super) fn path(&self) -> Option<PathBuf> {
+        let absolute = |name| std::env::var_os(name).map(PathBuf::from).filter(|p| p.is_absolute());
+        let cache = absolute("XDG_CACHE_HOME")
+            .or_else(|| absolute("HOME").map(|home| home.join(".cache")))?;
+        Some(cache.join("arclight").join(Profile::file_name(&self.machine, &self.model)))
+    }
+}
+
+/// A profile to be: a file beside its place, so that others see the whole of it or nothing.
+pub(super) struct Part {
+    path: PathBuf,
+    part: PathBuf,
+}
+
+impl Part {
+    /// Makes the file and the folders above it.
+    pub(super) fn create(path: &Path) -> Result<Part, Error> {
+        if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
+            std::fs::create_dir_all(folder).map_err(|e| Error::write(folder, e))?;
+        }
+        let part = path.with_extension(format!("{}.part", std::process::id()));
+        std::fs::write(&part, "").map_err(|e| Error::write(path, e))?;
+        Ok(Part { path: path.to_owned(), part })
+    }
+
+    /// Writes it and puts it into its place.
+    pub(super) fn keep(self, text: &str) -> Result<(), Error> {
+        let kept =
+            std::fs::write(&self.part, text).and_then(|()| std::fs::rename(&self.part, &self.path));
+        kept.map_err(|e| Error::write(&self.path, e))
+    }
+}
+
+impl Drop for Part {
+    fn drop(&mut self) {
+        // Gone already when it was kept.
+        let _ = std::fs::remove_file(&self.part);
+    }
+}
+
+/// FNV-1a.
+fn digest(text: &str) -> String {
+    let step = |hash: u64, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+    format!("{:016x}", text.bytes().fold(0xcbf2_9ce4_8422_2325, step))
+}
+
+fn machine_identity(machine: &Machine) -> Identity {
+    let mut all = machine.model().unwrap_or_default().to_owned();
+    for cpu in machine.cpus() {
+        let topology::Cpu { id, node, package, die, cluster, core, l2, l3, .. } = cpu;
+        all += &format!("\n{id} {node} {package} {die:?} {cluster:?} {core} {l2:?} {l3:?}");
+    }
+    for node in machine.usable_nodes() {
+        all += &format!("\nnode {} {:?}", node.id, node.distances);
+    }
+    all += &format!("\nquota {:?}", machine.quota());
+    let cpus: CpuList = machine.cpus().iter().map(|cpu| cpu.id).collect();
+    let words = format!("{}, cpus {cpus}", machine.model().unwrap_or("unknown CPU"));
+    Identity { digest: digest(&all), words }
+}
+
+fn model_identity(gguf: &Gguf<'_>) -> Identity {
+    let of = |t: &gguf::Tensor<'_>| format!("{} {:?} {:?}\n", t.name(), t.ty, t.shape.dims());
+    let all: String = gguf.tensors().iter().map(of).collect();
+    let info = ModelInfo::of(gguf);
+    let digest = digest(&format!("{}\n{all}", info.architecture));
+    Identity { digest, words: format!("{} {}", info.name, info.ty) }
+}
+
+/// Reads a profile; `None` where there is none and none was asked for.
+fn read(path: &Path, asked: bool) -> Result<Option<Profile>, Error> {
+    let text = match std::fs::read_to_string(path) {
+        Ok(text) => text,
+        Err(e) if e.kind() == ErrorKind::NotFound && !asked => return Ok(None),
+        Err(e) => return Err(Error::read(path, e)),
+    };
+    let profile = Profile::parse(&text);
+    profile.map(Some).map_err(|e| Error::Refused(format!("{}: {e}", path.display())))
+}
+
+/// Applies the profile for a model, if there is one and nothing speaks against it; says so unless
+/// `quiet`. What cannot be used is told and left alone, but an error if it was asked for by name.
+pub(crate) fn apply(
+    file: &ModelFile,
+    args: &ProfileArgs,
+    options: &mut LoadOptions,
+    quiet: bool,
+) -> Result<(), Error> {
+    let LoadOptions { numa, nodes, on_nodes, on_cpus, threads, no_pin, .. } = &*options;
+    let own = *numa != Numa::Auto || nodes.is_some() || threads.is_some() || *no_pin;
+    if args.untuned || own || on_nodes.is_some() || on_cpus.is_some() {
+        return Ok(());
+    }
+    let owner = For::of(&Machine::read()?, &file.gguf()?)?;
+    let asked = args.profile_file.is_some();
+    let Some(path) = args.profile_file.clone().or_else(|| owner.path()) else { return Ok(()) };
+    let profile = match read(&path, asked) {
+        Ok(Some(profile)) => profile,
+        Ok(None) => return Ok(()),
+        Err(e) if asked => return Err(e),
+        Err(e) => {
+            note!("{e}; it is not used");
+            return Ok(());
+        }
+    };
+    match profile.applies(&owner.machine, &owner.model, &owner.program) {
+        Ok(()) => {}
+        Err(stale) if asked => {
+            return Err(Error::Refused(format!("{}: {stale}", path.display())));
+        }
+        Err(stale) => {
+            note!("{}: {stale}; it is not used", path.display());
+            return Ok(());
+        }
+    }
+    put(&profile, options);
+    if !quiet {
+        note!("cores as tuned on {} ({})", profile.date, path.display());
+    }
+    Ok(())
+}
+
+/// What a profile says, as options of loading.
+fn put(profile: &Profile, options: &mut LoadOptions) {
+    let scheme = profile.scheme();
+    options.groups = Some(scheme.groups().to_vec());
+    let all = scheme.all();
+    let rows = profile.table().rows().iter().filter(|row| row.up_to < u32::MAX || row.level != all);
+    options.phases = rows
+        .map(|row| Phase { tokens: row.up_to as usize, threads: row.level.cpus().to_vec() })
+        .collect();
+    let chosen = |(name, value): &(String, String)| {
+        let size = PAGE_SIZES.iter().find(|(size, _)| size == value)?;
+        (name == PAGES).then_some(size.1)
+    };
+    let pages = profile.outcome.choices.iter().find_map(chosen);
+    options.huge_pages = options.huge_pages.or(pages);
+}
+
+/// Leaves a core to others, where a profile uses all of more than two.
+pub(crate) fn leave_one(machine: &Machine, options: &mut LoadOptions) {
+    let Some(groups) = &mut options.groups else { return };
+    let used: usize = groups.iter().map(|group| group.cpus.len()).sum();
+    let cores = machine.usable_cores();
+    if used < cores || cores <= 2 {
+        return;
+    }
+    // The last of the largest group: the one that is used least.
+    let largest = (0..groups.len()).max_by_key(|&g| groups[g].cpus.len());
+    let Some(at) = largest.filter(|&g| groups[g].cpus.len() > 1) else { return };
+    groups[at].cpus.pop();
+    let left = groups[at].cpus.len();
+    for phase in &mut options.phases {
+        phase.threads[at] = phase.threads[at].min(left);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use arclight_engine::{CpuId, Group};
+    use topology::fake::FakeMachine;
+
+    fn group(cpus: std::ops::Range<u32>) -> Group {
+        Group { node: None, cpus: cpus.map(CpuId).collect() }
+    }
+
+    #[test]
+    fn a_core_is_left_where_all_are_used() {
+        let machine = FakeMachine::uniform(2, 4).machine().unwrap();
+        let options = |second: u32| LoadOptions {
+            groups: Some(vec![group(0..4), group(4..second)]),
+            phases: vec![
+                Phase { tokens: 1, threads: vec![2, 1] },
+                Phase { tokens: 9, threads: vec![4, 2] },
+            ],
+            ..LoadOptions::default()
+        };
+        let mut all = options(8);
+        leave_one(&machine, &mut all);
+        assert_eq!(all.groups.unwrap().iter().map(|g| g.cpus.len()).collect::<Vec<_>>(), [4, 3]);
+        let mut some = options(7);
+        leave_one(&machine, &mut some);
+        assert_eq!(some, options(7));
+    }
+
+    #[test]
+    fn another_machine_or_model_has_another_identity() {
+        let of = |cores| machine_identity(&FakeMachine::uniform(1, cores).machine().unwrap());
+        assert_eq!(of(4), of(4));
+        assert_ne!(of(4).digest, of(3).digest);
+        let model = |ty| {
+            let bytes = testkit::TinyModel::qwen3(ty).gguf();
+            model_identity(&Gguf::parse(&bytes).unwrap())
+        };
+        assert_eq!(model(gguf::TensorType::Q4_0), model(gguf::TensorType::Q4_0));
+        assert_ne!(model(gguf::TensorType::Q4_0).digest, model(gguf::TensorType::Q8_0).digest);
+    }
+}

@@ -1,0 +1,110 @@
+//! `tune`: what it finds is kept, used by the commands that load the model, and by no other model.
+
+use crate::support::{FILES, Ran, arclight, fails, file, run, succeeds, text, tiny};
+use std::path::PathBuf;
+
+/// A quick profile of the tiny model, in a file of its own.
+fn quick(name: &str) -> String {
+    let path = text(&FILES.path().join(name));
+    let Ran { code, out, err } = run(&["tune", tiny(), "--quick", "--profile-file", &path]);
+    assert_eq!(code, Some(0), "{err}");
+    assert!(out.contains("group 0: cpus ") && out.contains("threads ("), "{out}");
+    assert!(err.contains(&format!("kept in {path}")), "{err}");
+    path
+}
+
+#[test]
+fn a_search_is_kept_and_read_again() {
+    let trace = "{\"prompt_tokens\": 9, \"output_tokens\": 3}\n\n\
+                 {\"usage\": {\"prompt_tokens\": 40, \"completion_tokens\": 5}}\n";
+    let trace = file("requests.jsonl", trace.as_bytes());
+    let path = text(&FILES.path().join("whole.toml"));
+    let args = ["tune", tiny(), "--trace", &trace, "--together", "2", "-r", "5"];
+    let Ran { code, out, err } = run(&[&args[..], &["--profile-file", &path]].concat());
+    assert_eq!(code, Some(0), "{err}");
+    assert!(!err.contains("left out"), "{err}");
+    // One and two answers at a time, prompts of about 8 and 32 tokens.
+    for tokens in ["1 |", "2 |", "8 |", "32 |"] {
+        let row = out.lines().find(|line| line.trim_start_matches(['|', ' ']).starts_with(tokens));
+        assert!(row.is_some(), "no row of {tokens} in: {out}");
+    }
+    let profile = std::fs::read_to_string(&path).unwrap();
+    assert!(profile.contains("version = 1") && profile.contains("[[table]]"), "{profile}");
+    assert!(profile.contains("complete = true"), "{profile}");
+    let Ran { code, err, .. } =
+        run(&["run", tiny(), "-n", "4", "-p", "a", "--profile-file", &path]);
+    assert_eq!(code, Some(0), "{err}");
+    assert!(err.contains("cores as tuned on 2"), "{err}");
+}
+
+#[test]
+fn what_was_found_is_used_by_itself_until_something_speaks_against_it() {
+    let cache: PathBuf = FILES.path().join("own-cache");
+    let with_cache = |args: &[&str]| {
+        let output = arclight(args).env("XDG_CACHE_HOME", &cache).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stderr).unwrap()
+    };
+    let model = tiny();
+    let generate = ["run", model, "-n", "4", "-p", "a"];
+    assert!(!with_cache(&generate).contains("tuned"));
+    assert!(with_cache(&["tune", model, "--quick"]).contains("own-cache/arclight/tune-"));
+    assert!(with_cache(&generate).contains("cores as tuned on 2"));
+    let bench = ["bench", model, "-p", "8", "-n", "2", "-r", "1"];
+    assert!(with_cache(&bench).contains("cores as tuned on 2"));
+    for own in [&["--untuned"][..], &["--threads", "1"], &["--nodes", "1"], &["--no-pin"]] {
+        let err = with_cache(&[&generate[..], own].concat());
+        assert!(!err.contains("tuned"), "{own:?}: {err}");
+    }
+    // A profile of another program is told and left alone.
+    let folder = cache.join("arclight");
+    let path = std::fs::read_dir(folder).unwrap().next().unwrap().unwrap().path();
+    let profile = std::fs::read_to_string(&path).unwrap();
+    let (before, after) = profile.split_once("[program]\ndigest = \"").unwrap();
+    std::fs::write(&path, format!("{before}[program]\ndigest = \"old {after}")).unwrap();
+    let err = with_cache(&generate);
+    assert!(err.contains("for another program") && err.contains("not used"), "{err}");
+    std::fs::write(&path, "version = 9\n").unwrap();
+    let err = with_cache(&generate);
+    assert!(err.contains("version 9") && err.contains("not used"), "{err}");
+}
+
+#[test]
+fn a_profile_that_is_asked_for_must_fit() {
+    let path = quick("quick.toml");
+    let profile = std::fs::read_to_string(&path).unwrap();
+    let generate =
+        |path: &str| fails(1, &["run", "-q", tiny(), "-n", "2", "-p", "a", "--profile-file", path]);
+    let (before, after) = profile.split_once("[model]\ndigest = \"").unwrap();
+    let other = file("other.toml", format!("{before}[model]\ndigest = \"f{after}").as_bytes());
+    let error = generate(&other);
+    assert!(error.contains("other.toml") && error.contains("for another model"), "{error}");
+    let error = generate(&file("text.toml", b"no profile"));
+    assert!(error.contains("text.toml"), "{error}");
+    let error = generate(&text(&FILES.path().join("nowhere.toml")));
+    assert!(error.contains("nowhere.toml"), "{error}");
+    // Phases of a user's own making: what cannot be is refused by the engine.
+    let (before, after) = profile.split_once("[[table]]\n").unwrap();
+    let row = "[[table]]\nup_to = 0\ncpus = [1]\n[[table]]\n";
+    let error = generate(&file("phases.toml", format!("{before}{row}{after}").as_bytes()));
+    assert!(error.contains("0 tokens"), "{error}");
+}
+
+#[test]
+fn the_same_text_with_and_without_a_profile() {
+    let path = quick("same.toml");
+    let generate = ["run", "-q", tiny(), "-n", "24", "-p", "a b c", "--greedy"];
+    let plain = succeeds(&[&generate[..], &["--untuned"]].concat());
+    assert_eq!(succeeds(&[&generate[..], &["--profile-file", &path]].concat()), plain);
+}
+
+#[test]
+fn faults_of_the_arguments_are_told() {
+    let trace = file("bad.jsonl", b"{\"prompt_tokens\": 9, \"output_tokens\": 3}\n{}\n");
+    let error = fails(1, &["tune", tiny(), "--trace", &trace]);
+    assert!(error.contains("bad.jsonl") && error.contains("line 2"), "{error}");
+    let error = fails(1, &["tune", tiny(), "--quick", "--profile-file", "/proc/none/x.toml"]);
+    assert!(error.contains("/proc/none"), "{error}");
+    let both = run(&["run", tiny(), "--profile-file", "x", "--threads", "1"]);
+    assert_eq!(both.code, Some(2), "{}", both.err);
+}
