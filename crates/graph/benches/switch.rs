@@ -1,14 +1,13 @@
-//! What it costs to switch plans: decode steps on one thread of each group and prompt steps on all, one
+//! What it costs to switch plans: decode steps on one thread of each group and larger steps on all, one
 //! after the other, against as many of each in a row.
 //!
 //! `cargo bench -p arclight-graph --bench switch`
 //!
-//! In each round four series are timed, in turning order: decode steps alone, prompt steps alone, the two
-//! in turn on the same threads (all), and the two in turn with the switch. The first two tell what the
-//! steps cost; what the third has more is the price of taking turns (caches), which no switch of plans
-//! causes; the fourth less the third, less what decoding on fewer threads changes, is the switch. Figures
-//! are medians over rounds of microseconds for one way there and back, with quartiles. The logits must be
-//! equal to the bit.
+//! In each round five series are timed, in turning order: decode steps on one thread of each group and on
+//! all, larger steps on all, and decode and larger steps in turn, with the switch and without it. What
+//! taking turns costs beyond the two alone is the price of caches without the switch, and with it that of
+//! the switch as well: the difference is the switch. Figures are medians over rounds, with quartiles, of
+//! microseconds for one way there and back. The logits must be equal to the bit.
 
 use std::time::Instant;
 
@@ -22,8 +21,9 @@ use topology::{CpuId, Machine};
 
 const ROUNDS: usize = 101;
 /// Pairs of steps in a series.
-const PAIRS: usize = 20;
-const PROMPT: usize = 64;
+const PAIRS: usize = 50;
+/// Tokens of a step on all threads: few, so that what its own time varies by does not hide a switch.
+const PROMPT: usize = 4;
 
 struct Side {
     executor: Executor,
@@ -89,7 +89,7 @@ fn main() {
     let names = [
         "a decode step, one thread of each group",
         "a decode step, all threads",
-        "a prompt step, all threads",
+        "a step of 4 tokens, all threads",
         "taking turns, beyond the two (all threads)",
         "taking turns, beyond the two (with the switch)",
         "the switch, there and back",

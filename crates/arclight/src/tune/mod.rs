@@ -6,7 +6,7 @@
 mod measure;
 pub(crate) mod stored;
 
-use crate::args::{KvArg, ModelArg, PlaceArgs, count};
+use crate::args::{KvArg, ModelArg, count};
 use crate::error::Error;
 use crate::load;
 use crate::term::{self, note};
@@ -50,7 +50,7 @@ pub(crate) struct TuneArgs {
     #[arg(long, value_name = "N", value_parser = count, default_value = "1")]
     together: usize,
     /// Repetitions of each step in the end, 5 or more
-    #[arg(short, long, value_name = "N", value_parser = count, default_value = "9")]
+    #[arg(short, long, value_name = "N", value_parser = repetitions, default_value = "9")]
     repetitions: usize,
     /// Where to keep what is found [default: a file for machine and model in the cache directory]
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
@@ -58,8 +58,6 @@ pub(crate) struct TuneArgs {
     /// How keys and values are kept
     #[arg(long, value_name = "TYPE", value_enum, default_value_t = KvArg::F16)]
     kv_type: KvArg,
-    #[command(flatten)]
-    place: PlaceArgs,
 }
 
 const EXAMPLES: &str = "\
@@ -105,8 +103,7 @@ pub(crate) fn run(args: &TuneArgs) -> Result<(), Error> {
     // What takes minutes to find must not fail to be kept.
     let part = Part::create(&path)?;
     interrupt::install();
-    let mut options = LoadOptions { kv: args.kv_type.into(), ..LoadOptions::default() };
-    args.place.apply(&mut options);
+    let options = LoadOptions { kv: args.kv_type.into(), ..LoadOptions::default() };
     let start = Instant::now();
     let outcome = search(args, &trace, &file, &machine, &options)?;
     let profile = Profile {
@@ -119,6 +116,14 @@ pub(crate) fn run(args: &TuneArgs) -> Result<(), Error> {
     };
     part.keep(&profile.text())?;
     print(&profile, &path)
+}
+
+/// Fewer never show anything: see `docs/tuning.md`.
+fn repetitions(text: &str) -> Result<usize, String> {
+    count(text).and_then(|n| match n {
+        5.. => Ok(n),
+        _ => Err("it must be at least 5: fewer cannot tell a gain from noise".to_owned()),
+    })
 }
 
 /// What the machine is tuned for.

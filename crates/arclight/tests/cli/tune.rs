@@ -105,6 +105,8 @@ fn faults_of_the_arguments_are_told() {
     assert!(error.contains("bad.jsonl") && error.contains("line 2"), "{error}");
     let error = fails(1, &["tune", tiny(), "--quick", "--profile-file", "/proc/none/x.toml"]);
     assert!(error.contains("/proc/none"), "{error}");
+    let few = run(&["tune", tiny(), "-r", "4"]);
+    assert!(few.code == Some(2) && few.err.contains("at least 5"), "{}", few.err);
     let both = run(&["run", tiny(), "--profile-file", "x", "--threads", "1"]);
     assert_eq!(both.code, Some(2), "{}", both.err);
 }
