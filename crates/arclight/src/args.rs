@@ -1,7 +1,8 @@
 //! Arguments that several commands share, and how their values are read.
 
 use crate::error::Error;
-use crate::tune::stored::{self, ProfileArgs};
+use crate::tune::first;
+use crate::tune::stored::{self, Found, ProfileArgs};
 use arclight_engine::{
     CpuList, HugePages, KvType, LoadOptions, ModelFile, NodeList, Numa, SamplerParams,
 };
@@ -158,6 +159,22 @@ impl MachineArgs {
     pub(crate) fn options(&self, file: &ModelFile, quiet: bool) -> Result<LoadOptions, Error> {
         let mut options = self.untuned();
         stored::apply(file, &self.tuned, &mut options, quiet)?;
+        Ok(options)
+    }
+
+    /// As [`Self::options`], and if nothing was found yet, it is looked for now, which is no quiet affair.
+    pub(crate) fn options_at_start(
+        &self,
+        file: &ModelFile,
+        quiet: bool,
+    ) -> Result<LoadOptions, Error> {
+        let mut options = self.untuned();
+        if stored::apply(file, &self.tuned, &mut options, quiet)? == Found::Nothing
+            && !quiet
+            && first::is_worth(file)?
+        {
+            first::start(file, &mut options)?;
+        }
         Ok(options)
     }
 

@@ -89,7 +89,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Error> {
     if args.chat {
         chat::require_template(&file)?;
     }
-    let options = args.machine.options(&file, args.quiet)?;
+    let options = args.machine.options_at_start(&file, args.quiet)?;
     let options = LoadOptions { context: args.ctx, stats: args.report, ..options };
     let mut loaded = load::load(&file, &options)?;
     drop(file);

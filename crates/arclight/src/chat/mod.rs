@@ -93,7 +93,7 @@ pub(crate) fn run(args: &ChatArgs) -> Result<(), Error> {
     interrupt::install();
     let file = load::open(&args.model, false)?;
     require_template(&file)?;
-    let options = LoadOptions { context: args.ctx, ..args.machine.options(&file, false)? };
+    let options = LoadOptions { context: args.ctx, ..args.machine.options_at_start(&file, false)? };
     let mut loaded = load::load(&file, &options)?;
     drop(file);
     loaded.report();

@@ -1,11 +1,11 @@
 //! The arguments of `arclight serve`, and what they mean for the server and for loading.
 
+use super::cores::Cores;
 use crate::args::{MachineArgs, ModelArg, count};
 use crate::error::Error;
 use crate::logging;
-use crate::tune::stored;
 use arclight_engine::{
-    KvSize, LoadOptions, ModelFile, Pooling, ReplicaOptions, Replicas, SamplerParams, Speculation,
+    KvSize, LoadOptions, ModelFile, Pooling, ReplicaOptions, SamplerParams, Speculation,
 };
 use arclight_server::Options;
 use chat::Family;
@@ -14,7 +14,6 @@ use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
-use topology::Machine;
 
 /// Serve a model over HTTP, with the API of OpenAI
 #[derive(Args, Debug)]
@@ -214,37 +213,29 @@ impl ServeArgs {
         })
     }
 
-    pub(super) fn loading(&self, file: &ModelFile) -> Result<LoadOptions, Error> {
-        // A profile is for a model that has the machine for itself.
-        let machine = match (self.replicas, &self.machine.tuned.profile_file) {
-            (1, _) => self.machine.options(file, false)?,
-            (_, None) => self.machine.untuned(),
-            (replicas, Some(_)) => {
-                return Err(Error::Usage(format!(
-                    "--profile-file is for one model on the machine: it does not go with --replicas \
-                     {replicas}"
-                )));
-            }
-        };
-        let mut options = LoadOptions {
+    /// How the model is to be loaded, but for the cores: [`Self::cores`].
+    pub(super) fn loading(&self) -> Result<LoadOptions, Error> {
+        if self.replicas > 1 && self.machine.tuned.profile_file.is_some() {
+            return Err(Error::Usage(format!(
+                "--profile-file is for one model on the machine: it does not go with --replicas {}",
+                self.replicas
+            )));
+        }
+        Ok(LoadOptions {
             context: self.ctx,
             sequences: Some(self.parallel),
             kv_size: self.kv_tokens.map_or(KvSize::Fit, KvSize::Tokens),
             // For /metrics: two looks at the clock for each wait.
             stats: true,
-            ..machine
-        };
-        if options.groups.is_some() {
-            stored::leave_one(&Machine::read()?, &mut options);
-        } else if options.threads.is_none() {
-            // One core is for HTTP, where there are enough.
-            let (parts, _) = Replicas::divide(file, &Machine::read()?, &options, self.replicas)?;
-            let cores: usize = parts.iter().map(Machine::usable_cores).sum();
-            if cores > 2 && cores > self.replicas {
-                options.threads = Some((cores - 1) / self.replicas);
-            }
-        }
-        Ok(options)
+            ..self.machine.untuned()
+        })
+    }
+
+    /// What decides on the cores.
+    pub(super) fn cores(&self) -> Cores {
+        // A profile is for a model that has the machine for itself.
+        let tuned = (self.replicas == 1).then(|| self.machine.tuned.clone());
+        Cores { tuned, replicas: self.replicas }
     }
 
     pub(super) fn serving(&self) -> Result<ReplicaOptions, Error> {

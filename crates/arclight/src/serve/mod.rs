@@ -4,6 +4,7 @@
 //! (`settings`), signals, the lines that tell how far it is. The server itself is `arclight-server`.
 
 mod args;
+mod cores;
 pub(crate) mod settings;
 
 pub(crate) use args::ServeArgs;
@@ -14,6 +15,7 @@ use crate::term::{self, note};
 use arclight_engine::{LoadOptions, LoadProgress, ModelFile, ReplicaOptions};
 use arclight_server::{App, Model, Server};
 use chat::Family;
+use cores::Cores;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -27,9 +29,12 @@ pub(crate) fn run(args: &ServeArgs) -> Result<(), Error> {
     // What is wrong with the file is told before anything listens.
     file.gguf()?;
     let options = args.options(&file)?;
+    let (mut loading_options, cores) = (args.loading()?, args.cores());
+    let search = cores.choose(&file, &mut loading_options)?;
     let loading = Loading {
         file: file.clone(),
-        options: args.loading(&file)?,
+        options: loading_options,
+        cores: search.then_some(cores),
         serving: args.serving()?,
         family: args.chat_format,
     };
@@ -113,18 +118,24 @@ fn allow_connections(connections: usize) {
 struct Loading {
     file: Arc<ModelFile>,
     options: LoadOptions,
+    /// What is to find its cores first, if anything is.
+    cores: Option<Cores>,
     serving: ReplicaOptions,
     family: Option<Family>,
 }
 
 impl Loading {
     fn run(&self) -> Result<Model, Error> {
+        let mut options = self.options.clone();
+        if let Some(cores) = &self.cores {
+            cores.search(&self.file, &mut options)?;
+        }
         let bar = term::byte_bar("loading", self.file.bytes() * self.serving.replicas);
         let progress = &mut |p: LoadProgress| {
             bar.set_length(p.total as u64);
             bar.set_position(p.done as u64);
         };
-        let model = Model::load(&self.file, &self.options, &self.serving, self.family, progress);
+        let model = Model::load(&self.file, &options, &self.serving, self.family, progress);
         bar.finish_and_clear();
         Ok(model?)
     }

@@ -3,6 +3,7 @@
 //! The search is `tune::tuner`, the steps that it asks for are the engine's own (`measure`), and what it
 //! finds is a profile that `run`, `chat`, `serve` and `bench` use by themselves (`stored`).
 
+pub(crate) mod first;
 mod measure;
 pub(crate) mod stored;
 
@@ -105,15 +106,9 @@ pub(crate) fn run(args: &TuneArgs) -> Result<(), Error> {
     interrupt::install();
     let options = LoadOptions { kv: args.kv_type.into(), ..LoadOptions::default() };
     let start = Instant::now();
-    let outcome = search(args, &trace, &file, &machine, &options)?;
-    let profile = Profile {
-        machine: owner.machine,
-        model: owner.model,
-        program: owner.program,
-        date: today(),
-        seconds: start.elapsed().as_secs_f64(),
-        outcome,
-    };
+    let depth = if args.quick { Depth::Quick } else { Depth::Whole(args.repetitions) };
+    let (outcome, _) = search(depth, &trace, args.together, &file, &machine, &options)?;
+    let profile = owner.profile(outcome, start.elapsed());
     part.keep(&profile.text())?;
     print(&profile, &path)
 }
@@ -162,18 +157,38 @@ fn kinds(trace: &Trace, together: usize, file: &ModelFile) -> Result<Vec<StepKin
     Ok(kinds.filter(fits).map(cut).collect())
 }
 
+/// How thorough a search is.
+#[derive(Clone, Copy)]
+enum Depth {
+    Quick,
+    /// With so many repetitions in the end.
+    Whole(usize),
+}
+
+/// Searches; also whether Ctrl-C was pressed.
 fn search(
-    args: &TuneArgs,
+    depth: Depth,
     trace: &Trace,
+    together: usize,
     file: &ModelFile,
     machine: &Machine,
     options: &LoadOptions,
-) -> Result<Outcome, Error> {
-    let kinds = kinds(trace, args.together, file)?;
-    let mut steps = Steps::new(file, machine, options, &kinds, args.together);
+) -> Result<(Outcome, bool), Error> {
+    let kinds = kinds(trace, together, file)?;
+    if kinds.len() < 2 {
+        return Err(Error::Refused(
+            "all steps are of one kind, so there is nothing to choose between: tune for requests with \
+             longer prompts and answers, and for a model with room for them"
+                .to_owned(),
+        ));
+    }
+    let mut steps = Steps::new(file, machine, options, &kinds, together);
     let default = steps.default_scheme()?;
     let start = Instant::now();
-    let most = if args.quick { QUICK_STEP } else { LONGEST_STEP };
+    let most = match depth {
+        Depth::Quick => QUICK_STEP,
+        Depth::Whole(_) => LONGEST_STEP,
+    };
     let kinds = steps.affordable(kinds, &default, most)?;
     let bar = term::count_bar("tuning", 0);
     let answering = interrupt::Answering::begin();
@@ -189,40 +204,44 @@ fn search(
         };
         bar.set_message(format!("{doing}, {} left{best}", term::seconds(left)));
     };
-    let found = if args.quick {
-        let (decode, prompt) = ends(&kinds);
-        let choices = steps.choices();
-        let default = Start { level: default.all(), scheme: default };
-        let quick = Quick { default: &default, others: &[], decode, prompt, choices: &choices };
-        quick.run(&mut steps, &mut |progress| {
-            told(progress);
-            let left = QUICK.saturating_sub(start.elapsed()).as_secs_f64();
-            if answering.interrupted() { 0.0 } else { left }
-        })
-    } else {
-        let tuner = Tuner {
-            tree: &TopoTree::of(machine),
-            default: &default,
-            kinds: &kinds,
-            permit: &|_| true,
-            families: FAMILIES,
-            finalists: FINALISTS,
-            repetitions: args.repetitions,
-            choices: &[], // Page sizes are the engine's to choose, by its own measurement.
-        };
-        tuner.run(&mut steps, &mut |progress| {
-            told(progress);
-            match answering.interrupted() {
-                true => ControlFlow::Break(()),
-                false => ControlFlow::Continue(()),
-            }
-        })
+    let found = match depth {
+        Depth::Quick => {
+            let (decode, prompt) = ends(&kinds);
+            let choices = steps.choices();
+            let default = Start { level: default.all(), scheme: default };
+            let quick = Quick { default: &default, others: &[], decode, prompt, choices: &choices };
+            quick.run(&mut steps, &mut |progress| {
+                told(progress);
+                let left = QUICK.saturating_sub(start.elapsed()).as_secs_f64();
+                if answering.interrupted() { 0.0 } else { left }
+            })
+        }
+        Depth::Whole(repetitions) => {
+            let tuner = Tuner {
+                tree: &TopoTree::of(machine),
+                default: &default,
+                kinds: &kinds,
+                permit: &|_| true,
+                families: FAMILIES,
+                finalists: FINALISTS,
+                repetitions,
+                choices: &[], // Page sizes are the engine's to choose, by its own measurement.
+            };
+            tuner.run(&mut steps, &mut |progress| {
+                told(progress);
+                match answering.interrupted() {
+                    true => ControlFlow::Break(()),
+                    false => ControlFlow::Continue(()),
+                }
+            })
+        }
     };
     bar.finish_and_clear();
     for fault in &steps.faults {
         note!("left out: {fault}");
     }
-    found.map_err(|e| match steps.faults.first() {
+    let interrupted = answering.interrupted();
+    found.map(|outcome| (outcome, interrupted)).map_err(|e| match steps.faults.first() {
         Some(fault) => Error::Refused(format!("{e}: {fault}")),
         None => Error::Refused(e.to_string()),
     })
@@ -234,6 +253,15 @@ fn ends(kinds: &[StepKind]) -> (StepKind, StepKind) {
     let (prompt, others) = kinds.split_last().expect("a trace has steps");
     let most = others.iter().max_by(|a, b| a.weight.total_cmp(&b.weight));
     (*most.unwrap_or(prompt), *prompt)
+}
+
+impl For {
+    /// A profile of theirs.
+    fn profile(self, outcome: Outcome, took: Duration) -> Profile {
+        let For { machine, model, program } = self;
+        let seconds = took.as_secs_f64();
+        Profile { machine, model, program, date: today(), seconds, outcome }
+    }
 }
 
 /// The day, in UTC, as people write it.

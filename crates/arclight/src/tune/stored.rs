@@ -130,6 +130,17 @@ fn read(path: &Path, asked: bool) -> Result<Option<Profile>, Error> {
     profile.map(Some).map_err(|e| Error::Refused(format!("{}: {e}", path.display())))
 }
 
+/// What became of looking for a profile.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Found {
+    /// It is used.
+    Used,
+    /// There is none that fits.
+    Nothing,
+    /// None is to be used.
+    Unwanted,
+}
+
 /// Applies the profile for a model, if there is one and nothing speaks against it; says so unless
 /// `quiet`. What cannot be used is told and left alone, but an error if it was asked for by name.
 pub(crate) fn apply(
@@ -137,22 +148,24 @@ pub(crate) fn apply(
     args: &ProfileArgs,
     options: &mut LoadOptions,
     quiet: bool,
-) -> Result<(), Error> {
+) -> Result<Found, Error> {
     let LoadOptions { numa, nodes, on_nodes, on_cpus, threads, no_pin, .. } = &*options;
     let own = *numa != Numa::Auto || nodes.is_some() || threads.is_some() || *no_pin;
     if args.untuned || own || on_nodes.is_some() || on_cpus.is_some() {
-        return Ok(());
+        return Ok(Found::Unwanted);
     }
     let owner = For::of(&Machine::read()?, &file.gguf()?)?;
     let asked = args.profile_file.is_some();
-    let Some(path) = args.profile_file.clone().or_else(|| owner.path()) else { return Ok(()) };
+    let Some(path) = args.profile_file.clone().or_else(|| owner.path()) else {
+        return Ok(Found::Unwanted);
+    };
     let profile = match read(&path, asked) {
         Ok(Some(profile)) => profile,
-        Ok(None) => return Ok(()),
+        Ok(None) => return Ok(Found::Nothing),
         Err(e) if asked => return Err(e),
         Err(e) => {
             note!("{e}; it is not used");
-            return Ok(());
+            return Ok(Found::Nothing);
         }
     };
     match profile.applies(&owner.machine, &owner.model, &owner.program) {
@@ -162,18 +175,18 @@ pub(crate) fn apply(
         }
         Err(stale) => {
             note!("{}: {stale}; it is not used", path.display());
-            return Ok(());
+            return Ok(Found::Nothing);
         }
     }
     put(&profile, options);
     if !quiet {
         note!("cores as tuned on {} ({})", profile.date, path.display());
     }
-    Ok(())
+    Ok(Found::Used)
 }
 
 /// What a profile says, as options of loading.
-fn put(profile: &Profile, options: &mut LoadOptions) {
+pub(super) fn put(profile: &Profile, options: &mut LoadOptions) {
     let scheme = profile.scheme();
     options.groups = Some(scheme.groups().to_vec());
     let all = scheme.all();
