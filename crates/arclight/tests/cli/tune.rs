@@ -1,6 +1,6 @@
 //! `tune`: what it finds is kept, used by the commands that load the model, and by no other model.
 
-use crate::support::{FILES, Ran, arclight, fails, file, run, succeeds, text, tiny};
+use crate::support::{FILES, Ran, arclight, fails, file, run, succeeds, synth, text, tiny};
 use std::path::PathBuf;
 
 /// A quick profile of the tiny model, in a file of its own.
@@ -67,6 +67,28 @@ fn what_was_found_is_used_by_itself_until_something_speaks_against_it() {
     std::fs::write(&path, "version = 9\n").unwrap();
     let err = with_cache(&generate);
     assert!(err.contains("version 9") && err.contains("not used"), "{err}");
+}
+
+#[test]
+fn a_big_model_s_first_start_finds_its_cores_and_the_second_knows_them() {
+    if std::thread::available_parallelism().is_ok_and(|n| n.get() < 2) {
+        return; // Nothing to choose between.
+    }
+    let path = synth("qwen3-0.6b:q4_0");
+    let start = |own: &[&str]| {
+        let ran = run(&[&["run", &path, "--ctx", "64", "-p", "a", "-n", "1"], own].concat());
+        assert_eq!(ran.code, Some(0), "{}", ran.err);
+        ran.err
+    };
+    let untuned = start(&["--untuned"]);
+    assert!(!untuned.contains("first start") && !untuned.contains("tuned on"), "{untuned}");
+    let quiet = start(&["-q"]);
+    assert!(quiet.is_empty(), "{quiet}");
+    let first = start(&[]);
+    assert!(first.contains("first start") && first.contains("kept in "), "{first}");
+    let second = start(&[]);
+    assert!(!second.contains("first start") && second.contains("cores as tuned on"), "{second}");
+    std::fs::remove_file(&path).unwrap();
 }
 
 #[test]
