@@ -84,6 +84,9 @@ const QUICK: Duration = Duration::from_secs(20);
 /// Steps take this long at most: some hundred are timed, in a quick search some twenty.
 const LONGEST_STEP: Duration = Duration::from_millis(500);
 const QUICK_STEP: Duration = Duration::from_millis(200);
+/// Tokens before a step of a quick search at most: on a slow machine reading more would take all its time,
+/// and the weights are what decoding reads most of.
+const QUICK_DEPTH: u32 = 32;
 
 /// Runs the command.
 pub(crate) fn run(args: &TuneArgs) -> Result<(), Error> {
@@ -174,7 +177,10 @@ fn search(
     machine: &Machine,
     options: &LoadOptions,
 ) -> Result<(Outcome, bool), Error> {
-    let kinds = kinds(trace, together, file)?;
+    let mut kinds = kinds(trace, together, file)?;
+    if matches!(depth, Depth::Quick) {
+        kinds.iter_mut().for_each(|kind| kind.depth = kind.depth.min(QUICK_DEPTH));
+    }
     if kinds.len() < 2 {
         return Err(Error::Refused(
             "all steps are of one kind, so there is nothing to choose between: tune for requests with \
