@@ -84,7 +84,8 @@ pub(crate) struct Shard {
 }
 
 impl Shard {
-    /// The tiles of part `part` that thread `rank` multiplies in a step of a level ([`Plan::level`]). Tiles are numbered through all parts
+    /// The tiles of part `part` that thread `rank` multiplies in a step of a level ([`Plan::level`]).
+    /// Tiles are numbered through all parts
     /// of the matrix, or, for a pair, alike in both.
     pub(crate) fn share(
         &self,

@@ -106,9 +106,10 @@ impl Executor {
             form.costs = costs(&form.stages, &first.graph, &plan, &spans, self.limits());
         }
         first.shelves.deal(&plan);
-        self.levels = Levels::of(&plan);
+        let levels = Levels::of(&plan);
         let replicas: Vec<Near> = replicate(Replica { plan, ..first }, &mut pool)?;
-        (self.replicas, self.pool) = (replicas, pool);
+        // From here on nothing fails.
+        (self.replicas, self.pool, self.levels) = (replicas, pool, levels);
         (self.recorder, self.strayed) = (None, false);
         self.reset_counts(); // Replicas were made by the threads.
         Ok(())

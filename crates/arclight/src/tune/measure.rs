@@ -218,14 +218,11 @@ impl Loaded {
     fn level(&mut self, scheme: &Scheme, level: &Level, machine: &Machine) -> Result<usize, Error> {
         let counts: Vec<usize> = level.cpus().to_vec();
         if self.scheme != *scheme || !self.levels.contains(level) {
-            if self.scheme != *scheme {
-                self.levels.clear();
-            }
             // Levels of one scheme are nested, as the executor wants them.
-            self.levels.push(level.clone());
-            self.levels.sort_by_key(Level::threads);
-            let phases = self
-                .levels
+            let mut known = if self.scheme == *scheme { self.levels.clone() } else { Vec::new() };
+            known.push(level.clone());
+            known.sort_by_key(Level::threads);
+            let phases = known
                 .iter()
                 .zip(1..)
                 .map(|(level, tokens)| Phase { tokens, threads: level.cpus().to_vec() });
@@ -237,7 +234,7 @@ impl Loaded {
             let (groups, phases) = (groups.collect(), phases.collect());
             let rearranged = self.engine.executor().rearrange(groups, phases, machine);
             rearranged.map_err(arclight_engine::Error::from)?;
-            self.scheme = scheme.clone();
+            (self.scheme, self.levels) = (scheme.clone(), known);
         }
         let levels = self.engine.executor().plan().levels();
         let at = levels.iter().position(|threads| *threads == counts);

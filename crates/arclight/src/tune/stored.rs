@@ -90,12 +90,6 @@ impl Drop for Part {
     }
 }
 
-/// FNV-1a.
-fn digest(text: &str) -> String {
-    let step = |hash: u64, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
-    format!("{:016x}", text.bytes().fold(0xcbf2_9ce4_8422_2325, step))
-}
-
 fn machine_identity(machine: &Machine) -> Identity {
     let mut all = machine.model().unwrap_or_default().to_owned();
     for cpu in machine.cpus() {
@@ -108,15 +102,14 @@ fn machine_identity(machine: &Machine) -> Identity {
     all += &format!("\nquota {:?}", machine.quota());
     let cpus: CpuList = machine.cpus().iter().map(|cpu| cpu.id).collect();
     let words = format!("{}, cpus {cpus}", machine.model().unwrap_or("unknown CPU"));
-    Identity { digest: digest(&all), words }
+    Identity::of(&all, words)
 }
 
 fn model_identity(gguf: &Gguf<'_>) -> Identity {
     let of = |t: &gguf::Tensor<'_>| format!("{} {:?} {:?}\n", t.name(), t.ty, t.shape.dims());
     let all: String = gguf.tensors().iter().map(of).collect();
     let info = ModelInfo::of(gguf);
-    let digest = digest(&format!("{}\n{all}", info.architecture));
-    Identity { digest, words: format!("{} {}", info.name, info.ty) }
+    Identity::of(&format!("{}\n{all}", info.architecture), format!("{} {}", info.name, info.ty))
 }
 
 /// Reads a profile; `None` where there is none and none was asked for.

@@ -156,8 +156,7 @@ pub(super) fn decide(
             best = Some((worth, Verdict { scheme, table, measured }));
         }
     }
-    if let Some((worth, verdict)) = best {
-        session.found(1.0, worth);
+    if let Some((_, verdict)) = best {
         return Ok(verdict);
     }
     let holder = finalists.iter().find(|f| f.plan.holds_default);

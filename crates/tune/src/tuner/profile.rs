@@ -16,6 +16,20 @@ pub struct Identity {
     pub words: String,
 }
 
+impl Identity {
+    /// That of something with this content.
+    pub fn of(content: &str, words: String) -> Identity {
+        Identity { digest: format!("{:016x}", fnv(content.bytes())), words }
+    }
+}
+
+/// FNV-1a, 64 bits: the same on every machine and in every version.
+fn fnv(bytes: impl Iterator<Item = u8>) -> u64 {
+    bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    })
+}
+
 /// What tuning found, and how.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Profile {
@@ -83,11 +97,7 @@ impl Profile {
         let short = |identity: &Identity| -> String {
             identity.digest.chars().filter(char::is_ascii_alphanumeric).take(16).collect()
         };
-        let mut whole = 0xcbf2_9ce4_8422_2325_u64;
-        for byte in machine.digest.bytes().chain([0]).chain(model.digest.bytes()) {
-            // FNV-1a.
-            whole = (whole ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
-        }
+        let whole = fnv(machine.digest.bytes().chain([0]).chain(model.digest.bytes()));
         format!("tune-{}-{}-{whole:016x}.toml", short(machine), short(model))
     }
 

@@ -25,7 +25,7 @@ use crate::Error;
 use std::cell::Cell;
 use std::ops::ControlFlow;
 
-/// A setting of the program that the search knows nothing about: page size, prefetch distance.
+/// A setting of the program that the search knows nothing about: page size, say.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Choice {
     /// What it is called.
