@@ -25,6 +25,8 @@ pub(crate) trait Vector: Copy {
 
     /// Whether there are 32 registers of 16 lanes, and not 16 of 8.
     const WIDE: bool;
+    /// How many registers there are; none of plain Rust's arrays.
+    const REGISTERS: usize;
 
     fn splat(self, x: f32) -> Self::F;
     fn splat_i(self, x: i32) -> Self::I;

@@ -8,54 +8,46 @@ use crate::arch::scalar::Scalar;
 use crate::arch::{avx2::Avx2, avx512::Avx512, avx512bf16::Avx512Bf16};
 use crate::attention::{self, Blocks, Tile};
 use crate::elementwise::{self, RopeStyle};
-#[cfg(target_arch = "x86_64")]
-use crate::matmul::matmul_pairs;
 use crate::matmul::{
-    F16, F32, Iq4Nl, Iq4Xs, Mxfp4, Piece, Q2K, Q3K, Q4_0, Q4_1, Q4K, Q5_0, Q5_1, Q5K, Q6K, Q8_0,
-    Tiles, Wide, matmul, matmul_widened,
+    self, Bf16, F16, F32, Family, Iq4Nl, Iq4Xs, Mxfp4, NARROW, Place, Q2K, Q3K, Q4_0, Q4_1, Q4K,
+    Q5_0, Q5_1, Q5K, Q6K, Q8_0, RegisterTile, SIZES, Size, WIDE, Wide, exists, step, usual,
 };
+#[cfg(target_arch = "x86_64")]
+use crate::matmul::{MicroKernel, PAIRS, step_pairs};
 use crate::q8::{self, Q8Block};
+use crate::simd::{Dot, Simd, Vector};
 use crate::views::{Rows, RowsMut};
 use crate::{bf16, exp, peak};
 
-/// Hands the list to a macro: `name(arguments) -> result = generic kernel`.
+/// Hands the list of matrix types to a macro: `name: form of activations = how a tile is packed`.
+macro_rules! for_each_type {
+    ($apply:ident, $($arg:tt)*) => {
+        $apply! { [
+            matmul_f32: f32 = F32;
+            matmul_f16: f32 = F16;
+            matmul_bf16: u8 = Bf16;
+            matmul_q8_0: Q8Block = Q8_0;
+            matmul_q4_0: Q8Block = Q4_0;
+            matmul_q4_k: Q8Block = Q4K;
+            matmul_q6_k: Q8Block = Q6K;
+            matmul_q4_1: Q8Block = Q4_1;
+            matmul_q5_0: Q8Block = Q5_0;
+            matmul_q5_1: Q8Block = Q5_1;
+            matmul_q2_k: Q8Block = Q2K;
+            matmul_q3_k: Q8Block = Q3K;
+            matmul_q5_k: Q8Block = Q5K;
+            matmul_iq4_nl: Q8Block = Iq4Nl;
+            matmul_iq4_xs: Q8Block = Iq4Xs;
+            matmul_mxfp4: Q8Block = Mxfp4;
+            matmul_wide: Q8Block = Wide;
+        ] $($arg)* }
+    };
+}
+
+/// Hands the list of all other kernels to a macro: `name(arguments) -> result = generic kernel`.
 macro_rules! for_each_kernel {
     ($apply:ident $($arg:tt)*) => {
         $apply! { $($arg)*
-            matmul_f32(tiles: Tiles<'_>, pieces: &[Piece], acts: Rows<'_, f32>, out: RowsMut<'_, f32>) =
-                matmul::<_, F32>;
-            matmul_f16(tiles: Tiles<'_>, pieces: &[Piece], acts: Rows<'_, f32>, out: RowsMut<'_, f32>) =
-                matmul::<_, F16>;
-            matmul_bf16(tiles: Tiles<'_>, pieces: &[Piece], acts: Rows<'_, u8>, out: RowsMut<'_, f32>) =
-                matmul_widened;
-            matmul_q8_0(tiles: Tiles<'_>, pieces: &[Piece], acts: Rows<'_, Q8Block>, out: RowsMut<'_, f32>) =
-                matmul::<_, Q8_0>;
-            matmul_q4_0(tiles: Tiles<'_>, pieces: &[Piece], acts: Rows<'_, Q8Block>, out: RowsMut<'_, f32>) =
-                matmul::<_, Q4_0>;
-            matmul_q4_k(tiles: Tiles<'_>, pieces: &[Piece], acts: Rows<'_, Q8Block>, out: RowsMut<'_, f32>) =
-                matmul::<_, Q4K>;
-            matmul_q6_k(tiles: Tiles<'_>, pieces: &[Piece], acts: Rows<'_, Q8Block>, out: RowsMut<'_, f32>) =
-                matmul::<_, Q6K>;
-            matmul_q4_1(tiles: Tiles<'_>, pieces: &[Piece], acts: Rows<'_, Q8Block>, out: RowsMut<'_, f32>) =
-                matmul::<_, Q4_1>;
-            matmul_q5_0(tiles: Tiles<'_>, pieces: &[Piece], acts: Rows<'_, Q8Block>, out: RowsMut<'_, f32>) =
-                matmul::<_, Q5_0>;
-            matmul_q5_1(tiles: Tiles<'_>, pieces: &[Piece], acts: Rows<'_, Q8Block>, out: RowsMut<'_, f32>) =
-                matmul::<_, Q5_1>;
-            matmul_q2_k(tiles: Tiles<'_>, pieces: &[Piece], acts: Rows<'_, Q8Block>, out: RowsMut<'_, f32>) =
-                matmul::<_, Q2K>;
-            matmul_q3_k(tiles: Tiles<'_>, pieces: &[Piece], acts: Rows<'_, Q8Block>, out: RowsMut<'_, f32>) =
-                matmul::<_, Q3K>;
-            matmul_q5_k(tiles: Tiles<'_>, pieces: &[Piece], acts: Rows<'_, Q8Block>, out: RowsMut<'_, f32>) =
-                matmul::<_, Q5K>;
-            matmul_iq4_nl(tiles: Tiles<'_>, pieces: &[Piece], acts: Rows<'_, Q8Block>, out: RowsMut<'_, f32>) =
-                matmul::<_, Iq4Nl>;
-            matmul_iq4_xs(tiles: Tiles<'_>, pieces: &[Piece], acts: Rows<'_, Q8Block>, out: RowsMut<'_, f32>) =
-                matmul::<_, Iq4Xs>;
-            matmul_mxfp4(tiles: Tiles<'_>, pieces: &[Piece], acts: Rows<'_, Q8Block>, out: RowsMut<'_, f32>) =
-                matmul::<_, Mxfp4>;
-            matmul_wide(tiles: Tiles<'_>, pieces: &[Piece], acts: Rows<'_, Q8Block>, out: RowsMut<'_, f32>) =
-                matmul::<_, Wide>;
             quantize_q8(x: &[f32], blocks: &mut [Q8Block]) = q8::quantize;
             round_bf16(x: &[f32], row: &mut [u8]) = bf16::widened;
             rms_norm(x: &[f32], weight: &[f32], eps: f32, out: &mut [f32]) = elementwise::rms_norm;
@@ -121,47 +113,114 @@ macro_rules! for_each_kernel {
 }
 
 macro_rules! define_table {
-    ($($name:ident($($arg:ident: $ty:ty),*) $(-> $ret:ty)? = $kernel:expr;)*) => {
+    ([$($ty:ident: $act:ty = $tile:ty;)*]
+     $($name:ident($($arg:ident: $of:ty),*) $(-> $ret:ty)? = $kernel:expr;)*) => {
         /// Entry points of one instruction set, to be called only where the CPU has it.
         pub(crate) struct Table {
-            $(pub(crate) $name: unsafe fn($($ty),*) $(-> $ret)?,)*
+            $(pub(crate) $ty: Family<$act>,)*
+            $(pub(crate) $name: unsafe fn($($of),*) $(-> $ret)?,)*
         }
     };
 }
 
+/// The family of register tiles of a type: an entry point for every size that exists.
+macro_rules! family {
+    ($simd:ty, $sizes:expr, $act:ty = |$place:ident, $out:ident| $step:expr;
+     $attribute:meta, $exists:expr, $usual:expr, $from:expr) => {{
+        /// # Safety
+        ///
+        /// The CPU has the table's instruction set.
+        #[$attribute]
+        unsafe fn register_tile<const T: usize, const N: usize, const U: usize>(
+            $place: Place<'_, $act>,
+            $out: &mut RowsMut<'_, f32>,
+        ) {
+            $step
+        }
+        family!(@ $simd, $sizes, $act, $exists, $usual, $from,
+            [0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19])
+    }};
+    (@ $simd:ty, $sizes:expr, $act:ty, $exists:expr, $usual:expr, $from:expr, [$($at:literal)*]) => {{
+        const LIST: [Size; SIZES] = $sizes;
+        const TILES: [Option<RegisterTile<$act>>; SIZES] = [$(
+            if $exists($at) {
+                const SIZE: Size = LIST[$at];
+                Some(register_tile::<{ SIZE.1 as usize }, { SIZE.0 as usize }, { SIZE.2 as usize }>)
+            } else {
+                None
+            },
+        )*];
+        Family {
+            sizes: &LIST,
+            tiles: &TILES,
+            groups: <<$simd as Simd>::Dot as Dot>::GROUPS,
+            usual: $usual,
+            from: $from,
+            choice: <$simd as Vector>::REGISTERS > 0,
+        }
+    }};
+}
+
 macro_rules! define_entries {
-    ($table:ident, $token:expr, $attribute:meta;
-     $($name:ident($($arg:ident: $ty:ty),*) $(-> $ret:ty)? = $kernel:expr;)*) => {
+    ([$($ty:ident: $act:ty = $tile:ty;)*] $table:ident: $simd:ty, $token:expr, $attribute:meta;
+     $($name:ident($($arg:ident: $of:ty),*) $(-> $ret:ty)? = $kernel:expr;)*) => {
         pub(crate) static $table: Table = {
+            // In modules of their own, because the compiler works on modules side by side.
             $(
-                /// # Safety
-                ///
-                /// The CPU has the table's instruction set.
-                #[$attribute]
-                unsafe fn $name($($arg: $ty),*) $(-> $ret)? {
-                    $kernel($token, $($arg),*)
+                mod $ty {
+                    use super::*;
+
+                    type D = <$simd as Simd>::Dot;
+                    const SIZES_OF: [Size; SIZES] = if D::WIDE { WIDE } else { NARROW };
+
+                    pub(super) const FAMILY: Family<$act> = family!(
+                        $simd, SIZES_OF,
+                        $act = |place, out| step::<D, $tile, T, N, U>(Simd::dot($token), place.into(), out);
+                        $attribute, exists::<D, $tile>, usual::<D, $tile>(),
+                        if D::WIDE { <$tile as matmul::Tile>::TWO_FROM } else { 1 }
+                    );
                 }
             )*
-            Table { $($name,)* }
+            $(
+                mod $name {
+                    use super::*;
+
+                    /// # Safety
+                    ///
+                    /// The CPU has the table's instruction set.
+                    #[$attribute]
+                    pub(super) unsafe fn entry($($arg: $of),*) $(-> $ret)? {
+                        $kernel($token, $($arg),*)
+                    }
+                }
+            )*
+            Table { $($ty: $ty::FAMILY,)* $($name: $name::entry,)* }
         };
     };
 }
 
-for_each_kernel!(define_table);
+/// Hands both lists to a macro.
+macro_rules! for_all {
+    ([$($types:tt)*] $apply:ident $($arg:tt)*) => {
+        for_each_kernel!($apply [$($types)*] $($arg)*);
+    };
+}
 
-for_each_kernel!(define_entries SCALAR, Scalar, inline(never););
+for_each_type!(for_all, define_table);
+
+for_each_type!(for_all, define_entries SCALAR: Scalar, Scalar, inline(never););
 
 #[cfg(target_arch = "x86_64")]
-for_each_kernel!(define_entries
-    AVX2,
+for_each_type!(for_all, define_entries
+    AVX2: Avx2,
     // SAFETY: the entry point's contract.
     unsafe { Avx2::new() },
     target_feature(enable = "avx2,fma,f16c");
 );
 
 #[cfg(target_arch = "x86_64")]
-for_each_kernel!(define_entries
-    AVX512,
+for_each_type!(for_all, define_entries
+    AVX512: Avx512,
     // SAFETY: the entry point's contract.
     unsafe { Avx512::new() },
     target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni");
@@ -183,12 +242,20 @@ pub(crate) static AVX512_BF16: Table = {
                     $kernel(unsafe { Avx512Bf16::new() }, $($arg),*)
                 }
             )*
-            Table { $($name,)* ..AVX512 }
+            Table { matmul_bf16: PAIRS_FAMILY, $($name,)* ..AVX512 }
         };
     }
+    const fn all(_: usize) -> bool {
+        true
+    }
+    const PAIRS_FAMILY: Family<u8> = family!(
+        Avx512, PAIRS,
+        // SAFETY: the entry point's contract.
+        u8 = |place, out| step_pairs::<T, N, U>(unsafe { Avx512Bf16::new() }, place.into(), out);
+        target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx512bf16"),
+        all, MicroKernel::of((2, 8, 1)), 1
+    );
     entries! {
-        matmul_bf16(tiles: Tiles<'_>, pieces: &[Piece], acts: Rows<'_, u8>, out: RowsMut<'_, f32>) =
-            matmul_pairs;
         round_bf16(x: &[f32], row: &mut [u8]) = bf16::packed;
         peak_bf16(iters: u64) -> u64 = peak::bf16_pairs;
     }

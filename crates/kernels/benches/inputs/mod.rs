@@ -3,7 +3,7 @@
 use std::ops::{Deref, DerefMut};
 
 use arclight_kernels::{
-    ActKind, Acts, AttnTile, Isa, KV_PAGE, Kernels, KvPageMut, KvPages, KvType, Piece, Rows,
+    ActKind, Acts, AttnTile, How, Isa, KV_PAGE, Kernels, KvPageMut, KvPages, KvType, Piece, Rows,
     RowsMut, TILE_ROWS, Tiles, act_kind, pack_tile, q8_row_bytes, tile_bytes,
 };
 use gguf::TensorType;
@@ -121,6 +121,10 @@ impl Product {
     }
 
     pub(crate) fn run(&mut self, tiles: Tiles<'_>) {
+        self.run_by(How::default(), tiles);
+    }
+
+    pub(crate) fn run_by(&mut self, how: How, tiles: Tiles<'_>) {
         let kind = act_kind(self.ty);
         let bytes = self.kernels.row_bytes(kind, self.cols);
         let rows = Rows::new(&self.rows, self.tokens, bytes, bytes);
@@ -131,15 +135,20 @@ impl Product {
         };
         let width = self.out.len() / self.tokens;
         let out = RowsMut::new(&mut self.out, self.tokens, width, width);
-        self.kernels.matmul(self.ty, tiles, &Piece::whole(self.cols), acts, out);
+        self.kernels.matmul_by(how, self.ty, tiles, &Piece::whole(self.cols), acts, out);
     }
 
     /// Panics unless the result has the bits of the scalar twin's.
     pub(crate) fn check(&mut self, matrix: &Matrix) {
+        self.check_by(How::default(), matrix);
+    }
+
+    /// As [`Product::check`], multiplied in another way.
+    pub(crate) fn check_by(&mut self, how: How, matrix: &Matrix) {
         let scalar = Kernels::for_isa(Isa::Scalar).expect("always there");
         let mut right = Self::noise(scalar, self.ty, self.cols, self.tokens, matrix.tiles);
         right.run(matrix.view());
-        self.run(matrix.view());
+        self.run_by(how, matrix.view());
         let same = self.out.iter().zip(&right.out).all(|(a, b)| a.to_bits() == b.to_bits());
         assert!(same, "{} {} is wrong", self.kernels.isa(), self.ty);
     }

@@ -50,6 +50,7 @@ impl Vector for Avx2 {
     type I = [__m256i; 2];
 
     const WIDE: bool = false;
+    const REGISTERS: usize = 16;
 
     #[inline(always)]
     fn splat(self, x: f32) -> Self::F {

@@ -48,6 +48,7 @@ impl Vector for Avx2Rows {
     type I = __m256i;
 
     const WIDE: bool = false;
+    const REGISTERS: usize = 16;
 
     #[inline(always)]
     fn splat(self, x: f32) -> Self::F {

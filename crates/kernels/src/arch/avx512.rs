@@ -44,6 +44,7 @@ impl Vector for Avx512 {
     type I = __m512i;
 
     const WIDE: bool = true;
+    const REGISTERS: usize = 32;
 
     #[inline(always)]
     fn splat(self, x: f32) -> Self::F {

@@ -34,6 +34,7 @@ impl Vector for Scalar {
     type I = [i32; LANES];
 
     const WIDE: bool = false;
+    const REGISTERS: usize = 0;
 
     #[inline(always)]
     fn splat(self, x: f32) -> Self::F {

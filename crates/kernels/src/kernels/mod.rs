@@ -7,12 +7,13 @@ use gguf::TensorType;
 use crate::TILE_ROWS;
 use crate::acts::{ActKind, Acts, act_kind, elements, elements_mut, most_row_bytes, q8_row_bytes};
 use crate::bf16_trial::{Bf16Trial, bf16_trial};
+use crate::how::{How, MatKernel};
 use crate::isa::{ISA_VARIABLE, Isa, IsaError};
-use crate::matmul::{PIECE_LEVELS, Piece, Tiles};
+use crate::matmul::{Family, MicroKernel, PIECE_LEVELS, Piece, Tiles, Walk};
 use crate::pack::{is_unpacked, tile_bytes, unpack_row};
 use crate::q8::Q8Block;
 use crate::table::{self, Table};
-use crate::views::{Rows, RowsMut};
+use crate::views::RowsMut;
 
 /// The kernels of one instruction set.
 pub struct Kernels {
@@ -168,58 +169,111 @@ impl Kernels {
         acts: Acts<'_>,
         out: RowsMut<'_, f32>,
     ) {
+        self.matmul_by(How::default(), ty, tiles, pieces, acts, out);
+    }
+
+    /// [`Kernels::matmul`] in another way, which gives the same bits.
+    ///
+    /// # Panics
+    ///
+    /// As that, and if the kernel is none of [`Kernels::mat_kernels`] of the type.
+    pub fn matmul_by(
+        &self,
+        how: How,
+        ty: TensorType,
+        tiles: Tiles<'_>,
+        pieces: &[Piece],
+        acts: Acts<'_>,
+        out: RowsMut<'_, f32>,
+    ) {
         let cols = check_pieces(ty, tiles.tile_len(), pieces);
         let width = tiles.count() * TILE_ROWS;
         assert!(out.width() == width, "output of {} columns, not {width}", out.width());
         assert!(out.rows() == acts.rows(), "{} output rows for {} tokens", out.rows(), acts.rows());
-        match acts {
-            Acts::F32(acts) => {
-                assert!(
-                    acts.width() == cols,
-                    "activations of {} columns, not {cols}",
-                    acts.width()
-                );
-                match ty {
-                    TensorType::F32 => call!(self.matmul_f32(tiles, pieces, acts, out)),
-                    TensorType::F16 => call!(self.matmul_f16(tiles, pieces, acts, out)),
-                    _ => panic!("{ty} weights need {:?} activations", act_kind(ty)),
-                }
+        let kernel = match how.kernel {
+            None => None,
+            Some(MatKernel::Imported(kernel)) => {
+                assert!(kernel.ty == ty, "{} is for {}, not {ty}", kernel.name, kernel.ty);
+                self.check_acts(ty, &acts, cols);
+                return (kernel.run)(tiles, pieces, acts, out);
             }
-            Acts::Bf16(acts) => {
-                self.check_width(ActKind::Bf16, acts, cols);
-                match ty {
-                    TensorType::BF16 => call!(self.matmul_bf16(tiles, pieces, acts, out)),
-                    _ => panic!("{ty} weights need {:?} activations", act_kind(ty)),
-                }
+            Some(MatKernel::Family(kernel)) => {
+                assert!(self.has(ty, kernel), "{} has no {ty} kernel {kernel}", self.isa);
+                Some(kernel)
             }
-            Acts::Q8(acts) => {
-                self.check_width(ActKind::Q8, acts, cols);
-                let acts = elements::<Q8Block>(acts);
-                match ty {
-                    TensorType::Q8_0 => call!(self.matmul_q8_0(tiles, pieces, acts, out)),
-                    TensorType::Q4_0 => call!(self.matmul_q4_0(tiles, pieces, acts, out)),
-                    TensorType::Q4_K => call!(self.matmul_q4_k(tiles, pieces, acts, out)),
-                    TensorType::Q6_K => call!(self.matmul_q6_k(tiles, pieces, acts, out)),
-                    TensorType::Q4_1 => call!(self.matmul_q4_1(tiles, pieces, acts, out)),
-                    TensorType::Q5_0 => call!(self.matmul_q5_0(tiles, pieces, acts, out)),
-                    TensorType::Q5_1 => call!(self.matmul_q5_1(tiles, pieces, acts, out)),
-                    TensorType::Q2_K => call!(self.matmul_q2_k(tiles, pieces, acts, out)),
-                    TensorType::Q3_K => call!(self.matmul_q3_k(tiles, pieces, acts, out)),
-                    TensorType::Q5_K => call!(self.matmul_q5_k(tiles, pieces, acts, out)),
-                    TensorType::IQ4_NL => call!(self.matmul_iq4_nl(tiles, pieces, acts, out)),
-                    TensorType::IQ4_XS => call!(self.matmul_iq4_xs(tiles, pieces, acts, out)),
-                    TensorType::MXFP4 => call!(self.matmul_mxfp4(tiles, pieces, acts, out)),
-                    ty if is_unpacked(ty) => call!(self.matmul_wide(tiles, pieces, acts, out)),
-                    _ => panic!("{ty} weights need {:?} activations", act_kind(ty)),
+        };
+        let walk = Walk { kernel, ahead: how.ahead };
+        self.check_acts(ty, &acts, cols);
+        // SAFETY: a reference to a table comes from `for_isa` only, which has asked the CPU.
+        unsafe {
+            match acts {
+                Acts::F32(acts) => self.floats(ty).multiply(walk, tiles, pieces, acts, out),
+                Acts::Bf16(acts) => self.table.matmul_bf16.multiply(walk, tiles, pieces, acts, out),
+                Acts::Q8(acts) => {
+                    self.quants(ty).multiply(walk, tiles, pieces, elements(acts), out);
                 }
             }
         }
     }
 
+    /// The family of a type that is multiplied with floats.
+    fn floats(&self, ty: TensorType) -> &'static Family<f32> {
+        match ty {
+            TensorType::F32 => &self.table.matmul_f32,
+            TensorType::F16 => &self.table.matmul_f16,
+            _ => unreachable!("{ty} is not multiplied with floats"),
+        }
+    }
+
+    /// The family of a type that is multiplied with quantised activations.
+    fn quants(&self, ty: TensorType) -> &'static Family<Q8Block> {
+        match ty {
+            TensorType::Q8_0 => &self.table.matmul_q8_0,
+            TensorType::Q4_0 => &self.table.matmul_q4_0,
+            TensorType::Q4_K => &self.table.matmul_q4_k,
+            TensorType::Q6_K => &self.table.matmul_q6_k,
+            TensorType::Q4_1 => &self.table.matmul_q4_1,
+            TensorType::Q5_0 => &self.table.matmul_q5_0,
+            TensorType::Q5_1 => &self.table.matmul_q5_1,
+            TensorType::Q2_K => &self.table.matmul_q2_k,
+            TensorType::Q3_K => &self.table.matmul_q3_k,
+            TensorType::Q5_K => &self.table.matmul_q5_k,
+            TensorType::IQ4_NL => &self.table.matmul_iq4_nl,
+            TensorType::IQ4_XS => &self.table.matmul_iq4_xs,
+            TensorType::MXFP4 => &self.table.matmul_mxfp4,
+            ty if is_unpacked(ty) => &self.table.matmul_wide,
+            _ => unreachable!("{ty} is not multiplied with quantised activations"),
+        }
+    }
+
     #[track_caller]
-    fn check_width(&self, kind: ActKind, acts: Rows<'_, u8>, cols: usize) {
-        let (have, need) = (acts.width(), self.row_bytes(kind, cols));
+    fn check_acts(&self, ty: TensorType, acts: &Acts<'_>, cols: usize) {
+        let (kind, have) = match acts {
+            Acts::F32(acts) => (ActKind::F32, acts.width() * size_of::<f32>()),
+            Acts::Bf16(acts) => (ActKind::Bf16, acts.width()),
+            Acts::Q8(acts) => (ActKind::Q8, acts.width()),
+        };
+        assert!(kind == act_kind(ty), "{ty} weights need {:?} activations", act_kind(ty));
+        let need = self.row_bytes(kind, cols);
         assert!(have == need, "{kind:?} rows of {have} bytes for {cols} columns");
+    }
+
+    /// The members of the family that multiply matrices of type `ty`, the usual one first.
+    pub fn family(&self, ty: TensorType) -> Vec<MicroKernel> {
+        match act_kind(ty) {
+            ActKind::F32 => self.floats(ty).members(),
+            ActKind::Bf16 => self.table.matmul_bf16.members(),
+            ActKind::Q8 => self.quants(ty).members(),
+        }
+    }
+
+    /// Whether `kernel` is one of [`Kernels::family`], without making a list.
+    fn has(&self, ty: TensorType, kernel: MicroKernel) -> bool {
+        match act_kind(ty) {
+            ActKind::F32 => self.floats(ty).has(kernel),
+            ActKind::Bf16 => self.table.matmul_bf16.has(kernel),
+            ActKind::Q8 => self.quants(ty).has(kernel),
+        }
     }
 
     /// Runs the instructions of the 8-bit dot products without anything around them, `iters` rounds;

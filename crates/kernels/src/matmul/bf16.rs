@@ -2,14 +2,10 @@
 //! of 16 rows. The arithmetic is in [`crate::bf16`]; here pairs are widened for fused
 //! multiply-adds.
 
-use super::{
-    Fetch, Part, Piece, Tile, Tiles, check_acts, check_parts, fetch, matmul, part, slices, within,
-};
+use super::{Fetch, Part, Sums, Tile, check_acts, check_parts, fetch, part, slices, within};
 use crate::TILE_ROWS;
-use crate::acts::elements;
 use crate::bf16::{WidePair, weight};
-use crate::simd::{Dot, Simd};
-use crate::views::{Rows, RowsMut};
+use crate::simd::Dot;
 
 pub(crate) struct Bf16;
 
@@ -52,11 +48,11 @@ impl Tile for Bf16 {
         block.copy_from_slice(&tile[at(column, row)..][..2]);
     }
 
-    const NARROW_TOKENS: usize = 8;
+    const SUMS: Sums = Sums::Pairs;
     const TWO_FROM: usize = 1;
 
     #[inline(always)]
-    fn dot<D: Dot, const T: usize, const N: usize>(
+    fn dot<D: Dot, const T: usize, const N: usize, const U: usize>(
         d: D,
         parts: [Part<'_>; N],
         acts: [&[WidePair]; T],
@@ -66,39 +62,55 @@ impl Tile for Bf16 {
         check_acts(acts, pairs);
         check_parts(parts, pairs * PAIR);
         let mut acc = [[d.splat(0.0); N]; T];
-        for p in 0..pairs {
-            let weights: [&[u8; PAIR]; N] = within(slices(parts, p * PAIR, PAIR), 0);
-            fetch(d, parts, p * PAIR, 1, next);
-            let (mut even, mut odd) = ([d.splat(0.0); N], [d.splat(0.0); N]);
-            for n in 0..N {
-                let w = d.load_w(weights[n], parts[n].group);
-                (even[n], odd[n]) = (d.even_bf16(w), d.odd_bf16(w));
-            }
-            // SAFETY: all activation rows have `pairs` elements, checked above.
-            let x = |t: usize| unsafe { *acts[t].get_unchecked(p) };
-            for t in 0..T {
-                for n in 0..N {
-                    acc[t][n] = d.fma(odd[n], d.splat(x(t)[1]), acc[t][n]);
+        let mut p = 0;
+        // SAFETY: all activation rows have `pairs` elements, checked above.
+        unsafe {
+            while p + U <= pairs {
+                pair(d, parts, acts, p, &mut acc, next);
+                if U == 2 {
+                    pair(d, parts, acts, p + 1, &mut acc, next);
                 }
+                p += U;
             }
-            for t in 0..T {
-                for n in 0..N {
-                    acc[t][n] = d.fma(even[n], d.splat(x(t)[0]), acc[t][n]);
-                }
+            if U == 2 && p < pairs {
+                pair(d, parts, acts, p, &mut acc, next);
             }
         }
         acc
     }
 }
 
-/// [`matmul`] with activations as [`crate::bf16::widened`] makes them.
+/// Adds the products of pair `p` of columns.
+///
+/// # Safety
+///
+/// Every element of `acts` has it.
 #[inline(always)]
-pub(crate) fn matmul_widened<S: Simd>(
-    s: S,
-    tiles: Tiles<'_>,
-    pieces: &[Piece],
-    acts: Rows<'_, u8>,
-    out: RowsMut<'_, f32>,
+unsafe fn pair<D: Dot, const T: usize, const N: usize>(
+    d: D,
+    parts: [Part<'_>; N],
+    acts: [&[WidePair]; T],
+    p: usize,
+    acc: &mut [[D::F; N]; T],
+    next: Fetch,
 ) {
-    matmul::<S, Bf16>(s, tiles, pieces, elements(acts), out);
+    let weights: [&[u8; PAIR]; N] = within(slices(parts, p * PAIR, PAIR), 0);
+    fetch(d, parts, p * PAIR, 1, next);
+    let (mut even, mut odd) = ([d.splat(0.0); N], [d.splat(0.0); N]);
+    for n in 0..N {
+        let w = d.load_w(weights[n], parts[n].group);
+        (even[n], odd[n]) = (d.even_bf16(w), d.odd_bf16(w));
+    }
+    // SAFETY: the caller's contract.
+    let x = |t: usize| unsafe { *acts[t].get_unchecked(p) };
+    for t in 0..T {
+        for n in 0..N {
+            acc[t][n] = d.fma(odd[n], d.splat(x(t)[1]), acc[t][n]);
+        }
+    }
+    for t in 0..T {
+        for n in 0..N {
+            acc[t][n] = d.fma(even[n], d.splat(x(t)[0]), acc[t][n]);
+        }
+    }
 }

@@ -7,82 +7,30 @@
 
 use super::bf16::{Bf16, PAIR};
 use super::{
-    Fetch, Part, Piece, Products, Tile, Tiles, check_acts, check_parts, fetch, rows, slices, tree,
-    within,
+    Fetch, Part, Place, Products, Tile, check_acts, check_parts, fetch, rows, slices, tree, within,
 };
-use crate::acts::elements;
 use crate::arch::avx512bf16::Avx512Bf16;
 use crate::simd::Vector;
-use crate::views::{Rows, RowsMut};
+use crate::views::RowsMut;
 
-/// [`matmul`] by `vdpbf16ps`, with activations as [`crate::bf16::packed`] makes them.
+/// [`step`](super::step) by `vdpbf16ps`, with activations as [`crate::bf16::packed`] makes them.
 #[inline(always)]
-pub(crate) fn matmul_pairs(
+pub(crate) fn step_pairs<const T: usize, const N: usize, const U: usize>(
     d: Avx512Bf16,
-    tiles: Tiles<'_>,
-    pieces: &[Piece],
-    acts: Rows<'_, u8>,
-    mut out: RowsMut<'_, f32>,
-) {
-    let acts = elements(acts);
-    let mut i = 0;
-    while i + 2 <= tiles.count() {
-        let parts = [tiles.part(i, 0, 2), tiles.part(i + 1, 0, 2)];
-        pairs_by_tokens(d, parts, pieces, acts, &mut out, i);
-        i += 2;
-    }
-    while i < tiles.count() {
-        pairs_by_tokens(d, [tiles.part(i, 0, 1)], pieces, acts, &mut out, i);
-        i += 1;
-    }
-}
-
-/// Tiles `i..i + N` times all activation rows.
-#[inline(always)]
-fn pairs_by_tokens<const N: usize>(
-    d: Avx512Bf16,
-    parts: [Part<'_>; N],
-    pieces: &[Piece],
-    acts: Rows<'_, u32>,
+    place: Place<'_, u32>,
     out: &mut RowsMut<'_, f32>,
-    i: usize,
 ) {
-    // Fewer than 8 tokens take hardly less time than 8: what is left over goes at once.
-    macro_rules! step {
-        ($left:expr, $t:expr; $($tokens:literal)*) => {
-            match $left {
-                $($tokens => step_pairs::<$tokens, N>(d, parts, pieces, acts, out, i, $t),)*
-                _ => step_pairs::<8, N>(d, parts, pieces, acts, out, i, $t),
-            }
-        };
+    let Place { tiles, pieces, acts, tile, token, fetch, .. } = place;
+    let mut parts = [tiles.part(tile, 0, N); N];
+    for n in 1..N {
+        parts[n] = tiles.part(tile + n, 0, N);
     }
-    for t in (0..acts.rows()).step_by(8) {
-        step!(acts.rows() - t, t; 1 2 3 4 5 6 7);
-    }
-}
-
-/// One register tile: tokens `t..t + T` and tiles `i..i + N`.
-#[inline(always)]
-fn step_pairs<const T: usize, const N: usize>(
-    d: Avx512Bf16,
-    parts: [Part<'_>; N],
-    pieces: &[Piece],
-    acts: Rows<'_, u32>,
-    out: &mut RowsMut<'_, f32>,
-    i: usize,
-    t: usize,
-) {
-    let next = match acts.rows().div_ceil(8) {
-        1 => Fetch::Stream,
-        // With one line at a time, passes take turns by the line.
-        _ if t == 0 => Fetch::Successor { first: 0, step: 1 },
-        _ => Fetch::Nothing,
-    };
-    let sums = tree(Pairs(d, next), parts, pieces, rows::<_, T>(acts, t));
-    for token in 0..T {
-        let row = out.row_mut(t + token).as_chunks_mut().0;
+    const { assert!(U == 1) };
+    let sums = tree(Pairs(d, fetch), parts, pieces, rows::<_, T>(acts, token));
+    for t in 0..T {
+        let row = out.row_mut(token + t).as_chunks_mut().0;
         for n in 0..N {
-            d.store(sums[token][n], &mut row[i + n]);
+            d.store(sums[t][n], &mut row[tile + n]);
         }
     }
 }

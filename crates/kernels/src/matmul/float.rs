@@ -1,7 +1,7 @@
 //! Plain floats: `[column][16 rows]`, widened to `f32` in the register; `acc = fma(w, x, acc)`,
 //! column by column.
 
-use super::{Fetch, Part, Tile, check_acts, check_parts, fetch, part};
+use super::{Fetch, Part, Sums, Tile, check_acts, check_parts, fetch, part};
 use crate::TILE_ROWS;
 use crate::simd::Dot;
 
@@ -35,38 +35,68 @@ macro_rules! float_tile {
                 block.copy_from_slice(&tile[(b * TILE_ROWS + row) * $bytes..][..$bytes]);
             }
 
-            const NARROW_TOKENS: usize = 8;
+            const SUMS: Sums = Sums::Floats;
             const TWO_FROM: usize = 1;
 
             #[inline(always)]
-            fn dot<D: Dot, const T: usize, const N: usize>(
+            fn dot<D: Dot, const T: usize, const N: usize, const U: usize>(
                 d: D,
                 parts: [Part<'_>; N],
                 acts: [&[f32]; T],
                 next: Fetch,
             ) -> [[D::F; N]; T] {
-                const COLUMN: usize = TILE_ROWS * $bytes;
                 let columns = acts[0].len();
                 check_acts(acts, columns);
                 check_parts(parts, Self::bytes(columns));
                 let mut acc = [[d.splat(0.0); N]; T];
-                for c in 0..columns {
-                    if (c * COLUMN).is_multiple_of(64) {
-                        fetch(d, parts, c * COLUMN, COLUMN.div_ceil(64), next);
-                    }
-                    let mut w = [d.splat(0.0); N];
-                    for n in 0..N {
-                        w[n] = d.$load(part::<COLUMN>(parts[n].tile, c * COLUMN), parts[n].group);
-                    }
-                    for t in 0..T {
-                        // SAFETY: all activation rows have `columns` elements, checked above.
-                        let x = d.splat(unsafe { *acts[t].get_unchecked(c) });
-                        for n in 0..N {
-                            acc[t][n] = d.fma(w[n], x, acc[t][n]);
+                let mut c = 0;
+                // SAFETY: all activation rows have `columns` elements, checked above.
+                unsafe {
+                    while c + U <= columns {
+                        Self::column(d, parts, acts, c, &mut acc, next);
+                        if U == 2 {
+                            Self::column(d, parts, acts, c + 1, &mut acc, next);
                         }
+                        c += U;
+                    }
+                    if U == 2 && c < columns {
+                        Self::column(d, parts, acts, c, &mut acc, next);
                     }
                 }
                 acc
+            }
+        }
+
+        impl $name {
+            /// Adds the products of column `c`.
+            ///
+            /// # Safety
+            ///
+            /// Every element of `acts` has this column.
+            #[inline(always)]
+            unsafe fn column<D: Dot, const T: usize, const N: usize>(
+                d: D,
+                parts: [Part<'_>; N],
+                acts: [&[f32]; T],
+                c: usize,
+                acc: &mut [[D::F; N]; T],
+                next: Fetch,
+            ) {
+                const COLUMN: usize = TILE_ROWS * $bytes;
+                if (c * COLUMN).is_multiple_of(64) {
+                    fetch(d, parts, c * COLUMN, COLUMN.div_ceil(64), next);
+                }
+                let mut w = [d.splat(0.0); N];
+                for n in 0..N {
+                    w[n] = d.$load(part::<COLUMN>(parts[n].tile, c * COLUMN), parts[n].group);
+                }
+                for t in 0..T {
+                    // SAFETY: the caller's contract.
+                    let x = d.splat(unsafe { *acts[t].get_unchecked(c) });
+                    for n in 0..N {
+                        acc[t][n] = d.fma(w[n], x, acc[t][n]);
+                    }
+                }
             }
         }
     };

@@ -47,24 +47,24 @@ pub(super) trait Products<A>: Copy {
     ) -> [[Self::F; N]; T];
 }
 
-/// The products of a [`Tile`].
-pub(super) struct Dots<D, K>(D, Fetch, PhantomData<K>);
+/// The products of a [`Tile`], with `U` steps in a turn of its loop.
+pub(super) struct Dots<D, K, const U: usize>(D, Fetch, PhantomData<K>);
 
-impl<D: Dot, K: Tile> Dots<D, K> {
+impl<D: Dot, K: Tile, const U: usize> Dots<D, K, U> {
     #[inline(always)]
     pub(super) fn new(d: D, fetch: Fetch) -> Self {
         Self(d, fetch, PhantomData)
     }
 }
 
-impl<D: Copy, K> Clone for Dots<D, K> {
+impl<D: Copy, K, const U: usize> Clone for Dots<D, K, U> {
     fn clone(&self) -> Self {
         *self
     }
 }
-impl<D: Copy, K> Copy for Dots<D, K> {}
+impl<D: Copy, K, const U: usize> Copy for Dots<D, K, U> {}
 
-impl<D: Dot, K: Tile> Products<K::Act> for Dots<D, K> {
+impl<D: Dot, K: Tile, const U: usize> Products<K::Act> for Dots<D, K, U> {
     type F = D::F;
 
     const ACT_COLS: usize = K::ACT_COLS;
@@ -83,7 +83,7 @@ impl<D: Dot, K: Tile> Products<K::Act> for Dots<D, K> {
         parts: [Part<'_>; N],
         acts: [&[K::Act]; T],
     ) -> [[D::F; N]; T] {
-        K::dot::<D, T, N>(self.0, parts, acts, self.1)
+        K::dot::<D, T, N, U>(self.0, parts, acts, self.1)
     }
 }
 
@@ -95,14 +95,12 @@ pub(super) fn tree<A, P: Products<A>, const T: usize, const N: usize>(
     pieces: &[Piece],
     mut acts: [&[A]; T],
 ) -> [[P::F; N]; T] {
-    if let [_] = pieces {
-        return products.dot(parts, acts);
-    }
     // Not cleared: that would cost more than a short piece's sums.
     let mut stack = [const { MaybeUninit::<[[P::F; N]; T]>::uninit() }; PIECE_LEVELS];
     let mut depth = 0;
     for piece in pieces {
-        let (len, cols) = (P::bytes(piece.cols), piece.cols / P::ACT_COLS);
+        // One alone may be odd, where elements are pairs.
+        let (len, cols) = (P::bytes(piece.cols), piece.cols.div_ceil(P::ACT_COLS));
         let (mut own, mut own_acts) = (parts, acts);
         for n in 0..N {
             (own[n].tile, parts[n].tile) = parts[n].tile.split_at(len);
@@ -111,7 +109,11 @@ pub(super) fn tree<A, P: Products<A>, const T: usize, const N: usize>(
         for t in 0..T {
             (own_acts[t], acts[t]) = acts[t].split_at(cols);
         }
+        // The only call: every one is compiled anew.
         let mut sums = products.dot(own, own_acts);
+        if pieces.len() == 1 {
+            return sums;
+        }
         for _ in 0..piece.folds {
             depth -= 1;
             // SAFETY: every level below `depth` was written.

@@ -17,6 +17,7 @@ impl Quants for Q4_0 {
     const SUBS: usize = 2;
     const HEAD: usize = 2 * SCALES;
     const SUB: usize = 16 * TILE_ROWS;
+    const FAMILY: bool = true;
 
     fn put(group: &mut [u8], sub: usize, row: usize, block: &[u8]) {
         put_half(group, sub * SCALES, row, block);

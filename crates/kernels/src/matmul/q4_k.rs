@@ -21,6 +21,7 @@ impl Quants for Q4K {
     const SUBS: usize = SUBS;
     const HEAD: usize = six::HEAD;
     const SUB: usize = 16 * TILE_ROWS;
+    const FAMILY: bool = true;
 
     fn put(group: &mut [u8], _sub: usize, row: usize, block: &[u8]) {
         six::put(group, row, block);

@@ -17,6 +17,7 @@ impl Quants for Q5K {
     const SUBS: usize = SUBS;
     const HEAD: usize = six::HEAD;
     const SUB: usize = FIVE;
+    const FAMILY: bool = true;
 
     fn put(group: &mut [u8], _sub: usize, row: usize, block: &[u8]) {
         six::put(group, row, block);

@@ -45,6 +45,7 @@ impl Quants for Q6K {
     const SUBS: usize = HALVES / 2;
     const HEAD: usize = QUANTS;
     const SUB: usize = 2 * HALF;
+    const FAMILY: bool = true;
 
     fn put(group: &mut [u8], _sub: usize, row: usize, block: &[u8]) {
         put_half(group, 0, row, &block[208..]);

@@ -5,7 +5,7 @@
 //! columns. The last group of a tile may be cut short; it keeps the place of all scales.
 
 use super::parts::{Fetch, Part, check_acts, check_parts, fetch, groups, part, slices};
-use super::{ACT_BLOCK, Tile};
+use super::{ACT_BLOCK, Sums, Tile};
 use crate::q8::Q8Block;
 use crate::simd::Dot;
 use std::ops::Range;
@@ -21,6 +21,8 @@ pub(super) trait Quants {
     const HEAD: usize;
     /// Bytes of the values of a sub-block, of 16 rows.
     const SUB: usize;
+    /// As [`Tile::FAMILY`].
+    const FAMILY: bool = false;
     /// Whether a group is summed by itself, without its scale, which is multiplied by last.
     const SCALE_LAST: bool = false;
 
@@ -107,7 +109,8 @@ impl<K: Quants> Tile for K {
 
     const ACT_COLS: usize = ACT_BLOCK;
     const BLOCK_COLS: usize = K::BLOCK_COLS;
-    const NARROW_TOKENS: usize = 4;
+    const SUMS: Sums = Sums::Integers;
+    const FAMILY: bool = <K as Quants>::FAMILY;
 
     fn bytes(blocks: usize) -> usize {
         let subs = blocks * subs::<K>();
@@ -125,7 +128,7 @@ impl<K: Quants> Tile for K {
     }
 
     #[inline(always)]
-    fn dot<D: Dot, const T: usize, const N: usize>(
+    fn dot<D: Dot, const T: usize, const N: usize, const U: usize>(
         d: D,
         parts: [Part<'_>; N],
         acts: [&[Q8Block]; T],
@@ -136,44 +139,23 @@ impl<K: Quants> Tile for K {
         check_parts(parts, <Self as Tile>::bytes(blocks / subs::<K>()));
         let groups = groups(parts);
         let mut acc = [[d.splat(0.0); N]; T];
-        let mut first = 0;
-        for group in 0..blocks.div_ceil(K::SUBS) {
-            let at = group * group_bytes::<K>();
-            let group = Group { parts, groups, at, first };
-            let units = K::units(d, group.head::<K>(), groups);
-            let subs = K::SUBS.min(blocks - first);
-            let mut sums = if K::SCALE_LAST { [[d.splat(0.0); N]; T] } else { acc };
-            // SAFETY: `first + subs <= blocks`, the length of all activations.
-            unsafe {
-                if K::SUBS == 2 {
-                    // Not as a loop: the compiler would leave it one.
-                    group.fetch::<D, K>(d, 0..2, next);
-                    group.add::<D, K, T>(d, 0, units, acts, &mut sums);
-                    if subs == 2 {
-                        group.add::<D, K, T>(d, 1, units, acts, &mut sums);
-                    }
-                } else {
-                    for sub in 0..subs {
-                        group.fetch::<D, K>(d, sub..sub + 1, next);
-                        group.add::<D, K, T>(d, sub, units, acts, &mut sums);
-                    }
+        let (all, mut group) = (blocks.div_ceil(K::SUBS), 0);
+        // SAFETY: groups below `all` begin below `blocks`, the length of all activations.
+        unsafe {
+            if U == 2 && K::SUBS <= 2 {
+                while group + 2 <= all {
+                    Group::new::<K>(parts, groups, group)
+                        .dot::<D, K, T, 1>(d, acts, &mut acc, next);
+                    group += 1;
+                    Group::new::<K>(parts, groups, group)
+                        .dot::<D, K, T, 1>(d, acts, &mut acc, next);
+                    group += 1;
                 }
             }
-            if K::SCALE_LAST {
-                for t in 0..T {
-                    for n in 0..N {
-                        acc[t][n] = d.fma(sums[t][n], units[0][n], acc[t][n]);
-                    }
-                }
-            } else {
-                acc = sums;
+            while group < all {
+                Group::new::<K>(parts, groups, group).dot::<D, K, T, U>(d, acts, &mut acc, next);
+                group += 1;
             }
-            let minima = first..first + subs;
-            // SAFETY: as above.
-            unsafe {
-                K::add_minima(d, group.head::<K>(), groups, units[1], acts, minima, &mut acc);
-            }
-            first += K::SUBS;
         }
         acc
     }
@@ -191,6 +173,69 @@ struct Group<'a, const N: usize> {
 }
 
 impl<'a, const N: usize> Group<'a, N> {
+    #[inline(always)]
+    fn new<K: Quants>(parts: [Part<'a>; N], groups: [usize; N], group: usize) -> Self {
+        Self { parts, groups, at: group * group_bytes::<K>(), first: group * K::SUBS }
+    }
+
+    /// Adds the products of the group; `U` sub-blocks in a turn of the loop, where it is one.
+    ///
+    /// # Safety
+    ///
+    /// All of `acts` are equally long, and longer than `first`.
+    #[inline(always)]
+    unsafe fn dot<D: Dot, K: Quants, const T: usize, const U: usize>(
+        self,
+        d: D,
+        acts: [&[Q8Block]; T],
+        acc: &mut [[D::F; N]; T],
+        next: Fetch,
+    ) {
+        let units = K::units(d, self.head::<K>(), self.groups);
+        let subs = K::SUBS.min(acts[0].len() - self.first);
+        let mut sums = if K::SCALE_LAST { [[d.splat(0.0); N]; T] } else { *acc };
+        // SAFETY: `first + subs` is at most the length of all activations.
+        unsafe {
+            if K::SUBS == 2 {
+                // Not as a loop: the compiler would leave it one.
+                self.fetch::<D, K>(d, 0..2, next);
+                self.add::<D, K, T>(d, 0, units, acts, &mut sums);
+                if subs == 2 {
+                    self.add::<D, K, T>(d, 1, units, acts, &mut sums);
+                }
+            } else {
+                let mut sub = 0;
+                if U == 2 {
+                    while sub + 2 <= subs {
+                        self.fetch::<D, K>(d, sub..sub + 2, next);
+                        self.add::<D, K, T>(d, sub, units, acts, &mut sums);
+                        self.add::<D, K, T>(d, sub + 1, units, acts, &mut sums);
+                        sub += 2;
+                    }
+                }
+                while sub < subs {
+                    self.fetch::<D, K>(d, sub..sub + 1, next);
+                    self.add::<D, K, T>(d, sub, units, acts, &mut sums);
+                    sub += 1;
+                }
+            }
+        }
+        if K::SCALE_LAST {
+            for t in 0..T {
+                for n in 0..N {
+                    acc[t][n] = d.fma(sums[t][n], units[0][n], acc[t][n]);
+                }
+            }
+        } else {
+            *acc = sums;
+        }
+        let minima = self.first..self.first + subs;
+        // SAFETY: as above.
+        unsafe {
+            K::add_minima(d, self.head::<K>(), self.groups, units[1], acts, minima, acc);
+        }
+    }
+
     #[inline(always)]
     fn head<K: Quants>(&self) -> [&'a [u8]; N] {
         slices(self.parts, self.at, K::HEAD)

@@ -1,0 +1,252 @@
+//! The walk over tiles and tokens, in register tiles of a member of the family.
+
+use super::family::{MicroKernel, Size, Sums};
+use super::parts::{Fetch, rows};
+use super::pieces::{Dots, Piece, tree};
+use super::{Tile, Tiles};
+use crate::TILE_ROWS;
+use crate::acts::elements;
+use crate::bf16::WidePair;
+use crate::simd::Dot;
+use crate::views::{Rows, RowsMut};
+
+/// How a matrix is walked over.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Walk {
+    /// The micro-kernel, a member of the family; the usual one where nobody chose.
+    pub(crate) kernel: Option<MicroKernel>,
+    /// Bytes between the weights that are multiplied and those that are fetched from memory.
+    pub(crate) ahead: usize,
+}
+
+/// Multiplies what a register tile of its size holds.
+///
+/// # Safety
+///
+/// The CPU has the instruction set that it is compiled for.
+pub(crate) type RegisterTile<A> = unsafe fn(Place<'_, A>, &mut RowsMut<'_, f32>);
+
+/// Where a register tile is.
+pub(crate) struct Place<'a, A> {
+    pub(super) tiles: Tiles<'a>,
+    pub(super) pieces: &'a [Piece],
+    pub(super) acts: Rows<'a, A>,
+    /// The first tile, and the group in it.
+    pub(super) tile: usize,
+    pub(super) group: usize,
+    /// The first token.
+    pub(super) token: usize,
+    pub(super) fetch: Fetch,
+}
+
+impl<'a, A> Place<'a, A> {
+    fn with<B>(self, acts: Rows<'a, B>) -> Place<'a, B> {
+        let Self { tiles, pieces, tile, group, token, fetch, .. } = self;
+        Place { tiles, pieces, acts, tile, group, token, fetch }
+    }
+}
+
+/// Bytes are the one form of bfloat16 that all instruction sets have in common.
+impl<'a> From<Place<'a, u8>> for Place<'a, WidePair> {
+    fn from(place: Place<'a, u8>) -> Self {
+        let acts = elements(place.acts);
+        place.with(acts)
+    }
+}
+
+impl<'a> From<Place<'a, u8>> for Place<'a, u32> {
+    fn from(place: Place<'a, u8>) -> Self {
+        let acts = elements(place.acts);
+        place.with(acts)
+    }
+}
+
+/// The register tiles of one type with one instruction set.
+pub(crate) struct Family<A: 'static> {
+    /// What there is, where `tiles` has it at the same place.
+    pub(crate) sizes: &'static [Size],
+    /// Register tiles; every combination of 1, 2 or 4 vectors and one token is there if any with so many
+    /// vectors is.
+    pub(crate) tiles: &'static [Option<RegisterTile<A>>],
+    /// Vectors that make up a tile: above 1, a register tile does not span tiles.
+    pub(crate) groups: usize,
+    /// The member for more than a few tokens.
+    pub(crate) usual: MicroKernel,
+    /// The fewest tokens for which it is the usual one. One token is bound by memory, and one stream of
+    /// weights is what prefetchers like; but the sums of plain floats are one chain of additions.
+    pub(crate) from: usize,
+    /// Whether members can be chosen, and not only the usual one.
+    pub(crate) choice: bool,
+}
+
+impl<A> Clone for Family<A> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+impl<A> Copy for Family<A> {}
+
+impl<A> Family<A> {
+    /// The register tile of a size.
+    fn get(&self, size: Size) -> Option<RegisterTile<A>> {
+        let at = self.sizes.iter().position(|own| *own == size)?;
+        self.tiles[at]
+    }
+
+    /// All members, the usual one first.
+    pub(crate) fn members(&self) -> Vec<MicroKernel> {
+        let all = self.sizes.iter().map(|&size| MicroKernel::of(size));
+        let others = all.filter(|member| *member != self.usual && self.has(*member));
+        std::iter::once(self.usual).chain(others).collect()
+    }
+
+    /// Whether `kernel` is one of [`Family::members`].
+    pub(crate) fn has(&self, kernel: MicroKernel) -> bool {
+        kernel == self.usual || self.choice && self.get(kernel.size()).is_some()
+    }
+
+    /// Most tokens of a register tile with so many vectors, that are no more than `most`.
+    fn tokens(&self, vectors: u8, most: usize) -> u8 {
+        let fits = |(&(n, t, u), tile): (&Size, &Option<_>)| {
+            (n == vectors && u == 1 && usize::from(t) <= most && tile.is_some()).then_some(t)
+        };
+        self.sizes.iter().zip(self.tiles).filter_map(fits).max().expect("there is one of one token")
+    }
+
+    /// `out[t][16i + r] = Σ_c tiles[i][r][c] * acts[t][c]`, summed by pieces.
+    ///
+    /// # Safety
+    ///
+    /// The CPU has the instruction set of `self`.
+    ///
+    /// # Panics
+    ///
+    /// If the walk's kernel is none of [`Family::members`].
+    pub(crate) unsafe fn multiply(
+        &self,
+        walk: Walk,
+        tiles: Tiles<'_>,
+        pieces: &[Piece],
+        acts: Rows<'_, A>,
+        mut out: RowsMut<'_, f32>,
+    ) {
+        let few = MicroKernel { vectors: 1, ..self.usual };
+        let usual = if acts.rows() < self.from { few } else { self.usual };
+        let kernel = walk.kernel.unwrap_or(usual);
+        let (mut cover, mut tile) = (Cover::new(self, kernel, acts.rows()), 0);
+        while tile < tiles.count() {
+            // Tiles that are left over go by twos and ones.
+            while self.groups == 1 && usize::from(cover.vectors) > tiles.count() - tile {
+                let less = MicroKernel { vectors: cover.vectors / 2, unroll: 1, ..self.usual };
+                cover = Cover::new(self, less, acts.rows());
+            }
+            let mut token = 0;
+            for pass in 0..cover.passes() {
+                let (register_tile, vectors, tokens) = cover.register_tile(pass);
+                for group in (0..self.groups).step_by(vectors) {
+                    let fetch = match cover.passes() {
+                        1 if group == 0 => Fetch::Stream { ahead: walk.ahead },
+                        step if self.groups == 1 => Fetch::Successor { first: pass, step },
+                        // Only the first pass over a tile can find it in memory.
+                        _ if pass == 0 && group == 0 => Fetch::Stream { ahead: walk.ahead },
+                        _ => Fetch::Nothing,
+                    };
+                    let place = Place { tiles, pieces, acts, tile, group, token, fetch };
+                    // SAFETY: the caller's contract.
+                    unsafe { register_tile(place, &mut out) };
+                }
+                token += tokens;
+            }
+            tile += if self.groups == 1 { usize::from(cover.vectors) } else { 1 };
+        }
+    }
+}
+
+/// How register tiles with so many vectors cover all tokens: as many as fit of the kernel's size, then ever
+/// smaller ones.
+struct Cover<A> {
+    vectors: u8,
+    full: (Option<RegisterTile<A>>, u8),
+    /// Register tiles of the kernel's size.
+    fulls: usize,
+    /// Smaller ones: their vectors and tokens.
+    rest: [(Option<RegisterTile<A>>, u8, u8); REST],
+    rests: usize,
+}
+
+/// Of fewer tokens than the largest member takes (12), no more are ever left: 8 and 3, or 4, 2 and 1.
+const REST: usize = 4;
+
+impl<A> Cover<A> {
+    fn new(family: &Family<A>, kernel: MicroKernel, tokens: usize) -> Self {
+        let MicroKernel { vectors, tokens: most, .. } = kernel;
+        let mut left = tokens % usize::from(most);
+        let fulls = tokens / usize::from(most);
+        let full = family.get(kernel.size());
+        assert!(full.is_some() || fulls == 0, "no micro-kernel {kernel}");
+        let (mut rest, mut rests) = ([(None, 0, 0); REST], 0);
+        while left > 0 {
+            let take = family.tokens(vectors, left);
+            // One token is bound by memory: all groups go together, so that the tile is read in one pass.
+            let all = if take == 1 && family.groups > 1 { family.groups as u8 } else { vectors };
+            rest[rests] = (family.get((all, take, 1)), all, take);
+            rests += 1;
+            left -= usize::from(take);
+        }
+        Self { vectors, full: (full, most), fulls, rest, rests }
+    }
+
+    /// Register tiles.
+    fn passes(&self) -> usize {
+        self.fulls + self.rests
+    }
+
+    /// Register tile `pass`, its vectors and its tokens.
+    fn register_tile(&self, pass: usize) -> (RegisterTile<A>, usize, usize) {
+        let (tile, vectors, tokens) = match pass.checked_sub(self.fulls) {
+            None => (self.full.0, self.vectors, self.full.1),
+            Some(rest) => self.rest[rest],
+        };
+        (tile.expect("it was looked for"), usize::from(vectors), usize::from(tokens))
+    }
+}
+
+/// One register tile: `T` tokens and `N` vectors of rows.
+#[inline(always)]
+pub(crate) fn step<D: Dot, K: Tile, const T: usize, const N: usize, const U: usize>(
+    d: D,
+    place: Place<'_, K::Act>,
+    out: &mut RowsMut<'_, f32>,
+) {
+    let Place { tiles, pieces, acts, tile, group, token, fetch } = place;
+    let together = if D::GROUPS == 1 { N } else { 1 };
+    let (mut parts, mut at) = ([tiles.part(tile, group, together); N], [tile; N]);
+    for n in 1..N {
+        if D::GROUPS == 1 {
+            (parts[n], at[n]) = (tiles.part(tile + n, 0, N), tile + n);
+        } else {
+            parts[n] = tiles.part(tile, group + n, 1);
+        }
+    }
+    let sums = tree(Dots::<D, K, U>::new(d, fetch), parts, pieces, rows::<_, T>(acts, token));
+    for t in 0..T {
+        let row = out.row_mut(token + t).as_chunks_mut::<TILE_ROWS>().0;
+        for n in 0..N {
+            d.store(sums[t][n], &mut row[at[n]], parts[n].group);
+        }
+    }
+}
+
+/// What is multiplied at once where nobody chose.
+///
+/// Where registers are many, 2 matrix tiles by 4 tokens, so that one load of activations serves two
+/// products: multiply units and load ports are then about equally busy (79 % of the peak of `vpdpbusd` on
+/// Zen 5 with Q4_0, 4 for 5 tokens 80 %, 1 tile by 8 or 12 tokens 70 to 76 %; November 2026). Each block's
+/// scales cost two of ten instructions of the multiply units: 80 % is the most.
+pub(crate) const fn usual<D: Dot, K: Tile>() -> MicroKernel {
+    match K::SUMS {
+        _ if D::WIDE => MicroKernel::of((2, 4, 1)),
+        Sums::Integers => MicroKernel::of((1, 4, 1)),
+        Sums::Floats | Sums::Pairs => MicroKernel::of((1, 8, 1)),
+    }
+}

@@ -1,0 +1,210 @@
+//! Every member of the families of micro-kernels, and kernels from elsewhere beside them.
+
+mod common;
+
+use arclight_kernels::{
+    Acts, How, ImportError, Imported, Isa, Kernels, MatKernel, MicroKernel, Piece, RowsMut,
+    TILE_ROWS, Tiles, act_kind, imported, pack_tile, register, tile_bytes,
+};
+use common::{Aligned, Matrix, Rng, TYPES, TestActs, same_bits};
+use gguf::TensorType;
+use proptest::prelude::*;
+
+fn scalar() -> &'static Kernels {
+    Kernels::for_isa(Isa::Scalar).unwrap()
+}
+
+/// Tiles side by side, whose columns come in pieces of so many blocks.
+struct Packed {
+    bytes: Aligned,
+    tiles: usize,
+    pieces: Vec<Piece>,
+    cols: usize,
+}
+
+impl Packed {
+    fn new(ty: TensorType, tiles: usize, pieces: &[(usize, usize)], rng: &mut Rng) -> Self {
+        let unit = ty.block_len().max(32);
+        let pieces: Vec<Piece> =
+            pieces.iter().map(|&(units, folds)| Piece { cols: units * unit, folds }).collect();
+        let len = pieces.iter().map(|piece| tile_bytes(ty, piece.cols)).sum::<usize>();
+        let mut bytes = Aligned::new(tiles * len);
+        let mut rest = bytes.bytes_mut();
+        for _ in 0..tiles {
+            for piece in &pieces {
+                let rows = Matrix::arbitrary(ty, 16, piece.cols, rng).rows;
+                let rows: Vec<&[u8]> = rows.iter().map(Vec::as_slice).collect();
+                let (own, after) = rest.split_at_mut(tile_bytes(ty, piece.cols));
+                pack_tile(ty, &rows, piece.cols, own);
+                rest = after;
+            }
+        }
+        let cols = pieces.iter().map(|piece| piece.cols).sum();
+        Self { bytes, tiles, pieces, cols }
+    }
+
+    fn times(&self, kernels: &Kernels, how: How, ty: TensorType, x: &[f32]) -> Vec<f32> {
+        let tokens = x.len() / self.cols;
+        let acts = TestActs::new(kernels, ty, x, self.cols);
+        let (width, len) = (self.tiles * TILE_ROWS, self.bytes.bytes().len() / self.tiles);
+        let tiles = Tiles::new(self.bytes.bytes(), self.tiles, len, len);
+        let mut out = vec![f32::NAN; tokens * width];
+        let view = RowsMut::new(&mut out, tokens, width, width);
+        kernels.matmul_by(how, ty, tiles, &self.pieces, acts.view(0..tokens), view);
+        out
+    }
+}
+
+#[test]
+fn all_members_give_the_same_bits() {
+    let mut rng = Rng(41);
+    for ty in TYPES {
+        // An odd number of blocks, and of groups, ends every unrolled loop; 7 tiles are 4, 2 and 1.
+        for (tiles, pieces) in [(7, &[(5, 0)][..]), (3, &[(1, 0), (2, 1), (3, 1)]), (1, &[(4, 0)])]
+        {
+            let matrix = Packed::new(ty, tiles, pieces, &mut rng);
+            let x = rng.vec(29 * matrix.cols);
+            let expected = matrix.times(scalar(), How::default(), ty, &x);
+            for kernels in Kernels::available() {
+                for member in kernels.family(ty) {
+                    // Remainders of one to eleven tokens, with register tiles before them and alone.
+                    for tokens in (1..=13).chain([24, 29]) {
+                        let ahead = [0, 4096, 100][tokens % 3];
+                        let how = How { kernel: Some(MatKernel::Family(member)), ahead };
+                        let out = matrix.times(kernels, how, ty, &x[..tokens * matrix.cols]);
+                        let what = format!("{} {ty} {member}, {tokens} tokens", kernels.isa());
+                        same_bits(&out, &expected[..out.len()], what);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Types that have all sizes.
+const WHOLE: [TensorType; 8] = {
+    use TensorType::*;
+    [F32, F16, BF16, Q4_0, Q8_0, Q4_K, Q5_K, Q6_K]
+};
+
+#[test]
+fn families_have_what_their_registers_hold() {
+    for kernels in Kernels::available() {
+        for ty in TYPES {
+            let family = kernels.family(ty);
+            let what = format!("{} {ty}: {family:?}", kernels.isa());
+            let sizes = |m: &MicroKernel| (m.vectors, m.tokens);
+            let has = |size| family.iter().any(|m| sizes(m) == size);
+            for (i, member) in family.iter().enumerate() {
+                assert!(!family[..i].contains(member), "{what}: {member} twice");
+            }
+            match kernels.isa() {
+                Isa::Scalar => assert_eq!(family.len(), 1, "{what}"),
+                _ if ty == TensorType::Q2_K => assert!(family.len() < 9, "{what}"),
+                _ if !WHOLE.contains(&ty) => {}
+                Isa::Avx2 => assert!(has((1, 6)) && has((2, 2)), "{what}"),
+                Isa::Avx512Bf16 if ty == TensorType::BF16 => assert!(has((1, 8)), "{what}"),
+                Isa::Avx512 | Isa::Avx512Bf16 => assert!(has((1, 12)) && has((2, 6)), "{what}"),
+            }
+            // Twice as many sums as floats have: of 8 by 2 vectors there are 32.
+            if act_kind(ty) == arclight_kernels::ActKind::Q8 {
+                assert!(!has((2, 8)) && !has((4, 4)), "{what}");
+            }
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn a_member_has_one_name(vectors: u8, tokens: u8, unroll: u8) {
+        let kernel = MicroKernel { vectors, tokens, unroll };
+        prop_assert_eq!(kernel.to_string().parse(), Ok(kernel));
+    }
+
+    #[test]
+    fn any_text_is_a_name_or_is_refused(text in "[0-9xu+-]{0,9}|.*") {
+        if let Ok(kernel) = text.parse::<MicroKernel>() {
+            prop_assert_eq!(kernel.to_string(), text);
+        }
+    }
+}
+
+#[test]
+fn a_wrong_name_is_named() {
+    let error = "2by4".parse::<MicroKernel>().unwrap_err().to_string();
+    assert!(error.starts_with("\"2by4\" is not a micro-kernel"), "{error}");
+}
+
+/// The scalar kernel, as somebody else's.
+fn borrowed(tiles: Tiles<'_>, pieces: &[Piece], acts: Acts<'_>, out: RowsMut<'_, f32>) {
+    scalar().matmul(TensorType::Q8_0, tiles, pieces, acts, out);
+}
+
+/// Wrong in the last bit of one element, from the fifth tile on.
+fn bent(tiles: Tiles<'_>, pieces: &[Piece], acts: Acts<'_>, mut out: RowsMut<'_, f32>) {
+    let rows = out.rows();
+    let count = tiles.count();
+    {
+        let width = out.width();
+        let mut own = vec![0.0; rows * width];
+        borrowed(tiles, pieces, acts, RowsMut::new(&mut own, rows, width, width));
+        for (row, own) in own.chunks(width).enumerate() {
+            out.row_mut(row).copy_from_slice(own);
+        }
+    }
+    if count > 4 {
+        let last = &mut out.row_mut(rows - 1)[4 * TILE_ROWS];
+        *last = f32::from_bits(last.to_bits() ^ 1);
+    }
+}
+
+const fn kernel(name: &'static str, run: arclight_kernels::MatMul) -> Imported {
+    Imported { name, ty: TensorType::Q8_0, isa: Isa::Scalar, size: (1, 1), run }
+}
+
+#[test]
+fn a_kernel_from_elsewhere_stands_beside_the_family() {
+    static BORROWED: Imported = kernel("borrowed", borrowed);
+    register(&BORROWED).unwrap();
+    assert!(imported().contains(&&BORROWED));
+    for kernels in Kernels::available() {
+        let named = kernels.mat_kernel(TensorType::Q8_0, "borrowed").unwrap();
+        assert_eq!(kernels.mat_kernels(TensorType::Q8_0).last(), Some(&named));
+        assert_eq!(kernels.mat_kernel(TensorType::Q4_0, "borrowed"), None, "of another type");
+        assert_eq!(kernels.mat_kernel_size(named), (1, 1));
+        let mut rng = Rng(42);
+        let matrix = Packed::new(TensorType::Q8_0, 2, &[(3, 0)], &mut rng);
+        let x = rng.vec(4 * matrix.cols);
+        let how = How { kernel: Some(named), ..How::default() };
+        let expected = matrix.times(kernels, How::default(), TensorType::Q8_0, &x);
+        same_bits(&matrix.times(kernels, how, TensorType::Q8_0, &x), &expected, kernels.isa());
+    }
+    assert_eq!(register(&BORROWED), Err(ImportError::Name("borrowed")));
+}
+
+#[test]
+fn a_kernel_from_elsewhere_is_tried_before_it_is_taken() {
+    static BENT: Imported = kernel("bent", bent);
+    static FAMILY: Imported = kernel("2x4", borrowed);
+    static EMPTY: Imported = Imported { size: (0, 1), ..kernel("empty", borrowed) };
+    static UNMADE: Imported = Imported { ty: TensorType::IQ2_XS, ..kernel("unmade", borrowed) };
+    match register(&BENT).unwrap_err() {
+        ImportError::Bits { name: "bent", tiles: 5, .. } => {}
+        other => panic!("{other}"),
+    }
+    assert_eq!(register(&FAMILY), Err(ImportError::Name("2x4")));
+    assert_eq!(register(&EMPTY), Err(ImportError::Size("empty")));
+    let ty = TensorType::IQ2_XS;
+    assert_eq!(register(&UNMADE), Err(ImportError::Type { name: "unmade", ty }));
+    assert!(!imported().iter().any(|kernel| ["bent", "2x4", "empty"].contains(&kernel.name)));
+}
+
+#[test]
+#[should_panic(expected = "has no Q4_0 kernel 9x9")]
+fn a_kernel_that_is_not_of_the_family_is_refused() {
+    let mut rng = Rng(43);
+    let matrix = Packed::new(TensorType::Q4_0, 1, &[(1, 0)], &mut rng);
+    let kernel = Some(MatKernel::Family("9x9".parse().unwrap()));
+    let x = rng.vec(matrix.cols);
+    matrix.times(scalar(), How { kernel, ahead: 0 }, TensorType::Q4_0, &x);
+}
