@@ -5,6 +5,7 @@
 
 pub(crate) mod first;
 mod measure;
+mod others;
 pub(crate) mod stored;
 
 use crate::args::{KvArg, ModelArg, count};
@@ -215,7 +216,9 @@ fn search(
             let (decode, prompt) = ends(&kinds);
             let choices = steps.choices();
             let default = Start { level: default.all(), scheme: default };
-            let quick = Quick { default: &default, others: &[], decode, prompt, choices: &choices };
+            let others = others::others(machine, &default.scheme);
+            let (default, others, choices) = (&default, &others, &choices);
+            let quick = Quick { default, others, decode, prompt, choices };
             quick.run(&mut steps, &mut |progress| {
                 told(progress);
                 let left = QUICK.saturating_sub(start.elapsed()).as_secs_f64();
