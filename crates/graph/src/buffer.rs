@@ -39,7 +39,7 @@ pub enum Pool {
 }
 
 /// A declared buffer.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Buffer {
     /// Its role, for people.
     pub name: String,

@@ -113,9 +113,9 @@ fn exchanged(instr: &Instr, graph: &Graph, plan: &Plan, (level, place): (usize, 
     let (nodes, float) = (graph.nodes(), size_of::<f32>());
     let slot = |width: usize| width.next_multiple_of(TILE_ROWS) * float;
     match &instr.kind {
-        Kind::MatMul { matrix, push: true, .. } => {
+        Kind::MatMul { matrix, push: true, splits, .. } => {
             let m = graph.matrix(*matrix);
-            let roots = m.sum().map_or(0, |s| s.slots[place.min(nodes - 1)].len());
+            let roots = m.sum(*splits).map_or(0, |s| s.slots[place.min(nodes - 1)].len());
             roots * slot(m.parts[0].rows) * (nodes - 1)
         }
         Kind::MatMul { matrix, squares: Some(_), .. } => {

@@ -1,5 +1,7 @@
 //! What can go wrong between a model's definition and its execution.
 
+use crate::schedule::MatrixShape;
+
 /// Errors of building, loading and executing a graph.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -38,6 +40,24 @@ pub enum Error {
         tokens: usize,
         /// Tokens of the phase before it, or 0.
         before: usize,
+    },
+    /// A schedule that its matrix cannot be multiplied by.
+    #[error("the schedule of {shape} for up to {tokens} tokens {fault}")]
+    BadSchedule {
+        /// What was to be multiplied.
+        shape: MatrixShape,
+        /// Tokens that the schedule was for.
+        tokens: usize,
+        /// What is wrong.
+        fault: ScheduleFault,
+    },
+    /// Products were to be timed that the model does not have.
+    #[error("no matrix of the model is {shape} at level {level}")]
+    NoSuchShape {
+        /// What was asked for.
+        shape: MatrixShape,
+        /// The level of threads.
+        level: usize,
     },
     /// Threads were to be rearranged into other groups than the model was loaded for.
     #[error(
@@ -110,4 +130,48 @@ pub enum Error {
     /// A worker panicked during a step.
     #[error(transparent)]
     Panicked(#[from] threads::Panicked),
+}
+
+/// What is wrong with a schedule.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ScheduleFault {
+    /// Its shape has schedules already.
+    #[error("is the second of its shape: give each shape one list")]
+    Twice,
+    /// Numbers of tokens do not ascend.
+    #[error("stands behind one for up to {before}: numbers of tokens must ascend, from 1 on")]
+    NotAscending {
+        /// Tokens of the schedule before it, or 0.
+        before: usize,
+    },
+    /// A slice of nothing.
+    #[error("has an empty slice: it must be at least 1 tile by 1 token")]
+    EmptySlice,
+    /// A grid of nothing.
+    #[error("has an empty grid: it must have at least 1 part of the tokens and 1 of the columns")]
+    EmptyGrid,
+    /// Columns were to be cut that are not summed as a tree.
+    #[error("cuts the columns into {splits}, which only matrices whose columns nodes share allow")]
+    NotSummed {
+        /// Parts of the columns.
+        splits: usize,
+    },
+    /// More parts of the columns than there are segments that are summed apart.
+    #[error("cuts the columns into {splits}, but a node has only {segments} segments of them")]
+    TooFewSegments {
+        /// Parts of the columns.
+        splits: usize,
+        /// Segments of the node.
+        segments: usize,
+    },
+    /// More parts than threads.
+    #[error("has {tokens} parts of the tokens by {splits} of the columns for {threads} threads")]
+    TooFewThreads {
+        /// Parts of the tokens.
+        tokens: usize,
+        /// Parts of the columns.
+        splits: usize,
+        /// Threads of the team.
+        threads: usize,
+    },
 }

@@ -2,26 +2,25 @@
 
 use crate::buffer::{BufId, Buffers};
 use crate::builder::Graph;
-use crate::compile::{Stage, compile};
+use crate::compile::Stage;
 use crate::counts::Counts;
 use crate::error::Error;
-use crate::exec::{self, Form, Near, Part, Replica, tile_tokens};
-use crate::instr::Instr;
+use crate::exec::{self, Near, Part, Replica, tile_tokens};
 use crate::load::{Progress, Weights};
 use crate::logits::{Logits, Table};
-use crate::lower::{Variant, lower};
+use crate::lower::Variant;
 use crate::op::Op;
 use crate::placement::share;
 use crate::plan::{FormLimits, Mode, Plan, StepShape};
 use crate::profile::{Profile, Recorder};
+use crate::programs::Compiled;
 use crate::stages::Spans;
 use crate::step::{Outputs, PageCopy, PageId, Prepared, SeqInput};
-use crate::storage::{Limits, NodeBytes, Storage};
-use crate::switch::{Levels, costs};
+use crate::storage::{Limits, NodeBytes, Sizes, Storage};
+use crate::switch::Levels;
 use crate::weight::WeightSource;
 use kernels::Kernels;
 use memory::{Arena, Block, Pages};
-use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::OnceLock;
 use threads::{Pool, View, Worker};
@@ -30,24 +29,26 @@ use topology::Machine;
 /// A graph with its weights, its memory and its threads.
 pub struct Executor {
     pub(crate) replicas: Vec<Near>, // [group]
-    kernels: &'static Kernels,
+    pub(crate) kernels: &'static Kernels,
+    pub(crate) machine: Machine,
     limits: Limits,
-    form: FormLimits,
+    pub(crate) form: FormLimits,
     pub(crate) levels: Levels,
-    forced: Option<Variant>,
+    pub(crate) forced: Option<Variant>,
     tile: usize,
     input: Prepared,
     parts: Vec<Prepared>, // of a step that goes through a pipeline in several
-    logits: BufId,
-    hidden: BufId,
-    buffers: Buffers,
+    pub(crate) logits: BufId,
+    pub(crate) hidden: BufId,
+    pub(crate) buffers: Buffers,
+    pub(crate) scratch: usize,
     counts: Counts,
     pub(crate) recorder: Option<Recorder>,
     refused: Option<String>,
     pub(crate) strayed: bool,
     // Dropped in this order: the threads first, then what they worked on.
     pub(crate) pool: Pool,
-    storage: Storage,
+    pub(crate) storage: Storage,
     weights: Weights,
 }
 
@@ -58,7 +59,7 @@ impl Executor {
     /// first worker: call [`Executor::step`] from the same thread.
     ///
     /// # Errors
-    /// When the plan's phases are malformed, a thread or memory cannot be had, a node of `machine` has
+    /// When the plan's phases or schedules are malformed, a thread or memory cannot be had, a node of `machine` has
     /// too little of it, the weights do not fit the graph, or a pipeline has more stages than layers.
     ///
     /// # Panics
@@ -85,31 +86,15 @@ impl Executor {
                 format!("mbind: {e}: the first thread's stack and heap stay where they are")
             });
         }
-        let mut buffers = Buffers::new(graph.nodes, graph.vocab);
-        let lowered: Vec<(Variant, Vec<Vec<Instr>>)> = Variant::all(graph.nodes)
-            .into_iter()
-            .map(|v| {
-                let stages = 0..spans.len();
-                (v, stages.map(|s| lower(&graph, v, spans.ops(s), &mut buffers)).collect())
-            })
-            .collect();
-        let programs: HashMap<Variant, Form> = lowered
-            .into_iter()
-            .map(|(v, instrs)| {
-                let compile = |instrs| compile(instrs, &buffers, graph.nodes, plan.sync);
-                let stages: Vec<Vec<Stage>> = instrs.into_iter().map(compile).collect();
-                let costs = costs(&stages, &graph, &plan, &spans, limits);
-                (v, Form { stages, costs })
-            })
-            .collect();
-        let form = form_limits(&graph, &plan, limits);
-        let levels = Levels::of(&plan);
-        let (logits, hidden) = (buffers.logits(), buffers.hidden(form.hidden));
-        let scratch =
-            exec::scratch_len(&graph, programs.values().flat_map(|f| &f.stages).flatten());
-        let rows = form.private_rows;
-        let storage = Storage::new(&graph, &buffers, &plan, &spans, limits, rows, scratch)?;
         let mut weights = Weights::allocate(&graph, &plan, &spans)?;
+        let asked = weights.shelves.splits_asked();
+        let Compiled { programs, mut buffers, scratch } =
+            Compiled::new(&graph, &plan, &spans, limits, &asked);
+        let levels = Levels::of(&plan, &weights.shelves);
+        let form = form_limits(&graph, &plan, limits);
+        let (logits, hidden) = (buffers.logits(), buffers.hidden(form.hidden));
+        let sizes = Sizes { limits, private_rows: form.private_rows, scratch };
+        let storage = Storage::new(&graph, &buffers, &plan, &spans, sizes)?;
         // A full node that an arena is bound to would end the process.
         let arenas = weights.arenas().iter().chain(storage.arenas());
         let needs = arenas.filter_map(|a| Some((a.node()?, a.used() as u64)));
@@ -123,11 +108,13 @@ impl Executor {
         Ok(Executor {
             replicas,
             buffers,
+            scratch,
             counts,
             recorder: None,
             refused,
             strayed: false,
             kernels,
+            machine: machine.clone(),
             limits,
             form,
             levels,
@@ -169,8 +156,8 @@ impl Executor {
             _ => &self.parts[..pieces],
         };
         let (mut logits_before, mut hidden_before) = (0, 0);
-        let limits = FormLimits { team_threads: self.levels.team_threads(level), ..self.form };
         let mut part = |input| {
+            let limits = self.form_at(level, input);
             let variant = choose(input, &self.replicas[0].plan, limits, self.forced);
             let part = Part { input, variant, logits_before, hidden_before };
             logits_before += part.input.logits;
@@ -210,6 +197,12 @@ impl Executor {
         }
         self.counts.add(&self.replicas[0], parts, level);
         Ok(self.logits())
+    }
+
+    /// What the form of a part of a step depends on at a level.
+    pub(crate) fn form_at(&self, level: usize, input: &Prepared) -> FormLimits {
+        let splits = self.levels.splits(level, input.tokens.len());
+        FormLimits { team_threads: self.levels.team_threads(level), splits, ..self.form }
     }
 
     /// Copies the contents of KV pages to others, in the given order.
@@ -319,7 +312,7 @@ impl Executor {
     /// Bytes of weights, KV pages and activations in each place (see [`Plan::places`]); copies of
     /// weights are added up where there is one place only.
     pub fn node_bytes(&self) -> Vec<NodeBytes> {
-        let mut bytes = self.storage.bytes().to_vec();
+        let mut bytes = self.storage.bytes();
         for (copy, arena) in self.weights.arenas().iter().enumerate() {
             let place = copy.min(bytes.len() - 1);
             bytes[place].weights += arena.used();
@@ -371,7 +364,8 @@ impl Executor {
     /// When a thread panics that allocates its log.
     pub fn begin_profile(&mut self, room: usize) -> Result<(), Error> {
         let (replica, buffers) = (&self.replicas[0], &self.buffers);
-        let recorder = Recorder::new(room, replica, buffers, self.limits, &mut self.pool)?;
+        let (kernels, limits) = (self.kernels, self.limits);
+        let recorder = Recorder::new(room, replica, kernels, buffers, limits, &mut self.pool)?;
         self.recorder = Some(recorder);
         Ok(())
     }
@@ -479,6 +473,8 @@ fn form_limits(graph: &Graph, plan: &Plan, limits: Limits) -> FormLimits {
             .max()
             .unwrap_or(0),
         kv_heads: caches().map(|(h, n)| h.kv_len(n)).filter(|&n| n > 0).min().unwrap_or(1),
-        team_threads: Levels::of(plan).team_threads(plan.levels().len() - 1),
+        // These two depend on the step.
+        team_threads: plan.threads(),
+        splits: 1,
     }
 }

@@ -76,14 +76,16 @@ pub enum Kind {
     Norm { x: BufId, norm: Norm, out: BufId, work: Work },
     /// Rows of f32 to rows of another kind, as wide as the input of `matrix`.
     Quantize { x: BufId, kind: ActKind, matrix: MatrixId, out: BufId, work: Work },
-    /// Matrix product, plus bias; each thread does its tiles. With `push`, a summand goes to every
-    /// node's copy. The sums of squares of queries and keys, one for each tile, go to all nodes.
+    /// Matrix product, plus bias; each thread does its tiles. Columns that nodes share are summed in
+    /// `splits` runs of each node, and with `push`, a summand goes to every node's copy. The sums of
+    /// squares of queries and keys, one for each tile, go to all nodes.
     MatMul {
         acts: Operand,
         matrix: MatrixId,
         activation: Option<Activation>,
         out: BufId,
         push: bool,
+        splits: usize,
         squares: Option<BufId>,
     },
     /// Paired matrix product with `f(gate) * up`.

@@ -91,7 +91,11 @@ impl fmt::Display for LayerListing<'_> {
         let nodes = self.graph.nodes;
         let form = if self.variant.private_tokens { "decode" } else { "prefill" };
         let plural = if nodes == 1 { "" } else { "s" };
-        writeln!(f, "layer {} in {form} form on {nodes} node{plural}", self.layer)?;
+        write!(f, "layer {} in {form} form on {nodes} node{plural}", self.layer)?;
+        match self.variant.splits {
+            1 => writeln!(f)?,
+            splits => writeln!(f, ", shared columns summed in {splits} runs on each")?,
+        }
         writeln!(f)?;
         let mut totals = vec![0; nodes];
         for (at, stage) in self.stages.iter().enumerate() {

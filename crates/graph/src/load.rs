@@ -4,10 +4,12 @@
 //! and nothing moves afterwards. A matrix is one job for the pool; progress is told between jobs.
 
 use crate::builder::Graph;
+use crate::deal::{Dealt, Shard};
 use crate::error::Error;
 use crate::plan::{Mode, Plan};
+use crate::schedule::MatrixShape;
 use crate::stages::Spans;
-use crate::weight::{Matrix, MatrixId, VectorId, WeightSource, WeightView};
+use crate::weight::{Matrix, MatrixId, SplitBy, VectorId, WeightSource, WeightView};
 use gguf::TensorType;
 use kernels::{Piece, TILE_ROWS, Tiles};
 use memory::{Arena, ArenaOptions, Block};
@@ -25,13 +27,20 @@ pub(crate) struct Packed {
     pub cols: usize,
     /// Column of the node's output row where this part begins.
     pub out: usize,
+    /// How its columns are summed, by the number of runs they are cut into, from one on.
+    sums: Vec<Summed>,
+    pub tiles: usize,
+    tile_bytes: usize,
+    block: Block,
+}
+
+/// How the columns of a node are summed.
+#[derive(Clone)]
+pub(crate) struct Summed {
     /// Roots of the summation tree that nodes before this one hold.
     pub roots_before: usize,
     /// What a tile is made of, in order.
     pub roots: Vec<Root>,
-    tile_bytes: usize,
-    tiles: usize,
-    block: Block,
 }
 
 /// Columns of a tile that are summed up to one root of the summation tree (see [`crate::sum`]).
@@ -64,47 +73,35 @@ impl Packed {
 
     /// Tile `t` of a matrix whose columns are summed in one go.
     pub(crate) fn tile(&self, t: usize) -> &[u8] {
-        let [all] = self.roots.as_slice() else { unreachable!("rows are whole") };
         // SAFETY: as in `tiles`.
-        unsafe { self.root_block(t, all).as_slice::<u8>() }
+        unsafe { self.root_block(t, self.whole()).as_slice::<u8>() }
+    }
+
+    /// The one root of a part whose columns are summed in one go.
+    pub(crate) fn whole(&self) -> &Root {
+        let [all] = self.sums[0].roots.as_slice() else { unreachable!("rows are whole") };
+        all
+    }
+
+    /// How columns that nodes share are summed in `splits` runs.
+    pub(crate) fn summed(&self, splits: usize) -> &Summed {
+        &self.sums[splits - 1]
+    }
+
+    /// Columns and bytes of a tile in those roots that are `mine` by their columns.
+    pub(crate) fn share(
+        &self,
+        splits: usize,
+        mine: impl Fn(&Range<usize>) -> bool,
+    ) -> (usize, usize) {
+        let roots = &self.sums[(splits - 1).min(self.sums.len() - 1)].roots;
+        let mine = roots.iter().filter(|root| mine(&root.cols));
+        mine.fold((0, 0), |(cols, bytes), r| (cols + r.cols.len(), bytes + r.bytes.len()))
     }
 
     /// Bytes of one tile.
     pub(crate) fn tile_bytes(&self) -> usize {
         self.tile_bytes
-    }
-}
-
-/// A matrix in one place and how its tiles are dealt over the threads that use it.
-#[derive(Clone)]
-pub(crate) struct Shard {
-    pub parts: Vec<Packed>,
-    deal: Vec<Vec<usize>>, // [level][threads that multiply + 1], in tiles (of the pair, when paired)
-    pack: Vec<usize>,      // [threads that pack + 1]
-}
-
-impl Shard {
-    /// The tiles of part `part` that thread `rank` multiplies in a step of a level ([`Plan::level`]).
-    /// Tiles are numbered through all parts
-    /// of the matrix, or, for a pair, alike in both.
-    pub(crate) fn share(
-        &self,
-        level: usize,
-        rank: usize,
-        part: usize,
-        paired: bool,
-    ) -> Range<usize> {
-        self.tiles(&self.deal[level], rank, part, paired)
-    }
-
-    fn tiles(&self, deal: &[usize], rank: usize, part: usize, paired: bool) -> Range<usize> {
-        let all = deal[rank]..deal[rank + 1];
-        if paired {
-            return all;
-        }
-        let before: usize = self.parts[..part].iter().map(|p| p.tiles).sum();
-        let clamp = |t: usize| t.saturating_sub(before).min(self.parts[part].tiles);
-        clamp(all.start)..clamp(all.end)
     }
 }
 
@@ -123,7 +120,6 @@ pub(crate) struct Shelves {
     vectors: Vec<Vec<Block>>,          // [vector][copy]
     lens: Vec<usize>,                  // [vector]
     homes: Vec<usize>,                 // [matrix], the stage that holds it in a pipeline
-    paired: Vec<bool>,
     copies: usize,
     levels: usize,
 }
@@ -188,15 +184,15 @@ impl Weights {
             (0..graph.matrices.len()).map(|m| spans.of_matrix(graph, MatrixId(m as u32))).collect();
         let copies = plan.weight_copies();
         let mut arenas = Vec::with_capacity(copies);
+        let paired = paired(graph);
         let mut weights = Shelves {
             mode: plan.mode,
             matrices: graph.matrices.iter().map(|_| Vec::new()).collect(),
             vectors: graph.vectors.iter().map(|_| Vec::new()).collect(),
             lens: graph.vectors.iter().map(|v| v.len).collect(),
-            paired: paired(graph),
             homes,
             copies,
-            levels: plan.levels().len(),
+            levels: 0,
         };
         for copy in 0..copies {
             let node = if graph.nodes() == 1 { 0 } else { copy };
@@ -205,20 +201,13 @@ impl Weights {
             let bytes = held.map(|(_, m)| m.node_bytes(node)).sum::<usize>()
                 + graph.vectors.iter().map(|v| padded(v.len)).sum::<usize>();
             let group = if copies == 1 { plan.threads() } else { plan.groups[copy].cpus.len() };
-            let teams = team_sizes(plan, copy);
             let policy = plan.own_policy(copy);
             let options = ArenaOptions { policy, huge: plan.huge, name: "weights" };
             let mut arena = Arena::new(bytes, &options)?;
             for (m, matrix) in graph.matrices.iter().enumerate() {
                 let shard = match holds(m) {
                     false => None,
-                    true => {
-                        let parts = parts(matrix, node, &mut arena)?;
-                        let paired = weights.paired[m];
-                        let pack = deal(&parts, paired, group);
-                        let deal = deals(&parts, paired, &teams);
-                        Some(Shard { parts, deal, pack })
-                    }
+                    true => Some(Shard::new(parts(matrix, node, &mut arena)?, paired[m], group)),
                 };
                 weights.matrices[m].push(shard);
             }
@@ -227,6 +216,7 @@ impl Weights {
             }
             arenas.push(arena);
         }
+        weights.arrange(graph, plan, 1)?;
         Ok(Weights { shelves: weights, arenas })
     }
 
@@ -237,16 +227,68 @@ impl Weights {
 }
 
 impl Shelves {
-    /// Deals the tiles anew, to the threads of another plan with the same groups.
-    pub(crate) fn deal(&mut self, plan: &Plan) {
-        let teams: Vec<Vec<usize>> = (0..self.copies).map(|copy| team_sizes(plan, copy)).collect();
-        for (shards, &paired) in self.matrices.iter_mut().zip(&self.paired) {
-            for (shard, teams) in shards.iter_mut().zip(&teams) {
-                let Some(shard) = shard else { continue };
-                shard.deal = deals(&shard.parts, paired, teams);
+    /// Deals the tiles to the threads of a plan, as its schedules say, and makes ready for sums in up to
+    /// `splits` runs, or as many as schedules ask for.
+    ///
+    /// # Errors
+    /// When columns have fewer segments than a schedule wants parts.
+    pub(crate) fn arrange(
+        &mut self,
+        graph: &Graph,
+        plan: &Plan,
+        splits: usize,
+    ) -> Result<(), Error> {
+        let paired = paired(graph);
+        for copy in 0..self.copies {
+            let (node, teams) = (if graph.nodes() == 1 { 0 } else { copy }, team_sizes(plan, copy));
+            for (m, matrix) in graph.matrices.iter().enumerate() {
+                let Some(shard) = &mut self.matrices[m][copy] else { continue };
+                let shape = |&threads| MatrixShape::of(matrix, node, paired[m], threads);
+                let segments = matrix.segments(0, node).len();
+                shard.arrange(teams.iter().map(shape), &teams, segments, &plan.schedules)?;
             }
         }
         self.levels = plan.levels().len();
+        let most = self.splits_asked().last().map_or(1, |&most| most.max(splits));
+        for copy in 0..self.copies {
+            let node = if graph.nodes() == 1 { 0 } else { copy };
+            for (m, matrix) in graph.matrices.iter().enumerate() {
+                let parts = self.matrices[m][copy].iter_mut().flat_map(|shard| &mut shard.parts);
+                for (p, part) in parts.enumerate().filter(|_| matrix.split == SplitBy::Cols) {
+                    part.sums = (1..=most).map(|runs| summed(matrix, p, node, runs).0).collect();
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// All numbers of runs in which schedules want columns summed, and 1; ascending.
+    pub(crate) fn splits_asked(&self) -> Vec<usize> {
+        let all = (0..self.levels).flat_map(|level| self.splits(level));
+        let mut asked: Vec<usize> = all.map(|(_, splits)| splits).chain([1]).collect();
+        asked.sort_unstable();
+        asked.dedup();
+        asked
+    }
+
+    /// In how many runs columns are summed at a level, by the tokens of the step: as many as the matrix
+    /// whose schedule asks for most. Each is for up to so many tokens, ascending; nothing if no columns
+    /// are cut.
+    pub(crate) fn splits(&self, level: usize) -> Vec<(usize, usize)> {
+        let shards = || self.matrices.iter().flatten().flatten();
+        let cut = |(_, dealt): &(usize, Dealt<'_>)| dealt.schedule.grid.splits > 1;
+        if !shards().any(|shard| shard.rules(level).any(|rule| cut(&rule))) {
+            return Vec::new();
+        }
+        let mut bounds: Vec<usize> =
+            shards().flat_map(|s| s.rules(level)).map(|(tokens, _)| tokens).collect();
+        bounds.sort_unstable();
+        bounds.dedup();
+        let most = |&tokens: &usize| {
+            let splits = |shard: &Shard| shard.dealt(level, tokens).schedule.grid.splits;
+            (tokens, shards().map(splits).max().unwrap_or(1))
+        };
+        bounds.iter().map(most).collect()
     }
 
     /// Which copy a thread helps to pack, and as which of its packers: those who will read it.
@@ -274,10 +316,10 @@ impl Shelves {
             let row_bytes = bytes(view.cols);
             let data = &view.data[matrix.parts[p].first * row_bytes..];
             let mut held = None; // the first row that is not released yet
-            for t in shard.tiles(&shard.pack, rank, p, self.paired[id.0 as usize]) {
+            for t in shard.packed_by(rank, p) {
                 let first = rows.start + t * TILE_ROWS;
                 let last = (first + TILE_ROWS).min(rows.end);
-                for root in &packed.roots {
+                for root in &packed.summed(1).roots {
                     // SAFETY: `share` gives every tile to exactly one thread, and nobody reads
                     // tiles before `load` returns.
                     let mut to = unsafe { packed.root_block(t, root).as_mut_slice::<u8>() };
@@ -336,13 +378,14 @@ impl Shelves {
         ranks: Range<usize>,
     ) -> impl Iterator<Item = Block> {
         let (copy, all) = (if self.copies > 1 { group } else { 0 }, self.levels - 1);
-        let held = self.matrices.iter().zip(&self.paired);
-        let held = held.filter_map(move |(m, paired)| Some((m[copy].as_ref()?, *paired)));
-        held.flat_map(move |(shard, paired)| {
+        let held = self.matrices.iter().filter_map(move |m| m[copy].as_ref());
+        held.flat_map(move |shard| {
             let ranks = ranks.clone();
+            // As dealt without a schedule.
+            let bounds = shard.evenly(all);
             shard.parts.iter().enumerate().map(move |(p, part)| {
-                let first = shard.share(all, ranks.start, p, paired).start;
-                let last = shard.share(all, ranks.end - 1, p, paired).end;
+                let first = shard.tiles(bounds, ranks.start, p).start;
+                let last = shard.tiles(bounds, ranks.end - 1, p).end;
                 part.block.sub(first * part.tile_bytes, (last - first) * part.tile_bytes)
             })
         })
@@ -351,32 +394,38 @@ impl Shelves {
 
 /// Allocates what `node` holds of a matrix.
 fn parts(matrix: &Matrix, node: usize, arena: &mut Arena) -> Result<Vec<Packed>, Error> {
-    let roots_before = matrix.sum().map_or(0, |s| s.slots[node].start);
     let mut out = 0;
     let mut parts = Vec::with_capacity(matrix.parts.len());
     for (p, part) in matrix.parts.iter().enumerate() {
-        let (rows, cols) = (matrix.rows(p, node).len(), matrix.cols(p, node));
+        let (rows, cols) = (matrix.rows(p, node).len(), matrix.cols(p, node).len());
         let tiles = rows.div_ceil(TILE_ROWS);
-        let mut tile_bytes = 0;
-        let mut roots = Vec::new();
-        let mut pieces = Vec::new();
-        let mut begin = (cols.start, 0);
-        for (segment, leaf) in matrix.segments(p, node).into_iter().zip(matrix.leaves(p, node)) {
-            tile_bytes += kernels::tile_bytes(part.ty, segment.len());
-            pieces.push(Piece { cols: segment.len(), folds: leaf.folds });
-            if leaf.root {
-                let own = begin.0 - cols.start..segment.end - cols.start;
-                let pieces = std::mem::take(&mut pieces);
-                roots.push(Root { cols: own, pieces, bytes: begin.1..tile_bytes });
-                begin = (segment.end, tile_bytes);
-            }
-        }
+        let (sum, tile_bytes) = summed(matrix, p, node, 1);
         let block = arena.alloc(tiles * tile_bytes, 64)?;
-        let (ty, cols) = (part.ty, cols.len());
-        parts.push(Packed { ty, cols, out, roots_before, roots, tile_bytes, tiles, block });
+        parts.push(Packed { ty: part.ty, cols, out, sums: vec![sum], tiles, tile_bytes, block });
         out += rows;
     }
     Ok(parts)
+}
+
+/// How the columns of part `p` on a node are summed in `splits` runs, and the bytes of a tile, in which
+/// segments follow each other in whatever runs they are summed.
+fn summed(matrix: &Matrix, p: usize, node: usize, splits: usize) -> (Summed, usize) {
+    let roots_before = matrix.sum(splits).map_or(0, |s| s.slots[node].start);
+    let (ty, first) = (matrix.parts[p].ty, matrix.cols(p, node).start);
+    let (mut tile_bytes, mut roots, mut pieces) = (0, Vec::new(), Vec::new());
+    let mut begin = (first, 0);
+    let segments = matrix.segments(p, node).into_iter();
+    for (segment, leaf) in segments.zip(matrix.leaves(p, node, splits)) {
+        tile_bytes += kernels::tile_bytes(ty, segment.len());
+        pieces.push(Piece { cols: segment.len(), folds: leaf.folds });
+        if leaf.root {
+            let cols = begin.0 - first..segment.end - first;
+            let pieces = std::mem::take(&mut pieces);
+            roots.push(Root { cols, pieces, bytes: begin.1..tile_bytes });
+            begin = (segment.end, tile_bytes);
+        }
+    }
+    (Summed { roots_before, roots }, tile_bytes)
 }
 
 /// Bytes of a vector of `len` f32, padded to whole cache lines.
@@ -409,32 +458,4 @@ fn dequantize(view: WeightView<'_>, to: &mut [f32]) {
 fn team_sizes(plan: &Plan, copy: usize) -> Vec<usize> {
     let place = if plan.places() == 1 { 0 } else { copy };
     (0..plan.levels().len()).map(|level| plan.teams_at(level)[place].len()).collect()
-}
-
-/// Shares for each of several numbers of threads.
-fn deals(parts: &[Packed], paired: bool, teams: &[usize]) -> Vec<Vec<usize>> {
-    teams.iter().map(|&threads| deal(parts, paired, threads)).collect()
-}
-
-/// Contiguous shares of tiles with about equal bytes: bounds, `[threads + 1]`.
-fn deal(parts: &[Packed], paired: bool, threads: usize) -> Vec<usize> {
-    let sizes: Vec<usize> = if paired {
-        let pair: usize = parts.iter().map(|p| p.tile_bytes).sum();
-        vec![pair; parts[0].tiles]
-    } else {
-        parts.iter().flat_map(|p| std::iter::repeat_n(p.tile_bytes, p.tiles)).collect()
-    };
-    let total: usize = sizes.iter().sum();
-    let mut bounds = vec![0];
-    let (mut at, mut sum) = (0, 0);
-    for rank in 1..threads {
-        // A tile goes to the thread in whose share its middle lies.
-        while at < sizes.len() && (sum + sizes[at] / 2) * threads < total * rank {
-            sum += sizes[at];
-            at += 1;
-        }
-        bounds.push(at);
-    }
-    bounds.push(sizes.len());
-    bounds
 }

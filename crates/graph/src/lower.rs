@@ -42,6 +42,9 @@ pub struct Variant {
     pub append_in_attention: bool,
     /// How partial results are summed.
     pub gather: Gather,
+    /// Runs that each node sums its share of such a result in, so that its threads can share them
+    /// ([`crate::Grid::splits`]); 1 unless a schedule asks for more.
+    pub splits: usize,
 }
 
 impl Variant {
@@ -52,6 +55,7 @@ impl Variant {
         attention: AttnForm::SplitJoinPrivate,
         append_in_attention: true,
         gather: Gather::Push,
+        splits: 1,
     };
 
     /// The usual form of a step with many tokens of a prompt.
@@ -61,9 +65,10 @@ impl Variant {
         attention: AttnForm::Fused,
         append_in_attention: false,
         gather: Gather::Pull,
+        splits: 1,
     };
 
-    /// Every variant that a step on `nodes` nodes may ask for.
+    /// Every variant that a step on `nodes` nodes may ask for, but for `splits`.
     pub fn all(nodes: usize) -> Vec<Variant> {
         let mut all = Vec::new();
         let forms = [
@@ -91,6 +96,7 @@ impl Variant {
                             attention,
                             append_in_attention,
                             gather,
+                            splits: 1,
                         });
                     }
                 }
@@ -303,7 +309,8 @@ impl Lowering<'_> {
             Op::Linear { x, matrix, activation, squares } => {
                 let acts = self.operand(*x, *matrix, layer);
                 let m = self.graph.matrix(*matrix);
-                let to = match m.sum() {
+                let splits = self.variant.splits;
+                let to = match m.sum(splits) {
                     None => self.buffer(&m.name, out, layer, Work::Rows),
                     Some(sum) => {
                         let to = self.partial(&m.name, out, layer, &sum);
@@ -316,7 +323,8 @@ impl Lowering<'_> {
                 self.squares.extend(squares.map(|s| (out, s)));
                 let push = m.split == SplitBy::Cols && self.variant.gather == Gather::Push;
                 let (matrix, activation) = (*matrix, *activation);
-                let kind = Kind::MatMul { acts, matrix, activation, out: to, push, squares };
+                let kind =
+                    Kind::MatMul { acts, matrix, activation, out: to, push, splits, squares };
                 self.emit(layer, domain, kind);
                 to
             }

@@ -7,6 +7,7 @@ use crate::compile::Sync;
 use crate::error::Error;
 use crate::instr::Gather;
 use crate::lower::{AttnForm, Variant};
+use crate::schedule::Schedules;
 use memory::{HugePages, Policy};
 use std::fmt;
 use std::ops::Range;
@@ -91,6 +92,8 @@ pub struct Plan {
     pub weight_block_bytes: usize,
     /// Bytes of activations that a thread keeps in its cache while it walks over weights.
     pub act_block_bytes: usize,
+    /// How matrices are multiplied, where it is not by the two sizes above and by equal shares of the rows.
+    pub schedules: Schedules,
     /// How waits are chosen.
     pub sync: Sync,
     /// Whether a thread that is through with its own tiles of fused attention takes over what others
@@ -119,6 +122,7 @@ impl Plan {
             pipeline_tokens: 32,
             weight_block_bytes: 512 << 10,
             act_block_bytes: 16 << 10,
+            schedules: Schedules::default(),
             sync: Sync::Derived,
             steal_tiles: true,
             stats: false,
@@ -153,7 +157,8 @@ impl Plan {
         phase.and_then(same).unwrap_or(levels.len() - 1)
     }
 
-    /// What is wrong with the phases, but for the threads, which the pool looks at.
+    /// What is wrong with the phases, but for the threads, which the pool looks at, and with the schedules,
+    /// but for what depends on the model.
     pub(crate) fn check(&self) -> Result<(), Error> {
         let mut tokens = 0;
         for phase in &self.phases {
@@ -162,7 +167,7 @@ impl Plan {
             }
             tokens = phase.tokens;
         }
-        Ok(())
+        self.schedules.check()
     }
 
     /// How far the groups' memories are from each other's threads; empty if a group has no node, or
@@ -296,6 +301,8 @@ pub struct FormLimits {
     pub kv_heads: usize,
     /// Threads of the largest team that takes the step.
     pub team_threads: usize,
+    /// Runs in which its threads share columns, as schedules say.
+    pub splits: usize,
 }
 
 impl Variant {
@@ -331,6 +338,7 @@ impl Plan {
             attention,
             append_in_attention: step.single && attention != AttnForm::Fused,
             gather: self.gather(step, limits),
+            splits: limits.splits,
         }
     }
 

@@ -173,6 +173,13 @@ pub(crate) struct Prepared {
 }
 
 impl Prepared {
+    /// No step, but what products see of one with so many tokens, all of whose logits are wanted.
+    pub(crate) fn products(tokens: usize) -> Prepared {
+        let outputs = (0..tokens as u32).collect();
+        let tokens = vec![Token { id: 0, position: 0 }; tokens];
+        Prepared { logits: tokens.len(), tokens, outputs, ..Prepared::default() }
+    }
+
     /// For threads.
     pub(crate) fn input(&self) -> Input<'_> {
         Input {

@@ -43,8 +43,19 @@ const ALIGN: usize = 64;
 /// The arenas of activations and KV pages.
 pub(crate) struct Storage {
     pub places: Places,
-    arenas: Vec<Arena>,
-    bytes: Vec<NodeBytes>, // [place]
+    activations: Vec<Arena>, // [place], then [group] of the threads' own
+    pages: Vec<Arena>,       // [place]
+    bytes: Vec<usize>,       // [place], of activations
+}
+
+/// What activations have room for.
+#[derive(Clone, Copy)]
+pub(crate) struct Sizes {
+    pub limits: Limits,
+    /// Rows of what is worked on privately.
+    pub private_rows: usize,
+    /// f32 of each thread's scratch for kernels.
+    pub scratch: usize,
 }
 
 /// Where everything lies in them. Every group of threads has a copy near.
@@ -59,16 +70,65 @@ pub(crate) struct Places {
 }
 
 impl Storage {
-    /// Allocates everything for `plan`; `scratch` f32 per thread for kernels.
+    /// Allocates everything for `plan`.
     pub(crate) fn new(
         graph: &Graph,
         buffers: &Buffers,
         plan: &Plan,
         spans: &Spans,
-        limits: Limits,
-        private_rows: usize,
-        scratch: usize,
+        sizes: Sizes,
     ) -> Result<Storage, Error> {
+        let (mut pages, mut caches) = (Vec::new(), Vec::new());
+        for place in 0..plan.places() {
+            let (arena, layers) = cache::allocate(graph, plan, spans, place, sizes.limits)?;
+            pages.push(arena);
+            caches.push(layers);
+        }
+        let Room { places, arenas, bytes } = Room::new(graph, buffers, plan, sizes, caches)?;
+        Ok(Storage { places, activations: arenas, pages, bytes })
+    }
+
+    /// Puts activations into other room; the old is given back.
+    pub(crate) fn move_to(&mut self, room: Room) {
+        let Room { places, arenas, bytes } = room;
+        (self.places, self.activations, self.bytes) = (places, arenas, bytes);
+    }
+
+    /// Bytes per place.
+    pub(crate) fn bytes(&self) -> Vec<NodeBytes> {
+        let both = self.bytes.iter().zip(&self.pages);
+        let all = |(&activations, pages): (&usize, &Arena)| NodeBytes {
+            weights: 0,
+            kv: pages.used(),
+            activations,
+        };
+        both.map(all).collect()
+    }
+
+    /// All arenas: of each place, its activations and its KV pages; then those of each group.
+    pub(crate) fn arenas(&self) -> impl Iterator<Item = &Arena> {
+        let (shared, own) = self.activations.split_at(self.pages.len());
+        shared.iter().zip(&self.pages).flat_map(|(a, b)| [a, b]).chain(own)
+    }
+}
+
+/// Room for activations.
+pub(crate) struct Room {
+    pub places: Places,
+    arenas: Vec<Arena>,
+    bytes: Vec<usize>,
+}
+
+impl Room {
+    /// Allocates it, beside the KV pages `caches` of each place.
+    pub(crate) fn new(
+        graph: &Graph,
+        buffers: &Buffers,
+        plan: &Plan,
+        sizes: Sizes,
+        caches: Vec<Vec<Option<CacheLayout>>>,
+    ) -> Result<Room, Error> {
+        let Sizes { limits, private_rows, scratch } = sizes;
         let rows = |pool: Pool| match pool {
             Pool::Tokens => limits.tokens,
             Pool::Outputs => limits.outputs,
@@ -86,7 +146,7 @@ impl Storage {
         let mut to = Places {
             shared: vec![vec![None; places]; count],
             private: vec![vec![None; threads]; count],
-            caches: Vec::new(),
+            caches,
             scratch: Vec::with_capacity(threads),
             strides: buffers.iter().map(|b| (0..places).map(|p| width(b, p)).collect()).collect(),
             host: buffers.iter().map(|b| b.home == Home::Host).collect(),
@@ -104,10 +164,7 @@ impl Storage {
                 to.shared[id][place] = Some(arena.alloc(size(b), ALIGN)?);
             }
             arenas.push(arena);
-            let (arena, layers) = cache::allocate(graph, plan, spans, place, limits)?;
-            bytes.push(NodeBytes { weights: 0, kv: arena.used(), activations: total });
-            arenas.push(arena);
-            to.caches.push(layers);
+            bytes.push(total);
         }
         let mut thread = 0;
         for (at, group) in plan.groups.iter().enumerate() {
@@ -126,18 +183,13 @@ impl Storage {
                 to.scratch.push(arena.alloc(scratch * size_of::<f32>(), ALIGN)?);
                 thread += 1;
             }
-            bytes[place].activations += total;
+            bytes[place] += total;
             arenas.push(arena);
         }
-        Ok(Storage { places: to, arenas, bytes })
+        Ok(Room { places: to, arenas, bytes })
     }
 
-    /// Bytes per place.
-    pub(crate) fn bytes(&self) -> &[NodeBytes] {
-        &self.bytes
-    }
-
-    /// All arenas.
+    /// Its arenas.
     pub(crate) fn arenas(&self) -> impl Iterator<Item = &Arena> {
         self.arenas.iter()
     }
@@ -151,6 +203,11 @@ impl Places {
             .or(self.shared[id][place])
             .or(self.shared[id][0])
             .expect("a buffer of this graph")
+    }
+
+    /// Whether every thread has a copy of a buffer to itself.
+    pub(crate) fn is_private(&self, buf: BufId) -> bool {
+        self.private[buf.0 as usize].first().is_some_and(Option::is_some)
     }
 
     /// The copy of a shared buffer in `place`.
@@ -176,6 +233,11 @@ impl Places {
     /// KV pages of a layer, if the place holds them.
     pub(crate) fn cache_if_held(&self, layer: usize, place: usize) -> Option<&CacheLayout> {
         self.caches[place][layer].as_ref()
+    }
+
+    /// KV pages of all layers in each place.
+    pub(crate) fn caches(&self) -> &[Vec<Option<CacheLayout>>] {
+        &self.caches
     }
 
     /// Kernel scratch of a thread.

@@ -4,8 +4,11 @@
 //! level. A node that holds a run of leaves can add up the largest subtrees in it, its *roots*; who
 //! reads the roots of all nodes in order adds up the rest of the tree. Whatever the run, the tree
 //! is the same, and so are the bits of the sum.
+//!
+//! A node's run may be cut further, into *splits*, so that threads can share its columns
+//! ([`crate::Grid::splits`]): each has its own roots, and again it is the reader who adds up the rest.
 
-use crate::placement::Cut;
+use crate::placement::{Cut, share};
 use std::ops::Range;
 
 /// How a node sums its segments.
@@ -27,13 +30,13 @@ pub struct Sum {
 }
 
 impl Sum {
-    /// The sum over a cut dimension.
-    pub fn over(cut: &Cut) -> Sum {
+    /// The sum over a cut dimension, each node's part of it in `splits` runs, as far as it has leaves.
+    pub fn over(cut: &Cut, splits: usize) -> Sum {
         let leaves = cut.leaf_count();
         let (mut folds, mut slots) = (Vec::new(), Vec::new());
         for node in 0..cut.nodes() {
             let before = folds.len();
-            for root in roots(leaves, &cut.leaves(node)) {
+            for root in own_roots(cut, node, splits) {
                 folds.push(closed(0..leaves, &root));
             }
             slots.push(before..folds.len());
@@ -47,10 +50,10 @@ impl Sum {
     }
 }
 
-/// The steps in which a node that holds the leaves `own` of `cut` adds them up.
-pub(crate) fn leaves(cut: &Cut, node: usize) -> Vec<Leaf> {
-    let all = roots(cut.leaf_count(), &cut.leaves(node));
-    all.iter()
+/// The steps in which a node adds up its leaves of `cut`, in `splits` runs.
+pub(crate) fn leaves(cut: &Cut, node: usize, splits: usize) -> Vec<Leaf> {
+    own_roots(cut, node, splits)
+        .iter()
         .flat_map(|root| {
             root.clone().map(|leaf| Leaf {
                 folds: closed(root.clone(), &(leaf..leaf + 1)),
@@ -58,6 +61,17 @@ pub(crate) fn leaves(cut: &Cut, node: usize) -> Vec<Leaf> {
             })
         })
         .collect()
+}
+
+/// The roots of a node whose leaves are cut into `splits` runs, in order.
+fn own_roots(cut: &Cut, node: usize, splits: usize) -> Vec<Range<usize>> {
+    let own = cut.leaves(node);
+    let runs = splits.clamp(1, own.len().max(1));
+    let run = |i| {
+        let run = share(own.len(), runs, i);
+        own.start + run.start..own.start + run.end
+    };
+    (0..runs).flat_map(|i| roots(cut.leaf_count(), &run(i))).collect()
 }
 
 fn middle(tree: &Range<usize>) -> usize {
@@ -102,8 +116,8 @@ mod tests {
     use crate::placement::Shares;
 
     /// Sums `values`, one per segment, as the nodes of `cut` and their reader would.
-    fn run(cut: &Cut, values: &[f32]) -> f32 {
-        let sum = Sum::over(cut);
+    fn run(cut: &Cut, splits: usize, values: &[f32]) -> f32 {
+        let sum = Sum::over(cut, splits);
         let fold = |stack: &mut Vec<f32>, folds| {
             for _ in 0..folds {
                 let (b, a) = (stack.pop().unwrap(), stack.pop().unwrap());
@@ -113,7 +127,7 @@ mod tests {
         let mut partials = Vec::new();
         for node in 0..cut.nodes() {
             let mut stack = Vec::new();
-            for (leaf, at) in leaves(cut, node).iter().zip(cut.leaves(node)) {
+            for (leaf, at) in leaves(cut, node, splits).iter().zip(cut.leaves(node)) {
                 stack.push(values[at]);
                 fold(&mut stack, leaf.folds);
                 if leaf.root {
@@ -140,13 +154,16 @@ mod tests {
             let values: Vec<f32> =
                 (0..len).map(|i| [1e8, 1.0, -1e8, 0.1][i % 4] * (1.0 + i as f32)).collect();
             let cut = |shares: &Shares| Cut::summed(len, 1, 1024, shares);
-            let one = run(&cut(&1.into()), &values);
-            for nodes in 2..10 {
-                assert_eq!(run(&cut(&nodes.into()), &values), one, "{len} over {nodes} nodes");
-            }
-            for weights in [vec![1, 2, 3], vec![5, 1], vec![0, 3, 1, 0, 9]] {
-                let got = run(&cut(&Shares::new(weights.clone())), &values);
-                assert_eq!(got, one, "{len} over {weights:?}");
+            let one = run(&cut(&1.into()), 1, &values);
+            for splits in [1, 2, 3, 4, 7, 99] {
+                for nodes in 1..10 {
+                    let got = run(&cut(&nodes.into()), splits, &values);
+                    assert_eq!(got, one, "{len} over {nodes} nodes in {splits}");
+                }
+                for weights in [vec![1, 2, 3], vec![5, 1], vec![0, 3, 1, 0, 9]] {
+                    let got = run(&cut(&Shares::new(weights.clone())), splits, &values);
+                    assert_eq!(got, one, "{len} over {weights:?} in {splits}");
+                }
             }
         }
     }
@@ -154,9 +171,12 @@ mod tests {
     #[test]
     fn equal_shares_of_a_power_of_two_of_nodes_are_one_root_each() {
         for (len, nodes) in [(24, 2), (24, 4), (24, 8), (16, 8), (8, 4)] {
-            let sum = Sum::over(&Cut::summed(len, 1, 1024, &nodes.into()));
+            let sum = Sum::over(&Cut::summed(len, 1, 1024, &nodes.into()), 1);
             assert_eq!(sum.roots(), nodes, "{len} leaves: {sum:?}");
+            // As many runs on one node are the same roots.
+            let alone = Sum::over(&Cut::summed(len, 1, 1024, &1.into()), nodes);
+            assert_eq!(alone.folds, sum.folds);
         }
-        assert_eq!(Sum::over(&Cut::summed(24, 1, 1024, &3.into())).roots(), 2 + 4 + 3);
+        assert_eq!(Sum::over(&Cut::summed(24, 1, 1024, &3.into()), 1).roots(), 2 + 4 + 3);
     }
 }

@@ -4,36 +4,35 @@
 //! loaded, once for each level: how matrices are cut into shares, what a step costs by the book. So a
 //! step of another level differs in nothing but its number. [`Executor::rearrange`] makes it anew for
 //! another order of the CPUs or other phases, which takes some milliseconds: weights, pages and buffers
-//! stay, because they belong to a node and not to a thread.
+//! stay, because they belong to a node and not to a thread. So does [`Executor::set_schedules`], for other ways
+//! to share each product.
 
 use crate::Phase;
-use crate::builder::Graph;
-use crate::compile::Stage;
-use crate::counts::Cost;
 use crate::error::Error;
-use crate::exec::{Near, Replica};
-use crate::executor::{Executor, replicate};
+use crate::executor::Executor;
+use crate::load::Shelves;
 use crate::plan::{Plan, PlanGroup};
-use crate::stages::Spans;
-use crate::storage::Limits;
+use crate::schedule::Schedules;
 use std::ops::Range;
 use threads::Pool;
 use topology::Machine;
 
 /// The levels of a plan, as a step looks them up.
 pub(crate) struct Levels {
-    phases: Vec<(usize, usize)>, // most tokens, level
-    team_threads: Vec<usize>,    // [level], of the largest team
+    phases: Vec<(usize, usize)>,      // most tokens, level
+    team_threads: Vec<usize>,         // [level], of the largest team
+    splits: Vec<Vec<(usize, usize)>>, // [level], (most tokens, runs in which columns are summed)
     forced: Option<usize>,
 }
 
 impl Levels {
-    pub(crate) fn of(plan: &Plan) -> Levels {
+    pub(crate) fn of(plan: &Plan, shelves: &Shelves) -> Levels {
         let phase = |phase: &Phase| (phase.tokens, plan.level(phase.tokens));
         let largest = |level| plan.teams_at(level).iter().map(Range::len).max().unwrap_or(1);
         Levels {
             phases: plan.phases.iter().map(phase).collect(),
             team_threads: (0..plan.levels().len()).map(largest).collect(),
+            splits: (0..plan.levels().len()).map(|level| shelves.splits(level)).collect(),
             forced: None,
         }
     }
@@ -45,26 +44,21 @@ impl Levels {
         self.forced.unwrap_or_else(|| planned().map_or(all, |(_, level)| *level))
     }
 
+    /// Forces the level that another table of the same plan's levels forces.
+    pub(crate) fn keep_forced(&mut self, other: &Levels) {
+        self.forced = other.forced;
+    }
+
+    /// In how many runs a step of so many tokens sums columns.
+    pub(crate) fn splits(&self, level: usize, tokens: usize) -> usize {
+        let asked = self.splits[level].iter().find(|(most, _)| tokens <= *most);
+        asked.map_or(1, |(_, splits)| *splits)
+    }
+
     /// Threads of the largest team at a level.
     pub(crate) fn team_threads(&self, level: usize) -> usize {
         self.team_threads[level]
     }
-}
-
-/// What a program costs: `[level][place]`.
-pub(crate) fn costs(
-    stages: &[Vec<Stage>],
-    graph: &Graph,
-    plan: &Plan,
-    spans: &Spans,
-    limits: Limits,
-) -> Vec<Vec<Cost>> {
-    let cost = |level: usize, place: usize| {
-        let program = &stages[place.min(stages.len() - 1)];
-        Cost::of(program, graph, plan, spans, limits, (level, place))
-    };
-    let of_level = |level| (0..plan.places()).map(|place| cost(level, place)).collect();
-    (0..plan.levels().len()).map(of_level).collect()
 }
 
 impl Executor {
@@ -83,8 +77,8 @@ impl Executor {
     /// stays as it is; counts begin anew and a recording ends.
     ///
     /// # Errors
-    /// When the groups are not those of the present plan but for the CPUs, the phases are malformed, or a
-    /// thread cannot be had; nothing is changed then.
+    /// When the groups are not those of the present plan but for the CPUs, the phases are malformed, a
+    /// schedule cannot be with the new teams, or a thread cannot be had; nothing is changed then.
     pub fn rearrange(
         &mut self,
         groups: Vec<PlanGroup>,
@@ -99,19 +93,22 @@ impl Executor {
         }
         let plan = Plan { groups, phases, ..old.clone() };
         plan.check()?;
-        let spans = Spans::new(self.graph(), &plan)?;
-        let mut pool = Pool::new(&plan.pool(machine))?;
-        let mut first = (*self.replicas[0]).clone();
-        for form in first.programs.values_mut() {
-            form.costs = costs(&form.stages, &first.graph, &plan, &spans, self.limits());
-        }
-        first.shelves.deal(&plan);
-        let levels = Levels::of(&plan);
-        let replicas: Vec<Near> = replicate(Replica { plan, ..first }, &mut pool)?;
-        // From here on nothing fails.
-        (self.replicas, self.pool, self.levels) = (replicas, pool, levels);
-        (self.recorder, self.strayed) = (None, false);
-        self.reset_counts(); // Replicas were made by the threads.
+        let pool = Pool::new(&plan.pool(machine))?;
+        self.adopt(plan, Some(pool), 1)?;
+        self.machine = machine.clone();
         Ok(())
+    }
+
+    /// Multiplies by other schedules from the next step on. Counts begin anew, a recording ends, and the
+    /// last step's logits are gone; nothing else changes. (A variant that was forced and is of no use any more,
+    /// because nobody asks for its splits, is forgotten.)
+    ///
+    /// # Errors
+    /// When a schedule cannot be, or a node has too little memory for the summands that it makes; nothing
+    /// is changed then.
+    pub fn set_schedules(&mut self, schedules: Schedules) -> Result<(), Error> {
+        let plan = Plan { schedules, ..self.plan().clone() };
+        plan.check()?;
+        self.adopt(plan, None, 1)
     }
 }

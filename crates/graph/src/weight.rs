@@ -111,17 +111,18 @@ impl Matrix {
         }
     }
 
-    /// How these pieces are summed on `node`.
-    pub fn leaves(&self, p: usize, node: usize) -> Vec<Leaf> {
+    /// How these pieces are summed on `node`, those of columns that nodes share in `splits` runs.
+    pub fn leaves(&self, p: usize, node: usize, splits: usize) -> Vec<Leaf> {
         match self.split {
             SplitBy::Rows => vec![Leaf { folds: 0, root: true }],
-            SplitBy::Cols => crate::sum::leaves(&self.parts[p].cut, node),
+            SplitBy::Cols => crate::sum::leaves(&self.parts[p].cut, node, splits),
         }
     }
 
-    /// How the segments of a column-cut matrix are summed, over all nodes.
-    pub fn sum(&self) -> Option<Sum> {
-        (self.split == SplitBy::Cols).then(|| Sum::over(&self.parts[0].cut))
+    /// How the segments of a column-cut matrix are summed, over all nodes, each of which has its own in
+    /// `splits` runs.
+    pub fn sum(&self, splits: usize) -> Option<Sum> {
+        (self.split == SplitBy::Cols).then(|| Sum::over(&self.parts[0].cut, splits))
     }
 
     /// Bytes of a packed tile of part `p` on `node`.

@@ -6,7 +6,10 @@ mod run;
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-use arclight_graph::{Executor, KvType, Limits, Outputs, PageId, PageTable};
+use arclight_graph::{
+    Executor, Grid, KvType, Limits, Outputs, PageId, PageTable, Product, Schedule, Schedules,
+    ShapeUse, Slice,
+};
 use gguf::{Gguf, TensorType};
 use testkit::TinyModel;
 
@@ -45,6 +48,20 @@ fn steps_of(model: &TinyModel) {
         Limits { kv: KvType::F16, tokens: 64, outputs: 2, pages: [32, 0, 0, 0], ranges: 8 };
     let mut executor = run::executor(&gguf, graph, run::plan(2), limits);
 
+    // Each number of tokens has its own way to multiply, some with the columns cut.
+    let mut schedules = Schedules::default();
+    let mut shapes = executor.matrix_shapes().swap_remove(0);
+    shapes.dedup_by_key(|used| used.shape.clone());
+    for ShapeUse { shape, .. } in shapes {
+        let splits = if shape.product == Product::Summed { shape.threads } else { 1 };
+        let parts = |tokens, splits| {
+            let grid = Grid { tokens, splits };
+            Schedule { slice: Some(Slice { tiles: 3, tokens: 5 }), grid }
+        };
+        let rows = vec![(1, parts(1, splits)), (60, parts(1, 1)), (64, parts(shape.threads, 1))];
+        schedules.add(shape, rows);
+    }
+
     let tables = [PageTable { first: 0, pages: (0..16).map(PageId).collect() }];
     let prompt = [7u32; 64];
     let run = |executor: &mut Executor, tokens: &[u32], past| {
@@ -67,6 +84,8 @@ fn steps_of(model: &TinyModel) {
         ALLOCATIONS.load(Relaxed) - before
     };
     assert_eq!(count(&mut executor), 0, "allocations in 28 steps");
+    executor.set_schedules(schedules).unwrap();
+    assert_eq!(count(&mut executor), 0, "allocations in 28 steps by schedules");
     executor.begin_profile(1 << 14).unwrap();
     assert_eq!(count(&mut executor), 0, "allocations in 28 recorded steps");
     assert_eq!(executor.take_profile().unwrap().steps().len(), 28);

@@ -1,10 +1,12 @@
-//! Matrix products: each thread multiplies its tiles with all rows of activations.
+//! Matrix products: each thread multiplies its tiles with its rows of activations.
 //!
-//! Blocking: a block of tiles that fits half of the L2 cache is walked once per block of rows that
-//! fits half of the L1 cache, so that both operands are read from memory about once. The order of
-//! summation is the kernel's and does not depend on the blocking.
+//! Which these are is the schedule's to say ([`crate::schedule`]): mostly a share of the tiles, and all
+//! rows. Blocking: where the schedule has no slice, a block of tiles that fits half of the L2 cache is
+//! walked once per block of rows that fits half of the L1 cache, so that both operands are read from
+//! memory about once. The order of summation is the kernel's and does not depend on the blocking.
 
 use super::Thread;
+use super::grid::Own;
 use crate::buffer::BufId;
 use crate::instr::Operand;
 use crate::load::{Packed, Root};
@@ -48,13 +50,13 @@ impl Thread<'_> {
         rows: usize,
     ) {
         let shard = self.step.weights.shard(matrix, self.node, self.group);
+        let Some(own) = self.own(shard, rows) else { return };
         // The logits of all nodes lie in one row: this node's begin at its first vocabulary row.
         let base = self.host_column(matrix, out);
         let below = if self.step.storage.is_host(out) { self.logits_before } else { 0 };
         for (p, part) in shard.parts.iter().enumerate() {
-            let tiles = shard.share(self.step.level, self.rank, p, false);
-            for tiles in blocks(tiles, self.tiles_that_fit(part.tile_bytes())) {
-                for rows in self.row_blocks(acts, part, rows) {
+            for tiles in self.tile_blocks(&own, own.tiles(p), part.tile_bytes()) {
+                for rows in self.row_blocks(&own, acts, part) {
                     let to_rows = rows.start + below..rows.end + below;
                     let cols = columns(base + part.out, &tiles);
                     let to = self.columns(out, to_rows.clone(), cols.clone());
@@ -122,36 +124,50 @@ impl Thread<'_> {
     ) {
         let shard = self.step.weights.shard(matrix, self.node, self.group);
         let [gate, up] = shard.parts.as_slice() else { unreachable!("a pair of matrices") };
-        let tiles = shard.share(self.step.level, self.rank, 0, true);
-        let (to_gate, to_up) = self.scratch().split_at_mut(PRODUCT);
-        for tiles in blocks(tiles, self.tiles_that_fit(gate.tile_bytes() + up.tile_bytes())) {
-            for rows in self.row_blocks(acts, gate, rows) {
-                for tiles in blocks(tiles.clone(), PRODUCT / (rows.len() * TILE_ROWS)) {
-                    let width = tiles.len() * TILE_ROWS;
-                    let len = rows.len() * width;
-                    let (g, u) = (&mut to_gate[..len], &mut to_up[..len]);
-                    let view = |s| RowsMut::new(s, rows.len(), width, width);
-                    self.multiply(gate, tiles.clone(), acts, rows.clone(), view(&mut *g));
-                    self.multiply(up, tiles.clone(), acts, rows.clone(), view(&mut *u));
-                    let view = |s| Rows::new(s, rows.len(), width, width);
-                    let to = self.columns(out, rows.clone(), columns(0, &tiles));
-                    match activation {
-                        Activation::Silu => self.step.kernels.swiglu(view(g), view(u), to),
-                        Activation::Gelu => self.step.kernels.geglu(view(g), view(u), to),
-                    }
+        let Some(own) = self.own(shard, rows) else { return };
+        let bytes = gate.tile_bytes() + up.tile_bytes();
+        for tiles in self.tile_blocks(&own, own.tiles(0), bytes) {
+            for rows in self.row_blocks(&own, acts, gate) {
+                for (rows, tiles) in pieces(rows, &tiles) {
+                    self.gated_piece([gate, up], acts, activation, out, rows, tiles);
                 }
             }
         }
     }
 
-    /// Product with a matrix whose columns the nodes share: every root of the summation tree goes to
-    /// its slot of this node's copy or of every node's.
+    /// So much of a pair's product as fits in the scratch.
+    fn gated_piece(
+        &self,
+        [gate, up]: [&Packed; 2],
+        acts: Operand,
+        activation: Activation,
+        out: BufId,
+        rows: Range<usize>,
+        tiles: Range<usize>,
+    ) {
+        let (to_gate, to_up) = self.scratch().split_at_mut(PRODUCT);
+        let width = tiles.len() * TILE_ROWS;
+        let len = rows.len() * width;
+        let (g, u) = (&mut to_gate[..len], &mut to_up[..len]);
+        let view = |s| RowsMut::new(s, rows.len(), width, width);
+        self.multiply(gate, tiles.clone(), acts, rows.clone(), view(&mut *g));
+        self.multiply(up, tiles.clone(), acts, rows.clone(), view(&mut *u));
+        let view = |s| Rows::new(s, rows.len(), width, width);
+        let to = self.columns(out, rows.clone(), columns(0, &tiles));
+        match activation {
+            Activation::Silu => self.step.kernels.swiglu(view(g), view(u), to),
+            Activation::Gelu => self.step.kernels.geglu(view(g), view(u), to),
+        }
+    }
+
+    /// Product with a matrix whose columns the nodes share, this node's in `splits` runs: every root of
+    /// the summation tree goes to its slot of this node's copy or, to `push`, of every node's.
     pub(super) fn matmul_partial(
         &self,
         acts: Operand,
         matrix: MatrixId,
         out: BufId,
-        push: bool,
+        (push, splits): (bool, usize),
         rows: usize,
     ) {
         let shard = self.step.weights.shard(matrix, self.node, self.group);
@@ -161,24 +177,29 @@ impl Thread<'_> {
         }
         let (nodes, here) = (self.step.graph.nodes(), self.node);
         let slot = self.step.graph.matrix(matrix).parts[0].rows.next_multiple_of(TILE_ROWS);
-        let tiles = shard.share(self.step.level, self.rank, 0, false);
-        for tiles in blocks(tiles, self.tiles_that_fit(part.tile_bytes())) {
-            for rows in self.row_blocks(acts, part, rows) {
-                for (i, root) in part.roots.iter().enumerate() {
-                    let place = if push { part.roots_before + i } else { i } * slot;
-                    let to = |node, cols| self.columns_on(node, out, rows.clone(), cols);
+        let Some(own) = self.own(shard, rows) else { return };
+        let sum = part.summed(splits);
+        for tiles in self.tile_blocks(&own, own.tiles(0), part.tile_bytes()) {
+            for rows in self.row_blocks(&own, acts, part) {
+                for (i, root) in sum.roots.iter().enumerate() {
+                    if !own.has(&root.cols, part.cols) {
+                        continue;
+                    }
+                    let place = if push { sum.roots_before + i } else { i } * slot;
                     if !push || nodes == 1 {
-                        let to = to(here, columns(place, &tiles));
+                        let cols = columns(place, &tiles);
+                        let to = self.columns_on(here, out, rows.clone(), cols);
                         self.product(part, tiles.clone(), root, acts, rows.clone(), to);
                         continue;
                     }
-                    for tiles in blocks(tiles.clone(), PRODUCT / (rows.len() * TILE_ROWS)) {
+                    for (rows, tiles) in pieces(rows.clone(), &tiles) {
                         let width = tiles.len() * TILE_ROWS;
                         let sum = &mut self.scratch()[..rows.len() * width];
                         let view = RowsMut::new(sum, rows.len(), width, width);
                         self.product(part, tiles.clone(), root, acts, rows.clone(), view);
                         for i in 0..nodes {
-                            copy(sum, to((here + i) % nodes, columns(place, &tiles)));
+                            let (to, cols) = ((here + i) % nodes, columns(place, &tiles));
+                            copy(sum, self.columns_on(to, out, rows.clone(), cols));
                         }
                     }
                 }
@@ -195,8 +216,7 @@ impl Thread<'_> {
         rows: Range<usize>,
         to: RowsMut<'_, f32>,
     ) {
-        let [all] = part.roots.as_slice() else { unreachable!("rows are whole") };
-        self.product(part, tiles, all, acts, rows, to);
+        self.product(part, tiles, part.whole(), acts, rows, to);
     }
 
     /// What tiles hold of a root, times the rows `rows` of activations.
@@ -214,10 +234,16 @@ impl Thread<'_> {
         self.step.kernels.matmul(part.ty, weights, &root.pieces, input, to);
     }
 
-    /// Tiles of `bytes` that stay in the cache while rows go by, an even number: kernels take two at
-    /// a time.
-    fn tiles_that_fit(&self, bytes: usize) -> usize {
-        (self.step.plan.weight_block_bytes / bytes / 2 * 2).max(2)
+    /// The tiles `tiles`, of `bytes` each, in blocks: the schedule's, or those that stay in the cache
+    /// while rows go by, an even number then: kernels take two at a time.
+    fn tile_blocks(
+        &self,
+        own: &Own<'_>,
+        tiles: Range<usize>,
+        bytes: usize,
+    ) -> impl Iterator<Item = Range<usize>> + use<> {
+        let fit = || (self.step.plan.weight_block_bytes / bytes / 2 * 2).max(2);
+        blocks(tiles, own.schedule.slice.map_or_else(fit, |slice| slice.tiles))
     }
 
     /// The activations that `part` multiplies: rows `rows`, columns `cols`.
@@ -255,18 +281,22 @@ impl Thread<'_> {
         (acts.of(kind), self.step.kernels.row_bytes(kind, part.cols))
     }
 
+    /// The thread's rows of activations in blocks, as `part` takes them: the schedule's, or those that
+    /// stay in the cache.
     fn row_blocks(
         &self,
+        own: &Own<'_>,
         acts: Operand,
         part: &Packed,
-        rows: usize,
     ) -> impl Iterator<Item = Range<usize>> + use<> {
-        let (_, bytes) = self.act_row(acts, part);
-        // Whole register tiles of rows, so that only the last block has a remainder.
-        let tile = self.step.kernels.tile_tokens(part.ty).max(8);
-        let fit = self.step.plan.act_block_bytes / bytes;
-        let fit = fit.next_multiple_of(tile).clamp(tile, BLOCK_ROWS);
-        blocks(0..rows, fit)
+        let fit = || {
+            // Whole register tiles of rows, so that only the last block has a remainder.
+            let tile = self.step.kernels.tile_tokens(part.ty).max(8);
+            let (_, bytes) = self.act_row(acts, part);
+            let fit = self.step.plan.act_block_bytes / bytes;
+            fit.next_multiple_of(tile).clamp(tile, BLOCK_ROWS)
+        };
+        blocks(own.rows(), own.schedule.slice.map_or_else(fit, |slice| slice.tokens))
     }
 
     fn host_column(&self, matrix: MatrixId, out: BufId) -> usize {
@@ -316,5 +346,17 @@ fn copy(from: &[f32], mut to: RowsMut<'_, f32>) {
 fn blocks(range: Range<usize>, size: usize) -> impl Iterator<Item = Range<usize>> {
     let end = range.end;
     let size = size.max(1);
-    range.step_by(size).map(move |start| start..(start + size).min(end))
+    range.step_by(size).map(move |start| start..start.saturating_add(size).min(end))
+}
+
+/// A block of rows by tiles in pieces whose product fits in the scratch.
+fn pieces(
+    rows: Range<usize>,
+    tiles: &Range<usize>,
+) -> impl Iterator<Item = (Range<usize>, Range<usize>)> {
+    let tiles = tiles.clone();
+    blocks(rows, BLOCK_ROWS).flat_map(move |rows| {
+        let fit = PRODUCT / (rows.len() * TILE_ROWS);
+        blocks(tiles.clone(), fit).map(move |tiles| (rows.clone(), tiles))
+    })
 }

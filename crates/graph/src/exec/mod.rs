@@ -6,22 +6,26 @@
 
 mod attention;
 mod copies;
+mod grid;
 mod items;
 mod keys;
 mod matmul;
 mod rows;
 mod sums;
 mod tree;
+mod trial;
 
 pub(crate) use attention::tile_tokens;
 pub(crate) use copies::copy_pages;
 use matmul::{After, NOTHING};
 use sums::Partials;
+pub(crate) use trial::{Trial, time};
 
 use crate::buffer::BufId;
 use crate::builder::Graph;
 use crate::compile::Stage;
 use crate::counts::Cost;
+use crate::deal::Dealt;
 use crate::instr::{Gather, Instr, Kind, Work};
 use crate::load::Shelves;
 use crate::lower::Variant;
@@ -98,6 +102,8 @@ struct Step<'a> {
     level: usize,
     /// The thread's number among all that do, and how many they are.
     among: (usize, usize),
+    /// How every product is dealt while one way is tried ([`trial`]).
+    trial: Option<Dealt<'a>>,
 }
 
 /// Runs a step, whose parts follow each other (there is one except in a pipeline), as one thread of
@@ -111,7 +117,8 @@ pub(crate) fn run<W: Watch>(
 ) {
     let among = (worker.rank(), worker.size());
     let Replica { graph, plan, programs, places, shelves } = &*replicas[worker.home()];
-    let step = Step { graph, kernels, plan, storage: places, weights: shelves, level, among };
+    let (storage, weights, trial) = (places, shelves, None);
+    let step = Step { graph, kernels, plan, storage, weights, level, among, trial };
     if plan.places() > 1 {
         worker.switch(View::Groups);
         watch.met();
@@ -141,20 +148,7 @@ fn walk<W: Watch>(
     worker: &mut Worker,
     watch: &mut W,
 ) {
-    let place = worker.group();
-    let thread = Thread {
-        step,
-        input: part.input.input(),
-        logits_before: part.logits_before,
-        hidden_before: part.hidden_before,
-        turn,
-        node: if step.graph.nodes() == 1 { 0 } else { place },
-        place,
-        group: worker.home(),
-        rank: worker.rank(),
-        size: worker.size(),
-        id: worker.thread(),
-    };
+    let thread = Thread::new(step, part, turn, worker);
     for stage in program {
         for instr in &stage.instrs {
             thread.execute(instr, worker);
@@ -201,6 +195,23 @@ struct Thread<'a> {
 }
 
 impl<'a> Thread<'a> {
+    fn new(step: &'a Step<'a>, part: Part<'a>, turn: usize, worker: &Worker) -> Thread<'a> {
+        let place = worker.group();
+        Thread {
+            step,
+            input: part.input.input(),
+            logits_before: part.logits_before,
+            hidden_before: part.hidden_before,
+            turn,
+            node: if step.graph.nodes() == 1 { 0 } else { place },
+            place,
+            group: worker.home(),
+            rank: worker.rank(),
+            size: worker.size(),
+            id: worker.thread(),
+        }
+    }
+
     fn execute(&self, instr: &Instr, worker: &mut Worker) {
         let domain = instr.domain;
         match &instr.kind {
@@ -233,14 +244,16 @@ impl<'a> Thread<'a> {
                 let cols = self.step.graph.matrix(*matrix).input_width(self.node);
                 self.quantize(*x, *kind, cols, *out, self.rows(domain, *work));
             }
-            Kind::MatMul { acts, matrix, activation, out, push, squares } => {
+            Kind::MatMul { acts, matrix, activation, out, push, splits, squares } => {
                 let rows = self.count(domain);
                 match self.step.graph.matrix(*matrix).split {
                     SplitBy::Rows => {
                         let after = After { activation: *activation, squares: *squares, ..NOTHING };
                         self.matmul(*acts, *matrix, after, *out, rows);
                     }
-                    SplitBy::Cols => self.matmul_partial(*acts, *matrix, *out, *push, rows),
+                    SplitBy::Cols => {
+                        self.matmul_partial(*acts, *matrix, *out, (*push, *splits), rows);
+                    }
                 }
             }
             Kind::Logits { acts, matrix, scale, cap, out } => {
@@ -338,6 +351,14 @@ impl<'a> Thread<'a> {
         // own; callers hold one such slice at a time.
         let row = unsafe { self.row_block(buf, row).as_mut_slice::<f32>() };
         &mut row[..width]
+    }
+
+    /// The first `bytes` bytes of row `row` of a quantised buffer, for writing; only for rows that are
+    /// this thread's share.
+    fn bytes_mut(&self, buf: BufId, row: usize, bytes: usize) -> &'a mut [u8] {
+        // SAFETY: as in `row_mut`.
+        let row = unsafe { self.row_block(buf, row).as_mut_slice::<u8>() };
+        &mut row[..bytes]
     }
 
     /// Columns `cols` of rows `rows` of a buffer of f32, for writing.

@@ -74,9 +74,7 @@ impl Thread<'_> {
         let kernels = self.step.kernels;
         let bytes = kernels.row_bytes(kind, cols);
         for row in rows {
-            // SAFETY: the row is this thread's share of the quantised buffer.
-            let to = unsafe { self.row_block(out, row).as_mut_slice::<u8>() };
-            let (from, to) = (self.row(x, row, cols), &mut to[..bytes]);
+            let (from, to) = (self.row(x, row, cols), self.bytes_mut(out, row, bytes));
             match kind {
                 ActKind::Q8 => kernels.quantize_q8(from, to),
                 ActKind::Bf16 => kernels.round_bf16(from, to),

@@ -5,15 +5,17 @@ use super::record::PartRecord;
 use crate::buffer::Buffers;
 use crate::cache::Cache;
 use crate::compile::{Scope, Stage};
+use crate::deal::{Dealt, Shard};
 use crate::exec::Replica;
 use crate::instr::{Instr, Kind};
 use crate::lower::Variant;
 use crate::placement::share;
 use crate::plan::Mode;
+use crate::schedule::{Grid, Seat};
 use crate::storage::Limits;
 use crate::tensor::Domain;
-use crate::weight::MatrixId;
-use kernels::{ActKind, TILE_ROWS};
+use crate::weight::{Matrix, MatrixId};
+use kernels::{ActKind, Kernels, TILE_ROWS};
 use std::collections::HashMap;
 
 /// Index of a name.
@@ -51,21 +53,51 @@ struct Keys {
 pub(super) struct Labels {
     names: Vec<String>,
     programs: HashMap<Variant, Vec<Vec<Label>>>, // [stage]
-    seats: Vec<Vec<Seat>>,                       // [thread][level from its first on]
+    seats: Vec<Vec<Chair>>,                      // [thread][level from its first on]
     first: Vec<usize>,                           // [thread], its first level
 }
 
 /// What a thread's share of the work follows from.
-struct Seat {
+struct Chair {
     stage: usize,
     rank: usize,
     team: usize,
-    tiles: Vec<Demand>, // [matrix], for one row
-    keys: Vec<Keys>,    // [cache]
+    products: Vec<Vec<Share>>, // [matrix], by runs of columns and tokens
+    keys: Vec<Keys>,           // [cache]
+}
+
+/// What a thread multiplies of a matrix in products of up to so many tokens, whose columns are summed in so
+/// many runs.
+struct Share {
+    splits: usize,
+    tokens: usize,
+    /// Its part of the tokens, of as many as the grid has, and the height of a register tile.
+    grid: Grid,
+    part: usize,
+    tile: usize,
+    /// What one token costs.
+    one: Demand,
+}
+
+impl Share {
+    fn demand(&self, rows: usize) -> Demand {
+        let rows = self.grid.token_part(rows, self.part, self.tile).len() as u64;
+        Demand {
+            bytes: if rows > 0 { self.one.bytes } else { 0 }, // read once for all rows
+            int8_macs: self.one.int8_macs * rows,
+            bf16_macs: self.one.bf16_macs * rows,
+            float_macs: self.one.float_macs * rows,
+        }
+    }
 }
 
 impl Labels {
-    pub(super) fn new(replica: &Replica, buffers: &Buffers, limits: Limits) -> Labels {
+    pub(super) fn new(
+        replica: &Replica,
+        kernels: &Kernels,
+        buffers: &Buffers,
+        limits: Limits,
+    ) -> Labels {
         let mut labels = Labels::default();
         for (variant, form) in &replica.programs {
             let stages = form.stages.iter().map(|s| labels.program(replica, buffers, s)).collect();
@@ -75,7 +107,7 @@ impl Labels {
             for rank in 0..threads.len() {
                 let first = replica.plan.first_level(group, rank);
                 let levels = first..replica.plan.levels().len();
-                let seat = |level| Seat::new(replica, limits, level, (group, rank));
+                let seat = |level| Chair::new((replica, kernels), limits, level, (group, rank));
                 labels.seats.push(levels.map(seat).collect());
                 labels.first.push(first);
             }
@@ -108,13 +140,10 @@ impl Labels {
         let seat = &self.seats[thread][part.level as usize - self.first[thread]];
         match cost {
             Cost::Matrix(matrix) if rows > 0 => {
-                let one = seat.tiles[matrix.0 as usize];
-                Demand {
-                    bytes: one.bytes, // read once for all rows
-                    int8_macs: one.int8_macs * rows,
-                    bf16_macs: one.bf16_macs * rows,
-                    float_macs: one.float_macs * rows,
-                }
+                let (splits, rows) = (part.variant.splits, rows as usize);
+                let fits = |s: &&Share| s.splits == splits && rows <= s.tokens;
+                let share = seat.products[matrix.0 as usize].iter().find(fits);
+                share.map_or_else(Demand::default, |share| share.demand(rows))
             }
             Cost::Attention(cache) => {
                 let share = |all: u64| share(all as usize, seat.team, seat.rank).len() as u64;
@@ -172,16 +201,22 @@ impl Labels {
     }
 }
 
-impl Seat {
+impl Chair {
     /// Where a thread sits in steps of a level, as the executor has it.
-    fn new(replica: &Replica, limits: Limits, level: usize, (group, rank): (usize, usize)) -> Seat {
+    fn new(
+        (replica, kernels): (&Replica, &Kernels),
+        limits: Limits,
+        level: usize,
+        (group, rank): (usize, usize),
+    ) -> Chair {
         let Replica { graph, plan, .. } = replica;
         let place = if plan.places() > 1 { group } else { 0 };
         let node = if graph.nodes() == 1 { 0 } else { place };
         let team = plan.teams_at(level)[place].clone();
         let stage = if plan.mode == Mode::Pipeline { group } else { 0 };
         let rank = plan.group_threads_at(level)[group].start + rank - team.start;
-        let tiles = tiles(replica, (level, stage), (node, group, rank));
+        let at = (node, group, rank, team.len());
+        let products = products((replica, kernels), (level, stage), at);
         let keys = |Cache { heads, class }: &Cache| Keys {
             class: *class,
             bytes: (heads.kv_len(node) * 2 * limits.kv.token_bytes(heads.dim)) as u64,
@@ -189,37 +224,69 @@ impl Seat {
             float_macs: (heads.q_len(node) * heads.dim * 2) as u64,
         };
         let keys = graph.caches.iter().map(keys).collect();
-        Seat { stage, rank, team: team.len(), tiles, keys }
+        Chair { stage, rank, team: team.len(), products, keys }
     }
 }
 
-/// What a thread multiplies one row with, of each matrix of its stage.
-fn tiles(
-    Replica { graph, programs, shelves, .. }: &Replica,
+/// What a thread multiplies, of each matrix of its stage.
+fn products(
+    (replica, kernels): (&Replica, &Kernels),
     (level, stage): (usize, usize),
-    (node, group, rank): (usize, usize, usize),
-) -> Vec<Demand> {
-    let mut all = vec![Demand::default(); graph.matrices.len()];
+    (node, group, rank, team): (usize, usize, usize, usize),
+) -> Vec<Vec<Share>> {
+    let Replica { graph, programs, shelves, .. } = replica;
+    let mut all: Vec<Vec<Share>> = graph.matrices.iter().map(|_| Vec::new()).collect();
     // All forms multiply by the same matrices.
     let program = programs.values().next().map(|form| &form.stages[stage]);
+    let mut runs: Vec<usize> = programs.keys().map(|variant| variant.splits).collect();
+    runs.sort_unstable();
+    runs.dedup();
     for instr in program.into_iter().flatten().flat_map(|s| &s.instrs) {
         let Some(id) = instr.matrix() else { continue };
-        let shard = shelves.shard(id, node, group);
-        let paired = matches!(instr.kind, Kind::Gated { .. });
-        let mut tiles = Demand::default();
-        for (p, part) in shard.parts.iter().enumerate() {
-            let own = shard.share(level, rank, p, paired);
-            let rows = graph.matrix(id).rows(p, node).len();
-            let row = |tile: usize| (tile * TILE_ROWS).min(rows); // the last tile may be padded
-            let macs = ((row(own.end) - row(own.start)) * part.cols) as u64;
-            tiles.bytes += (own.len() * part.tile_bytes()) as u64;
-            match kernels::act_kind(part.ty) {
-                ActKind::Q8 => tiles.int8_macs += macs,
-                ActKind::Bf16 => tiles.bf16_macs += macs,
-                ActKind::F32 => tiles.float_macs += macs,
-            }
+        let (shard, shares) = (shelves.shard(id, node, group), &mut all[id.0 as usize]);
+        if !shares.is_empty() {
+            continue;
         }
-        all[id.0 as usize] = tiles;
+        for &splits in &runs {
+            let rules = shard.rules(level);
+            let share = |(tokens, dealt): (usize, Dealt<'_>)| {
+                let grid = dealt.schedule.grid;
+                let tile = shard.tile_tokens(kernels);
+                let seat = grid.seat(team, rank);
+                let part = seat.map_or(0, |seat| seat.token);
+                let one =
+                    seat.map(|seat| one_token(graph.matrix(id), node, shard, dealt, seat, splits));
+                Share { splits, tokens, grid, part, tile, one: one.unwrap_or_default() }
+            };
+            shares.extend(rules.map(share));
+        }
+    }
+    all
+}
+
+/// What the product of one token with a thread's part of a matrix costs.
+fn one_token(
+    matrix: &Matrix,
+    node: usize,
+    shard: &Shard,
+    dealt: Dealt<'_>,
+    seat: Seat,
+    splits: usize,
+) -> Demand {
+    let mut all = Demand::default();
+    for (p, part) in shard.parts.iter().enumerate() {
+        let own = shard.tiles(dealt.bounds, seat.row, p);
+        let rows = matrix.rows(p, node).len();
+        let row = |tile: usize| (tile * TILE_ROWS).min(rows); // the last tile may be padded
+        let (grid, width) = (dealt.schedule.grid, part.cols);
+        let (cols, bytes) = part.share(splits, |cols| grid.split_of(cols, width) == seat.split);
+        let macs = ((row(own.end) - row(own.start)) * cols) as u64;
+        all.bytes += (own.len() * bytes) as u64;
+        match kernels::act_kind(part.ty) {
+            ActKind::Q8 => all.int8_macs += macs,
+            ActKind::Bf16 => all.bf16_macs += macs,
+            ActKind::F32 => all.float_macs += macs,
+        }
     }
     all
 }

@@ -7,8 +7,9 @@
 //! gaps from a step's beginning to its end, so that all of its time is accounted for.
 //!
 //! Limits: bytes are those that must come from memory once: a thread's packed weights in full, and
-//! the keys and values of each sequence dealt evenly over the team. Activations are not counted, nor
-//! is what a cache fails to keep.
+//! the keys and values of each sequence dealt evenly over the team. Threads that multiply the same weights
+//! with other tokens ([`Grid`](crate::Grid)) have them all in full. Activations are not counted, nor is
+//! what a cache fails to keep.
 
 mod labels;
 mod record;

@@ -17,6 +17,7 @@ use crate::exec::{Part, Replica};
 use crate::lower::Variant;
 use crate::step::{Prepared, Seen};
 use crate::storage::Limits;
+use kernels::Kernels;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use threads::{Clock, Moment, Pool};
 
@@ -158,6 +159,7 @@ impl Recorder {
     pub(crate) fn new(
         room: usize,
         replica: &Replica,
+        kernels: &Kernels,
         buffers: &Buffers,
         limits: Limits,
         pool: &mut Pool,
@@ -172,7 +174,7 @@ impl Recorder {
         // Every step has several marks.
         let (steps, parts) = (Vec::with_capacity(room / 4), Vec::with_capacity(room / 4));
         Ok(Recorder {
-            labels: Arc::new(Labels::new(replica, buffers, limits)),
+            labels: Arc::new(Labels::new(replica, kernels, buffers, limits)),
             clock,
             slots: slots.into_iter().filter_map(OnceLock::into_inner).collect(),
             steps,

@@ -1,0 +1,109 @@
+//! Products alone, as a step has them: how long one way to multiply takes.
+//!
+//! Instructions of the compiled programs are executed on the buffers that steps use, by the threads that
+//! would, one after the other with a wait between, as other instructions would stand between them in a
+//! step. Activations are made up: any step writes its own before it reads them.
+
+use super::{Near, Part, Replica, Step, Thread};
+use crate::buffer::BufId;
+use crate::deal::Dealt;
+use crate::instr::{Instr, Kind};
+use crate::lower::Variant;
+use crate::placement::share;
+use crate::plan::Mode;
+use crate::step::Prepared;
+use kernels::{ActKind, Kernels};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Instant;
+use threads::{Scope, View, Worker};
+
+/// What is tried.
+pub(crate) struct Trial<'a> {
+    pub level: usize,
+    /// Tokens and outputs, as many as rows are multiplied.
+    pub input: &'a Prepared,
+    pub variant: Variant,
+    pub dealt: Dealt<'a>,
+    /// The instructions of each place, as (stage, index) of its program.
+    pub instrs: Vec<Vec<(usize, usize)>>,
+    /// The first of them to be executed, and how many, going round.
+    pub run: (usize, usize),
+    /// Whether the activations are to be made first.
+    pub fill: bool,
+    /// Nanoseconds of the thread that took longest.
+    pub longest: AtomicU64,
+}
+
+/// Executes a trial as one thread of those of its level.
+pub(crate) fn time(
+    replicas: &[Near],
+    kernels: &'static Kernels,
+    trial: &Trial<'_>,
+    worker: &mut Worker,
+) {
+    let (level, among) = (trial.level, (worker.rank(), worker.size()));
+    let Replica { graph, plan, programs, places, shelves } = &*replicas[worker.home()];
+    let (storage, weights, dealt) = (places, shelves, Some(trial.dealt));
+    let step = Step { graph, kernels, plan, storage, weights, level, among, trial: dealt };
+    if plan.places() > 1 {
+        worker.switch(View::Groups);
+    }
+    let stage = if plan.mode == Mode::Pipeline { worker.group() } else { 0 };
+    let program = &programs[&trial.variant].stages[stage];
+    let instrs = &trial.instrs[worker.group()];
+    if instrs.is_empty() {
+        return; // Nobody waits for this place: all waits below are local.
+    }
+    let (variant, input) = (trial.variant, trial.input);
+    let part = Part { input, variant, logits_before: 0, hidden_before: 0 };
+    let thread = Thread::new(&step, part, 0, worker);
+    if trial.fill {
+        let mut filled = Vec::new();
+        for &(stage, at) in instrs {
+            thread.fill(&program[stage].instrs[at], &mut filled);
+        }
+    }
+    worker.wait(Scope::Local);
+    let (start, (first, count)) = (Instant::now(), trial.run);
+    for i in first..first + count {
+        let (stage, at) = instrs[i % instrs.len()];
+        thread.execute(&program[stage].instrs[at], worker);
+        worker.wait(Scope::Local);
+    }
+    trial.longest.fetch_max(start.elapsed().as_nanos() as u64, Relaxed);
+}
+
+impl Thread<'_> {
+    /// Makes up activations for a product, but for those in buffers that are filled already.
+    fn fill(&self, instr: &Instr, filled: &mut Vec<BufId>) {
+        let (acts, matrix) = match &instr.kind {
+            Kind::MatMul { acts, matrix, .. } | Kind::Gated { acts, matrix, .. } => (acts, matrix),
+            Kind::Logits { acts, matrix, .. } => (acts, matrix),
+            _ => unreachable!("only products are tried"),
+        };
+        let cols = self.step.graph.matrix(*matrix).input_width(self.node);
+        // From -1 to 1, so that 8 bits hold it well and no product is near the ends of f32.
+        let row: Vec<f32> = (0..cols).map(|i| (i * 37 % 64) as f32 / 31.5 - 1.0).collect();
+        for kind in [ActKind::F32, ActKind::Bf16, ActKind::Q8] {
+            if !self.step.graph.matrix(*matrix).takes(kind) || filled.contains(&acts.of(kind)) {
+                continue;
+            }
+            let to = acts.of(kind);
+            filled.push(to);
+            let own = self.step.storage.is_private(to);
+            let (size, rank) = if own { (1, 0) } else { (self.size, self.rank) };
+            let bytes = self.step.kernels.row_bytes(kind, cols);
+            for at in share(self.count(instr.domain), size, rank) {
+                match kind {
+                    ActKind::F32 => self.row_mut(to, at, cols).copy_from_slice(&row),
+                    ActKind::Bf16 => {
+                        self.step.kernels.round_bf16(&row, self.bytes_mut(to, at, bytes));
+                    }
+                    ActKind::Q8 => {
+                        self.step.kernels.quantize_q8(&row, self.bytes_mut(to, at, bytes));
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,278 @@
+//! Schedules: how one matrix is multiplied for so many tokens.
+//!
+//! Sandwich (section 5) composes a product of small programs: a *micro-kernel* multiplies a few tiles by a
+//! few tokens, a *slice* of several is what a thread walks at a time, and a *grid* says how threads share
+//! the whole: by rows of the matrix, by tokens, and by columns. A [`Schedule`] is such a choice as data.
+//! Which is best depends on the matrix, the machine and the number of tokens, so [`Schedules`] has a list
+//! for each [`MatrixShape`]; where it has nothing, the plan's own rule stands.
+//!
+//! No schedule changes a bit: a product is summed in one order whatever its slice, and columns are cut
+//! where the tree of sums has a node ([`crate::Sum`]).
+
+use crate::error::{Error, ScheduleFault};
+use crate::placement::share;
+use crate::weight::{Matrix, SplitBy};
+use gguf::TensorType;
+use std::fmt;
+use std::ops::Range;
+
+/// How one matrix is multiplied.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub struct Schedule {
+    /// What a thread walks at a time; `None`: as much as fits in
+    /// [`Plan::weight_block_bytes`](crate::Plan::weight_block_bytes) and
+    /// [`Plan::act_block_bytes`](crate::Plan::act_block_bytes).
+    pub slice: Option<Slice>,
+    /// How threads share the product.
+    pub grid: Grid,
+}
+
+/// A part of a product that is finished before the next begins.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub struct Slice {
+    /// Tiles of [`kernels::TILE_ROWS`] rows (of the pair, for gate and up).
+    pub tiles: usize,
+    /// Tokens.
+    pub tokens: usize,
+}
+
+/// How the threads of a team share a product: a part of it for every combination of a part of the rows, a
+/// part of the tokens, and a part of the columns. As many parts of the rows are made as there are threads
+/// for; threads that are left over idle.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub struct Grid {
+    /// Parts of the tokens.
+    pub tokens: usize,
+    /// Parts of the columns, which are summed apart (split-K); above 1 only for matrices whose columns the
+    /// nodes share.
+    pub splits: usize,
+}
+
+impl Default for Grid {
+    fn default() -> Grid {
+        Grid { tokens: 1, splits: 1 }
+    }
+}
+
+/// A thread's place in a grid.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Seat {
+    /// Part of the rows.
+    pub row: usize,
+    /// Part of the tokens.
+    pub token: usize,
+    /// Part of the columns.
+    pub split: usize,
+}
+
+impl Grid {
+    /// Parts of the rows when `threads` share a product.
+    pub fn rows(self, threads: usize) -> usize {
+        threads / self.cells()
+    }
+
+    /// Threads for each part of the rows.
+    fn cells(self) -> usize {
+        self.tokens.saturating_mul(self.splits)
+    }
+
+    /// Where thread `rank` of `threads` sits; `None` for one that is left over. Neighbours multiply the
+    /// same rows, so that those who share a cache read them once.
+    pub(crate) fn seat(self, threads: usize, rank: usize) -> Option<Seat> {
+        let (row, cell) = (rank / self.cells(), rank % self.cells());
+        let seat = Seat { row, token: cell / self.splits, split: cell % self.splits };
+        (row < self.rows(threads)).then_some(seat)
+    }
+
+    /// The tokens of part `part` of `count`: whole register tiles of `tile` tokens, if every part gets one.
+    pub(crate) fn token_part(self, count: usize, part: usize, tile: usize) -> Range<usize> {
+        if count < self.tokens * tile {
+            return share(count, self.tokens, part);
+        }
+        let tiles = share(count.div_ceil(tile), self.tokens, part);
+        (tiles.start * tile).min(count)..(tiles.end * tile).min(count)
+    }
+
+    /// The part of the columns, of which there are `width`, to which a root with the columns `cols`
+    /// belongs: that in which its middle lies.
+    pub(crate) fn split_of(self, cols: &Range<usize>, width: usize) -> usize {
+        (cols.start + cols.end) * self.splits / (2 * width)
+    }
+}
+
+/// What becomes of a matrix's product.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Product {
+    /// It is whole.
+    Plain,
+    /// Two products make one, element by element (gate and up).
+    Paired,
+    /// It is a summand: nodes share the columns.
+    Summed,
+}
+
+/// What a team of threads multiplies in one go: matrices of one shape are multiplied alike.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct MatrixShape {
+    /// Kind and rows of each part that lies on the node.
+    pub parts: Vec<(TensorType, usize)>,
+    /// Columns that lie on the node.
+    pub cols: usize,
+    /// What becomes of the product.
+    pub product: Product,
+    /// Threads of the team.
+    pub threads: usize,
+}
+
+impl MatrixShape {
+    /// What `threads` of the graph's node `node` multiply; `None` if nothing of the matrix lies there.
+    pub(crate) fn of(
+        matrix: &Matrix,
+        node: usize,
+        paired: bool,
+        threads: usize,
+    ) -> Option<MatrixShape> {
+        let part = |p: usize| (matrix.parts[p].ty, matrix.rows(p, node).len());
+        let parts: Vec<_> = (0..matrix.parts.len()).map(part).collect();
+        let product = match (matrix.split, paired) {
+            (SplitBy::Cols, _) => Product::Summed,
+            (SplitBy::Rows, true) => Product::Paired,
+            (SplitBy::Rows, false) => Product::Plain,
+        };
+        let cols = matrix.input_width(node);
+        let some = cols > 0 && parts.iter().any(|&(_, rows)| rows > 0);
+        some.then_some(MatrixShape { parts, cols, product, threads })
+    }
+}
+
+impl fmt::Display for MatrixShape {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (at, (ty, rows)) in self.parts.iter().enumerate() {
+            write!(f, "{}{ty} {rows}", if at > 0 { " + " } else { "" })?;
+        }
+        let product = match self.product {
+            Product::Plain => "",
+            Product::Paired => " paired",
+            Product::Summed => " summed",
+        };
+        write!(f, " x {}{product}, {} threads", self.cols, self.threads)
+    }
+}
+
+/// Schedules by shape and number of tokens. Shapes that a model does not have do no harm: a table may
+/// have entries for teams of other sizes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Schedules {
+    shapes: Vec<(MatrixShape, Vec<(usize, Schedule)>)>,
+}
+
+impl Schedules {
+    /// Adds the schedules of a shape: each is for up to so many tokens, ascending, and from one more than
+    /// the one before is for. Products of more tokens than the last are multiplied as without schedules.
+    /// (For the matrix that makes logits, tokens are rows of logits.)
+    pub fn add(&mut self, shape: MatrixShape, rows: Vec<(usize, Schedule)>) {
+        self.shapes.push((shape, rows));
+    }
+
+    /// The schedules of a shape.
+    pub fn of(&self, shape: &MatrixShape) -> &[(usize, Schedule)] {
+        self.iter().find(|(own, _)| *own == shape).map_or(&[], |(_, rows)| rows)
+    }
+
+    /// All shapes and their schedules.
+    pub fn iter(&self) -> impl Iterator<Item = (&MatrixShape, &[(usize, Schedule)])> {
+        self.shapes.iter().map(|(shape, rows)| (shape, rows.as_slice()))
+    }
+
+    /// What is wrong with them whatever the model.
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        for (at, (shape, rows)) in self.shapes.iter().enumerate() {
+            let bad =
+                |tokens, fault| Err(Error::BadSchedule { shape: shape.clone(), tokens, fault });
+            if self.shapes[..at].iter().any(|(other, _)| other == shape) {
+                return bad(rows.first().map_or(0, |(tokens, _)| *tokens), ScheduleFault::Twice);
+            }
+            let mut before = 0;
+            for &(tokens, schedule) in rows {
+                if tokens <= before {
+                    return bad(tokens, ScheduleFault::NotAscending { before });
+                }
+                before = tokens;
+                schedule.check(shape).or_else(|fault| bad(tokens, fault))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Schedule {
+    /// Whether a shape can be multiplied so, but for the number of segments that its columns have.
+    pub(crate) fn check(&self, shape: &MatrixShape) -> Result<(), ScheduleFault> {
+        let Grid { tokens, splits } = self.grid;
+        if self.slice.is_some_and(|slice| slice.tiles == 0 || slice.tokens == 0) {
+            return Err(ScheduleFault::EmptySlice);
+        }
+        if tokens == 0 || splits == 0 {
+            return Err(ScheduleFault::EmptyGrid);
+        }
+        if splits > 1 && shape.product != Product::Summed {
+            return Err(ScheduleFault::NotSummed { splits });
+        }
+        if self.grid.cells() > shape.threads {
+            return Err(ScheduleFault::TooFewThreads { tokens, splits, threads: shape.threads });
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_grid_seats_every_part_once() {
+        for threads in 1..8 {
+            for tokens in 1..=threads {
+                for splits in 1..=threads / tokens {
+                    let grid = Grid { tokens, splits };
+                    let mut seats: Vec<_> =
+                        (0..threads).filter_map(|r| grid.seat(threads, r)).collect();
+                    let parts = grid.rows(threads) * tokens * splits;
+                    assert!(parts <= threads && parts + tokens * splits > threads);
+                    seats.dedup();
+                    assert_eq!(seats.len(), parts, "{grid:?} of {threads}");
+                    let inside = |s: &Seat| {
+                        s.row < grid.rows(threads) && s.token < tokens && s.split < splits
+                    };
+                    assert!(seats.iter().all(inside));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn parts_of_tokens_are_whole_register_tiles() {
+        for parts in 1..6 {
+            let grid = Grid { tokens: parts, splits: 1 };
+            for count in 0..70 {
+                let mut next = 0;
+                for part in 0..parts {
+                    let own = grid.token_part(count, part, 8);
+                    assert_eq!(own.start, next);
+                    next = own.end;
+                    let whole = own.start.is_multiple_of(8) || count < parts * 8;
+                    assert!(whole, "{count} tokens in {parts}");
+                    assert!(!own.is_empty() || count < parts);
+                }
+                assert_eq!(next, count);
+            }
+        }
+    }
+
+    #[test]
+    fn roots_go_to_the_part_of_the_columns_that_their_middle_lies_in() {
+        let grid = Grid { tokens: 1, splits: 3 };
+        let parts = [0..10, 10..30, 30..70, 70..90, 90..100].map(|cols| grid.split_of(&cols, 100));
+        assert_eq!(parts, [0, 0, 1, 2, 2]);
+    }
+}
