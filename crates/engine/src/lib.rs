@@ -45,7 +45,10 @@ pub use error::Error;
 pub use file::ModelFile;
 pub use generate::{Generation, StopReason, Timings};
 pub use graph::profile::Profile;
-pub use graph::{KvType, Logits, Mode, NodeBytes, Outputs, Phase, Plan, PlanGroup, Sync, Variant};
+pub use graph::{
+    Grid, KvType, Logits, MatrixShape, Mode, NodeBytes, Outputs, Phase, Plan, PlanGroup, Product,
+    Schedule, Schedules, Slice, Sync, Variant,
+};
 pub use kv::{PageCounts, SeqId};
 pub use load::{LoadProgress, LoadReport, Unpacked};
 pub use memory::HugePages;

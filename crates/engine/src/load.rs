@@ -152,6 +152,7 @@ fn prepare(
     let plan = Plan {
         mode,
         phases: options.phases.clone(),
+        schedules: options.schedules.clone(),
         pin: !options.no_pin,
         sync: options.sync,
         stats: options.stats,

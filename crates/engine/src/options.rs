@@ -1,6 +1,6 @@
 //! How a model is to be loaded.
 
-use graph::{KvType, Phase, Sync};
+use graph::{KvType, Phase, Schedules, Sync};
 use memory::HugePages;
 use topology::{CpuList, Group, NodeList};
 
@@ -54,6 +54,9 @@ pub struct LoadOptions {
     pub groups: Option<Vec<Group>>,
     /// Steps of few tokens that only some of the threads take ([`graph::Plan::phases`]). Default: none.
     pub phases: Vec<Phase>,
+    /// How matrices are multiplied, as a search has found it to be best. Default: by a rule
+    /// ([`graph::Plan::schedules`]).
+    pub schedules: Schedules,
     /// Page size of weights and KV pages. Default: for models above 1 GiB, what a measurement finds
     /// faster; otherwise transparent huge pages.
     pub huge_pages: Option<HugePages>,
