@@ -106,6 +106,14 @@ pub enum Error {
         /// The newest that is known.
         known: i64,
     },
+    /// A matrix or a table of its schedules that makes no sense.
+    #[error("matrix {matrix:?}: {reason}")]
+    BadSchedule {
+        /// Its name.
+        matrix: String,
+        /// What is wrong.
+        reason: String,
+    },
     /// The plain way of running could not be measured at all.
     #[error("{tokens} tokens in a step could not be measured with the default groups of cpus")]
     NotMeasured {

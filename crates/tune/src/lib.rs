@@ -17,7 +17,8 @@
 //! [`known`] holds published machines, models and engines. Formulas, the origin of every number
 //! and the comparison with the figures of ArcLight and Arm are in `docs/cost-model.md`.
 //!
-//! [`tuner`] is the search on the machine itself: with measured times in place of the model's.
+//! [`tuner`] is the search on the machine itself: with measured times in place of the model's; and
+//! [`schedule`] that for how its matrices are multiplied.
 //!
 //! Limits: one sequence; dense models; no jitter between threads. Nodes are positions in the machine's
 //! matrix, not the kernel's node ids, which may have gaps.
@@ -40,6 +41,7 @@ mod machine;
 mod machines;
 mod model;
 mod predict;
+pub mod schedule;
 mod search;
 mod step;
 pub mod tuner;

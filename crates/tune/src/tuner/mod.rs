@@ -18,7 +18,7 @@
 mod descend;
 mod families;
 mod finals;
-mod noise;
+pub(crate) mod noise;
 mod plan;
 mod profile;
 mod profile_text;

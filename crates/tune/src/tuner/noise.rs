@@ -12,10 +12,10 @@
 const CHANCE: f64 = 0.01;
 
 /// Fewest repetitions with which anything can be claimed: 1 of 252 ways with 5 each, 1 of 70 with 4.
-pub(super) const FEWEST: usize = 5;
+pub(crate) const FEWEST: usize = 5;
 
 /// Whether `fast` takes less than `slow` by more than chance.
-pub(super) fn faster(fast: &[f64], slow: &[f64]) -> bool {
+pub(crate) fn faster(fast: &[f64], slow: &[f64]) -> bool {
     chance(fast, slow) <= CHANCE
 }
 
@@ -55,7 +55,7 @@ fn ways(n: usize, m: usize, pairs: usize) -> f64 {
 }
 
 /// The middle one; of two, the mean. Infinite without any.
-pub(super) fn median(of: &[f64]) -> f64 {
+pub(crate) fn median(of: &[f64]) -> f64 {
     let mut sorted = of.to_vec();
     sorted.sort_by(f64::total_cmp);
     match sorted.len() {

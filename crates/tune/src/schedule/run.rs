@@ -1,0 +1,384 @@
+//! The whole search: which matrix, which count, how long, and the finals.
+//!
+//! Counts ascend, matrix by matrix. Where time is limited the products that the trace spends most of its
+//! time on come first, each with as much of the time as its share of the trace's; then the rest. Each
+//! count ends with its finals: winner and default in turns, and the default stays unless the rank-sum
+//! rule says that the winner is faster, by at least a margin. So whatever was found when the search
+//! ends is proven, and what is not proven is as without tuning.
+
+use super::counts::{Looked, Memory, agree, planned, settled, window};
+use super::search::{At, Halt};
+use super::session::{Bench, Progress, Session, Stop};
+use super::shape::{Kernel, Problem, Schedule};
+use super::table::{Compared, Matrix, Row, Schedules};
+use crate::Error;
+use crate::tuner::StepKind;
+use crate::tuner::noise::{faster, median};
+use std::collections::BTreeSet;
+
+/// The share of the trace's time whose products come first when time is limited.
+const FIRST: f64 = 0.95;
+
+/// What to search, and how thoroughly. [`Scheduler::new`] has good numbers.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Scheduler<'a> {
+    /// The matrices.
+    pub problems: &'a [Problem],
+    /// What a trace comes down to, by ascending tokens ([`Trace::steps`](crate::tuner::Trace::steps)):
+    /// what matters most when time is short. May be empty.
+    pub kinds: &'a [StepKind],
+    /// Most tokens in a step: the chunk of a prompt.
+    pub largest: usize,
+    /// Up to so many tokens each count is searched.
+    pub each: usize,
+    /// Of so many counts the winners are the micro-kernels that are tried at the next.
+    pub window: usize,
+    /// When so many counts agree, the schedule is kept for more tokens and only checked.
+    pub stable: usize,
+    /// Slices agree when none differs from their mean by more than this share.
+    pub alike: f64,
+    /// Prefetch distances to try, bytes.
+    pub ahead: &'a [u32],
+    /// The share of the time that a schedule must save surely to take the default's place.
+    pub margin: f64,
+    /// Repetitions in the finals. Below 5 nothing is ever better than the default.
+    pub repetitions: usize,
+}
+
+/// What a search ends with.
+#[derive(Debug)]
+pub struct Found<K, E> {
+    /// What was proven.
+    pub schedules: Schedules<K>,
+    /// Why the [`Bench`] ended it, if it did.
+    pub failed: Option<E>,
+}
+
+/// One count of one problem, and its share of what the trace spends.
+struct Item {
+    problem: usize,
+    tokens: usize,
+    spends: f64,
+}
+
+type Ended<B> = Result<(), Stop<<B as Bench>::Error>>;
+
+struct State<'s, 'a, B: Bench> {
+    scheduler: &'s Scheduler<'a>,
+    session: Session<'a, B>,
+    planned: Vec<usize>,
+    memory: Vec<Memory<B::Kernel>>,
+    /// Of each problem the planned counts that were not looked at because the schedule is kept there.
+    kept: Vec<BTreeSet<usize>>,
+    /// Whether every count had the time that it wanted.
+    complete: bool,
+}
+
+impl<'a> Scheduler<'a> {
+    /// The search for steps of up to `largest` tokens.
+    pub fn new(problems: &'a [Problem], kinds: &'a [StepKind], largest: usize) -> Scheduler<'a> {
+        Scheduler {
+            problems,
+            kinds,
+            largest,
+            each: 16,
+            window: 16,
+            stable: 3,
+            alike: 0.25,
+            ahead: &[0, 1024, 2048, 4096, 8192],
+            margin: 0.01,
+            repetitions: 5,
+        }
+    }
+
+    /// Searches. `left` is told how far it is, before the first evaluation and after each, and gives
+    /// the seconds that may still be spent, infinitely many if time is not limited. When there are
+    /// none, or the bench fails, what was proven by then is the outcome.
+    ///
+    /// # Errors
+    /// [`Error::BadSchedule`] for a problem without tiles, threads, calls or the split 1, or one like
+    /// another.
+    pub fn run<B: Bench>(
+        &self,
+        bench: &mut B,
+        left: &mut dyn FnMut(&Progress<'_>) -> f64,
+    ) -> Result<Found<B::Kernel, B::Error>, Error> {
+        self.check()?;
+        let Some(first) = self.problems.first() else {
+            return Ok(Found { schedules: Schedules::default(), failed: None });
+        };
+        let mut state = State {
+            scheduler: self,
+            session: Session::new(bench, left, first),
+            planned: planned(self.largest, self.each, self.kinds),
+            memory: vec![Memory::new(); self.problems.len()],
+            kept: vec![BTreeSet::new(); self.problems.len()],
+            complete: true,
+        };
+        let ended = state.all();
+        let complete = state.complete && ended.is_ok();
+        let failed = match ended {
+            Err(Stop::Failed(error)) => Some(error),
+            Ok(()) | Err(Stop::Time) => None,
+        };
+        let matrices = (0..self.problems.len()).map(|problem| state.table(problem));
+        let schedules = Schedules {
+            matrices: matrices.collect::<Result<_, _>>()?,
+            evaluations: state.session.progress.evaluations,
+            complete,
+        };
+        Ok(Found { schedules, failed })
+    }
+
+    fn check(&self) -> Result<(), Error> {
+        for (at, problem) in self.problems.iter().enumerate() {
+            let Problem { name, tiles, splits, threads, calls, .. } = problem;
+            let same = |p: &Problem| (&p.name, p.threads) == (name, *threads);
+            let reason = if *tiles == 0 || *threads == 0 || *calls == 0 {
+                "it has no tiles, no threads or no calls"
+            } else if !splits.contains(&1) {
+                "its columns may always be in one part, so its splits must have 1"
+            } else if self.problems[..at].iter().any(same) {
+                "it is there twice for the same threads"
+            } else if self.largest == 0 {
+                "0 tokens are the most of a step"
+            } else {
+                continue;
+            };
+            return Err(Error::BadSchedule { matrix: name.clone(), reason: reason.into() });
+        }
+        Ok(())
+    }
+}
+
+impl<'a, B: Bench> State<'_, 'a, B> {
+    fn problem(&self, at: usize) -> &'a Problem {
+        &self.scheduler.problems[at]
+    }
+
+    fn all(&mut self) -> Ended<B> {
+        let mut order: Vec<(usize, f64)> =
+            (0..self.scheduler.problems.len()).map(|problem| (problem, 1.0)).collect();
+        if self.session.limited() {
+            let items = self.items()?;
+            for (problem, spends) in &mut order {
+                let own = items.iter().filter(|item| item.problem == *problem);
+                *spends = own.map(|item| item.spends).sum();
+            }
+            order.sort_by(|a, b| b.1.total_cmp(&a.1));
+            self.first(&items)?;
+        }
+        for at in 0..order.len() {
+            let share = order[at].1 / order[at..].iter().map(|(_, spends)| spends).sum::<f64>();
+            let until = self.session.left() * (1.0 - share);
+            self.ascend(order[at].0, until)?;
+        }
+        Ok(())
+    }
+
+    /// The products of the trace's steps, with one token and with the most, those on which it spends
+    /// most first.
+    fn items(&mut self) -> Result<Vec<Item>, Stop<B::Error>> {
+        let Scheduler { problems, kinds, largest, .. } = *self.scheduler;
+        let mut weights: Vec<(usize, f64)> =
+            kinds.iter().map(|kind| (kind.tokens as usize, kind.weight)).collect();
+        weights.retain(|&(tokens, weight)| (1..=largest).contains(&tokens) && weight > 0.0);
+        let least = weights.iter().map(|&(_, weight)| weight).reduce(f64::min).unwrap_or(1.0);
+        for always in [1, largest] {
+            if !weights.iter().any(|&(tokens, _)| tokens == always) {
+                weights.push((always, least));
+            }
+        }
+        let mut items = vec![];
+        for (at, problem) in problems.iter().enumerate() {
+            for &(tokens, weight) in &weights {
+                self.session.begin(problem, tokens, f64::INFINITY);
+                let default = self.session.bench.default(problem, tokens);
+                let seconds = self.session.time(&default)?;
+                let seconds = if seconds.is_finite() { seconds } else { 0.0 };
+                let spends = problem.calls as f64 * weight * seconds;
+                items.push(Item { problem: at, tokens, spends });
+            }
+        }
+        items.sort_by(|a, b| b.spends.total_cmp(&a.spends));
+        Ok(items)
+    }
+
+    /// Looks at what matters most.
+    fn first(&mut self, items: &[Item]) -> Ended<B> {
+        let all: f64 = items.iter().map(|item| item.spends).sum();
+        let mut before = 0.0;
+        for item in items {
+            let ahead = all - before;
+            before += item.spends;
+            let end = [1, self.scheduler.largest].contains(&item.tokens);
+            if !end && ahead <= (1.0 - FIRST) * all {
+                continue;
+            }
+            let seconds = self.session.left() * (item.spends / ahead).clamp(0.0, 1.0);
+            self.look(item.problem, item.tokens, None, seconds)?;
+        }
+        Ok(())
+    }
+
+    /// Looks at the counts of a problem that were not looked at, ascending, while more than `until`
+    /// seconds are left.
+    fn ascend(&mut self, problem: usize, until: f64) -> Ended<B> {
+        let Scheduler { each, stable, alike, largest, .. } = *self.scheduler;
+        // Since which index the schedule is kept, and from how many tokens it is checked next.
+        let mut kept: Option<(usize, usize)> = None;
+        // A check that failed: until there nothing is kept again.
+        let mut failed = 0;
+        let mut at = 0;
+        while at < self.planned.len() {
+            let tokens = self.planned[at];
+            if self.session.limited() && self.session.left() <= until {
+                self.complete = false;
+                return Ok(());
+            }
+            let seconds = if self.session.limited() {
+                // As much as each of the counts to come.
+                (self.session.left() - until) / (self.planned.len() - at) as f64
+            } else {
+                f64::INFINITY
+            };
+            if let Some((since, next)) = kept {
+                if tokens < next && tokens < largest {
+                    self.kept[problem].insert(tokens);
+                    at += 1;
+                    continue;
+                }
+                let fixed = self.memory[problem][&self.planned[since]].winner.clone();
+                let holds = match self.memory[problem].get(&tokens) {
+                    Some(looked) => agree(&[&looked.winner, &fixed], alike),
+                    None => self.look(problem, tokens, Some(&fixed), seconds)?,
+                };
+                if holds {
+                    kept = Some((since, 2 * tokens));
+                    at += 1;
+                } else {
+                    // What was left out on the way is looked at now.
+                    self.kept[problem].retain(|&left_out| left_out < self.planned[since]);
+                    (kept, failed, at) = (None, tokens, since + 1);
+                }
+                continue;
+            }
+            if !self.memory[problem].contains_key(&tokens) {
+                self.look(problem, tokens, None, seconds)?;
+            }
+            let settled = settled(&self.memory[problem], tokens, stable, alike);
+            if settled && tokens >= each && tokens >= failed {
+                kept = Some((at, 2 * tokens));
+            }
+            at += 1;
+            self.looked_at(problem, at);
+        }
+        Ok(())
+    }
+
+    /// Tells how far it is where time is not limited.
+    fn looked_at(&mut self, problem: usize, counts: usize) {
+        let (of, planned) = (self.scheduler.problems.len() as f64, self.planned.len() as f64);
+        self.session.looked_at((problem as f64 + counts as f64 / planned) / of);
+    }
+
+    /// Looks at a count: searches, and ends with the finals. A schedule of fewer tokens that is supposed
+    /// to be the best is checked first, and nothing is searched if it is; says whether.
+    fn look(
+        &mut self,
+        at: usize,
+        tokens: usize,
+        fixed: Option<&Schedule<B::Kernel>>,
+        seconds: f64,
+    ) -> Result<bool, Stop<B::Error>> {
+        let Scheduler { window: width, ahead, repetitions, margin, .. } = *self.scheduler;
+        let problem = self.problem(at);
+        self.session.begin(problem, tokens, seconds);
+        let mut kernels = self.session.bench.kernels(problem, tokens);
+        if let Some(window) = window(&self.memory[at], tokens, width) {
+            let of_window = |kernel: &&Kernel<B::Kernel>| window.contains(&kernel.id);
+            let few: Vec<_> = kernels.iter().filter(of_window).cloned().collect();
+            // None where those that won cannot do this count.
+            if !few.is_empty() {
+                kernels = few;
+            }
+        }
+        let like = self.memory[at].range(..tokens).next_back().map(|(_, l)| l.winner.clone());
+        let fixed = fixed.filter(|fixed| kernels.iter().any(|kernel| kernel.id == fixed.kernel));
+        let mut search = At::new(&mut self.session, ahead, 2 * repetitions)?;
+        let mut kept = None;
+        let result = match fixed {
+            Some(fixed) => match search.holds(fixed, &kernels) {
+                Ok(true) => {
+                    kept = Some(fixed.clone());
+                    Ok(())
+                }
+                Ok(false) => search.search(&kernels, like.as_ref()),
+                Err(halt) => Err(halt),
+            },
+            None => search.search(&kernels, like.as_ref()),
+        };
+        match result {
+            Ok(()) => {}
+            Err(Halt::Enough) => self.complete = false,
+            Err(Halt::Stopped(stop)) => return Err(stop),
+        }
+        let holds = kept.is_some();
+        let winner = kept.unwrap_or_else(|| search.winner(like.as_ref()));
+        let plain = search.plain;
+        let default = search.into_default();
+        let mut compared = Compared {
+            tokens,
+            default: median(&plain),
+            tuned: median(&plain),
+            repetitions: plain.len() as u32,
+        };
+        let mut proven = None;
+        if winner != default {
+            self.session.progress.doing = "finals";
+            let mut series = self.session.series(&[&winner, &default], repetitions)?.into_iter();
+            let (tuned, plain) = (series.next().unwrap_or_default(), series.next());
+            let plain = plain.unwrap_or_default();
+            compared.default = median(&plain);
+            compared.tuned = compared.default;
+            compared.repetitions = repetitions as u32;
+            let handicapped: Vec<f64> = tuned.iter().map(|t| t / (1.0 - margin)).collect();
+            if faster(&handicapped, &plain) {
+                compared.tuned = median(&tuned);
+                proven = Some(winner.clone());
+            }
+        }
+        self.memory[at].insert(tokens, Looked { winner, proven, compared });
+        Ok(holds)
+    }
+
+    /// A row for every count: that of the nearest count looked at below it, or at it. What was to be
+    /// looked at and was not, because time was up, is as without tuning; so is a count that the kernel
+    /// cannot do.
+    fn table(&self, at: usize) -> Result<Matrix<B::Kernel>, Error> {
+        let (problem, memory) = (self.problem(at), &self.memory[at]);
+        let mut rows: Vec<Row<B::Kernel>> = vec![];
+        let mut schedule: Option<&Schedule<B::Kernel>> = None;
+        for tokens in 1..=self.scheduler.largest {
+            if let Some(looked) = memory.get(&tokens) {
+                schedule = looked.proven.as_ref();
+            } else if self.planned.binary_search(&tokens).is_ok()
+                && !self.kept[at].contains(&tokens)
+            {
+                schedule = None;
+            }
+            let can = |schedule: &&Schedule<B::Kernel>| {
+                let kernels = self.session.bench.kernels(problem, tokens);
+                kernels.iter().any(|kernel| kernel.id == schedule.kernel)
+            };
+            let here = schedule.filter(can);
+            match rows.last_mut() {
+                Some(row) if row.schedule.as_ref() == here => row.up_to = tokens,
+                _ => rows.push(Row { up_to: tokens, schedule: here.cloned() }),
+            }
+        }
+        let known = memory.values().map(|looked| looked.compared);
+        let compared = known.filter(|c| c.default.is_finite()).collect();
+        Matrix::new(problem.name.clone(), problem.tiles, problem.threads, rows, compared)
+    }
+}

@@ -1,0 +1,298 @@
+//! The search for one matrix and one number of tokens: fast start, fine-tuning, prefetch.
+//!
+//! 1. *Fast start*, for each micro-kernel under the default's grid: the slice begins as the register tile
+//!    and doubles along each dimension as long as that pays.
+//! 2. *Fine-tuning*, for each micro-kernel, those of the fastest starts first, under every grid: the slice
+//!    of the fast start, as far as the grid has room for it, grows along the dimension that gains most,
+//!    until nothing gains.
+//! 3. *Prefetch* distances for the best.
+//! 4. Where there is noise, those that seem about as fast as the best meet it again.
+//!
+//! A step pays when it gains more than repetitions of the same differ. Nothing here is a claim: what is
+//! found meets the default in the finals. Source: Zhao, Li, Wu, *Sandwich* (2026), section 5.
+
+use super::session::{Bench, Session, Stop};
+use super::shape::{Grid, Kernel, Problem, Schedule, Slice, grids};
+use crate::tuner::noise::{FEWEST, faster, median};
+use std::collections::BTreeMap;
+
+/// Under a grid whose first time is so many times that of the best, slices are not grown: they bring
+/// less.
+const HOPELESS: f64 = 1.5;
+
+/// Those that meet the best again, with it, and how often.
+const CONTENDERS: usize = 3;
+const AGAIN: usize = 3;
+
+/// Why a count's search ends early.
+pub(super) enum Halt<E> {
+    /// Its share of the time is used up; what was found is used.
+    Enough,
+    Stopped(Stop<E>),
+}
+
+impl<E> From<Stop<E>> for Halt<E> {
+    fn from(stop: Stop<E>) -> Self {
+        Halt::Stopped(stop)
+    }
+}
+
+type Timed<B> = Result<f64, Halt<<B as Bench>::Error>>;
+
+/// What is searched at one count.
+pub(super) struct At<'s, 'a, B: Bench> {
+    session: &'s mut Session<'a, B>,
+    problem: &'a Problem,
+    tokens: usize,
+    default: Schedule<B::Kernel>,
+    /// The default's times.
+    pub(super) plain: [f64; 2],
+    /// Prefetch distances to try.
+    ahead: &'s [u32],
+    /// Evaluations that the finals need.
+    reserve: usize,
+    /// The time of each schedule, so that none is timed twice.
+    known: BTreeMap<Schedule<B::Kernel>, f64>,
+}
+
+impl<'s, 'a, B: Bench> At<'s, 'a, B> {
+    /// Begins with the default.
+    pub(super) fn new(
+        session: &'s mut Session<'a, B>,
+        ahead: &'s [u32],
+        reserve: usize,
+    ) -> Result<Self, Stop<B::Error>> {
+        let (problem, tokens) = (session.progress.problem, session.progress.tokens);
+        let default = session.bench.default(problem, tokens);
+        let plain = session.default(&default)?;
+        let known = BTreeMap::from([(default.clone(), median(&plain))]);
+        Ok(At { session, problem, tokens, default, plain, ahead, reserve, known })
+    }
+
+    pub(super) fn into_default(self) -> Schedule<B::Kernel> {
+        self.default
+    }
+
+    fn time(&mut self, schedule: &Schedule<B::Kernel>) -> Timed<B> {
+        if let Some(&seconds) = self.known.get(schedule) {
+            return Ok(seconds);
+        }
+        if self.session.enough(self.reserve) {
+            return Err(Halt::Enough);
+        }
+        let seconds = self.session.time(schedule)?;
+        self.known.insert(schedule.clone(), seconds);
+        Ok(seconds)
+    }
+
+    /// The fastest; the default unless something is faster.
+    fn best(&self) -> (&Schedule<B::Kernel>, f64) {
+        let default = (&self.default, self.known[&self.default]);
+        self.known.iter().fold(
+            default,
+            |best, (schedule, &seconds)| {
+                if seconds < best.1 { (schedule, seconds) } else { best }
+            },
+        )
+    }
+
+    /// Whether `seconds` is less than `than` by more than noise.
+    fn pays(&self, seconds: f64, than: f64) -> bool {
+        seconds < than * (1.0 - self.session.noise())
+    }
+
+    /// The whole search among these micro-kernels. `like` was the best with fewer tokens.
+    pub(super) fn search(
+        &mut self,
+        kernels: &[Kernel<B::Kernel>],
+        like: Option<&Schedule<B::Kernel>>,
+    ) -> Result<(), Halt<B::Error>> {
+        let grids = grids(self.problem, self.tokens);
+        if let Some(like) = like.filter(|like| kernels.iter().any(|k| k.id == like.kernel)) {
+            self.time(like)?;
+        }
+        self.session.progress.doing = "fast start";
+        let first = match grids.iter().find(|&grid| *grid == self.default.grid) {
+            Some(&grid) => grid,
+            // The default leaves threads out, or splits as the problem does not allow.
+            None => grids[grids.len() - 1],
+        };
+        let mut starts = vec![];
+        for kernel in kernels {
+            let (seconds, slice) = self.fast_start(kernel, first)?;
+            starts.push((seconds, kernel, slice));
+        }
+        starts.sort_by(|a, b| a.0.total_cmp(&b.0));
+        self.session.progress.doing = "grids";
+        for (_, kernel, slice) in starts {
+            for &grid in &grids {
+                self.grow(kernel, slice, grid)?;
+            }
+        }
+        self.session.progress.doing = "prefetch";
+        let best = self.best().0.clone();
+        for &ahead in self.ahead {
+            self.time(&Schedule { ahead, ..best.clone() })?;
+        }
+        self.again()
+    }
+
+    fn of(&self, kernel: &Kernel<B::Kernel>, slice: Slice, grid: Grid) -> Schedule<B::Kernel> {
+        Schedule { kernel: kernel.id.clone(), slice, grid, ahead: self.default.ahead }
+    }
+
+    /// The slice to which a register tile grows by doubling each dimension, and its time.
+    fn fast_start(
+        &mut self,
+        kernel: &Kernel<B::Kernel>,
+        grid: Grid,
+    ) -> Result<(f64, Slice), Halt<B::Error>> {
+        let most = grid.largest(self.problem.tiles, self.tokens);
+        let mut slice = Slice { tiles: kernel.tiles, tokens: kernel.tokens }.within(most);
+        let mut seconds = self.time(&self.of(kernel, slice, grid))?;
+        let mut growing = [true; 2];
+        while growing != [false; 2] {
+            for (dimension, grows) in growing.iter_mut().enumerate().filter(|(_, grows)| **grows) {
+                let larger = doubled(slice, dimension, most);
+                let then = self.time(&self.of(kernel, larger, grid))?;
+                *grows = larger != slice && self.pays(then, seconds);
+                if *grows {
+                    (slice, seconds) = (larger, then);
+                }
+            }
+        }
+        Ok((seconds, slice))
+    }
+
+    /// Grows a slice under a grid along the dimension that gains most.
+    fn grow(
+        &mut self,
+        kernel: &Kernel<B::Kernel>,
+        slice: Slice,
+        grid: Grid,
+    ) -> Result<(), Halt<B::Error>> {
+        let most = grid.largest(self.problem.tiles, self.tokens);
+        let mut slice = slice.within(most);
+        let mut seconds = self.time(&self.of(kernel, slice, grid))?;
+        while seconds <= HOPELESS * self.best().1 {
+            let mut gained = None;
+            for dimension in 0..2 {
+                let larger = doubled(slice, dimension, most);
+                if larger == slice {
+                    continue;
+                }
+                let then = self.time(&self.of(kernel, larger, grid))?;
+                let least = gained.map_or(seconds, |(least, _)| least);
+                if self.pays(then, seconds) && then < least {
+                    gained = Some((then, larger));
+                }
+            }
+            match gained {
+                Some(best) => (seconds, slice) = best,
+                None => break,
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether the schedule of fewer tokens is still the best among its neighbours: other grids, slices
+    /// half and twice as large, other micro-kernels. It is unless one is surely faster when both are
+    /// timed again in turns: of so many neighbours noise always makes one look faster.
+    pub(super) fn holds(
+        &mut self,
+        fixed: &Schedule<B::Kernel>,
+        kernels: &[Kernel<B::Kernel>],
+    ) -> Result<bool, Halt<B::Error>> {
+        self.session.progress.doing = "check";
+        let seconds = self.time(fixed)?;
+        let most = |grid: Grid| grid.largest(self.problem.tiles, self.tokens);
+        let mut others = vec![];
+        for grid in grids(self.problem, self.tokens) {
+            let slice = fixed.slice.within(most(grid));
+            others.push(Schedule { grid, slice, ..fixed.clone() });
+        }
+        let Slice { tiles, tokens } = fixed.slice;
+        let half = [
+            Slice { tiles: tiles.div_ceil(2), tokens },
+            Slice { tiles, tokens: tokens.div_ceil(2) },
+        ];
+        let twice = [0, 1].map(|dimension| doubled(fixed.slice, dimension, most(fixed.grid)));
+        others
+            .extend(half.into_iter().chain(twice).map(|s| Schedule { slice: s, ..fixed.clone() }));
+        for kernel in kernels {
+            let tile = Slice { tiles: kernel.tiles.max(tiles), tokens: kernel.tokens.max(tokens) };
+            let slice = tile.within(most(fixed.grid));
+            others.push(Schedule { kernel: kernel.id.clone(), slice, ..fixed.clone() });
+        }
+        let mut best: Option<(f64, Schedule<B::Kernel>)> = None;
+        for other in others {
+            let then = self.time(&other)?;
+            let least = best.as_ref().map_or(seconds, |(least, _)| *least);
+            if self.pays(then, seconds) && then < least {
+                best = Some((then, other));
+            }
+        }
+        let Some((_, best)) = best else { return Ok(true) };
+        if self.session.enough(self.reserve + 2 * FEWEST) {
+            return Err(Halt::Enough);
+        }
+        let series = self.session.series(&[&best, fixed], FEWEST)?;
+        Ok(!faster(&series[0], &series[1]))
+    }
+
+    /// Times those again that noise may have made look worse than the best.
+    fn again(&mut self) -> Result<(), Halt<B::Error>> {
+        let (_, least) = self.best();
+        let close = |seconds: f64| seconds <= least * (1.0 + 2.0 * self.session.noise());
+        let mut close: Vec<_> = self
+            .known
+            .iter()
+            .filter(|&(schedule, &seconds)| *schedule != self.default && close(seconds))
+            .map(|(schedule, &seconds)| (seconds, schedule.clone()))
+            .collect();
+        close.sort_by(|a, b| a.0.total_cmp(&b.0));
+        close.truncate(CONTENDERS);
+        if self.session.noise() == 0.0 || close.len() < 2 {
+            return Ok(());
+        }
+        self.session.progress.doing = "contenders";
+        if self.session.enough(self.reserve + AGAIN * close.len()) {
+            return Err(Halt::Enough);
+        }
+        let schedules: Vec<_> = close.iter().map(|(_, schedule)| schedule).collect();
+        let series = self.session.series(&schedules, AGAIN)?;
+        for (schedule, times) in schedules.into_iter().zip(series) {
+            self.known.insert(schedule.clone(), median(&times));
+        }
+        // What was left out was slower by the first look, and is not to win by having but that.
+        let worst = close.iter().map(|(_, s)| self.known[s]).fold(0.0, f64::max);
+        let met = |schedule: &Schedule<B::Kernel>| close.iter().any(|(_, s)| s == schedule);
+        for (schedule, seconds) in &mut self.known {
+            if !met(schedule) && *schedule != self.default {
+                *seconds = seconds.max(worst);
+            }
+        }
+        Ok(())
+    }
+
+    /// The best that was found. What was the best with fewer tokens remains so unless something gains
+    /// more than noise, so that a table has few rows and schedules settle.
+    pub(super) fn winner(&self, like: Option<&Schedule<B::Kernel>>) -> Schedule<B::Kernel> {
+        let (best, seconds) = self.best();
+        let like = like
+            .filter(|&like| self.known.get(like).is_some_and(|&then| !self.pays(seconds, then)));
+        match like {
+            Some(like) if *best != self.default => like.clone(),
+            _ => best.clone(),
+        }
+    }
+}
+
+/// A slice that is twice as large along one dimension, as far as there is room.
+fn doubled(slice: Slice, dimension: usize, most: Slice) -> Slice {
+    let Slice { tiles, tokens } = slice;
+    match dimension {
+        0 => Slice { tiles: (2 * tiles).min(most.tiles).max(tiles), tokens },
+        _ => Slice { tiles, tokens: (2 * tokens).min(most.tokens).max(tokens) },
+    }
+}

@@ -1,0 +1,204 @@
+//! A machine whose products take what a formula says, and one whose times make no sense.
+#![allow(dead_code)] // Each test binary uses some of it.
+
+use arclight_tune as tune;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use tune::schedule::{Bench, Grid, Kernel, Problem, Progress, Schedule, Slice};
+
+pub(crate) type Name = &'static str;
+pub(crate) type Cost<'a> = dyn Fn(&Problem, usize, &Schedule<Name>) -> f64 + 'a;
+
+pub(crate) fn kernel(id: Name, tiles: usize, tokens: usize) -> Kernel<Name> {
+    Kernel { id, tiles, tokens }
+}
+
+pub(crate) fn problem(name: &str, tiles: usize, threads: usize, splits: &[usize]) -> Problem {
+    Problem {
+        id: 0,
+        name: name.into(),
+        tiles,
+        // 16 rows of 2048 columns in 4.5 bits; activations in 8 and some.
+        tile_bytes: 18 * 1024,
+        act_bytes: 2304,
+        splits: splits.to_vec(),
+        threads,
+        calls: 1,
+    }
+}
+
+/// Times products with a formula.
+pub(crate) struct Planted<'a> {
+    pub(crate) cost: Box<Cost<'a>>,
+    /// The first is the default's.
+    pub(crate) kernels: Vec<Kernel<Name>>,
+    /// Standard deviation of the times, as a share.
+    pub(crate) noise: f64,
+    pub(crate) random: u64,
+    /// All that was timed: problem, tokens, schedule.
+    pub(crate) log: Vec<(String, usize, Schedule<Name>)>,
+    /// Seconds spent.
+    pub(crate) spent: f64,
+    /// After so many products the bench fails.
+    pub(crate) fails_after: usize,
+}
+
+impl<'a> Planted<'a> {
+    pub(crate) fn new(
+        kernels: &[Kernel<Name>],
+        cost: impl Fn(&Problem, usize, &Schedule<Name>) -> f64 + 'a,
+    ) -> Planted<'a> {
+        Planted {
+            cost: Box::new(cost),
+            kernels: kernels.to_vec(),
+            noise: 0.0,
+            random: 1,
+            log: vec![],
+            spent: 0.0,
+            fails_after: usize::MAX,
+        }
+    }
+
+    /// A number of mean 0 and deviation 1: twelve even ones (xorshift64*).
+    fn normal(&mut self) -> f64 {
+        let mut sum = -6.0;
+        for _ in 0..12 {
+            self.random ^= self.random >> 12;
+            self.random ^= self.random << 25;
+            self.random ^= self.random >> 27;
+            let bits = self.random.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 11;
+            sum += bits as f64 / (1u64 << 53) as f64;
+        }
+        sum
+    }
+
+    /// Seconds without noise, of what a table says.
+    pub(crate) fn exact(
+        &self,
+        problem: &Problem,
+        tokens: usize,
+        schedule: Option<&Schedule<Name>>,
+    ) -> f64 {
+        let default = self.default(problem, tokens);
+        (self.cost)(problem, tokens, schedule.unwrap_or(&default))
+    }
+}
+
+/// What a plain program does: rows over the threads as far as they go, a register tile at a time.
+pub(crate) fn plain(kernel: &Kernel<Name>, problem: &Problem, tokens: usize) -> Schedule<Name> {
+    let grid = Grid { rows: problem.threads.min(problem.tiles), tokens: 1, splits: 1 };
+    let most = grid.largest(problem.tiles, tokens);
+    Schedule {
+        kernel: kernel.id,
+        slice: Slice {
+            tiles: kernel.tiles.min(most.tiles).max(1),
+            tokens: kernel.tokens.min(most.tokens).max(1),
+        },
+        grid,
+        ahead: 0,
+    }
+}
+
+impl Bench for Planted<'_> {
+    type Kernel = Name;
+    type Error = String;
+
+    fn kernels(&self, _: &Problem, _: usize) -> Vec<Kernel<Name>> {
+        self.kernels.clone()
+    }
+
+    fn default(&self, problem: &Problem, tokens: usize) -> Schedule<Name> {
+        plain(&self.kernels[0], problem, tokens)
+    }
+
+    fn time(
+        &mut self,
+        problem: &Problem,
+        tokens: usize,
+        schedule: &Schedule<Name>,
+    ) -> Result<f64, String> {
+        if self.log.len() == self.fails_after {
+            return Err("the machine is gone".into());
+        }
+        self.log.push((problem.name.clone(), tokens, schedule.clone()));
+        let exact = (self.cost)(problem, tokens, schedule);
+        let seconds = exact * (1.0 + self.noise * self.normal()).max(0.1);
+        self.spent += seconds;
+        Ok(seconds)
+    }
+}
+
+pub(crate) fn no_limit(_: &Progress<'_>) -> f64 {
+    f64::INFINITY
+}
+
+/// Kernels of the planted machine, by what their registers hold.
+pub(crate) fn family() -> Vec<Kernel<Name>> {
+    vec![kernel("2x4", 2, 4), kernel("1x1", 1, 1), kernel("4x2", 4, 2), kernel("1x8", 1, 8)]
+}
+
+/// The planted machine: a core reads 8 GB/s of weights, all of them 80 GB/s, if the prefetch distance is
+/// right; it multiplies 100 G a second as far as the register tile feeds it; it has 1 MiB of cache.
+pub(crate) fn machine(problem: &Problem, tokens: usize, schedule: &Schedule<Name>) -> f64 {
+    let Schedule { kernel, slice, grid, ahead } = schedule;
+    let family = family();
+    // Imported ones have the registers of 2x4.
+    let tile = family.iter().find(|k| k.id == *kernel).unwrap_or(&family[0]);
+    let quality = match *kernel {
+        "imported fast" => 1.6,
+        "imported slow" => 0.7,
+        _ => 1.0,
+    };
+    let busiest = |all: usize, slice: usize, parts: usize| {
+        let slices = all.div_ceil(slice).div_ceil(parts);
+        (slices, (slices * slice).min(all))
+    };
+    let (row_slices, tiles) = busiest(problem.tiles, slice.tiles, grid.rows);
+    let (token_slices, tokens) = busiest(tokens, slice.tokens, grid.tokens);
+    let splits = grid.splits as f64;
+    let (tile_bytes, act) = (problem.tile_bytes as f64 / splits, problem.act_bytes as f64 / splits);
+
+    let held = slice.tiles as f64 * tile_bytes + slice.tokens as f64 * act <= 1e6;
+    let reads = tiles as f64 * tile_bytes * if held { 1.0 } else { token_slices as f64 };
+    let again = tokens as f64 * act * row_slices as f64 / 4.0;
+    let distance = ((f64::from(*ahead) + 512.0) / 4608.0).log2().abs();
+    let rate = 8e9f64.min(80e9 / grid.parts() as f64) * (1.0 - 0.05 * distance);
+    let read = (reads + again) / rate;
+
+    let padded = |all: usize, slice: usize, tile: usize| {
+        let whole = all / slice * slice.div_ceil(tile) * tile;
+        (whole + (all % slice).div_ceil(tile) * tile) as f64
+    };
+    let registers = (tile.tiles * tile.tokens) as f64;
+    let feeding = registers / (registers + 0.5 * tile.tiles as f64 + tile.tokens as f64);
+    let products = padded(tiles, slice.tiles, tile.tiles)
+        * padded(tokens, slice.tokens, tile.tokens)
+        * 16.0
+        * act;
+    // Weights are unpacked for each slice of tokens.
+    let unpacking = (tiles * token_slices) as f64 * tile_bytes / 40e9;
+    let multiply = products / (100e9 * feeding * quality) + unpacking;
+
+    let sums = (tiles * tokens * 64) as f64 * (splits - 1.0) / 20e9;
+    let waits = 1e-6 * grid.parts() as f64 / 16.0 + if splits > 1.0 { 1.5e-6 } else { 0.0 };
+    let calls = (row_slices * token_slices) as f64 * 50e-9;
+    read.max(multiply) + 0.2 * read.min(multiply) + sums + waits + calls
+}
+
+/// Times without any sense between 1 and 2, but always the same for the same product; of a hundred so
+/// many cannot be run, the default always can.
+pub(crate) fn mad(
+    seed: u64,
+    impossible: u64,
+    problem: &Problem,
+    tokens: usize,
+    schedule: &Schedule<Name>,
+) -> f64 {
+    let mut hasher = DefaultHasher::new();
+    (seed, &problem.name, tokens, schedule).hash(&mut hasher);
+    let random = hasher.finish();
+    let default = *schedule == plain(&family()[0], problem, tokens);
+    if !default && random % 100 < impossible {
+        return f64::INFINITY;
+    }
+    1.0 + (random >> 32) as f64 / f64::from(u32::MAX)
+}
