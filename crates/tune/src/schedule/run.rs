@@ -291,7 +291,7 @@ impl<'a, B: Bench> State<'_, 'a, B> {
         fixed: Option<&Schedule<B::Kernel>>,
         seconds: f64,
     ) -> Result<bool, Stop<B::Error>> {
-        let Scheduler { window: width, ahead, repetitions, margin, .. } = *self.scheduler;
+        let Scheduler { window: width, repetitions, margin, .. } = *self.scheduler;
         let problem = self.problem(at);
         self.session.begin(problem, tokens, seconds);
         let mut kernels = self.session.bench.kernels(problem, tokens);
@@ -303,9 +303,17 @@ impl<'a, B: Bench> State<'_, 'a, B> {
                 kernels = few;
             }
         }
+        // The default of fewer tokens, which may have been the best there, is the caller's: it may not
+        // be one that the search would propose.
+        let possible = |schedule: &Schedule<B::Kernel>| {
+            kernels.iter().any(|kernel| kernel.id == schedule.kernel)
+                && problem.splits.contains(&schedule.grid.splits)
+                && schedule.fits(problem.tiles, tokens, problem.threads).is_ok()
+        };
         let like = self.memory[at].range(..tokens).next_back().map(|(_, l)| l.winner.clone());
-        let fixed = fixed.filter(|fixed| kernels.iter().any(|kernel| kernel.id == fixed.kernel));
-        let mut search = At::new(&mut self.session, ahead, 2 * repetitions)?;
+        let like = like.filter(possible);
+        let fixed = fixed.filter(|&fixed| possible(fixed));
+        let mut search = At::new(&mut self.session, self.scheduler.ahead, 2 * repetitions)?;
         let mut kept = None;
         let result = match fixed {
             Some(fixed) => match search.holds(fixed, &kernels) {

@@ -4,8 +4,10 @@
 //!    and doubles along each dimension as long as that pays.
 //! 2. *Fine-tuning*, for each micro-kernel, those of the fastest starts first, under every grid: the slice
 //!    of the fast start, as far as the grid has room for it, grows along the dimension that gains most,
-//!    until nothing gains.
-//! 3. *Prefetch* distances for the best.
+//!    until nothing gains. It may double or become a part's even share: of 30 tiles in 6 parts, slices
+//!    of 5 are the best and those of 4 are worse than those of 2, so doubling alone would not get there.
+//! 3. *Prefetch* distances for the best, whose slice then grows once more: until here all was timed with
+//!    the distance that was best with fewer tokens, or the default's.
 //! 4. Where there is noise, those that seem about as fast as the best meet it again.
 //!
 //! A step pays when it gains more than repetitions of the same differ. Nothing here is a claim: what is
@@ -47,8 +49,9 @@ pub(super) struct At<'s, 'a, B: Bench> {
     default: Schedule<B::Kernel>,
     /// The default's times.
     pub(super) plain: [f64; 2],
-    /// Prefetch distances to try.
-    ahead: &'s [u32],
+    /// Prefetch distances to try, and that of what is timed before.
+    distances: &'s [u32],
+    ahead: u32,
     /// Evaluations that the finals need.
     reserve: usize,
     /// The time of each schedule, so that none is timed twice.
@@ -59,14 +62,15 @@ impl<'s, 'a, B: Bench> At<'s, 'a, B> {
     /// Begins with the default.
     pub(super) fn new(
         session: &'s mut Session<'a, B>,
-        ahead: &'s [u32],
+        distances: &'s [u32],
         reserve: usize,
     ) -> Result<Self, Stop<B::Error>> {
         let (problem, tokens) = (session.progress.problem, session.progress.tokens);
         let default = session.bench.default(problem, tokens);
         let plain = session.default(&default)?;
         let known = BTreeMap::from([(default.clone(), median(&plain))]);
-        Ok(At { session, problem, tokens, default, plain, ahead, reserve, known })
+        let ahead = default.ahead;
+        Ok(At { session, problem, tokens, default, plain, distances, ahead, reserve, known })
     }
 
     pub(super) fn into_default(self) -> Schedule<B::Kernel> {
@@ -101,15 +105,17 @@ impl<'s, 'a, B: Bench> At<'s, 'a, B> {
         seconds < than * (1.0 - self.session.noise())
     }
 
-    /// The whole search among these micro-kernels. `like` was the best with fewer tokens.
+    /// The whole search among these micro-kernels. `like` was the best with fewer tokens,
+    /// and can be run with these.
     pub(super) fn search(
         &mut self,
         kernels: &[Kernel<B::Kernel>],
         like: Option<&Schedule<B::Kernel>>,
     ) -> Result<(), Halt<B::Error>> {
         let grids = grids(self.problem, self.tokens);
-        if let Some(like) = like.filter(|like| kernels.iter().any(|k| k.id == like.kernel)) {
+        if let Some(like) = like {
             self.time(like)?;
+            self.ahead = like.ahead;
         }
         self.session.progress.doing = "fast start";
         let first = match grids.iter().find(|&grid| *grid == self.default.grid) {
@@ -126,19 +132,36 @@ impl<'s, 'a, B: Bench> At<'s, 'a, B> {
         self.session.progress.doing = "grids";
         for (_, kernel, slice) in starts {
             for &grid in &grids {
-                self.grow(kernel, slice, grid)?;
+                // The default's grid may have had no room for a register tile.
+                let Slice { tiles, tokens } = slice;
+                let slice =
+                    Slice { tiles: tiles.max(kernel.tiles), tokens: tokens.max(kernel.tokens) };
+                self.grow(self.of(kernel, slice.within(self.room(grid)), grid))?;
             }
         }
         self.session.progress.doing = "prefetch";
         let best = self.best().0.clone();
-        for &ahead in self.ahead {
+        for &ahead in self.distances {
             self.time(&Schedule { ahead, ..best.clone() })?;
+        }
+        let best = self.best().0;
+        if *best != self.default {
+            self.grow(best.clone())?;
         }
         self.again()
     }
 
+    /// The largest slice worth trying under a grid: a part's even share. It leaves no part empty.
+    fn room(&self, grid: Grid) -> Slice {
+        let even = Slice {
+            tiles: self.problem.tiles.div_ceil(grid.rows),
+            tokens: self.tokens.div_ceil(grid.tokens),
+        };
+        even.within(grid.largest(self.problem.tiles, self.tokens))
+    }
+
     fn of(&self, kernel: &Kernel<B::Kernel>, slice: Slice, grid: Grid) -> Schedule<B::Kernel> {
-        Schedule { kernel: kernel.id.clone(), slice, grid, ahead: self.default.ahead }
+        Schedule { kernel: kernel.id.clone(), slice, grid, ahead: self.ahead }
     }
 
     /// The slice to which a register tile grows by doubling each dimension, and its time.
@@ -147,7 +170,7 @@ impl<'s, 'a, B: Bench> At<'s, 'a, B> {
         kernel: &Kernel<B::Kernel>,
         grid: Grid,
     ) -> Result<(f64, Slice), Halt<B::Error>> {
-        let most = grid.largest(self.problem.tiles, self.tokens);
+        let most = self.room(grid);
         let mut slice = Slice { tiles: kernel.tiles, tokens: kernel.tokens }.within(most);
         let mut seconds = self.time(&self.of(kernel, slice, grid))?;
         let mut growing = [true; 2];
@@ -164,31 +187,26 @@ impl<'s, 'a, B: Bench> At<'s, 'a, B> {
         Ok((seconds, slice))
     }
 
-    /// Grows a slice under a grid along the dimension that gains most.
-    fn grow(
-        &mut self,
-        kernel: &Kernel<B::Kernel>,
-        slice: Slice,
-        grid: Grid,
-    ) -> Result<(), Halt<B::Error>> {
-        let most = grid.largest(self.problem.tiles, self.tokens);
-        let mut slice = slice.within(most);
-        let mut seconds = self.time(&self.of(kernel, slice, grid))?;
+    /// Grows a schedule's slice along the dimension that gains most.
+    fn grow(&mut self, mut schedule: Schedule<B::Kernel>) -> Result<(), Halt<B::Error>> {
+        let most = self.room(schedule.grid);
+        let mut seconds = self.time(&schedule)?;
         while seconds <= HOPELESS * self.best().1 {
             let mut gained = None;
-            for dimension in 0..2 {
-                let larger = doubled(slice, dimension, most);
-                if larger == slice {
-                    continue;
-                }
-                let then = self.time(&self.of(kernel, larger, grid))?;
+            let slice = schedule.slice;
+            let doubled = [0, 1].map(|dimension| doubled(slice, dimension, most));
+            let even =
+                [Slice { tiles: most.tiles, ..slice }, Slice { tokens: most.tokens, ..slice }];
+            let larger = |to: &Slice| to.tiles * to.tokens > slice.tiles * slice.tokens;
+            for larger in doubled.into_iter().chain(even).filter(larger) {
+                let then = self.time(&Schedule { slice: larger, ..schedule.clone() })?;
                 let least = gained.map_or(seconds, |(least, _)| least);
                 if self.pays(then, seconds) && then < least {
                     gained = Some((then, larger));
                 }
             }
             match gained {
-                Some(best) => (seconds, slice) = best,
+                Some(best) => (seconds, schedule.slice) = best,
                 None => break,
             }
         }
@@ -205,10 +223,9 @@ impl<'s, 'a, B: Bench> At<'s, 'a, B> {
     ) -> Result<bool, Halt<B::Error>> {
         self.session.progress.doing = "check";
         let seconds = self.time(fixed)?;
-        let most = |grid: Grid| grid.largest(self.problem.tiles, self.tokens);
         let mut others = vec![];
         for grid in grids(self.problem, self.tokens) {
-            let slice = fixed.slice.within(most(grid));
+            let slice = fixed.slice.within(self.room(grid));
             others.push(Schedule { grid, slice, ..fixed.clone() });
         }
         let Slice { tiles, tokens } = fixed.slice;
@@ -216,12 +233,12 @@ impl<'s, 'a, B: Bench> At<'s, 'a, B> {
             Slice { tiles: tiles.div_ceil(2), tokens },
             Slice { tiles, tokens: tokens.div_ceil(2) },
         ];
-        let twice = [0, 1].map(|dimension| doubled(fixed.slice, dimension, most(fixed.grid)));
+        let twice = [0, 1].map(|dimension| doubled(fixed.slice, dimension, self.room(fixed.grid)));
         others
             .extend(half.into_iter().chain(twice).map(|s| Schedule { slice: s, ..fixed.clone() }));
         for kernel in kernels {
             let tile = Slice { tiles: kernel.tiles.max(tiles), tokens: kernel.tokens.max(tokens) };
-            let slice = tile.within(most(fixed.grid));
+            let slice = tile.within(self.room(fixed.grid));
             others.push(Schedule { kernel: kernel.id.clone(), slice, ..fixed.clone() });
         }
         let mut best: Option<(f64, Schedule<B::Kernel>)> = None;
