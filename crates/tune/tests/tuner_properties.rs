@@ -10,6 +10,7 @@ use std::collections::{BTreeSet, hash_map::DefaultHasher};
 use std::hash::{Hash, Hasher};
 use std::ops::ControlFlow;
 use topology::{CpuId, Group, NodeId};
+use tune::schedule::{Compared, Grid, Matrix, Schedule, Schedules, Slice};
 use tune::tuner::{
     Candidate, Choice, Identity, Level, Measure, Measured, Outcome, Profile, Quick, Row, Scheme,
     Start, StepKind, Table, Tuner,
@@ -200,6 +201,7 @@ proptest! {
         rows in prop::collection::btree_set(1u32..9999, 0..4),
         rates in prop::collection::vec((1e-9f64..1e12, 1e-9f64..1e12), 0..4),
         complete: bool,
+        matrices in prop::collection::vec(matrix(), 0..3),
     ) {
         let groups = nodes.iter().enumerate().map(|(at, node)| Group {
             node: node.map(NodeId),
@@ -230,6 +232,7 @@ proptest! {
                 evaluations: 77,
                 loads: 3,
                 complete,
+                schedules: schedules(matrices, complete),
             },
         };
         let text = profile.text();
@@ -238,9 +241,9 @@ proptest! {
 
     /// Whatever stands in a file: a profile or an error, no panic.
     #[test]
-    fn any_text_is_read_or_refused(text in "\\PC{0,60}", cut in 0usize..2000, put in any::<char>()) {
+    fn any_text_is_read_or_refused(text in "\\PC{0,60}", cut in 0usize..2600, put in any::<char>()) {
         drop(Profile::parse(&text));
-        let mut whole = sample().text();
+        let mut whole = with_schedules().text();
         let at = (0..=cut.min(whole.len())).rev().find(|&i| whole.is_char_boundary(i)).unwrap();
         whole.insert(at, put);
         drop(Profile::parse(&whole));
@@ -277,8 +280,56 @@ fn sample() -> Profile {
             evaluations: 100,
             loads: 4,
             complete: true,
+            schedules: Schedules::default(),
         },
     }
+}
+
+/// Rows that fit: one thread for everything, or as the numbers say.
+fn matrix() -> impl Strategy<Value = Matrix<String>> {
+    let row = (1usize..4, 1usize..99, 0u32..9999, "\\PC{0,9}|[\u{0}-\u{9f}\"\\\\]{0,4}");
+    let rows = prop::collection::btree_map(1usize..9999, prop::option::of(row), 1..5);
+    let figures = prop::collection::vec((1usize..999, 1e-12f64..1e9, 1e-12f64..1e9, 0u32..9), 0..4);
+    ("\\PC{0,12}", 5usize..99, rows, figures).prop_map(|(name, tiles, rows, figures)| {
+        let row =
+            |(up_to, row): (usize, Option<(usize, usize, u32, String)>)| tune::schedule::Row {
+                up_to,
+                schedule: row.map(|(parts, tokens, ahead, kernel)| {
+                    let grid = Grid { rows: parts, tokens: 1, splits: 2 };
+                    Schedule { kernel, slice: Slice { tiles: parts, tokens }, grid, ahead }
+                }),
+            };
+        let compared = |(tokens, default, tuned, repetitions)| Compared {
+            tokens,
+            default,
+            tuned,
+            repetitions,
+        };
+        let rows = rows.into_iter().map(row).collect();
+        Matrix::new(name, tiles, 6, rows, figures.into_iter().map(compared).collect()).unwrap()
+    })
+}
+
+/// Each name once.
+fn schedules(mut matrices: Vec<Matrix<String>>, complete: bool) -> Schedules<String> {
+    let mut names = BTreeSet::new();
+    matrices.retain(|matrix| names.insert(matrix.name().to_owned()));
+    Schedules { matrices, evaluations: 5, complete }
+}
+
+fn with_schedules() -> Profile {
+    let grid = Grid { rows: 4, tokens: 1, splits: 2 };
+    let slice = Slice { tiles: 2, tokens: 512 };
+    let schedule = Schedule { kernel: "avx_4x8".to_owned(), slice, grid, ahead: 4096 };
+    let rows = vec![
+        tune::schedule::Row { up_to: 3, schedule: None },
+        tune::schedule::Row { up_to: 512, schedule: Some(schedule) },
+    ];
+    let compared = vec![Compared { tokens: 4, default: 2e-5, tuned: 1.5e-5, repetitions: 5 }];
+    let matrix = Matrix::new("ffn_up".into(), 9, 8, rows, compared).unwrap();
+    let mut profile = sample();
+    profile.outcome.schedules = schedules(vec![matrix], true);
+    profile
 }
 
 #[test]
@@ -313,7 +364,7 @@ fn errors_of_profiles_say_what_is_wrong() {
     let text = sample().text();
     assert_eq!(Profile::parse(&text), Ok(sample()));
     for (from, to, words) in [
-        ("version = 1", "version = 2", "of version 2 and this program knows 1"),
+        ("version = 1", "version = 3", "of version 3 and this program knows 2"),
         ("version = 1", "version = 0", "there never was a version 0"),
         ("version = 1", "", "no version"),
         ("version = 1", "version = \"one\"", "invalid type"),
@@ -334,5 +385,58 @@ fn errors_of_profiles_say_what_is_wrong() {
     }
     // A newer one may look different altogether.
     let newer = Profile::parse("version = 7\nwhat = 'else'").unwrap_err();
-    assert_eq!(newer, tune::Error::NewerProfile { version: 7, known: 1 });
+    assert_eq!(newer, tune::Error::NewerProfile { version: 7, known: 2 });
+}
+
+#[test]
+fn schedules_are_of_the_second_version_and_checked() {
+    // Without them a profile is what programs knew before.
+    assert!(sample().text().contains("version = 1\n"));
+    let text = with_schedules().text();
+    assert!(text.contains("version = 2\n"), "{text}");
+    assert_eq!(Profile::parse(&text), Ok(with_schedules()));
+    // The second version need not have any.
+    let plain = sample().text().replace("version = 1", "version = 2");
+    assert_eq!(Profile::parse(&plain), Ok(sample()));
+    for (from, to, words) in [
+        ("version = 2", "version = 1", "schedules, which version 1 had not"),
+        ("[schedules]\ncomplete = true\nevaluations = 5\n", "", "\"ffn_up\" without [schedules]"),
+        ("grid = [4, 1, 2]", "grid = [8, 1, 2]", "8 x 1 x 2 parts for 8 threads"),
+        ("grid = [4, 1, 2]", "grid = [1, 8, 1]", "of the 4 tokens for 8 parts"),
+        ("grid = [4, 1, 2]", "grid = [0, 1, 2]", "0 x 1 x 2 parts"),
+        ("tiles = 9", "tiles = 3", "of the 3 tiles for 4 parts"),
+        ("slice = [2, 512]", "slice = [0, 512]", "slices of 0 of the 9 tiles"),
+        ("slice = [2, 512]", "slice = [2]", "invalid length 1"),
+        (", ahead = 4096", "", "needs all or none"),
+        (", ahead = 4096", ", ahead = -1", "invalid value"),
+        ("up_to = 512", "up_to = 3", "must ascend from 1"),
+        ("up_to = 3", "up_to = 0", "must ascend from 1"),
+        ("tuned = 1.5e-5", "tuned = 0.0", "0 seconds with 4 tokens"),
+        ("tuned = 1.5e-5", "tuned = inf", "inf seconds with 4 tokens"),
+        ("kernel = ", "kernels = ", "unknown field `kernels`"),
+    ] {
+        assert!(text.contains(from), "{from}");
+        let error = Profile::parse(&text.replacen(from, to, 1)).unwrap_err().to_string();
+        assert!(error.starts_with("profile: ") && error.contains(words), "{to}: {error}");
+    }
+    let matrix = &text[text.find("[[matrix]]").unwrap()..];
+    let error = Profile::parse(&format!("{text}{matrix}")).unwrap_err().to_string();
+    assert!(error.contains("\"ffn_up\" is there twice for 8 threads"), "{error}");
+}
+
+/// Micro-kernels are text in a profile; the caller says which there are.
+#[test]
+fn kernels_of_a_profile_are_named_by_the_caller() {
+    let schedules = with_schedules().outcome.schedules;
+    let known = |name: &String| if name == "avx_4x8" { Ok(48) } else { Err(name.clone()) };
+    let matrix = schedules.matrices[0].named(known).unwrap();
+    assert_eq!(matrix.schedule(3), None);
+    let schedule = matrix.schedule(4).unwrap();
+    // No more than a part has.
+    assert_eq!((schedule.kernel, schedule.slice.tokens), (48, 4));
+    assert_eq!(matrix.schedule(513), None);
+    let refused = schedules.matrices[0].named(|name| Err::<u8, _>(format!("no {name}")));
+    assert_eq!(refused, Err("no avx_4x8".into()));
+    let back = Schedules { matrices: vec![matrix], evaluations: 5, complete: true }.text();
+    assert_eq!(back.matrices[0].schedule(9).unwrap().kernel, "48");
 }

@@ -27,11 +27,13 @@ pub(super) fn planned(largest: usize, each: usize, kinds: &[StepKind]) -> Vec<us
 /// What a count's search found.
 #[derive(Clone, Debug)]
 pub(super) struct Looked<K> {
-    /// The best by the search.
+    /// The best by the search; its slices have the most tokens of a step where they took all of a part.
     pub(super) winner: Schedule<K>,
     /// It, if it stood the finals; without it the default stays.
     pub(super) proven: Option<Schedule<K>>,
     pub(super) compared: Compared,
+    /// The seconds that the search had, if it was cut short.
+    pub(super) cut: Option<f64>,
 }
 
 /// The counts looked at of one problem.
@@ -96,7 +98,7 @@ mod tests {
                 ahead: 0,
             };
             let compared = Compared { tokens, default: 1.0, tuned: 1.0, repetitions: 2 };
-            (tokens, Looked { winner, proven: None, compared })
+            (tokens, Looked { winner, proven: None, compared, cut: None })
         };
         of.iter().map(looked).collect()
     }

@@ -9,7 +9,7 @@
 use super::counts::{Looked, Memory, agree, planned, settled, window};
 use super::search::{At, Halt};
 use super::session::{Bench, Progress, Session, Stop};
-use super::shape::{Kernel, Problem, Schedule};
+use super::shape::{Kernel, Problem, Schedule, grids};
 use super::table::{Compared, Matrix, Row, Schedules};
 use crate::Error;
 use crate::tuner::StepKind;
@@ -70,7 +70,7 @@ struct State<'s, 'a, B: Bench> {
     memory: Vec<Memory<B::Kernel>>,
     /// Of each problem the planned counts that were not looked at because the schedule is kept there.
     kept: Vec<BTreeSet<usize>>,
-    /// Whether every count had the time that it wanted.
+    /// Whether there was time for every count.
     complete: bool,
 }
 
@@ -116,7 +116,8 @@ impl<'a> Scheduler<'a> {
             complete: true,
         };
         let ended = state.all();
-        let complete = state.complete && ended.is_ok();
+        let cut = state.memory.iter().flat_map(|m| m.values()).any(|looked| looked.cut.is_some());
+        let complete = state.complete && ended.is_ok() && !cut;
         let failed = match ended {
             Err(Stop::Failed(error)) => Some(error),
             Ok(()) | Err(Stop::Time) => None,
@@ -263,7 +264,9 @@ impl<'a, B: Bench> State<'_, 'a, B> {
                 }
                 continue;
             }
-            if !self.memory[problem].contains_key(&tokens) {
+            // What was cut short is looked at again when there is more time for it now.
+            let known = self.memory[problem].get(&tokens);
+            if known.is_none_or(|looked| looked.cut.is_some_and(|had| had < seconds)) {
                 self.look(problem, tokens, None, seconds)?;
             }
             let settled = settled(&self.memory[problem], tokens, stable, alike);
@@ -291,7 +294,7 @@ impl<'a, B: Bench> State<'_, 'a, B> {
         fixed: Option<&Schedule<B::Kernel>>,
         seconds: f64,
     ) -> Result<bool, Stop<B::Error>> {
-        let Scheduler { window: width, repetitions, margin, .. } = *self.scheduler;
+        let Scheduler { largest, window: width, repetitions, margin, .. } = *self.scheduler;
         let problem = self.problem(at);
         self.session.begin(problem, tokens, seconds);
         let mut kernels = self.session.bench.kernels(problem, tokens);
@@ -303,19 +306,21 @@ impl<'a, B: Bench> State<'_, 'a, B> {
                 kernels = few;
             }
         }
-        // The default of fewer tokens, which may have been the best there, is the caller's: it may not
-        // be one that the search would propose.
+        // The best of fewer tokens may be none here: it left threads out that there were too few tokens
+        // for, say, or it was the caller's default, which may be any.
+        let grids = grids(problem, tokens);
         let possible = |schedule: &Schedule<B::Kernel>| {
             kernels.iter().any(|kernel| kernel.id == schedule.kernel)
-                && problem.splits.contains(&schedule.grid.splits)
+                && grids.contains(&schedule.grid)
                 && schedule.fits(problem.tiles, tokens, problem.threads).is_ok()
         };
         let like = self.memory[at].range(..tokens).next_back().map(|(_, l)| l.winner.clone());
-        let like = like.filter(possible);
-        let fixed = fixed.filter(|&fixed| possible(fixed));
+        let here = |schedule: &Schedule<B::Kernel>| schedule.at(problem.tiles, tokens);
+        let like = like.map(|like| here(&like)).filter(possible);
+        let fixed = fixed.map(here).filter(possible);
         let mut search = At::new(&mut self.session, self.scheduler.ahead, 2 * repetitions)?;
         let mut kept = None;
-        let result = match fixed {
+        let result = match &fixed {
             Some(fixed) => match search.holds(fixed, &kernels) {
                 Ok(true) => {
                     kept = Some(fixed.clone());
@@ -326,11 +331,11 @@ impl<'a, B: Bench> State<'_, 'a, B> {
             },
             None => search.search(&kernels, like.as_ref()),
         };
-        match result {
-            Ok(()) => {}
-            Err(Halt::Enough) => self.complete = false,
+        let cut = match result {
+            Ok(()) => None,
+            Err(Halt::Enough) => Some(seconds),
             Err(Halt::Stopped(stop)) => return Err(stop),
-        }
+        };
         let holds = kept.is_some();
         let winner = kept.unwrap_or_else(|| search.winner(like.as_ref()));
         let plain = search.plain;
@@ -341,6 +346,11 @@ impl<'a, B: Bench> State<'_, 'a, B> {
             tuned: median(&plain),
             repetitions: plain.len() as u32,
         };
+        // A slice of all that a part has is meant as that, with more tokens too.
+        let mut open = winner.clone();
+        if open.slice.tokens >= open.grid.share(problem.tiles, tokens).tokens {
+            open.slice.tokens = largest;
+        }
         let mut proven = None;
         if winner != default {
             self.session.progress.doing = "finals";
@@ -353,10 +363,13 @@ impl<'a, B: Bench> State<'_, 'a, B> {
             let handicapped: Vec<f64> = tuned.iter().map(|t| t / (1.0 - margin)).collect();
             if faster(&handicapped, &plain) {
                 compared.tuned = median(&tuned);
-                proven = Some(winner.clone());
+                proven = Some(open.clone());
             }
         }
-        self.memory[at].insert(tokens, Looked { winner, proven, compared });
+        let again = self.memory[at].get(&tokens).is_some_and(|looked| looked.proven.is_some());
+        if !(again && proven.is_none()) {
+            self.memory[at].insert(tokens, Looked { winner: open, proven, compared, cut });
+        }
         Ok(holds)
     }
 

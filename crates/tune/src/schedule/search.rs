@@ -140,24 +140,23 @@ impl<'s, 'a, B: Bench> At<'s, 'a, B> {
             }
         }
         self.session.progress.doing = "prefetch";
+        let Problem { tiles, threads, splits, .. } = self.problem;
         let best = self.best().0.clone();
-        for &ahead in self.distances {
-            self.time(&Schedule { ahead, ..best.clone() })?;
-        }
-        let best = self.best().0;
-        if *best != self.default {
-            self.grow(best.clone())?;
+        // The default, if that is it, may be one that the search cannot vary.
+        if kernels.iter().any(|kernel| kernel.id == best.kernel)
+            && splits.contains(&best.grid.splits)
+            && best.fits(*tiles, self.tokens, *threads).is_ok()
+        {
+            for &ahead in self.distances {
+                self.time(&Schedule { ahead, ..best.clone() })?;
+            }
+            self.grow(self.best().0.clone())?;
         }
         self.again()
     }
 
-    /// The largest slice worth trying under a grid: a part's even share. It leaves no part empty.
     fn room(&self, grid: Grid) -> Slice {
-        let even = Slice {
-            tiles: self.problem.tiles.div_ceil(grid.rows),
-            tokens: self.tokens.div_ceil(grid.tokens),
-        };
-        even.within(grid.largest(self.problem.tiles, self.tokens))
+        grid.share(self.problem.tiles, self.tokens)
     }
 
     fn of(&self, kernel: &Kernel<B::Kernel>, slice: Slice, grid: Grid) -> Schedule<B::Kernel> {

@@ -50,7 +50,8 @@ pub struct Schedule<K> {
     pub ahead: u32,
 }
 
-/// The part of a product that one thread computes at a time.
+/// The part of a product that one thread computes at a time: at most so much. A thread whose part is
+/// smaller takes it as a whole ([`Schedule::at`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Slice {
     /// Tiles of 16 rows.
@@ -81,6 +82,15 @@ impl Grid {
     pub fn largest(&self, tiles: usize, tokens: usize) -> Slice {
         Slice { tiles: largest_slice(tiles, self.rows), tokens: largest_slice(tokens, self.tokens) }
     }
+
+    /// The largest slice worth taking: a part's even share. It leaves no part empty.
+    pub(super) fn share(&self, tiles: usize, tokens: usize) -> Slice {
+        let most = self.largest(tiles, tokens);
+        Slice {
+            tiles: most.tiles.min(tiles.div_ceil(self.rows.max(1))),
+            tokens: most.tokens.min(tokens.div_ceil(self.tokens.max(1))),
+        }
+    }
 }
 
 impl Slice {
@@ -102,8 +112,22 @@ pub fn largest_slice(all: usize, parts: usize) -> usize {
 }
 
 impl<K> Schedule<K> {
-    /// Whether a product of so many tiles and tokens can be computed so by so many threads. If it can,
-    /// it can with more tokens too, as far as the micro-kernel can.
+    /// It for a product of so many tiles and tokens: with slices no larger than a part's even share, so
+    /// that one schedule may do for many counts of tokens.
+    pub fn at(&self, tiles: usize, tokens: usize) -> Schedule<K>
+    where
+        K: Clone,
+    {
+        let share = self.grid.share(tiles, tokens);
+        let slice = Slice {
+            tiles: self.slice.tiles.min(share.tiles),
+            tokens: self.slice.tokens.min(share.tokens),
+        };
+        Schedule { slice, ..self.clone() }
+    }
+
+    /// Whether a product of so many tiles and tokens can be computed so by so many threads, as it stands.
+    /// If it can, it can with more tokens too, as far as the micro-kernel can.
     ///
     /// # Errors
     /// Says what is too large or nothing at all.
@@ -200,6 +224,22 @@ mod tests {
             }
             assert_eq!(largest_slice(all, all + 1), 0);
         }
+    }
+
+    #[test]
+    fn a_schedule_takes_no_more_than_a_part_has() {
+        let of = |tiles, tokens| Schedule {
+            kernel: "k",
+            slice: Slice { tiles, tokens },
+            grid: Grid { rows: 3, tokens: 2, splits: 1 },
+            ahead: 7,
+        };
+        assert_eq!(of(9, 512).at(30, 13), of(9, 7));
+        assert_eq!(of(11, 6).at(30, 13), of(10, 6));
+        // Even shares of 2 would leave the third part of 4 tiles empty.
+        assert_eq!(of(2, 1).at(4, 2), of(1, 1));
+        assert!(of(1, 512).at(3, 1).fits(3, 1, 6).is_err(), "two parts of one token");
+        assert!(of(1, 0).at(3, 2).fits(3, 2, 6).is_err(), "no slice");
     }
 
     #[test]

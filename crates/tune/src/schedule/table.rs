@@ -8,7 +8,7 @@ use crate::Error;
 pub struct Row<K> {
     /// The largest of these counts; the smallest is one more than that of the row before.
     pub up_to: usize,
-    /// How; `None`: as without tuning.
+    /// How ([`Schedule::at`] says how with one of these counts); `None`: as without tuning.
     pub schedule: Option<Schedule<K>>,
 }
 
@@ -53,7 +53,7 @@ impl<K> Default for Schedules<K> {
     }
 }
 
-impl<K> Matrix<K> {
+impl<K: Clone> Matrix<K> {
     /// A table of a matrix of so many tiles, multiplied by so many threads.
     ///
     /// # Errors
@@ -76,7 +76,7 @@ impl<K> Matrix<K> {
         for row in &rows {
             if let Some(schedule) = &row.schedule {
                 let fault = |fault| bad(format!("up to {} tokens: {fault}", row.up_to));
-                schedule.fits(tiles, fewest, threads).map_err(fault)?;
+                schedule.at(tiles, fewest).fits(tiles, fewest, threads).map_err(fault)?;
             }
             fewest = row.up_to.saturating_add(1);
         }
@@ -117,9 +117,10 @@ impl<K> Matrix<K> {
 
     /// How it is multiplied with so many tokens; `None`: as without tuning, which is also for more
     /// tokens than the last row has.
-    pub fn schedule(&self, tokens: usize) -> Option<&Schedule<K>> {
+    pub fn schedule(&self, tokens: usize) -> Option<Schedule<K>> {
         let row = self.rows.partition_point(|row| row.up_to < tokens);
-        self.rows.get(row).and_then(|row| row.schedule.as_ref())
+        let schedule = self.rows.get(row)?.schedule.as_ref()?;
+        Some(schedule.at(self.tiles, tokens.max(1)))
     }
 
     /// The same with other names of micro-kernels: as text for a profile, or from it.

@@ -11,13 +11,14 @@
 //! and its hot switch between plans of prompts and of decoding.
 //!
 //! Limits: the engine is known by its times alone; groups have as many CPUs as each other
-//! (see [`topotree`]); kernels are not searched here.
+//! (see [`topotree`]); kernels are not searched here but in [`schedule`](crate::schedule).
 //!
 //! [`topotree`]: topology::topotree
 
 mod descend;
 mod families;
 mod finals;
+mod matrix_text;
 pub(crate) mod noise;
 mod plan;
 mod profile;
@@ -28,6 +29,8 @@ mod session;
 mod table;
 mod trace;
 mod tune;
+
+use crate::schedule::Schedules;
 
 pub use profile::{Identity, Profile, Stale};
 pub use quick::{Choice, Quick, Start};
@@ -54,6 +57,9 @@ pub struct Outcome {
     pub loads: usize,
     /// False when the search was stopped; then the outcome is the best that was known.
     pub complete: bool,
+    /// How matrices are multiplied, by a search of its own ([`crate::schedule`]); none unless the caller
+    /// adds them.
+    pub schedules: Schedules<String>,
 }
 
 /// A kind of step before and after tuning.

@@ -2,19 +2,23 @@
 //! had from a serializer; read with `serde`, and everything that is read is checked.
 //!
 //! A later version of the program may write a later `version`, which this one refuses by name. Within
-//! a version, what is not known is an error, so that a misspelt key has an effect.
+//! a version, what is not known is an error, so that a misspelt key has an effect. Version 2 adds the
+//! schedules of matrices; a profile without them is written as version 1, which older programs read.
 
+use super::matrix_text::{self, MatrixText, SchedulesText, schedules};
 use super::profile::{Identity, Profile};
 use super::scheme::Scheme;
 use super::table::{Row, Table};
 use super::{Measured, Outcome};
 use crate::Error;
+use crate::schedule::Schedules;
 use serde::Deserialize;
 use std::fmt::Write;
 use topology::{CpuId, Group, NodeId};
 
-/// The version that is written, and the only one that is read.
-const VERSION: i64 = 1;
+/// The newest version, which is written where there are schedules, and the first, which has none.
+const VERSION: i64 = 2;
+const FIRST: i64 = 1;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -31,6 +35,9 @@ struct Text {
     #[serde(default)]
     measured: Vec<MeasuredText>,
     search: SearchText,
+    schedules: Option<SchedulesText>,
+    #[serde(default)]
+    matrix: Vec<MatrixText>,
 }
 
 #[derive(Deserialize)]
@@ -101,11 +108,14 @@ impl Profile {
             Some(version) if version > VERSION => {
                 return Err(Error::NewerProfile { version, known: VERSION });
             }
-            Some(VERSION) => {}
+            Some(FIRST | VERSION) => {}
             Some(other) => return Err(bad(format!("there never was a version {other}"))),
         }
         let text: Text = toml::from_str(text).map_err(syntax)?;
-        debug_assert_eq!(text.version, VERSION);
+        let schedules = schedules(text.schedules, text.matrix)?;
+        if text.version == FIRST && schedules != Schedules::default() {
+            return Err(bad(format!("it has schedules, which version {FIRST} had not")));
+        }
         let group = |group: GroupText| Group {
             node: group.node.map(NodeId),
             cpus: group.cpus.into_iter().map(CpuId).collect(),
@@ -130,7 +140,16 @@ impl Profile {
             program: identity(text.program),
             date: text.date,
             seconds,
-            outcome: Outcome { scheme, table, choices, measured, evaluations, loads, complete },
+            outcome: Outcome {
+                scheme,
+                table,
+                choices,
+                measured,
+                evaluations,
+                loads,
+                complete,
+                schedules,
+            },
         })
     }
 
@@ -148,7 +167,8 @@ impl Profile {
             "# How this machine serves this model fastest, as measured by `arclight tune`."
         )?;
         writeln!(out, "# It is used as long as machine, model and program are those named here.")?;
-        writeln!(out, "version = {VERSION}")?;
+        let plain = outcome.schedules == Schedules::default();
+        writeln!(out, "version = {}", if plain { FIRST } else { VERSION })?;
         writeln!(out, "date = {}", quoted(date))?;
         for (name, identity) in [("machine", machine), ("model", model), ("program", program)] {
             writeln!(out, "\n[{name}]")?;
@@ -207,7 +227,8 @@ impl Profile {
         )?;
         writeln!(out, "[search]\ncomplete = {}", outcome.complete)?;
         writeln!(out, "evaluations = {}\nloads = {}", outcome.evaluations, outcome.loads)?;
-        writeln!(out, "seconds = {seconds:?}")
+        writeln!(out, "seconds = {seconds:?}")?;
+        matrix_text::write(out, &outcome.schedules)
     }
 }
 
@@ -222,7 +243,7 @@ fn measured(text: MeasuredText) -> Result<Measured, Error> {
 }
 
 /// A TOML basic string.
-fn quoted(text: &str) -> String {
+pub(super) fn quoted(text: &str) -> String {
     let mut out = String::from("\"");
     for c in text.chars() {
         match c {

@@ -22,6 +22,7 @@ use super::session::{Measure, Progress, Session, Stop};
 use super::table::Table;
 use super::{Measured, Outcome, StepKind};
 use crate::Error;
+use crate::schedule::Schedules;
 use std::cell::Cell;
 use std::ops::ControlFlow;
 
@@ -153,6 +154,7 @@ impl Quick<'_> {
             evaluations,
             loads,
             complete: complete == Ok(true),
+            schedules: Schedules::default(),
         })
     }
 

@@ -20,6 +20,7 @@ use super::session::{Measure, Progress, Session, Watch};
 use super::table::Table;
 use super::{Level, Outcome, StepKind};
 use crate::Error;
+use crate::schedule::Schedules;
 use std::ops::ControlFlow;
 use topology::topotree::{Configuration, TopoTree};
 
@@ -107,7 +108,8 @@ impl Tuner<'_> {
         let Verdict { scheme, table, measured } = verdict;
         let Progress { evaluations, loads, .. } = session.progress;
         let choices = session.choices;
-        Ok(Outcome { scheme, table, choices, measured, evaluations, loads, complete })
+        let schedules = Schedules::default();
+        Ok(Outcome { scheme, table, choices, measured, evaluations, loads, complete, schedules })
     }
 
     fn search(&self, session: &mut Session<'_>, state: &mut State) -> Result<Verdict, Ended> {
