@@ -56,7 +56,8 @@ impl Shard {
         for (shape, &threads) in shapes.zip(teams) {
             let mut rules = Vec::new();
             let listed = shape.as_ref().map_or(&[][..], |shape| schedules.of(shape));
-            let usual = (usize::MAX, Schedule::default());
+            let usual = Schedule { how: schedules.usual, ..Schedule::default() };
+            let usual = (usize::MAX, usual);
             for &(tokens, schedule) in listed.iter().chain([&usual]) {
                 let splits = schedule.grid.splits;
                 if let Some(shape) = shape.as_ref().filter(|_| splits > segments) {

@@ -164,6 +164,14 @@ pub enum ScheduleFault {
         /// Segments of the node.
         segments: usize,
     },
+    /// A micro-kernel that a type of matrices does not have here.
+    #[error("is by micro-kernel {kernel}, which {ty} matrices do not have on this CPU")]
+    NoKernel {
+        /// The kernel.
+        kernel: kernels::MatKernel,
+        /// The type.
+        ty: gguf::TensorType,
+    },
     /// More parts than threads.
     #[error("has {tokens} parts of the tokens by {splits} of the columns for {threads} threads")]
     TooFewThreads {

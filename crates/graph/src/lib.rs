@@ -60,7 +60,7 @@ pub use op::{
 pub use placement::{Cut, Placement, Shares, share};
 pub use plan::{FormLimits, Mode, Phase, Plan, PlanGroup, StepShape};
 pub use profile::Profile;
-pub use schedule::{Grid, MatrixShape, Product, Schedule, Schedules, Slice};
+pub use schedule::{Grid, MatrixShape, Product, Schedule, Schedules, ShapeError, Slice};
 pub use step::{Outputs, PageCopy, PageId, PageTable, SeqInput};
 pub use storage::{Limits, NodeBytes};
 pub use sum::Sum;

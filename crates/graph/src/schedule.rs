@@ -13,12 +13,16 @@ use crate::error::{Error, ScheduleFault};
 use crate::placement::share;
 use crate::weight::{Matrix, SplitBy};
 use gguf::TensorType;
+use kernels::{How, Kernels, MatKernel};
 use std::fmt;
 use std::ops::Range;
+use std::str::FromStr;
 
 /// How one matrix is multiplied.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub struct Schedule {
+    /// What multiplies, and how far ahead it fetches.
+    pub how: How,
     /// What a thread walks at a time; `None`: as much as fits in
     /// [`Plan::weight_block_bytes`](crate::Plan::weight_block_bytes) and
     /// [`Plan::act_block_bytes`](crate::Plan::act_block_bytes).
@@ -159,10 +163,48 @@ impl fmt::Display for MatrixShape {
     }
 }
 
+/// A text that is no shape.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{0:?} is not the shape of a matrix, such as \"Q4_0 9728 + Q4_0 9728 x 2560 paired, 2 threads\""
+)]
+pub struct ShapeError(String);
+
+impl FromStr for MatrixShape {
+    type Err = ShapeError;
+
+    /// Reads what [`MatrixShape`] displays.
+    fn from_str(text: &str) -> Result<MatrixShape, ShapeError> {
+        let read = || -> Option<MatrixShape> {
+            let (matrix, threads) = text.strip_suffix(" threads")?.rsplit_once(", ")?;
+            let (parts, cols) = matrix.rsplit_once(" x ")?;
+            let (cols, product) = match cols.split_once(' ') {
+                None => (cols, Product::Plain),
+                Some((cols, "paired")) => (cols, Product::Paired),
+                Some((cols, "summed")) => (cols, Product::Summed),
+                Some(_) => return None,
+            };
+            let part = |text: &str| {
+                let (ty, rows) = text.split_once(' ')?;
+                Some((TensorType::from_name(ty)?, rows.parse().ok()?))
+            };
+            Some(MatrixShape {
+                parts: parts.split(" + ").map(part).collect::<Option<_>>()?,
+                cols: cols.parse().ok()?,
+                product,
+                threads: threads.parse().ok()?,
+            })
+        };
+        read().ok_or_else(|| ShapeError(text.to_owned()))
+    }
+}
+
 /// Schedules by shape and number of tokens. Shapes that a model does not have do no harm: a table may
 /// have entries for teams of other sizes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Schedules {
+    /// How matrices are multiplied for which there is no schedule: only [`How::ahead`] makes sense for all.
+    pub usual: How,
     shapes: Vec<(MatrixShape, Vec<(usize, Schedule)>)>,
 }
 
@@ -218,6 +260,15 @@ impl Schedule {
         if splits > 1 && shape.product != Product::Summed {
             return Err(ScheduleFault::NotSummed { splits });
         }
+        let lacks = |kernel: MatKernel, kernels: &Kernels| {
+            let has = |ty| kernels.mat_kernels(ty).contains(&kernel);
+            shape.parts.iter().map(|part| part.0).find(|&ty| !has(ty))
+        };
+        if let (Some(kernel), Ok(kernels)) = (self.how.kernel, Kernels::detect())
+            && let Some(ty) = lacks(kernel, kernels)
+        {
+            return Err(ScheduleFault::NoKernel { kernel, ty });
+        }
         if self.grid.cells() > shape.threads {
             return Err(ScheduleFault::TooFewThreads { tokens, splits, threads: shape.threads });
         }
@@ -228,6 +279,21 @@ impl Schedule {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_shape_reads_as_it_is_written() {
+        let parts = [(TensorType::Q4_0, 96), (TensorType::Q6_K, 33)];
+        for product in [Product::Plain, Product::Paired, Product::Summed] {
+            for parts in [&parts[..1], &parts] {
+                let shape = MatrixShape { parts: parts.to_vec(), cols: 64, product, threads: 3 };
+                assert_eq!(shape.to_string().parse(), Ok(shape));
+            }
+        }
+        for text in ["", "Q4_0 9 x 8", "Q4_9 9 x 8, 1 threads", "Q4_0 9 x 8 torn, 1 threads"] {
+            let error = text.parse::<MatrixShape>().unwrap_err().to_string();
+            assert!(error.starts_with(&format!("{text:?} is not the shape")), "{error}");
+        }
+    }
 
     #[test]
     fn a_grid_seats_every_part_once() {

@@ -7,10 +7,11 @@ use crate::executor::Executor;
 use crate::instr::{Instr, Kind};
 use crate::lower::Variant;
 use crate::plan::{FormLimits, Mode, StepShape};
-use crate::schedule::{MatrixShape, Schedule};
+use crate::schedule::{MatrixShape, Product, Schedule, Slice};
 use crate::step::Prepared;
 use crate::tensor::Domain;
 use crate::weight::MatrixId;
+use gguf::TensorType;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
@@ -30,6 +31,21 @@ pub struct ShapeUse {
 }
 
 impl Executor {
+    /// What a thread walks at a time of a shape's product where no schedule says it.
+    pub fn usual_slice(&self, shape: &MatrixShape) -> Slice {
+        let tile = |&(ty, _): &(TensorType, usize)| kernels::tile_bytes(ty, shape.cols);
+        let bytes = match shape.product {
+            Product::Paired => shape.parts.iter().map(tile).sum(),
+            Product::Plain | Product::Summed => tile(&shape.parts[0]),
+        };
+        let ty = shape.parts[0].0;
+        let row = self.kernels.row_bytes(kernels::act_kind(ty), shape.cols);
+        Slice {
+            tiles: exec::tiles_that_fit(self.plan(), bytes),
+            tokens: exec::tokens_that_fit(self.plan(), self.kernels.tile_tokens(ty), row),
+        }
+    }
+
     /// The shapes of all products of a step, in the order of the first layer that has them, for each level
     /// of threads ([`Plan::levels`](crate::Plan::levels)).
     pub fn matrix_shapes(&self) -> Vec<Vec<ShapeUse>> {

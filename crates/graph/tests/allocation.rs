@@ -56,7 +56,7 @@ fn steps_of(model: &TinyModel) {
         let splits = if shape.product == Product::Summed { shape.threads } else { 1 };
         let parts = |tokens, splits| {
             let grid = Grid { tokens, splits };
-            Schedule { slice: Some(Slice { tiles: 3, tokens: 5 }), grid }
+            Schedule { slice: Some(Slice { tiles: 3, tokens: 5 }), grid, ..Schedule::default() }
         };
         let rows = vec![(1, parts(1, splits)), (60, parts(1, 1)), (64, parts(shape.threads, 1))];
         schedules.add(shape, rows);

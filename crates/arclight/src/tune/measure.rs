@@ -7,12 +7,12 @@
 //!
 //! [`Executor::rearrange`]: graph::Executor::rearrange
 
-use super::stored::{PAGE_SIZES, PAGES};
+use super::stored::{DISTANCES, PAGE_SIZES, PAGES, PREFETCH};
 use crate::error::Error;
 use crate::load;
 use crate::synth::Rng;
 use arclight_engine::{
-    BatchEntry, CpuId, Engine, Group, HugePages, LoadOptions, ModelFile, Outputs, SeqId,
+    BatchEntry, CpuId, Engine, Group, HugePages, LoadOptions, ModelFile, Outputs, Schedules, SeqId,
 };
 use graph::{Phase, PlanGroup};
 use std::collections::BTreeMap;
@@ -77,17 +77,19 @@ impl<'a> Steps<'a> {
         Steps { file, machine, options, together, loaded, loading: Duration::ZERO, faults }
     }
 
-    /// Settings that the search may choose: page sizes, what the engine takes by itself first, unless
-    /// they were given. After [`Steps::default_scheme`].
+    /// Settings that the search may choose: prefetch distances; page sizes, what the engine takes by itself
+    /// first, unless they were given. After [`Steps::default_scheme`].
     pub(super) fn choices(&mut self) -> Vec<Choice> {
+        let options = DISTANCES.map(str::to_owned).to_vec();
+        let distances = Choice { name: PREFETCH.to_owned(), options };
         let Some(loaded) = self.loaded.as_ref().filter(|_| self.options.huge_pages.is_none())
         else {
-            return Vec::new();
+            return vec![distances];
         };
         let own = |(_, size): &&(&str, HugePages)| *size == loaded.pages;
         let (first, rest): (Vec<_>, Vec<_>) = PAGE_SIZES.iter().partition(own);
         let options = first.into_iter().chain(rest).map(|(name, _)| (*name).to_owned()).collect();
-        vec![Choice { name: PAGES.to_owned(), options }]
+        vec![distances, Choice { name: PAGES.to_owned(), options }]
     }
 
     /// The groups and the CPUs that the model gets when nothing is said.
@@ -160,6 +162,14 @@ impl<'a> Steps<'a> {
         let machine = self.machine;
         let loaded = self.loaded.as_mut().expect("just loaded");
         let at = loaded.level(scheme, level, machine)?;
+        let ahead = choices.iter().find(|(name, _)| name == PREFETCH);
+        if let Some(ahead) = ahead.and_then(|(_, bytes)| bytes.parse().ok())
+            && loaded.engine.executor().plan().schedules.usual.ahead != ahead
+        {
+            let mut schedules = loaded.engine.executor().plan().schedules.clone();
+            schedules.usual.ahead = ahead;
+            loaded.multiply_by(schedules)?;
+        }
         Ok((loaded, at))
     }
 
@@ -182,6 +192,44 @@ impl<'a> Steps<'a> {
         }
         loaded.long.insert(kind.tokens, steps == 1);
         Ok(took.as_secs_f64() / f64::from(steps))
+    }
+}
+
+/// Repetitions of each kind of step with and without schedules.
+const COMPARISONS: usize = 7;
+
+impl Steps<'_> {
+    /// The engine, its threads arranged as a candidate wants them, and the number of the level.
+    pub(super) fn engine(
+        &mut self,
+        candidate: &Candidate<'_>,
+    ) -> Result<(&mut Engine, usize), Error> {
+        let (loaded, level) = self.arrange(candidate)?;
+        Ok((&mut loaded.engine, level))
+    }
+
+    /// Seconds of kinds of steps, each with its level: without schedules and with them, in turns.
+    pub(super) fn compare(
+        &mut self,
+        scheme: &Scheme,
+        steps: &[(StepKind, Level)],
+        schedules: &Schedules,
+    ) -> Result<Vec<[Vec<f64>; 2]>, Error> {
+        let mut times = vec![[Vec::new(), Vec::new()]; steps.len()];
+        for turn in 0..2 * COMPARISONS {
+            // A B B A, so that what drifts is the same to both.
+            let with = (turn + 1) / 2 % 2;
+            for ((kind, level), times) in steps.iter().zip(&mut times) {
+                let candidate = Candidate { scheme, level, choices: &[] };
+                let (loaded, _) = self.arrange(&candidate)?;
+                let wanted = if with == 1 { schedules.clone() } else { Schedules::default() };
+                if loaded.engine.executor().plan().schedules != wanted {
+                    loaded.multiply_by(wanted)?;
+                }
+                times[with].push(self.time(&candidate, kind)?);
+            }
+        }
+        Ok(times)
     }
 }
 
@@ -212,6 +260,11 @@ impl Loaded {
         let pages = engine.report().huge_pages;
         let (levels, sequences) = (vec![scheme.all()], BTreeMap::new());
         Loaded { engine, groups, pages, scheme, levels, sequences, tokens, long: BTreeMap::new() }
+    }
+
+    fn multiply_by(&mut self, schedules: Schedules) -> Result<(), Error> {
+        let set = self.engine.executor().set_schedules(schedules);
+        Ok(set.map_err(arclight_engine::Error::from)?)
     }
 
     /// The executor's number of a level of a scheme that this model serves.

@@ -4,8 +4,10 @@
 //! finds is a profile that `run`, `chat`, `serve` and `bench` use by themselves (`stored`).
 
 pub(crate) mod first;
+mod matrices;
 mod measure;
 mod others;
+mod schedules;
 pub(crate) mod stored;
 
 use crate::args::{KvArg, ModelArg, count};
@@ -246,6 +248,14 @@ fn search(
         }
     };
     bar.finish_and_clear();
+    let found = match found {
+        Ok(mut outcome) if matches!(depth, Depth::Whole(_)) && !answering.interrupted() => {
+            let sizes = (STEP_TOKENS as usize, together);
+            schedules::find(&mut steps, &mut outcome, &kinds, sizes, &answering)?;
+            Ok(outcome)
+        }
+        other => other,
+    };
     for fault in &steps.faults {
         note!("left out: {fault}");
     }

@@ -4,6 +4,7 @@
 //! and shapes) and one version of the program with the kernels that it has here. What does not fit is
 //! told and not used. Options that say something about cores or nodes take precedence over a profile.
 
+use super::matrices;
 use crate::error::Error;
 use crate::model_info::ModelInfo;
 use crate::term::note;
@@ -33,6 +34,10 @@ pub(crate) struct ProfileArgs {
     #[arg(long)]
     pub(crate) untuned: bool,
 }
+
+/// The name of the choice between prefetch distances, and its values in bytes, the default first.
+pub(super) const PREFETCH: &str = "prefetch";
+pub(super) const DISTANCES: [&str; 4] = ["4096", "2048", "8192", "0"];
 
 /// Whom a profile is for.
 pub(super) struct For {
@@ -193,6 +198,13 @@ pub(super) fn put(profile: &Profile, options: &mut LoadOptions) {
     };
     let pages = profile.outcome.choices.iter().find_map(chosen);
     options.huge_pages = options.huge_pages.or(pages);
+    let (schedules, faults) = matrices::all(&profile.outcome.schedules);
+    faults.iter().for_each(|fault| note!("left out of the profile: {fault}"));
+    options.schedules = schedules;
+    let ahead = profile.outcome.choices.iter().find(|(name, _)| name == PREFETCH);
+    if let Some(ahead) = ahead.and_then(|(_, bytes)| bytes.parse().ok()) {
+        options.schedules.usual.ahead = ahead;
+    }
 }
 
 /// Leaves a core to others, where a profile uses all of more than two.

@@ -11,6 +11,7 @@ use crate::buffer::BufId;
 use crate::instr::Operand;
 use crate::load::{Packed, Root};
 use crate::op::Activation;
+use crate::plan::Plan;
 use crate::weight::MatrixId;
 use kernels::{ActKind, Acts, Kernels, Rows, RowsMut, TILE_ROWS};
 use std::ops::Range;
@@ -60,7 +61,7 @@ impl Thread<'_> {
                     let to_rows = rows.start + below..rows.end + below;
                     let cols = columns(base + part.out, &tiles);
                     let to = self.columns(out, to_rows.clone(), cols.clone());
-                    self.multiply(part, tiles.clone(), acts, rows.clone(), to);
+                    self.multiply(&own, part, tiles.clone(), acts, rows.clone(), to);
                     let bias = self.bias(matrix, p, &tiles);
                     let mut done = self.columns(out, to_rows, cols);
                     finish(self.step.kernels, bias, after, &mut done);
@@ -129,15 +130,17 @@ impl Thread<'_> {
         for tiles in self.tile_blocks(&own, own.tiles(0), bytes) {
             for rows in self.row_blocks(&own, acts, gate) {
                 for (rows, tiles) in pieces(rows, &tiles) {
-                    self.gated_piece([gate, up], acts, activation, out, rows, tiles);
+                    self.gated_piece(&own, [gate, up], acts, activation, out, rows, tiles);
                 }
             }
         }
     }
 
     /// So much of a pair's product as fits in the scratch.
+    #[expect(clippy::too_many_arguments, reason = "a loop's body")]
     fn gated_piece(
         &self,
+        own: &Own<'_>,
         [gate, up]: [&Packed; 2],
         acts: Operand,
         activation: Activation,
@@ -150,8 +153,8 @@ impl Thread<'_> {
         let len = rows.len() * width;
         let (g, u) = (&mut to_gate[..len], &mut to_up[..len]);
         let view = |s| RowsMut::new(s, rows.len(), width, width);
-        self.multiply(gate, tiles.clone(), acts, rows.clone(), view(&mut *g));
-        self.multiply(up, tiles.clone(), acts, rows.clone(), view(&mut *u));
+        self.multiply(own, gate, tiles.clone(), acts, rows.clone(), view(&mut *g));
+        self.multiply(own, up, tiles.clone(), acts, rows.clone(), view(&mut *u));
         let view = |s| Rows::new(s, rows.len(), width, width);
         let to = self.columns(out, rows.clone(), columns(0, &tiles));
         match activation {
@@ -189,14 +192,14 @@ impl Thread<'_> {
                     if !push || nodes == 1 {
                         let cols = columns(place, &tiles);
                         let to = self.columns_on(here, out, rows.clone(), cols);
-                        self.product(part, tiles.clone(), root, acts, rows.clone(), to);
+                        self.product(&own, part, tiles.clone(), root, acts, rows.clone(), to);
                         continue;
                     }
                     for (rows, tiles) in pieces(rows.clone(), &tiles) {
                         let width = tiles.len() * TILE_ROWS;
                         let sum = &mut self.scratch()[..rows.len() * width];
                         let view = RowsMut::new(sum, rows.len(), width, width);
-                        self.product(part, tiles.clone(), root, acts, rows.clone(), view);
+                        self.product(&own, part, tiles.clone(), root, acts, rows.clone(), view);
                         for i in 0..nodes {
                             let (to, cols) = ((here + i) % nodes, columns(place, &tiles));
                             copy(sum, self.columns_on(to, out, rows.clone(), cols));
@@ -210,18 +213,21 @@ impl Thread<'_> {
     /// Tiles of a part that is summed in one go, times the rows `rows` of activations.
     fn multiply(
         &self,
+        own: &Own<'_>,
         part: &Packed,
         tiles: Range<usize>,
         acts: Operand,
         rows: Range<usize>,
         to: RowsMut<'_, f32>,
     ) {
-        self.product(part, tiles, part.whole(), acts, rows, to);
+        self.product(own, part, tiles, part.whole(), acts, rows, to);
     }
 
     /// What tiles hold of a root, times the rows `rows` of activations.
+    #[expect(clippy::too_many_arguments, reason = "a loop's body")]
     fn product(
         &self,
+        own: &Own<'_>,
         part: &Packed,
         tiles: Range<usize>,
         root: &Root,
@@ -231,7 +237,8 @@ impl Thread<'_> {
     ) {
         let input = self.acts(acts, part, rows, root.cols.clone());
         let weights = part.tiles(tiles, root);
-        self.step.kernels.matmul(part.ty, weights, &root.pieces, input, to);
+        let how = own.schedule.how;
+        self.step.kernels.matmul_by(how, part.ty, weights, &root.pieces, input, to);
     }
 
     /// The tiles `tiles`, of `bytes` each, in blocks: the schedule's, or those that stay in the cache
@@ -242,7 +249,7 @@ impl Thread<'_> {
         tiles: Range<usize>,
         bytes: usize,
     ) -> impl Iterator<Item = Range<usize>> + use<> {
-        let fit = || (self.step.plan.weight_block_bytes / bytes / 2 * 2).max(2);
+        let fit = || tiles_that_fit(self.step.plan, bytes);
         blocks(tiles, own.schedule.slice.map_or_else(fit, |slice| slice.tiles))
     }
 
@@ -290,11 +297,8 @@ impl Thread<'_> {
         part: &Packed,
     ) -> impl Iterator<Item = Range<usize>> + use<> {
         let fit = || {
-            // Whole register tiles of rows, so that only the last block has a remainder.
-            let tile = self.step.kernels.tile_tokens(part.ty).max(8);
             let (_, bytes) = self.act_row(acts, part);
-            let fit = self.step.plan.act_block_bytes / bytes;
-            fit.next_multiple_of(tile).clamp(tile, BLOCK_ROWS)
+            tokens_that_fit(self.step.plan, self.step.kernels.tile_tokens(part.ty), bytes)
         };
         blocks(own.rows(), own.schedule.slice.map_or_else(fit, |slice| slice.tokens))
     }
@@ -306,6 +310,18 @@ impl Thread<'_> {
             0
         }
     }
+}
+
+/// Tiles of `bytes` each that stay in a thread's cache while rows go by.
+pub(crate) fn tiles_that_fit(plan: &Plan, bytes: usize) -> usize {
+    (plan.weight_block_bytes / bytes / 2 * 2).max(2)
+}
+
+/// Tokens of `bytes` of activations each that stay in the first cache: whole register tiles of `tile`, so
+/// that only the last block has a remainder.
+pub(crate) fn tokens_that_fit(plan: &Plan, tile: usize, bytes: usize) -> usize {
+    let tile = tile.max(8);
+    (plan.act_block_bytes / bytes).next_multiple_of(tile).clamp(tile, BLOCK_ROWS)
 }
 
 /// The columns of an output, which begins at `first`, that tiles give.

@@ -18,6 +18,7 @@ mod trial;
 pub(crate) use attention::tile_tokens;
 pub(crate) use copies::copy_pages;
 use matmul::{After, NOTHING};
+pub(crate) use matmul::{tiles_that_fit, tokens_that_fit};
 use sums::Partials;
 pub(crate) use trial::{Trial, time};
 

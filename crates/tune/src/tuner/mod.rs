@@ -32,6 +32,7 @@ mod tune;
 
 use crate::schedule::Schedules;
 
+pub use noise::{faster, median};
 pub use profile::{Identity, Profile, Stale};
 pub use quick::{Choice, Quick, Start};
 pub use scheme::{Candidate, Level, Scheme};

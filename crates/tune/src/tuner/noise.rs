@@ -15,7 +15,7 @@ const CHANCE: f64 = 0.01;
 pub(crate) const FEWEST: usize = 5;
 
 /// Whether `fast` takes less than `slow` by more than chance.
-pub(crate) fn faster(fast: &[f64], slow: &[f64]) -> bool {
+pub fn faster(fast: &[f64], slow: &[f64]) -> bool {
     chance(fast, slow) <= CHANCE
 }
 
@@ -55,7 +55,7 @@ fn ways(n: usize, m: usize, pairs: usize) -> f64 {
 }
 
 /// The middle one; of two, the mean. Infinite without any.
-pub(crate) fn median(of: &[f64]) -> f64 {
+pub fn median(of: &[f64]) -> f64 {
     let mut sorted = of.to_vec();
     sorted.sort_by(f64::total_cmp);
     match sorted.len() {

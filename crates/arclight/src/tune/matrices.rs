@@ -1,0 +1,182 @@
+//! Products of a loaded model's matrices, timed for the search of schedules.
+
+use crate::error::Error;
+use arclight_engine::Engine;
+use graph::{Grid, MatrixShape, Product, Schedule};
+use kernels::{How, Kernels, MatKernel, TILE_ROWS, act_kind, tile_bytes};
+use std::time::Duration;
+use tune::schedule::{self, Bench, Kernel, Problem, Slice};
+
+/// The micro-kernel of who has no schedule: what the kernels take by themselves.
+const USUAL: &str = "usual";
+/// Runs of products follow each other for so long, and the fastest counts.
+const RUNS: Duration = Duration::from_millis(8);
+/// Parts that columns are split into at most.
+const SPLITS: usize = 4;
+
+/// The matrices of a model at one level of its threads.
+pub(super) struct Products<'a> {
+    engine: &'a mut Engine,
+    kernels: &'static Kernels,
+    level: usize,
+    shapes: Vec<MatrixShape>,
+    /// What a thread walks at a time without a schedule, of each.
+    slices: Vec<graph::Slice>,
+    pub(super) problems: Vec<Problem>,
+    /// Whether the user has had enough.
+    interrupted: &'a dyn Fn() -> bool,
+}
+
+impl<'a> Products<'a> {
+    pub(super) fn of(
+        engine: &'a mut Engine,
+        level: usize,
+        interrupted: &'a dyn Fn() -> bool,
+    ) -> Result<Products<'a>, Error> {
+        let kernels = Kernels::detect().map_err(arclight_engine::Error::from)?;
+        let mut uses = engine.executor().matrix_shapes();
+        let uses = uses.swap_remove(level);
+        let problem = |(id, used): (usize, &graph::ShapeUse)| {
+            let MatrixShape { parts, cols, product, threads } = &used.shape;
+            let tiles = |&(_, rows): &(_, usize)| rows.div_ceil(TILE_ROWS);
+            let bytes = parts.iter().map(|part| tiles(part) * tile_bytes(part.0, *cols));
+            let (bytes, all): (usize, usize) = (bytes.sum(), parts.iter().map(tiles).sum());
+            let tiles = if *product == Product::Paired { tiles(&parts[0]) } else { all };
+            let most = if *product == Product::Summed { SPLITS.min(*threads) } else { 1 };
+            Problem {
+                id,
+                name: used.shape.to_string(),
+                tiles,
+                tile_bytes: bytes / tiles.max(1),
+                act_bytes: kernels.row_bytes(act_kind(parts[0].0), *cols),
+                splits: (1..=most).collect(),
+                threads: *threads,
+                calls: used.matrices,
+            }
+        };
+        let problems = uses.iter().enumerate().map(problem).collect();
+        let shapes: Vec<MatrixShape> = uses.into_iter().map(|used| used.shape).collect();
+        let executor = engine.executor();
+        let slices = shapes.iter().map(|shape| executor.usual_slice(shape)).collect();
+        Ok(Products { engine, kernels, level, shapes, slices, problems, interrupted })
+    }
+
+    /// Whether a product of so many tokens is one that steps have: of the matrix that makes logits they have
+    /// fewer.
+    pub(super) fn has(&mut self, problem: &Problem, tokens: usize) -> bool {
+        let (shape, plain) = (&self.shapes[problem.id], Schedule::default());
+        self.engine
+            .executor()
+            .time_matrices(shape, self.level, tokens, &plain, Duration::ZERO)
+            .is_ok()
+    }
+}
+
+impl Bench for Products<'_> {
+    type Kernel = String;
+    type Error = Error;
+
+    fn kernels(&self, problem: &Problem, _tokens: usize) -> Vec<Kernel<String>> {
+        let of = |part: &(gguf::TensorType, usize)| self.kernels.mat_kernels(part.0);
+        let mut lists = self.shapes[problem.id].parts.iter().map(of);
+        let mut common: Vec<MatKernel> = lists.next().unwrap_or_default();
+        lists.for_each(|list| common.retain(|kernel| list.contains(kernel)));
+        let named = |id: String, kernel: MatKernel| {
+            let (tiles, tokens) = self.kernels.mat_kernel_size(kernel);
+            Kernel { id, tiles, tokens }
+        };
+        let usual = common.first().map(|&kernel| named(USUAL.to_owned(), kernel));
+        usual.into_iter().chain(common.iter().map(|&k| named(k.to_string(), k))).collect()
+    }
+
+    fn default(&self, problem: &Problem, tokens: usize) -> schedule::Schedule<String> {
+        let slice = self.slices[problem.id];
+        let grid =
+            schedule::Grid { rows: problem.threads.min(problem.tiles), tokens: 1, splits: 1 };
+        let most = grid.largest(problem.tiles, tokens);
+        let slice = Slice {
+            tiles: slice.tiles.min(most.tiles).max(1),
+            tokens: slice.tokens.min(tokens).max(1),
+        };
+        schedule::Schedule {
+            kernel: USUAL.to_owned(),
+            slice,
+            grid,
+            ahead: How::default().ahead as u32,
+        }
+    }
+
+    fn time(
+        &mut self,
+        problem: &Problem,
+        tokens: usize,
+        schedule: &schedule::Schedule<String>,
+    ) -> Result<f64, Error> {
+        if (self.interrupted)() {
+            return Err(Error::Interrupted);
+        }
+        let shape = &self.shapes[problem.id];
+        let wanted = match *schedule == self.default(problem, tokens) {
+            true => Schedule::default(),
+            false => match executed(self.kernels, shape, schedule) {
+                Ok(wanted) => wanted,
+                Err(_) => return Ok(f64::INFINITY),
+            },
+        };
+        let executor = self.engine.executor();
+        // What cannot be run is no candidate: columns may have fewer segments than parts.
+        Ok(executor
+            .time_matrices(shape, self.level, tokens, &wanted, RUNS)
+            .unwrap_or(f64::INFINITY))
+    }
+}
+
+/// A schedule as the executor takes it.
+///
+/// # Errors
+/// The name of the micro-kernel, if the shape's matrices have none of this name here.
+pub(super) fn executed(
+    kernels: &Kernels,
+    shape: &MatrixShape,
+    schedule: &schedule::Schedule<String>,
+) -> Result<Schedule, String> {
+    let schedule::Schedule { kernel, slice, grid, ahead } = schedule;
+    let kernel = match kernel.as_str() {
+        USUAL => None,
+        name => {
+            let found = kernels.mat_kernel(shape.parts[0].0, name);
+            Some(found.ok_or_else(|| name.to_owned())?)
+        }
+    };
+    Ok(Schedule {
+        how: How { kernel, ahead: *ahead as usize },
+        slice: Some(graph::Slice { tiles: slice.tiles, tokens: slice.tokens }),
+        grid: Grid { tokens: grid.tokens, splits: grid.splits },
+    })
+}
+
+/// All schedules of a profile, as the executor takes them, and what cannot be used of them.
+pub(super) fn all(found: &schedule::Schedules<String>) -> (graph::Schedules, Vec<String>) {
+    let (mut schedules, mut faults) = (graph::Schedules::default(), Vec::new());
+    let Ok(kernels) = Kernels::detect() else { return (schedules, faults) };
+    for matrix in &found.matrices {
+        let Ok(shape) = matrix.name().parse::<MatrixShape>() else {
+            faults.push(format!("{} is no shape of a matrix", matrix.name()));
+            continue;
+        };
+        let row = |row: &schedule::Row<String>| {
+            let schedule = match &row.schedule {
+                Some(schedule) => executed(kernels, &shape, schedule)?,
+                None => Schedule::default(),
+            };
+            Ok((row.up_to, schedule))
+        };
+        match matrix.rows().iter().map(row).collect::<Result<Vec<_>, String>>() {
+            // A matrix without any schedule needs no table.
+            Ok(rows) if rows.iter().all(|(_, s)| *s == Schedule::default()) => {}
+            Ok(rows) => schedules.add(shape, rows),
+            Err(name) => faults.push(format!("{shape}: there is no micro-kernel {name:?} here")),
+        }
+    }
+    (schedules, faults)
+}
