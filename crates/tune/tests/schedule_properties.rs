@@ -256,7 +256,7 @@ fn any_default_will_do() {
     let problems = [problem("w", 16, 4, &[1])];
     let cost = |_: &Problem, tokens: usize, s: &Schedule<Name>| match s.kernel {
         "none of these" => {
-            if tokens % 5 == 0 {
+            if tokens.is_multiple_of(5) {
                 0.5 - f64::from(s.ahead) / 1e6
             } else {
                 3.0
