@@ -280,6 +280,12 @@ fn short_time_goes_to_what_matters_most() {
         let done = [tuned(1, 8), tuned(0, 8), tuned(0, 5)];
         done_by.push(done.iter().filter(|&&done| done).count());
         assert!(done.is_sorted_by(|before, after| before >= after), "{share}: {done:?}");
+        // What there was no time for is as without tuning, whatever was found for fewer tokens.
+        for matrix in &found.matrices {
+            let known: BTreeSet<usize> = matrix.compared().iter().map(|c| c.tokens).collect();
+            let mut unknown = (1..=16).filter(|tokens| !known.contains(tokens));
+            assert!(unknown.all(|tokens| matrix.schedule(tokens).is_none()), "{share}");
+        }
         let looked_at = found.matrices.iter().map(|m| m.compared().len()).sum::<usize>();
         complete.push((looked_at, found.complete));
     }
