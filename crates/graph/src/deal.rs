@@ -7,7 +7,7 @@
 use crate::error::{Error, ScheduleFault};
 use crate::load::Packed;
 use crate::schedule::{MatrixShape, Schedule, Schedules};
-use kernels::Kernels;
+use kernels::{How, Kernels};
 use std::ops::Range;
 
 /// A matrix in one place.
@@ -50,7 +50,7 @@ impl Shard {
         shapes: impl Iterator<Item = Option<MatrixShape>>,
         teams: &[usize],
         segments: usize,
-        schedules: &Schedules,
+        (schedules, kernels): (&Schedules, &Kernels),
     ) -> Result<(), Error> {
         (self.levels, self.deals) = (Vec::new(), Vec::new());
         for (shape, &threads) in shapes.zip(teams) {
@@ -60,9 +60,12 @@ impl Shard {
             let usual = (usize::MAX, usual);
             for &(tokens, schedule) in listed.iter().chain([&usual]) {
                 let splits = schedule.grid.splits;
-                if let Some(shape) = shape.as_ref().filter(|_| splits > segments) {
-                    let fault = ScheduleFault::TooFewSegments { splits, segments };
-                    return Err(Error::BadSchedule { shape: shape.clone(), tokens, fault });
+                if let Some(shape) = &shape {
+                    let bad = |fault| Error::BadSchedule { shape: shape.clone(), tokens, fault };
+                    schedule.check_kernel(shape, kernels).map_err(bad)?;
+                    if splits > segments {
+                        return Err(bad(ScheduleFault::TooFewSegments { splits, segments }));
+                    }
                 }
                 let bounds = self.deal_over(schedule.grid.rows(threads));
                 let known = self.deals.iter().position(|own| own.len() == bounds.len());
@@ -114,9 +117,12 @@ impl Shard {
         clamp(all.start)..clamp(all.end)
     }
 
-    /// Tokens of a register tile, the largest if the parts differ.
-    pub(crate) fn tile_tokens(&self, kernels: &Kernels) -> usize {
-        self.parts.iter().map(|part| kernels.tile_tokens(part.ty)).max().unwrap_or(1)
+    /// Tiles and tokens that are multiplied at once, in as many registers as there are: the most of what the
+    /// kernels of the parts take, where the schedule names none.
+    pub(crate) fn at_once(&self, how: How, kernels: &Kernels) -> (usize, usize) {
+        let tokens = |part: &Packed| kernels.tile_tokens(part.ty);
+        let usual = || (2, self.parts.iter().map(tokens).max().unwrap_or(1));
+        how.kernel.map_or_else(usual, |kernel| kernels.mat_kernel_size(kernel))
     }
 
     /// The tiles of a part that the packer `rank` packs.

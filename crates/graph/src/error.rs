@@ -164,12 +164,12 @@ pub enum ScheduleFault {
         /// Segments of the node.
         segments: usize,
     },
-    /// A micro-kernel that a type of matrices does not have here.
-    #[error("is by micro-kernel {kernel}, which {ty} matrices do not have on this CPU")]
+    /// A kernel that does not multiply all parts of the matrix.
+    #[error("names the kernel {kernel}, which does not multiply {ty} on this CPU")]
     NoKernel {
         /// The kernel.
         kernel: kernels::MatKernel,
-        /// The type.
+        /// The type of a part.
         ty: gguf::TensorType,
     },
     /// More parts than threads.

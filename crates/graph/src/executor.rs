@@ -86,7 +86,7 @@ impl Executor {
                 format!("mbind: {e}: the first thread's stack and heap stay where they are")
             });
         }
-        let mut weights = Weights::allocate(&graph, &plan, &spans)?;
+        let mut weights = Weights::allocate(&graph, &plan, &spans, kernels)?;
         let asked = weights.shelves.splits_asked();
         let Compiled { programs, mut buffers, scratch } =
             Compiled::new(&graph, &plan, &spans, limits, &asked);

@@ -11,7 +11,7 @@ use crate::schedule::MatrixShape;
 use crate::stages::Spans;
 use crate::weight::{Matrix, MatrixId, SplitBy, VectorId, WeightSource, WeightView};
 use gguf::TensorType;
-use kernels::{Piece, TILE_ROWS, Tiles};
+use kernels::{Kernels, Piece, TILE_ROWS, Tiles};
 use memory::{Arena, ArenaOptions, Block};
 use std::ops::Range;
 use threads::{Pool, View, Worker};
@@ -179,7 +179,12 @@ impl Weights {
     }
 
     /// Makes the arenas and gives every tensor its place in them; nothing is written yet.
-    pub(crate) fn allocate(graph: &Graph, plan: &Plan, spans: &Spans) -> Result<Weights, Error> {
+    pub(crate) fn allocate(
+        graph: &Graph,
+        plan: &Plan,
+        spans: &Spans,
+        kernels: &Kernels,
+    ) -> Result<Weights, Error> {
         let homes: Vec<usize> =
             (0..graph.matrices.len()).map(|m| spans.of_matrix(graph, MatrixId(m as u32))).collect();
         let copies = plan.weight_copies();
@@ -216,7 +221,7 @@ impl Weights {
             }
             arenas.push(arena);
         }
-        weights.arrange(graph, plan, 1)?;
+        weights.arrange(graph, plan, kernels, 1)?;
         Ok(Weights { shelves: weights, arenas })
     }
 
@@ -231,11 +236,12 @@ impl Shelves {
     /// `splits` runs, or as many as schedules ask for.
     ///
     /// # Errors
-    /// When columns have fewer segments than a schedule wants parts.
+    /// When columns have fewer segments than a schedule wants parts, or there is no such kernel.
     pub(crate) fn arrange(
         &mut self,
         graph: &Graph,
         plan: &Plan,
+        kernels: &Kernels,
         splits: usize,
     ) -> Result<(), Error> {
         let paired = paired(graph);
@@ -245,7 +251,8 @@ impl Shelves {
                 let Some(shard) = &mut self.matrices[m][copy] else { continue };
                 let shape = |&threads| MatrixShape::of(matrix, node, paired[m], threads);
                 let segments = matrix.segments(0, node).len();
-                shard.arrange(teams.iter().map(shape), &teams, segments, &plan.schedules)?;
+                let schedules = (&plan.schedules, kernels);
+                shard.arrange(teams.iter().map(shape), &teams, segments, schedules)?;
             }
         }
         self.levels = plan.levels().len();

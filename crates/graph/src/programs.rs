@@ -93,7 +93,7 @@ impl Executor {
     ) -> Result<(), Error> {
         let spans = Spans::new(self.graph(), &plan)?;
         let mut first: Replica = (*self.replicas[0]).clone();
-        first.shelves.arrange(&first.graph, &plan, splits)?;
+        first.shelves.arrange(&first.graph, &plan, self.kernels, splits)?;
         let mut asked = first.shelves.splits_asked();
         asked.retain(|&own| own > splits);
         asked.splice(0..0, 1..=splits);

@@ -13,7 +13,7 @@ use crate::error::{Error, ScheduleFault};
 use crate::placement::share;
 use crate::weight::{Matrix, SplitBy};
 use gguf::TensorType;
-use kernels::{How, Kernels, MatKernel};
+use kernels::{How, Kernels};
 use std::fmt;
 use std::ops::Range;
 use std::str::FromStr;
@@ -21,7 +21,8 @@ use std::str::FromStr;
 /// How one matrix is multiplied.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub struct Schedule {
-    /// What multiplies, and how far ahead it fetches.
+    /// The micro-kernel, which must be one for all kinds of the matrix's parts, and how far ahead of it
+    /// weights are asked for.
     pub how: How,
     /// What a thread walks at a time; `None`: as much as fits in
     /// [`Plan::weight_block_bytes`](crate::Plan::weight_block_bytes) and
@@ -248,7 +249,20 @@ impl Schedules {
 }
 
 impl Schedule {
-    /// Whether a shape can be multiplied so, but for the number of segments that its columns have.
+    /// Whether there is a kernel for all parts of a shape that multiplies so.
+    pub(crate) fn check_kernel(
+        &self,
+        shape: &MatrixShape,
+        kernels: &Kernels,
+    ) -> Result<(), ScheduleFault> {
+        let Some(kernel) = self.how.kernel else { return Ok(()) };
+        let lacks = |ty: &TensorType| !kernels.mat_kernels(*ty).contains(&kernel);
+        let missing = shape.parts.iter().map(|(ty, _)| *ty).find(lacks);
+        missing.map_or(Ok(()), |ty| Err(ScheduleFault::NoKernel { kernel, ty }))
+    }
+
+    /// Whether a shape can be multiplied so, but for the kernel and the number of segments that its columns
+    /// have.
     pub(crate) fn check(&self, shape: &MatrixShape) -> Result<(), ScheduleFault> {
         let Grid { tokens, splits } = self.grid;
         if self.slice.is_some_and(|slice| slice.tiles == 0 || slice.tokens == 0) {

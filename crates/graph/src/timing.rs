@@ -169,6 +169,7 @@ impl Executor {
         }
         let bad = |fault| Error::BadSchedule { shape: shape.clone(), tokens, fault };
         schedule.check(shape).map_err(bad)?;
+        schedule.check_kernel(shape, self.kernels).map_err(bad)?;
         let splits = schedule.grid.splits;
         let alike = |place| {
             let all = self.products(Variant::PREFILL, place);

@@ -1,13 +1,15 @@
 //! A thread's part of a product: where it sits in the grid of its schedule.
 
 use super::Thread;
-use crate::deal::Shard;
+use crate::deal::{Dealt, Shard};
 use crate::schedule::{Schedule, Seat};
 use std::ops::Range;
 
 /// What a thread multiplies of a matrix.
 pub(super) struct Own<'a> {
     pub schedule: Schedule,
+    /// Tiles and tokens that the kernel takes at once.
+    pub at_once: (usize, usize),
     shard: &'a Shard,
     bounds: &'a [usize],
     seat: Seat,
@@ -21,9 +23,10 @@ impl Thread<'_> {
         let planned = || shard.dealt(self.step.level, rows);
         let dealt = self.step.trial.unwrap_or_else(planned);
         let seat = dealt.schedule.grid.seat(self.size, self.rank)?;
-        let tile = shard.tile_tokens(self.step.kernels);
-        let rows = dealt.schedule.grid.token_part(rows, seat.token, tile);
-        Some(Own { schedule: dealt.schedule, shard, bounds: dealt.bounds, seat, rows })
+        let Dealt { schedule, bounds } = dealt;
+        let at_once = shard.at_once(schedule.how, self.step.kernels);
+        let rows = schedule.grid.token_part(rows, seat.token, at_once.1);
+        Some(Own { schedule, at_once, shard, bounds, seat, rows })
     }
 }
 

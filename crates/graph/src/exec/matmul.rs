@@ -13,7 +13,7 @@ use crate::load::{Packed, Root};
 use crate::op::Activation;
 use crate::plan::Plan;
 use crate::weight::MatrixId;
-use kernels::{ActKind, Acts, Kernels, Rows, RowsMut, TILE_ROWS};
+use kernels::{ActKind, Acts, How, Kernels, Rows, RowsMut, TILE_ROWS};
 use std::ops::Range;
 
 /// The most rows of a block.
@@ -52,6 +52,7 @@ impl Thread<'_> {
     ) {
         let shard = self.step.weights.shard(matrix, self.node, self.group);
         let Some(own) = self.own(shard, rows) else { return };
+        let how = own.schedule.how;
         // The logits of all nodes lie in one row: this node's begin at its first vocabulary row.
         let base = self.host_column(matrix, out);
         let below = if self.step.storage.is_host(out) { self.logits_before } else { 0 };
@@ -61,7 +62,7 @@ impl Thread<'_> {
                     let to_rows = rows.start + below..rows.end + below;
                     let cols = columns(base + part.out, &tiles);
                     let to = self.columns(out, to_rows.clone(), cols.clone());
-                    self.multiply(&own, part, tiles.clone(), acts, rows.clone(), to);
+                    self.multiply(how, part, tiles.clone(), acts, rows.clone(), to);
                     let bias = self.bias(matrix, p, &tiles);
                     let mut done = self.columns(out, to_rows, cols);
                     finish(self.step.kernels, bias, after, &mut done);
@@ -126,11 +127,12 @@ impl Thread<'_> {
         let shard = self.step.weights.shard(matrix, self.node, self.group);
         let [gate, up] = shard.parts.as_slice() else { unreachable!("a pair of matrices") };
         let Some(own) = self.own(shard, rows) else { return };
+        let how = own.schedule.how;
         let bytes = gate.tile_bytes() + up.tile_bytes();
         for tiles in self.tile_blocks(&own, own.tiles(0), bytes) {
             for rows in self.row_blocks(&own, acts, gate) {
-                for (rows, tiles) in pieces(rows, &tiles) {
-                    self.gated_piece(&own, [gate, up], acts, activation, out, rows, tiles);
+                for (rows, tiles) in pieces(rows, &tiles, own.at_once) {
+                    self.gated_piece((how, [gate, up]), acts, activation, out, rows, tiles);
                 }
             }
         }
@@ -140,8 +142,7 @@ impl Thread<'_> {
     #[expect(clippy::too_many_arguments, reason = "a loop's body")]
     fn gated_piece(
         &self,
-        own: &Own<'_>,
-        [gate, up]: [&Packed; 2],
+        (how, [gate, up]): (How, [&Packed; 2]),
         acts: Operand,
         activation: Activation,
         out: BufId,
@@ -153,8 +154,8 @@ impl Thread<'_> {
         let len = rows.len() * width;
         let (g, u) = (&mut to_gate[..len], &mut to_up[..len]);
         let view = |s| RowsMut::new(s, rows.len(), width, width);
-        self.multiply(own, gate, tiles.clone(), acts, rows.clone(), view(&mut *g));
-        self.multiply(own, up, tiles.clone(), acts, rows.clone(), view(&mut *u));
+        self.multiply(how, gate, tiles.clone(), acts, rows.clone(), view(&mut *g));
+        self.multiply(how, up, tiles.clone(), acts, rows.clone(), view(&mut *u));
         let view = |s| Rows::new(s, rows.len(), width, width);
         let to = self.columns(out, rows.clone(), columns(0, &tiles));
         match activation {
@@ -181,6 +182,7 @@ impl Thread<'_> {
         let (nodes, here) = (self.step.graph.nodes(), self.node);
         let slot = self.step.graph.matrix(matrix).parts[0].rows.next_multiple_of(TILE_ROWS);
         let Some(own) = self.own(shard, rows) else { return };
+        let how = own.schedule.how;
         let sum = part.summed(splits);
         for tiles in self.tile_blocks(&own, own.tiles(0), part.tile_bytes()) {
             for rows in self.row_blocks(&own, acts, part) {
@@ -192,14 +194,14 @@ impl Thread<'_> {
                     if !push || nodes == 1 {
                         let cols = columns(place, &tiles);
                         let to = self.columns_on(here, out, rows.clone(), cols);
-                        self.product(&own, part, tiles.clone(), root, acts, rows.clone(), to);
+                        self.product(how, (part, root), tiles.clone(), acts, rows.clone(), to);
                         continue;
                     }
-                    for (rows, tiles) in pieces(rows.clone(), &tiles) {
+                    for (rows, tiles) in pieces(rows.clone(), &tiles, own.at_once) {
                         let width = tiles.len() * TILE_ROWS;
                         let sum = &mut self.scratch()[..rows.len() * width];
                         let view = RowsMut::new(sum, rows.len(), width, width);
-                        self.product(&own, part, tiles.clone(), root, acts, rows.clone(), view);
+                        self.product(how, (part, root), tiles.clone(), acts, rows.clone(), view);
                         for i in 0..nodes {
                             let (to, cols) = ((here + i) % nodes, columns(place, &tiles));
                             copy(sum, self.columns_on(to, out, rows.clone(), cols));
@@ -213,43 +215,42 @@ impl Thread<'_> {
     /// Tiles of a part that is summed in one go, times the rows `rows` of activations.
     fn multiply(
         &self,
-        own: &Own<'_>,
+        how: How,
         part: &Packed,
         tiles: Range<usize>,
         acts: Operand,
         rows: Range<usize>,
         to: RowsMut<'_, f32>,
     ) {
-        self.product(own, part, tiles, part.whole(), acts, rows, to);
+        self.product(how, (part, part.whole()), tiles, acts, rows, to);
     }
 
     /// What tiles hold of a root, times the rows `rows` of activations.
     #[expect(clippy::too_many_arguments, reason = "a loop's body")]
     fn product(
         &self,
-        own: &Own<'_>,
-        part: &Packed,
+        how: How,
+        (part, root): (&Packed, &Root),
         tiles: Range<usize>,
-        root: &Root,
         acts: Operand,
         rows: Range<usize>,
         to: RowsMut<'_, f32>,
     ) {
         let input = self.acts(acts, part, rows, root.cols.clone());
         let weights = part.tiles(tiles, root);
-        let how = own.schedule.how;
         self.step.kernels.matmul_by(how, part.ty, weights, &root.pieces, input, to);
     }
 
     /// The tiles `tiles`, of `bytes` each, in blocks: the schedule's, or those that stay in the cache
-    /// while rows go by, an even number then: kernels take two at a time.
+    /// while rows go by, as many as kernels take at a time or a multiple, and at least two.
     fn tile_blocks(
         &self,
         own: &Own<'_>,
         tiles: Range<usize>,
         bytes: usize,
     ) -> impl Iterator<Item = Range<usize>> + use<> {
-        let fit = || tiles_that_fit(self.step.plan, bytes);
+        let unit = 2usize.next_multiple_of(own.at_once.0);
+        let fit = || (self.step.plan.weight_block_bytes / bytes / unit * unit).max(unit);
         blocks(tiles, own.schedule.slice.map_or_else(fit, |slice| slice.tiles))
     }
 
@@ -297,8 +298,11 @@ impl Thread<'_> {
         part: &Packed,
     ) -> impl Iterator<Item = Range<usize>> + use<> {
         let fit = || {
-            let (_, bytes) = self.act_row(acts, part);
-            tokens_that_fit(self.step.plan, self.step.kernels.tile_tokens(part.ty), bytes)
+            // Whole register tiles of rows, so that only the last block has a remainder.
+            let (tile, (_, bytes)) =
+                (8usize.next_multiple_of(own.at_once.1), self.act_row(acts, part));
+            let fit = self.step.plan.act_block_bytes / bytes;
+            fit.next_multiple_of(tile).clamp(tile, (BLOCK_ROWS / tile * tile).max(tile))
         };
         blocks(own.rows(), own.schedule.slice.map_or_else(fit, |slice| slice.tokens))
     }
@@ -365,13 +369,17 @@ fn blocks(range: Range<usize>, size: usize) -> impl Iterator<Item = Range<usize>
     range.step_by(size).map(move |start| start..start.saturating_add(size).min(end))
 }
 
-/// A block of rows by tiles in pieces whose product fits in the scratch.
+/// A block of rows by tiles in pieces whose product fits in the scratch, if they can be of whole register
+/// tiles of `at_once` tiles and rows.
 fn pieces(
     rows: Range<usize>,
     tiles: &Range<usize>,
+    at_once: (usize, usize),
 ) -> impl Iterator<Item = (Range<usize>, Range<usize>)> {
     let tiles = tiles.clone();
-    blocks(rows, BLOCK_ROWS).flat_map(move |rows| {
+    let most = (PRODUCT / TILE_ROWS / at_once.0).clamp(1, BLOCK_ROWS);
+    let whole = most / at_once.1 * at_once.1;
+    blocks(rows, if whole > 0 { whole } else { most }).flat_map(move |rows| {
         let fit = PRODUCT / (rows.len() * TILE_ROWS);
         blocks(tiles.clone(), fit).map(move |tiles| (rows.clone(), tiles))
     })

@@ -251,7 +251,7 @@ fn products(
             let rules = shard.rules(level);
             let share = |(tokens, dealt): (usize, Dealt<'_>)| {
                 let grid = dealt.schedule.grid;
-                let tile = shard.tile_tokens(kernels);
+                let (_, tile) = shard.at_once(dealt.schedule.how, kernels);
                 let seat = grid.seat(team, rank);
                 let part = seat.map_or(0, |seat| seat.token);
                 let one =
