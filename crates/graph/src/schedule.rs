@@ -274,15 +274,6 @@ impl Schedule {
         if splits > 1 && shape.product != Product::Summed {
             return Err(ScheduleFault::NotSummed { splits });
         }
-        let lacks = |kernel: MatKernel, kernels: &Kernels| {
-            let has = |ty| kernels.mat_kernels(ty).contains(&kernel);
-            shape.parts.iter().map(|part| part.0).find(|&ty| !has(ty))
-        };
-        if let (Some(kernel), Ok(kernels)) = (self.how.kernel, Kernels::detect())
-            && let Some(ty) = lacks(kernel, kernels)
-        {
-            return Err(ScheduleFault::NoKernel { kernel, ty });
-        }
         if self.grid.cells() > shape.threads {
             return Err(ScheduleFault::TooFewThreads { tokens, splits, threads: shape.threads });
         }

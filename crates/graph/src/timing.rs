@@ -41,7 +41,7 @@ impl Executor {
         let ty = shape.parts[0].0;
         let row = self.kernels.row_bytes(kernels::act_kind(ty), shape.cols);
         Slice {
-            tiles: exec::tiles_that_fit(self.plan(), bytes),
+            tiles: exec::tiles_that_fit(self.plan(), 2, bytes),
             tokens: exec::tokens_that_fit(self.plan(), self.kernels.tile_tokens(ty), row),
         }
     }

@@ -139,7 +139,6 @@ impl Thread<'_> {
     }
 
     /// So much of a pair's product as fits in the scratch.
-    #[expect(clippy::too_many_arguments, reason = "a loop's body")]
     fn gated_piece(
         &self,
         (how, [gate, up]): (How, [&Packed; 2]),
@@ -226,7 +225,6 @@ impl Thread<'_> {
     }
 
     /// What tiles hold of a root, times the rows `rows` of activations.
-    #[expect(clippy::too_many_arguments, reason = "a loop's body")]
     fn product(
         &self,
         how: How,
@@ -250,7 +248,7 @@ impl Thread<'_> {
         bytes: usize,
     ) -> impl Iterator<Item = Range<usize>> + use<> {
         let unit = 2usize.next_multiple_of(own.at_once.0);
-        let fit = || (self.step.plan.weight_block_bytes / bytes / unit * unit).max(unit);
+        let fit = || tiles_that_fit(self.step.plan, unit, bytes);
         blocks(tiles, own.schedule.slice.map_or_else(fit, |slice| slice.tiles))
     }
 
@@ -298,11 +296,8 @@ impl Thread<'_> {
         part: &Packed,
     ) -> impl Iterator<Item = Range<usize>> + use<> {
         let fit = || {
-            // Whole register tiles of rows, so that only the last block has a remainder.
-            let (tile, (_, bytes)) =
-                (8usize.next_multiple_of(own.at_once.1), self.act_row(acts, part));
-            let fit = self.step.plan.act_block_bytes / bytes;
-            fit.next_multiple_of(tile).clamp(tile, (BLOCK_ROWS / tile * tile).max(tile))
+            let (_, bytes) = self.act_row(acts, part);
+            tokens_that_fit(self.step.plan, own.at_once.1, bytes)
         };
         blocks(own.rows(), own.schedule.slice.map_or_else(fit, |slice| slice.tokens))
     }
@@ -316,16 +311,17 @@ impl Thread<'_> {
     }
 }
 
-/// Tiles of `bytes` each that stay in a thread's cache while rows go by.
-pub(crate) fn tiles_that_fit(plan: &Plan, bytes: usize) -> usize {
-    (plan.weight_block_bytes / bytes / 2 * 2).max(2)
+/// Tiles of `bytes` each that stay in a thread's cache while rows go by, in multiples of `unit`.
+pub(crate) fn tiles_that_fit(plan: &Plan, unit: usize, bytes: usize) -> usize {
+    (plan.weight_block_bytes / bytes / unit * unit).max(unit)
 }
 
 /// Tokens of `bytes` of activations each that stay in the first cache: whole register tiles of `tile`, so
 /// that only the last block has a remainder.
 pub(crate) fn tokens_that_fit(plan: &Plan, tile: usize, bytes: usize) -> usize {
-    let tile = tile.max(8);
-    (plan.act_block_bytes / bytes).next_multiple_of(tile).clamp(tile, BLOCK_ROWS)
+    let tile = 8usize.next_multiple_of(tile);
+    let most = (BLOCK_ROWS / tile * tile).max(tile);
+    (plan.act_block_bytes / bytes).next_multiple_of(tile).clamp(tile, most)
 }
 
 /// The columns of an output, which begins at `first`, that tiles give.
