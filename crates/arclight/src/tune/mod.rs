@@ -3,6 +3,7 @@
 //! The search is `tune::tuner`, the steps that it asks for are the engine's own (`measure`), and what it
 //! finds is a profile that `run`, `chat`, `serve` and `bench` use by themselves (`stored`).
 
+mod compare;
 pub(crate) mod first;
 mod matrices;
 mod measure;
@@ -34,7 +35,8 @@ use tune::tuner::{
 ///
 /// Steps of the model are timed on different groups of cores: those of its prompts and those of its
 /// answers, which want other cores. What is found is kept for this model on this machine, and run, chat,
-/// serve and bench use it from then on.
+/// serve and bench use it from then on. For the cores that are found, every matrix gets the micro-kernel,
+/// the blocking and the prefetch distance that are fastest, by the tokens of a step.
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct TuneArgs {
@@ -46,6 +48,10 @@ pub(crate) struct TuneArgs {
     /// Ask the few questions that matter most: 20 seconds at most, the loading not counted
     #[arg(long)]
     quick: bool,
+    /// Measure what the profile's ways to multiply are worth, against the default and each micro-kernel, and
+    /// search nothing
+    #[arg(long, conflicts_with_all = ["quick", "trace"])]
+    compare: bool,
     /// Requests to tune for, a line each: {"prompt_tokens": 70, "output_tokens": 400}, or as OpenAI's API
     /// has them in `usage` [default: lengths of chats, from published quantiles]
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
@@ -56,6 +62,9 @@ pub(crate) struct TuneArgs {
     /// Repetitions of each step in the end, 5 or more
     #[arg(short, long, value_name = "N", value_parser = repetitions, default_value = "9")]
     repetitions: usize,
+    /// Most time for the matrices, once cores are found; 0 leaves them as they are
+    #[arg(long, value_name = "SECONDS", default_value = "90", conflicts_with_all = ["quick", "compare"])]
+    matrices: u16,
     /// Where to keep what is found [default: a file for machine and model in the cache directory]
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     profile_file: Option<PathBuf>,
@@ -107,12 +116,17 @@ pub(crate) fn run(args: &TuneArgs) -> Result<(), Error> {
             return Err(Error::Usage(text.to_owned()));
         }
     };
+    if args.compare {
+        let context = Some(STEP_TOKENS as usize + measure::SPARE);
+        return compare::run(&file, &path, LoadOptions { context, ..LoadOptions::default() });
+    }
     // What takes minutes to find must not fail to be kept.
     let part = Part::create(&path)?;
     interrupt::install();
     let options = LoadOptions { kv: args.kv_type.into(), ..LoadOptions::default() };
     let start = Instant::now();
-    let depth = if args.quick { Depth::Quick } else { Depth::Whole(args.repetitions) };
+    let most = Duration::from_secs(args.matrices.into());
+    let depth = if args.quick { Depth::Quick } else { Depth::Whole(args.repetitions, most) };
     let (outcome, _) = search(depth, &trace, args.together, &file, &machine, &options)?;
     let profile = owner.profile(outcome, start.elapsed());
     part.keep(&profile.text())?;
@@ -167,8 +181,8 @@ fn kinds(trace: &Trace, together: usize, file: &ModelFile) -> Result<Vec<StepKin
 #[derive(Clone, Copy)]
 enum Depth {
     Quick,
-    /// With so many repetitions in the end.
-    Whole(usize),
+    /// With so many repetitions in the end, and so much time for the matrices.
+    Whole(usize, Duration),
 }
 
 /// Searches; also whether Ctrl-C was pressed.
@@ -196,7 +210,7 @@ fn search(
     let start = Instant::now();
     let most = match depth {
         Depth::Quick => QUICK_STEP,
-        Depth::Whole(_) => LONGEST_STEP,
+        Depth::Whole(..) => LONGEST_STEP,
     };
     let kinds = steps.affordable(kinds, &default, most)?;
     let bar = term::count_bar("tuning", 0);
@@ -227,7 +241,7 @@ fn search(
                 if answering.interrupted() { 0.0 } else { left }
             })
         }
-        Depth::Whole(repetitions) => {
+        Depth::Whole(repetitions, _) => {
             let tuner = Tuner {
                 tree: &TopoTree::of(machine),
                 default: &default,
@@ -248,13 +262,13 @@ fn search(
         }
     };
     bar.finish_and_clear();
-    let found = match found {
-        Ok(mut outcome) if matches!(depth, Depth::Whole(_)) && !answering.interrupted() => {
+    let found = match (found, depth) {
+        (Ok(mut outcome), Depth::Whole(_, most)) if !most.is_zero() && !answering.interrupted() => {
             let sizes = (STEP_TOKENS as usize, together);
-            schedules::find(&mut steps, &mut outcome, &kinds, sizes, &answering)?;
+            schedules::find(&mut steps, &mut outcome, &kinds, sizes, (most, &answering))?;
             Ok(outcome)
         }
-        other => other,
+        (other, _) => other,
     };
     for fault in &steps.faults {
         note!("left out: {fault}");

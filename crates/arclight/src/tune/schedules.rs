@@ -9,16 +9,14 @@ use std::time::{Duration, Instant};
 use tune::schedule::{Problem, Progress, Scheduler, Schedules};
 use tune::tuner::{Candidate, Level, Outcome, StepKind, faster, median};
 
-/// Most time of the search, all levels of threads together.
-const MOST: Duration = Duration::from_secs(90);
-
-/// Searches schedules for an outcome, and puts them into it if steps are not slower for them.
+/// Searches schedules for an outcome, for so long at most, and puts them into it if steps are not slower for
+/// them. `largest` is the tokens of a step at most, `together` the rows of logits.
 pub(super) fn find(
     steps: &mut Steps<'_>,
     outcome: &mut Outcome,
     kinds: &[StepKind],
     (largest, together): (usize, usize),
-    answering: &Answering,
+    (time, answering): (Duration, &Answering),
 ) -> Result<(), Error> {
     let (start, bar) = (Instant::now(), term::count_bar("matrices", 100));
     let rows = outcome.table.rows();
@@ -47,12 +45,12 @@ pub(super) fn find(
             }
             // What is left, by the levels that are left; logits have little of it.
             let left =
-                MOST.saturating_sub(start.elapsed()).as_secs_f64() / (rows.len() - at) as f64;
+                time.saturating_sub(start.elapsed()).as_secs_f64() / (rows.len() - at) as f64;
             let share = if most == together.min(most) && most < largest { 1.0 } else { 0.85 };
             let (begun, budget) = (Instant::now(), left * share);
             let scheduler = Scheduler::new(&problems, &own, most);
             let mut told = |progress: &Progress<'_>| {
-                let done = start.elapsed().as_secs_f64() / MOST.as_secs_f64();
+                let done = start.elapsed().as_secs_f64() / time.as_secs_f64();
                 bar.set_position((100.0 * done.min(1.0)) as u64);
                 let best = match progress.default / progress.best {
                     gain if gain.is_finite() && gain > 1.01 => format!(", {gain:.2} x"),

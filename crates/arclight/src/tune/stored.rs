@@ -118,7 +118,7 @@ fn model_identity(gguf: &Gguf<'_>) -> Identity {
 }
 
 /// Reads a profile; `None` where there is none and none was asked for.
-fn read(path: &Path, asked: bool) -> Result<Option<Profile>, Error> {
+pub(super) fn read(path: &Path, asked: bool) -> Result<Option<Profile>, Error> {
     let text = match std::fs::read_to_string(path) {
         Ok(text) => text,
         Err(e) if e.kind() == ErrorKind::NotFound && !asked => return Ok(None),

@@ -19,7 +19,7 @@ fn a_search_is_kept_and_read_again() {
                  {\"usage\": {\"prompt_tokens\": 40, \"completion_tokens\": 5}}\n";
     let trace = file("requests.jsonl", trace.as_bytes());
     let path = text(&FILES.path().join("whole.toml"));
-    let args = ["tune", tiny(), "--trace", &trace, "--together", "2", "-r", "5"];
+    let args = ["tune", tiny(), "--trace", &trace, "--together", "2", "-r", "5", "--matrices", "3"];
     let Ran { code, out, err } = run(&[&args[..], &["--profile-file", &path]].concat());
     assert_eq!(code, Some(0), "{err}");
     assert!(!err.contains("left out"), "{err}");
@@ -29,12 +29,38 @@ fn a_search_is_kept_and_read_again() {
         assert!(row.is_some(), "no row of {tokens} in: {out}");
     }
     let profile = std::fs::read_to_string(&path).unwrap();
-    assert!(profile.contains("version = 1") && profile.contains("[[table]]"), "{profile}");
+    assert!(profile.contains("version = 2") && profile.contains("[[table]]"), "{profile}");
+    // What is paired and what is summed has products of its own.
+    for shape in [" paired, ", " summed, "] {
+        let matrix = |line: &str| line.starts_with("name = \"") && line.contains(shape);
+        assert!(profile.lines().any(matrix), "no matrix{shape}in {profile}");
+    }
     assert!(profile.contains("complete = true"), "{profile}");
+    let generate = ["run", tiny(), "-n", "9", "-p", "a", "--greedy"];
+    let Ran { code, out, err } = run(&[&generate[..], &["--profile-file", &path]].concat());
+    assert_eq!(code, Some(0), "{err}");
+    assert!(err.contains("cores as tuned on 2"), "{err}");
+    assert_eq!(out, run(&[&generate[..], &["--untuned"]].concat()).out, "another text as tuned");
+    let Ran { code, out, err } = run(&["tune", tiny(), "--compare", "--profile-file", &path]);
+    assert_eq!(code, Some(0), "{err}");
+    assert!(out.contains(" paired, ") && out.contains("The least of default/tuned is "), "{out}");
+}
+
+#[test]
+fn what_a_profile_says_of_matrices_must_be_known_here() {
+    let path = text(&FILES.path().join("unknown.toml"));
+    let args = ["tune", tiny(), "-r", "5", "--matrices", "1", "--profile-file", &path];
+    let Ran { code, err, .. } = run(&args);
+    assert_eq!(code, Some(0), "{err}");
+    let profile = std::fs::read_to_string(&path).unwrap();
+    let start = profile.find("rows = [").unwrap();
+    let end = start + profile[start..].find("\n]").unwrap();
+    let row = "rows = [\n  { up_to = 512, kernel = \"9x9\", slice = [1, 1], grid = [1, 1, 1], ahead = 0 },";
+    std::fs::write(&path, format!("{}{row}{}", &profile[..start], &profile[end..])).unwrap();
     let Ran { code, err, .. } =
         run(&["run", tiny(), "-n", "4", "-p", "a", "--profile-file", &path]);
     assert_eq!(code, Some(0), "{err}");
-    assert!(err.contains("cores as tuned on 2"), "{err}");
+    assert!(err.contains("there is no micro-kernel \"9x9\" here"), "{err}");
 }
 
 #[test]
