@@ -7,7 +7,7 @@
 //!
 //! [`Executor::rearrange`]: graph::Executor::rearrange
 
-use super::stored::{DISTANCES, PAGE_SIZES, PAGES, PREFETCH};
+use super::stored::{self, DISTANCES, PAGE_SIZES, PAGES, PREFETCH};
 use crate::error::Error;
 use crate::load;
 use crate::synth::Rng;
@@ -162,8 +162,7 @@ impl<'a> Steps<'a> {
         let machine = self.machine;
         let loaded = self.loaded.as_mut().expect("just loaded");
         let at = loaded.level(scheme, level, machine)?;
-        let ahead = choices.iter().find(|(name, _)| name == PREFETCH);
-        if let Some(ahead) = ahead.and_then(|(_, bytes)| bytes.parse().ok())
+        if let Some(ahead) = stored::ahead(choices)
             && loaded.engine.executor().plan().schedules.usual.ahead != ahead
         {
             let mut schedules = loaded.engine.executor().plan().schedules.clone();
@@ -222,7 +221,8 @@ impl Steps<'_> {
             for ((kind, level), times) in steps.iter().zip(&mut times) {
                 let candidate = Candidate { scheme, level, choices: &[] };
                 let (loaded, _) = self.arrange(&candidate)?;
-                let wanted = if with == 1 { schedules.clone() } else { Schedules::default() };
+                let mut wanted = if with == 1 { schedules.clone() } else { Schedules::default() };
+                wanted.usual = schedules.usual;
                 if loaded.engine.executor().plan().schedules != wanted {
                     loaded.multiply_by(wanted)?;
                 }

@@ -93,6 +93,9 @@ const FAMILIES: usize = 3;
 const FINALISTS: usize = 2;
 /// Most time of a quick search.
 const QUICK: Duration = Duration::from_secs(20);
+/// Of which so much is for matrices, and of that so much to take steps with and without what was found.
+const MATRICES: Duration = Duration::from_secs(7);
+const COMPARING: Duration = Duration::from_secs(2);
 /// Steps take this long at most: some hundred are timed, in a quick search some twenty.
 const LONGEST_STEP: Duration = Duration::from_millis(500);
 const QUICK_STEP: Duration = Duration::from_millis(200);
@@ -237,7 +240,7 @@ fn search(
             let quick = Quick { default, others, decode, prompt, choices };
             quick.run(&mut steps, &mut |progress| {
                 told(progress);
-                let left = QUICK.saturating_sub(start.elapsed()).as_secs_f64();
+                let left = QUICK.saturating_sub(start.elapsed() + MATRICES).as_secs_f64();
                 if answering.interrupted() { 0.0 } else { left }
             })
         }
@@ -266,6 +269,14 @@ fn search(
         (Ok(mut outcome), Depth::Whole(_, most)) if !most.is_zero() && !answering.interrupted() => {
             let sizes = (STEP_TOKENS as usize, together);
             schedules::find(&mut steps, &mut outcome, &kinds, sizes, (most, &answering))?;
+            Ok(outcome)
+        }
+        (Ok(mut outcome), Depth::Quick) if !answering.interrupted() => {
+            // What is left is for the one product that every answer waits for: that with a single token.
+            let left = QUICK.saturating_sub(start.elapsed() + COMPARING);
+            if !left.is_zero() {
+                schedules::find(&mut steps, &mut outcome, &kinds, (1, 1), (left, &answering))?;
+            }
             Ok(outcome)
         }
         (other, _) => other,

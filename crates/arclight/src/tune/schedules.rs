@@ -2,6 +2,7 @@
 
 use super::matrices::{self, Products};
 use super::measure::Steps;
+use super::stored;
 use crate::error::Error;
 use crate::interrupt::Answering;
 use crate::term::{self, note};
@@ -24,12 +25,16 @@ pub(super) fn find(
     for (at, row) in rows.iter().enumerate() {
         let most = (row.up_to as usize).min(largest);
         let from = at.checked_sub(1).map_or(0, |before| rows[before].up_to as usize);
+        if most <= from {
+            break; // Larger steps are not tuned.
+        }
         let own: Vec<StepKind> = kinds
             .iter()
             .filter(|kind| (from + 1..=most).contains(&(kind.tokens as usize)))
             .copied()
             .collect();
-        let candidate = Candidate { scheme: &outcome.scheme, level: &row.level, choices: &[] };
+        let candidate =
+            Candidate { scheme: &outcome.scheme, level: &row.level, choices: &outcome.choices };
         let (engine, level) = steps.engine(&candidate)?;
         let interrupted = || answering.interrupted();
         let mut products = Products::of(engine, level, &interrupted)?;
@@ -68,10 +73,12 @@ pub(super) fn find(
         }
     }
     bar.finish_and_clear();
-    let (wanted, _) = matrices::all(&found);
+    let (mut wanted, _) = matrices::all(&found);
     if wanted != graph::Schedules::default() && !answering.interrupted() {
         let of = |kind: &StepKind| (*kind, outcome.table.level(kind.tokens).clone());
-        let all: Vec<(StepKind, Level)> = kinds.iter().map(of).collect();
+        let tuned = kinds.iter().filter(|kind| kind.tokens as usize <= largest);
+        let all: Vec<(StepKind, Level)> = tuned.map(of).collect();
+        wanted.usual.ahead = stored::ahead(&outcome.choices).unwrap_or(wanted.usual.ahead);
         let times = steps.compare(&outcome.scheme, &all, &wanted)?;
         if let Some(at) = times.iter().position(|[plain, tuned]| faster(plain, tuned)) {
             let tokens = term::plural(kinds[at].tokens as usize, "token");

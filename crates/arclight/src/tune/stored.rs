@@ -201,10 +201,14 @@ pub(super) fn put(profile: &Profile, options: &mut LoadOptions) {
     let (schedules, faults) = matrices::all(&profile.outcome.schedules);
     faults.iter().for_each(|fault| note!("left out of the profile: {fault}"));
     options.schedules = schedules;
-    let ahead = profile.outcome.choices.iter().find(|(name, _)| name == PREFETCH);
-    if let Some(ahead) = ahead.and_then(|(_, bytes)| bytes.parse().ok()) {
+    if let Some(ahead) = ahead(&profile.outcome.choices) {
         options.schedules.usual.ahead = ahead;
     }
+}
+
+/// The prefetch distance among choices, in bytes.
+pub(super) fn ahead(choices: &[(String, String)]) -> Option<usize> {
+    choices.iter().find(|(name, _)| name == PREFETCH)?.1.parse().ok()
 }
 
 /// Leaves a core to others, where a profile uses all of more than two.
