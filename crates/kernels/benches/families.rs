@@ -7,6 +7,7 @@
 //! counts. Every result is checked against the scalar twin first.
 
 #[path = "inputs/mod.rs"]
+#[allow(dead_code, reason = "every benchmark uses its part")]
 mod inputs;
 
 use std::time::Instant;
@@ -59,7 +60,9 @@ fn peak(kernels: &Kernels, ty: TensorType) -> f64 {
         _ => kernels.peak_i8(n),
     };
     let macs = run(100_000) as f64;
-    macs / turns::<TURNS>(1, |_| drop(run(100_000)))[0]
+    macs / turns::<TURNS>(1, |_| {
+        std::hint::black_box(run(100_000));
+    })[0]
 }
 
 fn families(kernels: &'static Kernels, ty: TensorType) {
@@ -106,7 +109,9 @@ fn distances(kernels: &'static Kernels, ty: TensorType, buffer: &mut Buffer) {
     let mut product = Product::noise(kernels, ty, COLS, 1, count);
     let ways = 1 + members.len() * AHEAD.len();
     let times = turns::<TURNS>(ways, |way| match way.checked_sub(1) {
-        None => drop(std::hint::black_box(read_bytes(bytes))),
+        None => {
+            std::hint::black_box(read_bytes(bytes));
+        }
         Some(way) => {
             let kernel = Some(members[way / AHEAD.len()]);
             let how = How { kernel, ahead: AHEAD[way % AHEAD.len()] };

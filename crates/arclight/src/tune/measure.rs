@@ -217,7 +217,7 @@ impl Steps<'_> {
         let mut times = vec![[Vec::new(), Vec::new()]; steps.len()];
         for turn in 0..2 * COMPARISONS {
             // A B B A, so that what drifts is the same to both.
-            let with = (turn + 1) / 2 % 2;
+            let with = usize::div_ceil(turn, 2) % 2;
             for ((kind, level), times) in steps.iter().zip(&mut times) {
                 let candidate = Candidate { scheme, level, choices: &[] };
                 let (loaded, _) = self.arrange(&candidate)?;
