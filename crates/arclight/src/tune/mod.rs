@@ -120,7 +120,8 @@ pub(crate) fn run(args: &TuneArgs) -> Result<(), Error> {
         }
     };
     if args.compare {
-        let context = Some(STEP_TOKENS as usize + measure::SPARE);
+        // No step is taken: a small context leaves the memory to the weights.
+        let context = Some(hparams(&file)?.context.min(STEP_TOKENS as usize));
         return compare::run(&file, &path, LoadOptions { context, ..LoadOptions::default() });
     }
     // What takes minutes to find must not fail to be kept.
@@ -168,11 +169,14 @@ fn requests() -> Vec<Request> {
     (0..REQUESTS).map(request).collect()
 }
 
+fn hparams(file: &ModelFile) -> Result<models::Hparams, Error> {
+    models::Hparams::read(&file.gguf()?)
+        .map_err(|source| Error::Model { path: file.path().to_owned(), source })
+}
+
 /// Steps of the trace that the model's context has room for.
 fn kinds(trace: &Trace, together: usize, file: &ModelFile) -> Result<Vec<StepKind>, Error> {
-    let gguf = file.gguf()?;
-    let hparams = models::Hparams::read(&gguf)
-        .map_err(|source| Error::Model { path: file.path().to_owned(), source })?;
+    let hparams = hparams(file)?;
     let room = hparams.context.saturating_sub(measure::SPARE) as u32;
     let kinds = trace.steps(together, STEP_TOKENS).into_iter();
     let fits = |kind: &StepKind| kind.tokens <= room;

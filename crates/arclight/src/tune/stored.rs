@@ -223,7 +223,11 @@ pub(crate) fn leave_one(machine: &Machine, options: &mut LoadOptions) {
     let largest = (0..groups.len()).max_by_key(|&g| groups[g].cpus.len());
     let Some(at) = largest.filter(|&g| groups[g].cpus.len() > 1) else { return };
     groups[at].cpus.pop();
-    let left = groups[at].cpus.len();
+    let (left, alone) = (groups[at].cpus.len(), groups.len() == 1);
+    // Of several nodes each would have other rows: their matrices are multiplied as without tuning.
+    if alone {
+        options.schedules.retarget(left + 1, left);
+    }
     for phase in &mut options.phases {
         phase.threads[at] = phase.threads[at].min(left);
     }
@@ -256,6 +260,13 @@ mod tests {
         let mut some = options(7);
         leave_one(&machine, &mut some);
         assert_eq!(some, options(7));
+        // One node's matrices stay as tuned.
+        let machine = FakeMachine::uniform(1, 4).machine().unwrap();
+        let shape = |threads: usize| format!("Q4_0 96 x 64, {threads} threads").parse().unwrap();
+        let mut one = LoadOptions { groups: Some(vec![group(0..4)]), ..LoadOptions::default() };
+        one.schedules.add(shape(4), vec![(8, graph::Schedule::default())]);
+        leave_one(&machine, &mut one);
+        assert_eq!(one.schedules.of(&shape(3)).len(), 1);
     }
 
     #[test]
