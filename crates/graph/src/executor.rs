@@ -59,8 +59,9 @@ impl Executor {
     /// first worker: call [`Executor::step`] from the same thread.
     ///
     /// # Errors
-    /// When the plan's phases or schedules are malformed, a thread or memory cannot be had, a node of `machine` has
-    /// too little of it, the weights do not fit the graph, or a pipeline has more stages than layers.
+    /// When the plan's phases or schedules are malformed, a thread or memory cannot be had, a node of
+    /// `machine` has too little of it, the weights do not fit the graph, or a pipeline has more stages than
+    /// layers.
     ///
     /// # Panics
     /// When the graph was built for another number of nodes than the plan wants.

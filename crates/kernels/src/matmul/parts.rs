@@ -14,8 +14,8 @@ pub(crate) const AHEAD: usize = 4096;
 /// Which weights to come are fetched while others are multiplied.
 #[derive(Clone, Copy)]
 pub(crate) enum Fetch {
-    /// Those `ahead` bytes further, none if that is 0: a tile that is passed once comes from memory as fast as
-    /// it is multiplied.
+    /// Those `ahead` bytes further, none if that is 0: a tile that is passed once comes from memory as
+    /// fast as it is multiplied.
     Stream { ahead: usize },
     /// Every `step`th line of the tile that follows, from line `first` on, into the second cache: a
     /// tile that is passed `step` times has that much time for its successor.
