@@ -24,7 +24,8 @@ struct Packed {
 
 impl Packed {
     fn new(ty: TensorType, tiles: usize, pieces: &[(usize, usize)], rng: &mut Rng) -> Self {
-        let unit = ty.block_len().max(32);
+        // Columns of floats may be odd, if they are one piece.
+        let unit = if pieces.len() == 1 { ty.block_len() } else { ty.block_len().max(32) };
         let pieces: Vec<Piece> =
             pieces.iter().map(|&(units, folds)| Piece { cols: units * unit, folds }).collect();
         let len = pieces.iter().map(|piece| tile_bytes(ty, piece.cols)).sum::<usize>();
