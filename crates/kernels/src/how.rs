@@ -52,7 +52,7 @@ impl fmt::Display for MatKernel {
 pub type MatMul = fn(Tiles<'_>, &[Piece], Acts<'_>, RowsMut<'_, f32>);
 
 /// A kernel that was written elsewhere: by hand, for one type and one CPU. It competes with the family's
-/// members in whatever search chooses among them (the low-level form of Sandwich, section 5.3).
+/// members in whatever search chooses among them (the low-level form of Sandwich, section 6.1).
 #[derive(Debug)]
 pub struct Imported {
     /// Its name, which no other has; not one of [`MicroKernel`]'s.

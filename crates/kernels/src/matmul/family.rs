@@ -1,7 +1,7 @@
 //! The family of micro-kernels: what is multiplied in registers at once, and which sizes of it exist.
 //!
 //! A micro-kernel takes so many vectors of rows by so many tokens and runs along the columns, every
-//! product's sum in a register (MKs of Sandwich, section 5.2). All of a type are one function with its
+//! product's sum in a register (MKs of Sandwich, section 5). All of a type are one function with its
 //! sizes as parameters, so all give the same bits; which is fastest depends on the CPU, the tokens at
 //! hand and the matrix, and is for a search to find.
 

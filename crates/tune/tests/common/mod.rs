@@ -2,7 +2,11 @@
 //! what they read, and crowd each other beyond it. Multiplying scales with cores.
 #![allow(dead_code)] // Each test binary uses some of it.
 
+#[path = "../random/mod.rs"]
+mod random;
+
 use arclight_tune as tune;
+use random::normal;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 use topology::topotree::{Configuration, Search, TopoTree};
@@ -109,17 +113,9 @@ impl Planted {
         kinds.iter().map(|kind| kind.weight * self.exact(&groups, kind.tokens)).sum()
     }
 
-    /// A number of mean 0 and deviation 1: twelve even ones (xorshift64*).
+    /// A number of mean 0 and deviation 1.
     pub(crate) fn normal(&mut self) -> f64 {
-        let mut sum = -6.0;
-        for _ in 0..12 {
-            self.random ^= self.random >> 12;
-            self.random ^= self.random << 25;
-            self.random ^= self.random >> 27;
-            let bits = self.random.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 11;
-            sum += bits as f64 / (1u64 << 53) as f64;
-        }
-        sum
+        normal(&mut self.random)
     }
 }
 

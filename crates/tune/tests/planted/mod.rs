@@ -1,7 +1,11 @@
 //! A machine whose products take what a formula says, and one whose times make no sense.
 #![allow(dead_code)] // Each test binary uses some of it.
 
+#[path = "../random/mod.rs"]
+mod random;
+
 use arclight_tune as tune;
+use random::normal;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use tune::schedule::{Bench, Grid, Kernel, Problem, Progress, Schedule, Slice};
 
@@ -58,17 +62,9 @@ impl<'a> Planted<'a> {
         }
     }
 
-    /// A number of mean 0 and deviation 1: twelve even ones (xorshift64*).
+    /// A number of mean 0 and deviation 1.
     fn normal(&mut self) -> f64 {
-        let mut sum = -6.0;
-        for _ in 0..12 {
-            self.random ^= self.random >> 12;
-            self.random ^= self.random << 25;
-            self.random ^= self.random >> 27;
-            let bits = self.random.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 11;
-            sum += bits as f64 / (1u64 << 53) as f64;
-        }
-        sum
+        normal(&mut self.random)
     }
 
     /// Seconds without noise, of what a table says.
