@@ -7,7 +7,7 @@
 use crate::error::{Error, ScheduleFault};
 use crate::load::Packed;
 use crate::schedule::{MatrixShape, Schedule, Schedules};
-use kernels::{How, Kernels};
+use kernels::{Block, How, Kernels};
 use std::ops::Range;
 
 /// A matrix in one place.
@@ -117,12 +117,10 @@ impl Shard {
         clamp(all.start)..clamp(all.end)
     }
 
-    /// Tiles and tokens that are multiplied at once, in as many registers as there are: the most of what the
-    /// kernels of the parts take, where the schedule names none.
-    pub(crate) fn at_once(&self, how: How, kernels: &Kernels) -> (usize, usize) {
-        let tokens = |part: &Packed| kernels.tile_tokens(part.ty);
-        let usual = || (2, self.parts.iter().map(tokens).max().unwrap_or(1));
-        how.kernel.map_or_else(usual, |kernel| kernels.mat_kernel_size(kernel))
+    /// What goes together in a product of `tokens` tokens: good for the kernels of all parts.
+    pub(crate) fn block(&self, how: How, kernels: &Kernels, tokens: usize) -> Block {
+        let parts = self.parts.iter().map(|part| kernels.block(how, part.ty, tokens));
+        parts.reduce(Block::max).expect("a matrix has parts")
     }
 
     /// The tiles of a part that the packer `rank` packs.

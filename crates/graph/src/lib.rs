@@ -65,5 +65,5 @@ pub use step::{Outputs, PageCopy, PageId, PageTable, SeqInput};
 pub use storage::{Limits, NodeBytes};
 pub use sum::Sum;
 pub use tensor::{Bundle, BundleInfo, Domain, Header, TensorId};
-pub use timing::ShapeUse;
+pub use timing::{ShapeUse, usual_slice};
 pub use weight::{Matrix, MatrixId, Part, SplitBy, Vector, VectorId, WeightSource, WeightView};

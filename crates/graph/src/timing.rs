@@ -6,12 +6,13 @@ use crate::exec::{self, Trial};
 use crate::executor::Executor;
 use crate::instr::{Instr, Kind};
 use crate::lower::Variant;
-use crate::plan::{FormLimits, Mode, StepShape};
+use crate::plan::{FormLimits, Mode, Plan, StepShape};
 use crate::schedule::{MatrixShape, Product, Schedule, Slice};
 use crate::step::Prepared;
 use crate::tensor::Domain;
 use crate::weight::MatrixId;
 use gguf::TensorType;
+use kernels::{Block, How, Kernels};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
@@ -30,22 +31,23 @@ pub struct ShapeUse {
     pub matrices: usize,
 }
 
-impl Executor {
-    /// What a thread walks at a time of a shape's product where no schedule says it.
-    pub fn usual_slice(&self, shape: &MatrixShape) -> Slice {
-        let tile = |&(ty, _): &(TensorType, usize)| kernels::tile_bytes(ty, shape.cols);
-        let bytes = match shape.product {
-            Product::Paired => shape.parts.iter().map(tile).sum(),
-            Product::Plain | Product::Summed => tile(&shape.parts[0]),
-        };
-        let ty = shape.parts[0].0;
-        let row = self.kernels.row_bytes(kernels::act_kind(ty), shape.cols);
-        Slice {
-            tiles: exec::tiles_that_fit(self.plan(), 2, bytes),
-            tokens: exec::tokens_that_fit(self.plan(), self.kernels.tile_tokens(ty), row),
-        }
+/// What a thread walks at a time of a shape's product of `tokens` tokens where no schedule says it.
+pub fn usual_slice(plan: &Plan, kernels: &Kernels, shape: &MatrixShape, tokens: usize) -> Slice {
+    let tile = |&(ty, _): &(TensorType, usize)| kernels::tile_bytes(ty, shape.cols);
+    let bytes = match shape.product {
+        Product::Paired => shape.parts.iter().map(tile).sum(),
+        Product::Plain | Product::Summed => tile(&shape.parts[0]),
+    };
+    let row = kernels.row_bytes(kernels::act_kind(shape.parts[0].0), shape.cols);
+    let blocks = shape.parts.iter().map(|part| kernels.block(How::default(), part.0, tokens));
+    let block = blocks.reduce(Block::max).expect("a shape has parts");
+    Slice {
+        tiles: exec::tiles_that_fit(plan, block, bytes),
+        tokens: exec::tokens_that_fit(plan, block, row),
     }
+}
 
+impl Executor {
     /// The shapes of all products of a step, in the order of the first layer that has them, for each level
     /// of threads ([`Plan::levels`](crate::Plan::levels)).
     pub fn matrix_shapes(&self) -> Vec<Vec<ShapeUse>> {

@@ -2,7 +2,8 @@
 //!
 //! `cargo bench -p arclight-kernels --bench families [-- FILTER...]`: for every instruction set and matrix
 //! type that contain all filters (`-- avx512vnni Q4_0`), G multiply-accumulates a second of each member with a
-//! matrix in the second cache, by tokens, beside the peak of the same instructions on registers; then GB/s of
+//! matrix in the second cache, by tokens, beside the peak of the same instructions on registers in the same
+//! turns; then GB/s of
 //! weights from memory for one token by prefetch distance. Members take turns and the median of their turns
 //! counts. Every result is checked against the scalar twin first.
 
@@ -20,8 +21,8 @@ use memory::{HugePages, Policy};
 
 const COLS: usize = 2560;
 /// Tiles that stay in the second cache level together, and that every member divides.
-const TILES: usize = 8;
-const TOKENS: [usize; 12] = [1, 2, 3, 4, 5, 6, 8, 12, 16, 24, 32, 96];
+const TILES: usize = 64;
+const TOKENS: [usize; 12] = [1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 96, 512];
 const AHEAD: [usize; 8] = [0, 512, 1024, 2048, 4096, 6144, 8192, 16384];
 const TURNS: usize = 7;
 /// Seconds of a turn.
@@ -52,38 +53,42 @@ fn turns<const N: usize>(ways: usize, mut run: impl FnMut(usize)) -> Vec<f64> {
     times.into_iter().map(median).collect()
 }
 
-fn peak(kernels: &Kernels, ty: TensorType) -> f64 {
-    let run = |n| match ty {
-        TensorType::BF16 => kernels.peak_bf16(n),
-        TensorType::F16 => kernels.peak_f16(n),
-        TensorType::F32 => kernels.peak_f32(n),
-        _ => kernels.peak_i8(n),
-    };
-    let macs = run(100_000) as f64;
-    macs / turns::<TURNS>(1, |_| {
-        std::hint::black_box(run(100_000));
-    })[0]
+/// Multiply-accumulates of the type's instructions on registers.
+fn peak(kernels: &Kernels, ty: TensorType) -> u64 {
+    const ITERS: u64 = 10_000;
+    match ty {
+        TensorType::BF16 => kernels.peak_bf16(ITERS),
+        TensorType::F16 => kernels.peak_f16(ITERS),
+        TensorType::F32 => kernels.peak_f32(ITERS),
+        _ => kernels.peak_i8(ITERS),
+    }
 }
 
 fn families(kernels: &'static Kernels, ty: TensorType) {
     let members = kernels.mat_kernels(ty);
     let matrix = Matrix::noise(ty, COLS, TILES);
-    let peak = peak(kernels, ty);
-    println!("{} {}: GMAC/s, share of the peak of {:.0}", kernels.isa(), ty.name(), peak / 1e9);
-    print!("{:>8}", "tokens");
+    println!("{} {}: GMAC/s, share of the peak", kernels.isa(), ty.name());
+    print!("{:>8} {:>6}", "tokens", "peak");
     members.iter().for_each(|member| print!(" {:>10}", member.to_string()));
     println!();
+    let of_peak = peak(kernels, ty) as f64;
     for tokens in TOKENS {
         let mut product = Product::noise(kernels, ty, COLS, tokens, TILES);
         let how = |m: usize| How { kernel: Some(members[m]), ..How::default() };
         for m in 0..members.len() {
             product.check_by(how(m), &matrix);
         }
-        let times = turns::<TURNS>(members.len(), |m| product.run_by(how(m), matrix.view()));
+        let times = turns::<TURNS>(1 + members.len(), |way| match way.checked_sub(1) {
+            None => {
+                std::hint::black_box(peak(kernels, ty));
+            }
+            Some(m) => product.run_by(how(m), matrix.view()),
+        });
+        let (peak, times) = (of_peak / times[0], &times[1..]);
         let macs = (TILES * 16 * COLS * tokens) as f64;
         let best = times.iter().copied().fold(f64::INFINITY, f64::min);
-        print!("{tokens:>8}");
-        for time in times {
+        print!("{tokens:>8} {:>6.0}", peak / 1e9);
+        for &time in times {
             let mark = if time == best { '*' } else { ' ' };
             print!(" {:>5.0} {:>2.0}%{mark}", macs / time / 1e9, macs / time / peak * 100.0);
         }

@@ -8,6 +8,7 @@ use gguf::TensorType;
 use crate::acts::{ActKind, Acts, act_kind};
 use crate::isa::Isa;
 use crate::kernels::Kernels;
+use crate::matmul::panel;
 use crate::matmul::{AHEAD, MicroKernel, Piece, Tiles};
 use crate::views::RowsMut;
 
@@ -168,7 +169,7 @@ impl Kernels {
         self.mat_kernels(ty).into_iter().find(|kernel| kernel.to_string() == name)
     }
 
-    /// Tiles and tokens that a kernel takes at once.
+    /// Tiles and tokens of a kernel's register tile: the least that is worth giving it.
     pub fn mat_kernel_size(&self, kernel: MatKernel) -> (usize, usize) {
         match kernel {
             MatKernel::Imported(imported) => imported.size,
@@ -179,6 +180,50 @@ impl Kernels {
                 };
                 (usize::from(tiles), usize::from(kernel.tokens))
             }
+        }
+    }
+
+    /// How many tiles and tokens of a product of `tokens` tokens should go together with matrices of type
+    /// `ty`: what is copied for them, or unpacked, serves all.
+    pub fn block(&self, how: How, ty: TensorType, tokens: usize) -> Block {
+        let (kernel, (tiles, most)) = match how.kernel {
+            Some(MatKernel::Family(kernel)) => {
+                (Some(kernel), self.mat_kernel_size(MatKernel::Family(kernel)))
+            }
+            Some(other) => {
+                let (tiles, tokens) = self.mat_kernel_size(other);
+                return Block { tiles, tokens, register: tokens, panel: false };
+            }
+            None => (None, (2, self.tile_tokens(ty))),
+        };
+        let panel = self.takes_panels(ty, kernel, tokens);
+        let (tiles, tokens) = if panel { (panel::TILES, panel::TOKENS) } else { (tiles, most) };
+        Block { tiles, tokens, register: most, panel }
+    }
+}
+
+/// What goes together in a product ([`Kernels::block`]).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Block {
+    /// Tiles.
+    pub tiles: usize,
+    /// Tokens.
+    pub tokens: usize,
+    /// Tokens of a register tile.
+    pub register: usize,
+    /// Whether weights and activations are laid out anew, so that neither needs to be in the first cache.
+    pub panel: bool,
+}
+
+impl Block {
+    /// One that is good for both.
+    #[must_use]
+    pub fn max(self, other: Self) -> Self {
+        Self {
+            tiles: self.tiles.max(other.tiles),
+            tokens: self.tokens.max(other.tokens),
+            register: self.register.max(other.register),
+            panel: self.panel || other.panel,
         }
     }
 }

@@ -60,6 +60,25 @@ impl Isa {
     }
 }
 
+/// Whether this CPU reads memory fastest in several streams at once, so that tiles should go together where
+/// the tokens are too few to keep it busy: one core of a virtual Xeon (Sapphire Rapids) reads weights for one
+/// token at 12.8 GB/s by fours and 9.6 one after the other (BF16; Q8_0 11.5 and 9.9, Q6_K 12.0 and 9.6, Q4_K
+/// 11.8 and 8.9, Q4_0 9.6 and 7.7), while a Zen 5 likes one stream best (`--bench families`; November 2026).
+/// Other makers' CPUs count as that.
+pub(crate) fn likes_streams() -> bool {
+    #[cfg(target_arch = "x86_64")]
+    {
+        static INTEL: std::sync::OnceLock<bool> = std::sync::OnceLock::new();
+        *INTEL.get_or_init(|| {
+            let maker = std::arch::x86_64::__cpuid(0);
+            let name = [maker.ebx, maker.edx, maker.ecx].map(u32::to_le_bytes);
+            name.as_flattened() == b"GenuineIntel"
+        })
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    false
+}
+
 impl fmt::Display for Isa {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(self.name())

@@ -3,7 +3,6 @@
 use gguf::TensorType;
 
 use crate::TILE_ROWS;
-use crate::acts::{ActKind, act_kind};
 use crate::attention::KV_PAGE;
 use crate::isa::Isa;
 use crate::kernels::Kernels;
@@ -57,15 +56,6 @@ impl Kernels {
             Op::Rope => format!("{isa}_rope_f32"),
             Op::SwiGlu => format!("{isa}_swiglu_f32"),
             Op::Softmax => format!("{isa}_softmax_f32"),
-        }
-    }
-
-    /// Tokens of a register tile: multiples of it make the best use of a matrix of type `ty`.
-    pub fn tile_tokens(&self, ty: TensorType) -> usize {
-        match (act_kind(ty), self.isa()) {
-            (ActKind::Bf16, Isa::Avx512Bf16) => 8,
-            (ActKind::Q8, _) | (_, Isa::Avx512 | Isa::Avx512Bf16) => 4,
-            _ => 8,
         }
     }
 }

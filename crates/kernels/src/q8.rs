@@ -37,6 +37,17 @@ pub(crate) struct Q8Block {
 const _: () = assert!(size_of::<Q8Block>() == 64);
 
 impl Q8Block {
+    pub(crate) const ZERO: Self = Self {
+        qs: [[0; 4]; 8],
+        d: 0.0,
+        dsum: 0.0,
+        neg8: 0,
+        neg32: [0; 2],
+        neg128: 0,
+        steps: [0; 2],
+        step: 0.0,
+    };
+
     /// Quad `i` in one word, its first quant lowest.
     #[inline(always)]
     pub(crate) fn quad(&self, i: usize) -> i32 {

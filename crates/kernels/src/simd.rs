@@ -132,9 +132,11 @@ pub(crate) trait Dot: Vector {
     fn load_i8(self, x: &[u8; LANES], g: usize) -> Self::F;
     /// Powers of two, `2^(x - 128)`.
     fn load_power(self, x: &[u8; LANES], g: usize) -> Self::F;
+    fn load(self, x: &[f32; LANES], g: usize) -> Self::F;
     fn store(self, x: Self::F, to: &mut [f32; LANES], g: usize);
 
     fn load_w(self, x: &[u8; 64], g: usize) -> Self::W;
+    fn store_w(self, x: Self::W, to: &mut [u8; 64], g: usize);
     /// Bytes as 16 bits, a pair to a lane.
     fn load_pairs_u8(self, x: &[u8; 2 * LANES], g: usize) -> Self::W;
     /// As [`Dot::load_pairs_u8`], the bytes signed.

@@ -3,14 +3,17 @@
 //! An entry point makes the token and calls the generic kernel, which is inlined into it and so
 //! compiled with its `#[target_feature]`s.
 
+use crate::TILE_ROWS;
 use crate::arch::scalar::Scalar;
 #[cfg(target_arch = "x86_64")]
 use crate::arch::{avx2::Avx2, avx512::Avx512, avx512bf16::Avx512Bf16};
 use crate::attention::{self, Blocks, Tile};
 use crate::elementwise::{self, RopeStyle};
+use crate::matmul::panel::{self, Kind, PanelKind, Panels, Pass, Sub};
 use crate::matmul::{
     self, Bf16, F16, F32, Family, Iq4Nl, Iq4Xs, Mxfp4, NARROW, Place, Q2K, Q3K, Q4_0, Q4_1, Q4K,
-    Q5_0, Q5_1, Q5K, Q6K, Q8_0, RegisterTile, SIZES, Size, WIDE, Wide, exists, step, usual,
+    Q5_0, Q5_1, Q5K, Q6K, Q8_0, RegisterTile, SIZES, Size, Unpacks, WIDE, Wide, exists, step,
+    usual,
 };
 #[cfg(target_arch = "x86_64")]
 use crate::matmul::{MicroKernel, PAIRS, step_pairs};
@@ -18,6 +21,7 @@ use crate::q8::{self, Q8Block};
 use crate::simd::{Dot, Simd, Vector};
 use crate::views::{Rows, RowsMut};
 use crate::{bf16, exp, peak};
+use std::ops::Range;
 
 /// Hands the list of matrix types to a macro: `name: form of activations = how a tile is packed`.
 macro_rules! for_each_type {
@@ -119,6 +123,7 @@ macro_rules! define_table {
         pub(crate) struct Table {
             $(pub(crate) $ty: Family<$act>,)*
             $(pub(crate) $name: unsafe fn($($of),*) $(-> $ret)?,)*
+            pub(crate) panels: Panels,
         }
     };
 }
@@ -157,8 +162,36 @@ macro_rules! family {
             usual: $usual,
             from: $from,
             choice: <$simd as Vector>::REGISTERS > 0,
+            panel: None,
         }
     }};
+}
+
+/// The register tiles over panels of an instruction set: an entry point for every kind and number of tokens
+/// that its registers hold.
+macro_rules! panels {
+    ($entries:ident, $list:tt) => {
+        Panels {
+            tiles: [
+                panels!(@ $entries, Eight, $list),
+                panels!(@ $entries, Minimum, $list),
+                panels!(@ $entries, Halves, $list),
+            ],
+            groups: <$entries::D as Dot>::GROUPS,
+            gather: $entries::gather,
+        }
+    };
+    (@ $entries:ident, $kind:ident, [$($tokens:literal)*]) => {
+        [$(
+            if <$entries::D as Vector>::REGISTERS > 0
+                && $tokens <= PanelKind::$kind.most::<$entries::D>()
+            {
+                Some($entries::register_tile::<panel::$kind, $tokens> as panel::RegisterTile)
+            } else {
+                None
+            },
+        )*]
+    };
 }
 
 macro_rules! define_entries {
@@ -173,12 +206,36 @@ macro_rules! define_entries {
                     type D = <$simd as Simd>::Dot;
                     const SIZES_OF: [Size; SIZES] = if D::WIDE { WIDE } else { NARROW };
 
-                    pub(super) const FAMILY: Family<$act> = family!(
-                        $simd, SIZES_OF,
-                        $act = |place, out| step::<D, $tile, T, N, U>(Simd::dot($token), place.into(), out);
-                        $attribute, exists::<D, $tile>, usual::<D, $tile>(),
-                        if D::WIDE { <$tile as matmul::Tile>::TWO_FROM } else { 1 }
-                    );
+                    /// # Safety
+                    ///
+                    /// The CPU has the table's instruction set.
+                    #[$attribute]
+                    unsafe fn unpack(tile: &[u8], subs: Range<usize>, panel: &mut [Sub]) {
+                        <$tile as matmul::Tile>::unpack(Simd::dot($token), tile, subs, panel);
+                    }
+
+                    pub(super) const FAMILY: Family<$act> = Family {
+                        panel: match <$tile as matmul::Tile>::PANEL {
+                            Some(kind) if <D as Vector>::REGISTERS > 0 => Some(Unpacks {
+                                kind,
+                                member: kind.member::<D>(),
+                                entry: unpack,
+                                bytes: |cols| {
+                                    let blocks = cols.div_ceil(<$tile as matmul::Tile>::BLOCK_COLS);
+                                    <$tile as matmul::Tile>::bytes(blocks)
+                                },
+                            }),
+                            _ => None,
+                        },
+                        ..family!(
+                            $simd, SIZES_OF,
+                            $act = |place, out| {
+                                step::<D, $tile, T, N, U>(Simd::dot($token), place.into(), out);
+                            };
+                            $attribute, exists::<D, $tile>, usual::<D, $tile>(),
+                            if D::WIDE { <$tile as matmul::Tile>::TWO_FROM } else { 1 }
+                        )
+                    };
                 }
             )*
             $(
@@ -194,7 +251,40 @@ macro_rules! define_entries {
                     }
                 }
             )*
-            Table { $($ty: $ty::FAMILY,)* $($name: $name::entry,)* }
+            mod panels {
+                use super::*;
+
+                pub(super) type D = <$simd as Simd>::Dot;
+
+                /// # Safety
+                ///
+                /// The CPU has the table's instruction set.
+                #[$attribute]
+                pub(super) unsafe fn register_tile<K: Kind, const T: usize>(
+                    pass: Pass<'_>,
+                    sums: &mut [[f32; TILE_ROWS]],
+                ) {
+                    panel::step::<D, K, T>(Simd::dot($token), pass, sums);
+                }
+
+                /// # Safety
+                ///
+                /// The CPU has the table's instruction set.
+                #[$attribute]
+                pub(super) unsafe fn gather(
+                    acts: Rows<'_, Q8Block>,
+                    tokens: Range<usize>,
+                    first: usize,
+                    to: &mut [Q8Block],
+                ) {
+                    panel::gather(acts, tokens, first, to);
+                }
+            }
+            Table {
+                $($ty: $ty::FAMILY,)*
+                $($name: $name::entry,)*
+                panels: panels!(panels, [1 2 3 4 5 6 7 8 9 10 11 12]),
+            }
         };
     };
 }

@@ -82,6 +82,45 @@ fn all_members_give_the_same_bits() {
     }
 }
 
+/// Types whose weights can be unpacked into panels.
+const PANELS: [TensorType; 3] = [TensorType::Q4_0, TensorType::Q4_K, TensorType::Q6_K];
+
+#[test]
+fn panels_give_the_same_bits() {
+    let mut rng = Rng(43);
+    for ty in PANELS {
+        let block = ty.block_len() / 32;
+        // Sub-blocks of 32 columns: less than a panel, several with a rest, pieces of all lengths; and more
+        // tiles than share a copy of the activations.
+        let pieces = [(3 * 8, 0), (8, 1), (40, 0), (16, 2), (8, 1)];
+        let pieces = pieces.map(|(subs, folds)| (subs / block, folds));
+        for (tiles, pieces) in [(1, &pieces[1..2]), (3, &pieces[..1]), (18, &pieces[..])] {
+            let pieces: Vec<_> = match pieces {
+                &[(blocks, _)] => vec![(blocks, 0)],
+                all => all.to_vec(),
+            };
+            let matrix = Packed::new(ty, tiles, &pieces, &mut rng);
+            // More tokens than pass over a panel; remainders of every size.
+            let most = if tiles == 3 { 205 } else { 31 };
+            let x = rng.vec(most * matrix.cols);
+            let expected = matrix.times(scalar(), How::default(), ty, &x);
+            for kernels in Kernels::available().filter(|k| k.isa() != Isa::Scalar) {
+                let panel = kernels.family(ty).into_iter().find(|member| member.panel);
+                let panel = panel.unwrap_or_else(|| panic!("{} {ty} without", kernels.isa()));
+                let counts: &[usize] = if tiles == 3 { &[95, 96, 97, 205] } else { &[8, 13, 31] };
+                for tokens in (1..=7).chain(counts.iter().copied()) {
+                    for kernel in [Some(MatKernel::Family(panel)), None] {
+                        let how = How { kernel, ahead: [4096, 0][tokens % 2] };
+                        let out = matrix.times(kernels, how, ty, &x[..tokens * matrix.cols]);
+                        let what = format!("{} {ty} {panel}, {tiles} x {tokens}", kernels.isa());
+                        same_bits(&out, &expected[..out.len()], what);
+                    }
+                }
+            }
+        }
+    }
+}
+
 /// Types that have all sizes.
 const WHOLE: [TensorType; 8] = {
     use TensorType::*;
@@ -117,8 +156,8 @@ fn families_have_what_their_registers_hold() {
 
 proptest! {
     #[test]
-    fn a_member_has_one_name(vectors: u8, tokens: u8, unroll: u8) {
-        let kernel = MicroKernel { vectors, tokens, unroll };
+    fn a_member_has_one_name(vectors: u8, tokens: u8, unroll: u8, panel: bool) {
+        let kernel = MicroKernel { vectors, tokens, unroll, panel };
         prop_assert_eq!(kernel.to_string().parse(), Ok(kernel));
     }
 

@@ -2,7 +2,7 @@
 
 use crate::error::Error;
 use arclight_engine::Engine;
-use graph::{Grid, MatrixShape, Product, Schedule};
+use graph::{Grid, MatrixShape, Plan, Product, Schedule, usual_slice};
 use kernels::{How, Kernels, MatKernel, TILE_ROWS, act_kind, tile_bytes};
 use std::time::Duration;
 use tune::schedule::{self, Bench, Kernel, Problem, Slice};
@@ -20,8 +20,7 @@ pub(super) struct Products<'a> {
     kernels: &'static Kernels,
     level: usize,
     shapes: Vec<MatrixShape>,
-    /// What a thread walks at a time without a schedule, of each.
-    slices: Vec<graph::Slice>,
+    plan: Plan,
     pub(super) problems: Vec<Problem>,
     /// Whether the user has had enough.
     interrupted: &'a dyn Fn() -> bool,
@@ -56,9 +55,8 @@ impl<'a> Products<'a> {
         };
         let problems = uses.iter().enumerate().map(problem).collect();
         let shapes: Vec<MatrixShape> = uses.into_iter().map(|used| used.shape).collect();
-        let executor = engine.executor();
-        let slices = shapes.iter().map(|shape| executor.usual_slice(shape)).collect();
-        Ok(Products { engine, kernels, level, shapes, slices, problems, interrupted })
+        let plan = engine.executor().plan().clone();
+        Ok(Products { engine, kernels, level, shapes, plan, problems, interrupted })
     }
 
     /// Whether a product of so many tokens is one that steps have: of the matrix that makes logits they have
@@ -90,7 +88,7 @@ impl Bench for Products<'_> {
     }
 
     fn default(&self, problem: &Problem, tokens: usize) -> schedule::Schedule<String> {
-        let slice = self.slices[problem.id];
+        let slice = usual_slice(&self.plan, self.kernels, &self.shapes[problem.id], tokens);
         let grid =
             schedule::Grid { rows: problem.threads.min(problem.tiles), tokens: 1, splits: 1 };
         let most = grid.largest(problem.tiles, tokens);

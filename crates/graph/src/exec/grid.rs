@@ -3,13 +3,14 @@
 use super::Thread;
 use crate::deal::{Dealt, Shard};
 use crate::schedule::{Schedule, Seat};
+use kernels::Block;
 use std::ops::Range;
 
 /// What a thread multiplies of a matrix.
 pub(super) struct Own<'a> {
     pub schedule: Schedule,
-    /// Tiles and tokens that the kernel takes at once.
-    pub at_once: (usize, usize),
+    /// What goes together.
+    pub block: Block,
     shard: &'a Shard,
     bounds: &'a [usize],
     seat: Seat,
@@ -24,9 +25,9 @@ impl Thread<'_> {
         let dealt = self.step.trial.unwrap_or_else(planned);
         let seat = dealt.schedule.grid.seat(self.size, self.rank)?;
         let Dealt { schedule, bounds } = dealt;
-        let at_once = shard.at_once(schedule.how, self.step.kernels);
-        let rows = schedule.grid.token_part(rows, seat.token, at_once.1);
-        Some(Own { schedule, at_once, shard, bounds, seat, rows })
+        let block = shard.block(schedule.how, self.step.kernels, rows);
+        let rows = schedule.grid.token_part(rows, seat.token, block.register);
+        Some(Own { schedule, block, shard, bounds, seat, rows })
     }
 }
 

@@ -13,16 +13,18 @@ use crate::load::{Packed, Root};
 use crate::op::Activation;
 use crate::plan::Plan;
 use crate::weight::MatrixId;
-use kernels::{ActKind, Acts, How, Kernels, Rows, RowsMut, TILE_ROWS};
+use kernels::{ActKind, Acts, Block, How, Kernels, Rows, RowsMut, TILE_ROWS};
 use std::ops::Range;
 
-/// The most rows of a block.
+/// The most rows of a block whose activations stay in the first cache.
 const BLOCK_ROWS: usize = 32;
 /// f32 of a product that is worked on before it goes to its place: 4 KiB, so that gate and up stay
 /// in the first cache beside the activations.
 const PRODUCT: usize = 2 * BLOCK_ROWS * TILE_ROWS;
+/// The same where activations are copied for many tiles: 192 KiB, so that they serve as many.
+const PANEL_PRODUCT: usize = 48 << 10;
 /// f32 of scratch: gate and up, or a product that goes to several nodes.
-pub(super) const SCRATCH: usize = 2 * PRODUCT;
+pub(super) const SCRATCH: usize = 2 * PANEL_PRODUCT;
 
 /// A thread's tiles end where a cache line does, so no two threads write to one.
 const _: () = assert!((TILE_ROWS * size_of::<f32>()).is_multiple_of(64));
@@ -131,7 +133,7 @@ impl Thread<'_> {
         let bytes = gate.tile_bytes() + up.tile_bytes();
         for tiles in self.tile_blocks(&own, own.tiles(0), bytes) {
             for rows in self.row_blocks(&own, acts, gate) {
-                for (rows, tiles) in pieces(rows, &tiles, own.at_once) {
+                for (rows, tiles) in pieces(rows, &tiles, own.block) {
                     self.gated_piece((how, [gate, up]), acts, activation, out, rows, tiles);
                 }
             }
@@ -148,7 +150,7 @@ impl Thread<'_> {
         rows: Range<usize>,
         tiles: Range<usize>,
     ) {
-        let (to_gate, to_up) = self.scratch().split_at_mut(PRODUCT);
+        let (to_gate, to_up) = self.scratch().split_at_mut(PANEL_PRODUCT);
         let width = tiles.len() * TILE_ROWS;
         let len = rows.len() * width;
         let (g, u) = (&mut to_gate[..len], &mut to_up[..len]);
@@ -196,7 +198,7 @@ impl Thread<'_> {
                         self.product(how, (part, root), tiles.clone(), acts, rows.clone(), to);
                         continue;
                     }
-                    for (rows, tiles) in pieces(rows.clone(), &tiles, own.at_once) {
+                    for (rows, tiles) in pieces(rows.clone(), &tiles, own.block) {
                         let width = tiles.len() * TILE_ROWS;
                         let sum = &mut self.scratch()[..rows.len() * width];
                         let view = RowsMut::new(sum, rows.len(), width, width);
@@ -247,8 +249,7 @@ impl Thread<'_> {
         tiles: Range<usize>,
         bytes: usize,
     ) -> impl Iterator<Item = Range<usize>> + use<> {
-        let unit = 2usize.next_multiple_of(own.at_once.0);
-        let fit = || tiles_that_fit(self.step.plan, unit, bytes);
+        let fit = || tiles_that_fit(self.step.plan, own.block, bytes);
         blocks(tiles, own.schedule.slice.map_or_else(fit, |slice| slice.tiles))
     }
 
@@ -297,7 +298,7 @@ impl Thread<'_> {
     ) -> impl Iterator<Item = Range<usize>> + use<> {
         let fit = || {
             let (_, bytes) = self.act_row(acts, part);
-            tokens_that_fit(self.step.plan, own.at_once.1, bytes)
+            tokens_that_fit(self.step.plan, own.block, bytes)
         };
         blocks(own.rows(), own.schedule.slice.map_or_else(fit, |slice| slice.tokens))
     }
@@ -311,15 +312,19 @@ impl Thread<'_> {
     }
 }
 
-/// Tiles of `bytes` each that stay in a thread's cache while rows go by, in multiples of `unit`.
-pub(crate) fn tiles_that_fit(plan: &Plan, unit: usize, bytes: usize) -> usize {
+/// Tiles of `bytes` each that stay in a thread's cache while rows go by, in multiples of a block's.
+pub(crate) fn tiles_that_fit(plan: &Plan, block: Block, bytes: usize) -> usize {
+    let unit = 2usize.next_multiple_of(block.tiles);
     (plan.weight_block_bytes / bytes / unit * unit).max(unit)
 }
 
-/// Tokens of `bytes` of activations each that stay in the first cache: whole register tiles of `tile`, so
-/// that only the last block has a remainder.
-pub(crate) fn tokens_that_fit(plan: &Plan, tile: usize, bytes: usize) -> usize {
-    let tile = 8usize.next_multiple_of(tile);
+/// Tokens of `bytes` of activations each that stay in the first cache: whole register tiles, so that only the
+/// last block has a remainder. Those that are laid out anew need not stay there.
+pub(crate) fn tokens_that_fit(plan: &Plan, block: Block, bytes: usize) -> usize {
+    if block.panel {
+        return block.tokens;
+    }
+    let tile = 8usize.next_multiple_of(block.tokens);
     let most = (BLOCK_ROWS / tile * tile).max(tile);
     (plan.act_block_bytes / bytes).next_multiple_of(tile).clamp(tile, most)
 }
@@ -365,18 +370,19 @@ fn blocks(range: Range<usize>, size: usize) -> impl Iterator<Item = Range<usize>
     range.step_by(size).map(move |start| start..start.saturating_add(size).min(end))
 }
 
-/// A block of rows by tiles in pieces whose product fits in the scratch, if they can be of whole register
-/// tiles of `at_once` tiles and rows.
+/// Rows by tiles in pieces whose product fits in the scratch, if they can be of whole blocks.
 fn pieces(
     rows: Range<usize>,
     tiles: &Range<usize>,
-    at_once: (usize, usize),
+    block: Block,
 ) -> impl Iterator<Item = (Range<usize>, Range<usize>)> {
     let tiles = tiles.clone();
-    let most = (PRODUCT / TILE_ROWS / at_once.0).clamp(1, BLOCK_ROWS);
-    let whole = most / at_once.1 * at_once.1;
+    let (product, most) =
+        if block.panel { (PANEL_PRODUCT, block.tokens) } else { (PRODUCT, BLOCK_ROWS) };
+    let most = (product / TILE_ROWS / block.tiles).clamp(1, most);
+    let whole = most / block.tokens * block.tokens;
     blocks(rows, if whole > 0 { whole } else { most }).flat_map(move |rows| {
-        let fit = PRODUCT / (rows.len() * TILE_ROWS);
+        let fit = product / (rows.len() * TILE_ROWS);
         blocks(tiles.clone(), fit).map(move |tiles| (rows.clone(), tiles))
     })
 }

@@ -251,7 +251,7 @@ fn products(
             let rules = shard.rules(level);
             let share = |(tokens, dealt): (usize, Dealt<'_>)| {
                 let grid = dealt.schedule.grid;
-                let (_, tile) = shard.at_once(dealt.schedule.how, kernels);
+                let tile = shard.block(dealt.schedule.how, kernels, tokens).register;
                 let seat = grid.seat(team, rank);
                 let part = seat.map_or(0, |seat| seat.token);
                 let one =

@@ -126,11 +126,21 @@ impl Dot for Avx2Rows {
         let to = &mut to[g * 8..][..8];
         isa!(_mm256_storeu_ps(to.as_mut_ptr(), x));
     }
+    #[inline(always)]
+    fn load(self, x: &[f32; LANES], g: usize) -> Self::F {
+        let x = &x[g * 8..][..8];
+        isa!(_mm256_loadu_ps(x.as_ptr()))
+    }
 
     #[inline(always)]
     fn load_w(self, x: &[u8; 64], g: usize) -> Self::W {
         let x: &[u8; 32] = group(x, g);
         isa!(_mm256_loadu_si256(x.as_ptr().cast()))
+    }
+    #[inline(always)]
+    fn store_w(self, x: Self::W, to: &mut [u8; 64], g: usize) {
+        let to = &mut to[g * 32..][..32];
+        isa!(_mm256_storeu_si256(to.as_mut_ptr().cast(), x));
     }
     #[inline(always)]
     fn load_pairs_u8(self, x: &[u8; 2 * LANES], g: usize) -> Self::W {

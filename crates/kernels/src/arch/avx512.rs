@@ -285,8 +285,16 @@ impl Dot for Avx512 {
         Simd::store(self, x, to);
     }
     #[inline(always)]
+    fn load(self, x: &[f32; LANES], _g: usize) -> Self::F {
+        Simd::load(self, x)
+    }
+    #[inline(always)]
     fn load_w(self, x: &[u8; 64], _g: usize) -> Self::W {
         isa!(_mm512_loadu_si512(x.as_ptr().cast()))
+    }
+    #[inline(always)]
+    fn store_w(self, x: Self::W, to: &mut [u8; 64], _g: usize) {
+        isa!(_mm512_storeu_si512(to.as_mut_ptr().cast(), x));
     }
     #[inline(always)]
     fn load_pairs_u8(self, x: &[u8; 2 * LANES], _g: usize) -> Self::W {

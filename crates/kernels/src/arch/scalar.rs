@@ -217,8 +217,16 @@ impl Dot for Scalar {
         Simd::store(self, x, to);
     }
     #[inline(always)]
+    fn load(self, x: &[f32; LANES], _g: usize) -> Self::F {
+        *x
+    }
+    #[inline(always)]
     fn load_w(self, x: &[u8; 64], _g: usize) -> Self::W {
         *x
+    }
+    #[inline(always)]
+    fn store_w(self, x: Self::W, to: &mut [u8; 64], _g: usize) {
+        *to = x;
     }
     #[inline(always)]
     fn load_pairs_u8(self, x: &[u8; 2 * LANES], _g: usize) -> Self::W {

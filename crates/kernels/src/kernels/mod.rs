@@ -9,6 +9,7 @@ use crate::acts::{ActKind, Acts, act_kind, elements, elements_mut, most_row_byte
 use crate::bf16_trial::{Bf16Trial, bf16_trial};
 use crate::how::{How, MatKernel};
 use crate::isa::{ISA_VARIABLE, Isa, IsaError};
+use crate::matmul::panel;
 use crate::matmul::{Family, MicroKernel, PIECE_LEVELS, Piece, Tiles, Walk};
 use crate::pack::{is_unpacked, tile_bytes, unpack_row};
 use crate::q8::Q8Block;
@@ -210,7 +211,13 @@ impl Kernels {
                 Acts::F32(acts) => self.floats(ty).multiply(walk, tiles, pieces, acts, out),
                 Acts::Bf16(acts) => self.table.matmul_bf16.multiply(walk, tiles, pieces, acts, out),
                 Acts::Q8(acts) => {
-                    self.quants(ty).multiply(walk, tiles, pieces, elements(acts), out);
+                    let (family, acts) = (self.quants(ty), elements(acts));
+                    let Some(unpacks) = family.unpacks(kernel, acts.rows()) else {
+                        return family.multiply(walk, tiles, pieces, acts, out);
+                    };
+                    let fetch = how.ahead > 0;
+                    let work = panel::Work { unpacks, tiles, pieces, acts, fetch };
+                    self.table.panels.multiply(&work, out);
                 }
             }
         }
@@ -274,6 +281,26 @@ impl Kernels {
             ActKind::Bf16 => self.table.matmul_bf16.has(kernel),
             ActKind::Q8 => self.quants(ty).has(kernel),
         }
+    }
+
+    /// Whether so many tokens are multiplied by panels.
+    pub(crate) fn takes_panels(
+        &self,
+        ty: TensorType,
+        kernel: Option<MicroKernel>,
+        tokens: usize,
+    ) -> bool {
+        act_kind(ty) == ActKind::Q8 && self.quants(ty).unpacks(kernel, tokens).is_some()
+    }
+
+    /// Tokens of a register tile of the usual kernel for many tokens.
+    pub(crate) fn tile_tokens(&self, ty: TensorType) -> usize {
+        let usual = match act_kind(ty) {
+            ActKind::F32 => self.floats(ty).usual,
+            ActKind::Bf16 => self.table.matmul_bf16.usual,
+            ActKind::Q8 => self.quants(ty).usual,
+        };
+        usize::from(usual.tokens)
     }
 
     /// Runs the instructions of the 8-bit dot products without anything around them, `iters` rounds;

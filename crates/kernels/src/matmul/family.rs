@@ -21,11 +21,13 @@ pub struct MicroKernel {
     /// Steps along the columns in one turn of the loop: of 64 columns with types that have two blocks
     /// in a group, of 32 with other blocks, of one or two columns with floats.
     pub unroll: u8,
+    /// Whether weights are unpacked once for many tokens, and not in every register tile.
+    pub panel: bool,
 }
 
 impl MicroKernel {
     pub(crate) const fn of((vectors, tokens, unroll): Size) -> Self {
-        Self { vectors, tokens, unroll }
+        Self { vectors, tokens, unroll, panel: false }
     }
 
     pub(super) const fn size(self) -> Size {
@@ -34,10 +36,13 @@ impl MicroKernel {
 }
 
 impl fmt::Display for MicroKernel {
-    /// Vectors x tokens, and what is unrolled: `2x4`, `2x4u2`.
+    /// Vectors x tokens, what is unrolled, and `p` for a panel: `2x4`, `2x4u2`, `2x6p`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}x{}", self.vectors, self.tokens)?;
-        if self.unroll == 1 { Ok(()) } else { write!(f, "u{}", self.unroll) }
+        if self.unroll != 1 {
+            write!(f, "u{}", self.unroll)?;
+        }
+        f.write_str(if self.panel { "p" } else { "" })
     }
 }
 
@@ -48,8 +53,10 @@ impl FromStr for MicroKernel {
         let wrong = || MicroKernelError(name.to_owned());
         let number = |s: &str| s.parse::<u8>().map_err(|_| wrong());
         let (vectors, rest) = name.split_once('x').ok_or_else(wrong)?;
+        let rest = rest.strip_suffix('p').unwrap_or(rest);
         let (tokens, unroll) = rest.split_once('u').unwrap_or((rest, "1"));
-        let kernel = Self::of((number(vectors)?, number(tokens)?, number(unroll)?));
+        let size = (number(vectors)?, number(tokens)?, number(unroll)?);
+        let kernel = Self { panel: name.ends_with('p'), ..Self::of(size) };
         // One name for one kernel: no signs, no zeros in front.
         if kernel.to_string() == name { Ok(kernel) } else { Err(wrong()) }
     }
@@ -57,7 +64,7 @@ impl FromStr for MicroKernel {
 
 /// A text that is no name of a micro-kernel.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is not a micro-kernel: vectors x tokens are wanted, such as 2x4 or 2x4u2")]
+#[error("{0:?} is not a micro-kernel: vectors x tokens are wanted, such as 2x4, 2x4u2 or 2x6p")]
 pub struct MicroKernelError(String);
 
 /// What a type's products are summed in.

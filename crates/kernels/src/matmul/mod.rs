@@ -24,6 +24,7 @@ mod halves;
 mod iq4_nl;
 mod iq4_xs;
 mod mxfp4;
+pub(crate) mod panel;
 mod parts;
 mod pieces;
 mod q2_k;
@@ -65,13 +66,17 @@ pub(crate) use q5_1::Q5_1;
 pub(crate) use q5_k::Q5K;
 pub(crate) use q6_k::Q6K;
 pub(crate) use q8_0::Q8_0;
-pub(crate) use walk::{Family, Place, RegisterTile, Walk, step, usual};
+pub(crate) use walk::{Family, Place, RegisterTile, Unpacks, Walk, step, usual};
 pub(crate) use wide::Wide;
 
 // What the files of the types are written with, too.
 use dots::{accumulate, add_mins, block, dot_nibbles, load_scales};
 use parts::{Fetch, Part, check_acts, check_parts, fetch, part, rows, slices, within};
 use pieces::{Products, tree};
+
+use panel::{PanelKind, Sub};
+
+use std::ops::Range;
 
 use crate::q8::BLOCK as ACT_BLOCK;
 use crate::simd::Dot;
@@ -113,6 +118,14 @@ pub(crate) trait Tile {
     /// The fewest tokens for which two tiles go together. One token is bound by memory, and one stream
     /// is what prefetchers like; but the sums of plain floats are one chain of additions.
     const TWO_FROM: usize = 2;
+
+    /// How its sums are made from a panel, if weights can be unpacked into one.
+    const PANEL: Option<PanelKind> = None;
+
+    /// Unpacks sub-blocks `subs` of 32 columns of a tile's piece into a panel.
+    fn unpack<D: Dot>(_d: D, _tile: &[u8], _subs: Range<usize>, _panel: &mut [Sub]) {
+        unreachable!("the type has no panels")
+    }
 
     /// The rows of `N` register columns times `T` activation rows, which cover the tiles' columns; `U`
     /// steps in one turn of the loop, 1 or 2.

@@ -61,9 +61,19 @@ impl<'a> Tiles<'a> {
         self.len
     }
 
+    /// Tile `i`.
+    pub(super) fn tile(&self, i: usize) -> &'a [u8] {
+        &self.bytes[i * self.stride..][..self.len]
+    }
+
+    /// Byte `at` of tile `i`; it may lie beyond both.
+    pub(super) fn place(&self, i: usize, at: usize) -> *const u8 {
+        self.bytes.as_ptr().wrapping_add(i * self.stride + at)
+    }
+
     /// Group `group` of tile `i`, where `together` tiles are multiplied at once.
     pub(super) fn part(&self, i: usize, group: usize, together: usize) -> Part<'a> {
-        let tile = &self.bytes[i * self.stride..][..self.len];
+        let tile = self.tile(i);
         let skip = (together - 1) * self.stride;
         Part { tile, group, left: self.stride, skip, next: together * self.stride }
     }

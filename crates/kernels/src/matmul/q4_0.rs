@@ -2,8 +2,9 @@
 //!
 //! Packed in pairs of blocks: `[2][16]` scales, then `[2][256]` bytes of nibbles.
 
+use super::panel::{PanelKind, Sub, unpack_nibbles};
 use super::quants::{Packed, Quants, get_half, get_quads, put_half, put_quads};
-use super::{accumulate, dot_nibbles, load_scales, within};
+use super::{accumulate, dot_nibbles, load_scales, part, within};
 use crate::TILE_ROWS;
 use crate::q8::Q8Block;
 use crate::simd::Dot;
@@ -27,6 +28,22 @@ impl Quants for Q4_0 {
     fn get(group: &[u8], sub: usize, row: usize, block: &mut [u8]) {
         get_half(group, sub * SCALES, row, block);
         get_quads(&group[Self::HEAD + sub * Self::SUB..], row, &mut block[2..]);
+    }
+
+    const PANEL: Option<PanelKind> = Some(PanelKind::Eight);
+
+    #[inline(always)]
+    fn unpack<D: Dot>(
+        d: D,
+        packed: Packed<'_, 1>,
+        group: usize,
+        sub: usize,
+        _units: [[D::F; 1]; 2],
+        to: &mut Sub,
+    ) {
+        unpack_nibbles(d, part(packed.quants[0], 0), group, to);
+        let [scale] = load_scales(d, within(packed.head, sub * SCALES), [group]);
+        d.store(scale, &mut to.scales, group);
     }
 
     #[inline(always)]

@@ -2,9 +2,10 @@
 //!
 //! Packed per block of 256: scales and minima as in [`super::six`], then `[8][256]` nibbles as in Q4_0.
 
+use super::panel::{PanelKind, Sub, unpack_nibbles};
 use super::quants::{Packed, Quants};
 use super::six::{self, SUBS};
-use super::{accumulate, add_mins, dot_nibbles, within};
+use super::{accumulate, add_mins, dot_nibbles, part, within};
 use crate::TILE_ROWS;
 use crate::q8::Q8Block;
 use crate::simd::Dot;
@@ -52,6 +53,23 @@ impl Quants for Q4K {
     #[inline(always)]
     fn units<D: Dot, const N: usize>(d: D, head: [&[u8]; N], groups: [usize; N]) -> [[D::F; N]; 2] {
         six::units(d, head, groups)
+    }
+
+    const PANEL: Option<PanelKind> = Some(PanelKind::Minimum);
+
+    #[inline(always)]
+    fn unpack<D: Dot>(
+        d: D,
+        packed: Packed<'_, 1>,
+        group: usize,
+        sub: usize,
+        units: [[D::F; 1]; 2],
+        to: &mut Sub,
+    ) {
+        unpack_nibbles(d, part(packed.quants[0], 0), group, to);
+        let [[scale], [min]] = six::scales(d, packed.head, [group], sub, units);
+        d.store(scale, &mut to.scales, group);
+        d.store(min, &mut to.others, group);
     }
 
     #[inline(always)]

@@ -6,6 +6,7 @@
 
 use super::bits::{self, Run, run, vector};
 use super::halves::{self, Halves, SCALES};
+use super::panel::{PanelKind, Sub};
 use super::quants::{Packed, Quants, get_half, put_half};
 use super::{block, load_scales, part, within};
 use crate::TILE_ROWS;
@@ -86,6 +87,31 @@ impl Quants for Q6K {
         [load_scales(d, within(head, 0), groups); 2]
     }
 
+    const PANEL: Option<PanelKind> = Some(PanelKind::Halves);
+
+    #[inline(always)]
+    fn unpack<D: Dot>(
+        d: D,
+        packed: Packed<'_, 1>,
+        group: usize,
+        sub: usize,
+        [[unit], _]: [[D::F; 1]; 2],
+        to: &mut Sub,
+    ) {
+        let six = d.splat_w(63);
+        for side in 0..2 {
+            let at = SCALES + (2 * sub + side) * TILE_ROWS;
+            let scale = d.mul(unit, Self::scale(d, part(packed.head[0], at), group));
+            d.store(scale, if side == 0 { &mut to.scales } else { &mut to.others }, group);
+            let mut v = [six; 3];
+            for i in 0..3 {
+                v[i] = vector(d, packed.quants[0], 3 * side + i, group);
+                d.store_w(d.and(v[i], six), &mut to.quads[4 * side + i], group);
+            }
+            d.store_w(fourth(d, v), &mut to.quads[4 * side + 3], group);
+        }
+    }
+
     #[inline(always)]
     unsafe fn add<D: Dot, const T: usize, const N: usize>(
         d: D,
@@ -100,6 +126,15 @@ impl Quants for Q6K {
         // SAFETY: the caller's contract.
         unsafe { halves::add::<Self, D, T, N>(d, packed, groups, sub, units[0], acts, b, acc) }
     }
+}
+
+/// The quad above three others, two bits in each.
+#[inline(always)]
+fn fourth<D: Dot>(d: D, [v0, v1, v2]: [D::W; 3]) -> D::W {
+    let low = d.and(d.shr6(v0), d.splat_w(0x03));
+    let middle = d.and(d.shr4(v1), d.splat_w(0x0c));
+    let high = d.and(d.shr2(v2), d.splat_w(0x30));
+    d.or(d.or(low, middle), high)
 }
 
 impl Halves for Q6K {
@@ -134,12 +169,7 @@ impl Halves for Q6K {
                 );
                 w[n] = match two {
                     0 => [d.and(v0, six), d.and(v1, six)],
-                    _ => {
-                        let low = d.and(d.shr6(v0), d.splat_w(0x03));
-                        let middle = d.and(d.shr4(v1), d.splat_w(0x0c));
-                        let high = d.and(d.shr2(v2), d.splat_w(0x30));
-                        [d.and(v2, six), d.or(d.or(low, middle), high)]
-                    }
+                    _ => [d.and(v2, six), fourth(d, [v0, v1, v2])],
                 };
             }
             for t in 0..T {

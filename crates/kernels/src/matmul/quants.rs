@@ -4,6 +4,7 @@
 //! scales (and minima) first, so many together that every vector is aligned, then the values of each 32
 //! columns. The last group of a tile may be cut short; it keeps the place of all scales.
 
+use super::panel::{PanelKind, Sub};
 use super::parts::{Fetch, Part, check_acts, check_parts, fetch, groups, part, slices};
 use super::{ACT_BLOCK, Sums, Tile};
 use crate::q8::Q8Block;
@@ -62,6 +63,21 @@ pub(super) trait Quants {
     ) {
     }
 
+    /// As [`Tile::PANEL`].
+    const PANEL: Option<PanelKind> = None;
+
+    /// Puts sub-block `sub` of a group into its place in a panel, given [`Quants::units`].
+    fn unpack<D: Dot>(
+        _d: D,
+        _packed: Packed<'_, 1>,
+        _group: usize,
+        _sub: usize,
+        _units: [[D::F; 1]; 2],
+        _to: &mut Sub,
+    ) {
+        unreachable!("the type has no panels")
+    }
+
     /// Adds the products of sub-block `sub` of a group and activation block `b`.
     ///
     /// # Safety
@@ -111,6 +127,7 @@ impl<K: Quants> Tile for K {
     const BLOCK_COLS: usize = K::BLOCK_COLS;
     const SUMS: Sums = Sums::Integers;
     const FAMILY: bool = <K as Quants>::FAMILY;
+    const PANEL: Option<PanelKind> = <K as Quants>::PANEL;
 
     fn bytes(blocks: usize) -> usize {
         let subs = blocks * subs::<K>();
@@ -158,6 +175,19 @@ impl<K: Quants> Tile for K {
             }
         }
         acc
+    }
+
+    #[inline(always)]
+    fn unpack<D: Dot>(d: D, tile: &[u8], subs: Range<usize>, panel: &mut [Sub]) {
+        for (i, to) in subs.zip(panel) {
+            let (at, sub) = (i / K::SUBS * group_bytes::<K>(), i % K::SUBS);
+            let head = [&tile[at..][..K::HEAD]];
+            let quants = [&tile[at + K::HEAD + sub * K::SUB..][..K::SUB]];
+            for group in 0..D::GROUPS {
+                let units = K::units(d, head, [group]);
+                <K as Quants>::unpack(d, Packed { head, quants }, group, sub, units, to);
+            }
+        }
     }
 }
 

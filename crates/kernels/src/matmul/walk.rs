@@ -1,12 +1,14 @@
 //! The walk over tiles and tokens, in register tiles of a member of the family.
 
 use super::family::{MicroKernel, Size, Sums};
+use super::panel::{self, PanelKind, Unpack};
 use super::parts::{Fetch, rows};
 use super::pieces::{Dots, Piece, tree};
 use super::{Tile, Tiles};
 use crate::TILE_ROWS;
 use crate::acts::elements;
 use crate::bf16::WidePair;
+use crate::isa::likes_streams;
 use crate::simd::Dot;
 use crate::views::{Rows, RowsMut};
 
@@ -77,6 +79,21 @@ pub(crate) struct Family<A: 'static> {
     pub(crate) from: usize,
     /// Whether members can be chosen, and not only the usual one.
     pub(crate) choice: bool,
+    /// The member that works with panels, if there is one.
+    pub(crate) panel: Option<Unpacks>,
+}
+
+/// What a type does for its panels.
+#[derive(Clone, Copy)]
+pub(crate) struct Unpacks {
+    /// How sums are made.
+    pub(crate) kind: PanelKind,
+    /// The member's name.
+    pub(crate) member: MicroKernel,
+    /// Unpacks.
+    pub(crate) entry: Unpack,
+    /// Bytes of a tile's piece of so many sub-blocks.
+    pub(crate) bytes: fn(usize) -> usize,
 }
 
 impl<A> Clone for Family<A> {
@@ -97,12 +114,36 @@ impl<A> Family<A> {
     pub(crate) fn members(&self) -> Vec<MicroKernel> {
         let all = self.sizes.iter().map(|&size| MicroKernel::of(size));
         let others = all.filter(|member| *member != self.usual && self.has(*member));
-        std::iter::once(self.usual).chain(others).collect()
+        let panel = self.panel.map(|panel| panel.member);
+        std::iter::once(self.usual).chain(others).chain(panel).collect()
     }
 
     /// Whether `kernel` is one of [`Family::members`].
     pub(crate) fn has(&self, kernel: MicroKernel) -> bool {
-        kernel == self.usual || self.choice && self.get(kernel.size()).is_some()
+        match self.panel {
+            _ if !kernel.panel => {
+                kernel == self.usual || self.choice && self.get(kernel.size()).is_some()
+            }
+            panel => panel.is_some_and(|panel| panel.member == kernel),
+        }
+    }
+
+    /// What works with panels, if that is the way for so many tokens.
+    pub(crate) fn unpacks(&self, kernel: Option<MicroKernel>, tokens: usize) -> Option<Unpacks> {
+        let wanted = kernel.map_or(tokens >= panel::FEWEST, |kernel| kernel.panel);
+        self.panel.filter(|_| wanted)
+    }
+
+    /// What multiplies so many tokens where nobody chose.
+    fn usual_for(&self, tokens: usize) -> MicroKernel {
+        if tokens <= STREAMED && self.groups == 1 && likes_streams() {
+            let four = MicroKernel::of((4, tokens as u8, 1));
+            if self.get(four.size()).is_some() {
+                return four;
+            }
+        }
+        let vectors = if tokens < self.from { 1 } else { self.usual.vectors };
+        MicroKernel { vectors, ..self.usual }
     }
 
     /// Most tokens of a register tile with so many vectors, that are no more than `most`.
@@ -111,6 +152,20 @@ impl<A> Family<A> {
             (n == vectors && u == 1 && usize::from(t) <= most && tile.is_some()).then_some(t)
         };
         self.sizes.iter().zip(self.tiles).filter_map(fits).max().expect("there is one of one token")
+    }
+
+    /// Tokens of the next of the register tiles that cover `left` tokens, `most` at most in each: all at once,
+    /// or in as few tiles as there can be of about equal size.
+    fn part(&self, vectors: u8, left: usize, most: usize) -> u8 {
+        let mut tiles = left.div_ceil(most);
+        loop {
+            let share = left.div_ceil(tiles);
+            let take = self.tokens(vectors, share);
+            if usize::from(take) == share || tiles >= left {
+                return take;
+            }
+            tiles += 1;
+        }
     }
 
     /// `out[t][16i + r] = Σ_c tiles[i][r][c] * acts[t][c]`, summed by pieces.
@@ -130,9 +185,7 @@ impl<A> Family<A> {
         acts: Rows<'_, A>,
         mut out: RowsMut<'_, f32>,
     ) {
-        let few = MicroKernel { vectors: 1, ..self.usual };
-        let usual = if acts.rows() < self.from { few } else { self.usual };
-        let kernel = walk.kernel.unwrap_or(usual);
+        let kernel = walk.kernel.unwrap_or_else(|| self.usual_for(acts.rows()));
         let (mut cover, mut tile) = (Cover::new(self, kernel, acts.rows()), 0);
         while tile < tiles.count() {
             // Tiles that are left over go by twos and ones.
@@ -162,8 +215,11 @@ impl<A> Family<A> {
     }
 }
 
-/// How register tiles with so many vectors cover all tokens: as many as fit of the kernel's size, then ever
-/// smaller ones.
+/// The most tokens that go by four tiles where memory likes streams.
+const STREAMED: usize = 2;
+
+/// How register tiles with so many vectors cover all tokens: as many as fit of the kernel's size, then
+/// smaller ones of about equal sizes.
 struct Cover<A> {
     vectors: u8,
     full: (Option<RegisterTile<A>>, u8),
@@ -174,19 +230,23 @@ struct Cover<A> {
     rests: usize,
 }
 
-/// Of fewer tokens than the largest member takes (12), no more are ever left: 8 and 3, or 4, 2 and 1.
-const REST: usize = 4;
+/// What is left over of a kernel's tokens takes no more register tiles (17 of 12: 6, 6, 3 and 2).
+const REST: usize = 6;
 
 impl<A> Cover<A> {
     fn new(family: &Family<A>, kernel: MicroKernel, tokens: usize) -> Self {
         let MicroKernel { vectors, tokens: most, .. } = kernel;
-        let mut left = tokens % usize::from(most);
-        let fulls = tokens / usize::from(most);
+        let size = usize::from(most);
+        let (mut fulls, mut left) = (tokens / size, tokens % size);
+        // A few tokens by themselves would be slow: 6 and 2 are better 4 and 4.
+        if fulls > 0 && left > 0 && 2 * left < size {
+            (fulls, left) = (fulls - 1, left + size);
+        }
         let full = family.get(kernel.size());
         assert!(full.is_some() || fulls == 0, "no micro-kernel {kernel}");
         let (mut rest, mut rests) = ([(None, 0, 0); REST], 0);
         while left > 0 {
-            let take = family.tokens(vectors, left);
+            let take = family.part(vectors, left, size);
             // One token is bound by memory: all groups go together, so that the tile is read in one pass.
             let all = if take == 1 && family.groups > 1 { family.groups as u8 } else { vectors };
             rest[rests] = (family.get((all, take, 1)), all, take);
@@ -241,8 +301,10 @@ pub(crate) fn step<D: Dot, K: Tile, const T: usize, const N: usize, const U: usi
 ///
 /// Where registers are many, 2 matrix tiles by 4 tokens, so that one load of activations serves two
 /// products: multiply units and load ports are then about equally busy (79 % of the peak of `vpdpbusd` on
-/// Zen 5 with Q4_0, 4 for 5 tokens 80 %, 1 tile by 8 or 12 tokens 70 to 76 %; November 2026). Each block's
-/// scales cost two of ten instructions of the multiply units: 80 % is the most.
+/// Zen 5 with Q4_0, 4 for 5 tokens 80 %, 1 tile by 8 or 12 tokens 70 to 76 %). Each block's scales cost two of ten
+/// instructions of its multiply units: 80 % is the most. On a Sapphire Rapids, where they are three of eleven,
+/// 2 by 4 reach 49 to 58 %, 2 by 6 62 to 64 % with 16 tiles in the second cache and 53 % with 64
+/// (`--bench families`; November 2026).
 pub(crate) const fn usual<D: Dot, K: Tile>() -> MicroKernel {
     match K::SUMS {
         _ if D::WIDE => MicroKernel::of((2, 4, 1)),

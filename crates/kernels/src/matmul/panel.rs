@@ -1,0 +1,364 @@
+//! Panels: weights and activations laid out anew for many tokens.
+//!
+//! A register tile over packed weights unpacks them for the few tokens that it has sums for, which with four
+//! tokens costs as much as their scales, and follows a pointer for each token. For many tokens, some columns
+//! of a tile are unpacked once, bytes and scales as the sums want them, into a panel that stays in the first
+//! cache; activations of the same columns are copied so that those of a register tile lie one behind the
+//! other. Then every dot product is a single instruction, which takes its activation from memory by one
+//! pointer. Tokens pass over the panel, and their sums wait in memory for the next columns (packing, as in
+//! Goto and van de Geijn, *Anatomy of high-performance matrix multiplication*, 2008, section 4). Sums are
+//! those of the type, step by step, so the bits are the same.
+
+mod walk;
+
+use std::ops::Range;
+
+use super::family::MicroKernel;
+use super::{accumulate, add_mins};
+use crate::TILE_ROWS;
+use crate::q8::Q8Block;
+use crate::simd::Dot;
+use crate::views::Rows;
+
+pub(crate) use walk::{Panels, TILES, Work};
+
+/// What a sub-block of 32 columns of a tile is multiplied by.
+#[repr(C, align(64))]
+#[derive(Clone, Copy)]
+pub(crate) struct Sub {
+    /// The scale of every row; of the first half, where halves have their own.
+    pub(super) scales: [f32; TILE_ROWS],
+    /// The minima, or the scales of the second half.
+    pub(super) others: [f32; TILE_ROWS],
+    /// Weights with their offset, four of each row together.
+    pub(super) quads: [[u8; 4 * TILE_ROWS]; 8],
+}
+
+impl Sub {
+    const EMPTY: Self =
+        Self { scales: [0.0; TILE_ROWS], others: [0.0; TILE_ROWS], quads: [[0; 64]; 8] };
+}
+
+/// Sub-blocks in a panel: 512 columns, 10 KiB.
+const SUBS: usize = 16;
+
+/// Most tokens that pass over a panel before it is made anew.
+pub(crate) const TOKENS: usize = 96;
+
+/// Fewer tokens are multiplied by packed weights.
+pub(crate) const FEWEST: usize = 32;
+
+/// Most tokens of a register tile.
+pub(crate) const MOST: usize = 12;
+
+/// Puts sub-blocks of a packed piece into a panel.
+///
+/// # Safety
+///
+/// The CPU has the instruction set that it is compiled for.
+pub(crate) type Unpack = unsafe fn(&[u8], Range<usize>, &mut [Sub]);
+
+/// How a type's sums are made from a panel.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum PanelKind {
+    /// Nibbles with an offset of 8, one scale.
+    Eight,
+    /// Nibbles, one scale and a minimum.
+    Minimum,
+    /// Six bits with an offset of 32, a scale for each half.
+    Halves,
+}
+
+impl PanelKind {
+    pub(super) const ALL: [Self; 3] = [Self::Eight, Self::Minimum, Self::Halves];
+
+    /// Registers of a register tile: sums of the block and of all, and those of a first half; weights,
+    /// their scales, and what is at hand.
+    const fn registers(self, tokens: usize) -> usize {
+        let sums = if matches!(self, Self::Halves) { 3 } else { 2 };
+        sums * tokens + 4
+    }
+
+    /// The most tokens of a register tile.
+    pub(crate) const fn most<D: Dot>(self) -> usize {
+        let mut tokens = MOST;
+        while tokens > 1 && self.registers(tokens) > D::REGISTERS {
+            tokens -= 1;
+        }
+        tokens
+    }
+
+    /// The member of the family that works with panels.
+    pub(crate) const fn member<D: Dot>(self) -> MicroKernel {
+        MicroKernel { vectors: 1, tokens: self.most::<D>() as u8, unroll: 1, panel: true }
+    }
+}
+
+/// How sums are made: a [`PanelKind`] as a type.
+pub(crate) trait Kind {
+    /// Adds the products of a sub-block.
+    fn add<D: Dot, const T: usize>(
+        d: D,
+        sub: &Sub,
+        group: usize,
+        acts: &[Q8Block; T],
+        acc: &mut [[D::F; 1]; T],
+    );
+}
+
+pub(crate) struct Eight;
+pub(crate) struct Minimum;
+pub(crate) struct Halves;
+
+/// The integer sums of 32 columns of nibbles.
+#[inline(always)]
+fn nibbles<D: Dot, const T: usize>(
+    d: D,
+    sub: &Sub,
+    group: usize,
+    acts: &[Q8Block; T],
+    start: impl Fn(&Q8Block) -> i32,
+) -> [[D::I; 1]; T] {
+    let mut acc = [d.start_nibbles(0); T];
+    for t in 0..T {
+        acc[t] = d.start_nibbles(start(&acts[t]));
+    }
+    for j in 0..8 {
+        let w = d.load_w(&sub.quads[j], group);
+        for t in 0..T {
+            acc[t] = d.dot_nibbles(acc[t], w, acts[t].quad(j));
+        }
+    }
+    let mut sums = [[d.splat_i(0); 1]; T];
+    for t in 0..T {
+        sums[t][0] = d.end_nibbles(acc[t], start(&acts[t]));
+    }
+    sums
+}
+
+/// One block of each token.
+#[inline(always)]
+fn slices<const T: usize>(acts: &[Q8Block; T]) -> [&[Q8Block]; T] {
+    let mut slices = [&acts[..1]; T];
+    for t in 0..T {
+        slices[t] = &acts[t..=t];
+    }
+    slices
+}
+
+impl Kind for Eight {
+    #[inline(always)]
+    fn add<D: Dot, const T: usize>(
+        d: D,
+        sub: &Sub,
+        group: usize,
+        acts: &[Q8Block; T],
+        acc: &mut [[D::F; 1]; T],
+    ) {
+        let sums = nibbles(d, sub, group, acts, |act| act.neg8);
+        // SAFETY: every token has a block.
+        unsafe { accumulate(d, sums, [d.load(&sub.scales, group)], slices(acts), 0, acc) };
+    }
+}
+
+impl Kind for Minimum {
+    #[inline(always)]
+    fn add<D: Dot, const T: usize>(
+        d: D,
+        sub: &Sub,
+        group: usize,
+        acts: &[Q8Block; T],
+        acc: &mut [[D::F; 1]; T],
+    ) {
+        let sums = nibbles(d, sub, group, acts, |_| 0);
+        // SAFETY: every token has a block.
+        unsafe {
+            accumulate(d, sums, [d.load(&sub.scales, group)], slices(acts), 0, acc);
+            add_mins(d, [d.load(&sub.others, group)], slices(acts), 0, acc);
+        }
+    }
+}
+
+impl Halves {
+    /// The integer sums of half `SIDE`.
+    #[inline(always)]
+    fn half<D: Dot, const T: usize, const SIDE: usize>(
+        d: D,
+        sub: &Sub,
+        group: usize,
+        acts: &[Q8Block; T],
+    ) -> [D::I; T] {
+        let mut sums = [d.splat_i(0); T];
+        for t in 0..T {
+            sums[t] = d.splat_i(acts[t].neg32[SIDE]);
+        }
+        for two in 0..2 {
+            let q = 4 * SIDE + 2 * two;
+            let w = [d.load_w(&sub.quads[q], group), d.load_w(&sub.quads[q + 1], group)];
+            for t in 0..T {
+                sums[t] = d.dot_two(sums[t], w, [acts[t].quad(q), acts[t].quad(q + 1)]);
+            }
+        }
+        sums
+    }
+}
+
+impl Kind for Halves {
+    #[inline(always)]
+    fn add<D: Dot, const T: usize>(
+        d: D,
+        sub: &Sub,
+        group: usize,
+        acts: &[Q8Block; T],
+        acc: &mut [[D::F; 1]; T],
+    ) {
+        let sums = Self::half::<D, T, 0>(d, sub, group, acts);
+        let scale = d.load(&sub.scales, group);
+        let mut low = [d.splat(0.0); T];
+        for t in 0..T {
+            low[t] = d.mul(d.to_f(sums[t]), scale);
+        }
+        let high = Self::half::<D, T, 1>(d, sub, group, acts);
+        let scale = d.load(&sub.others, group);
+        for t in 0..T {
+            let both = d.fma(d.to_f(high[t]), scale, low[t]);
+            acc[t][0] = d.fma(both, d.splat(acts[t].d), acc[t][0]);
+        }
+    }
+}
+
+/// Copies some blocks of the tokens of a register tile, `to` for the first block of each, then for the next.
+#[inline(always)]
+pub(crate) fn gather(
+    acts: Rows<'_, Q8Block>,
+    tokens: Range<usize>,
+    first: usize,
+    to: &mut [Q8Block],
+) {
+    let (start, count) = (tokens.start, tokens.len());
+    let len = to.len() / count;
+    for t in tokens {
+        let from = &acts.row(t)[first..][..len];
+        for (to, from) in to[t - start..].iter_mut().step_by(count).zip(from) {
+            *to = *from;
+        }
+    }
+}
+
+/// [`gather`] with an instruction set.
+///
+/// # Safety
+///
+/// The CPU has it.
+pub(crate) type Gather = unsafe fn(Rows<'_, Q8Block>, Range<usize>, usize, &mut [Q8Block]);
+
+/// What asks for the weights that will be unpacked next: a part of their lines with every sub-block.
+#[derive(Clone, Copy)]
+pub(crate) struct Ahead {
+    /// Where they begin.
+    pub(super) at: *const u8,
+    /// Their lines.
+    pub(super) lines: usize,
+    /// The pass over the panel and how many there are: each asks for its share.
+    pub(super) pass: usize,
+    pub(super) passes: usize,
+}
+
+impl Ahead {
+    /// Asks for what goes with sub-block `b` of `len`. It may lie beyond the last tile, which nobody will
+    /// mind.
+    #[inline(always)]
+    fn fetch<D: Dot>(self, d: D, b: usize, len: usize) {
+        let mut line = self.pass * len + b;
+        while line < self.lines {
+            d.prefetch_second(self.at.wrapping_add(64 * line));
+            line += self.passes * len;
+        }
+    }
+}
+
+/// A register tile over a panel.
+#[derive(Clone, Copy)]
+pub(crate) struct Pass<'a> {
+    /// The sub-blocks.
+    pub(super) panel: &'a [Sub],
+    /// The group of rows.
+    pub(super) group: usize,
+    /// The blocks of all its tokens for the first sub-block, then those for the next.
+    pub(super) acts: &'a [Q8Block],
+    /// Where the sums of its tokens are in their level.
+    pub(super) at: usize,
+    /// The level.
+    pub(super) level: usize,
+    /// Whether the piece begins here.
+    pub(super) begin: bool,
+    /// Additions of the sums on the levels below, where the piece ends here.
+    pub(super) folds: usize,
+    pub(super) ahead: Option<Ahead>,
+}
+
+/// Sums of tiles and tokens on a level: those of the pieces at hand wait on ever higher ones.
+const LEVEL: usize = TILES * TOKENS;
+
+/// Adds a register tile's products to the sums of its tokens, which come level after level.
+///
+/// # Safety
+///
+/// The CPU has the instruction set that it is compiled for.
+pub(crate) type RegisterTile = unsafe fn(Pass<'_>, &mut [[f32; TILE_ROWS]]);
+
+/// A register tile of `T` tokens.
+#[inline(always)]
+pub(crate) fn step<D: Dot, K: Kind, const T: usize>(
+    d: D,
+    pass: Pass<'_>,
+    sums: &mut [[f32; TILE_ROWS]],
+) {
+    let Pass { panel, group, acts, at, level, begin, folds, ahead } = pass;
+    let acts = acts.as_chunks::<T>().0;
+    assert!(acts.len() == panel.len(), "activations of {} sub-blocks", acts.len());
+    let mut acc = [[d.splat(0.0); 1]; T];
+    if !begin {
+        let own = tokens_of::<T>(sums, level, at);
+        for t in 0..T {
+            acc[t][0] = d.load(&own[t], group);
+        }
+    }
+    for (b, (sub, acts)) in panel.iter().zip(acts).enumerate() {
+        if let Some(ahead) = ahead {
+            ahead.fetch(d, b, panel.len());
+        }
+        K::add::<D, T>(d, sub, group, acts, &mut acc);
+    }
+    for fold in 1..=folds {
+        let below = tokens_of::<T>(sums, level - fold, at);
+        for t in 0..T {
+            acc[t][0] = d.add(d.load(&below[t], group), acc[t][0]);
+        }
+    }
+    let own = tokens_of::<T>(sums, level - folds, at);
+    for t in 0..T {
+        d.store(acc[t][0], &mut own[t], group);
+    }
+}
+
+/// The sums of `T` tokens, from `at` on, on a level.
+#[inline(always)]
+fn tokens_of<const T: usize>(
+    sums: &mut [[f32; TILE_ROWS]],
+    level: usize,
+    at: usize,
+) -> &mut [[f32; TILE_ROWS]; T] {
+    sums[level * LEVEL + at..].first_chunk_mut().expect("sums of every token")
+}
+
+/// Nibbles as [`super::dot_nibbles`] has them.
+#[inline(always)]
+pub(super) fn unpack_nibbles<D: Dot>(d: D, nibbles: &[u8; 256], group: usize, to: &mut Sub) {
+    let mask = d.splat_w(0x0f);
+    for j in 0..4 {
+        let both = d.load_w(super::part(nibbles, 64 * j), group);
+        d.store_w(d.and(both, mask), &mut to.quads[j], group);
+        d.store_w(d.and(d.shr4(both), mask), &mut to.quads[4 + j], group);
+    }
+}
