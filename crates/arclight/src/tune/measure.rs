@@ -7,6 +7,7 @@
 //!
 //! [`Executor::rearrange`]: graph::Executor::rearrange
 
+use super::matrices;
 use super::stored::{self, DISTANCES, PAGE_SIZES, PAGES, PREFETCH};
 use crate::error::Error;
 use crate::load;
@@ -120,7 +121,8 @@ impl<'a> Steps<'a> {
     ) -> Result<Vec<StepKind>, Error> {
         let (level, mut kept, mut past) = (default.all(), Vec::<StepKind>::new(), false);
         for kind in kinds {
-            let candidate = Candidate { scheme: default, level: &level, choices: &[] };
+            let (scheme, choices, schedules) = (default, &[][..], None);
+            let candidate = Candidate { scheme, level: &level, choices, schedules };
             let over = match kept.len() {
                 0 | 1 => false,
                 // Larger ones take longer still: they are not timed.
@@ -139,7 +141,7 @@ impl<'a> Steps<'a> {
 
     /// Makes the threads stand as a scheme wants them, and gives the number of a level.
     fn arrange(&mut self, candidate: &Candidate<'_>) -> Result<(&mut Loaded, usize), Error> {
-        let Candidate { scheme, level, choices } = *candidate;
+        let Candidate { scheme, level, choices, schedules } = *candidate;
         let chosen = choices.iter().find(|(name, _)| name == PAGES);
         let size =
             |(_, value): &(String, String)| PAGE_SIZES.iter().find(|(name, _)| name == value);
@@ -162,12 +164,11 @@ impl<'a> Steps<'a> {
         let machine = self.machine;
         let loaded = self.loaded.as_mut().expect("just loaded");
         let at = loaded.level(scheme, level, machine)?;
-        if let Some(ahead) = stored::ahead(choices)
-            && loaded.engine.executor().plan().schedules.usual.ahead != ahead
-        {
-            let mut schedules = loaded.engine.executor().plan().schedules.clone();
-            schedules.usual.ahead = ahead;
-            loaded.multiply_by(schedules)?;
+        // What of them is not known here was told when they were read or found.
+        let mut wanted = schedules.map_or_else(Schedules::default, |found| matrices::all(found).0);
+        wanted.usual.ahead = stored::ahead(choices).unwrap_or(wanted.usual.ahead);
+        if loaded.engine.executor().plan().schedules != wanted {
+            loaded.multiply_by(wanted)?;
         }
         Ok((loaded, at))
     }
@@ -194,10 +195,18 @@ impl<'a> Steps<'a> {
     }
 }
 
-/// Repetitions of each kind of step with and without schedules.
-const COMPARISONS: usize = 7;
-
 impl Steps<'_> {
+    /// What there is, or nothing: then the fault is told in the end.
+    pub(super) fn told<T>(&mut self, of: Result<T, Error>) -> Option<T> {
+        of.map_err(|e| {
+            let fault = e.to_string();
+            if !self.faults.contains(&fault) {
+                self.faults.push(fault);
+            }
+        })
+        .ok()
+    }
+
     /// The engine, its threads arranged as a candidate wants them, and the number of the level.
     pub(super) fn engine(
         &mut self,
@@ -206,45 +215,12 @@ impl Steps<'_> {
         let (loaded, level) = self.arrange(candidate)?;
         Ok((&mut loaded.engine, level))
     }
-
-    /// Seconds of kinds of steps, each with its level: without schedules and with them, in turns.
-    pub(super) fn compare(
-        &mut self,
-        scheme: &Scheme,
-        steps: &[(StepKind, Level)],
-        schedules: &Schedules,
-    ) -> Result<Vec<[Vec<f64>; 2]>, Error> {
-        let mut times = vec![[Vec::new(), Vec::new()]; steps.len()];
-        for turn in 0..2 * COMPARISONS {
-            // A B B A, so that what drifts is the same to both.
-            let with = usize::div_ceil(turn, 2) % 2;
-            for ((kind, level), times) in steps.iter().zip(&mut times) {
-                let candidate = Candidate { scheme, level, choices: &[] };
-                let (loaded, _) = self.arrange(&candidate)?;
-                let mut wanted = if with == 1 { schedules.clone() } else { Schedules::default() };
-                wanted.usual = schedules.usual;
-                if loaded.engine.executor().plan().schedules != wanted {
-                    loaded.multiply_by(wanted)?;
-                }
-                times[with].push(self.time(&candidate, kind)?);
-            }
-        }
-        Ok(times)
-    }
 }
 
 impl Measure for Steps<'_> {
     fn seconds(&mut self, candidate: &Candidate<'_>, kind: &StepKind) -> Option<f64> {
-        match self.time(candidate, kind) {
-            Ok(seconds) => Some(seconds),
-            Err(e) => {
-                let fault = e.to_string();
-                if !self.faults.contains(&fault) {
-                    self.faults.push(fault);
-                }
-                None
-            }
-        }
+        let timed = self.time(candidate, kind);
+        self.told(timed)
     }
 
     fn load_seconds(&self) -> f64 {

@@ -242,11 +242,12 @@ fn search(
             let others = others::others(machine, &default.scheme);
             let (default, others, choices) = (&default, &others, &choices);
             let quick = Quick { default, others, decode, prompt, choices };
-            quick.run(&mut steps, &mut |progress| {
+            let found = quick.run(&mut steps, &mut |progress| {
                 told(progress);
                 let left = QUICK.saturating_sub(start.elapsed() + MATRICES).as_secs_f64();
                 if answering.interrupted() { 0.0 } else { left }
-            })
+            });
+            found.map(|outcome| vec![outcome])
         }
         Depth::Whole(repetitions, _) => {
             let tuner = Tuner {
@@ -259,7 +260,7 @@ fn search(
                 repetitions,
                 choices: &[], // Page sizes are the engine's to choose, by its own measurement.
             };
-            tuner.run(&mut steps, &mut |progress| {
+            tuner.best(&mut steps, &mut |progress| {
                 told(progress);
                 match answering.interrupted() {
                     true => ControlFlow::Break(()),
@@ -269,22 +270,15 @@ fn search(
         }
     };
     bar.finish_and_clear();
-    let found = match (found, depth) {
-        (Ok(mut outcome), Depth::Whole(_, most)) if !most.is_zero() && !answering.interrupted() => {
-            let sizes = (STEP_TOKENS as usize, together);
-            schedules::find(&mut steps, &mut outcome, &kinds, sizes, (most, &answering))?;
-            Ok(outcome)
-        }
-        (Ok(mut outcome), Depth::Quick) if !answering.interrupted() => {
-            // What is left is for the one product that every answer waits for: that with a single token.
-            let left = QUICK.saturating_sub(start.elapsed() + COMPARING);
-            if !left.is_zero() {
-                schedules::find(&mut steps, &mut outcome, &kinds, (1, 1), (left, &answering))?;
-            }
-            Ok(outcome)
-        }
-        (other, _) => other,
+    let (most, sizes) = match depth {
+        Depth::Whole(_, most) => (most, (STEP_TOKENS as usize, together)),
+        // What is left is for the one product that every answer waits for: that with a single token.
+        Depth::Quick => (QUICK.saturating_sub(start.elapsed() + COMPARING), (1, 1)),
     };
+    let found = found.map(|mut plans| match most.is_zero() || answering.interrupted() {
+        true => plans.swap_remove(0),
+        false => schedules::find(&mut steps, plans, &kinds, sizes, (most, &answering)),
+    });
     for fault in &steps.faults {
         note!("left out: {fault}");
     }

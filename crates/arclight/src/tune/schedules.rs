@@ -1,97 +1,229 @@
-//! How matrices are multiplied, tuned for the cores that were found.
+//! How matrices are multiplied, tuned for the cores of the best plans, of which one is chosen then.
 
-use super::matrices::{self, Products};
+use super::matrices::Products;
 use super::measure::Steps;
-use super::stored;
 use crate::error::Error;
 use crate::interrupt::Answering;
 use crate::term::{self, note};
+use indicatif::ProgressBar;
+use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 use tune::schedule::{Problem, Progress, Scheduler, Schedules};
-use tune::tuner::{Candidate, Level, Outcome, StepKind, faster, median};
+use tune::tuner::{Candidate, Contest, Level, Matrices, Measure, Outcome, StepKind, Won};
 
-/// Searches schedules for an outcome, for so long at most, and puts them into it if steps are not slower for
-/// them. `largest` is the tokens of a step at most, `together` the rows of logits.
+/// Repetitions of each kind of step with and without schedules.
+const REPETITIONS: usize = 7;
+
+/// Searches schedules for the best plans, which stand best first, for so long at most for all of them, and
+/// gives that which is the fastest then. `largest` is the tokens of a step at most, `together` the rows of
+/// logits.
 pub(super) fn find(
     steps: &mut Steps<'_>,
-    outcome: &mut Outcome,
+    plans: Vec<Outcome>,
     kinds: &[StepKind],
     (largest, together): (usize, usize),
     (time, answering): (Duration, &Answering),
-) -> Result<(), Error> {
-    let (start, bar) = (Instant::now(), term::count_bar("matrices", 100));
-    let rows = outcome.table.rows();
-    let mut found = Schedules::<String>::default();
-    for (at, row) in rows.iter().enumerate() {
-        let most = (row.up_to as usize).min(largest);
-        let from = at.checked_sub(1).map_or(0, |before| rows[before].up_to as usize);
-        if most <= from {
-            break; // Larger steps are not tuned.
+) -> Outcome {
+    let mut tuning = Tuning {
+        steps,
+        kinds,
+        largest,
+        together,
+        time,
+        start: Instant::now(),
+        plans: 0,
+        answering,
+    };
+    let contest = Contest { kinds, largest, repetitions: REPETITIONS };
+    let (bar, mut begun) = (term::count_bar("tuned", 0), None);
+    let won = contest.run(&mut tuning, plans, &mut |progress| {
+        // Those who tune have a bar of their own.
+        if progress.evaluations > 0 {
+            let begun = begun.get_or_insert_with(Instant::now);
+            bar.set_length((progress.evaluations + progress.remaining) as u64);
+            bar.set_position(progress.evaluations as u64);
+            let each = progress.remaining as f64 / progress.evaluations as f64;
+            let left = term::seconds(begun.elapsed().mul_f64(each));
+            bar.set_message(format!("{}, {left} left", progress.doing));
         }
-        let own: Vec<StepKind> = kinds
-            .iter()
-            .filter(|kind| (from + 1..=most).contains(&(kind.tokens as usize)))
-            .copied()
-            .collect();
-        let candidate =
-            Candidate { scheme: &outcome.scheme, level: &row.level, choices: &outcome.choices };
-        let (engine, level) = steps.engine(&candidate)?;
-        let interrupted = || answering.interrupted();
-        let mut products = Products::of(engine, level, &interrupted)?;
-        // A matrix that steps have fewer rows for than tokens makes logits.
-        let problems = products.problems.clone();
-        let known = |problem: &Problem| found.matrices.iter().any(|m| problem.is(m));
-        let new: Vec<Problem> = problems.into_iter().filter(|p| !known(p)).collect();
-        let (all, few): (Vec<Problem>, Vec<Problem>) =
-            new.into_iter().partition(|problem| products.has(problem, most));
-        for (problems, most) in [(all, most), (few, together.min(most))] {
-            if problems.is_empty() {
-                continue;
-            }
-            // What is left, by the levels that are left; logits have little of it.
-            let left =
-                time.saturating_sub(start.elapsed()).as_secs_f64() / (rows.len() - at) as f64;
-            let share = if most == together.min(most) && most < largest { 1.0 } else { 0.85 };
-            let (begun, budget) = (Instant::now(), left * share);
-            let scheduler = Scheduler::new(&problems, &own, most);
-            let mut told = |progress: &Progress<'_>| {
-                let done = start.elapsed().as_secs_f64() / time.as_secs_f64();
-                bar.set_position((100.0 * done.min(1.0)) as u64);
-                let best = match progress.default / progress.best {
-                    gain if gain.is_finite() && gain > 1.01 => format!(", {gain:.2} x"),
-                    _ => String::new(),
-                };
-                let tokens = term::plural(progress.tokens, "token");
-                bar.set_message(format!("{}, {tokens}{best}", progress.problem.name));
-                if answering.interrupted() { 0.0 } else { budget - begun.elapsed().as_secs_f64() }
-            };
-            let result = scheduler.run(&mut products, &mut told);
-            let result = result.map_err(|e| Error::Refused(e.to_string()))?;
-            found.complete &= result.schedules.complete;
-            found.evaluations += result.schedules.evaluations;
-            found.matrices.extend(result.schedules.matrices);
+        match answering.interrupted() {
+            true => ControlFlow::Break(()),
+            false => ControlFlow::Continue(()),
         }
-    }
+    });
     bar.finish_and_clear();
-    let (mut wanted, _) = matrices::all(&found);
-    if wanted != graph::Schedules::default() && !answering.interrupted() {
-        let of = |kind: &StepKind| (*kind, outcome.table.level(kind.tokens).clone());
-        let tuned = kinds.iter().filter(|kind| kind.tokens as usize <= largest);
-        let all: Vec<(StepKind, Level)> = tuned.map(of).collect();
-        wanted.usual.ahead = stored::ahead(&outcome.choices).unwrap_or(wanted.usual.ahead);
-        let times = steps.compare(&outcome.scheme, &all, &wanted)?;
-        if let Some(at) = times.iter().position(|[plain, tuned]| faster(plain, tuned)) {
-            let tokens = term::plural(kinds[at].tokens as usize, "token");
-            note!("matrices stay as they were: steps of {tokens} are slower as tuned");
-            return Ok(());
-        }
-        for ([plain, tuned], kind) in times.iter().zip(kinds) {
-            let measured = outcome.measured.iter_mut().find(|m| m.tokens == kind.tokens);
-            if let Some(measured) = measured {
-                measured.after *= median(plain) / median(tuned);
+    if let Some(text) = words(&won) {
+        note!("{text}");
+    }
+    won.outcome
+}
+
+/// What is to be told of how it went.
+fn words(won: &Won) -> Option<String> {
+    let Won { was, tuned, slower, .. } = won;
+    if let Some(kind) = slower {
+        let tokens = term::plural(kind.tokens as usize, "token");
+        return Some(format!("matrices stay as they were: steps of {tokens} are slower as tuned"));
+    }
+    (*was > 0).then(|| {
+        format!(
+            "of the {tuned} plans whose matrices were tuned, that which was number {} is the fastest now",
+            was + 1
+        )
+    })
+}
+
+/// The engine, for a contest.
+struct Tuning<'a, 'b> {
+    steps: &'a mut Steps<'b>,
+    kinds: &'a [StepKind],
+    largest: usize,
+    together: usize,
+    /// Time for all searches, and since when.
+    time: Duration,
+    start: Instant,
+    /// Plans whose matrices were tuned.
+    plans: usize,
+    answering: &'a Answering,
+}
+
+/// What is to be searched at one level of a plan.
+struct Work<'a> {
+    level: &'a Level,
+    kinds: Vec<StepKind>,
+    /// Matrices, and those that make logits, each with the most tokens or rows.
+    problems: [(Vec<Problem>, usize); 2],
+}
+
+impl Measure for Tuning<'_, '_> {
+    fn seconds(&mut self, candidate: &Candidate<'_>, kind: &StepKind) -> Option<f64> {
+        self.steps.seconds(candidate, kind)
+    }
+
+    fn load_seconds(&self) -> f64 {
+        self.steps.load_seconds()
+    }
+}
+
+impl Matrices for Tuning<'_, '_> {
+    fn tune(
+        &mut self,
+        plan: &Outcome,
+        known: &[Schedules<String>],
+        share: f64,
+    ) -> Option<Schedules<String>> {
+        self.plans += 1;
+        let bar = term::count_bar("matrices", 100);
+        let found = self.search(plan, known, share, &bar);
+        bar.finish_and_clear();
+        self.steps.told(found)
+    }
+}
+
+impl Tuning<'_, '_> {
+    fn search(
+        &mut self,
+        plan: &Outcome,
+        known: &[Schedules<String>],
+        share: f64,
+        bar: &ProgressBar,
+    ) -> Result<Schedules<String>, Error> {
+        let mut found = Schedules::<String>::default();
+        let work = self.work(plan, known, &mut found)?;
+        let Tuning { steps, time, start, plans, answering, .. } = self;
+        let end = start.elapsed() + time.saturating_sub(start.elapsed()).mul_f64(share);
+        for (at, Work { level, kinds, problems }) in work.iter().enumerate() {
+            let (engine, number) = steps.engine(&candidate(plan, level))?;
+            let interrupted = || answering.interrupted();
+            let mut products = Products::of(engine, number, &interrupted)?;
+            for (which, (problems, most)) in problems.iter().enumerate() {
+                if problems.is_empty() {
+                    continue;
+                }
+                // What is left, by the levels that are left; logits have little of it.
+                let left = end.saturating_sub(start.elapsed()).as_secs_f64();
+                let logits_wait = which == 0 && !work[at].problems[1].0.is_empty();
+                let part = if logits_wait { 0.85 } else { 1.0 };
+                let budget = left / (work.len() - at) as f64 * part;
+                let begun = Instant::now();
+                let mut told = |progress: &Progress<'_>| {
+                    let done = start.elapsed().as_secs_f64() / time.as_secs_f64();
+                    bar.set_position((100.0 * done.min(1.0)) as u64);
+                    bar.set_message(message(*plans, progress));
+                    let left = budget - begun.elapsed().as_secs_f64();
+                    if answering.interrupted() { 0.0 } else { left }
+                };
+                let scheduler = Scheduler::new(problems, kinds, *most);
+                let result = scheduler.run(&mut products, &mut told);
+                let result = result.map_err(|e| Error::Refused(e.to_string()))?;
+                found.complete &= result.schedules.complete;
+                found.evaluations += result.schedules.evaluations;
+                found.matrices.extend(result.schedules.matrices);
             }
         }
+        Ok(found)
     }
-    outcome.schedules = found;
-    Ok(())
+
+    /// What is to be searched for a plan. What is known for as many tokens is put into `found`.
+    fn work<'p>(
+        &mut self,
+        plan: &'p Outcome,
+        known: &[Schedules<String>],
+        found: &mut Schedules<String>,
+    ) -> Result<Vec<Work<'p>>, Error> {
+        let (mut all, mut from): (Vec<Work<'p>>, _) = (Vec::new(), 0);
+        let going = || false;
+        for row in plan.table.rows() {
+            let most = (row.up_to as usize).min(self.largest);
+            if most <= from {
+                break; // Larger steps are not tuned.
+            }
+            let own = |kind: &&StepKind| (from + 1..=most).contains(&(kind.tokens as usize));
+            let kinds = self.kinds.iter().filter(own).copied().collect();
+            let (engine, number) = self.steps.engine(&candidate(plan, &row.level))?;
+            let mut products = Products::of(engine, number, &going)?;
+            let mut problems = [(Vec::new(), most), (Vec::new(), self.together.min(most))];
+            for problem in products.problems.clone() {
+                // A matrix that steps have fewer rows for than tokens makes logits.
+                let (of, most) = &mut problems[usize::from(!products.has(&problem, most))];
+                let planned = all.iter().flat_map(|work| &work.problems).flat_map(|(p, _)| p);
+                let same = |p: &Problem| (&p.name, p.threads) == (&problem.name, problem.threads);
+                if found.matrices.iter().any(|m| problem.is(m)) || planned.into_iter().any(same) {
+                    continue;
+                }
+                let enough = |m: &&Matrix| {
+                    problem.is(m) && m.rows().last().is_some_and(|row| row.up_to >= *most)
+                };
+                match known.iter().find_map(|k| Some((k, k.matrices.iter().find(enough)?))) {
+                    Some((of, matrix)) => {
+                        found.complete &= of.complete;
+                        found.matrices.push(matrix.clone());
+                    }
+                    None => of.push(problem),
+                }
+            }
+            if problems.iter().any(|(of, _)| !of.is_empty()) {
+                all.push(Work { level: &row.level, kinds, problems });
+            }
+            from = most;
+        }
+        Ok(all)
+    }
+}
+
+/// What goes on at the plan of a number, for the bar.
+fn message(plan: usize, progress: &Progress<'_>) -> String {
+    let best = match progress.default / progress.best {
+        gain if gain.is_finite() && gain > 1.01 => format!(", {gain:.2} x"),
+        _ => String::new(),
+    };
+    let plan = if plan > 1 { format!("plan {plan}: ") } else { String::new() };
+    let tokens = term::plural(progress.tokens, "token");
+    format!("{plan}{}, {tokens}{best}", progress.problem.name)
+}
+
+type Matrix = tune::schedule::Matrix<String>;
+
+fn candidate<'a>(plan: &'a Outcome, level: &'a Level) -> Candidate<'a> {
+    Candidate { scheme: &plan.scheme, level, choices: &plan.choices, schedules: None }
 }

@@ -6,18 +6,38 @@
 //! has the default among its levels can lose nothing but the chance of an error of that test. A plan
 //! that has not (other groups) must beat the default in the sum over the trace. The schemes are
 //! loaded twice in turns, A B A B, where that does not take longer than the measuring.
+//!
+//! All of that is with the default's ways to multiply. What comes behind the best, the default among it,
+//! may be ahead with its own, so it is handed on for the [`contest`](super::contest).
 
+use super::contest::cuts;
 use super::noise::{faster, median};
 use super::plan::Plan;
+use super::scheme::Teams;
 use super::session::{Session, Stop, totals, typical};
 use super::table::Table;
-use crate::tuner::{Level, Measured, Scheme};
+use crate::tuner::{Level, Measured, Scheme, StepKind};
+
+/// Plans whose trace takes so many times as long as that of the best have no prospects: tuning the
+/// matrices has made steps 1.3 times as fast where it gained most (`docs/tuning.md`), and it gains for the
+/// best too.
+const PROSPECTS: f64 = 1.5;
 
 /// What the search decided on.
 pub(super) struct Verdict {
     pub(super) scheme: Scheme,
     pub(super) table: Table,
     pub(super) measured: Vec<Measured>,
+}
+
+impl Plan {
+    /// It, with these levels for the kinds of steps.
+    fn verdict(&self, kinds: &[StepKind], rows: &[usize], measured: Vec<Measured>) -> Verdict {
+        let levels: Vec<&Level> = rows.iter().map(|&row| &self.levels[row]).collect();
+        let table = Table::of(kinds, &levels);
+        let scheme = self.scheme.clone().cut(&table.most());
+        Verdict { scheme, table, measured }
+    }
 }
 
 /// A plan and its times by kind of step.
@@ -62,6 +82,11 @@ impl Finalist {
             .collect()
     }
 
+    /// The times of the default beside it: its own, or those of another plan that has it.
+    fn before<'a>(&'a self, others: &[&'a [f64]]) -> Vec<&'a [f64]> {
+        if self.plan.holds_default { self.plain() } else { others.to_vec() }
+    }
+
     /// The level of each kind of step that stands the test.
     fn proven(&self) -> Vec<usize> {
         let stands = |kind: usize| {
@@ -81,6 +106,25 @@ impl Finalist {
         rows
     }
 
+    /// The level of each kind of step that may stand: all but those that the plain one is surely faster
+    /// than.
+    fn hoped(&self) -> Vec<usize> {
+        let hoped = |(kind, &row): (usize, &usize)| {
+            if faster(&self.plain[kind], &self.chosen[kind]) { self.plan.plain } else { row }
+        };
+        self.plan.rows.iter().enumerate().map(hoped).collect()
+    }
+
+    /// Whether with these rows it is nothing but the default.
+    fn is_default(&self, rows: &[usize]) -> bool {
+        self.plan.holds_default && rows.iter().all(|&row| row == self.plan.plain)
+    }
+
+    fn verdict(&self, session: &Session<'_>, rows: &[usize], before: &[&[f64]]) -> Verdict {
+        let measured = compared(session, before, &self.times(rows));
+        self.plan.verdict(session.kinds, rows, measured)
+    }
+
     /// The times with these rows, each the chosen or the plain one.
     fn times(&self, rows: &[usize]) -> Vec<&[f64]> {
         let plain = self.plain();
@@ -91,15 +135,19 @@ impl Finalist {
     }
 }
 
-/// Measures the plans and the default, and says which it is to be.
+/// Measures the first `keep` of the plans, which stand best first, and the default, and says which it is to
+/// be. Behind it come those plans that might still be better, best first, `keep` with it, each of which
+/// cuts matrices in another way.
 pub(super) fn decide(
     session: &mut Session<'_>,
     default: &Scheme,
-    plans: Vec<Plan>,
+    mut plans: Vec<Plan>,
     repetitions: usize,
-) -> Result<Verdict, Stop> {
+    keep: usize,
+) -> Result<Vec<Verdict>, Stop> {
     let kinds = session.kinds;
     let all = default.all();
+    let later = plans.split_off(keep.min(plans.len()));
     let mut finalists: Vec<Finalist> = plans.into_iter().map(Finalist::new).collect();
     let alone = !finalists.iter().any(|f| f.plan.holds_default);
     let mut base: Vec<Vec<f64>> = vec![vec![]; kinds.len()];
@@ -129,39 +177,69 @@ pub(super) fn decide(
             }
         }
     }
-    let mut best: Option<(f64, Verdict)> = None;
-    for finalist in &finalists {
-        let before: Vec<&[f64]> = if finalist.plan.holds_default {
-            finalist.plain()
-        } else if let Some(holder) = finalists.iter().find(|f| f.plan.holds_default) {
-            holder.plain()
-        } else {
-            base.iter().map(Vec::as_slice).collect()
-        };
+    let holder = finalists.iter().find(|f| f.plan.holds_default);
+    let plain: Vec<&[f64]> =
+        holder.map_or_else(|| base.iter().map(Vec::as_slice).collect(), Finalist::plain);
+    // Schemes are compared by what they gain over the default beside them.
+    let worth = |f: &Finalist, rows: &[usize]| {
+        typical(kinds, &f.times(rows)) / typical(kinds, &f.before(&plain))
+    };
+    let mut best: Option<(f64, usize, Vec<usize>)> = None;
+    for (at, finalist) in finalists.iter().enumerate() {
         let rows = finalist.proven();
-        let times = finalist.times(&rows);
-        let default_rows = rows.iter().all(|&row| row == finalist.plan.plain);
         let stands = if finalist.plan.holds_default {
-            !default_rows
+            !finalist.is_default(&rows)
         } else {
-            faster(&totals(kinds, &times), &totals(kinds, &before))
+            faster(&totals(kinds, &finalist.times(&rows)), &totals(kinds, &finalist.before(&plain)))
         };
-        // Schemes are compared by what they gain over the default beside them.
-        let worth = typical(kinds, &times) / typical(kinds, &before);
-        if stands && best.as_ref().is_none_or(|(least, _)| worth < *least) {
-            let levels: Vec<&Level> = rows.iter().map(|&row| &finalist.plan.levels[row]).collect();
-            let table = Table::of(kinds, &levels);
-            let scheme = finalist.plan.scheme.clone().cut(&table.most());
-            let measured = compared(session, &before, &times);
-            best = Some((worth, Verdict { scheme, table, measured }));
+        let worth = worth(finalist, &rows);
+        if stands && best.as_ref().is_none_or(|(least, ..)| worth < *least) {
+            best = Some((worth, at, rows));
         }
     }
-    if let Some((_, verdict)) = best {
-        return Ok(verdict);
+    let unchanged = || unchanged(session, default, &plain);
+    let (first, least, at) = match &best {
+        Some((worth, at, rows)) => {
+            let finalist = &finalists[*at];
+            (finalist.verdict(session, rows, &finalist.before(&plain)), *worth, Some(*at))
+        }
+        None => (unchanged(), 1.0, None),
+    };
+    let mut behind: Vec<(f64, Verdict)> = vec![];
+    if best.is_some() {
+        behind.push((1.0, unchanged()));
     }
-    let holder = finalists.iter().find(|f| f.plan.holds_default);
-    let times = holder.map_or_else(|| base.iter().map(Vec::as_slice).collect(), Finalist::plain);
-    Ok(unchanged(session, default, &times))
+    for (_, finalist) in finalists.iter().enumerate().filter(|(i, _)| Some(*i) != at) {
+        let rows = finalist.hoped();
+        if !finalist.is_default(&rows) {
+            let verdict = finalist.verdict(session, &rows, &finalist.before(&plain));
+            behind.push((worth(finalist, &rows), verdict));
+        }
+    }
+    let first_times = |teams: &Teams, kind: usize| session.known(teams, kind).into_iter().collect();
+    let once = |teams: &dyn Fn(usize) -> Teams| -> Vec<Vec<f64>> {
+        (0..kinds.len()).map(|kind| first_times(&teams(kind), kind)).collect()
+    };
+    let before = once(&|_| default.teams(&all));
+    let before: Vec<&[f64]> = before.iter().map(Vec::as_slice).collect();
+    for plan in later {
+        // Each kind of step was timed once.
+        let times = once(&|kind| plan.scheme.teams(&plan.levels[plan.rows[kind]]));
+        let times: Vec<&[f64]> = times.iter().map(Vec::as_slice).collect();
+        let worth = typical(kinds, &times) / typical(kinds, &before);
+        let verdict = plan.verdict(kinds, &plan.rows, compared(session, &before, &times));
+        behind.push((worth, verdict));
+    }
+    behind.retain(|(worth, _)| *worth <= PROSPECTS * least);
+    behind.sort_by(|(a, _), (b, _)| a.total_cmp(b));
+    let cuts = |v: &Verdict| cuts(&v.scheme, &v.table, usize::MAX);
+    let mut verdicts = vec![first];
+    for (_, verdict) in behind {
+        if verdicts.len() < keep && verdicts.iter().all(|v| cuts(v) != cuts(&verdict)) {
+            verdicts.push(verdict);
+        }
+    }
+    Ok(verdicts)
 }
 
 /// The default, with its times by kind of step.
@@ -176,7 +254,7 @@ pub(super) fn compared(
     before: &[&[f64]],
     after: &[&[f64]],
 ) -> Vec<Measured> {
-    let of = |((kind, before), after): ((&super::StepKind, &&[f64]), &&[f64])| Measured {
+    let of = |((kind, before), after): ((&StepKind, &&[f64]), &&[f64])| Measured {
         tokens: kind.tokens,
         depth: kind.depth,
         before: f64::from(kind.tokens) / median(before),

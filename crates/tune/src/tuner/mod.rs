@@ -4,17 +4,20 @@
 //! [`Scheme`] of groups of CPUs, and a [`Level`] that says how many of each are used) to a
 //! [`Measure`], which times steps on the engine, and ends with a scheme and a [`Table`] that has a
 //! level for each number of tokens in a step. [`Quick`] asks fewer things in the time that it is
-//! given. What either found becomes a [`Profile`] on disk.
+//! given. Of the best plans each gets its matrices tuned, and a [`Contest`] decides between them. What was
+//! found becomes a [`Profile`] on disk.
 //!
 //! What is searched, why levels are nested, the rule for noise and the number of evaluations:
 //! `docs/tuning.md`. Source: the search of Zhao, Li, Wu, *Sandwich* (2026), section 4 ([`topotree`]),
 //! and its hot switch between plans of prompts and of decoding.
 //!
 //! Limits: the engine is known by its times alone; groups have as many CPUs as each other
-//! (see [`topotree`]); kernels are not searched here but in [`schedule`](crate::schedule).
+//! (see [`topotree`]); how matrices are multiplied is not searched here but in
+//! [`schedule`](crate::schedule).
 //!
 //! [`topotree`]: topology::topotree
 
+mod contest;
 mod descend;
 mod families;
 mod finals;
@@ -32,6 +35,7 @@ mod tune;
 
 use crate::schedule::Schedules;
 
+pub use contest::{Contest, Matrices, Won};
 pub use noise::{faster, median};
 pub use profile::{Identity, Profile, Stale};
 pub use quick::{Choice, Quick, Start};
@@ -58,8 +62,8 @@ pub struct Outcome {
     pub loads: usize,
     /// False when the search was stopped; then the outcome is the best that was known.
     pub complete: bool,
-    /// How matrices are multiplied, by a search of its own ([`crate::schedule`]); none unless the caller
-    /// adds them.
+    /// How matrices are multiplied, by a search of its own ([`crate::schedule`]); none before a
+    /// [`Contest`].
     pub schedules: Schedules<String>,
 }
 

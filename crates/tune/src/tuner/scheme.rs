@@ -9,6 +9,7 @@
 //! into few of these.
 
 use crate::Error;
+use crate::schedule::Schedules;
 use std::collections::BTreeSet;
 use topology::topotree::Configuration;
 use topology::{CpuId, Group, Layout, NodeId};
@@ -134,6 +135,8 @@ pub struct Candidate<'a> {
     pub level: &'a Level,
     /// Name and value of each [`Choice`](super::Choice) of the caller's, in its order.
     pub choices: &'a [(String, String)],
+    /// How matrices are multiplied; `None`: as without tuning.
+    pub schedules: Option<&'a Schedules<String>>,
 }
 
 /// The node and the CPUs of each group, whatever their order.

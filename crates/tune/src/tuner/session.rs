@@ -3,6 +3,7 @@
 use super::noise::median;
 use super::scheme::{Candidate, Level, Scheme, Teams};
 use super::trace::StepKind;
+use crate::schedule::Schedules;
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 
@@ -45,7 +46,10 @@ pub(super) struct Session<'a> {
     watch: &'a mut Watch<'a>,
     pub(super) kinds: &'a [StepKind],
     pub(super) choices: Vec<(String, String)>,
-    loaded: Option<Scheme>,
+    /// How matrices are multiplied; `None`: as without tuning.
+    pub(super) schedules: Option<Schedules<String>>,
+    /// What the model is loaded for.
+    pub(super) loaded: Option<Scheme>,
     /// The first time of each kind of step with each teams; infinite where it cannot be run.
     first: BTreeMap<(Teams, usize), f64>,
     pub(super) progress: Progress,
@@ -61,8 +65,8 @@ impl<'a> Session<'a> {
     ) -> Session<'a> {
         let progress =
             Progress { doing: "default", evaluations: 0, remaining: 0, loads: 0, gain: 1.0 };
-        let (loaded, first, choices) = (None, BTreeMap::new(), vec![]);
-        Session { measure, watch, kinds, choices, loaded, first, progress, later: 0 }
+        let (loaded, first, choices, schedules) = (None, BTreeMap::new(), vec![], None);
+        Session { measure, watch, kinds, choices, schedules, loaded, first, progress, later: 0 }
     }
 
     /// Begins a stage of about `now` evaluations, after which come about `later`.
@@ -87,7 +91,8 @@ impl<'a> Session<'a> {
             self.loaded = Some(scheme.clone());
             self.progress.loads += 1;
         }
-        let candidate = Candidate { scheme, level, choices: &self.choices };
+        let (choices, schedules) = (&self.choices, self.schedules.as_ref());
+        let candidate = Candidate { scheme, level, choices, schedules };
         let seconds = self.measure.seconds(&candidate, &self.kinds[kind]);
         let seconds = seconds.filter(|s| s.is_finite() && *s > 0.0).unwrap_or(f64::INFINITY);
         self.first.entry((scheme.teams(level), kind)).or_insert(seconds);

@@ -8,7 +8,8 @@
 //!    grouping, those that decoding wants ([`descend`]). What a machine hides it hides from every
 //!    family, so after the first only the groupings that were best there are tried.
 //! 4. For the best of these the table: a level for each kind of step ([`Plan::fill`]).
-//! 5. The best plans meet the default again, with repetitions ([`decide`]).
+//! 5. The best plans meet the default again, with repetitions ([`decide`]). What comes behind the best
+//!    then is handed on: with matrices tuned it may be ahead ([`Contest`](super::Contest)).
 
 use super::descend::{Ended, Tried, descend};
 use super::families::{Cut, Grouping, groupings, ranked};
@@ -44,8 +45,8 @@ pub struct Tuner<'a> {
     pub choices: &'a [(String, String)],
     /// How many families are looked at closely; 3 are a good number.
     pub families: usize,
-    /// How many plans are measured against the default in the end, and schemes for decoding are kept
-    /// of a family; 2 are a good number.
+    /// How many plans are measured against the default in the end, schemes for decoding are kept of a
+    /// family, and outcomes [`Tuner::best`] has; 2 are a good number.
     pub finalists: usize,
     /// Repetitions of every step in the end. Below 5 nothing is ever better than the default: see
     /// `docs/tuning.md`.
@@ -83,6 +84,21 @@ impl Tuner<'_> {
         measure: &mut dyn Measure,
         watch: &mut dyn FnMut(&Progress) -> ControlFlow<()>,
     ) -> Result<Outcome, Error> {
+        Ok(self.best(measure, watch)?.swap_remove(0))
+    }
+
+    /// Searches as [`Tuner::run`] does. Behind the outcome stand plans, the default among them, that are
+    /// not better with the default's ways to multiply and might be with their own, best first: at most
+    /// [`Tuner::finalists`] outcomes, one at least, and each cuts matrices in another way. A search that
+    /// is stopped knows one.
+    ///
+    /// # Errors
+    /// As [`Tuner::run`].
+    pub fn best(
+        &self,
+        measure: &mut dyn Measure,
+        watch: &mut dyn FnMut(&Progress) -> ControlFlow<()>,
+    ) -> Result<Vec<Outcome>, Error> {
         if self.kinds.is_empty() || !self.kinds.is_sorted_by(|a, b| a.tokens < b.tokens) {
             return Err(Error::BadKinds);
         }
@@ -100,19 +116,26 @@ impl Tuner<'_> {
             favourites: vec![],
             within: None,
         };
-        let (verdict, complete) = match self.search(&mut session, &mut state) {
-            Ok(verdict) => (verdict, true),
+        let (verdicts, complete) = match self.search(&mut session, &mut state) {
+            Ok(verdicts) => (verdicts, true),
             Err(Ended::Failed(error)) => return Err(error),
-            Err(Ended::Stopped) => (self.early(&mut session, &mut state), false),
+            Err(Ended::Stopped) => (vec![self.early(&mut session, &mut state)], false),
         };
-        let Verdict { scheme, table, measured } = verdict;
         let Progress { evaluations, loads, .. } = session.progress;
-        let choices = session.choices;
-        let schedules = Schedules::default();
-        Ok(Outcome { scheme, table, choices, measured, evaluations, loads, complete, schedules })
+        let outcome = |Verdict { scheme, table, measured }: Verdict| Outcome {
+            scheme,
+            table,
+            choices: session.choices.clone(),
+            measured,
+            evaluations,
+            loads,
+            complete,
+            schedules: Schedules::default(),
+        };
+        Ok(verdicts.into_iter().map(outcome).collect())
     }
 
-    fn search(&self, session: &mut Session<'_>, state: &mut State) -> Result<Verdict, Ended> {
+    fn search(&self, session: &mut Session<'_>, state: &mut State) -> Result<Vec<Verdict>, Ended> {
         let tree = self.tree.evened();
         let below = groupings(&tree, 0).len();
         let finals = self.kinds.len() * self.repetitions * self.finalists * 3 / 2;
@@ -131,8 +154,8 @@ impl Tuner<'_> {
         }
         state.plans.retain(|plan| !plan.is_default());
         state.plans.sort_by(|a, b| a.estimate.total_cmp(&b.estimate));
-        let plans = state.plans.iter().take(self.finalists).cloned().collect();
-        Ok(decide(session, self.default, plans, self.repetitions)?)
+        let plans = state.plans.clone();
+        Ok(decide(session, self.default, plans, self.repetitions, self.finalists)?)
     }
 
     /// Times the default.
