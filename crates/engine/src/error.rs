@@ -46,6 +46,17 @@ pub enum Error {
     /// A group names a memory node that this process may not use.
     #[error("memory of node {0} may not be used here")]
     NoNode(NodeId),
+    /// Schedules were found for other phases or groups than there are, not only for other threads of them.
+    #[error(
+        "schedules were found for threads {before:?} of each phase and group, and there are {now:?}: give \
+         as many of both"
+    )]
+    SchedulesFor {
+        /// Threads of each group, by phase, then all.
+        before: Vec<Vec<usize>>,
+        /// The same of the plan.
+        now: Vec<Vec<usize>>,
+    },
     /// A size of zero.
     #[error("{0} must be at least one")]
     Zero(&'static str),

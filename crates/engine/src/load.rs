@@ -10,8 +10,8 @@ use crate::options::{LoadOptions, Numa};
 use crate::room::Room;
 use gguf::TensorType;
 use graph::{
-    Executor, Graph, Limits, Mode, NodeBytes, Plan, PlanGroup, Progress, Shares, WeightSource,
-    WeightView,
+    Executor, Graph, Limits, Mode, NodeBytes, Plan, PlanGroup, Progress, Schedules, Shares,
+    Sharing, WeightSource, WeightView,
 };
 use kernels::{KV_CHUNK, Kernels, TILE_ROWS};
 use memory::{HugePages, Policy};
@@ -163,6 +163,11 @@ fn prepare(
         _ => Shares::from(1),
     };
     let Model { hparams, mut graph } = models::build(gguf, shares)?;
+    let schedules = match &options.schedules_for {
+        Some(before) if !options.schedules.is_empty() => carried(before, gguf, &plan, &graph)?,
+        _ => options.schedules.clone(),
+    };
+    let plan = Plan { schedules, ..plan };
     let huge = options.huge_pages.map_or_else(|| huge_pages(&graph), Ok)?;
     let plan = Plan { huge, ..plan };
     let sequences = options.sequences.unwrap_or(1);
@@ -183,6 +188,39 @@ fn prepare(
         ranges: ranges * sequences.max(4),
     };
     Ok(Prepared { plan, hparams, graph, sequences, room, limits, notes: layout.notes })
+}
+
+/// The plan's schedules, which were found for other threads, for those that it has.
+fn carried(
+    before: &[Vec<usize>],
+    gguf: &gguf::Gguf<'_>,
+    plan: &Plan,
+    graph: &Graph,
+) -> Result<Schedules, Error> {
+    let phases = plan.phases.iter().map(|phase| phase.threads.clone());
+    let all: Vec<usize> = plan.groups.iter().map(|group| group.cpus.len()).collect();
+    let now: Vec<Vec<usize>> = phases.chain([all]).collect();
+    let groups = |levels: &[Vec<usize>]| levels.iter().map(Vec::len).collect::<Vec<_>>();
+    let Some(shares) = before.last().filter(|_| groups(before) == groups(&now)) else {
+        return Err(Error::SchedulesFor { before: before.to_vec(), now });
+    };
+    if before.iter().flatten().any(|&threads| threads == 0) {
+        return Err(Error::Zero("the number of threads that schedules were found for"));
+    }
+    // The groups of which each is a place, or all as one.
+    let teams = |levels: &[Vec<usize>]| -> Vec<Vec<usize>> {
+        let alone = plan.places() == 1;
+        let team =
+            |level: &Vec<usize>| if alone { vec![level.iter().sum()] } else { level.clone() };
+        levels.iter().map(team).collect()
+    };
+    let (was, is) = (teams(before), teams(&now));
+    let now = Sharing { graph, teams: &is };
+    if graph.nodes() == 1 {
+        return Ok(plan.schedules.carried(Sharing { graph, teams: &was }, now));
+    }
+    let old = models::build(gguf, Shares::new(shares.clone()))?.graph;
+    Ok(plan.schedules.carried(Sharing { graph: &old, teams: &was }, now))
 }
 
 /// What loading would take.

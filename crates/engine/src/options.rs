@@ -57,6 +57,10 @@ pub struct LoadOptions {
     /// How matrices are multiplied, as a search has found it to be best. Default: by a rule
     /// ([`graph::Plan::schedules`]).
     pub schedules: Schedules,
+    /// Threads of each group that the schedules were found for, in each of `phases` and then in all, where
+    /// `phases` and `groups` have others: then schedules are [carried over](Schedules::carried). Default:
+    /// they were found for these.
+    pub schedules_for: Option<Vec<Vec<usize>>>,
     /// Page size of weights and KV pages. Default: for models above 1 GiB, what a measurement finds
     /// faster; otherwise transparent huge pages.
     pub huge_pages: Option<HugePages>,

@@ -13,6 +13,7 @@
 mod buffer;
 mod builder;
 mod cache;
+mod carry;
 mod compile;
 mod counts;
 mod deal;
@@ -44,6 +45,7 @@ mod weight;
 pub use buffer::{BufId, Buffer, Buffers};
 pub use builder::{Builder, Graph, Node, Tensors};
 pub use cache::{KV_CLASSES, KvType};
+pub use carry::Sharing;
 pub use compile::{Scope, Stage, Sync, Wait, compile, count_waits};
 pub use counts::{Counts, PlaceCounts, WaitCounts};
 pub use error::{Error, ScheduleFault};

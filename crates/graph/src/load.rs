@@ -441,7 +441,7 @@ fn padded(len: usize) -> usize {
 }
 
 /// Which matrices are multiplied in pairs (gate and up).
-fn paired(graph: &Graph) -> Vec<bool> {
+pub(crate) fn paired(graph: &Graph) -> Vec<bool> {
     let mut paired = vec![false; graph.matrices.len()];
     for node in &graph.ops {
         if let crate::op::Op::Gated { matrix, .. } = &node.op {

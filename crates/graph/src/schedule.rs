@@ -222,26 +222,14 @@ impl Schedules {
         self.iter().find(|(own, _)| *own == shape).map_or(&[], |(_, rows)| rows)
     }
 
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.shapes.is_empty()
+    }
+
     /// All shapes and their schedules.
     pub fn iter(&self) -> impl Iterator<Item = (&MatrixShape, &[(usize, Schedule)])> {
         self.shapes.iter().map(|(shape, rows)| (shape, rows.as_slice()))
-    }
-
-    /// Lets teams of `now` threads multiply as teams of `before` would: by the same micro-kernels, and by
-    /// the same slices where threads share rows alone. For a team that has all rows of its matrices, whose
-    /// shapes differ in the threads only.
-    pub fn retarget(&mut self, before: usize, now: usize) {
-        for (shape, rows) in &mut self.shapes {
-            if shape.threads != before {
-                continue;
-            }
-            shape.threads = now;
-            for (_, schedule) in rows {
-                if schedule.grid != Grid::default() {
-                    *schedule = Schedule { how: schedule.how, ..Schedule::default() };
-                }
-            }
-        }
     }
 
     /// What is wrong with them whatever the model.
@@ -315,29 +303,6 @@ mod tests {
             let error = text.parse::<MatrixShape>().unwrap_err().to_string();
             assert!(error.starts_with(&format!("{text:?} is not the shape")), "{error}");
         }
-    }
-
-    #[test]
-    fn another_number_of_threads_keeps_what_does_not_depend_on_it() {
-        let shape = |threads| MatrixShape {
-            parts: vec![(TensorType::Q4_0, 96)],
-            cols: 64,
-            product: Product::Summed,
-            threads,
-        };
-        let how = How { ahead: 1024, ..How::default() };
-        let slice = Some(Slice { tiles: 3, tokens: 8 });
-        let rows = Schedule { how, slice, ..Schedule::default() };
-        let split = Schedule { grid: Grid { tokens: 1, splits: 2 }, ..rows };
-        let mut schedules = Schedules::default();
-        schedules.add(shape(4), vec![(8, rows), (16, split)]);
-        schedules.add(shape(2), vec![(8, split)]);
-        schedules.retarget(4, 3);
-        assert_eq!(schedules.of(&shape(4)), []);
-        let plain = Schedule { how, ..Schedule::default() };
-        assert_eq!(schedules.of(&shape(3)), [(8, rows), (16, plain)]);
-        assert_eq!(schedules.of(&shape(2)), [(8, split)]);
-        assert!(schedules.check().is_ok());
     }
 
     #[test]

@@ -222,12 +222,12 @@ pub(crate) fn leave_one(machine: &Machine, options: &mut LoadOptions) {
     // The last of the largest group: the one that is used least.
     let largest = (0..groups.len()).max_by_key(|&g| groups[g].cpus.len());
     let Some(at) = largest.filter(|&g| groups[g].cpus.len() > 1) else { return };
+    // Each node has other rows then; what was found for those that it had is carried over.
+    let all = groups.iter().map(|group| group.cpus.len()).collect();
+    let phases = options.phases.iter().map(|phase| phase.threads.clone());
+    options.schedules_for = Some(phases.chain([all]).collect());
     groups[at].cpus.pop();
-    let (left, alone) = (groups[at].cpus.len(), groups.len() == 1);
-    // Of several nodes each would have other rows: their matrices are multiplied as without tuning.
-    if alone {
-        options.schedules.retarget(left + 1, left);
-    }
+    let left = groups[at].cpus.len();
     for phase in &mut options.phases {
         phase.threads[at] = phase.threads[at].min(left);
     }
@@ -257,16 +257,12 @@ mod tests {
         let mut all = options(8);
         leave_one(&machine, &mut all);
         assert_eq!(all.groups.unwrap().iter().map(|g| g.cpus.len()).collect::<Vec<_>>(), [4, 3]);
+        let threads: Vec<_> = all.phases.iter().map(|phase| phase.threads.clone()).collect();
+        assert_eq!(threads, [[2, 1], [4, 2]]);
+        assert_eq!(all.schedules_for, Some(vec![vec![2, 1], vec![4, 2], vec![4, 4]]));
         let mut some = options(7);
         leave_one(&machine, &mut some);
         assert_eq!(some, options(7));
-        // One node's matrices stay as tuned.
-        let machine = FakeMachine::uniform(1, 4).machine().unwrap();
-        let shape = |threads: usize| format!("Q4_0 96 x 64, {threads} threads").parse().unwrap();
-        let mut one = LoadOptions { groups: Some(vec![group(0..4)]), ..LoadOptions::default() };
-        one.schedules.add(shape(4), vec![(8, graph::Schedule::default())]);
-        leave_one(&machine, &mut one);
-        assert_eq!(one.schedules.of(&shape(3)).len(), 1);
     }
 
     #[test]

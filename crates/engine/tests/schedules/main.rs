@@ -2,6 +2,7 @@
 
 mod bits;
 mod books;
+mod carried;
 mod kernel;
 mod refused;
 mod timing;

@@ -70,9 +70,12 @@ struct Contender {
 }
 
 impl Contest<'_> {
-    /// Tunes the matrices of the plans, which stand best first, and says which it is to be; at least one
-    /// plan. `watch` is asked after each step and each plan, and may stop it: then that is decided which
-    /// can be with the steps that were taken, and the outcome is not complete.
+    /// Tunes the matrices of the plans, which stand best first, and says which it is to be. `watch` is asked
+    /// after each step and each plan, and may stop it: then that is decided which can be with the steps that
+    /// were taken, and the outcome is not complete.
+    ///
+    /// # Panics
+    /// Without any plan.
     pub fn run<M: Matrices>(
         &self,
         measure: &mut M,
@@ -82,6 +85,7 @@ impl Contest<'_> {
         let kinds: Vec<StepKind> =
             self.kinds.iter().filter(|k| k.tokens as usize <= self.largest).copied().collect();
         let plans = self.apart(plans);
+        assert!(!plans.is_empty(), "a search has an outcome");
         let mut contenders = vec![];
         let mut stopped = false;
         let mut known: Vec<Schedules<String>> = vec![];
