@@ -230,6 +230,16 @@ impl Page<'_> {
             "Time that they worked, all together",
             &each(&|g| Some(g.busy.as_secs_f64())),
         );
+        self.counter(
+            "arclight:node_tasks",
+            "Tiles of attention that they ran where threads share them",
+            &each(&|g| Some(g.tasks as f64)),
+        );
+        self.counter(
+            "arclight:node_stolen_tasks",
+            "Of these, tiles that were dealt to another thread",
+            &each(&|g| Some(g.stolen_tasks as f64)),
+        );
         let scopes = groups().flat_map(|(labels, g)| {
             let scope =
                 |name, waits: Duration| (format!("{labels},scope=\"{name}\""), waits.as_secs_f64());

@@ -69,6 +69,20 @@ pub struct TaskCounts {
     pub idle_nanos: u64,
 }
 
+impl std::ops::AddAssign for TaskCounts {
+    /// Sums; the deepest is that of both.
+    fn add_assign(&mut self, more: TaskCounts) {
+        self.count += more.count;
+        self.stealable += more.stealable;
+        self.near += more.near;
+        self.far += more.far;
+        self.depths += more.depths;
+        self.deepest = self.deepest.max(more.deepest);
+        self.busy_nanos += more.busy_nanos;
+        self.idle_nanos += more.idle_nanos;
+    }
+}
+
 impl ThreadStats {
     /// Nanoseconds in jobs that it did not wait.
     pub fn busy_nanos(&self) -> u64 {

@@ -2,6 +2,7 @@
 
 use super::counters::Counted;
 use super::reads::Reads;
+use super::tasks::Tasks;
 use super::{Phase, verdict};
 use arclight_engine::{Activity, NodeBytes, Placement, Plan};
 use serde::Serialize;
@@ -17,6 +18,7 @@ pub(super) struct Facts<'a> {
     /// Where pages are, or why that is not known.
     pub(super) placement: Result<&'a Placement, &'a str>,
     pub(super) phase: &'a Phase,
+    pub(super) tasks: Option<Tasks>,
     /// What the threads can read.
     pub(super) reads: &'a Reads,
     /// Bytes of the machine's caches.
@@ -50,6 +52,8 @@ pub(crate) struct NodesReport {
     /// Whether every thread has waited as often as its program says.
     pub(super) waits_as_compiled: bool,
     pub(super) threads: Vec<Thread>,
+    /// How threads shared tasks, after an answer those of its prompt too; `None` if there were none.
+    pub(super) tasks: Option<Tasks>,
     /// By the machine.
     pub(super) counted: Counted,
     /// What bounds the work, in words.
@@ -224,6 +228,7 @@ impl NodesReport {
             all,
             waits_as_compiled: threads.iter().all(Thread::as_compiled),
             threads,
+            tasks: facts.tasks.clone(),
             counted: phase.counted.clone(),
             verdict: Vec::new(),
         };

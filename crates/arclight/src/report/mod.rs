@@ -3,7 +3,8 @@
 //!
 //! Four sources are brought together. The *kernel* tells where pages are (`move_pages`), the *book*
 //! of the compiled programs what a step streams and exchanges, the *threads* how long they worked
-//! and waited, and a *probe* on the same threads what each node's memory can deliver ([`reads`]).
+//! and waited and how they shared [tasks], and a *probe* on the same threads what each node's memory can
+//! deliver ([`reads`]).
 //! What the book says of waits is held against what the threads have counted. The machine's
 //! [counters], where they can be had, stand beside it.
 //!
@@ -16,6 +17,7 @@ mod counters;
 mod figures;
 pub(crate) mod reads;
 mod table;
+mod tasks;
 mod verdict;
 
 #[cfg(test)]
@@ -30,6 +32,7 @@ use arclight_engine::{Activity, Engine, Placement};
 use figures::Facts;
 use reads::{ReadProbe, Reads};
 use std::time::Duration;
+use tasks::Tasks;
 use topology::Machine;
 
 /// Passes of the probe after an answer: the best of three is steady, and takes some 10 ms each.
@@ -70,6 +73,7 @@ impl Phase {
             to.global.count += from.global.count;
             to.global.nanos += from.global.nanos;
             to.crossings += from.crossings;
+            to.tasks += from.tasks;
         }
     }
 }
@@ -97,13 +101,14 @@ pub(crate) fn of(
         loaded: &loaded,
         placement: asked.as_ref().map_err(String::as_str),
         phase,
+        tasks: Tasks::of(&phase.activity.threads),
         reads,
         caches: reads::cache_bytes(machine),
     })
 }
 
-/// The report after an answer: of the decoding, or of the prompt if nothing was decoded. `None` if
-/// nothing was computed at all.
+/// The report after an answer: of the decoding, or of the prompt if nothing was decoded; but tasks of
+/// both, because the prompt has most of them. `None` if nothing was computed at all.
 pub(crate) fn after(engine: &mut Engine, phases: &[Phase]) -> Result<Option<NodesReport>, Error> {
     let Some(phase) = phases.iter().rfind(|p| p.activity.counts.tokens > 0) else {
         return Ok(None);
@@ -116,5 +121,8 @@ pub(crate) fn after(engine: &mut Engine, phases: &[Phase]) -> Result<Option<Node
     for _ in 0..PASSES {
         probe.pass(pool)?;
     }
-    Ok(Some(of(engine, &asked, phase, probe.reads(), &machine)))
+    let mut report = of(engine, &asked, phase, probe.reads(), &machine);
+    let threads = phases.iter().flat_map(|phase| &phase.activity.threads);
+    report.tasks = Tasks::of(&threads.copied().collect::<Vec<_>>());
+    Ok(Some(report))
 }

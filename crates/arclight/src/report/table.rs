@@ -10,7 +10,7 @@ const WIDTH: usize = 100;
 const NONE: &str = "-";
 
 /// A figure of every column under its name.
-type Row = (&'static str, Vec<String>);
+pub(super) type Row = (&'static str, Vec<String>);
 
 impl NodesReport {
     /// The lines to print.
@@ -18,6 +18,10 @@ impl NodesReport {
         let mut lines = vec![self.title(), String::new()];
         lines.extend(self.table());
         lines.push(String::new());
+        if let Some(tasks) = &self.tasks {
+            lines.extend(tasks.table());
+            lines.push(String::new());
+        }
         let words = self.notes().into_iter().chain(self.verdict.iter().cloned());
         lines.extend(words.flat_map(|text| wrap(&text)));
         lines
@@ -140,13 +144,14 @@ impl NodesReport {
                 t.local_waits, t.global_waits, t.compiled_local_waits, t.compiled_global_waits
             )),
         }
+        notes.extend(self.tasks.iter().flat_map(|tasks| tasks.warnings.clone()));
         notes.extend(self.counted.lines(self.tokens, self.seconds));
         notes
     }
 }
 
 /// Puts names and as many columns beside each other as fit; the others below, with the first row.
-fn lay_out(rows: &[Row]) -> Vec<String> {
+pub(super) fn lay_out(rows: &[Row]) -> Vec<String> {
     let chars = |text: &str| text.chars().count();
     let label = rows.iter().map(|(name, _)| chars(name)).max().unwrap_or(0);
     let cell = rows.iter().flat_map(|(_, cells)| cells).map(|c| chars(c)).max().unwrap_or(0);

@@ -2,6 +2,7 @@
 
 use super::figures::{Facts, NodesReport};
 use super::reads::Reads;
+use super::tasks::Tasks;
 use super::{Counted, Phase};
 use arclight_engine::{
     Activity, ArenaPlacement, GroupPlacement, Mode, NodeBytes, Placement, Plan, PlanGroup,
@@ -9,7 +10,7 @@ use arclight_engine::{
 use graph::{Counts, PlaceCounts, WaitCounts};
 use memory::{Pages, Policy};
 use std::time::Duration;
-use threads::{Jobs, ThreadStats, Waits};
+use threads::{Jobs, TaskCounts, ThreadStats, Waits};
 use topology::{CpuId, NodeId};
 
 const PAGE: usize = 4096;
@@ -117,6 +118,7 @@ impl Case {
             loaded: &loaded,
             placement: self.placement.as_ref().map_err(String::as_str),
             phase: &self.phase,
+            tasks: Tasks::of(&self.phase.activity.threads),
             reads: &self.reads,
             caches: self.caches,
         })
@@ -309,7 +311,11 @@ fn the_verdict_names_what_the_figures_show() {
 #[test]
 fn stretches_of_work_add_up() {
     let mut sum = Case::tensor_parallel().phase;
-    let other = Case::tensor_parallel().phase;
+    let tasks =
+        |count| TaskCounts { count, stealable: count, deepest: count, ..TaskCounts::default() };
+    sum.activity.threads[1].tasks = tasks(7);
+    let mut other = Case::tensor_parallel().phase;
+    other.activity.threads[1].tasks = tasks(5);
     sum.add(other);
     let mut twice = Case::tensor_parallel();
     twice.phase = sum;
@@ -317,6 +323,11 @@ fn stretches_of_work_add_up() {
     let (one, two) = (Case::tensor_parallel().report(), twice.report());
     assert_eq!((two.tokens, two.steps), (20, 20));
     assert_eq!(two.threads[0].crossings, 40);
+    let shared = two.tasks.as_ref().unwrap();
+    assert_eq!((shared.tasks, shared.deepest), (12, 7));
+    assert!(one.tasks.is_none() && !one.lines().concat().contains("shared tasks"));
+    assert_eq!(two.lines().iter().filter(|l| l.starts_with("shared tasks")).count(), 1);
+    assert!(two.lines().iter().any(|l| l.starts_with("note: few tiles were stolen")));
     // Whatever is per token, per step or a share stays.
     assert_eq!(one.nodes, two.nodes);
     assert!(two.waits_as_compiled);

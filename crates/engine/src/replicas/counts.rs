@@ -73,6 +73,10 @@ pub struct GroupStatus {
     pub local_waits: Duration,
     /// Time that they waited for other groups, all together.
     pub global_waits: Duration,
+    /// Tasks that they ran ([`threads::Worker::tasks`]): attention's tiles, where threads share them.
+    pub tasks: u64,
+    /// Of these, tasks that were dealt to another thread, and stolen from it.
+    pub stolen_tasks: u64,
 }
 
 /// Keeps what is known of the threads of an engine up to date.
@@ -115,6 +119,8 @@ impl Watch {
                 busy: time(ThreadStats::busy_nanos),
                 local_waits: time(|t| t.local.nanos),
                 global_waits: time(|t| t.global.nanos),
+                tasks: team.iter().map(|t| t.tasks.count).sum(),
+                stolen_tasks: team.iter().map(|t| t.tasks.near + t.tasks.far).sum(),
             }
         };
         plan.group_threads().into_iter().enumerate().map(of).collect()

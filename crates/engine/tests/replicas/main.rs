@@ -184,6 +184,12 @@ fn what_the_threads_of_each_node_did_is_told() {
     let groups = groups();
     assert_eq!(groups.iter().map(|g| g.read).collect::<Vec<_>>(), [read(0), read(1)]);
     assert!(groups[0].read > 0);
+    // A prompt's tiles are the same however often it is taken.
+    let tasks = |group: std::ops::Range<usize>| -> u64 {
+        activity.threads[group].iter().map(|thread| thread.tasks.count).sum()
+    };
+    assert_eq!(groups.iter().map(|g| g.tasks).collect::<Vec<_>>(), [tasks(0..2), tasks(2..4)]);
+    assert!(groups[0].tasks > 0 && groups.iter().all(|g| g.stolen_tasks <= g.tasks));
     for group in &groups {
         let nothing = [group.busy, group.local_waits, group.global_waits].contains(&Duration::ZERO);
         assert!(group.threads == 2 && group.node.is_some() && !nothing, "{group:?}");

@@ -118,6 +118,10 @@ async fn figures_add_up() {
             page.text.lines().find(|l| l.starts_with(&name)).unwrap_or_else(|| panic!("no {name}"));
         assert!(of.rsplit_once(' ').unwrap().1.parse::<f64>().unwrap() > 0.0, "{of}");
     }
+    for figure in ["node_tasks", "node_stolen_tasks"] {
+        let name = format!("arclight:{figure}_total{{model_name=\"{NAME}\",replica=\"0\"");
+        assert!(page.text.lines().any(|l| l.starts_with(&name)), "no {name}");
+    }
     // Every line is a comment or a sample, and every sample's family has a type.
     for l in page.text.lines().filter(|l| !l.starts_with('#')) {
         let (name, value) = l.rsplit_once(' ').unwrap();

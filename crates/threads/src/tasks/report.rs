@@ -120,18 +120,7 @@ impl TaskReport {
     /// The report of threads' statistics ([`Pool::stats`](crate::Pool::stats)).
     pub fn of(threads: &[ThreadStats]) -> Self {
         let mut counts = TaskCounts::default();
-        for TaskCounts { count, stealable, near, far, depths, deepest, busy_nanos, idle_nanos } in
-            threads.iter().map(|thread| thread.tasks)
-        {
-            counts.count += count;
-            counts.stealable += stealable;
-            counts.near += near;
-            counts.far += far;
-            counts.depths += depths;
-            counts.deepest = counts.deepest.max(deepest);
-            counts.busy_nanos += busy_nanos;
-            counts.idle_nanos += idle_nanos;
-        }
+        threads.iter().for_each(|thread| counts += thread.tasks);
         Self { counts }
     }
 
