@@ -8,7 +8,9 @@ fn quick(name: &str) -> String {
     let path = text(&FILES.path().join(name));
     let Ran { code, out, err } = run(&["tune", tiny(), "--quick", "--profile-file", &path]);
     assert_eq!(code, Some(0), "{err}");
-    assert!(out.contains("group 0: cpus ") && out.contains("threads ("), "{out}");
+    // Of two cores that others use too, one may be best.
+    let threads = out.contains("threads (") || out.contains("1 thread (1)");
+    assert!(out.contains("group 0: cpus ") && threads, "{out}");
     assert!(err.contains(&format!("kept in {path}")), "{err}");
     path
 }
