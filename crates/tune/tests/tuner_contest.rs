@@ -371,6 +371,8 @@ fn a_stopped_contest_keeps_what_was_found() {
         let won = contest.run(&mut machine, plans.clone(), &mut watch);
         let stopped = asked == stop;
         assert_eq!(won.outcome.complete, !stopped);
+        // Whose search was stopped is no contender.
+        assert_eq!(won.tuned, if stop <= 2 { 1 } else { 2 }, "{stop}");
         let times = [&plans[0], &won.outcome].map(|plan| machine.serves(plan, &kinds));
         assert!(times[1] <= times[0] * (1.0 + 1e-9), "{stop}: {times:?}");
         // What its search found is there, also when it was stopped then.
