@@ -92,7 +92,7 @@ fn panels_give_the_same_bits() {
         let block = ty.block_len() / 32;
         // Sub-blocks of 32 columns: less than a panel, several with a rest, pieces of all lengths; and more
         // tiles than share a copy of the activations.
-        let pieces = [(3 * 8, 0), (8, 1), (40, 0), (16, 2), (8, 1)];
+        let pieces = [(3 * 8, 0), (8, 1), (40, 0), (24, 2), (8, 1)];
         let pieces = pieces.map(|(subs, folds)| (subs / block, folds));
         for (tiles, pieces) in [(1, &pieces[1..2]), (3, &pieces[..1]), (18, &pieces[..])] {
             let pieces: Vec<_> = match pieces {
