@@ -3,9 +3,8 @@
 //! `cargo bench -p arclight-kernels --bench families [-- FILTER...]`: for every instruction set and matrix
 //! type that contain all filters (`-- avx512vnni Q4_0`), G multiply-accumulates a second of each member with a
 //! matrix in the second cache, by tokens, beside the peak of the same instructions on registers in the same
-//! turns; then GB/s of
-//! weights from memory for one token by prefetch distance. Members take turns and the median of their turns
-//! counts. Every result is checked against the scalar twin first.
+//! turns; then GB/s of weights from memory for one token by prefetch distance. Members take turns and the
+//! median of their turns counts. Every result is checked against the scalar twin first.
 
 #[path = "inputs/mod.rs"]
 #[allow(dead_code, reason = "every benchmark uses its part")]
@@ -20,7 +19,7 @@ use memory::probe::{Buffer, read_bytes};
 use memory::{HugePages, Policy};
 
 const COLS: usize = 2560;
-/// Tiles that stay in the second cache level together, and that every member divides.
+/// Tiles that stay in a second cache of 2 MiB together, and that every member divides.
 const TILES: usize = 64;
 const TOKENS: [usize; 12] = [1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 96, 512];
 const AHEAD: [usize; 8] = [0, 512, 1024, 2048, 4096, 6144, 8192, 16384];
