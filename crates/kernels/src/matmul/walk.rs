@@ -92,7 +92,7 @@ pub(crate) struct Unpacks {
     pub(crate) member: MicroKernel,
     /// Unpacks.
     pub(crate) entry: Unpack,
-    /// Bytes of a tile's piece of so many sub-blocks.
+    /// Bytes of a tile's piece of so many columns.
     pub(crate) bytes: fn(usize) -> usize,
 }
 
@@ -238,7 +238,7 @@ impl<A> Cover<A> {
         let MicroKernel { vectors, tokens: most, .. } = kernel;
         let size = usize::from(most);
         let (mut fulls, mut left) = (tokens / size, tokens % size);
-        // A few tokens by themselves would be slow: 6 and 2 are better 4 and 4.
+        // A few tokens by themselves would be slow: instead of 6 and 2 it is 4 and 4.
         if fulls > 0 && left > 0 && 2 * left < size {
             (fulls, left) = (fulls - 1, left + size);
         }
@@ -303,8 +303,9 @@ pub(crate) fn step<D: Dot, K: Tile, const T: usize, const N: usize, const U: usi
 /// products: multiply units and load ports are then about equally busy (79 % of the peak of `vpdpbusd` on
 /// Zen 5 with Q4_0, 4 for 5 tokens 80 %, 1 tile by 8 or 12 tokens 70 to 76 %). Each block's scales cost two of ten
 /// instructions of its multiply units: 80 % is the most. On a Sapphire Rapids, where they are three of eleven,
-/// 2 by 4 reach 49 to 58 %, 2 by 6 62 to 64 % with 16 tiles in the second cache and 53 % with 64
-/// (`--bench families`; November 2026).
+/// 2 by 4 reach 44 to 58 % with 96 tokens, by what others do at the moment; 2 by 6 are faster where the second
+/// cache holds 16 tiles (54 to 64 %) and slower where it holds 64 (35 to 53 %; `--bench families`; November
+/// 2026).
 pub(crate) const fn usual<D: Dot, K: Tile>() -> MicroKernel {
     match K::SUMS {
         _ if D::WIDE => MicroKernel::of((2, 4, 1)),

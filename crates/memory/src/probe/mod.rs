@@ -9,7 +9,7 @@
 //! faster: one core of a virtual Xeon (Sapphire Rapids) reads 9.4 GB/s in one stream, 10.2 with prefetches,
 //! 11.5 in four, 12.5 in four with prefetches 1 to 4 KiB ahead, 11.4 and 12.8 in eight; one of a virtual EPYC
 //! 9005 34.6 in one stream, 35.0 to 36.1 with prefetches, 38.1 in four (64-byte loads, 256 and 512 MiB on
-//! huge pages, medians of 15 and 7, November 2026).
+//! huge pages, medians of 15 and 7, loops that are not in the repository, November 2026).
 //!
 //! The result is a checksum, so that the loads cannot be optimised away and every variant can be
 //! tested: the wrapping sum of the bytes taken as little-endian `u64`s, the last one padded with
