@@ -175,7 +175,7 @@ impl Kernels {
             MatKernel::Imported(imported) => imported.size,
             MatKernel::Family(kernel) => {
                 let tiles = match self.isa() {
-                    Isa::Avx512 | Isa::Avx512Bf16 => kernel.vectors,
+                    Isa::Avx512 | Isa::Avx512Bf16 | Isa::Amx => kernel.vectors,
                     Isa::Avx2 | Isa::Scalar => 1,
                 };
                 (usize::from(tiles), usize::from(kernel.tokens))

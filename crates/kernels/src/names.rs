@@ -6,6 +6,7 @@ use crate::TILE_ROWS;
 use crate::attention::KV_PAGE;
 use crate::isa::Isa;
 use crate::kernels::Kernels;
+use crate::matmul::panel::MOST;
 use crate::pack::is_unpacked;
 
 /// An operation, for [`Kernels::kernel_name`].
@@ -32,20 +33,22 @@ pub enum Op {
 impl Kernels {
     /// Name of the kernel that does `op`: instruction set, operation, types, and for matrices rows
     /// × tokens of a register tile, e.g. `avx512vnni_matmul_q4_0_32x4`.
+    /// With AMX that of many tokens.
     pub fn kernel_name(&self, op: Op) -> String {
         let isa = match (self.isa(), op) {
             (Isa::Avx512Bf16, Op::MatMul(TensorType::BF16) | Op::RoundBf16) => Isa::Avx512Bf16,
-            (Isa::Avx512Bf16, _) => Isa::Avx512,
+            (Isa::Amx, Op::MatMul(ty)) if self.by_tiles(ty) => Isa::Amx,
+            (Isa::Avx512Bf16 | Isa::Amx, _) => Isa::Avx512,
             (isa, _) => isa,
         };
         match op {
             Op::MatMul(ty) => {
-                let rows = match isa {
-                    Isa::Avx2 => TILE_ROWS / 2,
-                    Isa::Scalar => TILE_ROWS,
-                    Isa::Avx512 | Isa::Avx512Bf16 => 2 * TILE_ROWS,
+                let (rows, tokens) = match isa {
+                    Isa::Avx2 => (TILE_ROWS / 2, self.tile_tokens(ty)),
+                    Isa::Scalar => (TILE_ROWS, self.tile_tokens(ty)),
+                    Isa::Avx512 | Isa::Avx512Bf16 => (2 * TILE_ROWS, self.tile_tokens(ty)),
+                    Isa::Amx => (TILE_ROWS, MOST),
                 };
-                let tokens = self.tile_tokens(ty);
                 let ty = if is_unpacked(ty) { "wide" } else { &ty.name().to_lowercase() };
                 format!("{isa}_matmul_{ty}_{rows}x{tokens}")
             }

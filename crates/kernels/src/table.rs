@@ -6,10 +6,12 @@
 use crate::TILE_ROWS;
 use crate::arch::scalar::Scalar;
 #[cfg(target_arch = "x86_64")]
-use crate::arch::{avx2::Avx2, avx512::Avx512, avx512bf16::Avx512Bf16};
+use crate::arch::{amx::Amx, avx2::Avx2, avx512::Avx512, avx512bf16::Avx512Bf16};
 use crate::attention::{self, Blocks, Tile};
 use crate::elementwise::{self, RopeStyle};
 use crate::matmul::panel::{self, Kind, PanelKind, Panels, Pass, Sub};
+#[cfg(target_arch = "x86_64")]
+use crate::matmul::panel::{State, tiles};
 use crate::matmul::{
     self, Bf16, F16, F32, Family, Iq4Nl, Iq4Xs, Mxfp4, NARROW, Place, Q2K, Q3K, Q4_0, Q4_1, Q4K,
     Q5_0, Q5_1, Q5K, Q6K, Q8_0, RegisterTile, SIZES, Size, Unpacks, WIDE, Wide, exists, step,
@@ -176,9 +178,11 @@ macro_rules! panels {
                 panels!(@ $entries, Eight, $list),
                 panels!(@ $entries, Minimum, $list),
                 panels!(@ $entries, Halves, $list),
+                panels!(@ $entries, Biased, $list),
             ],
             groups: <$entries::D as Dot>::GROUPS,
             gather: $entries::gather,
+            state: None,
         }
     };
     (@ $entries:ident, $kind:ident, [$($tokens:literal)*]) => {
@@ -219,6 +223,8 @@ macro_rules! define_entries {
                             Some(kind) if <D as Vector>::REGISTERS > 0 => Some(Unpacks {
                                 kind,
                                 member: kind.member::<D>(),
+                                from: panel::FEWEST,
+                                tiles: false,
                                 entry: unpack,
                                 bytes: |cols| {
                                     let blocks = cols.div_ceil(<$tile as matmul::Tile>::BLOCK_COLS);
@@ -283,7 +289,7 @@ macro_rules! define_entries {
             Table {
                 $($ty: $ty::FAMILY,)*
                 $($name: $name::entry,)*
-                panels: panels!(panels, [1 2 3 4 5 6 7 8 9 10 11 12]),
+                panels: panels!(panels, [1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16]),
             }
         };
     };
@@ -348,5 +354,88 @@ pub(crate) static AVX512_BF16: Table = {
     entries! {
         round_bf16(x: &[f32], row: &mut [u8]) = bf16::packed;
         peak_bf16(iters: u64) -> u64 = peak::bf16_pairs;
+    }
+};
+
+/// What AMX changes, and the rest of [`AVX512`].
+#[cfg(target_arch = "x86_64")]
+pub(crate) static AMX: Table = {
+    /// # Safety
+    ///
+    /// The CPU has the table's instruction set.
+    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
+    unsafe fn register_tile<K: tiles::Finish, const T: usize>(
+        pass: Pass<'_>,
+        sums: &mut [[f32; TILE_ROWS]],
+    ) {
+        // SAFETY: the entry point's contract; `configure` was called.
+        unsafe { tiles::step::<K, T>(Amx::new(), pass, sums) };
+    }
+    /// # Safety
+    ///
+    /// The CPU has the table's instruction set.
+    unsafe fn configure(tokens: usize) {
+        // SAFETY: the entry point's contract.
+        unsafe { Amx::new() }.configure(tokens, tiles::QUADS);
+    }
+    /// # Safety
+    ///
+    /// The CPU has the table's instruction set.
+    unsafe fn release() {
+        // SAFETY: the entry point's contract.
+        unsafe { Amx::new() }.release();
+    }
+    /// # Safety
+    ///
+    /// The CPU has the table's instruction set.
+    unsafe fn peak_i8(iters: u64) -> u64 {
+        // SAFETY: the entry point's contract.
+        unsafe { Amx::new() }.peak(iters)
+    }
+    macro_rules! register_tiles {
+        ($kind:ident, [$($tokens:literal)*]) => {
+            [$(Some(register_tile::<panel::$kind, $tokens> as panel::RegisterTile),)*]
+        };
+        ($kind:ident) => {
+            register_tiles!($kind, [1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16])
+        };
+    }
+    macro_rules! unpacks {
+        ($ty:ident, $tile:ty, $kind:ident) => {{
+            /// # Safety
+            ///
+            /// The CPU has the table's instruction set.
+            #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
+            unsafe fn unpack(tile: &[u8], subs: Range<usize>, panel: &mut [Sub]) {
+                // SAFETY: the entry point's contract.
+                let d = unsafe { Avx512::new() };
+                <$tile as matmul::Tile>::unpack(d, tile, subs, panel);
+                tiles::center::<panel::$kind>(panel);
+            }
+            let family = AVX512.$ty;
+            let Some(own) = family.panel else { panic!("the type has panels") };
+            assert!(matches!(own.kind, PanelKind::$kind));
+            let member = MicroKernel { tokens: panel::MOST as u8, ..own.member };
+            let panel = Unpacks { member, entry: unpack, from: tiles::FEWEST, tiles: true, ..own };
+            Family { panel: Some(panel), ..family }
+        }};
+    }
+    Table {
+        matmul_q4_0: unpacks!(matmul_q4_0, Q4_0, Eight),
+        matmul_q4_k: unpacks!(matmul_q4_k, Q4K, Minimum),
+        matmul_q8_0: unpacks!(matmul_q8_0, Q8_0, Biased),
+        panels: Panels {
+            tiles: {
+                let mut all = AVX512.panels.tiles;
+                all[PanelKind::Eight as usize] = register_tiles!(Eight);
+                all[PanelKind::Minimum as usize] = register_tiles!(Minimum);
+                all[PanelKind::Biased as usize] = register_tiles!(Biased);
+                all
+            },
+            state: Some(State { configure, release }),
+            ..AVX512.panels
+        },
+        peak_i8,
+        ..AVX512
     }
 };

@@ -83,7 +83,8 @@ fn all_members_give_the_same_bits() {
 }
 
 /// Types whose weights can be unpacked into panels.
-const PANELS: [TensorType; 3] = [TensorType::Q4_0, TensorType::Q4_K, TensorType::Q6_K];
+const PANELS: [TensorType; 4] =
+    [TensorType::Q4_0, TensorType::Q4_K, TensorType::Q6_K, TensorType::Q8_0];
 
 #[test]
 fn panels_give_the_same_bits() {
@@ -94,7 +95,9 @@ fn panels_give_the_same_bits() {
         // tiles than share a copy of the activations.
         let pieces = [(3 * 8, 0), (8, 1), (40, 0), (24, 2), (8, 1)];
         let pieces = pieces.map(|(subs, folds)| (subs / block, folds));
-        for (tiles, pieces) in [(1, &pieces[1..2]), (3, &pieces[..1]), (18, &pieces[..])] {
+        let short = [(1, 0), (3, 1), (1, 0), (1, 1), (2, 1), (9, 0), (7, 0), (1, 4)];
+        let shapes = [(1, &pieces[1..2]), (3, &pieces[..1]), (18, &pieces[..]), (2, &short[..])];
+        for (tiles, pieces) in shapes {
             let pieces: Vec<_> = match pieces {
                 &[(blocks, _)] => vec![(blocks, 0)],
                 all => all.to_vec(),
@@ -144,7 +147,9 @@ fn families_have_what_their_registers_hold() {
                 _ if !WHOLE.contains(&ty) => {}
                 Isa::Avx2 => assert!(has((1, 6)) && has((2, 2)), "{what}"),
                 Isa::Avx512Bf16 if ty == TensorType::BF16 => assert!(has((1, 8)), "{what}"),
-                Isa::Avx512 | Isa::Avx512Bf16 => assert!(has((1, 12)) && has((2, 6)), "{what}"),
+                Isa::Avx512 | Isa::Avx512Bf16 | Isa::Amx => {
+                    assert!(has((1, 12)) && has((2, 6)), "{what}");
+                }
             }
             // Twice as many sums as floats have: of 8 by 2 vectors there are 32.
             if act_kind(ty) == arclight_kernels::ActKind::Q8 {

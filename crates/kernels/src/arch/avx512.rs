@@ -39,6 +39,13 @@ macro_rules! isa {
     };
 }
 
+impl Avx512 {
+    #[inline(always)]
+    pub(crate) fn load_i(self, x: &[i32; LANES]) -> __m512i {
+        isa!(_mm512_loadu_si512(x.as_ptr().cast()))
+    }
+}
+
 impl Vector for Avx512 {
     type F = __m512;
     type I = __m512i;

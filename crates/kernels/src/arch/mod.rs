@@ -1,6 +1,8 @@
 //! One thin file per instruction set (two for AVX2, whose registers hold half of 16 lanes): each implements
-//! [`crate::simd`] and nothing else.
+//! [`crate::simd`] and nothing else, or has the instructions that go beyond it.
 
+#[cfg(target_arch = "x86_64")]
+pub(crate) mod amx;
 #[cfg(target_arch = "x86_64")]
 pub(crate) mod avx2;
 #[cfg(target_arch = "x86_64")]

@@ -35,6 +35,8 @@ static AVX2: Kernels = Kernels { isa: Isa::Avx2, table: &table::AVX2 };
 static AVX512: Kernels = Kernels { isa: Isa::Avx512, table: &table::AVX512 };
 #[cfg(target_arch = "x86_64")]
 static AVX512_BF16: Kernels = Kernels { isa: Isa::Avx512Bf16, table: &table::AVX512_BF16 };
+#[cfg(target_arch = "x86_64")]
+static AMX: Kernels = Kernels { isa: Isa::Amx, table: &table::AMX };
 
 /// Calls an entry point.
 macro_rules! call {
@@ -81,8 +83,10 @@ impl Kernels {
             Isa::Avx512 => &AVX512,
             #[cfg(target_arch = "x86_64")]
             Isa::Avx512Bf16 => &AVX512_BF16,
+            #[cfg(target_arch = "x86_64")]
+            Isa::Amx => &AMX,
             #[cfg(not(target_arch = "x86_64"))]
-            Isa::Avx2 | Isa::Avx512 | Isa::Avx512Bf16 => return None,
+            Isa::Avx2 | Isa::Avx512 | Isa::Avx512Bf16 | Isa::Amx => return None,
         };
         isa.is_available().then_some(kernels)
     }
@@ -291,6 +295,11 @@ impl Kernels {
         tokens: usize,
     ) -> bool {
         act_kind(ty) == ActKind::Q8 && self.quants(ty).unpacks(kernel, tokens).is_some()
+    }
+
+    /// Whether many tokens are multiplied in registers of AMX.
+    pub(crate) fn by_tiles(&self, ty: TensorType) -> bool {
+        act_kind(ty) == ActKind::Q8 && self.quants(ty).panel.is_some_and(|panel| panel.tiles)
     }
 
     /// Tokens of a register tile of the usual kernel for many tokens.

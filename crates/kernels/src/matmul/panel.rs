@@ -9,6 +9,8 @@
 //! Goto and van de Geijn, *Anatomy of high-performance matrix multiplication*, 2008, section 4). Sums are
 //! those of the type, step by step, so the bits are the same.
 
+#[cfg(target_arch = "x86_64")]
+pub(crate) mod tiles;
 mod walk;
 
 use std::ops::Range;
@@ -20,7 +22,7 @@ use crate::q8::Q8Block;
 use crate::simd::Dot;
 use crate::views::Rows;
 
-pub(crate) use walk::{Panels, TILES, Work};
+pub(crate) use walk::{Panels, State, TILES, Work};
 
 /// What a sub-block of 32 columns of a tile is multiplied by.
 #[repr(C, align(64))]
@@ -48,8 +50,11 @@ pub(crate) const TOKENS: usize = 96;
 /// Fewer tokens are multiplied by packed weights.
 pub(crate) const FEWEST: usize = 32;
 
-/// Most tokens of a register tile.
-pub(crate) const MOST: usize = 12;
+/// Most tokens of a register tile: a register of AMX has so many rows.
+pub(crate) const MOST: usize = 16;
+
+/// The same where sums are in vectors.
+const MOST_VECTORS: usize = 12;
 
 /// Puts sub-blocks of a packed piece into a panel.
 ///
@@ -67,10 +72,12 @@ pub(crate) enum PanelKind {
     Minimum,
     /// Six bits with an offset of 32, a scale for each half.
     Halves,
+    /// Bytes with an offset of 128, one scale.
+    Biased,
 }
 
 impl PanelKind {
-    pub(super) const ALL: [Self; 3] = [Self::Eight, Self::Minimum, Self::Halves];
+    pub(super) const ALL: [Self; 4] = [Self::Eight, Self::Minimum, Self::Halves, Self::Biased];
 
     /// Registers of a register tile: sums of the block and of all, and those of a first half; weights,
     /// their scales, and what is at hand.
@@ -81,7 +88,7 @@ impl PanelKind {
 
     /// The most tokens of a register tile.
     pub(crate) const fn most<D: Dot>(self) -> usize {
-        let mut tokens = MOST;
+        let mut tokens = MOST_VECTORS;
         while tokens > 1 && self.registers(tokens) > D::REGISTERS {
             tokens -= 1;
         }
@@ -109,6 +116,7 @@ pub(crate) trait Kind {
 pub(crate) struct Eight;
 pub(crate) struct Minimum;
 pub(crate) struct Halves;
+pub(crate) struct Biased;
 
 /// The integer sums of 32 columns of nibbles.
 #[inline(always)]
@@ -176,6 +184,30 @@ impl Kind for Minimum {
             accumulate(d, sums, [d.load(&sub.scales, group)], slices(acts), 0, acc);
             add_mins(d, [d.load(&sub.others, group)], slices(acts), 0, acc);
         }
+    }
+}
+
+impl Kind for Biased {
+    #[inline(always)]
+    fn add<D: Dot, const T: usize>(
+        d: D,
+        sub: &Sub,
+        group: usize,
+        acts: &[Q8Block; T],
+        acc: &mut [[D::F; 1]; T],
+    ) {
+        let mut sums = [[d.splat_i(0); 1]; T];
+        for t in 0..T {
+            sums[t][0] = d.start_biased(acts[t].neg128);
+        }
+        for j in 0..8 {
+            let w = d.load_w(&sub.quads[j], group);
+            for t in 0..T {
+                sums[t][0] = d.dot_biased(sums[t][0], w, acts[t].quad(j));
+            }
+        }
+        // SAFETY: every token has a block.
+        unsafe { accumulate(d, sums, [d.load(&sub.scales, group)], slices(acts), 0, acc) };
     }
 }
 
@@ -286,15 +318,69 @@ pub(crate) struct Pass<'a> {
     pub(super) group: usize,
     /// The blocks of all its tokens for the first sub-block, then those for the next.
     pub(super) acts: &'a [Q8Block],
+    /// The pieces that the sub-blocks are of.
+    pub(super) runs: &'a [Run],
     /// Where the sums of its tokens are in their level.
     pub(super) at: usize,
-    /// The level.
+    pub(super) ahead: Option<Ahead>,
+}
+
+/// Sub-blocks of a panel that are of the same piece.
+#[derive(Clone, Copy)]
+pub(crate) struct Run {
+    /// How many.
+    pub(super) subs: usize,
+    /// The level that the piece is on.
     pub(super) level: usize,
     /// Whether the piece begins here.
     pub(super) begin: bool,
     /// Additions of the sums on the levels below, where the piece ends here.
     pub(super) folds: usize,
-    pub(super) ahead: Option<Ahead>,
+}
+
+impl Run {
+    const NONE: Self = Self { subs: 0, level: 0, begin: true, folds: 0 };
+
+    /// The sums that the piece has yet.
+    #[inline(always)]
+    fn begin<D: Dot, const T: usize>(
+        self,
+        d: D,
+        group: usize,
+        at: usize,
+        sums: &mut [[f32; TILE_ROWS]],
+    ) -> [[D::F; 1]; T] {
+        let mut acc = [[d.splat(0.0); 1]; T];
+        if !self.begin {
+            let own = tokens_of::<T>(sums, self.level, at);
+            for t in 0..T {
+                acc[t][0] = d.load(&own[t], group);
+            }
+        }
+        acc
+    }
+
+    /// Adds what the levels below have where the piece ends, and keeps the sums.
+    #[inline(always)]
+    fn end<D: Dot, const T: usize>(
+        self,
+        d: D,
+        group: usize,
+        at: usize,
+        mut acc: [[D::F; 1]; T],
+        sums: &mut [[f32; TILE_ROWS]],
+    ) {
+        for fold in 1..=self.folds {
+            let below = tokens_of::<T>(sums, self.level - fold, at);
+            for t in 0..T {
+                acc[t][0] = d.add(d.load(&below[t], group), acc[t][0]);
+            }
+        }
+        let own = tokens_of::<T>(sums, self.level - self.folds, at);
+        for t in 0..T {
+            d.store(acc[t][0], &mut own[t], group);
+        }
+    }
 }
 
 /// Sums of tiles and tokens on a level: those of the pieces at hand wait on ever higher ones.
@@ -314,31 +400,19 @@ pub(crate) fn step<D: Dot, K: Kind, const T: usize>(
     pass: Pass<'_>,
     sums: &mut [[f32; TILE_ROWS]],
 ) {
-    let Pass { panel, group, acts, at, level, begin, folds, ahead } = pass;
+    let Pass { panel, group, acts, runs, at, ahead } = pass;
     let acts = acts.as_chunks::<T>().0;
     assert!(acts.len() == panel.len(), "activations of {} sub-blocks", acts.len());
-    let mut acc = [[d.splat(0.0); 1]; T];
-    if !begin {
-        let own = tokens_of::<T>(sums, level, at);
-        for t in 0..T {
-            acc[t][0] = d.load(&own[t], group);
+    let mut blocks = panel.iter().zip(acts).enumerate();
+    for run in runs {
+        let mut acc = run.begin::<D, T>(d, group, at, sums);
+        for (b, (sub, acts)) in blocks.by_ref().take(run.subs) {
+            if let Some(ahead) = ahead {
+                ahead.fetch(d, b, panel.len());
+            }
+            K::add::<D, T>(d, sub, group, acts, &mut acc);
         }
-    }
-    for (b, (sub, acts)) in panel.iter().zip(acts).enumerate() {
-        if let Some(ahead) = ahead {
-            ahead.fetch(d, b, panel.len());
-        }
-        K::add::<D, T>(d, sub, group, acts, &mut acc);
-    }
-    for fold in 1..=folds {
-        let below = tokens_of::<T>(sums, level - fold, at);
-        for t in 0..T {
-            acc[t][0] = d.add(d.load(&below[t], group), acc[t][0]);
-        }
-    }
-    let own = tokens_of::<T>(sums, level - folds, at);
-    for t in 0..T {
-        d.store(acc[t][0], &mut own[t], group);
+        run.end(d, group, at, acc, sums);
     }
 }
 

@@ -2,6 +2,7 @@
 //!
 //! Packed in pairs of blocks: `[2][16]` scales, then `[2][8][16][4]` quants with 128 added.
 
+use super::panel::{PanelKind, Sub};
 use super::quants::{Packed, Quants, get_half, put_half};
 use super::{accumulate, block, load_scales, part, within};
 use crate::TILE_ROWS;
@@ -35,6 +36,24 @@ impl Quants for Q8_0 {
         for (j, quad) in block[2..].as_chunks_mut::<4>().0.iter_mut().enumerate() {
             *quad = part::<4>(quants, 64 * j + 4 * row).map(|q| q ^ BIAS);
         }
+    }
+
+    const PANEL: Option<PanelKind> = Some(PanelKind::Biased);
+
+    #[inline(always)]
+    fn unpack<D: Dot>(
+        d: D,
+        packed: Packed<'_, 1>,
+        group: usize,
+        sub: usize,
+        _units: [[D::F; 1]; 2],
+        to: &mut Sub,
+    ) {
+        for (j, to) in to.quads.iter_mut().enumerate() {
+            d.store_w(d.load_w(part(packed.quants[0], 64 * j), group), to, group);
+        }
+        let [scale] = load_scales(d, within(packed.head, sub * SCALES), [group]);
+        d.store(scale, &mut to.scales, group);
     }
 
     #[inline(always)]

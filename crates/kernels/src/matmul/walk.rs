@@ -1,7 +1,7 @@
 //! The walk over tiles and tokens, in register tiles of a member of the family.
 
 use super::family::{MicroKernel, Size, Sums};
-use super::panel::{self, PanelKind, Unpack};
+use super::panel::{PanelKind, Unpack};
 use super::parts::{Fetch, rows};
 use super::pieces::{Dots, Piece, tree};
 use super::{Tile, Tiles};
@@ -90,6 +90,10 @@ pub(crate) struct Unpacks {
     pub(crate) kind: PanelKind,
     /// The member's name.
     pub(crate) member: MicroKernel,
+    /// The fewest tokens for which it is the usual one.
+    pub(crate) from: usize,
+    /// Whether its sums are made in registers that have to be asked for.
+    pub(crate) tiles: bool,
     /// Unpacks.
     pub(crate) entry: Unpack,
     /// Bytes of a tile's piece of so many columns.
@@ -130,8 +134,9 @@ impl<A> Family<A> {
 
     /// What works with panels, if that is the way for so many tokens.
     pub(crate) fn unpacks(&self, kernel: Option<MicroKernel>, tokens: usize) -> Option<Unpacks> {
-        let wanted = kernel.map_or(tokens >= panel::FEWEST, |kernel| kernel.panel);
-        self.panel.filter(|_| wanted)
+        let panel = self.panel?;
+        let wanted = kernel.map_or(tokens >= panel.from, |kernel| kernel.panel);
+        wanted.then_some(panel)
     }
 
     /// What multiplies so many tokens where nobody chose.

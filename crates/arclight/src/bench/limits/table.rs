@@ -57,8 +57,9 @@ pub(super) fn print(
     debug_assert_eq!(Product::ALL.len(), 4, "a column each");
     writeln!(
         out,
-        "\nint8 is what quantised weights take; f16, and bf16 but for avx512bf16, are widened once for \
-         8 tokens and multiplied as f32."
+        "\nint8 is what quantised weights take (with amxint8 in blocks of 32 columns, whose sums have to be \
+         stored and scaled, which takes several times as long); f16, and bf16 but for avx512bf16, are widened \
+         once for 8 tokens and multiplied as f32."
     )?;
     if let Some(trial) = trial {
         writeln!(

@@ -1,11 +1,12 @@
 //! The walk over tiles and tokens by panels.
 
 use std::cell::RefCell;
+use std::ops::Range;
 
 use super::super::parts::Tiles;
 use super::super::pieces::Piece;
 use super::super::walk::Unpacks;
-use super::{Ahead, Gather, LEVEL, MOST, PanelKind, Pass, RegisterTile, SUBS, Sub, TOKENS};
+use super::{Ahead, Gather, LEVEL, MOST, PanelKind, Pass, RegisterTile, Run, SUBS, Sub, TOKENS};
 use crate::TILE_ROWS;
 use crate::q8::{self, Q8Block};
 use crate::views::{Rows, RowsMut};
@@ -18,6 +19,17 @@ pub(crate) struct Panels {
     /// Vectors that make up a tile.
     pub(crate) groups: usize,
     pub(crate) gather: Gather,
+    /// What registers need before and after, where they are not the usual ones.
+    pub(crate) state: Option<State>,
+}
+
+/// Registers that a thread has to ask for.
+#[derive(Clone, Copy)]
+pub(crate) struct State {
+    /// Makes them ready for register tiles of so many tokens.
+    pub(crate) configure: unsafe fn(usize),
+    /// Gives them back.
+    pub(crate) release: unsafe fn(),
 }
 
 /// A product by panels.
@@ -52,6 +64,103 @@ thread_local! {
 fn passes(tokens: usize, most: usize) -> impl Iterator<Item = (usize, usize)> + Clone {
     let count = tokens.div_ceil(most);
     (0..count).map(move |i| (i * tokens / count, (i + 1) * tokens / count - i * tokens / count))
+}
+
+/// Columns of a panel: the last of a piece and the first of the next may be in the same.
+struct Part {
+    /// The first sub-block among all, and how many.
+    first: usize,
+    subs: usize,
+    /// Bytes in every tile.
+    begin: usize,
+    end: usize,
+    runs: [Run; SUBS],
+    of: [Source; SUBS],
+    count: usize,
+}
+
+impl Part {
+    fn runs(&self) -> &[Run] {
+        &self.runs[..self.count]
+    }
+}
+
+/// What a run is unpacked from.
+#[derive(Clone, Copy)]
+struct Source {
+    /// The bytes of the piece in every tile.
+    at: usize,
+    len: usize,
+    /// The first sub-block in it.
+    first: usize,
+}
+
+impl Source {
+    const NONE: Self = Self { at: 0, len: 0, first: 0 };
+
+    fn bytes(self) -> Range<usize> {
+        self.at..self.at + self.len
+    }
+
+    fn subs(self, count: usize) -> Range<usize> {
+        self.first..self.first + count
+    }
+}
+
+/// Cuts the columns of all pieces into panels.
+struct Cut<'a> {
+    pieces: &'a [Piece],
+    bytes: fn(usize) -> usize,
+    /// Where in the first of `pieces`.
+    sub: usize,
+    /// Sub-blocks, bytes and levels of those before.
+    first: usize,
+    at: usize,
+    level: usize,
+}
+
+impl<'a> Cut<'a> {
+    fn new(pieces: &'a [Piece], bytes: fn(usize) -> usize) -> Self {
+        Self { pieces, bytes, sub: 0, first: 0, at: 0, level: 0 }
+    }
+
+    fn next(&mut self) -> Option<Part> {
+        let mut part = Part {
+            first: self.first + self.sub,
+            subs: 0,
+            begin: self.at + (self.bytes)(self.sub * q8::BLOCK),
+            end: 0,
+            runs: [Run::NONE; SUBS],
+            of: [Source::NONE; SUBS],
+            count: 0,
+        };
+        while part.subs < SUBS
+            && part.count < SUBS
+            && let [piece, rest @ ..] = self.pieces
+        {
+            let (len, all) = ((self.bytes)(piece.cols), piece.cols / q8::BLOCK);
+            let subs = (all - self.sub).min(SUBS - part.subs);
+            let ends = self.sub + subs == all;
+            part.of[part.count] = Source { at: self.at, len, first: self.sub };
+            part.runs[part.count] = Run {
+                subs,
+                level: self.level,
+                begin: self.sub == 0,
+                folds: if ends { piece.folds } else { 0 },
+            };
+            part.count += 1;
+            part.subs += subs;
+            self.sub += subs;
+            part.end = self.at + (self.bytes)(self.sub * q8::BLOCK);
+            if ends {
+                self.level = self.level + 1 - piece.folds;
+                (self.pieces, self.sub) = (rest, 0);
+                self.first += all;
+                self.at += len;
+            }
+        }
+        (part.count > 0).then_some(part)
+    }
 }
 
 /// Levels of sums that pieces need.
@@ -110,59 +219,66 @@ impl Panels {
         Rect { tile, tiles, token, tokens }: Rect,
         Scratch { panel, acts, sums }: &mut Scratch,
     ) {
-        let Unpacks { kind, member, entry, bytes } = work.unpacks;
+        let Unpacks { kind, member, entry, bytes, tiles: by_tiles, .. } = work.unpacks;
+        let state = self.state.filter(|_| by_tiles);
         let passes = passes(tokens, usize::from(member.tokens));
         acts.resize(TOKENS * SUBS, Q8Block::ZERO);
         sums.resize(sums.len().max(levels(work.pieces) * LEVEL), [0.0; TILE_ROWS]);
-        let (mut level, mut block, mut at) = (0, 0, 0);
-        for piece in work.pieces {
-            let (len, subs) = (bytes(piece.cols), piece.cols / q8::BLOCK);
-            for first in (0..subs).step_by(SUBS) {
-                let run = first..subs.min(first + SUBS);
-                let mut own = acts.as_mut_slice();
-                for (t, count) in passes.clone() {
-                    let (acts, rest) = own.split_at_mut(count * run.len());
-                    own = rest;
-                    let tokens = token + t..token + t + count;
+        let mut configured = 0;
+        let mut cut = Cut::new(work.pieces, bytes);
+        while let Some(part) = cut.next() {
+            let mut own = acts.as_mut_slice();
+            for (t, count) in passes.clone() {
+                let (acts, rest) = own.split_at_mut(count * part.subs);
+                own = rest;
+                let tokens = token + t..token + t + count;
+                // SAFETY: the caller's contract.
+                unsafe { (self.gather)(work.acts, tokens, part.first, acts) };
+            }
+            let lines = (part.end - part.begin).div_ceil(64);
+            for i in 0..tiles {
+                let tile_bytes = work.tiles.tile(tile + i);
+                let panel = &mut panel[..part.subs];
+                let mut rest = &mut *panel;
+                for (of, run) in part.of.iter().zip(part.runs()) {
+                    let (own, after) = rest.split_at_mut(run.subs);
+                    rest = after;
                     // SAFETY: the caller's contract.
-                    unsafe { (self.gather)(work.acts, tokens, block + run.start, acts) };
+                    unsafe { entry(&tile_bytes[of.bytes()], of.subs(run.subs), own) };
                 }
-                let begin = at + bytes(run.start * q8::BLOCK);
-                let lines = bytes(run.len() * q8::BLOCK).div_ceil(64);
-                for i in 0..tiles {
-                    let packed = &work.tiles.tile(tile + i)[at..][..len];
-                    let panel = &mut panel[..run.len()];
-                    // SAFETY: the caller's contract.
-                    unsafe { entry(packed, run.clone(), panel) };
-                    // The same columns of the next tile, or the next columns of the first.
-                    let next = if i + 1 < tiles { (i + 1, begin) } else { (0, begin + lines * 64) };
-                    let next = work.tiles.place(tile + next.0, next.1);
-                    let mut own = acts.as_slice();
-                    for (pass, (t, count)) in passes.clone().enumerate() {
-                        let (acts, rest) = own.split_at(count * run.len());
-                        own = rest;
-                        let step = self.tiles[kind as usize][count - 1].expect("of so many tokens");
-                        let ahead = Ahead { at: next, lines, pass, passes: passes.clone().count() };
-                        for group in 0..self.groups {
-                            let pass = Pass {
-                                panel,
-                                group,
-                                acts,
-                                at: i * tokens + t,
-                                level,
-                                begin: first == 0,
-                                folds: if run.end == subs { piece.folds } else { 0 },
-                                ahead: (work.fetch && group == 0).then_some(ahead),
-                            };
-                            // SAFETY: the caller's contract.
-                            unsafe { step(pass, sums) };
-                        }
+                // The same columns of the next tile, or the next columns of the first.
+                let next = if i + 1 < tiles { (i + 1, part.begin) } else { (0, part.end) };
+                let next = work.tiles.place(tile + next.0, next.1);
+                let mut own = acts.as_slice();
+                for (pass, (t, count)) in passes.clone().enumerate() {
+                    let (acts, rest) = own.split_at(count * part.subs);
+                    own = rest;
+                    let step = self.tiles[kind as usize][count - 1].expect("of so many tokens");
+                    let ahead = Ahead { at: next, lines, pass, passes: passes.clone().count() };
+                    if let Some(state) = state.filter(|_| configured != count) {
+                        // SAFETY: the caller's contract.
+                        unsafe { (state.configure)(count) };
+                        configured = count;
+                    }
+                    for group in 0..self.groups {
+                        let pass = Pass {
+                            panel,
+                            group,
+                            acts,
+                            runs: part.runs(),
+                            at: i * tokens + t,
+                            ahead: (work.fetch && group == 0).then_some(ahead),
+                        };
+                        // SAFETY: the caller's contract.
+                        unsafe { step(pass, sums) };
                     }
                 }
             }
-            (block, at) = (block + subs, at + len);
-            level = level + 1 - piece.folds;
         }
-        assert!(level == 1, "pieces fold to one sum");
+        if let Some(state) = state {
+            // SAFETY: the caller's contract.
+            unsafe { (state.release)() };
+        }
+        assert!(cut.level == 1, "pieces fold to one sum");
     }
 }
