@@ -159,8 +159,11 @@ impl Kernels {
     /// what was registered.
     pub fn mat_kernels(&self, ty: TensorType) -> Vec<MatKernel> {
         let family = self.family(ty).into_iter().map(MatKernel::Family);
-        let fits =
-            |k: &&Imported| k.ty == ty && (k.isa == self.isa() || act_kind(ty) != ActKind::Bf16);
+        // What bfloat16 activations look like.
+        let pairs = |isa| isa == Isa::Avx512Bf16;
+        let fits = |k: &&Imported| {
+            k.ty == ty && (pairs(k.isa) == pairs(self.isa()) || act_kind(ty) != ActKind::Bf16)
+        };
         family.chain(imported().into_iter().filter(fits).map(MatKernel::Imported)).collect()
     }
 

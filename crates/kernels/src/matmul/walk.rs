@@ -8,7 +8,7 @@ use super::{Tile, Tiles};
 use crate::TILE_ROWS;
 use crate::acts::elements;
 use crate::bf16::WidePair;
-use crate::isa::likes_streams;
+use crate::isa::{likes_panels, likes_streams};
 use crate::simd::Dot;
 use crate::views::{Rows, RowsMut};
 
@@ -135,7 +135,8 @@ impl<A> Family<A> {
     /// What works with panels, if that is the way for so many tokens.
     pub(crate) fn unpacks(&self, kernel: Option<MicroKernel>, tokens: usize) -> Option<Unpacks> {
         let panel = self.panel?;
-        let wanted = kernel.map_or(tokens >= panel.from, |kernel| kernel.panel);
+        let usual = tokens >= panel.from && (panel.tiles || likes_panels());
+        let wanted = kernel.map_or(usual, |kernel| kernel.panel);
         wanted.then_some(panel)
     }
 
