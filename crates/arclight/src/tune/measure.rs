@@ -112,21 +112,36 @@ impl<'a> Steps<'a> {
 
     /// Those of some kinds of steps, by ascending tokens, that take no longer than `most` with the default,
     /// two at least. The last stands for those that are left out: they have more tokens, and where
-    /// multiplying is what takes the time it is the same for each.
+    /// multiplying is what takes the time it is the same for each. One that takes longer than a smaller one
+    /// for each token was disturbed, and is tried again.
     pub(super) fn affordable(
         &mut self,
         kinds: Vec<StepKind>,
         default: &Scheme,
         most: Duration,
     ) -> Result<Vec<StepKind>, Error> {
+        const TRIES: usize = 3;
         let (level, mut kept, mut past) = (default.all(), Vec::<StepKind>::new(), false);
+        let (most, mut token) = (most.as_secs_f64(), f64::INFINITY);
         for kind in kinds {
             let (scheme, choices, schedules) = (default, &[][..], None);
             let candidate = Candidate { scheme, level: &level, choices, schedules };
             let over = match kept.len() {
                 0 | 1 => false,
                 // Larger ones take longer still: they are not timed.
-                _ => past || self.time(&candidate, &kind)? > most.as_secs_f64(),
+                _ if past => true,
+                _ => {
+                    let tokens = f64::from(kind.tokens);
+                    let mut seconds = self.time(&candidate, &kind)?;
+                    for _ in 1..TRIES {
+                        if seconds <= most || token * tokens > most {
+                            break;
+                        }
+                        seconds = seconds.min(self.time(&candidate, &kind)?);
+                    }
+                    token = seconds / tokens;
+                    seconds > most
+                }
             };
             match kept.last_mut().filter(|_| over) {
                 Some(last) => {
