@@ -18,7 +18,8 @@ pub enum Isa {
     /// The same, and BF16 for matrices of that type.
     Avx512Bf16,
     /// As [`Isa::Avx512`], and AMX with 8-bit integers for many tokens. Without BF16: CPUs that have AMX
-    /// multiply bfloat16 faster widened (Sapphire Rapids: 43 and 81 G multiply-accumulates per second).
+    /// multiply bfloat16 faster widened (Sapphire Rapids: 32 and 57 G multiply-accumulates per second,
+    /// `arclight bench --limits`, November 2026).
     Amx,
 }
 
@@ -76,8 +77,8 @@ pub(crate) fn likes_streams() -> bool {
     is_intel()
 }
 
-/// Whether many tokens are faster by panels of vectors (`matmul::panel`): on a Sapphire Rapids they are by a
-/// tenth and more, with AVX-512 and with AVX2. On a Zen 5, 2 tiles by 4 tokens over packed weights reach 79 to
+/// Whether many tokens are faster by panels of vectors (`matmul::panel`): on a Sapphire Rapids they are, by
+/// 9 % and more, with AVX-512 and with AVX2 (`--bench families`, from 32 tokens). On a Zen 5, 2 tiles by 4 tokens over packed weights reach 79 to
 /// 85 % of the peak and 1 by 12 had 70 to 76; panels were not measured there.
 pub(crate) fn likes_panels() -> bool {
     is_intel()

@@ -27,7 +27,7 @@ use tune::{CoreMath, CoreRead, MachineModel, Matrix, Resource, WaitModel};
 /// Share of a multiply peak that matrix kernels reach with a model's matrices.
 const KERNELS: f64 = 0.7;
 /// The same of AMX, whose sums have to be stored and scaled for every 32 columns.
-const TILES: f64 = 0.18;
+const TILES: f64 = 0.12;
 /// Elements of activations that a core passes over in a second.
 const ELEMENTS: f64 = 2e9;
 /// Runnable tasks that make a difference.

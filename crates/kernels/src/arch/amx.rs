@@ -129,9 +129,13 @@ impl Amx {
     }
 
     /// Multiplies both factors.
+    ///
+    /// # Safety
+    ///
+    /// Registers were configured.
     #[inline(always)]
-    pub(crate) fn multiply(self) {
-        // SAFETY: the token proves that the instructions may be used.
+    pub(crate) unsafe fn multiply(self) {
+        // SAFETY: the token proves that the instructions may be used; the caller's contract.
         unsafe {
             asm!(
                 "tilezero tmm0",
@@ -167,7 +171,8 @@ impl Amx {
             self.load_second(factor.as_ptr().cast());
         }
         for _ in 0..iters {
-            self.multiply();
+            // SAFETY: configured above.
+            unsafe { self.multiply() };
         }
         self.release();
         iters * (ROWS * LANES * COLS) as u64

@@ -2,8 +2,8 @@
 //!
 //! A tile register holds the integer sums of up to 16 tokens and 16 rows for a sub-block of 32 columns. They
 //! have to pass through memory to meet their scales, so what AMX multiplies next is begun meanwhile: loads,
-//! the product and stores stand between parts of the work on older sums. On a Sapphire Rapids that is a
-//! seventh faster than one after the other.
+//! the product and stores stand between parts of the work on older sums. On a Sapphire Rapids
+//! that took 12 to 14 % less time than one after the other (a loop in C, November 2026).
 
 use super::{Biased, Eight, Minimum, Pass, Sub};
 use crate::TILE_ROWS;
