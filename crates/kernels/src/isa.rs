@@ -2,8 +2,7 @@
 
 use std::fmt;
 
-/// The environment variable that forces an instruction set: `scalar`, `avx2`, `avx512vnni`, `avx512bf16`
-/// or `amxint8`.
+/// The environment variable that forces an instruction set, by its [name](Isa::name).
 pub const ISA_VARIABLE: &str = "ARCLIGHT_ISA";
 
 /// An instruction set that kernels are compiled for.
@@ -11,6 +10,10 @@ pub const ISA_VARIABLE: &str = "ARCLIGHT_ISA";
 pub enum Isa {
     /// Plain Rust: the specification of all others.
     Scalar,
+    /// Advanced SIMD of 64-bit Arm.
+    Neon,
+    /// The same with dot products of bytes (FEAT_DotProd: most Arm servers since 2018).
+    NeonDot,
     /// AVX2 with FMA and F16C.
     Avx2,
     /// AVX-512 F, BW, DQ and VL with VNNI.
@@ -25,13 +28,22 @@ pub enum Isa {
 
 impl Isa {
     /// All instruction sets, the best first.
-    pub const ALL: [Self; 5] =
-        [Self::Amx, Self::Avx512Bf16, Self::Avx512, Self::Avx2, Self::Scalar];
+    pub const ALL: [Self; 7] = [
+        Self::Amx,
+        Self::Avx512Bf16,
+        Self::Avx512,
+        Self::Avx2,
+        Self::NeonDot,
+        Self::Neon,
+        Self::Scalar,
+    ];
 
     /// The name in kernel names, logs and [`ISA_VARIABLE`].
     pub const fn name(self) -> &'static str {
         match self {
             Self::Scalar => "scalar",
+            Self::Neon => "neon",
+            Self::NeonDot => "neondot",
             Self::Avx2 => "avx2",
             Self::Avx512 => "avx512vnni",
             Self::Avx512Bf16 => "avx512bf16",
@@ -43,6 +55,12 @@ impl Isa {
     pub fn is_available(self) -> bool {
         match self {
             Self::Scalar => true,
+            #[cfg(target_arch = "aarch64")]
+            Self::Neon => crate::arch::neon::Neon::<false>::available(),
+            #[cfg(target_arch = "aarch64")]
+            Self::NeonDot => crate::arch::neon::Neon::<true>::available(),
+            #[cfg(not(target_arch = "aarch64"))]
+            Self::Neon | Self::NeonDot => false,
             #[cfg(target_arch = "x86_64")]
             Self::Avx2 => crate::arch::avx2::Avx2::available(),
             #[cfg(target_arch = "x86_64")]
@@ -110,7 +128,7 @@ pub enum IsaError {
     /// The name is not one of [`Isa::ALL`]'s.
     #[error(
         "{ISA_VARIABLE}={name:?} is not an instruction set: \
-         use scalar, avx2, avx512vnni, avx512bf16 or amxint8, or unset it"
+         use scalar, avx2, avx512vnni, avx512bf16, amxint8, neon or neondot, or unset it"
     )]
     Unknown {
         /// The name as given.

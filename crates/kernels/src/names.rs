@@ -44,7 +44,7 @@ impl Kernels {
         match op {
             Op::MatMul(ty) => {
                 let (rows, tokens) = match isa {
-                    Isa::Avx2 => (TILE_ROWS / 2, self.tile_tokens(ty)),
+                    Isa::Avx2 | Isa::Neon | Isa::NeonDot => (TILE_ROWS / 2, self.tile_tokens(ty)),
                     Isa::Scalar => (TILE_ROWS, self.tile_tokens(ty)),
                     Isa::Avx512 | Isa::Avx512Bf16 => (2 * TILE_ROWS, self.tile_tokens(ty)),
                     Isa::Amx => (TILE_ROWS, MOST),

@@ -51,7 +51,9 @@ impl Q8Block {
     /// Quad `i` in one word, its first quant lowest.
     #[inline(always)]
     pub(crate) fn quad(&self, i: usize) -> i32 {
-        i32::from_le_bytes(self.qs[i].map(|q| q as u8))
+        // Not by `map`, which may not be inlined where an instruction set is switched on.
+        let [a, b, c, d] = self.qs[i];
+        i32::from_le_bytes([a as u8, b as u8, c as u8, d as u8])
     }
 
     /// The steps of both halves in one word, the first half's lowest.

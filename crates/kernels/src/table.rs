@@ -4,6 +4,8 @@
 //! compiled with its `#[target_feature]`s.
 
 use crate::TILE_ROWS;
+#[cfg(target_arch = "aarch64")]
+use crate::arch::neon::Neon;
 use crate::arch::scalar::Scalar;
 #[cfg(target_arch = "x86_64")]
 use crate::arch::{amx::Amx, avx2::Avx2, avx512::Avx512, avx512bf16::Avx512Bf16};
@@ -13,9 +15,8 @@ use crate::matmul::panel::{self, Kind, PanelKind, Panels, Pass, Sub};
 #[cfg(target_arch = "x86_64")]
 use crate::matmul::panel::{State, tiles};
 use crate::matmul::{
-    self, Bf16, F16, F32, Family, Iq4Nl, Iq4Xs, Mxfp4, NARROW, Place, Q2K, Q3K, Q4_0, Q4_1, Q4K,
-    Q5_0, Q5_1, Q5K, Q6K, Q8_0, RegisterTile, SIZES, Size, Unpacks, WIDE, Wide, exists, step,
-    usual,
+    self, Bf16, F16, F32, Family, Iq4Nl, Iq4Xs, Mxfp4, Place, Q2K, Q3K, Q4_0, Q4_1, Q4K, Q5_0,
+    Q5_1, Q5K, Q6K, Q8_0, RegisterTile, SIZES, Size, Unpacks, Wide, exists, sizes, step, usual,
 };
 #[cfg(target_arch = "x86_64")]
 use crate::matmul::{MicroKernel, PAIRS, step_pairs};
@@ -208,7 +209,7 @@ macro_rules! define_entries {
                     use super::*;
 
                     type D = <$simd as Simd>::Dot;
-                    const SIZES_OF: [Size; SIZES] = if D::WIDE { WIDE } else { NARROW };
+                    const SIZES_OF: [Size; SIZES] = sizes::<D>();
 
                     /// # Safety
                     ///
@@ -320,6 +321,22 @@ for_each_type!(for_all, define_entries
     // SAFETY: the entry point's contract.
     unsafe { Avx512::new() },
     target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni");
+);
+
+#[cfg(target_arch = "aarch64")]
+for_each_type!(for_all, define_entries
+    NEON: Neon<false>,
+    // SAFETY: the entry point's contract.
+    unsafe { Neon::<false>::new() },
+    target_feature(enable = "neon");
+);
+
+#[cfg(target_arch = "aarch64")]
+for_each_type!(for_all, define_entries
+    NEON_DOT: Neon<true>,
+    // SAFETY: the entry point's contract.
+    unsafe { Neon::<true>::new() },
+    target_feature(enable = "neon,dotprod");
 );
 
 /// What `vdpbf16ps` changes, and the rest of [`AVX512`].

@@ -327,7 +327,9 @@ impl Ahead {
             use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
             _mm_prefetch::<_MM_HINT_T0>(self.0.wrapping_add(offset).cast());
         }
-        #[cfg(not(target_arch = "x86_64"))]
+        #[cfg(target_arch = "aarch64")]
+        crate::arch::neon_rows::prefetch(self.0.wrapping_add(offset));
+        #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
         let _ = (self.0, offset);
     }
 }

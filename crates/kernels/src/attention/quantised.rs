@@ -20,6 +20,8 @@ use std::ops::Range;
 
 /// Bytes that are loaded at a time.
 pub(super) const LINE: usize = 64;
+/// Most groups of rows that 16 rows are.
+const MOST_GROUPS: usize = 4;
 /// The greatest quant of a weight.
 const TOP: f32 = 32767.0;
 /// A smaller greatest weight, or scale, counts as this one: [`TOP`] over it must not overflow.
@@ -238,7 +240,7 @@ unsafe fn score<D: Dot, Q: Quants, const R: usize>(
     p: &mut [[f32; KV_CHUNK]; R],
     key: usize,
 ) {
-    let mut acc = [[d.splat(0.0); R]; 2];
+    let mut acc = [[d.splat(0.0); R]; MOST_GROUPS];
     for (b, (scales, quants)) in scales.iter().zip(quants.chunks_exact(Q::KEYS)).enumerate() {
         let scales = scales.as_chunks::<{ 2 * LANES }>().0[half];
         let lines = quants.as_chunks().0;

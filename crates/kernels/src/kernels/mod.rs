@@ -29,6 +29,10 @@ impl std::fmt::Debug for Kernels {
 }
 
 static SCALAR: Kernels = Kernels { isa: Isa::Scalar, table: &table::SCALAR };
+#[cfg(target_arch = "aarch64")]
+static NEON: Kernels = Kernels { isa: Isa::Neon, table: &table::NEON };
+#[cfg(target_arch = "aarch64")]
+static NEON_DOT: Kernels = Kernels { isa: Isa::NeonDot, table: &table::NEON_DOT };
 #[cfg(target_arch = "x86_64")]
 static AVX2: Kernels = Kernels { isa: Isa::Avx2, table: &table::AVX2 };
 #[cfg(target_arch = "x86_64")]
@@ -77,6 +81,12 @@ impl Kernels {
     pub fn for_isa(isa: Isa) -> Option<&'static Self> {
         let kernels = match isa {
             Isa::Scalar => &SCALAR,
+            #[cfg(target_arch = "aarch64")]
+            Isa::Neon => &NEON,
+            #[cfg(target_arch = "aarch64")]
+            Isa::NeonDot => &NEON_DOT,
+            #[cfg(not(target_arch = "aarch64"))]
+            Isa::Neon | Isa::NeonDot => return None,
             #[cfg(target_arch = "x86_64")]
             Isa::Avx2 => &AVX2,
             #[cfg(target_arch = "x86_64")]

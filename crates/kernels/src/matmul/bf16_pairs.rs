@@ -6,9 +6,9 @@
 //! November 2026).
 
 use super::bf16::{Bf16, PAIR};
-use super::{
-    Fetch, Part, Place, Products, Tile, check_acts, check_parts, fetch, rows, slices, tree, within,
-};
+use super::parts::rows;
+use super::pieces::{Products, tree};
+use super::{Fetch, Part, Place, Tile, check_acts, check_parts, fetch, slices, within};
 use crate::arch::avx512bf16::Avx512Bf16;
 use crate::simd::Vector;
 use crate::views::RowsMut;

@@ -96,7 +96,7 @@ pub(crate) type Size = (u8, u8, u8);
 /// Every size that is compiled where registers are many; the first so many for every type, so that there are
 /// some for what larger ones leave.
 #[rustfmt::skip]
-pub(crate) const WIDE: [Size; SIZES] = [
+const WIDE: [Size; SIZES] = [
     (1, 1, 1), (1, 2, 1), (1, 3, 1), (1, 4, 1), (2, 1, 1), (2, 2, 1), (2, 3, 1), (2, 4, 1),
     (1, 6, 1), (1, 8, 1), (1, 12, 1), (2, 6, 1), (2, 8, 1), (2, 12, 1), (4, 1, 1), (4, 2, 1), (4, 4, 1),
     (1, 1, 2), (1, 8, 2), (2, 4, 2),
@@ -104,13 +104,23 @@ pub(crate) const WIDE: [Size; SIZES] = [
 
 /// The same where they are few, and a tile is two vectors (or, of plain Rust, one).
 #[rustfmt::skip]
-pub(crate) const NARROW: [Size; SIZES] = [
+const NARROW: [Size; SIZES] = [
     (1, 1, 1), (1, 2, 1), (1, 4, 1), (2, 1, 1), (1, 8, 1),
     (1, 3, 1), (1, 6, 1), (1, 12, 1), (2, 2, 1), (2, 3, 1), (2, 4, 1), (2, 6, 1), (2, 1, 2), (1, 4, 2),
     NONE, NONE, NONE, NONE, NONE, NONE,
 ];
 
+/// The same where they are many, and a tile is four vectors.
+#[rustfmt::skip]
+const QUARTERS: [Size; SIZES] = [
+    (1, 1, 1), (2, 1, 1), (2, 2, 1), (2, 3, 1), (2, 4, 1), (4, 1, 1), (2, 8, 1),
+    (1, 2, 1), (1, 4, 1), (1, 6, 1), (1, 8, 1), (1, 12, 1), (2, 6, 1), (4, 2, 1), (4, 3, 1), (4, 4, 1),
+    (4, 1, 2), (2, 4, 2), (1, 8, 2),
+    NONE,
+];
+
 /// For `vdpbf16ps`: fewer than 8 tokens take hardly less time than 8, so what is left over goes at once.
+#[cfg(target_arch = "x86_64")]
 #[rustfmt::skip]
 pub(crate) const PAIRS: [Size; SIZES] = [
     (2, 8, 1), (2, 7, 1), (2, 6, 1), (2, 5, 1), (2, 4, 1), (2, 3, 1), (2, 2, 1), (2, 1, 1),
@@ -123,18 +133,32 @@ pub(crate) const SIZES: usize = 20;
 /// No size.
 const NONE: Size = (0, 0, 0);
 
-/// Sizes that every type has, whatever its registers.
-const WIDE_ALWAYS: usize = 8;
-const NARROW_ALWAYS: usize = 4;
+/// The sizes that there may be where tiles are so many vectors.
+pub(crate) const fn sizes<D: Dot>() -> [Size; SIZES] {
+    match D::GROUPS {
+        _ if D::WIDE => WIDE,
+        4 => QUARTERS,
+        _ => NARROW,
+    }
+}
 
-/// Whether the size at `at` of [`WIDE`] or [`NARROW`] is compiled for a type.
+/// How many of them every type has, whatever its registers.
+const fn always<D: Dot>() -> usize {
+    match D::GROUPS {
+        _ if D::WIDE => 8,
+        4 => 6,
+        _ => 4,
+    }
+}
+
+/// Whether the size at `at` of [`sizes`] is compiled for a type.
 pub(crate) const fn exists<D: Dot, K: Tile>(at: usize) -> bool {
-    let (n, t, _) = if D::WIDE { WIDE[at] } else { NARROW[at] };
+    let (n, t, _) = sizes::<D>()[at];
     if n as usize > D::GROUPS && !D::WIDE || n == 0 {
         return false;
     }
-    let always = if D::WIDE { WIDE_ALWAYS } else { NARROW_ALWAYS };
-    // Eight tokens are the usual ones of floats in few registers.
-    let floats = !D::WIDE && !matches!(K::SUMS, Sums::Integers) && n == 1 && t == 8;
-    at < always || floats || K::FAMILY && K::SUMS.registers(n, t) <= D::REGISTERS
+    // The usual ones of floats in narrow registers.
+    let usual = super::usual::<D, K>().size();
+    let floats = !D::WIDE && !matches!(K::SUMS, Sums::Integers) && n == usual.0 && t == usual.1;
+    at < always::<D>() || floats || K::FAMILY && K::SUMS.registers(n, t) <= D::REGISTERS
 }

@@ -46,8 +46,10 @@ mod wide;
 pub(crate) use bf16::Bf16;
 #[cfg(target_arch = "x86_64")]
 pub(crate) use bf16_pairs::step_pairs;
+#[cfg(target_arch = "x86_64")]
+pub(crate) use family::PAIRS;
 pub use family::{MicroKernel, MicroKernelError};
-pub(crate) use family::{NARROW, PAIRS, SIZES, Size, Sums, WIDE, exists};
+pub(crate) use family::{SIZES, Size, Sums, exists, sizes};
 pub(crate) use float::{F16, F32};
 pub(crate) use iq4_nl::Iq4Nl;
 pub(crate) use iq4_xs::Iq4Xs;
@@ -71,8 +73,7 @@ pub(crate) use wide::Wide;
 
 // What the files of the types are written with, too.
 use dots::{accumulate, add_mins, block, dot_nibbles, load_scales};
-use parts::{Fetch, Part, check_acts, check_parts, fetch, part, rows, slices, within};
-use pieces::{Products, tree};
+use parts::{Fetch, Part, check_acts, check_parts, fetch, part, slices, within};
 
 use panel::{PanelKind, Sub};
 

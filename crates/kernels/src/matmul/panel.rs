@@ -22,7 +22,9 @@ use crate::q8::Q8Block;
 use crate::simd::Dot;
 use crate::views::Rows;
 
-pub(crate) use walk::{Panels, State, TILES, Work};
+#[cfg(target_arch = "x86_64")]
+pub(crate) use walk::State;
+pub(crate) use walk::{Panels, TILES, Work};
 
 /// What a sub-block of 32 columns of a tile is multiplied by.
 #[repr(C, align(64))]

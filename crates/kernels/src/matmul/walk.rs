@@ -315,6 +315,8 @@ pub(crate) fn step<D: Dot, K: Tile, const T: usize, const N: usize, const U: usi
 pub(crate) const fn usual<D: Dot, K: Tile>() -> MicroKernel {
     match K::SUMS {
         _ if D::WIDE => MicroKernel::of((2, 4, 1)),
+        Sums::Integers if D::GROUPS == 4 => MicroKernel::of((2, 4, 1)),
+        _ if D::GROUPS == 4 => MicroKernel::of((2, 8, 1)),
         Sums::Integers => MicroKernel::of((1, 4, 1)),
         Sums::Floats | Sums::Pairs => MicroKernel::of((1, 8, 1)),
     }

@@ -1,0 +1,316 @@
+//! Four rows in a register of Advanced SIMD; integer dots by `sdot`, or by products of 16 bits where the CPU
+//! lacks it.
+
+use core::arch::aarch64::*;
+use core::arch::asm;
+
+use super::neon::{Neon, isa};
+use crate::simd::{Dot, LANES, Vector};
+
+/// The proof that [`Neon`] is, for single registers.
+#[derive(Clone, Copy)]
+pub(crate) struct NeonRows<const DOT: bool>(());
+
+impl<const DOT: bool> NeonRows<DOT> {
+    #[inline(always)]
+    pub(super) fn new(_: Neon<DOT>) -> Self {
+        Self(())
+    }
+
+    /// `acc[r] + Σ w[4r + i] * a[i]` of signed bytes whose products' sums of two fit 16 bits.
+    #[inline(always)]
+    fn dot_signed(self, acc: int32x4_t, w: int8x16_t, quad: i32) -> int32x4_t {
+        if DOT {
+            return isa!({
+                // To the lowest lane: a plain load, where one to all lanes may take a vector unit besides.
+                let quad = vsetq_lane_s32::<0>(quad, vdupq_n_s32(0));
+                sdot(acc, w, vreinterpretq_s8_s32(quad))
+            });
+        }
+        isa!({
+            let a = vreinterpretq_s8_s32(vdupq_n_s32(quad));
+            let low = vmull_s8(vget_low_s8(w), vget_low_s8(a));
+            vpadalq_s16(acc, vpaddq_s16(low, vmull_high_s8(w, a)))
+        })
+    }
+}
+
+/// `sdot` with the lowest four bytes of `a`. `core::arch` has no stable intrinsic for it yet.
+#[inline(always)]
+fn sdot(mut acc: int32x4_t, w: int8x16_t, a: int8x16_t) -> int32x4_t {
+    // SAFETY: registers only; what calls it has a token of a CPU with FEAT_DotProd.
+    unsafe {
+        asm!(
+            ".arch_extension dotprod",
+            "sdot {acc:v}.4s, {w:v}.16b, {a:v}.4b[0]",
+            acc = inout(vreg) acc,
+            w = in(vreg) w,
+            a = in(vreg) a,
+            options(pure, nomem, nostack, preserves_flags),
+        );
+    }
+    acc
+}
+
+impl<const DOT: bool> Vector for NeonRows<DOT> {
+    type F = float32x4_t;
+    type I = int32x4_t;
+
+    const WIDE: bool = false;
+    const REGISTERS: usize = 32;
+
+    #[inline(always)]
+    fn splat(self, x: f32) -> Self::F {
+        isa!(vdupq_n_f32(x))
+    }
+    #[inline(always)]
+    fn splat_i(self, x: i32) -> Self::I {
+        isa!(vdupq_n_s32(x))
+    }
+    #[inline(always)]
+    fn to_f(self, a: Self::I) -> Self::F {
+        isa!(vcvtq_f32_s32(a))
+    }
+    #[inline(always)]
+    fn add(self, a: Self::F, b: Self::F) -> Self::F {
+        isa!(vaddq_f32(a, b))
+    }
+    #[inline(always)]
+    fn mul(self, a: Self::F, b: Self::F) -> Self::F {
+        isa!(vmulq_f32(a, b))
+    }
+    #[inline(always)]
+    fn fma(self, a: Self::F, b: Self::F, c: Self::F) -> Self::F {
+        isa!(vfmaq_f32(c, a, b))
+    }
+    #[inline(always)]
+    fn fnma(self, a: Self::F, b: Self::F, c: Self::F) -> Self::F {
+        isa!(vfmsq_f32(c, a, b))
+    }
+}
+
+/// The part of group `g` of what belongs to 16 rows, `N` elements. The remainder costs nothing in a loop, and
+/// leaves no bounds to check in it.
+#[inline(always)]
+fn group<T, const N: usize>(x: &[T], g: usize) -> &[T; N] {
+    debug_assert!(g < 4);
+    x[g % 4 * N..].first_chunk().expect("four groups")
+}
+
+/// Four bytes in the lower half of a register.
+#[inline(always)]
+fn load_bytes(x: &[u8; LANES], g: usize) -> uint8x8_t {
+    isa!(vreinterpret_u8_u32(vdup_n_u32(u32::from_le_bytes(*group(x, g)))))
+}
+
+/// The lower four of eight bytes, widened.
+#[inline(always)]
+fn widen_bytes(x: uint8x8_t) -> uint32x4_t {
+    isa!(vmovl_u16(vget_low_u16(vmovl_u8(x))))
+}
+
+/// Bits of a vector as 16-bit numbers, and back.
+#[inline(always)]
+fn halves(w: uint8x16_t) -> int16x8_t {
+    isa!(vreinterpretq_s16_u8(w))
+}
+#[inline(always)]
+fn bytes(w: int16x8_t) -> uint8x16_t {
+    isa!(vreinterpretq_u8_s16(w))
+}
+
+impl<const DOT: bool> Dot for NeonRows<DOT> {
+    type W = uint8x16_t;
+    type N = int32x4_t;
+
+    const GROUPS: usize = 4;
+
+    #[inline(always)]
+    fn load_f32(self, x: &[u8; 64], g: usize) -> Self::F {
+        isa!(vreinterpretq_f32_u8(self.load_w(x, g)))
+    }
+    #[inline(always)]
+    fn load_f16(self, x: &[u8; 32], g: usize) -> Self::F {
+        let x: &[u8; 8] = group(x, g);
+        isa!(vcvt_f32_f16(vreinterpret_f16_u8(vld1_u8(x.as_ptr()))))
+    }
+    #[inline(always)]
+    fn load_u8(self, x: &[u8; LANES], g: usize) -> Self::F {
+        isa!(vcvtq_f32_u32(widen_bytes(load_bytes(x, g))))
+    }
+    #[inline(always)]
+    fn load_i8(self, x: &[u8; LANES], g: usize) -> Self::F {
+        isa!({
+            let x = vreinterpret_s8_u8(load_bytes(x, g));
+            vcvtq_f32_s32(vmovl_s16(vget_low_s16(vmovl_s8(x))))
+        })
+    }
+    #[inline(always)]
+    fn load_power(self, x: &[u8; LANES], g: usize) -> Self::F {
+        let x = widen_bytes(load_bytes(x, g));
+        isa!({
+            let usual = vshlq_n_u32::<23>(vsubq_u32(x, vdupq_n_u32(1)));
+            let subnormal = vshlq_u32(vdupq_n_u32(1 << 21), vreinterpretq_s32_u32(x));
+            let tiny = vcltq_u32(x, vdupq_n_u32(2));
+            vreinterpretq_f32_u32(vbslq_u32(tiny, subnormal, usual))
+        })
+    }
+    #[inline(always)]
+    fn load(self, x: &[f32; LANES], g: usize) -> Self::F {
+        let x: &[f32; 4] = group(x, g);
+        isa!(vld1q_f32(x.as_ptr()))
+    }
+    #[inline(always)]
+    fn store(self, x: Self::F, to: &mut [f32; LANES], g: usize) {
+        let to = &mut to[g % 4 * 4..][..4];
+        isa!(vst1q_f32(to.as_mut_ptr(), x));
+    }
+
+    #[inline(always)]
+    fn load_w(self, x: &[u8; 64], g: usize) -> Self::W {
+        let x: &[u8; 16] = group(x, g);
+        isa!(vld1q_u8(x.as_ptr()))
+    }
+    #[inline(always)]
+    fn store_w(self, x: Self::W, to: &mut [u8; 64], g: usize) {
+        let to = &mut to[g % 4 * 16..][..16];
+        isa!(vst1q_u8(to.as_mut_ptr(), x));
+    }
+    #[inline(always)]
+    fn load_pairs_u8(self, x: &[u8; 2 * LANES], g: usize) -> Self::W {
+        let x: &[u8; 8] = group(x, g);
+        isa!(vreinterpretq_u8_u16(vmovl_u8(vld1_u8(x.as_ptr()))))
+    }
+    #[inline(always)]
+    fn load_pairs_i8(self, x: &[u8; 2 * LANES], g: usize) -> Self::W {
+        let x: &[u8; 8] = group(x, g);
+        isa!(bytes(vmovl_s8(vreinterpret_s8_u8(vld1_u8(x.as_ptr())))))
+    }
+    #[inline(always)]
+    fn prefetch(self, at: *const u8) {
+        prefetch(at);
+    }
+    #[inline(always)]
+    fn prefetch_second(self, at: *const u8) {
+        // SAFETY: a hint that touches nothing, whatever the address.
+        unsafe { asm!("prfm pldl2keep, [{}]", in(reg) at, options(nostack, preserves_flags)) };
+    }
+    #[inline(always)]
+    fn splat_w(self, x: u8) -> Self::W {
+        isa!(vdupq_n_u8(x))
+    }
+    #[inline(always)]
+    fn and(self, a: Self::W, b: Self::W) -> Self::W {
+        isa!(vandq_u8(a, b))
+    }
+    #[inline(always)]
+    fn or(self, a: Self::W, b: Self::W) -> Self::W {
+        isa!(vorrq_u8(a, b))
+    }
+    #[inline(always)]
+    fn shr4(self, a: Self::W) -> Self::W {
+        isa!(vshrq_n_u8::<4>(a))
+    }
+    #[inline(always)]
+    fn shr2(self, a: Self::W) -> Self::W {
+        isa!(vshrq_n_u8::<2>(a))
+    }
+    #[inline(always)]
+    fn shr3(self, a: Self::W) -> Self::W {
+        isa!(vshrq_n_u8::<3>(a))
+    }
+    #[inline(always)]
+    fn shr5(self, a: Self::W) -> Self::W {
+        isa!(vshrq_n_u8::<5>(a))
+    }
+    #[inline(always)]
+    fn shr6(self, a: Self::W) -> Self::W {
+        isa!(vshrq_n_u8::<6>(a))
+    }
+
+    #[inline(always)]
+    fn table(self, x: &[u8; 16]) -> Self::W {
+        isa!(vld1q_u8(x.as_ptr()))
+    }
+    #[inline(always)]
+    fn lookup(self, table: Self::W, index: Self::W) -> Self::W {
+        isa!(vqtbl1q_u8(table, index))
+    }
+
+    #[inline(always)]
+    fn dot(self, acc: Self::I, w: Self::W, quad: i32) -> Self::I {
+        self.dot_signed(acc, isa!(vreinterpretq_s8_u8(w)), quad)
+    }
+    #[inline(always)]
+    fn start_nibbles(self, start: i32) -> Self::N {
+        self.splat_i(start)
+    }
+    #[inline(always)]
+    fn dot_nibbles(self, acc: Self::N, w: Self::W, quad: i32) -> Self::N {
+        self.dot(acc, w, quad)
+    }
+    #[inline(always)]
+    fn end_nibbles(self, acc: Self::N, _start: i32) -> Self::I {
+        acc
+    }
+    #[inline(always)]
+    fn start_half(self, start: i32) -> Self::N {
+        self.splat_i(start)
+    }
+    #[inline(always)]
+    fn scale_halves(self, low: Self::N, high: Self::N, scales: Self::W) -> Self::I {
+        isa!({
+            let scales = vreinterpretq_s32_u8(scales);
+            let even = vshrq_n_s32::<16>(vshlq_n_s32::<16>(scales));
+            vmlaq_s32(vmulq_s32(low, even), high, vshrq_n_s32::<16>(scales))
+        })
+    }
+    #[inline(always)]
+    fn start_biased(self, _neg128: i32) -> Self::I {
+        self.splat_i(0)
+    }
+    #[inline(always)]
+    fn dot_biased(self, acc: Self::I, w: Self::W, quad: i32) -> Self::I {
+        // Without the 128, two products reach 2 · 128 · 127 = 32512.
+        self.dot_signed(acc, isa!(vreinterpretq_s8_u8(veorq_u8(w, vdupq_n_u8(0x80)))), quad)
+    }
+    #[inline(always)]
+    fn even_bf16(self, a: Self::W) -> Self::F {
+        isa!(vreinterpretq_f32_u32(vshlq_n_u32::<16>(vreinterpretq_u32_u8(a))))
+    }
+    #[inline(always)]
+    fn odd_bf16(self, a: Self::W) -> Self::F {
+        isa!(vreinterpretq_f32_u32(vandq_u32(vreinterpretq_u32_u8(a), vdupq_n_u32(0xffff_0000))))
+    }
+    #[inline(always)]
+    fn widen(self, w: Self::W) -> [Self::W; 2] {
+        let w = halves(w);
+        isa!([bytes(vshrq_n_s16::<8>(vshlq_n_s16::<8>(w))), bytes(vshrq_n_s16::<8>(w))])
+    }
+    #[inline(always)]
+    fn widen_nibbles(self, w: Self::W) -> [Self::W; 4] {
+        let w = halves(w);
+        isa!([
+            bytes(vshrq_n_s16::<12>(vshlq_n_s16::<12>(w))),
+            bytes(vshrq_n_s16::<12>(vshlq_n_s16::<8>(w))),
+            bytes(vshrq_n_s16::<12>(vshlq_n_s16::<4>(w))),
+            bytes(vshrq_n_s16::<12>(w)),
+        ])
+    }
+    #[inline(always)]
+    fn dot_pairs(self, acc: Self::I, w: Self::W, pair: i32) -> Self::I {
+        let w = halves(w);
+        isa!({
+            let a = vreinterpretq_s16_s32(vdupq_n_s32(pair));
+            let low = vmull_s16(vget_low_s16(w), vget_low_s16(a));
+            vaddq_s32(acc, vpaddq_s32(low, vmull_high_s16(w, a)))
+        })
+    }
+}
+
+/// Asks for the cache line of any address; nothing is read.
+#[inline(always)]
+pub(crate) fn prefetch(at: *const u8) {
+    // SAFETY: a hint that touches nothing, whatever the address.
+    unsafe { asm!("prfm pldl1keep, [{}]", in(reg) at, options(nostack, preserves_flags)) };
+}
