@@ -12,7 +12,10 @@ mod count;
 mod error;
 mod load;
 mod maps;
-#[expect(unsafe_code, reason = "an instruction that does nothing but be seen")]
+#[cfg_attr(
+    target_arch = "x86_64",
+    expect(unsafe_code, reason = "an instruction that does nothing but be seen")
+)]
 mod marker;
 mod placed;
 mod placement;
