@@ -412,5 +412,11 @@ fn argmax_takes_the_first_of_equals_and_never_nan() {
             x[1] = f32::NAN;
             check(&x, 0);
         }
+        // In the same lane of a vector, before and after.
+        for [nan, best] in [[3, 19], [19, 3]] {
+            let mut x = Rng(1).vec(1024);
+            (x[nan], x[best]) = (f32::NAN, 1.5);
+            check(&x, best);
+        }
     }
 }
