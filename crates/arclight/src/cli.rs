@@ -43,7 +43,7 @@ Start here:
 Environment:
   ARCLIGHT_LOG    what to log, as in RUST_LOG: warn, debug, arclight_engine=debug, ...
   ARCLIGHT_ISA    kernels to use instead of the best ones: scalar, avx2, avx512vnni, avx512bf16,
-                  amxint8, neon, neondot
+                  amxint8, neon, neondot, neoni8mm
   NO_COLOR        no colours";
 
 #[derive(Subcommand, Debug)]

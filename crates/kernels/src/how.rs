@@ -179,7 +179,7 @@ impl Kernels {
             MatKernel::Family(kernel) => {
                 let tiles = match self.isa() {
                     Isa::Avx512 | Isa::Avx512Bf16 | Isa::Amx => kernel.vectors,
-                    Isa::Avx2 | Isa::Neon | Isa::NeonDot | Isa::Scalar => 1,
+                    Isa::Avx2 | Isa::Neon | Isa::NeonDot | Isa::NeonI8mm | Isa::Scalar => 1,
                 };
                 (usize::from(tiles), usize::from(kernel.tokens))
             }

@@ -14,6 +14,8 @@ pub enum Isa {
     Neon,
     /// The same with dot products of bytes (FEAT_DotProd: most Arm servers since 2018).
     NeonDot,
+    /// As [`Isa::NeonDot`], and products of small matrices of bytes for many tokens (FEAT_I8MM).
+    NeonI8mm,
     /// AVX2 with FMA and F16C.
     Avx2,
     /// AVX-512 F, BW, DQ and VL with VNNI.
@@ -28,11 +30,12 @@ pub enum Isa {
 
 impl Isa {
     /// All instruction sets, the best first.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Amx,
         Self::Avx512Bf16,
         Self::Avx512,
         Self::Avx2,
+        Self::NeonI8mm,
         Self::NeonDot,
         Self::Neon,
         Self::Scalar,
@@ -44,6 +47,7 @@ impl Isa {
             Self::Scalar => "scalar",
             Self::Neon => "neon",
             Self::NeonDot => "neondot",
+            Self::NeonI8mm => "neoni8mm",
             Self::Avx2 => "avx2",
             Self::Avx512 => "avx512vnni",
             Self::Avx512Bf16 => "avx512bf16",
@@ -59,8 +63,10 @@ impl Isa {
             Self::Neon => crate::arch::neon::Neon::<false>::available(),
             #[cfg(target_arch = "aarch64")]
             Self::NeonDot => crate::arch::neon::Neon::<true>::available(),
+            #[cfg(target_arch = "aarch64")]
+            Self::NeonI8mm => crate::arch::neon_i8mm::I8mm::available(),
             #[cfg(not(target_arch = "aarch64"))]
-            Self::Neon | Self::NeonDot => false,
+            Self::Neon | Self::NeonDot | Self::NeonI8mm => false,
             #[cfg(target_arch = "x86_64")]
             Self::Avx2 => crate::arch::avx2::Avx2::available(),
             #[cfg(target_arch = "x86_64")]
@@ -128,7 +134,8 @@ pub enum IsaError {
     /// The name is not one of [`Isa::ALL`]'s.
     #[error(
         "{ISA_VARIABLE}={name:?} is not an instruction set: \
-         use scalar, avx2, avx512vnni, avx512bf16, amxint8, neon or neondot, or unset it"
+         use scalar, avx2, avx512vnni, avx512bf16, amxint8, neon, neondot or neoni8mm, \
+         or unset it"
     )]
     Unknown {
         /// The name as given.

@@ -6,7 +6,7 @@ use crate::TILE_ROWS;
 use crate::attention::KV_PAGE;
 use crate::isa::Isa;
 use crate::kernels::Kernels;
-use crate::matmul::panel::MOST;
+use crate::matmul::panel::{MOST, MOST_VECTORS};
 use crate::pack::is_unpacked;
 
 /// An operation, for [`Kernels::kernel_name`].
@@ -33,12 +33,13 @@ pub enum Op {
 impl Kernels {
     /// Name of the kernel that does `op`: instruction set, operation, types, and for matrices rows
     /// × tokens of a register tile, e.g. `avx512vnni_matmul_q4_0_32x4`.
-    /// With AMX that of many tokens.
+    /// With instructions for small matrices (AMX, `smmla`) that of many tokens.
     pub fn kernel_name(&self, op: Op) -> String {
         let isa = match (self.isa(), op) {
             (Isa::Avx512Bf16, Op::MatMul(TensorType::BF16) | Op::RoundBf16) => Isa::Avx512Bf16,
-            (Isa::Amx, Op::MatMul(ty)) if self.by_tiles(ty) => Isa::Amx,
+            (isa @ (Isa::Amx | Isa::NeonI8mm), Op::MatMul(ty)) if self.by_matrices(ty) => isa,
             (Isa::Avx512Bf16 | Isa::Amx, _) => Isa::Avx512,
+            (Isa::NeonI8mm, _) => Isa::NeonDot,
             (isa, _) => isa,
         };
         match op {
@@ -48,6 +49,7 @@ impl Kernels {
                     Isa::Scalar => (TILE_ROWS, self.tile_tokens(ty)),
                     Isa::Avx512 | Isa::Avx512Bf16 => (2 * TILE_ROWS, self.tile_tokens(ty)),
                     Isa::Amx => (TILE_ROWS, MOST),
+                    Isa::NeonI8mm => (TILE_ROWS / 4, MOST_VECTORS),
                 };
                 let ty = if is_unpacked(ty) { "wide" } else { &ty.name().to_lowercase() };
                 format!("{isa}_matmul_{ty}_{rows}x{tokens}")

@@ -4,16 +4,22 @@
 //! compiled with its `#[target_feature]`s.
 
 use crate::TILE_ROWS;
-#[cfg(target_arch = "aarch64")]
-use crate::arch::neon::Neon;
 use crate::arch::scalar::Scalar;
 #[cfg(target_arch = "x86_64")]
 use crate::arch::{amx::Amx, avx2::Avx2, avx512::Avx512, avx512bf16::Avx512Bf16};
+#[cfg(target_arch = "aarch64")]
+use crate::arch::{neon::Neon, neon_i8mm::I8mm};
 use crate::attention::{self, Blocks, Tile};
 use crate::elementwise::{self, RopeStyle};
 use crate::matmul::panel::{self, Kind, PanelKind, Panels, Pass, Sub};
 #[cfg(target_arch = "x86_64")]
-use crate::matmul::panel::{State, tiles};
+use crate::matmul::panel::{
+    State,
+    signed::{Finish, center},
+    tiles,
+};
+#[cfg(target_arch = "aarch64")]
+use crate::matmul::panel::{pairs, signed::Finish};
 use crate::matmul::{
     self, Bf16, F16, F32, Family, Iq4Nl, Iq4Xs, Mxfp4, Place, Q2K, Q3K, Q4_0, Q4_1, Q4K, Q5_0,
     Q5_1, Q5K, Q6K, Q8_0, RegisterTile, SIZES, Size, Unpacks, Wide, exists, sizes, step, usual,
@@ -183,6 +189,7 @@ macro_rules! panels {
             ],
             groups: <$entries::D as Dot>::GROUPS,
             gather: $entries::gather,
+            gather_matrices: $entries::gather,
             state: None,
         }
     };
@@ -225,7 +232,7 @@ macro_rules! define_entries {
                                 kind,
                                 member: kind.member::<D>(),
                                 from: panel::FEWEST,
-                                tiles: false,
+                                matrices: false,
                                 entry: unpack,
                                 bytes: |cols| {
                                     let blocks = cols.div_ceil(<$tile as matmul::Tile>::BLOCK_COLS);
@@ -381,7 +388,7 @@ pub(crate) static AMX: Table = {
     ///
     /// The CPU has the table's instruction set.
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
-    unsafe fn register_tile<K: tiles::Finish, const T: usize>(
+    unsafe fn register_tile<K: Finish, const T: usize>(
         pass: Pass<'_>,
         sums: &mut [[f32; TILE_ROWS]],
     ) {
@@ -427,13 +434,14 @@ pub(crate) static AMX: Table = {
                 // SAFETY: the entry point's contract.
                 let d = unsafe { Avx512::new() };
                 <$tile as matmul::Tile>::unpack(d, tile, subs, panel);
-                tiles::center::<panel::$kind>(panel);
+                center::<panel::$kind>(panel);
             }
             let family = AVX512.$ty;
             let Some(own) = family.panel else { panic!("the type has panels") };
             assert!(matches!(own.kind, PanelKind::$kind));
             let member = MicroKernel { tokens: panel::MOST as u8, ..own.member };
-            let panel = Unpacks { member, entry: unpack, from: tiles::FEWEST, tiles: true, ..own };
+            let panel =
+                Unpacks { member, entry: unpack, from: tiles::FEWEST, matrices: true, ..own };
             Family { panel: Some(panel), ..family }
         }};
     }
@@ -454,5 +462,88 @@ pub(crate) static AMX: Table = {
         },
         peak_i8,
         ..AVX512
+    }
+};
+
+/// What `smmla` changes, and the rest of [`NEON_DOT`].
+#[cfg(target_arch = "aarch64")]
+pub(crate) static NEON_I8MM: Table = {
+    /// # Safety
+    ///
+    /// The CPU has the table's instruction set.
+    #[target_feature(enable = "neon,dotprod,i8mm")]
+    unsafe fn register_tile<K: Finish, const T: usize>(
+        pass: Pass<'_>,
+        sums: &mut [[f32; TILE_ROWS]],
+    ) {
+        // SAFETY: the entry point's contract.
+        pairs::step::<K, T>(unsafe { I8mm::new() }, pass, sums);
+    }
+    /// # Safety
+    ///
+    /// The CPU has the table's instruction set.
+    #[target_feature(enable = "neon,dotprod,i8mm")]
+    unsafe fn gather(
+        acts: Rows<'_, Q8Block>,
+        tokens: Range<usize>,
+        first: usize,
+        to: &mut [Q8Block],
+    ) {
+        pairs::gather(acts, tokens, first, to);
+    }
+    /// # Safety
+    ///
+    /// The CPU has the table's instruction set.
+    #[target_feature(enable = "neon,dotprod,i8mm")]
+    unsafe fn peak_i8(iters: u64) -> u64 {
+        // SAFETY: the entry point's contract.
+        unsafe { I8mm::new() }.peak(iters)
+    }
+    macro_rules! register_tiles {
+        ($kind:ident, [$($tokens:literal)*]) => {
+            [$(Some(register_tile::<panel::$kind, $tokens> as panel::RegisterTile),)*
+             None, None, None, None]
+        };
+        ($kind:ident) => {
+            register_tiles!($kind, [1 2 3 4 5 6 7 8 9 10 11 12])
+        };
+    }
+    macro_rules! unpacks {
+        ($ty:ident, $tile:ty, $kind:ident) => {{
+            /// # Safety
+            ///
+            /// The CPU has the table's instruction set.
+            #[target_feature(enable = "neon,dotprod,i8mm")]
+            unsafe fn unpack(tile: &[u8], subs: Range<usize>, panel: &mut [Sub]) {
+                // SAFETY: the entry point's contract.
+                let d = unsafe { I8mm::new() };
+                <$tile as matmul::Tile>::unpack(d.rows(), tile, subs, panel);
+                pairs::arrange::<panel::$kind>(d, panel);
+            }
+            let family = NEON_DOT.$ty;
+            let Some(own) = family.panel else { panic!("the type has panels") };
+            assert!(matches!(own.kind, PanelKind::$kind));
+            assert!(own.member.tokens as usize == panel::MOST_VECTORS);
+            let panel = Unpacks { entry: unpack, from: pairs::FEWEST, matrices: true, ..own };
+            Family { panel: Some(panel), ..family }
+        }};
+    }
+    Table {
+        matmul_q4_0: unpacks!(matmul_q4_0, Q4_0, Eight),
+        matmul_q4_k: unpacks!(matmul_q4_k, Q4K, Minimum),
+        matmul_q8_0: unpacks!(matmul_q8_0, Q8_0, Biased),
+        panels: Panels {
+            tiles: {
+                let mut all = NEON_DOT.panels.tiles;
+                all[PanelKind::Eight as usize] = register_tiles!(Eight);
+                all[PanelKind::Minimum as usize] = register_tiles!(Minimum);
+                all[PanelKind::Biased as usize] = register_tiles!(Biased);
+                all
+            },
+            gather_matrices: gather,
+            ..NEON_DOT.panels
+        },
+        peak_i8,
+        ..NEON_DOT
     }
 };

@@ -67,6 +67,8 @@ fn names_tell_the_instruction_set_the_type_and_the_tile() {
         (Isa::Amx, TensorType::BF16, "avx512vnni_matmul_bf16_32x4"),
         (Isa::Avx2, TensorType::Q6_K, "avx2_matmul_q6_k_8x4"),
         (Isa::Avx2, TensorType::BF16, "avx2_matmul_bf16_8x8"),
+        (Isa::NeonI8mm, TensorType::Q4_K, "neoni8mm_matmul_q4_k_4x12"),
+        (Isa::NeonI8mm, TensorType::Q6_K, "neondot_matmul_q6_k_8x4"),
         (Isa::NeonDot, TensorType::Q4_0, "neondot_matmul_q4_0_8x4"),
         (Isa::Neon, TensorType::BF16, "neon_matmul_bf16_8x8"),
         (Isa::Scalar, TensorType::Q8_0, "scalar_matmul_q8_0_16x4"),

@@ -146,7 +146,9 @@ fn families_have_what_their_registers_hold() {
                 _ if ty == TensorType::Q2_K => assert!(family.len() < 9, "{what}"),
                 _ if !WHOLE.contains(&ty) => {}
                 Isa::Avx2 => assert!(has((1, 6)) && has((2, 2)), "{what}"),
-                Isa::Neon | Isa::NeonDot => assert!(has((1, 12)) && has((4, 2)), "{what}"),
+                Isa::Neon | Isa::NeonDot | Isa::NeonI8mm => {
+                    assert!(has((1, 12)) && has((4, 2)), "{what}");
+                }
                 Isa::Avx512Bf16 if ty == TensorType::BF16 => assert!(has((1, 8)), "{what}"),
                 Isa::Avx512 | Isa::Avx512Bf16 | Isa::Amx => {
                     assert!(has((1, 12)) && has((2, 6)), "{what}");

@@ -14,5 +14,7 @@ pub(crate) mod avx512bf16;
 #[cfg(target_arch = "aarch64")]
 pub(crate) mod neon;
 #[cfg(target_arch = "aarch64")]
+pub(crate) mod neon_i8mm;
+#[cfg(target_arch = "aarch64")]
 pub(crate) mod neon_rows;
 pub(crate) mod scalar;

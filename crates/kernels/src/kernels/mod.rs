@@ -32,6 +32,8 @@ static SCALAR: Kernels = Kernels { isa: Isa::Scalar, table: &table::SCALAR };
 #[cfg(target_arch = "aarch64")]
 static NEON: Kernels = Kernels { isa: Isa::Neon, table: &table::NEON };
 #[cfg(target_arch = "aarch64")]
+static NEON_I8MM: Kernels = Kernels { isa: Isa::NeonI8mm, table: &table::NEON_I8MM };
+#[cfg(target_arch = "aarch64")]
 static NEON_DOT: Kernels = Kernels { isa: Isa::NeonDot, table: &table::NEON_DOT };
 #[cfg(target_arch = "x86_64")]
 static AVX2: Kernels = Kernels { isa: Isa::Avx2, table: &table::AVX2 };
@@ -85,8 +87,10 @@ impl Kernels {
             Isa::Neon => &NEON,
             #[cfg(target_arch = "aarch64")]
             Isa::NeonDot => &NEON_DOT,
+            #[cfg(target_arch = "aarch64")]
+            Isa::NeonI8mm => &NEON_I8MM,
             #[cfg(not(target_arch = "aarch64"))]
-            Isa::Neon | Isa::NeonDot => return None,
+            Isa::Neon | Isa::NeonDot | Isa::NeonI8mm => return None,
             #[cfg(target_arch = "x86_64")]
             Isa::Avx2 => &AVX2,
             #[cfg(target_arch = "x86_64")]
@@ -307,9 +311,9 @@ impl Kernels {
         act_kind(ty) == ActKind::Q8 && self.quants(ty).unpacks(kernel, tokens).is_some()
     }
 
-    /// Whether many tokens are multiplied in registers of AMX.
-    pub(crate) fn by_tiles(&self, ty: TensorType) -> bool {
-        act_kind(ty) == ActKind::Q8 && self.quants(ty).panel.is_some_and(|panel| panel.tiles)
+    /// Whether instructions that multiply small matrices do it for many tokens.
+    pub(crate) fn by_matrices(&self, ty: TensorType) -> bool {
+        act_kind(ty) == ActKind::Q8 && self.quants(ty).panel.is_some_and(|panel| panel.matrices)
     }
 
     /// Tokens of a register tile of the usual kernel for many tokens.

@@ -9,6 +9,10 @@
 //! Goto and van de Geijn, *Anatomy of high-performance matrix multiplication*, 2008, section 4). Sums are
 //! those of the type, step by step, so the bits are the same.
 
+#[cfg(target_arch = "aarch64")]
+pub(crate) mod pairs;
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+pub(crate) mod signed;
 #[cfg(target_arch = "x86_64")]
 pub(crate) mod tiles;
 mod walk;
@@ -56,7 +60,7 @@ pub(crate) const FEWEST: usize = 32;
 pub(crate) const MOST: usize = 16;
 
 /// The same where sums are in vectors.
-const MOST_VECTORS: usize = 12;
+pub(crate) const MOST_VECTORS: usize = 12;
 
 /// Puts sub-blocks of a packed piece into a panel.
 ///

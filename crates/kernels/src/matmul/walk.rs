@@ -92,8 +92,8 @@ pub(crate) struct Unpacks {
     pub(crate) member: MicroKernel,
     /// The fewest tokens for which it is the usual one.
     pub(crate) from: usize,
-    /// Whether its sums are made in registers that have to be asked for.
-    pub(crate) tiles: bool,
+    /// Whether one instruction multiplies small matrices: then it is the usual member on every CPU.
+    pub(crate) matrices: bool,
     /// Unpacks.
     pub(crate) entry: Unpack,
     /// Bytes of a tile's piece of so many columns.
@@ -135,7 +135,7 @@ impl<A> Family<A> {
     /// What works with panels, if that is the way for so many tokens.
     pub(crate) fn unpacks(&self, kernel: Option<MicroKernel>, tokens: usize) -> Option<Unpacks> {
         let panel = self.panel?;
-        let usual = tokens >= panel.from && (panel.tiles || likes_panels());
+        let usual = tokens >= panel.from && (panel.matrices || likes_panels());
         let wanted = kernel.map_or(usual, |kernel| kernel.panel);
         wanted.then_some(panel)
     }

@@ -5,49 +5,13 @@
 //! the product and stores stand between parts of the work on older sums. On a Sapphire Rapids
 //! that took 12 to 14 % less time than one after the other (a loop in C, November 2026).
 
-use super::{Biased, Eight, Minimum, Pass, Sub};
+use super::signed::Finish;
+use super::{Pass, Sub};
 use crate::TILE_ROWS;
 use crate::arch::amx::{Amx, Sums};
 use crate::arch::avx512::Avx512;
 use crate::q8::Q8Block;
 use crate::simd::{Dot, Vector};
-
-/// How the integer sums of a sub-block are added.
-pub(crate) trait Finish {
-    /// What weights in a panel have too much.
-    const OFFSET: u8;
-
-    /// Whether it has minima.
-    const MINIMA: bool;
-}
-
-impl Finish for Eight {
-    const OFFSET: u8 = 8;
-    const MINIMA: bool = false;
-}
-
-impl Finish for Minimum {
-    const OFFSET: u8 = 0;
-    const MINIMA: bool = true;
-}
-
-impl Finish for Biased {
-    const OFFSET: u8 = 128;
-    const MINIMA: bool = false;
-}
-
-/// Takes the offset from weights: AMX multiplies signed bytes.
-#[inline(always)]
-pub(crate) fn center<K: Finish>(panel: &mut [Sub]) {
-    if K::OFFSET == 0 {
-        return;
-    }
-    for sub in panel {
-        for byte in sub.quads.as_flattened_mut() {
-            *byte = byte.wrapping_sub(K::OFFSET);
-        }
-    }
-}
 
 /// Fewer tokens are multiplied by packed weights.
 pub(crate) const FEWEST: usize = 16;

@@ -19,6 +19,8 @@ pub(crate) struct Panels {
     /// Vectors that make up a tile.
     pub(crate) groups: usize,
     pub(crate) gather: Gather,
+    /// The same for instructions that multiply small matrices.
+    pub(crate) gather_matrices: Gather,
     /// What registers need before and after, where they are not the usual ones.
     pub(crate) state: Option<State>,
 }
@@ -246,8 +248,9 @@ impl Panels {
         Rect { tile, tiles, token, tokens }: Rect,
         Scratch { panel, acts, sums }: &mut Scratch,
     ) {
-        let Unpacks { kind, member, entry, bytes, tiles: by_tiles, .. } = work.unpacks;
-        let state = self.state.filter(|_| by_tiles);
+        let Unpacks { kind, member, entry, bytes, matrices, .. } = work.unpacks;
+        let state = self.state.filter(|_| matrices);
+        let gather = if matrices { self.gather_matrices } else { self.gather };
         let passes = passes(tokens, usize::from(member.tokens));
         acts.reserve(TOKENS * SUBS, Q8Block::ZERO);
         sums.reserve(levels(work.pieces) * LEVEL, [0.0; TILE_ROWS]);
@@ -261,7 +264,7 @@ impl Panels {
                 own = rest;
                 let tokens = token + t..token + t + count;
                 // SAFETY: the caller's contract.
-                unsafe { (self.gather)(work.acts, tokens, part.first, acts) };
+                unsafe { gather(work.acts, tokens, part.first, acts) };
             }
             let lines = (part.end - part.begin).div_ceil(64);
             for i in 0..tiles {
