@@ -104,12 +104,14 @@ impl Executor {
     /// threads of a level in all places at once that have such matrices.
     ///
     /// Timed is the instruction of a step: the product with what belongs to it (bias, activation, sums of
-    /// squares, summands' way to other nodes), and a wait for the threads of the place. Nothing is computed
-    /// of what comes before and after, activations are made up, and nobody reads the result. Products with
-    /// all matrices of the shape follow each other, so that weights come from memory as in a step, as far
-    /// as the model has several; those of about 10 ms are timed together, the next run goes on where it
-    /// ended, and runs follow each other for about `most`, at least one. The result is that of the fastest,
-    /// by the thread that took longest: what disturbs a run only adds time.
+    /// squares, summands' way to other nodes), not the wait for the threads of the place that follows.
+    /// Nothing is computed of what comes before and after, activations are made up, and nobody reads the
+    /// result. Products with all matrices of the shape follow each other, so that weights come from memory
+    /// as in a step, as far as the model has several; those of about 10 ms are timed together, the next run
+    /// goes on where it ended, and runs follow each other for about `most`, at least one. The result is that
+    /// of the fastest: what disturbs a run only adds time. A product takes as long as the thread with most
+    /// work is at it, on a CPU: what other programs and a virtual machine's host take meanwhile is not the
+    /// schedule's fault ([`thread_time`](threads::thread_time)).
     ///
     /// Sequences and their pages stay as they are. Counts begin anew, and the last step's logits are gone.
     ///
@@ -150,9 +152,9 @@ impl Executor {
         let shard = self.replicas[0].shelves.shard(matrix, node, place);
         let bounds = shard.deal_over(schedule.grid.rows(shape.threads));
         let dealt = Dealt { schedule: *schedule, bounds: &bounds };
-        let (run, longest) = ((0, 1), AtomicU64::new(0));
+        let (first, longest) = (0, Vec::new());
         let trial =
-            Trial { level, input: &input, variant, dealt, instrs, run, fill: true, longest };
+            Trial { level, input: &input, variant, dealt, instrs, first, fill: true, longest };
         let fastest = self.fastest(trial, most);
         self.reset_counts();
         fastest
@@ -210,14 +212,15 @@ impl Executor {
         let begin = Instant::now();
         let all = trial.instrs.iter().map(Vec::len).max().unwrap_or(1);
         // The first product makes the activations and is not counted.
-        let mut seconds = self.run_trial(&mut trial)?;
+        let mut seconds = self.run_trial(&mut trial, 1)?;
+        let mut count = 1;
         let mut fastest = f64::INFINITY;
         trial.fill = false;
         loop {
             let fit = RUN.as_secs_f64() / seconds.max(1e-9);
-            trial.run = (trial.run.0 + trial.run.1, (fit as usize).clamp(1, all));
+            (trial.first, count) = (trial.first + count, (fit as usize).clamp(1, all));
             let before = begin.elapsed();
-            seconds = self.run_trial(&mut trial)?;
+            seconds = self.run_trial(&mut trial, count)?;
             fastest = fastest.min(seconds);
             let after = begin.elapsed();
             if after + (after - before) > most {
@@ -226,11 +229,14 @@ impl Executor {
         }
     }
 
-    /// Runs a trial: seconds per product.
-    fn run_trial(&mut self, trial: &mut Trial<'_>) -> Result<f64, Error> {
-        *trial.longest.get_mut() = 0;
+    /// Runs so many products of a trial: seconds of one, in the place where they take longest.
+    fn run_trial(&mut self, trial: &mut Trial<'_>, count: usize) -> Result<f64, Error> {
+        let none = || (0..count).map(|_| AtomicU64::new(0)).collect();
+        trial.longest = (0..self.plan().places()).map(|_| none()).collect();
         let (trial, replicas, kernels) = (&*trial, &self.replicas, self.kernels);
         self.pool.run_on(trial.level, &|worker| exec::time(replicas, kernels, trial, worker))?;
-        Ok(trial.longest.load(Relaxed) as f64 / 1e9 / trial.run.1 as f64)
+        let of = |place: &Vec<AtomicU64>| place.iter().map(|at| at.load(Relaxed)).sum::<u64>();
+        let longest = trial.longest.iter().map(of).max().unwrap_or(0);
+        Ok(longest as f64 / 1e9 / count as f64)
     }
 }

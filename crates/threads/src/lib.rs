@@ -52,7 +52,7 @@ mod sync;
 mod tasks;
 mod worker;
 
-pub use clock::{Clock, Moment};
+pub use clock::{Clock, Moment, thread_time};
 pub use pool::Pool;
 pub use spec::{Error, GroupSpec, Panicked, PoolSpec, Spin, Warning};
 pub use stats::{Jobs, TaskCounts, ThreadStats, Waits};

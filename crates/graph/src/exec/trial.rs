@@ -14,8 +14,7 @@ use crate::plan::Mode;
 use crate::step::Prepared;
 use kernels::{ActKind, Kernels};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::time::Instant;
-use threads::{Scope, View, Worker};
+use threads::{Scope, View, Worker, thread_time};
 
 /// What is tried.
 pub(crate) struct Trial<'a> {
@@ -26,12 +25,12 @@ pub(crate) struct Trial<'a> {
     pub dealt: Dealt<'a>,
     /// The instructions of each place, as (stage, index) of its program.
     pub instrs: Vec<Vec<(usize, usize)>>,
-    /// The first of them to be executed, and how many, going round.
-    pub run: (usize, usize),
+    /// The first of them to be executed, going round; `longest` says how many.
+    pub first: usize,
     /// Whether the activations are to be made first.
     pub fill: bool,
-    /// Nanoseconds of the thread that took longest.
-    pub longest: AtomicU64,
+    /// For each place, what of each product of the run took its thread with most work, in nanoseconds.
+    pub longest: Vec<Vec<AtomicU64>>,
 }
 
 /// Executes a trial as one thread of those of its level.
@@ -64,13 +63,13 @@ pub(crate) fn time(
         }
     }
     worker.wait(Scope::Local);
-    let (start, (first, count)) = (Instant::now(), trial.run);
-    for i in first..first + count {
+    for (i, longest) in (trial.first..).zip(&trial.longest[worker.group()]) {
         let (stage, at) = instrs[i % instrs.len()];
+        let begin = thread_time();
         thread.execute(&program[stage].instrs[at], worker);
+        longest.fetch_max((thread_time() - begin).as_nanos() as u64, Relaxed);
         worker.wait(Scope::Local);
     }
-    trial.longest.fetch_max(start.elapsed().as_nanos() as u64, Relaxed);
 }
 
 impl Thread<'_> {

@@ -26,32 +26,28 @@ fn chance(fast: &[f64], slow: &[f64]) -> f64 {
         return 1.0;
     }
     let against = fast.iter().flat_map(|f| slow.iter().filter(move |&s| f >= s)).count();
-    let (n, m) = (fast.len(), slow.len());
-    let all: f64 = (0..=n * m).map(|pairs| ways(n, m, pairs)).sum();
-    (0..=against).map(|pairs| ways(n, m, pairs)).sum::<f64>() / all
+    let ways = ways(fast.len(), slow.len());
+    ways[..=against].iter().sum::<f64>() / ways.iter().sum::<f64>()
 }
 
-/// In how many orders of `n` and `m` things so many pairs stand the wrong way round.
+/// In how many orders of `n` and `m` things 0, 1, ... n · m pairs stand the wrong way round.
 ///
 /// Taking away the last in the order leaves a shorter one: when it is one of the `n`, all `m` others
 /// stand before it, so `m` pairs go with it.
-fn ways(n: usize, m: usize, pairs: usize) -> f64 {
-    // orders[i][j][p], filled upwards.
-    let mut orders = vec![vec![vec![0.0; pairs + 1]; m + 1]; n + 1];
-    for i in 0..=n {
-        for j in 0..=m {
-            for p in 0..=pairs {
-                orders[i][j][p] = match (i, j) {
-                    (0, _) | (_, 0) => f64::from(p == 0),
-                    _ => {
-                        let last_of_n = if p >= j { orders[i - 1][j][p - j] } else { 0.0 };
-                        last_of_n + orders[i][j - 1][p]
-                    }
-                };
-            }
+fn ways(n: usize, m: usize) -> Vec<f64> {
+    // Of i and all numbers up to m, filled for one i after the other.
+    let mut orders = vec![vec![1.0]; m + 1];
+    for i in 1..=n {
+        orders[0] = vec![1.0];
+        for j in 1..=m {
+            let mut all = vec![0.0; i * j + 1];
+            // `orders[j]` is still that of i - 1.
+            orders[j].iter().enumerate().for_each(|(pairs, ways)| all[pairs + j] += ways);
+            orders[j - 1].iter().enumerate().for_each(|(pairs, ways)| all[pairs] += ways);
+            orders[j] = all;
         }
     }
-    orders[n][m][pairs]
+    orders.swap_remove(m)
 }
 
 /// The middle one; of two, the mean. Infinite without any.
@@ -71,10 +67,10 @@ mod tests {
 
     #[test]
     fn the_distribution_is_that_of_the_tables() {
-        let all = |n, m| (0..=n * m).map(|p| ways(n, m, p)).sum::<f64>();
+        let all = |n, m| ways(n, m).iter().sum::<f64>();
         assert_eq!((all(5, 5), all(3, 3), all(2, 6)), (252.0, 20.0, 28.0));
         // Mann and Whitney's table of n = m = 5: U of 0, 1, 2, 3, 4 with .004, .008, .016, .028, .048.
-        let below = |u| (0..=u).map(|p| ways(5, 5, p)).sum::<f64>() / 252.0;
+        let below = |u: usize| ways(5, 5)[..=u].iter().sum::<f64>() / 252.0;
         for (u, p) in [(0, 0.004), (1, 0.008), (2, 0.016), (3, 0.028), (4, 0.048)] {
             // Three decimals are printed.
             assert!((below(u) - p).abs() < 0.0005, "{u}: {}", below(u));
