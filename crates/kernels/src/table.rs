@@ -190,6 +190,7 @@ macro_rules! panels {
             groups: <$entries::D as Dot>::GROUPS,
             gather: $entries::gather,
             gather_matrices: $entries::gather,
+            spread: $entries::spread,
             state: None,
         }
     };
@@ -292,6 +293,18 @@ macro_rules! define_entries {
                     to: &mut [Q8Block],
                 ) {
                     panel::gather(acts, tokens, first, to);
+                }
+
+                /// # Safety
+                ///
+                /// The CPU has the table's instruction set.
+                #[$attribute]
+                pub(super) unsafe fn spread(
+                    sums: &[[f32; TILE_ROWS]],
+                    tokens: usize,
+                    to: &mut [[f32; TILE_ROWS]],
+                ) {
+                    panel::spread::<D>(Simd::dot($token), sums, tokens, to);
                 }
             }
             Table {
@@ -398,6 +411,18 @@ pub(crate) static AMX: Table = {
     /// # Safety
     ///
     /// The CPU has the table's instruction set.
+    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
+    unsafe fn gather(
+        acts: Rows<'_, Q8Block>,
+        tokens: Range<usize>,
+        first: usize,
+        to: &mut [Q8Block],
+    ) {
+        tiles::gather(acts, tokens, first, to);
+    }
+    /// # Safety
+    ///
+    /// The CPU has the table's instruction set.
     unsafe fn configure(tokens: usize) {
         // SAFETY: the entry point's contract.
         unsafe { Amx::new() }.configure(tokens, tiles::QUADS);
@@ -457,6 +482,7 @@ pub(crate) static AMX: Table = {
                 all[PanelKind::Biased as usize] = register_tiles!(Biased);
                 all
             },
+            gather_matrices: gather,
             state: Some(State { configure, release }),
             ..AVX512.panels
         },

@@ -21,6 +21,9 @@ pub(crate) struct Amx(Avx512);
 /// Rows of a tile register, and 32-bit integers in each.
 pub(crate) const ROWS: usize = 16;
 
+/// Sets of registers, each for two factors and their product.
+pub(crate) const SETS: usize = 2;
+
 /// Integer sums: a row of 16 for every row of the first factor. Of no product at first.
 #[repr(C, align(64))]
 pub(crate) struct Sums([MaybeUninit<[i32; LANES]>; ROWS]);
@@ -87,9 +90,11 @@ impl Amx {
             row_bytes: [0; 16],
             rows: [0; 16],
         };
-        // Sums, the first factor, the second.
-        config.row_bytes[..3].copy_from_slice(&[64, 4 * quads as u16, 64]);
-        config.rows[..3].copy_from_slice(&[rows as u8, rows as u8, quads as u8]);
+        // Of every set sums, the first factor, the second.
+        for set in 0..SETS {
+            config.row_bytes[3 * set..][..3].copy_from_slice(&[64, 4 * quads as u16, 64]);
+            config.rows[3 * set..][..3].copy_from_slice(&[rows as u8, rows as u8, quads as u8]);
+        }
         // SAFETY: the token proves that the instruction may be used; 64 bytes are read.
         unsafe { asm!("ldtilecfg [{}]", in(reg) &raw const config, options(nostack)) };
     }
@@ -100,61 +105,68 @@ impl Amx {
         unsafe { asm!("tilerelease", options(nostack, nomem)) };
     }
 
-    /// Loads the first factor: the configured rows, `stride` bytes apart.
+    /// Loads the first factor of a set: the configured rows, `stride` bytes apart.
     ///
     /// # Safety
     ///
     /// So many rows are there; registers were configured.
     #[inline(always)]
-    pub(crate) unsafe fn load_first(self, from: *const i8, stride: usize) {
+    pub(crate) unsafe fn load_first<const SET: usize>(self, from: *const i8, stride: usize) {
+        const { assert!(SET < SETS) };
         // SAFETY: the caller's contract.
         unsafe {
-            asm!("tileloadd tmm1, [{} + {}]", in(reg) from, in(reg) stride,
+            asm!("tileloadd tmm{to}, [{} + {}]", in(reg) from, in(reg) stride, to = const 3 * SET + 1,
                  options(nostack, readonly, preserves_flags));
         }
     }
 
-    /// Loads the second factor: of each column four bytes, then the next four.
+    /// Loads the second factor of a set: of each column four bytes, then the next four.
     ///
     /// # Safety
     ///
     /// So many rows of 64 bytes are there; registers were configured.
     #[inline(always)]
-    pub(crate) unsafe fn load_second(self, from: *const u8) {
+    pub(crate) unsafe fn load_second<const SET: usize>(self, from: *const u8) {
+        const { assert!(SET < SETS) };
         // SAFETY: the caller's contract.
         unsafe {
-            asm!("tileloadd tmm2, [{} + {}]", in(reg) from, in(reg) 64usize,
+            asm!("tileloadd tmm{to}, [{} + {}]", in(reg) from, in(reg) 64usize, to = const 3 * SET + 2,
                  options(nostack, readonly, preserves_flags));
         }
     }
 
-    /// Multiplies both factors.
+    /// Multiplies both factors of a set.
     ///
     /// # Safety
     ///
     /// Registers were configured.
     #[inline(always)]
-    pub(crate) unsafe fn multiply(self) {
+    pub(crate) unsafe fn multiply<const SET: usize>(self) {
+        const { assert!(SET < SETS) };
         // SAFETY: the token proves that the instructions may be used; the caller's contract.
         unsafe {
             asm!(
-                "tilezero tmm0",
-                "tdpbssd tmm0, tmm1, tmm2",
+                "tilezero tmm{sums}",
+                "tdpbssd tmm{sums}, tmm{first}, tmm{second}",
+                sums = const 3 * SET,
+                first = const 3 * SET + 1,
+                second = const 3 * SET + 2,
                 options(nostack, nomem, preserves_flags)
             );
         }
     }
 
-    /// Stores the configured rows of the product.
+    /// Stores the configured rows of a set's product.
     ///
     /// # Safety
     ///
     /// Registers were configured.
     #[inline(always)]
-    pub(crate) unsafe fn store(self, to: &mut Sums) {
+    pub(crate) unsafe fn store<const SET: usize>(self, to: &mut Sums) {
+        const { assert!(SET < SETS) };
         // SAFETY: no more than 16 rows of 64 bytes are written; the caller's contract.
         unsafe {
-            asm!("tilestored [{} + {}], tmm0", in(reg) to, in(reg) 64usize,
+            asm!("tilestored [{} + {}], tmm{from}", in(reg) to, in(reg) 64usize, from = const 3 * SET,
                  options(nostack, preserves_flags));
         }
     }
@@ -167,12 +179,12 @@ impl Amx {
         let factor = [0i8; ROWS * COLS];
         // SAFETY: 16 rows of 32 bytes, and 8 of 64, are there.
         unsafe {
-            self.load_first(factor.as_ptr(), COLS);
-            self.load_second(factor.as_ptr().cast());
+            self.load_first::<0>(factor.as_ptr(), COLS);
+            self.load_second::<0>(factor.as_ptr().cast());
         }
         for _ in 0..iters {
             // SAFETY: configured above.
-            unsafe { self.multiply() };
+            unsafe { self.multiply::<0>() };
         }
         self.release();
         iters * (ROWS * LANES * COLS) as u64
@@ -225,6 +237,11 @@ mod tests {
 
     #[test]
     fn products_are_exact() {
+        products::<0>();
+        products::<1>();
+    }
+
+    fn products<const SET: usize>() {
         if !Amx::available() {
             return;
         }
@@ -239,10 +256,10 @@ mod tests {
             d.configure(rows, quads);
             // SAFETY: rows of 40 bytes are there, and configured.
             unsafe {
-                d.load_first(first.as_ptr().cast(), 40);
-                d.load_second(second.as_ptr().cast());
-                d.multiply();
-                d.store(&mut sums);
+                d.load_first::<SET>(first.as_ptr().cast(), 40);
+                d.load_second::<SET>(second.as_ptr().cast());
+                d.multiply::<SET>();
+                d.store::<SET>(&mut sums);
             }
             d.release();
             for (m, row) in first.iter().enumerate() {

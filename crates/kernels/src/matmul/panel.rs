@@ -290,6 +290,28 @@ pub(crate) fn gather(
 /// The CPU has it.
 pub(crate) type Gather = unsafe fn(Rows<'_, Q8Block>, Range<usize>, usize, &mut [Q8Block]);
 
+/// Copies the sums of one token from those of `tokens` tokens for each tile.
+#[inline(always)]
+pub(crate) fn spread<D: Dot>(
+    d: D,
+    sums: &[[f32; TILE_ROWS]],
+    tokens: usize,
+    to: &mut [[f32; TILE_ROWS]],
+) {
+    for (to, from) in to.iter_mut().zip(sums.iter().step_by(tokens)) {
+        for group in 0..D::GROUPS {
+            d.store(d.load(from, group), to, group);
+        }
+    }
+}
+
+/// [`spread`] with an instruction set.
+///
+/// # Safety
+///
+/// The CPU has it.
+pub(crate) type Spread = unsafe fn(&[[f32; TILE_ROWS]], usize, &mut [[f32; TILE_ROWS]]);
+
 /// What asks for the weights that will be unpacked next: a part of their lines with every sub-block.
 #[derive(Clone, Copy)]
 pub(crate) struct Ahead {

@@ -6,7 +6,9 @@ use std::ops::Range;
 use super::super::parts::Tiles;
 use super::super::pieces::Piece;
 use super::super::walk::Unpacks;
-use super::{Ahead, Gather, LEVEL, MOST, PanelKind, Pass, RegisterTile, Run, SUBS, Sub, TOKENS};
+use super::{
+    Ahead, Gather, LEVEL, MOST, PanelKind, Pass, RegisterTile, Run, SUBS, Spread, Sub, TOKENS,
+};
 use crate::TILE_ROWS;
 use crate::q8::{self, Q8Block};
 use crate::views::{Rows, RowsMut};
@@ -21,6 +23,7 @@ pub(crate) struct Panels {
     pub(crate) gather: Gather,
     /// The same for instructions that multiply small matrices.
     pub(crate) gather_matrices: Gather,
+    pub(crate) spread: Spread,
     /// What registers need before and after, where they are not the usual ones.
     pub(crate) state: Option<State>,
 }
@@ -228,9 +231,8 @@ impl Panels {
                     let sums = scratch.sums.as_mut_slice();
                     for t in 0..tokens {
                         let row = out.row_mut(token + t).as_chunks_mut::<TILE_ROWS>().0;
-                        for (i, to) in row[tile..][..tiles].iter_mut().enumerate() {
-                            *to = sums[i * tokens + t];
-                        }
+                        // SAFETY: the caller's contract.
+                        unsafe { (self.spread)(&sums[t..], tokens, &mut row[tile..][..tiles]) };
                     }
                 }
             }
