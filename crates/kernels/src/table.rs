@@ -301,10 +301,10 @@ macro_rules! define_entries {
                 #[$attribute]
                 pub(super) unsafe fn spread(
                     sums: &[[f32; TILE_ROWS]],
-                    tokens: usize,
-                    to: &mut [[f32; TILE_ROWS]],
+                    out: RowsMut<'_, f32>,
+                    tiles: Range<usize>,
                 ) {
-                    panel::spread::<D>(Simd::dot($token), sums, tokens, to);
+                    panel::spread::<D>(Simd::dot($token), sums, out, tiles);
                 }
             }
             Table {

@@ -24,7 +24,7 @@ use super::{accumulate, add_mins};
 use crate::TILE_ROWS;
 use crate::q8::Q8Block;
 use crate::simd::Dot;
-use crate::views::Rows;
+use crate::views::{Rows, RowsMut};
 
 #[cfg(target_arch = "x86_64")]
 pub(crate) use walk::State;
@@ -290,17 +290,30 @@ pub(crate) fn gather(
 /// The CPU has it.
 pub(crate) type Gather = unsafe fn(Rows<'_, Q8Block>, Range<usize>, usize, &mut [Q8Block]);
 
-/// Copies the sums of one token from those of `tokens` tokens for each tile.
+/// Copies the sums of some tiles, for each those of all tokens, to the tokens' rows.
+///
+/// Some tiles of some tokens at a time: sums of a token alone are kilobytes apart, which no prefetcher follows.
 #[inline(always)]
 pub(crate) fn spread<D: Dot>(
     d: D,
     sums: &[[f32; TILE_ROWS]],
-    tokens: usize,
-    to: &mut [[f32; TILE_ROWS]],
+    mut out: RowsMut<'_, f32>,
+    tiles: Range<usize>,
 ) {
-    for (to, from) in to.iter_mut().zip(sums.iter().step_by(tokens)) {
-        for group in 0..D::GROUPS {
-            d.store(d.load(from, group), to, group);
+    const SIDE: usize = 8;
+    let tokens = out.rows();
+    for token in (0..tokens).step_by(SIDE) {
+        for first in tiles.clone().step_by(SIDE) {
+            let some = first..tiles.end.min(first + SIDE);
+            let sums = &sums[(first - tiles.start) * tokens..];
+            for t in token..tokens.min(token + SIDE) {
+                let row = &mut out.row_mut(t).as_chunks_mut::<TILE_ROWS>().0[some.clone()];
+                for (to, from) in row.iter_mut().zip(sums[t..].iter().step_by(tokens)) {
+                    for group in 0..D::GROUPS {
+                        d.store(d.load(from, group), to, group);
+                    }
+                }
+            }
         }
     }
 }
@@ -310,7 +323,7 @@ pub(crate) fn spread<D: Dot>(
 /// # Safety
 ///
 /// The CPU has it.
-pub(crate) type Spread = unsafe fn(&[[f32; TILE_ROWS]], usize, &mut [[f32; TILE_ROWS]]);
+pub(crate) type Spread = unsafe fn(&[[f32; TILE_ROWS]], RowsMut<'_, f32>, Range<usize>);
 
 /// What asks for the weights that will be unpacked next: a part of their lines with every sub-block.
 #[derive(Clone, Copy)]

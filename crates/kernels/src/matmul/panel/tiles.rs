@@ -34,8 +34,15 @@ const PLACES: usize = 4;
 #[repr(C, align(64))]
 struct Acts<const T: usize> {
     qs: [[[i8; 4]; QUADS]; T],
-    d: [f32; T],
-    dsum: [f32; T],
+    scales: [Scales; T],
+}
+
+/// [`Q8Block::d`] and [`Q8Block::dsum`].
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Scales {
+    d: f32,
+    dsum: f32,
 }
 
 impl<const T: usize> Acts<T> {
@@ -53,7 +60,7 @@ impl<const T: usize> Acts<T> {
 
 /// Bytes of a sub-block of so many tokens.
 const fn bytes(tokens: usize) -> usize {
-    (tokens * (size_of::<[[i8; 4]; QUADS]>() + 2 * size_of::<f32>())).next_multiple_of(64)
+    (tokens * (size_of::<[[i8; 4]; QUADS]>() + size_of::<Scales>())).next_multiple_of(64)
 }
 
 /// As [`super::gather`], in the places of the first of `to`, laid out as [`Acts`] of so many tokens.
@@ -72,14 +79,15 @@ pub(crate) fn gather(
         let from = &acts.row(t)[first..][..subs];
         let t = t - start;
         for (b, from) in from.iter().enumerate() {
-            let scales = QUADS * 4 * count;
+            let scales = Scales { d: from.d, dsum: from.dsum };
             // SAFETY: token `t` of sub-block `b` in a layout of `bytes` bytes for each, for which there is
             // room.
             unsafe {
                 let to = to.add(b * bytes);
-                to.add(QUADS * 4 * t).cast::<[[i8; 4]; QUADS]>().write(from.qs);
-                to.add(scales + 4 * t).cast::<[u8; 4]>().write(from.d.to_ne_bytes());
-                to.add(scales + 4 * (count + t)).cast::<[u8; 4]>().write(from.dsum.to_ne_bytes());
+                let (qs, all) = (size_of_val(&from.qs), count * size_of_val(&from.qs));
+                to.add(t * qs).cast::<[[i8; 4]; QUADS]>().write(from.qs);
+                let to = to.add(all + t * size_of::<Scales>());
+                to.cast::<Scales>().write_unaligned(scales);
             }
         }
     }
@@ -235,9 +243,10 @@ impl<const T: usize> ToCome<'_, T> {
         for t in QUARTER * T / 4..(QUARTER + 1) * T / 4 {
             // SAFETY: the caller's contract.
             let sum = v.to_f(v.load_i(unsafe { sums.row(t) }));
-            acc[t][0] = v.fma(sum, v.mul(scales, v.splat(acts.d[t])), acc[t][0]);
+            acc[t][0] = v.fma(sum, v.mul(scales, v.splat(acts.scales[t].d)), acc[t][0]);
             if K::MINIMA {
-                acc[t][0] = v.fma(Dot::load(v, &sub.others, 0), v.splat(acts.dsum[t]), acc[t][0]);
+                acc[t][0] =
+                    v.fma(Dot::load(v, &sub.others, 0), v.splat(acts.scales[t].dsum), acc[t][0]);
             }
         }
     }

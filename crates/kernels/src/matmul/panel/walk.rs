@@ -229,11 +229,9 @@ impl Panels {
                     // SAFETY: the caller's contract.
                     unsafe { self.sum(work, rect, scratch) };
                     let sums = scratch.sums.as_mut_slice();
-                    for t in 0..tokens {
-                        let row = out.row_mut(token + t).as_chunks_mut::<TILE_ROWS>().0;
-                        // SAFETY: the caller's contract.
-                        unsafe { (self.spread)(&sums[t..], tokens, &mut row[tile..][..tiles]) };
-                    }
+                    let rows = out.sub(token..token + tokens);
+                    // SAFETY: the caller's contract.
+                    unsafe { (self.spread)(sums, rows, tile..tile + tiles) };
                 }
             }
         });
