@@ -169,8 +169,9 @@ proptest! {
 }
 
 /// Where nothing makes a difference, chance is not taken for one. A claim is wrong with a chance of 2 in
-/// 252 without the margin. Of at most 250 claims two are expected to be; with more than 7 (odds of 1 in
-/// 1000 if seeds were drawn anew) the rule is not kept.
+/// 252 without the margin; half of those that are not made are tried again, with a chance of 1 in 100. Of at
+/// most 250 claims three are expected to be wrong; with more than 10 (odds of 1 in 1000 if seeds were drawn
+/// anew) the rule is not kept.
 #[test]
 fn noise_alone_changes_nothing() {
     let problems = [problem("w", 64, 8, &[1, 2])];
@@ -181,13 +182,34 @@ fn noise_alone_changes_nothing() {
         let scheduler = Scheduler { margin: 0.0, ..Scheduler::new(&problems, &[], 32) };
         let found = scheduler.run(&mut bench, &mut no_limit).unwrap();
         let compared = found.schedules.matrices[0].compared();
-        claims += compared.iter().filter(|c| c.repetitions == 5).count();
+        claims += compared.iter().filter(|c| c.repetitions >= 5).count();
         changed += compared.iter().filter(|c| c.tuned != c.default).count();
     }
     println!("{changed} of {claims} claims");
     // Noise makes something look faster nearly everywhere.
     assert!((100..=250).contains(&claims), "{claims}");
-    assert!(changed <= 7, "{changed} of {claims}");
+    assert!(changed <= 10, "{changed} of {claims}");
+}
+
+/// A gain of twice the noise is mostly proven, because what looks better gets more turns: without them it is
+/// in 3 of these 20 runs, with them in 19.
+#[test]
+fn small_gains_are_proven_by_more_turns() {
+    let problems = [problem("w", 64, 8, &[1])];
+    let best = family()[1].id;
+    let mut proven = 0;
+    for random in 1..=20 {
+        let time = |_: &Problem, _: usize, schedule: &Schedule<Name>| {
+            if schedule.kernel == best { 0.94e-4 } else { 1e-4 }
+        };
+        let mut bench = Planted::new(&family(), time);
+        (bench.noise, bench.random) = (0.03, random);
+        let found = Scheduler::new(&problems, &[], 1).run(&mut bench, &mut no_limit).unwrap();
+        let schedule = found.schedules.matrices[0].schedule(1);
+        proven += usize::from(schedule.is_some_and(|schedule| schedule.kernel == best));
+    }
+    println!("{proven} of 20");
+    assert!(proven > 10, "{proven} of 20");
 }
 
 /// With noise the outcome is near what is found without.

@@ -16,6 +16,8 @@ use crate::tuner::StepKind;
 use crate::tuner::noise::{faster, median};
 use std::collections::BTreeSet;
 
+/// The finals' repetitions when they are made again.
+const AGAIN: usize = 3;
 /// The share of the trace's time whose products come first when time is limited.
 const FIRST: f64 = 0.95;
 
@@ -354,16 +356,21 @@ impl<'a, B: Bench> State<'_, 'a, B> {
         let mut proven = None;
         if winner != default {
             self.session.progress.doing = "finals";
-            let mut series = self.session.series(&[&winner, &default], repetitions)?.into_iter();
-            let (tuned, plain) = (series.next().unwrap_or_default(), series.next());
-            let plain = plain.unwrap_or_default();
-            compared.default = median(&plain);
-            compared.tuned = compared.default;
-            compared.repetitions = repetitions as u32;
-            let handicapped: Vec<f64> = tuned.iter().map(|t| t / (1.0 - margin)).collect();
-            if faster(&handicapped, &plain) {
-                compared.tuned = median(&tuned);
-                proven = Some(open.clone());
+            let mut turns = repetitions;
+            while turns > 0 {
+                let mut series = self.session.series(&[&winner, &default], turns)?.into_iter();
+                let (tuned, plain) = (series.next().unwrap_or_default(), series.next());
+                let plain = plain.unwrap_or_default();
+                let handicapped: Vec<f64> = tuned.iter().map(|t| t / (1.0 - margin)).collect();
+                let (sure, promising) =
+                    (faster(&handicapped, &plain), median(&handicapped) < median(&plain));
+                compared.default = median(&plain);
+                compared.tuned = if sure { median(&tuned) } else { compared.default };
+                compared.repetitions = turns as u32;
+                proven = sure.then(|| open.clone());
+                // A gain that is no larger than noise wants more turns. They are all new, because what
+                // only looks better does so again among the old.
+                turns = if turns == repetitions && !sure && promising { AGAIN * turns } else { 0 };
             }
         }
         let again = self.memory[at].get(&tokens).is_some_and(|looked| looked.proven.is_some());
