@@ -356,8 +356,9 @@ impl<'a, B: Bench> State<'_, 'a, B> {
         let mut proven = None;
         if winner != default {
             self.session.progress.doing = "finals";
-            let mut turns = repetitions;
-            while turns > 0 {
+            // A gain that is no larger than noise wants more turns. They are all new, because what only
+            // looks better does so again among the old.
+            for turns in [repetitions, AGAIN * repetitions] {
                 let mut series = self.session.series(&[&winner, &default], turns)?.into_iter();
                 let (tuned, plain) = (series.next().unwrap_or_default(), series.next());
                 let plain = plain.unwrap_or_default();
@@ -368,9 +369,9 @@ impl<'a, B: Bench> State<'_, 'a, B> {
                 compared.tuned = if sure { median(&tuned) } else { compared.default };
                 compared.repetitions = turns as u32;
                 proven = sure.then(|| open.clone());
-                // A gain that is no larger than noise wants more turns. They are all new, because what
-                // only looks better does so again among the old.
-                turns = if turns == repetitions && !sure && promising { AGAIN * turns } else { 0 };
+                if sure || !promising {
+                    break;
+                }
             }
         }
         let again = self.memory[at].get(&tokens).is_some_and(|looked| looked.proven.is_some());

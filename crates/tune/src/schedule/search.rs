@@ -127,9 +127,7 @@ impl<'s, 'a, B: Bench> At<'s, 'a, B> {
         for kernel in kernels {
             let start = self.fast_start(kernel, first)?;
             // Doubling ends where noise hides what a step gains, so that the default's slice may be far.
-            let Slice { tiles, tokens } = self.default.slice;
-            let usual = Slice { tiles: tiles.max(kernel.tiles), tokens: tokens.max(kernel.tokens) };
-            let usual = usual.within(self.room(first));
+            let usual = self.holding(kernel, self.default.slice, first);
             let usual = (self.time(&self.of(kernel, usual, first))?, usual);
             let (seconds, slice) = if usual.0 < start.0 { usual } else { start };
             starts.push((seconds, kernel, slice));
@@ -139,10 +137,8 @@ impl<'s, 'a, B: Bench> At<'s, 'a, B> {
         for (_, kernel, slice) in starts {
             for &grid in &grids {
                 // The default's grid may have had no room for a register tile.
-                let Slice { tiles, tokens } = slice;
-                let slice =
-                    Slice { tiles: tiles.max(kernel.tiles), tokens: tokens.max(kernel.tokens) };
-                self.grow(self.of(kernel, slice.within(self.room(grid)), grid))?;
+                let slice = self.holding(kernel, slice, grid);
+                self.grow(self.of(kernel, slice, grid))?;
             }
         }
         self.session.progress.doing = "prefetch";
@@ -163,6 +159,13 @@ impl<'s, 'a, B: Bench> At<'s, 'a, B> {
 
     fn room(&self, grid: Grid) -> Slice {
         grid.share(self.problem.tiles, self.tokens)
+    }
+
+    /// A slice that holds a register tile of the kernel at least, as far as there is room.
+    fn holding(&self, kernel: &Kernel<B::Kernel>, slice: Slice, grid: Grid) -> Slice {
+        let Slice { tiles, tokens } = slice;
+        Slice { tiles: tiles.max(kernel.tiles), tokens: tokens.max(kernel.tokens) }
+            .within(self.room(grid))
     }
 
     fn of(&self, kernel: &Kernel<B::Kernel>, slice: Slice, grid: Grid) -> Schedule<B::Kernel> {
@@ -242,8 +245,7 @@ impl<'s, 'a, B: Bench> At<'s, 'a, B> {
         others
             .extend(half.into_iter().chain(twice).map(|s| Schedule { slice: s, ..fixed.clone() }));
         for kernel in kernels {
-            let tile = Slice { tiles: kernel.tiles.max(tiles), tokens: kernel.tokens.max(tokens) };
-            let slice = tile.within(self.room(fixed.grid));
+            let slice = self.holding(kernel, fixed.slice, fixed.grid);
             others.push(Schedule { kernel: kernel.id.clone(), slice, ..fixed.clone() });
         }
         let mut best: Option<(f64, Schedule<B::Kernel>)> = None;
