@@ -93,7 +93,6 @@ pub(super) fn run(file: &ModelFile, path: &Path, options: LoadOptions) -> Result
     let going = || false;
     let mut products = Products::of(&mut engine, level, &going)?;
     let mut out = std::io::stdout().lock();
-    // Products of the profile's own schedules and others, what is surely lost, and what is not sure.
     let mut counts = Counts::default();
     let bar = term::count_bar("comparing", products.problems.len() * TOKENS.len());
     for problem in products.problems.clone() {

@@ -4,9 +4,10 @@
 //! have to pass through memory to meet their scales, so what AMX multiplies next is begun meanwhile, in steps
 //! that lie a sub-block apart: while sums are added, those of the next sub-block are stored, the one after it
 //! is multiplied and the third is loaded. So what an instruction waits for was begun a sub-block's instructions
-//! ago. That matters most where another thread has half of the core and of its reorder buffer: a store that
-//! follows its product by half a sub-block took 36 ns a tile there, stores as here and activations as below 30,
-//! and 24.0 and 22.5 alone (a loop in C on a Sapphire Rapids, data in the first caches, November 2026).
+//! ago. That matters most where another thread has half of the core and of its reorder buffer. With a store that
+//! follows its product by half a sub-block a tile took 24 ns alone, so and with activations as below 22.5; of a
+//! run of which a quarter was so disturbed the third quartiles were 36 and 28 (loops in C on a Sapphire Rapids,
+//! data in the first caches, November 2026).
 
 use std::ops::Range;
 
