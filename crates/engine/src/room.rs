@@ -49,7 +49,8 @@ impl Room {
         let trained = hparams.context;
         let sequences = options.sequences.unwrap_or(1);
         let of = |context: usize| match options.kv_size {
-            KvSize::Each => Room { context, tokens: context * sequences },
+            // Each has whole pages of its own.
+            KvSize::Each => Room { context, tokens: context.next_multiple_of(KV_PAGE) * sequences },
             KvSize::Tokens(tokens) => Room { context, tokens: tokens.max(context) },
             KvSize::Fit => Room { context, tokens: context },
         };

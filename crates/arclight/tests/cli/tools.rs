@@ -108,6 +108,12 @@ fn bench_gives_every_figure_beside_its_limit() {
 }
 
 #[test]
+fn bench_has_a_page_for_every_sequence() {
+    let seen = json(&["bench", "-r", "1", "-p", "0", "-n", "2", "-b", "5", "-o", "json"]);
+    assert_eq!(seen["results"][0]["test"], "tg2 b5");
+}
+
+#[test]
 fn bench_prints_tables_and_takes_synthetic_models() {
     let args = ["bench", "--synth", "tiny:q4_k_m", "-r", "1", "-p", "8", "-n", "2", "-d", "0,300"];
     let table = succeeds(&args);
