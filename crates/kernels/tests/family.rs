@@ -162,6 +162,39 @@ fn families_have_what_their_registers_hold() {
     }
 }
 
+/// The usual one may be named to whoever multiplies a part of a product: few tokens that are all there are go
+/// by one vector or by four where registers are many, and the same few as a part of many do not.
+#[test]
+fn the_usual_one_is_chosen_by_all_tokens_of_a_product() {
+    for kernels in Kernels::available() {
+        for ty in TYPES {
+            let all = kernels.mat_kernels(ty);
+            for tokens in 1..=100 {
+                let usual = kernels.usual(How::default(), ty, tokens).kernel;
+                assert!(usual.is_none_or(|usual| all.contains(&usual)), "{ty} {tokens}: {usual:?}");
+                // What was chosen stays.
+                for chosen in [
+                    How { kernel: Some(all[0]), ..How::default() },
+                    How { kernel: usual, ahead: 0 },
+                ] {
+                    assert_eq!(kernels.usual(chosen, ty, tokens), chosen);
+                }
+                assert_eq!(kernels.usual(How { kernel: None, ahead: 64 }, ty, tokens).ahead, 64);
+            }
+        }
+        let wide = matches!(kernels.isa(), Isa::Avx512 | Isa::Avx512Bf16 | Isa::Amx);
+        let vectors = |tokens| match kernels.usual(How::default(), TensorType::Q4_0, tokens).kernel
+        {
+            Some(MatKernel::Family(member)) => member.vectors,
+            other => panic!("{other:?}"),
+        };
+        if wide {
+            assert_ne!(vectors(1), vectors(12));
+            assert_eq!((vectors(5), vectors(8), vectors(9)), (1, 1, 2));
+        }
+    }
+}
+
 proptest! {
     #[test]
     fn a_member_has_one_name(vectors: u8, tokens: u8, unroll: u8, panel: bool) {

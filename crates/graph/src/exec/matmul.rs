@@ -54,17 +54,17 @@ impl Thread<'_> {
     ) {
         let shard = self.step.weights.shard(matrix, self.node, self.group);
         let Some(own) = self.own(shard, rows) else { return };
-        let how = own.schedule.how;
         // The logits of all nodes lie in one row: this node's begin at its first vocabulary row.
         let base = self.host_column(matrix, out);
         let below = if self.step.storage.is_host(out) { self.logits_before } else { 0 };
         for (p, part) in shard.parts.iter().enumerate() {
+            let how = self.how(&own, part);
             for tiles in self.tile_blocks(&own, own.tiles(p), part.tile_bytes()) {
                 for rows in self.row_blocks(&own, acts, part) {
                     let to_rows = rows.start + below..rows.end + below;
                     let cols = columns(base + part.out, &tiles);
                     let to = self.columns(out, to_rows.clone(), cols.clone());
-                    self.multiply(how, part, tiles.clone(), acts, rows.clone(), to);
+                    self.multiply((how, part), tiles.clone(), acts, rows.clone(), to);
                     let bias = self.bias(matrix, p, &tiles);
                     let mut done = self.columns(out, to_rows, cols);
                     finish(self.step.kernels, bias, after, &mut done);
@@ -129,12 +129,12 @@ impl Thread<'_> {
         let shard = self.step.weights.shard(matrix, self.node, self.group);
         let [gate, up] = shard.parts.as_slice() else { unreachable!("a pair of matrices") };
         let Some(own) = self.own(shard, rows) else { return };
-        let how = own.schedule.how;
+        let pair = [(self.how(&own, gate), gate), (self.how(&own, up), up)];
         let bytes = gate.tile_bytes() + up.tile_bytes();
         for tiles in self.tile_blocks(&own, own.tiles(0), bytes) {
             for rows in self.row_blocks(&own, acts, gate) {
                 for (rows, tiles) in pieces(rows, &tiles, own.block) {
-                    self.gated_piece((how, [gate, up]), acts, activation, out, rows, tiles);
+                    self.gated_piece(pair, acts, activation, out, rows, tiles);
                 }
             }
         }
@@ -143,7 +143,7 @@ impl Thread<'_> {
     /// So much of a pair's product as fits in the scratch.
     fn gated_piece(
         &self,
-        (how, [gate, up]): (How, [&Packed; 2]),
+        [gate, up]: [(How, &Packed); 2],
         acts: Operand,
         activation: Activation,
         out: BufId,
@@ -155,8 +155,8 @@ impl Thread<'_> {
         let len = rows.len() * width;
         let (g, u) = (&mut to_gate[..len], &mut to_up[..len]);
         let view = |s| RowsMut::new(s, rows.len(), width, width);
-        self.multiply(how, gate, tiles.clone(), acts, rows.clone(), view(&mut *g));
-        self.multiply(how, up, tiles.clone(), acts, rows.clone(), view(&mut *u));
+        self.multiply(gate, tiles.clone(), acts, rows.clone(), view(&mut *g));
+        self.multiply(up, tiles.clone(), acts, rows.clone(), view(&mut *u));
         let view = |s| Rows::new(s, rows.len(), width, width);
         let to = self.columns(out, rows.clone(), columns(0, &tiles));
         match activation {
@@ -183,7 +183,7 @@ impl Thread<'_> {
         let (nodes, here) = (self.step.graph.nodes(), self.node);
         let slot = self.step.graph.matrix(matrix).parts[0].rows.next_multiple_of(TILE_ROWS);
         let Some(own) = self.own(shard, rows) else { return };
-        let how = own.schedule.how;
+        let how = self.how(&own, part);
         let sum = part.summed(splits);
         for tiles in self.tile_blocks(&own, own.tiles(0), part.tile_bytes()) {
             for rows in self.row_blocks(&own, acts, part) {
@@ -213,11 +213,16 @@ impl Thread<'_> {
         }
     }
 
+    /// How the thread multiplies a part: as the schedule says, or as is usual for all of its rows, of which
+    /// kernels see some at a time.
+    fn how(&self, own: &Own<'_>, part: &Packed) -> How {
+        self.step.kernels.usual(own.schedule.how, part.ty, own.rows().len())
+    }
+
     /// Tiles of a part that is summed in one go, times the rows `rows` of activations.
     fn multiply(
         &self,
-        how: How,
-        part: &Packed,
+        (how, part): (How, &Packed),
         tiles: Range<usize>,
         acts: Operand,
         rows: Range<usize>,

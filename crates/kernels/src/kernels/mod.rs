@@ -316,6 +316,15 @@ impl Kernels {
         act_kind(ty) == ActKind::Q8 && self.quants(ty).panel.is_some_and(|panel| panel.matrices)
     }
 
+    /// The member that multiplies so many tokens where nobody chose, and panels do not.
+    pub(crate) fn usual_for(&self, ty: TensorType, tokens: usize) -> MicroKernel {
+        match act_kind(ty) {
+            ActKind::F32 => self.floats(ty).usual_for(tokens),
+            ActKind::Bf16 => self.table.matmul_bf16.usual_for(tokens),
+            ActKind::Q8 => self.quants(ty).usual_for(tokens),
+        }
+    }
+
     /// Tokens of a register tile of the usual kernel for many tokens.
     pub(crate) fn tile_tokens(&self, ty: TensorType) -> usize {
         let usual = match act_kind(ty) {

@@ -140,13 +140,23 @@ impl<A> Family<A> {
         wanted.then_some(panel)
     }
 
-    /// What multiplies so many tokens where nobody chose.
-    fn usual_for(&self, tokens: usize) -> MicroKernel {
-        if tokens <= STREAMED && self.groups == 1 && likes_streams() {
-            let four = MicroKernel::of((4, tokens as u8, 1));
-            if self.get(four.size()).is_some() {
-                return four;
-            }
+    /// What multiplies so many tokens where nobody chose. Memory bounds few tokens, so with wide registers one
+    /// vector of rows goes by all of them: every weight is unpacked once, in one stream. On a Zen 5 steps of 2 to 8
+    /// tokens of a small model are 1.13 to 1.28 times as fast so as by 2 tiles and 4 tokens, with weights from as
+    /// far ahead as `Kernels::usual` says (docs/performance.md); a Sapphire Rapids was measured with 8.
+    pub(crate) fn usual_for(&self, tokens: usize) -> MicroKernel {
+        let streams = likes_streams();
+        let few = match tokens {
+            _ if self.groups > 1 => None,
+            ..=STREAMED if streams => Some((4, tokens as u8, 1)),
+            // Floats' sums are chains of additions, which want more of them. Narrow registers have too few.
+            _ if self.from == 1 => None,
+            ..=4 if !streams => Some((1, 4, 1)),
+            5..=8 => Some((1, 8, 2)),
+            _ => None,
+        };
+        if let Some(size) = few.filter(|&size| self.get(size).is_some()) {
+            return MicroKernel::of(size);
         }
         let vectors = if tokens < self.from { 1 } else { self.usual.vectors };
         MicroKernel { vectors, ..self.usual }
