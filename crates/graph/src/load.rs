@@ -384,9 +384,27 @@ impl Shelves {
         group: usize,
         ranks: Range<usize>,
     ) -> impl Iterator<Item = Block> {
+        self.streamed_but(group, ranks, &[])
+    }
+
+    /// The same of one thread, without the matrices `but`.
+    pub(crate) fn others(&self, group: usize, rank: usize, but: &[MatrixId]) -> Vec<&[u8]> {
+        let blocks = self.streamed_but(group, rank..rank + 1, but);
+        // SAFETY: tiles are written by `Weights::load` only, which holds the executor exclusively; the arena
+        // lives as long as `self`'s owner.
+        blocks.map(|block| unsafe { block.as_slice() }).collect()
+    }
+
+    fn streamed_but<'a>(
+        &'a self,
+        group: usize,
+        ranks: Range<usize>,
+        but: &'a [MatrixId],
+    ) -> impl Iterator<Item = Block> {
         let (copy, all) = (if self.copies > 1 { group } else { 0 }, self.levels - 1);
-        let held = self.matrices.iter().filter_map(move |m| m[copy].as_ref());
-        held.flat_map(move |shard| {
+        let of = |id: usize| !but.contains(&MatrixId(id as u32));
+        let held = self.matrices.iter().enumerate().filter(move |(id, _)| of(*id));
+        held.filter_map(move |(_, m)| m[copy].as_ref()).flat_map(move |shard| {
             let ranks = ranks.clone();
             // As dealt without a schedule.
             let bounds = shard.evenly(all);

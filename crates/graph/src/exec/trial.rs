@@ -6,13 +6,17 @@
 
 use super::{Near, Part, Replica, Step, Thread};
 use crate::buffer::BufId;
+use crate::compile::Stage;
 use crate::deal::Dealt;
 use crate::instr::{Instr, Kind};
 use crate::lower::Variant;
 use crate::placement::share;
 use crate::plan::Mode;
 use crate::step::Prepared;
+use crate::weight::MatrixId;
 use kernels::{ActKind, Kernels};
+use memory::probe::read_bytes;
+use std::hint::black_box;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use threads::{Scope, View, Worker, thread_time};
 
@@ -29,6 +33,9 @@ pub(crate) struct Trial<'a> {
     pub first: usize,
     /// Whether the activations are to be made first.
     pub fill: bool,
+    /// Bytes that a thread reads between two products by the same weights, at least, as far as it has so
+    /// many: no cache holds the weights then.
+    pub apart: usize,
     /// For each place, what of each product of the run took its thread with most work, in nanoseconds.
     pub longest: Vec<Vec<AtomicU64>>,
 }
@@ -62,13 +69,59 @@ pub(crate) fn time(
             thread.fill(&program[stage].instrs[at], &mut filled);
         }
     }
+    let between = Between::new(&thread, trial.apart, program, instrs);
     worker.wait(Scope::Local);
     for (i, longest) in (trial.first..).zip(&trial.longest[worker.group()]) {
         let (stage, at) = instrs[i % instrs.len()];
+        if trial.apart > 0 {
+            between.before(i).for_each(|part| _ = black_box(read_bytes(part)));
+            worker.wait(Scope::Local);
+        }
         let begin = thread_time();
         thread.execute(&program[stage].instrs[at], worker);
         longest.fetch_max((thread_time() - begin).as_nanos() as u64, Relaxed);
         worker.wait(Scope::Local);
+    }
+}
+
+/// What a thread reads between products: weights of other matrices, as in a step.
+struct Between<'a> {
+    others: Vec<&'a [u8]>,
+    /// Bytes before each product.
+    bytes: usize,
+}
+
+impl<'a> Between<'a> {
+    fn new(
+        thread: &'a Thread<'_>,
+        apart: usize,
+        program: &[Stage],
+        instrs: &[(usize, usize)],
+    ) -> Between<'a> {
+        let matrices = instrs.iter().filter_map(|&(stage, at)| program[stage].instrs[at].matrix());
+        let own: Vec<MatrixId> = matrices.collect();
+        let streamed =
+            |but: &[MatrixId]| thread.step.weights.others(thread.group, thread.rank, but);
+        let len = |blocks: &[&[u8]]| blocks.iter().map(|block| block.len()).sum::<usize>();
+        let others = streamed(&own);
+        let most = len(&others);
+        let wanted = apart.saturating_sub(len(&streamed(&[])) - most);
+        Between { bytes: wanted.min(most) / instrs.len(), others }
+    }
+
+    /// What is to be read before product `i`: it begins where that of the one before ended.
+    fn before(&self, i: usize) -> impl Iterator<Item = &'a [u8]> {
+        let all: usize = self.others.iter().map(|block| block.len()).sum();
+        let (mut skip, mut left) = (i * self.bytes % all.max(1), self.bytes);
+        self.others.iter().cycle().map_while(move |block| {
+            if left == 0 {
+                return None;
+            }
+            let part = &block[skip.min(block.len())..];
+            let part = &part[..left.min(part.len())];
+            (skip, left) = (skip.saturating_sub(block.len()), left - part.len());
+            Some(part)
+        })
     }
 }
 
@@ -104,5 +157,25 @@ impl Thread<'_> {
                 }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Between;
+
+    #[test]
+    fn what_is_read_between_products_goes_round_the_other_weights() {
+        let bytes: Vec<u8> = (0..10).collect();
+        let others = vec![&bytes[..3], &bytes[3..3], &bytes[3..]];
+        for each in 1..=10 {
+            let between = Between { others: others.clone(), bytes: each };
+            let read: Vec<u8> =
+                (0..20).flat_map(|i| between.before(i).flatten().copied()).collect();
+            let round: Vec<u8> = bytes.iter().copied().cycle().take(20 * each).collect();
+            assert_eq!(read, round, "{each} bytes before each product");
+        }
+        // A model of nothing else.
+        assert_eq!(Between { others: Vec::new(), bytes: 0 }.before(3).count(), 0);
     }
 }
