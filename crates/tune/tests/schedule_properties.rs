@@ -6,8 +6,9 @@ mod planted;
 use arclight_tune as tune;
 use planted::{Name, Planted, family, kernel, mad, no_limit, plain, problem};
 use proptest::prelude::*;
+use std::cell::Cell;
 use std::collections::BTreeSet;
-use tune::schedule::{Grid, Matrix, Problem, Schedule, Scheduler, Slice};
+use tune::schedule::{Compared, Grid, Matrix, Problem, Schedule, Scheduler, Slice};
 use tune::tuner::StepKind;
 
 /// Threads that the grids of a product can occupy at most, by trying all.
@@ -210,6 +211,31 @@ fn small_gains_are_proven_by_more_turns() {
     }
     println!("{proven} of 20");
     assert!(proven > 10, "{proven} of 20");
+}
+
+/// What was faster once and is slower in the end stays out.
+#[test]
+fn what_gains_no_more_in_the_end_is_left_out() {
+    let problems = [problem("first", 64, 8, &[1]), problem("second", 64, 8, &[1])];
+    let best = family()[1].id;
+    for lasts in [true, false] {
+        // Whether the first matrix was done with.
+        let later = Cell::new(false);
+        let time = |problem: &Problem, _: usize, schedule: &Schedule<Name>| {
+            later.set(later.get() || problem.name == "second");
+            match (problem.name == "first" && schedule.kernel == best, later.get() && !lasts) {
+                (true, false) => 0.8e-4,
+                (true, true) => 1.2e-4,
+                _ => 1e-4,
+            }
+        };
+        let mut bench = Planted::new(&family(), time);
+        bench.noise = 0.01;
+        let found = Scheduler::new(&problems, &[], 1).run(&mut bench, &mut no_limit).unwrap();
+        let matrix = &found.schedules.matrices[0];
+        let Compared { default, tuned, .. } = matrix.compared()[0];
+        assert_eq!((matrix.schedule(1).is_some(), tuned < default), (lasts, lasts));
+    }
 }
 
 /// With noise the outcome is near what is found without.

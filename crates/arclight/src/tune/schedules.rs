@@ -61,9 +61,12 @@ pub(super) fn find(
 /// What is to be told of how it went.
 fn words(won: &Won) -> Option<String> {
     let Won { was, tuned, slower, .. } = won;
-    if let Some(kind) = slower {
-        let tokens = term::plural(kind.tokens as usize, "token");
-        return Some(format!("matrices stay as they were: steps of {tokens} are slower as tuned"));
+    if let [before @ .., last] = slower.as_slice() {
+        let before: String = before.iter().map(|kind| format!("{}, ", kind.tokens)).collect();
+        let last = term::plural(last.tokens as usize, "token");
+        return Some(format!(
+            "matrices stay as they were for steps of about {before}{last}, which are slower as tuned"
+        ));
     }
     (*was > 0).then(|| {
         format!(

@@ -4,7 +4,9 @@
 //! time on come first, each with as much of the time as its share of the trace's; then the rest. Each
 //! count ends with its finals: winner and default in turns, and the default stays unless the rank-sum
 //! rule says that the winner is faster, by at least a margin. So whatever was found when the search
-//! ends is proven, and what is not proven is as without tuning.
+//! ends is proven, and what is not proven is as without tuning. In the end all that was proven meets the
+//! default once more: a machine's memory may be fast for a minute and slow in the next, as others use it,
+//! and then another schedule is the faster one. Only what gains at both times stays.
 
 use super::counts::{Looked, Memory, agree, planned, settled, window};
 use super::search::{At, Halt};
@@ -20,6 +22,8 @@ use std::collections::BTreeSet;
 const AGAIN: usize = 3;
 /// The share of the trace's time whose products come first when time is limited.
 const FIRST: f64 = 0.95;
+/// The share of a limited time that is left for the second look at what was proven.
+const CONFIRMING: f64 = 0.08;
 
 /// What to search, and how thoroughly. [`Scheduler::new`] has good numbers.
 #[derive(Clone, Debug, PartialEq)]
@@ -117,9 +121,14 @@ impl<'a> Scheduler<'a> {
             kept: vec![BTreeSet::new(); self.problems.len()],
             complete: true,
         };
-        let ended = state.all();
+        state.session.keep_back(CONFIRMING);
+        let mut ended = state.all();
         let cut = state.memory.iter().flat_map(|m| m.values()).any(|looked| looked.cut.is_some());
         let complete = state.complete && ended.is_ok() && !cut;
+        if !matches!(ended, Err(Stop::Failed(_))) {
+            state.session.keep_back(0.0);
+            ended = state.confirm();
+        }
         let failed = match ended {
             Err(Stop::Failed(error)) => Some(error),
             Ok(()) | Err(Stop::Time) => None,
@@ -379,6 +388,35 @@ impl<'a, B: Bench> State<'_, 'a, B> {
             self.memory[at].insert(tokens, Looked { winner: open, proven, compared, cut });
         }
         Ok(holds)
+    }
+
+    /// Times what was proven again, now that time has passed: what gains no more is as without tuning. What
+    /// there is no time for stays proven.
+    fn confirm(&mut self) -> Ended<B> {
+        let Scheduler { repetitions, margin, .. } = *self.scheduler;
+        if self.session.noise() == 0.0 {
+            return Ok(()); // Time changes nothing.
+        }
+        for at in 0..self.memory.len() {
+            let problem = self.problem(at);
+            let proven = |(&tokens, looked): (&usize, &Looked<B::Kernel>)| {
+                Some((tokens, looked.proven.as_ref()?.at(problem.tiles, tokens)))
+            };
+            let proven: Vec<_> = self.memory[at].iter().filter_map(proven).collect();
+            for (tokens, schedule) in proven {
+                self.session.begin(problem, tokens, f64::INFINITY);
+                self.session.progress.doing = "second look";
+                let default = self.session.bench.default(problem, tokens);
+                let series = self.session.series(&[&schedule, &default], repetitions)?;
+                let (tuned, plain) = (median(&series[0]), median(&series[1]));
+                if tuned > plain * (1.0 - margin) {
+                    let looked = self.memory[at].get_mut(&tokens).expect("it was proven");
+                    looked.proven = None;
+                    looked.compared.tuned = looked.compared.default;
+                }
+            }
+        }
+        Ok(())
     }
 
     /// A row for every count: that of the nearest count looked at below it, or at it. What was to be

@@ -70,6 +70,8 @@ pub(super) struct Session<'a, B: Bench> {
     /// Seconds left, and what they were in the beginning.
     left: f64,
     whole: f64,
+    /// Seconds of these that are for later.
+    kept: f64,
     /// Of the count at hand: when it was begun, how many were timed until then, and what must be left
     /// when the next begins.
     began: (f64, usize),
@@ -92,8 +94,8 @@ impl<'a, B: Bench> Session<'a, B> {
         };
         let left = watch(&progress);
         let (began, until, differences) = ((left, 0), f64::NEG_INFINITY, vec![]);
-        let (whole, noise) = (left, 0.0);
-        Session { bench, watch, progress, left, whole, began, until, differences, noise }
+        let (whole, kept, noise) = (left, 0.0, 0.0);
+        Session { bench, watch, progress, left, whole, kept, began, until, differences, noise }
     }
 
     pub(super) fn limited(&self) -> bool {
@@ -102,6 +104,15 @@ impl<'a, B: Bench> Session<'a, B> {
 
     pub(super) fn left(&self) -> f64 {
         self.left
+    }
+
+    /// Leaves this share of all seconds for later, and no more what was kept before.
+    pub(super) fn keep_back(&mut self, share: f64) {
+        if self.limited() {
+            let kept = share * self.whole;
+            self.left += self.kept - kept;
+            self.kept = kept;
+        }
     }
 
     /// Turns to a count, which may take so many of the seconds that are left.
@@ -140,9 +151,9 @@ impl<'a, B: Bench> Session<'a, B> {
         self.progress.evaluations += 1;
         self.progress.best = self.progress.best.min(seconds);
         if self.limited() {
-            self.progress.share = (1.0 - self.left / self.whole).clamp(0.0, 1.0);
+            self.progress.share = (1.0 - (self.left + self.kept) / self.whole).clamp(0.0, 1.0);
         }
-        self.left = (self.watch)(&self.progress);
+        self.left = (self.watch)(&self.progress) - self.kept;
         Ok(seconds)
     }
 
@@ -168,16 +179,18 @@ impl<'a, B: Bench> Session<'a, B> {
         self.noise
     }
 
-    /// Times products in turns, each so many times: a series for each.
+    /// Times products in turns, each so many times: a series for each. Every other turn goes backwards, so
+    /// that what one leaves behind in caches and memory meets all alike.
     pub(super) fn series(
         &mut self,
         schedules: &[&Schedule<B::Kernel>],
         repetitions: usize,
     ) -> Result<Vec<Vec<f64>>, Stop<B::Error>> {
         let mut all = vec![vec![]; schedules.len()];
-        for _ in 0..repetitions {
-            for (series, schedule) in all.iter_mut().zip(schedules) {
-                series.push(self.time(schedule)?);
+        for turn in 0..repetitions {
+            for at in 0..schedules.len() {
+                let at = if turn % 2 == 0 { at } else { schedules.len() - 1 - at };
+                all[at].push(self.time(schedules[at])?);
             }
         }
         Ok(all)

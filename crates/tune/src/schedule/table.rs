@@ -2,6 +2,7 @@
 
 use super::shape::{Problem, Schedule};
 use crate::Error;
+use std::ops::RangeInclusive;
 
 /// Counts of tokens that are multiplied the same way.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -123,6 +124,32 @@ impl<K: Clone> Matrix<K> {
         Some(schedule.at(self.tiles, tokens.max(1)))
     }
 
+    /// Leaves these counts as without tuning.
+    pub(crate) fn clear(&mut self, tokens: RangeInclusive<usize>)
+    where
+        K: PartialEq,
+    {
+        let (before, last) = (tokens.start().saturating_sub(1), *tokens.end());
+        let mut rows: Vec<Row<K>> = vec![];
+        for Row { up_to, schedule } in std::mem::take(&mut self.rows) {
+            let parts = [(before, schedule.clone()), (last, None), (usize::MAX, schedule)];
+            for (end, schedule) in parts {
+                let up_to = up_to.min(end);
+                if up_to <= rows.last().map_or(0, |row| row.up_to) {
+                    continue;
+                }
+                match rows.last_mut() {
+                    Some(row) if row.schedule == schedule => row.up_to = up_to,
+                    _ => rows.push(Row { up_to, schedule }),
+                }
+            }
+        }
+        self.rows = rows;
+        for compared in self.compared.iter_mut().filter(|c| tokens.contains(&c.tokens)) {
+            compared.tuned = compared.default;
+        }
+    }
+
     /// The same with other names of micro-kernels: as text for a profile, or from it.
     ///
     /// # Errors
@@ -173,5 +200,46 @@ impl Problem {
     /// Whether a table of a profile is that of this problem.
     pub fn is<K>(&self, matrix: &Matrix<K>) -> bool {
         (&self.name, self.tiles, self.threads) == (&matrix.name, matrix.tiles, matrix.threads)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::shape::{Grid, Slice};
+    use super::*;
+
+    #[test]
+    fn cleared_counts_are_as_without_tuning() {
+        let schedule = |ahead| {
+            let (slice, grid) =
+                (Slice { tiles: 1, tokens: 1 }, Grid { rows: 1, tokens: 1, splits: 1 });
+            Some(Schedule { kernel: "a", slice, grid, ahead })
+        };
+        let row = |(up_to, ahead)| Row {
+            up_to,
+            schedule: if ahead > 0 { schedule(ahead) } else { None },
+        };
+        let rows = [(1, 1), (4, 0), (20, 2), (512, 3)].map(row);
+        let compared = Compared { tokens: 8, default: 2.0, tuned: 1.0, repetitions: 5 };
+        let other = Compared { tokens: 33, ..compared };
+        let matrix = Matrix::new("w".into(), 8, 1, rows.to_vec(), vec![compared, other]).unwrap();
+        for (first, last) in [(1, 1), (1, 7), (5, 31), (2, 512), (1, usize::MAX), (40, usize::MAX)]
+        {
+            let mut cleared = matrix.clone();
+            cleared.clear(first..=last);
+            for tokens in 1..=600 {
+                let expected = match (first..=last).contains(&tokens) {
+                    true => None,
+                    false => matrix.schedule(tokens),
+                };
+                assert_eq!(cleared.schedule(tokens), expected, "{first}-{last}: {tokens}");
+            }
+            assert_eq!(cleared.rows().last().unwrap().up_to, 512);
+            assert!(cleared.rows().windows(2).all(|pair| pair[0].schedule != pair[1].schedule));
+            for (was, is) in matrix.compared().iter().zip(cleared.compared()) {
+                let kept = !(first..=last).contains(&was.tokens);
+                assert_eq!(is.tuned, if kept { 1.0 } else { 2.0 });
+            }
+        }
     }
 }

@@ -5,7 +5,8 @@
 //! of [`Tuner::best`](super::Tuner::best) therefore has its matrices tuned, and then all of them take
 //! every kind of step without and with what was found, in turns:
 //!
-//! - A plan keeps its schedules unless they make a kind of step surely slower ([`faster`]).
+//! - A plan keeps its schedules, but for those of the numbers of tokens around a kind of step that is surely
+//!   slower for them ([`faster`]).
 //! - The first plan stays unless the trace is surely faster on another, in the sum over all kinds of
 //!   steps. Of several that are, that one is taken whose trace is the shortest.
 //!
@@ -54,9 +55,9 @@ pub struct Won {
     pub was: usize,
     /// Plans whose matrices were tuned.
     pub tuned: usize,
-    /// The kind of step for which its matrices stay as without tuning: with what was found it is surely
+    /// The kinds of steps for which its matrices stay as without tuning: with what was found they are surely
     /// slower.
-    pub slower: Option<StepKind>,
+    pub slower: Vec<StepKind>,
 }
 
 /// A plan, and what its steps take.
@@ -118,7 +119,7 @@ impl Contest<'_> {
             stopped = self.take(&mut session, &mut contenders).is_err();
         }
         let progress = session.progress;
-        let slower: Vec<Option<StepKind>> = contenders.iter_mut().map(|c| c.test(&kinds)).collect();
+        let mut slower: Vec<_> = contenders.iter_mut().map(|c| c.test(&kinds)).collect();
         let winner = if nothing { 0 } else { winner(&kinds, &contenders) };
         let (first, plain) = (&contenders[0].outcome.measured, &contenders[0].times[0]);
         let measured = contenders[winner].brings(&kinds, first, plain);
@@ -130,7 +131,7 @@ impl Contest<'_> {
         outcome.evaluations += progress.evaluations;
         outcome.loads += progress.loads + loads;
         outcome.complete &= !stopped;
-        Won { outcome, was, tuned, slower: slower[winner] }
+        Won { outcome, was, tuned, slower: slower.swap_remove(winner) }
     }
 
     /// The plans and their places, without those that cut matrices as one before them does.
@@ -239,13 +240,22 @@ impl Contender {
         Ok(())
     }
 
-    /// Gives the schedules up if a kind of step is surely slower for them, and says which.
-    fn test(&mut self, kinds: &[StepKind]) -> Option<StepKind> {
-        let [plain, tuned] = &self.times;
-        let slower = plain.iter().zip(tuned).position(|(plain, tuned)| faster(plain, tuned))?;
-        self.outcome.schedules = Schedules::default();
-        self.tuned = false;
-        Some(kinds[slower])
+    /// Gives up the schedules of the numbers of tokens between the neighbours of each kind of step that is surely
+    /// slower for them, and says which kinds.
+    fn test(&mut self, kinds: &[StepKind]) -> Vec<StepKind> {
+        let [plain, tuned] = &mut self.times;
+        let surely = |&at: &usize| faster(&plain[at], &tuned[at]);
+        let slower: Vec<usize> = (0..kinds.len()).filter(surely).collect();
+        let tokens = |at: usize| kinds.get(at).map(|kind| kind.tokens as usize);
+        for &at in &slower {
+            let first = at.checked_sub(1).and_then(tokens).map_or(1, |before| before + 1);
+            let last = tokens(at + 1).map_or(usize::MAX, |after| after - 1);
+            for matrix in &mut self.outcome.schedules.matrices {
+                matrix.clear(first..=last);
+            }
+            tuned[at].clone_from(&plain[at]);
+        }
+        slower.into_iter().map(|at| kinds[at]).collect()
     }
 
     /// What its steps bring: as many times what the first plan brought as they are faster here than that
