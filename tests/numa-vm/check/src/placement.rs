@@ -27,7 +27,9 @@ pub(crate) fn faults(
     let mut faults = by_maps(args, &groups, &weights, &maps);
     // Where the question is refused, the list of mappings must do.
     if !args.refused {
-        faults.extend(by_report(args.load.numa, &groups, &engine.placement()?));
+        let placement = engine.placement()?;
+        faults.extend(by_report(args.load.numa, &groups, &placement));
+        println!("    {when}, pages by node: {}", arenas(&placement));
     }
     println!("    {when}, MiB by node: {}", describe(&maps));
     Ok(faults.into_iter().map(|f| format!("{when}: {f}")).collect())
@@ -132,6 +134,22 @@ fn by_report(mode: Mode, groups: &[PlanGroup], placement: &Placement) -> Vec<Str
         }
     }
     faults
+}
+
+/// One line: of each kind of arena, what there is of it. Of activations only what was written is
+/// there, and which thread writes how much depends on the tiles that it takes.
+fn arenas(placement: &Placement) -> String {
+    let kinds = ["weights", "KV pages", "activations"].map(|name| {
+        let mut pages = BTreeMap::new();
+        for arena in placement.arenas.iter().filter(|a| a.name == name) {
+            for (node, count) in &arena.pages.by_node {
+                *pages.entry(node.0).or_insert(0) += count;
+            }
+        }
+        let words: Vec<_> = pages.iter().map(|(node, pages)| format!(" {node}: {pages}")).collect();
+        format!("{name}{}", words.concat())
+    });
+    kinds.join("; ")
 }
 
 /// One line: bound, wrongly placed, interleaved, and other anonymous memory.
