@@ -145,6 +145,8 @@ pub(crate) trait Dot: Vector {
     fn prefetch(self, at: *const u8);
     /// The same, no nearer than the second cache.
     fn prefetch_second(self, at: *const u8);
+    /// Asks for the cache line of any address in order to write to it; nothing is written.
+    fn prefetch_write(self, at: *const u8);
     fn splat_w(self, x: u8) -> Self::W;
     fn and(self, a: Self::W, b: Self::W) -> Self::W;
     fn or(self, a: Self::W, b: Self::W) -> Self::W;

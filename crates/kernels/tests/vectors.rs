@@ -241,6 +241,20 @@ fn swiglu_matches_f64() {
     assert_eq!(y, [0.0, 200.0, 0.0]);
 }
 
+/// Rows that nothing but the view says the place of: they lie apart, and what lies between is another's.
+#[test]
+fn asking_for_lines_writes_nothing() {
+    for len in LENGTHS {
+        let before = Rng(6).vec(3 * (len + 5));
+        let after = everywhere("prefetch_write", |k| {
+            let mut rows = before.clone();
+            k.prefetch_write(RowsMut::new(&mut rows, 3, len, len + 5));
+            rows
+        });
+        same_bits(&after, &before, "rows that were asked for");
+    }
+}
+
 /// GELU in its approximation by tanh, in f64.
 fn gelu(x: f64) -> f64 {
     let u = (2.0 / std::f64::consts::PI).sqrt() * (x + 0.044715 * x.powi(3));

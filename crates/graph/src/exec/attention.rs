@@ -333,6 +333,10 @@ impl<'a> Thread<'a> {
             let tokens = &class.seen[tile.start as usize..tile.end as usize];
             let queries = heads.queries(self.node, kv);
             let (group, first_head) = (queries.len(), self.column(heads, 0, queries.start));
+            // What is written in the end comes from memory, a row of few lines to a token.
+            let rows = tile.start as usize..tile.end as usize;
+            let cols = first_head..first_head + group * dim;
+            self.step.kernels.prefetch_write(self.columns(out, rows, cols));
             for (i, t) in (tile.start as usize..tile.end as usize).enumerate() {
                 let row = self.row(qkv, t, heads.qkv_width(self.node));
                 s.q[i * group * dim..][..group * dim]

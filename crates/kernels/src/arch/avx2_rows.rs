@@ -161,6 +161,10 @@ impl Dot for Avx2Rows {
         isa!(_mm_prefetch::<_MM_HINT_T1>(at.cast()));
     }
     #[inline(always)]
+    fn prefetch_write(self, at: *const u8) {
+        super::avx2::prefetch_write(at);
+    }
+    #[inline(always)]
     fn splat_w(self, x: u8) -> Self::W {
         isa!(opaque(_mm256_set1_epi8(x as i8)))
     }

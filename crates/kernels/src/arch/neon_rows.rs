@@ -196,6 +196,11 @@ impl<const DOT: bool> Dot for NeonRows<DOT> {
         unsafe { asm!("prfm pldl2keep, [{}]", in(reg) at, options(nostack, preserves_flags)) };
     }
     #[inline(always)]
+    fn prefetch_write(self, at: *const u8) {
+        // SAFETY: as above.
+        unsafe { asm!("prfm pstl1keep, [{}]", in(reg) at, options(nostack, preserves_flags)) };
+    }
+    #[inline(always)]
     fn splat_w(self, x: u8) -> Self::W {
         isa!(vdupq_n_u8(x))
     }

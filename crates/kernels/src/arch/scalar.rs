@@ -241,6 +241,8 @@ impl Dot for Scalar {
     #[inline(always)]
     fn prefetch_second(self, _at: *const u8) {}
     #[inline(always)]
+    fn prefetch_write(self, _at: *const u8) {}
+    #[inline(always)]
     fn splat_w(self, x: u8) -> Self::W {
         [x; 64]
     }

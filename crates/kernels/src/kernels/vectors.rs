@@ -82,6 +82,12 @@ impl Kernels {
         call!(self.scale(x, factor));
     }
 
+    /// Asks for the cache lines of rows that will be written soon, so that they are near by then. Nothing is
+    /// written.
+    pub fn prefetch_write(&self, rows: RowsMut<'_, f32>) {
+        call!(self.prefetch_write(rows));
+    }
+
     /// `out = silu(gate) * up` with `silu(x) = x / (1 + e^-x)`. All: `[rows, width]`.
     ///
     /// # Panics

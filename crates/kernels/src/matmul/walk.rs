@@ -234,6 +234,13 @@ impl<A> Family<A> {
 /// The most tokens that go by four tiles where memory likes streams.
 const STREAMED: usize = 2;
 
+/// The fewest tokens of a register tile that asks for the lines of its sums before it multiplies. Where tokens
+/// are many, rows of output are kilobytes apart and come from memory, or from another core that has read them,
+/// and stores that wait for them stop the multiplications after them: of 512 tokens, a Zen 5 multiplied three of
+/// four matrices of a layer at 63 to 65 % of the peak, and at 70 to 73 % so (docs/performance.md). Fewer tokens gain
+/// nothing.
+const FETCHED: usize = 4;
+
 /// How register tiles with so many vectors cover all tokens: as many as fit of the kernel's size, then
 /// smaller ones of about equal sizes.
 struct Cover<A> {
@@ -302,6 +309,14 @@ pub(crate) fn step<D: Dot, K: Tile, const T: usize, const N: usize, const U: usi
             (parts[n], at[n]) = (tiles.part(tile + n, 0, N), tile + n);
         } else {
             parts[n] = tiles.part(tile, group + n, 1);
+        }
+    }
+    if T >= FETCHED {
+        for t in 0..T {
+            let row = out.row_mut(token + t).as_ptr();
+            for n in 0..together {
+                d.prefetch_write(row.wrapping_add(at[n] * TILE_ROWS).cast());
+            }
         }
     }
     let sums = tree(Dots::<D, K, U>::new(d, fetch), parts, pieces, rows::<_, T>(acts, token));
