@@ -20,11 +20,10 @@ pub(crate) const LINE: u64 = 1 << LINE_BITS;
 pub(crate) struct Versions(Box<[AtomicU32]>);
 
 impl Versions {
-    /// For memory up to the address `end`. Pages of it are only used as lines are written.
+    /// For memory up to the address `end`: a sixteenth of it.
     pub(crate) fn new(end: u64) -> Versions {
-        let lines = Box::<[AtomicU32]>::new_zeroed_slice((end >> LINE_BITS) as usize);
-        // SAFETY: all bytes zero is the number zero.
-        Versions(unsafe { lines.assume_init() })
+        let lines = (end >> LINE_BITS) as usize;
+        Versions(std::iter::repeat_with(AtomicU32::default).take(lines).collect())
     }
 }
 
