@@ -15,6 +15,12 @@ from workload import BATCH_PROMPT, BATCH_TOKENS, DEPTH_TOKENS, Test
 ARCLIGHT, LLAMA, IK, OPENVINO = "arclight", "llama.cpp", "ik_llama.cpp", "openvino-genai"
 
 
+# What engines call keys and values of so many bits each. Those of OpenVINO are what is fastest of its own.
+KV_BITS = (8, 16)
+GGML_KV = {8: "q8_0", 16: "f16"}
+OPENVINO_KV = {8: "u8", 16: "bf16"}
+
+
 class AnswerError(Exception):
     """An engine's output is not of the form that it is known for."""
 
@@ -57,11 +63,19 @@ class Arclight:
     binary: Path
     version: str
     engine: str = ARCLIGHT
-    flags: str = ""
+    kv_bits: int | None = None  # of keys and values; None: its own default
+
+    @property
+    def kv_flags(self) -> list[str]:
+        return ["--kv-type", GGML_KV[self.kv_bits]] if self.kv_bits else []
+
+    @property
+    def flags(self) -> str:
+        return " ".join(self.kv_flags)
 
     def command(self, file: Path, tests: list[Test], threads: int) -> list[str]:
         head = [str(self.binary), "bench", str(file)]
-        tail = ["-r", "1", "-t", str(threads), "-o", "json"]
+        tail = ["-r", "1", "-t", str(threads), "-o", "json", *self.kv_flags]
         match tests[0]:
             case Test("b", n):
                 return [*head, "-p", "0", "-n", str(BATCH_TOKENS), "-d", str(BATCH_PROMPT),
@@ -99,21 +113,27 @@ class LlamaBench:
     engine: str = LLAMA
     bench_flags: list[str] = field(default_factory=list)
     batched_flags: list[str] = field(default_factory=list)
+    kv_bits: int | None = None
+
+    @property
+    def kv_flags(self) -> list[str]:
+        kind = GGML_KV.get(self.kv_bits)
+        return ["-ctk", kind, "-ctv", kind] if kind else []
 
     @property
     def flags(self) -> str:
-        return " ".join(self.bench_flags)
+        return " ".join([*self.bench_flags, *self.kv_flags])
 
     def command(self, file: Path, tests: list[Test], threads: int) -> list[str]:
         threads = str(threads)
         bench = [str(self.binaries / "llama-bench"), "-m", str(file), "-r", "1", "-t", threads,
-                 "-o", "json", *self.bench_flags]
+                 "-o", "json", *self.bench_flags, *self.kv_flags]
         match tests[0]:
             case Test("b", n):
                 return [str(self.binaries / "llama-batched-bench"), "-m", str(file),
                         "-c", str(n * (BATCH_PROMPT + BATCH_TOKENS)), "-npp", str(BATCH_PROMPT),
                         "-ntg", str(BATCH_TOKENS), "-npl", str(n), "-t", threads, "-tb", threads,
-                        *self.batched_flags]
+                        *self.batched_flags, *self.kv_flags]
             case Test("d", n):
                 if self.engine == IK:
                     # Its llama-bench has no -d, but times decoding after a prompt as -gp.
@@ -171,15 +191,16 @@ class OpenVino:
     version: str
     backend: str    # PA: paged attention, with continuous batching; SDPA: the plain one
     engine: str = OPENVINO
+    kv_bits: int | None = None
 
     @property
     def flags(self) -> str:
-        return self.backend
+        return " ".join([self.backend, *filter(None, [OPENVINO_KV.get(self.kv_bits)])])
 
     def command(self, file: Path, tests: list[Test], threads: int) -> list[str]:
         script = Path(__file__).with_name("openvino_bench.py")
         return [str(self.python), str(script), str(file), str(threads), self.backend,
-                *map(str, tests)]
+                OPENVINO_KV.get(self.kv_bits, "-"), *map(str, tests)]
 
     def figures(self, stdout: str, tests: list[Test], stderr: str = "") -> dict[Test, Figure]:
         # Libraries may print, too: ours is the last line.

@@ -1,13 +1,15 @@
 #!/usr/bin/env python3
 """Speeds of OpenVINO GenAI on a GGUF file, as JSON: tokens per second by test.
 
-    openvino_bench.py FILE THREADS PA|SDPA TEST...
+    openvino_bench.py FILE THREADS PA|SDPA CACHE TEST...
+
+CACHE is the precision of keys and values, such as u8 or f16, or - for what the package chooses.
 
 Runs in an environment that has openvino-genai. Prompts are random token ids, others each time,
 so that no cache of prefixes can help; every test is done once unmeasured, because the first
 step of a new shape compiles. What counts is the time of the model's steps as the package's own
-metrics have it: no sampling, no text, as the other engines' tools do it. Precisions of the
-arithmetic and of the cache are what the package chooses.
+metrics have it: no sampling, no text, as the other engines' tools do it. The precision of the
+arithmetic is what the package chooses.
 """
 
 import json
@@ -22,8 +24,10 @@ from workload import BATCH_PROMPT, BATCH_TOKENS, DEPTH_TOKENS, parse
 WARM_UP_TOKENS = 8
 
 
-def pipeline(file: str, threads: int, backend: str) -> genai.LLMPipeline:
+def pipeline(file: str, threads: int, backend: str, cache: str) -> genai.LLMPipeline:
     options = {"INFERENCE_NUM_THREADS": threads, "ATTENTION_BACKEND": backend}
+    if cache != "-":
+        options["KV_CACHE_PRECISION"] = cache
     if backend == "PA":
         scheduler = genai.SchedulerConfig()
         scheduler.enable_prefix_caching = False
@@ -35,8 +39,8 @@ def pipeline(file: str, threads: int, backend: str) -> genai.LLMPipeline:
 
 
 def main() -> None:
-    file, threads, backend, *names = sys.argv[1:]
-    pipe = pipeline(file, int(threads), backend)
+    file, threads, backend, cache, *names = sys.argv[1:]
+    pipe = pipeline(file, int(threads), backend, cache)
     vocab = len(pipe.get_tokenizer().get_vocab())
     rng = np.random.default_rng(1)
 

@@ -119,7 +119,7 @@ def markdown(found: Results, cases: dict[Case, dict[str, Standing]], csv_name: s
     ]
     for model in models:
         lines += [*table(cases, model, peers), ""]
-    for notes in (disturbances(found), limits(found), flags(cases, peers)):
+    for notes in (disturbances(found), limits(found), flags(cases, [ARCLIGHT, *peers])):
         if notes:
             lines += [*notes, ""]
     if missing := dashes(cases):

@@ -114,6 +114,26 @@ main: n_kv_max = 768
         self.assertEqual((value(only, "-p"), value(only, "-n")), ("0", "128"))
 
 
+    def test_keys_and_values_are_of_as_many_bits_everywhere(self):
+        engines = [Arclight(Path("a"), ""), LlamaBench(Path("bin"), "", IK, ["-rtr", "1"], ["-rtr"]),
+                   OpenVino(Path("python"), "", "PA")]
+        words = lambda bits, test: [  # noqa: E731
+            replace(e, kv_bits=bits).command(Path("F"), [test], 2) for e in engines]
+        for test in (PP, B4, D):
+            for bits, ggml, openvino in ((8, "q8_0", "u8"), (16, "f16", "bf16")):
+                ours, theirs, python = words(bits, test)
+                self.assertEqual(ours[-2:], ["--kv-type", ggml])
+                at = theirs.index("-ctk")
+                self.assertEqual(theirs[at:at + 4], ["-ctk", ggml, "-ctv", ggml])
+                self.assertEqual(python[4:6], ["PA", openvino])
+            ours, theirs, python = words(None, test)
+            self.assertFalse({"--kv-type", "-ctk", "-ctv"} & {*ours, *theirs})
+            self.assertEqual(python[4:], ["PA", "-", str(test)])
+        flags = [replace(e, kv_bits=8).flags for e in engines]
+        self.assertEqual(flags, ["--kv-type q8_0", "-rtr 1 -ctk q8_0 -ctv q8_0", "PA u8"])
+        self.assertEqual([e.flags for e in engines], ["", "-rtr 1", "PA"])
+
+
 class Loads(unittest.TestCase):
     REPORT = {"seconds": 10.0, "own": 15.0, "busy": 18.0, "steal": 0.4, "cpus": 2}
 
