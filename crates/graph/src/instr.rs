@@ -90,11 +90,11 @@ pub enum Kind {
     },
     /// Paired matrix product with `f(gate) * up`.
     Gated { acts: Operand, matrix: MatrixId, activation: Activation, out: BufId },
-    /// Norms and RoPE of heads in place, keys and values to their pages.
+    /// Norms and RoPE of keys; keys and values to their pages.
     Prepare { qkv: BufId, place: Place, cache: BufId, spec: Box<Attention> },
-    /// Attention of (query tile, KV head) items over all ranges.
-    AttendFused { qkv: BufId, cache: BufId, spec: Box<Attention>, out: BufId },
-    /// Attention of (token, KV head, KV range) items into partial states.
+    /// Norms and RoPE of queries; attention of (query tile, KV head) items over all ranges.
+    AttendFused { qkv: BufId, place: Place, cache: BufId, spec: Box<Attention>, out: BufId },
+    /// Norms and RoPE of queries; attention of (token, KV head, KV range) items into partial states.
     AttendSplit {
         qkv: BufId,
         place: Place,
@@ -235,10 +235,12 @@ impl Instr {
             Kind::Prepare { qkv, place, cache, .. } => {
                 // Dealt by pages, so that no two threads write into one page.
                 let place = place.buffers().map(|b| read(b, items));
-                place.chain([write(*qkv, items), write(*cache, items)]).collect()
+                place.chain([read(*qkv, items), write(*cache, items)]).collect()
             }
-            Kind::AttendFused { qkv, cache, out, .. } => {
-                vec![read(*qkv, Reach::Group), read(*cache, Reach::Group), write(*out, items)]
+            Kind::AttendFused { qkv, place, cache, out, .. } => {
+                let place = place.buffers().map(|b| read(b, Reach::Group));
+                let read = [*qkv, *cache].map(|b| read(b, Reach::Group));
+                place.chain(read).chain([write(*out, items)]).collect()
             }
             Kind::AttendSplit { qkv, place, cache, append, states, .. } => {
                 // With `append`, a range's new keys are written and read by the one item that owns

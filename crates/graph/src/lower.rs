@@ -422,7 +422,8 @@ impl Lowering<'_> {
         match self.variant.attention {
             AttnForm::Fused => {
                 let to = self.buffer("attn", out, layer, Work::Rows);
-                self.emit(layer, domain, Kind::AttendFused { qkv: from, cache, spec, out: to });
+                let items = Kind::AttendFused { qkv: from, place, cache, spec, out: to };
+                self.emit(layer, domain, items);
                 to
             }
             form => {

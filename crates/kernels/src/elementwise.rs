@@ -1,7 +1,7 @@
 //! Sums, products, norms, RoPE and argmax of one vector.
 
 use crate::simd::{Dot, LANES, Simd};
-use crate::views::RowsMut;
+use crate::views::{Rows, RowsMut};
 
 /// Which two elements of a head RoPE rotates together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,6 +33,16 @@ pub(crate) fn add_assign<S: Simd>(s: S, a: &mut [f32], b: &[f32]) {
         s.store(s.add(s.load(a), s.load(b)), a);
     }
     s.store_part(s.add(s.load_part(a_tail, 0.0), s.load_part(b_tail, 0.0)), a_tail);
+}
+
+/// Asks for the cache lines of some rows, in the second cache.
+#[inline(always)]
+pub(crate) fn prefetch<S: Simd>(s: S, rows: Rows<'_, f32>) {
+    for r in 0..rows.rows() {
+        for line in rows.row(r).chunks(LANES) {
+            s.dot().prefetch_second(line.as_ptr().cast());
+        }
+    }
 }
 
 /// Asks for the cache lines of some rows in order to write to them.

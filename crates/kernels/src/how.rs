@@ -173,19 +173,27 @@ impl Kernels {
     }
 
     /// How a product of so many tokens is multiplied, for who gives it some tokens at a time: where nobody chose a
-    /// kernel it is the usual one, but for panels, which take as many tokens as they get.
+    /// kernel it is the usual one, but for panels, which take as many tokens as they get. `threads` read the same
+    /// memory at the same time.
     ///
-    /// With one vector of rows by three tokens or more a Zen 5 wants weights from twice as far ahead, if nobody
-    /// chose that either: 4 KiB and 8 KiB ahead 8 tokens were 0.91 to 1.08 and 0.97 to 1.16 times as fast as by 2
-    /// tiles and 4 tokens, 4 tokens 0.97 to 1.11 and 0.99 to 1.17, products of two models (November 2026).
+    /// If nobody chose how far ahead weights are fetched either, a Zen 5 wants them from further. With one vector of
+    /// rows by three tokens or more from twice as far: 4 KiB and 8 KiB ahead 8 tokens were 0.91 to 1.08 and 0.97 to
+    /// 1.16 times as fast as by 2 tiles and 4 tokens, 4 tokens 0.97 to 1.11 and 0.99 to 1.17, products of two models.
+    /// With one token and a thread that has the memory to itself from half as far again: 6 KiB decode 1.02 to 1.09
+    /// times as fast as 4 KiB; two threads 0.97 to 1.05 times, slower where memory is (docs/performance.md; November
+    /// 2026).
     #[must_use]
-    pub fn usual(&self, how: How, ty: TensorType, tokens: usize) -> How {
+    pub fn usual(&self, how: How, ty: TensorType, tokens: usize, threads: usize) -> How {
         if how.kernel.is_some() || self.takes_panels(ty, None, tokens) {
             return how;
         }
         let kernel = self.usual_for(ty, tokens);
-        let far = kernel.vectors == 1 && (3..=8).contains(&tokens) && !likes_streams();
-        let ahead = if far && how.ahead == AHEAD { 2 * AHEAD } else { how.ahead };
+        let ahead = match tokens {
+            _ if how.ahead != AHEAD || kernel.vectors != 1 || likes_streams() => how.ahead,
+            1 if threads == 1 => AHEAD + AHEAD / 2,
+            3..=8 => 2 * AHEAD,
+            _ => AHEAD,
+        };
         How { kernel: Some(MatKernel::Family(kernel)), ahead }
     }
 

@@ -82,6 +82,7 @@ macro_rules! for_each_kernel {
             geglu(gate: Rows<'_, f32>, up: Rows<'_, f32>, out: RowsMut<'_, f32>) =
                 exp::gated::<_, exp::Gelu>;
             gelu(x: &mut [f32]) = exp::map::<_, exp::Gelu>;
+            prefetch(rows: Rows<'_, f32>) = elementwise::prefetch;
             prefetch_write(rows: RowsMut<'_, f32>) = elementwise::prefetch_write;
             silu(x: &mut [f32]) = exp::map::<_, exp::Silu>;
             soft_cap(x: &mut [f32], cap: f32) = exp::soft_cap;

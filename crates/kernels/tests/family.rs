@@ -170,24 +170,31 @@ fn the_usual_one_is_chosen_by_all_tokens_of_a_product() {
         for ty in TYPES {
             let all = kernels.mat_kernels(ty);
             for tokens in 1..=100 {
-                let usual = kernels.usual(How::default(), ty, tokens).kernel;
+                let usual = kernels.usual(How::default(), ty, tokens, 2).kernel;
                 assert!(usual.is_none_or(|usual| all.contains(&usual)), "{ty} {tokens}: {usual:?}");
                 // What was chosen stays.
                 for chosen in [
                     How { kernel: Some(all[0]), ..How::default() },
                     How { kernel: usual, ahead: 0 },
                 ] {
-                    assert_eq!(kernels.usual(chosen, ty, tokens), chosen);
+                    assert_eq!(kernels.usual(chosen, ty, tokens, 1), chosen);
                 }
-                assert_eq!(kernels.usual(How { kernel: None, ahead: 64 }, ty, tokens).ahead, 64);
+                assert_eq!(kernels.usual(How { kernel: None, ahead: 64 }, ty, tokens, 1).ahead, 64);
             }
         }
         let wide = matches!(kernels.isa(), Isa::Avx512 | Isa::Avx512Bf16 | Isa::Amx);
-        let vectors = |tokens| match kernels.usual(How::default(), TensorType::Q4_0, tokens).kernel
-        {
-            Some(MatKernel::Family(member)) => member.vectors,
-            other => panic!("{other:?}"),
+        let vectors =
+            |tokens| match kernels.usual(How::default(), TensorType::Q4_0, tokens, 2).kernel {
+                Some(MatKernel::Family(member)) => member.vectors,
+                other => panic!("{other:?}"),
+            };
+        // A thread by itself asks for what it reads once from further ahead, or as far as with others; steps of
+        // many tokens do not know who is beside them.
+        let ahead = |tokens, threads| {
+            kernels.usual(How::default(), TensorType::Q4_0, tokens, threads).ahead
         };
+        assert!(ahead(1, 1) >= ahead(1, 2), "{} and {}", ahead(1, 1), ahead(1, 2));
+        assert_eq!(ahead(12, 1), ahead(12, 2));
         if wide {
             assert_ne!(vectors(1), vectors(12));
             assert_eq!((vectors(5), vectors(8), vectors(9)), (1, 1, 2));

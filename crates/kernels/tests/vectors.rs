@@ -252,6 +252,10 @@ fn asking_for_lines_writes_nothing() {
             rows
         });
         same_bits(&after, &before, "rows that were asked for");
+        everywhere("prefetch", |k| {
+            k.prefetch(Rows::new(&before, 3, len, len + 5));
+            before.clone()
+        });
     }
 }
 

@@ -86,6 +86,17 @@ struct Placing<'b> {
     scale: f32,
 }
 
+/// Which of them [`Placing::inverse`] is for.
+#[derive(Copy, Clone)]
+enum Side {
+    Queries,
+    Keys,
+}
+
+impl Placing<'_> {
+    const NONE: Self = Self { cos_sin: None, inverse: [1.0; 2], scale: 1.0 };
+}
+
 /// What a range is attended with.
 struct Rowset<'b> {
     q: &'b [f32],     // [rows, dim]
@@ -100,64 +111,85 @@ impl<'a> Thread<'a> {
         ([0, q, q + kv][section] + head) * heads.dim
     }
 
-    /// Norm and RoPE of heads of queries or of keys, of which the first is number `first` of all
-    /// nodes'.
+    /// Norm and RoPE of as many heads of each token, queries or keys: `[tokens, heads, dim]`. The first of a
+    /// token's is number `first` of all nodes'.
     fn place_heads(
         &self,
         spec: &Attention,
-        norm: Option<VectorId>,
-        at: Placing<'_>,
-        inverse: f32,
+        (norm, side): (Option<VectorId>, Side),
+        tokens: &[Placing<'_>],
         first: usize,
         heads: &mut [f32],
     ) {
-        let kernels = &self.step.kernels;
+        let (kernels, dim) = (&self.step.kernels, spec.heads.dim);
+        let width = heads.len() / tokens.len();
         if let Some(weight) = norm {
             let weight = self.step.weights.vector(weight, self.group);
             match spec.norm_over {
+                // Heads by themselves are chains of latencies, many in one call are not.
                 NormOver::Head => kernels.rms_norm_heads(heads, weight, spec.norm_eps),
                 NormOver::Row => {
-                    let weight = &weight[first * spec.heads.dim..][..heads.len()];
-                    kernels.scale_by(heads, inverse, weight);
+                    let weight = &weight[first * dim..][..width];
+                    for (heads, at) in heads.chunks_exact_mut(width).zip(tokens) {
+                        kernels.scale_by(heads, at.inverse[side as usize], weight);
+                    }
                 }
             }
         }
-        if let (Some(rope), Some(cos_sin)) = (spec.rope, at.cos_sin) {
-            let style = self.step.graph.ropes[rope.0 as usize].style;
-            for head in heads.chunks_exact_mut(spec.heads.dim) {
-                kernels.rope(head, cos_sin, style);
+        let Some(rope) = spec.rope else { return };
+        let style = self.step.graph.ropes[rope.0 as usize].style;
+        for (heads, at) in heads.chunks_exact_mut(width).zip(tokens) {
+            if let Some(cos_sin) = at.cos_sin {
+                for head in heads.chunks_exact_mut(dim) {
+                    kernels.rope(head, cos_sin, style);
+                }
             }
         }
     }
 
-    /// Norm, RoPE and scale of query heads, of which the first is number `first` of this node's.
-    fn finish_queries(&self, spec: &Attention, at: Placing<'_>, first: usize, q: &mut [f32]) {
+    /// Norm, RoPE and scale of query heads of some tokens, of which the first is number `first` of this node's.
+    fn finish_queries(
+        &self,
+        spec: &Attention,
+        tokens: &[Placing<'_>],
+        first: usize,
+        q: &mut [f32],
+    ) {
         let first = spec.heads.q_cut.range(self.node).start + first;
-        self.place_heads(spec, spec.q_norm, at, at.inverse[0], first, q);
-        self.step.kernels.scale(q, at.scale);
+        self.place_heads(spec, (spec.q_norm, Side::Queries), tokens, first, q);
+        let width = q.len() / tokens.len();
+        for (q, at) in q.chunks_exact_mut(width).zip(tokens) {
+            self.step.kernels.scale(q, at.scale);
+        }
     }
 
-    /// Norm and RoPE of key heads, of which the first is number `first` of this node's.
-    fn finish_keys(&self, spec: &Attention, at: Placing<'_>, first: usize, k: &mut [f32]) {
-        let first = spec.heads.kv_range(self.node).start + first;
-        self.place_heads(spec, spec.k_norm, at, at.inverse[1], first, k);
-    }
-
-    /// Norm and RoPE of a key head, then key and value to their page.
+    /// Norm and RoPE of a key head of some tokens, the first of which is `t`; then keys and values to their
+    /// pages. `k`: room for the keys. `[tokens, dim]`
     fn append(
         &self,
         spec: &Attention,
-        at: Placing<'_>,
+        tokens: &[Placing<'_>],
         t: usize,
         kv: usize,
-        qkv: &[f32],
+        qkv: BufId,
         k: &mut [f32],
     ) {
-        let dim = spec.heads.dim;
-        k.copy_from_slice(&qkv[self.column(&spec.heads, 1, kv)..][..dim]);
-        self.finish_keys(spec, at, kv, k);
-        let v = &qkv[self.column(&spec.heads, 2, kv)..][..dim];
-        self.store(spec, t, kv, k, v);
+        let heads = &spec.heads;
+        let dim = heads.dim;
+        let k = &mut k[..tokens.len() * dim];
+        let rows = |section| {
+            let cols = self.column(heads, section, kv)..self.column(heads, section, kv) + dim;
+            self.columns_read(qkv, t..t + tokens.len(), cols)
+        };
+        let (keys, values) = (rows(1), rows(2));
+        for (i, k) in k.chunks_exact_mut(dim).enumerate() {
+            k.copy_from_slice(keys.row(i));
+        }
+        let first = heads.kv_range(self.node).start + kv;
+        self.place_heads(spec, (spec.k_norm, Side::Keys), tokens, first, k);
+        for (i, k) in k.chunks_exact(dim).enumerate() {
+            self.store(spec, t + i, kv, k, values.row(i));
+        }
     }
 
     /// A key and a value to their page.
@@ -217,24 +249,38 @@ impl<'a> Thread<'a> {
         Placing { cos_sin, inverse, scale: spec.scale * grown }
     }
 
-    /// Queries in place, keys and values to their pages; dealt by runs of tokens of one page.
+    /// Keys and values to their pages, dealt by runs of tokens of one page. Head by head: a key has a place in a
+    /// line of each of its elements, and those of one head stay in the first cache until its last token is there.
     pub(super) fn prepare(&self, qkv: BufId, place: Place, spec: &Attention) {
         let heads = &spec.heads;
-        let (q_heads, kv_heads) = (heads.q_len(self.node), heads.kv_len(self.node));
-        let runs = &self.input.page_runs;
-        for run in runs.iter().skip(self.rank).step_by(self.size) {
-            for t in run.start as usize..run.end as usize {
-                let at = self.placing(place, spec, t);
-                let row = self.row_mut(qkv, t, heads.qkv_width(self.node));
-                let (q, kv) = row.split_at_mut(q_heads * heads.dim);
-                let (keys, values) = kv.split_at_mut(kv_heads * heads.dim);
-                self.finish_queries(spec, at, 0, q);
-                self.finish_keys(spec, at, 0, keys);
-                let both = keys.chunks_exact(heads.dim).zip(values.chunks_exact(heads.dim));
-                for (kv, (k, v)) in both.enumerate() {
-                    self.store(spec, t, kv, k, v);
+        let room = Scratch::new(self.scratch(), heads).q;
+        let batch = room.len() / heads.dim;
+        let mut placings = [Placing::NONE; KV_PAGE];
+        for run in self.input.page_runs.iter().skip(self.rank).step_by(self.size) {
+            let tokens = run.start as usize..run.end as usize;
+            let placings = &mut placings[..tokens.len()];
+            for (at, t) in placings.iter_mut().zip(tokens.clone()) {
+                *at = self.placing(place, spec, t);
+            }
+            let kv_heads = heads.kv_len(self.node);
+            for kv in 0..kv_heads {
+                // A head of some tokens is rows of few lines, which no hardware prefetcher finds.
+                for next in kv + usize::from(kv > 0)..kv_heads.min(kv + 2) {
+                    self.prefetch_head(qkv, heads, next, tokens.clone());
+                }
+                for (placings, t) in placings.chunks(batch).zip(tokens.clone().step_by(batch)) {
+                    self.append(spec, placings, t, kv, qkv, room);
                 }
             }
+        }
+    }
+
+    /// Asks for the keys and values of tokens that KV head `kv` is to store.
+    fn prefetch_head(&self, qkv: BufId, heads: &Heads, kv: usize, tokens: Range<usize>) {
+        for section in [1, 2] {
+            let first = self.column(heads, section, kv);
+            let rows = self.columns_read(qkv, tokens.clone(), first..first + heads.dim);
+            self.step.kernels.prefetch(rows);
         }
     }
 
@@ -320,14 +366,34 @@ impl<'a> Thread<'a> {
     }
 
     /// Items are (query tile, KV head), dealt in turn: late tiles see more keys than early ones.
-    pub(super) fn attend_fused(&self, qkv: BufId, spec: &Attention, out: BufId, w: &mut Worker) {
+    pub(super) fn attend_fused(
+        &self,
+        qkv: BufId,
+        place: Place,
+        spec: &Attention,
+        out: BufId,
+        w: &mut Worker,
+    ) {
         let heads = &spec.heads;
         let (dim, state) = (heads.dim, attn_state_len(heads.dim));
         let kv_heads = heads.kv_len(self.node);
         let (input, class) = (self.input, self.class(spec));
         let s = Scratch::new(self.scratch(), heads);
         let order = TileOrder::new(input.tiles.len(), kv_heads, self.size);
-        self.each_in_turn(input.tiles.len() * kv_heads, w, |item| {
+        let items = input.tiles.len() * kv_heads;
+        // The tokens and the columns of an item's queries.
+        let of_queries = |item: usize| {
+            let (tile, kv) = order.at(item);
+            let (tile, queries) = (&input.tiles[tile], heads.queries(self.node, kv));
+            let first = self.column(heads, 0, queries.start);
+            (tile.start as usize..tile.end as usize, first..first + queries.len() * dim)
+        };
+        self.each_in_turn(items, w, |item| {
+            // A tile's queries are rows of a few lines, which no hardware prefetcher finds.
+            if item + self.size < items {
+                let (rows, cols) = of_queries(item + self.size);
+                self.step.kernels.prefetch(self.columns_read(qkv, rows, cols));
+            }
             let (tile, kv) = order.at(item);
             let tile = input.tiles[tile].clone();
             let tokens = &class.seen[tile.start as usize..tile.end as usize];
@@ -336,13 +402,19 @@ impl<'a> Thread<'a> {
             // What is written in the end comes from memory, a row of few lines to a token.
             let rows = tile.start as usize..tile.end as usize;
             let cols = first_head..first_head + group * dim;
-            self.step.kernels.prefetch_write(self.columns(out, rows, cols));
-            for (i, t) in (tile.start as usize..tile.end as usize).enumerate() {
-                let row = self.row(qkv, t, heads.qkv_width(self.node));
-                s.q[i * group * dim..][..group * dim]
-                    .copy_from_slice(&row[first_head..][..group * dim]);
+            self.step.kernels.prefetch_write(self.columns(out, rows.clone(), cols.clone()));
+            let q = &mut s.q[..tokens.len() * group * dim];
+            let from = self.columns_read(qkv, rows.clone(), cols);
+            for (i, q) in q.chunks_exact_mut(group * dim).enumerate() {
+                q.copy_from_slice(from.row(i));
             }
-            self.quantize_queries(spec, &s.q[..tokens.len() * group * dim], s.quants);
+            let mut placings = [Placing::NONE; TILE_ROWS];
+            let placings = &mut placings[..tokens.len()];
+            for (at, t) in placings.iter_mut().zip(rows) {
+                *at = self.placing(place, spec, t);
+            }
+            self.finish_queries(spec, placings, queries.start, q);
+            self.quantize_queries(spec, q, s.quants);
             let last = tokens.last().expect("tiles are not empty");
             let chunks = tokens[0].chunks().start..last.chunks().end;
             for chunk in chunks.clone() {
@@ -395,8 +467,8 @@ impl<'a> Thread<'a> {
         Items { kv_heads, all: self.class(spec).ranges.len() * kv_heads, threads: self.size }
     }
 
-    /// Items are (token, KV head, KV range), dealt in runs. With `append`, queries are finished here
-    /// and the item of a token's last range appends its key and value first. States of ranges that
+    /// Items are (token, KV head, KV range), dealt in runs. With `append`, the item of a token's last range
+    /// appends its key and value first. States of ranges that
     /// a thread folds are left in the row of the last of them.
     pub(super) fn attend_split(
         &self,
@@ -431,13 +503,11 @@ impl<'a> Thread<'a> {
             let q = &mut s.q[..group * dim];
             if item == run.start || range == 0 {
                 q.copy_from_slice(&from[first_head..][..group * dim]);
-                if append {
-                    self.finish_queries(spec, self.placing(place, spec, t), queries.start, q);
-                }
+                self.finish_queries(spec, &[self.placing(place, spec, t)], queries.start, q);
                 self.quantize_queries(spec, q, s.quants);
             }
             if append && range + 1 == token.ranges() {
-                self.append(spec, self.placing(place, spec, t), t, kv, from, s.head);
+                self.append(spec, &[self.placing(place, spec, t)], t, kv, qkv, s.head);
             }
             let keys = keys_of(item);
             let mut spans = [[0u32; TILE_ROWS_MAX]; 2];
@@ -476,7 +546,7 @@ impl<'a> Thread<'a> {
                 let from = all.start + items.folded(token, kv, &run) - 1;
                 for head in heads.queries(self.node, kv) {
                     let cols = head * state..(head + 1) * state;
-                    let parts = self.states(states, from..all.end, cols);
+                    let parts = self.columns_read(states, from..all.end, cols);
                     let to = &mut to[head * dim..][..dim];
                     self.step.kernels.attn_fold(parts, dim, to);
                 }
@@ -484,11 +554,11 @@ impl<'a> Thread<'a> {
         }
     }
 
-    /// Columns `cols` of rows `rows` of states, for reading.
-    fn states(&self, buf: BufId, rows: Range<usize>, cols: Range<usize>) -> Rows<'a, f32> {
+    /// Columns `cols` of rows `rows` of a buffer of f32, for reading.
+    fn columns_read(&self, buf: BufId, rows: Range<usize>, cols: Range<usize>) -> Rows<'a, f32> {
         let stride = self.stride(buf, self.place) / size_of::<f32>();
-        // SAFETY: the states are among this instruction's reads, and no thread writes them before
-        // the next wait.
+        // SAFETY: the buffer is among this instruction's reads, and no thread writes it before the next
+        // wait.
         let all = unsafe { self.block(buf).as_slice::<f32>() };
         Rows::new(&all[rows.start * stride + cols.start..], rows.len(), cols.len(), stride)
     }

@@ -274,8 +274,8 @@ impl<'a> Thread<'a> {
                 self.gated(*acts, *matrix, *activation, *out, self.count(domain));
             }
             Kind::Prepare { qkv, place, spec, .. } => self.prepare(*qkv, *place, spec),
-            Kind::AttendFused { qkv, spec, out, .. } => {
-                self.attend_fused(*qkv, spec, *out, worker);
+            Kind::AttendFused { qkv, place, spec, out, .. } => {
+                self.attend_fused(*qkv, *place, spec, *out, worker);
             }
             Kind::AttendSplit { qkv, place, append, spec, states, .. } => {
                 self.attend_split(*qkv, *place, *append, spec, *states);

@@ -65,7 +65,10 @@ pub(crate) fn fold<S: Simd>(s: S, parts: Rows<'_, f32>, head_dim: usize, out: &m
         }
         at += batch.rows();
     }
-    divide(s, l, out);
+    let l = s.splat(l);
+    for out in out.as_chunks_mut::<LANES>().0 {
+        s.store(s.div(s.load(out), l), out);
+    }
 }
 
 /// `o = part.o[d..] * b + o * a` for each part in turn, `DIMS` blocks of 16 dimensions.
@@ -98,15 +101,9 @@ fn add<S: Simd, const DIMS: usize>(
 /// `out = o / l`: the attention of a row whose chunks have all been joined.
 #[inline(always)]
 pub(crate) fn finish<S: Simd>(s: S, state: &[f32], head_dim: usize, out: &mut [f32]) {
-    out.copy_from_slice(&state[..head_dim]);
-    divide(s, state[head_dim + 1], out);
-}
-
-#[inline(always)]
-fn divide<S: Simd>(s: S, l: f32, out: &mut [f32]) {
-    let l = s.splat(l);
-    for out in out.as_chunks_mut::<LANES>().0 {
-        s.store(s.div(s.load(out), l), out);
+    let (o, l) = (state[..head_dim].as_chunks::<LANES>().0, s.splat(state[head_dim + 1]));
+    for (o, out) in o.iter().zip(out.as_chunks_mut::<LANES>().0) {
+        s.store(s.div(s.load(o), l), out);
     }
 }
 

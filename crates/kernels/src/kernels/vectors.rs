@@ -82,6 +82,11 @@ impl Kernels {
         call!(self.scale(x, factor));
     }
 
+    /// Asks for the cache lines of rows that will be read before long: they come into the second cache.
+    pub fn prefetch(&self, rows: Rows<'_, f32>) {
+        call!(self.prefetch(rows));
+    }
+
     /// Asks for the cache lines of rows that will be written soon, so that they are near by then. Nothing is
     /// written.
     pub fn prefetch_write(&self, rows: RowsMut<'_, f32>) {
