@@ -65,9 +65,9 @@ pub(crate) fn fold<S: Simd>(s: S, parts: Rows<'_, f32>, head_dim: usize, out: &m
         }
         at += batch.rows();
     }
-    let l = s.splat(l);
+    let inverse = s.splat(1.0 / l);
     for out in out.as_chunks_mut::<LANES>().0 {
-        s.store(s.div(s.load(out), l), out);
+        s.store(s.mul(s.load(out), inverse), out);
     }
 }
 
@@ -98,12 +98,13 @@ fn add<S: Simd, const DIMS: usize>(
     }
 }
 
-/// `out = o / l`: the attention of a row whose chunks have all been joined.
+/// `out = o * (1 / l)`: the attention of a row whose chunks have all been joined.
 #[inline(always)]
 pub(crate) fn finish<S: Simd>(s: S, state: &[f32], head_dim: usize, out: &mut [f32]) {
-    let (o, l) = (state[..head_dim].as_chunks::<LANES>().0, s.splat(state[head_dim + 1]));
+    let inverse = s.splat(1.0 / state[head_dim + 1]);
+    let o = state[..head_dim].as_chunks::<LANES>().0;
     for (o, out) in o.iter().zip(out.as_chunks_mut::<LANES>().0) {
-        s.store(s.div(s.load(o), l), out);
+        s.store(s.mul(s.load(o), inverse), out);
     }
 }
 
