@@ -113,7 +113,6 @@ main: n_kv_max = 768
         only = LlamaBench(Path("bin"), "").command(Path("F"), [TG], 2)
         self.assertEqual((value(only, "-p"), value(only, "-n")), ("0", "128"))
 
-
     def test_keys_and_values_are_of_as_many_bits_everywhere(self):
         engines = [Arclight(Path("a"), ""), LlamaBench(Path("bin"), "", IK, ["-rtr", "1"], ["-rtr"]),
                    OpenVino(Path("python"), "", "PA")]

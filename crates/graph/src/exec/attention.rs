@@ -11,15 +11,14 @@
 use super::Thread;
 use super::items::{Items, TileOrder};
 use super::keys::{Keys, Spans, TILE_ROWS_MAX, page};
+use super::placing::Placing;
 use crate::buffer::BufId;
 use crate::cache::KvType;
 use crate::instr::Place;
-use crate::op::{Attention, Heads, NormOver};
+use crate::op::{Attention, Heads};
 use crate::step::Class;
-use crate::weight::VectorId;
 use kernels::{
-    AttnTile, KV_CHUNK, KV_PAGE, KvPageMut, KvPages, Rows, attn_scratch_len, attn_state_len,
-    q8_row_bytes,
+    AttnTile, KV_CHUNK, KV_PAGE, KvPages, Rows, attn_scratch_len, attn_state_len, q8_row_bytes,
 };
 use memory::Pod;
 use std::ops::Range;
@@ -36,11 +35,13 @@ pub(crate) fn tile_tokens(heads: &Heads) -> usize {
 }
 
 /// f32 of scratch: queries, the same quantised, states of a range, folded states, kernel scratch,
-/// one key.
+/// one key; or the keys of a page.
 pub(super) fn scratch_len(heads: &Heads) -> usize {
     let rows = tile_tokens(heads) * heads.group();
     let states = 2 * rows * attn_state_len(heads.dim);
-    rows * heads.dim + quants_len(heads, rows) + states + attn_scratch_len(rows) + heads.dim
+    let attending =
+        rows * heads.dim + quants_len(heads, rows) + states + attn_scratch_len(rows) + heads.dim;
+    attending.max(KV_PAGE * heads.dim)
 }
 
 /// f32 that hold quantised queries. Heads that cannot be quantised have no cache that needs it.
@@ -75,28 +76,6 @@ impl<'a> Scratch<'a> {
     }
 }
 
-/// What turns a token's heads into queries and keys.
-#[derive(Copy, Clone)]
-struct Placing<'b> {
-    /// Of its position, where positions count.
-    cos_sin: Option<&'b [f32]>,
-    /// `1 / rms` of all queries and of all keys, where norms go over all of them.
-    inverse: [f32; 2],
-    /// Factor on queries.
-    scale: f32,
-}
-
-/// Which of them [`Placing::inverse`] is for.
-#[derive(Copy, Clone)]
-enum Side {
-    Queries,
-    Keys,
-}
-
-impl Placing<'_> {
-    const NONE: Self = Self { cos_sin: None, inverse: [1.0; 2], scale: 1.0 };
-}
-
 /// What a range is attended with.
 struct Rowset<'b> {
     q: &'b [f32],     // [rows, dim]
@@ -106,182 +85,14 @@ struct Rowset<'b> {
 
 impl<'a> Thread<'a> {
     /// Elements of a node's `q | k | v` row before head `head` of each section.
-    fn column(&self, heads: &Heads, section: usize, head: usize) -> usize {
+    pub(super) fn column(&self, heads: &Heads, section: usize, head: usize) -> usize {
         let (q, kv) = (heads.q_len(self.node), heads.kv_len(self.node));
         ([0, q, q + kv][section] + head) * heads.dim
     }
 
-    /// Norm and RoPE of as many heads of each token, queries or keys: `[tokens, heads, dim]`. The first of a
-    /// token's is number `first` of all nodes'.
-    fn place_heads(
-        &self,
-        spec: &Attention,
-        (norm, side): (Option<VectorId>, Side),
-        tokens: &[Placing<'_>],
-        first: usize,
-        heads: &mut [f32],
-    ) {
-        let (kernels, dim) = (&self.step.kernels, spec.heads.dim);
-        let width = heads.len() / tokens.len();
-        if let Some(weight) = norm {
-            let weight = self.step.weights.vector(weight, self.group);
-            match spec.norm_over {
-                // Heads by themselves are chains of latencies, many in one call are not.
-                NormOver::Head => kernels.rms_norm_heads(heads, weight, spec.norm_eps),
-                NormOver::Row => {
-                    let weight = &weight[first * dim..][..width];
-                    for (heads, at) in heads.chunks_exact_mut(width).zip(tokens) {
-                        kernels.scale_by(heads, at.inverse[side as usize], weight);
-                    }
-                }
-            }
-        }
-        let Some(rope) = spec.rope else { return };
-        let style = self.step.graph.ropes[rope.0 as usize].style;
-        for (heads, at) in heads.chunks_exact_mut(width).zip(tokens) {
-            if let Some(cos_sin) = at.cos_sin {
-                for head in heads.chunks_exact_mut(dim) {
-                    kernels.rope(head, cos_sin, style);
-                }
-            }
-        }
-    }
-
-    /// Norm, RoPE and scale of query heads of some tokens, of which the first is number `first` of this node's.
-    fn finish_queries(
-        &self,
-        spec: &Attention,
-        tokens: &[Placing<'_>],
-        first: usize,
-        q: &mut [f32],
-    ) {
-        let first = spec.heads.q_cut.range(self.node).start + first;
-        self.place_heads(spec, (spec.q_norm, Side::Queries), tokens, first, q);
-        let width = q.len() / tokens.len();
-        for (q, at) in q.chunks_exact_mut(width).zip(tokens) {
-            self.step.kernels.scale(q, at.scale);
-        }
-    }
-
-    /// Norm and RoPE of a key head of some tokens, the first of which is `t`; then keys and values to their
-    /// pages. `k`: room for the keys. `[tokens, dim]`
-    fn append(
-        &self,
-        spec: &Attention,
-        tokens: &[Placing<'_>],
-        t: usize,
-        kv: usize,
-        qkv: BufId,
-        k: &mut [f32],
-    ) {
-        let heads = &spec.heads;
-        let dim = heads.dim;
-        let k = &mut k[..tokens.len() * dim];
-        let rows = |section| {
-            let cols = self.column(heads, section, kv)..self.column(heads, section, kv) + dim;
-            self.columns_read(qkv, t..t + tokens.len(), cols)
-        };
-        let (keys, values) = (rows(1), rows(2));
-        for (i, k) in k.chunks_exact_mut(dim).enumerate() {
-            k.copy_from_slice(keys.row(i));
-        }
-        let first = heads.kv_range(self.node).start + kv;
-        self.place_heads(spec, (spec.k_norm, Side::Keys), tokens, first, k);
-        for (i, k) in k.chunks_exact(dim).enumerate() {
-            self.store(spec, t + i, kv, k, values.row(i));
-        }
-    }
-
-    /// A key and a value to their page.
-    fn store(&self, spec: &Attention, t: usize, kv: usize, k: &[f32], v: &[f32]) {
-        let (class, position) = (self.class(spec), self.input.tokens[t].position as usize);
-        let (page, slot) = (page(class, &class.seen[t], position / KV_PAGE), position % KV_PAGE);
-        let cache = self.step.storage.cache(spec.cache, self.place);
-        let (keys, values) = (cache.keys(page, kv), cache.values(page, kv));
-        // SAFETY: tokens that share a page are dealt to one thread, and nobody else reads this
-        // page's head before the next wait: with `append_in_attention` the one item that reads this
-        // range is the caller.
-        let (keys, values) = unsafe {
-            match cache.kv() {
-                KvType::F16 => {
-                    (KvPageMut::F16(keys.as_mut_slice()), KvPageMut::F16(values.as_mut_slice()))
-                }
-                KvType::Bf16 => {
-                    (KvPageMut::Bf16(keys.as_mut_slice()), KvPageMut::Bf16(values.as_mut_slice()))
-                }
-                KvType::F32 => {
-                    (KvPageMut::F32(keys.as_mut_slice()), KvPageMut::F32(values.as_mut_slice()))
-                }
-                KvType::Q8_0 => {
-                    (KvPageMut::Q8_0(keys.as_mut_slice()), KvPageMut::Q8_0(values.as_mut_slice()))
-                }
-                KvType::Q4_0 => {
-                    (KvPageMut::Q4_0(keys.as_mut_slice()), KvPageMut::Q4_0(values.as_mut_slice()))
-                }
-            }
-        };
-        self.step.kernels.store_k(k, keys, slot);
-        self.step.kernels.store_v(v, values, slot);
-    }
-
     /// The step as the layer's KV class has it.
-    fn class(&self, spec: &Attention) -> &'a Class {
+    pub(super) fn class(&self, spec: &Attention) -> &'a Class {
         &self.input.classes[self.step.graph.caches[spec.cache].class]
-    }
-
-    /// What places the heads of a token.
-    fn placing(&self, place: Place, spec: &Attention, t: usize) -> Placing<'a> {
-        let pairs = |rope: usize| self.step.graph.ropes[rope].inv_freq.len();
-        let cos_sin = spec.rope.zip(place.rope);
-        let cos_sin = cos_sin.map(|(rope, buf)| self.row(buf, t, pairs(rope.0 as usize) * 2));
-        let inverse = place.squares.map_or([1.0; 2], |squares| {
-            let Heads { q, kv, dim, .. } = spec.heads;
-            let tiles = |heads: usize| heads * dim / kernels::TILE_ROWS;
-            let (q_squares, k_squares) =
-                self.row(squares, t, tiles(q) + tiles(kv)).split_at(tiles(q));
-            [(q_squares, q), (k_squares, kv)].map(|(squares, heads)| {
-                let mean = self.step.kernels.sum(squares) / (heads * dim) as f32;
-                1.0 / (mean + spec.norm_eps).sqrt()
-            })
-        });
-        let position = self.input.tokens[t].position;
-        let grown = spec.temperature.map_or(1.0, |growth| growth.factor(position));
-        Placing { cos_sin, inverse, scale: spec.scale * grown }
-    }
-
-    /// Keys and values to their pages, dealt by runs of tokens of one page. Head by head: a key has a place in a
-    /// line of each of its elements, and those of one head stay in the first cache until its last token is there.
-    pub(super) fn prepare(&self, qkv: BufId, place: Place, spec: &Attention) {
-        let heads = &spec.heads;
-        let room = Scratch::new(self.scratch(), heads).q;
-        let batch = room.len() / heads.dim;
-        let mut placings = [Placing::NONE; KV_PAGE];
-        for run in self.input.page_runs.iter().skip(self.rank).step_by(self.size) {
-            let tokens = run.start as usize..run.end as usize;
-            let placings = &mut placings[..tokens.len()];
-            for (at, t) in placings.iter_mut().zip(tokens.clone()) {
-                *at = self.placing(place, spec, t);
-            }
-            let kv_heads = heads.kv_len(self.node);
-            for kv in 0..kv_heads {
-                // A head of some tokens is rows of few lines, which no hardware prefetcher finds.
-                for next in kv + usize::from(kv > 0)..kv_heads.min(kv + 2) {
-                    self.prefetch_head(qkv, heads, next, tokens.clone());
-                }
-                for (placings, t) in placings.chunks(batch).zip(tokens.clone().step_by(batch)) {
-                    self.append(spec, placings, t, kv, qkv, room);
-                }
-            }
-        }
-    }
-
-    /// Asks for the keys and values of tokens that KV head `kv` is to store.
-    fn prefetch_head(&self, qkv: BufId, heads: &Heads, kv: usize, tokens: Range<usize>) {
-        for section in [1, 2] {
-            let first = self.column(heads, section, kv);
-            let rows = self.columns_read(qkv, tokens.clone(), first..first + heads.dim);
-            self.step.kernels.prefetch(rows);
-        }
     }
 
     /// How the layer's keys and values are stored.
@@ -381,36 +192,34 @@ impl<'a> Thread<'a> {
         let s = Scratch::new(self.scratch(), heads);
         let order = TileOrder::new(input.tiles.len(), kv_heads, self.size);
         let items = input.tiles.len() * kv_heads;
-        // The tokens and the columns of an item's queries.
-        let of_queries = |item: usize| {
+        // The KV head of an item, its tokens, and the columns of its queries.
+        let parts = |item: usize| {
             let (tile, kv) = order.at(item);
             let (tile, queries) = (&input.tiles[tile], heads.queries(self.node, kv));
             let first = self.column(heads, 0, queries.start);
-            (tile.start as usize..tile.end as usize, first..first + queries.len() * dim)
+            (kv, tile.start as usize..tile.end as usize, first..first + queries.len() * dim)
         };
         self.each_in_turn(items, w, |item| {
             // A tile's queries are rows of a few lines, which no hardware prefetcher finds.
             if item + self.size < items {
-                let (rows, cols) = of_queries(item + self.size);
+                let (_, rows, cols) = parts(item + self.size);
                 self.step.kernels.prefetch(self.columns_read(qkv, rows, cols));
             }
-            let (tile, kv) = order.at(item);
-            let tile = input.tiles[tile].clone();
-            let tokens = &class.seen[tile.start as usize..tile.end as usize];
+            let (kv, tile, cols) = parts(item);
+            let tokens = &class.seen[tile.clone()];
             let queries = heads.queries(self.node, kv);
-            let (group, first_head) = (queries.len(), self.column(heads, 0, queries.start));
+            let group = queries.len();
             // What is written in the end comes from memory, a row of few lines to a token.
-            let rows = tile.start as usize..tile.end as usize;
-            let cols = first_head..first_head + group * dim;
-            self.step.kernels.prefetch_write(self.columns(out, rows.clone(), cols.clone()));
+            let to = || self.columns(out, tile.clone(), cols.clone());
+            self.step.kernels.prefetch_write(to());
             let q = &mut s.q[..tokens.len() * group * dim];
-            let from = self.columns_read(qkv, rows.clone(), cols);
+            let from = self.columns_read(qkv, tile.clone(), cols.clone());
             for (i, q) in q.chunks_exact_mut(group * dim).enumerate() {
                 q.copy_from_slice(from.row(i));
             }
             let mut placings = [Placing::NONE; TILE_ROWS];
             let placings = &mut placings[..tokens.len()];
-            for (at, t) in placings.iter_mut().zip(rows) {
+            for (at, t) in placings.iter_mut().zip(tile.clone()) {
                 *at = self.placing(place, spec, t);
             }
             self.finish_queries(spec, placings, queries.start, q);
@@ -448,15 +257,11 @@ impl<'a> Thread<'a> {
                     new.copy_from_slice(first);
                 }
             }
-            for (i, t) in (tile.start as usize..tile.end as usize).enumerate() {
-                let cols = first_head..first_head + group * dim;
-                let mut to = self.columns(out, t..t + 1, cols);
-                for (g, to) in to.row_mut(0).chunks_exact_mut(dim).enumerate() {
-                    self.step.kernels.attn_finish(
-                        &s.acc[(i * group + g) * state..][..state],
-                        dim,
-                        to,
-                    );
+            let mut to = to();
+            for i in 0..tokens.len() {
+                for (g, to) in to.row_mut(i).chunks_exact_mut(dim).enumerate() {
+                    let state = &s.acc[(i * group + g) * state..][..state];
+                    self.step.kernels.attn_finish(state, dim, to);
                 }
             }
         });
@@ -555,7 +360,12 @@ impl<'a> Thread<'a> {
     }
 
     /// Columns `cols` of rows `rows` of a buffer of f32, for reading.
-    fn columns_read(&self, buf: BufId, rows: Range<usize>, cols: Range<usize>) -> Rows<'a, f32> {
+    pub(super) fn columns_read(
+        &self,
+        buf: BufId,
+        rows: Range<usize>,
+        cols: Range<usize>,
+    ) -> Rows<'a, f32> {
         let stride = self.stride(buf, self.place) / size_of::<f32>();
         // SAFETY: the buffer is among this instruction's reads, and no thread writes it before the next
         // wait.

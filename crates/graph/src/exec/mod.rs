@@ -10,6 +10,7 @@ mod grid;
 mod items;
 mod keys;
 mod matmul;
+mod placing;
 mod rows;
 mod sums;
 mod tree;

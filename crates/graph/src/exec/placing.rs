@@ -1,0 +1,206 @@
+//! What becomes of a token's `q | k | v`: queries get norm, RoPE and scale when they are attended, keys norm and
+//! RoPE on their way to a page of the cache, values go there as they are.
+
+use super::Thread;
+use super::keys::page;
+use crate::buffer::BufId;
+use crate::cache::KvType;
+use crate::instr::Place;
+use crate::op::{Attention, Heads, NormOver};
+use kernels::{KV_PAGE, KvPageMut};
+use std::ops::Range;
+
+/// What turns a token's heads into queries and keys.
+#[derive(Copy, Clone)]
+pub(super) struct Placing<'b> {
+    /// Of its position, where positions count.
+    cos_sin: Option<&'b [f32]>,
+    /// `1 / rms` of all queries and of all keys, where norms go over all of them.
+    inverse: [f32; 2],
+    /// Factor on queries.
+    scale: f32,
+}
+
+impl Placing<'_> {
+    pub(super) const NONE: Self = Self { cos_sin: None, inverse: [1.0; 2], scale: 1.0 };
+}
+
+/// Whose heads they are, and which place in [`Placing::inverse`] is theirs.
+#[derive(Copy, Clone)]
+enum Side {
+    Queries,
+    Keys,
+}
+
+impl<'a> Thread<'a> {
+    /// Norm and RoPE of as many heads of each token, queries or keys: `[tokens, heads, dim]`. The first of a
+    /// token's is number `first` of all nodes'.
+    fn place_heads(
+        &self,
+        spec: &Attention,
+        side: Side,
+        tokens: &[Placing<'_>],
+        first: usize,
+        heads: &mut [f32],
+    ) {
+        let (kernels, dim) = (&self.step.kernels, spec.heads.dim);
+        let width = heads.len() / tokens.len();
+        let norm = match side {
+            Side::Queries => spec.q_norm,
+            Side::Keys => spec.k_norm,
+        };
+        if let Some(weight) = norm {
+            let weight = self.step.weights.vector(weight, self.group);
+            match spec.norm_over {
+                // Heads by themselves are chains of latencies, many in one call are not.
+                NormOver::Head => kernels.rms_norm_heads(heads, weight, spec.norm_eps),
+                NormOver::Row => {
+                    let weight = &weight[first * dim..][..width];
+                    for (heads, at) in heads.chunks_exact_mut(width).zip(tokens) {
+                        kernels.scale_by(heads, at.inverse[side as usize], weight);
+                    }
+                }
+            }
+        }
+        let Some(rope) = spec.rope else { return };
+        let style = self.step.graph.ropes[rope.0 as usize].style;
+        for (heads, at) in heads.chunks_exact_mut(width).zip(tokens) {
+            if let Some(cos_sin) = at.cos_sin {
+                for head in heads.chunks_exact_mut(dim) {
+                    kernels.rope(head, cos_sin, style);
+                }
+            }
+        }
+    }
+
+    /// Norm, RoPE and scale of query heads of some tokens, of which the first is number `first` of this node's.
+    pub(super) fn finish_queries(
+        &self,
+        spec: &Attention,
+        tokens: &[Placing<'_>],
+        first: usize,
+        q: &mut [f32],
+    ) {
+        let first = spec.heads.q_cut.range(self.node).start + first;
+        self.place_heads(spec, Side::Queries, tokens, first, q);
+        let width = q.len() / tokens.len();
+        for (q, at) in q.chunks_exact_mut(width).zip(tokens) {
+            self.step.kernels.scale(q, at.scale);
+        }
+    }
+
+    /// Norm and RoPE of a key head of some tokens, the first of which is `t`; then keys and values to their
+    /// pages. `k`: room for the keys. `[tokens, dim]`
+    pub(super) fn append(
+        &self,
+        spec: &Attention,
+        tokens: &[Placing<'_>],
+        t: usize,
+        kv: usize,
+        qkv: BufId,
+        k: &mut [f32],
+    ) {
+        let heads = &spec.heads;
+        let dim = heads.dim;
+        let k = &mut k[..tokens.len() * dim];
+        let rows = |section| {
+            let first = self.column(heads, section, kv);
+            self.columns_read(qkv, t..t + tokens.len(), first..first + dim)
+        };
+        let (keys, values) = (rows(1), rows(2));
+        for (i, k) in k.chunks_exact_mut(dim).enumerate() {
+            k.copy_from_slice(keys.row(i));
+        }
+        let first = heads.kv_range(self.node).start + kv;
+        self.place_heads(spec, Side::Keys, tokens, first, k);
+        for (i, k) in k.chunks_exact(dim).enumerate() {
+            self.store(spec, t + i, kv, k, values.row(i));
+        }
+    }
+
+    /// A key and a value to their page.
+    fn store(&self, spec: &Attention, t: usize, kv: usize, k: &[f32], v: &[f32]) {
+        let (class, position) = (self.class(spec), self.input.tokens[t].position as usize);
+        let (page, slot) = (page(class, &class.seen[t], position / KV_PAGE), position % KV_PAGE);
+        let cache = self.step.storage.cache(spec.cache, self.place);
+        let (keys, values) = (cache.keys(page, kv), cache.values(page, kv));
+        // SAFETY: tokens that share a page are dealt to one thread, and nobody else reads this
+        // page's head before the next wait: with `append_in_attention` the one item that reads this
+        // range is the caller.
+        let (keys, values) = unsafe {
+            match cache.kv() {
+                KvType::F16 => {
+                    (KvPageMut::F16(keys.as_mut_slice()), KvPageMut::F16(values.as_mut_slice()))
+                }
+                KvType::Bf16 => {
+                    (KvPageMut::Bf16(keys.as_mut_slice()), KvPageMut::Bf16(values.as_mut_slice()))
+                }
+                KvType::F32 => {
+                    (KvPageMut::F32(keys.as_mut_slice()), KvPageMut::F32(values.as_mut_slice()))
+                }
+                KvType::Q8_0 => {
+                    (KvPageMut::Q8_0(keys.as_mut_slice()), KvPageMut::Q8_0(values.as_mut_slice()))
+                }
+                KvType::Q4_0 => {
+                    (KvPageMut::Q4_0(keys.as_mut_slice()), KvPageMut::Q4_0(values.as_mut_slice()))
+                }
+            }
+        };
+        self.step.kernels.store_k(k, keys, slot);
+        self.step.kernels.store_v(v, values, slot);
+    }
+
+    /// What places the heads of a token.
+    pub(super) fn placing(&self, place: Place, spec: &Attention, t: usize) -> Placing<'a> {
+        let pairs = |rope: usize| self.step.graph.ropes[rope].inv_freq.len();
+        let cos_sin = spec.rope.zip(place.rope);
+        let cos_sin = cos_sin.map(|(rope, buf)| self.row(buf, t, pairs(rope.0 as usize) * 2));
+        let inverse = place.squares.map_or([1.0; 2], |squares| {
+            let Heads { q, kv, dim, .. } = spec.heads;
+            let tiles = |heads: usize| heads * dim / kernels::TILE_ROWS;
+            let (q_squares, k_squares) =
+                self.row(squares, t, tiles(q) + tiles(kv)).split_at(tiles(q));
+            [(q_squares, q), (k_squares, kv)].map(|(squares, heads)| {
+                let mean = self.step.kernels.sum(squares) / (heads * dim) as f32;
+                1.0 / (mean + spec.norm_eps).sqrt()
+            })
+        });
+        let position = self.input.tokens[t].position;
+        let grown = spec.temperature.map_or(1.0, |growth| growth.factor(position));
+        Placing { cos_sin, inverse, scale: spec.scale * grown }
+    }
+
+    /// Keys and values to their pages, dealt by runs of tokens of one page. Head by head: a key has a place in a
+    /// line of each of its elements, and those of one head stay in the first cache until its last token is there.
+    pub(super) fn prepare(&self, qkv: BufId, place: Place, spec: &Attention) {
+        let (kv_heads, room) = (spec.heads.kv_len(self.node), self.scratch());
+        let mut placings = [Placing::NONE; KV_PAGE];
+        for run in self.input.page_runs.iter().skip(self.rank).step_by(self.size) {
+            let tokens = run.start as usize..run.end as usize;
+            let placings = &mut placings[..tokens.len()];
+            for (at, t) in placings.iter_mut().zip(tokens.clone()) {
+                *at = self.placing(place, spec, t);
+            }
+            let near = |kv| {
+                if kv < kv_heads {
+                    self.prefetch_head(qkv, &spec.heads, kv, tokens.clone());
+                }
+            };
+            near(0);
+            for kv in 0..kv_heads {
+                near(kv + 1);
+                self.append(spec, placings, tokens.start, kv, qkv, room);
+            }
+        }
+    }
+
+    /// Asks for the keys and values of tokens that KV head `kv` is to store: rows of few lines, which no hardware
+    /// prefetcher finds.
+    fn prefetch_head(&self, qkv: BufId, heads: &Heads, kv: usize, tokens: Range<usize>) {
+        for section in [1, 2] {
+            let first = self.column(heads, section, kv);
+            let rows = self.columns_read(qkv, tokens.clone(), first..first + heads.dim);
+            self.step.kernels.prefetch(rows);
+        }
+    }
+}
