@@ -96,7 +96,8 @@ impl Isa {
 /// the tokens are too few to keep it busy: one core of a virtual Xeon (Sapphire Rapids) reads weights for one
 /// token at 12.7 GB/s by fours and 9.4 one after the other (BF16; Q8_0 11.3 and 9.8, Q6_K 12.0 and 9.6, Q4_K
 /// 10.7 and 8.9, Q4_0 9.6 and 7.7; 4 KiB ahead), while a Zen 5 likes one stream best (`--bench families`; in
-/// steps docs/performance.md, "Few tokens"; November 2026). Other makers' CPUs count as that.
+/// steps docs/performance.md, "Few tokens"; November 2026). Two streams, fetched in two stages (`Fetch::Stream`), are
+/// as fast or faster on an Emerald Rapids (docs/performance.md, "In two stages"). Other makers' CPUs count as AMD's.
 pub(crate) fn likes_streams() -> bool {
     is_intel()
 }

@@ -15,8 +15,10 @@ pub(crate) const AHEAD: usize = 4096;
 #[derive(Clone, Copy)]
 pub(crate) enum Fetch {
     /// Those `ahead` bytes further, none if that is 0: a tile that is passed once comes from memory as
-    /// fast as it is multiplied.
-    Stream { ahead: usize },
+    /// fast as it is multiplied. In `stages` they are brought to the second cache from there and to the first from
+    /// half as far: a core of an Emerald Rapids, which can wait for few lines of its first cache at a time, decodes at
+    /// 90 % of what it can read so, and at 84 % without (docs/performance.md, "In two stages").
+    Stream { ahead: usize, stages: bool },
     /// Every `step`th line of the tile that follows, from line `first` on, into the second cache: a
     /// tile that is passed `step` times has that much time for its successor.
     Successor { first: usize, step: usize },
@@ -105,12 +107,18 @@ pub(super) fn fetch<D: Dot, const N: usize>(
     for n in 0..N {
         let Part { tile, left, skip, next, .. } = parts[n];
         match what {
-            Fetch::Stream { ahead: 0 } => {}
-            Fetch::Stream { ahead } => {
-                let ahead = at + ahead;
-                let ahead = if ahead >= left { ahead + skip } else { ahead };
+            Fetch::Stream { ahead: 0, .. } => {}
+            Fetch::Stream { ahead, stages } => {
+                let place = |ahead: usize| {
+                    let ahead = at + ahead;
+                    tile.as_ptr().wrapping_add(if ahead >= left { ahead + skip } else { ahead })
+                };
+                let (far, near) = (place(ahead), place(if stages { ahead / 2 } else { ahead }));
                 for line in 0..lines {
-                    d.prefetch(tile.as_ptr().wrapping_add(ahead + 64 * line));
+                    if stages {
+                        d.prefetch_second(far.wrapping_add(64 * line));
+                    }
+                    d.prefetch(near.wrapping_add(64 * line));
                 }
             }
             Fetch::Successor { first, step } => {

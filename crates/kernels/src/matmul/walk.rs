@@ -148,7 +148,8 @@ impl<A> Family<A> {
         let streams = likes_streams();
         let few = match tokens {
             _ if self.groups > 1 => None,
-            ..=STREAMED if streams => Some((4, tokens as u8, 1)),
+            1 if streams => Some((2, 1, 1)),
+            2 if streams => Some((4, 2, 1)),
             // Floats' sums are chains of additions, which want more of them. Narrow registers have too few.
             _ if self.from == 1 => None,
             ..=4 if !streams => Some((1, 4, 1)),
@@ -203,6 +204,7 @@ impl<A> Family<A> {
     ) {
         let kernel = walk.kernel.unwrap_or_else(|| self.usual_for(acts.rows()));
         let (mut cover, mut tile) = (Cover::new(self, kernel, acts.rows()), 0);
+        let stream = Fetch::Stream { ahead: walk.ahead, stages: likes_streams() };
         while tile < tiles.count() {
             // Tiles that are left over go by twos and ones.
             while self.groups == 1 && usize::from(cover.vectors) > tiles.count() - tile {
@@ -214,10 +216,10 @@ impl<A> Family<A> {
                 let (register_tile, vectors, tokens) = cover.register_tile(pass);
                 for group in (0..self.groups).step_by(vectors) {
                     let fetch = match cover.passes() {
-                        1 if group == 0 => Fetch::Stream { ahead: walk.ahead },
+                        1 if group == 0 => stream,
                         step if self.groups == 1 => Fetch::Successor { first: pass, step },
                         // Only the first pass over a tile can find it in memory.
-                        _ if pass == 0 && group == 0 => Fetch::Stream { ahead: walk.ahead },
+                        _ if pass == 0 && group == 0 => stream,
                         _ => Fetch::Nothing,
                     };
                     let place = Place { tiles, pieces, acts, tile, group, token, fetch };
@@ -230,9 +232,6 @@ impl<A> Family<A> {
         }
     }
 }
-
-/// The most tokens that go by four tiles where memory likes streams.
-const STREAMED: usize = 2;
 
 /// The fewest tokens of a register tile that asks for the lines of its sums before it multiplies. Where tokens
 /// are many, rows of output are kilobytes apart and come from memory, or from another core that has read them,
