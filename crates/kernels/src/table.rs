@@ -234,7 +234,7 @@ macro_rules! define_entries {
                             Some(kind) if <D as Vector>::REGISTERS > 0 => Some(Unpacks {
                                 kind,
                                 member: kind.member::<D>(),
-                                from: panel::FEWEST,
+                                from: kind.fewest::<D>(),
                                 matrices: false,
                                 entry: unpack,
                                 bytes: |cols| {
