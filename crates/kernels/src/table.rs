@@ -61,7 +61,7 @@ macro_rules! for_each_type {
 macro_rules! for_each_kernel {
     ($apply:ident $($arg:tt)*) => {
         $apply! { $($arg)*
-            quantize_q8(x: &[f32], blocks: &mut [Q8Block]) = q8::quantize;
+            quantize_q8(x: &[f32], blocks: &mut [Q8Block], next: Option<(&[f32], &[u8])>) = q8::quantize;
             round_bf16(x: &[f32], row: &mut [u8]) = bf16::widened;
             rms_norm(x: &[f32], weight: &[f32], eps: f32, out: &mut [f32]) = elementwise::rms_norm;
             rms_norm_heads(heads: &mut [f32], weight: &[f32], eps: f32) = elementwise::rms_norm_heads;

@@ -2,8 +2,8 @@
 
 mod common;
 
-use arclight_kernels::{Isa, Kernels, RopeStyle, Rows, RowsMut};
-use common::{Rng, same_bits};
+use arclight_kernels::{Isa, Kernels, RopeStyle, Rows, RowsMut, q8_row_bytes};
+use common::{Aligned, Rng, same_bits};
 
 fn scalar() -> &'static Kernels {
     Kernels::for_isa(Isa::Scalar).unwrap()
@@ -257,6 +257,28 @@ fn asking_for_lines_writes_nothing() {
             k.prefetch(Rows::new(&before, 3, len, len + 5));
             before.clone()
         });
+    }
+}
+
+/// Quantising one of many rows asks for the next one's lines, and does nothing else with it.
+#[test]
+fn quantising_before_a_next_row_changes_nothing() {
+    for len in [32, 480, 512, 544, 1056] {
+        let x = Rng(8).vec(2 * len);
+        let (own, next) = x.split_at(len);
+        let bytes = q8_row_bytes(len);
+        let rows = |k: &Kernels, next: Option<&[f32]>| {
+            let mut rows = Aligned::new(2 * bytes);
+            rows.bytes_mut().fill(0xa5);
+            let (to, place) = rows.bytes_mut().split_at_mut(bytes);
+            k.quantize_q8_before(own, to, next.map(|next| (next, &*place)));
+            rows.bytes().to_vec()
+        };
+        for kernels in Kernels::available() {
+            let both = rows(kernels, Some(next));
+            assert!(both == rows(kernels, None), "{len} floats on {}", kernels.isa());
+            assert!(both[bytes..].iter().all(|&byte| byte == 0xa5), "{len} floats: the next row");
+        }
     }
 }
 

@@ -350,7 +350,7 @@ impl<'a> Thread<'a> {
     /// Row `row` of a buffer of f32, for writing; only for rows that are this thread's share.
     fn row_mut(&self, buf: BufId, row: usize, width: usize) -> &'a mut [f32] {
         // SAFETY: the row belongs to this thread under the instruction's deal, or the buffer is its
-        // own; callers hold one such slice at a time.
+        // own; callers hold one such slice of a row at a time.
         let row = unsafe { self.row_block(buf, row).as_mut_slice::<f32>() };
         &mut row[..width]
     }

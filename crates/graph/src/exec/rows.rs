@@ -73,10 +73,15 @@ impl Thread<'_> {
     ) {
         let kernels = self.step.kernels;
         let bytes = kernels.row_bytes(kind, cols);
-        for row in rows {
+        for row in rows.clone() {
             let (from, to) = (self.row(x, row, cols), self.bytes_mut(out, row, bytes));
             match kind {
-                ActKind::Q8 => kernels.quantize_q8(from, to),
+                ActKind::Q8 => {
+                    let next = (row + 1 < rows.end).then_some(row + 1);
+                    let next = next
+                        .map(|next| (self.row(x, next, cols), &*self.bytes_mut(out, next, bytes)));
+                    kernels.quantize_q8_before(from, to, next);
+                }
                 ActKind::Bf16 => kernels.round_bf16(from, to),
                 ActKind::F32 => unreachable!("f32 is what there is"),
             }

@@ -140,10 +140,20 @@ impl Kernels {
     /// If `x` is not a multiple of 32 long, or `row` not [`q8_row_bytes`] long and aligned to 4
     /// bytes.
     pub fn quantize_q8(&self, x: &[f32], row: &mut [u8]) {
+        self.quantize_q8_before(x, row, None);
+    }
+
+    /// [`Kernels::quantize_q8`] of one of many rows: the first lines of the `next` one and of its place are asked for
+    /// while the last of this one are worked on.
+    ///
+    /// # Panics
+    ///
+    /// As [`Kernels::quantize_q8`].
+    pub fn quantize_q8_before(&self, x: &[f32], row: &mut [u8], next: Option<(&[f32], &[u8])>) {
         let bytes = q8_row_bytes(x.len());
         assert!(row.len() == bytes, "a row of {} bytes for {} activations", row.len(), x.len());
         let blocks = elements_mut(row);
-        call!(self.quantize_q8(x, blocks));
+        call!(self.quantize_q8(x, blocks, next));
     }
 
     /// Rounds activations to bfloat16, ties to even; magnitudes below 2^-56 become 0, which keeps
