@@ -183,9 +183,9 @@ fn the_usual_one_is_chosen_by_all_tokens_of_a_product() {
             }
         }
         let wide = matches!(kernels.isa(), Isa::Avx512 | Isa::Avx512Bf16 | Isa::Amx);
-        let vectors =
+        let member =
             |tokens| match kernels.usual(How::default(), TensorType::Q4_0, tokens, 2).kernel {
-                Some(MatKernel::Family(member)) => member.vectors,
+                Some(MatKernel::Family(member)) => member,
                 other => panic!("{other:?}"),
             };
         // A thread by itself asks for what it reads once from further ahead, or as far as with others; steps of
@@ -196,8 +196,8 @@ fn the_usual_one_is_chosen_by_all_tokens_of_a_product() {
         assert!(ahead(1, 1) >= ahead(1, 2), "{} and {}", ahead(1, 1), ahead(1, 2));
         assert_eq!(ahead(12, 1), ahead(12, 2));
         if wide {
-            assert_ne!(vectors(1), vectors(12));
-            assert_eq!((vectors(5), vectors(8), vectors(9)), (1, 1, 2));
+            assert_ne!(member(1), member(12));
+            assert_eq!([5, 8, 9].map(|tokens| member(tokens).vectors), [1, 1, 2]);
         }
     }
 }
