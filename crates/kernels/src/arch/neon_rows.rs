@@ -188,11 +188,12 @@ impl<const DOT: bool> Dot for NeonRows<DOT> {
     }
     #[inline(always)]
     fn prefetch(self, at: *const u8) {
-        prefetch(at);
+        // SAFETY: a hint that touches nothing, whatever the address.
+        unsafe { asm!("prfm pldl1keep, [{}]", in(reg) at, options(nostack, preserves_flags)) };
     }
     #[inline(always)]
     fn prefetch_second(self, at: *const u8) {
-        // SAFETY: a hint that touches nothing, whatever the address.
+        // SAFETY: as above.
         unsafe { asm!("prfm pldl2keep, [{}]", in(reg) at, options(nostack, preserves_flags)) };
     }
     #[inline(always)]
@@ -311,11 +312,4 @@ impl<const DOT: bool> Dot for NeonRows<DOT> {
             vaddq_s32(acc, vpaddq_s32(low, vmull_high_s16(w, a)))
         })
     }
-}
-
-/// Asks for the cache line of any address; nothing is read.
-#[inline(always)]
-pub(crate) fn prefetch(at: *const u8) {
-    // SAFETY: a hint that touches nothing, whatever the address.
-    unsafe { asm!("prfm pldl1keep, [{}]", in(reg) at, options(nostack, preserves_flags)) };
 }

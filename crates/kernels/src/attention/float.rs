@@ -272,7 +272,7 @@ fn score<S: Simd, E: Element, const R: usize, const PAGES: usize, const KEYS: us
     for at in (0..dim).step_by(line::<E>() / LANES) {
         for i in 0..PAGES {
             for b in 0..KEYS {
-                ahead[i].fetch(((block + b) * dim + at) * LANES * size_of::<E::Bits>());
+                ahead[i].fetch(s.dot(), ((block + b) * dim + at) * LANES * size_of::<E::Bits>());
             }
         }
         for d in at..at + line::<E>() / LANES {
@@ -335,7 +335,7 @@ fn value<S: Simd, E: Element, const R: usize, const DIMS: usize>(
         for key in key..end {
             let at = key % KV_PAGE * dim + d;
             for b in (0..DIMS).step_by(line::<E>() / LANES) {
-                ahead.fetch((at + b * LANES) * size_of::<E::Bits>());
+                ahead.fetch(s.dot(), (at + b * LANES) * size_of::<E::Bits>());
             }
             let mut x = [s.splat(0.0); DIMS];
             for b in 0..DIMS {

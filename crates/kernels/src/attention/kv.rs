@@ -1,6 +1,6 @@
 //! The types that keys and values can be stored in, and pages of them.
 
-use super::{AHEAD_BYTES, KV_PAGE};
+use super::KV_PAGE;
 use crate::q8::BLOCK;
 use crate::simd::LANES;
 
@@ -35,11 +35,6 @@ impl KvType {
     /// Bytes of a page.
     pub const fn page_bytes(self, head_dim: usize) -> usize {
         KV_PAGE * self.token_bytes(head_dim)
-    }
-
-    /// How many pages of what a tile is followed by are worth knowing (see [`AttnTile::next`](super::AttnTile::next)).
-    pub const fn pages_ahead(self, head_dim: usize) -> usize {
-        AHEAD_BYTES.div_ceil(self.page_bytes(head_dim))
     }
 
     /// What the length of a head must be a multiple of.

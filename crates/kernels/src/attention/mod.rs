@@ -12,6 +12,7 @@
 
 #![allow(clippy::needless_range_loop, reason = "register tiles are indexed by row and block alike")]
 
+mod ahead;
 mod float;
 mod kv;
 mod q4_0;
@@ -26,6 +27,8 @@ pub(crate) use q4_0::Q4_0;
 pub(crate) use q8_0::Q8_0;
 pub(crate) use quantised::{Blocks, store_k as store_k_blocks, store_v as store_v_blocks};
 pub(crate) use state::{finish, fold, merge};
+
+use ahead::Ahead;
 
 use crate::exp::{exp_negative, soft_cap};
 use crate::simd::{LANES, Simd};
@@ -273,63 +276,4 @@ fn weights<S: Simd, const R: usize>(
         sum[r] = s.reduce_add(sums[r]);
     }
     (max, sum)
-}
-
-/// What is read some pages after a page of a tile: its lines are fetched while that page is worked
-/// on. The order is keys, values, what comes [next](AttnTile::next).
-#[derive(Clone, Copy)]
-pub(crate) struct Ahead(*const u8);
-
-/// Bytes between what is worked on and what is fetched: enough to cover the memory's latency, few
-/// enough to stay in the first cache level. A token of Qwen3-0.6B Q4_0 at depth 8192, one thread of
-/// Zen 5, in ms (2026-11-21): f16 91 without, 57 at 4 and 8 KiB, 53 at 12 to 24; q8_0 55 without, 39 at
-/// 4 to 16, 42 at 24. Reading the pages and doing nothing takes as long: f16 53, q8_0 37.
-const AHEAD_BYTES: usize = 12 << 10;
-
-impl Ahead {
-    /// While page `page` of the keys is worked on by the rows from `first`.
-    #[inline(always)]
-    fn of_keys<C: Cell>(t: &Tile<'_, C>, first: usize, page: usize) -> Self {
-        Self::page(t, first, page)
-    }
-
-    /// While page `page` of the values is worked on by the rows from `first`.
-    #[inline(always)]
-    fn of_values<C: Cell>(t: &Tile<'_, C>, first: usize, page: usize) -> Self {
-        Self::page(t, first, t.k_pages.len() + page)
-    }
-
-    #[inline(always)]
-    fn page<C: Cell>(t: &Tile<'_, C>, first: usize, here: usize) -> Self {
-        let (keys, values) = (t.k_pages.len(), t.v_pages.len());
-        let page = |i: usize| {
-            if i < keys {
-                return t.k_pages[i].as_ptr().cast();
-            }
-            if i < keys + values {
-                return t.v_pages[i - keys].as_ptr().cast();
-            }
-            // Where nothing follows, what is at hand: fetching it again costs least.
-            let next = t.next.get(i - keys - values);
-            next.map_or(t.k_pages[0].as_ptr().cast(), |next| next.as_ptr())
-        };
-        // The first rows of a tile have brought everything near for the others.
-        let far = if first > 0 { 0 } else { C::TYPE.pages_ahead(t.head_dim) };
-        Ahead(page(here + far))
-    }
-
-    /// Fetches the line `offset` bytes into the page.
-    #[inline(always)]
-    fn fetch(self, offset: usize) {
-        #[cfg(target_arch = "x86_64")]
-        // SAFETY: a hint that touches nothing, whatever the address.
-        unsafe {
-            use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-            _mm_prefetch::<_MM_HINT_T0>(self.0.wrapping_add(offset).cast());
-        }
-        #[cfg(target_arch = "aarch64")]
-        crate::arch::neon_rows::prefetch(self.0.wrapping_add(offset));
-        #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
-        let _ = (self.0, offset);
-    }
 }

@@ -81,7 +81,7 @@ impl Quants for Q4_0 {
         }
         for (j, line) in lines.iter().enumerate() {
             if g == 0 {
-                ahead.fetch(at + j * LINE);
+                ahead.fetch(d, at + j * LINE);
             }
             let both = d.load_w(line, g);
             let (low, high) = (d.and(both, mask), d.and(d.shr4(both), mask));

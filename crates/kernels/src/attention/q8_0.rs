@@ -69,7 +69,7 @@ impl Quants for Q8_0 {
         }
         for (j, line) in lines.iter().enumerate() {
             if g == 0 {
-                ahead.fetch(at + j * LINE);
+                ahead.fetch(d, at + j * LINE);
             }
             let w = d.load_w(line, g);
             for r in 0..R {

@@ -157,7 +157,7 @@ impl<Q: Quants> Cell for Blocks<Q> {
             let at = blocks * SCALES + half * blocks * Q::KEYS;
             let quants = &quants[half * blocks * Q::KEYS..][..blocks * Q::KEYS];
             for b in (half * blocks / 2)..((half + 1) * blocks).div_ceil(2) {
-                ahead.fetch(b * SCALES);
+                ahead.fetch(s.dot(), b * SCALES);
             }
             // SAFETY: every row of `q` has `blocks` blocks, asserted above.
             unsafe { score::<S::Dot, Q, R>(s.dot(), scales, half, quants, q, ahead, at, p, key) };
@@ -187,7 +187,7 @@ impl<Q: Quants> Cell for Blocks<Q> {
             let ahead = Ahead::of_values(t, first, page);
             let (scales, quants) = parts(t.v_pages[page], dim);
             for b in 0..scales.len() {
-                ahead.fetch(b * SCALES);
+                ahead.fetch(s.dot(), b * SCALES);
             }
             let (mut visible, mut weights) = ([Slots::ALL; R], [Weights::NONE; R]);
             let p_of = |r: usize| p[r][at..].first_chunk().expect("a page lies in the chunk");
@@ -431,7 +431,7 @@ fn sums<D: Dot, Q: Quants, const R: usize, const H: usize>(
         for (j, lines) in quants.as_chunks::<{ 2 * LINE }>().0.iter().enumerate() {
             for i in 0..H {
                 if g == 0 {
-                    ahead.fetch(at + (2 * j + h + i) * LINE);
+                    ahead.fetch(dot, at + (2 * j + h + i) * LINE);
                 }
                 let line = &lines.as_chunks().0[h + i];
                 sums[i] = Q::add(dot, line, g, &weights.pairs, j, sums[i]);
