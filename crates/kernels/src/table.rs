@@ -22,7 +22,8 @@ use crate::matmul::panel::{
 use crate::matmul::panel::{pairs, signed::Finish};
 use crate::matmul::{
     self, Bf16, F16, F32, Family, Iq4Nl, Iq4Xs, Mxfp4, Place, Q2K, Q3K, Q4_0, Q4_1, Q4K, Q5_0,
-    Q5_1, Q5K, Q6K, Q8_0, RegisterTile, SIZES, Size, Unpacks, Wide, exists, sizes, step, usual,
+    Q5_1, Q5K, Q6K, Q8_0, RegisterTile, SIZES, Size, Unpacks, Wide, exists, sizes, step, streams,
+    usual,
 };
 #[cfg(target_arch = "x86_64")]
 use crate::matmul::{MicroKernel, PAIRS, step_pairs};
@@ -172,6 +173,7 @@ macro_rules! family {
             groups: <<$simd as Simd>::Dot as Dot>::GROUPS,
             usual: $usual,
             from: $from,
+            streams: None,
             choice: <$simd as Vector>::REGISTERS > 0,
             panel: None,
         }
@@ -230,6 +232,7 @@ macro_rules! define_entries {
                     }
 
                     pub(super) const FAMILY: Family<$act> = Family {
+                        streams: streams::<D, $tile>(),
                         panel: match <$tile as matmul::Tile>::PANEL {
                             Some(kind) if <D as Vector>::REGISTERS > 0 => Some(Unpacks {
                                 kind,

@@ -96,7 +96,12 @@ impl Simd for Avx512 {
     }
     #[inline(always)]
     fn load_f16(self, x: &[u8; 32]) -> Self::F {
-        isa!(_mm512_cvtph_ps(_mm256_loadu_si256(x.as_ptr().cast())))
+        // The form without `{sae}` takes its operand from memory, which saves Intel's CPUs a shuffle: one operation
+        // of the multiply units instead of two. No exception is enabled, so both give the same.
+        isa!({
+            let halves = _mm256_loadu_si256(x.as_ptr().cast());
+            _mm512_cvt_roundph_ps::<_MM_FROUND_CUR_DIRECTION>(halves)
+        })
     }
     #[inline(always)]
     fn load_bf16(self, x: &[u16; LANES]) -> Self::F {

@@ -337,12 +337,7 @@ impl Kernels {
 
     /// Tokens of a register tile of the usual kernel for many tokens.
     pub(crate) fn tile_tokens(&self, ty: TensorType) -> usize {
-        let usual = match act_kind(ty) {
-            ActKind::F32 => self.floats(ty).usual,
-            ActKind::Bf16 => self.table.matmul_bf16.usual,
-            ActKind::Q8 => self.quants(ty).usual,
-        };
-        usize::from(usual.tokens)
+        usize::from(self.usual_for(ty, usize::MAX).tokens)
     }
 
     /// Runs the instructions of the 8-bit dot products without anything around them, `iters` rounds;

@@ -9,7 +9,7 @@ pub(crate) struct F32;
 pub(crate) struct F16;
 
 macro_rules! float_tile {
-    ($name:ident, $bytes:literal, $load:ident) => {
+    ($name:ident, $bytes:literal, $load:ident, $sums:expr) => {
         impl Tile for $name {
             type Act = f32;
 
@@ -35,7 +35,7 @@ macro_rules! float_tile {
                 block.copy_from_slice(&tile[(b * TILE_ROWS + row) * $bytes..][..$bytes]);
             }
 
-            const SUMS: Sums = Sums::Floats;
+            const SUMS: Sums = $sums;
             const TWO_FROM: usize = 1;
 
             #[inline(always)]
@@ -45,6 +45,8 @@ macro_rules! float_tile {
                 acts: [&[f32]; T],
                 next: Fetch,
             ) -> [[D::F; N]; T] {
+                /// Columns of a cache line.
+                const LINE: usize = 64 / (TILE_ROWS * $bytes);
                 let columns = acts[0].len();
                 check_acts(acts, columns);
                 check_parts(parts, Self::bytes(columns));
@@ -52,15 +54,23 @@ macro_rules! float_tile {
                 let mut c = 0;
                 // SAFETY: all activation rows have `columns` elements, checked above.
                 unsafe {
-                    while c + U <= columns {
-                        Self::column(d, parts, acts, c, &mut acc, next);
+                    while c + U * LINE <= columns {
+                        Self::columns::<D, T, N, LINE>(d, parts, acts, c, &mut acc, next);
                         if U == 2 {
-                            Self::column(d, parts, acts, c + 1, &mut acc, next);
+                            Self::columns::<D, T, N, LINE>(
+                                d,
+                                parts,
+                                acts,
+                                c + LINE,
+                                &mut acc,
+                                next,
+                            );
                         }
-                        c += U;
+                        c += U * LINE;
                     }
-                    if U == 2 && c < columns {
-                        Self::column(d, parts, acts, c, &mut acc, next);
+                    while c < columns {
+                        Self::columns::<D, T, N, 1>(d, parts, acts, c, &mut acc, next);
+                        c += 1;
                     }
                 }
                 acc
@@ -68,13 +78,14 @@ macro_rules! float_tile {
         }
 
         impl $name {
-            /// Adds the products of column `c`.
+            /// Adds the products of `C` columns from column `c` on, which is the first of a cache line if they are
+            /// one.
             ///
             /// # Safety
             ///
-            /// Every element of `acts` has this column.
+            /// Every element of `acts` has these columns.
             #[inline(always)]
-            unsafe fn column<D: Dot, const T: usize, const N: usize>(
+            unsafe fn columns<D: Dot, const T: usize, const N: usize, const C: usize>(
                 d: D,
                 parts: [Part<'_>; N],
                 acts: [&[f32]; T],
@@ -83,18 +94,23 @@ macro_rules! float_tile {
                 next: Fetch,
             ) {
                 const COLUMN: usize = TILE_ROWS * $bytes;
-                if (c * COLUMN).is_multiple_of(64) {
-                    fetch(d, parts, c * COLUMN, COLUMN.div_ceil(64), next);
+                if C * COLUMN == 64 || (c * COLUMN).is_multiple_of(64) {
+                    fetch(d, parts, c * COLUMN, 1, next);
                 }
-                let mut w = [d.splat(0.0); N];
-                for n in 0..N {
-                    w[n] = d.$load(part::<COLUMN>(parts[n].tile, c * COLUMN), parts[n].group);
+                let mut w = [[d.splat(0.0); N]; C];
+                for i in 0..C {
+                    for n in 0..N {
+                        let column = part::<COLUMN>(parts[n].tile, (c + i) * COLUMN);
+                        w[i][n] = d.$load(column, parts[n].group);
+                    }
                 }
                 for t in 0..T {
-                    // SAFETY: the caller's contract.
-                    let x = d.splat(unsafe { *acts[t].get_unchecked(c) });
-                    for n in 0..N {
-                        acc[t][n] = d.fma(w[n], x, acc[t][n]);
+                    for i in 0..C {
+                        // SAFETY: the caller's contract.
+                        let x = d.splat(unsafe { *acts[t].get_unchecked(c + i) });
+                        for n in 0..N {
+                            acc[t][n] = d.fma(w[i][n], x, acc[t][n]);
+                        }
                     }
                 }
             }
@@ -102,5 +118,5 @@ macro_rules! float_tile {
     };
 }
 
-float_tile!(F32, 4, load_f32);
-float_tile!(F16, 2, load_f16);
+float_tile!(F32, 4, load_f32, Sums::Floats);
+float_tile!(F16, 2, load_f16, Sums::Pairs);

@@ -68,7 +68,7 @@ pub(crate) use q5_1::Q5_1;
 pub(crate) use q5_k::Q5K;
 pub(crate) use q6_k::Q6K;
 pub(crate) use q8_0::Q8_0;
-pub(crate) use walk::{Family, Place, RegisterTile, Unpacks, Walk, step, usual};
+pub(crate) use walk::{Family, Place, RegisterTile, Unpacks, Walk, step, streams, usual};
 pub(crate) use wide::Wide;
 
 // What the files of the types are written with, too.

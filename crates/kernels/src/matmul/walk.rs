@@ -77,6 +77,8 @@ pub(crate) struct Family<A: 'static> {
     /// The fewest tokens for which it is the usual one. One token is bound by memory, and one stream of
     /// weights is what prefetchers like; but the sums of plain floats are one chain of additions.
     pub(crate) from: usize,
+    /// The member for more than two tokens where memory likes streams, if it is another.
+    pub(crate) streams: Option<Size>,
     /// Whether members can be chosen, and not only the usual one.
     pub(crate) choice: bool,
     /// The member that works with panels, if there is one.
@@ -153,6 +155,7 @@ impl<A> Family<A> {
             _ if self.groups > 1 => None,
             1 if streams => Some((2, 1, 1)),
             2 if streams => Some((4, 2, 1)),
+            _ if streams && self.streams.is_some() => self.streams,
             // Floats' sums are chains of additions, which want more of them. Narrow registers have too few.
             _ if self.from == 1 => None,
             ..=4 if !streams => Some((1, 4, 1)),
@@ -348,5 +351,16 @@ pub(crate) const fn usual<D: Dot, K: Tile>() -> MicroKernel {
         _ if D::GROUPS == 4 => MicroKernel::of((2, 8, 1)),
         Sums::Integers => MicroKernel::of((1, 4, 1)),
         Sums::Floats | Sums::Pairs => MicroKernel::of((1, 8, 1)),
+    }
+}
+
+/// The same for more than two tokens where memory likes streams, if it is another. Floats have no sums of blocks
+/// beside those of all columns, so registers hold 2 tiles by 12 tokens, for which weights are widened and
+/// activations loaded once: on an Emerald Rapids 1.3 (F16) and 1.15 (BF16) times as fast as 2 by 4 from 12 tokens on
+/// (`--bench families`; November 2026). No Zen 5 was asked.
+pub(crate) const fn streams<D: Dot, K: Tile>() -> Option<Size> {
+    match K::SUMS {
+        Sums::Floats | Sums::Pairs if D::WIDE => Some((2, 12, 1)),
+        _ => None,
     }
 }
