@@ -67,6 +67,13 @@ impl Ahead {
         Self::page(t, first, t.k_pages.len() + page)
     }
 
+    /// While the weights of the rows from `first` are made. Memory would rest, so part of what the values ask
+    /// for first is asked for here; where a page ends, of what follows it in memory.
+    #[inline(always)]
+    pub(super) fn of_weights<C: Cell>(t: &Tile<'_, C>, first: usize) -> Self {
+        Self::page(t, first, t.k_pages.len())
+    }
+
     #[inline(always)]
     fn page<C: Cell>(t: &Tile<'_, C>, first: usize, here: usize) -> Self {
         let (keys, values) = (t.k_pages.len(), t.v_pages.len());
@@ -87,6 +94,14 @@ impl Ahead {
         let Distance { near, far } = Distance::of(C::TYPE, t.head_dim);
         let far = far.filter(|_| t.limits.len() <= MOST_ROWS);
         Self { near: Some(page(here + near)), far: far.map(|far| page(here + far)) }
+    }
+
+    /// Fetches the line `offset` bytes into the page, in the first of two stages only.
+    #[inline(always)]
+    pub(super) fn fetch_far<D: Dot>(self, d: D, offset: usize) {
+        if let Some(far) = self.far.filter(|_| self.near.is_some()) {
+            d.prefetch_second(far.wrapping_add(offset));
+        }
     }
 
     /// Fetches the line `offset` bytes into the page.

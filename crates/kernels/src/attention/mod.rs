@@ -209,7 +209,7 @@ fn group<S: Simd, C: Cell, const R: usize>(
             soft_cap(s, blocks_of(&mut p[r], seen[r]).as_flattened_mut(), t.soft_cap);
         }
     }
-    let (max, sum) = weights(s, p, seen);
+    let (max, sum) = weights(s, p, seen, Ahead::of_weights(t, first));
     for r in 0..R {
         let tail = &mut out[r * state + dim..(r + 1) * state];
         tail.fill(0.0);
@@ -234,6 +234,7 @@ fn weights<S: Simd, const R: usize>(
     s: S,
     p: &mut [[f32; KV_CHUNK]; R],
     seen: [Seen; R],
+    ahead: Ahead,
 ) -> ([f32; R], [f32; R]) {
     // The blocks of which any row sees a key, and those that all rows see whole.
     let (mut first, mut last, mut whole) = (KV_CHUNK / LANES, 0, 0..KV_CHUNK / LANES);
@@ -266,6 +267,7 @@ fn weights<S: Simd, const R: usize>(
     let mut sums = [s.splat(0.0); R];
     for b in first..last {
         for r in 0..R {
+            ahead.fetch_far(s.dot(), 64 * (b * R + r));
             let block = &mut p[r].as_chunks_mut::<LANES>().0[b];
             let p = exp_negative(s, s.sub(s.load(block), tops[r]));
             s.store(p, block);
