@@ -369,11 +369,11 @@ fn keys_behind_a_window_take_no_memory() {
     };
     // Four sequences; a page of two layers with four heads of 64 half floats.
     let page = 32 * 2 * 4 * 2 * 64 * 2;
-    // And a page for a copy; they lie in groups of four.
-    assert_eq!(kv(None, 1024), (4 * 32 + 4) * page);
+    // And a page for a copy; with heads of 64 they lie in groups of sixteen.
+    assert_eq!(kv(None, 1024), (4 * 32 + 16) * page);
     // 40 + 64 - 1 tokens lie in five pages at most; one more for each sequence, two for a step, and
     // the copy.
-    assert_eq!(kv(Some(40), 1024), (4 * 6 + 2 + 2) * page);
+    assert_eq!(kv(Some(40), 1024), (4 * 6usize + 2 + 1).next_multiple_of(16) * page);
     assert_eq!(kv(Some(40), 512), kv(Some(40), 1024));
 }
 
