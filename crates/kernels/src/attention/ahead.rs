@@ -1,8 +1,9 @@
 //! Bringing pages near before they are read.
 
-use super::{Cell, KvType, Tile};
+use super::{Cell, KV_CHUNK, KV_PAGE, KvType, Tile};
 use crate::isa::likes_streams;
 use crate::simd::Dot;
+use std::ptr;
 
 /// How many pages lie between the page that is worked on and the one that is fetched meanwhile.
 #[derive(Clone, Copy)]
@@ -45,73 +46,95 @@ impl KvType {
     }
 }
 
-/// What is read some pages after a page of a tile: its lines are fetched while that page is worked
-/// on. The order is keys, values, what comes [next](super::AttnTile::next).
+/// Most pages that lie between.
+const MOST: usize = 24;
+/// Pages of keys, or of values, of a tile.
+const PAGES: usize = KV_CHUNK / KV_PAGE;
+
+/// The pages of a tile in the order in which they are read, keys, values, what comes
+/// [next](super::AttnTile::next), and how far ahead of the one at hand they are fetched.
+///
+/// It is made once for a tile: what a page costs beside its multiplications is not hidden by memory.
+#[derive(Clone, Copy)]
+pub(super) struct Order {
+    /// Where nothing follows, the first page: fetching it again costs least.
+    pages: [*const u8; 2 * PAGES + MOST],
+    values: usize,
+    near: usize,
+    far: usize,
+}
+
+impl Order {
+    /// Of a tile of `rows` rows.
+    #[inline(always)]
+    pub(super) fn new<C: Cell>(
+        head_dim: usize,
+        rows: usize,
+        k_pages: &[&[C::Unit]],
+        v_pages: &[&[C::Unit]],
+        next: &[&[u8]],
+    ) -> Self {
+        let Distance { near, far } = Distance::of(C::TYPE, head_dim);
+        assert!(k_pages.len() <= PAGES && v_pages.len() <= PAGES, "more pages than a chunk has");
+        let first = k_pages.first().map_or(ptr::null(), |page| page.as_ptr().cast());
+        let mut pages = [first; 2 * PAGES + MOST];
+        let of_tile = k_pages.iter().chain(v_pages).map(|page| page.as_ptr().cast());
+        let order = of_tile.chain(next.iter().map(|page| page.as_ptr()));
+        for (to, page) in pages.iter_mut().zip(order) {
+            *to = page;
+        }
+        let far = far.filter(|_| rows <= MOST_ROWS).unwrap_or(0);
+        Self { pages, values: k_pages.len(), near: near.min(MOST), far: far.min(MOST) }
+    }
+}
+
+/// What is read some pages after a page of a tile: its lines are fetched while that page is worked on.
+///
+/// What is not to be fetched is the page at hand itself, whose lines are near: that costs less than to ask
+/// each time.
 #[derive(Clone, Copy)]
 pub(crate) struct Ahead {
-    /// None of what the rows before have brought near.
-    near: Option<*const u8>,
-    far: Option<*const u8>,
+    near: *const u8,
+    far: *const u8,
 }
 
 impl Ahead {
     /// While page `page` of the keys is worked on by the rows from `first`.
     #[inline(always)]
     pub(super) fn of_keys<C: Cell>(t: &Tile<'_, C>, first: usize, page: usize) -> Self {
-        Self::page(t, first, page)
+        Self::page(&t.order, first, page)
     }
 
     /// While page `page` of the values is worked on by the rows from `first`.
     #[inline(always)]
     pub(super) fn of_values<C: Cell>(t: &Tile<'_, C>, first: usize, page: usize) -> Self {
-        Self::page(t, first, t.k_pages.len() + page)
+        Self::page(&t.order, first, t.order.values + page)
     }
 
-    /// While the weights of the rows from `first` are made. Memory would rest, so part of what the values ask
-    /// for first is asked for here; where a page ends, of what follows it in memory.
+    /// While the weights of the rows from `first` are made, if fetching has two stages. Memory would rest, so
+    /// part of what the values ask for first is asked for here; where a page ends, of what follows it in memory.
     #[inline(always)]
-    pub(super) fn of_weights<C: Cell>(t: &Tile<'_, C>, first: usize) -> Self {
-        Self::page(t, first, t.k_pages.len())
+    pub(super) fn of_weights<C: Cell>(t: &Tile<'_, C>, first: usize) -> Option<Self> {
+        (first == 0 && t.order.far > 0).then(|| Self::of_values(t, first, 0))
     }
 
+    /// The first rows of a tile bring near what the others read as well.
     #[inline(always)]
-    fn page<C: Cell>(t: &Tile<'_, C>, first: usize, here: usize) -> Self {
-        let (keys, values) = (t.k_pages.len(), t.v_pages.len());
-        let page = |i: usize| {
-            if i < keys {
-                return t.k_pages[i].as_ptr().cast();
-            }
-            if i < keys + values {
-                return t.v_pages[i - keys].as_ptr().cast();
-            }
-            // Where nothing follows, what is at hand: fetching it again costs least.
-            let next = t.next.get(i - keys - values);
-            next.map_or(t.k_pages[0].as_ptr().cast(), |next| next.as_ptr())
-        };
-        if first > 0 {
-            return Self { near: None, far: None };
-        }
-        let Distance { near, far } = Distance::of(C::TYPE, t.head_dim);
-        let far = far.filter(|_| t.limits.len() <= MOST_ROWS);
-        Self { near: Some(page(here + near)), far: far.map(|far| page(here + far)) }
+    fn page(order: &Order, first: usize, here: usize) -> Self {
+        let (near, far) = if first == 0 { (order.near, order.far) } else { (0, 0) };
+        Self { near: order.pages[here + near], far: order.pages[here + far] }
     }
 
     /// Fetches the line `offset` bytes into the page, in the first of two stages only.
     #[inline(always)]
     pub(super) fn fetch_far<D: Dot>(self, d: D, offset: usize) {
-        if let Some(far) = self.far.filter(|_| self.near.is_some()) {
-            d.prefetch_second(far.wrapping_add(offset));
-        }
+        d.prefetch_second(self.far.wrapping_add(offset));
     }
 
     /// Fetches the line `offset` bytes into the page.
     #[inline(always)]
     pub(super) fn fetch<D: Dot>(self, d: D, offset: usize) {
-        if let Some(near) = self.near {
-            if let Some(far) = self.far {
-                d.prefetch_second(far.wrapping_add(offset));
-            }
-            d.prefetch(near.wrapping_add(offset));
-        }
+        d.prefetch_second(self.far.wrapping_add(offset));
+        d.prefetch(self.near.wrapping_add(offset));
     }
 }

@@ -332,8 +332,8 @@ fn value<S: Simd, E: Element, const R: usize, const DIMS: usize>(
         let (v, ahead) = (t.v_pages[page], Ahead::of_values(t, first, page));
         assert!(v.len() == KV_PAGE * dim);
         let end = keys.end.min((page + 1) * KV_PAGE);
+        let mut at = key % KV_PAGE * dim + d;
         for key in key..end {
-            let at = key % KV_PAGE * dim + d;
             for b in (0..DIMS).step_by(line::<E>() / LANES) {
                 ahead.fetch(s.dot(), (at + b * LANES) * size_of::<E::Bits>());
             }
@@ -349,6 +349,7 @@ fn value<S: Simd, E: Element, const R: usize, const DIMS: usize>(
                     acc[r][b] = s.fma(p, x[b], acc[r][b]);
                 }
             }
+            at += dim;
         }
         key = end;
     }

@@ -28,7 +28,7 @@ pub(crate) use q8_0::Q8_0;
 pub(crate) use quantised::{Blocks, store_k as store_k_blocks, store_v as store_v_blocks};
 pub(crate) use state::{finish, fold, merge};
 
-use ahead::Ahead;
+use ahead::{Ahead, Order};
 
 use crate::exp::{exp_negative, soft_cap};
 use crate::simd::{LANES, Simd};
@@ -79,7 +79,7 @@ pub(crate) struct Tile<'a, C: Cell> {
     soft_cap: f32,
     k_pages: &'a [&'a [C::Unit]],
     v_pages: &'a [&'a [C::Unit]],
-    next: &'a [&'a [u8]],
+    order: Order,
 }
 
 impl<'a> AttnTile<'a> {
@@ -113,7 +113,8 @@ impl<'a> AttnTile<'a> {
                 "a page of {bytes} bytes for head_dim {head_dim}"
             );
         }
-        Tile { q, head_dim, starts, limits, soft_cap, k_pages, v_pages, next }
+        let order = Order::new::<C>(head_dim, rows, k_pages, v_pages, next);
+        Tile { q, head_dim, starts, limits, soft_cap, k_pages, v_pages, order }
     }
 }
 
@@ -234,7 +235,7 @@ fn weights<S: Simd, const R: usize>(
     s: S,
     p: &mut [[f32; KV_CHUNK]; R],
     seen: [Seen; R],
-    ahead: Ahead,
+    ahead: Option<Ahead>,
 ) -> ([f32; R], [f32; R]) {
     // The blocks of which any row sees a key, and those that all rows see whole.
     let (mut first, mut last, mut whole) = (KV_CHUNK / LANES, 0, 0..KV_CHUNK / LANES);
@@ -267,7 +268,9 @@ fn weights<S: Simd, const R: usize>(
     let mut sums = [s.splat(0.0); R];
     for b in first..last {
         for r in 0..R {
-            ahead.fetch_far(s.dot(), 64 * (b * R + r));
+            if let Some(ahead) = ahead {
+                ahead.fetch_far(s.dot(), 64 * (b * R + r));
+            }
             let block = &mut p[r].as_chunks_mut::<LANES>().0[b];
             let p = exp_negative(s, s.sub(s.load(block), tops[r]));
             s.store(p, block);
