@@ -319,18 +319,11 @@ impl<'a> Builder<'a> {
             Some(l) => format!("{l}.{}", op.name()),
             None => op.name().to_owned(),
         };
-        let inputs: Vec<Bundle> = match &op {
-            Op::Embed { .. } => vec![],
-            Op::Norm { x, .. } | Op::Linear { x, .. } | Op::Gated { x, .. } => vec![*x],
-            Op::Select { x } | Op::Logits { x, .. } => vec![*x],
-            Op::Attention { qkv, .. } => vec![*qkv],
-            Op::Residual { x, partial, .. } => vec![*x, *partial],
-        };
         let g = &mut self.graph;
         let mut tensors = Vec::with_capacity(widths.len());
         for (node, &width) in widths.iter().enumerate() {
-            let sources = inputs
-                .iter()
+            let sources = op
+                .inputs()
                 .flat_map(|b| {
                     let info = &g.bundles[b.0 as usize];
                     match info.placement {

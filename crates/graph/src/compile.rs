@@ -52,9 +52,8 @@ pub fn compile(instrs: Vec<Instr>, buffers: &Buffers, nodes: usize, sync: Sync) 
     // Instructions before these indices are ordered before whatever comes next.
     let (mut local_from, mut global_from) = (0, 0);
     for (at, instr) in instrs.into_iter().enumerate() {
-        let accesses = instr.accesses();
         let mut need: Option<Wait> = None;
-        for access in &accesses {
+        for access in instr.accesses() {
             if buffers.get(access.buffer).home == Home::Thread {
                 continue;
             }
@@ -84,7 +83,7 @@ pub fn compile(instrs: Vec<Instr>, buffers: &Buffers, nodes: usize, sync: Sync) 
             stages.last_mut().expect("never empty").wait = Some(wait);
             stages.push(Stage { instrs: Vec::new(), wait: None });
         }
-        for access in accesses {
+        for access in instr.accesses() {
             let list = seen.entry(access.buffer).or_default();
             // What a global wait has ordered can conflict no more.
             list.retain(|s| s.at >= global_from);
@@ -97,6 +96,7 @@ pub fn compile(instrs: Vec<Instr>, buffers: &Buffers, nodes: usize, sync: Sync) 
 
 fn scope(a: Reach, b: Reach, nodes: usize) -> Option<Scope> {
     match (a, b) {
+        (Reach::Round, _) | (_, Reach::Round) => None,
         (Reach::Own(x), Reach::Own(y)) if x == y && x != Deal::Items => None,
         (Reach::All, _) | (_, Reach::All) if nodes > 1 => Some(Scope::Global),
         _ => Some(Scope::Local),

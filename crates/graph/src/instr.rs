@@ -34,15 +34,15 @@ pub enum Gather {
     Scatter,
 }
 
-/// Activations of a matrix product.
+/// Activations of a matrix product: buffers, or views of them.
 #[derive(Copy, Clone, Debug)]
-pub struct Operand {
+pub struct Operand<B = BufId> {
     /// As f32, for parts with weights of type F32 or F16.
-    pub f32: Option<BufId>,
+    pub f32: Option<B>,
     /// Rounded to bfloat16, for parts with such weights.
-    pub bf16: Option<BufId>,
+    pub bf16: Option<B>,
     /// As blocks of 8-bit integers, for parts with quantised weights.
-    pub q8: Option<BufId>,
+    pub q8: Option<B>,
 }
 
 /// What a sum over nodes goes through before it is added to the residual stream.
@@ -124,16 +124,20 @@ pub enum Kind {
     Logits { acts: Operand, matrix: MatrixId, scale: f32, cap: Option<f32>, out: BufId },
 }
 
-/// What raw heads become queries and keys with.
+/// What raw heads become queries and keys with: buffers, or views of them.
 #[derive(Copy, Clone, Debug)]
-pub struct Place {
+pub struct Place<B = BufId> {
     /// Cosines and sines.
-    pub rope: Option<BufId>,
+    pub rope: Option<B>,
     /// Sums of squares of all tiles of queries, then of keys.
-    pub squares: Option<BufId>,
+    pub squares: Option<B>,
 }
 
 impl Place {
+    pub(crate) fn map<V>(self, view: impl Fn(BufId) -> V) -> Place<V> {
+        Place { rope: self.rope.map(&view), squares: self.squares.map(view) }
+    }
+
     fn buffers(&self) -> impl Iterator<Item = BufId> + use<> {
         self.rope.into_iter().chain(self.squares)
     }
@@ -148,6 +152,7 @@ pub struct Instr {
     pub domain: Domain,
     /// What it does.
     pub kind: Kind,
+    accesses: Vec<Access>,
 }
 
 /// How an instruction deals its work over the threads of a group. Two accesses dealt alike touch
@@ -171,6 +176,9 @@ pub enum Reach {
     Group,
     /// The copies of all nodes.
     All,
+    /// What one stage of a pipeline hands to the next. All groups meet between the rounds of a step,
+    /// and the two sides take turns with two buffers, so no wait within a round orders them.
+    Round,
 }
 
 /// One use of a buffer.
@@ -185,6 +193,23 @@ pub struct Access {
 }
 
 impl Instr {
+    pub(crate) fn new(layer: Option<usize>, domain: Domain, kind: Kind) -> Instr {
+        let mut instr = Instr { layer, domain, kind, accesses: Vec::new() };
+        instr.accesses = instr.declare();
+        instr
+    }
+
+    /// Everything this instruction reads and writes.
+    pub fn accesses(&self) -> &[Access] {
+        &self.accesses
+    }
+
+    /// Declares something else, to show that it is noticed.
+    #[cfg(test)]
+    pub(crate) fn redeclare(&mut self, change: impl FnOnce(&mut Vec<Access>)) {
+        change(&mut self.accesses);
+    }
+
     fn deal(&self) -> Deal {
         match self.domain {
             Domain::Tokens => Deal::Tokens,
@@ -199,8 +224,8 @@ impl Instr {
         }
     }
 
-    /// Everything this instruction reads and writes.
-    pub fn accesses(&self) -> Vec<Access> {
+    /// What [`Instr::accesses`] are, by kind.
+    fn declare(&self) -> Vec<Access> {
         let read = |buffer, reach| Access { buffer, write: false, reach };
         let write = |buffer, reach| Access { buffer, write: true, reach };
         let items = Reach::Own(Deal::Items);
@@ -208,9 +233,15 @@ impl Instr {
             Kind::RopeTable { out, .. } | Kind::Embed { out, .. } => {
                 vec![write(*out, Reach::Own(Deal::Tokens))]
             }
-            Kind::Receive { out, work, .. } => vec![write(*out, self.row_wise(*work))],
+            Kind::Receive { from, out, work, .. } => {
+                let from = from.map(|from| read(from, Reach::Round));
+                from.into_iter().chain([write(*out, self.row_wise(*work))]).collect()
+            }
             // Each row goes out once, also when every thread has all of them.
-            Kind::Send { x, .. } => vec![read(*x, Reach::Own(self.deal()))],
+            Kind::Send { x, to, .. } => {
+                let to = to.map(|to| write(to, Reach::Round));
+                to.into_iter().chain([read(*x, Reach::Own(self.deal()))]).collect()
+            }
             Kind::Hidden { x, out, .. } => {
                 let own = Reach::Own(self.deal());
                 vec![read(*x, own), write(*out, own)]
@@ -321,8 +352,14 @@ impl Operand {
         self.f32.into_iter().chain(self.bf16).chain(self.q8)
     }
 
-    /// The buffer with activations of this kind, which some part of the matrix takes.
-    pub fn of(&self, kind: ActKind) -> BufId {
+    pub(crate) fn map<V>(self, view: impl Fn(BufId) -> V) -> Operand<V> {
+        Operand { f32: self.f32.map(&view), bf16: self.bf16.map(&view), q8: self.q8.map(view) }
+    }
+}
+
+impl<B: Copy> Operand<B> {
+    /// The activations of this kind, which some part of the matrix takes.
+    pub fn of(&self, kind: ActKind) -> B {
         let buffer = match kind {
             ActKind::F32 => self.f32,
             ActKind::Bf16 => self.bf16,

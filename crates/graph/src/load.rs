@@ -66,7 +66,7 @@ impl Packed {
             count => (count - 1) * stride + len,
         };
         let block = self.block.sub(range.start * stride + root.bytes.start, bytes);
-        // SAFETY: tiles are written by `Weights::load` only, which holds the executor exclusively;
+        // SAFETY: tiles are written by `Weights::pack_all` only, before an executor is made of them;
         // the arena lives as long as `self`'s owner.
         Tiles::new(unsafe { block.as_slice::<u8>() }, range.len(), len, stride)
     }
@@ -328,7 +328,7 @@ impl Shelves {
                 let last = (first + TILE_ROWS).min(rows.end);
                 for root in &packed.summed(1).roots {
                     // SAFETY: `share` gives every tile to exactly one thread, and nobody reads
-                    // tiles before `load` returns.
+                    // tiles before `pack_all` returns.
                     let mut to = unsafe { packed.root_block(t, root).as_mut_slice::<u8>() };
                     let mut col = cols.start + root.cols.start;
                     for piece in &root.pieces {
@@ -372,7 +372,7 @@ impl Shelves {
     /// A vector, as threads of `group` read it.
     pub(crate) fn vector(&self, vector: VectorId, group: usize) -> &[f32] {
         let copies = &self.vectors[vector.0 as usize];
-        // SAFETY: written in `load` only, before anybody can hold `self`.
+        // SAFETY: written in `Weights::pack_all` only, before an executor is made of them.
         let padded = unsafe { copies[group.min(copies.len() - 1)].as_slice::<f32>() };
         &padded[..self.lens[vector.0 as usize]]
     }
@@ -390,7 +390,7 @@ impl Shelves {
     /// The same of one thread, without the matrices `but`.
     pub(crate) fn others(&self, group: usize, rank: usize, but: &[MatrixId]) -> Vec<&[u8]> {
         let blocks = self.streamed_but(group, rank..rank + 1, but);
-        // SAFETY: tiles are written by `Weights::load` only, which holds the executor exclusively; the arena
+        // SAFETY: tiles are written by `Weights::pack_all` only, before an executor is made of them; the arena
         // lives as long as `self`'s owner.
         blocks.map(|block| unsafe { block.as_slice() }).collect()
     }

@@ -124,7 +124,7 @@ pub fn lower(
 ) -> Vec<Instr> {
     let mut last_use = HashMap::new();
     for (at, node) in graph.ops.iter().enumerate() {
-        for b in inputs(&node.op) {
+        for b in node.op.inputs() {
             last_use.insert(b, at);
         }
     }
@@ -151,16 +151,6 @@ pub fn lower(
     lowering.out
 }
 
-fn inputs(op: &Op) -> Vec<Bundle> {
-    match op {
-        Op::Embed { .. } => vec![],
-        Op::Norm { x, .. } | Op::Linear { x, .. } | Op::Gated { x, .. } => vec![*x],
-        Op::Select { x } | Op::Logits { x, .. } => vec![*x],
-        Op::Attention { qkv, .. } => vec![*qkv],
-        Op::Residual { x, partial, .. } => vec![*x, *partial],
-    }
-}
-
 struct Lowering<'a> {
     graph: &'a Graph,
     variant: Variant,
@@ -174,7 +164,7 @@ struct Lowering<'a> {
 
 impl Lowering<'_> {
     fn emit(&mut self, layer: Option<usize>, domain: Domain, kind: Kind) {
-        self.out.push(Instr { layer, domain, kind });
+        self.out.push(Instr::new(layer, domain, kind));
     }
 
     /// f32 rows as wide as bundle `b` on each node, padded to whole tiles.
@@ -249,7 +239,7 @@ impl Lowering<'_> {
     /// The one value that operators from `at` on take from those before.
     fn crossing(&self, at: usize) -> Bundle {
         let made: HashSet<Bundle> = self.graph.ops[..at].iter().map(|n| n.out).collect();
-        let taken = self.graph.ops[at..].iter().flat_map(|n| inputs(&n.op));
+        let taken = self.graph.ops[at..].iter().flat_map(|n| n.op.inputs());
         let crossing: HashSet<Bundle> = taken.filter(|b| made.contains(b)).collect();
         assert_eq!(crossing.len(), 1, "layers hand on the residual stream and nothing else");
         crossing.into_iter().next().expect("one")

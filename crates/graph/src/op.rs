@@ -256,6 +256,18 @@ pub enum Op {
 }
 
 impl Op {
+    /// The bundles that it reads.
+    pub fn inputs(&self) -> impl Iterator<Item = Bundle> + use<> {
+        let (first, second) = match self {
+            Op::Embed { .. } => (None, None),
+            Op::Norm { x, .. } | Op::Linear { x, .. } | Op::Gated { x, .. } => (Some(*x), None),
+            Op::Select { x } | Op::Logits { x, .. } => (Some(*x), None),
+            Op::Attention { qkv, .. } => (Some(*qkv), None),
+            Op::Residual { x, partial, .. } => (Some(*x), Some(*partial)),
+        };
+        first.into_iter().chain(second)
+    }
+
     /// The operator's name in listings.
     pub fn name(&self) -> &'static str {
         match self {

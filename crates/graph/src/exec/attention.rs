@@ -9,16 +9,16 @@
 //! nothing is read that no row sees: neither ranges nor, in the range where the window begins, pages.
 
 use super::Thread;
+use super::access::{KvPages, Source, Target};
 use super::items::{Items, TileOrder};
 use super::keys::{Keys, Spans, TILE_ROWS_MAX, page};
 use super::placing::Placing;
-use crate::buffer::BufId;
 use crate::cache::KvType;
 use crate::instr::Place;
 use crate::op::{Attention, Heads};
 use crate::step::Class;
 use kernels::{
-    AttnTile, KV_CHUNK, KV_PAGE, KvPages, Rows, attn_scratch_len, attn_state_len, q8_row_bytes,
+    AttnTile, KV_CHUNK, KV_PAGE, KvPages as Pages, attn_scratch_len, attn_state_len, q8_row_bytes,
 };
 use memory::Pod;
 use std::ops::Range;
@@ -95,14 +95,9 @@ impl<'a> Thread<'a> {
         &self.input.classes[self.step.graph.caches[spec.cache].class]
     }
 
-    /// How the layer's keys and values are stored.
-    fn kv(&self, spec: &Attention) -> KvType {
-        self.step.storage.cache(spec.cache, self.place).kv()
-    }
-
     /// Quantises queries, if that is what the keys are multiplied with.
-    fn quantize_queries(&self, spec: &Attention, q: &[f32], quants: &mut [u8]) {
-        if self.kv(spec).quantises_queries() {
+    fn quantize_queries(&self, kv: KvType, q: &[f32], quants: &mut [u8]) {
+        if kv.quantises_queries() {
             self.step.kernels.quantize_q8(q, &mut quants[..q8_row_bytes(q.len())]);
         }
     }
@@ -111,7 +106,7 @@ impl<'a> Thread<'a> {
     /// them.
     fn attend(
         &self,
-        spec: &Attention,
+        (spec, cache): (&Attention, &KvPages<'_>),
         keys: &Keys<'_>,
         rows: &Rowset<'_>,
         next: Option<Keys<'_>>,
@@ -122,11 +117,11 @@ impl<'a> Thread<'a> {
         let Spans { starts, limits } = rows.spans;
         let head_dim = spec.heads.dim;
         let soft_cap = spec.soft_cap.unwrap_or(f32::INFINITY);
-        let (pages, kv) = (keys.pages().len(), self.kv(spec));
+        let (pages, kv, class) = (keys.pages().len(), cache.kv(), self.class(spec));
         let (mut ahead, mut count) = ([&[][..]; CHUNK_PAGES], 0);
         if let Some(next) = next {
             count = kv.pages_ahead(head_dim).min(next.pages().len());
-            ahead = self.pages::<u8>(spec, &next, count).0;
+            ahead = key_pages::<u8>(cache, class, &next, count).0;
         }
         let next = &ahead[..count];
         let quants = || &quants[..limits.len() * q8_row_bytes(head_dim)];
@@ -137,59 +132,45 @@ impl<'a> Thread<'a> {
         };
         match kv {
             KvType::F16 => {
-                let (k, v) = self.pages::<u16>(spec, keys, pages);
-                run(KvPages::F16 { q, k: &k[..pages], v: &v[..pages] });
+                let (k, v) = key_pages::<u16>(cache, class, keys, pages);
+                run(Pages::F16 { q, k: &k[..pages], v: &v[..pages] });
             }
             KvType::Bf16 => {
-                let (k, v) = self.pages::<u16>(spec, keys, pages);
-                run(KvPages::Bf16 { q, k: &k[..pages], v: &v[..pages] });
+                let (k, v) = key_pages::<u16>(cache, class, keys, pages);
+                run(Pages::Bf16 { q, k: &k[..pages], v: &v[..pages] });
             }
             KvType::F32 => {
-                let (k, v) = self.pages::<f32>(spec, keys, pages);
-                run(KvPages::F32 { q, k: &k[..pages], v: &v[..pages] });
+                let (k, v) = key_pages::<f32>(cache, class, keys, pages);
+                run(Pages::F32 { q, k: &k[..pages], v: &v[..pages] });
             }
             KvType::Q8_0 => {
-                let (k, v) = self.pages::<u8>(spec, keys, pages);
-                run(KvPages::Q8_0 { q: quants(), k: &k[..pages], v: &v[..pages] });
+                let (k, v) = key_pages::<u8>(cache, class, keys, pages);
+                run(Pages::Q8_0 { q: quants(), k: &k[..pages], v: &v[..pages] });
             }
             KvType::Q4_0 => {
-                let (k, v) = self.pages::<u8>(spec, keys, pages);
-                run(KvPages::Q4_0 { q: quants(), k: &k[..pages], v: &v[..pages] });
+                let (k, v) = key_pages::<u8>(cache, class, keys, pages);
+                run(Pages::Q4_0 { q: quants(), k: &k[..pages], v: &v[..pages] });
             }
         }
-    }
-
-    /// The first `count` pages that keys lie in.
-    fn pages<E: Pod>(&self, spec: &Attention, keys: &Keys<'_>, count: usize) -> PagePair<'a, E> {
-        let cache = self.step.storage.cache(spec.cache, self.place);
-        let class = self.class(spec);
-        let (mut k, mut v): PagePair<'a, E> = ([&[]; CHUNK_PAGES], [&[]; CHUNK_PAGES]);
-        for (i, at) in keys.pages().take(count).enumerate() {
-            let page = page(class, keys.token, at);
-            // SAFETY: keys and values of these positions were written before the last wait, or are
-            // written by this thread, which has no such slice then; see `Instr::accesses`.
-            unsafe {
-                k[i] = cache.keys(page, keys.kv).as_slice::<E>();
-                v[i] = cache.values(page, keys.kv).as_slice::<E>();
-            }
-        }
-        (k, v)
     }
 
     /// Items are (query tile, KV head), dealt in turn: late tiles see more keys than early ones.
+    #[expect(clippy::too_many_arguments, reason = "what the instruction names, room and the pool")]
     pub(super) fn attend_fused(
         &self,
-        qkv: BufId,
-        place: Place,
+        qkv: Source<'_>,
+        place: Place<Source<'_>>,
         spec: &Attention,
-        out: BufId,
+        cache: &KvPages<'_>,
+        mut out: Target<'_>,
+        scratch: &mut [f32],
         w: &mut Worker,
     ) {
         let heads = &spec.heads;
         let (dim, state) = (heads.dim, attn_state_len(heads.dim));
         let kv_heads = heads.kv_len(self.node);
         let (input, class) = (self.input, self.class(spec));
-        let s = Scratch::new(self.scratch(), heads);
+        let s = Scratch::new(scratch, heads);
         let order = TileOrder::new(input.tiles.len(), kv_heads, self.size);
         let items = input.tiles.len() * kv_heads;
         // The KV head of an item, its tokens, and the columns of its queries.
@@ -203,17 +184,16 @@ impl<'a> Thread<'a> {
             // A tile's queries are rows of a few lines, which no hardware prefetcher finds.
             if item + self.size < items {
                 let (_, rows, cols) = parts(item + self.size);
-                self.step.kernels.prefetch(self.columns_read(qkv, rows, cols));
+                self.step.kernels.prefetch(qkv.columns(rows, cols));
             }
             let (kv, tile, cols) = parts(item);
             let tokens = &class.seen[tile.clone()];
             let queries = heads.queries(self.node, kv);
             let group = queries.len();
             // What is written in the end comes from memory, a row of few lines to a token.
-            let to = || self.columns(out, tile.clone(), cols.clone());
-            self.step.kernels.prefetch_write(to());
+            self.step.kernels.prefetch_write(out.columns(tile.clone(), cols.clone()));
             let q = &mut s.q[..tokens.len() * group * dim];
-            let from = self.columns_read(qkv, tile.clone(), cols.clone());
+            let from = qkv.columns(tile.clone(), cols.clone());
             for (i, q) in q.chunks_exact_mut(group * dim).enumerate() {
                 q.copy_from_slice(from.row(i));
             }
@@ -223,7 +203,7 @@ impl<'a> Thread<'a> {
                 *at = self.placing(place, spec, t);
             }
             self.finish_queries(spec, placings, queries.start, q);
-            self.quantize_queries(spec, q, s.quants);
+            self.quantize_queries(cache.kv(), q, s.quants);
             let last = tokens.last().expect("tiles are not empty");
             let chunks = tokens[0].chunks().start..last.chunks().end;
             for chunk in chunks.clone() {
@@ -247,17 +227,17 @@ impl<'a> Thread<'a> {
                 // For the others this is the first range in which they see a key.
                 let going_on = own.iter().take_while(|t| t.chunks().start < chunk).count();
                 if going_on == 0 {
-                    self.attend(spec, &keys, &rowset, next, s.kernel, acc);
+                    self.attend((spec, cache), &keys, &rowset, next, s.kernel, acc);
                 } else {
                     let part = &mut s.part[..rows * state];
-                    self.attend(spec, &keys, &rowset, next, s.kernel, part);
+                    self.attend((spec, cache), &keys, &rowset, next, s.kernel, part);
                     let (acc, new) = acc.split_at_mut(going_on * group * state);
                     let (part, first) = part.split_at(acc.len());
                     self.step.kernels.attn_merge(acc, part, dim);
                     new.copy_from_slice(first);
                 }
             }
-            let mut to = to();
+            let mut to = out.columns(tile, cols);
             for i in 0..tokens.len() {
                 for (g, to) in to.row_mut(i).chunks_exact_mut(dim).enumerate() {
                     let state = &s.acc[(i * group + g) * state..][..state];
@@ -275,13 +255,16 @@ impl<'a> Thread<'a> {
     /// Items are (token, KV head, KV range), dealt in runs. With `append`, the item of a token's last range
     /// appends its key and value first. States of ranges that
     /// a thread folds are left in the row of the last of them.
+    #[expect(clippy::too_many_arguments, reason = "what the instruction names, and room")]
     pub(super) fn attend_split(
         &self,
-        qkv: BufId,
-        place: Place,
+        qkv: Source<'_>,
+        place: Place<Source<'_>>,
         append: bool,
         spec: &Attention,
-        states: BufId,
+        mut cache: KvPages<'_>,
+        mut states: Target<'_>,
+        scratch: &mut [f32],
     ) {
         let heads = &spec.heads;
         let (dim, state) = (heads.dim, attn_state_len(heads.dim));
@@ -298,21 +281,22 @@ impl<'a> Thread<'a> {
             let token = &class.seen[t];
             Keys::new(token, token, kv, token.chunks().start + range)
         };
-        let s = Scratch::new(self.scratch(), heads);
+        let s = Scratch::new(scratch, heads);
         for item in run.clone() {
             let (t, kv, range) = parts(item);
             let token = &class.seen[t];
             let queries = heads.queries(self.node, kv);
             let (group, first_head) = (queries.len(), self.column(heads, 0, queries.start));
-            let from = self.row(qkv, t, heads.qkv_width(self.node));
+            let from = qkv.row(t, heads.qkv_width(self.node));
             let q = &mut s.q[..group * dim];
             if item == run.start || range == 0 {
                 q.copy_from_slice(&from[first_head..][..group * dim]);
                 self.finish_queries(spec, &[self.placing(place, spec, t)], queries.start, q);
-                self.quantize_queries(spec, q, s.quants);
+                self.quantize_queries(cache.kv(), q, s.quants);
             }
             if append && range + 1 == token.ranges() {
-                self.append(spec, &[self.placing(place, spec, t)], t, kv, qkv, s.head);
+                let tokens = [self.placing(place, spec, t)];
+                self.append((spec, &mut cache), &tokens, t, kv, qkv, s.head);
             }
             let keys = keys_of(item);
             let mut spans = [[0u32; TILE_ROWS_MAX]; 2];
@@ -322,27 +306,33 @@ impl<'a> Thread<'a> {
             let folded = items.folded(token, kv, &run);
             let row = token.states as usize + if folded > 0 { folded - 1 } else { range };
             let cols = queries.start * state..queries.end * state;
-            let mut to = self.columns(states, row..row + 1, cols);
-            let to = to.row_mut(0);
+            let mut to = states.columns(row..row + 1, cols);
+            let (to, layer) = (to.row_mut(0), (spec, &cache));
             if folded > 0 && range > 0 {
                 let part = &mut s.part[..group * state];
-                self.attend(spec, &keys, &rowset, next, s.kernel, part);
+                self.attend(layer, &keys, &rowset, next, s.kernel, part);
                 self.step.kernels.attn_merge(to, part, dim);
             } else {
-                self.attend(spec, &keys, &rowset, next, s.kernel, to);
+                self.attend(layer, &keys, &rowset, next, s.kernel, to);
             }
         }
     }
 
     /// Folds the states of each token's ranges in order and finishes every head.
-    pub(super) fn join(&self, states: BufId, spec: &Attention, out: BufId, rows: Range<usize>) {
+    pub(super) fn join(
+        &self,
+        states: Source<'_>,
+        spec: &Attention,
+        mut out: Target<'_>,
+        rows: Range<usize>,
+    ) {
         let heads = &spec.heads;
         let (dim, state) = (heads.dim, attn_state_len(heads.dim));
         let q_heads = heads.q_len(self.node);
         let items = self.items(spec);
         for t in rows {
             let token = &self.class(spec).seen[t];
-            let to = self.row_mut(out, t, q_heads * dim);
+            let to = out.row(t, q_heads * dim);
             let all = token.states as usize..token.states as usize + token.ranges();
             for kv in 0..items.kv_heads {
                 let first = items.first(token, kv);
@@ -351,25 +341,25 @@ impl<'a> Thread<'a> {
                 let from = all.start + items.folded(token, kv, &run) - 1;
                 for head in heads.queries(self.node, kv) {
                     let cols = head * state..(head + 1) * state;
-                    let parts = self.columns_read(states, from..all.end, cols);
+                    let parts = states.columns(from..all.end, cols);
                     let to = &mut to[head * dim..][..dim];
                     self.step.kernels.attn_fold(parts, dim, to);
                 }
             }
         }
     }
+}
 
-    /// Columns `cols` of rows `rows` of a buffer of f32, for reading.
-    pub(super) fn columns_read(
-        &self,
-        buf: BufId,
-        rows: Range<usize>,
-        cols: Range<usize>,
-    ) -> Rows<'a, f32> {
-        let stride = self.stride(buf, self.place) / size_of::<f32>();
-        // SAFETY: the buffer is among this instruction's reads, and no thread writes it before the next
-        // wait.
-        let all = unsafe { self.block(buf).as_slice::<f32>() };
-        Rows::new(&all[rows.start * stride + cols.start..], rows.len(), cols.len(), stride)
+/// The first `count` pages that keys lie in.
+fn key_pages<'c, E: Pod>(
+    cache: &'c KvPages<'_>,
+    class: &Class,
+    keys: &Keys<'_>,
+    count: usize,
+) -> PagePair<'c, E> {
+    let (mut k, mut v): PagePair<'c, E> = ([&[]; CHUNK_PAGES], [&[]; CHUNK_PAGES]);
+    for (i, at) in keys.pages().take(count).enumerate() {
+        (k[i], v[i]) = cache.read(page(class, keys.token, at), keys.kv);
     }
+    (k, v)
 }

@@ -6,8 +6,8 @@
 //! memory about once. The order of summation is the kernel's and does not depend on the blocking.
 
 use super::Thread;
+use super::access::{Source, Target};
 use super::grid::Own;
-use crate::buffer::BufId;
 use crate::instr::Operand;
 use crate::load::{Packed, Root};
 use crate::op::Activation;
@@ -35,40 +35,41 @@ pub(super) struct After {
     pub activation: Option<Activation>,
     pub scale: f32,
     pub cap: Option<f32>,
-    /// Where the sums of squares of the tiles of the first two parts go, on all nodes.
-    pub squares: Option<BufId>,
 }
 
 /// The product is all.
-pub(super) const NOTHING: After = After { activation: None, scale: 1.0, cap: None, squares: None };
+pub(super) const NOTHING: After = After { activation: None, scale: 1.0, cap: None };
 
 impl Thread<'_> {
-    /// Product with a matrix whose rows the nodes share, plus its bias, and what is to follow.
+    /// Product with a matrix whose rows the nodes share, plus its bias, and what is to follow; with
+    /// `squares`, the sums of squares of the tiles of the first two parts go there, on all nodes.
     pub(super) fn matmul(
         &self,
-        acts: Operand,
+        acts: Operand<Source<'_>>,
         matrix: MatrixId,
-        after: After,
-        out: BufId,
+        (after, mut squares): (After, Option<Target<'_>>),
+        mut out: Target<'_>,
         rows: usize,
     ) {
         let shard = self.step.weights.shard(matrix, self.node, self.group);
         let Some(own) = self.own(shard, rows) else { return };
         // The logits of all nodes lie in one row: this node's begin at its first vocabulary row.
-        let base = self.host_column(matrix, out);
-        let below = if self.step.storage.is_host(out) { self.logits_before } else { 0 };
+        let (base, below) = match out.is_host() {
+            true => (self.step.graph.matrix(matrix).rows(0, self.node).start, self.logits_before),
+            false => (0, 0),
+        };
         for (p, part) in shard.parts.iter().enumerate() {
             let how = self.how(&own, part);
             for tiles in self.tile_blocks(&own, own.tiles(p), part.tile_bytes()) {
-                for rows in self.row_blocks(&own, acts, part) {
+                for rows in self.row_blocks(&own, part) {
                     let to_rows = rows.start + below..rows.end + below;
                     let cols = columns(base + part.out, &tiles);
-                    let to = self.columns(out, to_rows.clone(), cols.clone());
+                    let to = out.columns(to_rows.clone(), cols.clone());
                     self.multiply((how, part), tiles.clone(), acts, rows.clone(), to);
                     let bias = self.bias(matrix, p, &tiles);
-                    let mut done = self.columns(out, to_rows, cols);
+                    let mut done = out.columns(to_rows, cols);
                     finish(self.step.kernels, bias, after, &mut done);
-                    if let Some(squares) = after.squares.filter(|_| p < 2) {
+                    if let Some(squares) = squares.as_mut().filter(|_| p < 2) {
                         self.tell_squares(matrix, p, squares, &tiles, rows, &mut done);
                     }
                 }
@@ -82,7 +83,7 @@ impl Thread<'_> {
         &self,
         matrix: MatrixId,
         part: usize,
-        squares: BufId,
+        squares: &mut Target<'_>,
         tiles: &Range<usize>,
         rows: Range<usize>,
         done: &mut RowsMut<'_, f32>,
@@ -99,7 +100,7 @@ impl Thread<'_> {
         let at = (before + own.start) / TILE_ROWS;
         for node in 0..self.step.graph.nodes() {
             let cols = at + mine.start..at + mine.end;
-            let mut to = self.columns_on(node, squares, rows.clone(), cols);
+            let mut to = squares.columns_on(self.place_of(node), rows.clone(), cols);
             for row in 0..rows.len() {
                 let products = &done.row_mut(row)[(mine.start - tiles.start) * TILE_ROWS..];
                 for (to, tile) in to.row_mut(row).iter_mut().zip(products.chunks_exact(TILE_ROWS)) {
@@ -120,11 +121,12 @@ impl Thread<'_> {
 
     pub(super) fn gated(
         &self,
-        acts: Operand,
+        acts: Operand<Source<'_>>,
         matrix: MatrixId,
         activation: Activation,
-        out: BufId,
+        mut out: Target<'_>,
         rows: usize,
+        scratch: &mut [f32],
     ) {
         let shard = self.step.weights.shard(matrix, self.node, self.group);
         let [gate, up] = shard.parts.as_slice() else { unreachable!("a pair of matrices") };
@@ -132,9 +134,9 @@ impl Thread<'_> {
         let pair = [(self.how(&own, gate), gate), (self.how(&own, up), up)];
         let bytes = gate.tile_bytes() + up.tile_bytes();
         for tiles in self.tile_blocks(&own, own.tiles(0), bytes) {
-            for rows in self.row_blocks(&own, acts, gate) {
+            for rows in self.row_blocks(&own, gate) {
                 for (rows, tiles) in pieces(rows, &tiles, own.block) {
-                    self.gated_piece(pair, acts, activation, out, rows, tiles);
+                    self.gated_piece(pair, acts, activation, &mut out, (rows, tiles), scratch);
                 }
             }
         }
@@ -144,25 +146,25 @@ impl Thread<'_> {
     fn gated_piece(
         &self,
         [gate, up]: [(How, &Packed); 2],
-        acts: Operand,
+        acts: Operand<Source<'_>>,
         activation: Activation,
-        out: BufId,
-        rows: Range<usize>,
-        tiles: Range<usize>,
+        out: &mut Target<'_>,
+        (rows, tiles): (Range<usize>, Range<usize>),
+        scratch: &mut [f32],
     ) {
-        let (to_gate, to_up) = self.scratch().split_at_mut(PANEL_PRODUCT);
+        let (to_gate, to_up) = scratch.split_at_mut(PANEL_PRODUCT);
         let width = tiles.len() * TILE_ROWS;
         let len = rows.len() * width;
         let (g, u) = (&mut to_gate[..len], &mut to_up[..len]);
         // What is written in the end comes from memory meanwhile, if it is little.
         if rows.len() > 1 && len <= PRODUCT {
-            self.step.kernels.prefetch_write(self.columns(out, rows.clone(), columns(0, &tiles)));
+            self.step.kernels.prefetch_write(out.columns(rows.clone(), columns(0, &tiles)));
         }
         let view = |s| RowsMut::new(s, rows.len(), width, width);
         self.multiply(gate, tiles.clone(), acts, rows.clone(), view(&mut *g));
         self.multiply(up, tiles.clone(), acts, rows.clone(), view(&mut *u));
         let view = |s| Rows::new(s, rows.len(), width, width);
-        let to = self.columns(out, rows.clone(), columns(0, &tiles));
+        let to = out.columns(rows.clone(), columns(0, &tiles));
         match activation {
             Activation::Silu => self.step.kernels.swiglu(view(g), view(u), to),
             Activation::Gelu => self.step.kernels.geglu(view(g), view(u), to),
@@ -173,11 +175,12 @@ impl Thread<'_> {
     /// the summation tree goes to its slot of this node's copy or, to `push`, of every node's.
     pub(super) fn matmul_partial(
         &self,
-        acts: Operand,
+        acts: Operand<Source<'_>>,
         matrix: MatrixId,
-        out: BufId,
+        mut out: Target<'_>,
         (push, splits): (bool, usize),
         rows: usize,
+        scratch: &mut [f32],
     ) {
         let shard = self.step.weights.shard(matrix, self.node, self.group);
         let [part] = shard.parts.as_slice() else { unreachable!("one matrix") };
@@ -190,7 +193,7 @@ impl Thread<'_> {
         let how = self.how(&own, part);
         let sum = part.summed(splits);
         for tiles in self.tile_blocks(&own, own.tiles(0), part.tile_bytes()) {
-            for rows in self.row_blocks(&own, acts, part) {
+            for rows in self.row_blocks(&own, part) {
                 for (i, root) in sum.roots.iter().enumerate() {
                     if !own.has(&root.cols, part.cols) {
                         continue;
@@ -198,18 +201,18 @@ impl Thread<'_> {
                     let place = if push { sum.roots_before + i } else { i } * slot;
                     if !push || nodes == 1 {
                         let cols = columns(place, &tiles);
-                        let to = self.columns_on(here, out, rows.clone(), cols);
+                        let to = out.columns(rows.clone(), cols);
                         self.product(how, (part, root), tiles.clone(), acts, rows.clone(), to);
                         continue;
                     }
                     for (rows, tiles) in pieces(rows.clone(), &tiles, own.block) {
                         let width = tiles.len() * TILE_ROWS;
-                        let sum = &mut self.scratch()[..rows.len() * width];
+                        let sum = &mut scratch[..rows.len() * width];
                         let view = RowsMut::new(sum, rows.len(), width, width);
                         self.product(how, (part, root), tiles.clone(), acts, rows.clone(), view);
                         for i in 0..nodes {
-                            let (to, cols) = ((here + i) % nodes, columns(place, &tiles));
-                            copy(sum, self.columns_on(to, out, rows.clone(), cols));
+                            let to = self.place_of((here + i) % nodes);
+                            copy(sum, out.columns_on(to, rows.clone(), columns(place, &tiles)));
                         }
                     }
                 }
@@ -228,7 +231,7 @@ impl Thread<'_> {
         &self,
         (how, part): (How, &Packed),
         tiles: Range<usize>,
-        acts: Operand,
+        acts: Operand<Source<'_>>,
         rows: Range<usize>,
         to: RowsMut<'_, f32>,
     ) {
@@ -241,7 +244,7 @@ impl Thread<'_> {
         how: How,
         (part, root): (&Packed, &Root),
         tiles: Range<usize>,
-        acts: Operand,
+        acts: Operand<Source<'_>>,
         rows: Range<usize>,
         to: RowsMut<'_, f32>,
     ) {
@@ -263,38 +266,25 @@ impl Thread<'_> {
     }
 
     /// The activations that `part` multiplies: rows `rows`, columns `cols`.
-    fn acts(
+    fn acts<'s>(
         &self,
-        acts: Operand,
+        acts: Operand<Source<'s>>,
         part: &Packed,
         rows: Range<usize>,
         cols: Range<usize>,
-    ) -> Acts<'_> {
-        let (buf, _) = self.act_row(acts, part);
-        let stride = self.stride(buf, self.place);
-        let block = self.block(buf).sub(rows.start * stride, rows.len() * stride);
-        match kernels::act_kind(part.ty) {
-            ActKind::F32 => {
-                // SAFETY: the buffer is among this instruction's reads; see the module `exec`.
-                let all = unsafe { block.as_slice::<f32>() };
-                let stride = stride / size_of::<f32>();
-                Acts::F32(Rows::new(&all[cols.start..], rows.len(), cols.len(), stride))
-            }
-            kind @ (ActKind::Bf16 | ActKind::Q8) => {
-                // SAFETY: as above.
-                let all = unsafe { block.as_slice::<u8>() };
-                let bytes = |cols| self.step.kernels.row_bytes(kind, cols);
-                let (begin, width) = (bytes(cols.start), bytes(cols.len()));
-                let rows = Rows::new(&all[begin..], rows.len(), width, stride);
-                if kind == ActKind::Q8 { Acts::Q8(rows) } else { Acts::Bf16(rows) }
-            }
-        }
-    }
-
-    /// The buffer that `part` multiplies and the bytes of one of its rows.
-    fn act_row(&self, acts: Operand, part: &Packed) -> (BufId, usize) {
+    ) -> Acts<'s> {
         let kind = kernels::act_kind(part.ty);
-        (acts.of(kind), self.step.kernels.row_bytes(kind, part.cols))
+        let from = acts.of(kind);
+        let bytes = || {
+            let at = |cols| self.step.kernels.row_bytes(kind, cols);
+            let (begin, width) = (at(cols.start), at(cols.len()));
+            from.bytes(rows.clone(), begin..begin + width)
+        };
+        match kind {
+            ActKind::F32 => Acts::F32(from.columns(rows, cols)),
+            ActKind::Bf16 => Acts::Bf16(bytes()),
+            ActKind::Q8 => Acts::Q8(bytes()),
+        }
     }
 
     /// The thread's rows of activations in blocks, as `part` takes them: the schedule's, or those that
@@ -302,22 +292,13 @@ impl Thread<'_> {
     fn row_blocks(
         &self,
         own: &Own<'_>,
-        acts: Operand,
         part: &Packed,
     ) -> impl Iterator<Item = Range<usize>> + use<> {
         let fit = || {
-            let (_, bytes) = self.act_row(acts, part);
+            let bytes = self.step.kernels.row_bytes(kernels::act_kind(part.ty), part.cols);
             tokens_that_fit(self.step.plan, own.block, bytes)
         };
         blocks(own.rows(), own.schedule.slice.map_or_else(fit, |slice| slice.tokens))
-    }
-
-    fn host_column(&self, matrix: MatrixId, out: BufId) -> usize {
-        if self.step.storage.is_host(out) {
-            self.step.graph.matrix(matrix).rows(0, self.node).start
-        } else {
-            0
-        }
     }
 }
 

@@ -1,9 +1,8 @@
 //! The executor's inner side: one thread walks the compiled stages.
 //!
-//! This is where blocks of memory become slices. The safety argument is the compiler's: every
-//! instruction states what it touches (`Instr::accesses`), each thread touches only its share under
-//! the instruction's deal, and between two conflicting accesses stands a wait of sufficient scope.
+//! [`Thread::execute`] hands every instruction views of the buffers that it declares (see [`access`]).
 
+mod access;
 mod attention;
 mod copies;
 mod grid;
@@ -20,10 +19,9 @@ pub(crate) use attention::tile_tokens;
 pub(crate) use copies::copy_pages;
 use matmul::{After, NOTHING};
 pub(crate) use matmul::{tiles_that_fit, tokens_that_fit};
-use sums::Partials;
+use sums::{Partials, Summands};
 pub(crate) use trial::{Trial, time};
 
-use crate::buffer::BufId;
 use crate::builder::Graph;
 use crate::compile::Stage;
 use crate::counts::Cost;
@@ -38,8 +36,8 @@ use crate::step::{Input, Prepared};
 use crate::storage::Places;
 use crate::tensor::Domain;
 use crate::weight::SplitBy;
-use kernels::{Kernels, RowsMut};
-use memory::Block;
+use access::Grant;
+use kernels::Kernels;
 use std::collections::HashMap;
 use std::ops::Range;
 use threads::{Scope, View, Worker};
@@ -194,109 +192,143 @@ struct Thread<'a> {
     size: usize,
     /// Its number in the pool.
     id: usize,
+    /// Its share of the step's tokens, and of its outputs.
+    shares: [Range<usize>; 2],
 }
 
 impl<'a> Thread<'a> {
     fn new(step: &'a Step<'a>, part: Part<'a>, turn: usize, worker: &Worker) -> Thread<'a> {
-        let place = worker.group();
+        let (input, place) = (part.input.input(), worker.group());
+        let (rank, size) = (worker.rank(), worker.size());
+        let counts = [input.tokens.len(), input.outputs.len()];
         Thread {
             step,
-            input: part.input.input(),
+            input,
             logits_before: part.logits_before,
             hidden_before: part.hidden_before,
             turn,
             node: if step.graph.nodes() == 1 { 0 } else { place },
             place,
             group: worker.home(),
-            rank: worker.rank(),
-            size: worker.size(),
+            rank,
+            size,
             id: worker.thread(),
+            shares: counts.map(|count| share(count, size, rank)),
         }
     }
 
     fn execute(&self, instr: &Instr, worker: &mut Worker) {
         let domain = instr.domain;
+        let grant = Grant::new(self.step.storage, instr, self.place, self.id, &self.shares);
+        // SAFETY: every view below is of a buffer that the instruction declares, and what is done with
+        // it stays in the thread's share: rows as `rows` gives them, tiles as `own` does, items as they
+        // are dealt. No two views of one buffer are used at a time.
+        let source = |buf| unsafe { grant.source(buf) };
+        // SAFETY: as above.
+        let target = |buf| unsafe { grant.target(buf) };
+        // SAFETY: as above. Tokens of a page are dealt to one thread, and a range that is appended to is
+        // read by the item that appends.
+        let pages = |buf, cache| unsafe { grant.pages(buf, cache) };
+        // SAFETY: the block is this thread's own, and this is the only slice of it.
+        let scratch = unsafe { self.step.storage.scratch(self.id).as_mut_slice::<f32>() };
         match &instr.kind {
-            Kind::RopeTable { rope, out } => self.rope_table(*rope, *out),
-            Kind::Embed { table, scale, out } => self.embed(*table, *scale, *out),
+            Kind::RopeTable { rope, out } => self.rope_table(*rope, target(*out)),
+            Kind::Embed { table, scale, out } => self.embed(*table, *scale, target(*out)),
             Kind::Receive { from, out, width, work } => {
-                let from = from[self.turn];
+                let (from, mut out) = (source(from[self.turn]), target(*out));
                 for row in self.rows(domain, *work) {
-                    self.row_mut(*out, row, *width).copy_from_slice(self.row(from, row, *width));
+                    out.row(row, *width).copy_from_slice(from.row(row, *width));
                 }
             }
             Kind::Send { x, to, width, .. } => {
-                let (to, next) = (to[self.turn], self.place + 1);
-                let (to, stride) = (self.step.storage.on(to, next), self.stride(to, next));
+                let (x, mut to) = (source(*x), target(to[self.turn]));
                 for row in self.rows(domain, Work::Rows) {
-                    let from = self.row(*x, row, *width);
-                    let mut to = self.columns_of(to, stride, row..row + 1, 0..*width);
-                    to.row_mut(0).copy_from_slice(from);
+                    let mut to = to.columns_on(self.place + 1, row..row + 1, 0..*width);
+                    to.row_mut(0).copy_from_slice(x.row(row, *width));
                 }
             }
             Kind::Load { x, out, width } => {
+                let (x, mut out) = (source(*x), target(*out));
                 for row in 0..self.count(domain) {
-                    self.row_mut(*out, row, *width).copy_from_slice(self.row(*x, row, *width));
+                    out.row(row, *width).copy_from_slice(x.row(row, *width));
                 }
             }
             Kind::Norm { x, norm, out, work } => {
-                self.norm(*x, norm, *out, self.rows(domain, *work));
+                self.norm(source(*x), norm, target(*out), self.rows(domain, *work));
             }
             Kind::Quantize { x, kind, matrix, out, work } => {
                 let cols = self.step.graph.matrix(*matrix).input_width(self.node);
-                self.quantize(*x, *kind, cols, *out, self.rows(domain, *work));
+                let rows = self.rows(domain, *work);
+                self.quantize(source(*x), *kind, cols, target(*out), rows);
             }
             Kind::MatMul { acts, matrix, activation, out, push, splits, squares } => {
-                let rows = self.count(domain);
+                let (acts, out, rows) = (acts.map(source), target(*out), self.count(domain));
                 match self.step.graph.matrix(*matrix).split {
                     SplitBy::Rows => {
-                        let after = After { activation: *activation, squares: *squares, ..NOTHING };
-                        self.matmul(*acts, *matrix, after, *out, rows);
+                        let after = After { activation: *activation, ..NOTHING };
+                        let squares = squares.map(target);
+                        self.matmul(acts, *matrix, (after, squares), out, rows);
                     }
                     SplitBy::Cols => {
-                        self.matmul_partial(*acts, *matrix, *out, (*push, *splits), rows);
+                        let way = (*push, *splits);
+                        self.matmul_partial(acts, *matrix, out, way, rows, scratch);
                     }
                 }
             }
             Kind::Logits { acts, matrix, scale, cap, out } => {
                 let after = After { scale: *scale, cap: *cap, ..NOTHING };
-                self.matmul(*acts, *matrix, after, *out, self.input.logits);
+                let (acts, rows) = (acts.map(source), self.input.logits);
+                self.matmul(acts, *matrix, (after, None), target(*out), rows);
             }
             // Every node has them all.
             Kind::Hidden { .. } if self.node > 0 => {}
             Kind::Hidden { x, out, width } => {
+                let (x, mut out) = (source(*x), target(*out));
                 let (logits, before) = (self.input.logits, self.hidden_before);
                 for row in self.rows(domain, Work::Rows).filter(|row| *row >= logits) {
-                    let from = self.row(*x, row, *width);
-                    self.row_mut(*out, before + row - logits, *width).copy_from_slice(from);
+                    let to = out.row(before + row - logits, *width);
+                    to.copy_from_slice(x.row(row, *width));
                 }
             }
             Kind::Gated { acts, matrix, activation, out } => {
-                self.gated(*acts, *matrix, *activation, *out, self.count(domain));
+                let (acts, rows) = (acts.map(source), self.count(domain));
+                self.gated(acts, *matrix, *activation, target(*out), rows, scratch);
             }
-            Kind::Prepare { qkv, place, spec, .. } => self.prepare(*qkv, *place, spec),
-            Kind::AttendFused { qkv, place, spec, out, .. } => {
-                self.attend_fused(*qkv, *place, spec, *out, worker);
+            Kind::Prepare { qkv, place, spec, cache } => {
+                let place = place.map(source);
+                self.prepare(source(*qkv), place, spec, pages(*cache, spec.cache), scratch);
             }
-            Kind::AttendSplit { qkv, place, append, spec, states, .. } => {
-                self.attend_split(*qkv, *place, *append, spec, *states);
+            Kind::AttendFused { qkv, place, spec, out, cache } => {
+                let (place, pages) = (place.map(source), pages(*cache, spec.cache));
+                let out = target(*out);
+                self.attend_fused(source(*qkv), place, spec, &pages, out, scratch, worker);
+            }
+            Kind::AttendSplit { qkv, place, append, spec, states, cache } => {
+                let (place, pages) = (place.map(source), pages(*cache, spec.cache));
+                let states = target(*states);
+                self.attend_split(source(*qkv), place, *append, spec, pages, states, scratch);
             }
             Kind::Join { states, spec, out, work } => {
-                self.join(*states, spec, *out, self.rows(domain, *work));
+                self.join(source(*states), spec, target(*out), self.rows(domain, *work));
             }
             Kind::Residual { x, partial, finish, out, width, work, gather, sum } => {
                 let pushed = *gather == Gather::Push;
-                let parts = Partials { buf: *partial, pushed, sum, finish };
-                let (rows, width) = (self.rows(domain, *work), *width);
+                let summands = Summands { of: source(*partial), pushed, sum };
+                let parts = Partials { summands, finish, width: *width };
+                // The stream is mostly updated in place.
+                let (x, out) = ((x != out).then(|| source(*x)), target(*out));
                 match gather {
-                    Gather::Push | Gather::Pull => self.residual(*x, parts, *out, width, rows),
-                    Gather::Scatter => self.scatter(*x, parts, *out, width, self.count(domain)),
+                    Gather::Push | Gather::Pull => {
+                        self.residual(x, parts, out, self.rows(domain, *work), scratch);
+                    }
+                    Gather::Scatter => self.scatter(x, parts, out, self.count(domain), scratch),
                 }
             }
             Kind::Select { x, out, width, work } => {
+                let (x, mut out) = (source(*x), target(*out));
                 for row in self.rows(domain, *work) {
                     let from = self.input.outputs[row] as usize;
-                    self.row_mut(*out, row, *width).copy_from_slice(self.row(*x, from, *width));
+                    out.row(row, *width).copy_from_slice(x.row(from, *width));
                 }
             }
         }
@@ -312,97 +344,15 @@ impl<'a> Thread<'a> {
 
     /// The rows that this thread works on.
     fn rows(&self, domain: Domain, work: Work) -> Range<usize> {
-        let count = self.count(domain);
-        match work {
-            Work::Private => 0..count,
-            Work::Rows => share(count, self.size, self.rank),
+        match (work, domain) {
+            (Work::Private, _) => 0..self.count(domain),
+            (Work::Rows, Domain::Tokens) => self.shares[0].clone(),
+            (Work::Rows, Domain::Outputs) => self.shares[1].clone(),
         }
-    }
-
-    fn block(&self, buf: BufId) -> Block {
-        self.step.storage.of(buf, self.place, self.id)
     }
 
     /// Where the buffers of the graph's node `node` lie.
     fn place_of(&self, node: usize) -> usize {
         if self.step.graph.nodes() == 1 { self.place } else { node }
-    }
-
-    /// Bytes from one row of a buffer to the next, in `place`.
-    fn stride(&self, buf: BufId, place: usize) -> usize {
-        self.step.storage.stride(buf, place)
-    }
-
-    /// The bytes of one row.
-    fn row_block(&self, buf: BufId, row: usize) -> Block {
-        let stride = self.stride(buf, self.place);
-        self.block(buf).sub(row * stride, stride)
-    }
-
-    /// Row `row` of a buffer of f32, for reading.
-    fn row(&self, buf: BufId, row: usize, width: usize) -> &'a [f32] {
-        // SAFETY: `buf` is among this instruction's reads, and no thread writes it before the next
-        // wait unless it is this one (the module's argument).
-        let row = unsafe { self.row_block(buf, row).as_slice::<f32>() };
-        &row[..width]
-    }
-
-    /// Row `row` of a buffer of f32, for writing; only for rows that are this thread's share.
-    fn row_mut(&self, buf: BufId, row: usize, width: usize) -> &'a mut [f32] {
-        // SAFETY: the row belongs to this thread under the instruction's deal, or the buffer is its
-        // own; callers hold one such slice of a row at a time.
-        let row = unsafe { self.row_block(buf, row).as_mut_slice::<f32>() };
-        &mut row[..width]
-    }
-
-    /// The first `bytes` bytes of row `row` of a quantised buffer, for writing; only for rows that are
-    /// this thread's share.
-    fn bytes_mut(&self, buf: BufId, row: usize, bytes: usize) -> &'a mut [u8] {
-        // SAFETY: as in `row_mut`.
-        let row = unsafe { self.row_block(buf, row).as_mut_slice::<u8>() };
-        &mut row[..bytes]
-    }
-
-    /// Columns `cols` of rows `rows` of a buffer of f32, for writing.
-    fn columns(&self, buf: BufId, rows: Range<usize>, cols: Range<usize>) -> RowsMut<'a, f32> {
-        self.columns_of(self.block(buf), self.stride(buf, self.place), rows, cols)
-    }
-
-    /// The same of the copy of the graph's node `node`.
-    fn columns_on(
-        &self,
-        node: usize,
-        buf: BufId,
-        rows: Range<usize>,
-        cols: Range<usize>,
-    ) -> RowsMut<'a, f32> {
-        let place = self.place_of(node);
-        self.columns_of(self.step.storage.on(buf, place), self.stride(buf, place), rows, cols)
-    }
-
-    fn columns_of(
-        &self,
-        block: Block,
-        stride: usize,
-        rows: Range<usize>,
-        cols: Range<usize>,
-    ) -> RowsMut<'a, f32> {
-        let stride = stride / size_of::<f32>();
-        assert!(cols.end <= stride && rows.end * stride * size_of::<f32>() <= block.len());
-        let at = rows.start * stride + cols.start;
-        debug_assert!(block.addr().is_multiple_of(align_of::<f32>()));
-        #[expect(clippy::cast_ptr_alignment, reason = "buffers begin on cache lines")]
-        let start = block.as_ptr().cast::<f32>();
-        // SAFETY: the columns lie inside the block (checked above) and are this thread's share.
-        unsafe {
-            let ptr = start.add(at);
-            RowsMut::from_raw_parts(ptr, rows.len(), cols.len(), stride)
-        }
-    }
-
-    /// This thread's kernel scratch.
-    fn scratch(&self) -> &'a mut [f32] {
-        // SAFETY: the block is this thread's own, and each instruction takes it once.
-        unsafe { self.step.storage.scratch(self.id).as_mut_slice::<f32>() }
     }
 }

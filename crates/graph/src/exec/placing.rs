@@ -2,12 +2,11 @@
 //! RoPE on their way to a page of the cache, values go there as they are.
 
 use super::Thread;
+use super::access::{KvPages, Source};
 use super::keys::page;
-use crate::buffer::BufId;
-use crate::cache::KvType;
 use crate::instr::Place;
 use crate::op::{Attention, Heads, NormOver};
-use kernels::{KV_PAGE, KvPageMut};
+use kernels::KV_PAGE;
 use std::ops::Range;
 
 /// What turns a token's heads into queries and keys.
@@ -32,7 +31,7 @@ enum Side {
     Keys,
 }
 
-impl<'a> Thread<'a> {
+impl Thread<'_> {
     /// Norm and RoPE of as many heads of each token, queries or keys: `[tokens, heads, dim]`. The first of a
     /// token's is number `first` of all nodes'.
     fn place_heads(
@@ -93,11 +92,11 @@ impl<'a> Thread<'a> {
     /// pages. `k`: room for the keys. `[tokens, dim]`
     pub(super) fn append(
         &self,
-        spec: &Attention,
+        (spec, cache): (&Attention, &mut KvPages<'_>),
         tokens: &[Placing<'_>],
         t: usize,
         kv: usize,
-        qkv: BufId,
+        qkv: Source<'_>,
         k: &mut [f32],
     ) {
         let heads = &spec.heads;
@@ -105,7 +104,7 @@ impl<'a> Thread<'a> {
         let k = &mut k[..tokens.len() * dim];
         let rows = |section| {
             let first = self.column(heads, section, kv);
-            self.columns_read(qkv, t..t + tokens.len(), first..first + dim)
+            qkv.columns(t..t + tokens.len(), first..first + dim)
         };
         let (keys, values) = (rows(1), rows(2));
         for (i, k) in k.chunks_exact_mut(dim).enumerate() {
@@ -114,52 +113,40 @@ impl<'a> Thread<'a> {
         let first = heads.kv_range(self.node).start + kv;
         self.place_heads(spec, Side::Keys, tokens, first, k);
         for (i, k) in k.chunks_exact(dim).enumerate() {
-            self.store(spec, t + i, kv, k, values.row(i));
+            self.store((spec, &mut *cache), t + i, kv, k, values.row(i));
         }
     }
 
     /// A key and a value to their page.
-    fn store(&self, spec: &Attention, t: usize, kv: usize, k: &[f32], v: &[f32]) {
+    fn store(
+        &self,
+        (spec, cache): (&Attention, &mut KvPages<'_>),
+        t: usize,
+        kv: usize,
+        k: &[f32],
+        v: &[f32],
+    ) {
         let (class, position) = (self.class(spec), self.input.tokens[t].position as usize);
         let (page, slot) = (page(class, &class.seen[t], position / KV_PAGE), position % KV_PAGE);
-        let cache = self.step.storage.cache(spec.cache, self.place);
-        let (keys, values) = (cache.keys(page, kv), cache.values(page, kv));
-        // SAFETY: tokens that share a page are dealt to one thread, and nobody else reads this
-        // page's head before the next wait: with `append_in_attention` the one item that reads this
-        // range is the caller.
-        let (keys, values) = unsafe {
-            match cache.kv() {
-                KvType::F16 => {
-                    (KvPageMut::F16(keys.as_mut_slice()), KvPageMut::F16(values.as_mut_slice()))
-                }
-                KvType::Bf16 => {
-                    (KvPageMut::Bf16(keys.as_mut_slice()), KvPageMut::Bf16(values.as_mut_slice()))
-                }
-                KvType::F32 => {
-                    (KvPageMut::F32(keys.as_mut_slice()), KvPageMut::F32(values.as_mut_slice()))
-                }
-                KvType::Q8_0 => {
-                    (KvPageMut::Q8_0(keys.as_mut_slice()), KvPageMut::Q8_0(values.as_mut_slice()))
-                }
-                KvType::Q4_0 => {
-                    (KvPageMut::Q4_0(keys.as_mut_slice()), KvPageMut::Q4_0(values.as_mut_slice()))
-                }
-            }
-        };
+        let (keys, values) = cache.write(page, kv);
         self.step.kernels.store_k(k, keys, slot);
         self.step.kernels.store_v(v, values, slot);
     }
 
     /// What places the heads of a token.
-    pub(super) fn placing(&self, place: Place, spec: &Attention, t: usize) -> Placing<'a> {
+    pub(super) fn placing<'s>(
+        &self,
+        place: Place<Source<'s>>,
+        spec: &Attention,
+        t: usize,
+    ) -> Placing<'s> {
         let pairs = |rope: usize| self.step.graph.ropes[rope].inv_freq.len();
         let cos_sin = spec.rope.zip(place.rope);
-        let cos_sin = cos_sin.map(|(rope, buf)| self.row(buf, t, pairs(rope.0 as usize) * 2));
+        let cos_sin = cos_sin.map(|(rope, of)| of.row(t, pairs(rope.0 as usize) * 2));
         let inverse = place.squares.map_or([1.0; 2], |squares| {
             let Heads { q, kv, dim, .. } = spec.heads;
             let tiles = |heads: usize| heads * dim / kernels::TILE_ROWS;
-            let (q_squares, k_squares) =
-                self.row(squares, t, tiles(q) + tiles(kv)).split_at(tiles(q));
+            let (q_squares, k_squares) = squares.row(t, tiles(q) + tiles(kv)).split_at(tiles(q));
             [(q_squares, q), (k_squares, kv)].map(|(squares, heads)| {
                 let mean = self.step.kernels.sum(squares) / (heads * dim) as f32;
                 1.0 / (mean + spec.norm_eps).sqrt()
@@ -172,8 +159,15 @@ impl<'a> Thread<'a> {
 
     /// Keys and values to their pages, dealt by runs of tokens of one page. Head by head: a key has a place in a
     /// line of each of its elements, and those of one head stay in the first cache until its last token is there.
-    pub(super) fn prepare(&self, qkv: BufId, place: Place, spec: &Attention) {
-        let (kv_heads, room) = (spec.heads.kv_len(self.node), self.scratch());
+    pub(super) fn prepare(
+        &self,
+        qkv: Source<'_>,
+        place: Place<Source<'_>>,
+        spec: &Attention,
+        mut cache: KvPages<'_>,
+        room: &mut [f32],
+    ) {
+        let kv_heads = spec.heads.kv_len(self.node);
         let mut placings = [Placing::NONE; KV_PAGE];
         for run in self.input.page_runs.iter().skip(self.rank).step_by(self.size) {
             let tokens = run.start as usize..run.end as usize;
@@ -189,17 +183,17 @@ impl<'a> Thread<'a> {
             near(0);
             for kv in 0..kv_heads {
                 near(kv + 1);
-                self.append(spec, placings, tokens.start, kv, qkv, room);
+                self.append((spec, &mut cache), placings, tokens.start, kv, qkv, room);
             }
         }
     }
 
     /// Asks for the keys and values of tokens that KV head `kv` is to store: rows of few lines, which no hardware
     /// prefetcher finds.
-    fn prefetch_head(&self, qkv: BufId, heads: &Heads, kv: usize, tokens: Range<usize>) {
+    fn prefetch_head(&self, qkv: Source<'_>, heads: &Heads, kv: usize, tokens: Range<usize>) {
         for section in [1, 2] {
             let first = self.column(heads, section, kv);
-            let rows = self.columns_read(qkv, tokens.clone(), first..first + heads.dim);
+            let rows = qkv.columns(tokens.clone(), first..first + heads.dim);
             self.step.kernels.prefetch(rows);
         }
     }

@@ -1,20 +1,19 @@
 //! Row-wise instructions: embedding, norms, quantisation.
 
 use super::Thread;
-use crate::buffer::BufId;
+use super::access::{Source, Target};
 use crate::op::{Norm, Rope};
-use crate::placement::share;
 use crate::weight::MatrixId;
 use kernels::ActKind;
 use std::ops::Range;
 
 impl Thread<'_> {
-    pub(super) fn rope_table(&self, rope: usize, out: BufId) {
+    pub(super) fn rope_table(&self, rope: usize, mut out: Target<'_>) {
         let Rope { inv_freq, amplitude, .. } = &self.step.graph.ropes[rope];
         let amplitude = f64::from(*amplitude);
         let tokens = &self.input.tokens;
-        for t in share(tokens.len(), self.size, self.rank) {
-            let row = self.row_mut(out, t, inv_freq.len() * 2);
+        for t in self.shares[0].clone() {
+            let row = out.row(t, inv_freq.len() * 2);
             let (cos, sin) = row.split_at_mut(inv_freq.len());
             for ((freq, cos), sin) in inv_freq.iter().zip(cos).zip(sin) {
                 // The angle is rounded to f32 as every reference does; its sine is then exact.
@@ -25,16 +24,16 @@ impl Thread<'_> {
         }
     }
 
-    pub(super) fn embed(&self, table: MatrixId, scale: f32, out: BufId) {
+    pub(super) fn embed(&self, table: MatrixId, scale: f32, mut out: Target<'_>) {
         let tokens = &self.input.tokens;
         let cut = &self.step.graph.matrix(table).parts[0].cut;
-        for t in share(tokens.len(), self.size, self.rank) {
+        for t in self.shares[0].clone() {
             let id = tokens[t].id as usize;
             let owner = cut.owner(id);
             let row = id - cut.range(owner).start;
             let packed = &self.step.weights.shard(table, owner, self.group).parts[0];
             let tile = packed.tile(row / kernels::TILE_ROWS);
-            let to = self.row_mut(out, t, packed.cols);
+            let to = out.row(t, packed.cols);
             let within = row % kernels::TILE_ROWS;
             self.step.kernels.unpack_row(packed.ty, tile, packed.cols, within, &mut *to);
             if scale != 1.0 {
@@ -43,11 +42,11 @@ impl Thread<'_> {
         }
     }
 
-    pub(super) fn norm(&self, x: BufId, norm: &Norm, out: BufId, rows: Range<usize>) {
+    pub(super) fn norm(&self, x: Source<'_>, norm: &Norm, mut out: Target<'_>, rows: Range<usize>) {
         let (Norm::Rms { weight, .. } | Norm::Layer { weight, .. }) = *norm;
         let width = self.step.weights.vector(weight, self.group).len();
         for row in rows {
-            self.norm_of(norm, self.row(x, row, width), self.row_mut(out, row, width));
+            self.norm_of(norm, x.row(row, width), out.row(row, width));
         }
     }
 
@@ -65,24 +64,24 @@ impl Thread<'_> {
 
     pub(super) fn quantize(
         &self,
-        x: BufId,
+        x: Source<'_>,
         kind: ActKind,
         cols: usize,
-        out: BufId,
+        mut out: Target<'_>,
         rows: Range<usize>,
     ) {
         let kernels = self.step.kernels;
         let bytes = kernels.row_bytes(kind, cols);
         for row in rows.clone() {
-            let (from, to) = (self.row(x, row, cols), self.bytes_mut(out, row, bytes));
+            let from = x.row(row, cols);
             match kind {
-                ActKind::Q8 => {
-                    let next = (row + 1 < rows.end).then_some(row + 1);
-                    let next = next
-                        .map(|next| (self.row(x, next, cols), &*self.bytes_mut(out, next, bytes)));
-                    kernels.quantize_q8_before(from, to, next);
+                ActKind::Q8 if row + 1 < rows.end => {
+                    let (to, place) = out.bytes_and_next(row, bytes);
+                    let next = (x.row(row + 1, cols), place);
+                    kernels.quantize_q8_before(from, to, Some(next));
                 }
-                ActKind::Bf16 => kernels.round_bf16(from, to),
+                ActKind::Q8 => kernels.quantize_q8(from, out.bytes(row, bytes)),
+                ActKind::Bf16 => kernels.round_bf16(from, out.bytes(row, bytes)),
                 ActKind::F32 => unreachable!("f32 is what there is"),
             }
         }

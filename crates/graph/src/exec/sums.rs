@@ -5,8 +5,8 @@
 //! may get a bias, a norm and a factor before it is added to the stream.
 
 use super::Thread;
+use super::access::{Source, Target};
 use super::tree::{LEVELS, Tree};
-use crate::buffer::BufId;
 use crate::instr::Finish;
 use crate::placement::share;
 use crate::sum::Sum;
@@ -19,15 +19,22 @@ const PIECE: usize = 256;
 
 /// The summands of a residual sum.
 #[derive(Copy, Clone)]
-pub(super) struct Partials<'a> {
-    /// Their buffer.
-    pub buf: BufId,
+pub(super) struct Summands<'a> {
+    pub of: Source<'a>,
     /// Whether every node has those of all nodes.
     pub pushed: bool,
     /// Their number, place and order.
     pub sum: &'a Sum,
+}
+
+/// What is added to the residual stream.
+#[derive(Copy, Clone)]
+pub(super) struct Partials<'a> {
+    pub summands: Summands<'a>,
     /// What their sum goes through.
     pub finish: &'a Finish,
+    /// Elements of a row.
+    pub width: usize,
 }
 
 /// f32 of scratch for the residual sum `sum` of rows of `width`.
@@ -36,28 +43,24 @@ pub(super) fn scratch_len(sum: &Sum, width: usize, finish: &Finish) -> usize {
     (LEVELS * width).max((sum.roots() + LEVELS) * PIECE + whole)
 }
 
-impl<'a> Thread<'a> {
+impl Thread<'_> {
     /// One root's columns of a row.
-    fn summand(
+    fn summand<'s>(
         &self,
-        parts: Partials<'_>,
+        parts: Partials<'s>,
         root: usize,
         row: usize,
-        width: usize,
         cols: Range<usize>,
-    ) -> &'a [f32] {
-        let (node, slot) = if parts.pushed {
+    ) -> &'s [f32] {
+        let Summands { of, pushed, sum } = parts.summands;
+        let (node, slot) = if pushed {
             (self.node, root)
         } else {
-            let node = parts.sum.slots.iter().position(|s| s.contains(&root)).expect("a root");
-            (node, root - parts.sum.slots[node].start)
+            let node = sum.slots.iter().position(|s| s.contains(&root)).expect("a root");
+            (node, root - sum.slots[node].start)
         };
-        let place = self.place_of(node);
-        let stride = self.stride(parts.buf, place);
-        let block = self.step.storage.on(parts.buf, place).sub(row * stride, stride);
-        // SAFETY: a read of summands that all nodes wrote before the last global wait.
-        let row = unsafe { block.as_slice::<f32>() };
-        &row[slot * width.next_multiple_of(TILE_ROWS)..][cols]
+        let first = slot * parts.width.next_multiple_of(TILE_ROWS);
+        of.on(self.place_of(node)).columns(row, first + cols.start..first + cols.end)
     }
 
     /// What the columns `cols` of a sum add to the stream. With a norm, they are all columns.
@@ -85,28 +88,29 @@ impl<'a> Thread<'a> {
         done
     }
 
-    /// `out = x + finish(Σ partials)` for this thread's rows, each node for itself.
+    /// `out = x + finish(Σ partials)` for this thread's rows, each node for itself; without `x`, the
+    /// stream is `out` already.
     pub(super) fn residual(
         &self,
-        x: BufId,
+        x: Option<Source<'_>>,
         parts: Partials<'_>,
-        out: BufId,
-        width: usize,
+        mut out: Target<'_>,
         rows: Range<usize>,
+        scratch: &mut [f32],
     ) {
-        let kernels = self.step.kernels;
-        let mut sums = Tree::new(self.scratch(), width);
+        let (kernels, width) = (self.step.kernels, parts.width);
+        let mut sums = Tree::new(scratch, width);
         for row in rows {
-            for (root, &folds) in parts.sum.folds.iter().enumerate() {
-                let part = self.summand(parts, root, row, width, 0..width);
+            for (root, &folds) in parts.summands.sum.folds.iter().enumerate() {
+                let part = self.summand(parts, root, row, 0..width);
                 sums.push(kernels, folds, |to| to.copy_from_slice(part));
             }
-            if out != x {
-                self.row_mut(out, row, width).copy_from_slice(self.row(x, row, width));
+            let to = out.row(row, width);
+            if let Some(x) = x {
+                to.copy_from_slice(x.row(row, width));
             }
             let (sum, spare) = sums.take();
-            let done = self.finish(parts.finish, 0..width, sum, spare);
-            kernels.add_assign(self.row_mut(out, row, width), done);
+            kernels.add_assign(to, self.finish(parts.finish, 0..width, sum, spare));
         }
     }
 
@@ -115,19 +119,20 @@ impl<'a> Thread<'a> {
     /// then shares are rows.
     pub(super) fn scatter(
         &self,
-        x: BufId,
+        x: Option<Source<'_>>,
         parts: Partials<'_>,
-        out: BufId,
-        width: usize,
+        mut out: Target<'_>,
         rows: usize,
+        scratch: &mut [f32],
     ) {
+        let Partials { summands: Summands { sum: order, .. }, finish, width } = parts;
         let kernels = self.step.kernels;
-        let (fetched, rest) = self.scratch().split_at_mut(parts.sum.roots() * PIECE);
+        let (fetched, rest) = scratch.split_at_mut(order.roots() * PIECE);
         let (stack, whole) = rest.split_at_mut(LEVELS * PIECE);
         // Shares are whole cache lines, so that no two threads write into one.
         let lines = width.div_ceil(TILE_ROWS);
         let (id, threads) = self.step.among;
-        let mine = match parts.finish.norm {
+        let mine = match finish.norm {
             None => share(rows * lines, threads, id),
             Some(_) => {
                 let rows = share(rows, threads, id);
@@ -140,25 +145,25 @@ impl<'a> Thread<'a> {
             let count = (mine.end - at).min(lines - line).min(PIECE / TILE_ROWS);
             let cols = line * TILE_ROWS..((line + count) * TILE_ROWS).min(width);
             at += count;
-            for root in self.round().flat_map(|n| parts.sum.slots[n].clone()) {
-                let part = self.summand(parts, root, row, width, cols.clone());
+            for root in self.round().flat_map(|n| order.slots[n].clone()) {
+                let part = self.summand(parts, root, row, cols.clone());
                 fetched[root * PIECE..][..cols.len()].copy_from_slice(part);
             }
             let mut sums = Tree::new(stack, cols.len());
-            for (part, &folds) in fetched.chunks_exact(PIECE).zip(&parts.sum.folds) {
+            for (part, &folds) in fetched.chunks_exact(PIECE).zip(&order.folds) {
                 sums.push(kernels, folds, |to| to.copy_from_slice(&part[..cols.len()]));
             }
             let (sum, spare) = sums.take();
-            if parts.finish.norm.is_none() {
-                let done = self.finish(parts.finish, cols.clone(), sum, spare);
-                self.tell(x, out, row, width, cols, done);
+            if finish.norm.is_none() {
+                let done = self.finish(finish, cols.clone(), sum, spare);
+                self.tell(x, &mut out, row, cols, done);
                 continue;
             }
             let (all, spare) = whole[..2 * width].split_at_mut(width);
             all[cols.clone()].copy_from_slice(sum);
             if cols.end == width {
-                let done = self.finish(parts.finish, 0..width, all, spare);
-                self.tell(x, out, row, width, 0..width, done);
+                let done = self.finish(finish, 0..width, all, spare);
+                self.tell(x, &mut out, row, 0..width, done);
             }
         }
     }
@@ -172,16 +177,19 @@ impl<'a> Thread<'a> {
     /// `out = x + done` for columns of a row, on every node.
     fn tell(
         &self,
-        x: BufId,
-        out: BufId,
+        x: Option<Source<'_>>,
+        out: &mut Target<'_>,
         row: usize,
-        width: usize,
         cols: Range<usize>,
         done: &mut [f32],
     ) {
-        self.step.kernels.add_assign(done, &self.row(x, row, width)[cols.clone()]);
+        let kernels = self.step.kernels;
+        match x {
+            Some(x) => kernels.add_assign(done, x.columns(row..row + 1, cols.clone()).row(0)),
+            None => kernels.add_assign(done, out.columns(row..row + 1, cols.clone()).row_mut(0)),
+        }
         for node in self.round() {
-            let mut to = self.columns_on(node, out, row..row + 1, cols.clone());
+            let mut to = out.columns_on(self.place_of(node), row..row + 1, cols.clone());
             to.row_mut(0).copy_from_slice(done);
         }
     }

@@ -136,23 +136,24 @@ impl Thread<'_> {
         let cols = self.step.graph.matrix(*matrix).input_width(self.node);
         // From -1 to 1, so that 8 bits hold it well and no product is near the ends of f32.
         let row: Vec<f32> = (0..cols).map(|i| (i * 37 % 64) as f32 / 31.5 - 1.0).collect();
+        let (kernels, storage) = (self.step.kernels, self.step.storage);
         for kind in [ActKind::F32, ActKind::Bf16, ActKind::Q8] {
             if !self.step.graph.matrix(*matrix).takes(kind) || filled.contains(&acts.of(kind)) {
                 continue;
             }
             let to = acts.of(kind);
             filled.push(to);
-            let own = self.step.storage.is_private(to);
-            let (size, rank) = if own { (1, 0) } else { (self.size, self.rank) };
-            let bytes = self.step.kernels.row_bytes(kind, cols);
+            let (size, rank) = if storage.is_private(to) { (1, 0) } else { (self.size, self.rank) };
+            let (bytes, stride) = (kernels.row_bytes(kind, cols), storage.stride(to, self.place));
             for at in share(self.count(instr.domain), size, rank) {
-                match kind {
-                    ActKind::F32 => self.row_mut(to, at, cols).copy_from_slice(&row),
-                    ActKind::Bf16 => {
-                        self.step.kernels.round_bf16(&row, self.bytes_mut(to, at, bytes));
-                    }
-                    ActKind::Q8 => {
-                        self.step.kernels.quantize_q8(&row, self.bytes_mut(to, at, bytes));
+                let block = storage.of(to, self.place, self.id).sub(at * stride, bytes);
+                // SAFETY: the row is this thread's share, or the buffer its own, and nobody reads it
+                // before the local wait that follows.
+                unsafe {
+                    match kind {
+                        ActKind::F32 => block.as_mut_slice().copy_from_slice(&row),
+                        ActKind::Bf16 => kernels.round_bf16(&row, block.as_mut_slice()),
+                        ActKind::Q8 => kernels.quantize_q8(&row, block.as_mut_slice()),
                     }
                 }
             }

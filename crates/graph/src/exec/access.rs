@@ -1,0 +1,399 @@
+//! What one instruction may touch, as one thread of its team: where blocks of memory become slices.
+//!
+//! The safety argument is the compiler's. An instruction states what it touches
+//! ([`Instr::accesses`]), each thread touches only its share under the instruction's deal, and between
+//! two conflicting accesses stands a wait of sufficient scope. An instruction therefore gets views of
+//! exactly the buffers that it declares: a [`Source`] to read, a [`Target`] to write, a [`KvPages`] of
+//! a layer's cache. Views are made in one place, [`Thread::execute`](super::Thread::execute). Within a
+//! thread, the borrow checker keeps two slices of a target from existing at once; what it cannot see,
+//! the shares of other threads, is what `execute` vouches for.
+//!
+//! A debug build holds every touch against the declaration: the buffer, the direction, the place, and,
+//! where rows are dealt, the thread's own rows.
+
+use crate::buffer::BufId;
+use crate::cache::CacheLayout;
+use crate::instr::{Access, Deal, Instr, Reach};
+use crate::step::PageId;
+use crate::storage::Places;
+use kernels::{KvPageMut, KvType, Rows, RowsMut};
+use memory::{Block, Pod};
+use std::cell::Cell;
+use std::ops::Range;
+
+/// The buffers that an instruction may have targets of; more than any instruction writes.
+const MOST_TARGETS: usize = 4;
+
+/// What an instruction declares, and the thread that executes it.
+pub(super) struct Grant<'a> {
+    storage: &'a Places,
+    instr: &'a Instr,
+    /// Where the team's buffers lie.
+    place: usize,
+    /// The thread's number in the pool.
+    thread: usize,
+    /// The thread's share of the step's tokens, and of its outputs.
+    shares: &'a [Range<usize>; 2],
+    /// Buffers that a target was made of.
+    taken: [Cell<Option<BufId>>; MOST_TARGETS],
+}
+
+impl<'a> Grant<'a> {
+    pub(super) fn new(
+        storage: &'a Places,
+        instr: &'a Instr,
+        place: usize,
+        thread: usize,
+        shares: &'a [Range<usize>; 2],
+    ) -> Grant<'a> {
+        Grant { storage, instr, place, thread, shares, taken: Default::default() }
+    }
+
+    /// A view to read a buffer.
+    ///
+    /// # Safety
+    ///
+    /// No thread writes what is read through it while the instruction is executed. It is so for what
+    /// the instruction declares.
+    pub(super) unsafe fn source(&self, buf: BufId) -> Source<'_> {
+        let block = self.storage.of(buf, self.place, self.thread);
+        Source { grant: self, buf, block, stride: self.storage.stride(buf, self.place) }
+    }
+
+    /// A view to write a buffer, of which there is one to a buffer.
+    ///
+    /// # Safety
+    ///
+    /// No other thread touches what is written through it while the instruction is executed, nor does
+    /// this one by another view. It is so for the thread's share of what the instruction declares.
+    pub(super) unsafe fn target(&self, buf: BufId) -> Target<'_> {
+        if cfg!(debug_assertions) {
+            let taken = self.taken.iter().find(|taken| taken.get().is_none_or(|own| own == buf));
+            let taken = taken.expect("an instruction writes few buffers");
+            assert!(taken.replace(Some(buf)).is_none(), "{} writes {buf:?} twice", self.name());
+        }
+        let block = self.storage.of(buf, self.place, self.thread);
+        Target { grant: self, buf, block, stride: self.storage.stride(buf, self.place) }
+    }
+
+    /// A view of the pages of a layer's cache, which stands in the program as `buf`.
+    ///
+    /// # Safety
+    ///
+    /// As [`Grant::source`] for what is read, and as [`Grant::target`] for what is stored.
+    pub(super) unsafe fn pages(&self, buf: BufId, cache: usize) -> KvPages<'_> {
+        KvPages { grant: self, buf, layout: self.storage.cache(cache, self.place) }
+    }
+
+    fn name(&self) -> &'static str {
+        self.instr.name()
+    }
+
+    /// Whether the declaration allows a touch. Rows of the caller's buffers are numbered over all parts
+    /// of a step and not dealt as they are.
+    fn allows(&self, buf: BufId, write: bool, place: usize, rows: &Range<usize>) -> bool {
+        let own = |deal: Deal| match deal {
+            Deal::Tokens => Some(&self.shares[0]),
+            Deal::Outputs => Some(&self.shares[1]),
+            Deal::Items => None,
+        };
+        let within = |access: &Access| match access.reach {
+            Reach::All | Reach::Round => true,
+            Reach::Group => place == self.place,
+            Reach::Own(deal) => {
+                let share = own(deal).filter(|_| !self.storage.is_host(buf));
+                place == self.place
+                    && share.is_none_or(|own| own.start <= rows.start && rows.end <= own.end)
+            }
+        };
+        let declared = self.instr.accesses().iter();
+        declared.filter(|a| a.buffer == buf && (a.write || !write)).any(within)
+    }
+
+    /// Ends the program where an instruction touches what it has not declared.
+    #[inline]
+    #[track_caller]
+    fn check(&self, buf: BufId, write: bool, place: usize, rows: Range<usize>) {
+        if cfg!(debug_assertions) && !self.allows(buf, write, place, &rows) {
+            let (name, does) = (self.name(), if write { "writes" } else { "reads" });
+            panic!("{name} {does} rows {rows:?} of {buf:?} in place {place}, undeclared");
+        }
+    }
+}
+
+/// A buffer to read.
+#[derive(Copy, Clone)]
+pub(super) struct Source<'a> {
+    grant: &'a Grant<'a>,
+    buf: BufId,
+    block: Block,
+    stride: usize, // bytes from one row to the next
+}
+
+impl<'a> Source<'a> {
+    /// The first `width` f32 of a row.
+    pub(super) fn row(&self, row: usize, width: usize) -> &'a [f32] {
+        self.grant.check(self.buf, false, self.grant.place, row..row + 1);
+        // SAFETY: the contract of `Grant::source`.
+        let all = unsafe { self.block.sub(row * self.stride, self.stride).as_slice::<f32>() };
+        &all[..width]
+    }
+
+    /// Columns `cols` of rows `rows` of f32.
+    pub(super) fn columns(&self, rows: Range<usize>, cols: Range<usize>) -> Rows<'a, f32> {
+        self.rows(rows, cols, self.stride / size_of::<f32>())
+    }
+
+    /// Bytes `bytes` of each of the rows `rows`.
+    pub(super) fn bytes(&self, rows: Range<usize>, bytes: Range<usize>) -> Rows<'a, u8> {
+        self.rows(rows, bytes, self.stride)
+    }
+
+    fn rows<T: Pod>(&self, rows: Range<usize>, cols: Range<usize>, stride: usize) -> Rows<'a, T> {
+        self.grant.check(self.buf, false, self.grant.place, rows.clone());
+        assert!(cols.end <= stride && rows.end * stride * size_of::<T>() <= self.block.len());
+        debug_assert!(self.block.addr().is_multiple_of(align_of::<T>()));
+        let start = self.block.as_ptr().cast::<T>();
+        // SAFETY: rows and columns lie inside the block (checked above); the contract of
+        // `Grant::source`.
+        unsafe {
+            let at = start.add(rows.start * stride + cols.start);
+            Rows::from_raw_parts(at, rows.len(), cols.len(), stride)
+        }
+    }
+
+    /// The same buffer in another place.
+    pub(super) fn on(self, place: usize) -> SourceOn<'a> {
+        let storage = self.grant.storage;
+        let (block, stride) = (storage.on(self.buf, place), storage.stride(self.buf, place));
+        SourceOn { of: Source { block, stride, ..self }, place }
+    }
+}
+
+/// A buffer to read, of another place.
+#[derive(Copy, Clone)]
+pub(super) struct SourceOn<'a> {
+    of: Source<'a>,
+    place: usize,
+}
+
+impl<'a> SourceOn<'a> {
+    /// Columns `cols` of a row of f32.
+    pub(super) fn columns(&self, row: usize, cols: Range<usize>) -> &'a [f32] {
+        let Source { grant, buf, block, stride } = self.of;
+        grant.check(buf, false, self.place, row..row + 1);
+        // SAFETY: the contract of `Grant::source`.
+        let all = unsafe { block.sub(row * stride, stride).as_slice::<f32>() };
+        &all[cols]
+    }
+}
+
+/// A buffer to write.
+pub(super) struct Target<'a> {
+    grant: &'a Grant<'a>,
+    buf: BufId,
+    block: Block,
+    stride: usize, // bytes from one row to the next
+}
+
+impl Target<'_> {
+    /// The first `width` f32 of a row; only of the thread's share.
+    pub(super) fn row(&mut self, row: usize, width: usize) -> &mut [f32] {
+        &mut self.whole_row(row)[..width]
+    }
+
+    /// The first `bytes` bytes of a row; only of the thread's share.
+    pub(super) fn bytes(&mut self, row: usize, bytes: usize) -> &mut [u8] {
+        &mut self.whole_row(row)[..bytes]
+    }
+
+    /// The same of a row, and those of the row after it; both of the thread's share.
+    pub(super) fn bytes_and_next(&mut self, row: usize, bytes: usize) -> (&mut [u8], &[u8]) {
+        self.grant.check(self.buf, true, self.grant.place, row..row + 2);
+        // SAFETY: the contract of `Grant::target`; the slice borrows the only target of the buffer.
+        let both = unsafe { self.block.sub(row * self.stride, 2 * self.stride).as_mut_slice() };
+        let (own, next) = both.split_at_mut(self.stride);
+        (&mut own[..bytes], &next[..bytes])
+    }
+
+    fn whole_row<T: Pod>(&mut self, row: usize) -> &mut [T] {
+        self.grant.check(self.buf, true, self.grant.place, row..row + 1);
+        // SAFETY: the contract of `Grant::target`; the slice borrows the only target of the buffer.
+        unsafe { self.block.sub(row * self.stride, self.stride).as_mut_slice::<T>() }
+    }
+
+    /// Columns `cols` of rows `rows` of f32; only of the thread's share.
+    pub(super) fn columns(&mut self, rows: Range<usize>, cols: Range<usize>) -> RowsMut<'_, f32> {
+        self.grant.check(self.buf, true, self.grant.place, rows.clone());
+        columns_of(self.block, self.stride, rows, cols)
+    }
+
+    /// The same of the copy in another place.
+    pub(super) fn columns_on(
+        &mut self,
+        place: usize,
+        rows: Range<usize>,
+        cols: Range<usize>,
+    ) -> RowsMut<'_, f32> {
+        self.grant.check(self.buf, true, place, rows.clone());
+        let storage = self.grant.storage;
+        columns_of(storage.on(self.buf, place), storage.stride(self.buf, place), rows, cols)
+    }
+
+    /// Whether its rows are the caller's.
+    pub(super) fn is_host(&self) -> bool {
+        self.grant.storage.is_host(self.buf)
+    }
+}
+
+/// Columns of a target's block, whose caller borrows it.
+fn columns_of<'t>(
+    block: Block,
+    stride: usize,
+    rows: Range<usize>,
+    cols: Range<usize>,
+) -> RowsMut<'t, f32> {
+    let stride = stride / size_of::<f32>();
+    assert!(cols.end <= stride && rows.end * stride * size_of::<f32>() <= block.len());
+    let at = rows.start * stride + cols.start;
+    debug_assert!(block.addr().is_multiple_of(align_of::<f32>()));
+    #[expect(clippy::cast_ptr_alignment, reason = "buffers begin on cache lines")]
+    let start = block.as_ptr().cast::<f32>();
+    // SAFETY: the columns lie inside the block (checked above); the contract of `Grant::target`.
+    unsafe { RowsMut::from_raw_parts(start.add(at), rows.len(), cols.len(), stride) }
+}
+
+/// The pages of a layer's cache.
+pub(super) struct KvPages<'a> {
+    grant: &'a Grant<'a>,
+    buf: BufId,
+    layout: &'a CacheLayout,
+}
+
+impl KvPages<'_> {
+    /// How they store keys and values.
+    pub(super) fn kv(&self) -> KvType {
+        self.layout.kv()
+    }
+
+    /// Keys and values of one KV head of a page.
+    pub(super) fn read<E: Pod>(&self, page: PageId, head: usize) -> (&[E], &[E]) {
+        self.grant.check(self.buf, false, self.grant.place, 0..0);
+        let (keys, values) = (self.layout.keys(page, head), self.layout.values(page, head));
+        // SAFETY: the contract of `Grant::pages`; the slices borrow the only view of them.
+        unsafe { (keys.as_slice(), values.as_slice()) }
+    }
+
+    /// The same to store to; only where no other thread reads or writes.
+    pub(super) fn write(&mut self, page: PageId, head: usize) -> (KvPageMut<'_>, KvPageMut<'_>) {
+        self.grant.check(self.buf, true, self.grant.place, 0..0);
+        let (keys, values) = (self.layout.keys(page, head), self.layout.values(page, head));
+        let of = |half: Block| {
+            // SAFETY: the contract of `Grant::pages`; keys and values do not overlap, and the slices
+            // borrow the only view of them.
+            unsafe {
+                match self.layout.kv() {
+                    KvType::F16 => KvPageMut::F16(half.as_mut_slice()),
+                    KvType::Bf16 => KvPageMut::Bf16(half.as_mut_slice()),
+                    KvType::F32 => KvPageMut::F32(half.as_mut_slice()),
+                    KvType::Q8_0 => KvPageMut::Q8_0(half.as_mut_slice()),
+                    KvType::Q4_0 => KvPageMut::Q4_0(half.as_mut_slice()),
+                }
+            }
+        };
+        (of(keys), of(values))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::builder::{Builder, Graph};
+    use crate::executor::Executor;
+    use crate::op::Norm;
+    use crate::plan::{Plan, PlanGroup};
+    use crate::step::{Outputs, PageTable, SeqInput};
+    use crate::storage::Limits;
+    use crate::weight::{WeightSource, WeightView};
+    use gguf::TensorType;
+    use topology::{CpuId, Machine};
+
+    const WIDTH: usize = 64;
+    const VOCAB: usize = 32;
+
+    /// A vocabulary matrix and the weights of a norm, all ones.
+    struct Ones(Vec<u8>);
+
+    impl WeightSource for Ones {
+        fn tensor(&self, name: &str) -> Option<WeightView<'_>> {
+            let rows = if name == "norm" { 1 } else { VOCAB };
+            let data = &self.0[..rows * WIDTH * size_of::<f32>()];
+            Some(WeightView { ty: TensorType::F32, rows, cols: WIDTH, data })
+        }
+    }
+
+    fn graph(source: &Ones) -> Graph {
+        let mut b = Builder::new(1, source);
+        let vocab = b.vocab("vocab", VOCAB, WIDTH).unwrap();
+        let norm = Norm::Rms { weight: b.vector("norm", WIDTH).unwrap(), eps: 1e-6 };
+        let x = b.embed(vocab, 1.0);
+        let x = b.norm(x, norm);
+        let x = b.select(x);
+        b.logits(x, vocab, 1.0, None);
+        b.finish()
+    }
+
+    /// Steps of a prompt and of one token, after `change` has altered every instruction of all programs.
+    fn steps(change: impl Fn(&mut Instr)) -> Result<(), crate::Error> {
+        let source = Ones(1f32.to_le_bytes().repeat(VOCAB * WIDTH));
+        let group = PlanGroup { node: None, cpus: vec![CpuId(0); 2] };
+        let plan = Plan { pin: false, ..Plan::new(vec![group]) };
+        let limits = Limits { kv: KvType::F16, tokens: 600, outputs: 4, pages: [0; 4], ranges: 8 };
+        let (kernels, machine) = (kernels::Kernels::detect().unwrap(), Machine::read().unwrap());
+        let mut executor =
+            Executor::new(graph(&source), plan, limits, kernels, &machine, &source, &mut |_| {})?;
+        for replica in &mut executor.replicas {
+            let forms = replica.0.programs.values_mut().flat_map(|form| &mut form.stages);
+            forms.flatten().flat_map(|stage| &mut stage.instrs).for_each(&change);
+        }
+        for tokens in [1, 600] {
+            let tokens = vec![3; tokens];
+            let tables: [PageTable; 0] = [];
+            let input =
+                SeqInput { tokens: &tokens, past: 0, tables: &tables, outputs: Outputs::Last };
+            let row = executor.step([input].into_iter())?.row(0).to_vec();
+            // Ones are their own norm, and each logit is the sum of them.
+            assert!(row.iter().all(|x| (x - WIDTH as f32).abs() < 1e-3), "{row:?}");
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn what_is_declared_can_be_touched() {
+        steps(|_| {}).unwrap();
+    }
+
+    #[test]
+    #[cfg_attr(
+        not(debug_assertions),
+        ignore = "touches are held against declarations in debug builds"
+    )]
+    fn a_wrong_declaration_is_caught() {
+        let caught = |of: &str, change: fn(&mut Vec<Access>)| {
+            let got = steps(|instr| {
+                if instr.name() == of {
+                    instr.redeclare(change);
+                }
+            });
+            assert!(matches!(got, Err(crate::Error::Panicked(_))), "{of}: {got:?}");
+        };
+        caught("rms_norm", |all| all.retain(|access| !access.write));
+        caught("rms_norm", |all| all.retain(|access| access.write));
+        caught("logits", |all| all.retain(|access| access.write));
+        caught("embed", Vec::clear);
+        // Of 600 tokens and one output, a thread's shares are not the same rows.
+        caught("embed", |all| {
+            all.iter_mut().for_each(|access| access.reach = Reach::Own(Deal::Outputs));
+        });
+    }
+}
