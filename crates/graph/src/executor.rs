@@ -1,9 +1,9 @@
 //! The executor: a loaded model that takes steps.
 
+use crate::book::{Counts, Demand, Desk, Needs};
 use crate::buffer::{BufId, Buffers};
 use crate::builder::Graph;
 use crate::compile::Stage;
-use crate::counts::Counts;
 use crate::error::Error;
 use crate::exec::{self, Near, Part, Replica, tile_tokens};
 use crate::load::{Progress, Weights};
@@ -347,6 +347,22 @@ impl Executor {
         Ok(pages)
     }
 
+    /// What a step needs at least, over all places, whatever its form.
+    pub fn needs(&self) -> Needs {
+        let Replica { graph, plan, programs, shelves, .. } = &*self.replicas[0];
+        let stages = &programs[&Variant::DECODE].stages;
+        let home = |matrix| shelves.home(matrix);
+        let (kv, level) = (self.limits.kv, plan.levels().len() - 1);
+        let mut needs = Needs::default();
+        for place in 0..plan.places() {
+            let desk = Desk { graph, plan, kv, level, place, home: &home };
+            let program = stages[place.min(stages.len() - 1)].iter();
+            let lines = program.flat_map(|stage| &stage.instrs).flat_map(|i| i.work(&desk));
+            lines.for_each(|line| needs.add(line.per, Demand::of(&line)));
+        }
+        needs
+    }
+
     /// What steps have done since loading or [`Executor::reset_counts`].
     pub fn counts(&self) -> &Counts {
         &self.counts
@@ -365,8 +381,8 @@ impl Executor {
     /// When a thread panics that allocates its log.
     pub fn begin_profile(&mut self, room: usize) -> Result<(), Error> {
         let (replica, buffers) = (&self.replicas[0], &self.buffers);
-        let (kernels, limits) = (self.kernels, self.limits);
-        let recorder = Recorder::new(room, replica, kernels, buffers, limits, &mut self.pool)?;
+        let (kernels, kv) = (self.kernels, self.limits.kv);
+        let recorder = Recorder::new(room, replica, kernels, buffers, kv, &mut self.pool)?;
         self.recorder = Some(recorder);
         Ok(())
     }

@@ -336,7 +336,22 @@ impl Instr {
         }
     }
 
-    /// The matrix that this instruction streams.
+    /// How its rows are dealt; `None` where its work is in tiles or items.
+    pub fn rows_dealt(&self) -> Option<Work> {
+        match &self.kind {
+            Kind::Norm { work, .. } | Kind::Quantize { work, .. } | Kind::Join { work, .. } => {
+                Some(*work)
+            }
+            Kind::Residual { work, .. } | Kind::Select { work, .. } => Some(*work),
+            Kind::Receive { work, .. } => Some(*work),
+            Kind::Send { .. } | Kind::Hidden { .. } => Some(Work::Rows),
+            Kind::Load { .. } => Some(Work::Private),
+            Kind::RopeTable { .. } | Kind::Embed { .. } => Some(Work::Rows),
+            _ => None,
+        }
+    }
+
+    /// The matrix that it multiplies by. What it reads of it is in the book ([`crate::Line`]).
     pub fn matrix(&self) -> Option<MatrixId> {
         match &self.kind {
             Kind::MatMul { matrix, .. } | Kind::Gated { matrix, .. } => Some(*matrix),

@@ -10,12 +10,12 @@
 //! Sources: the ArcLight paper (§2.2 to §3.4 and §A.1) for bundles, the static list, the double
 //! buffer and the two ways to synchronise; flash-decoding for the split of attention.
 
+mod book;
 mod buffer;
 mod builder;
 mod cache;
 mod carry;
 mod compile;
-mod counts;
 mod deal;
 mod error;
 pub mod exchange;
@@ -42,12 +42,14 @@ mod tensor;
 mod timing;
 mod weight;
 
+pub use book::{
+    Counts, Dealt, Demand, Extent, Line, Memory, Needs, Per, PlaceCounts, RowsOf, WaitCounts, What,
+};
 pub use buffer::{BufId, Buffer, Buffers};
 pub use builder::{Builder, Graph, Node, Tensors};
 pub use cache::{KV_CLASSES, KvType};
 pub use carry::Sharing;
 pub use compile::{Scope, Stage, Sync, Wait, compile, count_waits};
-pub use counts::{Counts, PlaceCounts, WaitCounts};
 pub use error::{Error, ScheduleFault};
 pub use executor::Executor;
 pub use instr::{Access, Finish, Gather, Instr, Kind, Place, Reach, Work};

@@ -1,5 +1,6 @@
 //! `arclight graph`: one layer's compiled stages, for people.
 
+use crate::book::{Desk, Memory, What};
 use crate::buffer::{Buffers, Home};
 use crate::builder::Graph;
 use crate::compile::{Stage, compile, count_waits};
@@ -13,6 +14,7 @@ pub struct LayerListing<'a> {
     graph: &'a Graph,
     layer: usize,
     stages: Vec<Stage>,
+    streamed: Vec<Vec<u64>>, // [stage][node], bytes of weights
     buffers: Buffers,
     variant: Variant,
 }
@@ -25,11 +27,20 @@ impl<'a> LayerListing<'a> {
     pub fn new(graph: &'a Graph, plan: &Plan, variant: Variant, layer: usize) -> LayerListing<'a> {
         let mut buffers = Buffers::new(graph.nodes, graph.vocab);
         let instrs = lower(graph, variant, 0..graph.ops.len(), &mut buffers);
-        let stages = compile(instrs, &buffers, graph.nodes, plan.sync)
+        let stages: Vec<Stage> = compile(instrs, &buffers, graph.nodes, plan.sync)
             .into_iter()
             .filter(|s| s.instrs.last().is_some_and(|i| i.layer == Some(layer)))
             .collect();
-        LayerListing { graph, layer, stages, buffers, variant }
+        let streamed = |stage: &Stage, place: usize| -> u64 {
+            let kv = kernels::KvType::F16; // of no account to weights
+            let desk = Desk { graph, plan, kv, level: 0, place, home: &|_| 0 };
+            let lines = stage.instrs.iter().flat_map(|instr| instr.work(&desk));
+            let weights = |what| matches!(what, What::Read(Memory::Weights(_), _));
+            lines.filter(|line| weights(line.what)).map(|line| line.amount).sum()
+        };
+        let nodes = |stage| (0..graph.nodes).map(|node| streamed(stage, node)).collect();
+        let streamed = stages.iter().map(nodes).collect();
+        LayerListing { graph, layer, stages, streamed, buffers, variant }
     }
 
     /// `(all, global)` waits of the layer.
@@ -75,15 +86,6 @@ impl<'a> LayerListing<'a> {
             _ => "replicated",
         }
     }
-
-    fn streamed(&self, stage: &Stage, node: usize) -> usize {
-        stage
-            .instrs
-            .iter()
-            .filter_map(Instr::matrix)
-            .map(|m| self.graph.matrix(m).node_bytes(node))
-            .sum()
-    }
 }
 
 impl fmt::Display for LayerListing<'_> {
@@ -107,7 +109,7 @@ impl fmt::Display for LayerListing<'_> {
                     (None, Some(l)) if l != self.layer => format!("{} (layer {l})", instr.name()),
                     _ => instr.name().to_owned(),
                 };
-                let who = match work(instr) {
+                let who = match instr.rows_dealt() {
                     Some(Work::Private) => "each thread",
                     Some(Work::Rows) => "by rows",
                     None if matrix.is_some() => "by tiles",
@@ -115,12 +117,12 @@ impl fmt::Display for LayerListing<'_> {
                 };
                 writeln!(f, "{number}  {name:<26} {who:<12} {}", self.place(instr))?;
             }
-            let bytes: Vec<usize> = (0..nodes).map(|n| self.streamed(stage, n)).collect();
+            let bytes = &self.streamed[at];
             if bytes.iter().any(|&b| b > 0) {
                 let all: Vec<String> = bytes.iter().map(|b| mib(*b)).collect();
                 writeln!(f, "     streams per node: {} MiB", all.join(" | "))?;
             }
-            for (total, b) in totals.iter_mut().zip(&bytes) {
+            for (total, b) in totals.iter_mut().zip(bytes) {
                 *total += b;
             }
             if let Some(wait) = &stage.wait {
@@ -138,20 +140,6 @@ impl fmt::Display for LayerListing<'_> {
     }
 }
 
-fn work(instr: &Instr) -> Option<Work> {
-    match &instr.kind {
-        Kind::Norm { work, .. } | Kind::Quantize { work, .. } | Kind::Join { work, .. } => {
-            Some(*work)
-        }
-        Kind::Residual { work, .. } | Kind::Select { work, .. } => Some(*work),
-        Kind::Receive { work, .. } => Some(*work),
-        Kind::Send { .. } | Kind::Hidden { .. } => Some(Work::Rows),
-        Kind::Load { .. } => Some(Work::Private),
-        Kind::RopeTable { .. } | Kind::Embed { .. } => Some(Work::Rows),
-        _ => None,
-    }
-}
-
-fn mib(bytes: usize) -> String {
+fn mib(bytes: u64) -> String {
     format!("{:.2}", bytes as f64 / f64::from(1 << 20))
 }

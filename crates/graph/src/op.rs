@@ -110,6 +110,12 @@ pub enum Norm {
 }
 
 impl Norm {
+    /// Its weights.
+    pub fn weight(&self) -> VectorId {
+        let (Norm::Rms { weight, .. } | Norm::Layer { weight, .. }) = self;
+        *weight
+    }
+
     /// The norm's name in listings.
     pub fn name(&self) -> &'static str {
         match self {
@@ -266,6 +272,23 @@ impl Op {
             Op::Residual { x, partial, .. } => (Some(*x), Some(*partial)),
         };
         first.into_iter().chain(second)
+    }
+
+    /// The matrix that it multiplies by.
+    pub fn product(&self) -> Option<MatrixId> {
+        match self {
+            Op::Linear { matrix, .. } | Op::Gated { matrix, .. } => Some(*matrix),
+            Op::Logits { head, .. } => Some(*head),
+            _ => None,
+        }
+    }
+
+    /// The matrix of which it looks rows up.
+    pub fn table(&self) -> Option<MatrixId> {
+        match self {
+            Op::Embed { table, .. } => Some(*table),
+            _ => None,
+        }
     }
 
     /// The operator's name in listings.

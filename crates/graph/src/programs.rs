@@ -4,10 +4,10 @@
 //! how columns are cut; costs and shares follow from the threads of each level; activations have room for
 //! what the programs write.
 
+use crate::book::{Cost, Desk};
 use crate::buffer::Buffers;
 use crate::builder::Graph;
 use crate::compile::{Stage, compile};
-use crate::counts::Cost;
 use crate::error::Error;
 use crate::exec::{self, Form, Near, Replica};
 use crate::executor::{Executor, replicate};
@@ -70,9 +70,10 @@ fn costs(
     spans: &Spans,
     limits: Limits,
 ) -> Vec<Vec<Cost>> {
+    let home = |matrix| spans.of_matrix(graph, matrix);
     let cost = |level: usize, place: usize| {
-        let program = &stages[place.min(stages.len() - 1)];
-        Cost::of(program, graph, plan, spans, limits, (level, place))
+        let desk = Desk { graph, plan, kv: limits.kv, level, place, home: &home };
+        Cost::of(&stages[place.min(stages.len() - 1)], &desk)
     };
     let of_level = |level| (0..plan.places()).map(|place| cost(level, place)).collect();
     (0..plan.levels().len()).map(of_level).collect()

@@ -34,7 +34,8 @@ impl Spans {
         }
         let first = |layer| graph.ops.iter().position(|n| n.layer == Some(layer)).unwrap_or(all);
         let weight = |ops: Range<usize>| -> usize {
-            graph.ops[ops].iter().filter_map(streamed).map(|m| graph.matrix(m).node_bytes(0)).sum()
+            let matrices = graph.ops[ops].iter().filter_map(|n| n.op.product());
+            matrices.map(|m| graph.matrix(m).node_bytes(0)).sum()
         };
         let starts: Vec<usize> =
             (0..layers).map(|l| if l == 0 { 0 } else { first(l) }).chain([all]).collect();
@@ -77,7 +78,7 @@ impl Spans {
 
     /// Where a matrix lies: with the last operator that multiplies by it, or reads its rows.
     pub(crate) fn of_matrix(&self, graph: &Graph, matrix: MatrixId) -> usize {
-        let uses = |n: &Node| streamed(n) == Some(matrix) || looked_up(n) == Some(matrix);
+        let uses = |n: &Node| n.op.product() == Some(matrix) || n.op.table() == Some(matrix);
         graph.ops.iter().rposition(uses).map_or(0, |op| self.of(op))
     }
 
@@ -85,21 +86,5 @@ impl Spans {
     pub(crate) fn holds_cache(&self, graph: &Graph, cache: usize, stage: usize) -> bool {
         let is = |n: &Node| matches!(&n.op, Op::Attention { spec, .. } if spec.cache == cache);
         graph.ops.iter().position(is).is_some_and(|op| self.of(op) == stage)
-    }
-}
-
-/// The matrix that an operator reads in full.
-fn streamed(node: &Node) -> Option<MatrixId> {
-    match &node.op {
-        Op::Linear { matrix, .. } | Op::Gated { matrix, .. } => Some(*matrix),
-        Op::Logits { head, .. } => Some(*head),
-        _ => None,
-    }
-}
-
-fn looked_up(node: &Node) -> Option<MatrixId> {
-    match &node.op {
-        Op::Embed { table, .. } => Some(*table),
-        _ => None,
     }
 }

@@ -1,12 +1,13 @@
 //! The tests: what they do, and how they take turns.
 
-use super::limits::{Cost, Floor, Limits, Probe, StepWork};
+use super::limits::{Floor, Limits, Probe};
 use super::report::Setup;
 use crate::error::Error;
 use crate::profile::Recorder;
 use crate::report::{self, Meter, NodesReport, Phase};
 use crate::synth::Rng;
 use arclight_engine::{BatchEntry, Engine, Outputs, SeqId};
+use graph::{Extent, Needs};
 use std::fmt;
 use std::time::Instant;
 use topology::Machine;
@@ -94,7 +95,10 @@ pub(crate) struct Bench {
     sequences: Vec<SeqId>,
     /// Random; as many as the longest step has.
     tokens: Vec<u32>,
-    cost: Cost,
+    /// What a step needs at least.
+    needs: Needs,
+    /// Those of the KV classes.
+    windows: Vec<Option<usize>>,
     probe: Probe,
     /// The machine's counters, for reports.
     meter: Option<Meter>,
@@ -113,11 +117,11 @@ impl Bench {
         let vocab = engine.hparams().vocab;
         let longest = engine.limits().tokens.max(most);
         let tokens = (0..longest).map(|_| rng.below(vocab) as u32).collect();
-        let hparams = engine.hparams().clone();
-        let cost = Cost::of(engine.executor(), &hparams);
+        let needs = engine.executor().needs();
+        let windows = engine.executor().graph().windows().to_vec();
         let probe = Probe::new(&mut engine, machine)?;
         let meter = report.then(|| Meter::open(machine));
-        Ok(Bench { engine, sequences, tokens, cost, probe, meter })
+        Ok(Bench { engine, sequences, tokens, needs, windows, probe, meter })
     }
 
     /// The engine.
@@ -196,8 +200,8 @@ impl Bench {
         let (mut floor, mut past) = (Floor::default(), test.depth);
         for (tokens, logits) in test.steps(self.engine.limits().tokens) {
             let outputs = if logits { test.batch } else { 0 };
-            let step = StepWork { sequences: test.batch, tokens, past, outputs };
-            self.cost.add(step, self.limits(), &mut floor);
+            let step = Extent::batch(&self.windows, test.batch, (tokens, past), outputs);
+            floor.add(self.needs.of(&step), self.limits());
             past += tokens;
         }
         floor

@@ -192,7 +192,7 @@ impl Table {
         let nanos = row.time as f64 / threads;
         let (bytes, macs) = (row.demand.bytes, row.demand.macs());
         let rate = |amount: u64| term::rate(amount as f64 / nanos);
-        let of_limit = 100.0 * floor(row.demand, limits) / (nanos / 1e9);
+        let of_limit = 100.0 * limits.floor(row.demand) / (nanos / 1e9);
         let wait = row.waits.iter().sum::<u64>() as f64 / threads;
         let longest = row.waits.iter().max().copied().unwrap_or(0) as f64;
         format!(
@@ -230,15 +230,6 @@ impl Table {
         }
         notes
     }
-}
-
-/// The least seconds for some work.
-fn floor(work: Demand, limits: &Limits) -> f64 {
-    let memory = work.bytes as f64 / limits.read;
-    let compute = work.int8_macs as f64 / limits.int8
-        + work.bf16_macs as f64 / limits.bf16
-        + work.float_macs as f64 / limits.float;
-    memory.max(compute)
 }
 
 impl Operator {

@@ -22,9 +22,9 @@ pub(crate) use matmul::{tiles_that_fit, tokens_that_fit};
 use sums::{Partials, Summands};
 pub(crate) use trial::{Trial, time};
 
+use crate::book::Cost;
 use crate::builder::Graph;
 use crate::compile::Stage;
-use crate::counts::Cost;
 use crate::deal::Dealt;
 use crate::instr::{Gather, Instr, Kind, Work};
 use crate::load::Shelves;

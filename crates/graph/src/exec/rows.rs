@@ -43,8 +43,7 @@ impl Thread<'_> {
     }
 
     pub(super) fn norm(&self, x: Source<'_>, norm: &Norm, mut out: Target<'_>, rows: Range<usize>) {
-        let (Norm::Rms { weight, .. } | Norm::Layer { weight, .. }) = *norm;
-        let width = self.step.weights.vector(weight, self.group).len();
+        let width = self.step.weights.vector(norm.weight(), self.group).len();
         for row in rows {
             self.norm_of(norm, x.row(row, width), out.row(row, width));
         }

@@ -1,9 +1,9 @@
 //! What the events of compiled programs are and what each costs every thread, derived once.
 
-use super::Demand;
 use super::record::PartRecord;
+use crate::book::{Demand, Desk, Owned, Per, RowsOf, product};
 use crate::buffer::Buffers;
-use crate::cache::Cache;
+use crate::builder::Graph;
 use crate::compile::{Scope, Stage};
 use crate::deal::{Dealt, Shard};
 use crate::exec::Replica;
@@ -12,58 +12,48 @@ use crate::lower::Variant;
 use crate::placement::share;
 use crate::plan::Mode;
 use crate::schedule::{Grid, Seat};
-use crate::storage::Limits;
 use crate::tensor::Domain;
-use crate::weight::{Matrix, MatrixId};
-use kernels::{ActKind, Kernels, TILE_ROWS};
+use crate::weight::MatrixId;
+use kernels::{Kernels, KvType, TILE_ROWS};
 use std::collections::HashMap;
+use std::ops::Range;
 
 /// Index of a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Name(u32);
 
 /// One event of a program.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) enum Label {
     Operator { name: Name, layer: Option<usize>, domain: Domain, cost: Cost },
     Wait { after: Name, layer: Option<usize>, scope: Scope, because: Name },
 }
 
 /// What an operator's bytes and products follow from.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) enum Cost {
     /// The tiles that a thread multiplies, and the rows of the step.
-    Matrix(MatrixId),
-    /// The keys that the step's tokens see in this cache.
-    Attention(usize),
-    /// Nothing but activations.
-    Nothing,
-}
-
-/// What attention to one key costs a team, in one layer.
-#[derive(Clone, Copy, Debug, Default)]
-struct Keys {
-    class: usize,
-    bytes: u64,
-    float_macs: u64,
+    Product(MatrixId),
+    /// What the team does, of which each thread has its share: terms of [`Labels::terms`].
+    Team(Range<usize>),
 }
 
 /// All programs of an executor.
 #[derive(Default)]
 pub(super) struct Labels {
     names: Vec<String>,
-    programs: HashMap<Variant, Vec<Vec<Label>>>, // [stage]
-    seats: Vec<Vec<Chair>>,                      // [thread][level from its first on]
-    first: Vec<usize>,                           // [thread], its first level
+    programs: HashMap<Variant, Vec<Vec<Label>>>, // [place]
+    terms: Vec<(Per, Demand)>,
+    seats: Vec<Vec<Chair>>, // [thread][level from its first on]
+    first: Vec<usize>,      // [thread], its first level
 }
 
 /// What a thread's share of the work follows from.
 struct Chair {
-    stage: usize,
+    place: usize,
     rank: usize,
     team: usize,
     products: Vec<Vec<Share>>, // [matrix], by runs of columns and tokens
-    keys: Vec<Keys>,           // [cache]
 }
 
 /// What a thread multiplies of a matrix in products of up to so many tokens, whose columns are summed in so
@@ -82,12 +72,8 @@ struct Share {
 impl Share {
     fn demand(&self, rows: usize) -> Demand {
         let rows = self.grid.token_part(rows, self.part, self.tile).len() as u64;
-        Demand {
-            bytes: if rows > 0 { self.one.bytes } else { 0 }, // read once for all rows
-            int8_macs: self.one.int8_macs * rows,
-            bf16_macs: self.one.bf16_macs * rows,
-            float_macs: self.one.float_macs * rows,
-        }
+        // Weights are read once for all rows.
+        Demand { bytes: self.one.bytes * rows.min(1), ..self.one.map(|macs| macs * rows) }
     }
 }
 
@@ -96,18 +82,26 @@ impl Labels {
         replica: &Replica,
         kernels: &Kernels,
         buffers: &Buffers,
-        limits: Limits,
+        kv: KvType,
     ) -> Labels {
         let mut labels = Labels::default();
+        let Replica { graph, plan, .. } = replica;
+        let home = |matrix| replica.shelves.home(matrix);
         for (variant, form) in &replica.programs {
-            let stages = form.stages.iter().map(|s| labels.program(replica, buffers, s)).collect();
-            labels.programs.insert(*variant, stages);
+            let of = |place: usize| {
+                let program = &form.stages[place.min(form.stages.len() - 1)];
+                // What attention costs is the same at all levels.
+                let desk = Desk { graph, plan, kv, level: 0, place, home: &home };
+                labels.program(&desk, buffers, program)
+            };
+            let programs = (0..plan.places()).map(of).collect();
+            labels.programs.insert(*variant, programs);
         }
-        for (group, threads) in replica.plan.group_threads().into_iter().enumerate() {
+        for (group, threads) in plan.group_threads().into_iter().enumerate() {
             for rank in 0..threads.len() {
-                let first = replica.plan.first_level(group, rank);
-                let levels = first..replica.plan.levels().len();
-                let seat = |level| Chair::new((replica, kernels), limits, level, (group, rank));
+                let first = plan.first_level(group, rank);
+                let levels = first..plan.levels().len();
+                let seat = |level| Chair::new((replica, kernels), level, (group, rank));
                 labels.seats.push(levels.map(seat).collect());
                 labels.first.push(first);
             }
@@ -122,8 +116,8 @@ impl Labels {
 
     /// The events of `thread` in a part of that form.
     pub(super) fn program_of(&self, thread: usize, variant: Variant) -> &[Label] {
-        // A thread's stage is the same at all levels.
-        &self.programs[&variant][self.seats[thread][0].stage]
+        // A thread's place is the same at all levels.
+        &self.programs[&variant][self.seats[thread][0].place]
     }
 
     /// The lowest level of the steps that a thread takes part in.
@@ -136,35 +130,42 @@ impl Labels {
     }
 
     /// What an operator costs `thread` in this part of a step.
-    pub(super) fn demand(&self, thread: usize, cost: Cost, rows: u64, part: &PartRecord) -> Demand {
+    pub(super) fn demand(
+        &self,
+        thread: usize,
+        cost: &Cost,
+        rows: u64,
+        part: &PartRecord,
+    ) -> Demand {
         let seat = &self.seats[thread][part.level as usize - self.first[thread]];
+        let mut demand = Demand::default();
         match cost {
-            Cost::Matrix(matrix) if rows > 0 => {
+            Cost::Product(matrix) if rows > 0 => {
                 let (splits, rows) = (part.variant.splits, rows as usize);
                 let fits = |s: &&Share| s.splits == splits && rows <= s.tokens;
                 let share = seat.products[matrix.0 as usize].iter().find(fits);
-                share.map_or_else(Demand::default, |share| share.demand(rows))
+                demand = share.map_or(demand, |share| share.demand(rows));
             }
-            Cost::Attention(cache) => {
-                let share = |all: u64| share(all as usize, seat.team, seat.rank).len() as u64;
-                let Keys { class, bytes, float_macs } = seat.keys[cache];
-                let (bytes, float_macs) =
-                    (share(part.keys[class] * bytes), share(part.pairs[class] * float_macs));
-                Demand { bytes, float_macs, ..Demand::default() }
+            Cost::Product(_) => {}
+            Cost::Team(terms) => {
+                let own = |all: u64| share(all as usize, seat.team, seat.rank).len() as u64;
+                for (per, one) in &self.terms[terms.clone()] {
+                    let units = part.extent.units(*per);
+                    demand += one.map(|figure| own(figure * units));
+                }
             }
-            Cost::Matrix(_) | Cost::Nothing => Demand::default(),
         }
+        demand
     }
 
-    fn program(&mut self, replica: &Replica, buffers: &Buffers, program: &[Stage]) -> Vec<Label> {
-        let mut labels = Vec::new();
+    fn program(&mut self, desk: &Desk<'_>, buffers: &Buffers, program: &[Stage]) -> Vec<Label> {
+        let mut labels: Vec<Label> = Vec::new();
         for stage in program {
             for instr in &stage.instrs {
-                labels.push(self.operator(replica, instr));
+                labels.push(self.operator(desk, instr));
             }
             if let Some(wait) = &stage.wait {
-                let Some(Label::Operator { name: after, layer, .. }) = labels.last().copied()
-                else {
+                let Some(&Label::Operator { name: after, layer, .. }) = labels.last() else {
                     unreachable!("a stage has instructions")
                 };
                 let because = self.name(&buffers.get(wait.because).name);
@@ -174,19 +175,22 @@ impl Labels {
         labels
     }
 
-    fn operator(&mut self, replica: &Replica, instr: &Instr) -> Label {
+    fn operator(&mut self, desk: &Desk<'_>, instr: &Instr) -> Label {
         let name = match &instr.kind {
             Kind::MatMul { matrix, .. } | Kind::Gated { matrix, .. } => {
-                replica.graph.matrix(*matrix).name.as_str()
+                desk.graph.matrix(*matrix).name.as_str()
             }
             _ => instr.name(),
         };
-        let cost = match (&instr.kind, instr.matrix()) {
-            (_, Some(matrix)) => Cost::Matrix(matrix),
-            (Kind::AttendFused { spec, .. } | Kind::AttendSplit { spec, .. }, _) => {
-                Cost::Attention(spec.cache)
+        let cost = match instr.matrix() {
+            Some(matrix) => Cost::Product(matrix),
+            None => {
+                let lines = instr.work(desk).into_iter();
+                let terms = lines.map(|line| (line.per, Demand::of(&line)));
+                let first = self.terms.len();
+                self.terms.extend(terms.filter(|(_, one)| *one != Demand::default()));
+                Cost::Team(first..self.terms.len())
             }
-            _ => Cost::Nothing,
         };
         let name = self.name(name);
         Label::Operator { name, layer: instr.layer, domain: instr.domain, cost }
@@ -205,7 +209,6 @@ impl Chair {
     /// Where a thread sits in steps of a level, as the executor has it.
     fn new(
         (replica, kernels): (&Replica, &Kernels),
-        limits: Limits,
         level: usize,
         (group, rank): (usize, usize),
     ) -> Chair {
@@ -217,14 +220,7 @@ impl Chair {
         let rank = plan.group_threads_at(level)[group].start + rank - team.start;
         let at = (node, group, rank, team.len());
         let products = products((replica, kernels), (level, stage), at);
-        let keys = |Cache { heads, class }: &Cache| Keys {
-            class: *class,
-            bytes: (heads.kv_len(node) * 2 * limits.kv.token_bytes(heads.dim)) as u64,
-            // Scores, and the sum of values.
-            float_macs: (heads.q_len(node) * heads.dim * 2) as u64,
-        };
-        let keys = graph.caches.iter().map(keys).collect();
-        Chair { stage, rank, team: team.len(), products, keys }
+        Chair { place, rank, team: team.len(), products }
     }
 }
 
@@ -254,8 +250,7 @@ fn products(
                 let tile = shard.block(dealt.schedule.how, kernels, tokens).register;
                 let seat = grid.seat(team, rank);
                 let part = seat.map_or(0, |seat| seat.token);
-                let one =
-                    seat.map(|seat| one_token(graph.matrix(id), node, shard, dealt, seat, splits));
+                let one = seat.map(|seat| one_token((graph, id), node, shard, dealt, seat, splits));
                 Share { splits, tokens, grid, part, tile, one: one.unwrap_or_default() }
             };
             shares.extend(rules.map(share));
@@ -266,27 +261,26 @@ fn products(
 
 /// What the product of one token with a thread's part of a matrix costs.
 fn one_token(
-    matrix: &Matrix,
+    (graph, id): (&Graph, MatrixId),
     node: usize,
     shard: &Shard,
     dealt: Dealt<'_>,
     seat: Seat,
     splits: usize,
 ) -> Demand {
-    let mut all = Demand::default();
-    for (p, part) in shard.parts.iter().enumerate() {
-        let own = shard.tiles(dealt.bounds, seat.row, p);
+    let matrix = graph.matrix(id);
+    let owned = |p: usize| {
+        let (part, own) = (&shard.parts[p], shard.tiles(dealt.bounds, seat.row, p));
         let rows = matrix.rows(p, node).len();
         let row = |tile: usize| (tile * TILE_ROWS).min(rows); // the last tile may be padded
         let (grid, width) = (dealt.schedule.grid, part.cols);
         let (cols, bytes) = part.share(splits, |cols| grid.split_of(cols, width) == seat.split);
-        let macs = ((row(own.end) - row(own.start)) * cols) as u64;
-        all.bytes += (own.len() * bytes) as u64;
-        match kernels::act_kind(part.ty) {
-            ActKind::Q8 => all.int8_macs += macs,
-            ActKind::Bf16 => all.bf16_macs += macs,
-            ActKind::F32 => all.float_macs += macs,
-        }
+        Owned { rows: row(own.end) - row(own.start), cols, bytes: own.len() * bytes }
+    };
+    let mut all = Demand::default();
+    // Where it is read and of which rows makes no difference to one token.
+    for line in product(id, matrix, (0, RowsOf::Tokens), owned) {
+        all += Demand::of(&line);
     }
     all
 }

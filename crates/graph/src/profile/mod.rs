@@ -14,8 +14,10 @@
 mod labels;
 mod record;
 
+pub use crate::book::Demand;
 pub(crate) use record::{Recorder, Watch};
 
+use crate::book::RowsOf;
 use crate::compile::Scope;
 use crate::tensor::Domain;
 use labels::{Label, Labels};
@@ -87,35 +89,6 @@ pub enum What<'a> {
         /// The buffer that the next operator needs complete, or what else there is to wait for.
         because: &'a str,
     },
-}
-
-/// What one thread's part of an operator costs at least.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Demand {
-    /// Bytes of weights, keys and values to read.
-    pub bytes: u64,
-    /// Products of 8-bit integers.
-    pub int8_macs: u64,
-    /// Products of bfloat16.
-    pub bf16_macs: u64,
-    /// Products of single precision.
-    pub float_macs: u64,
-}
-
-impl Demand {
-    /// Products of all kinds.
-    pub fn macs(&self) -> u64 {
-        self.int8_macs + self.bf16_macs + self.float_macs
-    }
-}
-
-impl std::ops::AddAssign for Demand {
-    fn add_assign(&mut self, other: Demand) {
-        self.bytes += other.bytes;
-        self.int8_macs += other.int8_macs;
-        self.bf16_macs += other.bf16_macs;
-        self.float_macs += other.float_macs;
-    }
 }
 
 /// Waiting to be called to a step.
@@ -196,19 +169,19 @@ impl Profile {
         let (layer, what) = match mark.event {
             BEGIN => (None, meeting(STEP_BEGINS)),
             MET => (None, meeting(GROUPS_MEET)),
-            event => match self.labels.program_of(thread, part.variant)[event as usize] {
+            event => match &self.labels.program_of(thread, part.variant)[event as usize] {
                 Label::Operator { name, layer, domain, cost } => {
-                    let rows = match domain {
-                        Domain::Tokens => part.tokens,
-                        Domain::Outputs => part.outputs,
-                    };
-                    let demand = self.labels.demand(thread, cost, rows.into(), part);
-                    let name = self.labels.text(name);
-                    (layer, What::Operator { name, rows: rows as usize, demand })
+                    let rows = part.extent.rows(match domain {
+                        Domain::Tokens => RowsOf::Tokens,
+                        Domain::Outputs => RowsOf::Outputs,
+                    });
+                    let demand = self.labels.demand(thread, cost, rows, part);
+                    let name = self.labels.text(*name);
+                    (*layer, What::Operator { name, rows: rows as usize, demand })
                 }
                 Label::Wait { after, layer, scope, because } => {
-                    let after = Some(self.labels.text(after));
-                    (layer, What::Wait { after, scope, because: self.labels.text(because) })
+                    let (after, because) = (self.labels.text(*after), self.labels.text(*because));
+                    (*layer, What::Wait { after: Some(after), scope: *scope, because })
                 }
             },
         };
@@ -225,12 +198,11 @@ impl Profile {
     fn end(&self, thread: usize, mark: Mark) -> Event<'_> {
         let part = &self.parts[mark.part as usize];
         let program = self.labels.program_of(thread, part.variant);
-        let last = program.get(mark.event as usize).copied();
-        let after = match last {
-            Some(Label::Operator { name, .. }) => Some(self.labels.text(name)),
-            Some(Label::Wait { after, .. }) => Some(self.labels.text(after)),
-            None => None,
-        };
+        let last = program.get(mark.event as usize);
+        let after = last.map(|last| match last {
+            Label::Operator { name, .. } => self.labels.text(*name),
+            Label::Wait { after, .. } => self.labels.text(*after),
+        });
         let (step, start) = (self.step_of(&mark), self.nanos(mark.at));
         let end = self.nanos(self.steps[step].end).max(start);
         let what = What::Wait { after, scope: Scope::Global, because: STEP_ENDS };

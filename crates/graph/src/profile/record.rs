@@ -10,14 +10,12 @@
 
 use super::labels::Labels;
 use super::{Profile, Step};
+use crate::book::Extent;
 use crate::buffer::Buffers;
-use crate::cache::KV_CLASSES;
 use crate::error::Error;
 use crate::exec::{Part, Replica};
 use crate::lower::Variant;
-use crate::step::{Prepared, Seen};
-use crate::storage::Limits;
-use kernels::Kernels;
+use kernels::{Kernels, KvType};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use threads::{Clock, Moment, Pool};
 
@@ -44,12 +42,7 @@ pub(super) struct PartRecord {
     pub step: u32,
     pub level: u32,
     pub variant: Variant,
-    pub tokens: u32,
-    pub outputs: u32,
-    /// Keys that its sequences see, each once, by KV class.
-    pub keys: [u64; KV_CLASSES],
-    /// Keys that its tokens see, for each token, by KV class.
-    pub pairs: [u64; KV_CLASSES],
+    pub extent: Extent,
 }
 
 /// Hears of a thread's way through a job. `()` hears nothing and costs nothing.
@@ -161,7 +154,7 @@ impl Recorder {
         replica: &Replica,
         kernels: &Kernels,
         buffers: &Buffers,
-        limits: Limits,
+        kv: KvType,
         pool: &mut Pool,
     ) -> Result<Recorder, Error> {
         let clock = Clock::new();
@@ -174,7 +167,7 @@ impl Recorder {
         // Every step has several marks.
         let (steps, parts) = (Vec::with_capacity(room / 4), Vec::with_capacity(room / 4));
         Ok(Recorder {
-            labels: Arc::new(Labels::new(replica, kernels, buffers, limits)),
+            labels: Arc::new(Labels::new(replica, kernels, buffers, kv)),
             clock,
             slots: slots.into_iter().filter_map(OnceLock::into_inner).collect(),
             steps,
@@ -242,22 +235,8 @@ impl Recorder {
 }
 
 fn record(step: u32, level: usize, part: &Part<'_>) -> PartRecord {
-    let Prepared { tokens, outputs, classes, .. } = part.input;
-    let (mut keys, mut pairs) = ([0; KV_CLASSES], [0; KV_CLASSES]);
-    for (at, class) in classes.iter().enumerate() {
-        let sequences = class.seen.chunk_by(|a, b| a.table == b.table);
-        keys[at] = sequences.map(Seen::together).sum();
-        pairs[at] = class.seen.iter().map(Seen::keys).sum();
-    }
-    PartRecord {
-        step,
-        level: level as u32,
-        variant: part.variant,
-        tokens: tokens.len() as u32,
-        outputs: outputs.len() as u32,
-        keys,
-        pairs,
-    }
+    let extent = Extent::of(part.input);
+    PartRecord { step, level: level as u32, variant: part.variant, extent }
 }
 
 /// A thread that panicked in a step has left its log as good as it was.

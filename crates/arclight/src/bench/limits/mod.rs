@@ -6,10 +6,10 @@
 //! Peak: every thread runs the kernels' own multiply instructions on registers. All threads begin
 //! together, and of several passes, spread over the run, the best counts.
 //!
-//! Work: a step reads every weight once (in the packed layout, padding included) and the keys and
-//! values of all tokens before it once, and does the multiply-accumulates of its matrices and of
-//! its attention. The floor of its time is the larger of bytes over bandwidth and products over
-//! peak; norms, sampling and waits are not in it, nor is anything read twice.
+//! Work: what the book of the compiled program says that a step needs ([`Needs`](graph::Needs)): every
+//! weight that it multiplies by (in the packed layout, padding included) and the keys and values that it
+//! sees, once, and the multiply-accumulates of its matrices and of its attention. The floor of its time is
+//! the larger of bytes over bandwidth and products over peak; norms, sampling and waits are not in it.
 
 mod command;
 mod peak;
@@ -20,9 +20,8 @@ use crate::error::Error;
 use crate::report::reads::{ReadProbe, Reads};
 use arclight_engine::Engine;
 pub(super) use command::run;
-use graph::{Executor, Graph, KV_CLASSES, MatrixId, Op};
-use kernels::{ActKind, Kernels};
-use models::Hparams;
+use graph::Demand;
+use kernels::Kernels;
 use peak::{PeakProbe, Product};
 use serde::Serialize;
 use topology::{Group, Machine};
@@ -39,6 +38,22 @@ pub(crate) struct Limits {
     /// 32-bit floating-point multiply-accumulates per second: of matrices of type F32 and F16, and of
     /// attention.
     pub(crate) float: f64,
+}
+
+impl Limits {
+    /// The least seconds for reading, and for multiplying.
+    fn least(&self, work: Demand) -> (f64, f64) {
+        let compute = work.int8_macs as f64 / self.int8
+            + work.bf16_macs as f64 / self.bf16
+            + work.float_macs as f64 / self.float;
+        (work.bytes as f64 / self.read, compute)
+    }
+
+    /// The least seconds for some work: memory and multipliers are busy at the same time.
+    pub(crate) fn floor(&self, work: Demand) -> f64 {
+        let (memory, compute) = self.least(work);
+        memory.max(compute)
+    }
 }
 
 /// Measures a model's pool.
@@ -92,47 +107,6 @@ pub(crate) fn core_peaks(group: &Group) -> Result<[f64; 3], Error> {
     Ok(peaks)
 }
 
-/// What a step of a model costs at least.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Cost {
-    body: Matmul,
-    head: Matmul,
-    attention: [Attention; KV_CLASSES],
-}
-
-/// What layers that see equally far cost.
-#[derive(Clone, Copy, Debug, Default)]
-struct Attention {
-    /// How many tokens a token sees at most.
-    window: Option<usize>,
-    /// Bytes of one token's keys and values.
-    kv_token: f64,
-    /// Multiply-accumulates for each token that a token sees.
-    macs: f64,
-}
-
-impl Attention {
-    /// Tokens that `tokens` new ones after `past` see, together and each for itself.
-    fn seen(&self, tokens: usize, past: usize) -> (f64, f64) {
-        let window = self.window.unwrap_or(usize::MAX);
-        // The new token i sees past + i + 1 or as many as the window has.
-        let growing = tokens.min(window.saturating_sub(past));
-        let (all, grown) = (past + tokens, tokens - growing);
-        let each = growing as f64 * (past as f64 + (growing as f64 + 1.0) / 2.0);
-        let together = all.min(window.saturating_add(tokens) - 1);
-        (together as f64, if grown > 0 { each + (grown * window) as f64 } else { each })
-    }
-}
-
-/// Matrices that are multiplied with one vector.
-#[derive(Clone, Copy, Debug, Default)]
-struct Matmul {
-    bytes: f64,
-    int8: f64,
-    bf16: f64,
-    float: f64,
-}
-
 /// The least time for some work, by what it is bound.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Floor {
@@ -147,9 +121,16 @@ impl Floor {
     pub(crate) fn bound(&self) -> &'static str {
         if 2.0 * self.memory > self.seconds { "memory" } else { "compute" }
     }
-}
 
-impl Floor {
+    /// Adds the least time of a step.
+    pub(crate) fn add(&mut self, step: Demand, limits: Limits) {
+        let (memory, compute) = limits.least(step);
+        self.seconds += memory.max(compute);
+        if memory >= compute {
+            self.memory += memory;
+        }
+    }
+
     /// The least time for a test on one of several engines at the rate of all together.
     pub(crate) fn side_by_side(floors: &[Floor]) -> Floor {
         let seconds = floors.iter().map(|f| f.seconds.recip()).sum::<f64>().recip();
@@ -158,133 +139,42 @@ impl Floor {
     }
 }
 
-/// The shape of a step: `sequences` with `tokens` new ones each after `past`, and `outputs` rows
-/// of logits in all.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct StepWork {
-    pub(crate) sequences: usize,
-    pub(crate) tokens: usize,
-    pub(crate) past: usize,
-    pub(crate) outputs: usize,
-}
-
-impl Cost {
-    pub(crate) fn of(executor: &Executor, hparams: &Hparams) -> Cost {
-        let (graph, kv) = (executor.graph(), executor.limits().kv);
-        let mut cost = Cost::default();
-        for (class, &window) in graph.windows().iter().enumerate() {
-            let kv_token = |node| graph.kv_bytes_per_token(node, kv, class);
-            let layers = graph.class_layers(class);
-            cost.attention[class] = Attention {
-                window,
-                kv_token: (0..graph.nodes()).map(kv_token).sum::<usize>() as f64,
-                // Scores, and the sum of values.
-                macs: 2.0 * (layers * hparams.heads * hparams.head_dim) as f64,
-            };
-        }
-        for (node, _) in graph.walk(0) {
-            match &node.op {
-                Op::Linear { matrix, .. } | Op::Gated { matrix, .. } => {
-                    cost.body.add(graph, *matrix);
-                }
-                Op::Logits { head, .. } => cost.head.add(graph, *head),
-                _ => {}
-            }
-        }
-        cost
-    }
-
-    /// Adds the least time of a step.
-    pub(crate) fn add(&self, step: StepWork, limits: Limits, floor: &mut Floor) {
-        let StepWork { sequences, tokens, past, outputs } = step;
-        let (rows, outputs) = ((sequences * tokens) as f64, outputs as f64);
-        let head = if outputs > 0.0 { self.head.bytes } else { 0.0 };
-        let (mut kv, mut attention) = (0.0, 0.0);
-        for class in &self.attention {
-            let (together, each) = class.seen(tokens, past);
-            kv += sequences as f64 * together * class.kv_token;
-            attention += sequences as f64 * each * class.macs;
-        }
-        let int8 = rows * self.body.int8 + outputs * self.head.int8;
-        let bf16 = rows * self.body.bf16 + outputs * self.head.bf16;
-        let float = rows * self.body.float + outputs * self.head.float + attention;
-        let memory = (self.body.bytes + head + kv) / limits.read;
-        let compute = int8 / limits.int8 + bf16 / limits.bf16 + float / limits.float;
-        floor.seconds += memory.max(compute);
-        if memory >= compute {
-            floor.memory += memory;
-        }
-    }
-}
-
-impl Matmul {
-    fn add(&mut self, graph: &Graph, id: MatrixId) {
-        let matrix = graph.matrix(id);
-        self.bytes += (0..graph.nodes()).map(|n| matrix.node_bytes(n)).sum::<usize>() as f64;
-        for part in &matrix.parts {
-            let macs = (part.rows * part.cols) as f64;
-            match kernels::act_kind(part.ty) {
-                ActKind::Q8 => self.int8 += macs,
-                ActKind::Bf16 => self.bf16 += macs,
-                ActKind::F32 => self.float += macs,
-            }
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use graph::{Extent, Needs, Per, RowsOf};
 
     const LIMITS: Limits = Limits { read: 1e9, int8: 1e9, bf16: 5e8, float: 1e8 };
-    const COST: Cost = Cost {
-        body: Matmul { bytes: 5e6, int8: 1e7, bf16: 0.0, float: 0.0 },
-        head: Matmul { bytes: 1e6, int8: 0.0, bf16: 0.0, float: 1e5 },
-        attention: [
-            Attention { window: None, kv_token: 1e3, macs: 1e2 },
-            NO_LAYERS,
-            NO_LAYERS,
-            NO_LAYERS,
-        ],
-    };
-    const NO_LAYERS: Attention = Attention { window: None, kv_token: 0.0, macs: 0.0 };
 
-    fn floor(step: StepWork) -> Floor {
+    fn floor(sequences: usize, past: usize, outputs: usize, limits: Limits) -> Floor {
+        let bytes = |bytes| Demand { bytes, ..Demand::default() };
+        let needs = Needs::new([
+            (Per::Step(RowsOf::Tokens), bytes(5_000_000)),
+            (Per::Step(RowsOf::Logits), bytes(1_000_000)),
+            (Per::Row(RowsOf::Tokens), Demand { int8_macs: 10_000_000, ..Demand::default() }),
+            (Per::Row(RowsOf::Logits), Demand { float_macs: 100_000, ..Demand::default() }),
+            (Per::Key(0), bytes(1_000)),
+            (Per::Pair(0), Demand { float_macs: 100, ..Demand::default() }),
+        ]);
         let mut floor = Floor::default();
-        COST.add(step, LIMITS, &mut floor);
+        floor.add(needs.of(&Extent::batch(&[None], sequences, (1, past), outputs)), limits);
         floor
     }
 
     #[test]
     fn a_step_is_bound_by_the_slower_of_memory_and_arithmetic() {
         // Compute: 10 ms of int8, 1 ms of head, 0.1 ms of attention; memory would take 6.1 ms.
-        let one = floor(StepWork { sequences: 1, tokens: 1, past: 99, outputs: 1 });
+        let one = floor(1, 99, 1, LIMITS);
         assert!((one.seconds - 0.0111).abs() < 1e-9, "{one:?}");
         assert_eq!(one.bound(), "compute");
         let two = Floor::side_by_side(&[one, one]);
         assert!((two.seconds - 0.0111 / 2.0).abs() < 1e-9 && two.bound() == "compute", "{two:?}");
         // 20,000 tokens of cache: 5 + 20 ms of memory, 10 + 20 ms of arithmetic.
-        let deep = floor(StepWork { sequences: 1, tokens: 1, past: 19_999, outputs: 0 });
+        let deep = floor(1, 19_999, 0, LIMITS);
         assert!((deep.seconds - 0.030).abs() < 1e-9, "{deep:?}");
         let slow = Limits { read: 1e8, ..LIMITS };
-        let mut floor = Floor::default();
-        COST.add(StepWork { sequences: 2, tokens: 1, past: 0, outputs: 2 }, slow, &mut floor);
+        let floor = floor(2, 0, 2, slow);
         assert!((floor.seconds - 6.002e6 / 1e8).abs() < 1e-9, "{floor:?}");
         assert_eq!(floor.bound(), "memory");
-    }
-
-    #[test]
-    fn a_window_bounds_what_is_seen() {
-        let each = |window, tokens: usize, past: usize| -> (usize, usize) {
-            let sees = |i: usize| (past + i + 1).min(window);
-            let first = (past + 1).saturating_sub(window);
-            (past + tokens - first, (0..tokens).map(sees).sum())
-        };
-        for (window, tokens, past) in [(8, 1, 0), (8, 1, 7), (8, 1, 100), (8, 20, 0), (8, 6, 5)] {
-            let of = Attention { window: Some(window), ..NO_LAYERS };
-            let (together, all) = each(window, tokens, past);
-            assert_eq!(of.seen(tokens, past), (together as f64, all as f64), "{tokens} @ {past}");
-        }
-        assert_eq!(NO_LAYERS.seen(3, 4), (7.0, 5.0 + 6.0 + 7.0));
     }
 }

@@ -1,0 +1,155 @@
+//! What steps have cost by the book: waits, bytes streamed, bytes exchanged between places.
+//!
+//! Sums follow from the programs and the extents of the steps, so they can be held against what the
+//! pool, the kernel and the machine's counters have measured.
+
+use super::{Desk, Extent, Memory, Per, What};
+use crate::compile::{Stage, count_waits};
+use crate::exec::{Part, Replica};
+use crate::plan::{Mode, Plan};
+use crate::weight::MatrixId;
+
+/// Sums over all steps.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Steps.
+    pub steps: u64,
+    /// Tokens in them.
+    pub tokens: u64,
+    /// One entry per place.
+    pub places: Vec<PlaceCounts>,
+    /// Waits of each thread that took part, by the level of the steps ([`Plan::level`]):
+    /// `[level][place]`.
+    pub waits: Vec<Vec<WaitCounts>>,
+}
+
+/// Waits of one thread.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub struct WaitCounts {
+    /// For its group.
+    pub local: u64,
+    /// For all groups.
+    pub global: u64,
+}
+
+impl std::ops::AddAssign for WaitCounts {
+    fn add_assign(&mut self, other: WaitCounts) {
+        self.local += other.local;
+        self.global += other.global;
+    }
+}
+
+/// What the team of one place did. Bytes are those of all its threads together.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub struct PlaceCounts {
+    /// Bytes of weights that were streamed.
+    pub weights: u64,
+    /// Bytes of keys and values that were read, once for each sequence of a step.
+    pub kv: u64,
+    /// Bytes that were read from or written to the memory of other places: summands, rows of the
+    /// embedding, logits, the residual stream between stages.
+    pub exchanged: u64,
+}
+
+impl std::ops::AddAssign for PlaceCounts {
+    fn add_assign(&mut self, other: PlaceCounts) {
+        self.weights += other.weights;
+        self.kv += other.kv;
+        self.exchanged += other.exchanged;
+    }
+}
+
+/// What a program costs in one place.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Cost {
+    terms: Vec<(Per, PlaceCounts)>,
+    waits: WaitCounts,
+}
+
+impl Cost {
+    /// The cost of `program` at a desk.
+    pub(crate) fn of(program: &[Stage], desk: &Desk<'_>) -> Cost {
+        let plan = desk.plan;
+        let (waits, global) = count_waits(program);
+        // One team of several groups: all of its waits are for all groups.
+        let local = if plan.places() == 1 && plan.groups.len() > 1 { 0 } else { waits - global };
+        let waits = WaitCounts { local: local as u64, global: (waits - local) as u64 };
+        let mut terms: Vec<(Per, PlaceCounts)> = Vec::new();
+        let instrs = program.iter().flat_map(|stage| &stage.instrs);
+        for line in instrs.flat_map(|instr| instr.work(desk)) {
+            let mut one =
+                PlaceCounts { exchanged: line.exchanged(desk.place), ..PlaceCounts::default() };
+            match line.what {
+                What::Read(Memory::Weights(_), _) => one.weights = line.amount,
+                What::Read(Memory::State(_), _) => one.kv = line.amount,
+                _ => {}
+            }
+            if one == PlaceCounts::default() {
+                continue;
+            }
+            match terms.iter_mut().find(|(per, _)| *per == line.per) {
+                Some((_, sum)) => *sum += one,
+                None => terms.push((line.per, one)),
+            }
+        }
+        Cost { terms, waits }
+    }
+}
+
+impl Counts {
+    /// Nothing yet.
+    pub(crate) fn new(plan: &Plan) -> Counts {
+        let places = vec![PlaceCounts::default(); plan.places()];
+        let waits = vec![vec![WaitCounts::default(); plan.places()]; plan.levels().len()];
+        Counts { places, waits, ..Counts::default() }
+    }
+
+    /// Waits of each thread of a place that takes part from a level on ([`Plan::first_level`]).
+    pub fn waits_from(&self, level: usize, place: usize) -> WaitCounts {
+        let mut all = WaitCounts::default();
+        self.waits[level..].iter().for_each(|level| all += level[place]);
+        all
+    }
+
+    /// Adds one step that was executed in `parts` by the threads of a level.
+    pub(crate) fn add(&mut self, replica: &Replica, parts: &[Part<'_>], level: usize) {
+        let plan = &replica.plan;
+        self.steps += 1;
+        let several = plan.places() > 1;
+        let stages = if plan.mode == Mode::Pipeline { plan.groups.len() } else { 1 };
+        // The switch to groups, and the meetings between rounds of a pipeline.
+        let meetings = u64::from(several) + (parts.len() + stages - 2) as u64;
+        for to in &mut self.waits[level] {
+            to.global += meetings;
+        }
+        for part in parts {
+            let extent = Extent::of(part.input);
+            self.tokens += extent.tokens;
+            let costs = &replica.programs[&part.variant].costs[level];
+            for (to, cost) in self.waits[level].iter_mut().zip(costs) {
+                *to += cost.waits;
+            }
+            for (to, cost) in self.places.iter_mut().zip(costs) {
+                for (per, one) in &cost.terms {
+                    let units = match *per {
+                        Per::Lookup(table, home) => looked_up(replica, part, table, home),
+                        per => extent.units(per),
+                    };
+                    to.weights += one.weights * units;
+                    to.kv += one.kv * units;
+                    to.exchanged += one.exchanged * units;
+                }
+            }
+        }
+    }
+}
+
+/// Tokens whose rows of a table lie in a place.
+fn looked_up(replica: &Replica, part: &Part<'_>, table: MatrixId, home: usize) -> u64 {
+    let cut = &replica.graph.matrix(table).parts[0].cut;
+    let tokens = part.input.tokens.iter();
+    match cut.nodes() {
+        1 => tokens.count() as u64,
+        _ => tokens.filter(|token| cut.owner(token.id as usize) == home).count() as u64,
+    }
+}

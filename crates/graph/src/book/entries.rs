@@ -1,0 +1,342 @@
+//! What each instruction states.
+
+use super::{Dealt, Line, Memory, Per, RowsOf, What};
+use crate::buffer::BufId;
+use crate::builder::Graph;
+use crate::instr::{Finish, Gather, Instr, Kind, Operand, Work};
+use crate::op::Attention;
+use crate::plan::{Mode, Plan};
+use crate::sum::Sum;
+use crate::tensor::Domain;
+use crate::weight::{Matrix, MatrixId};
+use kernels::{ActKind, KvType, TILE_ROWS};
+
+/// Bytes of an f32.
+const FLOAT: usize = size_of::<f32>();
+
+/// Where and for whom an instruction is executed.
+#[derive(Copy, Clone)]
+pub(crate) struct Desk<'a> {
+    pub graph: &'a Graph,
+    pub plan: &'a Plan,
+    /// How keys and values are stored.
+    pub kv: KvType,
+    /// Which threads take part ([`Plan::level`]).
+    pub level: usize,
+    /// The team.
+    pub place: usize,
+    /// The stage of a pipeline that holds a matrix.
+    pub home: &'a dyn Fn(MatrixId) -> usize,
+}
+
+/// What somebody has of a part of a matrix.
+#[derive(Copy, Clone, Debug, Default)]
+pub(crate) struct Owned {
+    pub rows: usize,
+    pub cols: usize,
+    /// Packed, padding included.
+    pub bytes: usize,
+}
+
+/// The product of rows of activations with what somebody has of each part of a matrix.
+pub(crate) fn product(
+    id: MatrixId,
+    matrix: &Matrix,
+    (place, of): (usize, RowsOf),
+    owned: impl Fn(usize) -> Owned,
+) -> Vec<Line> {
+    let mut lines = Lines(Vec::new());
+    let mut bytes = 0;
+    for (p, part) in matrix.parts.iter().enumerate() {
+        let own = owned(p);
+        bytes += own.bytes;
+        let kind = What::Multiply(kernels::act_kind(part.ty));
+        lines.add(own.rows * own.cols, kind, Per::Row(of), Dealt::Team);
+    }
+    let weights = What::Read(Memory::Weights(id), place);
+    lines.add(bytes, weights, Per::Step(of), Dealt::Team);
+    lines.0
+}
+
+impl Desk<'_> {
+    /// The node of the graph whose tensors the team works on.
+    pub(crate) fn node(&self) -> usize {
+        if self.graph.nodes() == 1 { 0 } else { self.place }
+    }
+
+    /// Where the buffers of a node of the graph lie.
+    fn place_of(&self, node: usize) -> usize {
+        if self.graph.nodes() == 1 { self.place } else { node }
+    }
+
+    /// All places that the graph's tensors lie in, as the team sees them.
+    fn places(&self) -> impl Iterator<Item = usize> + use<'_> {
+        (0..self.graph.nodes()).map(|node| self.place_of(node))
+    }
+
+    /// What the team has of part `p` of a matrix.
+    fn owned(&self, matrix: &Matrix, p: usize) -> Owned {
+        let node = self.node();
+        let (rows, cols) = (matrix.rows(p, node).len(), matrix.cols(p, node).len());
+        let bytes = rows.div_ceil(TILE_ROWS) * matrix.tile_bytes(p, node);
+        Owned { rows, cols, bytes }
+    }
+}
+
+/// Lines, but for those of nothing.
+struct Lines(Vec<Line>);
+
+impl Lines {
+    fn add(&mut self, amount: usize, what: What, per: Per, dealt: Dealt) {
+        if amount > 0 {
+            self.0.push(Line { amount: amount as u64, what, per, dealt });
+        }
+    }
+}
+
+/// The lines of one instruction, as they are written.
+struct Entry<'a> {
+    desk: &'a Desk<'a>,
+    lines: Lines,
+    /// What a row is of, and who has rows.
+    rows: RowsOf,
+    dealt: Dealt,
+}
+
+/// Bytes of a slot of summands: rows of `width`, padded to whole tiles.
+fn slot(width: usize) -> usize {
+    width.next_multiple_of(TILE_ROWS) * FLOAT
+}
+
+impl Entry<'_> {
+    fn per(&mut self, per: Per, what: What, amount: usize) {
+        self.lines.add(amount, what, per, self.dealt);
+    }
+
+    /// Bytes of each row, from the team's own memory.
+    fn read(&mut self, buf: BufId, bytes: usize) {
+        self.read_from(buf, self.desk.place, bytes);
+    }
+
+    fn read_from(&mut self, buf: BufId, place: usize, bytes: usize) {
+        self.per(Per::Row(self.rows), What::Read(Memory::Rows(buf), place), bytes);
+    }
+
+    fn write(&mut self, buf: BufId, bytes: usize) {
+        self.write_to(buf, self.desk.place, bytes);
+    }
+
+    fn write_to(&mut self, buf: BufId, place: usize, bytes: usize) {
+        self.per(Per::Row(self.rows), What::Write(Memory::Rows(buf), place), bytes);
+    }
+
+    fn pass(&mut self, elements: usize) {
+        self.per(Per::Row(self.rows), What::Pass, elements);
+    }
+
+    /// A row from one buffer to another.
+    fn copy(&mut self, x: BufId, out: BufId, width: usize) {
+        self.read(x, width * FLOAT);
+        self.write(out, width * FLOAT);
+    }
+
+    /// A product and what it reads; where it writes is the caller's to say.
+    fn product(&mut self, id: MatrixId, acts: Operand) {
+        let (desk, matrix) = (self.desk, self.desk.graph.matrix(id));
+        let own = product(id, matrix, (desk.place, self.rows), |p| desk.owned(matrix, p));
+        self.lines.0.extend(own);
+        let cols = matrix.input_width(desk.node());
+        for kind in [ActKind::F32, ActKind::Bf16, ActKind::Q8] {
+            if matrix.takes(kind) {
+                self.read(acts.of(kind), kernels::most_row_bytes(kind, cols));
+            }
+        }
+    }
+
+    /// Rows of all parts that the team has.
+    fn own_rows(&self, id: MatrixId) -> usize {
+        let matrix = self.desk.graph.matrix(id);
+        (0..matrix.parts.len()).map(|p| matrix.rows(p, self.desk.node()).len()).sum()
+    }
+
+    /// Bytes of a token's keys and values in the team's memory.
+    fn token(&self, spec: &Attention) -> usize {
+        let heads = &spec.heads;
+        heads.kv_len(self.desk.node()) * 2 * self.desk.kv.token_bytes(heads.dim)
+    }
+
+    /// Keys and values of the step's tokens go to the cache.
+    fn append(&mut self, spec: &Attention, qkv: BufId) {
+        let (heads, token) = (&spec.heads, self.token(spec));
+        self.read(qkv, 2 * heads.kv_len(self.desk.node()) * heads.dim * FLOAT);
+        let to = What::Write(Memory::State(spec.cache), self.desk.place);
+        self.per(Per::Row(self.rows), to, token);
+    }
+
+    /// Queries meet the keys that they see, and the values.
+    fn attend(&mut self, spec: &Attention, qkv: BufId) {
+        let class = self.desk.graph.caches[spec.cache].class;
+        let (token, width) = (self.token(spec), self.query_width(spec));
+        self.read(qkv, width * FLOAT);
+        let from = What::Read(Memory::State(spec.cache), self.desk.place);
+        self.per(Per::Key(class), from, token);
+        // Scores, and the sum of values.
+        self.per(Per::Pair(class), What::Multiply(ActKind::F32), 2 * width);
+    }
+
+    fn query_width(&self, spec: &Attention) -> usize {
+        spec.heads.q_len(self.desk.node()) * spec.heads.dim
+    }
+
+    /// Bytes of the attention states of a token and a range.
+    fn states(&self, spec: &Attention) -> usize {
+        let heads = &spec.heads;
+        heads.q_len(self.desk.node()) * kernels::attn_state_len(heads.dim) * FLOAT
+    }
+
+    /// Sums of `width` elements over the nodes, which are added to `x`.
+    fn residual(
+        &mut self,
+        (x, partial, out): (BufId, BufId, BufId),
+        (finish, width): (&Finish, usize),
+        gather: Gather,
+        sum: &Sum,
+    ) {
+        let (desk, node) = (self.desk, self.desk.node());
+        let bytes = width * FLOAT;
+        let passes = (sum.roots() + usize::from(finish.norm.is_some())) * width;
+        if gather != Gather::Scatter {
+            for (from, slots) in sum.slots.iter().enumerate() {
+                let at = if gather == Gather::Push { node } else { from };
+                self.read_from(partial, desk.place_of(at), slots.len() * slot(width));
+            }
+            self.read(x, bytes);
+            self.write(out, bytes);
+            self.pass(passes);
+            return;
+        }
+        // The team's part of the rows: others' summands come, the sum goes to the others.
+        let groups = desk.plan.group_threads_at(desk.level);
+        let threads = groups.last().map_or(1, |last| last.end);
+        let part = |all: usize| all * groups[desk.place].len() / threads;
+        for (from, slots) in sum.slots.iter().enumerate() {
+            self.read_from(partial, desk.place_of(from), part(slots.len() * slot(width)));
+        }
+        self.read(x, part(bytes));
+        for to in desk.places() {
+            self.write_to(out, to, part(slot(width)));
+        }
+        self.pass(part(passes));
+    }
+}
+
+impl Instr {
+    /// What the team of a place does for this instruction.
+    pub(crate) fn work(&self, desk: &Desk<'_>) -> Vec<Line> {
+        let (graph, node, here) = (desk.graph, desk.node(), desk.place);
+        let dealt = match self.rows_dealt() {
+            Some(Work::Private) => Dealt::Each,
+            Some(Work::Rows) | None => Dealt::Team,
+        };
+        let rows = match (&self.kind, self.domain) {
+            (Kind::Logits { .. }, _) => RowsOf::Logits,
+            (Kind::Hidden { .. }, _) => RowsOf::Hidden,
+            (_, Domain::Tokens) => RowsOf::Tokens,
+            (_, Domain::Outputs) => RowsOf::Outputs,
+        };
+        let mut e = Entry { desk, lines: Lines(Vec::new()), rows, dealt };
+        match &self.kind {
+            Kind::RopeTable { rope, out } => {
+                e.write(*out, graph.ropes[*rope].inv_freq.len() * 2 * FLOAT);
+            }
+            Kind::Embed { table, out, .. } => {
+                let bytes = graph.matrix(*table).parts[0].cols * FLOAT;
+                let homes = match desk.plan.mode {
+                    Mode::Pipeline => (desk.home)(*table)..(desk.home)(*table) + 1,
+                    _ => 0..graph.nodes(),
+                };
+                for home in homes {
+                    let from = What::Read(Memory::Table(*table), home);
+                    e.per(Per::Lookup(*table, home), from, bytes);
+                }
+                e.write(*out, bytes);
+            }
+            Kind::Receive { from, out, width, .. } => e.copy(from[0], *out, *width),
+            Kind::Send { x, to, width, .. } => {
+                e.read(*x, width * FLOAT);
+                e.write_to(to[0], here + 1, width * FLOAT);
+            }
+            Kind::Load { x, out, width } | Kind::Select { x, out, width, .. } => {
+                e.copy(*x, *out, *width);
+            }
+            Kind::Norm { x, norm, out, .. } => {
+                let width = graph.vectors[norm.weight().0 as usize].len;
+                e.copy(*x, *out, width);
+                e.pass(width);
+            }
+            Kind::Quantize { x, kind, matrix, out, .. } => {
+                let cols = graph.matrix(*matrix).input_width(node);
+                e.read(*x, cols * FLOAT);
+                e.write(*out, kernels::most_row_bytes(*kind, cols));
+                e.pass(cols);
+            }
+            Kind::MatMul { acts, matrix, out, push, splits, squares, .. } => {
+                e.product(*matrix, *acts);
+                let m = graph.matrix(*matrix);
+                match m.sum(*splits) {
+                    None => e.write(*out, e.own_rows(*matrix) * FLOAT),
+                    Some(sum) => {
+                        let bytes = sum.slots[node].len() * slot(m.parts[0].rows);
+                        match push {
+                            true => desk.places().for_each(|to| e.write_to(*out, to, bytes)),
+                            false => e.write(*out, bytes),
+                        }
+                    }
+                }
+                if let Some(squares) = squares {
+                    let held = |p: usize| m.parts[p].cut.first_held(node).len();
+                    let bytes = (held(0) + held(1)) / TILE_ROWS * FLOAT;
+                    desk.places().for_each(|to| e.write_to(*squares, to, bytes));
+                }
+            }
+            Kind::Gated { acts, matrix, out, .. } => {
+                e.product(*matrix, *acts);
+                e.write(*out, graph.matrix(*matrix).rows(0, node).len() * FLOAT);
+            }
+            Kind::Logits { acts, matrix, out, .. } => {
+                e.product(*matrix, *acts);
+                e.write_to(*out, 0, e.own_rows(*matrix) * FLOAT);
+            }
+            // The first node has them all.
+            Kind::Hidden { .. } if node > 0 => {}
+            Kind::Hidden { x, out, width } => {
+                e.read(*x, width * FLOAT);
+                e.write_to(*out, 0, width * FLOAT);
+            }
+            Kind::Prepare { qkv, spec, .. } => e.append(spec, *qkv),
+            Kind::AttendFused { qkv, spec, out, .. } => {
+                e.attend(spec, *qkv);
+                e.write(*out, e.query_width(spec) * FLOAT);
+            }
+            Kind::AttendSplit { qkv, append, spec, states, .. } => {
+                if *append {
+                    e.append(spec, *qkv);
+                }
+                e.attend(spec, *qkv);
+                let to = What::Write(Memory::Rows(*states), here);
+                e.per(Per::Range(graph.caches[spec.cache].class), to, e.states(spec));
+            }
+            Kind::Join { states, spec, out, .. } => {
+                let (class, width) = (graph.caches[spec.cache].class, e.query_width(spec));
+                let from = What::Read(Memory::Rows(*states), here);
+                e.per(Per::Range(class), from, e.states(spec));
+                e.per(Per::Range(class), What::Pass, width);
+                e.write(*out, width * FLOAT);
+            }
+            Kind::Residual { x, partial, finish, out, width, gather, sum, .. } => {
+                e.residual((*x, *partial, *out), (finish, *width), *gather, sum);
+            }
+        }
+        e.lines.0
+    }
+}

@@ -1,0 +1,109 @@
+//! How many units of everything a step has.
+
+use super::{Per, RowsOf};
+use crate::cache::KV_CLASSES;
+use crate::step::{Prepared, Seen, first_seen};
+use kernels::KV_CHUNK;
+
+/// What a step touches, in the units of the book; but for lookups, which depend on the tokens' ids.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub struct Extent {
+    /// Tokens.
+    pub tokens: u64,
+    /// Rows of logits.
+    pub logits: u64,
+    /// Hidden states.
+    pub hidden: u64,
+    /// Keys that its sequences see, each once, by KV class.
+    pub keys: [u64; KV_CLASSES],
+    /// Keys that its tokens see, for each token, by KV class.
+    pub pairs: [u64; KV_CLASSES],
+    /// Ranges of keys that its tokens see, for each token, by KV class.
+    pub ranges: [u64; KV_CLASSES],
+}
+
+impl Extent {
+    /// That of a step whose sequences are known.
+    pub(crate) fn of(step: &Prepared) -> Extent {
+        let logits = step.logits as u64;
+        let hidden = step.outputs.len() as u64 - logits;
+        let tokens = step.tokens.len() as u64;
+        let mut extent = Extent { tokens, logits, hidden, ..Extent::default() };
+        for (at, class) in step.classes.iter().enumerate() {
+            let sequences = class.seen.chunk_by(|a, b| a.table == b.table);
+            extent.keys[at] = sequences.map(Seen::together).sum();
+            extent.pairs[at] = class.seen.iter().map(Seen::keys).sum();
+            extent.ranges[at] = class.ranges.len() as u64;
+        }
+        extent
+    }
+
+    /// That of a step of `sequences` sequences, each with `tokens` new tokens after `past`, which gives
+    /// `logits` rows of logits in all, for KV classes with these windows.
+    pub fn batch(
+        windows: &[Option<usize>],
+        sequences: usize,
+        (tokens, past): (usize, usize),
+        logits: usize,
+    ) -> Extent {
+        let all = (sequences * tokens) as u64;
+        let mut extent = Extent { tokens: all, logits: logits as u64, ..Extent::default() };
+        for (class, &window) in windows.iter().enumerate() {
+            let each = |of: fn(usize, usize) -> usize| {
+                let token = |position: usize| of(first_seen(position, window), position + 1);
+                (sequences * (past..past + tokens).map(token).sum::<usize>()) as u64
+            };
+            let together = past + tokens - first_seen(past, window);
+            extent.keys[class] = if tokens > 0 { (sequences * together) as u64 } else { 0 };
+            extent.pairs[class] = each(|first, end| end - first);
+            extent.ranges[class] = each(|first, end| end.div_ceil(KV_CHUNK) - first / KV_CHUNK);
+        }
+        extent
+    }
+
+    /// Rows of a kind.
+    pub fn rows(&self, of: RowsOf) -> u64 {
+        match of {
+            RowsOf::Tokens => self.tokens,
+            RowsOf::Outputs => self.logits + self.hidden,
+            RowsOf::Logits => self.logits,
+            RowsOf::Hidden => self.hidden,
+        }
+    }
+
+    /// Units that an amount is for. Of lookups it knows only that there is one for each token.
+    pub fn units(&self, per: Per) -> u64 {
+        match per {
+            Per::Step(rows) => self.rows(rows).min(1),
+            Per::Row(rows) => self.rows(rows),
+            Per::Key(class) => self.keys[class],
+            Per::Pair(class) => self.pairs[class],
+            Per::Range(class) => self.ranges[class],
+            Per::Lookup(..) => self.tokens,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_window_bounds_what_is_seen() {
+        let by_hand = |window, tokens: usize, past: usize| -> (u64, u64) {
+            let sees = |i: usize| (past + i + 1).min(window) as u64;
+            let first = (past + 1).saturating_sub(window);
+            ((past + tokens - first) as u64, (0..tokens).map(sees).sum())
+        };
+        for (window, tokens, past) in [(8, 1, 0), (8, 1, 7), (8, 1, 100), (8, 20, 0), (8, 6, 5)] {
+            let extent = Extent::batch(&[None, Some(window)], 1, (tokens, past), 1);
+            let got = (extent.keys[1], extent.pairs[1]);
+            assert_eq!(got, by_hand(window, tokens, past), "{tokens} @ {past}");
+        }
+        let two = Extent::batch(&[None], 2, (3, 4), 2);
+        assert_eq!((two.tokens, two.keys[0], two.pairs[0]), (6, 14, 2 * (5 + 6 + 7)));
+        // Tokens 254 to 257 see one, one, two and two ranges of 256 keys.
+        let across = Extent::batch(&[None, Some(2)], 1, (4, 254), 0);
+        assert_eq!((across.ranges[0], across.ranges[1]), (6, 5));
+    }
+}
