@@ -10,7 +10,8 @@ use crate::list::{Append, StaticList};
 use crate::op::{Activation, Attention, Heads, Norm, NormOver, Op, Rope, RopeId};
 use crate::placement::{Cut, Placement, Shares};
 use crate::tensor::{Bundle, BundleInfo, Domain, Header, TensorId};
-use crate::weight::{Matrix, MatrixId, Part, SplitBy, Vector, VectorId, WeightSource, WeightView};
+use crate::weight::{Catalog, Matrix, MatrixId, Part, SplitBy, TensorSpec, Vector, VectorId};
+use gguf::TensorType;
 
 /// An operator in its place.
 #[derive(Clone, Debug)]
@@ -37,7 +38,7 @@ pub struct Graph {
     pub(crate) caches: Vec<Cache>,          // [layer with attention]
     pub(crate) windows: Vec<Option<usize>>, // [KV class]
     pub(crate) vocab: usize,
-    pub(crate) weights: std::collections::HashSet<String>, // names of tensors
+    pub(crate) tensors: Vec<TensorSpec>, // as they were first asked for
 }
 
 impl Graph {
@@ -71,9 +72,9 @@ impl Graph {
         self.list.walk(node).map(|e| (&self.ops[e.op as usize], e.mode))
     }
 
-    /// Whether a tensor of the file is a weight of this graph.
-    pub fn uses(&self, tensor: &str) -> bool {
-        self.weights.contains(tensor)
+    /// The tensors of the file that this graph is made of, each once.
+    pub fn tensors(&self) -> &[TensorSpec] {
+        &self.tensors
     }
 
     /// Settles on sequences of up to `context` tokens. Rotary embeddings are for all of their positions:
@@ -144,16 +145,16 @@ impl<'n, const N: usize> From<[&'n str; N]> for Tensors<'n, N> {
 pub struct Builder<'a> {
     graph: Graph,
     shares: Shares,
-    weights: &'a dyn WeightSource,
+    catalog: &'a dyn Catalog,
     layer: Option<usize>,
 }
 
 impl<'a> Builder<'a> {
     /// Starts a graph for the memory nodes of `shares`: a number of equal ones, or their weights.
-    pub fn new(shares: impl Into<Shares>, weights: &'a dyn WeightSource) -> Builder<'a> {
+    pub fn new(shares: impl Into<Shares>, catalog: &'a dyn Catalog) -> Builder<'a> {
         let shares = shares.into();
         let graph = Graph { nodes: shares.nodes(), ..Graph::default() };
-        Builder { graph, shares, weights, layer: None }
+        Builder { graph, shares, catalog, layer: None }
     }
 
     /// Ends the definition.
@@ -166,25 +167,27 @@ impl<'a> Builder<'a> {
         self.layer = layer;
     }
 
-    /// Whether the file has a tensor.
+    /// Whether the model has a tensor that the definition can do without.
     pub fn has(&self, name: &str) -> bool {
-        self.weights.tensor(name).is_some()
+        self.catalog.has(name)
     }
 
-    fn checked(&mut self, name: &str, rows: usize, cols: usize) -> Result<WeightView<'a>, Error> {
-        let view =
-            self.weights.tensor(name).ok_or_else(|| Error::MissingTensor(name.to_owned()))?;
-        if (view.rows, view.cols) != (rows, cols) {
-            return Err(Error::WrongShape {
-                name: name.to_owned(),
-                got_rows: view.rows,
-                got_cols: view.cols,
-                rows,
-                cols,
-            });
+    /// The `len` elements of a small tensor on which the definition depends, if there is such a tensor.
+    pub fn values(&mut self, name: &str, len: usize) -> Result<Option<Vec<f32>>, Error> {
+        let values = self.catalog.values(name, len)?;
+        if values.is_some() {
+            self.wanted(name, 1, len)?;
         }
-        self.graph.weights.insert(name.to_owned());
-        Ok(view)
+        Ok(values)
+    }
+
+    /// The type of a tensor that the graph wants.
+    fn wanted(&mut self, name: &str, rows: usize, cols: usize) -> Result<TensorType, Error> {
+        let ty = self.catalog.wanted(name, rows, cols)?;
+        if !self.graph.tensors.iter().rev().any(|t| t.name == name) {
+            self.graph.tensors.push(TensorSpec { name: name.to_owned(), ty, rows, cols });
+        }
+        Ok(ty)
     }
 
     fn add_matrix(&mut self, name: &str, split: SplitBy, parts: Vec<Part>) -> MatrixId {
@@ -194,7 +197,7 @@ impl<'a> Builder<'a> {
 
     /// Declares a vector of f32 weights that every node holds.
     pub fn vector(&mut self, name: &str, len: usize) -> Result<VectorId, Error> {
-        self.checked(name, 1, len)?;
+        self.wanted(name, 1, len)?;
         self.graph.vectors.push(Vector { name: name.to_owned(), len });
         Ok(VectorId(self.graph.vectors.len() as u32 - 1))
     }
@@ -210,8 +213,14 @@ impl<'a> Builder<'a> {
     }
 
     /// Shares `q` query and `kv` key/value heads of `dim` elements between the nodes, so that the
-    /// columns of the output projection `output` are cut in whole quantisation blocks.
-    pub fn heads(&self, q: usize, kv: usize, dim: usize, output: &str) -> Result<Heads, Error> {
+    /// columns of the output projection, `(name, rows)`, are cut in whole quantisation blocks.
+    pub fn heads(
+        &mut self,
+        q: usize,
+        kv: usize,
+        dim: usize,
+        output: (&str, usize),
+    ) -> Result<Heads, Error> {
         let bad = |what, value, need| Err(Error::BadDimension { what, value, need });
         if kv == 0 || q == 0 || !q.is_multiple_of(kv) {
             return bad("attention.head_count", q, "a multiple of attention.head_count_kv");
@@ -219,8 +228,7 @@ impl<'a> Builder<'a> {
         if dim == 0 || !dim.is_multiple_of(kernels::TILE_ROWS) {
             return bad("attention.key_length", dim, "a multiple of 16");
         }
-        let ty = self.weights.tensor(output).ok_or(Error::MissingTensor(output.to_owned()))?.ty;
-        let block = block_cols(ty);
+        let block = block_cols(self.wanted(output.0, output.1, q * dim)?);
         // The smallest number of query heads that fills whole blocks of the output projection.
         let unit = (1..=q).find(|u| (u * dim).is_multiple_of(block)).unwrap_or(q);
         let q_cut = Cut::heads(q, q / kv, unit, dim, &self.shares);
@@ -241,7 +249,7 @@ impl<'a> Builder<'a> {
                 Tensors::Apart(names) => (names[at], 0, rows),
                 Tensors::Fused(name) => (name, before, all),
             };
-            let ty = self.checked(name, of, cols)?.ty;
+            let ty = self.wanted(name, of, cols)?;
             parts.push(Part { name: name.to_owned(), ty, first, rows, cols, cut, bias: None });
             before += rows;
         }
@@ -279,7 +287,7 @@ impl<'a> Builder<'a> {
     /// Declares the output projection of attention: columns cut by heads.
     pub fn attn_output(&mut self, name: &str, hidden: usize, h: &Heads) -> Result<MatrixId, Error> {
         let cols = h.q * h.dim;
-        let ty = self.checked(name, hidden, cols)?.ty;
+        let ty = self.wanted(name, hidden, cols)?;
         let cut = h.q_cut.scaled(h.dim);
         let name = name.to_owned();
         let part = Part { name, ty, first: 0, rows: hidden, cols, cut, bias: None };
@@ -295,7 +303,7 @@ impl<'a> Builder<'a> {
         hidden: usize,
         width: usize,
     ) -> Result<(MatrixId, MatrixId), Error> {
-        let down_ty = self.checked(down, hidden, width)?.ty;
+        let down_ty = self.wanted(down, hidden, width)?;
         let cut = Cut::summed(width, block_cols(down_ty), 1, &self.shares);
         let rows = std::array::from_fn(|_| (width, cut.clone()));
         let parts = self.stack::<N>(up.into(), rows, hidden)?;
@@ -460,7 +468,7 @@ impl<'a> Builder<'a> {
 
 /// Columns of a matrix of this type must be cut in multiples of this: whole weight blocks, and
 /// whole blocks of the 8-bit activations or tiles that feed them.
-fn block_cols(ty: gguf::TensorType) -> usize {
+fn block_cols(ty: TensorType) -> usize {
     match kernels::act_kind(ty) {
         kernels::ActKind::Q8 => ty.block_len().max(32),
         kernels::ActKind::F32 | kernels::ActKind::Bf16 => kernels::TILE_ROWS,

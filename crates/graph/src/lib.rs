@@ -70,4 +70,7 @@ pub use storage::{Limits, NodeBytes};
 pub use sum::Sum;
 pub use tensor::{Bundle, BundleInfo, Domain, Header, TensorId};
 pub use timing::{ShapeUse, usual_slice};
-pub use weight::{Matrix, MatrixId, Part, SplitBy, Vector, VectorId, WeightSource, WeightView};
+pub use weight::{
+    Catalog, Matrix, MatrixId, Part, SplitBy, TensorSpec, Vector, VectorId, WeightSource,
+    WeightView,
+};

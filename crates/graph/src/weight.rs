@@ -2,6 +2,7 @@
 //!
 //! Nothing is read here beyond names, types and shapes; the loader packs the data later.
 
+use crate::error::Error;
 use crate::placement::Cut;
 use crate::sum::{Leaf, Sum};
 use gguf::TensorType;
@@ -36,6 +37,75 @@ impl WeightSource for gguf::Gguf<'_> {
     fn tensor(&self, name: &str) -> Option<WeightView<'_>> {
         let t = gguf::Gguf::tensor(self, name)?;
         Some(WeightView { ty: t.ty, rows: t.rows(), cols: t.cols(), data: t.data })
+    }
+}
+
+/// What a builder asks about a model's tensors. A file answers, or a model that has no weights yet.
+pub trait Catalog {
+    /// The type of the tensor `name`, which is wanted with so many rows (1 for a vector) and columns.
+    ///
+    /// # Errors
+    /// When there is no such tensor, or it has another shape.
+    fn wanted(&self, name: &str, rows: usize, cols: usize) -> Result<TensorType, Error>;
+
+    /// Whether there is a tensor that a definition can do without.
+    fn has(&self, name: &str) -> bool;
+
+    /// The `len` elements of a small tensor on which the definition itself depends, such as divisors
+    /// of rotary angles; `None` when there is no such tensor.
+    ///
+    /// # Errors
+    /// When the tensor has another number of elements.
+    fn values(&self, name: &str, len: usize) -> Result<Option<Vec<f32>>, Error>;
+}
+
+impl Catalog for gguf::Gguf<'_> {
+    fn wanted(&self, name: &str, rows: usize, cols: usize) -> Result<TensorType, Error> {
+        let missing = || Error::MissingTensor(name.to_owned());
+        let t = gguf::Gguf::tensor(self, name).ok_or_else(missing)?;
+        let (got_rows, got_cols) = (t.rows(), t.cols());
+        if (got_rows, got_cols) != (rows, cols) {
+            let name = name.to_owned();
+            return Err(Error::WrongShape { name, got_rows, got_cols, rows, cols });
+        }
+        Ok(t.ty)
+    }
+
+    fn has(&self, name: &str) -> bool {
+        gguf::Gguf::tensor(self, name).is_some()
+    }
+
+    fn values(&self, name: &str, len: usize) -> Result<Option<Vec<f32>>, Error> {
+        let Some(t) = gguf::Gguf::tensor(self, name) else { return Ok(None) };
+        self.wanted(name, 1, len)?;
+        let mut values = vec![0.0; len];
+        t.ty.dequantize(t.data, &mut values).expect("tensors of a file are whole blocks");
+        Ok(Some(values))
+    }
+}
+
+/// A tensor that a graph wants of its file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TensorSpec {
+    /// Its name.
+    pub name: String,
+    /// Block type.
+    pub ty: TensorType,
+    /// Rows: 1 for a vector.
+    pub rows: usize,
+    /// Elements of a row.
+    pub cols: usize,
+}
+
+impl TensorSpec {
+    /// Number of elements.
+    pub fn elements(&self) -> usize {
+        self.rows * self.cols
+    }
+
+    /// Bytes in the file.
+    pub fn bytes(&self) -> usize {
+        self.elements() / self.ty.block_len() * self.ty.block_bytes()
     }
 }
 

@@ -27,7 +27,7 @@ fn build(gguf: &Gguf<'_>, nodes: usize) -> Graph {
     for layer in 0..LAYERS {
         b.layer(Some(layer));
         let of = |tensor: &str| name(layer, tensor);
-        let heads = b.heads(HEADS, HEADS, DIM, &of("attn_output")).unwrap();
+        let heads = b.heads(HEADS, HEADS, DIM, (&of("attn_output"), HIDDEN)).unwrap();
         let weight = b.vector(&of("attn_norm"), HIDDEN).unwrap();
         let qkv = [of("attn_q"), of("attn_k"), of("attn_v")];
         let qkv = b.qkv(qkv.each_ref().map(String::as_str), HIDDEN, &heads).unwrap();

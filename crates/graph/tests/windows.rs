@@ -33,7 +33,7 @@ fn build(gguf: &Gguf<'_>, nodes: usize) -> Graph {
     for (layer, (window, soft_cap)) in LAYERS.into_iter().enumerate() {
         b.layer(Some(layer));
         let [q, k, v, o] = ["attn_q", "attn_k", "attn_v", "attn_output"].map(|t| name(layer, t));
-        let heads = b.heads(HEADS, KV_HEADS, DIM, &o).unwrap();
+        let heads = b.heads(HEADS, KV_HEADS, DIM, (&o, HIDDEN)).unwrap();
         let norm = b.vector(&name(layer, "attn_norm"), HIDDEN).unwrap();
         let qkv = b.qkv([&*q, &k, &v], HIDDEN, &heads).unwrap();
         let output = b.attn_output(&o, HIDDEN, &heads).unwrap();

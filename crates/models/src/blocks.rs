@@ -148,7 +148,7 @@ pub(crate) fn attention(
     x: Bundle,
 ) -> Result<Bundle, Error> {
     let [q, k, v, o] = ["attn_q", "attn_k", "attn_v", "attn_output"].map(|t| weight(layer, t));
-    let heads = b.heads(h.heads, h.kv_heads, h.head_dim, &o)?;
+    let heads = b.heads(h.heads, h.kv_heads, h.head_dim, (&o, h.hidden))?;
     let qkv = match style.fused_qkv {
         true => b.qkv(Tensors::Fused(&weight(layer, "attn_qkv")), h.hidden, &heads)?,
         false => b.qkv([&*q, &k, &v], h.hidden, &heads)?,

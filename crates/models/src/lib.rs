@@ -28,6 +28,7 @@ pub use hparams::Hparams;
 
 use gguf::Gguf;
 use graph::{Builder, Graph, Shares};
+use std::collections::HashSet;
 
 /// An architecture by its name in `general.architecture`.
 pub struct Architecture {
@@ -90,7 +91,9 @@ pub fn build(gguf: &Gguf<'_>, shares: impl Into<Shares>) -> Result<Model, Error>
     let graph = builder.finish();
     // A tensor that nobody uses means a variant of the architecture that is not implemented, and
     // its results would be wrong without notice.
-    if let Some(t) = gguf.tensors().iter().find(|t| !graph.uses(t.name()) && !auxiliary(t.name())) {
+    let used: HashSet<&str> = graph.tensors().iter().map(|t| &*t.name).collect();
+    let unused = |name: &str| !used.contains(name) && !auxiliary(name);
+    if let Some(t) = gguf.tensors().iter().find(|t| unused(t.name())) {
         return Err(Error::UnusedTensor { name: t.name().to_owned(), arch: arch.name });
     }
     Ok(Model { hparams, graph })
