@@ -1,105 +1,21 @@
 //! Blocks that most families share: weights by their usual names, operators in their usual order.
 
+use crate::decoder::{Bias, Ffn, Norms, Style};
 use crate::{Error, Hparams};
-use graph::{
-    Activation, Attention, Builder, Bundle, MatrixId, Norm, NormOver, RopeId, Temperature, Tensors,
-};
+use graph::{Attention, Builder, Bundle, Norm, NormOver, Tensors};
 
 /// The name of a layer's weight.
-pub(crate) fn weight(layer: usize, tensor: &str) -> String {
+fn weight(layer: usize, tensor: &str) -> String {
     format!("blk.{layer}.{tensor}.weight")
 }
 
-/// What families vary in a decoder layer.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Style {
-    /// Rotary embedding; `None` where positions do not count.
-    pub rope: Option<RopeId>,
-    /// Factor on `q·k`.
-    pub attention_scale: f32,
-    /// Growth of queries with their position.
-    pub temperature: Option<Temperature>,
-    /// Keys that a token sees; `None`: all before it.
-    pub window: Option<usize>,
-    /// Cap on attention scores.
-    pub soft_cap: Option<f32>,
-    /// Factor on what a block adds to the residual stream.
-    pub residual_scale: f32,
-    /// Which matrices have biases.
-    pub bias: Bias,
-    /// What norms of queries and keys go over, where there are such.
-    pub qk_norms: Option<NormOver>,
-    /// Where a block's norms are.
-    pub norms: Norms,
-    /// Whether Q, K and V are one tensor.
-    pub fused_qkv: bool,
-    /// The feed-forward layer.
-    pub ffn: Ffn,
-}
-
-/// Which matrices of a layer have biases.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Bias {
-    None,
-    Qkv,
-    All,
-}
-
-/// Where the norms of a block are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Norms {
-    /// Before it, with the mean square.
-    Pre,
-    /// Before it, with mean and variance.
-    PreLayer,
-    /// After it, before the residual sum.
-    Post,
-    /// Before it and after it.
-    Both,
-}
-
-/// Feed-forward layers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Ffn {
-    /// `down(f(gate(x)) * up(x))` (Shazeer, 2020).
-    Gated(Activation),
-    /// The same with gate and up in one tensor.
-    GatedFused(Activation),
-    /// `down(f(up(x)))`.
-    Plain(Activation),
-}
-
-impl Style {
-    /// The plainest layer: Llama's.
-    pub(crate) fn plain(h: &Hparams, rope: RopeId) -> Style {
-        Style {
-            rope: Some(rope),
-            attention_scale: (h.head_dim as f32).sqrt().recip(),
-            temperature: None,
-            window: None,
-            soft_cap: None,
-            residual_scale: 1.0,
-            bias: Bias::None,
-            qk_norms: None,
-            norms: Norms::Pre,
-            fused_qkv: false,
-            ffn: Ffn::Gated(Activation::Silu),
-        }
-    }
-}
-
-/// The vocabulary matrices, `(embedding, head)`: one and the same when the file has no head.
-pub(crate) fn vocab(b: &mut Builder<'_>, h: &Hparams) -> Result<(MatrixId, MatrixId), Error> {
-    let embedding = b.vocab("token_embd.weight", h.vocab, h.hidden)?;
-    let head = match b.has("output.weight") {
-        true => b.vocab("output.weight", h.vocab, h.hidden)?,
-        false => embedding,
-    };
-    Ok((embedding, head))
-}
-
 /// A norm with the weights of `tensor`, without its ending.
-fn norm(b: &mut Builder<'_>, h: &Hparams, norms: Norms, tensor: &str) -> Result<Norm, Error> {
+pub(crate) fn norm(
+    b: &mut Builder<'_>,
+    h: &Hparams,
+    norms: Norms,
+    tensor: &str,
+) -> Result<Norm, Error> {
     let (weight, eps) = (b.vector(&format!("{tensor}.weight"), h.hidden)?, h.norm_eps);
     Ok(match norms {
         Norms::PreLayer => {
@@ -214,20 +130,4 @@ pub(crate) fn feed_forward(
     }; // [tokens, ffn]
     let f = b.linear(f, down); // [tokens, hidden], partial
     after(b, h, style, &format!("blk.{layer}.post_ffw_norm"), (x, f))
-}
-
-/// The last norm and the head, for the rows whose logits are asked for: `[outputs, vocab]`, times
-/// `scale` and within `cap`.
-pub(crate) fn logits(
-    b: &mut Builder<'_>,
-    h: &Hparams,
-    style: &Style,
-    x: Bundle,
-    head: MatrixId,
-    (scale, cap): (f32, Option<f32>),
-) -> Result<Bundle, Error> {
-    let norm = norm(b, h, style.norms, "output_norm")?;
-    let x = b.select(x);
-    let x = b.norm(x, norm);
-    Ok(b.logits(x, head, scale, cap))
 }

@@ -3,43 +3,35 @@
 //! every other layer. RoPE of the half-split form. Files' norm weights have the one that is added to
 //! them.
 
-use crate::blocks::{Ffn, Norms, Style, attention, feed_forward, logits, vocab};
+use crate::decoder::{Decoder, Ffn, Norms, Style};
+use crate::facts::{Facts, WINDOW, WINDOW_PATTERN};
 use crate::rope::rope;
 use crate::{Error, Hparams};
-use gguf::Gguf;
 use graph::{Activation, Builder, RopeStyle};
 
 /// What published models have, where a file does not state it.
-const WINDOW: usize = 4096;
-const CAPS: [f32; 2] = [50.0, 30.0];
+const USUAL_WINDOW: usize = 4096;
+const USUAL_CAPS: [f32; 2] = [50.0, 30.0];
 
-pub(crate) fn build(b: &mut Builder<'_>, h: &Hparams, gguf: &Gguf<'_>) -> Result<(), Error> {
+pub(crate) fn build(b: &mut Builder<'_>, f: &Facts<'_>) -> Result<(), Error> {
     const SCORES: &str = "attn_logit_softcapping";
     const LOGITS: &str = "final_logit_softcapping";
-    const WINDOWS: [&str; 2] = ["attention.sliding_window", "attention.sliding_window_pattern"];
-    h.only(gguf, &[SCORES, LOGITS, WINDOWS[0], WINDOWS[1]])?;
-    let rope = b.rope(rope(gguf, h, RopeStyle::Neox)?);
-    let windowed = h.windowed(gguf, 2)?;
+    f.only(&[SCORES, LOGITS, WINDOW, WINDOW_PATTERN])?;
+    let rope = rope(b, f, RopeStyle::Neox)?;
     let global = Style {
-        attention_scale: attention_scale(h, 46),
-        soft_cap: h.cap(gguf, SCORES, Some(CAPS[0]))?,
+        attention_scale: attention_scale(f, 46),
+        soft_cap: f.cap(SCORES, Some(USUAL_CAPS[0]))?,
         norms: Norms::Both,
         ffn: Ffn::Gated(Activation::Gelu),
-        ..Style::plain(h, rope)
+        ..Style::plain(f, rope)
     };
-    let local = Style { window: Some(h.window.unwrap_or(WINDOW)), ..global };
-    let (embedding, head) = vocab(b, h)?;
-
-    let mut x = b.embed(embedding, (h.hidden as f32).sqrt()); // [tokens, hidden]
-    for (layer, windowed) in windowed.into_iter().enumerate() {
-        b.layer(Some(layer));
-        let style = if windowed { &local } else { &global };
-        x = attention(b, h, style, layer, x)?;
-        x = feed_forward(b, h, style, layer, x)?;
+    let local = Style { window: Some(f.window.unwrap_or(USUAL_WINDOW)), ..global };
+    Decoder {
+        embedding_scale: (f.hidden as f32).sqrt(),
+        logit_cap: f.cap(LOGITS, Some(USUAL_CAPS[1]))?,
+        ..Decoder::windowed(f, 2, local, global)?
     }
-    b.layer(None);
-    logits(b, h, &global, x, head, (1.0, h.cap(gguf, LOGITS, Some(CAPS[1]))?))?;
-    Ok(())
+    .build(b, f)
 }
 
 /// The largest model, which has `layers` layers, scales queries by the width of the residual stream

@@ -4,34 +4,27 @@
 //! interleaved form of RoPE; a file can say that the model was trained without RoPE. Granite 4's state
 //! the number of key/value heads for each layer.
 
-use crate::blocks::{Style, attention, feed_forward, logits, vocab};
+use crate::Error;
+use crate::decoder::{Decoder, Style};
+use crate::facts::Facts;
 use crate::rope::rope;
-use crate::{Error, Hparams};
-use gguf::Gguf;
 use graph::{Builder, RopeStyle};
 
-pub(crate) fn build(b: &mut Builder<'_>, h: &Hparams, gguf: &Gguf<'_>) -> Result<(), Error> {
-    h.only(gguf, &["embedding_scale", "residual_scale", "logit_scale", "attention.scale"])?;
-    let or_one = |name| h.factor(gguf, name).map(|f| f.unwrap_or(1.0));
-    let (embedding_scale, logit_scale) = (or_one("embedding_scale")?, or_one("logit_scale")?);
-    let rotated = gguf.metadata().opt_bool("granite.rope.scaling.finetuned")?.unwrap_or(true);
-    let rope = b.rope(rope(gguf, h, RopeStyle::Normal)?);
-    let plain = Style::plain(h, rope);
+pub(crate) fn build(b: &mut Builder<'_>, f: &Facts<'_>) -> Result<(), Error> {
+    f.only(&["embedding_scale", "residual_scale", "logit_scale", "attention.scale"])?;
+    let or_one = |name| f.factor(name).map(|factor| factor.unwrap_or(1.0));
+    let rotated = f.metadata.opt_bool(&f.key("rope.scaling.finetuned"))?.unwrap_or(true);
+    let plain = Style::plain(f, rope(b, f, RopeStyle::Normal)?);
     let style = Style {
         rope: plain.rope.filter(|_| rotated),
-        attention_scale: h.factor(gguf, "attention.scale")?.unwrap_or(plain.attention_scale),
+        attention_scale: f.factor("attention.scale")?.unwrap_or(plain.attention_scale),
         residual_scale: or_one("residual_scale")?,
         ..plain
     };
-    let (embedding, head) = vocab(b, h)?;
-
-    let mut x = b.embed(embedding, embedding_scale); // [tokens, hidden]
-    for layer in 0..h.layers {
-        b.layer(Some(layer));
-        x = attention(b, h, &style, layer, x)?;
-        x = feed_forward(b, h, &style, layer, x)?;
+    Decoder {
+        embedding_scale: or_one("embedding_scale")?,
+        logit_scale: or_one("logit_scale")?.recip(),
+        ..Decoder::uniform(f, style)
     }
-    b.layer(None);
-    logits(b, h, &style, x, head, (logit_scale.recip(), None))?;
-    Ok(())
+    .build(b, f)
 }

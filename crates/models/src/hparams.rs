@@ -43,12 +43,19 @@ const MAX_LAYERS: usize = 1024;
 const MAX_WIDTH: usize = 1 << 20;
 
 impl Hparams {
-    /// Reads and checks the parameters.
+    /// Reads and checks the parameters of a file.
     ///
     /// # Errors
     /// When a key is missing, of the wrong type, or implausible.
     pub fn read(gguf: &Gguf<'_>) -> Result<Hparams, Error> {
-        let m = gguf.metadata();
+        const EMBEDDING: &str = "token_embd.weight";
+        let missing = || graph::Error::MissingTensor(EMBEDDING.to_owned());
+        let embedding = gguf.tensor(EMBEDDING).ok_or_else(missing)?;
+        Hparams::of(gguf.metadata(), embedding.rows())
+    }
+
+    /// Those of a model with `vocab` tokens.
+    pub(crate) fn of(m: &Metadata<'_>, vocab: usize) -> Result<Hparams, Error> {
         let arch = m.str("general.architecture")?;
         let key = |k: &str| format!("{arch}.{k}");
         let size = |k: &str, max| positive(m, &key(k), max);
@@ -73,12 +80,9 @@ impl Hparams {
             });
         }
         let window = m.opt_u32(&key("attention.sliding_window"))?.filter(|&window| window > 0);
-        let embedding = gguf
-            .tensor("token_embd.weight")
-            .ok_or_else(|| graph::Error::MissingTensor("token_embd.weight".to_owned()))?;
         Ok(Hparams {
             name: m.opt_str("general.name")?.unwrap_or(arch).to_owned(),
-            vocab: embedding.rows(),
+            vocab,
             context: size("context_length", u32::MAX as usize)?,
             window: window.map(|window| window as usize),
             hidden,
@@ -95,124 +99,6 @@ impl Hparams {
             },
             arch: arch.to_owned(),
         })
-    }
-
-    /// Refuses a file that states something which changes results, unless it is among `known`.
-    ///
-    /// # Errors
-    /// When a key of [`TRAITS`] that is not among `known` has another value than it has there, or is
-    /// no number nor an array of them.
-    pub(crate) fn only(&self, gguf: &Gguf<'_>, known: &[&str]) -> Result<(), Error> {
-        for (name, neutral) in TRAITS.iter().filter(|(name, _)| !known.contains(name)) {
-            let key = format!("{}.{name}", self.arch);
-            let Some(value) = gguf.metadata().get(&key) else { continue };
-            let other = |value: Value<'_>| match number(&value) {
-                Some(n) => (n != *neutral).then(|| n.to_string()),
-                None => Some("something that is no number".to_owned()),
-            };
-            let stated = match value {
-                Value::Array(list) => list.values().find_map(other),
-                value => other(*value),
-            };
-            if let Some(value) = stated {
-                return Err(Error::UnsupportedFeature { key, value });
-            }
-        }
-        Ok(())
-    }
-
-    /// Which layers have a sliding window, if any has: those that the file names, or all but the last
-    /// of every `period`.
-    ///
-    /// # Errors
-    /// When the file states something else than a period or a list with an entry for each layer.
-    pub(crate) fn windowed(&self, gguf: &Gguf<'_>, period: usize) -> Result<Vec<bool>, Error> {
-        let key = format!("{}.attention.sliding_window_pattern", self.arch);
-        let all_but_the_last = |period: usize| {
-            let windowed = |layer: usize| !(layer + 1).is_multiple_of(period); // of 0: none is
-            (0..self.layers).map(windowed).collect()
-        };
-        let listed: Vec<bool> = match gguf.metadata().get(&key) {
-            None => return Ok(all_but_the_last(period)),
-            Some(Value::Array(list)) => {
-                list.values().filter_map(|v| Some(number(&v)? != 0.0)).collect()
-            }
-            Some(_) => return Ok(all_but_the_last(gguf.metadata().u32(&key)? as usize)),
-        };
-        if listed.len() != self.layers {
-            let (value, why) =
-                (listed.len().to_string(), "it must have a truth value for each layer");
-            return Err(Error::Implausible { key, value, why });
-        }
-        Ok(listed)
-    }
-
-    /// A cap from the metadata: what the file states, where 0 means none, or else `default`.
-    ///
-    /// # Errors
-    /// When it is not a number, or negative.
-    pub(crate) fn cap(
-        &self,
-        gguf: &Gguf<'_>,
-        name: &str,
-        default: Option<f32>,
-    ) -> Result<Option<f32>, Error> {
-        let key = format!("{}.{name}", self.arch);
-        match gguf.metadata().opt_f32(&key)? {
-            None => Ok(default),
-            Some(0.0) => Ok(None),
-            Some(cap) if cap.is_finite() && cap > 0.0 => Ok(Some(cap)),
-            Some(cap) => {
-                let why = "a cap is a number above zero";
-                Err(Error::Implausible { key, value: cap.to_string(), why })
-            }
-        }
-    }
-
-    /// A factor from the metadata, when the file states it.
-    ///
-    /// # Errors
-    /// When it is not a number, or zero.
-    pub(crate) fn factor(&self, gguf: &Gguf<'_>, name: &str) -> Result<Option<f32>, Error> {
-        let key = format!("{}.{name}", self.arch);
-        match gguf.metadata().opt_f32(&key)? {
-            Some(value) if !value.is_finite() || value == 0.0 => {
-                let why = "a factor is a number other than zero";
-                Err(Error::Implausible { key, value: value.to_string(), why })
-            }
-            value => Ok(value),
-        }
-    }
-}
-
-/// What some families have and others do not, by its key, and the value that means its absence. A
-/// file that states one is only right when it is obeyed.
-const TRAITS: &[(&str, f64)] = &[
-    ("expert_count", 0.0),
-    ("embedding_scale", 1.0),
-    ("residual_scale", 1.0),
-    ("logit_scale", 1.0),
-    ("attention.scale", 0.0),
-    ("attention.causal", 1.0),
-    ("attention.clamp_kqv", 0.0),
-    ("attention.max_alibi_bias", 0.0),
-    ("attention.sliding_window", 0.0),
-    ("attention.sliding_window_pattern", 0.0),
-    ("attention.temperature_scale", 0.0),
-    ("attn_logit_softcapping", 0.0),
-    ("final_logit_softcapping", 0.0),
-    ("use_parallel_residual", 0.0),
-    ("pooling_type", 0.0),
-    ("rope.dimension_sections", 0.0),
-    ("rope.scaling.alpha", 0.0),
-    ("nextn_predict_layers", 0.0),
-];
-
-/// A number or a truth value.
-fn number(value: &Value<'_>) -> Option<f64> {
-    match value {
-        Value::Bool(b) => Some(f64::from(u8::from(*b))),
-        v => v.as_float().or_else(|| v.as_int().map(|int| int as f64)),
     }
 }
 

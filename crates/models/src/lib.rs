@@ -6,7 +6,9 @@
 #![forbid(unsafe_code)]
 
 mod blocks;
+mod decoder;
 mod error;
+mod facts;
 mod gemma2;
 mod gemma3;
 mod glm4;
@@ -16,6 +18,7 @@ mod llama;
 mod minicpm;
 mod mistral3;
 mod olmo2;
+mod outline;
 mod phi3;
 mod qwen2;
 mod qwen3;
@@ -25,9 +28,11 @@ mod starcoder2;
 
 pub use error::Error;
 pub use hparams::Hparams;
+pub use outline::Outline;
 
-use gguf::Gguf;
-use graph::{Builder, Graph, Shares};
+use facts::Facts;
+use gguf::{Gguf, Metadata};
+use graph::{Builder, Catalog, Graph, Shares};
 use std::collections::HashSet;
 
 /// An architecture by its name in `general.architecture`.
@@ -36,7 +41,8 @@ pub struct Architecture {
     pub name: &'static str,
     /// Which published models use it.
     pub models: &'static str,
-    build: fn(&mut Builder<'_>, &Hparams, &Gguf<'_>) -> Result<(), Error>,
+    /// Its page: a program over the builder, which most leave to [`decoder::Decoder::build`].
+    build: fn(&mut Builder<'_>, &Facts<'_>) -> Result<(), Error>,
 }
 
 /// Every supported architecture.
@@ -80,26 +86,35 @@ pub struct Model {
 /// When the architecture or one of its features is not supported, metadata is missing or
 /// implausible, or tensors are missing, of the wrong shape, or unknown to the architecture.
 pub fn build(gguf: &Gguf<'_>, shares: impl Into<Shares>) -> Result<Model, Error> {
-    let name = gguf.metadata().str("general.architecture")?;
-    let arch = ARCHITECTURES.iter().find(|a| a.name == name).ok_or_else(|| {
-        let known: Vec<&str> = ARCHITECTURES.iter().map(|a| a.name).collect();
-        Error::UnsupportedArchitecture { name: name.to_owned(), known: known.join(", ") }
-    })?;
-    let hparams = Hparams::read(gguf)?;
-    let mut builder = Builder::new(shares, gguf);
-    (arch.build)(&mut builder, &hparams, gguf)?;
-    let graph = builder.finish();
+    let arch = architecture(gguf.metadata())?;
+    let model = program(arch, Hparams::read(gguf)?, gguf.metadata(), shares.into(), gguf)?;
     // A tensor that nobody uses means a variant of the architecture that is not implemented, and
     // its results would be wrong without notice.
-    let used: HashSet<&str> = graph.tensors().iter().map(|t| &*t.name).collect();
-    let unused = |name: &str| !used.contains(name) && !auxiliary(name);
-    if let Some(t) = gguf.tensors().iter().find(|t| unused(t.name())) {
+    let used: HashSet<&str> = model.graph.tensors().iter().map(|t| &*t.name).collect();
+    if let Some(t) = gguf.tensors().iter().find(|t| !used.contains(t.name())) {
         return Err(Error::UnusedTensor { name: t.name().to_owned(), arch: arch.name });
     }
-    Ok(Model { hparams, graph })
+    Ok(model)
 }
 
-/// Tensors that are read while the graph is built.
-fn auxiliary(name: &str) -> bool {
-    rope::TENSORS.contains(&name)
+/// The architecture that metadata name.
+fn architecture(metadata: &Metadata<'_>) -> Result<&'static Architecture, Error> {
+    let name = metadata.str("general.architecture")?;
+    ARCHITECTURES.iter().find(|a| a.name == name).ok_or_else(|| {
+        let known: Vec<&str> = ARCHITECTURES.iter().map(|a| a.name).collect();
+        Error::UnsupportedArchitecture { name: name.to_owned(), known: known.join(", ") }
+    })
+}
+
+/// Runs the architecture's page.
+fn program(
+    arch: &Architecture,
+    hparams: Hparams,
+    metadata: &Metadata<'_>,
+    shares: Shares,
+    catalog: &dyn Catalog,
+) -> Result<Model, Error> {
+    let mut builder = Builder::new(shares, catalog);
+    (arch.build)(&mut builder, &Facts { hparams: &hparams, metadata })?;
+    Ok(Model { graph: builder.finish(), hparams })
 }

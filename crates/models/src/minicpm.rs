@@ -3,30 +3,24 @@
 //! nobody can guess them for all sizes, so they must. Rows of Q and K are permuted for the
 //! interleaved form of RoPE.
 
-use crate::blocks::{Style, attention, feed_forward, logits, vocab};
+use crate::Error;
+use crate::decoder::{Decoder, Style};
+use crate::facts::Facts;
 use crate::rope::rope;
-use crate::{Error, Hparams};
-use gguf::Gguf;
 use graph::{Builder, RopeStyle};
 
-pub(crate) fn build(b: &mut Builder<'_>, h: &Hparams, gguf: &Gguf<'_>) -> Result<(), Error> {
-    h.only(gguf, &["embedding_scale", "residual_scale", "logit_scale"])?;
+pub(crate) fn build(b: &mut Builder<'_>, f: &Facts<'_>) -> Result<(), Error> {
+    f.only(&["embedding_scale", "residual_scale", "logit_scale"])?;
     let stated = |name: &str| {
-        let missing = || gguf::Error::MissingKey { key: format!("minicpm.{name}") };
-        Ok::<_, Error>(h.factor(gguf, name)?.ok_or_else(missing)?)
+        let missing = || gguf::Error::MissingKey { key: f.key(name) };
+        Ok::<_, Error>(f.factor(name)?.ok_or_else(missing)?)
     };
-    let rope = b.rope(rope(gguf, h, RopeStyle::Normal)?);
-    let style = Style { residual_scale: stated("residual_scale")?, ..Style::plain(h, rope) };
-    let (embedding_scale, logit_scale) = (stated("embedding_scale")?, stated("logit_scale")?);
-    let (embedding, head) = vocab(b, h)?;
-
-    let mut x = b.embed(embedding, embedding_scale); // [tokens, hidden]
-    for layer in 0..h.layers {
-        b.layer(Some(layer));
-        x = attention(b, h, &style, layer, x)?;
-        x = feed_forward(b, h, &style, layer, x)?;
+    let rope = rope(b, f, RopeStyle::Normal)?;
+    let style = Style { residual_scale: stated("residual_scale")?, ..Style::plain(f, rope) };
+    Decoder {
+        embedding_scale: stated("embedding_scale")?,
+        logit_scale: stated("logit_scale")?.recip(),
+        ..Decoder::uniform(f, style)
     }
-    b.layer(None);
-    logits(b, h, &style, x, head, (logit_scale.recip(), None))?;
-    Ok(())
+    .build(b, f)
 }

@@ -2,30 +2,21 @@
 //! YaRN, beyond which queries grow with the logarithm of their position ("temperature", as in
 //! Llama 4). Rows of Q and K are permuted for the interleaved form of RoPE.
 
-use crate::blocks::{Style, attention, feed_forward, logits, vocab};
-use crate::rope::{original_context, rope};
-use crate::{Error, Hparams};
-use gguf::Gguf;
+use crate::Error;
+use crate::decoder::{Decoder, Style};
+use crate::facts::Facts;
+use crate::rope::{original_context, rope_with_gain};
 use graph::{Builder, RopeStyle, Temperature};
 
-pub(crate) fn build(b: &mut Builder<'_>, h: &Hparams, gguf: &Gguf<'_>) -> Result<(), Error> {
+pub(crate) fn build(b: &mut Builder<'_>, f: &Facts<'_>) -> Result<(), Error> {
     const TEMPERATURE: &str = "attention.temperature_scale";
-    h.only(gguf, &[TEMPERATURE])?;
-    let rope = b.rope(rope(gguf, h, RopeStyle::Normal)?);
-    let temperature = match gguf.metadata().opt_f32(&format!("mistral3.{TEMPERATURE}"))? {
+    const GAIN: &str = "rope.scaling.yarn_log_multiplier";
+    f.only(&[TEMPERATURE, GAIN])?;
+    let rope = rope_with_gain(b, f, RopeStyle::Normal, f.opt_f32(GAIN)?.unwrap_or(0.0))?;
+    let temperature = match f.opt_f32(TEMPERATURE)? {
         None | Some(0.0) => None,
-        Some(scale) => Some(Temperature { scale, length: original_context(gguf, h)? }),
+        Some(scale) => Some(Temperature { scale, length: original_context(f)? }),
     };
-    let style = Style { temperature, ..Style::plain(h, rope) };
-    let (embedding, head) = vocab(b, h)?;
-
-    let mut x = b.embed(embedding, 1.0); // [tokens, hidden]
-    for layer in 0..h.layers {
-        b.layer(Some(layer));
-        x = attention(b, h, &style, layer, x)?;
-        x = feed_forward(b, h, &style, layer, x)?;
-    }
-    b.layer(None);
-    logits(b, h, &style, x, head, (1.0, None))?;
-    Ok(())
+    let style = Style { temperature, ..Style::plain(f, rope) };
+    Decoder::uniform(f, style).build(b, f)
 }

@@ -3,32 +3,18 @@
 //! together. RoPE of the half-split form. OLMo 3, of the same architecture in files, has a sliding
 //! window in three of four layers, and stretches only the others to long contexts.
 
-use crate::blocks::{Norms, Style, attention, feed_forward, logits, vocab};
+use crate::Error;
+use crate::decoder::{Decoder, Norms, Style};
+use crate::facts::{Facts, WINDOW, WINDOW_PATTERN};
 use crate::rope::{local_rope, rope};
-use crate::{Error, Hparams};
-use gguf::Gguf;
 use graph::{Builder, NormOver, RopeStyle};
 
-pub(crate) fn build(b: &mut Builder<'_>, h: &Hparams, gguf: &Gguf<'_>) -> Result<(), Error> {
-    h.only(gguf, &["attention.sliding_window", "attention.sliding_window_pattern"])?;
-    let ropes =
-        [rope(gguf, h, RopeStyle::Neox)?, local_rope(gguf, h, RopeStyle::Neox, h.rope_theta)?];
-    let [rope, local] = ropes.map(|rope| b.rope(rope));
-    let windowed = h.windowed(gguf, 4)?;
+pub(crate) fn build(b: &mut Builder<'_>, f: &Facts<'_>) -> Result<(), Error> {
+    f.only(&[WINDOW, WINDOW_PATTERN])?;
+    let rope = rope(b, f, RopeStyle::Neox)?;
+    let local = local_rope(b, f, RopeStyle::Neox, f.rope_theta)?;
     let qk_norms = Some(NormOver::Row);
-    let global = Style { norms: Norms::Post, qk_norms, ..Style::plain(h, rope) };
-    let local = Style { rope: Some(local), window: h.window, ..global };
-    let (embedding, head) = vocab(b, h)?;
-
-    let mut x = b.embed(embedding, 1.0); // [tokens, hidden]
-    for (layer, windowed) in windowed.into_iter().enumerate() {
-        b.layer(Some(layer));
-        // OLMo 2 has no window and one kind of layers.
-        let style = if windowed && h.window.is_some() { &local } else { &global };
-        x = attention(b, h, style, layer, x)?;
-        x = feed_forward(b, h, style, layer, x)?;
-    }
-    b.layer(None);
-    logits(b, h, &global, x, head, (1.0, None))?;
-    Ok(())
+    let global = Style { norms: Norms::Post, qk_norms, ..Style::plain(f, rope) };
+    let local = Style { rope: Some(local), window: f.window, ..global };
+    Decoder::windowed(f, 4, local, global)?.build(b, f)
 }

@@ -1,0 +1,146 @@
+//! A decoder as data, and the one program that makes a graph of it.
+//!
+//! Families differ in a few choices for each layer and in what happens before the first and after the
+//! last. A page states these. One that does not fit is a program of its own over the builder.
+
+use crate::blocks::{attention, feed_forward, norm};
+use crate::facts::Facts;
+use crate::{Error, Hparams};
+use graph::{Activation, Builder, NormOver, RopeId, Temperature};
+
+/// A decoder: embedding, layers, last norm, head.
+#[derive(Clone, Debug)]
+pub(crate) struct Decoder {
+    /// Factor on rows of the embedding matrix.
+    pub embedding_scale: f32,
+    /// The layers, each with attention and a feed-forward layer.
+    pub layers: Vec<Style>,
+    /// Factor on logits.
+    pub logit_scale: f32,
+    /// Cap on logits.
+    pub logit_cap: Option<f32>,
+}
+
+impl Decoder {
+    /// These layers with nothing special before and behind them.
+    pub(crate) fn of(layers: Vec<Style>) -> Decoder {
+        Decoder { embedding_scale: 1.0, layers, logit_scale: 1.0, logit_cap: None }
+    }
+
+    /// All layers alike.
+    pub(crate) fn uniform(h: &Hparams, style: Style) -> Decoder {
+        Decoder::of(vec![style; h.layers])
+    }
+
+    /// Layers with a sliding window and layers without. The file names those with one, or they are all
+    /// but the last of every `period`. A `local` style without a window means that no layer has one.
+    pub(crate) fn windowed(
+        f: &Facts<'_>,
+        period: usize,
+        local: Style,
+        global: Style,
+    ) -> Result<Decoder, Error> {
+        let windowed = f.windowed(period)?.into_iter();
+        let style = |windowed| if windowed && local.window.is_some() { local } else { global };
+        Ok(Decoder::of(windowed.map(style).collect()))
+    }
+
+    /// Appends the whole model. The embedding serves as the head when the file has none.
+    pub(crate) fn build(self, b: &mut Builder<'_>, h: &Hparams) -> Result<(), Error> {
+        const HEAD: &str = "output.weight";
+        let last = self.layers.last().expect("a model has at least one layer").norms;
+        let embedding = b.vocab("token_embd.weight", h.vocab, h.hidden)?;
+        let head = if b.has(HEAD) { b.vocab(HEAD, h.vocab, h.hidden)? } else { embedding };
+
+        let mut x = b.embed(embedding, self.embedding_scale); // [tokens, hidden]
+        for (layer, style) in self.layers.iter().enumerate() {
+            b.layer(Some(layer));
+            x = attention(b, h, style, layer, x)?;
+            x = feed_forward(b, h, style, layer, x)?;
+        }
+        b.layer(None);
+        let norm = norm(b, h, last, "output_norm")?;
+        let x = b.select(x); // [outputs, hidden]
+        let x = b.norm(x, norm);
+        b.logits(x, head, self.logit_scale, self.logit_cap); // [outputs, vocab]
+        Ok(())
+    }
+}
+
+/// What families vary in a decoder layer.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Style {
+    /// Rotary embedding; `None` where positions do not count.
+    pub rope: Option<RopeId>,
+    /// Factor on `q·k`.
+    pub attention_scale: f32,
+    /// Growth of queries with their position.
+    pub temperature: Option<Temperature>,
+    /// Keys that a token sees; `None`: all before it.
+    pub window: Option<usize>,
+    /// Cap on attention scores.
+    pub soft_cap: Option<f32>,
+    /// Factor on what a block adds to the residual stream.
+    pub residual_scale: f32,
+    /// Which matrices have biases.
+    pub bias: Bias,
+    /// What norms of queries and keys go over, where there are such.
+    pub qk_norms: Option<NormOver>,
+    /// Where a block's norms are.
+    pub norms: Norms,
+    /// Whether Q, K and V are one tensor.
+    pub fused_qkv: bool,
+    /// The feed-forward layer.
+    pub ffn: Ffn,
+}
+
+/// Which matrices of a layer have biases.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Bias {
+    None,
+    Qkv,
+    All,
+}
+
+/// Where the norms of a block are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Norms {
+    /// Before it, with the mean square.
+    Pre,
+    /// Before it, with mean and variance.
+    PreLayer,
+    /// After it, before the residual sum.
+    Post,
+    /// Before it and after it.
+    Both,
+}
+
+/// Feed-forward layers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ffn {
+    /// `down(f(gate(x)) * up(x))` (Shazeer, 2020).
+    Gated(Activation),
+    /// The same with gate and up in one tensor.
+    GatedFused(Activation),
+    /// `down(f(up(x)))`.
+    Plain(Activation),
+}
+
+impl Style {
+    /// The plainest layer: Llama's.
+    pub(crate) fn plain(h: &Hparams, rope: RopeId) -> Style {
+        Style {
+            rope: Some(rope),
+            attention_scale: (h.head_dim as f32).sqrt().recip(),
+            temperature: None,
+            window: None,
+            soft_cap: None,
+            residual_scale: 1.0,
+            bias: Bias::None,
+            qk_norms: None,
+            norms: Norms::Pre,
+            fused_qkv: false,
+            ffn: Ffn::Gated(Activation::Silu),
+        }
+    }
+}

@@ -1,0 +1,60 @@
+//! Models that have no weights yet.
+
+use crate::{Error, Hparams, Model, architecture, program};
+use gguf::{Metadata, TensorType};
+use graph::{Catalog, Shares};
+
+/// A model's metadata, and what its file would say besides. Its graph is built as that of a file, and
+/// tells which tensors the file has to have ([`graph::Graph::tensors`]).
+#[derive(Clone, Copy)]
+pub struct Outline<'a> {
+    /// Architecture and hyper-parameters.
+    pub metadata: &'a Metadata<'a>,
+    /// Tokens of the vocabulary.
+    pub vocab: usize,
+    /// The type of a matrix by its name. Vectors are F32.
+    pub ty: &'a dyn Fn(&str) -> TensorType,
+    /// Tensors that the model has and others of its architecture go without, such as a head.
+    pub extras: &'a [&'a str],
+    /// Small tensors on which the graph itself depends, such as divisors of rotary angles.
+    pub values: &'a [(&'a str, Vec<f32>)],
+}
+
+impl Outline<'_> {
+    /// Builds the graph for the memory nodes of `shares`.
+    ///
+    /// # Errors
+    /// When the architecture or one of its features is not supported, or metadata is missing or
+    /// implausible.
+    pub fn build(&self, shares: impl Into<Shares>) -> Result<Model, Error> {
+        let hparams = Hparams::of(self.metadata, self.vocab)?;
+        program(architecture(self.metadata)?, hparams, self.metadata, shares.into(), self)
+    }
+}
+
+impl Catalog for Outline<'_> {
+    fn wanted(&self, name: &str, rows: usize, _: usize) -> Result<TensorType, graph::Error> {
+        Ok(if rows == 1 { TensorType::F32 } else { (self.ty)(name) })
+    }
+
+    fn has(&self, name: &str) -> bool {
+        self.extras.contains(&name) || self.values.iter().any(|(known, _)| *known == name)
+    }
+
+    fn values(&self, name: &str, len: usize) -> Result<Option<Vec<f32>>, graph::Error> {
+        let Some((_, values)) = self.values.iter().find(|(known, _)| *known == name) else {
+            return Ok(None);
+        };
+        if values.len() != len {
+            let (name, got_cols) = (name.to_owned(), values.len());
+            return Err(graph::Error::WrongShape {
+                name,
+                got_rows: 1,
+                got_cols,
+                rows: 1,
+                cols: len,
+            });
+        }
+        Ok(Some(values.clone()))
+    }
+}
