@@ -1,4 +1,4 @@
-//! Why a file's model cannot be built.
+//! Why a model cannot be built.
 
 /// Errors of reading hyper-parameters and building graphs.
 #[derive(Debug, thiserror::Error)]
@@ -39,6 +39,19 @@ pub enum Error {
         /// The architecture.
         arch: &'static str,
     },
+    /// A name that is not a published shape or type.
+    #[error("there is no {what} {name:?}: use one of {known}")]
+    NotPublished {
+        /// A shape or a type.
+        what: &'static str,
+        /// What was asked for.
+        name: String,
+        /// What there is.
+        known: String,
+    },
+    /// Not a shape and a type.
+    #[error("give a shape and a type with a colon between them, such as qwen3-0.6b:q4_0")]
+    NotShapeAndType,
     /// Metadata is missing or of the wrong type.
     #[error(transparent)]
     Gguf(#[from] gguf::Error),

@@ -20,6 +20,7 @@ mod mistral3;
 mod olmo2;
 mod outline;
 mod phi3;
+pub mod published;
 mod qwen2;
 mod qwen3;
 mod rope;

@@ -11,7 +11,7 @@ use crate::facts::Facts;
 use graph::{Builder, Rope, RopeId, RopeStyle};
 
 /// Divisors of the angles, one per pair.
-const FREQS: &str = "rope_freqs.weight";
+pub(crate) const FREQS: &str = "rope_freqs.weight";
 /// Those of LongRoPE for contexts that the model was first trained for, and for longer ones.
 const SHORT: &str = "rope_factors_short.weight";
 const LONG: &str = "rope_factors_long.weight";

@@ -22,6 +22,7 @@ use crate::tune::stored::{self, ProfileArgs};
 use arclight_engine::{LoadOptions, ModelFile, Sync};
 use clap::{Args, ValueHint};
 use measure::{Bench, Measured, Test};
+use models::published::Published;
 use report::{Format, Report};
 use std::io::Write;
 use std::path::PathBuf;
@@ -39,7 +40,7 @@ pub(crate) struct BenchArgs {
     limits: bool,
     /// Measure a model made in memory, such as qwen3-0.6b:q4_0 (arclight synth --help lists them)
     #[arg(long, value_name = "SHAPE:TYPE", conflicts_with = "model")]
-    synth: Option<synth::Model>,
+    synth: Option<Published>,
     /// Tokens of the prompts; 0 for no such test
     #[arg(short = 'p', long, value_name = "TOKENS,...", value_parser = numbers, default_value = "512")]
     prompt: List,

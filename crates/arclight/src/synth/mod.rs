@@ -6,11 +6,9 @@
 
 mod blocks;
 mod rng;
-pub(crate) mod shapes;
 mod vocab;
 
 pub(crate) use rng::Rng;
-pub(crate) use shapes::Model;
 
 use crate::error::Error;
 use crate::replace;
@@ -19,18 +17,19 @@ use arclight_engine::ModelFile;
 use blocks::Blocks;
 use clap::{Args, ValueHint};
 use gguf::Writer;
-use shapes::{Family, Role, Shape, Spec};
+use graph::TensorSpec;
+use models::published::{Published, help};
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::time::Instant;
 
 /// Write a model of a real shape with random weights, to measure speed without a download
 #[derive(Args, Debug)]
-#[command(after_help = format!("{}\n{}", shapes::help(), EXAMPLES))]
+#[command(after_help = format!("{}\n{}", help(), EXAMPLES))]
 pub(crate) struct SynthArgs {
     /// Shape and type of the model, such as qwen3-0.6b:q4_0
     #[arg(value_name = "SHAPE:TYPE")]
-    model: Model,
+    model: Published,
     /// File to write; an existing one is replaced
     #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     output: PathBuf,
@@ -51,14 +50,14 @@ pub(crate) const DEFAULT_SEED: u64 = 1;
 pub(crate) fn run(args: &SynthArgs) -> Result<(), Error> {
     let start = Instant::now();
     let tensors = args.model.tensors();
-    let bytes = tensors.iter().map(Spec::bytes).sum();
+    let bytes = tensors.iter().map(TensorSpec::bytes).sum();
     let bar = term::byte_bar("writing", bytes);
     let result = replace::file(&args.output, |out| {
         write_model(&args.model, &tensors, args.seed, out, &|n| bar.inc(n as u64))
     });
     bar.finish_and_clear();
     result?;
-    let params = term::count(tensors.iter().map(Spec::elements).sum());
+    let params = term::count(tensors.iter().map(TensorSpec::elements).sum());
     anstream::eprintln!(
         "wrote {}: {} {}, {params} parameters, {} in {:.1} s",
         args.output.display(),
@@ -71,9 +70,9 @@ pub(crate) fn run(args: &SynthArgs) -> Result<(), Error> {
 }
 
 /// A model in memory.
-pub(crate) fn in_memory(model: &Model, seed: u64) -> Result<ModelFile, Error> {
+pub(crate) fn in_memory(model: &Published, seed: u64) -> Result<ModelFile, Error> {
     let tensors = model.tensors();
-    let bytes: usize = tensors.iter().map(Spec::bytes).sum();
+    let bytes: usize = tensors.iter().map(TensorSpec::bytes).sum();
     let bar = term::byte_bar("making", bytes);
     // Metadata and padding are a few MiB: mostly the vocabulary.
     let mut file = Vec::with_capacity(bytes + (8 << 20));
@@ -85,107 +84,60 @@ pub(crate) fn in_memory(model: &Model, seed: u64) -> Result<ModelFile, Error> {
 }
 
 fn write_model(
-    model: &Model,
-    tensors: &[Spec],
+    model: &Published,
+    tensors: &[TensorSpec],
     seed: u64,
     out: impl Write,
     made: &dyn Fn(usize),
 ) -> Result<(), gguf::Error> {
     let mut writer = Writer::new();
-    metadata(model, &mut writer);
-    vocab::write(model.shape, &mut writer);
+    model.write_metadata(&format!("{} (synthetic)", model.shape.title), &mut writer);
+    vocab::write(&model.shape, &mut writer);
     for spec in tensors {
-        writer.tensor_with(&spec.name, &spec.dims, spec.ty, |out| {
-            write_tensor(model.shape, spec, seed, out, made)
+        let dims = [spec.cols, spec.rows];
+        let dims = if spec.rows == 1 { &dims[..1] } else { &dims };
+        writer.tensor_with(&spec.name, dims, spec.ty, |out| {
+            write_tensor(model, spec, seed, out, made)
         });
     }
     writer.write_to(out)
 }
 
 fn write_tensor(
-    shape: &Shape,
-    spec: &Spec,
+    model: &Published,
+    spec: &TensorSpec,
     seed: u64,
     out: &mut dyn Write,
     made: &dyn Fn(usize),
 ) -> io::Result<()> {
     let mut rng = Rng::new(seed, &spec.name);
-    let floats: Vec<f32> = match spec.role {
-        Role::Norm => (0..spec.elements()).map(|_| 0.9 + 0.2 * rng.unit()).collect(),
-        Role::RopeFactors => rope_factors(shape),
-        Role::Matrix { damped } => {
-            // Outputs of unit variance for inputs of unit variance; what is added to the residual
-            // stream is damped so that the stream does not grow with depth (as GPT-2 does).
-            let scale = if damped { (2.0 * shape.layers as f32).sqrt().recip() } else { 1.0 };
-            let sigma = scale / (spec.dims[0] as f32).sqrt();
-            return Blocks::new(spec.ty, sigma, rng).write(spec.bytes(), out, made);
-        }
+    if spec.rows > 1 {
+        // Outputs of unit variance for inputs of unit variance; what is added to the residual stream
+        // is damped so that the stream does not grow with depth (as GPT-2 does).
+        let damped = ["attn_output.weight", "ffn_down.weight"];
+        let damped = damped.iter().any(|end| spec.name.ends_with(end));
+        let scale = if damped { (2.0 * model.shape.layers as f32).sqrt().recip() } else { 1.0 };
+        let sigma = scale / (spec.cols as f32).sqrt();
+        return Blocks::new(spec.ty, sigma, rng).write(spec.bytes(), out, made);
+    }
+    let stated = model.shape.values().into_iter().find(|(name, _)| *name == spec.name);
+    let mean = if spec.name.ends_with(".bias") { 0.0 } else { 1.0 };
+    let floats = match stated {
+        Some((_, values)) => values,
+        None => (0..spec.cols).map(|_| mean - 0.1 + 0.2 * rng.unit()).collect(),
     };
     made(spec.bytes());
     floats.iter().try_for_each(|v| out.write_all(&v.to_le_bytes()))
-}
-
-/// Llama 3.1's stretching of RoPE as divisors of the frequencies: long waves by the whole factor,
-/// short ones not at all, a blend between.
-fn rope_factors(shape: &Shape) -> Vec<f32> {
-    const TRAINED: f32 = 8192.0;
-    const LOW: f32 = 1.0;
-    const HIGH: f32 = 4.0;
-    let factor = shape.rope_factor.unwrap_or(1.0);
-    let divisor = |i: usize| {
-        let wave =
-            std::f32::consts::TAU * shape.rope_theta.powf(2.0 * i as f32 / shape.head_dim as f32);
-        let blend = ((TRAINED / wave - LOW) / (HIGH - LOW)).clamp(0.0, 1.0);
-        ((1.0 - blend) / factor + blend).recip()
-    };
-    (0..shape.head_dim / 2).map(divisor).collect()
-}
-
-fn metadata(model: &Model, writer: &mut Writer<'_>) {
-    let Model { shape: s, mix } = model;
-    let arch = match s.family {
-        Family::Qwen3 => "qwen3",
-        Family::Llama3 => "llama",
-        Family::Olmo2 => "olmo2",
-        Family::Gemma3 => "gemma3",
-    };
-    let key = |k: &str| format!("{arch}.{k}");
-    writer
-        .kv("general.architecture", arch)
-        .kv("general.type", "model")
-        .kv("general.name", format!("{} (synthetic)", s.title))
-        .kv("general.file_type", mix.file_type)
-        .kv("general.quantization_version", 2u32)
-        .kv(key("block_count"), s.layers as u32)
-        .kv(key("context_length"), s.context)
-        .kv(key("embedding_length"), s.hidden as u32)
-        .kv(key("feed_forward_length"), s.ffn as u32)
-        .kv(key("attention.head_count"), s.heads as u32)
-        .kv(key("attention.head_count_kv"), s.kv_heads as u32)
-        .kv(key("attention.key_length"), s.head_dim as u32)
-        .kv(key("attention.value_length"), s.head_dim as u32)
-        .kv(key("attention.layer_norm_rms_epsilon"), s.norm_eps)
-        .kv(key("rope.freq_base"), s.rope_theta);
-    if let Some(window) = s.window {
-        writer.kv(key("attention.sliding_window"), window);
-    }
-    if s.family == Family::Gemma3 {
-        writer.kv(key("rope.scaling.type"), "linear").kv(key("rope.scaling.factor"), 8f32);
-    }
-    if s.family == Family::Llama3 {
-        writer
-            .kv(key("rope.dimension_count"), s.head_dim as u32)
-            .kv(key("vocab_size"), s.vocab as u32);
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use gguf::Gguf;
+    use models::published::{MIXES, SHAPES, Shape};
 
     fn bytes(text: &str, seed: u64) -> Vec<u8> {
-        let model: Model = text.parse().unwrap();
+        let model: Published = text.parse().unwrap();
         let mut file = Vec::new();
         write_model(&model, &model.tensors(), seed, &mut file, &|_| {}).unwrap();
         file
@@ -193,7 +145,7 @@ mod tests {
 
     #[test]
     fn every_type_is_a_model_that_can_be_built() {
-        for mix in &shapes::MIXES {
+        for mix in &MIXES {
             let file = bytes(&format!("tiny:{}", mix.name), 1);
             let gguf = Gguf::parse(&file).unwrap();
             models::build(&gguf, 2).unwrap();
@@ -203,13 +155,10 @@ mod tests {
 
     #[test]
     fn every_shape_is_a_model_that_can_be_built() {
-        // As few layers and tokens as there can be: the vocabulary's special tokens move to its end.
-        static SMALL: std::sync::LazyLock<Vec<Shape>> = std::sync::LazyLock::new(|| {
-            shapes::SHAPES.map(|s| Shape { layers: 1, vocab: 512, ..s }).into()
-        });
-        let mix = "tiny:q4_0".parse::<Model>().unwrap().mix;
-        for shape in SMALL.iter() {
-            let model = Model { shape, mix };
+        let mix = "tiny:q4_0".parse::<Published>().unwrap().mix;
+        for shape in SHAPES {
+            // As few layers and tokens as there can be: the vocabulary's special tokens move to its end.
+            let model = Published { shape: Shape { layers: 1, vocab: 512, ..shape }, mix };
             let mut file = Vec::new();
             write_model(&model, &model.tensors(), 1, &mut file, &|_| {}).unwrap();
             models::build(&Gguf::parse(&file).unwrap(), 2).unwrap();
@@ -220,13 +169,5 @@ mod tests {
     fn the_seed_decides_every_byte() {
         assert_eq!(bytes("tiny:q4_k_m", 1), bytes("tiny:q4_k_m", 1));
         assert_ne!(bytes("tiny:q4_k_m", 1), bytes("tiny:q4_k_m", 2));
-    }
-
-    #[test]
-    fn rope_is_stretched_from_none_to_all() {
-        let model: Model = "llama3.2-1b:f32".parse().unwrap();
-        let factors = rope_factors(model.shape);
-        assert_eq!((factors.len(), factors[0], factors[31]), (32, 1.0, 32.0));
-        assert!(factors.is_sorted());
     }
 }

@@ -1,8 +1,8 @@
 //! A stand-in vocabulary of the right size: every byte is a token, so any text can be encoded, and
 //! the rest are fillers with names. The special tokens have their real ids and texts.
 
-use super::shapes::{Family, Shape};
 use gguf::{OwnedValue, Writer};
+use models::published::Shape;
 
 const NORMAL: i32 = 1;
 const CONTROL: i32 = 3;
@@ -45,11 +45,11 @@ const GEMMA: &[Special] = &[
 
 /// Adds the `tokenizer.ggml.*` keys for `shape`.
 pub(crate) fn write(shape: &Shape, writer: &mut Writer<'_>) {
-    let (pre, specials) = match shape.family {
-        Family::Qwen3 => ("qwen2", QWEN),
-        Family::Llama3 => ("llama-bpe", LLAMA),
-        Family::Olmo2 => ("dbrx", OLMO),
-        Family::Gemma3 => ("default", GEMMA),
+    let (pre, specials) = match shape.arch {
+        "llama" => ("llama-bpe", LLAMA),
+        "olmo2" => ("dbrx", OLMO),
+        "gemma3" => ("default", GEMMA),
+        _ => ("qwen2", QWEN),
     };
     // A smaller vocabulary has its special tokens at the end.
     let last = specials.last().map_or(0, |s| s.0);
@@ -72,10 +72,7 @@ pub(crate) fn write(shape: &Shape, writer: &mut Writer<'_>) {
         .kv("tokenizer.ggml.tokens", OwnedValue::strings(&tokens))
         .kv("tokenizer.ggml.token_type", types)
         .kv("tokenizer.ggml.merges", OwnedValue::strings(MERGES.map(|(a, b)| format!("{a} {b}"))))
-        .kv(
-            "tokenizer.ggml.add_bos_token",
-            matches!(shape.family, Family::Llama3 | Family::Gemma3),
-        );
+        .kv("tokenizer.ggml.add_bos_token", matches!(shape.arch, "llama" | "gemma3"));
 }
 
 /// How byte-level BPE writes the bytes 0 to 255 (GPT-2): those that print as themselves, the others
@@ -93,9 +90,9 @@ fn alphabet() -> impl Iterator<Item = char> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::shapes::SHAPES;
     use super::*;
     use gguf::Gguf;
+    use models::published::SHAPES;
     use tokenizer::{EncodeOptions, Tokenizer};
 
     #[test]

@@ -20,6 +20,7 @@ use arclight_engine::{CpuList, LoadOptions, ModelFile};
 use clap::{Args, ValueHint};
 use loadgen::Lengths;
 use measure::Steps;
+use models::published::Published;
 use std::io::Write;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
@@ -44,7 +45,7 @@ pub(crate) struct TuneArgs {
     model: ModelArg,
     /// Tune for a model made in memory, such as qwen3-0.6b:q4_0 (arclight synth --help lists them)
     #[arg(long, value_name = "SHAPE:TYPE", conflicts_with = "model")]
-    synth: Option<synth::Model>,
+    synth: Option<Published>,
     /// Ask the few questions that matter most: 20 seconds at most, the loading not counted
     #[arg(long)]
     quick: bool,

@@ -1,0 +1,235 @@
+//! Published models by name: the one table that says how large they are and what their files hold.
+//!
+//! A name such as `qwen3-4b:q4_0` is a row of [`SHAPES`] and a row of [`MIXES`]. The metadata of its
+//! file follow from these, and the tensors from the metadata, as the page of the family asks for them.
+
+mod mixes;
+mod shapes;
+
+pub use mixes::{MIXES, Mix};
+pub use shapes::{SHAPES, Shape, Stretch};
+
+use crate::{Error, Model, Outline};
+use gguf::{Gguf, Writer};
+use graph::{Shares, TensorSpec};
+use std::fmt;
+
+/// A published model in a mix of types.
+#[derive(Clone, Copy, Debug)]
+pub struct Published {
+    /// What it is.
+    pub shape: Shape,
+    /// What its tensors are stored as.
+    pub mix: Mix,
+}
+
+impl Published {
+    /// Its graph for the memory nodes of `shares`. There are no weights, so this takes next to no
+    /// memory, whatever the size of the model.
+    ///
+    /// # Panics
+    /// When the shape is none of [`SHAPES`] and its family cannot have it.
+    pub fn build(&self, shares: impl Into<Shares>) -> Model {
+        let (mut w, mut bytes) = (Writer::new(), Vec::new());
+        self.write_metadata(self.shape.title, &mut w);
+        w.write_to(&mut bytes).expect("a vector takes everything");
+        let gguf = Gguf::parse(&bytes).expect("what was just written can be read");
+        let Shape { vocab, layers, tied, .. } = self.shape;
+        let outline = Outline {
+            metadata: gguf.metadata(),
+            vocab,
+            ty: &|name| self.mix.of(name, layers, tied),
+            extras: if tied { &[] } else { &["output.weight"] },
+            values: &self.shape.values(),
+        };
+        outline.build(shares).expect("published shapes are of their families")
+    }
+
+    /// The tensors of its file.
+    pub fn tensors(&self) -> Vec<TensorSpec> {
+        self.build(1).graph.tensors().to_vec()
+    }
+
+    /// The metadata of its file, but for the vocabulary. `name` becomes `general.name`.
+    pub fn write_metadata(&self, name: &str, w: &mut Writer<'_>) {
+        let s = &self.shape;
+        let key = |k: &str| format!("{}.{k}", s.arch);
+        w.kv("general.architecture", s.arch)
+            .kv("general.type", "model")
+            .kv("general.name", name)
+            .kv("general.file_type", self.mix.file_type)
+            .kv("general.quantization_version", 2u32)
+            .kv(key("context_length"), s.context)
+            .kv(key("attention.layer_norm_rms_epsilon"), s.norm_eps)
+            .kv(key("rope.freq_base"), s.rope_theta);
+        for (name, size) in [
+            ("block_count", s.layers),
+            ("embedding_length", s.hidden),
+            ("feed_forward_length", s.ffn),
+            ("attention.head_count", s.heads),
+            ("attention.head_count_kv", s.kv_heads),
+            ("attention.key_length", s.head_dim),
+            ("attention.value_length", s.head_dim),
+        ] {
+            w.kv(key(name), size as u32);
+        }
+        if let Some(window) = s.window {
+            w.kv(key("attention.sliding_window"), window);
+        }
+        if let Stretch::Linear(factor) = s.stretch {
+            w.kv(key("rope.scaling.type"), "linear").kv(key("rope.scaling.factor"), factor);
+        }
+        // Converters write these for this architecture alone.
+        if s.arch == "llama" {
+            w.kv(key("rope.dimension_count"), s.head_dim as u32);
+            w.kv(key("vocab_size"), s.vocab as u32);
+        }
+    }
+}
+
+impl fmt::Display for Published {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.shape.name, self.mix.name)
+    }
+}
+
+impl std::str::FromStr for Published {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Published, Error> {
+        let (shape, mix) = text.split_once(':').ok_or(Error::NotShapeAndType)?;
+        let unknown = |what, name: &str, known: &[&str]| {
+            let (name, known) = (name.to_owned(), known.join(", "));
+            Error::NotPublished { what, name, known }
+        };
+        let known = SHAPES.each_ref().map(|s| s.name);
+        let at = known.iter().position(|name| name.eq_ignore_ascii_case(shape));
+        let shape = SHAPES[at.ok_or_else(|| unknown("shape", shape, &known))?];
+        let known = MIXES.each_ref().map(|m| m.name);
+        let at = known.iter().position(|name| name.eq_ignore_ascii_case(mix));
+        let mix = MIXES[at.ok_or_else(|| unknown("type", mix, &known))?];
+        Ok(Published { shape, mix })
+    }
+}
+
+/// The table of shapes and types for people.
+pub fn help() -> String {
+    let mut text = "Shapes (size as q4_0, in GB):\n".to_owned();
+    let mix = MIXES[MIXES.len() - 1];
+    for shape in SHAPES {
+        let tensors = Published { shape, mix }.tensors();
+        let gb = tensors.iter().map(TensorSpec::bytes).sum::<usize>() as f64 / 1e9;
+        text += &match gb < 0.01 {
+            false => format!("  {:<12} {gb:>6.2}  {}\n", shape.name, shape.title),
+            true => {
+                format!("  {:<12} {gb:>6.3}  no published model: to try things out\n", shape.name)
+            }
+        };
+    }
+    let mixes = MIXES.each_ref().map(|m| m.name).join(", ");
+    text + &format!(
+        "\nTypes:\n  {mixes}\n  (files of 5 bits and fewer have a Q6_K head, as published ones do)\n"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use gguf::TensorType;
+    use graph::KvType;
+
+    fn model(text: &str) -> Published {
+        text.parse().unwrap()
+    }
+
+    fn bytes(tensors: &[TensorSpec]) -> usize {
+        tensors.iter().map(TensorSpec::bytes).sum()
+    }
+
+    #[test]
+    fn sizes_and_counts_are_those_of_the_published_models() {
+        let params = |text| model(text).tensors().iter().map(TensorSpec::elements).sum::<usize>();
+        // From the models' cards, or the sum of their safetensors.
+        assert_eq!(params("qwen3-0.6b:f32"), 596_049_920);
+        assert_eq!(params("qwen3-8b:f32"), 8_190_735_360);
+        assert_eq!(params("qwen3-14b:f32"), 14_768_307_200);
+        assert_eq!(params("qwen3-32b:f32"), 32_762_123_264);
+        assert_eq!(params("llama3.2-1b:f32") - 32, 1_235_814_400);
+        assert_eq!(params("llama3-8b:f32"), 8_030_261_248);
+        assert_eq!(params("llama3.3-70b:f32") - 64, 70_553_706_496);
+        assert_eq!(params("olmo2-1b:f32"), 1_484_916_736);
+        // Of 4.3 billion, without the 420 million that see images.
+        assert_eq!(params("gemma3-4b:f32"), 3_880_099_328);
+    }
+
+    #[test]
+    fn qwen3_4b_q4_0_has_the_bytes_of_its_file() {
+        // A file of 2.37 GB, of which 6 MB are metadata.
+        let model = model("qwen3-4b:q4_0");
+        let (layers, others): (Vec<TensorSpec>, _) = model
+            .tensors()
+            .into_iter()
+            .filter(|t| t.rows > 1)
+            .partition(|t| t.name.starts_with("blk."));
+        assert_eq!((bytes(&layers) / 100_000, bytes(&others) / 100_000), (20_437, 3190));
+        assert_eq!(bytes(&model.tensors()) / 1_000_000, 2363);
+        // Packed, pieces of columns that are summed apart are padded to whole lines.
+        for nodes in [1, 4] {
+            let graph = model.build(nodes).graph;
+            let of_layers = graph.matrices().iter().filter(|m| m.name != "vocab");
+            let of_nodes = of_layers.flat_map(|m| (0..nodes).map(|n| m.node_bytes(n)));
+            let more = of_nodes.sum::<usize>() - bytes(&layers);
+            assert!(more < bytes(&layers) / 500, "{nodes} nodes: {more}");
+        }
+    }
+
+    #[test]
+    fn graphs_of_all_shapes_need_no_weights() {
+        let mix = model("tiny:q4_0").mix;
+        for shape in SHAPES {
+            let published = Published { shape, mix };
+            let tensors = published.tensors();
+            let file: usize = tensors.iter().filter(|t| t.rows > 1).map(TensorSpec::bytes).sum();
+            for nodes in [1, 4] {
+                let Model { hparams, graph } = published.build(nodes);
+                assert_eq!((hparams.layers, hparams.vocab), (shape.layers, shape.vocab));
+                let of_nodes =
+                    graph.matrices().iter().flat_map(|m| (0..nodes).map(|n| m.node_bytes(n)));
+                let packed: usize = of_nodes.sum();
+                // Blocks of Q6_K, as the head has them, grow by a hundredth; pieces of columns are
+                // padded to lines, and nodes pad the tiles at their ends.
+                let most = file + file / 50 + (nodes << 17);
+                assert!((file..=most).contains(&packed), "{published}: {packed} of {file}");
+                let classes = 0..graph.windows().len();
+                let of_class = |class| {
+                    let of_node = |n| graph.kv_bytes_per_token(n, KvType::F16, class);
+                    (0..nodes).map(of_node).sum::<usize>()
+                };
+                // Keys and values, with copies where there are more nodes than heads.
+                let heads = shape.kv_heads.max(nodes);
+                let token = shape.layers * heads * shape.head_dim * 2 * 2;
+                assert_eq!(classes.map(of_class).sum::<usize>(), token, "{published}");
+            }
+        }
+    }
+
+    #[test]
+    fn half_of_the_layers_of_q4_k_m_have_more_bits() {
+        let tensors = model("qwen3-4b:q4_k_m").tensors();
+        let of = |tensor: &str, ty| {
+            tensors.iter().filter(|t| t.name.ends_with(tensor) && t.ty == ty).count()
+        };
+        assert_eq!(of("attn_v.weight", TensorType::Q6_K), 18);
+        assert_eq!(of("ffn_down.weight", TensorType::Q6_K), 18);
+        assert_eq!(of("ffn_up.weight", TensorType::Q6_K), 0);
+    }
+
+    #[test]
+    fn unknown_names_are_told_with_the_known_ones() {
+        let error = |text: &str| text.parse::<Published>().unwrap_err().to_string();
+        assert!(error("qwen9:q4_0").contains("\"qwen9\"") && error("qwen9:q4_0").contains("tiny"));
+        assert!(error("tiny:q9").contains("\"q9\"") && error("tiny:q9").contains("q4_k_m"));
+        assert!(error("tiny").contains("colon"));
+        assert_eq!(model("Qwen3-4B:Q4_K_M").to_string(), "qwen3-4b:q4_k_m");
+    }
+}
