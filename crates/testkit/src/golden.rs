@@ -45,10 +45,7 @@ pub fn golden(name: &str) -> Vec<u8> {
 }
 
 fn random(t: &Tensor<'_>, seed: u64, (amplitude, offset): (f32, f32)) -> Vec<f32> {
-    let hash = t.name().bytes().fold(0xcbf2_9ce4_8422_2325, |h: u64, byte| {
-        (h ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3)
-    });
-    let mut rng = Rng::new(hash.wrapping_add(seed));
+    let mut rng = Rng::named(seed, t.name());
     let unit = |bits: u64| ((bits >> 40) as i32 - (1 << 23)) as f32 / (1 << 23) as f32;
     (0..t.elements()).map(|_| amplitude * unit(rng.bits()) + offset).collect()
 }

@@ -1,7 +1,11 @@
 //! Tiny models with random weights, as GGUF bytes.
+//!
+//! Which tensors a family has is not written here: its page says so when its graph is built.
 
 use crate::{Rng, random_blocks};
-use gguf::{TensorType, Writer};
+use gguf::{Gguf, TensorType, Writer};
+use graph::TensorSpec;
+use models::Outline;
 
 /// A model to make. Start from [`TinyModel::qwen3`] or another family and change fields.
 #[derive(Clone, Debug)]
@@ -99,30 +103,16 @@ impl TinyModel {
     }
 
     /// The file's bytes.
+    ///
+    /// # Panics
+    /// When the family is not supported or cannot have these sizes.
     pub fn gguf(&self) -> Vec<u8> {
         let mut w = Writer::new();
-        w.kv("general.architecture", self.arch).kv("general.name", "tiny");
+        self.write_sizes(&mut w);
         let key = |k: &str| format!("{}.{k}", self.arch);
-        let sizes = [
-            ("context_length", self.context),
-            ("embedding_length", self.hidden),
-            ("block_count", self.layers),
-            ("feed_forward_length", self.ffn),
-            ("attention.head_count", self.heads),
-            ("attention.head_count_kv", self.kv_heads),
-            ("attention.key_length", self.head_dim),
-            ("attention.value_length", self.head_dim),
-        ];
-        for (name, size) in sizes {
-            w.kv(key(name), size as u32);
-        }
         if let Some(window) = self.window {
             w.kv(key("attention.sliding_window"), window as u32);
         }
-        let layer_norm = self.arch == "starcoder2";
-        let eps = if layer_norm { "layer_norm_epsilon" } else { "layer_norm_rms_epsilon" };
-        w.kv(key(&format!("attention.{eps}")), 1e-6f32);
-        w.kv(key("rope.freq_base"), 10_000f32);
         if self.arch == "gemma2" {
             w.kv(key("attn_logit_softcapping"), 2f32).kv(key("final_logit_softcapping"), 3f32);
         }
@@ -134,94 +124,81 @@ impl TinyModel {
             w.kv(key("embedding_scale"), 2.5f32).kv(key("residual_scale"), 0.3f32);
             w.kv(key("attention.scale"), 0.11f32).kv(key("logit_scale"), 3f32);
         }
-
-        let mut rng = Rng::new(self.seed);
-        let mut matrix = |w: &mut Writer<'_>, name: String, rows: usize, cols: usize, ty| {
-            // Rows of unit-variance input keep unit variance.
-            let deviation = (cols as f32).sqrt().recip();
+        for spec in self.tensors() {
+            let TensorSpec { ref name, ty, rows, cols } = spec;
+            let mut rng = Rng::named(self.seed, name);
+            // Rows of unit-variance input keep unit variance; weights of norms and biases are about 1.
+            let deviation = if rows == 1 { 0.1 } else { (cols as f32).sqrt().recip() };
             let mut data = Vec::new();
-            if TensorType::can_quantize(ty) {
-                let values = rng.normals(rows * cols, deviation);
-                TensorType::quantize(ty, &values, &mut data).expect("whole blocks");
+            if ty.can_quantize() {
+                let mut values = rng.normals(spec.elements(), deviation);
+                if rows == 1 {
+                    values.iter_mut().for_each(|v| *v += 1.0);
+                }
+                ty.quantize(&values, &mut data).expect("whole blocks");
             } else {
-                data = random_blocks(ty, rows * cols, deviation, &mut rng);
+                data = random_blocks(ty, spec.elements(), deviation, &mut rng);
             }
-            w.tensor(name, &[cols, rows], ty, data);
-        };
-        let (q, kv) = (self.heads * self.head_dim, self.kv_heads * self.head_dim);
-        let second = self.second.unwrap_or(self.ty);
-        matrix(&mut w, "token_embd.weight".into(), self.vocab, self.hidden, self.ty);
-        if !self.tied {
-            matrix(&mut w, "output.weight".into(), self.vocab, self.hidden, self.ty);
+            let dims = [cols, rows];
+            w.tensor(name, if rows == 1 { &dims[..1] } else { &dims }, ty, data);
         }
-        for l in 0..self.layers {
-            let name = |t: &str| format!("blk.{l}.{t}.weight");
-            if self.arch == "phi3" {
-                matrix(&mut w, name("attn_qkv"), q + 2 * kv, self.hidden, self.ty);
-            } else {
-                matrix(&mut w, name("attn_q"), q, self.hidden, self.ty);
-                matrix(&mut w, name("attn_k"), kv, self.hidden, self.ty);
-                matrix(&mut w, name("attn_v"), kv, self.hidden, second);
-            }
-            let (gate, up) = match self.arch {
-                "phi3" | "glm4" => (false, 2 * self.ffn),
-                "starcoder2" => (false, self.ffn),
-                _ => (true, self.ffn),
-            };
-            if gate {
-                matrix(&mut w, name("ffn_gate"), self.ffn, self.hidden, self.ty);
-            }
-            matrix(&mut w, name("ffn_up"), up, self.hidden, self.ty);
-            matrix(&mut w, name("attn_output"), self.hidden, q, self.ty);
-            matrix(&mut w, name("ffn_down"), self.hidden, self.ffn, second);
-        }
-        let mut rng = Rng::new(!self.seed);
-        let mut vector = |w: &mut Writer<'_>, name: String, len: usize| {
-            let values = rng.normals(len, 0.1);
-            let data: Vec<u8> = values.iter().flat_map(|v| (1.0 + v).to_le_bytes()).collect();
-            w.tensor(name, &[len], TensorType::F32, data);
-        };
-        for l in 0..self.layers {
-            for (tensor, len) in self.layer_vectors() {
-                vector(&mut w, format!("blk.{l}.{tensor}"), len);
-            }
-        }
-        vector(&mut w, "output_norm.weight".into(), self.hidden);
-        if layer_norm {
-            vector(&mut w, "output_norm.bias".into(), self.hidden);
-        }
-        let mut bytes = Vec::new();
-        w.write_to(&mut bytes).expect("a vector takes everything");
-        bytes
+        bytes_of(&mut w)
     }
 
-    /// Names and lengths of a layer's norms and biases.
-    fn layer_vectors(&self) -> Vec<(&'static str, usize)> {
-        let (q, kv) = (self.heads * self.head_dim, self.kv_heads * self.head_dim);
-        let before = [("attn_norm.weight", self.hidden), ("ffn_norm.weight", self.hidden)];
-        let after =
-            [("post_attention_norm.weight", self.hidden), ("post_ffw_norm.weight", self.hidden)];
-        let biases = [("attn_q.bias", q), ("attn_k.bias", kv), ("attn_v.bias", kv)];
-        let qk_norms = |q, k| [("attn_q_norm.weight", q), ("attn_k_norm.weight", k)];
-        match self.arch {
-            "qwen2" => [before.as_slice(), &biases].concat(),
-            "qwen3" => [before, qk_norms(self.head_dim, self.head_dim)].concat(),
-            "olmo2" => [after, qk_norms(q, kv)].concat(),
-            "glm4" | "gemma2" => [before, after].concat(),
-            "gemma3" => {
-                let heads = qk_norms(self.head_dim, self.head_dim);
-                [before.as_slice(), &after, &heads].concat()
-            }
-            "starcoder2" => {
-                let norms = [("attn_norm.bias", self.hidden), ("ffn_norm.bias", self.hidden)];
-                let others = [
-                    ("attn_output.bias", self.hidden),
-                    ("ffn_up.bias", self.ffn),
-                    ("ffn_down.bias", self.hidden),
-                ];
-                [before.as_slice(), &norms, &biases, &others].concat()
-            }
-            _ => before.to_vec(),
+    /// The tensors that the family wants.
+    fn tensors(&self) -> Vec<TensorSpec> {
+        let mut w = Writer::new();
+        self.write_sizes(&mut w);
+        // Traits change no tensors. MiniCPM wants these factors stated; to all others 1 means none.
+        for factor in ["embedding_scale", "residual_scale", "logit_scale"] {
+            w.kv(format!("{}.{factor}", self.arch), 1f32);
         }
+        let bytes = bytes_of(&mut w);
+        let gguf = Gguf::parse(&bytes).expect("what was just written can be read");
+        let second = self.second.unwrap_or(self.ty);
+        let ty = |name: &str| match name.ends_with("attn_v.weight")
+            || name.ends_with("ffn_down.weight")
+        {
+            true => second,
+            false => self.ty,
+        };
+        let outline = Outline {
+            metadata: gguf.metadata(),
+            vocab: self.vocab,
+            ty: &ty,
+            extras: if self.tied { &[] } else { &["output.weight"] },
+            values: &[],
+        };
+        let model = outline.build(1).expect("a family that can have these sizes");
+        model.graph.tensors().to_vec()
     }
+
+    /// Metadata that all families have.
+    fn write_sizes(&self, w: &mut Writer<'_>) {
+        w.kv("general.architecture", self.arch).kv("general.name", "tiny");
+        let key = |k: &str| format!("{}.{k}", self.arch);
+        for (name, size) in [
+            ("context_length", self.context),
+            ("embedding_length", self.hidden),
+            ("block_count", self.layers),
+            ("feed_forward_length", self.ffn),
+            ("attention.head_count", self.heads),
+            ("attention.head_count_kv", self.kv_heads),
+            ("attention.key_length", self.head_dim),
+            ("attention.value_length", self.head_dim),
+        ] {
+            w.kv(key(name), size as u32);
+        }
+        // Models with LayerNorm state the one, the others the other.
+        for eps in ["layer_norm_rms_epsilon", "layer_norm_epsilon"] {
+            w.kv(key(&format!("attention.{eps}")), 1e-6f32);
+        }
+        w.kv(key("rope.freq_base"), 10_000f32);
+    }
+}
+
+fn bytes_of(w: &mut Writer<'_>) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    w.write_to(&mut bytes).expect("a vector takes everything");
+    bytes
 }

@@ -10,6 +10,14 @@ impl Rng {
         Rng(seed)
     }
 
+    /// The stream of `seed` for the thing called `name`: it starts at the name's FNV-1a hash plus the seed.
+    pub fn named(seed: u64, name: &str) -> Rng {
+        let hash = name.bytes().fold(0xcbf2_9ce4_8422_2325, |h: u64, byte| {
+            (h ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3)
+        });
+        Rng(hash.wrapping_add(seed))
+    }
+
     /// 64 random bits.
     pub fn bits(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
