@@ -3,11 +3,8 @@
 //! every other layer. RoPE of the half-split form. Files' norm weights have the one that is added to
 //! them.
 
-use crate::decoder::{Decoder, Ffn, Norms, Style};
-use crate::facts::{Facts, WINDOW, WINDOW_PATTERN};
-use crate::rope::rope;
-use crate::{Error, Hparams};
-use graph::{Activation, Builder, RopeStyle};
+use crate::Hparams;
+use crate::page::*;
 
 /// What published models have, where a file does not state it.
 const USUAL_WINDOW: usize = 4096;

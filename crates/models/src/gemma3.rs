@@ -2,12 +2,8 @@
 //! cap on scores, and five layers with a sliding window to each without. Those have angles of their
 //! own; only the others are stretched to long contexts.
 
-use crate::Error;
-use crate::decoder::{Decoder, Ffn, Norms, Style};
-use crate::facts::{Facts, WINDOW, WINDOW_PATTERN};
 use crate::gemma2::attention_scale;
-use crate::rope::{local_rope, rope};
-use graph::{Activation, Builder, NormOver, RopeStyle};
+use crate::page::*;
 
 pub(crate) fn build(b: &mut Builder<'_>, f: &Facts<'_>) -> Result<(), Error> {
     const LOGITS: &str = "final_logit_softcapping";

@@ -2,11 +2,7 @@
 //! after each block, gate and up in one tensor, RoPE of the interleaved form on half of a head. Some
 //! sizes have biases on queries, keys and values.
 
-use crate::Error;
-use crate::decoder::{Bias, Decoder, Ffn, Norms, Style};
-use crate::facts::Facts;
-use crate::rope::rope;
-use graph::{Activation, Builder, RopeStyle};
+use crate::page::*;
 
 pub(crate) fn build(b: &mut Builder<'_>, f: &Facts<'_>) -> Result<(), Error> {
     f.only(&[])?;

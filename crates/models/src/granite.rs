@@ -4,11 +4,7 @@
 //! interleaved form of RoPE; a file can say that the model was trained without RoPE. Granite 4's state
 //! the number of key/value heads for each layer.
 
-use crate::Error;
-use crate::decoder::{Decoder, Style};
-use crate::facts::Facts;
-use crate::rope::rope;
-use graph::{Builder, RopeStyle};
+use crate::page::*;
 
 pub(crate) fn build(b: &mut Builder<'_>, f: &Facts<'_>) -> Result<(), Error> {
     f.only(&["embedding_scale", "residual_scale", "logit_scale", "attention.scale"])?;

@@ -27,6 +27,15 @@ mod rope;
 mod smollm3;
 mod starcoder2;
 
+/// What pages are written with.
+mod page {
+    pub(crate) use crate::Error;
+    pub(crate) use crate::decoder::{Bias, Decoder, Ffn, Norms, Style};
+    pub(crate) use crate::facts::{Facts, WINDOW, WINDOW_PATTERN};
+    pub(crate) use crate::rope::{local_rope, original_context, rope, rope_with_gain};
+    pub(crate) use graph::{Activation, Builder, NormOver, RopeStyle, Temperature};
+}
+
 pub use error::Error;
 pub use hparams::Hparams;
 pub use outline::Outline;

@@ -3,11 +3,7 @@
 //! tied. GGUF files of this architecture have the rows of Q and K permuted for the interleaved
 //! ("normal") form of RoPE, and store llama-3's frequency scaling as divisors in `rope_freqs.weight`.
 
-use crate::Error;
-use crate::decoder::{Decoder, Style};
-use crate::facts::{Facts, WINDOW};
-use crate::rope::rope;
-use graph::{Builder, RopeStyle};
+use crate::page::*;
 
 pub(crate) fn build(b: &mut Builder<'_>, f: &Facts<'_>) -> Result<(), Error> {
     f.only(&[WINDOW])?;

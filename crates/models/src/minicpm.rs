@@ -3,11 +3,7 @@
 //! nobody can guess them for all sizes, so they must. Rows of Q and K are permuted for the
 //! interleaved form of RoPE.
 
-use crate::Error;
-use crate::decoder::{Decoder, Style};
-use crate::facts::Facts;
-use crate::rope::rope;
-use graph::{Builder, RopeStyle};
+use crate::page::*;
 
 pub(crate) fn build(b: &mut Builder<'_>, f: &Facts<'_>) -> Result<(), Error> {
     f.only(&["embedding_scale", "residual_scale", "logit_scale"])?;

@@ -2,11 +2,7 @@
 //! YaRN, beyond which queries grow with the logarithm of their position ("temperature", as in
 //! Llama 4). Rows of Q and K are permuted for the interleaved form of RoPE.
 
-use crate::Error;
-use crate::decoder::{Decoder, Style};
-use crate::facts::Facts;
-use crate::rope::{original_context, rope_with_gain};
-use graph::{Builder, RopeStyle, Temperature};
+use crate::page::*;
 
 pub(crate) fn build(b: &mut Builder<'_>, f: &Facts<'_>) -> Result<(), Error> {
     const TEMPERATURE: &str = "attention.temperature_scale";

@@ -3,11 +3,7 @@
 //! together. RoPE of the half-split form. OLMo 3, of the same architecture in files, has a sliding
 //! window in three of four layers, and stretches only the others to long contexts.
 
-use crate::Error;
-use crate::decoder::{Decoder, Norms, Style};
-use crate::facts::{Facts, WINDOW, WINDOW_PATTERN};
-use crate::rope::{local_rope, rope};
-use graph::{Builder, NormOver, RopeStyle};
+use crate::page::*;
 
 pub(crate) fn build(b: &mut Builder<'_>, f: &Facts<'_>) -> Result<(), Error> {
     f.only(&[WINDOW, WINDOW_PATTERN])?;

@@ -2,11 +2,7 @@
 //! tensor, gate and up in another (gate first), and the half-split form of RoPE, in Phi-4-mini on
 //! three quarters of a head; long contexts by LongRoPE.
 
-use crate::Error;
-use crate::decoder::{Decoder, Ffn, Style};
-use crate::facts::{Facts, WINDOW};
-use crate::rope::rope;
-use graph::{Activation, Builder, RopeStyle};
+use crate::page::*;
 
 pub(crate) fn build(b: &mut Builder<'_>, f: &Facts<'_>) -> Result<(), Error> {
     f.only(&[WINDOW])?;

@@ -1,11 +1,7 @@
 //! Qwen3, dense (Qwen3 technical report, arXiv:2505.09388): pre-norm, grouped-query attention with
 //! an RMSNorm on every query and key head, SwiGLU; the head may be tied to the embedding.
 
-use crate::Error;
-use crate::decoder::{Decoder, Style};
-use crate::facts::Facts;
-use crate::rope::rope;
-use graph::{Builder, NormOver, RopeStyle};
+use crate::page::*;
 
 pub(crate) fn build(b: &mut Builder<'_>, f: &Facts<'_>) -> Result<(), Error> {
     f.only(&[])?;

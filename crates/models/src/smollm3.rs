@@ -2,11 +2,7 @@
 //! fourth is part of the architecture; files do not state it. Rows of Q and K are permuted for the
 //! interleaved form of RoPE, in all layers. SmolLM2 is a Llama.
 
-use crate::Error;
-use crate::decoder::{Decoder, Style};
-use crate::facts::Facts;
-use crate::rope::rope;
-use graph::{Builder, RopeStyle};
+use crate::page::*;
 
 /// The last of so many layers goes without RoPE.
 const PERIOD: usize = 4;

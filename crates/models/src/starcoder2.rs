@@ -2,11 +2,7 @@
 //! everywhere. RoPE of the half-split form. Published models have a sliding window of 4096, which
 //! converters do not write; a file that states it is obeyed.
 
-use crate::Error;
-use crate::decoder::{Bias, Decoder, Ffn, Norms, Style};
-use crate::facts::{Facts, WINDOW};
-use crate::rope::rope;
-use graph::{Activation, Builder, RopeStyle};
+use crate::page::*;
 
 pub(crate) fn build(b: &mut Builder<'_>, f: &Facts<'_>) -> Result<(), Error> {
     f.only(&[WINDOW])?;
