@@ -314,7 +314,7 @@ mod tests {
     use crate::plan::{Plan, PlanGroup};
     use crate::step::{Outputs, PageTable, SeqInput};
     use crate::storage::Limits;
-    use crate::weight::{WeightSource, WeightView};
+    use crate::weight::{Catalog, WeightSource, WeightView};
     use gguf::TensorType;
     use topology::{CpuId, Machine};
 
@@ -329,6 +329,20 @@ mod tests {
             let rows = if name == "norm" { 1 } else { VOCAB };
             let data = &self.0[..rows * WIDTH * size_of::<f32>()];
             Some(WeightView { ty: TensorType::F32, rows, cols: WIDTH, data })
+        }
+    }
+
+    impl Catalog for Ones {
+        fn wanted(&self, _: &str, _: usize, _: usize) -> Result<TensorType, crate::Error> {
+            Ok(TensorType::F32)
+        }
+
+        fn has(&self, _: &str) -> bool {
+            false
+        }
+
+        fn values(&self, _: &str, _: usize) -> Result<Option<Vec<f32>>, crate::Error> {
+            Ok(None)
         }
     }
 
