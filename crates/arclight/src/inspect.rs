@@ -6,7 +6,7 @@ use crate::term;
 use arclight_engine::ModelFile;
 use clap::{Args, ValueHint};
 use gguf::{Gguf, Value};
-use graph::{Graph, KvType};
+use graph::{Graph, Keep, KvType};
 use serde::Serialize;
 use serde_json::{Value as Json, json};
 use std::io::Write;
@@ -135,12 +135,13 @@ struct KvClass {
 }
 
 fn kv_classes(graph: &Graph) -> Vec<KvClass> {
-    let class = |(class, &window): (usize, &Option<usize>)| KvClass {
+    let class = |(class, keep): (usize, &Keep)| KvClass {
         layers: graph.class_layers(class),
-        window,
+        window: keep.window(),
         bytes_per_token: graph.kv_bytes_per_token(0, KvType::F16, class),
     };
-    graph.windows().iter().enumerate().map(class).collect()
+    let classes = graph.classes().iter().enumerate();
+    classes.filter(|(_, keep)| keep.is_paged()).map(class).collect()
 }
 
 /// A value on one line of at most `most` characters.

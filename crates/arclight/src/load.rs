@@ -95,9 +95,9 @@ impl Loaded {
         let (threads, isa) = (executor.plan().threads(), executor.kernels().isa());
         let groups = executor.plan().groups.len();
         let graph = executor.graph();
-        let classes = graph.windows().iter().enumerate();
+        let classes = graph.classes().iter().enumerate();
         let windows: Vec<(usize, usize)> = classes
-            .filter_map(|(class, window)| Some((graph.class_layers(class), (*window)?)))
+            .filter_map(|(class, keep)| Some((graph.class_layers(class), keep.window()?)))
             .collect();
         let how = if groups > 1 { format!(", {mode}") } else { String::new() };
         note!(

@@ -74,7 +74,7 @@ impl Engine {
             load::load(file, machine, options, stop, progress)?;
         // Loading was work, too.
         executor.reset_counts();
-        let classes = executor.graph().windows().iter().copied().zip(executor.limits().pages);
+        let classes = executor.graph().classes().iter().copied().zip(executor.limits().pages);
         let kv = KvCache::new(sequences, context, classes);
         Ok(Engine { executor, kv, hparams, context, report, strayed: false })
     }
@@ -138,14 +138,32 @@ impl Engine {
     }
 
     /// Forgets all tokens of a sequence after the first `len`, and returns how many are kept: `len`, or
-    /// as many as there are; or none, when the next token would need keys that a sliding window has
-    /// left behind, which is never so within 64 tokens of the longest that the sequence was. Go on
-    /// from what is kept.
+    /// as many as there are; or fewer, of a model with states of fixed size, which can be taken back to
+    /// snapshots only; or none, when the next token would need keys that a sliding window has left behind,
+    /// which is never so within 64 tokens of the longest that the sequence was. Go on from what is kept.
     ///
     /// # Errors
     /// When it does not exist.
     pub fn truncate(&mut self, sequence: SeqId, len: usize) -> Result<usize, Error> {
         self.kv.truncate(sequence, len)
+    }
+
+    /// Makes sure that a sequence can be truncated to what it is now, whatever its layers keep, until the
+    /// next checkpoint. Free of charge for models without states of fixed size.
+    ///
+    /// # Errors
+    /// When it does not exist.
+    pub fn checkpoint(&mut self, sequence: SeqId) -> Result<(), Error> {
+        self.kv.checkpoint(sequence)
+    }
+
+    /// How many tokens a step should have of a sequence at most, so that what layers keep of it is found
+    /// again there by others.
+    ///
+    /// # Errors
+    /// When it does not exist.
+    pub fn until_snapshot(&self, sequence: SeqId) -> Result<usize, Error> {
+        self.kv.until_snapshot(sequence)
     }
 
     /// Computes one step over a batch of sequences and returns the logits and hidden states that were

@@ -152,8 +152,9 @@ impl<'e> Generation<'e> {
     /// Takes the prompt in chunks and samples the token after it.
     fn compute_prompt(&mut self) -> Result<Result<u32, StopReason>, Error> {
         let start = Instant::now();
-        let chunk = self.engine.limits().tokens;
+        let most = self.engine.limits().tokens;
         loop {
+            let chunk = most.min(self.engine.until_snapshot(self.sequence)?);
             if self.interrupted() {
                 return Ok(Err(StopReason::Interrupted));
             }

@@ -24,8 +24,8 @@ impl Room {
     pub(crate) fn pages(self, graph: &Graph, options: &LoadOptions) -> [usize; KV_CLASSES] {
         let (sequences, step) = (options.sequences.unwrap_or(1), step_tokens(options));
         let mut pages = [0; KV_CLASSES];
-        for (pages, &window) in pages.iter_mut().zip(graph.windows()) {
-            *pages = kv::pages(window, self, sequences, step);
+        for (pages, &keep) in pages.iter_mut().zip(graph.classes()) {
+            *pages = kv::pages(keep, self, sequences, step);
         }
         pages
     }
@@ -33,8 +33,8 @@ impl Room {
     /// Bytes of a node's KV pages.
     pub(crate) fn bytes(self, graph: &Graph, node: usize, options: &LoadOptions) -> usize {
         let pages = self.pages(graph, options).into_iter().enumerate();
-        let token = |class| graph.kv_bytes_per_token(node, options.kv, class);
-        pages.map(|(class, pages)| pages * KV_PAGE * token(class)).sum()
+        let page = |class| graph.page_bytes(node, options.kv, class);
+        pages.map(|(class, pages)| pages * page(class)).sum()
     }
 
     /// What `options` ask for, or what fits; `parts` of the machine have as much each.

@@ -19,7 +19,7 @@ pub enum Home {
     Thread,
     /// One copy in all, written by every node and read by the caller.
     Host,
-    /// Not memory of the activations: the KV pages of a layer, tracked for hazards only.
+    /// Not memory of the activations: the pages of a state, tracked for hazards only.
     Cache,
 }
 
@@ -97,9 +97,9 @@ impl Buffers {
         self.declare("hidden", Home::Host, Pool::Outputs, &vec![bytes; self.nodes])
     }
 
-    /// The KV pages of a layer.
-    pub fn cache(&mut self, layer: usize) -> BufId {
-        self.declare(&format!("kv.{layer}"), Home::Cache, Pool::Nothing, &[])
+    /// The pages of a state.
+    pub fn state(&mut self, state: usize) -> BufId {
+        self.declare(&format!("kv.{state}"), Home::Cache, Pool::Nothing, &[])
     }
 
     /// The cosines and sines of a rotary embedding for the step's tokens.

@@ -4,14 +4,15 @@
 //! Methods that declare weights check names and shapes against the file at once, so a model that
 //! builds will load.
 
-use crate::cache::{Cache, KV_CLASSES};
 use crate::error::Error;
 use crate::list::{Append, StaticList};
 use crate::op::{Activation, Attention, Heads, Norm, NormOver, Op, Rope, RopeId};
 use crate::placement::{Cut, Placement, Shares};
+use crate::state::{KV_CLASSES, Keep, Shape, State};
 use crate::tensor::{Bundle, BundleInfo, Domain, Header, TensorId};
 use crate::weight::{Catalog, Matrix, MatrixId, Part, SplitBy, TensorSpec, Vector, VectorId};
 use gguf::TensorType;
+use kernels::KV_PAGE;
 
 /// An operator in its place.
 #[derive(Clone, Debug)]
@@ -35,8 +36,8 @@ pub struct Graph {
     pub(crate) matrices: Vec<Matrix>,
     pub(crate) vectors: Vec<Vector>,
     pub(crate) ropes: Vec<Rope>,
-    pub(crate) caches: Vec<Cache>,          // [layer with attention]
-    pub(crate) windows: Vec<Option<usize>>, // [KV class]
+    pub(crate) states: Vec<State>, // by operator
+    pub(crate) classes: Vec<Keep>,
     pub(crate) vocab: usize,
     pub(crate) tensors: Vec<TensorSpec>, // as they were first asked for
 }
@@ -86,43 +87,53 @@ impl Graph {
                 rope.inv_freq = inv_freq;
             }
         }
-        for node in &mut self.ops {
-            if let Op::Attention { spec, .. } = &mut node.op {
-                spec.window = spec.window.filter(|&window| window < context);
+        for state in &mut self.states {
+            if matches!(state.keep, Keep::Window(window) if window >= context) {
+                state.keep = Keep::All;
             }
         }
         self.classify();
     }
 
-    /// Sorts the caches into classes: one for each window, in the order of the layers.
+    /// Sorts the states into classes: one for each way to keep, in the order of the operators.
     fn classify(&mut self) {
-        self.windows.clear();
-        for node in &self.ops {
-            let Op::Attention { spec, .. } = &node.op else { continue };
-            let known = self.windows.iter().position(|w| *w == spec.window);
-            self.caches[spec.cache].class = known.unwrap_or_else(|| {
-                self.windows.push(spec.window);
-                self.windows.len() - 1
+        self.classes.clear();
+        for state in &mut self.states {
+            let known = self.classes.iter().position(|keep| *keep == state.keep);
+            state.class = known.unwrap_or_else(|| {
+                self.classes.push(state.keep);
+                self.classes.len() - 1
             });
         }
-        assert!(self.windows.len() <= KV_CLASSES, "windows of {:?}", self.windows);
+        assert!(self.classes.len() <= KV_CLASSES, "classes of {:?}", self.classes);
     }
 
-    /// The windows of the KV classes. Layers of a class share its pages; a sequence holds no more of
-    /// them than its window spans.
-    pub fn windows(&self) -> &[Option<usize>] {
-        &self.windows
+    /// What is kept in the pages of each class. Layers of a class share its pages.
+    pub fn classes(&self) -> &[Keep] {
+        &self.classes
     }
 
-    /// Number of layers in a KV class.
+    /// The windows of the classes that keep something of tokens; a sequence holds no more pages of them
+    /// than its window spans.
+    pub fn windows(&self) -> Vec<Option<usize>> {
+        let paged = self.classes.iter().filter(|keep| keep.is_paged());
+        paged.map(|keep| keep.window()).collect()
+    }
+
+    /// Number of states in a class.
     pub fn class_layers(&self, class: usize) -> usize {
-        self.caches.iter().filter(|c| c.class == class).count()
+        self.states.iter().filter(|state| state.class == class).count()
     }
 
-    /// Bytes of one token's keys and values on `node`, in the layers of a KV class.
+    /// Bytes of a page of a class on `node`.
+    pub fn page_bytes(&self, node: usize, kv: crate::KvType, class: usize) -> usize {
+        let layers = self.states.iter().filter(|state| state.class == class);
+        layers.map(|state| state.page_bytes(node, kv)).sum()
+    }
+
+    /// Bytes of one token's keys and values on `node`, in the layers of a class.
     pub fn kv_bytes_per_token(&self, node: usize, kv: crate::KvType, class: usize) -> usize {
-        let layers = self.caches.iter().filter(|c| c.class == class);
-        layers.map(|c| c.heads.kv_len(node) * 2 * kv.token_bytes(c.heads.dim)).sum()
+        if self.classes[class].is_paged() { self.page_bytes(node, kv, class) / KV_PAGE } else { 0 }
     }
 }
 
@@ -415,7 +426,7 @@ impl<'a> Builder<'a> {
     /// Attention over the layer's paged KV cache, which is made here.
     ///
     /// # Panics
-    /// When the layers have more than [`KV_CLASSES`] different windows.
+    /// When there are more than [`KV_CLASSES`] ways in which layers keep something.
     pub fn attention(&mut self, qkv: Bundle, mut spec: Attention) -> Bundle {
         let (_, domain) = self.expect(qkv, Placement::Split, "attention");
         if spec.norm_over == NormOver::Row {
@@ -425,14 +436,22 @@ impl<'a> Builder<'a> {
             };
             *squares = true;
         }
-        spec.cache = self.graph.caches.len();
-        self.graph.caches.push(Cache { heads: spec.heads.clone(), class: 0 });
+        spec.cache = self.state(spec.window.into(), Shape::Heads(spec.heads.clone()));
         let widths: Vec<usize> =
             (0..self.graph.nodes).map(|n| spec.heads.q_len(n) * spec.heads.dim).collect();
         let op = Op::Attention { qkv, spec: Box::new(spec) };
-        let out = self.push(op, Placement::Split, domain, &widths);
+        self.push(op, Placement::Split, domain, &widths)
+    }
+
+    /// Declares something that an operator keeps of every sequence: its number. One operator may have
+    /// several, of any shapes.
+    ///
+    /// # Panics
+    /// When there are more than [`KV_CLASSES`] ways in which layers keep something.
+    pub fn state(&mut self, keep: Keep, shape: Shape) -> usize {
+        self.graph.states.push(State { keep, shape, class: 0 });
         self.graph.classify();
-        out
+        self.graph.states.len() - 1
     }
 
     /// `x + scale * norm(Σ partials + bias)`, on every node; the bias is that of the matrix which

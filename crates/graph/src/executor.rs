@@ -15,6 +15,7 @@ use crate::plan::{FormLimits, Mode, Plan, StepShape};
 use crate::profile::{Profile, Recorder};
 use crate::programs::Compiled;
 use crate::stages::Spans;
+use crate::state::State;
 use crate::step::{Outputs, PageCopy, PageId, Prepared, SeqInput};
 use crate::storage::{Limits, NodeBytes, Sizes, Storage};
 use crate::switch::Levels;
@@ -101,7 +102,7 @@ impl Executor {
         let needs = arenas.filter_map(|a| Some((a.node()?, a.used() as u64)));
         memory::check_room(machine, needs)?;
         weights.pack_all(&graph, &mut pool, source, progress)?;
-        let tile = graph.caches.iter().map(|c| tile_tokens(&c.heads)).min().unwrap_or(1);
+        let tile = graph.states.iter().filter_map(State::heads).map(tile_tokens).min().unwrap_or(1);
         let (places, shelves) = (storage.places.clone(), weights.shelves.clone());
         let replica = Replica { graph, plan, programs, places, shelves };
         let counts = Counts::new(&replica.plan);
@@ -141,9 +142,9 @@ impl Executor {
         &mut self,
         sequences: impl Iterator<Item = SeqInput<'s>> + Clone,
     ) -> Result<Logits<'_>, Error> {
-        let Graph { vocab, windows, .. } = &self.replicas[0].graph;
+        let Graph { vocab, classes, .. } = &self.replicas[0].graph;
         let pages = &self.limits.pages;
-        self.input.set(sequences.clone(), *vocab, windows, pages, self.tile)?;
+        self.input.set(sequences.clone(), *vocab, classes, pages, self.tile)?;
         let check = |what, got, max| match got > max {
             true => Err(Error::StepTooLarge { what, got, max }),
             false => Ok(()),
@@ -242,14 +243,14 @@ impl Executor {
         // a fifth of the time.
         let pieces = (tokens / self.replicas[0].plan.pipeline_tokens).min(4 * stages);
         self.parts.resize_with(pieces.max(self.parts.len()), Prepared::default);
-        let Graph { vocab, windows, .. } = &self.replicas[0].graph;
+        let Graph { vocab, classes, .. } = &self.replicas[0].graph;
         let mut before = 0;
         for (at, part) in self.parts[..pieces].iter_mut().enumerate() {
             let range = share(tokens, pieces, at);
             debug_assert_eq!(range.start, before);
             before = range.end;
             let cut = cut_sequences(sequences.clone(), range);
-            part.set(cut, *vocab, windows, &self.limits.pages, self.tile)?;
+            part.set(cut, *vocab, classes, &self.limits.pages, self.tile)?;
         }
         Ok(pieces)
     }
@@ -479,7 +480,8 @@ fn form_limits(graph: &Graph, plan: &Plan, limits: Limits) -> FormLimits {
         .find_map(|n| matches!(n.op, Op::Embed { .. }).then(|| graph.bundle(n.out).width))
         .unwrap_or(1);
     let nodes = 0..graph.nodes;
-    let caches = || nodes.clone().flat_map(|n| graph.caches.iter().map(move |c| (&c.heads, n)));
+    let heads = || graph.states.iter().filter_map(State::heads);
+    let caches = || nodes.clone().flat_map(|n| heads().map(move |heads| (heads, n)));
     FormLimits {
         private_rows: plan.private_rows(hidden),
         hidden,

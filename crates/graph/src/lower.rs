@@ -400,7 +400,7 @@ impl Lowering<'_> {
     ) -> BufId {
         let domain = Domain::Tokens;
         let from = self.value(qkv);
-        let cache = self.buffers.cache(spec.cache);
+        let cache = self.buffers.state(spec.cache);
         let rope = spec.rope.map(|rope| self.buffers.rope(rope.0 as usize, 0));
         let place = Place { rope, squares: self.squares.get(&qkv).copied() };
         let append = self.variant.append_in_attention;

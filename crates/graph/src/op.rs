@@ -183,7 +183,7 @@ pub struct Attention {
     pub soft_cap: Option<f32>,
     /// How many keys a token sees, the last of which is its own: a sliding window. `None`: all.
     pub window: Option<usize>,
-    /// Index of the layer's KV cache.
+    /// Index of the state that holds its keys and values; the builder gives it.
     pub cache: usize,
 }
 
@@ -288,6 +288,14 @@ impl Op {
         match self {
             Op::Embed { table, .. } => Some(*table),
             _ => None,
+        }
+    }
+
+    /// The states that it keeps of every sequence.
+    pub fn states(&self) -> Range<usize> {
+        match self {
+            Op::Attention { spec, .. } => spec.cache..spec.cache + 1,
+            _ => 0..0,
         }
     }
 

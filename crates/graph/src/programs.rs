@@ -107,8 +107,8 @@ impl Executor {
         let room = match fits {
             true => None,
             false => {
-                let caches = self.storage.places.caches().to_vec();
-                let room = Room::new(&first.graph, &buffers, &plan, sizes, caches)?;
+                let states = self.storage.places.states().to_vec();
+                let room = Room::new(&first.graph, &buffers, &plan, sizes, states)?;
                 let needs = room.arenas().filter_map(|a| Some((a.node()?, a.used() as u64)));
                 memory::check_room(&self.machine, needs)?;
                 Some(room)

@@ -6,7 +6,6 @@
 
 use crate::builder::{Graph, Node};
 use crate::error::Error;
-use crate::op::Op;
 use crate::plan::{Mode, Plan};
 use crate::weight::MatrixId;
 use std::ops::Range;
@@ -82,9 +81,12 @@ impl Spans {
         graph.ops.iter().rposition(uses).map_or(0, |op| self.of(op))
     }
 
-    /// Whether the KV cache `cache` belongs to `stage`.
-    pub(crate) fn holds_cache(&self, graph: &Graph, cache: usize, stage: usize) -> bool {
-        let is = |n: &Node| matches!(&n.op, Op::Attention { spec, .. } if spec.cache == cache);
-        graph.ops.iter().position(is).is_some_and(|op| self.of(op) == stage)
+    /// Whether a state belongs to `stage`: its operator does.
+    pub(crate) fn holds_state(&self, graph: &Graph, state: usize, stage: usize) -> bool {
+        graph
+            .ops
+            .iter()
+            .position(|n| n.op.states().contains(&state))
+            .is_some_and(|op| self.of(op) == stage)
     }
 }

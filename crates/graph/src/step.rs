@@ -1,6 +1,7 @@
 //! A step's input and what is derived from it before the threads start.
 
 use crate::error::Error;
+use crate::state::Keep;
 use kernels::{KV_CHUNK, KV_PAGE};
 use std::ops::Range;
 
@@ -80,11 +81,6 @@ pub struct SeqInput<'a> {
     pub outputs: Outputs,
 }
 
-/// The first key that the token at `position` sees through a window.
-pub(crate) fn first_seen(position: usize, window: Option<usize>) -> usize {
-    window.map_or(0, |window| (position + 1).saturating_sub(window))
-}
-
 /// One token of the step.
 #[derive(Copy, Clone, Debug)]
 pub(crate) struct Token {
@@ -130,7 +126,17 @@ impl Seen {
     }
 }
 
-/// A step in one KV class.
+/// The tokens by which a step changes a sequence's state of fixed size.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct StateRun {
+    pub tokens: Range<u32>,
+    /// The page that holds the state before, and the one after.
+    pub page: PageId,
+    /// Whether there is no state yet: the page holds anything.
+    pub fresh: bool,
+}
+
+/// A step in one class.
 #[derive(Debug, Default)]
 pub(crate) struct Class {
     /// What every token sees.
@@ -139,6 +145,8 @@ pub(crate) struct Class {
     pub pages: Vec<PageId>,
     /// (token, KV range) of every row of attention states.
     pub ranges: Vec<(u32, u32)>,
+    /// Sequences, in a class of fixed states.
+    pub sequences: Vec<StateRun>,
     /// For every page: the last step that wrote it, and the sequence that did.
     writers: Vec<(u64, u32)>,
 }
@@ -168,6 +176,7 @@ pub(crate) struct Prepared {
     /// Runs of tokens that share a page, for appending.
     pub page_runs: Vec<Range<u32>>,
     pub classes: Vec<Class>,
+    pub sequences: usize,
     pub single: bool,
     stamp: u64,
 }
@@ -197,13 +206,13 @@ impl Prepared {
         self.classes.iter().map(|c| c.ranges.len()).max().unwrap_or(0)
     }
 
-    /// Checks `sequences` and derives the work items; `windows` and `pages` are those of the KV
-    /// classes, `tile` is the longest query tile.
+    /// Checks `sequences` and derives the work items; `pages` are those of the classes, `tile` is the
+    /// longest query tile.
     pub(crate) fn set<'s>(
         &mut self,
         sequences: impl Iterator<Item = SeqInput<'s>> + Clone,
         vocab: usize,
-        windows: &[Option<usize>],
+        classes: &[Keep],
         pages: &[usize],
         tile: usize,
     ) -> Result<(), Error> {
@@ -212,23 +221,24 @@ impl Prepared {
         self.tiles.clear();
         self.page_runs.clear();
         self.single = sequences.clone().all(|s| s.tokens.len() == 1);
+        self.sequences = sequences.clone().count();
         self.stamp += 1;
-        self.classes.resize_with(windows.len(), Class::default);
+        self.classes.resize_with(classes.len(), Class::default);
         for (at, seq) in sequences.clone().enumerate() {
             if seq.tokens.is_empty() {
                 return Err(Error::BadStep(format!("sequence {at} has no tokens")));
             }
-            if seq.tables.len() != windows.len() {
+            if seq.tables.len() != classes.len() {
                 return Err(Error::BadStep(format!(
                     "sequence {at} has page tables for {} KV classes of {}",
                     seq.tables.len(),
-                    windows.len()
+                    classes.len()
                 )));
             }
         }
         for (c, class) in self.classes.iter_mut().enumerate() {
-            class.check(sequences.clone(), c, windows[c], pages[c], self.stamp)?;
-            class.set(sequences.clone(), c, windows[c]);
+            class.check(sequences.clone(), (c, classes[c]), pages[c], self.stamp)?;
+            class.set(sequences.clone(), c, classes[c]);
         }
         for seq in sequences.clone() {
             let first = self.tokens.len();
@@ -257,21 +267,25 @@ impl Prepared {
 
 impl Class {
     /// Derives what tokens see.
-    fn set<'s>(
-        &mut self,
-        sequences: impl Iterator<Item = SeqInput<'s>>,
-        class: usize,
-        window: Option<usize>,
-    ) {
+    fn set<'s>(&mut self, sequences: impl Iterator<Item = SeqInput<'s>>, class: usize, keep: Keep) {
         self.seen.clear();
         self.pages.clear();
         self.ranges.clear();
+        self.sequences.clear();
+        let mut tokens = 0;
         for seq in sequences {
+            if keep == Keep::Fixed {
+                let first = tokens;
+                tokens += seq.tokens.len() as u32;
+                let (page, fresh) = (seq.tables[class].pages[0], seq.past == 0);
+                self.sequences.push(StateRun { tokens: first..tokens, page, fresh });
+                continue;
+            }
             let own = &seq.tables[class];
             let (table, page) = (self.pages.len() as u32, own.first as u32);
             self.pages.extend_from_slice(&own.pages);
             for position in seq.past..seq.past + seq.tokens.len() {
-                let (first, states) = (first_seen(position, window), self.ranges.len() as u32);
+                let (first, states) = (keep.first_seen(position), self.ranges.len() as u32);
                 let (first, end) = (first as u32, position as u32 + 1);
                 let seen = Seen { first, end, table, page, states };
                 let t = self.seen.len() as u32;
@@ -285,33 +299,46 @@ impl Class {
     fn check<'s>(
         &mut self,
         sequences: impl Iterator<Item = SeqInput<'s>> + Clone,
-        class: usize,
-        window: Option<usize>,
+        (class, keep): (usize, Keep),
         pages: usize,
         stamp: u64,
     ) -> Result<(), Error> {
         self.writers.resize(pages, (0, 0));
         for (at, seq) in sequences.clone().enumerate() {
             let table = &seq.tables[class];
-            let (room, need) = (table.room(), seq.past + seq.tokens.len());
-            if room < need {
-                return Err(Error::BadStep(format!(
-                    "sequence {at} has pages for {room} tokens but needs {need}"
-                )));
-            }
-            let (from, seen) = (table.first * KV_PAGE, first_seen(seq.past, window));
-            if from > seen {
-                return Err(Error::BadStep(format!(
-                    "sequence {at} has pages from token {from} but sees token {seen}"
-                )));
-            }
+            let need = seq.past + seq.tokens.len();
+            let written = match keep {
+                Keep::Fixed => {
+                    if table.pages.len() != 1 {
+                        let states = table.pages.len();
+                        return Err(Error::BadStep(format!(
+                            "sequence {at} has {states} states but needs one"
+                        )));
+                    }
+                    0..1
+                }
+                Keep::All | Keep::Window(_) => {
+                    let room = table.room();
+                    if room < need {
+                        return Err(Error::BadStep(format!(
+                            "sequence {at} has pages for {room} tokens but needs {need}"
+                        )));
+                    }
+                    let (from, seen) = (table.first * KV_PAGE, keep.first_seen(seq.past));
+                    if from > seen {
+                        return Err(Error::BadStep(format!(
+                            "sequence {at} has pages from token {from} but sees token {seen}"
+                        )));
+                    }
+                    seq.past / KV_PAGE - table.first..need.div_ceil(KV_PAGE) - table.first
+                }
+            };
             if let Some(page) = table.pages.iter().find(|p| p.0 as usize >= pages) {
                 return Err(Error::BadStep(format!(
                     "sequence {at} names page {} of {pages}",
                     page.0
                 )));
             }
-            let written = seq.past / KV_PAGE - table.first..need.div_ceil(KV_PAGE) - table.first;
             for page in &table.pages[written] {
                 let writer = &mut self.writers[page.0 as usize];
                 if writer.0 == stamp {
@@ -365,7 +392,7 @@ mod tests {
             SeqInput { tokens: &[2], past: 40, tables: &b, outputs: Outputs::All },
         ];
         let mut p = Prepared::default();
-        p.set(seqs.iter().copied(), 10, &[None, Some(100)], &[11, 7], 4).unwrap();
+        p.set(seqs.iter().copied(), 10, &[Keep::All, Keep::Window(100)], &[11, 7], 4).unwrap();
         assert_eq!(p.tiles, [0..4, 4..8, 8..10, 10..11]);
         assert_eq!(p.page_runs, [0..6, 6..10, 10..11], "position 256 begins a page");
         assert_eq!(p.outputs, [9, 10]);
@@ -381,7 +408,7 @@ mod tests {
         // Ranges wholly behind the window are none.
         let far = [table(0, 0..40), table(28, 0..12)];
         let seq = SeqInput { tokens: &[1], past: 1100, tables: &far, outputs: Outputs::Last };
-        p.set([seq].into_iter(), 10, &[None, Some(100)], &[40, 12], 4).unwrap();
+        p.set([seq].into_iter(), 10, &[Keep::All, Keep::Window(100)], &[40, 12], 4).unwrap();
         assert_eq!(p.classes[0].ranges.len(), 5);
         assert_eq!(p.classes[1].ranges, [(0, 3), (0, 4)]);
     }
@@ -391,8 +418,9 @@ mod tests {
         let one = [table(0, 0..1)];
         let seq = |tokens, past, outputs| SeqInput { tokens, past, tables: &one, outputs };
         let mut p = Prepared::default();
-        let mut set =
-            |seqs: &[SeqInput<'_>]| p.set(seqs.iter().copied(), 10, &[None], &[4], 4).unwrap_err();
+        let mut set = |seqs: &[SeqInput<'_>]| {
+            p.set(seqs.iter().copied(), 10, &[Keep::All], &[4], 4).unwrap_err()
+        };
         let err = set(&[seq(&[], 0, Outputs::None)]);
         assert!(err.to_string().contains("no tokens"));
         let err = set(&[seq(&[1], 32, Outputs::None)]);
@@ -401,17 +429,41 @@ mod tests {
         assert!(matches!(err, Error::UnknownToken { token: 10, vocab: 10 }));
         let err = set(&[seq(&[1], 0, Outputs::Last), seq(&[1], 0, Outputs::Last)]);
         assert!(err.to_string().contains("shares page 0"));
-        let mut set = |table: PageTable, windows: &[Option<usize>]| {
+        let mut set = |table: PageTable, classes: &[Keep]| {
             let tables = [table];
             let seq = SeqInput { tokens: &[1], past: 163, tables: &tables, outputs: Outputs::None };
-            p.set([seq].into_iter(), 10, windows, &[4; 2], 4).map_err(|e| e.to_string())
+            p.set([seq].into_iter(), 10, classes, &[4; 2], 4).map_err(|e| e.to_string())
         };
-        let refused = set(table(3, 0..3), &[Some(69)]).unwrap_err();
+        let refused = set(table(3, 0..3), &[Keep::Window(69)]).unwrap_err();
         assert!(refused.contains("pages from token 96 but sees token 95"), "{refused}");
-        set(table(3, 0..3), &[Some(68)]).unwrap();
-        let refused = set(table(3, 0..3), &[None, Some(68)]).unwrap_err();
+        set(table(3, 0..3), &[Keep::Window(68)]).unwrap();
+        let refused = set(table(3, 0..3), &[Keep::All, Keep::Window(68)]).unwrap_err();
         assert!(refused.contains("page tables for 1 KV classes of 2"), "{refused}");
-        let refused = set(table(0, 3..9), &[None]).unwrap_err();
+        let refused = set(table(0, 3..9), &[Keep::All]).unwrap_err();
         assert!(refused.contains("names page 4 of 4"), "{refused}");
+        let refused = set(table(0, 0..0), &[Keep::Fixed]).unwrap_err();
+        assert!(refused.contains("0 states but needs one"), "{refused}");
+        let refused = set(table(0, 4..5), &[Keep::Fixed]).unwrap_err();
+        assert!(refused.contains("names page 4 of 4"), "{refused}");
+        set(table(0, 3..4), &[Keep::Fixed]).unwrap();
+    }
+
+    #[test]
+    fn a_state_of_fixed_size_has_one_page_and_all_tokens_of_its_sequence() {
+        let tables = [[table(0, 5..6)], [table(0, 2..3)]];
+        let seq = |tokens, past, at: usize| SeqInput {
+            tokens,
+            past,
+            tables: &tables[at],
+            outputs: Outputs::Last,
+        };
+        let mut p = Prepared::default();
+        let seqs = [seq(&[1, 2, 3], 0, 0), seq(&[4], 900, 1)];
+        p.set(seqs.into_iter(), 10, &[Keep::Fixed], &[6], 4).unwrap();
+        let run = |tokens, page, fresh| StateRun { tokens, page: PageId(page), fresh };
+        assert_eq!(p.classes[0].sequences, [run(0..3, 5, true), run(3..4, 2, false)]);
+        let same = [seq(&[1], 0, 0), seq(&[4], 900, 0)];
+        let err = p.set(same.into_iter(), 10, &[Keep::Fixed], &[6], 4).unwrap_err();
+        assert!(err.to_string().contains("shares page 5"), "{err}");
     }
 }

@@ -6,10 +6,10 @@
 
 use crate::buffer::{BufId, Buffer, Buffers, Home, Pool};
 use crate::builder::Graph;
-use crate::cache::{self, CacheLayout, KV_CLASSES, KvType};
 use crate::error::Error;
 use crate::plan::Plan;
 use crate::stages::Spans;
+use crate::state::{self, KV_CLASSES, KvType, StateLayout};
 use memory::{Arena, ArenaOptions, Block, HugePages, Policy};
 
 /// The largest step that an executor is sized for, and how it keeps keys and values.
@@ -63,7 +63,7 @@ pub(crate) struct Sizes {
 pub(crate) struct Places {
     shared: Vec<Vec<Option<Block>>>,       // [buffer][place]
     private: Vec<Vec<Option<Block>>>,      // [buffer][thread]
-    caches: Vec<Vec<Option<CacheLayout>>>, // [place][layer]
+    states: Vec<Vec<Option<StateLayout>>>, // [place][state]
     scratch: Vec<Block>,                   // [thread]
     strides: Vec<Vec<usize>>,              // [buffer][place], bytes
     host: Vec<bool>,                       // [buffer]
@@ -78,13 +78,13 @@ impl Storage {
         spans: &Spans,
         sizes: Sizes,
     ) -> Result<Storage, Error> {
-        let (mut pages, mut caches) = (Vec::new(), Vec::new());
+        let (mut pages, mut states) = (Vec::new(), Vec::new());
         for place in 0..plan.places() {
-            let (arena, layers) = cache::allocate(graph, plan, spans, place, sizes.limits)?;
+            let (arena, states_here) = state::allocate(graph, plan, spans, place, sizes.limits)?;
             pages.push(arena);
-            caches.push(layers);
+            states.push(states_here);
         }
-        let Room { places, arenas, bytes } = Room::new(graph, buffers, plan, sizes, caches)?;
+        let Room { places, arenas, bytes } = Room::new(graph, buffers, plan, sizes, states)?;
         Ok(Storage { places, activations: arenas, pages, bytes })
     }
 
@@ -120,13 +120,13 @@ pub(crate) struct Room {
 }
 
 impl Room {
-    /// Allocates it, beside the KV pages `caches` of each place.
+    /// Allocates it, beside the pages `states` of each place.
     pub(crate) fn new(
         graph: &Graph,
         buffers: &Buffers,
         plan: &Plan,
         sizes: Sizes,
-        caches: Vec<Vec<Option<CacheLayout>>>,
+        states: Vec<Vec<Option<StateLayout>>>,
     ) -> Result<Room, Error> {
         let Sizes { limits, private_rows, scratch } = sizes;
         let rows = |pool: Pool| match pool {
@@ -146,7 +146,7 @@ impl Room {
         let mut to = Places {
             shared: vec![vec![None; places]; count],
             private: vec![vec![None; threads]; count],
-            caches,
+            states,
             scratch: Vec::with_capacity(threads),
             strides: buffers.iter().map(|b| (0..places).map(|p| width(b, p)).collect()).collect(),
             host: buffers.iter().map(|b| b.home == Home::Host).collect(),
@@ -225,19 +225,14 @@ impl Places {
         self.host[buf.0 as usize]
     }
 
-    /// KV pages of a layer in a place that holds them.
-    pub(crate) fn cache(&self, layer: usize, place: usize) -> &CacheLayout {
-        self.caches[place][layer].as_ref().expect("a layer of this place")
+    /// Pages of a state in a place that holds it.
+    pub(crate) fn state(&self, state: usize, place: usize) -> &StateLayout {
+        self.states[place][state].as_ref().expect("a state of this place")
     }
 
-    /// KV pages of a layer, if the place holds them.
-    pub(crate) fn cache_if_held(&self, layer: usize, place: usize) -> Option<&CacheLayout> {
-        self.caches[place][layer].as_ref()
-    }
-
-    /// KV pages of all layers in each place.
-    pub(crate) fn caches(&self) -> &[Vec<Option<CacheLayout>>] {
-        &self.caches
+    /// Pages of all states in each place, as far as it holds them.
+    pub(crate) fn states(&self) -> &[Vec<Option<StateLayout>>] {
+        &self.states
     }
 
     /// Kernel scratch of a thread.

@@ -7,7 +7,7 @@ use crate::profile::Recorder;
 use crate::report::{self, Meter, NodesReport, Phase};
 use crate::synth::Rng;
 use arclight_engine::{BatchEntry, Engine, Outputs, SeqId};
-use graph::{Extent, Needs};
+use graph::{Extent, Keep, Needs};
 use std::fmt;
 use std::time::Instant;
 use topology::Machine;
@@ -97,8 +97,8 @@ pub(crate) struct Bench {
     tokens: Vec<u32>,
     /// What a step needs at least.
     needs: Needs,
-    /// Those of the KV classes.
-    windows: Vec<Option<usize>>,
+    /// What the model's layers keep.
+    classes: Vec<Keep>,
     probe: Probe,
     /// The machine's counters, for reports.
     meter: Option<Meter>,
@@ -118,10 +118,10 @@ impl Bench {
         let longest = engine.limits().tokens.max(most);
         let tokens = (0..longest).map(|_| rng.below(vocab) as u32).collect();
         let needs = engine.executor().needs();
-        let windows = engine.executor().graph().windows().to_vec();
+        let classes = engine.executor().graph().classes().to_vec();
         let probe = Probe::new(&mut engine, machine)?;
         let meter = report.then(|| Meter::open(machine));
-        Ok(Bench { engine, sequences, tokens, needs, windows, probe, meter })
+        Ok(Bench { engine, sequences, tokens, needs, classes, probe, meter })
     }
 
     /// The engine.
@@ -200,7 +200,7 @@ impl Bench {
         let (mut floor, mut past) = (Floor::default(), test.depth);
         for (tokens, logits) in test.steps(self.engine.limits().tokens) {
             let outputs = if logits { test.batch } else { 0 };
-            let step = Extent::batch(&self.windows, test.batch, (tokens, past), outputs);
+            let step = Extent::batch(&self.classes, test.batch, (tokens, past), outputs);
             floor.add(self.needs.of(&step), self.limits());
             past += tokens;
         }

@@ -65,7 +65,8 @@ fn of_preset(published: &Published, kv: KvType) -> Result<NamedShape, Error> {
 
 fn shape(model: &Model, name: &str, kv: KvType) -> Result<ModelShape, Error> {
     let Model { hparams: h, graph } = model;
-    let windows = graph.windows().iter().enumerate();
+    let windows = graph.windows();
+    let windows = windows.iter().enumerate();
     let mut windowed = windows.filter_map(|(class, window)| {
         Some(Window { layers: graph.class_layers(class), tokens: (*window)? })
     });

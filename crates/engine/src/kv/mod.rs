@@ -1,26 +1,30 @@
-//! Sequences and the pages of their keys and values.
+//! Sequences and the pages of what layers keep of them.
 //!
 //! A page holds `KV_PAGE` tokens of all layers of a class, on every node (vLLM's PagedAttention, §4).
 //! Pages are handed out when a sequence grows and returned when it shrinks or ends; in a class with a
-//! sliding window also when the window has left them behind.
+//! sliding window also when the window has left them behind. In a class of fixed states ([`Keep::Fixed`])
+//! a page is the state of a sequence, and a sequence has one; what it was before is there where a
+//! snapshot holds its page ([`states`]).
 //!
 //! Sequences that begin alike share pages: copies of a sequence ([`KvCache::fork`]) until they differ,
 //! and sequences that are begun with their tokens ([`KvCache::begin`]) with all that were before,
 //! as far as their pages still are in the prefix cache ([`prefix`]). A page that is shared is copied
-//! before it is written (copy on write). Keys and values of a token depend on the tokens up to it and
+//! before it is written (copy on write). What is kept of a token depends on the tokens up to it and
 //! on nothing else, bit for bit, so nobody can tell.
 
 mod pages;
 mod prefix;
+mod states;
 #[cfg(test)]
 mod tests;
 
 use crate::error::Error;
 use crate::room::Room;
-use graph::{PageCopy, PageTable};
+use graph::{Keep, PageCopy, PageTable};
 use kernels::KV_PAGE;
 use pages::Pool;
 use prefix::{NodeId, Prefixes, ROOT};
+use states::{SNAPSHOT, Snapshot};
 use std::fmt;
 
 /// Tokens by which a sequence can always be shortened from the longest that it was: so far its pages go
@@ -30,18 +34,23 @@ const ROLLBACK: usize = 64;
 
 /// The pages that a class needs for `sequences` of up to `room.context` tokens, `room.tokens` together,
 /// in steps of up to `step` tokens over all of them. One more is for a copy of a page that is shared
-/// with the prefix cache.
-pub(crate) fn pages(window: Option<usize>, room: Room, sequences: usize, step: usize) -> usize {
+/// with the prefix cache. Of fixed states each sequence has one, and another before a guess; the others
+/// are for snapshots in the prefix cache.
+pub(crate) fn pages(keep: impl Into<Keep>, room: Room, sequences: usize, step: usize) -> usize {
     let whole = room.context.div_ceil(KV_PAGE);
     let all = (whole * sequences).min(room.tokens.div_ceil(KV_PAGE).max(whole)) + 1;
-    let Some(window) = window else { return all };
+    let window = match keep.into() {
+        Keep::All => return all,
+        Keep::Fixed => return 3 * sequences + room.tokens / SNAPSHOT + 1,
+        Keep::Window(window) => window,
+    };
     // Between steps a sequence holds up to window + ROLLBACK - 1 tokens, which may begin at the end of
     // a page. A step adds its tokens, and a page more for each sequence that begins one.
     let held = (window + ROLLBACK - 2).div_ceil(KV_PAGE) + 1;
     all.min((held + 1) * sequences + step / KV_PAGE + 1)
 }
 
-/// A sequence of tokens with keys and values in the cache.
+/// A sequence of tokens of which layers keep something.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
 pub struct SeqId {
     slot: u32,
@@ -60,6 +69,8 @@ struct Slot {
     live: bool,
     len: usize,
     tables: Vec<PageTable>, // [class]
+    /// What fixed states were before the last guess.
+    checkpoint: Option<Snapshot>,
     /// Of a sequence that shares its pages.
     known: Option<Known>,
 }
@@ -94,19 +105,25 @@ pub(crate) struct KvCache {
 }
 
 impl KvCache {
-    /// No sequences yet; `classes` are windows and numbers of pages.
-    pub(crate) fn new(
+    /// No sequences yet; `classes` are what is kept, and numbers of pages.
+    pub(crate) fn new<K: Into<Keep>>(
         sequences: usize,
         context: usize,
-        classes: impl IntoIterator<Item = (Option<usize>, usize)>,
+        classes: impl IntoIterator<Item = (K, usize)>,
     ) -> KvCache {
         let pools: Vec<Pool> =
-            classes.into_iter().map(|(window, pages)| Pool::new(window, pages)).collect();
+            classes.into_iter().map(|(keep, pages)| Pool::new(keep.into(), pages)).collect();
         let tables = vec![PageTable::default(); pools.len()];
-        let slot =
-            || Slot { generation: 0, live: false, len: 0, tables: tables.clone(), known: None };
+        let slot = || Slot {
+            generation: 0,
+            live: false,
+            len: 0,
+            tables: tables.clone(),
+            checkpoint: None,
+            known: None,
+        };
         let slots = std::iter::repeat_with(slot).take(sequences).collect();
-        let prefixes = Prefixes::new(pools.iter().map(Pool::window));
+        let prefixes = Prefixes::new(pools.iter().map(Pool::keep));
         KvCache { slots, pools, prefixes, context, copies: Vec::new() }
     }
 
@@ -138,7 +155,7 @@ impl KvCache {
         for (class, &first) in firsts.iter().enumerate() {
             let page = |(node, _): &(NodeId, usize)| self.prefixes.pages(*node)[class];
             let table = &mut entry.tables[class];
-            table.first = first;
+            table.first = if self.pools[class].keep().is_paged() { first } else { 0 };
             table.pages.extend(used[first.min(used.len())..].iter().filter_map(page));
             table.pages.iter().for_each(|page| self.pools[class].share(*page));
         }
@@ -149,12 +166,18 @@ impl KvCache {
         Ok((id, len))
     }
 
-    /// By class, the first page that a sequence has which goes on after `len` tokens of `path`; `None`
-    /// if one that it needs is gone.
+    /// By class, the first page of `path` that a sequence has which goes on after `len` of its tokens;
+    /// `None` if one that it needs is gone.
     fn firsts(&self, path: &[(NodeId, usize)], len: usize) -> Option<Vec<usize>> {
         let class = |(class, pool): (usize, &Pool)| {
             let pages = len.div_ceil(KV_PAGE);
             let has = |page: &usize| self.prefixes.pages(path[*page].0)[class].is_some();
+            if !pool.keep().is_paged() {
+                // The state after exactly so many tokens.
+                let Some(last) = pages.checked_sub(1) else { return Some(0) };
+                let end = last * KV_PAGE + self.prefixes.len(path[last].0);
+                return (end == len && has(&last)).then_some(last);
+            }
             let need = pool.needs(len) / KV_PAGE;
             let most = pool.needs(len).saturating_sub(ROLLBACK) / KV_PAGE;
             (need..pages).all(|page| has(&page)).then(|| {
@@ -230,6 +253,7 @@ impl KvCache {
             let want = entry.want(&entry.tables[class], &self.pools[class], more);
             while self.pools[class].free() < want && self.prefixes.evict(class, &mut self.pools) {}
             let (table, pool) = (&mut entry.tables[class], &mut self.pools[class]);
+            let keep = pool.keep();
             if let Some(at) = shared_end(entry.len, table, pool).filter(|_| more > 0)
                 && let Some(to) = pool.take()
             {
@@ -237,7 +261,11 @@ impl KvCache {
                 pool.release(from);
                 self.copies.push(PageCopy { class, from, to });
             }
-            while table.room() < len {
+            let short = |table: &PageTable| match keep.is_paged() {
+                true => table.room() < len,
+                false => more > 0 && table.pages.is_empty(),
+            };
+            while short(table) {
                 let Some(page) = pool.take() else {
                     // Counted above; what windows share could only be counted too high.
                     return Err(Error::NoPages { pages: pool.len() });
@@ -267,10 +295,15 @@ impl KvCache {
             let full = known.tokens.len() / KV_PAGE;
             known.tokens.extend_from_slice(tokens);
             for page in full..entry.len / KV_PAGE {
-                let own = |table: &PageTable| {
-                    page.checked_sub(table.first).and_then(|at| table.pages.get(at).copied())
+                // Of a state there is what it is now.
+                let now = (page + 1) * KV_PAGE == entry.len && entry.len.is_multiple_of(SNAPSHOT);
+                let own = |(table, pool): (&PageTable, &Pool)| match pool.keep().is_paged() {
+                    true => {
+                        page.checked_sub(table.first).and_then(|at| table.pages.get(at).copied())
+                    }
+                    false => table.pages.first().copied().filter(|_| now),
                 };
-                let pages: Vec<_> = entry.tables.iter().map(own).collect();
+                let pages: Vec<_> = entry.tables.iter().zip(&self.pools).map(own).collect();
                 let tokens = &known.tokens[page * KV_PAGE..][..KV_PAGE];
                 let pools = &mut self.pools;
                 let Some(node) = self.prefixes.insert(known.at, tokens, &pages, pools) else {
@@ -284,7 +317,12 @@ impl KvCache {
                     {
                         self.pools[class].share(theirs);
                         self.pools[class].release(own);
-                        table.pages[page - table.first] = theirs;
+                        let at = if self.pools[class].keep().is_paged() {
+                            page - table.first
+                        } else {
+                            0
+                        };
+                        table.pages[at] = theirs;
                     }
                 }
                 self.prefixes.pin(node);
@@ -292,7 +330,8 @@ impl KvCache {
                 known.at = node;
             }
         }
-        for (table, pool) in entry.tables.iter_mut().zip(&mut self.pools) {
+        let paged = entry.tables.iter_mut().zip(&mut self.pools);
+        for (table, pool) in paged.filter(|(_, pool)| pool.keep().is_paged()) {
             let first = pool.needs(entry.len).saturating_sub(ROLLBACK) / KV_PAGE;
             if first > table.first {
                 let behind = table.pages.drain(..first - table.first);
@@ -303,16 +342,26 @@ impl KvCache {
         Ok(())
     }
 
-    /// Forgets all tokens after the first `len`, or all of them if the next one would need keys that
-    /// have been left behind. Returns how many are kept.
+    /// Forgets the tokens after the first `len`, and as many before as it takes to find all that the next
+    /// one needs: keys may have been left behind by a window, and a fixed state is what it was only where
+    /// there is a snapshot. Returns how many are kept.
     pub(crate) fn truncate(&mut self, id: SeqId, len: usize) -> Result<usize, Error> {
         let slot = self.slot(id)?;
+        let entry = &self.slots[slot];
+        let (len, before) = (len.min(entry.len), entry.len);
+        let paged = || entry.tables.iter().zip(&self.pools).filter(|(_, p)| p.keep().is_paged());
+        let held = |len: usize| paged().all(|(table, p)| table.first * KV_PAGE <= p.needs(len));
+        let snapshot = if len == before { None } else { self.snapshot(slot, len, &held) };
+        let kept = match &snapshot {
+            Some(snapshot) => snapshot.len,
+            None if (len == before || !self.has_fixed()) && held(len) => len,
+            None => 0,
+        };
+        self.restore(slot, kept, snapshot);
         let entry = &mut self.slots[slot];
-        let len = len.min(entry.len);
-        let mut held = entry.tables.iter().zip(&self.pools);
-        let held = held.all(|(table, pool)| table.first * KV_PAGE <= pool.needs(len));
-        entry.len = if held { len } else { 0 };
-        for (table, pool) in entry.tables.iter_mut().zip(&mut self.pools) {
+        entry.len = kept;
+        let paged = entry.tables.iter_mut().zip(&mut self.pools);
+        for (table, pool) in paged.filter(|(_, pool)| pool.keep().is_paged()) {
             let keep = entry.len.div_ceil(KV_PAGE).saturating_sub(table.first);
             table.pages.drain(keep..).rev().for_each(|page| pool.release(page));
             if entry.len == 0 {
@@ -336,11 +385,15 @@ impl KvCache {
         let entry = &self.slots[slot];
         if let Some(known) = &entry.known {
             let rest = &known.tokens[entry.len / KV_PAGE * KV_PAGE..];
+            let last = |(table, pool): (&PageTable, &Pool)| match pool.keep().is_paged() {
+                true => table.pages.get(entry.len / KV_PAGE - table.first).copied(),
+                false => table.pages.first().copied(),
+            };
+            let pages: Vec<_> = entry.tables.iter().zip(&self.pools).map(last).collect();
             if !rest.is_empty() {
-                let last =
-                    |table: &PageTable| table.pages.get(entry.len / KV_PAGE - table.first).copied();
-                let pages: Vec<_> = entry.tables.iter().map(last).collect();
                 self.prefixes.insert(known.at, rest, &pages, &mut self.pools);
+            } else if known.at != ROOT {
+                self.prefixes.complete(known.at, &pages, &mut self.pools);
             }
         }
         self.truncate(id, 0)?;
@@ -355,12 +408,15 @@ impl Slot {
     /// Pages of a class that `more` tokens need, a copy of the last one included.
     fn want(&self, table: &PageTable, pool: &Pool, more: usize) -> usize {
         let copy = usize::from(more > 0 && shared_end(self.len, table, pool).is_some());
+        if !pool.keep().is_paged() {
+            return copy + usize::from(more > 0 && table.pages.is_empty());
+        }
         (self.len + more).saturating_sub(table.room()).div_ceil(KV_PAGE) + copy
     }
 }
 
 /// Which page of a table the token at `len` is written to, if that is shared.
 fn shared_end(len: usize, table: &PageTable, pool: &Pool) -> Option<usize> {
-    let at = len / KV_PAGE - table.first;
+    let at = if pool.keep().is_paged() { len / KV_PAGE - table.first } else { 0 };
     table.pages.get(at).is_some_and(|page| pool.is_shared(*page)).then_some(at)
 }

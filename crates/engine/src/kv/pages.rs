@@ -1,14 +1,14 @@
-//! The pages of a KV class, and who holds them.
+//! The pages of a class, and who holds them.
 //!
 //! A page is held by page tables of sequences, and by the prefix cache; sequences with a common
 //! beginning hold the same pages. It is written only while one sequence alone holds it.
 
-use graph::PageId;
+use graph::{Keep, PageId};
 
 /// The pages of one class.
 #[derive(Debug)]
 pub(super) struct Pool {
-    window: Option<usize>,
+    keep: Keep,
     pages: Vec<Held>, // [page]
     free: Vec<PageId>,
     idle: usize,
@@ -28,14 +28,14 @@ impl Held {
 }
 
 impl Pool {
-    pub(super) fn new(window: Option<usize>, pages: usize) -> Pool {
+    pub(super) fn new(keep: Keep, pages: usize) -> Pool {
         // Handed out from the end: low pages first.
         let free = (0..pages as u32).rev().map(PageId).collect();
-        Pool { window, pages: vec![Held::default(); pages], free, idle: 0 }
+        Pool { keep, pages: vec![Held::default(); pages], free, idle: 0 }
     }
 
-    pub(super) fn window(&self) -> Option<usize> {
-        self.window
+    pub(super) fn keep(&self) -> Keep {
+        self.keep
     }
 
     /// All pages.
@@ -98,8 +98,8 @@ impl Pool {
         }
     }
 
-    /// The first token whose keys one at `position` needs.
+    /// The first token of which the one at `position` needs what is kept.
     pub(super) fn needs(&self, position: usize) -> usize {
-        self.window.map_or(0, |window| (position + 1).saturating_sub(window))
+        self.keep.first_seen(position)
     }
 }

@@ -10,7 +10,7 @@
 //! Pages that sequences hold too are passed over: to give them up would free nothing.
 
 use super::pages::Pool;
-use graph::PageId;
+use graph::{Keep, PageId};
 use kernels::KV_PAGE;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -48,15 +48,17 @@ pub(super) struct Prefixes {
     children: BTreeMap<(NodeId, Vec<u32>), NodeId>,
     /// Leaves by last use.
     leaves: BTreeSet<(u64, NodeId)>,
-    /// By class with a window: the nodes that have its page, by last use.
+    /// By class whose pages nodes may lack (behind a window, or where no snapshot was made of a state):
+    /// the nodes that have its page, by last use.
     windowed: Vec<Option<BTreeSet<(u64, NodeId)>>>,
     clock: u64,
 }
 
 impl Prefixes {
-    /// Empty, for classes with these windows.
-    pub(super) fn new(windows: impl Iterator<Item = Option<usize>>) -> Prefixes {
-        let windowed: Vec<_> = windows.map(|window| window.map(|_| BTreeSet::new())).collect();
+    /// Empty, for these classes.
+    pub(super) fn new(classes: impl Iterator<Item = Keep>) -> Prefixes {
+        let lacking = |keep| (keep != Keep::All).then(BTreeSet::new);
+        let windowed: Vec<_> = classes.map(lacking).collect();
         let pages = vec![None; windowed.len()];
         let root = Node { parent: ROOT, tokens: Vec::new(), pages, children: 0, pins: 1, used: 0 };
         Prefixes {
@@ -71,6 +73,11 @@ impl Prefixes {
 
     fn node(&self, id: NodeId) -> &Node {
         &self.nodes[id.0 as usize]
+    }
+
+    /// Tokens of a node.
+    pub(super) fn len(&self, id: NodeId) -> usize {
+        self.node(id).tokens.len()
     }
 
     /// A node's pages by class.
@@ -180,7 +187,7 @@ impl Prefixes {
     }
 
     /// Gives a node the pages that it lacks.
-    fn complete(&mut self, id: NodeId, pages: &[Option<PageId>], pools: &mut [Pool]) {
+    pub(super) fn complete(&mut self, id: NodeId, pages: &[Option<PageId>], pools: &mut [Pool]) {
         let node = &mut self.nodes[id.0 as usize];
         let own = node.pages.iter_mut().zip(pages).zip(pools).zip(&mut self.windowed);
         for (((own, &page), pool), windowed) in own {

@@ -164,3 +164,4 @@ proptest! {
 }
 
 mod sharing;
+mod states;

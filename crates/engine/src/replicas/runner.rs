@@ -151,6 +151,9 @@ impl Runner {
                 continue;
             }
             let guess = self.guess(at, extra)?;
+            if let Some(sequence) = self.running[at].sequence.filter(|_| guess > 0) {
+                self.engine.checkpoint(sequence)?;
+            }
             if let Some(sequence) = self.reserve(at, 1 + guess)? {
                 extra -= guess;
                 shares.push(Share { request: at, sequence, tokens: 1 + guess });
@@ -179,7 +182,8 @@ impl Runner {
             let whole = request.wants_whole_prompt();
             let most = if nth == 0 { first } else { left };
             let most = if whole { most.min(outputs) } else { most };
-            let tokens = request.pending().min(most);
+            let bound = request.sequence.map_or(Ok(most), |s| self.engine.until_snapshot(s))?;
+            let tokens = request.pending().min(most).min(bound);
             let Some(sequence) = self.reserve(at, tokens)? else { break };
             outputs -=
                 if whole { tokens } else { usize::from(tokens == self.running[at].pending()) };
@@ -297,7 +301,7 @@ impl Runner {
                 self.done.generated_tokens += sampled as u64;
                 self.done.drafted_tokens += guessed as u64;
                 self.done.accepted_tokens += right as u64;
-                wrong.extend((right < guessed).then(|| (share.sequence, request.len())));
+                wrong.extend((right < guessed).then_some(*share));
                 continue;
             }
             if request.computed(share.tokens, start) {
@@ -314,8 +318,11 @@ impl Runner {
                 }));
             }
         }
-        for (sequence, len) in wrong {
-            engine.truncate(sequence, len)?;
+        for Share { request, sequence, .. } in wrong {
+            let request = &mut running[request];
+            // A state may have to go back further than the guess: what was right is computed again.
+            let kept = engine.truncate(sequence, request.len())?;
+            request.keep(kept);
         }
         for (mut copy, of) in copies {
             copy.sequence = Some(engine.fork(of)?);

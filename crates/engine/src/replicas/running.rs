@@ -263,6 +263,11 @@ impl Running {
         self.computed
     }
 
+    /// Of the tokens that were computed only so many are in the cache any more.
+    pub(crate) fn keep(&mut self, computed: usize) {
+        self.computed = computed;
+    }
+
     /// The other answers to this prompt, which is computed: they go on from copies of its sequence.
     pub(crate) fn split_off(&mut self) -> Vec<Running> {
         let others = self.answers.split_off(1);

@@ -175,7 +175,7 @@ impl Entry<'_> {
 
     /// Queries meet the keys that they see, and the values.
     fn attend(&mut self, spec: &Attention, qkv: BufId) {
-        let class = self.desk.graph.caches[spec.cache].class;
+        let class = self.desk.graph.states[spec.cache].class;
         let (token, width) = (self.token(spec), self.query_width(spec));
         self.read(qkv, width * FLOAT);
         let from = What::Read(Memory::State(spec.cache), self.desk.place);
@@ -324,10 +324,10 @@ impl Instr {
                 }
                 e.attend(spec, *qkv);
                 let to = What::Write(Memory::Rows(*states), here);
-                e.per(Per::Range(graph.caches[spec.cache].class), to, e.states(spec));
+                e.per(Per::Range(graph.states[spec.cache].class), to, e.states(spec));
             }
             Kind::Join { states, spec, out, .. } => {
-                let (class, width) = (graph.caches[spec.cache].class, e.query_width(spec));
+                let (class, width) = (graph.states[spec.cache].class, e.query_width(spec));
                 let from = What::Read(Memory::Rows(*states), here);
                 e.per(Per::Range(class), from, e.states(spec));
                 e.per(Per::Range(class), What::Pass, width);

@@ -1,8 +1,8 @@
 //! How many units of everything a step has.
 
 use super::{Per, RowsOf};
-use crate::cache::KV_CLASSES;
-use crate::step::{Prepared, Seen, first_seen};
+use crate::state::{KV_CLASSES, Keep};
+use crate::step::{Prepared, Seen};
 use kernels::KV_CHUNK;
 
 /// What a step touches, in the units of the book; but for lookups, which depend on the tokens' ids.
@@ -14,7 +14,9 @@ pub struct Extent {
     pub logits: u64,
     /// Hidden states.
     pub hidden: u64,
-    /// Keys that its sequences see, each once, by KV class.
+    /// Sequences.
+    pub sequences: u64,
+    /// Keys that its sequences see, each once, by class.
     pub keys: [u64; KV_CLASSES],
     /// Keys that its tokens see, for each token, by KV class.
     pub pairs: [u64; KV_CLASSES],
@@ -28,7 +30,8 @@ impl Extent {
         let logits = step.logits as u64;
         let hidden = step.outputs.len() as u64 - logits;
         let tokens = step.tokens.len() as u64;
-        let mut extent = Extent { tokens, logits, hidden, ..Extent::default() };
+        let sequences = step.sequences as u64;
+        let mut extent = Extent { tokens, logits, hidden, sequences, ..Extent::default() };
         for (at, class) in step.classes.iter().enumerate() {
             let sequences = class.seen.chunk_by(|a, b| a.table == b.table);
             extent.keys[at] = sequences.map(Seen::together).sum();
@@ -39,21 +42,24 @@ impl Extent {
     }
 
     /// That of a step of `sequences` sequences, each with `tokens` new tokens after `past`, which gives
-    /// `logits` rows of logits in all, for KV classes with these windows.
+    /// `logits` rows of logits in all, for these classes.
     pub fn batch(
-        windows: &[Option<usize>],
+        classes: &[Keep],
         sequences: usize,
         (tokens, past): (usize, usize),
         logits: usize,
     ) -> Extent {
         let all = (sequences * tokens) as u64;
-        let mut extent = Extent { tokens: all, logits: logits as u64, ..Extent::default() };
-        for (class, &window) in windows.iter().enumerate() {
+        let (logits, sequences_of) = (logits as u64, if tokens > 0 { sequences as u64 } else { 0 });
+        let mut extent =
+            Extent { tokens: all, logits, sequences: sequences_of, ..Extent::default() };
+        let paged = classes.iter().enumerate().filter(|(_, keep)| keep.is_paged());
+        for (class, keep) in paged {
             let each = |of: fn(usize, usize) -> usize| {
-                let token = |position: usize| of(first_seen(position, window), position + 1);
+                let token = |position: usize| of(keep.first_seen(position), position + 1);
                 (sequences * (past..past + tokens).map(token).sum::<usize>()) as u64
             };
-            let together = past + tokens - first_seen(past, window);
+            let together = past + tokens - keep.first_seen(past);
             extent.keys[class] = if tokens > 0 { (sequences * together) as u64 } else { 0 };
             extent.pairs[class] = each(|first, end| end - first);
             extent.ranges[class] = each(|first, end| end.div_ceil(KV_CHUNK) - first / KV_CHUNK);
@@ -80,6 +86,7 @@ impl Extent {
             Per::Pair(class) => self.pairs[class],
             Per::Range(class) => self.ranges[class],
             Per::Lookup(..) => self.tokens,
+            Per::Sequence => self.sequences,
         }
     }
 }
@@ -96,14 +103,14 @@ mod tests {
             ((past + tokens - first) as u64, (0..tokens).map(sees).sum())
         };
         for (window, tokens, past) in [(8, 1, 0), (8, 1, 7), (8, 1, 100), (8, 20, 0), (8, 6, 5)] {
-            let extent = Extent::batch(&[None, Some(window)], 1, (tokens, past), 1);
+            let extent = Extent::batch(&[Keep::All, Keep::Window(window)], 1, (tokens, past), 1);
             let got = (extent.keys[1], extent.pairs[1]);
             assert_eq!(got, by_hand(window, tokens, past), "{tokens} @ {past}");
         }
-        let two = Extent::batch(&[None], 2, (3, 4), 2);
+        let two = Extent::batch(&[Keep::All], 2, (3, 4), 2);
         assert_eq!((two.tokens, two.keys[0], two.pairs[0]), (6, 14, 2 * (5 + 6 + 7)));
         // Tokens 254 to 257 see one, one, two and two ranges of 256 keys.
-        let across = Extent::batch(&[None, Some(2)], 1, (4, 254), 0);
+        let across = Extent::batch(&[Keep::All, Keep::Window(2)], 1, (4, 254), 0);
         assert_eq!((across.ranges[0], across.ranges[1]), (6, 5));
     }
 }

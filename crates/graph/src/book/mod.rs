@@ -71,12 +71,14 @@ pub enum Per {
     Step(RowsOf),
     /// Each such row.
     Row(RowsOf),
-    /// Each key of a sequence that a token of the step sees, in a KV class.
+    /// Each key of a sequence that a token of the step sees, in a class.
     Key(usize),
     /// Each key, for each token that sees it.
     Pair(usize),
     /// Each range of keys, for each token that sees some of it.
     Range(usize),
+    /// Each sequence, whose state of fixed size is read and written once.
+    Sequence,
     /// Each token whose row of the table lies in a place.
     Lookup(MatrixId, usize),
 }

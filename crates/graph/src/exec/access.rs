@@ -3,8 +3,8 @@
 //! The safety argument is the compiler's. An instruction states what it touches
 //! ([`Instr::accesses`]), each thread touches only its share under the instruction's deal, and between
 //! two conflicting accesses stands a wait of sufficient scope. An instruction therefore gets views of
-//! exactly the buffers that it declares: a [`Source`] to read, a [`Target`] to write, a [`KvPages`] of
-//! a layer's cache. Views are made in one place, [`Thread::execute`](super::Thread::execute). Within a
+//! exactly the buffers that it declares: a [`Source`] to read, a [`Target`] to write, [`StatePages`] of
+//! what is kept of sequences. Views are made in one place, [`Thread::execute`](super::Thread::execute). Within a
 //! thread, the borrow checker keeps two slices of a target from existing at once; what it cannot see,
 //! the shares of other threads, is what `execute` vouches for.
 //!
@@ -12,8 +12,8 @@
 //! where rows are dealt, the thread's own rows.
 
 use crate::buffer::BufId;
-use crate::cache::CacheLayout;
 use crate::instr::{Access, Deal, Instr, Reach};
+use crate::state::StateLayout;
 use crate::step::PageId;
 use crate::storage::Places;
 use kernels::{KvPageMut, KvType, Rows, RowsMut};
@@ -76,13 +76,13 @@ impl<'a> Grant<'a> {
         Target { grant: self, buf, block, stride: self.storage.stride(buf, self.place) }
     }
 
-    /// A view of the pages of a layer's cache, which stands in the program as `buf`.
+    /// A view of the pages of a state, which stands in the program as `buf`.
     ///
     /// # Safety
     ///
     /// As [`Grant::source`] for what is read, and as [`Grant::target`] for what is stored.
-    pub(super) unsafe fn pages(&self, buf: BufId, cache: usize) -> KvPages<'_> {
-        KvPages { grant: self, buf, layout: self.storage.cache(cache, self.place) }
+    pub(super) unsafe fn pages(&self, buf: BufId, state: usize) -> StatePages<'_> {
+        StatePages { grant: self, buf, layout: self.storage.state(state, self.place) }
     }
 
     fn name(&self) -> &'static str {
@@ -263,45 +263,57 @@ fn columns_of<'t>(
     unsafe { RowsMut::from_raw_parts(start.add(at), rows.len(), cols.len(), stride) }
 }
 
-/// The pages of a layer's cache.
-pub(super) struct KvPages<'a> {
+/// The pages of a state: of a layer's keys and values, whose pieces are those of its heads, or of a
+/// state of fixed size, which is one piece.
+pub(super) struct StatePages<'a> {
     grant: &'a Grant<'a>,
     buf: BufId,
-    layout: &'a CacheLayout,
+    layout: &'a StateLayout,
 }
 
-impl KvPages<'_> {
+impl StatePages<'_> {
     /// How they store keys and values.
     pub(super) fn kv(&self) -> KvType {
         self.layout.kv()
     }
 
-    /// Keys and values of one KV head of a page.
-    pub(super) fn read<E: Pod>(&self, page: PageId, head: usize) -> (&[E], &[E]) {
+    /// A piece of a page.
+    pub(super) fn piece<E: Pod>(&self, page: PageId, piece: usize) -> &[E] {
         self.grant.check(self.buf, false, self.grant.place, 0..0);
-        let (keys, values) = (self.layout.keys(page, head), self.layout.values(page, head));
-        // SAFETY: the contract of `Grant::pages`; the slices borrow the only view of them.
-        unsafe { (keys.as_slice(), values.as_slice()) }
+        // SAFETY: the contract of `Grant::pages`; the slice borrows the only view of them.
+        unsafe { self.layout.piece(page, piece).as_slice() }
     }
 
-    /// The same to store to; only where no other thread reads or writes.
-    pub(super) fn write(&mut self, page: PageId, head: usize) -> (KvPageMut<'_>, KvPageMut<'_>) {
+    /// The same to write; only where no other thread reads or writes.
+    pub(super) fn piece_mut<E: Pod>(&mut self, page: PageId, piece: usize) -> &mut [E] {
         self.grant.check(self.buf, true, self.grant.place, 0..0);
-        let (keys, values) = (self.layout.keys(page, head), self.layout.values(page, head));
-        let of = |half: Block| {
-            // SAFETY: the contract of `Grant::pages`; keys and values do not overlap, and the slices
-            // borrow the only view of them.
-            unsafe {
-                match self.layout.kv() {
-                    KvType::F16 => KvPageMut::F16(half.as_mut_slice()),
-                    KvType::Bf16 => KvPageMut::Bf16(half.as_mut_slice()),
-                    KvType::F32 => KvPageMut::F32(half.as_mut_slice()),
-                    KvType::Q8_0 => KvPageMut::Q8_0(half.as_mut_slice()),
-                    KvType::Q4_0 => KvPageMut::Q4_0(half.as_mut_slice()),
-                }
-            }
-        };
-        (of(keys), of(values))
+        // SAFETY: as above.
+        unsafe { self.layout.piece(page, piece).as_mut_slice() }
+    }
+
+    /// Keys and values of one KV head of a page.
+    pub(super) fn read<E: Pod>(&self, page: PageId, head: usize) -> (&[E], &[E]) {
+        (self.piece(page, 2 * head), self.piece(page, 2 * head + 1))
+    }
+
+    /// The keys of one KV head of a page to store to; `piece_mut` of their number.
+    pub(super) fn keys_mut(&mut self, page: PageId, head: usize) -> KvPageMut<'_> {
+        self.half_mut(page, 2 * head)
+    }
+
+    /// The same of the values.
+    pub(super) fn values_mut(&mut self, page: PageId, head: usize) -> KvPageMut<'_> {
+        self.half_mut(page, 2 * head + 1)
+    }
+
+    fn half_mut(&mut self, page: PageId, piece: usize) -> KvPageMut<'_> {
+        match self.kv() {
+            KvType::F16 => KvPageMut::F16(self.piece_mut(page, piece)),
+            KvType::Bf16 => KvPageMut::Bf16(self.piece_mut(page, piece)),
+            KvType::F32 => KvPageMut::F32(self.piece_mut(page, piece)),
+            KvType::Q8_0 => KvPageMut::Q8_0(self.piece_mut(page, piece)),
+            KvType::Q4_0 => KvPageMut::Q4_0(self.piece_mut(page, piece)),
+        }
     }
 }
 

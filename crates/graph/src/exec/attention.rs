@@ -9,13 +9,13 @@
 //! nothing is read that no row sees: neither ranges nor, in the range where the window begins, pages.
 
 use super::Thread;
-use super::access::{KvPages, Source, Target};
+use super::access::{Source, StatePages, Target};
 use super::items::{Items, TileOrder};
 use super::keys::{Keys, Spans, TILE_ROWS_MAX, page};
 use super::placing::Placing;
-use crate::cache::KvType;
 use crate::instr::Place;
 use crate::op::{Attention, Heads};
+use crate::state::KvType;
 use crate::step::Class;
 use kernels::{
     AttnTile, KV_CHUNK, KV_PAGE, KvPages as Pages, attn_scratch_len, attn_state_len, q8_row_bytes,
@@ -92,7 +92,7 @@ impl<'a> Thread<'a> {
 
     /// The step as the layer's KV class has it.
     pub(super) fn class(&self, spec: &Attention) -> &'a Class {
-        &self.input.classes[self.step.graph.caches[spec.cache].class]
+        &self.input.classes[self.step.graph.states[spec.cache].class]
     }
 
     /// Quantises queries, if that is what the keys are multiplied with.
@@ -106,7 +106,7 @@ impl<'a> Thread<'a> {
     /// them.
     fn attend(
         &self,
-        (spec, cache): (&Attention, &KvPages<'_>),
+        (spec, cache): (&Attention, &StatePages<'_>),
         keys: &Keys<'_>,
         rows: &Rowset<'_>,
         next: Option<Keys<'_>>,
@@ -161,7 +161,7 @@ impl<'a> Thread<'a> {
         qkv: Source<'_>,
         place: Place<Source<'_>>,
         spec: &Attention,
-        cache: &KvPages<'_>,
+        cache: &StatePages<'_>,
         mut out: Target<'_>,
         scratch: &mut [f32],
         w: &mut Worker,
@@ -262,7 +262,7 @@ impl<'a> Thread<'a> {
         place: Place<Source<'_>>,
         append: bool,
         spec: &Attention,
-        mut cache: KvPages<'_>,
+        mut cache: StatePages<'_>,
         mut states: Target<'_>,
         scratch: &mut [f32],
     ) {
@@ -352,7 +352,7 @@ impl<'a> Thread<'a> {
 
 /// The first `count` pages that keys lie in.
 fn key_pages<'c, E: Pod>(
-    cache: &'c KvPages<'_>,
+    cache: &'c StatePages<'_>,
     class: &Class,
     keys: &Keys<'_>,
     count: usize,

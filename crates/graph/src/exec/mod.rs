@@ -32,6 +32,7 @@ use crate::lower::Variant;
 use crate::placement::share;
 use crate::plan::{Mode, Plan};
 use crate::profile::Watch;
+use crate::state::State;
 use crate::step::{Input, Prepared};
 use crate::storage::Places;
 use crate::tensor::Domain;
@@ -164,7 +165,7 @@ fn walk<W: Watch>(
 /// f32 of kernel scratch that a thread needs for `stages`.
 pub(crate) fn scratch_len<'a>(graph: &Graph, stages: impl Iterator<Item = &'a Stage>) -> usize {
     let attention =
-        graph.caches.iter().map(|c| attention::scratch_len(&c.heads)).max().unwrap_or(0);
+        graph.states.iter().filter_map(State::heads).map(attention::scratch_len).max().unwrap_or(0);
     let sums = stages.flat_map(|s| &s.instrs).filter_map(|i| match &i.kind {
         Kind::Residual { sum, width, finish, .. } => Some(sums::scratch_len(sum, *width, finish)),
         _ => None,

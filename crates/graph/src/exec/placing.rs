@@ -2,7 +2,7 @@
 //! RoPE on their way to a page of the cache, values go there as they are.
 
 use super::Thread;
-use super::access::{KvPages, Source};
+use super::access::{Source, StatePages};
 use super::keys::page;
 use crate::instr::Place;
 use crate::op::{Attention, Heads, NormOver};
@@ -92,7 +92,7 @@ impl Thread<'_> {
     /// pages. `k`: room for the keys. `[tokens, dim]`
     pub(super) fn append(
         &self,
-        (spec, cache): (&Attention, &mut KvPages<'_>),
+        (spec, cache): (&Attention, &mut StatePages<'_>),
         tokens: &[Placing<'_>],
         t: usize,
         kv: usize,
@@ -120,7 +120,7 @@ impl Thread<'_> {
     /// A key and a value to their page.
     fn store(
         &self,
-        (spec, cache): (&Attention, &mut KvPages<'_>),
+        (spec, cache): (&Attention, &mut StatePages<'_>),
         t: usize,
         kv: usize,
         k: &[f32],
@@ -128,9 +128,8 @@ impl Thread<'_> {
     ) {
         let (class, position) = (self.class(spec), self.input.tokens[t].position as usize);
         let (page, slot) = (page(class, &class.seen[t], position / KV_PAGE), position % KV_PAGE);
-        let (keys, values) = cache.write(page, kv);
-        self.step.kernels.store_k(k, keys, slot);
-        self.step.kernels.store_v(v, values, slot);
+        self.step.kernels.store_k(k, cache.keys_mut(page, kv), slot);
+        self.step.kernels.store_v(v, cache.values_mut(page, kv), slot);
     }
 
     /// What places the heads of a token.
@@ -164,7 +163,7 @@ impl Thread<'_> {
         qkv: Source<'_>,
         place: Place<Source<'_>>,
         spec: &Attention,
-        mut cache: KvPages<'_>,
+        mut cache: StatePages<'_>,
         room: &mut [f32],
     ) {
         let kv_heads = spec.heads.kv_len(self.node);

@@ -142,7 +142,7 @@ impl Floor {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use graph::{Extent, Needs, Per, RowsOf};
+    use graph::{Extent, Keep, Needs, Per, RowsOf};
 
     const LIMITS: Limits = Limits { read: 1e9, int8: 1e9, bf16: 5e8, float: 1e8 };
 
@@ -157,7 +157,7 @@ mod tests {
             (Per::Pair(0), Demand { float_macs: 100, ..Demand::default() }),
         ]);
         let mut floor = Floor::default();
-        floor.add(needs.of(&Extent::batch(&[None], sequences, (1, past), outputs)), limits);
+        floor.add(needs.of(&Extent::batch(&[Keep::All], sequences, (1, past), outputs)), limits);
         floor
     }
 

@@ -4,20 +4,20 @@ use super::*;
 use graph::PageId;
 use std::collections::HashMap;
 
-/// Pages with contents: of every token, the tokens up to it.
-struct Memory {
-    kv: KvCache,
+/// Pages with contents: of every token, the tokens up to it; of a state, all tokens that made it.
+pub(super) struct Memory {
+    pub(super) kv: KvCache,
     slots: HashMap<(usize, PageId), Vec<Vec<u32>>>, // [class, page][slot]
 }
 
 impl Memory {
-    fn new(sequences: usize, classes: &[(Option<usize>, usize)]) -> Memory {
+    pub(super) fn new<K: Into<Keep> + Copy>(sequences: usize, classes: &[(K, usize)]) -> Memory {
         let kv = KvCache::new(sequences, CONTEXT, classes.iter().copied());
         Memory { kv, slots: HashMap::new() }
     }
 
     /// What a step does; false if there are no pages for it.
-    fn step(&mut self, id: SeqId, all: &[u32], new: usize) -> bool {
+    pub(super) fn step(&mut self, id: SeqId, all: &[u32], new: usize) -> bool {
         let past = all.len() - new;
         assert_eq!(self.kv.len(id).unwrap(), past);
         if !self.kv.has_room(id, new, 0).unwrap() {
@@ -31,6 +31,17 @@ impl Memory {
         }
         self.kv.copied();
         for (class, table) in self.kv.tables(id).unwrap().iter().enumerate() {
+            if !self.kv.pools[class].keep().is_paged() {
+                if new == 0 {
+                    continue;
+                }
+                let [page] = table.pages[..] else { panic!("one state, not {table:?}") };
+                assert!(!self.kv.pools[class].is_shared(page), "a shared state is changed");
+                let before = self.slots.get(&(class, page)).filter(|_| past > 0);
+                assert!(before.is_none_or(|state| state[0] == all[..past]), "another's state");
+                self.slots.insert((class, page), vec![all.to_vec()]);
+                continue;
+            }
             for position in past..all.len() {
                 let page = table.pages[position / KV_PAGE - table.first];
                 assert!(!self.kv.pools[class].is_shared(page), "a shared page is written");
@@ -44,8 +55,15 @@ impl Memory {
     }
 
     /// Whether a sequence has all that its next token sees.
-    fn check(&self, id: SeqId, all: &[u32]) {
+    pub(super) fn check(&self, id: SeqId, all: &[u32]) {
         for (class, table) in self.kv.tables(id).unwrap().iter().enumerate() {
+            if !self.kv.pools[class].keep().is_paged() {
+                if let Some(page) = table.pages.first().filter(|_| !all.is_empty()) {
+                    assert_eq!(self.slots[&(class, *page)], [all], "class {class}");
+                }
+                assert_eq!(table.pages.len(), usize::from(!all.is_empty()));
+                continue;
+            }
             for position in self.kv.pools[class].needs(all.len())..all.len() {
                 let page = table.pages[position / KV_PAGE - table.first];
                 let found = &self.slots[&(class, page)][position % KV_PAGE];
@@ -156,6 +174,7 @@ enum Share {
     Step(usize, usize),
     Fork(usize),
     Truncate(usize, usize),
+    Checkpoint(usize),
     Remove(usize),
 }
 
@@ -166,6 +185,7 @@ fn any_share() -> impl Strategy<Value = Share> {
         8 => (who(), prop_oneof![Just(1usize), 1usize..120]).prop_map(|(w, n)| Share::Step(w, n)),
         2 => who().prop_map(Share::Fork),
         1 => (who(), 0usize..300).prop_map(|(w, len)| Share::Truncate(w, len)),
+        1 => who().prop_map(Share::Checkpoint),
         3 => who().prop_map(Share::Remove),
     ]
 }
@@ -180,10 +200,12 @@ proptest! {
         windows in prop_oneof![
             Just(vec![None]), Just(vec![None, Some(40)]), Just(vec![Some(1), None, Some(100)]),
             Just(vec![Some(64)]),
-        ],
+        ].prop_map(|windows| windows.into_iter().map(Keep::from).collect::<Vec<_>>()),
+        states in 0usize..3,
         actions in prop::collection::vec(any_share(), 1..80),
     ) {
-        let classes: Vec<_> = windows.iter().map(|&w| (w, few)).collect();
+        let fixed = std::iter::repeat_n(Keep::Fixed, states);
+        let classes: Vec<_> = windows.into_iter().chain(fixed).map(|keep| (keep, few)).collect();
         let mut memory = Memory::new(6, &classes);
         let mut live: Vec<(SeqId, Vec<u32>, Vec<u32>)> = Vec::new(); // computed, and what may follow
         for action in actions {
@@ -217,6 +239,11 @@ proptest! {
                     done.truncate(kept);
                     rest.clear();
                 }
+                Share::Checkpoint(who) if who < live.len() => {
+                    let (id, done, _) = &live[who];
+                    memory.kv.checkpoint(*id).unwrap();
+                    prop_assert_eq!(memory.kv.len(*id).unwrap(), done.len());
+                }
                 Share::Remove(who) if who < live.len() => {
                     memory.kv.remove(live.remove(who).0).unwrap();
                 }
@@ -228,7 +255,10 @@ proptest! {
             }
             for (class, pool) in memory.kv.pools.iter().enumerate() {
                 let tables = live.iter().map(|l| &memory.kv.tables(l.0).unwrap()[class]);
-                let mut held: Vec<PageId> = tables.flat_map(|t| t.pages.clone()).collect();
+                let checkpoints = memory.kv.slots.iter().filter_map(|s| s.checkpoint.as_ref());
+                let checkpoints = checkpoints.filter_map(|c| c.pages[class]);
+                let mut held: Vec<PageId> =
+                    tables.flat_map(|t| t.pages.clone()).chain(checkpoints).collect();
                 held.sort_unstable();
                 held.dedup();
                 prop_assert_eq!(held.len() + pool.free() + pool.idle(), pool.len());

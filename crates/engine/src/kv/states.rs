@@ -1,0 +1,119 @@
+//! Fixed states of sequences: where what they were before can be found.
+//!
+//! A state of fixed size is changed by every token, so a sequence can be taken back only to where a
+//! *snapshot* holds a page of it. Snapshots are made without copying, by holding the page: the next step
+//! copies it before it writes (copy on write). There are those of the prefix cache, at every
+//! [`SNAPSHOT`]th token where a step ends and at the ends of sequences, which also let others begin there,
+//! and a *checkpoint* of a sequence of its own, before a guess that may be refused.
+
+use super::{KvCache, ROOT, SeqId};
+use crate::error::Error;
+use graph::PageId;
+use kernels::KV_PAGE;
+
+/// Tokens from one snapshot of a sequence in the prefix cache to the next: a multiple of a page.
+pub(super) const SNAPSHOT: usize = 1024;
+
+/// Fixed states after some tokens.
+#[derive(Clone, Debug)]
+pub(super) struct Snapshot {
+    pub len: usize,
+    /// By class; none in classes of tokens.
+    pub pages: Vec<Option<PageId>>,
+}
+
+impl KvCache {
+    /// Whether there are fixed states at all.
+    pub(super) fn has_fixed(&self) -> bool {
+        self.pools.iter().any(|pool| !pool.keep().is_paged())
+    }
+
+    /// How many tokens a step may have of a sequence so that it ends where a snapshot is made.
+    pub(crate) fn until_snapshot(&self, id: SeqId) -> Result<usize, Error> {
+        let len = self.len(id)?;
+        Ok(if self.has_fixed() { SNAPSHOT - len % SNAPSHOT } else { usize::MAX })
+    }
+
+    /// Holds the fixed states of a sequence as they are now, until the next checkpoint: it can be
+    /// truncated to here.
+    pub(crate) fn checkpoint(&mut self, id: SeqId) -> Result<(), Error> {
+        let slot = self.slot(id)?;
+        if !self.has_fixed() {
+            return Ok(());
+        }
+        self.drop_checkpoint(slot);
+        let entry = &mut self.slots[slot];
+        if entry.len == 0 {
+            return Ok(());
+        }
+        let mut pages = Vec::with_capacity(self.pools.len());
+        for (table, pool) in entry.tables.iter().zip(&mut self.pools) {
+            let page = table.pages.first().copied().filter(|_| !pool.keep().is_paged());
+            page.iter().for_each(|page| pool.share(*page));
+            pages.push(page);
+        }
+        entry.checkpoint = Some(Snapshot { len: entry.len, pages });
+        Ok(())
+    }
+
+    fn drop_checkpoint(&mut self, slot: usize) {
+        let checkpoint = self.slots[slot].checkpoint.take();
+        for (class, page) in checkpoint.iter().flat_map(|c| c.pages.iter().enumerate()) {
+            page.iter().for_each(|page| self.pools[class].release(*page));
+        }
+    }
+
+    /// The last snapshot after at most `len` tokens for which all that is paged is `held`.
+    pub(super) fn snapshot(
+        &self,
+        slot: usize,
+        len: usize,
+        held: &dyn Fn(usize) -> bool,
+    ) -> Option<Snapshot> {
+        let entry = &self.slots[slot];
+        let fits = |snapshot: &&Snapshot| snapshot.len <= len && held(snapshot.len);
+        let own = entry.checkpoint.as_ref().filter(fits);
+        let known = entry.known.as_ref().filter(|_| self.has_fixed());
+        let shared = known.and_then(|known| {
+            let full = known.tokens.len() / KV_PAGE;
+            let mut at = self.prefixes.above(known.at, full - len / KV_PAGE);
+            for page in (1..=len / KV_PAGE).rev() {
+                debug_assert_ne!(at, ROOT);
+                let of = |(class, page): (usize, &Option<PageId>)| {
+                    page.filter(|_| !self.pools[class].keep().is_paged())
+                };
+                let pages: Vec<_> = self.prefixes.pages(at).iter().enumerate().map(of).collect();
+                let mut fixed = self.pools.iter().zip(&pages).filter(|(p, _)| !p.keep().is_paged());
+                if fixed.all(|(_, page)| page.is_some()) && held(page * KV_PAGE) {
+                    return Some(Snapshot { len: page * KV_PAGE, pages });
+                }
+                at = self.prefixes.above(at, 1);
+            }
+            None
+        });
+        match (own, shared) {
+            (Some(own), Some(shared)) if shared.len > own.len => Some(shared),
+            (Some(own), _) => Some(own.clone()),
+            (None, shared) => shared,
+        }
+    }
+
+    /// Puts the fixed states of a sequence back to what they were after `kept` tokens: as they are if it
+    /// has no more, or those of a snapshot, or none.
+    pub(super) fn restore(&mut self, slot: usize, kept: usize, snapshot: Option<Snapshot>) {
+        let entry = &mut self.slots[slot];
+        for (class, table) in entry.tables.iter_mut().enumerate() {
+            let pool = &mut self.pools[class];
+            if pool.keep().is_paged() || kept == entry.len && kept > 0 {
+                continue;
+            }
+            let page = snapshot.as_ref().filter(|_| kept > 0).and_then(|s| s.pages[class]);
+            page.iter().for_each(|page| pool.share(*page));
+            table.pages.drain(..).for_each(|page| pool.release(page));
+            table.pages.extend(page);
+        }
+        if entry.checkpoint.as_ref().is_some_and(|checkpoint| checkpoint.len > kept) {
+            self.drop_checkpoint(slot);
+        }
+    }
+}

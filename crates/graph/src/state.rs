@@ -1,0 +1,267 @@
+//! What layers keep of a sequence, and where it lies on each node.
+//!
+//! A layer keeps something of every token (keys and values), the same of the last tokens that its window
+//! holds, or a state of fixed size that every token changes ([`Keep`]). Layers that keep alike form a
+//! class and share its *pages*. In a class of tokens a page holds `KV_PAGE` tokens of all its layers and
+//! of the node's KV heads, so what lies behind a window is given back whole. In a class of fixed states a
+//! page is the state of a sequence in all its layers: the live one, or a snapshot. Whoever hands out pages
+//! answers what sharing, forking, truncation and preemption mean for each.
+//!
+//! Pages of tokens interleave in groups by consecutive numbers: what a group holds of a layer's head lies
+//! in one run of keys and one of values, about [`RUN`] bytes long, which is enough for the memory to
+//! stream. Groups follow each other, so memory is taken as sequences grow, and huge pages are filled
+//! before the next group is begun.
+
+use crate::builder::Graph;
+use crate::error::Error;
+use crate::op::Heads;
+use crate::plan::Plan;
+use crate::stages::Spans;
+use crate::step::PageId;
+use crate::storage::Limits;
+pub use kernels::KvType;
+use memory::{Arena, ArenaOptions, Block};
+
+/// Bytes of a run, about: a group is a power of two of pages. Reading 940 MB of keys and values of Qwen3-0.6B
+/// in the order of attention, two threads of Zen 5, median and quartiles of 40 rounds in GB/s (2026-11-21): runs
+/// of 8 KiB 42.4 (39.6, 45.6), 16 KiB 43.2 (39.2, 45.7), 32 KiB 47.3 (41.1, 51.4), 64 KiB 48.2 (43.2, 52.9), all
+/// in one 48.9 (45.3, 53.4). Two of an Emerald Rapids, 1.5 GiB, with the multiplications of four rows
+/// (2026-11-24): 16 KiB 26.6, 32 KiB 28.3, 64 KiB 29.0, 512 KiB 30.2. The first page of a group touches the memory
+/// of all.
+const RUN: usize = 64 << 10;
+
+/// Most pages of a group, as a power of two: a thousand tokens.
+const MOST_SHIFT: u32 = 5;
+
+const ALIGN: usize = 64;
+
+/// The most classes that a graph can have. Families have one window beside full attention, or states.
+pub const KV_CLASSES: usize = 4;
+
+/// What a layer keeps of a sequence.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Keep {
+    /// Something of every token.
+    All,
+    /// The same of the last so many tokens: those that a token sees, itself included.
+    Window(usize),
+    /// A state of fixed size. What it was before a token is gone afterwards, but for snapshots.
+    Fixed,
+}
+
+impl Keep {
+    /// The first token of which the one at `position` needs what is kept; itself, if it needs the state
+    /// that the token before it has left.
+    pub fn first_seen(self, position: usize) -> usize {
+        match self {
+            Keep::All => 0,
+            Keep::Window(window) => (position + 1).saturating_sub(window),
+            Keep::Fixed => position,
+        }
+    }
+
+    /// How many tokens a window holds, where there is one.
+    pub fn window(self) -> Option<usize> {
+        match self {
+            Keep::Window(window) => Some(window),
+            Keep::All | Keep::Fixed => None,
+        }
+    }
+
+    /// Whether there is a page for every so many tokens, and not one for all.
+    pub fn is_paged(self) -> bool {
+        self != Keep::Fixed
+    }
+}
+
+impl From<Option<usize>> for Keep {
+    /// Of attention with this window.
+    fn from(window: Option<usize>) -> Keep {
+        window.map_or(Keep::All, Keep::Window)
+    }
+}
+
+/// What one operator keeps. An operator may have several.
+#[derive(Clone, Debug)]
+pub(crate) struct State {
+    pub keep: Keep,
+    pub shape: Shape,
+    /// Which pages it has a part of.
+    pub class: usize,
+}
+
+/// How large a state is.
+#[derive(Clone, Debug)]
+pub enum Shape {
+    /// Keys and values of heads.
+    Heads(Heads),
+    /// So many f32 on each node.
+    Floats(Vec<usize>),
+}
+
+impl State {
+    /// Heads of a state that is made of keys and values.
+    pub(crate) fn heads(&self) -> Option<&Heads> {
+        match &self.shape {
+            Shape::Heads(heads) => Some(heads),
+            Shape::Floats(_) => None,
+        }
+    }
+
+    /// Pieces of a page on a node, and the bytes of each: keys and values of every head, or the state.
+    fn pieces(&self, node: usize, kv: KvType) -> (usize, usize) {
+        match &self.shape {
+            Shape::Heads(heads) => (2 * heads.kv_len(node), kv.page_bytes(heads.dim)),
+            Shape::Floats(len) => (1, (len[node] * size_of::<f32>()).next_multiple_of(ALIGN)),
+        }
+    }
+
+    /// Bytes of a page on a node.
+    pub(crate) fn page_bytes(&self, node: usize, kv: KvType) -> usize {
+        let (pieces, bytes) = self.pieces(node, kv);
+        pieces * bytes
+    }
+}
+
+/// One state's place in the pages of one node.
+#[derive(Copy, Clone, Debug)]
+pub(crate) struct StateLayout {
+    block: Block,
+    stride: usize, // bytes of a page
+    offset: usize, // of the state in a page
+    piece: usize,  // bytes: one KV head's keys (or values) in a page, or all
+    pieces: usize,
+    group: Group,
+    kv: KvType,
+}
+
+/// How many pages lie interleaved, as a power of two.
+#[derive(Copy, Clone, Debug)]
+struct Group {
+    shift: u32,
+}
+
+impl Group {
+    /// For pages of which the shortest piece has `bytes` bytes.
+    fn of(bytes: usize) -> Group {
+        let pages = (RUN / bytes.max(1)).next_power_of_two();
+        Group { shift: pages.ilog2().min(MOST_SHIFT) }
+    }
+
+    fn pages(self) -> usize {
+        1 << self.shift
+    }
+
+    /// Where a piece of `len` bytes of a page of `stride` is, `before` bytes of which come first.
+    fn place(self, page: usize, stride: usize, before: usize, len: usize) -> usize {
+        let (group, within) = (page >> self.shift, page & (self.pages() - 1));
+        ((group * stride + before) << self.shift) + within * len
+    }
+}
+
+impl StateLayout {
+    /// How it stores keys and values.
+    pub(crate) fn kv(&self) -> KvType {
+        self.kv
+    }
+
+    /// Pieces of a page.
+    pub(crate) fn pieces(&self) -> usize {
+        self.pieces
+    }
+
+    /// Piece `piece` of a page: of heads, keys and values take turns.
+    pub(crate) fn piece(&self, page: PageId, piece: usize) -> Block {
+        let before = self.offset + piece * self.piece;
+        let at = self.group.place(page.0 as usize, self.stride, before, self.piece);
+        self.block.sub(at, self.piece)
+    }
+}
+
+/// Reserves the pages of `place` for the states that it holds, by state; memory is taken when they
+/// are written.
+pub(crate) fn allocate(
+    graph: &Graph,
+    plan: &Plan,
+    spans: &Spans,
+    place: usize,
+    limits: Limits,
+) -> Result<(Arena, Vec<Option<StateLayout>>), Error> {
+    let node = if graph.nodes() == 1 { 0 } else { place };
+    let kv = limits.kv;
+    let holds = |at: usize| spans.len() == 1 || spans.holds_state(graph, at, place);
+    let odd = |heads: &&Heads| !heads.dim.is_multiple_of(kv.head_multiple());
+    if let Some(heads) = graph.states.iter().filter_map(State::heads).find(odd) {
+        return Err(Error::KvHead { kv, dim: heads.dim });
+    }
+    // Of a page, by class; and its shortest piece.
+    let (mut strides, mut shortest) = ([0; KV_CLASSES], [RUN; KV_CLASSES]);
+    for (_, state) in graph.states.iter().enumerate().filter(|(at, _)| holds(*at)) {
+        strides[state.class] += state.page_bytes(node, kv);
+        if state.keep.is_paged() {
+            shortest[state.class] = shortest[state.class].min(state.pieces(node, kv).1);
+        }
+    }
+    let groups = shortest.map(Group::of);
+    let sizes: Vec<usize> = (0..KV_CLASSES)
+        .map(|class| limits.pages[class].next_multiple_of(groups[class].pages()) * strides[class])
+        .collect();
+    let policy = plan.shared_policy(place);
+    let options = ArenaOptions { policy, huge: plan.huge, name: "KV pages" };
+    let mut arena = Arena::new(sizes.iter().map(|size| size + ALIGN).sum(), &options)?;
+    let mut blocks = Vec::with_capacity(sizes.len());
+    for size in sizes {
+        blocks.push(arena.alloc(size, ALIGN)?);
+    }
+    let mut offsets = [0; KV_CLASSES];
+    let layout = |(at, state): (usize, &State)| {
+        let class = state.class;
+        let ((pieces, piece), group) = (state.pieces(node, kv), groups[class]);
+        let (block, stride, offset) = (blocks[class], strides[class], offsets[class]);
+        let layout = StateLayout { block, stride, offset, piece, pieces, group, kv };
+        holds(at).then(|| {
+            offsets[class] += pieces * piece;
+            layout
+        })
+    };
+    let layouts = graph.states.iter().enumerate().map(layout).collect();
+    Ok((arena, layouts))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pieces_of_pages_fill_memory_and_a_group_is_one_run() {
+        let lens = [24, 24, 8, 8];
+        let stride = lens.iter().sum::<usize>();
+        for shift in [0, 2, 5] {
+            let group = Group { shift };
+            let mut all = Vec::new();
+            for page in 0..3 * group.pages() {
+                let mut before = 0;
+                for len in lens {
+                    let at = group.place(page, stride, before, len);
+                    all.push(at..at + len);
+                    if page % group.pages() > 0 {
+                        assert_eq!(group.place(page - 1, stride, before, len) + len, at);
+                    }
+                    before += len;
+                }
+            }
+            all.sort_by_key(|piece| piece.start);
+            assert!(all.windows(2).all(|two| two[0].end == two[1].start), "{all:?}");
+            let ends = (all[0].start, all.last().unwrap().end);
+            assert_eq!(ends, (0, 3 * group.pages() * stride));
+        }
+    }
+
+    #[test]
+    fn runs_are_long_and_groups_bounded() {
+        let pages = |kv: KvType, dim| Group::of(kv.page_bytes(dim)).pages();
+        assert_eq!((pages(KvType::F16, 128), pages(KvType::F16, 64)), (8, 16));
+        assert_eq!((pages(KvType::Q8_0, 128), pages(KvType::Q4_0, 64)), (16, 32));
+        assert_eq!(pages(KvType::F32, 1024), 1, "longer than a run by itself");
+    }
+}
