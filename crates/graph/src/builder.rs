@@ -226,7 +226,7 @@ impl<'a> Builder<'a> {
     /// Shares `q` query and `kv` key/value heads of `dim` elements between the nodes, so that the
     /// columns of the output projection, `(name, rows)`, are cut in whole quantisation blocks.
     pub fn heads(
-        &mut self,
+        &self,
         q: usize,
         kv: usize,
         dim: usize,
@@ -239,7 +239,7 @@ impl<'a> Builder<'a> {
         if dim == 0 || !dim.is_multiple_of(kernels::TILE_ROWS) {
             return bad("attention.key_length", dim, "a multiple of 16");
         }
-        let block = block_cols(self.wanted(output.0, output.1, q * dim)?);
+        let block = block_cols(self.catalog.wanted(output.0, output.1, q * dim)?);
         // The smallest number of query heads that fills whole blocks of the output projection.
         let unit = (1..=q).find(|u| (u * dim).is_multiple_of(block)).unwrap_or(q);
         let q_cut = Cut::heads(q, q / kv, unit, dim, &self.shares);
@@ -314,13 +314,13 @@ impl<'a> Builder<'a> {
         hidden: usize,
         width: usize,
     ) -> Result<(MatrixId, MatrixId), Error> {
-        let down_ty = self.wanted(down, hidden, width)?;
-        let cut = Cut::summed(width, block_cols(down_ty), 1, &self.shares);
+        let block = block_cols(self.catalog.wanted(down, hidden, width)?);
+        let cut = Cut::summed(width, block, 1, &self.shares);
         let rows = std::array::from_fn(|_| (width, cut.clone()));
         let parts = self.stack::<N>(up.into(), rows, hidden)?;
         let name = if N == 1 { "up" } else { "gate_up" };
         let up = self.add_matrix(name, SplitBy::Rows, parts);
-        let (name, ty) = (down.to_owned(), down_ty);
+        let (name, ty) = (down.to_owned(), self.wanted(down, hidden, width)?);
         let part = Part { name, ty, first: 0, rows: hidden, cols: width, cut, bias: None };
         Ok((up, self.add_matrix("down", SplitBy::Cols, vec![part])))
     }
