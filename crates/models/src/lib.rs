@@ -1,8 +1,12 @@
 //! Model architectures as builder programs with their weight maps.
 //!
-//! Each architecture is one file: which tensors it needs and in which order they act. It knows
-//! nothing of nodes, threads or kernels. Adding one means adding a file and a line in
+//! Each architecture is a page: a file that states how its layers differ from Llama's, and what happens
+//! before and behind them. `decoder.rs` makes the graph of it, with the tensors that it needs. A page
+//! knows nothing of nodes, threads or kernels. Adding one means adding a file and a row in
 //! [`ARCHITECTURES`].
+//!
+//! [`build`] makes the graph of a file. [`Outline`] makes that of a model which has no file, and
+//! [`published`] knows such models by name.
 #![forbid(unsafe_code)]
 
 mod blocks;
@@ -51,7 +55,7 @@ pub struct Architecture {
     pub name: &'static str,
     /// Which published models use it.
     pub models: &'static str,
-    /// Its page: a program over the builder, which most leave to [`decoder::Decoder::build`].
+    /// Its page. It appends the whole model; most leave that to [`decoder::Decoder::build`].
     build: fn(&mut Builder<'_>, &Facts<'_>) -> Result<(), Error>,
 }
 

@@ -5,6 +5,7 @@
 //! sizes.
 
 use gguf::TensorType::{self, *};
+use models::published::more_bits;
 use std::str::FromStr;
 
 /// A kind of file.
@@ -66,12 +67,6 @@ fn in_layer(name: &str) -> Option<(usize, &str)> {
     Some((layer.parse().ok()?, rest.strip_suffix(".weight")?))
 }
 
-/// Layers at both ends, and every third between.
-fn matters(layer: usize, layers: usize) -> bool {
-    let eighth = layers / 8;
-    layer < eighth || layer >= 7 * layers / 8 || (layer - eighth) % 3 == 2
-}
-
 impl Mix {
     /// The type of a matrix with rows of `cols`.
     pub(super) fn choose(&self, name: &str, cols: usize, of: &About) -> TensorType {
@@ -104,7 +99,7 @@ impl Mix {
             ("ffn_down", "Q3_K_M") if layer < of.layers / 16 => Q5_K,
             ("ffn_down", "Q3_K_M") => Q4_K,
             ("ffn_down", "Q3_K_L") => Q5_K,
-            ("ffn_down", "Q4_K_M" | "Q5_K_M") if matters(layer, of.layers) => Q6_K,
+            ("ffn_down", "Q4_K_M" | "Q5_K_M") if more_bits(layer, of.layers) => Q6_K,
             ("ffn_down", "Q4_K_S") if first_eighth => Q5_K,
             ("ffn_down", "IQ4_NL" | "IQ4_XS") if first_eighth && !of.importance => Q5_K,
             ("ffn_down", "Q4_0") if first_eighth && of.importance => Q4_1,
@@ -143,7 +138,7 @@ impl Mix {
             "Q3_K_M" => Q4_K,
             "Q3_K_L" => Q5_K,
             "IQ4_NL" | "IQ4_XS" if shared => Q5_K,
-            "Q4_K_M" | "Q5_K_M" if matters(layer, of.layers) => Q6_K,
+            "Q4_K_M" | "Q5_K_M" if more_bits(layer, of.layers) => Q6_K,
             "Q4_K_S" if layer < 4 => Q5_K,
             _ => self.base,
         }

@@ -80,7 +80,7 @@ impl Mix {
 
 /// llama-quantize's rule for the layers that get more bits: the first eighth, the last, and every
 /// third of those between.
-fn more_bits(layer: usize, layers: usize) -> bool {
+pub fn more_bits(layer: usize, layers: usize) -> bool {
     let eighth = layers / 8;
     layer < eighth || layer >= 7 * layers / 8 || (layer - eighth) % 3 == 2
 }

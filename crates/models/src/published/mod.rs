@@ -6,7 +6,7 @@
 mod mixes;
 mod shapes;
 
-pub use mixes::{MIXES, Mix};
+pub use mixes::{MIXES, Mix, more_bits};
 pub use shapes::{SHAPES, Shape, Stretch};
 
 use crate::{Error, Model, Outline};
