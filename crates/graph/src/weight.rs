@@ -103,6 +103,11 @@ impl TensorSpec {
         self.rows * self.cols
     }
 
+    /// Its dimensions as files state them: the length of a row first, and nothing else for a vector.
+    pub fn dims(&self) -> Vec<usize> {
+        if self.rows == 1 { vec![self.cols] } else { vec![self.cols, self.rows] }
+    }
+
     /// Bytes in the file.
     pub fn bytes(&self) -> usize {
         self.elements() / self.ty.block_len() * self.ty.block_bytes()

@@ -139,8 +139,7 @@ impl TinyModel {
             } else {
                 data = random_blocks(ty, spec.elements(), deviation, &mut rng);
             }
-            let dims = [cols, rows];
-            w.tensor(name, if rows == 1 { &dims[..1] } else { &dims }, ty, data);
+            w.tensor(name, &spec.dims(), ty, data);
         }
         bytes_of(&mut w)
     }
@@ -156,16 +155,11 @@ impl TinyModel {
         let bytes = bytes_of(&mut w);
         let gguf = Gguf::parse(&bytes).expect("what was just written can be read");
         let second = self.second.unwrap_or(self.ty);
-        let ty = |name: &str| match name.ends_with("attn_v.weight")
-            || name.ends_with("ffn_down.weight")
-        {
-            true => second,
-            false => self.ty,
-        };
+        let is_second = |name: &str| ["attn_v", "ffn_down"].iter().any(|part| name.contains(part));
         let outline = Outline {
             metadata: gguf.metadata(),
             vocab: self.vocab,
-            ty: &ty,
+            ty: &|name| if is_second(name) { second } else { self.ty },
             extras: if self.tied { &[] } else { &["output.weight"] },
             values: &[],
         };

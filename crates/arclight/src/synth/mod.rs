@@ -94,9 +94,7 @@ fn write_model(
     model.write_metadata(&format!("{} (synthetic)", model.shape.title), &mut writer);
     vocab::write(&model.shape, &mut writer);
     for spec in tensors {
-        let dims = [spec.cols, spec.rows];
-        let dims = if spec.rows == 1 { &dims[..1] } else { &dims };
-        writer.tensor_with(&spec.name, dims, spec.ty, |out| {
+        writer.tensor_with(&spec.name, &spec.dims(), spec.ty, |out| {
             write_tensor(model, spec, seed, out, made)
         });
     }
