@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 import weights
-from specs import CONTEXT, VOCAB, Spec
+from specs import CONTEXT, Spec
 
 LAYER_TENSORS = {
     "input_layernorm": "attn_norm", "post_attention_layernorm": "ffn_norm",
@@ -105,7 +105,7 @@ def export(spec: Spec, seed: int, file: dict, path: Path) -> None:
     w = gguf.GGUFWriter(str(path), spec.arch)
     w.add_name(f"golden {spec.name}")
     w.add_file_type(int(gguf.LlamaFileType.ALL_F32))
-    w.add_vocab_size(VOCAB)
+    w.add_vocab_size(spec.vocab)
     w.add_context_length(spec.keys.get("context_length", CONTEXT))
     w.add_embedding_length(spec.hidden)
     w.add_block_count(spec.layers)

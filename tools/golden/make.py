@@ -49,7 +49,7 @@ def build(spec: Spec):
     if spec.local:
         rope = {"full_attention": rope, "sliding_attention": spec.local}
     common = dict(
-        vocab_size=VOCAB, hidden_size=spec.hidden, intermediate_size=spec.ffn,
+        vocab_size=spec.vocab, hidden_size=spec.hidden, intermediate_size=spec.ffn,
         num_hidden_layers=spec.layers, num_attention_heads=spec.heads,
         num_key_value_heads=spec.kv_heads, head_dim=spec.head_dim,
         max_position_embeddings=spec.keys.get("context_length", CONTEXT), rms_norm_eps=spec.eps,

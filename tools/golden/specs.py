@@ -27,6 +27,7 @@ class Spec:
     config: dict = field(default_factory=dict)  # more of the Hugging Face configuration
     keys: dict = field(default_factory=dict)  # more metadata, by key without the architecture
     gains: dict = field(default_factory=dict)  # of kinds of tensors, instead of the usual ones
+    vocab: int = VOCAB  # prompts use the usual ids
 
     @property
     def permuted(self) -> bool:
@@ -65,6 +66,8 @@ SPECS = (
          dict(rope_type="llama3", factor=32.0, low_freq_factor=1.0, high_freq_factor=4.0,
               original_max_position_embeddings=256)),
     Spec("llama2_untied", "llama", False, 2, 64, 4, 4, 16, 160, 1e4, 1e-5, "Llama"),
+    # heads that are no whole vectors of 16, and matrices of which two heads fill a tile
+    Spec("llama_small_heads", "llama", True, 2, 64, 8, 4, 8, 96, 1e4, 1e-5, "Llama", vocab=512),
     Spec("llama_linear", "llama", True, 2, 64, 4, 2, 16, 96, 1e4, 1e-5, "Llama",
          dict(rope_type="linear", factor=4.0),
          keys={"rope.scaling.type": "linear", "rope.scaling.factor": 4.0}),

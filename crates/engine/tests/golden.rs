@@ -7,11 +7,12 @@ use gguf::Gguf;
 use serde_json::Value;
 use testkit::repository;
 
-const MODELS: [&str; 21] = [
+const MODELS: [&str; 22] = [
     "qwen3_tied",
     "qwen3_untied",
     "llama3_tied",
     "llama2_untied",
+    "llama_small_heads",
     "llama_linear",
     "mistral",
     "qwen2",

@@ -60,11 +60,21 @@ fn models() -> Vec<(String, Model)> {
             TinyModel { window: Some(100), ..odd() },
         ),
         model("llama q4_0, window 40, kv q4_0", KvType::Q4_0, windowed(Some(40))),
+        // Heads that fill no vector, with norms of their own, and nodes whose keys fill no tile.
+        model("qwen3, heads of 8", KvType::F16, small_heads(8)),
+        model("qwen3, heads of 24, kv q8_0", KvType::Q8_0, small_heads(24)),
+        model("qwen2, heads of 8, kv q4_0", KvType::Q4_0, {
+            TinyModel { arch: "qwen2", ..small_heads(8) }
+        }),
     ]
 }
 
 fn windowed(window: Option<usize>) -> TinyModel {
     TinyModel { window, head_dim: 64, ..TinyModel::llama(TensorType::Q4_0) }
+}
+
+fn small_heads(head_dim: usize) -> TinyModel {
+    TinyModel { head_dim, ffn: 320, ..TinyModel::qwen3(TensorType::Q8_0) }
 }
 
 /// Heads, columns and rows that divide by nothing: 7 query heads to one of keys, 33 blocks.

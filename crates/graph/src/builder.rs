@@ -236,8 +236,8 @@ impl<'a> Builder<'a> {
         if kv == 0 || q == 0 || !q.is_multiple_of(kv) {
             return bad("attention.head_count", q, "a multiple of attention.head_count_kv");
         }
-        if dim == 0 || !dim.is_multiple_of(kernels::TILE_ROWS) {
-            return bad("attention.key_length", dim, "a multiple of 16");
+        if dim == 0 {
+            return bad("attention.key_length", dim, "at least 1");
         }
         let block = block_cols(self.catalog.wanted(output.0, output.1, q * dim)?);
         // The smallest number of query heads that fills whole blocks of the output projection.
@@ -407,8 +407,12 @@ impl<'a> Builder<'a> {
             SplitBy::Rows => (Placement::Replicated, Placement::Split),
             SplitBy::Cols => (Placement::Split, Placement::Partial),
         };
-        let widths: Vec<usize> =
-            (0..nodes).map(|n| (0..m.parts.len()).map(|p| m.rows(p, n).len()).sum()).collect();
+        // The product of each part begins at a whole tile.
+        let part = |p: usize, n: usize| m.rows(p, n).len().next_multiple_of(kernels::TILE_ROWS);
+        let widths: Vec<usize> = match m.parts.len() {
+            1 => (0..nodes).map(|n| m.rows(0, n).len()).collect(),
+            parts => (0..nodes).map(|n| (0..parts).map(|p| part(p, n)).sum()).collect(),
+        };
         let (_, domain) = self.expect(x, takes, "linear");
         let op = Op::Linear { x, matrix, activation, squares: false };
         self.push(op, gives, domain, &widths)

@@ -74,18 +74,6 @@ pub enum Error {
         /// What it must be.
         need: &'static str,
     },
-    /// Heads that the chosen type of KV cache cannot store.
-    #[error(
-        "a KV cache of type {kv} needs heads of a multiple of {} elements, but the model's have \
-         {dim}: choose another type, such as f16",
-        .kv.head_multiple()
-    )]
-    KvHead {
-        /// How keys and values were to be stored.
-        kv: kernels::KvType,
-        /// Elements of a head.
-        dim: usize,
-    },
     /// A step that exceeds what the executor was sized for.
     #[error("a step of {got} {what} exceeds the limit of {max}")]
     StepTooLarge {

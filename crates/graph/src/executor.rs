@@ -488,7 +488,7 @@ fn form_limits(graph: &Graph, plan: &Plan, limits: Limits) -> FormLimits {
         nodes: graph.nodes,
         states: limits.ranges,
         state_elements: caches()
-            .map(|(h, n)| h.q_len(n) * kernels::attn_state_len(h.dim))
+            .map(|(h, n)| h.q_len(n) * kernels::attn_state_len(h.stored(limits.kv)))
             .max()
             .unwrap_or(0),
         kv_heads: caches().map(|(h, n)| h.kv_len(n)).filter(|&n| n > 0).min().unwrap_or(1),

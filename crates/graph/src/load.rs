@@ -427,7 +427,7 @@ fn parts(matrix: &Matrix, node: usize, arena: &mut Arena) -> Result<Vec<Packed>,
         let (sum, tile_bytes) = summed(matrix, p, node, 1);
         let block = arena.alloc(tiles * tile_bytes, 64)?;
         parts.push(Packed { ty: part.ty, cols, out, sums: vec![sum], tiles, tile_bytes, block });
-        out += rows;
+        out += rows.next_multiple_of(TILE_ROWS);
     }
     Ok(parts)
 }

@@ -420,7 +420,7 @@ impl Lowering<'_> {
                 let bytes: Vec<usize> = (0..self.graph.nodes)
                     .map(|n| {
                         let heads = spec.heads.q_len(n);
-                        heads * kernels::attn_state_len(spec.heads.dim) * size_of::<f32>()
+                        heads * kernels::attn_state_len(spec.heads.widest()) * size_of::<f32>()
                     })
                     .collect();
                 let role = format!("states.{}", layer.map_or(0, |l| l % 2));

@@ -7,6 +7,7 @@ use crate::placement::Cut;
 use crate::tensor::Bundle;
 use crate::weight::{MatrixId, VectorId};
 pub use kernels::RopeStyle;
+use kernels::{KvType, TILE_ROWS};
 use std::ops::Range;
 
 /// Rotary position embedding of one kind of layer.
@@ -82,9 +83,23 @@ impl Heads {
         own.start - q.start..own.end - q.start
     }
 
-    /// Width of a node's concatenated `q | k | v` row.
-    pub fn qkv_width(&self, node: usize) -> usize {
-        (self.q_len(node) + 2 * self.kv_len(node)) * self.dim
+    /// Where queries, keys and values begin in a node's `q | k | v` row, and where it ends. Products are
+    /// written in whole tiles, so each begins at a multiple of one.
+    pub fn sections(&self, node: usize) -> [usize; 4] {
+        let whole = |heads: usize| (heads * self.dim).next_multiple_of(TILE_ROWS);
+        let (q, kv) = (whole(self.q_len(node)), whole(self.kv_len(node)));
+        [0, q, q + kv, q + 2 * kv]
+    }
+
+    /// Elements of a head as attention and the cache have it: what it lacks to a multiple of the
+    /// type's is zeros.
+    pub fn stored(&self, kv: KvType) -> usize {
+        self.dim.next_multiple_of(kv.head_multiple())
+    }
+
+    /// The same of the type that wants most.
+    pub fn widest(&self) -> usize {
+        self.stored(KvType::Q8_0)
     }
 }
 

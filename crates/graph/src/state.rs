@@ -111,7 +111,7 @@ impl State {
     /// Pieces of a page on a node, and the bytes of each: keys and values of every head, or the state.
     fn pieces(&self, node: usize, kv: KvType) -> (usize, usize) {
         match &self.shape {
-            Shape::Heads(heads) => (2 * heads.kv_len(node), kv.page_bytes(heads.dim)),
+            Shape::Heads(heads) => (2 * heads.kv_len(node), kv.page_bytes(heads.stored(kv))),
             Shape::Floats(len) => (1, (len[node] * size_of::<f32>()).next_multiple_of(ALIGN)),
         }
     }
@@ -190,10 +190,6 @@ pub(crate) fn allocate(
     let node = if graph.nodes() == 1 { 0 } else { place };
     let kv = limits.kv;
     let holds = |at: usize| spans.len() == 1 || spans.holds_state(graph, at, place);
-    let odd = |heads: &&Heads| !heads.dim.is_multiple_of(kv.head_multiple());
-    if let Some(heads) = graph.states.iter().filter_map(State::heads).find(odd) {
-        return Err(Error::KvHead { kv, dim: heads.dim });
-    }
     // Of a page, by class; and its shortest piece.
     let (mut strides, mut shortest) = ([0; KV_CLASSES], [RUN; KV_CLASSES]);
     for (_, state) in graph.states.iter().enumerate().filter(|(at, _)| holds(*at)) {

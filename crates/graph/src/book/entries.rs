@@ -162,7 +162,7 @@ impl Entry<'_> {
     /// Bytes of a token's keys and values in the team's memory.
     fn token(&self, spec: &Attention) -> usize {
         let heads = &spec.heads;
-        heads.kv_len(self.desk.node()) * 2 * self.desk.kv.token_bytes(heads.dim)
+        heads.kv_len(self.desk.node()) * 2 * self.desk.kv.token_bytes(heads.stored(self.desk.kv))
     }
 
     /// Keys and values of the step's tokens go to the cache.
@@ -191,7 +191,7 @@ impl Entry<'_> {
     /// Bytes of the attention states of a token and a range.
     fn states(&self, spec: &Attention) -> usize {
         let heads = &spec.heads;
-        heads.q_len(self.desk.node()) * kernels::attn_state_len(heads.dim) * FLOAT
+        heads.q_len(self.desk.node()) * kernels::attn_state_len(heads.stored(self.desk.kv)) * FLOAT
     }
 
     /// Sums of `width` elements over the nodes, which are added to `x`.

@@ -35,19 +35,19 @@ pub(crate) fn tile_tokens(heads: &Heads) -> usize {
 }
 
 /// f32 of scratch: queries, the same quantised, states of a range, folded states, kernel scratch,
-/// one key; or the keys of a page.
+/// heads on their way; or the keys of a page and heads on their way.
 pub(super) fn scratch_len(heads: &Heads) -> usize {
-    let rows = tile_tokens(heads) * heads.group();
-    let states = 2 * rows * attn_state_len(heads.dim);
-    let attending =
-        rows * heads.dim + quants_len(heads, rows) + states + attn_scratch_len(rows) + heads.dim;
-    attending.max(KV_PAGE * heads.dim)
+    let (rows, dim) = (tile_tokens(heads) * heads.group(), heads.widest());
+    let states = 2 * rows * attn_state_len(dim);
+    let attending = rows * dim + quants_len(rows, dim) + states + attn_scratch_len(rows) + dim;
+    attending.max(KV_PAGE * dim) + 2 * dim
 }
 
-/// f32 that hold quantised queries. Heads that cannot be quantised have no cache that needs it.
-fn quants_len(heads: &Heads, rows: usize) -> usize {
+/// f32 that hold `rows` quantised queries of `dim` elements. Heads that cannot be quantised have no cache
+/// that needs it.
+fn quants_len(rows: usize, dim: usize) -> usize {
     let multiple = KvType::Q8_0.head_multiple(); // Q4_0's is the same.
-    rows * q8_row_bytes(heads.dim / multiple * multiple) / size_of::<f32>()
+    rows * q8_row_bytes(dim / multiple * multiple) / size_of::<f32>()
 }
 
 /// Pages of keys and of values of one range.
@@ -59,20 +59,32 @@ struct Scratch<'a> {
     part: &'a mut [f32],  // [rows, state]
     acc: &'a mut [f32],   // [rows, state]
     kernel: &'a mut [f32],
-    head: &'a mut [f32], // [dim]
+    heads: &'a mut [f32], // [3, dim]
 }
 
 impl<'a> Scratch<'a> {
-    fn new(all: &'a mut [f32], heads: &Heads) -> Scratch<'a> {
+    /// Room for heads of `dim` elements, as they are stored.
+    fn new(all: &'a mut [f32], heads: &Heads, dim: usize) -> Scratch<'a> {
         let rows = tile_tokens(heads) * heads.group();
-        let (q, rest) = all.split_at_mut(rows * heads.dim);
-        let (quants, rest) = rest.split_at_mut(quants_len(heads, rows));
-        let (part, rest) = rest.split_at_mut(rows * attn_state_len(heads.dim));
-        let (acc, rest) = rest.split_at_mut(rows * attn_state_len(heads.dim));
+        let (q, rest) = all.split_at_mut(rows * dim);
+        let (quants, rest) = rest.split_at_mut(quants_len(rows, dim));
+        let (part, rest) = rest.split_at_mut(rows * attn_state_len(dim));
+        let (acc, rest) = rest.split_at_mut(rows * attn_state_len(dim));
         let (kernel, rest) = rest.split_at_mut(attn_scratch_len(rows));
         // SAFETY: floats are bytes, and any bytes are floats.
         let (_, quants, _) = unsafe { quants.align_to_mut() };
-        Scratch { q, quants, part, acc, kernel, head: &mut rest[..heads.dim] }
+        Scratch { q, quants, part, acc, kernel, heads: &mut rest[..3 * dim] }
+    }
+}
+
+/// Heads of `dim` elements, one after the other, as heads of `stored`, with zeros behind.
+fn spread(heads: &mut [f32], dim: usize, stored: usize) {
+    if dim == stored {
+        return;
+    }
+    for at in (0..heads.len() / stored).rev() {
+        heads.copy_within(at * dim..(at + 1) * dim, at * stored);
+        heads[at * stored + dim..(at + 1) * stored].fill(0.0);
     }
 }
 
@@ -86,8 +98,12 @@ struct Rowset<'b> {
 impl<'a> Thread<'a> {
     /// Elements of a node's `q | k | v` row before head `head` of each section.
     pub(super) fn column(&self, heads: &Heads, section: usize, head: usize) -> usize {
-        let (q, kv) = (heads.q_len(self.node), heads.kv_len(self.node));
-        ([0, q, q + kv][section] + head) * heads.dim
+        heads.sections(self.node)[section] + head * heads.dim
+    }
+
+    /// Elements of the layer's heads as its cache has them.
+    pub(super) fn stored(&self, spec: &Attention) -> usize {
+        spec.heads.stored(self.step.storage.state(spec.cache, self.place).kv())
     }
 
     /// The step as the layer's KV class has it.
@@ -115,7 +131,7 @@ impl<'a> Thread<'a> {
     ) {
         let (q, quants) = (rows.q, rows.quants);
         let Spans { starts, limits } = rows.spans;
-        let head_dim = spec.heads.dim;
+        let head_dim = spec.heads.stored(cache.kv());
         let soft_cap = spec.soft_cap.unwrap_or(f32::INFINITY);
         let (pages, kv, class) = (keys.pages().len(), cache.kv(), self.class(spec));
         let (mut ahead, mut count) = ([&[][..]; CHUNK_PAGES], 0);
@@ -167,10 +183,11 @@ impl<'a> Thread<'a> {
         w: &mut Worker,
     ) {
         let heads = &spec.heads;
-        let (dim, state) = (heads.dim, attn_state_len(heads.dim));
+        let (dim, stored) = (heads.dim, self.stored(spec));
+        let state = attn_state_len(stored);
         let kv_heads = heads.kv_len(self.node);
         let (input, class) = (self.input, self.class(spec));
-        let s = Scratch::new(scratch, heads);
+        let s = Scratch::new(scratch, heads, stored);
         let order = TileOrder::new(input.tiles.len(), kv_heads, self.size);
         let items = input.tiles.len() * kv_heads;
         // The KV head of an item, its tokens, and the columns of its queries.
@@ -203,6 +220,8 @@ impl<'a> Thread<'a> {
                 *at = self.placing(place, spec, t);
             }
             self.finish_queries(spec, placings, queries.start, q);
+            let q = &mut s.q[..tokens.len() * group * stored];
+            spread(q, dim, stored);
             self.quantize_queries(cache.kv(), q, s.quants);
             let last = tokens.last().expect("tiles are not empty");
             let chunks = tokens[0].chunks().start..last.chunks().end;
@@ -219,8 +238,8 @@ impl<'a> Thread<'a> {
                 let spans = Spans::fill(&mut spans, own, group, &keys);
                 let (from, rows) = (before * group, seeing * group);
                 let rowset = Rowset {
-                    q: &s.q[from * dim..][..rows * dim],
-                    quants: &s.quants[quants_len(heads, from) * size_of::<f32>()..],
+                    q: &s.q[from * stored..][..rows * stored],
+                    quants: &s.quants[quants_len(from, stored) * size_of::<f32>()..],
                     spans,
                 };
                 let acc = &mut s.acc[from * state..][..rows * state];
@@ -233,7 +252,7 @@ impl<'a> Thread<'a> {
                     self.attend((spec, cache), &keys, &rowset, next, s.kernel, part);
                     let (acc, new) = acc.split_at_mut(going_on * group * state);
                     let (part, first) = part.split_at(acc.len());
-                    self.step.kernels.attn_merge(acc, part, dim);
+                    self.step.kernels.attn_merge(acc, part, stored);
                     new.copy_from_slice(first);
                 }
             }
@@ -241,7 +260,13 @@ impl<'a> Thread<'a> {
             for i in 0..tokens.len() {
                 for (g, to) in to.row_mut(i).chunks_exact_mut(dim).enumerate() {
                     let state = &s.acc[(i * group + g) * state..][..state];
-                    self.step.kernels.attn_finish(state, dim, to);
+                    if dim == stored {
+                        self.step.kernels.attn_finish(state, dim, to);
+                        continue;
+                    }
+                    let head = &mut s.heads[..stored];
+                    self.step.kernels.attn_finish(state, stored, head);
+                    to.copy_from_slice(&head[..dim]);
                 }
             }
         });
@@ -267,7 +292,8 @@ impl<'a> Thread<'a> {
         scratch: &mut [f32],
     ) {
         let heads = &spec.heads;
-        let (dim, state) = (heads.dim, attn_state_len(heads.dim));
+        let (dim, stored) = (heads.dim, self.stored(spec));
+        let state = attn_state_len(stored);
         let (items, class) = (self.items(spec), self.class(spec));
         let run = items.of(self.rank);
         // The token, the KV head, and which of the ranges with keys that the token sees.
@@ -281,22 +307,24 @@ impl<'a> Thread<'a> {
             let token = &class.seen[t];
             Keys::new(token, token, kv, token.chunks().start + range)
         };
-        let s = Scratch::new(scratch, heads);
+        let s = Scratch::new(scratch, heads, stored);
         for item in run.clone() {
             let (t, kv, range) = parts(item);
             let token = &class.seen[t];
             let queries = heads.queries(self.node, kv);
             let (group, first_head) = (queries.len(), self.column(heads, 0, queries.start));
-            let from = qkv.row(t, heads.qkv_width(self.node));
-            let q = &mut s.q[..group * dim];
+            let from = qkv.row(t, heads.sections(self.node)[3]);
             if item == run.start || range == 0 {
+                let q = &mut s.q[..group * dim];
                 q.copy_from_slice(&from[first_head..][..group * dim]);
                 self.finish_queries(spec, &[self.placing(place, spec, t)], queries.start, q);
-                self.quantize_queries(cache.kv(), q, s.quants);
+                spread(&mut s.q[..group * stored], dim, stored);
+                self.quantize_queries(cache.kv(), &s.q[..group * stored], s.quants);
             }
+            let q = &s.q[..group * stored];
             if append && range + 1 == token.ranges() {
                 let tokens = [self.placing(place, spec, t)];
-                self.append((spec, &mut cache), &tokens, t, kv, qkv, s.head);
+                self.append((spec, &mut cache), &tokens, t, kv, qkv, s.heads);
             }
             let keys = keys_of(item);
             let mut spans = [[0u32; TILE_ROWS_MAX]; 2];
@@ -311,7 +339,7 @@ impl<'a> Thread<'a> {
             if folded > 0 && range > 0 {
                 let part = &mut s.part[..group * state];
                 self.attend(layer, &keys, &rowset, next, s.kernel, part);
-                self.step.kernels.attn_merge(to, part, dim);
+                self.step.kernels.attn_merge(to, part, stored);
             } else {
                 self.attend(layer, &keys, &rowset, next, s.kernel, to);
             }
@@ -325,9 +353,11 @@ impl<'a> Thread<'a> {
         spec: &Attention,
         mut out: Target<'_>,
         rows: Range<usize>,
+        scratch: &mut [f32],
     ) {
         let heads = &spec.heads;
-        let (dim, state) = (heads.dim, attn_state_len(heads.dim));
+        let (dim, stored) = (heads.dim, self.stored(spec));
+        let state = attn_state_len(stored);
         let q_heads = heads.q_len(self.node);
         let items = self.items(spec);
         for t in rows {
@@ -343,7 +373,13 @@ impl<'a> Thread<'a> {
                     let cols = head * state..(head + 1) * state;
                     let parts = states.columns(from..all.end, cols);
                     let to = &mut to[head * dim..][..dim];
-                    self.step.kernels.attn_fold(parts, dim, to);
+                    if dim == stored {
+                        self.step.kernels.attn_fold(parts, dim, to);
+                        continue;
+                    }
+                    let whole = &mut scratch[..stored];
+                    self.step.kernels.attn_fold(parts, stored, whole);
+                    to.copy_from_slice(&whole[..dim]);
                 }
             }
         }

@@ -310,7 +310,8 @@ impl<'a> Thread<'a> {
                 self.attend_split(source(*qkv), place, *append, spec, pages, states, scratch);
             }
             Kind::Join { states, spec, out, work } => {
-                self.join(source(*states), spec, target(*out), self.rows(domain, *work));
+                let rows = self.rows(domain, *work);
+                self.join(source(*states), spec, target(*out), rows, scratch);
             }
             Kind::Residual { x, partial, finish, out, width, work, gather, sum } => {
                 let pushed = *gather == Gather::Push;

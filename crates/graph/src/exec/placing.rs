@@ -89,7 +89,7 @@ impl Thread<'_> {
     }
 
     /// Norm and RoPE of a key head of some tokens, the first of which is `t`; then keys and values to their
-    /// pages. `k`: room for the keys. `[tokens, dim]`
+    /// pages. `room`: for the keys, and for a key and a value as they are stored.
     pub(super) fn append(
         &self,
         (spec, cache): (&Attention, &mut StatePages<'_>),
@@ -97,11 +97,11 @@ impl Thread<'_> {
         t: usize,
         kv: usize,
         qkv: Source<'_>,
-        k: &mut [f32],
+        room: &mut [f32],
     ) {
         let heads = &spec.heads;
-        let dim = heads.dim;
-        let k = &mut k[..tokens.len() * dim];
+        let (dim, stored) = (heads.dim, heads.stored(cache.kv()));
+        let (k, room) = room.split_at_mut(tokens.len() * dim);
         let rows = |section| {
             let first = self.column(heads, section, kv);
             qkv.columns(t..t + tokens.len(), first..first + dim)
@@ -113,7 +113,17 @@ impl Thread<'_> {
         let first = heads.kv_range(self.node).start + kv;
         self.place_heads(spec, Side::Keys, tokens, first, k);
         for (i, k) in k.chunks_exact(dim).enumerate() {
-            self.store((spec, &mut *cache), t + i, kv, k, values.row(i));
+            let v = values.row(i);
+            if dim == stored {
+                self.store((spec, &mut *cache), t + i, kv, k, v);
+                continue;
+            }
+            let (key, value) = room[..2 * stored].split_at_mut(stored);
+            for (head, to) in [(k, &mut *key), (v, &mut *value)] {
+                to[..dim].copy_from_slice(head);
+                to[dim..].fill(0.0);
+            }
+            self.store((spec, &mut *cache), t + i, kv, key, value);
         }
     }
 
