@@ -95,8 +95,13 @@ pub(crate) struct State {
 pub enum Shape {
     /// Keys and values of heads.
     Heads(Heads),
-    /// So many f32 on each node.
-    Floats(Vec<usize>),
+    /// Pieces of `len` f32 each, which threads work on one by one (heads, or runs of channels).
+    Floats {
+        /// Pieces on each node.
+        pieces: Vec<usize>,
+        /// f32 of a piece.
+        len: usize,
+    },
 }
 
 impl State {
@@ -104,15 +109,17 @@ impl State {
     pub(crate) fn heads(&self) -> Option<&Heads> {
         match &self.shape {
             Shape::Heads(heads) => Some(heads),
-            Shape::Floats(_) => None,
+            Shape::Floats { .. } => None,
         }
     }
 
-    /// Pieces of a page on a node, and the bytes of each: keys and values of every head, or the state.
+    /// Pieces of a page on a node, and the bytes of each; keys and values of a head are two.
     fn pieces(&self, node: usize, kv: KvType) -> (usize, usize) {
         match &self.shape {
             Shape::Heads(heads) => (2 * heads.kv_len(node), kv.page_bytes(heads.stored(kv))),
-            Shape::Floats(len) => (1, (len[node] * size_of::<f32>()).next_multiple_of(ALIGN)),
+            Shape::Floats { pieces, len } => {
+                (pieces[node], (len * size_of::<f32>()).next_multiple_of(ALIGN))
+            }
         }
     }
 
@@ -170,7 +177,7 @@ impl StateLayout {
         self.pieces
     }
 
-    /// Piece `piece` of a page: of heads, keys and values take turns.
+    /// A piece of a page: of heads, keys and values take turns.
     pub(crate) fn piece(&self, page: PageId, piece: usize) -> Block {
         let before = self.offset + piece * self.piece;
         let at = self.group.place(page.0 as usize, self.stride, before, self.piece);

@@ -263,8 +263,8 @@ fn columns_of<'t>(
     unsafe { RowsMut::from_raw_parts(start.add(at), rows.len(), cols.len(), stride) }
 }
 
-/// The pages of a state: of a layer's keys and values, whose pieces are those of its heads, or of a
-/// state of fixed size, which is one piece.
+/// The pages of a state: of a layer's keys and values, two pieces for each head, or of a state of fixed
+/// size.
 pub(super) struct StatePages<'a> {
     grant: &'a Grant<'a>,
     buf: BufId,
