@@ -5,11 +5,11 @@
 //! builds will load.
 
 use crate::error::Error;
-use crate::list::{Append, StaticList};
+use crate::list::Append;
 use crate::op::{Activation, Attention, Heads, Norm, NormOver, Op, Rope, RopeId};
 use crate::placement::{Cut, Placement, Shares};
 use crate::state::{KV_CLASSES, Keep, Shape, State};
-use crate::tensor::{Bundle, BundleInfo, Domain, Header, TensorId};
+use crate::tensor::{Bundle, BundleInfo, Domain};
 use crate::weight::{Catalog, Matrix, MatrixId, Part, SplitBy, TensorSpec, Vector, VectorId};
 use gguf::TensorType;
 use kernels::KV_PAGE;
@@ -23,15 +23,15 @@ pub struct Node {
     pub out: Bundle,
     /// The layer it belongs to; `None` before the first and after the last.
     pub layer: Option<usize>,
+    /// How it follows the operator before it.
+    pub append: Append,
 }
 
-/// A model's graph: operators in order, headers, weights, caches.
+/// A model's graph: operators in the order of execution, weights, states.
 #[derive(Clone, Debug, Default)]
 pub struct Graph {
     pub(crate) nodes: usize,
     pub(crate) ops: Vec<Node>,
-    pub(crate) list: StaticList,
-    pub(crate) headers: Vec<Header>,
     pub(crate) bundles: Vec<BundleInfo>,
     pub(crate) matrices: Vec<Matrix>,
     pub(crate) vectors: Vec<Vector>,
@@ -68,9 +68,9 @@ impl Graph {
         &self.matrices
     }
 
-    /// The operators in the order in which `node`'s chain of the static list meets them.
-    pub fn walk(&self, node: usize) -> impl Iterator<Item = (&Node, Append)> {
-        self.list.walk(node).map(|e| (&self.ops[e.op as usize], e.mode))
+    /// The operators in the order of execution: the static list.
+    pub fn ops(&self) -> &[Node] {
+        &self.ops
     }
 
     /// The tensors of the file that this graph is made of, each once.
@@ -334,34 +334,15 @@ impl<'a> Builder<'a> {
     }
 
     fn push(&mut self, op: Op, placement: Placement, domain: Domain, widths: &[usize]) -> Bundle {
-        let name = match self.layer {
-            Some(l) => format!("{l}.{}", op.name()),
-            None => op.name().to_owned(),
-        };
         let g = &mut self.graph;
-        let mut tensors = Vec::with_capacity(widths.len());
-        for (node, &width) in widths.iter().enumerate() {
-            let sources = op
-                .inputs()
-                .flat_map(|b| {
-                    let info = &g.bundles[b.0 as usize];
-                    match info.placement {
-                        Placement::Partial => info.tensors.clone(),
-                        _ => vec![info.tensors[node.min(info.tensors.len() - 1)]],
-                    }
-                })
-                .collect();
-            tensors.push(TensorId(g.headers.len() as u32));
-            g.headers.push(Header { name: name.clone(), width, domain, node, sources });
-        }
+        let append = Append::of(g.bundles.last().map_or(0, |b| b.widths.len()), widths.len());
         let width = match placement {
             Placement::Split => widths.iter().sum(),
             _ => widths[0],
         };
-        g.list.append(g.ops.len() as u32, &tensors);
-        g.bundles.push(BundleInfo { tensors, placement, width, domain });
+        g.bundles.push(BundleInfo { widths: widths.to_vec(), placement, width, domain });
         let out = Bundle(g.bundles.len() as u32 - 1);
-        g.ops.push(Node { op, out, layer: self.layer });
+        g.ops.push(Node { op, out, layer: self.layer, append });
         out
     }
 

@@ -52,7 +52,7 @@ pub use compile::{Scope, Stage, Sync, Wait, compile, count_waits};
 pub use error::{Error, ScheduleFault};
 pub use executor::Executor;
 pub use instr::{Access, Finish, Gather, Instr, Kind, Place, Reach, Work};
-pub use list::{Append, Entry, StaticList};
+pub use list::Append;
 pub use listing::LayerListing;
 pub use load::Progress;
 pub use logits::Logits;
@@ -68,7 +68,7 @@ pub use state::{KV_CLASSES, Keep, KvType, Shape};
 pub use step::{Outputs, PageCopy, PageId, PageTable, SeqInput};
 pub use storage::{Limits, NodeBytes};
 pub use sum::Sum;
-pub use tensor::{Bundle, BundleInfo, Domain, Header, TensorId};
+pub use tensor::{Bundle, BundleInfo, Domain};
 pub use timing::{ShapeUse, usual_slice};
 pub use weight::{
     Catalog, Matrix, MatrixId, Part, SplitBy, TensorSpec, Vector, VectorId, WeightSource,

@@ -142,7 +142,7 @@ pub fn lower(
     if ops.start > 0 {
         lowering.receive(ops.start);
     }
-    for (node, _) in graph.walk(0).skip(ops.start).take(ops.len()) {
+    for node in &graph.ops[ops.clone()] {
         lowering.op(node);
     }
     if ops.end < graph.ops.len() {
@@ -170,11 +170,8 @@ impl Lowering<'_> {
     /// f32 rows as wide as bundle `b` on each node, padded to whole tiles.
     fn widths(&self, b: Bundle) -> Vec<usize> {
         let info = self.graph.bundle(b);
-        info.tensors
-            .iter()
-            .map(|t| self.graph.headers[t.0 as usize].width.next_multiple_of(kernels::TILE_ROWS))
-            .map(|w| w * size_of::<f32>())
-            .collect()
+        let bytes = |w: &usize| w.next_multiple_of(kernels::TILE_ROWS) * size_of::<f32>();
+        info.widths.iter().map(bytes).collect()
     }
 
     fn rows(&self, domain: Domain, work: Work) -> Storage {

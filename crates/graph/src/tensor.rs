@@ -1,15 +1,10 @@
-//! Tensor headers and bundles.
+//! Bundles: what operators take and give.
 //!
-//! A tensor has a header (name, width, operator, sources) and data; the header is known when the
-//! graph is built, the data's place when it is compiled. A bundle is what operators take and give:
-//! one tensor, or one tensor per memory node (the paper's `tensor_ptrs`, §A.1), so that a model is
-//! written once for any number of nodes.
+//! A bundle is one tensor, or one tensor per memory node (the paper's `tensor_ptrs`, §A.1), so that a
+//! model is written once for any number of nodes. Its widths are known when the graph is built, the
+//! place of its data when it is compiled.
 
 use crate::placement::Placement;
-
-/// Index of a tensor header in its graph.
-#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct TensorId(pub(crate) u32);
 
 /// Index of a bundle in its graph.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -24,26 +19,11 @@ pub enum Domain {
     Outputs,
 }
 
-/// The metadata of one tensor: `[rows of the domain, width]` of f32 on one node.
-#[derive(Clone, Debug)]
-pub struct Header {
-    /// `layer.name`, for people.
-    pub name: String,
-    /// Elements of a row on this tensor's node.
-    pub width: usize,
-    /// What its rows are.
-    pub domain: Domain,
-    /// The group that owns it.
-    pub node: usize,
-    /// Tensors that its operator reads.
-    pub sources: Vec<TensorId>,
-}
-
-/// One tensor, or one per node, under one placement.
+/// One tensor, or one per node, under one placement: `[rows of the domain, width]` of f32.
 #[derive(Clone, Debug)]
 pub struct BundleInfo {
-    /// One entry for `Whole`, otherwise one per node.
-    pub tensors: Vec<TensorId>,
+    /// Elements of a row of each tensor: one entry for `Whole`, otherwise one per node.
+    pub widths: Vec<usize>,
     /// How the tensors make up the value.
     pub placement: Placement,
     /// Elements of a row of the whole value.

@@ -27,7 +27,7 @@ fn tiles(graph: &Graph) -> u64 {
         }
         _ => 0,
     };
-    graph.walk(0).map(|(op, _)| of(op)).sum::<usize>() as u64
+    graph.ops().iter().map(of).sum::<usize>() as u64
 }
 
 #[test]
