@@ -60,21 +60,21 @@ impl Isa {
         match self {
             Self::Scalar => true,
             #[cfg(target_arch = "aarch64")]
-            Self::Neon => crate::arch::neon::Neon::<false>::available(),
+            Self::Neon => crate::arch::neon::Neon::<false>::new().is_some(),
             #[cfg(target_arch = "aarch64")]
-            Self::NeonDot => crate::arch::neon::Neon::<true>::available(),
+            Self::NeonDot => crate::arch::neon::Neon::<true>::new().is_some(),
             #[cfg(target_arch = "aarch64")]
-            Self::NeonI8mm => crate::arch::neon_i8mm::I8mm::available(),
+            Self::NeonI8mm => crate::arch::neon_i8mm::I8mm::new().is_some(),
             #[cfg(not(target_arch = "aarch64"))]
             Self::Neon | Self::NeonDot | Self::NeonI8mm => false,
             #[cfg(target_arch = "x86_64")]
-            Self::Avx2 => crate::arch::avx2::Avx2::available(),
+            Self::Avx2 => crate::arch::avx2::Avx2::new().is_some(),
             #[cfg(target_arch = "x86_64")]
-            Self::Avx512 => crate::arch::avx512::Avx512::available(),
+            Self::Avx512 => crate::arch::avx512::Avx512::new().is_some(),
             #[cfg(target_arch = "x86_64")]
-            Self::Avx512Bf16 => crate::arch::avx512bf16::Avx512Bf16::available(),
+            Self::Avx512Bf16 => crate::arch::avx512bf16::Avx512Bf16::new().is_some(),
             #[cfg(target_arch = "x86_64")]
-            Self::Amx => crate::arch::amx::Amx::available(),
+            Self::Amx => crate::arch::amx::Amx::new().is_some(),
             #[cfg(not(target_arch = "x86_64"))]
             Self::Avx2 | Self::Avx512 | Self::Avx512Bf16 | Self::Amx => false,
         }

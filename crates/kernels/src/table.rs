@@ -336,7 +336,7 @@ for_each_type!(for_all, define_entries SCALAR: Scalar, Scalar, inline(never););
 for_each_type!(for_all, define_entries
     AVX2: Avx2,
     // SAFETY: the entry point's contract.
-    unsafe { Avx2::new() },
+    unsafe { Avx2::assume() },
     target_feature(enable = "avx2,fma,f16c");
 );
 
@@ -344,7 +344,7 @@ for_each_type!(for_all, define_entries
 for_each_type!(for_all, define_entries
     AVX512: Avx512,
     // SAFETY: the entry point's contract.
-    unsafe { Avx512::new() },
+    unsafe { Avx512::assume() },
     target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni");
 );
 
@@ -352,7 +352,7 @@ for_each_type!(for_all, define_entries
 for_each_type!(for_all, define_entries
     NEON: Neon<false>,
     // SAFETY: the entry point's contract.
-    unsafe { Neon::<false>::new() },
+    unsafe { Neon::<false>::assume() },
     target_feature(enable = "neon");
 );
 
@@ -360,7 +360,7 @@ for_each_type!(for_all, define_entries
 for_each_type!(for_all, define_entries
     NEON_DOT: Neon<true>,
     // SAFETY: the entry point's contract.
-    unsafe { Neon::<true>::new() },
+    unsafe { Neon::<true>::assume() },
     target_feature(enable = "neon,dotprod");
 );
 
@@ -377,7 +377,7 @@ pub(crate) static AVX512_BF16: Table = {
                     "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx512bf16")]
                 unsafe fn $name($($arg: $ty),*) $(-> $ret)? {
                     // SAFETY: the entry point's contract.
-                    $kernel(unsafe { Avx512Bf16::new() }, $($arg),*)
+                    $kernel(unsafe { Avx512Bf16::assume() }, $($arg),*)
                 }
             )*
             Table { matmul_bf16: PAIRS_FAMILY, $($name,)* ..AVX512 }
@@ -389,7 +389,7 @@ pub(crate) static AVX512_BF16: Table = {
     const PAIRS_FAMILY: Family<u8> = family!(
         Avx512, PAIRS,
         // SAFETY: the entry point's contract.
-        u8 = |place, out| step_pairs::<T, N, U>(unsafe { Avx512Bf16::new() }, place.into(), out);
+        u8 = |place, out| step_pairs::<T, N, U>(unsafe { Avx512Bf16::assume() }, place.into(), out);
         target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx512bf16"),
         all, MicroKernel::of((2, 8, 1)), 1
     );
@@ -411,7 +411,7 @@ pub(crate) static AMX: Table = {
         sums: &mut [[f32; TILE_ROWS]],
     ) {
         // SAFETY: the entry point's contract; `configure` was called.
-        unsafe { tiles::step::<K, T>(Amx::new(), pass, sums) };
+        unsafe { tiles::step::<K, T>(Amx::assume(), pass, sums) };
     }
     /// # Safety
     ///
@@ -430,21 +430,21 @@ pub(crate) static AMX: Table = {
     /// The CPU has the table's instruction set.
     unsafe fn configure(tokens: usize) {
         // SAFETY: the entry point's contract.
-        unsafe { Amx::new() }.configure(tokens, tiles::QUADS);
+        unsafe { Amx::assume() }.configure(tokens, tiles::QUADS);
     }
     /// # Safety
     ///
     /// The CPU has the table's instruction set.
     unsafe fn release() {
         // SAFETY: the entry point's contract.
-        unsafe { Amx::new() }.release();
+        unsafe { Amx::assume() }.release();
     }
     /// # Safety
     ///
     /// The CPU has the table's instruction set.
     unsafe fn peak_i8(iters: u64) -> u64 {
         // SAFETY: the entry point's contract.
-        unsafe { Amx::new() }.peak(iters)
+        unsafe { Amx::assume() }.peak(iters)
     }
     macro_rules! register_tiles {
         ($kind:ident, [$($tokens:literal)*]) => {
@@ -462,7 +462,7 @@ pub(crate) static AMX: Table = {
             #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
             unsafe fn unpack(tile: &[u8], subs: Range<usize>, panel: &mut [Sub]) {
                 // SAFETY: the entry point's contract.
-                let d = unsafe { Avx512::new() };
+                let d = unsafe { Avx512::assume() };
                 <$tile as matmul::Tile>::unpack(d, tile, subs, panel);
                 center::<panel::$kind>(panel);
             }
@@ -508,7 +508,7 @@ pub(crate) static NEON_I8MM: Table = {
         sums: &mut [[f32; TILE_ROWS]],
     ) {
         // SAFETY: the entry point's contract.
-        pairs::step::<K, T>(unsafe { I8mm::new() }, pass, sums);
+        pairs::step::<K, T>(unsafe { I8mm::assume() }, pass, sums);
     }
     /// # Safety
     ///
@@ -528,7 +528,7 @@ pub(crate) static NEON_I8MM: Table = {
     #[target_feature(enable = "neon,dotprod,i8mm")]
     unsafe fn peak_i8(iters: u64) -> u64 {
         // SAFETY: the entry point's contract.
-        unsafe { I8mm::new() }.peak(iters)
+        unsafe { I8mm::assume() }.peak(iters)
     }
     macro_rules! register_tiles {
         ($kind:ident, [$($tokens:literal)*]) => {
@@ -547,7 +547,7 @@ pub(crate) static NEON_I8MM: Table = {
             #[target_feature(enable = "neon,dotprod,i8mm")]
             unsafe fn unpack(tile: &[u8], subs: Range<usize>, panel: &mut [Sub]) {
                 // SAFETY: the entry point's contract.
-                let d = unsafe { I8mm::new() };
+                let d = unsafe { I8mm::assume() };
                 <$tile as matmul::Tile>::unpack(d.rows(), tile, subs, panel);
                 pairs::arrange::<panel::$kind>(d, panel);
             }

@@ -57,20 +57,20 @@ struct Config {
 const SAVED: u64 = 0b11 << 17;
 
 impl Amx {
-    /// Whether the CPU has what a token stands for, and Linux lets this process use it; asked for at the
-    /// first call.
-    pub(crate) fn available() -> bool {
-        static AVAILABLE: OnceLock<bool> = OnceLock::new();
-        *AVAILABLE.get_or_init(|| Avx512::available() && has_tiles() && ask())
+    /// A token, if the CPU has the instructions and Linux lets this process use them, which it is asked for
+    /// at the first call.
+    pub(crate) fn new() -> Option<Self> {
+        static TILES: OnceLock<bool> = OnceLock::new();
+        Avx512::new().filter(|_| *TILES.get_or_init(|| has_tiles() && ask())).map(Self)
     }
 
     /// # Safety
     ///
-    /// [`Amx::available`] must hold.
+    /// [`Amx::new`] gives a token on this CPU, and has given one.
     #[inline(always)]
-    pub(crate) unsafe fn new() -> Self {
+    pub(crate) unsafe fn assume() -> Self {
         // SAFETY: the caller's contract includes that of `Avx512`.
-        Self(unsafe { Avx512::new() })
+        Self(unsafe { Avx512::assume() })
     }
 
     /// The same proof, for everything else.
@@ -242,11 +242,7 @@ mod tests {
     }
 
     fn products<const SET: usize>() {
-        if !Amx::available() {
-            return;
-        }
-        // SAFETY: available.
-        let d = unsafe { Amx::new() };
+        let Some(d) = Amx::new() else { return };
         let first: [[i8; 40]; ROWS] =
             std::array::from_fn(|m| std::array::from_fn(|k| (m * 31 + k * 57 + 128) as u8 as i8));
         let second: [[u8; 64]; 8] =

@@ -12,32 +12,22 @@ use crate::simd::{LANES, Simd, Vector};
 pub(crate) struct Avx2(());
 
 impl Avx2 {
-    /// Whether the CPU has what a token stands for.
-    pub(crate) fn available() -> bool {
-        is_x86_feature_detected!("avx2")
+    /// A token, if the CPU has the instructions.
+    pub(crate) fn new() -> Option<Self> {
+        let has = is_x86_feature_detected!("avx2")
             && is_x86_feature_detected!("fma")
-            && is_x86_feature_detected!("f16c")
+            && is_x86_feature_detected!("f16c");
+        has.then_some(Self(()))
     }
 
     /// # Safety
     ///
-    /// [`Avx2::available`] must hold.
+    /// [`Avx2::new`] gives a token on this CPU.
     #[inline(always)]
-    pub(crate) unsafe fn new() -> Self {
+    pub(crate) unsafe fn assume() -> Self {
         Self(())
     }
 }
-
-/// Intrinsics whose only demand is the instruction set.
-macro_rules! isa {
-    ($e:expr) => {
-        // SAFETY: the method has a token, so the CPU has the instructions; pointers come from
-        // arrays of 16 elements (or 64 bytes), of which each register takes the lower or the upper
-        // half.
-        unsafe { $e }
-    };
-}
-pub(super) use isa;
 
 /// Asks for a cache line to write to. The intrinsic asks to read it where the compiler is not told of
 /// `prefetchw`, which every CPU with AVX2 has, or takes for nothing.
@@ -47,10 +37,47 @@ pub(super) fn prefetch_write(at: *const u8) {
     unsafe { asm!("prefetchw [{}]", in(reg) at, options(nostack, preserves_flags)) };
 }
 
+/// Sum of eight lanes, in the order of [`Simd::reduce_add`].
+#[target_feature(enable = "avx2")]
+#[inline]
+pub(super) fn fold_add(a: __m256) -> f32 {
+    let a = _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps::<1>(a));
+    let a = _mm_add_ps(a, _mm_movehl_ps(a, a));
+    _mm_cvtss_f32(_mm_add_ss(a, _mm_movehdup_ps(a)))
+}
+
+/// The greatest of eight lanes.
+#[target_feature(enable = "avx2")]
+#[inline]
+pub(super) fn fold_max(a: __m256) -> f32 {
+    let a = _mm_max_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps::<1>(a));
+    let a = _mm_max_ps(a, _mm_movehl_ps(a, a));
+    _mm_cvtss_f32(_mm_max_ss(a, _mm_movehdup_ps(a)))
+}
+
+/// The same of integers.
+#[target_feature(enable = "avx2")]
+#[inline]
+pub(super) fn fold_max_i(a: __m256i) -> i32 {
+    let a = _mm_max_epi32(_mm256_castsi256_si128(a), _mm256_extracti128_si256::<1>(a));
+    let a = _mm_max_epi32(a, _mm_shuffle_epi32::<0b01_00_11_10>(a));
+    _mm_cvtsi128_si32(_mm_max_epi32(a, _mm_shuffle_epi32::<0b10_11_00_01>(a)))
+}
+
+/// [`Simd::sum_i8`]: as unsigned bytes 128 higher, which one instruction sums in two groups of eight.
+#[target_feature(enable = "avx2")]
+#[inline]
+pub(super) fn sum_bytes(a: &[i8; LANES]) -> i32 {
+    // SAFETY: 16 bytes are there.
+    let a = unsafe { _mm_loadu_si128(a.as_ptr().cast()) };
+    let sums = _mm_sad_epu8(_mm_xor_si128(a, _mm_set1_epi8(-128)), _mm_setzero_si128());
+    _mm_cvtsi128_si32(sums) + _mm_extract_epi16::<4>(sums) - 128 * LANES as i32
+}
+
 /// One intrinsic on both halves.
 macro_rules! both {
     ($f:expr, $($a:expr),+) => {
-        [isa!($f($($a[0]),+)), isa!($f($($a[1]),+))]
+        [$f($($a[0]),+), $f($($a[1]),+)]
     };
 }
 
@@ -61,47 +88,49 @@ impl Vector for Avx2 {
     const WIDE: bool = false;
     const REGISTERS: usize = 16;
 
-    #[inline(always)]
-    fn splat(self, x: f32) -> Self::F {
-        [isa!(_mm256_set1_ps(x)); 2]
-    }
-    #[inline(always)]
-    fn splat_i(self, x: i32) -> Self::I {
-        [isa!(_mm256_set1_epi32(x)); 2]
-    }
-    #[inline(always)]
-    fn to_f(self, a: Self::I) -> Self::F {
-        both!(_mm256_cvtepi32_ps, a)
-    }
-    #[inline(always)]
-    fn add(self, a: Self::F, b: Self::F) -> Self::F {
-        both!(_mm256_add_ps, a, b)
-    }
-    #[inline(always)]
-    fn mul(self, a: Self::F, b: Self::F) -> Self::F {
-        both!(_mm256_mul_ps, a, b)
-    }
-    #[inline(always)]
-    fn fma(self, a: Self::F, b: Self::F, c: Self::F) -> Self::F {
-        both!(_mm256_fmadd_ps, a, b, c)
-    }
-    #[inline(always)]
-    fn fnma(self, a: Self::F, b: Self::F, c: Self::F) -> Self::F {
-        both!(_mm256_fnmadd_ps, a, b, c)
+    intrinsics! {
+        fn splat(self, x: f32) -> Self::F = [_mm256_set1_ps(x); 2];
+        fn splat_i(self, x: i32) -> Self::I = [_mm256_set1_epi32(x); 2];
+        fn to_f(self, a: Self::I) -> Self::F = both!(_mm256_cvtepi32_ps, a);
+        fn add(self, a: Self::F, b: Self::F) -> Self::F = both!(_mm256_add_ps, a, b);
+        fn mul(self, a: Self::F, b: Self::F) -> Self::F = both!(_mm256_mul_ps, a, b);
+        fn fma(self, a: Self::F, b: Self::F, c: Self::F) -> Self::F =
+            both!(_mm256_fmadd_ps, a, b, c);
+        fn fnma(self, a: Self::F, b: Self::F, c: Self::F) -> Self::F =
+            both!(_mm256_fnmadd_ps, a, b, c);
     }
 }
 
 impl Simd for Avx2 {
     type Dot = Avx2Rows;
 
-    #[inline(always)]
-    fn dot(self) -> Avx2Rows {
-        Avx2Rows::new(self)
+    intrinsics! {
+        fn load(self, x: &[f32; LANES]) -> Self::F =
+            [_mm256_loadu_ps(x.as_ptr()), _mm256_loadu_ps(x.as_ptr().add(8))];
+        fn sub(self, a: Self::F, b: Self::F) -> Self::F = both!(_mm256_sub_ps, a, b);
+        fn div(self, a: Self::F, b: Self::F) -> Self::F = both!(_mm256_div_ps, a, b);
+        fn max(self, a: Self::F, b: Self::F) -> Self::F = both!(_mm256_max_ps, a, b);
+        fn min(self, a: Self::F, b: Self::F) -> Self::F = both!(_mm256_min_ps, a, b);
+        fn abs(self, a: Self::F) -> Self::F = both!(_mm256_andnot_ps, self.splat(-0.0), a);
+        fn truncate(self, a: Self::F) -> Self::I = both!(_mm256_cvttps_epi32, a);
+        fn as_bits(self, a: Self::F) -> Self::I = both!(_mm256_castps_si256, a);
+        fn as_floats(self, a: Self::I) -> Self::F = both!(_mm256_castsi256_ps, a);
+        fn add_i(self, a: Self::I, b: Self::I) -> Self::I = both!(_mm256_add_epi32, a, b);
+        fn sub_i(self, a: Self::I, b: Self::I) -> Self::I = both!(_mm256_sub_epi32, a, b);
+        fn max_i(self, a: Self::I, b: Self::I) -> Self::I = both!(_mm256_max_epi32, a, b);
+        fn halve_i(self, a: Self::I) -> Self::I = both!(_mm256_srai_epi32::<1>, a);
+        fn to_exponent(self, a: Self::I) -> Self::I = both!(_mm256_slli_epi32::<23>, a);
+        fn reduce_add(self, a: Self::F) -> f32 = fold_add(_mm256_add_ps(a[0], a[1]));
+        fn reduce_max(self, a: Self::F) -> f32 = fold_max(_mm256_max_ps(a[0], a[1]));
+        fn reduce_max_i(self, a: Self::I) -> i32 = fold_max_i(_mm256_max_epi32(a[0], a[1]));
+        fn sum_i8(self, a: &[i8; LANES]) -> i32 = sum_bytes(a);
     }
-    #[inline(always)]
-    fn load(self, x: &[f32; LANES]) -> Self::F {
-        isa!([_mm256_loadu_ps(x.as_ptr()), _mm256_loadu_ps(x.as_ptr().add(8))])
+
+    methods! {
+        fn dot(self) -> Avx2Rows = Avx2Rows::new(self);
+        fn round_bf16(self, a: Self::F) -> Self::F = [self.round_half(a[0]), self.round_half(a[1])];
     }
+
     #[inline(always)]
     fn load_f16(self, x: &[u8; 32]) -> Self::F {
         isa!([
@@ -137,33 +166,12 @@ impl Simd for Avx2 {
     }
     #[inline(always)]
     fn store_bf16(self, x: Self::F, to: &mut [u16; LANES]) {
-        let upper = both!(_mm256_srli_epi32::<16>, self.as_bits(x));
         isa!({
+            let upper = both!(_mm256_srli_epi32::<16>, self.as_bits(x));
             let words = _mm256_packus_epi32(upper[0], upper[1]);
             let words = _mm256_permute4x64_epi64::<0b11_01_10_00>(words);
             _mm256_storeu_si256(to.as_mut_ptr().cast(), words);
         });
-    }
-    #[inline(always)]
-    fn sub(self, a: Self::F, b: Self::F) -> Self::F {
-        both!(_mm256_sub_ps, a, b)
-    }
-    #[inline(always)]
-    fn div(self, a: Self::F, b: Self::F) -> Self::F {
-        both!(_mm256_div_ps, a, b)
-    }
-    #[inline(always)]
-    fn max(self, a: Self::F, b: Self::F) -> Self::F {
-        both!(_mm256_max_ps, a, b)
-    }
-    #[inline(always)]
-    fn min(self, a: Self::F, b: Self::F) -> Self::F {
-        both!(_mm256_min_ps, a, b)
-    }
-    #[inline(always)]
-    fn abs(self, a: Self::F) -> Self::F {
-        let sign = self.splat(-0.0);
-        both!(_mm256_andnot_ps, sign, a)
     }
     #[inline(always)]
     fn first(self, n: usize, a: Self::F, fill: Self::F) -> Self::F {
@@ -178,69 +186,9 @@ impl Simd for Avx2 {
         })
     }
     #[inline(always)]
-    fn reduce_add(self, a: Self::F) -> f32 {
-        isa!({
-            let a = _mm256_add_ps(a[0], a[1]);
-            let a = _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps::<1>(a));
-            let a = _mm_add_ps(a, _mm_movehl_ps(a, a));
-            _mm_cvtss_f32(_mm_add_ss(a, _mm_movehdup_ps(a)))
-        })
-    }
-    #[inline(always)]
-    fn reduce_max(self, a: Self::F) -> f32 {
-        isa!({
-            let a = _mm256_max_ps(a[0], a[1]);
-            let a = _mm_max_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps::<1>(a));
-            let a = _mm_max_ps(a, _mm_movehl_ps(a, a));
-            _mm_cvtss_f32(_mm_max_ss(a, _mm_movehdup_ps(a)))
-        })
-    }
-    #[inline(always)]
-    fn truncate(self, a: Self::F) -> Self::I {
-        both!(_mm256_cvttps_epi32, a)
-    }
-    #[inline(always)]
-    fn as_bits(self, a: Self::F) -> Self::I {
-        both!(_mm256_castps_si256, a)
-    }
-    #[inline(always)]
-    fn as_floats(self, a: Self::I) -> Self::F {
-        both!(_mm256_castsi256_ps, a)
-    }
-    #[inline(always)]
-    fn add_i(self, a: Self::I, b: Self::I) -> Self::I {
-        both!(_mm256_add_epi32, a, b)
-    }
-    #[inline(always)]
-    fn sub_i(self, a: Self::I, b: Self::I) -> Self::I {
-        both!(_mm256_sub_epi32, a, b)
-    }
-    #[inline(always)]
-    fn max_i(self, a: Self::I, b: Self::I) -> Self::I {
-        both!(_mm256_max_epi32, a, b)
-    }
-    #[inline(always)]
-    fn halve_i(self, a: Self::I) -> Self::I {
-        both!(_mm256_srai_epi32::<1>, a)
-    }
-    #[inline(always)]
-    fn to_exponent(self, a: Self::I) -> Self::I {
-        both!(_mm256_slli_epi32::<23>, a)
-    }
-    #[inline(always)]
-    fn reduce_max_i(self, a: Self::I) -> i32 {
-        isa!({
-            let a = _mm256_max_epi32(a[0], a[1]);
-            let a = _mm_max_epi32(_mm256_castsi256_si128(a), _mm256_extracti128_si256::<1>(a));
-            let a = _mm_max_epi32(a, _mm_shuffle_epi32::<0b01_00_11_10>(a));
-            _mm_cvtsi128_si32(_mm_max_epi32(a, _mm_shuffle_epi32::<0b10_11_00_01>(a)))
-        })
-    }
-    #[inline(always)]
     fn store_i8(self, a: Self::I, to: &mut [i8; LANES]) {
-        let byte = self.splat_i(0xff);
-        let a = both!(_mm256_and_si256, a, byte);
         isa!({
+            let a = both!(_mm256_and_si256, a, self.splat_i(0xff));
             // Packing works within 128-bit halves: the permutation puts the four groups of four
             // back in order.
             let words = _mm256_permute4x64_epi64::<0b11_01_10_00>(_mm256_packus_epi32(a[0], a[1]));
@@ -252,23 +200,9 @@ impl Simd for Avx2 {
         });
     }
     #[inline(always)]
-    fn sum_i8(self, a: &[i8; LANES]) -> i32 {
-        isa!({
-            // As unsigned bytes 128 higher, which one instruction sums in two groups of eight.
-            let a = _mm_xor_si128(_mm_loadu_si128(a.as_ptr().cast()), _mm_set1_epi8(-128));
-            let sums = _mm_sad_epu8(a, _mm_setzero_si128());
-            _mm_cvtsi128_si32(sums) + _mm_extract_epi16::<4>(sums) - 128 * LANES as i32
-        })
-    }
-    #[inline(always)]
-    fn round_bf16(self, a: Self::F) -> Self::F {
-        [self.round_half(a[0]), self.round_half(a[1])]
-    }
-    #[inline(always)]
     fn store_i16(self, a: Self::I, to: &mut [i16; LANES]) {
-        let half = self.splat_i(0xffff);
-        let a = both!(_mm256_and_si256, a, half);
         isa!({
+            let a = both!(_mm256_and_si256, a, self.splat_i(0xffff));
             let words = _mm256_permute4x64_epi64::<0b11_01_10_00>(_mm256_packus_epi32(a[0], a[1]));
             _mm256_storeu_si256(to.as_mut_ptr().cast(), words);
         });

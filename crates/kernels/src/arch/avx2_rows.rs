@@ -7,7 +7,7 @@
 use core::arch::asm;
 use core::arch::x86_64::*;
 
-use super::avx2::{Avx2, isa};
+use super::avx2::Avx2;
 use crate::simd::{Dot, LANES, Vector};
 
 /// The proof that [`Avx2`] is, for single registers.
@@ -33,8 +33,7 @@ impl Avx2Rows {
     /// A group's bytes, widened.
     #[inline(always)]
     fn load_bytes(self, x: &[u8; LANES], g: usize) -> __m256i {
-        let x: &[u8; 8] = group(x, g);
-        isa!(_mm256_cvtepu8_epi32(_mm_loadl_epi64(x.as_ptr().cast())))
+        isa!(_mm256_cvtepu8_epi32(load_half(x, g)))
     }
     /// `acc` and the sums of each lane's two pair sums.
     #[inline(always)]
@@ -50,33 +49,14 @@ impl Vector for Avx2Rows {
     const WIDE: bool = false;
     const REGISTERS: usize = 16;
 
-    #[inline(always)]
-    fn splat(self, x: f32) -> Self::F {
-        isa!(_mm256_set1_ps(x))
-    }
-    #[inline(always)]
-    fn splat_i(self, x: i32) -> Self::I {
-        isa!(_mm256_set1_epi32(x))
-    }
-    #[inline(always)]
-    fn to_f(self, a: Self::I) -> Self::F {
-        isa!(_mm256_cvtepi32_ps(a))
-    }
-    #[inline(always)]
-    fn add(self, a: Self::F, b: Self::F) -> Self::F {
-        isa!(_mm256_add_ps(a, b))
-    }
-    #[inline(always)]
-    fn mul(self, a: Self::F, b: Self::F) -> Self::F {
-        isa!(_mm256_mul_ps(a, b))
-    }
-    #[inline(always)]
-    fn fma(self, a: Self::F, b: Self::F, c: Self::F) -> Self::F {
-        isa!(_mm256_fmadd_ps(a, b, c))
-    }
-    #[inline(always)]
-    fn fnma(self, a: Self::F, b: Self::F, c: Self::F) -> Self::F {
-        isa!(_mm256_fnmadd_ps(a, b, c))
+    intrinsics! {
+        fn splat(self, x: f32) -> Self::F = _mm256_set1_ps(x);
+        fn splat_i(self, x: i32) -> Self::I = _mm256_set1_epi32(x);
+        fn to_f(self, a: Self::I) -> Self::F = _mm256_cvtepi32_ps(a);
+        fn add(self, a: Self::F, b: Self::F) -> Self::F = _mm256_add_ps(a, b);
+        fn mul(self, a: Self::F, b: Self::F) -> Self::F = _mm256_mul_ps(a, b);
+        fn fma(self, a: Self::F, b: Self::F, c: Self::F) -> Self::F = _mm256_fmadd_ps(a, b, c);
+        fn fnma(self, a: Self::F, b: Self::F, c: Self::F) -> Self::F = _mm256_fnmadd_ps(a, b, c);
     }
 }
 
@@ -86,6 +66,13 @@ fn group<const N: usize>(x: &[u8], g: usize) -> &[u8; N] {
     x[g * N..].first_chunk().expect("two groups")
 }
 
+/// A group's bytes.
+#[inline(always)]
+fn load_half(x: &[u8; LANES], g: usize) -> __m128i {
+    // SAFETY: every CPU with 64 bits has the instruction; 8 bytes are there.
+    unsafe { _mm_loadl_epi64(group::<8>(x, g).as_ptr().cast()) }
+}
+
 impl Dot for Avx2Rows {
     type W = __m256i;
     /// Pair sums in 16 bits: 8 dots reach 8 · 2 · 15 · 127 = 30480 at most.
@@ -93,24 +80,54 @@ impl Dot for Avx2Rows {
 
     const GROUPS: usize = 2;
 
-    #[inline(always)]
-    fn load_f32(self, x: &[u8; 64], g: usize) -> Self::F {
-        isa!(_mm256_castsi256_ps(self.load_w(x, g)))
+    intrinsics! {
+        fn load_f32(self, x: &[u8; 64], g: usize) -> Self::F =
+            _mm256_castsi256_ps(self.load_w(x, g));
+        fn load_u8(self, x: &[u8; LANES], g: usize) -> Self::F =
+            _mm256_cvtepi32_ps(self.load_bytes(x, g));
+        fn prefetch(self, at: *const u8) = _mm_prefetch::<_MM_HINT_T0>(at.cast());
+        fn prefetch_second(self, at: *const u8) = _mm_prefetch::<_MM_HINT_T1>(at.cast());
+        fn splat_w(self, x: u8) -> Self::W = opaque(_mm256_set1_epi8(x as i8));
+        fn and(self, a: Self::W, b: Self::W) -> Self::W = _mm256_and_si256(a, b);
+        fn or(self, a: Self::W, b: Self::W) -> Self::W = _mm256_or_si256(a, b);
+        fn shr4(self, a: Self::W) -> Self::W = _mm256_srli_epi16::<4>(a);
+        fn shr2(self, a: Self::W) -> Self::W = _mm256_srli_epi16::<2>(a);
+        fn shr3(self, a: Self::W) -> Self::W = _mm256_srli_epi16::<3>(a);
+        fn shr5(self, a: Self::W) -> Self::W = _mm256_srli_epi16::<5>(a);
+        fn shr6(self, a: Self::W) -> Self::W = _mm256_srli_epi16::<6>(a);
+        fn table(self, x: &[u8; 16]) -> Self::W =
+            opaque(_mm256_broadcastsi128_si256(_mm_loadu_si128(x.as_ptr().cast())));
+        fn lookup(self, table: Self::W, index: Self::W) -> Self::W =
+            _mm256_shuffle_epi8(table, index);
+        fn even_bf16(self, a: Self::W) -> Self::F = _mm256_castsi256_ps(_mm256_slli_epi32::<16>(a));
+        fn widen(self, w: Self::W) -> [Self::W; 2] =
+            [_mm256_srai_epi16::<8>(_mm256_slli_epi16::<8>(w)), _mm256_srai_epi16::<8>(w)];
+        fn load_f16(self, x: &[u8; 32], g: usize) -> Self::F =
+            _mm256_cvtph_ps(_mm_loadu_si128(group::<16>(x, g).as_ptr().cast()));
+        fn load_i8(self, x: &[u8; LANES], g: usize) -> Self::F =
+            _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(load_half(x, g)));
+        fn store(self, x: Self::F, to: &mut [f32; LANES], g: usize) =
+            _mm256_storeu_ps(to[g * 8..][..8].as_mut_ptr(), x);
+        fn load(self, x: &[f32; LANES], g: usize) -> Self::F =
+            _mm256_loadu_ps(x[g * 8..][..8].as_ptr());
+        fn load_w(self, x: &[u8; 64], g: usize) -> Self::W =
+            _mm256_loadu_si256(group::<32>(x, g).as_ptr().cast());
+        fn store_w(self, x: Self::W, to: &mut [u8; 64], g: usize) =
+            _mm256_storeu_si256(to[g * 32..][..32].as_mut_ptr().cast(), x);
+        fn load_pairs_u8(self, x: &[u8; 2 * LANES], g: usize) -> Self::W =
+            _mm256_cvtepu8_epi16(_mm_loadu_si128(group::<16>(x, g).as_ptr().cast()));
+        fn load_pairs_i8(self, x: &[u8; 2 * LANES], g: usize) -> Self::W =
+            _mm256_cvtepi8_epi16(_mm_loadu_si128(group::<16>(x, g).as_ptr().cast()));
     }
-    #[inline(always)]
-    fn load_f16(self, x: &[u8; 32], g: usize) -> Self::F {
-        let x: &[u8; 16] = group(x, g);
-        isa!(_mm256_cvtph_ps(_mm_loadu_si128(x.as_ptr().cast())))
+
+    methods! {
+        fn prefetch_write(self, at: *const u8) = super::avx2::prefetch_write(at);
+        fn start_nibbles(self, _start: i32) -> Self::N = self.splat_i(0);
+        fn end_nibbles(self, acc: Self::N, start: i32) -> Self::I =
+            self.widen_add(self.splat_i(start), acc);
+        fn start_biased(self, _neg128: i32) -> Self::I = self.splat_i(0);
     }
-    #[inline(always)]
-    fn load_u8(self, x: &[u8; LANES], g: usize) -> Self::F {
-        isa!(_mm256_cvtepi32_ps(self.load_bytes(x, g)))
-    }
-    #[inline(always)]
-    fn load_i8(self, x: &[u8; LANES], g: usize) -> Self::F {
-        let x: &[u8; 8] = group(x, g);
-        isa!(_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(x.as_ptr().cast()))))
-    }
+
     #[inline(always)]
     fn load_power(self, x: &[u8; LANES], g: usize) -> Self::F {
         let x = self.load_bytes(x, g);
@@ -122,91 +139,6 @@ impl Dot for Avx2Rows {
         })
     }
     #[inline(always)]
-    fn store(self, x: Self::F, to: &mut [f32; LANES], g: usize) {
-        let to = &mut to[g * 8..][..8];
-        isa!(_mm256_storeu_ps(to.as_mut_ptr(), x));
-    }
-    #[inline(always)]
-    fn load(self, x: &[f32; LANES], g: usize) -> Self::F {
-        let x = &x[g * 8..][..8];
-        isa!(_mm256_loadu_ps(x.as_ptr()))
-    }
-
-    #[inline(always)]
-    fn load_w(self, x: &[u8; 64], g: usize) -> Self::W {
-        let x: &[u8; 32] = group(x, g);
-        isa!(_mm256_loadu_si256(x.as_ptr().cast()))
-    }
-    #[inline(always)]
-    fn store_w(self, x: Self::W, to: &mut [u8; 64], g: usize) {
-        let to = &mut to[g * 32..][..32];
-        isa!(_mm256_storeu_si256(to.as_mut_ptr().cast(), x));
-    }
-    #[inline(always)]
-    fn load_pairs_u8(self, x: &[u8; 2 * LANES], g: usize) -> Self::W {
-        let x: &[u8; 16] = group(x, g);
-        isa!(_mm256_cvtepu8_epi16(_mm_loadu_si128(x.as_ptr().cast())))
-    }
-    #[inline(always)]
-    fn load_pairs_i8(self, x: &[u8; 2 * LANES], g: usize) -> Self::W {
-        let x: &[u8; 16] = group(x, g);
-        isa!(_mm256_cvtepi8_epi16(_mm_loadu_si128(x.as_ptr().cast())))
-    }
-    #[inline(always)]
-    fn prefetch(self, at: *const u8) {
-        isa!(_mm_prefetch::<_MM_HINT_T0>(at.cast()));
-    }
-    #[inline(always)]
-    fn prefetch_second(self, at: *const u8) {
-        isa!(_mm_prefetch::<_MM_HINT_T1>(at.cast()));
-    }
-    #[inline(always)]
-    fn prefetch_write(self, at: *const u8) {
-        super::avx2::prefetch_write(at);
-    }
-    #[inline(always)]
-    fn splat_w(self, x: u8) -> Self::W {
-        isa!(opaque(_mm256_set1_epi8(x as i8)))
-    }
-    #[inline(always)]
-    fn and(self, a: Self::W, b: Self::W) -> Self::W {
-        isa!(_mm256_and_si256(a, b))
-    }
-    #[inline(always)]
-    fn or(self, a: Self::W, b: Self::W) -> Self::W {
-        isa!(_mm256_or_si256(a, b))
-    }
-    #[inline(always)]
-    fn shr4(self, a: Self::W) -> Self::W {
-        isa!(_mm256_srli_epi16::<4>(a))
-    }
-    #[inline(always)]
-    fn shr2(self, a: Self::W) -> Self::W {
-        isa!(_mm256_srli_epi16::<2>(a))
-    }
-    #[inline(always)]
-    fn shr3(self, a: Self::W) -> Self::W {
-        isa!(_mm256_srli_epi16::<3>(a))
-    }
-    #[inline(always)]
-    fn shr5(self, a: Self::W) -> Self::W {
-        isa!(_mm256_srli_epi16::<5>(a))
-    }
-    #[inline(always)]
-    fn shr6(self, a: Self::W) -> Self::W {
-        isa!(_mm256_srli_epi16::<6>(a))
-    }
-
-    #[inline(always)]
-    fn table(self, x: &[u8; 16]) -> Self::W {
-        isa!(opaque(_mm256_broadcastsi128_si256(_mm_loadu_si128(x.as_ptr().cast()))))
-    }
-    #[inline(always)]
-    fn lookup(self, table: Self::W, index: Self::W) -> Self::W {
-        isa!(_mm256_shuffle_epi8(table, index))
-    }
-
-    #[inline(always)]
     fn dot(self, acc: Self::I, w: Self::W, quad: i32) -> Self::I {
         self.widen_add(acc, isa!(_mm256_maddubs_epi16(w, self.splat_i(quad))))
     }
@@ -217,18 +149,10 @@ impl Dot for Avx2Rows {
         self.widen_add(acc, self.dot_nibbles(first, w[1], quads[1]))
     }
     #[inline(always)]
-    fn start_nibbles(self, _start: i32) -> Self::N {
-        self.splat_i(0)
-    }
-    #[inline(always)]
     fn dot_nibbles(self, acc: Self::N, w: Self::W, quad: i32) -> Self::N {
         // The saturating sum never saturates, but the compiler may not regroup it: as a tree, the
         // sums of a register tile would not fit into 16 registers.
         isa!(_mm256_adds_epi16(acc, _mm256_maddubs_epi16(w, self.splat_i(quad))))
-    }
-    #[inline(always)]
-    fn end_nibbles(self, acc: Self::N, start: i32) -> Self::I {
-        self.widen_add(self.splat_i(start), acc)
     }
     #[inline(always)]
     fn start_half(self, start: i32) -> Self::N {
@@ -247,10 +171,6 @@ impl Dot for Avx2Rows {
         })
     }
     #[inline(always)]
-    fn start_biased(self, _neg128: i32) -> Self::I {
-        self.splat_i(0)
-    }
-    #[inline(always)]
     fn dot_biased(self, acc: Self::I, w: Self::W, quad: i32) -> Self::I {
         isa!({
             let signed = _mm256_xor_si256(w, opaque(_mm256_set1_epi8(-128)));
@@ -259,17 +179,9 @@ impl Dot for Avx2Rows {
         })
     }
     #[inline(always)]
-    fn even_bf16(self, a: Self::W) -> Self::F {
-        isa!(_mm256_castsi256_ps(_mm256_slli_epi32::<16>(a)))
-    }
-    #[inline(always)]
     fn odd_bf16(self, a: Self::W) -> Self::F {
         let upper = isa!(opaque(_mm256_set1_epi32(0xffff_0000_u32 as i32)));
         isa!(_mm256_castsi256_ps(_mm256_and_si256(a, upper)))
-    }
-    #[inline(always)]
-    fn widen(self, w: Self::W) -> [Self::W; 2] {
-        isa!([_mm256_srai_epi16::<8>(_mm256_slli_epi16::<8>(w)), _mm256_srai_epi16::<8>(w)])
     }
     #[inline(always)]
     fn widen_nibbles(self, w: Self::W) -> [Self::W; 4] {

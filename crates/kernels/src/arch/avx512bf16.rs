@@ -10,18 +10,18 @@ use crate::simd::LANES;
 pub(crate) struct Avx512Bf16(Avx512);
 
 impl Avx512Bf16 {
-    /// Whether the CPU has what a token stands for.
-    pub(crate) fn available() -> bool {
-        Avx512::available() && is_x86_feature_detected!("avx512bf16")
+    /// A token, if the CPU has the instructions.
+    pub(crate) fn new() -> Option<Self> {
+        Avx512::new().filter(|_| is_x86_feature_detected!("avx512bf16")).map(Self)
     }
 
     /// # Safety
     ///
-    /// [`Avx512Bf16::available`] must hold.
+    /// [`Avx512Bf16::new`] gives a token on this CPU.
     #[inline(always)]
-    pub(crate) unsafe fn new() -> Self {
+    pub(crate) unsafe fn assume() -> Self {
         // SAFETY: the caller's contract includes that of `Avx512`.
-        Self(unsafe { Avx512::new() })
+        Self(unsafe { Avx512::assume() })
     }
 
     /// The same proof, for everything else.
@@ -87,7 +87,7 @@ mod tests {
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx512bf16")]
     unsafe fn dot(acc: f32, w: u32, x: u32) -> f32 {
         // SAFETY: the caller has asked the CPU.
-        let d = unsafe { Avx512Bf16::new() };
+        let d = unsafe { Avx512Bf16::assume() };
         let mut out = [0.0; LANES];
         d.store(d.dot_pair(_mm512_set1_ps(acc), pairs(_mm512_set1_epi32(w as i32)), x), &mut out);
         out[0]
@@ -95,7 +95,7 @@ mod tests {
 
     #[test]
     fn the_instruction_does_what_its_manual_says() {
-        if !Avx512Bf16::available() {
+        if Avx512Bf16::new().is_none() {
             return;
         }
         let mut state = 1u64;

@@ -12,34 +12,26 @@ use crate::simd::{LANES, Simd, Vector};
 pub(crate) struct Neon<const DOT: bool>(());
 
 impl<const DOT: bool> Neon<DOT> {
-    /// Whether the CPU has what a token stands for.
-    pub(crate) fn available() -> bool {
-        is_aarch64_feature_detected!("neon") && (!DOT || is_aarch64_feature_detected!("dotprod"))
+    /// A token, if the CPU has the instructions.
+    pub(crate) fn new() -> Option<Self> {
+        let has = is_aarch64_feature_detected!("neon")
+            && (!DOT || is_aarch64_feature_detected!("dotprod"));
+        has.then_some(Self(()))
     }
 
     /// # Safety
     ///
-    /// [`Neon::available`] must hold.
+    /// [`Neon::new`] gives a token on this CPU.
     #[inline(always)]
-    pub(crate) unsafe fn new() -> Self {
+    pub(crate) unsafe fn assume() -> Self {
         Self(())
     }
 }
 
-/// Intrinsics whose only demand is the instruction set.
-macro_rules! isa {
-    ($e:expr) => {
-        // SAFETY: the method has a token, so the CPU has the instructions; pointers come from arrays of 16
-        // elements (or 64 bytes), of which each register takes a quarter.
-        unsafe { $e }
-    };
-}
-pub(super) use isa;
-
 /// One intrinsic on each quarter.
 macro_rules! each {
     ($f:expr, $($a:expr),+) => {
-        [isa!($f($($a[0]),+)), isa!($f($($a[1]),+)), isa!($f($($a[2]),+)), isa!($f($($a[3]),+))]
+        [$f($($a[0]),+), $f($($a[1]),+), $f($($a[2]),+), $f($($a[3]),+)]
     };
 }
 
@@ -50,34 +42,21 @@ impl<const DOT: bool> Vector for Neon<DOT> {
     const WIDE: bool = false;
     const REGISTERS: usize = 32;
 
-    #[inline(always)]
-    fn splat(self, x: f32) -> Self::F {
-        [isa!(vdupq_n_f32(x)); 4]
+    intrinsics! {
+        fn splat(self, x: f32) -> Self::F = [vdupq_n_f32(x); 4];
+        fn splat_i(self, x: i32) -> Self::I = [vdupq_n_s32(x); 4];
+        fn to_f(self, a: Self::I) -> Self::F = each!(vcvtq_f32_s32, a);
+        fn add(self, a: Self::F, b: Self::F) -> Self::F = each!(vaddq_f32, a, b);
+        fn mul(self, a: Self::F, b: Self::F) -> Self::F = each!(vmulq_f32, a, b);
+        fn fma(self, a: Self::F, b: Self::F, c: Self::F) -> Self::F = each!(vfmaq_f32, c, a, b);
+        fn fnma(self, a: Self::F, b: Self::F, c: Self::F) -> Self::F = each!(vfmsq_f32, c, a, b);
     }
-    #[inline(always)]
-    fn splat_i(self, x: i32) -> Self::I {
-        [isa!(vdupq_n_s32(x)); 4]
-    }
-    #[inline(always)]
-    fn to_f(self, a: Self::I) -> Self::F {
-        each!(vcvtq_f32_s32, a)
-    }
-    #[inline(always)]
-    fn add(self, a: Self::F, b: Self::F) -> Self::F {
-        each!(vaddq_f32, a, b)
-    }
-    #[inline(always)]
-    fn mul(self, a: Self::F, b: Self::F) -> Self::F {
-        each!(vmulq_f32, a, b)
-    }
-    #[inline(always)]
-    fn fma(self, a: Self::F, b: Self::F, c: Self::F) -> Self::F {
-        each!(vfmaq_f32, c, a, b)
-    }
-    #[inline(always)]
-    fn fnma(self, a: Self::F, b: Self::F, c: Self::F) -> Self::F {
-        each!(vfmsq_f32, c, a, b)
-    }
+}
+
+/// Where each register's lanes begin.
+#[inline(always)]
+fn quarters<T>(x: &[T; LANES]) -> [*const T; 4] {
+    [0, 4, 8, 12].map(|at| x[at..].as_ptr())
 }
 
 /// Eight half floats, widened.
@@ -92,15 +71,33 @@ fn widen_halves(x: uint16x8_t) -> [float32x4_t; 2] {
 impl<const DOT: bool> Simd for Neon<DOT> {
     type Dot = NeonRows<DOT>;
 
-    #[inline(always)]
-    fn dot(self) -> Self::Dot {
-        NeonRows::new(self)
+    intrinsics! {
+        fn load(self, x: &[f32; LANES]) -> Self::F = each!(vld1q_f32, quarters(x));
+        fn sub(self, a: Self::F, b: Self::F) -> Self::F = each!(vsubq_f32, a, b);
+        fn div(self, a: Self::F, b: Self::F) -> Self::F = each!(vdivq_f32, a, b);
+        // Not `fmax` and `fmin`, which give a NaN wherever there is one.
+        fn max(self, a: Self::F, b: Self::F) -> Self::F =
+            each!(vbslq_f32, each!(vcgtq_f32, a, b), a, b);
+        fn min(self, a: Self::F, b: Self::F) -> Self::F =
+            each!(vbslq_f32, each!(vcltq_f32, a, b), a, b);
+        fn abs(self, a: Self::F) -> Self::F = each!(vabsq_f32, a);
+        fn truncate(self, a: Self::F) -> Self::I = each!(vcvtq_s32_f32, a);
+        fn as_bits(self, a: Self::F) -> Self::I = each!(vreinterpretq_s32_f32, a);
+        fn as_floats(self, a: Self::I) -> Self::F = each!(vreinterpretq_f32_s32, a);
+        fn add_i(self, a: Self::I, b: Self::I) -> Self::I = each!(vaddq_s32, a, b);
+        fn sub_i(self, a: Self::I, b: Self::I) -> Self::I = each!(vsubq_s32, a, b);
+        fn max_i(self, a: Self::I, b: Self::I) -> Self::I = each!(vmaxq_s32, a, b);
+        fn halve_i(self, a: Self::I) -> Self::I = each!(vshrq_n_s32::<1>, a);
+        fn to_exponent(self, a: Self::I) -> Self::I = each!(vshlq_n_s32::<23>, a);
+        fn reduce_max_i(self, a: Self::I) -> i32 =
+            vmaxvq_s32(vmaxq_s32(vmaxq_s32(a[0], a[2]), vmaxq_s32(a[1], a[3])));
+        fn round_bf16(self, a: Self::F) -> Self::F = each!(round_quarter, a);
     }
-    #[inline(always)]
-    fn load(self, x: &[f32; LANES]) -> Self::F {
-        let x = x.as_ptr();
-        isa!([vld1q_f32(x), vld1q_f32(x.add(4)), vld1q_f32(x.add(8)), vld1q_f32(x.add(12))])
+
+    methods! {
+        fn dot(self) -> Self::Dot = NeonRows::new(self);
     }
+
     #[inline(always)]
     fn load_f16(self, x: &[u8; 32]) -> Self::F {
         isa!({
@@ -142,8 +139,8 @@ impl<const DOT: bool> Simd for Neon<DOT> {
     }
     #[inline(always)]
     fn store_bf16(self, x: Self::F, to: &mut [u16; LANES]) {
-        let bits = each!(vreinterpretq_u32_f32, x);
         isa!({
+            let bits = each!(vreinterpretq_u32_f32, x);
             let low = vshrn_high_n_u32::<16>(vshrn_n_u32::<16>(bits[0]), bits[1]);
             let high = vshrn_high_n_u32::<16>(vshrn_n_u32::<16>(bits[2]), bits[3]);
             vst1q_u16(to.as_mut_ptr(), low);
@@ -151,41 +148,13 @@ impl<const DOT: bool> Simd for Neon<DOT> {
         });
     }
     #[inline(always)]
-    fn sub(self, a: Self::F, b: Self::F) -> Self::F {
-        each!(vsubq_f32, a, b)
-    }
-    #[inline(always)]
-    fn div(self, a: Self::F, b: Self::F) -> Self::F {
-        each!(vdivq_f32, a, b)
-    }
-    #[inline(always)]
-    fn max(self, a: Self::F, b: Self::F) -> Self::F {
-        // Not `fmax`, which gives a NaN wherever there is one.
-        let greater = each!(vcgtq_f32, a, b);
-        each!(vbslq_f32, greater, a, b)
-    }
-    #[inline(always)]
-    fn min(self, a: Self::F, b: Self::F) -> Self::F {
-        let less = each!(vcltq_f32, a, b);
-        each!(vbslq_f32, less, a, b)
-    }
-    #[inline(always)]
-    fn abs(self, a: Self::F) -> Self::F {
-        each!(vabsq_f32, a)
-    }
-    #[inline(always)]
     fn first(self, n: usize, a: Self::F, fill: Self::F) -> Self::F {
-        const PLACES: [[i32; 4]; 4] =
-            [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10, 11], [12, 13, 14, 15]];
-        let n = [isa!(vdupq_n_s32(n as i32)); 4];
-        let at = [
-            isa!(vld1q_s32(PLACES[0].as_ptr())),
-            isa!(vld1q_s32(PLACES[1].as_ptr())),
-            isa!(vld1q_s32(PLACES[2].as_ptr())),
-            isa!(vld1q_s32(PLACES[3].as_ptr())),
-        ];
-        let own = each!(vcltq_s32, at, n);
-        each!(vbslq_f32, own, a, fill)
+        const PLACES: [i32; LANES] = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15];
+        isa!({
+            let at = each!(vld1q_s32, quarters(&PLACES));
+            let own = each!(vcltq_s32, at, self.splat_i(n as i32));
+            each!(vbslq_f32, own, a, fill)
+        })
     }
     #[inline(always)]
     fn reduce_add(self, a: Self::F) -> f32 {
@@ -207,42 +176,6 @@ impl<const DOT: bool> Simd for Neon<DOT> {
         })
     }
     #[inline(always)]
-    fn truncate(self, a: Self::F) -> Self::I {
-        each!(vcvtq_s32_f32, a)
-    }
-    #[inline(always)]
-    fn as_bits(self, a: Self::F) -> Self::I {
-        each!(vreinterpretq_s32_f32, a)
-    }
-    #[inline(always)]
-    fn as_floats(self, a: Self::I) -> Self::F {
-        each!(vreinterpretq_f32_s32, a)
-    }
-    #[inline(always)]
-    fn add_i(self, a: Self::I, b: Self::I) -> Self::I {
-        each!(vaddq_s32, a, b)
-    }
-    #[inline(always)]
-    fn sub_i(self, a: Self::I, b: Self::I) -> Self::I {
-        each!(vsubq_s32, a, b)
-    }
-    #[inline(always)]
-    fn max_i(self, a: Self::I, b: Self::I) -> Self::I {
-        each!(vmaxq_s32, a, b)
-    }
-    #[inline(always)]
-    fn halve_i(self, a: Self::I) -> Self::I {
-        each!(vshrq_n_s32::<1>, a)
-    }
-    #[inline(always)]
-    fn to_exponent(self, a: Self::I) -> Self::I {
-        each!(vshlq_n_s32::<23>, a)
-    }
-    #[inline(always)]
-    fn reduce_max_i(self, a: Self::I) -> i32 {
-        isa!(vmaxvq_s32(vmaxq_s32(vmaxq_s32(a[0], a[2]), vmaxq_s32(a[1], a[3]))))
-    }
-    #[inline(always)]
     fn store_i8(self, a: Self::I, to: &mut [i8; LANES]) {
         isa!({
             let low = vmovn_high_s32(vmovn_s32(a[0]), a[1]);
@@ -253,10 +186,6 @@ impl<const DOT: bool> Simd for Neon<DOT> {
     #[inline(always)]
     fn sum_i8(self, a: &[i8; LANES]) -> i32 {
         i32::from(isa!(vaddlvq_s8(vld1q_s8(a.as_ptr()))))
-    }
-    #[inline(always)]
-    fn round_bf16(self, a: Self::F) -> Self::F {
-        each!(round_quarter, a)
     }
     #[inline(always)]
     fn store_i16(self, a: Self::I, to: &mut [i16; LANES]) {

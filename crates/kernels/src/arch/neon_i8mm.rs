@@ -4,7 +4,7 @@ use core::arch::aarch64::*;
 use core::arch::asm;
 use std::arch::is_aarch64_feature_detected;
 
-use super::neon::{Neon, isa};
+use super::neon::Neon;
 use super::neon_rows::NeonRows;
 use crate::simd::Simd;
 
@@ -16,18 +16,18 @@ pub(crate) type Rows4 = NeonRows<true>;
 pub(crate) struct I8mm(Neon<true>);
 
 impl I8mm {
-    /// Whether the CPU has it.
-    pub(crate) fn available() -> bool {
-        Neon::<true>::available() && is_aarch64_feature_detected!("i8mm")
+    /// A token, if the CPU has the instructions.
+    pub(crate) fn new() -> Option<Self> {
+        Neon::new().filter(|_| is_aarch64_feature_detected!("i8mm")).map(Self)
     }
 
     /// # Safety
     ///
-    /// [`I8mm::available`] must hold.
+    /// [`I8mm::new`] gives a token on this CPU.
     #[inline(always)]
-    pub(crate) unsafe fn new() -> Self {
+    pub(crate) unsafe fn assume() -> Self {
         // SAFETY: the caller's contract includes that of `Neon`.
-        Self(unsafe { Neon::new() })
+        Self(unsafe { Neon::assume() })
     }
 
     /// The same proof, for everything else.

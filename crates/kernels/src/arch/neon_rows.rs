@@ -4,7 +4,7 @@
 use core::arch::aarch64::*;
 use core::arch::asm;
 
-use super::neon::{Neon, isa};
+use super::neon::Neon;
 use crate::simd::{Dot, LANES, Vector};
 
 /// The proof that [`Neon`] is, for single registers.
@@ -59,33 +59,14 @@ impl<const DOT: bool> Vector for NeonRows<DOT> {
     const WIDE: bool = false;
     const REGISTERS: usize = 32;
 
-    #[inline(always)]
-    fn splat(self, x: f32) -> Self::F {
-        isa!(vdupq_n_f32(x))
-    }
-    #[inline(always)]
-    fn splat_i(self, x: i32) -> Self::I {
-        isa!(vdupq_n_s32(x))
-    }
-    #[inline(always)]
-    fn to_f(self, a: Self::I) -> Self::F {
-        isa!(vcvtq_f32_s32(a))
-    }
-    #[inline(always)]
-    fn add(self, a: Self::F, b: Self::F) -> Self::F {
-        isa!(vaddq_f32(a, b))
-    }
-    #[inline(always)]
-    fn mul(self, a: Self::F, b: Self::F) -> Self::F {
-        isa!(vmulq_f32(a, b))
-    }
-    #[inline(always)]
-    fn fma(self, a: Self::F, b: Self::F, c: Self::F) -> Self::F {
-        isa!(vfmaq_f32(c, a, b))
-    }
-    #[inline(always)]
-    fn fnma(self, a: Self::F, b: Self::F, c: Self::F) -> Self::F {
-        isa!(vfmsq_f32(c, a, b))
+    intrinsics! {
+        fn splat(self, x: f32) -> Self::F = vdupq_n_f32(x);
+        fn splat_i(self, x: i32) -> Self::I = vdupq_n_s32(x);
+        fn to_f(self, a: Self::I) -> Self::F = vcvtq_f32_s32(a);
+        fn add(self, a: Self::F, b: Self::F) -> Self::F = vaddq_f32(a, b);
+        fn mul(self, a: Self::F, b: Self::F) -> Self::F = vmulq_f32(a, b);
+        fn fma(self, a: Self::F, b: Self::F, c: Self::F) -> Self::F = vfmaq_f32(c, a, b);
+        fn fnma(self, a: Self::F, b: Self::F, c: Self::F) -> Self::F = vfmsq_f32(c, a, b);
     }
 }
 
@@ -125,19 +106,50 @@ impl<const DOT: bool> Dot for NeonRows<DOT> {
 
     const GROUPS: usize = 4;
 
-    #[inline(always)]
-    fn load_f32(self, x: &[u8; 64], g: usize) -> Self::F {
-        isa!(vreinterpretq_f32_u8(self.load_w(x, g)))
+    intrinsics! {
+        fn load_f32(self, x: &[u8; 64], g: usize) -> Self::F =
+            vreinterpretq_f32_u8(self.load_w(x, g));
+        fn load_u8(self, x: &[u8; LANES], g: usize) -> Self::F =
+            vcvtq_f32_u32(widen_bytes(load_bytes(x, g)));
+        fn splat_w(self, x: u8) -> Self::W = vdupq_n_u8(x);
+        fn and(self, a: Self::W, b: Self::W) -> Self::W = vandq_u8(a, b);
+        fn or(self, a: Self::W, b: Self::W) -> Self::W = vorrq_u8(a, b);
+        fn shr4(self, a: Self::W) -> Self::W = vshrq_n_u8::<4>(a);
+        fn shr2(self, a: Self::W) -> Self::W = vshrq_n_u8::<2>(a);
+        fn shr3(self, a: Self::W) -> Self::W = vshrq_n_u8::<3>(a);
+        fn shr5(self, a: Self::W) -> Self::W = vshrq_n_u8::<5>(a);
+        fn shr6(self, a: Self::W) -> Self::W = vshrq_n_u8::<6>(a);
+        fn table(self, x: &[u8; 16]) -> Self::W = vld1q_u8(x.as_ptr());
+        fn lookup(self, table: Self::W, index: Self::W) -> Self::W = vqtbl1q_u8(table, index);
+        fn even_bf16(self, a: Self::W) -> Self::F =
+            vreinterpretq_f32_u32(vshlq_n_u32::<16>(vreinterpretq_u32_u8(a)));
+        fn odd_bf16(self, a: Self::W) -> Self::F =
+            vreinterpretq_f32_u32(vandq_u32(vreinterpretq_u32_u8(a), vdupq_n_u32(0xffff_0000)));
+        fn load_f16(self, x: &[u8; 32], g: usize) -> Self::F =
+            vcvt_f32_f16(vreinterpret_f16_u8(vld1_u8(group::<_, 8>(x, g).as_ptr())));
+        fn load(self, x: &[f32; LANES], g: usize) -> Self::F =
+            vld1q_f32(group::<_, 4>(x, g).as_ptr());
+        fn store(self, x: Self::F, to: &mut [f32; LANES], g: usize) =
+            vst1q_f32(to[g % 4 * 4..][..4].as_mut_ptr(), x);
+        fn load_w(self, x: &[u8; 64], g: usize) -> Self::W =
+            vld1q_u8(group::<_, 16>(x, g).as_ptr());
+        fn store_w(self, x: Self::W, to: &mut [u8; 64], g: usize) =
+            vst1q_u8(to[g % 4 * 16..][..16].as_mut_ptr(), x);
+        fn load_pairs_u8(self, x: &[u8; 2 * LANES], g: usize) -> Self::W =
+            vreinterpretq_u8_u16(vmovl_u8(vld1_u8(group::<_, 8>(x, g).as_ptr())));
+        fn load_pairs_i8(self, x: &[u8; 2 * LANES], g: usize) -> Self::W =
+            bytes(vmovl_s8(vreinterpret_s8_u8(vld1_u8(group::<_, 8>(x, g).as_ptr()))));
     }
-    #[inline(always)]
-    fn load_f16(self, x: &[u8; 32], g: usize) -> Self::F {
-        let x: &[u8; 8] = group(x, g);
-        isa!(vcvt_f32_f16(vreinterpret_f16_u8(vld1_u8(x.as_ptr()))))
+
+    methods! {
+        fn start_nibbles(self, start: i32) -> Self::N = self.splat_i(start);
+        fn dot_nibbles(self, acc: Self::N, w: Self::W, quad: i32) -> Self::N =
+            self.dot(acc, w, quad);
+        fn end_nibbles(self, acc: Self::N, _start: i32) -> Self::I = acc;
+        fn start_half(self, start: i32) -> Self::N = self.splat_i(start);
+        fn start_biased(self, _neg128: i32) -> Self::I = self.splat_i(0);
     }
-    #[inline(always)]
-    fn load_u8(self, x: &[u8; LANES], g: usize) -> Self::F {
-        isa!(vcvtq_f32_u32(widen_bytes(load_bytes(x, g))))
-    }
+
     #[inline(always)]
     fn load_i8(self, x: &[u8; LANES], g: usize) -> Self::F {
         isa!({
@@ -156,37 +168,6 @@ impl<const DOT: bool> Dot for NeonRows<DOT> {
         })
     }
     #[inline(always)]
-    fn load(self, x: &[f32; LANES], g: usize) -> Self::F {
-        let x: &[f32; 4] = group(x, g);
-        isa!(vld1q_f32(x.as_ptr()))
-    }
-    #[inline(always)]
-    fn store(self, x: Self::F, to: &mut [f32; LANES], g: usize) {
-        let to = &mut to[g % 4 * 4..][..4];
-        isa!(vst1q_f32(to.as_mut_ptr(), x));
-    }
-
-    #[inline(always)]
-    fn load_w(self, x: &[u8; 64], g: usize) -> Self::W {
-        let x: &[u8; 16] = group(x, g);
-        isa!(vld1q_u8(x.as_ptr()))
-    }
-    #[inline(always)]
-    fn store_w(self, x: Self::W, to: &mut [u8; 64], g: usize) {
-        let to = &mut to[g % 4 * 16..][..16];
-        isa!(vst1q_u8(to.as_mut_ptr(), x));
-    }
-    #[inline(always)]
-    fn load_pairs_u8(self, x: &[u8; 2 * LANES], g: usize) -> Self::W {
-        let x: &[u8; 8] = group(x, g);
-        isa!(vreinterpretq_u8_u16(vmovl_u8(vld1_u8(x.as_ptr()))))
-    }
-    #[inline(always)]
-    fn load_pairs_i8(self, x: &[u8; 2 * LANES], g: usize) -> Self::W {
-        let x: &[u8; 8] = group(x, g);
-        isa!(bytes(vmovl_s8(vreinterpret_s8_u8(vld1_u8(x.as_ptr())))))
-    }
-    #[inline(always)]
     fn prefetch(self, at: *const u8) {
         // SAFETY: a hint that touches nothing, whatever the address.
         unsafe { asm!("prfm pldl1keep, [{}]", in(reg) at, options(nostack, preserves_flags)) };
@@ -202,66 +183,8 @@ impl<const DOT: bool> Dot for NeonRows<DOT> {
         unsafe { asm!("prfm pstl1keep, [{}]", in(reg) at, options(nostack, preserves_flags)) };
     }
     #[inline(always)]
-    fn splat_w(self, x: u8) -> Self::W {
-        isa!(vdupq_n_u8(x))
-    }
-    #[inline(always)]
-    fn and(self, a: Self::W, b: Self::W) -> Self::W {
-        isa!(vandq_u8(a, b))
-    }
-    #[inline(always)]
-    fn or(self, a: Self::W, b: Self::W) -> Self::W {
-        isa!(vorrq_u8(a, b))
-    }
-    #[inline(always)]
-    fn shr4(self, a: Self::W) -> Self::W {
-        isa!(vshrq_n_u8::<4>(a))
-    }
-    #[inline(always)]
-    fn shr2(self, a: Self::W) -> Self::W {
-        isa!(vshrq_n_u8::<2>(a))
-    }
-    #[inline(always)]
-    fn shr3(self, a: Self::W) -> Self::W {
-        isa!(vshrq_n_u8::<3>(a))
-    }
-    #[inline(always)]
-    fn shr5(self, a: Self::W) -> Self::W {
-        isa!(vshrq_n_u8::<5>(a))
-    }
-    #[inline(always)]
-    fn shr6(self, a: Self::W) -> Self::W {
-        isa!(vshrq_n_u8::<6>(a))
-    }
-
-    #[inline(always)]
-    fn table(self, x: &[u8; 16]) -> Self::W {
-        isa!(vld1q_u8(x.as_ptr()))
-    }
-    #[inline(always)]
-    fn lookup(self, table: Self::W, index: Self::W) -> Self::W {
-        isa!(vqtbl1q_u8(table, index))
-    }
-
-    #[inline(always)]
     fn dot(self, acc: Self::I, w: Self::W, quad: i32) -> Self::I {
         self.dot_signed(acc, isa!(vreinterpretq_s8_u8(w)), quad)
-    }
-    #[inline(always)]
-    fn start_nibbles(self, start: i32) -> Self::N {
-        self.splat_i(start)
-    }
-    #[inline(always)]
-    fn dot_nibbles(self, acc: Self::N, w: Self::W, quad: i32) -> Self::N {
-        self.dot(acc, w, quad)
-    }
-    #[inline(always)]
-    fn end_nibbles(self, acc: Self::N, _start: i32) -> Self::I {
-        acc
-    }
-    #[inline(always)]
-    fn start_half(self, start: i32) -> Self::N {
-        self.splat_i(start)
     }
     #[inline(always)]
     fn scale_halves(self, low: Self::N, high: Self::N, scales: Self::W) -> Self::I {
@@ -272,21 +195,9 @@ impl<const DOT: bool> Dot for NeonRows<DOT> {
         })
     }
     #[inline(always)]
-    fn start_biased(self, _neg128: i32) -> Self::I {
-        self.splat_i(0)
-    }
-    #[inline(always)]
     fn dot_biased(self, acc: Self::I, w: Self::W, quad: i32) -> Self::I {
         // Without the 128, two products reach 2 · 128 · 127 = 32512.
         self.dot_signed(acc, isa!(vreinterpretq_s8_u8(veorq_u8(w, vdupq_n_u8(0x80)))), quad)
-    }
-    #[inline(always)]
-    fn even_bf16(self, a: Self::W) -> Self::F {
-        isa!(vreinterpretq_f32_u32(vshlq_n_u32::<16>(vreinterpretq_u32_u8(a))))
-    }
-    #[inline(always)]
-    fn odd_bf16(self, a: Self::W) -> Self::F {
-        isa!(vreinterpretq_f32_u32(vandq_u32(vreinterpretq_u32_u8(a), vdupq_n_u32(0xffff_0000))))
     }
     #[inline(always)]
     fn widen(self, w: Self::W) -> [Self::W; 2] {

@@ -1,6 +1,8 @@
 //! Sixteen lanes as an array: the specification, and the only implementation on CPUs without SIMD
 //! code here.
 
+use std::array::from_fn;
+
 use crate::bf16::LEAST;
 use crate::simd::{Dot, LANES, Simd, Vector};
 
@@ -8,9 +10,25 @@ use crate::simd::{Dot, LANES, Simd, Vector};
 #[derive(Clone, Copy)]
 pub(crate) struct Scalar;
 
+#[expect(dead_code, reason = "until the list of instruction sets takes all tokens alike")]
+impl Scalar {
+    /// A token.
+    pub(crate) fn new() -> Option<Self> {
+        Some(Self)
+    }
+
+    /// # Safety
+    ///
+    /// None is needed: it is named as those of other instruction sets.
+    #[inline(always)]
+    pub(crate) unsafe fn assume() -> Self {
+        Self
+    }
+}
+
 #[inline(always)]
 fn map2<T: Copy>(a: [T; LANES], b: [T; LANES], f: impl Fn(T, T) -> T) -> [T; LANES] {
-    std::array::from_fn(|i| f(a[i], b[i]))
+    from_fn(|i| f(a[i], b[i]))
 }
 
 /// Folds 16 lanes: `i` with `i + 8`, then `i + 4`, `i + 2`, `i + 1`.
@@ -36,150 +54,59 @@ impl Vector for Scalar {
     const WIDE: bool = false;
     const REGISTERS: usize = 0;
 
-    #[inline(always)]
-    fn splat(self, x: f32) -> Self::F {
-        [x; LANES]
-    }
-    #[inline(always)]
-    fn splat_i(self, x: i32) -> Self::I {
-        [x; LANES]
-    }
-    #[inline(always)]
-    fn to_f(self, a: Self::I) -> Self::F {
-        a.map(|v| v as f32)
-    }
-    #[inline(always)]
-    fn add(self, a: Self::F, b: Self::F) -> Self::F {
-        map2(a, b, |a, b| a + b)
-    }
-    #[inline(always)]
-    fn mul(self, a: Self::F, b: Self::F) -> Self::F {
-        map2(a, b, |a, b| a * b)
-    }
-    #[inline(always)]
-    fn fma(self, a: Self::F, b: Self::F, c: Self::F) -> Self::F {
-        std::array::from_fn(|i| a[i].mul_add(b[i], c[i]))
-    }
-    #[inline(always)]
-    fn fnma(self, a: Self::F, b: Self::F, c: Self::F) -> Self::F {
-        std::array::from_fn(|i| (-a[i]).mul_add(b[i], c[i]))
+    methods! {
+        fn splat(self, x: f32) -> Self::F = [x; LANES];
+        fn splat_i(self, x: i32) -> Self::I = [x; LANES];
+        fn to_f(self, a: Self::I) -> Self::F = a.map(|v| v as f32);
+        fn add(self, a: Self::F, b: Self::F) -> Self::F = map2(a, b, |a, b| a + b);
+        fn mul(self, a: Self::F, b: Self::F) -> Self::F = map2(a, b, |a, b| a * b);
+        fn fma(self, a: Self::F, b: Self::F, c: Self::F) -> Self::F =
+            from_fn(|i| a[i].mul_add(b[i], c[i]));
+        fn fnma(self, a: Self::F, b: Self::F, c: Self::F) -> Self::F =
+            from_fn(|i| (-a[i]).mul_add(b[i], c[i]));
     }
 }
 
 impl Simd for Scalar {
     type Dot = Self;
 
-    #[inline(always)]
-    fn dot(self) -> Self {
-        self
-    }
-    #[inline(always)]
-    fn load(self, x: &[f32; LANES]) -> Self::F {
-        *x
-    }
-    #[inline(always)]
-    fn load_f16(self, x: &[u8; 32]) -> Self::F {
-        std::array::from_fn(|i| half::f16::from_le_bytes([x[2 * i], x[2 * i + 1]]).to_f32())
-    }
-    #[inline(always)]
-    fn load_bf16(self, x: &[u16; LANES]) -> Self::F {
-        x.map(|bits| f32::from_bits(u32::from(bits) << 16))
-    }
-    #[inline(always)]
-    fn store(self, x: Self::F, to: &mut [f32; LANES]) {
-        *to = x;
-    }
-    #[inline(always)]
-    fn store_f16(self, x: Self::F, to: &mut [u16; LANES]) {
-        *to = x.map(|v| half::f16::from_f32(v).to_bits());
-    }
-    #[inline(always)]
-    fn store_bf16(self, x: Self::F, to: &mut [u16; LANES]) {
-        *to = x.map(|v| (v.to_bits() >> 16) as u16);
-    }
-    #[inline(always)]
-    fn sub(self, a: Self::F, b: Self::F) -> Self::F {
-        map2(a, b, |a, b| a - b)
-    }
-    #[inline(always)]
-    fn div(self, a: Self::F, b: Self::F) -> Self::F {
-        map2(a, b, |a, b| a / b)
-    }
-    #[inline(always)]
-    fn max(self, a: Self::F, b: Self::F) -> Self::F {
-        map2(a, b, |a, b| if a > b { a } else { b })
-    }
-    #[inline(always)]
-    fn min(self, a: Self::F, b: Self::F) -> Self::F {
-        map2(a, b, |a, b| if a < b { a } else { b })
-    }
-    #[inline(always)]
-    fn abs(self, a: Self::F) -> Self::F {
-        a.map(f32::abs)
-    }
-    #[inline(always)]
-    fn first(self, n: usize, a: Self::F, fill: Self::F) -> Self::F {
-        std::array::from_fn(|i| if i < n { a[i] } else { fill[i] })
-    }
-    #[inline(always)]
-    fn reduce_add(self, a: Self::F) -> f32 {
-        tree(a, |a, b| a + b)
-    }
-    #[inline(always)]
-    fn reduce_max(self, a: Self::F) -> f32 {
-        tree(a, |a, b| if a > b { a } else { b })
-    }
-    #[inline(always)]
-    fn truncate(self, a: Self::F) -> Self::I {
-        a.map(|v| v as i32)
-    }
-    #[inline(always)]
-    fn as_bits(self, a: Self::F) -> Self::I {
-        a.map(|v| v.to_bits() as i32)
-    }
-    #[inline(always)]
-    fn as_floats(self, a: Self::I) -> Self::F {
-        a.map(|v| f32::from_bits(v as u32))
-    }
-    #[inline(always)]
-    fn add_i(self, a: Self::I, b: Self::I) -> Self::I {
-        map2(a, b, i32::wrapping_add)
-    }
-    #[inline(always)]
-    fn sub_i(self, a: Self::I, b: Self::I) -> Self::I {
-        map2(a, b, i32::wrapping_sub)
-    }
-    #[inline(always)]
-    fn max_i(self, a: Self::I, b: Self::I) -> Self::I {
-        map2(a, b, i32::max)
-    }
-    #[inline(always)]
-    fn halve_i(self, a: Self::I) -> Self::I {
-        a.map(|v| v >> 1)
-    }
-    #[inline(always)]
-    fn to_exponent(self, a: Self::I) -> Self::I {
-        a.map(|v| v << 23)
-    }
-    #[inline(always)]
-    fn reduce_max_i(self, a: Self::I) -> i32 {
-        tree(a, i32::max)
-    }
-    #[inline(always)]
-    fn store_i8(self, a: Self::I, to: &mut [i8; LANES]) {
-        *to = a.map(|v| v as i8);
-    }
-    #[inline(always)]
-    fn sum_i8(self, a: &[i8; LANES]) -> i32 {
-        a.iter().map(|&q| i32::from(q)).sum()
-    }
-    #[inline(always)]
-    fn round_bf16(self, a: Self::F) -> Self::F {
-        a.map(|x| if x.abs() < LEAST { 0.0 } else { half::bf16::from_f32(x).to_f32() })
-    }
-    #[inline(always)]
-    fn store_i16(self, a: Self::I, to: &mut [i16; LANES]) {
-        *to = a.map(|v| v as i16);
+    methods! {
+        fn dot(self) -> Self = self;
+        fn load(self, x: &[f32; LANES]) -> Self::F = *x;
+        fn load_f16(self, x: &[u8; 32]) -> Self::F =
+            from_fn(|i| half::f16::from_le_bytes([x[2 * i], x[2 * i + 1]]).to_f32());
+        fn load_bf16(self, x: &[u16; LANES]) -> Self::F =
+            x.map(|bits| f32::from_bits(u32::from(bits) << 16));
+        fn store(self, x: Self::F, to: &mut [f32; LANES]) = *to = x;
+        fn store_f16(self, x: Self::F, to: &mut [u16; LANES]) =
+            *to = x.map(|v| half::f16::from_f32(v).to_bits());
+        fn store_bf16(self, x: Self::F, to: &mut [u16; LANES]) =
+            *to = x.map(|v| (v.to_bits() >> 16) as u16);
+        fn sub(self, a: Self::F, b: Self::F) -> Self::F = map2(a, b, |a, b| a - b);
+        fn div(self, a: Self::F, b: Self::F) -> Self::F = map2(a, b, |a, b| a / b);
+        fn max(self, a: Self::F, b: Self::F) -> Self::F =
+            map2(a, b, |a, b| if a > b { a } else { b });
+        fn min(self, a: Self::F, b: Self::F) -> Self::F =
+            map2(a, b, |a, b| if a < b { a } else { b });
+        fn abs(self, a: Self::F) -> Self::F = a.map(f32::abs);
+        fn first(self, n: usize, a: Self::F, fill: Self::F) -> Self::F =
+            from_fn(|i| if i < n { a[i] } else { fill[i] });
+        fn reduce_add(self, a: Self::F) -> f32 = tree(a, |a, b| a + b);
+        fn reduce_max(self, a: Self::F) -> f32 = tree(a, |a, b| if a > b { a } else { b });
+        fn truncate(self, a: Self::F) -> Self::I = a.map(|v| v as i32);
+        fn as_bits(self, a: Self::F) -> Self::I = a.map(|v| v.to_bits() as i32);
+        fn as_floats(self, a: Self::I) -> Self::F = a.map(|v| f32::from_bits(v as u32));
+        fn add_i(self, a: Self::I, b: Self::I) -> Self::I = map2(a, b, i32::wrapping_add);
+        fn sub_i(self, a: Self::I, b: Self::I) -> Self::I = map2(a, b, i32::wrapping_sub);
+        fn max_i(self, a: Self::I, b: Self::I) -> Self::I = map2(a, b, i32::max);
+        fn halve_i(self, a: Self::I) -> Self::I = a.map(|v| v >> 1);
+        fn to_exponent(self, a: Self::I) -> Self::I = a.map(|v| v << 23);
+        fn reduce_max_i(self, a: Self::I) -> i32 = tree(a, i32::max);
+        fn store_i8(self, a: Self::I, to: &mut [i8; LANES]) = *to = a.map(|v| v as i8);
+        fn sum_i8(self, a: &[i8; LANES]) -> i32 = a.iter().map(|&q| i32::from(q)).sum();
+        fn round_bf16(self, a: Self::F) -> Self::F =
+            a.map(|x| if x.abs() < LEAST { 0.0 } else { half::bf16::from_f32(x).to_f32() });
+        fn store_i16(self, a: Self::I, to: &mut [i16; LANES]) = *to = a.map(|v| v as i16);
     }
 }
 
@@ -189,98 +116,55 @@ impl Dot for Scalar {
 
     const GROUPS: usize = 1;
 
+    methods! {
+        fn load_f16(self, x: &[u8; 32], _g: usize) -> Self::F = Simd::load_f16(self, x);
+        fn load_u8(self, x: &[u8; LANES], _g: usize) -> Self::F = x.map(f32::from);
+        fn load_i8(self, x: &[u8; LANES], _g: usize) -> Self::F = x.map(|b| f32::from(b as i8));
+        fn store(self, x: Self::F, to: &mut [f32; LANES], _g: usize) = Simd::store(self, x, to);
+        fn load(self, x: &[f32; LANES], _g: usize) -> Self::F = *x;
+        fn load_w(self, x: &[u8; 64], _g: usize) -> Self::W = *x;
+        fn store_w(self, x: Self::W, to: &mut [u8; 64], _g: usize) = *to = x;
+        fn load_pairs_u8(self, x: &[u8; 2 * LANES], _g: usize) -> Self::W = pairs(x.map(i16::from));
+        fn load_pairs_i8(self, x: &[u8; 2 * LANES], _g: usize) -> Self::W =
+            pairs(x.map(|b| i16::from(b as i8)));
+        fn prefetch(self, _at: *const u8) = ();
+        fn prefetch_second(self, _at: *const u8) = ();
+        fn prefetch_write(self, _at: *const u8) = ();
+        fn splat_w(self, x: u8) -> Self::W = [x; 64];
+        fn and(self, a: Self::W, b: Self::W) -> Self::W = from_fn(|i| a[i] & b[i]);
+        fn or(self, a: Self::W, b: Self::W) -> Self::W = from_fn(|i| a[i] | b[i]);
+        fn shr4(self, a: Self::W) -> Self::W = a.map(|b| b >> 4);
+        fn shr2(self, a: Self::W) -> Self::W = a.map(|b| b >> 2);
+        fn shr3(self, a: Self::W) -> Self::W = a.map(|b| b >> 3);
+        fn shr5(self, a: Self::W) -> Self::W = a.map(|b| b >> 5);
+        fn shr6(self, a: Self::W) -> Self::W = a.map(|b| b >> 6);
+        fn table(self, x: &[u8; 16]) -> Self::W = from_fn(|i| x[i % 16]);
+        fn lookup(self, table: Self::W, index: Self::W) -> Self::W =
+            from_fn(|i| table[i / 16 * 16 + usize::from(index[i] & 15)]);
+        fn start_nibbles(self, start: i32) -> Self::N = [start; LANES];
+        fn dot_nibbles(self, acc: Self::N, w: Self::W, quad: i32) -> Self::N =
+            Dot::dot(self, acc, w, quad);
+        fn end_nibbles(self, acc: Self::N, _start: i32) -> Self::I = acc;
+        fn start_half(self, start: i32) -> Self::N = [start; LANES];
+        fn scale_halves(self, low: Self::N, high: Self::N, scales: Self::W) -> Self::I =
+            from_fn(|r| low[r] * half(scales, 2 * r) + high[r] * half(scales, 2 * r + 1));
+        fn start_biased(self, neg128: i32) -> Self::I = [neg128; LANES];
+        fn dot_biased(self, acc: Self::I, w: Self::W, quad: i32) -> Self::I =
+            Dot::dot(self, acc, w, quad);
+        fn even_bf16(self, a: Self::W) -> Self::F =
+            from_fn(|i| half::bf16::from_le_bytes([a[4 * i], a[4 * i + 1]]).to_f32());
+        fn odd_bf16(self, a: Self::W) -> Self::F =
+            from_fn(|i| half::bf16::from_le_bytes([a[4 * i + 2], a[4 * i + 3]]).to_f32());
+    }
+
     #[inline(always)]
     fn load_f32(self, x: &[u8; 64], _g: usize) -> Self::F {
-        std::array::from_fn(|i| {
-            f32::from_le_bytes([x[4 * i], x[4 * i + 1], x[4 * i + 2], x[4 * i + 3]])
-        })
-    }
-    #[inline(always)]
-    fn load_f16(self, x: &[u8; 32], _g: usize) -> Self::F {
-        Simd::load_f16(self, x)
-    }
-    #[inline(always)]
-    fn load_u8(self, x: &[u8; LANES], _g: usize) -> Self::F {
-        x.map(f32::from)
-    }
-    #[inline(always)]
-    fn load_i8(self, x: &[u8; LANES], _g: usize) -> Self::F {
-        x.map(|b| f32::from(b as i8))
+        from_fn(|i| f32::from_le_bytes([x[4 * i], x[4 * i + 1], x[4 * i + 2], x[4 * i + 3]]))
     }
     #[inline(always)]
     fn load_power(self, x: &[u8; LANES], _g: usize) -> Self::F {
         // The two least are subnormal.
         x.map(|b| f32::from_bits(if b < 2 { 1 << (21 + b) } else { u32::from(b - 1) << 23 }))
-    }
-    #[inline(always)]
-    fn store(self, x: Self::F, to: &mut [f32; LANES], _g: usize) {
-        Simd::store(self, x, to);
-    }
-    #[inline(always)]
-    fn load(self, x: &[f32; LANES], _g: usize) -> Self::F {
-        *x
-    }
-    #[inline(always)]
-    fn load_w(self, x: &[u8; 64], _g: usize) -> Self::W {
-        *x
-    }
-    #[inline(always)]
-    fn store_w(self, x: Self::W, to: &mut [u8; 64], _g: usize) {
-        *to = x;
-    }
-    #[inline(always)]
-    fn load_pairs_u8(self, x: &[u8; 2 * LANES], _g: usize) -> Self::W {
-        pairs(x.map(i16::from))
-    }
-    #[inline(always)]
-    fn load_pairs_i8(self, x: &[u8; 2 * LANES], _g: usize) -> Self::W {
-        pairs(x.map(|b| i16::from(b as i8)))
-    }
-    #[inline(always)]
-    fn prefetch(self, _at: *const u8) {}
-    #[inline(always)]
-    fn prefetch_second(self, _at: *const u8) {}
-    #[inline(always)]
-    fn prefetch_write(self, _at: *const u8) {}
-    #[inline(always)]
-    fn splat_w(self, x: u8) -> Self::W {
-        [x; 64]
-    }
-    #[inline(always)]
-    fn and(self, a: Self::W, b: Self::W) -> Self::W {
-        std::array::from_fn(|i| a[i] & b[i])
-    }
-    #[inline(always)]
-    fn or(self, a: Self::W, b: Self::W) -> Self::W {
-        std::array::from_fn(|i| a[i] | b[i])
-    }
-    #[inline(always)]
-    fn shr4(self, a: Self::W) -> Self::W {
-        a.map(|b| b >> 4)
-    }
-    #[inline(always)]
-    fn shr2(self, a: Self::W) -> Self::W {
-        a.map(|b| b >> 2)
-    }
-    #[inline(always)]
-    fn shr3(self, a: Self::W) -> Self::W {
-        a.map(|b| b >> 3)
-    }
-    #[inline(always)]
-    fn shr5(self, a: Self::W) -> Self::W {
-        a.map(|b| b >> 5)
-    }
-    #[inline(always)]
-    fn shr6(self, a: Self::W) -> Self::W {
-        a.map(|b| b >> 6)
-    }
-    #[inline(always)]
-    fn table(self, x: &[u8; 16]) -> Self::W {
-        std::array::from_fn(|i| x[i % 16])
-    }
-    #[inline(always)]
-    fn lookup(self, table: Self::W, index: Self::W) -> Self::W {
-        std::array::from_fn(|i| table[i / 16 * 16 + usize::from(index[i] & 15)])
     }
     #[inline(always)]
     fn dot(self, mut acc: Self::I, w: Self::W, quad: i32) -> Self::I {
@@ -293,62 +177,26 @@ impl Dot for Scalar {
         acc
     }
     #[inline(always)]
-    fn start_nibbles(self, start: i32) -> Self::N {
-        [start; LANES]
-    }
-    #[inline(always)]
-    fn dot_nibbles(self, acc: Self::N, w: Self::W, quad: i32) -> Self::N {
-        Dot::dot(self, acc, w, quad)
-    }
-    #[inline(always)]
-    fn end_nibbles(self, acc: Self::N, _start: i32) -> Self::I {
-        acc
-    }
-    #[inline(always)]
-    fn start_half(self, start: i32) -> Self::N {
-        [start; LANES]
-    }
-    #[inline(always)]
-    fn scale_halves(self, low: Self::N, high: Self::N, scales: Self::W) -> Self::I {
-        std::array::from_fn(|r| low[r] * half(scales, 2 * r) + high[r] * half(scales, 2 * r + 1))
-    }
-    #[inline(always)]
-    fn start_biased(self, neg128: i32) -> Self::I {
-        [neg128; LANES]
-    }
-    #[inline(always)]
-    fn dot_biased(self, acc: Self::I, w: Self::W, quad: i32) -> Self::I {
-        Dot::dot(self, acc, w, quad)
-    }
-    #[inline(always)]
-    fn even_bf16(self, a: Self::W) -> Self::F {
-        std::array::from_fn(|i| half::bf16::from_le_bytes([a[4 * i], a[4 * i + 1]]).to_f32())
-    }
-    #[inline(always)]
-    fn odd_bf16(self, a: Self::W) -> Self::F {
-        std::array::from_fn(|i| half::bf16::from_le_bytes([a[4 * i + 2], a[4 * i + 3]]).to_f32())
-    }
-    #[inline(always)]
     fn widen(self, w: Self::W) -> [Self::W; 2] {
         let byte = |i: usize| i16::from(w[i] as i8).to_le_bytes();
-        [0, 1].map(|odd| std::array::from_fn(|i| byte(i / 4 * 4 + odd + i % 4 / 2 * 2)[i % 2]))
+        [0, 1].map(|odd| from_fn(|i| byte(i / 4 * 4 + odd + i % 4 / 2 * 2)[i % 2]))
     }
     #[inline(always)]
     fn widen_nibbles(self, w: Self::W) -> [Self::W; 4] {
         let words = w.as_chunks::<2>().0;
         let word = |i: usize| i16::from_le_bytes(words[i]);
-        [12, 8, 4, 0].map(|up| pairs(std::array::from_fn(|i| word(i) << up >> 12)))
+        [12, 8, 4, 0].map(|up| pairs(from_fn(|i| word(i) << up >> 12)))
     }
     #[inline(always)]
     fn dot_pairs(self, acc: Self::I, w: Self::W, pair: i32) -> Self::I {
         let (a, b) = (i32::from(pair as i16), pair >> 16);
-        std::array::from_fn(|r| acc[r] + half(w, 2 * r) * a + half(w, 2 * r + 1) * b)
+        from_fn(|r| acc[r] + half(w, 2 * r) * a + half(w, 2 * r + 1) * b)
     }
 }
 
 /// 16-bit numbers as bytes.
 fn pairs(x: [i16; 2 * LANES]) -> [u8; 64] {
-    std::array::from_fn(|i| x[i / 2].to_le_bytes()[i % 2])
+    from_fn(|i| x[i / 2].to_le_bytes()[i % 2])
 }
 
 /// 16-bit number `i` of bytes.
