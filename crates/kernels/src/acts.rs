@@ -2,6 +2,7 @@
 
 use gguf::TensorType;
 
+use crate::matmul::Line;
 use crate::q8::{BLOCK, Q8Block};
 use crate::views::Rows;
 
@@ -18,11 +19,7 @@ pub enum ActKind {
 
 /// The activations that a matrix of type `ty` is multiplied with.
 pub const fn act_kind(ty: TensorType) -> ActKind {
-    match ty {
-        TensorType::F32 | TensorType::F16 => ActKind::F32,
-        TensorType::BF16 => ActKind::Bf16,
-        _ => ActKind::Q8,
-    }
+    Line::of(ty).acts()
 }
 
 /// Bytes of a quantised row of `cols` activations: 64 for every 32. Rows must start at multiples of

@@ -5,7 +5,7 @@ use std::sync::Mutex;
 
 use gguf::TensorType;
 
-use crate::acts::{ActKind, Acts, act_kind};
+use crate::acts::{Acts, act_kind};
 use crate::isa::{Isa, likes_streams};
 use crate::kernels::Kernels;
 use crate::matmul::panel;
@@ -159,11 +159,10 @@ impl Kernels {
     /// what was registered.
     pub fn mat_kernels(&self, ty: TensorType) -> Vec<MatKernel> {
         let family = self.family(ty).into_iter().map(MatKernel::Family);
-        // What bfloat16 activations look like.
-        let pairs = |isa| isa == Isa::Avx512Bf16;
-        let fits = |k: &&Imported| {
-            k.ty == ty && (pairs(k.isa) == pairs(self.isa()) || act_kind(ty) != ActKind::Bf16)
-        };
+        // Activations have the same form with both instruction sets.
+        let bytes = |kernels: &Kernels| kernels.row_bytes(act_kind(ty), 32);
+        let alike = |own| bytes(own) == bytes(self);
+        let fits = |k: &&Imported| k.ty == ty && Self::for_isa(k.isa).is_some_and(alike);
         family.chain(imported().into_iter().filter(fits).map(MatKernel::Imported)).collect()
     }
 
@@ -202,10 +201,7 @@ impl Kernels {
         match kernel {
             MatKernel::Imported(imported) => imported.size,
             MatKernel::Family(kernel) => {
-                let tiles = match self.isa() {
-                    Isa::Avx512 | Isa::Avx512Bf16 | Isa::Amx => kernel.vectors,
-                    Isa::Avx2 | Isa::Neon | Isa::NeonDot | Isa::NeonI8mm | Isa::Scalar => 1,
-                };
+                let tiles = if self.groups() == 1 { kernel.vectors } else { 1 };
                 (usize::from(tiles), usize::from(kernel.tokens))
             }
         }

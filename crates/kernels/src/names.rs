@@ -2,11 +2,8 @@
 
 use gguf::TensorType;
 
-use crate::TILE_ROWS;
 use crate::attention::KV_PAGE;
-use crate::isa::Isa;
 use crate::kernels::Kernels;
-use crate::matmul::panel::{MOST, MOST_VECTORS};
 use crate::pack::is_unpacked;
 
 /// An operation, for [`Kernels::kernel_name`].
@@ -35,22 +32,15 @@ impl Kernels {
     /// × tokens of a register tile, e.g. `avx512vnni_matmul_q4_0_32x4`.
     /// With instructions for small matrices (AMX, `smmla`) that of many tokens.
     pub fn kernel_name(&self, op: Op) -> String {
-        let isa = match (self.isa(), op) {
-            (Isa::Avx512Bf16, Op::MatMul(TensorType::BF16) | Op::RoundBf16) => Isa::Avx512Bf16,
-            (isa @ (Isa::Amx | Isa::NeonI8mm), Op::MatMul(ty)) if self.by_matrices(ty) => isa,
-            (Isa::Avx512Bf16 | Isa::Amx, _) => Isa::Avx512,
-            (Isa::NeonI8mm, _) => Isa::NeonDot,
-            (isa, _) => isa,
+        let isa = match op {
+            Op::MatMul(ty) => self.family_of(ty).isa,
+            // The form that these matrices are multiplied with.
+            Op::RoundBf16 => self.family_of(TensorType::BF16).isa,
+            _ => self.table.isa,
         };
         match op {
             Op::MatMul(ty) => {
-                let (rows, tokens) = match isa {
-                    Isa::Avx2 | Isa::Neon | Isa::NeonDot => (TILE_ROWS / 2, self.tile_tokens(ty)),
-                    Isa::Scalar => (TILE_ROWS, self.tile_tokens(ty)),
-                    Isa::Avx512 | Isa::Avx512Bf16 => (2 * TILE_ROWS, self.tile_tokens(ty)),
-                    Isa::Amx => (TILE_ROWS, MOST),
-                    Isa::NeonI8mm => (TILE_ROWS / 4, MOST_VECTORS),
-                };
+                let (rows, tokens) = self.family_of(ty).tile();
                 let ty = if is_unpacked(ty) { "wide" } else { &ty.name().to_lowercase() };
                 format!("{isa}_matmul_{ty}_{rows}x{tokens}")
             }

@@ -3,10 +3,8 @@
 use gguf::TensorType;
 
 use crate::TILE_ROWS;
-use crate::matmul::{
-    Bf16, F16, F32, Iq4Nl, Iq4Xs, Mxfp4, Q2K, Q3K, Q4_0, Q4_1, Q4K, Q5_0, Q5_1, Q5K, Q6K, Q8_0,
-    Tile, Wide,
-};
+use crate::matmul::wide::Wide;
+use crate::matmul::{self, Tile, for_each_type};
 
 /// Numbers of the widest block of any type.
 const MAX_BLOCK_LEN: usize = 256;
@@ -14,38 +12,17 @@ const MAX_BLOCK_LEN: usize = 256;
 /// Evaluates an expression with `$tile` standing for the type's [`Tile`].
 macro_rules! with_tile {
     ($ty:expr, $tile:ident => $e:expr) => {
-        match $ty {
-            TensorType::F32 => with_tile!(@ F32, $tile => $e),
-            TensorType::F16 => with_tile!(@ F16, $tile => $e),
-            TensorType::BF16 => with_tile!(@ Bf16, $tile => $e),
-            TensorType::Q8_0 => with_tile!(@ Q8_0, $tile => $e),
-            TensorType::Q4_0 => with_tile!(@ Q4_0, $tile => $e),
-            TensorType::Q4_K => with_tile!(@ Q4K, $tile => $e),
-            TensorType::Q6_K => with_tile!(@ Q6K, $tile => $e),
-            TensorType::Q4_1 => with_tile!(@ Q4_1, $tile => $e),
-            TensorType::Q5_0 => with_tile!(@ Q5_0, $tile => $e),
-            TensorType::Q5_1 => with_tile!(@ Q5_1, $tile => $e),
-            TensorType::Q2_K => with_tile!(@ Q2K, $tile => $e),
-            TensorType::Q3_K => with_tile!(@ Q3K, $tile => $e),
-            TensorType::Q5_K => with_tile!(@ Q5K, $tile => $e),
-            TensorType::IQ4_NL => with_tile!(@ Iq4Nl, $tile => $e),
-            TensorType::IQ4_XS => with_tile!(@ Iq4Xs, $tile => $e),
-            TensorType::MXFP4 => with_tile!(@ Mxfp4, $tile => $e),
-            TensorType::IQ2_XXS
-            | TensorType::IQ2_XS
-            | TensorType::IQ2_S
-            | TensorType::IQ3_XXS
-            | TensorType::IQ3_S
-            | TensorType::IQ1_S
-            | TensorType::IQ1_M
-            | TensorType::TQ1_0
-            | TensorType::TQ2_0 => with_tile!(@ Wide, $tile => $e),
+        for_each_type!(with_tile @ $ty, $tile => $e,)
+    };
+    (@ $of:expr, $name:ident => $e:expr,
+     [$($file:ident::$tile:ident: $acts:ident, [$($ty:ident)*];)*]) => {
+        match $of {
+            $($(TensorType::$ty)|* => {
+                type $name = matmul::$file::$tile;
+                $e
+            })*
         }
     };
-    (@ $type:ident, $tile:ident => $e:expr) => {{
-        type $tile = $type;
-        $e
-    }};
 }
 
 /// Whether matrices of this type are unpacked to 8 bits when they are packed into tiles, exactly: they

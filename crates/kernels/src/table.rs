@@ -1,62 +1,33 @@
-//! The one list of kernels, and from it the table of entry points of every instruction set.
+//! Tables of entry points, one for every instruction set: made from the lists of instruction sets
+//! ([`crate::isa`]), of matrix types ([`crate::matmul`]) and of all other kernels, which is here.
 //!
-//! An entry point makes the token and calls the generic kernel, which is inlined into it and so
-//! compiled with its `#[target_feature]`s.
+//! An entry point calls the generic kernel, which is inlined into it and so compiled with its
+//! `#[target_feature]`s. It takes for granted that the CPU has them: a table is reached only by who
+//! has the instruction set's token ([`crate::Kernels::for_isa`]).
+
+#![allow(non_snake_case, reason = "modules are called as instruction sets and types are")]
+
+use std::ops::Range;
 
 use crate::TILE_ROWS;
-use crate::arch::scalar::Scalar;
-#[cfg(target_arch = "x86_64")]
-use crate::arch::{amx::Amx, avx2::Avx2, avx512::Avx512, avx512bf16::Avx512Bf16};
-#[cfg(target_arch = "aarch64")]
-use crate::arch::{neon::Neon, neon_i8mm::I8mm};
+use crate::arch;
 use crate::attention::{self, Blocks, Tile};
 use crate::elementwise::{self, RopeStyle};
+use crate::isa::{Isa, for_each_isa};
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+use crate::matmul::panel::signed::{self, Finish, Matrices};
 use crate::matmul::panel::{self, Kind, PanelKind, Panels, Pass, Sub};
-#[cfg(target_arch = "x86_64")]
-use crate::matmul::panel::{
-    State,
-    signed::{Finish, center},
-    tiles,
-};
-#[cfg(target_arch = "aarch64")]
-use crate::matmul::panel::{pairs, signed::Finish};
 use crate::matmul::{
-    self, Bf16, F16, F32, Family, Iq4Nl, Iq4Xs, Mxfp4, Place, Q2K, Q3K, Q4_0, Q4_1, Q4K, Q5_0,
-    Q5_1, Q5K, Q6K, Q8_0, RegisterTile, SIZES, Size, Unpacks, Wide, exists, sizes, step, streams,
-    usual,
+    self, Family, Line, Place, RegisterTile, RegisterTiles, SIZES, Size, for_each_type, sizes, step,
 };
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+use crate::matmul::{MicroKernel, Unpacks};
 #[cfg(target_arch = "x86_64")]
-use crate::matmul::{MicroKernel, PAIRS, step_pairs};
+use crate::matmul::{PAIRS, step_pairs};
 use crate::q8::{self, Q8Block};
 use crate::simd::{Dot, Simd, Vector};
 use crate::views::{Rows, RowsMut};
-use crate::{bf16, exp, peak};
-use std::ops::Range;
-
-/// Hands the list of matrix types to a macro: `name: form of activations = how a tile is packed`.
-macro_rules! for_each_type {
-    ($apply:ident, $($arg:tt)*) => {
-        $apply! { [
-            matmul_f32: f32 = F32;
-            matmul_f16: f32 = F16;
-            matmul_bf16: u8 = Bf16;
-            matmul_q8_0: Q8Block = Q8_0;
-            matmul_q4_0: Q8Block = Q4_0;
-            matmul_q4_k: Q8Block = Q4K;
-            matmul_q6_k: Q8Block = Q6K;
-            matmul_q4_1: Q8Block = Q4_1;
-            matmul_q5_0: Q8Block = Q5_0;
-            matmul_q5_1: Q8Block = Q5_1;
-            matmul_q2_k: Q8Block = Q2K;
-            matmul_q3_k: Q8Block = Q3K;
-            matmul_q5_k: Q8Block = Q5K;
-            matmul_iq4_nl: Q8Block = Iq4Nl;
-            matmul_iq4_xs: Q8Block = Iq4Xs;
-            matmul_mxfp4: Q8Block = Mxfp4;
-            matmul_wide: Q8Block = Wide;
-        ] $($arg)* }
-    };
-}
+use crate::{bf16, peak};
 
 /// Hands the list of all other kernels to a macro: `name(arguments) -> result = generic kernel`.
 macro_rules! for_each_kernel {
@@ -76,17 +47,17 @@ macro_rules! for_each_kernel {
             scale(x: &mut [f32], factor: f32) = elementwise::scale;
             rope(head: &mut [f32], cos_sin: &[f32], style: RopeStyle) = elementwise::rope;
             argmax(x: &[f32]) -> usize = elementwise::argmax;
-            exp(x: &mut [f32]) = exp::exp_all;
-            softmax(x: &mut [f32]) = exp::softmax;
+            exp(x: &mut [f32]) = crate::exp::exp_all;
+            softmax(x: &mut [f32]) = crate::exp::softmax;
             swiglu(gate: Rows<'_, f32>, up: Rows<'_, f32>, out: RowsMut<'_, f32>) =
-                exp::gated::<_, exp::Silu>;
+                crate::exp::gated::<_, crate::exp::Silu>;
             geglu(gate: Rows<'_, f32>, up: Rows<'_, f32>, out: RowsMut<'_, f32>) =
-                exp::gated::<_, exp::Gelu>;
-            gelu(x: &mut [f32]) = exp::map::<_, exp::Gelu>;
+                crate::exp::gated::<_, crate::exp::Gelu>;
+            gelu(x: &mut [f32]) = crate::exp::map::<_, crate::exp::Gelu>;
             prefetch(rows: Rows<'_, f32>) = elementwise::prefetch;
             prefetch_write(rows: RowsMut<'_, f32>) = elementwise::prefetch_write;
-            silu(x: &mut [f32]) = exp::map::<_, exp::Silu>;
-            soft_cap(x: &mut [f32], cap: f32) = exp::soft_cap;
+            silu(x: &mut [f32]) = crate::exp::map::<_, crate::exp::Silu>;
+            soft_cap(x: &mut [f32], cap: f32) = crate::exp::soft_cap;
             store_k_f16(k: &[f32], page: &mut [u16], slot: usize) =
                 attention::store_k::<_, attention::F16>;
             store_v_f16(v: &[f32], page: &mut [u16], slot: usize) =
@@ -129,81 +100,74 @@ macro_rules! for_each_kernel {
 }
 
 macro_rules! define_table {
-    ([$($ty:ident: $act:ty = $tile:ty;)*]
-     $($name:ident($($arg:ident: $of:ty),*) $(-> $ret:ty)? = $kernel:expr;)*) => {
+    ($($name:ident($($arg:ident: $of:ty),*) $(-> $ret:ty)? = $kernel:expr;)*) => {
         /// Entry points of one instruction set, to be called only where the CPU has it.
         pub(crate) struct Table {
-            $(pub(crate) $ty: Family<$act>,)*
-            $(pub(crate) $name: unsafe fn($($of),*) $(-> $ret)?,)*
+            /// The instruction set of all but what a [`Family`] says of itself.
+            pub(crate) isa: Isa,
+            /// Of each line of the list of types.
+            pub(crate) families: [Family; Line::COUNT],
+            /// Bytes of an activation in bfloat16.
+            pub(crate) bf16_bytes: usize,
             pub(crate) panels: Panels,
+            $(pub(crate) $name: unsafe fn($($of),*) $(-> $ret)?,)*
+        }
+    };
+}
+for_each_kernel!(define_table);
+
+/// The token of the table's instruction set.
+macro_rules! define_token {
+    ($token:ty) => {
+        #[inline(always)]
+        fn token() -> $token {
+            // SAFETY: it is for entry points, which run only where a token was given.
+            unsafe { <$token>::assume() }
         }
     };
 }
 
-/// The family of register tiles of a type: an entry point for every size that exists.
-macro_rules! family {
-    ($simd:ty, $sizes:expr, $act:ty = |$place:ident, $out:ident| $step:expr;
-     $attribute:meta, $exists:expr, $usual:expr, $from:expr) => {{
-        /// # Safety
-        ///
-        /// The CPU has the table's instruction set.
-        #[$attribute]
-        unsafe fn register_tile<const T: usize, const N: usize, const U: usize>(
-            $place: Place<'_, $act>,
-            $out: &mut RowsMut<'_, f32>,
-        ) {
-            $step
-        }
-        family!(@ $simd, $sizes, $act, $exists, $usual, $from,
+/// What elements a family's activations have, by their form.
+macro_rules! element {
+    (F32) => {
+        f32
+    };
+    (Bf16) => {
+        u8
+    };
+    (Q8) => {
+        Q8Block
+    };
+}
+
+/// Register tiles of all sizes of a list.
+macro_rules! register_tiles {
+    ($entry:ident, $act:ty, $sizes:ident) => {
+        register_tiles!($entry, $act, $sizes,
             [0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19])
-    }};
-    (@ $simd:ty, $sizes:expr, $act:ty, $exists:expr, $usual:expr, $from:expr, [$($at:literal)*]) => {{
-        const LIST: [Size; SIZES] = $sizes;
+    };
+    ($entry:ident, $act:ty, $sizes:ident, [$($at:literal)*]) => {{
         const TILES: [Option<RegisterTile<$act>>; SIZES] = [$(
-            if $exists($at) {
-                const SIZE: Size = LIST[$at];
-                Some(register_tile::<{ SIZE.1 as usize }, { SIZE.0 as usize }, { SIZE.2 as usize }>)
+            if $sizes[$at].0 > 0 {
+                const SIZE: Size = $sizes[$at];
+                Some($entry::<{ SIZE.1 as usize }, { SIZE.0 as usize }, { SIZE.2 as usize }>)
             } else {
                 None
             },
         )*];
-        Family {
-            sizes: &LIST,
-            tiles: &TILES,
-            groups: <<$simd as Simd>::Dot as Dot>::GROUPS,
-            usual: $usual,
-            from: $from,
-            streams: None,
-            choice: <$simd as Vector>::REGISTERS > 0,
-            panel: None,
-        }
+        &TILES
     }};
 }
 
-/// The register tiles over panels of an instruction set: an entry point for every kind and number of tokens
-/// that its registers hold.
-macro_rules! panels {
-    ($entries:ident, $list:tt) => {
-        Panels {
-            tiles: [
-                panels!(@ $entries, Eight, $list),
-                panels!(@ $entries, Minimum, $list),
-                panels!(@ $entries, Halves, $list),
-                panels!(@ $entries, Biased, $list),
-            ],
-            groups: <$entries::D as Dot>::GROUPS,
-            gather: $entries::gather,
-            gather_matrices: $entries::gather,
-            spread: $entries::spread,
-            state: None,
-        }
+/// Register tiles over panels of one kind, of every number of tokens up to `$most`.
+macro_rules! panel_tiles {
+    ($entry:ident, $kind:ident, $most:expr) => {
+        panel_tiles!($entry, $kind, $most, [1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16])
     };
-    (@ $entries:ident, $kind:ident, [$($tokens:literal)*]) => {
+    ($entry:ident, $kind:ident, $most:expr, [$($tokens:literal)*]) => {
         [$(
-            if <$entries::D as Vector>::REGISTERS > 0
-                && $tokens <= PanelKind::$kind.most::<$entries::D>()
-            {
-                Some($entries::register_tile::<panel::$kind, $tokens> as panel::RegisterTile)
+            if $tokens <= $most {
+                Some($entry::<panel::$kind, $tokens> as panel::RegisterTile)
             } else {
                 None
             },
@@ -211,370 +175,250 @@ macro_rules! panels {
     };
 }
 
-macro_rules! define_entries {
-    ([$($ty:ident: $act:ty = $tile:ty;)*] $table:ident: $simd:ty, $token:expr, $attribute:meta;
+/// The table of an instruction set with vectors of its own.
+macro_rules! vectors {
+    ($isa:ident, $token:ty, $attribute:meta) => {
+        for_each_type! { for_each_kernel vectors $isa, $token, $attribute, }
+    };
+    ($isa:ident, $token:ty, $attribute:meta,
+     [$($file:ident::$tile:ident: $acts:ident, $types:tt;)*]
      $($name:ident($($arg:ident: $of:ty),*) $(-> $ret:ty)? = $kernel:expr;)*) => {
-        pub(crate) static $table: Table = {
-            // In modules of their own, because the compiler works on modules side by side.
-            $(
-                mod $ty {
-                    use super::*;
+        type D = <$token as Simd>::Dot;
+        define_token!($token);
 
-                    type D = <$simd as Simd>::Dot;
-                    const SIZES_OF: [Size; SIZES] = sizes::<D>();
+        /// The token for vectors of rows.
+        #[inline(always)]
+        fn rows() -> D {
+            Simd::dot(token())
+        }
 
-                    /// # Safety
-                    ///
-                    /// The CPU has the table's instruction set.
-                    #[$attribute]
-                    unsafe fn unpack(tile: &[u8], subs: Range<usize>, panel: &mut [Sub]) {
-                        <$tile as matmul::Tile>::unpack(Simd::dot($token), tile, subs, panel);
-                    }
-
-                    pub(super) const FAMILY: Family<$act> = Family {
-                        streams: streams::<D, $tile>(),
-                        panel: match <$tile as matmul::Tile>::PANEL {
-                            Some(kind) if <D as Vector>::REGISTERS > 0 => Some(Unpacks {
-                                kind,
-                                member: kind.member::<D>(),
-                                from: kind.fewest::<D>(),
-                                matrices: false,
-                                entry: unpack,
-                                bytes: |cols| {
-                                    let blocks = cols.div_ceil(<$tile as matmul::Tile>::BLOCK_COLS);
-                                    <$tile as matmul::Tile>::bytes(blocks)
-                                },
-                            }),
-                            _ => None,
-                        },
-                        ..family!(
-                            $simd, SIZES_OF,
-                            $act = |place, out| {
-                                step::<D, $tile, T, N, U>(Simd::dot($token), place.into(), out);
-                            };
-                            $attribute, exists::<D, $tile>, usual::<D, $tile>(),
-                            if D::WIDE { <$tile as matmul::Tile>::TWO_FROM } else { 1 }
-                        )
-                    };
-                }
-            )*
-            $(
-                mod $name {
-                    use super::*;
-
-                    /// # Safety
-                    ///
-                    /// The CPU has the table's instruction set.
-                    #[$attribute]
-                    pub(super) unsafe fn entry($($arg: $of),*) $(-> $ret)? {
-                        $kernel($token, $($arg),*)
-                    }
-                }
-            )*
-            mod panels {
+        // In modules of their own, because the compiler works on modules side by side.
+        $(
+            mod $tile {
                 use super::*;
 
-                pub(super) type D = <$simd as Simd>::Dot;
+                type K = matmul::$file::$tile;
+                type Act = element!($acts);
+                const SIZES_OF: [Size; SIZES] = sizes::<D, K>();
 
-                /// # Safety
-                ///
-                /// The CPU has the table's instruction set.
                 #[$attribute]
-                pub(super) unsafe fn register_tile<K: Kind, const T: usize>(
-                    pass: Pass<'_>,
-                    sums: &mut [[f32; TILE_ROWS]],
+                fn register_tile<const T: usize, const N: usize, const U: usize>(
+                    place: Place<'_, Act>,
+                    out: &mut RowsMut<'_, f32>,
                 ) {
-                    panel::step::<D, K, T>(Simd::dot($token), pass, sums);
+                    step::<D, K, T, N, U>(rows(), place.into(), out);
                 }
 
-                /// # Safety
-                ///
-                /// The CPU has the table's instruction set.
                 #[$attribute]
-                pub(super) unsafe fn gather(
-                    acts: Rows<'_, Q8Block>,
-                    tokens: Range<usize>,
-                    first: usize,
-                    to: &mut [Q8Block],
-                ) {
-                    panel::gather(acts, tokens, first, to);
+                fn unpack(tile: &[u8], subs: Range<usize>, panel: &mut [Sub]) {
+                    <K as matmul::Tile>::unpack(rows(), tile, subs, panel);
                 }
 
-                /// # Safety
-                ///
-                /// The CPU has the table's instruction set.
+                pub(super) const FAMILY: Family = Family::new::<D, K>(
+                    Isa::$isa,
+                    &SIZES_OF,
+                    RegisterTiles::$acts(register_tiles!(register_tile, Act, SIZES_OF)),
+                    unpack,
+                );
+            }
+        )*
+        $(
+            mod $name {
+                use super::*;
+
                 #[$attribute]
-                pub(super) unsafe fn spread(
-                    sums: &[[f32; TILE_ROWS]],
-                    out: RowsMut<'_, f32>,
-                    tiles: Range<usize>,
-                ) {
-                    panel::spread::<D>(Simd::dot($token), sums, out, tiles);
+                pub(super) fn entry($($arg: $of),*) $(-> $ret)? {
+                    $kernel(token(), $($arg),*)
                 }
             }
-            Table {
-                $($ty: $ty::FAMILY,)*
-                $($name: $name::entry,)*
-                panels: panels!(panels, [1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16]),
+        )*
+        mod panels {
+            use super::*;
+
+            #[$attribute]
+            fn register_tile<K: Kind, const T: usize>(
+                pass: Pass<'_>,
+                sums: &mut [[f32; TILE_ROWS]],
+            ) {
+                panel::step::<D, K, T>(rows(), pass, sums);
             }
+
+            #[$attribute]
+            fn gather(
+                acts: Rows<'_, Q8Block>,
+                tokens: Range<usize>,
+                first: usize,
+                to: &mut [Q8Block],
+            ) {
+                panel::gather(acts, tokens, first, to);
+            }
+
+            #[$attribute]
+            fn spread(
+                sums: &[[f32; TILE_ROWS]],
+                out: RowsMut<'_, f32>,
+                tiles: Range<usize>,
+            ) {
+                panel::spread::<D>(rows(), sums, out, tiles);
+            }
+
+            /// The most tokens of a register tile; none where members cannot be chosen.
+            const fn most(kind: PanelKind) -> usize {
+                if D::REGISTERS > 0 { kind.most::<D>() } else { 0 }
+            }
+
+            pub(super) const PANELS: Panels = Panels {
+                tiles: [
+                    panel_tiles!(register_tile, Eight, most(PanelKind::Eight)),
+                    panel_tiles!(register_tile, Minimum, most(PanelKind::Minimum)),
+                    panel_tiles!(register_tile, Halves, most(PanelKind::Halves)),
+                    panel_tiles!(register_tile, Biased, most(PanelKind::Biased)),
+                ],
+                groups: D::GROUPS,
+                gather,
+                gather_matrices: gather,
+                spread,
+                state: None,
+            };
+        }
+
+        pub(crate) static TABLE: Table = Table {
+            isa: Isa::$isa,
+            families: [$($tile::FAMILY),*],
+            bf16_bytes: size_of::<f32>(),
+            panels: panels::PANELS,
+            $($name: $name::entry,)*
         };
     };
 }
 
-/// Hands both lists to a macro.
-macro_rules! for_all {
-    ([$($types:tt)*] $apply:ident $($arg:tt)*) => {
-        for_each_kernel!($apply [$($types)*] $($arg)*);
+/// What dots of pairs of bfloat16 change in the table of another instruction set.
+#[cfg(target_arch = "x86_64")]
+macro_rules! bf16_pairs {
+    ($isa:ident, $token:ty, $attribute:meta, $base:ident) => {
+        define_token!($token);
+
+        #[$attribute]
+        fn register_tile<const T: usize, const N: usize, const U: usize>(
+            place: Place<'_, u8>,
+            out: &mut RowsMut<'_, f32>,
+        ) {
+            step_pairs::<T, N, U>(token(), place.into(), out);
+        }
+
+        #[$attribute]
+        fn round_bf16(x: &[f32], row: &mut [u8]) {
+            bf16::packed(token(), x, row);
+        }
+
+        #[$attribute]
+        fn peak_bf16(iters: u64) -> u64 {
+            peak::bf16_pairs(token(), iters)
+        }
+
+        pub(crate) static TABLE: Table = {
+            let mut families = $base::TABLE.families;
+            let own = &mut families[Line::Bf16 as usize];
+            *own = Family {
+                isa: Isa::$isa,
+                sizes: &PAIRS,
+                tiles: RegisterTiles::Bf16(register_tiles!(register_tile, u8, PAIRS)),
+                usual: MicroKernel::of((2, 8, 1)),
+                from: 1,
+                streams: None,
+                ..*own
+            };
+            Table { families, bf16_bytes: 2, round_bf16, peak_bf16, ..$base::TABLE }
+        };
     };
 }
 
-for_each_type!(for_all, define_table);
+/// What instructions that multiply small matrices change in the table of another instruction set:
+/// the panels that they are fit for.
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+macro_rules! matrices {
+    ($isa:ident, $token:ty, $attribute:meta, $base:ident) => {
+        for_each_type! { matrices $isa, $token, $attribute, $base, }
+    };
+    ($isa:ident, $token:ty, $attribute:meta, $base:ident,
+     [$($file:ident::$tile:ident: $acts:ident, $types:tt;)*]) => {
+        define_token!($token);
 
-for_each_type!(for_all, define_entries SCALAR: Scalar, Scalar, inline(never););
+        const MOST: usize = <$token as Matrices>::MOST;
 
-#[cfg(target_arch = "x86_64")]
-for_each_type!(for_all, define_entries
-    AVX2: Avx2,
-    // SAFETY: the entry point's contract.
-    unsafe { Avx2::assume() },
-    target_feature(enable = "avx2,fma,f16c");
-);
+        #[$attribute]
+        fn register_tile<K: Finish, const T: usize>(
+            pass: Pass<'_>,
+            sums: &mut [[f32; TILE_ROWS]],
+        ) {
+            // SAFETY: registers are made ready by what stands beside this in the table.
+            unsafe { token().step::<K, T>(pass, sums) };
+        }
 
-#[cfg(target_arch = "x86_64")]
-for_each_type!(for_all, define_entries
-    AVX512: Avx512,
-    // SAFETY: the entry point's contract.
-    unsafe { Avx512::assume() },
-    target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni");
-);
+        #[$attribute]
+        fn gather(
+            acts: Rows<'_, Q8Block>,
+            tokens: Range<usize>,
+            first: usize,
+            to: &mut [Q8Block],
+        ) {
+            <$token>::gather(acts, tokens, first, to);
+        }
 
-#[cfg(target_arch = "aarch64")]
-for_each_type!(for_all, define_entries
-    NEON: Neon<false>,
-    // SAFETY: the entry point's contract.
-    unsafe { Neon::<false>::assume() },
-    target_feature(enable = "neon");
-);
+        #[$attribute]
+        fn unpack<T: matmul::Tile, K: Finish>(
+            tile: &[u8],
+            subs: Range<usize>,
+            panel: &mut [Sub],
+        ) {
+            T::unpack(token().vectors(), tile, subs, panel);
+            token().arrange::<K>(panel);
+        }
 
-#[cfg(target_arch = "aarch64")]
-for_each_type!(for_all, define_entries
-    NEON_DOT: Neon<true>,
-    // SAFETY: the entry point's contract.
-    unsafe { Neon::<true>::assume() },
-    target_feature(enable = "neon,dotprod");
-);
+        #[$attribute]
+        fn peak_i8(iters: u64) -> u64 {
+            token().peak(iters)
+        }
 
-/// What `vdpbf16ps` changes, and the rest of [`AVX512`].
-#[cfg(target_arch = "x86_64")]
-pub(crate) static AVX512_BF16: Table = {
-    macro_rules! entries {
-        ($($name:ident($($arg:ident: $ty:ty),*) $(-> $ret:ty)? = $kernel:expr;)*) => {
-            $(
-                /// # Safety
-                ///
-                /// The CPU has the table's instruction set.
-                #[target_feature(enable =
-                    "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx512bf16")]
-                unsafe fn $name($($arg: $ty),*) $(-> $ret)? {
-                    // SAFETY: the entry point's contract.
-                    $kernel(unsafe { Avx512Bf16::assume() }, $($arg),*)
-                }
-            )*
-            Table { matmul_bf16: PAIRS_FAMILY, $($name,)* ..AVX512 }
+        /// With panels for these instructions, if they are of a kind that is fit for them.
+        const fn family<T: matmul::Tile>(family: Family) -> Family {
+            let Some(own) = family.panel else { return family };
+            let entry: panel::Unpack = match own.kind {
+                PanelKind::Eight => unpack::<T, panel::Eight>,
+                PanelKind::Minimum => unpack::<T, panel::Minimum>,
+                PanelKind::Biased => unpack::<T, panel::Biased>,
+                PanelKind::Halves => return family,
+            };
+            let member = MicroKernel { tokens: MOST as u8, ..own.member };
+            let panel = Unpacks { member, entry, from: signed::FEWEST, matrices: true, ..own };
+            Family { isa: Isa::$isa, panel: Some(panel), ..family }
+        }
+
+        pub(crate) static TABLE: Table = {
+            let Table { families, mut panels, .. } = $base::TABLE;
+            panels.tiles[PanelKind::Eight as usize] = panel_tiles!(register_tile, Eight, MOST);
+            panels.tiles[PanelKind::Minimum as usize] = panel_tiles!(register_tile, Minimum, MOST);
+            panels.tiles[PanelKind::Biased as usize] = panel_tiles!(register_tile, Biased, MOST);
+            panels.gather_matrices = gather;
+            panels.state = <$token as Matrices>::STATE;
+            let families =
+                [$(family::<matmul::$file::$tile>(families[Line::$tile as usize])),*];
+            Table { families, panels, peak_i8, ..$base::TABLE }
         };
-    }
-    const fn all(_: usize) -> bool {
-        true
-    }
-    const PAIRS_FAMILY: Family<u8> = family!(
-        Avx512, PAIRS,
-        // SAFETY: the entry point's contract.
-        u8 = |place, out| step_pairs::<T, N, U>(unsafe { Avx512Bf16::assume() }, place.into(), out);
-        target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx512bf16"),
-        all, MicroKernel::of((2, 8, 1)), 1
-    );
-    entries! {
-        round_bf16(x: &[f32], row: &mut [u8]) = bf16::packed;
-        peak_bf16(iters: u64) -> u64 = peak::bf16_pairs;
-    }
-};
+    };
+}
 
-/// What AMX changes, and the rest of [`AVX512`].
-#[cfg(target_arch = "x86_64")]
-pub(crate) static AMX: Table = {
-    /// # Safety
-    ///
-    /// The CPU has the table's instruction set.
-    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
-    unsafe fn register_tile<K: Finish, const T: usize>(
-        pass: Pass<'_>,
-        sums: &mut [[f32; TILE_ROWS]],
-    ) {
-        // SAFETY: the entry point's contract; `configure` was called.
-        unsafe { tiles::step::<K, T>(Amx::assume(), pass, sums) };
-    }
-    /// # Safety
-    ///
-    /// The CPU has the table's instruction set.
-    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
-    unsafe fn gather(
-        acts: Rows<'_, Q8Block>,
-        tokens: Range<usize>,
-        first: usize,
-        to: &mut [Q8Block],
-    ) {
-        tiles::gather(acts, tokens, first, to);
-    }
-    /// # Safety
-    ///
-    /// The CPU has the table's instruction set.
-    unsafe fn configure(tokens: usize) {
-        // SAFETY: the entry point's contract.
-        unsafe { Amx::assume() }.configure(tokens, tiles::QUADS);
-    }
-    /// # Safety
-    ///
-    /// The CPU has the table's instruction set.
-    unsafe fn release() {
-        // SAFETY: the entry point's contract.
-        unsafe { Amx::assume() }.release();
-    }
-    /// # Safety
-    ///
-    /// The CPU has the table's instruction set.
-    unsafe fn peak_i8(iters: u64) -> u64 {
-        // SAFETY: the entry point's contract.
-        unsafe { Amx::assume() }.peak(iters)
-    }
-    macro_rules! register_tiles {
-        ($kind:ident, [$($tokens:literal)*]) => {
-            [$(Some(register_tile::<panel::$kind, $tokens> as panel::RegisterTile),)*]
-        };
-        ($kind:ident) => {
-            register_tiles!($kind, [1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16])
-        };
-    }
-    macro_rules! unpacks {
-        ($ty:ident, $tile:ty, $kind:ident) => {{
-            /// # Safety
-            ///
-            /// The CPU has the table's instruction set.
-            #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
-            unsafe fn unpack(tile: &[u8], subs: Range<usize>, panel: &mut [Sub]) {
-                // SAFETY: the entry point's contract.
-                let d = unsafe { Avx512::assume() };
-                <$tile as matmul::Tile>::unpack(d, tile, subs, panel);
-                center::<panel::$kind>(panel);
+macro_rules! define_tables {
+    ($($(#[$doc:meta])* $isa:ident = $name:literal, $arch:meta, $token:ty, $attribute:meta,
+       $form:ident $(($base:ident))?;)*) => {
+        $(
+            #[cfg($arch)]
+            pub(crate) mod $isa {
+                use super::*;
+
+                $form! { $isa, $token, $attribute $(, $base)? }
             }
-            let family = AVX512.$ty;
-            let Some(own) = family.panel else { panic!("the type has panels") };
-            assert!(matches!(own.kind, PanelKind::$kind));
-            let member = MicroKernel { tokens: panel::MOST as u8, ..own.member };
-            let panel =
-                Unpacks { member, entry: unpack, from: tiles::FEWEST, matrices: true, ..own };
-            Family { panel: Some(panel), ..family }
-        }};
-    }
-    Table {
-        matmul_q4_0: unpacks!(matmul_q4_0, Q4_0, Eight),
-        matmul_q4_k: unpacks!(matmul_q4_k, Q4K, Minimum),
-        matmul_q8_0: unpacks!(matmul_q8_0, Q8_0, Biased),
-        panels: Panels {
-            tiles: {
-                let mut all = AVX512.panels.tiles;
-                all[PanelKind::Eight as usize] = register_tiles!(Eight);
-                all[PanelKind::Minimum as usize] = register_tiles!(Minimum);
-                all[PanelKind::Biased as usize] = register_tiles!(Biased);
-                all
-            },
-            gather_matrices: gather,
-            state: Some(State { configure, release }),
-            ..AVX512.panels
-        },
-        peak_i8,
-        ..AVX512
-    }
-};
-
-/// What `smmla` changes, and the rest of [`NEON_DOT`].
-#[cfg(target_arch = "aarch64")]
-pub(crate) static NEON_I8MM: Table = {
-    /// # Safety
-    ///
-    /// The CPU has the table's instruction set.
-    #[target_feature(enable = "neon,dotprod,i8mm")]
-    unsafe fn register_tile<K: Finish, const T: usize>(
-        pass: Pass<'_>,
-        sums: &mut [[f32; TILE_ROWS]],
-    ) {
-        // SAFETY: the entry point's contract.
-        pairs::step::<K, T>(unsafe { I8mm::assume() }, pass, sums);
-    }
-    /// # Safety
-    ///
-    /// The CPU has the table's instruction set.
-    #[target_feature(enable = "neon,dotprod,i8mm")]
-    unsafe fn gather(
-        acts: Rows<'_, Q8Block>,
-        tokens: Range<usize>,
-        first: usize,
-        to: &mut [Q8Block],
-    ) {
-        pairs::gather(acts, tokens, first, to);
-    }
-    /// # Safety
-    ///
-    /// The CPU has the table's instruction set.
-    #[target_feature(enable = "neon,dotprod,i8mm")]
-    unsafe fn peak_i8(iters: u64) -> u64 {
-        // SAFETY: the entry point's contract.
-        unsafe { I8mm::assume() }.peak(iters)
-    }
-    macro_rules! register_tiles {
-        ($kind:ident, [$($tokens:literal)*]) => {
-            [$(Some(register_tile::<panel::$kind, $tokens> as panel::RegisterTile),)*
-             None, None, None, None]
-        };
-        ($kind:ident) => {
-            register_tiles!($kind, [1 2 3 4 5 6 7 8 9 10 11 12])
-        };
-    }
-    macro_rules! unpacks {
-        ($ty:ident, $tile:ty, $kind:ident) => {{
-            /// # Safety
-            ///
-            /// The CPU has the table's instruction set.
-            #[target_feature(enable = "neon,dotprod,i8mm")]
-            unsafe fn unpack(tile: &[u8], subs: Range<usize>, panel: &mut [Sub]) {
-                // SAFETY: the entry point's contract.
-                let d = unsafe { I8mm::assume() };
-                <$tile as matmul::Tile>::unpack(d.rows(), tile, subs, panel);
-                pairs::arrange::<panel::$kind>(d, panel);
-            }
-            let family = NEON_DOT.$ty;
-            let Some(own) = family.panel else { panic!("the type has panels") };
-            assert!(matches!(own.kind, PanelKind::$kind));
-            assert!(own.member.tokens as usize == panel::MOST_VECTORS);
-            let panel = Unpacks { entry: unpack, from: pairs::FEWEST, matrices: true, ..own };
-            Family { panel: Some(panel), ..family }
-        }};
-    }
-    Table {
-        matmul_q4_0: unpacks!(matmul_q4_0, Q4_0, Eight),
-        matmul_q4_k: unpacks!(matmul_q4_k, Q4K, Minimum),
-        matmul_q8_0: unpacks!(matmul_q8_0, Q8_0, Biased),
-        panels: Panels {
-            tiles: {
-                let mut all = NEON_DOT.panels.tiles;
-                all[PanelKind::Eight as usize] = register_tiles!(Eight);
-                all[PanelKind::Minimum as usize] = register_tiles!(Minimum);
-                all[PanelKind::Biased as usize] = register_tiles!(Biased);
-                all
-            },
-            gather_matrices: gather,
-            ..NEON_DOT.panels
-        },
-        peak_i8,
-        ..NEON_DOT
-    }
-};
+        )*
+    };
+}
+for_each_isa!(define_tables);

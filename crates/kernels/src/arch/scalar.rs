@@ -1,8 +1,6 @@
 //! Sixteen lanes as an array: the specification, and the only implementation on CPUs without SIMD
 //! code here.
 
-use std::array::from_fn;
-
 use crate::bf16::LEAST;
 use crate::simd::{Dot, LANES, Simd, Vector};
 
@@ -10,7 +8,6 @@ use crate::simd::{Dot, LANES, Simd, Vector};
 #[derive(Clone, Copy)]
 pub(crate) struct Scalar;
 
-#[expect(dead_code, reason = "until the list of instruction sets takes all tokens alike")]
 impl Scalar {
     /// A token.
     pub(crate) fn new() -> Option<Self> {
@@ -26,8 +23,23 @@ impl Scalar {
     }
 }
 
+/// As [`std::array::from_fn`], but the compiler unrolls it wherever it stands.
 #[inline(always)]
-fn map2<T: Copy>(a: [T; LANES], b: [T; LANES], f: impl Fn(T, T) -> T) -> [T; LANES] {
+fn from_fn<T: Copy + Default, const N: usize>(f: impl Fn(usize) -> T) -> [T; N] {
+    let mut all = [T::default(); N];
+    for (i, to) in all.iter_mut().enumerate() {
+        *to = f(i);
+    }
+    all
+}
+
+#[inline(always)]
+fn map<T: Copy, U: Copy + Default, const N: usize>(a: [T; N], f: impl Fn(T) -> U) -> [U; N] {
+    from_fn(|i| f(a[i]))
+}
+
+#[inline(always)]
+fn map2<T: Copy + Default>(a: [T; LANES], b: [T; LANES], f: impl Fn(T, T) -> T) -> [T; LANES] {
     from_fn(|i| f(a[i], b[i]))
 }
 
@@ -44,7 +56,7 @@ fn tree<T: Copy>(mut a: [T; LANES], f: impl Fn(T, T) -> T) -> T {
 
 #[inline(always)]
 fn quads(quad: i32) -> [i32; 4] {
-    quad.to_le_bytes().map(|b| i32::from(b as i8))
+    map(quad.to_le_bytes(), |b| i32::from(b as i8))
 }
 
 impl Vector for Scalar {
@@ -57,7 +69,7 @@ impl Vector for Scalar {
     methods! {
         fn splat(self, x: f32) -> Self::F = [x; LANES];
         fn splat_i(self, x: i32) -> Self::I = [x; LANES];
-        fn to_f(self, a: Self::I) -> Self::F = a.map(|v| v as f32);
+        fn to_f(self, a: Self::I) -> Self::F = map(a, |v| v as f32);
         fn add(self, a: Self::F, b: Self::F) -> Self::F = map2(a, b, |a, b| a + b);
         fn mul(self, a: Self::F, b: Self::F) -> Self::F = map2(a, b, |a, b| a * b);
         fn fma(self, a: Self::F, b: Self::F, c: Self::F) -> Self::F =
@@ -74,39 +86,39 @@ impl Simd for Scalar {
         fn dot(self) -> Self = self;
         fn load(self, x: &[f32; LANES]) -> Self::F = *x;
         fn load_f16(self, x: &[u8; 32]) -> Self::F =
-            from_fn(|i| half::f16::from_le_bytes([x[2 * i], x[2 * i + 1]]).to_f32());
+            std::array::from_fn(|i| half::f16::from_le_bytes([x[2 * i], x[2 * i + 1]]).to_f32());
         fn load_bf16(self, x: &[u16; LANES]) -> Self::F =
-            x.map(|bits| f32::from_bits(u32::from(bits) << 16));
+            map(*x, |bits| f32::from_bits(u32::from(bits) << 16));
         fn store(self, x: Self::F, to: &mut [f32; LANES]) = *to = x;
         fn store_f16(self, x: Self::F, to: &mut [u16; LANES]) =
-            *to = x.map(|v| half::f16::from_f32(v).to_bits());
+            *to = map(x, |v| half::f16::from_f32(v).to_bits());
         fn store_bf16(self, x: Self::F, to: &mut [u16; LANES]) =
-            *to = x.map(|v| (v.to_bits() >> 16) as u16);
+            *to = map(x, |v| (v.to_bits() >> 16) as u16);
         fn sub(self, a: Self::F, b: Self::F) -> Self::F = map2(a, b, |a, b| a - b);
         fn div(self, a: Self::F, b: Self::F) -> Self::F = map2(a, b, |a, b| a / b);
         fn max(self, a: Self::F, b: Self::F) -> Self::F =
             map2(a, b, |a, b| if a > b { a } else { b });
         fn min(self, a: Self::F, b: Self::F) -> Self::F =
             map2(a, b, |a, b| if a < b { a } else { b });
-        fn abs(self, a: Self::F) -> Self::F = a.map(f32::abs);
+        fn abs(self, a: Self::F) -> Self::F = map(a, f32::abs);
         fn first(self, n: usize, a: Self::F, fill: Self::F) -> Self::F =
             from_fn(|i| if i < n { a[i] } else { fill[i] });
         fn reduce_add(self, a: Self::F) -> f32 = tree(a, |a, b| a + b);
         fn reduce_max(self, a: Self::F) -> f32 = tree(a, |a, b| if a > b { a } else { b });
-        fn truncate(self, a: Self::F) -> Self::I = a.map(|v| v as i32);
-        fn as_bits(self, a: Self::F) -> Self::I = a.map(|v| v.to_bits() as i32);
-        fn as_floats(self, a: Self::I) -> Self::F = a.map(|v| f32::from_bits(v as u32));
+        fn truncate(self, a: Self::F) -> Self::I = map(a, |v| v as i32);
+        fn as_bits(self, a: Self::F) -> Self::I = map(a, |v| v.to_bits() as i32);
+        fn as_floats(self, a: Self::I) -> Self::F = map(a, |v| f32::from_bits(v as u32));
         fn add_i(self, a: Self::I, b: Self::I) -> Self::I = map2(a, b, i32::wrapping_add);
         fn sub_i(self, a: Self::I, b: Self::I) -> Self::I = map2(a, b, i32::wrapping_sub);
         fn max_i(self, a: Self::I, b: Self::I) -> Self::I = map2(a, b, i32::max);
-        fn halve_i(self, a: Self::I) -> Self::I = a.map(|v| v >> 1);
-        fn to_exponent(self, a: Self::I) -> Self::I = a.map(|v| v << 23);
+        fn halve_i(self, a: Self::I) -> Self::I = map(a, |v| v >> 1);
+        fn to_exponent(self, a: Self::I) -> Self::I = map(a, |v| v << 23);
         fn reduce_max_i(self, a: Self::I) -> i32 = tree(a, i32::max);
-        fn store_i8(self, a: Self::I, to: &mut [i8; LANES]) = *to = a.map(|v| v as i8);
+        fn store_i8(self, a: Self::I, to: &mut [i8; LANES]) = *to = map(a, |v| v as i8);
         fn sum_i8(self, a: &[i8; LANES]) -> i32 = a.iter().map(|&q| i32::from(q)).sum();
         fn round_bf16(self, a: Self::F) -> Self::F =
-            a.map(|x| if x.abs() < LEAST { 0.0 } else { half::bf16::from_f32(x).to_f32() });
-        fn store_i16(self, a: Self::I, to: &mut [i16; LANES]) = *to = a.map(|v| v as i16);
+            map(a, |x| if x.abs() < LEAST { 0.0 } else { half::bf16::from_f32(x).to_f32() });
+        fn store_i16(self, a: Self::I, to: &mut [i16; LANES]) = *to = map(a, |v| v as i16);
     }
 }
 
@@ -118,26 +130,26 @@ impl Dot for Scalar {
 
     methods! {
         fn load_f16(self, x: &[u8; 32], _g: usize) -> Self::F = Simd::load_f16(self, x);
-        fn load_u8(self, x: &[u8; LANES], _g: usize) -> Self::F = x.map(f32::from);
-        fn load_i8(self, x: &[u8; LANES], _g: usize) -> Self::F = x.map(|b| f32::from(b as i8));
+        fn load_u8(self, x: &[u8; LANES], _g: usize) -> Self::F = map(*x, f32::from);
+        fn load_i8(self, x: &[u8; LANES], _g: usize) -> Self::F = map(*x, |b| f32::from(b as i8));
         fn store(self, x: Self::F, to: &mut [f32; LANES], _g: usize) = Simd::store(self, x, to);
         fn load(self, x: &[f32; LANES], _g: usize) -> Self::F = *x;
         fn load_w(self, x: &[u8; 64], _g: usize) -> Self::W = *x;
         fn store_w(self, x: Self::W, to: &mut [u8; 64], _g: usize) = *to = x;
-        fn load_pairs_u8(self, x: &[u8; 2 * LANES], _g: usize) -> Self::W = pairs(x.map(i16::from));
+        fn load_pairs_u8(self, x: &[u8; 2 * LANES], _g: usize) -> Self::W = pairs(map(*x, i16::from));
         fn load_pairs_i8(self, x: &[u8; 2 * LANES], _g: usize) -> Self::W =
-            pairs(x.map(|b| i16::from(b as i8)));
+            pairs(map(*x, |b| i16::from(b as i8)));
         fn prefetch(self, _at: *const u8) = ();
         fn prefetch_second(self, _at: *const u8) = ();
         fn prefetch_write(self, _at: *const u8) = ();
         fn splat_w(self, x: u8) -> Self::W = [x; 64];
         fn and(self, a: Self::W, b: Self::W) -> Self::W = from_fn(|i| a[i] & b[i]);
         fn or(self, a: Self::W, b: Self::W) -> Self::W = from_fn(|i| a[i] | b[i]);
-        fn shr4(self, a: Self::W) -> Self::W = a.map(|b| b >> 4);
-        fn shr2(self, a: Self::W) -> Self::W = a.map(|b| b >> 2);
-        fn shr3(self, a: Self::W) -> Self::W = a.map(|b| b >> 3);
-        fn shr5(self, a: Self::W) -> Self::W = a.map(|b| b >> 5);
-        fn shr6(self, a: Self::W) -> Self::W = a.map(|b| b >> 6);
+        fn shr4(self, a: Self::W) -> Self::W = map(a, |b| b >> 4);
+        fn shr2(self, a: Self::W) -> Self::W = map(a, |b| b >> 2);
+        fn shr3(self, a: Self::W) -> Self::W = map(a, |b| b >> 3);
+        fn shr5(self, a: Self::W) -> Self::W = map(a, |b| b >> 5);
+        fn shr6(self, a: Self::W) -> Self::W = map(a, |b| b >> 6);
         fn table(self, x: &[u8; 16]) -> Self::W = from_fn(|i| x[i % 16]);
         fn lookup(self, table: Self::W, index: Self::W) -> Self::W =
             from_fn(|i| table[i / 16 * 16 + usize::from(index[i] & 15)]);
@@ -164,7 +176,7 @@ impl Dot for Scalar {
     #[inline(always)]
     fn load_power(self, x: &[u8; LANES], _g: usize) -> Self::F {
         // The two least are subnormal.
-        x.map(|b| f32::from_bits(if b < 2 { 1 << (21 + b) } else { u32::from(b - 1) << 23 }))
+        map(*x, |b| f32::from_bits(if b < 2 { 1 << (21 + b) } else { u32::from(b - 1) << 23 }))
     }
     #[inline(always)]
     fn dot(self, mut acc: Self::I, w: Self::W, quad: i32) -> Self::I {
@@ -183,9 +195,7 @@ impl Dot for Scalar {
     }
     #[inline(always)]
     fn widen_nibbles(self, w: Self::W) -> [Self::W; 4] {
-        let words = w.as_chunks::<2>().0;
-        let word = |i: usize| i16::from_le_bytes(words[i]);
-        [12, 8, 4, 0].map(|up| pairs(from_fn(|i| word(i) << up >> 12)))
+        [nibbles(w, 12), nibbles(w, 8), nibbles(w, 4), nibbles(w, 0)]
     }
     #[inline(always)]
     fn dot_pairs(self, acc: Self::I, w: Self::W, pair: i32) -> Self::I {
@@ -195,11 +205,19 @@ impl Dot for Scalar {
 }
 
 /// 16-bit numbers as bytes.
+#[inline(always)]
 fn pairs(x: [i16; 2 * LANES]) -> [u8; 64] {
     from_fn(|i| x[i / 2].to_le_bytes()[i % 2])
 }
 
+/// Of every 16 bits the nibble that a shift brings to the top.
+#[inline(always)]
+fn nibbles(w: [u8; 64], up: u32) -> [u8; 64] {
+    pairs(from_fn(|i| i16::from_le_bytes([w[2 * i], w[2 * i + 1]]) << up >> 12))
+}
+
 /// 16-bit number `i` of bytes.
+#[inline(always)]
 fn half(w: [u8; 64], i: usize) -> i32 {
     i32::from(i16::from_le_bytes([w[2 * i], w[2 * i + 1]]))
 }

@@ -6,20 +6,20 @@ use gguf::TensorType;
 
 use crate::TILE_ROWS;
 use crate::acts::{ActKind, Acts, act_kind, elements, elements_mut, most_row_bytes, q8_row_bytes};
+use crate::arch;
 use crate::bf16_trial::{Bf16Trial, bf16_trial};
 use crate::how::{How, MatKernel};
-use crate::isa::{ISA_VARIABLE, Isa, IsaError};
+use crate::isa::{ISA_VARIABLE, Isa, IsaError, for_each_isa};
 use crate::matmul::panel;
-use crate::matmul::{Family, MicroKernel, PIECE_LEVELS, Piece, Tiles, Walk};
-use crate::pack::{is_unpacked, tile_bytes, unpack_row};
-use crate::q8::Q8Block;
+use crate::matmul::{Family, Line, MicroKernel, PIECE_LEVELS, Piece, Tiles, Walk};
+use crate::pack::{tile_bytes, unpack_row};
 use crate::table::{self, Table};
 use crate::views::RowsMut;
 
 /// The kernels of one instruction set.
 pub struct Kernels {
     isa: Isa,
-    table: &'static Table,
+    pub(crate) table: &'static Table,
 }
 
 impl std::fmt::Debug for Kernels {
@@ -28,26 +28,10 @@ impl std::fmt::Debug for Kernels {
     }
 }
 
-static SCALAR: Kernels = Kernels { isa: Isa::Scalar, table: &table::SCALAR };
-#[cfg(target_arch = "aarch64")]
-static NEON: Kernels = Kernels { isa: Isa::Neon, table: &table::NEON };
-#[cfg(target_arch = "aarch64")]
-static NEON_I8MM: Kernels = Kernels { isa: Isa::NeonI8mm, table: &table::NEON_I8MM };
-#[cfg(target_arch = "aarch64")]
-static NEON_DOT: Kernels = Kernels { isa: Isa::NeonDot, table: &table::NEON_DOT };
-#[cfg(target_arch = "x86_64")]
-static AVX2: Kernels = Kernels { isa: Isa::Avx2, table: &table::AVX2 };
-#[cfg(target_arch = "x86_64")]
-static AVX512: Kernels = Kernels { isa: Isa::Avx512, table: &table::AVX512 };
-#[cfg(target_arch = "x86_64")]
-static AVX512_BF16: Kernels = Kernels { isa: Isa::Avx512Bf16, table: &table::AVX512_BF16 };
-#[cfg(target_arch = "x86_64")]
-static AMX: Kernels = Kernels { isa: Isa::Amx, table: &table::AMX };
-
 /// Calls an entry point.
 macro_rules! call {
     ($self:ident.$name:ident($($arg:expr),*)) => {
-        // SAFETY: a reference to a table comes from `for_isa` only, which has asked the CPU.
+        // SAFETY: a reference to a table comes from `for_isa` only, which has a token of its set.
         unsafe { ($self.table.$name)($($arg),*) }
     };
 }
@@ -81,28 +65,20 @@ impl Kernels {
 
     /// The kernels of `isa`, if this CPU has it.
     pub fn for_isa(isa: Isa) -> Option<&'static Self> {
-        let kernels = match isa {
-            Isa::Scalar => &SCALAR,
-            #[cfg(target_arch = "aarch64")]
-            Isa::Neon => &NEON,
-            #[cfg(target_arch = "aarch64")]
-            Isa::NeonDot => &NEON_DOT,
-            #[cfg(target_arch = "aarch64")]
-            Isa::NeonI8mm => &NEON_I8MM,
-            #[cfg(not(target_arch = "aarch64"))]
-            Isa::Neon | Isa::NeonDot | Isa::NeonI8mm => return None,
-            #[cfg(target_arch = "x86_64")]
-            Isa::Avx2 => &AVX2,
-            #[cfg(target_arch = "x86_64")]
-            Isa::Avx512 => &AVX512,
-            #[cfg(target_arch = "x86_64")]
-            Isa::Avx512Bf16 => &AVX512_BF16,
-            #[cfg(target_arch = "x86_64")]
-            Isa::Amx => &AMX,
-            #[cfg(not(target_arch = "x86_64"))]
-            Isa::Avx2 | Isa::Avx512 | Isa::Avx512Bf16 | Isa::Amx => return None,
-        };
-        isa.is_available().then_some(kernels)
+        macro_rules! if_proved {
+            ($($(#[$doc:meta])* $isa:ident = $name:literal, $arch:meta, $token:ty, $attribute:meta,
+               $form:ident $(($base:ident))?;)*) => {
+                $(
+                    #[cfg($arch)]
+                    if isa == Isa::$isa {
+                        static KERNELS: Kernels = Kernels { isa: Isa::$isa, table: &table::$isa::TABLE };
+                        return <$token>::new().map(|_| &KERNELS);
+                    }
+                )*
+            };
+        }
+        for_each_isa!(if_proved);
+        None
     }
 
     /// All kernels that this CPU can run, the best first (see [`bf16_trial`] for the first two).
@@ -177,7 +153,7 @@ impl Kernels {
     /// As [`q8_row_bytes`].
     pub fn row_bytes(&self, kind: ActKind, cols: usize) -> usize {
         match kind {
-            ActKind::Bf16 if self.isa == Isa::Avx512Bf16 => cols.next_multiple_of(2) * 2,
+            ActKind::Bf16 => cols.next_multiple_of(2) * self.table.bf16_bytes,
             kind => most_row_bytes(kind, cols),
         }
     }
@@ -227,58 +203,36 @@ impl Kernels {
                 return (kernel.run)(tiles, pieces, acts, out);
             }
             Some(MatKernel::Family(kernel)) => {
-                assert!(self.has(ty, kernel), "{} has no {ty} kernel {kernel}", self.isa);
+                assert!(self.family_of(ty).has(kernel), "{} has no {ty} kernel {kernel}", self.isa);
                 Some(kernel)
             }
         };
-        let walk = Walk { kernel, ahead: how.ahead };
         self.check_acts(ty, &acts, cols);
-        // SAFETY: a reference to a table comes from `for_isa` only, which has asked the CPU.
+        let family = self.family_of(ty);
+        // SAFETY: a reference to a table comes from `for_isa` only, which has a token of its set.
         unsafe {
-            match acts {
-                Acts::F32(acts) => self.floats(ty).multiply(walk, tiles, pieces, acts, out),
-                Acts::Bf16(acts) => self.table.matmul_bf16.multiply(walk, tiles, pieces, acts, out),
-                Acts::Q8(acts) => {
-                    let (family, acts) = (self.quants(ty), elements(acts));
-                    let Some(unpacks) = family.unpacks(kernel, acts.rows()) else {
-                        return family.multiply(walk, tiles, pieces, acts, out);
-                    };
-                    let fetch = how.ahead > 0;
+            match (acts, family.unpacks(kernel, acts.rows())) {
+                (Acts::Q8(acts), Some(unpacks)) => {
+                    let (acts, fetch) = (elements(acts), how.ahead > 0);
                     let work = panel::Work { unpacks, tiles, pieces, acts, fetch };
                     self.table.panels.multiply(&work, out);
+                }
+                _ => {
+                    let walk = Walk { kernel, ahead: how.ahead };
+                    family.multiply(walk, tiles, pieces, acts, out);
                 }
             }
         }
     }
 
-    /// The family of a type that is multiplied with floats.
-    fn floats(&self, ty: TensorType) -> &'static Family<f32> {
-        match ty {
-            TensorType::F32 => &self.table.matmul_f32,
-            TensorType::F16 => &self.table.matmul_f16,
-            _ => unreachable!("{ty} is not multiplied with floats"),
-        }
+    /// Vectors of rows that make up a tile.
+    pub(crate) fn groups(&self) -> usize {
+        self.table.panels.groups
     }
 
-    /// The family of a type that is multiplied with quantised activations.
-    fn quants(&self, ty: TensorType) -> &'static Family<Q8Block> {
-        match ty {
-            TensorType::Q8_0 => &self.table.matmul_q8_0,
-            TensorType::Q4_0 => &self.table.matmul_q4_0,
-            TensorType::Q4_K => &self.table.matmul_q4_k,
-            TensorType::Q6_K => &self.table.matmul_q6_k,
-            TensorType::Q4_1 => &self.table.matmul_q4_1,
-            TensorType::Q5_0 => &self.table.matmul_q5_0,
-            TensorType::Q5_1 => &self.table.matmul_q5_1,
-            TensorType::Q2_K => &self.table.matmul_q2_k,
-            TensorType::Q3_K => &self.table.matmul_q3_k,
-            TensorType::Q5_K => &self.table.matmul_q5_k,
-            TensorType::IQ4_NL => &self.table.matmul_iq4_nl,
-            TensorType::IQ4_XS => &self.table.matmul_iq4_xs,
-            TensorType::MXFP4 => &self.table.matmul_mxfp4,
-            ty if is_unpacked(ty) => &self.table.matmul_wide,
-            _ => unreachable!("{ty} is not multiplied with quantised activations"),
-        }
+    /// The family of a type.
+    pub(crate) fn family_of(&self, ty: TensorType) -> &'static Family {
+        &self.table.families[Line::of(ty) as usize]
     }
 
     #[track_caller]
@@ -295,20 +249,7 @@ impl Kernels {
 
     /// The members of the family that multiply matrices of type `ty`, the usual one first.
     pub fn family(&self, ty: TensorType) -> Vec<MicroKernel> {
-        match act_kind(ty) {
-            ActKind::F32 => self.floats(ty).members(),
-            ActKind::Bf16 => self.table.matmul_bf16.members(),
-            ActKind::Q8 => self.quants(ty).members(),
-        }
-    }
-
-    /// Whether `kernel` is one of [`Kernels::family`], without making a list.
-    fn has(&self, ty: TensorType, kernel: MicroKernel) -> bool {
-        match act_kind(ty) {
-            ActKind::F32 => self.floats(ty).has(kernel),
-            ActKind::Bf16 => self.table.matmul_bf16.has(kernel),
-            ActKind::Q8 => self.quants(ty).has(kernel),
-        }
+        self.family_of(ty).members()
     }
 
     /// Whether so many tokens are multiplied by panels.
@@ -318,21 +259,12 @@ impl Kernels {
         kernel: Option<MicroKernel>,
         tokens: usize,
     ) -> bool {
-        act_kind(ty) == ActKind::Q8 && self.quants(ty).unpacks(kernel, tokens).is_some()
-    }
-
-    /// Whether instructions that multiply small matrices do it for many tokens.
-    pub(crate) fn by_matrices(&self, ty: TensorType) -> bool {
-        act_kind(ty) == ActKind::Q8 && self.quants(ty).panel.is_some_and(|panel| panel.matrices)
+        self.family_of(ty).unpacks(kernel, tokens).is_some()
     }
 
     /// The member that multiplies so many tokens where nobody chose, and panels do not.
     pub(crate) fn usual_for(&self, ty: TensorType, tokens: usize) -> MicroKernel {
-        match act_kind(ty) {
-            ActKind::F32 => self.floats(ty).usual_for(tokens),
-            ActKind::Bf16 => self.table.matmul_bf16.usual_for(tokens),
-            ActKind::Q8 => self.quants(ty).usual_for(tokens),
-        }
+        self.family_of(ty).usual_for(tokens)
     }
 
     /// Tokens of a register tile of the usual kernel for many tokens.

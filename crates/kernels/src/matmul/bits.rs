@@ -28,6 +28,7 @@ impl Run {
 }
 
 /// Puts the quads of row `row` into `VECTORS` vectors of 16 rows.
+#[inline(always)]
 pub(super) fn put<const QUADS: usize, const VECTORS: usize>(
     packed: &mut [u8],
     row: usize,
@@ -44,6 +45,7 @@ pub(super) fn put<const QUADS: usize, const VECTORS: usize>(
 }
 
 /// Gives them back.
+#[inline(always)]
 pub(super) fn get<const QUADS: usize>(packed: &[u8], row: usize, runs: &[Run]) -> [u32; QUADS] {
     let mut quads = [0; QUADS];
     for run in runs {

@@ -131,16 +131,7 @@ pub(crate) const PAIRS: [Size; SIZES] = [
 /// Sizes in a list.
 pub(crate) const SIZES: usize = 20;
 /// No size.
-const NONE: Size = (0, 0, 0);
-
-/// The sizes that there may be where tiles are so many vectors.
-pub(crate) const fn sizes<D: Dot>() -> [Size; SIZES] {
-    match D::GROUPS {
-        _ if D::WIDE => WIDE,
-        4 => QUARTERS,
-        _ => NARROW,
-    }
-}
+pub(super) const NONE: Size = (0, 0, 0);
 
 /// How many of them every type has, whatever its registers.
 const fn always<D: Dot>() -> usize {
@@ -151,14 +142,27 @@ const fn always<D: Dot>() -> usize {
     }
 }
 
-/// Whether the size at `at` of [`sizes`] is compiled for a type.
-pub(crate) const fn exists<D: Dot, K: Tile>(at: usize) -> bool {
-    let (n, t, _) = sizes::<D>()[at];
-    if n as usize > D::GROUPS && !D::WIDE || n == 0 {
-        return false;
-    }
+/// The sizes that are compiled for a type; none in the places of the others.
+pub(crate) const fn sizes<D: Dot, K: Tile>() -> [Size; SIZES] {
+    let mut sizes = match D::GROUPS {
+        _ if D::WIDE => WIDE,
+        4 => QUARTERS,
+        _ => NARROW,
+    };
     // The usual ones of floats in narrow registers.
     let usual = super::usual::<D, K>().size();
-    let floats = !D::WIDE && !matches!(K::SUMS, Sums::Integers) && n == usual.0 && t == usual.1;
-    at < always::<D>() || floats || K::FAMILY && K::SUMS.registers(n, t) <= D::REGISTERS
+    let floats = !D::WIDE && !matches!(K::SUMS, Sums::Integers);
+    let mut at = 0;
+    while at < SIZES {
+        let (n, t, _) = sizes[at];
+        let fits = D::WIDE || n as usize <= D::GROUPS;
+        let wanted = at < always::<D>()
+            || floats && n == usual.0 && t == usual.1
+            || K::FAMILY && K::SUMS.registers(n, t) <= D::REGISTERS;
+        if !(fits && wanted) {
+            sizes[at] = NONE;
+        }
+        at += 1;
+    }
+    sizes
 }

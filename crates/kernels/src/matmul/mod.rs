@@ -12,75 +12,121 @@
 
 #![allow(clippy::needless_range_loop, reason = "register tiles are indexed by token and group")]
 
-mod bf16;
+pub(crate) mod bf16;
 #[cfg(target_arch = "x86_64")]
 mod bf16_pairs;
 mod bits;
 mod dots;
 mod family;
 mod five;
-mod float;
+pub(crate) mod float;
 mod halves;
-mod iq4_nl;
-mod iq4_xs;
-mod mxfp4;
+pub(crate) mod iq4_nl;
+pub(crate) mod iq4_xs;
+pub(crate) mod mxfp4;
 pub(crate) mod panel;
 mod parts;
 mod pieces;
-mod q2_k;
-mod q3_k;
-mod q4_0;
-mod q4_1;
-mod q4_k;
-mod q5_0;
-mod q5_1;
-mod q5_k;
-mod q6_k;
-mod q8_0;
+pub(crate) mod q2_k;
+pub(crate) mod q3_k;
+pub(crate) mod q4_0;
+pub(crate) mod q4_1;
+pub(crate) mod q4_k;
+pub(crate) mod q5_0;
+pub(crate) mod q5_1;
+pub(crate) mod q5_k;
+pub(crate) mod q6_k;
+pub(crate) mod q8_0;
 mod quants;
 mod six;
 mod steps;
 mod walk;
-mod wide;
+pub(crate) mod wide;
 
-pub(crate) use bf16::Bf16;
 #[cfg(target_arch = "x86_64")]
 pub(crate) use bf16_pairs::step_pairs;
 #[cfg(target_arch = "x86_64")]
 pub(crate) use family::PAIRS;
 pub use family::{MicroKernel, MicroKernelError};
-pub(crate) use family::{SIZES, Size, Sums, exists, sizes};
-pub(crate) use float::{F16, F32};
-pub(crate) use iq4_nl::Iq4Nl;
-pub(crate) use iq4_xs::Iq4Xs;
-pub(crate) use mxfp4::Mxfp4;
+pub(crate) use family::{SIZES, Size, Sums, sizes};
 pub(crate) use parts::AHEAD;
 pub use parts::Tiles;
 pub(crate) use pieces::PIECE_LEVELS;
 pub use pieces::Piece;
-pub(crate) use q2_k::Q2K;
-pub(crate) use q3_k::Q3K;
-pub(crate) use q4_0::Q4_0;
-pub(crate) use q4_1::Q4_1;
-pub(crate) use q4_k::Q4K;
-pub(crate) use q5_0::Q5_0;
-pub(crate) use q5_1::Q5_1;
-pub(crate) use q5_k::Q5K;
-pub(crate) use q6_k::Q6K;
-pub(crate) use q8_0::Q8_0;
-pub(crate) use walk::{Family, Place, RegisterTile, Unpacks, Walk, step, streams, usual};
-pub(crate) use wide::Wide;
+pub(crate) use walk::{Family, Place, RegisterTile, RegisterTiles, Unpacks, Walk, step};
 
 // What the files of the types are written with, too.
 use dots::{accumulate, add_mins, block, dot_nibbles, load_scales};
 use parts::{Fetch, Part, check_acts, check_parts, fetch, part, slices, within};
 
 use panel::{PanelKind, Sub};
+use walk::usual;
 
 use std::ops::Range;
 
+use gguf::TensorType;
+
+use crate::acts::ActKind;
 use crate::q8::BLOCK as ACT_BLOCK;
 use crate::simd::Dot;
+
+/// Hands the one list of matrix types to a macro. A line says how tiles are packed and multiplied
+/// (the [`Tile`] of a file), with which activations, and of which types the file may be: those that
+/// are unpacked to 8 bits share a line. A new type is its file, its `mod` line above, and a line
+/// here.
+macro_rules! for_each_type {
+    ($apply:ident $($arg:tt)*) => {
+        $apply! { $($arg)* [
+            float::F32: F32, [F32];
+            float::F16: F32, [F16];
+            bf16::Bf16: Bf16, [BF16];
+            q8_0::Q8_0: Q8, [Q8_0];
+            q4_0::Q4_0: Q8, [Q4_0];
+            q4_k::Q4K: Q8, [Q4_K];
+            q6_k::Q6K: Q8, [Q6_K];
+            q4_1::Q4_1: Q8, [Q4_1];
+            q5_0::Q5_0: Q8, [Q5_0];
+            q5_1::Q5_1: Q8, [Q5_1];
+            q2_k::Q2K: Q8, [Q2_K];
+            q3_k::Q3K: Q8, [Q3_K];
+            q5_k::Q5K: Q8, [Q5_K];
+            iq4_nl::Iq4Nl: Q8, [IQ4_NL];
+            iq4_xs::Iq4Xs: Q8, [IQ4_XS];
+            mxfp4::Mxfp4: Q8, [MXFP4];
+            wide::Wide: Q8, [IQ2_XXS IQ2_XS IQ2_S IQ3_XXS IQ3_S IQ1_S IQ1_M TQ1_0 TQ2_0];
+        ] }
+    };
+}
+pub(crate) use for_each_type;
+
+macro_rules! define_line {
+    ([$($file:ident::$tile:ident: $acts:ident, [$($ty:ident)*];)*]) => {
+        /// A line of the list, and its place in a table.
+        #[derive(Clone, Copy)]
+        pub(crate) enum Line {
+            $($tile,)*
+        }
+
+        impl Line {
+            pub(crate) const COUNT: usize = [$(Self::$tile),*].len();
+
+            /// The line of a type.
+            pub(crate) const fn of(ty: TensorType) -> Self {
+                match ty {
+                    $($(TensorType::$ty)|* => Self::$tile,)*
+                }
+            }
+
+            /// What its matrices are multiplied with.
+            pub(crate) const fn acts(self) -> ActKind {
+                match self {
+                    $(Self::$tile => ActKind::$acts,)*
+                }
+            }
+        }
+    };
+}
+for_each_type!(define_line);
 
 /// The packed form of one weight type.
 pub(crate) trait Tile {

@@ -26,9 +26,7 @@ use crate::q8::Q8Block;
 use crate::simd::Dot;
 use crate::views::{Rows, RowsMut};
 
-#[cfg(target_arch = "x86_64")]
-pub(crate) use walk::State;
-pub(crate) use walk::{Panels, TILES, Work};
+pub(crate) use walk::{Panels, State, TILES, Work};
 
 /// What a sub-block of 32 columns of a tile is multiplied by.
 #[repr(C, align(64))]

@@ -1,14 +1,15 @@
 //! The walk over tiles and tokens, in register tiles of a member of the family.
 
-use super::family::{MicroKernel, Size, Sums};
+use super::family::{MicroKernel, NONE, Size, Sums};
 use super::panel::{PanelKind, Unpack};
 use super::parts::{Fetch, rows};
 use super::pieces::{Dots, Piece, tree};
 use super::{Tile, Tiles};
 use crate::TILE_ROWS;
-use crate::acts::elements;
+use crate::acts::{Acts, elements};
 use crate::bf16::WidePair;
-use crate::isa::{likes_panels, likes_streams};
+use crate::isa::{Isa, likes_panels, likes_streams};
+use crate::q8::Q8Block;
 use crate::simd::Dot;
 use crate::views::{Rows, RowsMut};
 
@@ -63,13 +64,25 @@ impl<'a> From<Place<'a, u8>> for Place<'a, u32> {
     }
 }
 
+/// Register tiles in the order of a family's sizes, where it has them.
+pub(crate) type TileList<A> = &'static [Option<RegisterTile<A>>];
+
+/// The register tiles of a family, by the form of its activations.
+#[derive(Clone, Copy)]
+pub(crate) enum RegisterTiles {
+    F32(TileList<f32>),
+    Bf16(TileList<u8>),
+    Q8(TileList<Q8Block>),
+}
+
 /// The register tiles of one type with one instruction set.
-pub(crate) struct Family<A: 'static> {
-    /// What there is, where `tiles` has it at the same place.
+#[derive(Clone, Copy)]
+pub(crate) struct Family {
+    /// The instruction set.
+    pub(crate) isa: Isa,
+    /// What there is; every combination of 1, 2 or 4 vectors and one token if any with so many vectors.
     pub(crate) sizes: &'static [Size],
-    /// Register tiles; every combination of 1, 2 or 4 vectors and one token is there if any with so many
-    /// vectors is.
-    pub(crate) tiles: &'static [Option<RegisterTile<A>>],
+    pub(crate) tiles: RegisterTiles,
     /// Vectors that make up a tile: above 1, a register tile does not span tiles.
     pub(crate) groups: usize,
     /// The member for more than a few tokens.
@@ -102,23 +115,50 @@ pub(crate) struct Unpacks {
     pub(crate) bytes: fn(usize) -> usize,
 }
 
-impl<A> Clone for Family<A> {
-    fn clone(&self) -> Self {
-        *self
+impl Family {
+    /// That of a type, whose register tiles and panels were compiled for `isa`.
+    pub(crate) const fn new<D: Dot, K: Tile>(
+        isa: Isa,
+        sizes: &'static [Size],
+        tiles: RegisterTiles,
+        unpack: Unpack,
+    ) -> Self {
+        let choice = D::REGISTERS > 0;
+        let panel = match K::PANEL {
+            Some(kind) if choice => Some(Unpacks {
+                kind,
+                member: kind.member::<D>(),
+                from: kind.fewest::<D>(),
+                matrices: false,
+                entry: unpack,
+                bytes: |cols| K::bytes(cols.div_ceil(K::BLOCK_COLS)),
+            }),
+            _ => None,
+        };
+        let from = if D::WIDE { K::TWO_FROM } else { 1 };
+        let (usual, streams) = (usual::<D, K>(), streams::<D, K>());
+        Self { isa, sizes, tiles, groups: D::GROUPS, usual, from, streams, choice, panel }
     }
-}
-impl<A> Copy for Family<A> {}
 
-impl<A> Family<A> {
-    /// The register tile of a size.
-    fn get(&self, size: Size) -> Option<RegisterTile<A>> {
-        let at = self.sizes.iter().position(|own| *own == size)?;
-        self.tiles[at]
+    /// The place of a size.
+    fn place(&self, size: Size) -> Option<usize> {
+        self.sizes.iter().position(|own| *own == size)
+    }
+
+    /// Rows and tokens of the register tile for many tokens: with instructions that multiply small
+    /// matrices, theirs.
+    pub(crate) fn tile(&self) -> (usize, usize) {
+        let usual = match self.panel {
+            Some(panel) if panel.matrices => panel.member,
+            _ => self.usual_for(usize::MAX),
+        };
+        (usize::from(usual.vectors) * TILE_ROWS / self.groups, usize::from(usual.tokens))
     }
 
     /// All members, the usual one first.
     pub(crate) fn members(&self) -> Vec<MicroKernel> {
-        let all = self.sizes.iter().map(|&size| MicroKernel::of(size));
+        let there = self.sizes.iter().filter(|&&size| size != NONE);
+        let all = there.map(|&size| MicroKernel::of(size));
         let others = all.filter(|member| *member != self.usual && self.has(*member));
         let panel = self.panel.map(|panel| panel.member);
         std::iter::once(self.usual).chain(others).chain(panel).collect()
@@ -128,7 +168,7 @@ impl<A> Family<A> {
     pub(crate) fn has(&self, kernel: MicroKernel) -> bool {
         match self.panel {
             _ if !kernel.panel => {
-                kernel == self.usual || self.choice && self.get(kernel.size()).is_some()
+                kernel == self.usual || self.choice && self.place(kernel.size()).is_some()
             }
             panel => panel.is_some_and(|panel| panel.member == kernel),
         }
@@ -164,7 +204,7 @@ impl<A> Family<A> {
             9..32 if streams => Some((2, 6, 1)),
             _ => None,
         };
-        if let Some(size) = few.filter(|&size| self.get(size).is_some()) {
+        if let Some(size) = few.filter(|&size| self.place(size).is_some()) {
             return MicroKernel::of(size);
         }
         let vectors = if tokens < self.from { 1 } else { self.usual.vectors };
@@ -173,10 +213,12 @@ impl<A> Family<A> {
 
     /// Most tokens of a register tile with so many vectors, that are no more than `most`.
     fn tokens(&self, vectors: u8, most: usize) -> u8 {
-        let fits = |(&(n, t, u), tile): (&Size, &Option<_>)| {
-            (n == vectors && u == 1 && usize::from(t) <= most && tile.is_some()).then_some(t)
-        };
-        self.sizes.iter().zip(self.tiles).filter_map(fits).max().expect("there is one of one token")
+        if most == 1 {
+            return 1;
+        }
+        let fits =
+            |&(n, t, u): &Size| (n == vectors && u == 1 && usize::from(t) <= most).then_some(t);
+        self.sizes.iter().filter_map(fits).max().expect("there is one of one token")
     }
 
     /// Tokens of the next of the register tiles that cover `left` tokens, `most` at most in each: all at once,
@@ -201,9 +243,40 @@ impl<A> Family<A> {
     ///
     /// # Panics
     ///
-    /// If the walk's kernel is none of [`Family::members`].
+    /// If the walk's kernel is none of [`Family::members`], or the activations have another form.
     pub(crate) unsafe fn multiply(
         &self,
+        walk: Walk,
+        tiles: Tiles<'_>,
+        pieces: &[Piece],
+        acts: Acts<'_>,
+        out: RowsMut<'_, f32>,
+    ) {
+        // SAFETY: the caller's contract.
+        unsafe {
+            match (self.tiles, acts) {
+                (RegisterTiles::F32(list), Acts::F32(acts)) => {
+                    self.multiply_by(list, walk, tiles, pieces, acts, out);
+                }
+                (RegisterTiles::Bf16(list), Acts::Bf16(acts)) => {
+                    self.multiply_by(list, walk, tiles, pieces, acts, out);
+                }
+                (RegisterTiles::Q8(list), Acts::Q8(acts)) => {
+                    self.multiply_by(list, walk, tiles, pieces, elements(acts), out);
+                }
+                (_, acts) => panic!("activations in another form: {acts:?}"),
+            }
+        }
+    }
+
+    /// [`Family::multiply`] by the register tiles of `list`.
+    ///
+    /// # Safety
+    ///
+    /// As that.
+    unsafe fn multiply_by<A>(
+        &self,
+        list: TileList<A>,
         walk: Walk,
         tiles: Tiles<'_>,
         pieces: &[Piece],
@@ -211,13 +284,13 @@ impl<A> Family<A> {
         mut out: RowsMut<'_, f32>,
     ) {
         let kernel = walk.kernel.unwrap_or_else(|| self.usual_for(acts.rows()));
-        let (mut cover, mut tile) = (Cover::new(self, kernel, acts.rows()), 0);
+        let (mut cover, mut tile) = (Cover::new(self, list, kernel, acts.rows()), 0);
         let stream = Fetch::Stream { ahead: walk.ahead, stages: likes_streams() };
         while tile < tiles.count() {
             // Tiles that are left over go by twos and ones.
             while self.groups == 1 && usize::from(cover.vectors) > tiles.count() - tile {
                 let less = MicroKernel { vectors: cover.vectors / 2, unroll: 1, ..self.usual };
-                cover = Cover::new(self, less, acts.rows());
+                cover = Cover::new(self, list, less, acts.rows());
             }
             let mut token = 0;
             for pass in 0..cover.passes() {
@@ -264,7 +337,8 @@ struct Cover<A> {
 const REST: usize = 6;
 
 impl<A> Cover<A> {
-    fn new(family: &Family<A>, kernel: MicroKernel, tokens: usize) -> Self {
+    fn new(family: &Family, list: TileList<A>, kernel: MicroKernel, tokens: usize) -> Self {
+        let get = |size| list[family.place(size)?];
         let MicroKernel { vectors, tokens: most, .. } = kernel;
         let size = usize::from(most);
         let (mut fulls, mut left) = (tokens / size, tokens % size);
@@ -272,14 +346,14 @@ impl<A> Cover<A> {
         if fulls > 0 && left > 0 && 2 * left < size {
             (fulls, left) = (fulls - 1, left + size);
         }
-        let full = family.get(kernel.size());
+        let full = get(kernel.size());
         assert!(full.is_some() || fulls == 0, "no micro-kernel {kernel}");
         let (mut rest, mut rests) = ([(None, 0, 0); REST], 0);
         while left > 0 {
             let take = family.part(vectors, left, size);
             // One token is bound by memory: all groups go together, so that the tile is read in one pass.
             let all = if take == 1 && family.groups > 1 { family.groups as u8 } else { vectors };
-            rest[rests] = (family.get((all, take, 1)), all, take);
+            rest[rests] = (get((all, take, 1)), all, take);
             rests += 1;
             left -= usize::from(take);
         }

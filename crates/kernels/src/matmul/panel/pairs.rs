@@ -9,16 +9,13 @@
 use core::arch::aarch64::*;
 use std::ops::Range;
 
-use super::signed::{Finish, center};
-use super::{Pass, Sub};
+use super::signed::{Finish, Matrices, center};
+use super::{MOST_VECTORS, Pass, Sub};
 use crate::TILE_ROWS;
 use crate::arch::neon_i8mm::{I8mm, Rows4};
 use crate::q8::Q8Block;
 use crate::simd::{Dot, Vector};
 use crate::views::Rows;
-
-/// Fewer tokens are multiplied by packed weights, as with AMX.
-pub(crate) const FEWEST: usize = 16;
 
 /// Blocks of a pair of tokens, in the place of both.
 #[repr(C)]
@@ -36,95 +33,97 @@ const _: () = assert!(
     size_of::<Pair>() == 2 * size_of::<Q8Block>() && align_of::<Pair>() == align_of::<Q8Block>()
 );
 
-/// As [`super::gather`], every two tokens as a pair; one that is left over stays as it is.
-#[inline(always)]
-pub(crate) fn gather(
-    acts: Rows<'_, Q8Block>,
-    tokens: Range<usize>,
-    first: usize,
-    to: &mut [Q8Block],
-) {
-    let (start, count) = (tokens.start, tokens.len());
-    for t in (0..count).step_by(2) {
-        let one = &acts.row(start + t)[first..];
-        let two = (t + 1 < count).then(|| &acts.row(start + t + 1)[first..]);
-        for (b, to) in to.chunks_exact_mut(count).enumerate() {
-            let (a, Some(two)) = (&one[b], two) else {
-                to[t] = one[b];
-                continue;
-            };
-            let b = &two[b];
-            let x = a.qs.as_flattened().as_chunks::<8>().0;
-            let y = b.qs.as_flattened().as_chunks::<8>().0;
-            let pair = Pair {
-                octets: [[x[0], y[0]], [x[1], y[1]], [x[2], y[2]], [x[3], y[3]]],
-                d: [a.d, b.d, a.d, b.d],
-                dsum: [a.dsum, b.dsum, a.dsum, b.dsum],
-                unused: [0; 8],
-            };
-            let to: &mut [Q8Block; 2] = to[t..].first_chunk_mut().expect("two tokens");
-            // SAFETY: as large and as aligned, and any bits are a block.
-            unsafe { std::ptr::from_mut(to).cast::<Pair>().write(pair) };
+impl Matrices for I8mm {
+    type Vectors = Rows4;
+
+    const MOST: usize = MOST_VECTORS;
+
+    #[inline(always)]
+    fn vectors(self) -> Rows4 {
+        self.rows()
+    }
+
+    /// Takes the offset from weights and puts every eight columns of a row together, those of the first two rows
+    /// before those of the next two.
+    #[inline(always)]
+    fn arrange<K: Finish>(self, panel: &mut [Sub]) {
+        center::<K>(panel);
+        let rows = self.rows();
+        for sub in panel {
+            for [low, high] in sub.quads.as_chunks_mut::<2>().0 {
+                let mut octets = [[0; 16]; 8];
+                for g in 0..Rows4::GROUPS {
+                    let [first, second] = self.zip_quads(rows.load_w(low, g), rows.load_w(high, g));
+                    (octets[2 * g], octets[2 * g + 1]) = (first, second);
+                }
+                let (a, b) = octets.as_flattened().split_at(64);
+                low.copy_from_slice(a);
+                high.copy_from_slice(b);
+            }
         }
     }
-}
 
-/// Takes the offset from weights and puts every eight columns of a row together, those of the first two rows
-/// before those of the next two.
-#[inline(always)]
-pub(crate) fn arrange<K: Finish>(d: I8mm, panel: &mut [Sub]) {
-    center::<K>(panel);
-    let rows = d.rows();
-    for sub in panel {
-        for [low, high] in sub.quads.as_chunks_mut::<2>().0 {
-            let mut octets = [[0; 16]; 8];
-            for g in 0..Rows4::GROUPS {
-                let [first, second] = d.zip_quads(rows.load_w(low, g), rows.load_w(high, g));
-                (octets[2 * g], octets[2 * g + 1]) = (first, second);
+    /// Every two tokens as a pair; one that is left over stays as it is.
+    #[inline(always)]
+    fn gather(acts: Rows<'_, Q8Block>, tokens: Range<usize>, first: usize, to: &mut [Q8Block]) {
+        let (start, count) = (tokens.start, tokens.len());
+        for t in (0..count).step_by(2) {
+            let one = &acts.row(start + t)[first..];
+            let two = (t + 1 < count).then(|| &acts.row(start + t + 1)[first..]);
+            for (b, to) in to.chunks_exact_mut(count).enumerate() {
+                let (a, Some(two)) = (&one[b], two) else {
+                    to[t] = one[b];
+                    continue;
+                };
+                let b = &two[b];
+                let x = a.qs.as_flattened().as_chunks::<8>().0;
+                let y = b.qs.as_flattened().as_chunks::<8>().0;
+                let pair = Pair {
+                    octets: [[x[0], y[0]], [x[1], y[1]], [x[2], y[2]], [x[3], y[3]]],
+                    d: [a.d, b.d, a.d, b.d],
+                    dsum: [a.dsum, b.dsum, a.dsum, b.dsum],
+                    unused: [0; 8],
+                };
+                let to: &mut [Q8Block; 2] = to[t..].first_chunk_mut().expect("two tokens");
+                // SAFETY: as large and as aligned, and any bits are a block.
+                unsafe { std::ptr::from_mut(to).cast::<Pair>().write(pair) };
             }
-            let (a, b) = octets.as_flattened().split_at(64);
-            low.copy_from_slice(a);
-            high.copy_from_slice(b);
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn step<K: Finish, const T: usize>(self, pass: Pass<'_>, sums: &mut [[f32; TILE_ROWS]]) {
+        let d = self;
+        let Pass { panel, group, acts, runs, at, ahead } = pass;
+        let (acts, rows) = (acts.as_chunks::<T>().0, d.rows());
+        assert!(acts.len() == panel.len(), "activations of {} sub-blocks", acts.len());
+        let mut blocks = panel.iter().zip(acts).enumerate();
+        for run in runs {
+            let mut own = run.begin::<Rows4, T>(rows, group, at, sums);
+            let mut acc: Sums<float32x4_t, T> = [[rows.splat(0.0); 2]; T];
+            for q in 0..T.div_ceil(2) {
+                acc[q] = d.zip(own[2 * q][0], own[(2 * q + 1).min(T - 1)][0]);
+            }
+            for (b, (sub, acts)) in blocks.by_ref().take(run.subs) {
+                if let Some(ahead) = ahead {
+                    ahead.fetch(rows, b, panel.len());
+                }
+                add::<K, T>(d, sub, group, acts, &mut acc);
+            }
+            for q in 0..T.div_ceil(2) {
+                let [one, two] = d.unzip(acc[q]);
+                own[2 * q][0] = one;
+                if 2 * q + 1 < T {
+                    own[2 * q + 1][0] = two;
+                }
+            }
+            run.end(rows, group, at, own, sums);
         }
     }
 }
 
 /// Two vectors of sums for each pair of tokens, of `T` tokens; half of them are unused.
 type Sums<V, const T: usize> = [[V; 2]; T];
-
-/// [`super::step`] by `smmla`, with activations as [`gather`] makes them.
-#[inline(always)]
-pub(crate) fn step<K: Finish, const T: usize>(
-    d: I8mm,
-    pass: Pass<'_>,
-    sums: &mut [[f32; TILE_ROWS]],
-) {
-    let Pass { panel, group, acts, runs, at, ahead } = pass;
-    let (acts, rows) = (acts.as_chunks::<T>().0, d.rows());
-    assert!(acts.len() == panel.len(), "activations of {} sub-blocks", acts.len());
-    let mut blocks = panel.iter().zip(acts).enumerate();
-    for run in runs {
-        let mut own = run.begin::<Rows4, T>(rows, group, at, sums);
-        let mut acc: Sums<float32x4_t, T> = [[rows.splat(0.0); 2]; T];
-        for q in 0..T.div_ceil(2) {
-            acc[q] = d.zip(own[2 * q][0], own[(2 * q + 1).min(T - 1)][0]);
-        }
-        for (b, (sub, acts)) in blocks.by_ref().take(run.subs) {
-            if let Some(ahead) = ahead {
-                ahead.fetch(rows, b, panel.len());
-            }
-            add::<K, T>(d, sub, group, acts, &mut acc);
-        }
-        for q in 0..T.div_ceil(2) {
-            let [one, two] = d.unzip(acc[q]);
-            own[2 * q][0] = one;
-            if 2 * q + 1 < T {
-                own[2 * q + 1][0] = two;
-            }
-        }
-        run.end(rows, group, at, own, sums);
-    }
-}
 
 /// Adds the products of a sub-block.
 #[inline(always)]

@@ -1,6 +1,42 @@
 //! What instructions that multiply small matrices want of a panel: signed bytes, and sums with one scale.
 
-use super::{Biased, Eight, Minimum, Sub};
+use std::ops::Range;
+
+use super::{Biased, Eight, Minimum, Pass, State, Sub};
+use crate::TILE_ROWS;
+use crate::q8::Q8Block;
+use crate::simd::Dot;
+use crate::views::Rows;
+
+/// Fewer tokens are multiplied by packed weights.
+pub(crate) const FEWEST: usize = 16;
+
+/// A token of instructions that multiply small matrices of bytes.
+pub(crate) trait Matrices: Copy {
+    /// The vectors for everything else.
+    type Vectors: Dot;
+
+    /// Most tokens of a register tile.
+    const MOST: usize;
+
+    /// What registers need before and after, where they are not the usual ones.
+    const STATE: Option<State> = None;
+
+    fn vectors(self) -> Self::Vectors;
+
+    /// Puts weights of a panel into the order that they are multiplied in, without their offset.
+    fn arrange<K: Finish>(self, panel: &mut [Sub]);
+
+    /// As [`super::gather`], in the order that activations are multiplied in.
+    fn gather(acts: Rows<'_, Q8Block>, tokens: Range<usize>, first: usize, to: &mut [Q8Block]);
+
+    /// As [`super::step`], with a panel and activations in this order.
+    ///
+    /// # Safety
+    ///
+    /// Registers were made ready for `T` tokens.
+    unsafe fn step<K: Finish, const T: usize>(self, pass: Pass<'_>, sums: &mut [[f32; TILE_ROWS]]);
+}
 
 /// How the integer sums of a sub-block are added.
 pub(crate) trait Finish {

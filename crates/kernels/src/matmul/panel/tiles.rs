@@ -11,8 +11,8 @@
 
 use std::ops::Range;
 
-use super::signed::Finish;
-use super::{Pass, Sub};
+use super::signed::{Finish, Matrices, center};
+use super::{MOST, Pass, State, Sub};
 use crate::TILE_ROWS;
 use crate::arch::amx::{Amx, Sums};
 use crate::arch::avx512::Avx512;
@@ -20,11 +20,8 @@ use crate::q8::Q8Block;
 use crate::simd::{Dot, Vector};
 use crate::views::Rows;
 
-/// Fewer tokens are multiplied by packed weights.
-pub(crate) const FEWEST: usize = 16;
-
 /// Quads of a sub-block.
-pub(crate) const QUADS: usize = 8;
+const QUADS: usize = 8;
 
 /// Places for sums: those that are added, those that are stored, and as many again, so that no store waits
 /// for a load.
@@ -47,7 +44,7 @@ struct Scales {
 }
 
 impl<const T: usize> Acts<T> {
-    /// As [`gather`] has written them, `subs` of them.
+    /// As [`Matrices::gather`] has written them, `subs` of them.
     #[inline(always)]
     fn of(blocks: &[Q8Block], subs: usize) -> &[Self] {
         const { assert!(size_of::<Self>() == bytes(T) && bytes(T) <= T * size_of::<Q8Block>()) };
@@ -64,80 +61,88 @@ const fn bytes(tokens: usize) -> usize {
     (tokens * (size_of::<[[i8; 4]; QUADS]>() + size_of::<Scales>())).next_multiple_of(64)
 }
 
-/// As [`super::gather`], in the places of the first of `to`, laid out as [`Acts`] of so many tokens.
-#[inline(always)]
-pub(crate) fn gather(
-    acts: Rows<'_, Q8Block>,
-    tokens: Range<usize>,
-    first: usize,
-    to: &mut [Q8Block],
-) {
-    let (start, count) = (tokens.start, tokens.len());
-    let (subs, bytes) = (to.len() / count, bytes(count));
-    assert!(subs * bytes <= size_of_val(to), "no room for {subs} sub-blocks of {count} tokens");
-    let to = to.as_mut_ptr().cast::<u8>();
-    for t in tokens {
-        let from = &acts.row(t)[first..][..subs];
-        let t = t - start;
-        for (b, from) in from.iter().enumerate() {
-            let scales = Scales { d: from.d, dsum: from.dsum };
-            // SAFETY: token `t` of sub-block `b` in a layout of `bytes` bytes for each, for which there is
-            // room.
-            unsafe {
-                let to = to.add(b * bytes);
-                let (qs, all) = (size_of_val(&from.qs), count * size_of_val(&from.qs));
-                to.add(t * qs).cast::<[[i8; 4]; QUADS]>().write(from.qs);
-                let to = to.add(all + t * size_of::<Scales>());
-                to.cast::<Scales>().write_unaligned(scales);
-            }
-        }
-    }
-}
+impl Matrices for Amx {
+    type Vectors = Avx512;
 
-/// [`super::step`] by AMX, for which registers were configured with `T` rows and [`QUADS`], with activations
-/// as [`gather`] makes them.
-///
-/// # Safety
-///
-/// That of the registers.
-#[inline(always)]
-pub(crate) unsafe fn step<K: Finish, const T: usize>(
-    d: Amx,
-    pass: Pass<'_>,
-    sums: &mut [[f32; TILE_ROWS]],
-) {
-    let Pass { panel, acts, runs, at, ahead, .. } = pass;
-    let (acts, v) = (Acts::<T>::of(acts, panel.len()), d.avx512());
-    let mut to_come = ToCome { d, panel, acts, places: [const { Sums::NONE }; PLACES] };
-    // SAFETY: the caller's contract; each is loaded, multiplied and stored in this order.
-    unsafe {
-        to_come.load_second::<0>(0);
-        to_come.load_first::<0>(0);
-        to_come.multiply::<0>(0);
-        to_come.load_second::<1>(1);
-        to_come.load_first::<1>(1);
-        to_come.store::<0>(0);
-        to_come.multiply::<1>(1);
-        to_come.load_second::<0>(2);
-        to_come.load_first::<0>(2);
+    const MOST: usize = MOST;
+
+    const STATE: Option<State> = Some(State {
+        // SAFETY: a table with AMX, which alone has this, is reached through its token.
+        configure: |tokens| unsafe { Amx::assume() }.configure(tokens, QUADS),
+        // SAFETY: as above.
+        release: || unsafe { Amx::assume() }.release(),
+    });
+
+    #[inline(always)]
+    fn vectors(self) -> Avx512 {
+        self.avx512()
     }
-    let mut b = 0;
-    for run in runs {
-        let mut acc = run.begin::<Avx512, T>(v, 0, at, sums);
-        for _ in 0..run.subs {
-            if let Some(ahead) = ahead {
-                ahead.fetch(v, b, panel.len());
-            }
-            // SAFETY: as above; the registers of a set are those of even or of odd sub-blocks.
-            unsafe {
-                match b % 2 {
-                    0 => to_come.add::<K, 0, 1>(b, &mut acc),
-                    _ => to_come.add::<K, 1, 0>(b, &mut acc),
+
+    #[inline(always)]
+    fn arrange<K: Finish>(self, panel: &mut [Sub]) {
+        center::<K>(panel);
+    }
+
+    /// In the places of the first of `to`, laid out as [`Acts`] of so many tokens.
+    #[inline(always)]
+    fn gather(acts: Rows<'_, Q8Block>, tokens: Range<usize>, first: usize, to: &mut [Q8Block]) {
+        let (start, count) = (tokens.start, tokens.len());
+        let (subs, bytes) = (to.len() / count, bytes(count));
+        assert!(subs * bytes <= size_of_val(to), "no room for {subs} sub-blocks of {count} tokens");
+        let to = to.as_mut_ptr().cast::<u8>();
+        for t in tokens {
+            let from = &acts.row(t)[first..][..subs];
+            let t = t - start;
+            for (b, from) in from.iter().enumerate() {
+                let scales = Scales { d: from.d, dsum: from.dsum };
+                // SAFETY: token `t` of sub-block `b` in a layout of `bytes` bytes for each, for which there is
+                // room.
+                unsafe {
+                    let to = to.add(b * bytes);
+                    let (qs, all) = (size_of_val(&from.qs), count * size_of_val(&from.qs));
+                    to.add(t * qs).cast::<[[i8; 4]; QUADS]>().write(from.qs);
+                    let to = to.add(all + t * size_of::<Scales>());
+                    to.cast::<Scales>().write_unaligned(scales);
                 }
             }
-            b += 1;
         }
-        run.end(v, 0, at, acc, sums);
+    }
+
+    #[inline(always)]
+    unsafe fn step<K: Finish, const T: usize>(self, pass: Pass<'_>, sums: &mut [[f32; TILE_ROWS]]) {
+        let Pass { panel, acts, runs, at, ahead, .. } = pass;
+        let (acts, v) = (Acts::<T>::of(acts, panel.len()), self.avx512());
+        let mut to_come = ToCome { d: self, panel, acts, places: [const { Sums::NONE }; PLACES] };
+        // SAFETY: the caller's contract; each is loaded, multiplied and stored in this order.
+        unsafe {
+            to_come.load_second::<0>(0);
+            to_come.load_first::<0>(0);
+            to_come.multiply::<0>(0);
+            to_come.load_second::<1>(1);
+            to_come.load_first::<1>(1);
+            to_come.store::<0>(0);
+            to_come.multiply::<1>(1);
+            to_come.load_second::<0>(2);
+            to_come.load_first::<0>(2);
+        }
+        let mut b = 0;
+        for run in runs {
+            let mut acc = run.begin::<Avx512, T>(v, 0, at, sums);
+            for _ in 0..run.subs {
+                if let Some(ahead) = ahead {
+                    ahead.fetch(v, b, panel.len());
+                }
+                // SAFETY: as above; the registers of a set are those of even or of odd sub-blocks.
+                unsafe {
+                    match b % 2 {
+                        0 => to_come.add::<K, 0, 1>(b, &mut acc),
+                        _ => to_come.add::<K, 1, 0>(b, &mut acc),
+                    }
+                }
+                b += 1;
+            }
+            run.end(v, 0, at, acc, sums);
+        }
     }
 }
 
