@@ -6,10 +6,11 @@ use std::sync::Mutex;
 use gguf::TensorType;
 
 use crate::acts::{Acts, act_kind};
-use crate::isa::{Isa, likes_streams};
+use crate::cpu::{AHEAD, cpu};
+use crate::isa::Isa;
 use crate::kernels::Kernels;
 use crate::matmul::panel;
-use crate::matmul::{AHEAD, MicroKernel, Piece, Tiles};
+use crate::matmul::{MicroKernel, Piece, Tiles};
 use crate::views::RowsMut;
 
 mod trial;
@@ -174,24 +175,16 @@ impl Kernels {
     /// How a product of so many tokens is multiplied, for who gives it some tokens at a time: where nobody chose a
     /// kernel it is the usual one, but for panels, which take as many tokens as they get. `threads` read the same
     /// memory at the same time.
-    ///
-    /// If nobody chose how far ahead weights are fetched either, a Zen 5 wants them from further. With one vector of
-    /// rows by three tokens or more from twice as far: 4 KiB and 8 KiB ahead 8 tokens were 0.91 to 1.08 and 0.97 to
-    /// 1.16 times as fast as by 2 tiles and 4 tokens, 4 tokens 0.97 to 1.11 and 0.99 to 1.17, products of two models.
-    /// With one token and a thread that has the memory to itself from half as far again: 6 KiB decode 1.02 to 1.09
-    /// times as fast as 4 KiB; two threads 0.97 to 1.05 times, slower where memory is (docs/performance.md; November
-    /// 2026).
+    /// If nobody chose how far ahead weights are fetched, the CPU's traits say that, too.
     #[must_use]
     pub fn usual(&self, how: How, ty: TensorType, tokens: usize, threads: usize) -> How {
         if how.kernel.is_some() || self.takes_panels(ty, None, tokens) {
             return how;
         }
         let kernel = self.usual_for(ty, tokens);
-        let ahead = match tokens {
-            _ if how.ahead != AHEAD || kernel.vectors != 1 || likes_streams() => how.ahead,
-            1 if threads == 1 => AHEAD + AHEAD / 2,
-            3..=8 => 2 * AHEAD,
-            _ => AHEAD,
+        let ahead = match how.ahead == AHEAD && kernel.vectors == 1 {
+            true => cpu().ahead(tokens, threads),
+            false => how.ahead,
         };
         How { kernel: Some(MatKernel::Family(kernel)), ahead }
     }

@@ -106,37 +106,6 @@ impl Isa {
     }
 }
 
-/// Whether this CPU reads memory fastest in several streams at once, so that tiles should go together where
-/// the tokens are too few to keep it busy: one core of a virtual Xeon (Sapphire Rapids) reads weights for one
-/// token at 12.7 GB/s by fours and 9.4 one after the other (BF16; Q8_0 11.3 and 9.8, Q6_K 12.0 and 9.6, Q4_K
-/// 10.7 and 8.9, Q4_0 9.6 and 7.7; 4 KiB ahead), while a Zen 5 likes one stream best (`--bench families`; in
-/// steps docs/performance.md, "Few tokens"; November 2026). Two streams, fetched in two stages (`Fetch::Stream`), are
-/// as fast or faster on an Emerald Rapids (docs/performance.md, "In two stages"). Other makers' CPUs count as AMD's.
-pub(crate) fn likes_streams() -> bool {
-    is_intel()
-}
-
-/// Whether many tokens are faster by panels of vectors (`matmul::panel`): on a Sapphire Rapids they are, by
-/// 9 % and more, with AVX-512 and with AVX2 (`--bench families`, from 32 tokens). On a Zen 5, 2 tiles by 4 tokens over packed weights reach 79 to
-/// 85 % of the peak and 1 by 12 had 70 to 76; panels were not measured there.
-pub(crate) fn likes_panels() -> bool {
-    is_intel()
-}
-
-fn is_intel() -> bool {
-    #[cfg(target_arch = "x86_64")]
-    {
-        static INTEL: std::sync::OnceLock<bool> = std::sync::OnceLock::new();
-        *INTEL.get_or_init(|| {
-            let maker = std::arch::x86_64::__cpuid(0);
-            let name = [maker.ebx, maker.edx, maker.ecx].map(u32::to_le_bytes);
-            name.as_flattened() == b"GenuineIntel"
-        })
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    false
-}
-
 impl fmt::Display for Isa {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(self.name())

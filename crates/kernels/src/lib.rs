@@ -21,6 +21,7 @@ mod arch;
 mod attention;
 mod bf16;
 mod bf16_trial;
+mod cpu;
 mod elementwise;
 mod exp;
 mod how;

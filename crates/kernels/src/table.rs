@@ -15,7 +15,7 @@ use crate::attention::{self, Blocks, Tile};
 use crate::elementwise::{self, RopeStyle};
 use crate::isa::{Isa, for_each_isa};
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
-use crate::matmul::panel::signed::{self, Finish, Matrices};
+use crate::matmul::panel::signed::{Finish, Matrices};
 use crate::matmul::panel::{self, Kind, PanelKind, Panels, Pass, Sub};
 use crate::matmul::{
     self, Family, Line, Place, RegisterTile, RegisterTiles, SIZES, Size, for_each_type, sizes, step,
@@ -23,7 +23,7 @@ use crate::matmul::{
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 use crate::matmul::{MicroKernel, Unpacks};
 #[cfg(target_arch = "x86_64")]
-use crate::matmul::{PAIRS, step_pairs};
+use crate::matmul::{PAIRS, Sums, step_pairs};
 use crate::q8::{self, Q8Block};
 use crate::simd::{Dot, Simd, Vector};
 use crate::views::{Rows, RowsMut};
@@ -325,7 +325,7 @@ macro_rules! bf16_pairs {
                 tiles: RegisterTiles::Bf16(register_tiles!(register_tile, u8, PAIRS)),
                 usual: MicroKernel::of((2, 8, 1)),
                 from: 1,
-                streams: None,
+                sums: Sums::Dots,
                 ..*own
             };
             Table { families, bf16_bytes: 2, round_bf16, peak_bf16, ..$base::TABLE }
@@ -390,7 +390,7 @@ macro_rules! matrices {
                 PanelKind::Halves => return family,
             };
             let member = MicroKernel { tokens: MOST as u8, ..own.member };
-            let panel = Unpacks { member, entry, from: signed::FEWEST, matrices: true, ..own };
+            let panel = Unpacks { member, entry, matrices: true, ..own };
             Family { isa: Isa::$isa, panel: Some(panel), ..family }
         }
 

@@ -25,10 +25,11 @@ impl Scalar {
 
 /// As [`std::array::from_fn`], but the compiler unrolls it wherever it stands.
 #[inline(always)]
+#[allow(clippy::needless_range_loop, reason = "an iterator is not always unrolled")]
 fn from_fn<T: Copy + Default, const N: usize>(f: impl Fn(usize) -> T) -> [T; N] {
     let mut all = [T::default(); N];
-    for (i, to) in all.iter_mut().enumerate() {
-        *to = f(i);
+    for i in 0..N {
+        all[i] = f(i);
     }
     all
 }

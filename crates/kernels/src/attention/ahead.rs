@@ -1,7 +1,7 @@
 //! Bringing pages near before they are read.
 
 use super::{Cell, KV_CHUNK, KV_PAGE, KvType, Tile};
-use crate::isa::likes_streams;
+use crate::cpu::{PagesAhead, cpu};
 use crate::simd::Dot;
 use std::ptr;
 
@@ -14,27 +14,19 @@ struct Distance {
     far: Option<usize>,
 }
 
-/// Bytes to the first cache in one stage: enough to cover the memory's latency, few enough to stay there. A
-/// token of Qwen3-0.6B Q4_0 at depth 8192, one thread of Zen 5, in ms (2026-11-21): f16 91 without, 57 at 4
-/// and 8 KiB, 53 at 12 to 24; q8_0 55 without, 39 at 4 to 16, 42 at 24. Reading the pages and doing nothing
-/// takes as long: f16 53, q8_0 37.
-const ONE_STAGE: usize = 12 << 10;
-
-/// Most bytes to the first cache in two stages. Keys of up to two pages are multiplied at once, so it is two
-/// pages, and four to the second: see "At depth" in docs/performance.md.
-const TWO_STAGES: usize = 16 << 10;
-
 /// Most rows for which memory is what a tile waits for.
 const MOST_ROWS: usize = 8;
 
 impl Distance {
     fn of(kv: KvType, head_dim: usize) -> Self {
         let page = kv.page_bytes(head_dim);
-        if !likes_streams() {
-            return Self { near: ONE_STAGE.div_ceil(page), far: None };
+        match cpu().pages {
+            PagesAhead::Near(bytes) => Self { near: bytes.div_ceil(page), far: None },
+            PagesAhead::Stages(bytes) => {
+                let near = (bytes / page).clamp(1, 2);
+                Self { near, far: Some(2 * near) }
+            }
         }
-        let near = (TWO_STAGES / page).clamp(1, 2);
-        Self { near, far: Some(2 * near) }
     }
 }
 

@@ -9,6 +9,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use super::Tile;
+use crate::cpu::usual;
 use crate::simd::Dot;
 
 /// A member of the family.
@@ -76,6 +77,9 @@ pub(crate) enum Sums {
     Floats,
     /// Floats, and weights that are widened into two vectors.
     Pairs,
+    /// Floats, by an instruction that takes pairs.
+    #[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "`vdpbf16ps` alone"))]
+    Dots,
 }
 
 impl Sums {
@@ -84,7 +88,7 @@ impl Sums {
         let (n, t) = (vectors as usize, tokens as usize);
         match self {
             Sums::Integers => 2 * n * t + 2 * n + 2,
-            Sums::Floats => n * t + n + 1,
+            Sums::Floats | Sums::Dots => n * t + n + 1,
             Sums::Pairs => n * t + 2 * n + 1,
         }
     }
@@ -150,7 +154,7 @@ pub(crate) const fn sizes<D: Dot, K: Tile>() -> [Size; SIZES] {
         _ => NARROW,
     };
     // The usual ones of floats in narrow registers.
-    let usual = super::usual::<D, K>().size();
+    let usual = usual::<D, K>().size();
     let floats = !D::WIDE && !matches!(K::SUMS, Sums::Integers);
     let mut at = 0;
     while at < SIZES {

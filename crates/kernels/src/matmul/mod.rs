@@ -49,7 +49,6 @@ pub(crate) use bf16_pairs::step_pairs;
 pub(crate) use family::PAIRS;
 pub use family::{MicroKernel, MicroKernelError};
 pub(crate) use family::{SIZES, Size, Sums, sizes};
-pub(crate) use parts::AHEAD;
 pub use parts::Tiles;
 pub(crate) use pieces::PIECE_LEVELS;
 pub use pieces::Piece;
@@ -60,7 +59,6 @@ use dots::{accumulate, add_mins, block, dot_nibbles, load_scales};
 use parts::{Fetch, Part, check_acts, check_parts, fetch, part, slices, within};
 
 use panel::{PanelKind, Sub};
-use walk::usual;
 
 use std::ops::Range;
 

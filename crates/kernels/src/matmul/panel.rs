@@ -96,13 +96,6 @@ impl PanelKind {
         tokens
     }
 
-    /// Fewer tokens are multiplied by packed weights. On an Emerald Rapids, 16 tokens go 1.11 to 1.16 times as fast
-    /// by panels of halves as by any other member with AVX-512, and 24 1.08 times; of the other kinds 24 are as fast
-    /// by 2 by 6 (`--bench families -- avx512vnni q6_k`; November 2026).
-    pub(crate) const fn fewest<D: Dot>(self) -> usize {
-        if D::WIDE && matches!(self, Self::Halves) { 16 } else { 32 }
-    }
-
     /// The member of the family that works with panels.
     pub(crate) const fn member<D: Dot>(self) -> MicroKernel {
         MicroKernel { vectors: 1, tokens: self.most::<D>() as u8, unroll: 1, panel: true }

@@ -3,21 +3,12 @@
 use crate::simd::Dot;
 use crate::views::Rows;
 
-/// How far ahead of the weights that are multiplied others are fetched into the first cache, in bytes, where
-/// nobody chose.
-///
-/// One core of a Zen 5 reads 400 MB of Q6_K with one token at 52 to 74 % of what plain loads reach
-/// without prefetching, at 85 % 1 and 2 KiB ahead, at 88 to 95 % 4 and 8 KiB ahead (Q4_K 71 to 82 %,
-/// 79 to 92 %, 96 %; Q4_0 86 to 90 %, 88 to 91 %, 97 %); November 2026.
-pub(crate) const AHEAD: usize = 4096;
-
 /// Which weights to come are fetched while others are multiplied.
 #[derive(Clone, Copy)]
 pub(crate) enum Fetch {
     /// Those `ahead` bytes further, none if that is 0: a tile that is passed once comes from memory as
-    /// fast as it is multiplied. In `stages` they are brought to the second cache from there and to the first from
-    /// half as far: a core of an Emerald Rapids, which can wait for few lines of its first cache at a time, decodes at
-    /// 90 % of what it can read so, and at 84 % without (docs/performance.md, "In two stages").
+    /// fast as it is multiplied. In `stages` they are brought to the second cache from there and to the first
+    /// from half as far.
     Stream { ahead: usize, stages: bool },
     /// Every `step`th line of the tile that follows, from line `first` on, into the second cache: a
     /// tile that is passed `step` times has that much time for its successor.

@@ -8,7 +8,8 @@ use super::{Tile, Tiles};
 use crate::TILE_ROWS;
 use crate::acts::{Acts, elements};
 use crate::bf16::WidePair;
-use crate::isa::{Isa, likes_panels, likes_streams};
+use crate::cpu::{MATRICES_FROM, cpu, usual};
+use crate::isa::Isa;
 use crate::q8::Q8Block;
 use crate::simd::Dot;
 use crate::views::{Rows, RowsMut};
@@ -90,8 +91,8 @@ pub(crate) struct Family {
     /// The fewest tokens for which it is the usual one. One token is bound by memory, and one stream of
     /// weights is what prefetchers like; but the sums of plain floats are one chain of additions.
     pub(crate) from: usize,
-    /// The member for more than two tokens where memory likes streams, if it is another.
-    pub(crate) streams: Option<Size>,
+    /// What products are summed in.
+    pub(crate) sums: Sums,
     /// Whether members can be chosen, and not only the usual one.
     pub(crate) choice: bool,
     /// The member that works with panels, if there is one.
@@ -105,8 +106,8 @@ pub(crate) struct Unpacks {
     pub(crate) kind: PanelKind,
     /// The member's name.
     pub(crate) member: MicroKernel,
-    /// The fewest tokens for which it is the usual one.
-    pub(crate) from: usize,
+    /// Whether registers are wide.
+    pub(crate) wide: bool,
     /// Whether one instruction multiplies small matrices: then it is the usual member on every CPU.
     pub(crate) matrices: bool,
     /// Unpacks.
@@ -128,7 +129,7 @@ impl Family {
             Some(kind) if choice => Some(Unpacks {
                 kind,
                 member: kind.member::<D>(),
-                from: kind.fewest::<D>(),
+                wide: D::WIDE,
                 matrices: false,
                 entry: unpack,
                 bytes: |cols| K::bytes(cols.div_ceil(K::BLOCK_COLS)),
@@ -136,8 +137,8 @@ impl Family {
             _ => None,
         };
         let from = if D::WIDE { K::TWO_FROM } else { 1 };
-        let (usual, streams) = (usual::<D, K>(), streams::<D, K>());
-        Self { isa, sizes, tiles, groups: D::GROUPS, usual, from, streams, choice, panel }
+        let (usual, sums) = (usual::<D, K>(), K::SUMS);
+        Self { isa, sizes, tiles, groups: D::GROUPS, usual, from, sums, choice, panel }
     }
 
     /// The place of a size.
@@ -177,34 +178,19 @@ impl Family {
     /// What works with panels, if that is the way for so many tokens.
     pub(crate) fn unpacks(&self, kernel: Option<MicroKernel>, tokens: usize) -> Option<Unpacks> {
         let panel = self.panel?;
-        let usual = tokens >= panel.from && (panel.matrices || likes_panels());
+        let from = match panel.matrices {
+            true => Some(MATRICES_FROM),
+            false => cpu().panels_from(panel.kind, panel.wide),
+        };
+        let usual = from.is_some_and(|from| tokens >= from);
         let wanted = kernel.map_or(usual, |kernel| kernel.panel);
         wanted.then_some(panel)
     }
 
-    /// What multiplies so many tokens where nobody chose. Memory bounds few tokens, so with wide registers one
-    /// vector of rows goes by all of them: every weight is unpacked once, in one stream. On a Zen 5 steps of 2 to 8
-    /// tokens of a small model are 1.13 to 1.28 times as fast so as by 2 tiles and 4 tokens, with weights from as
-    /// far ahead as `Kernels::usual` says (docs/performance.md); a Sapphire Rapids was measured with 8. Where memory
-    /// likes streams, products of two tiles by six tokens are the fastest of what panels are not worth their copies
-    /// for: 1.07 to 1.13 times as fast as 2 by 4 with 16 tokens of Q4_0, Q4_K and Q8_0 (`--bench families`). Twelve
-    /// tokens go all at once, which makes steps of 12 sequences 1.03 to 1.09 times as fast as in two passes.
+    /// What multiplies so many tokens where nobody chose.
     pub(crate) fn usual_for(&self, tokens: usize) -> MicroKernel {
-        let streams = likes_streams();
-        let few = match tokens {
-            _ if self.groups > 1 => None,
-            1 if streams => Some((2, 1, 1)),
-            2 if streams => Some((4, 2, 1)),
-            _ if streams && self.streams.is_some() => self.streams,
-            // Floats' sums are chains of additions, which want more of them. Narrow registers have too few.
-            _ if self.from == 1 => None,
-            ..=4 if !streams => Some((1, 4, 1)),
-            5..=8 => Some((1, 8, 2)),
-            12 if streams => Some((1, 12, 1)),
-            9..32 if streams => Some((2, 6, 1)),
-            _ => None,
-        };
-        if let Some(size) = few.filter(|&size| self.place(size).is_some()) {
+        let own = cpu().tile(self.sums, tokens).filter(|_| self.groups == 1);
+        if let Some(size) = own.filter(|&size| self.place(size).is_some()) {
             return MicroKernel::of(size);
         }
         let vectors = if tokens < self.from { 1 } else { self.usual.vectors };
@@ -285,7 +271,7 @@ impl Family {
     ) {
         let kernel = walk.kernel.unwrap_or_else(|| self.usual_for(acts.rows()));
         let (mut cover, mut tile) = (Cover::new(self, list, kernel, acts.rows()), 0);
-        let stream = Fetch::Stream { ahead: walk.ahead, stages: likes_streams() };
+        let stream = Fetch::Stream { ahead: walk.ahead, stages: cpu().stages };
         while tile < tiles.count() {
             // Tiles that are left over go by twos and ones.
             while self.groups == 1 && usize::from(cover.vectors) > tiles.count() - tile {
@@ -406,35 +392,5 @@ pub(crate) fn step<D: Dot, K: Tile, const T: usize, const N: usize, const U: usi
         for n in 0..N {
             d.store(sums[t][n], &mut row[at[n]], parts[n].group);
         }
-    }
-}
-
-/// What is multiplied at once where nobody chose.
-///
-/// Where registers are many, 2 matrix tiles by 4 tokens, so that one load of activations serves two
-/// products: multiply units and load ports are then about equally busy (79 % of the peak of `vpdpbusd` on
-/// Zen 5 with Q4_0, 4 for 5 tokens 80 %, 1 tile by 8 or 12 tokens 70 to 76 %). Each block's scales cost two of ten
-/// instructions of its multiply units: 80 % is the most. On a Sapphire Rapids, where they are three of eleven,
-/// 2 by 4 reach 44 to 58 % with 96 tokens, by what others do at the moment; 2 by 6 are faster where the second
-/// cache holds 16 tiles (54 to 64 %) and slower where it holds 64 (35 to 53 %; `--bench families`; November
-/// 2026).
-pub(crate) const fn usual<D: Dot, K: Tile>() -> MicroKernel {
-    match K::SUMS {
-        _ if D::WIDE => MicroKernel::of((2, 4, 1)),
-        Sums::Integers if D::GROUPS == 4 => MicroKernel::of((2, 4, 1)),
-        _ if D::GROUPS == 4 => MicroKernel::of((2, 8, 1)),
-        Sums::Integers => MicroKernel::of((1, 4, 1)),
-        Sums::Floats | Sums::Pairs => MicroKernel::of((1, 8, 1)),
-    }
-}
-
-/// The same for more than two tokens where memory likes streams, if it is another. Floats have no sums of blocks
-/// beside those of all columns, so registers hold 2 tiles by 12 tokens, for which weights are widened and
-/// activations loaded once: on an Emerald Rapids 1.3 (F16) and 1.15 (BF16) times as fast as 2 by 4 from 12 tokens on
-/// (`--bench families`; November 2026). No Zen 5 was asked.
-pub(crate) const fn streams<D: Dot, K: Tile>() -> Option<Size> {
-    match K::SUMS {
-        Sums::Floats | Sums::Pairs if D::WIDE => Some((2, 12, 1)),
-        _ => None,
     }
 }

@@ -8,9 +8,6 @@ use crate::q8::Q8Block;
 use crate::simd::Dot;
 use crate::views::Rows;
 
-/// Fewer tokens are multiplied by packed weights.
-pub(crate) const FEWEST: usize = 16;
-
 /// A token of instructions that multiply small matrices of bytes.
 pub(crate) trait Matrices: Copy {
     /// The vectors for everything else.

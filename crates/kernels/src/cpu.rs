@@ -1,0 +1,173 @@
+//! What is known of CPUs by their maker: the one place for figures that were measured.
+//!
+//! A figure changes how fast a product is, never its bits. Each stands beside the measurement behind
+//! it. Makers that nobody has measured count as AMD.
+
+use std::ops::RangeInclusive;
+use std::sync::OnceLock;
+
+use crate::matmul::panel::PanelKind;
+use crate::matmul::{MicroKernel, Size, Sums, Tile};
+use crate::simd::Dot;
+
+/// How far ahead of the weights that are multiplied others are fetched into the first cache, in bytes,
+/// where nobody chose and [`CpuTraits`] has nothing better.
+///
+/// Zen 5, one core, one token, 400 MB, 2026-11 (`--bench families`), in % of plain loads: Q6_K 52 to 74
+/// without, 85 at 1 and 2 KiB, 88 to 95 at 4 and 8 KiB; Q4_K 71 to 82, 79 to 92, 96; Q4_0 86 to 90, 88 to
+/// 91, 97.
+pub(crate) const AHEAD: usize = 4096;
+
+/// The fewest tokens for instructions that multiply small matrices.
+///
+/// Sapphire Rapids, AMX over vectors, 2026-11 (`--bench families -- amxint8 q4_0`): 8 tokens 0.82, 12
+/// 0.98, 16 1.18, 32 1.25. Nobody has timed `smmla`.
+pub(crate) const MATRICES_FROM: usize = 16;
+
+/// Register tiles by the number of tokens; the usual one for others.
+type ByTokens = &'static [(RangeInclusive<usize>, Size)];
+
+/// What is known of a CPU.
+pub(crate) struct CpuTraits {
+    /// Register tiles of quantised weights, where a register holds all rows of a tile.
+    quants: ByTokens,
+    /// Of floats.
+    floats: ByTokens,
+    /// Of bfloat16 by dots of pairs.
+    pairs: ByTokens,
+    /// The fewest tokens for panels: of halves with AVX-512, and of all others. None if panels of
+    /// vectors do not pay.
+    panels: Option<(usize, usize)>,
+    /// As [`AHEAD`], for one vector of rows by the tokens of a range. The flag: only for a thread that
+    /// has the memory to itself.
+    ahead: &'static [(RangeInclusive<usize>, bool, usize)],
+    /// Whether weights are fetched in two stages: to the second cache, and to the first from half as far.
+    pub(crate) stages: bool,
+    /// How far ahead pages of keys and values are fetched.
+    pub(crate) pages: PagesAhead,
+}
+
+/// How far ahead pages are fetched, in bytes.
+#[derive(Clone, Copy)]
+pub(crate) enum PagesAhead {
+    /// To the first cache.
+    Near(usize),
+    /// To the first cache at most so far, of one or two pages; to the second twice as far.
+    Stages(usize),
+}
+
+const INTEL: CpuTraits = CpuTraits {
+    // Several streams of weights at once. Sapphire Rapids, one core, one token, 2026-11 (`--bench
+    // families`), GB/s by four streams and by one: BF16 12.7 and 9.4, Q8_0 11.3 and 9.8, Q6_K 12.0 and 9.6,
+    // Q4_K 10.7 and 8.9, Q4_0 9.6 and 7.7. Two, fetched in two stages, are as fast or faster on an Emerald
+    // Rapids (docs/performance.md, "In two stages").
+    //
+    // Up to 8 tokens at once, in one stream: measured with 8. From 9 on 2 by 6: 16 tokens of Q4_0, Q4_K
+    // and Q8_0 1.07 to 1.13 times as fast as by 2 by 4. 12 at once: steps of 12 sequences 1.03 to 1.09
+    // times as fast as in two passes.
+    quants: &[
+        (1..=1, (2, 1, 1)),
+        (2..=2, (4, 2, 1)),
+        (5..=8, (1, 8, 2)),
+        (12..=12, (1, 12, 1)),
+        (9..=31, (2, 6, 1)),
+    ],
+    // Floats have no sums of blocks, so registers hold 2 tiles by 12 tokens. Emerald Rapids, from 12 tokens
+    // on, 2026-11 (`--bench families`): 1.3 (F16) and 1.15 (BF16) times as fast as 2 by 4.
+    floats: &[(1..=1, (2, 1, 1)), (2..=2, (4, 2, 1)), (3..=usize::MAX, (2, 12, 1))],
+    pairs: &[(1..=1, (2, 1, 1)), (2..=2, (4, 2, 1))],
+    // Sapphire Rapids, from 32 tokens on, 2026-11 (`--bench families`): 9 % and more faster, with AVX-512
+    // and with AVX2. Emerald Rapids (`--bench families -- avx512vnni q6_k`): halves 1.11 to 1.16 times as
+    // fast with 16 tokens, 1.08 with 24; of the other kinds 24 are as fast by 2 by 6.
+    panels: Some((16, 32)),
+    ahead: &[],
+    // An Emerald Rapids' core, which can wait for few lines of its first cache at a time, decodes at 90 %
+    // of what it can read so, and at 84 % in one stage (docs/performance.md, "In two stages").
+    stages: true,
+    // Keys of up to two pages are multiplied at once (docs/performance.md, "At depth").
+    pages: PagesAhead::Stages(16 << 10),
+};
+
+const AMD: CpuTraits = CpuTraits {
+    // One stream, every weight unpacked once. Zen 5, steps of 2 to 8 tokens of a small model, 2026-11: 1.13
+    // to 1.28 times as fast as by 2 by 4 (docs/performance.md, "Few tokens").
+    quants: &[(1..=4, (1, 4, 1)), (5..=8, (1, 8, 2))],
+    floats: &[],
+    pairs: &[],
+    // Zen 5: 2 by 4 over packed weights reach 79 to 85 % of the peak, 1 by 12 had 70 to 76. Panels were
+    // not measured.
+    panels: None,
+    // Zen 5, 2026-11 (docs/performance.md). 8 KiB, 3 to 8 tokens, over 2 by 4: 0.97 to 1.17 times as fast,
+    // with 4 KiB 0.91 to 1.11. 6 KiB, one token, over 4 KiB: 1.02 to 1.09 times as fast with one thread,
+    // 0.97 to 1.05 with two.
+    ahead: &[(1..=1, true, AHEAD + AHEAD / 2), (3..=8, false, 2 * AHEAD)],
+    stages: false,
+    // Enough for the memory's latency, few enough to stay there. Zen 5, one thread, a token of Qwen3-0.6B
+    // Q4_0 at depth 8192, 2026-11-21, in ms: f16 91 without, 57 at 4 and 8 KiB, 53 at 12 to 24; q8_0 55, 39
+    // at 4 to 16, 42 at 24. Reading alone takes 53 and 37.
+    pages: PagesAhead::Near(12 << 10),
+};
+
+/// Those of this CPU.
+pub(crate) fn cpu() -> &'static CpuTraits {
+    static OWN: OnceLock<&CpuTraits> = OnceLock::new();
+    OWN.get_or_init(|| if maker() == *b"GenuineIntel" { &INTEL } else { &AMD })
+}
+
+/// Who has made this CPU, as x86 tells it.
+fn maker() -> [u8; 12] {
+    #[cfg(target_arch = "x86_64")]
+    let name = {
+        let maker = std::arch::x86_64::__cpuid(0);
+        [maker.ebx, maker.edx, maker.ecx].map(u32::to_le_bytes)
+    };
+    #[cfg(not(target_arch = "x86_64"))]
+    let name = [[0; 4]; 3];
+    *name.as_flattened().as_array().expect("three words")
+}
+
+impl CpuTraits {
+    /// The register tile for `tokens` tokens, if it is not the usual one for many.
+    pub(crate) fn tile(&self, sums: Sums, tokens: usize) -> Option<Size> {
+        let list = match sums {
+            Sums::Integers => self.quants,
+            Sums::Floats | Sums::Pairs => self.floats,
+            Sums::Dots => self.pairs,
+        };
+        list.iter().find(|(range, _)| range.contains(&tokens)).map(|&(_, size)| size)
+    }
+
+    /// The fewest tokens for panels of a kind, if they pay.
+    pub(crate) fn panels_from(&self, kind: PanelKind, wide: bool) -> Option<usize> {
+        self.panels.map(|(halves, others)| match kind {
+            PanelKind::Halves if wide => halves,
+            _ => others,
+        })
+    }
+
+    /// How far ahead weights are fetched that go by one vector of rows and `tokens` tokens, where
+    /// `threads` threads read the same memory.
+    pub(crate) fn ahead(&self, tokens: usize, threads: usize) -> usize {
+        let own = |(range, alone, _): &&(RangeInclusive<usize>, bool, usize)| {
+            range.contains(&tokens) && (!alone || threads == 1)
+        };
+        self.ahead.iter().find(own).map_or(AHEAD, |&(_, _, ahead)| ahead)
+    }
+}
+
+/// The register tile for many tokens, on CPUs of every maker.
+///
+/// With wide registers 2 tiles by 4 tokens: one load of activations serves two products, so multiply
+/// units and load ports are about equally busy. Zen 5, Q4_0, 2026-11 (`--bench families`), in % of the
+/// peak of `vpdpbusd`: 79, 5 for 4 tokens 80, 1 by 8 or 12 70 to 76; scales cost two of ten instructions,
+/// so 80 is the most. Sapphire Rapids (three of eleven), 96 tokens: 44 to 58; 2 by 6 54 to 64 where the
+/// second cache holds 16 tiles, 35 to 53 where it holds 64.
+pub(crate) const fn usual<D: Dot, K: Tile>() -> MicroKernel {
+    MicroKernel::of(match K::SUMS {
+        _ if D::WIDE => (2, 4, 1),
+        Sums::Integers if D::GROUPS == 4 => (2, 4, 1),
+        _ if D::GROUPS == 4 => (2, 8, 1),
+        Sums::Integers => (1, 4, 1),
+        Sums::Floats | Sums::Pairs | Sums::Dots => (1, 8, 1),
+    })
+}
