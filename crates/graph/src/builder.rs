@@ -13,6 +13,7 @@ use crate::tensor::{Bundle, BundleInfo, Domain};
 use crate::weight::{Catalog, Matrix, MatrixId, Part, SplitBy, TensorSpec, Vector, VectorId};
 use gguf::TensorType;
 use kernels::KV_PAGE;
+use std::collections::HashSet;
 
 /// An operator in its place.
 #[derive(Clone, Debug)]
@@ -157,6 +158,8 @@ pub struct Builder<'a> {
     graph: Graph,
     shares: Shares,
     catalog: &'a dyn Catalog,
+    /// Names of tensors.
+    asked: HashSet<String>,
     layer: Option<usize>,
 }
 
@@ -165,7 +168,7 @@ impl<'a> Builder<'a> {
     pub fn new(shares: impl Into<Shares>, catalog: &'a dyn Catalog) -> Builder<'a> {
         let shares = shares.into();
         let graph = Graph { nodes: shares.nodes(), ..Graph::default() };
-        Builder { graph, shares, catalog, layer: None }
+        Builder { graph, shares, catalog, asked: HashSet::new(), layer: None }
     }
 
     /// Ends the definition.
@@ -195,7 +198,7 @@ impl<'a> Builder<'a> {
     /// The type of a tensor that the graph wants.
     fn wanted(&mut self, name: &str, rows: usize, cols: usize) -> Result<TensorType, Error> {
         let ty = self.catalog.wanted(name, rows, cols)?;
-        if !self.graph.tensors.iter().rev().any(|t| t.name == name) {
+        if self.asked.insert(name.to_owned()) {
             self.graph.tensors.push(TensorSpec { name: name.to_owned(), ty, rows, cols });
         }
         Ok(ty)

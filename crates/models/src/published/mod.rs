@@ -116,9 +116,14 @@ impl std::str::FromStr for Published {
 pub fn help() -> String {
     let mut text = "Shapes (size as q4_0, in GB):\n".to_owned();
     let mix = MIXES[MIXES.len() - 1];
+    // Every command makes its help when it starts, so only the first two layers of a model are made.
+    let bytes = |shape: Shape, layers: usize| -> usize {
+        let model = Published { shape: Shape { layers, ..shape }, mix };
+        model.tensors().iter().map(TensorSpec::bytes).sum()
+    };
     for shape in SHAPES {
-        let tensors = Published { shape, mix }.tensors();
-        let gb = tensors.iter().map(TensorSpec::bytes).sum::<usize>() as f64 / 1e9;
+        let (one, two) = (bytes(shape, 1), bytes(shape, 2));
+        let gb = (one + (shape.layers - 1) * (two - one)) as f64 / 1e9;
         text += &match gb < 0.01 {
             false => format!("  {:<12} {gb:>6.2}  {}\n", shape.name, shape.title),
             true => {
