@@ -17,7 +17,7 @@ use std::io::Write;
     name = "arclight",
     version,
     about = "Runs large language models on CPUs with many cores and several memory nodes",
-    after_help = AFTER_HELP,
+    after_help = after_help(),
     propagate_version = false,
     disable_help_subcommand = true,
     arg_required_else_help = true,
@@ -30,7 +30,9 @@ pub(crate) struct Cli {
     pub(crate) verbose: u8,
 }
 
-const AFTER_HELP: &str = "\
+fn after_help() -> String {
+    format!(
+        "\
 Start here:
   arclight run                        a little story by the built-in demo model
   arclight chat model.gguf            talk with a model
@@ -42,9 +44,12 @@ Start here:
 
 Environment:
   ARCLIGHT_LOG    what to log, as in RUST_LOG: warn, debug, arclight_engine=debug, ...
-  ARCLIGHT_ISA    kernels to use instead of the best ones: scalar, avx2, avx512vnni, avx512bf16,
-                  amxint8, neon, neondot, neoni8mm
-  NO_COLOR        no colours";
+  ARCLIGHT_ISA    kernels to use instead of the best ones:
+                  {}
+  NO_COLOR        no colours",
+        kernels::Isa::names()
+    )
+}
 
 #[derive(Subcommand, Debug)]
 enum Command {
@@ -169,7 +174,7 @@ mod tests {
     #[test]
     fn the_command_line_is_sound() {
         settings::command().debug_assert();
-        assert!(AFTER_HELP.contains(logging::VARIABLE));
+        assert!(after_help().contains(logging::VARIABLE));
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! What a model is, in a few words and numbers.
 
+use crate::quantize::mixes;
 use gguf::{Gguf, TensorType};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -28,17 +29,6 @@ pub(crate) struct TypeTotal {
     pub(crate) bytes: usize,
 }
 
-/// Names of `general.file_type`, for the types that can be read.
-#[rustfmt::skip]
-const FILE_TYPES: [(u32, &str); 33] = [
-    (0, "F32"), (1, "F16"), (2, "Q4_0"), (3, "Q4_1"), (7, "Q8_0"), (8, "Q5_0"), (9, "Q5_1"),
-    (10, "Q2_K"), (11, "Q3_K_S"), (12, "Q3_K_M"), (13, "Q3_K_L"), (14, "Q4_K_S"), (15, "Q4_K_M"),
-    (16, "Q5_K_S"), (17, "Q5_K_M"), (18, "Q6_K"), (19, "IQ2_XXS"), (20, "IQ2_XS"), (21, "Q2_K_S"),
-    (22, "IQ3_XS"), (23, "IQ3_XXS"), (24, "IQ1_S"), (25, "IQ4_NL"), (26, "IQ3_S"), (27, "IQ3_M"),
-    (28, "IQ2_S"), (29, "IQ2_M"), (30, "IQ4_XS"), (31, "IQ1_M"), (32, "BF16"), (36, "TQ1_0"),
-    (37, "TQ2_0"), (38, "MXFP4"),
-];
-
 impl ModelInfo {
     pub(crate) fn of(gguf: &Gguf<'_>) -> ModelInfo {
         let meta = gguf.metadata();
@@ -47,11 +37,15 @@ impl ModelInfo {
         let totals = type_totals(gguf);
         let most = totals.iter().max_by_key(|(_, t)| t.bytes).map(|(ty, _)| *ty);
         let file_type = meta.opt_u32("general.file_type").ok().flatten();
-        let known = FILE_TYPES.iter().find(|(id, _)| Some(*id) == file_type).map(|(_, name)| *name);
+        let known = mixes().into_iter().find(|mix| Some(mix.file_type) == file_type);
         ModelInfo {
             name: text("general.name").unwrap_or_else(|| architecture.clone()),
             architecture,
-            ty: known.or(most.map(TensorType::name)).unwrap_or("no tensors").to_owned(),
+            ty: known
+                .map(|mix| mix.name)
+                .or(most.map(TensorType::name))
+                .unwrap_or("no tensors")
+                .to_owned(),
             parameters: totals.values().map(|t| t.elements).sum(),
             bytes: totals.values().map(|t| t.bytes).sum(),
         }

@@ -96,6 +96,9 @@ pub struct TypeInfo {
     pub id: u32,
     /// Its name, as everybody writes it.
     pub name: &'static str,
+    /// Number (`general.file_type`) and title of a file whose matrices are mostly of it, as llama.cpp has
+    /// them.
+    pub file: (u32, &'static str),
     /// Elements of a block: 1 for plain floats.
     pub block_len: usize,
     /// Bytes of a block.
@@ -105,16 +108,18 @@ pub struct TypeInfo {
 }
 
 /// An entry of [`TYPES`].
+#[expect(clippy::too_many_arguments, reason = "a row")]
 const fn row(
     ty: TensorType,
     id: u32,
     name: &'static str,
+    file: (u32, &'static str),
     block_len: usize,
     block_bytes: usize,
     form: Form,
     quantise: Quantise,
 ) -> TypeInfo {
-    TypeInfo { ty, id, name, block_len, block_bytes, form, quantise }
+    TypeInfo { ty, id, name, file, block_len, block_bytes, form, quantise }
 }
 
 /// All types, in the order of the variants of [`TensorType`].
@@ -122,31 +127,31 @@ const fn row(
 pub const TYPES: [TypeInfo; 25] = {
     use {Form::*, Quantise::*, TensorType::*};
     [
-        row(F32,     0,  "F32",     1,   4,   Values(blocks::f32_to_f32),        Alike(blocks::f32_from_f32)),
-        row(F16,     1,  "F16",     1,   2,   Values(blocks::f16_to_f32),        Alike(blocks::f16_from_f32)),
-        row(BF16,    30, "BF16",    1,   2,   Values(blocks::bf16_to_f32),       Alike(blocks::bf16_from_f32)),
-        row(Q8_0,    8,  "Q8_0",    32,  34,  Values(blocks::q8_0_to_f32),       Alike(blocks::q8_0_from_f32)),
-        row(Q4_0,    2,  "Q4_0",    32,  18,  Values(blocks::q4_0_to_f32),       Weighted(blocks::q4_0_from_f32)),
-        row(Q4_1,    3,  "Q4_1",    32,  20,  Values(blocks::q4_1_to_f32),       Weighted(blocks::q4_1_from_f32)),
-        row(Q5_0,    6,  "Q5_0",    32,  22,  Values(blocks::q5_0_to_f32),       Weighted(blocks::q5_0_from_f32)),
-        row(Q5_1,    7,  "Q5_1",    32,  24,  Values(blocks::q5_1_to_f32),       Weighted(blocks::q5_1_from_f32)),
-        row(Q2_K,    10, "Q2_K",    256, 84,  Values(kquants::q2_k_to_f32),      Weighted(kquants::q2_k_from_f32)),
-        row(Q3_K,    11, "Q3_K",    256, 110, Values(kquants::q3_k_to_f32),      Weighted(kquants::q3_k_from_f32)),
-        row(Q4_K,    12, "Q4_K",    256, 144, Values(kquants::q4_k_to_f32),      Weighted(kquants::q4_k_from_f32)),
-        row(Q5_K,    13, "Q5_K",    256, 176, Values(kquants::q5_k_to_f32),      Weighted(kquants::q5_k_from_f32)),
-        row(Q6_K,    14, "Q6_K",    256, 210, Values(kquants::q6_k_to_f32),      Weighted(kquants::q6_k_from_f32)),
-        row(IQ4_NL,  20, "IQ4_NL",  32,  18,  Values(nonlinear::iq4_nl_to_f32),  Weighted(nonlinear::iq4_nl_from_f32)),
-        row(IQ4_XS,  23, "IQ4_XS",  256, 136, Values(nonlinear::iq4_xs_to_f32),  Weighted(nonlinear::iq4_xs_from_f32)),
-        row(IQ2_XXS, 16, "IQ2_XXS", 256, 66,  Integers(iquants::iq2_xxs),        OnlyWeighted(iquants::iq2_xxs_from_f32)),
-        row(IQ2_XS,  17, "IQ2_XS",  256, 74,  Integers(iquants::iq2_xs),         OnlyWeighted(iquants::iq2_xs_from_f32)),
-        row(IQ2_S,   22, "IQ2_S",   256, 82,  Integers(iquants::iq2_s),          OnlyWeighted(iquants::iq2_s_from_f32)),
-        row(IQ3_XXS, 18, "IQ3_XXS", 256, 98,  Integers(iquants::iq3_xxs),        OnlyWeighted(iquants::iq3_xxs_from_f32)),
-        row(IQ3_S,   21, "IQ3_S",   256, 110, Integers(iquants::iq3_s),          Weighted(iquants::iq3_s_from_f32)),
-        row(IQ1_S,   19, "IQ1_S",   256, 50,  Integers(iquants::iq1_s),          OnlyWeighted(iquants::iq1_s_from_f32)),
-        row(IQ1_M,   29, "IQ1_M",   256, 56,  Integers(iquants::iq1_m),          OnlyWeighted(iquants::iq1_m_from_f32)),
-        row(TQ1_0,   34, "TQ1_0",   256, 54,  Integers(ternary::tq1_0),          Alike(ternary::tq1_0_from_f32)),
-        row(TQ2_0,   35, "TQ2_0",   256, 66,  Integers(ternary::tq2_0),          Alike(ternary::tq2_0_from_f32)),
-        row(MXFP4,   39, "MXFP4",   32,  17,  Values(mxfp4::mxfp4_to_f32),       Alike(mxfp4::mxfp4_from_f32)),
+        row(F32,     0,   "F32",     (0, "F32"),      1,   4,   Values(blocks::f32_to_f32),        Alike(blocks::f32_from_f32)),
+        row(F16,     1,   "F16",     (1, "F16"),      1,   2,   Values(blocks::f16_to_f32),        Alike(blocks::f16_from_f32)),
+        row(BF16,    30,  "BF16",    (32, "BF16"),    1,   2,   Values(blocks::bf16_to_f32),       Alike(blocks::bf16_from_f32)),
+        row(Q8_0,    8,   "Q8_0",    (7, "Q8_0"),     32,  34,  Values(blocks::q8_0_to_f32),       Alike(blocks::q8_0_from_f32)),
+        row(Q4_0,    2,   "Q4_0",    (2, "Q4_0"),     32,  18,  Values(blocks::q4_0_to_f32),       Weighted(blocks::q4_0_from_f32)),
+        row(Q4_1,    3,   "Q4_1",    (3, "Q4_1"),     32,  20,  Values(blocks::q4_1_to_f32),       Weighted(blocks::q4_1_from_f32)),
+        row(Q5_0,    6,   "Q5_0",    (8, "Q5_0"),     32,  22,  Values(blocks::q5_0_to_f32),       Weighted(blocks::q5_0_from_f32)),
+        row(Q5_1,    7,   "Q5_1",    (9, "Q5_1"),     32,  24,  Values(blocks::q5_1_to_f32),       Weighted(blocks::q5_1_from_f32)),
+        row(Q2_K,    10,  "Q2_K",    (10, "Q2_K"),    256, 84,  Values(kquants::q2_k_to_f32),      Weighted(kquants::q2_k_from_f32)),
+        row(Q3_K,    11,  "Q3_K",    (11, "Q3_K_S"),  256, 110, Values(kquants::q3_k_to_f32),      Weighted(kquants::q3_k_from_f32)),
+        row(Q4_K,    12,  "Q4_K",    (14, "Q4_K_S"),  256, 144, Values(kquants::q4_k_to_f32),      Weighted(kquants::q4_k_from_f32)),
+        row(Q5_K,    13,  "Q5_K",    (16, "Q5_K_S"),  256, 176, Values(kquants::q5_k_to_f32),      Weighted(kquants::q5_k_from_f32)),
+        row(Q6_K,    14,  "Q6_K",    (18, "Q6_K"),    256, 210, Values(kquants::q6_k_to_f32),      Weighted(kquants::q6_k_from_f32)),
+        row(IQ4_NL,  20,  "IQ4_NL",  (25, "IQ4_NL"),  32,  18,  Values(nonlinear::iq4_nl_to_f32),  Weighted(nonlinear::iq4_nl_from_f32)),
+        row(IQ4_XS,  23,  "IQ4_XS",  (30, "IQ4_XS"),  256, 136, Values(nonlinear::iq4_xs_to_f32),  Weighted(nonlinear::iq4_xs_from_f32)),
+        row(IQ2_XXS, 16,  "IQ2_XXS", (19, "IQ2_XXS"), 256, 66,  Integers(iquants::iq2_xxs),        OnlyWeighted(iquants::iq2_xxs_from_f32)),
+        row(IQ2_XS,  17,  "IQ2_XS",  (20, "IQ2_XS"),  256, 74,  Integers(iquants::iq2_xs),         OnlyWeighted(iquants::iq2_xs_from_f32)),
+        row(IQ2_S,   22,  "IQ2_S",   (28, "IQ2_S"),   256, 82,  Integers(iquants::iq2_s),          OnlyWeighted(iquants::iq2_s_from_f32)),
+        row(IQ3_XXS, 18,  "IQ3_XXS", (23, "IQ3_XXS"), 256, 98,  Integers(iquants::iq3_xxs),        OnlyWeighted(iquants::iq3_xxs_from_f32)),
+        row(IQ3_S,   21,  "IQ3_S",   (26, "IQ3_S"),   256, 110, Integers(iquants::iq3_s),          Weighted(iquants::iq3_s_from_f32)),
+        row(IQ1_S,   19,  "IQ1_S",   (24, "IQ1_S"),   256, 50,  Integers(iquants::iq1_s),          OnlyWeighted(iquants::iq1_s_from_f32)),
+        row(IQ1_M,   29,  "IQ1_M",   (31, "IQ1_M"),   256, 56,  Integers(iquants::iq1_m),          OnlyWeighted(iquants::iq1_m_from_f32)),
+        row(TQ1_0,   34,  "TQ1_0",   (36, "TQ1_0"),   256, 54,  Integers(ternary::tq1_0),          Alike(ternary::tq1_0_from_f32)),
+        row(TQ2_0,   35,  "TQ2_0",   (37, "TQ2_0"),   256, 66,  Integers(ternary::tq2_0),          Alike(ternary::tq2_0_from_f32)),
+        row(MXFP4,   39,  "MXFP4",   (38, "MXFP4"),   32,  17,  Values(mxfp4::mxfp4_to_f32),       Alike(mxfp4::mxfp4_from_f32)),
     ]
 };
 
@@ -174,6 +179,17 @@ impl fmt::Display for Supported {
 }
 
 impl TensorType {
+    /// All types, in the order of the variants.
+    pub const ALL: [Self; TYPES.len()] = {
+        let mut all = [Self::F32; TYPES.len()];
+        let mut i = 0;
+        while i < all.len() {
+            all[i] = TYPES[i].ty;
+            i += 1;
+        }
+        all
+    };
+
     /// The type's entry in [`TYPES`].
     pub fn info(self) -> &'static TypeInfo {
         const TABLE: &[TypeInfo] = &TYPES;

@@ -60,7 +60,7 @@ fn of_file(file: &ModelFile, kv: KvType) -> Result<NamedShape, Error> {
 
 fn of_preset(published: &Published, kv: KvType) -> Result<NamedShape, Error> {
     let shape = shape(&published.build(1), &published.to_string(), kv)?;
-    Ok(NamedShape { name: format!("{} {}", published.shape.title, published.mix.title), shape })
+    Ok(NamedShape { name: format!("{} {}", published.shape.title, published.mix.name), shape })
 }
 
 fn shape(model: &Model, name: &str, kv: KvType) -> Result<ModelShape, Error> {

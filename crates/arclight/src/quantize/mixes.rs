@@ -4,8 +4,10 @@
 //! have a better one. The choice is llama.cpp's (`src/llama-quant.cpp`), so that files have the usual
 //! sizes.
 
+use gguf::TYPES;
 use gguf::TensorType::{self, *};
 use models::published::more_bits;
+use std::cmp::Reverse;
 use std::str::FromStr;
 
 /// A kind of file.
@@ -18,34 +20,43 @@ pub(crate) struct Mix {
     pub(crate) base: TensorType,
 }
 
-/// All mixes, the largest files first.
-#[rustfmt::skip]
-pub(crate) const MIXES: [Mix; 33] = {
+/// Mixes that are not of one plain type, but for their exceptions.
+const MIXED: [Mix; 9] = {
     const fn mix(name: &'static str, file_type: u32, base: TensorType) -> Mix {
         Mix { name, file_type, base }
     }
     [
-        mix("F32", 0, F32), mix("F16", 1, F16), mix("BF16", 32, BF16), mix("Q8_0", 7, Q8_0),
-        mix("Q6_K", 18, Q6_K), mix("Q5_1", 9, Q5_1), mix("Q5_K_M", 17, Q5_K),
-        mix("Q5_K_S", 16, Q5_K), mix("Q5_0", 8, Q5_0), mix("Q4_1", 3, Q4_1),
-        mix("Q4_K_M", 15, Q4_K), mix("Q4_K_S", 14, Q4_K), mix("Q4_0", 2, Q4_0),
-        mix("IQ4_NL", 25, IQ4_NL), mix("IQ4_XS", 30, IQ4_XS), mix("MXFP4", 38, MXFP4),
-        mix("Q3_K_L", 13, Q3_K), mix("Q3_K_M", 12, Q3_K), mix("IQ3_M", 27, IQ3_S),
-        mix("IQ3_S", 26, IQ3_S), mix("Q3_K_S", 11, Q3_K), mix("IQ3_XS", 22, IQ3_S),
-        mix("IQ3_XXS", 23, IQ3_XXS), mix("Q2_K", 10, Q2_K), mix("Q2_K_S", 21, Q2_K),
-        mix("IQ2_M", 29, IQ2_S), mix("IQ2_S", 28, IQ2_XS), mix("IQ2_XS", 20, IQ2_XS),
-        mix("IQ2_XXS", 19, IQ2_XXS), mix("TQ2_0", 37, TQ2_0), mix("IQ1_M", 31, IQ1_M),
-        mix("TQ1_0", 36, TQ1_0), mix("IQ1_S", 24, IQ1_S),
+        mix("Q5_K_M", 17, Q5_K),
+        mix("Q4_K_M", 15, Q4_K),
+        mix("Q3_K_L", 13, Q3_K),
+        mix("Q3_K_M", 12, Q3_K),
+        mix("Q2_K_S", 21, Q2_K),
+        mix("IQ3_M", 27, IQ3_S),
+        mix("IQ3_XS", 22, IQ3_S),
+        mix("IQ2_M", 29, IQ2_S),
+        mix("IQ2_S", 28, IQ2_XS),
     ]
 };
+
+/// All mixes, by the bits of most matrices.
+pub(crate) fn mixes() -> Vec<Mix> {
+    let plain = TYPES.iter().map(|info| {
+        let (file_type, name) = info.file;
+        Mix { name, file_type, base: info.ty }
+    });
+    let plain = plain.filter(|mix| MIXED.iter().all(|mixed| mixed.name != mix.name));
+    let mut all: Vec<Mix> = MIXED.into_iter().chain(plain).collect();
+    all.sort_by_key(|mix| Reverse(256 / mix.base.block_len() * mix.base.block_bytes()));
+    all
+}
 
 impl FromStr for Mix {
     type Err = String;
 
     fn from_str(name: &str) -> Result<Mix, String> {
-        let names = || MIXES.map(|mix| mix.name).join(", ");
-        let found = MIXES.iter().find(|mix| mix.name.eq_ignore_ascii_case(name));
-        found.copied().ok_or_else(|| format!("no such type; there are {}", names()))
+        let names = || mixes().iter().map(|mix| mix.name).collect::<Vec<_>>().join(", ");
+        let found = mixes().into_iter().find(|mix| mix.name.eq_ignore_ascii_case(name));
+        found.ok_or_else(|| format!("no such type; there are {}", names()))
     }
 }
 

@@ -14,7 +14,8 @@ use arclight_engine::ModelFile;
 use clap::{Args, ValueHint};
 use gguf::{Gguf, Tensor, TensorType, Writer};
 use importance::{Assigned, Known};
-use mixes::{About, MIXES, Mix};
+pub(crate) use mixes::mixes;
+use mixes::{About, Mix};
 use regex::Regex;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -65,10 +66,10 @@ Examples:
   arclight quantize model-f16.gguf x.gguf --type q3_k_m --dry-run";
 
 fn help() -> String {
-    let names = MIXES.map(|mix| mix.name);
+    let names: Vec<&str> = mixes().iter().map(|mix| mix.name).collect();
     let lines = names.chunks(8).map(|line| format!("  {}\n", line.join(", ")));
     format!(
-        "Types, the largest files first:\n{}  (_S, _M, _L: some matrices have a better type, \
+        "Types, by the bits of most matrices:\n{}  (_S, _M, _L: some matrices have a better type, \
          few to many)\n\n{EXAMPLES}",
         lines.collect::<String>()
     )

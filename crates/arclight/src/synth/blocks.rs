@@ -12,6 +12,8 @@ use std::io::{self, Write};
 
 /// How many different scales there are; blocks take one at random.
 const SCALES: usize = 256;
+/// How many different blocks there are where they are not made of random bits.
+const BLOCKS: usize = 4096;
 /// Values of a plain float type are taken from a table, by 16 random bits each.
 const FLOATS: usize = 1 << 16;
 /// Bytes made between two writes.
@@ -32,6 +34,8 @@ pub(crate) struct Blocks {
 enum Form {
     /// One entry per value of 16 random bits, in the type's encoding.
     Plain { table: Vec<u8>, width: usize },
+    /// Whole blocks, one as likely as another.
+    Whole { blocks: Vec<u8> },
     /// Random bytes with scales in between.
     Scaled { at: usize, scales: Vec<Vec<u8>>, signed: bool },
 }
@@ -88,8 +92,13 @@ impl Blocks {
                 });
                 Form::Scaled { at: 48, scales, signed: false }
             }
-            TensorType::MXFP4 => {
-                Form::Scaled { at: 0, scales: powers(&mut rng, sigma), signed: false }
+            // Of others whole blocks, of uniform numbers, are made as for a file.
+            _ => {
+                let value = |_| (rng.unit() * 2.0 - 1.0) * 3f32.sqrt() * sigma;
+                let values: Vec<f32> = (0..BLOCKS * ty.block_len()).map(value).collect();
+                let mut blocks = Vec::new();
+                ty.quantize(&values, &mut blocks).expect("types of few bits are above");
+                Form::Whole { blocks }
             }
         };
         let plain = matches!(form, Form::Plain { .. });
@@ -127,6 +136,12 @@ impl Blocks {
                         value.copy_from_slice(&table[at..at + width]);
                         bits >>= 16;
                     }
+                }
+            }
+            Form::Whole { blocks } => {
+                for block in bytes.chunks_exact_mut(self.block_bytes) {
+                    let at = self.rng.below(BLOCKS) * self.block_bytes;
+                    block.copy_from_slice(&blocks[at..][..self.block_bytes]);
                 }
             }
             Form::Scaled { at, scales, signed } => {
@@ -231,22 +246,6 @@ fn iq1_m_scales(rng: &mut Rng, d: f32) -> Vec<u8> {
     let (bits, random) = (f16::from_f32(d).to_bits(), rng.next());
     let word = |j: usize| (random >> (16 * j)) as u16 & 0xfff | (bits >> (4 * j) & 15) << 12;
     (0..4).flat_map(|j| word(j).to_le_bytes()).collect()
-}
-
-/// Powers of an MXFP4 block: two neighbours, mixed such that the deviation is `sigma`.
-fn powers(rng: &mut Rng, sigma: f32) -> Vec<Vec<u8>> {
-    let of = |power: u8| {
-        rms_of_random(TensorType::MXFP4, 0, &mut Rng::new(0, "powers"), |_| vec![power])
-    };
-    let unit = of(127);
-    let lower = 127 + (sigma / unit).log2().floor() as i32;
-    // Of variances 1 and 4, which share makes `more`?
-    let more = (sigma / unit / 2f32.powi(lower - 127)).powi(2);
-    let share = (more - 1.0) / 3.0;
-    let offset = rng.unit() / SCALES as f32;
-    (0..SCALES)
-        .map(|i| vec![lower as u8 + u8::from((i as f32 / SCALES as f32 + offset) < share)])
-        .collect()
 }
 
 fn rms(values: impl ExactSizeIterator<Item = f32>) -> f32 {

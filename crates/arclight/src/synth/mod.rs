@@ -62,7 +62,7 @@ pub(crate) fn run(args: &SynthArgs) -> Result<(), Error> {
         "wrote {}: {} {}, {params} parameters, {} in {:.1} s",
         args.output.display(),
         args.model.shape.title,
-        args.model.mix.title,
+        args.model.mix.name,
         term::size(bytes),
         start.elapsed().as_secs_f64(),
     );
@@ -132,7 +132,7 @@ fn write_tensor(
 mod tests {
     use super::*;
     use gguf::Gguf;
-    use models::published::{MIXES, SHAPES, Shape};
+    use models::published::{SHAPES, Shape, mixes};
 
     fn bytes(text: &str, seed: u64) -> Vec<u8> {
         let model: Published = text.parse().unwrap();
@@ -143,7 +143,7 @@ mod tests {
 
     #[test]
     fn every_type_is_a_model_that_can_be_built() {
-        for mix in &MIXES {
+        for mix in mixes() {
             let file = bytes(&format!("tiny:{}", mix.name), 1);
             let gguf = Gguf::parse(&file).unwrap();
             models::build(&gguf, 2).unwrap();

@@ -8,15 +8,7 @@ use arclight_kernels::{
 use gguf::TensorType;
 
 /// All types.
-pub(crate) const TYPES: [TensorType; gguf::TYPES.len()] = {
-    let mut types = [TensorType::F32; gguf::TYPES.len()];
-    let mut i = 0;
-    while i < types.len() {
-        types[i] = gguf::TYPES[i].ty;
-        i += 1;
-    }
-    types
-};
+pub(crate) const TYPES: [TensorType; TensorType::ALL.len()] = TensorType::ALL;
 
 /// Where half-precision scales stand in a block.
 pub(crate) fn halves(ty: TensorType) -> &'static [usize] {

@@ -3,15 +3,13 @@
 //! Source: the choice of types per tensor is that of llama.cpp's `llama-quantize`
 //! (`src/llama-quant.cpp`), so that files have the usual sizes.
 
-use gguf::TensorType;
+use gguf::{TYPES, TensorType, TypeInfo};
 
 /// A type for the whole file, which for some of its tensors means another one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mix {
-    /// The name to ask for it by.
-    pub name: &'static str,
     /// As files and tools write it.
-    pub title: &'static str,
+    pub name: &'static str,
     /// `general.file_type`.
     pub file_type: u32,
     base: TensorType,
@@ -20,48 +18,27 @@ pub struct Mix {
     better: TensorType,
 }
 
-/// All mixes.
-#[rustfmt::skip]
-pub const MIXES: [Mix; 27] = {
-    use TensorType::*;
-    const fn all(name: &'static str, title: &'static str, file_type: u32, ty: TensorType) -> Mix {
-        Mix { name, title, file_type, base: ty, head: ty, better: ty }
-    }
-    const fn headed(name: &'static str, title: &'static str, file_type: u32, ty: TensorType) -> Mix {
-        Mix { head: Q6_K, ..all(name, title, file_type, ty) }
-    }
-    [
-        all("f32", "F32", 0, F32),
-        all("f16", "F16", 1, F16),
-        all("bf16", "BF16", 32, BF16),
-        all("q8_0", "Q8_0", 7, Q8_0),
-        all("q6_k", "Q6_K", 18, Q6_K),
-        Mix { better: Q6_K, ..headed("q5_k_m", "Q5_K_M", 17, Q5_K) },
-        headed("q5_k", "Q5_K", 16, Q5_K),
-        headed("q5_1", "Q5_1", 9, Q5_1),
-        headed("q5_0", "Q5_0", 8, Q5_0),
-        Mix { better: Q6_K, ..headed("q4_k_m", "Q4_K_M", 15, Q4_K) },
-        headed("q4_k", "Q4_K", 14, Q4_K),
-        headed("q4_1", "Q4_1", 3, Q4_1),
-        headed("iq4_nl", "IQ4_NL", 25, IQ4_NL),
-        headed("iq4_xs", "IQ4_XS", 30, IQ4_XS),
-        headed("mxfp4", "MXFP4", 38, MXFP4),
-        headed("q3_k", "Q3_K", 11, Q3_K),
-        headed("iq3_s", "IQ3_S", 26, IQ3_S),
-        headed("iq3_xxs", "IQ3_XXS", 23, IQ3_XXS),
-        headed("q2_k", "Q2_K", 10, Q2_K),
-        headed("iq2_s", "IQ2_S", 28, IQ2_S),
-        headed("iq2_xs", "IQ2_XS", 20, IQ2_XS),
-        headed("iq2_xxs", "IQ2_XXS", 19, IQ2_XXS),
-        headed("tq2_0", "TQ2_0", 37, TQ2_0),
-        headed("tq1_0", "TQ1_0", 36, TQ1_0),
-        headed("iq1_m", "IQ1_M", 31, IQ1_M),
-        headed("iq1_s", "IQ1_S", 24, IQ1_S),
-        headed("q4_0", "Q4_0", 2, Q4_0),
-    ]
-};
+/// All mixes: a file of each type, and those of which some layers have a better one.
+pub fn mixes() -> Vec<Mix> {
+    let medium =
+        [Mix::medium("Q5_K_M", 17, TensorType::Q5_K), Mix::medium("Q4_K_M", 15, TensorType::Q4_K)];
+    TYPES.iter().map(Mix::plain).chain(medium).collect()
+}
 
 impl Mix {
+    /// A file of one type; of 5 bits and fewer, with a better head.
+    pub(super) fn plain(info: &TypeInfo) -> Mix {
+        let (ty, q6_k) = (info.ty, TensorType::Q6_K);
+        let bits = |ty: TensorType| 256 / ty.block_len() * ty.block_bytes();
+        let head = if bits(ty) < bits(q6_k) { q6_k } else { ty };
+        Mix { name: info.name, file_type: info.file.0, base: ty, head, better: ty }
+    }
+
+    /// One whose better layers are Q6_K.
+    fn medium(name: &'static str, file_type: u32, base: TensorType) -> Mix {
+        Mix { name, file_type, better: TensorType::Q6_K, ..Mix::plain(base.info()) }
+    }
+
     /// The type of a matrix in a model of so many layers, whose embedding is the head when it is `tied`.
     pub(super) fn of(&self, tensor: &str, layers: usize, tied: bool) -> TensorType {
         match tensor {

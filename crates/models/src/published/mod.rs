@@ -1,16 +1,16 @@
 //! Published models by name: the one table that says how large they are and what their files hold.
 //!
-//! A name such as `qwen3-4b:q4_0` is a row of [`SHAPES`] and a row of [`MIXES`]. The metadata of its
+//! A name such as `qwen3-4b:q4_0` is a row of [`SHAPES`] and one of [`mixes`]. The metadata of its
 //! file follow from these, and the tensors from the metadata, as the page of the family asks for them.
 
 mod mixes;
 mod shapes;
 
-pub use mixes::{MIXES, Mix, more_bits};
+pub use mixes::{Mix, mixes, more_bits};
 pub use shapes::{SHAPES, Shape, Stretch};
 
 use crate::{Error, Model, Outline};
-use gguf::{Gguf, Writer};
+use gguf::{Gguf, TensorType, Writer};
 use graph::{Shares, TensorSpec};
 use std::fmt;
 
@@ -89,7 +89,7 @@ impl Published {
 
 impl fmt::Display for Published {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}", self.shape.name, self.mix.name)
+        write!(f, "{}:{}", self.shape.name, self.mix.name.to_lowercase())
     }
 }
 
@@ -105,17 +105,23 @@ impl std::str::FromStr for Published {
         let known = SHAPES.each_ref().map(|s| s.name);
         let at = known.iter().position(|name| name.eq_ignore_ascii_case(shape));
         let shape = SHAPES[at.ok_or_else(|| unknown("shape", shape, &known))?];
-        let known = MIXES.each_ref().map(|m| m.name);
+        let (mixes, known) = (mixes(), mix_names());
+        let known: Vec<&str> = known.iter().map(String::as_str).collect();
         let at = known.iter().position(|name| name.eq_ignore_ascii_case(mix));
-        let mix = MIXES[at.ok_or_else(|| unknown("type", mix, &known))?];
+        let mix = mixes[at.ok_or_else(|| unknown("type", mix, &known))?];
         Ok(Published { shape, mix })
     }
+}
+
+/// Names of the mixes, as they are usually typed.
+fn mix_names() -> Vec<String> {
+    mixes().iter().map(|mix| mix.name.to_lowercase()).collect()
 }
 
 /// The table of shapes and types for people.
 pub fn help() -> String {
     let mut text = "Shapes (size as q4_0, in GB):\n".to_owned();
-    let mix = MIXES[MIXES.len() - 1];
+    let mix = Mix::plain(TensorType::Q4_0.info());
     // Every command makes its help when it starts, so only the first two layers of a model are made.
     let bytes = |shape: Shape, layers: usize| -> usize {
         let model = Published { shape: Shape { layers, ..shape }, mix };
@@ -131,7 +137,7 @@ pub fn help() -> String {
             }
         };
     }
-    let mixes = MIXES.each_ref().map(|m| m.name).join(", ");
+    let mixes = mix_names().join(", ");
     text + &format!(
         "\nTypes:\n  {mixes}\n  (files of 5 bits and fewer have a Q6_K head, as published ones do)\n"
     )
