@@ -13,7 +13,7 @@ use graph::{
     Executor, Graph, Limits, Mode, NodeBytes, Plan, PlanGroup, Progress, Schedules, Shares,
     Sharing, WeightSource, WeightView,
 };
-use kernels::{KV_CHUNK, Kernels, TILE_ROWS};
+use kernels::{Kernels, TILE_ROWS};
 use memory::{HugePages, Policy};
 use models::{Hparams, Model};
 use std::collections::BTreeSet;
@@ -174,18 +174,12 @@ fn prepare(
     let room = Room::find(&hparams, &graph, &plan, machine, parts, options)?;
     let context = room.context;
     graph.set_context(context);
-    // A token sees so many ranges at most; a window may begin and end within one.
-    let ranges = |window: &Option<usize>| {
-        let all = context.div_ceil(KV_CHUNK);
-        window.map_or(all, |window| all.min(window.div_ceil(KV_CHUNK) + 1))
-    };
-    let ranges = graph.windows().iter().map(ranges).max().unwrap_or(0);
     let limits = Limits {
         kv: options.kv,
         tokens: step_tokens(options),
         outputs: options.step_outputs.unwrap_or(sequences),
         pages: room.pages(&graph, options),
-        ranges: ranges * sequences.max(4),
+        ranges: graph.attention_states(context, sequences),
     };
     Ok(Prepared { plan, hparams, graph, sequences, room, limits, notes: layout.notes })
 }

@@ -11,7 +11,7 @@ use crate::logits::{Logits, Table};
 use crate::lower::Variant;
 use crate::op::Op;
 use crate::placement::share;
-use crate::plan::{FormLimits, Mode, Plan, StepShape};
+use crate::plan::{FormLimits, Plan, StepShape};
 use crate::profile::{Profile, Recorder};
 use crate::programs::Compiled;
 use crate::stages::Spans;
@@ -20,7 +20,7 @@ use crate::step::{Outputs, PageCopy, PageId, Prepared, SeqInput};
 use crate::storage::{Limits, NodeBytes, Sizes, Storage};
 use crate::switch::Levels;
 use crate::weight::WeightSource;
-use kernels::Kernels;
+use kernels::{Kernels, KvType};
 use memory::{Arena, Block, Pages};
 use std::ops::Range;
 use std::sync::OnceLock;
@@ -93,7 +93,7 @@ impl Executor {
         let Compiled { programs, mut buffers, scratch } =
             Compiled::new(&graph, &plan, &spans, limits, &asked);
         let levels = Levels::of(&plan, &weights.shelves);
-        let form = form_limits(&graph, &plan, limits);
+        let form = form_limits(&graph, &plan, limits.ranges, limits.kv);
         let (logits, hidden) = (buffers.logits(), buffers.hidden(form.hidden));
         let sizes = Sizes { limits, private_rows: form.private_rows, scratch };
         let storage = Storage::new(&graph, &buffers, &plan, &spans, sizes)?;
@@ -102,7 +102,7 @@ impl Executor {
         let needs = arenas.filter_map(|a| Some((a.node()?, a.used() as u64)));
         memory::check_room(machine, needs)?;
         weights.pack_all(&graph, &mut pool, source, progress)?;
-        let tile = graph.states.iter().filter_map(State::heads).map(tile_tokens).min().unwrap_or(1);
+        let tile = query_tile(&graph);
         let (places, shelves) = (storage.places.clone(), weights.shelves.clone());
         let replica = Replica { graph, plan, programs, places, shelves };
         let counts = Counts::new(&replica.plan);
@@ -233,15 +233,11 @@ impl Executor {
         &mut self,
         sequences: impl Iterator<Item = SeqInput<'s>> + Clone,
     ) -> Result<usize, Error> {
-        let (tokens, stages) = (self.input.tokens.len(), self.replicas[0].plan.groups.len());
-        if self.replicas[0].plan.mode != Mode::Pipeline
-            || tokens < 2 * self.replicas[0].plan.pipeline_tokens
-        {
+        let tokens = self.input.tokens.len();
+        let pieces = self.replicas[0].plan.pieces(tokens);
+        if pieces == 1 {
             return Ok(1);
         }
-        // Stages idle while the first part comes and the last one goes: with four parts to a stage,
-        // a fifth of the time.
-        let pieces = (tokens / self.replicas[0].plan.pipeline_tokens).min(4 * stages);
         self.parts.resize_with(pieces.max(self.parts.len()), Prepared::default);
         let Graph { vocab, classes, .. } = &self.replicas[0].graph;
         let mut before = 0;
@@ -473,7 +469,13 @@ fn cut_sequences<'s>(
     })
 }
 
-fn form_limits(graph: &Graph, plan: &Plan, limits: Limits) -> FormLimits {
+/// Tokens of a query tile, the same in all layers.
+pub(crate) fn query_tile(graph: &Graph) -> usize {
+    graph.states.iter().filter_map(State::heads).map(tile_tokens).min().unwrap_or(1)
+}
+
+/// What the choice depends on when `ranges` (token, KV range) pairs fit.
+pub(crate) fn form_limits(graph: &Graph, plan: &Plan, ranges: usize, kv: KvType) -> FormLimits {
     let hidden = graph
         .ops
         .iter()
@@ -486,9 +488,9 @@ fn form_limits(graph: &Graph, plan: &Plan, limits: Limits) -> FormLimits {
         private_rows: plan.private_rows(hidden),
         hidden,
         nodes: graph.nodes,
-        states: limits.ranges,
+        states: ranges,
         state_elements: caches()
-            .map(|(h, n)| h.q_len(n) * kernels::attn_state_len(h.stored(limits.kv)))
+            .map(|(h, n)| h.q_len(n) * kernels::attn_state_len(h.stored(kv)))
             .max()
             .unwrap_or(0),
         kv_heads: caches().map(|(h, n)| h.kv_len(n)).filter(|&n| n > 0).min().unwrap_or(1),

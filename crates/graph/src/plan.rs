@@ -265,6 +265,17 @@ impl Plan {
         self.groups.iter().map(|g| g.cpus.len()).sum()
     }
 
+    /// Parts in which a step of so many tokens goes through a pipeline; 1 in other modes. Stages idle
+    /// while the first part comes and the last one goes: with four parts to a stage, a fifth of the time.
+    pub(crate) fn pieces(&self, tokens: usize) -> usize {
+        match self.mode {
+            Mode::Pipeline if tokens >= 2 * self.pipeline_tokens => {
+                (tokens / self.pipeline_tokens).min(4 * self.groups.len())
+            }
+            _ => 1,
+        }
+    }
+
     /// Rows of `width` floats that are worked on privately, at least one.
     pub fn private_rows(&self, width: usize) -> usize {
         (self.private_elements / width.max(1)).clamp(1, 16)
