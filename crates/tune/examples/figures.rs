@@ -4,7 +4,7 @@
 //! `cargo run -p arclight-tune --example figures`. The plots are drawn by `arclight plan --plot`.
 
 use arclight_tune as tune;
-use tune::{Engine, Job, MachineModel, ModelShape, Pages, Prediction, Work, known, predict};
+use tune::{Engine, Job, MachineModel, Model, Pages, Prediction, Work, known, predict};
 
 /// A prompt of 15 tokens and half of the 256 generated ones, as in the ArcLight paper.
 const CONTEXT: usize = 15 + 128;
@@ -16,15 +16,15 @@ fn engines() -> [(&'static str, Engine); 5] {
     [
         ("this engine, Sync B", Engine::tensor_parallel()),
         ("this engine, Sync A", Engine::tensor_parallel_sync_a()),
-        ("ArcLight (paper), Sync B", known::arclight()),
-        ("ArcLight (paper), Sync A", known::arclight_sync_a()),
+        ("ArcLight (paper), Sync B", known::arclight(4)),
+        ("ArcLight (paper), Sync A", known::arclight_sync_a(4)),
         ("llama.cpp, unplaced", known::llama_cpp()),
     ]
 }
 
 struct Case {
     machine: MachineModel,
-    model: ModelShape,
+    model: Model<'static>,
 }
 
 impl Case {
@@ -54,7 +54,7 @@ impl Case {
                 print!(" {:.1} |", self.speed(&engine, nodes, per_node)?);
             }
             let unplaced = self.speed(&known::llama_cpp(), nodes, per_node)?;
-            let arclight = self.speed(&known::arclight(), nodes, per_node)?;
+            let arclight = self.speed(&known::arclight(4), nodes, per_node)?;
             let ours = self.speed(&Engine::tensor_parallel(), nodes, per_node)?;
             println!(" {:.2} | {:.2} |", arclight / unplaced, ours / unplaced);
         }
@@ -94,7 +94,7 @@ impl Case {
             for nodes in [1, 2, 4] {
                 let base = self.speed(&unplaced, nodes, 48)?;
                 columns[0].push(format!("{base:.1}"));
-                for (column, engine) in [(1, known::arclight()), (2, Engine::tensor_parallel())] {
+                for (column, engine) in [(1, known::arclight(4)), (2, Engine::tensor_parallel())] {
                     columns[column].push(format!("{:.2}", self.speed(&engine, nodes, 48)? / base));
                 }
             }
@@ -119,7 +119,7 @@ impl Case {
             for (_, engine) in engines() {
                 print!(" {:.0} |", speed(&engine)?);
             }
-            println!(" {:.2} |", speed(&known::arclight())? / speed(&known::llama_cpp())?);
+            println!(" {:.2} |", speed(&known::arclight(4))? / speed(&known::llama_cpp())?);
         }
         Ok(())
     }
@@ -155,8 +155,8 @@ fn arm_stated() -> Result<(), tune::Error> {
     let decode = |engine: &Engine, threads: [usize; 2]| {
         let step = engine.step(&model, work, &threads)?;
         let seconds = predict(&machine, &step)?.seconds;
-        let (local, remote) = step.bytes();
-        Ok::<(f64, f64), tune::Error>((1.0 / seconds, (local + remote) / seconds / 1e9))
+        let bytes: f64 = step.reads().iter().flatten().sum();
+        Ok::<(f64, f64), tune::Error>((1.0 / seconds, bytes / seconds / 1e9))
     };
     let both = |engine: &Engine, threads: [usize; 2]| {
         let job = Job::Prompt { tokens: 128, context: 0, chunk: 512 };

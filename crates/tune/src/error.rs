@@ -67,6 +67,9 @@ pub enum Error {
         /// The shares as given.
         shares: Vec<f64>,
     },
+    /// A graph that cannot be executed so.
+    #[error("{0}")]
+    Graph(String),
     /// A line of a log of requests could not be understood.
     #[error(
         "log of requests, line {line}: {reason}; write one JSON object a line with prompt_tokens and \

@@ -7,9 +7,9 @@
 //!
 //! - [`MachineModel`]: cores per memory node, the read-bandwidth matrix, a core's own rates
 //!   ([`CoreRead`], [`CoreMath`]), and what a barrier costs ([`WaitModel`]);
-//! - [`ModelShape`]: bytes and products of each matrix of a dense transformer;
+//! - [`Model`]: the compiled programs of a model's graph, with what the book of work says of their stages;
 //! - [`Work`]: how many new tokens after how many others;
-//! - [`Engine`]: who reads which bytes from which node, and how often threads wait; with a shape,
+//! - [`Engine`]: which nodes share the model, where its bytes lie, and how often threads wait; with a model,
 //!   work and a number of threads per node it becomes a [`StepModel`];
 //! - [`predict`]: seconds of a step, stage by stage, with the [`Resource`] that limits each;
 //! - [`best`]: the number of threads per node that is fastest.
@@ -20,7 +20,7 @@
 //! [`tuner`] is the search on the machine itself: with measured times in place of the model's; and
 //! [`schedule`] that for how its matrices are multiplied.
 //!
-//! Limits: one sequence; dense models; no jitter between threads. Nodes are positions in the machine's
+//! Limits: one sequence; no jitter between threads. Nodes are positions in the machine's
 //! matrix, not the kernel's node ids, which may have gaps.
 //!
 //! ```
@@ -29,7 +29,8 @@
 //! let (machine, model) = (known::kunpeng_920(), known::qwen3_4b_q4_0());
 //! let step = Engine::tensor_parallel().step(&model, Work::decode(128), &[48; 4])?;
 //! let prediction = predict(&machine, &step)?;
-//! assert!(prediction.tokens_per_second() > 3.2 * 102e9 / model.bytes());
+//! let (weights, _) = model.bytes(128)?;
+//! assert!(prediction.tokens_per_second() > 3.2 * 102e9 / weights);
 //! # Ok::<(), tune::Error>(())
 //! ```
 #![forbid(unsafe_code)]
@@ -46,14 +47,12 @@ mod search;
 mod step;
 pub mod tuner;
 mod waits;
-mod work;
 
 pub use engine::{Engine, Placement};
 pub use error::Error;
-pub use machine::{CoreMath, CoreRead, MachineModel, Math, Matrix, parse_matrix};
-pub use model::{ModelShape, Weights, Window};
+pub use machine::{CoreMath, CoreRead, MachineModel, Matrix, parse_matrix};
+pub use model::Model;
 pub use predict::{Prediction, Resource, StagePrediction, predict, predict_prompt};
 pub use search::{Best, Job, best, threads_on};
-pub use step::{Pages, Stage, StepModel, Waits};
+pub use step::{Pages, Stage, StepModel, Waits, Work};
 pub use waits::{Barrier, WaitModel};
-pub use work::Work;

@@ -2,6 +2,7 @@
 
 use crate::error::{Error, positive};
 use crate::waits::WaitModel;
+use kernels::ActKind;
 
 /// `[cpu node][memory node]`.
 pub type Matrix = Vec<Vec<f64>>;
@@ -17,37 +18,26 @@ pub struct CoreRead {
     pub remote: f64,
 }
 
-/// What weights and activations are multiplied as.
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub enum Math {
-    /// Integers: quantised weights and activations.
-    Int8,
-    /// Pairs of bfloat16.
-    Bf16,
-    /// 32-bit floats: attention, and matrices of type F32 and F16.
-    F32,
-}
-
 /// What the kernels of one core compute in a second, with their data at hand.
 #[derive(Copy, Clone, Debug, PartialEq)]
 pub struct CoreMath {
-    /// Multiply-accumulates of [`Math::Int8`].
+    /// Multiply-accumulates of 8-bit integers: quantised weights and activations.
     pub int8: f64,
-    /// Multiply-accumulates of [`Math::Bf16`].
+    /// Multiply-accumulates of bfloat16.
     pub bf16: f64,
-    /// Multiply-accumulates of [`Math::F32`].
+    /// Multiply-accumulates of 32-bit floats: attention, and matrices of type F32 and F16.
     pub f32: f64,
     /// Elements of an activation that are normed, added or quantised: one pass over each.
     pub elements: f64,
 }
 
 impl CoreMath {
-    /// Multiply-accumulates per second.
-    pub fn rate(&self, math: Math) -> f64 {
-        match math {
-            Math::Int8 => self.int8,
-            Math::Bf16 => self.bf16,
-            Math::F32 => self.f32,
+    /// Multiply-accumulates per second with activations of a kind.
+    pub fn rate(&self, kind: ActKind) -> f64 {
+        match kind {
+            ActKind::Q8 => self.int8,
+            ActKind::Bf16 => self.bf16,
+            ActKind::F32 => self.f32,
         }
     }
 

@@ -1,164 +1,314 @@
-//! The shape of a dense transformer, in the numbers that decide how many bytes and products a step
-//! costs.
+//! A model as its compiled programs: what the book of work says of every stage, for any nodes and threads.
+//!
+//! Layers compile to equal stages, so a program is a handful of different stages and how often each is
+//! executed. Graphs are kept by the shares of their nodes and programs by their form, so that hundreds of
+//! numbers of threads are asked about with a few compilations.
 
-use crate::machine::Math;
-use crate::work::Work;
+use crate::error::Error;
+use crate::step::Work;
+use graph::{
+    Dealt, Extent, Forecast, Graph, KvType, Line, Memory, Mode, Per, Plan, PlanGroup, RowsOf,
+    Scope, Shares, SplitBy, Sync, Task, TaskStage, Variant, What,
+};
+use kernels::ActKind;
+use models::published::Published;
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::rc::Rc;
+use topology::CpuId;
 
-/// Layers that see so many tokens and no more.
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub struct Window {
-    /// How many layers have it.
+/// What a model's time depends on. It needs no weights.
+pub struct Model<'a> {
+    build: Box<dyn Fn(Shares) -> Graph + 'a>,
+    kv: KvType,
+    graphs: RefCell<HashMap<Vec<usize>, Rc<Graph>>>,
+    programs: RefCell<HashMap<Key, Programs>>,
+}
+
+/// Shares of the groups, mode, waits and form.
+type Key = (Vec<usize>, bool, bool, Variant);
+type Programs = Rc<[Program]>;
+
+/// The parts of a step, each with its programs: one, or in a pipeline one for each place.
+pub(crate) struct Compiled {
+    pub parts: Vec<(Programs, Extent)>,
+    /// Times that all threads meet besides.
+    pub meetings: usize,
+}
+
+/// What the teams of some places do together.
+pub(crate) struct Program {
+    pub stages: Vec<Repeated>,
+    /// Layers in it.
     pub layers: usize,
-    /// Tokens that a token sees in them, itself included.
-    pub tokens: usize,
 }
 
-/// Sizes of a dense decoder with grouped-query attention.
-///
-/// Matrices of different types count with the mean of their bytes.
-#[derive(Clone, Debug, PartialEq)]
-pub struct ModelShape {
-    /// Layers.
-    pub layers: usize,
-    /// Width of the residual stream.
-    pub hidden: usize,
-    /// Query heads.
-    pub heads: usize,
-    /// Key and value heads.
-    pub kv_heads: usize,
-    /// Width of a head.
-    pub head_dim: usize,
-    /// Width of the MLP.
-    pub ff: usize,
-    /// Matrices from `hidden` to `ff`: 2 (gate and up) where the MLP is gated, else 1.
-    pub ff_inputs: usize,
-    /// Tokens of the vocabulary.
-    pub vocab: usize,
-    /// Layers with a sliding window.
-    pub window: Option<Window>,
-    /// Bytes per weight of the layers' matrices.
-    pub layer_weight: f64,
-    /// What the layers' matrices are multiplied as.
-    pub layer_math: Math,
-    /// Bytes per weight of the LM head.
-    pub head_weight: f64,
-    /// What the LM head is multiplied as.
-    pub head_math: Math,
-    /// Bytes per element of the KV cache.
-    pub kv_element: f64,
+/// A stage, and how many there are of it.
+pub(crate) struct Repeated {
+    pub name: String,
+    pub times: usize,
+    pub jobs: Vec<Labour>,
+    pub wait: Option<Scope>,
 }
 
-/// A matrix, or several that are multiplied together.
-#[derive(Copy, Clone, Debug, PartialEq)]
-pub struct Weights {
-    /// Their bytes.
-    pub bytes: f64,
-    /// How many: as many multiply-accumulates for each token.
-    pub count: f64,
+/// The work of an instruction.
+#[derive(PartialEq)]
+pub(crate) struct Labour {
+    /// `[place of the program]`
+    pub terms: Vec<Vec<Term>>,
+    /// Elements of a row that are passed over where each operator is executed by itself: `[place]`.
+    pub operators: Vec<f64>,
+    /// Whether all threads read all of its input: it is a product, or attention.
+    pub shared: bool,
 }
 
-impl ModelShape {
-    /// One layer's Q, K and V matrices: `[hidden, (heads + 2 kv_heads) head_dim]`.
-    pub fn qkv(&self) -> Weights {
-        self.of_layer(self.hidden * (self.heads + 2 * self.kv_heads) * self.head_dim)
+/// A line of the book, without the numbers of buffers and matrices.
+#[derive(PartialEq)]
+pub(crate) struct Term {
+    pub amount: f64,
+    pub of: Of,
+    pub per: Per,
+    pub dealt: Dealt,
+}
+
+/// What an amount is of.
+#[derive(Copy, Clone, PartialEq)]
+pub(crate) enum Of {
+    /// Bytes that are read from, or written to, memory of a place of the program.
+    Bytes {
+        kept: Kept,
+        place: usize,
+        write: bool,
+    },
+    Multiply(ActKind),
+    Pass,
+}
+
+#[derive(Copy, Clone, PartialEq)]
+pub(crate) enum Kept {
+    Weights,
+    State,
+    Rows,
+}
+
+impl<'a> Model<'a> {
+    /// A model whose graph is built by `build`, with keys and values of type `kv`.
+    pub fn new(kv: KvType, build: impl Fn(Shares) -> Graph + 'a) -> Model<'a> {
+        let (graphs, programs) = Default::default();
+        Model { build: Box::new(build), kv, graphs, programs }
     }
 
-    /// One layer's O matrix: `[heads head_dim, hidden]`.
-    pub fn o(&self) -> Weights {
-        self.of_layer(self.heads * self.head_dim * self.hidden)
+    /// A published model.
+    pub fn published(model: Published, kv: KvType) -> Model<'static> {
+        Model::new(kv, move |shares| model.build(shares).graph)
     }
 
-    /// One layer's matrices into the MLP: `[hidden, ff_inputs ff]`.
-    pub fn gate_up(&self) -> Weights {
-        self.of_layer(self.ff_inputs * self.hidden * self.ff)
+    /// Bytes that the token after `context` others reads: of weights, and of keys and values.
+    ///
+    /// # Errors
+    /// As [`crate::Engine::step`].
+    pub fn bytes(&self, context: usize) -> Result<(f64, f64), Error> {
+        let compiled =
+            self.compile(Mode::TensorParallel, Sync::Derived, &[1], Work::decode(context))?;
+        let (mut weights, mut state) = (0.0, 0.0);
+        for (programs, extent) in &compiled.parts {
+            for (stage, term) in programs.iter().flat_map(Program::terms) {
+                let bytes = stage.times as f64 * term.units(extent) * term.amount;
+                match (term.of, term.per) {
+                    (Of::Bytes { kept: Kept::Weights, .. }, Per::Step(_)) => weights += bytes,
+                    (Of::Bytes { kept: Kept::State, write: false, .. }, _) => state += bytes,
+                    _ => {}
+                }
+            }
+        }
+        Ok((weights, state))
     }
 
-    /// One layer's down matrix: `[ff, hidden]`.
-    pub fn down(&self) -> Weights {
-        self.of_layer(self.hidden * self.ff)
+    /// The step that groups of so many threads take.
+    pub(crate) fn compile(
+        &self,
+        mode: Mode,
+        sync: Sync,
+        threads: &[usize],
+        work: Work,
+    ) -> Result<Compiled, Error> {
+        let group = |&n: &usize| PlanGroup { node: None, cpus: vec![CpuId(0); n] };
+        let plan = Plan { mode, sync, ..Plan::new(threads.iter().map(group).collect()) };
+        let common = threads.iter().copied().fold(0, gcd);
+        let shares: Vec<usize> = threads.iter().map(|n| n / common).collect();
+        let graph = self.graph(if plan.graph_nodes() == 1 { &[1] } else { &shares });
+        let forecast = Forecast::new(&graph, &plan, self.kv, work.context + work.tokens)
+            .map_err(|e| Error::Graph(e.to_string()))?;
+        let parts = forecast.parts(work.tokens, work.context);
+        let meetings = forecast.meetings(parts.len());
+        let programs = |(variant, extent): (Variant, Extent)| {
+            let key = (shares.clone(), mode == Mode::Pipeline, sync == Sync::Global, variant);
+            let mut known = self.programs.borrow_mut();
+            let programs = known.entry(key).or_insert_with(|| {
+                let compiled = forecast.programs(variant).into_iter();
+                compiled.map(|stages| Program::new(&graph, stages)).collect()
+            });
+            (Rc::clone(programs), extent)
+        };
+        Ok(Compiled { parts: parts.into_iter().map(programs).collect(), meetings })
     }
 
-    fn of_layer(&self, weights: usize) -> Weights {
-        Weights { bytes: weights as f64 * self.layer_weight, count: weights as f64 }
+    fn graph(&self, shares: &[usize]) -> Rc<Graph> {
+        let mut graphs = self.graphs.borrow_mut();
+        let build = || Rc::new((self.build)(Shares::new(shares.to_vec())));
+        Rc::clone(graphs.entry(shares.to_vec()).or_insert_with(build))
+    }
+}
+
+fn gcd(a: usize, b: usize) -> usize {
+    if b == 0 { a } else { gcd(b, a % b) }
+}
+
+impl Program {
+    fn new(graph: &Graph, compiled: Vec<TaskStage>) -> Program {
+        let layers = compiled.iter().flat_map(|stage| &stage.tasks).filter_map(|task| task.layer);
+        let first_and_last = layers.fold(None, |seen: Option<(usize, usize)>, layer| {
+            Some(seen.map_or((layer, layer), |(a, b)| (a.min(layer), b.max(layer))))
+        });
+        let layers = first_and_last.map_or(0, |(first, last)| last + 1 - first);
+        let mut stages: Vec<Repeated> = Vec::new();
+        for TaskStage { tasks, wait } in compiled {
+            let name = name(graph, &tasks);
+            let jobs: Vec<Labour> = tasks.iter().map(|task| Labour::new(graph, task)).collect();
+            let same = |s: &&mut Repeated| s.name == name && s.wait == wait && s.jobs == jobs;
+            match stages.iter_mut().find(same) {
+                Some(stage) => stage.times += 1,
+                None => stages.push(Repeated { name, times: 1, jobs, wait }),
+            }
+        }
+        Program { stages, layers }
     }
 
-    /// The LM head: `[hidden, vocab]`.
-    pub fn head(&self) -> Weights {
-        let weights = (self.hidden * self.vocab) as f64;
-        Weights { bytes: weights * self.head_weight, count: weights }
+    fn terms(&self) -> impl Iterator<Item = (&Repeated, &Term)> {
+        self.stages.iter().flat_map(|stage| {
+            stage
+                .jobs
+                .iter()
+                .flat_map(|job| job.terms.iter().flatten())
+                .map(move |term| (stage, term))
+        })
+    }
+}
+
+/// A stage is named after the matrix that is multiplied in it.
+fn name(graph: &Graph, tasks: &[Task]) -> String {
+    let product = tasks.iter().find_map(|task| Some((task, task.matrix?)));
+    match product {
+        Some((task, _)) if task.layer.is_none() => "head".to_owned(),
+        Some((_, matrix)) => graph.matrix(matrix).name.trim_end_matches("+bias").to_owned(),
+        None if tasks.iter().any(|task| task.attends) => "attention".to_owned(),
+        None => "rest".to_owned(),
+    }
+}
+
+impl Labour {
+    fn new(graph: &Graph, task: &Task) -> Labour {
+        let lookups = |lines: &[Line]| {
+            // A token's row of the table lies in one of the places, in each as likely.
+            lines.iter().filter(|line| matches!(line.per, Per::Lookup(..))).count().max(1) as f64
+        };
+        let terms = |lines: &Vec<Line>| {
+            let homes = lookups(lines);
+            lines.iter().map(|line| Term::new(line, homes)).collect()
+        };
+        let operators = |node: usize| {
+            let Some(matrix) = task.matrix else { return 0 };
+            let matrix = graph.matrix(matrix);
+            let (input, parts) = (matrix.input_width(node), matrix.parts.len());
+            match matrix.split {
+                // The input is quantised; what all nodes give is added to the residual stream.
+                SplitBy::Cols => input + graph.nodes() * matrix.parts[0].rows,
+                // A norm and its weights, and for each part the input is quantised; then the function of a
+                // feed-forward layer, and the product of a pair.
+                SplitBy::Rows => {
+                    let passes = if task.layer.is_some() && parts < 3 { parts } else { 0 };
+                    (2 + parts) * input + passes * matrix.rows(0, node).len()
+                }
+            }
+        };
+        Labour {
+            terms: task.lines.iter().map(terms).collect(),
+            operators: (0..task.lines.len())
+                .map(|place| operators(if graph.nodes() == 1 { 0 } else { place }) as f64)
+                .collect(),
+            shared: task.matrix.is_some() || task.attends,
+        }
     }
 
-    /// Bytes of the keys and values of one layer that a step reads: the mean over the layers.
-    pub fn kv(&self, work: Work) -> f64 {
-        let token = (2 * self.kv_heads * self.head_dim) as f64 * self.kv_element;
-        token * self.over_layers(|window| work.read(window))
+    /// The rows that operators pass over.
+    pub(crate) fn rows(&self, extent: &Extent) -> f64 {
+        let products = self.terms.iter().flatten().filter(|t| matches!(t.of, Of::Multiply(_)));
+        products.map(|term| term.units(extent)).fold(0.0, f64::max)
+    }
+}
+
+impl Term {
+    fn new(line: &Line, homes: f64) -> Term {
+        let kept = |memory| match memory {
+            Memory::Weights(_) | Memory::Table(_) => Kept::Weights,
+            Memory::State(_) => Kept::State,
+            Memory::Rows(_) => Kept::Rows,
+        };
+        let of = match line.what {
+            What::Read(memory, place) => Of::Bytes { kept: kept(memory), place, write: false },
+            What::Write(memory, place) => Of::Bytes { kept: kept(memory), place, write: true },
+            What::Multiply(kind) => Of::Multiply(kind),
+            What::Pass => Of::Pass,
+        };
+        let homes = if matches!(line.per, Per::Lookup(..)) { homes } else { 1.0 };
+        Term { amount: line.amount as f64 / homes, of, per: line.per, dealt: line.dealt }
     }
 
-    /// Multiply-accumulates of one layer's attention, scores and sums of values: the mean over the
-    /// layers.
-    pub fn attention(&self, work: Work) -> f64 {
-        let pair = 2.0 * (self.heads * self.head_dim) as f64;
-        pair * self.over_layers(|window| work.pairs(window))
+    /// Units of a step that the amount is for.
+    pub(crate) fn units(&self, extent: &Extent) -> f64 {
+        extent.units(self.per) as f64
     }
 
-    /// The mean over layers of something that depends on the window.
-    fn over_layers(&self, of: impl Fn(usize) -> f64) -> f64 {
-        let windowed = self.window.map_or(0.0, |w| w.layers as f64 * of(w.tokens));
-        let full = self.layers - self.window.map_or(0, |w| w.layers.min(self.layers));
-        (windowed + full as f64 * of(usize::MAX)) / self.layers as f64
-    }
-
-    /// Bytes of all matrices that a token streams. With a tied head this is the file but for norms
-    /// and metadata.
-    pub fn bytes(&self) -> f64 {
-        self.layers as f64 * self.layer().bytes + self.head().bytes
-    }
-
-    /// All matrices of a layer.
-    pub fn layer(&self) -> Weights {
-        let parts = [self.qkv(), self.o(), self.gate_up(), self.down()];
-        let sum = |of: fn(&Weights) -> f64| parts.iter().map(of).sum();
-        Weights { bytes: sum(|m| m.bytes), count: sum(|m| m.count) }
+    /// Whether it is of the weights that logits are made with.
+    pub(crate) fn of_head(&self) -> bool {
+        matches!(self.of, Of::Bytes { kept: Kept::Weights, .. })
+            && self.per == Per::Step(RowsOf::Logits)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::known::qwen3_4b_q4_0;
 
     #[test]
-    fn qwen3_4b_q4_0_has_the_bytes_of_its_file() {
-        let model = qwen3_4b_q4_0();
-        // The tied Q6_K head: 319 MB, stated to the megabyte.
-        assert!((model.head().bytes / 1e6 - 319.0).abs() < 0.5, "{:?}", model.head());
-        // A file of this shape has 2 366 996 576 bytes, of which norms, vocabulary and other
-        // metadata are less than 0.3 %.
-        let rest = 2_366_996_576.0 - model.bytes();
-        assert!((0.0..0.003 * model.bytes()).contains(&rest), "{rest}");
-    }
-
-    #[test]
-    fn a_token_of_context_costs_its_keys_and_values() {
-        let model = qwen3_4b_q4_0();
+    fn a_token_reads_the_weights_of_its_file_and_what_its_windows_show() {
+        let of = |name: &str, kv, context| {
+            Model::published(name.parse().unwrap(), kv).bytes(context).unwrap()
+        };
+        let (weights, kv) = of("qwen3-4b:q4_0", KvType::Q4_0, 9);
+        // 2362.8 MB; packed, the Q6_K head is a hundredth larger, and pieces of columns are padded to lines.
+        assert!((2362.8e6..1.003 * 2362.8e6).contains(&weights), "{weights}");
         // 8 heads x 128, keys and values, in Q4_0: 18 bytes per 32 elements. The new token is read
         // with the others.
-        assert_eq!(model.kv(Work::decode(9)), (10 * 2 * 8 * 128 / 32 * 18) as f64);
-        // Scores and sums of values, 32 heads x 128: 10 pairs when decoding, 1 + 2 + 3 for a prompt.
-        assert_eq!(model.attention(Work::decode(9)), (10 * 2 * 32 * 128) as f64);
-        assert_eq!(model.attention(Work::prompt(3, 0)), (6 * 2 * 32 * 128) as f64);
+        assert_eq!(kv, (36 * 10 * 2 * 8 * 128 / 32 * 18) as f64);
+        // 29 of 34 layers see 1024 of 2001 tokens: 4 heads x 256.
+        let (_, kv) = of("gemma3-4b:q4_0", KvType::F16, 2000);
+        assert_eq!(kv, ((29 * 1024 + 5 * 2001) * 2 * 4 * 256 * 2) as f64);
     }
 
     #[test]
-    fn windows_bound_what_is_read_and_multiplied() {
-        let full = qwen3_4b_q4_0();
-        let window = Window { layers: 27, tokens: 100 };
-        let windowed = ModelShape { window: Some(window), ..full.clone() };
-        // 27 of 36 layers see 100 of 1000 tokens.
-        let share = (27.0 * 0.1 + 9.0) / 36.0;
-        let deep = Work::decode(999);
-        assert!((windowed.kv(deep) / full.kv(deep) - share).abs() < 1e-12);
-        assert!((windowed.attention(deep) / full.attention(deep) - share).abs() < 1e-12);
-        assert_eq!(windowed.kv(Work::decode(50)), full.kv(Work::decode(50)));
+    fn equal_layers_are_one() {
+        let model = Model::published("qwen3-4b:q4_0".parse().unwrap(), KvType::F16);
+        let compile = |threads: &[usize]| {
+            let (mode, sync) = (Mode::TensorParallel, Sync::Derived);
+            model.compile(mode, sync, threads, Work::decode(9)).unwrap()
+        };
+        let (few, many) = (compile(&[2, 2]), compile(&[48, 48]));
+        assert!(Rc::ptr_eq(&few.parts[0].0, &many.parts[0].0), "shares are what matters");
+        let [program] = &*few.parts[0].0 else { panic!("one program") };
+        assert_eq!(program.layers, 36);
+        let stages: Vec<(&str, usize)> =
+            program.stages.iter().map(|s| (s.name.as_str(), s.times)).collect();
+        assert!(stages.len() < 12 && stages.contains(&("gate_up", 36)), "{stages:?}");
     }
 }

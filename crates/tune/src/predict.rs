@@ -9,9 +9,9 @@
 use crate::engine::Engine;
 use crate::error::Error;
 use crate::machine::MachineModel;
-use crate::model::ModelShape;
-use crate::step::{Stage, StepModel};
-use crate::work::Work;
+use crate::model::Model;
+use crate::step::{Stage, StepModel, Work};
+use kernels::ActKind;
 use std::fmt;
 
 /// What a stage, or a step, is limited by.
@@ -78,7 +78,7 @@ pub struct Prediction {
     pub tokens: usize,
     /// Seconds.
     pub seconds: f64,
-    /// Its stages, in order.
+    /// Its stages by name, those of all layers together, in the order in which each comes first.
     pub stages: Vec<StagePrediction>,
     /// The resource on which most of the time goes.
     pub bottleneck: Resource,
@@ -105,9 +105,25 @@ impl Prediction {
         self.stages.iter().map(|s| s.waiting).sum()
     }
 
-    fn of(tokens: usize, stages: Vec<StagePrediction>) -> Prediction {
-        let seconds = stages.iter().map(StagePrediction::seconds).sum();
-        let bottleneck = most(&stages);
+    fn of(tokens: usize, all: Vec<StagePrediction>) -> Prediction {
+        let seconds = all.iter().map(StagePrediction::seconds).sum();
+        let bottleneck = most(&all);
+        let mut stages: Vec<StagePrediction> = Vec::new();
+        let mut longest: Vec<f64> = Vec::new();
+        for stage in all {
+            let Some(at) = stages.iter().position(|s| s.name == stage.name) else {
+                longest.push(stage.working);
+                stages.push(stage);
+                continue;
+            };
+            let sum = &mut stages[at];
+            sum.working += stage.working;
+            sum.alone += stage.alone;
+            sum.waiting += stage.waiting;
+            if stage.working > longest[at] {
+                (longest[at], sum.limit) = (stage.working, stage.limit);
+            }
+        }
         Prediction { tokens, seconds, stages, bottleneck }
     }
 }
@@ -118,26 +134,7 @@ impl Prediction {
 /// When the step has other nodes than the machine, no threads, more threads than cores, or a node
 /// that reads or multiplies without threads.
 pub fn predict(machine: &MachineModel, step: &StepModel) -> Result<Prediction, Error> {
-    check(machine, step)?;
-    let waits = machine.waits();
-    let widest = step.threads.iter().copied().max().unwrap_or(0);
-    let mut stages = Vec::new();
-    for stage in &step.stages {
-        let times = stage.times as f64;
-        let busiest = busiest(machine, &step.threads, stage);
-        let global = waits.global(stage.waits.barrier, &step.threads);
-        let local = waits.local(widest);
-        let once = stage.waits.local as f64 * local + stage.waits.global as f64 * global;
-        stages.push(StagePrediction {
-            name: stage.name.clone(),
-            working: busiest.map_or(0.0, |(_, seconds)| times * seconds),
-            alone: times * stage.alone / machine.math().elements,
-            waiting: times * once,
-            limit: busiest.map(|(resource, _)| resource),
-        });
-    }
-    overlap(step, &mut stages);
-    Ok(Prediction::of(step.tokens, stages))
+    Ok(Prediction::of(step.tokens, stages(machine, step)?))
 }
 
 /// Predicts a prompt of `tokens` tokens after `context` others, taken in chunks of at most `chunk`.
@@ -147,50 +144,52 @@ pub fn predict(machine: &MachineModel, step: &StepModel) -> Result<Prediction, E
 pub fn predict_prompt(
     machine: &MachineModel,
     engine: &Engine,
-    model: &ModelShape,
-    tokens: usize,
-    context: usize,
-    chunk: usize,
+    model: &Model<'_>,
+    (tokens, context, chunk): (usize, usize, usize),
     threads: &[usize],
 ) -> Result<Prediction, Error> {
-    let mut stages: Vec<StagePrediction> = Vec::new();
+    let mut all: Vec<StagePrediction> = Vec::new();
     let mut done = 0;
     loop {
         let work = Work::prompt((tokens - done).min(chunk.max(1)), context + done);
-        let step = predict(machine, &engine.step(model, work, threads)?)?;
-        // A chunk may have another limit than the one before: they stay apart.
-        stages.extend(step.stages);
+        all.extend(stages(machine, &engine.step(model, work, threads)?)?);
         done += work.tokens;
         if done == tokens {
-            return Ok(Prediction::of(tokens, stages));
+            return Ok(Prediction::of(tokens, all));
         }
     }
 }
 
-/// Parts of a step follow each other through a pipeline: all stages once, and the longest again for
-/// each further part.
-fn overlap(step: &StepModel, stages: &mut [StagePrediction]) {
-    if step.parts < 2 {
-        return;
+/// The stages of a step that its time is made of. Of what goes on beside each other in a round of a pipeline,
+/// that is what takes longest: all meet before the next round.
+fn stages(machine: &MachineModel, step: &StepModel) -> Result<Vec<StagePrediction>, Error> {
+    check(machine, step)?;
+    let time =
+        |stages: &[StagePrediction]| stages.iter().map(StagePrediction::seconds).sum::<f64>();
+    let mut all = Vec::new();
+    for round in &step.rounds {
+        let programs = round.iter().map(|program| -> Vec<StagePrediction> {
+            program.iter().map(|stage| predict_stage(machine, &step.threads, stage)).collect()
+        });
+        all.extend(programs.max_by(|a, b| time(a).total_cmp(&time(b))).into_iter().flatten());
     }
-    // What a node does before it hands on: its stages up to the next wait for another node.
-    let mut runs: Vec<std::ops::Range<usize>> = Vec::new();
-    for (i, stage) in step.stages.iter().enumerate().filter(|(_, s)| s.piped) {
-        match runs.last_mut() {
-            Some(run) if stage.waits.global == 0 => run.end = i + 1,
-            _ => runs.push(i..i + 1),
-        }
-    }
-    let time = |run: &std::ops::Range<usize>| -> f64 {
-        stages[run.clone()].iter().map(StagePrediction::seconds).sum()
-    };
-    let longest = runs.iter().max_by(|a, b| time(a).total_cmp(&time(b))).cloned();
-    let Some(longest) = longest else { return };
-    for stage in &mut stages[longest] {
-        let parts = step.parts as f64;
-        stage.working *= parts;
-        stage.alone *= parts;
-        stage.waiting *= parts;
+    let meetings = Stage { waits: step.meetings, ..Stage::new("rest", 1, machine.nodes()) };
+    all.push(predict_stage(machine, &step.threads, &meetings));
+    Ok(all)
+}
+
+fn predict_stage(machine: &MachineModel, threads: &[usize], stage: &Stage) -> StagePrediction {
+    let (waits, times) = (machine.waits(), stage.times as f64);
+    let busiest = busiest(machine, threads, stage);
+    let global = waits.global(stage.waits.barrier, threads);
+    let local = waits.local(threads.iter().copied().max().unwrap_or(0));
+    let once = stage.waits.local as f64 * local + stage.waits.global as f64 * global;
+    StagePrediction {
+        name: stage.name.clone(),
+        working: busiest.map_or(0.0, |(_, seconds)| times * seconds),
+        alone: times * stage.alone / machine.math().elements,
+        waiting: times * once,
+        limit: busiest.map(|(resource, _)| resource),
     }
 }
 
@@ -212,13 +211,14 @@ fn most(stages: &[StagePrediction]) -> Resource {
 /// The resource that is busy longest in one repetition, and its seconds.
 fn busiest(machine: &MachineModel, threads: &[usize], stage: &Stage) -> Option<(Resource, f64)> {
     let nodes = machine.nodes();
-    let rate = machine.math().rate(stage.math);
+    let rates = [ActKind::F32, ActKind::Bf16, ActKind::Q8].map(|kind| machine.math().rate(kind));
     let mut busy = Vec::new();
     for cpu in (0..nodes).filter(|&cpu| threads[cpu] > 0) {
         let (reads, threads) = (&stage.reads[cpu], threads[cpu] as f64);
         let one: f64 = (0..nodes).map(|memory| reads[memory] / machine.core(cpu, memory)).sum();
         busy.push((Resource::Cores(cpu), one / threads));
-        busy.push((Resource::Multiply(cpu), stage.macs[cpu] / (threads * rate)));
+        let one: f64 = stage.macs[cpu].iter().zip(rates).map(|(macs, rate)| macs / rate).sum();
+        busy.push((Resource::Multiply(cpu), one / threads));
         for memory in (0..nodes).filter(|&memory| memory != cpu) {
             let seconds = reads[memory] / machine.link(cpu, memory);
             busy.push((Resource::Link { cpu, memory }, seconds));
@@ -244,14 +244,14 @@ fn check(machine: &MachineModel, step: &StepModel) -> Result<(), Error> {
     if step.threads.iter().all(|&n| n == 0) {
         return Err(Error::NoThreads);
     }
-    for stage in &step.stages {
+    for stage in step.stages() {
         let square = stage.reads.len() == nodes && stage.reads.iter().all(|r| r.len() == nodes);
         if !square || stage.macs.len() != nodes {
             return Err(Error::NodeCount { what: "a stage", got: stage.reads.len(), nodes });
         }
-        for (node, (reads, &macs)) in stage.reads.iter().zip(&stage.macs).enumerate() {
-            let bytes: f64 = reads.iter().sum();
-            if bytes + macs > 0.0 && step.threads[node] == 0 {
+        for (node, (reads, macs)) in stage.reads.iter().zip(&stage.macs).enumerate() {
+            let work: f64 = reads.iter().chain(macs).sum();
+            if work > 0.0 && step.threads[node] == 0 {
                 return Err(Error::WorksWithoutThreads { stage: stage.name.clone(), node });
             }
         }
@@ -262,7 +262,7 @@ fn check(machine: &MachineModel, step: &StepModel) -> Result<(), Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{CoreMath, CoreRead, Math, WaitModel, Waits};
+    use crate::{CoreMath, CoreRead, WaitModel, Waits};
 
     /// Two nodes of 10 cores: 100 bytes/s beside, 25 across, 20 for a core; 50 products/s a core.
     fn machine() -> MachineModel {
@@ -273,10 +273,17 @@ mod tests {
         MachineModel::new(vec![10, 10], read, core, math, line).unwrap()
     }
 
+    fn stage(reads: [[f64; 2]; 2]) -> Stage {
+        Stage { reads: reads.map(Vec::from).to_vec(), ..Stage::new("s", 1, 2) }
+    }
+
+    fn step(threads: [usize; 2], stage: Stage) -> StepModel {
+        let rounds = vec![vec![vec![stage]]];
+        StepModel { tokens: 1, threads: threads.to_vec(), rounds, meetings: Waits::NONE }
+    }
+
     fn one_stage(threads: [usize; 2], reads: [[f64; 2]; 2]) -> StepModel {
-        let mut stage = Stage::new("s", 1, 2);
-        stage.reads = reads.map(Vec::from).to_vec();
-        StepModel { tokens: 1, parts: 1, threads: threads.to_vec(), stages: vec![stage] }
+        step(threads, stage(reads))
     }
 
     fn limit(threads: [usize; 2], reads: [[f64; 2]; 2]) -> (Resource, f64) {
@@ -300,52 +307,57 @@ mod tests {
 
     #[test]
     fn waits_are_added_and_can_be_the_bottleneck() {
-        let mut step = one_stage([4, 4], [[100.0, 0.0], [0.0, 100.0]]);
-        step.stages[0].times = 3;
-        step.stages[0].waits = Waits { local: 2, global: 1, ..Waits::NONE };
+        let mut stage = stage([[100.0, 0.0], [0.0, 100.0]]);
+        stage.times = 3;
+        stage.waits = Waits { local: 2, global: 1, ..Waits::NONE };
+        let mut step = step([4, 4], stage);
+        step.meetings = Waits { global: 2, ..Waits::NONE };
         let prediction = predict(&machine(), &step).unwrap();
         // Reading 100/80 s; a local wait 4 x 1 + 2 x 1 s, a flat global one 8 x 1 + 2 x 5 s.
-        assert_eq!(prediction.waiting(), 3.0 * (2.0 * 6.0 + 18.0));
-        assert_eq!(prediction.seconds, 3.0 * (1.25 + 30.0));
+        assert_eq!(prediction.waiting(), 3.0 * (2.0 * 6.0 + 18.0) + 2.0 * 18.0);
+        assert_eq!(prediction.seconds, 3.0 * 1.25 + prediction.waiting());
         assert_eq!(prediction.bottleneck, Resource::Waits);
     }
 
     #[test]
     fn products_and_bytes_go_on_together_and_the_serial_part_alone() {
-        let mut step = one_stage([4, 2], [[100.0, 0.0], [0.0, 10.0]]);
-        let stage = &mut step.stages[0];
+        let mut stage = stage([[100.0, 0.0], [0.0, 10.0]]);
         // Reading 100 / 80 s; 1000 products on 4 x 50/s are 5 s.
-        stage.macs = vec![1000.0, 100.0];
-        let prediction = predict(&machine(), &step).unwrap();
+        stage.macs = vec![[0.0, 0.0, 1000.0], [0.0, 0.0, 100.0]];
+        let with = |stage: &Stage| predict(&machine(), &step([4, 2], stage.clone())).unwrap();
+        let prediction = with(&stage);
         assert_eq!((prediction.seconds, prediction.bottleneck), (5.0, Resource::Multiply(0)));
-        // In floats, of which a core has 10/s.
-        step.stages[0].math = Math::F32;
-        assert_eq!(predict(&machine(), &step).unwrap().seconds, 25.0);
+        // In floats, of which a core has 10/s, and some in both.
+        stage.macs[0] = [1000.0, 0.0, 0.0];
+        assert_eq!(with(&stage).seconds, 25.0);
+        stage.macs[0] = [800.0, 0.0, 1000.0];
+        assert_eq!(with(&stage).seconds, 25.0);
         // 200 elements at 4/s are not divided by the threads.
-        step.stages[0].alone = 200.0;
-        let prediction = predict(&machine(), &step).unwrap();
+        stage.alone = 200.0;
+        let prediction = with(&stage);
         assert_eq!((prediction.seconds, prediction.bottleneck), (75.0, Resource::Alone));
         assert_eq!((prediction.working(), prediction.alone()), (25.0, 50.0));
-        step.tokens = 150;
-        assert_eq!(predict(&machine(), &step).unwrap().tokens_per_second(), 2.0);
+        let many = StepModel { tokens: 150, ..step([4, 2], stage) };
+        assert_eq!(predict(&machine(), &many).unwrap().tokens_per_second(), 2.0);
     }
 
     #[test]
-    fn parts_of_a_pipeline_overlap() {
-        let mut first = one_stage([4, 4], [[80.0, 0.0], [0.0; 2]]).stages;
-        let mut second = one_stage([4, 4], [[0.0; 2], [0.0, 160.0]]).stages;
-        let mut hand_over = Stage::new("hand-over", 1, 2);
-        hand_over.waits = Waits { local: 0, global: 1, ..Waits::NONE };
-        let head = Stage { times: 1, ..first[0].clone() };
-        (first[0].piped, hand_over.piped, second[0].piped) = (true, true, true);
-        let stages = vec![first.remove(0), hand_over, second.remove(0), head];
-        let step =
-            |parts| StepModel { tokens: 1, parts, threads: vec![4, 4], stages: stages.clone() };
-        // 1 s, then a flat wait of 18 s and 2 s; the head takes 1 s, once.
-        assert_eq!(predict(&machine(), &step(1)).unwrap().seconds, 1.0 + 20.0 + 1.0);
-        // Of five parts four more go through the longest stage while others go through the first.
-        assert_eq!(predict(&machine(), &step(5)).unwrap().seconds, 1.0 + 5.0 * 20.0 + 1.0);
-        assert_eq!(step(5).bytes(), (5.0 * 240.0 + 80.0, 0.0));
+    fn a_round_of_a_pipeline_takes_as_long_as_its_slowest_place() {
+        let (first, second) = (stage([[80.0, 0.0], [0.0; 2]]), stage([[0.0; 2], [0.0, 160.0]]));
+        let rounds = vec![
+            vec![vec![first.clone()]],
+            vec![vec![first], vec![second.clone()]],
+            vec![vec![second]],
+        ];
+        let meetings = Waits { global: 3, ..Waits::NONE };
+        let step = StepModel { tokens: 1, threads: vec![4, 4], rounds, meetings };
+        // 1 s, 2 s and 2 s, and a flat wait of 18 s after each.
+        let prediction = predict(&machine(), &step).unwrap();
+        assert_eq!(prediction.seconds, 5.0 + 3.0 * 18.0);
+        assert_eq!(step.reads(), [[160.0, 0.0], [0.0, 320.0]]);
+        // All that have a name are one, limited by what limits the longest.
+        let sum = &prediction.stages[0];
+        assert_eq!((sum.working, sum.limit), (5.0, Some(Resource::Cores(1))));
     }
 
     #[test]
@@ -357,7 +369,7 @@ mod tests {
             predict(&machine, &step).unwrap().seconds
         };
         let prompt = |tokens, context, chunk| {
-            predict_prompt(&machine, &engine, &model, tokens, context, chunk, &threads)
+            predict_prompt(&machine, &engine, &model, (tokens, context, chunk), &threads)
         };
         let whole = prompt(700, 100, 512).unwrap();
         assert!((whole.seconds / (step(512, 100) + step(188, 612)) - 1.0).abs() < 1e-12);
@@ -374,8 +386,8 @@ mod tests {
         assert_eq!(many, Error::TooManyThreads { node: 0, threads: 11, cores: 10 });
         let idle = refused(one_stage([1, 0], [[1.0, 0.0], [1.0, 0.0]]));
         assert!(matches!(idle, Error::WorksWithoutThreads { node: 1, .. }), "{idle}");
-        let mut ragged = one_stage([1, 1], [[1.0; 2]; 2]);
-        ragged.stages[0].reads[1].pop();
-        assert!(matches!(refused(ragged), Error::NodeCount { nodes: 2, .. }));
+        let mut ragged = stage([[1.0; 2]; 2]);
+        ragged.reads[1].pop();
+        assert!(matches!(refused(step([1, 1], ragged)), Error::NodeCount { nodes: 2, .. }));
     }
 }

@@ -9,9 +9,9 @@
 use crate::engine::Engine;
 use crate::error::Error;
 use crate::machine::MachineModel;
-use crate::model::ModelShape;
+use crate::model::Model;
 use crate::predict::{Prediction, predict, predict_prompt};
-use crate::work::Work;
+use crate::step::Work;
 
 /// What is as fast as this share of the best is fast enough for fewer threads.
 const ENOUGH: f64 = 0.99;
@@ -44,7 +44,7 @@ impl Job {
         self,
         machine: &MachineModel,
         engine: &Engine,
-        model: &ModelShape,
+        model: &Model<'_>,
         threads: &[usize],
     ) -> Result<Prediction, Error> {
         match self {
@@ -52,7 +52,7 @@ impl Job {
                 predict(machine, &engine.step(model, Work::decode(context), threads)?)
             }
             Job::Prompt { tokens, context, chunk } => {
-                predict_prompt(machine, engine, model, tokens, context, chunk, threads)
+                predict_prompt(machine, engine, model, (tokens, context, chunk), threads)
             }
         }
     }
@@ -73,21 +73,19 @@ pub fn threads_on(machine: &MachineModel, nodes: usize, per_node: usize) -> Vec<
     machine.cores().iter().enumerate().map(of).collect()
 }
 
-/// The fastest choice of threads: on any number of nodes, or on as many as are given.
+/// The fastest choice of threads, on any number of nodes.
 ///
 /// # Errors
 /// As [`Job::predict`]; when no node has a core.
 pub fn best(
     machine: &MachineModel,
     engine: &Engine,
-    model: &ModelShape,
+    model: &Model<'_>,
     job: Job,
-    nodes: Option<usize>,
 ) -> Result<Best, Error> {
-    let all = nodes.map_or(1..=machine.nodes(), |n| n..=n);
     let widest = machine.cores().iter().copied().max().unwrap_or(0);
     let mut tried: Vec<Best> = Vec::new();
-    for nodes in all {
+    for nodes in 1..=machine.nodes() {
         for per_node in 1..=widest {
             let threads = threads_on(machine, nodes, per_node);
             if threads.iter().any(|&n| n > 0) {
@@ -124,12 +122,10 @@ mod tests {
     #[test]
     fn decoding_needs_the_cores_that_fill_the_memory_and_a_prompt_needs_all() {
         let (machine, model, engine) = (machine(), qwen3_4b_q4_0(), Engine::tensor_parallel());
-        let decode = best(&machine, &engine, &model, DECODE, None).unwrap();
+        let decode = best(&machine, &engine, &model, DECODE).unwrap();
         assert_eq!(decode.threads, [8, 8]);
-        let prompt = best(&machine, &engine, &model, PROMPT, None).unwrap();
+        let prompt = best(&machine, &engine, &model, PROMPT).unwrap();
         assert_eq!(prompt.threads, [32, 32]);
-        let one = best(&machine, &engine, &model, DECODE, Some(1)).unwrap();
-        assert_eq!(one.threads, [8, 0]);
         // Nothing that was tried is more than a hundredth faster.
         let fast = decode.prediction.seconds * ENOUGH;
         for nodes in 1..=2 {
@@ -144,7 +140,7 @@ mod tests {
     #[test]
     fn pages_on_one_node_are_best_read_from_there() {
         let home = Engine::unplaced(Pages::first_touch(0, 1.0, 4).unwrap());
-        let best = best(&kunpeng_920(), &home, &qwen3_4b_q4_0(), DECODE, None).unwrap();
+        let best = best(&kunpeng_920(), &home, &qwen3_4b_q4_0(), DECODE).unwrap();
         assert_eq!(best.threads[1..], [0, 0, 0]);
     }
 

@@ -1,8 +1,29 @@
 //! One step as traffic and waits: what the model of time is asked about.
 
 use crate::error::Error;
-use crate::machine::{Math, Matrix};
+use crate::machine::Matrix;
 use crate::waits::Barrier;
+
+/// New tokens of one sequence.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub struct Work {
+    /// New tokens: 1 when decoding, a chunk of the prompt when not.
+    pub tokens: usize,
+    /// Tokens that stand before them.
+    pub context: usize,
+}
+
+impl Work {
+    /// The token after `context` others.
+    pub fn decode(context: usize) -> Work {
+        Work { tokens: 1, context }
+    }
+
+    /// `tokens` tokens of a prompt after `context` others.
+    pub fn prompt(tokens: usize, context: usize) -> Work {
+        Work { tokens, context }
+    }
+}
 
 /// Over which memory nodes some bytes are spread: a share per node, in sum 1.
 #[derive(Clone, Debug, PartialEq)]
@@ -64,23 +85,22 @@ impl Waits {
     pub const NONE: Waits = Waits { local: 0, global: 0, barrier: Barrier::Flat };
 }
 
-/// Work that all threads do without waiting for each other, and the waits that follow it.
+/// Work that threads do without waiting for each other, and the waits that follow it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Stage {
     /// What it is, for the breakdown.
     pub name: String,
-    /// How often it happens in a step.
+    /// How often it happens.
     pub times: usize,
-    /// Bytes that each node's threads read from each node's memory, once: `[cpu node][memory node]`.
+    /// Bytes that each node's threads read from each node's memory or write there, once:
+    /// `[cpu node][memory node]`.
     pub reads: Matrix,
-    /// Multiply-accumulates of each node's threads, once.
-    pub macs: Vec<f64>,
-    /// What they are.
-    pub math: Math,
+    /// Multiply-accumulates of each node's threads, once: `[node][kind]`, as [`ActKind`] counts kinds.
+    ///
+    /// [`ActKind`]: kernels::ActKind
+    pub macs: Vec<[f64; 3]>,
     /// Elements that some thread passes over before the others can go on: Amdahl's serial part.
     pub alone: f64,
-    /// Whether it belongs to a pipeline, whose stages overlap: see [`StepModel::parts`].
-    pub piped: bool,
     /// Waits after each time.
     pub waits: Waits,
 }
@@ -92,10 +112,8 @@ impl Stage {
             name: name.into(),
             times,
             reads: vec![vec![0.0; nodes]; nodes],
-            macs: vec![0.0; nodes],
-            math: Math::Int8,
+            macs: vec![[0.0; 3]; nodes],
             alone: 0.0,
-            piped: false,
             waits: Waits::NONE,
         }
     }
@@ -106,46 +124,28 @@ impl Stage {
 pub struct StepModel {
     /// New tokens.
     pub tokens: usize,
-    /// Parts in which the tokens follow each other through the stages of a pipeline, which stand here
-    /// for one part each; 1 without a pipeline.
-    pub parts: usize,
     /// Threads on each node; 0 leaves a node's cores out.
     pub threads: Vec<usize>,
-    /// In order.
-    pub stages: Vec<Stage>,
+    /// Rounds, which follow each other. In each go on, beside each other, the stages of one program, or of
+    /// one for each place of a pipeline that has something to do.
+    pub rounds: Vec<Vec<Vec<Stage>>>,
+    /// Waits of the step besides those of its stages.
+    pub meetings: Waits,
 }
 
 impl StepModel {
-    /// Times that a stage happens in the step.
-    fn times(&self, stage: &Stage) -> usize {
-        stage.times * if stage.piped { self.parts } else { 1 }
+    /// All its stages.
+    pub fn stages(&self) -> impl Iterator<Item = &Stage> {
+        self.rounds.iter().flatten().flatten()
     }
 
-    /// Bytes read in the step: `(from the reader's node, from others)`.
-    pub fn bytes(&self) -> (f64, f64) {
-        let (mut local, mut remote) = (0.0, 0.0);
-        for stage in &self.stages {
-            for (cpu, row) in stage.reads.iter().enumerate() {
-                for (memory, bytes) in row.iter().enumerate() {
-                    let sum = if cpu == memory { &mut local } else { &mut remote };
-                    *sum += self.times(stage) as f64 * bytes;
-                }
-            }
-        }
-        (local, remote)
-    }
-
-    /// Waits of the step: `(local, global)`.
-    pub fn waits(&self) -> (usize, usize) {
-        let sum = |of: fn(&Waits) -> usize| {
-            self.stages.iter().map(|s| self.times(s) * of(&s.waits)).sum()
+    /// Bytes that each node's threads read in the step, or write: `[cpu node][memory node]`.
+    pub fn reads(&self) -> Matrix {
+        let nodes = self.threads.len();
+        let cell = |cpu: usize, memory: usize| {
+            self.stages().map(|s| s.times as f64 * s.reads[cpu][memory]).sum()
         };
-        (sum(|w| w.local), sum(|w| w.global))
-    }
-
-    /// Multiply-accumulates of the step.
-    pub fn macs(&self) -> f64 {
-        self.stages.iter().map(|s| self.times(s) as f64 * s.macs.iter().sum::<f64>()).sum()
+        (0..nodes).map(|cpu| (0..nodes).map(|memory| cell(cpu, memory)).collect()).collect()
     }
 }
 

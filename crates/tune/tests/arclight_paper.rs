@@ -38,7 +38,7 @@ fn largest(ratios: &[f64]) -> f64 {
 /// frameworks improves" (section 4). The core's rate was fitted to this.
 #[test]
 fn one_node_scales_to_all_of_its_cores() {
-    for engine in [known::llama_cpp(), known::arclight(), Engine::tensor_parallel()] {
+    for engine in [known::llama_cpp(), known::arclight(4), Engine::tensor_parallel()] {
         let speeds = COUNTS.map(|n| speed(&engine, 1, n));
         for pair in speeds.windows(2) {
             // 42 to 48 threads is 14 % more; saturation may eat half of the gain, not all of it.
@@ -53,7 +53,7 @@ fn one_node_scales_to_all_of_its_cores() {
 /// core was fitted to it, but not the size at 48 threads, where memory decides.
 #[test]
 fn one_node_arclight_is_slightly_ahead() {
-    for ratio in ratios(&known::arclight(), &known::llama_cpp(), 1) {
+    for ratio in ratios(&known::arclight(4), &known::llama_cpp(), 1) {
         // "Slightly" in a bar chart: visible, but no more than an eighth.
         assert!((1.02..1.125).contains(&ratio), "{ratio}");
     }
@@ -64,7 +64,7 @@ fn one_node_arclight_is_slightly_ahead() {
 #[test]
 fn many_nodes_arclight_leads_by_up_to_46_percent() {
     let gains = [2, 4].map(|nodes| {
-        let ratios = ratios(&known::arclight(), &known::llama_cpp(), nodes);
+        let ratios = ratios(&known::arclight(4), &known::llama_cpp(), nodes);
         assert!(ratios.iter().all(|&r| r > 1.0), "{nodes} nodes: {ratios:?}");
         largest(&ratios)
     });
@@ -78,15 +78,15 @@ fn many_nodes_arclight_leads_by_up_to_46_percent() {
 /// The time of an arrival was fitted to the mean of the two node counts.
 #[test]
 fn sync_b_gains_about_five_tokens_a_second() {
-    let gains =
-        [2, 4].map(|n| speed(&known::arclight(), n, 48) - speed(&known::arclight_sync_a(), n, 48));
+    let gains = [2, 4]
+        .map(|n| speed(&known::arclight(4), n, 48) - speed(&known::arclight_sync_a(4), n, 48));
     let mean = (gains[0] + gains[1]) / 2.0;
     // "About 5", read from bars of 50 to 100: to one token.
     assert!((mean - 5.0).abs() < 1.0, "{gains:?}");
     // Neither is negligible nor dominates: a factor of 2.5 around 5.
     assert!(gains.iter().all(|g| (2.0..12.5).contains(g)), "{gains:?}");
     for nodes in [2, 4] {
-        let never_slower = ratios(&known::arclight(), &known::arclight_sync_a(), nodes);
+        let never_slower = ratios(&known::arclight(4), &known::arclight_sync_a(4), nodes);
         assert!(never_slower.iter().all(|&r| r >= 1.0), "{never_slower:?}");
     }
 }
@@ -98,7 +98,7 @@ fn sync_b_gains_about_five_tokens_a_second() {
 fn the_unplaced_engine_gains_nothing_from_a_second_node() {
     let unplaced = best(&known::llama_cpp(), 2) / best(&known::llama_cpp(), 1);
     assert!((0.8..1.1).contains(&unplaced), "{unplaced}");
-    let arclight = best(&known::arclight(), 2) / best(&known::arclight(), 1);
+    let arclight = best(&known::arclight(4), 2) / best(&known::arclight(4), 1);
     // Its layers take half the time, its head twice: node 1 fetches half of it over a link.
     assert!((1.25..1.6).contains(&arclight), "{arclight}");
     let limit = run(&known::llama_cpp(), CONTEXT, 4, 48).bottleneck;
@@ -108,7 +108,7 @@ fn the_unplaced_engine_gains_nothing_from_a_second_node() {
 /// With a prompt of 300 "decoding throughput is slightly lower" (appendix A.2). Nothing fitted.
 #[test]
 fn a_longer_prompt_is_slightly_slower() {
-    for engine in [known::llama_cpp(), known::arclight(), Engine::tensor_parallel()] {
+    for engine in [known::llama_cpp(), known::arclight(4), Engine::tensor_parallel()] {
         for nodes in [2, 4] {
             let long = run(&engine, 300 + 128, nodes, 48).tokens_per_second();
             let loss = 1.0 - long / speed(&engine, nodes, 48);
@@ -130,7 +130,7 @@ fn a_prompt_is_bound_by_multipliers_and_placement_hardly_matters() {
         job.predict(&machine, engine, &known::qwen3_4b_q4_0(), &threads).unwrap()
     };
     for nodes in [2, 4] {
-        let all = [known::arclight(), known::llama_cpp(), Engine::tensor_parallel()];
+        let all = [known::arclight(4), known::llama_cpp(), Engine::tensor_parallel()];
         let [arclight, unplaced, ours] = all.each_ref().map(|engine| prompt(engine, nodes));
         for prediction in [&arclight, &unplaced, &ours] {
             let limit = prediction.bottleneck;
@@ -149,12 +149,12 @@ fn a_prompt_is_bound_by_multipliers_and_placement_hardly_matters() {
 /// This project's placement is bound by the memories of all nodes and, to a tenth, nothing else.
 #[test]
 fn ours_stays_near_the_floor_on_every_number_of_nodes() {
-    let model = known::qwen3_4b_q4_0();
+    let (weights, _) = known::qwen3_4b_q4_0().bytes(CONTEXT).unwrap();
     for nodes in [1, 2, 4] {
         let ours = run(&Engine::tensor_parallel(), CONTEXT, nodes, 48);
         // The slowest memory, 101 GB/s of node 3, decides only where it is used.
         let slowest = if nodes == 4 { 101e9 } else { 102e9 };
-        let floor = model.bytes() / (nodes as f64 * slowest);
+        let floor = weights / (nodes as f64 * slowest);
         let over = (ours.seconds - ours.alone()) / floor;
         // KV is 0.1 %; waits and sums are below 4 % of the shortest step.
         assert!((1.0..1.04).contains(&over), "{nodes}: {over}");
@@ -164,7 +164,7 @@ fn ours_stays_near_the_floor_on_every_number_of_nodes() {
         assert!(matches!(ours.bottleneck, Resource::Memory(_)), "{}", ours.bottleneck);
     }
     for nodes in [2, 4] {
-        let lead = ratios(&Engine::tensor_parallel(), &known::arclight(), nodes);
+        let lead = ratios(&Engine::tensor_parallel(), &known::arclight(4), nodes);
         assert!(lead.iter().all(|&r| r > 1.0), "{lead:?}");
     }
 }
@@ -174,11 +174,11 @@ fn ours_stays_near_the_floor_on_every_number_of_nodes() {
 #[test]
 fn even_pages_would_contradict_the_paper() {
     let even = Engine::unplaced(Pages::interleaved(4).unwrap());
-    let ratio = speed(&known::arclight(), 4, 48) / speed(&even, 4, 48);
+    let ratio = speed(&known::arclight(4), 4, 48) / speed(&even, 4, 48);
     assert!(ratio < 1.0, "{ratio}");
     // With everything on one node, which Arm measured elsewhere, the gain would be far above 46 %.
     let home = Engine::unplaced(Pages::first_touch(0, 1.0, 4).unwrap());
-    let ratio = speed(&known::arclight(), 4, 48) / speed(&home, 4, 48);
+    let ratio = speed(&known::arclight(4), 4, 48) / speed(&home, 4, 48);
     assert!(ratio > 2.0, "{ratio}");
 }
 
@@ -190,7 +190,7 @@ fn travelling_lines_would_contradict_the_paper() {
     let waits = *machine.waits();
     let travelling = WaitModel { remote_arrival: waits.remote_line, ..waits };
     let machine = machine.with_waits(travelling).unwrap();
-    let speeds = [known::arclight(), known::llama_cpp()].map(|engine| {
+    let speeds = [known::arclight(4), known::llama_cpp()].map(|engine| {
         let step = engine.step(&known::qwen3_4b_q4_0(), Work::decode(CONTEXT), &[48; 4]).unwrap();
         let prediction = predict(&machine, &step).unwrap();
         assert_eq!(prediction.bottleneck, Resource::Waits);

@@ -41,11 +41,7 @@ fn bandwidth(engine: &Engine, threads: [usize; 2]) -> [f64; 2] {
     let work = Work::decode(PROMPT + ANSWER / 2);
     let step = engine.step(&known::llama3_8b_q4_0(), work, &threads).unwrap();
     let seconds = predict(&known::neoverse_n2(), &step).unwrap().seconds;
-    let of = |memory: usize| -> f64 {
-        let stages = step.stages.iter();
-        let bytes = stages.map(|s| s.times as f64 * s.reads.iter().map(|r| r[memory]).sum::<f64>());
-        bytes.sum()
-    };
+    let of = |memory: usize| step.reads().iter().map(|reads| reads[memory]).sum::<f64>();
     [0, 1].map(|memory| of(memory) / seconds / 1e9)
 }
 

@@ -8,7 +8,7 @@
 
 use super::engines::EngineArg;
 use super::machine::{Target, UNPLACED, home, numbers};
-use super::model::NamedShape;
+use super::model::NamedModel;
 use super::outcome::{Choice, Outcome};
 use crate::bench::limits::core_peaks;
 use crate::bench_sync::{Setup, barrier};
@@ -231,7 +231,7 @@ impl AtHand {
         &self,
         out: &mut impl Write,
         target: &Target,
-        model: &NamedShape,
+        model: &NamedModel,
         outcome: &Outcome,
     ) -> Result<(), Error> {
         let g = |rate: f64| term::rate(rate / 1e9);
@@ -270,7 +270,7 @@ impl AtHand {
         &self,
         out: &mut impl Write,
         target: &Target,
-        model: &NamedShape,
+        model: &NamedModel,
         outcome: &Outcome,
         choice: &Choice,
     ) -> Result<(), Error> {

@@ -65,10 +65,6 @@ impl EngineArg {
     pub(super) fn on(self, target: &Target) -> Result<Engine, Error> {
         let nodes = target.model.nodes();
         let usage = |e: tune::Error| Error::Usage(e.to_string());
-        let paper = |engine: Engine| {
-            let head = Pages::first_touch(0, 1.0, nodes).map_err(usage)?;
-            Ok::<Engine, Error>(Engine { head: Some(head), ..engine })
-        };
         Ok(match self {
             EngineArg::Unplaced => Engine::unplaced(target.unplaced.clone()),
             EngineArg::Interleaved => Engine::unplaced(Pages::interleaved(nodes).map_err(usage)?),
@@ -77,8 +73,8 @@ impl EngineArg {
             EngineArg::TpB => Engine::tensor_parallel(),
             EngineArg::Pp => Engine::pipeline(),
             EngineArg::NumaAware => known::llama_cpp_numa_aware(),
-            EngineArg::PaperA => paper(known::arclight_sync_a())?,
-            EngineArg::PaperB => paper(known::arclight())?,
+            EngineArg::PaperA => known::arclight_sync_a(nodes),
+            EngineArg::PaperB => known::arclight(nodes),
         })
     }
 }

@@ -4,7 +4,7 @@
 //! The machine is one that comes with the program, one that was exported or described, or the one at
 //! hand, which is measured for some seconds. Nothing is loaded and nothing is computed but time.
 //!
-//! Limits: those of the model (`docs/cost-model.md`): one sequence, dense models, no jitter.
+//! Limits: those of the model (`docs/cost-model.md`): one sequence, no jitter.
 
 mod at_hand;
 mod engines;

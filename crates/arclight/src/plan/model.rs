@@ -1,16 +1,12 @@
-//! The shape of the model that is asked about: of a file, or of a published shape.
+//! The model that is asked about: a published one, or that of a file.
 
 use crate::error::Error;
 use crate::model_info::ModelInfo;
 use arclight_engine::{KvType, ModelFile};
-use gguf::TensorType;
-use graph::TensorSpec;
-use kernels::{ActKind, act_kind};
-use models::Model;
 use models::published::Published;
 use std::path::PathBuf;
 use std::str::FromStr;
-use tune::{Math, ModelShape, Window};
+use tune::Model;
 
 /// A shape and a type, or a file.
 #[derive(Clone, Debug)]
@@ -32,120 +28,60 @@ impl FromStr for ModelChoice {
     }
 }
 
-/// A model's name and shape.
-#[derive(Clone, Debug)]
-pub(super) struct NamedShape {
+/// A model and its name.
+pub(super) struct NamedModel {
     pub(super) name: String,
-    pub(super) shape: ModelShape,
+    pub(super) model: Model<'static>,
 }
 
 impl ModelChoice {
-    /// Reads the shape, with a cache of this type.
-    pub(super) fn read(&self, kv: KvType) -> Result<NamedShape, Error> {
+    /// The model, with a cache of this type.
+    pub(super) fn read(&self, kv: KvType) -> Result<NamedModel, Error> {
         match self {
-            ModelChoice::Shape(model) => of_preset(model, kv),
-            ModelChoice::File(path) => of_file(&ModelFile::open(path)?, kv),
+            ModelChoice::Shape(published) => Ok(NamedModel {
+                name: format!("{} {}", published.shape.title, published.mix.name),
+                model: Model::published(*published, kv),
+            }),
+            ModelChoice::File(path) => of_file(ModelFile::open(path)?, kv),
         }
     }
 }
 
-fn of_file(file: &ModelFile, kv: KvType) -> Result<NamedShape, Error> {
+fn of_file(file: ModelFile, kv: KvType) -> Result<NamedModel, Error> {
     let gguf = file.gguf()?;
     let fault = |source| Error::Model { path: file.path().to_owned(), source };
-    let model = models::build(&gguf, 1).map_err(fault)?;
+    models::build(&gguf, 1).map_err(fault)?;
     let info = ModelInfo::of(&gguf);
-    let shape = shape(&model, &file.path().display().to_string(), kv)?;
-    Ok(NamedShape { name: format!("{} {}", info.name, info.ty), shape })
-}
-
-fn of_preset(published: &Published, kv: KvType) -> Result<NamedShape, Error> {
-    let shape = shape(&published.build(1), &published.to_string(), kv)?;
-    Ok(NamedShape { name: format!("{} {}", published.shape.title, published.mix.name), shape })
-}
-
-fn shape(model: &Model, name: &str, kv: KvType) -> Result<ModelShape, Error> {
-    let Model { hparams: h, graph } = model;
-    let windows = graph.windows();
-    let windows = windows.iter().enumerate();
-    let mut windowed = windows.filter_map(|(class, window)| {
-        Some(Window { layers: graph.class_layers(class), tokens: (*window)? })
-    });
-    let window = windowed.next();
-    if windowed.next().is_some() {
-        let text = format!("{name}: plan knows models with one window, not several");
-        return Err(Error::Refused(text));
-    }
-    let tensors: Vec<&TensorSpec> = graph.tensors().iter().filter(|t| t.rows > 1).collect();
-    let of_layers = || tensors.iter().filter(|t| t.name.starts_with("blk."));
-    let sum = |of: fn(&TensorSpec) -> usize| of_layers().map(|t| of(t)).sum::<usize>() as f64;
-    let named = |name: &str| tensors.iter().find(|t| t.name == name);
-    // A tied head is the embedding matrix.
-    let head = named("output.weight").or_else(|| named("token_embd.weight"));
-    let gated = of_layers().any(|t| {
-        t.name.ends_with("ffn_gate.weight")
-            || t.name.ends_with("ffn_up.weight") && t.rows == 2 * h.ffn
-    });
-    let most = of_layers().max_by_key(|t| t.bytes()).map_or(TensorType::F32, |t| t.ty);
-    Ok(ModelShape {
-        layers: h.layers,
-        hidden: h.hidden,
-        heads: h.heads,
-        kv_heads: h.kv_heads,
-        head_dim: h.head_dim,
-        ff: h.ffn,
-        ff_inputs: if gated { 2 } else { 1 },
-        vocab: h.vocab,
-        window,
-        layer_weight: sum(TensorSpec::bytes) / sum(TensorSpec::elements).max(1.0),
-        layer_math: math(most),
-        head_weight: head.map_or(4.0, |t| t.bytes() as f64 / t.elements() as f64),
-        head_math: math(head.map_or(TensorType::F32, |t| t.ty)),
-        kv_element: kv.token_bytes(h.head_dim) as f64 / h.head_dim as f64,
-    })
-}
-
-fn math(ty: TensorType) -> Math {
-    match act_kind(ty) {
-        ActKind::Q8 => Math::Int8,
-        ActKind::Bf16 => Math::Bf16,
-        ActKind::F32 => Math::F32,
-    }
+    let name = format!("{} {}", info.name, info.ty);
+    let build = move |shares| {
+        let gguf = file.gguf().expect("it was read before");
+        models::build(&gguf, shares).expect("what builds for one node builds for all").graph
+    };
+    Ok(NamedModel { name, model: Model::new(kv, build) })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::synth;
-
-    fn preset(text: &str) -> ModelShape {
-        text.parse::<ModelChoice>().unwrap().read(KvType::Q4_0).unwrap().shape
-    }
-
-    #[test]
-    fn the_published_shapes_are_those_of_the_papers() {
-        assert_eq!(preset("qwen3-4b:q4_0"), tune::known::qwen3_4b_q4_0());
-        let llama = ModelShape { kv_element: 18.0 / 32.0, ..tune::known::llama3_8b_q4_0() };
-        assert_eq!(preset("llama3-8b:q4_0"), llama);
-    }
+    use tune::{Engine, Job, known};
 
     #[test]
     fn a_shape_and_its_file_are_the_same() {
+        let machine = known::kunpeng_920();
         for text in ["tiny:q4_k_m", "tiny:bf16", "tiny:f32"] {
-            let model: Published = text.parse().unwrap();
-            let file = synth::in_memory(&model, 1).unwrap();
-            let read = of_file(&file, KvType::F16).unwrap().shape;
-            assert_eq!(read, of_preset(&model, KvType::F16).unwrap().shape, "{text}");
+            let published: Published = text.parse().unwrap();
+            let file = of_file(synth::in_memory(&published, 1).unwrap(), KvType::F16).unwrap();
+            let shape = ModelChoice::Shape(published).read(KvType::F16).unwrap();
+            for job in
+                [Job::Decode { context: 9 }, Job::Prompt { tokens: 99, context: 9, chunk: 64 }]
+            {
+                let of = |m: &NamedModel| {
+                    job.predict(&machine, &Engine::tensor_parallel(), &m.model, &[3; 4]).unwrap()
+                };
+                assert_eq!(of(&file), of(&shape), "{text}");
+            }
         }
-    }
-
-    #[test]
-    fn windows_and_heads_of_their_own_are_seen() {
-        let gemma = preset("gemma3-4b:q4_0");
-        // 34 layers, of which 5 see everything.
-        assert_eq!(gemma.window, Some(Window { layers: 29, tokens: 1024 }));
-        let untied = preset("qwen3-8b:q8_0");
-        assert_eq!((untied.head_weight, untied.head_math), (34.0 / 32.0, Math::Int8));
-        assert_eq!(preset("qwen3-8b:bf16").layer_math, Math::Bf16);
     }
 
     #[test]

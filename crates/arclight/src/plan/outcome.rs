@@ -2,7 +2,7 @@
 
 use super::engines::EngineArg;
 use super::machine::Target;
-use super::model::NamedShape;
+use super::model::NamedModel;
 use crate::error::Error;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
@@ -40,6 +40,8 @@ pub(super) struct Outcome {
     pub(super) prompt: Job,
     pub(super) context: usize,
     pub(super) prompt_tokens: usize,
+    /// Bytes that a token reads after the context: of weights, and of keys and values.
+    pub(super) bytes: (f64, f64),
     pub(super) choices: Vec<Choice>,
     pub(super) rows: Vec<Row>,
 }
@@ -51,7 +53,7 @@ fn usage(e: tune::Error) -> Error {
 impl Outcome {
     pub(super) fn of(
         target: &Target,
-        model: &NamedShape,
+        model: &NamedModel,
         engines: &[EngineArg],
         question: &Question<'_>,
     ) -> Result<Outcome, Error> {
@@ -61,8 +63,7 @@ impl Outcome {
         let mut choices = Vec::new();
         for &arg in engines {
             let engine = arg.on(target)?;
-            let fastest =
-                |job| best(&target.model, &engine, &model.shape, job, None).map_err(usage);
+            let fastest = |job| best(&target.model, &engine, &model.model, job).map_err(usage);
             let (decode, prompt) = (fastest(decode)?, fastest(prompt)?);
             choices.push(Choice { arg, engine, decode, prompt });
         }
@@ -70,7 +71,7 @@ impl Outcome {
         for threads in layouts(target.model.cores(), question.threads)? {
             let speeds = |job: Job| -> Result<Vec<f64>, Error> {
                 let speed = |choice: &Choice| {
-                    job.predict(&target.model, &choice.engine, &model.shape, &threads)
+                    job.predict(&target.model, &choice.engine, &model.model, &threads)
                         .map(|p| p.tokens_per_second())
                         .map_err(usage)
                 };
@@ -80,11 +81,12 @@ impl Outcome {
             rows.push(Row { threads, decode, prompt });
         }
         let prompt_tokens = question.prompt;
-        Ok(Outcome { decode, prompt, context, prompt_tokens, choices, rows })
+        let bytes = model.model.bytes(context).map_err(usage)?;
+        Ok(Outcome { decode, prompt, context, prompt_tokens, bytes, choices, rows })
     }
 
     /// As JSON.
-    pub(super) fn json(&self, target: &Target, model: &NamedShape) -> Value {
+    pub(super) fn json(&self, target: &Target, model: &NamedModel) -> Value {
         let prediction = |p: &Prediction| {
             let stage = |s: &tune::StagePrediction| {
                 json!({
@@ -121,7 +123,7 @@ impl Outcome {
             "read_bytes_per_second": target.read_matrix(),
             "notes": target.notes,
             "model": model.name,
-            "bytes_per_token": model.shape.bytes(),
+            "bytes_per_token": self.bytes.0,
             "context": self.context,
             "prompt_tokens": self.prompt_tokens,
             "engines": self.choices.iter().map(choice).collect::<Vec<_>>(),

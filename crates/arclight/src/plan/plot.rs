@@ -3,7 +3,7 @@
 
 use super::engines::EngineArg;
 use super::machine::Target;
-use super::model::NamedShape;
+use super::model::NamedModel;
 use super::outcome::{Choice, Outcome};
 use crate::error::Error;
 use crate::term;
@@ -24,7 +24,7 @@ const LEGEND_LINE: f64 = 20.0;
 const POINTS: usize = 48;
 
 /// Draws the outcome.
-pub(super) fn svg(target: &Target, model: &NamedShape, outcome: &Outcome) -> Result<String, Error> {
+pub(super) fn svg(target: &Target, model: &NamedModel, outcome: &Outcome) -> Result<String, Error> {
     let title = format!("{} on {}", model.name, target.title);
     let names = legend(&outcome.choices);
     let top = LEGEND + names.last().map_or(0.0, |(_, y, _)| *y) + LEGEND_LINE - 12.0;
@@ -98,7 +98,7 @@ fn pen(arg: EngineArg) -> Pen<'static> {
 /// What a panel shows.
 struct Subject<'a> {
     target: &'a Target,
-    model: &'a NamedShape,
+    model: &'a NamedModel,
     choices: &'a [Choice],
     what: &'a str,
     job: Job,
@@ -126,7 +126,7 @@ impl Panel {
             let point = |&per_node: &usize| {
                 let threads = threads_on(&target.model, nodes, per_node);
                 let prediction =
-                    job.predict(&target.model, &choice.engine, &model.shape, &threads)?;
+                    job.predict(&target.model, &choice.engine, &model.model, &threads)?;
                 Ok((threads.iter().sum::<usize>() as f64, prediction.tokens_per_second()))
             };
             let curve = counts.iter().map(point).collect::<Result<Vec<_>, tune::Error>>();

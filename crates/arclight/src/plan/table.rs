@@ -1,7 +1,7 @@
 //! The answer as text.
 
 use super::machine::Target;
-use super::model::NamedShape;
+use super::model::NamedModel;
 use super::outcome::{Choice, Outcome, Row};
 use crate::error::Error;
 use crate::report::wrap;
@@ -13,19 +13,18 @@ use tune::Best;
 pub(super) fn print(
     out: &mut impl Write,
     target: &Target,
-    model: &NamedShape,
+    model: &NamedModel,
     outcome: &Outcome,
 ) -> Result<(), Error> {
     let cores: usize = target.model.cores().iter().sum();
     let (nodes, cores) = (term::plural(target.model.nodes(), "node"), term::plural(cores, "core"));
     writeln!(out, "machine  {}: {nodes}, {cores}", target.title)?;
-    let bytes = model.shape.bytes() as usize;
-    let kv = model.shape.kv(tune::Work::decode(outcome.context)) * model.shape.layers as f64;
+    let (weights, kv) = outcome.bytes;
     writeln!(
         out,
         "model    {}: a token reads {} of weights and, after {}, {} of cache",
         model.name,
-        term::size(bytes),
+        term::size(weights as usize),
         outcome.context,
         term::size(kv as usize)
     )?;
