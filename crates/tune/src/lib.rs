@@ -52,7 +52,7 @@ pub use engine::{Engine, Placement};
 pub use error::Error;
 pub use machine::{CoreMath, CoreRead, MachineModel, Matrix, parse_matrix};
 pub use model::Model;
-pub use predict::{Prediction, Resource, StagePrediction, predict, predict_prompt};
+pub use predict::{Prediction, Resource, StagePrediction, predict};
 pub use search::{Best, Job, best, threads_on};
 pub use step::{Pages, Stage, StepModel, Waits, Work};
 pub use waits::{Barrier, WaitModel};

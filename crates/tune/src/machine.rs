@@ -140,12 +140,6 @@ impl MachineModel {
     pub fn core(&self, cpu: usize, memory: usize) -> f64 {
         if cpu == memory { self.core.local } else { self.core.remote }
     }
-
-    /// Bytes/s of `threads` threads of node `cpu` that read `memory` only: they scale until the
-    /// memory or the link is saturated.
-    pub fn read(&self, cpu: usize, memory: usize, threads: usize) -> f64 {
-        (threads as f64 * self.core(cpu, memory)).min(self.link(cpu, memory))
-    }
 }
 
 /// Reads a table of GB/s (10⁹ bytes/s) into bytes/s: a row per cpu node, a column per memory node,
@@ -204,14 +198,6 @@ mod tests {
             let message = parse_matrix(text).unwrap_err().to_string();
             assert!(message.contains(word), "{text:?}: {message}");
         }
-    }
-
-    #[test]
-    fn bandwidth_scales_until_the_node_is_saturated() {
-        let machine = crate::known::kunpeng_920();
-        assert_eq!(machine.read(0, 0, 6), 6.0 * machine.core(0, 0));
-        assert_eq!(machine.read(0, 0, 48), 102e9);
-        assert_eq!(machine.read(0, 3, 48), 23e9);
     }
 
     #[test]

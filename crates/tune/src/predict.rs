@@ -6,11 +6,9 @@
 //! busy at once and the busiest decides; this is the asymptotic bound of a closed queueing network,
 //! reached from below. What threads do not share, and waits, come on top.
 
-use crate::engine::Engine;
 use crate::error::Error;
 use crate::machine::MachineModel;
-use crate::model::Model;
-use crate::step::{Stage, StepModel, Work};
+use crate::step::{Stage, StepModel};
 use kernels::ActKind;
 use std::fmt;
 
@@ -90,11 +88,6 @@ impl Prediction {
         self.tokens as f64 / self.seconds
     }
 
-    /// Seconds of reading and multiplying.
-    pub fn working(&self) -> f64 {
-        self.stages.iter().map(|s| s.working).sum()
-    }
-
     /// Seconds of what threads do not share.
     pub fn alone(&self) -> f64 {
         self.stages.iter().map(|s| s.alone).sum()
@@ -134,30 +127,19 @@ impl Prediction {
 /// When the step has other nodes than the machine, no threads, more threads than cores, or a node
 /// that reads or multiplies without threads.
 pub fn predict(machine: &MachineModel, step: &StepModel) -> Result<Prediction, Error> {
-    Ok(Prediction::of(step.tokens, stages(machine, step)?))
+    predict_all(machine, std::slice::from_ref(step))
 }
 
-/// Predicts a prompt of `tokens` tokens after `context` others, taken in chunks of at most `chunk`.
-///
-/// # Errors
-/// As [`predict`] and [`Engine::step`]; without tokens.
-pub fn predict_prompt(
+/// Predicts steps that follow each other.
+pub(crate) fn predict_all(
     machine: &MachineModel,
-    engine: &Engine,
-    model: &Model<'_>,
-    (tokens, context, chunk): (usize, usize, usize),
-    threads: &[usize],
+    steps: &[StepModel],
 ) -> Result<Prediction, Error> {
-    let mut all: Vec<StagePrediction> = Vec::new();
-    let mut done = 0;
-    loop {
-        let work = Work::prompt((tokens - done).min(chunk.max(1)), context + done);
-        all.extend(stages(machine, &engine.step(model, work, threads)?)?);
-        done += work.tokens;
-        if done == tokens {
-            return Ok(Prediction::of(tokens, all));
-        }
+    let mut all = Vec::new();
+    for step in steps {
+        all.extend(stages(machine, step)?);
     }
+    Ok(Prediction::of(steps.iter().map(|step| step.tokens).sum(), all))
 }
 
 /// The stages of a step that its time is made of. Of what goes on beside each other in a round of a pipeline,
@@ -336,7 +318,7 @@ mod tests {
         stage.alone = 200.0;
         let prediction = with(&stage);
         assert_eq!((prediction.seconds, prediction.bottleneck), (75.0, Resource::Alone));
-        assert_eq!((prediction.working(), prediction.alone()), (25.0, 50.0));
+        assert_eq!((prediction.stages[0].working, prediction.alone()), (25.0, 50.0));
         let many = StepModel { tokens: 150, ..step([4, 2], stage) };
         assert_eq!(predict(&machine(), &many).unwrap().tokens_per_second(), 2.0);
     }
@@ -358,23 +340,6 @@ mod tests {
         // All that have a name are one, limited by what limits the longest.
         let sum = &prediction.stages[0];
         assert_eq!((sum.working, sum.limit), (5.0, Some(Resource::Cores(1))));
-    }
-
-    #[test]
-    fn a_prompt_is_the_sum_of_its_chunks() {
-        let (machine, model) = (crate::known::kunpeng_920(), crate::known::qwen3_4b_q4_0());
-        let (engine, threads) = (Engine::tensor_parallel(), [48; 4]);
-        let step = |tokens, context| {
-            let step = engine.step(&model, Work::prompt(tokens, context), &threads).unwrap();
-            predict(&machine, &step).unwrap().seconds
-        };
-        let prompt = |tokens, context, chunk| {
-            predict_prompt(&machine, &engine, &model, (tokens, context, chunk), &threads)
-        };
-        let whole = prompt(700, 100, 512).unwrap();
-        assert!((whole.seconds / (step(512, 100) + step(188, 612)) - 1.0).abs() < 1e-12);
-        assert_eq!((whole.tokens, prompt(5, 0, 512).unwrap().seconds), (700, step(5, 0)));
-        assert_eq!(prompt(0, 0, 512), Err(Error::NoTokens));
     }
 
     #[test]

@@ -10,7 +10,7 @@ use crate::engine::Engine;
 use crate::error::Error;
 use crate::machine::MachineModel;
 use crate::model::Model;
-use crate::predict::{Prediction, predict, predict_prompt};
+use crate::predict::{Prediction, predict_all};
 use crate::step::Work;
 
 /// What is as fast as this share of the best is fast enough for fewer threads.
@@ -39,7 +39,7 @@ impl Job {
     /// What it takes with `threads[node]` threads.
     ///
     /// # Errors
-    /// As [`predict`] and [`Engine::step`].
+    /// As [`predict`](crate::predict()) and [`Engine::step`].
     pub fn predict(
         self,
         machine: &MachineModel,
@@ -47,14 +47,17 @@ impl Job {
         model: &Model<'_>,
         threads: &[usize],
     ) -> Result<Prediction, Error> {
-        match self {
-            Job::Decode { context } => {
-                predict(machine, &engine.step(model, Work::decode(context), threads)?)
-            }
-            Job::Prompt { tokens, context, chunk } => {
-                predict_prompt(machine, engine, model, (tokens, context, chunk), threads)
-            }
-        }
+        let (tokens, context, chunk) = match self {
+            Job::Decode { context } => (1, context, 1),
+            Job::Prompt { tokens, context, chunk } => (tokens, context, chunk.max(1)),
+        };
+        let step = |done: usize| {
+            let work = Work { tokens: (tokens - done).min(chunk), context: context + done };
+            engine.step(model, work, threads)
+        };
+        // Of no tokens there is a step, too, which is refused.
+        let steps = (0..tokens.max(1)).step_by(chunk).map(step);
+        predict_all(machine, &steps.collect::<Result<Vec<_>, _>>()?)
     }
 }
 
@@ -135,6 +138,23 @@ mod tests {
                 assert!(other.seconds >= fast, "{threads:?}");
             }
         }
+    }
+
+    #[test]
+    fn a_prompt_is_the_sum_of_its_chunks() {
+        let (machine, model) = (kunpeng_920(), qwen3_4b_q4_0());
+        let (engine, threads) = (Engine::tensor_parallel(), [48; 4]);
+        let step = |tokens, context| {
+            let step = engine.step(&model, Work::prompt(tokens, context), &threads).unwrap();
+            crate::predict(&machine, &step).unwrap().seconds
+        };
+        let prompt = |tokens, context, chunk| {
+            Job::Prompt { tokens, context, chunk }.predict(&machine, &engine, &model, &threads)
+        };
+        let whole = prompt(700, 100, 512).unwrap();
+        assert!((whole.seconds / (step(512, 100) + step(188, 612)) - 1.0).abs() < 1e-12);
+        assert_eq!((whole.tokens, prompt(5, 0, 512).unwrap().seconds), (700, step(5, 0)));
+        assert_eq!(prompt(0, 0, 512), Err(Error::NoTokens));
     }
 
     #[test]

@@ -32,18 +32,8 @@ impl EngineArg {
     ];
 
     /// As the command line has it.
-    pub(super) fn name(self) -> &'static str {
-        match self {
-            EngineArg::Unplaced => "unplaced",
-            EngineArg::Interleaved => "interleaved",
-            EngineArg::Replicated => "replicated",
-            EngineArg::TpA => "tp-a",
-            EngineArg::TpB => "tp-b",
-            EngineArg::Pp => "pp",
-            EngineArg::NumaAware => "numa-aware",
-            EngineArg::PaperA => "paper-a",
-            EngineArg::PaperB => "paper-b",
-        }
+    pub(super) fn name(self) -> String {
+        self.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
     }
 
     /// For people.

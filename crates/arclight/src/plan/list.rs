@@ -1,8 +1,9 @@
 //! The machines that come with the program.
 
+use super::machine::find;
 use crate::error::Error;
 use std::io::Write;
-use tune::known::{self, MACHINES};
+use tune::known::MACHINES;
 
 /// All of them in a line each, or one with the origin of every number.
 pub(super) fn print(out: &mut impl Write, name: Option<&str>) -> Result<(), Error> {
@@ -33,10 +34,7 @@ fn all(out: &mut impl Write) -> Result<(), Error> {
 }
 
 fn one(out: &mut impl Write, name: &str) -> Result<(), Error> {
-    let machine = known::machine(name).ok_or_else(|| {
-        let names = MACHINES.each_ref().map(|m| m.name).join(", ");
-        Error::Usage(format!("there is no machine {name:?}: use one of {names}"))
-    })?;
+    let machine = find(name)?;
     writeln!(out, "{}: {}\n", machine.name, machine.title)?;
     if let Some(table) = machine.table {
         writeln!(out, "GB/s from the cores of a node (row) to the memory of a node (column):")?;

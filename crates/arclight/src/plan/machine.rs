@@ -136,7 +136,7 @@ pub(super) fn numbers(layout: &Layout) -> Vec<u32> {
     layout.groups.iter().enumerate().map(id).collect()
 }
 
-fn find(name: &str) -> Result<&'static KnownMachine, Error> {
+pub(super) fn find(name: &str) -> Result<&'static KnownMachine, Error> {
     known::machine(name).ok_or_else(|| {
         let names = known::MACHINES.each_ref().map(|m| m.name).join(", ");
         Error::Usage(format!("there is no machine {name:?}: use one of {names}"))
