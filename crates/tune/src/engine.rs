@@ -7,7 +7,7 @@
 //! the others once: its last-level cache shares it among the threads.
 
 use crate::error::Error;
-use crate::model::{Kept, Labour, Model, Of, Program, Repeated, Term};
+use crate::model::{Instruction, Kept, Model, Of, Program, Repeated, Term};
 use crate::step::{Pages, Stage, StepModel, Waits, Work};
 use crate::waits::Barrier;
 use graph::{Dealt, Extent, Mode, Scope, Sync};
@@ -109,12 +109,12 @@ impl Engine {
             Placement::Spread(_) | Placement::Mirrored => (Mode::TensorParallel, vec![all]),
         };
         let compiled = model.compile(mode, self.sync, &groups, work)?;
-        let on = Machine { engine: self, nodes: &nodes, threads, all };
+        let crew = Crew { engine: self, nodes: &nodes, threads, all };
         // In a pipeline, place s works on part r - s in round r.
         let places = compiled.parts[0].0.len();
         let part = |round: usize, place: usize| {
             let (programs, extent) = compiled.parts.get(round.checked_sub(place)?)?;
-            Some(on.stages(&programs[place], place, extent))
+            Some(crew.stages(&programs[place], place, extent))
         };
         let rounds = (0..compiled.parts.len() + places - 1)
             .map(|round| (0..places).filter_map(|place| part(round, place)).collect())
@@ -129,7 +129,7 @@ impl Engine {
 }
 
 /// Who executes a program.
-struct Machine<'a> {
+struct Crew<'a> {
     engine: &'a Engine,
     /// Those that have threads.
     nodes: &'a [usize],
@@ -137,7 +137,7 @@ struct Machine<'a> {
     all: usize,
 }
 
-impl Machine<'_> {
+impl Crew<'_> {
     /// The stages of a program whose first place is `first`.
     fn stages(&self, program: &Program, first: usize, extent: &Extent) -> Vec<Stage> {
         let mut stages: Vec<Stage> =
@@ -160,19 +160,19 @@ impl Machine<'_> {
                 }
             };
         }
-        let places = from.jobs.first().map_or(0, |job| job.terms.len());
+        let places = from.instrs.first().map_or(0, |instr| instr.terms.len());
         for place in 0..places {
             let own = self.passes(from, place, self.nodes[first + place], extent);
             stage.alone = stage.alone.max(own);
-            for job in &from.jobs {
-                for term in &job.terms[place] {
+            for instr in &from.instrs {
+                for term in &instr.terms[place] {
                     let amount = term.amount * term.units(extent);
                     match self.engine.placement {
                         Placement::Split | Placement::Pipeline => {
                             self.at_home(&mut stage, term, first + place, amount);
                         }
                         Placement::Spread(_) | Placement::Mirrored => {
-                            self.dealt(&mut stage, term, job.shared, amount);
+                            self.dealt(&mut stage, term, instr.shared, amount);
                         }
                     }
                 }
@@ -193,11 +193,11 @@ impl Machine<'_> {
             (Of::Pass, Dealt::Team) => term.amount * most(term.units(extent)),
             _ => 0.0,
         };
-        let of = |job: &Labour| match self.engine.operators {
-            None => job.terms[place].iter().map(own).sum::<f64>(),
-            Some(_) => job.operators[place] * most(job.rows(extent)),
+        let of = |instr: &Instruction| match self.engine.operators {
+            None => instr.terms[place].iter().map(own).sum::<f64>(),
+            Some(_) => instr.operators[place] * most(instr.rows(extent)),
         };
-        stage.jobs.iter().map(of).sum()
+        stage.instrs.iter().map(of).sum()
     }
 
     /// What the team of a place does, whose weights and keys lie beside it.

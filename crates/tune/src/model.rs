@@ -13,7 +13,7 @@ use graph::{
 use kernels::ActKind;
 use models::published::Published;
 use std::cell::RefCell;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 use topology::CpuId;
 
@@ -43,17 +43,17 @@ pub(crate) struct Program {
     pub layers: usize,
 }
 
-/// A stage, and how many there are of it.
+/// Equal stages: the work of one, and how many there are.
 pub(crate) struct Repeated {
     pub name: String,
     pub times: usize,
-    pub jobs: Vec<Labour>,
+    pub instrs: Vec<Instruction>,
     pub wait: Option<Scope>,
 }
 
 /// The work of an instruction.
 #[derive(PartialEq)]
-pub(crate) struct Labour {
+pub(crate) struct Instruction {
     /// `[place of the program]`
     pub terms: Vec<Vec<Term>>,
     /// Elements of a row that are passed over where each operator is executed by itself: `[place]`.
@@ -110,15 +110,14 @@ impl<'a> Model<'a> {
     pub fn bytes(&self, context: usize) -> Result<(f64, f64), Error> {
         let compiled =
             self.compile(Mode::TensorParallel, Sync::Derived, &[1], Work::decode(context))?;
+        let (programs, extent) = &compiled.parts[0];
         let (mut weights, mut state) = (0.0, 0.0);
-        for (programs, extent) in &compiled.parts {
-            for (stage, term) in programs.iter().flat_map(Program::terms) {
-                let bytes = stage.times as f64 * term.units(extent) * term.amount;
-                match (term.of, term.per) {
-                    (Of::Bytes { kept: Kept::Weights, .. }, Per::Step(_)) => weights += bytes,
-                    (Of::Bytes { kept: Kept::State, write: false, .. }, _) => state += bytes,
-                    _ => {}
-                }
+        for (stage, term) in programs[0].terms() {
+            let bytes = stage.times as f64 * term.units(extent) * term.amount;
+            match (term.of, term.per) {
+                (Of::Bytes { kept: Kept::Weights, .. }, Per::Step(_)) => weights += bytes,
+                (Of::Bytes { kept: Kept::State, write: false, .. }, _) => state += bytes,
+                _ => {}
             }
         }
         Ok((weights, state))
@@ -166,19 +165,17 @@ fn gcd(a: usize, b: usize) -> usize {
 
 impl Program {
     fn new(graph: &Graph, compiled: Vec<TaskStage>) -> Program {
-        let layers = compiled.iter().flat_map(|stage| &stage.tasks).filter_map(|task| task.layer);
-        let first_and_last = layers.fold(None, |seen: Option<(usize, usize)>, layer| {
-            Some(seen.map_or((layer, layer), |(a, b)| (a.min(layer), b.max(layer))))
-        });
-        let layers = first_and_last.map_or(0, |(first, last)| last + 1 - first);
+        let tasks = compiled.iter().flat_map(|stage| &stage.tasks);
+        let layers = tasks.filter_map(|task| task.layer).collect::<HashSet<usize>>().len();
         let mut stages: Vec<Repeated> = Vec::new();
         for TaskStage { tasks, wait } in compiled {
             let name = name(graph, &tasks);
-            let jobs: Vec<Labour> = tasks.iter().map(|task| Labour::new(graph, task)).collect();
-            let same = |s: &&mut Repeated| s.name == name && s.wait == wait && s.jobs == jobs;
+            let instrs: Vec<Instruction> =
+                tasks.iter().map(|task| Instruction::new(graph, task)).collect();
+            let same = |s: &&mut Repeated| s.name == name && s.wait == wait && s.instrs == instrs;
             match stages.iter_mut().find(same) {
                 Some(stage) => stage.times += 1,
-                None => stages.push(Repeated { name, times: 1, jobs, wait }),
+                None => stages.push(Repeated { name, times: 1, instrs, wait }),
             }
         }
         Program { stages, layers }
@@ -187,9 +184,9 @@ impl Program {
     fn terms(&self) -> impl Iterator<Item = (&Repeated, &Term)> {
         self.stages.iter().flat_map(|stage| {
             stage
-                .jobs
+                .instrs
                 .iter()
-                .flat_map(|job| job.terms.iter().flatten())
+                .flat_map(|instr| instr.terms.iter().flatten())
                 .map(move |term| (stage, term))
         })
     }
@@ -206,16 +203,10 @@ fn name(graph: &Graph, tasks: &[Task]) -> String {
     }
 }
 
-impl Labour {
-    fn new(graph: &Graph, task: &Task) -> Labour {
-        let lookups = |lines: &[Line]| {
-            // A token's row of the table lies in one of the places, in each as likely.
-            lines.iter().filter(|line| matches!(line.per, Per::Lookup(..))).count().max(1) as f64
-        };
-        let terms = |lines: &Vec<Line>| {
-            let homes = lookups(lines);
-            lines.iter().map(|line| Term::new(line, homes)).collect()
-        };
+impl Instruction {
+    fn new(graph: &Graph, task: &Task) -> Instruction {
+        let terms =
+            |lines: &Vec<Line>| lines.iter().map(|line| Term::new(line, graph.nodes())).collect();
         let operators = |node: usize| {
             let Some(matrix) = task.matrix else { return 0 };
             let matrix = graph.matrix(matrix);
@@ -231,7 +222,7 @@ impl Labour {
                 }
             }
         };
-        Labour {
+        Instruction {
             terms: task.lines.iter().map(terms).collect(),
             operators: (0..task.lines.len())
                 .map(|place| operators(if graph.nodes() == 1 { 0 } else { place }) as f64)
@@ -248,7 +239,7 @@ impl Labour {
 }
 
 impl Term {
-    fn new(line: &Line, homes: f64) -> Term {
+    fn new(line: &Line, nodes: usize) -> Term {
         let kept = |memory| match memory {
             Memory::Weights(_) | Memory::Table(_) => Kept::Weights,
             Memory::State(_) => Kept::State,
@@ -260,8 +251,9 @@ impl Term {
             What::Multiply(kind) => Of::Multiply(kind),
             What::Pass => Of::Pass,
         };
-        let homes = if matches!(line.per, Per::Lookup(..)) { homes } else { 1.0 };
-        Term { amount: line.amount as f64 / homes, of, per: line.per, dealt: line.dealt }
+        // A token's row of a table lies on one of the nodes, on each as likely.
+        let lines = if matches!(line.per, Per::Lookup(..)) { nodes } else { 1 };
+        Term { amount: line.amount as f64 / lines as f64, of, per: line.per, dealt: line.dealt }
     }
 
     /// Units of a step that the amount is for.
