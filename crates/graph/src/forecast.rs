@@ -11,7 +11,7 @@ use crate::builder::Graph;
 use crate::compile::{Scope, compile};
 use crate::error::Error;
 use crate::executor::{form_limits, query_tile};
-use crate::instr::{Instr, Kind};
+use crate::instr::Instr;
 use crate::lower::{Variant, lower};
 use crate::placement::share;
 use crate::plan::{FormLimits, Mode, Plan, StepShape};
@@ -42,14 +42,10 @@ pub struct TaskStage {
 /// An instruction, and what the team of each place of its program does for it.
 #[derive(Clone, Debug)]
 pub struct Task {
-    /// As listings have it.
-    pub name: &'static str,
     /// Its layer.
     pub layer: Option<usize>,
     /// The matrix that it multiplies by.
     pub matrix: Option<MatrixId>,
-    /// Whether it reads keys and values.
-    pub attends: bool,
     /// `[place of the program]`
     pub lines: Vec<Vec<Line>>,
 }
@@ -133,13 +129,8 @@ impl<'a> Forecast<'a> {
         let (graph, plan, kv, home) = (self.graph, self.plan, self.kv, &home);
         let level = plan.levels().len() - 1;
         let lines = |place| instr.work(&Desk { graph, plan, kv, level, place, home });
-        Task {
-            name: instr.name(),
-            layer: instr.layer,
-            matrix: instr.matrix(),
-            attends: matches!(instr.kind, Kind::AttendFused { .. } | Kind::AttendSplit { .. }),
-            lines: places.map(lines).collect(),
-        }
+        let lines = places.map(lines).collect();
+        Task { layer: instr.layer, matrix: instr.matrix(), lines }
     }
 }
 

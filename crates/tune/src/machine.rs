@@ -97,15 +97,6 @@ impl MachineModel {
         Ok(MachineModel { cores, read, core, math, waits })
     }
 
-    /// The same machine with other latencies.
-    ///
-    /// # Errors
-    /// When a latency is no positive number.
-    pub fn with_waits(self, waits: WaitModel) -> Result<MachineModel, Error> {
-        waits.validate()?;
-        Ok(MachineModel { waits, ..self })
-    }
-
     /// Nodes.
     pub fn nodes(&self) -> usize {
         self.cores.len()

@@ -198,9 +198,15 @@ fn name(graph: &Graph, tasks: &[Task]) -> String {
     match product {
         Some((task, _)) if task.layer.is_none() => "head".to_owned(),
         Some((_, matrix)) => graph.matrix(matrix).name.trim_end_matches("+bias").to_owned(),
-        None if tasks.iter().any(|task| task.attends) => "attention".to_owned(),
+        None if tasks.iter().any(attends) => "attention".to_owned(),
         None => "rest".to_owned(),
     }
+}
+
+/// Whether it reads keys and values.
+fn attends(task: &Task) -> bool {
+    let reads = |line: &Line| matches!(line.what, What::Read(Memory::State(_), _));
+    task.lines.iter().flatten().any(reads)
 }
 
 impl Instruction {
@@ -227,7 +233,7 @@ impl Instruction {
             operators: (0..task.lines.len())
                 .map(|place| operators(if graph.nodes() == 1 { 0 } else { place }) as f64)
                 .collect(),
-            shared: task.matrix.is_some() || task.attends,
+            shared: task.matrix.is_some() || attends(task),
         }
     }
 

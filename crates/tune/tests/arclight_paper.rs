@@ -2,7 +2,8 @@
 //! figures 10 to 12. The curves themselves are images: what the text does not say is not tested.
 
 use arclight_tune as tune;
-use tune::{Engine, Job, Pages, Prediction, Resource, WaitModel, Work, known, predict};
+use tune::known::{self, KnownMachine};
+use tune::{Engine, Job, Pages, Prediction, Resource, Work, predict};
 
 /// Threads per node, as the paper's 6 to 48 on one node.
 const COUNTS: [usize; 8] = [6, 12, 18, 24, 30, 36, 42, 48];
@@ -186,10 +187,8 @@ fn even_pages_would_contradict_the_paper() {
 /// fifths of a token in barriers, and placing memory could not gain 46 %.
 #[test]
 fn travelling_lines_would_contradict_the_paper() {
-    let machine = known::kunpeng_920();
-    let waits = *machine.waits();
-    let travelling = WaitModel { remote_arrival: waits.remote_line, ..waits };
-    let machine = machine.with_waits(travelling).unwrap();
+    let published = known::MACHINES[0].clone();
+    let machine = KnownMachine { remote_arrival: published.remote_line, ..published }.model();
     let speeds = [known::arclight(4), known::llama_cpp()].map(|engine| {
         let step = engine.step(&known::qwen3_4b_q4_0(), Work::decode(CONTEXT), &[48; 4]).unwrap();
         let prediction = predict(&machine, &step).unwrap();
