@@ -53,14 +53,6 @@ pub enum Error {
         /// Its cores.
         cores: usize,
     },
-    /// A node without threads has something to do.
-    #[error("stage {stage:?}: node {node} has work but no threads")]
-    WorksWithoutThreads {
-        /// The stage.
-        stage: String,
-        /// The node.
-        node: usize,
-    },
     /// Shares of pages that are no distribution over nodes.
     #[error("shares of pages {shares:?}: each must lie in 0..=1 and their sum must be 1")]
     BadShares {

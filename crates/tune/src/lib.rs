@@ -54,5 +54,5 @@ pub use machine::{CoreMath, CoreRead, MachineModel, Matrix, parse_matrix};
 pub use model::Model;
 pub use predict::{Prediction, Resource, StagePrediction, predict};
 pub use search::{Best, Job, best, threads_on};
-pub use step::{Pages, Stage, StepModel, Waits, Work};
+pub use step::{Pages, StepModel, Waits, Work};
 pub use waits::{Barrier, WaitModel};

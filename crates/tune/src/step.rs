@@ -87,22 +87,20 @@ impl Waits {
 
 /// Work that threads do without waiting for each other, and the waits that follow it.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Stage {
+pub(crate) struct Stage {
     /// What it is, for the breakdown.
-    pub name: String,
+    pub(crate) name: String,
     /// How often it happens.
-    pub times: usize,
+    pub(crate) times: usize,
     /// Bytes that each node's threads read from each node's memory or write there, once:
     /// `[cpu node][memory node]`.
-    pub reads: Matrix,
-    /// Multiply-accumulates of each node's threads, once: `[node][kind]`, as [`ActKind`] counts kinds.
-    ///
-    /// [`ActKind`]: kernels::ActKind
-    pub macs: Vec<[f64; 3]>,
+    pub(crate) reads: Matrix,
+    /// Multiply-accumulates of each node's threads, once: `[node][kind]`, as `ActKind` counts kinds.
+    pub(crate) macs: Vec<[f64; 3]>,
     /// Elements that some thread passes over before the others can go on: Amdahl's serial part.
-    pub alone: f64,
+    pub(crate) alone: f64,
     /// Waits after each time.
-    pub waits: Waits,
+    pub(crate) waits: Waits,
 }
 
 impl Stage {
@@ -123,19 +121,19 @@ impl Stage {
 #[derive(Clone, Debug, PartialEq)]
 pub struct StepModel {
     /// New tokens.
-    pub tokens: usize,
+    pub(crate) tokens: usize,
     /// Threads on each node; 0 leaves a node's cores out.
-    pub threads: Vec<usize>,
+    pub(crate) threads: Vec<usize>,
     /// Rounds, which follow each other. In each go on, beside each other, the stages of one program, or of
     /// one for each place of a pipeline that has something to do.
-    pub rounds: Vec<Vec<Vec<Stage>>>,
+    pub(crate) rounds: Vec<Vec<Vec<Stage>>>,
     /// Waits of the step besides those of its stages.
-    pub meetings: Waits,
+    pub(crate) meetings: Waits,
 }
 
 impl StepModel {
     /// All its stages.
-    pub fn stages(&self) -> impl Iterator<Item = &Stage> {
+    pub(crate) fn stages(&self) -> impl Iterator<Item = &Stage> {
         self.rounds.iter().flatten().flatten()
     }
 
