@@ -93,16 +93,6 @@ fn threads_and_nodes_that_cannot_be() {
 }
 
 #[test]
-fn a_cache_that_cannot_hold_the_heads() {
-    let model = testkit::TinyModel { head_dim: 48, ..testkit::TinyModel::qwen3(TensorType::Q8_0) };
-    let path = file("heads-of-48.gguf", &model.gguf());
-    for kv in ["q8_0", "q4_0"] {
-        let line = fails(1, &["bench", &path, "-p", "1", "-n", "0", "--kv-type", kv]);
-        assert!(line.contains(kv) && line.contains("32") && line.contains("48"), "{line}");
-    }
-}
-
-#[test]
 fn sampler_values_out_of_range() {
     for (option, value, name) in [
         ("--temp", "-1", "temperature"),
