@@ -16,26 +16,23 @@ use crate::step::Work;
 /// What is as fast as this share of the best is fast enough for fewer threads.
 const ENOUGH: f64 = 0.99;
 
-/// What is to be fast.
+/// What is to be fast: `tokens` tokens after `context` others, at most `chunk` of them in a step.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub enum Job {
-    /// A token after `context` others.
-    Decode {
-        /// Tokens before it.
-        context: usize,
-    },
-    /// A prompt of `tokens` tokens after `context` others, at most `chunk` of them in a step.
-    Prompt {
-        /// Tokens of the prompt.
-        tokens: usize,
-        /// Tokens before them.
-        context: usize,
-        /// Tokens in a step.
-        chunk: usize,
-    },
+pub struct Job {
+    /// New tokens.
+    pub tokens: usize,
+    /// Tokens before them.
+    pub context: usize,
+    /// Tokens in a step.
+    pub chunk: usize,
 }
 
 impl Job {
+    /// The token after `context` others.
+    pub const fn decode(context: usize) -> Job {
+        Job { tokens: 1, context, chunk: 1 }
+    }
+
     /// What it takes with `threads[node]` threads.
     ///
     /// # Errors
@@ -47,16 +44,14 @@ impl Job {
         model: &Model<'_>,
         threads: &[usize],
     ) -> Result<Prediction, Error> {
-        let (tokens, context, chunk) = match self {
-            Job::Decode { context } => (1, context, 1),
-            Job::Prompt { tokens, context, chunk } => (tokens, context, chunk.max(1)),
-        };
+        let chunk = self.chunk.max(1);
         let step = |done: usize| {
-            let work = Work { tokens: (tokens - done).min(chunk), context: context + done };
+            let tokens = (self.tokens - done).min(chunk);
+            let work = Work { tokens, context: self.context + done };
             engine.step(model, work, threads)
         };
         // Of no tokens there is a step, too, which is refused.
-        let steps = (0..tokens.max(1)).step_by(chunk).map(step);
+        let steps = (0..self.tokens.max(1)).step_by(chunk).map(step);
         predict_all(machine, &steps.collect::<Result<Vec<_>, _>>()?)
     }
 }
@@ -109,8 +104,8 @@ mod tests {
     use crate::step::Pages;
     use crate::{CoreMath, CoreRead, WaitModel};
 
-    const DECODE: Job = Job::Decode { context: 128 };
-    const PROMPT: Job = Job::Prompt { tokens: 512, context: 0, chunk: 512 };
+    const DECODE: Job = Job::decode(128);
+    const PROMPT: Job = Job { tokens: 512, context: 0, chunk: 512 };
 
     /// Two nodes of 32 cores, of which 8 read all that a node's memory gives.
     fn machine() -> MachineModel {
@@ -149,7 +144,7 @@ mod tests {
             crate::predict(&machine, &step).unwrap().seconds
         };
         let prompt = |tokens, context, chunk| {
-            Job::Prompt { tokens, context, chunk }.predict(&machine, &engine, &model, &threads)
+            Job { tokens, context, chunk }.predict(&machine, &engine, &model, &threads)
         };
         let whole = prompt(700, 100, 512).unwrap();
         assert!((whole.seconds / (step(512, 100) + step(188, 612)) - 1.0).abs() < 1e-12);

@@ -125,7 +125,7 @@ fn a_longer_prompt_is_slightly_slower() {
 #[test]
 fn a_prompt_is_bound_by_multipliers_and_placement_hardly_matters() {
     let prompt = |engine: &Engine, nodes| {
-        let job = Job::Prompt { tokens: 300, context: 0, chunk: 512 };
+        let job = Job { tokens: 300, context: 0, chunk: 512 };
         let machine = known::kunpeng_920();
         let threads = tune::threads_on(&machine, nodes, 48);
         job.predict(&machine, engine, &known::qwen3_4b_q4_0(), &threads).unwrap()

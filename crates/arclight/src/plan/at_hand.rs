@@ -283,8 +283,12 @@ impl AtHand {
             Ok(())
         };
         for (what, best, of) in [
-            ("prompts", prompt, format!("for {}", term::plural(outcome.prompt_tokens, "token"))),
-            ("decoding", decode, format!("after {}", term::plural(outcome.context, "token"))),
+            ("prompts", prompt, format!("for {}", term::plural(outcome.prompt.tokens, "token"))),
+            (
+                "decoding",
+                decode,
+                format!("after {}", term::plural(outcome.decode.context, "token")),
+            ),
         ] {
             let words = format!(
                 "{} on {}: about {} tokens/s {of}, limited by {}",

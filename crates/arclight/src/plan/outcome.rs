@@ -38,8 +38,6 @@ pub(super) struct Row {
 pub(super) struct Outcome {
     pub(super) decode: Job,
     pub(super) prompt: Job,
-    pub(super) context: usize,
-    pub(super) prompt_tokens: usize,
     /// Bytes that a token reads after the context: of weights, and of keys and values.
     pub(super) bytes: (f64, f64),
     pub(super) choices: Vec<Choice>,
@@ -58,8 +56,8 @@ impl Outcome {
         question: &Question<'_>,
     ) -> Result<Outcome, Error> {
         let context = question.context;
-        let decode = Job::Decode { context };
-        let prompt = Job::Prompt { tokens: question.prompt, context, chunk: CHUNK };
+        let decode = Job::decode(context);
+        let prompt = Job { tokens: question.prompt, context, chunk: CHUNK };
         let mut choices = Vec::new();
         for &arg in engines {
             let engine = arg.on(target)?;
@@ -80,9 +78,8 @@ impl Outcome {
             let (decode, prompt) = (speeds(decode)?, speeds(prompt)?);
             rows.push(Row { threads, decode, prompt });
         }
-        let prompt_tokens = question.prompt;
         let bytes = model.model.bytes(context).map_err(usage)?;
-        Ok(Outcome { decode, prompt, context, prompt_tokens, bytes, choices, rows })
+        Ok(Outcome { decode, prompt, bytes, choices, rows })
     }
 
     /// As JSON.
@@ -124,8 +121,8 @@ impl Outcome {
             "notes": target.notes,
             "model": model.name,
             "bytes_per_token": self.bytes.0,
-            "context": self.context,
-            "prompt_tokens": self.prompt_tokens,
+            "context": self.decode.context,
+            "prompt_tokens": self.prompt.tokens,
             "engines": self.choices.iter().map(choice).collect::<Vec<_>>(),
             "rows": self.rows.iter().map(row).collect::<Vec<_>>(),
             "plan": target.at_hand.as_ref().and_then(|hand| hand.json(target, self)),

@@ -34,8 +34,8 @@ pub(super) fn svg(target: &Target, model: &NamedModel, outcome: &Outcome) -> Res
     let words = format!(
         "tokens/s over threads as the model of time predicts them: decoding, and a prompt of {}, \
          both after {}",
-        outcome.prompt_tokens,
-        term::plural(outcome.context, "token")
+        outcome.prompt.tokens,
+        term::plural(outcome.decode.context, "token")
     );
     page.text((MARGIN, 46.0), 12.0, Anchor::Start, &words);
     for (x, y, choice) in names {

@@ -25,7 +25,7 @@ pub(super) fn print(
         "model    {}: a token reads {} of weights and, after {}, {} of cache",
         model.name,
         term::size(weights as usize),
-        outcome.context,
+        outcome.decode.context,
         term::size(kv as usize)
     )?;
     for note in &target.notes {
@@ -36,8 +36,8 @@ pub(super) fn print(
     if let Some(hand) = &target.at_hand {
         hand.print(out, target, model, outcome)?;
     }
-    let decoding = format!("decoding after {}", outcome.context);
-    let prompt = format!("prompt of {} after {}", outcome.prompt_tokens, outcome.context);
+    let decoding = format!("decoding after {}", outcome.decode.context);
+    let prompt = format!("prompt of {} after {}", outcome.prompt.tokens, outcome.decode.context);
     best(out, target, outcome, &decoding, |choice| &choice.decode)?;
     best(out, target, outcome, &prompt, |choice| &choice.prompt)?;
     by_threads(out, outcome, &decoding, |row| &row.decode)?;
