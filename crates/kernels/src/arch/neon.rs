@@ -53,10 +53,11 @@ impl<const DOT: bool> Vector for Neon<DOT> {
     }
 }
 
-/// Where each register's lanes begin.
-#[inline(always)]
-fn quarters<T>(x: &[T; LANES]) -> [*const T; 4] {
-    [0, 4, 8, 12].map(|at| x[at..].as_ptr())
+/// One load of each quarter.
+macro_rules! load_each {
+    ($f:expr, $x:expr) => {
+        [$f($x.as_ptr()), $f($x.as_ptr().add(4)), $f($x.as_ptr().add(8)), $f($x.as_ptr().add(12))]
+    };
 }
 
 /// Eight half floats, widened.
@@ -72,7 +73,7 @@ impl<const DOT: bool> Simd for Neon<DOT> {
     type Dot = NeonRows<DOT>;
 
     intrinsics! {
-        fn load(self, x: &[f32; LANES]) -> Self::F = each!(vld1q_f32, quarters(x));
+        fn load(self, x: &[f32; LANES]) -> Self::F = load_each!(vld1q_f32, x);
         fn sub(self, a: Self::F, b: Self::F) -> Self::F = each!(vsubq_f32, a, b);
         fn div(self, a: Self::F, b: Self::F) -> Self::F = each!(vdivq_f32, a, b);
         // Not `fmax` and `fmin`, which give a NaN wherever there is one.
@@ -151,7 +152,7 @@ impl<const DOT: bool> Simd for Neon<DOT> {
     fn first(self, n: usize, a: Self::F, fill: Self::F) -> Self::F {
         const PLACES: [i32; LANES] = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15];
         isa!({
-            let at = each!(vld1q_s32, quarters(&PLACES));
+            let at = load_each!(vld1q_s32, PLACES);
             let own = each!(vcltq_s32, at, self.splat_i(n as i32));
             each!(vbslq_f32, own, a, fill)
         })
