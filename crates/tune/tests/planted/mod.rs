@@ -44,6 +44,8 @@ pub(crate) struct Planted<'a> {
     pub(crate) spent: f64,
     /// After so many products the bench fails.
     pub(crate) fails_after: usize,
+    /// Whether it has failed.
+    pub(crate) failed: bool,
 }
 
 impl<'a> Planted<'a> {
@@ -59,6 +61,7 @@ impl<'a> Planted<'a> {
             log: vec![],
             spent: 0.0,
             fails_after: usize::MAX,
+            failed: false,
         }
     }
 
@@ -113,6 +116,7 @@ impl Bench for Planted<'_> {
         schedule: &Schedule<Name>,
     ) -> Result<f64, String> {
         if self.log.len() == self.fails_after {
+            self.failed = true;
             return Err("the machine is gone".into());
         }
         self.log.push((problem.name.clone(), tokens, schedule.clone()));
