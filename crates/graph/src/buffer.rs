@@ -32,6 +32,10 @@ pub enum Pool {
     Outputs,
     /// The largest number of rows that are worked on privately.
     Private,
+    /// So many for each token of the largest step.
+    Slots(usize),
+    /// So many for each row that is worked on privately.
+    PrivateSlots(usize),
     /// The largest number of (token, KV range) pairs of split attention.
     States,
     /// None.

@@ -4,10 +4,12 @@
 //! Methods that declare weights check names and shapes against the file at once, so a model that
 //! builds will load.
 
+use crate::bank::Bank;
 use crate::error::Error;
 use crate::list::Append;
-use crate::op::{Activation, Attention, Heads, Norm, NormOver, Op, Rope, RopeId};
+use crate::op::{Activation, Attention, Expert, Heads, Norm, NormOver, Op, Rope, RopeId};
 use crate::placement::{Cut, Placement, Shares};
+use crate::router::Router;
 use crate::state::{KV_CLASSES, Keep, Shape, State};
 use crate::tensor::{Bundle, BundleInfo, Domain};
 use crate::weight::{Catalog, Matrix, MatrixId, Part, SplitBy, TensorSpec, Vector, VectorId};
@@ -198,14 +200,36 @@ impl<'a> Builder<'a> {
     /// The type of a tensor that the graph wants.
     fn wanted(&mut self, name: &str, rows: usize, cols: usize) -> Result<TensorType, Error> {
         let ty = self.catalog.wanted(name, rows, cols)?;
-        if self.asked.insert(name.to_owned()) {
-            self.graph.tensors.push(TensorSpec { name: name.to_owned(), ty, rows, cols });
-        }
+        self.note(TensorSpec { name: name.to_owned(), ty, rows, cols, experts: None });
         Ok(ty)
     }
 
+    /// The same of a tensor with a matrix for each of `experts` experts.
+    fn wanted_bank(
+        &mut self,
+        name: &str,
+        experts: usize,
+        rows: usize,
+        cols: usize,
+    ) -> Result<TensorType, Error> {
+        let ty = self.catalog.wanted_bank(name, experts, rows, cols)?;
+        let banked = (experts > 1).then_some(experts);
+        self.note(TensorSpec { name: name.to_owned(), ty, rows, cols, experts: banked });
+        Ok(ty)
+    }
+
+    fn note(&mut self, tensor: TensorSpec) {
+        if self.asked.insert(tensor.name.clone()) {
+            self.graph.tensors.push(tensor);
+        }
+    }
+
     fn add_matrix(&mut self, name: &str, split: SplitBy, parts: Vec<Part>) -> MatrixId {
-        self.graph.matrices.push(Matrix { name: name.to_owned(), parts, split });
+        self.add(Matrix { name: name.to_owned(), parts, split, bank: None })
+    }
+
+    fn add(&mut self, matrix: Matrix) -> MatrixId {
+        self.graph.matrices.push(matrix);
         MatrixId(self.graph.matrices.len() as u32 - 1)
     }
 
@@ -264,7 +288,8 @@ impl<'a> Builder<'a> {
                 Tensors::Fused(name) => (name, before, all),
             };
             let ty = self.wanted(name, of, cols)?;
-            parts.push(Part { name: name.to_owned(), ty, first, rows, cols, cut, bias: None });
+            let (name, bias, members) = (name.to_owned(), None, None);
+            parts.push(Part { name, ty, first, rows, cols, cut, bias, members });
             before += rows;
         }
         Ok(parts)
@@ -303,8 +328,7 @@ impl<'a> Builder<'a> {
         let cols = h.q * h.dim;
         let ty = self.wanted(name, hidden, cols)?;
         let cut = h.q_cut.scaled(h.dim);
-        let name = name.to_owned();
-        let part = Part { name, ty, first: 0, rows: hidden, cols, cut, bias: None };
+        let part = Part::of_columns(name, ty, (hidden, cols), cut);
         Ok(self.add_matrix("attn_output", SplitBy::Cols, vec![part]))
     }
 
@@ -323,9 +347,55 @@ impl<'a> Builder<'a> {
         let parts = self.stack::<N>(up.into(), rows, hidden)?;
         let name = if N == 1 { "up" } else { "gate_up" };
         let up = self.add_matrix(name, SplitBy::Rows, parts);
-        let (name, ty) = (down.to_owned(), self.wanted(down, hidden, width)?);
-        let part = Part { name, ty, first: 0, rows: hidden, cols: width, cut, bias: None };
+        let ty = self.wanted(down, hidden, width)?;
+        let part = Part::of_columns(down, ty, (hidden, width), cut);
         Ok((up, self.add_matrix("down", SplitBy::Cols, vec![part])))
+    }
+
+    /// Declares a router, which every node has: a row for each of `experts` experts.
+    pub fn router(&mut self, name: &str, experts: usize, hidden: usize) -> Result<MatrixId, Error> {
+        let cut = Cut::replicated(vec![0..experts; self.graph.nodes]);
+        let parts = self.stack(Tensors::Apart([name]), [(experts, cut)], hidden)?;
+        Ok(self.add_matrix("router", SplitBy::Rows, parts))
+    }
+
+    /// Declares `experts` feed-forward layers of `width`: the banks of the matrix `up` or the pair
+    /// `[gate, up]`, and that of the down projection. Nodes share every expert ([`Bank`]).
+    pub fn experts<'n, const N: usize>(
+        &mut self,
+        up: impl Into<Tensors<'n, N>>,
+        down: &str,
+        hidden: usize,
+        (experts, width): (usize, usize),
+    ) -> Result<(MatrixId, MatrixId), Error> {
+        let up = up.into();
+        let ty = self.catalog.wanted_bank(down, experts, hidden, width)?;
+        let bank = Bank::new(experts, width, block_cols(ty), &self.shares);
+        let mut parts = Vec::new();
+        for class in 0..bank.classes() {
+            for at in 0..N {
+                let (name, first, rows) = match up {
+                    Tensors::Apart(names) => (names[at], 0, width),
+                    Tensors::Fused(name) => (name, at * width, N * width),
+                };
+                let ty = self.wanted_bank(name, experts, rows, hidden)?;
+                let cut = bank.cut(class).clone();
+                let members = Some(bank.class(class, rows));
+                let (name, bias) = (name.to_owned(), None);
+                parts.push(Part { name, ty, first, rows: width, cols: hidden, cut, bias, members });
+            }
+        }
+        let name = if N == 1 { "up" } else { "gate_up" };
+        let (name, banked) = (format!("expert_{name}"), Some(bank.clone()));
+        let up = self.add(Matrix { name, parts, split: SplitBy::Rows, bank: banked });
+        let ty = self.wanted_bank(down, experts, hidden, width)?;
+        let of_class = |class| Part {
+            members: Some(bank.class(class, hidden)),
+            ..Part::of_columns(down, ty, (hidden, width), bank.cut(class).clone())
+        };
+        let parts = (0..bank.classes()).map(of_class).collect();
+        let (name, split) = ("expert_down".to_owned(), SplitBy::Cols);
+        Ok((up, self.add(Matrix { name, parts, split, bank: Some(bank) })))
     }
 
     /// Declares a vocabulary matrix (embedding or head): rows cut in whole tiles.
@@ -409,6 +479,57 @@ impl<'a> Builder<'a> {
         assert!(m.parts.iter().all(|p| p.bias.is_none()), "gate and up have no biases");
         let widths: Vec<usize> = (0..self.graph.nodes).map(|n| m.rows(0, n).len()).collect();
         self.push(Op::Gated { x, matrix, activation }, Placement::Split, domain, &widths)
+    }
+
+    /// Declares vectors that are added to the products with a bank, `[experts, rows]`, one for each of an
+    /// expert's matrices.
+    pub fn expert_biases(&mut self, bank: MatrixId, names: &[&str]) -> Result<(), Error> {
+        let at = bank.0 as usize;
+        let matrix = &self.graph.matrices[at];
+        let experts = matrix.bank.as_ref().expect("a bank of experts").experts;
+        let rows: Vec<usize> = matrix.parts.iter().map(|p| p.rows).collect();
+        let mut biases = Vec::new();
+        for (name, rows) in names.iter().zip(rows) {
+            biases.push(self.rows_of(name, experts, rows)?);
+        }
+        let parts = &mut self.graph.matrices[at].parts;
+        for (part, bias) in parts.iter_mut().zip(biases.iter().cycle()) {
+            part.bias = Some(*bias);
+        }
+        Ok(())
+    }
+
+    /// Declares a vector for each expert, one after the other.
+    fn rows_of(&mut self, name: &str, experts: usize, len: usize) -> Result<VectorId, Error> {
+        self.wanted(name, experts, len)?;
+        self.graph.vectors.push(Vector { name: name.to_owned(), len: experts * len });
+        Ok(VectorId(self.graph.vectors.len() as u32 - 1))
+    }
+
+    /// The experts that each token goes to.
+    ///
+    /// # Errors
+    /// When the router's numbers do not fit together.
+    pub fn route(&mut self, x: Bundle, matrix: MatrixId, router: Router) -> Result<Bundle, Error> {
+        router.check()?;
+        let (_, domain) = self.expect(x, Placement::Replicated, "route");
+        let widths = self.everywhere(2 * router.chosen);
+        let op = Op::Route { x, matrix, router: Box::new(router) };
+        Ok(self.push(op, Placement::Replicated, domain, &widths))
+    }
+
+    /// `Σ weight * expert(x)` over the experts that [`Builder::route`] chose.
+    pub fn mixture(
+        &mut self,
+        (x, chosen): (Bundle, Bundle),
+        (up, down): (MatrixId, MatrixId),
+        expert: Expert,
+    ) -> Bundle {
+        let (width, domain) = self.expect(x, Placement::Replicated, "experts");
+        let (twice, _) = self.expect(chosen, Placement::Replicated, "experts");
+        let widths = self.everywhere(width);
+        let op = Op::Experts { x, chosen, count: twice / 2, up, down, expert };
+        self.push(op, Placement::Partial, domain, &widths)
     }
 
     /// Attention over the layer's paged KV cache, which is made here.

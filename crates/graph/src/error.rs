@@ -22,6 +22,16 @@ pub enum Error {
         /// Columns expected.
         cols: usize,
     },
+    /// A tensor holds another number of experts than the metadata say.
+    #[error("tensor {name} has {got} experts, but the metadata imply {experts}")]
+    WrongExperts {
+        /// Its name.
+        name: String,
+        /// Experts in the file.
+        got: usize,
+        /// Experts expected.
+        experts: usize,
+    },
     /// A pipeline has more stages than the model has layers.
     #[error("a pipeline of {stages} nodes needs as many layers, but the model has {layers}")]
     TooManyStages {

@@ -17,8 +17,9 @@ use crate::programs::Compiled;
 use crate::stages::Spans;
 use crate::state::State;
 use crate::step::{Outputs, PageCopy, PageId, Prepared, SeqInput};
-use crate::storage::{Limits, NodeBytes, Sizes, Storage};
+use crate::storage::{Limits, NodeBytes, Scratch, Sizes, Storage};
 use crate::switch::Levels;
+use crate::tally::Tally;
 use crate::weight::WeightSource;
 use kernels::{Kernels, KvType};
 use memory::{Arena, Block, Pages};
@@ -42,8 +43,9 @@ pub struct Executor {
     pub(crate) logits: BufId,
     pub(crate) hidden: BufId,
     pub(crate) buffers: Buffers,
-    pub(crate) scratch: usize,
+    pub(crate) scratch: Scratch,
     counts: Counts,
+    tally: Tally,
     pub(crate) recorder: Option<Recorder>,
     refused: Option<String>,
     pub(crate) strayed: bool,
@@ -106,12 +108,14 @@ impl Executor {
         let (places, shelves) = (storage.places.clone(), weights.shelves.clone());
         let replica = Replica { graph, plan, programs, places, shelves };
         let counts = Counts::new(&replica.plan);
+        let tally = Tally::new(&replica.graph, replica.plan.pieces(limits.tokens));
         let replicas = replicate(replica, &mut pool)?;
         Ok(Executor {
             replicas,
             buffers,
             scratch,
             counts,
+            tally,
             recorder: None,
             refused,
             strayed: false,
@@ -157,11 +161,14 @@ impl Executor {
             1 => std::slice::from_ref(&self.input),
             _ => &self.parts[..pieces],
         };
-        let (mut logits_before, mut hidden_before) = (0, 0);
+        let (mut logits_before, mut hidden_before, mut at) = (0, 0, 0);
+        let tally = &self.tally;
         let mut part = |input| {
             let limits = self.form_at(level, input);
             let variant = choose(input, &self.replicas[0].plan, limits, self.forced);
-            let part = Part { input, variant, logits_before, hidden_before };
+            let tally = Some(tally);
+            let part = Part { input, variant, logits_before, hidden_before, at, tally };
+            at += 1;
             logits_before += part.input.logits;
             hidden_before += part.input.outputs.len() - part.input.logits;
             part
@@ -365,9 +372,15 @@ impl Executor {
         &self.counts
     }
 
+    /// Times that each expert was chosen since then: `[router][expert]`.
+    pub fn chosen_experts(&self) -> Vec<Vec<u64>> {
+        self.tally.chosen()
+    }
+
     /// Begins to count anew.
     pub fn reset_counts(&mut self) {
         self.counts = Counts::new(&self.replicas[0].plan);
+        self.tally.reset();
         self.pool.reset_stats();
     }
 

@@ -5,8 +5,9 @@
 //! derived from these statements alone.
 
 use crate::buffer::BufId;
-use crate::op::{Activation, Attention, Norm};
-use crate::sum::Sum;
+use crate::op::{Activation, Attention, Expert, Norm};
+use crate::router::Router;
+use crate::sum::{Leaf, Sum};
 use crate::tensor::Domain;
 use crate::weight::{MatrixId, VectorId};
 use kernels::ActKind;
@@ -90,6 +91,32 @@ pub enum Kind {
     },
     /// Paired matrix product with `f(gate) * up`.
     Gated { acts: Operand, matrix: MatrixId, activation: Activation, out: BufId },
+    /// Scores to the experts of each token and their weights.
+    Choose { scores: BufId, router: Box<Router>, out: BufId, work: Work },
+    /// What the chosen experts make of a token before their last matrix: a row for each, times its weight,
+    /// those of an expert beside each other. `route` counts the model's routers.
+    ExpertsUp {
+        acts: Operand,
+        chosen: BufId,
+        count: usize,
+        bank: MatrixId,
+        expert: Expert,
+        route: usize,
+        out: BufId,
+    },
+    /// These times the last matrices, summed over a token's experts, into the slots of its summands; with
+    /// `push`, on every node.
+    ExpertsDown {
+        acts: Operand,
+        chosen: BufId,
+        count: usize,
+        bank: MatrixId,
+        route: usize,
+        /// How each node sums its positions.
+        leaves: Vec<Vec<Leaf>>,
+        out: BufId,
+        push: bool,
+    },
     /// Norms and RoPE of keys; keys and values to their pages.
     Prepare { qkv: BufId, place: Place, cache: BufId, spec: Box<Attention> },
     /// Norms and RoPE of queries; attention of (query tile, KV head) items over all ranges.
@@ -212,7 +239,7 @@ impl Instr {
 
     fn deal(&self) -> Deal {
         match self.domain {
-            Domain::Tokens => Deal::Tokens,
+            Domain::Tokens | Domain::Slots(_) => Deal::Tokens,
             Domain::Outputs => Deal::Outputs,
         }
     }
@@ -262,6 +289,18 @@ impl Instr {
             }
             Kind::Gated { acts, out, .. } | Kind::Logits { acts, out, .. } => {
                 acts.buffers().map(|b| read(b, Reach::Group)).chain([write(*out, items)]).collect()
+            }
+            Kind::Choose { scores, out, work, .. } => {
+                vec![read(*scores, Reach::Group), write(*out, self.row_wise(*work))]
+            }
+            Kind::ExpertsUp { acts, chosen, out, .. } => {
+                let acts = acts.buffers().chain([*chosen]).map(|b| read(b, Reach::Group));
+                acts.chain([write(*out, items)]).collect()
+            }
+            Kind::ExpertsDown { acts, chosen, out, push, .. } => {
+                let to = write(*out, if *push { Reach::All } else { items });
+                let acts = acts.buffers().chain([*chosen]).map(|b| read(b, Reach::Group));
+                acts.chain([to]).collect()
             }
             Kind::Prepare { qkv, place, cache, .. } => {
                 // Dealt by pages, so that no two threads write into one page.
@@ -320,6 +359,9 @@ impl Instr {
             Kind::MatMul { .. } => "matmul",
             Kind::Gated { activation: Activation::Silu, .. } => "matmul+swiglu",
             Kind::Gated { activation: Activation::Gelu, .. } => "matmul+geglu",
+            Kind::Choose { .. } => "choose",
+            Kind::ExpertsUp { .. } => "experts",
+            Kind::ExpertsDown { .. } => "experts",
             Kind::Prepare { place: Place { rope: None, .. }, .. } => "append",
             Kind::Prepare { .. } => "rope+append",
             Kind::AttendFused { .. } => "attend",
@@ -343,7 +385,7 @@ impl Instr {
                 Some(*work)
             }
             Kind::Residual { work, .. } | Kind::Select { work, .. } => Some(*work),
-            Kind::Receive { work, .. } => Some(*work),
+            Kind::Receive { work, .. } | Kind::Choose { work, .. } => Some(*work),
             Kind::Send { .. } | Kind::Hidden { .. } => Some(Work::Rows),
             Kind::Load { .. } => Some(Work::Private),
             Kind::RopeTable { .. } | Kind::Embed { .. } => Some(Work::Rows),
@@ -356,6 +398,14 @@ impl Instr {
         match &self.kind {
             Kind::MatMul { matrix, .. } | Kind::Gated { matrix, .. } => Some(*matrix),
             Kind::Logits { matrix, .. } => Some(*matrix),
+            _ => None,
+        }
+    }
+
+    /// The bank of experts that it multiplies by what was chosen of.
+    pub fn bank(&self) -> Option<MatrixId> {
+        match &self.kind {
+            Kind::ExpertsUp { bank, .. } | Kind::ExpertsDown { bank, .. } => Some(*bank),
             _ => None,
         }
     }

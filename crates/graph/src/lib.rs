@@ -10,6 +10,7 @@
 //! Sources: the ArcLight paper (§2.2 to §3.4 and §A.1) for bundles, the static list, the double
 //! buffer and the two ways to synchronise; flash-decoding for the split of attention.
 
+mod bank;
 mod book;
 mod buffer;
 mod builder;
@@ -32,6 +33,7 @@ mod placement;
 mod plan;
 pub mod profile;
 mod programs;
+mod router;
 mod schedule;
 mod stages;
 mod state;
@@ -39,12 +41,15 @@ mod step;
 mod storage;
 mod sum;
 mod switch;
+mod tally;
 mod tensor;
 mod timing;
 mod weight;
 
+pub use bank::Bank;
 pub use book::{
-    Counts, Dealt, Demand, Extent, Line, Memory, Needs, Per, PlaceCounts, RowsOf, WaitCounts, What,
+    Choice, Counts, Dealt, Demand, Extent, Line, Memory, Needs, Per, PlaceCounts, RowsOf,
+    WaitCounts, What,
 };
 pub use buffer::{BufId, Buffer, Buffers};
 pub use builder::{Builder, Graph, Node, Tensors};
@@ -60,11 +65,12 @@ pub use load::Progress;
 pub use logits::Logits;
 pub use lower::{AttnForm, Variant, lower};
 pub use op::{
-    Activation, Attention, Heads, Norm, NormOver, Op, Rope, RopeId, RopeStyle, Temperature,
+    Activation, Attention, Expert, Heads, Norm, NormOver, Op, Rope, RopeId, RopeStyle, Temperature,
 };
 pub use placement::{Cut, Placement, Shares, share};
 pub use plan::{FormLimits, Mode, Phase, Plan, PlanGroup, StepShape};
 pub use profile::Profile;
+pub use router::{Gate, GroupScore, Groups, MOST_CHOSEN, Router};
 pub use schedule::{Grid, MatrixShape, Product, Schedule, Schedules, ShapeError, Slice};
 pub use state::{KV_CLASSES, Keep, KvType, Shape};
 pub use step::{Outputs, PageCopy, PageId, PageTable, SeqInput};
@@ -73,6 +79,6 @@ pub use sum::Sum;
 pub use tensor::{Bundle, BundleInfo, Domain};
 pub use timing::{ShapeUse, usual_slice};
 pub use weight::{
-    Catalog, Matrix, MatrixId, Part, SplitBy, TensorSpec, Vector, VectorId, WeightSource,
+    Catalog, Matrix, MatrixId, Members, Part, SplitBy, TensorSpec, Vector, VectorId, WeightSource,
     WeightView,
 };

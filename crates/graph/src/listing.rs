@@ -71,7 +71,7 @@ impl<'a> LayerListing<'a> {
     /// What a node's shared copy is to the other nodes'.
     fn node_word(&self, instr: &Instr, write: bool) -> &'static str {
         use crate::weight::SplitBy;
-        let split = instr.matrix().map(|m| self.graph.matrix(m).split);
+        let split = instr.matrix().or(instr.bank()).map(|m| self.graph.matrix(m).split);
         match (&instr.kind, split, write) {
             (_, Some(SplitBy::Rows), true) => "split",
             (_, Some(SplitBy::Rows), false) => "replicated",
@@ -103,7 +103,7 @@ impl fmt::Display for LayerListing<'_> {
         for (at, stage) in self.stages.iter().enumerate() {
             for (i, instr) in stage.instrs.iter().enumerate() {
                 let number = if i == 0 { format!("{:>3}", at + 1) } else { "   ".to_owned() };
-                let matrix = instr.matrix().map(|m| self.graph.matrix(m));
+                let matrix = instr.matrix().or(instr.bank()).map(|m| self.graph.matrix(m));
                 let name = match (matrix, instr.layer) {
                     (Some(m), _) => format!("{} {}", instr.name(), m.name),
                     (None, Some(l)) if l != self.layer => format!("{} (layer {l})", instr.name()),

@@ -30,6 +30,8 @@ pub(crate) struct Packed {
     /// How its columns are summed, by the number of runs they are cut into, from one on.
     sums: Vec<Summed>,
     pub tiles: usize,
+    /// Tiles of each expert; all, if it is no bank.
+    per_member: usize,
     tile_bytes: usize,
     block: Block,
 }
@@ -56,6 +58,19 @@ pub(crate) struct Root {
 impl Packed {
     fn root_block(&self, tile: usize, root: &Root) -> Block {
         self.block.sub(tile * self.tile_bytes + root.bytes.start, root.bytes.len())
+    }
+
+    /// Of tile `t`: the rows of the tensor before those of its expert, and its number among that one's
+    /// tiles.
+    fn member(&self, part: &crate::weight::Part, t: usize) -> (usize, usize) {
+        let Some(members) = part.members else { return (0, t) };
+        let (member, t) = (t / self.per_member, t % self.per_member);
+        ((members.first + member * members.step) * members.rows, t)
+    }
+
+    /// Tiles of each expert.
+    pub(crate) fn per_member(&self) -> usize {
+        self.per_member
     }
 
     /// What the tiles `range` hold of a root.
@@ -97,6 +112,11 @@ impl Packed {
         let roots = &self.sums[(splits - 1).min(self.sums.len() - 1)].roots;
         let mine = roots.iter().filter(|root| mine(&root.cols));
         mine.fold((0, 0), |(cols, bytes), r| (cols + r.cols.len(), bytes + r.bytes.len()))
+    }
+
+    /// Roots of the summation tree that nodes before this one hold.
+    pub(crate) fn roots_before(&self) -> usize {
+        self.sums[0].roots_before
     }
 
     /// Bytes of one tile.
@@ -261,7 +281,8 @@ impl Shelves {
             let node = if graph.nodes() == 1 { 0 } else { copy };
             for (m, matrix) in graph.matrices.iter().enumerate() {
                 let parts = self.matrices[m][copy].iter_mut().flat_map(|shard| &mut shard.parts);
-                for (p, part) in parts.enumerate().filter(|_| matrix.split == SplitBy::Cols) {
+                let cut = matrix.split == SplitBy::Cols && matrix.bank.is_none();
+                for (p, part) in parts.enumerate().filter(|_| cut) {
                     part.sums = (1..=most).map(|runs| summed(matrix, p, node, runs).0).collect();
                 }
             }
@@ -322,10 +343,11 @@ impl Shelves {
             let bytes = |cols: usize| cols / view.ty.block_len() * view.ty.block_bytes();
             let row_bytes = bytes(view.cols);
             let data = &view.data[matrix.parts[p].first * row_bytes..];
-            let mut held = None; // the first row that is not released yet
+            let mut held = 0..0; // rows that are packed and not released yet
             for t in shard.packed_by(rank, p) {
-                let first = rows.start + t * TILE_ROWS;
-                let last = (first + TILE_ROWS).min(rows.end);
+                let (before, t_of_member) = packed.member(&matrix.parts[p], t);
+                let first = before + rows.start + t_of_member * TILE_ROWS;
+                let last = (first + TILE_ROWS).min(before + rows.end);
                 for root in &packed.summed(1).roots {
                     // SAFETY: `share` gives every tile to exactly one thread, and nobody reads
                     // tiles before `pack_all` returns.
@@ -343,10 +365,14 @@ impl Shelves {
                         to = rest;
                     }
                 }
-                let begin = *held.get_or_insert(first);
-                if (last - begin) * row_bytes >= RELEASE_BYTES {
-                    source.release(&data[begin * row_bytes..last * row_bytes]);
-                    held = None;
+                // Other experts' rows, which others pack, may lie between.
+                if held.end != first {
+                    held.start = first;
+                }
+                held.end = last;
+                if held.len() * row_bytes >= RELEASE_BYTES {
+                    source.release(&data[held.start * row_bytes..held.end * row_bytes]);
+                    held.start = held.end;
                 }
             }
         }
@@ -423,10 +449,12 @@ fn parts(matrix: &Matrix, node: usize, arena: &mut Arena) -> Result<Vec<Packed>,
     let mut parts = Vec::with_capacity(matrix.parts.len());
     for (p, part) in matrix.parts.iter().enumerate() {
         let (rows, cols) = (matrix.rows(p, node).len(), matrix.cols(p, node).len());
-        let tiles = rows.div_ceil(TILE_ROWS);
+        let per_member = rows.div_ceil(TILE_ROWS);
+        let tiles = per_member * part.count();
         let (sum, tile_bytes) = summed(matrix, p, node, 1);
         let block = arena.alloc(tiles * tile_bytes, 64)?;
-        parts.push(Packed { ty: part.ty, cols, out, sums: vec![sum], tiles, tile_bytes, block });
+        let (ty, sums) = (part.ty, vec![sum]);
+        parts.push(Packed { ty, cols, out, sums, tiles, per_member, tile_bytes, block });
         out += rows.next_multiple_of(TILE_ROWS);
     }
     Ok(parts)

@@ -107,7 +107,7 @@ impl Variant {
 
     fn work(&self, domain: Domain) -> Work {
         let private = match domain {
-            Domain::Tokens => self.private_tokens,
+            Domain::Tokens | Domain::Slots(_) => self.private_tokens,
             Domain::Outputs => self.private_outputs,
         };
         if private { Work::Private } else { Work::Rows }
@@ -176,6 +176,8 @@ impl Lowering<'_> {
 
     fn rows(&self, domain: Domain, work: Work) -> Storage {
         match (domain, work) {
+            (Domain::Slots(each), Work::Private) => Storage::PrivateSlots(each),
+            (Domain::Slots(each), Work::Rows) => Storage::Slots(each),
             (_, Work::Private) => Storage::Private,
             (Domain::Tokens, Work::Rows) => Storage::Tokens,
             (Domain::Outputs, Work::Rows) => Storage::Outputs,
@@ -322,6 +324,22 @@ impl Lowering<'_> {
                 self.emit(layer, domain, Kind::Gated { acts, matrix, activation, out: to });
                 to
             }
+            Op::Route { x, matrix, router } => {
+                let acts = self.operand(*x, *matrix, layer);
+                let (matrix, half) = (*matrix, layer.map_or(0, |l| l % 2));
+                let bytes = vec![router.experts * size_of::<f32>(); self.graph.nodes];
+                let role = format!("scores.{half}");
+                let scores = self.buffers.declare(&role, Home::Node, Storage::Tokens, &bytes);
+                let (activation, push, splits, squares) = (None, false, 1, None);
+                let kind =
+                    Kind::MatMul { acts, matrix, activation, out: scores, push, splits, squares };
+                self.emit(layer, domain, kind);
+                let to = self.buffer("chosen", out, layer, work);
+                let router = router.clone();
+                self.emit(layer, domain, Kind::Choose { scores, router, out: to, work });
+                to
+            }
+            Op::Experts { .. } => self.experts(&node.op, layer, out),
             Op::Attention { qkv, spec } => self.attention(*qkv, spec, layer, out),
             Op::Residual { x, partial, norm, scale } => {
                 let at = self.graph.ops.iter().position(|n| n.out == out);
@@ -361,13 +379,55 @@ impl Lowering<'_> {
         self.values.insert(out, emitted);
     }
 
+    /// The chosen experts of each token: gate and up, the non-linear function, down.
+    fn experts(&mut self, op: &Op, layer: Option<usize>, out: Bundle) -> BufId {
+        let Op::Experts { x, chosen, count, up, down, expert } = *op else {
+            unreachable!("experts are what was asked for")
+        };
+        let before = |n: &&crate::builder::Node| n.out < out && matches!(n.op, Op::Experts { .. });
+        let route = self.graph.ops.iter().filter(before).count();
+        let acts = self.operand(x, up, layer);
+        let (chosen, slots) = (self.value(chosen), Domain::Slots(count));
+        let width = |n: usize| {
+            let width = self.graph.matrix(up).expert_width(n);
+            width.next_multiple_of(kernels::TILE_ROWS) * size_of::<f32>()
+        };
+        let widths: Vec<usize> = (0..self.graph.nodes).map(width).collect();
+        let role = format!("slots.{}", layer.map_or(0, |l| l % 2));
+        let hidden = self.buffers.declare(&role, Home::Node, Storage::Slots(count), &widths);
+        let kind = Kind::ExpertsUp { acts, chosen, count, bank: up, expert, route, out: hidden };
+        self.emit(layer, Domain::Tokens, kind);
+        let acts = self.operand_of(hidden, slots, down, layer);
+        let m = self.graph.matrix(down);
+        let sum = m.sum(1).expect("nodes share the columns of down");
+        let to = self.partial(&m.name, out, layer, &sum);
+        self.sums.insert(out, (sum, None));
+        let push = self.variant.gather == Gather::Push;
+        let positions = m.bank.as_ref().expect("experts are a bank").positions();
+        let nodes = 0..self.graph.nodes;
+        let leaves = nodes.map(|node| crate::sum::leaves(positions, node, 1)).collect();
+        let kind =
+            Kind::ExpertsDown { acts, chosen, count, bank: down, route, leaves, out: to, push };
+        self.emit(layer, Domain::Tokens, kind);
+        to
+    }
+
     /// The activations as `matrix` wants them: of one kind, or of several when its parts differ.
     fn operand(&mut self, x: Bundle, matrix: MatrixId, layer: Option<usize>) -> Operand {
+        let (from, domain) = (self.value(x), self.graph.bundle(x).domain);
+        self.operand_of(from, domain, matrix, layer)
+    }
+
+    fn operand_of(
+        &mut self,
+        from: BufId,
+        domain: Domain,
+        matrix: MatrixId,
+        layer: Option<usize>,
+    ) -> Operand {
         let m = self.graph.matrix(matrix);
-        let from = self.value(x);
         let mut quantized = |kind: ActKind, name: &str| {
             m.takes(kind).then(|| {
-                let domain = self.graph.bundle(x).domain;
                 let work = self.variant.work(domain);
                 let bytes: Vec<usize> = (0..self.graph.nodes)
                     .map(|n| kernels::most_row_bytes(kind, m.input_width(n)))

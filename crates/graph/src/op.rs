@@ -4,6 +4,7 @@
 //! decided when the graph is compiled.
 
 use crate::placement::Cut;
+use crate::router::Router;
 use crate::tensor::Bundle;
 use crate::weight::{MatrixId, VectorId};
 pub use kernels::RopeStyle;
@@ -202,6 +203,17 @@ pub struct Attention {
     pub cache: usize,
 }
 
+/// What an expert is.
+#[derive(Copy, Clone, Debug, PartialEq)]
+pub struct Expert {
+    /// Its non-linear function.
+    pub activation: Activation,
+    /// Whether it is `down(f(gate·x) * (up·x))`, or else `down(f(up·x))`.
+    pub gated: bool,
+    /// Whether a token's weight is a factor on what the expert takes, and not on what it gives (Llama 4).
+    pub weigh_input: bool,
+}
+
 /// An operator and its operands.
 #[derive(Clone, Debug)]
 pub enum Op {
@@ -239,6 +251,30 @@ pub enum Op {
         matrix: MatrixId,
         /// `f`.
         activation: Activation,
+    },
+    /// The experts that each token goes to, and their weights. Takes and gives replicated.
+    Route {
+        /// Input.
+        x: Bundle,
+        /// `[experts, hidden]`, on every node.
+        matrix: MatrixId,
+        /// How they are chosen.
+        router: Box<Router>,
+    },
+    /// `Σ weight * expert(x)` over the chosen experts. Replicated to partial.
+    Experts {
+        /// Input.
+        x: Bundle,
+        /// What [`Op::Route`] gives.
+        chosen: Bundle,
+        /// How many there are of a token.
+        count: usize,
+        /// The bank of gate and up, or of up.
+        up: MatrixId,
+        /// That of down.
+        down: MatrixId,
+        /// What each does.
+        expert: Expert,
     },
     /// RoPE, KV append and attention. Takes and gives split by heads.
     Attention {
@@ -283,19 +319,23 @@ impl Op {
             Op::Embed { .. } => (None, None),
             Op::Norm { x, .. } | Op::Linear { x, .. } | Op::Gated { x, .. } => (Some(*x), None),
             Op::Select { x } | Op::Logits { x, .. } => (Some(*x), None),
+            Op::Route { x, .. } => (Some(*x), None),
             Op::Attention { qkv, .. } => (Some(*qkv), None),
             Op::Residual { x, partial, .. } => (Some(*x), Some(*partial)),
+            Op::Experts { x, chosen, .. } => (Some(*x), Some(*chosen)),
         };
         first.into_iter().chain(second)
     }
 
-    /// The matrix that it multiplies by.
-    pub fn product(&self) -> Option<MatrixId> {
-        match self {
-            Op::Linear { matrix, .. } | Op::Gated { matrix, .. } => Some(*matrix),
-            Op::Logits { head, .. } => Some(*head),
-            _ => None,
-        }
+    /// The matrices that it multiplies by.
+    pub fn products(&self) -> impl Iterator<Item = MatrixId> + use<> {
+        let (first, second) = match self {
+            Op::Linear { matrix, .. } | Op::Gated { matrix, .. } => (Some(*matrix), None),
+            Op::Logits { head: matrix, .. } | Op::Route { matrix, .. } => (Some(*matrix), None),
+            Op::Experts { up, down, .. } => (Some(*up), Some(*down)),
+            _ => (None, None),
+        };
+        first.into_iter().chain(second)
     }
 
     /// The matrix of which it looks rows up.
@@ -321,6 +361,8 @@ impl Op {
             Op::Norm { norm, .. } => norm.name(),
             Op::Linear { .. } => "linear",
             Op::Gated { .. } => "gated",
+            Op::Route { .. } => "route",
+            Op::Experts { .. } => "experts",
             Op::Attention { .. } => "attention",
             Op::Residual { .. } => "residual",
             Op::Select { .. } => "select",

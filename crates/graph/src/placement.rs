@@ -153,6 +153,18 @@ impl Cut {
         Cut { ranges: windows(&bounds), segments }
     }
 
+    /// Shares a dimension that is summed over by its segments, which are given by their bounds: node `n`
+    /// takes the segments `runs[n]`.
+    pub(crate) fn of_segments(segments: Vec<usize>, runs: &[Range<usize>]) -> Cut {
+        let range = |run: &Range<usize>| segments[run.start]..segments[run.end];
+        Cut { ranges: runs.iter().map(range).collect(), segments }
+    }
+
+    /// Runs of `count` things, one for each node of `shares`.
+    pub(crate) fn runs(count: usize, shares: &Shares) -> Vec<Range<usize>> {
+        windows(&shares.bounds(&(0..=count).collect::<Vec<_>>()))
+    }
+
     /// Ranges that may overlap, of a dimension that nobody sums over.
     pub fn replicated(ranges: Vec<Range<usize>>) -> Cut {
         Cut { ranges, segments: Vec::new() }

@@ -15,7 +15,7 @@ use crate::instr::Instr;
 use crate::lower::{Variant, lower};
 use crate::plan::Plan;
 use crate::stages::Spans;
-use crate::storage::{Limits, Room, Sizes};
+use crate::storage::{Limits, Room, Scratch, Sizes};
 use crate::switch::Levels;
 use std::collections::HashMap;
 use threads::Pool;
@@ -24,8 +24,8 @@ use threads::Pool;
 pub(crate) struct Compiled {
     pub programs: HashMap<Variant, Form>,
     pub buffers: Buffers,
-    /// f32 of scratch that a thread needs.
-    pub scratch: usize,
+    /// Scratch that a thread needs.
+    pub scratch: Scratch,
 }
 
 impl Compiled {
@@ -57,7 +57,7 @@ impl Compiled {
             })
             .collect();
         let stages = programs.values().flat_map(|f| &f.stages).flatten();
-        let scratch = exec::scratch_len(graph, stages);
+        let scratch = exec::scratch(graph, stages, limits.tokens);
         Compiled { programs, buffers, scratch }
     }
 }

@@ -130,7 +130,8 @@ pub struct MatrixShape {
 }
 
 impl MatrixShape {
-    /// What `threads` of the graph's node `node` multiply; `None` if nothing of the matrix lies there.
+    /// What `threads` of the graph's node `node` multiply; `None` if nothing of the matrix lies there, or it
+    /// is a bank, of which tokens choose.
     pub(crate) fn of(
         matrix: &Matrix,
         node: usize,
@@ -145,7 +146,7 @@ impl MatrixShape {
             (SplitBy::Rows, false) => Product::Plain,
         };
         let cols = matrix.input_width(node);
-        let some = cols > 0 && parts.iter().any(|&(_, rows)| rows > 0);
+        let some = matrix.bank.is_none() && cols > 0 && parts.iter().any(|&(_, rows)| rows > 0);
         some.then_some(MatrixShape { parts, cols, product, threads })
     }
 }

@@ -54,8 +54,35 @@ pub(crate) struct Sizes {
     pub limits: Limits,
     /// Rows of what is worked on privately.
     pub private_rows: usize,
-    /// f32 of each thread's scratch for kernels.
-    pub scratch: usize,
+    /// Each thread's scratch.
+    pub scratch: Scratch,
+}
+
+/// Elements of a thread's scratch.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Scratch {
+    /// f32.
+    pub floats: usize,
+    /// u32.
+    pub words: usize,
+    /// Bytes.
+    pub bytes: usize,
+}
+
+impl Scratch {
+    /// Room for one or the other.
+    pub(crate) fn max(self, other: Scratch) -> Scratch {
+        Scratch {
+            floats: self.floats.max(other.floats),
+            words: self.words.max(other.words),
+            bytes: self.bytes.max(other.bytes),
+        }
+    }
+
+    /// Bytes of each.
+    fn sizes(self) -> [usize; 3] {
+        [self.floats * size_of::<f32>(), self.words * size_of::<u32>(), self.bytes]
+    }
 }
 
 /// Where everything lies in them. Every group of threads has a copy near.
@@ -64,7 +91,7 @@ pub(crate) struct Places {
     shared: Vec<Vec<Option<Block>>>,       // [buffer][place]
     private: Vec<Vec<Option<Block>>>,      // [buffer][thread]
     states: Vec<Vec<Option<StateLayout>>>, // [place][state]
-    scratch: Vec<Block>,                   // [thread]
+    scratch: Vec<[Block; 3]>,              // [thread]
     strides: Vec<Vec<usize>>,              // [buffer][place], bytes
     host: Vec<bool>,                       // [buffer]
 }
@@ -133,6 +160,8 @@ impl Room {
             Pool::Tokens => limits.tokens,
             Pool::Outputs => limits.outputs,
             Pool::Private => private_rows,
+            Pool::Slots(each) => limits.tokens * each,
+            Pool::PrivateSlots(each) => private_rows * each,
             Pool::States => limits.ranges,
             Pool::Nothing => 0,
         };
@@ -172,15 +201,16 @@ impl Room {
             let own = || buffers.iter().enumerate().filter(|(_, b)| b.home == Home::Thread);
             let size = |b: &Buffer| rows(b.rows) * width(b, place);
             let one = own().map(|(_, b)| size(b) + ALIGN).sum::<usize>()
-                + scratch * size_of::<f32>()
-                + ALIGN;
+                + scratch.sizes().iter().map(|bytes| bytes + ALIGN).sum::<usize>();
             let total = one * group.cpus.len();
             let mut arena = activations(total, plan.own_policy(at))?;
             for _ in &group.cpus {
                 for (id, b) in own() {
                     to.private[id][thread] = Some(arena.alloc(size(b), ALIGN)?);
                 }
-                to.scratch.push(arena.alloc(scratch * size_of::<f32>(), ALIGN)?);
+                let [floats, words, bytes] = scratch.sizes();
+                let mut block = |bytes| arena.alloc(bytes, ALIGN);
+                to.scratch.push([block(floats)?, block(words)?, block(bytes)?]);
                 thread += 1;
             }
             bytes[place] += total;
@@ -235,8 +265,8 @@ impl Places {
         &self.states
     }
 
-    /// Kernel scratch of a thread.
-    pub(crate) fn scratch(&self, thread: usize) -> Block {
+    /// Scratch of a thread: f32, u32, bytes.
+    pub(crate) fn scratch(&self, thread: usize) -> [Block; 3] {
         self.scratch[thread]
     }
 }

@@ -17,6 +17,8 @@ pub enum Domain {
     Tokens,
     /// One row per token whose logits are asked for.
     Outputs,
+    /// So many rows per token: one for each expert that it goes to, those of an expert beside each other.
+    Slots(usize),
 }
 
 /// One tensor, or one per node, under one placement: `[rows of the domain, width]` of f32.

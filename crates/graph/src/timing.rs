@@ -220,6 +220,7 @@ impl Executor {
         match domain {
             Domain::Tokens => self.limits().tokens,
             Domain::Outputs => self.limits().outputs,
+            Domain::Slots(each) => each * self.limits().tokens,
         }
     }
 

@@ -2,6 +2,7 @@
 //!
 //! Nothing is read here beyond names, types and shapes; the loader packs the data later.
 
+use crate::bank::Bank;
 use crate::error::Error;
 use crate::placement::Cut;
 use crate::sum::{Leaf, Sum};
@@ -48,6 +49,20 @@ pub trait Catalog {
     /// When there is no such tensor, or it has another shape.
     fn wanted(&self, name: &str, rows: usize, cols: usize) -> Result<TensorType, Error>;
 
+    /// The same of a tensor that holds a bank: so many matrices of that shape.
+    ///
+    /// # Errors
+    /// As [`Catalog::wanted`], or when it holds another number of them.
+    fn wanted_bank(
+        &self,
+        name: &str,
+        experts: usize,
+        rows: usize,
+        cols: usize,
+    ) -> Result<TensorType, Error> {
+        self.wanted(name, experts * rows, cols)
+    }
+
     /// Whether there is a tensor that a definition can do without.
     fn has(&self, name: &str) -> bool;
 
@@ -69,6 +84,22 @@ impl Catalog for gguf::Gguf<'_> {
             return Err(Error::WrongShape { name, got_rows, got_cols, rows, cols });
         }
         Ok(t.ty)
+    }
+
+    fn wanted_bank(
+        &self,
+        name: &str,
+        experts: usize,
+        rows: usize,
+        cols: usize,
+    ) -> Result<TensorType, Error> {
+        let ty = self.wanted(name, experts * rows, cols)?;
+        let dims = gguf::Gguf::tensor(self, name).map_or(&[][..], |t| t.shape.dims());
+        let got = dims.get(2).copied().unwrap_or(1);
+        if got != experts {
+            return Err(Error::WrongExperts { name: name.to_owned(), got, experts });
+        }
+        Ok(ty)
     }
 
     fn has(&self, name: &str) -> bool {
@@ -95,17 +126,23 @@ pub struct TensorSpec {
     pub rows: usize,
     /// Elements of a row.
     pub cols: usize,
+    /// Matrices of so many rows that it holds, if it is a bank of experts.
+    pub experts: Option<usize>,
 }
 
 impl TensorSpec {
     /// Number of elements.
     pub fn elements(&self) -> usize {
-        self.rows * self.cols
+        self.rows * self.cols * self.experts.unwrap_or(1)
     }
 
     /// Its dimensions as files state them: the length of a row first, and nothing else for a vector.
     pub fn dims(&self) -> Vec<usize> {
-        if self.rows == 1 { vec![self.cols] } else { vec![self.cols, self.rows] }
+        match self.experts {
+            Some(experts) => vec![self.cols, self.rows, experts],
+            None if self.rows == 1 => vec![self.cols],
+            None => vec![self.cols, self.rows],
+        }
     }
 
     /// Bytes in the file.
@@ -146,8 +183,41 @@ pub struct Part {
     pub cols: usize,
     /// How the split dimension is cut.
     pub cut: Cut,
-    /// What is added to each row's product, `[rows]`.
+    /// What is added to each row's product, `[rows]`, or `[experts, rows]` of a bank.
     pub bias: Option<VectorId>,
+    /// The experts whose matrices these are; of one, the shape above is meant.
+    pub members: Option<Members>,
+}
+
+/// A class of a bank's experts: every `step`-th from `first` on.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub struct Members {
+    /// The first one.
+    pub first: usize,
+    /// From one to the next.
+    pub step: usize,
+    /// How many.
+    pub count: usize,
+    /// Rows that the tensor has for each expert.
+    pub rows: usize,
+}
+
+impl Part {
+    /// All of a tensor of `(rows, columns)`, whose columns the nodes share.
+    pub(crate) fn of_columns(
+        name: &str,
+        ty: TensorType,
+        (rows, cols): (usize, usize),
+        cut: Cut,
+    ) -> Part {
+        let name = name.to_owned();
+        Part { name, ty, first: 0, rows, cols, cut, bias: None, members: None }
+    }
+
+    /// Matrices of the part.
+    pub fn count(&self) -> usize {
+        self.members.map_or(1, |members| members.count)
+    }
 }
 
 /// A matrix of one or several parts that are multiplied in one go.
@@ -159,6 +229,8 @@ pub struct Matrix {
     pub parts: Vec<Part>,
     /// Which dimension is cut.
     pub split: SplitBy,
+    /// How experts are shared, if it is a bank of them: then it has parts for each class.
+    pub bank: Option<Bank>,
 }
 
 impl Matrix {
@@ -190,6 +262,10 @@ impl Matrix {
     pub fn leaves(&self, p: usize, node: usize, splits: usize) -> Vec<Leaf> {
         match self.split {
             SplitBy::Rows => vec![Leaf { folds: 0, root: true }],
+            // Sums of experts are added leaf by leaf.
+            SplitBy::Cols if self.bank.is_some() => {
+                vec![Leaf { folds: 0, root: true }; self.parts[p].cut.leaves(node).len()]
+            }
             SplitBy::Cols => crate::sum::leaves(&self.parts[p].cut, node, splits),
         }
     }
@@ -197,7 +273,11 @@ impl Matrix {
     /// How the segments of a column-cut matrix are summed, over all nodes, each of which has its own in
     /// `splits` runs.
     pub fn sum(&self, splits: usize) -> Option<Sum> {
-        (self.split == SplitBy::Cols).then(|| Sum::over(&self.parts[0].cut, splits))
+        match (&self.bank, self.split) {
+            (_, SplitBy::Rows) => None,
+            (Some(bank), SplitBy::Cols) => Some(Sum::over(bank.positions(), 1)),
+            (None, SplitBy::Cols) => Some(Sum::over(&self.parts[0].cut, splits)),
+        }
     }
 
     /// Bytes of a packed tile of part `p` on `node`.
@@ -206,17 +286,25 @@ impl Matrix {
         self.segments(p, node).iter().map(|s| kernels::tile_bytes(ty, s.len())).sum()
     }
 
-    /// Input width on `node`; all parts read the same input.
+    /// Input width on `node`; all parts read the same input. Of a bank, whose classes are cut apart, the
+    /// widest.
     pub fn input_width(&self, node: usize) -> usize {
-        self.cols(0, node).len()
+        let parts = if self.bank.is_some() { self.parts.len() } else { 1 };
+        (0..parts).map(|p| self.cols(p, node).len()).max().unwrap_or(0)
     }
 
-    /// Bytes that `node` streams when it multiplies once (packed size, padding included).
+    /// Output width of an expert on `node`, of the class that is widest there.
+    pub(crate) fn expert_width(&self, node: usize) -> usize {
+        (0..self.parts.len()).map(|p| self.rows(p, node).len()).max().unwrap_or(0)
+    }
+
+    /// Bytes that `node` holds: what it streams when it multiplies once, but for banks, of which it streams
+    /// what was chosen (packed size, padding included).
     pub fn node_bytes(&self, node: usize) -> usize {
         (0..self.parts.len())
             .map(|p| {
                 let tiles = self.rows(p, node).len().div_ceil(kernels::TILE_ROWS);
-                tiles * self.tile_bytes(p, node)
+                tiles * self.tile_bytes(p, node) * self.parts[p].count()
             })
             .sum()
     }

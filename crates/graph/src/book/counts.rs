@@ -3,7 +3,7 @@
 //! Sums follow from the programs and the extents of the steps, so they can be held against what the
 //! pool, the kernel and the machine's counters have measured.
 
-use super::{Desk, Extent, Memory, Per, What};
+use super::{Choice, Desk, Extent, Memory, Per, What};
 use crate::compile::{Stage, count_waits};
 use crate::exec::{Part, Replica};
 use crate::plan::{Mode, Plan};
@@ -133,6 +133,8 @@ impl Counts {
                 for (per, one) in &cost.terms {
                     let units = match *per {
                         Per::Lookup(table, home) => looked_up(replica, part, table, home),
+                        Per::Expert(choice) => chosen(part, choice)[0],
+                        Per::Slot(choice) => chosen(part, choice)[1],
                         per => extent.units(per),
                     };
                     to.weights += one.weights * units;
@@ -142,6 +144,11 @@ impl Counts {
             }
         }
     }
+}
+
+/// Experts of a class that a part of a step chose, and how often.
+fn chosen(part: &Part<'_>, choice: Choice) -> [u64; 2] {
+    part.tally.map_or([0, 0], |tally| tally.units(part.at, choice))
 }
 
 /// Tokens whose rows of a table lie in a place.

@@ -1,6 +1,6 @@
 //! What each instruction states.
 
-use super::{Dealt, Line, Memory, Per, RowsOf, What};
+use super::{Choice, Dealt, Line, Memory, Per, RowsOf, What};
 use crate::buffer::BufId;
 use crate::builder::Graph;
 use crate::instr::{Finish, Gather, Instr, Kind, Operand, Work};
@@ -153,6 +153,33 @@ impl Entry<'_> {
         }
     }
 
+    /// The products with the experts that were chosen, and what they read.
+    fn experts(&mut self, id: MatrixId, (route, chosen): (usize, usize), acts: Operand) {
+        let (desk, matrix) = (self.desk, self.desk.graph.matrix(id));
+        let bank = matrix.bank.as_ref().expect("a bank of experts");
+        let each = matrix.parts.len() / bank.classes();
+        for (p, part) in matrix.parts.iter().enumerate() {
+            let (class, own) = (p / each, desk.owned(matrix, p));
+            let choice = Choice {
+                route: route as u32,
+                class: class as u32,
+                members: bank.members(class) as u32,
+                experts: bank.experts as u32,
+                chosen: chosen as u32,
+            };
+            let weights = What::Read(Memory::Weights(id), desk.place);
+            self.per(Per::Expert(choice), weights, own.bytes);
+            let kind = kernels::act_kind(part.ty);
+            self.per(Per::Slot(choice), What::Multiply(kind), own.rows * own.cols);
+        }
+        let cols = matrix.input_width(desk.node());
+        for kind in [ActKind::F32, ActKind::Bf16, ActKind::Q8] {
+            if matrix.takes(kind) {
+                self.read(acts.of(kind), chosen * kernels::most_row_bytes(kind, cols));
+            }
+        }
+    }
+
     /// Rows of all parts that the team has.
     fn own_rows(&self, id: MatrixId) -> usize {
         let matrix = self.desk.graph.matrix(id);
@@ -238,10 +265,15 @@ impl Instr {
             Some(Work::Private) => Dealt::Each,
             Some(Work::Rows) | None => Dealt::Team,
         };
+        // Rows of each token.
+        let each = match self.domain {
+            Domain::Slots(each) => each,
+            Domain::Tokens | Domain::Outputs => 1,
+        };
         let rows = match (&self.kind, self.domain) {
             (Kind::Logits { .. }, _) => RowsOf::Logits,
             (Kind::Hidden { .. }, _) => RowsOf::Hidden,
-            (_, Domain::Tokens) => RowsOf::Tokens,
+            (_, Domain::Tokens | Domain::Slots(_)) => RowsOf::Tokens,
             (_, Domain::Outputs) => RowsOf::Outputs,
         };
         let mut e = Entry { desk, lines: Lines(Vec::new()), rows, dealt };
@@ -276,9 +308,9 @@ impl Instr {
             }
             Kind::Quantize { x, kind, matrix, out, .. } => {
                 let cols = graph.matrix(*matrix).input_width(node);
-                e.read(*x, cols * FLOAT);
-                e.write(*out, kernels::most_row_bytes(*kind, cols));
-                e.pass(cols);
+                e.read(*x, each * cols * FLOAT);
+                e.write(*out, each * kernels::most_row_bytes(*kind, cols));
+                e.pass(each * cols);
             }
             Kind::MatMul { acts, matrix, out, push, splits, squares, .. } => {
                 e.product(*matrix, *acts);
@@ -312,6 +344,26 @@ impl Instr {
             Kind::Hidden { x, out, width } => {
                 e.read(*x, width * FLOAT);
                 e.write_to(*out, 0, width * FLOAT);
+            }
+            Kind::Choose { scores, router, out, .. } => {
+                e.read(*scores, router.experts * FLOAT);
+                e.write(*out, 2 * router.chosen * FLOAT);
+                e.pass(router.experts);
+            }
+            Kind::ExpertsUp { acts, bank, count, route, out, .. } => {
+                e.experts(*bank, (*route, *count), *acts);
+                let width = graph.matrix(*bank).expert_width(node);
+                e.write(*out, *count * width * FLOAT);
+            }
+            Kind::ExpertsDown { acts, bank, count, route, out, push, .. } => {
+                e.experts(*bank, (*route, *count), *acts);
+                let m = graph.matrix(*bank);
+                let sum = m.sum(1).expect("nodes share the columns of down");
+                let bytes = sum.slots[node].len() * slot(m.parts[0].rows);
+                match push {
+                    true => desk.places().for_each(|to| e.write_to(*out, to, bytes)),
+                    false => e.write(*out, bytes),
+                }
             }
             Kind::Prepare { qkv, spec, .. } => e.append(spec, *qkv),
             Kind::AttendFused { qkv, spec, out, .. } => {

@@ -77,7 +77,8 @@ impl Extent {
         }
     }
 
-    /// Units that an amount is for. Of lookups it knows only that there is one for each token.
+    /// Units that an amount is for. Of lookups it knows only that there is one for each token, and of experts
+    /// how many tokens choose on average that choose with equal chances.
     pub fn units(&self, per: Per) -> u64 {
         match per {
             Per::Step(rows) => self.rows(rows).min(1),
@@ -87,6 +88,15 @@ impl Extent {
             Per::Range(class) => self.ranges[class],
             Per::Lookup(..) => self.tokens,
             Per::Sequence => self.sequences,
+            Per::Expert(choice) => {
+                let missed = 1.0 - f64::from(choice.chosen) / f64::from(choice.experts);
+                let hit = 1.0 - missed.powf(self.tokens as f64);
+                (f64::from(choice.members) * hit).round() as u64
+            }
+            Per::Slot(choice) => {
+                let slots = self.tokens * u64::from(choice.chosen) * u64::from(choice.members);
+                (slots as f64 / f64::from(choice.experts)).round() as u64
+            }
         }
     }
 }

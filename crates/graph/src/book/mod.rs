@@ -81,6 +81,25 @@ pub enum Per {
     Sequence,
     /// Each token whose row of the table lies in a place.
     Lookup(MatrixId, usize),
+    /// Each expert of a class that some token chose.
+    Expert(Choice),
+    /// Each token, for each of its experts of a class.
+    Slot(Choice),
+}
+
+/// A class of the experts that tokens choose from.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub struct Choice {
+    /// Which of the model's routers.
+    pub route: u32,
+    /// The class, and how many experts it has.
+    pub class: u32,
+    /// See there.
+    pub members: u32,
+    /// Experts in all.
+    pub experts: u32,
+    /// Experts that a token goes to.
+    pub chosen: u32,
 }
 
 /// Who does it.

@@ -16,6 +16,7 @@ use crate::instr::{Access, Deal, Instr, Reach};
 use crate::state::StateLayout;
 use crate::step::PageId;
 use crate::storage::Places;
+use crate::tensor::Domain;
 use kernels::{KvPageMut, KvType, Rows, RowsMut};
 use memory::{Block, Pod};
 use std::cell::Cell;
@@ -92,9 +93,13 @@ impl<'a> Grant<'a> {
     /// Whether the declaration allows a touch. Rows of the caller's buffers are numbered over all parts
     /// of a step and not dealt as they are.
     fn allows(&self, buf: BufId, write: bool, place: usize, rows: &Range<usize>) -> bool {
+        let each = match self.instr.domain {
+            Domain::Slots(each) => each,
+            Domain::Tokens | Domain::Outputs => 1,
+        };
         let own = |deal: Deal| match deal {
-            Deal::Tokens => Some(&self.shares[0]),
-            Deal::Outputs => Some(&self.shares[1]),
+            Deal::Tokens => Some(self.shares[0].start * each..self.shares[0].end * each),
+            Deal::Outputs => Some(self.shares[1].clone()),
             Deal::Items => None,
         };
         let within = |access: &Access| match access.reach {

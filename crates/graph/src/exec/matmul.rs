@@ -22,7 +22,7 @@ const BLOCK_ROWS: usize = 32;
 /// call multiplies 16 tiles by 16 tokens. (With 4 KiB prompts are 1 to 2 % slower on a Zen 5; November 2026.)
 const PRODUCT: usize = 8 * BLOCK_ROWS * TILE_ROWS;
 /// The same where activations are copied for many tiles: 192 KiB, so that they serve as many.
-const PANEL_PRODUCT: usize = 48 << 10;
+pub(super) const PANEL_PRODUCT: usize = 48 << 10;
 /// f32 of scratch: gate and up, or a product that goes to several nodes.
 pub(super) const SCRATCH: usize = 2 * PANEL_PRODUCT;
 
@@ -266,7 +266,7 @@ impl Thread<'_> {
     }
 
     /// The activations that `part` multiplies: rows `rows`, columns `cols`.
-    fn acts<'s>(
+    pub(super) fn acts<'s>(
         &self,
         acts: Operand<Source<'s>>,
         part: &Packed,
@@ -320,7 +320,7 @@ pub(crate) fn tokens_that_fit(plan: &Plan, block: Block, bytes: usize) -> usize 
 }
 
 /// The columns of an output, which begins at `first`, that tiles give.
-fn columns(first: usize, tiles: &Range<usize>) -> Range<usize> {
+pub(super) fn columns(first: usize, tiles: &Range<usize>) -> Range<usize> {
     first + tiles.start * TILE_ROWS..first + tiles.end * TILE_ROWS
 }
 
@@ -346,7 +346,7 @@ fn finish(kernels: &Kernels, bias: Option<&[f32]>, after: After, to: &mut RowsMu
 }
 
 /// Rows, one after the other, to their places.
-fn copy(from: &[f32], mut to: RowsMut<'_, f32>) {
+pub(super) fn copy(from: &[f32], mut to: RowsMut<'_, f32>) {
     let width = to.width();
     for (row, from) in from.chunks_exact(width).enumerate() {
         to.row_mut(row).copy_from_slice(from);
@@ -354,14 +354,14 @@ fn copy(from: &[f32], mut to: RowsMut<'_, f32>) {
 }
 
 /// `range` in pieces of `size`, at least one element each.
-fn blocks(range: Range<usize>, size: usize) -> impl Iterator<Item = Range<usize>> {
+pub(super) fn blocks(range: Range<usize>, size: usize) -> impl Iterator<Item = Range<usize>> {
     let end = range.end;
     let size = size.max(1);
     range.step_by(size).map(move |start| start..start.saturating_add(size).min(end))
 }
 
 /// Rows by tiles in pieces whose product fits in the scratch, if they can be of whole blocks.
-fn pieces(
+pub(super) fn pieces(
     rows: Range<usize>,
     tiles: &Range<usize>,
     block: Block,

@@ -5,6 +5,7 @@
 mod access;
 mod attention;
 mod copies;
+mod experts;
 mod grid;
 mod items;
 mod keys;
@@ -17,6 +18,7 @@ mod trial;
 
 pub(crate) use attention::tile_tokens;
 pub(crate) use copies::copy_pages;
+use experts::{Chosen, Desk};
 use matmul::{After, NOTHING};
 pub(crate) use matmul::{tiles_that_fit, tokens_that_fit};
 use sums::{Partials, Summands};
@@ -34,7 +36,8 @@ use crate::plan::{Mode, Plan};
 use crate::profile::Watch;
 use crate::state::State;
 use crate::step::{Input, Prepared};
-use crate::storage::Places;
+use crate::storage::{Places, Scratch};
+use crate::tally::Tally;
 use crate::tensor::Domain;
 use crate::weight::SplitBy;
 use access::Grant;
@@ -90,6 +93,9 @@ pub(crate) struct Part<'a> {
     pub logits_before: usize,
     /// Their hidden states.
     pub hidden_before: usize,
+    /// Which part it is, and who is told of the experts that it chooses.
+    pub at: usize,
+    pub tally: Option<&'a Tally>,
 }
 
 /// A step as one thread sees it.
@@ -162,21 +168,32 @@ fn walk<W: Watch>(
     }
 }
 
-/// f32 of kernel scratch that a thread needs for `stages`.
-pub(crate) fn scratch_len<'a>(graph: &Graph, stages: impl Iterator<Item = &'a Stage>) -> usize {
+/// Scratch that a thread needs for `stages` in steps of up to `tokens` tokens.
+pub(crate) fn scratch<'a>(
+    graph: &Graph,
+    stages: impl Iterator<Item = &'a Stage>,
+    tokens: usize,
+) -> Scratch {
     let attention =
         graph.states.iter().filter_map(State::heads).map(attention::scratch_len).max().unwrap_or(0);
-    let sums = stages.flat_map(|s| &s.instrs).filter_map(|i| match &i.kind {
-        Kind::Residual { sum, width, finish, .. } => Some(sums::scratch_len(sum, *width, finish)),
-        _ => None,
-    });
-    attention.max(matmul::SCRATCH).max(sums.max().unwrap_or(0))
+    let floats = attention.max(matmul::SCRATCH);
+    let of = |instr: &Instr| match &instr.kind {
+        Kind::Residual { sum, width, finish, .. } => {
+            Scratch { floats: sums::scratch_len(sum, *width, finish), ..Scratch::default() }
+        }
+        _ => experts::room(graph, instr, tokens),
+    };
+    let instrs = stages.flat_map(|s| &s.instrs);
+    instrs.map(of).fold(Scratch { floats, ..Scratch::default() }, Scratch::max)
 }
 
 /// One thread's view of the step.
 struct Thread<'a> {
     step: &'a Step<'a>,
     input: Input<'a>,
+    /// The part of the step, and who is told of the experts that it chooses.
+    part: usize,
+    tally: Option<&'a Tally>,
     /// Rows of logits and hidden states before this part's.
     logits_before: usize,
     hidden_before: usize,
@@ -205,6 +222,8 @@ impl<'a> Thread<'a> {
         Thread {
             step,
             input,
+            part: part.at,
+            tally: part.tally,
             logits_before: part.logits_before,
             hidden_before: part.hidden_before,
             turn,
@@ -230,8 +249,11 @@ impl<'a> Thread<'a> {
         // SAFETY: as above. Tokens of a page are dealt to one thread, and a range that is appended to is
         // read by the item that appends.
         let pages = |buf, cache| unsafe { grant.pages(buf, cache) };
+        let [floats, words, bytes] = self.step.storage.scratch(self.id);
         // SAFETY: the block is this thread's own, and this is the only slice of it.
-        let scratch = unsafe { self.step.storage.scratch(self.id).as_mut_slice::<f32>() };
+        let scratch = unsafe { floats.as_mut_slice::<f32>() };
+        // SAFETY: as above.
+        let (words, bytes) = unsafe { (words.as_mut_slice::<u32>(), bytes.as_mut_slice::<u8>()) };
         match &instr.kind {
             Kind::RopeTable { rope, out } => self.rope_table(*rope, target(*out)),
             Kind::Embed { table, scale, out } => self.embed(*table, *scale, target(*out)),
@@ -295,6 +317,23 @@ impl<'a> Thread<'a> {
                 let (acts, rows) = (acts.map(source), self.count(domain));
                 self.gated(acts, *matrix, *activation, target(*out), rows, scratch);
             }
+            Kind::Choose { scores, router, out, work } => {
+                let rows = self.rows(domain, *work);
+                self.choose(source(*scores), router, target(*out), rows, scratch);
+            }
+            Kind::ExpertsUp { acts, chosen, count, bank, expert, route, out } => {
+                let (acts, tokens) = (acts.map(source), self.count(domain));
+                let chosen = Chosen { of: source(*chosen), count: *count, tokens };
+                let desk = Desk { floats: scratch, words, bytes };
+                self.experts_up(acts, chosen, (*bank, *expert, *route), target(*out), desk);
+            }
+            Kind::ExpertsDown { acts, chosen, count, bank, leaves, out, push, .. } => {
+                let (acts, tokens) = (acts.map(source), self.count(domain));
+                let chosen = Chosen { of: source(*chosen), count: *count, tokens };
+                let desk = Desk { floats: scratch, words, bytes };
+                let of = (*bank, &*leaves[self.node], *push);
+                self.experts_down(acts, chosen, of, target(*out), desk);
+            }
             Kind::Prepare { qkv, place, spec, cache } => {
                 let place = place.map(source);
                 self.prepare(source(*qkv), place, spec, pages(*cache, spec.cache), scratch);
@@ -341,6 +380,7 @@ impl<'a> Thread<'a> {
         match domain {
             Domain::Tokens => self.input.tokens.len(),
             Domain::Outputs => self.input.outputs.len(),
+            Domain::Slots(each) => each * self.input.tokens.len(),
         }
     }
 
@@ -350,6 +390,9 @@ impl<'a> Thread<'a> {
             (Work::Private, _) => 0..self.count(domain),
             (Work::Rows, Domain::Tokens) => self.shares[0].clone(),
             (Work::Rows, Domain::Outputs) => self.shares[1].clone(),
+            (Work::Rows, Domain::Slots(each)) => {
+                self.shares[0].start * each..self.shares[0].end * each
+            }
         }
     }
 

@@ -61,7 +61,7 @@ pub(crate) fn time(
         return; // Nobody waits for this place: all waits below are local.
     }
     let (variant, input) = (trial.variant, trial.input);
-    let part = Part { input, variant, logits_before: 0, hidden_before: 0 };
+    let part = Part { input, variant, logits_before: 0, hidden_before: 0, at: 0, tally: None };
     let thread = Thread::new(&step, part, 0, worker);
     if trial.fill {
         let mut filled = Vec::new();

@@ -180,6 +180,9 @@ impl Labels {
             Kind::MatMul { matrix, .. } | Kind::Gated { matrix, .. } => {
                 desk.graph.matrix(*matrix).name.as_str()
             }
+            Kind::ExpertsUp { bank, .. } | Kind::ExpertsDown { bank, .. } => {
+                desk.graph.matrix(*bank).name.as_str()
+            }
             _ => instr.name(),
         };
         let cost = match instr.matrix() {

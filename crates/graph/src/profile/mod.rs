@@ -172,7 +172,7 @@ impl Profile {
             event => match &self.labels.program_of(thread, part.variant)[event as usize] {
                 Label::Operator { name, layer, domain, cost } => {
                     let rows = part.extent.rows(match domain {
-                        Domain::Tokens => RowsOf::Tokens,
+                        Domain::Tokens | Domain::Slots(_) => RowsOf::Tokens,
                         Domain::Outputs => RowsOf::Outputs,
                     });
                     let demand = self.labels.demand(thread, cost, rows, part);

@@ -1,0 +1,168 @@
+//! Banks of experts: many matrices of one shape in one tensor, of which a token is multiplied by a few.
+//!
+//! Nodes share every expert: rows of gate and up, and the columns of down that go with them, so that all
+//! nodes work on each token whichever experts it chose. An expert's width is cut into a few *leaves* of
+//! whole blocks, and a leaf is summed apart, as in any matrix whose columns nodes share ([`crate::Sum`]).
+//! Experts are narrow, so leaves are few: 768 columns of K-quants are three. Two nodes would then have
+//! twice as much to read as the other. Experts are therefore dealt to *classes*, expert `e` to class
+//! `e mod classes`, and each class is cut elsewhere. A *position* is a leaf of a class; they are numbered
+//! leaf by leaf, and a node has a run of them:
+//!
+//! ```text
+//! leaf          0                   1                        2
+//! class         0 1 2 3 4 5 6 7     0 1  2  3  4  5  6  7    0  1  2  3  4  5  6  7
+//! position      0 1 2 3 4 5 6 7     8 9 10 11 12 13 14 15   16 17 18 19 20 21 22 23
+//! node          0 0 0 0 0 0 0 0     0 0  0  0  1  1  1  1    1  1  1  1  1  1  1  1
+//! ```
+//!
+//! Node 0 has two leaves of experts of classes 0 to 3, and one of the others. Over many experts both have
+//! the same bytes.
+//!
+//! The sum of a token's experts is made at each position, in ascending order of the experts, and positions
+//! are the leaves of the tree of sums. Leaves and classes do not depend on the nodes, so neither does a bit.
+
+use crate::placement::{Cut, Shares};
+use crate::weight::Members;
+use std::ops::Range;
+
+/// Leaves of an expert at most, and what positions are a multiple of: 2, 4 and 8 nodes have equal runs. More
+/// would serve 3 and 6 better, and cost every expert of every token so many more additions.
+const MOST_LEAVES: usize = 8;
+/// Columns of a leaf at least, where an expert has two such leaves: the sum of a leaf is added to those of
+/// other experts, which is to be little beside its products.
+const LEAF_COLS: usize = 96;
+
+/// How nodes share the experts of a bank.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Bank {
+    /// Experts.
+    pub experts: usize,
+    /// How each class is cut.
+    classes: Vec<Cut>,
+    /// Nodes' runs of positions.
+    positions: Cut,
+}
+
+impl Bank {
+    /// Shares `experts` experts of `width` columns, in units of `unit`, of which the last may be short.
+    pub(crate) fn new(experts: usize, width: usize, unit: usize, shares: &Shares) -> Bank {
+        let units = width.div_ceil(unit.max(1));
+        let leaves = (width / LEAF_COLS).clamp(2, MOST_LEAVES).min(units).max(1);
+        let classes =
+            (1..).find(|c| (c * leaves).is_multiple_of(MOST_LEAVES)).expect("there is one");
+        let classes = classes.min(experts.max(1));
+        let runs = Cut::runs(leaves * classes, shares);
+        let bounds: Vec<usize> =
+            (0..=leaves).map(|i| (i * units / leaves * unit).min(width)).collect();
+        let of_class = |class: usize| {
+            // The leaves whose positions are in the run.
+            let first = |position: usize| (position + classes - 1 - class) / classes;
+            let own: Vec<Range<usize>> =
+                runs.iter().map(|run| first(run.start)..first(run.end)).collect();
+            Cut::of_segments(bounds.clone(), &own)
+        };
+        let positions = Cut::of_segments((0..=leaves * classes).collect(), &runs);
+        Bank { experts, classes: (0..classes).map(of_class).collect(), positions }
+    }
+
+    /// Number of classes.
+    pub fn classes(&self) -> usize {
+        self.classes.len()
+    }
+
+    /// How the experts of a class are cut.
+    pub fn cut(&self, class: usize) -> &Cut {
+        &self.classes[class]
+    }
+
+    /// The order in which positions are summed, and who has which.
+    pub fn positions(&self) -> &Cut {
+        &self.positions
+    }
+
+    /// Leaf and class of a position.
+    pub fn position(&self, position: usize) -> (usize, usize) {
+        (position / self.classes(), position % self.classes())
+    }
+
+    /// Experts of a class.
+    pub fn members(&self, class: usize) -> usize {
+        (self.experts + self.classes() - 1 - class) / self.classes()
+    }
+
+    /// A class of a tensor that has so many rows for each expert.
+    pub(crate) fn class(&self, class: usize, rows: usize) -> Members {
+        Members { first: class, step: self.classes(), count: self.members(class), rows }
+    }
+
+    /// Class of an expert, and its number there.
+    pub fn place(&self, expert: usize) -> (usize, usize) {
+        (expert % self.classes(), expert / self.classes())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Columns of all experts that each node has.
+    fn columns(bank: &Bank, nodes: usize) -> Vec<usize> {
+        let of = |node| (0..bank.classes()).map(|c| bank.members(c) * bank.cut(c).len(node)).sum();
+        (0..nodes).map(of).collect()
+    }
+
+    #[test]
+    fn nodes_have_equal_bytes_of_narrow_experts() {
+        // Qwen3-30B-A3B in K-quants, GLM-4.5-Air, gpt-oss, OLMoE, Granite.
+        for (experts, width, unit) in
+            [(128, 768, 256), (128, 1408, 32), (32, 2880, 32), (64, 1024, 256), (72, 512, 256)]
+        {
+            for nodes in [1, 2, 3, 4, 6, 8] {
+                let columns = columns(&Bank::new(experts, width, unit, &nodes.into()), nodes);
+                assert_eq!(columns.iter().sum::<usize>(), experts * width);
+                let most = columns.iter().max().unwrap() * nodes;
+                let more = most as f64 / (experts * width) as f64 - 1.0;
+                // Leaves of whole blocks differ by a block. Three of eight are more than a third.
+                let bound = if nodes % 3 == 0 { 0.51 } else { 0.1 };
+                assert!(more < bound, "{experts} of {width} on {nodes} nodes: {columns:?}");
+            }
+        }
+        let unequal = Bank::new(128, 768, 256, &Shares::new(vec![1, 2]));
+        assert_eq!(columns(&unequal, 2), [128 * 256, 128 * 512]);
+    }
+
+    #[test]
+    fn every_position_is_a_leaf_of_its_class_on_its_node() {
+        for nodes in 1..9 {
+            for (experts, width, unit) in [(8, 64, 16), (5, 96, 32), (128, 768, 32), (1, 256, 256)]
+            {
+                let bank = Bank::new(experts, width, unit, &nodes.into());
+                assert_eq!((0..bank.classes()).map(|c| bank.members(c)).sum::<usize>(), experts);
+                for node in 0..nodes {
+                    for class in 0..bank.classes() {
+                        let own = bank.positions().leaves(node).map(|p| bank.position(p));
+                        let leaves: Vec<usize> =
+                            own.filter(|(_, c)| *c == class).map(|(leaf, _)| leaf).collect();
+                        let cut: Vec<usize> = bank.cut(class).leaves(node).collect();
+                        assert_eq!(leaves, cut, "class {class} on node {node} of {nodes}");
+                    }
+                }
+                for expert in 0..experts {
+                    let (class, at) = bank.place(expert);
+                    assert!(at < bank.members(class));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn leaves_and_classes_do_not_depend_on_the_nodes() {
+        for (width, unit, leaves, classes) in [(768, 256, 3, 8), (768, 32, 8, 1), (512, 256, 2, 4)]
+        {
+            for nodes in [1, 2, 5, 8] {
+                let bank = Bank::new(128, width, unit, &nodes.into());
+                assert_eq!((bank.cut(0).leaf_count(), bank.classes()), (leaves, classes));
+            }
+        }
+    }
+}
