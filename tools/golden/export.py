@@ -19,6 +19,8 @@ LAYER_TENSORS = {
     "self_attn.q_norm": "attn_q_norm", "self_attn.k_norm": "attn_k_norm",
     "mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up", "mlp.down_proj": "ffn_down",
     "self_attn.qkv_proj": "attn_qkv", "mlp.gate_up_proj": "ffn_up",
+    "mlp.gate": "ffn_gate_inp", "mlp.experts.gate_up_proj": "ffn_gate_exps ffn_up_exps",
+    "mlp.experts.down_proj": "ffn_down_exps",
 }
 # Where an architecture has other blocks, or calls something else by a name above.
 ARCH_TENSORS = {
@@ -40,7 +42,9 @@ TOP_TENSORS = {
 
 def file_names(spec: Spec, name: str) -> list[str]:
     """The tensors of the file that hold the parameter `name`, rows after rows."""
-    path, kind = name.rsplit(".", 1)  # "weight" or "bias"
+    if not name.endswith((".weight", ".bias")):  # of experts, all in one
+        name += ".weight"
+    path, kind = name.rsplit(".", 1)
     if path in TOP_TENSORS:
         return [f"{TOP_TENSORS[path]}.{kind}"]
     _, _, layer, rest = path.split(".", 3)
@@ -55,9 +59,14 @@ def split_halves(w: np.ndarray, heads: int) -> np.ndarray:
     return w.reshape(heads, rows // heads // 2, 2, -1).swapaxes(1, 2).reshape(w.shape)
 
 
+def rows_of(w) -> int:
+    """The dimension of rows: before it may be that of experts."""
+    return max(w.ndim - 2, 0)
+
+
 def of_parameter(spec: Spec, name: str, parts: list[np.ndarray]) -> np.ndarray:
     """The parameter `name` from its tensors in the file."""
-    w = np.concatenate(parts)
+    w = np.concatenate(parts, rows_of(parts[0]))
     if spec.permuted and ("q_proj" in name or "k_proj" in name):
         w = split_halves(w, spec.heads if "q_proj" in name else spec.kv_heads)
     if spec.arch.startswith("gemma") and "norm" in name:
@@ -72,10 +81,11 @@ def tensors(spec: Spec, model, seed: int) -> dict[str, tuple[np.ndarray, np.floa
     with torch.no_grad():
         for name, p in model.named_parameters():
             names = file_names(spec, name)
-            shape = (p.shape[0] // len(names), *p.shape[1:])
+            shape, rows = list(p.shape), rows_of(p)
+            shape[rows] //= len(names)
             for n in names:
-                spread = weights.spread(n, shape, spec.gains)
-                file[n] = (weights.values(seed, n, shape, *spread), *spread)
+                spread = weights.spread(n, tuple(shape), spec.gains)
+                file[n] = (weights.values(seed, n, tuple(shape), *spread), *spread)
             p.copy_(torch.from_numpy(of_parameter(spec, name, [file[n][0] for n in names])))
     return file
 

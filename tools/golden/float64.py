@@ -15,6 +15,11 @@ PERIOD = {"gemma2": 2, "gemma3": 6, "olmo2": 4}
 LOCAL = {"gemma3": 1e4, "olmo2": None}  # layers with a window have unstretched RoPE of this base
 
 
+SOFTMAX, SIGMOID, CHOSEN = 1, 2, 3  # what scores of experts become
+GATES = {}
+NORMALISED = ("qwen3moe",)
+
+
 def silu(x):
     return x / (1 + np.exp(-x))
 
@@ -41,6 +46,7 @@ class Float64:
             if f"{self.arch}.{key}" in reader.fields else default)
         self.eps = self.key("attention.layer_norm_rms_epsilon",
                             self.key("attention.layer_norm_epsilon", None))
+        self.tie = float("inf")  # between the last expert that was chosen and the next
         self.act = gelu if self.arch in GELU else silu
         self.scale = self.key("attention.scale", 1 / math.sqrt(self.d))
         self.rot, self.context = get("rope.dimension_count"), get("context_length")
@@ -108,6 +114,35 @@ class Float64:
         out[..., b] = x[..., a] * sin + x[..., b] * cos
         return out
 
+    def choose(self, scores):
+        """Weights of all experts of a token, zeros for those not chosen."""
+        count = self.key("expert_used_count", None)
+        gate = self.key("expert_gating_func", GATES.get(self.arch, SOFTMAX))
+        softmax = lambda s: np.exp(s - s.max()) / np.exp(s - s.max()).sum()
+        weights = {SOFTMAX: softmax, SIGMOID: lambda s: 1 / (1 + np.exp(-s)),
+                   CHOSEN: lambda s: s}[gate](scores)
+        rank = weights
+        order = np.argsort(-rank, kind="stable")
+        near = scores if gate == SOFTMAX else rank  # probabilities of far experts are near each other
+        self.tie = min(self.tie, near[order[count - 1]] - near[order[count]])
+        out = np.zeros(len(scores))
+        chosen = order[:count]
+        out[chosen] = softmax(weights[chosen]) if gate == CHOSEN else weights[chosen]
+        if self.key("expert_weights_norm", self.arch in NORMALISED):
+            out /= out.sum()
+        return out * self.key("expert_weights_scale", 1.0)
+
+    def experts(self, h, p):
+        """Every token by itself."""
+        t, out = self.t, np.zeros_like(h)
+        scores = h @ t[p + "ffn_gate_inp.weight"].T
+        for i, row in enumerate(h):
+            for e, weight in enumerate(self.choose(scores[i])):
+                if weight:
+                    gate, up = (t[p + f"ffn_{m}_exps.weight"][e] @ row for m in ("gate", "up"))
+                    out[i] += weight * (t[p + "ffn_down_exps.weight"][e] @ (self.act(gate) * up))
+        return out
+
     def __call__(self, tokens: list[int]) -> np.ndarray:
         t, n = self.t, len(tokens)
         x = t["token_embd.weight"][tokens] * self.key("embedding_scale", 1.0)
@@ -150,6 +185,9 @@ class Float64:
             o = linear(o, p + "attn_output")
             x = x + add * self.norm_if(o, p + "post_attention_norm")
             h = self.norm_if(x, p + "ffn_norm")
+            if p + "ffn_gate_inp.weight" in t:
+                x = x + add * self.experts(h, p)
+                continue
             up = linear(h, p + "ffn_up")
             if p + "ffn_gate.weight" in t:
                 up = self.act(linear(h, p + "ffn_gate")) * up

@@ -43,9 +43,10 @@ def spread(name: str, shape: tuple, gains: dict) -> tuple[np.float32, np.float32
         gain = gains.get(kind, 1.0)
         return np.float32(0.5 * gain), np.float32(gain)
     elif kind in ("token_embd", "output"):
-        deviation = 2.0 / shape[1] ** 0.5  # logits come out at a deviation of about 2
+        deviation = 2.0 / shape[-1] ** 0.5  # logits come out at a deviation of about 2
     else:
-        # peaked attention, and blocks that outweigh the embedding they add to
-        gain = {"attn_q": 1.6, "attn_k": 1.6, "attn_qkv": 1.6, "attn_output": 3.0, "ffn_down": 3.0}
-        deviation = {**gain, **gains}.get(kind, 1.0) / shape[1] ** 0.5
+        # peaked attention, blocks that outweigh the embedding they add to, clear choices of experts
+        gain = {"attn_q": 1.6, "attn_k": 1.6, "attn_qkv": 1.6, "attn_output": 3.0, "ffn_down": 3.0,
+                "ffn_down_exps": 3.0, "ffn_down_shexp": 3.0, "ffn_gate_inp": 3.0}
+        deviation = {**gain, **gains}.get(kind, 1.0) / shape[-1] ** 0.5
     return np.float32(deviation * 3**0.5), np.float32(offset)

@@ -60,6 +60,13 @@ fn models() -> Vec<(String, Model)> {
             TinyModel { window: Some(100), ..odd() },
         ),
         model("llama q4_0, window 40, kv q4_0", KvType::Q4_0, windowed(Some(40))),
+        // Experts of several leaves and few, of which nodes have other ones by class; of floats.
+        model("experts q4_0", KvType::F16, TinyModel::qwen3moe(TensorType::Q4_0, 736)),
+        model("experts q4_k + q6_k", KvType::F16, {
+            let second = Some(TensorType::Q6_K);
+            TinyModel { second, ..TinyModel::qwen3moe(TensorType::Q4_K, 768) }
+        }),
+        model("experts bf16", KvType::F16, TinyModel::qwen3moe(TensorType::BF16, 48)),
         // Heads that fill no vector, with norms of their own, and nodes whose keys fill no tile.
         model("qwen3, heads of 8", KvType::F16, small_heads(8)),
         model("qwen3, heads of 24, kv q8_0", KvType::Q8_0, small_heads(24)),

@@ -1,8 +1,8 @@
 //! Blocks that most families share: weights by their usual names, operators in their usual order.
 
-use crate::decoder::{Bias, Ffn, Norms, Style};
+use crate::decoder::{Bias, Ffn, Moe, Norms, Style};
 use crate::{Error, Hparams};
-use graph::{Attention, Builder, Bundle, Norm, NormOver, Tensors};
+use graph::{Attention, Builder, Bundle, Gate, Norm, NormOver, Router, Tensors};
 
 /// The name of a layer's weight.
 fn weight(layer: usize, tensor: &str) -> String {
@@ -118,8 +118,12 @@ pub(crate) fn feed_forward(
     layer: usize,
     x: Bundle,
 ) -> Result<Bundle, Error> {
+    if let Ffn::Experts(moe) = &style.ffn {
+        return experts(b, h, style, moe, layer, x);
+    }
     let [gate, up, down] = ["ffn_gate", "ffn_up", "ffn_down"].map(|t| weight(layer, t));
     let (up, down) = match style.ffn {
+        Ffn::Experts(_) => unreachable!("experts are a block of their own"),
         Ffn::Gated(_) => b.feed_forward([&*gate, &up], &down, h.hidden, h.ffn)?,
         Ffn::GatedFused(_) => b.feed_forward::<2>(Tensors::Fused(&up), &down, h.hidden, h.ffn)?,
         Ffn::Plain(_) => b.feed_forward([&*up], &down, h.hidden, h.ffn)?,
@@ -132,7 +136,74 @@ pub(crate) fn feed_forward(
     let f = match style.ffn {
         Ffn::Gated(function) | Ffn::GatedFused(function) => b.gated(f, up, function),
         Ffn::Plain(function) => b.activated(f, up, function),
+        Ffn::Experts(_) => unreachable!("as above"),
     }; // [tokens, ffn]
     let f = b.linear(f, down); // [tokens, hidden], partial
     after(b, h, style, &format!("blk.{layer}.post_ffw_norm"), (x, f))
+}
+
+/// `x + Σ weight * expert(x)`, and what the shared expert gives, with norms.
+fn experts(
+    b: &mut Builder<'_>,
+    h: &Hparams,
+    style: &Style,
+    moe: &Moe,
+    layer: usize,
+    x: Bundle,
+) -> Result<Bundle, Error> {
+    const SHARED_GATE: &str = "ffn_gate_inp_shexp";
+    let Moe { router, width, expert, fused, biases, shared } = *moe;
+    let [gate, up, down] =
+        ["ffn_gate_exps", "ffn_up_exps", "ffn_down_exps"].map(|t| weight(layer, t));
+    let size = (router.experts, width);
+    let (gate_up, out) = match (expert.gated, fused) {
+        (true, false) => b.experts([&*gate, &up], &down, h.hidden, size)?,
+        (true, true) => {
+            let both = weight(layer, "ffn_gate_up_exps");
+            b.experts::<2>(Tensors::Fused(&both), &down, h.hidden, size)?
+        }
+        (false, _) => b.experts([&*up], &down, h.hidden, size)?,
+    };
+    let scores = b.router(&weight(layer, "ffn_gate_inp"), router.experts, h.hidden)?;
+    if biases {
+        b.bias(scores, &[&format!("blk.{layer}.ffn_gate_inp.bias")])?;
+        let [gate, up, down] =
+            ["gate", "up", "down"].map(|t| format!("blk.{layer}.ffn_{t}_exps.bias"));
+        let both: &[&str] = if expert.gated { &[&gate, &up] } else { &[&up] };
+        b.expert_biases(gate_up, both)?;
+        b.expert_biases(out, &[&down])?;
+    }
+    let for_choice = format!("blk.{layer}.exp_probs_b.bias");
+    let bias = b.has(&for_choice).then(|| b.vector(&for_choice, router.experts)).transpose()?;
+
+    let f = before(b, h, style, &format!("blk.{layer}.ffn_norm"), x)?;
+    let chosen = b.route(f, scores, Router { bias, ..router })?; // [tokens, chosen]
+    let [gate, up, down] =
+        ["ffn_gate_shexp", "ffn_up_shexp", "ffn_down_shexp"].map(|t| weight(layer, t));
+    let norm = format!("blk.{layer}.post_ffw_norm");
+    match shared {
+        None => {
+            let y = b.mixture((f, chosen), (gate_up, out), expert); // [tokens, hidden], partial
+            after(b, h, style, &norm, (x, y))
+        }
+        Some(width) if b.has(&weight(layer, SHARED_GATE)) => {
+            // A mixture of one expert, whose weight is a sigmoid.
+            let one = Router { gate: Gate::Sigmoid, ..Router::softmax(1, 1) };
+            let scores = b.router(&weight(layer, SHARED_GATE), 1, h.hidden)?;
+            let shared = b.experts([&*gate, &up], &down, h.hidden, (1, width))?;
+            let always = b.route(f, scores, one)?;
+            let y = b.mixture((f, chosen), (gate_up, out), expert);
+            let z = b.mixture((f, always), shared, expert);
+            let x = after(b, h, style, &norm, (x, z))?;
+            after(b, h, style, &norm, (x, y))
+        }
+        Some(width) => {
+            let (up, down) = b.feed_forward([&*gate, &up], &down, h.hidden, width)?;
+            let z = b.gated(f, up, expert.activation);
+            let y = b.mixture((f, chosen), (gate_up, out), expert);
+            let z = b.linear(z, down);
+            let x = after(b, h, style, &norm, (x, z))?;
+            after(b, h, style, &norm, (x, y))
+        }
+    }
 }

@@ -6,7 +6,7 @@
 use crate::blocks::{attention, feed_forward, norm};
 use crate::facts::Facts;
 use crate::{Error, Hparams};
-use graph::{Activation, Builder, NormOver, RopeId, Temperature};
+use graph::{Activation, Builder, Expert, NormOver, RopeId, Router, Temperature};
 
 /// A decoder: embedding, layers, last norm, head.
 #[derive(Clone, Debug)]
@@ -116,7 +116,7 @@ pub(crate) enum Norms {
 }
 
 /// Feed-forward layers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Ffn {
     /// `down(f(gate(x)) * up(x))` (Shazeer, 2020).
     Gated(Activation),
@@ -124,6 +124,25 @@ pub(crate) enum Ffn {
     GatedFused(Activation),
     /// `down(f(up(x)))`.
     Plain(Activation),
+    /// A mixture of experts.
+    Experts(Moe),
+}
+
+/// A mixture of experts (Shazeer et al., 2017), each a feed-forward layer.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Moe {
+    /// How tokens choose. Its bias, if files have one, is found where it is declared.
+    pub router: Router,
+    /// Width of an expert.
+    pub width: usize,
+    /// What an expert does.
+    pub expert: Expert,
+    /// Whether gate and up are one tensor.
+    pub fused: bool,
+    /// Whether router and experts have biases.
+    pub biases: bool,
+    /// Width of the expert that all tokens go to.
+    pub shared: Option<usize>,
 }
 
 impl Style {

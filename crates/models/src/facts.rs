@@ -1,11 +1,15 @@
 //! What a file states besides sizes, as the page of a family reads it.
 
+use crate::decoder::Moe;
 use crate::{Error, Hparams};
 use gguf::{Metadata, Value};
+use graph::{Activation, Expert, Gate, GroupScore, Groups, Router};
 use std::ops::Deref;
 
 /// Keys that several families obey.
 pub(crate) const WINDOW: &str = "attention.sliding_window";
+pub(crate) const EXPERTS: &str = "expert_count";
+pub(crate) const LEADING_DENSE: &str = "leading_dense_block_count";
 pub(crate) const WINDOW_PATTERN: &str = "attention.sliding_window_pattern";
 
 /// Hyper-parameters, and the metadata below the architecture's name.
@@ -102,6 +106,67 @@ impl Facts<'_> {
         }
     }
 
+    /// A size of experts, when the file states it.
+    ///
+    /// # Errors
+    /// When it is no size.
+    pub(crate) fn opt_size(&self, name: &str) -> Result<Option<usize>, Error> {
+        let size = self.metadata.opt_u32(&self.key(name))?;
+        Ok(size.map(|size| size as usize).filter(|&size| size > 0))
+    }
+
+    /// A mixture of experts as the file describes it. What it leaves open is as `router` has it.
+    ///
+    /// # Errors
+    /// When a number is missing or means nothing.
+    pub(crate) fn experts(&self, router: Router) -> Result<Moe, Error> {
+        let stated = |name: &str| {
+            let missing = |value: u32| Error::Implausible {
+                key: self.key(name),
+                value: value.to_string(),
+                why: "it must be at least one",
+            };
+            self.opt_size(name)?.ok_or_else(|| missing(0))
+        };
+        let gate = match self.metadata.opt_u32(&self.key("expert_gating_func"))? {
+            None | Some(0) => router.gate,
+            Some(1) => Gate::Softmax,
+            Some(2) => Gate::Sigmoid,
+            Some(3) => Gate::ChosenSoftmax,
+            Some(4) => Gate::SqrtSoftplus,
+            Some(other) => {
+                let (key, value) = (self.key("expert_gating_func"), other.to_string());
+                return Err(Error::UnsupportedFeature { key, value });
+            }
+        };
+        let groups = match self.opt_size("expert_group_count")? {
+            Some(count) if count > 1 => {
+                let used = stated("expert_group_used_count")?;
+                let by = router.groups.map_or(GroupScore::TwoBest, |groups| groups.by);
+                Some(Groups { count, used, by })
+            }
+            _ => None,
+        };
+        let normalised = self.metadata.opt_bool(&self.key("expert_weights_norm"))?;
+        let scale = self.opt_f32("expert_weights_scale")?.filter(|&scale| scale != 0.0);
+        Ok(Moe {
+            router: Router {
+                experts: stated("expert_count")?,
+                chosen: stated("expert_used_count")?,
+                gate,
+                groups,
+                normalised: normalised.unwrap_or(router.normalised),
+                scale: scale.unwrap_or(router.scale),
+                ..router
+            },
+            width: self.opt_size("expert_feed_forward_length")?.unwrap_or(self.ffn),
+            expert: Expert { activation: Activation::Silu, gated: true, weigh_input: false },
+            fused: false,
+            biases: false,
+            shared: None,
+        })
+    }
+
     /// A factor from the metadata, when the file states it.
     ///
     /// # Errors
@@ -120,7 +185,10 @@ impl Facts<'_> {
 /// What some families have and others do not, by its key, and the value that means its absence. A
 /// file that states one is only right when it is obeyed.
 const TRAITS: &[(&str, f64)] = &[
-    ("expert_count", 0.0),
+    (EXPERTS, 0.0),
+    (LEADING_DENSE, 0.0),
+    ("expert_shared_count", 0.0),
+    ("interleave_moe_layer_step", 1.0),
     ("embedding_scale", 1.0),
     ("residual_scale", 1.0),
     ("logit_scale", 1.0),

@@ -27,6 +27,7 @@ mod phi3;
 pub mod published;
 mod qwen2;
 mod qwen3;
+mod qwen3moe;
 mod rope;
 mod smollm3;
 mod starcoder2;
@@ -35,9 +36,9 @@ mod starcoder2;
 mod page {
     pub(crate) use crate::Error;
     pub(crate) use crate::decoder::{Bias, Decoder, Ffn, Norms, Style};
-    pub(crate) use crate::facts::{Facts, WINDOW, WINDOW_PATTERN};
+    pub(crate) use crate::facts::{EXPERTS, Facts, WINDOW, WINDOW_PATTERN};
     pub(crate) use crate::rope::{local_rope, original_context, rope, rope_with_gain};
-    pub(crate) use graph::{Activation, Builder, NormOver, RopeStyle, Temperature};
+    pub(crate) use graph::{Activation, Builder, NormOver, RopeStyle, Router, Temperature};
 }
 
 pub use error::Error;
@@ -73,6 +74,7 @@ pub const ARCHITECTURES: &[Architecture] = &[
     },
     Architecture { name: "qwen2", models: "Qwen2, Qwen2.5", build: qwen2::build },
     Architecture { name: "qwen3", models: "Qwen3", build: qwen3::build },
+    Architecture { name: "qwen3moe", models: "Qwen3 with experts", build: qwen3moe::build },
     Architecture { name: "granite", models: "Granite 3, 4 (dense)", build: granite::build },
     Architecture { name: "minicpm", models: "MiniCPM", build: minicpm::build },
     Architecture { name: "smollm3", models: "SmolLM3", build: smollm3::build },

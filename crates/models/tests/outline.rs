@@ -41,8 +41,9 @@ fn an_outline_of_any_family_wants_the_tensors_of_its_file() {
             .map(|t| TensorSpec {
                 name: t.name().to_owned(),
                 ty: t.ty,
-                rows: t.rows(),
+                rows: t.shape.dims().get(1).copied().unwrap_or(1),
                 cols: t.cols(),
+                experts: t.shape.dims().get(2).copied(),
             })
             .collect();
         stored.sort_by(|a, b| a.name.cmp(&b.name));
@@ -75,7 +76,7 @@ fn tensors_that_the_graph_depends_on_are_given_with_the_outline() {
     let values = [("rope_freqs.weight", vec![2.0; 64])];
     let graph = outline(&values).build(1).unwrap().graph;
     let name = "rope_freqs.weight".to_owned();
-    let spec = TensorSpec { name, ty: TensorType::F32, rows: 1, cols: 64 };
+    let spec = TensorSpec { name, ty: TensorType::F32, rows: 1, cols: 64, experts: None };
     assert!(graph.tensors().contains(&spec), "{:?}", graph.tensors());
     let few = [("rope_freqs.weight", vec![2.0; 3])];
     let said = outline(&few).build(1).unwrap_err().to_string();

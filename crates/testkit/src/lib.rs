@@ -11,7 +11,7 @@ mod rng;
 
 pub use blocks::random_blocks;
 pub use golden::golden;
-pub use model::TinyModel;
+pub use model::{TinyExperts, TinyModel};
 pub use retype::{Requantized, requantize};
 pub use rng::Rng;
 

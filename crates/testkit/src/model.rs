@@ -27,7 +27,20 @@ pub struct TinyModel {
     pub second: Option<TensorType>,
     /// `attention.sliding_window`.
     pub window: Option<usize>,
+    /// Experts of families that have them.
+    pub experts: Option<TinyExperts>,
     pub seed: u64,
+}
+
+/// Experts of a [`TinyModel`].
+#[derive(Clone, Copy, Debug)]
+pub struct TinyExperts {
+    /// How many.
+    pub count: usize,
+    /// Those that a token goes to.
+    pub used: usize,
+    /// Width of each.
+    pub width: usize,
 }
 
 impl TinyModel {
@@ -47,6 +60,7 @@ impl TinyModel {
             ty,
             second: None,
             window: None,
+            experts: None,
             seed: 1,
         }
     }
@@ -102,6 +116,12 @@ impl TinyModel {
         TinyModel { arch: "smollm3", layers: 4, ..TinyModel::qwen3(ty) }
     }
 
+    /// As above with experts of this width, three of twelve for each token.
+    pub fn qwen3moe(ty: TensorType, width: usize) -> TinyModel {
+        let experts = Some(TinyExperts { count: 12, used: 3, width });
+        TinyModel { arch: "qwen3moe", experts, head_dim: 64, ..TinyModel::llama(ty) }
+    }
+
     /// The file's bytes.
     ///
     /// # Panics
@@ -125,7 +145,7 @@ impl TinyModel {
             w.kv(key("attention.scale"), 0.11f32).kv(key("logit_scale"), 3f32);
         }
         for spec in self.tensors() {
-            let TensorSpec { ref name, ty, rows, cols } = spec;
+            let TensorSpec { ref name, ty, rows, cols, .. } = spec;
             let mut rng = Rng::named(self.seed, name);
             // Rows of unit-variance input keep unit variance; weights of norms and biases are about 1.
             let deviation = if rows == 1 { 0.1 } else { (cols as f32).sqrt().recip() };
@@ -159,7 +179,12 @@ impl TinyModel {
         let outline = Outline {
             metadata: gguf.metadata(),
             vocab: self.vocab,
-            ty: &|name| if is_second(name) { second } else { self.ty },
+            ty: &|name| match name {
+                // Converters leave routers alone.
+                _ if name.contains("ffn_gate_inp") => TensorType::F32,
+                _ if is_second(name) => second,
+                _ => self.ty,
+            },
             extras: if self.tied { &[] } else { &["output.weight"] },
             values: &[],
         };
@@ -182,6 +207,11 @@ impl TinyModel {
             ("attention.value_length", self.head_dim),
         ] {
             w.kv(key(name), size as u32);
+        }
+        if let Some(experts) = self.experts {
+            w.kv(key("expert_count"), experts.count as u32);
+            w.kv(key("expert_used_count"), experts.used as u32);
+            w.kv(key("expert_feed_forward_length"), experts.width as u32);
         }
         // Models with LayerNorm state the one, the others the other.
         for eps in ["layer_norm_rms_epsilon", "layer_norm_epsilon"] {
