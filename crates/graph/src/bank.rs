@@ -115,16 +115,17 @@ mod tests {
     fn nodes_have_equal_bytes_of_narrow_experts() {
         // Qwen3-30B-A3B in K-quants, GLM-4.5-Air, gpt-oss, OLMoE, Granite.
         for (experts, width, unit) in
-            [(128, 768, 256), (128, 1408, 32), (32, 2880, 32), (64, 1024, 256), (72, 512, 256)]
+            [(128, 768, 256), (128, 768, 64), (128, 1408, 64), (32, 2880, 64), (72, 512, 256)]
         {
             for nodes in [1, 2, 3, 4, 6, 8] {
                 let columns = columns(&Bank::new(experts, width, unit, &nodes.into()), nodes);
                 assert_eq!(columns.iter().sum::<usize>(), experts * width);
                 let most = columns.iter().max().unwrap() * nodes;
                 let more = most as f64 / (experts * width) as f64 - 1.0;
-                // Leaves of whole blocks differ by a block. Three of eight are more than a third.
-                let bound = if nodes % 3 == 0 { 0.51 } else { 0.1 };
-                assert!(more < bound, "{experts} of {width} on {nodes} nodes: {columns:?}");
+                // Three of eight leaves are more than a third, and leaves differ by a unit: to eight nodes
+                // that is much.
+                let bound = [0.0, 0.03, 0.51, 0.1, 0.0, 0.51, 0.0, 0.34][nodes - 1];
+                assert!(more <= bound, "{experts} of {width} on {nodes} nodes: {columns:?}");
             }
         }
         let unequal = Bank::new(128, 768, 256, &Shares::new(vec![1, 2]));

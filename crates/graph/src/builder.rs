@@ -370,7 +370,10 @@ impl<'a> Builder<'a> {
     ) -> Result<(MatrixId, MatrixId), Error> {
         let up = up.into();
         let ty = self.catalog.wanted_bank(down, experts, hidden, width)?;
-        let bank = Bank::new(experts, width, block_cols(ty), &self.shares);
+        // Packed blocks of 32 come in pairs.
+        let (block, pair) = (block_cols(ty), 64);
+        let unit = if block < pair && width.is_multiple_of(pair) { pair } else { block };
+        let bank = Bank::new(experts, width, unit, &self.shares);
         let mut parts = Vec::new();
         for class in 0..bank.classes() {
             for at in 0..N {

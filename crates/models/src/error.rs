@@ -49,6 +49,16 @@ pub enum Error {
         /// What there is.
         known: String,
     },
+    /// A published model has fewer layers.
+    #[error("{name} has {of} layers: {layers} of them cannot be made")]
+    NoSuchLayers {
+        /// Its name.
+        name: &'static str,
+        /// Layers that were asked for.
+        layers: usize,
+        /// Those that it has.
+        of: usize,
+    },
     /// Not a shape and a type.
     #[error("give a shape and a type with a colon between them, such as qwen3-0.6b:q4_0")]
     NotShapeAndType,

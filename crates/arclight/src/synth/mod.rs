@@ -112,7 +112,7 @@ fn write_tensor(
     if spec.rows > 1 {
         // Outputs of unit variance for inputs of unit variance; what is added to the residual stream
         // is damped so that the stream does not grow with depth (as GPT-2 does).
-        let damped = ["attn_output.weight", "ffn_down.weight"];
+        let damped = ["attn_output.weight", "ffn_down.weight", "ffn_down_exps.weight"];
         let damped = damped.iter().any(|end| spec.name.ends_with(end));
         let scale = if damped { (2.0 * model.shape.layers as f32).sqrt().recip() } else { 1.0 };
         let sigma = scale / (spec.cols as f32).sqrt();

@@ -44,9 +44,10 @@ impl Mix {
         match tensor {
             "token_embd.weight" if !tied => return self.base,
             "token_embd.weight" | "output.weight" => return self.head,
+            router if router.contains(".ffn_gate_inp") => return TensorType::F32,
             _ => {}
         }
-        let better = ["attn_v.weight", "ffn_down.weight"].iter().any(|end| tensor.ends_with(end));
+        let better = ["attn_v.weight", "ffn_down.weight", "ffn_down_exps.weight"].iter().any(|end| tensor.ends_with(end));
         let layer = tensor.split('.').nth(1).and_then(|layer| layer.parse().ok());
         match layer {
             Some(layer) if better && more_bits(layer, layers) => self.better,

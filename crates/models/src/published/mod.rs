@@ -7,7 +7,7 @@ mod mixes;
 mod shapes;
 
 pub use mixes::{Mix, mixes, more_bits};
-pub use shapes::{SHAPES, Shape, Stretch};
+pub use shapes::{Experts, SHAPES, Shape, Stretch};
 
 use crate::{Error, Model, Outline};
 use gguf::{Gguf, TensorType, Writer};
@@ -73,6 +73,11 @@ impl Published {
         ] {
             w.kv(key(name), size as u32);
         }
+        if let Some(Experts { count, used, width }) = s.experts {
+            w.kv(key("expert_count"), count as u32);
+            w.kv(key("expert_used_count"), used as u32);
+            w.kv(key("expert_feed_forward_length"), width as u32);
+        }
         if let Some(window) = s.window {
             w.kv(key("attention.sliding_window"), window);
         }
@@ -89,7 +94,12 @@ impl Published {
 
 impl fmt::Display for Published {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}", self.shape.name, self.mix.name.to_lowercase())
+        let Shape { name, layers, .. } = self.shape;
+        f.write_str(name)?;
+        if SHAPES.iter().all(|known| (known.name, known.layers) != (name, layers)) {
+            write!(f, "/{layers}")?;
+        }
+        write!(f, ":{}", self.mix.name.to_lowercase())
     }
 }
 
@@ -98,6 +108,12 @@ impl std::str::FromStr for Published {
 
     fn from_str(text: &str) -> Result<Published, Error> {
         let (shape, mix) = text.split_once(':').ok_or(Error::NotShapeAndType)?;
+        let (shape, layers) = match shape.split_once('/') {
+            None => (shape, None),
+            Some((shape, layers)) => {
+                (shape, Some(layers.parse().map_err(|_| Error::NotShapeAndType)?))
+            }
+        };
         let unknown = |what, name: &str, known: &[&str]| {
             let (name, known) = (name.to_owned(), known.join(", "));
             Error::NotPublished { what, name, known }
@@ -105,6 +121,7 @@ impl std::str::FromStr for Published {
         let known = SHAPES.each_ref().map(|s| s.name);
         let at = known.iter().position(|name| name.eq_ignore_ascii_case(shape));
         let shape = SHAPES[at.ok_or_else(|| unknown("shape", shape, &known))?];
+        let shape = layers.map_or(Ok(shape), |layers| shape.first_layers(layers))?;
         let (mixes, known) = (mixes(), mix_names());
         let known: Vec<&str> = known.iter().map(String::as_str).collect();
         let at = known.iter().position(|name| name.eq_ignore_ascii_case(mix));
@@ -131,15 +148,16 @@ pub fn help() -> String {
         let (one, two) = (bytes(shape, 1), bytes(shape, 2));
         let gb = (one + (shape.layers - 1) * (two - one)) as f64 / 1e9;
         text += &match gb < 0.01 {
-            false => format!("  {:<12} {gb:>6.2}  {}\n", shape.name, shape.title),
+            false => format!("  {:<16} {gb:>6.2}  {}\n", shape.name, shape.title),
             true => {
-                format!("  {:<12} {gb:>6.3}  no published model: to try things out\n", shape.name)
+                format!("  {:<16} {gb:>6.3}  no published model: to try things out\n", shape.name)
             }
         };
     }
     let mixes = mix_names().join(", ");
     text + &format!(
-        "\nTypes:\n  {mixes}\n  (files of 5 bits and fewer have a Q6_K head, as published ones do)\n"
+        "\nTypes:\n  {mixes}\n  (files of 5 bits and fewer have a Q6_K head, as published ones do)\n\n\
+         SHAPE/N:TYPE is a model of the first N layers, for machines with little memory.\n"
     )
 }
 
@@ -169,6 +187,8 @@ mod tests {
         assert_eq!(params("llama3-8b:f32"), 8_030_261_248);
         assert_eq!(params("llama3.3-70b:f32") - 64, 70_553_706_496);
         assert_eq!(params("olmo2-1b:f32"), 1_484_916_736);
+        assert_eq!(params("qwen3-30b-a3b:f32"), 30_532_122_624);
+        assert_eq!(params("qwen3-235b-a22b:f32"), 235_093_634_560);
         // Of 4.3 billion, without the 420 million that see images.
         assert_eq!(params("gemma3-4b:f32"), 3_880_099_328);
     }
@@ -242,5 +262,9 @@ mod tests {
         assert!(error("tiny:q9").contains("\"q9\"") && error("tiny:q9").contains("q4_k_m"));
         assert!(error("tiny").contains("colon"));
         assert_eq!(model("Qwen3-4B:Q4_K_M").to_string(), "qwen3-4b:q4_k_m");
+        let cut = model("qwen3-30b-a3b/12:q4_0");
+        assert_eq!((cut.shape.layers, cut.to_string().as_str()), (12, "qwen3-30b-a3b/12:q4_0"));
+        assert_eq!(error("qwen3-4b/37:q4_0"), "qwen3-4b has 36 layers: 37 of them cannot be made");
+        assert!(error("qwen3-4b/x:q4_0").contains("a shape and a type"));
     }
 }

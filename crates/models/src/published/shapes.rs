@@ -2,6 +2,8 @@
 //!
 //! Source: the models' `config.json` as published.
 
+use crate::Error;
+
 /// Hyper-parameters of a published model.
 #[derive(Clone, Copy, Debug)]
 pub struct Shape {
@@ -37,6 +39,33 @@ pub struct Shape {
     pub tied: bool,
     /// Keys that a token sees in layers with a sliding window.
     pub window: Option<u32>,
+    /// Experts, in families that have them.
+    pub experts: Option<Experts>,
+}
+
+/// The experts of a published model.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Experts {
+    /// In all.
+    pub count: usize,
+    /// Those that a token goes to.
+    pub used: usize,
+    /// Width of each.
+    pub width: usize,
+}
+
+impl Shape {
+    /// The first `layers` of its layers, for machines with little memory.
+    ///
+    /// # Errors
+    /// When it has no so many.
+    pub(crate) fn first_layers(self, layers: usize) -> Result<Shape, Error> {
+        if layers == 0 || layers > self.layers {
+            let (name, of) = (self.name, self.layers);
+            return Err(Error::NoSuchLayers { name, layers, of });
+        }
+        Ok(Shape { layers, ..self })
+    }
 }
 
 /// Ways to stretch RoPE.
@@ -85,6 +114,20 @@ const QWEN3: Shape = Shape {
     norm_eps: 1e-6,
     tied: true,
     window: None,
+    experts: None,
+};
+
+const QWEN3_MOE: Shape = Shape {
+    arch: "qwen3moe",
+    hidden: 2048,
+    ffn: 6144,
+    heads: 32,
+    kv_heads: 4,
+    layers: 48,
+    rope_theta: 1e6,
+    tied: false,
+    experts: Some(Experts { count: 128, used: 8, width: 768 }),
+    ..QWEN3
 };
 
 const LLAMA3: Shape = Shape {
@@ -112,13 +155,15 @@ const GEMMA3: Shape = Shape {
 
 /// All shapes, smallest first in each family.
 #[rustfmt::skip]
-pub const SHAPES: [Shape; 13] = [
+pub const SHAPES: [Shape; 15] = [
     Shape { name: "qwen3-0.6b",  title: "Qwen3 0.6B",   hidden: 1024, ffn: 3072, ..QWEN3 },
     Shape { name: "qwen3-1.7b",  title: "Qwen3 1.7B",   hidden: 2048, ffn: 6144, ..QWEN3 },
     Shape { name: "qwen3-4b",    title: "Qwen3 4B",     hidden: 2560, ffn: 9728, layers: 36, heads: 32, ..QWEN3 },
     Shape { name: "qwen3-8b",    title: "Qwen3 8B",     hidden: 4096, ffn: 12288, layers: 36, heads: 32, tied: false, ..QWEN3 },
     Shape { name: "qwen3-14b",   title: "Qwen3 14B",    hidden: 5120, ffn: 17408, layers: 40, heads: 40, tied: false, ..QWEN3 },
     Shape { name: "qwen3-32b",   title: "Qwen3 32B",    hidden: 5120, ffn: 25600, layers: 64, heads: 64, tied: false, ..QWEN3 },
+    Shape { name: "qwen3-30b-a3b", title: "Qwen3 30B A3B", ..QWEN3_MOE },
+    Shape { name: "qwen3-235b-a22b", title: "Qwen3 235B A22B", hidden: 4096, ffn: 12288, heads: 64, layers: 94, experts: Some(Experts { count: 128, used: 8, width: 1536 }), ..QWEN3_MOE },
     Shape { name: "llama3.2-1b", title: "Llama 3.2 1B", hidden: 2048, ffn: 8192, layers: 16, head_dim: 64, stretch: Stretch::Llama3(32.0), ..LLAMA3 },
     Shape { name: "llama3.2-3b", title: "Llama 3.2 3B", hidden: 3072, ffn: 8192, heads: 24, stretch: Stretch::Llama3(32.0), ..LLAMA3 },
     Shape { name: "llama3-8b",   title: "Llama 3 8B",   hidden: 4096, ffn: 14336, layers: 32, context: 8192, tied: false, ..LLAMA3 },
