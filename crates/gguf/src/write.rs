@@ -73,12 +73,6 @@ macro_rules! from_numbers {
                 OwnedValue::array_from(ValueType::$variant, values.len() as u64, &elements)
             }
         }
-
-        impl From<Vec<$t>> for OwnedValue {
-            fn from(values: Vec<$t>) -> Self {
-                values.as_slice().into()
-            }
-        }
     )*};
 }
 
@@ -122,15 +116,12 @@ impl From<&[String]> for OwnedValue {
     }
 }
 
-impl From<Vec<&str>> for OwnedValue {
-    fn from(values: Vec<&str>) -> Self {
-        Self::strings(values)
-    }
-}
-
-impl From<Vec<String>> for OwnedValue {
-    fn from(values: Vec<String>) -> Self {
-        Self::strings(values)
+impl<T> From<Vec<T>> for OwnedValue
+where
+    Self: for<'a> From<&'a [T]>,
+{
+    fn from(values: Vec<T>) -> Self {
+        values.as_slice().into()
     }
 }
 
