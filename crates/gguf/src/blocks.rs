@@ -5,11 +5,19 @@
 
 use half::{bf16, f16};
 
-use crate::search::{self, extreme};
+use crate::search::{self, Weighed, extreme};
 use crate::{Error, TensorType};
 
 /// Elements of a block.
 const LEN: usize = 32;
+
+/// Blocks of bytes, and what each becomes.
+pub(crate) fn blocks<'a, const BYTES: usize, const LEN: usize>(
+    src: &'a [u8],
+    dst: &'a mut [f32],
+) -> impl Iterator<Item = (&'a [u8; BYTES], &'a mut [f32; LEN])> {
+    src.as_chunks().0.iter().zip(dst.as_chunks_mut().0)
+}
 
 pub(crate) fn f32_to_f32(src: &[u8], dst: &mut [f32]) {
     for (y, x) in dst.iter_mut().zip(src.as_chunks().0) {
@@ -46,6 +54,11 @@ pub(crate) fn bf16_from_f32(src: &[f32], dst: &mut Vec<u8>) -> Result<(), Error>
     Ok(())
 }
 
+/// The f16 at the start of a field.
+pub(crate) fn half(field: &[u8]) -> f32 {
+    f16::from_le_bytes([field[0], field[1]]).to_f32()
+}
+
 /// A block's scale in half precision, refused if it overflows. `block` counts from 0.
 pub(crate) fn half_scale(
     scale: f32,
@@ -69,9 +82,8 @@ pub(crate) fn inverse(d: f32) -> f32 {
 
 /// Q8_0: f16 scale, 32 × i8.
 pub(crate) fn q8_0_to_f32(src: &[u8], dst: &mut [f32]) {
-    let blocks = src.as_chunks::<{ 2 + LEN }>().0;
-    for (y, block) in dst.as_chunks_mut::<LEN>().0.iter_mut().zip(blocks) {
-        let d = f16::from_le_bytes([block[0], block[1]]).to_f32();
+    for (block, y) in blocks::<{ 2 + LEN }, LEN>(src, dst) {
+        let d = half(block);
         for (y, &q) in y.iter_mut().zip(&block[2..]) {
             *y = f32::from(q as i8) * d;
         }
@@ -110,9 +122,8 @@ fn without_min(
 /// Q4_0: f16 scale, 16 bytes; byte i holds element i in its low and element i + 16 in its high
 /// four bits, both with offset 8.
 pub(crate) fn q4_0_to_f32(src: &[u8], dst: &mut [f32]) {
-    let blocks = src.as_chunks::<{ 2 + LEN / 2 }>().0;
-    for (y, block) in dst.as_chunks_mut::<LEN>().0.iter_mut().zip(blocks) {
-        let d = f16::from_le_bytes([block[0], block[1]]).to_f32();
+    for (block, y) in blocks::<{ 2 + LEN / 2 }, LEN>(src, dst) {
+        let d = half(block);
         let (low, high) = y.split_at_mut(LEN / 2);
         for (i, &q) in block[2..].iter().enumerate() {
             low[i] = d * (f32::from(q & 15) - 8.0);
@@ -121,25 +132,13 @@ pub(crate) fn q4_0_to_f32(src: &[u8], dst: &mut [f32]) {
     }
 }
 
-pub(crate) fn q4_0_from_f32(
-    src: &[f32],
-    weights: Option<&[f32]>,
-    dst: &mut Vec<u8>,
-) -> Result<(), Error> {
-    for (i, x) in src.as_chunks::<LEN>().0.iter().enumerate() {
-        let weights = weights.map(|w| &w.as_chunks().0[i]);
+pub(crate) fn q4_0_from_f32(src: Weighed<'_>, dst: &mut Vec<u8>) -> Result<(), Error> {
+    for (i, x, weights) in src.blocks() {
         let (d, inverse) = without_min(x, weights, 8, TensorType::Q4_0, i)?;
         dst.extend(d.to_le_bytes());
-        let quant = |x: f32| ((x * inverse + 8.5) as u8).min(15);
-        let (low, high) = x.split_at(LEN / 2);
-        dst.extend(low.iter().zip(high).map(|(&low, &high)| quant(low) | quant(high) << 4));
+        dst.extend(nibbles(&x.map(|x| ((x * inverse + 8.5) as u8).min(15))));
     }
     Ok(())
-}
-
-/// The f16 at the start of a field.
-fn half(field: &[u8]) -> f32 {
-    f16::from_le_bytes([field[0], field[1]]).to_f32()
 }
 
 /// Low bits of 32 elements as bytes, laid out as in Q4_0.
@@ -190,8 +189,7 @@ fn with_min(
 
 /// Q4_1: f16 scale, f16 minimum, 16 bytes as in Q4_0 but without offset.
 pub(crate) fn q4_1_to_f32(src: &[u8], dst: &mut [f32]) {
-    let blocks = src.as_chunks::<{ 4 + LEN / 2 }>().0;
-    for (y, block) in dst.as_chunks_mut::<LEN>().0.iter_mut().zip(blocks) {
+    for (block, y) in blocks::<{ 4 + LEN / 2 }, LEN>(src, dst) {
         let (d, min) = (half(block), half(&block[2..]));
         let (low, high) = y.split_at_mut(LEN / 2);
         for (i, &q) in block[4..].iter().enumerate() {
@@ -201,13 +199,8 @@ pub(crate) fn q4_1_to_f32(src: &[u8], dst: &mut [f32]) {
     }
 }
 
-pub(crate) fn q4_1_from_f32(
-    src: &[f32],
-    weights: Option<&[f32]>,
-    dst: &mut Vec<u8>,
-) -> Result<(), Error> {
-    for (i, x) in src.as_chunks::<LEN>().0.iter().enumerate() {
-        let weights = weights.map(|w| &w.as_chunks().0[i]);
+pub(crate) fn q4_1_from_f32(src: Weighed<'_>, dst: &mut Vec<u8>) -> Result<(), Error> {
+    for (i, x, weights) in src.blocks() {
         let (halves, q) = with_min(x, weights, 15, TensorType::Q4_1, i)?;
         dst.extend(halves.map(f16::to_le_bytes).as_flattened());
         dst.extend(nibbles(&q));
@@ -217,20 +210,14 @@ pub(crate) fn q4_1_from_f32(
 
 /// Q5_0: f16 scale, 4 bytes of fifth bits, 16 bytes of nibbles as in Q4_0; offset 16.
 pub(crate) fn q5_0_to_f32(src: &[u8], dst: &mut [f32]) {
-    let blocks = src.as_chunks::<{ 6 + LEN / 2 }>().0;
-    for (y, block) in dst.as_chunks_mut::<LEN>().0.iter_mut().zip(blocks) {
+    for (block, y) in blocks::<{ 6 + LEN / 2 }, LEN>(src, dst) {
         let d = half(block);
         *y = five_bits(&block[2..6], &block[6..]).map(|q| d * (f32::from(q) - 16.0));
     }
 }
 
-pub(crate) fn q5_0_from_f32(
-    src: &[f32],
-    weights: Option<&[f32]>,
-    dst: &mut Vec<u8>,
-) -> Result<(), Error> {
-    for (i, x) in src.as_chunks::<LEN>().0.iter().enumerate() {
-        let weights = weights.map(|w| &w.as_chunks().0[i]);
+pub(crate) fn q5_0_from_f32(src: Weighed<'_>, dst: &mut Vec<u8>) -> Result<(), Error> {
+    for (i, x, weights) in src.blocks() {
         let (d, inverse) = without_min(x, weights, 16, TensorType::Q5_0, i)?;
         dst.extend(d.to_le_bytes());
         let q = x.map(|x| ((x * inverse + 16.5) as u8).min(31));
@@ -242,20 +229,14 @@ pub(crate) fn q5_0_from_f32(
 
 /// Q5_1: f16 scale, f16 minimum, then as Q5_0 but without offset.
 pub(crate) fn q5_1_to_f32(src: &[u8], dst: &mut [f32]) {
-    let blocks = src.as_chunks::<{ 8 + LEN / 2 }>().0;
-    for (y, block) in dst.as_chunks_mut::<LEN>().0.iter_mut().zip(blocks) {
+    for (block, y) in blocks::<{ 8 + LEN / 2 }, LEN>(src, dst) {
         let (d, min) = (half(block), half(&block[2..]));
         *y = five_bits(&block[4..8], &block[8..]).map(|q| d * f32::from(q) + min);
     }
 }
 
-pub(crate) fn q5_1_from_f32(
-    src: &[f32],
-    weights: Option<&[f32]>,
-    dst: &mut Vec<u8>,
-) -> Result<(), Error> {
-    for (i, x) in src.as_chunks::<LEN>().0.iter().enumerate() {
-        let weights = weights.map(|w| &w.as_chunks().0[i]);
+pub(crate) fn q5_1_from_f32(src: Weighed<'_>, dst: &mut Vec<u8>) -> Result<(), Error> {
+    for (i, x, weights) in src.blocks() {
         let (halves, q) = with_min(x, weights, 31, TensorType::Q5_1, i)?;
         dst.extend(halves.map(f16::to_le_bytes).as_flattened());
         dst.extend(fifth_bits(&q));

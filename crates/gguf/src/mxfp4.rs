@@ -5,6 +5,7 @@
 //! 127, as E8M0 says; all 256 of its values are numbers here.
 
 use crate::Error;
+use crate::blocks::blocks;
 
 /// Elements of a block.
 const LEN: usize = 32;
@@ -23,8 +24,7 @@ fn half_power(exponent: u8) -> f32 {
 }
 
 pub(crate) fn mxfp4_to_f32(src: &[u8], dst: &mut [f32]) {
-    let blocks = src.as_chunks::<BYTES>().0;
-    for (y, [exponent, nibbles @ ..]) in dst.as_chunks_mut::<LEN>().0.iter_mut().zip(blocks) {
+    for ([exponent, nibbles @ ..], y) in blocks::<BYTES, LEN>(src, dst) {
         let d = half_power(*exponent);
         let (low, high) = y.split_at_mut(LEN / 2);
         for (i, &q) in nibbles.iter().enumerate() {

@@ -5,10 +5,8 @@
 //! given the nearest steps, and keeps the best. Larger values weigh more, as they matter more to a
 //! dot product. On unit gaussians RMSE is 2 % below that of ggml's reference.
 
-use half::f16;
-
-use crate::blocks::half_scale;
-use crate::search::{extreme, totals, unit};
+use crate::blocks::{blocks, half, half_scale};
+use crate::search::{Weighed, extreme, totals, unit};
 use crate::{Error, TensorType};
 
 /// Elements that share a scale.
@@ -72,18 +70,13 @@ fn fit(x: &[f32; SUB], weights: Option<&[f32; SUB]>) -> f32 {
 const NL_BYTES: usize = 2 + SUB / 2;
 
 pub(crate) fn iq4_nl_to_f32(src: &[u8], dst: &mut [f32]) {
-    for (y, block) in dst.as_chunks_mut().0.iter_mut().zip(src.as_chunks::<NL_BYTES>().0) {
-        values(f16::from_le_bytes([block[0], block[1]]).to_f32(), &block[2..], y);
+    for (block, y) in blocks::<NL_BYTES, SUB>(src, dst) {
+        values(half(block), &block[2..], y);
     }
 }
 
-pub(crate) fn iq4_nl_from_f32(
-    src: &[f32],
-    weights: Option<&[f32]>,
-    dst: &mut Vec<u8>,
-) -> Result<(), Error> {
-    for (i, x) in src.as_chunks::<SUB>().0.iter().enumerate() {
-        let weights = weights.map(|w| &w.as_chunks().0[i]);
+pub(crate) fn iq4_nl_from_f32(src: Weighed<'_>, dst: &mut Vec<u8>) -> Result<(), Error> {
+    for (i, x, weights) in src.blocks() {
         let d = half_scale(fit(x, weights), TensorType::IQ4_NL, i, SUB)?;
         dst.extend(d.to_le_bytes());
         dst.extend(nibbles(x, d.to_f32()));
@@ -99,9 +92,8 @@ const SUBS: usize = LEN / SUB;
 const XS_BYTES: usize = 2 + 2 + SUBS / 2 + LEN / 2;
 
 pub(crate) fn iq4_xs_to_f32(src: &[u8], dst: &mut [f32]) {
-    let blocks = src.as_chunks::<XS_BYTES>().0;
-    for (y, block) in dst.as_chunks_mut::<LEN>().0.iter_mut().zip(blocks) {
-        let d = f16::from_le_bytes([block[0], block[1]]).to_f32();
+    for (block, y) in blocks::<XS_BYTES, LEN>(src, dst) {
+        let d = half(block);
         let high = u16::from_le_bytes([block[2], block[3]]);
         let subs = y.as_chunks_mut().0.iter_mut().zip(block[8..].chunks(SUB / 2));
         for (j, (y, nibbles)) in subs.enumerate() {
@@ -112,13 +104,8 @@ pub(crate) fn iq4_xs_to_f32(src: &[u8], dst: &mut [f32]) {
     }
 }
 
-pub(crate) fn iq4_xs_from_f32(
-    src: &[f32],
-    weights: Option<&[f32]>,
-    dst: &mut Vec<u8>,
-) -> Result<(), Error> {
-    for (i, x) in src.as_chunks::<LEN>().0.iter().enumerate() {
-        let weights = weights.map(|w| &w.as_chunks::<LEN>().0[i]);
+pub(crate) fn iq4_xs_from_f32(src: Weighed<'_>, dst: &mut Vec<u8>) -> Result<(), Error> {
+    for (i, x, weights) in src.blocks::<LEN>() {
         let subs = x.as_chunks::<SUB>().0;
         let fitted: [f32; SUBS] =
             std::array::from_fn(|j| fit(&subs[j], weights.map(|w| &w.as_chunks().0[j])));

@@ -17,6 +17,23 @@ pub(crate) fn extreme(x: &[f32]) -> f32 {
     x.iter().fold(0f32, |most, &x| if x.abs() > most.abs() { x } else { most })
 }
 
+/// Values of whole blocks, and their weights if there are any.
+#[derive(Clone, Copy)]
+pub(crate) struct Weighed<'a> {
+    pub(crate) x: &'a [f32],
+    pub(crate) weights: Option<&'a [f32]>,
+}
+
+impl<'a> Weighed<'a> {
+    /// Each block: its number, values and weights.
+    pub(crate) fn blocks<const LEN: usize>(
+        self,
+    ) -> impl Iterator<Item = (usize, &'a [f32; LEN], Option<&'a [f32; LEN]>)> {
+        let weights = move |i: usize| self.weights.map(|w| &w.as_chunks().0[i]);
+        self.x.as_chunks().0.iter().enumerate().map(move |(i, x)| (i, x, weights(i)))
+    }
+}
+
 /// Values over which σ² is taken.
 const NEIGHBOURS: usize = 256;
 

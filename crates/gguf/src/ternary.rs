@@ -3,7 +3,7 @@
 
 use half::f16;
 
-use crate::blocks::{half_scale, inverse};
+use crate::blocks::{half, half_scale, inverse};
 use crate::{Error, Integers, TensorType};
 
 /// Elements of a block.
@@ -11,8 +11,7 @@ const LEN: usize = 256;
 
 /// The scale at the end of a block, and the only one.
 fn scale(block: &[u8], to: &mut Integers) {
-    let at = block.len() - 2;
-    to.unit = f16::from_le_bytes([block[at], block[at + 1]]).to_f32();
+    to.unit = half(&block[block.len() - 2..]);
     to.scales = [1; 16];
 }
 

@@ -5,6 +5,7 @@
 use std::fmt;
 
 use crate::integers::Integers;
+use crate::search::Weighed;
 use crate::{Error, blocks, iquants, kquants, mxfp4, nonlinear, search, ternary};
 
 /// How the elements of a tensor are stored.
@@ -72,9 +73,8 @@ enum Form {
     Integers(fn(&[u8], &mut Integers)),
 }
 
-/// Converts whole blocks of finite `f32` and appends them; the caller has checked the length. The
-/// second slice has the weights of the first's values.
-type Weigh = fn(&[f32], Option<&[f32]>, &mut Vec<u8>) -> Result<(), Error>;
+/// Converts whole blocks of finite `f32` and appends them; the caller has checked the length.
+type Weigh = fn(Weighed<'_>, &mut Vec<u8>) -> Result<(), Error>;
 
 /// How blocks are made.
 #[derive(Debug, Clone, Copy)]
@@ -298,7 +298,7 @@ impl TensorType {
         let before = dst.len();
         let result = match self.info().quantise {
             Quantise::Alike(quantise) => quantise(src, dst),
-            Quantise::Weighted(quantise) => quantise(src, None, dst),
+            Quantise::Weighted(quantise) => quantise(Weighed { x: src, weights: None }, dst),
             Quantise::OnlyWeighted(_) => Err(Error::NeedsImportance { ty: self }),
         };
         if result.is_err() {
@@ -339,7 +339,8 @@ impl TensorType {
         let before = dst.len();
         for (i, row) in src.chunks_exact(cols).enumerate() {
             let weights = search::weights(row, &importance);
-            if let Err(mut error) = quantise(row, Some(&weights), dst) {
+            let weighed = Weighed { x: row, weights: Some(&weights) };
+            if let Err(mut error) = quantise(weighed, dst) {
                 dst.truncate(before);
                 if let Error::ScaleOverflow { index, .. } = &mut error {
                     *index += i * cols;

@@ -5,8 +5,9 @@ use std::sync::LazyLock;
 use super::codebook::Codebook;
 use super::fit::{Choice, Format, LEN, Made};
 use super::grids;
+use crate::Error;
 use crate::TensorType::{self, *};
-use crate::{Error, search};
+use crate::search::{self, Weighed};
 
 /// A type whose rows are magnitudes.
 fn magnitudes<const W: usize, const L: usize>(
@@ -48,20 +49,16 @@ static M1: Eights = LazyLock::new(|| ternary(IQ1_M, 16, true));
 fn make<const W: usize, const L: usize>(
     format: &Format<W, L>,
     signs: Signs,
-    src: &[f32],
-    weights: Option<&[f32]>,
+    src: Weighed<'_>,
     mut to: impl FnMut(&Made, &[u8; LEN / 8]),
 ) -> Result<(), Error> {
-    let own;
-    let weights = match weights {
-        Some(weights) => weights,
-        None => {
-            own = search::weights(src, &vec![1.0; src.len()]);
-            &own
-        }
+    let own = match src.weights {
+        Some(_) => Vec::new(),
+        None => search::weights(src.x, &vec![1.0; src.x.len()]),
     };
-    let blocks = src.as_chunks::<LEN>().0.iter().zip(weights.as_chunks::<LEN>().0);
-    for (i, (x, w)) in blocks.enumerate() {
+    let src = Weighed { weights: src.weights.or(Some(&own)), ..src };
+    for (i, x, w) in src.blocks::<LEN>() {
+        let w = w.expect("just made");
         let mut x = *x;
         let mut bits = [0; LEN / 8];
         if signs != Signs::InRows {
@@ -124,12 +121,8 @@ fn high_bits(rows: &[Choice], bits: usize) -> impl Iterator<Item = u8> {
     rows.chunks(8 / bits).map(byte)
 }
 
-pub(crate) fn iq2_xxs_from_f32(
-    src: &[f32],
-    weights: Option<&[f32]>,
-    dst: &mut Vec<u8>,
-) -> Result<(), Error> {
-    make(&XXS2, Signs::Even, src, weights, |made, signs| {
+pub(crate) fn iq2_xxs_from_f32(src: Weighed<'_>, dst: &mut Vec<u8>) -> Result<(), Error> {
+    make(&XXS2, Signs::Even, src, |made, signs| {
         dst.extend(made.half.to_le_bytes());
         for (j, rows) in made.rows[..32].chunks(4).enumerate() {
             dst.extend(low_bytes(rows));
@@ -138,12 +131,8 @@ pub(crate) fn iq2_xxs_from_f32(
     })
 }
 
-pub(crate) fn iq2_xs_from_f32(
-    src: &[f32],
-    weights: Option<&[f32]>,
-    dst: &mut Vec<u8>,
-) -> Result<(), Error> {
-    make(&XS2, Signs::Even, src, weights, |made, signs| {
+pub(crate) fn iq2_xs_from_f32(src: Weighed<'_>, dst: &mut Vec<u8>) -> Result<(), Error> {
+    make(&XS2, Signs::Even, src, |made, signs| {
         dst.extend(made.half.to_le_bytes());
         let word = |(choice, signs): (&Choice, &u8)| choice.row | u16::from(signs & 127) << 9;
         dst.extend(made.rows.iter().zip(signs).map(word).flat_map(u16::to_le_bytes));
@@ -151,12 +140,8 @@ pub(crate) fn iq2_xs_from_f32(
     })
 }
 
-pub(crate) fn iq2_s_from_f32(
-    src: &[f32],
-    weights: Option<&[f32]>,
-    dst: &mut Vec<u8>,
-) -> Result<(), Error> {
-    make(&S2, Signs::Free, src, weights, |made, signs| {
+pub(crate) fn iq2_s_from_f32(src: Weighed<'_>, dst: &mut Vec<u8>) -> Result<(), Error> {
+    make(&S2, Signs::Free, src, |made, signs| {
         dst.extend(made.half.to_le_bytes());
         let rows = &made.rows[..32];
         dst.extend(low_bytes(rows));
@@ -166,12 +151,8 @@ pub(crate) fn iq2_s_from_f32(
     })
 }
 
-pub(crate) fn iq3_xxs_from_f32(
-    src: &[f32],
-    weights: Option<&[f32]>,
-    dst: &mut Vec<u8>,
-) -> Result<(), Error> {
-    make(&XXS3, Signs::Even, src, weights, |made, signs| {
+pub(crate) fn iq3_xxs_from_f32(src: Weighed<'_>, dst: &mut Vec<u8>) -> Result<(), Error> {
+    make(&XXS3, Signs::Even, src, |made, signs| {
         dst.extend(made.half.to_le_bytes());
         dst.extend(low_bytes(&made.rows));
         for (signs, &steps) in signs.chunks(4).zip(&made.steps) {
@@ -180,12 +161,8 @@ pub(crate) fn iq3_xxs_from_f32(
     })
 }
 
-pub(crate) fn iq3_s_from_f32(
-    src: &[f32],
-    weights: Option<&[f32]>,
-    dst: &mut Vec<u8>,
-) -> Result<(), Error> {
-    make(&S3, Signs::Free, src, weights, |made, signs| {
+pub(crate) fn iq3_s_from_f32(src: Weighed<'_>, dst: &mut Vec<u8>) -> Result<(), Error> {
+    make(&S3, Signs::Free, src, |made, signs| {
         dst.extend(made.half.to_le_bytes());
         dst.extend(low_bytes(&made.rows));
         dst.extend(high_bits(&made.rows, 1));
@@ -194,12 +171,8 @@ pub(crate) fn iq3_s_from_f32(
     })
 }
 
-pub(crate) fn iq1_s_from_f32(
-    src: &[f32],
-    weights: Option<&[f32]>,
-    dst: &mut Vec<u8>,
-) -> Result<(), Error> {
-    make(&S1, Signs::InRows, src, weights, |made, _| {
+pub(crate) fn iq1_s_from_f32(src: Weighed<'_>, dst: &mut Vec<u8>) -> Result<(), Error> {
+    make(&S1, Signs::InRows, src, |made, _| {
         dst.extend(made.half.to_le_bytes());
         let rows = &made.rows[..32];
         dst.extend(low_bytes(rows));
@@ -211,12 +184,8 @@ pub(crate) fn iq1_s_from_f32(
     })
 }
 
-pub(crate) fn iq1_m_from_f32(
-    src: &[f32],
-    weights: Option<&[f32]>,
-    dst: &mut Vec<u8>,
-) -> Result<(), Error> {
-    make(&M1, Signs::InRows, src, weights, |made, _| {
+pub(crate) fn iq1_m_from_f32(src: Weighed<'_>, dst: &mut Vec<u8>) -> Result<(), Error> {
+    make(&M1, Signs::InRows, src, |made, _| {
         let rows = &made.rows[..32];
         dst.extend(low_bytes(rows));
         let nibble = |choice: &Choice| (choice.row >> 8) as u8 | u8::from(choice.shift < 0.0) << 3;

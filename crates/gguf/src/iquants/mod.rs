@@ -17,15 +17,11 @@ pub(crate) use make::{
 use half::f16;
 
 use crate::Integers;
+use crate::blocks::half;
 
 /// The little-endian words of a field.
 fn words(field: &[u8]) -> impl Iterator<Item = u16> {
     field.as_chunks().0.iter().map(|b| u16::from_le_bytes(*b))
-}
-
-/// The half-precision number that begins a block.
-fn half(block: &[u8]) -> f32 {
-    f16::from_le_bytes([block[0], block[1]]).to_f32()
 }
 
 /// The scale that `steps` bits stand for.

@@ -17,8 +17,3 @@ pub(crate) use without_min::{q3_k_from_f32, q3_k_to_f32, q6_k_from_f32, q6_k_to_
 
 /// Elements of a block.
 const LEN: usize = 256;
-
-/// The f16 at `at`.
-fn half(block: &[u8], at: usize) -> f32 {
-    half::f16::from_le_bytes([block[at], block[at + 1]]).to_f32()
-}

@@ -1,7 +1,9 @@
 //! Q2_K, Q4_K and Q5_K, whose sub-blocks have a minimum: y = (d · scale) · q − (dmin · min).
 
+use super::LEN;
 use super::fit::{WithMin, block_with_min};
-use super::{LEN, half};
+use crate::blocks::{blocks, half};
+use crate::search::Weighed;
 use crate::{Error, TensorType};
 
 // Q2_K: 16 bytes, scale in the low and minimum in the high nibble; 64 bytes of bit pairs; f16 d; f16
@@ -11,9 +13,8 @@ use crate::{Error, TensorType};
 const Q2_BYTES: usize = 16 + LEN / 4 + 2 + 2;
 
 pub(crate) fn q2_k_to_f32(src: &[u8], dst: &mut [f32]) {
-    let blocks = src.as_chunks::<Q2_BYTES>().0;
-    for (y, block) in dst.as_chunks_mut::<LEN>().0.iter_mut().zip(blocks) {
-        let (d, dmin) = (half(block, 80), half(block, 82));
+    for (block, y) in blocks::<Q2_BYTES, LEN>(src, dst) {
+        let (d, dmin) = (half(&block[80..]), half(&block[82..]));
         let factors: [(f32, f32); 16] = std::array::from_fn(|j| {
             (d * f32::from(block[j] & 15), dmin * f32::from(block[j] >> 4))
         });
@@ -25,13 +26,8 @@ pub(crate) fn q2_k_to_f32(src: &[u8], dst: &mut [f32]) {
     }
 }
 
-pub(crate) fn q2_k_from_f32(
-    src: &[f32],
-    weights: Option<&[f32]>,
-    dst: &mut Vec<u8>,
-) -> Result<(), Error> {
-    for (i, x) in src.as_chunks().0.iter().enumerate() {
-        let weights = weights.map(|w| &w.as_chunks().0[i]);
+pub(crate) fn q2_k_from_f32(src: Weighed<'_>, dst: &mut Vec<u8>) -> Result<(), Error> {
+    for (i, x, weights) in src.blocks() {
         let WithMin { d, dmin, scales, mins, q } =
             block_with_min::<16, 16>(x, weights, (3, 15), TensorType::Q2_K, i)?;
         dst.extend(scales.iter().zip(mins).map(|(scale, min)| scale | min << 4));
@@ -79,7 +75,7 @@ fn pack_scales(scales: &[u8; SUBS], mins: &[u8; SUBS]) -> [u8; 12] {
 
 /// The scale and the minimum of every sub-block.
 fn factors(block: &[u8]) -> [(f32, f32); SUBS] {
-    let (d, dmin) = (half(block, 0), half(block, 2));
+    let (d, dmin) = (half(block), half(&block[2..]));
     let (scales, mins) = unpack_scales(&block[4..16]);
     std::array::from_fn(|j| (d * f32::from(scales[j]), dmin * f32::from(mins[j])))
 }
@@ -102,8 +98,7 @@ fn nibbles(q: &[u8; LEN]) -> impl Iterator<Item = u8> {
 }
 
 pub(crate) fn q4_k_to_f32(src: &[u8], dst: &mut [f32]) {
-    let blocks = src.as_chunks::<Q4_BYTES>().0;
-    for (y, block) in dst.as_chunks_mut::<LEN>().0.iter_mut().zip(blocks) {
+    for (block, y) in blocks::<Q4_BYTES, LEN>(src, dst) {
         let factors = factors(block);
         for (j, (y, q)) in y.chunks_exact_mut(2 * SUB).zip(block[16..].chunks(SUB)).enumerate() {
             let (low, high) = y.split_at_mut(SUB);
@@ -116,13 +111,8 @@ pub(crate) fn q4_k_to_f32(src: &[u8], dst: &mut [f32]) {
     }
 }
 
-pub(crate) fn q4_k_from_f32(
-    src: &[f32],
-    weights: Option<&[f32]>,
-    dst: &mut Vec<u8>,
-) -> Result<(), Error> {
-    for (i, x) in src.as_chunks().0.iter().enumerate() {
-        let weights = weights.map(|w| &w.as_chunks().0[i]);
+pub(crate) fn q4_k_from_f32(src: Weighed<'_>, dst: &mut Vec<u8>) -> Result<(), Error> {
+    for (i, x, weights) in src.blocks() {
         let block = block_with_min::<SUB, SUBS>(x, weights, (15, 63), TensorType::Q4_K, i)?;
         dst.extend(head(&block));
         dst.extend(nibbles(&block.q));
@@ -131,8 +121,7 @@ pub(crate) fn q4_k_from_f32(
 }
 
 pub(crate) fn q5_k_to_f32(src: &[u8], dst: &mut [f32]) {
-    let blocks = src.as_chunks::<Q5_BYTES>().0;
-    for (y, block) in dst.as_chunks_mut::<LEN>().0.iter_mut().zip(blocks) {
+    for (block, y) in blocks::<Q5_BYTES, LEN>(src, dst) {
         let factors = factors(block);
         let (fifth, nibbles) = block[16..].split_at(SUB);
         for (j, y) in y.chunks_exact_mut(SUB).enumerate() {
@@ -146,13 +135,8 @@ pub(crate) fn q5_k_to_f32(src: &[u8], dst: &mut [f32]) {
     }
 }
 
-pub(crate) fn q5_k_from_f32(
-    src: &[f32],
-    weights: Option<&[f32]>,
-    dst: &mut Vec<u8>,
-) -> Result<(), Error> {
-    for (i, x) in src.as_chunks().0.iter().enumerate() {
-        let weights = weights.map(|w| &w.as_chunks().0[i]);
+pub(crate) fn q5_k_from_f32(src: Weighed<'_>, dst: &mut Vec<u8>) -> Result<(), Error> {
+    for (i, x, weights) in src.blocks() {
         let block = block_with_min::<SUB, SUBS>(x, weights, (31, 63), TensorType::Q5_K, i)?;
         dst.extend(head(&block));
         let fifth = |i: usize, j: usize| block.q[j * SUB + i] >> 4 << j;

@@ -1,8 +1,10 @@
 //! Q3_K and Q6_K, whose values have a fixed offset: y = (d · scale) · (q − offset), for 16 sub-blocks
 //! of 16.
 
+use super::LEN;
 use super::fit::{WithoutMin, block_without_min};
-use super::{LEN, half};
+use crate::blocks::{blocks, half};
+use crate::search::Weighed;
 use crate::{Error, TensorType};
 
 const SUB: usize = 16;
@@ -34,11 +36,10 @@ fn pack_scales(scales: &[i8; SUBS]) -> [u8; 12] {
 }
 
 pub(crate) fn q3_k_to_f32(src: &[u8], dst: &mut [f32]) {
-    let blocks = src.as_chunks::<Q3_BYTES>().0;
-    for (y, block) in dst.as_chunks_mut::<LEN>().0.iter_mut().zip(blocks) {
+    for (block, y) in blocks::<Q3_BYTES, LEN>(src, dst) {
         let (high, rest) = block.split_at(LEN / 8);
         let (pairs, rest) = rest.split_at(LEN / 4);
-        let d = half(rest, 12);
+        let d = half(&rest[12..]);
         let scales = unpack_scales(rest).map(|scale| d * f32::from(scale));
         for (i, y) in y.iter_mut().enumerate() {
             let low = pairs[i / 128 * 32 + i % 32] >> (i / 32 % 4 * 2) & 3;
@@ -48,13 +49,8 @@ pub(crate) fn q3_k_to_f32(src: &[u8], dst: &mut [f32]) {
     }
 }
 
-pub(crate) fn q3_k_from_f32(
-    src: &[f32],
-    weights: Option<&[f32]>,
-    dst: &mut Vec<u8>,
-) -> Result<(), Error> {
-    for (i, x) in src.as_chunks().0.iter().enumerate() {
-        let weights = weights.map(|w| &w.as_chunks().0[i]);
+pub(crate) fn q3_k_from_f32(src: Weighed<'_>, dst: &mut Vec<u8>) -> Result<(), Error> {
+    for (i, x, weights) in src.blocks() {
         let WithoutMin { d, scales, q } =
             block_without_min(x, weights, (4, 32), TensorType::Q3_K, i)?;
         let high = |l: usize| (0..8).fold(0, |bits, r| bits | q[32 * r + l] >> 2 << r);
@@ -84,11 +80,10 @@ const fn q6_place(i: usize) -> (usize, u32, usize, u32) {
 }
 
 pub(crate) fn q6_k_to_f32(src: &[u8], dst: &mut [f32]) {
-    let blocks = src.as_chunks::<Q6_BYTES>().0;
-    for (y, block) in dst.as_chunks_mut::<LEN>().0.iter_mut().zip(blocks) {
+    for (block, y) in blocks::<Q6_BYTES, LEN>(src, dst) {
         let (nibbles, rest) = block.split_at(LEN / 2);
         let (pairs, scales) = rest.split_at(LEN / 4);
-        let d = half(scales, SUBS);
+        let d = half(&scales[SUBS..]);
         for (i, y) in y.iter_mut().enumerate() {
             let (nibble, shift, pair, pair_shift) = q6_place(i);
             let q = nibbles[nibble] >> shift & 15 | (pairs[pair] >> pair_shift & 3) << 4;
@@ -97,13 +92,8 @@ pub(crate) fn q6_k_to_f32(src: &[u8], dst: &mut [f32]) {
     }
 }
 
-pub(crate) fn q6_k_from_f32(
-    src: &[f32],
-    weights: Option<&[f32]>,
-    dst: &mut Vec<u8>,
-) -> Result<(), Error> {
-    for (i, x) in src.as_chunks().0.iter().enumerate() {
-        let weights = weights.map(|w| &w.as_chunks().0[i]);
+pub(crate) fn q6_k_from_f32(src: Weighed<'_>, dst: &mut Vec<u8>) -> Result<(), Error> {
+    for (i, x, weights) in src.blocks() {
         let WithoutMin { d, scales, q } =
             block_without_min(x, weights, (32, 128), TensorType::Q6_K, i)?;
         let (mut nibbles, mut pairs) = ([0u8; LEN / 2], [0u8; LEN / 4]);
