@@ -6,6 +6,7 @@
 
 use crate::exp::ROUND;
 use crate::simd::{Dot, LANES, Simd};
+use std::ops::Index;
 
 /// Columns of a block.
 pub(crate) const BLOCK: usize = 32;
@@ -60,6 +61,47 @@ impl Q8Block {
     #[inline(always)]
     pub(crate) fn steps(&self) -> i32 {
         i32::from(self.steps[1]) << 16 | i32::from(self.steps[0] as u16)
+    }
+}
+
+/// A block of each token, with the token as index.
+#[derive(Clone, Copy)]
+pub(crate) struct Q8Blocks<'a, const T: usize> {
+    acts: [&'a [Q8Block]; T],
+    /// Below the length of each.
+    b: usize,
+}
+
+impl<'a, const T: usize> Q8Blocks<'a, T> {
+    /// Block `b` of each.
+    ///
+    /// # Safety
+    ///
+    /// `b` is below the length of every element of `acts`.
+    #[inline(always)]
+    pub(crate) unsafe fn new(acts: [&'a [Q8Block]; T], b: usize) -> Self {
+        Self { acts, b }
+    }
+
+    /// Those that lie one behind the other.
+    #[inline(always)]
+    pub(crate) fn of(blocks: &'a [Q8Block; T]) -> Self {
+        let mut acts = [&blocks[..1]; T];
+        for t in 0..T {
+            acts[t] = &blocks[t..=t];
+        }
+        Self { acts, b: 0 }
+    }
+}
+
+impl<const T: usize> Index<usize> for Q8Blocks<'_, T> {
+    type Output = Q8Block;
+
+    #[inline(always)]
+    fn index(&self, t: usize) -> &Q8Block {
+        debug_assert!(self.b < self.acts[t].len());
+        // SAFETY: as every constructor has it.
+        unsafe { self.acts[t].get_unchecked(self.b) }
     }
 }
 

@@ -8,7 +8,7 @@
 
 use super::quantised::{LINE, Quants, half};
 use super::{Ahead, KV_PAGE, KvType};
-use crate::q8::{BLOCK, Q8Block};
+use crate::q8::{BLOCK, Q8Blocks};
 use crate::simd::{Dot, LANES, Simd};
 
 /// What is added to a quant of a key.
@@ -64,20 +64,17 @@ impl Quants for Q4_0 {
     }
 
     #[inline(always)]
-    unsafe fn dots<D: Dot, const R: usize>(
+    fn dots<D: Dot, const R: usize>(
         d: D,
         lines: &[[u8; LINE]],
         g: usize,
-        q: [&[Q8Block]; R],
-        b: usize,
+        q: Q8Blocks<'_, R>,
         (ahead, at): (Ahead, usize),
     ) -> [D::I; R] {
-        // SAFETY: the caller's contract.
-        let act = |r: usize| unsafe { q[r].get_unchecked(b) };
         let mask = d.splat_w(15);
         let mut acc = [d.start_nibbles(0); R];
         for r in 0..R {
-            acc[r] = d.start_nibbles(act(r).neg8);
+            acc[r] = d.start_nibbles(q[r].neg8);
         }
         for (j, line) in lines.iter().enumerate() {
             if g == 0 {
@@ -86,15 +83,15 @@ impl Quants for Q4_0 {
             let both = d.load_w(line, g);
             let (low, high) = (d.and(both, mask), d.and(d.shr4(both), mask));
             for r in 0..R {
-                acc[r] = d.dot_nibbles(acc[r], low, act(r).quad(j));
+                acc[r] = d.dot_nibbles(acc[r], low, q[r].quad(j));
             }
             for r in 0..R {
-                acc[r] = d.dot_nibbles(acc[r], high, act(r).quad(4 + j));
+                acc[r] = d.dot_nibbles(acc[r], high, q[r].quad(4 + j));
             }
         }
         let mut sums = [d.splat_i(0); R];
         for r in 0..R {
-            sums[r] = d.end_nibbles(acc[r], act(r).neg8);
+            sums[r] = d.end_nibbles(acc[r], q[r].neg8);
         }
         sums
     }

@@ -6,7 +6,7 @@
 use super::quantised::{LINE, Quants, half};
 use super::{Ahead, KV_PAGE, KvType};
 use crate::exp::ROUND;
-use crate::q8::{BLOCK, Q8Block};
+use crate::q8::{BLOCK, Q8Blocks};
 use crate::simd::{Dot, LANES, Simd};
 
 /// Adds 128 to a signed byte.
@@ -53,19 +53,16 @@ impl Quants for Q8_0 {
     }
 
     #[inline(always)]
-    unsafe fn dots<D: Dot, const R: usize>(
+    fn dots<D: Dot, const R: usize>(
         d: D,
         lines: &[[u8; LINE]],
         g: usize,
-        q: [&[Q8Block]; R],
-        b: usize,
+        q: Q8Blocks<'_, R>,
         (ahead, at): (Ahead, usize),
     ) -> [D::I; R] {
-        // SAFETY: the caller's contract.
-        let act = |r: usize| unsafe { q[r].get_unchecked(b) };
         let mut sums = [d.splat_i(0); R];
         for r in 0..R {
-            sums[r] = d.start_biased(act(r).neg128);
+            sums[r] = d.start_biased(q[r].neg128);
         }
         for (j, line) in lines.iter().enumerate() {
             if g == 0 {
@@ -73,7 +70,7 @@ impl Quants for Q8_0 {
             }
             let w = d.load_w(line, g);
             for r in 0..R {
-                sums[r] = d.dot_biased(sums[r], w, act(r).quad(j));
+                sums[r] = d.dot_biased(sums[r], w, q[r].quad(j));
             }
         }
         sums

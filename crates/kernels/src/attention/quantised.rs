@@ -13,7 +13,7 @@
 
 use super::{Ahead, Cell, KV_CHUNK, KV_PAGE, KvType, Seen, Tile, attn_state_len};
 use crate::exp::ROUND;
-use crate::q8::{BLOCK, Q8Block};
+use crate::q8::{BLOCK, Q8Block, Q8Blocks};
 use crate::simd::{Dot, LANES, Simd};
 use std::marker::PhantomData;
 use std::ops::Range;
@@ -45,18 +45,13 @@ pub(crate) trait Quants: Copy {
     fn put_key(lines: &mut [[u8; LINE]], slot: usize, qs: &[i8; BLOCK]);
     /// Stores quants of the value of a slot.
     fn put_value(lines: &mut [[u8; LINE]], slot: usize, qs: &[i8; BLOCK]);
-    /// Dots of 16 keys with block `b` of each row of `q`. As many lines are fetched meanwhile, of a page
+    /// Dots of 16 keys with a block of each row of queries. As many lines are fetched meanwhile, of a page
     /// and from an offset in it.
-    ///
-    /// # Safety
-    ///
-    /// Every row of `q` has a block `b`.
-    unsafe fn dots<D: Dot, const R: usize>(
+    fn dots<D: Dot, const R: usize>(
         d: D,
         lines: &[[u8; LINE]],
         g: usize,
-        q: [&[Q8Block]; R],
-        b: usize,
+        q: Q8Blocks<'_, R>,
         ahead: (Ahead, usize),
     ) -> [D::I; R];
     /// `sums` and the dots of each row's weights with the values of 16 dimensions in a line, the `j`-th
@@ -245,13 +240,12 @@ unsafe fn score<D: Dot, Q: Quants, const R: usize>(
         let scales = scales.as_chunks::<{ 2 * LANES }>().0[half];
         let lines = quants.as_chunks().0;
         // SAFETY: the caller's contract.
-        let act = |r: usize| unsafe { q[r].get_unchecked(b) };
+        let q = unsafe { Q8Blocks::new(q, b) };
         for g in 0..D::GROUPS {
-            // SAFETY: the caller's contract.
-            let sums = unsafe { Q::dots(d, lines, g, q, b, (ahead, at + b * Q::KEYS)) };
+            let sums = Q::dots(d, lines, g, q, (ahead, at + b * Q::KEYS));
             let scale = d.load_f16(&scales, g);
             for r in 0..R {
-                acc[g][r] = d.fma(d.to_f(sums[r]), d.mul(scale, d.splat(act(r).d)), acc[g][r]);
+                acc[g][r] = d.fma(d.to_f(sums[r]), d.mul(scale, d.splat(q[r].d)), acc[g][r]);
             }
         }
     }

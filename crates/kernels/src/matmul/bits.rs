@@ -5,7 +5,6 @@
 //! vectors' bytes, where one instruction unpacks them; the others lie in the bits above, in runs.
 
 use super::part;
-use crate::simd::Dot;
 
 /// Bits `from..from + count` of quad `quad` are bits `at..at + count` of vector `vector`.
 pub(super) struct Run {
@@ -53,10 +52,4 @@ pub(super) fn get<const QUADS: usize>(packed: &[u8], row: usize, runs: &[Run]) -
         quads[run.quad] |= (word >> run.at & run.mask()) << run.from;
     }
     quads
-}
-
-/// Vector `v` of a group's rows.
-#[inline(always)]
-pub(super) fn vector<D: Dot>(d: D, packed: &[u8], v: usize, group: usize) -> D::W {
-    d.load_w(part(packed, 64 * v), group)
 }

@@ -1,7 +1,8 @@
 //! Weights of 5 bits: 32 columns in five vectors of bytes, of which quads 0 to 4 have the low bits.
 
-use super::bits::{self, Run, run, vector};
-use super::{block, part};
+use super::bits::{self, Run, run};
+use super::quants::Packed;
+use super::{Q8Blocks, dot_pair, part, start};
 use crate::TILE_ROWS;
 use crate::q8::Q8Block;
 use crate::simd::Dot;
@@ -54,62 +55,39 @@ pub(super) fn to_file(q: &[u8; 32], fifth: &mut [u8], nibbles: &mut [u8]) {
     }
 }
 
-/// The integer sums of 32 columns, each token's begun at `start` of its block.
-///
-/// # Safety
-///
-/// `b` is below the length of every element of `acts`.
+/// The integer sums, each token's begun at `begin` of its block.
 #[inline(always)]
-pub(super) unsafe fn dot_five<D: Dot, const T: usize, const N: usize>(
-    d: D,
-    packed: [&[u8; FIVE]; N],
-    groups: [usize; N],
-    acts: [&[Q8Block]; T],
-    b: usize,
-    start: impl Fn(&Q8Block) -> i32,
+pub(super) fn dot_five<D: Dot, const T: usize, const N: usize>(
+    packed: Packed<'_, D, N>,
+    acts: Q8Blocks<'_, T>,
+    begin: impl Fn(&Q8Block) -> i32,
 ) -> [[D::I; N]; T] {
-    // SAFETY: the caller's contract.
-    let act = |t: usize| unsafe { block(acts[t], b) };
+    let d = packed.head.d;
     let (five, three) = (d.splat_w(31), d.splat_w(7));
-    let mut sums = [[d.splat_i(0); N]; T];
-    for t in 0..T {
-        sums[t] = [d.splat_i(start(act(t))); N];
-    }
+    let mut sums = start(d, acts, begin);
     for pair in 0..4 {
         let mut w = [[five; 2]; N];
         for n in 0..N {
             w[n] = match pair {
-                0 => [
-                    d.and(vector(d, packed[n], 0, groups[n]), five),
-                    d.and(vector(d, packed[n], 1, groups[n]), five),
-                ],
-                1 => [
-                    d.and(vector(d, packed[n], 2, groups[n]), five),
-                    d.and(vector(d, packed[n], 3, groups[n]), five),
-                ],
+                0 => [d.and(packed.vector(n, 0), five), d.and(packed.vector(n, 1), five)],
+                1 => [d.and(packed.vector(n, 2), five), d.and(packed.vector(n, 3), five)],
                 2 => {
                     // Three bits of one vector, two of another to bits 3 and 4.
-                    let low = d.and(d.shr5(vector(d, packed[n], 0, groups[n])), three);
-                    let high = d.and(d.shr2(vector(d, packed[n], 3, groups[n])), d.splat_w(0x18));
-                    [d.and(vector(d, packed[n], 4, groups[n]), five), d.or(low, high)]
+                    let low = d.and(d.shr5(packed.vector(n, 0)), three);
+                    let high = d.and(d.shr2(packed.vector(n, 3)), d.splat_w(0x18));
+                    [d.and(packed.vector(n, 4), five), d.or(low, high)]
                 }
                 _ => {
-                    let (fourth, fifth) =
-                        (vector(d, packed[n], 3, groups[n]), vector(d, packed[n], 4, groups[n]));
-                    let low = d.and(d.shr5(vector(d, packed[n], 1, groups[n])), three);
+                    let (fourth, fifth) = (packed.vector(n, 3), packed.vector(n, 4));
+                    let low = d.and(d.shr5(packed.vector(n, 1)), three);
                     let high = d.and(d.shr2(fifth), d.splat_w(0x18));
-                    let last = d.and(d.shr5(vector(d, packed[n], 2, groups[n])), three);
+                    let last = d.and(d.shr5(packed.vector(n, 2)), three);
                     let last = d.or(last, d.and(d.shr4(fourth), d.splat_w(0x08)));
                     [d.or(low, high), d.or(last, d.and(d.shr3(fifth), d.splat_w(0x10)))]
                 }
             };
         }
-        for t in 0..T {
-            let quads = [act(t).quad(2 * pair), act(t).quad(2 * pair + 1)];
-            for n in 0..N {
-                sums[t][n] = d.dot_two(sums[t][n], w[n], quads);
-            }
-        }
+        dot_pair(d, &w, acts, [2 * pair, 2 * pair + 1], &mut sums);
     }
     sums
 }

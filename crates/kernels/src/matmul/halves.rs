@@ -4,10 +4,9 @@
 //! instruction of the multiply units. Else ([`Halves`]) floats do, per activation block, with `d` its scale
 //! and each step rounded once: `acc = fma(fma(f32(high), scale[1], f32(low) * scale[0]), d, acc)`.
 
-use super::quants::Packed;
-use super::{block, part};
+use super::quants::{Head, Packed};
+use super::{Q8Blocks, part};
 use crate::TILE_ROWS;
-use crate::q8::Q8Block;
 use crate::simd::Dot;
 
 /// Where a group's head has the scales, a byte for each row and half block; what scales them all is
@@ -19,82 +18,57 @@ pub(super) trait Halves {
     /// The scales of 16 rows.
     fn scale<D: Dot>(d: D, bytes: &[u8; TILE_ROWS], group: usize) -> D::F;
 
-    /// The integer sums of half `SIDE` of activation block `b`.
-    ///
-    /// # Safety
-    ///
-    /// `b` is below the length of every element of `acts`.
-    unsafe fn half<D: Dot, const T: usize, const N: usize, const SIDE: usize>(
-        d: D,
-        quants: [&[u8]; N],
-        groups: [usize; N],
-        acts: [&[Q8Block]; T],
-        b: usize,
+    /// The integer sums of half `SIDE`.
+    fn half<D: Dot, const T: usize, const N: usize, const SIDE: usize>(
+        packed: Packed<'_, D, N>,
+        acts: Q8Blocks<'_, T>,
     ) -> [[D::I; N]; T];
 }
 
-/// [`Quants::add`](super::quants::Quants::add) of such a type, given what scales the group.
-///
-/// # Safety
-///
-/// `b` is below the length of every element of `acts`.
-#[expect(clippy::too_many_arguments, reason = "a loop's body")]
+/// [`Quants::add`](super::quants::Quants::add) of such a type, the first of whose units scales the group.
 #[inline(always)]
-pub(super) unsafe fn add<K: Halves, D: Dot, const T: usize, const N: usize>(
-    d: D,
-    packed: Packed<'_, N>,
-    groups: [usize; N],
-    sub: usize,
-    units: [D::F; N],
-    acts: [&[Q8Block]; T],
-    b: usize,
+pub(super) fn add<K: Halves, D: Dot, const T: usize, const N: usize>(
+    packed: Packed<'_, D, N>,
+    acts: Q8Blocks<'_, T>,
     acc: &mut [[D::F; N]; T],
 ) {
+    let Packed { head: Head { d, bytes, groups }, units: [units, _], sub, .. } = packed;
     let mut scales = [units; 2];
     for side in 0..2 {
         for n in 0..N {
             let at = SCALES + (2 * sub + side) * TILE_ROWS;
-            scales[side][n] = d.mul(units[n], K::scale(d, part(packed.head[n], at), groups[n]));
+            scales[side][n] = d.mul(units[n], K::scale(d, part(bytes[n], at), groups[n]));
         }
     }
-    // SAFETY: the caller's contract.
-    unsafe {
-        let sums = K::half::<D, T, N, 0>(d, packed.quants, groups, acts, b);
-        // Early, so that these sums leave their registers to the second half's.
-        let mut low = [[d.splat(0.0); N]; T];
-        for t in 0..T {
-            for n in 0..N {
-                low[t][n] = d.mul(d.to_f(sums[t][n]), scales[0][n]);
-            }
+    let sums = K::half::<D, T, N, 0>(packed, acts);
+    // Early, so that these sums leave their registers to the second half's.
+    let mut low = [[d.splat(0.0); N]; T];
+    for t in 0..T {
+        for n in 0..N {
+            low[t][n] = d.mul(d.to_f(sums[t][n]), scales[0][n]);
         }
-        let high = K::half::<D, T, N, 1>(d, packed.quants, groups, acts, b);
-        for t in 0..T {
-            let act = d.splat(block(acts[t], b).d);
-            for n in 0..N {
-                let both = d.fma(d.to_f(high[t][n]), scales[1][n], low[t][n]);
-                acc[t][n] = d.fma(both, act, acc[t][n]);
-            }
+    }
+    let high = K::half::<D, T, N, 1>(packed, acts);
+    for t in 0..T {
+        let act = d.splat(acts[t].d);
+        for n in 0..N {
+            let both = d.fma(d.to_f(high[t][n]), scales[1][n], low[t][n]);
+            acc[t][n] = d.fma(both, act, acc[t][n]);
         }
     }
 }
 
 /// `acc[t][n] = fma(f32(sums), d, acc[t][n])`, of the sums of both halves times their pair of scales.
-///
-/// # Safety
-///
-/// `b` is below the length of every element of `acts`.
 #[inline(always)]
-pub(super) unsafe fn add_integers<D: Dot, const T: usize, const N: usize>(
+pub(super) fn add_integers<D: Dot, const T: usize, const N: usize>(
     d: D,
     [low, high]: [[[D::N; N]; T]; 2],
     scales: [D::W; N],
-    acts: [&[Q8Block]; T],
-    b: usize,
+    acts: Q8Blocks<'_, T>,
     acc: &mut [[D::F; N]; T],
 ) {
     for t in 0..T {
-        // SAFETY: the caller's contract.
-        let act = d.splat(unsafe { block(acts[t], b) }.d);
+        let act = d.splat(acts[t].d);
         for n in 0..N {
             let sum = d.scale_halves(low[t][n], high[t][n], scales[n]);
             acc[t][n] = d.fma(d.to_f(sum), act, acc[t][n]);

@@ -4,9 +4,8 @@
 
 use super::quants::{Packed, Quants, get_half, get_quads, put_half, put_quads};
 use super::steps::dot_uneven;
-use super::{accumulate, load_scales, within};
+use super::{Q8Blocks, accumulate};
 use crate::TILE_ROWS;
-use crate::q8::Q8Block;
 use crate::simd::Dot;
 
 pub(crate) struct Iq4Nl;
@@ -30,21 +29,12 @@ impl Quants for Iq4Nl {
     }
 
     #[inline(always)]
-    unsafe fn add<D: Dot, const T: usize, const N: usize>(
-        d: D,
-        packed: Packed<'_, N>,
-        groups: [usize; N],
-        sub: usize,
-        _units: [[D::F; N]; 2],
-        acts: [&[Q8Block]; T],
-        b: usize,
+    fn add<D: Dot, const T: usize, const N: usize>(
+        packed: Packed<'_, D, N>,
+        acts: Q8Blocks<'_, T>,
         acc: &mut [[D::F; N]; T],
     ) {
-        let scales = load_scales(d, within(packed.head, sub * SCALES), groups);
-        // SAFETY: the caller's contract.
-        unsafe {
-            let sums = dot_uneven(d, within(packed.quants, 0), groups, acts, b);
-            accumulate(d, sums, scales, acts, b, acc);
-        }
+        let scales = packed.head.half_floats(packed.sub * SCALES);
+        accumulate(packed.head.d, dot_uneven(packed, acts), scales, acts, acc);
     }
 }

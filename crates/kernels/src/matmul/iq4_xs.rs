@@ -4,11 +4,10 @@
 //! Packed per block of 256: `[16]` d (half floats), padding to a vector, `[8][16]` scales (a signed
 //! byte each), then `[8][256]` bytes of nibbles as in Q4_0.
 
-use super::quants::{Packed, Quants, get_half, get_quads, put_half, put_quads};
+use super::quants::{Head, Packed, Quants, get_half, get_quads, put_half, put_quads};
 use super::steps::dot_uneven;
-use super::{accumulate, load_scales, part, within};
+use super::{Q8Blocks, accumulate, part};
 use crate::TILE_ROWS;
-use crate::q8::Q8Block;
 use crate::simd::Dot;
 
 pub(crate) struct Iq4Xs;
@@ -46,30 +45,21 @@ impl Quants for Iq4Xs {
     }
 
     #[inline(always)]
-    fn units<D: Dot, const N: usize>(d: D, head: [&[u8]; N], groups: [usize; N]) -> [[D::F; N]; 2] {
-        [load_scales(d, within(head, 0), groups); 2]
+    fn units<D: Dot, const N: usize>(head: Head<'_, D, N>) -> [[D::F; N]; 2] {
+        [head.half_floats(0); 2]
     }
 
     #[inline(always)]
-    unsafe fn add<D: Dot, const T: usize, const N: usize>(
-        d: D,
-        packed: Packed<'_, N>,
-        groups: [usize; N],
-        sub: usize,
-        units: [[D::F; N]; 2],
-        acts: [&[Q8Block]; T],
-        b: usize,
+    fn add<D: Dot, const T: usize, const N: usize>(
+        packed: Packed<'_, D, N>,
+        acts: Q8Blocks<'_, T>,
         acc: &mut [[D::F; N]; T],
     ) {
-        let mut scales = units[0];
+        let Packed { head: Head { d, bytes, groups }, units: [mut scales, _], sub, .. } = packed;
         for n in 0..N {
-            let scale = d.load_i8(part(packed.head[n], SCALES + sub * TILE_ROWS), groups[n]);
+            let scale = d.load_i8(part(bytes[n], SCALES + sub * TILE_ROWS), groups[n]);
             scales[n] = d.mul(scales[n], scale);
         }
-        // SAFETY: the caller's contract.
-        unsafe {
-            let sums = dot_uneven(d, within(packed.quants, 0), groups, acts, b);
-            accumulate(d, sums, scales, acts, b, acc);
-        }
+        accumulate(d, dot_uneven(packed, acts), scales, acts, acc);
     }
 }

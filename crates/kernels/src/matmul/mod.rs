@@ -55,7 +55,7 @@ pub use pieces::Piece;
 pub(crate) use walk::{Family, Place, RegisterTile, RegisterTiles, Unpacks, Walk, step};
 
 // What the files of the types are written with, too.
-use dots::{accumulate, add_mins, block, dot_nibbles, load_scales};
+use dots::{accumulate, add_mins, dot_nibbles, dot_pair, start};
 use parts::{Fetch, Part, check_acts, check_parts, fetch, part, slices, within};
 
 use panel::{PanelKind, Sub};
@@ -65,7 +65,7 @@ use std::ops::Range;
 use gguf::TensorType;
 
 use crate::acts::ActKind;
-use crate::q8::BLOCK as ACT_BLOCK;
+use crate::q8::{BLOCK as ACT_BLOCK, Q8Blocks};
 use crate::simd::Dot;
 
 /// Hands the one list of matrix types to a macro. A line says how tiles are packed and multiplied

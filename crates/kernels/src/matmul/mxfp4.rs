@@ -3,11 +3,10 @@
 //! Packed in fours of blocks: `[4][16]` powers (the file's byte), then `[4][256]` bytes of nibbles as
 //! in Q4_0.
 
-use super::quants::{Packed, Quants, get_quads, put_quads};
+use super::quants::{Head, Packed, Quants, get_quads, put_quads};
 use super::steps::dot_small;
-use super::{accumulate, part, within};
+use super::{Q8Blocks, accumulate, part};
 use crate::TILE_ROWS;
-use crate::q8::Q8Block;
 use crate::simd::Dot;
 
 pub(crate) struct Mxfp4;
@@ -33,24 +32,16 @@ impl Quants for Mxfp4 {
     }
 
     #[inline(always)]
-    unsafe fn add<D: Dot, const T: usize, const N: usize>(
-        d: D,
-        packed: Packed<'_, N>,
-        groups: [usize; N],
-        sub: usize,
-        _units: [[D::F; N]; 2],
-        acts: [&[Q8Block]; T],
-        b: usize,
+    fn add<D: Dot, const T: usize, const N: usize>(
+        packed: Packed<'_, D, N>,
+        acts: Q8Blocks<'_, T>,
         acc: &mut [[D::F; N]; T],
     ) {
+        let Packed { head: Head { d, bytes, groups }, sub, .. } = packed;
         let mut scales = [d.splat(0.0); N];
         for n in 0..N {
-            scales[n] = d.load_power(part(packed.head[n], sub * TILE_ROWS), groups[n]);
+            scales[n] = d.load_power(part(bytes[n], sub * TILE_ROWS), groups[n]);
         }
-        // SAFETY: the caller's contract.
-        unsafe {
-            let sums = dot_small(d, &DOUBLED, within(packed.quants, 0), groups, acts, b);
-            accumulate(d, sums, scales, acts, b, acc);
-        }
+        accumulate(d, dot_small(packed, &DOUBLED, acts), scales, acts, acc);
     }
 }

@@ -20,7 +20,8 @@ mod walk;
 use std::ops::Range;
 
 use super::family::MicroKernel;
-use super::{accumulate, add_mins};
+use super::quants::{Head, Packed};
+use super::{Q8Blocks, accumulate, add_mins, dot_pair, start};
 use crate::TILE_ROWS;
 use crate::q8::Q8Block;
 use crate::simd::Dot;
@@ -43,6 +44,18 @@ pub(crate) struct Sub {
 impl Sub {
     const EMPTY: Self =
         Self { scales: [0.0; TILE_ROWS], others: [0.0; TILE_ROWS], quads: [[0; 64]; 8] };
+
+    /// Puts the scales of a group of rows.
+    #[inline(always)]
+    pub(super) fn set_scales<D: Dot>(&mut self, of: Head<'_, D, 1>, [scales]: [D::F; 1]) {
+        of.d.store(scales, &mut self.scales, of.groups[0]);
+    }
+
+    /// Likewise, into the other place.
+    #[inline(always)]
+    pub(super) fn set_others<D: Dot>(&mut self, of: Head<'_, D, 1>, [others]: [D::F; 1]) {
+        of.d.store(others, &mut self.others, of.groups[0]);
+    }
 }
 
 /// Sub-blocks in a panel: 512 columns, 10 KiB.
@@ -106,10 +119,8 @@ impl PanelKind {
 pub(crate) trait Kind {
     /// Adds the products of a sub-block.
     fn add<D: Dot, const T: usize>(
-        d: D,
-        sub: &Sub,
-        group: usize,
-        acts: &[Q8Block; T],
+        sub: Unpacked<'_, D>,
+        acts: Q8Blocks<'_, T>,
         acc: &mut [[D::F; 1]; T],
     );
 }
@@ -119,96 +130,98 @@ pub(crate) struct Minimum;
 pub(crate) struct Halves;
 pub(crate) struct Biased;
 
-/// The integer sums of 32 columns of nibbles.
-#[inline(always)]
-fn nibbles<D: Dot, const T: usize>(
+/// The rows of a group in a sub-block.
+#[derive(Clone, Copy)]
+pub(crate) struct Unpacked<'a, D> {
     d: D,
-    sub: &Sub,
+    sub: &'a Sub,
     group: usize,
-    acts: &[Q8Block; T],
-    start: impl Fn(&Q8Block) -> i32,
-) -> [[D::I; 1]; T] {
-    let mut acc = [d.start_nibbles(0); T];
-    for t in 0..T {
-        acc[t] = d.start_nibbles(start(&acts[t]));
-    }
-    for j in 0..8 {
-        let w = d.load_w(&sub.quads[j], group);
-        for t in 0..T {
-            acc[t] = d.dot_nibbles(acc[t], w, acts[t].quad(j));
-        }
-    }
-    let mut sums = [[d.splat_i(0); 1]; T];
-    for t in 0..T {
-        sums[t][0] = d.end_nibbles(acc[t], start(&acts[t]));
-    }
-    sums
 }
 
-/// One block of each token.
-#[inline(always)]
-fn slices<const T: usize>(acts: &[Q8Block; T]) -> [&[Q8Block]; T] {
-    let mut slices = [&acts[..1]; T];
-    for t in 0..T {
-        slices[t] = &acts[t..=t];
+impl<D: Dot> Unpacked<'_, D> {
+    #[inline(always)]
+    fn scales(&self) -> D::F {
+        self.d.load(&self.sub.scales, self.group)
     }
-    slices
+
+    #[inline(always)]
+    fn others(&self) -> D::F {
+        self.d.load(&self.sub.others, self.group)
+    }
+
+    #[inline(always)]
+    fn quad(&self, j: usize) -> D::W {
+        self.d.load_w(&self.sub.quads[j], self.group)
+    }
+
+    /// The integer sums of nibbles.
+    #[inline(always)]
+    fn nibbles<const T: usize>(
+        self,
+        acts: Q8Blocks<'_, T>,
+        start: impl Fn(&Q8Block) -> i32,
+    ) -> [[D::I; 1]; T] {
+        let d = self.d;
+        let mut acc = [d.start_nibbles(0); T];
+        for t in 0..T {
+            acc[t] = d.start_nibbles(start(&acts[t]));
+        }
+        for j in 0..8 {
+            let w = self.quad(j);
+            for t in 0..T {
+                acc[t] = d.dot_nibbles(acc[t], w, acts[t].quad(j));
+            }
+        }
+        let mut sums = [[d.splat_i(0); 1]; T];
+        for t in 0..T {
+            sums[t][0] = d.end_nibbles(acc[t], start(&acts[t]));
+        }
+        sums
+    }
 }
 
 impl Kind for Eight {
     #[inline(always)]
     fn add<D: Dot, const T: usize>(
-        d: D,
-        sub: &Sub,
-        group: usize,
-        acts: &[Q8Block; T],
+        sub: Unpacked<'_, D>,
+        acts: Q8Blocks<'_, T>,
         acc: &mut [[D::F; 1]; T],
     ) {
-        let sums = nibbles(d, sub, group, acts, |act| act.neg8);
-        // SAFETY: every token has a block.
-        unsafe { accumulate(d, sums, [d.load(&sub.scales, group)], slices(acts), 0, acc) };
+        accumulate(sub.d, sub.nibbles(acts, |act| act.neg8), [sub.scales()], acts, acc);
     }
 }
 
 impl Kind for Minimum {
     #[inline(always)]
     fn add<D: Dot, const T: usize>(
-        d: D,
-        sub: &Sub,
-        group: usize,
-        acts: &[Q8Block; T],
+        sub: Unpacked<'_, D>,
+        acts: Q8Blocks<'_, T>,
         acc: &mut [[D::F; 1]; T],
     ) {
-        let sums = nibbles(d, sub, group, acts, |_| 0);
-        // SAFETY: every token has a block.
-        unsafe {
-            accumulate(d, sums, [d.load(&sub.scales, group)], slices(acts), 0, acc);
-            add_mins(d, [d.load(&sub.others, group)], slices(acts), 0, acc);
-        }
+        accumulate(sub.d, sub.nibbles(acts, |_| 0), [sub.scales()], acts, acc);
+        add_mins(sub.d, [sub.others()], acts, acc);
     }
 }
 
 impl Kind for Biased {
     #[inline(always)]
     fn add<D: Dot, const T: usize>(
-        d: D,
-        sub: &Sub,
-        group: usize,
-        acts: &[Q8Block; T],
+        sub: Unpacked<'_, D>,
+        acts: Q8Blocks<'_, T>,
         acc: &mut [[D::F; 1]; T],
     ) {
+        let d = sub.d;
         let mut sums = [[d.splat_i(0); 1]; T];
         for t in 0..T {
             sums[t][0] = d.start_biased(acts[t].neg128);
         }
         for j in 0..8 {
-            let w = d.load_w(&sub.quads[j], group);
+            let w = sub.quad(j);
             for t in 0..T {
                 sums[t][0] = d.dot_biased(sums[t][0], w, acts[t].quad(j));
             }
         }
-        // SAFETY: every token has a block.
-        unsafe { accumulate(d, sums, [d.load(&sub.scales, group)], slices(acts), 0, acc) };
+        accumulate(d, sums, [sub.scales()], acts, acc);
     }
 }
 
@@ -216,21 +229,13 @@ impl Halves {
     /// The integer sums of half `SIDE`.
     #[inline(always)]
     fn half<D: Dot, const T: usize, const SIDE: usize>(
-        d: D,
-        sub: &Sub,
-        group: usize,
-        acts: &[Q8Block; T],
-    ) -> [D::I; T] {
-        let mut sums = [d.splat_i(0); T];
-        for t in 0..T {
-            sums[t] = d.splat_i(acts[t].neg32[SIDE]);
-        }
+        sub: Unpacked<'_, D>,
+        acts: Q8Blocks<'_, T>,
+    ) -> [[D::I; 1]; T] {
+        let mut sums = start(sub.d, acts, |act| act.neg32[SIDE]);
         for two in 0..2 {
             let q = 4 * SIDE + 2 * two;
-            let w = [d.load_w(&sub.quads[q], group), d.load_w(&sub.quads[q + 1], group)];
-            for t in 0..T {
-                sums[t] = d.dot_two(sums[t], w, [acts[t].quad(q), acts[t].quad(q + 1)]);
-            }
+            dot_pair(sub.d, &[[sub.quad(q), sub.quad(q + 1)]], acts, [q, q + 1], &mut sums);
         }
         sums
     }
@@ -239,22 +244,19 @@ impl Halves {
 impl Kind for Halves {
     #[inline(always)]
     fn add<D: Dot, const T: usize>(
-        d: D,
-        sub: &Sub,
-        group: usize,
-        acts: &[Q8Block; T],
+        sub: Unpacked<'_, D>,
+        acts: Q8Blocks<'_, T>,
         acc: &mut [[D::F; 1]; T],
     ) {
-        let sums = Self::half::<D, T, 0>(d, sub, group, acts);
-        let scale = d.load(&sub.scales, group);
+        let d = sub.d;
+        let (sums, scale) = (Self::half::<D, T, 0>(sub, acts), sub.scales());
         let mut low = [d.splat(0.0); T];
         for t in 0..T {
-            low[t] = d.mul(d.to_f(sums[t]), scale);
+            low[t] = d.mul(d.to_f(sums[t][0]), scale);
         }
-        let high = Self::half::<D, T, 1>(d, sub, group, acts);
-        let scale = d.load(&sub.others, group);
+        let (high, scale) = (Self::half::<D, T, 1>(sub, acts), sub.others());
         for t in 0..T {
-            let both = d.fma(d.to_f(high[t]), scale, low[t]);
+            let both = d.fma(d.to_f(high[t][0]), scale, low[t]);
             acc[t][0] = d.fma(both, d.splat(acts[t].d), acc[t][0]);
         }
     }
@@ -446,7 +448,7 @@ pub(crate) fn step<D: Dot, K: Kind, const T: usize>(
             if let Some(ahead) = ahead {
                 ahead.fetch(d, b, panel.len());
             }
-            K::add::<D, T>(d, sub, group, acts, &mut acc);
+            K::add::<D, T>(Unpacked { d, sub, group }, Q8Blocks::of(acts), &mut acc);
         }
         run.end(d, group, at, acc, sums);
     }
@@ -464,10 +466,11 @@ fn tokens_of<const T: usize>(
 
 /// Nibbles as [`super::dot_nibbles`] has them.
 #[inline(always)]
-pub(super) fn unpack_nibbles<D: Dot>(d: D, nibbles: &[u8; 256], group: usize, to: &mut Sub) {
+pub(super) fn unpack_nibbles<D: Dot>(packed: Packed<'_, D, 1>, to: &mut Sub) {
+    let Head { d, groups: [group], .. } = packed.head;
     let mask = d.splat_w(0x0f);
     for j in 0..4 {
-        let both = d.load_w(super::part(nibbles, 64 * j), group);
+        let both = packed.vector(0, j);
         d.store_w(d.and(both, mask), &mut to.quads[j], group);
         d.store_w(d.and(d.shr4(both), mask), &mut to.quads[4 + j], group);
     }

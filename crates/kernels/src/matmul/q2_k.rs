@@ -11,8 +11,8 @@
 //! the multiply units; with scales and minima as floats they were five.
 
 use super::halves::{PAIR, add_integers, pair_place};
-use super::quants::{Packed, Quants, get_half, put_half};
-use super::{block, load_scales, part, within};
+use super::quants::{Head, Packed, Quants, get_half, put_half};
+use super::{Q8Blocks, part};
 use crate::TILE_ROWS;
 use crate::q8::Q8Block;
 use crate::simd::Dot;
@@ -67,30 +67,23 @@ impl Quants for Q2K {
     }
 
     #[inline(always)]
-    fn units<D: Dot, const N: usize>(d: D, head: [&[u8]; N], groups: [usize; N]) -> [[D::F; N]; 2] {
-        let scales = load_scales(d, within(head, 0), groups);
-        [scales, load_scales(d, within(head, SUPER_MIN), groups)]
+    fn units<D: Dot, const N: usize>(head: Head<'_, D, N>) -> [[D::F; N]; 2] {
+        [head.half_floats(0), head.half_floats(SUPER_MIN)]
     }
 
     #[inline(always)]
-    unsafe fn add<D: Dot, const T: usize, const N: usize>(
-        d: D,
-        packed: Packed<'_, N>,
-        groups: [usize; N],
-        sub: usize,
-        _units: [[D::F; N]; 2],
-        acts: [&[Q8Block]; T],
-        b: usize,
+    fn add<D: Dot, const T: usize, const N: usize>(
+        packed: Packed<'_, D, N>,
+        acts: Q8Blocks<'_, T>,
         acc: &mut [[D::F; N]; T],
     ) {
-        // SAFETY: the caller's contract.
-        let act = |t: usize| unsafe { block(acts[t], b) };
+        let d = packed.head.d;
         let (two, four) = (d.splat_w(3), d.splat_w(15));
         let mut sums = [[[d.start_half(0); N]; T]; 2];
         for side in 0..2 {
             let mut pairs = [two; N];
             for n in 0..N {
-                pairs[n] = d.load_w(part(packed.quants[n], side * 64), groups[n]);
+                pairs[n] = packed.vector(n, side);
             }
             for q in 4 * side..4 * side + 4 {
                 let mut w = pairs;
@@ -100,47 +93,46 @@ impl Quants for Q2K {
                 }
                 for t in 0..T {
                     for n in 0..N {
-                        sums[side][t][n] = d.dot_nibbles(sums[side][t][n], w[n], act(t).quad(q));
+                        sums[side][t][n] = d.dot_nibbles(sums[side][t][n], w[n], acts[t].quad(q));
                     }
                 }
             }
         }
         let mut scales = [four; N];
         for n in 0..N {
-            scales[n] = d.and(pairs_at(d, packed.head[n], groups[n], sub), four);
+            scales[n] = d.and(pairs_at(packed.head, n, packed.sub), four);
         }
-        // SAFETY: the caller's contract.
-        unsafe { add_integers(d, sums, scales, acts, b, acc) };
+        add_integers(d, sums, scales, acts, acc);
     }
 
     #[inline(always)]
     unsafe fn add_minima<D: Dot, const T: usize, const N: usize>(
-        d: D,
-        head: [&[u8]; N],
-        groups: [usize; N],
+        head: Head<'_, D, N>,
         minimum: [D::F; N],
         acts: [&[Q8Block]; T],
-        blocks: Range<usize>,
+        range: Range<usize>,
         acc: &mut [[D::F; N]; T],
     ) {
+        let d = head.d;
         let four = d.splat_w(15);
         let mut steps = [[d.splat_i(0); N]; T];
-        for (sub, b) in blocks.clone().enumerate() {
+        for (sub, b) in range.clone().enumerate() {
             let mut mins = [four; N];
             for n in 0..N {
-                mins[n] = d.and(d.shr4(pairs_at(d, head[n], groups[n], sub)), four);
+                mins[n] = d.and(d.shr4(pairs_at(head, n, sub)), four);
             }
+            // SAFETY: the caller's contract.
+            let acts = unsafe { Q8Blocks::new(acts, b) };
             for t in 0..T {
-                // SAFETY: the caller's contract.
-                let act = unsafe { block(acts[t], b) };
                 for n in 0..N {
-                    steps[t][n] = d.dot_pairs(steps[t][n], mins[n], act.steps());
+                    steps[t][n] = d.dot_pairs(steps[t][n], mins[n], acts[t].steps());
                 }
             }
         }
+        // SAFETY: the caller's contract.
+        let acts = unsafe { Q8Blocks::new(acts, range.start) };
         for t in 0..T {
-            // SAFETY: the caller's contract.
-            let step = d.splat(unsafe { block(acts[t], blocks.start) }.step);
+            let step = d.splat(acts[t].step);
             for n in 0..N {
                 acc[t][n] = d.fnma(d.to_f(steps[t][n]), d.mul(minimum[n], step), acc[t][n]);
             }
@@ -148,8 +140,8 @@ impl Quants for Q2K {
     }
 }
 
-/// Scales and minima of both halves of sub-block `sub`, a byte for each half.
+/// Scales and minima of both halves of sub-block `sub` of part `n`, a byte for each half.
 #[inline(always)]
-fn pairs_at<D: Dot>(d: D, head: &[u8], group: usize, sub: usize) -> D::W {
-    d.load_pairs_u8(part(head, SCALES + sub * PAIR), group)
+fn pairs_at<D: Dot, const N: usize>(head: Head<'_, D, N>, n: usize, sub: usize) -> D::W {
+    head.d.load_pairs_u8(part(head.bytes[n], SCALES + sub * PAIR), head.groups[n])
 }

@@ -5,13 +5,12 @@
 //! byte each: 5.5 % more than the file, and nothing to unpack), then per 32 columns three vectors, which
 //! hold quads 0 to 5 and, in the bits above, quads 6 and 7.
 
-use super::bits::{self, Run, run, vector};
+use super::bits::{self, Run, run};
 use super::halves::{PAIR, SCALES, add_integers, pair_place};
 use super::q2_k::file_place;
-use super::quants::{Packed, Quants, get_half, put_half};
-use super::{block, load_scales, part, within};
+use super::quants::{Head, Packed, Quants, get_half, put_half};
+use super::{Q8Blocks, part};
 use crate::TILE_ROWS;
-use crate::q8::Q8Block;
 use crate::simd::Dot;
 
 pub(crate) struct Q3K;
@@ -82,77 +81,61 @@ impl Quants for Q3K {
     }
 
     #[inline(always)]
-    fn units<D: Dot, const N: usize>(d: D, head: [&[u8]; N], groups: [usize; N]) -> [[D::F; N]; 2] {
-        [load_scales(d, within(head, 0), groups); 2]
+    fn units<D: Dot, const N: usize>(head: Head<'_, D, N>) -> [[D::F; N]; 2] {
+        [head.half_floats(0); 2]
     }
 
     #[inline(always)]
-    unsafe fn add<D: Dot, const T: usize, const N: usize>(
-        d: D,
-        packed: Packed<'_, N>,
-        groups: [usize; N],
-        sub: usize,
-        _units: [[D::F; N]; 2],
-        acts: [&[Q8Block]; T],
-        b: usize,
+    fn add<D: Dot, const T: usize, const N: usize>(
+        packed: Packed<'_, D, N>,
+        acts: Q8Blocks<'_, T>,
         acc: &mut [[D::F; N]; T],
     ) {
+        let Packed { head: Head { d, bytes, groups }, sub, .. } = packed;
         let mut scales = [d.splat_w(0); N];
         for n in 0..N {
-            scales[n] = d.load_pairs_i8(part(packed.head[n], SCALES + sub * PAIR), groups[n]);
+            scales[n] = d.load_pairs_i8(part(bytes[n], SCALES + sub * PAIR), groups[n]);
         }
-        // SAFETY: the caller's contract.
-        unsafe {
-            let low = half::<D, T, N, 0>(d, packed.quants, groups, acts, b);
-            let high = half::<D, T, N, 1>(d, packed.quants, groups, acts, b);
-            add_integers(d, [low, high], scales, acts, b, acc);
-        }
+        let sums = [half::<D, T, N, 0>(packed, acts), half::<D, T, N, 1>(packed, acts)];
+        add_integers(d, sums, scales, acts, acc);
     }
 }
 
-/// The integer sums of half `SIDE` of activation block `b`.
-///
-/// # Safety
-///
-/// `b` is below the length of every element of `acts`.
+/// The integer sums of half `SIDE`.
 #[inline(always)]
-unsafe fn half<D: Dot, const T: usize, const N: usize, const SIDE: usize>(
-    d: D,
-    quants: [&[u8]; N],
-    groups: [usize; N],
-    acts: [&[Q8Block]; T],
-    b: usize,
+fn half<D: Dot, const T: usize, const N: usize, const SIDE: usize>(
+    packed: Packed<'_, D, N>,
+    acts: Q8Blocks<'_, T>,
 ) -> [[D::N; N]; T] {
-    // SAFETY: the caller's contract.
-    let act = |t: usize| unsafe { block(acts[t], b) };
+    let d = packed.head.d;
     let (two, three) = (d.splat_w(3), d.splat_w(7));
     let mut sums = [[d.start_half(0); N]; T];
     for t in 0..T {
         // The offset, of which 8 times the sum stands ready.
-        sums[t] = [d.start_half(act(t).neg32[SIDE] >> 3); N];
+        sums[t] = [d.start_half(acts[t].neg32[SIDE] >> 3); N];
     }
     for pair in 0..2 {
         let mut w = [[three; 2]; N];
         for n in 0..N {
             w[n] = match (SIDE, pair) {
                 (1, 1) => {
-                    let high = vector(d, quants[n], 2, groups[n]);
-                    let low = d.and(d.shr6(vector(d, quants[n], 0, groups[n])), two);
-                    let next = d.and(d.shr6(vector(d, quants[n], 1, groups[n])), two);
+                    let high = packed.vector(n, 2);
+                    let low = d.and(d.shr6(packed.vector(n, 0)), two);
+                    let next = d.and(d.shr6(packed.vector(n, 1)), two);
                     [
                         d.or(low, d.and(d.shr4(high), d.splat_w(4))),
                         d.or(next, d.and(d.shr5(high), d.splat_w(4))),
                     ]
                 }
                 _ => {
-                    let both = vector(d, quants[n], 2 * SIDE + pair, groups[n]);
+                    let both = packed.vector(n, 2 * SIDE + pair);
                     [d.and(both, three), d.and(d.shr3(both), three)]
                 }
             };
         }
         for t in 0..T {
             let q = 4 * SIDE + 2 * pair;
-            let quads = [act(t).quad(q), act(t).quad(q + 1)];
+            let quads = [acts[t].quad(q), acts[t].quad(q + 1)];
             for n in 0..N {
                 sums[t][n] = d.dot_nibbles(sums[t][n], w[n][0], quads[0]);
                 sums[t][n] = d.dot_nibbles(sums[t][n], w[n][1], quads[1]);

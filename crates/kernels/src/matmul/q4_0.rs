@@ -4,9 +4,8 @@
 
 use super::panel::{PanelKind, Sub, unpack_nibbles};
 use super::quants::{Packed, Quants, get_half, get_quads, put_half, put_quads};
-use super::{accumulate, dot_nibbles, load_scales, part, within};
+use super::{Q8Blocks, accumulate, dot_nibbles};
 use crate::TILE_ROWS;
-use crate::q8::Q8Block;
 use crate::simd::Dot;
 
 pub(crate) struct Q4_0;
@@ -33,35 +32,19 @@ impl Quants for Q4_0 {
     const PANEL: Option<PanelKind> = Some(PanelKind::Eight);
 
     #[inline(always)]
-    fn unpack<D: Dot>(
-        d: D,
-        packed: Packed<'_, 1>,
-        group: usize,
-        sub: usize,
-        _units: [[D::F; 1]; 2],
-        to: &mut Sub,
-    ) {
-        unpack_nibbles(d, part(packed.quants[0], 0), group, to);
-        let [scale] = load_scales(d, within(packed.head, sub * SCALES), [group]);
-        d.store(scale, &mut to.scales, group);
+    fn unpack<D: Dot>(packed: Packed<'_, D, 1>, to: &mut Sub) {
+        unpack_nibbles(packed, to);
+        to.set_scales(packed.head, packed.head.half_floats(packed.sub * SCALES));
     }
 
     #[inline(always)]
-    unsafe fn add<D: Dot, const T: usize, const N: usize>(
-        d: D,
-        packed: Packed<'_, N>,
-        groups: [usize; N],
-        sub: usize,
-        _units: [[D::F; N]; 2],
-        acts: [&[Q8Block]; T],
-        b: usize,
+    fn add<D: Dot, const T: usize, const N: usize>(
+        packed: Packed<'_, D, N>,
+        acts: Q8Blocks<'_, T>,
         acc: &mut [[D::F; N]; T],
     ) {
-        let nibbles = within(packed.quants, 0);
-        // SAFETY: the caller's contract.
-        let sums = unsafe { dot_nibbles(d, nibbles, groups, acts, b, |act| act.neg8) };
-        let scales = load_scales(d, within(packed.head, sub * SCALES), groups);
-        // SAFETY: the caller's contract.
-        unsafe { accumulate(d, sums, scales, acts, b, acc) };
+        let sums = dot_nibbles(packed, acts, |act| act.neg8);
+        let scales = packed.head.half_floats(packed.sub * SCALES);
+        accumulate(packed.head.d, sums, scales, acts, acc);
     }
 }

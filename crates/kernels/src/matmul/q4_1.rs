@@ -3,9 +3,8 @@
 //! Packed per block: `[16]` scales, `[16]` minima, `[256]` bytes of nibbles as in Q4_0.
 
 use super::quants::{Packed, Quants, get_half, get_quads, put_half, put_quads};
-use super::{accumulate, add_mins, dot_nibbles, load_scales, within};
+use super::{Q8Blocks, accumulate, add_mins, dot_nibbles};
 use crate::TILE_ROWS;
-use crate::q8::Q8Block;
 use crate::simd::Dot;
 
 pub(crate) struct Q4_1;
@@ -31,23 +30,14 @@ impl Quants for Q4_1 {
     }
 
     #[inline(always)]
-    unsafe fn add<D: Dot, const T: usize, const N: usize>(
-        d: D,
-        packed: Packed<'_, N>,
-        groups: [usize; N],
-        _sub: usize,
-        _units: [[D::F; N]; 2],
-        acts: [&[Q8Block]; T],
-        b: usize,
+    fn add<D: Dot, const T: usize, const N: usize>(
+        packed: Packed<'_, D, N>,
+        acts: Q8Blocks<'_, T>,
         acc: &mut [[D::F; N]; T],
     ) {
-        let scales = load_scales(d, within(packed.head, 0), groups);
-        let mins = load_scales(d, within(packed.head, MINS), groups);
-        // SAFETY: the caller's contract.
-        unsafe {
-            let sums = dot_nibbles(d, within(packed.quants, 0), groups, acts, b, |_| 0);
-            accumulate(d, sums, scales, acts, b, acc);
-            add_mins(d, mins, acts, b, acc);
-        }
+        let Packed { head, .. } = packed;
+        let (scales, mins) = (head.half_floats(0), head.half_floats(MINS));
+        accumulate(head.d, dot_nibbles(packed, acts, |_| 0), scales, acts, acc);
+        add_mins(head.d, mins, acts, acc);
     }
 }

@@ -3,11 +3,10 @@
 //! Packed per block of 256: scales and minima as in [`super::six`], then `[8][256]` nibbles as in Q4_0.
 
 use super::panel::{PanelKind, Sub, unpack_nibbles};
-use super::quants::{Packed, Quants};
+use super::quants::{Head, Packed, Quants};
 use super::six::{self, SUBS};
-use super::{accumulate, add_mins, dot_nibbles, part, within};
+use super::{Q8Blocks, accumulate, add_mins, dot_nibbles};
 use crate::TILE_ROWS;
-use crate::q8::Q8Block;
 use crate::simd::Dot;
 
 pub(crate) struct Q4K;
@@ -51,44 +50,28 @@ impl Quants for Q4K {
     }
 
     #[inline(always)]
-    fn units<D: Dot, const N: usize>(d: D, head: [&[u8]; N], groups: [usize; N]) -> [[D::F; N]; 2] {
-        six::units(d, head, groups)
+    fn units<D: Dot, const N: usize>(head: Head<'_, D, N>) -> [[D::F; N]; 2] {
+        six::units(head)
     }
 
     const PANEL: Option<PanelKind> = Some(PanelKind::Minimum);
 
     #[inline(always)]
-    fn unpack<D: Dot>(
-        d: D,
-        packed: Packed<'_, 1>,
-        group: usize,
-        sub: usize,
-        units: [[D::F; 1]; 2],
-        to: &mut Sub,
-    ) {
-        unpack_nibbles(d, part(packed.quants[0], 0), group, to);
-        let [[scale], [min]] = six::scales(d, packed.head, [group], sub, units);
-        d.store(scale, &mut to.scales, group);
-        d.store(min, &mut to.others, group);
+    fn unpack<D: Dot>(packed: Packed<'_, D, 1>, to: &mut Sub) {
+        unpack_nibbles(packed, to);
+        let [scales, mins] = six::scales(packed);
+        to.set_scales(packed.head, scales);
+        to.set_others(packed.head, mins);
     }
 
     #[inline(always)]
-    unsafe fn add<D: Dot, const T: usize, const N: usize>(
-        d: D,
-        packed: Packed<'_, N>,
-        groups: [usize; N],
-        sub: usize,
-        units: [[D::F; N]; 2],
-        acts: [&[Q8Block]; T],
-        b: usize,
+    fn add<D: Dot, const T: usize, const N: usize>(
+        packed: Packed<'_, D, N>,
+        acts: Q8Blocks<'_, T>,
         acc: &mut [[D::F; N]; T],
     ) {
-        let [scales, mins] = six::scales(d, packed.head, groups, sub, units);
-        // SAFETY: the caller's contract.
-        unsafe {
-            let sums = dot_nibbles(d, within(packed.quants, 0), groups, acts, b, |_| 0);
-            accumulate(d, sums, scales, acts, b, acc);
-            add_mins(d, mins, acts, b, acc);
-        }
+        let (d, [scales, mins]) = (packed.head.d, six::scales(packed));
+        accumulate(d, dot_nibbles(packed, acts, |_| 0), scales, acts, acc);
+        add_mins(d, mins, acts, acc);
     }
 }

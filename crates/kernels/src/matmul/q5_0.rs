@@ -4,9 +4,8 @@
 
 use super::five::{self, FIVE, dot_five};
 use super::quants::{Packed, Quants, get_half, put_half};
-use super::{accumulate, load_scales, within};
+use super::{Q8Blocks, accumulate};
 use crate::TILE_ROWS;
-use crate::q8::Q8Block;
 use crate::simd::Dot;
 
 pub(crate) struct Q5_0;
@@ -32,21 +31,13 @@ impl Quants for Q5_0 {
     }
 
     #[inline(always)]
-    unsafe fn add<D: Dot, const T: usize, const N: usize>(
-        d: D,
-        packed: Packed<'_, N>,
-        groups: [usize; N],
-        sub: usize,
-        _units: [[D::F; N]; 2],
-        acts: [&[Q8Block]; T],
-        b: usize,
+    fn add<D: Dot, const T: usize, const N: usize>(
+        packed: Packed<'_, D, N>,
+        acts: Q8Blocks<'_, T>,
         acc: &mut [[D::F; N]; T],
     ) {
-        let scales = load_scales(d, within(packed.head, sub * SCALES), groups);
-        // SAFETY: the caller's contract.
-        unsafe {
-            let sums = dot_five(d, within(packed.quants, 0), groups, acts, b, |act| 2 * act.neg8);
-            accumulate(d, sums, scales, acts, b, acc);
-        }
+        let scales = packed.head.half_floats(packed.sub * SCALES);
+        let sums = dot_five(packed, acts, |act| 2 * act.neg8);
+        accumulate(packed.head.d, sums, scales, acts, acc);
     }
 }

@@ -4,9 +4,8 @@
 
 use super::five::{self, FIVE, dot_five};
 use super::quants::{Packed, Quants, get_half, put_half};
-use super::{accumulate, add_mins, load_scales, within};
+use super::{Q8Blocks, accumulate, add_mins};
 use crate::TILE_ROWS;
-use crate::q8::Q8Block;
 use crate::simd::Dot;
 
 pub(crate) struct Q5_1;
@@ -33,23 +32,14 @@ impl Quants for Q5_1 {
     }
 
     #[inline(always)]
-    unsafe fn add<D: Dot, const T: usize, const N: usize>(
-        d: D,
-        packed: Packed<'_, N>,
-        groups: [usize; N],
-        _sub: usize,
-        _units: [[D::F; N]; 2],
-        acts: [&[Q8Block]; T],
-        b: usize,
+    fn add<D: Dot, const T: usize, const N: usize>(
+        packed: Packed<'_, D, N>,
+        acts: Q8Blocks<'_, T>,
         acc: &mut [[D::F; N]; T],
     ) {
-        let scales = load_scales(d, within(packed.head, 0), groups);
-        let mins = load_scales(d, within(packed.head, MINS), groups);
-        // SAFETY: the caller's contract.
-        unsafe {
-            let sums = dot_five(d, within(packed.quants, 0), groups, acts, b, |_| 0);
-            accumulate(d, sums, scales, acts, b, acc);
-            add_mins(d, mins, acts, b, acc);
-        }
+        let Packed { head, .. } = packed;
+        let (scales, mins) = (head.half_floats(0), head.half_floats(MINS));
+        accumulate(head.d, dot_five(packed, acts, |_| 0), scales, acts, acc);
+        add_mins(head.d, mins, acts, acc);
     }
 }

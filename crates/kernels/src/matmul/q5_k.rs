@@ -4,10 +4,9 @@
 //! [`super::five`].
 
 use super::five::{self, FIVE, dot_five};
-use super::quants::{Packed, Quants};
+use super::quants::{Head, Packed, Quants};
 use super::six::{self, SUBS};
-use super::{accumulate, add_mins, within};
-use crate::q8::Q8Block;
+use super::{Q8Blocks, accumulate, add_mins};
 use crate::simd::Dot;
 
 pub(crate) struct Q5K;
@@ -44,27 +43,18 @@ impl Quants for Q5K {
     }
 
     #[inline(always)]
-    fn units<D: Dot, const N: usize>(d: D, head: [&[u8]; N], groups: [usize; N]) -> [[D::F; N]; 2] {
-        six::units(d, head, groups)
+    fn units<D: Dot, const N: usize>(head: Head<'_, D, N>) -> [[D::F; N]; 2] {
+        six::units(head)
     }
 
     #[inline(always)]
-    unsafe fn add<D: Dot, const T: usize, const N: usize>(
-        d: D,
-        packed: Packed<'_, N>,
-        groups: [usize; N],
-        sub: usize,
-        units: [[D::F; N]; 2],
-        acts: [&[Q8Block]; T],
-        b: usize,
+    fn add<D: Dot, const T: usize, const N: usize>(
+        packed: Packed<'_, D, N>,
+        acts: Q8Blocks<'_, T>,
         acc: &mut [[D::F; N]; T],
     ) {
-        let [scales, mins] = six::scales(d, packed.head, groups, sub, units);
-        // SAFETY: the caller's contract.
-        unsafe {
-            let sums = dot_five(d, within(packed.quants, 0), groups, acts, b, |_| 0);
-            accumulate(d, sums, scales, acts, b, acc);
-            add_mins(d, mins, acts, b, acc);
-        }
+        let (d, [scales, mins]) = (packed.head.d, six::scales(packed));
+        accumulate(d, dot_five(packed, acts, |_| 0), scales, acts, acc);
+        add_mins(d, mins, acts, acc);
     }
 }

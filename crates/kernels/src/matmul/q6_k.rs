@@ -4,13 +4,12 @@
 //! Packed per block of 256: `[16]` d (half floats), padding to a vector, `[16][16]` scales, then
 //! per half block three vectors, which hold quads 0 to 2 and, in the bits above, quad 3.
 
-use super::bits::{self, Run, run, vector};
+use super::bits::{self, Run, run};
 use super::halves::{self, Halves, SCALES};
 use super::panel::{PanelKind, Sub};
-use super::quants::{Packed, Quants, get_half, put_half};
-use super::{block, load_scales, part, within};
+use super::quants::{Head, Packed, Quants, get_half, put_half};
+use super::{Q8Blocks, dot_pair, part, start};
 use crate::TILE_ROWS;
-use crate::q8::Q8Block;
 use crate::simd::Dot;
 
 pub(crate) struct Q6K;
@@ -83,29 +82,23 @@ impl Quants for Q6K {
     }
 
     #[inline(always)]
-    fn units<D: Dot, const N: usize>(d: D, head: [&[u8]; N], groups: [usize; N]) -> [[D::F; N]; 2] {
-        [load_scales(d, within(head, 0), groups); 2]
+    fn units<D: Dot, const N: usize>(head: Head<'_, D, N>) -> [[D::F; N]; 2] {
+        [head.half_floats(0); 2]
     }
 
     const PANEL: Option<PanelKind> = Some(PanelKind::Halves);
 
     #[inline(always)]
-    fn unpack<D: Dot>(
-        d: D,
-        packed: Packed<'_, 1>,
-        group: usize,
-        sub: usize,
-        [[unit], _]: [[D::F; 1]; 2],
-        to: &mut Sub,
-    ) {
-        let six = d.splat_w(63);
+    fn unpack<D: Dot>(packed: Packed<'_, D, 1>, to: &mut Sub) {
+        let Packed { head: Head { d, bytes: [bytes], groups: [group] }, sub, .. } = packed;
+        let ([[unit], _], six) = (packed.units, d.splat_w(63));
         for side in 0..2 {
             let at = SCALES + (2 * sub + side) * TILE_ROWS;
-            let scale = d.mul(unit, Self::scale(d, part(packed.head[0], at), group));
+            let scale = d.mul(unit, Self::scale(d, part(bytes, at), group));
             d.store(scale, if side == 0 { &mut to.scales } else { &mut to.others }, group);
             let mut v = [six; 3];
             for i in 0..3 {
-                v[i] = vector(d, packed.quants[0], 3 * side + i, group);
+                v[i] = packed.vector(0, 3 * side + i);
                 d.store_w(d.and(v[i], six), &mut to.quads[4 * side + i], group);
             }
             d.store_w(fourth(d, v), &mut to.quads[4 * side + 3], group);
@@ -113,18 +106,12 @@ impl Quants for Q6K {
     }
 
     #[inline(always)]
-    unsafe fn add<D: Dot, const T: usize, const N: usize>(
-        d: D,
-        packed: Packed<'_, N>,
-        groups: [usize; N],
-        sub: usize,
-        units: [[D::F; N]; 2],
-        acts: [&[Q8Block]; T],
-        b: usize,
+    fn add<D: Dot, const T: usize, const N: usize>(
+        packed: Packed<'_, D, N>,
+        acts: Q8Blocks<'_, T>,
         acc: &mut [[D::F; N]; T],
     ) {
-        // SAFETY: the caller's contract.
-        unsafe { halves::add::<Self, D, T, N>(d, packed, groups, sub, units[0], acts, b, acc) }
+        halves::add::<Self, D, T, N>(packed, acts, acc);
     }
 }
 
@@ -144,41 +131,26 @@ impl Halves for Q6K {
     }
 
     #[inline(always)]
-    unsafe fn half<D: Dot, const T: usize, const N: usize, const SIDE: usize>(
-        d: D,
-        quants: [&[u8]; N],
-        groups: [usize; N],
-        acts: [&[Q8Block]; T],
-        b: usize,
+    fn half<D: Dot, const T: usize, const N: usize, const SIDE: usize>(
+        packed: Packed<'_, D, N>,
+        acts: Q8Blocks<'_, T>,
     ) -> [[D::I; N]; T] {
-        // SAFETY: the caller's contract.
-        let act = |t: usize| unsafe { block(acts[t], b) };
+        let d = packed.head.d;
         let six = d.splat_w(63);
-        let mut sums = [[d.splat_i(0); N]; T];
-        for t in 0..T {
-            sums[t] = [d.splat_i(act(t).neg32[SIDE]); N];
-        }
+        let mut sums = start(d, acts, |act| act.neg32[SIDE]);
         for two in 0..2 {
             let mut w = [[six; 2]; N];
             for n in 0..N {
                 let first = 3 * SIDE;
-                let (v0, v1, v2) = (
-                    vector(d, quants[n], first, groups[n]),
-                    vector(d, quants[n], first + 1, groups[n]),
-                    vector(d, quants[n], first + 2, groups[n]),
-                );
+                let v0 = packed.vector(n, first);
+                let (v1, v2) = (packed.vector(n, first + 1), packed.vector(n, first + 2));
                 w[n] = match two {
                     0 => [d.and(v0, six), d.and(v1, six)],
                     _ => [d.and(v2, six), fourth(d, [v0, v1, v2])],
                 };
             }
-            for t in 0..T {
-                let q = 4 * SIDE + 2 * two;
-                let quads = [act(t).quad(q), act(t).quad(q + 1)];
-                for n in 0..N {
-                    sums[t][n] = d.dot_two(sums[t][n], w[n], quads);
-                }
-            }
+            let q = 4 * SIDE + 2 * two;
+            dot_pair(d, &w, acts, [q, q + 1], &mut sums);
         }
         sums
     }

@@ -4,9 +4,8 @@
 
 use super::panel::{PanelKind, Sub};
 use super::quants::{Packed, Quants, get_half, put_half};
-use super::{accumulate, block, load_scales, part, within};
+use super::{Q8Blocks, accumulate, part};
 use crate::TILE_ROWS;
-use crate::q8::Q8Block;
 use crate::simd::Dot;
 
 pub(crate) struct Q8_0;
@@ -41,51 +40,37 @@ impl Quants for Q8_0 {
     const PANEL: Option<PanelKind> = Some(PanelKind::Biased);
 
     #[inline(always)]
-    fn unpack<D: Dot>(
-        d: D,
-        packed: Packed<'_, 1>,
-        group: usize,
-        sub: usize,
-        _units: [[D::F; 1]; 2],
-        to: &mut Sub,
-    ) {
+    fn unpack<D: Dot>(packed: Packed<'_, D, 1>, to: &mut Sub) {
+        let Packed { head, sub, .. } = packed;
         for (j, to) in to.quads.iter_mut().enumerate() {
-            d.store_w(d.load_w(part(packed.quants[0], 64 * j), group), to, group);
+            head.d.store_w(packed.vector(0, j), to, head.groups[0]);
         }
-        let [scale] = load_scales(d, within(packed.head, sub * SCALES), [group]);
-        d.store(scale, &mut to.scales, group);
+        to.set_scales(head, head.half_floats(sub * SCALES));
     }
 
     #[inline(always)]
-    unsafe fn add<D: Dot, const T: usize, const N: usize>(
-        d: D,
-        packed: Packed<'_, N>,
-        groups: [usize; N],
-        sub: usize,
-        _units: [[D::F; N]; 2],
-        acts: [&[Q8Block]; T],
-        b: usize,
+    fn add<D: Dot, const T: usize, const N: usize>(
+        packed: Packed<'_, D, N>,
+        acts: Q8Blocks<'_, T>,
         acc: &mut [[D::F; N]; T],
     ) {
-        // SAFETY: the caller's contract.
-        let act = |t: usize| unsafe { block(acts[t], b) };
+        let Packed { head, sub, .. } = packed;
+        let d = head.d;
         let mut sums = [[d.splat_i(0); N]; T];
         for t in 0..T {
-            sums[t] = [d.start_biased(act(t).neg128); N];
+            sums[t] = [d.start_biased(acts[t].neg128); N];
         }
         for j in 0..8 {
             let mut w = [d.splat_w(0); N];
             for n in 0..N {
-                w[n] = d.load_w(part(packed.quants[n], 64 * j), groups[n]);
+                w[n] = packed.vector(n, j);
             }
             for t in 0..T {
                 for n in 0..N {
-                    sums[t][n] = d.dot_biased(sums[t][n], w[n], act(t).quad(j));
+                    sums[t][n] = d.dot_biased(sums[t][n], w[n], acts[t].quad(j));
                 }
             }
         }
-        let scales = load_scales(d, within(packed.head, sub * SCALES), groups);
-        // SAFETY: the caller's contract.
-        unsafe { accumulate(d, sums, scales, acts, b, acc) };
+        accumulate(d, sums, head.half_floats(sub * SCALES), acts, acc);
     }
 }

@@ -6,7 +6,7 @@
 
 use super::panel::{PanelKind, Sub};
 use super::parts::{Fetch, Part, check_acts, check_parts, fetch, groups, part, slices};
-use super::{ACT_BLOCK, Sums, Tile};
+use super::{ACT_BLOCK, Q8Blocks, Sums, Tile};
 use crate::q8::Q8Block;
 use crate::simd::Dot;
 use std::ops::Range;
@@ -34,31 +34,24 @@ pub(super) trait Quants {
     /// Gives it back.
     fn get(group: &[u8], sub: usize, row: usize, block: &mut [u8]);
 
-    /// A scale and a minimum that hold for a whole group, where a type has them; [`Quants::add`] gets
-    /// them again.
+    /// A scale and a minimum that hold for a whole group, where a type has them: [`Packed::units`].
     #[inline(always)]
-    fn units<D: Dot, const N: usize>(
-        d: D,
-        _head: [&[u8]; N],
-        _groups: [usize; N],
-    ) -> [[D::F; N]; 2] {
-        [[d.splat(0.0); N]; 2]
+    fn units<D: Dot, const N: usize>(head: Head<'_, D, N>) -> [[D::F; N]; 2] {
+        [[head.d.splat(0.0); N]; 2]
     }
 
     /// Adds what the minima of a whole group give, where that is not [`Quants::add`]'s work: those of
-    /// activation blocks `blocks`.
+    /// activation blocks `range`.
     ///
     /// # Safety
     ///
-    /// `blocks` are blocks of every element of `acts`.
+    /// `range` is of blocks of every element of `acts`.
     #[inline(always)]
     unsafe fn add_minima<D: Dot, const T: usize, const N: usize>(
-        _d: D,
-        _head: [&[u8]; N],
-        _groups: [usize; N],
+        _head: Head<'_, D, N>,
         _minimum: [D::F; N],
         _acts: [&[Q8Block]; T],
-        _blocks: Range<usize>,
+        _range: Range<usize>,
         _acc: &mut [[D::F; N]; T],
     ) {
     }
@@ -66,43 +59,58 @@ pub(super) trait Quants {
     /// As [`Tile::PANEL`].
     const PANEL: Option<PanelKind> = None;
 
-    /// Puts sub-block `sub` of a group into its place in a panel, given [`Quants::units`].
-    fn unpack<D: Dot>(
-        _d: D,
-        _packed: Packed<'_, 1>,
-        _group: usize,
-        _sub: usize,
-        _units: [[D::F; 1]; 2],
-        _to: &mut Sub,
-    ) {
+    /// Puts a sub-block into its place in a panel.
+    fn unpack<D: Dot>(_packed: Packed<'_, D, 1>, _to: &mut Sub) {
         unreachable!("the type has no panels")
     }
 
-    /// Adds the products of sub-block `sub` of a group and activation block `b`.
-    ///
-    /// # Safety
-    ///
-    /// `b` is below the length of every element of `acts`.
-    #[expect(clippy::too_many_arguments, reason = "a loop's body")]
-    unsafe fn add<D: Dot, const T: usize, const N: usize>(
-        d: D,
-        packed: Packed<'_, N>,
-        groups: [usize; N],
-        sub: usize,
-        units: [[D::F; N]; 2],
-        acts: [&[Q8Block]; T],
-        b: usize,
+    /// Adds the products of a sub-block and the activations of the same columns.
+    fn add<D: Dot, const T: usize, const N: usize>(
+        packed: Packed<'_, D, N>,
+        acts: Q8Blocks<'_, T>,
         acc: &mut [[D::F; N]; T],
     );
 }
 
-/// One sub-block of each part.
+/// All scales of a group, of each part.
 #[derive(Clone, Copy)]
-pub(super) struct Packed<'a, const N: usize> {
-    /// All scales of the group.
-    pub(super) head: [&'a [u8]; N],
-    /// The values of the sub-block.
+pub(super) struct Head<'a, D, const N: usize> {
+    pub(super) d: D,
+    pub(super) bytes: [&'a [u8]; N],
+    /// Which rows of the 16: [`Part::group`].
+    pub(super) groups: [usize; N],
+}
+
+impl<D: Dot, const N: usize> Head<'_, D, N> {
+    /// The half floats of 16 rows at `at`, widened.
+    #[inline(always)]
+    pub(super) fn half_floats(&self, at: usize) -> [D::F; N] {
+        let mut wide = [self.d.splat(0.0); N];
+        for n in 0..N {
+            wide[n] = self.d.load_f16(part(self.bytes[n], at), self.groups[n]);
+        }
+        wide
+    }
+}
+
+/// One sub-block of a group, of each part.
+#[derive(Clone, Copy)]
+pub(super) struct Packed<'a, D: Dot, const N: usize> {
+    pub(super) head: Head<'a, D, N>,
+    /// What [`Quants::units`] made of it.
+    pub(super) units: [[D::F; N]; 2],
+    /// The place of the sub-block in the group.
+    pub(super) sub: usize,
+    /// Its values.
     pub(super) quants: [&'a [u8]; N],
+}
+
+impl<D: Dot, const N: usize> Packed<'_, D, N> {
+    /// Vector `v` of the values of part `n`.
+    #[inline(always)]
+    pub(super) fn vector(&self, n: usize, v: usize) -> D::W {
+        self.head.d.load_w(part(self.quants[n], 64 * v), self.head.groups[n])
+    }
 }
 
 /// Sub-blocks of a block of the file.
@@ -181,11 +189,12 @@ impl<K: Quants> Tile for K {
     fn unpack<D: Dot>(d: D, tile: &[u8], subs: Range<usize>, panel: &mut [Sub]) {
         for (i, to) in subs.zip(panel) {
             let (at, sub) = (i / K::SUBS * group_bytes::<K>(), i % K::SUBS);
-            let head = [&tile[at..][..K::HEAD]];
+            let bytes = [&tile[at..][..K::HEAD]];
             let quants = [&tile[at + K::HEAD + sub * K::SUB..][..K::SUB]];
             for group in 0..D::GROUPS {
-                let units = K::units(d, head, [group]);
-                <K as Quants>::unpack(d, Packed { head, quants }, group, sub, units, to);
+                let head = Head { d, bytes, groups: [group] };
+                let units = K::units(head);
+                <K as Quants>::unpack(Packed { head, units, sub, quants }, to);
             }
         }
     }
@@ -221,14 +230,14 @@ impl<'a, const N: usize> Group<'a, N> {
         acc: &mut [[D::F; N]; T],
         next: Fetch,
     ) {
-        let units = K::units(d, self.head::<K>(), self.groups);
+        let units = K::units(self.head::<D, K>(d));
         let subs = K::SUBS.min(acts[0].len() - self.first);
         let mut sums = if K::SCALE_LAST { [[d.splat(0.0); N]; T] } else { *acc };
         // SAFETY: `first + subs` is at most the length of all activations.
         unsafe {
-            if K::SUBS == 2 {
+            if K::SUBS <= 2 {
                 // Not as a loop: the compiler would leave it one.
-                self.fetch::<D, K>(d, 0..2, next);
+                self.fetch::<D, K>(d, 0..K::SUBS, next);
                 self.add::<D, K, T>(d, 0, units, acts, &mut sums);
                 if subs == 2 {
                     self.add::<D, K, T>(d, 1, units, acts, &mut sums);
@@ -262,13 +271,13 @@ impl<'a, const N: usize> Group<'a, N> {
         let minima = self.first..self.first + subs;
         // SAFETY: as above.
         unsafe {
-            K::add_minima(d, self.head::<K>(), self.groups, units[1], acts, minima, acc);
+            K::add_minima(self.head::<D, K>(d), units[1], acts, minima, acc);
         }
     }
 
     #[inline(always)]
-    fn head<K: Quants>(&self) -> [&'a [u8]; N] {
-        slices(self.parts, self.at, K::HEAD)
+    fn head<D: Dot, K: Quants>(&self, d: D) -> Head<'a, D, N> {
+        Head { d, bytes: slices(self.parts, self.at, K::HEAD), groups: self.groups }
     }
 
     /// Asks for what is to come while sub-blocks `subs` are multiplied.
@@ -292,10 +301,13 @@ impl<'a, const N: usize> Group<'a, N> {
         acts: [&[Q8Block]; T],
         acc: &mut [[D::F; N]; T],
     ) {
+        // Anew, as registers are few: handed on from group to sub-block, it cost Q6_K 8 % more instructions
+        // (four tokens, AVX2, callgrind, November 2026).
+        let head = self.head::<D, K>(d);
         let quants = slices(self.parts, self.at + K::HEAD + sub * K::SUB, K::SUB);
-        let packed = Packed { head: self.head::<K>(), quants };
         // SAFETY: the caller's contract.
-        unsafe { K::add(d, packed, self.groups, sub, units, acts, self.first + sub, acc) };
+        let acts = unsafe { Q8Blocks::new(acts, self.first + sub) };
+        K::add(Packed { head, units, sub, quants }, acts, acc);
     }
 }
 

@@ -4,8 +4,8 @@
 //! Packed: `[16]` d, `[16]` dmin (half floats), `[8][16]` scales, `[8][16]` minima (a byte each, which
 //! costs 2.8 % of the size of a Q4_K file and saves the unpacking).
 
-use super::quants::{get_half, put_half};
-use super::{load_scales, part, within};
+use super::part;
+use super::quants::{Head, Packed, get_half, put_half};
 use crate::TILE_ROWS;
 use crate::simd::Dot;
 
@@ -47,31 +47,21 @@ pub(super) fn get(head: &[u8], row: usize, block: &mut [u8]) {
 
 /// d and -dmin: the file subtracts minima.
 #[inline(always)]
-pub(super) fn units<D: Dot, const N: usize>(
-    d: D,
-    head: [&[u8]; N],
-    groups: [usize; N],
-) -> [[D::F; N]; 2] {
-    let scales = load_scales(d, within(head, 0), groups);
-    let mut mins = load_scales(d, within(head, SUPER_MIN), groups);
+pub(super) fn units<D: Dot, const N: usize>(head: Head<'_, D, N>) -> [[D::F; N]; 2] {
+    let (scales, mut mins) = (head.half_floats(0), head.half_floats(SUPER_MIN));
     for n in 0..N {
-        mins[n] = d.mul(mins[n], d.splat(-1.0));
+        mins[n] = head.d.mul(mins[n], head.d.splat(-1.0));
     }
     [scales, mins]
 }
 
-/// Scales and what is added for the minima of a sub-block, given [`units`].
+/// Scales and what is added for the minima of a sub-block, whose [`units`] are these.
 #[inline(always)]
-pub(super) fn scales<D: Dot, const N: usize>(
-    d: D,
-    head: [&[u8]; N],
-    groups: [usize; N],
-    sub: usize,
-    [mut scales, mut mins]: [[D::F; N]; 2],
-) -> [[D::F; N]; 2] {
+pub(super) fn scales<D: Dot, const N: usize>(packed: Packed<'_, D, N>) -> [[D::F; N]; 2] {
+    let Packed { head: Head { d, bytes, groups }, units: [mut scales, mut mins], sub, .. } = packed;
     for n in 0..N {
-        let scale = d.load_u8(part(head[n], SCALES + sub * TILE_ROWS), groups[n]);
-        let min = d.load_u8(part(head[n], MINS + sub * TILE_ROWS), groups[n]);
+        let scale = d.load_u8(part(bytes[n], SCALES + sub * TILE_ROWS), groups[n]);
+        let min = d.load_u8(part(bytes[n], MINS + sub * TILE_ROWS), groups[n]);
         (scales[n], mins[n]) = (d.mul(scales[n], scale), d.mul(mins[n], min));
     }
     [scales, mins]

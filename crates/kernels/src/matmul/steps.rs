@@ -1,7 +1,7 @@
 //! Weights that are 4-bit indices into 16 steps: nibbles as in Q4_0, looked up in a register.
 
-use super::{block, part};
-use crate::q8::Q8Block;
+use super::quants::Packed;
+use super::{Q8Blocks, dot_pair, start};
 use crate::simd::Dot;
 
 /// The steps of IQ4_NL and IQ4_XS with 128 added.
@@ -15,35 +15,27 @@ fn look_up<D: Dot>(d: D, steps: D::W, both: D::W) -> [D::W; 2] {
     [d.lookup(steps, d.and(both, mask)), d.lookup(steps, d.and(d.shr4(both), mask))]
 }
 
-/// The integer sums of 32 columns with [`UNEVEN`] steps.
-///
-/// # Safety
-///
-/// `b` is below the length of every element of `acts`.
+/// The integer sums with [`UNEVEN`] steps.
 #[inline(always)]
-pub(super) unsafe fn dot_uneven<D: Dot, const T: usize, const N: usize>(
-    d: D,
-    nibbles: [&[u8; 256]; N],
-    groups: [usize; N],
-    acts: [&[Q8Block]; T],
-    b: usize,
+pub(super) fn dot_uneven<D: Dot, const T: usize, const N: usize>(
+    packed: Packed<'_, D, N>,
+    acts: Q8Blocks<'_, T>,
 ) -> [[D::I; N]; T] {
-    // SAFETY: the caller's contract.
-    let act = |t: usize| unsafe { block(acts[t], b) };
+    let d = packed.head.d;
     let steps = d.table(&UNEVEN);
     let mut sums = [[d.splat_i(0); N]; T];
     for t in 0..T {
-        sums[t] = [d.start_biased(act(t).neg128); N];
+        sums[t] = [d.start_biased(acts[t].neg128); N];
     }
     for j in 0..4 {
         let mut w = [[steps; 2]; N];
         for n in 0..N {
-            w[n] = look_up(d, steps, d.load_w(part(nibbles[n], 64 * j), groups[n]));
+            w[n] = look_up(d, steps, packed.vector(n, j));
         }
         for t in 0..T {
             for n in 0..N {
-                sums[t][n] = d.dot_biased(sums[t][n], w[n][0], act(t).quad(j));
-                sums[t][n] = d.dot_biased(sums[t][n], w[n][1], act(t).quad(4 + j));
+                sums[t][n] = d.dot_biased(sums[t][n], w[n][0], acts[t].quad(j));
+                sums[t][n] = d.dot_biased(sums[t][n], w[n][1], acts[t].quad(4 + j));
             }
         }
     }
@@ -51,37 +43,21 @@ pub(super) unsafe fn dot_uneven<D: Dot, const T: usize, const N: usize>(
 }
 
 /// The same with 16 steps of at most 5 bits, which have 16 added.
-///
-/// # Safety
-///
-/// `b` is below the length of every element of `acts`.
 #[inline(always)]
-pub(super) unsafe fn dot_small<D: Dot, const T: usize, const N: usize>(
-    d: D,
+pub(super) fn dot_small<D: Dot, const T: usize, const N: usize>(
+    packed: Packed<'_, D, N>,
     steps: &[u8; 16],
-    nibbles: [&[u8; 256]; N],
-    groups: [usize; N],
-    acts: [&[Q8Block]; T],
-    b: usize,
+    acts: Q8Blocks<'_, T>,
 ) -> [[D::I; N]; T] {
-    // SAFETY: the caller's contract.
-    let act = |t: usize| unsafe { block(acts[t], b) };
+    let d = packed.head.d;
     let steps = d.table(steps);
-    let mut sums = [[d.splat_i(0); N]; T];
-    for t in 0..T {
-        sums[t] = [d.splat_i(2 * act(t).neg8); N];
-    }
+    let mut sums = start(d, acts, |act| 2 * act.neg8);
     for j in 0..4 {
         let mut w = [[steps; 2]; N];
         for n in 0..N {
-            w[n] = look_up(d, steps, d.load_w(part(nibbles[n], 64 * j), groups[n]));
+            w[n] = look_up(d, steps, packed.vector(n, j));
         }
-        for t in 0..T {
-            let quads = [act(t).quad(j), act(t).quad(j + 4)];
-            for n in 0..N {
-                sums[t][n] = d.dot_two(sums[t][n], w[n], quads);
-            }
-        }
+        dot_pair(d, &w, acts, [j, j + 4], &mut sums);
     }
     sums
 }

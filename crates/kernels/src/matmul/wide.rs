@@ -5,10 +5,9 @@
 //! added, four of a row together: 8.6 bits for each value.
 
 use super::halves::{self, Halves, SCALES};
-use super::quants::{Packed, Quants};
-use super::{block, part};
+use super::quants::{Head, Packed, Quants};
+use super::{Q8Blocks, part, start};
 use crate::TILE_ROWS;
-use crate::q8::Q8Block;
 use crate::simd::Dot;
 use gguf::Integers;
 
@@ -77,27 +76,22 @@ impl Quants for Wide {
     }
 
     #[inline(always)]
-    fn units<D: Dot, const N: usize>(d: D, head: [&[u8]; N], groups: [usize; N]) -> [[D::F; N]; 2] {
+    fn units<D: Dot, const N: usize>(head: Head<'_, D, N>) -> [[D::F; N]; 2] {
+        let Head { d, bytes, groups } = head;
         let mut units = [d.splat(0.0); N];
         for n in 0..N {
-            units[n] = d.load_f32(part(head[n], 0), groups[n]);
+            units[n] = d.load_f32(part(bytes[n], 0), groups[n]);
         }
         [units; 2]
     }
 
     #[inline(always)]
-    unsafe fn add<D: Dot, const T: usize, const N: usize>(
-        d: D,
-        packed: Packed<'_, N>,
-        groups: [usize; N],
-        sub: usize,
-        units: [[D::F; N]; 2],
-        acts: [&[Q8Block]; T],
-        b: usize,
+    fn add<D: Dot, const T: usize, const N: usize>(
+        packed: Packed<'_, D, N>,
+        acts: Q8Blocks<'_, T>,
         acc: &mut [[D::F; N]; T],
     ) {
-        // SAFETY: the caller's contract.
-        unsafe { halves::add::<Self, D, T, N>(d, packed, groups, sub, units[0], acts, b, acc) }
+        halves::add::<Self, D, T, N>(packed, acts, acc);
     }
 }
 
@@ -108,27 +102,20 @@ impl Halves for Wide {
     }
 
     #[inline(always)]
-    unsafe fn half<D: Dot, const T: usize, const N: usize, const SIDE: usize>(
-        d: D,
-        quants: [&[u8]; N],
-        groups: [usize; N],
-        acts: [&[Q8Block]; T],
-        b: usize,
+    fn half<D: Dot, const T: usize, const N: usize, const SIDE: usize>(
+        packed: Packed<'_, D, N>,
+        acts: Q8Blocks<'_, T>,
     ) -> [[D::I; N]; T] {
-        // SAFETY: the caller's contract.
-        let act = |t: usize| unsafe { block(acts[t], b) };
-        let mut sums = [[d.splat_i(0); N]; T];
-        for t in 0..T {
-            sums[t] = [d.splat_i(2 * act(t).neg32[SIDE]); N];
-        }
+        let d = packed.head.d;
+        let mut sums = start(d, acts, |act| 2 * act.neg32[SIDE]);
         for q in 0..4 {
             let mut w = [d.splat_w(0); N];
             for n in 0..N {
-                w[n] = d.load_w(part(quants[n], SIDE * HALF + 64 * q), groups[n]);
+                w[n] = packed.vector(n, 4 * SIDE + q);
             }
             for t in 0..T {
                 for n in 0..N {
-                    sums[t][n] = d.dot(sums[t][n], w[n], act(t).quad(4 * SIDE + q));
+                    sums[t][n] = d.dot(sums[t][n], w[n], acts[t].quad(4 * SIDE + q));
                 }
             }
         }
