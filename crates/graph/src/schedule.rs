@@ -33,12 +33,22 @@ pub struct Schedule {
 }
 
 /// A part of a product that is finished before the next begins.
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+#[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Slice {
     /// Tiles of [`kernels::TILE_ROWS`] rows (of the pair, for gate and up).
     pub tiles: usize,
     /// Tokens.
     pub tokens: usize,
+}
+
+impl Slice {
+    /// It, or as much of it as another has along each dimension; at least 1.
+    pub fn within(self, most: Slice) -> Slice {
+        Slice {
+            tiles: self.tiles.min(most.tiles).max(1),
+            tokens: self.tokens.min(most.tokens).max(1),
+        }
+    }
 }
 
 /// How the threads of a team share a product: a part of it for every combination of a part of the rows, a

@@ -47,7 +47,7 @@ impl Tunable<'_> {
 }
 
 /// Whether there is a schedule for a level.
-fn has(schedules: &Schedules<String>, level: &Level) -> bool {
+fn has(schedules: &Schedules, level: &Level) -> bool {
     schedules.matrices.iter().any(|m| m.name() == name(level))
 }
 
@@ -56,7 +56,7 @@ fn name(level: &Level) -> String {
 }
 
 /// Schedules for some levels; the search for each took 10 evaluations.
-fn schedules<'a>(levels: impl IntoIterator<Item = &'a Level>) -> Schedules<String> {
+fn schedules<'a>(levels: impl IntoIterator<Item = &'a Level>) -> Schedules {
     let matrix = |level: &Level| {
         let schedule = Schedule {
             kernel: "k".to_owned(),
@@ -72,7 +72,7 @@ fn schedules<'a>(levels: impl IntoIterator<Item = &'a Level>) -> Schedules<Strin
 }
 
 /// Those of a plan, as far as they gain anything.
-fn tuned(plan: &Outcome, gain: &Gain<'_>) -> Schedules<String> {
+fn tuned(plan: &Outcome, gain: &Gain<'_>) -> Schedules {
     let levels = plan.table.rows().iter().map(|row| &row.level);
     schedules(levels.filter(|level| gain(level.cpus()) != 1.0))
 }
@@ -93,12 +93,7 @@ impl Measure for Tunable<'_> {
 }
 
 impl Matrices for Tunable<'_> {
-    fn tune(
-        &mut self,
-        plan: &Outcome,
-        known: &[Schedules<String>],
-        share: f64,
-    ) -> Option<Schedules<String>> {
+    fn tune(&mut self, plan: &Outcome, known: &[Schedules], share: f64) -> Option<Schedules> {
         self.tuned.push((known.len(), share));
         Some(tuned(plan, self.gain))
     }
@@ -266,12 +261,7 @@ fn noise_alone_does_not_turn_the_order() {
         }
     }
     impl Matrices for Flat<'_> {
-        fn tune(
-            &mut self,
-            plan: &Outcome,
-            known: &[Schedules<String>],
-            share: f64,
-        ) -> Option<Schedules<String>> {
+        fn tune(&mut self, plan: &Outcome, known: &[Schedules], share: f64) -> Option<Schedules> {
             self.0.tune(plan, known, share)
         }
     }
@@ -354,7 +344,7 @@ fn schedules_that_cost_time_are_given_up() {
     let mut machine = tunable(&gain);
     let won = contest(&mut machine, &plans, &kinds);
     assert_eq!(won.slower, kinds[2..]);
-    let clear = |m: &Matrix<String>| m.schedule(kinds[2].tokens as usize).is_none();
+    let clear = |m: &Matrix| m.schedule(kinds[2].tokens as usize).is_none();
     assert!(won.outcome.schedules.matrices.iter().all(clear));
     let serves = |plan| machine.serves(plan, &kinds[..2]) / 2.0 + machine.serves(plan, &kinds[2..]);
     let times = plans.each_ref().map(serves);

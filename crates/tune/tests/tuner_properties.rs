@@ -286,7 +286,7 @@ fn sample() -> Profile {
 }
 
 /// Rows that fit: one thread for everything, or as the numbers say.
-fn matrix() -> impl Strategy<Value = Matrix<String>> {
+fn matrix() -> impl Strategy<Value = Matrix> {
     let row = (1usize..4, 1usize..99, 0u32..9999, "\\PC{0,9}|[\u{0}-\u{9f}\"\\\\]{0,4}");
     let rows = prop::collection::btree_map(1usize..9999, prop::option::of(row), 1..5);
     let figures = prop::collection::vec((1usize..999, 1e-12f64..1e9, 1e-12f64..1e9, 0u32..9), 0..4);
@@ -311,7 +311,7 @@ fn matrix() -> impl Strategy<Value = Matrix<String>> {
 }
 
 /// Each name once.
-fn schedules(mut matrices: Vec<Matrix<String>>, complete: bool) -> Schedules<String> {
+fn schedules(mut matrices: Vec<Matrix>, complete: bool) -> Schedules {
     let mut names = BTreeSet::new();
     matrices.retain(|matrix| names.insert(matrix.name().to_owned()));
     Schedules { matrices, evaluations: 5, complete }
@@ -424,19 +424,12 @@ fn schedules_are_of_the_second_version_and_checked() {
     assert!(error.contains("\"ffn_up\" is there twice for 8 threads"), "{error}");
 }
 
-/// Micro-kernels are text in a profile; the caller says which there are.
 #[test]
-fn kernels_of_a_profile_are_named_by_the_caller() {
-    let schedules = with_schedules().outcome.schedules;
-    let known = |name: &String| if name == "avx_4x8" { Ok(48) } else { Err(name.clone()) };
-    let matrix = schedules.matrices[0].named(known).unwrap();
+fn rows_of_a_profile_serve_the_tokens_that_they_name() {
+    let matrix = &with_schedules().outcome.schedules.matrices[0];
     assert_eq!(matrix.schedule(3), None);
     let schedule = matrix.schedule(4).unwrap();
     // No more than a part has.
-    assert_eq!((schedule.kernel, schedule.slice.tokens), (48, 4));
+    assert_eq!((schedule.kernel.as_str(), schedule.slice.tokens), ("avx_4x8", 4));
     assert_eq!(matrix.schedule(513), None);
-    let refused = schedules.matrices[0].named(|name| Err::<u8, _>(format!("no {name}")));
-    assert_eq!(refused, Err("no avx_4x8".into()));
-    let back = Schedules { matrices: vec![matrix], evaluations: 5, complete: true }.text();
-    assert_eq!(back.matrices[0].schedule(9).unwrap().kernel, "48");
 }

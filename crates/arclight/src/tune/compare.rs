@@ -136,14 +136,14 @@ fn row(
     products: &mut Products<'_>,
     problem: &Problem,
     tokens: usize,
-    schedule: Option<Schedule<String>>,
+    schedule: Option<Schedule>,
 ) -> Result<Row, Error> {
     let default = products.default(problem, tokens);
     let scheduled = schedule.is_some();
     let tuned = schedule.unwrap_or_else(|| default.clone());
     // The first is the default's.
     let kernels = products.kernels(problem, tokens).into_iter().skip(1);
-    let alone = |kernel: Kernel<String>| Schedule { kernel: kernel.id, ..default.clone() };
+    let alone = |kernel: Kernel| Schedule { kernel: kernel.id, ..default.clone() };
     let fixed: Vec<_> = kernels.map(alone).collect();
     let mut times = vec![Vec::new(); fixed.len()];
     turns(products, problem, tokens, &fixed, &mut times, CHOICE)?;
@@ -168,7 +168,7 @@ fn turns(
     products: &mut Products<'_>,
     problem: &Problem,
     tokens: usize,
-    ways: &[Schedule<String>],
+    ways: &[Schedule],
     times: &mut [Vec<f64>],
     turns: usize,
 ) -> Result<(), Error> {

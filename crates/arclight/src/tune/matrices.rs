@@ -2,10 +2,10 @@
 
 use crate::error::Error;
 use arclight_engine::Engine;
-use graph::{Grid, MatrixShape, Plan, Product, Schedule, usual_slice};
-use kernels::{How, Kernels, MatKernel, TILE_ROWS, act_kind, tile_bytes};
+use graph::{MatrixShape, Plan, Product, Schedule, usual_slice};
+use kernels::{How, Kernels, MatKernel, TILE_ROWS};
 use std::time::Duration;
-use tune::schedule::{self, Bench, Kernel, Problem, Slice};
+use tune::schedule::{self, Bench, Grid, Kernel, Problem};
 
 /// The micro-kernel of who has no schedule: what the kernels take by themselves.
 const USUAL: &str = "usual";
@@ -36,18 +36,17 @@ impl<'a> Products<'a> {
         let mut uses = engine.executor().matrix_shapes();
         let uses = uses.swap_remove(level);
         let problem = |(id, used): (usize, &graph::ShapeUse)| {
-            let MatrixShape { parts, cols, product, threads } = &used.shape;
+            let MatrixShape { parts, product, threads, .. } = &used.shape;
             let tiles = |&(_, rows): &(_, usize)| rows.div_ceil(TILE_ROWS);
-            let bytes = parts.iter().map(|part| tiles(part) * tile_bytes(part.0, *cols));
-            let (bytes, all): (usize, usize) = (bytes.sum(), parts.iter().map(tiles).sum());
-            let tiles = if *product == Product::Paired { tiles(&parts[0]) } else { all };
+            let tiles = match product {
+                Product::Paired => tiles(&parts[0]),
+                Product::Plain | Product::Summed => parts.iter().map(tiles).sum(),
+            };
             let most = if *product == Product::Summed { SPLITS.min(*threads) } else { 1 };
             Problem {
                 id,
                 name: used.shape.to_string(),
                 tiles,
-                tile_bytes: bytes / tiles.max(1),
-                act_bytes: kernels.row_bytes(act_kind(parts[0].0), *cols),
                 splits: (1..=most).collect(),
                 threads: *threads,
                 calls: used.matrices,
@@ -71,10 +70,9 @@ impl<'a> Products<'a> {
 }
 
 impl Bench for Products<'_> {
-    type Kernel = String;
     type Error = Error;
 
-    fn kernels(&self, problem: &Problem, _tokens: usize) -> Vec<Kernel<String>> {
+    fn kernels(&self, problem: &Problem, _tokens: usize) -> Vec<Kernel> {
         let of = |part: &(gguf::TensorType, usize)| self.kernels.mat_kernels(part.0);
         let mut lists = self.shapes[problem.id].parts.iter().map(of);
         let mut common: Vec<MatKernel> = lists.next().unwrap_or_default();
@@ -87,18 +85,12 @@ impl Bench for Products<'_> {
         usual.into_iter().chain(common.iter().map(|&k| named(k.to_string(), k))).collect()
     }
 
-    fn default(&self, problem: &Problem, tokens: usize) -> schedule::Schedule<String> {
+    fn default(&self, problem: &Problem, tokens: usize) -> schedule::Schedule {
         let slice = usual_slice(&self.plan, self.kernels, &self.shapes[problem.id], tokens);
-        let grid =
-            schedule::Grid { rows: problem.threads.min(problem.tiles), tokens: 1, splits: 1 };
-        let most = grid.largest(problem.tiles, tokens);
-        let slice = Slice {
-            tiles: slice.tiles.min(most.tiles).max(1),
-            tokens: slice.tokens.min(tokens).max(1),
-        };
+        let grid = Grid { rows: problem.threads.min(problem.tiles), tokens: 1, splits: 1 };
         schedule::Schedule {
             kernel: USUAL.to_owned(),
-            slice,
+            slice: slice.within(grid.largest(problem.tiles, tokens)),
             grid,
             ahead: How::default().ahead as u32,
         }
@@ -108,7 +100,7 @@ impl Bench for Products<'_> {
         &mut self,
         problem: &Problem,
         tokens: usize,
-        schedule: &schedule::Schedule<String>,
+        schedule: &schedule::Schedule,
     ) -> Result<f64, Error> {
         if (self.interrupted)() {
             return Err(Error::Interrupted);
@@ -136,7 +128,7 @@ impl Bench for Products<'_> {
 pub(super) fn executed(
     kernels: &Kernels,
     shape: &MatrixShape,
-    schedule: &schedule::Schedule<String>,
+    schedule: &schedule::Schedule,
 ) -> Result<Schedule, String> {
     let schedule::Schedule { kernel, slice, grid, ahead } = schedule;
     let kernel = match kernel.as_str() {
@@ -148,13 +140,13 @@ pub(super) fn executed(
     };
     Ok(Schedule {
         how: How { kernel, ahead: *ahead as usize },
-        slice: Some(graph::Slice { tiles: slice.tiles, tokens: slice.tokens }),
-        grid: Grid { tokens: grid.tokens, splits: grid.splits },
+        slice: Some(*slice),
+        grid: graph::Grid { tokens: grid.tokens, splits: grid.splits },
     })
 }
 
 /// All schedules of a profile, as the executor takes them, and what cannot be used of them.
-pub(super) fn all(found: &schedule::Schedules<String>) -> (graph::Schedules, Vec<String>) {
+pub(super) fn all(found: &schedule::Schedules) -> (graph::Schedules, Vec<String>) {
     let (mut schedules, mut faults) = (graph::Schedules::default(), Vec::new());
     let Ok(kernels) = Kernels::detect() else { return (schedules, faults) };
     for matrix in &found.matrices {
@@ -162,7 +154,7 @@ pub(super) fn all(found: &schedule::Schedules<String>) -> (graph::Schedules, Vec
             faults.push(format!("{} is no shape of a matrix", matrix.name()));
             continue;
         };
-        let row = |row: &schedule::Row<String>| {
+        let row = |row: &schedule::Row| {
             let schedule = match &row.schedule {
                 Some(schedule) => executed(kernels, &shape, schedule)?,
                 None => Schedule::default(),

@@ -8,7 +8,7 @@ use crate::term::{self, note};
 use indicatif::ProgressBar;
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
-use tune::schedule::{Problem, Progress, Scheduler, Schedules};
+use tune::schedule::{Matrix, Problem, Progress, Scheduler, Schedules};
 use tune::tuner::{Candidate, Contest, Level, Matrices, Measure, Outcome, StepKind, Won};
 
 /// Repetitions of each kind of step with and without schedules.
@@ -109,12 +109,7 @@ impl Measure for Tuning<'_, '_> {
 }
 
 impl Matrices for Tuning<'_, '_> {
-    fn tune(
-        &mut self,
-        plan: &Outcome,
-        known: &[Schedules<String>],
-        share: f64,
-    ) -> Option<Schedules<String>> {
+    fn tune(&mut self, plan: &Outcome, known: &[Schedules], share: f64) -> Option<Schedules> {
         self.plans += 1;
         let bar = term::count_bar("matrices", 100);
         let found = self.search(plan, known, share, &bar);
@@ -127,11 +122,11 @@ impl Tuning<'_, '_> {
     fn search(
         &mut self,
         plan: &Outcome,
-        known: &[Schedules<String>],
+        known: &[Schedules],
         share: f64,
         bar: &ProgressBar,
-    ) -> Result<Schedules<String>, Error> {
-        let mut found = Schedules::<String>::default();
+    ) -> Result<Schedules, Error> {
+        let mut found = Schedules::default();
         let work = self.work(plan, known, &mut found)?;
         let Tuning { steps, time, start, plans, answering, .. } = self;
         let end = start.elapsed() + time.saturating_sub(start.elapsed()).mul_f64(share);
@@ -171,8 +166,8 @@ impl Tuning<'_, '_> {
     fn work<'p>(
         &mut self,
         plan: &'p Outcome,
-        known: &[Schedules<String>],
-        found: &mut Schedules<String>,
+        known: &[Schedules],
+        found: &mut Schedules,
     ) -> Result<Vec<Work<'p>>, Error> {
         let (mut all, mut from): (Vec<Work<'p>>, _) = (Vec::new(), 0);
         let going = || false;
@@ -224,8 +219,6 @@ fn message(plan: usize, progress: &Progress<'_>) -> String {
     let tokens = term::plural(progress.tokens, "token");
     format!("{plan}{}, {tokens}{best}", progress.problem.name)
 }
-
-type Matrix = tune::schedule::Matrix<String>;
 
 fn candidate<'a>(plan: &'a Outcome, level: &'a Level) -> Candidate<'a> {
     Candidate { scheme: &plan.scheme, level, choices: &plan.choices, schedules: None }

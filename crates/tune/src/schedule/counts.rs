@@ -26,43 +26,38 @@ pub(super) fn planned(largest: usize, each: usize, kinds: &[StepKind]) -> Vec<us
 
 /// What a count's search found.
 #[derive(Clone, Debug)]
-pub(super) struct Looked<K> {
+pub(super) struct Looked {
     /// The best by the search; its slices have the most tokens of a step where they took all of a part.
-    pub(super) winner: Schedule<K>,
+    pub(super) winner: Schedule,
     /// It, if it stood the finals; without it the default stays.
-    pub(super) proven: Option<Schedule<K>>,
+    pub(super) proven: Option<Schedule>,
     pub(super) compared: Compared,
     /// The seconds that the search had, if it was cut short.
     pub(super) cut: Option<f64>,
 }
 
 /// The counts looked at of one problem.
-pub(super) type Memory<K> = BTreeMap<usize, Looked<K>>;
+pub(super) type Memory = BTreeMap<usize, Looked>;
 
 /// The micro-kernels to try with so many tokens: those that won at the last counts below; all of them
 /// (`None`) while fewer counts are known, and with a window of 0.
-pub(super) fn window<K: Clone>(memory: &Memory<K>, tokens: usize, width: usize) -> Option<Vec<K>> {
-    let last: Vec<K> =
+pub(super) fn window(memory: &Memory, tokens: usize, width: usize) -> Option<Vec<String>> {
+    let last: Vec<String> =
         memory.range(..tokens).rev().take(width).map(|(_, l)| l.winner.kernel.clone()).collect();
     (width > 0 && last.len() >= width).then_some(last)
 }
 
 /// Whether the last `of` counts, up to this one, agree.
-pub(super) fn settled<K: PartialEq>(
-    memory: &Memory<K>,
-    tokens: usize,
-    of: usize,
-    alike: f64,
-) -> bool {
-    let last: Vec<&Schedule<K>> =
+pub(super) fn settled(memory: &Memory, tokens: usize, of: usize, alike: f64) -> bool {
+    let last: Vec<&Schedule> =
         memory.range(..=tokens).rev().take(of).map(|(_, looked)| &looked.winner).collect();
     of > 0 && last.len() >= of && agree(&last, alike)
 }
 
 /// Whether schedules agree: the same micro-kernel and grid, and slices that differ from their mean by at
 /// most the share `alike`.
-pub(super) fn agree<K: PartialEq>(all: &[&Schedule<K>], alike: f64) -> bool {
-    let near = |size: fn(&Schedule<K>) -> usize| {
+pub(super) fn agree(all: &[&Schedule], alike: f64) -> bool {
+    let near = |size: fn(&Schedule) -> usize| {
         let mean = all.iter().map(|s| size(s) as f64).sum::<f64>() / all.len() as f64;
         all.iter().all(|s| (size(s) as f64 - mean).abs() <= alike * mean)
     };
@@ -89,10 +84,10 @@ mod tests {
         assert_eq!(planned(9, 0, &[]), [1, 2, 3, 4, 5, 6, 7, 8, 9]);
     }
 
-    fn memory(of: &[(usize, &'static str, usize, usize)]) -> Memory<&'static str> {
-        let looked = |&(tokens, kernel, tiles, rows): &(usize, &'static str, usize, usize)| {
+    fn memory(of: &[(usize, &str, usize, usize)]) -> Memory {
+        let looked = |&(tokens, kernel, tiles, rows): &(usize, &str, usize, usize)| {
             let winner = Schedule {
-                kernel,
+                kernel: kernel.into(),
                 slice: Slice { tiles, tokens: 4 },
                 grid: Grid { rows, tokens: 1, splits: 1 },
                 ahead: 0,
@@ -106,10 +101,10 @@ mod tests {
     #[test]
     fn a_window_has_the_winners_below_and_opens_when_it_is_full() {
         let memory = memory(&[(1, "a", 1, 1), (2, "b", 1, 1), (3, "c", 1, 1), (64, "d", 1, 1)]);
-        assert_eq!(window(&memory, 4, 3), Some(vec!["c", "b", "a"]));
-        assert_eq!(window(&memory, 4, 2), Some(vec!["c", "b"]));
+        assert_eq!(window(&memory, 4, 3), Some(["c", "b", "a"].map(String::from).to_vec()));
+        assert_eq!(window(&memory, 4, 2), Some(["c", "b"].map(String::from).to_vec()));
         assert_eq!(window(&memory, 3, 3), None);
-        assert_eq!(window(&memory, 65, 2), Some(vec!["d", "c"]));
+        assert_eq!(window(&memory, 65, 2), Some(["d", "c"].map(String::from).to_vec()));
         assert_eq!(window(&memory, 65, 0), None);
     }
 

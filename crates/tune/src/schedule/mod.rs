@@ -19,7 +19,8 @@ mod session;
 mod shape;
 mod table;
 
+pub use graph::Slice;
 pub use run::{Found, Scheduler};
 pub use session::{Bench, Progress};
-pub use shape::{Grid, Kernel, Problem, Schedule, Slice, largest_slice};
+pub use shape::{Grid, Kernel, Problem, Schedule, largest_slice};
 pub use table::{Compared, Matrix, Row, Schedules};

@@ -53,9 +53,9 @@ pub struct Scheduler<'a> {
 
 /// What a search ends with.
 #[derive(Debug)]
-pub struct Found<K, E> {
+pub struct Found<E> {
     /// What was proven.
-    pub schedules: Schedules<K>,
+    pub schedules: Schedules,
     /// Why the [`Bench`] ended it, if it did.
     pub failed: Option<E>,
 }
@@ -73,7 +73,7 @@ struct State<'s, 'a, B: Bench> {
     scheduler: &'s Scheduler<'a>,
     session: Session<'a, B>,
     planned: Vec<usize>,
-    memory: Vec<Memory<B::Kernel>>,
+    memory: Vec<Memory>,
     /// Of each problem the planned counts that were not looked at because the schedule is kept there.
     kept: Vec<BTreeSet<usize>>,
     /// Whether there was time for every count.
@@ -108,7 +108,7 @@ impl<'a> Scheduler<'a> {
         &self,
         bench: &mut B,
         left: &mut dyn FnMut(&Progress<'_>) -> f64,
-    ) -> Result<Found<B::Kernel, B::Error>, Error> {
+    ) -> Result<Found<B::Error>, Error> {
         self.check()?;
         let Some(first) = self.problems.first() else {
             return Ok(Found { schedules: Schedules::default(), failed: None });
@@ -302,7 +302,7 @@ impl<'a, B: Bench> State<'_, 'a, B> {
         &mut self,
         at: usize,
         tokens: usize,
-        fixed: Option<&Schedule<B::Kernel>>,
+        fixed: Option<&Schedule>,
         seconds: f64,
     ) -> Result<bool, Stop<B::Error>> {
         let Scheduler { largest, window: width, repetitions, margin, .. } = *self.scheduler;
@@ -310,7 +310,7 @@ impl<'a, B: Bench> State<'_, 'a, B> {
         self.session.begin(problem, tokens, seconds);
         let mut kernels = self.session.bench.kernels(problem, tokens);
         if let Some(window) = window(&self.memory[at], tokens, width) {
-            let of_window = |kernel: &&Kernel<B::Kernel>| window.contains(&kernel.id);
+            let of_window = |kernel: &&Kernel| window.contains(&kernel.id);
             let few: Vec<_> = kernels.iter().filter(of_window).cloned().collect();
             // None where those that won cannot do this count.
             if !few.is_empty() {
@@ -320,13 +320,13 @@ impl<'a, B: Bench> State<'_, 'a, B> {
         // The best of fewer tokens may be none here: it left threads out that there were too few tokens
         // for, say, or it was the caller's default, which may be any.
         let grids = grids(problem, tokens);
-        let possible = |schedule: &Schedule<B::Kernel>| {
+        let possible = |schedule: &Schedule| {
             kernels.iter().any(|kernel| kernel.id == schedule.kernel)
                 && grids.contains(&schedule.grid)
                 && schedule.fits(problem.tiles, tokens, problem.threads).is_ok()
         };
         let like = self.memory[at].range(..tokens).next_back().map(|(_, l)| l.winner.clone());
-        let here = |schedule: &Schedule<B::Kernel>| schedule.at(problem.tiles, tokens);
+        let here = |schedule: &Schedule| schedule.at(problem.tiles, tokens);
         let like = like.map(|like| here(&like)).filter(possible);
         let fixed = fixed.map(here).filter(possible);
         let mut search = At::new(&mut self.session, self.scheduler.ahead, 2 * repetitions)?;
@@ -368,14 +368,13 @@ impl<'a, B: Bench> State<'_, 'a, B> {
             // A gain that is no larger than noise wants more turns. They are all new, because what only
             // looks better does so again among the old.
             for turns in [repetitions, AGAIN * repetitions] {
-                let mut series = self.session.series(&[&winner, &default], turns)?.into_iter();
-                let (tuned, plain) = (series.next().unwrap_or_default(), series.next());
-                let plain = plain.unwrap_or_default();
+                let series = self.session.series(&[&winner, &default], turns)?;
+                let (tuned, plain) = (&series[0], &series[1]);
                 let handicapped: Vec<f64> = tuned.iter().map(|t| t / (1.0 - margin)).collect();
                 let (sure, promising) =
-                    (faster(&handicapped, &plain), median(&handicapped) < median(&plain));
-                compared.default = median(&plain);
-                compared.tuned = if sure { median(&tuned) } else { compared.default };
+                    (faster(&handicapped, plain), median(&handicapped) < median(plain));
+                compared.default = median(plain);
+                compared.tuned = if sure { median(tuned) } else { compared.default };
                 compared.repetitions = turns as u32;
                 proven = sure.then(|| open.clone());
                 if sure || !promising {
@@ -399,7 +398,7 @@ impl<'a, B: Bench> State<'_, 'a, B> {
         }
         for at in 0..self.memory.len() {
             let problem = self.problem(at);
-            let proven = |(&tokens, looked): (&usize, &Looked<B::Kernel>)| {
+            let proven = |(&tokens, looked): (&usize, &Looked)| {
                 Some((tokens, looked.proven.as_ref()?.at(problem.tiles, tokens)))
             };
             let proven: Vec<_> = self.memory[at].iter().filter_map(proven).collect();
@@ -422,10 +421,10 @@ impl<'a, B: Bench> State<'_, 'a, B> {
     /// A row for every count: that of the nearest count looked at below it, or at it. What was to be
     /// looked at and was not, because time was up, is as without tuning; so is a count that the kernel
     /// cannot do.
-    fn table(&self, at: usize) -> Result<Matrix<B::Kernel>, Error> {
+    fn table(&self, at: usize) -> Result<Matrix, Error> {
         let (problem, memory) = (self.problem(at), &self.memory[at]);
-        let mut rows: Vec<Row<B::Kernel>> = vec![];
-        let mut schedule: Option<&Schedule<B::Kernel>> = None;
+        let mut rows: Vec<Row> = vec![];
+        let mut schedule: Option<&Schedule> = None;
         for tokens in 1..=self.scheduler.largest {
             if let Some(looked) = memory.get(&tokens) {
                 schedule = looked.proven.as_ref();
@@ -434,7 +433,7 @@ impl<'a, B: Bench> State<'_, 'a, B> {
             {
                 schedule = None;
             }
-            let can = |schedule: &&Schedule<B::Kernel>| {
+            let can = |schedule: &&Schedule| {
                 let kernels = self.session.bench.kernels(problem, tokens);
                 kernels.iter().any(|kernel| kernel.id == schedule.kernel)
             };

@@ -14,8 +14,9 @@
 //! found meets the default in the finals. Source: Zhao, Li, Wu, *Sandwich* (2026), section 5.
 
 use super::session::{Bench, Session, Stop};
-use super::shape::{Grid, Kernel, Problem, Schedule, Slice, grids};
+use super::shape::{Grid, Kernel, Problem, Schedule, grids};
 use crate::tuner::noise::{FEWEST, faster, median};
+use graph::Slice;
 use std::collections::BTreeMap;
 
 /// Under a grid whose first time is so many times that of the best, slices are not grown: they bring
@@ -46,7 +47,7 @@ pub(super) struct At<'s, 'a, B: Bench> {
     session: &'s mut Session<'a, B>,
     problem: &'a Problem,
     tokens: usize,
-    default: Schedule<B::Kernel>,
+    default: Schedule,
     /// The default's times.
     pub(super) plain: [f64; 2],
     /// Prefetch distances to try, and that of what is timed before.
@@ -55,7 +56,7 @@ pub(super) struct At<'s, 'a, B: Bench> {
     /// Evaluations that the finals need.
     reserve: usize,
     /// The time of each schedule, so that none is timed twice.
-    known: BTreeMap<Schedule<B::Kernel>, f64>,
+    known: BTreeMap<Schedule, f64>,
 }
 
 impl<'s, 'a, B: Bench> At<'s, 'a, B> {
@@ -73,11 +74,11 @@ impl<'s, 'a, B: Bench> At<'s, 'a, B> {
         Ok(At { session, problem, tokens, default, plain, distances, ahead, reserve, known })
     }
 
-    pub(super) fn into_default(self) -> Schedule<B::Kernel> {
+    pub(super) fn into_default(self) -> Schedule {
         self.default
     }
 
-    fn time(&mut self, schedule: &Schedule<B::Kernel>) -> Timed<B> {
+    fn time(&mut self, schedule: &Schedule) -> Timed<B> {
         if let Some(&seconds) = self.known.get(schedule) {
             return Ok(seconds);
         }
@@ -90,7 +91,7 @@ impl<'s, 'a, B: Bench> At<'s, 'a, B> {
     }
 
     /// The fastest; the default unless something is faster.
-    fn best(&self) -> (&Schedule<B::Kernel>, f64) {
+    fn best(&self) -> (&Schedule, f64) {
         let default = (&self.default, self.known[&self.default]);
         self.known.iter().fold(
             default,
@@ -109,8 +110,8 @@ impl<'s, 'a, B: Bench> At<'s, 'a, B> {
     /// and can be run with these.
     pub(super) fn search(
         &mut self,
-        kernels: &[Kernel<B::Kernel>],
-        like: Option<&Schedule<B::Kernel>>,
+        kernels: &[Kernel],
+        like: Option<&Schedule>,
     ) -> Result<(), Halt<B::Error>> {
         let grids = grids(self.problem, self.tokens);
         if let Some(like) = like {
@@ -162,22 +163,18 @@ impl<'s, 'a, B: Bench> At<'s, 'a, B> {
     }
 
     /// A slice that holds a register tile of the kernel at least, as far as there is room.
-    fn holding(&self, kernel: &Kernel<B::Kernel>, slice: Slice, grid: Grid) -> Slice {
+    fn holding(&self, kernel: &Kernel, slice: Slice, grid: Grid) -> Slice {
         let Slice { tiles, tokens } = slice;
         Slice { tiles: tiles.max(kernel.tiles), tokens: tokens.max(kernel.tokens) }
             .within(self.room(grid))
     }
 
-    fn of(&self, kernel: &Kernel<B::Kernel>, slice: Slice, grid: Grid) -> Schedule<B::Kernel> {
+    fn of(&self, kernel: &Kernel, slice: Slice, grid: Grid) -> Schedule {
         Schedule { kernel: kernel.id.clone(), slice, grid, ahead: self.ahead }
     }
 
     /// The slice to which a register tile grows by doubling each dimension, and its time.
-    fn fast_start(
-        &mut self,
-        kernel: &Kernel<B::Kernel>,
-        grid: Grid,
-    ) -> Result<(f64, Slice), Halt<B::Error>> {
+    fn fast_start(&mut self, kernel: &Kernel, grid: Grid) -> Result<(f64, Slice), Halt<B::Error>> {
         let most = self.room(grid);
         let mut slice = Slice { tiles: kernel.tiles, tokens: kernel.tokens }.within(most);
         let mut seconds = self.time(&self.of(kernel, slice, grid))?;
@@ -196,7 +193,7 @@ impl<'s, 'a, B: Bench> At<'s, 'a, B> {
     }
 
     /// Grows a schedule's slice along the dimension that gains most.
-    fn grow(&mut self, mut schedule: Schedule<B::Kernel>) -> Result<(), Halt<B::Error>> {
+    fn grow(&mut self, mut schedule: Schedule) -> Result<(), Halt<B::Error>> {
         let most = self.room(schedule.grid);
         let mut seconds = self.time(&schedule)?;
         while seconds <= HOPELESS * self.best().1 {
@@ -226,8 +223,8 @@ impl<'s, 'a, B: Bench> At<'s, 'a, B> {
     /// timed again in turns: of so many neighbours noise always makes one look faster.
     pub(super) fn holds(
         &mut self,
-        fixed: &Schedule<B::Kernel>,
-        kernels: &[Kernel<B::Kernel>],
+        fixed: &Schedule,
+        kernels: &[Kernel],
     ) -> Result<bool, Halt<B::Error>> {
         self.session.progress.doing = "check";
         let seconds = self.time(fixed)?;
@@ -248,7 +245,7 @@ impl<'s, 'a, B: Bench> At<'s, 'a, B> {
             let slice = self.holding(kernel, fixed.slice, fixed.grid);
             others.push(Schedule { kernel: kernel.id.clone(), slice, ..fixed.clone() });
         }
-        let mut best: Option<(f64, Schedule<B::Kernel>)> = None;
+        let mut best: Option<(f64, Schedule)> = None;
         for other in others {
             let then = self.time(&other)?;
             let least = best.as_ref().map_or(seconds, |(least, _)| *least);
@@ -290,7 +287,7 @@ impl<'s, 'a, B: Bench> At<'s, 'a, B> {
         }
         // What was left out was slower by the first look, and is not to win by having but that.
         let worst = close.iter().map(|(_, s)| self.known[s]).fold(0.0, f64::max);
-        let met = |schedule: &Schedule<B::Kernel>| close.iter().any(|(_, s)| s == schedule);
+        let met = |schedule: &Schedule| close.iter().any(|(_, s)| s == schedule);
         for (schedule, seconds) in &mut self.known {
             if !met(schedule) && *schedule != self.default {
                 *seconds = seconds.max(worst);
@@ -301,7 +298,7 @@ impl<'s, 'a, B: Bench> At<'s, 'a, B> {
 
     /// The best that was found. What was the best with fewer tokens remains so unless something gains
     /// more than noise, so that a table has few rows and schedules settle.
-    pub(super) fn winner(&self, like: Option<&Schedule<B::Kernel>>) -> Schedule<B::Kernel> {
+    pub(super) fn winner(&self, like: Option<&Schedule>) -> Schedule {
         let (best, seconds) = self.best();
         let like = like
             .filter(|&like| self.known.get(like).is_some_and(|&then| !self.pays(seconds, then)));

@@ -6,17 +6,15 @@ use crate::tuner::noise::median;
 
 /// Who can time a product: a machine with its kernels, or a model of one.
 pub trait Bench {
-    /// A micro-kernel's name. Where two schedules take the same time the lesser one is taken.
-    type Kernel: Clone + Ord;
     /// Why the search has to end.
     type Error;
 
     /// The micro-kernels that can multiply this matrix with so many tokens, the default first; imported
     /// ones stand beside the program's own.
-    fn kernels(&self, problem: &Problem, tokens: usize) -> Vec<Kernel<Self::Kernel>>;
+    fn kernels(&self, problem: &Problem, tokens: usize) -> Vec<Kernel>;
 
     /// How it is multiplied without tuning.
-    fn default(&self, problem: &Problem, tokens: usize) -> Schedule<Self::Kernel>;
+    fn default(&self, problem: &Problem, tokens: usize) -> Schedule;
 
     /// Seconds of one product; every call is a new repetition. What cannot be run takes infinitely
     /// long.
@@ -27,7 +25,7 @@ pub trait Bench {
         &mut self,
         problem: &Problem,
         tokens: usize,
-        schedule: &Schedule<Self::Kernel>,
+        schedule: &Schedule,
     ) -> Result<f64, Self::Error>;
 }
 
@@ -141,7 +139,7 @@ impl<'a, B: Bench> Session<'a, B> {
     }
 
     /// Times a product of the count at hand; infinite when it cannot be run so.
-    pub(super) fn time(&mut self, schedule: &Schedule<B::Kernel>) -> Result<f64, Stop<B::Error>> {
+    pub(super) fn time(&mut self, schedule: &Schedule) -> Result<f64, Stop<B::Error>> {
         if self.left <= 0.0 || self.left.is_nan() {
             return Err(Stop::Time);
         }
@@ -158,10 +156,7 @@ impl<'a, B: Bench> Session<'a, B> {
     }
 
     /// Times the default, twice to learn what noise there is.
-    pub(super) fn default(
-        &mut self,
-        schedule: &Schedule<B::Kernel>,
-    ) -> Result<[f64; 2], Stop<B::Error>> {
+    pub(super) fn default(&mut self, schedule: &Schedule) -> Result<[f64; 2], Stop<B::Error>> {
         self.progress.doing = "default";
         let one = self.time(schedule)?;
         self.progress.default = one;
@@ -183,7 +178,7 @@ impl<'a, B: Bench> Session<'a, B> {
     /// that what one leaves behind in caches and memory meets all alike.
     pub(super) fn series(
         &mut self,
-        schedules: &[&Schedule<B::Kernel>],
+        schedules: &[&Schedule],
         repetitions: usize,
     ) -> Result<Vec<Vec<f64>>, Stop<B::Error>> {
         let mut all = vec![vec![]; schedules.len()];

@@ -5,6 +5,8 @@
 //! and a slice is computed by a micro-kernel, a register tile at a time. Slices are dealt to the parts,
 //! so no slice may be so large that a part gets none ([`largest_slice`]).
 
+use graph::Slice;
+
 /// A weight matrix of the model at one level of threads.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
@@ -14,10 +16,6 @@ pub struct Problem {
     pub name: String,
     /// Tiles of 16 rows that the threads share.
     pub tiles: usize,
-    /// Bytes of a tile, for the caller's [`Bench`](super::Bench).
-    pub tile_bytes: usize,
-    /// Bytes of one token's activations, for the caller's [`Bench`](super::Bench).
-    pub act_bytes: usize,
     /// Into how many parts its columns may be split, always also 1.
     pub splits: Vec<usize>,
     /// Threads that multiply it together.
@@ -28,9 +26,10 @@ pub struct Problem {
 
 /// A micro-kernel: its name and its register tile.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Kernel<K> {
-    /// Its name: one of the program's own family, or an imported one.
-    pub id: K,
+pub struct Kernel {
+    /// Its name: one of the program's own family, or an imported one. Where two schedules take the same
+    /// time the lesser one is taken.
+    pub id: String,
     /// Tiles of 16 rows in registers.
     pub tiles: usize,
     /// Tokens in registers.
@@ -39,25 +38,16 @@ pub struct Kernel<K> {
 
 /// How one matrix is multiplied with so many tokens.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Schedule<K> {
+pub struct Schedule {
     /// The micro-kernel.
-    pub kernel: K,
-    /// What one thread keeps in its caches.
+    pub kernel: String,
+    /// What one thread keeps in its caches: at most so much. A thread whose part is smaller takes it as a
+    /// whole ([`Schedule::at`]).
     pub slice: Slice,
     /// Who computes what.
     pub grid: Grid,
     /// How far ahead weights are prefetched, bytes; 0: not at all.
     pub ahead: u32,
-}
-
-/// The part of a product that one thread computes at a time: at most so much. A thread whose part is
-/// smaller takes it as a whole ([`Schedule::at`]).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Slice {
-    /// Tiles of 16 rows.
-    pub tiles: usize,
-    /// Tokens.
-    pub tokens: usize,
 }
 
 /// How threads share a product: so many parts along each dimension.
@@ -93,16 +83,6 @@ impl Grid {
     }
 }
 
-impl Slice {
-    /// It, or as much of it as another has along each dimension; at least 1.
-    pub(super) fn within(self, most: Slice) -> Slice {
-        Slice {
-            tiles: self.tiles.min(most.tiles).max(1),
-            tokens: self.tokens.min(most.tokens).max(1),
-        }
-    }
-}
-
 /// The most of `all` things in a slice with which each of so many parts gets a slice, the last of them
 /// perhaps a smaller one: ⌈all / slice⌉ ≥ parts. 0 when there are fewer things than parts.
 ///
@@ -111,13 +91,10 @@ pub fn largest_slice(all: usize, parts: usize) -> usize {
     if parts <= 1 { all } else { all.saturating_sub(1) / (parts - 1) }
 }
 
-impl<K> Schedule<K> {
+impl Schedule {
     /// It for a product of so many tiles and tokens: with slices no larger than a part's even share, so
     /// that one schedule may do for many counts of tokens.
-    pub fn at(&self, tiles: usize, tokens: usize) -> Schedule<K>
-    where
-        K: Clone,
-    {
+    pub fn at(&self, tiles: usize, tokens: usize) -> Schedule {
         let share = self.grid.share(tiles, tokens);
         let slice = Slice {
             tiles: self.slice.tiles.min(share.tiles),
@@ -177,16 +154,7 @@ mod tests {
     use super::*;
 
     fn problem(tiles: usize, threads: usize, splits: &[usize]) -> Problem {
-        Problem {
-            id: 0,
-            name: "w".into(),
-            tiles,
-            tile_bytes: 1,
-            act_bytes: 1,
-            splits: splits.to_vec(),
-            threads,
-            calls: 1,
-        }
+        Problem { id: 0, name: "w".into(), tiles, splits: splits.to_vec(), threads, calls: 1 }
     }
 
     fn found(tiles: usize, threads: usize, splits: &[usize], tokens: usize) -> Vec<[usize; 3]> {
@@ -229,7 +197,7 @@ mod tests {
     #[test]
     fn a_schedule_takes_no_more_than_a_part_has() {
         let of = |tiles, tokens| Schedule {
-            kernel: "k",
+            kernel: "k".into(),
             slice: Slice { tiles, tokens },
             grid: Grid { rows: 3, tokens: 2, splits: 1 },
             ahead: 7,
@@ -245,7 +213,7 @@ mod tests {
     #[test]
     fn what_does_not_fit_is_named() {
         let of = |slice: [usize; 2], grid: [usize; 3]| Schedule {
-            kernel: "k",
+            kernel: "k".into(),
             slice: Slice { tiles: slice[0], tokens: slice[1] },
             grid: Grid { rows: grid[0], tokens: grid[1], splits: grid[2] },
             ahead: 0,

@@ -2,19 +2,21 @@
 
 use super::shape::{Problem, Schedule};
 use crate::Error;
+use serde::Deserialize;
 use std::ops::RangeInclusive;
 
 /// Counts of tokens that are multiplied the same way.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Row<K> {
+pub struct Row {
     /// The largest of these counts; the smallest is one more than that of the row before.
     pub up_to: usize,
     /// How ([`Schedule::at`] says how with one of these counts); `None`: as without tuning.
-    pub schedule: Option<Schedule<K>>,
+    pub schedule: Option<Schedule>,
 }
 
 /// A count that was looked at.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Compared {
     /// Tokens.
     pub tokens: usize,
@@ -28,33 +30,33 @@ pub struct Compared {
 
 /// The schedules of one matrix for every count up to the largest.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Matrix<K> {
+pub struct Matrix {
     name: String,
     tiles: usize,
     threads: usize,
-    rows: Vec<Row<K>>,
+    rows: Vec<Row>,
     compared: Vec<Compared>,
 }
 
 /// What was found for all matrices.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Schedules<K> {
+pub struct Schedules {
     /// In the order of the problems.
-    pub matrices: Vec<Matrix<K>>,
+    pub matrices: Vec<Matrix>,
     /// Products timed.
     pub evaluations: usize,
     /// False when time was too short for all that is looked at, or the search was stopped.
     pub complete: bool,
 }
 
-impl<K> Default for Schedules<K> {
+impl Default for Schedules {
     /// No matrices.
     fn default() -> Self {
         Schedules { matrices: vec![], evaluations: 0, complete: true }
     }
 }
 
-impl<K: Clone> Matrix<K> {
+impl Matrix {
     /// A table of a matrix of so many tiles, multiplied by so many threads.
     ///
     /// # Errors
@@ -64,9 +66,9 @@ impl<K: Clone> Matrix<K> {
         name: String,
         tiles: usize,
         threads: usize,
-        rows: Vec<Row<K>>,
+        rows: Vec<Row>,
         compared: Vec<Compared>,
-    ) -> Result<Matrix<K>, Error> {
+    ) -> Result<Matrix, Error> {
         let bad = |reason: String| Error::BadSchedule { matrix: name.clone(), reason };
         if rows.first().is_none_or(|row| row.up_to == 0)
             || !rows.is_sorted_by(|a, b| a.up_to < b.up_to)
@@ -107,7 +109,7 @@ impl<K: Clone> Matrix<K> {
     }
 
     /// The rows, by ascending tokens.
-    pub fn rows(&self) -> &[Row<K>] {
+    pub fn rows(&self) -> &[Row] {
         &self.rows
     }
 
@@ -118,19 +120,16 @@ impl<K: Clone> Matrix<K> {
 
     /// How it is multiplied with so many tokens; `None`: as without tuning, which is also for more
     /// tokens than the last row has.
-    pub fn schedule(&self, tokens: usize) -> Option<Schedule<K>> {
+    pub fn schedule(&self, tokens: usize) -> Option<Schedule> {
         let row = self.rows.partition_point(|row| row.up_to < tokens);
         let schedule = self.rows.get(row)?.schedule.as_ref()?;
         Some(schedule.at(self.tiles, tokens.max(1)))
     }
 
     /// Leaves these counts as without tuning.
-    pub(crate) fn clear(&mut self, tokens: RangeInclusive<usize>)
-    where
-        K: PartialEq,
-    {
+    pub(crate) fn clear(&mut self, tokens: RangeInclusive<usize>) {
         let (before, last) = (tokens.start().saturating_sub(1), *tokens.end());
-        let mut rows: Vec<Row<K>> = vec![];
+        let mut rows: Vec<Row> = vec![];
         for Row { up_to, schedule } in std::mem::take(&mut self.rows) {
             let parts = [(before, schedule.clone()), (last, None), (usize::MAX, schedule)];
             for (end, schedule) in parts {
@@ -149,71 +148,27 @@ impl<K: Clone> Matrix<K> {
             compared.tuned = compared.default;
         }
     }
-
-    /// The same with other names of micro-kernels: as text for a profile, or from it.
-    ///
-    /// # Errors
-    /// What `name` says, of a kernel that is not known here, say.
-    pub fn named<L, E>(&self, mut name: impl FnMut(&K) -> Result<L, E>) -> Result<Matrix<L>, E> {
-        let mut row = |row: &Row<K>| -> Result<Row<L>, E> {
-            let schedule = match &row.schedule {
-                Some(Schedule { kernel, slice, grid, ahead }) => Some(Schedule {
-                    kernel: name(kernel)?,
-                    slice: *slice,
-                    grid: *grid,
-                    ahead: *ahead,
-                }),
-                None => None,
-            };
-            Ok(Row { up_to: row.up_to, schedule })
-        };
-        Ok(Matrix {
-            rows: self.rows.iter().map(&mut row).collect::<Result<_, E>>()?,
-            name: self.name.clone(),
-            tiles: self.tiles,
-            threads: self.threads,
-            compared: self.compared.clone(),
-        })
-    }
-}
-
-impl<K: Clone> Schedules<K> {
-    /// The same with the micro-kernels' names as text, for a profile.
-    pub fn text(&self) -> Schedules<String>
-    where
-        K: std::fmt::Display,
-    {
-        let text = |kernel: &K| Ok::<String, std::convert::Infallible>(kernel.to_string());
-        let matrix = |matrix: &Matrix<K>| {
-            let Ok(matrix) = matrix.named(text);
-            matrix
-        };
-        Schedules {
-            matrices: self.matrices.iter().map(matrix).collect(),
-            evaluations: self.evaluations,
-            complete: self.complete,
-        }
-    }
 }
 
 impl Problem {
     /// Whether a table of a profile is that of this problem.
-    pub fn is<K>(&self, matrix: &Matrix<K>) -> bool {
+    pub fn is(&self, matrix: &Matrix) -> bool {
         (&self.name, self.tiles, self.threads) == (&matrix.name, matrix.tiles, matrix.threads)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::shape::{Grid, Slice};
+    use super::super::shape::Grid;
     use super::*;
+    use graph::Slice;
 
     #[test]
     fn cleared_counts_are_as_without_tuning() {
         let schedule = |ahead| {
             let (slice, grid) =
                 (Slice { tiles: 1, tokens: 1 }, Grid { rows: 1, tokens: 1, splits: 1 });
-            Some(Schedule { kernel: "a", slice, grid, ahead })
+            Some(Schedule { kernel: "a".into(), slice, grid, ahead })
         };
         let row = |(up_to, ahead)| Row {
             up_to,

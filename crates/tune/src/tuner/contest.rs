@@ -27,12 +27,7 @@ pub trait Matrices: Measure {
     /// Searches schedules for a plan, for so large a share of the time that is left for that; `known`
     /// are those of other plans, and what a plan has in common with them need not be searched again.
     /// `None` when the model cannot be loaded for it.
-    fn tune(
-        &mut self,
-        plan: &Outcome,
-        known: &[Schedules<String>],
-        share: f64,
-    ) -> Option<Schedules<String>>;
+    fn tune(&mut self, plan: &Outcome, known: &[Schedules], share: f64) -> Option<Schedules>;
 }
 
 /// What decides between plans.
@@ -89,7 +84,7 @@ impl Contest<'_> {
         assert!(!plans.is_empty(), "a search has an outcome");
         let mut contenders = vec![];
         let mut stopped = false;
-        let mut known: Vec<Schedules<String>> = vec![];
+        let mut known: Vec<Schedules> = vec![];
         for (at, (was, plan)) in plans.iter().enumerate() {
             let share = self.share(&plans, at);
             let found = measure.tune(plan, &known, share);
@@ -217,7 +212,7 @@ fn divisor(a: usize, b: usize) -> usize {
 }
 
 impl Contender {
-    fn new(was: usize, mut outcome: Outcome, found: Schedules<String>, kinds: usize) -> Contender {
+    fn new(was: usize, mut outcome: Outcome, found: Schedules, kinds: usize) -> Contender {
         let rows = || found.matrices.iter().flat_map(|matrix| matrix.rows());
         let tuned = rows().any(|row| row.schedule.is_some());
         outcome.schedules = found;

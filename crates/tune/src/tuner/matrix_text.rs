@@ -24,7 +24,7 @@ pub(super) struct MatrixText {
     threads: usize,
     rows: Vec<RowText>,
     #[serde(default)]
-    measured: Vec<ComparedText>,
+    measured: Vec<Compared>,
 }
 
 #[derive(Deserialize)]
@@ -37,20 +37,11 @@ struct RowText {
     ahead: Option<u32>,
 }
 
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct ComparedText {
-    tokens: usize,
-    default: f64,
-    tuned: f64,
-    repetitions: u32,
-}
-
 /// Schedules from their text; none where there is none.
 pub(super) fn schedules(
     about: Option<SchedulesText>,
     matrices: Vec<MatrixText>,
-) -> Result<Schedules<String>, Error> {
+) -> Result<Schedules, Error> {
     let Some(SchedulesText { complete, evaluations }) = about else {
         return match matrices.first() {
             None => Ok(Schedules::default()),
@@ -60,11 +51,10 @@ pub(super) fn schedules(
             }
         };
     };
-    let mut read: Vec<Matrix<String>> = vec![];
+    let mut read: Vec<Matrix> = vec![];
     for text in matrices {
         let matrix = matrix(text).map_err(|e| Error::BadProfile(e.to_string()))?;
-        let same =
-            |m: &Matrix<String>| (m.name(), m.threads()) == (matrix.name(), matrix.threads());
+        let same = |m: &Matrix| (m.name(), m.threads()) == (matrix.name(), matrix.threads());
         if read.iter().any(same) {
             let (name, threads) = (matrix.name(), matrix.threads());
             let reason = format!("matrix {name:?} is there twice for {threads} threads");
@@ -75,9 +65,9 @@ pub(super) fn schedules(
     Ok(Schedules { matrices: read, evaluations, complete })
 }
 
-fn matrix(text: MatrixText) -> Result<Matrix<String>, Error> {
+fn matrix(text: MatrixText) -> Result<Matrix, Error> {
     let MatrixText { name, tiles, threads, rows, measured } = text;
-    let row = |row: RowText| -> Result<Row<String>, Error> {
+    let row = |row: RowText| -> Result<Row, Error> {
         let RowText { up_to, kernel, slice, grid, ahead } = row;
         let schedule = match (kernel, slice, grid, ahead) {
             (None, None, None, None) => None,
@@ -96,17 +86,11 @@ fn matrix(text: MatrixText) -> Result<Matrix<String>, Error> {
         Ok(Row { up_to, schedule })
     };
     let rows = rows.into_iter().map(row).collect::<Result<_, _>>()?;
-    let compared = measured.into_iter().map(|m| Compared {
-        tokens: m.tokens,
-        default: m.default,
-        tuned: m.tuned,
-        repetitions: m.repetitions,
-    });
-    Matrix::new(name, tiles, threads, rows, compared.collect())
+    Matrix::new(name, tiles, threads, rows, measured)
 }
 
 /// Writes them; nothing where there are none.
-pub(super) fn write(out: &mut String, schedules: &Schedules<String>) -> std::fmt::Result {
+pub(super) fn write(out: &mut String, schedules: &Schedules) -> std::fmt::Result {
     let Schedules { matrices, evaluations, complete } = schedules;
     if *schedules == Schedules::default() {
         return Ok(());

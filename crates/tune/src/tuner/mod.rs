@@ -34,6 +34,7 @@ mod trace;
 mod tune;
 
 use crate::schedule::Schedules;
+use serde::Deserialize;
 
 pub use contest::{Contest, Matrices, Won};
 pub use noise::{faster, median};
@@ -64,11 +65,12 @@ pub struct Outcome {
     pub complete: bool,
     /// How matrices are multiplied, by a search of its own ([`crate::schedule`]); none before a
     /// [`Contest`].
-    pub schedules: Schedules<String>,
+    pub schedules: Schedules,
 }
 
 /// A kind of step before and after tuning.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Measured {
     /// Tokens in the step.
     pub tokens: u32,

@@ -136,7 +136,7 @@ pub struct Candidate<'a> {
     /// Name and value of each [`Choice`](super::Choice) of the caller's, in its order.
     pub choices: &'a [(String, String)],
     /// How matrices are multiplied; `None`: as without tuning.
-    pub schedules: Option<&'a Schedules<String>>,
+    pub schedules: Option<&'a Schedules>,
 }
 
 /// The node and the CPUs of each group, whatever their order.

@@ -47,7 +47,7 @@ pub(super) struct Session<'a> {
     pub(super) kinds: &'a [StepKind],
     pub(super) choices: Vec<(String, String)>,
     /// How matrices are multiplied; `None`: as without tuning.
-    pub(super) schedules: Option<Schedules<String>>,
+    pub(super) schedules: Option<Schedules>,
     /// What the model is loaded for.
     pub(super) loaded: Option<Scheme>,
     /// The first time of each kind of step with each teams; infinite where it cannot be run.

@@ -9,37 +9,30 @@ use random::normal;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use tune::schedule::{Bench, Grid, Kernel, Problem, Progress, Schedule, Slice};
 
-pub(crate) type Name = &'static str;
-pub(crate) type Cost<'a> = dyn Fn(&Problem, usize, &Schedule<Name>) -> f64 + 'a;
+/// Bytes of 16 rows of 2048 columns in 4.5 bits, and of a token's activations in 8 and some.
+const TILE_BYTES: usize = 18 * 1024;
+const ACT_BYTES: usize = 2304;
 
-pub(crate) fn kernel(id: Name, tiles: usize, tokens: usize) -> Kernel<Name> {
-    Kernel { id, tiles, tokens }
+pub(crate) type Cost<'a> = dyn Fn(&Problem, usize, &Schedule) -> f64 + 'a;
+
+pub(crate) fn kernel(id: &str, tiles: usize, tokens: usize) -> Kernel {
+    Kernel { id: id.into(), tiles, tokens }
 }
 
 pub(crate) fn problem(name: &str, tiles: usize, threads: usize, splits: &[usize]) -> Problem {
-    Problem {
-        id: 0,
-        name: name.into(),
-        tiles,
-        // 16 rows of 2048 columns in 4.5 bits; activations in 8 and some.
-        tile_bytes: 18 * 1024,
-        act_bytes: 2304,
-        splits: splits.to_vec(),
-        threads,
-        calls: 1,
-    }
+    Problem { id: 0, name: name.into(), tiles, splits: splits.to_vec(), threads, calls: 1 }
 }
 
 /// Times products with a formula.
 pub(crate) struct Planted<'a> {
     pub(crate) cost: Box<Cost<'a>>,
     /// The first is the default's.
-    pub(crate) kernels: Vec<Kernel<Name>>,
+    pub(crate) kernels: Vec<Kernel>,
     /// Standard deviation of the times, as a share.
     pub(crate) noise: f64,
     pub(crate) random: u64,
     /// All that was timed: problem, tokens, schedule.
-    pub(crate) log: Vec<(String, usize, Schedule<Name>)>,
+    pub(crate) log: Vec<(String, usize, Schedule)>,
     /// Seconds spent.
     pub(crate) spent: f64,
     /// After so many products the bench fails.
@@ -50,8 +43,8 @@ pub(crate) struct Planted<'a> {
 
 impl<'a> Planted<'a> {
     pub(crate) fn new(
-        kernels: &[Kernel<Name>],
-        cost: impl Fn(&Problem, usize, &Schedule<Name>) -> f64 + 'a,
+        kernels: &[Kernel],
+        cost: impl Fn(&Problem, usize, &Schedule) -> f64 + 'a,
     ) -> Planted<'a> {
         Planted {
             cost: Box::new(cost),
@@ -75,7 +68,7 @@ impl<'a> Planted<'a> {
         &self,
         problem: &Problem,
         tokens: usize,
-        schedule: Option<&Schedule<Name>>,
+        schedule: Option<&Schedule>,
     ) -> f64 {
         let default = self.default(problem, tokens);
         (self.cost)(problem, tokens, schedule.unwrap_or(&default))
@@ -83,11 +76,11 @@ impl<'a> Planted<'a> {
 }
 
 /// What a plain program does: rows over the threads as far as they go, a register tile at a time.
-pub(crate) fn plain(kernel: &Kernel<Name>, problem: &Problem, tokens: usize) -> Schedule<Name> {
+pub(crate) fn plain(kernel: &Kernel, problem: &Problem, tokens: usize) -> Schedule {
     let grid = Grid { rows: problem.threads.min(problem.tiles), tokens: 1, splits: 1 };
     let most = grid.largest(problem.tiles, tokens);
     Schedule {
-        kernel: kernel.id,
+        kernel: kernel.id.clone(),
         slice: Slice {
             tiles: kernel.tiles.min(most.tiles).max(1),
             tokens: kernel.tokens.min(most.tokens).max(1),
@@ -98,14 +91,13 @@ pub(crate) fn plain(kernel: &Kernel<Name>, problem: &Problem, tokens: usize) -> 
 }
 
 impl Bench for Planted<'_> {
-    type Kernel = Name;
     type Error = String;
 
-    fn kernels(&self, _: &Problem, _: usize) -> Vec<Kernel<Name>> {
+    fn kernels(&self, _: &Problem, _: usize) -> Vec<Kernel> {
         self.kernels.clone()
     }
 
-    fn default(&self, problem: &Problem, tokens: usize) -> Schedule<Name> {
+    fn default(&self, problem: &Problem, tokens: usize) -> Schedule {
         plain(&self.kernels[0], problem, tokens)
     }
 
@@ -113,7 +105,7 @@ impl Bench for Planted<'_> {
         &mut self,
         problem: &Problem,
         tokens: usize,
-        schedule: &Schedule<Name>,
+        schedule: &Schedule,
     ) -> Result<f64, String> {
         if self.log.len() == self.fails_after {
             self.failed = true;
@@ -132,18 +124,18 @@ pub(crate) fn no_limit(_: &Progress<'_>) -> f64 {
 }
 
 /// Kernels of the planted machine, by what their registers hold.
-pub(crate) fn family() -> Vec<Kernel<Name>> {
+pub(crate) fn family() -> Vec<Kernel> {
     vec![kernel("2x4", 2, 4), kernel("1x1", 1, 1), kernel("4x2", 4, 2), kernel("1x8", 1, 8)]
 }
 
 /// The planted machine: a core reads 8 GB/s of weights, all of them 80 GB/s, if the prefetch distance is
 /// right; it multiplies 100 G a second as far as the register tile feeds it; it has 1 MiB of cache.
-pub(crate) fn machine(problem: &Problem, tokens: usize, schedule: &Schedule<Name>) -> f64 {
+pub(crate) fn machine(problem: &Problem, tokens: usize, schedule: &Schedule) -> f64 {
     let Schedule { kernel, slice, grid, ahead } = schedule;
     let family = family();
     // Imported ones have the registers of 2x4.
     let tile = family.iter().find(|k| k.id == *kernel).unwrap_or(&family[0]);
-    let quality = match *kernel {
+    let quality = match kernel.as_str() {
         "imported fast" => 1.6,
         "imported slow" => 0.7,
         _ => 1.0,
@@ -155,7 +147,7 @@ pub(crate) fn machine(problem: &Problem, tokens: usize, schedule: &Schedule<Name
     let (row_slices, tiles) = busiest(problem.tiles, slice.tiles, grid.rows);
     let (token_slices, tokens) = busiest(tokens, slice.tokens, grid.tokens);
     let splits = grid.splits as f64;
-    let (tile_bytes, act) = (problem.tile_bytes as f64 / splits, problem.act_bytes as f64 / splits);
+    let (tile_bytes, act) = (TILE_BYTES as f64 / splits, ACT_BYTES as f64 / splits);
 
     let held = slice.tiles as f64 * tile_bytes + slice.tokens as f64 * act <= 1e6;
     let reads = tiles as f64 * tile_bytes * if held { 1.0 } else { token_slices as f64 };
@@ -191,7 +183,7 @@ pub(crate) fn mad(
     impossible: u64,
     problem: &Problem,
     tokens: usize,
-    schedule: &Schedule<Name>,
+    schedule: &Schedule,
 ) -> f64 {
     let mut hasher = DefaultHasher::new();
     (seed, &problem.name, tokens, schedule).hash(&mut hasher);
