@@ -32,7 +32,12 @@ pub(super) struct Verdict {
 
 impl Plan {
     /// It, with these levels for the kinds of steps.
-    fn verdict(&self, kinds: &[StepKind], rows: &[usize], measured: Vec<Measured>) -> Verdict {
+    pub(super) fn verdict(
+        &self,
+        kinds: &[StepKind],
+        rows: &[usize],
+        measured: Vec<Measured>,
+    ) -> Verdict {
         let levels: Vec<&Level> = rows.iter().map(|&row| &self.levels[row]).collect();
         let table = Table::of(kinds, &levels);
         let scheme = self.scheme.clone().cut(&table.most());
@@ -56,18 +61,12 @@ impl Finalist {
 
     fn visit(&mut self, session: &mut Session<'_>, repetitions: usize) -> Result<(), Stop> {
         let Plan { scheme, levels, rows, plain, .. } = &self.plan;
-        let mut steps: Vec<(&Level, usize)> = vec![];
-        for (kind, &row) in rows.iter().enumerate() {
-            steps.push((&levels[row], kind));
-            if row != *plain {
-                steps.push((&levels[*plain], kind));
-            }
-        }
-        let mut series = session.series(scheme, &steps, repetitions)?.into_iter();
-        for (kind, row) in rows.iter().enumerate() {
-            self.chosen[kind].extend(series.next().unwrap_or_default());
-            if row != plain {
-                self.plain[kind].extend(series.next().unwrap_or_default());
+        for _ in 0..repetitions {
+            for (kind, &row) in rows.iter().enumerate() {
+                self.chosen[kind].push(session.time(scheme, &levels[row], kind)?);
+                if row != *plain {
+                    self.plain[kind].push(session.time(scheme, &levels[*plain], kind)?);
+                }
             }
         }
         Ok(())
@@ -120,9 +119,8 @@ impl Finalist {
         self.plan.holds_default && rows.iter().all(|&row| row == self.plan.plain)
     }
 
-    fn verdict(&self, session: &Session<'_>, rows: &[usize], before: &[&[f64]]) -> Verdict {
-        let measured = compared(session, before, &self.times(rows));
-        self.plan.verdict(session.kinds, rows, measured)
+    fn verdict(&self, kinds: &[StepKind], rows: &[usize], before: &[&[f64]]) -> Verdict {
+        self.plan.verdict(kinds, rows, compared(kinds, before, &self.times(rows)))
     }
 
     /// The times with these rows, each the chosen or the plain one.
@@ -171,9 +169,10 @@ pub(super) fn decide(
             finalist.visit(session, repetitions)?;
         }
         if alone {
-            let steps: Vec<(&Level, usize)> = (0..kinds.len()).map(|kind| (&all, kind)).collect();
-            for (all, new) in base.iter_mut().zip(session.series(default, &steps, repetitions)?) {
-                all.extend(new);
+            for _ in 0..repetitions {
+                for (kind, times) in base.iter_mut().enumerate() {
+                    times.push(session.time(default, &all, kind)?);
+                }
             }
         }
     }
@@ -197,11 +196,11 @@ pub(super) fn decide(
             best = Some((worth, at, rows));
         }
     }
-    let unchanged = || unchanged(session, default, &plain);
+    let unchanged = || unchanged(kinds, default, &plain);
     let (first, least, at) = match &best {
         Some((worth, at, rows)) => {
             let finalist = &finalists[*at];
-            (finalist.verdict(session, rows, &finalist.before(&plain)), *worth, Some(*at))
+            (finalist.verdict(kinds, rows, &finalist.before(&plain)), *worth, Some(*at))
         }
         None => (unchanged(), 1.0, None),
     };
@@ -212,7 +211,7 @@ pub(super) fn decide(
     for (_, finalist) in finalists.iter().enumerate().filter(|(i, _)| Some(*i) != at) {
         let rows = finalist.hoped();
         if !finalist.is_default(&rows) {
-            let verdict = finalist.verdict(session, &rows, &finalist.before(&plain));
+            let verdict = finalist.verdict(kinds, &rows, &finalist.before(&plain));
             behind.push((worth(finalist, &rows), verdict));
         }
     }
@@ -227,7 +226,7 @@ pub(super) fn decide(
         let times = once(&|kind| plan.scheme.teams(&plan.levels[plan.rows[kind]]));
         let times: Vec<&[f64]> = times.iter().map(Vec::as_slice).collect();
         let worth = typical(kinds, &times) / typical(kinds, &before);
-        let verdict = plan.verdict(kinds, &plan.rows, compared(session, &before, &times));
+        let verdict = plan.verdict(kinds, &plan.rows, compared(kinds, &before, &times));
         behind.push((worth, verdict));
     }
     behind.retain(|(worth, _)| *worth <= PROSPECTS * least);
@@ -243,17 +242,13 @@ pub(super) fn decide(
 }
 
 /// The default, with its times by kind of step.
-pub(super) fn unchanged(session: &Session<'_>, default: &Scheme, times: &[&[f64]]) -> Verdict {
-    let measured = compared(session, times, times);
+pub(super) fn unchanged(kinds: &[StepKind], default: &Scheme, times: &[&[f64]]) -> Verdict {
+    let measured = compared(kinds, times, times);
     Verdict { scheme: default.clone(), table: Table::all(default), measured }
 }
 
 /// Tokens a second of each kind of step.
-pub(super) fn compared(
-    session: &Session<'_>,
-    before: &[&[f64]],
-    after: &[&[f64]],
-) -> Vec<Measured> {
+pub(super) fn compared(kinds: &[StepKind], before: &[&[f64]], after: &[&[f64]]) -> Vec<Measured> {
     let of = |((kind, before), after): ((&StepKind, &&[f64]), &&[f64])| Measured {
         tokens: kind.tokens,
         depth: kind.depth,
@@ -261,5 +256,5 @@ pub(super) fn compared(
         after: f64::from(kind.tokens) / median(after),
         repetitions: before.len().min(after.len()) as u32,
     };
-    session.kinds.iter().zip(before).zip(after).map(of).collect()
+    kinds.iter().zip(before).zip(after).map(of).collect()
 }

@@ -4,11 +4,13 @@
 use super::scheme::Scheme;
 use super::table::Table;
 use super::{Measured, Outcome};
+use serde::Deserialize;
 use std::fmt;
 
 /// Whom a profile is for: each a digest and words that tell a reader what it was made of, both from
 /// the caller.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Identity {
     /// Changes when anything does that the result depends on.
     pub digest: String,

@@ -25,26 +25,19 @@ const FIRST: i64 = 1;
 struct Text {
     version: i64,
     date: String,
-    machine: IdentityText,
-    model: IdentityText,
-    program: IdentityText,
+    machine: Identity,
+    model: Identity,
+    program: Identity,
     groups: Vec<GroupText>,
     table: Vec<RowText>,
     #[serde(default)]
     choices: Vec<ChoiceText>,
     #[serde(default)]
-    measured: Vec<MeasuredText>,
+    measured: Vec<Measured>,
     search: SearchText,
     schedules: Option<SchedulesText>,
     #[serde(default)]
     matrix: Vec<MatrixText>,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct IdentityText {
-    digest: String,
-    words: String,
 }
 
 #[derive(Deserialize)]
@@ -66,16 +59,6 @@ struct RowText {
 struct ChoiceText {
     name: String,
     value: String,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct MeasuredText {
-    tokens: u32,
-    depth: u32,
-    before: f64,
-    after: f64,
-    repetitions: u32,
 }
 
 #[derive(Deserialize)]
@@ -127,24 +110,23 @@ impl Profile {
         };
         let rows = text.table.into_iter().map(row).collect::<Result<_, _>>().map_err(named)?;
         let table = Table::new(&scheme, rows).map_err(named)?;
-        let measured = text.measured.into_iter().map(measured).collect::<Result<_, _>>()?;
+        text.measured.iter().try_for_each(check_rates)?;
         let SearchText { complete, evaluations, loads, seconds } = text.search;
         if !(seconds.is_finite() && seconds >= 0.0) {
             return Err(bad(format!("search.seconds is {seconds}")));
         }
-        let identity = |of: IdentityText| Identity { digest: of.digest, words: of.words };
         let choices = text.choices.into_iter().map(|choice| (choice.name, choice.value)).collect();
         Ok(Profile {
-            machine: identity(text.machine),
-            model: identity(text.model),
-            program: identity(text.program),
+            machine: text.machine,
+            model: text.model,
+            program: text.program,
             date: text.date,
             seconds,
             outcome: Outcome {
                 scheme,
                 table,
                 choices,
-                measured,
+                measured: text.measured,
                 evaluations,
                 loads,
                 complete,
@@ -232,14 +214,11 @@ impl Profile {
     }
 }
 
-fn measured(text: MeasuredText) -> Result<Measured, Error> {
-    let MeasuredText { tokens, depth, before, after, repetitions } = text;
-    for rate in [before, after] {
-        if !(rate.is_finite() && rate >= 0.0) {
-            return Err(Error::BadProfile(format!("{rate} tokens a second at {tokens} tokens")));
-        }
+fn check_rates(&Measured { tokens, before, after, .. }: &Measured) -> Result<(), Error> {
+    match [before, after].into_iter().find(|rate| !(rate.is_finite() && *rate >= 0.0)) {
+        Some(rate) => Err(Error::BadProfile(format!("{rate} tokens a second at {tokens} tokens"))),
+        None => Ok(()),
     }
-    Ok(Measured { tokens, depth, before, after, repetitions })
 }
 
 /// A TOML basic string.

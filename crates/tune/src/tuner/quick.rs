@@ -16,11 +16,12 @@
 //! An answer other than the default's has to be better by more than noise ([`faster`]), which takes five
 //! repetitions of both. The caller knows the time and says after each evaluation what is left.
 
+use super::finals::compared;
 use super::noise::{FEWEST, faster, median};
 use super::scheme::{Level, Scheme};
-use super::session::{Measure, Progress, Session, Stop};
+use super::session::{Measure, Progress, Session, Stop, totals};
 use super::table::Table;
-use super::{Measured, Outcome, StepKind};
+use super::{Outcome, StepKind};
 use crate::Error;
 use crate::schedule::Schedules;
 use std::cell::Cell;
@@ -137,20 +138,18 @@ impl Quick<'_> {
         let Answers { levels, now, before, scheme } = answers;
         let table = Table::of(&kinds, &[&levels[DECODE], &levels[PROMPT]]);
         let scheme = scheme.cut(&table.most());
-        let of = |kind: usize| Measured {
-            tokens: kinds[kind].tokens,
-            depth: kinds[kind].depth,
-            before: f64::from(kinds[kind].tokens) / median(&before[kind]),
-            after: f64::from(kinds[kind].tokens) / median(&now[kind]),
-            repetitions: before[kind].len().min(now[kind].len()) as u32,
-        };
-        let measured = [DECODE, PROMPT].into_iter().filter(|&k| !before[k].is_empty());
+        let mut measured = compared(
+            &kinds,
+            &before.each_ref().map(Vec::as_slice),
+            &now.each_ref().map(Vec::as_slice),
+        );
+        measured.retain(|measured| measured.repetitions > 0);
         let Progress { evaluations, loads, .. } = session.progress;
         Ok(Outcome {
             scheme,
             table,
             choices: session.choices,
-            measured: measured.map(of).collect(),
+            measured,
             evaluations,
             loads,
             complete: complete == Ok(true),
@@ -177,11 +176,8 @@ impl Quick<'_> {
     fn ask(&self, session: &mut Session<'_>, clock: &Clock, a: &mut Answers) -> Result<bool, Stop> {
         session.begin("default", 2 * FEWEST, 8 * FEWEST);
         let steps = [(&self.default.level, DECODE), (&self.default.level, PROMPT)];
-        let mut series = session.series(&self.default.scheme, &steps, FEWEST)?;
-        let prompt = series.pop().unwrap_or_default();
-        let decode = series.pop().unwrap_or_default();
-        a.before = [decode.clone(), prompt.clone()];
-        a.now = [decode, prompt];
+        a.before = session.series(&self.default.scheme, steps, FEWEST)?;
+        a.now = a.before.clone();
         let mut all = true;
         let widest = a.levels[DECODE].cpus().iter().copied().max().unwrap_or(1);
         let halvings = widest.ilog2() as usize;
@@ -261,31 +257,22 @@ impl Quick<'_> {
         let old = session.choices[at].1.clone();
         let (scheme, levels) = (a.scheme.clone(), a.levels.clone());
         let steps = [(&levels[DECODE], DECODE), (&levels[PROMPT], PROMPT)];
-        let mut times = [vec![], vec![]];
+        let mut times: [[Vec<f64>; 2]; 2] = Default::default();
         // A choice may cost a load: so not in turns, but the old value before the new one and after it.
         let before = FEWEST.div_ceil(2);
         for (of, repetitions) in [(0, before), (1, FEWEST), (0, FEWEST - before)] {
             let value = [old.as_str(), option][of];
             value.clone_into(&mut session.choices[at].1);
-            let series = session.series(&scheme, &steps, repetitions);
+            let series = session.series(&scheme, steps, repetitions);
             old.clone_into(&mut session.choices[at].1);
-            let series = series?;
-            times[of].extend((0..repetitions).map(|i| [series[DECODE][i], series[PROMPT][i]]));
+            times[of].iter_mut().zip(series?).for_each(|(all, new)| all.extend(new));
         }
         let [old_times, new_times] = times;
-        if faster(&self.both(&new_times), &self.both(&old_times)) {
+        if better(session, &new_times, &old_times) {
             option.clone_into(&mut session.choices[at].1);
-            for kind in [DECODE, PROMPT] {
-                a.now[kind] = new_times.iter().map(|t| t[kind]).collect();
-            }
+            a.now = new_times;
         }
         Ok(true)
-    }
-
-    /// Seconds of decoding and prompts together, each by its weight, for each repetition.
-    fn both(&self, times: &[[f64; 2]]) -> Vec<f64> {
-        let sum = |t: &[f64; 2]| self.decode.weight * t[DECODE] + self.prompt.weight * t[PROMPT];
-        times.iter().map(sum).collect()
     }
 
     /// Other groups, as they are untuned, against the answers so far.
@@ -297,17 +284,20 @@ impl Quick<'_> {
     ) -> Result<bool, Stop> {
         session.begin("groups", 2 * FEWEST, 0);
         let steps = [(&other.level, DECODE), (&other.level, PROMPT)];
-        let series = session.series(&other.scheme, &steps, FEWEST)?;
-        let pairs = |of: &[Vec<f64>]| -> Vec<[f64; 2]> {
-            of[DECODE].iter().zip(&of[PROMPT]).map(|(d, p)| [*d, *p]).collect()
-        };
-        if faster(&self.both(&pairs(&series)), &self.both(&pairs(&a.now))) {
+        let series = session.series(&other.scheme, steps, FEWEST)?;
+        if better(session, &series, &a.now) {
             a.scheme = other.scheme.clone();
             a.levels = [other.level.clone(), other.level.clone()];
-            a.now = [series[DECODE].clone(), series[PROMPT].clone()];
+            a.now = series;
         }
         Ok(true)
     }
+}
+
+/// Whether decoding and prompts together, each by its weight, are surely faster.
+fn better(session: &Session<'_>, new: &[Vec<f64>; 2], old: &[Vec<f64>; 2]) -> bool {
+    let both = |times: &[Vec<f64>; 2]| totals(session.kinds, &times.each_ref().map(Vec::as_slice));
+    faster(&both(new), &both(old))
 }
 
 /// Another level for a kind of step, if it is faster than the one it has.
@@ -320,9 +310,7 @@ fn try_level(
     session.begin("threads", 2 * FEWEST, 4 * FEWEST);
     let scheme = a.scheme.clone();
     let old = a.levels[kind].clone();
-    let mut series = session.series(&scheme, &[(&old, kind), (&level, kind)], FEWEST)?;
-    let new = series.pop().unwrap_or_default();
-    let old = series.pop().unwrap_or_default();
+    let [old, new] = session.series(&scheme, [(&old, kind), (&level, kind)], FEWEST)?;
     if faster(&new, &old) {
         a.levels[kind] = level;
         a.now[kind] = new;

@@ -128,16 +128,16 @@ impl<'a> Session<'a> {
     }
 
     /// Times steps in turns, each so many times more: a series for each.
-    pub(super) fn series(
+    pub(super) fn series<const N: usize>(
         &mut self,
         scheme: &Scheme,
-        steps: &[(&Level, usize)],
+        steps: [(&Level, usize); N],
         repetitions: usize,
-    ) -> Result<Vec<Vec<f64>>, Stop> {
-        let mut all = vec![vec![]; steps.len()];
+    ) -> Result<[Vec<f64>; N], Stop> {
+        let mut all = [const { vec![] }; N];
         for _ in 0..repetitions {
             for (series, (level, kind)) in all.iter_mut().zip(steps) {
-                series.push(self.time(scheme, level, *kind)?);
+                series.push(self.time(scheme, level, kind)?);
             }
         }
         Ok(all)

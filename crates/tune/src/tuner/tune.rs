@@ -18,8 +18,7 @@ use super::noise::{FEWEST, faster};
 use super::plan::{Ends, Plan};
 use super::scheme::{Scheme, Teams, scheme};
 use super::session::{Measure, Progress, Session, Watch};
-use super::table::Table;
-use super::{Level, Outcome, StepKind};
+use super::{Outcome, StepKind};
 use crate::Error;
 use crate::schedule::Schedules;
 use std::ops::ControlFlow;
@@ -180,7 +179,7 @@ impl Tuner<'_> {
         state.decode = decode.unwrap_or(state.prompt);
         let steps = [(&all, state.decode), (&all, state.prompt)];
         for (series, (_, kind)) in
-            session.series(self.default, &steps, FEWEST - 1)?.iter().zip(steps)
+            session.series(self.default, steps, FEWEST - 1)?.iter().zip(steps)
         {
             let times = || series.iter().copied().chain([state.first[kind]]);
             let fastest = times().fold(f64::INFINITY, f64::min);
@@ -272,14 +271,13 @@ impl Tuner<'_> {
         let (plain, found) = if nested {
             let (scheme, levels) = scheme(&chain);
             let steps = [(&levels[0], kind), (&levels[1], kind)];
-            let mut series = session.series(&scheme, &steps, FEWEST)?;
-            let second = series.pop().unwrap_or_default();
-            let first = series.pop().unwrap_or_default();
+            let [first, second] = session.series(&scheme, steps, FEWEST)?;
             if chain[0] == cut.cores { (first, second) } else { (second, first) }
         } else {
             let mut of = |teams: &Teams| -> Result<Vec<f64>, Ended> {
                 let (scheme, levels) = scheme(std::slice::from_ref(teams));
-                Ok(session.series(&scheme, &[(&levels[0], kind)], FEWEST)?.swap_remove(0))
+                let [times] = session.series(&scheme, [(&levels[0], kind)], FEWEST)?;
+                Ok(times)
             };
             (of(&cut.cores)?, of(&best.teams)?)
         };
@@ -292,11 +290,7 @@ impl Tuner<'_> {
     fn early(&self, session: &mut Session<'_>, state: &mut State) -> Verdict {
         let kinds = self.kinds;
         if state.first.len() < kinds.len() {
-            return Verdict {
-                scheme: self.default.clone(),
-                table: Table::all(self.default),
-                measured: vec![],
-            };
+            return unchanged(kinds, self.default, &[]);
         }
         // The search for decoding may have found something that no plan has yet.
         if state.within.as_ref() == Some(&state.default) {
@@ -338,12 +332,9 @@ impl Tuner<'_> {
             }
             let times: Vec<f64> =
                 rows.iter().enumerate().map(|(kind, &row)| time(kind, row)).collect();
-            let levels: Vec<&Level> = rows.iter().map(|&row| &plan.levels[row]).collect();
-            let table = Table::of(kinds, &levels);
-            let scheme = plan.scheme.clone().cut(&table.most());
             let times: Vec<&[f64]> = times.chunks(1).collect();
-            return Verdict { scheme, table, measured: compared(session, &default, &times) };
+            return plan.verdict(kinds, &rows, compared(kinds, &default, &times));
         }
-        unchanged(session, self.default, &default)
+        unchanged(kinds, self.default, &default)
     }
 }
