@@ -1,16 +1,16 @@
 //! Random numbers that stay the same: a run is known by its seed, so its arrivals, lengths and words
-//! must not change with a dependency.
+//! must not change with a dependency. So is a synthetic model (`arclight synth`) by its name and seed.
 //!
 //! Sources: SplitMix64 (Steele, Lea and Flood, 2014); normal numbers by the polar method (Marsaglia and
 //! Bray, 1964); gamma numbers by squeeze (Marsaglia and Tsang, 2000).
 
 /// A stream of random numbers.
 #[derive(Clone, Debug)]
-pub(crate) struct Rng(u64);
+pub struct Rng(u64);
 
 impl Rng {
     /// The stream of `seed` for the purpose `name`: purposes do not disturb each other.
-    pub(crate) fn new(seed: u64, name: &str) -> Rng {
+    pub fn new(seed: u64, name: &str) -> Rng {
         // FNV-1a of the name; one step mixes it with the seed.
         let hash = name.bytes().fold(0xCBF2_9CE4_8422_2325u64, |h, b| {
             (h ^ u64::from(b)).wrapping_mul(0x0100_0000_01B3)
@@ -20,7 +20,8 @@ impl Rng {
         rng
     }
 
-    fn bits(&mut self) -> u64 {
+    /// 64 random bits.
+    pub fn bits(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
         let z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
@@ -32,8 +33,23 @@ impl Rng {
         (self.bits() >> 11) as f64 / (1u64 << 53) as f64
     }
 
+    /// A number in 0..1, of fewer bits.
+    pub fn unit_f32(&mut self) -> f32 {
+        (self.bits() >> 40) as f32 / (1u64 << 24) as f32
+    }
+
+    /// Random bytes.
+    pub fn fill(&mut self, bytes: &mut [u8]) {
+        let (words, rest) = bytes.as_chunks_mut::<8>();
+        for word in words {
+            *word = self.bits().to_le_bytes();
+        }
+        let last = self.bits().to_le_bytes();
+        rest.copy_from_slice(&last[..rest.len()]);
+    }
+
     /// A number below `n`, which must not be 0. (The bias is below n / 2⁶⁴.)
-    pub(crate) fn below(&mut self, n: usize) -> usize {
+    pub fn below(&mut self, n: usize) -> usize {
         (self.bits() % n as u64) as usize
     }
 
@@ -83,6 +99,13 @@ mod tests {
         let mut rng = Rng(1_234_567);
         assert_eq!(rng.bits(), 6_457_827_717_110_365_317);
         assert_eq!(rng.bits(), 3_203_168_211_198_807_973);
+    }
+
+    #[test]
+    fn names_and_seeds_give_streams_of_their_own() {
+        assert_ne!(Rng::new(1, "a").bits(), Rng::new(1, "b").bits());
+        assert_ne!(Rng::new(1, "a").bits(), Rng::new(2, "a").bits());
+        assert_eq!(Rng::new(1, "a").bits(), Rng::new(1, "a").bits());
     }
 
     #[test]

@@ -54,7 +54,7 @@ pub(crate) fn sorted(values: impl Iterator<Item = f64>) -> Vec<f64> {
 }
 
 /// The percentile `p`, 0 to 1, of values in ascending order, of which there is at least one.
-pub(crate) fn percentile(sorted: &[f64], p: f64) -> f64 {
+pub fn percentile(sorted: &[f64], p: f64) -> f64 {
     let place = (sorted.len() - 1) as f64 * p;
     let (below, above) = (place.floor() as usize, place.ceil() as usize);
     let part = place - place.floor();

@@ -52,11 +52,7 @@ impl Summary {
     pub(super) fn new(samples: Vec<f64>) -> Summary {
         let mut sorted = samples.clone();
         sorted.sort_unstable_by(f64::total_cmp);
-        let at = |share: f64| {
-            let place = share * (sorted.len() - 1) as f64;
-            let (below, above) = (sorted[place.floor() as usize], sorted[place.ceil() as usize]);
-            below + (above - below) * place.fract()
-        };
+        let at = |share| loadgen::percentile(&sorted, share);
         Summary { median: at(0.5), low: at(0.25), high: at(0.75), samples }
     }
 

@@ -5,9 +5,9 @@
 //! uniform with mean 0 and a given standard deviation. Speed does not depend on the values, as
 //! long as they are finite and no arithmetic runs into subnormals.
 
-use super::rng::Rng;
 use gguf::TensorType;
 use half::{bf16, f16};
+use loadgen::Rng;
 use std::io::{self, Write};
 
 /// How many different scales there are; blocks take one at random.
@@ -55,7 +55,7 @@ impl Blocks {
                 let scales = scales(&mut rng, |rng| {
                     // Four bits minus 8 have the mean -½: scales of both signs make up for it.
                     let d = around(rng, sigma / STD_OF_16);
-                    f16_bytes(if rng.next() & 1 == 0 { d } else { -d })
+                    f16_bytes(if rng.bits() & 1 == 0 { d } else { -d })
                 });
                 Form::Scaled { at: 0, scales, signed: false }
             }
@@ -94,7 +94,7 @@ impl Blocks {
             }
             // Of others whole blocks, of uniform numbers, are made as for a file.
             _ => {
-                let value = |_| (rng.unit() * 2.0 - 1.0) * 3f32.sqrt() * sigma;
+                let value = |_| (rng.unit_f32() * 2.0 - 1.0) * 3f32.sqrt() * sigma;
                 let values: Vec<f32> = (0..BLOCKS * ty.block_len()).map(value).collect();
                 let mut blocks = Vec::new();
                 ty.quantize(&values, &mut blocks).expect("types of few bits are above");
@@ -130,7 +130,7 @@ impl Blocks {
         match &self.form {
             Form::Plain { table, width } => {
                 for four in bytes.chunks_mut(4 * width) {
-                    let mut bits = self.rng.next();
+                    let mut bits = self.rng.bits();
                     for value in four.chunks_mut(*width) {
                         let at = (bits as usize % FLOATS) * width;
                         value.copy_from_slice(&table[at..at + width]);
@@ -172,7 +172,7 @@ fn scales(rng: &mut Rng, one: impl Fn(&mut Rng) -> Vec<u8>) -> Vec<Vec<u8>> {
 
 /// `value` give or take a tenth, as scales of neighbouring blocks differ.
 fn around(rng: &mut Rng, value: f32) -> f32 {
-    value * (0.9 + 0.2 * rng.unit())
+    value * (0.9 + 0.2 * rng.unit_f32())
 }
 
 fn f16_bytes(value: f32) -> Vec<u8> {
@@ -198,7 +198,7 @@ fn q4_k_scales(rng: &mut Rng, sigma: f32) -> Vec<u8> {
 fn q6_k_scales(rng: &mut Rng, sigma: f32) -> Vec<u8> {
     let scales: [i8; 16] = std::array::from_fn(|_| {
         let scale = 64 + rng.below(64) as i8;
-        if rng.next() & 1 == 0 { scale } else { -scale }
+        if rng.bits() & 1 == 0 { scale } else { -scale }
     });
     let d = sigma / STD_OF_64 / rms(scales.iter().map(|&s| f32::from(s)));
     let mut bytes: Vec<u8> = scales.map(|s| s as u8).into();
@@ -237,13 +237,13 @@ fn rms_of_random(
 /// for.
 fn signed(rng: &mut Rng, value: f32) -> f32 {
     let scale = around(rng, value);
-    if rng.next() & 1 == 0 { scale } else { -scale }
+    if rng.bits() & 1 == 0 { scale } else { -scale }
 }
 
 /// Scales of an IQ1_M block: four words of four random scales of 3 bits, whose upper nibbles are
 /// the f16 `d`, lowest first.
 fn iq1_m_scales(rng: &mut Rng, d: f32) -> Vec<u8> {
-    let (bits, random) = (f16::from_f32(d).to_bits(), rng.next());
+    let (bits, random) = (f16::from_f32(d).to_bits(), rng.bits());
     let word = |j: usize| (random >> (16 * j)) as u16 & 0xfff | (bits >> (4 * j) & 15) << 12;
     (0..4).flat_map(|j| word(j).to_le_bytes()).collect()
 }

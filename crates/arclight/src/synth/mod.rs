@@ -5,10 +5,7 @@
 //! such a model writes is noise.
 
 mod blocks;
-mod rng;
 mod vocab;
-
-pub(crate) use rng::Rng;
 
 use crate::error::Error;
 use crate::replace;
@@ -18,6 +15,7 @@ use blocks::Blocks;
 use clap::{Args, ValueHint};
 use gguf::Writer;
 use graph::TensorSpec;
+use loadgen::Rng;
 use models::published::{Published, help};
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -122,7 +120,7 @@ fn write_tensor(
     let mean = if spec.name.ends_with(".bias") { 0.0 } else { 1.0 };
     let floats = match stated {
         Some((_, values)) => values,
-        None => (0..spec.cols).map(|_| mean - 0.1 + 0.2 * rng.unit()).collect(),
+        None => (0..spec.cols).map(|_| mean - 0.1 + 0.2 * rng.unit_f32()).collect(),
     };
     made(spec.bytes());
     floats.iter().try_for_each(|v| out.write_all(&v.to_le_bytes()))

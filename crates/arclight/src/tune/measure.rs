@@ -11,11 +11,11 @@ use super::matrices;
 use super::stored::{self, DISTANCES, PAGE_SIZES, PAGES, PREFETCH};
 use crate::error::Error;
 use crate::load;
-use crate::synth::Rng;
 use arclight_engine::{
     BatchEntry, CpuId, Engine, Group, HugePages, LoadOptions, ModelFile, Outputs, Schedules, SeqId,
 };
 use graph::{Phase, PlanGroup};
+use loadgen::Rng;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 use topology::Machine;
