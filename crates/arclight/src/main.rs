@@ -28,6 +28,7 @@ mod run;
 mod serve;
 mod session;
 mod synth;
+mod table;
 mod term;
 mod topo;
 mod tune;

@@ -6,6 +6,7 @@ use super::replicas::Replica;
 use crate::error::Error;
 use crate::model_info::ModelInfo;
 use crate::report::NodesReport;
+use crate::table::{self, figure, words};
 use crate::term;
 use clap::ValueEnum;
 use serde::Serialize;
@@ -134,8 +135,8 @@ impl Report {
                 if first {
                     self.print_head(out)?;
                 }
-                for row in &self.results[self.printed..] {
-                    row.print_md(out)?;
+                for (at, row) in self.results.iter().enumerate().skip(self.printed) {
+                    row.print_md(at == 0, out)?;
                 }
             }
             Format::Csv => {
@@ -194,17 +195,7 @@ impl Report {
         let (parameters, bytes) = (term::count(*parameters), term::size(*bytes));
         writeln!(out, "{name} {ty}, {parameters} parameters, {bytes}")?;
         let isa = self.results.first().map_or("", |r| r.setup.isa);
-        writeln!(out, "{}, {isa} kernels, {} repetitions\n", self.cpu, self.repetitions)?;
-        let replicas = self.results.first().is_some_and(|r| r.setup.replica.is_some());
-        let (title, rule) = if replicas { ("| replica ", "|--------:") } else { ("", "") };
-        writeln!(
-            out,
-            "{title}| nodes | threads | test               |         tokens/s |    limit | of limit | bound by |"
-        )?;
-        Ok(writeln!(
-            out,
-            "{rule}|------:|--------:|:-------------------|-----------------:|---------:|---------:|:---------|"
-        )?)
+        Ok(writeln!(out, "{}, {isa} kernels, {} repetitions\n", self.cpu, self.repetitions)?)
     }
 
     fn print_csv(&self, row: &Row, out: &mut impl Write) -> Result<(), Error> {
@@ -245,21 +236,19 @@ fn quoted(text: &str) -> String {
 }
 
 impl Row {
-    fn print_md(&self, out: &mut impl Write) -> Result<(), Error> {
+    fn print_md(&self, first: bool, out: &mut impl Write) -> Result<(), Error> {
         let Setup { replica, nodes, threads, .. } = self.setup;
-        if let Some(replica) = replica {
-            write!(out, "| {replica:>7} ")?;
-        }
-        let speed = format!("{:.2} ± {:.2}", self.mean, self.sd);
-        writeln!(
-            out,
-            "| {nodes:>5} | {threads:>7} | {:<18} | {speed:>16} | {:>8} | {:>6.0} % | {:<8} |",
-            self.test,
-            term::rate(self.limit),
-            self.of_limit * 100.0,
-            self.bound_by,
-        )?;
-        Ok(())
+        let mut row: Vec<_> = replica.map(|r| figure("replica", 7, r)).into_iter().collect();
+        row.extend([
+            figure("nodes", 5, nodes),
+            figure("threads", 7, threads),
+            words("test", 18, &self.test),
+            figure("tokens/s", 16, format_args!("{:.2} ± {:.2}", self.mean, self.sd)),
+            figure("limit", 8, term::rate(self.limit)),
+            figure("of limit", 8, format_args!("{:.0} %", self.of_limit * 100.0)),
+            words("bound by", 8, self.bound_by),
+        ]);
+        Ok(table::print(out, first, &row)?)
     }
 
     fn print_limits(&self, out: &mut impl Write) -> Result<(), Error> {

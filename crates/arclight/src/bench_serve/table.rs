@@ -1,6 +1,7 @@
 //! What `bench-serve` prints.
 
 use crate::error::Error;
+use crate::table::{self, figure, words};
 use crate::term;
 use loadgen::{Effect, Failures, Figures, Goodput, Head, Level, Load, Report, Slo, Summary};
 use std::io::Write;
@@ -97,14 +98,7 @@ fn print_counts(f: &Figures, out: &mut impl Write) -> Result<(), Error> {
 }
 
 fn print_times(load: Load, f: &Figures, out: &mut impl Write) -> Result<(), Error> {
-    writeln!(
-        out,
-        "\n| ms                     |    mean |     p50 |     p90 |     p95 |     p99 |     max |"
-    )?;
-    writeln!(
-        out,
-        "|:-----------------------|--------:|--------:|--------:|--------:|--------:|--------:|"
-    )?;
+    writeln!(out)?;
     // Where requests are sent at will, both beginnings are one.
     let open = matches!(load, Load::Open(_));
     let rows = [
@@ -116,19 +110,24 @@ fn print_times(load: Load, f: &Figures, out: &mut impl Write) -> Result<(), Erro
         ("  from sending", f.e2e_from_sending_ms, open),
         ("lag of this generator", f.lag_ms, open),
     ];
-    for (name, summary, _) in rows.iter().filter(|row| row.2) {
-        write!(out, "| {name:<22} ")?;
-        match summary {
-            Some(Summary { mean, p50, p90, p95, p99, max, .. }) => {
-                for value in [mean, p50, p90, p95, p99, max] {
-                    write!(out, "| {:>7} ", term::rate(*value))?;
-                }
-                writeln!(out, "|")?;
-            }
-            None => writeln!(out, "{}|", "|       – ".repeat(6))?,
-        }
-    }
-    Ok(())
+    let rows = rows.into_iter().filter(|row| row.2).map(|(name, summary, _)| {
+        let of = |head, which| figure(head, 7, cell(summary, which));
+        [
+            words("ms", 22, name),
+            of("mean", |s| s.mean),
+            of("p50", |s| s.p50),
+            of("p90", |s| s.p90),
+            of("p95", |s| s.p95),
+            of("p99", |s| s.p99),
+            of("max", |s| s.max),
+        ]
+    });
+    Ok(table::print_all(out, rows)?)
+}
+
+/// A figure of a summary, where there is one.
+fn cell(of: Option<Summary>, which: fn(&Summary) -> f64) -> String {
+    of.map_or("–".to_owned(), |s| term::rate(which(&s)))
 }
 
 fn print_effect(e: &Effect, out: &mut impl Write) -> Result<(), Error> {
@@ -149,11 +148,9 @@ fn print_effect(e: &Effect, out: &mut impl Write) -> Result<(), Error> {
         ("ITL", e.disturbed_itl_ms, e.undisturbed_itl_ms),
     ];
     for (name, with, without) in rows {
-        let cells = |summary: Option<Summary>| match summary {
-            Some(s) => {
-                format!("{:>5} | {:>7} | {:>7}", s.count, term::rate(s.p50), term::rate(s.p99))
-            }
-            None => format!("{:>5} | {:>7} | {:>7}", 0, "–", "–"),
+        let cells = |of: Option<Summary>| {
+            let (p50, p99) = (cell(of, |s| s.p50), cell(of, |s| s.p99));
+            format!("{:>5} | {p50:>7} | {p99:>7}", of.map_or(0, |s| s.count))
         };
         let ratio = match (with, without) {
             (Some(with), Some(without)) if without.p99 > 0.0 => {
@@ -179,58 +176,36 @@ pub(super) fn print_all(report: &Report, out: &mut impl Write) -> Result<(), Err
 
 fn print_overview(levels: &[Level], out: &mut impl Write) -> Result<(), Error> {
     writeln!(out, "\nall runs, ms\n")?;
-    writeln!(
-        out,
-        "| load       | answered | failed |  req/s | tok/s | TTFT p50 |     p99 | TPOT p50 |     p99 |"
-    )?;
-    writeln!(
-        out,
-        "|-----------:|---------:|-------:|-------:|------:|---------:|--------:|---------:|--------:|"
-    )?;
-    for level in levels {
-        let f = &level.figures;
-        let cell = |of: Option<Summary>, which: fn(&Summary) -> f64| {
-            of.map_or("–".to_owned(), |s| term::rate(which(&s)))
-        };
-        writeln!(
-            out,
-            "| {:>10} | {:>8} | {:>6} | {:>6} | {:>5} | {:>8} | {:>7} | {:>8} | {:>7} |",
-            level.load,
-            f.completed,
-            f.failed,
-            term::rate(f.requests_per_second),
-            term::rate(f.output_tokens_per_second),
-            cell(f.ttft_ms, |s| s.p50),
-            cell(f.ttft_ms, |s| s.p99),
-            cell(f.tpot_ms, |s| s.p50),
-            cell(f.tpot_ms, |s| s.p99),
-        )?;
-    }
-    Ok(())
+    let rows = levels.iter().map(|Level { load, figures: f, .. }| {
+        [
+            figure("load      ", 10, load),
+            figure("answered", 8, f.completed),
+            figure("failed", 6, f.failed),
+            figure("req/s", 6, term::rate(f.requests_per_second)),
+            figure("tok/s", 5, term::rate(f.output_tokens_per_second)),
+            figure("TTFT p50", 8, cell(f.ttft_ms, |s| s.p50)),
+            figure("p99", 7, cell(f.ttft_ms, |s| s.p99)),
+            figure("TPOT p50", 8, cell(f.tpot_ms, |s| s.p50)),
+            figure("p99", 7, cell(f.tpot_ms, |s| s.p99)),
+        ]
+    });
+    Ok(table::print_all(out, rows)?)
 }
 
 fn print_slo(report: &Report, slo: &Slo, out: &mut impl Write) -> Result<(), Error> {
     let (ttft, tpot) = (term::rate(slo.ttft * 1e3), term::rate(slo.tpot * 1e3));
     let target = slo.target * 100.0;
     writeln!(out, "\nrequests within TTFT ≤ {ttft} ms and TPOT ≤ {tpot} ms, by scale of both:\n")?;
-    write!(out, "| load       ")?;
-    for scale in &report.scales {
-        write!(out, "| {:>7} ", format!("× {scale}"))?;
-    }
-    let strictest = format!("scale for {target} %");
-    writeln!(out, "| {strictest:>15} |")?;
-    let rule = "|--------:".repeat(report.scales.len());
-    writeln!(out, "|-----------:{rule}|----------------:|")?;
-    for level in &report.levels {
-        write!(out, "| {:>10} ", level.load)?;
-        for attainment in &level.attainment {
-            write!(out, "| {:>5.1} % ", attainment.both * 100.0)?;
-        }
-        // Without a request that ended there is no share.
-        let missing = report.scales.len() - level.attainment.len();
-        write!(out, "{}", "|       – ".repeat(missing))?;
+    for (at, level) in report.levels.iter().enumerate() {
+        let mut row = vec![figure("load      ", 10, level.load)];
+        row.extend(report.scales.iter().enumerate().map(|(at, scale)| {
+            // Without a request that ended there is no share.
+            let share = level.attainment.get(at).map(|of| format!("{:.1} %", of.both * 100.0));
+            figure(format!("× {scale}"), 7, share.as_deref().unwrap_or("–"))
+        }));
         let strictest = level.strictest_scale.map_or("–".to_owned(), |s| format!("× {s:.3}"));
-        writeln!(out, "| {strictest:>15} |")?;
+        row.push(figure(format!("scale for {target} %"), 15, strictest));
+        table::print(out, at == 0, &row)?;
     }
     if !report.goodput.is_empty() {
         writeln!(out, "\ngoodput, the highest rate at which {target} % meet both bounds:")?;

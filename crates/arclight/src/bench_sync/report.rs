@@ -1,6 +1,7 @@
 //! Results as tables for people, as JSON with everything, or as CSV.
 
 use crate::error::Error;
+use crate::table::{self, figure, words};
 use crate::term;
 use graph::exchange::Gather;
 use serde::Serialize;
@@ -230,14 +231,11 @@ impl Report {
                 if barriers == 0 {
                     self.print_head(out)?;
                 }
-                for row in &self.barriers[barriers..] {
-                    row.print(out)?;
+                for (at, row) in self.barriers.iter().enumerate().skip(barriers) {
+                    row.print(at == 0, out)?;
                 }
-                if gathers == 0 && !self.gathers.is_empty() {
-                    print_gather_head(out)?;
-                }
-                for row in &self.gathers[gathers..] {
-                    row.print(out)?;
+                for (at, row) in self.gathers.iter().enumerate().skip(gathers) {
+                    row.print(at == 0, out)?;
                 }
             }
             Format::Csv => {
@@ -292,28 +290,8 @@ impl Report {
             "µs, median of {} ± half of what lies between the quartiles\n",
             term::plural(self.rounds, "round")
         )?;
-        writeln!(out, "barriers: one wait\n")?;
-        writeln!(
-            out,
-            "| nodes | threads |       local |      global |        flat | flat/global | crossings |"
-        )?;
-        Ok(writeln!(
-            out,
-            "|------:|--------:|------------:|------------:|------------:|------------:|----------:|"
-        )?)
+        Ok(writeln!(out, "barriers: one wait\n")?)
     }
-}
-
-fn print_gather_head(out: &mut impl Write) -> Result<(), Error> {
-    writeln!(out, "\ngathers: one exchange, its waits included\n")?;
-    writeln!(
-        out,
-        "| nodes | threads |     size |        pull |        push |       group |     scatter | best    |"
-    )?;
-    Ok(writeln!(
-        out,
-        "|------:|--------:|---------:|------------:|------------:|------------:|------------:|:--------|"
-    )?)
 }
 
 const CSV_HEAD: &str = "kind,name,nodes,threads,cpus,virtual_nodes,bytes,median_us,quartile1_us,quartile3_us,rounds,crossings";
@@ -352,18 +330,22 @@ impl Setup {
 }
 
 impl BarrierRow {
-    fn print(&self, out: &mut impl Write) -> Result<(), Error> {
+    fn print(&self, first: bool, out: &mut impl Write) -> Result<(), Error> {
         let BarrierRow { setup, local, global, flat, crossings } = self;
         let ratio = match (global, flat) {
             (Some(global), Some(flat)) => format!("{:.2}", flat.median / global.median),
             _ => "–".to_owned(),
         };
-        let (local, global, flat) = (cell(Some(local)), cell(global.as_ref()), cell(flat.as_ref()));
-        let (nodes, threads) = (setup.nodes, setup.marked());
-        Ok(writeln!(
-            out,
-            "| {nodes:>5} | {threads:>7} | {local:>11} | {global:>11} | {flat:>11} | {ratio:>11} | {crossings:>9} |"
-        )?)
+        let row = [
+            figure("nodes", 5, setup.nodes),
+            figure("threads", 7, setup.marked()),
+            figure("local", 11, local),
+            figure("global", 11, cell(global.as_ref())),
+            figure("flat", 11, cell(flat.as_ref())),
+            figure("flat/global", 11, ratio),
+            figure("crossings", 9, crossings),
+        ];
+        Ok(table::print(out, first, &row)?)
     }
 
     fn print_csv(&self, out: &mut impl Write) -> Result<(), Error> {
@@ -380,15 +362,18 @@ impl BarrierRow {
 }
 
 impl GatherRow {
-    fn print(&self, out: &mut impl Write) -> Result<(), Error> {
-        let [pull, push, group, scatter] = Gather::ALL.map(|gather| cell(self.get(gather)));
-        let best = self.best().map_or("", |(gather, _)| gather.name());
-        let (nodes, threads, size) =
-            (self.setup.nodes, self.setup.marked(), term::size(self.bytes));
-        Ok(writeln!(
-            out,
-            "| {nodes:>5} | {threads:>7} | {size:>8} | {pull:>11} | {push:>11} | {group:>11} | {scatter:>11} | {best:<7} |"
-        )?)
+    fn print(&self, first: bool, out: &mut impl Write) -> Result<(), Error> {
+        if first {
+            writeln!(out, "\ngathers: one exchange, its waits included\n")?;
+        }
+        let mut row = vec![
+            figure("nodes", 5, self.setup.nodes),
+            figure("threads", 7, self.setup.marked()),
+            figure("size", 8, term::size(self.bytes)),
+        ];
+        row.extend(Gather::ALL.map(|gather| figure(gather.name(), 11, cell(self.get(gather)))));
+        row.push(words("best", 7, self.best().map_or("", |(gather, _)| gather.name())));
+        Ok(table::print(out, first, &row)?)
     }
 
     fn print_csv(&self, out: &mut impl Write) -> Result<(), Error> {
@@ -443,15 +428,12 @@ mod tests {
 
     #[test]
     fn rows_are_as_wide_as_their_heads_and_fit_a_terminal() {
-        let mut head = Vec::new();
-        print_gather_head(&mut head).unwrap();
         let mut table = Vec::new();
-        row(16 << 20, 12_345.6, 1.0).print(&mut table).unwrap();
-        let width = |text: &[u8]| {
-            std::str::from_utf8(text).unwrap().lines().last().unwrap().chars().count()
-        };
-        assert_eq!(width(&head), width(&table));
-        assert!(width(&table) <= 100);
+        row(16 << 20, 12_345.6, 1.0).print(true, &mut table).unwrap();
+        let table = String::from_utf8(table).unwrap();
+        let widths: Vec<usize> = table.lines().skip(3).map(|line| line.chars().count()).collect();
+        assert_eq!(widths, [widths[0]; 3], "{table}");
+        assert!(widths[0] <= 100);
         let mut csv = Vec::new();
         row(8, 1.0, 2.0).print_csv(&mut csv).unwrap();
         let csv = String::from_utf8(csv).unwrap();

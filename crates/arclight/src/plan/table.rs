@@ -5,6 +5,7 @@ use super::model::NamedModel;
 use super::outcome::{Choice, Outcome, Row};
 use crate::error::Error;
 use crate::report::wrap;
+use crate::table::{self, figure, words};
 use crate::term;
 use std::io::Write;
 use tune::Best;
@@ -54,25 +55,22 @@ fn best(
     of: impl Fn(&Choice) -> &Best,
 ) -> Result<(), Error> {
     writeln!(out, "\n{what}, with as many threads as are fastest")?;
-    writeln!(
-        out,
-        "  {:<12} {:>9} {:>8} {:>6} {:>7} {:>6}  mostly limited by",
-        "engine", "tokens/s", "threads", "nodes", "serial", "waits"
-    )?;
-    for choice in &outcome.choices {
+    for (at, choice) in outcome.choices.iter().enumerate() {
         let Best { threads, prediction } = of(choice);
         let share = |seconds: f64| format!("{:.0} %", 100.0 * seconds / prediction.seconds);
-        writeln!(
-            out,
-            "  {:<12} {:>9} {:>8} {:>6} {:>7} {:>6}  {}",
-            choice.arg.name(),
-            term::rate(prediction.tokens_per_second()),
-            threads.iter().sum::<usize>(),
-            threads.iter().filter(|&&n| n > 0).count(),
-            share(prediction.alone()),
-            share(prediction.waiting()),
-            target.name_of(prediction.bottleneck)
-        )?;
+        let row = [
+            words("engine", 12, choice.arg.name()),
+            figure("tokens/s", 9, term::rate(prediction.tokens_per_second())),
+            figure("threads", 8, threads.iter().sum::<usize>()),
+            figure("nodes", 6, threads.iter().filter(|&&n| n > 0).count()),
+            figure("serial", 7, share(prediction.alone())),
+            figure("waits", 6, share(prediction.waiting())),
+        ];
+        if at == 0 {
+            writeln!(out, "  {}  mostly limited by", table::heads(&row, " "))?;
+        }
+        let limit = target.name_of(prediction.bottleneck);
+        writeln!(out, "  {}  {limit}", table::line(&row, " "))?;
     }
     Ok(())
 }
@@ -85,18 +83,18 @@ fn by_threads(
     of: impl Fn(&Row) -> &[f64],
 ) -> Result<(), Error> {
     writeln!(out, "\n{what}, tokens/s by threads")?;
-    write!(out, "  {:>7} {:>6}", "threads", "nodes")?;
-    for choice in &outcome.choices {
-        write!(out, "  {:>11}", choice.arg.name())?;
-    }
-    writeln!(out)?;
-    for row in &outcome.rows {
+    for (at, row) in outcome.rows.iter().enumerate() {
         let nodes = row.threads.iter().filter(|&&n| n > 0).count();
-        write!(out, "  {:>7} {nodes:>6}", row.threads.iter().sum::<usize>())?;
-        for &speed in of(row) {
-            write!(out, "  {:>11}", term::rate(speed))?;
+        let mut cells = vec![
+            figure("threads", 9, row.threads.iter().sum::<usize>()),
+            figure("nodes", 7, nodes),
+        ];
+        let speeds = outcome.choices.iter().zip(of(row));
+        cells.extend(speeds.map(|(c, &speed)| figure(c.arg.name(), 13, term::rate(speed))));
+        if at == 0 {
+            writeln!(out, "{}", table::heads(&cells, ""))?;
         }
-        writeln!(out)?;
+        writeln!(out, "{}", table::line(&cells, ""))?;
     }
     Ok(())
 }

@@ -6,6 +6,7 @@
 //! waits add up to the time in steps.
 
 use crate::bench::limits::Limits;
+use crate::table::{self, Cell, figure, words};
 use crate::term;
 use arclight_engine::Profile;
 use graph::profile::{Demand, What};
@@ -131,18 +132,6 @@ impl Table {
                 term::plural(*threads, "thread"),
             ),
             String::new(),
-            format!(
-                "{:<18}{:>5}{:>9}{:>8}{:>6}{:>7}{:>9}{:>8}{:>8}",
-                "operator",
-                "n",
-                format!("{}/step", unit.name),
-                "share",
-                "GB/s",
-                "GMAC/s",
-                "of limit",
-                "wait",
-                "longest",
-            ),
         ];
         let mut rows: Vec<Row<'_>> = self.operators.iter().map(Operator::row).collect();
         rows.sort_by_key(|row| std::cmp::Reverse(row.time + row.waits.iter().sum::<u64>()));
@@ -155,7 +144,9 @@ impl Table {
             waits: self.meeting.clone(),
         });
         rows.push(all);
-        lines.extend(rows.iter().map(|row| self.line(row, &unit, limits)));
+        let cells: Vec<_> = rows.iter().map(|row| self.cells(row, &unit, limits)).collect();
+        lines.push(table::heads(&cells[0], ""));
+        lines.extend(cells.iter().map(|row| table::line(row, "")));
         lines.push(String::new());
         lines.extend(self.notes(limits));
         lines
@@ -183,7 +174,7 @@ impl Table {
         all
     }
 
-    fn line(&self, row: &Row<'_>, unit: &Unit, limits: &Limits) -> String {
+    fn cells(&self, row: &Row<'_>, unit: &Unit, limits: &Limits) -> [Cell; 9] {
         let steps = self.steps as f64;
         let threads = self.of_threads as f64 / self.in_steps as f64;
         let or_none = |some: bool, text: String| if some { text } else { "-".to_owned() };
@@ -195,18 +186,19 @@ impl Table {
         let of_limit = 100.0 * limits.floor(row.demand) / (nanos / 1e9);
         let wait = row.waits.iter().sum::<u64>() as f64 / threads;
         let longest = row.waits.iter().max().copied().unwrap_or(0) as f64;
-        format!(
-            "{:<18}{:>5}{:>9}{:>8}{:>6}{:>7}{:>9}{:>8}{:>8}",
-            row.name,
-            row.calls.map_or(String::new(), |n| format!("{:.0}", n as f64 / steps)),
-            or_none(row.time > 0, per_step(nanos)),
-            or_none(row.time > 0, format!("{:.1} %", 100.0 * nanos / self.in_steps as f64)),
-            or_none(bytes > 0, rate(bytes)),
-            or_none(macs > 0, rate(macs)),
-            or_none(bytes + macs > 0, format!("{of_limit:.0} %")),
-            or_none(longest > 0.0, per_step(wait)),
-            or_none(longest > 0.0, per_step(longest)),
-        )
+        let calls = row.calls.map_or(String::new(), |n| format!("{:.0}", n as f64 / steps));
+        let share = format!("{:.1} %", 100.0 * nanos / self.in_steps as f64);
+        [
+            words("operator", 18, row.name),
+            figure("n", 5, calls),
+            figure(format!("{}/step", unit.name), 9, or_none(row.time > 0, per_step(nanos))),
+            figure("share", 8, or_none(row.time > 0, share)),
+            figure("GB/s", 6, or_none(bytes > 0, rate(bytes))),
+            figure("GMAC/s", 7, or_none(macs > 0, rate(macs))),
+            figure("of limit", 9, or_none(bytes + macs > 0, format!("{of_limit:.0} %"))),
+            figure("wait", 8, or_none(longest > 0.0, per_step(wait))),
+            figure("longest", 8, or_none(longest > 0.0, per_step(longest))),
+        ]
     }
 
     fn notes(&self, limits: &Limits) -> Vec<String> {

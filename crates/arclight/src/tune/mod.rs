@@ -14,6 +14,7 @@ pub(crate) mod stored;
 use crate::args::{KvArg, ModelArg, count};
 use crate::error::Error;
 use crate::load;
+use crate::table::{self, figure};
 use crate::term::{self, note};
 use crate::{interrupt, synth};
 use arclight_engine::{CpuList, LoadOptions, ModelFile};
@@ -352,24 +353,18 @@ fn print(profile: &Profile, path: &Path) -> Result<(), Error> {
         from = row.up_to.saturating_add(1);
     }
     if !outcome.measured.is_empty() {
-        writeln!(
-            out,
-            "\n| tokens in a step | after | default, tokens/s | tuned, tokens/s | ratio |"
-        )?;
-        writeln!(
-            out,
-            "|-----------------:|------:|------------------:|----------------:|------:|"
-        )?;
+        writeln!(out)?;
     }
-    for &Measured { tokens, depth, before, after, .. } in &outcome.measured {
-        writeln!(
-            out,
-            "| {tokens:>16} | {depth:>5} | {:>17} | {:>15} | {:>5.2} |",
-            term::rate(before),
-            term::rate(after),
-            after / before,
-        )?;
-    }
+    let row = |&Measured { tokens, depth, before, after, .. }: &Measured| {
+        [
+            figure("tokens in a step", 16, tokens),
+            figure("after", 5, depth),
+            figure("default, tokens/s", 17, term::rate(before)),
+            figure("tuned, tokens/s", 15, term::rate(after)),
+            figure("ratio", 5, format_args!("{:.2}", after / before)),
+        ]
+    };
+    table::print_all(&mut out, outcome.measured.iter().map(row))?;
     out.flush()?;
     let stopped = if outcome.complete { "" } else { ", stopped before its end" };
     note!(

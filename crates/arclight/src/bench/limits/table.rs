@@ -3,6 +3,7 @@
 use super::command::Found;
 use super::peak::Product;
 use crate::error::Error;
+use crate::table::{self, figure, words};
 use crate::term;
 use kernels::Bf16Trial;
 use std::io::Write;
@@ -44,16 +45,18 @@ pub(super) fn print(
         )?;
     }
     writeln!(out, "\nMultiply-accumulates on registers, G/s:\n")?;
-    writeln!(out, "| instructions | threads |    int8 |    bf16 |     f16 |     f32 |")?;
-    writeln!(out, "|:-------------|--------:|--------:|--------:|--------:|--------:|")?;
-    for row in &found.peaks {
+    let rows = found.peaks.iter().map(|row| {
         let [int8, bf16, f16, f32] = row.macs_per_second.map(|rate| format!("{:.1}", rate / 1e9));
-        let (isa, threads) = (row.isa, row.threads);
-        writeln!(
-            out,
-            "| {isa:<12} | {threads:>7} | {int8:>7} | {bf16:>7} | {f16:>7} | {f32:>7} |"
-        )?;
-    }
+        [
+            words("instructions", 12, row.isa),
+            figure("threads", 7, row.threads),
+            figure("int8", 7, int8),
+            figure("bf16", 7, bf16),
+            figure("f16", 7, f16),
+            figure("f32", 7, f32),
+        ]
+    });
+    table::print_all(out, rows)?;
     debug_assert_eq!(Product::ALL.len(), 4, "a column each");
     writeln!(
         out,
