@@ -1,6 +1,7 @@
 //! The one error type of the program: what is printed after `error:`, and the exit code.
 
 use crate::interrupt;
+use std::fmt::Display;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -75,6 +76,21 @@ pub(crate) enum Error {
 }
 
 impl Error {
+    /// What the command line cannot say.
+    pub(crate) fn usage(why: impl Display) -> Error {
+        Error::Usage(why.to_string())
+    }
+
+    /// What the machine does not allow.
+    pub(crate) fn refused(why: impl Display) -> Error {
+        Error::Refused(why.to_string())
+    }
+
+    /// What is wrong with a file.
+    pub(crate) fn in_file(path: &Path, why: impl Display) -> Error {
+        Error::Refused(format!("{}: {why}", path.display()))
+    }
+
     /// A file that cannot be read.
     pub(crate) fn read(path: &Path, source: io::Error) -> Error {
         Error::Io { what: format!("cannot read {}", path.display()), source }

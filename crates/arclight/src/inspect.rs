@@ -55,9 +55,7 @@ pub(crate) fn run(args: &InspectArgs) -> Result<(), Error> {
         return print_value(value, args.json, &mut out);
     }
     if args.json {
-        serde_json::to_writer_pretty(&mut out, &document(&file, &gguf, args.tensors))
-            .map_err(std::io::Error::from)?;
-        return Ok(writeln!(out)?);
+        return Ok(term::print_json(&mut out, &document(&file, &gguf, args.tensors))?);
     }
     print(&file, &gguf, args.tensors, &mut out)
 }
@@ -158,9 +156,7 @@ fn brief(value: &Value<'_>, most: usize) -> String {
 
 fn print_value(value: &Value<'_>, as_json: bool, out: &mut impl Write) -> Result<(), Error> {
     if as_json {
-        serde_json::to_writer_pretty(&mut *out, &to_json(value, usize::MAX))
-            .map_err(std::io::Error::from)?;
-        return Ok(writeln!(out)?);
+        return Ok(term::print_json(out, &to_json(value, usize::MAX))?);
     }
     match value {
         // Text as it is, whatever its bytes.

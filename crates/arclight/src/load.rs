@@ -29,6 +29,12 @@ pub(crate) fn open(arg: &ModelArg, quiet: bool) -> Result<ModelFile, Error> {
     }
 }
 
+/// A model's sizes.
+pub(crate) fn hparams(file: &ModelFile) -> Result<models::Hparams, Error> {
+    models::Hparams::read(&file.gguf()?)
+        .map_err(|source| Error::Model { path: file.path().to_owned(), source })
+}
+
 /// A model that can be talked to.
 pub(crate) struct Loaded {
     pub(crate) engine: Engine,

@@ -70,9 +70,7 @@ pub(crate) struct Perplexity {
 pub(crate) fn run(args: &PerplexityArgs) -> Result<(), Error> {
     let text = std::fs::read_to_string(&args.file).map_err(|e| Error::read(&args.file, e))?;
     let file = load::open(&args.model, false)?;
-    let trained = models::Hparams::read(&file.gguf()?)
-        .map_err(|source| Error::Model { path: file.path().to_owned(), source })?
-        .context;
+    let trained = load::hparams(&file)?.context;
     let context = args.ctx.unwrap_or(CONTEXT.min(trained));
     if context < 4 {
         return Err(Error::Usage(format!(
@@ -112,8 +110,7 @@ pub(crate) fn run(args: &PerplexityArgs) -> Result<(), Error> {
     let result = result?;
     let mut out = std::io::stdout().lock();
     if args.json {
-        serde_json::to_writer_pretty(&mut out, &result).map_err(std::io::Error::from)?;
-        return Ok(writeln!(out)?);
+        return Ok(term::print_json(&mut out, &result)?);
     }
     let computed = result.chunks * (context - 1);
     note!(

@@ -4,7 +4,8 @@
 //! which drops colours when nobody would see them or `NO_COLOR` is set.
 
 use indicatif::{ProgressBar, ProgressStyle};
-use std::io::IsTerminal;
+use serde::Serialize;
+use std::io::{self, IsTerminal, Write};
 use std::time::Duration;
 
 /// Start of dim text, for what stands beside the point.
@@ -84,6 +85,12 @@ pub(crate) fn rate(per_second: f64) -> String {
         _ => 0,
     };
     format!("{per_second:.decimals$}")
+}
+
+/// Prints a value as JSON, and ends the line.
+pub(crate) fn print_json(out: &mut impl Write, value: &impl Serialize) -> io::Result<()> {
+    serde_json::to_writer_pretty(&mut *out, value)?;
+    writeln!(out)
 }
 
 /// `1 token`, `2 tokens`.

@@ -247,16 +247,13 @@ fn options(tests: &[Test], threads: Option<usize>, args: &BenchArgs) -> LoadOpti
 
 /// What the model is; refuses tests that it has no room for.
 fn check(file: &ModelFile, tests: &[Test]) -> Result<ModelInfo, Error> {
-    let gguf = file.gguf()?;
-    let hparams = models::Hparams::read(&gguf)
-        .map_err(|source| Error::Model { path: file.path().to_owned(), source })?;
-    let trained = hparams.context;
+    let trained = load::hparams(file)?.context;
     match tests.iter().find(|t| t.context() > trained) {
         Some(test) => Err(Error::Usage(format!(
             "test {test} needs a context of {} tokens, but the model was trained for {trained}: \
              use a smaller -p, -n or -d",
             test.context()
         ))),
-        None => Ok(ModelInfo::of(&gguf)),
+        None => Ok(ModelInfo::of(&file.gguf()?)),
     }
 }

@@ -1,7 +1,7 @@
 //! How long one wait takes, and who crosses.
 
 use super::report::{BarrierRow, Setup, Summary};
-use super::{batch, pool, refused};
+use super::{batch, pool};
 use crate::error::Error;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
@@ -84,7 +84,7 @@ fn time(pool: &mut Pool, scope: Scope, waits: usize) -> Result<Duration, Error> 
         }
         nanos.fetch_max(start.elapsed().as_nanos() as u64, Relaxed);
     })
-    .map_err(refused)?;
+    .map_err(Error::refused)?;
     Ok(Duration::from_nanos(nanos.into_inner()))
 }
 
@@ -99,7 +99,7 @@ fn crossings(groups: &[Group]) -> Result<usize, Error> {
             worker.switch(View::Groups);
             (0..COUNTED).for_each(|_| worker.wait(scope));
         })
-        .map_err(refused)?;
+        .map_err(Error::refused)?;
         Ok::<usize, Error>(pool.stats().iter().map(|thread| thread.crossings as usize).sum())
     };
     // The switch is a global wait too.

@@ -123,7 +123,7 @@ pub(crate) fn run(args: &BenchSyncArgs) -> Result<(), Error> {
     for (setup, layout) in several() {
         let mut pool = pool(&layout.groups, false)?;
         let mut exchange =
-            Exchange::new(&layout.groups, largest, kernels, &mut pool).map_err(refused)?;
+            Exchange::new(&layout.groups, largest, kernels, &mut pool).map_err(Error::refused)?;
         let placed = exchange.placement();
         bar.suspend(|| exchange.warnings().for_each(|warning| told.tell(&warning)));
         report.begin_gathers(setup, placed);
@@ -217,7 +217,7 @@ fn check_memory(machine: &Machine, layout: &Layout, most: usize) -> Result<(), E
             term::plural(groups.len(), "node"),
             term::size(needed as usize),
         )),
-        e => refused(e),
+        e => Error::refused(e),
     })
 }
 
@@ -252,7 +252,8 @@ fn warn(setups: &[(Setup, Layout)], real: usize, told: &mut Told) {
 /// A pinned pool with these groups.
 pub(crate) fn pool(groups: &[Group], stats: bool) -> Result<Pool, Error> {
     let groups = groups.iter().map(|g| GroupSpec { cpus: g.cpus.clone() }).collect();
-    let pool = Pool::new(&PoolSpec { groups, stats, ..PoolSpec::default() }).map_err(refused)?;
+    let pool =
+        Pool::new(&PoolSpec { groups, stats, ..PoolSpec::default() }).map_err(Error::refused)?;
     for warning in pool.warnings() {
         note!("{warning}");
     }
@@ -278,23 +279,19 @@ fn gathers(
 ) -> Result<Vec<(Gather, Summary)>, Error> {
     let mut tests = Vec::new();
     for gather in Gather::ALL.into_iter().filter(|g| g.suits(bytes)) {
-        exchange.check(pool, gather, bytes).map_err(refused)?;
-        let turns = batch(|turns| exchange.run(pool, gather, bytes, turns).map_err(refused))?;
+        exchange.check(pool, gather, bytes).map_err(Error::refused)?;
+        let turns =
+            batch(|turns| exchange.run(pool, gather, bytes, turns).map_err(Error::refused))?;
         tests.push((gather, turns, Vec::with_capacity(rounds)));
     }
     for _ in 0..rounds {
         for (gather, turns, samples) in &mut tests {
-            let took = exchange.run(pool, *gather, bytes, *turns).map_err(refused)?;
+            let took = exchange.run(pool, *gather, bytes, *turns).map_err(Error::refused)?;
             samples.push(took.as_secs_f64() * 1e6 / *turns as f64);
         }
         done();
     }
     Ok(tests.into_iter().map(|(gather, _, samples)| (gather, Summary::new(samples))).collect())
-}
-
-/// A fault of the pool, an arena, or the machine.
-fn refused(e: impl std::fmt::Display) -> Error {
-    Error::Refused(e.to_string())
 }
 
 #[cfg(test)]

@@ -258,10 +258,7 @@ impl Report {
     pub(super) fn finish(&self, out: &mut impl Write) -> Result<(), Error> {
         match self.format {
             Format::Csv => {}
-            Format::Json => {
-                serde_json::to_writer_pretty(&mut *out, self).map_err(std::io::Error::from)?;
-                writeln!(out)?;
-            }
+            Format::Json => term::print_json(out, self)?,
             Format::Table if self.gathers.is_empty() => {}
             Format::Table => {
                 writeln!(out)?;

@@ -72,8 +72,7 @@ pub(super) fn measure() -> Result<Target, Error> {
     };
     let (waits, measured) = waits(&machine, &layout)?;
     let cores = layout.groups.iter().map(|g| g.cpus.len()).collect();
-    let fault = |e: tune::Error| Error::Refused(e.to_string());
-    let model = MachineModel::new(cores, read, core, math, waits).map_err(fault)?;
+    let model = MachineModel::new(cores, read, core, math, waits).map_err(Error::refused)?;
     let mut notes = access.warnings;
     notes.extend(load.and_then(|text| busy(&text)));
     notes.extend(layout.notes.iter().cloned());

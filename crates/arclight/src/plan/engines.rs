@@ -54,10 +54,11 @@ impl EngineArg {
     /// The engine on a machine.
     pub(super) fn on(self, target: &Target) -> Result<Engine, Error> {
         let nodes = target.model.nodes();
-        let usage = |e: tune::Error| Error::Usage(e.to_string());
         Ok(match self {
             EngineArg::Unplaced => Engine::unplaced(target.unplaced.clone()),
-            EngineArg::Interleaved => Engine::unplaced(Pages::interleaved(nodes).map_err(usage)?),
+            EngineArg::Interleaved => {
+                Engine::unplaced(Pages::interleaved(nodes).map_err(Error::usage)?)
+            }
             EngineArg::Replicated => Engine::replicated(),
             EngineArg::TpA => Engine::tensor_parallel_sync_a(),
             EngineArg::TpB => Engine::tensor_parallel(),

@@ -4,6 +4,7 @@
 use super::PlanArgs;
 use super::at_hand::{self, AtHand};
 use crate::error::Error;
+use crate::topo;
 use serde_json::Value;
 use std::path::Path;
 use topology::{Layout, Machine, layout};
@@ -31,15 +32,8 @@ impl Target {
         if let Some(name) = &args.machine {
             return Ok(Target::known(find(name)?));
         }
-        if let Some(path) = &args.topology {
-            let text = std::fs::read_to_string(path).map_err(|e| Error::read(path, e))?;
-            let machine = Machine::from_hwloc_xml(&text)
-                .map_err(|e| Error::Refused(format!("{}: {e}", path.display())))?;
-            return Target::described(&machine, args);
-        }
-        if let Some(levels) = &args.synthetic {
-            let machine =
-                Machine::from_synthetic(levels).map_err(|e| Error::Usage(e.to_string()))?;
+        let described = topo::described(args.topology.as_deref(), args.synthetic.as_deref())?;
+        if let Some(machine) = described {
             return Target::described(&machine, args);
         }
         if args.bandwidth.is_some() || args.like.is_some() {
@@ -79,10 +73,10 @@ impl Target {
         let like = find(args.like.as_deref().unwrap_or(LIKE))?;
         let layout = layout(machine, None, None)?;
         let read = matrix(path)?;
-        let fault = |e: tune::Error| Error::Refused(format!("{}: {e}", path.display()));
         let cores: Vec<usize> = layout.groups.iter().map(|g| g.cpus.len()).collect();
         let (core, math, waits) = of_cores(like);
-        let model = MachineModel::new(cores, read, core, math, waits).map_err(fault)?;
+        let model = MachineModel::new(cores, read, core, math, waits)
+            .map_err(|e| Error::in_file(path, e))?;
         let how = if args.like.is_some() { "as asked" } else { "assumed: see --like" };
         let mut notes = vec![format!("cores and waits are those of {}, {how}", like.name)];
         if !like.kernels {
@@ -127,7 +121,7 @@ pub(super) const UNPLACED: &str =
     "unplaced: all pages on the first node, assumed as one thread that touches them leaves them";
 
 pub(super) fn home(nodes: usize) -> Result<Pages, Error> {
-    Pages::first_touch(0, 1.0, nodes).map_err(|e| Error::Usage(e.to_string()))
+    Pages::first_touch(0, 1.0, nodes).map_err(Error::usage)
 }
 
 /// The kernel's numbers of a layout's nodes.
@@ -152,7 +146,7 @@ fn of_cores(like: &KnownMachine) -> (CoreRead, CoreMath, tune::WaitModel) {
 /// A table of GB/s, or the JSON of `topo --bandwidth`.
 fn matrix(path: &Path) -> Result<Matrix, Error> {
     let text = std::fs::read_to_string(path).map_err(|e| Error::read(path, e))?;
-    let fault = |what: String| Error::Refused(format!("{}: {what}", path.display()));
+    let fault = |what: String| Error::in_file(path, what);
     if !text.trim_start().starts_with('{') {
         return parse_matrix(&text).map_err(|e| fault(e.to_string()));
     }

@@ -17,7 +17,7 @@ mod table;
 
 use crate::args::{KvArg, List, count, counts};
 use crate::error::Error;
-use crate::term::note;
+use crate::term::{self, note};
 use clap::{Args, ValueHint};
 use engines::EngineArg;
 use machine::Target;
@@ -119,9 +119,7 @@ pub(crate) fn run(args: &PlanArgs) -> Result<(), Error> {
         std::fs::write(path, svg).map_err(|e| Error::write(path, e))?;
     }
     if args.json {
-        serde_json::to_writer_pretty(&mut out, &outcome.json(&target, &model))
-            .map_err(std::io::Error::from)?;
-        writeln!(out)?;
+        term::print_json(&mut out, &outcome.json(&target, &model))?;
     } else {
         table::print(&mut out, &target, &model, &outcome)?;
     }

@@ -44,10 +44,6 @@ pub(super) struct Outcome {
     pub(super) rows: Vec<Row>,
 }
 
-fn usage(e: tune::Error) -> Error {
-    Error::Usage(e.to_string())
-}
-
 impl Outcome {
     pub(super) fn of(
         target: &Target,
@@ -61,7 +57,8 @@ impl Outcome {
         let mut choices = Vec::new();
         for &arg in engines {
             let engine = arg.on(target)?;
-            let fastest = |job| best(&target.model, &engine, &model.model, job).map_err(usage);
+            let fastest =
+                |job| best(&target.model, &engine, &model.model, job).map_err(Error::usage);
             let (decode, prompt) = (fastest(decode)?, fastest(prompt)?);
             choices.push(Choice { arg, engine, decode, prompt });
         }
@@ -71,14 +68,14 @@ impl Outcome {
                 let speed = |choice: &Choice| {
                     job.predict(&target.model, &choice.engine, &model.model, &threads)
                         .map(|p| p.tokens_per_second())
-                        .map_err(usage)
+                        .map_err(Error::usage)
                 };
                 choices.iter().map(speed).collect()
             };
             let (decode, prompt) = (speeds(decode)?, speeds(prompt)?);
             rows.push(Row { threads, decode, prompt });
         }
-        let bytes = model.model.bytes(context).map_err(usage)?;
+        let bytes = model.model.bytes(context).map_err(Error::usage)?;
         Ok(Outcome { decode, prompt, bytes, choices, rows })
     }
 

@@ -130,7 +130,7 @@ impl Panel {
                 Ok((threads.iter().sum::<usize>() as f64, prediction.tokens_per_second()))
             };
             let curve = counts.iter().map(point).collect::<Result<Vec<_>, tune::Error>>();
-            curves.push(curve.map_err(|e| Error::Usage(e.to_string()))?);
+            curves.push(curve.map_err(Error::usage)?);
         }
         let most = |of: fn(&(f64, f64)) -> f64| curves.iter().flatten().map(of).fold(0.0, f64::max);
         let x = Axis { low: 0.0, high: most(|p| p.0), log: false };

@@ -47,7 +47,7 @@ impl ReadProbe {
         let share = buffer_bytes(machine) as usize / pool.threads();
         let buffer = || Buffer::new(share, Policy::Default, HugePages::Transparent).map(Mutex::new);
         let buffers = (0..pool.threads()).map(|_| buffer()).collect::<Result<Vec<_>, _>>();
-        let buffers = buffers.map_err(|e| Error::Refused(e.to_string()))?;
+        let buffers = buffers.map_err(Error::refused)?;
         run(pool, &|thread| lock(&buffers[thread]).words_mut().fill(1))?;
         let best = Reads { all: 0.0, groups: vec![0.0; groups.len()] };
         Ok(ReadProbe { buffers, groups, best })

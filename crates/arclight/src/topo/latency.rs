@@ -4,7 +4,7 @@
 //! some batches the fastest counts, since whatever disturbs one makes it slower. One pair is measured at a
 //! time, one hardware thread of each core.
 
-use super::measure::{cores, refused};
+use super::measure::cores;
 use crate::error::Error;
 use crate::term;
 use serde::Serialize;
@@ -81,7 +81,8 @@ impl Line {
 /// Nanoseconds that a line takes from one CPU to another.
 fn pair(a: CpuId, b: CpuId, warnings: &mut BTreeSet<String>) -> Result<f64, Error> {
     let groups = vec![GroupSpec { cpus: vec![a, b] }];
-    let mut pool = Pool::new(&PoolSpec { groups, ..PoolSpec::default() }).map_err(refused)?;
+    let mut pool =
+        Pool::new(&PoolSpec { groups, ..PoolSpec::default() }).map_err(Error::refused)?;
     let fastest = Mutex::new(f64::INFINITY);
     for _ in 0..BATCHES {
         let line = Line::default();
@@ -110,7 +111,7 @@ fn pair(a: CpuId, b: CpuId, warnings: &mut BTreeSet<String>) -> Result<f64, Erro
             let mut fastest = fastest.lock().unwrap_or_else(PoisonError::into_inner);
             *fastest = fastest.min(one_way);
         });
-        ran.map_err(refused)?;
+        ran.map_err(Error::refused)?;
     }
     warnings.extend(pool.warnings().iter().map(ToString::to_string));
     Ok(fastest.into_inner().unwrap_or_else(PoisonError::into_inner))

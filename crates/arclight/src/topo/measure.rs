@@ -137,11 +137,6 @@ pub(super) fn cores(machine: &Machine) -> Vec<CpuId> {
     machine.cpus().iter().filter(|cpu| seen.insert(cpu.core)).map(|cpu| cpu.id).collect()
 }
 
-/// Threads could not be had, or one of them failed.
-pub(super) fn refused(error: impl std::fmt::Display) -> Error {
-    Error::Refused(error.to_string())
-}
-
 /// One CPU of each core that may be used, by node, as far as the quota lets them run.
 fn readers(machine: &Machine, warnings: &mut Vec<String>) -> Vec<Reader> {
     let mut readers = Vec::new();
@@ -214,7 +209,7 @@ fn place(
     }
     let policy = if machine.has_nodes() { Policy::Bind(node) } else { Policy::Default };
     let buffer = Buffer::new(bytes as usize, policy, HugePages::Transparent);
-    let mut buffer = buffer.map_err(refused)?;
+    let mut buffer = buffer.map_err(Error::refused)?;
     warnings.extend(buffer.take_warnings().iter().map(ToString::to_string));
     team.write(&mut buffer)?;
     let walked = WALK_BYTES.min(buffer.len()) / 8;
@@ -266,7 +261,7 @@ impl Team {
     fn new(reader: &Reader) -> Result<Team, Error> {
         let groups = vec![GroupSpec { cpus: reader.cpus.clone() }];
         let pool = Pool::new(&PoolSpec { groups, ..PoolSpec::default() });
-        Ok(Team { pool: pool.map_err(refused)?, at: 0 })
+        Ok(Team { pool: pool.map_err(Error::refused)?, at: 0 })
     }
 
     /// Every thread writes its part, so that pages come into being at the speed of the node.
@@ -333,7 +328,7 @@ impl Team {
                 *took.lock().unwrap_or_else(PoisonError::into_inner) = start.elapsed();
             }
         });
-        ran.map_err(refused)?;
+        ran.map_err(Error::refused)?;
         Ok(took.into_inner().unwrap_or_else(PoisonError::into_inner))
     }
 }

@@ -6,12 +6,13 @@ pub(crate) mod measure;
 mod table;
 
 use crate::error::Error;
+use crate::term;
 use clap::Args;
 use latency::Latency;
 use measure::{Access, Pace};
 use serde::Serialize;
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use topology::topotree::TopoTree;
 use topology::{CpuList, Layout, Machine, NodeList};
 
@@ -64,20 +65,20 @@ struct Report<'a> {
 
 /// Runs the command.
 pub(crate) fn run(args: &TopoArgs) -> Result<(), Error> {
-    let machine = described(args)?;
+    let machine = match described(args.hwloc.as_deref(), args.synthetic.as_deref())? {
+        Some(machine) => machine,
+        None => Machine::read()?,
+    };
     let nodes = args.nodes.as_ref().map(NodeList::as_slice);
     // Whatever is wrong with these lists, the command line is at fault.
-    let machine =
-        machine.restrict(nodes, args.cpus.as_ref()).map_err(|e| Error::Usage(e.to_string()))?;
+    let machine = machine.restrict(nodes, args.cpus.as_ref()).map_err(Error::usage)?;
     let layout = topology::layout(&machine, None, None)?;
     let mut out = std::io::stdout().lock();
     if args.json {
         let access = args.bandwidth.then(|| measure::access(&machine, Pace::FULL)).transpose()?;
         let latency = args.latency.then(|| latency::measure(&machine)).transpose()?;
         let report = Report { machine: &machine, layout: &layout, access, latency };
-        serde_json::to_writer_pretty(&mut out, &report).map_err(std::io::Error::from)?;
-        writeln!(out)?;
-        return Ok(());
+        return Ok(term::print_json(&mut out, &report)?);
     }
     write!(out, "{machine}")?;
     writeln!(out, "\ntree\n  {}", TopoTree::of(&machine))?;
@@ -95,17 +96,18 @@ pub(crate) fn run(args: &TopoArgs) -> Result<(), Error> {
     Ok(())
 }
 
-/// The machine that is asked about.
-fn described(args: &TopoArgs) -> Result<Machine, Error> {
-    match (&args.hwloc, &args.synthetic) {
+/// The machine that a file of hwloc's or some words describe, if there is a description.
+pub(crate) fn described(
+    hwloc: Option<&Path>,
+    synthetic: Option<&str>,
+) -> Result<Option<Machine>, Error> {
+    match (hwloc, synthetic) {
         (Some(path), _) => {
             let text = std::fs::read_to_string(path).map_err(|e| Error::read(path, e))?;
             let machine = Machine::from_hwloc_xml(&text);
-            machine.map_err(|e| Error::Refused(format!("{}: {e}", path.display())))
+            machine.map(Some).map_err(|e| Error::in_file(path, e))
         }
-        (None, Some(levels)) => {
-            Machine::from_synthetic(levels).map_err(|e| Error::Usage(e.to_string()))
-        }
-        (None, None) => Ok(Machine::read()?),
+        (None, Some(levels)) => Machine::from_synthetic(levels).map(Some).map_err(Error::usage),
+        (None, None) => Ok(None),
     }
 }

@@ -84,7 +84,7 @@ pub(super) fn run(file: &ModelFile, path: &Path, options: LoadOptions) -> Result
     let profile = stored::read(path, true)?.expect("an error if there is none");
     let owner = For::of(&machine, &file.gguf()?)?;
     let applies = profile.applies(&owner.machine, &owner.model, &owner.program);
-    applies.map_err(|stale| Error::Refused(format!("{}: {stale}", path.display())))?;
+    applies.map_err(|stale| Error::in_file(path, stale))?;
     let mut options = options;
     stored::put(&profile, &mut options);
     let mut engine = load::load_engine(file, &options)?;

@@ -46,7 +46,7 @@ fn tuned(file: &ModelFile, machine: &Machine, options: &mut LoadOptions) -> Resu
     let owner = For::of(machine, &file.gguf()?)?;
     let Some(path) = owner.path() else { return Ok(()) };
     let part = Part::create(&path)?;
-    let trace = Trace::new(requests()).map_err(|e| Error::Refused(e.to_string()))?;
+    let trace = Trace::new(requests()).map_err(Error::refused)?;
     let plain = LoadOptions { kv: options.kv, ..LoadOptions::default() };
     let start = Instant::now();
     let (outcome, interrupted) = search(Depth::Quick, &trace, 1, file, machine, &plain)?;

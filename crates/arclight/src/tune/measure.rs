@@ -105,7 +105,7 @@ impl<'a> Steps<'a> {
             .iter()
             .map(|g| Group { node: g.node, cpus: g.cpus.clone() })
             .collect();
-        let scheme = Scheme::new(groups.clone()).map_err(|e| Error::Refused(e.to_string()))?;
+        let scheme = Scheme::new(groups.clone()).map_err(Error::refused)?;
         self.loaded = Some(Loaded::new(engine, groups, scheme.clone()));
         Ok(scheme)
     }

@@ -123,7 +123,7 @@ pub(crate) fn run(args: &TuneArgs) -> Result<(), Error> {
     };
     if args.compare {
         // No step is taken: a small context leaves the memory to the weights.
-        let context = Some(hparams(&file)?.context.min(STEP_TOKENS as usize));
+        let context = Some(load::hparams(&file)?.context.min(STEP_TOKENS as usize));
         return compare::run(&file, &path, LoadOptions { context, ..LoadOptions::default() });
     }
     // What takes minutes to find must not fail to be kept.
@@ -149,13 +149,12 @@ fn repetitions(text: &str) -> Result<usize, String> {
 
 /// What the machine is tuned for.
 fn trace(args: &TuneArgs) -> Result<Trace, Error> {
-    let fault = |e: tune::Error| Error::Refused(e.to_string());
     match &args.trace {
         Some(path) => {
             let text = std::fs::read_to_string(path).map_err(|e| Error::read(path, e))?;
-            Trace::from_log(&text).map_err(|e| Error::Refused(format!("{}: {e}", path.display())))
+            Trace::from_log(&text).map_err(|e| Error::in_file(path, e))
         }
-        None => Trace::new(requests()).map_err(fault),
+        None => Trace::new(requests()).map_err(Error::refused),
     }
 }
 
@@ -171,15 +170,9 @@ fn requests() -> Vec<Request> {
     (0..REQUESTS).map(request).collect()
 }
 
-fn hparams(file: &ModelFile) -> Result<models::Hparams, Error> {
-    models::Hparams::read(&file.gguf()?)
-        .map_err(|source| Error::Model { path: file.path().to_owned(), source })
-}
-
 /// Steps of the trace that the model's context has room for.
 fn kinds(trace: &Trace, together: usize, file: &ModelFile) -> Result<Vec<StepKind>, Error> {
-    let hparams = hparams(file)?;
-    let room = hparams.context.saturating_sub(measure::SPARE) as u32;
+    let room = load::hparams(file)?.context.saturating_sub(measure::SPARE) as u32;
     let kinds = trace.steps(together, STEP_TOKENS).into_iter();
     let fits = |kind: &StepKind| kind.tokens <= room;
     let cut = |kind: StepKind| StepKind { depth: kind.depth.min(room - kind.tokens), ..kind };
@@ -287,7 +280,7 @@ fn search(
     let interrupted = answering.interrupted();
     found.map(|outcome| (outcome, interrupted)).map_err(|e| match steps.faults.first() {
         Some(fault) => Error::Refused(format!("{e}: {fault}")),
-        None => Error::Refused(e.to_string()),
+        None => Error::refused(e),
     })
 }
 

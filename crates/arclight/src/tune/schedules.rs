@@ -153,7 +153,7 @@ impl Tuning<'_, '_> {
                 };
                 let scheduler = Scheduler::new(problems, kinds, *most);
                 let result = scheduler.run(&mut products, &mut told);
-                let result = result.map_err(|e| Error::Refused(e.to_string()))?;
+                let result = result.map_err(Error::refused)?;
                 found.complete &= result.schedules.complete;
                 found.evaluations += result.schedules.evaluations;
                 found.matrices.extend(result.schedules.matrices);

@@ -125,7 +125,7 @@ pub(super) fn read(path: &Path, asked: bool) -> Result<Option<Profile>, Error> {
         Err(e) => return Err(Error::read(path, e)),
     };
     let profile = Profile::parse(&text);
-    profile.map(Some).map_err(|e| Error::Refused(format!("{}: {e}", path.display())))
+    profile.map(Some).map_err(|e| Error::in_file(path, e))
 }
 
 /// What became of looking for a profile.
@@ -169,7 +169,7 @@ pub(crate) fn apply(
     match profile.applies(&owner.machine, &owner.model, &owner.program) {
         Ok(()) => {}
         Err(stale) if asked => {
-            return Err(Error::Refused(format!("{}: {stale}", path.display())));
+            return Err(Error::in_file(&path, stale));
         }
         Err(stale) => {
             note!("{}: {stale}; it is not used", path.display());

@@ -102,8 +102,7 @@ pub(in crate::bench) fn run(args: &BenchArgs) -> Result<(), Error> {
     };
     let mut out = std::io::stdout().lock();
     if args.output == Format::Json {
-        serde_json::to_writer_pretty(&mut out, &found).map_err(std::io::Error::from)?;
-        writeln!(out)?;
+        term::print_json(&mut out, &found)?;
     } else {
         table::print(&mut out, &found, bf16_trial())?;
     }
