@@ -363,7 +363,7 @@ mod tests {
             [Engine::tensor_parallel(), Engine::pipeline(), Engine::replicated(), spread(3)]
         {
             for tokens in [1, 7, 100] {
-                let step = engine.step(&model, Work::prompt(tokens, 50), &[3, 0, 4]).unwrap();
+                let step = engine.step(&model, Work { tokens, context: 50 }, &[3, 0, 4]).unwrap();
                 let pairs: usize = (0..tokens).map(|i| 50 + i + 1).sum();
                 let macs = LAYERS * (tokens * layer + pairs * 2 * HEADS) + HIDDEN * VOCAB;
                 let of = |s: &Stage| s.times as f64 * s.macs.iter().flatten().sum::<f64>();
@@ -376,7 +376,7 @@ mod tests {
     #[test]
     fn sums_of_a_prompt_are_scattered_over_more_than_two_nodes() {
         let prompt = |threads: &[usize]| {
-            let step = ours(Work::prompt(200, 0), threads);
+            let step = ours(Work { tokens: 200, context: 0 }, threads);
             (sums(&step).1, waits(&step).1)
         };
         // Two sums a layer of 200 x 2560 floats over 2 links, whole; over 12 links, half of it. Rows of the
@@ -417,7 +417,7 @@ mod tests {
         assert_eq!(rounds.iter().flatten().sum::<usize>(), LAYERS);
         assert!(rounds[0][0] < rounds[1][0] && rounds[1][0] < rounds[2][0], "{rounds:?}");
         // Four parts of 32 tokens through three nodes; all meet between rounds and in the end.
-        let prompt = step(Work::prompt(128, 0));
+        let prompt = step(Work { tokens: 128, context: 0 });
         assert_eq!(prompt.rounds.iter().map(Vec::len).collect::<Vec<_>>(), [1, 2, 3, 3, 2, 1]);
         assert_eq!((prompt.meetings.global, decode.meetings.global), (7, 4));
     }
@@ -429,7 +429,7 @@ mod tests {
         assert_eq!(none, Err(Error::NoThreads));
         let pages = spread(4).step(&model, DEEP, &[1, 1]);
         assert!(matches!(pages, Err(Error::NodeCount { got: 4, nodes: 2, .. })), "{pages:?}");
-        let empty = Engine::pipeline().step(&model, Work::prompt(0, 0), &[1, 1]);
+        let empty = Engine::pipeline().step(&model, Work { tokens: 0, context: 0 }, &[1, 1]);
         assert_eq!(empty, Err(Error::NoTokens));
         let deep = Engine::pipeline().step(&model, DEEP, &[1; 40]).unwrap_err().to_string();
         assert!(deep.contains("36"), "{deep}");

@@ -140,7 +140,7 @@ mod tests {
         let (machine, model) = (kunpeng_920(), qwen3_4b_q4_0());
         let (engine, threads) = (Engine::tensor_parallel(), [48; 4]);
         let step = |tokens, context| {
-            let step = engine.step(&model, Work::prompt(tokens, context), &threads).unwrap();
+            let step = engine.step(&model, Work { tokens, context }, &threads).unwrap();
             crate::predict(&machine, &step).unwrap().seconds
         };
         let prompt = |tokens, context, chunk| {

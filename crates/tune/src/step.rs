@@ -18,11 +18,6 @@ impl Work {
     pub fn decode(context: usize) -> Work {
         Work { tokens: 1, context }
     }
-
-    /// `tokens` tokens of a prompt after `context` others.
-    pub fn prompt(tokens: usize, context: usize) -> Work {
-        Work { tokens, context }
-    }
 }
 
 /// Over which memory nodes some bytes are spread: a share per node, in sum 1.

@@ -157,10 +157,7 @@ impl<'a> Steps<'a> {
     /// Makes the threads stand as a scheme wants them, and gives the number of a level.
     fn arrange(&mut self, candidate: &Candidate<'_>) -> Result<(&mut Loaded, usize), Error> {
         let Candidate { scheme, level, choices, schedules } = *candidate;
-        let chosen = choices.iter().find(|(name, _)| name == PAGES);
-        let size =
-            |(_, value): &(String, String)| PAGE_SIZES.iter().find(|(name, _)| name == value);
-        let pages = chosen.and_then(size).map(|(_, size)| *size);
+        let pages = stored::pages(choices);
         let serves = |loaded: &Loaded| {
             pages.is_none_or(|pages| pages == loaded.pages)
                 && serves(&loaded.groups, scheme.groups())

@@ -14,7 +14,7 @@ use gguf::Gguf;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use topology::Machine;
-use tune::tuner::{Identity, Profile};
+use tune::tuner::{Identity, Outcome, Profile};
 
 /// The name of the choice between page sizes.
 pub(super) const PAGES: &str = "huge-pages";
@@ -185,25 +185,26 @@ pub(crate) fn apply(
 
 /// What a profile says, as options of loading.
 pub(super) fn put(profile: &Profile, options: &mut LoadOptions) {
-    let scheme = profile.scheme();
+    let Outcome { scheme, table, choices, schedules, .. } = &profile.outcome;
     options.groups = Some(scheme.groups().to_vec());
     let all = scheme.all();
-    let rows = profile.table().rows().iter().filter(|row| row.up_to < u32::MAX || row.level != all);
+    let rows = table.rows().iter().filter(|row| row.up_to < u32::MAX || row.level != all);
     options.phases = rows
         .map(|row| Phase { tokens: row.up_to as usize, threads: row.level.cpus().to_vec() })
         .collect();
-    let chosen = |(name, value): &(String, String)| {
-        let size = PAGE_SIZES.iter().find(|(size, _)| size == value)?;
-        (name == PAGES).then_some(size.1)
-    };
-    let pages = profile.outcome.choices.iter().find_map(chosen);
-    options.huge_pages = options.huge_pages.or(pages);
-    let (schedules, faults) = matrices::all(&profile.outcome.schedules);
+    options.huge_pages = options.huge_pages.or(pages(choices));
+    let (schedules, faults) = matrices::all(schedules);
     faults.iter().for_each(|fault| note!("left out of the profile: {fault}"));
     options.schedules = schedules;
-    if let Some(ahead) = ahead(&profile.outcome.choices) {
+    if let Some(ahead) = ahead(choices) {
         options.schedules.usual.ahead = ahead;
     }
+}
+
+/// The page size among choices.
+pub(super) fn pages(choices: &[(String, String)]) -> Option<HugePages> {
+    let (_, value) = choices.iter().find(|(name, _)| name == PAGES)?;
+    Some(PAGE_SIZES.iter().find(|(size, _)| size == value)?.1)
 }
 
 /// The prefetch distance among choices, in bytes.

@@ -19,6 +19,7 @@
 use super::noise::{faster, median};
 use super::session::{Session, Stop, totals, typical};
 use super::{Level, Measure, Measured, Outcome, Progress, Scheme, StepKind, Table};
+use crate::model::gcd;
 use crate::schedule::Schedules;
 use std::ops::ControlFlow;
 
@@ -164,15 +165,10 @@ impl Contest<'_> {
         let ways: usize = contenders.iter().map(|c| 1 + usize::from(c.tuned)).sum();
         let once = ways * session.kinds.len();
         session.begin("plans as tuned", once * self.repetitions, 0);
-        // In turns, A B A B, where loading does not take longer than measuring.
-        let several = contenders.len() > 1;
-        let loading = session.load_seconds() * contenders.len() as f64;
         let step = |m: &Measured| f64::from(m.tokens) / m.after;
         let steps: f64 = contenders[0].outcome.measured.iter().map(step).sum();
-        let twice = several && loading <= steps * (ways * self.repetitions) as f64;
-        let (half, all) = (self.repetitions.div_ceil(2), self.repetitions);
-        let visits = if twice { vec![half, all - half] } else { vec![all] };
-        for repetitions in visits {
+        let measuring = steps * (ways * self.repetitions) as f64;
+        for repetitions in session.visits(contenders.len(), measuring, self.repetitions) {
             for contender in &mut *contenders {
                 contender.visit(session, repetitions)?;
             }
@@ -194,7 +190,7 @@ pub(super) struct Cut {
 /// The cuts of a plan, for steps of `largest` tokens at most.
 pub(super) fn cuts(scheme: &Scheme, table: &Table, largest: usize) -> Vec<Cut> {
     let cpus: Vec<usize> = scheme.groups().iter().map(|g| g.cpus.len()).collect();
-    let unit = cpus.iter().copied().fold(0, divisor).max(1);
+    let unit = cpus.iter().copied().fold(0, gcd).max(1);
     let mut cuts: Vec<Cut> = vec![];
     for row in table.rows() {
         let up_to = (row.up_to as usize).min(largest);
@@ -204,11 +200,6 @@ pub(super) fn cuts(scheme: &Scheme, table: &Table, largest: usize) -> Vec<Cut> {
         }
     }
     cuts
-}
-
-/// The greatest common one.
-fn divisor(a: usize, b: usize) -> usize {
-    if b == 0 { a } else { divisor(b, a % b) }
 }
 
 impl Contender {

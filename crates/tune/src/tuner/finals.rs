@@ -156,15 +156,11 @@ pub(super) fn decide(
     let once: usize = finalists.iter().map(steps).sum::<usize>() + usize::from(alone) * kinds.len();
     session.begin("finals", once * repetitions, 0);
     let schemes = finalists.len() + usize::from(alone);
-    let loading = session.load_seconds() * schemes as f64;
     // A first repetition of each is known, which tells how long measuring will take.
     let step: f64 =
         (0..kinds.len()).filter_map(|kind| session.known(&default.teams(&all), kind)).sum::<f64>()
             / kinds.len() as f64;
-    let twice = schemes > 1 && loading <= step * (once * repetitions) as f64;
-    let visits =
-        if twice { vec![repetitions.div_ceil(2), repetitions / 2] } else { vec![repetitions] };
-    for repetitions in visits {
+    for repetitions in session.visits(schemes, step * (once * repetitions) as f64, repetitions) {
         for finalist in &mut finalists {
             finalist.visit(session, repetitions)?;
         }

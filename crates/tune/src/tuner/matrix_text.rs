@@ -97,18 +97,11 @@ pub(super) fn write(out: &mut String, schedules: &Schedules) -> std::fmt::Result
     }
     writeln!(out, "\n# How matrices are multiplied, and how that was found.")?;
     writeln!(out, "[schedules]\ncomplete = {complete}\nevaluations = {evaluations}")?;
-    writeln!(
-        out,
-        "\n# For steps of up to so many tokens: the micro-kernel; tiles of 16 rows and tokens"
-    )?;
-    writeln!(
-        out,
-        "# that a thread takes at a time; parts of tiles, tokens and columns; bytes of prefetch."
-    )?;
-    writeln!(
-        out,
-        "# Rows without a kernel are as without tuning. Measured are seconds of a product."
-    )?;
+    out.push_str(
+        "\n# For steps of up to so many tokens: the micro-kernel; tiles of 16 rows and tokens\n\
+         # that a thread takes at a time; parts of tiles, tokens and columns; bytes of prefetch.\n\
+         # Rows without a kernel are as without tuning. Measured are seconds of a product.\n",
+    );
     for matrix in matrices {
         writeln!(out, "[[matrix]]\nname = {}", quoted(matrix.name()))?;
         writeln!(out, "tiles = {}\nthreads = {}\nrows = [", matrix.tiles(), matrix.threads())?;

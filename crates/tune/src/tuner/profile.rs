@@ -1,9 +1,7 @@
 //! What tuning found, for one machine, model and program: the value, whom it is for, and its file's
 //! name. The text is in [`profile_text`](super::profile_text).
 
-use super::scheme::Scheme;
-use super::table::Table;
-use super::{Measured, Outcome};
+use super::Outcome;
 use serde::Deserialize;
 use std::fmt;
 
@@ -101,20 +99,5 @@ impl Profile {
         };
         let whole = fnv(machine.digest.bytes().chain([0]).chain(model.digest.bytes()));
         format!("tune-{}-{}-{whole:016x}.toml", short(machine), short(model))
-    }
-
-    /// What to load the model for.
-    pub fn scheme(&self) -> &Scheme {
-        &self.outcome.scheme
-    }
-
-    /// What each step uses.
-    pub fn table(&self) -> &Table {
-        &self.outcome.table
-    }
-
-    /// What was measured, by kind of step.
-    pub fn measured(&self) -> &[Measured] {
-        &self.outcome.measured
     }
 }

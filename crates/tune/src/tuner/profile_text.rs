@@ -144,28 +144,24 @@ impl Profile {
 
     fn write(&self, out: &mut String) -> std::fmt::Result {
         let Profile { machine, model, program, date, seconds, outcome } = self;
-        writeln!(
-            out,
-            "# How this machine serves this model fastest, as measured by `arclight tune`."
-        )?;
-        writeln!(out, "# It is used as long as machine, model and program are those named here.")?;
+        out.push_str(
+            "# How this machine serves this model fastest, as measured by `arclight tune`.\n\
+             # It is used as long as machine, model and program are those named here.\n",
+        );
         let plain = outcome.schedules == Schedules::default();
         writeln!(out, "version = {}", if plain { FIRST } else { VERSION })?;
         writeln!(out, "date = {}", quoted(date))?;
-        for (name, identity) in [("machine", machine), ("model", model), ("program", program)] {
-            writeln!(out, "\n[{name}]")?;
-            writeln!(out, "digest = {}", quoted(&identity.digest))?;
-            writeln!(out, "words = {}", quoted(&identity.words))?;
+        for (name, Identity { digest, words }) in
+            [("machine", machine), ("model", model), ("program", program)]
+        {
+            let (digest, words) = (quoted(digest), quoted(words));
+            writeln!(out, "\n[{name}]\ndigest = {digest}\nwords = {words}")?;
         }
-        writeln!(
-            out,
-            "\n# Groups of threads, each with its part of the weights, on a memory node"
-        )?;
-        writeln!(
-            out,
-            "# (none: bound to no memory). A thread per CPU; the order is that in which"
-        )?;
-        writeln!(out, "# they are used.")?;
+        out.push_str(
+            "\n# Groups of threads, each with its part of the weights, on a memory node\n\
+             # (none: bound to no memory). A thread per CPU; the order is that in which\n\
+             # they are used.\n",
+        );
         for group in outcome.scheme.groups() {
             writeln!(out, "[[groups]]")?;
             if let Some(node) = group.node {
@@ -174,11 +170,10 @@ impl Profile {
             let cpus: Vec<u32> = group.cpus.iter().map(|cpu| cpu.0).collect();
             writeln!(out, "cpus = {cpus:?}")?;
         }
-        writeln!(
-            out,
-            "\n# Steps of up to so many tokens use the first CPUs of each group, so many of"
-        )?;
-        writeln!(out, "# them. The last row is for all larger steps.")?;
+        out.push_str(
+            "\n# Steps of up to so many tokens use the first CPUs of each group, so many of\n\
+             # them. The last row is for all larger steps.\n",
+        );
         for row in outcome.table.rows() {
             writeln!(out, "[[table]]")?;
             if row.up_to != u32::MAX {
@@ -193,11 +188,10 @@ impl Profile {
             writeln!(out, "[[choices]]\nname = {}\nvalue = {}", quoted(name), quoted(value))?;
         }
         if !outcome.measured.is_empty() {
-            writeln!(
-                out,
-                "\n# Tokens a second by tokens in the step, after so many of the sequence:"
-            )?;
-            writeln!(out, "# with the default and as tuned, medians of so many repetitions.")?;
+            out.push_str(
+                "\n# Tokens a second by tokens in the step, after so many of the sequence:\n\
+                 # with the default and as tuned, medians of so many repetitions.\n",
+            );
         }
         for Measured { tokens, depth, before, after, repetitions } in &outcome.measured {
             writeln!(out, "[[measured]]\ntokens = {tokens}\ndepth = {depth}")?;

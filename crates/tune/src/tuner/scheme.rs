@@ -12,7 +12,7 @@ use crate::Error;
 use crate::schedule::Schedules;
 use std::collections::BTreeSet;
 use topology::topotree::Configuration;
-use topology::{CpuId, Group, Layout, NodeId};
+use topology::{CpuId, Group, NodeId};
 
 /// Groups of CPUs in order. Each has at least one, and no CPU is in it twice.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,14 +43,6 @@ impl Scheme {
             }
         }
         Ok(Scheme { groups })
-    }
-
-    /// The groups of a layout for a thread pool.
-    ///
-    /// # Errors
-    /// As [`Scheme::new`]: layouts with more threads than CPUs cannot be tuned.
-    pub fn of(layout: &Layout) -> Result<Scheme, Error> {
-        Scheme::new(layout.groups.clone())
     }
 
     /// The groups.

@@ -80,6 +80,16 @@ impl<'a> Session<'a> {
         self.measure.load_seconds()
     }
 
+    /// The repetitions of each visit to some schemes, which come in turns, A B A B, where loading them does
+    /// not take longer than so many seconds of measuring.
+    pub(super) fn visits(&self, schemes: usize, measuring: f64, repetitions: usize) -> Vec<usize> {
+        if schemes > 1 && self.load_seconds() * schemes as f64 <= measuring {
+            vec![repetitions.div_ceil(2), repetitions / 2]
+        } else {
+            vec![repetitions]
+        }
+    }
+
     /// Times a step; infinite when it cannot be run so.
     pub(super) fn time(
         &mut self,

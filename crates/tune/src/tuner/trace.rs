@@ -66,11 +66,6 @@ impl Trace {
         Trace::new(lines.map(read).collect::<Result<_, _>>()?)
     }
 
-    /// The requests, in order.
-    pub fn requests(&self) -> &[Request] {
-        &self.requests
-    }
-
     /// What it takes to serve `together` requests at a time with at most `chunk` tokens in a step:
     /// kinds of steps by their tokens, ascending. Zeros count as ones.
     pub fn steps(&self, together: usize, chunk: u32) -> Vec<StepKind> {
@@ -207,7 +202,7 @@ mod tests {
                    {\"usage\": {\"prompt_tokens\": 7, \"completion_tokens\": 9}, \"id\": 1}\n\
                    {\"prompt_tokens\": 5, \"completion_tokens\": 6}\n";
         let read: Vec<(u32, u32)> =
-            Trace::from_log(log).unwrap().requests().iter().map(|r| (r.prompt, r.output)).collect();
+            Trace::from_log(log).unwrap().requests.iter().map(|r| (r.prompt, r.output)).collect();
         assert_eq!(read, [(12, 3), (7, 9), (5, 6)]);
         let good = "{\"prompt_tokens\": 12, \"output_tokens\": 3}\n";
         for (bad, words) in [

@@ -29,7 +29,7 @@ pub(crate) fn tree(synthetic: &str) -> TopoTree {
 /// The default: all CPUs, a group on each node.
 pub(crate) fn by_node(synthetic: &str) -> Scheme {
     let machine = Machine::from_synthetic(synthetic).unwrap();
-    Scheme::of(&topology::layout(&machine, None, None).unwrap()).unwrap()
+    Scheme::new(topology::layout(&machine, None, None).unwrap().groups).unwrap()
 }
 
 pub(crate) struct Planted {
