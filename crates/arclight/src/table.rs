@@ -4,64 +4,52 @@
 use std::fmt::Display;
 use std::io::{self, Write};
 
-/// A cell of a row, and its column.
+/// A cell of a row, and what stands above it.
 pub(crate) struct Cell {
     head: String,
-    width: usize,
-    right: bool,
+    rule: String,
     text: String,
 }
 
 /// A cell of words, which begin at the left of at least `width` characters.
-pub(crate) fn words(head: impl Into<String>, width: usize, value: impl Display) -> Cell {
-    Cell { head: head.into(), width, right: false, text: value.to_string() }
+pub(crate) fn words(head: impl AsRef<str>, width: usize, value: impl Display) -> Cell {
+    let [head, text] = [head.as_ref(), &value.to_string()].map(|text| format!("{text:<width$}"));
+    Cell { head, rule: format!(":{:-<width$}-", ""), text }
 }
 
 /// A cell of a figure, which ends at the right of at least `width` characters.
-pub(crate) fn figure(head: impl Into<String>, width: usize, value: impl Display) -> Cell {
-    Cell { right: true, ..words(head, width, value) }
+pub(crate) fn figure(head: impl AsRef<str>, width: usize, value: impl Display) -> Cell {
+    let [head, text] = [head.as_ref(), &value.to_string()].map(|text| format!("{text:>width$}"));
+    Cell { head, rule: format!("-{:-<width$}:", ""), text }
 }
 
 /// The headings of a row's columns.
 pub(crate) fn heads(row: &[Cell], between: &str) -> String {
-    joined(row, between, |cell| cell.padded(&cell.head))
+    row.iter().map(|cell| cell.head.as_str()).collect::<Vec<_>>().join(between)
 }
 
 /// A row.
 pub(crate) fn line(row: &[Cell], between: &str) -> String {
-    joined(row, between, |cell| cell.padded(&cell.text))
+    row.iter().map(|cell| cell.text.as_str()).collect::<Vec<_>>().join(between)
 }
 
-fn joined(row: &[Cell], between: &str, of: fn(&Cell) -> String) -> String {
-    row.iter().map(of).collect::<Vec<_>>().join(between)
-}
-
-impl Cell {
-    fn padded(&self, text: &str) -> String {
-        let width = self.width;
-        if self.right { format!("{text:>width$}") } else { format!("{text:<width$}") }
+/// A row in Markdown, below the headings if it is the first of a table.
+pub(crate) fn markdown(first: bool, row: &[Cell]) -> String {
+    let line = format!("| {} |", line(row, " | "));
+    if !first {
+        return line;
     }
-
-    fn rule(&self) -> String {
-        let line = "-".repeat(self.width + 1);
-        if self.right { format!("{line}:") } else { format!(":{line}") }
-    }
-}
-
-/// Prints a row in Markdown, above the first one of a table the headings.
-pub(crate) fn print(out: &mut impl Write, first: bool, row: &[Cell]) -> io::Result<()> {
-    if first {
-        writeln!(out, "| {} |\n|{}|", heads(row, " | "), joined(row, "|", Cell::rule))?;
-    }
-    writeln!(out, "| {} |", line(row, " | "))
+    let rule: String = row.iter().map(|cell| format!("|{}", cell.rule)).collect();
+    format!("| {} |\n{rule}|\n{line}", heads(row, " | "))
 }
 
 /// Prints all rows of a table in Markdown.
-pub(crate) fn print_all<const N: usize>(
+pub(crate) fn print<const N: usize>(
     out: &mut impl Write,
     rows: impl IntoIterator<Item = [Cell; N]>,
 ) -> io::Result<()> {
-    rows.into_iter().enumerate().try_for_each(|(at, row)| print(out, at == 0, &row))
+    let mut rows = rows.into_iter().enumerate();
+    rows.try_for_each(|(at, row)| writeln!(out, "{}", markdown(at == 0, &row)))
 }
 
 #[cfg(test)]
@@ -72,7 +60,7 @@ mod tests {
     fn columns_stand_below_their_headings() {
         let row = |name, speed: f64| [words("name", 6, name), figure("µs/step", 9, speed)];
         let mut out = Vec::new();
-        print_all(&mut out, [row("a", 1.5), row("longer than that", 2.0)]).unwrap();
+        print(&mut out, [row("a", 1.5), row("longer than that", 2.0)]).unwrap();
         let expected = "\
 | name   |   µs/step |
 |:-------|----------:|

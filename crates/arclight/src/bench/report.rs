@@ -245,7 +245,7 @@ impl Row {
             figure("of limit", 8, format_args!("{:.0} %", self.of_limit * 100.0)),
             words("bound by", 8, self.bound_by),
         ]);
-        Ok(table::print(out, first, &row)?)
+        Ok(writeln!(out, "{}", table::markdown(first, &row))?)
     }
 
     fn print_limits(&self, out: &mut impl Write) -> Result<(), Error> {

@@ -122,7 +122,7 @@ fn print_times(load: Load, f: &Figures, out: &mut impl Write) -> Result<(), Erro
             of("max", |s| s.max),
         ]
     });
-    Ok(table::print_all(out, rows)?)
+    Ok(table::print(out, rows)?)
 }
 
 /// A figure of a summary, where there is one.
@@ -189,7 +189,7 @@ fn print_overview(levels: &[Level], out: &mut impl Write) -> Result<(), Error> {
             figure("p99", 7, cell(f.tpot_ms, |s| s.p99)),
         ]
     });
-    Ok(table::print_all(out, rows)?)
+    Ok(table::print(out, rows)?)
 }
 
 fn print_slo(report: &Report, slo: &Slo, out: &mut impl Write) -> Result<(), Error> {
@@ -205,7 +205,7 @@ fn print_slo(report: &Report, slo: &Slo, out: &mut impl Write) -> Result<(), Err
         }));
         let strictest = level.strictest_scale.map_or("–".to_owned(), |s| format!("× {s:.3}"));
         row.push(figure(format!("scale for {target} %"), 15, strictest));
-        table::print(out, at == 0, &row)?;
+        writeln!(out, "{}", table::markdown(at == 0, &row))?;
     }
     if !report.goodput.is_empty() {
         writeln!(out, "\ngoodput, the highest rate at which {target} % meet both bounds:")?;

@@ -342,7 +342,7 @@ impl BarrierRow {
             figure("flat/global", 11, ratio),
             figure("crossings", 9, crossings),
         ];
-        Ok(table::print(out, first, &row)?)
+        Ok(writeln!(out, "{}", table::markdown(first, &row))?)
     }
 
     fn print_csv(&self, out: &mut impl Write) -> Result<(), Error> {
@@ -370,7 +370,7 @@ impl GatherRow {
         ];
         row.extend(Gather::ALL.map(|gather| figure(gather.name(), 11, cell(self.get(gather)))));
         row.push(words("best", 7, self.best().map_or("", |(gather, _)| gather.name())));
-        Ok(table::print(out, first, &row)?)
+        Ok(writeln!(out, "{}", table::markdown(first, &row))?)
     }
 
     fn print_csv(&self, out: &mut impl Write) -> Result<(), Error> {

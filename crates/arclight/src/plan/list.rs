@@ -2,6 +2,7 @@
 
 use super::machine::find;
 use crate::error::Error;
+use crate::table::{self, figure, words};
 use std::io::Write;
 use tune::known::MACHINES;
 
@@ -14,19 +15,18 @@ pub(super) fn print(out: &mut impl Write, name: Option<&str>) -> Result<(), Erro
 }
 
 fn all(out: &mut impl Write) -> Result<(), Error> {
-    writeln!(
-        out,
-        "{:<13} {:>5} {:>6} {:>8} {:>7}  machine",
-        "name", "nodes", "cores", "memory", "link"
-    )?;
-    for m in &MACHINES {
-        let cores = m.nodes * m.cores;
-        let (memory, link) = (m.memory.value, m.link.value);
-        writeln!(
-            out,
-            "{:<13} {:>5} {cores:>6} {memory:>8.1} {link:>7.1}  {}",
-            m.name, m.nodes, m.title
-        )?;
+    for (at, m) in MACHINES.iter().enumerate() {
+        let row = [
+            words("name", 13, m.name),
+            figure("nodes", 5, m.nodes),
+            figure("cores", 6, m.nodes * m.cores),
+            figure("memory", 8, format_args!("{:.1}", m.memory.value)),
+            figure("link", 7, format_args!("{:.1}", m.link.value)),
+        ];
+        if at == 0 {
+            writeln!(out, "{}  machine", table::heads(&row, " "))?;
+        }
+        writeln!(out, "{}  {}", table::line(&row, " "), m.title)?;
     }
     writeln!(out, "\nGB/s of each node's memory, and of the link from one node to another's.")?;
     writeln!(out, "Where the numbers come from: arclight plan --machines --machine NAME")?;

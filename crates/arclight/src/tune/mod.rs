@@ -357,7 +357,7 @@ fn print(profile: &Profile, path: &Path) -> Result<(), Error> {
             figure("ratio", 5, format_args!("{:.2}", after / before)),
         ]
     };
-    table::print_all(&mut out, outcome.measured.iter().map(row))?;
+    table::print(&mut out, outcome.measured.iter().map(row))?;
     out.flush()?;
     let stopped = if outcome.complete { "" } else { ", stopped before its end" };
     note!(

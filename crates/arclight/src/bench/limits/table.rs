@@ -16,33 +16,25 @@ pub(super) fn print(
 ) -> Result<(), Error> {
     let Found { cpu, kernels, rounds, .. } = found;
     writeln!(out, "{cpu}, {kernels} kernels, {rounds} rounds\n")?;
-    writeln!(
-        out,
-        "| threads | nodes | read GB/s | each node      | local wait µs | global wait µs |"
-    )?;
-    writeln!(
-        out,
-        "|--------:|------:|----------:|:---------------|--------------:|---------------:|"
-    )?;
-    for row in &found.threads {
+    for (at, row) in found.threads.iter().enumerate() {
         let rate = |bytes: &f64| format!("{:.1}", bytes / 1e9);
         let each: Vec<String> = match row.node_read_bytes_per_second.as_slice() {
             [_] => vec![],
             nodes => nodes.iter().map(rate).collect(),
         };
-        let (shared, virtual_nodes) = (row.setup.cpus < row.setup.threads, row.setup.virtual_nodes);
-        writeln!(
-            out,
-            "| {:>7} | {:>5} | {:>9} | {:<14} | {:>13} | {:>14} |{}{}",
-            row.setup.threads,
-            row.setup.nodes,
-            rate(&row.read_bytes_per_second),
-            each.join(" "),
-            term::rate(row.local_wait_microseconds),
-            row.global_wait_microseconds.map_or_else(String::new, term::rate),
-            if shared { " threads share CPUs" } else { "" },
-            if virtual_nodes { " nodes share memory" } else { "" },
-        )?;
+        let setup = &row.setup;
+        let shared = if setup.cpus < setup.threads { " threads share CPUs" } else { "" };
+        let virtual_nodes = if setup.virtual_nodes { " nodes share memory" } else { "" };
+        let global = row.global_wait_microseconds.map_or_else(String::new, term::rate);
+        let row = [
+            figure("threads", 7, setup.threads),
+            figure("nodes", 5, setup.nodes),
+            figure("read GB/s", 9, rate(&row.read_bytes_per_second)),
+            words("each node", 14, each.join(" ")),
+            figure("local wait µs", 13, term::rate(row.local_wait_microseconds)),
+            figure("global wait µs", 14, global),
+        ];
+        writeln!(out, "{}{shared}{virtual_nodes}", table::markdown(at == 0, &row))?;
     }
     writeln!(out, "\nMultiply-accumulates on registers, G/s:\n")?;
     let rows = found.peaks.iter().map(|row| {
@@ -56,7 +48,7 @@ pub(super) fn print(
             figure("f32", 7, f32),
         ]
     });
-    table::print_all(out, rows)?;
+    table::print(out, rows)?;
     debug_assert_eq!(Product::ALL.len(), 4, "a column each");
     writeln!(
         out,
