@@ -40,6 +40,7 @@ pub use decode::{DecodeOptions, Decoder};
 pub use error::Error;
 pub use fim::FimTokens;
 pub use spec::{VocabModel, VocabSpec};
+pub use strftime::strftime;
 pub use template::{ChatTemplate, Message, RenderOptions};
 pub use tokenizer::{EncodeOptions, Tokenizer};
 pub use vocab::TokenKind;

@@ -22,8 +22,11 @@ const MONTHS: [&str; 12] = [
 const DAYS: [&str; 7] =
     ["Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday"];
 
-/// Formats `time`; the error is the directive that is not known.
-pub(crate) fn format(time: SystemTime, format: &str) -> Result<String, String> {
+/// Formats a time, in UTC, as C's `strftime` does.
+///
+/// # Errors
+/// The directive that is not known.
+pub fn strftime(time: SystemTime, format: &str) -> Result<String, String> {
     let seconds = match time.duration_since(UNIX_EPOCH) {
         Ok(after) => after.as_secs() as i64,
         Err(before) => -((before.duration() + Duration::from_nanos(999_999_999)).as_secs() as i64),
@@ -113,7 +116,7 @@ mod tests {
     use super::*;
 
     fn at(seconds: u64, text: &str) -> String {
-        format(UNIX_EPOCH + Duration::from_secs(seconds), text).unwrap()
+        strftime(UNIX_EPOCH + Duration::from_secs(seconds), text).unwrap()
     }
 
     #[test]
@@ -128,7 +131,7 @@ mod tests {
     #[test]
     fn before_the_epoch() {
         let time = UNIX_EPOCH - Duration::from_millis(1);
-        assert_eq!(format(time, "%F %T").unwrap(), "1969-12-31 23:59:59");
+        assert_eq!(strftime(time, "%F %T").unwrap(), "1969-12-31 23:59:59");
     }
 
     #[test]
@@ -145,7 +148,7 @@ mod tests {
 
     #[test]
     fn unknown_directives_are_named() {
-        assert_eq!(format(UNIX_EPOCH, "%Y %Q").unwrap_err(), "%Q");
-        assert_eq!(format(UNIX_EPOCH, "100%").unwrap_err(), "%");
+        assert_eq!(strftime(UNIX_EPOCH, "%Y %Q").unwrap_err(), "%Q");
+        assert_eq!(strftime(UNIX_EPOCH, "100%").unwrap_err(), "%");
     }
 }

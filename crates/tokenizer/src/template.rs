@@ -26,8 +26,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 
 use crate::budget::{self, Late, MAX_OUTPUT, Spent, Text};
+use crate::strftime::strftime;
 use crate::tojson::tojson;
-use crate::{Error, methods, strftime};
+use crate::{Error, methods};
 
 /// Steps of the template engine that one rendering may take: room for some ten thousand messages,
 /// and about a second at most.
@@ -177,7 +178,7 @@ impl ChatTemplate {
     pub fn render(&self, messages: &[Message], opts: &RenderOptions) -> Result<String, Error> {
         let now = opts.now;
         let strftime_now = Value::from_function(move |format: String| {
-            strftime::format(now.unwrap_or_else(SystemTime::now), &format).map_err(|directive| {
+            strftime(now.unwrap_or_else(SystemTime::now), &format).map_err(|directive| {
                 minijinja::Error::new(
                     ErrorKind::InvalidOperation,
                     format!("strftime_now does not know {directive}"),

@@ -25,7 +25,7 @@ use models::published::Published;
 use std::io::Write;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 use stored::{For, Part};
 use topology::Machine;
 use topology::topotree::TopoTree;
@@ -303,19 +303,7 @@ impl For {
 
 /// The day, in UTC, as people write it.
 fn today() -> String {
-    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-    let days = now.map_or(0, |t| t.as_secs() / 86_400) as i64;
-    // Days of the Gregorian calendar: H. Hinnant, "chrono-compatible low-level date algorithms".
-    let days = days + 719_468;
-    let era = days.div_euclid(146_097);
-    let of_era = days.rem_euclid(146_097);
-    let year = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
-    let of_year = of_era - (365 * year + year / 4 - year / 100);
-    let month = (5 * of_year + 2) / 153;
-    let day = of_year - (153 * month + 2) / 5 + 1;
-    let month = if month < 10 { month + 3 } else { month - 9 };
-    let year = year + era * 400 + i64::from(month <= 2);
-    format!("{year:04}-{month:02}-{day:02}")
+    tokenizer::strftime(SystemTime::now(), "%F").expect("a known directive")
 }
 
 /// What was found, for people.

@@ -94,20 +94,8 @@ pub(crate) fn fault(fault: &Fault) -> Json {
 /// A time as RFC 3339 has it, in UTC.
 pub(super) fn rfc3339(time: SystemTime) -> String {
     let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    let (days, seconds) = (since.as_secs() / 86_400, since.as_secs() % 86_400);
-    // Days since 1 March 0000 by 400-year cycles (Hinnant, "chrono-compatible low-level date
-    // algorithms"): months begin with March, so that the leap day comes last.
-    let days = days + 719_468;
-    let (cycle, day) = (days / 146_097, days % 146_097);
-    let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;
-    let day = day - (365 * year + year / 4 - year / 100);
-    let month = (5 * day + 2) / 153;
-    let day = day - (153 * month + 2) / 5 + 1;
-    let (month, carry) = if month < 10 { (month + 3, 0) } else { (month - 9, 1) };
-    let year = year + cycle * 400 + carry;
-    let (hour, minute, second) = (seconds / 3_600, seconds / 60 % 60, seconds % 60);
-    let nanos = since.subsec_nanos();
-    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{nanos:09}Z")
+    let second = tokenizer::strftime(SystemTime::UNIX_EPOCH + since, "%FT%T");
+    format!("{}.{:09}Z", second.expect("known directives"), since.subsec_nanos())
 }
 
 #[cfg(test)]
