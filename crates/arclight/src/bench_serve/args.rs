@@ -30,11 +30,11 @@ pub(crate) struct BenchServeArgs {
     #[arg(value_name = "URL", value_hint = ValueHint::Url)]
     pub(super) url: String,
     #[command(flatten)]
-    load: LoadArgs,
+    pub(super) load: LoadArgs,
     #[command(flatten)]
-    requests: RequestArgs,
+    pub(super) requests: RequestArgs,
     #[command(flatten)]
-    server: ServerArgs,
+    pub(super) server: ServerArgs,
     #[command(flatten)]
     slo: SloArgs,
     /// Write all figures, those of every request too, into this file as JSON
@@ -71,7 +71,7 @@ docs/serving-bench.md defines every figure and describes the JSON.";
 /// How requests follow each other.
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Load")]
-struct LoadArgs {
+pub(super) struct LoadArgs {
     /// Requests per second that arrive by chance; several are measured one after another
     #[arg(long, value_name = "R,...", value_parser = numbers, conflicts_with = "concurrency")]
     rate: Option<Numbers>,
@@ -88,7 +88,7 @@ struct LoadArgs {
     requests: Option<usize>,
     /// Requests before the first that count
     #[arg(long, value_name = "N", default_value = "1")]
-    warmup: usize,
+    pub(super) warmup: usize,
     /// Also send a prompt of N tokens every now and then, and tell what it does to the others
     #[arg(long, value_name = "N", value_parser = count)]
     intruder_len: Option<usize>,
@@ -100,7 +100,7 @@ struct LoadArgs {
 /// What is asked.
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Requests")]
-struct RequestArgs {
+pub(super) struct RequestArgs {
     /// Published trace whose prompt and answer lengths are drawn: sharegpt, sharegpt-short,
     /// sharegpt-multiturn, azure-conv or azure-code
     #[arg(long, value_name = "NAME", value_parser = trace, hide_possible_values = true, default_value = "sharegpt")]
@@ -125,16 +125,16 @@ struct RequestArgs {
     dataset: Option<PathBuf>,
     /// Begin all prompts with the same N tokens, before their own, for the server's prefix cache
     #[arg(long, value_name = "N", default_value = "0")]
-    prefix_len: usize,
+    pub(super) prefix_len: usize,
     /// Seed of arrivals, lengths and words: the same seed sends the same
     #[arg(long, value_name = "N", default_value = "0")]
-    seed: u64,
+    pub(super) seed: u64,
 }
 
 /// How the server is asked.
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Server")]
-struct ServerArgs {
+pub(super) struct ServerArgs {
     /// Interface: completions, or chat, where the server adds its template to each prompt
     #[arg(long, value_name = "NAME", value_enum, hide_possible_values = true, default_value_t = EndpointArg::Completions)]
     endpoint: EndpointArg,
@@ -149,7 +149,7 @@ struct ServerArgs {
     timeout: f64,
     /// Let answers end where the model ends them, instead of at their length
     #[arg(long)]
-    allow_eos: bool,
+    pub(super) allow_eos: bool,
     /// Fields to add to every request, as in '{"temperature": 1}'
     #[arg(long, value_name = "JSON", value_parser = object)]
     body: Option<Object>,
@@ -313,22 +313,6 @@ impl BenchServeArgs {
     pub(super) fn key(&self) -> Option<String> {
         let given = self.server.api_key.clone();
         given.or_else(|| std::env::var(KEY).ok()).filter(|key| !key.is_empty())
-    }
-
-    pub(super) fn prefix_len(&self) -> usize {
-        self.requests.prefix_len
-    }
-
-    pub(super) fn seed(&self) -> u64 {
-        self.requests.seed
-    }
-
-    pub(super) fn warmup(&self) -> usize {
-        self.load.warmup
-    }
-
-    pub(super) fn allow_eos(&self) -> bool {
-        self.server.allow_eos
     }
 }
 

@@ -50,7 +50,7 @@ pub(crate) fn run(args: &BenchServeArgs) -> Result<(), Error> {
 }
 
 async fn measure(args: &BenchServeArgs, plan: &Plan, client: Client) -> Result<Report, Error> {
-    let asks = plan.workload.asks(plan.requests, args.seed())?;
+    let asks = plan.workload.asks(plan.requests, args.requests.seed)?;
     let server = Arc::new(Server::find(client, args.options()).await?);
     let head = Head {
         schema: Head::SCHEMA,
@@ -61,13 +61,13 @@ async fn measure(args: &BenchServeArgs, plan: &Plan, client: Client) -> Result<R
         counts_by: server.counts_by(),
         exact_length: server.dialect().exact_length,
         workload: plan.words.clone(),
-        prefix: args.prefix_len(),
-        seed: args.seed(),
+        prefix: args.requests.prefix_len,
+        seed: args.requests.seed,
     };
     tell(&server, args);
-    if args.warmup() > 0 {
-        let some: Vec<_> = asks.iter().cycle().take(args.warmup()).cloned().collect();
-        if let Some(failure) = server.warm_up(&some, args.seed()).await {
+    if args.load.warmup > 0 {
+        let some: Vec<_> = asks.iter().cycle().take(args.load.warmup).cloned().collect();
+        if let Some(failure) = server.warm_up(&some, args.requests.seed).await {
             note!("a request to warm up has failed: {}: {}", failure.reason, failure.message);
         }
     }
@@ -78,9 +78,9 @@ async fn measure(args: &BenchServeArgs, plan: &Plan, client: Client) -> Result<R
     for (number, &load) in plan.loads.iter().enumerate() {
         // While prompts are made, too: what earlier runs have measured is not to be lost.
         let answering = Answering::begin();
-        let numbered = (args.seed(), number);
+        let numbered = (args.requests.seed, number);
         let prepared =
-            server.prepare(load, &asks, args.prefix_len(), plan.intruder, numbered).await;
+            server.prepare(load, &asks, args.requests.prefix_len, plan.intruder, numbered).await;
         let bar = term::count_bar(&load.to_string(), asks.len());
         let mut failed = 0;
         let mut progress = |record: &loadgen::Record| {
@@ -96,7 +96,7 @@ async fn measure(args: &BenchServeArgs, plan: &Plan, client: Client) -> Result<R
         let level = report.add(run);
         table::print_level(level, &mut out)?;
         out.flush()?;
-        warn(level, args.prefix_len());
+        warn(level, args.requests.prefix_len);
         if level.interrupted {
             break;
         }
@@ -107,7 +107,7 @@ async fn measure(args: &BenchServeArgs, plan: &Plan, client: Client) -> Result<R
 /// Says what the server does not know.
 fn tell(server: &Server, args: &BenchServeArgs) {
     let Dialect { exact_length, usage } = server.dialect();
-    if !exact_length && !args.allow_eos() {
+    if !exact_length && !args.server.allow_eos {
         note!("the server knows no ignore_eos: answers may be shorter than asked for");
     }
     if !usage {

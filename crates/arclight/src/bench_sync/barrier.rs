@@ -13,7 +13,6 @@ const COUNTED: usize = 100;
 
 /// Measures the barriers of a setup; `done` is told of every round.
 pub(crate) fn measure(
-    setup: &Setup,
     layout: &Layout,
     rounds: usize,
     done: &mut dyn FnMut(),
@@ -39,7 +38,7 @@ pub(crate) fn measure(
     }
     let mut summaries = series.into_iter().map(|(_, series)| Summary::new(series.samples));
     Ok(BarrierRow {
-        setup: setup.clone(),
+        setup: Setup::of(layout),
         local: summaries.next().expect("it is measured in any case"),
         global: summaries.next(),
         flat: summaries.next(),

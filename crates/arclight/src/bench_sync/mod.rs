@@ -14,13 +14,14 @@ pub(crate) mod barrier;
 mod report;
 
 use crate::args::{List, count, counts};
+use crate::bench::Format;
 use crate::error::Error;
 use crate::term::{self, note};
 use clap::Args;
 use graph::exchange::{self, Exchange, Gather, bytes_per_group};
 use kernels::Kernels;
 pub(crate) use report::Setup;
-use report::{Format, GatherRow, Report, Summary};
+use report::{GatherRow, Report, Summary};
 use std::collections::BTreeSet;
 use std::io::Write;
 use std::time::Duration;
@@ -98,7 +99,7 @@ pub(crate) fn run(args: &BenchSyncArgs) -> Result<(), Error> {
     let format = match (args.json, args.csv) {
         (true, _) => Format::Json,
         (_, true) => Format::Csv,
-        _ => Format::Table,
+        _ => Format::Md,
     };
     // One node has nobody to exchange with.
     let several = || setups.iter().filter(|(setup, _)| setup.nodes > 1);
@@ -115,7 +116,7 @@ pub(crate) fn run(args: &BenchSyncArgs) -> Result<(), Error> {
     let mut report = Report::new(format, &machine, args.rounds);
     for (setup, layout) in &setups {
         bar.set_message(format!("waits of {setup}"));
-        let row = barrier::measure(setup, layout, args.rounds, &mut || bar.inc(1))?;
+        let row = barrier::measure(layout, args.rounds, &mut || bar.inc(1))?;
         report.add_barrier(row);
         bar.suspend(|| report.print_new(&mut out))?;
     }
@@ -188,8 +189,7 @@ fn setups(args: &BenchSyncArgs, machine: &Machine) -> Result<Vec<(Setup, Layout)
         // A node without a thread would have nobody to wait for.
         for &threads in threads.iter().filter(|&&threads| threads >= nodes) {
             let layout = layout(machine, Some(nodes), Some(threads))?;
-            let cpus: BTreeSet<_> = layout.groups.iter().flat_map(|g| &g.cpus).collect();
-            let setup = Setup { nodes, threads, cpus: cpus.len(), virtual_nodes: nodes > real };
+            let setup = Setup::of(&layout);
             // What measures the scheduler is measured only when asked for.
             if setup.cpus == threads || args.threads.is_some() {
                 setups.push((setup, layout));

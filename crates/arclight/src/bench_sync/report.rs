@@ -1,21 +1,15 @@
 //! Results as tables for people, as JSON with everything, or as CSV.
 
+use crate::bench::Format;
 use crate::error::Error;
 use crate::table::{self, figure, words};
 use crate::term;
 use graph::exchange::Gather;
 use serde::Serialize;
+use std::collections::BTreeSet;
 use std::fmt;
 use std::io::Write;
-use topology::Machine;
-
-/// Form of the results.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Format {
-    Table,
-    Json,
-    Csv,
-}
+use topology::{Layout, Machine};
 
 /// Who waited.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -74,7 +68,7 @@ impl fmt::Display for Summary {
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct BarrierRow {
     #[serde(flatten)]
-    pub(super) setup: Setup,
+    pub(crate) setup: Setup,
     pub(crate) local: Summary,
     /// `None` with one node, where it is the local one.
     pub(crate) global: Option<Summary>,
@@ -227,7 +221,7 @@ impl Report {
         let (barriers, gathers) = self.printed;
         match self.format {
             Format::Json => return Ok(()),
-            Format::Table => {
+            Format::Md => {
                 if barriers == 0 {
                     self.print_head(out)?;
                 }
@@ -259,8 +253,8 @@ impl Report {
         match self.format {
             Format::Csv => {}
             Format::Json => term::print_json(out, self)?,
-            Format::Table if self.gathers.is_empty() => {}
-            Format::Table => {
+            Format::Md if self.gathers.is_empty() => {}
+            Format::Md => {
                 writeln!(out)?;
                 for crossover in &self.crossovers {
                     writeln!(out, "{crossover}")?;
@@ -319,6 +313,18 @@ fn cell(summary: Option<&Summary>) -> String {
 }
 
 impl Setup {
+    /// That of a layout's threads.
+    pub(crate) fn of(layout: &Layout) -> Setup {
+        let cpus: BTreeSet<_> = layout.groups.iter().flat_map(|g| &g.cpus).collect();
+        let nodes: BTreeSet<_> = layout.groups.iter().map(|g| g.node).collect();
+        Setup {
+            nodes: layout.groups.len(),
+            threads: layout.threads(),
+            cpus: cpus.len(),
+            virtual_nodes: nodes.len() < layout.groups.len(),
+        }
+    }
+
     /// Threads, marked when they share CPUs.
     fn marked(&self) -> String {
         let mark = if self.cpus < self.threads { "*" } else { "" };

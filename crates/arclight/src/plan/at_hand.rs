@@ -11,7 +11,7 @@ use super::machine::{Target, UNPLACED, home, numbers};
 use super::model::NamedModel;
 use super::outcome::{Choice, Outcome};
 use crate::bench::limits::core_peaks;
-use crate::bench_sync::{Setup, barrier};
+use crate::bench_sync::barrier;
 use crate::error::Error;
 use crate::report::wrap;
 use crate::term;
@@ -173,9 +173,7 @@ fn waits(machine: &Machine, all: &Layout) -> Result<(WaitModel, (f64, Option<f64
 
 /// Seconds of a local and a global wait.
 fn wait(layout: &Layout) -> Result<(f64, Option<f64>), Error> {
-    let threads = layout.threads();
-    let setup = Setup { nodes: layout.groups.len(), threads, cpus: threads, virtual_nodes: false };
-    let row = barrier::measure(&setup, layout, ROUNDS, &mut || ())?;
+    let row = barrier::measure(layout, ROUNDS, &mut || ())?;
     Ok((row.local.median * 1e-6, row.global.map(|wait| wait.median * 1e-6)))
 }
 

@@ -8,8 +8,7 @@
 use super::peak::{PeakProbe, Product};
 use super::table;
 use crate::args::{List, NodesArg};
-use crate::bench::BenchArgs;
-use crate::bench::report::Format;
+use crate::bench::{BenchArgs, Format};
 use crate::bench_sync::{Setup, barrier, pool};
 use crate::error::Error;
 use crate::report::reads::ReadProbe;
@@ -134,14 +133,6 @@ fn threads_row(
     rounds: usize,
     done: &mut dyn FnMut(),
 ) -> Result<ThreadsRow, Error> {
-    let cpus: BTreeSet<_> = layout.groups.iter().flat_map(|g| &g.cpus).collect();
-    let nodes: BTreeSet<_> = layout.groups.iter().map(|g| g.node).collect();
-    let setup = Setup {
-        nodes: layout.groups.len(),
-        threads: layout.threads(),
-        cpus: cpus.len(),
-        virtual_nodes: nodes.len() < layout.groups.len(),
-    };
     let mut next = 0;
     let groups = layout.groups.iter().map(|group| {
         next += group.cpus.len();
@@ -156,10 +147,10 @@ fn threads_row(
         probe.reads().clone()
     };
     done();
-    let waits = barrier::measure(&setup, layout, rounds, &mut || ())?;
+    let waits = barrier::measure(layout, rounds, &mut || ())?;
     done();
     Ok(ThreadsRow {
-        setup,
+        setup: waits.setup,
         read_bytes_per_second: reads.all,
         node_read_bytes_per_second: reads.groups,
         local_wait_microseconds: waits.local.median,
