@@ -47,7 +47,8 @@ impl Packed {
     fn times(&self, kernels: &Kernels, how: How, ty: TensorType, x: &[f32]) -> Vec<f32> {
         let tokens = x.len() / self.cols;
         let acts = TestActs::new(kernels, ty, x, self.cols);
-        let (width, len) = (self.tiles * TILE_ROWS, self.bytes.bytes().len() / self.tiles);
+        let len = self.bytes.bytes().len() / self.tiles;
+        let width = Piece::roots(&self.pieces) * self.tiles * TILE_ROWS;
         let tiles = Tiles::new(self.bytes.bytes(), self.tiles, len, len);
         let mut out = vec![f32::NAN; tokens * width];
         let view = RowsMut::new(&mut out, tokens, width, width);
@@ -61,8 +62,9 @@ fn all_members_give_the_same_bits() {
     let mut rng = Rng(41);
     for ty in TYPES {
         // An odd number of blocks, and of groups, ends every unrolled loop; 7 tiles are 4, 2 and 1.
-        for (tiles, pieces) in [(7, &[(5, 0)][..]), (3, &[(1, 0), (2, 1), (3, 1)]), (1, &[(4, 0)])]
-        {
+        let roots = &[(2, 0), (1, 1), (3, 0)];
+        let tree = &[(1, 0), (2, 1), (3, 1)];
+        for (tiles, pieces) in [(7, &[(5, 0)][..]), (3, tree), (1, &[(4, 0)]), (3, roots)] {
             let matrix = Packed::new(ty, tiles, pieces, &mut rng);
             let x = rng.vec(29 * matrix.cols);
             let expected = matrix.times(scalar(), How::default(), ty, &x);
@@ -96,7 +98,9 @@ fn panels_give_the_same_bits() {
         let pieces = [(3 * 8, 0), (8, 1), (40, 0), (24, 2), (8, 1)];
         let pieces = pieces.map(|(subs, folds)| (subs / block, folds));
         let short = [(1, 0), (3, 1), (1, 0), (1, 1), (2, 1), (9, 0), (7, 0), (1, 4)];
-        let shapes = [(1, &pieces[1..2]), (3, &pieces[..1]), (18, &pieces[..]), (2, &short[..])];
+        let roots = [(3, 0), (9, 0), (1, 1), (8, 0), (2, 0), (2, 1)];
+        let trees = [(18, &pieces[..]), (2, &short[..]), (35, &roots[..])];
+        let shapes = [(1, &pieces[1..2]), (3, &pieces[..1])].into_iter().chain(trees);
         for (tiles, pieces) in shapes {
             let pieces: Vec<_> = match pieces {
                 &[(blocks, _)] => vec![(blocks, 0)],

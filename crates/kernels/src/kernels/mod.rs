@@ -159,13 +159,15 @@ impl Kernels {
     }
 
     /// `out[t][16i + r] = Σ_c tiles[i][r][c] * acts[t][c]` for the 16 rows of each tile, whose
-    /// columns come in `pieces`; rows that a tile lacks give 0 for finite activations.
+    /// columns come in `pieces`; rows that a tile lacks give 0 for finite activations. Where pieces leave
+    /// several sums ([`Piece::roots`]), the products of all tiles for the first are followed by those for
+    /// the next.
     ///
     /// # Panics
     ///
-    /// If tiles are not as long as the [`tile_bytes`] of all pieces, the folds of `pieces` do not
-    /// leave one sum, `acts` is not of the type's [`act_kind`] or width (quantised rows: aligned to
-    /// 4 bytes), or `out` has not 16 columns for each tile and as many rows as `acts`.
+    /// If tiles are not as long as the [`tile_bytes`] of all pieces, `pieces` fold more sums than there are,
+    /// `acts` is not of the type's [`act_kind`] or width (quantised rows: aligned to 4 bytes), or `out` has
+    /// not 16 columns for each tile and root, and as many rows as `acts`.
     pub fn matmul(
         &self,
         ty: TensorType,
@@ -192,13 +194,15 @@ impl Kernels {
         out: RowsMut<'_, f32>,
     ) {
         let cols = check_pieces(ty, tiles.tile_len(), pieces);
-        let width = tiles.count() * TILE_ROWS;
+        let roots = Piece::roots(pieces);
+        let width = roots * tiles.count() * TILE_ROWS;
         assert!(out.width() == width, "output of {} columns, not {width}", out.width());
         assert!(out.rows() == acts.rows(), "{} output rows for {} tokens", out.rows(), acts.rows());
         let kernel = match how.kernel {
             None => None,
             Some(MatKernel::Imported(kernel)) => {
                 assert!(kernel.ty == ty, "{} is for {}, not {ty}", kernel.name, kernel.ty);
+                assert!(roots == 1, "{} gives one sum, not {roots}", kernel.name);
                 self.check_acts(ty, &acts, cols);
                 return (kernel.run)(tiles, pieces, acts, out);
             }
@@ -319,7 +323,6 @@ fn check_pieces(ty: TensorType, len: usize, pieces: &[Piece]) -> usize {
         let even = piece.cols.is_multiple_of(2) || pieces.len() == 1;
         assert!(even, "a piece of {} columns: only one alone may be odd", piece.cols);
     }
-    assert!(depth == 1, "the pieces leave {depth} sums");
     assert!(len == bytes, "{len} bytes for a tile of {cols} {ty} in {} pieces", pieces.len());
     cols
 }

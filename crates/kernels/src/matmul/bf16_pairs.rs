@@ -7,7 +7,7 @@
 
 use super::bf16::{Bf16, PAIR};
 use super::parts::rows;
-use super::pieces::{Products, tree};
+use super::pieces::{Products, Stack, tree};
 use super::{Fetch, Part, Place, Tile, check_acts, check_parts, fetch, slices, within};
 use crate::arch::avx512bf16::Avx512Bf16;
 use crate::simd::Vector;
@@ -26,11 +26,15 @@ pub(crate) fn step_pairs<const T: usize, const N: usize, const U: usize>(
         parts[n] = tiles.part(tile + n, 0, N);
     }
     const { assert!(U == 1) };
-    let sums = tree(Pairs(d, fetch), parts, pieces, rows::<_, T>(acts, token));
-    for t in 0..T {
-        let row = out.row_mut(token + t).as_chunks_mut().0;
-        for n in 0..N {
-            d.store(sums[t][n], &mut row[tile + n]);
+    let mut stack = Stack::new();
+    tree(Pairs(d, fetch), parts, pieces, rows::<_, T>(acts, token), &mut stack);
+    for root in 0..stack.roots() {
+        let (sums, first) = (stack.root(root), root * tiles.count() + tile);
+        for t in 0..T {
+            let row = out.row_mut(token + t).as_chunks_mut().0;
+            for n in 0..N {
+                d.store(sums[t][n], &mut row[first + n]);
+            }
         }
     }
 }

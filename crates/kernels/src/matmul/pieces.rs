@@ -9,8 +9,9 @@ use std::mem::MaybeUninit;
 /// Some columns of a tile, whose products are summed apart.
 ///
 /// A tile whose columns come in several pieces holds one packed piece after the other. The sums of
-/// the pieces are added up as a binary tree: a stack takes each sum as it is made, and after piece
-/// `i` the topmost two sums are added `folds` times. In the end one sum is left.
+/// the pieces are added up as binary trees: a stack takes each sum as it is made, and after piece
+/// `i` the topmost two sums are added `folds` times. What is left in the end are the roots of the trees,
+/// mostly one; each is a product of its own ([`Piece::roots`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Piece {
     /// Number of columns, whole blocks.
@@ -23,6 +24,11 @@ impl Piece {
     /// All of a tile's columns in one piece.
     pub const fn whole(cols: usize) -> [Piece; 1] {
         [Piece { cols, folds: 0 }]
+    }
+
+    /// Sums that are left of all pieces.
+    pub fn roots(pieces: &[Piece]) -> usize {
+        pieces.len() - pieces.iter().map(|piece| piece.folds).sum::<usize>()
     }
 }
 
@@ -87,6 +93,47 @@ impl<D: Dot, K: Tile, const U: usize> Products<K::Act> for Dots<D, K, U> {
     }
 }
 
+/// Sums of pieces that are yet to be added, of `T` tokens and `N` vectors. Not cleared: that would cost more
+/// than a short piece's sums.
+pub(super) struct Stack<F, const T: usize, const N: usize> {
+    levels: [MaybeUninit<[[F; N]; T]>; PIECE_LEVELS],
+    depth: usize,
+}
+
+impl<F: Copy, const T: usize, const N: usize> Stack<F, T, N> {
+    #[inline(always)]
+    pub(super) fn new() -> Self {
+        Self { levels: [const { MaybeUninit::uninit() }; PIECE_LEVELS], depth: 0 }
+    }
+
+    #[inline(always)]
+    fn push(&mut self, sums: [[F; N]; T]) {
+        self.levels[self.depth].write(sums);
+        self.depth += 1;
+    }
+
+    #[inline(always)]
+    fn pop(&mut self) -> &[[F; N]; T] {
+        self.depth -= 1;
+        // SAFETY: every level below `depth` was written.
+        unsafe { self.levels[self.depth].assume_init_ref() }
+    }
+
+    /// What is left: the roots.
+    #[inline(always)]
+    pub(super) fn roots(&self) -> usize {
+        self.depth
+    }
+
+    /// Root `root`.
+    #[inline(always)]
+    pub(super) fn root(&self, root: usize) -> &[[F; N]; T] {
+        assert!(root < self.depth);
+        // SAFETY: as in `pop`.
+        unsafe { self.levels[root].assume_init_ref() }
+    }
+}
+
 /// The sums of all pieces, added up.
 #[inline(always)]
 pub(super) fn tree<A, P: Products<A>, const T: usize, const N: usize>(
@@ -94,10 +141,8 @@ pub(super) fn tree<A, P: Products<A>, const T: usize, const N: usize>(
     mut parts: [Part<'_>; N],
     pieces: &[Piece],
     mut acts: [&[A]; T],
-) -> [[P::F; N]; T] {
-    // Not cleared: that would cost more than a short piece's sums.
-    let mut stack = [const { MaybeUninit::<[[P::F; N]; T]>::uninit() }; PIECE_LEVELS];
-    let mut depth = 0;
+    stack: &mut Stack<P::F, T, N>,
+) {
     for piece in pieces {
         // One alone may be odd, where elements are pairs.
         let (len, cols) = (P::bytes(piece.cols), piece.cols.div_ceil(P::ACT_COLS));
@@ -111,23 +156,14 @@ pub(super) fn tree<A, P: Products<A>, const T: usize, const N: usize>(
         }
         // The only call: every one is compiled anew.
         let mut sums = products.dot(own, own_acts);
-        if pieces.len() == 1 {
-            return sums;
-        }
         for _ in 0..piece.folds {
-            depth -= 1;
-            // SAFETY: every level below `depth` was written.
-            let below = unsafe { stack[depth].assume_init_ref() };
+            let below = stack.pop();
             for t in 0..T {
                 for n in 0..N {
                     sums[t][n] = products.add(below[t][n], sums[t][n]);
                 }
             }
         }
-        stack[depth].write(sums);
-        depth += 1;
+        stack.push(sums);
     }
-    assert!(depth == 1, "pieces fold to one sum");
-    // SAFETY: the lowest level was written.
-    unsafe { stack[0].assume_init() }
 }

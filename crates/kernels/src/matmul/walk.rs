@@ -3,7 +3,7 @@
 use super::family::{MicroKernel, NONE, Size, Sums};
 use super::panel::{PanelKind, Unpack};
 use super::parts::{Fetch, rows};
-use super::pieces::{Dots, Piece, tree};
+use super::pieces::{Dots, Piece, Stack, tree};
 use super::{Tile, Tiles};
 use crate::TILE_ROWS;
 use crate::acts::{Acts, elements};
@@ -221,7 +221,8 @@ impl Family {
         }
     }
 
-    /// `out[t][16i + r] = Σ_c tiles[i][r][c] * acts[t][c]`, summed by pieces.
+    /// `out[t][16i + r] = Σ_c tiles[i][r][c] * acts[t][c]`, summed by pieces; of several roots, one after
+    /// the other.
     ///
     /// # Safety
     ///
@@ -386,11 +387,16 @@ pub(crate) fn step<D: Dot, K: Tile, const T: usize, const N: usize, const U: usi
             }
         }
     }
-    let sums = tree(Dots::<D, K, U>::new(d, fetch), parts, pieces, rows::<_, T>(acts, token));
-    for t in 0..T {
-        let row = out.row_mut(token + t).as_chunks_mut::<TILE_ROWS>().0;
-        for n in 0..N {
-            d.store(sums[t][n], &mut row[at[n]], parts[n].group);
+    let mut stack = Stack::new();
+    let dots = Dots::<D, K, U>::new(d, fetch);
+    tree(dots, parts, pieces, rows::<_, T>(acts, token), &mut stack);
+    for root in 0..stack.roots() {
+        let (sums, before) = (stack.root(root), root * tiles.count());
+        for t in 0..T {
+            let row = &mut out.row_mut(token + t).as_chunks_mut::<TILE_ROWS>().0[before..];
+            for n in 0..N {
+                d.store(sums[t][n], &mut row[at[n]], parts[n].group);
+            }
         }
     }
 }

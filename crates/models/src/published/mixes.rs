@@ -47,7 +47,9 @@ impl Mix {
             router if router.contains(".ffn_gate_inp") => return TensorType::F32,
             _ => {}
         }
-        let better = ["attn_v.weight", "ffn_down.weight", "ffn_down_exps.weight"].iter().any(|end| tensor.ends_with(end));
+        let better = ["attn_v.weight", "ffn_down.weight", "ffn_down_exps.weight"]
+            .iter()
+            .any(|end| tensor.ends_with(end));
         let layer = tensor.split('.').nth(1).and_then(|layer| layer.parse().ok());
         match layer {
             Some(layer) if better && more_bits(layer, layers) => self.better,

@@ -229,9 +229,12 @@ impl Panels {
                     // SAFETY: the caller's contract.
                     unsafe { self.sum(work, rect, scratch) };
                     let sums = scratch.sums.as_mut_slice();
-                    let rows = out.sub(token..token + tokens);
-                    // SAFETY: the caller's contract.
-                    unsafe { (self.spread)(sums, rows, tile..tile + tiles) };
+                    for root in 0..Piece::roots(work.pieces) {
+                        let rows = out.sub(token..token + tokens);
+                        let first = root * work.tiles.count() + tile;
+                        // SAFETY: the caller's contract.
+                        unsafe { (self.spread)(&sums[root * LEVEL..], rows, first..first + tiles) };
+                    }
                 }
             }
         });
@@ -310,6 +313,6 @@ impl Panels {
             // SAFETY: the caller's contract.
             unsafe { (state.release)() };
         }
-        assert!(cut.level == 1, "pieces fold to one sum");
+        debug_assert_eq!(cut.level, Piece::roots(work.pieces));
     }
 }
