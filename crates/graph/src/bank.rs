@@ -30,7 +30,16 @@ use std::ops::Range;
 const MOST_LEAVES: usize = 8;
 /// Columns of a leaf at least, where an expert has two such leaves: the sum of a leaf is added to those of
 /// other experts, which is to be little beside its products.
-const LEAF_COLS: usize = 96;
+const LEAF_COLS: usize = 192;
+
+/// Leaves of an expert of `width` columns in units of `unit`: a power of two of about equal leaves, or else a
+/// leaf for each of few units.
+fn leaves(width: usize, unit: usize) -> usize {
+    let units = width.div_ceil(unit.max(1)).max(1);
+    let most = (width / LEAF_COLS).clamp(2, MOST_LEAVES);
+    let power = 1 << most.ilog2();
+    if units.is_multiple_of(power) || units >= 4 * power { power } else { units.min(MOST_LEAVES) }
+}
 
 /// How nodes share the experts of a bank.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,8 +55,7 @@ pub struct Bank {
 impl Bank {
     /// Shares `experts` experts of `width` columns, in units of `unit`, of which the last may be short.
     pub(crate) fn new(experts: usize, width: usize, unit: usize, shares: &Shares) -> Bank {
-        let units = width.div_ceil(unit.max(1));
-        let leaves = (width / LEAF_COLS).clamp(2, MOST_LEAVES).min(units).max(1);
+        let (units, leaves) = (width.div_ceil(unit.max(1)), leaves(width, unit));
         let classes =
             (1..).find(|c| (c * leaves).is_multiple_of(MOST_LEAVES)).expect("there is one");
         let classes = classes.min(experts.max(1));
@@ -158,8 +166,13 @@ mod tests {
 
     #[test]
     fn leaves_and_classes_do_not_depend_on_the_nodes() {
-        for (width, unit, leaves, classes) in [(768, 256, 3, 8), (768, 32, 8, 1), (512, 256, 2, 4)]
-        {
+        for (width, unit, leaves, classes) in [
+            (768, 256, 3, 8),
+            (768, 64, 4, 2),
+            (512, 256, 2, 4),
+            (1536, 256, 6, 4),
+            (2880, 64, 8, 1),
+        ] {
             for nodes in [1, 2, 5, 8] {
                 let bank = Bank::new(128, width, unit, &nodes.into());
                 assert_eq!((bank.cut(0).leaf_count(), bank.classes()), (leaves, classes));

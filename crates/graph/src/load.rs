@@ -55,6 +55,16 @@ pub(crate) struct Root {
     bytes: Range<usize>, // within a tile
 }
 
+impl Summed {
+    /// All roots in one go, each a sum of its own, in tiles of `bytes`.
+    fn together(&self, bytes: usize) -> Summed {
+        let cols = 0..self.roots.last().map_or(0, |last| last.cols.end);
+        let pieces = self.roots.iter().flat_map(|root| root.pieces.clone()).collect();
+        let all = Root { cols, pieces, bytes: 0..bytes };
+        Summed { roots_before: self.roots_before, roots: vec![all] }
+    }
+}
+
 impl Packed {
     fn root_block(&self, tile: usize, root: &Root) -> Block {
         self.block.sub(tile * self.tile_bytes + root.bytes.start, root.bytes.len())
@@ -112,6 +122,16 @@ impl Packed {
         let roots = &self.sums[(splits - 1).min(self.sums.len() - 1)].roots;
         let mine = roots.iter().filter(|root| mine(&root.cols));
         mine.fold((0, 0), |(cols, bytes), r| (cols + r.cols.len(), bytes + r.bytes.len()))
+    }
+
+    /// A leaf of a bank's experts.
+    pub(crate) fn leaf(&self, leaf: usize) -> &Root {
+        &self.sums[0].roots[leaf]
+    }
+
+    /// All of them, which are summed apart.
+    pub(crate) fn all_leaves(&self) -> &Root {
+        &self.sums[1].roots[0]
     }
 
     /// Roots of the summation tree that nodes before this one hold.
@@ -453,7 +473,11 @@ fn parts(matrix: &Matrix, node: usize, arena: &mut Arena) -> Result<Vec<Packed>,
         let tiles = per_member * part.count();
         let (sum, tile_bytes) = summed(matrix, p, node, 1);
         let block = arena.alloc(tiles * tile_bytes, 64)?;
-        let (ty, sums) = (part.ty, vec![sum]);
+        let sums = match matrix.bank {
+            Some(_) if matrix.split == SplitBy::Cols => vec![sum.clone(), sum.together(tile_bytes)],
+            _ => vec![sum],
+        };
+        let ty = part.ty;
         parts.push(Packed { ty, cols, out, sums, tiles, per_member, tile_bytes, block });
         out += rows.next_multiple_of(TILE_ROWS);
     }

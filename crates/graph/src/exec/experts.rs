@@ -13,7 +13,7 @@ use crate::bank::Bank;
 use crate::builder::Graph;
 use crate::deal::Shard;
 use crate::instr::{Instr, Kind, Operand};
-use crate::load::Packed;
+use crate::load::{Packed, Root};
 use crate::op::{Activation, Expert};
 use crate::placement::share;
 use crate::plan::Mode;
@@ -22,17 +22,19 @@ use crate::storage::Scratch;
 use crate::sum::Leaf;
 use crate::tally::Tally;
 use crate::weight::{Matrix, MatrixId};
-use kernels::{ActKind, Acts, Rows, RowsMut, TILE_ROWS};
+use kernels::{ActKind, Acts, Piece, Rows, RowsMut, TILE_ROWS};
 use std::ops::Range;
 
 /// Rows of an expert that are gathered and multiplied at a time.
 const CHUNK: usize = 64;
-/// f32 of the sums of a thread's tiles that stay near: 128 KiB, a part of the L2 cache.
+/// f32 of the sums of a thread's tiles at all positions, if all are made at a time: 128 KiB, a part of the L2
+/// cache.
 const SUMS: usize = 32 << 10;
+/// The same of those at one position, if positions are gone through one by one: 512 KiB. Tiles that are
+/// multiplied together share what it costs to lay out activations.
+const MANY_SUMS: usize = 128 << 10;
 /// Tiles that are multiplied together at least, however many tokens there are.
 const FEWEST_TILES: usize = 2;
-/// Sums over positions that wait to be added: enough for a balanced tree of 2^7.
-const LEVELS: usize = 8;
 /// Tokens for which the tiles of an expert cost as much to read as to multiply, about: what tiles cost is
 /// at least that of so many.
 const READ: usize = 8;
@@ -56,8 +58,13 @@ pub(super) fn room(graph: &Graph, instr: &Instr, tokens: usize) -> Scratch {
             (bank, count, Scratch { floats, words: 0, bytes })
         }
         Kind::ExpertsDown { bank, count, .. } => {
-            let level = SUMS.max(tokens * FEWEST_TILES * TILE_ROWS);
-            (bank, count, Scratch { floats: (LEVELS + 1) * level, ..Scratch::default() })
+            let bank_of = graph.matrix(*bank).bank.as_ref();
+            let positions = bank_of.map_or(1, |bank| bank.positions().leaf_count());
+            // The stack of a balanced tree, and a level for products.
+            let levels = positions.next_power_of_two().ilog2() as usize + 2;
+            let level = MANY_SUMS.max(tokens * FEWEST_TILES * TILE_ROWS);
+            let floats = (levels * level).max((levels + 2) * SUMS);
+            (bank, count, Scratch { floats, ..Scratch::default() })
         }
         Kind::Choose { router, .. } => {
             return Scratch { floats: router.experts, ..Scratch::default() };
@@ -360,88 +367,171 @@ impl Thread<'_> {
         let (shard, matrix, bank) = self.bank(id);
         let tokens = chosen.tokens;
         let slots = Slots::sort(words, chosen.of, (tokens, chosen.count), bank.experts);
-        let rows = matrix.parts[0].rows;
-        let slot = rows.next_multiple_of(TILE_ROWS);
-        let own = share(rows.div_ceil(TILE_ROWS), self.size, self.rank);
-        let before = if push { shard.parts[0].roots_before() } else { 0 };
-        let together = (SUMS / TILE_ROWS / tokens).max(FEWEST_TILES);
-        for tiles in super::matmul::blocks(own, together) {
-            let width = tiles.len() * TILE_ROWS;
-            let (products, levels) = floats.split_at_mut(tokens * width);
-            let mut levels = levels.chunks_exact_mut(tokens * width);
-            let mut stack: [&mut [f32]; LEVELS] =
-                std::array::from_fn(|_| levels.next().expect("room for all levels"));
-            let (mut depth, mut place) = (0, before);
-            for (position, leaf) in bank.positions().leaves(self.node).zip(leaves) {
-                let of = Leaves { shard, matrix, bank, position, chosen: chosen.of };
-                self.add_experts(&of, acts, &slots, tiles.clone(), products, stack[depth]);
+        let own = share(matrix.parts[0].rows.div_ceil(TILE_ROWS), self.size, self.rank);
+        let of = Down { shard, matrix, bank, slots, chosen: chosen.of };
+        let positions = bank.positions().leaves(self.node);
+        // Of few tokens the sums of all positions stay near, so each expert is gone through once.
+        let together = SUMS / TILE_ROWS / (tokens * positions.len()).max(1);
+        let few = together >= FEWEST_TILES;
+        let together = if few { together } else { MANY_SUMS / TILE_ROWS / tokens };
+        for tiles in super::matmul::blocks(own, together.max(FEWEST_TILES)) {
+            let level = tokens * tiles.len() * TILE_ROWS;
+            let (all, floats) = floats.split_at_mut(if few { positions.len() * level } else { 0 });
+            let (products, stack) =
+                floats.split_at_mut(if few { positions.len() * level } else { level });
+            if few {
+                self.add_all_leaves(&of, acts, tiles.clone(), products, all);
+            }
+            let (mut depth, mut root) = (0, 0);
+            for (position, leaf) in positions.clone().zip(leaves) {
+                let sums = &mut stack[depth * level..][..level];
+                match few {
+                    true => of.take_leaf(self.node, (position, tiles.len()), all, sums),
+                    false => self.add_leaf(&of, acts, position, tiles.clone(), (products, sums)),
+                }
                 depth += 1;
                 for _ in 0..leaf.folds {
                     depth -= 1;
-                    let (below, top) = stack.split_at_mut(depth);
-                    self.step.kernels.add_assign(below[depth - 1], top[0]);
+                    let (below, top) = stack.split_at_mut(depth * level);
+                    let below = &mut below[(depth - 1) * level..];
+                    self.step.kernels.add_assign(below, &top[..level]);
                 }
                 if leaf.root {
                     depth = 0;
-                    let cols = columns(place * slot, &tiles);
-                    let places = if push { self.step.graph.nodes() } else { 1 };
-                    for node in 0..places {
-                        let to = match push {
-                            true => self.place_of((self.node + node) % places),
-                            false => self.place,
-                        };
-                        copy(stack[0], out.columns_on(to, 0..tokens, cols.clone()));
-                    }
-                    place += 1;
+                    self.give_root(&of, (root, push), &tiles, &stack[..level], &mut out);
+                    root += 1;
                 }
             }
         }
     }
 
-    /// The sums at one position: of each token, over its experts of the class.
-    fn add_experts(
+    /// A root of some tiles, to its slot.
+    fn give_root(
         &self,
-        of: &Leaves<'_>,
+        of: &Down<'_>,
+        (root, push): (usize, bool),
+        tiles: &Range<usize>,
+        sums: &[f32],
+        out: &mut Target<'_>,
+    ) {
+        let tokens = sums.len() / (tiles.len() * TILE_ROWS);
+        let slot = of.matrix.parts[0].rows.next_multiple_of(TILE_ROWS);
+        let before = if push { of.shard.parts[0].roots_before() } else { 0 };
+        let cols = columns((before + root) * slot, tiles);
+        let nodes = if push { self.step.graph.nodes() } else { 1 };
+        for node in 0..nodes {
+            let to = match push {
+                true => self.place_of((self.node + node) % nodes),
+                false => self.place,
+            };
+            copy(sums, out.columns_on(to, 0..tokens, cols.clone()));
+        }
+    }
+
+    /// The sums at all positions of the node, `[tokens, classes, leaves, tiles]`: each expert's tiles are gone
+    /// through once.
+    fn add_all_leaves(
+        &self,
+        of: &Down<'_>,
         acts: Operand<Source<'_>>,
-        slots: &Slots<'_>,
         tiles: Range<usize>,
         products: &mut [f32],
         sums: &mut [f32],
     ) {
-        let kernels = self.step.kernels;
-        let (leaf, class) = of.bank.position(of.position);
+        let leaf = tiles.len() * TILE_ROWS;
+        let stride = of.bank.positions().leaves(self.node).len() * leaf;
+        sums.fill(0.0);
+        for (expert, own) in of.slots.used() {
+            let (class, _) = of.bank.place(expert);
+            let width = of.bank.cut(class).leaves(self.node).len() * leaf;
+            if width == 0 {
+                continue;
+            }
+            let first = of.leaves_before(self.node, class) * leaf;
+            let root = of.shard.parts[class].all_leaves();
+            for chunk in super::matmul::blocks(own, CHUNK) {
+                self.expert_down(of, (expert, root), acts, chunk.clone(), &tiles, products);
+                for (slot, product) in chunk.zip(products.chunks_exact(width)) {
+                    let sum = of.slots.token(slot) * stride + first;
+                    self.step.kernels.add_assign(&mut sums[sum..][..width], product);
+                }
+            }
+            if of.bank.cut(class).leaves(self.node).start == 0 {
+                self.down_bias(of, expert, &tiles, |token| token * stride + first, sums);
+            }
+        }
+    }
+
+    /// The sums at one position: of each token, over its experts of the class.
+    fn add_leaf(
+        &self,
+        of: &Down<'_>,
+        acts: Operand<Source<'_>>,
+        position: usize,
+        tiles: Range<usize>,
+        (products, sums): (&mut [f32], &mut [f32]),
+    ) {
+        let (leaf, class) = of.bank.position(position);
         let (part, cut) = (&of.shard.parts[class], of.bank.cut(class));
-        let root = &part.summed(1).roots[leaf - cut.leaves(self.node).start];
+        let root = part.leaf(leaf - cut.leaves(self.node).start);
         let width = tiles.len() * TILE_ROWS;
         sums.fill(0.0);
         let of_class = |(expert, _): &(usize, Range<usize>)| of.bank.place(*expert).0 == class;
-        for (expert, own) in slots.used().filter(of_class) {
-            let first = of.bank.place(expert).1 * part.per_member();
-            let own_tiles = first + tiles.start..first + tiles.end;
+        for (expert, own) in of.slots.used().filter(of_class) {
             for chunk in super::matmul::blocks(own, CHUNK) {
-                let how = self.step.plan.schedules.usual;
-                let how = kernels.usual(how, part.ty, chunk.len(), self.size);
-                let input = self.acts(acts, part, chunk.clone(), root.cols.clone());
-                let to = RowsMut::new(products, chunk.len(), width, width);
-                let weights = part.tiles(own_tiles.clone(), root);
-                kernels.matmul_by(how, part.ty, weights, &root.pieces, input, to);
+                self.expert_down(of, (expert, root), acts, chunk.clone(), &tiles, products);
                 for (slot, product) in chunk.zip(products.chunks_exact(width)) {
-                    let sum = &mut sums[slots.token(slot) * width..][..width];
-                    kernels.add_assign(sum, product);
+                    let sum = &mut sums[of.slots.token(slot) * width..][..width];
+                    self.step.kernels.add_assign(sum, product);
                 }
             }
-            // Who has an expert's first leaf adds its bias.
-            let bias = of.matrix.parts[class].bias.filter(|_| leaf == 0);
-            let Some(bias) = bias else { continue };
-            let rows = of.matrix.parts[class].rows;
-            let all = &self.step.weights.vector(bias, self.group)[expert * rows..][..rows];
-            let cols = columns(0, &tiles);
-            let bias = &all[cols.start..cols.end.min(rows)];
-            for slot in slots.of(expert) {
-                let (sum, weight) = (slots.token(slot) * width, slots.weight(slot, of.chosen));
-                for (sum, bias) in sums[sum..].iter_mut().zip(bias) {
-                    *sum += weight * bias;
-                }
+            if leaf == 0 {
+                self.down_bias(of, expert, &tiles, |token| token * width, sums);
+            }
+        }
+    }
+
+    /// The products of some slots with what some tiles of an expert hold of a root.
+    fn expert_down(
+        &self,
+        of: &Down<'_>,
+        (expert, root): (usize, &Root),
+        acts: Operand<Source<'_>>,
+        slots: Range<usize>,
+        tiles: &Range<usize>,
+        to: &mut [f32],
+    ) {
+        let (class, member) = of.bank.place(expert);
+        let part = &of.shard.parts[class];
+        let first = member * part.per_member();
+        let weights = part.tiles(first + tiles.start..first + tiles.end, root);
+        let width = Piece::roots(&root.pieces) * tiles.len() * TILE_ROWS;
+        let how = self.step.plan.schedules.usual;
+        let how = self.step.kernels.usual(how, part.ty, slots.len(), self.size);
+        let to = RowsMut::new(to, slots.len(), width, width);
+        let input = self.acts(acts, part, slots, root.cols.clone());
+        self.step.kernels.matmul_by(how, part.ty, weights, &root.pieces, input, to);
+    }
+
+    /// Adds the bias of an expert's last matrix to the sums of its tokens, times their weights. Who has an
+    /// expert's first leaf does.
+    fn down_bias(
+        &self,
+        of: &Down<'_>,
+        expert: usize,
+        tiles: &Range<usize>,
+        sum: impl Fn(usize) -> usize,
+        sums: &mut [f32],
+    ) {
+        let part = &of.matrix.parts[of.bank.place(expert).0];
+        let Some(bias) = part.bias else { return };
+        let all = &self.step.weights.vector(bias, self.group)[expert * part.rows..][..part.rows];
+        let cols = columns(0, tiles);
+        let bias = &all[cols.start..cols.end.min(part.rows)];
+        for slot in of.slots.of(expert) {
+            let weight = of.slots.weight(slot, of.chosen);
+            for (sum, bias) in sums[sum(of.slots.token(slot))..].iter_mut().zip(bias) {
+                *sum += weight * bias;
             }
         }
     }
@@ -465,14 +555,38 @@ struct Product<'a> {
     expert: Expert,
 }
 
-/// The leaves of a bank's experts at a position.
-struct Leaves<'a> {
+/// A bank of last matrices, and the slots that are multiplied by them.
+struct Down<'a> {
     shard: &'a Shard,
     matrix: &'a Matrix,
     bank: &'a Bank,
-    position: usize,
+    slots: Slots<'a>,
     /// The step's choice.
     chosen: Source<'a>,
+}
+
+impl Down<'_> {
+    /// Leaves of a node that classes before this one have.
+    fn leaves_before(&self, node: usize, class: usize) -> usize {
+        (0..class).map(|class| self.bank.cut(class).leaves(node).len()).sum()
+    }
+
+    /// The sums at a position, of those at all positions of the node ([`Thread::add_all_leaves`]).
+    fn take_leaf(
+        &self,
+        node: usize,
+        (position, tiles): (usize, usize),
+        all: &[f32],
+        sums: &mut [f32],
+    ) {
+        let (leaf, class) = self.bank.position(position);
+        let own = leaf - self.bank.cut(class).leaves(node).start;
+        let (width, before) = (tiles * TILE_ROWS, self.leaves_before(node, class) + own);
+        let stride = self.bank.positions().leaves(node).len() * width;
+        for (sums, all) in sums.chunks_exact_mut(width).zip(all.chunks_exact(stride)) {
+            sums.copy_from_slice(&all[before * width..][..width]);
+        }
+    }
 }
 
 /// Rows of activations in the forms that the parts of a product take.
