@@ -21,6 +21,9 @@ LAYER_TENSORS = {
     "self_attn.qkv_proj": "attn_qkv", "mlp.gate_up_proj": "ffn_up",
     "mlp.gate": "ffn_gate_inp", "mlp.experts.gate_up_proj": "ffn_gate_exps ffn_up_exps",
     "mlp.experts.down_proj": "ffn_down_exps",
+    **{f"mlp.{shared}.{m}_proj": f"ffn_{m}_shexp" for m in ("gate", "up", "down")
+       for shared in ("shared_expert", "shared_experts")},
+    "mlp.shared_expert_gate": "ffn_gate_inp_shexp",
 }
 # Where an architecture has other blocks, or calls something else by a name above.
 ARCH_TENSORS = {
@@ -32,6 +35,12 @@ ARCH_TENSORS = {
     "starcoder2": {"mlp.c_fc": "ffn_up", "mlp.c_proj": "ffn_down"},
     "granite": {"shared_mlp.input_linear": "ffn_gate ffn_up",
                 "shared_mlp.output_linear": "ffn_down"},
+    "granitemoe": {"block_sparse_moe.router": "ffn_gate_inp",
+                   "block_sparse_moe.experts.gate_up_proj": "ffn_gate_exps ffn_up_exps",
+                   "block_sparse_moe.experts.down_proj": "ffn_down_exps",
+                   "shared_mlp.input_linear": "ffn_gate_shexp ffn_up_shexp",
+                   "shared_mlp.output_linear": "ffn_down_shexp"},
+    "glm4moe": {"post_attention_layernorm": "post_attention_norm"},
     "glm4": {"post_self_attn_layernorm": "post_attention_norm",
              "post_mlp_layernorm": "post_ffw_norm"},
 }
@@ -42,6 +51,8 @@ TOP_TENSORS = {
 
 def file_names(spec: Spec, name: str) -> list[str]:
     """The tensors of the file that hold the parameter `name`, rows after rows."""
+    if name.endswith("e_score_correction_bias"):
+        return [f"blk.{name.split('.')[2]}.exp_probs_b.bias"]
     if not name.endswith((".weight", ".bias")):  # of experts, all in one
         name += ".weight"
     path, kind = name.rsplit(".", 1)
@@ -79,14 +90,17 @@ def tensors(spec: Spec, model, seed: int) -> dict[str, tuple[np.ndarray, np.floa
     and offset."""
     file = {}
     with torch.no_grad():
-        for name, p in model.named_parameters():
+        choice = [b for b in model.named_buffers() if b[0].endswith("e_score_correction_bias")]
+        for name, p in [*model.named_parameters(), *choice]:
             names = file_names(spec, name)
-            shape, rows = list(p.shape), rows_of(p)
+            # a matrix of one row is a vector in files
+            shape, rows = list(p.shape if p.shape[0] > 1 else p.shape[1:]), rows_of(p)
             shape[rows] //= len(names)
             for n in names:
                 spread = weights.spread(n, tuple(shape), spec.gains)
                 file[n] = (weights.values(seed, n, tuple(shape), *spread), *spread)
-            p.copy_(torch.from_numpy(of_parameter(spec, name, [file[n][0] for n in names])))
+            parts = [file[n][0] for n in names]
+            p.copy_(torch.from_numpy(of_parameter(spec, name, parts)).reshape(p.shape))
     return file
 
 

@@ -16,8 +16,8 @@ LOCAL = {"gemma3": 1e4, "olmo2": None}  # layers with a window have unstretched 
 
 
 SOFTMAX, SIGMOID, CHOSEN = 1, 2, 3  # what scores of experts become
-GATES = {}
-NORMALISED = ("qwen3moe",)
+GATES = {"llama": CHOSEN, "granitemoe": CHOSEN, "minimax-m2": SIGMOID}
+NORMALISED = ("qwen3moe", "minimax-m2", "ernie4_5-moe")
 
 
 def silu(x):
@@ -114,16 +114,23 @@ class Float64:
         out[..., b] = x[..., a] * sin + x[..., b] * cos
         return out
 
-    def choose(self, scores):
+    def choose(self, scores, bias):
         """Weights of all experts of a token, zeros for those not chosen."""
         count = self.key("expert_used_count", None)
         gate = self.key("expert_gating_func", GATES.get(self.arch, SOFTMAX))
         softmax = lambda s: np.exp(s - s.max()) / np.exp(s - s.max()).sum()
         weights = {SOFTMAX: softmax, SIGMOID: lambda s: 1 / (1 + np.exp(-s)),
                    CHOSEN: lambda s: s}[gate](scores)
-        rank = weights
+        rank = weights if bias is None else weights + bias
+        if (groups := self.key("expert_group_count", 1)) > 1:
+            of_groups = np.sort(rank.reshape(groups, -1), axis=1)[:, -2:].sum(1)
+            used = self.key("expert_group_used_count", None)
+            best = np.argsort(-of_groups, kind="stable")
+            self.tie = min(self.tie, of_groups[best[used - 1]] - of_groups[best[used]])
+            without = np.repeat(~np.isin(np.arange(groups), best[:used]), len(rank) // groups)
+            rank = np.where(without, -np.inf, rank)
         order = np.argsort(-rank, kind="stable")
-        near = scores if gate == SOFTMAX else rank  # probabilities of far experts are near each other
+        near = scores if gate == SOFTMAX and bias is None else rank  # probabilities of far experts are near each other
         self.tie = min(self.tie, near[order[count - 1]] - near[order[count]])
         out = np.zeros(len(scores))
         chosen = order[:count]
@@ -137,10 +144,16 @@ class Float64:
         t, out = self.t, np.zeros_like(h)
         scores = h @ t[p + "ffn_gate_inp.weight"].T
         for i, row in enumerate(h):
-            for e, weight in enumerate(self.choose(scores[i])):
+            for e, weight in enumerate(self.choose(scores[i], t.get(p + "exp_probs_b.bias"))):
                 if weight:
                     gate, up = (t[p + f"ffn_{m}_exps.weight"][e] @ row for m in ("gate", "up"))
                     out[i] += weight * (t[p + "ffn_down_exps.weight"][e] @ (self.act(gate) * up))
+        if p + "ffn_up_shexp.weight" in t:
+            gate, up = (h @ t[p + f"ffn_{m}_shexp.weight"].T for m in ("gate", "up"))
+            shared = (self.act(gate) * up) @ t[p + "ffn_down_shexp.weight"].T
+            if p + "ffn_gate_inp_shexp.weight" in t:
+                shared /= 1 + np.exp(-(h @ t[p + "ffn_gate_inp_shexp.weight"].reshape(-1)))[:, None]
+            out += shared
         return out
 
     def __call__(self, tokens: list[int]) -> np.ndarray:
@@ -183,8 +196,9 @@ class Float64:
             s /= s.sum(-1, keepdims=True)
             o = np.einsum("hqk,khd->qhd", s, v).reshape(n, -1)
             o = linear(o, p + "attn_output")
-            x = x + add * self.norm_if(o, p + "post_attention_norm")
-            h = self.norm_if(x, p + "ffn_norm")
+            x = x + add * (o if self.arch == "glm4moe" else self.norm_if(o, p + "post_attention_norm"))
+            sparse_norm = self.arch == "glm4moe"  # which calls it after what comes before it
+            h = self.norm_if(x, p + ("post_attention_norm" if sparse_norm else "ffn_norm"))
             if p + "ffn_gate_inp.weight" in t:
                 x = x + add * self.experts(h, p)
                 continue

@@ -91,7 +91,7 @@ def make(spec: Spec) -> None:
     ids = prompts()
     short = next(p for p in ids if len(p) == ALL_POSITIONS)
     model = build(spec)
-    for seed in range(1, 200):
+    for seed in range(1, 2000):
         file = tensors(spec, model, seed)
         continuation, worst = greedy(lambda t: logits_of(model, t), short, MIN_MARGIN)
         if worst <= MIN_MARGIN or len(set(continuation)) < MIN_DISTINCT:

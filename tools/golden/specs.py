@@ -40,9 +40,13 @@ class Spec:
         return self.permuted or self.arch in INTERLEAVED
 
 
-PERMUTED = ("llama", "granite", "minicpm", "smollm3", "mistral3")
-INTERLEAVED = ("glm4",)  # in transformers too
+PERMUTED = ("llama", "granite", "granitemoe", "minicpm", "smollm3", "mistral3")
+INTERLEAVED = ("glm4", "ernie4_5-moe")  # in transformers too
 NOPE_EVERY = {"smollm3": 4}  # no RoPE in each such layer: a constant of the architecture
+# a dense layer, then layers with experts
+SPARSE = dict(num_experts_per_tok=3, moe_intermediate_size=48, first_k_dense_replace=1)
+SPARSE_KEYS = {"expert_count": 8, "expert_used_count": 3, "expert_feed_forward_length": 48,
+               "leading_dense_block_count": 1}
 YARN = dict(factor=4.0, original_max_position_embeddings=256)
 # LongRoPE's divisors, far enough apart that short ones cannot pass for long ones
 SHORT = [1.0, 1.1, 1.2, 1.3, 1.5, 1.7]
@@ -152,6 +156,51 @@ SPECS = (
          config=dict(num_experts=8, num_experts_per_tok=3, moe_intermediate_size=48,
                      norm_topk_prob=True),
          keys={"expert_count": 8, "expert_used_count": 3, "expert_feed_forward_length": 48}),
+    # one more expert for all tokens, times a sigmoid
+    Spec("qwen2moe", "qwen2moe", False, 2, 64, 4, 2, 16, 96, 1e6, 1e-6, "Qwen2Moe",
+         config=dict(num_experts=8, num_experts_per_tok=3, moe_intermediate_size=48,
+                     shared_expert_intermediate_size=80),
+         keys={"expert_count": 8, "expert_used_count": 3, "expert_feed_forward_length": 48,
+               "expert_shared_feed_forward_length": 80}),
+    Spec("olmoe", "olmoe", False, 2, 64, 4, 2, 16, 48, 1e4, 1e-5, "Olmoe",
+         config=dict(num_experts=8, num_experts_per_tok=3),
+         keys={"expert_count": 8, "expert_used_count": 3}),
+    Spec("mixtral", "llama", False, 2, 64, 4, 2, 16, 48, 1e6, 1e-5, "Mixtral",
+         config=dict(num_local_experts=8, num_experts_per_tok=2),
+         keys={"expert_count": 8, "expert_used_count": 2}),
+    Spec("granitemoe", "granitemoe", True, 2, 64, 4, 2, 16, 48, 1e4, 1e-5, "GraniteMoeShared",
+         config=dict(embedding_multiplier=2.0, residual_multiplier=0.7, logits_scaling=0.8,
+                     attention_multiplier=0.35, num_local_experts=8, num_experts_per_tok=3,
+                     shared_intermediate_size=80),
+         keys={"embedding_scale": 2.0, "residual_scale": 0.7, "logit_scale": 0.8,
+               "attention.scale": 0.35, "expert_count": 8, "expert_used_count": 3,
+               "expert_shared_feed_forward_length": 80}),
+    # a dense layer, then experts by sigmoids and a bias beside two for all tokens
+    Spec("dots1", "dots1", False, 3, 64, 4, 2, 16, 96, 1e6, 1e-6, "Dots1",
+         config=dict(**SPARSE, n_routed_experts=8, n_shared_experts=2, routed_scaling_factor=2.5,
+                     n_group=1, topk_group=1, norm_topk_prob=True),
+         keys={**SPARSE_KEYS, "expert_shared_count": 2, "expert_weights_scale": 2.5,
+               "expert_weights_norm": True, "expert_gating_func": 2}),
+    # the same on a part of a head, in groups of which two are used
+    Spec("glm4moe", "glm4moe", False, 3, 64, 4, 2, 16, 96, 1e6, 1e-6, "Glm4Moe",
+         {"rope_type": "default", "partial_rotary_factor": 0.5},
+         config=dict(**SPARSE, attention_bias=True, use_qk_norm=True, n_routed_experts=8,
+                     n_shared_experts=1, routed_scaling_factor=1.5, n_group=4, topk_group=2,
+                     norm_topk_prob=True),
+         keys={**SPARSE_KEYS, "expert_shared_count": 1, "expert_weights_scale": 1.5,
+               "expert_group_count": 4, "expert_group_used_count": 2,
+               "expert_weights_norm": True, "expert_gating_func": 2}),
+    Spec("minimax_m2", "minimax-m2", False, 2, 64, 4, 2, 16, 48, 1e6, 1e-6, "MiniMaxM2",
+         {"rope_type": "default", "partial_rotary_factor": 0.5},
+         config=dict(num_local_experts=8, num_experts_per_tok=3),
+         keys={"expert_count": 8, "expert_used_count": 3, "expert_feed_forward_length": 48,
+               "expert_gating_func": 2}),
+    # a bias that moves probabilities of an eighth
+    Spec("ernie4_5_moe", "ernie4_5-moe", True, 3, 64, 4, 2, 16, 96, 5e5, 1e-5, "Ernie4_5_Moe",
+         config=dict(moe_num_experts=8, moe_k=3, moe_intermediate_size=48, moe_num_shared_experts=2,
+                     moe_layer_start_index=1, use_bias=False),
+         keys={**SPARSE_KEYS, "expert_shared_count": 2, "expert_shared_feed_forward_length": 96},
+         gains={"bias": 0.03}),
     Spec("glm4", "glm4", False, 2, 64, 4, 2, 16, 96, 1e4, 1e-5, "Glm4",
          {"rope_type": "default", "partial_rotary_factor": 0.5},
          config=dict(attention_bias=True)),

@@ -356,7 +356,8 @@ impl<'a> Builder<'a> {
     pub fn router(&mut self, name: &str, experts: usize, hidden: usize) -> Result<MatrixId, Error> {
         let cut = Cut::replicated(vec![0..experts; self.graph.nodes]);
         let parts = self.stack(Tensors::Apart([name]), [(experts, cut)], hidden)?;
-        Ok(self.add_matrix("router", SplitBy::Rows, parts))
+        let name = if experts == 1 { "shared_gate" } else { "router" };
+        Ok(self.add_matrix(name, SplitBy::Rows, parts))
     }
 
     /// Declares `experts` feed-forward layers of `width`: the banks of the matrix `up` or the pair
@@ -388,8 +389,10 @@ impl<'a> Builder<'a> {
                 parts.push(Part { name, ty, first, rows: width, cols: hidden, cut, bias, members });
             }
         }
+        // A layer may have two banks.
+        let whose = if experts == 1 { "shared" } else { "expert" };
         let name = if N == 1 { "up" } else { "gate_up" };
-        let (name, banked) = (format!("expert_{name}"), Some(bank.clone()));
+        let (name, banked) = (format!("{whose}_{name}"), Some(bank.clone()));
         let up = self.add(Matrix { name, parts, split: SplitBy::Rows, bank: banked });
         let ty = self.wanted_bank(down, experts, hidden, width)?;
         let of_class = |class| Part {
@@ -397,7 +400,7 @@ impl<'a> Builder<'a> {
             ..Part::of_columns(down, ty, (hidden, width), bank.cut(class).clone())
         };
         let parts = (0..bank.classes()).map(of_class).collect();
-        let (name, split) = ("expert_down".to_owned(), SplitBy::Cols);
+        let (name, split) = (format!("{whose}_down"), SplitBy::Cols);
         Ok((up, self.add(Matrix { name, parts, split, bank: Some(bank) })))
     }
 
@@ -509,29 +512,48 @@ impl<'a> Builder<'a> {
         Ok(VectorId(self.graph.vectors.len() as u32 - 1))
     }
 
-    /// The experts that each token goes to.
+    /// A router's scores, which every node computes for itself.
+    pub fn scores(&mut self, x: Bundle, router: MatrixId) -> Bundle {
+        let (_, domain) = self.expect(x, Placement::Replicated, "scores");
+        let widths = self.everywhere(self.graph.matrix(router).parts[0].rows);
+        let op = Op::Linear { x, matrix: router, activation: None, squares: false };
+        self.push(op, Placement::Replicated, domain, &widths)
+    }
+
+    /// The experts that each token goes to, by their scores, and their weights.
     ///
     /// # Errors
     /// When the router's numbers do not fit together.
-    pub fn route(&mut self, x: Bundle, matrix: MatrixId, router: Router) -> Result<Bundle, Error> {
+    pub fn choose(&mut self, scores: Bundle, router: Router) -> Result<Bundle, Error> {
         router.check()?;
-        let (_, domain) = self.expect(x, Placement::Replicated, "route");
+        let (_, domain) = self.expect(scores, Placement::Replicated, "choose");
         let widths = self.everywhere(2 * router.chosen);
-        let op = Op::Route { x, matrix, router: Box::new(router) };
+        let op = Op::Choose { scores, router: Box::new(router) };
         Ok(self.push(op, Placement::Replicated, domain, &widths))
     }
 
-    /// `Σ weight * expert(x)` over the experts that [`Builder::route`] chose.
-    pub fn mixture(
+    /// `weight * f(gate·x) * (up·x)` of the experts that [`Builder::choose`] gave, a row for each.
+    pub fn experts_up(
         &mut self,
-        (x, chosen): (Bundle, Bundle),
-        (up, down): (MatrixId, MatrixId),
+        x: Bundle,
+        chosen: Bundle,
+        bank: MatrixId,
         expert: Expert,
     ) -> Bundle {
-        let (width, domain) = self.expect(x, Placement::Replicated, "experts");
+        self.expect(x, Placement::Replicated, "experts");
         let (twice, _) = self.expect(chosen, Placement::Replicated, "experts");
-        let widths = self.everywhere(width);
-        let op = Op::Experts { x, chosen, count: twice / 2, up, down, expert };
+        let (count, m) = (twice / 2, self.graph.matrix(bank));
+        let widths: Vec<usize> = (0..self.graph.nodes).map(|n| m.expert_width(n)).collect();
+        let op = Op::ExpertsUp { x, chosen, count, bank, expert };
+        self.push(op, Placement::Split, Domain::Slots(count), &widths)
+    }
+
+    /// `Σ down·x` over these experts.
+    pub fn experts_down(&mut self, x: Bundle, chosen: Bundle, bank: MatrixId) -> Bundle {
+        self.expect(x, Placement::Split, "experts");
+        let (twice, domain) = self.expect(chosen, Placement::Replicated, "experts");
+        let widths = self.everywhere(self.graph.matrix(bank).parts[0].rows);
+        let op = Op::ExpertsDown { x, chosen, count: twice / 2, bank };
         self.push(op, Placement::Partial, domain, &widths)
     }
 

@@ -324,22 +324,38 @@ impl Lowering<'_> {
                 self.emit(layer, domain, Kind::Gated { acts, matrix, activation, out: to });
                 to
             }
-            Op::Route { x, matrix, router } => {
-                let acts = self.operand(*x, *matrix, layer);
-                let (matrix, half) = (*matrix, layer.map_or(0, |l| l % 2));
-                let bytes = vec![router.experts * size_of::<f32>(); self.graph.nodes];
-                let role = format!("scores.{half}");
-                let scores = self.buffers.declare(&role, Home::Node, Storage::Tokens, &bytes);
-                let (activation, push, splits, squares) = (None, false, 1, None);
-                let kind =
-                    Kind::MatMul { acts, matrix, activation, out: scores, push, splits, squares };
-                self.emit(layer, domain, kind);
-                let to = self.buffer("chosen", out, layer, work);
-                let router = router.clone();
+            Op::Choose { scores, router } => {
+                let role = format!("choice {}", self.graph.bundle(*scores).width);
+                let to = self.buffer(&role, out, layer, work);
+                let (scores, router) = (self.value(*scores), router.clone());
                 self.emit(layer, domain, Kind::Choose { scores, router, out: to, work });
                 to
             }
-            Op::Experts { .. } => self.experts(&node.op, layer, out),
+            Op::ExpertsUp { x, chosen, count, bank, expert } => {
+                let acts = self.operand(*x, *bank, layer);
+                let to = self.buffer(&self.graph.matrix(*bank).name, out, layer, Work::Rows);
+                let (chosen, count, bank, expert) = (self.value(*chosen), *count, *bank, *expert);
+                let route = self.route(out);
+                let kind = Kind::ExpertsUp { acts, chosen, count, bank, expert, route, out: to };
+                self.emit(layer, Domain::Tokens, kind);
+                to
+            }
+            Op::ExpertsDown { x, chosen, count, bank } => {
+                let (acts, route) = (self.operand(*x, *bank, layer), self.route(*x));
+                let m = self.graph.matrix(*bank);
+                let sum = m.sum(1).expect("nodes share the columns of down");
+                let to = self.partial(&m.name, out, layer, &sum);
+                self.sums.insert(out, (sum, None));
+                let push = self.variant.gather == Gather::Push;
+                let positions = m.bank.as_ref().expect("experts are a bank").positions();
+                let nodes = 0..self.graph.nodes;
+                let leaves = nodes.map(|node| crate::sum::leaves(positions, node, 1)).collect();
+                let (chosen, count, bank) = (self.value(*chosen), *count, *bank);
+                let kind =
+                    Kind::ExpertsDown { acts, chosen, count, bank, route, leaves, out: to, push };
+                self.emit(layer, Domain::Tokens, kind);
+                to
+            }
             Op::Attention { qkv, spec } => self.attention(*qkv, spec, layer, out),
             Op::Residual { x, partial, norm, scale } => {
                 let at = self.graph.ops.iter().position(|n| n.out == out);
@@ -379,52 +395,16 @@ impl Lowering<'_> {
         self.values.insert(out, emitted);
     }
 
-    /// The chosen experts of each token: gate and up, the non-linear function, down.
-    fn experts(&mut self, op: &Op, layer: Option<usize>, out: Bundle) -> BufId {
-        let Op::Experts { x, chosen, count, up, down, expert } = *op else {
-            unreachable!("experts are what was asked for")
-        };
-        let before = |n: &&crate::builder::Node| n.out < out && matches!(n.op, Op::Experts { .. });
-        let route = self.graph.ops.iter().filter(before).count();
-        let acts = self.operand(x, up, layer);
-        let (chosen, slots) = (self.value(chosen), Domain::Slots(count));
-        let width = |n: usize| {
-            let width = self.graph.matrix(up).expert_width(n);
-            width.next_multiple_of(kernels::TILE_ROWS) * size_of::<f32>()
-        };
-        let widths: Vec<usize> = (0..self.graph.nodes).map(width).collect();
-        let role = format!("slots.{}", layer.map_or(0, |l| l % 2));
-        let hidden = self.buffers.declare(&role, Home::Node, Storage::Slots(count), &widths);
-        let kind = Kind::ExpertsUp { acts, chosen, count, bank: up, expert, route, out: hidden };
-        self.emit(layer, Domain::Tokens, kind);
-        let acts = self.operand_of(hidden, slots, down, layer);
-        let m = self.graph.matrix(down);
-        let sum = m.sum(1).expect("nodes share the columns of down");
-        let to = self.partial(&m.name, out, layer, &sum);
-        self.sums.insert(out, (sum, None));
-        let push = self.variant.gather == Gather::Push;
-        let positions = m.bank.as_ref().expect("experts are a bank").positions();
-        let nodes = 0..self.graph.nodes;
-        let leaves = nodes.map(|node| crate::sum::leaves(positions, node, 1)).collect();
-        let kind =
-            Kind::ExpertsDown { acts, chosen, count, bank: down, route, leaves, out: to, push };
-        self.emit(layer, Domain::Tokens, kind);
-        to
+    /// Which of the model's mixtures has the slots `slots`.
+    fn route(&self, slots: Bundle) -> usize {
+        let before = |n: &&crate::builder::Node| n.out < slots;
+        let mixtures = self.graph.ops.iter().take_while(before);
+        mixtures.filter(|n| matches!(n.op, Op::ExpertsUp { .. })).count()
     }
 
     /// The activations as `matrix` wants them: of one kind, or of several when its parts differ.
     fn operand(&mut self, x: Bundle, matrix: MatrixId, layer: Option<usize>) -> Operand {
         let (from, domain) = (self.value(x), self.graph.bundle(x).domain);
-        self.operand_of(from, domain, matrix, layer)
-    }
-
-    fn operand_of(
-        &mut self,
-        from: BufId,
-        domain: Domain,
-        matrix: MatrixId,
-        layer: Option<usize>,
-    ) -> Operand {
         let m = self.graph.matrix(matrix);
         let mut quantized = |kind: ActKind, name: &str| {
             m.takes(kind).then(|| {

@@ -253,28 +253,35 @@ pub enum Op {
         activation: Activation,
     },
     /// The experts that each token goes to, and their weights. Takes and gives replicated.
-    Route {
-        /// Input.
-        x: Bundle,
-        /// `[experts, hidden]`, on every node.
-        matrix: MatrixId,
+    Choose {
+        /// A score for each expert.
+        scores: Bundle,
         /// How they are chosen.
         router: Box<Router>,
     },
-    /// `Σ weight * expert(x)` over the chosen experts. Replicated to partial.
-    Experts {
+    /// `weight * f(gate·x) * (up·x)` of the chosen experts, a row for each. Replicated to split.
+    ExpertsUp {
         /// Input.
         x: Bundle,
-        /// What [`Op::Route`] gives.
+        /// What [`Op::Choose`] gives.
         chosen: Bundle,
         /// How many there are of a token.
         count: usize,
         /// The bank of gate and up, or of up.
-        up: MatrixId,
-        /// That of down.
-        down: MatrixId,
+        bank: MatrixId,
         /// What each does.
         expert: Expert,
+    },
+    /// `Σ down·x` over the chosen experts of a token. Split to partial.
+    ExpertsDown {
+        /// What [`Op::ExpertsUp`] gives.
+        x: Bundle,
+        /// As there.
+        chosen: Bundle,
+        /// As there.
+        count: usize,
+        /// The bank of down.
+        bank: MatrixId,
     },
     /// RoPE, KV append and attention. Takes and gives split by heads.
     Attention {
@@ -319,23 +326,24 @@ impl Op {
             Op::Embed { .. } => (None, None),
             Op::Norm { x, .. } | Op::Linear { x, .. } | Op::Gated { x, .. } => (Some(*x), None),
             Op::Select { x } | Op::Logits { x, .. } => (Some(*x), None),
-            Op::Route { x, .. } => (Some(*x), None),
+            Op::Choose { scores: x, .. } => (Some(*x), None),
             Op::Attention { qkv, .. } => (Some(*qkv), None),
             Op::Residual { x, partial, .. } => (Some(*x), Some(*partial)),
-            Op::Experts { x, chosen, .. } => (Some(*x), Some(*chosen)),
+            Op::ExpertsUp { x, chosen, .. } | Op::ExpertsDown { x, chosen, .. } => {
+                (Some(*x), Some(*chosen))
+            }
         };
         first.into_iter().chain(second)
     }
 
-    /// The matrices that it multiplies by.
-    pub fn products(&self) -> impl Iterator<Item = MatrixId> + use<> {
-        let (first, second) = match self {
-            Op::Linear { matrix, .. } | Op::Gated { matrix, .. } => (Some(*matrix), None),
-            Op::Logits { head: matrix, .. } | Op::Route { matrix, .. } => (Some(*matrix), None),
-            Op::Experts { up, down, .. } => (Some(*up), Some(*down)),
-            _ => (None, None),
-        };
-        first.into_iter().chain(second)
+    /// The matrix that it multiplies by.
+    pub fn product(&self) -> Option<MatrixId> {
+        match self {
+            Op::Linear { matrix, .. } | Op::Gated { matrix, .. } => Some(*matrix),
+            Op::ExpertsUp { bank, .. } | Op::ExpertsDown { bank, .. } => Some(*bank),
+            Op::Logits { head, .. } => Some(*head),
+            _ => None,
+        }
     }
 
     /// The matrix of which it looks rows up.
@@ -361,8 +369,8 @@ impl Op {
             Op::Norm { norm, .. } => norm.name(),
             Op::Linear { .. } => "linear",
             Op::Gated { .. } => "gated",
-            Op::Route { .. } => "route",
-            Op::Experts { .. } => "experts",
+            Op::Choose { .. } => "choose",
+            Op::ExpertsUp { .. } | Op::ExpertsDown { .. } => "experts",
             Op::Attention { .. } => "attention",
             Op::Residual { .. } => "residual",
             Op::Select { .. } => "select",

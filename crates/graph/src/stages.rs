@@ -33,7 +33,7 @@ impl Spans {
         }
         let first = |layer| graph.ops.iter().position(|n| n.layer == Some(layer)).unwrap_or(all);
         let weight = |ops: Range<usize>| -> usize {
-            let matrices = graph.ops[ops].iter().flat_map(|n| n.op.products());
+            let matrices = graph.ops[ops].iter().filter_map(|n| n.op.product());
             matrices.map(|m| graph.matrix(m).node_bytes(0)).sum()
         };
         let starts: Vec<usize> =
@@ -77,7 +77,7 @@ impl Spans {
 
     /// Where a matrix lies: with the last operator that multiplies by it, or reads its rows.
     pub(crate) fn of_matrix(&self, graph: &Graph, matrix: MatrixId) -> usize {
-        let uses = |n: &Node| n.op.products().any(|m| m == matrix) || n.op.table() == Some(matrix);
+        let uses = |n: &Node| n.op.product() == Some(matrix) || n.op.table() == Some(matrix);
         graph.ops.iter().rposition(uses).map_or(0, |op| self.of(op))
     }
 

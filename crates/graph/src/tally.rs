@@ -28,8 +28,8 @@ impl Tally {
     pub(crate) fn new(graph: &Graph, parts: usize) -> Tally {
         let (mut routes, mut of_part, mut experts) = (Vec::new(), 0, 0);
         for node in &graph.ops {
-            let Op::Experts { up, .. } = &node.op else { continue };
-            let bank = graph.matrix(*up).bank.as_ref().expect("experts are a bank");
+            let Op::ExpertsUp { bank, .. } = &node.op else { continue };
+            let bank = graph.matrix(*bank).bank.as_ref().expect("experts are a bank");
             routes.push(Route {
                 classes: bank.classes(),
                 first_class: of_part,

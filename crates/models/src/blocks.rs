@@ -132,7 +132,7 @@ pub(crate) fn feed_forward(
         b.bias(up, &[&format!("blk.{layer}.ffn_up.bias")])?;
         b.bias(down, &[&format!("blk.{layer}.ffn_down.bias")])?;
     }
-    let f = before(b, h, style, &format!("blk.{layer}.ffn_norm"), x)?;
+    let f = before(b, h, style, &format!("blk.{layer}.{}", style.ffn_norm), x)?;
     let f = match style.ffn {
         Ffn::Gated(function) | Ffn::GatedFused(function) => b.gated(f, up, function),
         Ffn::Plain(function) => b.activated(f, up, function),
@@ -175,35 +175,38 @@ fn experts(
     }
     let for_choice = format!("blk.{layer}.exp_probs_b.bias");
     let bias = b.has(&for_choice).then(|| b.vector(&for_choice, router.experts)).transpose()?;
-
-    let f = before(b, h, style, &format!("blk.{layer}.ffn_norm"), x)?;
-    let chosen = b.route(f, scores, Router { bias, ..router })?; // [tokens, chosen]
+    let f = before(b, h, style, &format!("blk.{layer}.{}", style.ffn_norm), x)?; // [tokens, hidden]
+    let scores = b.scores(f, scores); // [tokens, experts]
     let [gate, up, down] =
         ["ffn_gate_shexp", "ffn_up_shexp", "ffn_down_shexp"].map(|t| weight(layer, t));
-    let norm = format!("blk.{layer}.post_ffw_norm");
-    match shared {
+    // What waits for the same threads stands together: scores, up, down.
+    let router = Router { bias, ..router };
+    let (y, z) = match shared {
         None => {
-            let y = b.mixture((f, chosen), (gate_up, out), expert); // [tokens, hidden], partial
-            after(b, h, style, &norm, (x, y))
+            let chosen = b.choose(scores, router)?;
+            let y = b.experts_up(f, chosen, gate_up, expert); // [tokens * chosen, width]
+            (b.experts_down(y, chosen, out), None) // [tokens, hidden], partial
         }
         Some(width) if b.has(&weight(layer, SHARED_GATE)) => {
             // A mixture of one expert, whose weight is a sigmoid.
             let one = Router { gate: Gate::Sigmoid, ..Router::softmax(1, 1) };
-            let scores = b.router(&weight(layer, SHARED_GATE), 1, h.hidden)?;
+            let gates = b.router(&weight(layer, SHARED_GATE), 1, h.hidden)?;
             let shared = b.experts([&*gate, &up], &down, h.hidden, (1, width))?;
-            let always = b.route(f, scores, one)?;
-            let y = b.mixture((f, chosen), (gate_up, out), expert);
-            let z = b.mixture((f, always), shared, expert);
-            let x = after(b, h, style, &norm, (x, z))?;
-            after(b, h, style, &norm, (x, y))
+            let gates = b.scores(f, gates);
+            let (chosen, always) = (b.choose(scores, router)?, b.choose(gates, one)?);
+            let y = b.experts_up(f, chosen, gate_up, expert);
+            let z = b.experts_up(f, always, shared.0, expert);
+            (b.experts_down(y, chosen, out), Some(b.experts_down(z, always, shared.1)))
         }
         Some(width) => {
             let (up, down) = b.feed_forward([&*gate, &up], &down, h.hidden, width)?;
             let z = b.gated(f, up, expert.activation);
-            let y = b.mixture((f, chosen), (gate_up, out), expert);
-            let z = b.linear(z, down);
-            let x = after(b, h, style, &norm, (x, z))?;
-            after(b, h, style, &norm, (x, y))
+            let chosen = b.choose(scores, router)?;
+            let y = b.experts_up(f, chosen, gate_up, expert);
+            (b.experts_down(y, chosen, out), Some(b.linear(z, down)))
         }
-    }
+    };
+    let norm = format!("blk.{layer}.post_ffw_norm");
+    let x = z.map_or(Ok(x), |z| after(b, h, style, &norm, (x, z)))?;
+    after(b, h, style, &norm, (x, y))
 }

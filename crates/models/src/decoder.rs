@@ -4,7 +4,7 @@
 //! last. A page states these. One that does not fit is a program of its own over the builder.
 
 use crate::blocks::{attention, feed_forward, norm};
-use crate::facts::Facts;
+use crate::facts::{Facts, LEADING_DENSE, SHARED_EXPERTS};
 use crate::{Error, Hparams};
 use graph::{Activation, Builder, Expert, NormOver, RopeId, Router, Temperature};
 
@@ -30,6 +30,14 @@ impl Decoder {
     /// All layers alike.
     pub(crate) fn uniform(h: &Hparams, style: Style) -> Decoder {
         Decoder::of(vec![style; h.layers])
+    }
+
+    /// The first layers, as many as the file says, as `dense` has them, and the others with experts.
+    pub(crate) fn sparse(f: &Facts<'_>, dense: Style, moe: Moe) -> Result<Decoder, Error> {
+        let leading = f.opt_size(LEADING_DENSE)?.unwrap_or(0);
+        let sparse = Style { ffn: Ffn::Experts(moe), ..dense };
+        let style = |layer| if layer < leading { dense } else { sparse };
+        Ok(Decoder::of((0..f.layers).map(style).collect()))
     }
 
     /// Layers with a sliding window and layers without. The file names those with one, or they are all
@@ -92,6 +100,8 @@ pub(crate) struct Style {
     pub fused_qkv: bool,
     /// The feed-forward layer.
     pub ffn: Ffn,
+    /// What files call the norm before it.
+    pub ffn_norm: &'static str,
 }
 
 /// Which matrices of a layer have biases.
@@ -145,6 +155,18 @@ pub(crate) struct Moe {
     pub shared: Option<usize>,
 }
 
+impl Moe {
+    /// The same with experts for all tokens, of which files state how many, or their width together.
+    ///
+    /// # Errors
+    /// When the file states something that is no size.
+    pub(crate) fn with_shared(self, f: &Facts<'_>) -> Result<Moe, Error> {
+        let count = f.opt_size(SHARED_EXPERTS)?.map(|count| count * self.width);
+        let shared = f.opt_size("expert_shared_feed_forward_length")?.or(count);
+        Ok(Moe { shared, ..self })
+    }
+}
+
 impl Style {
     /// The plainest layer: Llama's.
     pub(crate) fn plain(h: &Hparams, rope: RopeId) -> Style {
@@ -160,6 +182,7 @@ impl Style {
             norms: Norms::Pre,
             fused_qkv: false,
             ffn: Ffn::Gated(Activation::Silu),
+            ffn_norm: "ffn_norm",
         }
     }
 }

@@ -9,6 +9,8 @@ use std::ops::Deref;
 /// Keys that several families obey.
 pub(crate) const WINDOW: &str = "attention.sliding_window";
 pub(crate) const EXPERTS: &str = "expert_count";
+pub(crate) const NEXTN: &str = "nextn_predict_layers";
+pub(crate) const SHARED_EXPERTS: &str = "expert_shared_count";
 pub(crate) const LEADING_DENSE: &str = "leading_dense_block_count";
 pub(crate) const WINDOW_PATTERN: &str = "attention.sliding_window_pattern";
 
@@ -187,7 +189,7 @@ impl Facts<'_> {
 const TRAITS: &[(&str, f64)] = &[
     (EXPERTS, 0.0),
     (LEADING_DENSE, 0.0),
-    ("expert_shared_count", 0.0),
+    (SHARED_EXPERTS, 0.0),
     ("interleave_moe_layer_step", 1.0),
     ("embedding_scale", 1.0),
     ("residual_scale", 1.0),
@@ -206,7 +208,7 @@ const TRAITS: &[(&str, f64)] = &[
     ("rope.dimension_sections", 0.0),
     ("rope.scaling.alpha", 0.0),
     ("rope.scaling.yarn_log_multiplier", 0.0),
-    ("nextn_predict_layers", 0.0),
+    (NEXTN, 0.0),
 ];
 
 /// A number or a truth value.

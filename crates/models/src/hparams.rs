@@ -18,8 +18,10 @@ pub struct Hparams {
     pub window: Option<usize>,
     /// Width of the residual stream.
     pub hidden: usize,
-    /// Number of layers.
+    /// Number of layers, without those that predict further tokens.
     pub layers: usize,
+    /// Layers behind them that do, and are left alone.
+    pub predicting: usize,
     /// Width of the feed-forward layer.
     pub ffn: usize,
     /// Query heads.
@@ -79,6 +81,7 @@ impl Hparams {
                 why: "it must be even and at most the length of a head",
             });
         }
+        let (layers, predicting) = layers(m, &key("block_count"), &key("nextn_predict_layers"))?;
         let window = m.opt_u32(&key("attention.sliding_window"))?.filter(|&window| window > 0);
         Ok(Hparams {
             name: m.opt_str("general.name")?.unwrap_or(arch).to_owned(),
@@ -86,7 +89,8 @@ impl Hparams {
             context: size("context_length", u32::MAX as usize)?,
             window: window.map(|window| window as usize),
             hidden,
-            layers: size("block_count", MAX_LAYERS)?,
+            layers,
+            predicting,
             ffn: size("feed_forward_length", MAX_WIDTH)?,
             heads,
             kv_heads: size_or("attention.head_count_kv", heads, MAX_WIDTH)?,
@@ -100,6 +104,17 @@ impl Hparams {
             arch: arch.to_owned(),
         })
     }
+}
+
+/// The layers of a file, of which the last may be there to predict further tokens.
+fn layers(m: &Metadata<'_>, all: &str, predicting: &str) -> Result<(usize, usize), Error> {
+    let layers = positive(m, all, MAX_LAYERS)?;
+    let others = m.opt_u32(predicting)?.unwrap_or(0) as usize;
+    if others >= layers {
+        let (key, value) = (predicting.to_owned(), others.to_string());
+        return Err(Error::Implausible { key, value, why: "a model has other layers too" });
+    }
+    Ok((layers - others, others))
 }
 
 /// A number that the file states for each layer.

@@ -11,21 +11,27 @@
 
 mod blocks;
 mod decoder;
+mod dots1;
+mod ernie4_5_moe;
 mod error;
 mod facts;
 mod gemma2;
 mod gemma3;
 mod glm4;
+mod glm4moe;
 mod granite;
 mod hparams;
 mod llama;
 mod minicpm;
+mod minimax_m2;
 mod mistral3;
 mod olmo2;
+mod olmoe;
 mod outline;
 mod phi3;
 pub mod published;
 mod qwen2;
+mod qwen2moe;
 mod qwen3;
 mod qwen3moe;
 mod rope;
@@ -35,10 +41,12 @@ mod starcoder2;
 /// What pages are written with.
 mod page {
     pub(crate) use crate::Error;
-    pub(crate) use crate::decoder::{Bias, Decoder, Ffn, Norms, Style};
-    pub(crate) use crate::facts::{EXPERTS, Facts, WINDOW, WINDOW_PATTERN};
+    pub(crate) use crate::decoder::{Bias, Decoder, Ffn, Moe, Norms, Style};
+    pub(crate) use crate::facts::{
+        EXPERTS, Facts, LEADING_DENSE, NEXTN, SHARED_EXPERTS, WINDOW, WINDOW_PATTERN,
+    };
     pub(crate) use crate::rope::{local_rope, original_context, rope, rope_with_gain};
-    pub(crate) use graph::{Activation, Builder, NormOver, RopeStyle, Router, Temperature};
+    pub(crate) use graph::{Activation, Builder, Gate, NormOver, RopeStyle, Router, Temperature};
 }
 
 pub use error::Error;
@@ -64,7 +72,7 @@ pub struct Architecture {
 pub const ARCHITECTURES: &[Architecture] = &[
     Architecture {
         name: "llama",
-        models: "Llama 2, 3, 3.1, 3.2, Mistral, Ministral 8B, SmolLM2",
+        models: "Llama 2, 3, 3.1, 3.2, Mistral, Mixtral, Ministral 8B, SmolLM2",
         build: llama::build,
     },
     Architecture {
@@ -74,8 +82,14 @@ pub const ARCHITECTURES: &[Architecture] = &[
     },
     Architecture { name: "qwen2", models: "Qwen2, Qwen2.5", build: qwen2::build },
     Architecture { name: "qwen3", models: "Qwen3", build: qwen3::build },
+    Architecture {
+        name: "qwen2moe",
+        models: "Qwen1.5 and Qwen2 with experts",
+        build: qwen2moe::build,
+    },
     Architecture { name: "qwen3moe", models: "Qwen3 with experts", build: qwen3moe::build },
     Architecture { name: "granite", models: "Granite 3, 4 (dense)", build: granite::build },
+    Architecture { name: "granitemoe", models: "Granite 3 with experts", build: granite::build },
     Architecture { name: "minicpm", models: "MiniCPM", build: minicpm::build },
     Architecture { name: "smollm3", models: "SmolLM3", build: smollm3::build },
     Architecture { name: "phi3", models: "Phi-3, Phi-4", build: phi3::build },
@@ -84,6 +98,15 @@ pub const ARCHITECTURES: &[Architecture] = &[
     Architecture { name: "glm4", models: "GLM-4-0414", build: glm4::build },
     Architecture { name: "olmo2", models: "OLMo 2, 3", build: olmo2::build },
     Architecture { name: "starcoder2", models: "StarCoder2", build: starcoder2::build },
+    Architecture { name: "olmoe", models: "OLMoE", build: olmoe::build },
+    Architecture { name: "dots1", models: "dots.llm1", build: dots1::build },
+    Architecture { name: "glm4moe", models: "GLM-4.5, 4.6, 4.7", build: glm4moe::build },
+    Architecture { name: "minimax-m2", models: "MiniMax-M2", build: minimax_m2::build },
+    Architecture {
+        name: "ernie4_5-moe",
+        models: "ERNIE 4.5 with experts",
+        build: ernie4_5_moe::build,
+    },
 ];
 
 /// A model definition made from a file's metadata.
@@ -107,10 +130,20 @@ pub fn build(gguf: &Gguf<'_>, shares: impl Into<Shares>) -> Result<Model, Error>
     // A tensor that nobody uses means a variant of the architecture that is not implemented, and
     // its results would be wrong without notice.
     let used: HashSet<&str> = model.graph.tensors().iter().map(|t| &*t.name).collect();
-    if let Some(t) = gguf.tensors().iter().find(|t| !used.contains(t.name())) {
+    let Hparams { layers, predicting, .. } = model.hparams;
+    let left_alone = layers..layers + predicting;
+    let known = |name: &str| {
+        used.contains(name) || layer_of(name).is_some_and(|layer| left_alone.contains(&layer))
+    };
+    if let Some(t) = gguf.tensors().iter().find(|t| !known(t.name())) {
         return Err(Error::UnusedTensor { name: t.name().to_owned(), arch: arch.name });
     }
     Ok(model)
+}
+
+/// The layer of a tensor.
+fn layer_of(name: &str) -> Option<usize> {
+    name.strip_prefix("blk.")?.split('.').next()?.parse().ok()
 }
 
 /// The architecture that metadata name.

@@ -42,6 +42,9 @@ fn every_family_builds_for_any_nodes() {
         TinyModel::glm4(TensorType::F32),
         TinyModel::gemma2(TensorType::F32),
         TinyModel::gemma3(TensorType::F32),
+        TinyModel::qwen3moe(TensorType::F32, 48),
+        TinyModel::qwen2moe(TensorType::F32, 48),
+        TinyModel::dots1(TensorType::F32, 48),
     ] {
         let bytes = model.gguf();
         for nodes in [1, 2, 3, 5] {
@@ -64,11 +67,37 @@ fn what_changes_results_is_refused_by_its_key() {
         ("attention.causal", OwnedValue::from(false)),
         ("use_parallel_residual", OwnedValue::from(true)),
     ] {
-        for model in [TinyModel::llama(TensorType::F32), TinyModel::qwen2(TensorType::F32)] {
+        for model in [TinyModel::qwen3(TensorType::F32), TinyModel::qwen2(TensorType::F32)] {
             let said = refusal(&with(&model, &[(key, value.clone())]));
             assert!(said.contains(&format!("{}.{key} = ", model.arch)), "{said}");
         }
     }
+}
+
+#[test]
+fn numbers_of_experts_that_mean_nothing_are_refused_by_name() {
+    let model = TinyModel::qwen3moe(TensorType::F32, 48);
+    let said = |key: &str, value: u32| refusal(&with(&model, &[(key, OwnedValue::from(value))]));
+    let zero = "qwen3moe.expert_count = 0 is implausible: it must be at least one";
+    assert_eq!(said("expert_count", 0), zero);
+    let zero = "qwen3moe.expert_used_count = 0 is implausible: it must be at least one";
+    assert_eq!(said("expert_used_count", 0), zero);
+    let many = "expert_used_count is 13, but it must be from 1 to expert_count, and at most 32";
+    assert_eq!(said("expert_used_count", 13), many);
+    let other =
+        "tensor blk.0.ffn_down_exps.weight is 3072 x 48, but the metadata implies 3584 x 48";
+    assert_eq!(said("expert_count", 14), other);
+    assert!(said("expert_gating_func", 9).contains("expert_gating_func = 9 is not supported"));
+    let groups = |count: u32, used: u32| {
+        let keys = [
+            ("expert_group_count", OwnedValue::from(count)),
+            ("expert_group_used_count", OwnedValue::from(used)),
+        ];
+        refusal(&with(&model, &keys))
+    };
+    assert!(groups(5, 2).starts_with("expert_group_count is 5, but it must be a divisor"));
+    assert!(groups(4, 5).starts_with("expert_group_used_count is 5, but it must be at most"));
+    assert!(groups(6, 1).starts_with("expert_group_used_count is 1, but it must be at most"));
 }
 
 #[test]

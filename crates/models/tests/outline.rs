@@ -19,8 +19,16 @@ fn an_outline_of_any_family_wants_the_tensors_of_its_file() {
         let gguf = Gguf::parse(&bytes).unwrap();
         let arch = gguf.metadata().str("general.architecture").unwrap();
         families.insert(arch.to_owned());
-        let extras = ["output.weight", "blk.0.attn_q.bias"];
-        let extras: Vec<&str> = extras.into_iter().filter(|t| gguf.tensor(t).is_some()).collect();
+        let optional = [
+            "output.weight",
+            "blk.0.attn_q.bias",
+            "blk.0.attn_q_norm.weight",
+            "exp_probs_b.bias",
+            "ffn_gate_inp_shexp.weight",
+        ];
+        let names = gguf.tensors().iter().map(gguf::Tensor::name);
+        let extras: Vec<&str> =
+            names.filter(|name| optional.iter().any(|end| name.ends_with(end))).collect();
         let floats = |t: &gguf::Tensor<'_>| {
             let (values, _) = t.data.as_chunks();
             values.iter().map(|v| f32::from_le_bytes(*v)).collect()

@@ -48,6 +48,22 @@ fn a_dense_layer_at_batch_one_has_five_waits_two_of_them_global() {
 }
 
 #[test]
+fn a_layer_with_experts_at_batch_one_has_six_waits_two_of_them_global() {
+    for model in [
+        TinyModel::qwen3moe(TensorType::Q4_0, 192),
+        TinyModel::qwen3moe(TensorType::F32, 48),
+        TinyModel::qwen2moe(TensorType::Q4_0, 192),
+        TinyModel::dots1(TensorType::Q4_0, 192),
+    ] {
+        for nodes in [2, 3, 4, 6, 8] {
+            let got = waits(&model, nodes, Variant::DECODE, &plan(nodes));
+            assert_eq!(got, (6, 2), "{} on {nodes} nodes", model.arch);
+        }
+        assert_eq!(waits(&model, 1, Variant::DECODE, &plan(1)), (6, 0), "{}", model.arch);
+    }
+}
+
+#[test]
 fn norms_over_the_heads_of_all_nodes_make_a_wait_global() {
     let model = TinyModel::olmo2(TensorType::Q4_0);
     for nodes in [2, 3, 8] {

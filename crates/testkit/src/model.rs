@@ -41,6 +41,8 @@ pub struct TinyExperts {
     pub used: usize,
     /// Width of each.
     pub width: usize,
+    /// Width of one more for all tokens.
+    pub shared: Option<usize>,
 }
 
 impl TinyModel {
@@ -118,8 +120,20 @@ impl TinyModel {
 
     /// As above with experts of this width, three of twelve for each token.
     pub fn qwen3moe(ty: TensorType, width: usize) -> TinyModel {
-        let experts = Some(TinyExperts { count: 12, used: 3, width });
+        let experts = Some(TinyExperts { count: 12, used: 3, width, shared: None });
         TinyModel { arch: "qwen3moe", experts, head_dim: 64, ..TinyModel::llama(ty) }
+    }
+
+    /// As above with one more expert for all tokens, times a sigmoid.
+    pub fn qwen2moe(ty: TensorType, width: usize) -> TinyModel {
+        let moe = TinyModel::qwen3moe(ty, width);
+        let experts = moe.experts.map(|of| TinyExperts { shared: Some(2 * width), ..of });
+        TinyModel { arch: "qwen2moe", experts, ..moe }
+    }
+
+    /// As above with the expert for all tokens as it is.
+    pub fn dots1(ty: TensorType, width: usize) -> TinyModel {
+        TinyModel { arch: "dots1", ..TinyModel::qwen2moe(ty, width) }
     }
 
     /// The file's bytes.
@@ -176,6 +190,10 @@ impl TinyModel {
         let gguf = Gguf::parse(&bytes).expect("what was just written can be read");
         let second = self.second.unwrap_or(self.ty);
         let is_second = |name: &str| ["attn_v", "ffn_down"].iter().any(|part| name.contains(part));
+        let gates = (0..self.layers).map(|layer| format!("blk.{layer}.ffn_gate_inp_shexp.weight"));
+        let gates: Vec<String> = gates.filter(|_| self.arch == "qwen2moe").collect();
+        let mut extras: Vec<&str> = gates.iter().map(String::as_str).collect();
+        extras.extend((!self.tied).then_some("output.weight"));
         let outline = Outline {
             metadata: gguf.metadata(),
             vocab: self.vocab,
@@ -185,7 +203,7 @@ impl TinyModel {
                 _ if is_second(name) => second,
                 _ => self.ty,
             },
-            extras: if self.tied { &[] } else { &["output.weight"] },
+            extras: &extras,
             values: &[],
         };
         let model = outline.build(1).expect("a family that can have these sizes");
@@ -212,6 +230,9 @@ impl TinyModel {
             w.kv(key("expert_count"), experts.count as u32);
             w.kv(key("expert_used_count"), experts.used as u32);
             w.kv(key("expert_feed_forward_length"), experts.width as u32);
+            if let Some(shared) = experts.shared {
+                w.kv(key("expert_shared_feed_forward_length"), shared as u32);
+            }
         }
         // Models with LayerNorm state the one, the others the other.
         for eps in ["layer_norm_rms_epsilon", "layer_norm_epsilon"] {
