@@ -80,6 +80,10 @@ fn print(
     match models::build(gguf, 1) {
         Ok(model) => {
             writeln!(out, "  can be run, with contexts up to {}", model.hparams.context)?;
+            let active = model.graph.active_elements();
+            if active < info.parameters {
+                writeln!(out, "  of the parameters, {} are used for a token", term::count(active))?;
+            }
             for kv in kv_classes(&model.graph) {
                 let layers = term::plural(kv.layers, "layer");
                 let token = term::size(kv.bytes_per_token);

@@ -113,6 +113,8 @@ pub struct Activity {
     /// As measured, for each thread of the pool; zeros unless loaded with
     /// [`stats`](crate::LoadOptions::stats).
     pub threads: Vec<ThreadStats>,
+    /// Times that tokens went to each expert: `[router][expert]`.
+    pub experts: Vec<Vec<u64>>,
 }
 
 impl Activity {
@@ -185,7 +187,8 @@ impl Engine {
     /// What the threads have done.
     pub fn activity(&mut self) -> Activity {
         let executor = self.executor();
-        Activity { counts: executor.counts().clone(), threads: executor.pool().stats() }
+        let (counts, experts) = (executor.counts().clone(), executor.chosen_experts());
+        Activity { counts, threads: executor.pool().stats(), experts }
     }
 
     /// Counts anew from here.

@@ -81,6 +81,26 @@ impl Graph {
         &self.tensors
     }
 
+    /// Elements of all tensors that a token has to do with: of experts, of those that it goes to.
+    pub fn active_elements(&self) -> usize {
+        let used = |tensor: &str| {
+            self.ops.iter().find_map(|node| match &node.op {
+                Op::ExpertsUp { bank, count, .. } | Op::ExpertsDown { bank, count, .. } => self
+                    .matrix(*bank)
+                    .parts
+                    .iter()
+                    .any(|part| part.name == tensor)
+                    .then_some(*count),
+                _ => None,
+            })
+        };
+        let of = |tensor: &TensorSpec| match tensor.experts {
+            Some(experts) => tensor.elements() / experts * used(&tensor.name).unwrap_or(experts),
+            None => tensor.elements(),
+        };
+        self.tensors.iter().map(of).sum()
+    }
+
     /// Settles on sequences of up to `context` tokens. Rotary embeddings are for all of their positions:
     /// keys that are in the cache already could not change with the length. A window in which all of
     /// them fit is none.

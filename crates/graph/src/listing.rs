@@ -1,6 +1,6 @@
 //! `arclight graph`: one layer's compiled stages, for people.
 
-use crate::book::{Desk, Memory, What};
+use crate::book::{Desk, Extent, Memory, What};
 use crate::buffer::{Buffers, Home};
 use crate::builder::Graph;
 use crate::compile::{Stage, compile, count_waits};
@@ -36,7 +36,10 @@ impl<'a> LayerListing<'a> {
             let desk = Desk { graph, plan, kv, level: 0, place, home: &|_| 0 };
             let lines = stage.instrs.iter().flat_map(|instr| instr.work(&desk));
             let weights = |what| matches!(what, What::Read(Memory::Weights(_), _));
-            lines.filter(|line| weights(line.what)).map(|line| line.amount).sum()
+            // Of experts, those that one token goes to.
+            let one = Extent { tokens: 1, logits: 1, ..Extent::default() };
+            let all = lines.filter(|line| weights(line.what));
+            all.map(|line| line.amount * one.units(line.per)).sum()
         };
         let nodes = |stage| (0..graph.nodes).map(|node| streamed(stage, node)).collect();
         let streamed = stages.iter().map(nodes).collect();

@@ -1,6 +1,7 @@
 //! The arithmetic of the report: from facts to figures, without asking anybody.
 
 use super::counters::Counted;
+use super::experts::Experts;
 use super::reads::Reads;
 use super::tasks::Tasks;
 use super::{Phase, verdict};
@@ -54,6 +55,9 @@ pub(crate) struct NodesReport {
     pub(super) threads: Vec<Thread>,
     /// How threads shared tasks, after an answer those of its prompt too; `None` if there were none.
     pub(super) tasks: Option<Tasks>,
+    /// Which experts tokens went to; `None` for models without.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) experts: Option<Experts>,
     /// By the machine.
     pub(super) counted: Counted,
     /// What bounds the work, in words.
@@ -229,6 +233,7 @@ impl NodesReport {
             waits_as_compiled: threads.iter().all(Thread::as_compiled),
             threads,
             tasks: facts.tasks.clone(),
+            experts: Experts::of(&facts.phase.activity.experts),
             counted: phase.counted.clone(),
             verdict: Vec::new(),
         };

@@ -14,6 +14,7 @@
 //! taken to stream its threads' share of it.
 
 mod counters;
+mod experts;
 mod figures;
 pub(crate) mod reads;
 mod table;
@@ -65,6 +66,8 @@ impl Phase {
         for (to, from) in to.waits.iter_mut().flatten().zip(from.waits.into_iter().flatten()) {
             *to += from;
         }
+        let experts = self.activity.experts.iter_mut().flatten();
+        experts.zip(activity.experts.into_iter().flatten()).for_each(|(to, from)| *to += from);
         for (to, from) in self.activity.threads.iter_mut().zip(activity.threads) {
             to.jobs.count += from.jobs.count;
             to.jobs.nanos += from.jobs.nanos;

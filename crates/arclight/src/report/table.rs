@@ -1,5 +1,6 @@
 //! The report as text: a column for each node, a row for each figure, within 100 characters.
 
+use super::experts::Experts;
 use super::figures::{Figures, Memory, NodesReport, PageCounts, Waiting};
 use crate::term;
 use std::time::Duration;
@@ -144,6 +145,7 @@ impl NodesReport {
                 t.local_waits, t.global_waits, t.compiled_local_waits, t.compiled_global_waits
             )),
         }
+        notes.extend(self.experts.iter().map(Experts::line));
         notes.extend(self.tasks.iter().flat_map(|tasks| tasks.warnings.clone()));
         notes.extend(self.counted.lines(self.tokens, self.seconds));
         notes

@@ -86,6 +86,7 @@ impl Case {
                 activity: Activity {
                     counts: Counts { steps: 10, tokens: 10, places: vec![place; 2], waits },
                     threads: vec![thread(6000, 1000, 2000), thread(8000, 500, 500)],
+                    experts: Vec::new(),
                 },
             },
             reads: Reads { all: 3e9, groups: vec![2.2e9, 1.1e9] },

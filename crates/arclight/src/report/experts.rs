@@ -1,0 +1,65 @@
+//! How evenly tokens went to experts.
+
+use super::table::percent;
+use serde::Serialize;
+
+/// The choice of experts, of all layers that have some.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(super) struct Experts {
+    /// Times that tokens went to each: `[layer][expert]`.
+    chosen: Vec<Vec<u64>>,
+    /// Tokens of a layer's busiest expert over its even share: on average, and at most.
+    busiest: f64,
+    busiest_of_all: f64,
+    /// Share of experts that no token went to.
+    idle: f64,
+}
+
+impl Experts {
+    /// `None` if there are none, or no token went to any.
+    pub(super) fn of(chosen: &[Vec<u64>]) -> Option<Experts> {
+        // One that all tokens go to is no choice.
+        let layers = chosen.iter().filter(|layer| layer.len() > 1 && layer.iter().any(|&n| n > 0));
+        let chosen: Vec<Vec<u64>> = layers.cloned().collect();
+        let busiest = |layer: &Vec<u64>| {
+            let most = layer.iter().max().copied().unwrap_or(0);
+            most as f64 * layer.len() as f64 / layer.iter().sum::<u64>() as f64
+        };
+        let busiest: Vec<f64> = chosen.iter().map(busiest).collect();
+        let all = chosen.iter().flatten();
+        let idle = all.clone().filter(|&&n| n == 0).count() as f64 / all.count().max(1) as f64;
+        (!chosen.is_empty()).then(|| Experts {
+            busiest: busiest.iter().sum::<f64>() / busiest.len() as f64,
+            busiest_of_all: busiest.iter().copied().fold(0.0, f64::max),
+            idle,
+            chosen,
+        })
+    }
+
+    /// In words.
+    pub(super) fn line(&self) -> String {
+        let Experts { busiest, busiest_of_all, idle, .. } = self;
+        format!(
+            "experts: the busiest of a layer had {busiest:.1} times its even share of tokens, in one \
+             layer {busiest_of_all:.1} times; {} had none",
+            percent(*idle)
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_busiest_is_held_against_an_even_share() {
+        let chosen = [vec![4, 2, 2, 0], vec![9], vec![6, 0, 1, 1], vec![0, 0]];
+        let experts = Experts::of(&chosen).unwrap();
+        assert_eq!((experts.busiest, experts.busiest_of_all, experts.idle), (2.5, 3.0, 0.25));
+        assert_eq!(experts.chosen.len(), 2);
+        assert!(
+            experts.line().contains("2.5 times its even share of tokens, in one layer 3.0 times")
+        );
+        assert_eq!(Experts::of(&[vec![7]]), None);
+    }
+}
