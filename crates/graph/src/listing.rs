@@ -118,7 +118,7 @@ impl fmt::Display for LayerListing<'_> {
                     None if matrix.is_some() => "by tiles",
                     None => "by items",
                 };
-                writeln!(f, "{number}  {name:<26} {who:<12} {}", self.place(instr))?;
+                writeln!(f, "{number}  {name:<28} {who:<12} {}", self.place(instr))?;
             }
             let bytes = &self.streamed[at];
             if bytes.iter().any(|&b| b > 0) {

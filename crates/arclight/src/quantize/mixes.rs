@@ -66,17 +66,25 @@ pub(super) struct About {
     pub(super) layers: usize,
     /// Query heads to a KV head.
     pub(super) group: usize,
+    /// Experts of a layer; 0 if there are none.
+    pub(super) experts: usize,
     /// The head is the embedding matrix.
     pub(super) tied: bool,
     /// There is an importance matrix.
     pub(super) importance: bool,
 }
 
-/// The layer of a tensor and what it is there: `(3, "attn_q")` of `blk.3.attn_q.weight`.
+/// The layer of a tensor and what it is there: `(3, "attn_q")` of `blk.3.attn_q.weight`. Matrices of
+/// experts are as those of a dense layer.
 fn in_layer(name: &str) -> Option<(usize, &str)> {
     let (layer, rest) = name.strip_prefix("blk.")?.split_once('.')?;
-    Some((layer.parse().ok()?, rest.strip_suffix(".weight")?))
+    let tensor = rest.strip_suffix(".weight")?;
+    let dense = tensor.strip_suffix("_exps").or(tensor.strip_suffix("_shexp"));
+    Some((layer.parse().ok()?, dense.unwrap_or(tensor)))
 }
+
+/// Models of so many experts have little attention beside them, which may cost more bits: Mixtral.
+const FEW_EXPERTS: usize = 8;
 
 impl Mix {
     /// The type of a matrix with rows of `cols`.
@@ -92,6 +100,7 @@ impl Mix {
         let head = name == "output.weight" || of.tied && name == "token_embd.weight";
         match (self.name, name) {
             ("MXFP4", "output.weight" | "token_embd.weight") => return Q8_0,
+            ("MXFP4", _) if of.experts > 0 && !name.ends_with("_exps.weight") => return Q8_0,
             _ if head && !cols.is_multiple_of(self.base.block_len()) => return Q8_0,
             _ if head && low => return Q5_K,
             _ if head && self.base != Q8_0 => return Q6_K,
@@ -104,6 +113,16 @@ impl Mix {
         let first_eighth = layer < of.layers / 8;
         // Few bits for V cost much, and V is small where many query heads share it.
         match (tensor, self.name) {
+            ("attn_v" | "attn_k", _) if of.experts == FEW_EXPERTS => {
+                if low && self.base != IQ3_XXS { Q4_K } else { Q8_0 }
+            }
+            ("attn_output", name) if of.experts == FEW_EXPERTS => {
+                let better = [
+                    "Q2_K", "IQ3_XS", "IQ3_S", "IQ3_M", "Q3_K_S", "Q3_K_M", "IQ4_NL", "IQ4_XS",
+                    "Q4_K_S", "Q4_K_M",
+                ];
+                if low || better.contains(&name) { Q5_K } else { self.base }
+            }
             ("attn_v" | "attn_qkv", _) => self.values(layer, of),
             ("ffn_down", "Q2_K") => Q3_K,
             ("ffn_down", "Q2_K_S") if first_eighth => Q4_K,
@@ -116,6 +135,9 @@ impl Mix {
             ("ffn_down", "Q4_0") if first_eighth && of.importance => Q4_1,
             ("ffn_down", "Q5_0") if first_eighth && of.importance => Q5_1,
             ("ffn_down", "IQ3_M") if first_eighth => Q4_K,
+            ("ffn_down", "IQ3_M") if of.experts == FEW_EXPERTS && more_bits(layer, of.layers) => {
+                Q4_K
+            }
             ("ffn_down", "IQ3_XXS") if first_eighth && !of.importance => Q4_K,
             ("ffn_down", "IQ3_XXS") if !of.importance => Q3_K,
             ("ffn_down", "IQ2_S" | "IQ2_M") if first_eighth => IQ3_S,
@@ -140,7 +162,11 @@ impl Mix {
         match self.name {
             "Q2_K" if !shared => Q3_K,
             "Q2_K" | "Q2_K_S" | "IQ3_XXS" | "IQ3_XS" | "IQ3_S" if shared => Q4_K,
-            "IQ2_XXS" | "IQ2_XS" | "IQ2_S" | "IQ2_M" | "IQ1_S" | "IQ1_M" if shared => Q4_K,
+            "IQ2_XXS" | "IQ2_XS" | "IQ2_S" | "IQ2_M" | "IQ1_S" | "IQ1_M"
+                if shared || of.experts >= 4 =>
+            {
+                Q4_K
+            }
             "IQ2_S" | "IQ2_M" => IQ3_S,
             "IQ2_XXS" | "IQ2_XS" | "IQ1_S" | "IQ1_M" => Q2_K,
             "IQ3_XXS" if !of.importance => IQ3_S,
@@ -181,7 +207,7 @@ pub(super) fn fit(ty: TensorType, cols: usize) -> TensorType {
 mod tests {
     use super::*;
 
-    const QWEN3: About = About { layers: 28, group: 2, tied: true, importance: false };
+    const QWEN3: About = About { layers: 28, group: 2, experts: 0, tied: true, importance: false };
 
     fn layers_with(mix: &str, tensor: &str, ty: TensorType, of: &About) -> Vec<usize> {
         let mix: Mix = mix.parse().unwrap();
@@ -241,6 +267,32 @@ mod tests {
         let better = [0, 1, 2, 5, 8, 11, 14, 17, 20, 23, 24, 25, 26, 27];
         assert_eq!(layers_with("q4_k_m", "attn_qkv", Q6_K, &QWEN3), better);
         assert_eq!(layers_with("iq2_xs", "attn_qkv", Q2_K, &QWEN3).len(), 28);
+    }
+
+    #[test]
+    fn experts_are_as_dense_layers_and_few_of_them_have_better_attention() {
+        let better = layers_with("q4_k_m", "ffn_down", Q6_K, &QWEN3);
+        let many = About { experts: 128, ..QWEN3 };
+        assert_eq!(layers_with("q4_k_m", "ffn_down_exps", Q6_K, &many), better);
+        assert_eq!(layers_with("q4_k_m", "ffn_down_shexp", Q6_K, &many), better);
+        assert_eq!(layers_with("q4_k_m", "ffn_up_exps", Q4_K, &many).len(), 28);
+        let eight = About { experts: 8, ..QWEN3 };
+        for (mix, tensor, ty) in [
+            ("q4_k_m", "attn_v", Q8_0),
+            ("q4_k_m", "attn_k", Q8_0),
+            ("q4_k_m", "attn_output", Q5_K),
+            ("q5_k_m", "attn_output", Q5_K),
+            ("q4_0", "attn_output", Q4_0),
+            ("iq2_xs", "attn_k", Q4_K),
+            ("iq2_xs", "attn_output", Q5_K),
+        ] {
+            assert_eq!(layers_with(mix, tensor, ty, &eight).len(), 28, "{mix} {tensor}");
+        }
+        assert_eq!(layers_with("iq2_xs", "attn_v", Q4_K, &many).len(), 28);
+        // Experts alone are of this type.
+        assert_eq!(layers_with("mxfp4", "ffn_up_exps", MXFP4, &many).len(), 28);
+        assert_eq!(layers_with("mxfp4", "ffn_up_shexp", Q8_0, &many).len(), 28);
+        assert_eq!(layers_with("mxfp4", "ffn_up", MXFP4, &QWEN3).len(), 28);
     }
 
     #[test]

@@ -154,6 +154,7 @@ fn types(args: &QuantizeArgs, gguf: &Gguf<'_>, importance: bool) -> Result<Vec<T
     let about = About {
         layers: size("block_count"),
         group: heads.checked_div(size("attention.head_count_kv")).unwrap_or(1),
+        experts: size("expert_count"),
         tied: gguf.tensor("output.weight").is_none(),
         importance,
     };
