@@ -5,7 +5,7 @@ use gguf::TensorType;
 use testkit::TinyModel;
 
 const EXPERTS: usize = 12;
-const CHOSEN: usize = 3;
+const CHOSEN: usize = 6;
 
 fn load(nodes: usize) -> Engine {
     let bytes = TinyModel::qwen3moe(TensorType::Q4_0, 192).gguf();

@@ -61,7 +61,7 @@ fn models() -> Vec<(String, Model)> {
         ),
         model("llama q4_0, window 40, kv q4_0", KvType::Q4_0, windowed(Some(40))),
         // Experts of several leaves and few, of which nodes have other ones by class; of floats.
-        model("experts q4_0", KvType::F16, TinyModel::qwen3moe(TensorType::Q4_0, 736)),
+        model("experts q4_0", KvType::F16, TinyModel::qwen3moe(TensorType::Q4_0, 768)),
         model("experts q4_k + q6_k", KvType::F16, {
             let second = Some(TensorType::Q6_K);
             TinyModel { second, ..TinyModel::qwen3moe(TensorType::Q4_K, 768) }

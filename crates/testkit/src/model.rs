@@ -118,9 +118,9 @@ impl TinyModel {
         TinyModel { arch: "smollm3", layers: 4, ..TinyModel::qwen3(ty) }
     }
 
-    /// As above with experts of this width, three of twelve for each token.
+    /// As above with experts of this width, six of twelve for each token.
     pub fn qwen3moe(ty: TensorType, width: usize) -> TinyModel {
-        let experts = Some(TinyExperts { count: 12, used: 3, width, shared: None });
+        let experts = Some(TinyExperts { count: 12, used: 6, width, shared: None });
         TinyModel { arch: "qwen3moe", experts, head_dim: 64, ..TinyModel::llama(ty) }
     }
 
