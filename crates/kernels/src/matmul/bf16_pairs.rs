@@ -27,14 +27,26 @@ pub(crate) fn step_pairs<const T: usize, const N: usize, const U: usize>(
     }
     const { assert!(U == 1) };
     let mut stack = Stack::new();
-    tree(Pairs(d, fetch), parts, pieces, rows::<_, T>(acts, token), &mut stack);
-    for root in 0..stack.roots() {
-        let (sums, first) = (stack.root(root), root * tiles.count() + tile);
-        for t in 0..T {
-            let row = out.row_mut(token + t).as_chunks_mut().0;
-            for n in 0..N {
-                d.store(sums[t][n], &mut row[first + n]);
-            }
+    let last = tree(Pairs(d, fetch), parts, pieces, rows::<_, T>(acts, token), &mut stack);
+    for root in 0..stack.left() {
+        store_root(d, stack.root(root), root * tiles.count() + tile, token, out);
+    }
+    store_root(d, &last, stack.left() * tiles.count() + tile, token, out);
+}
+
+/// Writes the sums of one root, whose first tile is `first`.
+#[inline(always)]
+fn store_root<const T: usize, const N: usize>(
+    d: Avx512Bf16,
+    sums: &[[<Pairs as Products<u32>>::F; N]; T],
+    first: usize,
+    token: usize,
+    out: &mut RowsMut<'_, f32>,
+) {
+    for t in 0..T {
+        let row = out.row_mut(token + t).as_chunks_mut().0;
+        for n in 0..N {
+            d.store(sums[t][n], &mut row[first + n]);
         }
     }
 }

@@ -93,8 +93,8 @@ impl<D: Dot, K: Tile, const U: usize> Products<K::Act> for Dots<D, K, U> {
     }
 }
 
-/// Sums of pieces that are yet to be added, of `T` tokens and `N` vectors. Not cleared: that would cost more
-/// than a short piece's sums.
+/// Sums of pieces that are yet to be added, or roots, of `T` tokens and `N` vectors. Not cleared: that would
+/// cost more than a short piece's sums.
 pub(super) struct Stack<F, const T: usize, const N: usize> {
     levels: [MaybeUninit<[[F; N]; T]>; PIECE_LEVELS],
     depth: usize,
@@ -119,9 +119,9 @@ impl<F: Copy, const T: usize, const N: usize> Stack<F, T, N> {
         unsafe { self.levels[self.depth].assume_init_ref() }
     }
 
-    /// What is left: the roots.
+    /// What is left after [`tree`]: the roots before the last.
     #[inline(always)]
-    pub(super) fn roots(&self) -> usize {
+    pub(super) fn left(&self) -> usize {
         self.depth
     }
 
@@ -134,7 +134,9 @@ impl<F: Copy, const T: usize, const N: usize> Stack<F, T, N> {
     }
 }
 
-/// The sums of all pieces, added up.
+/// The sums of all pieces, added up: the last root. Roots before it are left on the `stack`.
+///
+/// The last one never lies there: it is mostly the only one, and stays in registers.
 #[inline(always)]
 pub(super) fn tree<A, P: Products<A>, const T: usize, const N: usize>(
     products: P,
@@ -142,8 +144,10 @@ pub(super) fn tree<A, P: Products<A>, const T: usize, const N: usize>(
     pieces: &[Piece],
     mut acts: [&[A]; T],
     stack: &mut Stack<P::F, T, N>,
-) {
-    for piece in pieces {
+) -> [[P::F; N]; T] {
+    let mut pieces = pieces.iter();
+    loop {
+        let piece = pieces.next().expect("a tile has columns");
         // One alone may be odd, where elements are pairs.
         let (len, cols) = (P::bytes(piece.cols), piece.cols.div_ceil(P::ACT_COLS));
         let (mut own, mut own_acts) = (parts, acts);
@@ -163,6 +167,9 @@ pub(super) fn tree<A, P: Products<A>, const T: usize, const N: usize>(
                     sums[t][n] = products.add(below[t][n], sums[t][n]);
                 }
             }
+        }
+        if pieces.len() == 0 {
+            return sums;
         }
         stack.push(sums);
     }

@@ -2,7 +2,7 @@
 
 use super::family::{MicroKernel, NONE, Size, Sums};
 use super::panel::{PanelKind, Unpack};
-use super::parts::{Fetch, rows};
+use super::parts::{Fetch, Part, rows};
 use super::pieces::{Dots, Piece, Stack, tree};
 use super::{Tile, Tiles};
 use crate::TILE_ROWS;
@@ -389,14 +389,27 @@ pub(crate) fn step<D: Dot, K: Tile, const T: usize, const N: usize, const U: usi
     }
     let mut stack = Stack::new();
     let dots = Dots::<D, K, U>::new(d, fetch);
-    tree(dots, parts, pieces, rows::<_, T>(acts, token), &mut stack);
-    for root in 0..stack.roots() {
-        let (sums, before) = (stack.root(root), root * tiles.count());
-        for t in 0..T {
-            let row = &mut out.row_mut(token + t).as_chunks_mut::<TILE_ROWS>().0[before..];
-            for n in 0..N {
-                d.store(sums[t][n], &mut row[at[n]], parts[n].group);
-            }
+    let last = tree(dots, parts, pieces, rows::<_, T>(acts, token), &mut stack);
+    // Twice and not in one loop, which would put the last root into memory.
+    for root in 0..stack.left() {
+        store_root(d, stack.root(root), (&parts, &at, root * tiles.count()), token, out);
+    }
+    store_root(d, &last, (&parts, &at, stack.left() * tiles.count()), token, out);
+}
+
+/// Writes the sums of one root, which begins with tile `before` of the outputs.
+#[inline(always)]
+fn store_root<D: Dot, const T: usize, const N: usize>(
+    d: D,
+    sums: &[[D::F; N]; T],
+    (parts, at, before): (&[Part<'_>; N], &[usize; N], usize),
+    token: usize,
+    out: &mut RowsMut<'_, f32>,
+) {
+    for t in 0..T {
+        let row = &mut out.row_mut(token + t).as_chunks_mut::<TILE_ROWS>().0[before..];
+        for n in 0..N {
+            d.store(sums[t][n], &mut row[at[n]], parts[n].group);
         }
     }
 }
