@@ -41,6 +41,8 @@ ARCH_TENSORS = {
                    "shared_mlp.input_linear": "ffn_gate_shexp ffn_up_shexp",
                    "shared_mlp.output_linear": "ffn_down_shexp"},
     "glm4moe": {"post_attention_layernorm": "post_attention_norm"},
+    "gpt-oss": {"post_attention_layernorm": "post_attention_norm",
+                "self_attn.sinks": "attn_sinks", "mlp.router": "ffn_gate_inp"},
     "glm4": {"post_self_attn_layernorm": "post_attention_norm",
              "post_mlp_layernorm": "post_ffw_norm"},
 }
@@ -54,7 +56,7 @@ def file_names(spec: Spec, name: str) -> list[str]:
     if name.endswith("e_score_correction_bias"):
         return [f"blk.{name.split('.')[2]}.exp_probs_b.bias"]
     if not name.endswith((".weight", ".bias")):  # of experts, all in one
-        name += ".weight"
+        name = name.removesuffix("_bias") + ".bias" if name.endswith("_bias") else name + ".weight"
     path, kind = name.rsplit(".", 1)
     if path in TOP_TENSORS:
         return [f"{TOP_TENSORS[path]}.{kind}"]
@@ -70,14 +72,24 @@ def split_halves(w: np.ndarray, heads: int) -> np.ndarray:
     return w.reshape(heads, rows // heads // 2, 2, -1).swapaxes(1, 2).reshape(w.shape)
 
 
-def rows_of(w) -> int:
+def rows_of(name: str, w) -> int:
     """The dimension of rows: before it may be that of experts."""
-    return max(w.ndim - 2, 0)
+    return 1 if name.endswith("proj_bias") else max(w.ndim - 2, 0)
+
+
+def turned(spec: Spec, name: str) -> bool:
+    """Whether the parameter has rows as columns, and those of its tensors in turn."""
+    return spec.arch == "gpt-oss" and ".experts." in name
 
 
 def of_parameter(spec: Spec, name: str, parts: list[np.ndarray]) -> np.ndarray:
     """The parameter `name` from its tensors in the file."""
-    w = np.concatenate(parts, rows_of(parts[0]))
+    rows = rows_of(name, parts[0])
+    if turned(spec, name):
+        w = np.stack(parts, rows + 1)
+        w = w.reshape(*w.shape[:rows], -1, *w.shape[rows + 2:])
+        return w.swapaxes(1, 2) if w.ndim == 3 else w
+    w = np.concatenate(parts, rows)
     if spec.permuted and ("q_proj" in name or "k_proj" in name):
         w = split_halves(w, spec.heads if "q_proj" in name else spec.kv_heads)
     if spec.arch.startswith("gemma") and "norm" in name:
@@ -94,7 +106,9 @@ def tensors(spec: Spec, model, seed: int) -> dict[str, tuple[np.ndarray, np.floa
         for name, p in [*model.named_parameters(), *choice]:
             names = file_names(spec, name)
             # a matrix of one row is a vector in files
-            shape, rows = list(p.shape if p.shape[0] > 1 else p.shape[1:]), rows_of(p)
+            shape, rows = list(p.shape if p.shape[0] > 1 else p.shape[1:]), rows_of(name, p)
+            if turned(spec, name) and len(shape) == 3:
+                shape[1:] = shape[:0:-1]
             shape[rows] //= len(names)
             for n in names:
                 spread = weights.spread(n, tuple(shape), spec.gains)

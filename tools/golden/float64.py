@@ -11,12 +11,12 @@ from specs import INTERLEAVED, NOPE_EVERY, PERMUTED
 
 GELU = ("starcoder2", "gemma2", "gemma3")
 # Every such layer is without a window, where some have one; files may list the layers instead.
-PERIOD = {"gemma2": 2, "gemma3": 6, "olmo2": 4}
+PERIOD = {"gemma2": 2, "gemma3": 6, "olmo2": 4, "gpt-oss": 2}
 LOCAL = {"gemma3": 1e4, "olmo2": None}  # layers with a window have unstretched RoPE of this base
 
 
 SOFTMAX, SIGMOID, CHOSEN = 1, 2, 3  # what scores of experts become
-GATES = {"llama": CHOSEN, "granitemoe": CHOSEN, "minimax-m2": SIGMOID}
+GATES = {"llama": CHOSEN, "granitemoe": CHOSEN, "gpt-oss": CHOSEN, "minimax-m2": SIGMOID}
 NORMALISED = ("qwen3moe", "minimax-m2", "ernie4_5-moe")
 
 
@@ -79,7 +79,10 @@ class Float64:
             # turns within the original context: 32 and more stay, one and less are divided
             at = lambda turns: (self.rot * math.log(original / (turns * 2 * math.pi))
                                 / (2 * math.log(self.base)))
-            low, high = max(math.floor(at(32)), 0), min(math.ceil(at(1)), self.rot - 1)
+            low, high = at(32), at(1)
+            if self.arch != "gpt-oss":
+                low, high = math.floor(low), math.ceil(high)
+            low, high = max(low, 0), min(high, self.rot - 1)
             divided = np.clip((np.arange(self.rot // 2) - low) / (high - low), 0, 1)
             assert ((divided > 0) & (divided < 1)).any() and (divided == 1).any()
             self.freq = self.freq * (1 - divided + divided / factor)
@@ -142,12 +145,20 @@ class Float64:
     def experts(self, h, p):
         """Every token by itself."""
         t, out = self.t, np.zeros_like(h)
-        scores = h @ t[p + "ffn_gate_inp.weight"].T
+        scores = h @ t[p + "ffn_gate_inp.weight"].T + t.get(p + "ffn_gate_inp.bias", 0.0)
         for i, row in enumerate(h):
             for e, weight in enumerate(self.choose(scores[i], t.get(p + "exp_probs_b.bias"))):
                 if weight:
-                    gate, up = (t[p + f"ffn_{m}_exps.weight"][e] @ row for m in ("gate", "up"))
-                    out[i] += weight * (t[p + "ffn_down_exps.weight"][e] @ (self.act(gate) * up))
+                    def linear(h, m):
+                        bias = t.get(p + f"ffn_{m}_exps.bias")
+                        return t[p + f"ffn_{m}_exps.weight"][e] @ h + (0 if bias is None else bias[e])
+                    gate, up = linear(row, "gate"), linear(row, "up")
+                    if self.arch == "gpt-oss":
+                        gate, up = np.minimum(gate, 7), np.clip(up, -7, 7)
+                        up = gate / (1 + np.exp(-1.702 * gate)) * (up + 1)
+                    else:
+                        up = self.act(gate) * up
+                    out[i] += weight * linear(up, "down")
         if p + "ffn_up_shexp.weight" in t:
             gate, up = (h @ t[p + f"ffn_{m}_shexp.weight"].T for m in ("gate", "up"))
             shared = (self.act(gate) * up) @ t[p + "ffn_down_shexp.weight"].T
@@ -192,12 +203,15 @@ class Float64:
             s = np.einsum("qhd,khd->hqk", q, k) * self.scale
             s = self.capped(s, "attn_logit_softcapping") + hidden
             s = s + behind if self.windowed[i] else s
+            if p + "attn_sinks.weight" in t:
+                sinks = t[p + "attn_sinks.weight"][:, None, None]
+                s = np.concatenate([s, np.broadcast_to(sinks, (*s.shape[:2], 1))], -1)
             s = np.exp(s - s.max(-1, keepdims=True))
-            s /= s.sum(-1, keepdims=True)
+            s = (s / s.sum(-1, keepdims=True))[..., :n]
             o = np.einsum("hqk,khd->qhd", s, v).reshape(n, -1)
             o = linear(o, p + "attn_output")
-            x = x + add * (o if self.arch == "glm4moe" else self.norm_if(o, p + "post_attention_norm"))
-            sparse_norm = self.arch == "glm4moe"  # which calls it after what comes before it
+            sparse_norm = self.arch in ("glm4moe", "gpt-oss")  # which call it after what comes before it
+            x = x + add * (o if sparse_norm else self.norm_if(o, p + "post_attention_norm"))
             h = self.norm_if(x, p + ("post_attention_norm" if sparse_norm else "ffn_norm"))
             if p + "ffn_gate_inp.weight" in t:
                 x = x + add * self.experts(h, p)

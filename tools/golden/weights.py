@@ -42,6 +42,8 @@ def spread(name: str, shape: tuple, gains: dict) -> tuple[np.float32, np.float32
     elif kind.endswith("norm"):  # far from one, all positive
         gain = gains.get(kind, 1.0)
         return np.float32(0.5 * gain), np.float32(gain)
+    elif kind == "attn_sinks":  # near the scores of keys
+        deviation = 1.0
     elif kind in ("token_embd", "output"):
         deviation = 2.0 / shape[-1] ** 0.5  # logits come out at a deviation of about 2
     else:

@@ -33,7 +33,7 @@ const DENSE: [&str; 22] = [
 ];
 
 /// Models with experts.
-const EXPERTS: [&str; 9] = [
+const EXPERTS: [&str; 10] = [
     "qwen3moe",
     "qwen2moe",
     "olmoe",
@@ -43,6 +43,7 @@ const EXPERTS: [&str; 9] = [
     "glm4moe",
     "minimax_m2",
     "ernie4_5_moe",
+    "gpt_oss",
 ];
 
 /// Largest difference relative to the largest logit, with keys and values in f32. Transformers

@@ -69,6 +69,7 @@ fn models() -> Vec<(String, Model)> {
         // One more expert for all tokens, in a bank and as a dense layer.
         model("shared expert q8_0", KvType::F16, TinyModel::qwen2moe(TensorType::Q8_0, 160)),
         model("dense expert q4_0", KvType::F16, TinyModel::dots1(TensorType::Q4_0, 192)),
+        model("sinks and biases q4_0", KvType::F16, TinyModel::gpt_oss(TensorType::Q4_0, 192)),
         model("experts bf16", KvType::F16, TinyModel::qwen3moe(TensorType::BF16, 48)),
         // Heads that fill no vector, with norms of their own, and nodes whose keys fill no tile.
         model("qwen3, heads of 8", KvType::F16, small_heads(8)),

@@ -354,18 +354,11 @@ impl Instr {
             Kind::Load { .. } => "load",
             Kind::Norm { norm, .. } => norm.name(),
             Kind::Quantize { .. } => "quantize",
-            Kind::MatMul { activation: Some(Activation::Gelu), .. } => "matmul+gelu",
-            Kind::MatMul { activation: Some(Activation::Silu), .. } => "matmul+silu",
+            Kind::MatMul { activation: Some(f), .. } => product_and(*f, false),
             Kind::MatMul { .. } => "matmul",
-            Kind::Gated { activation: Activation::Silu, .. } => "matmul+swiglu",
-            Kind::Gated { activation: Activation::Gelu, .. } => "matmul+geglu",
+            Kind::Gated { activation, .. } => product_and(*activation, true),
             Kind::Choose { .. } => "choose",
-            Kind::ExpertsUp { expert, .. } => match (expert.activation, expert.gated) {
-                (Activation::Silu, true) => "matmul+swiglu",
-                (Activation::Gelu, true) => "matmul+geglu",
-                (Activation::Silu, false) => "matmul+silu",
-                (Activation::Gelu, false) => "matmul+gelu",
-            },
+            Kind::ExpertsUp { expert, .. } => product_and(expert.activation, expert.gated),
             Kind::ExpertsDown { .. } => "matmul",
             Kind::Prepare { place: Place { rope: None, .. }, .. } => "append",
             Kind::Prepare { .. } => "rope+append",
@@ -436,5 +429,19 @@ impl<B: Copy> Operand<B> {
             ActKind::Q8 => self.q8,
         };
         buffer.expect("lowering has declared what every part takes")
+    }
+}
+
+/// The name of a product with a function behind it, or a gated one.
+fn product_and(f: Activation, gated: bool) -> &'static str {
+    match (f, gated) {
+        (Activation::Silu, false) => "matmul+silu",
+        (Activation::Gelu, false) => "matmul+gelu",
+        (Activation::SquaredRelu, false) => "matmul+squared_relu",
+        (Activation::ClampedSilu, false) => "matmul+clamped_silu",
+        (Activation::Silu, true) => "matmul+swiglu",
+        (Activation::Gelu, true) => "matmul+geglu",
+        (Activation::SquaredRelu, true) => "matmul+squared_reglu",
+        (Activation::ClampedSilu, true) => "matmul+clamped_swiglu",
     }
 }

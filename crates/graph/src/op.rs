@@ -7,7 +7,7 @@ use crate::placement::Cut;
 use crate::router::Router;
 use crate::tensor::Bundle;
 use crate::weight::{MatrixId, VectorId};
-pub use kernels::RopeStyle;
+pub use kernels::{Activation, RopeStyle};
 use kernels::{KvType, TILE_ROWS};
 use std::ops::Range;
 
@@ -141,15 +141,6 @@ impl Norm {
     }
 }
 
-/// The non-linear function of a feed-forward layer.
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub enum Activation {
-    /// `x / (1 + e^-x)`.
-    Silu,
-    /// GELU in its approximation by tanh.
-    Gelu,
-}
-
 /// What norms of queries and keys go over.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum NormOver {
@@ -191,6 +182,8 @@ pub struct Attention {
     pub norm_eps: f32,
     /// Rotary embedding; `None` where positions do not count.
     pub rope: Option<RopeId>,
+    /// A score of each head beside those of its keys, which has no value (attention sinks).
+    pub sinks: Option<VectorId>,
     /// Factor on `q·k`, usually `1/sqrt(dim)`.
     pub scale: f32,
     /// Growth of queries with their position.

@@ -44,6 +44,7 @@ fn build(gguf: &Gguf<'_>, nodes: usize) -> Graph {
             rope: None,
             scale: 1.0,
             soft_cap: None,
+            sinks: None,
             temperature: None,
             window: None,
             cache: 0,

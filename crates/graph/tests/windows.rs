@@ -46,6 +46,7 @@ fn build(gguf: &Gguf<'_>, nodes: usize) -> Graph {
             rope: None,
             scale: SCALE,
             soft_cap,
+            sinks: None,
             temperature: None,
             window,
             cache: 0,

@@ -16,8 +16,8 @@ use std::process::{Command, Stdio};
 
 use arclight_kernels::Isa::{self, Avx2, Scalar};
 use arclight_kernels::{
-    AttnTile, KV_CHUNK, Kernels, KvType, RopeStyle, Rows, RowsMut, TILE_ROWS, attn_scratch_len,
-    attn_state_len, pack_tile, q8_row_bytes, tile_bytes,
+    Activation, AttnTile, KV_CHUNK, Kernels, KvType, RopeStyle, Rows, RowsMut, TILE_ROWS,
+    attn_scratch_len, attn_state_len, pack_tile, q8_row_bytes, tile_bytes,
 };
 use gguf::TensorType::{self, BF16, F16, F32, Q4_0, Q4_K, Q6_K, Q8_0};
 use gungraun::{
@@ -131,7 +131,12 @@ fn rms_norm(mut case: Box<Vectors>) -> Box<Vectors> {
 fn swiglu(mut case: Box<Vectors>) -> Box<Vectors> {
     let Vectors { kernels, x, w, y, .. } = &mut *case;
     let n = y.len();
-    kernels.swiglu(Rows::new(x, 1, n, n), Rows::new(w, 1, n, n), RowsMut::new(y, 1, n, n));
+    kernels.gated(
+        Activation::Silu,
+        Rows::new(x, 1, n, n),
+        Rows::new(w, 1, n, n),
+        RowsMut::new(y, 1, n, n),
+    );
     case
 }
 

@@ -127,10 +127,29 @@ pub(crate) fn softmax<S: Simd>(s: S, x: &mut [f32]) {
     s.store_part(s.div(s.load_part(tail, 0.0), sum), tail);
 }
 
+/// The non-linear function of a feed-forward layer.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum Activation {
+    /// `x / (1 + e^-x)`.
+    Silu,
+    /// GELU in its approximation by tanh: `x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 x³)))`.
+    Gelu,
+    /// `max(x, 0)²` (So et al., 2021).
+    SquaredRelu,
+    /// `x / (1 + e^-1.702x)` of `min(x, 7)`. As a gate it lets through `min(max(up, -7), 7) + 1` (gpt-oss).
+    ClampedSilu,
+}
+
 /// A function of every element. (A closure might not be inlined, and would lack the entry point's
 /// instructions then.)
 pub(crate) trait Function {
     fn of<S: Simd>(s: S, x: S::F) -> S::F;
+
+    /// The function of a gate, and what it lets through.
+    #[inline(always)]
+    fn gated<S: Simd>(s: S, gate: S::F, up: S::F) -> S::F {
+        s.mul(Self::of(s, gate), up)
+    }
 }
 
 /// `x / (1 + e^-x)`.
@@ -139,6 +158,40 @@ pub(crate) struct Silu;
 /// `x / 2 * (1 + tanh u)` with `u = sqrt(2 / pi) * (x + 0.044715 x³)`, the usual approximation of
 /// GELU (Hendrycks and Gimpel, 2016). It is `x / (1 + e^-2u)`.
 pub(crate) struct Gelu;
+
+/// `max(x, 0)²`.
+pub(crate) struct SquaredRelu;
+
+/// `x / (1 + e^-1.702x)` of `min(x, 7)`; as a gate it lets through one more than what comes, which is held
+/// between -7 and 7 (gpt-oss).
+pub(crate) struct ClampedSilu;
+
+impl Function for SquaredRelu {
+    #[inline(always)]
+    fn of<S: Simd>(s: S, x: S::F) -> S::F {
+        let x = s.max(s.splat(0.0), x);
+        s.mul(x, x)
+    }
+}
+
+impl ClampedSilu {
+    const LIMIT: f32 = 7.0;
+    const STEEPNESS: f32 = 1.702;
+}
+
+impl Function for ClampedSilu {
+    #[inline(always)]
+    fn of<S: Simd>(s: S, x: S::F) -> S::F {
+        let x = s.min(s.splat(Self::LIMIT), x);
+        logistic(s, x, s.mul(x, s.splat(Self::STEEPNESS)))
+    }
+
+    #[inline(always)]
+    fn gated<S: Simd>(s: S, gate: S::F, up: S::F) -> S::F {
+        let up = s.min(s.splat(Self::LIMIT), s.max(s.splat(-Self::LIMIT), up));
+        s.mul(Self::of(s, gate), s.add(up, s.splat(1.0)))
+    }
+}
 
 impl Function for Silu {
     #[inline(always)]
@@ -173,7 +226,7 @@ pub(crate) fn map<S: Simd, F: Function>(s: S, x: &mut [f32]) {
     s.store_part(F::of(s, s.load_part(tail, 0.0)), tail);
 }
 
-/// `out = f(gate) * up`, row by row.
+/// `out = f(gate) * up`, or what the function makes of both, row by row.
 #[inline(always)]
 pub(crate) fn gated<S: Simd, F: Function>(
     s: S,
@@ -186,9 +239,9 @@ pub(crate) fn gated<S: Simd, F: Function>(
         let (ups, up_tail) = up.row(r).as_chunks::<LANES>();
         let (outs, out_tail) = out.row_mut(r).as_chunks_mut::<LANES>();
         for ((gate, up), out) in gates.iter().zip(ups).zip(outs) {
-            s.store(s.mul(F::of(s, s.load(gate)), s.load(up)), out);
+            s.store(F::gated(s, s.load(gate), s.load(up)), out);
         }
-        let last = F::of(s, s.load_part(gate_tail, 0.0));
-        s.store_part(s.mul(last, s.load_part(up_tail, 0.0)), out_tail);
+        let last = F::gated(s, s.load_part(gate_tail, 0.0), s.load_part(up_tail, 0.0));
+        s.store_part(last, out_tail);
     }
 }

@@ -53,10 +53,16 @@ macro_rules! for_each_kernel {
                 crate::exp::gated::<_, crate::exp::Silu>;
             geglu(gate: Rows<'_, f32>, up: Rows<'_, f32>, out: RowsMut<'_, f32>) =
                 crate::exp::gated::<_, crate::exp::Gelu>;
+            squared_reglu(gate: Rows<'_, f32>, up: Rows<'_, f32>, out: RowsMut<'_, f32>) =
+                crate::exp::gated::<_, crate::exp::SquaredRelu>;
+            clamped_swiglu(gate: Rows<'_, f32>, up: Rows<'_, f32>, out: RowsMut<'_, f32>) =
+                crate::exp::gated::<_, crate::exp::ClampedSilu>;
             gelu(x: &mut [f32]) = crate::exp::map::<_, crate::exp::Gelu>;
             prefetch(rows: Rows<'_, f32>) = elementwise::prefetch;
             prefetch_write(rows: RowsMut<'_, f32>) = elementwise::prefetch_write;
             silu(x: &mut [f32]) = crate::exp::map::<_, crate::exp::Silu>;
+            squared_relu(x: &mut [f32]) = crate::exp::map::<_, crate::exp::SquaredRelu>;
+            clamped_silu(x: &mut [f32]) = crate::exp::map::<_, crate::exp::ClampedSilu>;
             soft_cap(x: &mut [f32], cap: f32) = crate::exp::soft_cap;
             store_k_f16(k: &[f32], page: &mut [u16], slot: usize) =
                 attention::store_k::<_, attention::F16>;
@@ -89,8 +95,10 @@ macro_rules! for_each_kernel {
             attend_chunk_q4_0(tile: &Tile<'_, Blocks<attention::Q4_0>>, scratch: &mut [f32], out: &mut [f32]) =
                 attention::attend_chunk;
             attn_merge(acc: &mut [f32], part: &[f32], head_dim: usize) = attention::merge;
-            attn_fold(parts: Rows<'_, f32>, head_dim: usize, out: &mut [f32]) = attention::fold;
-            attn_finish(state: &[f32], head_dim: usize, out: &mut [f32]) = attention::finish;
+            attn_fold(parts: Rows<'_, f32>, head_dim: usize, sink: f32, out: &mut [f32]) =
+                attention::fold;
+            attn_finish(state: &[f32], head_dim: usize, sink: f32, out: &mut [f32]) =
+                attention::finish;
             peak_i8(iters: u64) -> u64 = peak::int8;
             peak_f32(iters: u64) -> u64 = peak::float;
             peak_f16(iters: u64) -> u64 = peak::half;

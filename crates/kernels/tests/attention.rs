@@ -103,12 +103,25 @@ impl<E: Cell> Cache<E> {
             }
         }
         let mut out = vec![f32::NAN; self.head_dim];
-        kernels.attn_finish(&state, self.head_dim, &mut out);
         let mut folded = out.clone();
         let len = state.len();
         let states = Rows::new(&states, states.len() / len, len, len);
-        kernels.attn_fold(states, self.head_dim, &mut folded);
-        same_bits(&folded, &out, "folded at once");
+        // Sinks below the greatest score, at it, above it, and far from it.
+        let (m, l) = (state[self.head_dim], state[self.head_dim + 1]);
+        for sink in [m - 2.0, m, m + 3.0, m - 300.0, m + 300.0, f32::NEG_INFINITY] {
+            kernels.attn_finish(&state, self.head_dim, sink, &mut out);
+            kernels.attn_fold(states, self.head_dim, sink, &mut folded);
+            same_bits(&folded, &out, "folded at once");
+            let all = f64::from(l) + f64::from(sink - m).exp();
+            for (o, out) in state.iter().zip(&out) {
+                let exact = f64::from(*o) / all;
+                // Two exponentials, a sum, a quotient, a product; what is below 2^-100 is as good as zero.
+                let bound = exact.abs() * 6.0 * 2f64.powi(-23) + 2f64.powi(-100);
+                let near =
+                    (f64::from(*out) - exact).abs() <= bound || out.is_nan() && exact.is_nan();
+                assert!(near, "{out}, not {exact}: sink {sink}");
+            }
+        }
         out
     }
 

@@ -2,7 +2,7 @@
 
 mod common;
 
-use arclight_kernels::{Isa, Kernels, RopeStyle, Rows, RowsMut, q8_row_bytes};
+use arclight_kernels::{Activation, Isa, Kernels, RopeStyle, Rows, RowsMut, q8_row_bytes};
 use common::{Aligned, Rng, same_bits};
 
 fn scalar() -> &'static Kernels {
@@ -223,7 +223,7 @@ fn swiglu_matches_f64() {
         let up = rng.vec(len);
         let y = everywhere("swiglu", |k| {
             let mut y = vec![f32::NAN; len];
-            k.swiglu(row(&gate), row(&up), RowsMut::new(&mut y, 1, len, len));
+            k.gated(Activation::Silu, row(&gate), row(&up), RowsMut::new(&mut y, 1, len, len));
             y
         });
         for ((&g, &u), &y) in gate.iter().zip(&up).zip(&y) {
@@ -235,7 +235,12 @@ fn swiglu_matches_f64() {
     }
     let y = everywhere("swiglu at the ends", |k| {
         let mut y = vec![0.0; 3];
-        k.swiglu(row(&[-200.0, 200.0, 0.0]), row(&[1.0; 3]), RowsMut::new(&mut y, 1, 3, 3));
+        k.gated(
+            Activation::Silu,
+            row(&[-200.0, 200.0, 0.0]),
+            row(&[1.0; 3]),
+            RowsMut::new(&mut y, 1, 3, 3),
+        );
         y
     });
     assert_eq!(y, [0.0, 200.0, 0.0]);
@@ -289,19 +294,64 @@ fn gelu(x: f64) -> f64 {
 }
 
 #[test]
+fn squared_relu_and_clamped_silu_match_f64() {
+    let mut rng = Rng(8);
+    for len in LENGTHS {
+        // Many are beyond the limits of 7.
+        let x: Vec<f32> = rng.vec(len).iter().map(|v| v * 12.0).collect();
+        let up: Vec<f32> = rng.vec(len).iter().map(|v| v * 12.0).collect();
+        for (f, of) in [
+            (Activation::SquaredRelu, (|x: f64| x.max(0.0).powi(2)) as fn(f64) -> f64),
+            // 1.702 is what is nearest to it in f32.
+            (Activation::ClampedSilu, |x| {
+                x.min(7.0) / (1.0 + (-f64::from(1.702f32) * x.min(7.0)).exp())
+            }),
+        ] {
+            let name = format!("{f:?}");
+            let alone = everywhere(&name, |k| {
+                let mut y = x.clone();
+                k.activate(f, &mut y);
+                y
+            });
+            let gated = everywhere(&name, |k| {
+                let mut y = vec![f32::NAN; len];
+                k.gated(f, row(&x), row(&up), RowsMut::new(&mut y, 1, len, len));
+                y
+            });
+            for i in 0..len {
+                let exact = of(f64::from(x[i]));
+                // As SiLU below, with a product more, whose error e^-y takes over: |y| is at most 21.
+                let bound = exact.abs() * (4.0 + 21.0) * 2f64.powi(-23) + 1e-37;
+                assert!(
+                    (f64::from(alone[i]) - exact).abs() <= bound,
+                    "{name}({}) = {}",
+                    x[i],
+                    alone[i]
+                );
+                let through = match f {
+                    Activation::ClampedSilu => up[i].clamp(-7.0, 7.0) + 1.0,
+                    _ => up[i],
+                };
+                assert_eq!(gated[i], alone[i] * through, "{name} of {} and {}", x[i], up[i]);
+            }
+        }
+    }
+}
+
+#[test]
 fn gelu_and_silu_match_f64() {
     let mut rng = Rng(7);
     for len in LENGTHS {
         let x: Vec<f32> = rng.vec(len).iter().map(|v| v * 12.0).collect();
         let up = rng.vec(len);
-        let of = |f: fn(&Kernels, &mut [f32])| {
+        let of = |f| {
             everywhere("activation", |k| {
                 let mut y = x.clone();
-                f(k, &mut y);
+                k.activate(f, &mut y);
                 y
             })
         };
-        let (g, s) = (of(Kernels::gelu), of(Kernels::silu));
+        let (g, s) = (of(Activation::Gelu), of(Activation::Silu));
         for ((&x, &g), &s) in x.iter().zip(&g).zip(&s) {
             let x = f64::from(x);
             // e^-2u takes over the error of 2u, 3 roundings of up to 2^-24 |2u|, if it matters at all:
@@ -316,7 +366,7 @@ fn gelu_and_silu_match_f64() {
         // Gated, it is the same with one product more.
         let y = everywhere("geglu", |k| {
             let mut y = vec![f32::NAN; len];
-            k.geglu(row(&x), row(&up), RowsMut::new(&mut y, 1, len, len));
+            k.gated(Activation::Gelu, row(&x), row(&up), RowsMut::new(&mut y, 1, len, len));
             y
         });
         let product: Vec<f32> = g.iter().zip(&up).map(|(g, up)| g * up).collect();
@@ -325,7 +375,7 @@ fn gelu_and_silu_match_f64() {
     // Known values, and the ends.
     let y = everywhere("gelu at the ends", |k| {
         let mut y = vec![-200.0, 200.0, 0.0, 1.0, -1.0];
-        k.gelu(&mut y);
+        k.activate(Activation::Gelu, &mut y);
         y
     });
     assert_eq!(y[..3], [0.0, 200.0, 0.0]);

@@ -74,7 +74,7 @@ pub(crate) fn attention(
         b.bias(qkv, &names.each_ref().map(String::as_str))?;
     }
     let output = b.attn_output(&o, h.hidden, &heads)?;
-    if style.bias == Bias::All {
+    if matches!(style.bias, Bias::Attention | Bias::All) {
         b.bias(output, &[&format!("blk.{layer}.attn_output.bias")])?;
     }
     if style.qk_norms == Some(NormOver::Row) && !h.head_dim.is_multiple_of(16) {
@@ -96,6 +96,7 @@ pub(crate) fn attention(
         norm_over: style.qk_norms.unwrap_or(NormOver::Head),
         norm_eps: h.norm_eps,
         rope: style.rope,
+        sinks: style.sinks.then(|| b.vector(&weight(layer, "attn_sinks"), h.heads)).transpose()?,
         scale: style.attention_scale,
         temperature: style.temperature,
         window: style.window,

@@ -82,6 +82,8 @@ pub(crate) struct Style {
     pub rope: Option<RopeId>,
     /// Factor on `q·k`.
     pub attention_scale: f32,
+    /// Whether heads have attention sinks.
+    pub sinks: bool,
     /// Growth of queries with their position.
     pub temperature: Option<Temperature>,
     /// Keys that a token sees; `None`: all before it.
@@ -109,6 +111,8 @@ pub(crate) struct Style {
 pub(crate) enum Bias {
     None,
     Qkv,
+    /// Q, K, V and the output projection.
+    Attention,
     All,
 }
 
@@ -173,6 +177,7 @@ impl Style {
         Style {
             rope: Some(rope),
             attention_scale: (h.head_dim as f32).sqrt().recip(),
+            sinks: false,
             temperature: None,
             window: None,
             soft_cap: None,

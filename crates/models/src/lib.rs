@@ -19,6 +19,7 @@ mod gemma2;
 mod gemma3;
 mod glm4;
 mod glm4moe;
+mod gpt_oss;
 mod granite;
 mod hparams;
 mod llama;
@@ -45,8 +46,10 @@ mod page {
     pub(crate) use crate::facts::{
         EXPERTS, Facts, LEADING_DENSE, NEXTN, SHARED_EXPERTS, WINDOW, WINDOW_PATTERN,
     };
-    pub(crate) use crate::rope::{local_rope, original_context, rope, rope_with_gain};
-    pub(crate) use graph::{Activation, Builder, Gate, NormOver, RopeStyle, Router, Temperature};
+    pub(crate) use crate::rope::{Yarn, local_rope, original_context, rope, rope_by};
+    pub(crate) use graph::{
+        Activation, Builder, Expert, Gate, NormOver, RopeStyle, Router, Temperature,
+    };
 }
 
 pub use error::Error;
@@ -107,6 +110,7 @@ pub const ARCHITECTURES: &[Architecture] = &[
         models: "ERNIE 4.5 with experts",
         build: ernie4_5_moe::build,
     },
+    Architecture { name: "gpt-oss", models: "gpt-oss 20B and 120B", build: gpt_oss::build },
 ];
 
 /// A model definition made from a file's metadata.

@@ -8,7 +8,8 @@ pub(crate) fn build(b: &mut Builder<'_>, f: &Facts<'_>) -> Result<(), Error> {
     const TEMPERATURE: &str = "attention.temperature_scale";
     const GAIN: &str = "rope.scaling.yarn_log_multiplier";
     f.only(&[TEMPERATURE, GAIN])?;
-    let rope = rope_with_gain(b, f, RopeStyle::Normal, f.opt_f32(GAIN)?.unwrap_or(0.0))?;
+    let yarn = Yarn { without: f.opt_f32(GAIN)?.unwrap_or(0.0), ..Yarn::default() };
+    let rope = rope_by(b, f, RopeStyle::Normal, yarn)?;
     let temperature = match f.opt_f32(TEMPERATURE)? {
         None | Some(0.0) => None,
         Some(scale) => Some(Temperature { scale, length: original_context(f)? }),

@@ -34,7 +34,8 @@ impl Outline<'_> {
 
 impl Catalog for Outline<'_> {
     fn wanted(&self, name: &str, rows: usize, _: usize) -> Result<TensorType, graph::Error> {
-        Ok(if rows == 1 { TensorType::F32 } else { (self.ty)(name) })
+        let vectors = rows == 1 || name.ends_with(".bias"); // of experts, one for each
+        Ok(if vectors { TensorType::F32 } else { (self.ty)(name) })
     }
 
     fn has(&self, name: &str) -> bool {

@@ -24,15 +24,35 @@ const FACTOR: &str = "rope.scaling.factor";
 /// # Errors
 /// When it is stretched in a way that is not known, or the numbers of a way are missing or wrong.
 pub(crate) fn rope(b: &mut Builder<'_>, f: &Facts<'_>, style: RopeStyle) -> Result<RopeId, Error> {
-    rope_with_gain(b, f, style, 0.0)
+    rope_by(b, f, style, Yarn::default())
 }
 
-/// The same, where the model was trained with this share of the gain that YaRN gives attention.
-pub(crate) fn rope_with_gain(
+/// What families vary in YaRN.
+#[derive(Copy, Clone, Debug)]
+pub(crate) struct Yarn {
+    /// The share of the paper's gain that attention gets.
+    pub gain: f32,
+    /// The share of it that is taken back, or given elsewhere.
+    pub without: f32,
+    /// Whether the ramp begins and ends with whole pairs.
+    pub whole_pairs: bool,
+}
+
+impl Default for Yarn {
+    fn default() -> Yarn {
+        Yarn { gain: 1.0, without: 0.0, whole_pairs: true }
+    }
+}
+
+/// The same, where YaRN is as `how` says.
+///
+/// # Errors
+/// As [`rope`].
+pub(crate) fn rope_by(
     b: &mut Builder<'_>,
     f: &Facts<'_>,
     style: RopeStyle,
-    trained: f32,
+    how: Yarn,
 ) -> Result<RopeId, Error> {
     let (pairs, theta) = (f.rope_dims / 2, f64::from(f.rope_theta));
     let freqs = b.values(FREQS, pairs)?.unwrap_or_else(|| vec![1.0; pairs]);
@@ -76,7 +96,7 @@ pub(crate) fn rope_with_gain(
         }
         (Some("yarn"), false) => {
             let factor = stretch(f, f.metadata.f32(&f.key(FACTOR))?)?;
-            let rope = yarn(f, f64::from(factor), &plain, (style, trained))?;
+            let rope = yarn(f, f64::from(factor), &plain, (style, how))?;
             Rope { amplitude: rope.amplitude * gain.unwrap_or(1.0), ..rope }
         }
         (Some(other), _) => {
@@ -109,7 +129,7 @@ fn yarn(
     f: &Facts<'_>,
     factor: f64,
     plain: &[f64],
-    (style, trained): (RopeStyle, f32),
+    (style, how): (RopeStyle, Yarn),
 ) -> Result<Rope, Error> {
     const EXT: &str = "rope.scaling.yarn_ext_factor";
     let number = |name: &str| f.opt_f32(&format!("rope.scaling.yarn_{name}"));
@@ -124,16 +144,23 @@ fn yarn(
         dims * (original / radians).ln() / (2.0 * theta.ln())
     };
     let (fast, slow) = (number("beta_fast")?.unwrap_or(32.0), number("beta_slow")?.unwrap_or(1.0));
-    let (first, last) = (pair(fast).floor().max(0.0), pair(slow).ceil().min(dims - 1.0));
+    let (first, last) = match how.whole_pairs {
+        true => (pair(fast).floor(), pair(slow).ceil()),
+        false => (pair(fast), pair(slow)),
+    };
+    let (first, last) = (first.max(0.0), last.min(dims - 1.0));
     let inv_freq = plain.iter().enumerate().map(|(i, freq)| {
         let slow = ((i as f64 - first) / (last - first).max(0.001)).clamp(0.0, 1.0);
         (freq * (1.0 - slow) + freq / factor * slow) as f32
     });
-    // The gain of the paper, some of which the model may have been trained with.
-    let gain = |of: f64| if factor <= 1.0 { 1.0 } else { 1.0 + 0.1 * of * factor.ln() };
-    let paper = gain(1.0) / gain(f64::from(trained));
-    let amplitude = number("attn_factor")?.unwrap_or(paper as f32);
+    let gain = yarn_gain(how.gain, factor) / yarn_gain(how.without, factor);
+    let amplitude = number("attn_factor")?.unwrap_or(gain as f32);
     Ok(Rope { amplitude, ..Rope::new(style, inv_freq.collect()) })
+}
+
+/// The paper's gain for contexts stretched by `factor`, or a share of it.
+pub(crate) fn yarn_gain(share: f32, factor: f64) -> f64 {
+    if factor <= 1.0 { 1.0 } else { 1.0 + 0.1 * f64::from(share) * factor.ln() }
 }
 
 /// The context that the model was trained for before it was stretched.

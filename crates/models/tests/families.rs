@@ -45,6 +45,7 @@ fn every_family_builds_for_any_nodes() {
         TinyModel::qwen3moe(TensorType::F32, 48),
         TinyModel::qwen2moe(TensorType::F32, 48),
         TinyModel::dots1(TensorType::F32, 48),
+        TinyModel::gpt_oss(TensorType::F32, 48),
     ] {
         let bytes = model.gguf();
         for nodes in [1, 2, 3, 5] {

@@ -136,6 +136,11 @@ impl TinyModel {
         TinyModel { arch: "dots1", ..TinyModel::qwen2moe(ty, width) }
     }
 
+    /// As above with biases, attention sinks, and a window in the first of the two layers.
+    pub fn gpt_oss(ty: TensorType, width: usize) -> TinyModel {
+        TinyModel { arch: "gpt-oss", window: Some(100), ..TinyModel::qwen3moe(ty, width) }
+    }
+
     /// The file's bytes.
     ///
     /// # Panics

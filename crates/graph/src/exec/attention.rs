@@ -106,6 +106,13 @@ impl<'a> Thread<'a> {
         spec.heads.stored(self.step.storage.state(spec.cache, self.place).kv())
     }
 
+    /// The sink of a query head, numbered within the node.
+    fn sink(&self, spec: &Attention, head: usize) -> f32 {
+        let first = spec.heads.q_cut.range(self.node).start;
+        let of = |sinks| self.step.weights.vector(sinks, self.group)[first + head];
+        spec.sinks.map_or(f32::NEG_INFINITY, of)
+    }
+
     /// The step as the layer's KV class has it.
     pub(super) fn class(&self, spec: &Attention) -> &'a Class {
         &self.input.classes[self.step.graph.states[spec.cache].class]
@@ -260,12 +267,13 @@ impl<'a> Thread<'a> {
             for i in 0..tokens.len() {
                 for (g, to) in to.row_mut(i).chunks_exact_mut(dim).enumerate() {
                     let state = &s.acc[(i * group + g) * state..][..state];
+                    let sink = self.sink(spec, queries.start + g);
                     if dim == stored {
-                        self.step.kernels.attn_finish(state, dim, to);
+                        self.step.kernels.attn_finish(state, dim, sink, to);
                         continue;
                     }
                     let head = &mut s.heads[..stored];
-                    self.step.kernels.attn_finish(state, stored, head);
+                    self.step.kernels.attn_finish(state, stored, sink, head);
                     to.copy_from_slice(&head[..dim]);
                 }
             }
@@ -373,12 +381,13 @@ impl<'a> Thread<'a> {
                     let cols = head * state..(head + 1) * state;
                     let parts = states.columns(from..all.end, cols);
                     let to = &mut to[head * dim..][..dim];
+                    let sink = self.sink(spec, head);
                     if dim == stored {
-                        self.step.kernels.attn_fold(parts, dim, to);
+                        self.step.kernels.attn_fold(parts, dim, sink, to);
                         continue;
                     }
                     let whole = &mut scratch[..stored];
-                    self.step.kernels.attn_fold(parts, stored, whole);
+                    self.step.kernels.attn_fold(parts, stored, sink, whole);
                     to.copy_from_slice(&whole[..dim]);
                 }
             }

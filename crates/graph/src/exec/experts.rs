@@ -14,7 +14,7 @@ use crate::builder::Graph;
 use crate::deal::Shard;
 use crate::instr::{Instr, Kind, Operand};
 use crate::load::{Packed, Root};
-use crate::op::{Activation, Expert};
+use crate::op::Expert;
 use crate::placement::share;
 use crate::plan::Mode;
 use crate::router::{MOST_CHOSEN, Router};
@@ -273,18 +273,14 @@ impl Thread<'_> {
                 let to_rows = chunk.start + rows.start..chunk.start + rows.end;
                 let mut to = out.columns(to_rows, columns(0, &tiles));
                 let view = |s| Rows::new(s, rows.len(), width, width);
-                match (of.expert.gated, of.expert.activation) {
-                    (true, Activation::Silu) => kernels.swiglu(view(gate), view(up), to),
-                    (true, Activation::Gelu) => kernels.geglu(view(gate), view(up), to),
-                    (false, function) => {
-                        for (row, from) in gate.chunks_exact(width).enumerate() {
-                            let to = to.row_mut(row);
-                            to.copy_from_slice(from);
-                            match function {
-                                Activation::Silu => kernels.silu(to),
-                                Activation::Gelu => kernels.gelu(to),
-                            }
-                        }
+                let activation = of.expert.activation;
+                if of.expert.gated {
+                    kernels.gated(activation, view(gate), view(up), to);
+                } else {
+                    for (row, from) in gate.chunks_exact(width).enumerate() {
+                        let to = to.row_mut(row);
+                        to.copy_from_slice(from);
+                        kernels.activate(activation, to);
                     }
                 }
                 if !of.expert.weigh_input {

@@ -165,10 +165,7 @@ impl Thread<'_> {
         self.multiply(up, tiles.clone(), acts, rows.clone(), view(&mut *u));
         let view = |s| Rows::new(s, rows.len(), width, width);
         let to = out.columns(rows.clone(), columns(0, &tiles));
-        match activation {
-            Activation::Silu => self.step.kernels.swiglu(view(g), view(u), to),
-            Activation::Gelu => self.step.kernels.geglu(view(g), view(u), to),
-        }
+        self.step.kernels.gated(activation, view(g), view(u), to);
     }
 
     /// Product with a matrix whose columns the nodes share, this node's in `splits` runs: every root of
@@ -331,10 +328,8 @@ fn finish(kernels: &Kernels, bias: Option<&[f32]>, after: After, to: &mut RowsMu
         if let Some(bias) = bias {
             kernels.add_assign(&mut row[..bias.len()], bias);
         }
-        match after.activation {
-            None => {}
-            Some(Activation::Gelu) => kernels.gelu(row),
-            Some(Activation::Silu) => kernels.silu(row),
+        if let Some(activation) = after.activation {
+            kernels.activate(activation, row);
         }
         if after.scale != 1.0 {
             kernels.scale(row, after.scale);

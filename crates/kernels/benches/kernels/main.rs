@@ -17,7 +17,7 @@ mod uncached;
 use std::hint::black_box;
 use std::time::Instant;
 
-use arclight_kernels::{Kernels, KvType, RopeStyle, Rows, RowsMut, q8_row_bytes};
+use arclight_kernels::{Activation, Kernels, KvType, RopeStyle, Rows, RowsMut, q8_row_bytes};
 use gguf::TensorType;
 
 use inputs::{Bytes, noise};
@@ -98,7 +98,12 @@ fn vectors(label: &str, kernels: &Kernels) {
     report("add", &mut |y| kernels.add(&x, &w, y));
     report("swiglu", &mut |y| {
         let n = y.len();
-        kernels.swiglu(Rows::new(&x, 1, n, n), Rows::new(&w, 1, n, n), RowsMut::new(y, 1, n, n));
+        kernels.gated(
+            Activation::Silu,
+            Rows::new(&x, 1, n, n),
+            Rows::new(&w, 1, n, n),
+            RowsMut::new(y, 1, n, n),
+        );
     });
     report("softmax", &mut |y| {
         y.copy_from_slice(&x);

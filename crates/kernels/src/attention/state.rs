@@ -39,7 +39,13 @@ pub(crate) fn merge<S: Simd>(s: S, acc: &mut [f32], part: &[f32], head_dim: usiz
 
 /// Joins the states of one row, `parts`, from the first to the last, and finishes it.
 #[inline(always)]
-pub(crate) fn fold<S: Simd>(s: S, parts: Rows<'_, f32>, head_dim: usize, out: &mut [f32]) {
+pub(crate) fn fold<S: Simd>(
+    s: S,
+    parts: Rows<'_, f32>,
+    head_dim: usize,
+    sink: f32,
+    out: &mut [f32],
+) {
     let first = parts.row(0);
     let (mut m, mut l) = (first[head_dim], first[head_dim + 1]);
     out.copy_from_slice(&first[..head_dim]);
@@ -65,7 +71,7 @@ pub(crate) fn fold<S: Simd>(s: S, parts: Rows<'_, f32>, head_dim: usize, out: &m
         }
         at += batch.rows();
     }
-    let inverse = s.splat(1.0 / l);
+    let inverse = s.splat(inverse(s, m, l, sink));
     for out in out.as_chunks_mut::<LANES>().0 {
         s.store(s.mul(s.load(out), inverse), out);
     }
@@ -98,14 +104,26 @@ fn add<S: Simd, const DIMS: usize>(
     }
 }
 
-/// `out = o * (1 / l)`: the attention of a row whose chunks have all been joined.
+/// `out = o * (1 / l)`: the attention of a row whose chunks have all been joined, with a sink.
 #[inline(always)]
-pub(crate) fn finish<S: Simd>(s: S, state: &[f32], head_dim: usize, out: &mut [f32]) {
-    let inverse = s.splat(1.0 / state[head_dim + 1]);
+pub(crate) fn finish<S: Simd>(s: S, state: &[f32], head_dim: usize, sink: f32, out: &mut [f32]) {
+    let inverse = s.splat(inverse(s, state[head_dim], state[head_dim + 1], sink));
     let o = state[..head_dim].as_chunks::<LANES>().0;
     for (o, out) in o.iter().zip(out.as_chunks_mut::<LANES>().0) {
         s.store(s.mul(s.load(o), inverse), out);
     }
+}
+
+/// `1 / (l + e^(sink - m))`, as one more score that has no value would have it.
+#[inline(always)]
+fn inverse<S: Simd>(s: S, m: f32, l: f32, sink: f32) -> f32 {
+    if sink == f32::NEG_INFINITY {
+        return 1.0 / l;
+    }
+    let mut below = [0.0; LANES];
+    (below[0], below[1]) = apart(m, sink);
+    let [a, b] = *factors(s, &below).first_chunk().expect("16 of them");
+    a / l.mul_add(a, b)
 }
 
 #[inline(always)]

@@ -97,21 +97,24 @@ impl Kernels {
     /// # Panics
     ///
     /// If there is no state, or one is not [`attn_state_len`] or `out` not `head_dim` long.
-    pub fn attn_fold(&self, parts: Rows<'_, f32>, head_dim: usize, out: &mut [f32]) {
+    pub fn attn_fold(&self, parts: Rows<'_, f32>, head_dim: usize, sink: f32, out: &mut [f32]) {
         check_state(parts.row(0), head_dim);
         same_len(&[out.len(), head_dim]);
-        call!(self.attn_fold(parts, head_dim, out));
+        call!(self.attn_fold(parts, head_dim, sink, out));
     }
 
     /// The attention of a row whose chunks are all joined. `out`: `[head_dim]`.
     ///
+    /// `sink` is a score beside those of the keys, which takes its share of the softmax and has no value
+    /// (attention sinks, Xiao et al. 2023, learned as in gpt-oss). Without one it is -∞.
+    ///
     /// # Panics
     ///
     /// If `state` is not [`attn_state_len`] or `out` not `head_dim` long.
-    pub fn attn_finish(&self, state: &[f32], head_dim: usize, out: &mut [f32]) {
+    pub fn attn_finish(&self, state: &[f32], head_dim: usize, sink: f32, out: &mut [f32]) {
         check_state(state, head_dim);
         same_len(&[out.len(), head_dim]);
-        call!(self.attn_finish(state, head_dim, out));
+        call!(self.attn_finish(state, head_dim, sink, out));
     }
 }
 

@@ -2,6 +2,7 @@
 
 use super::{Kernels, same_len};
 use crate::elementwise::RopeStyle;
+use crate::exp::Activation;
 use crate::views::{Rows, RowsMut};
 
 impl Kernels {
@@ -93,36 +94,36 @@ impl Kernels {
         call!(self.prefetch_write(rows));
     }
 
-    /// `out = silu(gate) * up` with `silu(x) = x / (1 + e^-x)`. All: `[rows, width]`.
+    /// `out = f(gate) * up`, or what the function lets through. All: `[rows, width]`.
     ///
     /// # Panics
     ///
     /// If the shapes differ.
-    pub fn swiglu(&self, gate: Rows<'_, f32>, up: Rows<'_, f32>, out: RowsMut<'_, f32>) {
+    pub fn gated(
+        &self,
+        f: Activation,
+        gate: Rows<'_, f32>,
+        up: Rows<'_, f32>,
+        out: RowsMut<'_, f32>,
+    ) {
         same_len(&[gate.rows(), up.rows(), out.rows()]);
         same_len(&[gate.width(), up.width(), out.width()]);
-        call!(self.swiglu(gate, up, out));
+        match f {
+            Activation::Silu => call!(self.swiglu(gate, up, out)),
+            Activation::Gelu => call!(self.geglu(gate, up, out)),
+            Activation::SquaredRelu => call!(self.squared_reglu(gate, up, out)),
+            Activation::ClampedSilu => call!(self.clamped_swiglu(gate, up, out)),
+        }
     }
 
-    /// `out = gelu(gate) * up`, GELU as in [`Kernels::gelu`]. All: `[rows, width]`.
-    ///
-    /// # Panics
-    ///
-    /// If the shapes differ.
-    pub fn geglu(&self, gate: Rows<'_, f32>, up: Rows<'_, f32>, out: RowsMut<'_, f32>) {
-        same_len(&[gate.rows(), up.rows(), out.rows()]);
-        same_len(&[gate.width(), up.width(), out.width()]);
-        call!(self.geglu(gate, up, out));
-    }
-
-    /// `x := x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 x³)))`, the usual approximation of GELU.
-    pub fn gelu(&self, x: &mut [f32]) {
-        call!(self.gelu(x));
-    }
-
-    /// `x := x / (1 + e^-x)`.
-    pub fn silu(&self, x: &mut [f32]) {
-        call!(self.silu(x));
+    /// `x := f(x)`.
+    pub fn activate(&self, f: Activation, x: &mut [f32]) {
+        match f {
+            Activation::Silu => call!(self.silu(x)),
+            Activation::Gelu => call!(self.gelu(x)),
+            Activation::SquaredRelu => call!(self.squared_relu(x)),
+            Activation::ClampedSilu => call!(self.clamped_silu(x)),
+        }
     }
 
     /// `x := e^x`, within 1 ulp; overflow gives infinity, underflow goes through the subnormals to
