@@ -24,6 +24,9 @@ LAYER_TENSORS = {
     **{f"mlp.{shared}.{m}_proj": f"ffn_{m}_shexp" for m in ("gate", "up", "down")
        for shared in ("shared_expert", "shared_experts")},
     "mlp.shared_expert_gate": "ffn_gate_inp_shexp",
+    "self_attn.q_a_proj": "attn_q_a", "self_attn.q_a_layernorm": "attn_q_a_norm",
+    "self_attn.q_b_proj": "attn_q_b", "self_attn.kv_a_proj_with_mqa": "attn_kv_a_mqa",
+    "self_attn.kv_a_layernorm": "attn_kv_a_norm", "self_attn.kv_b_proj": "attn_k_b attn_v_b",
 }
 # Where an architecture has other blocks, or calls something else by a name above.
 ARCH_TENSORS = {
@@ -61,7 +64,7 @@ def file_names(spec: Spec, name: str) -> list[str]:
     if path in TOP_TENSORS:
         return [f"{TOP_TENSORS[path]}.{kind}"]
     _, _, layer, rest = path.split(".", 3)
-    tensors = {**LAYER_TENSORS, **ARCH_TENSORS.get(spec.arch, {})}[rest]
+    tensors = {**LAYER_TENSORS, **ARCH_TENSORS.get(spec.arch, {}), **spec.tensors}[rest]
     return [f"blk.{layer}.{t}.{kind}" for t in tensors.split()]
 
 
@@ -85,6 +88,9 @@ def turned(spec: Spec, name: str) -> bool:
 def of_parameter(spec: Spec, name: str, parts: list[np.ndarray]) -> np.ndarray:
     """The parameter `name` from its tensors in the file."""
     rows = rows_of(name, parts[0])
+    if name.endswith("kv_b_proj.weight") and len(parts) == 2:  # by head, keys turned
+        w = np.concatenate([parts[0].swapaxes(1, 2), parts[1]], 1)
+        return w.reshape(-1, w.shape[2])
     if turned(spec, name):
         w = np.stack(parts, rows + 1)
         w = w.reshape(*w.shape[:rows], -1, *w.shape[rows + 2:])
@@ -97,6 +103,20 @@ def of_parameter(spec: Spec, name: str, parts: list[np.ndarray]) -> np.ndarray:
     return w
 
 
+def shapes(spec: Spec, name: str, p, count: int) -> list[tuple]:
+    """The shapes of the tensors of the file that hold the parameter `p`."""
+    if name.endswith("kv_b_proj.weight") and count == 2:
+        rank, nope, value = (spec.config[key]
+                             for key in ("kv_lora_rank", "qk_nope_head_dim", "v_head_dim"))
+        return [(spec.heads, rank, nope), (spec.heads, value, rank)]
+    # a matrix of one row is a vector in files
+    shape, rows = list(p.shape if p.shape[0] > 1 else p.shape[1:]), rows_of(name, p)
+    if turned(spec, name) and len(shape) == 3:
+        shape[1:] = shape[:0:-1]
+    shape[rows] //= count
+    return [tuple(shape)] * count
+
+
 def tensors(spec: Spec, model, seed: int) -> dict[str, tuple[np.ndarray, np.float32, np.float32]]:
     """Sets the model's weights by the rule; the same as tensors of the file, with their amplitude
     and offset."""
@@ -105,14 +125,9 @@ def tensors(spec: Spec, model, seed: int) -> dict[str, tuple[np.ndarray, np.floa
         choice = [b for b in model.named_buffers() if b[0].endswith("e_score_correction_bias")]
         for name, p in [*model.named_parameters(), *choice]:
             names = file_names(spec, name)
-            # a matrix of one row is a vector in files
-            shape, rows = list(p.shape if p.shape[0] > 1 else p.shape[1:]), rows_of(name, p)
-            if turned(spec, name) and len(shape) == 3:
-                shape[1:] = shape[:0:-1]
-            shape[rows] //= len(names)
-            for n in names:
-                spread = weights.spread(n, tuple(shape), spec.gains)
-                file[n] = (weights.values(seed, n, tuple(shape), *spread), *spread)
+            for n, shape in zip(names, shapes(spec, name, p, len(names))):
+                spread = weights.spread(n, shape, spec.gains)
+                file[n] = (weights.values(seed, n, shape, *spread), *spread)
             parts = [file[n][0] for n in names]
             p.copy_(torch.from_numpy(of_parameter(spec, name, parts)).reshape(p.shape))
     return file
@@ -151,8 +166,9 @@ def export(spec: Spec, seed: int, file: dict, path: Path) -> None:
     w.add_head_count(spec.heads)
     if "attention.head_count_kv" not in spec.keys:
         w.add_head_count_kv(spec.kv_heads)
-    w.add_key_length(spec.head_dim)
-    w.add_value_length(spec.head_dim)
+    if "attention.key_length" not in spec.keys:
+        w.add_key_length(spec.head_dim)
+        w.add_value_length(spec.head_dim)
     add_eps = w.add_layer_norm_eps if spec.arch == "starcoder2" else w.add_layer_norm_rms_eps
     add_eps(spec.eps)
     w.add_rope_dimension_count(int(spec.head_dim * spec.rope.get("partial_rotary_factor", 1)))

@@ -48,6 +48,9 @@ class Float64:
                             self.key("attention.layer_norm_epsilon", None))
         self.tie = float("inf")  # between the last expert that was chosen and the next
         self.act = gelu if self.arch in GELU else silu
+        self.latent = self.key("attention.kv_lora_rank", 0)
+        if self.latent:
+            self.d = self.key("attention.key_length_mla", self.d)
         self.scale = self.key("attention.scale", 1 / math.sqrt(self.d))
         self.rot, self.context = get("rope.dimension_count"), get("context_length")
         self.base = get("rope.freq_base")
@@ -89,6 +92,9 @@ class Float64:
             gain = lambda of: 1 + 0.1 * of * math.log(factor)
             paper = gain(1) / gain(self.key("rope.scaling.yarn_log_multiplier", 0.0))
             self.rope_gain = self.key("rope.scaling.yarn_attn_factor", paper)
+            if self.latent:
+                self.rope_gain = 1.0
+                self.scale *= gain(10 * self.key("rope.scaling.yarn_log_multiplier", 0.0)) ** 2
 
     def norm(self, x, name):
         """With mean and variance if there is a bias, with the mean square otherwise."""
@@ -126,7 +132,8 @@ class Float64:
                    CHOSEN: lambda s: s}[gate](scores)
         rank = weights if bias is None else weights + bias
         if (groups := self.key("expert_group_count", 1)) > 1:
-            of_groups = np.sort(rank.reshape(groups, -1), axis=1)[:, -2:].sum(1)
+            best_of = 1 if self.arch == "deepseek2" and gate == SOFTMAX else 2
+            of_groups = np.sort(rank.reshape(groups, -1), axis=1)[:, -best_of:].sum(1)
             used = self.key("expert_group_used_count", None)
             best = np.argsort(-of_groups, kind="stable")
             self.tie = min(self.tie, of_groups[best[used - 1]] - of_groups[best[used]])
@@ -167,6 +174,26 @@ class Float64:
             out += shared
         return out
 
+    def of_latents(self, h, p):
+        """Queries, keys and values of all heads, expanded."""
+        t, n, heads, rot = self.t, len(h), self.heads, self.rot
+        q = h
+        if p + "attn_q_a.weight" in t:
+            q = self.norm(h @ t[p + "attn_q_a.weight"].T, p + "attn_q_a_norm")
+        q = q @ t[p + ("attn_q_b" if q is not h else "attn_q") + ".weight"].T
+        q_nope, q_rope = np.split(q.reshape(n, heads, -1), [self.d - rot], axis=2)
+        latent, k_rope = np.split(h @ t[p + "attn_kv_a_mqa.weight"].T, [self.latent], axis=1)
+        latent = self.norm(latent, p + "attn_kv_a_norm")
+        if p + "attn_kv_b.weight" in t:
+            of_heads = (latent @ t[p + "attn_kv_b.weight"].T).reshape(n, heads, -1)
+            k_nope, v = np.split(of_heads, [self.d - rot], axis=2)
+        else:
+            k_nope = np.einsum("nr,hrd->nhd", latent, t[p + "attn_k_b.weight"])
+            v = np.einsum("nr,hvr->nhv", latent, t[p + "attn_v_b.weight"])
+        place = lambda x: self.rope(x, self.freq, self.rope_gain)
+        k_rope = np.repeat(place(k_rope[:, None]), heads, axis=1)
+        return (np.concatenate([q_nope, place(q_rope)], 2), np.concatenate([k_nope, k_rope], 2), v)
+
     def __call__(self, tokens: list[int]) -> np.ndarray:
         t, n = self.t, len(tokens)
         x = t["token_embd.weight"][tokens] * self.key("embedding_scale", 1.0)
@@ -180,7 +207,9 @@ class Float64:
         for i in range(self.layers):
             p = f"blk.{i}."
             h = self.norm_if(x, p + "attn_norm")
-            if p + "attn_qkv.weight" in t:
+            if self.latent:
+                q, k, v = self.of_latents(h, p)
+            elif p + "attn_qkv.weight" in t:
                 ends = np.cumsum([self.heads, self.kv_heads]) * self.d
                 q, k, v = np.split(linear(h, p + "attn_qkv"), ends, axis=1)
             else:
@@ -189,17 +218,18 @@ class Float64:
             rows = t.get(p + "attn_q_norm.weight", np.zeros(0)).size > self.d
             if rows:
                 q, k = self.norm(q, p + "attn_q_norm"), self.norm(k, p + "attn_k_norm")
-            q, k, v = (m.reshape(n, -1, self.d) for m in (q, k, v))
+            if not self.latent:
+                q, k, v = (m.reshape(n, -1, self.d) for m in (q, k, v))
             if not rows:
                 q, k = self.norm_if(q, p + "attn_q_norm"), self.norm_if(k, p + "attn_k_norm")
-            if (i + 1) % NOPE_EVERY.get(self.arch, self.layers + 1):
+            if (i + 1) % NOPE_EVERY.get(self.arch, self.layers + 1) and not self.latent:
                 at = self.local if self.windowed[i] else (self.freq, self.rope_gain)
                 q, k = self.rope(q, *at), self.rope(k, *at)
             if growth := self.key("attention.temperature_scale", 0.0):
                 original = self.key("rope.scaling.original_context_length", None)
                 stretches = np.arange(n) // original
                 q = q * (1 + growth * np.log(1 + stretches))[:, None, None]
-            k, v = (np.repeat(m, self.heads // self.kv_heads, axis=1) for m in (k, v))
+            k, v = (np.repeat(m, self.heads // m.shape[1], axis=1) for m in (k, v))
             s = np.einsum("qhd,khd->hqk", q, k) * self.scale
             s = self.capped(s, "attn_logit_softcapping") + hidden
             s = s + behind if self.windowed[i] else s

@@ -27,6 +27,7 @@ class Spec:
     config: dict = field(default_factory=dict)  # more of the Hugging Face configuration
     keys: dict = field(default_factory=dict)  # more metadata, by key without the architecture
     gains: dict = field(default_factory=dict)  # of kinds of tensors, instead of the usual ones
+    tensors: dict = field(default_factory=dict)  # names of tensors in the file that are not the usual ones
     vocab: int = VOCAB  # prompts use the usual ids
 
     @property
@@ -41,12 +42,17 @@ class Spec:
 
 
 PERMUTED = ("llama", "granite", "granitemoe", "minicpm", "smollm3", "mistral3")
-INTERLEAVED = ("glm4", "ernie4_5-moe")  # in transformers too
+INTERLEAVED = ("glm4", "ernie4_5-moe", "deepseek2")  # in transformers too
 NOPE_EVERY = {"smollm3": 4}  # no RoPE in each such layer: a constant of the architecture
 # a dense layer, then layers with experts
 SPARSE = dict(num_experts_per_tok=3, moe_intermediate_size=48, first_k_dense_replace=1)
 SPARSE_KEYS = {"expert_count": 8, "expert_used_count": 3, "expert_feed_forward_length": 48,
                "leading_dense_block_count": 1}
+# latents of 32 beside 16 elements with RoPE; heads of 16 without it
+LATENT = dict(kv_lora_rank=32, qk_nope_head_dim=16, qk_rope_head_dim=16, v_head_dim=32)
+LATENT_KEYS = {"attention.kv_lora_rank": 32, "attention.key_length": 48,
+               "attention.value_length": 32, "attention.key_length_mla": 32,
+               "attention.value_length_mla": 32, "attention.head_count_kv": 1}
 YARN = dict(factor=4.0, original_max_position_embeddings=256)
 # LongRoPE's divisors, far enough apart that short ones cannot pass for long ones
 SHORT = [1.0, 1.1, 1.2, 1.3, 1.5, 1.7]
@@ -201,6 +207,31 @@ SPECS = (
                      moe_layer_start_index=1, use_bias=False),
          keys={**SPARSE_KEYS, "expert_shared_count": 2, "expert_shared_feed_forward_length": 96},
          gains={"bias": 0.03}),
+    # experts of the two groups with the best one, softmax; keys' and values' matrices apart
+    Spec("deepseek_v2", "deepseek2", False, 3, 64, 4, 4, 16, 96, 1e4, 1e-6, "DeepseekV2",
+         config=dict(**SPARSE, **LATENT, q_lora_rank=None, n_routed_experts=8, n_shared_experts=2,
+                     topk_method="group_limited_greedy", n_group=4, topk_group=2,
+                     routed_scaling_factor=4.0),
+         keys={**SPARSE_KEYS, **LATENT_KEYS, "expert_shared_count": 2, "expert_weights_scale": 4.0,
+               "expert_group_count": 4, "expert_group_used_count": 2}),
+    # as in old files: one matrix for keys and values, sizes without latents
+    Spec("deepseek_v2_old", "deepseek2", False, 3, 64, 4, 4, 16, 96, 1e4, 1e-6, "DeepseekV2",
+         config=dict(**SPARSE, **LATENT, q_lora_rank=48, n_routed_experts=8, n_shared_experts=1),
+         keys={**SPARSE_KEYS, "attention.kv_lora_rank": 32, "attention.q_lora_rank": 48,
+               "attention.key_length": 32, "attention.value_length": 32, "expert_shared_count": 1,
+               "expert_weights_scale": 1.0},
+         tensors={"self_attn.kv_b_proj": "attn_kv_b"}),
+    # sigmoid, a bias, the groups with the best two; YaRN, whose gain scales attention
+    Spec("deepseek_v3", "deepseek2", False, 3, 64, 4, 4, 16, 96, 1e4, 1e-6, "DeepseekV3",
+         dict(rope_type="yarn", **YARN, mscale=0.8, mscale_all_dim=0.8),
+         config=dict(**SPARSE, **LATENT, q_lora_rank=48, n_routed_experts=8, n_shared_experts=1,
+                     routed_scaling_factor=2.5, n_group=4, topk_group=2, norm_topk_prob=True),
+         keys={**SPARSE_KEYS, **LATENT_KEYS, "attention.q_lora_rank": 48, "expert_shared_count": 1,
+               "expert_weights_scale": 2.5, "expert_weights_norm": True, "expert_gating_func": 2,
+               "expert_group_count": 4, "expert_group_used_count": 2, "rope.scaling.type": "yarn",
+               "rope.scaling.factor": YARN["factor"],
+               "rope.scaling.original_context_length": YARN["original_max_position_embeddings"],
+               "rope.scaling.yarn_log_multiplier": 0.08}),
     # clamps at 7 that gates and ups reach; a window in layers 0 and 2; YaRN's ramp within pairs
     Spec("gpt_oss", "gpt-oss", False, 3, 64, 4, 2, 16, 48, 1.5e5, 1e-5, "GptOss",
          dict(rope_type="yarn", **YARN, beta_fast=32.0, beta_slow=1.0, truncate=False),

@@ -33,7 +33,7 @@ const DENSE: [&str; 22] = [
 ];
 
 /// Models with experts.
-const EXPERTS: [&str; 10] = [
+const EXPERTS: [&str; 13] = [
     "qwen3moe",
     "qwen2moe",
     "olmoe",
@@ -44,6 +44,9 @@ const EXPERTS: [&str; 10] = [
     "minimax_m2",
     "ernie4_5_moe",
     "gpt_oss",
+    "deepseek_v2",
+    "deepseek_v2_old",
+    "deepseek_v3",
 ];
 
 /// Largest difference relative to the largest logit, with keys and values in f32. Transformers

@@ -4,6 +4,10 @@
 //! Methods that declare weights check names and shapes against the file at once, so a model that
 //! builds will load.
 
+mod latent;
+
+pub use latent::{LatentSizes, UpProjection};
+
 use crate::bank::Bank;
 use crate::error::Error;
 use crate::list::Append;
@@ -12,7 +16,9 @@ use crate::placement::{Cut, Placement, Shares};
 use crate::router::Router;
 use crate::state::{KV_CLASSES, Keep, Shape, State};
 use crate::tensor::{Bundle, BundleInfo, Domain};
-use crate::weight::{Catalog, Matrix, MatrixId, Part, SplitBy, TensorSpec, Vector, VectorId};
+use crate::weight::{
+    Catalog, Layout, Matrix, MatrixId, Part, SplitBy, TensorSpec, Vector, VectorId,
+};
 use gguf::TensorType;
 use kernels::KV_PAGE;
 use std::collections::HashSet;
@@ -245,7 +251,7 @@ impl<'a> Builder<'a> {
     }
 
     fn add_matrix(&mut self, name: &str, split: SplitBy, parts: Vec<Part>) -> MatrixId {
-        self.add(Matrix { name: name.to_owned(), parts, split, bank: None })
+        self.add(Matrix { name: name.to_owned(), parts, split, bank: None, by_head: None })
     }
 
     fn add(&mut self, matrix: Matrix) -> MatrixId {
@@ -290,7 +296,7 @@ impl<'a> Builder<'a> {
         // The smallest number of query heads that fills whole blocks of the output projection.
         let unit = (1..=q).find(|u| (u * dim).is_multiple_of(block)).unwrap_or(q);
         let q_cut = Cut::heads(q, q / kv, unit, dim, &self.shares);
-        Ok(Heads { q, kv, dim, q_cut })
+        Ok(Heads { q, kv, dim, q_cut, shared: false })
     }
 
     /// Parts of a row-split matrix: `rows` and their cut over the nodes for each.
@@ -308,8 +314,8 @@ impl<'a> Builder<'a> {
                 Tensors::Fused(name) => (name, before, all),
             };
             let ty = self.wanted(name, of, cols)?;
-            let (name, bias, members) = (name.to_owned(), None, None);
-            parts.push(Part { name, ty, first, rows, cols, cut, bias, members });
+            let (name, bias, members, layout) = (name.to_owned(), None, None, Layout::Rows);
+            parts.push(Part { name, ty, first, rows, cols, cut, bias, members, layout });
             before += rows;
         }
         Ok(parts)
@@ -405,15 +411,17 @@ impl<'a> Builder<'a> {
                 let ty = self.wanted_bank(name, experts, rows, hidden)?;
                 let cut = bank.cut(class).clone();
                 let members = Some(bank.class(class, rows));
-                let (name, bias) = (name.to_owned(), None);
-                parts.push(Part { name, ty, first, rows: width, cols: hidden, cut, bias, members });
+                let (name, bias, layout) = (name.to_owned(), None, Layout::Rows);
+                let (rows, cols) = (width, hidden);
+                parts.push(Part { name, ty, first, rows, cols, cut, bias, members, layout });
             }
         }
         // A layer may have two banks.
         let whose = if experts == 1 { "shared" } else { "expert" };
         let name = if N == 1 { "up" } else { "gate_up" };
         let (name, banked) = (format!("{whose}_{name}"), Some(bank.clone()));
-        let up = self.add(Matrix { name, parts, split: SplitBy::Rows, bank: banked });
+        let (split, by_head) = (SplitBy::Rows, None);
+        let up = self.add(Matrix { name, parts, split, bank: banked, by_head });
         let ty = self.wanted_bank(down, experts, hidden, width)?;
         let of_class = |class| Part {
             members: Some(bank.class(class, hidden)),
@@ -421,7 +429,8 @@ impl<'a> Builder<'a> {
         };
         let parts = (0..bank.classes()).map(of_class).collect();
         let (name, split) = (format!("{whose}_down"), SplitBy::Cols);
-        Ok((up, self.add(Matrix { name, parts, split, bank: Some(bank) })))
+        let by_head = None;
+        Ok((up, self.add(Matrix { name, parts, split, bank: Some(bank), by_head })))
     }
 
     /// Declares a vocabulary matrix (embedding or head): rows cut in whole tiles.
@@ -484,14 +493,17 @@ impl<'a> Builder<'a> {
         let nodes = self.graph.nodes;
         let m = self.graph.matrix(matrix);
         let (takes, gives) = match m.split {
+            // By head, each node has the heads of its rows.
+            SplitBy::Rows if m.by_head.is_some() => (Placement::Split, Placement::Split),
             SplitBy::Rows => (Placement::Replicated, Placement::Split),
             SplitBy::Cols => (Placement::Split, Placement::Partial),
         };
         // The product of each part begins at a whole tile.
         let part = |p: usize, n: usize| m.rows(p, n).len().next_multiple_of(kernels::TILE_ROWS);
-        let widths: Vec<usize> = match m.parts.len() {
-            1 => (0..nodes).map(|n| m.rows(0, n).len()).collect(),
-            parts => (0..nodes).map(|n| (0..parts).map(|p| part(p, n)).sum()).collect(),
+        let widths: Vec<usize> = match (m.parts.len(), &m.by_head) {
+            (_, Some(of)) => (0..nodes).map(|n| m.rows(0, n).len() / of.rows * of.output).collect(),
+            (1, _) => (0..nodes).map(|n| m.rows(0, n).len()).collect(),
+            (parts, _) => (0..nodes).map(|n| (0..parts).map(|p| part(p, n)).sum()).collect(),
         };
         let (_, domain) = self.expect(x, takes, "linear");
         let op = Op::Linear { x, matrix, activation, squares: false };
@@ -534,8 +546,14 @@ impl<'a> Builder<'a> {
 
     /// A router's scores, which every node computes for itself.
     pub fn scores(&mut self, x: Bundle, router: MatrixId) -> Bundle {
-        let (_, domain) = self.expect(x, Placement::Replicated, "scores");
-        let widths = self.everywhere(self.graph.matrix(router).parts[0].rows);
+        self.everywhere_product(x, router)
+    }
+
+    /// The product with a matrix that every node has, which gives replicated.
+    fn everywhere_product(&mut self, x: Bundle, router: MatrixId) -> Bundle {
+        let (_, domain) = self.expect(x, Placement::Replicated, "a product on every node");
+        let parts = self.graph.matrix(router).parts.iter();
+        let widths = self.everywhere(parts.map(|part| part.rows).sum());
         let op = Op::Linear { x, matrix: router, activation: None, squares: false };
         self.push(op, Placement::Replicated, domain, &widths)
     }
@@ -581,7 +599,11 @@ impl<'a> Builder<'a> {
     ///
     /// # Panics
     /// When there are more than [`KV_CLASSES`] ways in which layers keep something.
-    pub fn attention(&mut self, qkv: Bundle, mut spec: Attention) -> Bundle {
+    pub fn attention(&mut self, qkv: Bundle, spec: Attention) -> Bundle {
+        self.attend(qkv, None, spec)
+    }
+
+    fn attend(&mut self, qkv: Bundle, latents: Option<Bundle>, mut spec: Attention) -> Bundle {
         let (_, domain) = self.expect(qkv, Placement::Split, "attention");
         if spec.norm_over == NormOver::Row {
             let heads = self.graph.ops.iter_mut().find(|n| n.out == qkv);
@@ -593,7 +615,7 @@ impl<'a> Builder<'a> {
         spec.cache = self.state(spec.window.into(), Shape::Heads(spec.heads.clone()));
         let widths: Vec<usize> =
             (0..self.graph.nodes).map(|n| spec.heads.q_len(n) * spec.heads.dim).collect();
-        let op = Op::Attention { qkv, spec: Box::new(spec) };
+        let op = Op::Attention { qkv, latents, spec: Box::new(spec) };
         self.push(op, Placement::Split, domain, &widths)
     }
 

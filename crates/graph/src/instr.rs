@@ -78,10 +78,11 @@ pub enum Kind {
     /// Rows of f32 to rows of another kind, as wide as the input of `matrix`.
     Quantize { x: BufId, kind: ActKind, matrix: MatrixId, out: BufId, work: Work },
     /// Matrix product, plus bias; each thread does its tiles. Columns that nodes share are summed in
-    /// `splits` runs of each node, and with `push`, a summand goes to every node's copy. The sums of
-    /// squares of queries and keys, one for each tile, go to all nodes.
+    /// `splits` runs of each node, and with `push`, a summand goes to every node's copy. Of a matrix by
+    /// head, elements of `carried` go along as they are. The sums of squares of queries and keys, one for each tile, go to all nodes.
     MatMul {
         acts: Operand,
+        carried: Option<BufId>,
         matrix: MatrixId,
         activation: Option<Activation>,
         out: BufId,
@@ -118,12 +119,12 @@ pub enum Kind {
         push: bool,
     },
     /// Norms and RoPE of keys; keys and values to their pages.
-    Prepare { qkv: BufId, place: Place, cache: BufId, spec: Box<Attention> },
+    Prepare { from: Inputs, place: Place, cache: BufId, spec: Box<Attention> },
     /// Norms and RoPE of queries; attention of (query tile, KV head) items over all ranges.
-    AttendFused { qkv: BufId, place: Place, cache: BufId, spec: Box<Attention>, out: BufId },
+    AttendFused { from: Inputs, place: Place, cache: BufId, spec: Box<Attention>, out: BufId },
     /// Norms and RoPE of queries; attention of (token, KV head, KV range) items into partial states.
     AttendSplit {
-        qkv: BufId,
+        from: Inputs,
         place: Place,
         cache: BufId,
         append: bool,
@@ -149,6 +150,22 @@ pub enum Kind {
     Hidden { x: BufId, out: BufId, width: usize },
     /// Matrix product, times `scale` and bent below `cap`, into the caller's logits.
     Logits { acts: Operand, matrix: MatrixId, scale: f32, cap: Option<f32>, out: BufId },
+}
+
+/// What attention takes of the step's tokens.
+#[derive(Copy, Clone, Debug)]
+pub struct Inputs {
+    /// Queries, keys and values, or queries alone.
+    pub qkv: BufId,
+    /// The one key of all heads, which is their value too.
+    pub latents: Option<BufId>,
+}
+
+impl Inputs {
+    /// Where keys and values come from.
+    pub(crate) fn keys(&self) -> BufId {
+        self.latents.unwrap_or(self.qkv)
+    }
 }
 
 /// What raw heads become queries and keys with: buffers, or views of them.
@@ -282,9 +299,9 @@ impl Instr {
                 let to = write(*out, Reach::All);
                 acts.buffers().map(|b| read(b, Reach::Group)).chain([to]).collect()
             }
-            Kind::MatMul { acts, out, squares, .. } => {
+            Kind::MatMul { acts, carried, out, squares, .. } => {
                 let told = squares.map(|squares| write(squares, Reach::All));
-                let acts = acts.buffers().map(|b| read(b, Reach::Group));
+                let acts = acts.buffers().chain(*carried).map(|b| read(b, Reach::Group));
                 acts.chain([write(*out, items)]).chain(told).collect()
             }
             Kind::Gated { acts, out, .. } | Kind::Logits { acts, out, .. } => {
@@ -302,22 +319,22 @@ impl Instr {
                 let acts = acts.buffers().chain([*chosen]).map(|b| read(b, Reach::Group));
                 acts.chain([to]).collect()
             }
-            Kind::Prepare { qkv, place, cache, .. } => {
+            Kind::Prepare { from, place, cache, .. } => {
                 // Dealt by pages, so that no two threads write into one page.
                 let place = place.buffers().map(|b| read(b, items));
-                place.chain([read(*qkv, items), write(*cache, items)]).collect()
+                place.chain([read(from.keys(), items), write(*cache, items)]).collect()
             }
-            Kind::AttendFused { qkv, place, cache, out, .. } => {
+            Kind::AttendFused { from, place, cache, out, .. } => {
                 let place = place.buffers().map(|b| read(b, Reach::Group));
-                let read = [*qkv, *cache].map(|b| read(b, Reach::Group));
+                let read = [from.qkv, *cache].map(|b| read(b, Reach::Group));
                 place.chain(read).chain([write(*out, items)]).collect()
             }
-            Kind::AttendSplit { qkv, place, cache, append, states, .. } => {
+            Kind::AttendSplit { from, place, cache, append, states, .. } => {
                 // With `append`, a range's new keys are written and read by the one item that owns
                 // the range; all other keys are older than this step.
                 let kv = if *append { write(*cache, items) } else { read(*cache, Reach::Group) };
                 let place = place.buffers().map(|b| read(b, Reach::Group));
-                place.chain([read(*qkv, Reach::Group), kv, write(*states, items)]).collect()
+                place.chain([read(from.qkv, Reach::Group), kv, write(*states, items)]).collect()
             }
             Kind::Join { states, out, work, .. } => {
                 vec![read(*states, Reach::Group), write(*out, self.row_wise(*work))]

@@ -52,13 +52,13 @@ pub use book::{
     WaitCounts, What,
 };
 pub use buffer::{BufId, Buffer, Buffers};
-pub use builder::{Builder, Graph, Node, Tensors};
+pub use builder::{Builder, Graph, LatentSizes, Node, Tensors, UpProjection};
 pub use carry::Sharing;
 pub use compile::{Scope, Stage, Sync, Wait, compile, count_waits};
 pub use error::{Error, ScheduleFault};
 pub use executor::Executor;
 pub use forecast::{Forecast, Task, TaskStage};
-pub use instr::{Access, Finish, Gather, Instr, Kind, Place, Reach, Work};
+pub use instr::{Access, Finish, Gather, Inputs, Instr, Kind, Place, Reach, Work};
 pub use list::Append;
 pub use listing::LayerListing;
 pub use load::Progress;
@@ -79,6 +79,6 @@ pub use sum::Sum;
 pub use tensor::{Bundle, BundleInfo, Domain};
 pub use timing::{ShapeUse, usual_slice};
 pub use weight::{
-    Catalog, Matrix, MatrixId, Members, Part, SplitBy, TensorSpec, Vector, VectorId, WeightSource,
-    WeightView,
+    ByHead, Catalog, Layout, Matrix, MatrixId, Members, Part, SplitBy, TensorSpec, Vector,
+    VectorId, WeightSource, WeightView,
 };

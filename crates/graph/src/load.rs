@@ -9,7 +9,7 @@ use crate::error::Error;
 use crate::plan::{Mode, Plan};
 use crate::schedule::MatrixShape;
 use crate::stages::Spans;
-use crate::weight::{Matrix, MatrixId, SplitBy, VectorId, WeightSource, WeightView};
+use crate::weight::{Layout, Matrix, MatrixId, SplitBy, VectorId, WeightSource, WeightView};
 use gguf::TensorType;
 use kernels::{Kernels, Piece, TILE_ROWS, Tiles};
 use memory::{Arena, ArenaOptions, Block};
@@ -362,12 +362,29 @@ impl Shelves {
             let (rows, cols) = (matrix.rows(p, node), matrix.cols(p, node));
             let bytes = |cols: usize| cols / view.ty.block_len() * view.ty.block_bytes();
             let row_bytes = bytes(view.cols);
+            let layout = matrix.parts[p].layout;
             let data = &view.data[matrix.parts[p].first * row_bytes..];
+            if let Layout::Columns { len, .. } = layout {
+                for t in shard.packed_by(rank, p) {
+                    let first = rows.start + t * TILE_ROWS;
+                    let turned = turned(
+                        &data[layout.row(first) * row_bytes..],
+                        view,
+                        first % len,
+                        cols.len(),
+                    );
+                    // SAFETY: as below.
+                    let to = unsafe { packed.root_block(t, packed.whole()).as_mut_slice::<u8>() };
+                    pack_floats(packed.ty, &turned, cols.len(), to);
+                }
+                continue;
+            }
             let mut held = 0..0; // rows that are packed and not released yet
             for t in shard.packed_by(rank, p) {
                 let (before, t_of_member) = packed.member(&matrix.parts[p], t);
-                let first = before + rows.start + t_of_member * TILE_ROWS;
-                let last = (first + TILE_ROWS).min(before + rows.end);
+                let row = rows.start + t_of_member * TILE_ROWS;
+                let first = before + layout.row(row);
+                let last = first + TILE_ROWS.min(rows.end - row);
                 for root in &packed.summed(1).roots {
                     // SAFETY: `share` gives every tile to exactly one thread, and nobody reads
                     // tiles before `pack_all` returns.
@@ -484,6 +501,35 @@ fn parts(matrix: &Matrix, node: usize, arena: &mut Arena) -> Result<Vec<Packed>,
     Ok(parts)
 }
 
+/// Columns `first..first + 16` of the next `rows` rows of a tensor, as rows: `[16, rows]`.
+fn turned(data: &[u8], view: &WeightView<'_>, first: usize, rows: usize) -> Vec<f32> {
+    let (block, bytes) = (view.ty.block_len(), view.ty.block_bytes());
+    let row_bytes = view.cols / block * bytes;
+    // The blocks that hold these columns: one, or several of one element.
+    let (from, to) = (first / block, (first + TILE_ROWS).div_ceil(block));
+    let (mut values, mut out) = (vec![0.0; (to - from) * block], vec![0.0; TILE_ROWS * rows]);
+    for row in 0..rows {
+        let blocks = &data[row * row_bytes + from * bytes..row * row_bytes + to * bytes];
+        view.ty.dequantize(blocks, &mut values).expect("whole blocks");
+        for (r, value) in values[first - from * block..][..TILE_ROWS].iter().enumerate() {
+            out[r * rows + row] = *value;
+        }
+    }
+    out
+}
+
+/// Packs a tile of rows of `cols` floats as a type without blocks.
+fn pack_floats(ty: TensorType, rows: &[f32], cols: usize, to: &mut [u8]) {
+    let packable = |row: &[f32]| {
+        let mut bytes = Vec::new();
+        ty.quantize(row, &mut bytes).expect("elements are blocks of their own");
+        bytes
+    };
+    let rows: Vec<Vec<u8>> = rows.chunks_exact(cols).map(packable).collect();
+    let views: Vec<&[u8]> = rows.iter().map(Vec::as_slice).collect();
+    kernels::pack_tile(ty, &views, cols, to);
+}
+
 /// How the columns of part `p` on a node are summed in `splits` runs, and the bytes of a tile, in which
 /// segments follow each other in whatever runs they are summed.
 fn summed(matrix: &Matrix, p: usize, node: usize, splits: usize) -> (Summed, usize) {
@@ -535,4 +581,29 @@ fn dequantize(view: WeightView<'_>, to: &mut [f32]) {
 fn team_sizes(plan: &Plan, copy: usize) -> Vec<usize> {
     let place = if plan.places() == 1 { 0 } else { copy };
     (0..plan.levels().len()).map(|level| plan.teams_at(level)[place].len()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_of_blocks_become_rows() {
+        for ty in [TensorType::F32, TensorType::BF16, TensorType::Q8_0, TensorType::Q4_K] {
+            let (rows, cols) = (24, 512);
+            let values: Vec<f32> = (0..rows * cols).map(|i| (i as f32 * 0.37).sin()).collect();
+            let mut data = Vec::new();
+            ty.quantize(&values, &mut data).unwrap();
+            let mut stored = vec![0.0; rows * cols];
+            ty.dequantize(&data, &mut stored).unwrap();
+            let view = WeightView { ty, rows, cols, data: &data };
+            for first in [0, 16, 240, 496] {
+                let got = turned(&data, &view, first, rows);
+                for (at, value) in got.iter().enumerate() {
+                    let (col, row) = (first + at / rows, at % rows);
+                    assert_eq!(*value, stored[row * cols + col], "{ty}: row {row}, column {col}");
+                }
+            }
+        }
+    }
 }

@@ -8,7 +8,7 @@
 
 use crate::buffer::{BufId, Buffers, Home, Pool as Storage};
 use crate::builder::Graph;
-use crate::instr::{Finish, Gather, Instr, Kind, Operand, Place, Work};
+use crate::instr::{Finish, Gather, Inputs, Instr, Kind, Operand, Place, Work};
 use crate::op::Op;
 use crate::sum::Sum;
 use crate::tensor::{Bundle, Domain};
@@ -312,9 +312,22 @@ impl Lowering<'_> {
                 self.squares.extend(squares.map(|s| (out, s)));
                 let push = m.split == SplitBy::Cols && self.variant.gather == Gather::Push;
                 let (matrix, activation) = (*matrix, *activation);
-                let kind =
-                    Kind::MatMul { acts, matrix, activation, out: to, push, splits, squares };
-                self.emit(layer, domain, kind);
+                let carries = m.by_head.as_ref().is_some_and(|of| !of.carried.is_empty());
+                let carried = carries.then(|| self.value(*x));
+                self.emit(
+                    layer,
+                    domain,
+                    Kind::MatMul {
+                        acts,
+                        carried,
+                        matrix,
+                        activation,
+                        out: to,
+                        push,
+                        splits,
+                        squares,
+                    },
+                );
                 to
             }
             Op::Gated { x, matrix, activation } => {
@@ -356,7 +369,9 @@ impl Lowering<'_> {
                 self.emit(layer, Domain::Tokens, kind);
                 to
             }
-            Op::Attention { qkv, spec } => self.attention(*qkv, spec, layer, out),
+            Op::Attention { qkv, latents, spec } => {
+                self.attention((*qkv, *latents), spec, layer, out)
+            }
             Op::Residual { x, partial, norm, scale } => {
                 let at = self.graph.ops.iter().position(|n| n.out == out);
                 let from = self.value(*x);
@@ -430,26 +445,27 @@ impl Lowering<'_> {
 
     fn attention(
         &mut self,
-        qkv: Bundle,
+        (qkv, latents): (Bundle, Option<Bundle>),
         spec: &crate::op::Attention,
         layer: Option<usize>,
         out: Bundle,
     ) -> BufId {
         let domain = Domain::Tokens;
-        let from = self.value(qkv);
+        let from = Inputs { qkv: self.value(qkv), latents: latents.map(|b| self.value(b)) };
         let cache = self.buffers.state(spec.cache);
         let rope = spec.rope.map(|rope| self.buffers.rope(rope.0 as usize, 0));
         let place = Place { rope, squares: self.squares.get(&qkv).copied() };
-        let append = self.variant.append_in_attention;
+        // Several items of a range may share its keys.
+        let append = self.variant.append_in_attention && !spec.heads.shared;
         let spec = Box::new(spec.clone());
         if !append {
             let spec = spec.clone();
-            self.emit(layer, domain, Kind::Prepare { qkv: from, place, cache, spec });
+            self.emit(layer, domain, Kind::Prepare { from, place, cache, spec });
         }
         match self.variant.attention {
             AttnForm::Fused => {
                 let to = self.buffer("attn", out, layer, Work::Rows);
-                let items = Kind::AttendFused { qkv: from, place, cache, spec, out: to };
+                let items = Kind::AttendFused { from, place, cache, spec, out: to };
                 self.emit(layer, domain, items);
                 to
             }
@@ -462,14 +478,8 @@ impl Lowering<'_> {
                     .collect();
                 let role = format!("states.{}", layer.map_or(0, |l| l % 2));
                 let states = self.buffers.declare(&role, Home::Node, Storage::States, &bytes);
-                let items = Kind::AttendSplit {
-                    qkv: from,
-                    place,
-                    cache,
-                    append,
-                    spec: spec.clone(),
-                    states,
-                };
+                let items =
+                    Kind::AttendSplit { from, place, cache, append, spec: spec.clone(), states };
                 self.emit(layer, domain, items);
                 let work = match form {
                     AttnForm::SplitJoinPrivate => Work::Private,

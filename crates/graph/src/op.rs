@@ -46,6 +46,9 @@ pub struct Heads {
     pub dim: usize,
     /// Query heads cut over the nodes; a key/value head is wherever one of its query heads is.
     pub q_cut: Cut,
+    /// All key/value heads are one, which is stored once on each node: they only say which query heads
+    /// are attended together.
+    pub shared: bool,
 }
 
 impl Heads {
@@ -71,6 +74,16 @@ impl Heads {
         self.kv_range(node).len()
     }
 
+    /// Key/value heads that a node stores.
+    pub fn stored_len(&self, node: usize) -> usize {
+        if self.shared { self.kv_len(node).min(1) } else { self.kv_len(node) }
+    }
+
+    /// Which of them a node's key/value head is.
+    pub fn stored_at(&self, kv: usize) -> usize {
+        if self.shared { 0 } else { kv }
+    }
+
     /// Key/value heads of every node.
     pub fn kv_cut(&self) -> Cut {
         Cut::replicated((0..self.q_cut.nodes()).map(|n| self.kv_range(n)).collect())
@@ -88,7 +101,9 @@ impl Heads {
     /// written in whole tiles, so each begins at a multiple of one.
     pub fn sections(&self, node: usize) -> [usize; 4] {
         let whole = |heads: usize| (heads * self.dim).next_multiple_of(TILE_ROWS);
-        let (q, kv) = (whole(self.q_len(node)), whole(self.kv_len(node)));
+        // Shared keys come from elsewhere.
+        let kv = if self.shared { 0 } else { self.kv_len(node) };
+        let (q, kv) = (whole(self.q_len(node)), whole(kv));
         [0, q, q + kv, q + 2 * kv]
     }
 
@@ -182,6 +197,9 @@ pub struct Attention {
     pub norm_eps: f32,
     /// Rotary embedding; `None` where positions do not count.
     pub rope: Option<RopeId>,
+    /// Weights of the RMSNorm of the last elements of keys, as many as there are weights, which are values
+    /// too: latents ([`Builder::latents`](crate::Builder::latents)).
+    pub latent_norm: Option<VectorId>,
     /// A score of each head beside those of its keys, which has no value (attention sinks).
     pub sinks: Option<VectorId>,
     /// Factor on `q·k`, usually `1/sqrt(dim)`.
@@ -278,8 +296,10 @@ pub enum Op {
     },
     /// RoPE, KV append and attention. Takes and gives split by heads.
     Attention {
-        /// `q | k | v` of the node's heads.
+        /// `q | k | v` of the node's heads, or `q`.
         qkv: Bundle,
+        /// The one key of all heads, which is their value too; replicated.
+        latents: Option<Bundle>,
         /// Parameters.
         spec: Box<Attention>,
     },
@@ -320,7 +340,7 @@ impl Op {
             Op::Norm { x, .. } | Op::Linear { x, .. } | Op::Gated { x, .. } => (Some(*x), None),
             Op::Select { x } | Op::Logits { x, .. } => (Some(*x), None),
             Op::Choose { scores: x, .. } => (Some(*x), None),
-            Op::Attention { qkv, .. } => (Some(*qkv), None),
+            Op::Attention { qkv, latents, .. } => (Some(*qkv), *latents),
             Op::Residual { x, partial, .. } => (Some(*x), Some(*partial)),
             Op::ExpertsUp { x, chosen, .. } | Op::ExpertsDown { x, chosen, .. } => {
                 (Some(*x), Some(*chosen))

@@ -141,7 +141,7 @@ pub struct MatrixShape {
 
 impl MatrixShape {
     /// What `threads` of the graph's node `node` multiply; `None` if nothing of the matrix lies there, or it
-    /// is a bank, of which tokens choose.
+    /// is a bank, of which tokens choose, or a matrix of heads.
     pub(crate) fn of(
         matrix: &Matrix,
         node: usize,
@@ -156,7 +156,8 @@ impl MatrixShape {
             (SplitBy::Rows, false) => Product::Plain,
         };
         let cols = matrix.input_width(node);
-        let some = matrix.bank.is_none() && cols > 0 && parts.iter().any(|&(_, rows)| rows > 0);
+        let plain = matrix.bank.is_none() && matrix.by_head.is_none();
+        let some = plain && cols > 0 && parts.iter().any(|&(_, rows)| rows > 0);
         some.then_some(MatrixShape { parts, cols, product, threads })
     }
 }

@@ -116,7 +116,7 @@ impl State {
     /// Pieces of a page on a node, and the bytes of each; keys and values of a head are two.
     fn pieces(&self, node: usize, kv: KvType) -> (usize, usize) {
         match &self.shape {
-            Shape::Heads(heads) => (2 * heads.kv_len(node), kv.page_bytes(heads.stored(kv))),
+            Shape::Heads(heads) => (2 * heads.stored_len(node), kv.page_bytes(heads.stored(kv))),
             Shape::Floats { pieces, len } => {
                 (pieces[node], (len * size_of::<f32>()).next_multiple_of(ALIGN))
             }

@@ -187,6 +187,43 @@ pub struct Part {
     pub bias: Option<VectorId>,
     /// The experts whose matrices these are; of one, the shape above is meant.
     pub members: Option<Members>,
+    /// Where its rows are in the tensor.
+    pub layout: Layout,
+}
+
+/// Where the rows of a part are in its tensor.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub enum Layout {
+    /// One after the other.
+    #[default]
+    Rows,
+    /// In runs of `len` rows, of which one begins every `step` rows.
+    Runs {
+        /// Rows of a run.
+        len: usize,
+        /// Rows from the beginning of a run to that of the next.
+        step: usize,
+    },
+    /// They are columns, `len` in all, of the part's number of columns as rows; the rows for the next `len`
+    /// begin `step` rows later. They are stored as a type without blocks.
+    Columns {
+        /// Columns of the tensor.
+        len: usize,
+        /// Rows of the tensor for each.
+        step: usize,
+    },
+}
+
+impl Layout {
+    /// The row of the tensor, from the part's first, that is row `row` of the part, or where its columns
+    /// begin.
+    pub(crate) fn row(self, row: usize) -> usize {
+        match self {
+            Layout::Rows => row,
+            Layout::Runs { len, step } => row / len * step + row % len,
+            Layout::Columns { len, step } => row / len * step,
+        }
+    }
 }
 
 /// A class of a bank's experts: every `step`-th from `first` on.
@@ -211,7 +248,8 @@ impl Part {
         cut: Cut,
     ) -> Part {
         let name = name.to_owned();
-        Part { name, ty, first: 0, rows, cols, cut, bias: None, members: None }
+        let (bias, members, layout) = (None, None, Layout::Rows);
+        Part { name, ty, first: 0, rows, cols, cut, bias, members, layout }
     }
 
     /// Matrices of the part.
@@ -231,6 +269,21 @@ pub struct Matrix {
     pub split: SplitBy,
     /// How experts are shared, if it is a bank of them: then it has parts for each class.
     pub bank: Option<Bank>,
+    /// If each head has rows of its own, which are multiplied with its own elements of the input.
+    pub by_head: Option<ByHead>,
+}
+
+/// A matrix of blocks on a diagonal: a block for each head.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ByHead {
+    /// Rows of a block.
+    pub rows: usize,
+    /// Elements of a head in the input, and those that its block multiplies.
+    pub input: (usize, Range<usize>),
+    /// Elements of a head in the output; the block's rows are the last of them.
+    pub output: usize,
+    /// Elements of a head in the input that are the first ones in the output.
+    pub carried: Range<usize>,
 }
 
 impl Matrix {
@@ -289,6 +342,9 @@ impl Matrix {
     /// Input width on `node`; all parts read the same input. Of a bank, whose classes are cut apart, the
     /// widest.
     pub fn input_width(&self, node: usize) -> usize {
+        if let Some(by_head) = &self.by_head {
+            return self.rows(0, node).len() / by_head.rows * by_head.input.0;
+        }
         let parts = if self.bank.is_some() { self.parts.len() } else { 1 };
         (0..parts).map(|p| self.cols(p, node).len()).max().unwrap_or(0)
     }

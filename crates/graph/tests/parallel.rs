@@ -44,6 +44,7 @@ fn build(gguf: &Gguf<'_>, nodes: usize) -> Graph {
             rope: None,
             scale: 1.0,
             soft_cap: None,
+            latent_norm: None,
             sinks: None,
             temperature: None,
             window: None,

@@ -46,6 +46,7 @@ fn build(gguf: &Gguf<'_>, nodes: usize) -> Graph {
             rope: None,
             scale: SCALE,
             soft_cap,
+            latent_norm: None,
             sinks: None,
             temperature: None,
             window,

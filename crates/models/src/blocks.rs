@@ -1,11 +1,11 @@
 //! Blocks that most families share: weights by their usual names, operators in their usual order.
 
 use crate::decoder::{Bias, Ffn, Moe, Norms, Style};
-use crate::{Error, Hparams};
+use crate::{Error, Hparams, latent};
 use graph::{Attention, Builder, Bundle, Gate, Norm, NormOver, Router, Tensors};
 
 /// The name of a layer's weight.
-fn weight(layer: usize, tensor: &str) -> String {
+pub(crate) fn weight(layer: usize, tensor: &str) -> String {
     format!("blk.{layer}.{tensor}.weight")
 }
 
@@ -26,7 +26,7 @@ pub(crate) fn norm(
 }
 
 /// `x` as a block reads it.
-fn before(
+pub(crate) fn before(
     b: &mut Builder<'_>,
     h: &Hparams,
     style: &Style,
@@ -41,7 +41,7 @@ fn before(
 }
 
 /// `x` and what a block gives, `partial`.
-fn after(
+pub(crate) fn after(
     b: &mut Builder<'_>,
     h: &Hparams,
     style: &Style,
@@ -63,6 +63,9 @@ pub(crate) fn attention(
     layer: usize,
     x: Bundle,
 ) -> Result<Bundle, Error> {
+    if let Some(latent) = &style.latent {
+        return latent::attention(b, h, (style, latent), layer, x);
+    }
     let [q, k, v, o] = ["attn_q", "attn_k", "attn_v", "attn_output"].map(|t| weight(layer, t));
     let heads = b.heads(h.heads, h.kv_heads, h.head_dim, (&o, h.hidden))?;
     let qkv = match style.fused_qkv {
@@ -96,6 +99,7 @@ pub(crate) fn attention(
         norm_over: style.qk_norms.unwrap_or(NormOver::Head),
         norm_eps: h.norm_eps,
         rope: style.rope,
+        latent_norm: None,
         sinks: style.sinks.then(|| b.vector(&weight(layer, "attn_sinks"), h.heads)).transpose()?,
         scale: style.attention_scale,
         temperature: style.temperature,

@@ -5,6 +5,7 @@
 
 use crate::blocks::{attention, feed_forward, norm};
 use crate::facts::{Facts, LEADING_DENSE, SHARED_EXPERTS};
+use crate::latent::Latent;
 use crate::{Error, Hparams};
 use graph::{Activation, Builder, Expert, NormOver, RopeId, Router, Temperature};
 
@@ -82,6 +83,8 @@ pub(crate) struct Style {
     pub rope: Option<RopeId>,
     /// Factor on `q·k`.
     pub attention_scale: f32,
+    /// Sizes of latent attention, where keys and values are made of latents.
+    pub latent: Option<Latent>,
     /// Whether heads have attention sinks.
     pub sinks: bool,
     /// Growth of queries with their position.
@@ -177,6 +180,7 @@ impl Style {
         Style {
             rope: Some(rope),
             attention_scale: (h.head_dim as f32).sqrt().recip(),
+            latent: None,
             sinks: false,
             temperature: None,
             window: None,

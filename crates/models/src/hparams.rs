@@ -69,7 +69,8 @@ impl Hparams {
         let heads = size("attention.head_count", MAX_WIDTH)?;
         let head_dim = size_or("attention.key_length", hidden / heads, MAX_WIDTH)?;
         let value_dim = size_or("attention.value_length", head_dim, MAX_WIDTH)?;
-        if value_dim != head_dim {
+        let latents = m.get(&key("attention.kv_lora_rank")).is_some();
+        if value_dim != head_dim && !latents {
             let value = value_dim.to_string();
             return Err(Error::UnsupportedFeature { key: key("attention.value_length"), value });
         }

@@ -11,6 +11,7 @@
 
 mod blocks;
 mod decoder;
+mod deepseek2;
 mod dots1;
 mod ernie4_5_moe;
 mod error;
@@ -22,6 +23,7 @@ mod glm4moe;
 mod gpt_oss;
 mod granite;
 mod hparams;
+mod latent;
 mod llama;
 mod minicpm;
 mod minimax_m2;
@@ -48,7 +50,8 @@ mod page {
     };
     pub(crate) use crate::rope::{Yarn, local_rope, original_context, rope, rope_by};
     pub(crate) use graph::{
-        Activation, Builder, Expert, Gate, NormOver, RopeStyle, Router, Temperature,
+        Activation, Builder, Expert, Gate, GroupScore, Groups, NormOver, RopeStyle, Router,
+        Temperature,
     };
 }
 
@@ -109,6 +112,11 @@ pub const ARCHITECTURES: &[Architecture] = &[
         name: "ernie4_5-moe",
         models: "ERNIE 4.5 with experts",
         build: ernie4_5_moe::build,
+    },
+    Architecture {
+        name: "deepseek2",
+        models: "DeepSeek-V2, V3, R1, Kimi K2, GLM-4.7-Flash",
+        build: deepseek2::build,
     },
     Architecture { name: "gpt-oss", models: "gpt-oss 20B and 120B", build: gpt_oss::build },
 ];

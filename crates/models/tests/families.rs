@@ -46,6 +46,7 @@ fn every_family_builds_for_any_nodes() {
         TinyModel::qwen2moe(TensorType::F32, 48),
         TinyModel::dots1(TensorType::F32, 48),
         TinyModel::gpt_oss(TensorType::F32, 48),
+        TinyModel::deepseek2(TensorType::F32, 48),
     ] {
         let bytes = model.gguf();
         for nodes in [1, 2, 3, 5] {
@@ -99,6 +100,61 @@ fn numbers_of_experts_that_mean_nothing_are_refused_by_name() {
     assert!(groups(5, 2).starts_with("expert_group_count is 5, but it must be a divisor"));
     assert!(groups(4, 5).starts_with("expert_group_used_count is 5, but it must be at most"));
     assert!(groups(6, 1).starts_with("expert_group_used_count is 1, but it must be at most"));
+}
+
+#[test]
+fn sizes_of_latents_that_mean_nothing_are_refused_by_name() {
+    let model = TinyModel::deepseek2(TensorType::Q4_0, 64);
+    let said = |key: &str, value: u32| refusal(&with(&model, &[(key, OwnedValue::from(value))]));
+    let zero = "deepseek2.attention.kv_lora_rank = 0 is implausible: it must be at least one";
+    assert_eq!(said("attention.kv_lora_rank", 0), zero);
+    let odd = "attention.kv_lora_rank is 72, but it must be a multiple of 16";
+    assert_eq!(said("attention.kv_lora_rank", 72), odd);
+    assert!(said("attention.key_length_mla", 48).starts_with("tensor blk.0.attn_q_b.weight is"));
+    let mut narrow = model.clone();
+    narrow.ty = TensorType::F32;
+    let bytes = with(&narrow, &[("attention.key_length_mla", OwnedValue::from(32u32))]);
+    assert_eq!(
+        refusal(&bytes),
+        "deepseek2.attention.key_length = 32 is implausible: a head has elements with RoPE and others",
+    );
+    // Without its tensors.
+    let bytes = model.gguf();
+    let gguf = Gguf::parse(&bytes).unwrap();
+    for missing in ["attn_k_b", "attn_kv_a_norm", "attn_q_a"] {
+        let name = format!("blk.1.{missing}.weight");
+        assert_eq!(
+            refusal(&without(&gguf, &name)),
+            format!("tensor {name} is missing from the model file")
+        );
+    }
+}
+
+#[test]
+fn missing_biases_of_experts_are_named() {
+    let bytes = TinyModel::gpt_oss(TensorType::Q4_0, 64).gguf();
+    let gguf = Gguf::parse(&bytes).unwrap();
+    for missing in ["ffn_gate_inp.bias", "ffn_up_exps.bias", "attn_sinks.weight"] {
+        let name = format!("blk.1.{missing}");
+        assert_eq!(
+            refusal(&without(&gguf, &name)),
+            format!("tensor {name} is missing from the model file")
+        );
+    }
+}
+
+/// The same file without a tensor.
+fn without(gguf: &Gguf<'_>, name: &str) -> Vec<u8> {
+    let mut w = Writer::new();
+    for (key, value) in gguf.metadata().iter() {
+        w.kv(key, OwnedValue::from(value));
+    }
+    for t in gguf.tensors().iter().filter(|t| t.name() != name) {
+        w.tensor(t.name(), t.shape.dims(), t.ty, t.data);
+    }
+    let mut out = Vec::new();
+    w.write_to(&mut out).unwrap();
+    out
 }
 
 #[test]

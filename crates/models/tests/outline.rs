@@ -25,6 +25,7 @@ fn an_outline_of_any_family_wants_the_tensors_of_its_file() {
             "blk.0.attn_q_norm.weight",
             "exp_probs_b.bias",
             "ffn_gate_inp_shexp.weight",
+            "attn_kv_b.weight",
         ];
         let names = gguf.tensors().iter().map(gguf::Tensor::name);
         let extras: Vec<&str> =

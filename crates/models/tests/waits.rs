@@ -64,6 +64,14 @@ fn a_layer_with_experts_at_batch_one_has_six_waits_two_of_them_global() {
 }
 
 #[test]
+fn latent_attention_waits_within_the_node() {
+    let model = TinyModel::deepseek2(TensorType::Q4_0, 192);
+    for nodes in [2, 3, 8] {
+        assert_eq!(waits(&model, nodes, Variant::DECODE, &plan(nodes)), (9, 2), "{nodes} nodes");
+    }
+}
+
+#[test]
 fn norms_over_the_heads_of_all_nodes_make_a_wait_global() {
     let model = TinyModel::olmo2(TensorType::Q4_0);
     for nodes in [2, 3, 8] {

@@ -141,6 +141,11 @@ impl TinyModel {
         TinyModel { arch: "gpt-oss", window: Some(100), ..TinyModel::qwen3moe(ty, width) }
     }
 
+    /// As above with latent attention: 24 heads of 32 elements and 32 with RoPE, latents of 64.
+    pub fn deepseek2(ty: TensorType, width: usize) -> TinyModel {
+        TinyModel { arch: "deepseek2", heads: 24, kv_heads: 1, ..TinyModel::dots1(ty, width) }
+    }
+
     /// The file's bytes.
     ///
     /// # Panics
@@ -218,7 +223,20 @@ impl TinyModel {
     /// Metadata that all families have.
     fn write_sizes(&self, w: &mut Writer<'_>) {
         w.kv("general.architecture", self.arch).kv("general.name", "tiny");
-        let key = |k: &str| format!("{}.{k}", self.arch);
+        let key_of = |k: &str| format!("{}.{k}", self.arch);
+        let latent = self.arch == "deepseek2";
+        let (key, value) = if latent { (96, 64) } else { (self.head_dim, self.head_dim) };
+        for (name, size) in [
+            ("attention.kv_lora_rank", 64),
+            ("attention.q_lora_rank", 96),
+            ("attention.key_length_mla", 64),
+            ("attention.value_length_mla", 32),
+            ("rope.dimension_count", 32),
+        ] {
+            if latent {
+                w.kv(key_of(name), size as u32);
+            }
+        }
         for (name, size) in [
             ("context_length", self.context),
             ("embedding_length", self.hidden),
@@ -226,24 +244,24 @@ impl TinyModel {
             ("feed_forward_length", self.ffn),
             ("attention.head_count", self.heads),
             ("attention.head_count_kv", self.kv_heads),
-            ("attention.key_length", self.head_dim),
-            ("attention.value_length", self.head_dim),
+            ("attention.key_length", key),
+            ("attention.value_length", value),
         ] {
-            w.kv(key(name), size as u32);
+            w.kv(key_of(name), size as u32);
         }
         if let Some(experts) = self.experts {
-            w.kv(key("expert_count"), experts.count as u32);
-            w.kv(key("expert_used_count"), experts.used as u32);
-            w.kv(key("expert_feed_forward_length"), experts.width as u32);
+            w.kv(key_of("expert_count"), experts.count as u32);
+            w.kv(key_of("expert_used_count"), experts.used as u32);
+            w.kv(key_of("expert_feed_forward_length"), experts.width as u32);
             if let Some(shared) = experts.shared {
-                w.kv(key("expert_shared_feed_forward_length"), shared as u32);
+                w.kv(key_of("expert_shared_feed_forward_length"), shared as u32);
             }
         }
         // Models with LayerNorm state the one, the others the other.
         for eps in ["layer_norm_rms_epsilon", "layer_norm_epsilon"] {
-            w.kv(key(&format!("attention.{eps}")), 1e-6f32);
+            w.kv(key_of(&format!("attention.{eps}")), 1e-6f32);
         }
-        w.kv(key("rope.freq_base"), 10_000f32);
+        w.kv(key_of("rope.freq_base"), 10_000f32);
     }
 }
 

@@ -3,7 +3,7 @@
 use super::{Choice, Dealt, Line, Memory, Per, RowsOf, What};
 use crate::buffer::BufId;
 use crate::builder::Graph;
-use crate::instr::{Finish, Gather, Instr, Kind, Operand, Work};
+use crate::instr::{Finish, Gather, Inputs, Instr, Kind, Operand, Work};
 use crate::op::Attention;
 use crate::plan::{Mode, Plan};
 use crate::sum::Sum;
@@ -189,13 +189,17 @@ impl Entry<'_> {
     /// Bytes of a token's keys and values in the team's memory.
     fn token(&self, spec: &Attention) -> usize {
         let heads = &spec.heads;
-        heads.kv_len(self.desk.node()) * 2 * self.desk.kv.token_bytes(heads.stored(self.desk.kv))
+        heads.stored_len(self.desk.node())
+            * 2
+            * self.desk.kv.token_bytes(heads.stored(self.desk.kv))
     }
 
     /// Keys and values of the step's tokens go to the cache.
-    fn append(&mut self, spec: &Attention, qkv: BufId) {
+    fn append(&mut self, spec: &Attention, from: &Inputs) {
         let (heads, token) = (&spec.heads, self.token(spec));
-        self.read(qkv, 2 * heads.kv_len(self.desk.node()) * heads.dim * FLOAT);
+        let both = if from.latents.is_some() { 1 } else { 2 };
+        let bytes = both * heads.stored_len(self.desk.node()) * heads.dim * FLOAT;
+        self.read(from.keys(), bytes);
         let to = What::Write(Memory::State(spec.cache), self.desk.place);
         self.per(Per::Row(self.rows), to, token);
     }
@@ -312,9 +316,13 @@ impl Instr {
                 e.write(*out, each * kernels::most_row_bytes(*kind, cols));
                 e.pass(each * cols);
             }
-            Kind::MatMul { acts, matrix, out, push, splits, squares, .. } => {
+            Kind::MatMul { acts, carried, matrix, out, push, splits, squares, .. } => {
                 e.product(*matrix, *acts);
                 let m = graph.matrix(*matrix);
+                if let (Some(x), Some(of)) = (carried, &m.by_head) {
+                    let heads = m.rows(0, node).len() / of.rows;
+                    e.copy(*x, *out, heads * of.carried.len());
+                }
                 match m.sum(*splits) {
                     None => e.write(*out, e.own_rows(*matrix) * FLOAT),
                     Some(sum) => {
@@ -365,16 +373,16 @@ impl Instr {
                     false => e.write(*out, bytes),
                 }
             }
-            Kind::Prepare { qkv, spec, .. } => e.append(spec, *qkv),
-            Kind::AttendFused { qkv, spec, out, .. } => {
-                e.attend(spec, *qkv);
+            Kind::Prepare { from, spec, .. } => e.append(spec, from),
+            Kind::AttendFused { from, spec, out, .. } => {
+                e.attend(spec, from.qkv);
                 e.write(*out, e.query_width(spec) * FLOAT);
             }
-            Kind::AttendSplit { qkv, append, spec, states, .. } => {
+            Kind::AttendSplit { from, append, spec, states, .. } => {
                 if *append {
-                    e.append(spec, *qkv);
+                    e.append(spec, from);
                 }
-                e.attend(spec, *qkv);
+                e.attend(spec, from.qkv);
                 let to = What::Write(Memory::Rows(*states), here);
                 e.per(Per::Range(graph.states[spec.cache].class), to, e.states(spec));
             }

@@ -239,8 +239,10 @@ impl<'a> Thread<'a> {
                 let seeing =
                     tokens[before..].iter().take_while(|t| t.chunks().start <= chunk).count();
                 let own = &tokens[before..before + seeing];
-                let keys = Keys::new(&own[0], &own[seeing - 1], kv, chunk);
-                let next = (chunk + 1 < chunks.end).then(|| Keys::new(last, last, kv, chunk + 1));
+                let stored_kv = heads.stored_at(kv);
+                let keys = Keys::new(&own[0], &own[seeing - 1], stored_kv, chunk);
+                let next =
+                    (chunk + 1 < chunks.end).then(|| Keys::new(last, last, stored_kv, chunk + 1));
                 let mut spans = [[0u32; TILE_ROWS_MAX]; 2];
                 let spans = Spans::fill(&mut spans, own, group, &keys);
                 let (from, rows) = (before * group, seeing * group);
@@ -313,7 +315,7 @@ impl<'a> Thread<'a> {
         let keys_of = |item: usize| {
             let (t, kv, range) = parts(item);
             let token = &class.seen[t];
-            Keys::new(token, token, kv, token.chunks().start + range)
+            Keys::new(token, token, heads.stored_at(kv), token.chunks().start + range)
         };
         let s = Scratch::new(scratch, heads, stored);
         for item in run.clone() {

@@ -219,7 +219,7 @@ impl Thread<'_> {
 
     /// How the thread multiplies a part: as the schedule says, or as is usual for all of its rows, of which
     /// kernels see some at a time.
-    fn how(&self, own: &Own<'_>, part: &Packed) -> How {
+    pub(super) fn how(&self, own: &Own<'_>, part: &Packed) -> How {
         self.step.kernels.usual(own.schedule.how, part.ty, own.rows().len(), self.size)
     }
 
@@ -286,7 +286,7 @@ impl Thread<'_> {
 
     /// The thread's rows of activations in blocks, as `part` takes them: the schedule's, or those that
     /// stay in the cache.
-    fn row_blocks(
+    pub(super) fn row_blocks(
         &self,
         own: &Own<'_>,
         part: &Packed,

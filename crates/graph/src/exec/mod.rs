@@ -4,6 +4,7 @@
 
 mod access;
 mod attention;
+mod by_head;
 mod copies;
 mod experts;
 mod grid;
@@ -284,9 +285,14 @@ impl<'a> Thread<'a> {
                 let rows = self.rows(domain, *work);
                 self.quantize(source(*x), *kind, cols, target(*out), rows);
             }
-            Kind::MatMul { acts, matrix, activation, out, push, splits, squares } => {
+            Kind::MatMul { acts, carried, matrix, activation, out, push, splits, squares } => {
                 let (acts, out, rows) = (acts.map(source), target(*out), self.count(domain));
-                match self.step.graph.matrix(*matrix).split {
+                let of = self.step.graph.matrix(*matrix);
+                match of.split {
+                    SplitBy::Rows if let Some(by_head) = &of.by_head => {
+                        let carried = carried.map(source);
+                        self.matmul_by_head(acts, carried, (*matrix, by_head), out, rows);
+                    }
                     SplitBy::Rows => {
                         let after = After { activation: *activation, ..NOTHING };
                         let squares = squares.map(target);
@@ -334,19 +340,20 @@ impl<'a> Thread<'a> {
                 let of = (*bank, &*leaves[self.node], *push);
                 self.experts_down(acts, chosen, of, target(*out), desk);
             }
-            Kind::Prepare { qkv, place, spec, cache } => {
+            Kind::Prepare { from, place, spec, cache } => {
                 let place = place.map(source);
-                self.prepare(source(*qkv), place, spec, pages(*cache, spec.cache), scratch);
+                let from = source(from.keys());
+                self.prepare(from, place, spec, pages(*cache, spec.cache), scratch);
             }
-            Kind::AttendFused { qkv, place, spec, out, cache } => {
+            Kind::AttendFused { from, place, spec, out, cache } => {
                 let (place, pages) = (place.map(source), pages(*cache, spec.cache));
                 let out = target(*out);
-                self.attend_fused(source(*qkv), place, spec, &pages, out, scratch, worker);
+                self.attend_fused(source(from.qkv), place, spec, &pages, out, scratch, worker);
             }
-            Kind::AttendSplit { qkv, place, append, spec, states, cache } => {
+            Kind::AttendSplit { from, place, append, spec, states, cache } => {
                 let (place, pages) = (place.map(source), pages(*cache, spec.cache));
                 let states = target(*states);
-                self.attend_split(source(*qkv), place, *append, spec, pages, states, scratch);
+                self.attend_split(source(from.qkv), place, *append, spec, pages, states, scratch);
             }
             Kind::Join { states, spec, out, work } => {
                 let rows = self.rows(domain, *work);

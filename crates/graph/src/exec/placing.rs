@@ -103,17 +103,22 @@ impl Thread<'_> {
         let (dim, stored) = (heads.dim, heads.stored(cache.kv()));
         let (k, room) = room.split_at_mut(tokens.len() * dim);
         let rows = |section| {
-            let first = self.column(heads, section, kv);
+            let first = if heads.shared { 0 } else { self.column(heads, section, kv) };
             qkv.columns(t..t + tokens.len(), first..first + dim)
         };
         let (keys, values) = (rows(1), rows(2));
         for (i, k) in k.chunks_exact_mut(dim).enumerate() {
             k.copy_from_slice(keys.row(i));
+            if let Some(norm) = spec.latent_norm {
+                let weight = self.step.weights.vector(norm, self.group);
+                let latent = &mut k[dim - weight.len()..];
+                self.step.kernels.rms_norm_heads(latent, weight, spec.norm_eps);
+            }
         }
         let first = heads.kv_range(self.node).start + kv;
         self.place_heads(spec, Side::Keys, tokens, first, k);
         for (i, k) in k.chunks_exact(dim).enumerate() {
-            let v = values.row(i);
+            let v = if heads.shared { k } else { values.row(i) };
             if dim == stored {
                 self.store((spec, &mut *cache), t + i, kv, k, v);
                 continue;
@@ -176,7 +181,7 @@ impl Thread<'_> {
         mut cache: StatePages<'_>,
         room: &mut [f32],
     ) {
-        let kv_heads = spec.heads.kv_len(self.node);
+        let kv_heads = spec.heads.stored_len(self.node);
         let mut placings = [Placing::NONE; KV_PAGE];
         for run in self.input.page_runs.iter().skip(self.rank).step_by(self.size) {
             let tokens = run.start as usize..run.end as usize;
@@ -201,7 +206,7 @@ impl Thread<'_> {
     /// prefetcher finds.
     fn prefetch_head(&self, qkv: Source<'_>, heads: &Heads, kv: usize, tokens: Range<usize>) {
         for section in [1, 2] {
-            let first = self.column(heads, section, kv);
+            let first = if heads.shared { 0 } else { self.column(heads, section, kv) };
             let rows = qkv.columns(tokens.clone(), first..first + heads.dim);
             self.step.kernels.prefetch(rows);
         }
