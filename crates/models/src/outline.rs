@@ -12,10 +12,12 @@ pub struct Outline<'a> {
     pub metadata: &'a Metadata<'a>,
     /// Tokens of the vocabulary.
     pub vocab: usize,
-    /// The type of a matrix by its name. Vectors are F32.
-    pub ty: &'a dyn Fn(&str) -> TensorType,
+    /// The type of a matrix by its name and columns. Vectors are F32.
+    pub ty: &'a dyn Fn(&str, usize) -> TensorType,
     /// Tensors that the model has and others of its architecture go without, such as a head.
     pub extras: &'a [&'a str],
+    /// The same of tensors that every layer of theirs has, without the layer: `attn_q.bias`.
+    pub of_layers: &'a [&'a str],
     /// Small tensors on which the graph itself depends, such as divisors of rotary angles.
     pub values: &'a [(&'a str, Vec<f32>)],
 }
@@ -32,14 +34,23 @@ impl Outline<'_> {
     }
 }
 
+impl Outline<'_> {
+    fn in_layers(&self, name: &str) -> bool {
+        let of_layer = name.strip_prefix("blk.").and_then(|rest| rest.split_once('.'));
+        of_layer.is_some_and(|(_, tensor)| self.of_layers.contains(&tensor))
+    }
+}
+
 impl Catalog for Outline<'_> {
-    fn wanted(&self, name: &str, rows: usize, _: usize) -> Result<TensorType, graph::Error> {
+    fn wanted(&self, name: &str, rows: usize, cols: usize) -> Result<TensorType, graph::Error> {
         let vectors = rows == 1 || name.ends_with(".bias"); // of experts, one for each
-        Ok(if vectors { TensorType::F32 } else { (self.ty)(name) })
+        Ok(if vectors { TensorType::F32 } else { (self.ty)(name, cols) })
     }
 
     fn has(&self, name: &str) -> bool {
-        self.extras.contains(&name) || self.values.iter().any(|(known, _)| *known == name)
+        self.extras.contains(&name)
+            || self.in_layers(name)
+            || self.values.iter().any(|(known, _)| *known == name)
     }
 
     fn values(&self, name: &str, len: usize) -> Result<Option<Vec<f32>>, graph::Error> {

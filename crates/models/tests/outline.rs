@@ -39,7 +39,8 @@ fn an_outline_of_any_family_wants_the_tensors_of_its_file() {
         let outline = Outline {
             metadata: gguf.metadata(),
             vocab: gguf.tensor("token_embd.weight").unwrap().rows(),
-            ty: &|name| gguf.tensor(name).unwrap().ty,
+            of_layers: &[],
+            ty: &|name, _| gguf.tensor(name).unwrap().ty,
             extras: &extras,
             values: &values,
         };
@@ -78,7 +79,8 @@ fn tensors_that_the_graph_depends_on_are_given_with_the_outline() {
     let outline = |values| Outline {
         metadata: gguf.metadata(),
         vocab: 300,
-        ty: &|_| TensorType::F32,
+        of_layers: &[],
+        ty: &|_, _| TensorType::F32,
         extras: &[],
         values,
     };

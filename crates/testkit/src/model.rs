@@ -207,7 +207,8 @@ impl TinyModel {
         let outline = Outline {
             metadata: gguf.metadata(),
             vocab: self.vocab,
-            ty: &|name| match name {
+            of_layers: &[],
+            ty: &|name, _| match name {
                 // Converters leave routers alone.
                 _ if name.contains("ffn_gate_inp") => TensorType::F32,
                 _ if is_second(name) => second,

@@ -6,7 +6,7 @@
 
 use gguf::TYPES;
 use gguf::TensorType::{self, *};
-use models::published::more_bits;
+use models::published::{fit, more_bits};
 use std::cmp::Reverse;
 use std::str::FromStr;
 
@@ -186,21 +186,6 @@ impl Mix {
         let vocabulary = matches!(name, "token_embd.weight" | "output.weight");
         !vocabulary && (!ty.can_quantize() || self.name == "Q2_K_S" && ty == Q2_K)
     }
-}
-
-/// The type, or the nearest one whose blocks fill the rows.
-pub(super) fn fit(ty: TensorType, cols: usize) -> TensorType {
-    let fits = |ty: TensorType| cols.is_multiple_of(ty.block_len());
-    let smaller = match ty {
-        _ if fits(ty) => return ty,
-        IQ4_XS | IQ3_S | IQ3_XXS | IQ2_S | IQ2_XS | IQ2_XXS | IQ1_M | IQ1_S => IQ4_NL,
-        Q2_K | Q3_K | TQ1_0 | TQ2_0 => Q4_0,
-        Q4_K => Q5_0,
-        Q5_K => Q5_1,
-        Q6_K => Q8_0,
-        _ => F16,
-    };
-    if fits(smaller) { smaller } else { F16 }
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 //! Source: the choice of types per tensor is that of llama.cpp's `llama-quantize`
 //! (`src/llama-quant.cpp`), so that files have the usual sizes.
 
+use super::Shape;
 use gguf::{TYPES, TensorType, TypeInfo};
 
 /// A type for the whole file, which for some of its tensors means another one.
@@ -39,9 +40,18 @@ impl Mix {
         Mix { name, file_type, better: TensorType::Q6_K, ..Mix::plain(base.info()) }
     }
 
-    /// The type of a matrix in a model of so many layers, whose embedding is the head when it is `tied`.
-    pub(super) fn of(&self, tensor: &str, layers: usize, tied: bool) -> TensorType {
+    /// The type of a matrix in a model of this shape.
+    pub(super) fn of(&self, tensor: &str, shape: &Shape) -> TensorType {
+        let (layers, tied) = (shape.layers, shape.tied);
         match tensor {
+            // Files of this type have it for experts alone.
+            _ if self.base == TensorType::MXFP4
+                && shape.experts.is_some()
+                && !tensor.contains("_exps.")
+                && !tensor.contains(".ffn_gate_inp") =>
+            {
+                return TensorType::Q8_0;
+            }
             "token_embd.weight" if !tied => return self.base,
             "token_embd.weight" | "output.weight" => return self.head,
             router if router.contains(".ffn_gate_inp") => return TensorType::F32,
@@ -63,4 +73,28 @@ impl Mix {
 pub fn more_bits(layer: usize, layers: usize) -> bool {
     let eighth = layers / 8;
     layer < eighth || layer >= 7 * layers / 8 || (layer - eighth) % 3 == 2
+}
+
+/// The type, or the nearest one whose blocks fill the rows.
+pub fn fit(ty: TensorType, cols: usize) -> TensorType {
+    let fits = |ty: TensorType| cols.is_multiple_of(ty.block_len());
+    let smaller = match ty {
+        _ if fits(ty) => return ty,
+        TensorType::IQ4_XS
+        | TensorType::IQ3_S
+        | TensorType::IQ3_XXS
+        | TensorType::IQ2_S
+        | TensorType::IQ2_XS
+        | TensorType::IQ2_XXS
+        | TensorType::IQ1_M
+        | TensorType::IQ1_S => TensorType::IQ4_NL,
+        TensorType::Q2_K | TensorType::Q3_K | TensorType::TQ1_0 | TensorType::TQ2_0 => {
+            TensorType::Q4_0
+        }
+        TensorType::Q4_K => TensorType::Q5_0,
+        TensorType::Q5_K => TensorType::Q5_1,
+        TensorType::Q6_K => TensorType::Q8_0,
+        _ => TensorType::F16,
+    };
+    if fits(smaller) { smaller } else { TensorType::F16 }
 }

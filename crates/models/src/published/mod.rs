@@ -6,8 +6,8 @@
 mod mixes;
 mod shapes;
 
-pub use mixes::{Mix, mixes, more_bits};
-pub use shapes::{Experts, SHAPES, Shape, Stretch};
+pub use mixes::{Mix, fit, mixes, more_bits};
+pub use shapes::{Experts, SHAPES, Shape, Stated, Stretch};
 
 use crate::{Error, Model, Outline};
 use gguf::{Gguf, TensorType, Writer};
@@ -34,11 +34,12 @@ impl Published {
         self.write_metadata(self.shape.title, &mut w);
         w.write_to(&mut bytes).expect("a vector takes everything");
         let gguf = Gguf::parse(&bytes).expect("what was just written can be read");
-        let Shape { vocab, layers, tied, .. } = self.shape;
+        let Shape { vocab, tied, optional, .. } = self.shape;
         let outline = Outline {
             metadata: gguf.metadata(),
             vocab,
-            ty: &|name| self.mix.of(name, layers, tied),
+            ty: &|name, cols| fit(self.mix.of(name, &self.shape), cols),
+            of_layers: optional,
             extras: if tied { &[] } else { &["output.weight"] },
             values: &self.shape.values(),
         };
@@ -71,7 +72,16 @@ impl Published {
             ("attention.key_length", s.head_dim),
             ("attention.value_length", s.head_dim),
         ] {
-            w.kv(key(name), size as u32);
+            if s.more.iter().all(|(more, _)| *more != name) {
+                w.kv(key(name), size as u32);
+            }
+        }
+        for (name, value) in s.more {
+            match *value {
+                Stated::Size(size) => w.kv(key(name), size),
+                Stated::Number(number) => w.kv(key(name), number),
+                Stated::Bool(bool) => w.kv(key(name), bool),
+            };
         }
         if let Some(Experts { count, used, width }) = s.experts {
             w.kv(key("expert_count"), count as u32);
@@ -81,8 +91,15 @@ impl Published {
         if let Some(window) = s.window {
             w.kv(key("attention.sliding_window"), window);
         }
-        if let Stretch::Linear(factor) = s.stretch {
-            w.kv(key("rope.scaling.type"), "linear").kv(key("rope.scaling.factor"), factor);
+        match s.stretch {
+            Stretch::None | Stretch::Llama3(_) => {}
+            Stretch::Linear(factor) => {
+                w.kv(key("rope.scaling.type"), "linear").kv(key("rope.scaling.factor"), factor);
+            }
+            Stretch::Yarn(factor, original) => {
+                w.kv(key("rope.scaling.type"), "yarn").kv(key("rope.scaling.factor"), factor);
+                w.kv(key("rope.scaling.original_context_length"), original);
+            }
         }
         // Converters write these for this architecture alone.
         if s.arch == "llama" {
@@ -189,6 +206,11 @@ mod tests {
         assert_eq!(params("olmo2-1b:f32"), 1_484_916_736);
         assert_eq!(params("qwen3-30b-a3b:f32"), 30_532_122_624);
         assert_eq!(params("qwen3-235b-a22b:f32"), 235_093_634_560);
+        assert_eq!(params("olmoe-1b-7b:f32"), 6_919_161_856);
+        assert_eq!(params("gpt-oss-20b:f32"), 20_914_757_184);
+        assert_eq!(params("gpt-oss-120b:f32"), 116_829_156_672);
+        assert_eq!(params("deepseek-v2-lite:f32"), 15_706_484_224);
+        assert_eq!(params("deepseek-v3:f32"), 671_026_419_200);
         // Of 4.3 billion, without the 420 million that see images.
         assert_eq!(params("gemma3-4b:f32"), 3_880_099_328);
     }
@@ -220,7 +242,8 @@ mod tests {
         for shape in SHAPES {
             let published = Published { shape, mix };
             let tensors = published.tensors();
-            let file: usize = tensors.iter().filter(|t| t.rows > 1).map(TensorSpec::bytes).sum();
+            let matrix = |t: &&TensorSpec| t.rows > 1 && !t.name.ends_with(".bias");
+            let file: usize = tensors.iter().filter(matrix).map(TensorSpec::bytes).sum();
             for nodes in [1, 4] {
                 let Model { hparams, graph } = published.build(nodes);
                 assert_eq!((hparams.layers, hparams.vocab), (shape.layers, shape.vocab));
@@ -229,14 +252,21 @@ mod tests {
                 let packed: usize = of_nodes.sum();
                 // Blocks of Q6_K, as the head has them, grow by a hundredth; pieces of columns are
                 // padded to lines, and nodes pad the tiles at their ends.
-                let most = file + file / 50 + (nodes << 17);
+                // What makes latents is on every node.
+                let everywhere = |t: &&TensorSpec| {
+                    ["attn_kv_a_mqa", "attn_q_a.", "ffn_gate_inp"]
+                        .iter()
+                        .any(|n| t.name.contains(n))
+                };
+                let copies: usize = tensors.iter().filter(everywhere).map(TensorSpec::bytes).sum();
+                let most = file + file / 50 + (nodes << 17) + (nodes - 1) * copies;
                 assert!((file..=most).contains(&packed), "{published}: {packed} of {file}");
                 let classes = 0..graph.windows().len();
                 let of_class = |class| {
                     let of_node = |n| graph.kv_bytes_per_token(n, KvType::F16, class);
                     (0..nodes).map(of_node).sum::<usize>()
                 };
-                // Keys and values, with copies where there are more nodes than heads.
+                // Keys and values, with copies where there are more nodes than heads. Latents are both.
                 let heads = shape.kv_heads.max(nodes);
                 let token = shape.layers * heads * shape.head_dim * 2 * 2;
                 assert_eq!(classes.map(of_class).sum::<usize>(), token, "{published}");

@@ -41,6 +41,21 @@ pub struct Shape {
     pub window: Option<u32>,
     /// Experts, in families that have them.
     pub experts: Option<Experts>,
+    /// More of the family's metadata, without the architecture.
+    pub more: &'static [(&'static str, Stated)],
+    /// Tensors of layers that the family can do without.
+    pub optional: &'static [&'static str],
+}
+
+/// A value in the metadata.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Stated {
+    /// A whole number.
+    Size(u32),
+    /// Any number.
+    Number(f32),
+    /// A truth value.
+    Bool(bool),
 }
 
 /// The experts of a published model.
@@ -77,6 +92,8 @@ pub enum Stretch {
     Linear(f32),
     /// From a context of 8192 as Llama 3.1 does, by this factor.
     Llama3(f32),
+    /// By YaRN with this factor, from a context of so many tokens.
+    Yarn(f32, u32),
 }
 
 impl Shape {
@@ -115,6 +132,8 @@ const QWEN3: Shape = Shape {
     tied: true,
     window: None,
     experts: None,
+    more: &[],
+    optional: &[],
 };
 
 const QWEN3_MOE: Shape = Shape {
@@ -153,9 +172,122 @@ const GEMMA3: Shape = Shape {
     ..QWEN3
 };
 
+const OLMOE: Shape = Shape {
+    arch: "olmoe",
+    hidden: 2048,
+    ffn: 1024,
+    layers: 16,
+    kv_heads: 16,
+    vocab: 50_304,
+    context: 4096,
+    rope_theta: 1e4,
+    norm_eps: 1e-5,
+    tied: false,
+    experts: Some(Experts { count: 64, used: 8, width: 1024 }),
+    ..QWEN3
+};
+
+const GPT_OSS: Shape = Shape {
+    arch: "gpt-oss",
+    hidden: 2880,
+    ffn: 2880,
+    heads: 64,
+    head_dim: 64,
+    vocab: 201_088,
+    context: 131_072,
+    rope_theta: 1.5e5,
+    stretch: Stretch::Yarn(32.0, 4096),
+    norm_eps: 1e-5,
+    tied: false,
+    window: Some(128),
+    ..QWEN3
+};
+
+const GLM45: Shape = Shape {
+    arch: "glm4moe",
+    hidden: 4096,
+    ffn: 10_944,
+    layers: 46,
+    heads: 96,
+    vocab: 151_552,
+    context: 131_072,
+    norm_eps: 1e-5,
+    tied: false,
+    experts: Some(Experts { count: 128, used: 8, width: 1408 }),
+    more: &[
+        ("rope.dimension_count", Stated::Size(64)),
+        ("expert_shared_count", Stated::Size(1)),
+        ("leading_dense_block_count", Stated::Size(1)),
+        ("expert_gating_func", Stated::Size(2)),
+        ("expert_weights_norm", Stated::Bool(true)),
+        ("expert_weights_scale", Stated::Number(1.0)),
+    ],
+    optional: &["attn_q.bias", "exp_probs_b.bias"],
+    ..QWEN3
+};
+
+/// Latent attention as DeepSeek-V2 and V3 have it.
+macro_rules! latent {
+    ($($more:expr),* $(,)?) => {
+        &[
+            ("attention.kv_lora_rank", Stated::Size(512)),
+            ("attention.key_length", Stated::Size(576)),
+            ("attention.value_length", Stated::Size(512)),
+            ("attention.key_length_mla", Stated::Size(192)),
+            ("attention.value_length_mla", Stated::Size(128)),
+            ("rope.dimension_count", Stated::Size(64)),
+            $($more),*
+        ]
+    };
+}
+
+const DEEPSEEK_V2_LITE: Shape = Shape {
+    arch: "deepseek2",
+    hidden: 2048,
+    ffn: 10_944,
+    layers: 27,
+    kv_heads: 1,
+    head_dim: 576,
+    vocab: 102_400,
+    context: 163_840,
+    rope_theta: 1e4,
+    stretch: Stretch::Yarn(40.0, 4096),
+    tied: false,
+    experts: Some(Experts { count: 64, used: 6, width: 1408 }),
+    more: latent![
+        ("rope.scaling.yarn_log_multiplier", Stated::Number(0.0707)),
+        ("expert_shared_count", Stated::Size(2)),
+        ("leading_dense_block_count", Stated::Size(1)),
+        ("expert_weights_scale", Stated::Number(1.0)),
+    ],
+    ..QWEN3
+};
+
+const DEEPSEEK_V3: Shape = Shape {
+    hidden: 7168,
+    ffn: 18_432,
+    layers: 61,
+    heads: 128,
+    vocab: 129_280,
+    experts: Some(Experts { count: 256, used: 8, width: 2048 }),
+    more: latent![
+        ("attention.q_lora_rank", Stated::Size(1536)),
+        ("rope.scaling.yarn_log_multiplier", Stated::Number(0.1)),
+        ("expert_shared_count", Stated::Size(1)),
+        ("leading_dense_block_count", Stated::Size(3)),
+        ("expert_weights_scale", Stated::Number(2.5)),
+        ("expert_weights_norm", Stated::Bool(true)),
+        ("expert_gating_func", Stated::Size(2)),
+        ("expert_group_count", Stated::Size(8)),
+        ("expert_group_used_count", Stated::Size(4)),
+    ],
+    optional: &["exp_probs_b.bias"],
+    ..DEEPSEEK_V2_LITE
+};
+
 /// All shapes, smallest first in each family.
 #[rustfmt::skip]
-pub const SHAPES: [Shape; 15] = [
+pub const SHAPES: [Shape; 21] = [
     Shape { name: "qwen3-0.6b",  title: "Qwen3 0.6B",   hidden: 1024, ffn: 3072, ..QWEN3 },
     Shape { name: "qwen3-1.7b",  title: "Qwen3 1.7B",   hidden: 2048, ffn: 6144, ..QWEN3 },
     Shape { name: "qwen3-4b",    title: "Qwen3 4B",     hidden: 2560, ffn: 9728, layers: 36, heads: 32, ..QWEN3 },
@@ -170,6 +302,12 @@ pub const SHAPES: [Shape; 15] = [
     Shape { name: "llama3.3-70b", title: "Llama 3.3 70B", hidden: 8192, ffn: 28672, layers: 80, heads: 64, stretch: Stretch::Llama3(8.0), tied: false, ..LLAMA3 },
     Shape { name: "olmo2-1b",    title: "OLMo 2 1B",    hidden: 2048, ffn: 8192, layers: 16, kv_heads: 16, ..OLMO2 },
     Shape { name: "gemma3-4b",   title: "Gemma 3 4B",   hidden: 2560, ffn: 10240, layers: 34, heads: 8, kv_heads: 4, ..GEMMA3 },
+    Shape { name: "olmoe-1b-7b", title: "OLMoE 1B 7B",  ..OLMOE },
+    Shape { name: "gpt-oss-20b", title: "gpt-oss 20B",  layers: 24, experts: Some(Experts { count: 32, used: 4, width: 2880 }), ..GPT_OSS },
+    Shape { name: "gpt-oss-120b", title: "gpt-oss 120B", layers: 36, experts: Some(Experts { count: 128, used: 4, width: 2880 }), ..GPT_OSS },
+    Shape { name: "glm-4.5-air", title: "GLM-4.5-Air",  ..GLM45 },
+    Shape { name: "deepseek-v2-lite", title: "DeepSeek-V2-Lite", ..DEEPSEEK_V2_LITE },
+    Shape { name: "deepseek-v3", title: "DeepSeek-V3",  ..DEEPSEEK_V3 },
     // No published model: small enough to try things out in an instant.
     Shape { name: "tiny",        title: "Tiny Qwen3",   hidden: 256, ffn: 512, layers: 2, heads: 8, kv_heads: 2, head_dim: 64, vocab: 512, context: 512, ..QWEN3 },
 ];
