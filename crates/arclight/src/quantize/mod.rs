@@ -170,7 +170,7 @@ fn types(args: &QuantizeArgs, gguf: &Gguf<'_>, importance: bool) -> Result<Vec<T
                 unused[rule] = false;
                 args.tensor_type[rule].ty
             }
-            None if args.pure => mixes::fit(args.mix.base, tensor.cols()),
+            None if args.pure => models::published::fit(args.mix.base, tensor.cols()),
             None => args.mix.choose(name, tensor.cols(), &about),
         };
         if !tensor.cols().is_multiple_of(ty.block_len()) {

@@ -156,14 +156,15 @@ fn mix_names() -> Vec<String> {
 pub fn help() -> String {
     let mut text = "Shapes (size as q4_0, in GB):\n".to_owned();
     let mix = Mix::plain(TensorType::Q4_0.info());
-    // Every command makes its help when it starts, so only the first two layers of a model are made.
+    // Every command makes its help when it starts, so only the first two layers of a kind are made.
     let bytes = |shape: Shape, layers: usize| -> usize {
         let model = Published { shape: Shape { layers, ..shape }, mix };
         model.tensors().iter().map(TensorSpec::bytes).sum()
     };
     for shape in SHAPES {
-        let (one, two) = (bytes(shape, 1), bytes(shape, 2));
-        let gb = (one + (shape.layers - 1) * (two - one)) as f64 / 1e9;
+        let first = shape.leading_dense() + 1;
+        let (one, two) = (bytes(shape, first), bytes(shape, first + 1));
+        let gb = (one + (shape.layers - first) * (two - one)) as f64 / 1e9;
         text += &match gb < 0.01 {
             false => format!("  {:<16} {gb:>6.2}  {}\n", shape.name, shape.title),
             true => {

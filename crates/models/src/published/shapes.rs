@@ -70,6 +70,15 @@ pub struct Experts {
 }
 
 impl Shape {
+    /// Layers before those with experts.
+    pub(crate) fn leading_dense(&self) -> usize {
+        let of = |(name, value): &(&str, Stated)| match value {
+            Stated::Size(layers) if *name == crate::facts::LEADING_DENSE => Some(*layers as usize),
+            _ => None,
+        };
+        self.more.iter().find_map(of).unwrap_or(0)
+    }
+
     /// The first `layers` of its layers, for machines with little memory.
     ///
     /// # Errors
