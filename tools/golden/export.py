@@ -44,6 +44,11 @@ ARCH_TENSORS = {
                    "shared_mlp.input_linear": "ffn_gate_shexp ffn_up_shexp",
                    "shared_mlp.output_linear": "ffn_down_shexp"},
     "glm4moe": {"post_attention_layernorm": "post_attention_norm"},
+    "bailingmoe2": {f"self_attn.{m}_proj": "attn_qkv" for m in "qkv"},
+    "phimoe": {"mlp.router": "ffn_gate_inp"},
+    "hunyuan-moe": {"self_attn.query_layernorm": "attn_q_norm",
+                    "self_attn.key_layernorm": "attn_k_norm", "mlp.gate.wg": "ffn_gate_inp",
+                    **{f"mlp.shared_mlp.{m}_proj": f"ffn_{m}_shexp" for m in ("gate", "up", "down")}},
     "gpt-oss": {"post_attention_layernorm": "post_attention_norm",
                 "self_attn.sinks": "attn_sinks", "mlp.router": "ffn_gate_inp"},
     "glm4": {"post_self_attn_layernorm": "post_attention_norm",
@@ -85,9 +90,17 @@ def turned(spec: Spec, name: str) -> bool:
     return spec.arch == "gpt-oss" and ".experts." in name
 
 
+def fused(spec: Spec, name: str) -> bool:
+    """Whether the parameter is a part of a tensor that has Q, K and V."""
+    return spec.arch == "bailingmoe2" and name.split(".")[-2] in ("q_proj", "k_proj", "v_proj")
+
+
 def of_parameter(spec: Spec, name: str, parts: list[np.ndarray]) -> np.ndarray:
     """The parameter `name` from its tensors in the file."""
     rows = rows_of(name, parts[0])
+    if fused(spec, name):
+        ends = np.cumsum([spec.heads, spec.kv_heads]) * spec.head_dim
+        return np.split(parts[0], ends)["qkv".index(name.split(".")[-2][0])]
     if name.endswith("kv_b_proj.weight") and len(parts) == 2:  # by head, keys turned
         w = np.concatenate([parts[0].swapaxes(1, 2), parts[1]], 1)
         return w.reshape(-1, w.shape[2])
@@ -109,6 +122,8 @@ def shapes(spec: Spec, name: str, p, count: int) -> list[tuple]:
         rank, nope, value = (spec.config[key]
                              for key in ("kv_lora_rank", "qk_nope_head_dim", "v_head_dim"))
         return [(spec.heads, rank, nope), (spec.heads, value, rank)]
+    if fused(spec, name):
+        return [((spec.heads + 2 * spec.kv_heads) * spec.head_dim, spec.hidden)]
     # a matrix of one row is a vector in files
     shape, rows = list(p.shape if p.shape[0] > 1 else p.shape[1:]), rows_of(name, p)
     if turned(spec, name) and len(shape) == 3:

@@ -15,9 +15,11 @@ PERIOD = {"gemma2": 2, "gemma3": 6, "olmo2": 4, "gpt-oss": 2}
 LOCAL = {"gemma3": 1e4, "olmo2": None}  # layers with a window have unstretched RoPE of this base
 
 
-SOFTMAX, SIGMOID, CHOSEN = 1, 2, 3  # what scores of experts become
-GATES = {"llama": CHOSEN, "granitemoe": CHOSEN, "gpt-oss": CHOSEN, "minimax-m2": SIGMOID}
-NORMALISED = ("qwen3moe", "minimax-m2", "ernie4_5-moe")
+SOFTMAX, SIGMOID, CHOSEN, MIXER = 1, 2, 3, -1  # what scores of experts become
+GATES = {"llama": CHOSEN, "granitemoe": CHOSEN, "gpt-oss": CHOSEN, "minimax-m2": SIGMOID,
+         "phimoe": MIXER}
+NORMALISED = ("qwen3moe", "minimax-m2", "ernie4_5-moe", "hunyuan-moe")
+NORMS_LAST = ("hunyuan-moe",)  # after RoPE
 
 
 def silu(x):
@@ -128,6 +130,8 @@ class Float64:
         count = self.key("expert_used_count", None)
         gate = self.key("expert_gating_func", GATES.get(self.arch, SOFTMAX))
         softmax = lambda s: np.exp(s - s.max()) / np.exp(s - s.max()).sum()
+        if gate == MIXER:
+            return self.mix(scores, count)
         weights = {SOFTMAX: softmax, SIGMOID: lambda s: 1 / (1 + np.exp(-s)),
                    CHOSEN: lambda s: s}[gate](scores)
         rank = weights if bias is None else weights + bias
@@ -148,6 +152,17 @@ class Float64:
         if self.key("expert_weights_norm", self.arch in NORMALISED):
             out /= out.sum()
         return out * self.key("expert_weights_scale", 1.0)
+
+    def mix(self, scores, count):
+        """SparseMixer: a softmax over those near the best, which then leaves."""
+        out, left = np.zeros(len(scores)), scores.copy()
+        for _ in range(count):
+            best = np.argmax(left)
+            apart = (left[best] - left) / np.maximum(np.abs(scores), left[best])
+            self.tie = min(self.tie, np.abs(apart - 0.02).min(), np.sort(apart)[1])
+            out[best] = 1 / np.exp(left - left[best], where=apart <= 0.02, out=np.zeros(len(left))).sum()
+            left[best] = -np.inf
+        return out
 
     def experts(self, h, p):
         """Every token by itself."""
@@ -220,11 +235,14 @@ class Float64:
                 q, k = self.norm(q, p + "attn_q_norm"), self.norm(k, p + "attn_k_norm")
             if not self.latent:
                 q, k, v = (m.reshape(n, -1, self.d) for m in (q, k, v))
-            if not rows:
+            last = self.arch in NORMS_LAST
+            if not rows and not last:
                 q, k = self.norm_if(q, p + "attn_q_norm"), self.norm_if(k, p + "attn_k_norm")
             if (i + 1) % NOPE_EVERY.get(self.arch, self.layers + 1) and not self.latent:
                 at = self.local if self.windowed[i] else (self.freq, self.rope_gain)
                 q, k = self.rope(q, *at), self.rope(k, *at)
+            if last:
+                q, k = self.norm_if(q, p + "attn_q_norm"), self.norm_if(k, p + "attn_k_norm")
             if growth := self.key("attention.temperature_scale", 0.0):
                 original = self.key("rope.scaling.original_context_length", None)
                 stretches = np.arange(n) // original
@@ -256,5 +274,5 @@ class Float64:
                 up = self.act(up)
             x = x + add * self.norm_if(linear(up, p + "ffn_down"), p + "post_ffw_norm")
         x = self.norm(x, "output_norm")
-        x = x @ t.get("output.weight", t["token_embd.weight"]).T
+        x = x @ t.get("output.weight", t["token_embd.weight"]).T + t.get("output.bias", 0.0)
         return self.capped(x / self.key("logit_scale", 1.0), "final_logit_softcapping")

@@ -33,7 +33,7 @@ const DENSE: [&str; 22] = [
 ];
 
 /// Models with experts.
-const EXPERTS: [&str; 13] = [
+const EXPERTS: [&str; 16] = [
     "qwen3moe",
     "qwen2moe",
     "olmoe",
@@ -43,6 +43,9 @@ const EXPERTS: [&str; 13] = [
     "glm4moe",
     "minimax_m2",
     "ernie4_5_moe",
+    "phimoe",
+    "hunyuan_moe",
+    "bailingmoe2",
     "gpt_oss",
     "deepseek_v2",
     "deepseek_v2_old",

@@ -605,6 +605,10 @@ impl<'a> Builder<'a> {
 
     fn attend(&mut self, qkv: Bundle, latents: Option<Bundle>, mut spec: Attention) -> Bundle {
         let (_, domain) = self.expect(qkv, Placement::Split, "attention");
+        assert!(
+            !spec.norm_last || spec.norm_over == NormOver::Head,
+            "sums of squares of all heads are of raw ones"
+        );
         if spec.norm_over == NormOver::Row {
             let heads = self.graph.ops.iter_mut().find(|n| n.out == qkv);
             let Some(Node { op: Op::Linear { squares, .. }, .. }) = heads else {

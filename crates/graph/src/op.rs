@@ -187,12 +187,14 @@ impl Temperature {
 pub struct Attention {
     /// Heads and their split.
     pub heads: Heads,
-    /// Weights of the RMSNorm of queries before RoPE.
+    /// Weights of the RMSNorm of queries.
     pub q_norm: Option<VectorId>,
     /// Weights of that of keys.
     pub k_norm: Option<VectorId>,
     /// What these norms go over.
     pub norm_over: NormOver,
+    /// Whether they come after RoPE; those of whole rows cannot.
+    pub norm_last: bool,
     /// Their epsilon.
     pub norm_eps: f32,
     /// Rotary embedding; `None` where positions do not count.

@@ -42,7 +42,13 @@ pub enum Gate {
     Sigmoid,
     /// `sqrt(ln(1 + e^s))`.
     SqrtSoftplus,
+    /// Experts are chosen one after the other, each with its share of a softmax over those that are left and
+    /// as good, but for two hundredths (SparseMixer, arXiv:2409.12136).
+    SparseMixer,
 }
+
+/// How far below the best, relative to the larger of both, an expert's score counts for [`Gate::SparseMixer`].
+const MIXED: f32 = 0.02;
 
 /// Experts in groups of equal size, numbered one after the other.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -110,7 +116,7 @@ impl Router {
         assert_eq!((scores.len(), chosen.len()), (self.experts, self.chosen), "a router's lengths");
         match self.gate {
             Gate::Softmax => softmax(scores),
-            Gate::ChosenSoftmax => {}
+            Gate::ChosenSoftmax | Gate::SparseMixer => {}
             Gate::Sigmoid => scores.iter_mut().for_each(|s| *s = 1.0 / (1.0 + (-*s).exp())),
             // ln(1 + e^s) without overflow.
             Gate::SqrtSoftplus => scores.iter_mut().for_each(|s| {
@@ -139,8 +145,12 @@ impl Router {
                 top(all, rank, best);
             }
         }
-        for (to, (_, expert)) in chosen.iter_mut().zip(&*best) {
-            *to = (*expert as u32, scores[*expert]);
+        for (at, (to, (_, expert))) in chosen.iter_mut().zip(&*best).enumerate() {
+            let weight = match self.gate {
+                Gate::SparseMixer => share_of_next(scores, &best[..at], *expert),
+                _ => scores[*expert],
+            };
+            *to = (*expert as u32, weight);
         }
         chosen.sort_unstable_by_key(|(expert, _)| *expert);
         let mut weights = [0.0; MOST_CHOSEN];
@@ -171,6 +181,16 @@ fn top(all: impl Iterator<Item = usize>, rank: impl Fn(usize) -> f32, best: &mut
             best[place] = (new, at);
         }
     }
+}
+
+/// The share of `next`, the best but for `gone`, in a softmax over those that are as good or nearly.
+fn share_of_next(scores: &[f32], gone: &[(f32, usize)], next: usize) -> f32 {
+    let most = scores[next];
+    let counts = |(e, s): &(usize, &f32)| {
+        gone.iter().all(|(_, other)| other != e) && (most - **s) / s.abs().max(most) <= MIXED
+    };
+    let sum: f32 = scores.iter().enumerate().filter(counts).map(|(_, s)| (*s - most).exp()).sum();
+    1.0 / sum
 }
 
 /// `e^x / Σ e^x`.
@@ -233,6 +253,17 @@ mod tests {
         near(&choose(&scaled, Some(&bias)).1, &want);
         let softplus = |s: f64| s.exp().ln_1p().sqrt();
         near(&choose(&router(Gate::SqrtSoftplus), None).1, &[softplus(2.0), softplus(1.5)]);
+    }
+
+    #[test]
+    fn nearly_equal_experts_share_with_the_next() {
+        let router = router(Gate::SparseMixer);
+        let mut chosen = vec![(0, 0.0); 2];
+        // 1.99 is within two hundredths of 2, 1.9 is not.
+        router.choose(&mut [0.5, 1.99, 2.0, 1.9, 0.0, -2.0, 1.0, 0.1], None, &mut chosen);
+        let share = 1.0 / (1.0 + (-0.01f64).exp());
+        assert_eq!((chosen[0].0, chosen[1].0), (1, 2));
+        near(&[chosen[0].1, chosen[1].1], &[1.0, share]);
     }
 
     #[test]

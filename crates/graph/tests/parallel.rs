@@ -45,6 +45,7 @@ fn build(gguf: &Gguf<'_>, nodes: usize) -> Graph {
             scale: 1.0,
             soft_cap: None,
             latent_norm: None,
+            norm_last: false,
             sinks: None,
             temperature: None,
             window: None,

@@ -47,6 +47,7 @@ fn build(gguf: &Gguf<'_>, nodes: usize) -> Graph {
             scale: SCALE,
             soft_cap,
             latent_norm: None,
+            norm_last: false,
             sinks: None,
             temperature: None,
             window,

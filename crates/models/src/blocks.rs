@@ -97,6 +97,7 @@ pub(crate) fn attention(
         q_norm: qk_norm("attn_q_norm", h.heads)?,
         k_norm: qk_norm("attn_k_norm", h.kv_heads)?,
         norm_over: style.qk_norms.unwrap_or(NormOver::Head),
+        norm_last: style.norms_after_rope,
         norm_eps: h.norm_eps,
         rope: style.rope,
         latent_norm: None,

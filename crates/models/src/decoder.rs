@@ -16,6 +16,8 @@ pub(crate) struct Decoder {
     pub embedding_scale: f32,
     /// The layers, each with attention and a feed-forward layer.
     pub layers: Vec<Style>,
+    /// Whether something is added to logits.
+    pub head_bias: bool,
     /// Factor on logits.
     pub logit_scale: f32,
     /// Cap on logits.
@@ -25,7 +27,13 @@ pub(crate) struct Decoder {
 impl Decoder {
     /// These layers with nothing special before and behind them.
     pub(crate) fn of(layers: Vec<Style>) -> Decoder {
-        Decoder { embedding_scale: 1.0, layers, logit_scale: 1.0, logit_cap: None }
+        Decoder {
+            embedding_scale: 1.0,
+            layers,
+            head_bias: false,
+            logit_scale: 1.0,
+            logit_cap: None,
+        }
     }
 
     /// All layers alike.
@@ -60,6 +68,9 @@ impl Decoder {
         let last = self.layers.last().expect("a model has at least one layer").norms;
         let embedding = b.vocab("token_embd.weight", h.vocab, h.hidden)?;
         let head = if b.has(HEAD) { b.vocab(HEAD, h.vocab, h.hidden)? } else { embedding };
+        if self.head_bias {
+            b.bias(head, &["output.bias"])?;
+        }
 
         let mut x = b.embed(embedding, self.embedding_scale); // [tokens, hidden]
         for (layer, style) in self.layers.iter().enumerate() {
@@ -99,6 +110,8 @@ pub(crate) struct Style {
     pub bias: Bias,
     /// What norms of queries and keys go over, where there are such.
     pub qk_norms: Option<NormOver>,
+    /// Whether these norms come after RoPE.
+    pub norms_after_rope: bool,
     /// Where a block's norms are.
     pub norms: Norms,
     /// Whether Q, K and V are one tensor.
@@ -188,6 +201,7 @@ impl Style {
             residual_scale: 1.0,
             bias: Bias::None,
             qk_norms: None,
+            norms_after_rope: false,
             norms: Norms::Pre,
             fused_qkv: false,
             ffn: Ffn::Gated(Activation::Silu),

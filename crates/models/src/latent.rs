@@ -80,6 +80,7 @@ pub(crate) fn attention(
         q_norm: None,
         k_norm: None,
         norm_over: NormOver::Head,
+        norm_last: false,
         norm_eps: h.norm_eps,
         rope: style.rope,
         latent_norm: Some(norm),

@@ -9,6 +9,7 @@
 //! [`published`] knows such models by name.
 #![forbid(unsafe_code)]
 
+mod bailingmoe2;
 mod blocks;
 mod decoder;
 mod deepseek2;
@@ -23,6 +24,7 @@ mod glm4moe;
 mod gpt_oss;
 mod granite;
 mod hparams;
+mod hunyuan_moe;
 mod latent;
 mod llama;
 mod minicpm;
@@ -32,6 +34,7 @@ mod olmo2;
 mod olmoe;
 mod outline;
 mod phi3;
+mod phimoe;
 pub mod published;
 mod qwen2;
 mod qwen2moe;
@@ -118,6 +121,9 @@ pub const ARCHITECTURES: &[Architecture] = &[
         models: "DeepSeek-V2, V3, R1, Kimi K2, GLM-4.7-Flash",
         build: deepseek2::build,
     },
+    Architecture { name: "phimoe", models: "Phi-3.5-MoE", build: phimoe::build },
+    Architecture { name: "hunyuan-moe", models: "Hunyuan-A13B", build: hunyuan_moe::build },
+    Architecture { name: "bailingmoe2", models: "Ling 2.0, Ring 2.0", build: bailingmoe2::build },
     Architecture { name: "gpt-oss", models: "gpt-oss 20B and 120B", build: gpt_oss::build },
 ];
 

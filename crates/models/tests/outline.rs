@@ -26,6 +26,7 @@ fn an_outline_of_any_family_wants_the_tensors_of_its_file() {
             "exp_probs_b.bias",
             "ffn_gate_inp_shexp.weight",
             "attn_kv_b.weight",
+            "output.bias",
         ];
         let names = gguf.tensors().iter().map(gguf::Tensor::name);
         let extras: Vec<&str> =

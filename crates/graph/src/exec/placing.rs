@@ -48,8 +48,8 @@ impl Thread<'_> {
             Side::Queries => spec.q_norm,
             Side::Keys => spec.k_norm,
         };
-        if let Some(weight) = norm {
-            let weight = self.step.weights.vector(weight, self.group);
+        let norm = norm.map(|weight| self.step.weights.vector(weight, self.group));
+        if let Some(weight) = norm.filter(|_| !spec.norm_last) {
             match spec.norm_over {
                 // Heads by themselves are chains of latencies, many in one call are not.
                 NormOver::Head => kernels.rms_norm_heads(heads, weight, spec.norm_eps),
@@ -61,14 +61,18 @@ impl Thread<'_> {
                 }
             }
         }
-        let Some(rope) = spec.rope else { return };
-        let style = self.step.graph.ropes[rope.0 as usize].style;
-        for (heads, at) in heads.chunks_exact_mut(width).zip(tokens) {
-            if let Some(cos_sin) = at.cos_sin {
-                for head in heads.chunks_exact_mut(dim) {
-                    kernels.rope(head, cos_sin, style);
+        if let Some(rope) = spec.rope {
+            let style = self.step.graph.ropes[rope.0 as usize].style;
+            for (heads, at) in heads.chunks_exact_mut(width).zip(tokens) {
+                if let Some(cos_sin) = at.cos_sin {
+                    for head in heads.chunks_exact_mut(dim) {
+                        kernels.rope(head, cos_sin, style);
+                    }
                 }
             }
+        }
+        if let Some(weight) = norm.filter(|_| spec.norm_last) {
+            kernels.rms_norm_heads(heads, weight, spec.norm_eps);
         }
     }
 
