@@ -45,6 +45,12 @@ ARCH_TENSORS = {
                    "shared_mlp.output_linear": "ffn_down_shexp"},
     "glm4moe": {"post_attention_layernorm": "post_attention_norm"},
     "bailingmoe2": {f"self_attn.{m}_proj": "attn_qkv" for m in "qkv"},
+    "llama4": {**{f"feed_forward.{m}_proj": f"ffn_{m}" for m in ("gate", "up", "down")},
+               **{f"feed_forward.shared_expert.{m}_proj": f"ffn_{m}_shexp"
+                  for m in ("gate", "up", "down")},
+               "feed_forward.router": "ffn_gate_inp",
+               "feed_forward.experts.gate_up_proj": "ffn_gate_exps ffn_up_exps",
+               "feed_forward.experts.down_proj": "ffn_down_exps"},
     "phimoe": {"mlp.router": "ffn_gate_inp"},
     "hunyuan-moe": {"self_attn.query_layernorm": "attn_q_norm",
                     "self_attn.key_layernorm": "attn_k_norm", "mlp.gate.wg": "ffn_gate_inp",
@@ -87,7 +93,7 @@ def rows_of(name: str, w) -> int:
 
 def turned(spec: Spec, name: str) -> bool:
     """Whether the parameter has rows as columns, and those of its tensors in turn."""
-    return spec.arch == "gpt-oss" and ".experts." in name
+    return spec.arch in ("gpt-oss", "llama4") and ".experts." in name
 
 
 def fused(spec: Spec, name: str) -> bool:
@@ -105,8 +111,11 @@ def of_parameter(spec: Spec, name: str, parts: list[np.ndarray]) -> np.ndarray:
         w = np.concatenate([parts[0].swapaxes(1, 2), parts[1]], 1)
         return w.reshape(-1, w.shape[2])
     if turned(spec, name):
-        w = np.stack(parts, rows + 1)
-        w = w.reshape(*w.shape[:rows], -1, *w.shape[rows + 2:])
+        if spec.arch == "gpt-oss":  # rows in turn
+            w = np.stack(parts, rows + 1)
+            w = w.reshape(*w.shape[:rows], -1, *w.shape[rows + 2:])
+        else:
+            w = np.concatenate(parts, rows)
         return w.swapaxes(1, 2) if w.ndim == 3 else w
     w = np.concatenate(parts, rows)
     if spec.permuted and ("q_proj" in name or "k_proj" in name):

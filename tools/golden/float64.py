@@ -11,12 +11,12 @@ from specs import INTERLEAVED, NOPE_EVERY, PERMUTED
 
 GELU = ("starcoder2", "gemma2", "gemma3")
 # Every such layer is without a window, where some have one; files may list the layers instead.
-PERIOD = {"gemma2": 2, "gemma3": 6, "olmo2": 4, "gpt-oss": 2}
+PERIOD = {"llama4": 4, "gemma2": 2, "gemma3": 6, "olmo2": 4, "gpt-oss": 2}
 LOCAL = {"gemma3": 1e4, "olmo2": None}  # layers with a window have unstretched RoPE of this base
 
 
 SOFTMAX, SIGMOID, CHOSEN, MIXER = 1, 2, 3, -1  # what scores of experts become
-GATES = {"llama": CHOSEN, "granitemoe": CHOSEN, "gpt-oss": CHOSEN, "minimax-m2": SIGMOID,
+GATES = {"llama": CHOSEN, "granitemoe": CHOSEN, "gpt-oss": CHOSEN, "minimax-m2": SIGMOID, "llama4": SIGMOID,
          "phimoe": MIXER}
 NORMALISED = ("qwen3moe", "minimax-m2", "ernie4_5-moe", "hunyuan-moe")
 NORMS_LAST = ("hunyuan-moe",)  # after RoPE
@@ -174,7 +174,9 @@ class Float64:
                     def linear(h, m):
                         bias = t.get(p + f"ffn_{m}_exps.bias")
                         return t[p + f"ffn_{m}_exps.weight"][e] @ h + (0 if bias is None else bias[e])
-                    gate, up = linear(row, "gate"), linear(row, "up")
+                    weighted = self.arch == "llama4"  # what an expert takes
+                    taken, weight = (weight * row, 1.0) if weighted else (row, weight)
+                    gate, up = linear(taken, "gate"), linear(taken, "up")
                     if self.arch == "gpt-oss":
                         gate, up = np.minimum(gate, 7), np.clip(up, -7, 7)
                         up = gate / (1 + np.exp(-1.702 * gate)) * (up + 1)
@@ -219,6 +221,9 @@ class Float64:
             return h @ t[name + ".weight"].T + t.get(name + ".bias", 0.0)
         hidden = np.triu(np.full((n, n), -np.inf), 1)
         behind = np.tril(np.full((n, n), -np.inf), -self.window) if self.window else 0.0
+        if self.arch == "llama4":
+            chunk = np.arange(n) // self.window
+            behind = np.where(chunk[:, None] == chunk[None, :], 0.0, -np.inf)
         for i in range(self.layers):
             p = f"blk.{i}."
             h = self.norm_if(x, p + "attn_norm")
@@ -238,12 +243,19 @@ class Float64:
             last = self.arch in NORMS_LAST
             if not rows and not last:
                 q, k = self.norm_if(q, p + "attn_q_norm"), self.norm_if(k, p + "attn_k_norm")
+            nope = (i + 1) % NOPE_EVERY.get(self.arch, self.layers + 1) == 0
+            if self.arch == "llama4" and not nope:
+                q, k = (m / np.sqrt((m * m).mean(-1, keepdims=True) + self.eps) for m in (q, k))
             if (i + 1) % NOPE_EVERY.get(self.arch, self.layers + 1) and not self.latent:
                 at = self.local if self.windowed[i] else (self.freq, self.rope_gain)
                 q, k = self.rope(q, *at), self.rope(k, *at)
             if last:
                 q, k = self.norm_if(q, p + "attn_q_norm"), self.norm_if(k, p + "attn_k_norm")
-            if growth := self.key("attention.temperature_scale", 0.0):
+            growth = self.key("attention.temperature_scale", 0.0)
+            if growth and self.arch == "llama4":
+                stretches = (np.arange(n) + 1) // self.key("attention.temperature_length", None)
+                q = q * (1 + growth * nope * np.log(1 + stretches))[:, None, None]
+            elif growth:
                 original = self.key("rope.scaling.original_context_length", None)
                 stretches = np.arange(n) // original
                 q = q * (1 + growth * np.log(1 + stretches))[:, None, None]

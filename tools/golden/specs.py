@@ -42,8 +42,8 @@ class Spec:
 
 
 PERMUTED = ("llama", "granite", "granitemoe", "minicpm", "smollm3", "mistral3")
-INTERLEAVED = ("glm4", "ernie4_5-moe", "deepseek2")  # in transformers too
-NOPE_EVERY = {"smollm3": 4}  # no RoPE in each such layer: a constant of the architecture
+INTERLEAVED = ("glm4", "ernie4_5-moe", "deepseek2", "llama4")  # in transformers too
+NOPE_EVERY = {"smollm3": 4, "llama4": 4}  # no RoPE in each such layer: a constant of the architecture
 # a dense layer, then layers with experts
 SPARSE = dict(num_experts_per_tok=3, moe_intermediate_size=48, first_k_dense_replace=1)
 SPARSE_KEYS = {"expert_count": 8, "expert_used_count": 3, "expert_feed_forward_length": 48,
@@ -207,6 +207,16 @@ SPECS = (
                      moe_layer_start_index=1, use_bias=False),
          keys={**SPARSE_KEYS, "expert_shared_count": 2, "expert_shared_feed_forward_length": 96},
          gains={"bias": 0.03}),
+    # chunks of 24 in layers 0 to 2; no positions, and queries that grow from 31 on, in layer 3;
+    # experts in layers 1 and 3, whose input is weighted
+    Spec("llama4", "llama4", False, 4, 64, 4, 2, 16, 96, 5e5, 1e-5, "Llama4Text",
+         config=dict(intermediate_size=48, intermediate_size_mlp=96, num_local_experts=8,
+                     num_experts_per_tok=2, interleave_moe_layer_step=2, use_qk_norm=True,
+                     attention_chunk_size=24, no_rope_layer_interval=4,
+                     attn_temperature_tuning=True, floor_scale=32, attn_scale=0.25),
+         keys={"expert_count": 8, "expert_used_count": 2, "expert_feed_forward_length": 48,
+               "interleave_moe_layer_step": 2, "attention.sliding_window": 24,
+               "attention.temperature_scale": 0.25, "attention.temperature_length": 32}),
     # LayerNorm, biases of attention and of the head; SparseMixer, whose runners-up count
     Spec("phimoe", "phimoe", False, 2, 64, 4, 2, 16, 48, 1e4, 1e-5, "Phimoe",
          {**longrope(512), "short_factor": [*SHORT, 2.0, 2.5], "long_factor": [*LONG, 15.0, 20.0],

@@ -33,7 +33,7 @@ const DENSE: [&str; 22] = [
 ];
 
 /// Models with experts.
-const EXPERTS: [&str; 16] = [
+const EXPERTS: [&str; 17] = [
     "qwen3moe",
     "qwen2moe",
     "olmoe",
@@ -46,6 +46,7 @@ const EXPERTS: [&str; 16] = [
     "phimoe",
     "hunyuan_moe",
     "bailingmoe2",
+    "llama4",
     "gpt_oss",
     "deepseek_v2",
     "deepseek_v2_old",

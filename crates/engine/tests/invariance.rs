@@ -74,6 +74,7 @@ fn models() -> Vec<(String, Model)> {
         model("latents q4_0", KvType::F16, TinyModel::deepseek2(TensorType::Q4_0, 192)),
         model("latents q8_0, kv q8_0", KvType::Q8_0, TinyModel::deepseek2(TensorType::Q8_0, 96)),
         model("latents bf16", KvType::Bf16, TinyModel::deepseek2(TensorType::BF16, 48)),
+        model("chunks of 100, q8_0", KvType::F16, TinyModel::llama4(TensorType::Q8_0, 96)),
         model("experts bf16", KvType::F16, TinyModel::qwen3moe(TensorType::BF16, 48)),
         // Heads that fill no vector, with norms of their own, and nodes whose keys fill no tile.
         model("qwen3, heads of 8", KvType::F16, small_heads(8)),

@@ -117,7 +117,7 @@ impl Graph {
             }
         }
         for state in &mut self.states {
-            if matches!(state.keep, Keep::Window(window) if window >= context) {
+            if state.keep.window().is_some_and(|held| held >= context) {
                 state.keep = Keep::All;
             }
         }
@@ -262,8 +262,18 @@ impl<'a> Builder<'a> {
     /// Declares a vector of f32 weights that every node holds.
     pub fn vector(&mut self, name: &str, len: usize) -> Result<VectorId, Error> {
         self.wanted(name, 1, len)?;
-        self.graph.vectors.push(Vector { name: name.to_owned(), len });
+        self.graph.vectors.push(Vector { name: name.to_owned(), len, fill: None });
         Ok(VectorId(self.graph.vectors.len() as u32 - 1))
+    }
+
+    /// Declares a vector of ones, which no file has: the weights of a norm without any.
+    pub fn ones(&mut self, len: usize) -> VectorId {
+        let is = |v: &Vector| v.fill == Some(1.0) && v.len == len;
+        let at = self.graph.vectors.iter().position(is).unwrap_or_else(|| {
+            self.graph.vectors.push(Vector { name: String::new(), len, fill: Some(1.0) });
+            self.graph.vectors.len() - 1
+        });
+        VectorId(at as u32)
     }
 
     /// Declares a rotary embedding; equal ones are shared.
@@ -540,7 +550,8 @@ impl<'a> Builder<'a> {
     /// Declares a vector for each expert, one after the other.
     fn rows_of(&mut self, name: &str, experts: usize, len: usize) -> Result<VectorId, Error> {
         self.wanted(name, experts, len)?;
-        self.graph.vectors.push(Vector { name: name.to_owned(), len: experts * len });
+        let (name, len, fill) = (name.to_owned(), experts * len, None);
+        self.graph.vectors.push(Vector { name, len, fill });
         Ok(VectorId(self.graph.vectors.len() as u32 - 1))
     }
 
@@ -616,7 +627,7 @@ impl<'a> Builder<'a> {
             };
             *squares = true;
         }
-        spec.cache = self.state(spec.window.into(), Shape::Heads(spec.heads.clone()));
+        spec.cache = self.state(spec.keep, Shape::Heads(spec.heads.clone()));
         let widths: Vec<usize> =
             (0..self.graph.nodes).map(|n| spec.heads.q_len(n) * spec.heads.dim).collect();
         let op = Op::Attention { qkv, latents, spec: Box::new(spec) };

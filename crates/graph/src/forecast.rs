@@ -142,7 +142,7 @@ impl Graph {
         let all = context.div_ceil(KV_CHUNK);
         let seen = |keep: &Keep| match keep {
             Keep::All => all,
-            Keep::Window(window) => all.min(window.div_ceil(KV_CHUNK) + 1),
+            Keep::Window(held) | Keep::Chunk(held) => all.min(held.div_ceil(KV_CHUNK) + 1),
             Keep::Fixed => 0,
         };
         self.classes().iter().map(seen).max().unwrap_or(0) * sequences.max(4)

@@ -200,11 +200,11 @@ impl Weights {
             progress(Progress { tensors: &tensors, done, total });
         }
         for (v, vector) in graph.vectors.iter().enumerate() {
-            let view = source
-                .tensor(&vector.name)
-                .ok_or_else(|| Error::MissingTensor(vector.name.clone()))?;
-            let mut values = vec![0.0; vector.len];
-            dequantize(view, &mut values);
+            let mut values = vec![vector.fill.unwrap_or(0.0); vector.len];
+            if vector.fill.is_none() {
+                let missing = || Error::MissingTensor(vector.name.clone());
+                dequantize(source.tensor(&vector.name).ok_or_else(missing)?, &mut values);
+            }
             pool.run(&|worker| {
                 let (copy, rank) = weights.packer(worker);
                 if rank == 0 {

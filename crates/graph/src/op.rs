@@ -5,6 +5,7 @@
 
 use crate::placement::Cut;
 use crate::router::Router;
+use crate::state::Keep;
 use crate::tensor::Bundle;
 use crate::weight::{MatrixId, VectorId};
 pub use kernels::{Activation, RopeStyle};
@@ -165,19 +166,21 @@ pub enum NormOver {
     Row,
 }
 
-/// Queries grow with their position: by `1 + scale * ln(1 + floor(position / length))`.
+/// Queries grow with their position: by `1 + scale * ln(1 + floor((position + offset) / length))`.
 #[derive(Copy, Clone, Debug, PartialEq)]
 pub struct Temperature {
     /// Growth for each power of e.
     pub scale: f32,
     /// Positions before the first growth, at least one.
     pub length: usize,
+    /// Added to positions.
+    pub offset: u32,
 }
 
 impl Temperature {
     /// The factor on a query.
     pub fn factor(&self, position: u32) -> f32 {
-        let stretches = f64::from(position / self.length as u32);
+        let stretches = f64::from((position + self.offset) / self.length as u32);
         (1.0 + f64::from(self.scale) * stretches.ln_1p()) as f32
     }
 }
@@ -210,8 +213,8 @@ pub struct Attention {
     pub temperature: Option<Temperature>,
     /// Scores `s` become `cap * tanh(s / cap)` (Gemma 2).
     pub soft_cap: Option<f32>,
-    /// How many keys a token sees, the last of which is its own: a sliding window. `None`: all.
-    pub window: Option<usize>,
+    /// Which keys a token sees: all, or those of a sliding window or a chunk, the last of which is its own.
+    pub keep: Keep,
     /// Index of the state that holds its keys and values; the builder gives it.
     pub cache: usize,
 }

@@ -45,6 +45,8 @@ pub enum Keep {
     All,
     /// The same of the last so many tokens: those that a token sees, itself included.
     Window(usize),
+    /// The same of the tokens from the last multiple of so many on (chunked attention).
+    Chunk(usize),
     /// A state of fixed size. What it was before a token is gone afterwards, but for snapshots.
     Fixed,
 }
@@ -56,14 +58,15 @@ impl Keep {
         match self {
             Keep::All => 0,
             Keep::Window(window) => (position + 1).saturating_sub(window),
+            Keep::Chunk(chunk) => position / chunk * chunk,
             Keep::Fixed => position,
         }
     }
 
-    /// How many tokens a window holds, where there is one.
+    /// How many tokens a window or a chunk holds, where there is one.
     pub fn window(self) -> Option<usize> {
         match self {
-            Keep::Window(window) => Some(window),
+            Keep::Window(held) | Keep::Chunk(held) => Some(held),
             Keep::All | Keep::Fixed => None,
         }
     }

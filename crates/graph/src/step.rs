@@ -317,7 +317,7 @@ impl Class {
                     }
                     0..1
                 }
-                Keep::All | Keep::Window(_) => {
+                Keep::All | Keep::Window(_) | Keep::Chunk(_) => {
                     let room = table.room();
                     if room < need {
                         return Err(Error::BadStep(format!(

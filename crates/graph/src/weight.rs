@@ -378,4 +378,6 @@ pub struct Vector {
     pub name: String,
     /// Elements.
     pub len: usize,
+    /// What all elements are, if they are in no file.
+    pub fill: Option<f32>,
 }

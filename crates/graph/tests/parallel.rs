@@ -5,7 +5,7 @@ mod book;
 mod run;
 
 use arclight_graph::{
-    Activation, Attention, Builder, Graph, KvType, Limits, Norm, NormOver, Outputs, PageId,
+    Activation, Attention, Builder, Graph, Keep, KvType, Limits, Norm, NormOver, Outputs, PageId,
     PageTable,
 };
 use book::{EPS, assert_near, floats, name, rms_norm, times};
@@ -48,7 +48,7 @@ fn build(gguf: &Gguf<'_>, nodes: usize) -> Graph {
             norm_last: false,
             sinks: None,
             temperature: None,
-            window: None,
+            keep: Keep::All,
             cache: 0,
         };
         let n = b.norm(x, Norm::Rms { weight, eps: EPS });

@@ -1,11 +1,11 @@
-//! Layers with sliding windows, soft caps and neither, in one model, against attention by the book in
+//! Layers with sliding windows, chunks, soft caps and neither, in one model, against attention by the book in
 //! f64. Pages that windows have left behind are used again.
 
 mod book;
 mod run;
 
 use arclight_graph::{
-    Attention, Builder, Graph, KV_CLASSES, KvType, Limits, Norm, NormOver, Outputs, PageId,
+    Attention, Builder, Graph, KV_CLASSES, Keep, KvType, Limits, Norm, NormOver, Outputs, PageId,
     PageTable,
 };
 use book::{EPS, assert_near, floats, name, rms_norm, times};
@@ -20,9 +20,14 @@ const DIM: usize = 16;
 const SCALE: f32 = 0.7;
 /// Tokens of a step.
 const STEP: usize = 64;
-/// Window and soft cap of each layer: three classes.
-const LAYERS: [(Option<usize>, Option<f32>); 4] =
-    [(Some(40), None), (None, Some(0.5)), (Some(100), Some(2.0)), (Some(40), None)];
+/// What each layer sees, and its soft cap: four classes.
+const LAYERS: [(Keep, Option<f32>); 5] = [
+    (Keep::Window(40), None),
+    (Keep::All, Some(0.5)),
+    (Keep::Window(100), Some(2.0)),
+    (Keep::Chunk(70), None),
+    (Keep::Window(40), None),
+];
 
 /// Attention layers and nothing else, without positions.
 fn build(gguf: &Gguf<'_>, nodes: usize) -> Graph {
@@ -30,7 +35,7 @@ fn build(gguf: &Gguf<'_>, nodes: usize) -> Graph {
     let mut b = Builder::new(nodes, gguf);
     let embedding = b.vocab("token_embd.weight", vocab, HIDDEN).unwrap();
     let mut x = b.embed(embedding, 1.0);
-    for (layer, (window, soft_cap)) in LAYERS.into_iter().enumerate() {
+    for (layer, (keep, soft_cap)) in LAYERS.into_iter().enumerate() {
         b.layer(Some(layer));
         let [q, k, v, o] = ["attn_q", "attn_k", "attn_v", "attn_output"].map(|t| name(layer, t));
         let heads = b.heads(HEADS, KV_HEADS, DIM, (&o, HIDDEN)).unwrap();
@@ -50,7 +55,7 @@ fn build(gguf: &Gguf<'_>, nodes: usize) -> Graph {
             norm_last: false,
             sinks: None,
             temperature: None,
-            window,
+            keep,
             cache: 0,
         };
         let a = b.norm(x, Norm::Rms { weight: norm, eps: EPS });
@@ -72,7 +77,7 @@ fn reference(gguf: &Gguf<'_>, tokens: &[u32]) -> Vec<Vec<f64>> {
     let embedding = floats(gguf, "token_embd.weight");
     let row = |&t: &u32| embedding[t as usize * HIDDEN..][..HIDDEN].to_vec();
     let mut x: Vec<Vec<f64>> = tokens.iter().map(row).collect();
-    for (layer, (window, soft_cap)) in LAYERS.into_iter().enumerate() {
+    for (layer, (keep, soft_cap)) in LAYERS.into_iter().enumerate() {
         let of = |t: &str| floats(gguf, &name(layer, t));
         let (norm, output) = (of("attn_norm"), of("attn_output"));
         let normed: Vec<Vec<f64>> = x.iter().map(|x| rms_norm(x, &norm)).collect();
@@ -81,9 +86,12 @@ fn reference(gguf: &Gguf<'_>, tokens: &[u32]) -> Vec<Vec<f64>> {
             normed.iter().map(|x| times(&matrix, x)).collect::<Vec<_>>()
         });
         for (i, x) in x.iter_mut().enumerate() {
-            // i sees j where i - j < window.
-            let seen: Vec<usize> =
-                (0..=i).filter(|j| window.is_none_or(|window| i - j < window)).collect();
+            let sees = |j: &usize| match keep {
+                Keep::Window(window) => i - j < window,
+                Keep::Chunk(chunk) => i / chunk == j / chunk,
+                _ => true,
+            };
+            let seen: Vec<usize> = (0..=i).filter(sees).collect();
             let mut out = Vec::new();
             for head in 0..HEADS {
                 let of = |row: &[f64], head: usize| row[head * DIM..][..DIM].to_vec();
@@ -107,8 +115,8 @@ fn reference(gguf: &Gguf<'_>, tokens: &[u32]) -> Vec<Vec<f64>> {
 }
 
 /// The pages of a step, out of so few that their numbers come round.
-fn table(window: Option<usize>, past: usize, end: usize, pages: usize) -> PageTable {
-    let first = window.map_or(0, |window| (past + 1).saturating_sub(window) / KV_PAGE);
+fn table(keep: Keep, past: usize, end: usize, pages: usize) -> PageTable {
+    let first = keep.first_seen(past) / KV_PAGE;
     let pages = (first..end.div_ceil(KV_PAGE)).map(|page| PageId((page % pages) as u32)).collect();
     PageTable { first, pages }
 }
@@ -131,10 +139,10 @@ fn windows_and_soft_caps_are_those_of_the_book() {
     let mut all = Vec::new();
     for nodes in [1, 2] {
         let graph = build(&gguf, nodes);
-        assert_eq!(graph.windows(), [Some(40), None, Some(100)]);
-        let windows = graph.windows().to_vec();
+        assert_eq!(graph.windows(), [Some(40), None, Some(100), Some(70)]);
+        let keeps = graph.classes().to_vec();
         // What a window and a step span lies in a page more.
-        let pages = |window: Option<usize>| window.unwrap_or(400) + STEP + 2 * KV_PAGE;
+        let pages = |keep: Keep| keep.window().unwrap_or(400) + STEP + 2 * KV_PAGE;
         let mut limits = Limits {
             kv: KvType::F32,
             tokens: STEP,
@@ -142,8 +150,8 @@ fn windows_and_soft_caps_are_those_of_the_book() {
             pages: [0; KV_CLASSES],
             ranges: 8,
         };
-        for (to, window) in limits.pages.iter_mut().zip(&windows) {
-            *to = pages(*window) / KV_PAGE;
+        for (to, keep) in limits.pages.iter_mut().zip(&keeps) {
+            *to = pages(*keep) / KV_PAGE;
         }
         let mut executor = run::executor(&gguf, graph, run::plan(nodes), limits);
         let mut got = Vec::new();
@@ -154,17 +162,17 @@ fn windows_and_soft_caps_are_those_of_the_book() {
                 break;
             }
             let end = tokens.len().min(past + step);
-            let tables: Vec<PageTable> = windows
+            let tables: Vec<PageTable> = keeps
                 .iter()
                 .zip(limits.pages)
-                .map(|(window, pages)| table(*window, past, end, pages))
+                .map(|(keep, pages)| table(*keep, past, end, pages))
                 .collect();
             let rows = run::step(&mut executor, &tokens[past..end], past, &tables, Outputs::All);
             got.extend(rows.map(<[f32]>::to_vec));
             past = end;
         }
-        // Four layers of sums of up to 400 roundings of 2^-24 each.
-        let bound = 4.0 * 400.0 * 2f64.powi(-24);
+        // Five layers of sums of up to 400 roundings of 2^-24 each.
+        let bound = 5.0 * 400.0 * 2f64.powi(-24);
         assert_near(&got, &want, bound, &format!("{nodes} nodes"));
         all.push(got);
     }

@@ -7,7 +7,11 @@ use crate::page::*;
 pub(crate) fn build(b: &mut Builder<'_>, f: &Facts<'_>) -> Result<(), Error> {
     f.only(&[EXPERTS, LEADING_DENSE, SHARED_EXPERTS, NEXTN])?;
     let rope = rope(b, f, RopeStyle::Neox)?;
-    let style = Style { qk_norms: Some(NormOver::Head), fused_qkv: true, ..Style::plain(f, rope) };
+    let style = Style {
+        qk_norms: Some(QkNorm::Over(NormOver::Head)),
+        fused_qkv: true,
+        ..Style::plain(f, rope)
+    };
     let moe = f.experts(Router { gate: Gate::Sigmoid, ..Router::softmax(0, 0) })?;
     Decoder::sparse(f, style, moe.with_shared(f)?)?.build(b, f)
 }

@@ -1,6 +1,6 @@
 //! Blocks that most families share: weights by their usual names, operators in their usual order.
 
-use crate::decoder::{Bias, Ffn, Moe, Norms, Style};
+use crate::decoder::{Bias, Ffn, Moe, Norms, QkNorm, Style};
 use crate::{Error, Hparams, latent};
 use graph::{Attention, Builder, Bundle, Gate, Norm, NormOver, Router, Tensors};
 
@@ -80,7 +80,7 @@ pub(crate) fn attention(
     if matches!(style.bias, Bias::Attention | Bias::All) {
         b.bias(output, &[&format!("blk.{layer}.attn_output.bias")])?;
     }
-    if style.qk_norms == Some(NormOver::Row) && !h.head_dim.is_multiple_of(16) {
+    if style.qk_norms == Some(QkNorm::Over(NormOver::Row)) && !h.head_dim.is_multiple_of(16) {
         let (key, value) = (format!("{}.attention.key_length", h.arch), h.head_dim.to_string());
         let why = "norms over all heads together want heads of a multiple of 16";
         return Err(Error::Implausible { key, value, why });
@@ -88,15 +88,19 @@ pub(crate) fn attention(
     let mut qk_norm = |tensor, heads| {
         let len = match style.qk_norms {
             None => return Ok(None),
-            Some(NormOver::Head) => h.head_dim,
-            Some(NormOver::Row) => heads * h.head_dim,
+            Some(QkNorm::Plain) => return Ok(Some(b.ones(h.head_dim))),
+            Some(QkNorm::Over(NormOver::Head)) => h.head_dim,
+            Some(QkNorm::Over(NormOver::Row)) => heads * h.head_dim,
         };
         b.vector(&weight(layer, tensor), len).map(Some)
     };
     let attention = Attention {
         q_norm: qk_norm("attn_q_norm", h.heads)?,
         k_norm: qk_norm("attn_k_norm", h.kv_heads)?,
-        norm_over: style.qk_norms.unwrap_or(NormOver::Head),
+        norm_over: match style.qk_norms {
+            Some(QkNorm::Over(over)) => over,
+            Some(QkNorm::Plain) | None => NormOver::Head,
+        },
         norm_last: style.norms_after_rope,
         norm_eps: h.norm_eps,
         rope: style.rope,
@@ -104,7 +108,7 @@ pub(crate) fn attention(
         sinks: style.sinks.then(|| b.vector(&weight(layer, "attn_sinks"), h.heads)).transpose()?,
         scale: style.attention_scale,
         temperature: style.temperature,
-        window: style.window,
+        keep: style.keep(),
         soft_cap: style.soft_cap,
         heads,
         cache: layer,

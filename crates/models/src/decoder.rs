@@ -7,7 +7,7 @@ use crate::blocks::{attention, feed_forward, norm};
 use crate::facts::{Facts, LEADING_DENSE, SHARED_EXPERTS};
 use crate::latent::Latent;
 use crate::{Error, Hparams};
-use graph::{Activation, Builder, Expert, NormOver, RopeId, Router, Temperature};
+use graph::{Activation, Builder, Expert, Keep, NormOver, RopeId, Router, Temperature};
 
 /// A decoder: embedding, layers, last norm, head.
 #[derive(Clone, Debug)]
@@ -102,14 +102,16 @@ pub(crate) struct Style {
     pub temperature: Option<Temperature>,
     /// Keys that a token sees; `None`: all before it.
     pub window: Option<usize>,
+    /// Whether the window is a chunk: the keys from the last multiple of so many on.
+    pub chunked: bool,
     /// Cap on attention scores.
     pub soft_cap: Option<f32>,
     /// Factor on what a block adds to the residual stream.
     pub residual_scale: f32,
     /// Which matrices have biases.
     pub bias: Bias,
-    /// What norms of queries and keys go over, where there are such.
-    pub qk_norms: Option<NormOver>,
+    /// Norms of queries and keys, where there are such.
+    pub qk_norms: Option<QkNorm>,
     /// Whether these norms come after RoPE.
     pub norms_after_rope: bool,
     /// Where a block's norms are.
@@ -120,6 +122,15 @@ pub(crate) struct Style {
     pub ffn: Ffn,
     /// What files call the norm before it.
     pub ffn_norm: &'static str,
+}
+
+/// Norms of queries and keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum QkNorm {
+    /// With weights of the file.
+    Over(NormOver),
+    /// Of each head, without weights. RoPE changes no length, so it does not matter which comes first.
+    Plain,
 }
 
 /// Which matrices of a layer have biases.
@@ -188,6 +199,14 @@ impl Moe {
 }
 
 impl Style {
+    /// Which keys a token sees.
+    pub(crate) fn keep(&self) -> Keep {
+        match self.window {
+            Some(chunk) if self.chunked => Keep::Chunk(chunk),
+            window => window.into(),
+        }
+    }
+
     /// The plainest layer: Llama's.
     pub(crate) fn plain(h: &Hparams, rope: RopeId) -> Style {
         Style {
@@ -197,6 +216,7 @@ impl Style {
             sinks: false,
             temperature: None,
             window: None,
+            chunked: false,
             soft_cap: None,
             residual_scale: 1.0,
             bias: Bias::None,

@@ -12,7 +12,7 @@ pub(crate) fn build(b: &mut Builder<'_>, f: &Facts<'_>) -> Result<(), Error> {
     let local = local_rope(b, f, RopeStyle::Neox, 10_000.0)?;
     let global = Style {
         attention_scale: attention_scale(f, 62),
-        qk_norms: Some(NormOver::Head),
+        qk_norms: Some(QkNorm::Over(NormOver::Head)),
         norms: Norms::Both,
         ffn: Ffn::Gated(Activation::Gelu),
         ..Style::plain(f, rope)

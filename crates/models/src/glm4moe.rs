@@ -9,7 +9,7 @@ pub(crate) fn build(b: &mut Builder<'_>, f: &Facts<'_>) -> Result<(), Error> {
     let rope = rope(b, f, RopeStyle::Neox)?;
     let style = Style {
         bias: if b.has("blk.0.attn_q.bias") { Bias::Qkv } else { Bias::None },
-        qk_norms: b.has("blk.0.attn_q_norm.weight").then_some(NormOver::Head),
+        qk_norms: b.has("blk.0.attn_q_norm.weight").then_some(QkNorm::Over(NormOver::Head)),
         ffn_norm: "post_attention_norm",
         ..Style::plain(f, rope)
     };

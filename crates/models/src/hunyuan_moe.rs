@@ -10,7 +10,7 @@ pub(crate) fn build(b: &mut Builder<'_>, f: &Facts<'_>) -> Result<(), Error> {
     // As wide as the experts, if files do not say.
     let moe = Moe { shared: Some(moe.shared.unwrap_or(f.ffn)), ..moe };
     let style = Style {
-        qk_norms: Some(NormOver::Head),
+        qk_norms: Some(QkNorm::Over(NormOver::Head)),
         norms_after_rope: true,
         ffn: Ffn::Experts(moe),
         ..Style::plain(f, rope)

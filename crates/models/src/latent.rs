@@ -87,7 +87,7 @@ pub(crate) fn attention(
         sinks: None,
         scale: style.attention_scale,
         temperature: style.temperature,
-        window: style.window,
+        keep: style.keep(),
         soft_cap: style.soft_cap,
         heads,
         cache: layer,

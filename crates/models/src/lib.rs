@@ -27,6 +27,7 @@ mod hparams;
 mod hunyuan_moe;
 mod latent;
 mod llama;
+mod llama4;
 mod minicpm;
 mod minimax_m2;
 mod mistral3;
@@ -47,7 +48,7 @@ mod starcoder2;
 /// What pages are written with.
 mod page {
     pub(crate) use crate::Error;
-    pub(crate) use crate::decoder::{Bias, Decoder, Ffn, Moe, Norms, Style};
+    pub(crate) use crate::decoder::{Bias, Decoder, Ffn, Moe, Norms, QkNorm, Style};
     pub(crate) use crate::facts::{
         EXPERTS, Facts, LEADING_DENSE, NEXTN, SHARED_EXPERTS, WINDOW, WINDOW_PATTERN,
     };
@@ -121,6 +122,7 @@ pub const ARCHITECTURES: &[Architecture] = &[
         models: "DeepSeek-V2, V3, R1, Kimi K2, GLM-4.7-Flash",
         build: deepseek2::build,
     },
+    Architecture { name: "llama4", models: "Llama 4, text", build: llama4::build },
     Architecture { name: "phimoe", models: "Phi-3.5-MoE", build: phimoe::build },
     Architecture { name: "hunyuan-moe", models: "Hunyuan-A13B", build: hunyuan_moe::build },
     Architecture { name: "bailingmoe2", models: "Ling 2.0, Ring 2.0", build: bailingmoe2::build },

@@ -8,7 +8,7 @@ pub(crate) fn build(b: &mut Builder<'_>, f: &Facts<'_>) -> Result<(), Error> {
     let rope = rope(b, f, RopeStyle::Neox)?;
     let router = Router { gate: Gate::Sigmoid, normalised: true, ..Router::softmax(0, 0) };
     let style = Style {
-        qk_norms: Some(NormOver::Row),
+        qk_norms: Some(QkNorm::Over(NormOver::Row)),
         ffn: Ffn::Experts(f.experts(router)?),
         ..Style::plain(f, rope)
     };

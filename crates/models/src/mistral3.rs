@@ -12,7 +12,7 @@ pub(crate) fn build(b: &mut Builder<'_>, f: &Facts<'_>) -> Result<(), Error> {
     let rope = rope_by(b, f, RopeStyle::Normal, yarn)?;
     let temperature = match f.opt_f32(TEMPERATURE)? {
         None | Some(0.0) => None,
-        Some(scale) => Some(Temperature { scale, length: original_context(f)? }),
+        Some(scale) => Some(Temperature { scale, length: original_context(f)?, offset: 0 }),
     };
     let style = Style { temperature, ..Style::plain(f, rope) };
     Decoder::uniform(f, style).build(b, f)

@@ -9,7 +9,7 @@ pub(crate) fn build(b: &mut Builder<'_>, f: &Facts<'_>) -> Result<(), Error> {
     f.only(&[WINDOW, WINDOW_PATTERN])?;
     let rope = rope(b, f, RopeStyle::Neox)?;
     let local = local_rope(b, f, RopeStyle::Neox, f.rope_theta)?;
-    let qk_norms = Some(NormOver::Row);
+    let qk_norms = Some(QkNorm::Over(NormOver::Row));
     let global = Style { norms: Norms::Post, qk_norms, ..Style::plain(f, rope) };
     let local = Style { rope: Some(local), window: f.window, ..global };
     Decoder::windowed(f, 4, local, global)?.build(b, f)

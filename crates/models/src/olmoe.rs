@@ -7,7 +7,7 @@ pub(crate) fn build(b: &mut Builder<'_>, f: &Facts<'_>) -> Result<(), Error> {
     f.only(&[EXPERTS])?;
     let rope = rope(b, f, RopeStyle::Neox)?;
     let style = Style {
-        qk_norms: Some(NormOver::Row),
+        qk_norms: Some(QkNorm::Over(NormOver::Row)),
         ffn: Ffn::Experts(f.experts(Router::softmax(0, 0))?),
         ..Style::plain(f, rope)
     };

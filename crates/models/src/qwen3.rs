@@ -6,6 +6,6 @@ use crate::page::*;
 pub(crate) fn build(b: &mut Builder<'_>, f: &Facts<'_>) -> Result<(), Error> {
     f.only(&[])?;
     let rope = rope(b, f, RopeStyle::Neox)?;
-    let style = Style { qk_norms: Some(NormOver::Head), ..Style::plain(f, rope) };
+    let style = Style { qk_norms: Some(QkNorm::Over(NormOver::Head)), ..Style::plain(f, rope) };
     Decoder::uniform(f, style).build(b, f)
 }

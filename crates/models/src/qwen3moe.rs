@@ -7,7 +7,10 @@ pub(crate) fn build(b: &mut Builder<'_>, f: &Facts<'_>) -> Result<(), Error> {
     f.only(&[EXPERTS])?;
     let rope = rope(b, f, RopeStyle::Neox)?;
     let moe = f.experts(Router { normalised: true, ..Router::softmax(0, 0) })?;
-    let style =
-        Style { qk_norms: Some(NormOver::Head), ffn: Ffn::Experts(moe), ..Style::plain(f, rope) };
+    let style = Style {
+        qk_norms: Some(QkNorm::Over(NormOver::Head)),
+        ffn: Ffn::Experts(moe),
+        ..Style::plain(f, rope)
+    };
     Decoder::uniform(f, style).build(b, f)
 }

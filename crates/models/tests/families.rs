@@ -47,6 +47,7 @@ fn every_family_builds_for_any_nodes() {
         TinyModel::dots1(TensorType::F32, 48),
         TinyModel::gpt_oss(TensorType::F32, 48),
         TinyModel::deepseek2(TensorType::F32, 48),
+        TinyModel::llama4(TensorType::F32, 48),
     ] {
         let bytes = model.gguf();
         for nodes in [1, 2, 3, 5] {

@@ -141,6 +141,11 @@ impl TinyModel {
         TinyModel { arch: "gpt-oss", window: Some(100), ..TinyModel::qwen3moe(ty, width) }
     }
 
+    /// As above with four layers, of which three see chunks of 100 tokens.
+    pub fn llama4(ty: TensorType, width: usize) -> TinyModel {
+        TinyModel { arch: "llama4", layers: 4, ..TinyModel::gpt_oss(ty, width) }
+    }
+
     /// As above with latent attention: 24 heads of 32 elements and 32 with RoPE, latents of 64.
     pub fn deepseek2(ty: TensorType, width: usize) -> TinyModel {
         TinyModel { arch: "deepseek2", heads: 24, kv_heads: 1, ..TinyModel::dots1(ty, width) }

@@ -42,7 +42,7 @@ pub(crate) fn pages(keep: impl Into<Keep>, room: Room, sequences: usize, step: u
     let window = match keep.into() {
         Keep::All => return all,
         Keep::Fixed => return 3 * sequences + room.tokens / SNAPSHOT + 1,
-        Keep::Window(window) => window,
+        Keep::Window(held) | Keep::Chunk(held) => held,
     };
     // Between steps a sequence holds up to window + ROLLBACK - 1 tokens, which may begin at the end of
     // a page. A step adds its tokens, and a page more for each sequence that begins one.
