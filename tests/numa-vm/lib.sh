@@ -32,7 +32,8 @@ build_programs() {
 
 # Prints the path of a synthetic model, which it makes if it is not there.
 synth() { # shape:type
-    local file=$OUT/models/${1/:/-}.gguf
+    local name=${1//\//-}
+    local file=$OUT/models/${name/:/-}.gguf
     if [ ! -s "$file" ]; then
         mkdir -p "$OUT/models"
         "$arclight" synth "$1" -o "$file" >&2

@@ -296,7 +296,7 @@ const DEEPSEEK_V3: Shape = Shape {
 
 /// All shapes, smallest first in each family.
 #[rustfmt::skip]
-pub const SHAPES: [Shape; 21] = [
+pub const SHAPES: [Shape; 23] = [
     Shape { name: "qwen3-0.6b",  title: "Qwen3 0.6B",   hidden: 1024, ffn: 3072, ..QWEN3 },
     Shape { name: "qwen3-1.7b",  title: "Qwen3 1.7B",   hidden: 2048, ffn: 6144, ..QWEN3 },
     Shape { name: "qwen3-4b",    title: "Qwen3 4B",     hidden: 2560, ffn: 9728, layers: 36, heads: 32, ..QWEN3 },
@@ -317,8 +317,10 @@ pub const SHAPES: [Shape; 21] = [
     Shape { name: "glm-4.5-air", title: "GLM-4.5-Air",  ..GLM45 },
     Shape { name: "deepseek-v2-lite", title: "DeepSeek-V2-Lite", ..DEEPSEEK_V2_LITE },
     Shape { name: "deepseek-v3", title: "DeepSeek-V3",  ..DEEPSEEK_V3 },
-    // No published model: small enough to try things out in an instant.
+    // No published models: small enough to try things out in an instant.
     Shape { name: "tiny",        title: "Tiny Qwen3",   hidden: 256, ffn: 512, layers: 2, heads: 8, kv_heads: 2, head_dim: 64, vocab: 512, context: 512, ..QWEN3 },
+    Shape { name: "tiny-moe",    title: "Tiny Qwen3 with experts", hidden: 256, ffn: 512, layers: 2, heads: 8, kv_heads: 2, head_dim: 64, vocab: 512, context: 512, experts: Some(Experts { count: 16, used: 4, width: 512 }), ..QWEN3_MOE },
+    Shape { name: "tiny-mla",    title: "Tiny DeepSeek-V2", hidden: 256, ffn: 512, layers: 3, vocab: 512, context: 512, stretch: Stretch::None, experts: Some(Experts { count: 16, used: 4, width: 256 }), ..DEEPSEEK_V2_LITE },
 ];
 
 #[cfg(test)]
