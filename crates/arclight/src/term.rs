@@ -29,7 +29,7 @@ pub(crate) fn is_interactive() -> bool {
 
 /// A bar over bytes on standard error; draws nothing when that is no terminal.
 pub(crate) fn byte_bar(what: &str, bytes: usize) -> ProgressBar {
-    bar(what, bytes, "{bytes} of {total_bytes}, {bytes_per_sec}")
+    bar(what, bytes, "{bytes} of {total_bytes}, {decimal_bytes_per_sec}, {eta} left")
 }
 
 /// A bar over things that take a while each.

@@ -1,7 +1,9 @@
-//! Loading: tensors of the file become packed tiles in the nodes' arenas.
-//!
-//! Every thread packs the tiles that it will multiply, so pages are first touched on their node
-//! and nothing moves afterwards. A matrix is one job for the pool; progress is told between jobs.
+//! Packed weights: where each tensor's tiles lie in the nodes' arenas. [`pack`] fills them.
+
+mod pack;
+mod rounds;
+
+pub use pack::Progress;
 
 use crate::builder::Graph;
 use crate::deal::{Dealt, Shard};
@@ -9,15 +11,11 @@ use crate::error::Error;
 use crate::plan::{Mode, Plan};
 use crate::schedule::MatrixShape;
 use crate::stages::Spans;
-use crate::weight::{Matrix, MatrixId, SplitBy, VectorId, WeightSource, WeightView};
+use crate::weight::{Matrix, MatrixId, SplitBy, VectorId};
 use gguf::TensorType;
 use kernels::{Kernels, Piece, TILE_ROWS, Tiles};
 use memory::{Arena, ArenaOptions, Block};
 use std::ops::Range;
-use threads::{Pool, View, Worker};
-
-/// A packing thread gives the file's pages back after this many bytes.
-const RELEASE_BYTES: usize = 256 << 10;
 
 /// A tensor's share on one node, packed.
 #[derive(Clone)]
@@ -164,60 +162,7 @@ pub(crate) struct Shelves {
     levels: usize,
 }
 
-/// What was just loaded.
-#[derive(Clone, Debug)]
-pub struct Progress<'a> {
-    /// Tensors of the file that will not be read again.
-    pub tensors: &'a [String],
-    /// Packed bytes so far.
-    pub done: usize,
-    /// Packed bytes in all.
-    pub total: usize,
-}
-
 impl Weights {
-    /// Packs everything, on the pool's own threads.
-    pub(crate) fn pack_all(
-        &mut self,
-        graph: &Graph,
-        pool: &mut Pool,
-        source: &dyn WeightSource,
-        progress: &mut dyn FnMut(Progress<'_>),
-    ) -> Result<(), Error> {
-        let weights = &self.shelves;
-        let total = self.arenas.iter().map(Arena::used).sum();
-        let mut done = 0;
-        for (m, matrix) in graph.matrices.iter().enumerate() {
-            let views = views(matrix, source)?;
-            let id = MatrixId(m as u32);
-            pool.run(&|worker| {
-                let packer = weights.packer(worker);
-                weights.pack(id, matrix, &views, packer, source);
-            })?;
-            let shards = weights.matrices[m].iter().flatten();
-            done += shards.flat_map(|s| &s.parts).map(|p| p.block.len()).sum::<usize>();
-            let tensors: Vec<String> = matrix.parts.iter().map(|p| p.name.clone()).collect();
-            progress(Progress { tensors: &tensors, done, total });
-        }
-        for (v, vector) in graph.vectors.iter().enumerate() {
-            let view = source
-                .tensor(&vector.name)
-                .ok_or_else(|| Error::MissingTensor(vector.name.clone()))?;
-            let mut values = vec![0.0; vector.len];
-            dequantize(view, &mut values);
-            pool.run(&|worker| {
-                let (copy, rank) = weights.packer(worker);
-                if rank == 0 {
-                    // SAFETY: the first thread of those that pack a copy is alone in writing this.
-                    let to = unsafe { weights.vectors[v][copy].as_mut_slice::<f32>() };
-                    to[..values.len()].copy_from_slice(&values);
-                }
-            })?;
-        }
-        progress(Progress { tensors: &[], done: total, total });
-        Ok(())
-    }
-
     /// Makes the arenas and gives every tensor its place in them; nothing is written yet.
     pub(crate) fn allocate(
         graph: &Graph,
@@ -337,65 +282,6 @@ impl Shelves {
             (tokens, shards().map(splits).max().unwrap_or(1))
         };
         bounds.iter().map(most).collect()
-    }
-
-    /// Which copy a thread helps to pack, and as which of its packers: those who will read it.
-    fn packer(&self, worker: &mut Worker) -> (usize, usize) {
-        if self.copies > 1 {
-            worker.switch(View::Groups);
-        }
-        (worker.group(), worker.rank())
-    }
-
-    /// Packs the tiles of one thread.
-    fn pack(
-        &self,
-        id: MatrixId,
-        matrix: &Matrix,
-        views: &[WeightView<'_>],
-        (copy, rank): (usize, usize),
-        source: &dyn WeightSource,
-    ) {
-        let Some(shard) = &self.matrices[id.0 as usize][copy] else { return };
-        let node = if self.mode == Mode::TensorParallel { copy } else { 0 };
-        for (p, (packed, view)) in shard.parts.iter().zip(views).enumerate() {
-            let (rows, cols) = (matrix.rows(p, node), matrix.cols(p, node));
-            let bytes = |cols: usize| cols / view.ty.block_len() * view.ty.block_bytes();
-            let row_bytes = bytes(view.cols);
-            let data = &view.data[matrix.parts[p].first * row_bytes..];
-            let mut held = 0..0; // rows that are packed and not released yet
-            for t in shard.packed_by(rank, p) {
-                let (before, t_of_member) = packed.member(&matrix.parts[p], t);
-                let first = before + rows.start + t_of_member * TILE_ROWS;
-                let last = (first + TILE_ROWS).min(before + rows.end);
-                for root in &packed.summed(1).roots {
-                    // SAFETY: `share` gives every tile to exactly one thread, and nobody reads
-                    // tiles before `pack_all` returns.
-                    let mut to = unsafe { packed.root_block(t, root).as_mut_slice::<u8>() };
-                    let mut col = cols.start + root.cols.start;
-                    for piece in &root.pieces {
-                        let slice = bytes(col)..bytes(col + piece.cols);
-                        col += piece.cols;
-                        let mut sources: [&[u8]; TILE_ROWS] = [&[]; TILE_ROWS];
-                        for (source, row) in sources.iter_mut().zip(first..last) {
-                            *source = &data[row * row_bytes..][slice.clone()];
-                        }
-                        let (own, rest) = to.split_at_mut(kernels::tile_bytes(view.ty, piece.cols));
-                        kernels::pack_tile(view.ty, &sources[..last - first], piece.cols, own);
-                        to = rest;
-                    }
-                }
-                // Other experts' rows, which others pack, may lie between.
-                if held.end != first {
-                    held.start = first;
-                }
-                held.end = last;
-                if held.len() * row_bytes >= RELEASE_BYTES {
-                    source.release(&data[held.start * row_bytes..held.end * row_bytes]);
-                    held.start = held.end;
-                }
-            }
-        }
     }
 
     /// What node `node` of the graph holds of a matrix, as threads of `group` read it.
@@ -519,16 +405,6 @@ pub(crate) fn paired(graph: &Graph) -> Vec<bool> {
         }
     }
     paired
-}
-
-fn views<'a>(matrix: &Matrix, source: &'a dyn WeightSource) -> Result<Vec<WeightView<'a>>, Error> {
-    let view =
-        |name: &String| source.tensor(name).ok_or_else(|| Error::MissingTensor(name.clone()));
-    matrix.parts.iter().map(|p| view(&p.name)).collect()
-}
-
-fn dequantize(view: WeightView<'_>, to: &mut [f32]) {
-    view.ty.dequantize(view.data, to).expect("sizes were checked when the file was parsed");
 }
 
 /// Threads at each level of the team that multiplies with a copy.
