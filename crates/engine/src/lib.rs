@@ -33,6 +33,7 @@ mod generate;
 mod kv;
 mod load;
 mod options;
+mod packed;
 mod placement;
 mod profile;
 mod replicas;

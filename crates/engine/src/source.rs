@@ -10,6 +10,7 @@
 use crate::error::Error;
 use crate::file::ModelFile;
 use crate::options::{PageCache, Reading};
+use crate::packed::Packed;
 use gguf::Gguf;
 use graph::{PackBytes, WeightSource, WeightView};
 use memory::{Advice, DirectFile, MappedFile, Stage};
@@ -20,9 +21,10 @@ use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use topology::Machine;
 
-/// Bytes of the file that are asked for before they are packed: what a fast disk (16 GB/s) reads in 16 ms,
-/// and all memory that buffers take.
-const AHEAD_BYTES: usize = 256 << 20;
+/// Bytes of the file that are asked for before they are packed, and all memory that buffers take: at most
+/// what a fast disk (16 GB/s) reads in 16 ms, and of small files a part.
+const AHEAD: std::ops::RangeInclusive<usize> = 32 << 20..=256 << 20;
+const AHEAD_SHARE: usize = 16;
 
 /// Reads in flight for each memory node; one thread is behind each.
 const READERS: usize = 4;
@@ -64,7 +66,11 @@ pub(crate) struct FileWeights<'a> {
     /// The same, if they are read past the page cache.
     direct: Vec<DirectFile>,
     cache: PageCache,
+    /// Bytes.
+    ahead: usize,
     begun: Mutex<VecDeque<Begun>>,
+    /// Of each file.
+    packed: Vec<Mutex<Packed>>,
     jobs: Mutex<Jobs>,
     wake: Condvar,
     /// Buffers that nothing is in.
@@ -127,7 +133,9 @@ impl<'a> FileWeights<'a> {
             files,
             direct,
             cache,
+            ahead: (file.bytes() / AHEAD_SHARE).clamp(*AHEAD.start(), *AHEAD.end()),
             begun: Mutex::default(),
+            packed: files.iter().map(|_| Mutex::default()).collect(),
             jobs: Mutex::default(),
             wake: Condvar::new(),
             stages: Mutex::default(),
@@ -179,15 +187,23 @@ impl<'a> FileWeights<'a> {
                     // Nobody waits any more when loading has failed.
                     let _ = to.send((number, self.read(&part)));
                 }
-                Job::Forget(part) => {
-                    let Some(bytes) = self.bytes(&part) else { continue };
-                    let file = &self.files[part.file];
-                    let _ = match self.cache {
-                        PageCache::Keep => file.release(bytes),
-                        PageCache::Drop => file.uncache(bytes),
-                    };
-                }
+                Job::Forget(part) => self.forget(part),
             }
+        }
+    }
+
+    fn forget(&self, mut part: Part) {
+        let file = &self.files[part.file];
+        if self.cache == PageCache::Drop {
+            part.range = lock(&self.packed[part.file]).add(part.range);
+        }
+        let Some(bytes) = self.bytes(&part) else { return };
+        let done = match self.cache {
+            PageCache::Keep => file.release(bytes),
+            PageCache::Drop => file.uncache(bytes),
+        };
+        if let Err(fault) = done {
+            tracing::debug!("{fault}");
         }
     }
 
@@ -222,7 +238,7 @@ impl<'a> FileWeights<'a> {
         let mut free = lock(&self.stages);
         free.extend(stages);
         let mut bytes: usize = free.iter().map(Stage::capacity).sum();
-        while bytes > AHEAD_BYTES && !free.is_empty() {
+        while bytes > self.ahead && !free.is_empty() {
             // The one that was used longest ago.
             bytes -= free.remove(0).capacity();
         }
@@ -269,7 +285,7 @@ impl WeightSource for FileWeights<'_> {
         let bytes = parts.iter().map(|part| part.len()).sum();
         let mut begun = lock(&self.begun);
         let ahead: usize = begun.iter().map(|round| round.bytes).sum();
-        if !begun.is_empty() && ahead + bytes > AHEAD_BYTES {
+        if !begun.is_empty() && ahead + bytes > self.ahead {
             return false;
         }
         let (to, read) = mpsc::channel();
@@ -325,4 +341,57 @@ impl Drop for Closing<'_> {
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use topology::fake::FakeMachine;
+
+    const GIB: usize = 1 << 30;
+
+    #[test]
+    fn a_file_stays_where_memory_holds_it_beside_its_weights() {
+        let root = std::env::temp_dir().join(format!("arclight-source-{}", std::process::id()));
+        let meminfo = |node: u32, gib: usize| {
+            let path = format!("sys/devices/system/node/node{node}/meminfo");
+            let text = format!(
+                "Node {node} MemTotal: {0} kB\nNode {node} MemFree: {0} kB\n",
+                gib * (GIB >> 10)
+            );
+            (path, text)
+        };
+        let mut fake = FakeMachine::uniform(2, 2);
+        for (path, text) in [meminfo(0, 3), meminfo(1, 5)] {
+            fake = fake.file(&path, &text);
+        }
+        fake.write(&root).unwrap();
+        let machine = Machine::read_from(&root).unwrap();
+        let keeps = |parts: &[Machine], file, weights| {
+            page_cache(parts, file * GIB, (weights * GIB) as u64) == PageCache::Keep
+        };
+        let whole = std::slice::from_ref(&machine);
+        assert!(keeps(whole, 4, 3) && keeps(whole, 1, 6) && keeps(whole, 6, 1));
+        assert!(!keeps(whole, 4, 4), "not without a margin");
+        assert!(!keeps(whole, 9, 1) && !keeps(whole, 1, 9));
+        // Memory that the process may not use is none; what two parts share is there once.
+        let nodes = [0, 1].map(|n| machine.restrict(Some(&[topology::NodeId(n)]), None).unwrap());
+        assert!(keeps(&nodes[..1], 1, 1) && !keeps(&nodes[..1], 2, 2) && keeps(&nodes[1..], 2, 2));
+        assert!(keeps(&nodes, 4, 3) && !keeps(&[machine.clone(), machine.clone()], 4, 4));
+        std::fs::remove_dir_all(&root).unwrap();
+        assert!(keeps(whole, 9, 9), "a machine that does not tell");
+    }
+
+    #[test]
+    fn the_limit_of_the_control_group_counts() {
+        let of = |limit: &str| {
+            let fake = FakeMachine::uniform(1, 2).cgroup_v2("/a");
+            fake.cgroup_file("a/memory.max", limit).machine().unwrap()
+        };
+        let cache =
+            |machine: &Machine| page_cache(std::slice::from_ref(machine), 3 * GIB, 3 * GIB as u64);
+        assert_eq!(cache(&of(&(8 * GIB).to_string())), PageCache::Keep);
+        assert_eq!(cache(&of(&(6 * GIB).to_string())), PageCache::Drop);
+        assert_eq!(cache(&of("max")), PageCache::Keep);
+    }
 }

@@ -34,6 +34,12 @@ pub trait WeightSource: Sync {
     /// The tensor `name`, or `None` when the file has none.
     fn tensor(&self, name: &str) -> Option<WeightView<'_>>;
 
+    /// Bytes of the file that are packed between two waits: enough that a wait costs nothing beside, few
+    /// enough that several times as many, which are being brought, take little memory.
+    fn round_bytes(&self) -> usize {
+        32 << 20
+    }
+
     /// Asked for parts of tensors' data that will be taken after those asked for before. `false` if
     /// enough is being brought already; it is asked again then when something was taken. Never `false` when
     /// everything that was asked for is taken.

@@ -34,7 +34,7 @@ impl Weights {
         let shelves = &self.shelves;
         let views = Views::new(graph, source)?;
         let total = total(graph, &views);
-        let mut to_come = rounds(graph, shelves, &views).peekable();
+        let mut to_come = rounds(graph, shelves, &views, source.round_bytes()).peekable();
         let mut begun: VecDeque<Round<'_>> = VecDeque::new();
         loop {
             while let Some(round) = to_come.peek()

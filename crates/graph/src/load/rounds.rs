@@ -14,10 +14,6 @@ use crate::weight::{Part, WeightSource, WeightView};
 use kernels::TILE_ROWS;
 use std::ops::Range;
 
-/// Bytes of the file in a round: enough that the wait behind it costs nothing, few enough that several
-/// rounds which are being read take little memory.
-const ROUND_BYTES: usize = 32 << 20;
-
 /// What a graph wants of its file.
 pub(super) struct Views<'a> {
     pub matrices: Vec<Vec<WeightView<'a>>>, // [matrix][part]
@@ -83,20 +79,22 @@ pub(super) struct Span {
 /// Bytes of the file that all rounds pack.
 pub(super) fn total(graph: &Graph, views: &Views<'_>) -> usize {
     let matrices = (0..graph.matrices.len()).map(|m| matrix_bytes(graph, views, m));
-    matrices.sum::<usize>() + views.vectors.iter().map(|v| v.data.len()).sum::<usize>()
+    matrices.sum::<usize>() + vector_bytes(views)
 }
 
-/// All rounds, made as they are asked for.
+/// All rounds of about `size` bytes of the file, made as they are asked for. Vectors are first: they lie
+/// between matrices, and what is around them in the file is done with earlier.
 pub(super) fn rounds<'a>(
     graph: &'a Graph,
     shelves: &'a Shelves,
     views: &'a Views<'a>,
+    size: usize,
 ) -> impl Iterator<Item = Round<'a>> {
-    let mut before = 0;
+    let mut before = vector_bytes(views);
     let matrices = (0..graph.matrices.len()).flat_map(move |m| {
         let (bytes, done) = (matrix_bytes(graph, views, m), before);
         before += bytes;
-        let of = bytes.div_ceil(ROUND_BYTES).min(shelves.most_tiles(m)).max(1);
+        let of = bytes.div_ceil(size.max(1)).min(shelves.most_tiles(m)).max(1);
         (0..of).map(move |number| {
             let step = Step { number, of };
             let spans = spans(graph, shelves, m, step);
@@ -113,18 +111,17 @@ pub(super) fn rounds<'a>(
             }
         })
     });
-    matrices.chain(vectors(graph, views))
+    vectors(views, size).chain(matrices)
 }
 
-fn vectors<'a>(graph: &'a Graph, views: &'a Views<'a>) -> impl Iterator<Item = Round<'a>> {
-    let mut done: usize = (0..graph.matrices.len()).map(|m| matrix_bytes(graph, views, m)).sum();
-    let mut next = 0;
+fn vectors<'a>(views: &'a Views<'a>, size: usize) -> impl Iterator<Item = Round<'a>> {
+    let (mut done, mut next) = (0, 0);
     std::iter::from_fn(move || {
         let first = next;
         let bytes = |v: &WeightView<'_>| v.data.len();
         let mut sum = 0;
         while let Some(view) = views.vectors.get(next)
-            && (next == first || sum + bytes(view) <= ROUND_BYTES)
+            && (next == first || sum + bytes(view) <= size)
         {
             sum += bytes(view);
             next += 1;
@@ -143,6 +140,10 @@ fn vectors<'a>(graph: &'a Graph, views: &'a Views<'a>) -> impl Iterator<Item = R
 /// Bytes of a row in the file.
 pub(super) fn row_bytes(view: &WeightView<'_>) -> usize {
     view.cols / view.ty.block_len() * view.ty.block_bytes()
+}
+
+fn vector_bytes(views: &Views<'_>) -> usize {
+    views.vectors.iter().map(|v| v.data.len()).sum()
 }
 
 fn matrix_bytes(graph: &Graph, views: &Views<'_>, m: usize) -> usize {
