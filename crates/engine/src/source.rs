@@ -140,7 +140,8 @@ impl<'a> FileWeights<'a> {
             wake: Condvar::new(),
             stages: Mutex::default(),
         };
-        let readers = if files.is_empty() { 0 } else { (nodes * READERS).clamp(1, MOST_READERS) };
+        let readers = (nodes.max(1) * READERS).min(MOST_READERS);
+        let readers = if files.is_empty() { 0 } else { readers };
         let loaded = std::thread::scope(|scope| {
             let _closing = Closing(&source);
             for _ in 0..readers {
