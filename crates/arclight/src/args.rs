@@ -4,7 +4,7 @@ use crate::error::Error;
 use crate::tune::first;
 use crate::tune::stored::{self, Found, ProfileArgs};
 use arclight_engine::{
-    CpuList, HugePages, KvType, LoadOptions, ModelFile, NodeList, Numa, SamplerParams,
+    CpuList, HugePages, KvType, LoadOptions, ModelFile, NodeList, Numa, Reading, SamplerParams,
 };
 use clap::{Args, ValueEnum, ValueHint};
 use std::hash::{BuildHasher, Hasher};
@@ -55,6 +55,28 @@ pub(crate) struct PlaceArgs {
     /// Page size of weights and KV cache [default: for big models what is measured to be faster]
     #[arg(long, value_name = "SIZE", value_enum)]
     pub(crate) huge_pages: Option<HugeArg>,
+    /// How the model file is read
+    #[arg(long, value_name = "WAY", value_enum, default_value_t = LoadArg::Mapped)]
+    pub(crate) load: LoadArg,
+}
+
+/// Ways to read a file by their names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum LoadArg {
+    /// By way of the page cache, which keeps the file for the next start if memory has room for it beside
+    /// the weights
+    Mapped,
+    /// Past the page cache (O_DIRECT), which keeps nothing of it
+    Direct,
+}
+
+impl From<LoadArg> for Reading {
+    fn from(arg: LoadArg) -> Reading {
+        match arg {
+            LoadArg::Mapped => Reading::Mapped,
+            LoadArg::Direct => Reading::Direct,
+        }
+    }
 }
 
 /// Modes by their names.
@@ -121,6 +143,7 @@ impl PlaceArgs {
             None => {}
         }
         options.on_cpus.clone_from(&self.cpus);
+        options.reading = self.load.into();
         options.huge_pages = self.huge_pages.map(|size| match size {
             HugeArg::Off => HugePages::Off,
             HugeArg::Transparent => HugePages::Transparent,

@@ -4,7 +4,7 @@
 use crate::args::ModelArg;
 use crate::error::Error;
 use crate::term::{self, note};
-use arclight_engine::{Engine, LoadOptions, ModelFile};
+use arclight_engine::{Engine, FileRead, LoadOptions, ModelFile, PageCache, Reading};
 use gguf::Gguf;
 use std::time::{Duration, Instant};
 use tokenizer::{ChatTemplate, Tokenizer};
@@ -79,7 +79,7 @@ fn text_side(
 
 /// Loads the engine alone, with a progress bar on a terminal.
 pub(crate) fn load_engine(file: &ModelFile, options: &LoadOptions) -> Result<Engine, Error> {
-    // What is packed is about as long as the file.
+    // Its weights are nearly all of a file.
     let bar = term::byte_bar("loading", file.bytes());
     let engine = Engine::load(file, options, &mut |p| {
         bar.set_length(p.total as u64);
@@ -89,11 +89,24 @@ pub(crate) fn load_engine(file: &ModelFile, options: &LoadOptions) -> Result<Eng
     Ok(engine?)
 }
 
+/// What was read, how fast, and what became of the page cache.
+fn reading(read: &FileRead, time: Duration) -> String {
+    let gb_per_s = read.bytes as f64 / time.as_secs_f64() / 1e9;
+    let how = match (read.reading, read.page_cache) {
+        (Reading::Direct, _) => "past the page cache",
+        (_, PageCache::Keep) => "mapped; the file may stay in the page cache",
+        (_, PageCache::Drop) => {
+            "mapped; memory does not hold file and weights, so the page cache gave the file up"
+        }
+    };
+    format!("read {} at {} GB/s, {how}", term::size(read.bytes), term::rate(gb_per_s))
+}
+
 impl Loaded {
     /// Tells on standard error what loading took in time and memory.
     pub(crate) fn report(&mut self) {
         let report = self.engine.report();
-        let (build, pack) = (report.build, report.pack);
+        let (build, pack, read) = (report.build, report.pack, report.read);
         let (nodes, mode) = (report.nodes.clone(), report.mode);
         let unpacked = report.unpacked.clone();
         let (name, context) = (self.engine.hparams().name.clone(), self.engine.context());
@@ -113,6 +126,9 @@ impl Loaded {
             term::seconds(self.tokenizer_time),
             term::seconds(pack),
         );
+        if let Some(read) = read {
+            note!("{}", reading(&read, pack));
+        }
         for (at, bytes) in nodes.iter().enumerate() {
             let node = if nodes.len() > 1 { format!("node {at}: ") } else { String::new() };
             note!(

@@ -3,8 +3,9 @@
 //! Results go to standard output; everything about them goes to standard error, through `anstream`,
 //! which drops colours when nobody would see them or `NO_COLOR` is set.
 
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::{ProgressBar, ProgressState, ProgressStyle};
 use serde::Serialize;
+use std::fmt;
 use std::io::{self, IsTerminal, Write};
 use std::time::Duration;
 
@@ -29,7 +30,7 @@ pub(crate) fn is_interactive() -> bool {
 
 /// A bar over bytes on standard error; draws nothing when that is no terminal.
 pub(crate) fn byte_bar(what: &str, bytes: usize) -> ProgressBar {
-    bar(what, bytes, "{bytes} of {total_bytes}, {bytes_per_sec}")
+    bar(what, bytes, "{bytes} of {total_bytes}{pace}")
 }
 
 /// A bar over things that take a while each.
@@ -40,9 +41,23 @@ pub(crate) fn count_bar(what: &str, count: usize) -> ProgressBar {
 fn bar(what: &str, len: usize, numbers: &str) -> ProgressBar {
     let template = format!("{what:<8} [{{bar:30}}] {numbers}");
     let style = ProgressStyle::with_template(&template).expect("a constant template");
+    let style = style.with_key("pace", |state: &ProgressState, out: &mut dyn fmt::Write| {
+        let _ = out.write_str(&pace(state.pos(), state.len(), state.elapsed()));
+    });
     let bar = ProgressBar::new(len as u64).with_style(style.progress_chars("=> "));
     bar.tick(); // it may be a while until something happens
     bar
+}
+
+/// The rate so far and, by it, the time left. A moving average would take seconds to get anywhere.
+fn pace(done: u64, all: Option<u64>, time: Duration) -> String {
+    let per_second = done as f64 / time.as_secs_f64();
+    if done == 0 || !per_second.is_finite() {
+        return String::new();
+    }
+    let left = all.unwrap_or(done).saturating_sub(done) as f64 / per_second;
+    let (left, unit) = if left < 119.5 { (left, "s") } else { (left / 60.0, "min") };
+    format!(", {} GB/s, {left:.0} {unit} left", rate(per_second / 1e9))
 }
 
 /// Bytes with a binary unit and three digits: `361 MiB`, `2.21 GiB`.
@@ -115,5 +130,15 @@ mod tests {
         assert_eq!(rate(5.214), "5.21");
         assert_eq!(rate(1234.5), "1234");
         assert_eq!(plural(1, "node"), "1 node");
+    }
+
+    #[test]
+    fn the_pace_is_that_of_all_bytes_so_far() {
+        let after = |seconds, done, all| pace(done, Some(all), Duration::from_secs(seconds));
+        assert_eq!(after(4, 6_000_000_000, 21_000_000_000), ", 1.50 GB/s, 10 s left");
+        assert_eq!(after(10, 1_000_000_000, 61_000_000_000), ", 0.10 GB/s, 10 min left");
+        assert_eq!(after(2, 3_000_000_000, 3_000_000_000), ", 1.50 GB/s, 0 s left");
+        assert_eq!(after(2, 0, 3), "");
+        assert_eq!(after(0, 1, 3), "");
     }
 }

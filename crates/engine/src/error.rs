@@ -7,9 +7,12 @@ use topology::{CpuId, CpuList, NodeId};
 /// Errors of loading and running a model.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The file cannot be opened or mapped.
+    /// The file cannot be opened, mapped or read.
     #[error(transparent)]
     File(#[from] memory::Error),
+    /// No thread could be had that reads the file.
+    #[error("cannot start a thread that reads the file: {0}")]
+    Readers(#[source] std::io::Error),
     /// The file is not a valid GGUF file.
     #[error("{}: {source}", path.display())]
     Gguf {

@@ -43,7 +43,7 @@ impl ModelFile {
     }
 
     /// The same bytes for another loader: a mapping of its own, since whoever loads
-    /// [releases](ModelFile::release) what it has read.
+    /// [releases](MappedFile::release) what it has read.
     pub(crate) fn for_another(self: &Arc<ModelFile>) -> Result<Arc<ModelFile>, Error> {
         let Source::Mapped(files) = &self.source else { return Ok(self.clone()) };
         let files = files.iter().map(MappedFile::again).collect::<Result<_, _>>()?;
@@ -78,11 +78,20 @@ impl ModelFile {
         parsed.map_err(|source| Error::Gguf { path: self.path.clone(), source })
     }
 
-    /// Drops the pages of a part of the file from this process, so that loading does not hold a
-    /// model twice.
-    pub(crate) fn release(&self, part: &[u8]) {
-        let Source::Mapped(files) = &self.source else { return };
-        // Only the file that contains the part accepts it.
-        let _ = files.iter().any(|f| f.release(part).is_ok());
+    /// Its files; none, if it is in memory.
+    pub(crate) fn mapped(&self) -> &[MappedFile] {
+        match &self.source {
+            Source::Mapped(files) => files,
+            Source::Memory(_) => &[],
+        }
+    }
+
+    /// Bytes that the page cache has of all parts, in whole pages.
+    ///
+    /// # Errors
+    /// When the kernel does not tell.
+    pub fn cached_bytes(&self) -> Result<usize, Error> {
+        let files = self.mapped().iter();
+        Ok(files.map(MappedFile::cached_bytes).sum::<Result<usize, _>>()?)
     }
 }

@@ -33,11 +33,13 @@ mod generate;
 mod kv;
 mod load;
 mod options;
+mod packed;
 mod placement;
 mod profile;
 mod replicas;
 mod room;
 mod sampler;
+mod source;
 mod stop;
 
 pub use engine::{BatchEntry, Engine};
@@ -50,9 +52,9 @@ pub use graph::{
     Schedule, Schedules, Slice, Sync, Variant,
 };
 pub use kv::{PageCounts, SeqId};
-pub use load::{LoadProgress, LoadReport, Unpacked};
+pub use load::{FileRead, LoadProgress, LoadReport, Unpacked};
 pub use memory::HugePages;
-pub use options::{KvSize, LoadOptions, Numa};
+pub use options::{KvSize, LoadOptions, Numa, PageCache, Reading};
 pub use placement::{Activity, ArenaPlacement, Elsewhere, GroupPlacement, Moved, Placement};
 pub use replicas::{
     Constraint, Counters, GroupStatus, Outcome, Pooling, ReplicaInfo, ReplicaOptions,

@@ -6,18 +6,18 @@
 
 use crate::error::Error;
 use crate::file::ModelFile;
-use crate::options::{LoadOptions, Numa};
+use crate::options::{LoadOptions, Numa, PageCache, Reading};
 use crate::room::Room;
+use crate::source::{self, FileWeights};
 use gguf::TensorType;
 use graph::{
-    Executor, Graph, Limits, Mode, NodeBytes, Plan, PlanGroup, Progress, Schedules, Shares,
-    Sharing, WeightSource, WeightView,
+    Executor, Graph, Limits, Mode, NodeBytes, Plan, PlanGroup, Progress, Schedules, Shares, Sharing,
 };
 use kernels::{Kernels, TILE_ROWS};
 use memory::{HugePages, Policy};
 use models::{Hparams, Model};
 use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 use topology::{CpuId, Layout, Machine, NodeId};
 
@@ -31,9 +31,9 @@ const MEASURED_BYTES: usize = 1 << 30;
 /// How far loading has come.
 #[derive(Copy, Clone, Debug)]
 pub struct LoadProgress {
-    /// Packed bytes so far.
+    /// Bytes of the file that are in memory.
     pub done: usize,
-    /// Packed bytes in all.
+    /// All of them that are wanted.
     pub total: usize,
 }
 
@@ -44,6 +44,8 @@ pub struct LoadReport {
     pub build: Duration,
     /// Starting threads, allocating, and packing the weights.
     pub pack: Duration,
+    /// What was read, unless the model was in memory.
+    pub read: Option<FileRead>,
     /// How the nodes share the model.
     pub mode: Mode,
     /// Page size of weights and KV pages.
@@ -54,6 +56,17 @@ pub struct LoadReport {
     pub unpacked: Vec<Unpacked>,
     /// What was not as it should be; everything works regardless.
     pub warnings: Vec<String>,
+}
+
+/// How a file was read.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub struct FileRead {
+    /// The way.
+    pub reading: Reading,
+    /// What became of its pages in the page cache.
+    pub page_cache: PageCache,
+    /// Bytes of weights.
+    pub bytes: usize,
 }
 
 /// Tensors of a type that is unpacked to 8 bits when it is loaded.
@@ -299,18 +312,36 @@ fn load_in(
         tracing::debug!(pairs, widened, "bfloat16 products, G/s and thread");
     }
     let packing = Instant::now();
-    let source = FileWeights { gguf: &gguf, file, stop };
-    let mut told = |p: Progress<'_>| {
-        for tensor in p.tensors.iter().filter_map(|name| gguf.tensor(name)) {
-            file.release(tensor.data);
+    let bytes = (0..graph.nodes()).map(|n| weights(&graph, n)).sum::<usize>() * copies;
+    let (reading, cache) = (options.reading, options.page_cache);
+    let cache = match reading {
+        Reading::Direct => PageCache::Drop,
+        Reading::Mapped => {
+            cache.unwrap_or_else(|| source::page_cache(alone, file.bytes(), bytes as u64))
         }
+    };
+    let mut read = 0;
+    let mut told = |p: Progress| {
+        read = p.done;
         progress(LoadProgress { done: p.done, total: p.total });
     };
-    let executor = Executor::new(graph, plan, limits, kernels, machine, &source, &mut told)?;
+    let nodes = plan.groups.iter().filter_map(|g| g.node).collect::<BTreeSet<_>>().len();
+    let executor = FileWeights::with(file, &gguf, (reading, cache), nodes, stop, |source| {
+        Ok(Executor::new(graph, plan, limits, kernels, machine, source, &mut told)?)
+    })?;
+    let pack = packing.elapsed();
+    let read =
+        (!file.mapped().is_empty()).then_some(FileRead { reading, page_cache: cache, bytes: read });
+    if let Some(read) = read {
+        let gb_per_s = (read.bytes as f64 / pack.as_secs_f64() / 1e7).round() / 100.0;
+        let FileRead { reading, page_cache, bytes } = read;
+        tracing::info!(bytes, gb_per_s, ?reading, ?page_cache, "weights are in memory");
+    }
     let notes = machine.notes().iter().cloned().chain(notes);
     let report = LoadReport {
         build,
-        pack: packing.elapsed(),
+        pack,
+        read,
         mode,
         huge_pages,
         nodes: executor.node_bytes(),
@@ -410,23 +441,5 @@ fn check(options: &LoadOptions) -> Result<(), Error> {
     match sizes.into_iter().find(|(_, size)| *size == Some(0)) {
         Some((name, _)) => Err(Error::Zero(name)),
         None => Ok(()),
-    }
-}
-
-/// The tensors of a file whose pages are given back once they are packed.
-struct FileWeights<'a> {
-    gguf: &'a gguf::Gguf<'a>,
-    file: &'a ModelFile,
-    stop: &'a AtomicBool,
-}
-
-impl WeightSource for FileWeights<'_> {
-    fn tensor(&self, name: &str) -> Option<WeightView<'_>> {
-        // To the executor a load that is stopped is a file that ends.
-        if self.stop.load(Relaxed) { None } else { WeightSource::tensor(self.gguf, name) }
-    }
-
-    fn release(&self, part: &[u8]) {
-        self.file.release(part);
     }
 }

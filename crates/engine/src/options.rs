@@ -22,6 +22,25 @@ pub enum Numa {
     Off,
 }
 
+/// How the bytes of a model file come into memory.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub enum Reading {
+    /// Mapped: by way of the page cache, so that a file which is there already is not read again.
+    #[default]
+    Mapped,
+    /// Past the page cache (`O_DIRECT`), of which nothing is taken or kept.
+    Direct,
+}
+
+/// What becomes of the pages that the page cache has of a mapped file.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum PageCache {
+    /// They stay, for the next start.
+    Keep,
+    /// They are taken out as soon as they are packed.
+    Drop,
+}
+
 /// How many tokens the KV cache holds.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub enum KvSize {
@@ -61,6 +80,11 @@ pub struct LoadOptions {
     /// `phases` and `groups` have others: then schedules are [carried over](Schedules::carried). Default:
     /// they were found for these.
     pub schedules_for: Option<Vec<Vec<usize>>>,
+    /// How the file is read. Default: mapped.
+    pub reading: Reading,
+    /// What becomes of a mapped file's pages in the page cache. Default: they stay if file and weights
+    /// fit into memory together, also by the control group's limit.
+    pub page_cache: Option<PageCache>,
     /// Page size of weights and KV pages. Default: for models above 1 GiB, what a measurement finds
     /// faster; otherwise transparent huge pages.
     pub huge_pages: Option<HugePages>,

@@ -123,6 +123,11 @@ impl Shard {
         parts.reduce(Block::max).expect("a matrix has parts")
     }
 
+    /// How many threads pack it.
+    pub(crate) fn packers(&self) -> usize {
+        self.pack.len() - 1
+    }
+
     /// The tiles of a part that the packer `rank` packs.
     pub(crate) fn packed_by(&self, rank: usize, part: usize) -> Range<usize> {
         self.tiles(&self.pack, rank, part)

@@ -119,7 +119,10 @@ pub enum Error {
         /// The first wrong element.
         at: usize,
     },
-    /// Memory could not be had.
+    /// Loading was given up.
+    #[error("loading was stopped")]
+    Stopped,
+    /// Memory could not be had, or the file not be read.
     #[error(transparent)]
     Memory(#[from] memory::Error),
     /// The worker pool could not be made.

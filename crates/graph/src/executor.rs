@@ -58,7 +58,7 @@ pub struct Executor {
 impl Executor {
     /// Makes the pool, allocates all memory and packs the weights.
     ///
-    /// `progress` is called after each matrix, on the calling thread, which becomes the pool's
+    /// `progress` is called whenever some of the weights are packed, on the calling thread, which becomes the pool's
     /// first worker: call [`Executor::step`] from the same thread.
     ///
     /// # Errors
@@ -75,7 +75,7 @@ impl Executor {
         kernels: &'static Kernels,
         machine: &Machine,
         source: &dyn WeightSource,
-        progress: &mut dyn FnMut(Progress<'_>),
+        progress: &mut dyn FnMut(Progress),
     ) -> Result<Executor, Error> {
         assert_eq!(plan.graph_nodes(), graph.nodes, "the plan must fit the graph");
         plan.check()?;

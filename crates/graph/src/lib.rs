@@ -79,6 +79,6 @@ pub use sum::Sum;
 pub use tensor::{Bundle, BundleInfo, Domain};
 pub use timing::{ShapeUse, usual_slice};
 pub use weight::{
-    ByHead, Catalog, Layout, Matrix, MatrixId, Members, Part, SplitBy, TensorSpec, Vector,
-    VectorId, WeightSource, WeightView,
+    ByHead, Catalog, Layout, Matrix, MatrixId, Members, PackBytes, Part, SplitBy, TensorSpec,
+    Vector, VectorId, WeightSource, WeightView,
 };

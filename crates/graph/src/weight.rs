@@ -22,15 +22,38 @@ pub struct WeightView<'a> {
     pub data: &'a [u8],
 }
 
+/// What [`WeightSource::take`] hands bytes to: those of each part that was asked for.
+pub type PackBytes<'a> = dyn FnMut(&[&[u8]]) -> Result<(), Error> + 'a;
+
 /// Where a graph finds its weights by name.
+///
+/// What is packed together is asked for ahead with [`begin`](WeightSource::begin), and in the same order
+/// [taken](WeightSource::take). Whoever asks does not look at a view's `data` itself: it says which bytes
+/// of the file are meant, and a source need not have them there.
 pub trait WeightSource: Sync {
     /// The tensor `name`, or `None` when the file has none.
     fn tensor(&self, name: &str) -> Option<WeightView<'_>>;
 
-    /// Told by a packing thread that it is through with a part of a tensor's data. A source that is
-    /// a mapped file can drop the part's pages, so that nothing is held twice.
-    fn release(&self, part: &[u8]) {
-        let _ = part;
+    /// Bytes of the file that are packed between two waits: enough that a wait costs nothing beside, few
+    /// enough that several times as many, which are being brought, take little memory.
+    fn round_bytes(&self) -> usize {
+        32 << 20
+    }
+
+    /// Asked for parts of tensors' data that will be taken after those asked for before. `false` if
+    /// enough is being brought already; it is asked again then when something was taken. Never `false` when
+    /// everything that was asked for is taken.
+    fn begin(&self, parts: &[&[u8]]) -> bool {
+        let _ = parts;
+        true
+    }
+
+    /// Hands the bytes of these parts to `pack`. The source may throw them away when that returns.
+    ///
+    /// # Errors
+    /// When they cannot be read, or `pack` fails.
+    fn take(&self, parts: &[&[u8]], pack: &mut PackBytes<'_>) -> Result<(), Error> {
+        pack(parts)
     }
 }
 

@@ -46,6 +46,14 @@ pub enum Error {
         /// The system's reason.
         source: io::Error,
     },
+    /// The file could not be opened for reads past the page cache.
+    #[error("{path}: cannot open the file: {source}")]
+    Open {
+        /// As given.
+        path: PathBuf,
+        /// The system's reason.
+        source: io::Error,
+    },
     /// Bytes that do not belong to the mapping they were said to be part of.
     #[error("{path}: {len} bytes to advise on or release do not lie in the mapped file")]
     Outside {
@@ -59,6 +67,43 @@ pub enum Error {
     Advise {
         /// The mapped file.
         path: PathBuf,
+        /// The system's reason.
+        source: io::Error,
+    },
+    /// The kernel did not take a part of a file out of its page cache.
+    #[error("{path}: posix_fadvise: {source}")]
+    Uncache {
+        /// The file.
+        path: PathBuf,
+        /// The system's reason.
+        source: io::Error,
+    },
+    /// The kernel does not tell which pages of a file it holds.
+    #[error("{path}: mincore: {source}")]
+    Mincore {
+        /// The mapped file.
+        path: PathBuf,
+        /// The system's reason.
+        source: io::Error,
+    },
+    /// The file system has no way past the page cache.
+    #[error(
+        "{path}: its file system refuses reads past the page cache (O_DIRECT); load with --load mapped, \
+         or copy the file to a disk with another file system"
+    )]
+    NoDirect {
+        /// As given.
+        path: PathBuf,
+    },
+    /// A read past the page cache failed.
+    #[error("{path}: reading {bytes} bytes at {at} past the page cache: {source}")]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// Where in the file.
+        at: u64,
+        /// How many.
+        bytes: usize,
         /// The system's reason.
         source: io::Error,
     },

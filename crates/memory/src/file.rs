@@ -1,4 +1,4 @@
-//! Mapped files: the source that weights are copied from.
+//! Mapped files: the source that weights are copied from, and what the page cache has of them.
 
 use std::fs::{self, File};
 use std::io;
@@ -15,7 +15,8 @@ use crate::sys;
 /// The mapping is read-only and private, so nothing here can change the file. The kernel reads
 /// pages when they are first looked at and keeps them in its page cache; a loader that has copied a
 /// tensor to its arena [releases](MappedFile::release) the pages, so that the process does not
-/// count (and under a memory limit does not hold) the model twice.
+/// count the model twice. Where memory does not hold both, it takes them
+/// [out of the page cache](MappedFile::uncache) as well.
 ///
 /// Limit, as with every mapped file: if another process truncates the file, a later look at the
 /// missing pages ends this process with SIGBUS; if it writes to the file, the bytes may change.
@@ -98,6 +99,49 @@ impl MappedFile {
         // The page that holds the file's end holds nothing else.
         let end = if end == self.map.len() { end } else { end - end % page };
         self.advise_range(start..end, libc::MADV_DONTNEED)
+    }
+
+    /// Takes the pages that lie wholly in `part` out of this process's memory and out of the page cache.
+    /// The bytes remain readable: the next look at them brings them back from the disk. Pages that others
+    /// have mapped stay.
+    ///
+    /// # Errors
+    /// `part` is not a part of this mapping, or the kernel refuses.
+    pub fn uncache(&self, part: &[u8]) -> Result<(), Error> {
+        // Mapped pages would stay.
+        self.release(part)?;
+        let Range { start, end } = self.range(part)?;
+        // The kernel leaves pages that are there in part; of the file's last one nothing else is.
+        let end = if end == self.map.len() { end.next_multiple_of(sys::page_size()) } else { end };
+        // A length of zero would mean all that follows.
+        if start == end {
+            return Ok(());
+        }
+        sys::uncache(&self.file, start as u64, (end - start) as u64)
+            .map_err(|source| Error::Uncache { path: self.path.clone(), source })
+    }
+
+    /// Bytes of the file in the page cache, whoever brought them there, in whole pages. (To whoever could
+    /// not write to the file the kernel counts only what this process has mapped.)
+    ///
+    /// # Errors
+    /// The kernel does not tell.
+    pub fn cached_bytes(&self) -> Result<usize, Error> {
+        let page = sys::page_size();
+        let mut pages = vec![0; self.map.len().div_ceil(page)];
+        let start = self.map.as_ptr().cast_mut();
+        // SAFETY: all of our mapping; `pages` has a byte for each of its pages.
+        unsafe { sys::in_core(start, self.map.len(), &mut pages) }
+            .map_err(|source| Error::Mincore { path: self.path.clone(), source })?;
+        Ok(pages.iter().filter(|&&held| held & 1 != 0).count() * page)
+    }
+
+    /// Where in the file `part` lies.
+    ///
+    /// # Errors
+    /// `part` is not a part of this mapping.
+    pub fn place(&self, part: &[u8]) -> Result<Range<u64>, Error> {
+        self.range(part).map(|range| range.start as u64..range.end as u64)
     }
 
     /// Tells the kernel how `part`, and what shares pages with it, is about to be read.

@@ -3,7 +3,8 @@
 //!
 //! Everything that a core streams during inference lies in an [`Arena`] of its own node. Blocks
 //! are cut from it once, when the model is loaded, and never returned one by one. The model file
-//! itself is only a source: a [`MappedFile`] whose pages are released as soon as they are copied.
+//! itself is only a source: a [`MappedFile`] whose pages are released as soon as they are copied, or a
+//! [`DirectFile`] that is read past the page cache.
 //! [`pages_by_node`] asks the kernel where pages really are, [`huge_bytes`] how many of them are
 //! huge, [`resident`] how much there is in all. [`check_room`] asks before anything is written
 //! whether a node can take it, [`probe`] measures what a core can read, and [`counters`] reads the
@@ -21,6 +22,7 @@ compile_error!("arclight-memory needs Linux: it uses mbind, move_pages and /proc
 mod arena;
 mod block;
 pub mod counters;
+mod direct;
 mod error;
 mod file;
 mod home;
@@ -33,6 +35,7 @@ mod sys;
 
 pub use arena::{Arena, ArenaOptions, HugePages, Warning};
 pub use block::{Block, Pod};
+pub use direct::{DirectFile, Stage};
 pub use error::Error;
 pub use file::{Advice, MappedFile};
 pub use home::bring_home;

@@ -1,6 +1,8 @@
 //! The system calls that libc has no functions for, and the page size.
 
+use std::fs::File;
 use std::io;
+use std::os::fd::AsRawFd;
 use std::sync::OnceLock;
 
 use topology::NodeId;
@@ -74,4 +76,43 @@ pub(crate) unsafe fn advise(start: *mut u8, len: usize, advice: i32) -> io::Resu
     // SAFETY: by this function's contract.
     let failed = unsafe { libc::madvise(start.cast(), len, advice) != 0 };
     if failed { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// Asks the kernel to take the pages that lie wholly in a part of a file out of its page cache. Pages
+/// that a process has mapped or that are not written back yet stay.
+pub(crate) fn uncache(file: &File, offset: u64, len: u64) -> io::Result<()> {
+    let (Ok(offset), Ok(len)) = (offset.try_into(), len.try_into()) else {
+        return Err(io::ErrorKind::InvalidInput.into());
+    };
+    let advice = libc::POSIX_FADV_DONTNEED;
+    // SAFETY: the descriptor is open; the call takes no memory of this process.
+    match unsafe { libc::posix_fadvise(file.as_raw_fd(), offset, len, advice) } {
+        0 => Ok(()),
+        error => Err(io::Error::from_raw_os_error(error)),
+    }
+}
+
+/// For each page of a mapping whether memory holds it, in bit 0 of a byte.
+///
+/// # Safety
+/// The range is a mapping of the caller's and starts on a page; `pages` has a byte for each of its pages.
+pub(crate) unsafe fn in_core(start: *mut u8, len: usize, pages: &mut [u8]) -> io::Result<()> {
+    assert_eq!(pages.len(), len.div_ceil(page_size()));
+    // SAFETY: by this function's contract; the kernel writes a byte for each page.
+    let failed = unsafe { libc::mincore(start.cast(), len, pages.as_mut_ptr()) != 0 };
+    if failed { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// What addresses and file offsets must be multiples of when a file is read past the page cache, as its
+/// file system says; `None` if it does not say.
+pub(crate) fn direct_alignment(file: &File) -> Option<(usize, usize)> {
+    let mut stat = std::mem::MaybeUninit::<libc::statx>::zeroed();
+    let (flags, mask) = (libc::AT_EMPTY_PATH, libc::STATX_DIOALIGN);
+    // SAFETY: the path is empty and ends with a zero; the kernel writes to `stat`, which lives.
+    let failed =
+        unsafe { libc::statx(file.as_raw_fd(), c"".as_ptr(), flags, mask, stat.as_mut_ptr()) != 0 };
+    // SAFETY: numbers, all bits of which are values, zero from the beginning.
+    let stat = unsafe { stat.assume_init() };
+    let said = !failed && stat.stx_mask & libc::STATX_DIOALIGN != 0;
+    said.then_some((stat.stx_dio_mem_align as usize, stat.stx_dio_offset_align as usize))
 }

@@ -11,7 +11,7 @@ use tune::Model;
 /// A shape and a type, or a file.
 #[derive(Clone, Debug)]
 pub(super) enum ModelChoice {
-    Shape(Published),
+    Shape(Box<Published>),
     File(PathBuf),
 }
 
@@ -20,7 +20,7 @@ impl FromStr for ModelChoice {
 
     fn from_str(text: &str) -> Result<ModelChoice, String> {
         match text.parse::<Published>() {
-            Ok(model) => Ok(ModelChoice::Shape(model)),
+            Ok(model) => Ok(ModelChoice::Shape(Box::new(model))),
             // A name with a colon is no file unless there is one.
             Err(e) if text.contains(':') && !PathBuf::from(text).exists() => Err(e.to_string()),
             Err(_) => Ok(ModelChoice::File(text.into())),
@@ -40,7 +40,7 @@ impl ModelChoice {
         match self {
             ModelChoice::Shape(published) => Ok(NamedModel {
                 name: format!("{} {}", published.shape.title, published.mix.name),
-                model: Model::published(*published, kv),
+                model: Model::published(**published, kv),
             }),
             ModelChoice::File(path) => of_file(ModelFile::open(path)?, kv),
         }
@@ -72,7 +72,7 @@ mod tests {
         for text in ["tiny:q4_k_m", "tiny:bf16", "tiny:f32"] {
             let published: Published = text.parse().unwrap();
             let file = of_file(synth::in_memory(&published, 1).unwrap(), KvType::F16).unwrap();
-            let shape = ModelChoice::Shape(published).read(KvType::F16).unwrap();
+            let shape = ModelChoice::Shape(Box::new(published)).read(KvType::F16).unwrap();
             for job in [Job::decode(9), Job { tokens: 99, context: 9, chunk: 64 }] {
                 let of = |m: &NamedModel| {
                     job.predict(&machine, &Engine::tensor_parallel(), &m.model, &[3; 4]).unwrap()

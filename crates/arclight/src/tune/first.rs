@@ -47,7 +47,8 @@ fn tuned(file: &ModelFile, machine: &Machine, options: &mut LoadOptions) -> Resu
     let Some(path) = owner.path() else { return Ok(()) };
     let part = Part::create(&path)?;
     let trace = Trace::new(requests()).map_err(Error::refused)?;
-    let plain = LoadOptions { kv: options.kv, ..LoadOptions::default() };
+    let LoadOptions { kv, reading, .. } = *options;
+    let plain = LoadOptions { kv, reading, ..LoadOptions::default() };
     let start = Instant::now();
     let (outcome, interrupted) = search(Depth::Quick, &trace, 1, file, machine, &plain)?;
     if interrupted {

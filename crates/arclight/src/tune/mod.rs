@@ -11,7 +11,7 @@ mod others;
 mod schedules;
 pub(crate) mod stored;
 
-use crate::args::{KvArg, ModelArg, count};
+use crate::args::{KvArg, LoadArg, ModelArg, count};
 use crate::error::Error;
 use crate::load;
 use crate::table::{self, figure};
@@ -73,6 +73,9 @@ pub(crate) struct TuneArgs {
     /// How keys and values are kept
     #[arg(long, value_name = "TYPE", value_enum, default_value_t = KvArg::F16)]
     kv_type: KvArg,
+    /// How the model file is read, every time
+    #[arg(long, value_name = "WAY", value_enum, default_value_t = LoadArg::Mapped)]
+    load: LoadArg,
 }
 
 const EXAMPLES: &str = "\
@@ -124,12 +127,14 @@ pub(crate) fn run(args: &TuneArgs) -> Result<(), Error> {
     if args.compare {
         // No step is taken: a small context leaves the memory to the weights.
         let context = Some(load::hparams(&file)?.context.min(STEP_TOKENS as usize));
-        return compare::run(&file, &path, LoadOptions { context, ..LoadOptions::default() });
+        let reading = args.load.into();
+        return compare::run(&file, &path, LoadOptions { context, reading, ..Default::default() });
     }
     // What takes minutes to find must not fail to be kept.
     let part = Part::create(&path)?;
     interrupt::install();
-    let options = LoadOptions { kv: args.kv_type.into(), ..LoadOptions::default() };
+    let (kv, reading) = (args.kv_type.into(), args.load.into());
+    let options = LoadOptions { kv, reading, ..LoadOptions::default() };
     let start = Instant::now();
     let most = Duration::from_secs(args.matrices.into());
     let depth = if args.quick { Depth::Quick } else { Depth::Whole(args.repetitions, most) };

@@ -169,8 +169,8 @@ impl Replicas {
     /// the nodes and CPUs in `options`. The other options hold for each replica: `threads`, `nodes`
     /// and `sequences` are numbers per replica.
     ///
-    /// All load at once, each with its own cores; they read the file in step, so from a disk it
-    /// comes once. It is not needed any more afterwards. `progress` tells of all together.
+    /// All load at once, each with its own cores, and each reads the file: from a disk it comes once if it
+    /// stays in the page cache. It is not needed any more afterwards. `progress` tells of all together.
     ///
     /// # Errors
     /// When there are too few cores or too little memory for so many copies, and whatever

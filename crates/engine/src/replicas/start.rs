@@ -23,6 +23,7 @@ use crate::file::ModelFile;
 use crate::load::{self, LoadProgress, Size};
 use crate::options::{KvSize, LoadOptions};
 use crate::room::Room;
+use crate::source;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -162,6 +163,10 @@ pub(crate) fn agree(
     if options.kv_size == KvSize::Fit {
         options.kv_size = KvSize::Tokens(tokens);
     }
+    // The file is in the page cache once, whoever reads it.
+    let weights = sizes.iter().map(|s| s.weights).sum();
+    let cache = options.page_cache;
+    options.page_cache = cache.or_else(|| Some(source::page_cache(&parts, file.bytes(), weights)));
 
     let shared = |node: NodeId| load::sharing(&parts, node) > 1;
     let bytes = |size: &Size| size.weights + size.kv(room, &options);

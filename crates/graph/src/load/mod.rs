@@ -1,7 +1,10 @@
-//! Loading: tensors of the file become packed tiles in the nodes' arenas.
-//!
-//! Every thread packs the tiles that it will multiply, so pages are first touched on their node
-//! and nothing moves afterwards. A matrix is one job for the pool; progress is told between jobs.
+//! Packed weights: where each tensor's tiles lie in the nodes' arenas. [`pack`] fills them.
+
+mod pack;
+mod rounds;
+mod turned;
+
+pub use pack::Progress;
 
 use crate::builder::Graph;
 use crate::deal::{Dealt, Shard};
@@ -9,15 +12,11 @@ use crate::error::Error;
 use crate::plan::{Mode, Plan};
 use crate::schedule::MatrixShape;
 use crate::stages::Spans;
-use crate::weight::{Layout, Matrix, MatrixId, SplitBy, VectorId, WeightSource, WeightView};
+use crate::weight::{Matrix, MatrixId, SplitBy, VectorId};
 use gguf::TensorType;
 use kernels::{Kernels, Piece, TILE_ROWS, Tiles};
 use memory::{Arena, ArenaOptions, Block};
 use std::ops::Range;
-use threads::{Pool, View, Worker};
-
-/// A packing thread gives the file's pages back after this many bytes.
-const RELEASE_BYTES: usize = 256 << 10;
 
 /// A tensor's share on one node, packed.
 #[derive(Clone)]
@@ -164,60 +163,7 @@ pub(crate) struct Shelves {
     levels: usize,
 }
 
-/// What was just loaded.
-#[derive(Clone, Debug)]
-pub struct Progress<'a> {
-    /// Tensors of the file that will not be read again.
-    pub tensors: &'a [String],
-    /// Packed bytes so far.
-    pub done: usize,
-    /// Packed bytes in all.
-    pub total: usize,
-}
-
 impl Weights {
-    /// Packs everything, on the pool's own threads.
-    pub(crate) fn pack_all(
-        &mut self,
-        graph: &Graph,
-        pool: &mut Pool,
-        source: &dyn WeightSource,
-        progress: &mut dyn FnMut(Progress<'_>),
-    ) -> Result<(), Error> {
-        let weights = &self.shelves;
-        let total = self.arenas.iter().map(Arena::used).sum();
-        let mut done = 0;
-        for (m, matrix) in graph.matrices.iter().enumerate() {
-            let views = views(matrix, source)?;
-            let id = MatrixId(m as u32);
-            pool.run(&|worker| {
-                let packer = weights.packer(worker);
-                weights.pack(id, matrix, &views, packer, source);
-            })?;
-            let shards = weights.matrices[m].iter().flatten();
-            done += shards.flat_map(|s| &s.parts).map(|p| p.block.len()).sum::<usize>();
-            let tensors: Vec<String> = matrix.parts.iter().map(|p| p.name.clone()).collect();
-            progress(Progress { tensors: &tensors, done, total });
-        }
-        for (v, vector) in graph.vectors.iter().enumerate() {
-            let mut values = vec![vector.fill.unwrap_or(0.0); vector.len];
-            if vector.fill.is_none() {
-                let missing = || Error::MissingTensor(vector.name.clone());
-                dequantize(source.tensor(&vector.name).ok_or_else(missing)?, &mut values);
-            }
-            pool.run(&|worker| {
-                let (copy, rank) = weights.packer(worker);
-                if rank == 0 {
-                    // SAFETY: the first thread of those that pack a copy is alone in writing this.
-                    let to = unsafe { weights.vectors[v][copy].as_mut_slice::<f32>() };
-                    to[..values.len()].copy_from_slice(&values);
-                }
-            })?;
-        }
-        progress(Progress { tensors: &[], done: total, total });
-        Ok(())
-    }
-
     /// Makes the arenas and gives every tensor its place in them; nothing is written yet.
     pub(crate) fn allocate(
         graph: &Graph,
@@ -339,82 +285,6 @@ impl Shelves {
         bounds.iter().map(most).collect()
     }
 
-    /// Which copy a thread helps to pack, and as which of its packers: those who will read it.
-    fn packer(&self, worker: &mut Worker) -> (usize, usize) {
-        if self.copies > 1 {
-            worker.switch(View::Groups);
-        }
-        (worker.group(), worker.rank())
-    }
-
-    /// Packs the tiles of one thread.
-    fn pack(
-        &self,
-        id: MatrixId,
-        matrix: &Matrix,
-        views: &[WeightView<'_>],
-        (copy, rank): (usize, usize),
-        source: &dyn WeightSource,
-    ) {
-        let Some(shard) = &self.matrices[id.0 as usize][copy] else { return };
-        let node = if self.mode == Mode::TensorParallel { copy } else { 0 };
-        for (p, (packed, view)) in shard.parts.iter().zip(views).enumerate() {
-            let (rows, cols) = (matrix.rows(p, node), matrix.cols(p, node));
-            let bytes = |cols: usize| cols / view.ty.block_len() * view.ty.block_bytes();
-            let row_bytes = bytes(view.cols);
-            let layout = matrix.parts[p].layout;
-            let data = &view.data[matrix.parts[p].first * row_bytes..];
-            if let Layout::Columns { len, .. } = layout {
-                for t in shard.packed_by(rank, p) {
-                    let first = rows.start + t * TILE_ROWS;
-                    let turned = turned(
-                        &data[layout.row(first) * row_bytes..],
-                        view,
-                        first % len,
-                        cols.len(),
-                    );
-                    // SAFETY: as below.
-                    let to = unsafe { packed.root_block(t, packed.whole()).as_mut_slice::<u8>() };
-                    pack_floats(packed.ty, &turned, cols.len(), to);
-                }
-                continue;
-            }
-            let mut held = 0..0; // rows that are packed and not released yet
-            for t in shard.packed_by(rank, p) {
-                let (before, t_of_member) = packed.member(&matrix.parts[p], t);
-                let row = rows.start + t_of_member * TILE_ROWS;
-                let first = before + layout.row(row);
-                let last = first + TILE_ROWS.min(rows.end - row);
-                for root in &packed.summed(1).roots {
-                    // SAFETY: `share` gives every tile to exactly one thread, and nobody reads
-                    // tiles before `pack_all` returns.
-                    let mut to = unsafe { packed.root_block(t, root).as_mut_slice::<u8>() };
-                    let mut col = cols.start + root.cols.start;
-                    for piece in &root.pieces {
-                        let slice = bytes(col)..bytes(col + piece.cols);
-                        col += piece.cols;
-                        let mut sources: [&[u8]; TILE_ROWS] = [&[]; TILE_ROWS];
-                        for (source, row) in sources.iter_mut().zip(first..last) {
-                            *source = &data[row * row_bytes..][slice.clone()];
-                        }
-                        let (own, rest) = to.split_at_mut(kernels::tile_bytes(view.ty, piece.cols));
-                        kernels::pack_tile(view.ty, &sources[..last - first], piece.cols, own);
-                        to = rest;
-                    }
-                }
-                // Other experts' rows, which others pack, may lie between.
-                if held.end != first {
-                    held.start = first;
-                }
-                held.end = last;
-                if held.len() * row_bytes >= RELEASE_BYTES {
-                    source.release(&data[held.start * row_bytes..held.end * row_bytes]);
-                    held.start = held.end;
-                }
-            }
-        }
-    }
-
     /// What node `node` of the graph holds of a matrix, as threads of `group` read it.
     pub(crate) fn shard(&self, matrix: MatrixId, node: usize, group: usize) -> &Shard {
         let copies = &self.matrices[matrix.0 as usize];
@@ -501,35 +371,6 @@ fn parts(matrix: &Matrix, node: usize, arena: &mut Arena) -> Result<Vec<Packed>,
     Ok(parts)
 }
 
-/// Columns `first..first + 16` of the next `rows` rows of a tensor, as rows: `[16, rows]`.
-fn turned(data: &[u8], view: &WeightView<'_>, first: usize, rows: usize) -> Vec<f32> {
-    let (block, bytes) = (view.ty.block_len(), view.ty.block_bytes());
-    let row_bytes = view.cols / block * bytes;
-    // The blocks that hold these columns: one, or several of one element.
-    let (from, to) = (first / block, (first + TILE_ROWS).div_ceil(block));
-    let (mut values, mut out) = (vec![0.0; (to - from) * block], vec![0.0; TILE_ROWS * rows]);
-    for row in 0..rows {
-        let blocks = &data[row * row_bytes + from * bytes..row * row_bytes + to * bytes];
-        view.ty.dequantize(blocks, &mut values).expect("whole blocks");
-        for (r, value) in values[first - from * block..][..TILE_ROWS].iter().enumerate() {
-            out[r * rows + row] = *value;
-        }
-    }
-    out
-}
-
-/// Packs a tile of rows of `cols` floats as a type without blocks.
-fn pack_floats(ty: TensorType, rows: &[f32], cols: usize, to: &mut [u8]) {
-    let packable = |row: &[f32]| {
-        let mut bytes = Vec::new();
-        ty.quantize(row, &mut bytes).expect("elements are blocks of their own");
-        bytes
-    };
-    let rows: Vec<Vec<u8>> = rows.chunks_exact(cols).map(packable).collect();
-    let views: Vec<&[u8]> = rows.iter().map(Vec::as_slice).collect();
-    kernels::pack_tile(ty, &views, cols, to);
-}
-
 /// How the columns of part `p` on a node are summed in `splits` runs, and the bytes of a tile, in which
 /// segments follow each other in whatever runs they are summed.
 fn summed(matrix: &Matrix, p: usize, node: usize, splits: usize) -> (Summed, usize) {
@@ -567,43 +408,8 @@ pub(crate) fn paired(graph: &Graph) -> Vec<bool> {
     paired
 }
 
-fn views<'a>(matrix: &Matrix, source: &'a dyn WeightSource) -> Result<Vec<WeightView<'a>>, Error> {
-    let view =
-        |name: &String| source.tensor(name).ok_or_else(|| Error::MissingTensor(name.clone()));
-    matrix.parts.iter().map(|p| view(&p.name)).collect()
-}
-
-fn dequantize(view: WeightView<'_>, to: &mut [f32]) {
-    view.ty.dequantize(view.data, to).expect("sizes were checked when the file was parsed");
-}
-
 /// Threads at each level of the team that multiplies with a copy.
 fn team_sizes(plan: &Plan, copy: usize) -> Vec<usize> {
     let place = if plan.places() == 1 { 0 } else { copy };
     (0..plan.levels().len()).map(|level| plan.teams_at(level)[place].len()).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn columns_of_blocks_become_rows() {
-        for ty in [TensorType::F32, TensorType::BF16, TensorType::Q8_0, TensorType::Q4_K] {
-            let (rows, cols) = (24, 512);
-            let values: Vec<f32> = (0..rows * cols).map(|i| (i as f32 * 0.37).sin()).collect();
-            let mut data = Vec::new();
-            ty.quantize(&values, &mut data).unwrap();
-            let mut stored = vec![0.0; rows * cols];
-            ty.dequantize(&data, &mut stored).unwrap();
-            let view = WeightView { ty, rows, cols, data: &data };
-            for first in [0, 16, 240, 496] {
-                let got = turned(&data, &view, first, rows);
-                for (at, value) in got.iter().enumerate() {
-                    let (col, row) = (first + at / rows, at % rows);
-                    assert_eq!(*value, stored[row * cols + col], "{ty}: row {row}, column {col}");
-                }
-            }
-        }
-    }
 }
