@@ -3,7 +3,7 @@
 //! A [`Forecast`] lowers and compiles the form that the [`Executor`](crate::Executor) would choose for a step,
 //! and gives its stages with what the book says of every instruction. A model of time walks them.
 //!
-//! Limits: one sequence, all threads of the plan, no schedules.
+//! Limits: sequences that do the same, all threads of the plan, no schedules.
 
 use crate::book::{Desk, Extent, Line};
 use crate::buffer::Buffers;
@@ -51,7 +51,7 @@ pub struct Task {
 }
 
 impl<'a> Forecast<'a> {
-    /// A forecast for sequences of up to `context` tokens, whose keys and values are stored as `kv`.
+    /// A forecast for `sequences` sequences of up to `context` tokens each, whose keys and values are stored as `kv`.
     ///
     /// # Errors
     /// When a pipeline has more stages than layers.
@@ -63,30 +63,39 @@ impl<'a> Forecast<'a> {
         plan: &'a Plan,
         kv: KvType,
         context: usize,
+        sequences: usize,
     ) -> Result<Forecast<'a>, Error> {
         assert_eq!(plan.graph_nodes(), graph.nodes, "the plan must fit the graph");
         let spans = Spans::new(graph, plan)?;
         let team_threads = plan.teams().iter().map(Range::len).max().unwrap_or(1);
-        let ranges = graph.attention_states(context, 1);
+        let ranges = graph.attention_states(context, sequences);
         let form = FormLimits { team_threads, ..form_limits(graph, plan, ranges, kv) };
         Ok(Forecast { graph, plan, kv, spans, form })
     }
 
-    /// The parts of a step of `tokens` new tokens after `past`, of which the last one's logits are wanted:
-    /// the form in which each is executed, and what it touches. There is one, except in a pipeline.
-    pub fn parts(&self, tokens: usize, past: usize) -> Vec<(Variant, Extent)> {
-        let pieces = self.plan.pieces(tokens);
+    /// The parts of a step of `tokens` new tokens after `past` of each sequence, of which the last one's logits are
+    /// wanted: the form in which each is executed, and what it touches. There is one, except in a pipeline,
+    /// where one sequence comes in pieces, and of several each is whole.
+    pub fn parts(&self, sequences: usize, tokens: usize, past: usize) -> Vec<(Variant, Extent)> {
+        let pieces = match sequences {
+            1 => self.plan.pieces(tokens),
+            several => self.plan.pieces(several),
+        };
         let part = |at: usize| {
-            let own = share(tokens, pieces, at);
-            let logits = usize::from(own.end == tokens);
-            let new = (own.len(), past + own.start);
-            let extent = Extent::batch(self.graph.classes(), 1, new, logits);
+            let (own, new, logits) = if sequences == 1 {
+                let own = share(tokens, pieces, at);
+                (1, (own.len(), past + own.start), usize::from(own.end == tokens))
+            } else {
+                let own = share(sequences, pieces, at).len();
+                (own, (tokens, past), own)
+            };
+            let extent = Extent::batch(self.graph.classes(), own, new, logits);
             let shape = StepShape {
-                tokens: own.len(),
+                tokens: own * new.0,
                 outputs: logits,
                 ranges: extent.ranges.into_iter().max().unwrap_or(0) as usize,
-                tiles: own.len().div_ceil(query_tile(self.graph)),
-                single: own.len() == 1,
+                tiles: own * new.0.div_ceil(query_tile(self.graph)),
+                single: new.0 == 1,
             };
             (self.plan.variant(shape, self.form), extent)
         };

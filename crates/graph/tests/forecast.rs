@@ -21,8 +21,8 @@ fn foreseen(
     plan: &Plan,
     (tokens, past): (usize, usize),
 ) -> Vec<(PlaceCounts, WaitCounts)> {
-    let forecast = Forecast::new(graph, plan, KvType::F16, CONTEXT).unwrap();
-    let parts = forecast.parts(tokens, past);
+    let forecast = Forecast::new(graph, plan, KvType::F16, CONTEXT, 1).unwrap();
+    let parts = forecast.parts(1, tokens, past);
     // The books leave out that all join in the end.
     let meetings = forecast.meetings(parts.len()) as u64 - 1;
     let waits = WaitCounts { local: 0, global: meetings };

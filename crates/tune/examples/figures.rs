@@ -10,7 +10,7 @@ use tune::{Engine, Job, MachineModel, Model, Pages, Prediction, Work, known, pre
 const CONTEXT: usize = 15 + 128;
 
 /// The prompt of ArcLight's figure 13.
-const PROMPT: Job = Job { tokens: 300, context: 0, chunk: 512 };
+const PROMPT: Job = Job { tokens: 300, context: 0, chunk: 512, sequences: 1 };
 
 fn engines() -> [(&'static str, Engine); 5] {
     [
@@ -159,7 +159,7 @@ fn arm_stated() -> Result<(), tune::Error> {
         Ok::<(f64, f64), tune::Error>((1.0 / seconds, bytes / seconds / 1e9))
     };
     let both = |engine: &Engine, threads: [usize; 2]| {
-        let job = Job { tokens: 128, context: 0, chunk: 512 };
+        let job = Job { tokens: 128, context: 0, chunk: 512, sequences: 1 };
         let prompt = job.predict(&machine, engine, &model, &threads)?;
         Ok::<f64, tune::Error>(256.0 / (prompt.seconds + 128.0 / decode(engine, threads)?.0))
     };

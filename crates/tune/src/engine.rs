@@ -84,7 +84,7 @@ impl Engine {
         work: Work,
         threads: &[usize],
     ) -> Result<StepModel, Error> {
-        if work.tokens == 0 {
+        if work.tokens == 0 || work.sequences == 0 {
             return Err(Error::NoTokens);
         }
         let spread = match &self.placement {
@@ -124,7 +124,12 @@ impl Engine {
             Some(waits) => (1, waits.barrier),
         };
         let meetings = Waits { local: 0, global, barrier };
-        Ok(StepModel { tokens: work.tokens, threads: threads.to_vec(), rounds, meetings })
+        Ok(StepModel {
+            tokens: work.tokens * work.sequences,
+            threads: threads.to_vec(),
+            rounds,
+            meetings,
+        })
     }
 }
 
@@ -255,7 +260,7 @@ mod tests {
     use super::*;
     use crate::known::{self, qwen3_4b_q4_0};
 
-    const DEEP: Work = Work { tokens: 1, context: 100 };
+    const DEEP: Work = Work { tokens: 1, context: 100, sequences: 1 };
     // Qwen3-4B: widths of the residual stream, of all query heads and of the MLP.
     const LAYERS: usize = 36;
     const HIDDEN: usize = 2560;
@@ -291,7 +296,7 @@ mod tests {
     #[test]
     fn every_placement_reads_every_weight_once() {
         let model = qwen3_4b_q4_0();
-        let (weights, kv) = model.bytes(DEEP.context).unwrap();
+        let (weights, kv) = model.bytes(1, DEEP.context).unwrap();
         let engines =
             [Engine::tensor_parallel(), Engine::pipeline(), Engine::replicated(), spread(3)];
         for engine in engines {
@@ -363,7 +368,9 @@ mod tests {
             [Engine::tensor_parallel(), Engine::pipeline(), Engine::replicated(), spread(3)]
         {
             for tokens in [1, 7, 100] {
-                let step = engine.step(&model, Work { tokens, context: 50 }, &[3, 0, 4]).unwrap();
+                let step = engine
+                    .step(&model, Work { tokens, context: 50, sequences: 1 }, &[3, 0, 4])
+                    .unwrap();
                 let pairs: usize = (0..tokens).map(|i| 50 + i + 1).sum();
                 let macs = LAYERS * (tokens * layer + pairs * 2 * HEADS) + HIDDEN * VOCAB;
                 let of = |s: &Stage| s.times as f64 * s.macs.iter().flatten().sum::<f64>();
@@ -376,7 +383,7 @@ mod tests {
     #[test]
     fn sums_of_a_prompt_are_scattered_over_more_than_two_nodes() {
         let prompt = |threads: &[usize]| {
-            let step = ours(Work { tokens: 200, context: 0 }, threads);
+            let step = ours(Work { tokens: 200, context: 0, sequences: 1 }, threads);
             (sums(&step).1, waits(&step).1)
         };
         // Two sums a layer of 200 x 2560 floats over 2 links, whole; over 12 links, half of it. Rows of the
@@ -392,7 +399,7 @@ mod tests {
     #[test]
     fn pages_decide_who_reads_from_where() {
         let model = qwen3_4b_q4_0();
-        let (weights, kv) = model.bytes(DEEP.context).unwrap();
+        let (weights, kv) = model.bytes(1, DEEP.context).unwrap();
         // Weights in every node, and half of the cache.
         let (local, _) = sums(&Engine::replicated().step(&model, DEEP, &[4, 4]).unwrap());
         assert!((local / (weights + kv / 2.0) - 1.0).abs() < 1e-4);
@@ -417,7 +424,7 @@ mod tests {
         assert_eq!(rounds.iter().flatten().sum::<usize>(), LAYERS);
         assert!(rounds[0][0] < rounds[1][0] && rounds[1][0] < rounds[2][0], "{rounds:?}");
         // Four parts of 32 tokens through three nodes; all meet between rounds and in the end.
-        let prompt = step(Work { tokens: 128, context: 0 });
+        let prompt = step(Work { tokens: 128, context: 0, sequences: 1 });
         assert_eq!(prompt.rounds.iter().map(Vec::len).collect::<Vec<_>>(), [1, 2, 3, 3, 2, 1]);
         assert_eq!((prompt.meetings.global, decode.meetings.global), (7, 4));
     }
@@ -429,7 +436,8 @@ mod tests {
         assert_eq!(none, Err(Error::NoThreads));
         let pages = spread(4).step(&model, DEEP, &[1, 1]);
         assert!(matches!(pages, Err(Error::NodeCount { got: 4, nodes: 2, .. })), "{pages:?}");
-        let empty = Engine::pipeline().step(&model, Work { tokens: 0, context: 0 }, &[1, 1]);
+        let empty =
+            Engine::pipeline().step(&model, Work { tokens: 0, context: 0, sequences: 1 }, &[1, 1]);
         assert_eq!(empty, Err(Error::NoTokens));
         let deep = Engine::pipeline().step(&model, DEEP, &[1; 40]).unwrap_err().to_string();
         assert!(deep.contains("36"), "{deep}");

@@ -29,7 +29,7 @@
 //! let (machine, model) = (known::kunpeng_920(), known::qwen3_4b_q4_0());
 //! let step = Engine::tensor_parallel().step(&model, Work::decode(128), &[48; 4])?;
 //! let prediction = predict(&machine, &step)?;
-//! let (weights, _) = model.bytes(128)?;
+//! let (weights, _) = model.bytes(1, 128)?;
 //! assert!(prediction.tokens_per_second() > 3.2 * 102e9 / weights);
 //! # Ok::<(), tune::Error>(())
 //! ```

@@ -103,19 +103,22 @@ impl<'a> Model<'a> {
         Model::new(kv, move |shares| model.build(shares).graph)
     }
 
-    /// Bytes that the token after `context` others reads: of weights, and of keys and values.
+    /// Bytes that a step reads in which each of `sequences` sequences has a token after `context` others: of
+    /// weights, and of keys and values. Of experts, those that tokens choose on average.
     ///
     /// # Errors
     /// As [`crate::Engine::step`].
-    pub fn bytes(&self, context: usize) -> Result<(f64, f64), Error> {
-        let compiled =
-            self.compile(Mode::TensorParallel, Sync::Derived, &[1], Work::decode(context))?;
+    pub fn bytes(&self, sequences: usize, context: usize) -> Result<(f64, f64), Error> {
+        let work = Work { sequences, ..Work::decode(context) };
+        let compiled = self.compile(Mode::TensorParallel, Sync::Derived, &[1], work)?;
         let (programs, extent) = &compiled.parts[0];
         let (mut weights, mut state) = (0.0, 0.0);
         for (stage, term) in programs[0].terms() {
             let bytes = stage.times as f64 * term.units(extent) * term.amount;
             match (term.of, term.per) {
-                (Of::Bytes { kept: Kept::Weights, .. }, Per::Step(_)) => weights += bytes,
+                (Of::Bytes { kept: Kept::Weights, .. }, Per::Step(_) | Per::Expert(_)) => {
+                    weights += bytes;
+                }
                 (Of::Bytes { kept: Kept::State, write: false, .. }, _) => state += bytes,
                 _ => {}
             }
@@ -136,9 +139,10 @@ impl<'a> Model<'a> {
         let common = threads.iter().copied().fold(0, gcd);
         let shares: Vec<usize> = threads.iter().map(|n| n / common).collect();
         let graph = self.graph(if plan.graph_nodes() == 1 { &[1] } else { &shares });
-        let forecast = Forecast::new(&graph, &plan, self.kv, work.context + work.tokens)
+        let context = work.context + work.tokens;
+        let forecast = Forecast::new(&graph, &plan, self.kv, context, work.sequences)
             .map_err(|e| Error::Graph(e.to_string()))?;
-        let parts = forecast.parts(work.tokens, work.context);
+        let parts = forecast.parts(work.sequences, work.tokens, work.context);
         let meetings = forecast.meetings(parts.len());
         let programs = |(variant, extent): (Variant, Extent)| {
             let key = (shares.clone(), mode == Mode::Pipeline, sync == Sync::Global, variant);
@@ -282,7 +286,7 @@ mod tests {
     #[test]
     fn a_token_reads_the_weights_of_its_file_and_what_its_windows_show() {
         let of = |name: &str, kv, context| {
-            Model::published(name.parse().unwrap(), kv).bytes(context).unwrap()
+            Model::published(name.parse().unwrap(), kv).bytes(1, context).unwrap()
         };
         let (weights, kv) = of("qwen3-4b:q4_0", KvType::Q4_0, 9);
         // 2362.8 MB; packed, the Q6_K head is a hundredth larger, and pieces of columns are padded to lines.

@@ -25,12 +25,14 @@ pub struct Job {
     pub context: usize,
     /// Tokens in a step.
     pub chunk: usize,
+    /// As many sequences at once do the same.
+    pub sequences: usize,
 }
 
 impl Job {
     /// The token after `context` others.
     pub const fn decode(context: usize) -> Job {
-        Job { tokens: 1, context, chunk: 1 }
+        Job { tokens: 1, context, chunk: 1, sequences: 1 }
     }
 
     /// What it takes with `threads[node]` threads.
@@ -47,7 +49,7 @@ impl Job {
         let chunk = self.chunk.max(1);
         let step = |done: usize| {
             let tokens = (self.tokens - done).min(chunk);
-            let work = Work { tokens, context: self.context + done };
+            let work = Work { tokens, context: self.context + done, sequences: self.sequences };
             engine.step(model, work, threads)
         };
         // Of no tokens there is a step, too, which is refused.
@@ -105,7 +107,7 @@ mod tests {
     use crate::{CoreMath, CoreRead, WaitModel};
 
     const DECODE: Job = Job::decode(128);
-    const PROMPT: Job = Job { tokens: 512, context: 0, chunk: 512 };
+    const PROMPT: Job = Job { tokens: 512, context: 0, chunk: 512, sequences: 1 };
 
     /// Two nodes of 32 cores, of which 8 read all that a node's memory gives.
     fn machine() -> MachineModel {
@@ -140,11 +142,13 @@ mod tests {
         let (machine, model) = (kunpeng_920(), qwen3_4b_q4_0());
         let (engine, threads) = (Engine::tensor_parallel(), [48; 4]);
         let step = |tokens, context| {
-            let step = engine.step(&model, Work { tokens, context }, &threads).unwrap();
+            let step =
+                engine.step(&model, Work { tokens, context, sequences: 1 }, &threads).unwrap();
             crate::predict(&machine, &step).unwrap().seconds
         };
         let prompt = |tokens, context, chunk| {
-            Job { tokens, context, chunk }.predict(&machine, &engine, &model, &threads)
+            Job { tokens, context, chunk, sequences: 1 }
+                .predict(&machine, &engine, &model, &threads)
         };
         let whole = prompt(700, 100, 512).unwrap();
         assert!((whole.seconds / (step(512, 100) + step(188, 612)) - 1.0).abs() < 1e-12);

@@ -4,19 +4,21 @@ use crate::error::Error;
 use crate::machine::Matrix;
 use crate::waits::Barrier;
 
-/// New tokens of one sequence.
+/// New tokens of some sequences.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Work {
-    /// New tokens: 1 when decoding, a chunk of the prompt when not.
+    /// New tokens of each: 1 when decoding, a chunk of the prompt when not.
     pub tokens: usize,
     /// Tokens that stand before them.
     pub context: usize,
+    /// How many sequences.
+    pub sequences: usize,
 }
 
 impl Work {
     /// The token after `context` others.
     pub fn decode(context: usize) -> Work {
-        Work { tokens: 1, context }
+        Work { tokens: 1, context, sequences: 1 }
     }
 }
 

@@ -125,7 +125,7 @@ fn a_longer_prompt_is_slightly_slower() {
 #[test]
 fn a_prompt_is_bound_by_multipliers_and_placement_hardly_matters() {
     let prompt = |engine: &Engine, nodes| {
-        let job = Job { tokens: 300, context: 0, chunk: 512 };
+        let job = Job { tokens: 300, context: 0, chunk: 512, sequences: 1 };
         let machine = known::kunpeng_920();
         let threads = tune::threads_on(&machine, nodes, 48);
         job.predict(&machine, engine, &known::qwen3_4b_q4_0(), &threads).unwrap()
@@ -150,7 +150,7 @@ fn a_prompt_is_bound_by_multipliers_and_placement_hardly_matters() {
 /// This project's placement is bound by the memories of all nodes and, to a tenth, nothing else.
 #[test]
 fn ours_stays_near_the_floor_on_every_number_of_nodes() {
-    let (weights, _) = known::qwen3_4b_q4_0().bytes(CONTEXT).unwrap();
+    let (weights, _) = known::qwen3_4b_q4_0().bytes(1, CONTEXT).unwrap();
     for nodes in [1, 2, 4] {
         let ours = run(&Engine::tensor_parallel(), CONTEXT, nodes, 48);
         // The slowest memory, 101 GB/s of node 3, decides only where it is used.

@@ -29,7 +29,7 @@ fn answers(engine: &Engine, threads: [usize; 2]) -> f64 {
 
 /// Tokens per second of prompt and answer together, the table's S.
 fn both(engine: &Engine, threads: [usize; 2]) -> f64 {
-    let job = Job { tokens: PROMPT, context: 0, chunk: 512 };
+    let job = Job { tokens: PROMPT, context: 0, chunk: 512, sequences: 1 };
     let (machine, model) = (known::neoverse_n2(), known::llama3_8b_q4_0());
     let prompt = job.predict(&machine, engine, &model, &threads).unwrap();
     let answer = ANSWER as f64 * decode(engine, threads).seconds;
@@ -102,7 +102,7 @@ fn the_table_of_bandwidths() {
 /// threads on node 0: 447.56 tokens/s of prompt, 25.01 of answer. Nothing is fitted to it.
 #[test]
 fn the_table_of_the_pull_request() {
-    let job = Job { tokens: PROMPT, context: 0, chunk: 512 };
+    let job = Job { tokens: PROMPT, context: 0, chunk: 512, sequences: 1 };
     let (machine, model) = (known::neoverse_n2(), known::llama3_8b_q4_0());
     let prompt = job.predict(&machine, &base(), &model, &ONE_NODE).unwrap();
     close(prompt.tokens_per_second(), 447.56);

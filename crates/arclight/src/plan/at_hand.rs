@@ -401,7 +401,8 @@ mod tests {
         };
         let choice: super::super::model::ModelChoice = "qwen3-4b:q4_0".parse().unwrap();
         let shape = choice.read(arclight_engine::KvType::F16).unwrap();
-        let question = super::super::outcome::Question { prompt: 512, context: 0, threads: None };
+        let question =
+            super::super::outcome::Question { prompt: 512, context: 0, batch: 1, threads: None };
         let outcome = Outcome::of(&target, &shape, &EngineArg::DEFAULT, &question).unwrap();
         let mut out = vec![];
         hand.print(&mut out, &target, &shape, &outcome).unwrap();

@@ -62,6 +62,9 @@ pub(crate) struct PlanArgs {
     /// Tokens that stand before the prompt, and before each token that is decoded
     #[arg(short, long, value_name = "N", default_value_t = 128)]
     context: usize,
+    /// Sequences that are decoded at once
+    #[arg(short, long, value_name = "N", value_parser = count, default_value = "1")]
+    batch: usize,
     /// Engines to predict, in this order
     #[arg(short, long, value_name = "NAME,...", value_enum, value_delimiter = ',',
           default_values_t = EngineArg::DEFAULT)]
@@ -111,6 +114,7 @@ pub(crate) fn run(args: &PlanArgs) -> Result<(), Error> {
     let question = Question {
         prompt: args.prompt,
         context: args.context,
+        batch: args.batch,
         threads: args.threads.as_ref().map(|list| list.0.as_slice()),
     };
     let outcome = Outcome::of(&target, &model, &args.engine, &question)?;

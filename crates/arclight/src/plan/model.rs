@@ -73,7 +73,7 @@ mod tests {
             let published: Published = text.parse().unwrap();
             let file = of_file(synth::in_memory(&published, 1).unwrap(), KvType::F16).unwrap();
             let shape = ModelChoice::Shape(Box::new(published)).read(KvType::F16).unwrap();
-            for job in [Job::decode(9), Job { tokens: 99, context: 9, chunk: 64 }] {
+            for job in [Job::decode(9), Job { tokens: 99, context: 9, chunk: 64, sequences: 1 }] {
                 let of = |m: &NamedModel| {
                     job.predict(&machine, &Engine::tensor_parallel(), &m.model, &[3; 4]).unwrap()
                 };

@@ -15,6 +15,8 @@ const CHUNK: usize = 512;
 pub(super) struct Question<'a> {
     pub(super) prompt: usize,
     pub(super) context: usize,
+    /// Sequences that are decoded at once.
+    pub(super) batch: usize,
     /// Numbers of threads for the tables.
     pub(super) threads: Option<&'a [usize]>,
 }
@@ -38,7 +40,7 @@ pub(super) struct Row {
 pub(super) struct Outcome {
     pub(super) decode: Job,
     pub(super) prompt: Job,
-    /// Bytes that a token reads after the context: of weights, and of keys and values.
+    /// Bytes that a step of decoding reads: of weights, and of keys and values.
     pub(super) bytes: (f64, f64),
     pub(super) choices: Vec<Choice>,
     pub(super) rows: Vec<Row>,
@@ -52,8 +54,8 @@ impl Outcome {
         question: &Question<'_>,
     ) -> Result<Outcome, Error> {
         let context = question.context;
-        let decode = Job::decode(context);
-        let prompt = Job { tokens: question.prompt, context, chunk: CHUNK };
+        let decode = Job { sequences: question.batch, ..Job::decode(context) };
+        let prompt = Job { tokens: question.prompt, context, chunk: CHUNK, sequences: 1 };
         let mut choices = Vec::new();
         for &arg in engines {
             let engine = arg.on(target)?;
@@ -75,7 +77,7 @@ impl Outcome {
             let (decode, prompt) = (speeds(decode)?, speeds(prompt)?);
             rows.push(Row { threads, decode, prompt });
         }
-        let bytes = model.model.bytes(context).map_err(Error::usage)?;
+        let bytes = model.model.bytes(question.batch, context).map_err(Error::usage)?;
         Ok(Outcome { decode, prompt, bytes, choices, rows })
     }
 
@@ -117,7 +119,8 @@ impl Outcome {
             "read_bytes_per_second": target.read_matrix(),
             "notes": target.notes,
             "model": model.name,
-            "bytes_per_token": self.bytes.0,
+            "bytes_per_step": self.bytes.0,
+            "batch": self.decode.sequences,
             "context": self.decode.context,
             "prompt_tokens": self.prompt.tokens,
             "engines": self.choices.iter().map(choice).collect::<Vec<_>>(),

@@ -23,8 +23,12 @@ pub(super) fn print(
     let (weights, kv) = outcome.bytes;
     writeln!(
         out,
-        "model    {}: a token reads {} of weights and, after {}, {} of cache",
+        "model    {}: {} {} of weights and, after {}, {} of cache",
         model.name,
+        match outcome.decode.sequences {
+            1 => "a token reads".to_owned(),
+            several => format!("tokens of {several} sequences read"),
+        },
         term::size(weights as usize),
         outcome.decode.context,
         term::size(kv as usize)
@@ -37,7 +41,10 @@ pub(super) fn print(
     if let Some(hand) = &target.at_hand {
         hand.print(out, target, model, outcome)?;
     }
-    let decoding = format!("decoding after {}", outcome.decode.context);
+    let decoding = match outcome.decode.sequences {
+        1 => format!("decoding after {}", outcome.decode.context),
+        several => format!("decoding {several} sequences after {}", outcome.decode.context),
+    };
     let prompt = format!("prompt of {} after {}", outcome.prompt.tokens, outcome.decode.context);
     best(out, target, outcome, &decoding, |choice| &choice.decode)?;
     best(out, target, outcome, &prompt, |choice| &choice.prompt)?;

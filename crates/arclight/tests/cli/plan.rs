@@ -121,6 +121,27 @@ fn the_machine_at_hand_is_measured_and_told_in_words() {
 }
 
 #[test]
+fn more_sequences_read_more_experts() {
+    let plan = |batch: &str| {
+        let model = ["plan", "--machine", "kunpeng-920", "-m", "qwen3-30b-a3b:q4_0"];
+        json(&[&model[..], &["--engine", "tp-b", "-t", "192", "-b", batch, "--json"]].concat())
+    };
+    let [one, sixteen, all] = ["1", "16", "4096"].map(plan);
+    let bytes = |seen: &Value| seen["bytes_per_step"].as_f64().expect("bytes");
+    // Of 128 experts a token goes to 8, and tokens that choose by chance to others: 128 (1 - (15/16)^16) = 82.4.
+    let share = (bytes(&sixteen) - bytes(&one)) / (bytes(&all) - bytes(&one));
+    let expected = (128.0 * (1.0 - (15f64 / 16.0).powi(16)) - 8.0) / (128.0 - 8.0);
+    // Experts are counted whole, class by class.
+    assert!((share - expected).abs() < 0.01, "{share}, not {expected}");
+    // Active: 3.3 of 30.5 billion parameters, less the embedding's rows.
+    assert!((1.7e9..1.9e9).contains(&bytes(&one)), "{one}");
+    let speed = |seen: &Value| {
+        seen["engines"][0]["decode"]["prediction"]["tokens_per_second"].as_f64().expect("a rate")
+    };
+    assert!(speed(&sixteen) > 2.0 * speed(&one), "{} and {}", speed(&sixteen), speed(&one));
+}
+
+#[test]
 fn speeds_are_drawn_and_models_come_from_files() {
     let model = FILES.path().join("plan-tiny.gguf");
     let model = model.to_str().expect("text");
@@ -141,7 +162,7 @@ fn speeds_are_drawn_and_models_come_from_files() {
     assert_eq!(ran.code, Some(0), "{}", ran.err);
     let seen: Value = serde_json::from_str(&ran.out).expect("JSON");
     let same = json(&["plan", "--machine", "epyc-9654", "-m", "tiny:q8_0", "--json"]);
-    assert_eq!(seen["bytes_per_token"], same["bytes_per_token"]);
+    assert_eq!(seen["bytes_per_step"], same["bytes_per_step"]);
     let svg = std::fs::read_to_string(plot).expect("drawn");
     // A line in the legend and a curve for one and for two nodes, decoding and prompt, of each.
     for colour in ["#D16914", "#209660", "#1C93A6"] {
