@@ -23,6 +23,7 @@
 
 use crate::placement::{Cut, Shares};
 use crate::weight::Members;
+use std::fmt;
 use std::ops::Range;
 
 /// Leaves of an expert at most, and what positions are a multiple of: 2, 4 and 8 nodes have equal runs. More
@@ -83,6 +84,19 @@ impl Bank {
         &self.classes[class]
     }
 
+    /// Classes that are cut alike, one after the other, and the columns that each node has of their experts.
+    pub fn columns(&self) -> Vec<(Range<usize>, Vec<usize>)> {
+        let mut all: Vec<(Range<usize>, Vec<usize>)> = Vec::new();
+        for (class, cut) in self.classes.iter().enumerate() {
+            let columns: Vec<usize> = (0..cut.nodes()).map(|node| cut.len(node)).collect();
+            match all.last_mut() {
+                Some((classes, known)) if *known == columns => classes.end += 1,
+                _ => all.push((class..class + 1, columns)),
+            }
+        }
+        all
+    }
+
     /// The order in which positions are summed, and who has which.
     pub fn positions(&self) -> &Cut {
         &self.positions
@@ -109,9 +123,41 @@ impl Bank {
     }
 }
 
+impl fmt::Display for Bank {
+    /// How nodes share the experts.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let cuts = self.columns();
+        let width: usize = cuts[0].1.iter().sum();
+        write!(f, "{} of {width} columns, of which nodes have ", self.experts)?;
+        for (at, (classes, columns)) in cuts.iter().enumerate() {
+            let columns: Vec<String> = columns.iter().map(usize::to_string).collect();
+            write!(f, "{}{}", if at > 0 { ", " } else { "" }, columns.join(" | "))?;
+            if cuts.len() > 1 {
+                let members: usize = classes.clone().map(|class| self.members(class)).sum();
+                write!(f, " of {members}")?;
+            }
+        }
+        Ok(())
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_bank_says_how_nodes_share_it() {
+        let said = |experts, width, unit, nodes: usize| {
+            Bank::new(experts, width, unit, &Shares::from(nodes)).to_string()
+        };
+        assert_eq!(said(16, 512, 64, 2), "16 of 512 columns, of which nodes have 256 | 256");
+        // Three blocks of 256 over two nodes: half of the experts are cut behind the first, half behind the
+        // second.
+        assert_eq!(
+            said(128, 768, 256, 2),
+            "128 of 768 columns, of which nodes have 512 | 256 of 64, 256 | 512 of 64"
+        );
+    }
 
     /// Columns of all experts that each node has.
     fn columns(bank: &Bank, nodes: usize) -> Vec<usize> {

@@ -7,6 +7,7 @@ use crate::compile::{Stage, compile, count_waits};
 use crate::instr::{Instr, Kind, Reach, Work};
 use crate::lower::{Variant, lower};
 use crate::plan::Plan;
+use crate::weight::Matrix;
 use std::fmt;
 
 /// The stages of one layer in one form.
@@ -75,14 +76,22 @@ impl<'a> LayerListing<'a> {
     fn node_word(&self, instr: &Instr, write: bool) -> &'static str {
         use crate::weight::SplitBy;
         let split = instr.matrix().or(instr.bank()).map(|m| self.graph.matrix(m).split);
+        let matrix = instr.matrix().map(|m| self.graph.matrix(m));
+        let by_head = matrix.is_some_and(|m| m.by_head.is_some());
+        let everywhere =
+            |m: &Matrix| (0..self.graph.nodes).all(|node| m.rows(0, node).len() == m.parts[0].rows);
+        let everywhere = matrix.is_some_and(everywhere);
         match (&instr.kind, split, write) {
+            (_, Some(SplitBy::Rows), _) if by_head => "split",
+            (_, Some(SplitBy::Rows), true) if everywhere => "replicated",
             (_, Some(SplitBy::Rows), true) => "split",
             (_, Some(SplitBy::Rows), false) => "replicated",
             (_, Some(SplitBy::Cols), true) => "partial",
             (_, Some(SplitBy::Cols), false) => "split",
-            (Kind::Quantize { matrix, .. }, ..) => match self.graph.matrix(*matrix).split {
-                SplitBy::Rows => "replicated",
-                SplitBy::Cols => "split",
+            (Kind::Quantize { matrix, .. }, ..) => match self.graph.matrix(*matrix) {
+                m if m.by_head.is_some() => "split",
+                Matrix { split: SplitBy::Rows, .. } => "replicated",
+                Matrix { split: SplitBy::Cols, .. } => "split",
             },
             (Kind::Prepare { .. } | Kind::AttendFused { .. }, ..) => "split",
             (Kind::AttendSplit { .. } | Kind::Join { .. }, ..) => "split",
@@ -119,6 +128,9 @@ impl fmt::Display for LayerListing<'_> {
                     None => "by items",
                 };
                 writeln!(f, "{number}  {name:<28} {who:<12} {}", self.place(instr))?;
+                if let Some(bank) = matrix.and_then(|m| m.bank.as_ref()).filter(|b| b.experts > 1) {
+                    writeln!(f, "     experts: {bank}")?;
+                }
             }
             let bytes = &self.streamed[at];
             if bytes.iter().any(|&b| b > 0) {
