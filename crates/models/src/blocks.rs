@@ -94,6 +94,7 @@ pub(crate) fn attention(
         };
         b.vector(&weight(layer, tensor), len).map(Some)
     };
+    let plain = style.attention(h, heads, layer);
     let attention = Attention {
         q_norm: qk_norm("attn_q_norm", h.heads)?,
         k_norm: qk_norm("attn_k_norm", h.kv_heads)?,
@@ -101,17 +102,8 @@ pub(crate) fn attention(
             Some(QkNorm::Over(over)) => over,
             Some(QkNorm::Plain) | None => NormOver::Head,
         },
-        norm_last: style.norms_after_rope,
-        norm_eps: h.norm_eps,
-        rope: style.rope,
-        latent_norm: None,
         sinks: style.sinks.then(|| b.vector(&weight(layer, "attn_sinks"), h.heads)).transpose()?,
-        scale: style.attention_scale,
-        temperature: style.temperature,
-        keep: style.keep(),
-        soft_cap: style.soft_cap,
-        heads,
-        cache: layer,
+        ..plain
     };
     let a = before(b, h, style, &format!("blk.{layer}.attn_norm"), x)?;
     let a = b.linear(a, qkv); // [tokens, (heads + 2 kv_heads) * head_dim]

@@ -7,7 +7,9 @@ use crate::blocks::{attention, feed_forward, norm};
 use crate::facts::{Facts, LEADING_DENSE, SHARED_EXPERTS};
 use crate::latent::Latent;
 use crate::{Error, Hparams};
-use graph::{Activation, Builder, Expert, Keep, NormOver, RopeId, Router, Temperature};
+use graph::{
+    Activation, Attention, Builder, Expert, Heads, Keep, NormOver, RopeId, Router, Temperature,
+};
 
 /// A decoder: embedding, layers, last norm, head.
 #[derive(Clone, Debug)]
@@ -199,6 +201,26 @@ impl Moe {
 }
 
 impl Style {
+    /// Attention of these heads, without norms and sinks, over the state of `layer`.
+    pub(crate) fn attention(&self, h: &Hparams, heads: Heads, layer: usize) -> Attention {
+        Attention {
+            heads,
+            q_norm: None,
+            k_norm: None,
+            norm_over: NormOver::Head,
+            norm_last: self.norms_after_rope,
+            norm_eps: h.norm_eps,
+            rope: self.rope,
+            latent_norm: None,
+            sinks: None,
+            scale: self.attention_scale,
+            temperature: self.temperature,
+            soft_cap: self.soft_cap,
+            keep: self.keep(),
+            cache: layer,
+        }
+    }
+
     /// Which keys a token sees.
     pub(crate) fn keep(&self) -> Keep {
         match self.window {

@@ -4,9 +4,7 @@ use crate::blocks::{after, before, weight};
 use crate::decoder::Style;
 use crate::facts::Facts;
 use crate::{Error, Hparams};
-use graph::{
-    Attention, Builder, Bundle, LatentSizes, MatrixId, Norm, NormOver, UpProjection, VectorId,
-};
+use graph::{Attention, Builder, Bundle, LatentSizes, MatrixId, Norm, UpProjection, VectorId};
 
 /// What a file says of latent attention.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -76,22 +74,8 @@ pub(crate) fn attention(
     };
     let (keys, values) = b.absorbed(from, of, &heads)?;
     let output = b.latent_output(&output, of, h.hidden, &heads)?;
-    let attention = Attention {
-        q_norm: None,
-        k_norm: None,
-        norm_over: NormOver::Head,
-        norm_last: false,
-        norm_eps: h.norm_eps,
-        rope: style.rope,
-        latent_norm: Some(norm),
-        sinks: None,
-        scale: style.attention_scale,
-        temperature: style.temperature,
-        keep: style.keep(),
-        soft_cap: style.soft_cap,
-        heads,
-        cache: layer,
-    };
+    let plain = style.attention(h, heads, layer);
+    let attention = Attention { latent_norm: Some(norm), ..plain };
     let a = before(b, h, style, &format!("blk.{layer}.attn_norm"), x)?;
     let q = queries.down(b, a); // [tokens, query rank]
     let l = b.linear_everywhere(a, latents); // [tokens, rope + rank]
