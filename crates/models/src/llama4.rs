@@ -17,6 +17,10 @@ pub(crate) fn build(b: &mut Builder<'_>, f: &Facts<'_>) -> Result<(), Error> {
     const GROWTH: &str = "attention.temperature_scale";
     const LENGTH: &str = "attention.temperature_length";
     f.only(&[EXPERTS, WINDOW, STEP, GROWTH])?;
+    if f.metadata.opt_u32(&f.key(WINDOW))? == Some(0) {
+        // Llama 4's layers without chunks; which of them have positions is not stated.
+        return Err(Error::UnsupportedFeature { key: f.key(WINDOW), value: "0".to_owned() });
+    }
     let rope = rope(b, f, RopeStyle::Normal)?;
     let moe = f.experts(Router { gate: Gate::Sigmoid, ..Router::softmax(0, 0) })?;
     let expert = Expert { weigh_input: true, ..moe.expert };

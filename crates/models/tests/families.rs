@@ -132,6 +132,13 @@ fn sizes_of_latents_that_mean_nothing_are_refused_by_name() {
 }
 
 #[test]
+fn llama4_without_chunks_is_refused() {
+    let model = TinyModel::llama4(TensorType::F32, 48);
+    let said = refusal(&with(&model, &[("attention.sliding_window", OwnedValue::from(0u32))]));
+    assert!(said.contains("llama4.attention.sliding_window = 0"), "{said}");
+}
+
+#[test]
 fn missing_biases_of_experts_are_named() {
     let bytes = TinyModel::gpt_oss(TensorType::Q4_0, 64).gguf();
     let gguf = Gguf::parse(&bytes).unwrap();
