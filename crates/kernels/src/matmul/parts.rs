@@ -1,20 +1,32 @@
 //! Where packed weights lie, how they are brought near, and safe ways to their bytes.
 
+use crate::cpu::cpu;
 use crate::simd::Dot;
 use crate::views::Rows;
 
 /// Which weights to come are fetched while others are multiplied.
 #[derive(Clone, Copy)]
 pub(crate) enum Fetch {
-    /// Those `ahead` bytes further, none if that is 0: a tile that is passed once comes from memory as
-    /// fast as it is multiplied. In `stages` they are brought to the second cache from there and to the first
-    /// from half as far.
-    Stream { ahead: usize, stages: bool },
+    /// Those `ahead` bytes further: a tile that is passed once comes from memory as fast as it is multiplied.
+    Stream { ahead: usize },
+    /// Those `ahead` bytes further to the second cache, and to the first from half as far.
+    Stages { ahead: usize },
     /// Every `step`th line of the tile that follows, from line `first` on, into the second cache: a
     /// tile that is passed `step` times has that much time for its successor.
     Successor { first: usize, step: usize },
     /// None: another pass does it.
     Nothing,
+}
+
+impl Fetch {
+    /// What a tile that is passed once fetches on this CPU; nothing where `ahead` is 0.
+    pub(super) fn once(ahead: usize) -> Self {
+        match ahead {
+            0 => Fetch::Nothing,
+            _ if cpu().stages => Fetch::Stages { ahead },
+            _ => Fetch::Stream { ahead },
+        }
+    }
 }
 
 /// Packed tiles of one matrix that lie `stride` bytes apart.
@@ -97,19 +109,20 @@ pub(super) fn fetch<D: Dot, const N: usize>(
 ) {
     for n in 0..N {
         let Part { tile, left, skip, next, .. } = parts[n];
+        let place = |ahead: usize| {
+            let ahead = at + ahead;
+            tile.as_ptr().wrapping_add(if ahead >= left { ahead + skip } else { ahead })
+        };
         match what {
-            Fetch::Stream { ahead: 0, .. } => {}
-            Fetch::Stream { ahead, stages } => {
-                let place = |ahead: usize| {
-                    let ahead = at + ahead;
-                    tile.as_ptr().wrapping_add(if ahead >= left { ahead + skip } else { ahead })
-                };
-                let (far, near) = (place(ahead), place(if stages { ahead / 2 } else { ahead }));
+            Fetch::Stream { ahead } => {
                 for line in 0..lines {
-                    if stages {
-                        d.prefetch_second(far.wrapping_add(64 * line));
-                    }
-                    d.prefetch(near.wrapping_add(64 * line));
+                    d.prefetch(place(ahead).wrapping_add(64 * line));
+                }
+            }
+            Fetch::Stages { ahead } => {
+                for line in 0..lines {
+                    d.prefetch_second(place(ahead).wrapping_add(64 * line));
+                    d.prefetch(place(ahead / 2).wrapping_add(64 * line));
                 }
             }
             Fetch::Successor { first, step } => {

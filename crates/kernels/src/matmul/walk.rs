@@ -272,7 +272,7 @@ impl Family {
     ) {
         let kernel = walk.kernel.unwrap_or_else(|| self.usual_for(acts.rows()));
         let (mut cover, mut tile) = (Cover::new(self, list, kernel, acts.rows()), 0);
-        let stream = Fetch::Stream { ahead: walk.ahead, stages: cpu().stages };
+        let stream = Fetch::once(walk.ahead);
         while tile < tiles.count() {
             // Tiles that are left over go by twos and ones.
             while self.groups == 1 && usize::from(cover.vectors) > tiles.count() - tile {
