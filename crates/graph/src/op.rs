@@ -80,6 +80,11 @@ impl Heads {
         if self.shared { self.kv_len(node).min(1) } else { self.kv_len(node) }
     }
 
+    /// What a node stores of a token: keys and values of heads, or one latent that is both.
+    pub fn halves(&self) -> usize {
+        if self.shared { 1 } else { 2 }
+    }
+
     /// Which of them a node's key/value head is.
     pub fn stored_at(&self, kv: usize) -> usize {
         if self.shared { 0 } else { kv }

@@ -96,7 +96,7 @@ pub(crate) struct State {
 /// How large a state is.
 #[derive(Clone, Debug)]
 pub enum Shape {
-    /// Keys and values of heads.
+    /// Keys and values of heads, or latents.
     Heads(Heads),
     /// Pieces of `len` f32 each, which threads work on one by one (heads, or runs of channels).
     Floats {
@@ -116,10 +116,13 @@ impl State {
         }
     }
 
-    /// Pieces of a page on a node, and the bytes of each; keys and values of a head are two.
+    /// Pieces of a page on a node, and the bytes of each; keys and values of a head are two, a latent is one.
     fn pieces(&self, node: usize, kv: KvType) -> (usize, usize) {
         match &self.shape {
-            Shape::Heads(heads) => (2 * heads.stored_len(node), kv.page_bytes(heads.stored(kv))),
+            Shape::Heads(heads) => {
+                let halves = heads.halves() * heads.stored_len(node);
+                (halves, kv.page_bytes(heads.stored(kv)))
+            }
             Shape::Floats { pieces, len } => {
                 (pieces[node], (len * size_of::<f32>()).next_multiple_of(ALIGN))
             }

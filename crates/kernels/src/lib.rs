@@ -39,6 +39,7 @@ mod views;
 pub use acts::{ActKind, Acts, act_kind, most_row_bytes, q8_row_bytes};
 pub use attention::{
     AttnTile, KV_CHUNK, KV_PAGE, KvPageMut, KvPages, KvType, attn_scratch_len, attn_state_len,
+    attn_turned_len,
 };
 pub use bf16_trial::{Bf16Trial, bf16_trial};
 pub use elementwise::RopeStyle;

@@ -16,6 +16,18 @@
 /// Number of lanes of a [`Simd`] vector, and of rows of a tile.
 pub(crate) const LANES: usize = 16;
 
+/// Columns as rows.
+#[inline(always)]
+pub(crate) fn transpose<T: Copy>(from: &[[T; LANES]; LANES]) -> [[T; LANES]; LANES] {
+    let mut to = *from;
+    for (i, row) in to.iter_mut().enumerate() {
+        for (to, from) in row.iter_mut().zip(from) {
+            *to = from[i];
+        }
+    }
+    to
+}
+
 /// What both kinds of vectors can do.
 pub(crate) trait Vector: Copy {
     /// A vector of `f32`.
@@ -95,6 +107,24 @@ pub(crate) trait Simd: Vector {
 
     /// The low half of every lane.
     fn store_i16(self, a: Self::I, to: &mut [i16; LANES]);
+
+    /// Columns as rows.
+    #[inline(always)]
+    fn transpose(self, from: &[[u16; LANES]; LANES]) -> [[u16; LANES]; LANES] {
+        transpose(from)
+    }
+
+    /// Byte `order[i]` of each 16 at byte `i` of them.
+    #[inline(always)]
+    fn shuffle(self, x: &[u8; 64], order: &[u8; 16]) -> [u8; 64] {
+        let mut to = [0; 64];
+        for (x, to) in x.as_chunks::<16>().0.iter().zip(to.as_chunks_mut::<16>().0) {
+            for (to, &from) in to.iter_mut().zip(order) {
+                *to = x[usize::from(from)];
+            }
+        }
+        to
+    }
 
     /// Up to 16 values, the missing lanes filled.
     #[inline(always)]

@@ -94,6 +94,16 @@ macro_rules! for_each_kernel {
                 attention::attend_chunk;
             attend_chunk_q4_0(tile: &Tile<'_, Blocks<attention::Q4_0>>, scratch: &mut [f32], out: &mut [f32]) =
                 attention::attend_chunk;
+            attend_latents_f16(tile: &Tile<'_, attention::F16>, turned: &mut [u16], scratch: &mut [f32], out: &mut [f32]) =
+                attention::attend_latents;
+            attend_latents_bf16(tile: &Tile<'_, attention::Bf16>, turned: &mut [u16], scratch: &mut [f32], out: &mut [f32]) =
+                attention::attend_latents;
+            attend_latents_f32(tile: &Tile<'_, attention::F32>, turned: &mut [f32], scratch: &mut [f32], out: &mut [f32]) =
+                attention::attend_latents;
+            attend_latents_q8_0(tile: &Tile<'_, Blocks<attention::Q8_0>>, turned: &mut [u8], scratch: &mut [f32], out: &mut [f32]) =
+                attention::attend_latents;
+            attend_latents_q4_0(tile: &Tile<'_, Blocks<attention::Q4_0>>, turned: &mut [u8], scratch: &mut [f32], out: &mut [f32]) =
+                attention::attend_latents;
             attn_merge(acc: &mut [f32], part: &[f32], head_dim: usize) = attention::merge;
             attn_fold(parts: Rows<'_, f32>, head_dim: usize, sink: f32, out: &mut [f32]) =
                 attention::fold;

@@ -6,7 +6,7 @@ mod common;
 
 use arclight_kernels::{
     AttnTile, Isa, KV_CHUNK, KV_PAGE, Kernels, KvPageMut, Rows, attn_scratch_len, attn_state_len,
-    q8_row_bytes,
+    attn_turned_len, q8_row_bytes,
 };
 use cells::{Bf16, Cell, F16, F32, Q4_0, Q8_0};
 use common::{Aligned, Rng, same_bits};
@@ -326,6 +326,46 @@ fn rows_are_alone<E: Cell>(head_dims: &[usize]) {
                     }
                 }
             }
+        }
+    }
+}
+
+#[test]
+fn latents_are_keys_and_values() {
+    latents_match::<F16>();
+    latents_match::<Bf16>();
+    latents_match::<F32>();
+    latents_match::<Q8_0>();
+    latents_match::<Q4_0>();
+}
+
+/// The bits of keys that are stored as values too. Room is full of no numbers, and so are slots that no key
+/// was stored in.
+fn latents_match<E: Cell>() {
+    let mut rng = Rng(12);
+    for (head_dim, n, rows) in
+        [(32, 5, 1), (96, 70, 3), (192, 256, 8), (576, 256, 16), (576, 201, 19)]
+    {
+        let latents = random(&mut rng, n, head_dim);
+        let q = rng.vec(rows * head_dim);
+        let starts: Vec<u32> = (0..rows as u32).map(|r| r * 5 % n as u32).collect();
+        let limits: Vec<u32> = (0..rows as u32).map(|r| (n as u32).saturating_sub(r * 3)).collect();
+        let starts: Vec<u32> = starts.iter().zip(&limits).map(|(s, l)| (*s).min(l - 1)).collect();
+        let want = Cache::<E>::new(scalar(), latents.clone(), latents.clone());
+        let want = want.chunk(scalar(), &q, &starts, &limits);
+        for kernels in Kernels::available() {
+            let cache = Cache::<E>::new(kernels, latents.clone(), latents.clone());
+            let k: Vec<&[E::Unit]> = cache.k.iter().map(Vec::as_slice).collect();
+            let mut quants = Aligned::new(q8_row_bytes(q.len()));
+            kernels.quantize_q8(&q, quants.bytes_mut());
+            let pages = E::pages(&q, quants.bytes(), &k, &[]);
+            let (starts, limits, soft_cap) = (&starts[..], &limits[..], NO_CAP);
+            let tile = AttnTile { rows, head_dim, starts, limits, soft_cap, pages, next: &[] };
+            let mut scratch = vec![f32::NAN; attn_scratch_len(rows)];
+            let mut turned = vec![f32::NAN; attn_turned_len(head_dim)];
+            let mut out = vec![f32::NAN; rows * attn_state_len(head_dim)];
+            kernels.attend_latents(&tile, &mut turned, &mut scratch, &mut out);
+            same_bits(&out, &want, format!("{} {} of {head_dim}", kernels.isa(), E::TYPE));
         }
     }
 }

@@ -190,7 +190,7 @@ impl Entry<'_> {
     fn token(&self, spec: &Attention) -> usize {
         let heads = &spec.heads;
         heads.stored_len(self.desk.node())
-            * 2
+            * heads.halves()
             * self.desk.kv.token_bytes(heads.stored(self.desk.kv))
     }
 

@@ -268,8 +268,8 @@ fn columns_of<'t>(
     unsafe { RowsMut::from_raw_parts(start.add(at), rows.len(), cols.len(), stride) }
 }
 
-/// The pages of a state: of a layer's keys and values, two pieces for each head, or of a state of fixed
-/// size.
+/// The pages of a state: of a layer's keys and values, two pieces for each head, its latents, or of a
+/// state of fixed size.
 pub(super) struct StatePages<'a> {
     grant: &'a Grant<'a>,
     buf: BufId,
@@ -296,9 +296,14 @@ impl StatePages<'_> {
         unsafe { self.layout.piece(page, piece).as_mut_slice() }
     }
 
-    /// Keys and values of one KV head of a page.
-    pub(super) fn read<E: Pod>(&self, page: PageId, head: usize) -> (&[E], &[E]) {
-        (self.piece(page, 2 * head), self.piece(page, 2 * head + 1))
+    /// Keys of one KV head of a page.
+    pub(super) fn keys<E: Pod>(&self, page: PageId, head: usize) -> &[E] {
+        self.piece(page, 2 * head)
+    }
+
+    /// Values of one KV head of a page.
+    pub(super) fn values<E: Pod>(&self, page: PageId, head: usize) -> &[E] {
+        self.piece(page, 2 * head + 1)
     }
 
     /// The keys of one KV head of a page to store to; `piece_mut` of their number.

@@ -16,9 +16,10 @@ use super::placing::Placing;
 use crate::instr::Place;
 use crate::op::{Attention, Heads};
 use crate::state::KvType;
-use crate::step::Class;
+use crate::step::{Class, PageId};
 use kernels::{
-    AttnTile, KV_CHUNK, KV_PAGE, KvPages as Pages, attn_scratch_len, attn_state_len, q8_row_bytes,
+    AttnTile, KV_CHUNK, KV_PAGE, KvPages as Pages, attn_scratch_len, attn_state_len,
+    attn_turned_len, q8_row_bytes,
 };
 use memory::Pod;
 use std::ops::Range;
@@ -39,8 +40,14 @@ pub(crate) fn tile_tokens(heads: &Heads) -> usize {
 pub(super) fn scratch_len(heads: &Heads) -> usize {
     let (rows, dim) = (tile_tokens(heads) * heads.group(), heads.widest());
     let states = 2 * rows * attn_state_len(dim);
-    let attending = rows * dim + quants_len(rows, dim) + states + attn_scratch_len(rows) + dim;
+    let kernel = attn_scratch_len(rows) + turned_len(heads, dim);
+    let attending = rows * dim + quants_len(rows, dim) + states + kernel + dim;
     attending.max(KV_PAGE * dim) + 2 * dim
+}
+
+/// f32 that hold the values of a range where they are latents.
+fn turned_len(heads: &Heads, dim: usize) -> usize {
+    if heads.shared { attn_turned_len(dim) } else { 0 }
 }
 
 /// f32 that hold `rows` quantised queries of `dim` elements. Heads that cannot be quantised have no cache
@@ -50,16 +57,16 @@ fn quants_len(rows: usize, dim: usize) -> usize {
     rows * q8_row_bytes(dim / multiple * multiple) / size_of::<f32>()
 }
 
-/// Pages of keys and of values of one range.
-type PagePair<'a, E> = ([&'a [E]; CHUNK_PAGES], [&'a [E]; CHUNK_PAGES]);
+/// Pages of one range.
+type RangePages<'a, E> = [&'a [E]; CHUNK_PAGES];
 
 struct Scratch<'a> {
-    q: &'a mut [f32],     // [rows, dim]
-    quants: &'a mut [u8], // [rows, q8_row_bytes(dim)]
-    part: &'a mut [f32],  // [rows, state]
-    acc: &'a mut [f32],   // [rows, state]
-    kernel: &'a mut [f32],
-    heads: &'a mut [f32], // [3, dim]
+    q: &'a mut [f32],      // [rows, dim]
+    quants: &'a mut [u8],  // [rows, q8_row_bytes(dim)]
+    part: &'a mut [f32],   // [rows, state]
+    acc: &'a mut [f32],    // [rows, state]
+    kernel: &'a mut [f32], // and before it, of latents, the values
+    heads: &'a mut [f32],  // [3, dim]
 }
 
 impl<'a> Scratch<'a> {
@@ -70,7 +77,7 @@ impl<'a> Scratch<'a> {
         let (quants, rest) = rest.split_at_mut(quants_len(rows, dim));
         let (part, rest) = rest.split_at_mut(rows * attn_state_len(dim));
         let (acc, rest) = rest.split_at_mut(rows * attn_state_len(dim));
-        let (kernel, rest) = rest.split_at_mut(attn_scratch_len(rows));
+        let (kernel, rest) = rest.split_at_mut(turned_len(heads, dim) + attn_scratch_len(rows));
         // SAFETY: floats are bytes, and any bytes are floats.
         let (_, quants, _) = unsafe { quants.align_to_mut() };
         Scratch { q, quants, part, acc, kernel, heads: &mut rest[..3 * dim] }
@@ -141,38 +148,45 @@ impl<'a> Thread<'a> {
         let head_dim = spec.heads.stored(cache.kv());
         let soft_cap = spec.soft_cap.unwrap_or(f32::INFINITY);
         let (pages, kv, class) = (keys.pages().len(), cache.kv(), self.class(spec));
+        let values = if spec.heads.shared { 0 } else { pages };
         let (mut ahead, mut count) = ([&[][..]; CHUNK_PAGES], 0);
         if let Some(next) = next {
-            count = kv.pages_ahead(head_dim).min(next.pages().len());
-            ahead = key_pages::<u8>(cache, class, &next, count).0;
+            // Making values of latents reads nothing new: meanwhile all that comes next is brought near.
+            let wanted = if spec.heads.shared { CHUNK_PAGES } else { kv.pages_ahead(head_dim) };
+            count = wanted.min(next.pages().len());
+            ahead = pages_of(class, &next, count, |page, head| cache.keys::<u8>(page, head));
         }
         let next = &ahead[..count];
         let quants = || &quants[..limits.len() * q8_row_bytes(head_dim)];
         let mut run = |pages| {
             let rows = limits.len();
             let tile = AttnTile { rows, head_dim, starts, limits, soft_cap, pages, next };
-            self.step.kernels.attend_chunk(&tile, kernel, out);
+            let (turned, kernel) = kernel.split_at_mut(turned_len(&spec.heads, head_dim));
+            match spec.heads.shared {
+                true => self.step.kernels.attend_latents(&tile, turned, kernel, out),
+                false => self.step.kernels.attend_chunk(&tile, kernel, out),
+            }
         };
         match kv {
             KvType::F16 => {
-                let (k, v) = key_pages::<u16>(cache, class, keys, pages);
-                run(Pages::F16 { q, k: &k[..pages], v: &v[..pages] });
+                let (k, v) = key_pages::<u16>(cache, class, keys, &spec.heads);
+                run(Pages::F16 { q, k: &k[..pages], v: &v[..values] });
             }
             KvType::Bf16 => {
-                let (k, v) = key_pages::<u16>(cache, class, keys, pages);
-                run(Pages::Bf16 { q, k: &k[..pages], v: &v[..pages] });
+                let (k, v) = key_pages::<u16>(cache, class, keys, &spec.heads);
+                run(Pages::Bf16 { q, k: &k[..pages], v: &v[..values] });
             }
             KvType::F32 => {
-                let (k, v) = key_pages::<f32>(cache, class, keys, pages);
-                run(Pages::F32 { q, k: &k[..pages], v: &v[..pages] });
+                let (k, v) = key_pages::<f32>(cache, class, keys, &spec.heads);
+                run(Pages::F32 { q, k: &k[..pages], v: &v[..values] });
             }
             KvType::Q8_0 => {
-                let (k, v) = key_pages::<u8>(cache, class, keys, pages);
-                run(Pages::Q8_0 { q: quants(), k: &k[..pages], v: &v[..pages] });
+                let (k, v) = key_pages::<u8>(cache, class, keys, &spec.heads);
+                run(Pages::Q8_0 { q: quants(), k: &k[..pages], v: &v[..values] });
             }
             KvType::Q4_0 => {
-                let (k, v) = key_pages::<u8>(cache, class, keys, pages);
-                run(Pages::Q4_0 { q: quants(), k: &k[..pages], v: &v[..pages] });
+                let (k, v) = key_pages::<u8>(cache, class, keys, &spec.heads);
+                run(Pages::Q4_0 { q: quants(), k: &k[..pages], v: &v[..values] });
             }
         }
     }
@@ -397,16 +411,29 @@ impl<'a> Thread<'a> {
     }
 }
 
-/// The first `count` pages that keys lie in.
+/// Of the first `count` pages that keys lie in, what `half` gives.
+fn pages_of<'c, E>(
+    class: &Class,
+    keys: &Keys<'_>,
+    count: usize,
+    half: impl Fn(PageId, usize) -> &'c [E],
+) -> RangePages<'c, E> {
+    let mut pages: RangePages<'c, E> = [&[]; CHUNK_PAGES];
+    for (to, at) in pages.iter_mut().zip(keys.pages().take(count)) {
+        *to = half(page(class, keys.token, at), keys.kv);
+    }
+    pages
+}
+
+/// Pages of keys and of values of a range; of latents, only those.
 fn key_pages<'c, E: Pod>(
     cache: &'c StatePages<'_>,
     class: &Class,
     keys: &Keys<'_>,
-    count: usize,
-) -> PagePair<'c, E> {
-    let (mut k, mut v): PagePair<'c, E> = ([&[]; CHUNK_PAGES], [&[]; CHUNK_PAGES]);
-    for (i, at) in keys.pages().take(count).enumerate() {
-        (k[i], v[i]) = cache.read(page(class, keys.token, at), keys.kv);
-    }
-    (k, v)
+    heads: &Heads,
+) -> (RangePages<'c, E>, RangePages<'c, E>) {
+    let count = keys.pages().len();
+    let values = if heads.shared { 0 } else { count };
+    let k = pages_of(class, keys, count, |page, head| cache.keys(page, head));
+    (k, pages_of(class, keys, values, |page, head| cache.values(page, head)))
 }

@@ -122,33 +122,36 @@ impl Thread<'_> {
         let first = heads.kv_range(self.node).start + kv;
         self.place_heads(spec, Side::Keys, tokens, first, k);
         for (i, k) in k.chunks_exact(dim).enumerate() {
-            let v = if heads.shared { k } else { values.row(i) };
+            // Latents are the values too.
+            let v = (!heads.shared).then(|| values.row(i));
             if dim == stored {
                 self.store((spec, &mut *cache), t + i, kv, k, v);
                 continue;
             }
             let (key, value) = room[..2 * stored].split_at_mut(stored);
-            for (head, to) in [(k, &mut *key), (v, &mut *value)] {
-                to[..dim].copy_from_slice(head);
+            for (head, to) in [(Some(k), &mut *key), (v, &mut *value)] {
+                to[..dim].copy_from_slice(head.unwrap_or(k));
                 to[dim..].fill(0.0);
             }
-            self.store((spec, &mut *cache), t + i, kv, key, value);
+            self.store((spec, &mut *cache), t + i, kv, key, v.map(|_| &*value));
         }
     }
 
-    /// A key and a value to their page.
+    /// A key and a value to their page, or what is both.
     fn store(
         &self,
         (spec, cache): (&Attention, &mut StatePages<'_>),
         t: usize,
         kv: usize,
         k: &[f32],
-        v: &[f32],
+        v: Option<&[f32]>,
     ) {
         let (class, position) = (self.class(spec), self.input.tokens[t].position as usize);
         let (page, slot) = (page(class, &class.seen[t], position / KV_PAGE), position % KV_PAGE);
         self.step.kernels.store_k(k, cache.keys_mut(page, kv), slot);
-        self.step.kernels.store_v(v, cache.values_mut(page, kv), slot);
+        if let Some(v) = v {
+            self.step.kernels.store_v(v, cache.values_mut(page, kv), slot);
+        }
     }
 
     /// What places the heads of a token.

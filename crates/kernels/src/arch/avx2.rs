@@ -37,6 +37,66 @@ pub(super) fn prefetch_write(at: *const u8) {
     unsafe { asm!("prefetchw [{}]", in(reg) at, options(nostack, preserves_flags)) };
 }
 
+/// Columns as rows: in both halves of the registers columns of eight rows, and then the halves of 16.
+#[target_feature(enable = "avx2")]
+#[inline]
+pub(super) fn transpose(from: &[[u16; LANES]; LANES]) -> [[u16; LANES]; LANES] {
+    let mut turned = [_mm256_setzero_si256(); LANES];
+    for half in 0..2 {
+        let mut rows = [_mm256_setzero_si256(); 8];
+        for (to, row) in rows.iter_mut().zip(&from[8 * half..]) {
+            // SAFETY: 16 elements of two bytes.
+            *to = unsafe { _mm256_loadu_si256(row.as_ptr().cast()) };
+        }
+        let [a, b, c, d, e, f, g, h] = rows;
+        let (ab, cd) = (_mm256_unpacklo_epi16(a, b), _mm256_unpacklo_epi16(c, d));
+        let (ef, gh) = (_mm256_unpacklo_epi16(e, f), _mm256_unpacklo_epi16(g, h));
+        let (ab_high, cd_high) = (_mm256_unpackhi_epi16(a, b), _mm256_unpackhi_epi16(c, d));
+        let (ef_high, gh_high) = (_mm256_unpackhi_epi16(e, f), _mm256_unpackhi_epi16(g, h));
+        let pairs = [
+            [_mm256_unpacklo_epi32(ab, cd), _mm256_unpacklo_epi32(ef, gh)],
+            [_mm256_unpackhi_epi32(ab, cd), _mm256_unpackhi_epi32(ef, gh)],
+            [_mm256_unpacklo_epi32(ab_high, cd_high), _mm256_unpacklo_epi32(ef_high, gh_high)],
+            [_mm256_unpackhi_epi32(ab_high, cd_high), _mm256_unpackhi_epi32(ef_high, gh_high)],
+        ];
+        for (i, [upper, lower]) in pairs.into_iter().enumerate() {
+            turned[8 * half + 2 * i] = _mm256_unpacklo_epi64(upper, lower);
+            turned[8 * half + 2 * i + 1] = _mm256_unpackhi_epi64(upper, lower);
+        }
+    }
+    let mut to = [[0; LANES]; LANES];
+    for i in 0..8 {
+        let (first, second) = (turned[i], turned[8 + i]);
+        let columns = [
+            _mm256_permute2x128_si256::<0x20>(first, second),
+            _mm256_permute2x128_si256::<0x31>(first, second),
+        ];
+        for (column, i) in columns.into_iter().zip([i, 8 + i]) {
+            // SAFETY: as above.
+            unsafe { _mm256_storeu_si256(to[i].as_mut_ptr().cast(), column) };
+        }
+    }
+    to
+}
+
+/// Byte `order[i]` of each 16 at byte `i` of them.
+#[target_feature(enable = "avx2")]
+#[inline]
+pub(super) fn shuffle(x: &[u8; 64], order: &[u8; 16]) -> [u8; 64] {
+    let mut to = [0; 64];
+    // SAFETY: 16 bytes.
+    let order = unsafe { _mm_loadu_si128(order.as_ptr().cast()) };
+    let order = _mm256_broadcastsi128_si256(order);
+    for (x, to) in x.as_chunks::<32>().0.iter().zip(to.as_chunks_mut::<32>().0) {
+        // SAFETY: 32 bytes each.
+        unsafe {
+            let x = _mm256_loadu_si256(x.as_ptr().cast());
+            _mm256_storeu_si256(to.as_mut_ptr().cast(), _mm256_shuffle_epi8(x, order));
+        }
+    }
+    to
+}
+
 /// Sum of eight lanes, in the order of [`Simd::reduce_add`].
 #[target_feature(enable = "avx2")]
 #[inline]
@@ -107,6 +167,8 @@ impl Simd for Avx2 {
     intrinsics! {
         fn load(self, x: &[f32; LANES]) -> Self::F =
             [_mm256_loadu_ps(x.as_ptr()), _mm256_loadu_ps(x.as_ptr().add(8))];
+        fn transpose(self, from: &[[u16; LANES]; LANES]) -> [[u16; LANES]; LANES] = transpose(from);
+        fn shuffle(self, x: &[u8; 64], order: &[u8; 16]) -> [u8; 64] = shuffle(x, order);
         fn sub(self, a: Self::F, b: Self::F) -> Self::F = both!(_mm256_sub_ps, a, b);
         fn div(self, a: Self::F, b: Self::F) -> Self::F = both!(_mm256_div_ps, a, b);
         fn max(self, a: Self::F, b: Self::F) -> Self::F = both!(_mm256_max_ps, a, b);

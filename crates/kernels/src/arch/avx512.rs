@@ -3,7 +3,7 @@
 use core::arch::asm;
 use core::arch::x86_64::*;
 
-use super::avx2::{self, fold_add, fold_max, fold_max_i, sum_bytes};
+use super::avx2::{self, fold_add, fold_max, fold_max_i, shuffle, sum_bytes, transpose};
 use crate::bf16::LEAST;
 use crate::simd::{Dot, LANES, Simd, Vector};
 
@@ -60,6 +60,8 @@ impl Simd for Avx512 {
     intrinsics! {
         fn load(self, x: &[f32; LANES]) -> Self::F = _mm512_loadu_ps(x.as_ptr());
         fn store(self, x: Self::F, to: &mut [f32; LANES]) = _mm512_storeu_ps(to.as_mut_ptr(), x);
+        fn transpose(self, from: &[[u16; LANES]; LANES]) -> [[u16; LANES]; LANES] = transpose(from);
+        fn shuffle(self, x: &[u8; 64], order: &[u8; 16]) -> [u8; 64] = shuffle(x, order);
         fn sub(self, a: Self::F, b: Self::F) -> Self::F = _mm512_sub_ps(a, b);
         fn div(self, a: Self::F, b: Self::F) -> Self::F = _mm512_div_ps(a, b);
         fn max(self, a: Self::F, b: Self::F) -> Self::F = _mm512_max_ps(a, b);

@@ -4,18 +4,22 @@
 //! Values lie one key after the other, so that lanes are dimensions. Sums are `f32`, along the
 //! dimensions for a score and along the keys for a value, each in order.
 
-use super::{Ahead, Cell, KV_CHUNK, KV_PAGE, KvType, Seen, Tile, attn_state_len};
-use crate::simd::{LANES, Simd};
+use super::{Ahead, Cell, KV_CHUNK, KV_PAGE, KvType, PageUnit, Seen, Tile, attn_state_len};
+use crate::simd::{LANES, Simd, transpose};
 use std::ops::Range;
 
 /// What a page holds.
 pub(crate) trait Element: Copy {
-    type Bits: Copy + Default;
+    type Bits: PageUnit + Default;
 
     const KV: KvType;
 
     fn widen<S: Simd>(s: S, from: &[Self::Bits; LANES]) -> S::F;
     fn narrow<S: Simd>(s: S, x: S::F, to: &mut [Self::Bits; LANES]);
+    fn transpose<S: Simd>(
+        s: S,
+        from: &[[Self::Bits; LANES]; LANES],
+    ) -> [[Self::Bits; LANES]; LANES];
 }
 
 /// IEEE half floats.
@@ -37,6 +41,11 @@ impl Element for F16 {
     fn narrow<S: Simd>(s: S, x: S::F, to: &mut [u16; LANES]) {
         s.store_f16(x, to);
     }
+
+    #[inline(always)]
+    fn transpose<S: Simd>(s: S, from: &[[u16; LANES]; LANES]) -> [[u16; LANES]; LANES] {
+        s.transpose(from)
+    }
 }
 
 /// bfloat16. As in matrices, magnitudes below [`crate::bf16::LEAST`] count as zero.
@@ -57,6 +66,11 @@ impl Element for Bf16 {
     fn narrow<S: Simd>(s: S, x: S::F, to: &mut [u16; LANES]) {
         s.store_bf16(s.round_bf16(x), to);
     }
+
+    #[inline(always)]
+    fn transpose<S: Simd>(s: S, from: &[[u16; LANES]; LANES]) -> [[u16; LANES]; LANES] {
+        s.transpose(from)
+    }
 }
 
 /// Single precision.
@@ -76,6 +90,11 @@ impl Element for F32 {
     #[inline(always)]
     fn narrow<S: Simd>(s: S, x: S::F, to: &mut [f32; LANES]) {
         s.store(x, to);
+    }
+
+    #[inline(always)]
+    fn transpose<S: Simd>(_: S, from: &[[f32; LANES]; LANES]) -> [[f32; LANES]; LANES] {
+        transpose(from)
     }
 }
 
@@ -205,6 +224,21 @@ impl<E: Element> Cell for E {
             for (r, out) in out.chunks_exact_mut(state).enumerate() {
                 let keys = end.max(at)..seen[r].end.min(to);
                 keys_of::<S, E, 1>(s, t, first, [rows[r]], keys, out);
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn turn<S: Simd>(s: S, head_dim: usize, keys: &[E::Bits], values: &mut [E::Bits]) {
+        let halves =
+            keys.chunks_exact(head_dim * LANES).zip(values.chunks_exact_mut(head_dim * LANES));
+        for (keys, values) in halves {
+            let blocks = keys.as_chunks::<LANES>().0.as_chunks::<LANES>().0;
+            for (b, block) in blocks.iter().enumerate() {
+                let of_keys = E::transpose(s, block);
+                for (key, value) in of_keys.iter().zip(values.chunks_exact_mut(head_dim)) {
+                    value.as_chunks_mut::<LANES>().0[b] = *key;
+                }
             }
         }
     }

@@ -15,6 +15,7 @@
 mod ahead;
 mod float;
 mod kv;
+mod latents;
 mod q4_0;
 mod q8_0;
 mod quantised;
@@ -23,6 +24,7 @@ mod state;
 pub use kv::{KvPageMut, KvPages, KvType};
 
 pub(crate) use float::{Bf16, F16, F32, store_k, store_v};
+pub(crate) use latents::attend_latents;
 pub(crate) use q4_0::Q4_0;
 pub(crate) use q8_0::Q8_0;
 pub(crate) use quantised::{Blocks, store_k as store_k_blocks, store_v as store_v_blocks};
@@ -43,6 +45,11 @@ pub const KV_CHUNK: usize = 256;
 /// the sum of weights `l`, padding.
 pub const fn attn_state_len(head_dim: usize) -> usize {
     (head_dim + 2).next_multiple_of(LANES)
+}
+
+/// Floats that hold the values of a chunk of latents of `head_dim` elements, whatever type they are stored in.
+pub const fn attn_turned_len(head_dim: usize) -> usize {
+    KV_CHUNK * head_dim
 }
 
 /// Floats of scratch that [`crate::Kernels::attend_chunk`] needs for `rows` query rows.
@@ -83,7 +90,8 @@ pub(crate) struct Tile<'a, C: Cell> {
 }
 
 impl<'a> AttnTile<'a> {
-    /// The tile over its own type of pages. Panics unless all shapes agree.
+    /// The tile over its own type of pages; no pages of values where the keys are the values. Panics unless all
+    /// shapes agree.
     pub(crate) fn over<C: Cell>(
         &self,
         q: Rows<'a, C::Query>,
@@ -100,7 +108,7 @@ impl<'a> AttnTile<'a> {
             assert!(start < limit, "no key from {start} to {limit}");
             let pages = (limit as usize).div_ceil(KV_PAGE);
             assert!(
-                pages <= k_pages.len() && pages <= v_pages.len(),
+                pages <= k_pages.len() && (v_pages.is_empty() || pages <= v_pages.len()),
                 "{limit} keys need {pages} pages: {} of keys, {} of values given",
                 k_pages.len(),
                 v_pages.len()
@@ -125,10 +133,16 @@ pub(crate) struct Seen {
     end: usize,
 }
 
+/// What pages are made of: numbers of which any bits are one.
+pub(crate) trait PageUnit: Copy {}
+impl PageUnit for u8 {}
+impl PageUnit for u16 {}
+impl PageUnit for f32 {}
+
 /// How keys and values are stored, and with that how they are attended.
 pub(crate) trait Cell: Copy {
     /// What a page is made of.
-    type Unit: Copy;
+    type Unit: PageUnit;
     /// What queries are made of.
     type Query: Copy;
 
@@ -153,7 +167,35 @@ pub(crate) trait Cell: Copy {
         p: &mut [[f32; KV_CHUNK]; R],
         out: &mut [f32],
     );
+
+    /// The page of values that are the keys of page `keys`: what storing both would have made of it.
+    fn turn<S: Simd>(s: S, head_dim: usize, keys: &[Self::Unit], values: &mut [Self::Unit]);
 }
+
+/// Does something for all rows of a tile, as many together as registers hold.
+macro_rules! in_groups {
+    ($simd:ty, $rows:expr, $first:ident => $work:ident $arguments:tt) => {{
+        let (rows, mut $first) = ($rows, 0);
+        if <$simd>::WIDE {
+            while $first + 8 <= rows {
+                $work::<$simd, C, 8> $arguments;
+                $first += 8;
+            }
+        }
+        while $first + 4 <= rows {
+            $work::<$simd, C, 4> $arguments;
+            $first += 4;
+        }
+        if $first + 2 <= rows {
+            $work::<$simd, C, 2> $arguments;
+            $first += 2;
+        }
+        if $first < rows {
+            $work::<$simd, C, 1> $arguments;
+        }
+    }};
+}
+use in_groups;
 
 /// Attention of all rows over one chunk: `out` becomes one state per row. Expects a tile that
 /// passed its check.
@@ -164,24 +206,7 @@ pub(crate) fn attend_chunk<S: Simd, C: Cell>(
     scratch: &mut [f32],
     out: &mut [f32],
 ) {
-    let (rows, mut r) = (t.limits.len(), 0);
-    if S::WIDE {
-        while r + 8 <= rows {
-            group::<S, C, 8>(s, t, r, scratch, out);
-            r += 8;
-        }
-    }
-    while r + 4 <= rows {
-        group::<S, C, 4>(s, t, r, scratch, out);
-        r += 4;
-    }
-    if r + 2 <= rows {
-        group::<S, C, 2>(s, t, r, scratch, out);
-        r += 2;
-    }
-    if r < rows {
-        group::<S, C, 1>(s, t, r, scratch, out);
-    }
+    in_groups!(S, t.limits.len(), first => group(s, t, first, scratch, out));
 }
 
 /// Attention of rows `first..first + R`.
@@ -193,13 +218,34 @@ fn group<S: Simd, C: Cell, const R: usize>(
     scratch: &mut [f32],
     out: &mut [f32],
 ) {
-    let (dim, state) = (t.head_dim, attn_state_len(t.head_dim));
+    softmax_weights::<S, C, R>(s, t, first, scratch, out);
+    weighted_values::<S, C, R>(s, t, first, scratch, out);
+}
+
+/// What rows `first..first + R` see, and the last key that any does.
+#[inline(always)]
+fn seen<C: Cell, const R: usize>(t: &Tile<'_, C>, first: usize) -> ([Seen; R], usize) {
     let (mut seen, mut longest) = ([Seen { start: 0, end: 0 }; R], 0);
     for r in 0..R {
         let (start, end) = (t.starts[first + r] as usize, t.limits[first + r] as usize);
         seen[r] = Seen { start, end };
         longest = longest.max(end);
     }
+    (seen, longest)
+}
+
+/// Weights of keys for rows `first..first + R`, into the first `R` rows of `scratch`; maxima and sums, into
+/// their states.
+#[inline(always)]
+fn softmax_weights<S: Simd, C: Cell, const R: usize>(
+    s: S,
+    t: &Tile<'_, C>,
+    first: usize,
+    scratch: &mut [f32],
+    out: &mut [f32],
+) {
+    let (dim, state) = (t.head_dim, attn_state_len(t.head_dim));
+    let (seen, longest) = seen::<C, R>(t, first);
     let p = scratch.as_chunks_mut::<KV_CHUNK>().0;
     let p = p.first_chunk_mut::<R>().expect("scratch for every row");
     let out = &mut out[first * state..][..R * state];
@@ -216,7 +262,22 @@ fn group<S: Simd, C: Cell, const R: usize>(
         tail.fill(0.0);
         (tail[0], tail[1]) = (max[r], sum[r]);
     }
-    C::values::<S, R>(s, t, first, seen, p, out);
+}
+
+/// The values by the weights that [`softmax_weights`] made, into the states of rows `first..first + R`.
+#[inline(always)]
+fn weighted_values<S: Simd, C: Cell, const R: usize>(
+    s: S,
+    t: &Tile<'_, C>,
+    first: usize,
+    scratch: &mut [f32],
+    out: &mut [f32],
+) {
+    let state = attn_state_len(t.head_dim);
+    let p = scratch.as_chunks_mut::<KV_CHUNK>().0;
+    let p = p.first_chunk_mut::<R>().expect("scratch for every row");
+    let out = &mut out[first * state..][..R * state];
+    C::values::<S, R>(s, t, first, seen::<C, R>(t, first).0, p, out);
 }
 
 /// Blocks of 16 scores that a row sees, at least in part.

@@ -64,6 +64,33 @@ impl Quants for Q4_0 {
     }
 
     #[inline(always)]
+    fn turn<S: Simd>(_: S, keys: [&[[u8; LINE]]; 2], values: &mut [[u8; LINE]]) {
+        /// Slots of a word of values.
+        const SLOTS: usize = 8;
+        /// What subtracts 8 from 8 nibbles, as signed numbers.
+        const SIGNS: u32 = 0x8888_8888;
+        let words = values.as_flattened_mut().as_chunks_mut::<4>().0;
+        let of_slots = words.as_chunks_mut::<BLOCK>().0;
+        for (i, values) in of_slots.iter_mut().enumerate() {
+            let (lines, first) = (keys[i / 2], i % 2 * SLOTS);
+            for (j, line) in lines.iter().enumerate() {
+                let slots = &line.as_chunks::<4>().0[first..][..SLOTS];
+                // Nibble `n` of a key is element `4j + n / 2` of the lower or the upper 16.
+                let mut turned = [SIGNS; 8];
+                for (k, word) in slots.iter().enumerate() {
+                    let (word, to) = (u32::from_le_bytes(*word), 16 * (k % 2) + 4 * (k / 2));
+                    for (n, turned) in turned.iter_mut().enumerate() {
+                        *turned ^= (word >> (4 * n) & 15) << to;
+                    }
+                }
+                for (n, turned) in turned.into_iter().enumerate() {
+                    values[4 * j + n / 2 + n % 2 * (BLOCK / 2)] = turned.to_le_bytes();
+                }
+            }
+        }
+    }
+
+    #[inline(always)]
     fn dots<D: Dot, const R: usize>(
         d: D,
         lines: &[[u8; LINE]],

@@ -53,6 +53,28 @@ impl Quants for Q8_0 {
     }
 
     #[inline(always)]
+    fn turn<S: Simd>(s: S, keys: [&[[u8; LINE]]; 2], values: &mut [[u8; LINE]]) {
+        // Bytes of four slots and four dimensions: those of a dimension come together.
+        const ORDER: [u8; 16] = {
+            let (mut order, mut at) = ([0; 16], 0);
+            while at < 16 {
+                order[4 * (at % 4) + PLACE[at / 4]] = at as u8;
+                at += 1;
+            }
+            order
+        };
+        let quads = values.as_flattened_mut().as_chunks_mut::<16>().0;
+        for (half, lines) in keys.into_iter().enumerate() {
+            for (j, line) in lines.iter().enumerate() {
+                let turned = s.shuffle(line, &ORDER).map(|q| q ^ BIAS);
+                for (i, turned) in turned.as_chunks::<16>().0.iter().enumerate() {
+                    quads[(4 * half + i) * (BLOCK / 4) + j] = *turned;
+                }
+            }
+        }
+    }
+
+    #[inline(always)]
     fn dots<D: Dot, const R: usize>(
         d: D,
         lines: &[[u8; LINE]],

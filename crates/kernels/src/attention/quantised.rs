@@ -45,6 +45,8 @@ pub(crate) trait Quants: Copy {
     fn put_key(lines: &mut [[u8; LINE]], slot: usize, qs: &[i8; BLOCK]);
     /// Stores quants of the value of a slot.
     fn put_value(lines: &mut [[u8; LINE]], slot: usize, qs: &[i8; BLOCK]);
+    /// Stores the quants of all keys of a page, 16 and 16, as those of values.
+    fn turn<S: Simd>(s: S, keys: [&[[u8; LINE]]; 2], values: &mut [[u8; LINE]]);
     /// Dots of 16 keys with a block of each row of queries. As many lines are fetched meanwhile, of a page
     /// and from an offset in it.
     fn dots<D: Dot, const R: usize>(
@@ -213,6 +215,21 @@ impl<Q: Quants> Cell for Blocks<Q> {
                     value::<S, Q, R>(s, quants, from, ahead, at, b * BLOCK, out);
                 }
             }
+        }
+    }
+
+    #[inline(always)]
+    fn turn<S: Simd>(s: S, head_dim: usize, keys: &[u8], values: &mut [u8]) {
+        let blocks = head_dim / BLOCK;
+        let (scales, keys) = keys.split_at(blocks * SCALES);
+        let (to, values) = values.split_at_mut(scales.len());
+        to.copy_from_slice(scales);
+        let [lower, upper] =
+            [0, 1].map(|half| &keys[half * blocks * Q::KEYS..][..blocks * Q::KEYS]);
+        let keys = lower.chunks_exact(Q::KEYS).zip(upper.chunks_exact(Q::KEYS));
+        for ((lower, upper), values) in keys.zip(values.chunks_exact_mut(Q::VALUES)) {
+            let keys = [lower.as_chunks().0, upper.as_chunks().0];
+            Q::turn(s, keys, values.as_chunks_mut().0);
         }
     }
 }

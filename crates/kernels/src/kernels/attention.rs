@@ -2,10 +2,52 @@
 
 use super::{Kernels, same_len};
 use crate::acts::{elements, q8_row_bytes};
-use crate::attention::{AttnTile, KvPageMut, KvPages, attn_scratch_len, attn_state_len};
+use crate::attention::{AttnTile, KvPageMut, KvPages, PageUnit, attn_scratch_len, attn_state_len};
 use crate::q8::Q8Block;
 use crate::simd::LANES;
 use crate::views::Rows;
+
+/// The entry point for the type that a tile's pages are of: how queries are given, the tile over that type,
+/// its pages of keys.
+macro_rules! by_type {
+    ($tile:ident, $($kv:ident($queries:ident): $t:ident, $k:pat => $call:expr,)*) => {
+        match $tile.pages {
+            $(KvPages::$kv { q, k, v } => {
+                let ($t, $k) = (&$tile.over($queries(q, $tile), k, v), k);
+                $call;
+            })*
+        }
+    };
+}
+
+/// Queries as they are.
+fn floats<'a>(q: &'a [f32], tile: &AttnTile<'_>) -> Rows<'a, f32> {
+    Rows::new(q, tile.rows, tile.head_dim, tile.head_dim)
+}
+
+/// Queries in 8 bits.
+fn quants<'a>(q: &'a [u8], tile: &AttnTile<'_>) -> Rows<'a, Q8Block> {
+    let bytes = q8_row_bytes(tile.head_dim);
+    elements(Rows::new(q, tile.rows, bytes, bytes))
+}
+
+#[track_caller]
+fn check_room(tile: &AttnTile<'_>, scratch: &[f32], out: &[f32]) {
+    let need = attn_scratch_len(tile.rows);
+    assert!(scratch.len() >= need, "scratch of {} floats, {need} needed", scratch.len());
+    let states = tile.rows * attn_state_len(tile.head_dim);
+    assert!(out.len() == states, "{} floats for states of {states}", out.len());
+}
+
+/// Room for as many pages as there are of keys.
+#[track_caller]
+fn room<'a, E: PageUnit>(turned: &'a mut [f32], keys: &[&[E]]) -> &'a mut [E] {
+    let need = keys.iter().map(|page| page.len()).sum();
+    // SAFETY: floats are aligned for all units, and any bits are each of them.
+    let (_, room, _) = unsafe { turned.align_to_mut::<E>() };
+    assert!(room.len() >= need, "room for {} units of values, {need} needed", room.len());
+    room
+}
 
 impl Kernels {
     /// Stores the key of one KV head in slot `slot` of a page. Page: `[KV_PAGE / 16, head_dim, 16
@@ -49,32 +91,37 @@ impl Kernels {
     /// If the tile's shapes do not agree, `scratch` is shorter than [`attn_scratch_len`], or `out`
     /// is not `rows * attn_state_len` long.
     pub fn attend_chunk(&self, tile: &AttnTile<'_>, scratch: &mut [f32], out: &mut [f32]) {
-        let (need, states) =
-            (attn_scratch_len(tile.rows), tile.rows * attn_state_len(tile.head_dim));
-        assert!(scratch.len() >= need, "scratch of {} floats, {need} needed", scratch.len());
-        assert!(out.len() == states, "{} floats for states of {states}", out.len());
-        let floats = |q| Rows::new(q, tile.rows, tile.head_dim, tile.head_dim);
-        let quants = |q| {
-            let bytes = q8_row_bytes(tile.head_dim);
-            elements::<Q8Block>(Rows::new(q, tile.rows, bytes, bytes))
-        };
-        match tile.pages {
-            KvPages::F16 { q, k, v } => {
-                call!(self.attend_chunk_f16(&tile.over(floats(q), k, v), scratch, out));
-            }
-            KvPages::Bf16 { q, k, v } => {
-                call!(self.attend_chunk_bf16(&tile.over(floats(q), k, v), scratch, out));
-            }
-            KvPages::F32 { q, k, v } => {
-                call!(self.attend_chunk_f32(&tile.over(floats(q), k, v), scratch, out));
-            }
-            KvPages::Q8_0 { q, k, v } => {
-                call!(self.attend_chunk_q8_0(&tile.over(quants(q), k, v), scratch, out));
-            }
-            KvPages::Q4_0 { q, k, v } => {
-                call!(self.attend_chunk_q4_0(&tile.over(quants(q), k, v), scratch, out));
-            }
-        }
+        check_room(tile, scratch, out);
+        by_type!(tile,
+            F16(floats): t, _ => call!(self.attend_chunk_f16(t, scratch, out)),
+            Bf16(floats): t, _ => call!(self.attend_chunk_bf16(t, scratch, out)),
+            F32(floats): t, _ => call!(self.attend_chunk_f32(t, scratch, out)),
+            Q8_0(quants): t, _ => call!(self.attend_chunk_q8_0(t, scratch, out)),
+            Q4_0(quants): t, _ => call!(self.attend_chunk_q4_0(t, scratch, out)),
+        );
+    }
+
+    /// [`Kernels::attend_chunk`] of keys that are the values too: the tile's pages of values do not count, and the
+    /// bits are those that it would give if every key had been stored as a value as well.
+    ///
+    /// # Panics
+    ///
+    /// As that, or if `turned` is shorter than the pages of keys.
+    pub fn attend_latents(
+        &self,
+        tile: &AttnTile<'_>,
+        turned: &mut [f32],
+        scratch: &mut [f32],
+        out: &mut [f32],
+    ) {
+        check_room(tile, scratch, out);
+        by_type!(tile,
+            F16(floats): t, k => call!(self.attend_latents_f16(t, room(turned, k), scratch, out)),
+            Bf16(floats): t, k => call!(self.attend_latents_bf16(t, room(turned, k), scratch, out)),
+            F32(floats): t, k => call!(self.attend_latents_f32(t, room(turned, k), scratch, out)),
+            Q8_0(quants): t, k => call!(self.attend_latents_q8_0(t, room(turned, k), scratch, out)),
+            Q4_0(quants): t, k => call!(self.attend_latents_q4_0(t, room(turned, k), scratch, out)),
+        );
     }
 
     /// Joins two states of each query row: `acc` over the keys to the left, `part` over those to
