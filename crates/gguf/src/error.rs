@@ -396,7 +396,7 @@ pub enum Error {
 
     /// Quantisation of values too large for a half-precision scale.
     #[error(
-        "cannot quantise to {ty}: the block at element {index} needs scale {scale}, beyond half precision"
+        "cannot quantise to {ty}: the block at element {index} needs scale {scale}, beyond what it can hold"
     )]
     ScaleOverflow {
         /// The type.

@@ -42,6 +42,7 @@ mod kquants;
 mod metadata;
 mod mxfp4;
 mod nonlinear;
+mod nvfp4;
 mod parse;
 mod search;
 mod split;

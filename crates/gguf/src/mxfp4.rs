@@ -12,7 +12,7 @@ const LEN: usize = 32;
 const BYTES: usize = 1 + LEN / 2;
 
 /// The floats of 1 sign, 2 exponent and 1 mantissa bit, doubled to be whole. Both zeros are +0.
-const DOUBLED: [i8; 16] = [0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12];
+pub(crate) const DOUBLED: [i8; 16] = [0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12];
 
 /// Half of the power of two that `exponent` stands for, 2^(exponent - 128).
 fn half_power(exponent: u8) -> f32 {
@@ -52,7 +52,7 @@ pub(crate) fn mxfp4_from_f32(src: &[f32], dst: &mut Vec<u8>) -> Result<(), Error
 }
 
 /// The first of those values of [`DOUBLED`] that, times `d`, are nearest to `x`.
-fn nearest(x: f32, d: f32) -> u8 {
+pub(crate) fn nearest(x: f32, d: f32) -> u8 {
     let (mut best, mut least) = (0, f32::INFINITY);
     for (i, &value) in DOUBLED.iter().enumerate() {
         let error = (d * f32::from(value) - x).abs();

@@ -6,7 +6,7 @@ use std::fmt;
 
 use crate::integers::Integers;
 use crate::search::Weighed;
-use crate::{Error, blocks, iquants, kquants, mxfp4, nonlinear, search, ternary};
+use crate::{Error, blocks, iquants, kquants, mxfp4, nonlinear, nvfp4, search, ternary};
 
 /// How the elements of a tensor are stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -62,6 +62,8 @@ pub enum TensorType {
     TQ2_0,
     /// 32 floats of 4 bits (1 sign, 2 exponent, 1 mantissa) and a power of two.
     MXFP4,
+    /// 4 × 16 floats of 4 bits, as in MXFP4, with scales of 8 bits (4 exponent, 3 mantissa).
+    NVFP4,
 }
 
 /// How blocks are read.
@@ -124,7 +126,7 @@ const fn row(
 
 /// All types, in the order of the variants of [`TensorType`].
 #[rustfmt::skip]
-pub const TYPES: [TypeInfo; 25] = {
+pub const TYPES: [TypeInfo; 26] = {
     use {Form::*, Quantise::*, TensorType::*};
     [
         row(F32,     0,   "F32",     (0, "F32"),      1,   4,   Values(blocks::f32_to_f32),        Alike(blocks::f32_from_f32)),
@@ -152,16 +154,16 @@ pub const TYPES: [TypeInfo; 25] = {
         row(TQ1_0,   34,  "TQ1_0",   (36, "TQ1_0"),   256, 54,  Integers(ternary::tq1_0),          Alike(ternary::tq1_0_from_f32)),
         row(TQ2_0,   35,  "TQ2_0",   (37, "TQ2_0"),   256, 66,  Integers(ternary::tq2_0),          Alike(ternary::tq2_0_from_f32)),
         row(MXFP4,   39,  "MXFP4",   (38, "MXFP4"),   32,  17,  Values(mxfp4::mxfp4_to_f32),       Alike(mxfp4::mxfp4_from_f32)),
+        row(NVFP4,   40,  "NVFP4",   (39, "NVFP4"),   64,  36,  Values(nvfp4::nvfp4_to_f32),       Alike(nvfp4::nvfp4_from_f32)),
     ]
 };
 
 /// Types that ggml defines, or once defined, and this crate does not read.
 #[rustfmt::skip]
-const UNSUPPORTED: [(u32, &str); 18] = [
+const UNSUPPORTED: [(u32, &str); 17] = [
     (4, "Q4_2"), (5, "Q4_3"), (9, "Q8_1"), (15, "Q8_K"), (24, "I8"), (25, "I16"), (26, "I32"),
     (27, "I64"), (28, "F64"), (31, "Q4_0_4_4"), (32, "Q4_0_4_8"), (33, "Q4_0_8_8"),
-    (36, "IQ4_NL_4_4"), (37, "IQ4_NL_4_8"), (38, "IQ4_NL_8_8"), (40, "NVFP4"), (41, "Q1_0"),
-    (42, "Q2_0"),
+    (36, "IQ4_NL_4_4"), (37, "IQ4_NL_4_8"), (38, "IQ4_NL_8_8"), (41, "Q1_0"), (42, "Q2_0"),
 ];
 
 /// The name of a type that ggml knows and this crate does not read.
@@ -285,8 +287,8 @@ impl TensorType {
 
     /// Converts `f32` to blocks and appends them to `dst`, which is left as it was on error.
     ///
-    /// F16 and BF16 round to nearest, ties to even. Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, TQ1_0, TQ2_0 and
-    /// MXFP4 are bit for bit those of ggml's reference. The K-quants, IQ4_NL, IQ4_XS and IQ3_S
+    /// F16 and BF16 round to nearest, ties to even. Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, TQ1_0, TQ2_0,
+    /// MXFP4 and NVFP4 are bit for bit those of ggml's reference. The K-quants, IQ4_NL, IQ4_XS and IQ3_S
     /// search for the least weighted error, larger values weighing more.
     ///
     /// # Errors
@@ -308,8 +310,8 @@ impl TensorType {
     }
 
     /// Converts rows of `f32` to blocks as [`TensorType::quantize`] does, but with less error in
-    /// columns that matter more. All types can be made so; Q8_0, MXFP4, the ternary ones and plain
-    /// floats come out the same.
+    /// columns that matter more. All types can be made so; Q8_0, MXFP4, NVFP4, the ternary ones
+    /// and plain floats come out the same.
     ///
     /// `importance` has a number for each column, all rows alike, of which only the ratios count:
     /// the mean square of a matrix product's input in that column, as measured on text.

@@ -301,7 +301,7 @@ fn shapes() {
 #[test]
 fn types() {
     let of = |ty| File::with_tensor(tensor("blk.0.ffn", &[256], ty, 64));
-    for (id, name) in [(4, "Q4_2"), (9, "Q8_1"), (26, "I32"), (36, "IQ4_NL_4_4"), (40, "NVFP4")] {
+    for (id, name) in [(4, "Q4_2"), (9, "Q8_1"), (26, "I32"), (36, "IQ4_NL_4_4"), (41, "Q1_0")] {
         let error = of(id).error();
         assert!(matches!(error, Error::UnsupportedType { name: n, .. } if n == name), "{error}");
         let text = error.to_string();

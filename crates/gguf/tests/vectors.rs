@@ -78,6 +78,7 @@ vectors! {
     dequantise_tq1_0: check_dequantise TQ1_0 "dequantise_TQ1_0.bin";
     dequantise_tq2_0: check_dequantise TQ2_0 "dequantise_TQ2_0.bin";
     dequantise_mxfp4: check_dequantise MXFP4 "dequantise_MXFP4.bin";
+    dequantise_nvfp4: check_dequantise NVFP4 "dequantise_NVFP4.bin";
     quantise_f16: check_quantise F16 "quantise_F16.bin";
     quantise_bf16: check_quantise BF16 "quantise_BF16.bin";
     quantise_q8_0: check_quantise Q8_0 "quantise_Q8_0.bin";
@@ -88,6 +89,7 @@ vectors! {
     quantise_tq1_0: check_quantise TQ1_0 "quantise_TQ1_0.bin";
     quantise_tq2_0: check_quantise TQ2_0 "quantise_TQ2_0.bin";
     quantise_mxfp4: check_quantise MXFP4 "quantise_MXFP4.bin";
+    quantise_nvfp4: check_quantise NVFP4 "quantise_NVFP4.bin";
 }
 
 /// Every row of every table, which the few blocks above do not reach, and scales of all kinds.

@@ -19,7 +19,7 @@ use arclight_kernels::{
     Activation, AttnTile, KV_CHUNK, Kernels, KvType, RopeStyle, Rows, RowsMut, TILE_ROWS,
     attn_scratch_len, attn_state_len, pack_tile, q8_row_bytes, tile_bytes,
 };
-use gguf::TensorType::{self, BF16, F16, F32, Q4_0, Q4_K, Q6_K, Q8_0};
+use gguf::TensorType::{self, BF16, F16, F32, MXFP4, NVFP4, Q4_0, Q4_K, Q6_K, Q8_0};
 use gungraun::{
     Callgrind, LibraryBenchmarkConfig, library_benchmark, library_benchmark_group, main,
 };
@@ -52,19 +52,19 @@ fn matmul_case(isa: Isa, ty: TensorType, tokens: usize) -> Box<MatMul> {
 #[library_benchmark(setup = matmul_case)]
 #[benches::avx2_x1(args = [
     (Avx2, Q4_0, 1), (Avx2, Q8_0, 1), (Avx2, Q4_K, 1), (Avx2, Q6_K, 1),
-    (Avx2, F16, 1), (Avx2, BF16, 1), (Avx2, F32, 1),
+    (Avx2, MXFP4, 1), (Avx2, NVFP4, 1), (Avx2, F16, 1), (Avx2, BF16, 1), (Avx2, F32, 1),
 ])]
 #[benches::avx2_x16(args = [
     (Avx2, Q4_0, 16), (Avx2, Q8_0, 16), (Avx2, Q4_K, 16), (Avx2, Q6_K, 16),
-    (Avx2, F16, 16), (Avx2, BF16, 16), (Avx2, F32, 16),
+    (Avx2, MXFP4, 16), (Avx2, NVFP4, 16), (Avx2, F16, 16), (Avx2, BF16, 16), (Avx2, F32, 16),
 ])]
 #[benches::scalar_x1(args = [
     (Scalar, Q4_0, 1), (Scalar, Q8_0, 1), (Scalar, Q4_K, 1), (Scalar, Q6_K, 1),
-    (Scalar, F16, 1), (Scalar, BF16, 1), (Scalar, F32, 1),
+    (Scalar, MXFP4, 1), (Scalar, NVFP4, 1), (Scalar, F16, 1), (Scalar, BF16, 1), (Scalar, F32, 1),
 ])]
 #[benches::scalar_x16(args = [
     (Scalar, Q4_0, 16), (Scalar, Q8_0, 16), (Scalar, Q4_K, 16), (Scalar, Q6_K, 16),
-    (Scalar, F16, 16), (Scalar, BF16, 16), (Scalar, F32, 16),
+    (Scalar, MXFP4, 16), (Scalar, NVFP4, 16), (Scalar, F16, 16), (Scalar, BF16, 16), (Scalar, F32, 16),
 ])]
 fn matmul(mut case: Box<MatMul>) -> Box<MatMul> {
     case.product.run(black_box(&case.matrix).view());
@@ -83,7 +83,7 @@ fn pack_case(ty: TensorType) -> Box<Pack> {
 }
 
 #[library_benchmark(setup = pack_case)]
-#[benches::tile(args = [Q4_0, Q8_0, Q4_K, Q6_K, F16, BF16, F32])]
+#[benches::tile(args = [Q4_0, Q8_0, Q4_K, Q6_K, MXFP4, NVFP4, F16, BF16, F32])]
 fn pack(mut case: Box<Pack>) -> Box<Pack> {
     let Pack { ty, rows, tile } = &mut *case;
     let rows: [&[u8]; TILE_ROWS] = std::array::from_fn(|r| rows[r].as_slice());

@@ -162,6 +162,9 @@ pub(crate) trait Dot: Vector {
     fn load_i8(self, x: &[u8; LANES], g: usize) -> Self::F;
     /// Powers of two, `2^(x - 128)`.
     fn load_power(self, x: &[u8; LANES], g: usize) -> Self::F;
+    /// Floats of 8 bits without a sign (4 exponent, bias 7, 3 mantissa), times 2^-8: the half floats with these
+    /// bits in their places. All are numbers.
+    fn load_e4m3(self, x: &[u8; LANES], g: usize) -> Self::F;
     fn load(self, x: &[f32; LANES], g: usize) -> Self::F;
     fn store(self, x: Self::F, to: &mut [f32; LANES], g: usize);
 
@@ -205,7 +208,7 @@ pub(crate) trait Dot: Vector {
     }
     /// Begins a sum of dots of nibbles at `start`.
     fn start_nibbles(self, start: i32) -> Self::N;
-    /// As [`Dot::dot`] for weights of at most 4 bits; at most 8 times.
+    /// As [`Dot::dot`] for weights of at most 4 bits, at most 8 times; of at most 5 bits, at most 4 times.
     fn dot_nibbles(self, acc: Self::N, w: Self::W, quad: i32) -> Self::N;
     /// The sum, given the same `start` again.
     fn end_nibbles(self, acc: Self::N, start: i32) -> Self::I;

@@ -1,6 +1,7 @@
-"""Makes the vectors of this directory with ggml's Python package (gguf 0.19, numpy 2).
+"""Makes the vectors of this directory with ggml's Python package (gguf 0.19, numpy 2) and C library (0.25).
 
-Usage: python make.py, with `pip install gguf numpy`. The output is the same on every run.
+Usage: python make.py libggml-base.so, with `pip install gguf numpy`. The output is the same on every run. The
+library makes what the package cannot quantise.
 
 dequantise_<type>.bin  blocks, then the f32 values they stand for
 quantise_<type>.bin    f32 values, then the blocks that the reference makes of them
@@ -8,11 +9,13 @@ sums.txt               for every block type the sum of what 512 random blocks st
 python.gguf            a file with every kind of metadata value and three tensors
 """
 
+import ctypes
+import sys
 from pathlib import Path
 
 import numpy as np
 from gguf import GGML_QUANT_SIZES, GGMLQuantizationType, GGUFValueType, GGUFWriter
-from gguf.quants import dequantize, quantize
+from gguf.quants import NVFP4, dequantize, quantize
 
 HERE = Path(__file__).parent
 T = GGMLQuantizationType
@@ -27,15 +30,16 @@ HALVES = np.array(
 # Where each block type keeps its half-precision fields, in bytes.
 FIELDS = {
     T.Q8_0: [0], T.Q4_0: [0], T.Q4_1: [0, 2], T.Q5_0: [0], T.Q5_1: [0, 2], T.IQ4_NL: [0], T.MXFP4: [],
+    T.NVFP4: [],
     T.Q2_K: [80, 82], T.Q3_K: [108], T.Q4_K: [0, 2], T.Q5_K: [0, 2], T.Q6_K: [208], T.IQ4_XS: [0],
     T.IQ2_XXS: [0], T.IQ2_XS: [0], T.IQ2_S: [0], T.IQ3_XXS: [0], T.IQ3_S: [0], T.IQ1_S: [0], T.IQ1_M: [],
     T.TQ1_0: [52], T.TQ2_0: [64],
 }
-QUANTISED = [T.Q8_0, T.Q4_0, T.Q4_1, T.Q5_0, T.Q5_1, T.TQ1_0, T.TQ2_0, T.MXFP4]
+QUANTISED = [T.Q8_0, T.Q4_0, T.Q4_1, T.Q5_0, T.Q5_1, T.TQ1_0, T.TQ2_0, T.MXFP4, T.NVFP4]
 
 
 def count(ty):
-    return 24 if GGML_QUANT_SIZES[ty][0] == 32 else 8
+    return 24 if GGML_QUANT_SIZES[ty][0] < 256 else 8
 
 
 def dequantise_vectors(ty, rng):
@@ -69,6 +73,8 @@ def quantise_vectors(ty, rng):
     """Blocks of many magnitudes, all zero, constant, with ties for the largest and for rounding."""
     if GGML_QUANT_SIZES[ty][0] == 256:
         return quantise_ternary(ty, rng)
+    if ty == T.NVFP4:
+        return quantise_nvfp4(rng)
     x = rng.standard_normal((24, 32)).astype(np.float32)
     x[9:] *= np.logspace(-6, 4, 15, dtype=np.float32)[:, None]
     x[0] = 0.0
@@ -96,6 +102,25 @@ def quantise_ternary(ty, rng):
     x[4] = np.arange(256) % 5 / 4 - 0.5  # halves
     quants = quantize(x, ty)
     (HERE / f"quantise_{ty.name}.bin").write_bytes(x.tobytes() + quants.tobytes())
+
+
+def quantise_nvfp4(rng):
+    """Parts of 16 with every scale there is and those about it, on which rounding turns, and values between
+    floats."""
+    scales = np.arange(1, 127, dtype=np.uint8)
+    scales = 2 * NVFP4.ue4m3_to_fp32(scales).astype(np.float32)
+    middles = (scales[:-1] + scales[1:]) / 2
+    last = np.array([256, 288, 447, 448], dtype=np.float32)
+    most = 6 * np.concatenate([scales, middles, np.nextafter(middles, np.float32(0)), last])
+    most = np.concatenate([[0, 1e-30, 1e-3], most, [1] * (-(len(most) + 3) % 4)]).astype(np.float32)
+    x = rng.uniform(-1, 1, (len(most), 16)).astype(np.float32)
+    x[::5] = np.arange(16) / 12 - 0.625  # halves between floats
+    x[:, 3] = rng.integers(0, 2, len(most)) * 2 - 1
+    x *= most[:, None]
+    blocks = np.zeros(x.size // 64 * 36, dtype=np.uint8)
+    make = ctypes.CDLL(sys.argv[1]).quantize_row_nvfp4_ref
+    make(x.ctypes.data_as(ctypes.c_void_p), blocks.ctypes.data_as(ctypes.c_void_p), ctypes.c_int64(x.size))
+    (HERE / "quantise_NVFP4.bin").write_bytes(x.tobytes() + blocks.tobytes())
 
 
 def sum_of_random(ty):

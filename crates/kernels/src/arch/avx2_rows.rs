@@ -75,7 +75,8 @@ fn load_half(x: &[u8; LANES], g: usize) -> __m128i {
 
 impl Dot for Avx2Rows {
     type W = __m256i;
-    /// Pair sums in 16 bits: 8 dots reach 8 · 2 · 15 · 127 = 30480 at most.
+    /// Pair sums in 16 bits: 8 dots of nibbles reach 8 · 2 · 15 · 127 = 30480 at most, 4 of 5 bits
+    /// 4 · 2 · 31 · 127 = 31496.
     type N = __m256i;
 
     const GROUPS: usize = 2;
@@ -106,6 +107,8 @@ impl Dot for Avx2Rows {
             _mm256_cvtph_ps(_mm_loadu_si128(group::<16>(x, g).as_ptr().cast()));
         fn load_i8(self, x: &[u8; LANES], g: usize) -> Self::F =
             _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(load_half(x, g)));
+        fn load_e4m3(self, x: &[u8; LANES], g: usize) -> Self::F =
+            _mm256_cvtph_ps(_mm_slli_epi16::<7>(_mm_cvtepu8_epi16(load_half(x, g))));
         fn store(self, x: Self::F, to: &mut [f32; LANES], g: usize) =
             _mm256_storeu_ps(to[g * 8..][..8].as_mut_ptr(), x);
         fn load(self, x: &[f32; LANES], g: usize) -> Self::F =

@@ -168,6 +168,9 @@ impl Dot for Avx512 {
             _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_loadu_si128(x.as_ptr().cast())));
         fn load_i8(self, x: &[u8; LANES], _g: usize) -> Self::F =
             _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(x.as_ptr().cast())));
+        fn load_e4m3(self, x: &[u8; LANES], _g: usize) -> Self::F = _mm512_cvtph_ps(
+            _mm256_slli_epi16::<7>(_mm256_cvtepu8_epi16(_mm_loadu_si128(x.as_ptr().cast()))),
+        );
         fn load_w(self, x: &[u8; 64], _g: usize) -> Self::W = _mm512_loadu_si512(x.as_ptr().cast());
         fn store_w(self, x: Self::W, to: &mut [u8; 64], _g: usize) =
             _mm512_storeu_si512(to.as_mut_ptr().cast(), x);

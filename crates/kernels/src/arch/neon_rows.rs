@@ -168,6 +168,13 @@ impl<const DOT: bool> Dot for NeonRows<DOT> {
         })
     }
     #[inline(always)]
+    fn load_e4m3(self, x: &[u8; LANES], g: usize) -> Self::F {
+        isa!({
+            let halves = vshlq_n_u16::<7>(vmovl_u8(load_bytes(x, g)));
+            vcvt_f32_f16(vreinterpret_f16_u16(vget_low_u16(halves)))
+        })
+    }
+    #[inline(always)]
     fn prefetch(self, at: *const u8) {
         // SAFETY: a hint that touches nothing, whatever the address.
         unsafe { asm!("prfm pldl1keep, [{}]", in(reg) at, options(nostack, preserves_flags)) };

@@ -180,6 +180,10 @@ impl Dot for Scalar {
         map(*x, |b| f32::from_bits(if b < 2 { 1 << (21 + b) } else { u32::from(b - 1) << 23 }))
     }
     #[inline(always)]
+    fn load_e4m3(self, x: &[u8; LANES], _g: usize) -> Self::F {
+        map(*x, |b| half::f16::from_bits(u16::from(b) << 7).to_f32())
+    }
+    #[inline(always)]
     fn dot(self, mut acc: Self::I, w: Self::W, quad: i32) -> Self::I {
         let a = quads(quad);
         for (acc, w) in acc.iter_mut().zip(w.as_chunks::<4>().0) {

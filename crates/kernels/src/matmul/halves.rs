@@ -15,6 +15,12 @@ pub(super) const SCALES: usize = 64;
 
 /// What types that floats scale differ in.
 pub(super) trait Halves {
+    /// Where a group's head has the scales of half `side` of sub-block `sub`.
+    #[inline(always)]
+    fn scales(sub: usize, side: usize) -> usize {
+        SCALES + (2 * sub + side) * TILE_ROWS
+    }
+
     /// The scales of 16 rows.
     fn scale<D: Dot>(d: D, bytes: &[u8; TILE_ROWS], group: usize) -> D::F;
 
@@ -36,7 +42,7 @@ pub(super) fn add<K: Halves, D: Dot, const T: usize, const N: usize>(
     let mut scales = [units; 2];
     for side in 0..2 {
         for n in 0..N {
-            let at = SCALES + (2 * sub + side) * TILE_ROWS;
+            let at = K::scales(sub, side);
             scales[side][n] = d.mul(units[n], K::scale(d, part(bytes[n], at), groups[n]));
         }
     }

@@ -24,6 +24,7 @@ mod halves;
 pub(crate) mod iq4_nl;
 pub(crate) mod iq4_xs;
 pub(crate) mod mxfp4;
+pub(crate) mod nvfp4;
 pub(crate) mod panel;
 mod parts;
 mod pieces;
@@ -91,6 +92,7 @@ macro_rules! for_each_type {
             iq4_nl::Iq4Nl: Q8, [IQ4_NL];
             iq4_xs::Iq4Xs: Q8, [IQ4_XS];
             mxfp4::Mxfp4: Q8, [MXFP4];
+            nvfp4::Nvfp4: Q8, [NVFP4];
             wide::Wide: Q8, [IQ2_XXS IQ2_XS IQ2_S IQ3_XXS IQ3_S IQ1_S IQ1_M TQ1_0 TQ2_0];
         ] }
     };

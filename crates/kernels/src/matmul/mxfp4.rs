@@ -1,6 +1,7 @@
 //! MXFP4: 32 floats of 4 bits that share a power of two.
 //!
-//! Packed in fours of blocks: `[4][16]` powers (the file's byte), then `[4][256]` bytes of nibbles as
+//! Packed in fours of blocks: `[4][16]` powers (the file's byte, which is half of what the format means, as
+//! the floats are doubled), then `[4][256]` bytes of nibbles as
 //! in Q4_0.
 
 use super::quants::{Head, Packed, Quants, get_quads, put_quads};
@@ -10,10 +11,6 @@ use crate::TILE_ROWS;
 use crate::simd::Dot;
 
 pub(crate) struct Mxfp4;
-
-/// The floats, doubled to be whole, with 16 added. The stored power is half of what the format's
-/// means.
-const DOUBLED: [u8; 16] = [16, 17, 18, 19, 20, 22, 24, 28, 16, 15, 14, 13, 12, 10, 8, 4];
 
 impl Quants for Mxfp4 {
     const BLOCK_COLS: usize = 32;
@@ -42,6 +39,6 @@ impl Quants for Mxfp4 {
         for n in 0..N {
             scales[n] = d.load_power(part(bytes[n], sub * TILE_ROWS), groups[n]);
         }
-        accumulate(d, dot_small(packed, &DOUBLED, acts), scales, acts, acc);
+        accumulate(d, dot_small(packed, acts), scales, acts, acc);
     }
 }

@@ -20,7 +20,11 @@ pub(crate) fn halves(ty: TensorType) -> &'static [usize] {
         TensorType::TQ1_0 => &[52],
         TensorType::TQ2_0 => &[64],
         // Floats, and scales of another form: see `moderate`.
-        TensorType::F32 | TensorType::BF16 | TensorType::MXFP4 | TensorType::IQ1_M => &[],
+        TensorType::F32
+        | TensorType::BF16
+        | TensorType::MXFP4
+        | TensorType::NVFP4
+        | TensorType::IQ1_M => &[],
         _ => &[0],
     }
 }
