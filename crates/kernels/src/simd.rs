@@ -206,9 +206,20 @@ pub(crate) trait Dot: Vector {
     fn dot_two(self, acc: Self::I, w: [Self::W; 2], quads: [i32; 2]) -> Self::I {
         self.dot(self.dot(acc, w[0], quads[0]), w[1], quads[1])
     }
+    /// `x >> BY` in all lanes: for an offset of which a multiple stands ready in memory.
+    #[inline(always)]
+    fn splat_shifted<const BY: i32>(self, x: i32) -> Self::I {
+        self.splat_i(x >> BY)
+    }
+    /// Four of [`Dot::dot`], for weights of at most 5 bits.
+    #[inline(always)]
+    fn dot_four(self, acc: Self::I, w: [Self::W; 4], quads: [i32; 4]) -> Self::I {
+        let acc = self.dot_two(acc, [w[0], w[1]], [quads[0], quads[1]]);
+        self.dot_two(acc, [w[2], w[3]], [quads[2], quads[3]])
+    }
     /// Begins a sum of dots of nibbles at `start`.
     fn start_nibbles(self, start: i32) -> Self::N;
-    /// As [`Dot::dot`] for weights of at most 4 bits, at most 8 times; of at most 5 bits, at most 4 times.
+    /// As [`Dot::dot`] for weights of at most 4 bits; at most 8 times.
     fn dot_nibbles(self, acc: Self::N, w: Self::W, quad: i32) -> Self::N;
     /// The sum, given the same `start` again.
     fn end_nibbles(self, acc: Self::N, start: i32) -> Self::I;

@@ -75,8 +75,7 @@ fn load_half(x: &[u8; LANES], g: usize) -> __m128i {
 
 impl Dot for Avx2Rows {
     type W = __m256i;
-    /// Pair sums in 16 bits: 8 dots of nibbles reach 8 · 2 · 15 · 127 = 30480 at most, 4 of 5 bits
-    /// 4 · 2 · 31 · 127 = 31496.
+    /// Pair sums in 16 bits: 8 dots reach 8 · 2 · 15 · 127 = 30480 at most.
     type N = __m256i;
 
     const GROUPS: usize = 2;
@@ -135,10 +134,11 @@ impl Dot for Avx2Rows {
     fn load_power(self, x: &[u8; LANES], g: usize) -> Self::F {
         let x = self.load_bytes(x, g);
         isa!({
-            let usual = _mm256_slli_epi32::<23>(_mm256_sub_epi32(x, _mm256_set1_epi32(1)));
-            let subnormal = _mm256_sllv_epi32(_mm256_set1_epi32(1 << 21), x);
-            let tiny = _mm256_cmpgt_epi32(_mm256_set1_epi32(2), x);
-            _mm256_castsi256_ps(_mm256_blendv_epi8(usual, subnormal, tiny))
+            let one = _mm256_set1_epi32(1);
+            let usual = _mm256_slli_epi32::<23>(_mm256_sub_epi32(x, one));
+            // Those of 0 and 1, which are the greater there; less than the usual ones elsewhere.
+            let subnormal = _mm256_slli_epi32::<21>(_mm256_add_epi32(x, one));
+            _mm256_castsi256_ps(_mm256_max_epi32(usual, subnormal))
         })
     }
     #[inline(always)]
@@ -150,6 +150,20 @@ impl Dot for Avx2Rows {
         // Pair sums in 16 bits: 2 · 2 · 63 · 127 = 32004 at most.
         let first = isa!(_mm256_maddubs_epi16(w[0], self.splat_i(quads[0])));
         self.widen_add(acc, self.dot_nibbles(first, w[1], quads[1]))
+    }
+    #[inline(always)]
+    fn splat_shifted<const BY: i32>(self, x: i32) -> Self::I {
+        // Left to itself the compiler shifts before, in a register of integers: two instructions more.
+        isa!(_mm256_srai_epi32::<BY>(opaque(_mm256_set1_epi32(x))))
+    }
+    #[inline(always)]
+    fn dot_four(self, acc: Self::I, w: [Self::W; 4], quads: [i32; 4]) -> Self::I {
+        // Pair sums in 16 bits: 4 · 2 · 31 · 127 = 31496 at most.
+        let mut sums = isa!(_mm256_maddubs_epi16(w[0], self.splat_i(quads[0])));
+        for i in 1..4 {
+            sums = self.dot_nibbles(sums, w[i], quads[i]);
+        }
+        self.widen_add(acc, sums)
     }
     #[inline(always)]
     fn dot_nibbles(self, acc: Self::N, w: Self::W, quad: i32) -> Self::N {

@@ -5,7 +5,7 @@
 //! in Q4_0.
 
 use super::quants::{Head, Packed, Quants, get_quads, put_quads};
-use super::steps::dot_small;
+use super::steps::{dot_doubled, start_doubled};
 use super::{Q8Blocks, accumulate, part};
 use crate::TILE_ROWS;
 use crate::simd::Dot;
@@ -39,6 +39,9 @@ impl Quants for Mxfp4 {
         for n in 0..N {
             scales[n] = d.load_power(part(bytes[n], sub * TILE_ROWS), groups[n]);
         }
-        accumulate(d, dot_small(packed, acts), scales, acts, acc);
+        let mut sums = start_doubled::<D, T, N, 3>(d, acts, |act| act.neg128);
+        dot_doubled(packed, 0, acts, [0, 4, 1, 5], &mut sums);
+        dot_doubled(packed, 2, acts, [2, 6, 3, 7], &mut sums);
+        accumulate(d, sums, scales, acts, acc);
     }
 }

@@ -7,7 +7,7 @@
 use super::halves::{self, Halves};
 use super::panel::{PanelKind, Sub};
 use super::quants::{Head, Packed, Quants, get_quads, put_quads};
-use super::steps::{DOUBLED, look_up};
+use super::steps::{DOUBLED, dot_doubled, look_up, start_doubled};
 use super::{Q8Blocks, part};
 use crate::TILE_ROWS;
 use crate::simd::Dot;
@@ -99,6 +99,9 @@ impl Halves for Nvfp4 {
         packed: Packed<'_, D, N>,
         acts: Q8Blocks<'_, T>,
     ) -> [[D::I; N]; T] {
-        super::steps::half_small::<D, T, N, SIDE>(packed, acts)
+        let mut sums = start_doubled::<D, T, N, 1>(packed.head.d, acts, |act| act.neg32[SIDE]);
+        let first = 4 * SIDE;
+        dot_doubled(packed, 2 * SIDE, acts, [first, first + 2, first + 1, first + 3], &mut sums);
+        sums
     }
 }

@@ -235,12 +235,18 @@ impl<'a, const N: usize> Group<'a, N> {
         let mut sums = if K::SCALE_LAST { [[d.splat(0.0); N]; T] } else { *acc };
         // SAFETY: `first + subs` is at most the length of all activations.
         unsafe {
-            if K::SUBS <= 2 {
+            if K::SUBS <= 4 {
                 // Not as a loop: the compiler would leave it one.
                 self.fetch::<D, K>(d, 0..K::SUBS, next);
                 self.add::<D, K, T>(d, 0, units, acts, &mut sums);
-                if subs == 2 {
+                if subs > 1 {
                     self.add::<D, K, T>(d, 1, units, acts, &mut sums);
+                }
+                if K::SUBS > 2 && subs > 2 {
+                    self.add::<D, K, T>(d, 2, units, acts, &mut sums);
+                }
+                if K::SUBS > 3 && subs > 3 {
+                    self.add::<D, K, T>(d, 3, units, acts, &mut sums);
                 }
             } else {
                 let mut sub = 0;

@@ -1,7 +1,7 @@
 //! Weights that are 4-bit indices into 16 steps: nibbles as in Q4_0, looked up in a register.
 
+use super::Q8Blocks;
 use super::quants::Packed;
-use super::{Q8Blocks, dot_pair, start};
 use crate::q8::Q8Block;
 use crate::simd::Dot;
 
@@ -46,59 +46,47 @@ pub(super) fn dot_uneven<D: Dot, const T: usize, const N: usize>(
     sums
 }
 
-/// The same with [`DOUBLED`] steps.
+/// Integer sums with [`DOUBLED`] steps, each token's begun at what takes the 16 back: `ready` of its block
+/// shifted by `BY`.
 #[inline(always)]
-pub(super) fn dot_small<D: Dot, const T: usize, const N: usize>(
-    packed: Packed<'_, D, N>,
+pub(super) fn start_doubled<D: Dot, const T: usize, const N: usize, const BY: i32>(
+    d: D,
     acts: Q8Blocks<'_, T>,
+    ready: impl Fn(&Q8Block) -> i32,
 ) -> [[D::I; N]; T] {
-    let d = packed.head.d;
-    let steps = d.table(&DOUBLED);
-    let mut sums = start(d, acts, |act| 2 * act.neg8);
-    for j in 0..4 {
-        let mut w = [[steps; 2]; N];
-        for n in 0..N {
-            w[n] = look_up(d, steps, packed.vector(n, j));
-        }
-        dot_pair(d, &w, acts, [j, j + 4], &mut sums);
+    let mut sums = [[d.splat_i(0); N]; T];
+    for t in 0..T {
+        sums[t] = [d.splat_shifted::<BY>(ready(&acts[t])); N];
     }
     sums
 }
 
-/// The integer sums of half `SIDE` with [`DOUBLED`] steps. Of the vectors of a half, byte `64j + 4r + i` holds
-/// elements `4j + i` (low) and `8 + 4j + i` (high) of row `r`.
+/// Adds the products of two vectors from `first` on with [`DOUBLED`] steps, of which `quads` are the low and the
+/// high nibbles' quads of the one, then of the other.
 #[inline(always)]
-pub(super) fn half_small<D: Dot, const T: usize, const N: usize, const SIDE: usize>(
+pub(super) fn dot_doubled<D: Dot, const T: usize, const N: usize>(
     packed: Packed<'_, D, N>,
+    first: usize,
     acts: Q8Blocks<'_, T>,
-) -> [[D::I; N]; T] {
+    quads: [usize; 4],
+    sums: &mut [[D::I; N]; T],
+) {
     let d = packed.head.d;
     let steps = d.table(&DOUBLED);
-    // The offset, of which twice as much stands ready.
-    let begin = |act: &Q8Block| act.neg32[SIDE] >> 1;
-    let mut acc = [[d.start_nibbles(0); N]; T];
+    let mut w = [[steps; 4]; N];
+    for n in 0..N {
+        let one = look_up(d, steps, packed.vector(n, first));
+        let other = look_up(d, steps, packed.vector(n, first + 1));
+        w[n] = [one[0], one[1], other[0], other[1]];
+    }
     for t in 0..T {
-        acc[t] = [d.start_nibbles(begin(&acts[t])); N];
-    }
-    for j in 0..2 {
-        let mut w = [[steps; 2]; N];
+        // Not by `map`, which may not be inlined where an instruction set is switched on.
+        let mut four = [0; 4];
+        for i in 0..4 {
+            four[i] = acts[t].quad(quads[i]);
+        }
         for n in 0..N {
-            w[n] = look_up(d, steps, packed.vector(n, 2 * SIDE + j));
-        }
-        for t in 0..T {
-            for n in 0..N {
-                for i in 0..2 {
-                    let quad = acts[t].quad(4 * SIDE + j + 2 * i);
-                    acc[t][n] = d.dot_nibbles(acc[t][n], w[n][i], quad);
-                }
-            }
+            sums[t][n] = d.dot_four(sums[t][n], w[n], four);
         }
     }
-    let mut sums = [[d.splat_i(0); N]; T];
-    for t in 0..T {
-        for n in 0..N {
-            sums[t][n] = d.end_nibbles(acc[t][n], begin(&acts[t]));
-        }
-    }
-    sums
 }
