@@ -5,7 +5,7 @@ use arclight_engine::{
     BatchEntry, Engine, KvType, LoadOptions, ModelFile, Numa, Outputs, SeqId, Variant,
 };
 use gguf::TensorType;
-use testkit::{Rng, TinyModel};
+use testkit::{Rng, TinyModel, with_scales};
 
 /// A file, and how its keys and values are kept.
 struct Model {
@@ -23,6 +23,10 @@ fn models() -> Vec<(String, Model)> {
     let wide = || TinyModel { head_dim: 64, ..TinyModel::qwen3(TensorType::Q4_0) };
     let gemma3 = TinyModel { arch: "gemma3", window: Some(40), ..odd() };
     let model = |name: &str, kv, of: TinyModel| (name.to_owned(), Model { bytes: of.gguf(), kv });
+    let scaled = |name: &str, of: TinyModel| {
+        let bytes = with_scales(&of.gguf()).unwrap().beside;
+        (name.to_owned(), Model { bytes, kv: KvType::F16 })
+    };
     vec![
         model("qwen3 q4_0", KvType::F16, TinyModel::qwen3(TensorType::Q4_0)),
         model("qwen3 q4_k + q6_k", KvType::F16, mixed),
@@ -77,6 +81,9 @@ fn models() -> Vec<(String, Model)> {
         model("chunks of 100, q8_0", KvType::F16, TinyModel::llama4(TensorType::Q8_0, 96)),
         model("experts bf16", KvType::F16, TinyModel::qwen3moe(TensorType::BF16, 48)),
         // Heads that fill no vector, with norms of their own, and nodes whose keys fill no tile.
+        // Scales of matrices, on products and on sums.
+        scaled("nvfp4 with scales", TinyModel { ffn: 1088, ..TinyModel::llama(TensorType::NVFP4) }),
+        scaled("experts nvfp4 with scales", TinyModel::qwen2moe(TensorType::NVFP4, 192)),
         model("qwen3, heads of 8", KvType::F16, small_heads(8)),
         model("qwen3, heads of 24, kv q8_0", KvType::Q8_0, small_heads(24)),
         model("qwen2, heads of 8, kv q4_0", KvType::Q4_0, {

@@ -2,7 +2,7 @@
 
 use arclight_engine::{BatchEntry, Engine, LoadOptions, ModelFile, Outputs};
 use gguf::{TYPES, TensorType};
-use testkit::{TinyModel, requantize};
+use testkit::{TinyModel, requantize, with_scales};
 
 /// Largest difference of logits from those of the same weights as F32, relative to the largest
 /// logit. The activations are rounded to 8 bits, which alone makes 1.4 to 2.3 % in this model of
@@ -42,6 +42,39 @@ fn every_type_gives_the_logits_of_its_weights() {
         assert!(off < TOLERANCE, "{ty}: off by {off:e}");
         // Cut at blocks, and with the same bits.
         assert_eq!(logits(&mut load(bytes, 2)), got, "{ty} on two nodes");
+    }
+}
+
+#[test]
+fn matrices_are_multiplied_by_the_scales_beside_them() {
+    let ty = TensorType::NVFP4;
+    for model in [
+        // Embedding and head in one, gate and up apart.
+        TinyModel { arch: "llama", ..TinyModel::qwen3(ty) },
+        TinyModel::llama(ty),
+        // Q, K and V in one, gate and up in one.
+        TinyModel::phi3(ty),
+        // Biases behind the scales, of sums too; no gate.
+        TinyModel::starcoder2(ty),
+        // Norms of queries and keys by sums of squares of their products.
+        TinyModel::olmo2(ty),
+        TinyModel::qwen3moe(ty, 768),
+        // One more expert for all tokens: as a bank of one, and dense.
+        TinyModel::qwen2moe(ty, 192),
+        TinyModel::dots1(ty, 192),
+        TinyModel::gpt_oss(ty, 192),
+        TinyModel::deepseek2(ty, 192),
+    ] {
+        let files = with_scales(&model.gguf()).unwrap();
+        let want = logits(&mut load(files.within, 1));
+        let got = logits(&mut load(files.beside.clone(), 1));
+        let top = want.iter().fold(0f32, |top, w| top.max(w.abs()));
+        let off = want.iter().zip(&got).map(|(w, g)| (w - g).abs()).fold(0f32, f32::max) / top;
+        println!("{}: {off:e}", model.arch);
+        assert!(off < TOLERANCE, "{}: off by {off:e}", model.arch);
+        for nodes in [2, 3] {
+            assert_eq!(logits(&mut load(files.beside.clone(), nodes)), got, "{nodes} nodes");
+        }
     }
 }
 

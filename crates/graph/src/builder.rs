@@ -265,6 +265,32 @@ impl<'a> Builder<'a> {
         Ok(VectorId(self.graph.vectors.len() as u32 - 1))
     }
 
+    /// What a matrix's products are multiplied by, where the file says so: NVFP4's scales end at 448, so its
+    /// files have a number beside a tensor, `X.scale` for `X.weight`, or one for each of `count` experts.
+    ///
+    /// `X.input_scale` is for multiplying with inputs of that type, which nobody does here.
+    fn scale(
+        &mut self,
+        tensor: &str,
+        ty: TensorType,
+        count: usize,
+    ) -> Result<Option<VectorId>, Error> {
+        let Some(stem) = tensor.strip_suffix(".weight") else { return Ok(None) };
+        let [own, input] = ["scale", "input_scale"].map(|what| format!("{stem}.{what}"));
+        if ty != TensorType::NVFP4 {
+            return Ok(None);
+        }
+        if self.has(&input) {
+            self.wanted(&input, 1, count)?;
+        }
+        let known = self.graph.vectors.iter().position(|vector| vector.name == own);
+        match known {
+            Some(at) => Ok(Some(VectorId(at as u32))),
+            None if self.has(&own) => self.vector(&own, count).map(Some),
+            None => Ok(None),
+        }
+    }
+
     /// Declares a vector of ones, which no file has: the weights of a norm without any.
     pub fn ones(&mut self, len: usize) -> VectorId {
         let is = |v: &Vector| v.fill == Some(1.0) && v.len == len;
@@ -323,8 +349,9 @@ impl<'a> Builder<'a> {
                 Tensors::Fused(name) => (name, before, all),
             };
             let ty = self.wanted(name, of, cols)?;
+            let scale = self.scale(name, ty, 1)?;
             let (name, bias, members, layout) = (name.to_owned(), None, None, Layout::Rows);
-            parts.push(Part { name, ty, first, rows, cols, cut, bias, members, layout });
+            parts.push(Part { name, ty, first, rows, cols, cut, scale, bias, members, layout });
             before += rows;
         }
         Ok(parts)
@@ -363,7 +390,8 @@ impl<'a> Builder<'a> {
         let cols = h.q * h.dim;
         let ty = self.wanted(name, hidden, cols)?;
         let cut = h.q_cut.scaled(h.dim);
-        let part = Part::of_columns(name, ty, (hidden, cols), cut);
+        let scale = self.scale(name, ty, 1)?;
+        let part = Part { scale, ..Part::of_columns(name, ty, (hidden, cols), cut) };
         Ok(self.add_matrix("attn_output", SplitBy::Cols, vec![part]))
     }
 
@@ -383,7 +411,8 @@ impl<'a> Builder<'a> {
         let name = if N == 1 { "up" } else { "gate_up" };
         let up = self.add_matrix(name, SplitBy::Rows, parts);
         let ty = self.wanted(down, hidden, width)?;
-        let part = Part::of_columns(down, ty, (hidden, width), cut);
+        let scale = self.scale(down, ty, 1)?;
+        let part = Part { scale, ..Part::of_columns(down, ty, (hidden, width), cut) };
         Ok((up, self.add_matrix("down", SplitBy::Cols, vec![part])))
     }
 

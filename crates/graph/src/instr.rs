@@ -49,7 +49,9 @@ pub struct Operand<B = BufId> {
 /// What a sum over nodes goes through before it is added to the residual stream.
 #[derive(Copy, Clone, Debug)]
 pub struct Finish {
-    /// Added first.
+    /// Multiplied by first: one number.
+    pub product: Option<VectorId>,
+    /// Added then.
     pub bias: Option<VectorId>,
     /// Then.
     pub norm: Option<Norm>,

@@ -156,7 +156,8 @@ struct Lowering<'a> {
     variant: Variant,
     buffers: &'a mut Buffers,
     values: HashMap<Bundle, BufId>,
-    sums: HashMap<Bundle, (Sum, Option<VectorId>)>, // and what is added to them
+    // And what they are multiplied by, and what is added to them.
+    sums: HashMap<Bundle, (Sum, Option<VectorId>, Option<VectorId>)>,
     squares: HashMap<Bundle, BufId>,
     last_use: HashMap<Bundle, usize>,
     out: Vec<Instr>,
@@ -303,7 +304,7 @@ impl Lowering<'_> {
                     None => self.buffer(&m.name, out, layer, Work::Rows),
                     Some(sum) => {
                         let to = self.partial(&m.name, out, layer, &sum);
-                        self.sums.insert(out, (sum, m.parts[0].bias));
+                        self.sums.insert(out, (sum, m.parts[0].scale, m.parts[0].bias));
                         to
                     }
                 };
@@ -358,7 +359,7 @@ impl Lowering<'_> {
                 let m = self.graph.matrix(*bank);
                 let sum = m.sum(1).expect("nodes share the columns of down");
                 let to = self.partial(&m.name, out, layer, &sum);
-                self.sums.insert(out, (sum, None));
+                self.sums.insert(out, (sum, None, None));
                 let push = self.variant.gather == Gather::Push;
                 let positions = m.bank.as_ref().expect("experts are a bank").positions();
                 let nodes = 0..self.graph.nodes;
@@ -381,9 +382,9 @@ impl Lowering<'_> {
                 } else {
                     self.buffer(&format!("x{}", out.0), out, layer, work)
                 };
-                let (sum, bias) = &self.sums[partial];
+                let (sum, product, bias) = &self.sums[partial];
                 let sum = Box::new(sum.clone());
-                let finish = Finish { bias: *bias, norm: *norm, scale: *scale };
+                let finish = Finish { product: *product, bias: *bias, norm: *norm, scale: *scale };
                 let (partial, gather) = (self.value(*partial), self.variant.gather);
                 let kind =
                     Kind::Residual { x: from, partial, finish, out: to, width, work, gather, sum };

@@ -206,6 +206,8 @@ pub struct Part {
     pub cols: usize,
     /// How the split dimension is cut.
     pub cut: Cut,
+    /// What products are multiplied by, before the bias: one number, or `[experts]` of a bank.
+    pub scale: Option<VectorId>,
     /// What is added to each row's product, `[rows]`, or `[experts, rows]` of a bank.
     pub bias: Option<VectorId>,
     /// The experts whose matrices these are; of one, the shape above is meant.
@@ -271,8 +273,8 @@ impl Part {
         cut: Cut,
     ) -> Part {
         let name = name.to_owned();
-        let (bias, members, layout) = (None, None, Layout::Rows);
-        Part { name, ty, first: 0, rows, cols, cut, bias, members, layout }
+        let (scale, bias, members, layout) = (None, None, None, Layout::Rows);
+        Part { name, ty, first: 0, rows, cols, cut, scale, bias, members, layout }
     }
 
     /// Matrices of the part.

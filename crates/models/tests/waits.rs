@@ -151,6 +151,42 @@ fn more_nodes_than_key_heads_hold_copies_of_them() {
 }
 
 #[test]
+fn scales_of_matrices_are_used_or_refused() {
+    let bytes = TinyModel::llama(TensorType::NVFP4).gguf();
+    let build = |ty: TensorType, name: &str, len: usize| {
+        let gguf = Gguf::parse(&bytes).unwrap();
+        let mut w = gguf::Writer::new();
+        for (key, value) in gguf.metadata().iter() {
+            w.kv(key, gguf::OwnedValue::from(value));
+        }
+        for t in gguf.tensors() {
+            let data = vec![0u8; ty.bytes_for(t.elements()).unwrap()];
+            match t.rows() {
+                1 => w.tensor(t.name(), t.shape.dims(), t.ty, t.data),
+                _ => w.tensor(t.name(), t.shape.dims(), ty, data),
+            };
+        }
+        w.tensor(name, &[len], TensorType::F32, vec![0u8; 4 * len]);
+        let mut bytes = Vec::new();
+        w.write_to(&mut bytes).unwrap();
+        models::build(&Gguf::parse(&bytes).unwrap(), 1).map_err(|e| e.to_string())
+    };
+    for name in ["blk.1.ffn_down.scale", "blk.0.attn_k.input_scale", "output.scale"] {
+        build(TensorType::NVFP4, name, 1).unwrap();
+        // Other types' scales have no end, and nobody knows what such a tensor would mean.
+        let refused = build(TensorType::Q8_0, name, 1).unwrap_err();
+        assert!(refused.contains(name), "{refused}");
+        let refused = build(TensorType::NVFP4, name, 2).unwrap_err();
+        assert!(refused.contains(name), "{refused}");
+    }
+    // No matrix is called so.
+    for name in ["blk.0.attn_norm.scale", "blk.0.attn_qkv.scale", "scale"] {
+        let refused = build(TensorType::NVFP4, name, 1).unwrap_err();
+        assert!(refused.contains(name), "{refused}");
+    }
+}
+
+#[test]
 fn tensors_that_nobody_uses_are_refused() {
     let bytes = TinyModel::llama(TensorType::F32).gguf();
     let gguf = Gguf::parse(&bytes).unwrap();

@@ -8,12 +8,14 @@ mod golden;
 mod model;
 mod retype;
 mod rng;
+mod scaled;
 
 pub use blocks::random_blocks;
 pub use golden::golden;
 pub use model::{TinyExperts, TinyModel};
 pub use retype::{Requantized, requantize};
 pub use rng::Rng;
+pub use scaled::{Scaled, with_scales};
 
 use std::path::PathBuf;
 

@@ -213,9 +213,10 @@ impl TinyModel {
             metadata: gguf.metadata(),
             vocab: self.vocab,
             of_layers: &[],
-            ty: &|name, _| match name {
+            ty: &|name, cols| match name {
                 // Converters leave routers alone.
                 _ if name.contains("ffn_gate_inp") => TensorType::F32,
+                _ if !cols.is_multiple_of(self.ty.block_len()) => TensorType::Q8_0,
                 _ if is_second(name) => second,
                 _ => self.ty,
             },

@@ -41,11 +41,12 @@ impl Builder<'_> {
                     Tensors::Fused(name) => (name, at * width, N * width),
                 };
                 let ty = self.wanted_bank(name, experts, rows, hidden)?;
+                let scale = self.scale(name, ty, experts)?;
                 let cut = bank.cut(class).clone();
                 let members = Some(bank.class(class, rows));
                 let (name, bias, layout) = (name.to_owned(), None, Layout::Rows);
                 let (rows, cols) = (width, hidden);
-                parts.push(Part { name, ty, first, rows, cols, cut, bias, members, layout });
+                parts.push(Part { name, ty, first, rows, cols, cut, scale, bias, members, layout });
             }
         }
         // A layer may have two banks.
@@ -55,7 +56,9 @@ impl Builder<'_> {
         let (split, by_head) = (SplitBy::Rows, None);
         let up = self.add(Matrix { name, parts, split, bank: banked, by_head });
         let ty = self.wanted_bank(down, experts, hidden, width)?;
+        let scale = self.scale(down, ty, experts)?;
         let of_class = |class| Part {
+            scale,
             members: Some(bank.class(class, hidden)),
             ..Part::of_columns(down, ty, (hidden, width), bank.cut(class).clone())
         };

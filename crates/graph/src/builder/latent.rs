@@ -114,9 +114,11 @@ impl Builder<'_> {
         hidden: usize,
     ) -> Result<MatrixId, Error> {
         let ty = self.wanted(tensor, of.key(), hidden)?;
+        let scale = self.scale(tensor, ty, 1)?;
         // What files have last comes first.
         let part = |(first, rows): (usize, usize)| Part {
             first,
+            scale,
             cut: Cut::replicated(vec![0..rows; self.graph.nodes]),
             ..Part::of_columns(tensor, ty, (rows, hidden), Cut::replicated(Vec::new()))
         };
@@ -218,7 +220,8 @@ impl Builder<'_> {
     ) -> Result<MatrixId, Error> {
         let cols = of.heads * of.value;
         let ty = self.wanted(tensor, hidden, cols)?;
-        let part = Part::of_columns(tensor, ty, (hidden, cols), heads.q_cut.scaled(of.value));
+        let (scale, cut) = (self.scale(tensor, ty, 1)?, heads.q_cut.scaled(of.value));
+        let part = Part { scale, ..Part::of_columns(tensor, ty, (hidden, cols), cut) };
         Ok(self.add_matrix("attn_output", SplitBy::Cols, vec![part]))
     }
 

@@ -21,7 +21,7 @@ use crate::router::{MOST_CHOSEN, Router};
 use crate::storage::Scratch;
 use crate::sum::Leaf;
 use crate::tally::Tally;
-use crate::weight::{Matrix, MatrixId};
+use crate::weight::{Matrix, MatrixId, VectorId};
 use kernels::{ActKind, Acts, Piece, Rows, RowsMut, TILE_ROWS};
 use std::ops::Range;
 
@@ -260,6 +260,8 @@ impl Thread<'_> {
                     let input = gathered.of(part, rows.clone());
                     let view = RowsMut::new(&mut *to[at], rows.len(), width, width);
                     kernels.matmul_by(hows(part), part.ty, weights, &root.pieces, input, view);
+                    let scale = of.matrix.parts[of.first_part + at].scale;
+                    self.expert_scale(scale, of.number, to[at]);
                     self.expert_bias(of, at, &tiles, to[at]);
                 }
                 let [gate, up] = &mut to;
@@ -291,6 +293,13 @@ impl Thread<'_> {
                     }
                 }
             }
+        }
+    }
+
+    /// Multiplies products by the scale of their expert's matrix.
+    fn expert_scale(&self, scale: Option<VectorId>, expert: usize, to: &mut [f32]) {
+        if let Some(scale) = scale {
+            self.step.kernels.scale(to, self.step.weights.vector(scale, self.group)[expert]);
         }
     }
 
@@ -504,9 +513,11 @@ impl Thread<'_> {
         let width = Piece::roots(&root.pieces) * tiles.len() * TILE_ROWS;
         let how = self.step.plan.schedules.usual;
         let how = self.step.kernels.usual(how, part.ty, slots.len(), self.size);
-        let to = RowsMut::new(to, slots.len(), width, width);
+        let to = &mut to[..slots.len() * width];
+        let view = RowsMut::new(&mut *to, slots.len(), width, width);
         let input = self.acts(acts, part, slots, root.cols.clone());
-        self.step.kernels.matmul_by(how, part.ty, weights, &root.pieces, input, to);
+        self.step.kernels.matmul_by(how, part.ty, weights, &root.pieces, input, view);
+        self.expert_scale(of.matrix.parts[class].scale, expert, to);
     }
 
     /// Adds the bias of an expert's last matrix to the sums of its tokens, times their weights. Who has an

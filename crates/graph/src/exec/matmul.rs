@@ -66,9 +66,9 @@ impl Thread<'_> {
                     let cols = columns(base + part.out, &tiles);
                     let to = out.columns(to_rows.clone(), cols.clone());
                     self.multiply((how, part), tiles.clone(), acts, rows.clone(), to);
-                    let bias = self.bias(matrix, p, &tiles);
+                    let plus = (self.scale(matrix, p), self.bias(matrix, p, &tiles));
                     let mut done = out.columns(to_rows, cols);
-                    finish(self.step.kernels, bias, after, &mut done);
+                    finish(self.step.kernels, plus, after, &mut done);
                     if let Some(squares) = squares.as_mut().filter(|_| p < 2) {
                         self.tell_squares(matrix, p, squares, &tiles, rows, &mut done);
                     }
@@ -110,6 +110,12 @@ impl Thread<'_> {
         }
     }
 
+    /// What the products of a part are multiplied by.
+    fn scale(&self, matrix: MatrixId, part: usize) -> Option<f32> {
+        let scale = self.step.graph.matrix(matrix).parts[part].scale?;
+        Some(self.step.weights.vector(scale, self.group)[0])
+    }
+
     /// The bias of the rows that tiles of a part have, without the padding of the last tile.
     fn bias(&self, matrix: MatrixId, part: usize, tiles: &Range<usize>) -> Option<&[f32]> {
         let matrix = self.step.graph.matrix(matrix);
@@ -131,7 +137,8 @@ impl Thread<'_> {
         let shard = self.step.weights.shard(matrix, self.node, self.group);
         let [gate, up] = shard.parts.as_slice() else { unreachable!("a pair of matrices") };
         let Some(own) = self.own(shard, rows) else { return };
-        let pair = [(self.how(&own, gate), gate), (self.how(&own, up), up)];
+        let of = |p, part| ((self.how(&own, part), part), self.scale(matrix, p));
+        let pair = [of(0, gate), of(1, up)];
         let bytes = gate.tile_bytes() + up.tile_bytes();
         for tiles in self.tile_blocks(&own, own.tiles(0), bytes) {
             for rows in self.row_blocks(&own, gate) {
@@ -145,7 +152,7 @@ impl Thread<'_> {
     /// So much of a pair's product as fits in the scratch.
     fn gated_piece(
         &self,
-        [gate, up]: [(How, &Packed); 2],
+        [(gate, gate_scale), (up, up_scale)]: [((How, &Packed), Option<f32>); 2],
         acts: Operand<Source<'_>>,
         activation: Activation,
         out: &mut Target<'_>,
@@ -163,6 +170,11 @@ impl Thread<'_> {
         let view = |s| RowsMut::new(s, rows.len(), width, width);
         self.multiply(gate, tiles.clone(), acts, rows.clone(), view(&mut *g));
         self.multiply(up, tiles.clone(), acts, rows.clone(), view(&mut *u));
+        for (products, scale) in [(&mut *g, gate_scale), (&mut *u, up_scale)] {
+            if let Some(scale) = scale {
+                self.step.kernels.scale(products, scale);
+            }
+        }
         let view = |s| Rows::new(s, rows.len(), width, width);
         let to = out.columns(rows.clone(), columns(0, &tiles));
         self.step.kernels.gated(activation, view(g), view(u), to);
@@ -321,10 +333,18 @@ pub(super) fn columns(first: usize, tiles: &Range<usize>) -> Range<usize> {
     first + tiles.start * TILE_ROWS..first + tiles.end * TILE_ROWS
 }
 
-/// Adds the bias to every row and does what is to follow.
-fn finish(kernels: &Kernels, bias: Option<&[f32]>, after: After, to: &mut RowsMut<'_, f32>) {
+/// Multiplies every row by the part's scale, adds the bias and does what is to follow.
+fn finish(
+    kernels: &Kernels,
+    (scale, bias): (Option<f32>, Option<&[f32]>),
+    after: After,
+    to: &mut RowsMut<'_, f32>,
+) {
     for row in 0..to.rows() {
         let row = to.row_mut(row);
+        if let Some(scale) = scale {
+            kernels.scale(row, scale);
+        }
         if let Some(bias) = bias {
             kernels.add_assign(&mut row[..bias.len()], bias);
         }

@@ -26,7 +26,9 @@ impl Thread<'_> {
 
     pub(super) fn embed(&self, table: MatrixId, scale: f32, mut out: Target<'_>) {
         let tokens = &self.input.tokens;
-        let cut = &self.step.graph.matrix(table).parts[0].cut;
+        let part = &self.step.graph.matrix(table).parts[0];
+        let own = part.scale.map_or(1.0, |own| self.step.weights.vector(own, self.group)[0]);
+        let cut = &part.cut;
         for t in self.shares[0].clone() {
             let id = tokens[t].id as usize;
             let owner = cut.owner(id);
@@ -36,6 +38,9 @@ impl Thread<'_> {
             let to = out.row(t, packed.cols);
             let within = row % kernels::TILE_ROWS;
             self.step.kernels.unpack_row(packed.ty, tile, packed.cols, within, &mut *to);
+            if own != 1.0 {
+                self.step.kernels.scale(to, own);
+            }
             if scale != 1.0 {
                 self.step.kernels.scale(to, scale);
             }

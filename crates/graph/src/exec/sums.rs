@@ -2,7 +2,7 @@
 //!
 //! A summand's row has a slot for each root of the summation tree (see [`crate::sum`]). Three ways
 //! to bring them together give the same bits; they differ in who reads and writes across nodes. A sum
-//! may get a bias, a norm and a factor before it is added to the stream.
+//! may get a factor, a bias, a norm and another factor before it is added to the stream.
 
 use super::Thread;
 use super::access::{Source, Target};
@@ -72,6 +72,9 @@ impl Thread<'_> {
         spare: &'s mut [f32],
     ) -> &'s mut [f32] {
         let kernels = self.step.kernels;
+        if let Some(product) = finish.product {
+            kernels.scale(sum, self.step.weights.vector(product, self.group)[0]);
+        }
         if let Some(bias) = finish.bias {
             kernels.add_assign(sum, &self.step.weights.vector(bias, self.group)[cols]);
         }
