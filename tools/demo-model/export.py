@@ -11,12 +11,19 @@ from model import Model
 from vocab import Vocab
 
 
+def _sizes(model: Model) -> tuple[int, int, int, int]:
+    """Weights in all, those that every token uses, those of one expert, and the number of experts."""
+    size = lambda experts: sum(p.numel() for n, p in model.named_parameters() if ("_exps." in n) == experts)
+    n = model.c.experts
+    return size(False) + size(True), size(False), size(True) // max(n, 1), n
+
+
 def _metadata(w: gguf.GGUFWriter, model: Model, vocab: Vocab, quantised: bool) -> None:
     c = model.c
     w.add_name("Arclight demo")
     w.add_description("A tiny story and chat model, trained from scratch on generated text")
     w.add_license("Apache-2.0 OR MIT")
-    w.add_size_label("2.9M")
+    w.add_size_label(gguf.size_label(*_sizes(model)))
     w.add_file_type(int(gguf.LlamaFileType.MOSTLY_Q8_0 if quantised else gguf.LlamaFileType.ALL_F32))
     if quantised:
         w.add_quantization_version(gguf.GGML_QUANT_VERSION)
@@ -25,6 +32,10 @@ def _metadata(w: gguf.GGUFWriter, model: Model, vocab: Vocab, quantised: bool) -
     w.add_embedding_length(c.hidden)
     w.add_block_count(c.layers)
     w.add_feed_forward_length(c.ffn)
+    if c.experts:
+        w.add_expert_count(c.experts)
+        w.add_expert_used_count(c.used)
+        w.add_expert_feed_forward_length(c.expert_ffn)
     w.add_head_count(c.heads)
     w.add_head_count_kv(c.kv_heads)
     w.add_key_length(c.head_dim)
@@ -49,12 +60,12 @@ def _metadata(w: gguf.GGUFWriter, model: Model, vocab: Vocab, quantised: bool) -
 
 
 def write(model: Model, vocab: Vocab, path: Path, quantised: bool) -> Path:
-    """Matrices as Q8_0 or F32, norms always F32. The head is the embedding."""
-    w = gguf.GGUFWriter(str(path), "qwen3")
+    """Matrices as Q8_0 or F32, norms and routers always F32. The head is the embedding."""
+    w = gguf.GGUFWriter(str(path), "qwen3moe" if model.c.experts else "qwen3")
     _metadata(w, model, vocab, quantised)
     for name, p in model.named_parameters():
         data = p.detach().numpy().astype(np.float32)
-        if quantised and data.ndim == 2:
+        if quantised and data.ndim >= 2 and "ffn_gate_inp" not in name:
             kind = gguf.GGMLQuantizationType.Q8_0
             w.add_tensor(name, gguf.quantize(data, kind), raw_dtype=kind)
         else:

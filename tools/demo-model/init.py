@@ -29,11 +29,11 @@ def projection(inputs: int, outputs: int) -> torch.Tensor:
 @torch.no_grad()
 def random_weights(model: nn.Module) -> None:
     for name, p in model.named_parameters():
-        if p.ndim == 2:
-            nn.init.normal_(p, std=p.shape[1] ** -0.5)
+        if p.ndim >= 2:
+            nn.init.normal_(p, std=p.shape[-1] ** -0.5)
         if name.endswith("attn_output.weight"):
             p.mul_(0.1)
-        if name.endswith("ffn_down.weight"):
+        if name.endswith(("ffn_down.weight", "ffn_down_exps.weight")):
             p.zero_()
 
 

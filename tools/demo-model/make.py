@@ -4,6 +4,7 @@
     python make.py                 # all of it, about 30 minutes on one core
     python make.py --minutes 5     # a quick one
     python make.py --export        # only writes the GGUF files from the checkpoint
+    python make.py --experts 8     # a sparse one; its files stay in --work
 
 Work files (vocabulary, tokens, checkpoint, the F32 file) go to --work. Training stops
 after --tokens tokens or --minutes minutes, whichever comes first; the learning rate
@@ -23,12 +24,13 @@ import torch.nn.functional as F
 import corpus
 import export
 import vocab as vocabulary
-from model import Model
+from model import Config, Model
 
 ROOT = Path(__file__).resolve().parents[2]
 HELDOUT_CHARS = 80_000
 PEAK_LR, LAST_LR, WARMUP = 1.5e-3, 5e-5, 0.02
 BATCH = 2048  # tokens a step
+BALANCE = 0.01  # what an uneven choice of experts costs
 LONG_FROM, SHORT, LONG = 0.85, 512, 2048  # the last part trains whole contexts
 
 
@@ -68,7 +70,7 @@ def save(model: Model, checkpoint: Path) -> None:
 
 def train(model: Model, tokens: np.ndarray, heldout: torch.Tensor, budget: int, minutes: float,
           checkpoint: Path) -> None:
-    decay = [p for p in model.parameters() if p.ndim == 2]
+    decay = [p for p in model.parameters() if p.ndim >= 2]
     plain = [p for p in model.parameters() if p.ndim == 1]
     opt = torch.optim.AdamW([{"params": decay, "weight_decay": 0.05},
                              {"params": plain, "weight_decay": 0.0}],
@@ -89,7 +91,10 @@ def train(model: Model, tokens: np.ndarray, heldout: torch.Tensor, budget: int, 
             logits = model(x)
         loss = F.cross_entropy(logits.float().flatten(0, 1), y.flatten())
         opt.zero_grad(set_to_none=True)
-        loss.backward()
+        if model.c.experts:
+            (loss + BALANCE * sum(block.imbalance for block in model.blk)).backward()
+        else:
+            loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         opt.step()
         running = loss.item() if running is None else 0.95 * running + 0.05 * loss.item()
@@ -106,11 +111,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--tokens", type=int, default=8_000_000, help="training tokens")
     parser.add_argument("--minutes", type=float, default=1e9, help="training time at most")
+    parser.add_argument("--experts", type=int, default=0, help="of every layer, instead of one FFN")
+    parser.add_argument("--used", type=int, default=2, help="experts for each token")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--export", action="store_true", help="skip training")
     parser.add_argument("--work", type=Path, default=Path(__file__).parent / "work")
-    parser.add_argument("--out", type=Path, default=ROOT / "demo")
+    parser.add_argument("--out", type=Path, help="default: demo/, with --experts the work folder")
     args = parser.parse_args()
+    if args.experts and not 0 < args.used <= args.experts:
+        parser.error(f"--used {args.used} of --experts {args.experts}")
+    args.out = args.out or (args.work if args.experts else ROOT / "demo")
+    suffix = "-moe" if args.experts else ""
     torch.set_num_threads(args.threads)
     torch.manual_seed(0)
     args.work.mkdir(parents=True, exist_ok=True)
@@ -120,7 +131,8 @@ def main() -> None:
     (args.out / "heldout.txt").write_text(text)
     vocab = vocabulary.load(args.work / "tokenizer.json")
     heldout = torch.tensor(vocab.encode(text))
-    model, checkpoint = Model(), args.work / "checkpoint.pt"
+    model = Model(Config(experts=args.experts, used=args.used))
+    checkpoint = args.work / f"checkpoint{suffix}.pt"
     if not args.export:
         print(f"{sum(p.numel() for p in model.parameters()):,} parameters, "
               f"{len(text) / len(heldout):.2f} characters a token", flush=True)
@@ -128,8 +140,9 @@ def main() -> None:
         train(model, tokens, heldout, args.tokens, args.minutes, checkpoint)
     model.load_state_dict(torch.load(checkpoint))
     print(f"perplexity of heldout.txt: {math.exp(heldout_loss(model, heldout)):.3f}")
-    for path in (export.write(model, vocab, args.work / "arclight-demo-f32.gguf", quantised=False),
-                 export.write(model, vocab, args.out / "arclight-demo.gguf", quantised=True)):
+    name = f"arclight-demo{suffix}"
+    for path in (export.write(model, vocab, args.work / f"{name}-f32.gguf", quantised=False),
+                 export.write(model, vocab, args.out / f"{name}.gguf", quantised=True)):
         print(f"{path}: {path.stat().st_size:,} bytes")
 
 

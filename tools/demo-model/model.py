@@ -1,5 +1,6 @@
 """A Qwen3-shaped decoder in plain PyTorch: RMSNorm, grouped-query attention with
-normalised queries and keys, half-split RoPE, SwiGLU, tied embeddings."""
+normalised queries and keys, half-split RoPE, SwiGLU, tied embeddings; with `experts`
+a Qwen3MoE-shaped one, where a router chooses some of several SwiGLUs for each token."""
 
 from dataclasses import dataclass
 
@@ -21,6 +22,9 @@ class Config:
     kv_heads: int = 2
     head_dim: int = 64
     ffn: int = 512
+    experts: int = 0  # of every layer; 0 is a dense model
+    used: int = 2  # experts for each token
+    expert_ffn: int = 256  # two of them multiply as much as the dense FFN
     context: int = 2048
     theta: float = 1e6
     eps: float = 1e-6
@@ -48,6 +52,14 @@ def rotate(x, cos, sin):  # [batch, heads, tokens, head_dim]
     return torch.cat((a * cos - b * sin, a * sin + b * cos), dim=-1)
 
 
+class Bank(nn.Module):
+    """One matrix of every expert, [experts, out, in]"""
+
+    def __init__(self, experts: int, inputs: int, outputs: int):
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(experts, outputs, inputs))
+
+
 class Block(nn.Module):
     """Attributes carry the GGUF tensor names."""
 
@@ -61,8 +73,15 @@ class Block(nn.Module):
         self.attn_v = linear(c.hidden, c.kv_heads * c.head_dim)
         self.attn_output = linear(c.heads * c.head_dim, c.hidden)
         self.attn_q_norm, self.attn_k_norm = Norm(c.head_dim, c.eps), Norm(c.head_dim, c.eps)
-        self.ffn_gate, self.ffn_up = linear(c.hidden, c.ffn), linear(c.hidden, c.ffn)
-        self.ffn_down = linear(c.ffn, c.hidden)
+        if c.experts:
+            bank = lambda i, o: Bank(c.experts, i, o)
+            self.ffn_gate_inp = linear(c.hidden, c.experts)
+            self.ffn_gate_exps = bank(c.hidden, c.expert_ffn)
+            self.ffn_up_exps = bank(c.hidden, c.expert_ffn)
+            self.ffn_down_exps = bank(c.expert_ffn, c.hidden)
+        else:
+            self.ffn_gate, self.ffn_up = linear(c.hidden, c.ffn), linear(c.hidden, c.ffn)
+            self.ffn_down = linear(c.ffn, c.hidden)
 
     def forward(self, x, cos, sin):
         c, (batch, tokens, _) = self.c, x.shape
@@ -75,7 +94,27 @@ class Block(nn.Module):
         o = F.scaled_dot_product_attention(q, k, v, is_causal=True)
         x = x + self.attn_output(o.transpose(1, 2).reshape(batch, tokens, -1))
         h = self.ffn_norm(x)
+        if c.experts:
+            return x + self.chosen_experts(h.flatten(0, 1)).view_as(x)
         return x + self.ffn_down(F.silu(self.ffn_gate(h)) * self.ffn_up(h))
+
+    def chosen_experts(self, h):  # [tokens, hidden]
+        c = self.c
+        with torch.autocast("cpu", enabled=False):
+            share = F.linear(h, self.ffn_gate_inp.weight).softmax(-1)  # [tokens, experts]
+        weight, chosen = share.topk(c.used, dim=-1)  # [tokens, used]
+        weight = weight / weight.sum(-1, keepdim=True)
+        count = F.one_hot(chosen, c.experts).sum((0, 1))  # [experts]
+        # 1 where tokens and shares are spread evenly, more where some experts have most
+        # (Switch Transformer, arXiv:2101.03961, equation 4)
+        self.imbalance = c.experts * (count / chosen.numel() * share.mean(0)).sum()
+        # every expert's tokens side by side
+        order = chosen.flatten().argsort(stable=True)
+        token = order // c.used
+        banks = (b.weight.unbind() for b in (self.ffn_gate_exps, self.ffn_up_exps, self.ffn_down_exps))
+        y = torch.cat([F.linear(F.silu(F.linear(x, gate)) * F.linear(x, up), down)
+                       for x, gate, up, down in zip(h[token].split(count.tolist()), *banks)])
+        return torch.zeros_like(h).index_add(0, token, y * weight.flatten()[order, None])
 
 
 class Model(nn.Module):
