@@ -1,4 +1,4 @@
-//! Converts all matrices of a GGUF file: `requantize IN TYPE OUT`.
+//! Converts all matrices of a GGUF file but routers: `requantize IN TYPE OUT`.
 
 use std::process::ExitCode;
 

@@ -10,7 +10,8 @@ pub struct Requantized {
     pub bits: f64,
 }
 
-/// Converts all matrices of a GGUF file to `ty` through f32; vectors stay as they are.
+/// Converts all matrices of a GGUF file to `ty` through f32; vectors and routers stay as they are,
+/// as converters leave them.
 ///
 /// # Errors
 /// When the file is malformed or a row is not a whole number of blocks.
@@ -22,7 +23,7 @@ pub fn requantize(file: &[u8], ty: TensorType) -> Result<Requantized, gguf::Erro
     }
     let (mut bits, mut weights) = (0, 0);
     for t in gguf.tensors() {
-        if t.rows() == 1 {
+        if t.rows() == 1 || t.name().ends_with("ffn_gate_inp.weight") {
             w.tensor(t.name(), t.shape.dims(), t.ty, t.data);
             continue;
         }
