@@ -267,9 +267,10 @@ mod tests {
                     let of_node = |n| graph.kv_bytes_per_token(n, KvType::F16, class);
                     (0..nodes).map(of_node).sum::<usize>()
                 };
-                // Keys and values, with copies where there are more nodes than heads. Latents are both.
-                let heads = shape.kv_heads.max(nodes);
-                let token = shape.layers * heads * shape.head_dim * 2 * 2;
+                // Keys and values, with copies where there are more nodes than heads. Latents are both at once.
+                let latents = shape.more.iter().any(|(key, _)| key.ends_with("kv_lora_rank"));
+                let (heads, halves) = (shape.kv_heads.max(nodes), if latents { 1 } else { 2 });
+                let token = shape.layers * heads * shape.head_dim * halves * size_of::<u16>();
                 assert_eq!(classes.map(of_class).sum::<usize>(), token, "{published}");
             }
         }
