@@ -80,10 +80,10 @@ fn models() -> Vec<(String, Model)> {
         model("latents bf16", KvType::Bf16, TinyModel::deepseek2(TensorType::BF16, 48)),
         model("chunks of 100, q8_0", KvType::F16, TinyModel::llama4(TensorType::Q8_0, 96)),
         model("experts bf16", KvType::F16, TinyModel::qwen3moe(TensorType::BF16, 48)),
-        // Heads that fill no vector, with norms of their own, and nodes whose keys fill no tile.
         // Scales of matrices, on products and on sums.
         scaled("nvfp4 with scales", TinyModel { ffn: 1088, ..TinyModel::llama(TensorType::NVFP4) }),
         scaled("experts nvfp4 with scales", TinyModel::qwen2moe(TensorType::NVFP4, 192)),
+        // Heads that fill no vector, with norms of their own, and nodes whose keys fill no tile.
         model("qwen3, heads of 8", KvType::F16, small_heads(8)),
         model("qwen3, heads of 24, kv q8_0", KvType::Q8_0, small_heads(24)),
         model("qwen2, heads of 8, kv q4_0", KvType::Q4_0, {

@@ -275,11 +275,9 @@ impl<'a> Builder<'a> {
         ty: TensorType,
         count: usize,
     ) -> Result<Option<VectorId>, Error> {
-        let Some(stem) = tensor.strip_suffix(".weight") else { return Ok(None) };
+        let stem = tensor.strip_suffix(".weight").filter(|_| ty == TensorType::NVFP4);
+        let Some(stem) = stem else { return Ok(None) };
         let [own, input] = ["scale", "input_scale"].map(|what| format!("{stem}.{what}"));
-        if ty != TensorType::NVFP4 {
-            return Ok(None);
-        }
         if self.has(&input) {
             self.wanted(&input, 1, count)?;
         }

@@ -518,6 +518,18 @@ fn missing_pages_are_refused() {
 }
 
 #[test]
+#[should_panic(expected = "1 keys need 1 pages: 1 of keys, 0 of values given")]
+fn missing_values_are_refused() {
+    let cache = Cache::<F16>::new(scalar(), vec![vec![0.0; 16]], vec![vec![0.0; 16]]);
+    let (k, q) = ([&cache.k[0][..]], [0.0; 16]);
+    let pages = F16::pages(&q, &[], &k, &[]);
+    let (starts, limits) = (&[0][..], &[1][..]);
+    let tile =
+        AttnTile { rows: 1, head_dim: 16, starts, limits, soft_cap: NO_CAP, pages, next: &[] };
+    scalar().attend_chunk(&tile, &mut [0.0; KV_CHUNK], &mut [0.0; attn_state_len(16)]);
+}
+
+#[test]
 #[should_panic(expected = "no key from 1 to 1")]
 fn a_row_whose_window_is_empty_is_refused() {
     let cache = Cache::<F16>::new(scalar(), vec![vec![0.0; 16]], vec![vec![0.0; 16]]);

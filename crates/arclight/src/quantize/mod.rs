@@ -186,6 +186,14 @@ fn types(args: &QuantizeArgs, gguf: &Gguf<'_>, importance: bool) -> Result<Vec<T
                 tensor.ty
             )));
         }
+        let scale = name.strip_suffix(".weight").map(|stem| format!("{stem}.scale"));
+        if let Some(scale) = scale.filter(|scale| tensor.ty != ty && gguf.tensor(scale).is_some()) {
+            return Err(Error::Refused(format!(
+                "tensor `{name}` is {} and multiplied by `{scale}`, which is not converted: start \
+                 from F32, F16 or BF16",
+                tensor.ty
+            )));
+        }
         Ok(ty)
     };
     let types = gguf.tensors().iter().map(&mut choose).collect::<Result<_, _>>()?;

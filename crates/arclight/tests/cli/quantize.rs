@@ -94,6 +94,13 @@ fn faults_are_named_and_leave_no_file() {
     assert!(unused.contains("attn_z"), "{unused}");
     let missing = error("/nowhere.gguf", &["--type", "q8_0"]);
     assert!(missing.contains("nowhere"), "{missing}");
+    let nvfp4 = testkit::TinyModel::llama(gguf::TensorType::NVFP4).gguf();
+    let scaled = file("scaled.gguf", &testkit::with_scales(&nvfp4).unwrap().beside);
+    let scaled = error(&scaled, &["--type", "q8_0", "--allow-requantize"]);
+    assert!(
+        scaled.contains("is NVFP4 and multiplied by `") && scaled.contains(".scale`"),
+        "{scaled}"
+    );
     assert_eq!(std::fs::read(&to).unwrap(), b"as it was");
     for (rest, part) in [
         (&["--type", "q9_9"][..], "Q4_K_M"),

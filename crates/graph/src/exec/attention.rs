@@ -148,7 +148,6 @@ impl<'a> Thread<'a> {
         let head_dim = spec.heads.stored(cache.kv());
         let soft_cap = spec.soft_cap.unwrap_or(f32::INFINITY);
         let (pages, kv, class) = (keys.pages().len(), cache.kv(), self.class(spec));
-        let values = if spec.heads.shared { 0 } else { pages };
         let (mut ahead, mut count) = ([&[][..]; CHUNK_PAGES], 0);
         if let Some(next) = next {
             // Making values of latents reads nothing new: meanwhile all that comes next is brought near.
@@ -170,23 +169,23 @@ impl<'a> Thread<'a> {
         match kv {
             KvType::F16 => {
                 let (k, v) = key_pages::<u16>(cache, class, keys, &spec.heads);
-                run(Pages::F16 { q, k: &k[..pages], v: &v[..values] });
+                run(Pages::F16 { q, k: &k[..pages], v: &v[..pages] });
             }
             KvType::Bf16 => {
                 let (k, v) = key_pages::<u16>(cache, class, keys, &spec.heads);
-                run(Pages::Bf16 { q, k: &k[..pages], v: &v[..values] });
+                run(Pages::Bf16 { q, k: &k[..pages], v: &v[..pages] });
             }
             KvType::F32 => {
                 let (k, v) = key_pages::<f32>(cache, class, keys, &spec.heads);
-                run(Pages::F32 { q, k: &k[..pages], v: &v[..values] });
+                run(Pages::F32 { q, k: &k[..pages], v: &v[..pages] });
             }
             KvType::Q8_0 => {
                 let (k, v) = key_pages::<u8>(cache, class, keys, &spec.heads);
-                run(Pages::Q8_0 { q: quants(), k: &k[..pages], v: &v[..values] });
+                run(Pages::Q8_0 { q: quants(), k: &k[..pages], v: &v[..pages] });
             }
             KvType::Q4_0 => {
                 let (k, v) = key_pages::<u8>(cache, class, keys, &spec.heads);
-                run(Pages::Q4_0 { q: quants(), k: &k[..pages], v: &v[..values] });
+                run(Pages::Q4_0 { q: quants(), k: &k[..pages], v: &v[..pages] });
             }
         }
     }

@@ -129,11 +129,9 @@ impl Thread<'_> {
                 continue;
             }
             let (key, value) = room[..2 * stored].split_at_mut(stored);
-            for (head, to) in [(Some(k), &mut *key), (v, &mut *value)] {
-                to[..dim].copy_from_slice(head.unwrap_or(k));
-                to[dim..].fill(0.0);
-            }
-            self.store((spec, &mut *cache), t + i, kv, key, v.map(|_| &*value));
+            let key = padded(k, key);
+            let value = v.map(|v| padded(v, value));
+            self.store((spec, &mut *cache), t + i, kv, key, value);
         }
     }
 
@@ -212,10 +210,17 @@ impl Thread<'_> {
     /// Asks for the keys and values of tokens that KV head `kv` is to store: rows of few lines, which no hardware
     /// prefetcher finds.
     fn prefetch_head(&self, qkv: Source<'_>, heads: &Heads, kv: usize, tokens: Range<usize>) {
-        for section in [1, 2] {
+        for section in 1..=heads.halves() {
             let first = if heads.shared { 0 } else { self.column(heads, section, kv) };
             let rows = qkv.columns(tokens.clone(), first..first + heads.dim);
             self.step.kernels.prefetch(rows);
         }
     }
+}
+
+/// A head as it is stored: with zeros behind.
+fn padded<'r>(head: &[f32], room: &'r mut [f32]) -> &'r [f32] {
+    room[..head.len()].copy_from_slice(head);
+    room[head.len()..].fill(0.0);
+    room
 }

@@ -38,11 +38,8 @@ impl Thread<'_> {
             let to = out.row(t, packed.cols);
             let within = row % kernels::TILE_ROWS;
             self.step.kernels.unpack_row(packed.ty, tile, packed.cols, within, &mut *to);
-            if own != 1.0 {
-                self.step.kernels.scale(to, own);
-            }
-            if scale != 1.0 {
-                self.step.kernels.scale(to, scale);
+            for factor in [own, scale].into_iter().filter(|&factor| factor != 1.0) {
+                self.step.kernels.scale(to, factor);
             }
         }
     }

@@ -90,13 +90,13 @@ pub(crate) struct Tile<'a, C: Cell> {
 }
 
 impl<'a> AttnTile<'a> {
-    /// The tile over its own type of pages; no pages of values where the keys are the values. Panics unless all
+    /// The tile over its own type of pages; without values where the keys are the values. Panics unless all
     /// shapes agree.
     pub(crate) fn over<C: Cell>(
         &self,
         q: Rows<'a, C::Query>,
         k_pages: &'a [&'a [C::Unit]],
-        v_pages: &'a [&'a [C::Unit]],
+        v_pages: Option<&'a [&'a [C::Unit]]>,
     ) -> Tile<'a, C> {
         let Self { rows, head_dim, starts, limits, soft_cap, next, .. } = *self;
         C::TYPE.check_head(head_dim);
@@ -107,13 +107,14 @@ impl<'a> AttnTile<'a> {
             assert!((1..=KV_CHUNK as u32).contains(&limit), "limit {limit} outside 1..={KV_CHUNK}");
             assert!(start < limit, "no key from {start} to {limit}");
             let pages = (limit as usize).div_ceil(KV_PAGE);
+            let values = v_pages.map_or(pages, |v_pages| v_pages.len());
             assert!(
-                pages <= k_pages.len() && (v_pages.is_empty() || pages <= v_pages.len()),
-                "{limit} keys need {pages} pages: {} of keys, {} of values given",
+                pages <= k_pages.len() && pages <= values,
+                "{limit} keys need {pages} pages: {} of keys, {values} of values given",
                 k_pages.len(),
-                v_pages.len()
             );
         }
+        let v_pages = v_pages.unwrap_or_default();
         for page in k_pages.iter().chain(v_pages) {
             let bytes = size_of_val(*page);
             assert!(

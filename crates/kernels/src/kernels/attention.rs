@@ -7,13 +7,15 @@ use crate::q8::Q8Block;
 use crate::simd::LANES;
 use crate::views::Rows;
 
-/// The entry point for the type that a tile's pages are of: how queries are given, the tile over that type,
-/// its pages of keys.
+/// The entry point for the type that a tile's pages are of: how queries are given; the tile over that type, with
+/// its values or `without`; its pages of keys.
 macro_rules! by_type {
-    ($tile:ident, $($kv:ident($queries:ident): $t:ident, $k:pat => $call:expr,)*) => {
+    (@ with $v:ident) => { Some($v) };
+    (@ without $v:ident) => {{ let _ = $v; None }};
+    ($values:ident $tile:ident, $($kv:ident($queries:ident): $t:ident, $k:pat => $call:expr,)*) => {
         match $tile.pages {
             $(KvPages::$kv { q, k, v } => {
-                let ($t, $k) = (&$tile.over($queries(q, $tile), k, v), k);
+                let ($t, $k) = (&$tile.over($queries(q, $tile), k, by_type!(@ $values v)), k);
                 $call;
             })*
         }
@@ -92,7 +94,7 @@ impl Kernels {
     /// is not `rows * attn_state_len` long.
     pub fn attend_chunk(&self, tile: &AttnTile<'_>, scratch: &mut [f32], out: &mut [f32]) {
         check_room(tile, scratch, out);
-        by_type!(tile,
+        by_type!(with tile,
             F16(floats): t, _ => call!(self.attend_chunk_f16(t, scratch, out)),
             Bf16(floats): t, _ => call!(self.attend_chunk_bf16(t, scratch, out)),
             F32(floats): t, _ => call!(self.attend_chunk_f32(t, scratch, out)),
@@ -115,7 +117,7 @@ impl Kernels {
         out: &mut [f32],
     ) {
         check_room(tile, scratch, out);
-        by_type!(tile,
+        by_type!(without tile,
             F16(floats): t, k => call!(self.attend_latents_f16(t, room(turned, k), scratch, out)),
             Bf16(floats): t, k => call!(self.attend_latents_bf16(t, room(turned, k), scratch, out)),
             F32(floats): t, k => call!(self.attend_latents_f32(t, room(turned, k), scratch, out)),

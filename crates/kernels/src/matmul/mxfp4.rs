@@ -1,8 +1,7 @@
 //! MXFP4: 32 floats of 4 bits that share a power of two.
 //!
 //! Packed in fours of blocks: `[4][16]` powers (the file's byte, which is half of what the format means, as
-//! the floats are doubled), then `[4][256]` bytes of nibbles as
-//! in Q4_0.
+//! the floats are doubled), then `[4][256]` bytes of nibbles as in Q4_0.
 
 use super::quants::{Head, Packed, Quants, get_quads, put_quads};
 use super::steps::{dot_doubled, start_doubled};
