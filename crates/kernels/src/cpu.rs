@@ -38,13 +38,21 @@ pub(crate) struct CpuTraits {
     /// The fewest tokens for panels: of halves with AVX-512, and of all others. None if panels of
     /// vectors do not pay.
     panels: Option<(usize, usize)>,
-    /// As [`AHEAD`], for one vector of rows by the tokens of a range. The flag: only for a thread that
-    /// has the memory to itself.
-    ahead: &'static [(RangeInclusive<usize>, bool, usize)],
+    /// What is better than [`AHEAD`]; the first that fits.
+    ahead: &'static [Ahead],
     /// Whether weights are fetched in two stages: to the second cache, and to the first from half as far.
     pub(crate) stages: bool,
     /// How far ahead pages of keys and values are fetched.
     pub(crate) pages: PagesAhead,
+}
+
+/// How far ahead weights are fetched that go by `vectors` vectors of rows and some number of `tokens`.
+struct Ahead {
+    vectors: u8,
+    tokens: RangeInclusive<usize>,
+    /// Whether only for a thread that has the memory to itself.
+    alone: bool,
+    bytes: usize,
 }
 
 /// How far ahead pages are fetched, in bytes.
@@ -80,7 +88,10 @@ const INTEL: CpuTraits = CpuTraits {
     // and with AVX2. Emerald Rapids (`--bench families -- avx512vnni q6_k`): halves 1.11 to 1.16 times as
     // fast with 16 tokens, 1.08 with 24; of the other kinds 24 are as fast by 2 by 6.
     panels: Some((16, 32)),
-    ahead: &[],
+    // A Xeon with AMX, 2026-11, 2 and 1 KiB over 4 and 2: one token of Q4_0 1.06, Q8_0 1.06, Q6_K 1.08 times as
+    // fast (`--bench families`), decoding of Qwen3 4B 1.07, of 0.6B 1.02 times; 8 sequences 0.97 times
+    // (benchmarks/2026-11-25-ahead.csv).
+    ahead: &[Ahead { vectors: 2, tokens: 1..=1, alone: false, bytes: AHEAD / 2 }],
     // An Emerald Rapids' core, which can wait for few lines of its first cache at a time, decodes at 90 %
     // of what it can read so, and at 84 % in one stage (docs/performance.md, "In two stages").
     stages: true,
@@ -100,7 +111,10 @@ const AMD: CpuTraits = CpuTraits {
     // Zen 5, 2026-11 (docs/performance.md). 8 KiB, 3 to 8 tokens, over 2 by 4: 0.97 to 1.17 times as fast,
     // with 4 KiB 0.91 to 1.11. 6 KiB, one token, over 4 KiB: 1.02 to 1.09 times as fast with one thread,
     // 0.97 to 1.05 with two.
-    ahead: &[(1..=1, true, AHEAD + AHEAD / 2), (3..=8, false, 2 * AHEAD)],
+    ahead: &[
+        Ahead { vectors: 1, tokens: 1..=1, alone: true, bytes: AHEAD + AHEAD / 2 },
+        Ahead { vectors: 1, tokens: 3..=8, alone: false, bytes: 2 * AHEAD },
+    ],
     stages: false,
     // Enough for the memory's latency, few enough to stay there. Zen 5, one thread, a token of Qwen3-0.6B
     // Q4_0 at depth 8192, 2026-11-21, in ms: f16 91 without, 57 at 4 and 8 KiB, 53 at 12 to 24; q8_0 55, 39
@@ -145,13 +159,13 @@ impl CpuTraits {
         })
     }
 
-    /// How far ahead weights are fetched that go by one vector of rows and `tokens` tokens, where
+    /// How far ahead weights are fetched that go by `vectors` vectors of rows and `tokens` tokens, where
     /// `threads` threads read the same memory.
-    pub(crate) fn ahead(&self, tokens: usize, threads: usize) -> usize {
-        let own = |(range, alone, _): &&(RangeInclusive<usize>, bool, usize)| {
-            range.contains(&tokens) && (!alone || threads == 1)
+    pub(crate) fn ahead(&self, vectors: u8, tokens: usize, threads: usize) -> usize {
+        let fits = |own: &&Ahead| {
+            own.vectors == vectors && own.tokens.contains(&tokens) && (!own.alone || threads == 1)
         };
-        self.ahead.iter().find(own).map_or(AHEAD, |&(_, _, ahead)| ahead)
+        self.ahead.iter().find(fits).map_or(AHEAD, |own| own.bytes)
     }
 }
 

@@ -182,9 +182,9 @@ impl Kernels {
             return how;
         }
         let kernel = self.usual_for(ty, tokens);
-        let ahead = match how.ahead == AHEAD && kernel.vectors == 1 {
-            true => cpu().ahead(tokens, threads),
-            false => how.ahead,
+        let ahead = match how.ahead {
+            AHEAD => cpu().ahead(kernel.vectors, tokens, threads),
+            chosen => chosen,
         };
         How { kernel: Some(MatKernel::Family(kernel)), ahead }
     }
