@@ -3,7 +3,6 @@
 use crate::cpu::cpu;
 use crate::simd::Dot;
 use crate::views::Rows;
-use std::sync::atomic::{Ordering, compiler_fence};
 
 /// Which weights to come are fetched while others are multiplied.
 #[derive(Clone, Copy)]
@@ -123,11 +122,7 @@ pub(super) fn fetch<D: Dot, const N: usize>(
             Fetch::Stages { ahead } => {
                 let (far, near) = (place(ahead), place(ahead / 2));
                 for line in 0..lines {
-                    d.prefetch_second(far.wrapping_add(64 * line));
-                    d.prefetch(near.wrapping_add(64 * line));
-                    // Otherwise all of one stage are asked for before the other, which costs 4 % of what a
-                    // core of a Xeon with AMX reads (`--bench families -- avx512vnni q4_0`, 2026-11).
-                    compiler_fence(Ordering::SeqCst);
+                    d.prefetch_stages(far.wrapping_add(64 * line), near.wrapping_add(64 * line));
                 }
             }
             Fetch::Successor { first, step } => {
