@@ -95,7 +95,7 @@ unsafe fn pair<D: Dot, const T: usize, const N: usize>(
     next: Fetch,
 ) {
     let weights: [&[u8; PAIR]; N] = within(slices(parts, p * PAIR, PAIR), 0);
-    fetch(d, parts, p * PAIR, 1, next);
+    fetch::<D, T, N>(d, parts, p * PAIR, 1, next);
     let (mut even, mut odd) = ([d.splat(0.0); N], [d.splat(0.0); N]);
     for n in 0..N {
         let w = d.load_w(weights[n], parts[n].group);

@@ -81,7 +81,7 @@ impl Products<u32> for Pairs {
         let mut acc = [[d.zero(); N]; T];
         for p in 0..pairs {
             let weights: [&[u8; PAIR]; N] = within(slices(parts, p * PAIR, PAIR), 0);
-            fetch(d.avx512(), parts, p * PAIR, 1, self.1);
+            fetch::<_, T, N>(d.avx512(), parts, p * PAIR, 1, self.1);
             let mut w = [d.load_pairs(weights[0]); N];
             for n in 1..N {
                 w[n] = d.load_pairs(weights[n]);

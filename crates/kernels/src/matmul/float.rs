@@ -95,7 +95,7 @@ macro_rules! float_tile {
             ) {
                 const COLUMN: usize = TILE_ROWS * $bytes;
                 if C * COLUMN == 64 || (c * COLUMN).is_multiple_of(64) {
-                    fetch(d, parts, c * COLUMN, 1, next);
+                    fetch::<D, T, N>(d, parts, c * COLUMN, 1, next);
                 }
                 let mut w = [[d.splat(0.0); N]; C];
                 for i in 0..C {

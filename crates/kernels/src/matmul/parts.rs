@@ -99,8 +99,14 @@ pub(crate) struct Part<'a> {
 
 /// Asks for what is to come while `lines` cache lines at `at` of each part are multiplied. It may lie
 /// beyond the last tile, which nobody will mind.
+///
+/// Where a tile goes by several register tiles, two cases are left out for `T` tokens, as every case costs
+/// registers and instructions of the loop that it is in: a successor, which [`Family::multiply`] does not ask
+/// for there, and the two stages of several tokens, which then are one.
+///
+/// [`Family::multiply`]: super::walk::Family::multiply
 #[inline(always)]
-pub(super) fn fetch<D: Dot, const N: usize>(
+pub(super) fn fetch<D: Dot, const T: usize, const N: usize>(
     d: D,
     parts: [Part<'_>; N],
     at: usize,
@@ -114,25 +120,25 @@ pub(super) fn fetch<D: Dot, const N: usize>(
             tile.as_ptr().wrapping_add(if ahead >= left { ahead + skip } else { ahead })
         };
         match what {
-            Fetch::Stream { ahead } => {
-                for line in 0..lines {
-                    d.prefetch(place(ahead).wrapping_add(64 * line));
-                }
-            }
-            Fetch::Stages { ahead } => {
+            Fetch::Stages { ahead } if D::GROUPS == 1 || T == 1 => {
                 let (far, near) = (place(ahead), place(ahead / 2));
                 for line in 0..lines {
                     d.prefetch_stages(far.wrapping_add(64 * line), near.wrapping_add(64 * line));
                 }
             }
-            Fetch::Successor { first, step } => {
+            Fetch::Stream { ahead } | Fetch::Stages { ahead } => {
+                for line in 0..lines {
+                    d.prefetch(place(ahead).wrapping_add(64 * line));
+                }
+            }
+            Fetch::Successor { first, step } if D::GROUPS == 1 => {
                 let mut line = first;
                 while line < lines {
                     d.prefetch_second(tile.as_ptr().wrapping_add(at + next + 64 * line));
                     line += step;
                 }
             }
-            Fetch::Nothing => {}
+            Fetch::Successor { .. } | Fetch::Nothing => {}
         }
     }
 }

@@ -237,7 +237,7 @@ impl<'a, const N: usize> Group<'a, N> {
         unsafe {
             if K::SUBS <= 4 {
                 // Not as a loop: the compiler would leave it one.
-                self.fetch::<D, K>(d, 0..K::SUBS, next);
+                self.fetch::<D, K, T>(d, 0..K::SUBS, next);
                 self.add::<D, K, T>(d, 0, units, acts, &mut sums);
                 if subs > 1 {
                     self.add::<D, K, T>(d, 1, units, acts, &mut sums);
@@ -252,14 +252,14 @@ impl<'a, const N: usize> Group<'a, N> {
                 let mut sub = 0;
                 if U == 2 {
                     while sub + 2 <= subs {
-                        self.fetch::<D, K>(d, sub..sub + 2, next);
+                        self.fetch::<D, K, T>(d, sub..sub + 2, next);
                         self.add::<D, K, T>(d, sub, units, acts, &mut sums);
                         self.add::<D, K, T>(d, sub + 1, units, acts, &mut sums);
                         sub += 2;
                     }
                 }
                 while sub < subs {
-                    self.fetch::<D, K>(d, sub..sub + 1, next);
+                    self.fetch::<D, K, T>(d, sub..sub + 1, next);
                     self.add::<D, K, T>(d, sub, units, acts, &mut sums);
                     sub += 1;
                 }
@@ -288,9 +288,10 @@ impl<'a, const N: usize> Group<'a, N> {
 
     /// Asks for what is to come while sub-blocks `subs` are multiplied.
     #[inline(always)]
-    fn fetch<D: Dot, K: Quants>(&self, d: D, subs: Range<usize>, next: Fetch) {
+    fn fetch<D: Dot, K: Quants, const T: usize>(&self, d: D, subs: Range<usize>, next: Fetch) {
         let lines = group_bytes::<K>().div_ceil(64 * K::SUBS);
-        fetch(d, self.parts, self.at + subs.start * lines * 64, subs.len() * lines, next);
+        let at = self.at + subs.start * lines * 64;
+        fetch::<D, T, N>(d, self.parts, at, subs.len() * lines, next);
     }
 
     /// Adds the products of a sub-block.
