@@ -13,7 +13,22 @@ pub(super) struct Experts {
     busiest_of_all: f64,
     /// Share of experts that no token went to.
     idle: f64,
+    /// The experts with the greatest share of their layer's tokens, the greatest first.
+    most: Vec<Most>,
 }
+
+/// An expert that was chosen often.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+struct Most {
+    /// Its layer, of those with experts, from 0.
+    layer: usize,
+    expert: usize,
+    /// Its share of what the layer's tokens chose.
+    share: f64,
+}
+
+/// How many of them are named.
+const NAMED: usize = 3;
 
 impl Experts {
     /// `None` if there are none, or no token went to any.
@@ -28,7 +43,11 @@ impl Experts {
         let busiest: Vec<f64> = chosen.iter().map(busiest).collect();
         let all = chosen.iter().flatten();
         let idle = all.clone().filter(|&&n| n == 0).count() as f64 / all.count().max(1) as f64;
+        let mut most: Vec<Most> = chosen.iter().enumerate().flat_map(shares).collect();
+        most.sort_by(|a, b| b.share.total_cmp(&a.share));
+        most.truncate(NAMED);
         (!chosen.is_empty()).then(|| Experts {
+            most,
             busiest: busiest.iter().sum::<f64>() / busiest.len() as f64,
             busiest_of_all: busiest.iter().copied().fold(0.0, f64::max),
             idle,
@@ -38,13 +57,29 @@ impl Experts {
 
     /// In words.
     pub(super) fn line(&self) -> String {
-        let Experts { busiest, busiest_of_all, idle, .. } = self;
+        let Experts { busiest, busiest_of_all, idle, most, .. } = self;
+        let most: Vec<String> = most.iter().map(Most::to_string).collect();
         format!(
             "experts: the busiest of a layer had {busiest:.1} times its even share of tokens, in one \
-             layer {busiest_of_all:.1} times; {} had none",
-            percent(*idle)
+             layer {busiest_of_all:.1} times; {} had none; most chosen: {}",
+            percent(*idle),
+            most.join(", ")
         )
     }
+}
+
+impl std::fmt::Display for Most {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { layer, expert, share } = self;
+        write!(f, "{expert} of sparse layer {layer} ({} of its choices)", percent(*share))
+    }
+}
+
+/// The share of each expert of a layer.
+fn shares((layer, chosen): (usize, &Vec<u64>)) -> impl Iterator<Item = Most> {
+    let all = chosen.iter().sum::<u64>() as f64;
+    let share = move |(expert, &n)| Most { layer, expert, share: n as f64 / all };
+    chosen.iter().enumerate().map(share)
 }
 
 #[cfg(test)]
@@ -60,6 +95,9 @@ mod tests {
         assert!(
             experts.line().contains("2.5 times its even share of tokens, in one layer 3.0 times")
         );
+        let most =
+            "75 % of its choices), 0 of sparse layer 0 (50 % of its choices), 1 of sparse layer 0";
+        assert!(experts.line().contains(most), "{}", experts.line());
         assert_eq!(Experts::of(&[vec![7]]), None);
     }
 }
