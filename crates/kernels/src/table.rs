@@ -291,6 +291,7 @@ macro_rules! vectors {
                     panel_tiles!(register_tile, Minimum, most(PanelKind::Minimum)),
                     panel_tiles!(register_tile, Halves, most(PanelKind::Halves)),
                     panel_tiles!(register_tile, Biased, most(PanelKind::Biased)),
+                    panel_tiles!(register_tile, Sixteen, most(PanelKind::Sixteen)),
                 ],
                 groups: D::GROUPS,
                 gather,
@@ -405,6 +406,7 @@ macro_rules! matrices {
                 PanelKind::Eight => unpack::<T, panel::Eight>,
                 PanelKind::Minimum => unpack::<T, panel::Minimum>,
                 PanelKind::Biased => unpack::<T, panel::Biased>,
+                PanelKind::Sixteen => unpack::<T, panel::Sixteen>,
                 PanelKind::Halves => return family,
             };
             let member = MicroKernel { tokens: MOST as u8, ..own.member };
@@ -414,9 +416,12 @@ macro_rules! matrices {
 
         pub(crate) static TABLE: Table = {
             let Table { families, mut panels, .. } = $base::TABLE;
-            panels.tiles[PanelKind::Eight as usize] = panel_tiles!(register_tile, Eight, MOST);
             panels.tiles[PanelKind::Minimum as usize] = panel_tiles!(register_tile, Minimum, MOST);
-            panels.tiles[PanelKind::Biased as usize] = panel_tiles!(register_tile, Biased, MOST);
+            // Without their offsets they are all alike.
+            let signed = panel_tiles!(register_tile, Biased, MOST);
+            panels.tiles[PanelKind::Eight as usize] = signed;
+            panels.tiles[PanelKind::Biased as usize] = signed;
+            panels.tiles[PanelKind::Sixteen as usize] = signed;
             panels.gather_matrices = gather;
             panels.state = <$token as Matrices>::STATE;
             let families =

@@ -3,8 +3,9 @@
 //! Packed in fours of blocks: `[4][16]` powers (the file's byte, which is half of what the format means, as
 //! the floats are doubled), then `[4][256]` bytes of nibbles as in Q4_0.
 
+use super::panel::{PanelKind, Sub};
 use super::quants::{Head, Packed, Quants, get_quads, put_quads};
-use super::steps::{dot_doubled, start_doubled};
+use super::steps::{DOUBLED, dot_doubled, look_up, start_doubled};
 use super::{Q8Blocks, accumulate, part};
 use crate::TILE_ROWS;
 use crate::simd::Dot;
@@ -25,6 +26,21 @@ impl Quants for Mxfp4 {
     fn get(group: &[u8], sub: usize, row: usize, block: &mut [u8]) {
         block[0] = group[sub * TILE_ROWS + row];
         get_quads(&group[Self::HEAD + sub * Self::SUB..], row, &mut block[1..]);
+    }
+
+    const PANEL: Option<PanelKind> = Some(PanelKind::Sixteen);
+
+    #[inline(always)]
+    fn unpack<D: Dot>(packed: Packed<'_, D, 1>, to: &mut Sub) {
+        let Packed { head, sub, .. } = packed;
+        let Head { d, bytes: [bytes], groups: [group] } = head;
+        let steps = d.table(&DOUBLED);
+        for j in 0..4 {
+            let [low, high] = look_up(d, steps, packed.vector(0, j));
+            d.store_w(low, &mut to.quads[j], group);
+            d.store_w(high, &mut to.quads[4 + j], group);
+        }
+        to.set_scales(head, [d.load_power(part(bytes, sub * TILE_ROWS), group)]);
     }
 
     #[inline(always)]

@@ -21,6 +21,7 @@ use std::ops::Range;
 
 use super::family::MicroKernel;
 use super::quants::{Head, Packed};
+use super::steps::start_doubled;
 use super::{Q8Blocks, accumulate, add_mins, dot_pair, start};
 use crate::TILE_ROWS;
 use crate::q8::Q8Block;
@@ -88,10 +89,13 @@ pub(crate) enum PanelKind {
     Halves,
     /// Bytes with an offset of 128, one scale.
     Biased,
+    /// Five bits with an offset of 16, one scale.
+    Sixteen,
 }
 
 impl PanelKind {
-    pub(super) const ALL: [Self; 4] = [Self::Eight, Self::Minimum, Self::Halves, Self::Biased];
+    pub(super) const ALL: [Self; 5] =
+        [Self::Eight, Self::Minimum, Self::Halves, Self::Biased, Self::Sixteen];
 
     /// Registers of a register tile: sums of the block and of all, and those of a first half; weights,
     /// their scales, and what is at hand.
@@ -129,6 +133,7 @@ pub(crate) struct Eight;
 pub(crate) struct Minimum;
 pub(crate) struct Halves;
 pub(crate) struct Biased;
+pub(crate) struct Sixteen;
 
 /// The rows of a group in a sub-block.
 #[derive(Clone, Copy)]
@@ -219,6 +224,27 @@ impl Kind for Biased {
             let w = sub.quad(j);
             for t in 0..T {
                 sums[t][0] = d.dot_biased(sums[t][0], w, acts[t].quad(j));
+            }
+        }
+        accumulate(d, sums, [sub.scales()], acts, acc);
+    }
+}
+
+impl Kind for Sixteen {
+    #[inline(always)]
+    fn add<D: Dot, const T: usize>(
+        sub: Unpacked<'_, D>,
+        acts: Q8Blocks<'_, T>,
+        acc: &mut [[D::F; 1]; T],
+    ) {
+        let d = sub.d;
+        let mut sums = start_doubled::<D, T, 1, 3>(d, acts, |act| act.neg128);
+        for q in [0, 4] {
+            let w = [sub.quad(q), sub.quad(q + 1), sub.quad(q + 2), sub.quad(q + 3)];
+            for t in 0..T {
+                let act = &acts[t];
+                let quads = [act.quad(q), act.quad(q + 1), act.quad(q + 2), act.quad(q + 3)];
+                sums[t][0] = d.dot_four(sums[t][0], w, quads);
             }
         }
         accumulate(d, sums, [sub.scales()], acts, acc);
