@@ -35,9 +35,8 @@ pub(crate) struct CpuTraits {
     floats: ByTokens,
     /// Of bfloat16 by dots of pairs.
     pairs: ByTokens,
-    /// The fewest tokens for panels: of halves with AVX-512, and of all others. None if panels of
-    /// vectors do not pay.
-    panels: Option<(usize, usize)>,
+    /// The fewest tokens for panels of vectors, which may be wide; none where they do not pay.
+    panels: fn(PanelKind, bool) -> Option<usize>,
     /// What is better than [`AHEAD`]; the first that fits.
     ahead: &'static [Ahead],
     /// Whether weights are fetched in two stages: to the second cache, and to the first from half as far.
@@ -87,7 +86,10 @@ const INTEL: CpuTraits = CpuTraits {
     // Sapphire Rapids, from 32 tokens on, 2026-11 (`--bench families`): 9 % and more faster, with AVX-512
     // and with AVX2. Emerald Rapids (`--bench families -- avx512vnni q6_k`): halves 1.11 to 1.16 times as
     // fast with 16 tokens, 1.08 with 24; of the other kinds 24 are as fast by 2 by 6.
-    panels: Some((16, 32)),
+    panels: |kind, wide| match kind {
+        PanelKind::Halves if wide => Some(16),
+        _ => Some(32),
+    },
     // A Xeon with AMX, 2026-11, 2 and 1 KiB over 4 and 2: one token of Q4_0 1.06, Q8_0 1.06, Q6_K 1.08 times as
     // fast (`--bench families`), decoding of Qwen3 4B 1.07, of 0.6B 1.02 times; 8 sequences 0.97 times
     // (benchmarks/2026-11-25-ahead.csv).
@@ -105,9 +107,13 @@ const AMD: CpuTraits = CpuTraits {
     quants: &[(1..=4, (1, 4, 1)), (5..=8, (1, 8, 2))],
     floats: &[],
     pairs: &[],
-    // Zen 5: 2 by 4 over packed weights reach 79 to 85 % of the peak, 1 by 12 had 70 to 76. Panels were
-    // not measured.
-    panels: None,
+    // Zen 5, panels over packed weights, 2026-11 (benchmarks/2026-11-25-panels.csv). With AVX-512 of 16 to 96 tokens
+    // 0.82 to 1.01 times as fast: 2 by 4 over packed weights reach 73 to 85 % of the peak. With AVX2 from 8 tokens
+    // on: Q6_K 1.09 to 1.23, NVFP4 1.11 to 1.25, MXFP4 1.15 to 1.36 times; others 0.9 to 1.1.
+    panels: |kind, wide| match kind {
+        PanelKind::Halves | PanelKind::Sixteen if !wide => Some(8),
+        _ => None,
+    },
     // Zen 5, 2026-11 (docs/performance.md). 8 KiB, 3 to 8 tokens, over 2 by 4: 0.97 to 1.17 times as fast,
     // with 4 KiB 0.91 to 1.11. 6 KiB, one token, over 4 KiB: 1.02 to 1.09 times as fast with one thread,
     // 0.97 to 1.05 with two.
@@ -122,10 +128,17 @@ const AMD: CpuTraits = CpuTraits {
     pages: PagesAhead::Near(12 << 10),
 };
 
+/// Makers whose CPUs nobody has timed, Arm's among them.
+const OTHER: CpuTraits = CpuTraits { panels: |_, _| None, ..AMD };
+
 /// Those of this CPU.
 pub(crate) fn cpu() -> &'static CpuTraits {
     static OWN: OnceLock<&CpuTraits> = OnceLock::new();
-    OWN.get_or_init(|| if maker() == *b"GenuineIntel" { &INTEL } else { &AMD })
+    OWN.get_or_init(|| match &maker() {
+        b"GenuineIntel" => &INTEL,
+        b"AuthenticAMD" => &AMD,
+        _ => &OTHER,
+    })
 }
 
 /// Who has made this CPU, as x86 tells it.
@@ -153,10 +166,7 @@ impl CpuTraits {
 
     /// The fewest tokens for panels of a kind, if they pay.
     pub(crate) fn panels_from(&self, kind: PanelKind, wide: bool) -> Option<usize> {
-        self.panels.map(|(halves, others)| match kind {
-            PanelKind::Halves if wide => halves,
-            _ => others,
-        })
+        (self.panels)(kind, wide)
     }
 
     /// How far ahead weights are fetched that go by `vectors` vectors of rows and `tokens` tokens, where

@@ -85,8 +85,10 @@ fn all_members_give_the_same_bits() {
 }
 
 /// Types whose weights can be unpacked into panels.
-const PANELS: [TensorType; 4] =
-    [TensorType::Q4_0, TensorType::Q4_K, TensorType::Q6_K, TensorType::Q8_0];
+const PANELS: [TensorType; 6] = {
+    use TensorType::*;
+    [Q4_0, Q4_K, Q6_K, Q8_0, MXFP4, NVFP4]
+};
 
 #[test]
 fn panels_give_the_same_bits() {
@@ -138,6 +140,8 @@ const WHOLE: [TensorType; 8] = {
 fn families_have_what_their_registers_hold() {
     for kernels in Kernels::available() {
         for ty in TYPES {
+            let panels = kernels.family(ty).iter().any(|member| member.panel);
+            assert_eq!(panels, PANELS.contains(&ty) && kernels.isa() != Isa::Scalar, "{ty}");
             let family = kernels.family(ty);
             let what = format!("{} {ty}: {family:?}", kernels.isa());
             let sizes = |m: &MicroKernel| (m.vectors, m.tokens);

@@ -97,11 +97,12 @@ impl PanelKind {
     pub(super) const ALL: [Self; 5] =
         [Self::Eight, Self::Minimum, Self::Halves, Self::Biased, Self::Sixteen];
 
-    /// Registers of a register tile: sums of the block and of all, and those of a first half; weights,
-    /// their scales, and what is at hand.
+    /// Registers of a register tile: sums of the block and of all, and those of a first half; weights, of four
+    /// quads where their products are added together; their scales, and what is at hand.
     const fn registers(self, tokens: usize) -> usize {
         let sums = if matches!(self, Self::Halves) { 3 } else { 2 };
-        sums * tokens + 4
+        let weights = if matches!(self, Self::Sixteen) { 4 } else { 1 };
+        sums * tokens + 3 + weights
     }
 
     /// The most tokens of a register tile.
@@ -239,6 +240,15 @@ impl Kind for Sixteen {
     ) {
         let d = sub.d;
         let mut sums = start_doubled::<D, T, 1, 3>(d, acts, |act| act.neg128);
+        if D::WIDE {
+            for j in 0..8 {
+                let w = sub.quad(j);
+                for t in 0..T {
+                    sums[t][0] = d.dot(sums[t][0], w, acts[t].quad(j));
+                }
+            }
+            return accumulate(d, sums, [sub.scales()], acts, acc);
+        }
         for q in [0, 4] {
             let w = [sub.quad(q), sub.quad(q + 1), sub.quad(q + 2), sub.quad(q + 3)];
             for t in 0..T {
