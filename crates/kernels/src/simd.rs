@@ -178,12 +178,6 @@ pub(crate) trait Dot: Vector {
     fn prefetch(self, at: *const u8);
     /// The same, no nearer than the second cache.
     fn prefetch_second(self, at: *const u8);
-    /// Asks for `far` no nearer than the second cache, and then for `near`.
-    #[inline(always)]
-    fn prefetch_stages(self, far: *const u8, near: *const u8) {
-        self.prefetch_second(far);
-        self.prefetch(near);
-    }
     /// Asks for the cache line of any address in order to write to it; nothing is written.
     fn prefetch_write(self, at: *const u8);
     fn splat_w(self, x: u8) -> Self::W;

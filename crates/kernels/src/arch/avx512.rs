@@ -161,17 +161,6 @@ impl Dot for Avx512 {
 
     const GROUPS: usize = 1;
 
-    #[inline(always)]
-    fn prefetch_stages(self, far: *const u8, near: *const u8) {
-        self.prefetch_second(far);
-        self.prefetch(near);
-        // Otherwise all lines of one stage are asked for before those of the other, which costs 4 % of what a
-        // core of a Xeon with AMX reads (`--bench families -- avx512vnni q4_0`, 2026-11). With AVX2 the order
-        // costs instructions: with 16 tokens 1 % of Q4_K, 6 % of Q6_K.
-        // SAFETY: no instruction at all.
-        unsafe { asm!("", options(nomem, nostack, preserves_flags)) };
-    }
-
     intrinsics! {
         fn load_f32(self, x: &[u8; 64], _g: usize) -> Self::F =
             _mm512_castsi512_ps(_mm512_loadu_si512(x.as_ptr().cast()));
