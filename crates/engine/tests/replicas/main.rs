@@ -14,6 +14,7 @@ use topology::Machine;
 use topology::fake::FakeMachine;
 
 mod serving;
+mod sparse;
 
 fn file() -> Arc<ModelFile> {
     static BYTES: OnceLock<Vec<u8>> = OnceLock::new();

@@ -65,6 +65,10 @@ fn other_kinds_of_matrices_have_schedules_too() {
         mixed(TinyModel::qwen3(TensorType::Q4_K)),
         TinyModel::glm4(TensorType::BF16),
         TinyModel::starcoder2(TensorType::F32),
+        // Experts are cut as they are; the matrices about them and those of latents have schedules.
+        TinyModel::qwen3moe(TensorType::Q4_0, 192),
+        TinyModel::gpt_oss(TensorType::Q4_0, 192),
+        TinyModel::deepseek2(TensorType::Q4_0, 192),
     ] {
         let expected = take(&mut load(&model, MODES[0]));
         for mode in [(Numa::TensorParallel, 1, 5), (Numa::TensorParallel, 2, 6)] {
