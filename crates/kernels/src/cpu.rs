@@ -107,11 +107,13 @@ const AMD: CpuTraits = CpuTraits {
     quants: &[(1..=4, (1, 4, 1)), (5..=8, (1, 8, 2))],
     floats: &[],
     pairs: &[],
-    // Zen 5, panels over packed weights, 2026-11 (benchmarks/2026-11-25-panels.csv). With AVX-512 of 16 to 96 tokens
-    // 0.82 to 1.01 times as fast: 2 by 4 over packed weights reach 73 to 85 % of the peak. With AVX2 from 8 tokens
-    // on: Q6_K 1.09 to 1.23, NVFP4 1.11 to 1.25, MXFP4 1.15 to 1.36 times; others 0.9 to 1.1.
+    // Zen 5, panels over packed weights, 2026-11 (benchmarks/2026-11-25-panels.csv). With AVX-512 16 to 96 tokens are
+    // 0.83 to 1.03 times as fast, 512 tokens 1.01 to 1.14 times; a prompt of 512 of Qwen3 4B Q4_0 1.036 (1.030 to
+    // 1.045, 4 rounds), of 0.6B in Q4_0, Q8_0 and Q4_K_M 1.02, 1.01 and 1.01, of 256 1.01, 1.01 and 1.00. With AVX2
+    // from 8 tokens on: Q6_K 1.09 to 1.24, NVFP4 1.11 to 1.24, MXFP4 1.15 to 1.36 times; others 0.8 to 1.1.
     panels: |kind, wide| match kind {
         PanelKind::Halves | PanelKind::Sixteen if !wide => Some(8),
+        _ if wide => Some(256),
         _ => None,
     },
     // Zen 5, 2026-11 (docs/performance.md). 8 KiB, 3 to 8 tokens, over 2 by 4: 0.97 to 1.17 times as fast,
