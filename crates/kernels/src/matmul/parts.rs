@@ -125,7 +125,7 @@ pub(super) fn fetch<D: Dot, const T: usize, const N: usize>(
                 let stages = stages && (D::GROUPS == 1 || T == 1);
                 let (far, near) = (place(ahead), place(if stages { ahead / 2 } else { ahead }));
                 // Line by line: all lines of one stage and then all of the other cost 4 % of what a core of a Xeon
-                // with AMX reads. So written, the compiler keeps the order.
+                // with AMX reads. So written, the compiler keeps the order but in register tiles of four vectors.
                 for line in 0..lines {
                     if stages {
                         d.prefetch_second(far.wrapping_add(64 * line));
