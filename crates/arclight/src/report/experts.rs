@@ -71,7 +71,7 @@ impl Experts {
 impl std::fmt::Display for Most {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Self { layer, expert, share } = self;
-        write!(f, "{expert} of sparse layer {layer} ({} of its choices)", percent(*share))
+        write!(f, "expert {expert} of sparse layer {layer} ({} of its choices)", percent(*share))
     }
 }
 
@@ -96,7 +96,7 @@ mod tests {
             experts.line().contains("2.5 times its even share of tokens, in one layer 3.0 times")
         );
         let most =
-            "75 % of its choices), 0 of sparse layer 0 (50 % of its choices), 1 of sparse layer 0";
+            "(75 % of its choices), expert 0 of sparse layer 0 (50 % of its choices), expert 1 of";
         assert!(experts.line().contains(most), "{}", experts.line());
         assert_eq!(Experts::of(&[vec![7]]), None);
     }
