@@ -9,6 +9,7 @@ import gguf
 import numpy as np
 import torch
 
+import recurrent
 import weights
 from specs import CONTEXT, Spec
 
@@ -60,14 +61,19 @@ ARCH_TENSORS = {
     "glm4": {"post_self_attn_layernorm": "post_attention_norm",
              "post_mlp_layernorm": "post_ffw_norm"},
 }
+ARCH_TENSORS = {**ARCH_TENSORS, **recurrent.TENSORS}
+ARCH_TENSORS["granitehybrid"] = {**ARCH_TENSORS["granitehybrid"], **ARCH_TENSORS["granitemoe"]}
 TOP_TENSORS = {
     "model.embed_tokens": "token_embd", "model.norm": "output_norm", "lm_head": "output",
+    **recurrent.TOP_TENSORS,
 }
+# Buffers that files have: biases of the choice of experts.
+CHOICE = ("e_score_correction_bias", "expert_bias")
 
 
 def file_names(spec: Spec, name: str) -> list[str]:
     """The tensors of the file that hold the parameter `name`, rows after rows."""
-    if name.endswith("e_score_correction_bias"):
+    if name.endswith(CHOICE):
         return [f"blk.{name.split('.')[2]}.exp_probs_b.bias"]
     if not name.endswith((".weight", ".bias")):  # of experts, all in one
         name = name.removesuffix("_bias") + ".bias" if name.endswith("_bias") else name + ".weight"
@@ -76,7 +82,8 @@ def file_names(spec: Spec, name: str) -> list[str]:
         return [f"{TOP_TENSORS[path]}.{kind}"]
     _, _, layer, rest = path.split(".", 3)
     tensors = {**LAYER_TENSORS, **ARCH_TENSORS.get(spec.arch, {}), **spec.tensors}[rest]
-    return [f"blk.{layer}.{t}.{kind}" for t in tensors.split()]
+    bare = lambda t: recurrent.is_bare(spec.arch, t)
+    return [f"blk.{layer}.{t}" + ("" if bare(t) else f".{kind}") for t in tensors.split()]
 
 
 def split_halves(w: np.ndarray, heads: int) -> np.ndarray:
@@ -104,6 +111,8 @@ def fused(spec: Spec, name: str) -> bool:
 def of_parameter(spec: Spec, name: str, parts: list[np.ndarray]) -> np.ndarray:
     """The parameter `name` from its tensors in the file."""
     rows = rows_of(name, parts[0])
+    if (w := recurrent.of_parameter(spec, name, parts)) is not None:
+        return w
     if fused(spec, name):
         ends = np.cumsum([spec.heads, spec.kv_heads]) * spec.head_dim
         return np.split(parts[0], ends)["qkv".index(name.split(".")[-2][0])]
@@ -131,6 +140,8 @@ def shapes(spec: Spec, name: str, p, count: int) -> list[tuple]:
         rank, nope, value = (spec.config[key]
                              for key in ("kv_lora_rank", "qk_nope_head_dim", "v_head_dim"))
         return [(spec.heads, rank, nope), (spec.heads, value, rank)]
+    if (unusual := recurrent.shape(spec, name, p.shape)) is not None:
+        return unusual
     if fused(spec, name):
         return [((spec.heads + 2 * spec.kv_heads) * spec.head_dim, spec.hidden)]
     # a matrix of one row is a vector in files
@@ -146,7 +157,7 @@ def tensors(spec: Spec, model, seed: int) -> dict[str, tuple[np.ndarray, np.floa
     and offset."""
     file = {}
     with torch.no_grad():
-        choice = [b for b in model.named_buffers() if b[0].endswith("e_score_correction_bias")]
+        choice = [b for b in model.named_buffers() if b[0].endswith(CHOICE)]
         for name, p in [*model.named_parameters(), *choice]:
             names = file_names(spec, name)
             for n, shape in zip(names, shapes(spec, name, p, len(names))):
@@ -186,14 +197,16 @@ def export(spec: Spec, seed: int, file: dict, path: Path) -> None:
     w.add_context_length(spec.keys.get("context_length", CONTEXT))
     w.add_embedding_length(spec.hidden)
     w.add_block_count(spec.layers)
-    w.add_feed_forward_length(spec.ffn)
+    if "feed_forward_length" not in spec.keys:
+        w.add_feed_forward_length(spec.ffn)
     w.add_head_count(spec.heads)
     if "attention.head_count_kv" not in spec.keys:
         w.add_head_count_kv(spec.kv_heads)
     if "attention.key_length" not in spec.keys:
         w.add_key_length(spec.head_dim)
         w.add_value_length(spec.head_dim)
-    add_eps = w.add_layer_norm_eps if spec.arch == "starcoder2" else w.add_layer_norm_rms_eps
+    plain = spec.arch == "starcoder2" or spec.arch.startswith("nemotron_h")
+    add_eps = w.add_layer_norm_eps if plain else w.add_layer_norm_rms_eps
     add_eps(spec.eps)
     w.add_rope_dimension_count(int(spec.head_dim * spec.rope.get("partial_rotary_factor", 1)))
     w.add_rope_freq_base(spec.theta)

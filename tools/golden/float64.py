@@ -6,6 +6,7 @@ from pathlib import Path
 import gguf
 import numpy as np
 
+import recurrent
 from specs import INTERLEAVED, NOPE_EVERY, PERMUTED
 
 
@@ -17,8 +18,10 @@ LOCAL = {"gemma3": 1e4, "olmo2": None}  # layers with a window have unstretched 
 
 SOFTMAX, SIGMOID, CHOSEN, MIXER = 1, 2, 3, -1  # what scores of experts become
 GATES = {"llama": CHOSEN, "granitemoe": CHOSEN, "gpt-oss": CHOSEN, "minimax-m2": SIGMOID, "llama4": SIGMOID,
+         "nemotron_h_moe": SIGMOID, "lfm2moe": SIGMOID, "granitehybrid": CHOSEN,
          "phimoe": MIXER}
-NORMALISED = ("qwen3moe", "minimax-m2", "ernie4_5-moe", "hunyuan-moe")
+NORMALISED = ("qwen3moe", "minimax-m2", "ernie4_5-moe", "hunyuan-moe",
+              "qwen3next", "qwen35moe", "lfm2moe")
 NORMS_LAST = ("hunyuan-moe",)  # after RoPE
 
 
@@ -41,7 +44,7 @@ class Float64:
         get = lambda key: reader.fields[f"{self.arch}.{key}"].contents()
         self.layers, self.heads = get("block_count"), get("attention.head_count")
         kv_heads = get("attention.head_count_kv")
-        self.kv_heads = kv_heads[0] if isinstance(kv_heads, list) else kv_heads
+        self.kv_heads = max(kv_heads) if isinstance(kv_heads, list) else kv_heads
         self.d = get("attention.key_length")
         self.key = lambda key, default: (
             reader.fields[f"{self.arch}.{key}"].contents()
@@ -50,6 +53,10 @@ class Float64:
                             self.key("attention.layer_norm_epsilon", None))
         self.tie = float("inf")  # between the last expert that was chosen and the next
         self.act = gelu if self.arch in GELU else silu
+        if self.arch.startswith("nemotron_h"):
+            self.act = lambda x: np.maximum(x, 0) ** 2
+        self.recurrence = {key: self.key(key, None) for key in
+                           ("ssm.time_step_rank", "ssm.group_count", "ssm.state_size", "ssm.inner_size")}
         self.latent = self.key("attention.kv_lora_rank", 0)
         if self.latent:
             self.d = self.key("attention.key_length_mla", self.d)
@@ -100,6 +107,8 @@ class Float64:
 
     def norm(self, x, name):
         """With mean and variance if there is a bias, with the mean square otherwise."""
+        if name in self.t:  # a tensor without an ending
+            return x / np.sqrt((x * x).mean(-1, keepdims=True) + self.eps) * self.t[name]
         bias = self.t.get(name + ".bias")
         if bias is not None:
             x = x - x.mean(-1, keepdims=True)
@@ -111,7 +120,7 @@ class Float64:
         return cap * np.tanh(x / cap) if cap else x
 
     def norm_if(self, x, name):
-        return self.norm(x, name) if name + ".weight" in self.t else x
+        return self.norm(x, name) if name in self.t or name + ".weight" in self.t else x
 
     def rope(self, x, freq, gain):  # [tokens, heads, d]
         angle = np.arange(len(x))[:, None, None] * freq
@@ -176,16 +185,23 @@ class Float64:
                         return t[p + f"ffn_{m}_exps.weight"][e] @ h + (0 if bias is None else bias[e])
                     weighted = self.arch == "llama4"  # what an expert takes
                     taken, weight = (weight * row, 1.0) if weighted else (row, weight)
-                    gate, up = linear(taken, "gate"), linear(taken, "up")
-                    if self.arch == "gpt-oss":
+                    gated = p + "ffn_gate_exps.weight" in t
+                    gate, up = linear(taken, "gate") if gated else None, linear(taken, "up")
+                    if not gated:
+                        up = self.act(up)
+                    elif self.arch == "gpt-oss":
                         gate, up = np.minimum(gate, 7), np.clip(up, -7, 7)
                         up = gate / (1 + np.exp(-1.702 * gate)) * (up + 1)
                     else:
                         up = self.act(gate) * up
                     out[i] += weight * linear(up, "down")
         if p + "ffn_up_shexp.weight" in t:
-            gate, up = (h @ t[p + f"ffn_{m}_shexp.weight"].T for m in ("gate", "up"))
-            shared = (self.act(gate) * up) @ t[p + "ffn_down_shexp.weight"].T
+            shared = h @ t[p + "ffn_up_shexp.weight"].T
+            if p + "ffn_gate_shexp.weight" in t:
+                shared = self.act(h @ t[p + "ffn_gate_shexp.weight"].T) * shared
+            else:
+                shared = self.act(shared)
+            shared = shared @ t[p + "ffn_down_shexp.weight"].T
             if p + "ffn_gate_inp_shexp.weight" in t:
                 shared /= 1 + np.exp(-(h @ t[p + "ffn_gate_inp_shexp.weight"].reshape(-1)))[:, None]
             out += shared
@@ -211,68 +227,97 @@ class Float64:
         k_rope = np.repeat(place(k_rope[:, None]), heads, axis=1)
         return (np.concatenate([q_nope, place(q_rope)], 2), np.concatenate([k_nope, k_rope], 2), v)
 
-    def __call__(self, tokens: list[int]) -> np.ndarray:
-        t, n = self.t, len(tokens)
-        x = t["token_embd.weight"][tokens] * self.key("embedding_scale", 1.0)
-        if self.arch.startswith("gemma"):
-            x = x * math.sqrt(x.shape[1])
-        add = self.key("residual_scale", 1.0)
-        def linear(h, name):
-            return h @ t[name + ".weight"].T + t.get(name + ".bias", 0.0)
+    def linear(self, h, name):
+        return h @ self.t[name + ".weight"].T + self.t.get(name + ".bias", 0.0)
+
+    def attend(self, h, i, p):
+        """What the heads of layer `i` give."""
+        t, n, linear, gate = self.t, len(h), self.linear, None
         hidden = np.triu(np.full((n, n), -np.inf), 1)
         behind = np.tril(np.full((n, n), -np.inf), -self.window) if self.window else 0.0
         if self.arch == "llama4":
             chunk = np.arange(n) // self.window
             behind = np.where(chunk[:, None] == chunk[None, :], 0.0, -np.inf)
+        if self.latent:
+            q, k, v = self.of_latents(h, p)
+        elif p + "attn_qkv.weight" in t:
+            ends = np.cumsum([self.heads, self.kv_heads]) * self.d
+            q, k, v = np.split(linear(h, p + "attn_qkv"), ends, axis=1)
+        else:
+            q, k, v = (linear(h, p + f"attn_{c}") for c in "qkv")
+            if q.shape[1] == 2 * self.heads * self.d:  # of each head queries and gates
+                q, gate = np.split(q.reshape(n, self.heads, -1), 2, axis=2)
+                q, gate = q.reshape(n, -1), gate.reshape(n, -1)
+        # norms of queries and keys go over whole rows or over heads, as long as their weights
+        rows = t.get(p + "attn_q_norm.weight", np.zeros(0)).size > self.d
+        if rows:
+            q, k = self.norm(q, p + "attn_q_norm"), self.norm(k, p + "attn_k_norm")
+        if not self.latent:
+            q, k, v = (m.reshape(n, -1, self.d) for m in (q, k, v))
+        last = self.arch in NORMS_LAST
+        if not rows and not last:
+            q, k = self.norm_if(q, p + "attn_q_norm"), self.norm_if(k, p + "attn_k_norm")
+        nope = (i + 1) % NOPE_EVERY.get(self.arch, self.layers + 1) == 0
+        if self.arch == "llama4" and not nope:
+            q, k = (m / np.sqrt((m * m).mean(-1, keepdims=True) + self.eps) for m in (q, k))
+        nope = nope or not self.key("rope.scaling.finetuned", True)
+        if not nope and not self.latent:
+            at = self.local if self.windowed[i] else (self.freq, self.rope_gain)
+            q, k = self.rope(q, *at), self.rope(k, *at)
+        if last:
+            q, k = self.norm_if(q, p + "attn_q_norm"), self.norm_if(k, p + "attn_k_norm")
+        growth = self.key("attention.temperature_scale", 0.0)
+        if growth and self.arch == "llama4":
+            stretches = (np.arange(n) + 1) // self.key("attention.temperature_length", None)
+            q = q * (1 + growth * nope * np.log(1 + stretches))[:, None, None]
+        elif growth:
+            original = self.key("rope.scaling.original_context_length", None)
+            stretches = np.arange(n) // original
+            q = q * (1 + growth * np.log(1 + stretches))[:, None, None]
+        k, v = (np.repeat(m, self.heads // m.shape[1], axis=1) for m in (k, v))
+        s = np.einsum("qhd,khd->hqk", q, k) * self.scale
+        s = self.capped(s, "attn_logit_softcapping") + hidden
+        s = s + behind if self.windowed[i] else s
+        if p + "attn_sinks.weight" in t:
+            sinks = t[p + "attn_sinks.weight"][:, None, None]
+            s = np.concatenate([s, np.broadcast_to(sinks, (*s.shape[:2], 1))], -1)
+        s = np.exp(s - s.max(-1, keepdims=True))
+        s = (s / s.sum(-1, keepdims=True))[..., :n]
+        o = np.einsum("hqk,khd->qhd", s, v).reshape(n, -1)
+        if gate is not None:
+            o = o / (1 + np.exp(-gate))
+        return linear(o, p + "attn_output")
+
+    def mixed(self, h, i, p):
+        """What tokens of layer `i` take of others: as many summands as it has ways."""
+        t = self.t
+        if p + "attn_output.weight" in t:
+            yield self.attend(h, i, p)
+        if p + "shortconv.conv.weight" in t:
+            yield recurrent.short_convolution(t, p, h)
+        if p + "ssm_in.weight" in t:
+            yield recurrent.mamba(t, p, h, self.recurrence, self.eps)
+        if p + "attn_gate.weight" in t:
+            yield recurrent.delta_net(t, p, h, self.recurrence, self.eps)
+
+    def __call__(self, tokens: list[int]) -> np.ndarray:
+        t, linear = self.t, self.linear
+        x = t["token_embd.weight"][tokens] * self.key("embedding_scale", 1.0)
+        if self.arch.startswith("gemma"):
+            x = x * math.sqrt(x.shape[1])
+        add = self.key("residual_scale", 1.0)
+        # families that call the norm before the feed-forward layer after what comes before it
+        sparse_norm = self.arch in ("glm4moe", "gpt-oss", "qwen3next", "qwen35", "qwen35moe")
         for i in range(self.layers):
             p = f"blk.{i}."
             h = self.norm_if(x, p + "attn_norm")
-            if self.latent:
-                q, k, v = self.of_latents(h, p)
-            elif p + "attn_qkv.weight" in t:
-                ends = np.cumsum([self.heads, self.kv_heads]) * self.d
-                q, k, v = np.split(linear(h, p + "attn_qkv"), ends, axis=1)
-            else:
-                q, k, v = (linear(h, p + f"attn_{c}") for c in "qkv")
-            # norms of queries and keys go over whole rows or over heads, as long as their weights
-            rows = t.get(p + "attn_q_norm.weight", np.zeros(0)).size > self.d
-            if rows:
-                q, k = self.norm(q, p + "attn_q_norm"), self.norm(k, p + "attn_k_norm")
-            if not self.latent:
-                q, k, v = (m.reshape(n, -1, self.d) for m in (q, k, v))
-            last = self.arch in NORMS_LAST
-            if not rows and not last:
-                q, k = self.norm_if(q, p + "attn_q_norm"), self.norm_if(k, p + "attn_k_norm")
-            nope = (i + 1) % NOPE_EVERY.get(self.arch, self.layers + 1) == 0
-            if self.arch == "llama4" and not nope:
-                q, k = (m / np.sqrt((m * m).mean(-1, keepdims=True) + self.eps) for m in (q, k))
-            if (i + 1) % NOPE_EVERY.get(self.arch, self.layers + 1) and not self.latent:
-                at = self.local if self.windowed[i] else (self.freq, self.rope_gain)
-                q, k = self.rope(q, *at), self.rope(k, *at)
-            if last:
-                q, k = self.norm_if(q, p + "attn_q_norm"), self.norm_if(k, p + "attn_k_norm")
-            growth = self.key("attention.temperature_scale", 0.0)
-            if growth and self.arch == "llama4":
-                stretches = (np.arange(n) + 1) // self.key("attention.temperature_length", None)
-                q = q * (1 + growth * nope * np.log(1 + stretches))[:, None, None]
-            elif growth:
-                original = self.key("rope.scaling.original_context_length", None)
-                stretches = np.arange(n) // original
-                q = q * (1 + growth * np.log(1 + stretches))[:, None, None]
-            k, v = (np.repeat(m, self.heads // m.shape[1], axis=1) for m in (k, v))
-            s = np.einsum("qhd,khd->hqk", q, k) * self.scale
-            s = self.capped(s, "attn_logit_softcapping") + hidden
-            s = s + behind if self.windowed[i] else s
-            if p + "attn_sinks.weight" in t:
-                sinks = t[p + "attn_sinks.weight"][:, None, None]
-                s = np.concatenate([s, np.broadcast_to(sinks, (*s.shape[:2], 1))], -1)
-            s = np.exp(s - s.max(-1, keepdims=True))
-            s = (s / s.sum(-1, keepdims=True))[..., :n]
-            o = np.einsum("hqk,khd->qhd", s, v).reshape(n, -1)
-            o = linear(o, p + "attn_output")
-            sparse_norm = self.arch in ("glm4moe", "gpt-oss")  # which call it after what comes before it
-            x = x + add * (o if sparse_norm else self.norm_if(o, p + "post_attention_norm"))
-            h = self.norm_if(x, p + ("post_attention_norm" if sparse_norm else "ffn_norm"))
+            mixed = list(self.mixed(h, i, p))
+            for o in mixed:
+                x = x + add * (o if sparse_norm else self.norm_if(o, p + "post_attention_norm"))
+            if mixed and p + "ffn_up.weight" not in t and p + "ffn_gate_inp.weight" not in t:
+                continue
+            if mixed:
+                h = self.norm_if(x, p + ("post_attention_norm" if sparse_norm else "ffn_norm"))
             if p + "ffn_gate_inp.weight" in t:
                 x = x + add * self.experts(h, p)
                 continue
@@ -285,6 +330,6 @@ class Float64:
             else:
                 up = self.act(up)
             x = x + add * self.norm_if(linear(up, p + "ffn_down"), p + "post_ffw_norm")
-        x = self.norm(x, "output_norm")
+        x = self.norm(x, "token_embd_norm" if self.arch.startswith("lfm2") else "output_norm")
         x = x @ t.get("output.weight", t["token_embd.weight"]).T + t.get("output.bias", 0.0)
         return self.capped(x / self.key("logit_scale", 1.0), "final_logit_softcapping")

@@ -41,9 +41,9 @@ class Spec:
         return self.permuted or self.arch in INTERLEAVED
 
 
-PERMUTED = ("llama", "granite", "granitemoe", "minicpm", "smollm3", "mistral3")
+PERMUTED = ("llama", "granite", "granitemoe", "granitehybrid", "minicpm", "smollm3", "mistral3")
 INTERLEAVED = ("glm4", "ernie4_5-moe", "deepseek2", "llama4")  # in transformers too
-NOPE_EVERY = {"smollm3": 4, "llama4": 4}  # no RoPE in each such layer: a constant of the architecture
+NOPE_EVERY = {"smollm3": 4, "llama4": 4, "nemotron_h": 1, "nemotron_h_moe": 1}  # no RoPE in each such layer: a constant of the architecture
 # a dense layer, then layers with experts
 SPARSE = dict(num_experts_per_tok=3, moe_intermediate_size=48, first_k_dense_replace=1)
 SPARSE_KEYS = {"expert_count": 8, "expert_used_count": 3, "expert_feed_forward_length": 48,
@@ -53,6 +53,16 @@ LATENT = dict(kv_lora_rank=32, qk_nope_head_dim=16, qk_rope_head_dim=16, v_head_
 LATENT_KEYS = {"attention.kv_lora_rank": 32, "attention.key_length": 48,
                "attention.value_length": 32, "attention.key_length_mla": 32,
                "attention.value_length_mla": 32, "attention.head_count_kv": 1}
+# recurrences: heads of 16 values, keys of 24 or 16; two heads of values share one of keys
+DELTA = dict(linear_num_value_heads=4, linear_num_key_heads=2, linear_key_head_dim=24,
+             linear_value_head_dim=16, linear_conv_kernel_dim=4)
+DELTA_KEYS = {"ssm.conv_kernel": 4, "ssm.state_size": 24, "ssm.group_count": 2,
+              "ssm.time_step_rank": 4, "ssm.inner_size": 64}
+MAMBA_KEYS = {"ssm.conv_kernel": 4, "ssm.state_size": 24, "ssm.group_count": 2,
+              "ssm.time_step_rank": 8, "ssm.inner_size": 128}
+MIXED = dict(num_experts=8, num_experts_per_tok=3, moe_intermediate_size=48)
+MIXED_KEYS = {"expert_count": 8, "expert_used_count": 3, "expert_feed_forward_length": 48}
+THREE_OF_FOUR = ["linear_attention"] * 3 + ["full_attention"]
 YARN = dict(factor=4.0, original_max_position_embeddings=256)
 # LongRoPE's divisors, far enough apart that short ones cannot pass for long ones
 SHORT = [1.0, 1.1, 1.2, 1.3, 1.5, 1.7]
@@ -278,4 +288,65 @@ SPECS = (
     Spec("glm4", "glm4", False, 2, 64, 4, 2, 16, 96, 1e4, 1e-5, "Glm4",
          {"rope_type": "default", "partial_rotary_factor": 0.5},
          config=dict(attention_bias=True)),
+    # short convolutions in layers 0 and 2
+    Spec("lfm2", "lfm2", True, 4, 64, 4, 2, 16, 96, 1e6, 1e-5, "Lfm2",
+         config=dict(layer_types=["conv", "full_attention"] * 2, conv_L_cache=3, norm_eps=1e-5,
+                     block_auto_adjust_ff_dim=False),
+         keys={"attention.head_count_kv": [0, 2, 0, 2], "shortconv.l_cache": 3}),
+    Spec("lfm2moe", "lfm2moe", True, 4, 64, 4, 2, 16, 96, 1e6, 1e-5, "Lfm2Moe",
+         config=dict(**MIXED, layer_types=["conv", "full_attention"] * 2, conv_L_cache=3,
+                     norm_eps=1e-5, num_dense_layers=1, use_expert_bias=True, norm_topk_prob=True),
+         keys={**MIXED_KEYS, "attention.head_count_kv": [0, 2, 0, 2], "shortconv.l_cache": 3,
+               "leading_dense_block_count": 1, "expert_gating_func": 2}),
+    # one group, whose norm goes over all heads; attention without positions in layer 1
+    Spec("granitehybrid", "granitehybrid", True, 3, 64, 4, 2, 16, 48, 1e4, 1e-5, "GraniteMoeHybrid",
+         config=dict(embedding_multiplier=2.0, residual_multiplier=0.7, logits_scaling=0.8,
+                     attention_multiplier=0.35, position_embedding_type="nope",
+                     layer_types=["mamba", "full_attention", "mamba"], num_local_experts=8,
+                     num_experts_per_tok=3, shared_intermediate_size=80, mamba_n_heads=8,
+                     mamba_d_head=16, mamba_n_groups=1, mamba_d_state=24, mamba_d_conv=4,
+                     mamba_expand=2, mamba_chunk_size=32),
+         keys={**MAMBA_KEYS, "ssm.group_count": 1, "embedding_scale": 2.0, "residual_scale": 0.7,
+               "logit_scale": 0.8, "attention.scale": 0.35, "attention.head_count_kv": [0, 2, 0],
+               "expert_count": 8, "expert_used_count": 3, "expert_shared_feed_forward_length": 80,
+               "rope.scaling.finetuned": False}),
+    Spec("nemotron_h", "nemotron_h", False, 5, 64, 4, 2, 16, 96, 1e4, 1e-5, "NemotronH",
+         config=dict(hybrid_override_pattern="M-*M-", mamba_num_heads=8, mamba_head_dim=16,
+                     n_groups=2, ssm_state_size=24, conv_kernel=4, chunk_size=32,
+                     layer_norm_epsilon=1e-5),
+         keys={**MAMBA_KEYS, "attention.head_count_kv": [0, 0, 2, 0, 0],
+               "feed_forward_length": [0, 96, 0, 0, 96]}),
+    Spec("nemotron_h_moe", "nemotron_h_moe", False, 5, 64, 4, 2, 16, 48, 1e4, 1e-5, "NemotronH",
+         config=dict(hybrid_override_pattern="ME*ME", mamba_num_heads=8, mamba_head_dim=16,
+                     n_groups=2, ssm_state_size=24, conv_kernel=4, chunk_size=32,
+                     layer_norm_epsilon=1e-5, n_routed_experts=8, num_experts_per_tok=3,
+                     moe_intermediate_size=48, moe_shared_expert_intermediate_size=80,
+                     n_shared_experts=1, n_group=1, topk_group=1, norm_topk_prob=True,
+                     routed_scaling_factor=2.5),
+         keys={**MAMBA_KEYS, **MIXED_KEYS, "attention.head_count_kv": [0, 0, 2, 0, 0],
+               "feed_forward_length": [0, 48, 0, 0, 48], "expert_shared_count": 1,
+               "expert_shared_feed_forward_length": 80, "expert_weights_norm": True,
+               "expert_weights_scale": 2.5, "expert_group_count": 1}),
+    # attention beside the recurrence, whose heads have no norm
+    Spec("falcon_h1", "falcon-h1", False, 2, 64, 4, 2, 16, 96, 1e6, 1e-5, "FalconH1",
+         config=dict(mamba_d_ssm=128, mamba_n_heads=8, mamba_d_head=16, mamba_n_groups=1,
+                     mamba_d_state=24, mamba_d_conv=4, mamba_chunk_size=32, mamba_rms_norm=False),
+         keys={**MAMBA_KEYS, "ssm.group_count": 1}),
+    Spec("qwen3next", "qwen3next", False, 4, 64, 4, 2, 16, 96, 1e6, 1e-6, "Qwen3Next",
+         {"rope_type": "default", "partial_rotary_factor": 0.5},
+         config=dict(**DELTA, **MIXED, layer_types=THREE_OF_FOUR, norm_topk_prob=True,
+                     shared_expert_intermediate_size=80, decoder_sparse_step=1, mlp_only_layers=[]),
+         keys={**DELTA_KEYS, **MIXED_KEYS, "expert_shared_feed_forward_length": 80}),
+    # heads of keys take turns in files; sections of RoPE, which are one for text
+    Spec("qwen35", "qwen35", True, 4, 64, 4, 2, 16, 96, 1e6, 1e-6, "Qwen3_5Text",
+         {"rope_type": "default", "partial_rotary_factor": 0.5, "mrope_section": [2, 1, 1]},
+         config=dict(**DELTA, layer_types=THREE_OF_FOUR),
+         keys={**DELTA_KEYS, "rope.dimension_sections": [2, 1, 1, 0]}),
+    Spec("qwen35moe", "qwen35moe", False, 3, 64, 4, 2, 16, 48, 1e6, 1e-6, "Qwen3_5MoeText",
+         {"rope_type": "default", "partial_rotary_factor": 0.5, "mrope_section": [2, 1, 1]},
+         config=dict(**DELTA, **MIXED, layer_types=["linear_attention", "full_attention", "linear_attention"],
+                     shared_expert_intermediate_size=80),
+         keys={**DELTA_KEYS, **MIXED_KEYS, "expert_shared_feed_forward_length": 80,
+               "attention.recurrent_layers": [True, False, True],
+               "rope.dimension_sections": [2, 1, 1, 0]}),
 )

@@ -42,6 +42,10 @@ def spread(name: str, shape: tuple, gains: dict) -> tuple[np.float32, np.float32
     elif kind.endswith("norm"):  # far from one, all positive
         gain = gains.get(kind, 1.0)
         return np.float32(0.5 * gain), np.float32(gain)
+    elif kind == "ssm_a":  # states that last some tokens
+        return np.float32(0.3), np.float32(-0.4)
+    elif kind == "ssm_d":
+        return np.float32(0.5), np.float32(1.0)
     elif kind == "attn_sinks":  # near the scores of keys
         deviation = 1.0
     elif kind in ("token_embd", "output"):
@@ -49,6 +53,7 @@ def spread(name: str, shape: tuple, gains: dict) -> tuple[np.float32, np.float32
     else:
         # peaked attention, blocks that outweigh the embedding they add to, clear choices of experts
         gain = {"attn_q": 1.6, "attn_k": 1.6, "attn_qkv": 1.6, "attn_output": 3.0, "ffn_down": 3.0,
-                "ffn_down_exps": 3.0, "ffn_down_shexp": 3.0, "ffn_gate_inp": 3.0}
+                "ffn_down_exps": 3.0, "ffn_down_shexp": 3.0, "ffn_gate_inp": 3.0,
+                "ssm_out": 3.0, "out_proj": 3.0}
         deviation = {**gain, **gains}.get(kind, 1.0) / shape[-1] ** 0.5
     return np.float32(deviation * 3**0.5), np.float32(offset)

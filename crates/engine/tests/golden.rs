@@ -32,8 +32,11 @@ const DENSE: [&str; 22] = [
     "glm4",
 ];
 
-/// Models with experts.
-const EXPERTS: [&str; 17] = [
+/// Models with states of fixed size.
+const HYBRID: [&str; 4] = ["lfm2", "nemotron_h", "falcon_h1", "qwen35"];
+
+/// Models with experts, the last of them with states too.
+const EXPERTS: [&str; 22] = [
     "qwen3moe",
     "qwen2moe",
     "olmoe",
@@ -51,6 +54,11 @@ const EXPERTS: [&str; 17] = [
     "deepseek_v2",
     "deepseek_v2_old",
     "deepseek_v3",
+    "lfm2moe",
+    "granitehybrid",
+    "nemotron_h_moe",
+    "qwen3next",
+    "qwen35moe",
 ];
 
 /// Largest difference relative to the largest logit, with keys and values in f32. Transformers
@@ -101,7 +109,7 @@ fn distance(got: &[f32], want: &[f32]) -> f32 {
 
 #[test]
 fn logits_agree_with_transformers() {
-    for model in DENSE.into_iter().chain(EXPERTS) {
+    for model in DENSE.into_iter().chain(HYBRID).chain(EXPERTS) {
         let expected = expected(model);
         let mut kinds = vec![(KvType::F32, TOLERANCE)];
         // What fewer bits take off keys and values may choose another expert.
@@ -144,7 +152,7 @@ fn logits_agree_with_transformers() {
 
 #[test]
 fn greedy_continuations_agree_for_64_tokens() {
-    for model in DENSE.into_iter().chain(EXPERTS) {
+    for model in DENSE.into_iter().chain(HYBRID).chain(EXPERTS) {
         let expected = expected(model);
         let greedy = &expected["greedy"];
         // As above: all would be another text.

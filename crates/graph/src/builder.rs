@@ -6,8 +6,10 @@
 
 mod experts;
 mod latent;
+mod recurrent;
 
 pub use latent::{LatentSizes, UpProjection};
+pub use recurrent::{ConvolutionOf, RecurrenceOf, RecurrentRows, RecurrentSizes, TensorRows};
 
 use crate::error::Error;
 use crate::list::Append;
@@ -261,8 +263,12 @@ impl<'a> Builder<'a> {
     /// Declares a vector of f32 weights that every node holds.
     pub fn vector(&mut self, name: &str, len: usize) -> Result<VectorId, Error> {
         self.wanted(name, 1, len)?;
-        self.graph.vectors.push(Vector { name: name.to_owned(), len, fill: None });
-        Ok(VectorId(self.graph.vectors.len() as u32 - 1))
+        Ok(self.add_vector(name, len, None))
+    }
+
+    fn add_vector(&mut self, name: &str, len: usize, turned: Option<usize>) -> VectorId {
+        self.graph.vectors.push(Vector { name: name.to_owned(), len, fill: None, turned });
+        VectorId(self.graph.vectors.len() as u32 - 1)
     }
 
     /// What a matrix's products are multiplied by, where the file says so: NVFP4's scales end at 448, so its
@@ -293,7 +299,12 @@ impl<'a> Builder<'a> {
     pub fn ones(&mut self, len: usize) -> VectorId {
         let is = |v: &Vector| v.fill == Some(1.0) && v.len == len;
         let at = self.graph.vectors.iter().position(is).unwrap_or_else(|| {
-            self.graph.vectors.push(Vector { name: String::new(), len, fill: Some(1.0) });
+            self.graph.vectors.push(Vector {
+                name: String::new(),
+                len,
+                fill: Some(1.0),
+                turned: None,
+            });
             self.graph.vectors.len() - 1
         });
         VectorId(at as u32)
@@ -369,6 +380,44 @@ impl<'a> Builder<'a> {
         Ok(self.add_matrix("qkv", SplitBy::Rows, parts))
     }
 
+    /// The same with a gate for each element of what heads give, whose rows are with the queries': in turns
+    /// those of a head and those of its gates. The gates are the last part.
+    pub fn gated_qkv(
+        &mut self,
+        [q, k, v]: [&str; 3],
+        hidden: usize,
+        h: &Heads,
+    ) -> Result<MatrixId, Error> {
+        let layout = Layout::Runs { len: h.dim, step: 2 * h.dim };
+        let queries = (h.q * h.dim, h.q_cut.scaled(h.dim));
+        let kv = (h.kv * h.dim, h.kv_cut().scaled(h.dim));
+        let rows = [
+            (q, 2 * h.q * h.dim, 0, layout, queries.clone()),
+            (k, kv.0, 0, Layout::Rows, kv.clone()),
+            (v, kv.0, 0, Layout::Rows, kv),
+            (q, 2 * h.q * h.dim, h.dim, layout, queries),
+        ];
+        let mut parts = Vec::with_capacity(rows.len());
+        for (tensor, of, first, layout, (rows, cut)) in rows {
+            parts.push(self.part((tensor, of), (first, layout), (rows, hidden), cut)?);
+        }
+        Ok(self.add_matrix("qkv+gate", SplitBy::Rows, parts))
+    }
+
+    /// Rows of a tensor of so many rows that are a part of a matrix.
+    fn part(
+        &mut self,
+        (name, of): (&str, usize),
+        (first, layout): (usize, Layout),
+        (rows, cols): (usize, usize),
+        cut: Cut,
+    ) -> Result<Part, Error> {
+        let ty = self.wanted(name, of, cols)?;
+        let scale = self.scale(name, ty, 1)?;
+        let (name, bias, members) = (name.to_owned(), None, None);
+        Ok(Part { name, ty, first, rows, cols, cut, scale, bias, members, layout })
+    }
+
     /// Declares vectors that are added to the products with a matrix, one for each of its parts. Those
     /// of a row-split matrix are cut like its rows; that of a column-split one is added to the sum.
     pub fn bias(&mut self, matrix: MatrixId, names: &[&str]) -> Result<(), Error> {
@@ -385,12 +434,22 @@ impl<'a> Builder<'a> {
 
     /// Declares the output projection of attention: columns cut by heads.
     pub fn attn_output(&mut self, name: &str, hidden: usize, h: &Heads) -> Result<MatrixId, Error> {
+        self.output("attn_output", name, hidden, h)
+    }
+
+    fn output(
+        &mut self,
+        label: &str,
+        name: &str,
+        hidden: usize,
+        h: &Heads,
+    ) -> Result<MatrixId, Error> {
         let cols = h.q * h.dim;
         let ty = self.wanted(name, hidden, cols)?;
         let cut = h.q_cut.scaled(h.dim);
         let scale = self.scale(name, ty, 1)?;
         let part = Part { scale, ..Part::of_columns(name, ty, (hidden, cols), cut) };
-        Ok(self.add_matrix("attn_output", SplitBy::Cols, vec![part]))
+        Ok(self.add_matrix(label, SplitBy::Cols, vec![part]))
     }
 
     /// Declares a feed-forward layer, the matrix `up` or the pair `[gate, up]` and the down

@@ -6,6 +6,7 @@
 
 use crate::buffer::BufId;
 use crate::op::{Activation, Attention, Expert, Norm};
+use crate::recurrent::{Convolution, Modulation, Recurrence, Rule};
 use crate::router::Router;
 use crate::sum::{Leaf, Sum};
 use crate::tensor::Domain;
@@ -132,6 +133,27 @@ pub enum Kind {
         append: bool,
         spec: Box<Attention>,
         states: BufId,
+    },
+    /// A convolution of channels; the inputs before are the state.
+    Convolution { x: BufId, state: BufId, spec: Box<Convolution>, out: BufId },
+    /// A recurrence of heads. Sums of squares of its results go to all nodes.
+    Recurrence {
+        x: BufId,
+        raw: BufId,
+        state: BufId,
+        spec: Box<Recurrence>,
+        out: BufId,
+        squares: Option<BufId>,
+    },
+    /// Heads by a norm and a gate.
+    Modulation {
+        x: BufId,
+        gate: Option<BufId>,
+        squares: Option<BufId>,
+        width: Vec<usize>,
+        spec: Box<Modulation>,
+        out: BufId,
+        work: Work,
     },
     /// Partial states to attention outputs.
     Join { states: BufId, spec: Box<Attention>, out: BufId, work: Work },
@@ -341,6 +363,21 @@ impl Instr {
             Kind::Join { states, out, work, .. } => {
                 vec![read(*states, Reach::Group), write(*out, self.row_wise(*work))]
             }
+            // A sequence's state is read and written by whoever has the channels or slices.
+            Kind::Convolution { x, state, out, .. } => {
+                vec![read(*x, Reach::Group), write(*state, items), write(*out, items)]
+            }
+            Kind::Recurrence { x, raw, state, out, squares, .. } => {
+                let own = [write(*state, items), write(*out, items)].into_iter();
+                let told = squares.map(|squares| write(squares, Reach::All));
+                let reads = [x, raw].map(|b| read(*b, Reach::Group));
+                reads.into_iter().chain(own).chain(told).collect()
+            }
+            Kind::Modulation { x, gate, squares, out, work, .. } => {
+                let reach = self.row_wise(*work);
+                let reads = [Some(*x), *gate, *squares].into_iter().flatten();
+                reads.map(|b| read(b, reach)).chain([write(*out, reach)]).collect()
+            }
             Kind::Residual { x, partial, out, work, gather, .. } => {
                 let reach = self.row_wise(*work);
                 match gather {
@@ -388,6 +425,16 @@ impl Instr {
             Kind::AttendSplit { append: true, .. } => "rope+append+attend",
             Kind::AttendSplit { .. } => "attend",
             Kind::Join { .. } => "join",
+            Kind::Convolution { .. } => "convolution",
+            Kind::Recurrence { spec, .. } => match spec.rule {
+                Rule::Delta { .. } => "delta_rule",
+                Rule::StateSpace { .. } => "state_space",
+            },
+            Kind::Modulation { spec, .. } => match (&spec.norm, &spec.gate) {
+                (Some(_), Some(_)) => "norm+gate",
+                (Some(_), None) => "head_norm",
+                (None, _) => "gate",
+            },
             Kind::Residual { .. } => "residual",
             Kind::Select { .. } => "select",
             Kind::Hidden { .. } => "hidden",
@@ -402,6 +449,7 @@ impl Instr {
                 Some(*work)
             }
             Kind::Residual { work, .. } | Kind::Select { work, .. } => Some(*work),
+            Kind::Modulation { work, .. } => Some(*work),
             Kind::Receive { work, .. } | Kind::Choose { work, .. } => Some(*work),
             Kind::Send { .. } | Kind::Hidden { .. } => Some(Work::Rows),
             Kind::Load { .. } => Some(Work::Private),
@@ -458,9 +506,11 @@ fn product_and(f: Activation, gated: bool) -> &'static str {
         (Activation::Gelu, false) => "matmul+gelu",
         (Activation::SquaredRelu, false) => "matmul+squared_relu",
         (Activation::ClampedSilu, false) => "matmul+clamped_silu",
+        (Activation::Sigmoid, false) => "matmul+sigmoid",
         (Activation::Silu, true) => "matmul+swiglu",
         (Activation::Gelu, true) => "matmul+geglu",
         (Activation::SquaredRelu, true) => "matmul+squared_reglu",
         (Activation::ClampedSilu, true) => "matmul+clamped_swiglu",
+        (Activation::Sigmoid, true) => "matmul+sigmoid_gated",
     }
 }

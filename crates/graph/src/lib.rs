@@ -33,6 +33,7 @@ mod placement;
 mod plan;
 pub mod profile;
 mod programs;
+mod recurrent;
 mod router;
 mod schedule;
 mod stages;
@@ -52,7 +53,10 @@ pub use book::{
     WaitCounts, What,
 };
 pub use buffer::{BufId, Buffer, Buffers};
-pub use builder::{Builder, Graph, LatentSizes, Node, Tensors, UpProjection};
+pub use builder::{
+    Builder, ConvolutionOf, Graph, LatentSizes, Node, RecurrenceOf, RecurrentRows, RecurrentSizes,
+    TensorRows, Tensors, UpProjection,
+};
 pub use carry::Sharing;
 pub use compile::{Scope, Stage, Sync, Wait, compile, count_waits};
 pub use error::{Error, ScheduleFault};
@@ -70,6 +74,10 @@ pub use op::{
 pub use placement::{Cut, Placement, Shares, share};
 pub use plan::{FormLimits, Mode, Phase, Plan, PlanGroup, StepShape};
 pub use profile::Profile;
+pub use recurrent::{
+    ChannelRun, Convolution, HeadNorm, Modulation, Recurrence, RecurrentColumns, RecurrentHeads,
+    Rule,
+};
 pub use router::{Gate, GroupScore, Groups, MOST_CHOSEN, Router};
 pub use schedule::{Grid, MatrixShape, Product, Schedule, Schedules, ShapeError, Slice};
 pub use state::{KV_CLASSES, Keep, KvType, Shape};

@@ -95,6 +95,8 @@ impl<'a> LayerListing<'a> {
             },
             (Kind::Prepare { .. } | Kind::AttendFused { .. }, ..) => "split",
             (Kind::AttendSplit { .. } | Kind::Join { .. }, ..) => "split",
+            (Kind::Convolution { .. } | Kind::Recurrence { .. }, ..) => "split",
+            (Kind::Modulation { .. }, ..) => "split",
             _ => "replicated",
         }
     }

@@ -10,6 +10,7 @@ use crate::buffer::{BufId, Buffers, Home, Pool as Storage};
 use crate::builder::Graph;
 use crate::instr::{Finish, Gather, Inputs, Instr, Kind, Operand, Place, Work};
 use crate::op::Op;
+use crate::recurrent::HeadNorm;
 use crate::sum::Sum;
 use crate::tensor::{Bundle, Domain};
 use crate::weight::{MatrixId, SplitBy, VectorId};
@@ -372,6 +373,39 @@ impl Lowering<'_> {
             }
             Op::Attention { qkv, latents, spec } => {
                 self.attention((*qkv, *latents), spec, layer, out)
+            }
+            Op::Convolution { x, spec } => {
+                let to = self.buffer("convolved", out, layer, Work::Rows);
+                let (x, state) = (self.value(*x), self.buffers.state(spec.state));
+                let kind = Kind::Convolution { x, state, spec: spec.clone(), out: to };
+                self.emit(layer, domain, kind);
+                to
+            }
+            Op::Recurrence { x, raw, spec } => {
+                let to = self.buffer("heads", out, layer, Work::Rows);
+                let tiles = || spec.all_slices() * kernels::TILE_ROWS;
+                let squares = spec.squares.then(|| self.squares(tiles(), layer));
+                self.squares.extend(squares.map(|s| (out, s)));
+                let (x, raw) = (self.value(*x), self.value(*raw));
+                let (state, spec) = (self.buffers.state(spec.state), spec.clone());
+                self.emit(
+                    layer,
+                    domain,
+                    Kind::Recurrence { x, raw, state, spec, out: to, squares },
+                );
+                to
+            }
+            Op::Modulation { x, gate, spec } => {
+                let to = self.buffer("modulated", out, layer, work);
+                let squares = match spec.norm {
+                    Some(HeadNorm::Groups { .. }) => Some(self.squares[x]),
+                    _ => None,
+                };
+                let (x, gate) = (self.value(*x), gate.map(|gate| self.value(gate)));
+                let (width, spec) = (self.graph.bundle(out).widths.clone(), spec.clone());
+                let kind = Kind::Modulation { x, gate, squares, width, spec, out: to, work };
+                self.emit(layer, domain, kind);
+                to
             }
             Op::Residual { x, partial, norm, scale } => {
                 let at = self.graph.ops.iter().position(|n| n.out == out);

@@ -4,6 +4,7 @@
 //! decided when the graph is compiled.
 
 use crate::placement::Cut;
+use crate::recurrent::{Convolution, Modulation, Recurrence};
 use crate::router::Router;
 use crate::state::Keep;
 use crate::tensor::Bundle;
@@ -313,6 +314,31 @@ pub enum Op {
         /// Parameters.
         spec: Box<Attention>,
     },
+    /// A causal convolution of each channel along its sequence. Takes and gives split.
+    Convolution {
+        /// Input.
+        x: Bundle,
+        /// Parameters.
+        spec: Box<Convolution>,
+    },
+    /// A linear recurrence over heads. Takes and gives split.
+    Recurrence {
+        /// Queries, keys and values.
+        x: Bundle,
+        /// Time steps and gates.
+        raw: Bundle,
+        /// Parameters.
+        spec: Box<Recurrence>,
+    },
+    /// A norm of heads, and a gate. Takes and gives split.
+    Modulation {
+        /// Input.
+        x: Bundle,
+        /// What the gate is a function of.
+        gate: Option<Bundle>,
+        /// Parameters.
+        spec: Box<Modulation>,
+    },
     /// `x + scale * norm(Σ partials + bias)`. Replicated and partial to replicated.
     Residual {
         /// Residual stream.
@@ -351,6 +377,9 @@ impl Op {
             Op::Select { x } | Op::Logits { x, .. } => (Some(*x), None),
             Op::Choose { scores: x, .. } => (Some(*x), None),
             Op::Attention { qkv, latents, .. } => (Some(*qkv), *latents),
+            Op::Convolution { x, .. } => (Some(*x), None),
+            Op::Recurrence { x, raw, .. } => (Some(*x), Some(*raw)),
+            Op::Modulation { x, gate, .. } => (Some(*x), *gate),
             Op::Residual { x, partial, .. } => (Some(*x), Some(*partial)),
             Op::ExpertsUp { x, chosen, .. } | Op::ExpertsDown { x, chosen, .. } => {
                 (Some(*x), Some(*chosen))
@@ -381,6 +410,8 @@ impl Op {
     pub fn states(&self) -> Range<usize> {
         match self {
             Op::Attention { spec, .. } => spec.cache..spec.cache + 1,
+            Op::Convolution { spec, .. } => spec.state..spec.state + 1,
+            Op::Recurrence { spec, .. } => spec.state..spec.state + 1,
             _ => 0..0,
         }
     }
@@ -395,6 +426,9 @@ impl Op {
             Op::Choose { .. } => "choose",
             Op::ExpertsUp { .. } | Op::ExpertsDown { .. } => "experts",
             Op::Attention { .. } => "attention",
+            Op::Convolution { .. } => "convolution",
+            Op::Recurrence { .. } => "recurrence",
+            Op::Modulation { .. } => "modulation",
             Op::Residual { .. } => "residual",
             Op::Select { .. } => "select",
             Op::Logits { .. } => "logits",

@@ -21,6 +21,7 @@ use crate::step::PageId;
 use crate::storage::Limits;
 pub use kernels::KvType;
 use memory::{Arena, ArenaOptions, Block};
+use std::ops::Range;
 
 /// Bytes of a run, about: a group is a power of two of pages. Reading 940 MB of keys and values of Qwen3-0.6B
 /// in the order of attention, two threads of Zen 5, median and quartiles of 40 rounds in GB/s (2026-11-21): runs
@@ -181,6 +182,15 @@ impl StateLayout {
     /// Pieces of a page.
     pub(crate) fn pieces(&self) -> usize {
         self.pieces
+    }
+
+    /// Pieces of a page that lie one after the other: of a state of fixed size, whose pages do not
+    /// interleave.
+    pub(crate) fn run(&self, page: PageId, pieces: Range<usize>) -> Block {
+        assert!(self.group.shift == 0 && pieces.end <= self.pieces, "pieces {pieces:?}");
+        let before = self.offset + pieces.start * self.piece;
+        let len = pieces.len() * self.piece;
+        self.block.sub(self.group.place(page.0 as usize, self.stride, before, self.piece), len)
     }
 
     /// A piece of a page: of heads, keys and values take turns.

@@ -405,4 +405,6 @@ pub struct Vector {
     pub len: usize,
     /// What all elements are, if they are in no file.
     pub fill: Option<f32>,
+    /// Columns of the file's matrix, if its rows and columns are exchanged.
+    pub turned: Option<usize>,
 }

@@ -138,6 +138,8 @@ pub enum Activation {
     SquaredRelu,
     /// `x / (1 + e^-1.702x)` of `min(x, 7)`. As a gate it lets through `min(max(up, -7), 7) + 1` (gpt-oss).
     ClampedSilu,
+    /// `1 / (1 + e^-x)`: a gate.
+    Sigmoid,
 }
 
 /// A function of every element. (A closure might not be inlined, and would lack the entry point's
@@ -165,6 +167,16 @@ pub(crate) struct SquaredRelu;
 /// `x / (1 + e^-1.702x)` of `min(x, 7)`; as a gate it lets through one more than what comes, which is held
 /// between -7 and 7 (gpt-oss).
 pub(crate) struct ClampedSilu;
+
+/// `1 / (1 + e^-x)`.
+pub(crate) struct Sigmoid;
+
+impl Function for Sigmoid {
+    #[inline(always)]
+    fn of<S: Simd>(s: S, x: S::F) -> S::F {
+        logistic(s, s.splat(1.0), x)
+    }
+}
 
 impl Function for SquaredRelu {
     #[inline(always)]

@@ -32,6 +32,7 @@ mod names;
 mod pack;
 mod peak;
 mod q8;
+mod recurrent;
 mod simd;
 mod table;
 mod views;
@@ -50,6 +51,7 @@ pub use kernels::Kernels;
 pub use matmul::{MicroKernel, MicroKernelError, Piece, Tiles};
 pub use names::Op;
 pub use pack::{is_unpacked, pack_tile, tile_bytes};
+pub use recurrent::{Conv, SLICE, Scan, scan_state_len};
 pub use views::{Rows, RowsMut};
 
 /// Rows of a packed tile.

@@ -25,6 +25,7 @@ use crate::matmul::{MicroKernel, Unpacks};
 #[cfg(target_arch = "x86_64")]
 use crate::matmul::{PAIRS, Sums, step_pairs};
 use crate::q8::{self, Q8Block};
+use crate::recurrent::{self, Conv, Scan};
 use crate::simd::{Dot, Simd, Vector};
 use crate::views::{Rows, RowsMut};
 use crate::{bf16, peak};
@@ -57,6 +58,11 @@ macro_rules! for_each_kernel {
                 crate::exp::gated::<_, crate::exp::SquaredRelu>;
             clamped_swiglu(gate: Rows<'_, f32>, up: Rows<'_, f32>, out: RowsMut<'_, f32>) =
                 crate::exp::gated::<_, crate::exp::ClampedSilu>;
+            sigmoid_gated(gate: Rows<'_, f32>, up: Rows<'_, f32>, out: RowsMut<'_, f32>) =
+                crate::exp::gated::<_, crate::exp::Sigmoid>;
+            sigmoid(x: &mut [f32]) = crate::exp::map::<_, crate::exp::Sigmoid>;
+            conv(conv: &Conv<'_>, state: &mut [f32], out: RowsMut<'_, f32>) = recurrent::conv;
+            scan(scan: &Scan<'_>, state: &mut [f32], out: RowsMut<'_, f32>) = recurrent::scan;
             gelu(x: &mut [f32]) = crate::exp::map::<_, crate::exp::Gelu>;
             prefetch(rows: Rows<'_, f32>) = elementwise::prefetch;
             prefetch_write(rows: RowsMut<'_, f32>) = elementwise::prefetch_write;

@@ -294,7 +294,7 @@ fn gelu(x: f64) -> f64 {
 }
 
 #[test]
-fn squared_relu_and_clamped_silu_match_f64() {
+fn squared_relu_clamped_silu_and_sigmoid_match_f64() {
     let mut rng = Rng(8);
     for len in LENGTHS {
         // Many are beyond the limits of 7.
@@ -306,6 +306,7 @@ fn squared_relu_and_clamped_silu_match_f64() {
             (Activation::ClampedSilu, |x| {
                 x.min(7.0) / (1.0 + (-f64::from(1.702f32) * x.min(7.0)).exp())
             }),
+            (Activation::Sigmoid, |x| 1.0 / (1.0 + (-x).exp())),
         ] {
             let name = format!("{f:?}");
             let alone = everywhere(&name, |k| {

@@ -1,22 +1,25 @@
 //! Blocks that most families share: weights by their usual names, operators in their usual order.
 
-use crate::decoder::{Bias, Ffn, Moe, Norms, QkNorm, Style};
-use crate::{Error, Hparams, latent};
-use graph::{Attention, Builder, Bundle, Gate, Norm, NormOver, Router, Tensors};
+use crate::decoder::{Bias, Ffn, Mixer, Moe, Norms, QkNorm, Style};
+use crate::{Error, Hparams, latent, recurrent};
+use graph::{
+    Activation, Attention, Builder, Bundle, Gate, MatrixId, Norm, NormOver, Router, Tensors,
+};
 
 /// The name of a layer's weight.
 pub(crate) fn weight(layer: usize, tensor: &str) -> String {
     format!("blk.{layer}.{tensor}.weight")
 }
 
-/// A norm with the weights of `tensor`, without its ending.
+/// A norm with the weights of `tensor`, without its ending, if it has one (Falcon-H1).
 pub(crate) fn norm(
     b: &mut Builder<'_>,
     h: &Hparams,
     norms: Norms,
     tensor: &str,
 ) -> Result<Norm, Error> {
-    let (weight, eps) = (b.vector(&format!("{tensor}.weight"), h.hidden)?, h.norm_eps);
+    let name = if b.has(tensor) { tensor.to_owned() } else { format!("{tensor}.weight") };
+    let (weight, eps) = (b.vector(&name, h.hidden)?, h.norm_eps);
     Ok(match norms {
         Norms::PreLayer => {
             Norm::Layer { weight, bias: b.vector(&format!("{tensor}.bias"), h.hidden)?, eps }
@@ -55,61 +58,108 @@ pub(crate) fn after(
     Ok(b.residual(x, partial, norm, style.residual_scale))
 }
 
-/// `x + o(attention(qkv(x)))` with grouped-query attention (Ainslie et al., 2023) and norms.
-pub(crate) fn attention(
+/// `x` and what its tokens take of others, with norms.
+pub(crate) fn mix(
     b: &mut Builder<'_>,
     h: &Hparams,
     style: &Style,
     layer: usize,
     x: Bundle,
 ) -> Result<Bundle, Error> {
-    if let Some(latent) = &style.latent {
-        return latent::attention(b, h, (style, latent), layer, x);
-    }
-    let [q, k, v, o] = ["attn_q", "attn_k", "attn_v", "attn_output"].map(|t| weight(layer, t));
-    let heads = b.heads(h.heads, h.kv_heads, h.head_dim, (&o, h.hidden))?;
-    let qkv = match style.fused_qkv {
-        true => b.qkv(Tensors::Fused(&weight(layer, "attn_qkv")), h.hidden, &heads)?,
-        false => b.qkv([&*q, &k, &v], h.hidden, &heads)?,
+    let (attends, recurs) = match &style.mixer {
+        Mixer::None => return Ok(x),
+        Mixer::Latent(latent) => return latent::attention(b, h, (style, latent), layer, x),
+        Mixer::Convolution(taps) => {
+            return recurrent::convolution(b, h, (style, *taps), layer, x);
+        }
+        Mixer::Attention => (true, None),
+        Mixer::Recurrent(of) => (false, Some(of)),
+        Mixer::Both(of) => (true, Some(of)),
     };
-    if style.bias != Bias::None {
-        let names = ["attn_q", "attn_k", "attn_v"].map(|t| format!("blk.{layer}.{t}.bias"));
-        b.bias(qkv, &names.each_ref().map(String::as_str))?;
-    }
-    let output = b.attn_output(&o, h.hidden, &heads)?;
-    if matches!(style.bias, Bias::Attention | Bias::All) {
-        b.bias(output, &[&format!("blk.{layer}.attn_output.bias")])?;
-    }
-    if style.qk_norms == Some(QkNorm::Over(NormOver::Row)) && !h.head_dim.is_multiple_of(16) {
-        let (key, value) = (format!("{}.attention.key_length", h.arch), h.head_dim.to_string());
-        let why = "norms over all heads together want heads of a multiple of 16";
-        return Err(Error::Implausible { key, value, why });
-    }
-    let mut qk_norm = |tensor, heads| {
-        let len = match style.qk_norms {
-            None => return Ok(None),
-            Some(QkNorm::Plain) => return Ok(Some(b.ones(h.head_dim))),
-            Some(QkNorm::Over(NormOver::Head)) => h.head_dim,
-            Some(QkNorm::Over(NormOver::Row)) => heads * h.head_dim,
-        };
-        b.vector(&weight(layer, tensor), len).map(Some)
-    };
-    let plain = style.attention(h, heads, layer);
-    let attention = Attention {
-        q_norm: qk_norm("attn_q_norm", h.heads)?,
-        k_norm: qk_norm("attn_k_norm", h.kv_heads)?,
-        norm_over: match style.qk_norms {
-            Some(QkNorm::Over(over)) => over,
-            Some(QkNorm::Plain) | None => NormOver::Head,
-        },
-        sinks: style.sinks.then(|| b.vector(&weight(layer, "attn_sinks"), h.heads)).transpose()?,
-        ..plain
-    };
+    let attends = attends.then(|| Attends::declare(b, h, style, layer)).transpose()?;
+    let recurs = recurs.map(|of| of.declare(b, h, layer)).transpose()?;
     let a = before(b, h, style, &format!("blk.{layer}.attn_norm"), x)?;
-    let a = b.linear(a, qkv); // [tokens, (heads + 2 kv_heads) * head_dim]
-    let a = b.attention(a, attention); // [tokens, heads * head_dim]
-    let a = b.linear(a, output); // [tokens, hidden], partial
-    after(b, h, style, &format!("blk.{layer}.post_attention_norm"), (x, a))
+    let attended = attends.map(|attends| attends.build(b, a));
+    let recurred = recurs.map(|recurs| recurs.build(b, a)).transpose()?;
+    let norm = format!("blk.{layer}.post_attention_norm");
+    let mut x = x;
+    for partial in attended.into_iter().chain(recurred) {
+        x = after(b, h, style, &norm, (x, partial))?;
+    }
+    Ok(x)
+}
+
+/// The weights of grouped-query attention (Ainslie et al., 2023).
+struct Attends {
+    qkv: MatrixId,
+    output: MatrixId,
+    attention: Attention,
+    gated: bool,
+}
+
+impl Attends {
+    fn declare(
+        b: &mut Builder<'_>,
+        h: &Hparams,
+        style: &Style,
+        layer: usize,
+    ) -> Result<Attends, Error> {
+        let (q_heads, kv_heads, head_dim) = style.heads;
+        let [q, k, v, o] = ["attn_q", "attn_k", "attn_v", "attn_output"].map(|t| weight(layer, t));
+        let heads = b.heads(q_heads, kv_heads, head_dim, (&o, h.hidden))?;
+        let qkv = match style.fused_qkv {
+            _ if style.gated => b.gated_qkv([&*q, &k, &v], h.hidden, &heads)?,
+            true => b.qkv(Tensors::Fused(&weight(layer, "attn_qkv")), h.hidden, &heads)?,
+            false => b.qkv([&*q, &k, &v], h.hidden, &heads)?,
+        };
+        if style.bias != Bias::None {
+            let names = ["attn_q", "attn_k", "attn_v"].map(|t| format!("blk.{layer}.{t}.bias"));
+            b.bias(qkv, &names.each_ref().map(String::as_str))?;
+        }
+        let output = b.attn_output(&o, h.hidden, &heads)?;
+        if matches!(style.bias, Bias::Attention | Bias::All) {
+            b.bias(output, &[&format!("blk.{layer}.attn_output.bias")])?;
+        }
+        if style.qk_norms == Some(QkNorm::Over(NormOver::Row)) && !head_dim.is_multiple_of(16) {
+            let (key, value) = (format!("{}.attention.key_length", h.arch), head_dim.to_string());
+            let why = "norms over all heads together want heads of a multiple of 16";
+            return Err(Error::Implausible { key, value, why });
+        }
+        let mut qk_norm = |tensor, heads| {
+            let len = match style.qk_norms {
+                None => return Ok(None),
+                Some(QkNorm::Plain) => return Ok(Some(b.ones(head_dim))),
+                Some(QkNorm::Over(NormOver::Head)) => head_dim,
+                Some(QkNorm::Over(NormOver::Row)) => heads * head_dim,
+            };
+            b.vector(&weight(layer, tensor), len).map(Some)
+        };
+        let plain = style.attention(h, heads, layer);
+        let attention = Attention {
+            q_norm: qk_norm("attn_q_norm", q_heads)?,
+            k_norm: qk_norm("attn_k_norm", kv_heads)?,
+            norm_over: match style.qk_norms {
+                Some(QkNorm::Over(over)) => over,
+                Some(QkNorm::Plain) | None => NormOver::Head,
+            },
+            sinks: style
+                .sinks
+                .then(|| b.vector(&weight(layer, "attn_sinks"), q_heads))
+                .transpose()?,
+            ..plain
+        };
+        Ok(Attends { qkv, output, attention, gated: style.gated })
+    }
+
+    /// Gives `[tokens, hidden]`, partial.
+    fn build(self, b: &mut Builder<'_>, x: Bundle) -> Bundle {
+        const GATE: usize = 3; // behind queries, keys and values
+        let qkv = b.linear(x, self.qkv); // [tokens, (heads + 2 kv_heads) * head_dim]
+        let a = b.attention(qkv, self.attention); // [tokens, heads * head_dim]
+        let gate = self.gated.then_some((Activation::Sigmoid, qkv, self.qkv, GATE));
+        let a = if gate.is_some() { b.modulated(a, None, gate) } else { a };
+        b.linear(a, self.output)
+    }
 }
 
 /// `x + feed_forward(x)` with norms.
@@ -120,15 +170,19 @@ pub(crate) fn feed_forward(
     layer: usize,
     x: Bundle,
 ) -> Result<Bundle, Error> {
-    if let Ffn::Experts(moe) = &style.ffn {
-        return experts(b, h, style, moe, layer, x);
+    match &style.ffn {
+        Ffn::None => return Ok(x),
+        Ffn::Experts(moe) => return experts(b, h, style, moe, layer, x),
+        Ffn::Gated(_) | Ffn::GatedFused(_) | Ffn::Plain(_) => {}
     }
     let [gate, up, down] = ["ffn_gate", "ffn_up", "ffn_down"].map(|t| weight(layer, t));
     let (up, down) = match style.ffn {
-        Ffn::Experts(_) => unreachable!("experts are a block of their own"),
-        Ffn::Gated(_) => b.feed_forward([&*gate, &up], &down, h.hidden, h.ffn)?,
-        Ffn::GatedFused(_) => b.feed_forward::<2>(Tensors::Fused(&up), &down, h.hidden, h.ffn)?,
-        Ffn::Plain(_) => b.feed_forward([&*up], &down, h.hidden, h.ffn)?,
+        Ffn::None | Ffn::Experts(_) => unreachable!("experts are a block of their own"),
+        Ffn::Gated(_) => b.feed_forward([&*gate, &up], &down, h.hidden, style.ffn_width)?,
+        Ffn::GatedFused(_) => {
+            b.feed_forward::<2>(Tensors::Fused(&up), &down, h.hidden, style.ffn_width)?
+        }
+        Ffn::Plain(_) => b.feed_forward([&*up], &down, h.hidden, style.ffn_width)?,
     };
     if style.bias == Bias::All {
         b.bias(up, &[&format!("blk.{layer}.ffn_up.bias")])?;
@@ -138,7 +192,7 @@ pub(crate) fn feed_forward(
     let f = match style.ffn {
         Ffn::Gated(function) | Ffn::GatedFused(function) => b.gated(f, up, function),
         Ffn::Plain(function) => b.activated(f, up, function),
-        Ffn::Experts(_) => unreachable!("as above"),
+        Ffn::None | Ffn::Experts(_) => unreachable!("as above"),
     }; // [tokens, ffn]
     let f = b.linear(f, down); // [tokens, hidden], partial
     after(b, h, style, &format!("blk.{layer}.post_ffw_norm"), (x, f))
@@ -201,8 +255,17 @@ fn experts(
             (b.experts_down(y, chosen, out), Some(b.experts_down(z, always, shared.1)))
         }
         Some(width) => {
-            let (up, down) = b.feed_forward([&*gate, &up], &down, h.hidden, width)?;
-            let z = b.gated(f, up, expert.activation);
+            let f_of = expert.activation;
+            let (z, down) = match expert.gated {
+                true => {
+                    let (up, down) = b.feed_forward([&*gate, &up], &down, h.hidden, width)?;
+                    (b.gated(f, up, f_of), down)
+                }
+                false => {
+                    let (up, down) = b.feed_forward([&*up], &down, h.hidden, width)?;
+                    (b.activated(f, up, f_of), down)
+                }
+            };
             let chosen = b.choose(scores, router)?;
             let y = b.experts_up(f, chosen, gate_up, expert);
             (b.experts_down(y, chosen, out), Some(b.linear(z, down)))

@@ -3,9 +3,10 @@
 //! Families differ in a few choices for each layer and in what happens before the first and after the
 //! last. A page states these. One that does not fit is a program of its own over the builder.
 
-use crate::blocks::{attention, feed_forward, norm};
+use crate::blocks::{feed_forward, mix, norm};
 use crate::facts::{Facts, LEADING_DENSE, SHARED_EXPERTS};
 use crate::latent::Latent;
+use crate::recurrent::Recurrent;
 use crate::{Error, Hparams};
 use graph::{
     Activation, Attention, Builder, Expert, Heads, Keep, NormOver, RopeId, Router, Temperature,
@@ -18,6 +19,8 @@ pub(crate) struct Decoder {
     pub embedding_scale: f32,
     /// The layers, each with attention and a feed-forward layer.
     pub layers: Vec<Style>,
+    /// What files call the norm behind the last layer.
+    pub last_norm: &'static str,
     /// Whether something is added to logits.
     pub head_bias: bool,
     /// Factor on logits.
@@ -32,6 +35,7 @@ impl Decoder {
         Decoder {
             embedding_scale: 1.0,
             layers,
+            last_norm: "output_norm",
             head_bias: false,
             logit_scale: 1.0,
             logit_cap: None,
@@ -77,11 +81,11 @@ impl Decoder {
         let mut x = b.embed(embedding, self.embedding_scale); // [tokens, hidden]
         for (layer, style) in self.layers.iter().enumerate() {
             b.layer(Some(layer));
-            x = attention(b, h, style, layer, x)?;
+            x = mix(b, h, style, layer, x)?;
             x = feed_forward(b, h, style, layer, x)?;
         }
         b.layer(None);
-        let norm = norm(b, h, last, "output_norm")?;
+        let norm = norm(b, h, last, self.last_norm)?;
         let x = b.select(x); // [outputs, hidden]
         let x = b.norm(x, norm);
         b.logits(x, head, self.logit_scale, self.logit_cap); // [outputs, vocab]
@@ -96,8 +100,12 @@ pub(crate) struct Style {
     pub rope: Option<RopeId>,
     /// Factor on `q·k`.
     pub attention_scale: f32,
-    /// Sizes of latent attention, where keys and values are made of latents.
-    pub latent: Option<Latent>,
+    /// What tokens take of others.
+    pub mixer: Mixer,
+    /// Query heads, key/value heads, and elements of each.
+    pub heads: (usize, usize, usize),
+    /// Whether what heads give is multiplied by sigmoids of gates, which are in one tensor with queries.
+    pub gated: bool,
     /// Whether heads have attention sinks.
     pub sinks: bool,
     /// Growth of queries with their position.
@@ -120,10 +128,29 @@ pub(crate) struct Style {
     pub norms: Norms,
     /// Whether Q, K and V are one tensor.
     pub fused_qkv: bool,
-    /// The feed-forward layer.
+    /// The feed-forward layer, and its width where it has no experts.
     pub ffn: Ffn,
+    /// See there.
+    pub ffn_width: usize,
     /// What files call the norm before it.
     pub ffn_norm: &'static str,
+}
+
+/// How tokens of a layer take something of those before.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Mixer {
+    /// Not at all.
+    None,
+    /// Attention.
+    Attention,
+    /// Attention whose keys and values are made of latents.
+    Latent(Latent),
+    /// A recurrence.
+    Recurrent(Recurrent),
+    /// A gated convolution of so many taps.
+    Convolution(usize),
+    /// Attention and a recurrence, both of the same input (Falcon-H1).
+    Both(Recurrent),
 }
 
 /// Norms of queries and keys.
@@ -161,6 +188,8 @@ pub(crate) enum Norms {
 /// Feed-forward layers.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Ffn {
+    /// None.
+    None,
     /// `down(f(gate(x)) * up(x))` (Shazeer, 2020).
     Gated(Activation),
     /// The same with gate and up in one tensor.
@@ -230,11 +259,13 @@ impl Style {
     }
 
     /// The plainest layer: Llama's.
-    pub(crate) fn plain(h: &Hparams, rope: RopeId) -> Style {
+    pub(crate) fn plain(h: &Hparams, rope: impl Into<Option<RopeId>>) -> Style {
         Style {
-            rope: Some(rope),
+            rope: rope.into(),
             attention_scale: (h.head_dim as f32).sqrt().recip(),
-            latent: None,
+            mixer: Mixer::Attention,
+            heads: (h.heads, h.kv_heads, h.head_dim),
+            gated: false,
             sinks: false,
             temperature: None,
             window: None,
@@ -247,6 +278,7 @@ impl Style {
             norms: Norms::Pre,
             fused_qkv: false,
             ffn: Ffn::Gated(Activation::Silu),
+            ffn_width: h.ffn,
             ffn_norm: "ffn_norm",
         }
     }

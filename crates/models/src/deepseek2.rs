@@ -20,7 +20,7 @@ pub(crate) fn build(b: &mut Builder<'_>, f: &Facts<'_>) -> Result<(), Error> {
     let gain = yarn_gain(share, f64::from(stretched)) as f32;
     let dense = Style {
         attention_scale: gain * gain / (latent.head() as f32).sqrt(),
-        latent: Some(latent),
+        mixer: Mixer::Latent(latent),
         ..Style::plain(f, rope)
     };
     // Files of V2 and of GLM-4.7-Flash may not say how scores are made.

@@ -1,6 +1,7 @@
 //! What a file states besides sizes, as the page of a family reads it.
 
-use crate::decoder::Moe;
+use crate::decoder::{Mixer, Moe, Style};
+use crate::recurrent::Recurrent;
 use crate::{Error, Hparams};
 use gguf::{Metadata, Value};
 use graph::{Activation, Expert, Gate, GroupScore, Groups, Router};
@@ -12,6 +13,9 @@ pub(crate) const EXPERTS: &str = "expert_count";
 pub(crate) const NEXTN: &str = "nextn_predict_layers";
 pub(crate) const SHARED_EXPERTS: &str = "expert_shared_count";
 pub(crate) const LEADING_DENSE: &str = "leading_dense_block_count";
+/// Numbers that may differ by layer.
+pub(crate) const KV_HEADS: &str = "attention.head_count_kv";
+pub(crate) const FFN: &str = "feed_forward_length";
 pub(crate) const WINDOW_PATTERN: &str = "attention.sliding_window_pattern";
 
 /// Hyper-parameters, and the metadata below the architecture's name.
@@ -48,6 +52,13 @@ impl Facts<'_> {
     /// When a key of [`TRAITS`] that is not among `known` has another value than it has there, or is
     /// no number nor an array of them.
     pub(crate) fn only(&self, known: &[&str]) -> Result<(), Error> {
+        let by_layer = [(KV_HEADS, &self.by_layer.kv_heads), (FFN, &self.by_layer.ffn)];
+        for (name, numbers) in by_layer.into_iter().filter(|(name, _)| !known.contains(name)) {
+            if numbers.iter().any(|n| *n != numbers[0]) {
+                let value = "numbers that differ by layer".to_owned();
+                return Err(Error::UnsupportedFeature { key: self.key(name), value });
+            }
+        }
         for (name, neutral) in TRAITS.iter().filter(|(name, _)| !known.contains(name)) {
             let key = self.key(name);
             let Some(value) = self.metadata.get(&key) else { continue };
@@ -90,6 +101,36 @@ impl Facts<'_> {
             return Err(Error::Implausible { key, value, why });
         }
         Ok(listed)
+    }
+
+    /// Which layers have a recurrence instead of attention: those that the file names, or all but the last of
+    /// every period. The styles of all layers.
+    ///
+    /// # Errors
+    /// When the file states something else than a period or a list with an entry for each layer.
+    pub(crate) fn with_recurrence(
+        &self,
+        attends: Style,
+        recurrent: Recurrent,
+    ) -> Result<Vec<Style>, Error> {
+        let recurs = Style { mixer: Mixer::Recurrent(recurrent), ..attends };
+        let key = self.key("attention.recurrent_layers");
+        let listed: Vec<bool> = match self.metadata.get(&key) {
+            Some(Value::Array(list)) => {
+                list.values().filter_map(|v| Some(number(&v)? != 0.0)).collect()
+            }
+            _ => {
+                let period = self.opt_size("full_attention_interval")?.unwrap_or(4);
+                (0..self.layers).map(|layer| !(layer + 1).is_multiple_of(period)).collect()
+            }
+        };
+        if listed.len() < self.layers {
+            let (value, why) =
+                (listed.len().to_string(), "it must have a truth value for each layer");
+            return Err(Error::Implausible { key, value, why });
+        }
+        let style = |recurrent: bool| if recurrent { recurs } else { attends };
+        Ok(listed.into_iter().take(self.layers).map(style).collect())
     }
 
     /// A cap from the metadata: what the file states, where 0 means none, or else `default`.
@@ -209,6 +250,7 @@ const TRAITS: &[(&str, f64)] = &[
     ("rope.scaling.alpha", 0.0),
     ("rope.scaling.yarn_log_multiplier", 0.0),
     (NEXTN, 0.0),
+    ("moe_latent_size", 0.0),
 ];
 
 /// A number or a truth value.

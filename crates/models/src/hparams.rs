@@ -22,12 +22,14 @@ pub struct Hparams {
     pub layers: usize,
     /// Layers behind them that do, and are left alone.
     pub predicting: usize,
-    /// Width of the feed-forward layer.
+    /// Width of the feed-forward layer, the widest if layers differ.
     pub ffn: usize,
     /// Query heads.
     pub heads: usize,
-    /// Key/value heads.
+    /// Key/value heads, the most that a layer has.
     pub kv_heads: usize,
+    /// What differs from layer to layer.
+    pub by_layer: ByLayer,
     /// Elements of a head.
     pub head_dim: usize,
     /// Elements of a head that RoPE rotates.
@@ -38,7 +40,17 @@ pub struct Hparams {
     pub norm_eps: f32,
 }
 
+/// Numbers of each layer, those behind the others included.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ByLayer {
+    /// Key/value heads: 0 where a layer has no attention.
+    pub kv_heads: Vec<usize>,
+    /// Width of the feed-forward layer: 0 where there is none.
+    pub ffn: Vec<usize>,
+}
+
 const RMS_EPS: &str = "attention.layer_norm_rms_epsilon";
+const EXPERT_WIDTH: &str = "expert_feed_forward_length";
 
 /// No published model is near these; a larger value is a broken file.
 const MAX_LAYERS: usize = 1024;
@@ -83,6 +95,16 @@ impl Hparams {
             });
         }
         let (layers, predicting) = layers(m, &key("block_count"), &key("nextn_predict_layers"))?;
+        let each = |k: &str| numbers(m, &key(k), layers + predicting, MAX_WIDTH);
+        let kv_heads = match m.get(&key("attention.head_count_kv")) {
+            Some(_) => each("attention.head_count_kv")?,
+            None => vec![heads; layers + predicting],
+        };
+        // Files of models in which every layer has experts may state no other width.
+        let ffn = match m.get(&key("feed_forward_length")) {
+            None if m.get(&key(EXPERT_WIDTH)).is_some() => each(EXPERT_WIDTH)?,
+            _ => each("feed_forward_length")?,
+        };
         let window = m.opt_u32(&key("attention.sliding_window"))?.filter(|&window| window > 0);
         Ok(Hparams {
             name: m.opt_str("general.name")?.unwrap_or(arch).to_owned(),
@@ -92,9 +114,10 @@ impl Hparams {
             hidden,
             layers,
             predicting,
-            ffn: size("feed_forward_length", MAX_WIDTH)?,
+            ffn: most(&ffn, &key("feed_forward_length"))?,
             heads,
-            kv_heads: size_or("attention.head_count_kv", heads, MAX_WIDTH)?,
+            kv_heads: most(&kv_heads, &key("attention.head_count_kv"))?,
+            by_layer: ByLayer { kv_heads, ffn },
             head_dim,
             rope_dims,
             rope_theta: m.opt_f32(&key("rope.freq_base"))?.unwrap_or(10_000.0),
@@ -105,6 +128,30 @@ impl Hparams {
             arch: arch.to_owned(),
         })
     }
+}
+
+/// A number for each layer, by an array or one for all.
+fn numbers(m: &Metadata<'_>, key: &str, layers: usize, max: usize) -> Result<Vec<usize>, Error> {
+    let implausible = |value: String, why| Error::Implausible { key: key.to_owned(), value, why };
+    let all = match m.get(key) {
+        Some(Value::Array(_)) => m.u32s(key)?.into_iter().map(|n| n as usize).collect(),
+        _ => vec![m.u32(key)? as usize],
+    };
+    if let Some(large) = all.iter().find(|n| **n > max) {
+        return Err(implausible(large.to_string(), "no such model exists"));
+    }
+    match all.split_first() {
+        Some((first, rest)) if rest.iter().all(|n| n == first) => Ok(vec![*first; layers]),
+        _ if all.len() == layers => Ok(all),
+        _ => Err(implausible(all.len().to_string(), "it must have a number for each layer")),
+    }
+}
+
+/// The largest of the layers' numbers, which must not be zero.
+fn most(numbers: &[usize], key: &str) -> Result<usize, Error> {
+    let why = "it must be at least one";
+    let zero = || Error::Implausible { key: key.to_owned(), value: "0".to_owned(), why };
+    numbers.iter().copied().max().filter(|most| *most > 0).ok_or_else(zero)
 }
 
 /// The layers of a file, of which the last may be there to predict further tokens.

@@ -17,6 +17,7 @@ mod dots1;
 mod ernie4_5_moe;
 mod error;
 mod facts;
+mod falcon_h1;
 mod gemma2;
 mod gemma3;
 mod glm4;
@@ -26,11 +27,13 @@ mod granite;
 mod hparams;
 mod hunyuan_moe;
 mod latent;
+mod lfm2;
 mod llama;
 mod llama4;
 mod minicpm;
 mod minimax_m2;
 mod mistral3;
+mod nemotron_h;
 mod olmo2;
 mod olmoe;
 mod outline;
@@ -40,7 +43,10 @@ pub mod published;
 mod qwen2;
 mod qwen2moe;
 mod qwen3;
+mod qwen35;
 mod qwen3moe;
+mod qwen3next;
+mod recurrent;
 mod rope;
 mod smollm3;
 mod starcoder2;
@@ -48,9 +54,9 @@ mod starcoder2;
 /// What pages are written with.
 mod page {
     pub(crate) use crate::Error;
-    pub(crate) use crate::decoder::{Bias, Decoder, Ffn, Moe, Norms, QkNorm, Style};
+    pub(crate) use crate::decoder::{Bias, Decoder, Ffn, Mixer, Moe, Norms, QkNorm, Style};
     pub(crate) use crate::facts::{
-        EXPERTS, Facts, LEADING_DENSE, NEXTN, SHARED_EXPERTS, WINDOW, WINDOW_PATTERN,
+        EXPERTS, FFN, Facts, KV_HEADS, LEADING_DENSE, NEXTN, SHARED_EXPERTS, WINDOW, WINDOW_PATTERN,
     };
     pub(crate) use crate::rope::{Yarn, local_rope, original_context, rope, rope_by};
     pub(crate) use graph::{
@@ -61,7 +67,7 @@ mod page {
 
 pub use error::Error;
 pub use hparams::Hparams;
-pub use outline::Outline;
+pub use outline::{Outline, is_vector};
 
 use facts::Facts;
 use gguf::{Gguf, Metadata};
@@ -98,6 +104,19 @@ pub const ARCHITECTURES: &[Architecture] = &[
         build: qwen2moe::build,
     },
     Architecture { name: "qwen3moe", models: "Qwen3 with experts", build: qwen3moe::build },
+    Architecture { name: "qwen35", models: "Qwen3.5, Qwen3.6", build: qwen35::build },
+    Architecture {
+        name: "qwen35moe",
+        models: "Qwen3.5 and 3.6 with experts",
+        build: qwen35::build,
+    },
+    Architecture { name: "nemotron_h", models: "Nemotron-H", build: nemotron_h::build },
+    Architecture { name: "nemotron_h_moe", models: "Nemotron 3 Nano", build: nemotron_h::build },
+    Architecture { name: "falcon-h1", models: "Falcon-H1", build: falcon_h1::build },
+    Architecture { name: "qwen3next", models: "Qwen3-Next", build: qwen3next::build },
+    Architecture { name: "lfm2", models: "LFM2", build: lfm2::build },
+    Architecture { name: "lfm2moe", models: "LFM2 with experts", build: lfm2::build },
+    Architecture { name: "granitehybrid", models: "Granite 4 (hybrid)", build: granite::build },
     Architecture { name: "granite", models: "Granite 3, 4 (dense)", build: granite::build },
     Architecture { name: "granitemoe", models: "Granite 3 with experts", build: granite::build },
     Architecture { name: "minicpm", models: "MiniCPM", build: minicpm::build },

@@ -34,6 +34,15 @@ impl Outline<'_> {
     }
 }
 
+/// Whether a tensor of several rows is none that is multiplied by: biases of experts, and small tensors of
+/// recurrences. Files have these as F32, whatever their type.
+pub fn is_vector(name: &str) -> bool {
+    const KINDS: [&str; 5] = ["ssm_conv1d", "shortconv.conv", "ssm_a", "ssm_d", "ssm_norm"];
+    let kind = name.strip_prefix("blk.").and_then(|rest| rest.split_once('.'));
+    let kind = kind.map(|(_, kind)| kind.strip_suffix(".weight").unwrap_or(kind));
+    name.ends_with(".bias") || kind.is_some_and(|kind| KINDS.contains(&kind))
+}
+
 impl Outline<'_> {
     fn in_layers(&self, name: &str) -> bool {
         let of_layer = name.strip_prefix("blk.").and_then(|rest| rest.split_once('.'));
@@ -43,8 +52,7 @@ impl Outline<'_> {
 
 impl Catalog for Outline<'_> {
     fn wanted(&self, name: &str, rows: usize, cols: usize) -> Result<TensorType, graph::Error> {
-        let vectors = rows == 1 || name.ends_with(".bias"); // of experts, one for each
-        Ok(if vectors { TensorType::F32 } else { (self.ty)(name, cols) })
+        Ok(if rows == 1 || is_vector(name) { TensorType::F32 } else { (self.ty)(name, cols) })
     }
 
     fn has(&self, name: &str) -> bool {

@@ -27,6 +27,9 @@ fn an_outline_of_any_family_wants_the_tensors_of_its_file() {
             "ffn_gate_inp_shexp.weight",
             "attn_kv_b.weight",
             "output.bias",
+            "ssm_conv1d.bias",
+            "ssm_norm.weight",
+            "ffn_norm",
         ];
         let names = gguf.tensors().iter().map(gguf::Tensor::name);
         let extras: Vec<&str> =

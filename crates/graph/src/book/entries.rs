@@ -6,6 +6,7 @@ use crate::builder::Graph;
 use crate::instr::{Finish, Gather, Inputs, Instr, Kind, Operand, Work};
 use crate::op::Attention;
 use crate::plan::{Mode, Plan};
+use crate::recurrent::{HeadNorm, Rule};
 use crate::sum::Sum;
 use crate::tensor::Domain;
 use crate::weight::{Matrix, MatrixId};
@@ -215,6 +216,14 @@ impl Entry<'_> {
         self.per(Per::Pair(class), What::Multiply(ActKind::F32), 2 * width);
     }
 
+    /// Bytes of a sequence's state, which are read and written.
+    fn state(&mut self, state: usize, bytes: usize) {
+        let place = self.desk.place;
+        for what in [What::Read, What::Write] {
+            self.per(Per::Sequence, what(Memory::State(state), place), bytes);
+        }
+    }
+
     fn query_width(&self, spec: &Attention) -> usize {
         spec.heads.q_len(self.desk.node()) * spec.heads.dim
     }
@@ -391,6 +400,48 @@ impl Instr {
                 let from = What::Read(Memory::Rows(*states), here);
                 e.per(Per::Range(class), from, e.states(spec));
                 e.per(Per::Range(class), What::Pass, width);
+                e.write(*out, width * FLOAT);
+            }
+            Kind::Convolution { x, spec, out, .. } => {
+                let channels = spec.len(node);
+                let inputs = if spec.gates.is_some() { 3 } else { 1 };
+                e.read(*x, inputs * channels * FLOAT);
+                e.state(spec.state, channels * (spec.taps - 1) * FLOAT);
+                let kind = What::Multiply(ActKind::F32);
+                e.per(Per::Row(rows), kind, channels * spec.taps);
+                e.write(*out, channels * FLOAT);
+                e.pass(channels);
+            }
+            Kind::Recurrence { x, raw, spec, out, squares, .. } => {
+                let (heads, keys) = (spec.heads.len(node), spec.heads.key_range(node).len());
+                let values = heads * spec.heads.values.dim;
+                e.read(*x, (values + 2 * keys * spec.heads.key_dim) * FLOAT);
+                let gates = if spec.gated { values } else { 0 };
+                let numbers = if matches!(spec.rule, Rule::Delta { .. }) { 2 } else { 1 };
+                e.read(*raw, (numbers * heads + gates) * FLOAT);
+                e.state(spec.state, values * spec.heads.key_dim * FLOAT);
+                let kind = What::Multiply(ActKind::F32);
+                e.per(Per::Row(rows), kind, heads * spec.multiplies());
+                e.write(*out, values * FLOAT);
+                if let Some(squares) = squares {
+                    let bytes = heads * spec.heads.slices() * FLOAT;
+                    desk.places().for_each(|to| e.write_to(*squares, to, bytes));
+                }
+            }
+            Kind::Modulation { x, gate, squares, width, spec, out, .. } => {
+                let width = width[node];
+                e.read(*x, width * FLOAT);
+                if let Some(gate) = gate {
+                    e.read(*gate, width * FLOAT);
+                    e.pass(width);
+                }
+                if let (Some(squares), Some(HeadNorm::Groups { heads, .. })) = (squares, &spec.norm)
+                {
+                    e.read(*squares, heads.values.q * heads.slices() * FLOAT);
+                }
+                if spec.norm.is_some() {
+                    e.pass(width);
+                }
                 e.write(*out, width * FLOAT);
             }
             Kind::Residual { x, partial, finish, out, width, gather, sum, .. } => {

@@ -7,7 +7,7 @@ use crate::op::{Expert, Op};
 use crate::placement::{Cut, Placement};
 use crate::router::Router;
 use crate::tensor::{Bundle, Domain};
-use crate::weight::{Layout, Matrix, MatrixId, Part, SplitBy, Vector, VectorId};
+use crate::weight::{Layout, Matrix, MatrixId, Part, SplitBy, VectorId};
 
 impl Builder<'_> {
     /// Declares a router, which every node has: a row for each of `experts` experts.
@@ -89,9 +89,7 @@ impl Builder<'_> {
     /// Declares a vector for each expert, one after the other.
     fn rows_of(&mut self, name: &str, experts: usize, len: usize) -> Result<VectorId, Error> {
         self.wanted(name, experts, len)?;
-        let (name, len, fill) = (name.to_owned(), experts * len, None);
-        self.graph.vectors.push(Vector { name, len, fill });
-        Ok(VectorId(self.graph.vectors.len() as u32 - 1))
+        Ok(self.add_vector(name, experts * len, None))
     }
 
     /// A router's scores, which every node computes for itself.

@@ -296,6 +296,14 @@ impl StatePages<'_> {
         unsafe { self.layout.piece(page, piece).as_mut_slice() }
     }
 
+    /// Some pieces of a state of fixed size, which lie one after the other; only where no other thread reads
+    /// or writes.
+    pub(super) fn fixed_mut(&mut self, page: PageId, pieces: Range<usize>) -> &mut [f32] {
+        self.grant.check(self.buf, true, self.grant.place, 0..0);
+        // SAFETY: the contract of `Grant::pages`; the slice borrows the only view of them.
+        unsafe { self.layout.run(page, pieces).as_mut_slice() }
+    }
+
     /// Keys of one KV head of a page.
     pub(super) fn keys<E: Pod>(&self, page: PageId, head: usize) -> &[E] {
         self.piece(page, 2 * head)

@@ -12,6 +12,7 @@ mod items;
 mod keys;
 mod matmul;
 mod placing;
+mod recurrent;
 mod rows;
 mod sums;
 mod tree;
@@ -181,6 +182,9 @@ pub(crate) fn scratch<'a>(
     let of = |instr: &Instr| match &instr.kind {
         Kind::Residual { sum, width, finish, .. } => {
             Scratch { floats: sums::scratch_len(sum, *width, finish), ..Scratch::default() }
+        }
+        Kind::Recurrence { spec, .. } => {
+            Scratch { floats: recurrent::scratch_len(spec), ..Scratch::default() }
         }
         _ => experts::room(graph, instr, tokens),
     };
@@ -358,6 +362,20 @@ impl<'a> Thread<'a> {
             Kind::Join { states, spec, out, work } => {
                 let rows = self.rows(domain, *work);
                 self.join(source(*states), spec, target(*out), rows, scratch);
+            }
+            Kind::Convolution { x, state, spec, out } => {
+                let state = pages(*state, spec.state);
+                self.convolution(source(*x), spec, state, target(*out));
+            }
+            Kind::Recurrence { x, raw, state, spec, out, squares } => {
+                let (from, state) = ((source(*x), source(*raw)), pages(*state, spec.state));
+                let to = (target(*out), squares.map(target));
+                self.recurrence(from, spec, state, to, scratch);
+            }
+            Kind::Modulation { x, gate, squares, width, spec, out, work } => {
+                let from = (source(*x), gate.map(source), squares.map(source));
+                let rows = self.rows(domain, *work);
+                self.modulation(from, (spec, width[self.node]), target(*out), rows);
             }
             Kind::Residual { x, partial, finish, out, width, work, gather, sum } => {
                 let pushed = *gather == Gather::Push;

@@ -80,6 +80,11 @@ impl Shelves {
                         let bytes = bytes.next().expect("a round has the bytes of its vectors");
                         dequantize(view, bytes, &mut values);
                     }
+                    if let Some(cols) = vector.turned {
+                        let rows = values.len() / cols;
+                        values =
+                            (0..values.len()).map(|i| values[i % rows * cols + i / rows]).collect();
+                    }
                     values
                 };
                 let values: Vec<Vec<f32>> = all.clone().map(of).collect();
@@ -141,8 +146,9 @@ impl Shelves {
                         let slice = bytes(col)..bytes(col + piece.cols);
                         col += piece.cols;
                         let mut sources: [&[u8]; TILE_ROWS] = [&[]; TILE_ROWS];
-                        for (row, source) in sources[..count].iter_mut().enumerate() {
-                            *source = &data[row * row_bytes..][slice.clone()];
+                        for (r, source) in sources[..count].iter_mut().enumerate() {
+                            let from = layout.row(row + r) - layout.row(row);
+                            *source = &data[from * row_bytes..][slice.clone()];
                         }
                         let (own, rest) = to.split_at_mut(kernels::tile_bytes(view.ty, piece.cols));
                         kernels::pack_tile(view.ty, &sources[..count], piece.cols, own);

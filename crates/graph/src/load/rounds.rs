@@ -200,7 +200,11 @@ fn runs(
         let first = part.first + part.layout.row(row);
         let count = match part.layout {
             Layout::Columns { .. } => part.cols,
-            Layout::Rows | Layout::Runs { .. } => TILE_ROWS.min(rows.end - row),
+            // A tile may have rows of several runs, and what lies between them comes along.
+            Layout::Rows | Layout::Runs { .. } => {
+                let last = TILE_ROWS.min(rows.end - row) - 1;
+                part.layout.row(row + last) + 1 - part.layout.row(row)
+            }
         };
         first..first + count
     });

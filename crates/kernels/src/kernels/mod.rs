@@ -37,6 +37,7 @@ macro_rules! call {
 }
 
 mod attention;
+mod recurrent;
 mod vectors;
 
 impl Kernels {

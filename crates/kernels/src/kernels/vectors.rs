@@ -113,6 +113,7 @@ impl Kernels {
             Activation::Gelu => call!(self.geglu(gate, up, out)),
             Activation::SquaredRelu => call!(self.squared_reglu(gate, up, out)),
             Activation::ClampedSilu => call!(self.clamped_swiglu(gate, up, out)),
+            Activation::Sigmoid => call!(self.sigmoid_gated(gate, up, out)),
         }
     }
 
@@ -123,6 +124,7 @@ impl Kernels {
             Activation::Gelu => call!(self.gelu(x)),
             Activation::SquaredRelu => call!(self.squared_relu(x)),
             Activation::ClampedSilu => call!(self.clamped_silu(x)),
+            Activation::Sigmoid => call!(self.sigmoid(x)),
         }
     }
 
