@@ -64,6 +64,29 @@ fn a_layer_with_experts_at_batch_one_has_six_waits_two_of_them_global() {
 }
 
 #[test]
+fn a_recurrence_costs_a_local_wait_and_a_norm_over_nodes_makes_one_global() {
+    let recurrences = [
+        (TinyModel::qwen35(TensorType::Q4_0), (6, 2)),
+        (TinyModel::qwen3next(TensorType::Q4_0, 192), (7, 2)),
+        (TinyModel::granitehybrid(TensorType::Q4_0, 192), (7, 3)),
+        // The convolution stands where attention stands elsewhere.
+        (TinyModel::lfm2(TensorType::Q4_0), (5, 2)),
+    ];
+    for (model, wanted) in recurrences {
+        let bytes = TinyModel { layers: 6, ..model.clone() }.gguf();
+        let gguf = Gguf::parse(&bytes).unwrap();
+        for nodes in [1, 2, 3, 8] {
+            let built = models::build(&gguf, nodes).unwrap();
+            let listing =
+                |layer| LayerListing::new(&built.graph, &plan(nodes), Variant::DECODE, layer);
+            let (all, global) = listing(2).waits();
+            let wanted = if nodes == 1 { (wanted.0, 0) } else { wanted };
+            assert_eq!((all, global), wanted, "{} on {nodes} nodes", model.arch);
+        }
+    }
+}
+
+#[test]
 fn latent_attention_waits_within_the_node() {
     let model = TinyModel::deepseek2(TensorType::Q4_0, 192);
     for nodes in [2, 3, 8] {

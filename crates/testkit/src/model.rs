@@ -151,6 +151,43 @@ impl TinyModel {
         TinyModel { arch: "deepseek2", heads: 24, kv_heads: 1, ..TinyModel::dots1(ty, width) }
     }
 
+    /// As above with Qwen3.5's delta nets: 8 heads of 64 values, 4 of 32 keys, in all layers but every
+    /// second, which has attention with gates.
+    pub fn qwen35(ty: TensorType) -> TinyModel {
+        TinyModel { arch: "qwen35", head_dim: 64, ..TinyModel::llama(ty) }
+    }
+
+    /// The same with experts, and heads of values that follow each other.
+    pub fn qwen3next(ty: TensorType, width: usize) -> TinyModel {
+        TinyModel { arch: "qwen3next", ..TinyModel::qwen2moe(ty, width) }
+    }
+
+    /// As above with Mamba-2 instead of delta nets, and a norm over all of its heads.
+    pub fn granitehybrid(ty: TensorType, width: usize) -> TinyModel {
+        TinyModel { arch: "granitehybrid", ..TinyModel::qwen2moe(ty, width) }
+    }
+
+    /// As above with short convolutions, of three taps.
+    pub fn lfm2(ty: TensorType) -> TinyModel {
+        TinyModel { arch: "lfm2", ..TinyModel::qwen35(ty) }
+    }
+
+    /// As above with four layers, each of which is a recurrence, attention or a feed-forward layer.
+    pub fn nemotron_h(ty: TensorType) -> TinyModel {
+        TinyModel { arch: "nemotron_h", layers: 4, ..TinyModel::qwen35(ty) }
+    }
+
+    /// As above with a recurrence beside attention in every layer.
+    pub fn falcon_h1(ty: TensorType) -> TinyModel {
+        TinyModel { arch: "falcon-h1", ..TinyModel::qwen35(ty) }
+    }
+
+    /// Whether layers have states of fixed size.
+    pub fn is_hybrid(&self) -> bool {
+        let mine = ["qwen35", "qwen3next", "granitehybrid", "lfm2", "nemotron_h", "falcon-h1"];
+        mine.contains(&self.arch)
+    }
+
     /// The file's bytes.
     ///
     /// # Panics
@@ -177,12 +214,15 @@ impl TinyModel {
             let TensorSpec { ref name, ty, rows, cols, .. } = spec;
             let mut rng = Rng::named(self.seed, name);
             // Rows of unit-variance input keep unit variance; weights of norms and biases are about 1.
-            let deviation = if rows == 1 { 0.1 } else { (cols as f32).sqrt().recip() };
+            let vector = rows == 1 || models::is_vector(name);
+            let deviation = if vector { 0.1 } else { (cols as f32).sqrt().recip() };
             let mut data = Vec::new();
             if ty.can_quantize() {
                 let mut values = rng.normals(spec.elements(), deviation);
-                if rows == 1 {
-                    values.iter_mut().for_each(|v| *v += 1.0);
+                if vector {
+                    // Rates of decay: a state is to last for some tokens.
+                    let about = if name.ends_with("ssm_a") { -0.3 } else { 1.0 };
+                    values.iter_mut().for_each(|v| *v += about);
                 }
                 ty.quantize(&values, &mut data).expect("whole blocks");
             } else {
@@ -206,13 +246,14 @@ impl TinyModel {
         let second = self.second.unwrap_or(self.ty);
         let is_second = |name: &str| ["attn_v", "ffn_down"].iter().any(|part| name.contains(part));
         let gates = (0..self.layers).map(|layer| format!("blk.{layer}.ffn_gate_inp_shexp.weight"));
-        let gates: Vec<String> = gates.filter(|_| self.arch == "qwen2moe").collect();
+        let gated = ["qwen2moe", "qwen3next"].contains(&self.arch);
+        let gates: Vec<String> = gates.filter(|_| gated).collect();
         let mut extras: Vec<&str> = gates.iter().map(String::as_str).collect();
         extras.extend((!self.tied).then_some("output.weight"));
         let outline = Outline {
             metadata: gguf.metadata(),
             vocab: self.vocab,
-            of_layers: &[],
+            of_layers: &["ssm_conv1d.bias", "ssm_norm.weight"],
             ty: &|name, cols| match name {
                 // Converters leave routers alone.
                 _ if name.contains("ffn_gate_inp") => TensorType::F32,
@@ -248,14 +289,13 @@ impl TinyModel {
             ("context_length", self.context),
             ("embedding_length", self.hidden),
             ("block_count", self.layers),
-            ("feed_forward_length", self.ffn),
             ("attention.head_count", self.heads),
-            ("attention.head_count_kv", self.kv_heads),
             ("attention.key_length", key),
             ("attention.value_length", value),
         ] {
             w.kv(key_of(name), size as u32);
         }
+        self.write_layers(w);
         if let Some(experts) = self.experts {
             w.kv(key_of("expert_count"), experts.count as u32);
             w.kv(key_of("expert_used_count"), experts.used as u32);
@@ -269,6 +309,36 @@ impl TinyModel {
             w.kv(key_of(&format!("attention.{eps}")), 1e-6f32);
         }
         w.kv(key_of("rope.freq_base"), 10_000f32);
+    }
+}
+
+impl TinyModel {
+    /// What may differ from layer to layer, and sizes of recurrences.
+    fn write_layers(&self, w: &mut Writer<'_>) {
+        let key = |k: &str| format!("{}.{k}", self.arch);
+        let numbers = |of: &dyn Fn(usize) -> usize| -> Vec<u32> {
+            (0..self.layers).map(|layer| of(layer) as u32).collect()
+        };
+        // Every second layer has attention; of those that are one thing each, every fourth.
+        let kv_heads: &dyn Fn(usize) -> usize = match self.arch {
+            "lfm2" | "granitehybrid" => &|layer| layer % 2 * self.kv_heads,
+            "nemotron_h" => &|layer| if layer % 4 == 2 { self.kv_heads } else { 0 },
+            _ => &|_| self.kv_heads,
+        };
+        let ffn: &dyn Fn(usize) -> usize = match self.arch {
+            "nemotron_h" => &|layer| layer % 2 * self.ffn,
+            _ => &|_| self.ffn,
+        };
+        w.kv(key("attention.head_count_kv"), numbers(kv_heads));
+        w.kv(key("feed_forward_length"), numbers(ffn));
+        if self.arch == "lfm2" {
+            w.kv(key("shortconv.l_cache"), 3u32);
+        } else if self.is_hybrid() {
+            let groups = if self.arch == "granitehybrid" { 1 } else { 4u32 };
+            w.kv(key("ssm.conv_kernel"), 4u32).kv(key("ssm.state_size"), 32u32);
+            w.kv(key("ssm.group_count"), groups).kv(key("ssm.time_step_rank"), 8u32);
+            w.kv(key("ssm.inner_size"), 512u32).kv(key("full_attention_interval"), 2u32);
+        }
     }
 }
 
