@@ -123,11 +123,13 @@ impl Session {
         if tokens > context {
             return Err(arclight_engine::Error::PromptTooLong { tokens, context }.into());
         }
-        // The last token is computed in any case: its logits are wanted.
-        let same = self.cached.iter().zip(prompt).take_while(|(a, b)| a == b).count();
-        let kept = self.engine.truncate(self.sequence, same.min(prompt.len() - 1))?;
+        // What this prompt has in common with those before is found, also where layers have states of fixed size.
+        self.engine.free(self.sequence)?;
+        let (sequence, kept) = self.engine.begin(prompt)?;
+        self.sequence = sequence;
         let (kept, new) = prompt.split_at(kept);
-        self.cached.truncate(kept.len());
+        self.cached.clear();
+        self.cached.extend_from_slice(kept);
 
         let answering = Answering::begin();
         let interrupted = || answering.interrupted();

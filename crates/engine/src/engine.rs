@@ -5,6 +5,7 @@ use crate::file::ModelFile;
 use crate::kv::{KvCache, PageCounts, SeqId};
 use crate::load::{self, LoadProgress, LoadReport, Loaded};
 use crate::options::LoadOptions;
+use crate::room;
 use graph::{Executor, Limits, Logits, Outputs, SeqInput};
 use models::Hparams;
 use std::sync::atomic::AtomicBool;
@@ -75,7 +76,8 @@ impl Engine {
         // Loading was work, too.
         executor.reset_counts();
         let classes = executor.graph().classes().iter().copied().zip(executor.limits().pages);
-        let kv = KvCache::new(sequences, context, classes);
+        let interval = room::interval(executor.graph(), options.kv);
+        let kv = KvCache::new(sequences, (context, interval), classes);
         Ok(Engine { executor, kv, hparams, context, report, strayed: false })
     }
 
@@ -157,15 +159,6 @@ impl Engine {
         self.kv.checkpoint(sequence)
     }
 
-    /// How many tokens a step should have of a sequence at most, so that what layers keep of it is found
-    /// again there by others.
-    ///
-    /// # Errors
-    /// When it does not exist.
-    pub fn until_snapshot(&self, sequence: SeqId) -> Result<usize, Error> {
-        self.kv.until_snapshot(sequence)
-    }
-
     /// Computes one step over a batch of sequences and returns the logits and hidden states that were
     /// asked for, in the batch's order.
     ///
@@ -202,6 +195,7 @@ impl Engine {
             past: kv.len(e.sequence).expect("reserved above"),
             tables: kv.tables(e.sequence).expect("reserved above"),
             outputs: e.outputs,
+            saves: kv.saves(e.sequence).expect("reserved above"),
         });
         match self.executor.step(inputs) {
             Ok(_) => {

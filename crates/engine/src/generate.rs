@@ -154,11 +154,10 @@ impl<'e> Generation<'e> {
         let start = Instant::now();
         let most = self.engine.limits().tokens;
         loop {
-            let chunk = most.min(self.engine.until_snapshot(self.sequence)?);
             if self.interrupted() {
                 return Ok(Err(StopReason::Interrupted));
             }
-            let (tokens, rest) = self.prompt.split_at(self.prompt.len().min(chunk));
+            let (tokens, rest) = self.prompt.split_at(self.prompt.len().min(most));
             let outputs = if rest.is_empty() { Outputs::Last } else { Outputs::None };
             let entry = BatchEntry { sequence: self.sequence, tokens, outputs };
             let logits = self.engine.step(&[entry])?;

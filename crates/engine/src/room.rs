@@ -7,7 +7,7 @@ use crate::error::Error;
 use crate::kv;
 use crate::load::{sharing, step_tokens, weights};
 use crate::options::{KvSize, LoadOptions};
-use graph::{Graph, KV_CLASSES, Mode, Plan};
+use graph::{Graph, KV_CLASSES, Keep, KvType, Mode, Plan};
 use kernels::{KV_CHUNK, KV_PAGE};
 use models::Hparams;
 use topology::Machine;
@@ -25,7 +25,7 @@ impl Room {
         let (sequences, step) = (options.sequences.unwrap_or(1), step_tokens(options));
         let mut pages = [0; KV_CLASSES];
         for (pages, &keep) in pages.iter_mut().zip(graph.classes()) {
-            *pages = kv::pages(keep, self, sequences, step);
+            *pages = kv::pages(keep, self, sequences, (step, interval(graph, options.kv)));
         }
         pages
     }
@@ -74,6 +74,19 @@ impl Room {
             KvSize::Each | KvSize::Tokens(_) => room,
         })
     }
+}
+
+/// Tokens from one snapshot of fixed states to the next.
+pub(crate) fn interval(graph: &Graph, kv: KvType) -> usize {
+    let nodes = || 0..graph.nodes();
+    let paged = |(class, keep): (usize, &Keep)| keep.is_paged().then_some(class);
+    let classes: Vec<usize> = graph.classes().iter().enumerate().filter_map(paged).collect();
+    let token = nodes().map(|node| {
+        classes.iter().map(|&class| graph.kv_bytes_per_token(node, kv, class)).sum::<usize>()
+    });
+    let fixed = graph.classes().iter().position(|keep| !keep.is_paged());
+    let state = nodes().map(|node| fixed.map_or(0, |class| graph.page_bytes(node, kv, class)));
+    kv::interval(state.sum(), token.sum())
 }
 
 /// How many tokens fit, at most `most` and in whole ranges of keys, when so many take `bytes(node,

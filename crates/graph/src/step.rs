@@ -79,6 +79,25 @@ pub struct SeqInput<'a> {
     pub tables: &'a [PageTable],
     /// What is wanted of it.
     pub outputs: Outputs,
+    /// Fixed states that are to be kept on the way, in the order of their tokens.
+    pub saves: &'a [Save],
+}
+
+/// Fixed states of a sequence as they are after one of a step's tokens, which are copied.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Save {
+    /// Tokens of the sequence then, from its beginning.
+    pub len: usize,
+    /// Where to, by class; none in classes of tokens.
+    pub pages: Vec<Option<PageId>>,
+}
+
+impl<'a> SeqInput<'a> {
+    /// The saves that are behind one of these tokens.
+    fn saves_within(&self) -> impl Iterator<Item = &'a Save> + Clone + use<'a> {
+        let (past, end) = (self.past, self.past + self.tokens.len());
+        self.saves.iter().filter(move |save| past < save.len && save.len <= end)
+    }
 }
 
 /// One token of the step.
@@ -134,6 +153,27 @@ pub(crate) struct StateRun {
     pub page: PageId,
     /// Whether there is no state yet: the page holds anything.
     pub fresh: bool,
+    /// Which of the class's saves are of it.
+    pub saves: Range<u32>,
+}
+
+impl StateRun {
+    /// Runs of its tokens, and the page that the state is copied to behind each, if any.
+    pub(crate) fn parts<'a>(
+        &'a self,
+        class: &'a Class,
+    ) -> impl Iterator<Item = (Range<usize>, Option<PageId>)> + 'a {
+        let saves = &class.saves[self.saves.start as usize..self.saves.end as usize];
+        let ends = saves.iter().map(|(end, page)| (*end, Some(*page)));
+        let last = saves.last().map_or(self.tokens.start, |(end, _)| *end);
+        let rest = (last < self.tokens.end).then_some((self.tokens.end, None));
+        let mut first = self.tokens.start as usize;
+        ends.chain(rest).map(move |(end, page)| {
+            let tokens = first..end as usize;
+            first = tokens.end;
+            (tokens, page)
+        })
+    }
 }
 
 /// A step in one class.
@@ -147,6 +187,8 @@ pub(crate) struct Class {
     pub ranges: Vec<(u32, u32)>,
     /// Sequences, in a class of fixed states.
     pub sequences: Vec<StateRun>,
+    /// Tokens of the step after which a state is kept (the one behind), and the pages for it.
+    pub saves: Vec<(u32, PageId)>,
     /// For every page: the last step that wrote it, and the sequence that did.
     writers: Vec<(u64, u32)>,
 }
@@ -272,13 +314,19 @@ impl Class {
         self.pages.clear();
         self.ranges.clear();
         self.sequences.clear();
+        self.saves.clear();
         let mut tokens = 0;
         for seq in sequences {
             if keep == Keep::Fixed {
                 let first = tokens;
                 tokens += seq.tokens.len() as u32;
                 let (page, fresh) = (seq.tables[class].pages[0], seq.past == 0);
-                self.sequences.push(StateRun { tokens: first..tokens, page, fresh });
+                let before = self.saves.len() as u32;
+                let to =
+                    |save: &Save| Some((first + (save.len - seq.past) as u32, save.pages[class]?));
+                self.saves.extend(seq.saves_within().filter_map(to));
+                let saves = before..self.saves.len() as u32;
+                self.sequences.push(StateRun { tokens: first..tokens, page, fresh, saves });
                 continue;
             }
             let own = &seq.tables[class];
@@ -339,10 +387,17 @@ impl Class {
                     page.0
                 )));
             }
-            for page in &table.pages[written] {
+            let saved = seq.saves_within().filter_map(|save| save.pages[class]);
+            if let Some(page) = saved.clone().find(|p| p.0 as usize >= pages) {
+                return Err(Error::BadStep(format!(
+                    "sequence {at} is kept in page {} of {pages}",
+                    page.0
+                )));
+            }
+            for page in table.pages[written].iter().copied().chain(saved) {
                 let writer = &mut self.writers[page.0 as usize];
                 if writer.0 == stamp {
-                    return Err(shared(at, *page));
+                    return Err(shared(at, page));
                 }
                 *writer = (stamp, at as u32);
             }
@@ -388,8 +443,8 @@ mod tests {
         let b = [table(0, 9..11), table(0, 5..7)];
         let long: Vec<u32> = vec![1; 10];
         let seqs = [
-            SeqInput { tokens: &long, past: 250, tables: &a, outputs: Outputs::Last },
-            SeqInput { tokens: &[2], past: 40, tables: &b, outputs: Outputs::All },
+            SeqInput { tokens: &long, past: 250, tables: &a, outputs: Outputs::Last, saves: &[] },
+            SeqInput { tokens: &[2], past: 40, tables: &b, outputs: Outputs::All, saves: &[] },
         ];
         let mut p = Prepared::default();
         p.set(seqs.iter().copied(), 10, &[Keep::All, Keep::Window(100)], &[11, 7], 4).unwrap();
@@ -407,7 +462,8 @@ mod tests {
         assert_eq!(p.ranges(), 15);
         // Ranges wholly behind the window are none.
         let far = [table(0, 0..40), table(28, 0..12)];
-        let seq = SeqInput { tokens: &[1], past: 1100, tables: &far, outputs: Outputs::Last };
+        let seq =
+            SeqInput { tokens: &[1], past: 1100, tables: &far, outputs: Outputs::Last, saves: &[] };
         p.set([seq].into_iter(), 10, &[Keep::All, Keep::Window(100)], &[40, 12], 4).unwrap();
         assert_eq!(p.classes[0].ranges.len(), 5);
         assert_eq!(p.classes[1].ranges, [(0, 3), (0, 4)]);
@@ -416,7 +472,8 @@ mod tests {
     #[test]
     fn contradictions_are_refused() {
         let one = [table(0, 0..1)];
-        let seq = |tokens, past, outputs| SeqInput { tokens, past, tables: &one, outputs };
+        let seq =
+            |tokens, past, outputs| SeqInput { tokens, past, tables: &one, outputs, saves: &[] };
         let mut p = Prepared::default();
         let mut set = |seqs: &[SeqInput<'_>]| {
             p.set(seqs.iter().copied(), 10, &[Keep::All], &[4], 4).unwrap_err()
@@ -431,7 +488,13 @@ mod tests {
         assert!(err.to_string().contains("shares page 0"));
         let mut set = |table: PageTable, classes: &[Keep]| {
             let tables = [table];
-            let seq = SeqInput { tokens: &[1], past: 163, tables: &tables, outputs: Outputs::None };
+            let seq = SeqInput {
+                tokens: &[1],
+                past: 163,
+                tables: &tables,
+                outputs: Outputs::None,
+                saves: &[],
+            };
             p.set([seq].into_iter(), 10, classes, &[4; 2], 4).map_err(|e| e.to_string())
         };
         let refused = set(table(3, 0..3), &[Keep::Window(69)]).unwrap_err();
@@ -456,14 +519,40 @@ mod tests {
             past,
             tables: &tables[at],
             outputs: Outputs::Last,
+            saves: &[],
         };
         let mut p = Prepared::default();
         let seqs = [seq(&[1, 2, 3], 0, 0), seq(&[4], 900, 1)];
         p.set(seqs.into_iter(), 10, &[Keep::Fixed], &[6], 4).unwrap();
-        let run = |tokens, page, fresh| StateRun { tokens, page: PageId(page), fresh };
+        let run = |tokens, page, fresh| StateRun { tokens, page: PageId(page), fresh, saves: 0..0 };
         assert_eq!(p.classes[0].sequences, [run(0..3, 5, true), run(3..4, 2, false)]);
         let same = [seq(&[1], 0, 0), seq(&[4], 900, 0)];
         let err = p.set(same.into_iter(), 10, &[Keep::Fixed], &[6], 4).unwrap_err();
         assert!(err.to_string().contains("shares page 5"), "{err}");
+    }
+
+    #[test]
+    fn a_state_is_kept_behind_tokens_of_the_step() {
+        let tables = [[table(0, 5..6)], [table(0, 2..3)]];
+        let save = |len, page| Save { len, pages: vec![Some(PageId(page))] };
+        // Of the first sequence one was made before, one is within, one at the end, one comes later.
+        let saves = [save(10, 0), save(12, 1), save(14, 3), save(20, 4)];
+        let seq = |tokens, past, at: usize, saves| SeqInput {
+            tokens,
+            past,
+            tables: &tables[at],
+            outputs: Outputs::Last,
+            saves,
+        };
+        let mut p = Prepared::default();
+        let seqs = [seq(&[4], 900, 1, &[]), seq(&[1, 2, 3, 4], 10, 0, &saves)];
+        p.set(seqs.into_iter(), 10, &[Keep::Fixed], &[6], 4).unwrap();
+        let class = &p.classes[0];
+        let parts = |at: usize| class.sequences[at].parts(class).collect::<Vec<_>>();
+        assert_eq!(parts(0), [(0..1, None)]);
+        assert_eq!(parts(1), [(1..3, Some(PageId(1))), (3..5, Some(PageId(3)))]);
+        let own = [save(11, 5)];
+        let err = p.set([seq(&[1, 2], 10, 0, &own)].into_iter(), 10, &[Keep::Fixed], &[6], 4);
+        assert!(err.unwrap_err().to_string().contains("shares page 5"));
     }
 }

@@ -63,6 +63,7 @@ fn stolen_tiles_give_the_same_bits() {
                     past: past[s],
                     tables: &tables[s],
                     outputs: Outputs::Last,
+                    saves: &[],
                 });
                 let logits = executor.step(inputs).unwrap();
                 bits.extend((0..logits.len()).flat_map(|i| logits.row(i)).map(|x| x.to_bits()));

@@ -217,6 +217,8 @@ impl Bench {
                 self.engine.step(&[BatchEntry { sequence, tokens, outputs: Outputs::None }])?;
                 len += tokens.len();
             }
+            // States of fixed size are found here again.
+            self.engine.checkpoint(sequence)?;
         }
         Ok(())
     }

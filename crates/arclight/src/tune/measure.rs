@@ -297,6 +297,7 @@ impl Loaded {
                 self.engine.step(&[BatchEntry { sequence, tokens, outputs: Outputs::None }])?;
                 len += tokens.len();
             }
+            self.engine.checkpoint(sequence)?;
         }
         Ok(())
     }

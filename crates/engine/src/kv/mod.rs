@@ -20,11 +20,12 @@ mod tests;
 
 use crate::error::Error;
 use crate::room::Room;
-use graph::{Keep, PageCopy, PageTable};
+use graph::{Keep, PageCopy, PageTable, Save};
 use kernels::KV_PAGE;
 use pages::Pool;
 use prefix::{NodeId, Prefixes, ROOT};
-use states::{SNAPSHOT, Snapshot};
+use states::Snapshot;
+pub(crate) use states::interval;
 use std::fmt;
 
 /// Tokens by which a sequence can always be shortened from the longest that it was: so far its pages go
@@ -34,14 +35,20 @@ const ROLLBACK: usize = 64;
 
 /// The pages that a class needs for `sequences` of up to `room.context` tokens, `room.tokens` together,
 /// in steps of up to `step` tokens over all of them. One more is for a copy of a page that is shared
-/// with the prefix cache. Of fixed states each sequence has one, and another before a guess; the others
-/// are for snapshots in the prefix cache.
-pub(crate) fn pages(keep: impl Into<Keep>, room: Room, sequences: usize, step: usize) -> usize {
+/// with the prefix cache. Of fixed states each sequence has one, another before a guess and one that the
+/// step makes; the others are for snapshots in the prefix cache: those at every `interval`th token, and those at
+/// the ends of prompts and answers.
+pub(crate) fn pages(
+    keep: impl Into<Keep>,
+    room: Room,
+    sequences: usize,
+    (step, interval): (usize, usize),
+) -> usize {
     let whole = room.context.div_ceil(KV_PAGE);
     let all = (whole * sequences).min(room.tokens.div_ceil(KV_PAGE).max(whole)) + 1;
     let window = match keep.into() {
         Keep::All => return all,
-        Keep::Fixed => return 3 * sequences + room.tokens / SNAPSHOT + 1,
+        Keep::Fixed => return 5 * sequences + room.tokens / interval + 8,
         Keep::Window(held) | Keep::Chunk(held) => held,
     };
     // Between steps a sequence holds up to window + ROLLBACK - 1 tokens, which may begin at the end of
@@ -71,6 +78,10 @@ struct Slot {
     tables: Vec<PageTable>, // [class]
     /// What fixed states were before the last guess.
     checkpoint: Option<Snapshot>,
+    /// Snapshots that the next step makes on its way.
+    coming: Vec<Save>,
+    /// Where the prompt ends, but for some tokens: there is to be a snapshot.
+    mark: usize,
     /// Of a sequence that shares its pages.
     known: Option<Known>,
 }
@@ -101,6 +112,8 @@ pub(crate) struct KvCache {
     pools: Vec<Pool>, // [class]
     prefixes: Prefixes,
     context: usize,
+    /// Tokens from one snapshot of fixed states to the next.
+    interval: usize,
     copies: Vec<PageCopy>,
 }
 
@@ -108,7 +121,7 @@ impl KvCache {
     /// No sequences yet; `classes` are what is kept, and numbers of pages.
     pub(crate) fn new<K: Into<Keep>>(
         sequences: usize,
-        context: usize,
+        (context, interval): (usize, usize),
         classes: impl IntoIterator<Item = (K, usize)>,
     ) -> KvCache {
         let pools: Vec<Pool> =
@@ -120,11 +133,13 @@ impl KvCache {
             len: 0,
             tables: tables.clone(),
             checkpoint: None,
+            coming: Vec::new(),
+            mark: 0,
             known: None,
         };
         let slots = std::iter::repeat_with(slot).take(sequences).collect();
         let prefixes = Prefixes::new(pools.iter().map(Pool::keep));
-        KvCache { slots, pools, prefixes, context, copies: Vec::new() }
+        KvCache { slots, pools, prefixes, context, interval, copies: Vec::new() }
     }
 
     /// An empty sequence that shares nothing.
@@ -163,6 +178,8 @@ impl KvCache {
         let at = (len / KV_PAGE).checked_sub(1).map_or(ROOT, |last| path[last].0);
         self.prefixes.pin(at);
         entry.known = Some(Known { tokens: tokens[..len].to_vec(), at });
+        // The last page that another prompt which begins alike can use whole.
+        entry.mark = tokens.len().saturating_sub(1) / KV_PAGE * KV_PAGE;
         Ok((id, len))
     }
 
@@ -273,6 +290,7 @@ impl KvCache {
                 table.pages.push(page);
             }
         }
+        self.plan_snapshots(slot, len);
         Ok(())
     }
 
@@ -295,15 +313,24 @@ impl KvCache {
             let full = known.tokens.len() / KV_PAGE;
             known.tokens.extend_from_slice(tokens);
             for page in full..entry.len / KV_PAGE {
-                // Of a state there is what it is now.
-                let now = (page + 1) * KV_PAGE == entry.len && entry.len.is_multiple_of(SNAPSHOT);
-                let own = |(table, pool): (&PageTable, &Pool)| match pool.keep().is_paged() {
+                // Of a state there is what it is now, and what was kept on the way.
+                let end = (page + 1) * KV_PAGE;
+                let now =
+                    end == entry.len && (end.is_multiple_of(self.interval) || end == entry.mark);
+                let kept = entry.coming.iter().find(|save| save.len == end);
+                let own = |(class, (table, pool)): (usize, (&PageTable, &Pool))| match pool
+                    .keep()
+                    .is_paged()
+                {
                     true => {
-                        page.checked_sub(table.first).and_then(|at| table.pages.get(at).copied())
+                        let at = page.checked_sub(table.first);
+                        at.and_then(|at| table.pages.get(at).copied())
                     }
-                    false => table.pages.first().copied().filter(|_| now),
+                    false if now => table.pages.first().copied(),
+                    false => kept.and_then(|save| save.pages[class]),
                 };
-                let pages: Vec<_> = entry.tables.iter().zip(&self.pools).map(own).collect();
+                let pages: Vec<_> =
+                    entry.tables.iter().zip(&self.pools).enumerate().map(own).collect();
                 let tokens = &known.tokens[page * KV_PAGE..][..KV_PAGE];
                 let pools = &mut self.pools;
                 let Some(node) = self.prefixes.insert(known.at, tokens, &pages, pools) else {
@@ -314,6 +341,7 @@ impl KvCache {
                 for (class, table) in entry.tables.iter_mut().enumerate() {
                     if let (Some(theirs), Some(own)) = (theirs[class], pages[class])
                         && theirs != own
+                        && (now || self.pools[class].keep().is_paged())
                     {
                         self.pools[class].share(theirs);
                         self.pools[class].release(own);
@@ -330,6 +358,8 @@ impl KvCache {
                 known.at = node;
             }
         }
+        self.drop_coming(slot);
+        let entry = &mut self.slots[slot];
         let paged = entry.tables.iter_mut().zip(&mut self.pools);
         for (table, pool) in paged.filter(|(_, pool)| pool.keep().is_paged()) {
             let first = pool.needs(entry.len).saturating_sub(ROLLBACK) / KV_PAGE;
@@ -347,6 +377,7 @@ impl KvCache {
     /// there is a snapshot. Returns how many are kept.
     pub(crate) fn truncate(&mut self, id: SeqId, len: usize) -> Result<usize, Error> {
         let slot = self.slot(id)?;
+        self.drop_coming(slot);
         let entry = &self.slots[slot];
         let (len, before) = (len.min(entry.len), entry.len);
         let paged = || entry.tables.iter().zip(&self.pools).filter(|(_, p)| p.keep().is_paged());
@@ -400,6 +431,7 @@ impl KvCache {
         let known = self.slots[slot].known.take();
         known.iter().for_each(|known| self.prefixes.unpin(known.at, &mut self.pools));
         self.slots[slot].live = false;
+        self.slots[slot].mark = 0;
         Ok(())
     }
 }

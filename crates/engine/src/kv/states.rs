@@ -1,18 +1,29 @@
 //! Fixed states of sequences: where what they were before can be found.
 //!
 //! A state of fixed size is changed by every token, so a sequence can be taken back only to where a
-//! *snapshot* holds a page of it. Snapshots are made without copying, by holding the page: the next step
-//! copies it before it writes (copy on write). There are those of the prefix cache, at every
-//! [`SNAPSHOT`]th token where a step ends and at the ends of sequences, which also let others begin there,
-//! and a *checkpoint* of a sequence of its own, before a guess that may be refused.
+//! *snapshot* holds a page of it. Where a step ends, snapshots are made without copying, by holding the page: the
+//! next step copies it before it writes (copy on write). Others are made by the step on its way ([`Save`]), into
+//! pages that it is given for them. There are those of the prefix cache, which let others begin there: at every so
+//! many tokens ([`interval`]), at the last page bound of prompts, and at the ends of sequences; and a *checkpoint*
+//! of a sequence of its own, before a guess that may be refused.
 
+use super::pages::Pool;
 use super::{KvCache, ROOT, SeqId};
 use crate::error::Error;
-use graph::PageId;
+use graph::{PageId, Save};
 use kernels::KV_PAGE;
 
-/// Tokens from one snapshot of a sequence in the prefix cache to the next: a multiple of a page.
-pub(super) const SNAPSHOT: usize = 1024;
+/// Tokens from one snapshot of a sequence in the prefix cache to the next, at least: a multiple of a page.
+const SNAPSHOT: usize = 1024;
+
+/// Tokens from one snapshot to the next, if one has `state` bytes and a token `token` bytes of keys and values:
+/// so many that snapshots take no more memory than these.
+pub(crate) fn interval(state: usize, token: usize) -> usize {
+    match state.checked_div(token) {
+        None => SNAPSHOT,
+        Some(tokens) => tokens.next_power_of_two().max(SNAPSHOT),
+    }
+}
 
 /// Fixed states after some tokens.
 #[derive(Clone, Debug)]
@@ -28,10 +39,55 @@ impl KvCache {
         self.pools.iter().any(|pool| !pool.keep().is_paged())
     }
 
-    /// How many tokens a step may have of a sequence so that it ends where a snapshot is made.
-    pub(crate) fn until_snapshot(&self, id: SeqId) -> Result<usize, Error> {
-        let len = self.len(id)?;
-        Ok(if self.has_fixed() { SNAPSHOT - len % SNAPSHOT } else { usize::MAX })
+    /// Snapshots that the next step is to make of a sequence on its way.
+    pub(crate) fn saves(&self, id: SeqId) -> Result<&[Save], Error> {
+        Ok(&self.slots[self.slot(id)?].coming)
+    }
+
+    /// Takes pages for the snapshots that a sequence of then `len` tokens passes in the next step, as far as there
+    /// are some that nobody needs.
+    pub(super) fn plan_snapshots(&mut self, slot: usize, len: usize) {
+        let entry = &self.slots[slot];
+        if !self.has_fixed() || entry.known.is_none() {
+            return;
+        }
+        let next = entry.len / self.interval + 1;
+        let mut ends: Vec<usize> =
+            (next..).map(|n| n * self.interval).take_while(|end| *end < len).collect();
+        ends.extend((entry.len < entry.mark && entry.mark < len).then_some(entry.mark));
+        ends.sort_unstable();
+        ends.dedup();
+        for len in ends {
+            if self.slots[slot].coming.iter().any(|save| save.len == len) {
+                continue;
+            }
+            // A page for each sequence that begins or is guessed at stays.
+            let spare = self.slots.iter().filter(|slot| slot.live).count();
+            let fixed = |pool: &Pool| !pool.keep().is_paged();
+            if self.pools.iter().any(|pool| fixed(pool) && pool.free() + pool.idle() <= spare) {
+                break;
+            }
+            let mut pages = vec![None; self.pools.len()];
+            for (class, page) in pages.iter_mut().enumerate() {
+                if fixed(&self.pools[class]) {
+                    while self.pools[class].free() == 0
+                        && self.prefixes.evict(class, &mut self.pools)
+                    {}
+                    *page = self.pools[class].take();
+                }
+            }
+            self.slots[slot].coming.push(Save { len, pages });
+        }
+        self.slots[slot].coming.sort_unstable_by_key(|save| save.len);
+    }
+
+    /// Lets go of the pages that were taken for the next step's snapshots.
+    pub(super) fn drop_coming(&mut self, slot: usize) {
+        for save in std::mem::take(&mut self.slots[slot].coming) {
+            for (class, page) in save.pages.into_iter().enumerate() {
+                page.into_iter().for_each(|page| self.pools[class].release(page));
+            }
+        }
     }
 
     /// Holds the fixed states of a sequence as they are now, until the next checkpoint: it can be

@@ -182,8 +182,7 @@ impl Runner {
             let whole = request.wants_whole_prompt();
             let most = if nth == 0 { first } else { left };
             let most = if whole { most.min(outputs) } else { most };
-            let bound = request.sequence.map_or(Ok(most), |s| self.engine.until_snapshot(s))?;
-            let tokens = request.pending().min(most).min(bound);
+            let tokens = request.pending().min(most);
             let Some(sequence) = self.reserve(at, tokens)? else { break };
             outputs -=
                 if whole { tokens } else { usize::from(tokens == self.running[at].pending()) };

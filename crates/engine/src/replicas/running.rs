@@ -394,7 +394,7 @@ mod tests {
 
     #[test]
     fn who_is_begun_anew_has_no_guess_from_before() {
-        let mut kv = KvCache::new(1, 64, [(None, 2)]);
+        let mut kv = KvCache::new(1, (64, 1024), [(None, 2)]);
         let sequence = kv.create().unwrap();
         let mut request = Running::new(job(3, 5, None));
         assert_eq!(request.begin(sequence, 1), Some((3, 1)));

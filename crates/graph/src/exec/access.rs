@@ -304,6 +304,15 @@ impl StatePages<'_> {
         unsafe { self.layout.run(page, pieces).as_mut_slice() }
     }
 
+    /// Copies such pieces from one page to another.
+    pub(super) fn copy_fixed(&mut self, (from, to): (PageId, PageId), pieces: Range<usize>) {
+        assert_ne!(from, to, "a state is kept in a page of its own");
+        self.grant.check(self.buf, true, self.grant.place, 0..0);
+        let [from, to] = [from, to].map(|page| self.layout.run(page, pieces.clone()));
+        // SAFETY: as above; these are different pages, so the pieces do not overlap.
+        unsafe { to.as_mut_slice::<f32>().copy_from_slice(from.as_slice::<f32>()) };
+    }
+
     /// Keys of one KV head of a page.
     pub(super) fn keys<E: Pod>(&self, page: PageId, head: usize) -> &[E] {
         self.piece(page, 2 * head)
@@ -403,8 +412,13 @@ mod tests {
         for tokens in [1, 600] {
             let tokens = vec![3; tokens];
             let tables: [PageTable; 0] = [];
-            let input =
-                SeqInput { tokens: &tokens, past: 0, tables: &tables, outputs: Outputs::Last };
+            let input = SeqInput {
+                tokens: &tokens,
+                past: 0,
+                tables: &tables,
+                outputs: Outputs::Last,
+                saves: &[],
+            };
             let row = executor.step([input].into_iter())?.row(0).to_vec();
             // Ones are their own norm, and each logit is the sum of them.
             assert!(row.iter().all(|x| (x - WIDTH as f32).abs() < 1e-3), "{row:?}");

@@ -9,7 +9,7 @@ use super::access::{Source, StatePages, Target};
 use crate::recurrent::{
     CHANNELS, Convolution, HeadNorm, Modulation, Recurrence, RecurrentHeads, Rule,
 };
-use crate::step::StateRun;
+use crate::step::{Class, StateRun};
 use kernels::{Activation, Conv, Rows, RowsMut, SLICE, Scan};
 use std::ops::Range;
 
@@ -52,9 +52,9 @@ fn sigmoid(x: f64) -> f64 {
 }
 
 impl Thread<'_> {
-    /// The sequences of the step, as the class of a state has them.
-    fn runs(&self, state: usize) -> &[StateRun] {
-        &self.input.classes[self.step.graph.states[state].class].sequences
+    /// The step in the class of a state.
+    fn class_of(&self, state: usize) -> &Class {
+        &self.input.classes[self.step.graph.states[state].class]
     }
 
     pub(super) fn convolution(
@@ -66,40 +66,47 @@ impl Thread<'_> {
     ) {
         let vector = |id| self.step.weights.vector(id, self.group);
         let (all, taps) = (vector(spec.weight), spec.taps);
-        let runs = &spec.runs[self.node];
+        let (class, runs) = (self.class_of(spec.state), &spec.runs[self.node]);
         let pieces = Convolution::pieces(runs);
-        for (sequence, own) in dealt(self.runs(spec.state), pieces, (self.rank, self.size)) {
-            let tokens = sequence.tokens.start as usize..sequence.tokens.end as usize;
+        for (sequence, own) in dealt(&class.sequences, pieces, (self.rank, self.size)) {
             let mut before = 0;
             for run in runs {
-                let (len, all_pieces) = (run.channels.len(), run.channels.len().div_ceil(CHANNELS));
-                let here = before..before + all_pieces;
+                let (len, count) = (run.channels.len(), run.channels.len().div_ceil(CHANNELS));
+                let here = before..before + count;
                 for piece in own.start.max(here.start)..own.end.min(here.end) {
                     let first = (piece - before) * CHANNELS;
                     let channels = first..(first + CHANNELS).min(len);
                     let at = |column: usize| column + channels.start..column + channels.end;
-                    let gate = |which: usize| {
-                        let gates = spec.gates.as_ref()?;
-                        Some(x.columns(tokens.clone(), at(gates[which][self.node])))
-                    };
                     let global = at(run.channels.start);
-                    let conv = Conv {
-                        x: x.columns(tokens.clone(), at(run.from)),
-                        before: gate(0),
-                        after: gate(1),
-                        taps: Rows::new(&all[global.start..], taps, channels.len(), spec.channels),
-                        bias: spec.bias.map(|bias| &vector(bias)[global.clone()]),
-                        silu: spec.silu,
-                    };
-                    let state = pages.fixed_mut(sequence.page, piece..piece + 1);
-                    let state = &mut state[..(taps - 1) * channels.len()];
+                    let factors = &all[global.start..];
+                    let factors = Rows::new(factors, taps, channels.len(), spec.channels);
+                    let bias = spec.bias.map(|bias| &vector(bias)[global.clone()]);
                     if sequence.fresh {
-                        state.fill(0.0);
+                        pages.fixed_mut(sequence.page, piece..piece + 1).fill(0.0);
                     }
-                    let to = out.columns(tokens.clone(), at(run.to));
-                    self.step.kernels.conv(&conv, state, to);
+                    for (tokens, save) in sequence.parts(class) {
+                        let gate = |which: usize| {
+                            let gates = spec.gates.as_ref()?;
+                            Some(x.columns(tokens.clone(), at(gates[which][self.node])))
+                        };
+                        let conv = Conv {
+                            x: x.columns(tokens.clone(), at(run.from)),
+                            before: gate(0),
+                            after: gate(1),
+                            taps: factors,
+                            bias,
+                            silu: spec.silu,
+                        };
+                        let state = pages.fixed_mut(sequence.page, piece..piece + 1);
+                        let state = &mut state[..(taps - 1) * channels.len()];
+                        let to = out.columns(tokens, at(run.to));
+                        self.step.kernels.conv(&conv, state, to);
+                        if let Some(page) = save {
+                            pages.copy_fixed((sequence.page, page), piece..piece + 1);
+                        }
+                    }
                 }
-                before += all_pieces;
+                before += count;
             }
         }
     }
@@ -113,19 +120,24 @@ impl Thread<'_> {
         scratch: &mut [f32],
     ) {
         let (heads, slices) = (&spec.heads, spec.heads.slices());
-        let pieces = heads.len(self.node) * slices;
-        for (sequence, own) in dealt(self.runs(spec.state), pieces, (self.rank, self.size)) {
-            let tokens = sequence.tokens.start as usize..sequence.tokens.end as usize;
+        let (class, pieces) = (self.class_of(spec.state), heads.len(self.node) * slices);
+        for (sequence, own) in dealt(&class.sequences, pieces, (self.rank, self.size)) {
             if sequence.fresh {
                 pages.fixed_mut(sequence.page, own.clone()).fill(0.0);
             }
             for head in own.start / slices..own.end.div_ceil(slices) {
                 let first = head * slices;
                 let part = own.start.max(first) - first..own.end.min(first + slices) - first;
-                let state = pages.fixed_mut(sequence.page, first + part.start..first + part.end);
-                for tokens in super::matmul::blocks(tokens.clone(), CHUNK) {
-                    let head = OneHead { spec, head, part: part.clone(), tokens };
-                    self.head((x, raw), &head, state, (&mut out, squares.as_mut()), scratch);
+                let held = first + part.start..first + part.end;
+                for (tokens, save) in sequence.parts(class) {
+                    let state = pages.fixed_mut(sequence.page, held.clone());
+                    for tokens in super::matmul::blocks(tokens, CHUNK) {
+                        let head = OneHead { spec, head, part: part.clone(), tokens };
+                        self.head((x, raw), &head, state, (&mut out, squares.as_mut()), scratch);
+                    }
+                    if let Some(page) = save {
+                        pages.copy_fixed((sequence.page, page), held.clone());
+                    }
                 }
             }
         }

@@ -12,7 +12,7 @@ pub(super) struct Memory {
 
 impl Memory {
     pub(super) fn new<K: Into<Keep> + Copy>(sequences: usize, classes: &[(K, usize)]) -> Memory {
-        let kv = KvCache::new(sequences, CONTEXT, classes.iter().copied());
+        let kv = KvCache::new(sequences, (CONTEXT, 1024), classes.iter().copied());
         Memory { kv, slots: HashMap::new() }
     }
 
@@ -30,6 +30,15 @@ impl Memory {
             self.slots.insert((class, to), page);
         }
         self.kv.copied();
+        for save in self.kv.saves(id).unwrap() {
+            assert!(past < save.len && save.len < all.len(), "within the step");
+            for (class, page) in save.pages.iter().enumerate() {
+                if let Some(page) = *page {
+                    assert!(!self.kv.pools[class].is_shared(page), "a shared state is written");
+                    self.slots.insert((class, page), vec![all[..save.len].to_vec()]);
+                }
+            }
+        }
         for (class, table) in self.kv.tables(id).unwrap().iter().enumerate() {
             if !self.kv.pools[class].keep().is_paged() {
                 if new == 0 {
@@ -155,7 +164,7 @@ fn beginnings_outlive_what_follows_them() {
 #[test]
 fn behind_a_window_only_what_is_seen_is_needed() {
     let windows = [None, Some(40)];
-    let classes = windows.map(|w| (w, pages(w, each(CONTEXT, 2), 2, 400)));
+    let classes = windows.map(|w| (w, pages(w, each(CONTEXT, 2), 2, (400, 1024))));
     let mut memory = Memory::new(2, &classes);
     let prompt = text(0, 300);
     let (a, _) = memory.kv.begin(&prompt).unwrap();

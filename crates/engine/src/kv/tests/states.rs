@@ -8,7 +8,7 @@ const LONG: usize = 4000;
 
 fn memory(sequences: usize) -> Memory {
     let room = Room { context: LONG, tokens: LONG * sequences };
-    let classes = BOTH.map(|keep| (keep, pages(keep, room, sequences, 512)));
+    let classes = BOTH.map(|keep| (keep, pages(keep, room, sequences, (512, 1024))));
     let mut memory = Memory::new(sequences, &classes);
     memory.kv.context = LONG;
     memory
@@ -18,11 +18,11 @@ fn text(len: usize) -> Vec<u32> {
     (0..len as u32).map(|at| at * 7 % 101).collect()
 }
 
-/// Computes the rest of a text in steps that end where snapshots are made.
+/// Computes the rest of a text in large steps, which pass where snapshots are made.
 fn compute(memory: &mut Memory, id: SeqId, all: &[u32]) {
     loop {
         let len = memory.kv.len(id).unwrap();
-        let step = (all.len() - len).min(512).min(memory.kv.until_snapshot(id).unwrap());
+        let step = (all.len() - len).min(700);
         if step == 0 {
             return memory.check(id, all);
         }
@@ -52,15 +52,21 @@ fn a_guess_that_is_refused_goes_back_to_the_checkpoint() {
 
 #[test]
 fn prefixes_are_found_where_snapshots_are() {
-    let mut memory = memory(2);
+    let mut memory = memory(3);
     let all = text(2500);
     let (a, found) = memory.kv.begin(&all).unwrap();
     assert_eq!(found, 0);
     compute(&mut memory, a, &all);
-    // While it runs: at the last multiple of 1024, although keys are there up to 2496.
+    // While it runs: at its prompt's last page bound.
     let (b, found) = memory.kv.begin(&all).unwrap();
-    assert_eq!(found, 2048);
+    assert_eq!(found, 2496);
     memory.check(b, &all[..found]);
+    // Who agrees less begins at the last multiple of 1024, although keys are there up to 2400.
+    let other = [&all[..2410], &[5; 40]].concat();
+    let (c, found) = memory.kv.begin(&other).unwrap();
+    assert_eq!(found, 2048);
+    memory.check(c, &other[..found]);
+    memory.kv.remove(c).unwrap();
     compute(&mut memory, b, &all);
     memory.kv.remove(b).unwrap();
     memory.kv.remove(a).unwrap();
@@ -69,8 +75,8 @@ fn prefixes_are_found_where_snapshots_are() {
     let (b, found) = memory.kv.begin(&longer).unwrap();
     assert_eq!(found, 2500);
     compute(&mut memory, b, &longer);
-    // Of the same text the last token is to be computed, and there is no state before it.
-    assert_eq!(memory.kv.begin(&all).unwrap().1, 2048);
+    // Of the same text the last token is to be computed, and there is no state right before it.
+    assert_eq!(memory.kv.begin(&all).unwrap().1, 2496);
 }
 
 #[test]
@@ -112,4 +118,25 @@ fn a_sequence_that_ends_on_a_page_leaves_its_state() {
     let (b, found) = memory.kv.begin(&longer).unwrap();
     assert_eq!(found, 96);
     memory.check(b, &all);
+}
+
+#[test]
+fn snapshots_are_as_far_apart_as_keys_and_values_take_their_memory() {
+    assert_eq!(states::interval(1 << 20, 64 << 10), 1024, "not nearer than this");
+    assert_eq!(states::interval(75 << 20, 24 << 10), 4096);
+    assert_eq!(states::interval(75 << 20, 0), 1024, "there are no keys");
+}
+
+#[test]
+fn snapshots_that_nobody_has_pages_for_are_not_made() {
+    // Two states: that of the sequence, and one that stays for others.
+    let mut memory = Memory::new(1, &[(Keep::All, 200), (Keep::Fixed, 2)]);
+    memory.kv.context = LONG;
+    let all = text(3000);
+    let (a, _) = memory.kv.begin(&all).unwrap();
+    compute(&mut memory, a, &all);
+    assert_eq!(memory.kv.begin(&all).ok().map(|(_, found)| found), None, "one sequence");
+    memory.kv.remove(a).unwrap();
+    let longer = [all.as_slice(), &[5]].concat();
+    assert_eq!(memory.kv.begin(&longer).unwrap().1, 3000);
 }
