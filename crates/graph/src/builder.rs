@@ -267,7 +267,13 @@ impl<'a> Builder<'a> {
     }
 
     fn add_vector(&mut self, name: &str, len: usize, turned: Option<usize>) -> VectorId {
-        self.graph.vectors.push(Vector { name: name.to_owned(), len, fill: None, turned });
+        self.graph.vectors.push(Vector {
+            name: name.to_owned(),
+            len,
+            fill: None,
+            turned,
+            turns: None,
+        });
         VectorId(self.graph.vectors.len() as u32 - 1)
     }
 
@@ -304,6 +310,7 @@ impl<'a> Builder<'a> {
                 len,
                 fill: Some(1.0),
                 turned: None,
+                turns: None,
             });
             self.graph.vectors.len() - 1
         });
@@ -360,7 +367,19 @@ impl<'a> Builder<'a> {
             let ty = self.wanted(name, of, cols)?;
             let scale = self.scale(name, ty, 1)?;
             let (name, bias, members, layout) = (name.to_owned(), None, None, Layout::Rows);
-            parts.push(Part { name, ty, first, rows, cols, cut, scale, bias, members, layout });
+            parts.push(Part {
+                name,
+                ty,
+                first,
+                rows,
+                cols,
+                cut,
+                scale,
+                bias,
+                members,
+                layout,
+                columns: None,
+            });
             before += rows;
         }
         Ok(parts)
@@ -415,7 +434,7 @@ impl<'a> Builder<'a> {
         let ty = self.wanted(name, of, cols)?;
         let scale = self.scale(name, ty, 1)?;
         let (name, bias, members) = (name.to_owned(), None, None);
-        Ok(Part { name, ty, first, rows, cols, cut, scale, bias, members, layout })
+        Ok(Part { name, ty, first, rows, cols, cut, scale, bias, members, layout, columns: None })
     }
 
     /// Declares vectors that are added to the products with a matrix, one for each of its parts. Those

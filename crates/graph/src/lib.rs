@@ -88,5 +88,5 @@ pub use tensor::{Bundle, BundleInfo, Domain};
 pub use timing::{ShapeUse, usual_slice};
 pub use weight::{
     ByHead, Catalog, Layout, Matrix, MatrixId, Members, PackBytes, Part, SplitBy, TensorSpec,
-    Vector, VectorId, WeightSource, WeightView,
+    Turns, Vector, VectorId, WeightSource, WeightView,
 };

@@ -2,7 +2,7 @@
 
 use crate::op::Heads;
 use crate::placement::Cut;
-use crate::weight::VectorId;
+use crate::weight::{Turns, VectorId};
 use kernels::{Activation, SLICE, TILE_ROWS};
 use std::ops::Range;
 
@@ -61,8 +61,11 @@ pub struct RecurrentHeads {
     pub values: Heads,
     /// Elements of a key.
     pub key_dim: usize,
-    /// Whether heads of keys take turns, and do not serve heads of values that follow each other.
-    pub tiled: bool,
+    /// Heads of keys that take turns: the first head of values of each, the second of each, and so on. 1 where
+    /// the heads of values of a head of keys follow each other.
+    pub together: usize,
+    /// How files have heads of values, if in another order.
+    pub turns: Option<Turns>,
 }
 
 impl RecurrentHeads {
@@ -73,20 +76,24 @@ impl RecurrentHeads {
 
     /// Heads of keys of a node.
     pub fn key_range(&self, node: usize) -> Range<usize> {
-        match self.tiled {
-            true if self.len(node) == 0 => 0..0,
-            true => 0..self.values.kv,
-            false => self.values.kv_range(node),
+        let Range { start, end } = self.values.q_cut.range(node);
+        match self.together {
+            1 => self.values.kv_range(node),
+            // Who has some heads has all of those that take turns.
+            together => start / self.unit() * together..end / self.unit() * together,
         }
+    }
+
+    /// Heads of values of the heads of keys that take turns.
+    fn unit(&self) -> usize {
+        self.values.group() * self.together
     }
 
     /// Which of a node's heads of keys serves one of its heads of values.
     pub fn key_of(&self, node: usize, head: usize) -> usize {
         let head = self.values.q_cut.range(node).start + head;
-        match self.tiled {
-            true => head % self.values.kv,
-            false => head / self.values.group() - self.key_range(node).start,
-        }
+        let key = head / self.unit() * self.together + head % self.together;
+        key - self.key_range(node).start
     }
 
     /// Rows of all heads of keys, and how nodes have them.

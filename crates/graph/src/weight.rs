@@ -214,6 +214,8 @@ pub struct Part {
     pub members: Option<Members>,
     /// Where its rows are in the tensor.
     pub layout: Layout,
+    /// Where its columns are, if not one after the other.
+    pub columns: Option<Turns>,
 }
 
 /// Where the rows of a part are in its tensor.
@@ -237,9 +239,53 @@ pub enum Layout {
         /// Rows of the tensor for each.
         step: usize,
     },
+    /// Heads take turns.
+    Turns(Turns),
+}
+
+/// Heads of values of which several share a head of keys. In files heads of keys take turns: the first head of
+/// values of each, then the second of each. In a graph `together` of them do, and then the next ones, so that
+/// who has some heads of keys has all of their heads of values, in whole quantisation blocks.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub struct Turns {
+    /// Rows or columns of something else before them.
+    pub first: usize,
+    /// Rows or columns of a head of values.
+    pub len: usize,
+    /// Heads of keys.
+    pub keys: usize,
+    /// Heads of values of each.
+    pub each: usize,
+    /// Heads of keys that take turns in the graph, a divisor of all.
+    pub together: usize,
+}
+
+impl Turns {
+    /// Where the file has what the graph has at `at`.
+    pub(crate) fn source(&self, at: usize) -> usize {
+        let Some(own) = at.checked_sub(self.first) else { return at };
+        let (head, within) = (own / self.len, own % self.len);
+        let (unit, in_unit) =
+            (head / (self.each * self.together), head % (self.each * self.together));
+        let (turn, key) = (in_unit / self.together, in_unit % self.together);
+        self.first + (turn * self.keys + unit * self.together + key) * self.len + within
+    }
+
+    /// Rows or columns that the file has one after the other, as the graph has them.
+    pub(crate) fn run(&self) -> usize {
+        self.together * self.len
+    }
 }
 
 impl Layout {
+    /// The rows of the tensor, from the part's first, that the rows `rows` of the part lie within.
+    pub(crate) fn span(self, rows: Range<usize>) -> Range<usize> {
+        let of = |row| self.row(row);
+        let first = rows.clone().map(of).min().unwrap_or(0);
+        let last = rows.map(of).max();
+        first..last.map_or(first, |last| last + 1)
+    }
+
     /// The row of the tensor, from the part's first, that is row `row` of the part, or where its columns
     /// begin.
     pub(crate) fn row(self, row: usize) -> usize {
@@ -247,6 +293,7 @@ impl Layout {
             Layout::Rows => row,
             Layout::Runs { len, step } => row / len * step + row % len,
             Layout::Columns { len, step } => row / len * step,
+            Layout::Turns(turns) => turns.source(row),
         }
     }
 }
@@ -273,8 +320,9 @@ impl Part {
         cut: Cut,
     ) -> Part {
         let name = name.to_owned();
-        let (scale, bias, members, layout) = (None, None, None, Layout::Rows);
-        Part { name, ty, first: 0, rows, cols, cut, scale, bias, members, layout }
+        let (scale, bias, members) = (None, None, None);
+        let (layout, columns) = (Layout::Rows, None);
+        Part { name, ty, first: 0, rows, cols, cut, scale, bias, members, layout, columns }
     }
 
     /// Matrices of the part.
@@ -407,4 +455,6 @@ pub struct Vector {
     pub fill: Option<f32>,
     /// Columns of the file's matrix, if its rows and columns are exchanged.
     pub turned: Option<usize>,
+    /// How its rows, or its elements if it is no matrix, are ordered otherwise than in the file.
+    pub turns: Option<Turns>,
 }

@@ -40,7 +40,7 @@ impl Recurrent {
     ///
     /// # Errors
     /// When something is missing or means nothing.
-    pub(crate) fn read(f: &Facts<'_>, kind: Kind, tiled: bool) -> Result<Recurrent, Error> {
+    pub(crate) fn read(f: &Facts<'_>, kind: Kind, turns: bool) -> Result<Recurrent, Error> {
         let size = |name: &str| {
             let value = f.metadata.u32(&f.key(name))? as usize;
             let why = "it must be at least one";
@@ -56,7 +56,7 @@ impl Recurrent {
             });
         }
         let (key_heads, key_dim) = (size("ssm.group_count")?, size("ssm.state_size")?);
-        let sizes = RecurrentSizes { heads, dim: inner / heads, key_heads, key_dim, tiled };
+        let sizes = RecurrentSizes { heads, dim: inner / heads, key_heads, key_dim, turns };
         Ok(Recurrent { sizes, taps: size("ssm.conv_kernel")?, kind })
     }
 
@@ -77,12 +77,14 @@ impl Recurrent {
         let out = b.recurrent_output(&output, h.hidden, &heads)?;
         let plain = |tensor: &str| format!("blk.{layer}.{tensor}");
         let step_bias = b.vector(&plain("ssm_dt.bias"), sizes.heads)?;
+        let step_bias = b.by_heads(step_bias, &heads, (0, 1));
         let bias = plain("ssm_conv1d.bias");
         let (norm, decay, rule) = match self.kind {
             Kind::Delta { .. } => {
                 let weight = b.vector(&name("ssm_norm"), sizes.dim)?;
                 let norm = HeadNorm::Each { weight, eps: h.norm_eps };
                 let decay = b.vector(&plain("ssm_a"), sizes.heads)?;
+                let decay = b.by_heads(decay, &heads, (0, 1));
                 (Some(norm), decay, Rule::Delta { eps: LENGTH_EPS })
             }
             Kind::StateSpace => {
@@ -201,7 +203,7 @@ impl Recurs {
             bias: bias.as_deref(),
             silu: true,
         };
-        let x = b.convolution(raw, self.input, &convolution)?;
+        let x = b.convolution(raw, self.input, &convolution, Some(&self.heads))?;
         let delta = matches!(self.rule, Rule::Delta { .. });
         let of = RecurrenceOf {
             rule: self.rule,
@@ -245,7 +247,7 @@ pub(crate) fn convolution(
         bias: None,
         silu: false,
     };
-    let a = b.convolution(a, input, &of)?; // [tokens, hidden]
+    let a = b.convolution(a, input, &of, None)?; // [tokens, hidden]
     let a = b.linear(a, output); // [tokens, hidden], partial
     after(b, h, style, &format!("blk.{layer}.post_attention_norm"), (x, a))
 }

@@ -46,7 +46,19 @@ impl Builder<'_> {
                 let members = Some(bank.class(class, rows));
                 let (name, bias, layout) = (name.to_owned(), None, Layout::Rows);
                 let (rows, cols) = (width, hidden);
-                parts.push(Part { name, ty, first, rows, cols, cut, scale, bias, members, layout });
+                parts.push(Part {
+                    name,
+                    ty,
+                    first,
+                    rows,
+                    cols,
+                    cut,
+                    scale,
+                    bias,
+                    members,
+                    layout,
+                    columns: None,
+                });
             }
         }
         // A layer may have two banks.

@@ -10,7 +10,7 @@ use crate::recurrent::{
 };
 use crate::state::{Keep, Shape};
 use crate::tensor::Bundle;
-use crate::weight::{Layout, MatrixId, Part, SplitBy, VectorId};
+use crate::weight::{Layout, MatrixId, Part, SplitBy, Turns, VectorId};
 use kernels::{Activation, scan_state_len};
 
 /// Sizes of a layer with a recurrence.
@@ -24,8 +24,8 @@ pub struct RecurrentSizes {
     pub key_heads: usize,
     /// See there.
     pub key_dim: usize,
-    /// Whether heads of keys take turns ([`RecurrentHeads::tiled`]).
-    pub tiled: bool,
+    /// Whether heads of keys take turns in files.
+    pub turns: bool,
 }
 
 /// Rows of a tensor that are a part of a matrix.
@@ -134,7 +134,7 @@ impl Builder<'_> {
         output: (&str, usize),
     ) -> Result<RecurrentHeads, Error> {
         let bad = |what, value, need| Err(Error::BadDimension { what, value, need });
-        let RecurrentSizes { heads, dim, key_heads, key_dim, tiled } = *sizes;
+        let RecurrentSizes { heads, dim, key_heads, key_dim, turns } = *sizes;
         if key_heads == 0 || heads == 0 || !heads.is_multiple_of(key_heads) {
             return bad("ssm.time_step_rank", heads, "a multiple of ssm.group_count");
         }
@@ -142,12 +142,36 @@ impl Builder<'_> {
             return bad("ssm.state_size", dim.min(key_dim), "at least 1");
         }
         let block = block_cols(self.catalog.wanted(output.0, output.1, heads * dim)?);
-        let unit = (1..=heads).find(|u| (u * dim).is_multiple_of(block)).unwrap_or(heads);
-        // Where all heads of keys are on every node, no cut is better than another.
-        let group = if tiled { 1 } else { heads / key_heads };
+        let each = heads / key_heads;
+        let whole = |heads: &usize| (heads * dim).is_multiple_of(block);
+        // Heads that follow each other in files are in one block, and stay together.
+        let divides = |count: &usize| key_heads.is_multiple_of(*count);
+        let together = match turns && each > 1 {
+            true => (1..=key_heads).filter(divides).find(whole).unwrap_or(key_heads),
+            false => 1,
+        };
+        let order = Turns { first: 0, len: 1, keys: key_heads, each, together };
+        let turns = (turns && each > 1).then_some(order);
+        let (unit, group) = match turns {
+            Some(_) => (each * together, each * together),
+            None => ((1..=heads).find(whole).unwrap_or(heads), each),
+        };
         let q_cut = Cut::heads(heads, group, unit, dim, &self.shares);
         let values = Heads { q: heads, kv: key_heads, dim, q_cut, shared: false };
-        Ok(RecurrentHeads { values, key_dim, tiled })
+        Ok(RecurrentHeads { values, key_dim, together, turns })
+    }
+
+    /// Says of a vector with `len` elements for each head of values, behind `first` others, that files have
+    /// heads in their own order.
+    pub fn by_heads(
+        &mut self,
+        vector: VectorId,
+        heads: &RecurrentHeads,
+        (first, len): (usize, usize),
+    ) -> VectorId {
+        let turns = heads.turns.map(|turns| Turns { first, len, ..turns });
+        self.graph.vectors[vector.0 as usize].turns = turns;
+        vector
     }
 
     /// Declares the matrix of these parts, rows cut by heads.
@@ -167,12 +191,16 @@ impl Builder<'_> {
                 RecurrentRows::Keys => heads.key_rows(),
                 RecurrentRows::Numbers => (heads.values.q, heads.values.q_cut.clone()),
             };
-            declared.push(self.part(
-                part.tensor,
-                (part.first, part.layout),
-                (rows, hidden),
-                cut,
-            )?);
+            let len = match part.what {
+                RecurrentRows::Values => Some(heads.values.dim),
+                RecurrentRows::Numbers => Some(1),
+                RecurrentRows::Keys => None,
+            };
+            let layout = match (heads.turns, len) {
+                (Some(turns), Some(len)) => Layout::Turns(Turns { len, ..turns }),
+                _ => part.layout,
+            };
+            declared.push(self.part(part.tensor, (part.first, layout), (rows, hidden), cut)?);
         }
         Ok(self.add_matrix("in", SplitBy::Rows, declared))
     }
@@ -184,7 +212,10 @@ impl Builder<'_> {
         hidden: usize,
         heads: &RecurrentHeads,
     ) -> Result<MatrixId, Error> {
-        self.output("out", name, hidden, &heads.values)
+        let out = self.output("out", name, hidden, &heads.values)?;
+        let columns = heads.turns.map(|turns| Turns { len: heads.values.dim, ..turns });
+        self.graph.matrices[out.0 as usize].parts[0].columns = columns;
+        Ok(out)
     }
 
     /// Declares the input and output matrices of a gated convolution of `width` channels, whose three
@@ -206,7 +237,7 @@ impl Builder<'_> {
         Ok((into, self.add_matrix("out", SplitBy::Cols, vec![part])))
     }
 
-    /// A causal convolution of what a matrix gave.
+    /// A causal convolution of what a matrix gave, of whose parts the last may be values of `heads`.
     ///
     /// # Errors
     /// When a tensor is missing or has another shape.
@@ -215,6 +246,7 @@ impl Builder<'_> {
         x: Bundle,
         matrix: MatrixId,
         of: &ConvolutionOf<'_>,
+        heads: Option<&RecurrentHeads>,
     ) -> Result<Bundle, Error> {
         let (_, domain) = self.expect(x, Placement::Split, "convolution");
         let nodes = self.graph.nodes;
@@ -244,6 +276,11 @@ impl Builder<'_> {
         let widths: Vec<usize> = (0..nodes).map(width).collect();
         let weight = self.vector_turned(of.weight, channels, of.taps)?;
         let bias = of.bias.map(|bias| self.vector(bias, channels)).transpose()?;
+        if let Some(heads) = heads.filter(|heads| heads.turns.is_some()) {
+            let own = (channels - heads.values.q * heads.values.dim, heads.values.dim);
+            self.by_heads(weight, heads, own);
+            bias.map(|bias| self.by_heads(bias, heads, own));
+        }
         let pieces = runs.iter().map(|runs| Convolution::pieces(runs)).collect();
         let shape = Shape::Floats { pieces, len: (of.taps - 1) * CHANNELS };
         let state = self.state(Keep::Fixed, shape);

@@ -9,9 +9,10 @@ use super::turned::{pack_floats, turned};
 use super::{Shelves, Weights};
 use crate::builder::Graph;
 use crate::error::Error;
-use crate::weight::{Layout, Matrix, WeightSource, WeightView};
+use crate::weight::{Layout, Matrix, Turns, WeightSource, WeightView};
 use kernels::TILE_ROWS;
 use std::collections::VecDeque;
+use std::ops::Range;
 use threads::{Pool, View, Worker};
 
 /// How far loading has come.
@@ -80,6 +81,11 @@ impl Shelves {
                         let bytes = bytes.next().expect("a round has the bytes of its vectors");
                         dequantize(view, bytes, &mut values);
                     }
+                    if let Some(turns) = vector.turns {
+                        let cols = vector.turned.unwrap_or(1);
+                        let from = |i: usize| turns.source(i / cols) * cols + i % cols;
+                        values = (0..values.len()).map(|i| values[from(i)]).collect();
+                    }
                     if let Some(cols) = vector.turned {
                         let rows = values.len() / cols;
                         values =
@@ -127,8 +133,12 @@ impl Shelves {
             for t in step.of(&shard.packed_by(rank, p)) {
                 let (before, t_of_member) = packed.member(&matrix.parts[p], t);
                 let row = rows.start + t_of_member * TILE_ROWS;
-                let first = before + layout.row(row);
                 let count = TILE_ROWS.min(rows.end - row);
+                let lowest = match layout {
+                    Layout::Columns { .. } => layout.row(row),
+                    _ => layout.span(row..row + count).start,
+                };
+                let first = before + lowest;
                 let data = file.rows(p, matrix.parts[p].first + first, row_bytes);
                 if let Layout::Columns { len, .. } = layout {
                     let tile = turned(data, view, row % len, cols.len());
@@ -147,9 +157,19 @@ impl Shelves {
                         col += piece.cols;
                         let mut sources: [&[u8]; TILE_ROWS] = [&[]; TILE_ROWS];
                         for (r, source) in sources[..count].iter_mut().enumerate() {
-                            let from = layout.row(row + r) - layout.row(row);
-                            *source = &data[from * row_bytes..][slice.clone()];
+                            let from = layout.row(row + r) - lowest;
+                            *source = &data[from * row_bytes..][..row_bytes];
                         }
+                        // Columns that lie otherwise in the file are brought together first.
+                        let gathered;
+                        let sources = match matrix.parts[p].columns {
+                            None => sources.map(|row| row.get(slice.clone()).unwrap_or(row)),
+                            Some(turns) => {
+                                let of = col - piece.cols..col;
+                                gathered = sources.map(|row| gather(row, turns, of.clone(), bytes));
+                                gathered.each_ref().map(Vec::as_slice)
+                            }
+                        };
                         let (own, rest) = to.split_at_mut(kernels::tile_bytes(view.ty, piece.cols));
                         kernels::pack_tile(view.ty, &sources[..count], piece.cols, own);
                         to = rest;
@@ -158,6 +178,15 @@ impl Shelves {
             }
         }
     }
+}
+
+/// Columns `cols` of a row of blocks, as the graph has them.
+fn gather(row: &[u8], turns: Turns, cols: Range<usize>, bytes: impl Fn(usize) -> usize) -> Vec<u8> {
+    let run = |col: usize| {
+        let from = turns.source(col);
+        row.get(bytes(from)..bytes(from + turns.run())).unwrap_or_default()
+    };
+    cols.step_by(turns.run()).flat_map(run).copied().collect()
 }
 
 /// What the source has brought for a round.
@@ -178,4 +207,37 @@ impl<'a> Staged<'a> {
 
 fn dequantize(view: &WeightView<'_>, bytes: &[u8], to: &mut [f32]) {
     view.ty.dequantize(bytes, to).expect("sizes were checked when the file was parsed");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Where files have each head of values, in the order of a graph.
+    fn order(keys: usize, each: usize, together: usize) -> Vec<usize> {
+        let turns = Turns { first: 0, len: 1, keys, each, together };
+        (0..keys * each).map(|head| turns.source(head)).collect()
+    }
+
+    #[test]
+    fn heads_that_take_turns_are_sorted_by_their_keys() {
+        assert_eq!(order(4, 2, 1), [0, 4, 1, 5, 2, 6, 3, 7], "those of a head of keys together");
+        assert_eq!(order(4, 2, 2), [0, 1, 4, 5, 2, 3, 6, 7], "two heads stay together");
+        assert_eq!(order(4, 2, 4), [0, 1, 2, 3, 4, 5, 6, 7], "as in the file");
+        // Rows of heads, behind others.
+        let turns = Turns { first: 3, len: 2, keys: 2, each: 2, together: 1 };
+        let rows: Vec<usize> = (0..11).map(|row| turns.source(row)).collect();
+        assert_eq!(rows, [0, 1, 2, 3, 4, 7, 8, 5, 6, 9, 10]);
+    }
+
+    #[test]
+    fn columns_are_brought_together_in_whole_blocks() {
+        // Four heads of 64 columns, two of them in a block of 128 bytes of which a column takes one.
+        let turns = Turns { first: 0, len: 64, keys: 4, each: 2, together: 2 };
+        let row: Vec<u8> = (0..512).map(|col| (col / 64) as u8).collect();
+        let got = gather(&row, turns, 128..384, |cols| cols);
+        let heads: Vec<u8> = got.chunks(64).map(|head| head[0]).collect();
+        assert_eq!(heads, [4, 5, 2, 3]);
+        assert!(got.chunks(64).all(|head| head.iter().all(|col| *col == head[0])));
+    }
 }

@@ -150,7 +150,7 @@ fn vector_bytes(views: &Views<'_>) -> usize {
 fn matrix_bytes(graph: &Graph, views: &Views<'_>, m: usize) -> usize {
     let parts = graph.matrices[m].parts.iter().zip(&views.matrices[m]);
     let rows = |part: &Part| match part.layout {
-        Layout::Rows | Layout::Runs { .. } => part.rows * part.count(),
+        Layout::Rows | Layout::Runs { .. } | Layout::Turns(_) => part.rows * part.count(),
         Layout::Columns { len, .. } => part.rows / len * part.cols,
     };
     parts.map(|(part, view)| rows(part) * row_bytes(view)).sum()
@@ -201,9 +201,9 @@ fn runs(
         let count = match part.layout {
             Layout::Columns { .. } => part.cols,
             // A tile may have rows of several runs, and what lies between them comes along.
-            Layout::Rows | Layout::Runs { .. } => {
-                let last = TILE_ROWS.min(rows.end - row) - 1;
-                part.layout.row(row + last) + 1 - part.layout.row(row)
+            Layout::Rows | Layout::Runs { .. } | Layout::Turns(_) => {
+                let span = part.layout.span(row..(row + TILE_ROWS).min(rows.end));
+                return part.first + span.start..part.first + span.end;
             }
         };
         first..first + count

@@ -81,6 +81,10 @@ impl Published {
                 Stated::Size(size) => w.kv(key(name), size),
                 Stated::Number(number) => w.kv(key(name), number),
                 Stated::Bool(bool) => w.kv(key(name), bool),
+                Stated::Of(number, layers) => {
+                    let of = |layer: u32| if layers.contains(&layer) { number } else { 0 };
+                    w.kv(key(name), (0..s.layers as u32).map(of).collect::<Vec<u32>>())
+                }
             };
         }
         if let Some(Experts { count, used, width }) = s.experts {
@@ -162,9 +166,14 @@ pub fn help() -> String {
         model.tensors().iter().map(TensorSpec::bytes).sum()
     };
     for shape in SHAPES {
-        let first = shape.leading_dense() + 1;
-        let (one, two) = (bytes(shape, first), bytes(shape, first + 1));
-        let gb = (one + (shape.layers - first) * (two - one)) as f64 / 1e9;
+        let gb = if shape.is_hybrid() {
+            bytes(shape, shape.layers)
+        } else {
+            let first = shape.leading_dense() + 1;
+            let (one, two) = (bytes(shape, first), bytes(shape, first + 1));
+            one + (shape.layers - first) * (two - one)
+        } as f64
+            / 1e9;
         text += &match gb < 0.01 {
             false => format!("  {:<16} {gb:>6.2}  {}\n", shape.name, shape.title),
             true => {
@@ -212,6 +221,8 @@ mod tests {
         assert_eq!(params("gpt-oss-120b:f32"), 116_829_156_672);
         assert_eq!(params("deepseek-v2-lite:f32"), 15_706_484_224);
         assert_eq!(params("deepseek-v3:f32"), 671_026_419_200);
+        assert_eq!(params("lfm2-1.2b:f32"), 1_170_340_608);
+        assert_eq!(params("granite4-h-tiny:f32"), 6_939_037_248);
         // Of 4.3 billion, without the 420 million that see images.
         assert_eq!(params("gemma3-4b:f32"), 3_880_099_328);
     }
@@ -243,7 +254,7 @@ mod tests {
         for shape in SHAPES {
             let published = Published { shape, mix };
             let tensors = published.tensors();
-            let matrix = |t: &&TensorSpec| t.rows > 1 && !t.name.ends_with(".bias");
+            let matrix = |t: &&TensorSpec| t.rows > 1 && !crate::is_vector(&t.name);
             let file: usize = tensors.iter().filter(matrix).map(TensorSpec::bytes).sum();
             for nodes in [1, 4] {
                 let Model { hparams, graph } = published.build(nodes);
@@ -262,7 +273,7 @@ mod tests {
                 let copies: usize = tensors.iter().filter(everywhere).map(TensorSpec::bytes).sum();
                 let most = file + file / 50 + (nodes << 17) + (nodes - 1) * copies;
                 assert!((file..=most).contains(&packed), "{published}: {packed} of {file}");
-                let classes = 0..graph.windows().len();
+                let classes = 0..graph.classes().len();
                 let of_class = |class| {
                     let of_node = |n| graph.kv_bytes_per_token(n, KvType::F16, class);
                     (0..nodes).map(of_node).sum::<usize>()
@@ -270,7 +281,8 @@ mod tests {
                 // Keys and values, with copies where there are more nodes than heads. Latents are both at once.
                 let latents = shape.more.iter().any(|(key, _)| key.ends_with("kv_lora_rank"));
                 let (heads, halves) = (shape.kv_heads.max(nodes), if latents { 1 } else { 2 });
-                let token = shape.layers * heads * shape.head_dim * halves * size_of::<u16>();
+                let layers = shape.attention_layers();
+                let token = layers * heads * shape.head_dim * halves * size_of::<u16>();
                 assert_eq!(classes.map(of_class).sum::<usize>(), token, "{published}");
             }
         }

@@ -56,6 +56,8 @@ pub enum Stated {
     Number(f32),
     /// A truth value.
     Bool(bool),
+    /// A number in the layers that are listed, and zero in the others.
+    Of(u32, &'static [u32]),
 }
 
 /// The experts of a published model.
@@ -77,6 +79,23 @@ impl Shape {
             _ => None,
         };
         self.more.iter().find_map(of).unwrap_or(0)
+    }
+
+    /// Layers with keys and values: of hybrid models those that are listed, or every fourth.
+    pub(crate) fn attention_layers(&self) -> usize {
+        let of = |(name, value): &(&str, Stated)| match value {
+            Stated::Of(_, list) if *name == crate::facts::KV_HEADS => {
+                Some(list.iter().filter(|layer| (**layer as usize) < self.layers).count())
+            }
+            Stated::Size(_) if *name == "ssm.state_size" => Some(self.layers / 4),
+            _ => None,
+        };
+        self.more.iter().find_map(of).unwrap_or(self.layers)
+    }
+
+    /// Whether layers differ in more than having experts.
+    pub(crate) fn is_hybrid(&self) -> bool {
+        self.attention_layers() < self.layers
     }
 
     /// The first `layers` of its layers, for machines with little memory.
@@ -294,9 +313,122 @@ const DEEPSEEK_V3: Shape = Shape {
     ..DEEPSEEK_V2_LITE
 };
 
+/// Delta nets of so many heads of keys and of values, all of 128 elements, and RoPE on a quarter of a head.
+macro_rules! delta_nets {
+    ($keys:literal, $values:literal $(, $more:expr)* $(,)?) => {
+        &[
+            ("ssm.state_size", Stated::Size(128)),
+            ("ssm.group_count", Stated::Size($keys)),
+            ("ssm.time_step_rank", Stated::Size($values)),
+            ("ssm.inner_size", Stated::Size(128 * $values)),
+            ("ssm.conv_kernel", Stated::Size(4)),
+            ("rope.dimension_count", Stated::Size(64)),
+            $($more),*
+        ]
+    };
+}
+
+const QWEN35: Shape = Shape {
+    arch: "qwen35",
+    layers: 32,
+    kv_heads: 4,
+    head_dim: 256,
+    vocab: 248_320,
+    context: 262_144,
+    rope_theta: 1e7,
+    more: delta_nets![16, 32],
+    ..QWEN3
+};
+
+const QWEN35_SMALL: Shape =
+    Shape { layers: 24, heads: 8, kv_heads: 2, more: delta_nets![16, 16], ..QWEN35 };
+
+const QWEN35_MOE: Shape = Shape {
+    arch: "qwen35moe",
+    layers: 40,
+    hidden: 2048,
+    ffn: 512,
+    kv_heads: 2,
+    tied: false,
+    experts: Some(Experts { count: 256, used: 8, width: 512 }),
+    more: delta_nets![16, 32, ("expert_shared_feed_forward_length", Stated::Size(512))],
+    optional: &["ffn_gate_inp_shexp.weight"],
+    ..QWEN35
+};
+
+const QWEN3_NEXT: Shape = Shape {
+    arch: "qwen3next",
+    layers: 48,
+    vocab: 151_936,
+    experts: Some(Experts { count: 512, used: 10, width: 512 }),
+    ..QWEN35_MOE
+};
+
+const LFM2: Shape = Shape {
+    arch: "lfm2",
+    layers: 16,
+    hidden: 2048,
+    ffn: 8192,
+    heads: 32,
+    head_dim: 64,
+    vocab: 65_536,
+    context: 128_000,
+    norm_eps: 1e-5,
+    more: &[
+        ("attention.head_count_kv", Stated::Of(8, &[2, 5, 8, 10, 12, 14])),
+        ("shortconv.l_cache", Stated::Size(3)),
+    ],
+    ..QWEN3
+};
+
+const LFM2_MOE: Shape = Shape {
+    arch: "lfm2moe",
+    layers: 24,
+    ffn: 7168,
+    experts: Some(Experts { count: 32, used: 4, width: 1792 }),
+    more: &[
+        ("attention.head_count_kv", Stated::Of(8, &[2, 6, 10, 14, 18, 21])),
+        ("shortconv.l_cache", Stated::Size(3)),
+        ("leading_dense_block_count", Stated::Size(2)),
+        ("expert_gating_func", Stated::Size(2)),
+    ],
+    optional: &["exp_probs_b.bias"],
+    ..LFM2
+};
+
+const GRANITE4_TINY: Shape = Shape {
+    arch: "granitehybrid",
+    layers: 40,
+    hidden: 1536,
+    ffn: 512,
+    heads: 12,
+    kv_heads: 4,
+    vocab: 100_352,
+    context: 131_072,
+    rope_theta: 1e4,
+    norm_eps: 1e-5,
+    experts: Some(Experts { count: 64, used: 6, width: 512 }),
+    more: &[
+        ("attention.head_count_kv", Stated::Of(4, &[5, 15, 25, 35])),
+        ("ssm.state_size", Stated::Size(128)),
+        ("ssm.group_count", Stated::Size(1)),
+        ("ssm.time_step_rank", Stated::Size(48)),
+        ("ssm.inner_size", Stated::Size(3072)),
+        ("ssm.conv_kernel", Stated::Size(4)),
+        ("rope.scaling.finetuned", Stated::Bool(false)),
+        ("expert_shared_feed_forward_length", Stated::Size(1024)),
+        ("embedding_scale", Stated::Number(12.0)),
+        ("residual_scale", Stated::Number(0.22)),
+        ("attention.scale", Stated::Number(0.007_812_5)),
+        ("logit_scale", Stated::Number(6.0)),
+    ],
+    optional: &["ssm_norm.weight", "ssm_conv1d.bias"],
+    ..QWEN3
+};
+
 /// All shapes, smallest first in each family.
 #[rustfmt::skip]
-pub const SHAPES: [Shape; 23] = [
+pub const SHAPES: [Shape; 33] = [
     Shape { name: "qwen3-0.6b",  title: "Qwen3 0.6B",   hidden: 1024, ffn: 3072, ..QWEN3 },
     Shape { name: "qwen3-1.7b",  title: "Qwen3 1.7B",   hidden: 2048, ffn: 6144, ..QWEN3 },
     Shape { name: "qwen3-4b",    title: "Qwen3 4B",     hidden: 2560, ffn: 9728, layers: 36, heads: 32, ..QWEN3 },
@@ -317,10 +449,20 @@ pub const SHAPES: [Shape; 23] = [
     Shape { name: "glm-4.5-air", title: "GLM-4.5-Air",  ..GLM45 },
     Shape { name: "deepseek-v2-lite", title: "DeepSeek-V2-Lite", ..DEEPSEEK_V2_LITE },
     Shape { name: "deepseek-v3", title: "DeepSeek-V3",  ..DEEPSEEK_V3 },
+    Shape { name: "qwen3.5-0.8b", title: "Qwen3.5 0.8B", hidden: 1024, ffn: 3584, ..QWEN35_SMALL },
+    Shape { name: "qwen3.5-2b",  title: "Qwen3.5 2B",   hidden: 2048, ffn: 6144, ..QWEN35_SMALL },
+    Shape { name: "qwen3.5-4b",  title: "Qwen3.5 4B",   hidden: 2560, ffn: 9216, ..QWEN35 },
+    Shape { name: "qwen3.5-9b",  title: "Qwen3.5 9B",   hidden: 4096, ffn: 12288, tied: false, ..QWEN35 },
+    Shape { name: "qwen3.5-35b-a3b", title: "Qwen3.5 35B A3B", ..QWEN35_MOE },
+    Shape { name: "qwen3-next-80b-a3b", title: "Qwen3-Next 80B A3B", ..QWEN3_NEXT },
+    Shape { name: "lfm2-1.2b",   title: "LFM2 1.2B",    ..LFM2 },
+    Shape { name: "lfm2-8b-a1b", title: "LFM2 8B A1B",  ..LFM2_MOE },
+    Shape { name: "granite4-h-tiny", title: "Granite 4.0 H-Tiny", ..GRANITE4_TINY },
     // No published models: small enough to try things out in an instant.
     Shape { name: "tiny",        title: "Tiny Qwen3",   hidden: 256, ffn: 512, layers: 2, heads: 8, kv_heads: 2, head_dim: 64, vocab: 512, context: 512, ..QWEN3 },
     Shape { name: "tiny-moe",    title: "Tiny Qwen3 with experts", hidden: 256, ffn: 512, layers: 2, heads: 8, kv_heads: 2, head_dim: 64, vocab: 512, context: 512, experts: Some(Experts { count: 16, used: 4, width: 512 }), ..QWEN3_MOE },
     Shape { name: "tiny-mla",    title: "Tiny DeepSeek-V2", hidden: 256, ffn: 512, layers: 3, vocab: 512, context: 512, stretch: Stretch::None, experts: Some(Experts { count: 16, used: 4, width: 256 }), ..DEEPSEEK_V2_LITE },
+    Shape { name: "tiny-hybrid", title: "Tiny Qwen3.5", hidden: 256, ffn: 512, layers: 4, heads: 4, kv_heads: 2, head_dim: 64, vocab: 512, context: 512, more: &[("ssm.state_size", Stated::Size(64)), ("ssm.group_count", Stated::Size(4)), ("ssm.time_step_rank", Stated::Size(8)), ("ssm.inner_size", Stated::Size(512)), ("ssm.conv_kernel", Stated::Size(4))], ..QWEN35 },
 ];
 
 #[cfg(test)]
