@@ -33,6 +33,7 @@ mod pack;
 mod peak;
 mod q8;
 mod recurrent;
+mod rotate;
 mod simd;
 mod table;
 mod views;

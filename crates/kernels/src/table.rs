@@ -61,6 +61,7 @@ macro_rules! for_each_kernel {
             sigmoid_gated(gate: Rows<'_, f32>, up: Rows<'_, f32>, out: RowsMut<'_, f32>) =
                 crate::exp::gated::<_, crate::exp::Sigmoid>;
             sigmoid(x: &mut [f32]) = crate::exp::map::<_, crate::exp::Sigmoid>;
+            rotate(x: &mut [f32]) = crate::rotate::rotate;
             conv(conv: &Conv<'_>, state: &mut [f32], out: RowsMut<'_, f32>) = recurrent::conv;
             scan(scan: &Scan<'_>, state: &mut [f32], out: RowsMut<'_, f32>) = recurrent::scan;
             gelu(x: &mut [f32]) = crate::exp::map::<_, crate::exp::Gelu>;

@@ -512,3 +512,28 @@ fn argmax_takes_the_first_of_equals_and_never_nan() {
         }
     }
 }
+
+#[test]
+fn a_rotation_is_a_hadamard_matrix_and_its_own_inverse() {
+    let mut rng = Rng(41);
+    for (len, block) in [(16, 16), (32, 32), (96, 32), (128, 128), (256, 256), (576, 64)] {
+        let x: Vec<f32> = rng.vec(len);
+        let once = everywhere("rotate", |k| {
+            let mut y = x.clone();
+            k.rotate(&mut y);
+            y
+        });
+        let scale = (block as f64).sqrt().recip();
+        for (at, &y) in once.iter().enumerate() {
+            let first = at / block * block;
+            let sign = |i: usize| if (i & (at - first)).count_ones() % 2 == 0 { 1.0 } else { -1.0 };
+            let exact: f64 = (0..block).map(|i| sign(i) * f64::from(x[first + i])).sum();
+            // Elements are at most 1: a sum of 256 has 16 roundings of 16 each and some more, times the scale.
+            assert!((f64::from(y) - exact * scale).abs() < 1e-5, "{len}: element {at}");
+        }
+        let mut twice = once;
+        scalar().rotate(&mut twice);
+        let off = twice.iter().zip(&x).map(|(a, b)| (a - b).abs()).fold(0f32, f32::max);
+        assert!(off < 1e-5, "{len}: {off}");
+    }
+}

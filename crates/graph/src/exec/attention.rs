@@ -125,8 +125,11 @@ impl<'a> Thread<'a> {
         &self.input.classes[self.step.graph.states[spec.cache].class]
     }
 
-    /// Quantises queries, if that is what the keys are multiplied with.
-    fn quantize_queries(&self, kv: KvType, q: &[f32], quants: &mut [u8]) {
+    /// Rotates queries as keys are, and quantises them, if that is what the keys are multiplied with.
+    fn quantize_queries(&self, kv: KvType, stored: usize, q: &mut [f32], quants: &mut [u8]) {
+        if kv.rotates() {
+            q.chunks_exact_mut(stored).for_each(|head| self.step.kernels.rotate(head));
+        }
         if kv.quantises_queries() {
             self.step.kernels.quantize_q8(q, &mut quants[..q8_row_bytes(q.len())]);
         }
@@ -242,7 +245,7 @@ impl<'a> Thread<'a> {
             self.finish_queries(spec, placings, queries.start, q);
             let q = &mut s.q[..tokens.len() * group * stored];
             spread(q, dim, stored);
-            self.quantize_queries(cache.kv(), q, s.quants);
+            self.quantize_queries(cache.kv(), stored, q, s.quants);
             let last = tokens.last().expect("tiles are not empty");
             let chunks = tokens[0].chunks().start..last.chunks().end;
             for chunk in chunks.clone() {
@@ -283,12 +286,15 @@ impl<'a> Thread<'a> {
                 for (g, to) in to.row_mut(i).chunks_exact_mut(dim).enumerate() {
                     let state = &s.acc[(i * group + g) * state..][..state];
                     let sink = self.sink(spec, queries.start + g);
-                    if dim == stored {
+                    if dim == stored && !cache.kv().rotates() {
                         self.step.kernels.attn_finish(state, dim, sink, to);
                         continue;
                     }
                     let head = &mut s.heads[..stored];
                     self.step.kernels.attn_finish(state, stored, sink, head);
+                    if cache.kv().rotates() {
+                        self.step.kernels.rotate(head);
+                    }
                     to.copy_from_slice(&head[..dim]);
                 }
             }
@@ -341,8 +347,9 @@ impl<'a> Thread<'a> {
                 let q = &mut s.q[..group * dim];
                 q.copy_from_slice(&from[first_head..][..group * dim]);
                 self.finish_queries(spec, &[self.placing(place, spec, t)], queries.start, q);
-                spread(&mut s.q[..group * stored], dim, stored);
-                self.quantize_queries(cache.kv(), &s.q[..group * stored], s.quants);
+                let q = &mut s.q[..group * stored];
+                spread(q, dim, stored);
+                self.quantize_queries(cache.kv(), stored, q, s.quants);
             }
             let q = &s.q[..group * stored];
             if append && range + 1 == token.ranges() {
@@ -380,6 +387,7 @@ impl<'a> Thread<'a> {
     ) {
         let heads = &spec.heads;
         let (dim, stored) = (heads.dim, self.stored(spec));
+        let rotates = self.step.storage.state(spec.cache, self.place).kv().rotates();
         let state = attn_state_len(stored);
         let q_heads = heads.q_len(self.node);
         let items = self.items(spec);
@@ -397,12 +405,15 @@ impl<'a> Thread<'a> {
                     let parts = states.columns(from..all.end, cols);
                     let to = &mut to[head * dim..][..dim];
                     let sink = self.sink(spec, head);
-                    if dim == stored {
+                    if dim == stored && !rotates {
                         self.step.kernels.attn_fold(parts, dim, sink, to);
                         continue;
                     }
                     let whole = &mut scratch[..stored];
                     self.step.kernels.attn_fold(parts, stored, sink, whole);
+                    if rotates {
+                        self.step.kernels.rotate(whole);
+                    }
                     to.copy_from_slice(&whole[..dim]);
                 }
             }

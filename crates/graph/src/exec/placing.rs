@@ -121,17 +121,24 @@ impl Thread<'_> {
         }
         let first = heads.kv_range(self.node).start + kv;
         self.place_heads(spec, Side::Keys, tokens, first, k);
+        let rotates = cache.kv().rotates();
         for (i, k) in k.chunks_exact(dim).enumerate() {
             // Latents are the values too.
             let v = (!heads.shared).then(|| values.row(i));
-            if dim == stored {
+            if dim == stored && !rotates {
                 self.store((spec, &mut *cache), t + i, kv, k, v);
                 continue;
             }
             let (key, value) = room[..2 * stored].split_at_mut(stored);
-            let key = padded(k, key);
-            let value = v.map(|v| padded(v, value));
-            self.store((spec, &mut *cache), t + i, kv, key, value);
+            padded(k, key);
+            if let Some(v) = v {
+                padded(v, value);
+            }
+            if rotates {
+                self.step.kernels.rotate(key);
+                v.iter().for_each(|_| self.step.kernels.rotate(value));
+            }
+            self.store((spec, &mut *cache), t + i, kv, key, v.map(|_| &*value));
         }
     }
 
@@ -219,8 +226,7 @@ impl Thread<'_> {
 }
 
 /// A head as it is stored: with zeros behind.
-fn padded<'r>(head: &[f32], room: &'r mut [f32]) -> &'r [f32] {
+fn padded(head: &[f32], room: &mut [f32]) {
     room[..head.len()].copy_from_slice(head);
     room[head.len()..].fill(0.0);
-    room
 }

@@ -50,6 +50,12 @@ impl KvType {
         matches!(self, KvType::Q8_0 | KvType::Q4_0)
     }
 
+    /// Whether heads are to be rotated, by [`crate::Kernels::rotate`], before they are stored or multiplied with
+    /// what is: blocks of few bits lose less then.
+    pub const fn rotates(self) -> bool {
+        self.quantises_queries()
+    }
+
     #[track_caller]
     pub(super) fn check_head(self, head_dim: usize) {
         let multiple = self.head_multiple();

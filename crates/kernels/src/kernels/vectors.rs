@@ -3,6 +3,7 @@
 use super::{Kernels, same_len};
 use crate::elementwise::RopeStyle;
 use crate::exp::Activation;
+use crate::simd::LANES;
 use crate::views::{Rows, RowsMut};
 
 impl Kernels {
@@ -163,6 +164,19 @@ impl Kernels {
             head.len()
         );
         call!(self.rope(head, cos_sin, style));
+    }
+
+    /// `x := H x / sqrt(n)` in blocks of `n`, the largest power of two that divides the length, `H` being a
+    /// Hadamard matrix. Twice is nothing.
+    ///
+    /// # Panics
+    ///
+    /// If the length is no multiple of 16.
+    pub fn rotate(&self, x: &mut [f32]) {
+        assert!(x.len().is_multiple_of(LANES), "{} elements are no whole vectors", x.len());
+        if !x.is_empty() {
+            call!(self.rotate(x));
+        }
     }
 
     /// Index of the greatest element, the lowest of equals; NaN never wins; 0 if there is nothing

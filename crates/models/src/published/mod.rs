@@ -81,6 +81,7 @@ impl Published {
                 Stated::Size(size) => w.kv(key(name), size),
                 Stated::Number(number) => w.kv(key(name), number),
                 Stated::Bool(bool) => w.kv(key(name), bool),
+                Stated::List(numbers) => w.kv(key(name), numbers),
                 Stated::Of(number, layers) => {
                     let of = |layer: u32| if layers.contains(&layer) { number } else { 0 };
                     w.kv(key(name), (0..s.layers as u32).map(of).collect::<Vec<u32>>())

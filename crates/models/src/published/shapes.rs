@@ -56,6 +56,8 @@ pub enum Stated {
     Number(f32),
     /// A truth value.
     Bool(bool),
+    /// Numbers.
+    List(&'static [u32]),
     /// A number in the layers that are listed, and zero in the others.
     Of(u32, &'static [u32]),
 }
@@ -336,12 +338,17 @@ const QWEN35: Shape = Shape {
     vocab: 248_320,
     context: 262_144,
     rope_theta: 1e7,
-    more: delta_nets![16, 32],
+    more: delta_nets![16, 32, ("rope.dimension_sections", Stated::List(&[11, 11, 10, 0]))],
     ..QWEN3
 };
 
-const QWEN35_SMALL: Shape =
-    Shape { layers: 24, heads: 8, kv_heads: 2, more: delta_nets![16, 16], ..QWEN35 };
+const QWEN35_SMALL: Shape = Shape {
+    layers: 24,
+    heads: 8,
+    kv_heads: 2,
+    more: delta_nets![16, 16, ("rope.dimension_sections", Stated::List(&[11, 11, 10, 0]))],
+    ..QWEN35
+};
 
 const QWEN35_MOE: Shape = Shape {
     arch: "qwen35moe",
@@ -351,7 +358,12 @@ const QWEN35_MOE: Shape = Shape {
     kv_heads: 2,
     tied: false,
     experts: Some(Experts { count: 256, used: 8, width: 512 }),
-    more: delta_nets![16, 32, ("expert_shared_feed_forward_length", Stated::Size(512))],
+    more: delta_nets![
+        16,
+        32,
+        ("rope.dimension_sections", Stated::List(&[11, 11, 10, 0])),
+        ("expert_shared_feed_forward_length", Stated::Size(512))
+    ],
     optional: &["ffn_gate_inp_shexp.weight"],
     ..QWEN35
 };
@@ -361,6 +373,7 @@ const QWEN3_NEXT: Shape = Shape {
     layers: 48,
     vocab: 151_936,
     experts: Some(Experts { count: 512, used: 10, width: 512 }),
+    more: delta_nets![16, 32, ("expert_shared_feed_forward_length", Stated::Size(512))],
     ..QWEN35_MOE
 };
 
@@ -462,7 +475,7 @@ pub const SHAPES: [Shape; 33] = [
     Shape { name: "tiny",        title: "Tiny Qwen3",   hidden: 256, ffn: 512, layers: 2, heads: 8, kv_heads: 2, head_dim: 64, vocab: 512, context: 512, ..QWEN3 },
     Shape { name: "tiny-moe",    title: "Tiny Qwen3 with experts", hidden: 256, ffn: 512, layers: 2, heads: 8, kv_heads: 2, head_dim: 64, vocab: 512, context: 512, experts: Some(Experts { count: 16, used: 4, width: 512 }), ..QWEN3_MOE },
     Shape { name: "tiny-mla",    title: "Tiny DeepSeek-V2", hidden: 256, ffn: 512, layers: 3, vocab: 512, context: 512, stretch: Stretch::None, experts: Some(Experts { count: 16, used: 4, width: 256 }), ..DEEPSEEK_V2_LITE },
-    Shape { name: "tiny-hybrid", title: "Tiny Qwen3.5", hidden: 256, ffn: 512, layers: 4, heads: 4, kv_heads: 2, head_dim: 64, vocab: 512, context: 512, more: &[("ssm.state_size", Stated::Size(64)), ("ssm.group_count", Stated::Size(4)), ("ssm.time_step_rank", Stated::Size(8)), ("ssm.inner_size", Stated::Size(512)), ("ssm.conv_kernel", Stated::Size(4))], ..QWEN35 },
+    Shape { name: "tiny-hybrid", title: "Tiny Qwen3.5", hidden: 256, ffn: 512, layers: 4, heads: 4, kv_heads: 2, head_dim: 64, vocab: 512, context: 512, more: &[("ssm.state_size", Stated::Size(64)), ("ssm.group_count", Stated::Size(8)), ("ssm.time_step_rank", Stated::Size(16)), ("ssm.inner_size", Stated::Size(512)), ("ssm.conv_kernel", Stated::Size(4)), ("rope.dimension_sections", Stated::List(&[11, 11, 10, 0]))], ..QWEN35 },
 ];
 
 #[cfg(test)]
