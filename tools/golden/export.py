@@ -36,6 +36,17 @@ ARCH_TENSORS = {
     **{gemma: {"post_attention_layernorm": "post_attention_norm",
                "pre_feedforward_layernorm": "ffn_norm",
                "post_feedforward_layernorm": "post_ffw_norm"} for gemma in ("gemma2", "gemma3")},
+    "gemma4": {"post_attention_layernorm": "post_attention_norm",
+               "pre_feedforward_layernorm": "ffn_norm",
+               "post_feedforward_layernorm": "post_ffw_norm",
+               "post_feedforward_layernorm_1": "post_ffw_norm_1",
+               "post_feedforward_layernorm_2": "post_ffw_norm_2",
+               "pre_feedforward_layernorm_2": "pre_ffw_norm_2",
+               "per_layer_input_gate": "inp_gate", "per_layer_projection": "proj",
+               "post_per_layer_input_norm": "post_norm", "layer_scalar": "layer_output_scale",
+               "router.proj": "ffn_gate_inp", "router.scale": "ffn_gate_inp",
+               "router.per_expert_scale": "ffn_down_exps",
+               "experts.gate_up_proj": "ffn_gate_up_exps", "experts.down_proj": "ffn_down_exps"},
     "starcoder2": {"mlp.c_fc": "ffn_up", "mlp.c_proj": "ffn_down"},
     "granite": {"shared_mlp.input_linear": "ffn_gate ffn_up",
                 "shared_mlp.output_linear": "ffn_down"},
@@ -67,12 +78,19 @@ TOP_TENSORS = {
     "model.embed_tokens": "token_embd", "model.norm": "output_norm", "lm_head": "output",
     **recurrent.TOP_TENSORS,
 }
-# Buffers that files have: biases of the choice of experts.
+TOP_TENSORS |= {"model.embed_tokens_per_layer": "per_layer_token_embd",
+                "model.per_layer_model_projection": "per_layer_model_proj",
+                "model.per_layer_projection_norm": "per_layer_proj_norm"}
+# Buffers that files have: biases of the choice of experts, and factors of layers.
 CHOICE = ("e_score_correction_bias", "expert_bias")
+BUFFERS = (*CHOICE, "layer_scalar")
 
 
 def file_names(spec: Spec, name: str) -> list[str]:
     """The tensors of the file that hold the parameter `name`, rows after rows."""
+    if name.endswith(("router.scale", "router.per_expert_scale")):
+        layer, tensor = name.split(".")[2], name.rsplit(".", 2)[-1]
+        return [f"blk.{layer}.ffn_{'gate_inp' if tensor == 'scale' else 'down_exps'}.scale"]
     if name.endswith(CHOICE):
         return [f"blk.{name.split('.')[2]}.exp_probs_b.bias"]
     if not name.endswith((".weight", ".bias")):  # of experts, all in one
@@ -129,7 +147,7 @@ def of_parameter(spec: Spec, name: str, parts: list[np.ndarray]) -> np.ndarray:
     w = np.concatenate(parts, rows)
     if spec.permuted and ("q_proj" in name or "k_proj" in name):
         w = split_halves(w, spec.heads if "q_proj" in name else spec.kv_heads)
-    if spec.arch.startswith("gemma") and "norm" in name:
+    if spec.arch in ("gemma2", "gemma3") and "norm" in name:
         w = w - 1  # added back by the model, without a rounding
     return w
 
@@ -145,7 +163,8 @@ def shapes(spec: Spec, name: str, p, count: int) -> list[tuple]:
     if fused(spec, name):
         return [((spec.heads + 2 * spec.kv_heads) * spec.head_dim, spec.hidden)]
     # a matrix of one row is a vector in files
-    shape, rows = list(p.shape if p.shape[0] > 1 else p.shape[1:]), rows_of(name, p)
+    one_row = p.ndim > 1 and p.shape[0] == 1
+    shape, rows = list(p.shape[1:] if one_row else p.shape), rows_of(name, p)
     if turned(spec, name) and len(shape) == 3:
         shape[1:] = shape[:0:-1]
     shape[rows] //= count
@@ -157,7 +176,7 @@ def tensors(spec: Spec, model, seed: int) -> dict[str, tuple[np.ndarray, np.floa
     and offset."""
     file = {}
     with torch.no_grad():
-        choice = [b for b in model.named_buffers() if b[0].endswith(CHOICE)]
+        choice = [b for b in model.named_buffers() if b[0].endswith(BUFFERS)]
         for name, p in [*model.named_parameters(), *choice]:
             names = file_names(spec, name)
             for n, shape in zip(names, shapes(spec, name, p, len(names))):
@@ -183,6 +202,10 @@ def stated(spec: Spec) -> dict[str, np.ndarray]:
     """Tensors whose values mean something."""
     if spec.rope.get("rope_type") == "llama3":
         return {"rope_freqs.weight": frequency_divisors(spec)}
+    if spec.arch == "gemma4":  # the first pairs turn, the others do not
+        pairs = spec.head_dim // 2
+        turning = int(spec.head_dim * spec.rope["partial_rotary_factor"] / 2)
+        return {"rope_freqs.weight": np.array([1.0] * turning + [1e30] * (pairs - turning), np.float32)}
     if spec.rope.get("rope_type") == "longrope":
         return {f"rope_factors_{length}.weight": np.array(spec.rope[f"{length}_factor"], np.float32)
                 for length in ("short", "long")}
@@ -208,7 +231,8 @@ def export(spec: Spec, seed: int, file: dict, path: Path) -> None:
     plain = spec.arch == "starcoder2" or spec.arch.startswith("nemotron_h")
     add_eps = w.add_layer_norm_eps if plain else w.add_layer_norm_rms_eps
     add_eps(spec.eps)
-    w.add_rope_dimension_count(int(spec.head_dim * spec.rope.get("partial_rotary_factor", 1)))
+    partial = 1 if spec.arch == "gemma4" else spec.rope.get("partial_rotary_factor", 1)
+    w.add_rope_dimension_count(int(spec.head_dim * partial))
     w.add_rope_freq_base(spec.theta)
     for key, value in spec.keys.items():
         if key != "context_length":

@@ -10,10 +10,10 @@ import recurrent
 from specs import INTERLEAVED, NOPE_EVERY, PERMUTED
 
 
-GELU = ("starcoder2", "gemma2", "gemma3")
+GELU = ("starcoder2", "gemma2", "gemma3", "gemma4")
 # Every such layer is without a window, where some have one; files may list the layers instead.
-PERIOD = {"llama4": 4, "gemma2": 2, "gemma3": 6, "olmo2": 4, "gpt-oss": 2}
-LOCAL = {"gemma3": 1e4, "olmo2": None}  # layers with a window have unstretched RoPE of this base
+PERIOD = {"gemma4": 6, "llama4": 4, "gemma2": 2, "gemma3": 6, "olmo2": 4, "gpt-oss": 2}
+LOCAL = {"gemma4": 1e4, "gemma3": 1e4, "olmo2": None}  # layers with a window have unstretched RoPE of this base
 
 
 SOFTMAX, SIGMOID, CHOSEN, MIXER = 1, 2, 3, -1  # what scores of experts become
@@ -21,7 +21,7 @@ GATES = {"llama": CHOSEN, "granitemoe": CHOSEN, "gpt-oss": CHOSEN, "minimax-m2":
          "nemotron_h_moe": SIGMOID, "lfm2moe": SIGMOID, "granitehybrid": CHOSEN,
          "phimoe": MIXER}
 NORMALISED = ("qwen3moe", "minimax-m2", "ernie4_5-moe", "hunyuan-moe",
-              "qwen3next", "qwen35moe", "lfm2moe")
+              "qwen3next", "qwen35moe", "lfm2moe", "gemma4")
 NORMS_LAST = ("hunyuan-moe",)  # after RoPE
 
 
@@ -61,6 +61,8 @@ class Float64:
         if self.latent:
             self.d = self.key("attention.key_length_mla", self.d)
         self.scale = self.key("attention.scale", 1 / math.sqrt(self.d))
+        if self.arch == "gemma4":
+            self.scale = 1.0
         self.rot, self.context = get("rope.dimension_count"), get("context_length")
         self.base = get("rope.freq_base")
         self.freq = self.base ** (-np.arange(0, self.rot, 2) / self.rot)
@@ -74,7 +76,8 @@ class Float64:
         self.local = (self.freq, self.rope_gain)
         if self.window and self.arch in LOCAL:
             base = self.key("rope.freq_base_swa", LOCAL[self.arch] or self.base)
-            self.local = (base ** (-np.arange(0, self.rot, 2) / self.rot), 1.0)
+            rot = self.key("rope.dimension_count_swa", self.rot)
+            self.local = (base ** (-np.arange(0, rot, 2) / rot), 1.0)
 
     def stretch(self):
         """Angles and gain of a stretched context."""
@@ -126,10 +129,10 @@ class Float64:
         angle = np.arange(len(x))[:, None, None] * freq
         cos, sin = np.cos(angle) * gain, np.sin(angle) * gain
         out = x.copy()
-        half = self.rot // 2
+        half = len(freq)
         neighbours = self.arch in PERMUTED + INTERLEAVED
-        a, b = ((slice(0, self.rot, 2), slice(1, self.rot, 2)) if neighbours
-                else (slice(0, half), slice(half, self.rot)))
+        a, b = ((slice(0, 2 * half, 2), slice(1, 2 * half, 2)) if neighbours
+                else (slice(0, half), slice(half, 2 * half)))
         out[..., a] = x[..., a] * cos - x[..., b] * sin
         out[..., b] = x[..., a] * sin + x[..., b] * cos
         return out
@@ -238,8 +241,14 @@ class Float64:
         if self.arch == "llama4":
             chunk = np.arange(n) // self.window
             behind = np.where(chunk[:, None] == chunk[None, :], 0.0, -np.inf)
+        d = self.key("attention.key_length_swa", self.d) if self.windowed[i] else self.d
+        own = self.layers - self.key("attention.shared_kv_layers", 0)
         if self.latent:
             q, k, v = self.of_latents(h, p)
+        elif self.arch == "gemma4":
+            q = linear(h, p + "attn_q")
+            k = linear(h, p + "attn_k") if i < own else np.zeros((n, d))
+            v = linear(h, p + "attn_v") if p + "attn_v.weight" in t else k
         elif p + "attn_qkv.weight" in t:
             ends = np.cumsum([self.heads, self.kv_heads]) * self.d
             q, k, v = np.split(linear(h, p + "attn_qkv"), ends, axis=1)
@@ -249,11 +258,11 @@ class Float64:
                 q, gate = np.split(q.reshape(n, self.heads, -1), 2, axis=2)
                 q, gate = q.reshape(n, -1), gate.reshape(n, -1)
         # norms of queries and keys go over whole rows or over heads, as long as their weights
-        rows = t.get(p + "attn_q_norm.weight", np.zeros(0)).size > self.d
+        rows = t.get(p + "attn_q_norm.weight", np.zeros(0)).size > d
         if rows:
             q, k = self.norm(q, p + "attn_q_norm"), self.norm(k, p + "attn_k_norm")
         if not self.latent:
-            q, k, v = (m.reshape(n, -1, self.d) for m in (q, k, v))
+            q, k, v = (m.reshape(n, -1, d) for m in (q, k, v))
         last = self.arch in NORMS_LAST
         if not rows and not last:
             q, k = self.norm_if(q, p + "attn_q_norm"), self.norm_if(k, p + "attn_k_norm")
@@ -274,6 +283,11 @@ class Float64:
             original = self.key("rope.scaling.original_context_length", None)
             stretches = np.arange(n) // original
             q = q * (1 + growth * np.log(1 + stretches))[:, None, None]
+        if self.arch == "gemma4":
+            v = recurrent.rms(v, self.eps)
+            if i >= own:
+                k, v = self.kept[max(j for j in range(own) if self.windowed[j] == self.windowed[i])]
+            self.kept[i] = (k, v)
         k, v = (np.repeat(m, self.heads // m.shape[1], axis=1) for m in (k, v))
         s = np.einsum("qhd,khd->hqk", q, k) * self.scale
         s = self.capped(s, "attn_logit_softcapping") + hidden
@@ -300,12 +314,40 @@ class Float64:
         if p + "attn_gate.weight" in t:
             yield recurrent.delta_net(t, p, h, self.recurrence, self.eps)
 
+    def last_of_gemma4(self, x, h, p, own):
+        """What a layer adds behind attention, and its factor."""
+        t, linear = self.t, self.linear
+        y = linear(self.act(linear(h, p + "ffn_gate")) * linear(h, p + "ffn_up"), p + "ffn_down")
+        if p + "ffn_gate_inp.weight" in t:
+            r = recurrent.rms(x, self.eps) * t[p + "ffn_gate_inp.scale"] / math.sqrt(x.shape[1])
+            z, scores = self.norm(x, p + "pre_ffw_norm_2"), r @ t[p + "ffn_gate_inp.weight"].T
+            of_experts = np.zeros_like(x)
+            for i, row in enumerate(z):
+                for e, weight in enumerate(self.choose(scores[i], None)):
+                    if weight:
+                        gate, up = np.split(t[p + "ffn_gate_up_exps.weight"][e] @ row, 2)
+                        down = t[p + "ffn_down_exps.weight"][e] @ (self.act(gate) * up)
+                        of_experts[i] += weight * t[p + "ffn_down_exps.scale"][e] * down
+            y = self.norm(y, p + "post_ffw_norm_1") + self.norm(of_experts, p + "post_ffw_norm_2")
+        x = x + self.norm(y, p + "post_ffw_norm")
+        if own is not None:
+            y = linear(self.act(linear(x, p + "inp_gate")) * own, p + "proj")
+            x = x + self.norm(y, p + "post_norm")
+        return x * t.get(p + "layer_output_scale.weight", 1.0)
+
     def __call__(self, tokens: list[int]) -> np.ndarray:
         t, linear = self.t, self.linear
         x = t["token_embd.weight"][tokens] * self.key("embedding_scale", 1.0)
         if self.arch.startswith("gemma"):
             x = x * math.sqrt(x.shape[1])
-        add = self.key("residual_scale", 1.0)
+        add, self.kept = self.key("residual_scale", 1.0), {}
+        own = None
+        if "per_layer_token_embd.weight" in t:
+            width = len(t["per_layer_proj_norm.weight"])
+            own = (x @ t["per_layer_model_proj.weight"].T / math.sqrt(x.shape[1])).reshape(len(x), -1, width)
+            own = recurrent.rms(own, self.eps) * t["per_layer_proj_norm.weight"]
+            looked_up = t["per_layer_token_embd.weight"][tokens].reshape(own.shape)
+            own = (own + looked_up * math.sqrt(width)) / math.sqrt(2)
         # families that call the norm before the feed-forward layer after what comes before it
         sparse_norm = self.arch in ("glm4moe", "gpt-oss", "qwen3next", "qwen35", "qwen35moe")
         for i in range(self.layers):
@@ -318,6 +360,9 @@ class Float64:
                 continue
             if mixed:
                 h = self.norm_if(x, p + ("post_attention_norm" if sparse_norm else "ffn_norm"))
+            if self.arch == "gemma4":
+                x = self.last_of_gemma4(x, h, p, own if own is None else own[:, i])
+                continue
             if p + "ffn_gate_inp.weight" in t:
                 x = x + add * self.experts(h, p)
                 continue

@@ -52,7 +52,7 @@ def build(spec: Spec):
     common = dict(
         vocab_size=spec.vocab, hidden_size=spec.hidden, intermediate_size=spec.ffn,
         num_hidden_layers=spec.layers, num_attention_heads=spec.heads,
-        num_key_value_heads=spec.kv_heads, head_dim=spec.head_dim,
+        num_key_value_heads=spec.kv_heads, head_dim=spec.keys.get("attention.key_length_swa", spec.head_dim),
         max_position_embeddings=spec.keys.get("context_length", CONTEXT), rms_norm_eps=spec.eps,
         rope_parameters=rope,
         tie_word_embeddings=spec.tied, attention_bias=False, attn_implementation="eager",

@@ -32,11 +32,11 @@ const DENSE: [&str; 22] = [
     "glm4",
 ];
 
-/// Models with states of fixed size.
-const HYBRID: [&str; 4] = ["lfm2", "nemotron_h", "falcon_h1", "qwen35"];
+/// Models with states of fixed size, or whose layers share keys and values.
+const HYBRID: [&str; 5] = ["lfm2", "nemotron_h", "falcon_h1", "qwen35", "gemma4"];
 
 /// Models with experts, the last of them with states too.
-const EXPERTS: [&str; 22] = [
+const EXPERTS: [&str; 23] = [
     "qwen3moe",
     "qwen2moe",
     "olmoe",
@@ -59,6 +59,7 @@ const EXPERTS: [&str; 22] = [
     "nemotron_h_moe",
     "qwen3next",
     "qwen35moe",
+    "gemma4_experts",
 ];
 
 /// Largest difference relative to the largest logit, with keys and values in f32. Transformers

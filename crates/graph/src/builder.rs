@@ -13,7 +13,7 @@ pub use recurrent::{ConvolutionOf, RecurrenceOf, RecurrentRows, RecurrentSizes, 
 
 use crate::error::Error;
 use crate::list::Append;
-use crate::op::{Activation, Attention, Heads, Norm, NormOver, Op, Rope, RopeId};
+use crate::op::{Activation, Attention, Given, Heads, Norm, NormOver, Op, Rope, RopeId};
 use crate::placement::{Cut, Placement, Shares};
 use crate::state::{KV_CLASSES, Keep, Shape, State};
 use crate::tensor::{Bundle, BundleInfo, Domain};
@@ -266,19 +266,28 @@ impl<'a> Builder<'a> {
         Ok(self.add_vector(name, len, None))
     }
 
+    /// The same times `factor`.
+    pub fn vector_times(&mut self, name: &str, len: usize, factor: f32) -> Result<VectorId, Error> {
+        let vector = self.vector(name, len)?;
+        self.graph.vectors[vector.0 as usize].factor = factor;
+        Ok(vector)
+    }
+
     fn add_vector(&mut self, name: &str, len: usize, turned: Option<usize>) -> VectorId {
         self.graph.vectors.push(Vector {
             name: name.to_owned(),
             len,
             fill: None,
             turned,
+            factor: 1.0,
             turns: None,
         });
         VectorId(self.graph.vectors.len() as u32 - 1)
     }
 
-    /// What a matrix's products are multiplied by, where the file says so: NVFP4's scales end at 448, so its
-    /// files have a number beside a tensor, `X.scale` for `X.weight`, or one for each of `count` experts.
+    /// What a matrix's products are multiplied by, where the file says so: a number beside a tensor, `X.scale` for
+    /// `X.weight`, or one for each of `count` experts. Files of NVFP4 have it, whose scales end at 448, and experts
+    /// of Gemma 4.
     ///
     /// `X.input_scale` is for multiplying with inputs of that type, which nobody does here.
     fn scale(
@@ -287,10 +296,11 @@ impl<'a> Builder<'a> {
         ty: TensorType,
         count: usize,
     ) -> Result<Option<VectorId>, Error> {
-        let stem = tensor.strip_suffix(".weight").filter(|_| ty == TensorType::NVFP4);
+        let known = ty == TensorType::NVFP4 || count > 1;
+        let stem = tensor.strip_suffix(".weight").filter(|_| known);
         let Some(stem) = stem else { return Ok(None) };
         let [own, input] = ["scale", "input_scale"].map(|what| format!("{stem}.{what}"));
-        if self.has(&input) {
+        if ty == TensorType::NVFP4 && self.has(&input) {
             self.wanted(&input, 1, count)?;
         }
         let known = self.graph.vectors.iter().position(|vector| vector.name == own);
@@ -310,6 +320,7 @@ impl<'a> Builder<'a> {
                 len,
                 fill: Some(1.0),
                 turned: None,
+                factor: 1.0,
                 turns: None,
             });
             self.graph.vectors.len() - 1
@@ -347,7 +358,7 @@ impl<'a> Builder<'a> {
         // The smallest number of query heads that fills whole blocks of the output projection.
         let unit = (1..=q).find(|u| (u * dim).is_multiple_of(block)).unwrap_or(q);
         let q_cut = Cut::heads(q, q / kv, unit, dim, &self.shares);
-        Ok(Heads { q, kv, dim, q_cut, shared: false })
+        Ok(Heads { q, kv, dim, q_cut, shared: false, given: Given::KeysAndValues })
     }
 
     /// Parts of a row-split matrix: `rows` and their cut over the nodes for each.
@@ -383,6 +394,22 @@ impl<'a> Builder<'a> {
             before += rows;
         }
         Ok(parts)
+    }
+
+    /// Declares `q | k`, or `q` alone, as [`Heads::given`] says.
+    pub fn queries(
+        &mut self,
+        [q, k]: [&str; 2],
+        hidden: usize,
+        h: &Heads,
+    ) -> Result<MatrixId, Error> {
+        let queries = (h.q * h.dim, h.q_cut.scaled(h.dim));
+        let keys = (h.kv * h.dim, h.kv_cut().scaled(h.dim));
+        let parts = match h.given {
+            Given::Nothing => self.stack(Tensors::Apart([q]), [queries], hidden)?,
+            _ => self.stack(Tensors::Apart([q, k]), [queries, keys], hidden)?,
+        };
+        Ok(self.add_matrix("qkv", SplitBy::Rows, parts))
     }
 
     /// Declares `q | k | v` as one matrix, rows cut by heads.
@@ -608,11 +635,31 @@ impl<'a> Builder<'a> {
             };
             *squares = true;
         }
-        spec.cache = self.state(spec.keep, Shape::Heads(spec.heads.clone()));
+        spec.cache = match spec.borrows {
+            None => self.state(spec.keep, Shape::Heads(spec.heads.clone())),
+            Some(layer) => self.cache_of(layer),
+        };
         let widths: Vec<usize> =
             (0..self.graph.nodes).map(|n| spec.heads.q_len(n) * spec.heads.dim).collect();
         let op = Op::Attention { qkv, latents, spec: Box::new(spec) };
         self.push(op, Placement::Split, domain, &widths)
+    }
+
+    /// The heads of a layer's attention.
+    pub fn heads_of(&self, layer: usize) -> Option<&Heads> {
+        self.graph.ops.iter().find_map(|node| match &node.op {
+            Op::Attention { spec, .. } if node.layer == Some(layer) => Some(&spec.heads),
+            _ => None,
+        })
+    }
+
+    /// The state of a layer's attention.
+    fn cache_of(&self, layer: usize) -> usize {
+        let own = self.graph.ops.iter().find_map(|node| match &node.op {
+            Op::Attention { spec, .. } if node.layer == Some(layer) => Some(spec.cache),
+            _ => None,
+        });
+        own.expect("a layer before this one with attention")
     }
 
     /// Declares something that an operator keeps of every sequence: its number. One operator may have
@@ -626,19 +673,42 @@ impl<'a> Builder<'a> {
         self.graph.states.len() - 1
     }
 
-    /// `x + scale * norm(Σ partials + bias)`, on every node; the bias is that of the matrix which
+    /// `(x + scale * norm(Σ partials + bias)) * factor`, on every node; the bias is that of the matrix which
     /// gave the partials.
     pub fn residual(
         &mut self,
         x: Bundle,
         partial: Bundle,
         norm: Option<Norm>,
-        scale: f32,
+        (scale, factor): (f32, Option<VectorId>),
     ) -> Bundle {
         let (width, domain) = self.expect(x, Placement::Replicated, "residual");
         self.expect(partial, Placement::Partial, "residual");
+        let (x, widths) = (Some(x), self.everywhere(width));
+        let op = Op::Residual { x, partial, norm, scale, factor };
+        self.push(op, Placement::Replicated, domain, &widths)
+    }
+
+    /// `norm(Σ partials + bias)`, on every node.
+    pub fn sum(&mut self, partial: Bundle, norm: Option<Norm>) -> Bundle {
+        let (width, domain) = self.expect(partial, Placement::Partial, "a sum");
         let widths = self.everywhere(width);
-        self.push(Op::Residual { x, partial, norm, scale }, Placement::Replicated, domain, &widths)
+        let op = Op::Residual { x: None, partial, norm, scale: 1.0, factor: None };
+        self.push(op, Placement::Replicated, domain, &widths)
+    }
+
+    /// `(norm(x) + y) * scale * factor`, the norm being of each run of as many elements as it has weights.
+    pub fn blend(
+        &mut self,
+        (x, norm): (Bundle, Norm),
+        y: Bundle,
+        (scale, factor): (f32, Option<VectorId>),
+    ) -> Bundle {
+        let (width, domain) = self.expect(x, Placement::Replicated, "blend");
+        assert_eq!(self.expect(y, Placement::Replicated, "blend").0, width, "as wide");
+        let widths = self.everywhere(width);
+        let op = Op::Blend { x, y, norm, scale, factor };
+        self.push(op, Placement::Replicated, domain, &widths)
     }
 
     /// Keeps the rows whose logits are asked for.

@@ -40,6 +40,12 @@ pub enum Error {
         /// Layers of the model.
         layers: usize,
     },
+    /// A pipeline of layers that need more of each other than the residual stream.
+    #[error(
+        "layers of this model read keys and values of others, or inputs of their own: they cannot be a \
+         pipeline, so another way to use the nodes is needed"
+    )]
+    NoPipeline,
     /// Phases of a plan that do not ascend.
     #[error(
         "the plan has a phase of up to {tokens} tokens behind one of up to {before}: phases must ascend, \

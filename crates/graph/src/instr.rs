@@ -58,6 +58,10 @@ pub struct Finish {
     pub norm: Option<Norm>,
     /// Factor on the result.
     pub scale: f32,
+    /// Factor on the sum with the stream.
+    pub factor: Option<VectorId>,
+    /// Whether there is no stream, but what was there is written over.
+    pub alone: bool,
 }
 
 /// What an instruction does.
@@ -157,6 +161,17 @@ pub enum Kind {
     },
     /// Partial states to attention outputs.
     Join { states: BufId, spec: Box<Attention>, out: BufId, work: Work },
+    /// `out = (norm(x) + y) * scale * factor`, run by run.
+    Blend {
+        x: BufId,
+        y: BufId,
+        width: usize,
+        norm: Norm,
+        scale: f32,
+        factor: Option<VectorId>,
+        out: BufId,
+        work: Work,
+    },
     /// `out = x + finish(Σ partials)`.
     Residual {
         x: BufId,
@@ -373,6 +388,10 @@ impl Instr {
                 let reads = [x, raw].map(|b| read(*b, Reach::Group));
                 reads.into_iter().chain(own).chain(told).collect()
             }
+            Kind::Blend { x, y, out, work, .. } => {
+                let reach = self.row_wise(*work);
+                vec![read(*x, reach), read(*y, reach), write(*out, reach)]
+            }
             Kind::Modulation { x, gate, squares, out, work, .. } => {
                 let reach = self.row_wise(*work);
                 let reads = [Some(*x), *gate, *squares].into_iter().flatten();
@@ -435,6 +454,7 @@ impl Instr {
                 (Some(_), None) => "head_norm",
                 (None, _) => "gate",
             },
+            Kind::Blend { .. } => "blend",
             Kind::Residual { .. } => "residual",
             Kind::Select { .. } => "select",
             Kind::Hidden { .. } => "hidden",
@@ -449,7 +469,7 @@ impl Instr {
                 Some(*work)
             }
             Kind::Residual { work, .. } | Kind::Select { work, .. } => Some(*work),
-            Kind::Modulation { work, .. } => Some(*work),
+            Kind::Modulation { work, .. } | Kind::Blend { work, .. } => Some(*work),
             Kind::Receive { work, .. } | Kind::Choose { work, .. } => Some(*work),
             Kind::Send { .. } | Kind::Hidden { .. } => Some(Work::Rows),
             Kind::Load { .. } => Some(Work::Private),

@@ -279,13 +279,15 @@ impl Lowering<'_> {
         let work = self.variant.work(domain);
         let emitted = match &node.op {
             Op::Embed { table, scale } => {
-                let shared = self.buffer("x", out, Some(0), Work::Rows);
+                // The residual stream, or inputs of layers.
+                let role = if out.0 == 0 { "x".to_owned() } else { format!("x{}", out.0) };
+                let shared = self.buffer(&role, out, Some(0), Work::Rows);
                 let (table, scale) = (*table, *scale);
                 self.emit(layer, domain, Kind::Embed { table, scale, out: shared });
                 match work {
                     Work::Rows => shared,
                     Work::Private => {
-                        let own = self.buffer("x", out, layer, work);
+                        let own = self.buffer(&role, out, layer, work);
                         self.emit(layer, domain, Kind::Load { x: shared, out: own, width });
                         own
                     }
@@ -407,18 +409,32 @@ impl Lowering<'_> {
                 self.emit(layer, domain, kind);
                 to
             }
-            Op::Residual { x, partial, norm, scale } => {
+            Op::Blend { x, y, norm, scale, factor } => {
+                let to = self.buffer(&format!("x{}", out.0), out, layer, work);
+                let (x, y, norm) = (self.value(*x), self.value(*y), *norm);
+                let (scale, factor) = (*scale, *factor);
+                let kind = Kind::Blend { x, y, width, norm, scale, factor, out: to, work };
+                self.emit(layer, domain, kind);
+                to
+            }
+            Op::Residual { x, partial, norm, scale, factor } => {
                 let at = self.graph.ops.iter().position(|n| n.out == out);
-                let from = self.value(*x);
+                let at = at.expect("an operator of this graph");
                 // The stream is updated in place unless somebody reads the old value later.
-                let to = if self.last_use[x] == at.expect("an operator of this graph") {
-                    from
-                } else {
-                    self.buffer(&format!("x{}", out.0), out, layer, work)
-                };
+                let own = x.filter(|x| self.last_use[x] == at).map(|x| self.value(x));
+                let to =
+                    own.unwrap_or_else(|| self.buffer(&format!("x{}", out.0), out, layer, work));
+                let from = x.map_or(to, |x| self.value(x));
                 let (sum, product, bias) = &self.sums[partial];
                 let sum = Box::new(sum.clone());
-                let finish = Finish { product: *product, bias: *bias, norm: *norm, scale: *scale };
+                let finish = Finish {
+                    product: *product,
+                    bias: *bias,
+                    norm: *norm,
+                    scale: *scale,
+                    factor: *factor,
+                    alone: x.is_none(),
+                };
                 let (partial, gather) = (self.value(*partial), self.variant.gather);
                 let kind =
                     Kind::Residual { x: from, partial, finish, out: to, width, work, gather, sum };
@@ -491,9 +507,10 @@ impl Lowering<'_> {
         let rope = spec.rope.map(|rope| self.buffers.rope(rope.0 as usize, 0));
         let place = Place { rope, squares: self.squares.get(&qkv).copied() };
         // Several items of a range may share its keys.
-        let append = self.variant.append_in_attention && !spec.heads.shared;
+        let own = spec.borrows.is_none();
+        let append = self.variant.append_in_attention && !spec.heads.shared && own;
         let spec = Box::new(spec.clone());
-        if !append {
+        if !append && own {
             let spec = spec.clone();
             self.emit(layer, domain, Kind::Prepare { from, place, cache, spec });
         }

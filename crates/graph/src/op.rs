@@ -51,6 +51,19 @@ pub struct Heads {
     /// All key/value heads are one, which is stored once on each node: they only say which query heads
     /// are attended together.
     pub shared: bool,
+    /// What the product that gives queries gives besides.
+    pub given: Given,
+}
+
+/// What comes with queries.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum Given {
+    /// Keys and values.
+    KeysAndValues,
+    /// Keys, which are values too before they get a norm and RoPE.
+    Keys,
+    /// Nothing: keys and values are another layer's, or come from elsewhere.
+    Nothing,
 }
 
 impl Heads {
@@ -108,10 +121,12 @@ impl Heads {
     /// written in whole tiles, so each begins at a multiple of one.
     pub fn sections(&self, node: usize) -> [usize; 4] {
         let whole = |heads: usize| (heads * self.dim).next_multiple_of(TILE_ROWS);
-        // Shared keys come from elsewhere.
-        let kv = if self.shared { 0 } else { self.kv_len(node) };
-        let (q, kv) = (whole(self.q_len(node)), whole(kv));
-        [0, q, q + kv, q + 2 * kv]
+        let (q, kv) = (whole(self.q_len(node)), whole(self.kv_len(node)));
+        match self.given {
+            Given::KeysAndValues => [0, q, q + kv, q + 2 * kv],
+            Given::Keys => [0, q, q, q + kv],
+            Given::Nothing => [0, q, q, q],
+        }
     }
 
     /// Elements of a head as attention and the cache have it: what it lacks to a multiple of the
@@ -204,6 +219,8 @@ pub struct Attention {
     pub norm_over: NormOver,
     /// Whether they come after RoPE; those of whole rows cannot.
     pub norm_last: bool,
+    /// Weights of that of values.
+    pub v_norm: Option<VectorId>,
     /// Their epsilon.
     pub norm_eps: f32,
     /// Rotary embedding; `None` where positions do not count.
@@ -221,6 +238,8 @@ pub struct Attention {
     pub soft_cap: Option<f32>,
     /// Which keys a token sees: all, or those of a sliding window or a chunk, the last of which is its own.
     pub keep: Keep,
+    /// The layer whose keys and values it attends, if not its own.
+    pub borrows: Option<usize>,
     /// Index of the state that holds its keys and values; the builder gives it.
     pub cache: usize,
 }
@@ -339,16 +358,32 @@ pub enum Op {
         /// Parameters.
         spec: Box<Modulation>,
     },
-    /// `x + scale * norm(Σ partials + bias)`. Replicated and partial to replicated.
-    Residual {
-        /// Residual stream.
+    /// `(norm(x) + y) * scale * factor`, the norm being of each run of as many elements as it has weights. Takes and
+    /// gives replicated.
+    Blend {
+        /// What gets a norm.
         x: Bundle,
+        /// What is added.
+        y: Bundle,
+        /// An RMSNorm.
+        norm: Norm,
+        /// Factor on the sum.
+        scale: f32,
+        /// Another, one number.
+        factor: Option<VectorId>,
+    },
+    /// `(x + scale * norm(Σ partials + bias)) * factor`. Replicated and partial to replicated.
+    Residual {
+        /// Residual stream; none, where the sum stands alone.
+        x: Option<Bundle>,
         /// What is added.
         partial: Bundle,
         /// Norm of its sum.
         norm: Option<Norm>,
         /// Factor on it.
         scale: f32,
+        /// Factor on the new stream, one number.
+        factor: Option<VectorId>,
     },
     /// Keeps the rows whose logits are asked for. Takes and gives replicated.
     Select {
@@ -380,7 +415,8 @@ impl Op {
             Op::Convolution { x, .. } => (Some(*x), None),
             Op::Recurrence { x, raw, .. } => (Some(*x), Some(*raw)),
             Op::Modulation { x, gate, .. } => (Some(*x), *gate),
-            Op::Residual { x, partial, .. } => (Some(*x), Some(*partial)),
+            Op::Blend { x, y, .. } => (Some(*x), Some(*y)),
+            Op::Residual { x, partial, .. } => (*x, Some(*partial)),
             Op::ExpertsUp { x, chosen, .. } | Op::ExpertsDown { x, chosen, .. } => {
                 (Some(*x), Some(*chosen))
             }
@@ -429,6 +465,7 @@ impl Op {
             Op::Convolution { .. } => "convolution",
             Op::Recurrence { .. } => "recurrence",
             Op::Modulation { .. } => "modulation",
+            Op::Blend { .. } => "blend",
             Op::Residual { .. } => "residual",
             Op::Select { .. } => "select",
             Op::Logits { .. } => "logits",

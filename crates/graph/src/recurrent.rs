@@ -185,6 +185,8 @@ pub struct Modulation {
     pub norm: Option<HeadNorm>,
     /// Then a factor, the function of a gate, whose columns begin there on each node.
     pub gate: Option<(Activation, Vec<usize>)>,
+    /// Where the input's columns begin on each node.
+    pub from: Vec<usize>,
 }
 
 /// RMSNorms of heads.

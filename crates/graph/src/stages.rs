@@ -6,6 +6,7 @@
 
 use crate::builder::{Graph, Node};
 use crate::error::Error;
+use crate::op::Op;
 use crate::plan::{Mode, Plan};
 use crate::weight::MatrixId;
 use std::ops::Range;
@@ -30,6 +31,13 @@ impl Spans {
         let stages = plan.groups.len();
         if layers < stages {
             return Err(Error::TooManyStages { stages, layers });
+        }
+        let borrows = |node: &Node| {
+            matches!(&node.op, Op::Attention { spec, .. } if spec.borrows.is_some())
+                || matches!(&node.op, Op::Modulation { spec, .. } if spec.from.iter().any(|at| *at > 0))
+        };
+        if graph.ops.iter().any(borrows) {
+            return Err(Error::NoPipeline);
         }
         let first = |layer| graph.ops.iter().position(|n| n.layer == Some(layer)).unwrap_or(all);
         let weight = |ops: Range<usize>| -> usize {

@@ -455,6 +455,8 @@ pub struct Vector {
     pub fill: Option<f32>,
     /// Columns of the file's matrix, if its rows and columns are exchanged.
     pub turned: Option<usize>,
+    /// Factor on its elements.
+    pub factor: f32,
     /// How its rows, or its elements if it is no matrix, are ordered otherwise than in the file.
     pub turns: Option<Turns>,
 }

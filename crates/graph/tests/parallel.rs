@@ -36,6 +36,8 @@ fn build(gguf: &Gguf<'_>, nodes: usize) -> Graph {
         let pair = pair.each_ref().map(String::as_str);
         let (pair, down) = b.feed_forward(pair, &of("ffn_down"), HIDDEN, FFN).unwrap();
         let spec = Attention {
+            v_norm: None,
+            borrows: None,
             heads,
             q_norm: None,
             k_norm: None,
@@ -57,8 +59,8 @@ fn build(gguf: &Gguf<'_>, nodes: usize) -> Graph {
         let a = b.linear(a, output);
         let f = b.gated(n, pair, Activation::Silu);
         let f = b.linear(f, down);
-        x = b.residual(x, a, None, 1.0);
-        x = b.residual(x, f, None, 1.0);
+        x = b.residual(x, a, None, (1.0, None));
+        x = b.residual(x, f, None, (1.0, None));
     }
     b.layer(None);
     let weight = b.vector("output_norm.weight", HIDDEN).unwrap();

@@ -43,6 +43,8 @@ fn build(gguf: &Gguf<'_>, nodes: usize) -> Graph {
         let qkv = b.qkv([&*q, &k, &v], HIDDEN, &heads).unwrap();
         let output = b.attn_output(&o, HIDDEN, &heads).unwrap();
         let spec = Attention {
+            v_norm: None,
+            borrows: None,
             heads,
             q_norm: None,
             k_norm: None,
@@ -62,7 +64,7 @@ fn build(gguf: &Gguf<'_>, nodes: usize) -> Graph {
         let a = b.linear(a, qkv);
         let a = b.attention(a, spec);
         let a = b.linear(a, output);
-        x = b.residual(x, a, None, 1.0);
+        x = b.residual(x, a, None, (1.0, None));
     }
     b.layer(None);
     let norm = b.vector("output_norm.weight", HIDDEN).unwrap();

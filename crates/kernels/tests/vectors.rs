@@ -526,7 +526,8 @@ fn a_rotation_is_a_hadamard_matrix_and_its_own_inverse() {
         let scale = (block as f64).sqrt().recip();
         for (at, &y) in once.iter().enumerate() {
             let first = at / block * block;
-            let sign = |i: usize| if (i & (at - first)).count_ones() % 2 == 0 { 1.0 } else { -1.0 };
+            let even = |i: usize| (i & (at - first)).count_ones().is_multiple_of(2);
+            let sign = |i: usize| if even(i) { 1.0 } else { -1.0 };
             let exact: f64 = (0..block).map(|i| sign(i) * f64::from(x[first + i])).sum();
             // Elements are at most 1: a sum of 256 has 16 roundings of 16 each and some more, times the scale.
             assert!((f64::from(y) - exact * scale).abs() < 1e-5, "{len}: element {at}");

@@ -3,7 +3,8 @@
 use crate::decoder::{Bias, Ffn, Mixer, Moe, Norms, QkNorm, Style};
 use crate::{Error, Hparams, latent, recurrent};
 use graph::{
-    Activation, Attention, Builder, Bundle, Gate, MatrixId, Norm, NormOver, Router, Tensors,
+    Activation, Attention, Builder, Bundle, Gate, Given, Heads, MatrixId, Norm, NormOver, Router,
+    Tensors, VectorId,
 };
 
 /// The name of a layer's weight.
@@ -50,12 +51,13 @@ pub(crate) fn after(
     style: &Style,
     tensor: &str,
     (x, partial): (Bundle, Bundle),
+    factor: Option<VectorId>,
 ) -> Result<Bundle, Error> {
     let norm = match style.norms {
         Norms::Pre | Norms::PreLayer => None,
         Norms::Post | Norms::Both => Some(norm(b, h, style.norms, tensor)?),
     };
-    Ok(b.residual(x, partial, norm, style.residual_scale))
+    Ok(b.residual(x, partial, norm, (style.residual_scale, factor)))
 }
 
 /// `x` and what its tokens take of others, with norms.
@@ -84,7 +86,7 @@ pub(crate) fn mix(
     let norm = format!("blk.{layer}.post_attention_norm");
     let mut x = x;
     for partial in attended.into_iter().chain(recurred) {
-        x = after(b, h, style, &norm, (x, partial))?;
+        x = after(b, h, style, &norm, (x, partial), None)?;
     }
     Ok(x)
 }
@@ -107,7 +109,19 @@ impl Attends {
         let (q_heads, kv_heads, head_dim) = style.heads;
         let [q, k, v, o] = ["attn_q", "attn_k", "attn_v", "attn_output"].map(|t| weight(layer, t));
         let heads = b.heads(q_heads, kv_heads, head_dim, (&o, h.hidden))?;
+        let heads = Heads { given: style.given, ..heads };
+        let same = |of: &Heads| {
+            let nodes = 0..heads.q_cut.nodes();
+            of.dim == heads.dim && nodes.into_iter().all(|n| of.kv_range(n) == heads.kv_range(n))
+        };
+        if style.borrows.is_some_and(|of| !b.heads_of(of).is_some_and(same)) {
+            let (key, value) =
+                (format!("{}.attention.shared_kv_layers", h.arch), layer.to_string());
+            let why = "this layer's heads are not those whose keys and values it shares";
+            return Err(Error::Implausible { key, value, why });
+        }
         let qkv = match style.fused_qkv {
+            _ if style.given != Given::KeysAndValues => b.queries([&*q, &k], h.hidden, &heads)?,
             _ if style.gated => b.gated_qkv([&*q, &k, &v], h.hidden, &heads)?,
             true => b.qkv(Tensors::Fused(&weight(layer, "attn_qkv")), h.hidden, &heads)?,
             false => b.qkv([&*q, &k, &v], h.hidden, &heads)?,
@@ -137,7 +151,11 @@ impl Attends {
         let plain = style.attention(h, heads, layer);
         let attention = Attention {
             q_norm: qk_norm("attn_q_norm", q_heads)?,
-            k_norm: qk_norm("attn_k_norm", kv_heads)?,
+            k_norm: match style.given {
+                Given::Nothing => None,
+                Given::Keys | Given::KeysAndValues => qk_norm("attn_k_norm", kv_heads)?,
+            },
+            v_norm: style.value_norms.then(|| b.ones(head_dim)),
             norm_over: match style.qk_norms {
                 Some(QkNorm::Over(over)) => over,
                 Some(QkNorm::Plain) | None => NormOver::Head,
@@ -167,17 +185,20 @@ pub(crate) fn feed_forward(
     b: &mut Builder<'_>,
     h: &Hparams,
     style: &Style,
-    layer: usize,
+    (layer, factor): (usize, Option<VectorId>),
     x: Bundle,
 ) -> Result<Bundle, Error> {
     match &style.ffn {
         Ffn::None => return Ok(x),
         Ffn::Experts(moe) => return experts(b, h, style, moe, layer, x),
+        Ffn::Beside(f, moe) => return beside(b, h, (style, *f, moe), (layer, factor), x),
         Ffn::Gated(_) | Ffn::GatedFused(_) | Ffn::Plain(_) => {}
     }
     let [gate, up, down] = ["ffn_gate", "ffn_up", "ffn_down"].map(|t| weight(layer, t));
     let (up, down) = match style.ffn {
-        Ffn::None | Ffn::Experts(_) => unreachable!("experts are a block of their own"),
+        Ffn::None | Ffn::Experts(_) | Ffn::Beside(..) => {
+            unreachable!("experts are a block of their own")
+        }
         Ffn::Gated(_) => b.feed_forward([&*gate, &up], &down, h.hidden, style.ffn_width)?,
         Ffn::GatedFused(_) => {
             b.feed_forward::<2>(Tensors::Fused(&up), &down, h.hidden, style.ffn_width)?
@@ -192,10 +213,10 @@ pub(crate) fn feed_forward(
     let f = match style.ffn {
         Ffn::Gated(function) | Ffn::GatedFused(function) => b.gated(f, up, function),
         Ffn::Plain(function) => b.activated(f, up, function),
-        Ffn::None | Ffn::Experts(_) => unreachable!("as above"),
+        Ffn::None | Ffn::Experts(_) | Ffn::Beside(..) => unreachable!("as above"),
     }; // [tokens, ffn]
     let f = b.linear(f, down); // [tokens, hidden], partial
-    after(b, h, style, &format!("blk.{layer}.post_ffw_norm"), (x, f))
+    after(b, h, style, &format!("blk.{layer}.post_ffw_norm"), (x, f), factor)
 }
 
 /// `x + Σ weight * expert(x)`, and what the shared expert gives, with norms.
@@ -272,6 +293,49 @@ fn experts(
         }
     };
     let norm = format!("blk.{layer}.post_ffw_norm");
-    let x = z.map_or(Ok(x), |z| after(b, h, style, &norm, (x, z)))?;
-    after(b, h, style, &norm, (x, y))
+    let x = z.map_or(Ok(x), |z| after(b, h, style, &norm, (x, z), None))?;
+    after(b, h, style, &norm, (x, y), None)
+}
+
+/// `(x + norm(norm(gated(x)) + norm(experts(x)))) * factor` (Gemma 4).
+fn beside(
+    b: &mut Builder<'_>,
+    h: &Hparams,
+    (style, f, moe): (&Style, Activation, &Moe),
+    (layer, factor): (usize, Option<VectorId>),
+    x: Bundle,
+) -> Result<Bundle, Error> {
+    let name = |tensor: &str| weight(layer, tensor);
+    let [gate, up, down] = ["ffn_gate", "ffn_up", "ffn_down"].map(name);
+    let (up, down) = b.feed_forward([&*gate, &up], &down, h.hidden, style.ffn_width)?;
+    let Moe { router, width, expert, .. } = *moe;
+    let size = (router.experts, width);
+    let [gate, each_up, each_down] = ["ffn_gate_exps", "ffn_up_exps", "ffn_down_exps"].map(name);
+    let both = name("ffn_gate_up_exps");
+    let (bank, out) = match b.has(&both) {
+        true => b.experts::<2>(Tensors::Fused(&both), &each_down, h.hidden, size)?,
+        false => b.experts([&*gate, &each_up], &each_down, h.hidden, size)?,
+    };
+    let scores = b.router(&name("ffn_gate_inp"), router.experts, h.hidden)?;
+    let of_router = b.vector_times(
+        &format!("blk.{layer}.ffn_gate_inp.scale"),
+        h.hidden,
+        (h.hidden as f32).sqrt().recip(),
+    )?;
+    let mut rms = |tensor: &str| norm(b, h, Norms::Pre, &format!("blk.{layer}.{tensor}"));
+    let (before, after) = (rms(style.ffn_norm)?, rms("post_ffw_norm_1")?);
+    let (before_experts, after_experts) = (rms("pre_ffw_norm_2")?, rms("post_ffw_norm_2")?);
+    let last = rms("post_ffw_norm")?;
+    let r = b.norm(x, Norm::Rms { weight: of_router, eps: h.norm_eps });
+    let scores = b.scores(r, scores); // [tokens, experts]
+    let y = b.norm(x, before);
+    let y = b.gated(y, up, f); // [tokens, ffn]
+    let chosen = b.choose(scores, router)?;
+    let z = b.norm(x, before_experts);
+    let z = b.experts_up(z, chosen, bank, expert); // [tokens * chosen, width]
+    let y = b.linear(y, down); // [tokens, hidden], partial
+    let z = b.experts_down(z, chosen, out); // [tokens, hidden], partial
+    let y = b.sum(y, Some(after));
+    let y = b.residual(y, z, Some(after_experts), (1.0, None));
+    Ok(b.blend((y, last), x, (1.0, factor)))
 }

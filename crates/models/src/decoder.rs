@@ -7,9 +7,10 @@ use crate::blocks::{feed_forward, mix, norm};
 use crate::facts::{Facts, LEADING_DENSE, SHARED_EXPERTS};
 use crate::latent::Latent;
 use crate::recurrent::Recurrent;
-use crate::{Error, Hparams};
+use crate::{Error, Hparams, per_layer};
 use graph::{
-    Activation, Attention, Builder, Expert, Heads, Keep, NormOver, RopeId, Router, Temperature,
+    Activation, Attention, Builder, Expert, Given, Heads, Keep, NormOver, RopeId, Router,
+    Temperature,
 };
 
 /// A decoder: embedding, layers, last norm, head.
@@ -21,6 +22,11 @@ pub(crate) struct Decoder {
     pub layers: Vec<Style>,
     /// What files call the norm behind the last layer.
     pub last_norm: &'static str,
+    /// Elements that every layer has of each token for itself, of which it makes something beside its blocks (Gemma 3n
+    /// and 4).
+    pub per_layer: Option<usize>,
+    /// Whether files may have a factor on the residual stream behind each layer.
+    pub layer_factors: bool,
     /// Whether something is added to logits.
     pub head_bias: bool,
     /// Factor on logits.
@@ -36,6 +42,8 @@ impl Decoder {
             embedding_scale: 1.0,
             layers,
             last_norm: "output_norm",
+            per_layer: None,
+            layer_factors: false,
             head_bias: false,
             logit_scale: 1.0,
             logit_cap: None,
@@ -79,10 +87,22 @@ impl Decoder {
         }
 
         let mut x = b.embed(embedding, self.embedding_scale); // [tokens, hidden]
+        let own = self.per_layer.map(|width| per_layer::inputs(b, h, width, x)).transpose()?;
         for (layer, style) in self.layers.iter().enumerate() {
             b.layer(Some(layer));
             x = mix(b, h, style, layer, x)?;
-            x = feed_forward(b, h, style, layer, x)?;
+            // A layer's last sum may have a factor.
+            let factor = match self.layer_factors {
+                true => per_layer::factor(b, layer)?,
+                false => None,
+            };
+            x = match own {
+                None => feed_forward(b, h, style, (layer, factor), x)?,
+                Some(own) => {
+                    let x = feed_forward(b, h, style, (layer, None), x)?;
+                    own.add(b, h, (layer, factor), x)?
+                }
+            };
         }
         b.layer(None);
         let norm = norm(b, h, last, self.last_norm)?;
@@ -104,6 +124,12 @@ pub(crate) struct Style {
     pub mixer: Mixer,
     /// Query heads, key/value heads, and elements of each.
     pub heads: (usize, usize, usize),
+    /// What comes with queries.
+    pub given: Given,
+    /// Whether values have a norm, which has no weights.
+    pub value_norms: bool,
+    /// The layer whose keys and values it attends, if not its own.
+    pub borrows: Option<usize>,
     /// Whether what heads give is multiplied by sigmoids of gates, which are in one tensor with queries.
     pub gated: bool,
     /// Whether heads have attention sinks.
@@ -198,6 +224,8 @@ pub(crate) enum Ffn {
     Plain(Activation),
     /// A mixture of experts.
     Experts(Moe),
+    /// `Gated` beside a mixture of experts, each with norms of its own (Gemma 4).
+    Beside(Activation, Moe),
 }
 
 /// A mixture of experts (Shazeer et al., 2017), each a feed-forward layer.
@@ -236,6 +264,8 @@ impl Style {
             heads,
             q_norm: None,
             k_norm: None,
+            v_norm: None,
+            borrows: self.borrows,
             norm_over: NormOver::Head,
             norm_last: self.norms_after_rope,
             norm_eps: h.norm_eps,
@@ -265,6 +295,9 @@ impl Style {
             attention_scale: (h.head_dim as f32).sqrt().recip(),
             mixer: Mixer::Attention,
             heads: (h.heads, h.kv_heads, h.head_dim),
+            given: Given::KeysAndValues,
+            value_norms: false,
+            borrows: None,
             gated: false,
             sinks: false,
             temperature: None,

@@ -13,6 +13,8 @@ pub(crate) const EXPERTS: &str = "expert_count";
 pub(crate) const NEXTN: &str = "nextn_predict_layers";
 pub(crate) const SHARED_EXPERTS: &str = "expert_shared_count";
 pub(crate) const LEADING_DENSE: &str = "leading_dense_block_count";
+pub(crate) const SHARED_KV: &str = "attention.shared_kv_layers";
+pub(crate) const PER_LAYER: &str = "embedding_length_per_layer_input";
 /// Numbers that may differ by layer.
 pub(crate) const KV_HEADS: &str = "attention.head_count_kv";
 pub(crate) const FFN: &str = "feed_forward_length";
@@ -251,6 +253,8 @@ const TRAITS: &[(&str, f64)] = &[
     ("rope.scaling.yarn_log_multiplier", 0.0),
     (NEXTN, 0.0),
     ("moe_latent_size", 0.0),
+    (SHARED_KV, 0.0),
+    (PER_LAYER, 0.0),
 ];
 
 /// A number or a truth value.

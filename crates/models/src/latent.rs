@@ -84,7 +84,7 @@ pub(crate) fn attention(
     let a = b.latent_attention(q, l, attention); // [tokens, heads * (rope + rank)]
     let a = b.linear(a, values); // [tokens, heads * value]
     let a = b.linear(a, output); // [tokens, hidden], partial
-    after(b, h, style, &format!("blk.{layer}.post_attention_norm"), (x, a))
+    after(b, h, style, &format!("blk.{layer}.post_attention_norm"), (x, a), None)
 }
 
 /// The matrices that queries are made with.

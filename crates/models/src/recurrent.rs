@@ -249,5 +249,5 @@ pub(crate) fn convolution(
     };
     let a = b.convolution(a, input, &of, None)?; // [tokens, hidden]
     let a = b.linear(a, output); // [tokens, hidden], partial
-    after(b, h, style, &format!("blk.{layer}.post_attention_norm"), (x, a))
+    after(b, h, style, &format!("blk.{layer}.post_attention_norm"), (x, a), None)
 }

@@ -119,8 +119,9 @@ pub(crate) fn local_rope(
     theta: f32,
 ) -> Result<RopeId, Error> {
     let theta = f64::from(f.opt_f32("rope.freq_base_swa")?.unwrap_or(theta));
-    let angle = |i| theta.powf(-2.0 * i as f64 / f.rope_dims as f64) as f32;
-    Ok(b.rope(Rope::new(style, (0..f.rope_dims / 2).map(angle).collect())))
+    let dims = f.opt_size("rope.dimension_count_swa")?.unwrap_or(f.rope_dims);
+    let angle = |i| theta.powf(-2.0 * i as f64 / dims as f64) as f32;
+    Ok(b.rope(Rope::new(style, (0..dims / 2).map(angle).collect())))
 }
 
 /// YaRN: pairs that turn often within the original context keep their angles, those that turn

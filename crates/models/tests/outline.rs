@@ -30,6 +30,10 @@ fn an_outline_of_any_family_wants_the_tensors_of_its_file() {
             "ssm_conv1d.bias",
             "ssm_norm.weight",
             "ffn_norm",
+            "attn_v.weight",
+            "layer_output_scale.weight",
+            "ffn_gate_up_exps.weight",
+            "ffn_down_exps.scale",
         ];
         let names = gguf.tensors().iter().map(gguf::Tensor::name);
         let extras: Vec<&str> =

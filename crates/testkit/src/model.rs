@@ -182,6 +182,13 @@ impl TinyModel {
         TinyModel { arch: "falcon-h1", ..TinyModel::qwen35(ty) }
     }
 
+    /// As above with heads of two lengths, a window in every second layer, inputs for every layer, and the last two
+    /// of four layers without keys and values of their own.
+    pub fn gemma4(ty: TensorType) -> TinyModel {
+        let window = Some(100);
+        TinyModel { arch: "gemma4", layers: 4, head_dim: 64, window, ..TinyModel::qwen3(ty) }
+    }
+
     /// Whether layers have states of fixed size.
     pub fn is_hybrid(&self) -> bool {
         let mine = ["qwen35", "qwen3next", "granitehybrid", "lfm2", "nemotron_h", "falcon-h1"];
@@ -205,6 +212,9 @@ impl TinyModel {
         if self.arch == "gemma3" {
             w.kv(key("attention.sliding_window_pattern"), 2u32);
             w.kv(key("rope.scaling.type"), "linear").kv(key("rope.scaling.factor"), 8f32);
+        }
+        if self.arch == "gemma4" {
+            w.kv(key("final_logit_softcapping"), 8f32);
         }
         if self.arch == "granite" {
             w.kv(key("embedding_scale"), 2.5f32).kv(key("residual_scale"), 0.3f32);
@@ -253,7 +263,12 @@ impl TinyModel {
         let outline = Outline {
             metadata: gguf.metadata(),
             vocab: self.vocab,
-            of_layers: &["ssm_conv1d.bias", "ssm_norm.weight"],
+            of_layers: &[
+                "ssm_conv1d.bias",
+                "ssm_norm.weight",
+                "attn_v.weight",
+                "layer_output_scale.weight",
+            ],
             ty: &|name, cols| match name {
                 // Converters leave routers alone.
                 _ if name.contains("ffn_gate_inp") => TensorType::F32,
@@ -329,6 +344,13 @@ impl TinyModel {
             "nemotron_h" => &|layer| layer % 2 * self.ffn,
             _ => &|_| self.ffn,
         };
+        if self.arch == "gemma4" {
+            let windowed: Vec<bool> = (0..self.layers).map(|layer| layer % 2 == 0).collect();
+            w.kv(key("attention.sliding_window_pattern"), windowed);
+            w.kv(key("attention.key_length_swa"), 32u32).kv(key("rope.dimension_count_swa"), 32u32);
+            w.kv(key("attention.shared_kv_layers"), 2u32);
+            w.kv(key("embedding_length_per_layer_input"), 256u32);
+        }
         w.kv(key("attention.head_count_kv"), numbers(kv_heads));
         w.kv(key("feed_forward_length"), numbers(ffn));
         if self.arch == "lfm2" {

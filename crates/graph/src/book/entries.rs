@@ -4,7 +4,7 @@ use super::{Choice, Dealt, Line, Memory, Per, RowsOf, What};
 use crate::buffer::BufId;
 use crate::builder::Graph;
 use crate::instr::{Finish, Gather, Inputs, Instr, Kind, Operand, Work};
-use crate::op::Attention;
+use crate::op::{Attention, Given};
 use crate::plan::{Mode, Plan};
 use crate::recurrent::{HeadNorm, Rule};
 use crate::sum::Sum;
@@ -198,7 +198,10 @@ impl Entry<'_> {
     /// Keys and values of the step's tokens go to the cache.
     fn append(&mut self, spec: &Attention, from: &Inputs) {
         let (heads, token) = (&spec.heads, self.token(spec));
-        let both = if from.latents.is_some() { 1 } else { 2 };
+        let both = match spec.heads.given {
+            Given::KeysAndValues => 2,
+            Given::Keys | Given::Nothing => 1,
+        };
         let bytes = both * heads.stored_len(self.desk.node()) * heads.dim * FLOAT;
         self.read(from.keys(), bytes);
         let to = What::Write(Memory::State(spec.cache), self.desk.place);
@@ -427,6 +430,12 @@ impl Instr {
                     let bytes = heads * spec.heads.slices() * FLOAT;
                     desk.places().for_each(|to| e.write_to(*squares, to, bytes));
                 }
+            }
+            Kind::Blend { x, y, width, out, .. } => {
+                e.read(*x, width * FLOAT);
+                e.read(*y, width * FLOAT);
+                e.write(*out, width * FLOAT);
+                e.pass(2 * width);
             }
             Kind::Modulation { x, gate, squares, width, spec, out, .. } => {
                 let width = width[node];

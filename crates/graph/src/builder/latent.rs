@@ -7,7 +7,7 @@
 
 use super::{Builder, Tensors, block_cols};
 use crate::error::Error;
-use crate::op::{Attention, Heads};
+use crate::op::{Attention, Given, Heads};
 use crate::placement::Cut;
 use crate::tensor::{Bundle, Domain};
 use crate::weight::{ByHead, Layout, Matrix, MatrixId, Part, SplitBy};
@@ -84,7 +84,7 @@ impl Builder<'_> {
         let unit = (1..=q).find(|u| (u * value).is_multiple_of(block)).unwrap_or(q);
         let q_cut = Cut::heads(q, 1, unit, value, &self.shares);
         let together = (1..=TOGETHER).rev().find(|n| q.is_multiple_of(*n)).unwrap_or(1);
-        Ok(Heads { q, kv: q / together, dim: of.key(), q_cut, shared: true })
+        Ok(Heads { q, kv: q / together, dim: of.key(), q_cut, shared: true, given: Given::Nothing })
     }
 
     /// Declares a matrix that every node has.

@@ -2,7 +2,7 @@
 
 use super::{Builder, block_cols};
 use crate::error::Error;
-use crate::op::{Heads, Op};
+use crate::op::{Given, Heads, Op};
 use crate::placement::{Cut, Placement};
 use crate::recurrent::{
     CHANNELS, ChannelRun, Convolution, HeadNorm, Modulation, Recurrence, RecurrentColumns,
@@ -157,7 +157,8 @@ impl Builder<'_> {
             None => ((1..=heads).find(whole).unwrap_or(heads), each),
         };
         let q_cut = Cut::heads(heads, group, unit, dim, &self.shares);
-        let values = Heads { q: heads, kv: key_heads, dim, q_cut, shared: false };
+        let given = Given::KeysAndValues;
+        let values = Heads { q: heads, kv: key_heads, dim, q_cut, shared: false, given };
         Ok(RecurrentHeads { values, key_dim, together, turns })
     }
 
@@ -335,6 +336,25 @@ impl Builder<'_> {
         self.push(op, Placement::Split, domain, &widths)
     }
 
+    /// `f(gate)` times as many elements of `x`, which every node has, from `first` on; nodes share the rows of
+    /// `matrix`, which gave the gate.
+    pub fn gated_columns(
+        &mut self,
+        x: Bundle,
+        first: usize,
+        (f, gate, matrix): (Activation, Bundle, MatrixId),
+    ) -> Bundle {
+        let (_, domain) = self.expect(x, Placement::Replicated, "gate");
+        self.expect(gate, Placement::Split, "gate");
+        let widths = self.graph.bundle(gate).widths.clone();
+        let nodes = 0..self.graph.nodes;
+        let m = self.graph.matrix(matrix);
+        let from = nodes.clone().map(|node| first + m.rows(0, node).start).collect();
+        let spec = Modulation { norm: None, gate: Some((f, vec![0; nodes.len()])), from };
+        let op = Op::Modulation { x, gate: Some(gate), spec: Box::new(spec) };
+        self.push(op, Placement::Split, domain, &widths)
+    }
+
     /// Heads by a norm and then by the function of a part of what `matrix` gave, `gate`.
     pub fn modulated(
         &mut self,
@@ -349,7 +369,8 @@ impl Builder<'_> {
             let at = |node| columns((0..=part).map(|p| m.rows(p, node).len()))[part];
             (f, (0..self.graph.nodes).map(at).collect())
         };
-        let spec = Modulation { norm, gate: gate.map(begins) };
+        let from = vec![0; self.graph.nodes];
+        let spec = Modulation { norm, gate: gate.map(begins), from };
         let gate = gate.map(|(_, gate, ..)| gate);
         let op = Op::Modulation { x, gate, spec: Box::new(spec) };
         self.push(op, Placement::Split, domain, &widths)

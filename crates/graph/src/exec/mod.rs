@@ -377,6 +377,10 @@ impl<'a> Thread<'a> {
                 let rows = self.rows(domain, *work);
                 self.modulation(from, (spec, width[self.node]), target(*out), rows);
             }
+            Kind::Blend { x, y, width, norm, scale, factor, out, work } => {
+                let (from, rows) = ((source(*x), source(*y)), self.rows(domain, *work));
+                self.blend(from, (norm, *scale, *factor), *width, target(*out), rows);
+            }
             Kind::Residual { x, partial, finish, out, width, work, gather, sum } => {
                 let pushed = *gather == Gather::Push;
                 let summands = Summands { of: source(*partial), pushed, sum };

@@ -110,7 +110,9 @@ impl Thread<'_> {
             let first = if heads.shared { 0 } else { self.column(heads, section, kv) };
             qkv.columns(t..t + tokens.len(), first..first + dim)
         };
+        // Where keys are the values too, both begin in the same place.
         let (keys, values) = (rows(1), rows(2));
+        let v_norm = spec.v_norm.map(|norm| self.step.weights.vector(norm, self.group));
         for (i, k) in k.chunks_exact_mut(dim).enumerate() {
             k.copy_from_slice(keys.row(i));
             if let Some(norm) = spec.latent_norm {
@@ -125,7 +127,7 @@ impl Thread<'_> {
         for (i, k) in k.chunks_exact(dim).enumerate() {
             // Latents are the values too.
             let v = (!heads.shared).then(|| values.row(i));
-            if dim == stored && !rotates {
+            if dim == stored && !rotates && v_norm.is_none() {
                 self.store((spec, &mut *cache), t + i, kv, k, v);
                 continue;
             }
@@ -133,6 +135,9 @@ impl Thread<'_> {
             padded(k, key);
             if let Some(v) = v {
                 padded(v, value);
+            }
+            if let Some(weight) = v_norm {
+                self.step.kernels.rms_norm_heads(&mut value[..dim], weight, spec.norm_eps);
             }
             if rotates {
                 self.step.kernels.rotate(key);

@@ -251,7 +251,8 @@ impl Thread<'_> {
                 (Some((f, columns)), Some(gate)) => {
                     let at = columns[self.node];
                     let gate = gate.columns(row..row + 1, at..at + width);
-                    let x = x.columns(row..row + 1, 0..width);
+                    let from = spec.from[self.node];
+                    let x = x.columns(row..row + 1, from..from + width);
                     kernels.gated(*f, gate, x, out.columns(row..row + 1, 0..width));
                 }
                 _ => out.row(row, width).copy_from_slice(x.row(row, width)),

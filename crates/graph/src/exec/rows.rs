@@ -3,7 +3,7 @@
 use super::Thread;
 use super::access::{Source, Target};
 use crate::op::{Norm, Rope};
-use crate::weight::MatrixId;
+use crate::weight::{MatrixId, VectorId};
 use kernels::ActKind;
 use std::ops::Range;
 
@@ -60,6 +60,28 @@ impl Thread<'_> {
             Norm::Layer { weight, bias, eps } => {
                 kernels.layer_norm(x, vector(weight), vector(bias), eps, out);
             }
+        }
+    }
+
+    /// `(norm(x) + y) * scale * factor`, run by run.
+    pub(super) fn blend(
+        &self,
+        (x, y): (Source<'_>, Source<'_>),
+        (norm, scale, factor): (&Norm, f32, Option<VectorId>),
+        width: usize,
+        mut out: Target<'_>,
+        rows: Range<usize>,
+    ) {
+        let vector = |id| self.step.weights.vector(id, self.group);
+        let kernels = self.step.kernels;
+        let run = vector(norm.weight()).len();
+        let factor = scale * factor.map_or(1.0, |factor| vector(factor)[0]);
+        for row in rows {
+            let to = out.row(row, width);
+            let runs = x.row(row, width).chunks_exact(run).zip(to.chunks_exact_mut(run));
+            runs.for_each(|(x, to)| self.norm_of(norm, x, to));
+            kernels.add_assign(to, y.row(row, width));
+            kernels.scale(to, factor);
         }
     }
 

@@ -91,6 +91,13 @@ impl Thread<'_> {
         done
     }
 
+    /// The factor on the new stream.
+    fn scale_stream(&self, finish: &Finish, stream: &mut [f32]) {
+        if let Some(factor) = finish.factor {
+            self.step.kernels.scale(stream, self.step.weights.vector(factor, self.group)[0]);
+        }
+    }
+
     /// `out = x + finish(Σ partials)` for this thread's rows, each node for itself; without `x`, the
     /// stream is `out` already.
     pub(super) fn residual(
@@ -113,7 +120,12 @@ impl Thread<'_> {
                 to.copy_from_slice(x.row(row, width));
             }
             let (sum, spare) = sums.take();
-            kernels.add_assign(to, self.finish(parts.finish, 0..width, sum, spare));
+            let done = self.finish(parts.finish, 0..width, sum, spare);
+            match parts.finish.alone {
+                true => to.copy_from_slice(done),
+                false => kernels.add_assign(to, done),
+            }
+            self.scale_stream(parts.finish, to);
         }
     }
 
@@ -159,14 +171,14 @@ impl Thread<'_> {
             let (sum, spare) = sums.take();
             if finish.norm.is_none() {
                 let done = self.finish(finish, cols.clone(), sum, spare);
-                self.tell(x, &mut out, row, cols, done);
+                self.tell((x, finish), &mut out, row, cols, done);
                 continue;
             }
             let (all, spare) = whole[..2 * width].split_at_mut(width);
             all[cols.clone()].copy_from_slice(sum);
             if cols.end == width {
                 let done = self.finish(finish, 0..width, all, spare);
-                self.tell(x, &mut out, row, 0..width, done);
+                self.tell((x, finish), &mut out, row, 0..width, done);
             }
         }
     }
@@ -180,7 +192,7 @@ impl Thread<'_> {
     /// `out = x + done` for columns of a row, on every node.
     fn tell(
         &self,
-        x: Option<Source<'_>>,
+        (x, finish): (Option<Source<'_>>, &Finish),
         out: &mut Target<'_>,
         row: usize,
         cols: Range<usize>,
@@ -188,9 +200,11 @@ impl Thread<'_> {
     ) {
         let kernels = self.step.kernels;
         match x {
+            _ if finish.alone => {}
             Some(x) => kernels.add_assign(done, x.columns(row..row + 1, cols.clone()).row(0)),
             None => kernels.add_assign(done, out.columns(row..row + 1, cols.clone()).row_mut(0)),
         }
+        self.scale_stream(finish, done);
         for node in self.round() {
             let mut to = out.columns_on(self.place_of(node), row..row + 1, cols.clone());
             to.row_mut(0).copy_from_slice(done);

@@ -81,6 +81,9 @@ impl Shelves {
                         let bytes = bytes.next().expect("a round has the bytes of its vectors");
                         dequantize(view, bytes, &mut values);
                     }
+                    if vector.factor != 1.0 {
+                        values.iter_mut().for_each(|value| *value *= vector.factor);
+                    }
                     if let Some(turns) = vector.turns {
                         let cols = vector.turned.unwrap_or(1);
                         let from = |i: usize| turns.source(i / cols) * cols + i % cols;

@@ -82,9 +82,13 @@ impl Published {
                 Stated::Number(number) => w.kv(key(name), number),
                 Stated::Bool(bool) => w.kv(key(name), bool),
                 Stated::List(numbers) => w.kv(key(name), numbers),
-                Stated::Of(number, layers) => {
-                    let of = |layer: u32| if layers.contains(&layer) { number } else { 0 };
-                    w.kv(key(name), (0..s.layers as u32).map(of).collect::<Vec<u32>>())
+                Stated::Of(number, of) => {
+                    // A model that is cut short has one of them at least.
+                    let last = s.layers as u32 - 1;
+                    let cut = !of.iter().any(|layer| *layer <= last);
+                    let has = |layer: u32| of.contains(&layer) || cut && layer == last;
+                    let number = |layer| if has(layer) { number } else { 0 };
+                    w.kv(key(name), (0..=last).map(number).collect::<Vec<u32>>())
                 }
             };
         }

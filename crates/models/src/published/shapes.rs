@@ -58,7 +58,8 @@ pub enum Stated {
     Bool(bool),
     /// Numbers.
     List(&'static [u32]),
-    /// A number in the layers that are listed, and zero in the others.
+    /// A number in the layers that are listed, and zero in the others. Where a shape is cut short before the
+    /// first of them, in its last layer.
     Of(u32, &'static [u32]),
 }
 
@@ -87,7 +88,7 @@ impl Shape {
     pub(crate) fn attention_layers(&self) -> usize {
         let of = |(name, value): &(&str, Stated)| match value {
             Stated::Of(_, list) if *name == crate::facts::KV_HEADS => {
-                Some(list.iter().filter(|layer| (**layer as usize) < self.layers).count())
+                Some(list.iter().filter(|layer| (**layer as usize) < self.layers).count().max(1))
             }
             Stated::Size(_) if *name == "ssm.state_size" => Some(self.layers / 4),
             _ => None,
