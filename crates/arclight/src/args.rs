@@ -287,6 +287,22 @@ pub(crate) fn count(text: &str) -> Result<usize, String> {
     }
 }
 
+/// Bytes, with K, M, G or T for KiB, MiB, GiB or TiB.
+pub(crate) fn bytes(text: &str) -> Result<u64, String> {
+    let shift = match text.as_bytes().last() {
+        Some(b'k' | b'K') => 10,
+        Some(b'm' | b'M') => 20,
+        Some(b'g' | b'G') => 30,
+        Some(b't' | b'T') => 40,
+        _ => 0,
+    };
+    let number = &text[..text.len() - usize::from(shift > 0)];
+    let number = number.parse::<u64>().ok().filter(|number| *number > 0);
+    let bytes = number.and_then(|number| number.checked_mul(1 << shift));
+    bytes
+        .ok_or_else(|| "it must be a whole number of at least 1, with K, M, G or T after it".into())
+}
+
 /// Whole numbers of at least one, separated by commas.
 pub(crate) fn counts(text: &str) -> Result<List, String> {
     text.split(',').map(|item| count(item.trim())).collect::<Result<_, _>>().map(List)

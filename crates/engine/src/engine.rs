@@ -1,5 +1,6 @@
 //! The engine: a loaded model and its sequences.
 
+use crate::disk::Disk;
 use crate::error::Error;
 use crate::file::ModelFile;
 use crate::kv::{KvCache, PageCounts, SeqId};
@@ -9,6 +10,7 @@ use crate::room;
 use graph::{Executor, Limits, Logits, Outputs, SeqInput};
 use models::Hparams;
 use std::sync::atomic::AtomicBool;
+use std::time::Instant;
 use topology::Machine;
 
 /// New tokens of one sequence in a step.
@@ -26,8 +28,9 @@ pub struct BatchEntry<'a> {
 ///
 /// The thread that loads an engine is its first worker; take steps from the same thread.
 pub struct Engine {
-    executor: Executor,
-    kv: KvCache,
+    pub(crate) executor: Executor,
+    pub(crate) kv: KvCache,
+    pub(crate) disk: Option<Disk>,
     hparams: Hparams,
     context: usize,
     report: LoadReport,
@@ -78,7 +81,7 @@ impl Engine {
         let classes = executor.graph().classes().iter().copied().zip(executor.limits().pages);
         let interval = room::interval(executor.graph(), options.kv);
         let kv = KvCache::new(sequences, (context, interval), classes);
-        Ok(Engine { executor, kv, hparams, context, report, strayed: false })
+        Ok(Engine { executor, kv, disk: None, hparams, context, report, strayed: false })
     }
 
     /// Begins an empty sequence.
@@ -96,7 +99,8 @@ impl Engine {
     /// # Errors
     /// When all sequences are in use.
     pub fn begin(&mut self, tokens: &[u32]) -> Result<(SeqId, usize), Error> {
-        self.kv.begin(tokens)
+        let begun = self.kv.begin(tokens)?;
+        self.begin_from_disk(begun, tokens)
     }
 
     /// Copies a sequence. Both share their pages until they differ.
@@ -185,10 +189,8 @@ impl Engine {
                 return Err(e);
             }
         }
-        if !self.kv.copies().is_empty() {
-            self.executor.copy_pages(self.kv.copies())?;
-            self.kv.copied();
-        }
+        self.copy_pages()?;
+        let begin = Instant::now();
         let kv = &self.kv;
         let inputs = batch.iter().map(|e| SeqInput {
             tokens: e.tokens,
@@ -210,6 +212,9 @@ impl Engine {
                 for entry in batch {
                     self.kv.advance(entry.sequence, entry.tokens)?;
                 }
+                if let Some(disk) = &mut self.disk {
+                    disk.observe(got, begin.elapsed());
+                }
                 Ok(self.executor.logits())
             }
             Err(e) => {
@@ -217,6 +222,15 @@ impl Engine {
                 Err(e.into())
             }
         }
+    }
+
+    /// Copies the pages that are to be copied before they are written.
+    pub(crate) fn copy_pages(&mut self) -> Result<(), Error> {
+        if !self.kv.copies().is_empty() {
+            self.executor.copy_pages(self.kv.copies())?;
+            self.kv.copied();
+        }
+        Ok(())
     }
 
     /// Returns pages that a failed step had reserved.

@@ -21,6 +21,14 @@ pub enum Error {
         /// What is wrong with it.
         source: gguf::Error,
     },
+    /// The folder of the prefix cache cannot be made, read or written.
+    #[error("the prefix cache cannot be kept in {}: {source}", folder.display())]
+    CacheFolder {
+        /// The folder.
+        folder: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
     /// The model in the file cannot be built.
     #[error(transparent)]
     Model(#[from] models::Error),

@@ -26,6 +26,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod disk;
 mod engine;
 mod error;
 mod file;
@@ -42,6 +43,7 @@ mod sampler;
 mod source;
 mod stop;
 
+pub use disk::DiskCache;
 pub use engine::{BatchEntry, Engine};
 pub use error::Error;
 pub use file::ModelFile;

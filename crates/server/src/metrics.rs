@@ -176,6 +176,11 @@ impl Page<'_> {
             ),
             ("vllm:prefix_cache_hits", "Tokens found in the prefix cache", done.cached_tokens),
             (
+                "arclight:prefix_cache_disk_hits",
+                "Those of them that were read from disk",
+                done.restored_tokens,
+            ),
+            (
                 "vllm:num_preemptions",
                 "Answers that gave up their pages for others",
                 done.preemptions,

@@ -1,11 +1,11 @@
 //! The arguments of `arclight serve`, and what they mean for the server and for loading.
 
 use super::cores::Cores;
-use crate::args::{MachineArgs, ModelArg, count};
+use crate::args::{MachineArgs, ModelArg, bytes, count};
 use crate::error::Error;
 use crate::logging;
 use arclight_engine::{
-    KvSize, LoadOptions, ModelFile, Pooling, ReplicaOptions, SamplerParams, Speculation,
+    DiskCache, KvSize, LoadOptions, ModelFile, Pooling, ReplicaOptions, SamplerParams, Speculation,
 };
 use arclight_server::Options;
 use chat::Family;
@@ -56,6 +56,20 @@ pub(crate) struct ServeArgs {
     /// Compute every prompt anew, even if one before began alike
     #[arg(long)]
     no_prefix_cache: bool,
+    /// Keep what was computed of ended requests in this folder, too: for when memory has no room for it
+    /// any more, and for the next start
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath, conflicts_with = "no_prefix_cache")]
+    cache_dir: Option<PathBuf>,
+    /// Bytes that the files of --cache-dir may have together, with K, M, G or T for KiB to TiB; what was
+    /// used longest ago goes first
+    #[arg(
+        long,
+        value_name = "BYTES",
+        value_parser = bytes,
+        default_value = "16G",
+        requires = "cache_dir"
+    )]
+    cache_bytes: u64,
     /// Tokens that are guessed ahead from what stands in prompt and answer already, where there is room
     /// in a step; the same answers, sooner [default: none; 8 with --draft-model]
     #[arg(long, value_name = "N", value_parser = count)]
@@ -251,6 +265,10 @@ impl ServeArgs {
             queue: Some(self.queue),
             max_step: self.max_step_ms.map(|ms| Duration::from_millis(ms as u64)),
             prefix_cache: !self.no_prefix_cache,
+            disk: self
+                .cache_dir
+                .clone()
+                .map(|folder| DiskCache { folder, bytes: self.cache_bytes }),
             speculation,
         })
     }

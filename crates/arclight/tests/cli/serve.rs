@@ -1,6 +1,6 @@
 //! `serve`: options from three places, what it says, and how it ends.
 
-use crate::support::{arclight, fails, succeeds, tiny};
+use crate::support::{arclight, fails, run, succeeds, tiny};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::process::{Child, Stdio};
@@ -40,6 +40,57 @@ fn get(served: &Served, path: &str) -> String {
     let mut text = String::new();
     stream.read_to_string(&mut text).unwrap();
     text
+}
+
+/// The answer to a prompt, and how many tokens of that were not computed.
+fn complete(served: &Served, prompt: &str) -> (String, u64) {
+    let body = serde_json::json!({"prompt": prompt, "max_tokens": 8, "temperature": 0}).to_string();
+    let mut stream = TcpStream::connect(&served.address).unwrap();
+    let head = "POST /v1/completions HTTP/1.1\r\nhost: a\r\nconnection: close";
+    let kind = "content-type: application/json";
+    write!(stream, "{head}\r\n{kind}\r\ncontent-length: {}\r\n\r\n{body}", body.len()).unwrap();
+    let mut text = String::new();
+    stream.read_to_string(&mut text).unwrap();
+    let body = text.split("\r\n\r\n").nth(1).unwrap();
+    let answer: serde_json::Value = serde_json::from_str(body).unwrap();
+    let cached = answer["usage"]["prompt_tokens_details"]["cached_tokens"].as_u64().unwrap();
+    (answer["choices"][0]["text"].as_str().unwrap().to_owned(), cached)
+}
+
+#[test]
+fn a_killed_server_loses_nothing_that_was_written() {
+    let dir = tempfile::tempdir().unwrap();
+    let folder = dir.path().join("cache");
+    let args = ["--ctx", "1024", "--cache-dir", folder.to_str().unwrap(), "--cache-bytes", "4M"];
+    let prompts: Vec<String> =
+        (0..4).map(|n| format!("{n} bears and {} bees. ", n + 1).repeat(20)).collect();
+    let want: Vec<String> = {
+        let (served, _) = serve(&["--ctx", "1024"], &[]);
+        prompts.iter().map(|prompt| complete(&served, prompt).0).collect()
+    };
+    for round in 0..6 {
+        let (mut served, _) = serve(&args, &[]);
+        for (prompt, want) in prompts.iter().zip(&want) {
+            assert_eq!(&complete(&served, prompt).0, want, "round {round}");
+        }
+        // In the middle of what is written, now here, now there.
+        std::thread::sleep(std::time::Duration::from_millis(3 * round));
+        served.child.kill().unwrap();
+        served.child.wait().unwrap();
+    }
+    let pages = || std::fs::read_dir(&folder).unwrap().count();
+    assert!(pages() > 0);
+    let (served, _) = serve(&args, &[]);
+    for (prompt, want) in prompts.iter().zip(&want) {
+        let (answer, cached) = complete(&served, prompt);
+        assert_eq!(&answer, want);
+        assert!(cached > 64, "{cached} tokens found");
+    }
+    assert!(get(&served, "/metrics").contains("arclight:prefix_cache_disk_hits_total{"));
+    let ran = run(&["serve", tiny(), "--port", "0", "--cache-dir", tiny()]);
+    assert!(ran.code == Some(1) && ran.err.contains("prefix cache cannot be kept"), "{}", ran.err);
+    let line = fails(2, &["serve", tiny(), "--cache-dir", "a", "--cache-bytes", "4x"]);
+    assert!(line.contains("K, M, G or T"), "{line}");
 }
 
 #[test]

@@ -8,10 +8,11 @@
 //!
 //! Sequences that begin alike share pages: copies of a sequence ([`KvCache::fork`]) until they differ,
 //! and sequences that are begun with their tokens ([`KvCache::begin`]) with all that were before,
-//! as far as their pages still are in the prefix cache ([`prefix`]). A page that is shared is copied
+//! as far as their pages still are in the prefix cache ([`prefix`]), or on a disk ([`disk`]). A page that is shared is copied
 //! before it is written (copy on write). What is kept of a token depends on the tokens up to it and
 //! on nothing else, bit for bit, so nobody can tell.
 
+mod disk;
 mod pages;
 mod prefix;
 mod states;
@@ -20,6 +21,8 @@ mod tests;
 
 use crate::error::Error;
 use crate::room::Room;
+pub(crate) use disk::Found;
+use disk::Outgoing;
 use graph::{Keep, PageCopy, PageTable, Save};
 use kernels::KV_PAGE;
 use pages::Pool;
@@ -111,6 +114,7 @@ pub(crate) struct KvCache {
     slots: Vec<Slot>,
     pools: Vec<Pool>, // [class]
     prefixes: Prefixes,
+    outgoing: Outgoing,
     context: usize,
     /// Tokens from one snapshot of fixed states to the next.
     interval: usize,
@@ -139,7 +143,8 @@ impl KvCache {
         };
         let slots = std::iter::repeat_with(slot).take(sequences).collect();
         let prefixes = Prefixes::new(pools.iter().map(Pool::keep));
-        KvCache { slots, pools, prefixes, context, interval, copies: Vec::new() }
+        let (outgoing, copies) = (Outgoing::default(), Vec::new());
+        KvCache { slots, pools, prefixes, outgoing, context, interval, copies }
     }
 
     /// An empty sequence that shares nothing.
@@ -306,6 +311,16 @@ impl KvCache {
 
     /// The reserved `tokens` were computed. Pages that windows have left behind are returned.
     pub(crate) fn advance(&mut self, id: SeqId, tokens: &[u32]) -> Result<(), Error> {
+        self.advance_by(id, tokens, None)
+    }
+
+    /// The same, if only the pages of some classes hold what they should.
+    pub(crate) fn advance_by(
+        &mut self,
+        id: SeqId,
+        tokens: &[u32],
+        filled: Option<&[bool]>,
+    ) -> Result<(), Error> {
         let slot = self.slot(id)?;
         let entry = &mut self.slots[slot];
         entry.len += tokens.len();
@@ -322,6 +337,7 @@ impl KvCache {
                     .keep()
                     .is_paged()
                 {
+                    _ if filled.is_some_and(|filled| !filled[class]) => None,
                     true => {
                         let at = page.checked_sub(table.first);
                         at.and_then(|at| table.pages.get(at).copied())
@@ -413,19 +429,8 @@ impl KvCache {
     /// Ends a sequence. What it shares stays in the prefix cache, to the last token.
     pub(crate) fn remove(&mut self, id: SeqId) -> Result<(), Error> {
         let slot = self.slot(id)?;
-        let entry = &self.slots[slot];
-        if let Some(known) = &entry.known {
-            let rest = &known.tokens[entry.len / KV_PAGE * KV_PAGE..];
-            let last = |(table, pool): (&PageTable, &Pool)| match pool.keep().is_paged() {
-                true => table.pages.get(entry.len / KV_PAGE - table.first).copied(),
-                false => table.pages.first().copied(),
-            };
-            let pages: Vec<_> = entry.tables.iter().zip(&self.pools).map(last).collect();
-            if !rest.is_empty() {
-                self.prefixes.insert(known.at, rest, &pages, &mut self.pools);
-            } else if known.at != ROOT {
-                self.prefixes.complete(known.at, &pages, &mut self.pools);
-            }
+        if let Some(last) = self.publish(slot) {
+            self.queue(last);
         }
         self.truncate(id, 0)?;
         let known = self.slots[slot].known.take();
@@ -433,6 +438,30 @@ impl KvCache {
         self.slots[slot].live = false;
         self.slots[slot].mark = 0;
         Ok(())
+    }
+}
+
+impl KvCache {
+    /// Puts what a sequence is now into the prefix cache, to the last token. Where it ends there.
+    fn publish(&mut self, slot: usize) -> Option<NodeId> {
+        let entry = &self.slots[slot];
+        let known = entry.known.as_ref()?;
+        let rest = &known.tokens[entry.len / KV_PAGE * KV_PAGE..];
+        let last = |(table, pool): (&PageTable, &Pool)| match pool.keep().is_paged() {
+            true if rest.is_empty() => None,
+            true => table.pages.get(entry.len / KV_PAGE - table.first).copied(),
+            false => table.pages.first().copied(),
+        };
+        let pages: Vec<_> = entry.tables.iter().zip(&self.pools).map(last).collect();
+        if !rest.is_empty() {
+            let leaf = self.prefixes.insert(known.at, rest, &pages, &mut self.pools);
+            // Another has all of it, and more.
+            return Some(leaf.unwrap_or(known.at));
+        }
+        if known.at != ROOT {
+            self.prefixes.complete(known.at, &pages, &mut self.pools);
+        }
+        Some(known.at)
     }
 }
 

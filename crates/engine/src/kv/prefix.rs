@@ -10,6 +10,7 @@
 //! Pages that sequences hold too are passed over: to give them up would free nothing.
 
 use super::pages::Pool;
+use crate::disk::Name;
 use graph::{Keep, PageId};
 use kernels::KV_PAGE;
 use std::collections::{BTreeMap, BTreeSet};
@@ -24,6 +25,8 @@ pub(super) const ROOT: NodeId = NodeId(0);
 #[derive(Debug)]
 struct Node {
     parent: NodeId,
+    /// Of all tokens up to its end, if what is cached goes to a disk.
+    name: Option<Name>,
     tokens: Vec<u32>,           // 1 to KV_PAGE; none at the root
     pages: Vec<Option<PageId>>, // [class]
     children: usize,
@@ -60,7 +63,15 @@ impl Prefixes {
         let lacking = |keep| (keep != Keep::All).then(BTreeSet::new);
         let windowed: Vec<_> = classes.map(lacking).collect();
         let pages = vec![None; windowed.len()];
-        let root = Node { parent: ROOT, tokens: Vec::new(), pages, children: 0, pins: 1, used: 0 };
+        let root = Node {
+            parent: ROOT,
+            name: None,
+            tokens: Vec::new(),
+            pages,
+            children: 0,
+            pins: 1,
+            used: 0,
+        };
         Prefixes {
             nodes: vec![root],
             unused: Vec::new(),
@@ -69,6 +80,21 @@ impl Prefixes {
             windowed,
             clock: 0,
         }
+    }
+
+    /// Gives all nodes to come names, of which `root` is the first.
+    pub(super) fn name_nodes(&mut self, root: Name) {
+        self.nodes[0].name = Some(root);
+    }
+
+    /// What a node is called.
+    pub(super) fn name(&self, id: NodeId) -> Option<Name> {
+        self.node(id).name
+    }
+
+    /// The node with exactly these tokens behind another.
+    pub(super) fn child(&self, parent: NodeId, tokens: &[u32]) -> Option<NodeId> {
+        self.children.get(&(parent, tokens.to_vec())).copied()
     }
 
     fn node(&self, id: NodeId) -> &Node {
@@ -160,6 +186,7 @@ impl Prefixes {
         self.clock += 1;
         let node = Node {
             parent,
+            name: self.node(parent).name.map(|name| name.then(tokens)),
             tokens: tokens.to_vec(),
             pages: vec![None; pools.len()],
             children: 0,
@@ -204,6 +231,7 @@ impl Prefixes {
         let node = &mut self.nodes[id.0 as usize];
         let (parent, used) = (node.parent, node.used);
         let tokens = std::mem::take(&mut node.tokens);
+        node.name = None;
         for (page, pool) in node.pages.iter_mut().zip(&mut *pools) {
             page.take().into_iter().for_each(|page| pool.forget(page));
         }

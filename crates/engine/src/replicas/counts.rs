@@ -24,6 +24,8 @@ pub struct Counters {
     pub prompt_tokens: u64,
     /// Those of them that were found.
     pub cached_tokens: u64,
+    /// Those of the found that were read from disk.
+    pub restored_tokens: u64,
     /// Tokens of prompts that were computed, again after a preemption too.
     pub computed_tokens: u64,
     /// Tokens of answers.
@@ -43,6 +45,7 @@ impl std::ops::AddAssign for Counters {
         self.served += more.served;
         self.prompt_tokens += more.prompt_tokens;
         self.cached_tokens += more.cached_tokens;
+        self.restored_tokens += more.restored_tokens;
         self.computed_tokens += more.computed_tokens;
         self.generated_tokens += more.generated_tokens;
         self.drafted_tokens += more.drafted_tokens;

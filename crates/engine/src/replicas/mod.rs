@@ -35,6 +35,7 @@ mod start;
 mod ticket;
 mod turns;
 
+use crate::disk::DiskCache;
 use crate::error::Error;
 use crate::kv::PageCounts;
 use crate::load::{LoadProgress, LoadReport};
@@ -100,6 +101,9 @@ pub struct ReplicaOptions {
     pub max_step: Option<Duration>,
     /// Whether keys and values of ended requests are kept for those that begin alike.
     pub prefix_cache: bool,
+    /// Where they are kept on disk as well, to be found again when memory had no room for them, or by another
+    /// server.
+    pub disk: Option<DiskCache>,
     /// Whether tokens are guessed ahead. Answers are the same in any case.
     pub speculation: Speculation,
 }
@@ -111,6 +115,7 @@ impl Default for ReplicaOptions {
             queue: None,
             max_step: None,
             prefix_cache: true,
+            disk: None,
             speculation: Speculation::Off,
         }
     }

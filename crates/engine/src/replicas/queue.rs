@@ -149,6 +149,13 @@ impl Shared {
         drop(job);
     }
 
+    /// Whether replica `me` has nothing to do and is not told to end.
+    pub(crate) fn is_idle(&self, me: usize) -> bool {
+        let state = self.lock();
+        let idle = state.waiting.is_empty() && state.lanes[me].running.is_empty();
+        idle && state.phase == Phase::Open
+    }
+
     /// What replica `me` does next. Waits as long as it has neither requests that run nor any to
     /// begin.
     pub(crate) fn next(&self, me: usize) -> Next {

@@ -19,7 +19,14 @@ use std::any::Any;
 use std::cmp::Reverse;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::time::Instant;
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// How long an idle replica writes to the disk before it looks whether there is something to do.
+const SLICE: Duration = Duration::from_millis(10);
+
+/// The part of a step's time for which pages are copied for the disk after it.
+const SPILL: u32 = 20;
 
 /// Serves until told to end; a failure ends it, too, and only this replica's requests.
 pub(crate) fn serve(
@@ -116,15 +123,27 @@ fn first_share(prompts: &mut [Prompt], left: usize) -> usize {
 
 impl Runner {
     fn run(&mut self) -> Result<(), Error> {
-        while let Next::Begin(jobs) = self.shared.next(self.me) {
+        while let Next::Begin(jobs) = self.next()? {
             self.running.extend(jobs.into_iter().map(Running::new));
             self.running.sort_by_key(Running::rank);
             self.drop_cancelled()?;
             let shares = self.deal()?;
-            self.step(&shares)?;
+            let took = self.step(&shares)?;
             self.finish()?;
+            self.engine.spill(took / SPILL)?;
         }
-        Ok(())
+        self.engine.spill_all()
+    }
+
+    /// What to do next; until there is something, what ended requests have left goes to the disk.
+    fn next(&mut self) -> Result<Next, Error> {
+        while self.running.is_empty() && self.shared.is_idle(self.me) && self.engine.spill(SLICE)? {
+            if !self.shared.is_idle(self.me) {
+                break;
+            }
+            thread::sleep(Duration::from_millis(1));
+        }
+        Ok(self.shared.next(self.me))
     }
 
     fn drop_cancelled(&mut self) -> Result<(), Error> {
@@ -231,6 +250,7 @@ impl Runner {
             self.done.prompt_tokens += prompt as u64;
             self.done.cached_tokens += cached as u64;
         }
+        self.done.restored_tokens += self.engine.take_restored();
         Ok(true)
     }
 
@@ -259,13 +279,13 @@ impl Runner {
         Ok(None)
     }
 
-    /// Computes a step and samples what can be.
-    fn step(&mut self, shares: &[Share]) -> Result<(), Error> {
+    /// Computes a step and samples what can be. How long the step took.
+    fn step(&mut self, shares: &[Share]) -> Result<Duration, Error> {
         let Runner { engine, running, .. } = self;
         let entry = |share: &Share| running[share.request].entry(share.sequence, share.tokens);
         let (batch, rows): (Vec<BatchEntry<'_>>, Vec<usize>) = shares.iter().map(entry).unzip();
         if batch.is_empty() {
-            return Ok(());
+            return Ok(Duration::ZERO);
         }
         let answering = shares.iter().filter(|s| running[s.request].is_answering());
         let answering: usize = answering.map(|s| s.tokens).sum();
@@ -327,7 +347,7 @@ impl Runner {
             copy.sequence = Some(engine.fork(of)?);
             running.push(copy);
         }
-        Ok(())
+        Ok(took)
     }
 
     /// Frees what has ended, tells the queue, then the callers: they find everything as it is now.

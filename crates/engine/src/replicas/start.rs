@@ -17,6 +17,7 @@ use super::guess::{Guesses, Source};
 use super::queue::{Seat, Shared};
 use super::runner::{message, serve};
 use super::{ReplicaInfo, ReplicaOptions, Replicas, Speculation};
+use crate::disk::{Store, fingerprint};
 use crate::engine::Engine;
 use crate::error::Error;
 use crate::file::ModelFile;
@@ -57,6 +58,8 @@ pub(crate) fn start(
 ) -> Result<Replicas, Error> {
     let replicas = serving.replicas;
     let Agreed { parts, options, context, vocab } = agree(file, machine, options, replicas)?;
+    let disk = serving.disk.as_ref().filter(|_| serving.prefix_cache);
+    let disk = disk.map(|disk| Store::open(disk).map(Arc::new)).transpose()?;
     let stop = Arc::new(AtomicBool::new(false));
     let (told, news) = channel();
     let mut starting = Vec::with_capacity(replicas);
@@ -68,6 +71,7 @@ pub(crate) fn start(
             part: part.clone(),
             options: options.clone(),
             serving: serving.clone(),
+            disk: disk.clone(),
             stop: stop.clone(),
             news: told.clone(),
         };
@@ -192,6 +196,7 @@ struct Loader {
     part: Machine,
     options: LoadOptions,
     serving: ReplicaOptions,
+    disk: Option<Arc<Store>>,
     stop: Arc<AtomicBool>,
     news: Sender<(usize, News)>,
 }
@@ -219,6 +224,11 @@ impl Loader {
         let (part, options) = (&self.part, &self.options);
         let file = self.file.for_another()?;
         let mut engine = Engine::load_part(&file, part, options, &self.stop, &mut told)?;
+        if let Some(disk) = &self.disk {
+            let context = engine.context();
+            let root = fingerprint(&file, engine.executor(), context)?;
+            engine.keep_on_disk(disk.clone(), root);
+        }
         let guesses = self.guesses(&engine)?;
         let mut watch = Watch::new(&mut engine);
         let groups = watch.look(&mut engine);

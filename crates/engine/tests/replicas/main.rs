@@ -13,6 +13,7 @@ use testkit::{Rng, TinyModel};
 use topology::Machine;
 use topology::fake::FakeMachine;
 
+mod disk;
 mod hybrid;
 mod serving;
 mod sparse;

@@ -1,4 +1,5 @@
-//! Copies of pages, which sequences with a common beginning need before they differ.
+//! Copies of pages: into others, which sequences with a common beginning need before they differ, and out of
+//! memory and back.
 //!
 //! Each thread copies the same pieces of every page, so copies that depend on each other need no
 //! wait between them; threads copy what lies in their own node.
@@ -6,7 +7,8 @@
 use super::Near;
 use crate::placement::share;
 use crate::state::StateLayout;
-use crate::step::PageCopy;
+use crate::step::{PageCopy, PageId};
+use memory::Block;
 use threads::{View, Worker};
 
 /// One thread's share of `copies`, one after the other.
@@ -39,5 +41,41 @@ pub(crate) fn copy_pages(replicas: &[Near], copies: &[PageCopy], worker: &mut Wo
                 }
             }
         }
+    }
+}
+
+/// The pieces of a page in all places, in a fixed order.
+fn pieces(replica: &super::Replica, class: usize, page: PageId) -> impl Iterator<Item = Block> {
+    let states = &replica.graph.states;
+    let held = replica.places.states().iter().flat_map(move |layouts| states.iter().zip(layouts));
+    let of_class = held.filter(move |(state, _)| state.class == class);
+    of_class
+        .filter_map(|(_, layout)| layout.as_ref())
+        .flat_map(move |layout| (0..layout.pieces()).map(move |piece| layout.piece(page, piece)))
+}
+
+/// Bytes of a page of a class in all places.
+pub(crate) fn page_bytes(replica: &super::Replica, class: usize) -> usize {
+    pieces(replica, class, PageId(0)).map(|block| block.len()).sum()
+}
+
+/// What a page holds: the pieces of all places, one after the other.
+pub(crate) fn read_page(replica: &super::Replica, class: usize, page: PageId) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(page_bytes(replica, class));
+    for block in pieces(replica, class, page) {
+        // SAFETY: the page is inside of the arena (checked by the caller), and no step is under way.
+        bytes.extend_from_slice(unsafe { block.as_slice::<u8>() });
+    }
+    bytes
+}
+
+/// Replaces what a page holds by what [`read_page`] gave.
+pub(crate) fn write_page(replica: &super::Replica, class: usize, page: PageId, from: &[u8]) {
+    let mut rest = from;
+    for block in pieces(replica, class, page) {
+        let (piece, after) = rest.split_at(block.len());
+        // SAFETY: as above, and of all threads only this one touches the page.
+        unsafe { block.as_mut_slice::<u8>() }.copy_from_slice(piece);
+        rest = after;
     }
 }

@@ -19,7 +19,7 @@ mod tree;
 mod trial;
 
 pub(crate) use attention::tile_tokens;
-pub(crate) use copies::copy_pages;
+pub(crate) use copies::{copy_pages, page_bytes, read_page, write_page};
 use experts::{Chosen, Desk};
 use matmul::{After, NOTHING};
 pub(crate) use matmul::{tiles_that_fit, tokens_that_fit};

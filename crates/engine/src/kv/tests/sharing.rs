@@ -1,6 +1,7 @@
 //! Sequences that share pages, with what would be in the pages.
 
 use super::*;
+use crate::disk::{Key, Name};
 use graph::PageId;
 use std::collections::HashMap;
 
@@ -8,12 +9,72 @@ use std::collections::HashMap;
 pub(super) struct Memory {
     pub(super) kv: KvCache,
     slots: HashMap<(usize, PageId), Vec<Vec<u32>>>, // [class, page][slot]
+    disk: HashMap<Key, Vec<Vec<u32>>>,
 }
 
 impl Memory {
     pub(super) fn new<K: Into<Keep> + Copy>(sequences: usize, classes: &[(K, usize)]) -> Memory {
         let kv = KvCache::new(sequences, (CONTEXT, 1024), classes.iter().copied());
-        Memory { kv, slots: HashMap::new() }
+        Memory { kv, slots: HashMap::new(), disk: HashMap::new() }
+    }
+
+    /// Writes what ended sequences have left, but for some files.
+    fn spill(&mut self, most: usize) {
+        for (key, page) in std::iter::from_fn(|| self.kv.outgoing()).flatten().take(most) {
+            let page = self.slots[&(usize::from(key.class), page)].clone();
+            self.disk.entry(key).or_insert(page);
+        }
+    }
+
+    fn copy(&mut self) {
+        for &PageCopy { class, from, to } in self.kv.copies() {
+            let page = self.slots[&(class, from)].clone();
+            self.slots.insert((class, to), page);
+        }
+        self.kv.copied();
+    }
+
+    /// Begins a sequence with what is on disk, as an engine does.
+    fn begin(&mut self, tokens: &[u32]) -> (SeqId, usize) {
+        let (id, have) = self.kv.begin(tokens).unwrap();
+        let bytes = |key| self.disk.get(&key).map(|page| page.len() as u64);
+        let Some(found) = self.kv.find_on_disk(tokens, have, &bytes) else { return (id, have) };
+        assert!(have < found.len && found.len < tokens.len());
+        let classes = self.kv.pools.len();
+        let (mut firsts, mut len) = (vec![0; classes], have);
+        while len < found.len {
+            let page = len / KV_PAGE;
+            let end = ((page + 1) * KV_PAGE).min(found.len);
+            if self.kv.reserve(id, end - len).is_err() {
+                self.kv.discard(id).unwrap();
+                return self.kv.begin(tokens).unwrap();
+            }
+            self.copy();
+            let mut filled = self.kv.cached(id, &tokens[page * KV_PAGE..end]).unwrap();
+            for class in 0..classes {
+                let keep = self.kv.pools[class].keep();
+                let needed = if keep.is_paged() {
+                    page >= keep.first_seen(found.len) / KV_PAGE
+                } else {
+                    end == found.len
+                };
+                let is_there = filled[class] && keep.is_paged();
+                if needed && !is_there {
+                    let page = self.kv.next_pages(id).unwrap()[class].unwrap();
+                    assert!(!self.kv.pools[class].is_shared(page), "a shared page is written");
+                    let file = &self.disk[&Key { name: found.name(end), class: class as u8 }];
+                    self.slots.insert((class, page), file.clone());
+                }
+                filled[class] = (needed || is_there) && keep.is_paged();
+                if !filled[class] && keep.is_paged() {
+                    firsts[class] = page + 1;
+                }
+            }
+            self.kv.advance_by(id, &tokens[len..end], Some(&filled)).unwrap();
+            len = end;
+        }
+        self.kv.restored(id, &firsts).unwrap();
+        (id, found.len)
     }
 
     /// What a step does; false if there are no pages for it.
@@ -25,11 +86,7 @@ impl Memory {
             return false;
         }
         self.kv.reserve(id, new).unwrap();
-        for &PageCopy { class, from, to } in self.kv.copies() {
-            let page = self.slots[&(class, from)].clone();
-            self.slots.insert((class, to), page);
-        }
-        self.kv.copied();
+        self.copy();
         for save in self.kv.saves(id).unwrap() {
             assert!(past < save.len && save.len < all.len(), "within the step");
             for (class, page) in save.pages.iter().enumerate() {
@@ -177,9 +234,52 @@ fn behind_a_window_only_what_is_seen_is_needed() {
     assert!(windowed.first > 0, "{windowed:?}");
 }
 
+#[test]
+fn of_a_window_only_what_was_read_is_there() {
+    let windows = [None, Some(40)];
+    let classes = windows.map(|w| (w, pages(w, each(CONTEXT, 2), 2, (400, 1024))));
+    let memory = || {
+        let mut memory = Memory::new(2, &classes);
+        memory.kv.name_pages(Name::of_test());
+        memory
+    };
+    let mut before = memory();
+    let prompt = text(0, 300);
+    let (a, _) = before.begin(&prompt);
+    assert!(before.step(a, &prompt, 300));
+    before.kv.remove(a).unwrap();
+    before.spill(usize::MAX);
+    // Ten pages of each class, of which memory may have lost those of the window before it could write them.
+    assert_eq!(before.disk.len(), 20);
+    let mut after = memory();
+    after.disk = before.disk;
+    let begun = |memory: &mut Memory, len: usize, found: usize| {
+        let (id, have) = memory.begin(&prompt[..len]);
+        assert_eq!(have, found);
+        memory.check(id, &prompt[..have]);
+        id
+    };
+    let b = begun(&mut after, 300, 288);
+    // 40 tokens before 289 begin in page 7.
+    let [_, windowed] = after.kv.tables(b).unwrap() else { panic!("two classes") };
+    assert_eq!((windowed.first, windowed.pages.len()), (7, 2));
+    // At 270 the window begins in page 7, at 250 in page 6, which was not read.
+    assert_eq!(after.kv.truncate(b, 270).unwrap(), 270);
+    after.check(b, &prompt[..270]);
+    assert_eq!(after.kv.truncate(b, 250).unwrap(), 0);
+    after.kv.remove(b).unwrap();
+    // Shorter ones find what they need on disk, not in pages that nobody has filled.
+    let c = begun(&mut after, 200, 192);
+    after.kv.remove(c).unwrap();
+    after.disk.clear();
+    begun(&mut after, 200, 192);
+    begun(&mut after, 120, 0);
+}
+
 #[derive(Clone, Debug)]
 enum Share {
     Begin(usize, usize),
+    Spill(usize),
     Step(usize, usize),
     Fork(usize),
     Truncate(usize, usize),
@@ -196,13 +296,14 @@ fn any_share() -> impl Strategy<Value = Share> {
         1 => (who(), 0usize..300).prop_map(|(w, len)| Share::Truncate(w, len)),
         1 => who().prop_map(Share::Checkpoint),
         3 => who().prop_map(Share::Remove),
+        1 => (1usize..40).prop_map(Share::Spill),
     ]
 }
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
-    /// Whatever sequences share, each sees its own tokens and no others, no page is lost, and there is
-    /// room as long as the pages that sequences hold leave some.
+    /// Whatever sequences share, in memory or from a disk, each sees its own tokens and no others, no page is lost,
+    /// and there is room as long as the pages that sequences hold leave some.
     #[test]
     fn sharing_is_never_seen(
         few in 12usize..40,
@@ -216,13 +317,15 @@ proptest! {
         let fixed = std::iter::repeat_n(Keep::Fixed, states);
         let classes: Vec<_> = windows.into_iter().chain(fixed).map(|keep| (keep, few)).collect();
         let mut memory = Memory::new(6, &classes);
+        memory.kv.name_pages(Name::of_test());
         let mut live: Vec<(SeqId, Vec<u32>, Vec<u32>)> = Vec::new(); // computed, and what may follow
         for action in actions {
             match action {
                 Share::Begin(kind, len) if live.len() < 6 => {
                     let all = text(kind, len);
-                    let (id, found) = memory.kv.begin(&all).unwrap();
+                    let (id, found) = memory.begin(&all);
                     prop_assert!(found < len);
+                    memory.check(id, &all[..found]);
                     live.push((id, all[..found].to_vec(), all[found..].to_vec()));
                 }
                 Share::Step(who, n) if who < live.len() => {
@@ -256,6 +359,7 @@ proptest! {
                 Share::Remove(who) if who < live.len() => {
                     memory.kv.remove(live.remove(who).0).unwrap();
                 }
+                Share::Spill(files) => memory.spill(files),
                 _ => {}
             }
             for (id, done, _) in &live {

@@ -1,0 +1,163 @@
+//! An engine and its prefix cache on disk: what is written when, and what is read instead of computed.
+
+use super::{Name, Store};
+use crate::engine::Engine;
+use crate::error::Error;
+use crate::kv::{Found, SeqId};
+use graph::Keep;
+use kernels::KV_PAGE;
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Tokens of a step that tells how fast prompts are, at least.
+const PROMPT: usize = 64;
+
+/// What an engine has of a prefix cache on disk.
+pub(crate) struct Disk {
+    store: Arc<Store>,
+    /// Seconds that a token of a prompt takes, once one was computed; of late.
+    seconds: Option<f64>,
+    /// Tokens that were read.
+    restored: u64,
+}
+
+impl Disk {
+    pub(crate) fn new(store: Arc<Store>) -> Disk {
+        Disk { store, seconds: None, restored: 0 }
+    }
+
+    /// A step of so many tokens took so long.
+    pub(crate) fn observe(&mut self, tokens: usize, took: Duration) {
+        if tokens >= PROMPT {
+            let seconds = took.as_secs_f64() / tokens as f64;
+            self.seconds = Some(self.seconds.map_or(seconds, |old| 0.75 * old + 0.25 * seconds));
+        }
+    }
+
+    /// Whether so many tokens are sooner read than computed, as far as both have been measured. What has not is tried.
+    fn is_faster(&self, found: &Found, tokens: usize) -> bool {
+        let (Some(rate), Some(seconds)) = (self.store.rate(), self.seconds) else { return true };
+        found.bytes as f64 / rate < tokens as f64 * seconds
+    }
+}
+
+impl Engine {
+    /// Has the prefix cache kept on disk, too. `root` names the model as it is loaded ([`super::fingerprint`]).
+    pub(crate) fn keep_on_disk(&mut self, store: Arc<Store>, root: Name) {
+        self.kv.name_pages(root);
+        self.disk = Some(Disk::new(store));
+    }
+
+    /// Begins a sequence anew with more than memory has of its tokens, if the disk has it and it is worth it.
+    pub(crate) fn begin_from_disk(
+        &mut self,
+        (id, have): (SeqId, usize),
+        tokens: &[u32],
+    ) -> Result<(SeqId, usize), Error> {
+        let Some(disk) = &self.disk else { return Ok((id, have)) };
+        let store = disk.store.clone();
+        let Some(found) = self.kv.find_on_disk(tokens, have, &|key| store.len(key)) else {
+            return Ok((id, have));
+        };
+        if !disk.is_faster(&found, found.len - have) {
+            return Ok((id, have));
+        }
+        if self.restore(id, tokens, &found)? {
+            if let Some(disk) = &mut self.disk {
+                disk.restored += (found.len - have) as u64;
+            }
+            return Ok((id, found.len));
+        }
+        // A file was damaged, or there is no room: as much as memory has by now.
+        self.kv.discard(id)?;
+        self.kv.begin(tokens)
+    }
+
+    /// Fills a sequence up with what was found; false if that was not to be had after all.
+    fn restore(&mut self, id: SeqId, tokens: &[u32], found: &Found) -> Result<bool, Error> {
+        let Some(store) = self.disk.as_ref().map(|disk| disk.store.clone()) else {
+            return Ok(false);
+        };
+        let keeps = self.executor.graph().classes().to_vec();
+        // The first page from which on a class has all.
+        let mut firsts = vec![0; keeps.len()];
+        let mut len = self.kv.len(id)?;
+        while len < found.len {
+            let page = len / KV_PAGE;
+            let end = ((page + 1) * KV_PAGE).min(found.len);
+            match self.kv.reserve(id, end - len) {
+                Ok(()) => self.copy_pages()?,
+                Err(Error::NoPages { .. }) => return Ok(false),
+                Err(error) => return Err(error),
+            }
+            let whole = &tokens[page * KV_PAGE..end];
+            let mut filled = self.kv.cached(id, whole)?;
+            for (class, keep) in keeps.iter().enumerate() {
+                let needed = match keep {
+                    Keep::Fixed => end == found.len,
+                    keep => page >= keep.first_seen(found.len) / KV_PAGE,
+                };
+                let is_there = filled[class] && *keep != Keep::Fixed;
+                if needed && !is_there && !self.read(&store, id, found.name(end), class)? {
+                    return Ok(false);
+                }
+                // Of a state there is a page for all tokens: what it is before the last is nobody's.
+                filled[class] = (needed || is_there) && *keep != Keep::Fixed;
+                if !filled[class] && keep.is_paged() {
+                    firsts[class] = page + 1;
+                }
+            }
+            self.kv.advance_by(id, &tokens[len..end], Some(&filled))?;
+            len = end;
+        }
+        self.kv.restored(id, &firsts)?;
+        Ok(true)
+    }
+
+    /// Fills the next page of a sequence in a class from its file.
+    fn read(&mut self, store: &Store, id: SeqId, name: Name, class: usize) -> Result<bool, Error> {
+        let bytes = store.get(super::Key { name, class: class as u8 });
+        let page = self.kv.next_pages(id)?[class];
+        let (Some(bytes), Some(page)) = (bytes, page) else { return Ok(false) };
+        // Names tell of sizes.
+        self.executor.write_page(class, page, &bytes)?;
+        Ok(true)
+    }
+
+    /// Has pages written that ended sequences have left, for about so long. Whether there are more.
+    pub(crate) fn spill(&mut self, time: Duration) -> Result<bool, Error> {
+        let Some(disk) = &self.disk else { return Ok(false) };
+        let store = disk.store.clone();
+        self.copy_pages()?;
+        let begin = Instant::now();
+        loop {
+            if !store.has_room() {
+                return Ok(true);
+            }
+            let Some(pages) = self.kv.outgoing() else { return Ok(false) };
+            for (key, page) in pages {
+                if !store.refresh(key) {
+                    store.put(key, self.executor.read_page(usize::from(key.class), page)?);
+                }
+            }
+            if begin.elapsed() >= time {
+                return Ok(true);
+            }
+        }
+    }
+
+    /// Has all of them written.
+    pub(crate) fn spill_all(&mut self) -> Result<(), Error> {
+        while self.spill(Duration::MAX)? {
+            // The disk is slower.
+            thread::sleep(Duration::from_millis(5));
+        }
+        Ok(())
+    }
+
+    /// Tokens that were read from disk since this was asked.
+    pub(crate) fn take_restored(&mut self) -> u64 {
+        self.disk.as_mut().map_or(0, |disk| std::mem::take(&mut disk.restored))
+    }
+}

@@ -1,0 +1,191 @@
+//! What of the prefix cache goes to a disk, and how sequences begin with what is there.
+//!
+//! When a sequence ends, the nodes that led to it are queued, the last first: that is what memory gives up first, and
+//! of what is on a disk the beginning is to go last. A sequence that begins with more than memory has is *restored*: it
+//! grows page by page as if the tokens were computed, with pages that are read instead. So it shares with others what
+//! it shares in any case.
+
+use super::prefix::{NodeId, ROOT};
+use super::{KvCache, SeqId};
+use crate::disk::{Key, Name};
+use crate::error::Error;
+use graph::{Keep, PageId};
+use kernels::KV_PAGE;
+use std::collections::{HashSet, VecDeque};
+
+/// Nodes that are to be written.
+#[derive(Debug, Default)]
+pub(super) struct Outgoing {
+    queue: VecDeque<(NodeId, Name)>,
+    queued: HashSet<Name>,
+}
+
+impl Outgoing {
+    fn push(&mut self, id: NodeId, name: Name) {
+        if self.queued.insert(name) {
+            self.queue.push_back((id, name));
+        }
+    }
+
+    fn pop(&mut self) -> Option<(NodeId, Name)> {
+        let (id, name) = self.queue.pop_front()?;
+        self.queued.remove(&name);
+        Some((id, name))
+    }
+}
+
+/// A beginning that is on disk as far as memory lacks it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Found {
+    /// Tokens.
+    pub len: usize,
+    /// What is to be read.
+    pub bytes: u64,
+    /// Of the pages up to there.
+    names: Vec<Name>,
+}
+
+impl Found {
+    /// What the page is called that ends with the token before `end`.
+    pub(crate) fn name(&self, end: usize) -> Name {
+        self.names[end.div_ceil(KV_PAGE) - 1]
+    }
+}
+
+impl KvCache {
+    /// Gives pages names from now on, of which `root` is the first; those of ended sequences are
+    /// [to be written](Self::outgoing).
+    pub(crate) fn name_pages(&mut self, root: Name) {
+        self.prefixes.name_nodes(root);
+    }
+
+    /// Queues the nodes from `at` up.
+    pub(super) fn queue(&mut self, at: NodeId) {
+        let mut at = at;
+        while let (true, Some(name)) = (at != ROOT, self.prefixes.name(at)) {
+            self.outgoing.push(at, name);
+            at = self.prefixes.above(at, 1);
+        }
+        // More than all pages cannot be there any more.
+        let most = self.pools.iter().map(super::Pool::len).sum();
+        while self.outgoing.queue.len() > most {
+            self.outgoing.pop();
+        }
+    }
+
+    /// Pages that were left by ended sequences and are still there: those with the same tokens.
+    pub(crate) fn outgoing(&mut self) -> Option<Vec<(Key, PageId)>> {
+        loop {
+            let (id, name) = self.outgoing.pop()?;
+            if self.prefixes.name(id) == Some(name) {
+                let pages = self.prefixes.pages(id).iter().enumerate();
+                let key = |class: usize| Key { name, class: class as u8 };
+                return Some(pages.filter_map(|(c, page)| Some((key(c), (*page)?))).collect());
+            }
+        }
+    }
+
+    /// The longest beginning of `tokens`, without the last of them, that memory and disk have together, if that is
+    /// more than `have`. `bytes` tells how large a file is.
+    pub(crate) fn find_on_disk(
+        &self,
+        tokens: &[u32],
+        have: usize,
+        bytes: &dyn Fn(Key) -> Option<u64>,
+    ) -> Option<Found> {
+        let root = self.prefixes.name(ROOT)?;
+        let tokens = &tokens[..tokens.len().saturating_sub(1)];
+        let keeps: Vec<Keep> = self.pools.iter().map(super::Pool::keep).collect();
+        let read = |name, class: usize| bytes(Key { name, class: class as u8 });
+        let mut names = vec![root];
+        let mut missing = Vec::new(); // [page][class]: bytes to read, if it is anywhere
+        let mut at = Some(ROOT);
+        for page in tokens.chunks_exact(KV_PAGE) {
+            let name = names[names.len() - 1].then(page);
+            at = at.and_then(|at| self.prefixes.child(at, page));
+            let in_memory =
+                |class: usize| at.is_some_and(|at| self.prefixes.pages(at)[class].is_some());
+            let of = |class| if in_memory(class) { Some(0) } else { read(name, class) };
+            let found: Vec<Option<u64>> = (0..keeps.len()).map(of).collect();
+            if found.iter().zip(&keeps).any(|(found, keep)| *keep == Keep::All && found.is_none()) {
+                break;
+            }
+            missing.push(found);
+            names.push(name);
+        }
+        // All that is needed of whole pages before `len`, which is at most a page after them.
+        let before = |pages: usize, len: usize| {
+            let class = |class: usize| match keeps[class] {
+                // The last token's.
+                Keep::Fixed if len > pages * KV_PAGE => Some(0),
+                Keep::Fixed => missing[pages - 1][class],
+                keep => {
+                    let first = (keep.first_seen(len) / KV_PAGE).max(have / KV_PAGE);
+                    (first..pages).map(|page| missing[page][class]).sum()
+                }
+            };
+            (0..keeps.len()).map(class).sum::<Option<u64>>()
+        };
+        for pages in (have / KV_PAGE..=missing.len()).rev() {
+            let after = &tokens[pages * KV_PAGE..];
+            // The end of a sequence.
+            for more in (1..=after.len().min(KV_PAGE - 1)).rev() {
+                let len = pages * KV_PAGE + more;
+                let name = names[pages].then(&after[..more]);
+                let last = (0..keeps.len()).map(|class| read(name, class)).sum::<Option<u64>>();
+                if let (true, Some(last), Some(before)) = (len > have, last, before(pages, len)) {
+                    let names = names[1..=pages].iter().copied().chain([name]).collect();
+                    return Some(Found { len, bytes: before + last, names });
+                }
+            }
+            let len = pages * KV_PAGE;
+            if len > have
+                && let Some(bytes) = before(pages, len)
+            {
+                return Some(Found { len, bytes, names: names[1..=pages].to_vec() });
+            }
+        }
+        None
+    }
+
+    /// By class, whether the prefix cache has the page of `tokens` that come next in a sequence.
+    pub(crate) fn cached(&self, id: SeqId, tokens: &[u32]) -> Result<Vec<bool>, Error> {
+        let known = self.slots[self.slot(id)?].known.as_ref();
+        let node = known.and_then(|known| self.prefixes.child(known.at, tokens));
+        let has = |class: usize| node.is_some_and(|id| self.prefixes.pages(id)[class].is_some());
+        Ok((0..self.pools.len()).map(has).collect())
+    }
+
+    /// By class, the reserved page of the next token of a sequence, or of its state.
+    pub(crate) fn next_pages(&self, id: SeqId) -> Result<Vec<Option<PageId>>, Error> {
+        let entry = &self.slots[self.slot(id)?];
+        let classes = entry.tables.iter().zip(&self.pools);
+        let page = classes.map(|(table, pool)| {
+            let paged = pool.keep().is_paged();
+            table.pages.get(if paged { entry.len / KV_PAGE - table.first } else { 0 }).copied()
+        });
+        Ok(page.collect())
+    }
+
+    /// All that was to be restored of a sequence is there, of class `c` from page `firsts[c]` on. Others may begin with
+    /// it from now on.
+    pub(crate) fn restored(&mut self, id: SeqId, firsts: &[usize]) -> Result<(), Error> {
+        let slot = self.slot(id)?;
+        let tables = self.slots[slot].tables.iter_mut().zip(&mut self.pools).zip(firsts);
+        for ((table, pool), &first) in tables.filter(|((_, pool), _)| pool.keep().is_paged()) {
+            if first > table.first {
+                let lacking = table.pages.drain(..first - table.first);
+                lacking.rev().for_each(|page| pool.release(page));
+                table.first = first;
+            }
+        }
+        self.publish(slot);
+        Ok(())
+    }
+
+    /// Ends a sequence whose state is not what its tokens say; its pages are.
+    pub(crate) fn discard(&mut self, id: SeqId) -> Result<(), Error> {
+        self.truncate(id, 0)?;
+        self.remove(id)
+    }
+}
