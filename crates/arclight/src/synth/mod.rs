@@ -107,7 +107,8 @@ fn write_tensor(
     made: &dyn Fn(usize),
 ) -> io::Result<()> {
     let mut rng = Rng::new(seed, &spec.name);
-    if spec.rows > 1 {
+    // A number for each head is no matrix.
+    if spec.rows > 1 && spec.cols > 1 {
         // Outputs of unit variance for inputs of unit variance; what is added to the residual stream
         // is damped so that the stream does not grow with depth (as GPT-2 does).
         let damped = ["attn_output.weight", "ffn_down.weight", "ffn_down_exps.weight"];
@@ -117,10 +118,15 @@ fn write_tensor(
         return Blocks::new(spec.ty, sigma, rng).write(spec.bytes(), out, made);
     }
     let stated = model.shape.values().into_iter().find(|(name, _)| *name == spec.name);
-    let mean = if spec.name.ends_with(".bias") { 0.0 } else { 1.0 };
+    let mean = match &*spec.name {
+        name if name.ends_with(".bias") => 0.0,
+        // States fade.
+        name if name.ends_with(".ssm_a") => -1.0,
+        _ => 1.0,
+    };
     let floats = match stated {
         Some((_, values)) => values,
-        None => (0..spec.cols).map(|_| mean - 0.1 + 0.2 * rng.unit_f32()).collect(),
+        None => (0..spec.rows * spec.cols).map(|_| mean - 0.1 + 0.2 * rng.unit_f32()).collect(),
     };
     made(spec.bytes());
     floats.iter().try_for_each(|v| out.write_all(&v.to_le_bytes()))
@@ -158,6 +164,19 @@ mod tests {
             let mut file = Vec::new();
             write_model(&model, &model.tensors(), 1, &mut file, &|_| {}).unwrap();
             models::build(&Gguf::parse(&file).unwrap(), 2).unwrap();
+        }
+    }
+
+    #[test]
+    fn states_fade() {
+        for name in ["qwen3.5-0.8b", "granite4-h-tiny"] {
+            let model = format!("{name}/2:q4_0").parse::<Published>().unwrap();
+            let spec = model.tensors().into_iter().find(|spec| spec.name == "blk.0.ssm_a").unwrap();
+            let mut bytes = Vec::new();
+            write_tensor(&model, &spec, 1, &mut bytes, &|_| {}).unwrap();
+            assert_eq!(bytes.len(), 4 * spec.rows * spec.cols, "{name}");
+            let values = bytes.as_chunks::<4>().0.iter().map(|&bytes| f32::from_le_bytes(bytes));
+            values.for_each(|a| assert!((-1.2..-0.8).contains(&a), "{name}: {a}"));
         }
     }
 
