@@ -47,6 +47,17 @@ ARCH_TENSORS = {
                "router.proj": "ffn_gate_inp", "router.scale": "ffn_gate_inp",
                "router.per_expert_scale": "ffn_down_exps",
                "experts.gate_up_proj": "ffn_gate_up_exps", "experts.down_proj": "ffn_down_exps"},
+    "gemma3n": {"post_attention_layernorm": "post_attention_norm",
+                "pre_feedforward_layernorm": "ffn_norm",
+                "post_feedforward_layernorm": "post_ffw_norm",
+                "per_layer_input_gate": "inp_gate", "per_layer_projection": "proj",
+                "post_per_layer_input_norm": "post_norm",
+                "altup.correct_output_scale": "altup_correct_scale",
+                "altup.correction_coefs": "altup_correct_coef",
+                "altup.prediction_coefs": "altup_predict_coef",
+                "altup.modality_router": "altup_router", "altup.router_norm": "altup_router_norm",
+                "laurel.linear_left": "laurel_l", "laurel.linear_right": "laurel_r",
+                "laurel.post_laurel_norm": "laurel_post_norm"},
     "starcoder2": {"mlp.c_fc": "ffn_up", "mlp.c_proj": "ffn_down"},
     "granite": {"shared_mlp.input_linear": "ffn_gate ffn_up",
                 "shared_mlp.output_linear": "ffn_down"},
@@ -81,6 +92,9 @@ TOP_TENSORS = {
 TOP_TENSORS |= {"model.embed_tokens_per_layer": "per_layer_token_embd",
                 "model.per_layer_model_projection": "per_layer_model_proj",
                 "model.per_layer_projection_norm": "per_layer_proj_norm"}
+# Parameters of which each is one matrix of a tensor.
+STACKED = {"model.altup_projections": "altup_proj",
+           "model.altup_unembed_projections": "altup_unembd_proj"}
 # Buffers that files have: biases of the choice of experts, and factors of layers.
 CHOICE = ("e_score_correction_bias", "expert_bias")
 BUFFERS = (*CHOICE, "layer_scalar")
@@ -96,12 +110,19 @@ def file_names(spec: Spec, name: str) -> list[str]:
     if not name.endswith((".weight", ".bias")):  # of experts, all in one
         name = name.removesuffix("_bias") + ".bias" if name.endswith("_bias") else name + ".weight"
     path, kind = name.rsplit(".", 1)
+    if stacked(path):
+        return [f"{STACKED[path.rsplit('.', 1)[0]]}.{kind}"]
     if path in TOP_TENSORS:
         return [f"{TOP_TENSORS[path]}.{kind}"]
     _, _, layer, rest = path.split(".", 3)
     tensors = {**LAYER_TENSORS, **ARCH_TENSORS.get(spec.arch, {}), **spec.tensors}[rest]
     bare = lambda t: recurrent.is_bare(spec.arch, t)
     return [f"blk.{layer}.{t}" + ("" if bare(t) else f".{kind}") for t in tensors.split()]
+
+
+def stacked(name: str) -> bool:
+    """Whether the parameter is one matrix of a tensor that has several."""
+    return name.removesuffix(".weight").rsplit(".", 1)[0] in STACKED
 
 
 def split_halves(w: np.ndarray, heads: int) -> np.ndarray:
@@ -131,6 +152,8 @@ def of_parameter(spec: Spec, name: str, parts: list[np.ndarray]) -> np.ndarray:
     rows = rows_of(name, parts[0])
     if (w := recurrent.of_parameter(spec, name, parts)) is not None:
         return w
+    if stacked(name):
+        return parts[0][int(name.split(".")[-2])]
     if fused(spec, name):
         ends = np.cumsum([spec.heads, spec.kv_heads]) * spec.head_dim
         return np.split(parts[0], ends)["qkv".index(name.split(".")[-2][0])]
@@ -160,6 +183,8 @@ def shapes(spec: Spec, name: str, p, count: int) -> list[tuple]:
         return [(spec.heads, rank, nope), (spec.heads, value, rank)]
     if (unusual := recurrent.shape(spec, name, p.shape)) is not None:
         return unusual
+    if stacked(name):
+        return [(spec.config["altup_num_inputs"] - 1, *p.shape)]
     if fused(spec, name):
         return [((spec.heads + 2 * spec.kv_heads) * spec.head_dim, spec.hidden)]
     # a matrix of one row is a vector in files

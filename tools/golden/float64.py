@@ -10,10 +10,10 @@ import recurrent
 from specs import INTERLEAVED, NOPE_EVERY, PERMUTED
 
 
-GELU = ("starcoder2", "gemma2", "gemma3", "gemma4")
+GELU = ("starcoder2", "gemma2", "gemma3", "gemma3n", "gemma4")
 # Every such layer is without a window, where some have one; files may list the layers instead.
-PERIOD = {"gemma4": 6, "llama4": 4, "gemma2": 2, "gemma3": 6, "olmo2": 4, "gpt-oss": 2}
-LOCAL = {"gemma4": 1e4, "gemma3": 1e4, "olmo2": None}  # layers with a window have unstretched RoPE of this base
+PERIOD = {"gemma4": 6, "gemma3n": 5, "llama4": 4, "gemma2": 2, "gemma3": 6, "olmo2": 4, "gpt-oss": 2}
+LOCAL = {"gemma4": 1e4, "gemma3n": 1e4, "gemma3": 1e4, "olmo2": None}  # layers with a window have unstretched RoPE of this base
 
 
 SOFTMAX, SIGMOID, CHOSEN, MIXER = 1, 2, 3, -1  # what scores of experts become
@@ -22,6 +22,7 @@ GATES = {"llama": CHOSEN, "granitemoe": CHOSEN, "gpt-oss": CHOSEN, "minimax-m2":
          "phimoe": MIXER}
 NORMALISED = ("qwen3moe", "minimax-m2", "ernie4_5-moe", "hunyuan-moe",
               "qwen3next", "qwen35moe", "lfm2moe", "gemma4")
+SHARING = ("gemma3n", "gemma4")  # last layers may have no keys and values of their own
 NORMS_LAST = ("hunyuan-moe",)  # after RoPE
 
 
@@ -61,7 +62,7 @@ class Float64:
         if self.latent:
             self.d = self.key("attention.key_length_mla", self.d)
         self.scale = self.key("attention.scale", 1 / math.sqrt(self.d))
-        if self.arch == "gemma4":
+        if self.arch in SHARING:
             self.scale = 1.0
         self.rot, self.context = get("rope.dimension_count"), get("context_length")
         self.base = get("rope.freq_base")
@@ -245,7 +246,7 @@ class Float64:
         own = self.layers - self.key("attention.shared_kv_layers", 0)
         if self.latent:
             q, k, v = self.of_latents(h, p)
-        elif self.arch == "gemma4":
+        elif self.arch in SHARING:
             q = linear(h, p + "attn_q")
             k = linear(h, p + "attn_k") if i < own else np.zeros((n, d))
             v = linear(h, p + "attn_v") if p + "attn_v.weight" in t else k
@@ -283,7 +284,7 @@ class Float64:
             original = self.key("rope.scaling.original_context_length", None)
             stretches = np.arange(n) // original
             q = q * (1 + growth * np.log(1 + stretches))[:, None, None]
-        if self.arch == "gemma4":
+        if self.arch in SHARING:
             v = recurrent.rms(v, self.eps)
             if i >= own:
                 k, v = self.kept[max(j for j in range(own) if self.windowed[j] == self.windowed[i])]
@@ -335,6 +336,51 @@ class Float64:
             x = x + self.norm(y, p + "post_norm")
         return x * t.get(p + "layer_output_scale.weight", 1.0)
 
+    def modalities(self, x, p):
+        """What the router of Gemma 3n says of each stream."""
+        r = self.norm(x, p + "altup_router_norm") / x.shape[1]
+        return np.tanh(r @ self.t[p + "altup_router.weight"].T)
+
+    def layer_of_gemma3n(self, streams, i, p, own):  # [streams, tokens, hidden]
+        t, linear, count = self.t, self.linear, len(streams)
+        active = self.key("altup.active_idx", None)
+        c = self.modalities(streams[active], p) @ t[p + "altup_predict_coef.weight"].T
+        c = c.reshape(-1, count, count)  # a row for each stream to come
+        predicted = streams + np.einsum("tij,jtd->itd", c, streams)
+        x = predicted[active]
+        h = self.norm(x, p + "attn_norm")
+        laurel = h + self.norm(linear(linear(h, p + "laurel_l"), p + "laurel_r"), p + "laurel_post_norm")
+        x = x + self.norm(self.attend(h, i, p), p + "post_attention_norm")
+        x = (x + laurel) / math.sqrt(2)
+        h = self.norm(x, p + "ffn_norm")
+        gate, deviations = linear(h, p + "ffn_gate"), self.key("activation_sparsity_scale", None)[i]
+        if np.isfinite(deviations):
+            least = gate.mean(1, keepdims=True) + gate.std(1, keepdims=True) * deviations
+            gate = np.maximum(gate - least, 0)
+        y = linear(self.act(gate) * linear(h, p + "ffn_up"), p + "ffn_down")
+        x = x + self.norm(y, p + "post_ffw_norm")
+        c = 1 + self.modalities(x, p) @ t[p + "altup_correct_coef.weight"].T
+        corrected = predicted + c.T[:, :, None] * (x - predicted[active])
+        y = linear(corrected[active] * t[p + "altup_correct_scale.weight"], p + "inp_gate")
+        corrected[1:] += self.norm(linear(self.act(y) * own, p + "proj"), p + "post_norm")
+        return corrected
+
+    def of_streams(self, x, own):
+        """All layers of Gemma 3n."""
+        length = lambda x: np.sqrt(np.maximum((x * x).mean(-1, keepdims=True), 1e-5))
+        streams = [x]
+        for w in self.t["altup_proj.weight"]:
+            y = x @ w.T
+            streams.append(y * length(x) / length(y))
+        streams = np.stack(streams)
+        for i in range(self.layers):
+            streams = self.layer_of_gemma3n(streams, i, f"blk.{i}.", own[:, i])
+        all_of_them = [streams[0]]
+        for stream, w in zip(streams[1:], self.t["altup_unembd_proj.weight"]):
+            y = stream @ w.T
+            all_of_them.append(y * length(streams[0]) / length(y))
+        return np.mean(all_of_them, 0)
+
     def __call__(self, tokens: list[int]) -> np.ndarray:
         t, linear = self.t, self.linear
         x = t["token_embd.weight"][tokens] * self.key("embedding_scale", 1.0)
@@ -350,7 +396,10 @@ class Float64:
             own = (own + looked_up * math.sqrt(width)) / math.sqrt(2)
         # families that call the norm before the feed-forward layer after what comes before it
         sparse_norm = self.arch in ("glm4moe", "gpt-oss", "qwen3next", "qwen35", "qwen35moe")
-        for i in range(self.layers):
+        several = self.arch == "gemma3n"
+        if several:
+            x = self.of_streams(x, own)
+        for i in range(0 if several else self.layers):
             p = f"blk.{i}."
             h = self.norm_if(x, p + "attn_norm")
             mixed = list(self.mixed(h, i, p))

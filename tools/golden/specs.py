@@ -349,6 +349,24 @@ SPECS = (
          keys={**DELTA_KEYS, **MIXED_KEYS, "expert_shared_feed_forward_length": 80,
                "attention.recurrent_layers": [True, False, True],
                "rope.dimension_sections": [2, 1, 1, 0]}),
+    # four streams, of which layers work on the second; in two layers the largest gates count; widths of 64 and 96;
+    # inputs of layers; the last two layers share keys and values
+    Spec("gemma3n", "gemma3n", True, 6, 64, 4, 2, 16, 64, 1e6, 1e-6, "Gemma3nText",
+         local={"rope_type": "default", "rope_theta": 1e4},
+         config=dict(intermediate_size=[64, 64, 96, 96, 64, 64], sliding_window=24,
+                     altup_num_inputs=4, altup_active_idx=1, laurel_rank=64,
+                     hidden_size_per_layer_input=32, vocab_size_per_layer_input=VOCAB,
+                     num_kv_shared_layers=2, final_logit_softcapping=8.0,
+                     activation_sparsity_pattern=[0.75, 0.0, 0.5, 0.0, 0.0, 0.0],
+                     layer_types=["sliding_attention", "full_attention"] * 3),
+         keys={"feed_forward_length": [64, 64, 96, 96, 64, 64], "attention.sliding_window": 24,
+               "attention.sliding_window_pattern": [True, False] * 3,
+               "altup.num_inputs": 4, "altup.active_idx": 1, "attention.shared_kv_layers": 2,
+               "embedding_length_per_layer_input": 32, "final_logit_softcapping": 8.0,
+               "activation_sparsity_scale": [0.6744897, -math.inf, 0.0, -math.inf, -math.inf, -math.inf]},
+         gains={"post_attention_norm": 4.0, "post_ffw_norm": 4.0, "post_norm": 2.0,
+                "laurel_post_norm": 2.0, "attn_q_norm": 0.5, "attn_k_norm": 0.5,
+                "altup_router": 12.0, "altup_predict_coef": 0.5, "altup_correct_coef": 0.5}),
     # heads of 16 in layers with a window of 24, of 32 in others; inputs of layers; the last two layers share keys
     # and values, and are twice as wide
     Spec("gemma4", "gemma4", True, 6, 64, 4, 2, 32, 64, 1e6, 1e-6, "Gemma4Text",

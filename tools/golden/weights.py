@@ -44,7 +44,7 @@ def spread(name: str, shape: tuple, gains: dict) -> tuple[np.float32, np.float32
         return np.float32(0.5 * gain), np.float32(gain)
     elif kind == "ssm_a":  # states that last some tokens
         return np.float32(0.3), np.float32(-0.4)
-    elif kind in ("layer_output_scale", "scale"):  # near one
+    elif kind in ("layer_output_scale", "scale", "altup_correct_scale"):  # near one
         return np.float32(0.25), np.float32(1.0)
     elif kind == "ssm_d":
         return np.float32(0.5), np.float32(1.0)

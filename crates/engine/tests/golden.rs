@@ -33,7 +33,7 @@ const DENSE: [&str; 22] = [
 ];
 
 /// Models with states of fixed size, or whose layers share keys and values.
-const HYBRID: [&str; 5] = ["lfm2", "nemotron_h", "falcon_h1", "qwen35", "gemma4"];
+const HYBRID: [&str; 6] = ["lfm2", "nemotron_h", "falcon_h1", "qwen35", "gemma3n", "gemma4"];
 
 /// Models with experts, the last of them with states too.
 const EXPERTS: [&str; 23] = [

@@ -88,6 +88,9 @@ fn models() -> Vec<(String, Model)> {
         model("mamba, layers of one block", KvType::F16, TinyModel::nemotron_h(TensorType::Q8_0)),
         model("mamba beside attention f32", KvType::F16, TinyModel::falcon_h1(TensorType::F32)),
         model("convolutions q8_0", KvType::F16, TinyModel::lfm2(TensorType::Q8_0)),
+        // Several streams, gates of which the largest count; with rotated keys.
+        model("gemma3n q4_0", KvType::F16, TinyModel::gemma3n(TensorType::Q4_0)),
+        model("gemma3n q8_0, kv q8_0", KvType::Q8_0, TinyModel::gemma3n(TensorType::Q8_0)),
         // Heads of two lengths, shared keys and values, inputs of layers; with rotated keys.
         model("gemma4 q4_0", KvType::F16, TinyModel::gemma4(TensorType::Q4_0)),
         model("gemma4 q8_0, kv q4_0", KvType::Q4_0, TinyModel::gemma4(TensorType::Q8_0)),
@@ -320,7 +323,8 @@ fn how_nodes_share_the_model_does_not_change_a_bit() {
         };
         let one = run(Numa::Off, 1, 1);
         // Layers that share keys and values are no pipeline.
-        let pipeline = (!name.starts_with("gemma4")).then_some(Numa::Pipeline);
+        let shares = ["gemma3n", "gemma4"].iter().any(|family| name.starts_with(family));
+        let pipeline = (!shares).then_some(Numa::Pipeline);
         let ways = [Numa::TensorParallel, Numa::Mirror, Numa::Interleave, Numa::Off];
         for numa in ways.into_iter().chain(pipeline) {
             assert!(run(numa, 2, 3) == one, "{name}: {numa:?}");

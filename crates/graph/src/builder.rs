@@ -7,13 +7,14 @@
 mod experts;
 mod latent;
 mod recurrent;
+mod streams;
 
 pub use latent::{LatentSizes, UpProjection};
 pub use recurrent::{ConvolutionOf, RecurrenceOf, RecurrentRows, RecurrentSizes, TensorRows};
 
 use crate::error::Error;
 use crate::list::Append;
-use crate::op::{Activation, Attention, Given, Heads, Norm, NormOver, Op, Rope, RopeId};
+use crate::op::{Activation, Attention, Given, Heads, Norm, NormOver, Op, Rope, RopeId, Told};
 use crate::placement::{Cut, Placement, Shares};
 use crate::state::{KV_CLASSES, Keep, Shape, State};
 use crate::tensor::{Bundle, BundleInfo, Domain};
@@ -222,6 +223,22 @@ impl<'a> Builder<'a> {
             self.wanted(name, 1, len)?;
         }
         Ok(values)
+    }
+
+    /// The rows of a tensor, for what no key says; `None` where the model has no weights, or no such tensor.
+    pub fn tensor_rows(&self, name: &str) -> Option<usize> {
+        self.catalog.rows(name)
+    }
+
+    /// Declares a tensor that some files have and nobody uses.
+    ///
+    /// # Errors
+    /// When it has another shape.
+    pub fn idle(&mut self, name: &str, rows: usize, cols: usize) -> Result<(), Error> {
+        if self.has(name) {
+            self.wanted(name, rows, cols)?;
+        }
+        Ok(())
     }
 
     /// The type of a tensor that the graph wants.
@@ -592,7 +609,7 @@ impl<'a> Builder<'a> {
             (parts, _) => (0..nodes).map(|n| (0..parts).map(|p| part(p, n)).sum()).collect(),
         };
         let (_, domain) = self.expect(x, takes, "linear");
-        let op = Op::Linear { x, matrix, activation, squares: false };
+        let op = Op::Linear { x, matrix, activation, told: None };
         self.push(op, gives, domain, &widths)
     }
 
@@ -610,7 +627,7 @@ impl<'a> Builder<'a> {
         let (_, domain) = self.expect(x, Placement::Replicated, "a product on every node");
         let parts = self.graph.matrix(router).parts.iter();
         let widths = self.everywhere(parts.map(|part| part.rows).sum());
-        let op = Op::Linear { x, matrix: router, activation: None, squares: false };
+        let op = Op::Linear { x, matrix: router, activation: None, told: None };
         self.push(op, Placement::Replicated, domain, &widths)
     }
 
@@ -630,10 +647,10 @@ impl<'a> Builder<'a> {
         );
         if spec.norm_over == NormOver::Row {
             let heads = self.graph.ops.iter_mut().find(|n| n.out == qkv);
-            let Some(Node { op: Op::Linear { squares, .. }, .. }) = heads else {
+            let Some(Node { op: Op::Linear { told, .. }, .. }) = heads else {
                 panic!("queries and keys come from a product")
             };
-            *squares = true;
+            *told = Some(Told::Squares);
         }
         spec.cache = match spec.borrows {
             None => self.state(spec.keep, Shape::Heads(spec.heads.clone())),
@@ -689,7 +706,7 @@ impl<'a> Builder<'a> {
         self.push(op, Placement::Replicated, domain, &widths)
     }
 
-    /// `norm(Σ partials + bias)`, on every node.
+    /// `norm(Σ partials + bias)`, on every node. It is to be used before the next one of the layer.
     pub fn sum(&mut self, partial: Bundle, norm: Option<Norm>) -> Bundle {
         let (width, domain) = self.expect(partial, Placement::Partial, "a sum");
         let widths = self.everywhere(width);

@@ -5,9 +5,10 @@
 //! derived from these statements alone.
 
 use crate::buffer::BufId;
-use crate::op::{Activation, Attention, Expert, Norm};
+use crate::op::{Activation, Attention, Expert, Norm, Told};
 use crate::recurrent::{Convolution, Modulation, Recurrence, Rule};
 use crate::router::Router;
+use crate::streams::Streams;
 use crate::sum::{Leaf, Sum};
 use crate::tensor::Domain;
 use crate::weight::{MatrixId, VectorId};
@@ -86,7 +87,7 @@ pub enum Kind {
     Quantize { x: BufId, kind: ActKind, matrix: MatrixId, out: BufId, work: Work },
     /// Matrix product, plus bias; each thread does its tiles. Columns that nodes share are summed in
     /// `splits` runs of each node, and with `push`, a summand goes to every node's copy. Of a matrix by
-    /// head, elements of `carried` go along as they are. The sums of squares of queries and keys, one for each tile, go to all nodes.
+    /// head, elements of `carried` go along as they are. What is told of each tile goes to all nodes.
     MatMul {
         acts: Operand,
         carried: Option<BufId>,
@@ -95,7 +96,7 @@ pub enum Kind {
         out: BufId,
         push: bool,
         splits: usize,
-        squares: Option<BufId>,
+        told: Option<(Told, BufId)>,
     },
     /// Paired matrix product with `f(gate) * up`.
     Gated { acts: Operand, matrix: MatrixId, activation: Activation, out: BufId },
@@ -169,6 +170,17 @@ pub enum Kind {
         norm: Norm,
         scale: f32,
         factor: Option<VectorId>,
+        out: BufId,
+        work: Work,
+    },
+    /// A step of `count` residual streams of `width`.
+    Streams {
+        x: BufId,
+        y: Option<BufId>,
+        z: Option<BufId>,
+        count: usize,
+        width: usize,
+        what: Streams,
         out: BufId,
         work: Work,
     },
@@ -338,8 +350,8 @@ impl Instr {
                 let to = write(*out, Reach::All);
                 acts.buffers().map(|b| read(b, Reach::Group)).chain([to]).collect()
             }
-            Kind::MatMul { acts, carried, out, squares, .. } => {
-                let told = squares.map(|squares| write(squares, Reach::All));
+            Kind::MatMul { acts, carried, out, told, .. } => {
+                let told = told.map(|(_, to)| write(to, Reach::All));
                 let acts = acts.buffers().chain(*carried).map(|b| read(b, Reach::Group));
                 acts.chain([write(*out, items)]).chain(told).collect()
             }
@@ -391,6 +403,19 @@ impl Instr {
             Kind::Blend { x, y, out, work, .. } => {
                 let reach = self.row_wise(*work);
                 vec![read(*x, reach), read(*y, reach), write(*out, reach)]
+            }
+            Kind::Streams { x, y, z, what, out, work, .. } => {
+                // Products and scores are dealt by tiles.
+                let reach = self.row_wise(*work);
+                let of_y = if what.takes_product() { Reach::Group } else { reach };
+                let y = y.map(|y| read(y, of_y));
+                let z = z.map(|z| read(z, Reach::Group));
+                [read(*x, reach)]
+                    .into_iter()
+                    .chain(y)
+                    .chain(z)
+                    .chain([write(*out, reach)])
+                    .collect()
             }
             Kind::Modulation { x, gate, squares, out, work, .. } => {
                 let reach = self.row_wise(*work);
@@ -455,6 +480,7 @@ impl Instr {
                 (None, _) => "gate",
             },
             Kind::Blend { .. } => "blend",
+            Kind::Streams { what, .. } => what.name(),
             Kind::Residual { .. } => "residual",
             Kind::Select { .. } => "select",
             Kind::Hidden { .. } => "hidden",
@@ -470,6 +496,7 @@ impl Instr {
             }
             Kind::Residual { work, .. } | Kind::Select { work, .. } => Some(*work),
             Kind::Modulation { work, .. } | Kind::Blend { work, .. } => Some(*work),
+            Kind::Streams { work, .. } => Some(*work),
             Kind::Receive { work, .. } | Kind::Choose { work, .. } => Some(*work),
             Kind::Send { .. } | Kind::Hidden { .. } => Some(Work::Rows),
             Kind::Load { .. } => Some(Work::Private),

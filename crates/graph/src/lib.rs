@@ -40,6 +40,7 @@ mod stages;
 mod state;
 mod step;
 mod storage;
+mod streams;
 mod sum;
 mod switch;
 mod tally;
@@ -70,20 +71,21 @@ pub use logits::Logits;
 pub use lower::{AttnForm, Variant, lower};
 pub use op::{
     Activation, Attention, Expert, Given, Heads, Norm, NormOver, Op, Rope, RopeId, RopeStyle,
-    Temperature,
+    Temperature, Told,
 };
 pub use placement::{Cut, Placement, Shares, share};
 pub use plan::{FormLimits, Mode, Phase, Plan, PlanGroup, StepShape};
 pub use profile::Profile;
 pub use recurrent::{
-    ChannelRun, Convolution, HeadNorm, Modulation, Recurrence, RecurrentColumns, RecurrentHeads,
-    Rule,
+    Above, ChannelRun, Convolution, HeadNorm, Modulation, Recurrence, RecurrentColumns,
+    RecurrentHeads, Rule,
 };
 pub use router::{Gate, GroupScore, Groups, MOST_CHOSEN, Router};
 pub use schedule::{Grid, MatrixShape, Product, Schedule, Schedules, ShapeError, Slice};
 pub use state::{KV_CLASSES, Keep, KvType, Shape};
 pub use step::{Outputs, PageCopy, PageId, PageTable, Save, SeqInput};
 pub use storage::{Limits, NodeBytes};
+pub use streams::Streams;
 pub use sum::Sum;
 pub use tensor::{Bundle, BundleInfo, Domain};
 pub use timing::{ShapeUse, usual_slice};

@@ -11,6 +11,7 @@ use crate::builder::Graph;
 use crate::instr::{Finish, Gather, Inputs, Instr, Kind, Operand, Place, Work};
 use crate::op::Op;
 use crate::recurrent::HeadNorm;
+use crate::streams::Streams;
 use crate::sum::Sum;
 use crate::tensor::{Bundle, Domain};
 use crate::weight::{MatrixId, SplitBy, VectorId};
@@ -135,7 +136,7 @@ pub fn lower(
         buffers,
         values: HashMap::new(),
         sums: HashMap::new(),
-        squares: HashMap::new(),
+        told: HashMap::new(),
         last_use,
         out: Vec::new(),
     };
@@ -159,7 +160,7 @@ struct Lowering<'a> {
     values: HashMap<Bundle, BufId>,
     // And what they are multiplied by, and what is added to them.
     sums: HashMap<Bundle, (Sum, Option<VectorId>, Option<VectorId>)>,
-    squares: HashMap<Bundle, BufId>,
+    told: HashMap<Bundle, BufId>,
     last_use: HashMap<Bundle, usize>,
     out: Vec<Instr>,
 }
@@ -217,9 +218,9 @@ impl Lowering<'_> {
         self.buffers.declare(&role, Home::Node, rows, &bytes)
     }
 
-    /// The buffer of the sums of squares of the tiles of all queries and keys, on every node.
-    fn squares(&mut self, rows: usize, layer: Option<usize>) -> BufId {
-        let bytes = rows / kernels::TILE_ROWS * size_of::<f32>();
+    /// The buffer of what is told of the tiles of `rows` rows, `numbers` of each, on every node.
+    fn told(&mut self, rows: usize, numbers: usize, layer: Option<usize>) -> BufId {
+        let bytes = rows / kernels::TILE_ROWS * numbers * size_of::<f32>();
         let role = format!("squares.{}", layer.map_or(0, |l| l % 2));
         let widths = vec![bytes; self.graph.nodes];
         self.buffers.declare(&role, Home::Node, Storage::Tokens, &widths)
@@ -299,7 +300,7 @@ impl Lowering<'_> {
                 self.emit(layer, domain, Kind::Norm { x, norm, out: to, work });
                 to
             }
-            Op::Linear { x, matrix, activation, squares } => {
+            Op::Linear { x, matrix, activation, told } => {
                 let acts = self.operand(*x, *matrix, layer);
                 let m = self.graph.matrix(*matrix);
                 let splits = self.variant.splits;
@@ -311,9 +312,11 @@ impl Lowering<'_> {
                         to
                     }
                 };
-                let rows = || m.parts[..2].iter().map(|p| p.rows).sum();
-                let squares = squares.then(|| self.squares(rows(), layer));
-                self.squares.extend(squares.map(|s| (out, s)));
+                let told = told.map(|told| {
+                    let rows = m.parts[..told.parts()].iter().map(|p| p.rows).sum();
+                    (told, self.told(rows, told.numbers(), layer))
+                });
+                self.told.extend(told.map(|(_, to)| (out, to)));
                 let push = m.split == SplitBy::Cols && self.variant.gather == Gather::Push;
                 let (matrix, activation) = (*matrix, *activation);
                 let carries = m.by_head.as_ref().is_some_and(|of| !of.carried.is_empty());
@@ -321,16 +324,7 @@ impl Lowering<'_> {
                 self.emit(
                     layer,
                     domain,
-                    Kind::MatMul {
-                        acts,
-                        carried,
-                        matrix,
-                        activation,
-                        out: to,
-                        push,
-                        splits,
-                        squares,
-                    },
+                    Kind::MatMul { acts, carried, matrix, activation, out: to, push, splits, told },
                 );
                 to
             }
@@ -386,8 +380,8 @@ impl Lowering<'_> {
             Op::Recurrence { x, raw, spec } => {
                 let to = self.buffer("heads", out, layer, Work::Rows);
                 let tiles = || spec.all_slices() * kernels::TILE_ROWS;
-                let squares = spec.squares.then(|| self.squares(tiles(), layer));
-                self.squares.extend(squares.map(|s| (out, s)));
+                let squares = spec.squares.then(|| self.told(tiles(), 1, layer));
+                self.told.extend(squares.map(|s| (out, s)));
                 let (x, raw) = (self.value(*x), self.value(*raw));
                 let (state, spec) = (self.buffers.state(spec.state), spec.clone());
                 self.emit(
@@ -399,8 +393,8 @@ impl Lowering<'_> {
             }
             Op::Modulation { x, gate, spec } => {
                 let to = self.buffer("modulated", out, layer, work);
-                let squares = match spec.norm {
-                    Some(HeadNorm::Groups { .. }) => Some(self.squares[x]),
+                let squares = match (&spec.norm, &spec.above) {
+                    (Some(HeadNorm::Groups { .. }), _) | (_, Some(_)) => Some(self.told[x]),
                     _ => None,
                 };
                 let (x, gate) = (self.value(*x), gate.map(|gate| self.value(gate)));
@@ -417,13 +411,43 @@ impl Lowering<'_> {
                 self.emit(layer, domain, kind);
                 to
             }
+            Op::Streams { x, y, z, count, what } => {
+                // In a layer, what a buffer of this name holds has been read when the next step writes it.
+                let role = match (layer, what) {
+                    (Some(_), _) | (None, Streams::Begin { .. }) => what.name().to_owned(),
+                    (None, _) => format!("{}.{}", what.name(), out.0),
+                };
+                let to = self.buffer(&role, out, layer, work);
+                let value = |b: &Option<Bundle>| b.map(|b| self.value(b));
+                let (x, y, z) = (self.value(*x), value(y), value(z));
+                assert!(
+                    ![Some(x), y, z].contains(&Some(to)),
+                    "{role} is an operand of its own step"
+                );
+                let width = match what {
+                    Streams::Begin { .. }
+                    | Streams::Predict { .. }
+                    | Streams::Correct { .. }
+                    | Streams::Spread => width / count,
+                    Streams::Take { .. } | Streams::TakeTwice { .. } | Streams::Merge { .. } => {
+                        width
+                    }
+                };
+                let (count, what) = (*count, what.clone());
+                let kind = Kind::Streams { x, y, z, count, width, what, out: to, work };
+                self.emit(layer, domain, kind);
+                to
+            }
             Op::Residual { x, partial, norm, scale, factor } => {
                 let at = self.graph.ops.iter().position(|n| n.out == out);
                 let at = at.expect("an operator of this graph");
                 // The stream is updated in place unless somebody reads the old value later.
                 let own = x.filter(|x| self.last_use[x] == at).map(|x| self.value(x));
-                let to =
-                    own.unwrap_or_else(|| self.buffer(&format!("x{}", out.0), out, layer, work));
+                let role = match x {
+                    Some(_) => format!("x{}", out.0),
+                    None => "sum".to_owned(),
+                };
+                let to = own.unwrap_or_else(|| self.buffer(&role, out, layer, work));
                 let from = x.map_or(to, |x| self.value(x));
                 let (sum, product, bias) = &self.sums[partial];
                 let sum = Box::new(sum.clone());
@@ -505,7 +529,7 @@ impl Lowering<'_> {
         let from = Inputs { qkv: self.value(qkv), latents: latents.map(|b| self.value(b)) };
         let cache = self.buffers.state(spec.cache);
         let rope = spec.rope.map(|rope| self.buffers.rope(rope.0 as usize, 0));
-        let place = Place { rope, squares: self.squares.get(&qkv).copied() };
+        let place = Place { rope, squares: self.told.get(&qkv).copied() };
         // Several items of a range may share its keys.
         let own = spec.borrows.is_none();
         let append = self.variant.append_in_attention && !spec.heads.shared && own;

@@ -7,6 +7,7 @@ use crate::placement::Cut;
 use crate::recurrent::{Convolution, Modulation, Recurrence};
 use crate::router::Router;
 use crate::state::Keep;
+use crate::streams::Streams;
 use crate::tensor::Bundle;
 use crate::weight::{MatrixId, VectorId};
 pub use kernels::{Activation, RopeStyle};
@@ -255,6 +256,33 @@ pub struct Expert {
     pub weigh_input: bool,
 }
 
+/// What every node is told of a product whose rows nodes share, tile by tile.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum Told {
+    /// Sums of squares of all queries and keys, its first two parts.
+    Squares,
+    /// Sums, and sums of squares, of its first part.
+    Moments,
+}
+
+impl Told {
+    /// Parts that are told of.
+    pub(crate) fn parts(self) -> usize {
+        match self {
+            Told::Squares => 2,
+            Told::Moments => 1,
+        }
+    }
+
+    /// Numbers for each tile.
+    pub(crate) fn numbers(self) -> usize {
+        match self {
+            Told::Squares => 1,
+            Told::Moments => 2,
+        }
+    }
+}
+
 /// An operator and its operands.
 #[derive(Clone, Debug)]
 pub enum Op {
@@ -281,8 +309,8 @@ pub enum Op {
         matrix: MatrixId,
         /// What is done to each element of the product.
         activation: Option<Activation>,
-        /// Whether every node is told the sums of squares of all queries and keys.
-        squares: bool,
+        /// What every node is told of the whole product.
+        told: Option<Told>,
     },
     /// Product with two paired matrices: `f(gate·x) * (up·x)`. Replicated to split.
     Gated {
@@ -372,6 +400,19 @@ pub enum Op {
         /// Another, one number.
         factor: Option<VectorId>,
     },
+    /// A step of several residual streams. Takes and gives replicated.
+    Streams {
+        /// Operands, as the step names them.
+        x: Bundle,
+        /// See there.
+        y: Option<Bundle>,
+        /// See there.
+        z: Option<Bundle>,
+        /// How many streams there are.
+        count: usize,
+        /// The step.
+        what: Streams,
+    },
     /// `(x + scale * norm(Σ partials + bias)) * factor`. Replicated and partial to replicated.
     Residual {
         /// Residual stream; none, where the sum stands alone.
@@ -406,6 +447,10 @@ pub enum Op {
 impl Op {
     /// The bundles that it reads.
     pub fn inputs(&self) -> impl Iterator<Item = Bundle> + use<> {
+        let third = match self {
+            Op::Streams { z, .. } => *z,
+            _ => None,
+        };
         let (first, second) = match self {
             Op::Embed { .. } => (None, None),
             Op::Norm { x, .. } | Op::Linear { x, .. } | Op::Gated { x, .. } => (Some(*x), None),
@@ -416,12 +461,13 @@ impl Op {
             Op::Recurrence { x, raw, .. } => (Some(*x), Some(*raw)),
             Op::Modulation { x, gate, .. } => (Some(*x), *gate),
             Op::Blend { x, y, .. } => (Some(*x), Some(*y)),
+            Op::Streams { x, y, .. } => (Some(*x), *y),
             Op::Residual { x, partial, .. } => (*x, Some(*partial)),
             Op::ExpertsUp { x, chosen, .. } | Op::ExpertsDown { x, chosen, .. } => {
                 (Some(*x), Some(*chosen))
             }
         };
-        first.into_iter().chain(second)
+        first.into_iter().chain(second).chain(third)
     }
 
     /// The matrix that it multiplies by.
@@ -466,6 +512,7 @@ impl Op {
             Op::Recurrence { .. } => "recurrence",
             Op::Modulation { .. } => "modulation",
             Op::Blend { .. } => "blend",
+            Op::Streams { what, .. } => what.name(),
             Op::Residual { .. } => "residual",
             Op::Select { .. } => "select",
             Op::Logits { .. } => "logits",

@@ -185,8 +185,41 @@ pub struct Modulation {
     pub norm: Option<HeadNorm>,
     /// Then a factor, the function of a gate, whose columns begin there on each node.
     pub gate: Option<(Activation, Vec<usize>)>,
+    /// Of the gate, only what is above so much is let through.
+    pub above: Option<Above>,
     /// Where the input's columns begin on each node.
     pub from: Vec<usize>,
+}
+
+/// Values count as far as they are above their mean and so many standard deviations; others are zero. Sums and sums
+/// of squares are those of the product that gave them, tile by tile.
+#[derive(Copy, Clone, Debug, PartialEq)]
+pub struct Above {
+    /// Standard deviations.
+    pub deviations: f32,
+    /// Values of all nodes.
+    pub width: usize,
+}
+
+impl Above {
+    /// Numbers that tell of all values.
+    pub(crate) fn numbers(&self) -> usize {
+        self.width / TILE_ROWS * crate::op::Told::Moments.numbers()
+    }
+
+    /// Where values begin to count, by the sums and the sums of squares of tiles. Tiles are added in their order
+    /// and in f64, so the variance loses nothing to the mean.
+    pub(crate) fn least(&self, moments: &[f32]) -> f32 {
+        let (mut sum, mut squares) = (0.0, 0.0);
+        for tile in moments.chunks_exact(2) {
+            sum += f64::from(tile[0]);
+            squares += f64::from(tile[1]);
+        }
+        let count = self.width as f64;
+        let mean = sum / count;
+        let variance = (squares / count - mean * mean).max(0.0);
+        (mean + variance.sqrt() * f64::from(self.deviations)) as f32
+    }
 }
 
 /// RMSNorms of heads.

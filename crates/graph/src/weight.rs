@@ -89,6 +89,12 @@ pub trait Catalog {
     /// Whether there is a tensor that a definition can do without.
     fn has(&self, name: &str) -> bool;
 
+    /// The rows of a tensor, where there are weights.
+    fn rows(&self, name: &str) -> Option<usize> {
+        let _ = name;
+        None
+    }
+
     /// The `len` elements of a small tensor on which the definition itself depends, such as divisors
     /// of rotary angles; `None` when there is no such tensor.
     ///
@@ -123,6 +129,10 @@ impl Catalog for gguf::Gguf<'_> {
             return Err(Error::WrongExperts { name: name.to_owned(), got, experts });
         }
         Ok(ty)
+    }
+
+    fn rows(&self, name: &str) -> Option<usize> {
+        gguf::Gguf::tensor(self, name).map(|t| t.rows())
     }
 
     fn has(&self, name: &str) -> bool {

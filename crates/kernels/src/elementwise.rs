@@ -35,6 +35,30 @@ pub(crate) fn add_assign<S: Simd>(s: S, a: &mut [f32], b: &[f32]) {
     s.store_part(s.add(s.load_part(a_tail, 0.0), s.load_part(b_tail, 0.0)), a_tail);
 }
 
+/// `a += factor * b`, rounded once.
+#[inline(always)]
+pub(crate) fn add_scaled<S: Simd>(s: S, a: &mut [f32], factor: f32, b: &[f32]) {
+    let factor = s.splat(factor);
+    let (a_blocks, a_tail) = a.as_chunks_mut::<LANES>();
+    let (b_blocks, b_tail) = b.as_chunks::<LANES>();
+    for (a, b) in a_blocks.iter_mut().zip(b_blocks) {
+        s.store(s.fma(factor, s.load(b), s.load(a)), a);
+    }
+    let sum = s.fma(factor, s.load_part(b_tail, 0.0), s.load_part(a_tail, 0.0));
+    s.store_part(sum, a_tail);
+}
+
+/// `x := max(x - least, 0)`.
+#[inline(always)]
+pub(crate) fn above<S: Simd>(s: S, x: &mut [f32], least: f32) {
+    let (least, zero) = (s.splat(least), s.splat(0.0));
+    let (blocks, tail) = x.as_chunks_mut::<LANES>();
+    for block in blocks {
+        s.store(s.max(s.sub(s.load(block), least), zero), block);
+    }
+    s.store_part(s.max(s.sub(s.load_part(tail, 0.0), least), zero), tail);
+}
+
 /// Asks for the cache lines of some rows, in the second cache.
 #[inline(always)]
 pub(crate) fn prefetch<S: Simd>(s: S, rows: Rows<'_, f32>) {

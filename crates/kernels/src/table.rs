@@ -45,6 +45,8 @@ macro_rules! for_each_kernel {
             scale_by(x: &mut [f32], factor: f32, weight: &[f32]) = elementwise::scale_by;
             add(a: &[f32], b: &[f32], out: &mut [f32]) = elementwise::add;
             add_assign(a: &mut [f32], b: &[f32]) = elementwise::add_assign;
+            add_scaled(a: &mut [f32], factor: f32, b: &[f32]) = elementwise::add_scaled;
+            above(x: &mut [f32], least: f32) = elementwise::above;
             scale(x: &mut [f32], factor: f32) = elementwise::scale;
             rope(head: &mut [f32], cos_sin: &[f32], style: RopeStyle) = elementwise::rope;
             argmax(x: &[f32]) -> usize = elementwise::argmax;

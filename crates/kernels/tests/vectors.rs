@@ -211,6 +211,14 @@ fn sums_and_products_are_rounded_once() {
             let mut y = a.clone();
             k.scale(&mut y, 0.3);
             same_bits(&y, &scaled, "scale");
+            let mut y = a.clone();
+            k.add_scaled(&mut y, 0.3, &b);
+            let fused: Vec<f32> = a.iter().zip(&b).map(|(a, b)| 0.3f32.mul_add(*b, *a)).collect();
+            same_bits(&y, &fused, "add_scaled");
+            let mut y = a.clone();
+            k.above(&mut y, 0.3);
+            let above: Vec<f32> = a.iter().map(|a| (a - 0.3).max(0.0)).collect();
+            same_bits(&y, &above, "above");
         }
     }
 }

@@ -92,7 +92,7 @@ pub(crate) fn mix(
 }
 
 /// The weights of grouped-query attention (Ainslie et al., 2023).
-struct Attends {
+pub(crate) struct Attends {
     qkv: MatrixId,
     output: MatrixId,
     attention: Attention,
@@ -100,7 +100,7 @@ struct Attends {
 }
 
 impl Attends {
-    fn declare(
+    pub(crate) fn declare(
         b: &mut Builder<'_>,
         h: &Hparams,
         style: &Style,
@@ -170,7 +170,7 @@ impl Attends {
     }
 
     /// Gives `[tokens, hidden]`, partial.
-    fn build(self, b: &mut Builder<'_>, x: Bundle) -> Bundle {
+    pub(crate) fn build(self, b: &mut Builder<'_>, x: Bundle) -> Bundle {
         const GATE: usize = 3; // behind queries, keys and values
         let qkv = b.linear(x, self.qkv); // [tokens, (heads + 2 kv_heads) * head_dim]
         let a = b.attention(qkv, self.attention); // [tokens, heads * head_dim]

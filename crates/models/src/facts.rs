@@ -15,6 +15,9 @@ pub(crate) const SHARED_EXPERTS: &str = "expert_shared_count";
 pub(crate) const LEADING_DENSE: &str = "leading_dense_block_count";
 pub(crate) const SHARED_KV: &str = "attention.shared_kv_layers";
 pub(crate) const PER_LAYER: &str = "embedding_length_per_layer_input";
+pub(crate) const STREAMS: &str = "altup.num_inputs";
+pub(crate) const ACTIVE_STREAM: &str = "altup.active_idx";
+pub(crate) const SPARSITY: &str = "activation_sparsity_scale";
 /// Numbers that may differ by layer.
 pub(crate) const KV_HEADS: &str = "attention.head_count_kv";
 pub(crate) const FFN: &str = "feed_forward_length";
@@ -135,6 +138,23 @@ impl Facts<'_> {
         Ok(listed.into_iter().take(self.layers).map(style).collect())
     }
 
+    /// Whose keys and values each layer attends, if not its own: the last layers, as many as the file states, those of
+    /// the last one of their kind before them.
+    ///
+    /// # Errors
+    /// When there is no such layer.
+    pub(crate) fn borrowed(&self, windowed: &[bool]) -> Result<Vec<Option<usize>>, Error> {
+        let own = self.layers - self.opt_size(SHARED_KV)?.unwrap_or(0).min(self.layers);
+        let of_kind = |layer: usize| (0..own).rev().find(|&of| windowed[of] == windowed[layer]);
+        let borrows: Vec<_> = (0..self.layers).map(|l| of_kind(l).filter(|_| l >= own)).collect();
+        if borrows[own..].contains(&None) {
+            let (key, value) = (self.key(SHARED_KV), (self.layers - own).to_string());
+            let why = "a layer of each kind must have keys and values of its own";
+            return Err(Error::Implausible { key, value, why });
+        }
+        Ok(borrows)
+    }
+
     /// A cap from the metadata: what the file states, where 0 means none, or else `default`.
     ///
     /// # Errors
@@ -160,19 +180,24 @@ impl Facts<'_> {
         Ok(size.map(|size| size as usize).filter(|&size| size > 0))
     }
 
+    /// A size that the file must state.
+    ///
+    /// # Errors
+    /// When it does not, or it is no size.
+    pub(crate) fn size(&self, name: &str) -> Result<usize, Error> {
+        let missing = |value: u32| Error::Implausible {
+            key: self.key(name),
+            value: value.to_string(),
+            why: "it must be at least one",
+        };
+        self.opt_size(name)?.ok_or_else(|| missing(0))
+    }
+
     /// A mixture of experts as the file describes it. What it leaves open is as `router` has it.
     ///
     /// # Errors
     /// When a number is missing or means nothing.
     pub(crate) fn experts(&self, router: Router) -> Result<Moe, Error> {
-        let stated = |name: &str| {
-            let missing = |value: u32| Error::Implausible {
-                key: self.key(name),
-                value: value.to_string(),
-                why: "it must be at least one",
-            };
-            self.opt_size(name)?.ok_or_else(|| missing(0))
-        };
         let gate = match self.metadata.opt_u32(&self.key("expert_gating_func"))? {
             None | Some(0) => router.gate,
             Some(1) => Gate::Softmax,
@@ -186,7 +211,7 @@ impl Facts<'_> {
         };
         let groups = match self.opt_size("expert_group_count")? {
             Some(count) if count > 1 => {
-                let used = stated("expert_group_used_count")?;
+                let used = self.size("expert_group_used_count")?;
                 let by = router.groups.map_or(GroupScore::TwoBest, |groups| groups.by);
                 Some(Groups { count, used, by })
             }
@@ -196,8 +221,8 @@ impl Facts<'_> {
         let scale = self.opt_f32("expert_weights_scale")?.filter(|&scale| scale != 0.0);
         Ok(Moe {
             router: Router {
-                experts: stated("expert_count")?,
-                chosen: stated("expert_used_count")?,
+                experts: self.size("expert_count")?,
+                chosen: self.size("expert_used_count")?,
                 gate,
                 groups,
                 normalised: normalised.unwrap_or(router.normalised),
@@ -255,6 +280,9 @@ const TRAITS: &[(&str, f64)] = &[
     ("moe_latent_size", 0.0),
     (SHARED_KV, 0.0),
     (PER_LAYER, 0.0),
+    (STREAMS, 1.0),
+    (ACTIVE_STREAM, 0.0),
+    (SPARSITY, f64::NEG_INFINITY),
 ];
 
 /// A number or a truth value.

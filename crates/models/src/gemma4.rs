@@ -29,17 +29,11 @@ pub(crate) fn build(b: &mut Builder<'_>, f: &Facts<'_>) -> Result<(), Error> {
         }
     };
     let windowed = f.windowed(6)?;
-    let own = f.layers - f.opt_size(SHARED_KV)?.unwrap_or(0).min(f.layers);
+    let borrowed = f.borrowed(&windowed)?;
     let mut layers = Vec::with_capacity(f.layers);
     for (layer, &windowed_here) in windowed.iter().enumerate() {
         let (kv_heads, ffn_width) = (f.by_layer.kv_heads[layer], f.by_layer.ffn[layer]);
-        let of_kind = || (0..own).rev().find(|&of| windowed[of] == windowed_here);
-        let borrows = if layer < own { None } else { of_kind() };
-        if layer >= own && borrows.is_none() {
-            let (key, value) = (f.key(SHARED_KV), (f.layers - own).to_string());
-            let why = "a layer of each kind must have keys and values of its own";
-            return Err(Error::Implausible { key, value, why });
-        }
+        let borrows = borrowed[layer];
         let given = match borrows {
             Some(_) => Given::Nothing,
             None if b.has(&format!("blk.{layer}.attn_v.weight")) => Given::KeysAndValues,

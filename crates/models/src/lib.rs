@@ -20,6 +20,7 @@ mod facts;
 mod falcon_h1;
 mod gemma2;
 mod gemma3;
+mod gemma3n;
 mod gemma4;
 mod glm4;
 mod glm4moe;
@@ -58,8 +59,8 @@ mod page {
     pub(crate) use crate::Error;
     pub(crate) use crate::decoder::{Bias, Decoder, Ffn, Mixer, Moe, Norms, QkNorm, Style};
     pub(crate) use crate::facts::{
-        EXPERTS, FFN, Facts, KV_HEADS, LEADING_DENSE, NEXTN, PER_LAYER, SHARED_EXPERTS, SHARED_KV,
-        WINDOW, WINDOW_PATTERN,
+        ACTIVE_STREAM, EXPERTS, FFN, Facts, KV_HEADS, LEADING_DENSE, NEXTN, PER_LAYER,
+        SHARED_EXPERTS, SHARED_KV, SPARSITY, STREAMS, WINDOW, WINDOW_PATTERN,
     };
     pub(crate) use crate::rope::{Yarn, local_rope, original_context, rope, rope_by};
     pub(crate) use graph::{
@@ -127,6 +128,7 @@ pub const ARCHITECTURES: &[Architecture] = &[
     Architecture { name: "phi3", models: "Phi-3, Phi-4", build: phi3::build },
     Architecture { name: "gemma2", models: "Gemma 2", build: gemma2::build },
     Architecture { name: "gemma3", models: "Gemma 3 (text)", build: gemma3::build },
+    Architecture { name: "gemma3n", models: "Gemma 3n (text)", build: gemma3n::build },
     Architecture { name: "gemma4", models: "Gemma 4 (text)", build: gemma4::build },
     Architecture { name: "glm4", models: "GLM-4-0414", build: glm4::build },
     Architecture { name: "olmo2", models: "OLMo 2, 3", build: olmo2::build },

@@ -35,9 +35,17 @@ impl Outline<'_> {
 }
 
 /// Whether a tensor of several rows is none that is multiplied by: biases of experts, and small tensors of
-/// recurrences. Files have these as F32, whatever their type.
+/// recurrences and of several streams. Files have these as F32, whatever their type.
 pub fn is_vector(name: &str) -> bool {
-    const KINDS: [&str; 5] = ["ssm_conv1d", "shortconv.conv", "ssm_a", "ssm_d", "ssm_norm"];
+    const KINDS: [&str; 7] = [
+        "ssm_conv1d",
+        "shortconv.conv",
+        "ssm_a",
+        "ssm_d",
+        "ssm_norm",
+        "altup_correct_coef",
+        "altup_predict_coef",
+    ];
     let kind = name.strip_prefix("blk.").and_then(|rest| rest.split_once('.'));
     let kind = kind.map(|(_, kind)| kind.strip_suffix(".weight").unwrap_or(kind));
     name.ends_with(".bias") || kind.is_some_and(|kind| KINDS.contains(&kind))

@@ -48,13 +48,24 @@ impl PerLayer {
         (layer, factor): (usize, Option<VectorId>),
         x: Bundle,
     ) -> Result<Bundle, Error> {
+        let (y, norm) = self.gated(b, h, layer, x)?;
+        Ok(b.residual(x, y, Some(norm), (1.0, factor)))
+    }
+
+    /// `projection(gelu(gate(x)) * input)`, partial, and the norm of its sum.
+    pub(crate) fn gated(
+        self,
+        b: &mut Builder<'_>,
+        h: &Hparams,
+        layer: usize,
+        x: Bundle,
+    ) -> Result<(Bundle, Norm), Error> {
         let [gate, projection] = ["inp_gate", "proj"].map(|tensor| weight(layer, tensor));
         let (gate, projection) = b.feed_forward([&*gate], &projection, h.hidden, self.width)?;
         let norm = norm(b, h, Norms::Pre, &format!("blk.{layer}.post_norm"))?;
         let g = b.linear(x, gate); // [tokens, width]
         let first = layer * self.width;
         let y = b.gated_columns(self.all, first, (Activation::Gelu, g, gate));
-        let y = b.linear(y, projection); // [tokens, hidden], partial
-        Ok(b.residual(x, y, Some(norm), (1.0, factor)))
+        Ok((b.linear(y, projection), norm)) // [tokens, hidden], partial
     }
 }

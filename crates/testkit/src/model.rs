@@ -189,6 +189,11 @@ impl TinyModel {
         TinyModel { arch: "gemma4", layers: 4, head_dim: 64, window, ..TinyModel::qwen3(ty) }
     }
 
+    /// As above with heads of one length and four streams; in two of the layers the largest gates count.
+    pub fn gemma3n(ty: TensorType) -> TinyModel {
+        TinyModel { arch: "gemma3n", ..TinyModel::gemma4(ty) }
+    }
+
     /// Whether layers have states of fixed size.
     pub fn is_hybrid(&self) -> bool {
         let mine = ["qwen35", "qwen3next", "granitehybrid", "lfm2", "nemotron_h", "falcon-h1"];
@@ -213,7 +218,7 @@ impl TinyModel {
             w.kv(key("attention.sliding_window_pattern"), 2u32);
             w.kv(key("rope.scaling.type"), "linear").kv(key("rope.scaling.factor"), 8f32);
         }
-        if self.arch == "gemma4" {
+        if ["gemma3n", "gemma4"].contains(&self.arch) {
             w.kv(key("final_logit_softcapping"), 8f32);
         }
         if self.arch == "granite" {
@@ -225,13 +230,20 @@ impl TinyModel {
             let mut rng = Rng::named(self.seed, name);
             // Rows of unit-variance input keep unit variance; weights of norms and biases are about 1.
             let vector = rows == 1 || models::is_vector(name);
-            let deviation = if vector { 0.1 } else { (cols as f32).sqrt().recip() };
+            let mut deviation = if vector { 0.1 } else { (cols as f32).sqrt().recip() };
+            if name.contains("altup_router.") {
+                deviation *= cols as f32; // its input is divided by that
+            }
             let mut data = Vec::new();
             if ty.can_quantize() {
                 let mut values = rng.normals(spec.elements(), deviation);
                 if vector {
                     // Rates of decay: a state is to last for some tokens.
-                    let about = if name.ends_with("ssm_a") { -0.3 } else { 1.0 };
+                    let about = match name {
+                        _ if name.ends_with("ssm_a") => -0.3,
+                        _ if name.ends_with("_coef.weight") => 0.0,
+                        _ => 1.0,
+                    };
                     values.iter_mut().for_each(|v| *v += about);
                 }
                 ty.quantize(&values, &mut data).expect("whole blocks");
@@ -268,10 +280,15 @@ impl TinyModel {
                 "ssm_norm.weight",
                 "attn_v.weight",
                 "layer_output_scale.weight",
+                // Files of Gemma 3n have these of all layers.
+                "attn_k.weight",
+                "attn_k_norm.weight",
             ],
             ty: &|name, cols| match name {
                 // Converters leave routers alone.
-                _ if name.contains("ffn_gate_inp") => TensorType::F32,
+                _ if name.contains("ffn_gate_inp") || name.contains("altup_router") => {
+                    TensorType::F32
+                }
                 _ if !cols.is_multiple_of(self.ty.block_len()) => TensorType::Q8_0,
                 _ if is_second(name) => second,
                 _ => self.ty,
@@ -344,12 +361,20 @@ impl TinyModel {
             "nemotron_h" => &|layer| layer % 2 * self.ffn,
             _ => &|_| self.ffn,
         };
-        if self.arch == "gemma4" {
+        if ["gemma3n", "gemma4"].contains(&self.arch) {
             let windowed: Vec<bool> = (0..self.layers).map(|layer| layer % 2 == 0).collect();
             w.kv(key("attention.sliding_window_pattern"), windowed);
-            w.kv(key("attention.key_length_swa"), 32u32).kv(key("rope.dimension_count_swa"), 32u32);
             w.kv(key("attention.shared_kv_layers"), 2u32);
             w.kv(key("embedding_length_per_layer_input"), 256u32);
+        }
+        if self.arch == "gemma4" {
+            w.kv(key("attention.key_length_swa"), 32u32).kv(key("rope.dimension_count_swa"), 32u32);
+        }
+        if self.arch == "gemma3n" {
+            w.kv(key("altup.num_inputs"), 4u32).kv(key("altup.active_idx"), 0u32);
+            let deviations = |layer| if layer % 3 == 0 { 0.7 } else { f32::NEG_INFINITY };
+            let deviations: Vec<f32> = (0..self.layers).map(deviations).collect();
+            w.kv(key("activation_sparsity_scale"), deviations);
         }
         w.kv(key("attention.head_count_kv"), numbers(kv_heads));
         w.kv(key("feed_forward_length"), numbers(ffn));

@@ -7,6 +7,7 @@ use crate::instr::{Finish, Gather, Inputs, Instr, Kind, Operand, Work};
 use crate::op::{Attention, Given};
 use crate::plan::{Mode, Plan};
 use crate::recurrent::{HeadNorm, Rule};
+use crate::streams::Streams;
 use crate::sum::Sum;
 use crate::tensor::Domain;
 use crate::weight::{Matrix, MatrixId};
@@ -328,7 +329,7 @@ impl Instr {
                 e.write(*out, each * kernels::most_row_bytes(*kind, cols));
                 e.pass(each * cols);
             }
-            Kind::MatMul { acts, carried, matrix, out, push, splits, squares, .. } => {
+            Kind::MatMul { acts, carried, matrix, out, push, splits, told, .. } => {
                 e.product(*matrix, *acts);
                 let m = graph.matrix(*matrix);
                 if let (Some(x), Some(of)) = (carried, &m.by_head) {
@@ -345,10 +346,11 @@ impl Instr {
                         }
                     }
                 }
-                if let Some(squares) = squares {
+                if let Some((what, to)) = told {
                     let held = |p: usize| m.parts[p].cut.first_held(node).len();
-                    let bytes = (held(0) + held(1)) / TILE_ROWS * FLOAT;
-                    desk.places().for_each(|to| e.write_to(*squares, to, bytes));
+                    let rows: usize = (0..what.parts()).map(held).sum();
+                    let bytes = rows / TILE_ROWS * what.numbers() * FLOAT;
+                    desk.places().for_each(|place| e.write_to(*to, place, bytes));
                 }
             }
             Kind::Gated { acts, matrix, out, .. } => {
@@ -437,6 +439,26 @@ impl Instr {
                 e.write(*out, width * FLOAT);
                 e.pass(2 * width);
             }
+            Kind::Streams { x, y, z, count, width, what, out, .. } => {
+                let all = count * width;
+                // Elements of the operands and the result, and those that pass by.
+                let (of, passes) = match what {
+                    Streams::Begin { .. } => ([*width, all - width, 0, all], 2 * all),
+                    Streams::Predict { .. } => ([all, 0, *count, all], count * all),
+                    Streams::Take { .. } => ([*width, 0, 0, *width], *width),
+                    Streams::TakeTwice { .. } => ([*width, 0, 0, *width], 2 * width),
+                    Streams::Correct { .. } => ([all, *width, *count, all], all + width),
+                    Streams::Spread => ([all, *width, 0, all], all),
+                    Streams::Merge { .. } => ([*width; 4], 3 * width),
+                };
+                for (from, elements) in [(Some(*x), of[0]), (*y, of[1]), (*z, of[2])] {
+                    if let Some(from) = from {
+                        e.read(from, elements * FLOAT);
+                    }
+                }
+                e.write(*out, of[3] * FLOAT);
+                e.pass(passes);
+            }
             Kind::Modulation { x, gate, squares, width, spec, out, .. } => {
                 let width = width[node];
                 e.read(*x, width * FLOAT);
@@ -447,6 +469,10 @@ impl Instr {
                 if let (Some(squares), Some(HeadNorm::Groups { heads, .. })) = (squares, &spec.norm)
                 {
                     e.read(*squares, heads.values.q * heads.slices() * FLOAT);
+                }
+                if let (Some(moments), Some(above)) = (squares, &spec.above) {
+                    e.read(*moments, above.numbers() * FLOAT);
+                    e.pass(2 * width);
                 }
                 if spec.norm.is_some() {
                     e.pass(width);

@@ -98,8 +98,11 @@ impl Builder<'_> {
         Ok(())
     }
 
-    /// Declares a vector for each expert, one after the other.
-    fn rows_of(&mut self, name: &str, experts: usize, len: usize) -> Result<VectorId, Error> {
+    /// Declares a vector for each expert, or a small matrix that every node holds, row after row.
+    ///
+    /// # Errors
+    /// When there is no such tensor, or it has another shape.
+    pub fn rows_of(&mut self, name: &str, experts: usize, len: usize) -> Result<VectorId, Error> {
         self.wanted(name, experts, len)?;
         Ok(self.add_vector(name, experts * len, None))
     }

@@ -350,7 +350,8 @@ impl Builder<'_> {
         let nodes = 0..self.graph.nodes;
         let m = self.graph.matrix(matrix);
         let from = nodes.clone().map(|node| first + m.rows(0, node).start).collect();
-        let spec = Modulation { norm: None, gate: Some((f, vec![0; nodes.len()])), from };
+        let gate_at = Some((f, vec![0; nodes.len()]));
+        let spec = Modulation { norm: None, gate: gate_at, above: None, from };
         let op = Op::Modulation { x, gate: Some(gate), spec: Box::new(spec) };
         self.push(op, Placement::Split, domain, &widths)
     }
@@ -370,7 +371,7 @@ impl Builder<'_> {
             (f, (0..self.graph.nodes).map(at).collect())
         };
         let from = vec![0; self.graph.nodes];
-        let spec = Modulation { norm, gate: gate.map(begins), from };
+        let spec = Modulation { norm, gate: gate.map(begins), above: None, from };
         let gate = gate.map(|(_, gate, ..)| gate);
         let op = Op::Modulation { x, gate, spec: Box::new(spec) };
         self.push(op, Placement::Split, domain, &widths)

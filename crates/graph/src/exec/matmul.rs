@@ -10,7 +10,7 @@ use super::access::{Source, Target};
 use super::grid::Own;
 use crate::instr::Operand;
 use crate::load::{Packed, Root};
-use crate::op::Activation;
+use crate::op::{Activation, Told};
 use crate::plan::Plan;
 use crate::weight::MatrixId;
 use kernels::{ActKind, Acts, Block, How, Kernels, Rows, RowsMut, TILE_ROWS};
@@ -42,12 +42,12 @@ pub(super) const NOTHING: After = After { activation: None, scale: 1.0, cap: Non
 
 impl Thread<'_> {
     /// Product with a matrix whose rows the nodes share, plus its bias, and what is to follow; with
-    /// `squares`, the sums of squares of the tiles of the first two parts go there, on all nodes.
+    /// `told`, that goes there, on all nodes.
     pub(super) fn matmul(
         &self,
         acts: Operand<Source<'_>>,
         matrix: MatrixId,
-        (after, mut squares): (After, Option<Target<'_>>),
+        (after, mut told): (After, Option<(Told, Target<'_>)>),
         mut out: Target<'_>,
         rows: usize,
     ) {
@@ -69,21 +69,20 @@ impl Thread<'_> {
                     let plus = (self.scale(matrix, p), self.bias(matrix, p, &tiles));
                     let mut done = out.columns(to_rows, cols);
                     finish(self.step.kernels, plus, after, &mut done);
-                    if let Some(squares) = squares.as_mut().filter(|_| p < 2) {
-                        self.tell_squares(matrix, p, squares, &tiles, rows, &mut done);
+                    if let Some((what, to)) = told.as_mut().filter(|(what, _)| p < what.parts()) {
+                        self.tell_tiles((*what, matrix, p), to, &tiles, rows, &mut done);
                     }
                 }
             }
         }
     }
 
-    /// The sums of squares of tiles of a part, to every node. A tile that several nodes have is the
-    /// first one's to tell.
-    fn tell_squares(
+    /// What is told of tiles of a part, to every node. A tile that several nodes have is the first one's to
+    /// tell.
+    fn tell_tiles(
         &self,
-        matrix: MatrixId,
-        part: usize,
-        squares: &mut Target<'_>,
+        (what, matrix, part): (Told, MatrixId, usize),
+        to: &mut Target<'_>,
         tiles: &Range<usize>,
         rows: Range<usize>,
         done: &mut RowsMut<'_, f32>,
@@ -92,19 +91,26 @@ impl Thread<'_> {
         let before: usize = matrix.parts[..part].iter().map(|p| p.rows).sum();
         let (own, first) =
             (matrix.rows(part, self.node), matrix.parts[part].cut.first_held(self.node));
-        // Heads are whole tiles, and so is all that is cut by heads.
+        // Heads are whole tiles, and so is all that is cut by heads, or in whole blocks.
         let mine = tiles.start.max((first.start - own.start) / TILE_ROWS)..tiles.end;
         if mine.is_empty() {
             return;
         }
-        let at = (before + own.start) / TILE_ROWS;
+        let (at, each) = ((before + own.start) / TILE_ROWS, what.numbers());
         for node in 0..self.step.graph.nodes() {
-            let cols = at + mine.start..at + mine.end;
-            let mut to = squares.columns_on(self.place_of(node), rows.clone(), cols);
+            let cols = (at + mine.start) * each..(at + mine.end) * each;
+            let mut to = to.columns_on(self.place_of(node), rows.clone(), cols);
             for row in 0..rows.len() {
                 let products = &done.row_mut(row)[(mine.start - tiles.start) * TILE_ROWS..];
-                for (to, tile) in to.row_mut(row).iter_mut().zip(products.chunks_exact(TILE_ROWS)) {
-                    *to = self.step.kernels.square_sum(tile);
+                let tiles = products.chunks_exact(TILE_ROWS);
+                for (to, tile) in to.row_mut(row).chunks_exact_mut(each).zip(tiles) {
+                    let squares = self.step.kernels.square_sum(tile);
+                    match what {
+                        Told::Squares => to[0] = squares,
+                        Told::Moments => {
+                            to.copy_from_slice(&[self.step.kernels.sum(tile), squares])
+                        }
+                    }
                 }
             }
         }

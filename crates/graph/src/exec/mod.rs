@@ -14,6 +14,7 @@ mod matmul;
 mod placing;
 mod recurrent;
 mod rows;
+mod streams;
 mod sums;
 mod tree;
 mod trial;
@@ -186,6 +187,9 @@ pub(crate) fn scratch<'a>(
         Kind::Recurrence { spec, .. } => {
             Scratch { floats: recurrent::scratch_len(spec), ..Scratch::default() }
         }
+        Kind::Streams { count, width, .. } => {
+            Scratch { floats: streams::scratch_len(*count, *width), ..Scratch::default() }
+        }
         _ => experts::room(graph, instr, tokens),
     };
     let instrs = stages.flat_map(|s| &s.instrs);
@@ -289,7 +293,7 @@ impl<'a> Thread<'a> {
                 let rows = self.rows(domain, *work);
                 self.quantize(source(*x), *kind, cols, target(*out), rows);
             }
-            Kind::MatMul { acts, carried, matrix, activation, out, push, splits, squares } => {
+            Kind::MatMul { acts, carried, matrix, activation, out, push, splits, told } => {
                 let (acts, out, rows) = (acts.map(source), target(*out), self.count(domain));
                 let of = self.step.graph.matrix(*matrix);
                 match of.split {
@@ -299,8 +303,8 @@ impl<'a> Thread<'a> {
                     }
                     SplitBy::Rows => {
                         let after = After { activation: *activation, ..NOTHING };
-                        let squares = squares.map(target);
-                        self.matmul(acts, *matrix, (after, squares), out, rows);
+                        let told = told.map(|(what, to)| (what, target(to)));
+                        self.matmul(acts, *matrix, (after, told), out, rows);
                     }
                     SplitBy::Cols => {
                         let way = (*push, *splits);
@@ -380,6 +384,11 @@ impl<'a> Thread<'a> {
             Kind::Blend { x, y, width, norm, scale, factor, out, work } => {
                 let (from, rows) = ((source(*x), source(*y)), self.rows(domain, *work));
                 self.blend(from, (norm, *scale, *factor), *width, target(*out), rows);
+            }
+            Kind::Streams { x, y, z, count, width, what, out, work } => {
+                let from = (source(*x), y.map(source), z.map(source));
+                let (of, rows) = ((what, *count, *width), self.rows(domain, *work));
+                self.streams(from, of, target(*out), rows, scratch);
             }
             Kind::Residual { x, partial, finish, out, width, work, gather, sum } => {
                 let pushed = *gather == Gather::Push;

@@ -248,6 +248,18 @@ impl Thread<'_> {
         let kernels = self.step.kernels;
         for row in rows {
             match (&spec.gate, gate) {
+                (Some((f, columns)), Some(gate)) if let Some(above) = &spec.above => {
+                    let squares = squares.expect("what is above has sums of squares");
+                    let least = above.least(squares.row(row, above.numbers()));
+                    let cols = |at: usize| at..at + width;
+                    let gate = gate.columns(row..row + 1, cols(columns[self.node]));
+                    let x = x.columns(row..row + 1, cols(spec.from[self.node]));
+                    let to = out.row(row, width);
+                    to.copy_from_slice(gate.row(0));
+                    kernels.above(to, least);
+                    kernels.activate(*f, to);
+                    kernels.scale_by(to, 1.0, x.row(0));
+                }
                 (Some((f, columns)), Some(gate)) => {
                     let at = columns[self.node];
                     let gate = gate.columns(row..row + 1, at..at + width);

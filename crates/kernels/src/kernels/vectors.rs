@@ -79,6 +79,21 @@ impl Kernels {
         call!(self.add_assign(a, b));
     }
 
+    /// `a += factor * b`, rounded once.
+    ///
+    /// # Panics
+    ///
+    /// If the lengths differ.
+    pub fn add_scaled(&self, a: &mut [f32], factor: f32, b: &[f32]) {
+        same_len(&[a.len(), b.len()]);
+        call!(self.add_scaled(a, factor, b));
+    }
+
+    /// `x := max(x - least, 0)`.
+    pub fn above(&self, x: &mut [f32], least: f32) {
+        call!(self.above(x, least));
+    }
+
     /// `x *= factor`.
     pub fn scale(&self, x: &mut [f32], factor: f32) {
         call!(self.scale(x, factor));
