@@ -536,6 +536,21 @@ impl<'a> Builder<'a> {
         Ok((up, self.add_matrix("down", SplitBy::Cols, vec![part])))
     }
 
+    /// The same with names of their own. Products of a layer's matrices of one name lie in one buffer, so they wait
+    /// for each other.
+    pub fn named_feed_forward(
+        &mut self,
+        [what, up, down]: [&str; 3],
+        hidden: usize,
+        width: usize,
+    ) -> Result<(MatrixId, MatrixId), Error> {
+        let pair = self.feed_forward([up], down, hidden, width)?;
+        for (matrix, side) in [(pair.0, "up"), (pair.1, "down")] {
+            self.graph.matrices[matrix.0 as usize].name = format!("{what}_{side}");
+        }
+        Ok(pair)
+    }
+
     /// Declares a vocabulary matrix (embedding or head): rows cut in whole tiles.
     pub fn vocab(&mut self, name: &str, vocab: usize, hidden: usize) -> Result<MatrixId, Error> {
         let cut = Cut::rows(vocab, kernels::TILE_ROWS, &self.shares);

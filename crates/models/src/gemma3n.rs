@@ -91,7 +91,7 @@ fn one(
     }
     let [left, right] = ["laurel_l", "laurel_r"].map(name);
     let rank = b.tensor_rows(&left).unwrap_or(RANK);
-    let (left, right) = b.feed_forward([&*left], &right, f.hidden, rank)?;
+    let (left, right) = b.named_feed_forward(["laurel", &left, &right], f.hidden, rank)?;
     let [gate, up, down] = ["ffn_gate", "ffn_up", "ffn_down"].map(name);
     let (up, down) = b.feed_forward([&*gate, &up], &down, f.hidden, style.ffn_width)?;
     let routes = streams.declare(b, f, layer)?;

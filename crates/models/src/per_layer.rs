@@ -61,7 +61,8 @@ impl PerLayer {
         x: Bundle,
     ) -> Result<(Bundle, Norm), Error> {
         let [gate, projection] = ["inp_gate", "proj"].map(|tensor| weight(layer, tensor));
-        let (gate, projection) = b.feed_forward([&*gate], &projection, h.hidden, self.width)?;
+        let (gate, projection) =
+            b.named_feed_forward(["inputs", &gate, &projection], h.hidden, self.width)?;
         let norm = norm(b, h, Norms::Pre, &format!("blk.{layer}.post_norm"))?;
         let g = b.linear(x, gate); // [tokens, width]
         let first = layer * self.width;

@@ -42,6 +42,8 @@ fn every_family_builds_for_any_nodes() {
         TinyModel::glm4(TensorType::F32),
         TinyModel::gemma2(TensorType::F32),
         TinyModel::gemma3(TensorType::F32),
+        TinyModel::gemma3n(TensorType::F32),
+        TinyModel::gemma4(TensorType::F32),
         TinyModel::qwen3moe(TensorType::F32, 48),
         TinyModel::qwen2moe(TensorType::F32, 48),
         TinyModel::dots1(TensorType::F32, 48),
@@ -197,6 +199,29 @@ fn ways_to_stretch_rope_that_are_unknown_or_incomplete_are_refused_by_their_key(
     ];
     let said = refusal(&with(&model, &yarn));
     assert!(said.contains("qwen2.rope.scaling.yarn_log_multiplier"), "{said}");
+}
+
+#[test]
+fn streams_and_shared_layers_that_mean_nothing_are_refused_by_their_key() {
+    let infinite = vec![f32::INFINITY; 4];
+    for (key, value, why) in [
+        ("altup.num_inputs", OwnedValue::from(1u32), "at least two streams"),
+        ("altup.active_idx", OwnedValue::from(4u32), "work on one of them"),
+        ("activation_sparsity_scale", OwnedValue::from(vec![0.5f32; 3]), "for each layer"),
+        ("activation_sparsity_scale", OwnedValue::from(infinite), "or minus infinity"),
+        ("embedding_length_per_layer_input", OwnedValue::from(0u32), "at least one"),
+        ("attention.shared_kv_layers", OwnedValue::from(3u32), "of each kind"),
+    ] {
+        let said = refusal(&with(&TinyModel::gemma3n(TensorType::F32), &[(key, value)]));
+        assert!(said.contains(&format!("gemma3n.{key} = ")) && said.contains(why), "{said}");
+    }
+    for (key, value) in [
+        ("altup.num_inputs", OwnedValue::from(4u32)),
+        ("activation_sparsity_scale", OwnedValue::from(vec![0.5f32; 2])),
+    ] {
+        let said = refusal(&with(&TinyModel::qwen3(TensorType::F32), &[(key, value)]));
+        assert!(said.contains(&format!("qwen3.{key} = ")), "{said}");
+    }
 }
 
 #[test]

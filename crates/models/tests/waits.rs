@@ -87,6 +87,17 @@ fn a_recurrence_costs_a_local_wait_and_a_norm_over_nodes_makes_one_global() {
 }
 
 #[test]
+fn streams_cost_local_waits_and_a_bound_of_gates_makes_one_global() {
+    let bytes = TinyModel::gemma3n(TensorType::Q4_0).gguf();
+    let built = models::build(&Gguf::parse(&bytes).unwrap(), 2).unwrap();
+    let plan = plan(2);
+    let of = |layer| LayerListing::new(&built.graph, &plan, Variant::DECODE, layer).waits();
+    // Attention with the product of low rank, the feed-forward layer, the layer's own inputs, each two; scores of
+    // streams twice. In the first layer all nodes wait for the bound of gates.
+    assert_eq!([of(0), of(1)], [(9, 4), (9, 3)]);
+}
+
+#[test]
 fn latent_attention_waits_within_the_node() {
     let model = TinyModel::deepseek2(TensorType::Q4_0, 192);
     for nodes in [2, 3, 8] {

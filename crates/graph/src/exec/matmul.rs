@@ -108,7 +108,7 @@ impl Thread<'_> {
                     match what {
                         Told::Squares => to[0] = squares,
                         Told::Moments => {
-                            to.copy_from_slice(&[self.step.kernels.sum(tile), squares])
+                            to.copy_from_slice(&[self.step.kernels.sum(tile), squares]);
                         }
                     }
                 }
