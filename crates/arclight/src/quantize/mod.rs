@@ -212,7 +212,12 @@ fn is_matrix(tensor: &Tensor<'_>) -> bool {
     let name = tensor.name();
     let kept =
         ["_norm.weight", "ffn_gate_inp.weight", "position_embd.weight", "token_types.weight"];
-    tensor.shape.rank() > 1 && name.ends_with(".weight") && !kept.iter().any(|k| name.ends_with(k))
+    // Those of Gemma 3n that llama-quantize leaves alone too.
+    let small = ["altup_", "laurel_", "per_layer_model_proj"];
+    tensor.shape.rank() > 1
+        && name.ends_with(".weight")
+        && !kept.iter().any(|k| name.ends_with(k))
+        && !small.iter().any(|k| name.contains(k))
 }
 
 fn bytes(tensor: &Tensor<'_>, ty: TensorType) -> usize {
