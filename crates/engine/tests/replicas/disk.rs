@@ -40,6 +40,7 @@ fn models() -> Vec<Arc<ModelFile>> {
     vec![
         file(TinyModel::qwen3(TensorType::Q4_0)),
         file(TinyModel::gemma3(TensorType::Q4_0)),
+        file(TinyModel::gemma3n(TensorType::Q4_0)),
         file(TinyModel::gemma4(TensorType::Q4_0)),
         file(TinyModel::deepseek2(TensorType::Q4_0, 96)),
         file(TinyModel::qwen35(TensorType::Q4_0)),
