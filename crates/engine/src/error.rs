@@ -29,6 +29,28 @@ pub enum Error {
         /// Why.
         source: std::io::Error,
     },
+    /// A sequence that is to be saved or restored by an engine that was not loaded for it.
+    #[error(
+        "sequences can be saved and restored only where that was asked for when the model was loaded"
+    )]
+    SavesOff,
+    /// What is to be restored is no saved sequence.
+    #[error("this is no saved sequence, or it is damaged")]
+    BadSave,
+    /// What is to be restored was saved elsewhere.
+    #[error(
+        "this sequence was saved with another model, or with one that was loaded otherwise (context, type of keys \
+         and values, instruction set, nodes)"
+    )]
+    ForeignSave,
+    /// There are not so many slots.
+    #[error("there is no slot {slot}: there are {slots}")]
+    NoSlot {
+        /// Asked for.
+        slot: usize,
+        /// How many there are.
+        slots: usize,
+    },
     /// The model in the file cannot be built.
     #[error(transparent)]
     Model(#[from] models::Error),

@@ -20,6 +20,7 @@ mod openapi;
 mod operate;
 mod options;
 mod responses;
+mod slots;
 mod state;
 mod text;
 

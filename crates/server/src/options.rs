@@ -1,6 +1,7 @@
 //! How a server is to behave.
 
 use arclight_engine::{Pooling, SamplerParams};
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// Options of a [`Server`](crate::Server).
@@ -30,6 +31,9 @@ pub struct Options {
     pub drain: Duration,
     /// Sampling where a request does not say.
     pub sampler: SamplerParams,
+    /// Folder in which clients may save what slots have left; it must be there. The model must be loaded with
+    /// [`saves`](arclight_engine::ReplicaOptions::saves).
+    pub slot_saves: Option<PathBuf>,
     /// How hidden states become the vector of a text. `None`: as the model's file says, which means the
     /// last token's if it says nothing.
     pub pooling: Option<Pooling>,
@@ -56,6 +60,7 @@ impl Default for Options {
                 min_p: 0.0,
                 ..SamplerParams::default()
             },
+            slot_saves: None,
             pooling: None,
         }
     }

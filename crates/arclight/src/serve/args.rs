@@ -70,6 +70,9 @@ pub(crate) struct ServeArgs {
         requires = "cache_dir"
     )]
     cache_bytes: u64,
+    /// Folder in which clients may save what a request has left, and restore it, by /slots
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath, conflicts_with = "no_prefix_cache")]
+    slot_save_path: Option<PathBuf>,
     /// Tokens that are guessed ahead from what stands in prompt and answer already, where there is room
     /// in a step; the same answers, sooner [default: none; 8 with --draft-model]
     #[arg(long, value_name = "N", value_parser = count)]
@@ -206,6 +209,10 @@ impl ServeArgs {
         if keys.iter().any(String::is_empty) {
             return Err(Error::Usage("an API key must not be empty".into()));
         }
+        if let Some(folder) = &self.slot_save_path {
+            std::fs::create_dir_all(folder)
+                .map_err(|e| Error::Usage(format!("--slot-save-path {}: {e}", folder.display())))?;
+        }
         let names = if self.alias.is_empty() { vec![name_of(file)] } else { self.alias.clone() };
         Ok(Options {
             names,
@@ -223,6 +230,7 @@ impl ServeArgs {
                 PoolingArg::Last => Pooling::Last,
                 PoolingArg::Mean => Pooling::Mean,
             }),
+            slot_saves: self.slot_save_path.clone(),
             ..Options::default()
         })
     }
@@ -269,6 +277,7 @@ impl ServeArgs {
                 .cache_dir
                 .clone()
                 .map(|folder| DiskCache { folder, bytes: self.cache_bytes }),
+            saves: self.slot_save_path.is_some(),
             speculation,
         })
     }

@@ -10,6 +10,7 @@
 //! cache) has other names and is not found.
 
 mod names;
+mod saved;
 mod store;
 mod traffic;
 

@@ -1,6 +1,6 @@
 //! An engine and its prefix cache on disk: what is written when, and what is read instead of computed.
 
-use super::{Name, Store};
+use super::{Key, Name, Store};
 use crate::engine::Engine;
 use crate::error::Error;
 use crate::kv::{Found, SeqId};
@@ -43,9 +43,15 @@ impl Disk {
 }
 
 impl Engine {
-    /// Has the prefix cache kept on disk, too. `root` names the model as it is loaded ([`super::fingerprint`]).
-    pub(crate) fn keep_on_disk(&mut self, store: Arc<Store>, root: Name) {
+    /// Gives pages names, the first of which tells of the model as it is loaded ([`super::fingerprint`]): sequences
+    /// can be saved, and pages kept on disk.
+    pub(crate) fn name_pages(&mut self, root: Name) {
         self.kv.name_pages(root);
+    }
+
+    /// Has the prefix cache, whose pages have names, kept on disk, too.
+    pub(crate) fn keep_on_disk(&mut self, store: Arc<Store>) {
+        self.kv.write_pages();
         self.disk = Some(Disk::new(store));
     }
 
@@ -63,7 +69,7 @@ impl Engine {
         if !disk.is_faster(&found, found.len - have) {
             return Ok((id, have));
         }
-        if self.restore(id, tokens, &found)? {
+        if self.restore(id, tokens, &found, &|key| store.get(key))? {
             if let Some(disk) = &mut self.disk {
                 disk.restored += (found.len - have) as u64;
             }
@@ -74,11 +80,15 @@ impl Engine {
         self.kv.begin(tokens)
     }
 
-    /// Fills a sequence up with what was found; false if that was not to be had after all.
-    fn restore(&mut self, id: SeqId, tokens: &[u32], found: &Found) -> Result<bool, Error> {
-        let Some(store) = self.disk.as_ref().map(|disk| disk.store.clone()) else {
-            return Ok(false);
-        };
+    /// Fills a sequence up with what was found, from pages that `get` gives; false if one was not to be had after
+    /// all.
+    pub(super) fn restore(
+        &mut self,
+        id: SeqId,
+        tokens: &[u32],
+        found: &Found,
+        get: &dyn Fn(Key) -> Option<Vec<u8>>,
+    ) -> Result<bool, Error> {
         let keeps = self.executor.graph().classes().to_vec();
         // The first page from which on a class has all.
         let mut firsts = vec![0; keeps.len()];
@@ -99,8 +109,11 @@ impl Engine {
                     keep => page >= keep.first_seen(found.len) / KV_PAGE,
                 };
                 let is_there = filled[class] && *keep != Keep::Fixed;
-                if needed && !is_there && !self.read(&store, id, found.name(end), class)? {
-                    return Ok(false);
+                if needed && !is_there {
+                    let page = get(Key { name: found.name(end), class: class as u8 });
+                    if !self.fill(id, class, page)? {
+                        return Ok(false);
+                    }
                 }
                 // Of a state there is a page for all tokens: what it is before the last is nobody's.
                 filled[class] = (needed || is_there) && *keep != Keep::Fixed;
@@ -115,9 +128,8 @@ impl Engine {
         Ok(true)
     }
 
-    /// Fills the next page of a sequence in a class from its file.
-    fn read(&mut self, store: &Store, id: SeqId, name: Name, class: usize) -> Result<bool, Error> {
-        let bytes = store.get(super::Key { name, class: class as u8 });
+    /// Fills the next page of a sequence in a class.
+    fn fill(&mut self, id: SeqId, class: usize, bytes: Option<Vec<u8>>) -> Result<bool, Error> {
         let page = self.kv.next_pages(id)?[class];
         let (Some(bytes), Some(page)) = (bytes, page) else { return Ok(false) };
         // Names tell of sizes.

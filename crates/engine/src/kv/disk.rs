@@ -53,14 +53,70 @@ impl Found {
 }
 
 impl KvCache {
-    /// Gives pages names from now on, of which `root` is the first; those of ended sequences are
-    /// [to be written](Self::outgoing).
+    /// Gives pages names from now on, of which `root` is the first.
     pub(crate) fn name_pages(&mut self, root: Name) {
         self.prefixes.name_nodes(root);
     }
 
+    /// The name of the beginning, if pages have names.
+    pub(crate) fn root_name(&self) -> Option<Name> {
+        self.prefixes.name(ROOT)
+    }
+
+    /// Pages of ended sequences are [to be written](Self::outgoing) from now on.
+    pub(crate) fn write_pages(&mut self) {
+        self.writes = true;
+    }
+
+    /// Tokens of the last sequence of a slot that shared its pages.
+    pub(crate) fn left(&self, slot: usize) -> &[u32] {
+        &self.slots[slot].left
+    }
+
+    /// Says what they are.
+    pub(crate) fn set_left(&mut self, slot: usize, tokens: Vec<u32>) {
+        self.slots[slot].left = tokens;
+    }
+
+    /// The nodes that [`left`](Self::left) has in the prefix cache.
+    fn nodes_left(&self, slot: usize) -> Vec<NodeId> {
+        let (mut at, mut nodes) = (ROOT, Vec::new());
+        for page in self.slots[slot].left.chunks(KV_PAGE) {
+            let Some(next) = self.prefixes.child(at, page) else { break };
+            nodes.push(next);
+            at = next;
+        }
+        nodes
+    }
+
+    /// What the prefix cache has of [`left`](Self::left): tokens, and pages.
+    pub(crate) fn pages_left(&self, slot: usize) -> (usize, Vec<(Key, PageId)>) {
+        let (mut len, mut all) = (0, Vec::new());
+        for id in self.nodes_left(slot) {
+            len += self.prefixes.len(id);
+            let Some(name) = self.prefixes.name(id) else { break };
+            let pages = self.prefixes.pages(id).iter().enumerate();
+            let key = |class: usize| Key { name, class: class as u8 };
+            all.extend(pages.filter_map(|(class, page)| Some((key(class), (*page)?))));
+        }
+        (len, all)
+    }
+
+    /// Gives up what a slot has left, from the end, as far as nobody else needs it; how many tokens it had left.
+    pub(crate) fn erase_left(&mut self, slot: usize) -> usize {
+        for id in self.nodes_left(slot).into_iter().rev() {
+            if !self.prefixes.give_up(id, &mut self.pools) {
+                break;
+            }
+        }
+        std::mem::take(&mut self.slots[slot].left).len()
+    }
+
     /// Queues the nodes from `at` up.
     pub(super) fn queue(&mut self, at: NodeId) {
+        if !self.writes {
+            return;
+        }
         let mut at = at;
         while let (true, Some(name)) = (at != ROOT, self.prefixes.name(at)) {
             self.outgoing.push(at, name);

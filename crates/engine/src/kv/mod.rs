@@ -87,6 +87,8 @@ struct Slot {
     mark: usize,
     /// Of a sequence that shares its pages.
     known: Option<Known>,
+    /// Tokens of the last one that did.
+    left: Vec<u32>,
 }
 
 /// What a sequence that shares its pages is made of.
@@ -115,6 +117,8 @@ pub(crate) struct KvCache {
     pools: Vec<Pool>, // [class]
     prefixes: Prefixes,
     outgoing: Outgoing,
+    /// Whether pages go there.
+    writes: bool,
     context: usize,
     /// Tokens from one snapshot of fixed states to the next.
     interval: usize,
@@ -140,11 +144,12 @@ impl KvCache {
             coming: Vec::new(),
             mark: 0,
             known: None,
+            left: Vec::new(),
         };
         let slots = std::iter::repeat_with(slot).take(sequences).collect();
         let prefixes = Prefixes::new(pools.iter().map(Pool::keep));
         let (outgoing, copies) = (Outgoing::default(), Vec::new());
-        KvCache { slots, pools, prefixes, outgoing, context, interval, copies }
+        KvCache { slots, pools, prefixes, outgoing, writes: false, context, interval, copies }
     }
 
     /// An empty sequence that shares nothing.
@@ -432,9 +437,13 @@ impl KvCache {
         if let Some(last) = self.publish(slot) {
             self.queue(last);
         }
+        let left = self.slots[slot].known.as_ref().map_or(Vec::new(), |known| known.tokens.clone());
         self.truncate(id, 0)?;
         let known = self.slots[slot].known.take();
         known.iter().for_each(|known| self.prefixes.unpin(known.at, &mut self.pools));
+        if known.is_some() {
+            self.slots[slot].left = left;
+        }
         self.slots[slot].live = false;
         self.slots[slot].mark = 0;
         Ok(())

@@ -254,6 +254,18 @@ impl Prefixes {
         }
     }
 
+    /// Gives up a node that nobody goes on from, and whose pages nobody else holds; false if it is another.
+    pub(super) fn give_up(&mut self, id: NodeId, pools: &mut [Pool]) -> bool {
+        let node = self.node(id);
+        let mut pages = node.pages.iter().zip(&*pools);
+        let idle = pages.all(|(page, pool)| page.is_none_or(|page| pool.is_idle(page)));
+        let free = node.children == 0 && node.pins == 0 && idle;
+        if free {
+            self.remove(id, pools);
+        }
+        free
+    }
+
     /// A sequence goes on from a node, which stays until it does not any more.
     pub(super) fn pin(&mut self, id: NodeId) {
         self.nodes[id.0 as usize].pins += 1;

@@ -36,6 +36,7 @@ mod ticket;
 mod turns;
 
 use crate::disk::DiskCache;
+use crate::engine::Engine;
 use crate::error::Error;
 use crate::kv::PageCounts;
 use crate::load::{LoadProgress, LoadReport};
@@ -47,6 +48,7 @@ use prefixes::page_names;
 use queue::{Phase, Shared};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::sync::mpsc::channel;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use ticket::Event;
@@ -104,6 +106,8 @@ pub struct ReplicaOptions {
     /// Where they are kept on disk as well, to be found again when memory had no room for them, or by another
     /// server.
     pub disk: Option<DiskCache>,
+    /// Whether what a slot's last request has left can be [saved](Replicas::save_slot) and restored.
+    pub saves: bool,
     /// Whether tokens are guessed ahead. Answers are the same in any case.
     pub speculation: Speculation,
 }
@@ -116,6 +120,7 @@ impl Default for ReplicaOptions {
             max_step: None,
             prefix_cache: true,
             disk: None,
+            saves: false,
             speculation: Speculation::Off,
         }
     }
@@ -341,6 +346,56 @@ impl Replicas {
     /// Tokens that one sequence can hold.
     pub fn context(&self) -> usize {
         self.context
+    }
+
+    /// Requests that all replicas serve at once: each is in a slot, those of the first replica come first.
+    pub fn slots(&self) -> usize {
+        self.infos.iter().map(|info| info.sequences).sum()
+    }
+
+    /// What the prefix cache still has of the last request that ended in a slot, as a file, and how many tokens that
+    /// is. Waits for the step that is under way.
+    ///
+    /// # Errors
+    /// When there is no such slot, or the model was not loaded with [`ReplicaOptions::saves`].
+    pub fn save_slot(&self, slot: usize) -> Result<(Vec<u8>, usize), Error> {
+        self.in_slot(slot, Engine::save_slot)?
+    }
+
+    /// Puts what [`save_slot`](Replicas::save_slot) gave into the prefix cache of a slot's replica, for requests that
+    /// begin alike; how many tokens that is.
+    ///
+    /// # Errors
+    /// As above, and when the file is damaged or of another model, or there is no room for it now.
+    pub fn restore_slot(&self, slot: usize, file: Vec<u8>) -> Result<usize, Error> {
+        self.in_slot(slot, move |engine, slot| engine.restore_slot(slot, &file))?
+    }
+
+    /// Forgets what the last request that ended in a slot has left, as far as nobody else needs it; how many tokens
+    /// that was.
+    ///
+    /// # Errors
+    /// When there is no such slot.
+    pub fn erase_slot(&self, slot: usize) -> Result<usize, Error> {
+        self.in_slot(slot, Engine::erase_slot)
+    }
+
+    fn in_slot<T: Send + 'static>(
+        &self,
+        slot: usize,
+        what: impl FnOnce(&mut Engine, usize) -> T + Send + 'static,
+    ) -> Result<T, Error> {
+        let mut own = slot;
+        for (me, info) in self.infos.iter().enumerate() {
+            if own < info.sequences {
+                let (told, heard) = channel();
+                let task = move |engine: &mut Engine| _ = told.send(what(engine, own));
+                self.shared.ask(me, Box::new(task))?;
+                return heard.recv().map_err(|_| Error::ReplicasClosed);
+            }
+            own -= info.sequences;
+        }
+        Err(Error::NoSlot { slot, slots: self.slots() })
     }
 
     /// Takes no more requests, finishes those it has, and unloads the model.

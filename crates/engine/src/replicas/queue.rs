@@ -15,6 +15,7 @@ use super::job::{Answer, Job, Left};
 use super::prefixes::Beginnings;
 use super::route::{Lane, Work, choose, may_take};
 use super::turns::Turns;
+use crate::engine::Engine;
 use crate::error::Error;
 use crate::kv::PageCounts;
 use std::collections::{HashMap, VecDeque};
@@ -41,6 +42,9 @@ pub(crate) enum Next {
     Begin(Vec<Job>),
     End,
 }
+
+/// Something that a replica's thread does between two steps.
+pub(crate) type Task = Box<dyn FnOnce(&mut Engine) + Send>;
 
 /// A replica as the queue sees it.
 pub(crate) struct Seat {
@@ -70,8 +74,17 @@ struct LaneState {
     alive: bool,
     failure: Option<String>,
     running: Vec<Left>,
+    tasks: Vec<Task>,
     counters: Counters,
     wake_ups: u64,
+}
+
+impl LaneState {
+    /// Whoever waits for a task is told by its end.
+    fn end(&mut self) {
+        self.alive = false;
+        self.tasks.clear();
+    }
 }
 
 /// The queue; replicas are told apart by their index.
@@ -88,6 +101,7 @@ impl Shared {
             alive: true,
             failure: None,
             running: Vec::new(),
+            tasks: Vec::new(),
             counters: Counters::default(),
             wake_ups: 0,
         };
@@ -149,10 +163,29 @@ impl Shared {
         drop(job);
     }
 
+    /// Has replica `me` do something between two steps.
+    pub(crate) fn ask(&self, me: usize, task: Task) -> Result<(), Error> {
+        let mut state = self.lock();
+        let open = state.phase == Phase::Open && state.lanes[me].alive;
+        if !open {
+            return Err(Error::ReplicasClosed);
+        }
+        state.lanes[me].tasks.push(task);
+        drop(state);
+        self.work[me].notify_one();
+        Ok(())
+    }
+
+    /// What it was asked to do.
+    pub(crate) fn tasks(&self, me: usize) -> Vec<Task> {
+        std::mem::take(&mut self.lock().lanes[me].tasks)
+    }
+
     /// Whether replica `me` has nothing to do and is not told to end.
     pub(crate) fn is_idle(&self, me: usize) -> bool {
         let state = self.lock();
-        let idle = state.waiting.is_empty() && state.lanes[me].running.is_empty();
+        let lane = &state.lanes[me];
+        let idle = state.waiting.is_empty() && lane.running.is_empty() && lane.tasks.is_empty();
         idle && state.phase == Phase::Open
     }
 
@@ -162,6 +195,7 @@ impl Shared {
         let mut state = self.lock();
         loop {
             if state.phase == Phase::Closed {
+                state.lanes[me].end();
                 return Next::End;
             }
             let late = state.expire(Instant::now());
@@ -172,12 +206,13 @@ impl Shared {
                 state = self.lock();
             }
             let jobs = state.take(me);
-            if !jobs.is_empty() || !state.lanes[me].running.is_empty() {
+            let lane = &state.lanes[me];
+            if !jobs.is_empty() || !lane.running.is_empty() || !lane.tasks.is_empty() {
                 return Next::Begin(jobs);
             }
             if state.phase == Phase::Draining {
                 // Whatever still waits is another's.
-                state.lanes[me].alive = false;
+                state.lanes[me].end();
                 return Next::End;
             }
             state = self.work[me].wait(state).unwrap_or_else(PoisonError::into_inner);
@@ -210,7 +245,7 @@ impl Shared {
     pub(crate) fn fail(&self, me: usize, reason: &str) {
         let mut state = self.lock();
         let lane = &mut state.lanes[me];
-        lane.alive = false;
+        lane.end();
         lane.failure = Some(reason.to_owned());
         lane.running.clear();
         state.beginnings.forget(me);

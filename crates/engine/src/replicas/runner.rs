@@ -124,6 +124,9 @@ fn first_share(prompts: &mut [Prompt], left: usize) -> usize {
 impl Runner {
     fn run(&mut self) -> Result<(), Error> {
         while let Next::Begin(jobs) = self.next()? {
+            for task in self.shared.tasks(self.me) {
+                task(&mut self.engine);
+            }
             self.running.extend(jobs.into_iter().map(Running::new));
             self.running.sort_by_key(Running::rank);
             self.drop_cancelled()?;

@@ -224,10 +224,11 @@ impl Loader {
         let (part, options) = (&self.part, &self.options);
         let file = self.file.for_another()?;
         let mut engine = Engine::load_part(&file, part, options, &self.stop, &mut told)?;
-        if let Some(disk) = &self.disk {
+        if self.disk.is_some() || self.serving.saves {
             let context = engine.context();
             let root = fingerprint(&file, engine.executor(), context)?;
-            engine.keep_on_disk(disk.clone(), root);
+            engine.name_pages(root);
+            self.disk.iter().for_each(|disk| engine.keep_on_disk(disk.clone()));
         }
         let guesses = self.guesses(&engine)?;
         let mut watch = Watch::new(&mut engine);

@@ -67,6 +67,17 @@ fn talk(replicas: &Replicas, turns: usize) -> Vec<(Vec<u32>, Outcome)> {
     (0..turns as u64).map(turn).collect()
 }
 
+/// The request of the third turn.
+fn third(talk: &[(Vec<u32>, Outcome)]) -> Request {
+    let mut prompt = prompt(150, 1);
+    for (turn, (answer, _)) in talk[..2].iter().enumerate() {
+        prompt.extend_from_slice(answer);
+        prompt.extend(super::prompt(13, 100 + turn as u64));
+    }
+    let sampler = SamplerParams::greedy();
+    Request { limit: Some(20), end_tokens: Vec::new(), sampler, ..Request::new(prompt) }
+}
+
 fn load_on(
     machine: &Machine,
     file: &Arc<ModelFile>,
@@ -106,20 +117,39 @@ fn a_conversation_goes_on_after_a_restart() {
         drop(replicas);
         // The third turn alone: all of the second's tokens but the answer's last.
         let replicas = load(&serving);
-        let mut prompt = prompt(150, 1);
-        for (turn, (answer, _)) in want[..2].iter().enumerate() {
-            prompt.extend_from_slice(answer);
-            prompt.extend(super::prompt(13, 100 + turn as u64));
-        }
-        let ask = Request {
-            limit: Some(20),
-            end_tokens: Vec::new(),
-            sampler: SamplerParams::greedy(),
-            ..Request::new(prompt)
-        };
-        let (answer, outcome) = replicas.submit(ask).unwrap().wait().unwrap();
+        let (answer, outcome) = replicas.submit(third(&want)).unwrap().wait().unwrap();
         assert_eq!(answer, want[2].0, "{what}");
         assert_eq!(outcome.cached, 202, "{what}");
+    }
+}
+
+#[test]
+fn what_a_slot_has_left_is_saved_and_restored() {
+    for file in models() {
+        let machine = FakeMachine::uniform(2, 1).machine().unwrap();
+        let serving = ReplicaOptions { saves: true, ..copies(1) };
+        let load = || load_on(&machine, &file, KvType::F16, &serving);
+        let replicas = load();
+        talk(&replicas, 2);
+        let (saved, tokens) = replicas.save_slot(0).unwrap();
+        assert_eq!(tokens, 202, "{file:?}");
+        let want = talk(&replicas, 3);
+        drop(replicas);
+        let replicas = load();
+        assert_eq!(replicas.restore_slot(1, saved.clone()).unwrap(), tokens, "{file:?}");
+        let (again, found) = replicas.save_slot(1).unwrap();
+        assert_eq!((again.len() > 100, found), (true, tokens), "{file:?}");
+        let (answer, outcome) = replicas.submit(third(&want)).unwrap().wait().unwrap();
+        assert_eq!((&answer, outcome.cached), (&want[2].0, 202), "{file:?}");
+        let no_slot = replicas.erase_slot(2);
+        assert!(matches!(no_slot, Err(Error::NoSlot { slot: 2, slots: 2 })), "{no_slot:?}");
+        assert_eq!(replicas.erase_slot(0).unwrap(), 235, "{file:?}");
+        let damaged = replicas.restore_slot(0, saved[..saved.len() - 1].to_vec());
+        assert!(matches!(damaged, Err(Error::BadSave)), "{damaged:?}");
+        let plain = load_on(&machine, &file, KvType::F16, &copies(1));
+        assert!(matches!(plain.save_slot(0), Err(Error::SavesOff)));
+        let other = load_on(&one_node(1), &file, KvType::F32, &serving);
+        assert!(matches!(other.restore_slot(0, saved), Err(Error::ForeignSave)));
     }
 }
 

@@ -3,6 +3,21 @@
 use super::{get, gives, post};
 use serde_json::{Map, Value as Json, json};
 
+fn slots() -> Json {
+    let mut item = post(
+        "slot",
+        "Save, restore or erase what the last request of a slot has left",
+        "SlotRequest",
+        gives("It is done.", "Slot"),
+    );
+    item["post"]["requestBody"]["required"] = false.into();
+    item["post"]["parameters"] = json!([
+        {"name": "id", "in": "path", "required": true, "schema": {"type": "integer", "minimum": 0}},
+        {"name": "action", "in": "query", "required": true, "schema": {"enum": ["save", "restore", "erase"]}},
+    ]);
+    item
+}
+
 pub(super) fn paths() -> Map<String, Json> {
     let text = |kind: &str, description: &str| json!({"description": description, "content": {kind: {"schema": {"type": "string"}}}});
     let document = json!({
@@ -32,6 +47,7 @@ pub(super) fn paths() -> Map<String, Json> {
                 gives("Text.", "Prompt"),
             ),
         ),
+        ("/slots/{id}".to_owned(), slots()),
         (
             "/health".to_owned(),
             get("health", "Whether requests are served", gives("They are.", "Health"), &["503"]),

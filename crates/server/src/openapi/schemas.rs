@@ -155,6 +155,23 @@ pub(super) fn all() -> Map<String, Json> {
             },
         }),
     );
+    add(
+        "SlotRequest",
+        json!({
+            "type": "object", "required": ["filename"],
+            "properties": {"filename": {"type": "string"}},
+        }),
+    );
+    let ms = || json!({"type": "object"});
+    add(
+        "Slot",
+        json!({
+            "type": "object", "required": ["id_slot"], "properties": {
+                "id_slot": count(), "filename": {"type": "string"}, "n_saved": count(), "n_written": count(),
+                "n_restored": count(), "n_read": count(), "n_erased": count(), "timings": ms(),
+            },
+        }),
+    );
     for more in [super::anthropic::schemas(), super::ollama::schemas(), super::responses::schemas()]
     {
         all.extend(more);

@@ -10,5 +10,6 @@ mod harmony;
 mod ollama;
 mod operation;
 mod responses;
+mod slots;
 mod support;
 mod wire;

@@ -241,6 +241,7 @@ fn of_a_window_only_what_was_read_is_there() {
     let memory = || {
         let mut memory = Memory::new(2, &classes);
         memory.kv.name_pages(Name::of_test());
+        memory.kv.write_pages();
         memory
     };
     let mut before = memory();
@@ -318,6 +319,7 @@ proptest! {
         let classes: Vec<_> = windows.into_iter().chain(fixed).map(|keep| (keep, few)).collect();
         let mut memory = Memory::new(6, &classes);
         memory.kv.name_pages(Name::of_test());
+        memory.kv.write_pages();
         let mut live: Vec<(SeqId, Vec<u32>, Vec<u32>)> = Vec::new(); // computed, and what may follow
         for action in actions {
             match action {

@@ -1,0 +1,115 @@
+//! `/slots/{id}`: what a request has left, saved by one server and restored by another.
+
+use crate::support::{Direct, NAME, options};
+use arclight_engine::{LoadOptions, ModelFile, ReplicaOptions};
+use arclight_server::{Model, Options};
+use serde_json::{Value as Json, json};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// A folder that goes with the test.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new(name: &str) -> Scratch {
+        let folder = format!("arclight-slots-{name}-{}", std::process::id());
+        let scratch = Scratch(std::env::temp_dir().join(folder));
+        std::fs::create_dir_all(&scratch.0).unwrap();
+        scratch
+    }
+
+    fn server(&self, context: usize) -> Direct {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../demo/arclight-demo.gguf");
+        let file = Arc::new(ModelFile::open(path).unwrap());
+        let loading = LoadOptions {
+            threads: Some(1),
+            context: Some(context),
+            sequences: Some(1),
+            no_pin: true,
+            ..LoadOptions::default()
+        };
+        let serving = ReplicaOptions { saves: true, ..ReplicaOptions::default() };
+        let model = Model::load(&file, &loading, &serving, None, &mut |_| {}).unwrap();
+        Direct::with(Options { slot_saves: Some(self.0.clone()), ..options() }, model)
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// The text of an answer, and how many tokens of its prompt were not computed.
+async fn complete(server: &Direct) -> (Json, u64) {
+    let prompt = "In the beginning there was a bear, and the bear had a book. ".repeat(4);
+    let body = json!({"model": NAME, "prompt": prompt, "max_tokens": 8, "temperature": 0});
+    let answer = server.complete(body).await.json();
+    let cached = &answer["usage"]["prompt_tokens_details"]["cached_tokens"];
+    (answer["choices"][0]["text"].clone(), cached.as_u64().unwrap())
+}
+
+#[tokio::test]
+async fn another_server_goes_on_where_one_was() {
+    let scratch = Scratch::new("on");
+    let file = json!({"filename": "chat.bin"});
+    let server = scratch.server(256);
+    let (want, cached) = complete(&server).await;
+    assert_eq!(cached, 0);
+    let saved = server.post("/slots/0?action=save", &file).await.json();
+    let tokens = saved["n_saved"].as_u64().unwrap();
+    assert!(tokens > 32, "{saved}");
+    let bytes = std::fs::metadata(scratch.0.join("chat.bin")).unwrap().len();
+    assert_eq!((&saved["n_written"], &saved["id_slot"]), (&bytes.into(), &0.into()));
+    let (again, found) = complete(&server).await;
+    assert_eq!(again, want);
+    let erased = server.post("/slots/0?action=erase", &Json::Null).await.json();
+    assert_eq!(erased["n_erased"], tokens);
+    assert_eq!(complete(&server).await, (want.clone(), 0));
+    drop(server);
+
+    let server = scratch.server(256);
+    let restored = server.post("/slots/0?action=restore", &file).await.json();
+    assert_eq!((&restored["n_restored"], &restored["n_read"]), (&tokens.into(), &bytes.into()));
+    assert_eq!(complete(&server).await.0, want);
+    // What was restored is there to be saved again.
+    let more = json!({"filename": "more.bin"});
+    assert_eq!(server.post("/slots/0?action=save", &more).await.json()["n_saved"], tokens);
+    let (again, cached) = complete(&server).await;
+    assert_eq!((again, cached), (want, found));
+}
+
+#[tokio::test]
+async fn faults_are_told() {
+    let scratch = Scratch::new("faults");
+    let server = scratch.server(256);
+    complete(&server).await;
+    let file = |name: &str| json!({"filename": name});
+    let ask = async |path: &str, body: &Json| {
+        let reply = server.post(path, body).await;
+        (reply.status.as_u16(), reply.json()["error"]["message"].as_str().unwrap_or("").to_owned())
+    };
+    assert_eq!(ask("/slots/0?action=save", &file("a")).await.0, 200);
+    for (path, body, status, words) in [
+        ("/slots/0?action=fold", file("a"), 400, "save, restore or erase"),
+        ("/slots/0", file("a"), 400, "save, restore or erase"),
+        ("/slots/one?action=save", file("a"), 400, "a number"),
+        ("/slots/1?action=save", file("a"), 404, "there is no slot 1"),
+        ("/slots/0?action=save", file("../a"), 400, "without a folder"),
+        ("/slots/0?action=restore", file("b"), 400, "there is no b"),
+    ] {
+        let (got, message) = ask(path, &body).await;
+        assert!(got == status && message.contains(words), "{path} {body}: {got} {message}");
+    }
+    let path = scratch.0.join("a");
+    let mut bytes = std::fs::read(&path).unwrap();
+    let other = scratch.server(128);
+    let reply = other.post("/slots/0?action=restore", &file("a")).await;
+    assert!(reply.status == 400 && reply.text.contains("loaded otherwise"), "{}", reply.text);
+    *bytes.last_mut().unwrap() ^= 1;
+    std::fs::write(&path, bytes).unwrap();
+    let (status, message) = ask("/slots/0?action=restore", &file("a")).await;
+    assert!(status == 400 && message.contains("damaged"), "{message}");
+    let plain = Direct::new(1);
+    assert_eq!(plain.post("/slots/0?action=erase", &Json::Null).await.status, 501);
+}
