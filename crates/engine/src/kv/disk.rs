@@ -91,15 +91,18 @@ impl KvCache {
 
     /// What the prefix cache has of [`left`](Self::left): tokens, and pages.
     pub(crate) fn pages_left(&self, slot: usize) -> (usize, Vec<(Key, PageId)>) {
-        let (mut len, mut all) = (0, Vec::new());
-        for id in self.nodes_left(slot) {
-            len += self.prefixes.len(id);
-            let Some(name) = self.prefixes.name(id) else { break };
-            let pages = self.prefixes.pages(id).iter().enumerate();
-            let key = |class: usize| Key { name, class: class as u8 };
-            all.extend(pages.filter_map(|(class, page)| Some((key(class), (*page)?))));
-        }
-        (len, all)
+        let nodes = self.nodes_left(slot);
+        let len = nodes.iter().map(|id| self.prefixes.len(*id)).sum();
+        (len, nodes.into_iter().flat_map(|id| self.named(id)).collect())
+    }
+
+    /// A node's pages and what they are called.
+    fn named(&self, id: NodeId) -> impl Iterator<Item = (Key, PageId)> {
+        let name = self.prefixes.name(id);
+        let pages = self.prefixes.pages(id).iter().enumerate();
+        pages.filter_map(move |(class, page)| {
+            Some((Key { name: name?, class: class as u8 }, (*page)?))
+        })
     }
 
     /// Gives up what a slot has left, from the end, as far as nobody else needs it; how many tokens it had left.
@@ -134,9 +137,7 @@ impl KvCache {
         loop {
             let (id, name) = self.outgoing.pop()?;
             if self.prefixes.name(id) == Some(name) {
-                let pages = self.prefixes.pages(id).iter().enumerate();
-                let key = |class: usize| Key { name, class: class as u8 };
-                return Some(pages.filter_map(|(c, page)| Some((key(c), (*page)?))).collect());
+                return Some(self.named(id).collect());
             }
         }
     }

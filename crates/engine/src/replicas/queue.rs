@@ -38,8 +38,8 @@ pub(crate) enum Phase {
 
 /// What a replica is to do next.
 pub(crate) enum Next {
-    /// Begin these, and take a step.
-    Begin(Vec<Job>),
+    /// Do these, begin those, and take a step.
+    Begin(Vec<Task>, Vec<Job>),
     End,
 }
 
@@ -176,11 +176,6 @@ impl Shared {
         Ok(())
     }
 
-    /// What it was asked to do.
-    pub(crate) fn tasks(&self, me: usize) -> Vec<Task> {
-        std::mem::take(&mut self.lock().lanes[me].tasks)
-    }
-
     /// Whether replica `me` has nothing to do and is not told to end.
     pub(crate) fn is_idle(&self, me: usize) -> bool {
         let state = self.lock();
@@ -206,9 +201,9 @@ impl Shared {
                 state = self.lock();
             }
             let jobs = state.take(me);
-            let lane = &state.lanes[me];
+            let lane = &mut state.lanes[me];
             if !jobs.is_empty() || !lane.running.is_empty() || !lane.tasks.is_empty() {
-                return Next::Begin(jobs);
+                return Next::Begin(std::mem::take(&mut lane.tasks), jobs);
             }
             if state.phase == Phase::Draining {
                 // Whatever still waits is another's.

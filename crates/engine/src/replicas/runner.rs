@@ -123,10 +123,8 @@ fn first_share(prompts: &mut [Prompt], left: usize) -> usize {
 
 impl Runner {
     fn run(&mut self) -> Result<(), Error> {
-        while let Next::Begin(jobs) = self.next()? {
-            for task in self.shared.tasks(self.me) {
-                task(&mut self.engine);
-            }
+        while let Next::Begin(tasks, jobs) = self.next()? {
+            tasks.into_iter().for_each(|task| task(&mut self.engine));
             self.running.extend(jobs.into_iter().map(Running::new));
             self.running.sort_by_key(Running::rank);
             self.drop_cancelled()?;
@@ -141,9 +139,6 @@ impl Runner {
     /// What to do next; until there is something, what ended requests have left goes to the disk.
     fn next(&mut self) -> Result<Next, Error> {
         while self.running.is_empty() && self.shared.is_idle(self.me) && self.engine.spill(SLICE)? {
-            if !self.shared.is_idle(self.me) {
-                break;
-            }
             thread::sleep(Duration::from_millis(1));
         }
         Ok(self.shared.next(self.me))

@@ -69,7 +69,7 @@ fn who_waits_too_long_is_told() {
     late.answers[0].events = events;
     queue.submit_one(Job { deadline: Some(now), ..late }).unwrap();
     queue.submit_one(job(5, 5, None)).unwrap();
-    let Next::Begin(jobs) = queue.next(0) else { panic!("it is open") };
+    let Next::Begin(_, jobs) = queue.next(0) else { panic!("it is open") };
     assert_eq!(jobs.iter().map(|job| job.id).collect::<Vec<_>>(), [2]);
     assert!(matches!(told.try_recv(), Ok(Event::Failed(Error::Deadline))));
 }
