@@ -4,8 +4,6 @@ use super::{Key, Name, Store};
 use crate::engine::Engine;
 use crate::error::Error;
 use crate::kv::{Found, SeqId};
-use graph::Keep;
-use kernels::KV_PAGE;
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -89,51 +87,23 @@ impl Engine {
         found: &Found,
         get: &dyn Fn(Key) -> Option<Vec<u8>>,
     ) -> Result<bool, Error> {
-        let keeps = self.executor.graph().classes().to_vec();
-        // The first page from which on a class has all.
-        let mut firsts = vec![0; keeps.len()];
-        let mut len = self.kv.len(id)?;
-        while len < found.len {
-            let page = len / KV_PAGE;
-            let end = ((page + 1) * KV_PAGE).min(found.len);
-            match self.kv.reserve(id, end - len) {
-                Ok(()) => self.copy_pages()?,
+        let mut firsts = vec![0; self.executor.graph().classes().len()];
+        loop {
+            let piece = match self.kv.next_piece(id, tokens, found) {
+                Ok(Some(piece)) => piece,
+                Ok(None) => break,
                 Err(Error::NoPages { .. }) => return Ok(false),
                 Err(error) => return Err(error),
+            };
+            self.copy_pages()?;
+            for (key, page) in &piece.reads {
+                let Some(bytes) = get(*key) else { return Ok(false) };
+                // Names tell of sizes.
+                self.executor.write_page(usize::from(key.class), *page, &bytes)?;
             }
-            let whole = &tokens[page * KV_PAGE..end];
-            let mut filled = self.kv.cached(id, whole)?;
-            for (class, keep) in keeps.iter().enumerate() {
-                let needed = match keep {
-                    Keep::Fixed => end == found.len,
-                    keep => page >= keep.first_seen(found.len) / KV_PAGE,
-                };
-                let is_there = filled[class] && *keep != Keep::Fixed;
-                if needed && !is_there {
-                    let page = get(Key { name: found.name(end), class: class as u8 });
-                    if !self.fill(id, class, page)? {
-                        return Ok(false);
-                    }
-                }
-                // Of a state there is a page for all tokens: what it is before the last is nobody's.
-                filled[class] = (needed || is_there) && *keep != Keep::Fixed;
-                if !filled[class] && keep.is_paged() {
-                    firsts[class] = page + 1;
-                }
-            }
-            self.kv.advance_by(id, &tokens[len..end], Some(&filled))?;
-            len = end;
+            self.kv.take_piece(id, tokens, &piece, &mut firsts)?;
         }
         self.kv.restored(id, &firsts)?;
-        Ok(true)
-    }
-
-    /// Fills the next page of a sequence in a class.
-    fn fill(&mut self, id: SeqId, class: usize, bytes: Option<Vec<u8>>) -> Result<bool, Error> {
-        let page = self.kv.next_pages(id)?[class];
-        let (Some(bytes), Some(page)) = (bytes, page) else { return Ok(false) };
-        // Names tell of sizes.
-        self.executor.write_page(class, page, &bytes)?;
         Ok(true)
     }
 

@@ -45,11 +45,15 @@ pub(crate) struct Found {
     names: Vec<Name>,
 }
 
-impl Found {
-    /// What the page is called that ends with the token before `end`.
-    pub(crate) fn name(&self, end: usize) -> Name {
-        self.names[end.div_ceil(KV_PAGE) - 1]
-    }
+/// A page of each class that is restored.
+#[derive(Debug)]
+pub(crate) struct Piece {
+    /// Tokens of the sequence with it.
+    end: usize,
+    /// What is to be read into which pages.
+    pub reads: Vec<(Key, PageId)>,
+    /// By class, whether the page then holds what it should.
+    filled: Vec<bool>,
 }
 
 impl KvCache {
@@ -205,23 +209,58 @@ impl KvCache {
         None
     }
 
-    /// By class, whether the prefix cache has the page of `tokens` that come next in a sequence.
-    pub(crate) fn cached(&self, id: SeqId, tokens: &[u32]) -> Result<Vec<bool>, Error> {
-        let known = self.slots[self.slot(id)?].known.as_ref();
-        let node = known.and_then(|known| self.prefixes.child(known.at, tokens));
-        let has = |class: usize| node.is_some_and(|id| self.prefixes.pages(id)[class].is_some());
-        Ok((0..self.pools.len()).map(has).collect())
+    /// Makes room for the next page of what was found, and tells what is to be read for it; `None` when the sequence
+    /// has all of it. Copies are to be made first.
+    pub(crate) fn next_piece(
+        &mut self,
+        id: SeqId,
+        tokens: &[u32],
+        found: &Found,
+    ) -> Result<Option<Piece>, Error> {
+        let slot = self.slot(id)?;
+        let len = self.slots[slot].len;
+        if len >= found.len {
+            return Ok(None);
+        }
+        let page = len / KV_PAGE;
+        let end = ((page + 1) * KV_PAGE).min(found.len);
+        self.reserve(id, end - len)?;
+        let entry = &self.slots[slot];
+        let known = entry.known.as_ref();
+        let node =
+            known.and_then(|known| self.prefixes.child(known.at, &tokens[page * KV_PAGE..end]));
+        let (mut reads, mut filled) = (Vec::new(), Vec::new());
+        for (class, (table, pool)) in entry.tables.iter().zip(&self.pools).enumerate() {
+            // Of a state there is a page for all tokens: what it is before the last is nobody's.
+            let (at, needed) = match pool.keep() {
+                Keep::Fixed => (0, end == found.len),
+                keep => (page - table.first, page >= keep.first_seen(found.len) / KV_PAGE),
+            };
+            let paged = pool.keep().is_paged();
+            let is_there = paged && node.is_some_and(|id| self.prefixes.pages(id)[class].is_some());
+            if needed && !is_there {
+                let name = found.names[page];
+                reads.push((Key { name, class: class as u8 }, table.pages[at]));
+            }
+            filled.push(paged && (needed || is_there));
+        }
+        Ok(Some(Piece { end, reads, filled }))
     }
 
-    /// By class, the reserved page of the next token of a sequence, or of its state.
-    pub(crate) fn next_pages(&self, id: SeqId) -> Result<Vec<Option<PageId>>, Error> {
-        let entry = &self.slots[self.slot(id)?];
-        let classes = entry.tables.iter().zip(&self.pools);
-        let page = classes.map(|(table, pool)| {
-            let paged = pool.keep().is_paged();
-            table.pages.get(if paged { entry.len / KV_PAGE - table.first } else { 0 }).copied()
-        });
-        Ok(page.collect())
+    /// The pages of a piece hold what they should. `firsts` is by class the first page from which on there is
+    /// everything.
+    pub(crate) fn take_piece(
+        &mut self,
+        id: SeqId,
+        tokens: &[u32],
+        piece: &Piece,
+        firsts: &mut [usize],
+    ) -> Result<(), Error> {
+        let len = self.len(id)?;
+        for (first, _) in firsts.iter_mut().zip(&piece.filled).filter(|(_, filled)| !**filled) {
+            *first = len / KV_PAGE + 1;
+        }
+        self.advance_by(id, &tokens[len..piece.end], Some(&piece.filled))
     }
 
     /// All that was to be restored of a sequence is there, of class `c` from page `firsts[c]` on. Others may begin with

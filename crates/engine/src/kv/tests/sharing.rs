@@ -40,38 +40,23 @@ impl Memory {
         let bytes = |key| self.disk.get(&key).map(|page| page.len() as u64);
         let Some(found) = self.kv.find_on_disk(tokens, have, &bytes) else { return (id, have) };
         assert!(have < found.len && found.len < tokens.len());
-        let classes = self.kv.pools.len();
-        let (mut firsts, mut len) = (vec![0; classes], have);
-        while len < found.len {
-            let page = len / KV_PAGE;
-            let end = ((page + 1) * KV_PAGE).min(found.len);
-            if self.kv.reserve(id, end - len).is_err() {
-                self.kv.discard(id).unwrap();
-                return self.kv.begin(tokens).unwrap();
-            }
+        let mut firsts = vec![0; self.kv.pools.len()];
+        loop {
+            let piece = match self.kv.next_piece(id, tokens, &found) {
+                Ok(Some(piece)) => piece,
+                Ok(None) => break,
+                Err(_) => {
+                    self.kv.discard(id).unwrap();
+                    return self.kv.begin(tokens).unwrap();
+                }
+            };
             self.copy();
-            let mut filled = self.kv.cached(id, &tokens[page * KV_PAGE..end]).unwrap();
-            for class in 0..classes {
-                let keep = self.kv.pools[class].keep();
-                let needed = if keep.is_paged() {
-                    page >= keep.first_seen(found.len) / KV_PAGE
-                } else {
-                    end == found.len
-                };
-                let is_there = filled[class] && keep.is_paged();
-                if needed && !is_there {
-                    let page = self.kv.next_pages(id).unwrap()[class].unwrap();
-                    assert!(!self.kv.pools[class].is_shared(page), "a shared page is written");
-                    let file = &self.disk[&Key { name: found.name(end), class: class as u8 }];
-                    self.slots.insert((class, page), file.clone());
-                }
-                filled[class] = (needed || is_there) && keep.is_paged();
-                if !filled[class] && keep.is_paged() {
-                    firsts[class] = page + 1;
-                }
+            for &(key, page) in &piece.reads {
+                let class = usize::from(key.class);
+                assert!(!self.kv.pools[class].is_shared(page), "a shared page is written");
+                self.slots.insert((class, page), self.disk[&key].clone());
             }
-            self.kv.advance_by(id, &tokens[len..end], Some(&filled)).unwrap();
-            len = end;
+            self.kv.take_piece(id, tokens, &piece, &mut firsts).unwrap();
         }
         self.kv.restored(id, &firsts).unwrap();
         (id, found.len)
