@@ -394,20 +394,7 @@ impl<'a> Builder<'a> {
             };
             let ty = self.wanted(name, of, cols)?;
             let scale = self.scale(name, ty, 1)?;
-            let (name, bias, members, layout) = (name.to_owned(), None, None, Layout::Rows);
-            parts.push(Part {
-                name,
-                ty,
-                first,
-                rows,
-                cols,
-                cut,
-                scale,
-                bias,
-                members,
-                layout,
-                columns: None,
-            });
+            parts.push(Part { first, scale, ..Part::plain(name, ty, (rows, cols), cut) });
             before += rows;
         }
         Ok(parts)
@@ -511,7 +498,7 @@ impl<'a> Builder<'a> {
         let ty = self.wanted(name, hidden, cols)?;
         let cut = h.q_cut.scaled(h.dim);
         let scale = self.scale(name, ty, 1)?;
-        let part = Part { scale, ..Part::of_columns(name, ty, (hidden, cols), cut) };
+        let part = Part { scale, ..Part::plain(name, ty, (hidden, cols), cut) };
         Ok(self.add_matrix(label, SplitBy::Cols, vec![part]))
     }
 
@@ -532,7 +519,7 @@ impl<'a> Builder<'a> {
         let up = self.add_matrix(name, SplitBy::Rows, parts);
         let ty = self.wanted(down, hidden, width)?;
         let scale = self.scale(down, ty, 1)?;
-        let part = Part { scale, ..Part::of_columns(down, ty, (hidden, width), cut) };
+        let part = Part { scale, ..Part::plain(down, ty, (hidden, width), cut) };
         Ok((up, self.add_matrix("down", SplitBy::Cols, vec![part])))
     }
 

@@ -322,8 +322,8 @@ pub struct Members {
 }
 
 impl Part {
-    /// All of a tensor of `(rows, columns)`, whose columns the nodes share.
-    pub(crate) fn of_columns(
+    /// The first rows of a tensor, `(rows, columns)`, with nothing that comes with it.
+    pub(crate) fn plain(
         name: &str,
         ty: TensorType,
         (rows, cols): (usize, usize),

@@ -1,7 +1,7 @@
 //! The prefix cache on disk: answers are the same with it, after a restart, with damaged files; its bound holds.
 
 use super::*;
-use arclight_engine::{DiskCache, KvType};
+use arclight_engine::DiskCache;
 use std::fs;
 use std::path::PathBuf;
 

@@ -2,8 +2,8 @@
 //! are not pinned, and memory that cannot be bound is only warned of.
 
 use arclight_engine::{
-    Engine, Error, LoadOptions, ModelFile, Numa, Outcome, ReplicaOptions, Replicas, Request,
-    SamplerParams, StopReason, Ticket,
+    Engine, Error, KvType, LoadOptions, ModelFile, Numa, Outcome, ReplicaOptions, Replicas,
+    Request, SamplerParams, Speculation, StopReason, Ticket,
 };
 use gguf::TensorType;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -112,6 +112,39 @@ fn usable(status: &arclight_engine::ReplicaStatus) -> usize {
 
 fn serve(replicas: &Replicas, request: Request) -> Outcome {
     replicas.submit(request).unwrap().wait().unwrap().1
+}
+
+/// Holds a model's answers, alone, in company, from two replicas and with guesses, to those of a single engine.
+fn answers_are_a_single_engine_s(file: &Arc<ModelFile>, kv: KvType) {
+    let all = || {
+        let sizes = [3, 40, 1, 100, 33, 64];
+        let of = |(&len, seed)| Request { end_tokens: Vec::new(), ..request(len, seed) };
+        sizes.iter().zip(0..).map(of).collect::<Vec<_>>()
+    };
+    let two = FakeMachine::uniform(2, 2).machine().unwrap();
+    let options = |sequences| LoadOptions { kv, ..options(sequences) };
+    let mut engine = Engine::load_on(file, &one_node(1), &options(1), &mut |_| {}).unwrap();
+    let want: Vec<_> = all().iter().map(|r| alone(&mut engine, r).0).collect();
+    let lookup = ReplicaOptions { speculation: Speculation::Lookup(4), ..copies(1) };
+    let draft = Speculation::Draft(file.clone(), 3);
+    let draft = ReplicaOptions { speculation: draft, ..copies(1) };
+    for serving in [copies(1), copies(2), lookup, draft] {
+        let replicas = Replicas::load_on(file, &two, &options(3), &serving, &mut |_| {}).unwrap();
+        // Twice: the second time prompts are found.
+        for round in 0..2 {
+            let tickets = replicas.submit_all(all()).unwrap();
+            for (i, (ticket, want)) in tickets.into_iter().zip(&want).enumerate() {
+                let what = format!("{serving:?}, request {i}, round {round}");
+                assert_eq!(&ticket.wait().unwrap().0, want, "{what}");
+            }
+        }
+        let counters = replicas.counters();
+        assert!(counters.cached_tokens > 0, "{counters:?}");
+        if matches!(serving.speculation, Speculation::Draft(..)) {
+            assert_eq!(counters.accepted_tokens, counters.drafted_tokens);
+            assert!(counters.drafted_tokens > 0);
+        }
+    }
 }
 
 #[test]

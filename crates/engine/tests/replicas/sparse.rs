@@ -1,7 +1,6 @@
 //! Experts and latents behind the queue: what company, replicas, the prefix cache and guesses do to their answers.
 
 use super::*;
-use arclight_engine::{KvType, Speculation};
 
 /// Experts of a width that two nodes share unevenly; with a shared one; with sinks and biases; over latents.
 fn models() -> Vec<(Arc<ModelFile>, KvType)> {
@@ -14,39 +13,7 @@ fn models() -> Vec<(Arc<ModelFile>, KvType)> {
     ]
 }
 
-fn all() -> Vec<Request> {
-    let sizes = [3, 40, 1, 100, 33, 64];
-    let of = |(&len, seed)| Request { end_tokens: Vec::new(), ..request(len, seed) };
-    sizes.iter().zip(0..).map(of).collect()
-}
-
 #[test]
 fn sparse_models_answer_as_a_single_engine_does() {
-    let two = FakeMachine::uniform(2, 2).machine().unwrap();
-    for (file, kv) in models() {
-        let options = |sequences| LoadOptions { kv, ..options(sequences) };
-        let mut engine = Engine::load_on(&file, &one_node(1), &options(1), &mut |_| {}).unwrap();
-        let want: Vec<_> = all().iter().map(|r| alone(&mut engine, r).0).collect();
-        let lookup = ReplicaOptions { speculation: Speculation::Lookup(4), ..copies(1) };
-        let draft = Speculation::Draft(file.clone(), 3);
-        let draft = ReplicaOptions { speculation: draft, ..copies(1) };
-        for serving in [copies(1), copies(2), lookup, draft] {
-            let replicas =
-                Replicas::load_on(&file, &two, &options(3), &serving, &mut |_| {}).unwrap();
-            // Twice: the second time prompts are found.
-            for round in 0..2 {
-                let tickets = replicas.submit_all(all()).unwrap();
-                for (i, (ticket, want)) in tickets.into_iter().zip(&want).enumerate() {
-                    let what = format!("{serving:?}, request {i}, round {round}");
-                    assert_eq!(&ticket.wait().unwrap().0, want, "{what}");
-                }
-            }
-            let counters = replicas.counters();
-            assert!(counters.cached_tokens > 0, "{counters:?}");
-            if matches!(serving.speculation, Speculation::Draft(..)) {
-                assert_eq!(counters.accepted_tokens, counters.drafted_tokens);
-                assert!(counters.drafted_tokens > 0);
-            }
-        }
-    }
+    models().into_iter().for_each(|(file, kv)| answers_are_a_single_engine_s(&file, kv));
 }

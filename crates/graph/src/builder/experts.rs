@@ -7,7 +7,7 @@ use crate::op::{Expert, Op};
 use crate::placement::{Cut, Placement};
 use crate::router::Router;
 use crate::tensor::{Bundle, Domain};
-use crate::weight::{Layout, Matrix, MatrixId, Part, SplitBy, VectorId};
+use crate::weight::{Matrix, MatrixId, Part, SplitBy, VectorId};
 
 impl Builder<'_> {
     /// Declares a router, which every node has: a row for each of `experts` experts.
@@ -44,21 +44,8 @@ impl Builder<'_> {
                 let scale = self.scale(name, ty, experts)?;
                 let cut = bank.cut(class).clone();
                 let members = Some(bank.class(class, rows));
-                let (name, bias, layout) = (name.to_owned(), None, Layout::Rows);
-                let (rows, cols) = (width, hidden);
-                parts.push(Part {
-                    name,
-                    ty,
-                    first,
-                    rows,
-                    cols,
-                    cut,
-                    scale,
-                    bias,
-                    members,
-                    layout,
-                    columns: None,
-                });
+                let plain = Part::plain(name, ty, (width, hidden), cut);
+                parts.push(Part { first, scale, members, ..plain });
             }
         }
         // A layer may have two banks.
@@ -72,7 +59,7 @@ impl Builder<'_> {
         let of_class = |class| Part {
             scale,
             members: Some(bank.class(class, hidden)),
-            ..Part::of_columns(down, ty, (hidden, width), bank.cut(class).clone())
+            ..Part::plain(down, ty, (hidden, width), bank.cut(class).clone())
         };
         let parts = (0..bank.classes()).map(of_class).collect();
         let (name, split) = (format!("{whose}_down"), SplitBy::Cols);

@@ -120,7 +120,7 @@ impl Builder<'_> {
             first,
             scale,
             cut: Cut::replicated(vec![0..rows; self.graph.nodes]),
-            ..Part::of_columns(tensor, ty, (rows, hidden), Cut::replicated(Vec::new()))
+            ..Part::plain(tensor, ty, (rows, hidden), Cut::replicated(Vec::new()))
         };
         let parts = [(of.rank, of.rope), (0, of.rank)].map(part).to_vec();
         Ok(self.add_matrix("latents", SplitBy::Rows, parts))
@@ -158,7 +158,7 @@ impl Builder<'_> {
         let cut = |rows: usize| heads.q_cut.scaled(rows);
         let plain = |name: &str, ty, (rows, cols), cut| Part {
             cut,
-            ..Part::of_columns(name, ty, (rows, cols), Cut::replicated(Vec::new()))
+            ..Part::plain(name, ty, (rows, cols), Cut::replicated(Vec::new()))
         };
         let (keys, values) = match from {
             UpProjection::Apart { keys, values } => {
@@ -221,7 +221,7 @@ impl Builder<'_> {
         let cols = of.heads * of.value;
         let ty = self.wanted(tensor, hidden, cols)?;
         let (scale, cut) = (self.scale(tensor, ty, 1)?, heads.q_cut.scaled(of.value));
-        let part = Part { scale, ..Part::of_columns(tensor, ty, (hidden, cols), cut) };
+        let part = Part { scale, ..Part::plain(tensor, ty, (hidden, cols), cut) };
         Ok(self.add_matrix("attn_output", SplitBy::Cols, vec![part]))
     }
 

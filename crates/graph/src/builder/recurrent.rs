@@ -234,7 +234,7 @@ impl Builder<'_> {
         let into = self.add_matrix("in", SplitBy::Rows, parts);
         let ty = self.wanted(output, hidden, width)?;
         let scale = self.scale(output, ty, 1)?;
-        let part = Part { scale, ..Part::of_columns(output, ty, (hidden, width), cut) };
+        let part = Part { scale, ..Part::plain(output, ty, (hidden, width), cut) };
         Ok((into, self.add_matrix("out", SplitBy::Cols, vec![part])))
     }
 

@@ -49,8 +49,7 @@ impl Builder<'_> {
         let rows = some * width;
         let cut = Cut::replicated(vec![0..rows; self.graph.nodes]);
         let (first, layout) = (first * width, Layout::Rows);
-        let part =
-            Part { first, scale, layout, ..Part::of_columns(tensor, ty, (rows, width), cut) };
+        let part = Part { first, scale, layout, ..Part::plain(tensor, ty, (rows, width), cut) };
         Ok(self.add_matrix(what, SplitBy::Rows, vec![part]))
     }
 
