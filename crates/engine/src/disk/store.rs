@@ -324,24 +324,8 @@ fn touch(path: &Path) {
 mod tests {
     use super::*;
 
-    /// A folder that goes with the test.
-    struct Scratch(PathBuf);
-
-    impl Scratch {
-        fn new(name: &str) -> Scratch {
-            let name = format!("arclight-store-{name}-{}", std::process::id());
-            Scratch(std::env::temp_dir().join(name))
-        }
-
-        fn open(&self, bytes: u64) -> Store {
-            Store::open(&DiskCache { folder: self.0.clone(), bytes }).unwrap()
-        }
-    }
-
-    impl Drop for Scratch {
-        fn drop(&mut self) {
-            let _ = fs::remove_dir_all(&self.0);
-        }
+    fn open(folder: &Path, bytes: u64) -> Store {
+        Store::open(&DiskCache { folder: folder.to_owned(), bytes }).unwrap()
     }
 
     fn key(n: u8, class: u8) -> Key {
@@ -350,15 +334,15 @@ mod tests {
 
     #[test]
     fn what_was_put_is_found_after_a_restart() {
-        let scratch = Scratch::new("restart");
-        let store = scratch.open(1 << 20);
+        let folder = tempfile::tempdir().unwrap();
+        let store = open(folder.path(), 1 << 20);
         let (a, b) = (key(1, 0), key(1, 1));
         assert!(store.get(a).is_none());
         store.put(a, vec![1; 1000]);
         store.put(b, vec![2; 10]);
         assert!(store.refresh(a));
         drop(store);
-        let store = scratch.open(1 << 20);
+        let store = open(folder.path(), 1 << 20);
         assert_eq!((store.get(a).unwrap(), store.get(b).unwrap()), (vec![1; 1000], vec![2; 10]));
         assert_eq!(store.len(a), Some((HEADER + 1000) as u64));
         assert!(store.rate().unwrap() > 0.0);
@@ -366,12 +350,12 @@ mod tests {
 
     #[test]
     fn torn_damaged_and_foreign_files_are_none() {
-        let scratch = Scratch::new("damage");
+        let folder = tempfile::tempdir().unwrap();
         let keys = [1, 2, 3, 4].map(|n| key(n, 0));
-        let store = scratch.open(1 << 20);
+        let store = open(folder.path(), 1 << 20);
         keys.into_iter().for_each(|key| store.put(key, vec![7; 500]));
         drop(store);
-        let path = |key: Key| scratch.0.join(key.file());
+        let path = |key: Key| folder.path().join(key.file());
         let whole = fs::read(path(keys[0])).unwrap();
         fs::write(path(keys[0]), &whole[..whole.len() - 1]).unwrap();
         let mut flipped = whole.clone();
@@ -379,23 +363,23 @@ mod tests {
         fs::write(path(keys[1]), flipped).unwrap();
         // Another page's file under this name.
         fs::copy(path(keys[3]), path(keys[2])).unwrap();
-        let half = scratch.0.join(format!("{}.12.tmp", keys[0].name));
+        let half = folder.path().join(format!("{}.12.tmp", keys[0].name));
         fs::write(&half, b"half").unwrap();
-        fs::write(scratch.0.join("notes.txt"), b"somebody's").unwrap();
-        let store = scratch.open(1 << 20);
+        fs::write(folder.path().join("notes.txt"), b"somebody's").unwrap();
+        let store = open(folder.path(), 1 << 20);
         assert!(!half.exists(), "what was never finished is deleted");
         for key in &keys[..3] {
             assert!(store.get(*key).is_none() && !path(*key).exists() && !store.refresh(*key));
         }
         assert_eq!(store.get(keys[3]).unwrap(), [7; 500]);
-        assert!(scratch.0.join("notes.txt").exists(), "other files are left alone");
+        assert!(folder.path().join("notes.txt").exists(), "other files are left alone");
     }
 
     #[test]
     fn the_oldest_go_when_there_are_too_many_bytes() {
-        let scratch = Scratch::new("bound");
+        let folder = tempfile::tempdir().unwrap();
         let each = (HEADER + 100) as u64;
-        let store = scratch.open(3 * each);
+        let store = open(folder.path(), 3 * each);
         let keys: Vec<Key> = (0..5).map(|n| key(n, 0)).collect();
         for key in &keys[..3] {
             store.put(*key, vec![1; 100]);
@@ -407,22 +391,22 @@ mod tests {
             store.settle();
         }
         drop(store);
-        let store = scratch.open(3 * each);
+        let store = open(folder.path(), 3 * each);
         let held: Vec<bool> = keys.iter().map(|key| store.refresh(*key)).collect();
         assert_eq!(held, [true, false, false, true, true], "the first was used again");
         drop(store);
         // A smaller bound, later.
-        let store = scratch.open(each);
+        let store = open(folder.path(), each);
         assert_eq!(keys.iter().filter(|key| store.refresh(**key)).count(), 1);
     }
 
     #[test]
     fn a_folder_that_cannot_be_is_an_error() {
-        let scratch = Scratch::new("file");
-        fs::write(&scratch.0, b"no folder").unwrap();
-        let options = DiskCache { folder: scratch.0.clone(), bytes: 1 };
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("file");
+        fs::write(&file, b"no folder").unwrap();
+        let options = DiskCache { folder: file.clone(), bytes: 1 };
         let error = Store::open(&options).err().unwrap().to_string();
-        assert!(error.contains(scratch.0.to_str().unwrap()), "{error}");
-        fs::remove_file(&scratch.0).unwrap();
+        assert!(error.contains(file.to_str().unwrap()), "{error}");
     }
 }

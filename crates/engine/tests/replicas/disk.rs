@@ -4,33 +4,27 @@ use super::*;
 use arclight_engine::DiskCache;
 use std::fs;
 use std::path::PathBuf;
+use tempfile::TempDir;
 
 /// A folder that goes with the test.
-struct Scratch(PathBuf);
+struct Scratch(TempDir);
 
 impl Scratch {
-    fn new(name: &str) -> Scratch {
-        let name = format!("arclight-disk-{name}-{}", std::process::id());
-        Scratch(std::env::temp_dir().join(name))
+    fn new() -> Scratch {
+        Scratch(tempfile::tempdir().unwrap())
     }
 
     fn serving(&self, bytes: u64) -> ReplicaOptions {
-        let disk = DiskCache { folder: self.0.clone(), bytes };
+        let disk = DiskCache { folder: self.0.path().to_owned(), bytes };
         ReplicaOptions { disk: Some(disk), ..copies(1) }
     }
 
     fn files(&self) -> Vec<PathBuf> {
-        fs::read_dir(&self.0).unwrap().map(|entry| entry.unwrap().path()).collect()
+        fs::read_dir(self.0.path()).unwrap().map(|entry| entry.unwrap().path()).collect()
     }
 
     fn bytes(&self) -> u64 {
         self.files().iter().map(|file| fs::metadata(file).unwrap().len()).sum()
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
     }
 }
 
@@ -97,7 +91,7 @@ fn a_conversation_goes_on_after_a_restart() {
         })
     {
         let what = format!("{file:?}, {} nodes", machine.nodes().len());
-        let scratch = Scratch::new("restart");
+        let scratch = Scratch::new();
         let load = |serving: &ReplicaOptions| load_on(&machine, &file, KvType::Q8_0, serving);
         let want = talk(&load(&copies(1)), 3);
         let serving = scratch.serving(1 << 30);
@@ -155,7 +149,7 @@ fn what_a_slot_has_left_is_saved_and_restored() {
 
 #[test]
 fn damaged_files_and_those_of_others_are_not_used() {
-    let scratch = Scratch::new("damaged");
+    let scratch = Scratch::new();
     let serving = scratch.serving(1 << 30);
     let machine = one_node(2);
     for file in models() {
@@ -182,7 +176,7 @@ fn damaged_files_and_those_of_others_are_not_used() {
 #[test]
 fn what_memory_gave_up_is_read_again() {
     for file in models() {
-        let scratch = Scratch::new("evicted");
+        let scratch = Scratch::new();
         let serving = scratch.serving(1 << 30);
         let machine = one_node(2);
         let mut engine = Engine::load_on(&file, &machine, &options(1), &mut |_| {}).unwrap();
@@ -205,7 +199,7 @@ fn what_memory_gave_up_is_read_again() {
 
 #[test]
 fn the_folder_and_memory_are_bounded() {
-    let scratch = Scratch::new("bounded");
+    let scratch = Scratch::new();
     let bytes = 200 << 10;
     let file = Arc::new(ModelFile::from_bytes("tiny", TinyModel::qwen35(TensorType::Q4_0).gguf()));
     let replicas = load_on(&one_node(2), &file, KvType::F16, &scratch.serving(bytes));
@@ -223,11 +217,12 @@ fn the_folder_and_memory_are_bounded() {
 
 #[test]
 fn a_folder_that_cannot_be_made_is_told() {
-    let scratch = Scratch::new("refused");
-    fs::write(&scratch.0, b"no folder").unwrap();
-    let serving = scratch.serving(1 << 20);
+    let scratch = Scratch::new();
+    let file_there = scratch.0.path().join("file");
+    fs::write(&file_there, b"no folder").unwrap();
+    let disk = Some(DiskCache { folder: file_there, bytes: 1 << 20 });
+    let serving = ReplicaOptions { disk, ..copies(1) };
     let error = Replicas::load_on(&file(), &one_node(1), &options(1), &serving, &mut |_| {});
     let error = error.err().unwrap().to_string();
     assert!(error.contains("prefix cache cannot be kept in"), "{error}");
-    fs::remove_file(&scratch.0).unwrap();
 }

@@ -4,40 +4,23 @@ use crate::support::{Direct, NAME, options};
 use arclight_engine::{LoadOptions, ModelFile, ReplicaOptions};
 use arclight_server::{Model, Options};
 use serde_json::{Value as Json, json};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
-/// A folder that goes with the test.
-struct Scratch(PathBuf);
-
-impl Scratch {
-    fn new(name: &str) -> Scratch {
-        let folder = format!("arclight-slots-{name}-{}", std::process::id());
-        let scratch = Scratch(std::env::temp_dir().join(folder));
-        std::fs::create_dir_all(&scratch.0).unwrap();
-        scratch
-    }
-
-    fn server(&self, context: usize) -> Direct {
-        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../demo/arclight-demo.gguf");
-        let file = Arc::new(ModelFile::open(path).unwrap());
-        let loading = LoadOptions {
-            threads: Some(1),
-            context: Some(context),
-            sequences: Some(1),
-            no_pin: true,
-            ..LoadOptions::default()
-        };
-        let serving = ReplicaOptions { saves: true, ..ReplicaOptions::default() };
-        let model = Model::load(&file, &loading, &serving, None, &mut |_| {}).unwrap();
-        Direct::with(Options { slot_saves: Some(self.0.clone()), ..options() }, model)
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
+/// A server that saves into a folder.
+fn saving(folder: &Path, context: usize) -> Direct {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../demo/arclight-demo.gguf");
+    let file = Arc::new(ModelFile::open(path).unwrap());
+    let loading = LoadOptions {
+        threads: Some(1),
+        context: Some(context),
+        sequences: Some(1),
+        no_pin: true,
+        ..LoadOptions::default()
+    };
+    let serving = ReplicaOptions { saves: true, ..ReplicaOptions::default() };
+    let model = Model::load(&file, &loading, &serving, None, &mut |_| {}).unwrap();
+    Direct::with(Options { slot_saves: Some(folder.to_owned()), ..options() }, model)
 }
 
 /// The text of an answer, and how many tokens of its prompt were not computed.
@@ -51,15 +34,15 @@ async fn complete(server: &Direct) -> (Json, u64) {
 
 #[tokio::test]
 async fn another_server_goes_on_where_one_was() {
-    let scratch = Scratch::new("on");
+    let folder = tempfile::tempdir().unwrap();
     let file = json!({"filename": "chat.bin"});
-    let server = scratch.server(256);
+    let server = saving(folder.path(), 256);
     let (want, cached) = complete(&server).await;
     assert_eq!(cached, 0);
     let saved = server.post("/slots/0?action=save", &file).await.json();
     let tokens = saved["n_saved"].as_u64().unwrap();
     assert!(tokens > 32, "{saved}");
-    let bytes = std::fs::metadata(scratch.0.join("chat.bin")).unwrap().len();
+    let bytes = std::fs::metadata(folder.path().join("chat.bin")).unwrap().len();
     assert_eq!((&saved["n_written"], &saved["id_slot"]), (&bytes.into(), &0.into()));
     let (again, found) = complete(&server).await;
     assert_eq!(again, want);
@@ -68,7 +51,7 @@ async fn another_server_goes_on_where_one_was() {
     assert_eq!(complete(&server).await, (want.clone(), 0));
     drop(server);
 
-    let server = scratch.server(256);
+    let server = saving(folder.path(), 256);
     let restored = server.post("/slots/0?action=restore", &file).await.json();
     assert_eq!((&restored["n_restored"], &restored["n_read"]), (&tokens.into(), &bytes.into()));
     assert_eq!(complete(&server).await.0, want);
@@ -81,8 +64,8 @@ async fn another_server_goes_on_where_one_was() {
 
 #[tokio::test]
 async fn faults_are_told() {
-    let scratch = Scratch::new("faults");
-    let server = scratch.server(256);
+    let folder = tempfile::tempdir().unwrap();
+    let server = saving(folder.path(), 256);
     complete(&server).await;
     let file = |name: &str| json!({"filename": name});
     let ask = async |path: &str, body: &Json| {
@@ -101,9 +84,9 @@ async fn faults_are_told() {
         let (got, message) = ask(path, &body).await;
         assert!(got == status && message.contains(words), "{path} {body}: {got} {message}");
     }
-    let path = scratch.0.join("a");
+    let path = folder.path().join("a");
     let mut bytes = std::fs::read(&path).unwrap();
-    let other = scratch.server(128);
+    let other = saving(folder.path(), 128);
     let reply = other.post("/slots/0?action=restore", &file("a")).await;
     assert!(reply.status == 400 && reply.text.contains("loaded otherwise"), "{}", reply.text);
     *bytes.last_mut().unwrap() ^= 1;
