@@ -40,7 +40,7 @@ pub enum Error {
     /// What is to be restored was saved elsewhere.
     #[error(
         "this sequence was saved with another model, or with one that was loaded otherwise (context, type of keys \
-         and values, instruction set, nodes)"
+         and values, nodes)"
     )]
     ForeignSave,
     /// There are not so many slots.

@@ -63,8 +63,8 @@ pub(crate) fn fingerprint(
     };
     say(&format!("{} {FORM}", env!("CARGO_PKG_VERSION")));
     let graph = executor.graph();
-    // Kernels of other instruction sets add in other orders; angles may depend on the context.
-    say(&format!("{kv} {:?} {:?} {context}", executor.kernels().isa(), executor.plan().mode));
+    // Angles may depend on the context. Instruction sets give the same bits.
+    say(&format!("{kv} {:?} {context}", executor.plan().mode));
     for (class, keep) in graph.classes().iter().enumerate() {
         let nodes = 0..graph.nodes();
         let bytes: Vec<usize> = nodes.map(|node| graph.page_bytes(node, kv, class)).collect();

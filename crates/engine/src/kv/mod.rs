@@ -437,13 +437,13 @@ impl KvCache {
         if let Some(last) = self.publish(slot) {
             self.queue(last);
         }
-        let left = self.slots[slot].known.as_ref().map_or(Vec::new(), |known| known.tokens.clone());
+        // Who may ask for it, gives pages names.
+        if let (Some(known), Some(_)) = (&self.slots[slot].known, self.root_name()) {
+            self.slots[slot].left = known.tokens.clone();
+        }
         self.truncate(id, 0)?;
         let known = self.slots[slot].known.take();
         known.iter().for_each(|known| self.prefixes.unpin(known.at, &mut self.pools));
-        if known.is_some() {
-            self.slots[slot].left = left;
-        }
         self.slots[slot].live = false;
         self.slots[slot].mark = 0;
         Ok(())
