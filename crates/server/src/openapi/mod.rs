@@ -98,6 +98,11 @@ pub(super) fn gives(description: &str, schema: &str) -> Json {
     })
 }
 
+/// A fault in OpenAI's form.
+pub(super) fn fault(description: &str) -> Json {
+    gives(description, "Error")
+}
+
 /// The success, and faults in OpenAI's form.
 fn with_faults(success: Json, statuses: &[&str]) -> Json {
     let mut responses = Map::new();
@@ -114,7 +119,7 @@ fn with_faults(success: Json, statuses: &[&str]) -> Json {
             "504" => "The answer was not finished in time.",
             _ => "A fault of the server.",
         };
-        let mut fault = gives(description, "Error");
+        let mut fault = fault(description);
         if matches!(*status, "429" | "503") {
             fault["headers"] = json!({"Retry-After": {"schema": {"type": "integer"}}});
         }

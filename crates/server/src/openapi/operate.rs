@@ -1,6 +1,6 @@
 //! Text and tokens, health and figures.
 
-use super::{get, gives, post};
+use super::{fault, get, gives, post};
 use serde_json::{Map, Value as Json, json};
 
 fn slots() -> Json {
@@ -11,6 +11,7 @@ fn slots() -> Json {
         gives("It is done.", "Slot"),
     );
     item["post"]["requestBody"]["required"] = false.into();
+    item["post"]["responses"]["501"] = fault("The server was started without --slot-save-path.");
     item["post"]["parameters"] = json!([
         {"name": "id", "in": "path", "required": true, "schema": {"type": "integer", "minimum": 0}},
         {"name": "action", "in": "query", "required": true, "schema": {"enum": ["save", "restore", "erase"]}},
