@@ -4,7 +4,9 @@
 use crate::args::ModelArg;
 use crate::error::Error;
 use crate::term::{self, note};
-use arclight_engine::{Engine, FileRead, LoadOptions, ModelFile, PageCache, Reading};
+use arclight_engine::{
+    Engine, FileRead, LoadOptions, ModelFile, PageCache, Reading, Speculation, Speculator,
+};
 use gguf::Gguf;
 use std::time::{Duration, Instant};
 use tokenizer::{ChatTemplate, Tokenizer};
@@ -41,13 +43,20 @@ pub(crate) struct Loaded {
     pub(crate) tokenizer: Tokenizer,
     /// `None` if the file has none.
     pub(crate) template: Option<ChatTemplate>,
+    /// What guesses tokens ahead.
+    pub(crate) speculator: Option<Speculator>,
     tokenizer_time: Duration,
     total_time: Duration,
 }
 
-/// Loads everything of a model: the tokenizer on a thread of its own, beside the weights.
-pub(crate) fn load(file: &ModelFile, options: &LoadOptions) -> Result<Loaded, Error> {
+/// Loads everything of a model, and what guesses for it: the tokenizer on a thread of its own, beside the weights.
+pub(crate) fn load(
+    file: &ModelFile,
+    options: &LoadOptions,
+    speculation: &Speculation,
+) -> Result<Loaded, Error> {
     let start = Instant::now();
+    let options = &speculation.options(options.clone());
     let gguf = file.gguf()?;
     let (text, engine) = std::thread::scope(|scope| {
         let text = scope.spawn(|| {
@@ -62,7 +71,9 @@ pub(crate) fn load(file: &ModelFile, options: &LoadOptions) -> Result<Loaded, Er
     let engine = engine?;
     let (tokenizer, template, tokenizer_time) =
         text.unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
-    Ok(Loaded { engine, tokenizer, template, tokenizer_time, total_time: start.elapsed() })
+    let speculator = Speculator::load(&engine, speculation, options)?;
+    let total_time = start.elapsed();
+    Ok(Loaded { engine, tokenizer, template, speculator, tokenizer_time, total_time })
 }
 
 fn text_side(

@@ -27,6 +27,7 @@ mod report;
 mod run;
 mod serve;
 mod session;
+mod speculate;
 mod synth;
 mod table;
 mod term;

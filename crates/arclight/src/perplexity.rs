@@ -11,7 +11,7 @@ use crate::args::{MachineArgs, ModelArg, count};
 use crate::error::Error;
 use crate::load;
 use crate::term::{self, note};
-use arclight_engine::{BatchEntry, Engine, LoadOptions, Outputs};
+use arclight_engine::{BatchEntry, Engine, LoadOptions, Outputs, Speculation};
 use clap::{Args, ValueHint};
 use serde::Serialize;
 use std::io::Write;
@@ -79,7 +79,7 @@ pub(crate) fn run(args: &PerplexityArgs) -> Result<(), Error> {
     }
     let options = args.machine.options(&file, args.json)?;
     let options = LoadOptions { context: Some(context), step_outputs: Some(ROWS), ..options };
-    let mut loaded = load::load(&file, &options)?;
+    let mut loaded = load::load(&file, &options, &Speculation::Off)?;
     drop(file);
     if !args.json {
         loaded.report();

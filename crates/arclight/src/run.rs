@@ -6,6 +6,7 @@ use crate::load::{self, Loaded};
 use crate::profile::{self, Recorder};
 use crate::report::{self, Meter};
 use crate::session::{Answer, AnswerOptions, End, Session};
+use crate::speculate::{self, SpeculateArgs};
 use crate::term::{self, note};
 use crate::{chat, interrupt};
 use arclight_engine::{LoadOptions, SamplerParams};
@@ -58,6 +59,8 @@ pub(crate) struct RunArgs {
     #[command(flatten)]
     sampler: SamplerArgs,
     #[command(flatten)]
+    speculate: SpeculateArgs,
+    #[command(flatten)]
     machine: MachineArgs,
 }
 
@@ -91,7 +94,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Error> {
     }
     let options = args.machine.options_at_start(&file, args.quiet)?;
     let options = LoadOptions { context: args.ctx, stats: args.report, ..options };
-    let mut loaded = load::load(&file, &options)?;
+    let mut loaded = load::load(&file, &options, &args.speculate.speculation()?)?;
     drop(file);
     let tokens = encode(args, &loaded, &prompt)?;
     if !args.quiet {
@@ -252,6 +255,9 @@ pub(crate) fn report_speed(answer: &Answer) {
     line("prompt", t.prompt_tokens, t.prompt_tokens, t.prompt);
     // The first token comes with the prompt: it has no step of its own.
     line("generated", answer.tokens, t.tokens, t.generation);
+    if let Some(acceptance) = speculate::acceptance(t) {
+        note!("guessed    {acceptance}");
+    }
 }
 
 /// Why an answer ended, and what would make it longer.

@@ -9,7 +9,7 @@ use crate::interrupt::Answering;
 use crate::load::Loaded;
 use crate::report::{Meter, Phase};
 use arclight_engine::{
-    Engine, Profile, SamplerParams, SeqId, StopReason, StopStrings, Text, Timings,
+    Engine, Profile, SamplerParams, SeqId, Speculator, StopReason, StopStrings, Text, Timings,
 };
 use tokenizer::{ChatTemplate, DecodeOptions, Tokenizer};
 
@@ -72,6 +72,7 @@ pub(crate) struct Session {
     engine: Engine,
     pub(crate) tokenizer: Tokenizer,
     pub(crate) template: Option<ChatTemplate>,
+    speculator: Option<Speculator>,
     sequence: SeqId,
     /// What the cache holds.
     cached: Vec<u32>,
@@ -81,9 +82,9 @@ pub(crate) struct Session {
 
 impl Session {
     pub(crate) fn new(loaded: Loaded) -> Result<Session, Error> {
-        let Loaded { mut engine, tokenizer, template, .. } = loaded;
-        let sequence = engine.new_sequence()?;
-        Ok(Session { engine, tokenizer, template, sequence, cached: Vec::new(), meter: None })
+        let Loaded { mut engine, tokenizer, template, speculator, .. } = loaded;
+        let (sequence, cached) = (engine.new_sequence()?, Vec::new());
+        Ok(Session { engine, tokenizer, template, speculator, sequence, cached, meter: None })
     }
 
     /// Tokens that a conversation can have.
@@ -148,6 +149,9 @@ impl Session {
         counted();
         let mut generation = self.engine.generate(self.sequence, new, options.params.clone())?;
         generation.after(kept).interrupt(&interrupted);
+        if let Some(speculator) = &mut self.speculator {
+            generation.speculate(speculator)?;
+        }
         generation.limit(options.limit.unwrap_or(usize::MAX));
         if !options.ignore_eos {
             generation.end_tokens(self.tokenizer.eog_ids().iter().copied());

@@ -7,7 +7,7 @@ use crate::kv::{KvCache, PageCounts, SeqId};
 use crate::load::{self, LoadProgress, LoadReport, Loaded};
 use crate::options::LoadOptions;
 use crate::room;
-use graph::{Executor, Limits, Logits, Outputs, SeqInput};
+use graph::{Executor, Limits, Logits, Outputs, Recalled, SeqInput};
 use models::Hparams;
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
@@ -20,6 +20,21 @@ pub struct BatchEntry<'a> {
     pub sequence: SeqId,
     /// At least one.
     pub tokens: &'a [u32],
+    /// What is wanted of it.
+    pub outputs: Outputs,
+}
+
+/// Tokens of a sequence for the layer that predicts further tokens.
+#[derive(Copy, Clone, Debug)]
+pub(crate) struct Prediction<'a> {
+    /// Whose.
+    pub sequence: SeqId,
+    /// The position of the first.
+    pub position: usize,
+    /// At least one.
+    pub tokens: &'a [u32],
+    /// The hidden state that each comes with.
+    pub recalled: &'a [Recalled],
     /// What is wanted of it.
     pub outputs: Outputs,
 }
@@ -154,6 +169,20 @@ impl Engine {
         self.kv.truncate(sequence, len)
     }
 
+    /// Makes sure that a sequence can be truncated to what it is after `tokens` more tokens, which the next step has
+    /// to compute, until the next checkpoint; whether there was room for that. Free of charge for models without
+    /// states of fixed size.
+    ///
+    /// # Errors
+    /// When it does not exist.
+    pub(crate) fn checkpoint_within(
+        &mut self,
+        sequence: SeqId,
+        tokens: usize,
+    ) -> Result<bool, Error> {
+        self.kv.checkpoint_within(sequence, tokens)
+    }
+
     /// Makes sure that a sequence can be truncated to what it is now, whatever its layers keep, until the
     /// next checkpoint. Free of charge for models without states of fixed size.
     ///
@@ -222,6 +251,38 @@ impl Engine {
                 Err(e.into())
             }
         }
+    }
+
+    /// Takes pages for a sequence's first `tokens` tokens, beyond those that it has.
+    ///
+    /// # Errors
+    /// As [`reserve`](Engine::reserve).
+    pub(crate) fn reserve_up_to(&mut self, sequence: SeqId, tokens: usize) -> Result<(), Error> {
+        let more = tokens.saturating_sub(self.len(sequence)?);
+        self.reserve(sequence, more)
+    }
+
+    /// Has the layer that predicts further tokens take tokens, and returns the logits of those that come behind. It
+    /// keeps keys and values of its own beside the model's; sequences stay as long as they are. There are pages
+    /// for all positions already.
+    ///
+    /// # Errors
+    /// When the model was loaded without such a layer, or the step is malformed.
+    pub(crate) fn predict(&mut self, batch: &[Prediction<'_>]) -> Result<Logits<'_>, Error> {
+        self.copy_pages()?;
+        let kv = &self.kv;
+        let mut inputs = Vec::with_capacity(batch.len());
+        for entry in batch {
+            inputs.push(SeqInput {
+                tokens: entry.tokens,
+                past: entry.position,
+                tables: kv.tables(entry.sequence)?,
+                outputs: entry.outputs,
+                saves: &[],
+            });
+        }
+        let recalled = batch.iter().flat_map(|entry| entry.recalled).copied();
+        Ok(self.executor.predict(inputs.iter().copied(), recalled)?)
     }
 
     /// Copies the pages that are to be copied before they are written.

@@ -41,6 +41,7 @@ mod replicas;
 mod room;
 mod sampler;
 mod source;
+mod speculate;
 mod stop;
 
 pub use disk::DiskCache;
@@ -60,8 +61,9 @@ pub use options::{KvSize, LoadOptions, Numa, PageCache, Reading};
 pub use placement::{Activity, ArenaPlacement, Elsewhere, GroupPlacement, Moved, Placement};
 pub use replicas::{
     Constraint, Counters, GroupStatus, Outcome, Pooling, ReplicaInfo, ReplicaOptions,
-    ReplicaStatus, Replicas, Request, Speculation, StopHook, Ticket, Token,
+    ReplicaStatus, Replicas, Request, StopHook, Ticket, Token,
 };
 pub use sampler::{Logprobs, Sampler, SamplerParams};
+pub use speculate::{Speculation, Speculator};
 pub use stop::{StopStrings, Text};
 pub use topology::{CpuId, CpuList, Group, NodeId, NodeList};

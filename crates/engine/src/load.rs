@@ -175,9 +175,11 @@ fn prepare(
         Mode::TensorParallel => Shares::new(plan.groups.iter().map(|g| g.cpus.len()).collect()),
         _ => Shares::from(1),
     };
-    let Model { hparams, mut graph } = models::build(gguf, shares)?;
+    let Model { hparams, mut graph } = build(gguf, shares, options)?;
     let schedules = match &options.schedules_for {
-        Some(before) if !options.schedules.is_empty() => carried(before, gguf, &plan, &graph)?,
+        Some(before) if !options.schedules.is_empty() => {
+            carried(before, (gguf, options), &plan, &graph)?
+        }
         _ => options.schedules.clone(),
     };
     let plan = Plan { schedules, ..plan };
@@ -197,10 +199,18 @@ fn prepare(
     Ok(Prepared { plan, hparams, graph, sequences, room, limits, notes: layout.notes })
 }
 
+/// The graph of a file, with the layer that predicts further tokens if that is wanted.
+fn build(gguf: &gguf::Gguf<'_>, shares: Shares, options: &LoadOptions) -> Result<Model, Error> {
+    Ok(match options.predicting {
+        true => models::build_predicting(gguf, shares)?,
+        false => models::build(gguf, shares)?,
+    })
+}
+
 /// The plan's schedules, which were found for other threads, for those that it has.
 fn carried(
     before: &[Vec<usize>],
-    gguf: &gguf::Gguf<'_>,
+    (gguf, options): (&gguf::Gguf<'_>, &LoadOptions),
     plan: &Plan,
     graph: &Graph,
 ) -> Result<Schedules, Error> {
@@ -226,7 +236,7 @@ fn carried(
     if graph.nodes() == 1 {
         return Ok(plan.schedules.carried(Sharing { graph, teams: &was }, now));
     }
-    let old = models::build(gguf, Shares::new(shares.clone()))?.graph;
+    let old = build(gguf, Shares::new(shares.clone()), options)?.graph;
     Ok(plan.schedules.carried(Sharing { graph: &old, teams: &was }, now))
 }
 

@@ -101,6 +101,8 @@ pub struct LoadOptions {
     pub step_outputs: Option<usize>,
     /// How keys and values are stored. Default: f16.
     pub kv: KvType,
+    /// Loads the layer that predicts further tokens as well, for [`Speculation::Predict`](crate::Speculation).
+    pub predicting: bool,
     /// Leaves the affinity of threads alone.
     pub no_pin: bool,
     /// How waits are chosen: as far as they must reach, or all global for comparison.

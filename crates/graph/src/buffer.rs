@@ -101,6 +101,11 @@ impl Buffers {
         self.declare("hidden", Home::Host, Pool::Outputs, &vec![bytes; self.nodes])
     }
 
+    /// Hidden states that later steps recall, `bytes` each: of the model's steps, and of those that predict.
+    pub fn remembered(&mut self, bytes: &[usize]) -> [BufId; 2] {
+        ["remembered", "predicted"].map(|role| self.declare(role, Home::Node, Pool::Tokens, bytes))
+    }
+
     /// The pages of a state.
     pub fn state(&mut self, state: usize) -> BufId {
         self.declare(&format!("kv.{state}"), Home::Cache, Pool::Nothing, &[])

@@ -6,6 +6,7 @@
 
 mod experts;
 mod latent;
+mod predict;
 mod recurrent;
 mod streams;
 
@@ -24,6 +25,7 @@ use crate::weight::{
 use gguf::TensorType;
 use kernels::KV_PAGE;
 use std::collections::HashSet;
+use std::ops::Range;
 
 /// An operator in its place.
 #[derive(Clone, Debug)]
@@ -50,6 +52,8 @@ pub struct Graph {
     pub(crate) states: Vec<State>, // by operator
     pub(crate) classes: Vec<Keep>,
     pub(crate) vocab: usize,
+    /// Operators of the model; those behind them predict further tokens.
+    pub(crate) model_ops: Option<usize>,
     pub(crate) tensors: Vec<TensorSpec>, // as they were first asked for
 }
 
@@ -82,6 +86,16 @@ impl Graph {
     /// The operators in the order of execution: the static list.
     pub fn ops(&self) -> &[Node] {
         &self.ops
+    }
+
+    /// The operators that make logits of tokens.
+    pub fn model_ops(&self) -> Range<usize> {
+        0..self.model_ops.unwrap_or(self.ops.len())
+    }
+
+    /// The operators that predict further tokens, if there are such.
+    pub fn predicting_ops(&self) -> Option<Range<usize>> {
+        self.model_ops.map(|first| first..self.ops.len())
     }
 
     /// The tensors of the file that this graph is made of, each once.

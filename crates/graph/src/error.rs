@@ -46,6 +46,12 @@ pub enum Error {
          pipeline, so another way to use the nodes is needed"
     )]
     NoPipeline,
+    /// Predicting layers in a pipeline.
+    #[error(
+        "layers that predict further tokens read what the model's first and last stage have: they cannot be \
+         used in a pipeline, so another way to use the nodes is needed"
+    )]
+    NoPredictingPipeline,
     /// Phases of a plan that do not ascend.
     #[error(
         "the plan has a phase of up to {tokens} tokens behind one of up to {before}: phases must ascend, \

@@ -16,7 +16,7 @@ use crate::profile::{Profile, Recorder};
 use crate::programs::Compiled;
 use crate::stages::Spans;
 use crate::state::State;
-use crate::step::{Outputs, PageCopy, PageId, Prepared, SeqInput};
+use crate::step::{Outputs, PageCopy, PageId, Prepared, Recalled, SeqInput};
 use crate::storage::{Limits, NodeBytes, Scratch, Sizes, Storage};
 use crate::switch::Levels;
 use crate::tally::Tally;
@@ -39,7 +39,8 @@ pub struct Executor {
     pub(crate) forced: Option<Variant>,
     tile: usize,
     input: Prepared,
-    parts: Vec<Prepared>, // of a step that goes through a pipeline in several
+    parts: Vec<Prepared>,   // of a step that goes through a pipeline in several
+    remembered: [usize; 2], // tokens of the last step, and of the last that predicted
     pub(crate) logits: BufId,
     pub(crate) hidden: BufId,
     pub(crate) buffers: Buffers,
@@ -128,6 +129,7 @@ impl Executor {
             tile,
             input: Prepared::default(),
             parts: Vec::new(),
+            remembered: [0; 2],
             logits,
             hidden,
             pool,
@@ -146,17 +148,65 @@ impl Executor {
         &mut self,
         sequences: impl Iterator<Item = SeqInput<'s>> + Clone,
     ) -> Result<Logits<'_>, Error> {
+        self.prepare(sequences.clone())?;
+        let pieces = self.split(sequences)?;
+        self.remembered = [self.input.tokens.len(), 0];
+        self.take(pieces, false)?;
+        Ok(self.logits())
+    }
+
+    /// Computes one step of the operators that predict further tokens. `recalled` says of every token in turn which
+    /// hidden state it comes with: that of the token before it. Keys and values of predicting layers are
+    /// appended; what the model's layers keep stays as it is.
+    ///
+    /// # Errors
+    /// As [`Executor::step`], and when the graph has no such operators, or one of the hidden states is not there.
+    pub fn predict<'s>(
+        &mut self,
+        sequences: impl Iterator<Item = SeqInput<'s>> + Clone,
+        recalled: impl Iterator<Item = Recalled>,
+    ) -> Result<Logits<'_>, Error> {
+        if self.graph().predicting_ops().is_none() {
+            return Err(Error::BadStep("the graph has nothing that predicts".to_owned()));
+        }
+        self.prepare(sequences)?;
+        self.input.recalled.extend(recalled);
+        let [model, predicted] = self.remembered.map(|rows| rows as u32);
+        let there = |recalled: &Recalled| match *recalled {
+            Recalled::Nothing => true,
+            Recalled::Step(at) => at < model,
+            Recalled::Predicted(at) => at < predicted,
+        };
+        let Prepared { recalled, tokens, .. } = &self.input;
+        if recalled.len() != tokens.len() || !recalled.iter().all(there) {
+            return Err(Error::BadStep(format!(
+                "{} tokens come with {recalled:?} of {model} and {predicted}",
+                tokens.len()
+            )));
+        }
+        self.remembered[1] = tokens.len();
+        self.take(1, true)?;
+        Ok(self.logits())
+    }
+
+    /// Checks a step and derives its work items.
+    fn prepare<'s>(
+        &mut self,
+        sequences: impl Iterator<Item = SeqInput<'s>> + Clone,
+    ) -> Result<(), Error> {
         let Graph { vocab, classes, .. } = &self.replicas[0].graph;
-        let pages = &self.limits.pages;
-        self.input.set(sequences.clone(), *vocab, classes, pages, self.tile)?;
+        self.input.set(sequences, *vocab, classes, &self.limits.pages, self.tile)?;
         let check = |what, got, max| match got > max {
             true => Err(Error::StepTooLarge { what, got, max }),
             false => Ok(()),
         };
         check("tokens", self.input.tokens.len(), self.limits.tokens)?;
-        check("outputs", self.input.outputs.len(), self.limits.outputs)?;
+        check("outputs", self.input.outputs.len(), self.limits.outputs)
+    }
+
+    /// Executes the prepared step in so many parts.
+    fn take(&mut self, pieces: usize, predicts: bool) -> Result<(), Error> {
         let level = self.levels.of_step(self.input.tokens.len());
-        let pieces = self.split(sequences)?;
         let inputs = match pieces {
             1 => std::slice::from_ref(&self.input),
             _ => &self.parts[..pieces],
@@ -166,6 +216,7 @@ impl Executor {
         let mut part = |input| {
             let limits = self.form_at(level, input);
             let variant = choose(input, &self.replicas[0].plan, limits, self.forced);
+            let variant = Variant { predicts, ..variant };
             let tally = Some(tally);
             let part = Part { input, variant, logits_before, hidden_before, at, tally };
             at += 1;
@@ -205,7 +256,7 @@ impl Executor {
             self.pool.stop_spinning();
         }
         self.counts.add(&self.replicas[0], parts, level);
-        Ok(self.logits())
+        Ok(())
     }
 
     /// What the form of a part of a step depends on at a level.
@@ -508,6 +559,11 @@ fn cut_sequences<'s>(
         }
         let outputs = match s.outputs {
             Outputs::Last | Outputs::LastHidden if own.end < next => Outputs::None,
+            // Of the tail what lies in this piece.
+            Outputs::Tail(n) => match (own.end + n).saturating_sub(next) {
+                0 => Outputs::None,
+                n => Outputs::Tail(n),
+            },
             outputs => outputs,
         };
         let tokens = &s.tokens[own.start - first..own.end - first];

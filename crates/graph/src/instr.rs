@@ -195,6 +195,20 @@ pub enum Kind {
         gather: Gather,
         sum: Box<Sum>,
     },
+    /// Rows that later steps recall.
+    Remember { x: BufId, out: BufId, width: usize },
+    /// Rows that the model's steps and those that predict have remembered.
+    Recall { from: [BufId; 2], out: BufId, width: usize, work: Work },
+    /// The node's columns of `norm(x) | norm(y)`, of `width` elements each.
+    Concat {
+        x: BufId,
+        y: BufId,
+        norms: [Norm; 2],
+        width: usize,
+        matrix: MatrixId,
+        out: BufId,
+        work: Work,
+    },
     /// Rows of which something is asked for.
     Select { x: BufId, out: BufId, width: usize, work: Work },
     /// What the head reads, into the caller's hidden states.
@@ -337,7 +351,7 @@ impl Instr {
                 let to = to.map(|to| write(to, Reach::Round));
                 to.into_iter().chain([read(*x, Reach::Own(self.deal()))]).collect()
             }
-            Kind::Hidden { x, out, .. } => {
+            Kind::Hidden { x, out, .. } | Kind::Remember { x, out, .. } => {
                 let own = Reach::Own(self.deal());
                 vec![read(*x, own), write(*out, own)]
             }
@@ -438,6 +452,14 @@ impl Instr {
                     ],
                 }
             }
+            Kind::Recall { from, out, work, .. } => {
+                let from = from.map(|from| read(from, Reach::Group));
+                from.into_iter().chain([write(*out, self.row_wise(*work))]).collect()
+            }
+            Kind::Concat { x, y, out, work, .. } => {
+                let reach = self.row_wise(*work);
+                vec![read(*x, reach), read(*y, reach), write(*out, reach)]
+            }
             Kind::Select { x, out, work, .. } => {
                 vec![read(*x, Reach::Group), write(*out, self.row_wise(*work))]
             }
@@ -482,6 +504,9 @@ impl Instr {
             Kind::Blend { .. } => "blend",
             Kind::Streams { what, .. } => what.name(),
             Kind::Residual { .. } => "residual",
+            Kind::Remember { .. } => "remember",
+            Kind::Recall { .. } => "recall",
+            Kind::Concat { .. } => "concat",
             Kind::Select { .. } => "select",
             Kind::Hidden { .. } => "hidden",
             Kind::Logits { .. } => "logits",
@@ -498,7 +523,8 @@ impl Instr {
             Kind::Modulation { work, .. } | Kind::Blend { work, .. } => Some(*work),
             Kind::Streams { work, .. } => Some(*work),
             Kind::Receive { work, .. } | Kind::Choose { work, .. } => Some(*work),
-            Kind::Send { .. } | Kind::Hidden { .. } => Some(Work::Rows),
+            Kind::Recall { work, .. } | Kind::Concat { work, .. } => Some(*work),
+            Kind::Send { .. } | Kind::Hidden { .. } | Kind::Remember { .. } => Some(Work::Rows),
             Kind::Load { .. } => Some(Work::Private),
             Kind::RopeTable { .. } | Kind::Embed { .. } => Some(Work::Rows),
             _ => None,

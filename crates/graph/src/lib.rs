@@ -83,7 +83,7 @@ pub use recurrent::{
 pub use router::{Gate, GroupScore, Groups, MOST_CHOSEN, Router};
 pub use schedule::{Grid, MatrixShape, Product, Schedule, Schedules, ShapeError, Slice};
 pub use state::{KV_CLASSES, Keep, KvType, Shape};
-pub use step::{Outputs, PageCopy, PageId, PageTable, Save, SeqInput};
+pub use step::{Outputs, PageCopy, PageId, PageTable, Recalled, Save, SeqInput};
 pub use storage::{Limits, NodeBytes};
 pub use streams::Streams;
 pub use sum::Sum;

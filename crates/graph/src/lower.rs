@@ -47,6 +47,8 @@ pub struct Variant {
     /// Runs that each node sums its share of such a result in, so that its threads can share them
     /// ([`crate::Grid::splits`]); 1 unless a schedule asks for more.
     pub splits: usize,
+    /// Whether it is the operators that predict further tokens that are executed, instead of the model's.
+    pub predicts: bool,
 }
 
 impl Variant {
@@ -58,6 +60,7 @@ impl Variant {
         append_in_attention: true,
         gather: Gather::Push,
         splits: 1,
+        predicts: false,
     };
 
     /// The usual form of a step with many tokens of a prompt.
@@ -68,9 +71,10 @@ impl Variant {
         append_in_attention: false,
         gather: Gather::Pull,
         splits: 1,
+        predicts: false,
     };
 
-    /// Every variant that a step on `nodes` nodes may ask for, but for `splits`.
+    /// Every variant that a step on `nodes` nodes may ask for, but for `splits` and `predicts`.
     pub fn all(nodes: usize) -> Vec<Variant> {
         let mut all = Vec::new();
         let forms = [
@@ -99,6 +103,7 @@ impl Variant {
                             append_in_attention,
                             gather,
                             splits: 1,
+                            predicts: false,
                         });
                     }
                 }
@@ -116,7 +121,7 @@ impl Variant {
     }
 }
 
-/// Lowers the operators `ops` of `graph`, all or a pipeline's stage, in the form `variant`. Buffers are
+/// Lowers the operators `ops` of `graph`, the model's, a pipeline's stage or those that predict, in the form `variant`. Buffers are
 /// declared in `buffers`, which all variants and stages of a graph share.
 pub fn lower(
     graph: &Graph,
@@ -141,13 +146,14 @@ pub fn lower(
         out: Vec::new(),
     };
     lowering.rope_tables();
-    if ops.start > 0 {
+    let model = graph.model_ops();
+    if ops.start > 0 && !variant.predicts {
         lowering.receive(ops.start);
     }
     for node in &graph.ops[ops.clone()] {
         lowering.op(node);
     }
-    if ops.end < graph.ops.len() {
+    if ops.end < model.end {
         lowering.send(ops.end);
     }
     lowering.out
@@ -245,6 +251,11 @@ impl Lowering<'_> {
         let crossing: HashSet<Bundle> = taken.filter(|b| made.contains(b)).collect();
         assert_eq!(crossing.len(), 1, "layers hand on the residual stream and nothing else");
         crossing.into_iter().next().expect("one")
+    }
+
+    fn remembered(&mut self, x: Bundle) -> [BufId; 2] {
+        let widths = self.widths(x);
+        self.buffers.remembered(&widths)
     }
 
     fn handoffs(&mut self, x: Bundle) -> [BufId; 2] {
@@ -462,6 +473,26 @@ impl Lowering<'_> {
                 let (partial, gather) = (self.value(*partial), self.variant.gather);
                 let kind =
                     Kind::Residual { x: from, partial, finish, out: to, width, work, gather, sum };
+                self.emit(layer, domain, kind);
+                to
+            }
+            Op::Remember { x } => {
+                let [model, predicted] = self.remembered(out);
+                let to = if self.variant.predicts { predicted } else { model };
+                let x = self.value(*x);
+                self.emit(layer, domain, Kind::Remember { x, out: to, width });
+                to
+            }
+            Op::Recall => {
+                let (from, to) = (self.remembered(out), self.buffer("recalled", out, layer, work));
+                self.emit(layer, domain, Kind::Recall { from, out: to, width, work });
+                to
+            }
+            Op::Concat { x, y, norms, matrix } => {
+                let to = self.buffer("concat", out, layer, work);
+                let width = self.graph.bundle(*x).width;
+                let (x, y, norms, matrix) = (self.value(*x), self.value(*y), *norms, *matrix);
+                let kind = Kind::Concat { x, y, norms, width, matrix, out: to, work };
                 self.emit(layer, domain, kind);
                 to
             }

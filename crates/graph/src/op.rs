@@ -426,6 +426,24 @@ pub enum Op {
         /// Factor on the new stream, one number.
         factor: Option<VectorId>,
     },
+    /// Keeps hidden states for [`Op::Recall`] in later steps. Takes replicated.
+    Remember {
+        /// Input, one row per token.
+        x: Bundle,
+    },
+    /// Hidden states that were remembered, as the step says for each of its tokens. Gives replicated.
+    Recall,
+    /// `norm(x)` and `norm(y)` beside each other. Replicated to split.
+    Concat {
+        /// First input.
+        x: Bundle,
+        /// Second input.
+        y: Bundle,
+        /// Their norms.
+        norms: [Norm; 2],
+        /// The matrix that reads it, by whose columns it is split.
+        matrix: MatrixId,
+    },
     /// Keeps the rows whose logits are asked for. Takes and gives replicated.
     Select {
         /// Input, one row per token.
@@ -452,7 +470,9 @@ impl Op {
             _ => None,
         };
         let (first, second) = match self {
-            Op::Embed { .. } => (None, None),
+            Op::Embed { .. } | Op::Recall => (None, None),
+            Op::Remember { x } => (Some(*x), None),
+            Op::Concat { x, y, .. } => (Some(*x), Some(*y)),
             Op::Norm { x, .. } | Op::Linear { x, .. } | Op::Gated { x, .. } => (Some(*x), None),
             Op::Select { x } | Op::Logits { x, .. } => (Some(*x), None),
             Op::Choose { scores: x, .. } => (Some(*x), None),
@@ -514,6 +534,9 @@ impl Op {
             Op::Blend { .. } => "blend",
             Op::Streams { what, .. } => what.name(),
             Op::Residual { .. } => "residual",
+            Op::Remember { .. } => "remember",
+            Op::Recall => "recall",
+            Op::Concat { .. } => "concat",
             Op::Select { .. } => "select",
             Op::Logits { .. } => "logits",
         }

@@ -352,6 +352,7 @@ impl Plan {
             append_in_attention: step.single && attention != AttnForm::Fused,
             gather: self.gather(step, limits),
             splits: limits.splits,
+            predicts: false,
         }
     }
 

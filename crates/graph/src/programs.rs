@@ -41,10 +41,20 @@ impl Compiled {
         let forms = splits.iter().flat_map(|&splits| {
             Variant::all(graph.nodes).into_iter().map(move |form| Variant { splits, ..form })
         });
+        // Predicting operators have forms of their own, beside the model's.
+        let predicting = graph.predicting_ops();
+        let forms = forms.flat_map(|v| {
+            let predicts = predicting.is_some().then_some(Variant { predicts: true, ..v });
+            [v].into_iter().chain(predicts)
+        });
         let lowered: Vec<(Variant, Vec<Vec<Instr>>)> = forms
             .map(|v| {
-                let stages = 0..spans.len();
-                (v, stages.map(|s| lower(graph, v, spans.ops(s), &mut buffers)).collect())
+                let stages: Vec<_> = match predicting.clone().filter(|_| v.predicts) {
+                    Some(ops) => vec![ops],
+                    None => (0..spans.len()).map(|s| spans.ops(s)).collect(),
+                };
+                let lower = |ops| lower(graph, v, ops, &mut buffers);
+                (v, stages.into_iter().map(lower).collect())
             })
             .collect();
         let programs: HashMap<Variant, Form> = lowered

@@ -22,9 +22,12 @@ impl Spans {
     /// # Errors
     /// When a pipeline has more stages than the model has layers.
     pub(crate) fn new(graph: &Graph, plan: &Plan) -> Result<Spans, Error> {
-        let all = graph.ops.len();
+        let all = graph.model_ops().end;
         if plan.mode != Mode::Pipeline {
             return Ok(Spans(std::iter::once(0..all).collect()));
+        }
+        if graph.predicting_ops().is_some() {
+            return Err(Error::NoPredictingPipeline);
         }
         // Operators before the first layer go with it, those after the last with that.
         let layers = graph.ops.iter().filter_map(|n| n.layer).max().map_or(0, |l| l + 1);
@@ -78,9 +81,9 @@ impl Spans {
         self.0[stage].clone()
     }
 
-    /// The stage of an operator.
+    /// The stage of an operator; of those that predict, the one there is.
     fn of(&self, op: usize) -> usize {
-        self.0.iter().position(|s| s.contains(&op)).expect("an operator of the graph")
+        self.0.iter().position(|s| s.contains(&op)).unwrap_or(self.0.len() - 1)
     }
 
     /// Where a matrix lies: with the last operator that multiplies by it, or reads its rows.

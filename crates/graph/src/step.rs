@@ -45,6 +45,8 @@ pub enum Outputs {
     None,
     /// The last token's logits.
     Last,
+    /// The logits of the last so many tokens.
+    Tail(usize),
     /// Every token's logits.
     All,
     /// The last token's hidden state.
@@ -59,6 +61,7 @@ impl Outputs {
     fn of(self, all: Range<usize>, hidden: bool) -> Range<usize> {
         match self {
             Outputs::Last if !hidden => all.end - 1..all.end,
+            Outputs::Tail(n) if !hidden => all.end.saturating_sub(n).max(all.start)..all.end,
             Outputs::LastHidden if hidden => all.end - 1..all.end,
             Outputs::All if !hidden => all,
             Outputs::AllHidden if hidden => all,
@@ -98,6 +101,17 @@ impl<'a> SeqInput<'a> {
         let (past, end) = (self.past, self.past + self.tokens.len());
         self.saves.iter().filter(move |save| past < save.len && save.len <= end)
     }
+}
+
+/// The hidden state that a token of a predicting step comes with.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum Recalled {
+    /// None that is known: zeros.
+    Nothing,
+    /// That of a token of the model's last step, by number.
+    Step(u32),
+    /// That of a token of the last predicting step.
+    Predicted(u32),
 }
 
 /// One token of the step.
@@ -202,6 +216,7 @@ pub(crate) struct Input<'a> {
     pub tiles: &'a [Range<u32>],
     pub page_runs: &'a [Range<u32>],
     pub classes: &'a [Class],
+    pub recalled: &'a [Recalled],
 }
 
 /// Everything that threads need to know of a step. Reused, so that a step allocates nothing once
@@ -218,6 +233,8 @@ pub(crate) struct Prepared {
     /// Runs of tokens that share a page, for appending.
     pub page_runs: Vec<Range<u32>>,
     pub classes: Vec<Class>,
+    /// Of every token, if the step predicts.
+    pub recalled: Vec<Recalled>,
     pub sequences: usize,
     pub single: bool,
     stamp: u64,
@@ -240,6 +257,7 @@ impl Prepared {
             tiles: &self.tiles,
             page_runs: &self.page_runs,
             classes: &self.classes,
+            recalled: &self.recalled,
         }
     }
 
@@ -262,6 +280,7 @@ impl Prepared {
         self.outputs.clear();
         self.tiles.clear();
         self.page_runs.clear();
+        self.recalled.clear();
         self.single = sequences.clone().all(|s| s.tokens.len() == 1);
         self.sequences = sequences.clone().count();
         self.stamp += 1;

@@ -7,7 +7,7 @@ use crate::blocks::{feed_forward, mix, norm};
 use crate::facts::{Facts, LEADING_DENSE, SHARED_EXPERTS};
 use crate::latent::Latent;
 use crate::recurrent::Recurrent;
-use crate::{Error, Hparams, per_layer};
+use crate::{Error, Hparams, per_layer, predict};
 use graph::{
     Activation, Attention, Builder, Expert, Given, Heads, Keep, NormOver, RopeId, Router,
     Temperature,
@@ -33,6 +33,8 @@ pub(crate) struct Decoder {
     pub logit_scale: f32,
     /// Cap on logits.
     pub logit_cap: Option<f32>,
+    /// The layer that predicts further tokens, if it is wanted.
+    pub predicting: Option<Style>,
 }
 
 impl Decoder {
@@ -47,7 +49,14 @@ impl Decoder {
             head_bias: false,
             logit_scale: 1.0,
             logit_cap: None,
+            predicting: None,
         }
+    }
+
+    /// The same with a layer that predicts further tokens, like the last one, if it is wanted.
+    pub(crate) fn predicting(self, f: &Facts<'_>) -> Decoder {
+        let like = self.layers.last().filter(|_| f.predicts).copied();
+        Decoder { predicting: like, ..self }
     }
 
     /// All layers alike.
@@ -106,10 +115,25 @@ impl Decoder {
         }
         b.layer(None);
         let norm = norm(b, h, last, self.last_norm)?;
-        let x = b.select(x); // [outputs, hidden]
-        let x = b.norm(x, norm);
+        let x = match &self.predicting {
+            None => {
+                let x = b.select(x); // [outputs, hidden]
+                b.norm(x, norm)
+            }
+            Some(_) => {
+                let x = b.norm(x, norm); // [tokens, hidden]
+                b.remember(x);
+                b.select(x) // [outputs, hidden]
+            }
+        };
         b.logits(x, head, self.logit_scale, self.logit_cap); // [outputs, vocab]
-        Ok(())
+        match &self.predicting {
+            None => Ok(()),
+            Some(style) => {
+                let shared = predict::Shared { embedding, head, last_norm: norm };
+                predict::append(b, h, (&self, style), shared)
+            }
+        }
     }
 }
 

@@ -1,8 +1,7 @@
 //! DeepSeek-V2, V3 and R1 (arXiv:2405.04434, arXiv:2412.19437), Kimi K2, GLM-4.7-Flash: latent attention with
 //! RoPE of the interleaved form; the first layers are dense, the others have experts, some for all tokens. V2
 //! chooses by softmax, from the groups with the best expert, V3 by sigmoid and a bias, from the groups with
-//! the best two. YaRN's gain is given to the scale of attention and not to what RoPE rotates. Layers that
-//! predict further tokens are left alone.
+//! the best two. YaRN's gain is given to the scale of attention and not to what RoPE rotates.
 
 use crate::latent::Latent;
 use crate::page::*;
@@ -30,5 +29,5 @@ pub(crate) fn build(b: &mut Builder<'_>, f: &Facts<'_>) -> Result<(), Error> {
     let by = if moe.router.gate == Gate::Softmax { GroupScore::Best } else { GroupScore::TwoBest };
     let groups = moe.router.groups.map(|groups| Groups { by, ..groups });
     let moe = Moe { router: Router { groups, ..moe.router }, ..moe };
-    Decoder::sparse(f, dense, moe.with_shared(f)?)?.build(b, f)
+    Decoder::sparse(f, dense, moe.with_shared(f)?)?.predicting(f).build(b, f)
 }

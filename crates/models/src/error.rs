@@ -39,6 +39,18 @@ pub enum Error {
         /// The architecture.
         arch: &'static str,
     },
+    /// A file without layers that predict further tokens.
+    #[error("{name} has no layers that predict further tokens (nextn_predict_layers)")]
+    NothingPredicts {
+        /// The model's name.
+        name: String,
+    },
+    /// Layers that predict further tokens, of a family whose are not implemented.
+    #[error("the layers of {arch} that predict further tokens are not supported")]
+    PredictingUnsupported {
+        /// The architecture.
+        arch: &'static str,
+    },
     /// A name that is not a published shape or type.
     #[error("there is no {what} {name:?}: use one of {known}")]
     NotPublished {

@@ -27,6 +27,8 @@ pub(crate) const WINDOW_PATTERN: &str = "attention.sliding_window_pattern";
 pub(crate) struct Facts<'a> {
     pub(crate) hparams: &'a Hparams,
     pub(crate) metadata: &'a Metadata<'a>,
+    /// Whether the layers that predict further tokens are wanted.
+    pub(crate) predicts: bool,
 }
 
 impl Deref for Facts<'_> {

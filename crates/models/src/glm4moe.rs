@@ -1,6 +1,6 @@
 //! GLM-4.5, 4.6 and 4.7 (arXiv:2508.06471): pre-norm attention with biases on queries, keys and values and,
 //! in the larger models, norms of their heads, RoPE of the half-split form on half of a head; the first layers
-//! are dense, the others have experts as DeepSeek-V3. Layers that predict further tokens are left alone.
+//! are dense, the others have experts as DeepSeek-V3.
 
 use crate::page::*;
 
@@ -14,5 +14,5 @@ pub(crate) fn build(b: &mut Builder<'_>, f: &Facts<'_>) -> Result<(), Error> {
         ..Style::plain(f, rope)
     };
     let moe = f.experts(Router { gate: Gate::Sigmoid, ..Router::softmax(0, 0) })?;
-    Decoder::sparse(f, style, moe.with_shared(f)?)?.build(b, f)
+    Decoder::sparse(f, style, moe.with_shared(f)?)?.predicting(f).build(b, f)
 }

@@ -20,7 +20,7 @@ pub struct Hparams {
     pub hidden: usize,
     /// Number of layers, without those that predict further tokens.
     pub layers: usize,
-    /// Layers behind them that do, and are left alone.
+    /// Layers behind them that do.
     pub predicting: usize,
     /// Width of the feed-forward layer, the widest if layers differ.
     pub ffn: usize,

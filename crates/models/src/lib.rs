@@ -42,6 +42,7 @@ mod outline;
 mod per_layer;
 mod phi3;
 mod phimoe;
+mod predict;
 pub mod published;
 mod qwen2;
 mod qwen2moe;
@@ -170,8 +171,21 @@ pub struct Model {
 /// When the architecture or one of its features is not supported, metadata is missing or
 /// implausible, or tensors are missing, of the wrong shape, or unknown to the architecture.
 pub fn build(gguf: &Gguf<'_>, shares: impl Into<Shares>) -> Result<Model, Error> {
+    build_file(gguf, shares.into(), false)
+}
+
+/// The same with operators that [predict further tokens](Graph::predicting_ops), for the memory nodes of `shares`.
+///
+/// # Errors
+/// As [`build`], and when the model has no layers that do so, or its family's are not implemented.
+pub fn build_predicting(gguf: &Gguf<'_>, shares: impl Into<Shares>) -> Result<Model, Error> {
+    build_file(gguf, shares.into(), true)
+}
+
+fn build_file(gguf: &Gguf<'_>, shares: Shares, predicts: bool) -> Result<Model, Error> {
     let arch = architecture(gguf.metadata())?;
-    let model = program(arch, Hparams::read(gguf)?, gguf.metadata(), shares.into(), gguf)?;
+    let wanted = (gguf.metadata(), predicts);
+    let model = program(arch, Hparams::read(gguf)?, wanted, shares, gguf)?;
     // A tensor that nobody uses means a variant of the architecture that is not implemented, and
     // its results would be wrong without notice.
     let used: HashSet<&str> = model.graph.tensors().iter().map(|t| &*t.name).collect();
@@ -204,11 +218,18 @@ fn architecture(metadata: &Metadata<'_>) -> Result<&'static Architecture, Error>
 fn program(
     arch: &Architecture,
     hparams: Hparams,
-    metadata: &Metadata<'_>,
+    (metadata, predicts): (&Metadata<'_>, bool),
     shares: Shares,
     catalog: &dyn Catalog,
 ) -> Result<Model, Error> {
     let mut builder = Builder::new(shares, catalog);
-    (arch.build)(&mut builder, &Facts { hparams: &hparams, metadata })?;
-    Ok(Model { graph: builder.finish(), hparams })
+    if predicts && hparams.predicting == 0 {
+        return Err(Error::NothingPredicts { name: hparams.name });
+    }
+    (arch.build)(&mut builder, &Facts { hparams: &hparams, metadata, predicts })?;
+    let graph = builder.finish();
+    if predicts && graph.predicting_ops().is_none() {
+        return Err(Error::PredictingUnsupported { arch: arch.name });
+    }
+    Ok(Model { graph, hparams })
 }

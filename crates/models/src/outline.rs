@@ -20,6 +20,8 @@ pub struct Outline<'a> {
     pub of_layers: &'a [&'a str],
     /// Small tensors on which the graph itself depends, such as divisors of rotary angles.
     pub values: &'a [(&'a str, Vec<f32>)],
+    /// Whether the layers that predict further tokens are wanted as well.
+    pub predicts: bool,
 }
 
 impl Outline<'_> {
@@ -30,7 +32,8 @@ impl Outline<'_> {
     /// implausible.
     pub fn build(&self, shares: impl Into<Shares>) -> Result<Model, Error> {
         let hparams = Hparams::of(self.metadata, self.vocab)?;
-        program(architecture(self.metadata)?, hparams, self.metadata, shares.into(), self)
+        let wanted = (self.metadata, self.predicts);
+        program(architecture(self.metadata)?, hparams, wanted, shares.into(), self)
     }
 }
 

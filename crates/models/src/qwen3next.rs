@@ -18,5 +18,5 @@ pub(crate) fn build(b: &mut Builder<'_>, f: &Facts<'_>) -> Result<(), Error> {
         ffn_norm: "post_attention_norm",
         ..Style::plain(f, rope)
     };
-    Decoder::of(f.with_recurrence(attends, recurrent)?).build(b, f)
+    Decoder::of(f.with_recurrence(attends, recurrent)?).predicting(f).build(b, f)
 }

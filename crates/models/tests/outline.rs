@@ -51,6 +51,7 @@ fn an_outline_of_any_family_wants_the_tensors_of_its_file() {
             ty: &|name, _| gguf.tensor(name).unwrap().ty,
             extras: &extras,
             values: &values,
+            predicts: false,
         };
         let outlined = outline.build(3).unwrap();
         let mut wanted = outlined.graph.tensors().to_vec();
@@ -91,6 +92,7 @@ fn tensors_that_the_graph_depends_on_are_given_with_the_outline() {
         ty: &|_, _| TensorType::F32,
         extras: &[],
         values,
+        predicts: false,
     };
     let values = [("rope_freqs.weight", vec![2.0; 64])];
     let graph = outline(&values).build(1).unwrap().graph;

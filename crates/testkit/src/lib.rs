@@ -12,7 +12,7 @@ mod scaled;
 
 pub use blocks::random_blocks;
 pub use golden::golden;
-pub use model::{TinyExperts, TinyModel};
+pub use model::{Predicts, TinyExperts, TinyModel};
 pub use retype::{Requantized, requantize};
 pub use rng::Rng;
 pub use scaled::{Scaled, with_scales};

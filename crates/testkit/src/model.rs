@@ -29,7 +29,19 @@ pub struct TinyModel {
     pub window: Option<usize>,
     /// Experts of families that have them.
     pub experts: Option<TinyExperts>,
+    /// A layer that predicts further tokens.
+    pub predicts: Option<Predicts>,
     pub seed: u64,
+}
+
+/// What the layer of a [`TinyModel`] is worth that predicts further tokens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Predicts {
+    /// Random weights: nothing.
+    Noise,
+    /// It is often right: what layers add to the residual stream is small, so the next token follows from the last
+    /// one alone, and the predicting layer takes the token's embedding as it is.
+    Often,
 }
 
 /// Experts of a [`TinyModel`].
@@ -63,6 +75,7 @@ impl TinyModel {
             second: None,
             window: None,
             experts: None,
+            predicts: None,
             seed: 1,
         }
     }
@@ -246,6 +259,9 @@ impl TinyModel {
                     };
                     values.iter_mut().for_each(|v| *v += about);
                 }
+                if self.predicts == Some(Predicts::Often) {
+                    follow_the_token(&spec, &mut values);
+                }
                 ty.quantize(&values, &mut data).expect("whole blocks");
             } else {
                 data = random_blocks(ty, spec.elements(), deviation, &mut rng);
@@ -295,6 +311,7 @@ impl TinyModel {
             },
             extras: &extras,
             values: &[],
+            predicts: self.predicts.is_some(),
         };
         let model = outline.build(1).expect("a family that can have these sizes");
         model.graph.tensors().to_vec()
@@ -320,12 +337,15 @@ impl TinyModel {
         for (name, size) in [
             ("context_length", self.context),
             ("embedding_length", self.hidden),
-            ("block_count", self.layers),
+            ("block_count", self.layers + usize::from(self.predicts.is_some())),
             ("attention.head_count", self.heads),
             ("attention.key_length", key),
             ("attention.value_length", value),
         ] {
             w.kv(key_of(name), size as u32);
+        }
+        if self.predicts.is_some() {
+            w.kv(key_of("nextn_predict_layers"), 1u32);
         }
         self.write_layers(w);
         if let Some(experts) = self.experts {
@@ -385,6 +405,23 @@ impl TinyModel {
             w.kv(key("ssm.conv_kernel"), 4u32).kv(key("ssm.state_size"), 32u32);
             w.kv(key("ssm.group_count"), groups).kv(key("ssm.time_step_rank"), 8u32);
             w.kv(key("ssm.inner_size"), 512u32).kv(key("full_attention_interval"), 2u32);
+        }
+    }
+}
+
+/// See [`Predicts::Often`].
+fn follow_the_token(spec: &TensorSpec, values: &mut [f32]) {
+    let adds = ["attn_output", "ffn_down", "ssm_out"];
+    if adds.iter().any(|tensor| spec.name.contains(tensor)) {
+        values.iter_mut().for_each(|value| *value *= 0.001);
+    }
+    if spec.name.ends_with("nextn.enorm.weight") {
+        values.fill(1.0);
+    }
+    if spec.name.ends_with("nextn.eh_proj.weight") {
+        for (row, values) in values.chunks_exact_mut(spec.cols).enumerate() {
+            values.fill(0.0);
+            values[row] = 1.0;
         }
     }
 }

@@ -6,6 +6,7 @@ mod input;
 use crate::args::{MachineArgs, ModelArg, SamplerArgs, count};
 use crate::error::Error;
 use crate::session::{Answer, AnswerOptions, End, Session};
+use crate::speculate::SpeculateArgs;
 use crate::term::note;
 use crate::{interrupt, load, run};
 use arclight_engine::{LoadOptions, ModelFile};
@@ -34,6 +35,8 @@ pub(crate) struct ChatArgs {
     stop: Vec<String>,
     #[command(flatten)]
     sampler: SamplerArgs,
+    #[command(flatten)]
+    speculate: SpeculateArgs,
     #[command(flatten)]
     machine: MachineArgs,
 }
@@ -94,7 +97,7 @@ pub(crate) fn run(args: &ChatArgs) -> Result<(), Error> {
     let file = load::open(&args.model, false)?;
     require_template(&file)?;
     let options = LoadOptions { context: args.ctx, ..args.machine.options_at_start(&file, false)? };
-    let mut loaded = load::load(&file, &options)?;
+    let mut loaded = load::load(&file, &options, &args.speculate.speculation()?)?;
     drop(file);
     loaded.report();
     note!("Type a message, or /help. Ctrl-C stops an answer, Ctrl-D ends the conversation.");

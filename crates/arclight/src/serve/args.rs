@@ -4,15 +4,15 @@ use super::cores::Cores;
 use crate::args::{MachineArgs, ModelArg, bytes, count};
 use crate::error::Error;
 use crate::logging;
+use crate::speculate::SpeculateArgs;
 use arclight_engine::{
-    DiskCache, KvSize, LoadOptions, ModelFile, Pooling, ReplicaOptions, SamplerParams, Speculation,
+    DiskCache, KvSize, LoadOptions, ModelFile, Pooling, ReplicaOptions, SamplerParams,
 };
 use arclight_server::Options;
 use chat::Family;
 use clap::{Args, ValueHint};
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::Duration;
 
 /// Serve a model over HTTP, with the API of OpenAI
@@ -73,13 +73,6 @@ pub(crate) struct ServeArgs {
     /// Folder in which clients may save what a request has left, and restore it, by /slots
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath, conflicts_with = "no_prefix_cache")]
     slot_save_path: Option<PathBuf>,
-    /// Tokens that are guessed ahead from what stands in prompt and answer already, where there is room
-    /// in a step; the same answers, sooner [default: none; 8 with --draft-model]
-    #[arg(long, value_name = "N", value_parser = count)]
-    speculate: Option<usize>,
-    /// Smaller model of the same vocabulary that guesses ahead instead
-    #[arg(long, value_name = "MODEL", value_hint = ValueHint::FilePath)]
-    draft_model: Option<PathBuf>,
     /// How the model marks reasoning and tool calls, if its chat template does not tell: hermes,
     /// llama3, mistral, ... [default: told from the template]
     #[arg(long, value_name = "FAMILY")]
@@ -91,6 +84,8 @@ pub(crate) struct ServeArgs {
     /// How requests are logged
     #[arg(long, value_name = "FORMAT", value_enum, default_value_t = logging::Format::Text)]
     pub(crate) log_format: logging::Format,
+    #[command(flatten)]
+    speculate: SpeculateArgs,
     #[command(flatten)]
     access: AccessArgs,
     #[command(flatten)]
@@ -261,13 +256,6 @@ impl ServeArgs {
     }
 
     pub(super) fn serving(&self) -> Result<ReplicaOptions, Error> {
-        let speculation = match (&self.draft_model, self.speculate) {
-            (None, None) => Speculation::Off,
-            (None, Some(most)) => Speculation::Lookup(most),
-            (Some(path), most) => {
-                Speculation::Draft(Arc::new(ModelFile::open(path)?), most.unwrap_or(8))
-            }
-        };
         Ok(ReplicaOptions {
             replicas: self.replicas,
             queue: Some(self.queue),
@@ -278,7 +266,8 @@ impl ServeArgs {
                 .clone()
                 .map(|folder| DiskCache { folder, bytes: self.cache_bytes }),
             saves: self.slot_save_path.is_some(),
-            speculation,
+            speculation: self.speculate.speculation()?,
+            ..ReplicaOptions::default()
         })
     }
 

@@ -83,6 +83,8 @@ struct Slot {
     checkpoint: Option<Snapshot>,
     /// Snapshots that the next step makes on its way.
     coming: Vec<Save>,
+    /// Tokens behind which one of them is to be the checkpoint.
+    checks_at: Option<usize>,
     /// Where the prompt ends, but for some tokens: there is to be a snapshot.
     mark: usize,
     /// Of a sequence that shares its pages.
@@ -142,6 +144,7 @@ impl KvCache {
             tables: tables.clone(),
             checkpoint: None,
             coming: Vec::new(),
+            checks_at: None,
             mark: 0,
             known: None,
             left: Vec::new(),
@@ -379,6 +382,7 @@ impl KvCache {
                 known.at = node;
             }
         }
+        self.take_checkpoint(slot);
         self.drop_coming(slot);
         let entry = &mut self.slots[slot];
         let paged = entry.tables.iter_mut().zip(&mut self.pools);

@@ -5,7 +5,7 @@
 //! next step copies it before it writes (copy on write). Others are made by the step on its way ([`Save`]), into
 //! pages that it is given for them. There are those of the prefix cache, which let others begin there: at every so
 //! many tokens ([`interval`]), at the last page bound of prompts, and at the ends of sequences; and a *checkpoint*
-//! of a sequence of its own, before a guess that may be refused.
+//! of a sequence of its own, behind the last token before a guess that may be refused.
 
 use super::pages::Pool;
 use super::{KvCache, ROOT, SeqId};
@@ -63,26 +63,62 @@ impl KvCache {
             }
             // A page for each sequence that begins or is guessed at stays.
             let spare = self.slots.iter().filter(|slot| slot.live).count();
-            let fixed = |pool: &Pool| !pool.keep().is_paged();
-            if self.pools.iter().any(|pool| fixed(pool) && pool.free() + pool.idle() <= spare) {
-                break;
-            }
-            let mut pages = vec![None; self.pools.len()];
-            for (class, page) in pages.iter_mut().enumerate() {
-                if fixed(&self.pools[class]) {
-                    while self.pools[class].free() == 0
-                        && self.prefixes.evict(class, &mut self.pools)
-                    {}
-                    *page = self.pools[class].take();
-                }
-            }
+            let Some(pages) = self.take_fixed(spare) else { break };
             self.slots[slot].coming.push(Save { len, pages });
         }
         self.slots[slot].coming.sort_unstable_by_key(|save| save.len);
     }
 
+    /// A page of each class of fixed states, if more than `spare` of each are free or could be.
+    fn take_fixed(&mut self, spare: usize) -> Option<Vec<Option<PageId>>> {
+        let fixed = |pool: &Pool| !pool.keep().is_paged();
+        if self.pools.iter().any(|pool| fixed(pool) && pool.free() + pool.idle() <= spare) {
+            return None;
+        }
+        let mut pages = vec![None; self.pools.len()];
+        for (class, page) in pages.iter_mut().enumerate() {
+            if fixed(&self.pools[class]) {
+                while self.pools[class].free() == 0 && self.prefixes.evict(class, &mut self.pools) {
+                }
+                *page = self.pools[class].take();
+            }
+        }
+        Some(pages)
+    }
+
+    /// Has the next step keep the fixed states of a sequence behind its next `tokens` tokens: it can be truncated to
+    /// there until the next checkpoint. False if there is no page for them.
+    pub(crate) fn checkpoint_within(&mut self, id: SeqId, tokens: usize) -> Result<bool, Error> {
+        let slot = self.slot(id)?;
+        if !self.has_fixed() {
+            return Ok(true);
+        }
+        self.drop_checkpoint(slot);
+        let len = self.slots[slot].len + tokens;
+        if !self.slots[slot].coming.iter().any(|save| save.len == len) {
+            let Some(pages) = self.take_fixed(0) else { return Ok(false) };
+            let coming = &mut self.slots[slot].coming;
+            coming.push(Save { len, pages });
+            coming.sort_unstable_by_key(|save| save.len);
+        }
+        self.slots[slot].checks_at = Some(len);
+        Ok(true)
+    }
+
+    /// Keeps the checkpoint that a step has made on its way.
+    pub(super) fn take_checkpoint(&mut self, slot: usize) {
+        let entry = &mut self.slots[slot];
+        let Some(len) = entry.checks_at.take() else { return };
+        let Some(save) = entry.coming.iter().find(|save| save.len == len) else { return };
+        for (class, page) in save.pages.iter().enumerate() {
+            page.iter().for_each(|page| self.pools[class].share(*page));
+        }
+        entry.checkpoint = Some(Snapshot { len, pages: save.pages.clone() });
+    }
+
     /// Lets go of the pages that were taken for the next step's snapshots.
     pub(super) fn drop_coming(&mut self, slot: usize) {
+        self.slots[slot].checks_at = None;
         for save in std::mem::take(&mut self.slots[slot].coming) {
             for (class, page) in save.pages.into_iter().enumerate() {
                 page.into_iter().for_each(|page| self.pools[class].release(page));

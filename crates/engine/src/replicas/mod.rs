@@ -21,8 +21,6 @@
 //! Limits: a replica whose step fails or panics is out of service until everything is loaded anew.
 
 mod counts;
-mod draft;
-mod guess;
 mod job;
 mod pace;
 mod pooled;
@@ -41,6 +39,7 @@ use crate::error::Error;
 use crate::kv::PageCounts;
 use crate::load::{LoadProgress, LoadReport};
 use crate::options::LoadOptions;
+use crate::speculate::Speculation;
 use crate::{ModelFile, Sampler};
 use async_channel::Receiver;
 use job::{Answer, Job};
@@ -110,6 +109,8 @@ pub struct ReplicaOptions {
     pub saves: bool,
     /// Whether tokens are guessed ahead. Answers are the same in any case.
     pub speculation: Speculation,
+    /// Whether they are also where that takes more time than it saves: for measurements.
+    pub always_speculate: bool,
 }
 
 impl Default for ReplicaOptions {
@@ -122,20 +123,9 @@ impl Default for ReplicaOptions {
             disk: None,
             saves: false,
             speculation: Speculation::Off,
+            always_speculate: false,
         }
     }
-}
-
-/// How tokens are guessed ahead, to compute several in a step.
-#[derive(Clone, Debug, Default)]
-pub enum Speculation {
-    /// Not at all.
-    #[default]
-    Off,
-    /// What followed the same tokens before, at most so many.
-    Lookup(usize),
-    /// What a smaller model says, at most so many.
-    Draft(Arc<ModelFile>, usize),
 }
 
 /// Where a replica is and how it was loaded.

@@ -8,13 +8,13 @@
 
 use super::ReplicaOptions;
 use super::counts::{Counters, Watch};
-use super::guess::Guesses;
 use super::pace::Pace;
 use super::queue::{Next, Shared};
 use super::running::Running;
 use crate::engine::{BatchEntry, Engine};
 use crate::error::Error;
 use crate::kv::SeqId;
+use crate::speculate::{Speculator, Taken, Text};
 use std::any::Any;
 use std::cmp::Reverse;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -32,7 +32,7 @@ const SPILL: u32 = 20;
 pub(crate) fn serve(
     me: usize,
     engine: Engine,
-    guesses: Option<Guesses>,
+    speculator: Option<Speculator>,
     watch: Watch,
     options: &ReplicaOptions,
     shared: Arc<Shared>,
@@ -40,7 +40,7 @@ pub(crate) fn serve(
     let mut runner = Runner {
         me,
         watch,
-        guesses,
+        speculator,
         pace: Pace::new(engine.limits().outputs, options.max_step),
         prefix_cache: options.prefix_cache,
         engine,
@@ -79,7 +79,7 @@ struct Runner {
     running: Vec<Running>, // by rank
     pace: Pace,
     prefix_cache: bool,
-    guesses: Option<Guesses>,
+    speculator: Option<Speculator>,
     mask: Vec<u32>,
     /// Since the queue was told.
     done: Counters,
@@ -148,7 +148,7 @@ impl Runner {
         let now = Instant::now();
         self.running.iter_mut().for_each(|r| r.check_deadline(now));
         for mut request in self.running.extract_if(.., Running::is_cancelled) {
-            self.guesses.as_mut().map_or(Ok(()), |guesses| guesses.forget(&mut request))?;
+            forget(&mut self.speculator, &mut request)?;
             request.sequence.map_or(Ok(()), |sequence| self.engine.free(sequence))?;
         }
         Ok(())
@@ -157,27 +157,32 @@ impl Runner {
     /// Finds what every request has in the next step, and takes the pages for it.
     fn deal(&mut self) -> Result<Vec<Share>, Error> {
         let limits = self.engine.limits();
-        if let Some(guesses) = &mut self.guesses {
-            guesses.make(&mut self.running, self.engine.context())?;
+        if let Some(speculator) = &mut self.speculator {
+            let context = self.engine.context();
+            let texts = self.running.iter_mut().filter_map(|request| request.text(context));
+            let mut texts: Vec<Text<'_>> = texts.collect();
+            speculator.guess(&mut self.engine, &mut texts)?;
         }
         let mut shares = Vec::with_capacity(self.running.len());
         let answering = self.running.iter().filter(|r| r.is_answering()).count();
-        let mut extra = limits.tokens.min(limits.outputs).saturating_sub(answering);
+        let mut spare = limits.tokens.saturating_sub(answering);
+        let mut outputs = limits.outputs.saturating_sub(answering);
         for at in 0..self.running.len() {
             if !self.running[at].is_answering() {
                 continue;
             }
-            let guess = self.guess(at, extra)?;
-            if let Some(sequence) = self.running[at].sequence.filter(|_| guess > 0) {
-                self.engine.checkpoint(sequence)?;
-            }
-            if let Some(sequence) = self.reserve(at, 1 + guess)? {
-                extra -= guess;
-                shares.push(Share { request: at, sequence, tokens: 1 + guess });
+            let before = (self.running[at].pending() - 1).min(spare);
+            let guess = self.guess(at, (spare - before).min(outputs))?;
+            if let Some(sequence) = self.reserve(at, before + 1 + guess)? {
+                spare -= before + guess;
+                outputs -= guess;
+                shares.push(Share { request: at, sequence, tokens: before + 1 + guess });
             }
         }
         self.drop_stale(&mut shares);
         let rows = shares.iter().map(|share| share.tokens).sum();
+        let guessed: usize =
+            shares.iter().map(|s| self.running[s.request].ahead.guess().len()).sum();
         let answers = shares.len();
         let waiting = |r: &Running| r.pending() > 0 && !r.is_answering();
         let mut prompts: Vec<Prompt> = (0..self.running.len())
@@ -188,7 +193,7 @@ impl Runner {
         let waiting = prompts.iter().map(|prompt| Pace::weight(prompt.pending)).sum();
         let mut left = self.pace.prompt_tokens(rows, answers, waiting, most);
         let first = first_share(&mut prompts, left);
-        let mut outputs = limits.outputs - rows;
+        let mut outputs = limits.outputs - answers - guessed;
         for (nth, prompt) in prompts.into_iter().enumerate() {
             let at = prompt.request;
             let begun = self.running[at].sequence.is_some();
@@ -217,14 +222,19 @@ impl Runner {
     }
 
     /// How many tokens of its guess a request takes into the step: none for which others would have
-    /// to give up pages.
+    /// to give up pages, or without a way back.
     fn guess(&mut self, at: usize, most: usize) -> Result<usize, Error> {
         let request = &mut self.running[at];
-        let n = match (request.guess().len().min(most), request.sequence) {
-            (n, Some(sequence)) if n > 0 && self.engine.has_room(sequence, 1 + n, 0)? => n,
-            _ => 0,
+        let (known, n) = (request.pending(), request.ahead.guess().len().min(most));
+        let takes = match request.sequence.filter(|_| n > 0) {
+            None => false,
+            Some(sequence) => {
+                self.engine.has_room(sequence, known + n, 0)?
+                    && self.engine.checkpoint_within(sequence, known)?
+            }
         };
-        request.shorten_guess(n);
+        let n = if takes { n } else { 0 };
+        request.take_guess(n);
         Ok(n)
     }
 
@@ -295,10 +305,14 @@ impl Runner {
         self.done.steps += 1;
         self.done.step_time += took;
         self.done.computed_tokens += (tokens - answering) as u64;
+        let (mut first, generated, mut guesses) = (0, self.done.generated_tokens, 0);
         let (mut row, mut hidden) = (0, 0);
         let (mut copies, mut wrong) = (Vec::new(), Vec::new());
         for (share, rows) in shares.iter().zip(rows) {
             let request = &mut running[share.request];
+            let taken = Taken { row: first, position: request.len(), count: share.tokens };
+            request.ahead.took(taken);
+            first += share.tokens;
             if request.wants_hidden() {
                 let states = (hidden..hidden + rows).map(|row| logits.hidden(row));
                 request.pool(share.tokens, states, start);
@@ -310,9 +324,10 @@ impl Runner {
                 (0..rows).for_each(|i| request.note_prompt(before + i, logits.row(row + i)));
             }
             row += rows;
-            let guessed = request.guess().len();
+            let guessed = request.ahead.guess().len();
+            guesses += guessed;
             if guessed > 0 {
-                request.computed(1, start);
+                request.computed(share.tokens - guessed, start);
                 let rows = (row - rows..row).map(|row| logits.row(row));
                 let (sampled, right) = request.sample_guess(rows, &mut self.mask);
                 self.done.generated_tokens += sampled as u64;
@@ -335,6 +350,10 @@ impl Runner {
                 }));
             }
         }
+        if let Some(speculator) = self.speculator.as_mut().filter(|_| answering == tokens) {
+            let generated = (self.done.generated_tokens - generated) as usize;
+            speculator.observe(shares.len(), guesses > 0, generated, start.elapsed());
+        }
         for Share { request, sequence, .. } in wrong {
             let request = &mut running[request];
             // A state may have to go back further than the guess: what was right is computed again.
@@ -352,7 +371,7 @@ impl Runner {
     fn finish(&mut self) -> Result<(), Error> {
         let mut ended: Vec<Running> = self.running.extract_if(.., |r| r.is_ended()).collect();
         for request in &mut ended {
-            self.guesses.as_mut().map_or(Ok(()), |guesses| guesses.forget(request))?;
+            forget(&mut self.speculator, request)?;
             request.sequence.map_or(Ok(()), |sequence| self.engine.free(sequence))?;
         }
         let mut done = std::mem::take(&mut self.done);
@@ -365,6 +384,11 @@ impl Runner {
         ended.into_iter().for_each(|request| request.finish(self.me));
         Ok(())
     }
+}
+
+/// Has who guesses forget a request.
+fn forget(speculator: &mut Option<Speculator>, request: &mut Running) -> Result<(), Error> {
+    speculator.as_mut().map_or(Ok(()), |speculator| speculator.forget(&mut request.ahead))
 }
 
 #[cfg(test)]

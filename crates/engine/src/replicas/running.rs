@@ -1,6 +1,5 @@
 //! A request that is being served: where it stands, and what becomes of its next token.
 
-use super::guess::Luck;
 use super::job::{Answer, Job, Left};
 use super::pooled::{Pooled, Pooling};
 use super::ticket::{Event, Outcome, Token};
@@ -9,6 +8,7 @@ use crate::error::Error;
 use crate::generate::{StopReason, Timings};
 use crate::kv::SeqId;
 use crate::sampler::Logprobs;
+use crate::speculate::{Ahead, ROWS, Text};
 use graph::Outputs;
 use std::cmp::Reverse;
 use std::time::{Duration, Instant};
@@ -18,13 +18,12 @@ pub(crate) struct Running {
     pub answers: Vec<Answer>, // at least one
     /// What holds its pages; `None` before it is begun and after it gave them up.
     pub sequence: Option<SeqId>,
-    pub luck: Luck,
-    /// What holds its pages in a smaller model.
-    pub draft: Option<SeqId>,
+    /// What is guessed ahead of it.
+    pub ahead: Ahead,
     /// Prompt and answer.
     tokens: Vec<u32>,
     prompt: usize,
-    /// The last token and what may come after it, computed together in the next step; empty if nothing
+    /// What is to be computed of them, and the guess, which the next step takes together; empty if nothing
     /// is guessed.
     guessed: Vec<u32>,
     /// Tokens in the cache.
@@ -55,8 +54,7 @@ impl Running {
         Running {
             answers: job.answers,
             sequence: None,
-            luck: Luck::default(),
-            draft: None,
+            ahead: Ahead::default(),
             guessed: Vec::new(),
             prompt: job.prompt.len(),
             tokens: job.prompt,
@@ -93,9 +91,11 @@ impl Running {
         if self.is_ended() { 0 } else { self.tokens.len() - self.computed }
     }
 
-    /// Whether a step takes one token of it, which somebody waits for.
+    /// Whether a step takes its last token, which somebody waits for. There may be some before that were computed
+    /// once, with a guess that was wrong.
     pub(crate) fn is_answering(&self) -> bool {
-        self.sequence.is_some() && self.pending() == 1 && self.tokens.len() > self.prompt
+        let few = (1..=ROWS).contains(&self.pending());
+        self.sequence.is_some() && few && self.tokens.len() > self.prompt
     }
 
     /// Prompt and answer, as far as they are known.
@@ -151,32 +151,42 @@ impl Running {
     pub(crate) fn give_up(&mut self) {
         self.sequence = None;
         self.computed = 0;
-        self.shorten_guess(0);
+        self.ahead.give_up();
     }
 
-    /// What may come after its last token.
-    pub(crate) fn guess(&self) -> &[u32] {
-        self.guessed.get(1..).unwrap_or_default()
+    /// The text so far, for those who guess; `None` while it has no pages. `context`: tokens that there can be.
+    pub(crate) fn text(&mut self, context: usize) -> Option<Text<'_>> {
+        let answering = self.is_answering();
+        let sequence = self.sequence.filter(|_| self.pooled.is_none())?;
+        let answer = &self.answers[0];
+        // The step gives a token more than was guessed.
+        let room = answer.left.min(context + 1 - self.tokens.len()).saturating_sub(1);
+        Some(Text {
+            tokens: &self.tokens,
+            computed: self.computed,
+            sequence,
+            sampler: &answer.sampler,
+            room: if answering { room } else { 0 },
+            ahead: &mut self.ahead,
+        })
     }
 
-    /// Adds a token to the guess.
-    pub(crate) fn push_guess(&mut self, token: u32) {
-        if self.guessed.is_empty() {
-            self.guessed.extend(self.tokens.last());
+    /// Takes the first `n` tokens of its guess into the next step.
+    pub(crate) fn take_guess(&mut self, n: usize) {
+        self.ahead.shorten(n);
+        self.guessed.clear();
+        if n > 0 {
+            self.guessed.extend_from_slice(&self.tokens[self.computed..]);
+            self.guessed.extend_from_slice(self.ahead.guess());
         }
-        self.guessed.push(token);
-    }
-
-    /// Keeps the first `n` tokens of the guess.
-    pub(crate) fn shorten_guess(&mut self, n: usize) {
-        self.guessed.truncate(if n == 0 { 0 } else { n + 1 });
     }
 
     /// Its next `n` tokens for a step, and how many rows of logits or hidden states they give.
     pub(crate) fn entry(&self, sequence: SeqId, n: usize) -> (BatchEntry<'_>, usize) {
-        if !self.guess().is_empty() {
-            let (tokens, outputs) = (self.guessed.as_slice(), Outputs::All);
-            return (BatchEntry { sequence, tokens, outputs }, n);
+        let guess = self.ahead.guess().len();
+        if guess > 0 {
+            let (tokens, outputs) = (self.guessed.as_slice(), Outputs::Tail(1 + guess));
+            return (BatchEntry { sequence, tokens, outputs }, 1 + guess);
         }
         let (all, last) = match self.wants_hidden() {
             true => (Outputs::AllHidden, Outputs::LastHidden),
@@ -233,13 +243,14 @@ impl Running {
         let (mut sampled, mut right) = (0, 0);
         for (at, logits) in rows.enumerate() {
             sampled += usize::from(self.sample(logits, mask));
-            if self.is_ended() || self.guess().get(at) != self.tokens.last() {
+            if self.is_ended() || self.ahead.guess().get(at) != self.tokens.last() {
                 break;
             }
             right += 1;
         }
-        self.luck.learn(self.guess().len(), right);
-        self.shorten_guess(0);
+        self.timings.guessed += self.ahead.guess().len();
+        self.timings.right += right;
+        self.ahead.learn(right);
         // `computed` has counted the last token before the guess.
         self.computed += right;
         (sampled, right)
@@ -276,7 +287,7 @@ impl Running {
             sequence: None,
             tokens: self.tokens.clone(),
             guessed: Vec::new(),
-            draft: None,
+            ahead: self.ahead.fork(),
             prompt_logprobs: None,
             pooled: None,
             ended: None,
@@ -402,11 +413,11 @@ mod tests {
         let mut logits = vec![0.0; 32];
         logits[9] = 1.0;
         assert!(request.sample(&logits, &mut Vec::new()) && request.is_answering());
-        request.push_guess(7);
-        request.push_guess(8);
-        request.shorten_guess(1);
+        request.ahead.push(7);
+        request.ahead.push(8);
+        request.take_guess(1);
         let (entry, rows) = request.entry(sequence, 2);
-        assert_eq!((entry.tokens, entry.outputs, rows), (&[9, 7][..], Outputs::All, 2));
+        assert_eq!((entry.tokens, entry.outputs, rows), (&[9, 7][..], Outputs::Tail(2), 2));
 
         request.give_up();
         kv.remove(sequence).unwrap();

@@ -12,11 +12,9 @@
 //! cache has not used yet looks free. All get the same context, which is that of the narrowest.
 
 use super::counts::Watch;
-use super::draft::Draft;
-use super::guess::{Guesses, Source};
 use super::queue::{Seat, Shared};
 use super::runner::{message, serve};
-use super::{ReplicaInfo, ReplicaOptions, Replicas, Speculation};
+use super::{ReplicaInfo, ReplicaOptions, Replicas};
 use crate::disk::{Store, fingerprint};
 use crate::engine::Engine;
 use crate::error::Error;
@@ -25,6 +23,7 @@ use crate::load::{self, LoadProgress, Size};
 use crate::options::{KvSize, LoadOptions};
 use crate::room::Room;
 use crate::source;
+use crate::speculate::Speculator;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -57,6 +56,8 @@ pub(crate) fn start(
     progress: &mut dyn FnMut(LoadProgress),
 ) -> Result<Replicas, Error> {
     let replicas = serving.replicas;
+    let predicting = options.predicting || serving.speculation.predicts();
+    let options = &LoadOptions { predicting, ..options.clone() };
     let Agreed { parts, options, context, vocab } = agree(file, machine, options, replicas)?;
     let disk = serving.disk.as_ref().filter(|_| serving.prefix_cache);
     let disk = disk.map(|disk| Store::open(disk).map(Arc::new)).transpose()?;
@@ -204,7 +205,7 @@ struct Loader {
 impl Loader {
     fn run(self, shared: &Receiver<Arc<Shared>>) {
         let me = self.me;
-        let (engine, guesses, watch) = match catch_unwind(AssertUnwindSafe(|| self.load())) {
+        let (engine, speculator, watch) = match catch_unwind(AssertUnwindSafe(|| self.load())) {
             Ok(Ok(loaded)) => loaded,
             Ok(Err(error)) => return self.fail(error),
             Err(panic) => {
@@ -215,11 +216,11 @@ impl Loader {
         let serving = self.serving.clone();
         drop(self);
         if let Ok(shared) = shared.recv() {
-            serve(me, engine, guesses, watch, &serving, shared);
+            serve(me, engine, speculator, watch, &serving, shared);
         }
     }
 
-    fn load(&self) -> Result<(Engine, Option<Guesses>, Watch), Error> {
+    fn load(&self) -> Result<(Engine, Option<Speculator>, Watch), Error> {
         let mut told = |progress| self.tell(News::Progress(progress));
         let (part, options) = (&self.part, &self.options);
         let file = self.file.for_another()?;
@@ -230,7 +231,7 @@ impl Loader {
             engine.name_pages(root);
             self.disk.iter().for_each(|disk| engine.keep_on_disk(disk.clone()));
         }
-        let guesses = self.guesses(&engine)?;
+        let speculator = self.speculator(&engine)?;
         let mut watch = Watch::new(&mut engine);
         let groups = watch.look(&mut engine);
         let limits = engine.limits();
@@ -251,32 +252,20 @@ impl Loader {
             groups,
         };
         self.tell(News::Loaded(Box::new((info, seat))));
-        Ok((engine, guesses, watch))
+        Ok((engine, speculator, watch))
     }
 
     /// What guesses tokens ahead for `engine`; a smaller model is loaded on the same cores.
-    fn guesses(&self, engine: &Engine) -> Result<Option<Guesses>, Error> {
-        let (source, most) = match &self.serving.speculation {
-            Speculation::Off => return Ok(None),
-            Speculation::Lookup(most) => (Source::Lookup, *most),
-            Speculation::Draft(file, most) => {
-                let trained = load::trained_context(file)?;
-                let options = LoadOptions {
-                    context: Some(engine.context().min(trained)),
-                    huge_pages: None,
-                    ..self.options.clone()
-                };
-                let file = file.for_another()?;
-                let draft =
-                    Engine::load_part(&file, &self.part, &options, &self.stop, &mut |_| {})?;
-                let (draft_vocab, model) = (draft.hparams().vocab, engine.hparams().vocab);
-                if draft_vocab != model {
-                    return Err(Error::DraftVocab { draft: draft_vocab, model });
-                }
-                (Source::Draft(Box::new(Draft::new(draft))), *most)
-            }
+    fn speculator(&self, engine: &Engine) -> Result<Option<Speculator>, Error> {
+        let load = |file: &Arc<ModelFile>, options: &LoadOptions| {
+            let file = file.for_another()?;
+            Engine::load_part(&file, &self.part, options, &self.stop, &mut |_| {})
         };
-        Ok(Some(Guesses { source, most }))
+        let all = Speculator::new(engine, &self.serving.speculation, &self.options, load)?;
+        Ok(match self.serving.always_speculate {
+            true => all.map(Speculator::always),
+            false => all,
+        })
     }
 
     fn cpus(&self) -> CpuList {

@@ -3,7 +3,7 @@
 
 use arclight_engine::{
     Engine, Error, KvType, LoadOptions, ModelFile, Numa, Outcome, ReplicaOptions, Replicas,
-    Request, SamplerParams, Speculation, StopReason, Ticket,
+    Request, SamplerParams, Speculation, Speculator, StopReason, Ticket,
 };
 use gguf::TensorType;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -15,6 +15,7 @@ use topology::fake::FakeMachine;
 
 mod disk;
 mod hybrid;
+mod predicting;
 mod serving;
 mod sparse;
 
@@ -39,7 +40,8 @@ fn one_node(cores: u32) -> Machine {
 }
 
 fn copies(replicas: usize) -> ReplicaOptions {
-    ReplicaOptions { replicas, ..ReplicaOptions::default() }
+    // What a guess gains is no matter of tests.
+    ReplicaOptions { replicas, always_speculate: true, ..ReplicaOptions::default() }
 }
 
 fn load(replicas: usize, sequences: usize) -> Replicas {
@@ -128,7 +130,8 @@ fn answers_are_a_single_engine_s(file: &Arc<ModelFile>, kv: KvType) {
     let lookup = ReplicaOptions { speculation: Speculation::Lookup(4), ..copies(1) };
     let draft = Speculation::Draft(file.clone(), 3);
     let draft = ReplicaOptions { speculation: draft, ..copies(1) };
-    for serving in [copies(1), copies(2), lookup, draft] {
+    let measured = ReplicaOptions { always_speculate: false, ..draft.clone() };
+    for serving in [copies(1), copies(2), lookup, draft, measured] {
         let replicas = Replicas::load_on(file, &two, &options(3), &serving, &mut |_| {}).unwrap();
         // Twice: the second time prompts are found.
         for round in 0..2 {
@@ -141,6 +144,7 @@ fn answers_are_a_single_engine_s(file: &Arc<ModelFile>, kv: KvType) {
         let counters = replicas.counters();
         assert!(counters.cached_tokens > 0, "{counters:?}");
         if matches!(serving.speculation, Speculation::Draft(..)) {
+            // A copy of the model is always right.
             assert_eq!(counters.accepted_tokens, counters.drafted_tokens);
             assert!(counters.drafted_tokens > 0);
         }

@@ -315,7 +315,16 @@ impl Instr {
                 e.read(*x, width * FLOAT);
                 e.write_to(to[0], here + 1, width * FLOAT);
             }
-            Kind::Load { x, out, width } | Kind::Select { x, out, width, .. } => {
+            Kind::Recall { from, out, width, .. } => e.copy(from[0], *out, *width),
+            Kind::Concat { x, y, width, matrix, out, .. } => {
+                e.read(*x, width * FLOAT);
+                e.read(*y, width * FLOAT);
+                e.pass(2 * width);
+                e.write(*out, graph.matrix(*matrix).input_width(node) * FLOAT);
+            }
+            Kind::Load { x, out, width }
+            | Kind::Remember { x, out, width }
+            | Kind::Select { x, out, width, .. } => {
                 e.copy(*x, *out, *width);
             }
             Kind::Norm { x, norm, out, .. } => {

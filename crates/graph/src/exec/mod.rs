@@ -187,6 +187,7 @@ pub(crate) fn scratch<'a>(
         Kind::Recurrence { spec, .. } => {
             Scratch { floats: recurrent::scratch_len(spec), ..Scratch::default() }
         }
+        Kind::Concat { width, .. } => Scratch { floats: 2 * width, ..Scratch::default() },
         Kind::Streams { count, width, .. } => {
             Scratch { floats: streams::scratch_len(*count, *width), ..Scratch::default() }
         }
@@ -402,6 +403,20 @@ impl<'a> Thread<'a> {
                     }
                     Gather::Scatter => self.scatter(x, parts, out, self.count(domain), scratch),
                 }
+            }
+            Kind::Remember { x, out, width } => {
+                let (x, mut out) = (source(*x), target(*out));
+                for row in self.rows(domain, Work::Rows) {
+                    out.row(row, *width).copy_from_slice(x.row(row, *width));
+                }
+            }
+            Kind::Recall { from, out, width, work } => {
+                let rows = self.rows(domain, *work);
+                self.recall(from.map(source), *width, target(*out), rows);
+            }
+            Kind::Concat { x, y, norms, width, matrix, out, work } => {
+                let (of, rows) = ((norms, *width, *matrix), self.rows(domain, *work));
+                self.concat([source(*x), source(*y)], of, target(*out), rows, scratch);
             }
             Kind::Select { x, out, width, work } => {
                 let (x, mut out) = (source(*x), target(*out));

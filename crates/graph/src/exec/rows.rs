@@ -3,6 +3,7 @@
 use super::Thread;
 use super::access::{Source, Target};
 use crate::op::{Norm, Rope};
+use crate::step::Recalled;
 use crate::weight::{MatrixId, VectorId};
 use kernels::ActKind;
 use std::ops::Range;
@@ -82,6 +83,43 @@ impl Thread<'_> {
             runs.for_each(|(x, to)| self.norm_of(norm, x, to));
             kernels.add_assign(to, y.row(row, width));
             kernels.scale(to, factor);
+        }
+    }
+
+    /// Rows that earlier steps have remembered, or zeros.
+    pub(super) fn recall(
+        &self,
+        [model, predicted]: [Source<'_>; 2],
+        width: usize,
+        mut out: Target<'_>,
+        rows: Range<usize>,
+    ) {
+        for row in rows {
+            let to = out.row(row, width);
+            match self.input.recalled[row] {
+                Recalled::Nothing => to.fill(0.0),
+                Recalled::Step(at) => to.copy_from_slice(model.row(at as usize, width)),
+                Recalled::Predicted(at) => to.copy_from_slice(predicted.row(at as usize, width)),
+            }
+        }
+    }
+
+    /// The node's columns of two rows beside each other, with norms.
+    pub(super) fn concat(
+        &self,
+        from: [Source<'_>; 2],
+        (norms, width, matrix): (&[Norm; 2], usize, MatrixId),
+        mut out: Target<'_>,
+        rows: Range<usize>,
+        scratch: &mut [f32],
+    ) {
+        let own = self.step.graph.matrix(matrix).cols(0, self.node);
+        let both = &mut scratch[..2 * width];
+        for row in rows {
+            for ((x, norm), to) in from.iter().zip(norms).zip(both.chunks_exact_mut(width)) {
+                self.norm_of(norm, x.row(row, width), to);
+            }
+            out.row(row, own.len()).copy_from_slice(&both[own.clone()]);
         }
     }
 

@@ -235,12 +235,14 @@ fn products(
 ) -> Vec<Vec<Share>> {
     let Replica { graph, programs, shelves, .. } = replica;
     let mut all: Vec<Vec<Share>> = graph.matrices.iter().map(|_| Vec::new()).collect();
-    // All forms multiply by the same matrices.
-    let program = programs.values().next().map(|form| &form.stages[stage]);
+    // All forms multiply by the same matrices, but for those that predict.
+    let form = |predicts| programs.iter().find(|(variant, _)| variant.predicts == predicts);
+    let forms = [false, true].into_iter().filter_map(form);
+    let program = forms.map(|(_, form)| &form.stages[stage.min(form.stages.len() - 1)]);
     let mut runs: Vec<usize> = programs.keys().map(|variant| variant.splits).collect();
     runs.sort_unstable();
     runs.dedup();
-    for instr in program.into_iter().flatten().flat_map(|s| &s.instrs) {
+    for instr in program.flatten().flat_map(|s| &s.instrs) {
         let Some(id) = instr.matrix() else { continue };
         let (shard, shares) = (shelves.shard(id, node, group), &mut all[id.0 as usize]);
         if !shares.is_empty() {

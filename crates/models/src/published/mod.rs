@@ -42,6 +42,7 @@ impl Published {
             of_layers: optional,
             extras: if tied { &[] } else { &["output.weight"] },
             values: &self.shape.values(),
+            predicts: false,
         };
         outline.build(shares).expect("published shapes are of their families")
     }

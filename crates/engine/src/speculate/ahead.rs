@@ -1,0 +1,155 @@
+//! What is guessed ahead of one text.
+
+use crate::kv::SeqId;
+use crate::sampler::Sampler;
+
+/// Steps without a guess after guesses that all were wrong, at most.
+const LONGEST_PAUSE: u32 = 16;
+
+/// A text that goes on.
+pub(crate) struct Text<'a> {
+    /// All of its tokens that are known, the last sampled one included.
+    pub tokens: &'a [u32],
+    /// Those of them that are in the cache.
+    pub computed: usize,
+    pub sequence: SeqId,
+    /// What picks its tokens.
+    pub sampler: &'a Sampler,
+    /// Tokens of a guess that it has room for; none if it is not to have one.
+    pub room: usize,
+    pub ahead: &'a mut Ahead,
+}
+
+/// A text's guess, and what those who guess remember of the text.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Ahead {
+    length: Length,
+    wanted: usize,
+    guess: Vec<u32>,
+    /// What holds its pages in a smaller model.
+    pub(super) draft: Option<SeqId>,
+    /// Its tokens in the model's last step, if it had any.
+    pub(super) last: Option<Taken>,
+    /// Its first positions of which the predicting layer has keys and values.
+    pub(super) predicted: usize,
+}
+
+/// Tokens of a text in a step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Taken {
+    /// The number of the first in the step.
+    pub row: usize,
+    /// Its position in the text.
+    pub position: usize,
+    pub count: usize,
+}
+
+impl Ahead {
+    /// The same for another text that has begun alike, whose keys and values are copied.
+    pub(crate) fn fork(&self) -> Ahead {
+        Ahead { length: self.length, predicted: self.predicted, ..Ahead::default() }
+    }
+
+    /// The text has lost its pages.
+    pub(crate) fn give_up(&mut self) {
+        (self.last, self.predicted) = (None, 0);
+        self.guess.clear();
+    }
+
+    /// Begins a guess of at most `most` tokens.
+    pub(super) fn begin(&mut self, most: usize) {
+        self.guess.clear();
+        self.wanted = if most == 0 { 0 } else { self.length.next().min(most) };
+    }
+
+    /// Tokens that are to be guessed, at most.
+    pub(super) fn wanted(&self) -> usize {
+        self.wanted
+    }
+
+    /// Adds a token to the guess.
+    pub(crate) fn push(&mut self, token: u32) {
+        self.guess.push(token);
+    }
+
+    /// What may come next.
+    pub(crate) fn guess(&self) -> &[u32] {
+        &self.guess
+    }
+
+    /// Keeps the first `n` tokens of the guess.
+    pub(crate) fn shorten(&mut self, n: usize) {
+        self.guess.truncate(n);
+    }
+
+    /// The guess was computed, and its first `right` tokens came true.
+    pub(crate) fn learn(&mut self, right: usize) {
+        self.length.learn(self.guess.len(), right);
+        self.guess.clear();
+    }
+
+    /// The text had these tokens in the model's last step.
+    pub(crate) fn took(&mut self, taken: Taken) {
+        self.last = Some(taken);
+    }
+}
+
+/// How long guesses are: as far as they are right.
+#[derive(Clone, Copy, Debug)]
+struct Length {
+    length: usize,
+    misses: u32,
+    pause: u32,
+}
+
+impl Default for Length {
+    fn default() -> Length {
+        Length { length: 4, misses: 0, pause: 0 }
+    }
+}
+
+impl Length {
+    /// How many tokens to guess, at most.
+    fn next(&mut self) -> usize {
+        if self.pause > 0 {
+            self.pause -= 1;
+            return 0;
+        }
+        self.length
+    }
+
+    /// Of `guessed` tokens so many were right.
+    fn learn(&mut self, guessed: usize, right: usize) {
+        if right == 0 {
+            self.misses = (self.misses + 1).min(LONGEST_PAUSE.ilog2());
+            self.pause = (1 << self.misses) - 1;
+        } else {
+            self.misses = 0;
+        }
+        // As far as was right and somewhat farther.
+        self.length = if right == guessed { self.length.max(right + 2) } else { right + 1 };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn guesses_grow_while_they_are_right_and_pause_when_they_are_wrong() {
+        let mut length = Length::default();
+        assert_eq!(length.next(), 4);
+        length.learn(4, 4);
+        assert_eq!(length.next(), 6);
+        length.learn(6, 1);
+        assert_eq!(length.next(), 2);
+        for pause in [1, 3, 7, 15, 15] {
+            length.learn(2, 0);
+            let lengths: Vec<usize> = (0..=pause).map(|_| length.next()).collect();
+            assert!(lengths[..pause].iter().all(|l| *l == 0), "{lengths:?}");
+            assert_eq!(lengths[pause], 1);
+        }
+        length.learn(1, 1);
+        assert_eq!(length.next(), 3);
+    }
+}

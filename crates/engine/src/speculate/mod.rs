@@ -1,0 +1,218 @@
+//! Speculative decoding: tokens that are guessed and then computed all in one step.
+//!
+//! A step that decodes reads every weight whether it has one token or several, so a right guess is
+//! nearly free (Leviathan, Kalman and Matias, 2023). Guesses come from the text itself, what followed
+//! the last tokens when they stood there before (prompt lookup), from a smaller model of the same
+//! vocabulary, or from a layer of the model that predicts further tokens (multi-token prediction).
+//!
+//! Exactness: after the step the text's own sampler picks a token from each row of logits in
+//! order, as it would without guesses, and goes on as long as the guess was that token. So greedy
+//! and seeded answers have the same tokens with and without guesses, and the distribution of
+//! others is the model's. A model that guesses does so with a copy of the text's sampler, random
+//! numbers included, so that two distributions that are alike pick the same token.
+//!
+//! Guessing stops where it loses: [`Gain`] compares the rates with and without.
+
+mod ahead;
+mod draft;
+mod gain;
+mod lookup;
+mod predict;
+
+pub(crate) use ahead::{Ahead, Taken, Text};
+
+use crate::engine::Engine;
+use crate::error::Error;
+use crate::file::ModelFile;
+use crate::kv::SeqId;
+use crate::load;
+use crate::options::LoadOptions;
+use crate::sampler::Sampler;
+use draft::Draft;
+use gain::Gain;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Rows of a step up to which it takes little longer: guesses fill it up to here.
+pub(crate) const ROWS: usize = 16;
+
+/// How tokens are guessed ahead, to compute several in a step.
+#[derive(Clone, Debug, Default)]
+pub enum Speculation {
+    /// Not at all.
+    #[default]
+    Off,
+    /// What followed the same tokens before, at most so many.
+    Lookup(usize),
+    /// What a smaller model says, at most so many.
+    Draft(Arc<ModelFile>, usize),
+    /// What the model's layer says that predicts further tokens, at most so many. It has to be loaded
+    /// ([`LoadOptions::predicting`]).
+    Predict(usize),
+}
+
+impl Speculation {
+    /// `options` with what a model needs for this: rows of logits for guesses, and the layer that predicts.
+    pub fn options(&self, options: LoadOptions) -> LoadOptions {
+        match self {
+            Speculation::Off => options,
+            _ => {
+                let outputs = options.step_outputs.or(options.sequences).unwrap_or(1);
+                LoadOptions {
+                    step_outputs: Some(outputs.max(ROWS)),
+                    predicting: options.predicting || self.predicts(),
+                    ..options
+                }
+            }
+        }
+    }
+
+    /// Whether the model is to be loaded with the layer that predicts further tokens.
+    pub fn predicts(&self) -> bool {
+        matches!(self, Speculation::Predict(_))
+    }
+}
+
+/// Where guesses come from.
+enum Source {
+    /// The text.
+    Lookup,
+    /// A smaller model.
+    Draft(Box<Draft>),
+    /// A layer of the model.
+    Predict,
+}
+
+/// What guesses tokens of texts ahead.
+pub struct Speculator {
+    source: Source,
+    /// Tokens of a guess, at most.
+    most: usize,
+    /// What guesses gain; `None` if that does not matter.
+    gain: Option<Gain>,
+    /// How long the guesses for the next step took.
+    took: Duration,
+    /// Of the one text of a [`Generation`](crate::Generation).
+    alone: Ahead,
+}
+
+impl Speculator {
+    /// What guesses for `engine`, which was loaded with [`Speculation::options`]; a smaller model is loaded on the same
+    /// cores. `None` if nothing is to guess.
+    ///
+    /// # Errors
+    /// When a smaller model cannot be loaded or has another vocabulary.
+    pub fn load(
+        engine: &Engine,
+        speculation: &Speculation,
+        options: &LoadOptions,
+    ) -> Result<Option<Speculator>, Error> {
+        Speculator::new(engine, speculation, options, |file, options| {
+            Engine::load(file, options, &mut |_| {})
+        })
+    }
+
+    /// What guesses for `engine` as `speculation` says; a smaller model is loaded by `load`, with the options that it
+    /// is given. `None` if nothing is to guess.
+    ///
+    /// # Errors
+    /// When a smaller model cannot be loaded or has another vocabulary.
+    pub(crate) fn new(
+        engine: &Engine,
+        speculation: &Speculation,
+        options: &LoadOptions,
+        load: impl FnOnce(&Arc<ModelFile>, &LoadOptions) -> Result<Engine, Error>,
+    ) -> Result<Option<Speculator>, Error> {
+        let (source, most) = match speculation {
+            Speculation::Off => return Ok(None),
+            Speculation::Lookup(most) => (Source::Lookup, *most),
+            Speculation::Predict(most) => (Source::Predict, *most),
+            Speculation::Draft(file, most) => {
+                let trained = load::trained_context(file)?;
+                let context = Some(engine.context().min(trained));
+                let (huge_pages, predicting) = (None, false);
+                let options = LoadOptions { context, huge_pages, predicting, ..options.clone() };
+                let draft = load(file, &options)?;
+                let (draft_vocab, model) = (draft.hparams().vocab, engine.hparams().vocab);
+                if draft_vocab != model {
+                    return Err(Error::DraftVocab { draft: draft_vocab, model });
+                }
+                (Source::Draft(Box::new(Draft::new(draft))), *most)
+            }
+        };
+        let (gain, took, alone) = (Some(Gain::default()), Duration::ZERO, Ahead::default());
+        Ok(Some(Speculator { source, most, gain, took, alone }))
+    }
+
+    /// The same, which also guesses where that loses: for measurements.
+    #[must_use]
+    pub fn always(self) -> Speculator {
+        Speculator { gain: None, ..self }
+    }
+
+    /// Makes a guess for every text that has room for one, or none. To be asked before each step, after it is known
+    /// what the last one gave.
+    pub(crate) fn guess(
+        &mut self,
+        engine: &mut Engine,
+        texts: &mut [Text<'_>],
+    ) -> Result<(), Error> {
+        let begin = Instant::now();
+        let guessing = texts.iter().filter(|text| text.room > 0).count();
+        let most = self.most.min((ROWS / guessing.max(1)).saturating_sub(1));
+        let wanted = guessing > 0 && self.gain.as_mut().is_none_or(|gain| gain.wants(guessing));
+        for text in texts.iter_mut() {
+            let most = if wanted { most.min(text.room) } else { 0 };
+            text.ahead.begin(most);
+        }
+        match &mut self.source {
+            Source::Lookup => texts.iter_mut().for_each(lookup::guess),
+            Source::Draft(draft) => draft.guess(texts)?,
+            Source::Predict => predict::guess(engine, texts, wanted)?,
+        }
+        self.took = begin.elapsed();
+        Ok(())
+    }
+
+    /// Begins with a text that is the only one.
+    pub(crate) fn begin_alone(&mut self) -> Result<(), Error> {
+        let mut last = std::mem::take(&mut self.alone);
+        self.forget(&mut last)
+    }
+
+    /// What is guessed ahead of it.
+    pub(crate) fn alone(&mut self) -> &mut Ahead {
+        &mut self.alone
+    }
+
+    /// Makes a guess for it, or none. All of its `tokens` are known.
+    pub(crate) fn guess_alone(
+        &mut self,
+        engine: &mut Engine,
+        (tokens, sampler): (&[u32], &Sampler),
+        sequence: SeqId,
+        room: usize,
+    ) -> Result<(), Error> {
+        let mut ahead = std::mem::take(&mut self.alone);
+        let computed = engine.len(sequence)?;
+        let text = Text { tokens, computed, sequence, sampler, room, ahead: &mut ahead };
+        let made = self.guess(engine, &mut [text]);
+        self.alone = ahead;
+        made
+    }
+
+    /// A step without tokens of prompts took so long and gave so many tokens of `texts` texts.
+    pub(crate) fn observe(&mut self, texts: usize, guessed: bool, tokens: usize, step: Duration) {
+        if let Some(gain) = &mut self.gain {
+            gain.observe(texts, guessed, tokens, self.took + step);
+        }
+    }
+
+    /// Forgets a text.
+    pub(crate) fn forget(&mut self, ahead: &mut Ahead) -> Result<(), Error> {
+        match &mut self.source {
+            Source::Lookup | Source::Predict => Ok(()),
+            Source::Draft(draft) => draft.forget(ahead),
+        }
+    }
+}
