@@ -9,6 +9,7 @@ import gguf
 import numpy as np
 import torch
 
+import predict
 import recurrent
 import weights
 from specs import CONTEXT, Spec
@@ -196,14 +197,25 @@ def shapes(spec: Spec, name: str, p, count: int) -> list[tuple]:
     return [tuple(shape)] * count
 
 
-def tensors(spec: Spec, model, seed: int) -> dict[str, tuple[np.ndarray, np.float32, np.float32]]:
+def tensors(spec: Spec, model, seed: int, layer=None) -> dict[str, tuple[np.ndarray, np.float32, np.float32]]:
     """Sets the model's weights by the rule; the same as tensors of the file, with their amplitude
-    and offset."""
+    and offset. `layer`: the model of the layer that predicts further tokens."""
+    file = of_model(spec, model, seed, lambda name: name)
+    if layer:
+        file |= predict.make_inputs(spec, seed)
+        file |= of_model(spec, layer, seed, lambda name: predict.file_name(spec, name))
+    return file
+
+
+def of_model(spec: Spec, model, seed: int, whole_name) -> dict:
+    """The same of one model, whose parameters are in the file as those of `whole_name`, if it gives one."""
     file = {}
     with torch.no_grad():
         choice = [b for b in model.named_buffers() if b[0].endswith(BUFFERS)]
         for name, p in [*model.named_parameters(), *choice]:
-            names = file_names(spec, name)
+            if (known := whole_name(name)) is None:
+                continue
+            names = [known] if known.startswith("blk.") else file_names(spec, known)
             for n, shape in zip(names, shapes(spec, name, p, len(names))):
                 spread = weights.spread(n, shape, spec.gains)
                 file[n] = (weights.values(seed, n, shape, *spread), *spread)
@@ -244,7 +256,7 @@ def export(spec: Spec, seed: int, file: dict, path: Path) -> None:
     w.add_vocab_size(spec.vocab)
     w.add_context_length(spec.keys.get("context_length", CONTEXT))
     w.add_embedding_length(spec.hidden)
-    w.add_block_count(spec.layers)
+    w.add_block_count(spec.layers + (spec.predicts is not None))
     if "feed_forward_length" not in spec.keys:
         w.add_feed_forward_length(spec.ffn)
     w.add_head_count(spec.heads)

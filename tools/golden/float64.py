@@ -44,6 +44,9 @@ class Float64:
         self.arch = str(reader.fields["general.architecture"].contents())
         get = lambda key: reader.fields[f"{self.arch}.{key}"].contents()
         self.layers, self.heads = get("block_count"), get("attention.head_count")
+        key = f"{self.arch}.nextn_predict_layers"
+        further = reader.fields[key].contents() if key in reader.fields else 0
+        self.layers -= further
         kv_heads = get("attention.head_count_kv")
         self.kv_heads = max(kv_heads) if isinstance(kv_heads, list) else kv_heads
         self.d = get("attention.key_length")
@@ -71,7 +74,7 @@ class Float64:
         self.rope_gain = 1.0
         self.window = self.key("attention.sliding_window", 0)  # tokens seen, one's own included
         period = PERIOD.get(self.arch, 0)
-        every = [not period or (i + 1) % period != 0 for i in range(self.layers)]
+        every = [not period or (i + 1) % period != 0 for i in range(self.layers + further)]
         self.windowed = self.key("attention.sliding_window_pattern", every)
         self.stretch()
         self.local = (self.freq, self.rope_gain)
@@ -267,7 +270,7 @@ class Float64:
         last = self.arch in NORMS_LAST
         if not rows and not last:
             q, k = self.norm_if(q, p + "attn_q_norm"), self.norm_if(k, p + "attn_k_norm")
-        nope = (i + 1) % NOPE_EVERY.get(self.arch, self.layers + 1) == 0
+        nope = (i + 1) % NOPE_EVERY.get(self.arch, 10**9) == 0
         if self.arch == "llama4" and not nope:
             q, k = (m / np.sqrt((m * m).mean(-1, keepdims=True) + self.eps) for m in (q, k))
         nope = nope or not self.key("rope.scaling.finetuned", True)
@@ -381,12 +384,13 @@ class Float64:
             all_of_them.append(y * length(streams[0]) / length(y))
         return np.mean(all_of_them, 0)
 
-    def __call__(self, tokens: list[int]) -> np.ndarray:
-        t, linear = self.t, self.linear
+    def hidden(self, tokens: list[int]) -> np.ndarray:
+        """What the head makes logits of."""
+        t = self.t
         x = t["token_embd.weight"][tokens] * self.key("embedding_scale", 1.0)
         if self.arch.startswith("gemma"):
             x = x * math.sqrt(x.shape[1])
-        add, self.kept = self.key("residual_scale", 1.0), {}
+        self.kept = {}
         own = None
         if "per_layer_token_embd.weight" in t:
             width = len(t["per_layer_proj_norm.weight"])
@@ -394,36 +398,54 @@ class Float64:
             own = recurrent.rms(own, self.eps) * t["per_layer_proj_norm.weight"]
             looked_up = t["per_layer_token_embd.weight"][tokens].reshape(own.shape)
             own = (own + looked_up * math.sqrt(width)) / math.sqrt(2)
+        if self.arch == "gemma3n":
+            x = self.of_streams(x, own)
+        for i in range(0 if self.arch == "gemma3n" else self.layers):
+            x = self.layer(x, i, own)
+        return self.norm(x, "token_embd_norm" if self.arch.startswith("lfm2") else "output_norm")
+
+    def layer(self, x, i, own=None):
+        t, linear, add = self.t, self.linear, self.key("residual_scale", 1.0)
         # families that call the norm before the feed-forward layer after what comes before it
         sparse_norm = self.arch in ("glm4moe", "gpt-oss", "qwen3next", "qwen35", "qwen35moe")
-        several = self.arch == "gemma3n"
-        if several:
-            x = self.of_streams(x, own)
-        for i in range(0 if several else self.layers):
-            p = f"blk.{i}."
-            h = self.norm_if(x, p + "attn_norm")
-            mixed = list(self.mixed(h, i, p))
-            for o in mixed:
-                x = x + add * (o if sparse_norm else self.norm_if(o, p + "post_attention_norm"))
-            if mixed and p + "ffn_up.weight" not in t and p + "ffn_gate_inp.weight" not in t:
-                continue
-            if mixed:
-                h = self.norm_if(x, p + ("post_attention_norm" if sparse_norm else "ffn_norm"))
-            if self.arch == "gemma4":
-                x = self.last_of_gemma4(x, h, p, own if own is None else own[:, i])
-                continue
-            if p + "ffn_gate_inp.weight" in t:
-                x = x + add * self.experts(h, p)
-                continue
-            up = linear(h, p + "ffn_up")
-            if p + "ffn_gate.weight" in t:
-                up = self.act(linear(h, p + "ffn_gate")) * up
-            elif up.shape[1] == 2 * t[p + "ffn_down.weight"].shape[1]:
-                gate, up = np.split(up, 2, axis=1)
-                up = self.act(gate) * up
-            else:
-                up = self.act(up)
-            x = x + add * self.norm_if(linear(up, p + "ffn_down"), p + "post_ffw_norm")
-        x = self.norm(x, "token_embd_norm" if self.arch.startswith("lfm2") else "output_norm")
-        x = x @ t.get("output.weight", t["token_embd.weight"]).T + t.get("output.bias", 0.0)
+        p = f"blk.{i}."
+        h = self.norm_if(x, p + "attn_norm")
+        mixed = list(self.mixed(h, i, p))
+        for o in mixed:
+            x = x + add * (o if sparse_norm else self.norm_if(o, p + "post_attention_norm"))
+        if mixed and p + "ffn_up.weight" not in t and p + "ffn_gate_inp.weight" not in t:
+            return x
+        if mixed:
+            h = self.norm_if(x, p + ("post_attention_norm" if sparse_norm else "ffn_norm"))
+        if self.arch == "gemma4":
+            return self.last_of_gemma4(x, h, p, own if own is None else own[:, i])
+        if p + "ffn_gate_inp.weight" in t:
+            return x + add * self.experts(h, p)
+        up = linear(h, p + "ffn_up")
+        if p + "ffn_gate.weight" in t:
+            up = self.act(linear(h, p + "ffn_gate")) * up
+        elif up.shape[1] == 2 * t[p + "ffn_down.weight"].shape[1]:
+            gate, up = np.split(up, 2, axis=1)
+            up = self.act(gate) * up
+        else:
+            up = self.act(up)
+        return x + add * self.norm_if(linear(up, p + "ffn_down"), p + "post_ffw_norm")
+
+    def predict(self, tokens: list[int]) -> np.ndarray:
+        """What the layer that predicts further tokens says, of every token and the hidden state before it."""
+        p = f"blk.{self.layers}.nextn."
+        hidden = self.hidden(tokens)
+        before = np.concatenate([np.zeros_like(hidden[:1]), hidden[:-1]])
+        embedded = self.t["token_embd.weight"][tokens]
+        x = np.concatenate([self.norm(embedded, p + "enorm"), self.norm(before, p + "hnorm")], 1)
+        x = self.layer(self.linear(x, p + "eh_proj"), self.layers)
+        return self.norm(x, p + "shared_head_norm") @ self.head().T
+
+    def head(self):
+        return self.t.get("output.weight", self.t["token_embd.weight"])
+
+    def __call__(self, tokens: list[int]) -> np.ndarray:
+        t = self.t
+        x = self.hidden(tokens)
+        x = x @ self.head().T + t.get("output.bias", 0.0)
         return self.capped(x / self.key("logit_scale", 1.0), "final_logit_softcapping")

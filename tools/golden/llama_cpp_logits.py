@@ -44,7 +44,7 @@ DIFFERENT = {
 def seed_of(name: str) -> int:
     header = (OUT / name / "header.gguf").read_bytes()
     with tempfile.NamedTemporaryFile() as padded:
-        padded.write(header + bytes(2 << 20))
+        padded.write(header + bytes(4 << 20))
         padded.flush()
         return int(gguf.GGUFReader(padded.name).fields["golden.seed"].contents())
 

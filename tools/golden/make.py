@@ -25,6 +25,7 @@ import numpy as np
 import torch
 import transformers
 
+import predict
 from export import export, tensors
 from float64 import Float64
 from specs import CONTEXT, SPECS, VOCAB, Spec
@@ -91,8 +92,9 @@ def make(spec: Spec) -> None:
     ids = prompts()
     short = next(p for p in ids if len(p) == ALL_POSITIONS)
     model = build(spec)
+    layer = build(predict.one_layer(spec)) if spec.predicts is not None else None
     for seed in range(1, 2000):
-        file = tensors(spec, model, seed)
+        file = tensors(spec, model, seed, layer)
         continuation, worst = greedy(lambda t: logits_of(model, t), short, MIN_MARGIN)
         if worst <= MIN_MARGIN or len(set(continuation)) < MIN_DISTINCT:
             continue
@@ -102,6 +104,7 @@ def make(spec: Spec) -> None:
             check = Float64(whole)
             header = whole.read_bytes()[: gguf.GGUFReader(str(whole)).data_offset]
         answers = [check(tokens) for tokens in ids]
+        predicted = [check.predict(tokens) for tokens in ids] if layer else []
         exact, exact_worst = greedy(check, short, 0.0)
         if check.tie > MIN_TIE:
             break
@@ -113,9 +116,13 @@ def make(spec: Spec) -> None:
         got = logits_of(model, tokens)
         error = max(error, float(np.abs(got - want).max() / np.abs(want).max()))
         spread.append(got[-1].std())
-        rows = got if len(tokens) == ALL_POSITIONS else got[-1:]
-        entries.append({"tokens": tokens,
-                        "logits": [[float(str(v)) for v in row] for row in rows]})
+        wanted = slice(None) if len(tokens) == ALL_POSITIONS else slice(-1, None)
+        numbers = lambda rows: [[float(str(v)) for v in row] for row in rows[wanted]]
+        entries.append({"tokens": tokens, "logits": numbers(got)})
+        if layer:
+            got, want = predict.logits_of(spec, model, layer, file, tokens), predicted[len(entries) - 1]
+            error = max(error, float(np.abs(got - want).max() / np.abs(want).max()))
+            entries[-1]["predicted"] = numbers(got)
     if error > MAX_ERROR or exact != continuation:
         raise SystemExit(f"{spec.name}: float32 and float64 disagree (error {error:.2e})")
 

@@ -1,7 +1,7 @@
 """The golden models: which architecture, what it exercises, how it is called in `transformers`."""
 
 import math
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, dataclass, field, replace
 
 CONTEXT = 1024
 VOCAB = 160
@@ -29,6 +29,7 @@ class Spec:
     gains: dict = field(default_factory=dict)  # of kinds of tensors, instead of the usual ones
     tensors: dict = field(default_factory=dict)  # names of tensors in the file that are not the usual ones
     vocab: int = VOCAB  # prompts use the usual ids
+    predicts: dict | None = None  # a layer that predicts further tokens: what its configuration has otherwise
 
     @property
     def permuted(self) -> bool:
@@ -399,4 +400,19 @@ SPECS = (
                "attention.sliding_window_pattern": [True, True, False],
                "attention.head_count_kv": [2, 2, 1], "embedding_length_per_layer_input": 0,
                "attention.shared_kv_layers": 0, **MIXED_KEYS}, gains=AFTER),
+)
+
+
+def predicting(name: str, **otherwise) -> Spec:
+    """The same model with a layer that predicts further tokens."""
+    spec = next(spec for spec in SPECS if spec.name == name)
+    return replace(spec, name=f"{name}_mtp", keys={**spec.keys, "nextn_predict_layers": 1},
+                   predicts=otherwise)
+
+
+SPECS += (
+    predicting("qwen35", layer_types=["full_attention"]),
+    predicting("qwen3next", layer_types=["full_attention"]),
+    predicting("glm4moe", first_k_dense_replace=0, mlp_layer_types=["sparse"]),
+    predicting("deepseek_v3", first_k_dense_replace=0, mlp_layer_types=["sparse"]),
 )

@@ -33,10 +33,11 @@ const DENSE: [&str; 22] = [
 ];
 
 /// Models with states of fixed size, or whose layers share keys and values.
-const HYBRID: [&str; 6] = ["lfm2", "nemotron_h", "falcon_h1", "qwen35", "gemma3n", "gemma4"];
+const HYBRID: [&str; 7] =
+    ["lfm2", "nemotron_h", "falcon_h1", "qwen35", "qwen35_mtp", "gemma3n", "gemma4"];
 
 /// Models with experts, the last of them with states too.
-const EXPERTS: [&str; 23] = [
+const EXPERTS: [&str; 24] = [
     "qwen3moe",
     "qwen2moe",
     "olmoe",
@@ -44,6 +45,7 @@ const EXPERTS: [&str; 23] = [
     "granitemoe",
     "dots1",
     "glm4moe",
+    "glm4moe_mtp",
     "minimax_m2",
     "ernie4_5_moe",
     "phimoe",

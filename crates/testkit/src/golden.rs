@@ -7,7 +7,7 @@ use crate::{Rng, repository};
 use gguf::{Gguf, Tensor};
 
 /// More than the data of any of them.
-const ROOM: usize = 2 << 20;
+const ROOM: usize = 4 << 20;
 
 /// The file of the golden model `name`.
 ///

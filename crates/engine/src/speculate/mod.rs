@@ -16,6 +16,8 @@
 mod ahead;
 mod draft;
 mod gain;
+#[cfg(test)]
+mod golden;
 mod lookup;
 mod predict;
 
