@@ -283,7 +283,7 @@ impl<'e> Generation<'e> {
             if guessed > 0 {
                 speculator.alone().learn(right);
             }
-            speculator.observe(1, guessed > 0, sampled, start.elapsed());
+            speculator.observe(1, guessed, sampled, start.elapsed());
         }
         self.timings.generation += start.elapsed();
         Ok(None)

@@ -6,6 +6,7 @@
 //! peak as measured in the same run (see [`limits`]). Repetitions of different tests take turns,
 //! so that a change of the machine's mood shows in all of them.
 
+mod guesses;
 pub(crate) mod limits;
 mod measure;
 mod replicas;
@@ -16,10 +17,11 @@ use crate::error::Error;
 use crate::load;
 use crate::model_info::ModelInfo;
 use crate::profile::{self, Recorder};
+use crate::speculate::SpeculateArgs;
 use crate::synth;
 use crate::term::{self, note};
 use crate::tune::stored::{self, ProfileArgs};
-use arclight_engine::{LoadOptions, ModelFile, Sync};
+use arclight_engine::{LoadOptions, ModelFile, Speculation, Sync};
 use clap::{Args, ValueHint};
 use measure::{Bench, Measured, Test};
 use models::published::Published;
@@ -85,12 +87,17 @@ pub(crate) struct BenchArgs {
     /// How keys and values are kept
     #[arg(long, value_name = "TYPE", value_enum, default_value_t = KvArg::F16)]
     kv_type: KvArg,
+    /// Text that decoding with guesses continues [default: random tokens]
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    text: Option<PathBuf>,
+    #[command(flatten)]
+    speculate: SpeculateArgs,
     #[command(flatten)]
     tuned: ProfileArgs,
 }
 
 /// What needs a model.
-const NOT_WITH_LIMITS: [&str; 16] = [
+const NOT_WITH_LIMITS: [&str; 19] = [
     "model",
     "synth",
     "prompt",
@@ -107,6 +114,9 @@ const NOT_WITH_LIMITS: [&str; 16] = [
     "huge_pages",
     "profile_file",
     "untuned",
+    "text",
+    "speculate",
+    "draft_model",
 ];
 
 const EXAMPLES: &str = "\
@@ -121,6 +131,7 @@ Examples:
   arclight bench model.gguf -p 0 --report          which node or thread decoding waits for
   arclight bench model.gguf -n 64 --profile out.json   which operators take the time
   arclight bench model.gguf -d 0,4096 -b 1,8 -o csv
+  arclight bench model.gguf --speculate lookup --text edit.txt   what guesses gain
   arclight bench --limits                          what the machine does at best";
 
 /// Runs the command.
@@ -132,10 +143,19 @@ pub(crate) fn run(args: &BenchArgs) -> Result<(), Error> {
         return Err(Error::Usage("--report has no CSV form: use -o md or -o json".to_owned()));
     }
     let tests = tests(args)?;
+    let speculation = args.speculate.speculation()?;
     let file = match &args.synth {
         Some(model) => synth::in_memory(model, synth::DEFAULT_SEED)?,
         None => load::open(&args.model, false)?,
     };
+    match speculation {
+        Speculation::Off if args.text.is_some() => {
+            let why = "--text is continued with guesses: say which with --speculate";
+            return Err(Error::Usage(why.to_owned()));
+        }
+        Speculation::Off => {}
+        speculation => return guesses::run(args, &file, &speculation),
+    }
     let info = check(&file, &tests)?;
     let mut recorder = args.profile.as_deref().map(Recorder::create).transpose()?;
     let mut tables = Vec::new();

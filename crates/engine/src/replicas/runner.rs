@@ -352,7 +352,7 @@ impl Runner {
         }
         if let Some(speculator) = self.speculator.as_mut().filter(|_| answering == tokens) {
             let generated = (self.done.generated_tokens - generated) as usize;
-            speculator.observe(shares.len(), guesses > 0, generated, start.elapsed());
+            speculator.observe(shares.len(), guesses, generated, start.elapsed());
         }
         for Share { request, sequence, .. } in wrong {
             let request = &mut running[request];

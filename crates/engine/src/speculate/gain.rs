@@ -23,6 +23,9 @@ const PLAIN_EVERY: u32 = 64;
 const TRY_EVERY: u32 = 32;
 const TRY_AT_MOST: u32 = 2048;
 
+/// What a guessed token costs before it is measured, as a part of a step without guesses.
+pub(super) const COST: f64 = 0.05;
+
 /// By how much guesses have to be ahead, or behind, for a change.
 const MARGIN: f64 = 0.02;
 
@@ -36,6 +39,8 @@ pub(super) struct Gain {
 struct Rates {
     plain: Rate,
     guessing: Rate,
+    /// Seconds that each guessed token has added to a step.
+    token: f64,
     /// Whether guesses have lost, and steps since that was last tried.
     lost: bool,
     since: u32,
@@ -74,8 +79,17 @@ impl Gain {
         self.rates(texts).wants()
     }
 
-    /// A step of `texts` texts gave so many tokens.
-    pub(super) fn observe(&mut self, texts: usize, guessed: bool, tokens: usize, time: Duration) {
+    /// What a guessed token takes, as a part of a step of `texts` texts without guesses.
+    pub(super) fn cost(&mut self, texts: usize) -> f64 {
+        let Rates { plain, guessing, token, .. } = self.rates(texts);
+        match plain.steps.min(guessing.steps) {
+            0 => COST,
+            _ => (*token / plain.seconds).clamp(0.0, 2.0),
+        }
+    }
+
+    /// A step of `texts` texts with so many guessed tokens gave so many.
+    pub(super) fn observe(&mut self, texts: usize, guessed: usize, tokens: usize, time: Duration) {
         self.rates(texts).observe(guessed, tokens, time);
     }
 }
@@ -90,7 +104,12 @@ impl Rates {
         }
     }
 
-    fn observe(&mut self, guessed: bool, tokens: usize, time: Duration) {
+    fn observe(&mut self, guesses: usize, tokens: usize, time: Duration) {
+        let guessed = guesses > 0;
+        if guessed && self.plain.steps > 0 {
+            let more = (time.as_secs_f64() - self.plain.seconds) / guesses as f64;
+            self.token += (more - self.token) * if self.token == 0.0 { 1.0 } else { NEW };
+        }
         let rate = if guessed { &mut self.guessing } else { &mut self.plain };
         rate.add(tokens, time);
         let (Some(guessing), Some(plain)) = (self.guessing.per_second(), self.plain.per_second())
@@ -138,7 +157,7 @@ mod tests {
             let guess = gain.wants(1);
             of += usize::from(guess);
             let (tokens, time) = if guess { (tokens, cost) } else { (1, 1.0) };
-            gain.observe(1, guess, tokens, Duration::from_secs_f64(time / 100.0));
+            gain.observe(1, usize::from(guess), tokens, Duration::from_secs_f64(time / 100.0));
         }
         of
     }
@@ -156,13 +175,27 @@ mod tests {
     }
 
     #[test]
+    fn what_a_token_costs_is_measured() {
+        let mut gain = Gain::default();
+        assert_eq!(gain.cost(1), COST);
+        for at in 0..100 {
+            let guesses = at % 4;
+            let time = Duration::from_secs_f64((1.0 + 0.2 * guesses as f64) / 100.0);
+            gain.observe(1, guesses, 1, time);
+        }
+        assert!((gain.cost(1) - 0.2).abs() < 0.02, "{}", gain.cost(1));
+        assert_eq!(gain.cost(16), COST);
+    }
+
+    #[test]
     fn each_number_of_texts_has_rates_of_its_own() {
         let mut gain = Gain::default();
         for _ in 0..100 {
             for (texts, cost) in [(1, 1.2), (16, 4.0)] {
                 let guess = gain.wants(texts);
                 let (tokens, time) = if guess { (2 * texts, cost) } else { (texts, 1.0) };
-                gain.observe(texts, guess, tokens, Duration::from_secs_f64(time / 100.0));
+                let time = Duration::from_secs_f64(time / 100.0);
+                gain.observe(texts, usize::from(guess), tokens, time);
             }
         }
         assert!(gain.wants(1) && !gain.wants(16));
@@ -174,7 +207,7 @@ mod tests {
         let mut gain = Gain::default();
         for _ in 0..50 {
             assert!(gain.wants(1), "nothing is known of guesses");
-            gain.observe(1, false, 1, Duration::from_millis(10));
+            gain.observe(1, 0, 1, Duration::from_millis(10));
         }
     }
 }

@@ -2,8 +2,8 @@
 
 use super::ahead::Text;
 
-/// Tokens that must stand there again for what followed them to be a guess.
-const AGAIN: std::ops::RangeInclusive<usize> = 2..=4;
+/// Tokens that must stand there again for what followed them to be a guess, at least, and as many as are compared.
+const AGAIN: std::ops::RangeInclusive<usize> = 2..=16;
 
 /// Guesses what followed the last tokens when they stood there before.
 pub(super) fn guess(text: &mut Text<'_>) {
@@ -14,15 +14,17 @@ pub(super) fn guess(text: &mut Text<'_>) {
 /// What followed the last tokens when as many as possible of them stood there before, at most `most`;
 /// of several places the last.
 fn lookup(tokens: &[u32], most: usize) -> Vec<u32> {
-    for len in AGAIN.rev().filter(|_| most > 0) {
-        let Some(before) = tokens.len().checked_sub(len + 1) else { continue };
-        let last = &tokens[tokens.len() - len..];
-        if let Some(at) = (0..=before).rev().find(|&at| tokens[at..at + len] == *last) {
-            let next = &tokens[at + len..];
-            return next[..next.len().min(most)].to_vec();
-        }
+    let ends = 1..tokens.len(); // of what stood there before
+    let alike = |end: usize| {
+        let before = tokens[..end].iter().rev();
+        let pairs = before.zip(tokens.iter().rev()).take(*AGAIN.end());
+        pairs.take_while(|(before, last)| before == last).count()
+    };
+    let best = ends.map(|end| (alike(end), end)).max();
+    match best.filter(|(alike, _)| alike >= AGAIN.start()) {
+        Some((_, end)) => tokens[end..].iter().take(most).copied().collect(),
+        None => Vec::new(),
     }
-    Vec::new()
 }
 
 #[cfg(test)]

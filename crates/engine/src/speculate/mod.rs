@@ -163,9 +163,10 @@ impl Speculator {
         let guessing = texts.iter().filter(|text| text.room > 0).count();
         let most = self.most.min((ROWS / guessing.max(1)).saturating_sub(1));
         let wanted = guessing > 0 && self.gain.as_mut().is_none_or(|gain| gain.wants(guessing));
+        let cost = self.gain.as_mut().map_or(gain::COST, |gain| gain.cost(guessing));
         for text in texts.iter_mut() {
             let most = if wanted { most.min(text.room) } else { 0 };
-            text.ahead.begin(most);
+            text.ahead.begin(most, cost);
         }
         match &mut self.source {
             Source::Lookup => texts.iter_mut().for_each(lookup::guess),
@@ -203,8 +204,9 @@ impl Speculator {
         made
     }
 
-    /// A step without tokens of prompts took so long and gave so many tokens of `texts` texts.
-    pub(crate) fn observe(&mut self, texts: usize, guessed: bool, tokens: usize, step: Duration) {
+    /// A step without tokens of prompts, but with so many guessed ones, took so long and gave so many tokens of
+    /// `texts` texts.
+    pub(crate) fn observe(&mut self, texts: usize, guessed: usize, tokens: usize, step: Duration) {
         if let Some(gain) = &mut self.gain {
             gain.observe(texts, guessed, tokens, self.took + step);
         }
