@@ -21,6 +21,8 @@ pub struct Published {
     pub shape: Shape,
     /// What its tensors are stored as.
     pub mix: Mix,
+    /// Whether its file has the layer that predicts further tokens.
+    pub predicts: bool,
 }
 
 impl Published {
@@ -30,26 +32,35 @@ impl Published {
     /// # Panics
     /// When the shape is none of [`SHAPES`] and its family cannot have it.
     pub fn build(&self, shares: impl Into<Shares>) -> Model {
+        self.try_build(shares, false).expect("published shapes are of their families")
+    }
+
+    /// Its graph, and with `predicts` what predicts further tokens.
+    fn try_build(&self, shares: impl Into<Shares>, predicts: bool) -> Result<Model, Error> {
         let (mut w, mut bytes) = (Writer::new(), Vec::new());
         self.write_metadata(self.shape.title, &mut w);
         w.write_to(&mut bytes).expect("a vector takes everything");
         let gguf = Gguf::parse(&bytes).expect("what was just written can be read");
-        let Shape { vocab, tied, optional, .. } = self.shape;
+        let Shape { vocab, tied, optional, layers, .. } = self.shape;
+        let last_norm = format!("blk.{layers}.nextn.shared_head_norm.weight");
+        let mut extras = vec![last_norm.as_str()];
+        extras.extend((!tied).then_some("output.weight"));
         let outline = Outline {
             metadata: gguf.metadata(),
             vocab,
             ty: &|name, cols| fit(self.mix.of(name, &self.shape), cols),
             of_layers: optional,
-            extras: if tied { &[] } else { &["output.weight"] },
+            extras: &extras,
             values: &self.shape.values(),
-            predicts: false,
+            predicts,
         };
-        outline.build(shares).expect("published shapes are of their families")
+        outline.build(shares)
     }
 
     /// The tensors of its file.
     pub fn tensors(&self) -> Vec<TensorSpec> {
-        self.build(1).graph.tensors().to_vec()
+        let model = self.try_build(1, self.predicts).expect("it was built when it was named");
+        model.graph.tensors().to_vec()
     }
 
     /// The metadata of its file, but for the vocabulary. `name` becomes `general.name`.
@@ -65,7 +76,7 @@ impl Published {
             .kv(key("attention.layer_norm_rms_epsilon"), s.norm_eps)
             .kv(key("rope.freq_base"), s.rope_theta);
         for (name, size) in [
-            ("block_count", s.layers),
+            ("block_count", s.layers + usize::from(self.predicts)),
             ("embedding_length", s.hidden),
             ("feed_forward_length", s.ffn),
             ("attention.head_count", s.heads),
@@ -76,6 +87,9 @@ impl Published {
             if s.more.iter().all(|(more, _)| *more != name) {
                 w.kv(key(name), size as u32);
             }
+        }
+        if self.predicts {
+            w.kv(key("nextn_predict_layers"), 1u32);
         }
         for (name, value) in s.more {
             match *value {
@@ -123,6 +137,9 @@ impl fmt::Display for Published {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Shape { name, layers, .. } = self.shape;
         f.write_str(name)?;
+        if self.predicts {
+            f.write_str("+mtp")?;
+        }
         if SHAPES.iter().all(|known| (known.name, known.layers) != (name, layers)) {
             write!(f, "/{layers}")?;
         }
@@ -141,6 +158,10 @@ impl std::str::FromStr for Published {
                 (shape, Some(layers.parse().map_err(|_| Error::NotShapeAndType)?))
             }
         };
+        let (shape, predicts) = match shape.strip_suffix("+mtp") {
+            Some(shape) => (shape, true),
+            None => (shape, false),
+        };
         let unknown = |what, name: &str, known: &[&str]| {
             let (name, known) = (name.to_owned(), known.join(", "));
             Error::NotPublished { what, name, known }
@@ -153,7 +174,11 @@ impl std::str::FromStr for Published {
         let known: Vec<&str> = known.iter().map(String::as_str).collect();
         let at = known.iter().position(|name| name.eq_ignore_ascii_case(mix));
         let mix = mixes[at.ok_or_else(|| unknown("type", mix, &known))?];
-        Ok(Published { shape, mix })
+        let published = Published { shape, mix, predicts };
+        if predicts {
+            published.try_build(1, true)?;
+        }
+        Ok(published)
     }
 }
 
@@ -168,7 +193,7 @@ pub fn help() -> String {
     let mix = Mix::plain(TensorType::Q4_0.info());
     // Every command makes its help when it starts, so only the first two layers of a kind are made.
     let bytes = |shape: Shape, layers: usize| -> usize {
-        let model = Published { shape: Shape { layers, ..shape }, mix };
+        let model = Published { shape: Shape { layers, ..shape }, mix, predicts: false };
         model.tensors().iter().map(TensorSpec::bytes).sum()
     };
     for shape in SHAPES {
@@ -190,7 +215,8 @@ pub fn help() -> String {
     let mixes = mix_names().join(", ");
     text + &format!(
         "\nTypes:\n  {mixes}\n  (files of 5 bits and fewer have a Q6_K head, as published ones do)\n\n\
-         SHAPE/N:TYPE is a model of the first N layers, for machines with little memory.\n"
+         SHAPE/N:TYPE is a model of the first N layers, for machines with little memory.\n\
+         SHAPE+mtp:TYPE has the layer that predicts further tokens, where the family has one.\n"
     )
 }
 
@@ -227,6 +253,9 @@ mod tests {
         assert_eq!(params("gpt-oss-120b:f32"), 116_829_156_672);
         assert_eq!(params("deepseek-v2-lite:f32"), 15_706_484_224);
         assert_eq!(params("deepseek-v3:f32"), 671_026_419_200);
+        // The card counts 14 billion more, of which 1.9 are embedding and head again.
+        let further = params("deepseek-v3+mtp:f32") - params("deepseek-v3:f32");
+        assert_eq!(further / 100_000_000, 116);
         assert_eq!(params("lfm2-1.2b:f32"), 1_170_340_608);
         assert_eq!(params("granite4-h-tiny:f32"), 6_939_037_248);
         // Of 4.3 billion, without the 420 million that see images.
@@ -255,10 +284,26 @@ mod tests {
     }
 
     #[test]
+    fn models_with_a_layer_that_predicts_are_named() {
+        let with = model("tiny-hybrid+mtp:q8_0");
+        assert_eq!(with.to_string(), "tiny-hybrid+mtp:q8_0");
+        let names: Vec<String> = with.tensors().into_iter().map(|t| t.name).collect();
+        assert!(
+            names.iter().any(|name| name == "blk.4.nextn.shared_head_norm.weight"),
+            "{names:?}"
+        );
+        let error = "qwen3-0.6b+mtp:q4_0".parse::<Published>().unwrap_err().to_string();
+        assert!(
+            error.contains("no layers that predict") || error.contains("not supported"),
+            "{error}"
+        );
+    }
+
+    #[test]
     fn graphs_of_all_shapes_need_no_weights() {
         let mix = model("tiny:q4_0").mix;
         for shape in SHAPES {
-            let published = Published { shape, mix };
+            let published = Published { shape, mix, predicts: false };
             let tensors = published.tensors();
             let matrix = |t: &&TensorSpec| t.rows > 1 && !crate::is_vector(&t.name);
             let file: usize = tensors.iter().filter(matrix).map(TensorSpec::bytes).sum();
