@@ -51,7 +51,7 @@ impl FromStr for What {
 pub(crate) struct SpeculateArgs {
     /// Guess tokens ahead, to compute several in a step: the same answers, sooner. From the text so far
     /// (lookup), by the model's own layer for it (mtp), or by --draft-model (draft); with :N at most N
-    /// tokens [default: 8, of mtp 3]. Guessing stops where it loses
+    /// tokens [default: 8, of mtp 5]. Guessing stops where it loses
     #[arg(long, value_name = "WHAT[:N]")]
     speculate: Option<What>,
     /// Smaller model of the same vocabulary that guesses
@@ -69,7 +69,7 @@ impl SpeculateArgs {
         match (self.speculate.map(|what| what.kind), &self.draft_model) {
             (None, None) => Ok(Speculation::Off),
             (Some(Kind::Lookup), None) => Ok(Speculation::Lookup(most(8))),
-            (Some(Kind::Predict), None) => Ok(Speculation::Predict(most(3))),
+            (Some(Kind::Predict), None) => Ok(Speculation::Predict(most(5))),
             (Some(Kind::Draft) | None, Some(path)) => {
                 Ok(Speculation::Draft(Arc::new(ModelFile::open(path)?), most(8)))
             }

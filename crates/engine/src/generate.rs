@@ -243,6 +243,7 @@ impl<'e> Generation<'e> {
         let known = self.tokens.len() - computed;
         let room = self.left.min(context + 1 - self.first - self.tokens.len());
         self.guess(room.saturating_sub(1))?;
+        let guessing = start.elapsed();
         let limits = self.engine.limits();
         let most = limits.outputs.min(limits.tokens + 1 - known) - 1;
         let mut batch = self.tokens[computed..].to_vec();
@@ -283,7 +284,7 @@ impl<'e> Generation<'e> {
             if guessed > 0 {
                 speculator.alone().learn(right);
             }
-            speculator.observe(1, guessed, sampled, start.elapsed());
+            speculator.observe(1, guessed, sampled, start.elapsed() - guessing);
         }
         self.timings.generation += start.elapsed();
         Ok(None)
