@@ -18,7 +18,7 @@ def _sizes(model: Model) -> tuple[int, int, int, int]:
     return size(False) + size(True), size(False), size(True) // max(n, 1), n
 
 
-def _metadata(w: gguf.GGUFWriter, model: Model, vocab: Vocab, quantised: bool) -> None:
+def _metadata(w: gguf.GGUFWriter, model: Model, vocab: Vocab, quantised: bool, rotary: int | None = None) -> None:
     c = model.c
     w.add_name("Arclight demo")
     w.add_description("A tiny story and chat model, trained from scratch on generated text")
@@ -41,7 +41,7 @@ def _metadata(w: gguf.GGUFWriter, model: Model, vocab: Vocab, quantised: bool) -
     w.add_key_length(c.head_dim)
     w.add_value_length(c.head_dim)
     w.add_layer_norm_rms_eps(c.eps)
-    w.add_rope_dimension_count(c.head_dim)
+    w.add_rope_dimension_count(rotary or c.head_dim)
     w.add_rope_freq_base(c.theta)
     # As in Qwen's own files: a turn ends with <|im_end|>, a plain document with
     # <|endoftext|>, which engines know as an end by its name and its control type.

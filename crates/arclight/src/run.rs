@@ -79,6 +79,7 @@ const DEMO_PROMPT: &str = "Once upon a time";
 /// Runs the command.
 pub(crate) fn run(args: &RunArgs) -> Result<(), Error> {
     let params = args.sampler.params()?;
+    let speculation = args.speculate.speculation()?;
     if !args.chat && (args.template.system.is_some() || args.template.no_think) {
         let text = "--system and --no-think are for chat templates: add --chat";
         return Err(Error::Usage(text.to_owned()));
@@ -94,7 +95,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Error> {
     }
     let options = args.machine.options_at_start(&file, args.quiet)?;
     let options = LoadOptions { context: args.ctx, stats: args.report, ..options };
-    let mut loaded = load::load(&file, &options, &args.speculate.speculation()?)?;
+    let mut loaded = load::load(&file, &options, &speculation)?;
     drop(file);
     let tokens = encode(args, &loaded, &prompt)?;
     if !args.quiet {

@@ -27,7 +27,9 @@ impl<'a> LayerListing<'a> {
     /// residual sum) is listed with it.
     pub fn new(graph: &'a Graph, plan: &Plan, variant: Variant, layer: usize) -> LayerListing<'a> {
         let mut buffers = Buffers::new(graph.nodes, graph.vocab);
-        let instrs = lower(graph, variant, graph.model_ops(), &mut buffers);
+        let predicting = graph.predicting_ops().filter(|_| variant.predicts);
+        let ops = predicting.unwrap_or_else(|| graph.model_ops());
+        let instrs = lower(graph, variant, ops, &mut buffers);
         let stages: Vec<Stage> = compile(instrs, &buffers, graph.nodes, plan.sync)
             .into_iter()
             .filter(|s| s.instrs.last().is_some_and(|i| i.layer == Some(layer)))

@@ -3,7 +3,7 @@
 use arclight_models as models;
 use gguf::{Gguf, TensorType};
 use graph::{Gather, LayerListing, Plan, PlanGroup, Shares, Sync, Variant};
-use testkit::TinyModel;
+use testkit::{Predicts, TinyModel};
 use topology::CpuId;
 
 fn plan(nodes: usize) -> Plan {
@@ -82,6 +82,33 @@ fn a_recurrence_costs_a_local_wait_and_a_norm_over_nodes_makes_one_global() {
             let (all, global) = listing(2).waits();
             let wanted = if nodes == 1 { (wanted.0, 0) } else { wanted };
             assert_eq!((all, global), wanted, "{} on {nodes} nodes", model.arch);
+        }
+    }
+}
+
+#[test]
+fn a_layer_that_predicts_has_a_local_wait_and_a_global_one_more_than_others() {
+    for (model, others) in [
+        (TinyModel::qwen35(TensorType::Q4_0), (5, 2)),
+        (TinyModel { arch: "glm4moe", ..TinyModel::dots1(TensorType::Q4_0, 192) }, (6, 2)),
+    ] {
+        let model = TinyModel { predicts: Some(Predicts::Noise), layers: 4, ..model };
+        let bytes = model.gguf();
+        for nodes in [1, 2, 3, 8] {
+            let gguf = Gguf::parse(&bytes).unwrap();
+            let built = models::build_predicting(&gguf, nodes).unwrap();
+            let predicting = Variant { predicts: true, ..Variant::DECODE };
+            let of = |variant, layer| {
+                LayerListing::new(&built.graph, &plan(nodes), variant, layer).waits()
+            };
+            let (all, global) = of(predicting, 4);
+            // The embedding, whose rows threads share, and the sum of both halves.
+            let wanted = (others.0 + 2, if nodes == 1 { 0 } else { others.1 + 1 });
+            assert_eq!((all, global), wanted, "{} on {nodes} nodes", model.arch);
+            // What the model does is the same with it and without.
+            let without = models::build(&gguf, nodes).unwrap().graph;
+            let model = LayerListing::new(&without, &plan(nodes), Variant::DECODE, 3).waits();
+            assert_eq!(of(Variant::DECODE, 3), model);
         }
     }
 }

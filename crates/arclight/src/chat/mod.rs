@@ -93,11 +93,12 @@ fn no_template() -> Error {
 /// Runs the command.
 pub(crate) fn run(args: &ChatArgs) -> Result<(), Error> {
     let params = args.sampler.params()?;
+    let speculation = args.speculate.speculation()?;
     interrupt::install();
     let file = load::open(&args.model, false)?;
     require_template(&file)?;
     let options = LoadOptions { context: args.ctx, ..args.machine.options_at_start(&file, false)? };
-    let mut loaded = load::load(&file, &options, &args.speculate.speculation()?)?;
+    let mut loaded = load::load(&file, &options, &speculation)?;
     drop(file);
     loaded.report();
     note!("Type a message, or /help. Ctrl-C stops an answer, Ctrl-D ends the conversation.");

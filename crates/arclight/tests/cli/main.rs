@@ -11,6 +11,7 @@ mod quantize;
 mod report;
 mod run;
 mod serve;
+mod speculate;
 mod support;
 mod sync;
 mod tools;

@@ -1,12 +1,8 @@
 //! `plan`: machines that come with it, from files, and the one at hand.
 
-use crate::support::{FILES, fails, run, succeeds};
+use crate::support::{FILES, fails, json, run, succeeds};
 use serde_json::Value;
 use std::path::PathBuf;
-
-fn json(args: &[&str]) -> Value {
-    serde_json::from_str(&succeeds(args)).expect("JSON")
-}
 
 fn file(name: &str, text: &str) -> PathBuf {
     let path = FILES.path().join(name);

@@ -106,3 +106,9 @@ pub(crate) fn synth(model: &str) -> String {
     succeeds(&["synth", model, "-o", &path]);
     path
 }
+
+/// Runs the program and reads its output.
+#[track_caller]
+pub(crate) fn json(args: &[&str]) -> serde_json::Value {
+    serde_json::from_str(&succeeds(args)).expect("JSON")
+}

@@ -1,11 +1,7 @@
 //! `synth`, `inspect`, `graph`, `topo`, `bench`, `perplexity`, `completions`.
 
-use crate::support::{fails, file, run, succeeds, synth, tiny};
+use crate::support::{fails, file, json, run, succeeds, synth, tiny};
 use serde_json::{Value, json as value};
-
-fn json(args: &[&str]) -> Value {
-    serde_json::from_str(&succeeds(args)).expect("JSON")
-}
 
 #[test]
 fn a_synthetic_model_can_be_looked_at_and_run() {
