@@ -36,9 +36,13 @@ use std::fmt;
 /// drafts that are refused.
 const ROLLBACK: usize = 64;
 
+/// Windows at ends of prompts and of sequences that stay in the prefix cache beside those that sequences hold, at
+/// least: for another answer to a prompt, and for a next turn without what the last one thought.
+const WINDOWS: usize = 2;
+
 /// The pages that a class needs for `sequences` of up to `room.context` tokens, `room.tokens` together,
 /// in steps of up to `step` tokens over all of them. One more is for a copy of a page that is shared
-/// with the prefix cache. Of fixed states each sequence has one, another before a guess and one that the
+/// with the prefix cache, and with a window some are for [`WINDOWS`]. Of fixed states each sequence has one, another before a guess and one that the
 /// step makes; the others are for snapshots in the prefix cache: those at every `interval`th token, and those at
 /// the ends of prompts and answers.
 pub(crate) fn pages(
@@ -57,7 +61,8 @@ pub(crate) fn pages(
     // Between steps a sequence holds up to window + ROLLBACK - 1 tokens, which may begin at the end of
     // a page. A step adds its tokens, and a page more for each sequence that begins one.
     let held = (window + ROLLBACK - 2).div_ceil(KV_PAGE) + 1;
-    all.min((held + 1) * sequences + step / KV_PAGE + 1)
+    let kept = WINDOWS + sequences / 2;
+    all.min((held + 1) * sequences + kept * window.div_ceil(KV_PAGE) + step / KV_PAGE + 1)
 }
 
 /// A sequence of tokens of which layers keep something.
@@ -382,6 +387,10 @@ impl KvCache {
                 known.at = node;
             }
         }
+        let entry = &self.slots[slot];
+        if entry.len - tokens.len() < entry.mark && entry.mark <= entry.len {
+            self.see_window(slot, entry.mark);
+        }
         self.take_checkpoint(slot);
         self.drop_coming(slot);
         let entry = &mut self.slots[slot];
@@ -395,6 +404,22 @@ impl KvCache {
             }
         }
         Ok(())
+    }
+
+    /// A sequence that goes on behind the first `len` tokens of this one, which end a page, is likely: what it will see
+    /// of them behind a window stays longer than other pages.
+    fn see_window(&mut self, slot: usize, len: usize) {
+        let Some(known) = &self.slots[slot].known else { return };
+        let (full, pages) = (known.tokens.len() / KV_PAGE, len / KV_PAGE);
+        let mut at = self.prefixes.above(known.at, full - pages);
+        let needs = |pool: &Pool| pool.keep().window().map_or(pages, |_| pool.needs(len) / KV_PAGE);
+        let firsts: Vec<usize> = self.pools.iter().map(needs).collect();
+        for page in (firsts.iter().copied().min().unwrap_or(pages)..pages).rev() {
+            for (class, _) in firsts.iter().enumerate().filter(|(_, first)| **first <= page) {
+                self.prefixes.see(at, class);
+            }
+            at = self.prefixes.above(at, 1);
+        }
     }
 
     /// Forgets the tokens after the first `len`, and as many before as it takes to find all that the next
@@ -441,6 +466,8 @@ impl KvCache {
         if let Some(last) = self.publish(slot) {
             self.queue(last);
         }
+        let whole = self.slots[slot].len / KV_PAGE * KV_PAGE;
+        self.see_window(slot, whole);
         // Who may ask for it, gives pages names.
         if let (Some(known), Some(_)) = (&self.slots[slot].known, self.root_name()) {
             self.slots[slot].left = known.tokens.clone();

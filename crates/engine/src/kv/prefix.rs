@@ -6,7 +6,8 @@
 //! hold fewer tokens, the end of a sequence. A prompt's beginning is found to the token: of a page
 //! that agrees in part, the part is used, from a copy.
 //!
-//! What was used longest ago goes first, and only leaves go, so a beginning outlives what follows.
+//! What was used longest ago goes first, and only leaves go, so a beginning outlives what follows. Of a class with a
+//! window any page may go, and those go first which no end of a prompt or of a sequence sees: others go on from there.
 //! Pages that sequences hold too are passed over: to give them up would free nothing.
 
 use super::pages::Pool;
@@ -29,6 +30,8 @@ struct Node {
     name: Option<Name>,
     tokens: Vec<u32>,           // 1 to KV_PAGE; none at the root
     pages: Vec<Option<PageId>>, // [class]
+    /// By class, whether a sequence is likely to go on that sees this page.
+    seen: Vec<bool>,
     children: usize,
     /// Sequences that go on from here.
     pins: usize,
@@ -52,8 +55,8 @@ pub(super) struct Prefixes {
     /// Leaves by last use.
     leaves: BTreeSet<(u64, NodeId)>,
     /// By class whose pages nodes may lack (behind a window, or where no snapshot was made of a state):
-    /// the nodes that have its page, by last use.
-    windowed: Vec<Option<BTreeSet<(u64, NodeId)>>>,
+    /// the nodes that have its page, those that are seen last, by last use.
+    windowed: Vec<Option<BTreeSet<(bool, u64, NodeId)>>>,
     clock: u64,
 }
 
@@ -62,12 +65,13 @@ impl Prefixes {
     pub(super) fn new(classes: impl Iterator<Item = Keep>) -> Prefixes {
         let lacking = |keep| (keep != Keep::All).then(BTreeSet::new);
         let windowed: Vec<_> = classes.map(lacking).collect();
-        let pages = vec![None; windowed.len()];
+        let (pages, seen) = (vec![None; windowed.len()], vec![false; windowed.len()]);
         let root = Node {
             parent: ROOT,
             name: None,
             tokens: Vec::new(),
             pages,
+            seen,
             children: 0,
             pins: 1,
             used: 0,
@@ -148,9 +152,12 @@ impl Prefixes {
             if self.leaves.remove(&(old, id)) {
                 self.leaves.insert((new, id));
             }
-            for nodes in self.windowed.iter_mut().flatten() {
-                if nodes.remove(&(old, id)) {
-                    nodes.insert((new, id));
+            let seen = &self.nodes[id.0 as usize].seen;
+            for (nodes, &seen) in self.windowed.iter_mut().zip(seen) {
+                if let Some(nodes) = nodes
+                    && nodes.remove(&(seen, old, id))
+                {
+                    nodes.insert((seen, new, id));
                 }
             }
             self.nodes[id.0 as usize].used = new;
@@ -189,6 +196,7 @@ impl Prefixes {
             name: self.node(parent).name.map(|name| name.then(tokens)),
             tokens: tokens.to_vec(),
             pages: vec![None; pools.len()],
+            seen: vec![false; pools.len()],
             children: 0,
             pins: 0,
             used: self.clock,
@@ -216,13 +224,24 @@ impl Prefixes {
     /// Gives a node the pages that it lacks.
     pub(super) fn complete(&mut self, id: NodeId, pages: &[Option<PageId>], pools: &mut [Pool]) {
         let node = &mut self.nodes[id.0 as usize];
-        let own = node.pages.iter_mut().zip(pages).zip(pools).zip(&mut self.windowed);
-        for (((own, &page), pool), windowed) in own {
+        let own = node.pages.iter_mut().zip(&node.seen).zip(pages).zip(pools);
+        for ((((own, &seen), &page), pool), windowed) in own.zip(&mut self.windowed) {
             if let (None, Some(page)) = (*own, page) {
                 pool.cache(page);
                 *own = Some(page);
-                windowed.iter_mut().for_each(|nodes| _ = nodes.insert((node.used, id)));
+                windowed.iter_mut().for_each(|nodes| _ = nodes.insert((seen, node.used, id)));
             }
+        }
+    }
+
+    /// A sequence is likely to go on that sees this node's page of a class.
+    pub(super) fn see(&mut self, id: NodeId, class: usize) {
+        let node = &mut self.nodes[id.0 as usize];
+        if let Some(nodes) = &mut self.windowed[class]
+            && nodes.remove(&(node.seen[class], node.used, id))
+        {
+            node.seen[class] = true;
+            nodes.insert((true, node.used, id));
         }
     }
 
@@ -231,11 +250,14 @@ impl Prefixes {
         let node = &mut self.nodes[id.0 as usize];
         let (parent, used) = (node.parent, node.used);
         let tokens = std::mem::take(&mut node.tokens);
+        let seen = std::mem::take(&mut node.seen);
         node.name = None;
         for (page, pool) in node.pages.iter_mut().zip(&mut *pools) {
             page.take().into_iter().for_each(|page| pool.forget(page));
         }
-        self.windowed.iter_mut().flatten().for_each(|nodes| _ = nodes.remove(&(used, id)));
+        for (nodes, seen) in self.windowed.iter_mut().zip(seen) {
+            nodes.iter_mut().for_each(|nodes| _ = nodes.remove(&(seen, used, id)));
+        }
         self.leaves.remove(&(used, id));
         self.children.remove(&(parent, tokens));
         self.unused.push(id);
@@ -289,12 +311,14 @@ impl Prefixes {
             let oldest = self.leaves.iter().map(|leaf| leaf.1).find(|id| idle(*id));
             return oldest.map(|id| self.remove(id, pools)).is_some();
         };
-        let Some((used, id)) = nodes.iter().copied().find(|(_, id)| idle(*id)) else {
+        let Some(key) = nodes.iter().copied().find(|(_, _, id)| idle(*id)) else {
             return false;
         };
-        let page = self.nodes[id.0 as usize].pages[class].take();
-        page.into_iter().for_each(|page| pools[class].forget(page));
-        self.windowed[class].iter_mut().for_each(|nodes| _ = nodes.remove(&(used, id)));
+        let id = key.2;
+        let node = &mut self.nodes[id.0 as usize];
+        node.pages[class].take().into_iter().for_each(|page| pools[class].forget(page));
+        node.seen[class] = false;
+        self.windowed[class].iter_mut().for_each(|nodes| _ = nodes.remove(&key));
         self.remove_if_spent(id, pools);
         true
     }

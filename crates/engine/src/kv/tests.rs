@@ -66,9 +66,46 @@ fn windows_need_no_more_than_they_span() {
     assert_eq!(pages(None, each(4096, 3), 3, (512, 1024)), 3 * 128 + 1);
     let together = |tokens| pages(None, Room { context: 4096, tokens }, 3, (512, 1024));
     assert_eq!([together(0), together(5000), together(1 << 20)], [129, 158, 385]);
-    // 4096 + 64 - 1 tokens lie in 131 pages at most; a sequence begins one, a step fills 16.
-    assert_eq!(pages(Some(4096), each(1 << 17, 2), 2, (512, 1024)), 2 * 132 + 16 + 1);
+    // 4096 + 64 - 1 tokens lie in 131 pages at most; a sequence begins one, a step fills 16. Three windows of 128
+    // pages stay for others to go on from.
+    assert_eq!(pages(Some(4096), each(1 << 17, 2), 2, (512, 1024)), 2 * 132 + 3 * 128 + 16 + 1);
     assert_eq!(pages(Some(4096), each(4100, 1), 1, (512, 1024)), 130);
+}
+
+#[test]
+fn another_answer_to_a_prompt_finds_what_it_sees_behind_a_window() {
+    let context = 16_000;
+    let windows = [None, Some(100)];
+    let classes = windows.map(|w| (w, pages(w, each(context, 1), 1, (512, 1024))));
+    let mut kv = KvCache::new(1, (context, 1024), classes);
+    let write = |kv: &mut KvCache, id, tokens: &[u32]| {
+        for step in tokens.chunks(200) {
+            kv.reserve(id, step.len()).unwrap();
+            kv.advance(id, step).unwrap();
+        }
+    };
+    let prompt: Vec<u32> = (0..330).collect();
+    let turn = |n: u32| (n * 10_000..).take(2000).collect::<Vec<u32>>();
+    // Many turns of a chat, each with the thoughts of the last one left out.
+    let mut chat = prompt;
+    for n in 1..6 {
+        let (id, len) = kv.begin(&chat).unwrap();
+        let told = if n == 1 { 0 } else { chat.len() - 100 - 1 };
+        assert!(len >= told / KV_PAGE * KV_PAGE, "turn {n}: {len} of {}", chat.len());
+        write(&mut kv, id, &chat[len..]);
+        write(&mut kv, id, &turn(n));
+        kv.remove(id).unwrap();
+        // Another answer begins in the prompt's last page, or before it.
+        let (again, len) = kv.begin(&[&chat[..], &[1, 2, 3]].concat()).unwrap();
+        assert!(len >= (chat.len() - 1) / KV_PAGE * KV_PAGE, "turn {n}: {len} of {}", chat.len());
+        kv.remove(again).unwrap();
+        // And the next turn at the answer's end, to the token.
+        let all = [&chat[..], &turn(n)].concat();
+        let (next, len) = kv.begin(&[&all[..], &[1]].concat()).unwrap();
+        assert_eq!(len, all.len(), "turn {n}");
+        kv.remove(next).unwrap();
+        chat.extend((n * 10_000 + 5000..).take(100));
+    }
 }
 
 #[derive(Clone, Debug)]

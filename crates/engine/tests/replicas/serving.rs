@@ -410,3 +410,21 @@ fn pooled_states_are_the_same_however_they_are_computed() {
         assert!(replicas.counters().cached_tokens > 0);
     }
 }
+
+#[test]
+fn a_prompt_is_found_again_though_an_answer_went_far_beyond_the_window() {
+    let model =
+        TinyModel { window: Some(40), context: 2048, ..TinyModel::gemma3(TensorType::Q8_0) };
+    let file = Arc::new(ModelFile::from_bytes("windows", model.gguf()));
+    let options = LoadOptions { context: Some(2048), ..options(1) };
+    let replicas =
+        Replicas::load_on(&file, &one_node(2), &options, &copies(1), &mut |_| {}).unwrap();
+    let mut engine = Engine::load_on(&file, &one_node(1), &options, &mut |_| {}).unwrap();
+    let long = |seed| Request { end_tokens: Vec::new(), limit: Some(1500), ..request(330, seed) };
+    let want = alone(&mut engine, &long(2)).0;
+    for round in 0..2 {
+        let (tokens, outcome) = replicas.submit(long(2)).unwrap().wait().unwrap();
+        assert!(tokens == want, "round {round}");
+        assert_eq!(outcome.cached >= 320, round == 1, "round {round}: {}", outcome.cached);
+    }
+}
