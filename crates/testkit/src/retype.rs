@@ -23,7 +23,8 @@ pub fn requantize(file: &[u8], ty: TensorType) -> Result<Requantized, gguf::Erro
     }
     let (mut bits, mut weights) = (0, 0);
     for t in gguf.tensors() {
-        if t.rows() == 1 || t.name().ends_with("ffn_gate_inp.weight") {
+        let kept = t.rows() == 1 || models::is_vector(t.name());
+        if kept || t.name().ends_with("ffn_gate_inp.weight") {
             w.tensor(t.name(), t.shape.dims(), t.ty, t.data);
             continue;
         }
