@@ -38,19 +38,48 @@ const TO_BYTE: [Option<u8>; 0x144] = {
     table
 };
 
-/// Appends the characters that stand for `bytes`.
-pub(crate) fn push_encoded(bytes: &[u8], out: &mut String) {
-    out.extend(bytes.iter().map(|&b| TO_CHAR[b as usize]));
+/// Appends the bytes that a token's text stands for; false, and nothing, if a character is not of the alphabet.
+pub(crate) fn push_decoded(text: &[u8], out: &mut Vec<u8>) -> bool {
+    let before = out.len();
+    let whole = decoded(text).all(|byte| {
+        out.extend(byte);
+        byte.is_some()
+    });
+    if !whole {
+        out.truncate(before);
+    }
+    whole
 }
 
-/// The bytes a token's text stands for; `None` if a character is not of the alphabet.
-pub(crate) fn decode(text: &str) -> Option<Vec<u8>> {
-    text.chars().map(|c| TO_BYTE.get(c as usize).copied().flatten()).collect()
+/// Whether a token's text is written in the alphabet and stands for `bytes`.
+pub(crate) fn stands_for(text: &[u8], bytes: &[u8]) -> bool {
+    decoded(text).eq(bytes.iter().map(|&byte| Some(byte)))
+}
+
+/// The byte of each character, which has one byte of UTF-8 or two.
+fn decoded(text: &[u8]) -> impl Iterator<Item = Option<u8>> {
+    let mut rest = text;
+    std::iter::from_fn(move || {
+        let (code, tail) = match *rest {
+            [] => return None,
+            [byte, ref tail @ ..] if byte < 0x80 => (usize::from(byte), tail),
+            [lead @ 0xC2..=0xDF, next @ 0x80..=0xBF, ref tail @ ..] => {
+                (usize::from(lead & 0x1F) << 6 | usize::from(next & 0x3F), tail)
+            }
+            [_, ref tail @ ..] => (usize::MAX, tail),
+        };
+        rest = tail;
+        Some(TO_BYTE.get(code).copied().flatten())
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn push_encoded(bytes: &[u8], out: &mut String) {
+        out.extend(bytes.iter().map(|&b| TO_CHAR[b as usize]));
+    }
 
     #[test]
     fn known_characters() {
@@ -64,13 +93,20 @@ mod tests {
         let bytes: Vec<u8> = (0..=255).collect();
         let mut text = String::new();
         push_encoded(&bytes, &mut text);
-        assert_eq!(decode(&text), Some(bytes));
+        let mut decoded = vec![7];
+        assert!(push_decoded(text.as_bytes(), &mut decoded));
+        assert_eq!(decoded[1..], bytes);
+        assert!(stands_for(text.as_bytes(), &bytes) && !stands_for(text.as_bytes(), &bytes[1..]));
         assert_eq!(text.chars().collect::<std::collections::HashSet<_>>().len(), 256);
     }
 
     #[test]
     fn foreign_characters_are_refused() {
-        assert_eq!(decode("a b"), None);
-        assert_eq!(decode("日"), None);
+        for text in ["a b", "日", "a日"] {
+            let mut decoded = vec![7];
+            assert!(!push_decoded(text.as_bytes(), &mut decoded), "{text}");
+            assert_eq!(decoded, [7]);
+        }
+        assert!(!stands_for(b"\xC3", b"\xC3"));
     }
 }

@@ -21,6 +21,7 @@ mod decode;
 mod eog;
 mod error;
 mod fim;
+mod merge;
 mod methods;
 mod pretokenize;
 pub mod schemes;

@@ -1,78 +1,73 @@
-//! SentencePiece BPE: the whole text is one word, and the scores say what merges first.
+//! SentencePiece BPE: the scores say what merges first.
 //!
 //! SentencePiece merges the neighbours whose union is the token with the highest score, leftmost
-//! first among equals. That is BPE whose merges are all splits of every token into two others,
-//! ranked by the token's score. (It is not Unigram, which would search for the best total.) Byte,
-//! control, unknown and unused tokens are no part of a split, so that the text `<0x41>` does not
-//! become a byte. Some files bring the list of merges instead of the scores. Limits: tokens of equal score are ranked by id instead of by place; unused
-//! tokens are no stepping stones to longer ones. Neither occurs in published vocabularies.
+//! first among equals. (It is not Unigram, which would search for the best total.) Byte,
+//! control, unknown and unused tokens are no unions, so that the text `<0x41>` does not
+//! become a byte. Some files bring a list of merges instead of the scores. Limit: unused
+//! tokens are no stepping stones to longer ones, which does not occur in published vocabularies.
+//!
+//! To SentencePiece a text is one word. But where no token has a space behind another character, nothing merges
+//! over the beginning of a word, and words are taken one by one.
 
 use std::borrow::Cow;
-use std::collections::HashSet;
-
-use tokenizers::Model as _;
-use tokenizers::models::bpe::{BPE, Merges, Vocab};
 
 use crate::Error;
-use crate::bpe::{self, text_vocab};
+use crate::bpe::{self, Known};
+use crate::merge::{self, Merged, Pairs, Symbol};
 use crate::spec::{VocabModel, VocabSpec};
-use crate::vocab::{TokenKind, Tokens};
+use crate::vocab::{TokenKind, Tokens, Vocab};
 
 /// Stands for a space inside tokens.
 pub(crate) const SPACE: &str = "▁";
 
-/// Longest normal token, in bytes. Finding the splits of a token takes time quadratic in it;
-/// published vocabularies stay below 200.
+/// Longest normal token, in bytes; published vocabularies stay below 200.
 pub(crate) const MAX_TOKEN: usize = 4096;
 
 pub(crate) struct Spm {
-    bpe: BPE,
+    rule: Rule,
     bytes: ByteTokens,
     unk: Option<u32>,
+    /// Whether nothing merges over a space that follows another character.
+    by_words: bool,
     add_space_prefix: bool,
+}
+
+/// What merges first.
+enum Rule {
+    /// Tokens of higher scores: the order of each.
+    Scores(Vec<u32>),
+    /// Those of the list.
+    List(Pairs),
 }
 
 impl Spm {
     pub(crate) fn new(
         spec: &VocabSpec,
         tokens: &Tokens<'_>,
+        vocab: &Vocab,
         unk: Option<u32>,
     ) -> Result<Self, Error> {
         let has_merges = spec.model == VocabModel::SentencePieceMerges;
-        let (mut vocab, merges);
-        if has_merges {
-            vocab = text_vocab(tokens);
-            merges = bpe::merges(spec, tokens, &vocab)?;
+        let rule = if has_merges {
+            Rule::List(bpe::merges(spec, tokens, vocab)?)
         } else {
-            vocab = Vocab::default();
-            for (id, text, kind) in tokens.iter().filter(|t| !t.1.is_empty()) {
-                if matches!(kind, TokenKind::Normal | TokenKind::Byte) {
-                    vocab.entry(text.to_owned()).or_insert(id);
-                }
-            }
             let scores =
                 spec.scores.as_ref().ok_or(Error::MissingKey { key: "tokenizer.ggml.scores" })?;
-            merges = merges_of_scores(tokens, scores)?;
-        }
+            Rule::Scores(orders(tokens, scores)?)
+        };
         let bytes = ByteTokens::new(tokens);
-        let mut builder = BPE::builder().byte_fallback(true).fuse_unk(true).cache_capacity(0);
-        match (unk, bytes.missing()) {
-            (Some(id), _) => {
-                // The model wants a text for it. No character of the input is this one's.
-                let text = format!("\u{10FFFF}\u{10FFFF}{id}");
-                vocab.insert(text.clone(), id);
-                builder = builder.unk_token(text);
-            }
-            // Without either the model would drop text.
-            (None, Some(byte)) => return Err(Error::MissingByte { byte }),
-            (None, None) => {}
+        // Without either, text would be dropped.
+        if let (None, Some(byte)) = (unk, bytes.missing()) {
+            return Err(Error::MissingByte { byte });
         }
-        let bpe = builder
-            .vocab_and_merges(vocab, merges)
-            .build()
-            .map_err(|e| Error::Model(e.to_string()))?;
+        let is_union = |kind: TokenKind| match rule {
+            Rule::Scores(_) => kind == TokenKind::Normal,
+            Rule::List(_) => !kind.is_special(),
+        };
+        let mut unions = tokens.bytes().filter(|t| is_union(t.2));
+        let by_words = unions.all(|(_, text, _)| !has_inner_space(text));
         let add_space_prefix = spec.add_space_prefix.unwrap_or(!has_merges);
-        Ok(Self { bpe, bytes, unk, add_space_prefix })
+        Ok(Self { rule, bytes, unk, by_words, add_space_prefix })
     }
 
     /// Text as tokens are written.
@@ -94,16 +89,68 @@ impl Spm {
     }
 
     /// Appends the ids of `text` (escaped).
-    pub(crate) fn encode(&self, text: &[u8], out: &mut Vec<u32>) -> Result<(), Error> {
+    pub(crate) fn encode(&self, text: &[u8], vocab: &Vocab, out: &mut Vec<u32>) {
+        let (mut known, mut symbols) = (Known::default(), Vec::new());
+        let text = unescape(text);
         for chunk in text.utf8_chunks() {
-            let tokens =
-                self.bpe.tokenize(chunk.valid()).map_err(|e| Error::Model(e.to_string()))?;
-            out.extend(tokens.iter().map(|t| t.id));
+            let mut rest = chunk.valid();
+            while !rest.is_empty() {
+                let (word, after) = rest.split_at(self.first_word(rest));
+                known.push(word.as_bytes(), out, |_, out| {
+                    self.word(word, vocab, &mut symbols, out);
+                });
+                rest = after;
+            }
             if !chunk.invalid().is_empty() {
                 self.bytes.push(chunk.invalid(), self.unk, out);
             }
         }
-        Ok(())
+    }
+
+    /// Bytes of the first word: spaces, and what follows up to the next one.
+    fn first_word(&self, text: &str) -> usize {
+        if !self.by_words {
+            return text.len();
+        }
+        let spaces = text.len() - text.trim_start_matches(' ').len();
+        text[spaces..].find(' ').map_or(text.len(), |at| spaces + at)
+    }
+
+    /// Appends the ids of a word. Neighbours without tokens become one unknown token, or their bytes if each byte of the
+    /// character has one.
+    fn word(&self, word: &str, vocab: &Vocab, symbols: &mut Vec<Symbol>, out: &mut Vec<u32>) {
+        symbols.clear();
+        let text = word.as_bytes();
+        symbols.extend(word.char_indices().map(|(at, c)| {
+            let range = at..at + c.len_utf8();
+            let id = vocab.text(&text[range.clone()]);
+            Symbol::new(range, id)
+        }));
+        match &self.rule {
+            Rule::List(pairs) => merge::merge(symbols, |left, right| pairs.get(left, right)),
+            Rule::Scores(orders) => merge::merge(symbols, |left, right| {
+                let id = vocab.text(&text[left.range().start..right.range().end])?;
+                Some(Merged { order: orders[id as usize], id })
+            }),
+        }
+        let mut after_unknown = false;
+        for symbol in &*symbols {
+            let character = &text[symbol.range()];
+            after_unknown = match symbol.id {
+                Some(id) => {
+                    out.push(id);
+                    false
+                }
+                None if self.bytes.have(character) => {
+                    self.bytes.push(character, None, out);
+                    false
+                }
+                None => {
+                    out.extend(self.unk.filter(|_| !after_unknown));
+                    true
+                }
+            };
+        }
     }
 
     /// Whether encoding puts a space in front, which decoding drops again.
@@ -112,28 +159,31 @@ impl Spm {
     }
 }
 
-/// All splits of every token into two others, best score first.
-fn merges_of_scores(tokens: &Tokens<'_>, scores: &[f32]) -> Result<Merges, Error> {
-    let normal: HashSet<&str> = tokens.of_kind(TokenKind::Normal).map(|(_, text)| text).collect();
-    let mut splits = Vec::new();
+/// The order in which each token merges: higher scores first.
+fn orders(tokens: &Tokens<'_>, scores: &[f32]) -> Result<Vec<u32>, Error> {
     for (id, text) in tokens.of_kind(TokenKind::Normal) {
-        let score = scores[id as usize];
-        if score.is_nan() {
+        if scores[id as usize].is_nan() {
             return Err(Error::BadScore { id: id as usize });
         }
         if text.len() > MAX_TOKEN {
             return Err(Error::BadToken { id: id as usize, fault: "is longer than 4096 bytes" });
         }
-        for (at, _) in text.char_indices().skip(1) {
-            let (left, right) = text.split_at(at);
-            if normal.contains(left) && normal.contains(right) {
-                splits.push((score, id, left, right));
-            }
-        }
     }
-    // Stable: the splits of one token stay in order, shortest left part first.
-    splits.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
-    Ok(splits.into_iter().map(|(_, _, l, r)| (l.to_owned(), r.to_owned())).collect())
+    // Floats in the order of integers.
+    let order = |score: &f32| match (score + 0.0).to_bits() {
+        bits if bits >> 31 == 1 => bits,
+        bits => !bits ^ 1 << 31,
+    };
+    Ok(scores.iter().map(order).collect())
+}
+
+/// Whether a token, as it is written, has a space behind another character.
+fn has_inner_space(text: &[u8]) -> bool {
+    let mut rest = text;
+    while let Some(tail) = rest.strip_prefix(SPACE.as_bytes()) {
+        rest = tail;
+    }
+    rest.windows(SPACE.len()).any(|run| run == SPACE.as_bytes())
 }
 
 /// Appends the bytes that token `id` stands for.
@@ -150,7 +200,7 @@ pub(crate) fn push_bytes(
         })?),
         TokenKind::Control | TokenKind::Unknown => out.extend(text),
         TokenKind::Normal | TokenKind::UserDefined | TokenKind::Unused => {
-            out.extend(unescape(text));
+            push_unescaped(text, out);
         }
     }
     Ok(())
@@ -159,6 +209,12 @@ pub(crate) fn push_bytes(
 /// Text with its spaces back, which may hold anything.
 pub(crate) fn unescape(text: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(text.len());
+    push_unescaped(text, &mut out);
+    out
+}
+
+/// Appends it.
+pub(crate) fn push_unescaped(text: &[u8], out: &mut Vec<u8>) {
     let mut rest = text;
     while let Some((&first, tail)) = rest.split_first() {
         if let Some(tail) = rest.strip_prefix(SPACE.as_bytes()) {
@@ -169,7 +225,6 @@ pub(crate) fn unescape(text: &[u8]) -> Vec<u8> {
             rest = tail;
         }
     }
-    out
 }
 
 /// The tokens of single bytes.
@@ -189,6 +244,11 @@ impl ByteTokens {
     /// The first byte that has none.
     pub(crate) fn missing(&self) -> Option<u8> {
         (0..=255).find(|&b| self.0[b as usize].is_none())
+    }
+
+    /// Whether all of `bytes` have one.
+    pub(crate) fn have(&self, bytes: &[u8]) -> bool {
+        bytes.iter().all(|&b| self.0[b as usize].is_some())
     }
 
     /// Appends the tokens of `bytes`, or one `unk` for them all if a byte has none.

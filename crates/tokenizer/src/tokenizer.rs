@@ -53,7 +53,7 @@ pub struct Tokenizer {
 }
 
 impl Tokenizer {
-    /// Builds the tokenizer of a model file. Takes some tenths of a second for 150,000 tokens.
+    /// Builds the tokenizer of a model file, in less than a tenth of a second for 150,000 tokens.
     pub fn from_gguf(meta: &gguf::Metadata<'_>) -> Result<Self, Error> {
         Self::from_spec(VocabSpec::from_gguf(meta)?)
     }
@@ -65,12 +65,12 @@ impl Tokenizer {
         let vocab = Vocab::new(spec.model, &tokens)?;
         let (model, adds_bos) = match spec.model {
             VocabModel::ByteLevelBpe => {
-                let model = ByteLevel::new(&spec, &tokens)?;
+                let model = ByteLevel::new(&spec, &tokens, &vocab)?;
                 let adds_bos = model.pre.scheme.add_bos;
                 (Model::ByteLevel(model), adds_bos)
             }
             VocabModel::SentencePiece | VocabModel::SentencePieceMerges => {
-                (Model::Spm(Spm::new(&spec, &tokens, roles.unk)?), true)
+                (Model::Spm(Spm::new(&spec, &tokens, &vocab, roles.unk)?), true)
             }
             VocabModel::WordPiece => {
                 (Model::WordPiece(WordPiece::new(&spec, &tokens, roles.unk)?), true)
@@ -169,8 +169,10 @@ impl Tokenizer {
         for piece in self.specials.split_user(&text) {
             match (piece, &self.model) {
                 (Piece::Token(id), _) => ids.push(id),
-                (Piece::Text(text), Model::ByteLevel(model)) => model.encode(text, ids)?,
-                (Piece::Text(text), Model::Spm(model)) => model.encode(text, ids)?,
+                (Piece::Text(text), Model::ByteLevel(model)) => {
+                    model.encode(text, &self.vocab, ids);
+                }
+                (Piece::Text(text), Model::Spm(model)) => model.encode(text, &self.vocab, ids),
                 (Piece::Text(text), Model::WordPiece(model)) => model.encode(text, ids)?,
                 (Piece::Text(text), Model::Unigram(model)) => model.encode(text, ids),
             }

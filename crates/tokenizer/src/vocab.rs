@@ -1,5 +1,9 @@
 //! Tokens as the bytes they stand for, their kinds, and the way back from bytes to ids.
 
+use std::hash::BuildHasher;
+
+use hashbrown::{DefaultHashBuilder, HashTable};
+
 use crate::spec::{VocabModel, VocabSpec};
 use crate::{Error, alphabet, eog, spm};
 
@@ -119,7 +123,7 @@ fn guess_kinds(spec: &VocabSpec, texts: &[&[u8]]) -> Vec<TokenKind> {
     kinds
 }
 
-/// The finished vocabulary: bytes and kind of every token.
+/// The finished vocabulary: bytes and kind of every token, and the way back from bytes.
 #[derive(Debug)]
 pub(crate) struct Vocab {
     /// The bytes of all tokens, one after the other.
@@ -127,13 +131,17 @@ pub(crate) struct Vocab {
     /// Where each token ends in `bytes`.
     ends: Vec<usize>,
     kinds: Vec<TokenKind>,
-    /// All ids in the order of their bytes; of equal ones that which `id_of` should give is first.
-    by_bytes: Vec<u32>,
+    hasher: DefaultHashBuilder,
+    /// What text may become, and all others; of equal ones that which is to be found.
+    texts: HashTable<u32>,
+    others: HashTable<u32>,
 }
 
 impl Vocab {
     pub(crate) fn new(model: VocabModel, tokens: &Tokens<'_>) -> Result<Self, Error> {
-        let (mut bytes, mut ends) = (Vec::new(), Vec::with_capacity(tokens.texts.len()));
+        let count = tokens.texts.len();
+        let room = tokens.texts.iter().map(|text| text.len()).sum();
+        let (mut bytes, mut ends) = (Vec::with_capacity(room), Vec::with_capacity(count));
         for (id, text, kind) in tokens.bytes() {
             match model {
                 VocabModel::ByteLevelBpe => push_byte_level(text, kind, &mut bytes),
@@ -144,11 +152,56 @@ impl Vocab {
             }
             ends.push(bytes.len());
         }
-        let mut vocab = Self { bytes, ends, kinds: tokens.kinds.clone(), by_bytes: Vec::new() };
-        let mut order: Vec<u32> = tokens.bytes().map(|t| t.0).collect();
-        order.sort_by_key(|&id| (vocab.bytes_at(id as usize), vocab.is_byte(id), id));
-        vocab.by_bytes = order;
+        let mut vocab = Self {
+            bytes,
+            ends,
+            kinds: tokens.kinds.clone(),
+            hasher: DefaultHashBuilder::default(),
+            texts: HashTable::with_capacity(count),
+            others: HashTable::new(),
+        };
+        let mut others = Vec::new();
+        for (id, text, kind) in tokens.bytes() {
+            let is_text = match model {
+                VocabModel::SentencePiece => kind == TokenKind::Normal,
+                // What is written otherwise than the text that it stands for comes out of no merge.
+                VocabModel::ByteLevelBpe => {
+                    !kind.is_special() && alphabet::stands_for(text, vocab.bytes_at(id as usize))
+                }
+                _ => !kind.is_special() && kind != TokenKind::Byte,
+            };
+            let is_text = is_text && !text.is_empty();
+            if is_text && str::from_utf8(text).is_ok() {
+                vocab.insert(id, true);
+            } else {
+                others.push(id);
+            }
+        }
+        others.sort_by_key(|&id| vocab.is_byte(id));
+        others.into_iter().for_each(|id| vocab.insert(id, false));
         Ok(vocab)
+    }
+
+    /// Enters a token unless there is one of the same bytes.
+    fn insert(&mut self, id: u32, is_text: bool) {
+        let Self { bytes, ends, hasher, texts, others, .. } = self;
+        let at = |id: u32| slice(bytes, ends, id as usize);
+        let table = if is_text { texts } else { others };
+        let own = at(id);
+        let hash = hasher.hash_one(own);
+        if table.find(hash, |&other| at(other) == own).is_none() {
+            table.insert_unique(hash, id, |&other| hasher.hash_one(at(other)));
+        }
+    }
+
+    /// The token that text of these bytes may become.
+    pub(crate) fn text(&self, bytes: &[u8]) -> Option<u32> {
+        self.find(&self.texts, bytes)
+    }
+
+    fn find(&self, table: &HashTable<u32>, bytes: &[u8]) -> Option<u32> {
+        let hash = self.hasher.hash_one(bytes);
+        table.find(hash, |&id| self.bytes_at(id as usize) == bytes).copied()
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -164,13 +217,13 @@ impl Vocab {
     }
 
     pub(crate) fn id_of(&self, bytes: &[u8]) -> Option<u32> {
-        let at = self.by_bytes.partition_point(|&id| self.bytes_at(id as usize) < bytes);
-        self.by_bytes.get(at).copied().filter(|&id| self.bytes_at(id as usize) == bytes)
+        let (text, other) = (self.text(bytes), self.find(&self.others, bytes));
+        // Of several the first, and one that stands for a byte only if there is no other.
+        text.into_iter().chain(other).min_by_key(|&id| (self.is_byte(id), id))
     }
 
     fn bytes_at(&self, id: usize) -> &[u8] {
-        let start = id.checked_sub(1).map_or(0, |before| self.ends[before]);
-        &self.bytes[start..self.ends[id]]
+        slice(&self.bytes, &self.ends, id)
     }
 
     fn is_byte(&self, id: u32) -> bool {
@@ -178,12 +231,16 @@ impl Vocab {
     }
 }
 
+fn slice<'v>(bytes: &'v [u8], ends: &[usize], id: usize) -> &'v [u8] {
+    let start = id.checked_sub(1).map_or(0, |before| ends[before]);
+    &bytes[start..ends[id]]
+}
+
 /// Only normal tokens are written in the alphabet of bytes. A normal token with other characters
 /// in it can never come out of a merge (text is encoded in the alphabet), but a model may still
 /// emit it: it stands for its own text.
 fn push_byte_level(text: &[u8], kind: TokenKind, out: &mut Vec<u8>) {
-    match (kind, str::from_utf8(text).ok().and_then(alphabet::decode)) {
-        (TokenKind::Normal, Some(bytes)) => out.extend(bytes),
-        _ => out.extend(text),
+    if kind != TokenKind::Normal || !alphabet::push_decoded(text, out) {
+        out.extend(text);
     }
 }

@@ -14,10 +14,10 @@ use tokenizers::{
     PreTokenizedString, PreTokenizer as _,
 };
 
+use crate::Error;
 use crate::spec::VocabSpec;
 use crate::spm::SPACE;
 use crate::vocab::Tokens;
-use crate::{Error, bpe};
 
 /// Marks a token that goes on with a word, inside the model.
 const GOES_ON: &str = "##";
@@ -36,12 +36,14 @@ impl WordPiece {
         unk: Option<u32>,
     ) -> Result<Self, Error> {
         let unk = unk.ok_or(Error::MissingKey { key: "tokenizer.ggml.unknown_token_id" })?;
-        let form = |text: String| match text.strip_prefix(SPACE) {
+        let form = |text: &str| match text.strip_prefix(SPACE) {
             Some(word) => word.to_owned(),
-            None => [GOES_ON, &text].concat(),
+            None => [GOES_ON, text].concat(),
         };
-        let mut vocab: Vocab =
-            bpe::text_vocab(tokens).into_iter().map(|(text, id)| (form(text), id)).collect();
+        let mut vocab = Vocab::default();
+        for (id, text, _) in tokens.iter().filter(|t| !t.1.is_empty() && !t.2.is_special()) {
+            vocab.entry(form(text)).or_insert(id);
+        }
         vocab.insert(UNKNOWN.to_owned(), unk);
         let model = Model::builder()
             .vocab(vocab)
