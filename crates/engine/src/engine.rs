@@ -262,6 +262,14 @@ impl Engine {
         self.reserve(sequence, more)
     }
 
+    /// The first token of a sequence from which on no other sequence holds its pages.
+    ///
+    /// # Errors
+    /// When it does not exist.
+    pub(crate) fn own_from(&self, sequence: SeqId) -> Result<usize, Error> {
+        self.kv.own_from(sequence)
+    }
+
     /// Has the layer that predicts further tokens take tokens, and returns the logits of those that come behind. It
     /// keeps keys and values of its own beside the model's; sequences stay as long as they are. There are pages
     /// for all positions already.

@@ -255,6 +255,17 @@ impl KvCache {
         Ok(&self.slots[self.slot(id)?].tables)
     }
 
+    /// The first token of a sequence from which on no other sequence holds its pages.
+    pub(crate) fn own_from(&self, id: SeqId) -> Result<usize, Error> {
+        let tables = &self.slots[self.slot(id)?].tables;
+        let paged = tables.iter().zip(&self.pools).filter(|(_, pool)| pool.keep().is_paged());
+        let own = paged.map(|(table, pool)| {
+            let last = table.pages.iter().rposition(|page| pool.has_others(*page));
+            last.map_or(0, |at| (table.first + at + 1) * KV_PAGE)
+        });
+        Ok(own.max().unwrap_or(0))
+    }
+
     pub(crate) fn counts(&self) -> PageCounts {
         let sum = |of: fn(&Pool) -> usize| self.pools.iter().map(of).sum();
         PageCounts { total: sum(Pool::len), free: sum(Pool::free), cached: sum(Pool::idle) }

@@ -57,6 +57,12 @@ impl Pool {
         self.pages[page.0 as usize].is_idle()
     }
 
+    /// Whether several sequences hold it.
+    pub(super) fn has_others(&self, page: PageId) -> bool {
+        let held = self.pages[page.0 as usize];
+        held.times > 1 + u32::from(held.cached)
+    }
+
     pub(super) fn is_shared(&self, page: PageId) -> bool {
         self.pages[page.0 as usize].times > 1
     }

@@ -12,6 +12,7 @@ use crate::error::Error;
 use crate::kv::SeqId;
 use crate::sampler::Sampler;
 use graph::{Outputs, Recalled};
+use std::ops::Range;
 
 /// A text that the layer takes tokens of.
 struct Reader {
@@ -23,7 +24,7 @@ struct Reader {
     recalled: Vec<Recalled>,
     /// Tokens to guess.
     wanted: usize,
-    sampler: Sampler,
+    sampler: Option<Sampler>,
 }
 
 /// Takes what the model's last step had, and guesses; without `wanted`, of prompts only.
@@ -55,10 +56,24 @@ pub(super) fn guess(
             Err(Error::NoPages { .. } | Error::ContextFull { .. }) => continue,
             Err(error) => return Err(error),
         }
-        let recalled = (first..=last).map(|position| recalled(taken, position)).collect();
-        let (sequence, sampler) = (text.sequence, text.sampler.ahead());
-        let end = last + 1;
+        let (sequence, end) = (text.sequence, last + 1);
         text.ahead.predicted = end;
+        let of = |positions: Range<usize>| positions.map(|at| recalled(taken, at)).collect();
+        // Another text may have begun alike and share these pages, so they are not written beside it.
+        let shared = first..engine.own_from(sequence)?.min(last);
+        if !shared.is_empty() {
+            let recalled: Vec<_> = of(shared.clone());
+            engine.predict(&[Prediction {
+                sequence,
+                position: shared.start,
+                tokens: &text.tokens[shared.clone()],
+                recalled: &recalled,
+                outputs: Outputs::None,
+            }])?;
+            first = shared.end;
+        }
+        let sampler = (wanted > 0).then(|| text.sampler.ahead());
+        let recalled = of(first..end);
         readers.push(Reader { text: at, sequence, first, end, recalled, wanted, sampler });
     }
     while !readers.is_empty() {
@@ -88,9 +103,10 @@ pub(super) fn guess(
             .collect();
         let logits = engine.predict(&batch)?;
         let mut outputs = 0..;
-        for (reader, last) in readers.iter_mut().zip(lasts).filter(|(r, _)| r.wanted > 0) {
+        for (reader, last) in readers.iter_mut().zip(lasts) {
+            let Some(sampler) = &mut reader.sampler else { continue };
             let row = outputs.next().unwrap_or(0);
-            texts[reader.text].ahead.push(reader.sampler.sample(logits.row(row)));
+            texts[reader.text].ahead.push(sampler.sample(logits.row(row)));
             reader.first = reader.end;
             reader.end += 1;
             reader.recalled.clear();

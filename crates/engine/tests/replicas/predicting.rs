@@ -1,6 +1,7 @@
 //! Layers of models that predict further tokens: they guess for their own model.
 
 use super::*;
+use arclight_engine::Counters;
 use testkit::Predicts;
 
 /// Delta nets; with experts; attention with experts; latent attention.
@@ -110,4 +111,31 @@ fn a_model_without_such_layers_says_so() {
     let two = FakeMachine::uniform(2, 2).machine().unwrap();
     let error = Replicas::load_on(&file, &two, &options, &serving, &mut |_| {}).err().unwrap();
     assert!(error.to_string().contains("pipeline"), "{error}");
+}
+
+#[test]
+fn the_same_prompt_at_once_is_shared_and_still_predicted() {
+    for file in models(Predicts::Often) {
+        let serving = ReplicaOptions { speculation: Speculation::Predict(3), ..copies(1) };
+        let replicas =
+            Replicas::load_on(&file, &one_node(2), &options(3), &serving, &mut |_| {}).unwrap();
+        let mut engine = Engine::load_on(&file, &one_node(1), &options(1), &mut |_| {}).unwrap();
+        let asked = || Request { end_tokens: Vec::new(), limit: Some(40), ..request(200, 2) };
+        let want = alone(&mut engine, &asked()).0;
+        // Both are begun before either is computed, so each finds its pages in the other's.
+        let (first, go) = hold(&replicas, 3);
+        let tickets = [asked(), asked()].map(|request| replicas.submit(request).unwrap());
+        drop(go);
+        first.wait().unwrap();
+        for ticket in tickets {
+            let (tokens, _) = ticket.wait().unwrap();
+            assert_eq!(tokens, want, "{}", file.path().display());
+        }
+        // Two answers to one prompt are copies of its sequence.
+        for ticket in replicas.submit_all(vec![asked(), asked()]).unwrap() {
+            assert_eq!(ticket.wait().unwrap().0, want, "{}", file.path().display());
+        }
+        let Counters { drafted_tokens: guessed, accepted_tokens: right, .. } = replicas.counters();
+        assert!(right * 3 > guessed * 2, "{}: {right} of {guessed}", file.path().display());
+    }
 }
