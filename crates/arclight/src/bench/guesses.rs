@@ -2,7 +2,7 @@
 //!
 //! The model continues the text greedily, with guesses and without in turn. Both write the same tokens.
 
-use super::report::Format;
+use super::report::{Format, quoted};
 use super::{BenchArgs, check, options};
 use crate::bench::measure::Test;
 use crate::error::Error;
@@ -49,7 +49,8 @@ pub(super) fn run(
     file: &ModelFile,
     speculation: &Speculation,
 ) -> Result<(), Error> {
-    let usual = args.batch.0 == [1] && args.depth.0 == [0] && [512, 0].contains(&args.prompt.0[0]);
+    let usual =
+        args.batch.0 == [1] && args.depth.0 == [0] && matches!(args.prompt.0[..], [512 | 0]);
     if !usual || args.replicas.is_some() || args.report || args.profile.is_some() {
         let why = "with --speculate one text is continued (--text, -n): leave -p, -d, -b, --replicas, \
                    --report and --profile out";
@@ -167,7 +168,8 @@ fn print(found: &Results, format: Format) -> Result<(), Error> {
                 let ratio = spread(row.ratios()).0;
                 writeln!(
                     out,
-                    "\"{name}\",{ty},{threads},{prompt},{tokens},{without},{with},{ratio},{guessed},{right}"
+                    "{},{ty},{threads},{prompt},{tokens},{without},{with},{ratio},{guessed},{right}",
+                    quoted(name)
                 )?;
             }
         }

@@ -228,7 +228,7 @@ repetitions,tokens_per_second,sd,limit,of_limit,bound_by,read_bytes_per_second,\
 int8_macs_per_second,bf16_macs_per_second,float_macs_per_second,replica";
 
 /// A CSV field of any text.
-fn quoted(text: &str) -> String {
+pub(super) fn quoted(text: &str) -> String {
     format!("\"{}\"", text.replace('"', "\"\""))
 }
 
