@@ -15,20 +15,23 @@ pub(crate) struct ByteLevel {
     pairs: Pairs,
     /// The token of each byte: some vocabularies leave out what their texts did not have.
     bytes: Box<[Option<u32>; 256]>,
+    /// Whether all bytes have one.
+    complete: bool,
 }
 
 impl ByteLevel {
     pub(crate) fn new(spec: &VocabSpec, tokens: &Tokens<'_>, vocab: &Vocab) -> Result<Self, Error> {
         let name = spec.pre.as_deref().ok_or(Error::MissingKey { key: "tokenizer.ggml.pre" })?;
         let pre = PreTokenizer::named(name)?;
-        let bytes = Box::new(std::array::from_fn(|byte| vocab.text(&[byte as u8])));
+        let bytes: [_; 256] = std::array::from_fn(|byte| vocab.text(&[byte as u8]));
         // Without these it is no vocabulary for text; the last three are U+FFFD.
         let needed = |b: u8| matches!(b, b'\n' | b' '..=b'~' | 0xEF | 0xBF | 0xBD);
         let missing = |b: &u8| bytes[*b as usize].is_none() && needed(*b);
         if let Some(byte) = (0..=0xFF).find(missing) {
             return Err(Error::MissingByte { byte });
         }
-        Ok(Self { pre, pairs: merges(spec, tokens, vocab)?, bytes })
+        let complete = bytes.iter().all(Option::is_some);
+        Ok(Self { pre, pairs: merges(spec, tokens, vocab)?, bytes: Box::new(bytes), complete })
     }
 
     /// Appends the ids of `text`. Bytes that are not UTF-8 stand as words of their own. U+FFFD
@@ -66,7 +69,7 @@ impl ByteLevel {
     }
 
     fn lacks(&self, bytes: &[u8]) -> bool {
-        bytes.iter().any(|&b| self.bytes[b as usize].is_none())
+        !self.complete && bytes.iter().any(|&b| self.bytes[b as usize].is_none())
     }
 
     fn substitute<'t>(&self, text: Cow<'t, str>) -> Cow<'t, str> {

@@ -70,28 +70,14 @@ impl Spm {
         Ok(Self { rule, bytes, unk, by_words, add_space_prefix })
     }
 
-    /// Text as tokens are written.
-    pub(crate) fn escape(text: &[u8]) -> Cow<'_, [u8]> {
-        if text.contains(&b' ') {
-            Cow::Owned(text.split(|&b| b == b' ').collect::<Vec<_>>().join(SPACE.as_bytes()))
-        } else {
-            Cow::Borrowed(text)
-        }
-    }
-
-    /// Text (escaped) with the space in front that every text gets, unless it is empty.
+    /// Text with the space in front that every text gets, unless it is empty.
     pub(crate) fn with_prefix(text: &[u8]) -> Cow<'_, [u8]> {
-        if text.is_empty() {
-            Cow::Borrowed(b"")
-        } else {
-            Cow::Owned([SPACE.as_bytes(), text].concat())
-        }
+        if text.is_empty() { Cow::Borrowed(b"") } else { Cow::Owned([b" ", text].concat()) }
     }
 
-    /// Appends the ids of `text` (escaped).
+    /// Appends the ids of `text`.
     pub(crate) fn encode(&self, text: &[u8], vocab: &Vocab, out: &mut Vec<u32>) {
         let (mut known, mut symbols) = (Known::default(), Vec::new());
-        let text = unescape(text);
         for chunk in text.utf8_chunks() {
             let mut rest = chunk.valid();
             while !rest.is_empty() {

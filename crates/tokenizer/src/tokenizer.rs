@@ -117,7 +117,8 @@ impl Tokenizer {
         let text = text.as_ref();
         let mut ids = Vec::with_capacity(text.len() / 3 + 2);
         let text = match &self.model {
-            Model::Spm(_) => Spm::escape(text),
+            // To SentencePiece its sign for a space is one.
+            Model::Spm(_) => Cow::Owned(spm::unescape(text)),
             _ => Cow::Borrowed(text),
         };
         if opts.parse_special {
@@ -354,12 +355,11 @@ fn role_if(wanted: bool, id: Option<u32>, key: &'static str) -> Result<Option<u3
     if wanted { id.ok_or(Error::MissingKey { key }).map(Some) } else { Ok(None) }
 }
 
-/// The matcher for tokens in text, which SentencePiece sees escaped.
+/// The matcher for tokens in text.
 fn specials(model: VocabModel, tokens: &Tokens<'_>) -> Result<Specials, Error> {
     let form = |text| match model {
         VocabModel::ByteLevelBpe => Cow::Borrowed(text),
-        VocabModel::SentencePiece | VocabModel::SentencePieceMerges => Spm::escape(text),
-        VocabModel::WordPiece | VocabModel::Unigram => Cow::Owned(spm::unescape(text)),
+        _ => Cow::Owned(spm::unescape(text)),
     };
     let (mut user, mut control) = (Vec::new(), Vec::new());
     for (id, text, kind) in tokens.bytes() {
