@@ -18,7 +18,7 @@ def _sizes(model: Model) -> tuple[int, int, int, int]:
     return size(False) + size(True), size(False), size(True) // max(n, 1), n
 
 
-def _metadata(w: gguf.GGUFWriter, model: Model, vocab: Vocab, quantised: bool, rotary: int | None = None) -> None:
+def metadata(w: gguf.GGUFWriter, model: Model, vocab: Vocab, quantised: bool, rotary: int | None = None) -> None:
     c = model.c
     w.add_name("Arclight demo")
     w.add_description("A tiny story and chat model, trained from scratch on generated text")
@@ -62,7 +62,7 @@ def _metadata(w: gguf.GGUFWriter, model: Model, vocab: Vocab, quantised: bool, r
 def write(model: Model, vocab: Vocab, path: Path, quantised: bool) -> Path:
     """Matrices as Q8_0 or F32, norms and routers always F32. The head is the embedding."""
     w = gguf.GGUFWriter(str(path), "qwen3moe" if model.c.experts else "qwen3")
-    _metadata(w, model, vocab, quantised)
+    metadata(w, model, vocab, quantised)
     for name, p in model.named_parameters():
         data = p.detach().numpy().astype(np.float32)
         if quantised and data.ndim >= 2 and "ffn_gate_inp" not in name:

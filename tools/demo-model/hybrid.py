@@ -24,15 +24,6 @@ from make import HELDOUT_CHARS, heldout_loss, train
 from model import Config
 
 HEADS, HEAD = 4, 64  # of the delta nets: as many of values as of keys, so no order of heads is to be changed
-TENSORS = {
-    "input_layernorm": "attn_norm", "post_attention_layernorm": "post_attention_norm",
-    **{f"self_attn.{m}_proj": f"attn_{m}" for m in "qkv"}, "self_attn.o_proj": "attn_output",
-    "self_attn.q_norm": "attn_q_norm", "self_attn.k_norm": "attn_k_norm",
-    **{f"mlp.{m}_proj": f"ffn_{m}" for m in ("gate", "up", "down")},
-    "linear_attn.in_proj_qkv": "attn_qkv", "linear_attn.in_proj_z": "attn_gate",
-    "linear_attn.in_proj_b": "ssm_beta", "linear_attn.in_proj_a": "ssm_alpha",
-    "linear_attn.conv1d": "ssm_conv1d", "linear_attn.norm": "ssm_norm", "linear_attn.out_proj": "ssm_out",
-}
 
 
 class Hybrid(nn.Module):
@@ -58,31 +49,25 @@ class Hybrid(nn.Module):
 
 def tensors(model: Hybrid):
     """Names and values as llama.cpp's converter writes them."""
-    top = {"model.embed_tokens.weight": "token_embd.weight", "model.norm.weight": "output_norm.weight"}
+    names = gguf.get_tensor_name_map(gguf.MODEL_ARCH.QWEN35, model.c.layers)
     for name, p in model.inner.named_parameters():
         data = p.detach().float().numpy()
-        if name in top:
-            yield top[name], data + 1 if "norm" in name else data
-            continue
-        if name == "lm_head.weight":
-            continue  # the embedding
-        layer, rest = name.removeprefix("model.layers.").split(".", 1)
-        if rest.endswith("A_log"):
-            yield f"blk.{layer}.ssm_a", -np.exp(data)
-        elif rest.endswith("dt_bias"):
-            yield f"blk.{layer}.ssm_dt.bias", data
+        path = name.removesuffix(".weight")
+        if path.endswith("A_log"):
+            yield names.get_name(path), -np.exp(data)
+        elif path.endswith("dt_bias"):
+            yield names.get_name(path.replace("dt_bias", "dt_proj")) + ".bias", data
         else:
-            path = rest.removesuffix(".weight")
             if path.endswith("conv1d"):
                 data = data[:, 0]
-            elif path.endswith("norm") and path != "linear_attn.norm":
+            elif path.endswith("norm") and not path.endswith("linear_attn.norm"):
                 data = data + 1  # which the model adds
-            yield f"blk.{layer}.{TENSORS[path]}.weight", data
+            yield names.get_name(path) + ".weight", data
 
 
 def write(model: Hybrid, vocab, path: Path) -> Path:
     c, w = model.c, gguf.GGUFWriter(str(path), "qwen35")
-    export._metadata(w, model, vocab, quantised=False, rotary=c.head_dim // 2)
+    export.metadata(w, model, vocab, quantised=False, rotary=c.head_dim // 2)
     for key, value in {"conv_kernel": 4, "state_size": HEAD, "group_count": HEADS,
                        "time_step_rank": HEADS, "inner_size": HEADS * HEAD}.items():
         w.add_uint32(f"qwen35.ssm.{key}", value)
