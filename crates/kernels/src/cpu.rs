@@ -110,9 +110,12 @@ const AMD: CpuTraits = CpuTraits {
     // Zen 5, panels over packed weights, 2026-11 (benchmarks/2026-11-25-panels.csv). With AVX-512 16 to 96 tokens are
     // 0.83 to 1.03 times as fast, 512 tokens 1.01 to 1.14 times; a prompt of 512 of Qwen3 4B Q4_0 1.036 (1.030 to
     // 1.045, 4 rounds), of 0.6B in Q4_0, Q8_0 and Q4_K_M 1.02, 1.01 and 1.01, of 256 1.01, 1.01 and 1.00. With AVX2
-    // from 8 tokens on: Q6_K 1.09 to 1.24, NVFP4 1.11 to 1.24, MXFP4 1.15 to 1.36 times; others 0.8 to 1.1.
+    // from 8 tokens on: Q6_K 1.09 to 1.24, NVFP4 1.11 to 1.24, MXFP4 1.15 to 1.36 times. Both vectors of a tile at
+    // once from 16 tokens on: Q4_0 1.05 to 1.10, Q4_K 1.08 to 1.15 times as fast (benchmarks/2026-11-26-avx2.csv);
+    // Q8_0 0.96 to 0.98.
     panels: |kind, wide| match kind {
         PanelKind::Halves | PanelKind::Sixteen if !wide => Some(8),
+        PanelKind::Eight | PanelKind::Minimum if !wide => Some(16),
         _ if wide => Some(256),
         _ => None,
     },

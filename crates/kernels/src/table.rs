@@ -189,12 +189,15 @@ macro_rules! register_tiles {
 /// Register tiles over panels of one kind, of every number of tokens up to `$most`.
 macro_rules! panel_tiles {
     ($entry:ident, $kind:ident, $most:expr) => {
-        panel_tiles!($entry, $kind, $most, [1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16])
+        panel_tiles!($entry, $kind, $most, 1)
     };
-    ($entry:ident, $kind:ident, $most:expr, [$($tokens:literal)*]) => {
+    ($entry:ident, $kind:ident, $most:expr, $vectors:expr) => {
+        panel_tiles!($entry, $kind, $most, $vectors, [1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16])
+    };
+    ($entry:ident, $kind:ident, $most:expr, $vectors:expr, [$($tokens:literal)*]) => {
         [$(
             if $tokens <= $most {
-                Some($entry::<panel::$kind, $tokens> as panel::RegisterTile)
+                Some($entry::<panel::$kind, $tokens, { $vectors }> as panel::RegisterTile)
             } else {
                 None
             },
@@ -263,11 +266,11 @@ macro_rules! vectors {
             use super::*;
 
             #[$attribute]
-            fn register_tile<K: Kind, const T: usize>(
+            fn register_tile<K: Kind, const T: usize, const N: usize>(
                 pass: Pass<'_>,
                 sums: &mut [[f32; TILE_ROWS]],
             ) {
-                panel::step::<D, K, T>(rows(), pass, sums);
+                panel::step::<D, K, T, N>(rows(), pass, sums);
             }
 
             #[$attribute]
@@ -294,13 +297,24 @@ macro_rules! vectors {
                 if D::REGISTERS > 0 { kind.most::<D>() } else { 0 }
             }
 
+            macro_rules! kind_tiles {
+                ($kind:ident) => {
+                    panel_tiles!(
+                        register_tile,
+                        $kind,
+                        most(PanelKind::$kind),
+                        PanelKind::$kind.vectors::<D>()
+                    )
+                };
+            }
+
             pub(super) const PANELS: Panels = Panels {
                 tiles: [
-                    panel_tiles!(register_tile, Eight, most(PanelKind::Eight)),
-                    panel_tiles!(register_tile, Minimum, most(PanelKind::Minimum)),
-                    panel_tiles!(register_tile, Halves, most(PanelKind::Halves)),
-                    panel_tiles!(register_tile, Biased, most(PanelKind::Biased)),
-                    panel_tiles!(register_tile, Sixteen, most(PanelKind::Sixteen)),
+                    kind_tiles!(Eight),
+                    kind_tiles!(Minimum),
+                    kind_tiles!(Halves),
+                    kind_tiles!(Biased),
+                    kind_tiles!(Sixteen),
                 ],
                 groups: D::GROUPS,
                 gather,
@@ -375,10 +389,11 @@ macro_rules! matrices {
         const MOST: usize = <$token as Matrices>::MOST;
 
         #[$attribute]
-        fn register_tile<K: Finish, const T: usize>(
+        fn register_tile<K: Finish, const T: usize, const N: usize>(
             pass: Pass<'_>,
             sums: &mut [[f32; TILE_ROWS]],
         ) {
+            const { assert!(N == 1, "a tile is not cut") };
             // SAFETY: registers are made ready by what stands beside this in the table.
             unsafe { token().step::<K, T>(pass, sums) };
         }

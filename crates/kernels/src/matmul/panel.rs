@@ -71,6 +71,9 @@ pub(crate) const MOST: usize = 16;
 /// The same where sums are in vectors.
 pub(crate) const MOST_VECTORS: usize = 12;
 
+/// Tokens of a register tile of two vectors: as many sums of a block as 16 registers hold beside the weights.
+const NARROW_TOKENS: usize = 4;
+
 /// Puts sub-blocks of a packed piece into a panel.
 ///
 /// # Safety
@@ -105,8 +108,21 @@ impl PanelKind {
         sums * tokens + 3 + weights
     }
 
+    /// Vectors of rows in a register tile: where registers are few and sums need no more than one for a block,
+    /// both of a tile, so that an activation is loaded once for both. Their sums of all columns are then in
+    /// memory.
+    pub(crate) const fn vectors<D: Dot>(self) -> usize {
+        match self {
+            Self::Eight | Self::Minimum | Self::Biased if D::GROUPS == 2 => 2,
+            _ => 1,
+        }
+    }
+
     /// The most tokens of a register tile.
     pub(crate) const fn most<D: Dot>(self) -> usize {
+        if self.vectors::<D>() > 1 {
+            return NARROW_TOKENS;
+        }
         let mut tokens = MOST_VECTORS;
         while tokens > 1 && self.registers(tokens) > D::REGISTERS {
             tokens -= 1;
@@ -116,17 +132,18 @@ impl PanelKind {
 
     /// The member of the family that works with panels.
     pub(crate) const fn member<D: Dot>(self) -> MicroKernel {
-        MicroKernel { vectors: 1, tokens: self.most::<D>() as u8, unroll: 1, panel: true }
+        let (vectors, tokens) = (self.vectors::<D>() as u8, self.most::<D>() as u8);
+        MicroKernel { vectors, tokens, unroll: 1, panel: true }
     }
 }
 
 /// How sums are made: a [`PanelKind`] as a type.
 pub(crate) trait Kind {
     /// Adds the products of a sub-block.
-    fn add<D: Dot, const T: usize>(
-        sub: Unpacked<'_, D>,
+    fn add<D: Dot, const T: usize, const N: usize>(
+        sub: Unpacked<'_, D, N>,
         acts: Q8Blocks<'_, T>,
-        acc: &mut [[D::F; 1]; T],
+        acc: &mut [[D::F; N]; T],
     );
 }
 
@@ -136,28 +153,41 @@ pub(crate) struct Halves;
 pub(crate) struct Biased;
 pub(crate) struct Sixteen;
 
-/// The rows of a group in a sub-block.
+/// The rows of some groups in a sub-block.
 #[derive(Clone, Copy)]
-pub(crate) struct Unpacked<'a, D> {
+pub(crate) struct Unpacked<'a, D, const N: usize> {
     d: D,
     sub: &'a Sub,
     group: usize,
 }
 
-impl<D: Dot> Unpacked<'_, D> {
+impl<D: Dot, const N: usize> Unpacked<'_, D, N> {
     #[inline(always)]
-    fn scales(&self) -> D::F {
-        self.d.load(&self.sub.scales, self.group)
+    fn scales(&self) -> [D::F; N] {
+        self.floats(&self.sub.scales)
     }
 
     #[inline(always)]
-    fn others(&self) -> D::F {
-        self.d.load(&self.sub.others, self.group)
+    fn others(&self) -> [D::F; N] {
+        self.floats(&self.sub.others)
     }
 
     #[inline(always)]
-    fn quad(&self, j: usize) -> D::W {
-        self.d.load_w(&self.sub.quads[j], self.group)
+    fn floats(&self, of: &[f32; TILE_ROWS]) -> [D::F; N] {
+        let mut floats = [self.d.splat(0.0); N];
+        for n in 0..N {
+            floats[n] = self.d.load(of, self.group + n);
+        }
+        floats
+    }
+
+    #[inline(always)]
+    fn quad(&self, j: usize) -> [D::W; N] {
+        let mut quads = [self.d.splat_w(0); N];
+        for n in 0..N {
+            quads[n] = self.d.load_w(&self.sub.quads[j], self.group + n);
+        }
+        quads
     }
 
     /// The integer sums of nibbles.
@@ -166,21 +196,25 @@ impl<D: Dot> Unpacked<'_, D> {
         self,
         acts: Q8Blocks<'_, T>,
         start: impl Fn(&Q8Block) -> i32,
-    ) -> [[D::I; 1]; T] {
+    ) -> [[D::I; N]; T] {
         let d = self.d;
-        let mut acc = [d.start_nibbles(0); T];
+        let mut acc = [[d.start_nibbles(0); N]; T];
         for t in 0..T {
-            acc[t] = d.start_nibbles(start(&acts[t]));
+            acc[t] = [d.start_nibbles(start(&acts[t])); N];
         }
         for j in 0..8 {
             let w = self.quad(j);
             for t in 0..T {
-                acc[t] = d.dot_nibbles(acc[t], w, acts[t].quad(j));
+                for n in 0..N {
+                    acc[t][n] = d.dot_nibbles(acc[t][n], w[n], acts[t].quad(j));
+                }
             }
         }
-        let mut sums = [[d.splat_i(0); 1]; T];
+        let mut sums = [[d.splat_i(0); N]; T];
         for t in 0..T {
-            sums[t][0] = d.end_nibbles(acc[t], start(&acts[t]));
+            for n in 0..N {
+                sums[t][n] = d.end_nibbles(acc[t][n], start(&acts[t]));
+            }
         }
         sums
     }
@@ -188,90 +222,102 @@ impl<D: Dot> Unpacked<'_, D> {
 
 impl Kind for Eight {
     #[inline(always)]
-    fn add<D: Dot, const T: usize>(
-        sub: Unpacked<'_, D>,
+    fn add<D: Dot, const T: usize, const N: usize>(
+        sub: Unpacked<'_, D, N>,
         acts: Q8Blocks<'_, T>,
-        acc: &mut [[D::F; 1]; T],
+        acc: &mut [[D::F; N]; T],
     ) {
-        accumulate(sub.d, sub.nibbles(acts, |act| act.neg8), [sub.scales()], acts, acc);
+        accumulate(sub.d, sub.nibbles(acts, |act| act.neg8), sub.scales(), acts, acc);
     }
 }
 
 impl Kind for Minimum {
     #[inline(always)]
-    fn add<D: Dot, const T: usize>(
-        sub: Unpacked<'_, D>,
+    fn add<D: Dot, const T: usize, const N: usize>(
+        sub: Unpacked<'_, D, N>,
         acts: Q8Blocks<'_, T>,
-        acc: &mut [[D::F; 1]; T],
+        acc: &mut [[D::F; N]; T],
     ) {
-        accumulate(sub.d, sub.nibbles(acts, |_| 0), [sub.scales()], acts, acc);
-        add_mins(sub.d, [sub.others()], acts, acc);
+        accumulate(sub.d, sub.nibbles(acts, |_| 0), sub.scales(), acts, acc);
+        add_mins(sub.d, sub.others(), acts, acc);
     }
 }
 
 impl Kind for Biased {
     #[inline(always)]
-    fn add<D: Dot, const T: usize>(
-        sub: Unpacked<'_, D>,
+    fn add<D: Dot, const T: usize, const N: usize>(
+        sub: Unpacked<'_, D, N>,
         acts: Q8Blocks<'_, T>,
-        acc: &mut [[D::F; 1]; T],
+        acc: &mut [[D::F; N]; T],
     ) {
         let d = sub.d;
-        let mut sums = [[d.splat_i(0); 1]; T];
+        let mut sums = [[d.splat_i(0); N]; T];
         for t in 0..T {
-            sums[t][0] = d.start_biased(acts[t].neg128);
+            sums[t] = [d.start_biased(acts[t].neg128); N];
         }
         for j in 0..8 {
             let w = sub.quad(j);
             for t in 0..T {
-                sums[t][0] = d.dot_biased(sums[t][0], w, acts[t].quad(j));
+                for n in 0..N {
+                    sums[t][n] = d.dot_biased(sums[t][n], w[n], acts[t].quad(j));
+                }
             }
         }
-        accumulate(d, sums, [sub.scales()], acts, acc);
+        accumulate(d, sums, sub.scales(), acts, acc);
     }
 }
 
 impl Kind for Sixteen {
     #[inline(always)]
-    fn add<D: Dot, const T: usize>(
-        sub: Unpacked<'_, D>,
+    fn add<D: Dot, const T: usize, const N: usize>(
+        sub: Unpacked<'_, D, N>,
         acts: Q8Blocks<'_, T>,
-        acc: &mut [[D::F; 1]; T],
+        acc: &mut [[D::F; N]; T],
     ) {
         let d = sub.d;
-        let mut sums = start_doubled::<D, T, 1, 3>(d, acts, |act| act.neg128);
+        let mut sums = start_doubled::<D, T, N, 3>(d, acts, |act| act.neg128);
         if D::WIDE {
             for j in 0..8 {
                 let w = sub.quad(j);
                 for t in 0..T {
-                    sums[t][0] = d.dot(sums[t][0], w, acts[t].quad(j));
+                    for n in 0..N {
+                        sums[t][n] = d.dot(sums[t][n], w[n], acts[t].quad(j));
+                    }
                 }
             }
-            return accumulate(d, sums, [sub.scales()], acts, acc);
+            return accumulate(d, sums, sub.scales(), acts, acc);
         }
         for q in [0, 4] {
-            let w = [sub.quad(q), sub.quad(q + 1), sub.quad(q + 2), sub.quad(q + 3)];
+            let four = [sub.quad(q), sub.quad(q + 1), sub.quad(q + 2), sub.quad(q + 3)];
             for t in 0..T {
                 let act = &acts[t];
                 let quads = [act.quad(q), act.quad(q + 1), act.quad(q + 2), act.quad(q + 3)];
-                sums[t][0] = d.dot_four(sums[t][0], w, quads);
+                for n in 0..N {
+                    let w = [four[0][n], four[1][n], four[2][n], four[3][n]];
+                    sums[t][n] = d.dot_four(sums[t][n], w, quads);
+                }
             }
         }
-        accumulate(d, sums, [sub.scales()], acts, acc);
+        accumulate(d, sums, sub.scales(), acts, acc);
     }
 }
 
 impl Halves {
     /// The integer sums of half `SIDE`.
     #[inline(always)]
-    fn half<D: Dot, const T: usize, const SIDE: usize>(
-        sub: Unpacked<'_, D>,
+    fn half<D: Dot, const T: usize, const N: usize, const SIDE: usize>(
+        sub: Unpacked<'_, D, N>,
         acts: Q8Blocks<'_, T>,
-    ) -> [[D::I; 1]; T] {
+    ) -> [[D::I; N]; T] {
         let mut sums = start(sub.d, acts, |act| act.neg32[SIDE]);
         for two in 0..2 {
             let q = 4 * SIDE + 2 * two;
-            dot_pair(sub.d, &[[sub.quad(q), sub.quad(q + 1)]], acts, [q, q + 1], &mut sums);
+            let (first, second) = (sub.quad(q), sub.quad(q + 1));
+            let mut w = [[first[0]; 2]; N];
+            for n in 0..N {
+                w[n] = [first[n], second[n]];
+            }
+            dot_pair(sub.d, &w, acts, [q, q + 1], &mut sums);
         }
         sums
     }
@@ -279,21 +325,26 @@ impl Halves {
 
 impl Kind for Halves {
     #[inline(always)]
-    fn add<D: Dot, const T: usize>(
-        sub: Unpacked<'_, D>,
+    fn add<D: Dot, const T: usize, const N: usize>(
+        sub: Unpacked<'_, D, N>,
         acts: Q8Blocks<'_, T>,
-        acc: &mut [[D::F; 1]; T],
+        acc: &mut [[D::F; N]; T],
     ) {
         let d = sub.d;
-        let (sums, scale) = (Self::half::<D, T, 0>(sub, acts), sub.scales());
-        let mut low = [d.splat(0.0); T];
+        let (sums, scales) = (Self::half::<D, T, N, 0>(sub, acts), sub.scales());
+        let mut low = [[d.splat(0.0); N]; T];
         for t in 0..T {
-            low[t] = d.mul(d.to_f(sums[t][0]), scale);
+            for n in 0..N {
+                low[t][n] = d.mul(d.to_f(sums[t][n]), scales[n]);
+            }
         }
-        let (high, scale) = (Self::half::<D, T, 1>(sub, acts), sub.others());
+        let (high, scales) = (Self::half::<D, T, N, 1>(sub, acts), sub.others());
         for t in 0..T {
-            let both = d.fma(d.to_f(high[t][0]), scale, low[t]);
-            acc[t][0] = d.fma(both, d.splat(acts[t].d), acc[t][0]);
+            let act = d.splat(acts[t].d);
+            for n in 0..N {
+                let both = d.fma(d.to_f(high[t][n]), scales[n], low[t][n]);
+                acc[t][n] = d.fma(both, act, acc[t][n]);
+            }
         }
     }
 }
@@ -388,7 +439,7 @@ impl Ahead {
 pub(crate) struct Pass<'a> {
     /// The sub-blocks.
     pub(super) panel: &'a [Sub],
-    /// The group of rows.
+    /// The first group of rows.
     pub(super) group: usize,
     /// The blocks of all its tokens for the first sub-block, then those for the next.
     pub(super) acts: &'a [Q8Block],
@@ -417,18 +468,20 @@ impl Run {
 
     /// The sums that the piece has yet.
     #[inline(always)]
-    fn begin<D: Dot, const T: usize>(
+    fn begin<D: Dot, const T: usize, const N: usize>(
         self,
         d: D,
         group: usize,
         at: usize,
         sums: &mut [[f32; TILE_ROWS]],
-    ) -> [[D::F; 1]; T] {
-        let mut acc = [[d.splat(0.0); 1]; T];
+    ) -> [[D::F; N]; T] {
+        let mut acc = [[d.splat(0.0); N]; T];
         if !self.begin {
             let own = tokens_of::<T>(sums, self.level, at);
             for t in 0..T {
-                acc[t][0] = d.load(&own[t], group);
+                for n in 0..N {
+                    acc[t][n] = d.load(&own[t], group + n);
+                }
             }
         }
         acc
@@ -436,23 +489,27 @@ impl Run {
 
     /// Adds what the levels below have where the piece ends, and keeps the sums.
     #[inline(always)]
-    fn end<D: Dot, const T: usize>(
+    fn end<D: Dot, const T: usize, const N: usize>(
         self,
         d: D,
         group: usize,
         at: usize,
-        mut acc: [[D::F; 1]; T],
+        mut acc: [[D::F; N]; T],
         sums: &mut [[f32; TILE_ROWS]],
     ) {
         for fold in 1..=self.folds {
             let below = tokens_of::<T>(sums, self.level - fold, at);
             for t in 0..T {
-                acc[t][0] = d.add(d.load(&below[t], group), acc[t][0]);
+                for n in 0..N {
+                    acc[t][n] = d.add(d.load(&below[t], group + n), acc[t][n]);
+                }
             }
         }
         let own = tokens_of::<T>(sums, self.level - self.folds, at);
         for t in 0..T {
-            d.store(acc[t][0], &mut own[t], group);
+            for n in 0..N {
+                d.store(acc[t][n], &mut own[t], group + n);
+            }
         }
     }
 }
@@ -467,9 +524,9 @@ const LEVEL: usize = TILES * TOKENS;
 /// The CPU has the instruction set that it is compiled for.
 pub(crate) type RegisterTile = unsafe fn(Pass<'_>, &mut [[f32; TILE_ROWS]]);
 
-/// A register tile of `T` tokens.
+/// A register tile of `T` tokens and `N` vectors of rows.
 #[inline(always)]
-pub(crate) fn step<D: Dot, K: Kind, const T: usize>(
+pub(crate) fn step<D: Dot, K: Kind, const T: usize, const N: usize>(
     d: D,
     pass: Pass<'_>,
     sums: &mut [[f32; TILE_ROWS]],
@@ -479,12 +536,12 @@ pub(crate) fn step<D: Dot, K: Kind, const T: usize>(
     assert!(acts.len() == panel.len(), "activations of {} sub-blocks", acts.len());
     let mut blocks = panel.iter().zip(acts).enumerate();
     for run in runs {
-        let mut acc = run.begin::<D, T>(d, group, at, sums);
+        let mut acc = run.begin::<D, T, N>(d, group, at, sums);
         for (b, (sub, acts)) in blocks.by_ref().take(run.subs) {
             if let Some(ahead) = ahead {
                 ahead.fetch(d, b, panel.len());
             }
-            K::add::<D, T>(Unpacked { d, sub, group }, Q8Blocks::of(acts), &mut acc);
+            K::add::<D, T, N>(Unpacked { d, sub, group }, Q8Blocks::of(acts), &mut acc);
         }
         run.end(d, group, at, acc, sums);
     }

@@ -99,7 +99,7 @@ impl Matrices for I8mm {
         assert!(acts.len() == panel.len(), "activations of {} sub-blocks", acts.len());
         let mut blocks = panel.iter().zip(acts).enumerate();
         for run in runs {
-            let mut own = run.begin::<Rows4, T>(rows, group, at, sums);
+            let mut own = run.begin::<Rows4, T, 1>(rows, group, at, sums);
             let mut acc: Sums<float32x4_t, T> = [[rows.splat(0.0); 2]; T];
             for q in 0..T.div_ceil(2) {
                 acc[q] = d.zip(own[2 * q][0], own[(2 * q + 1).min(T - 1)][0]);

@@ -127,7 +127,7 @@ impl Matrices for Amx {
         }
         let mut b = 0;
         for run in runs {
-            let mut acc = run.begin::<Avx512, T>(v, 0, at, sums);
+            let mut acc = run.begin::<Avx512, T, 1>(v, 0, at, sums);
             for _ in 0..run.subs {
                 if let Some(ahead) = ahead {
                     ahead.fetch(v, b, panel.len());

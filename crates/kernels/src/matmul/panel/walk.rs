@@ -254,6 +254,7 @@ impl Panels {
         let Unpacks { kind, member, entry, bytes, matrices, .. } = work.unpacks;
         let state = self.state.filter(|_| matrices);
         let gather = if matrices { self.gather_matrices } else { self.gather };
+        let vectors = member.vectors;
         let passes = passes(tokens, usize::from(member.tokens));
         acts.reserve(TOKENS * SUBS, Q8Block::ZERO);
         sums.reserve(levels(work.pieces) * LEVEL, [0.0; TILE_ROWS]);
@@ -294,7 +295,7 @@ impl Panels {
                         unsafe { (state.configure)(count) };
                         configured = count;
                     }
-                    for group in 0..self.groups {
+                    for group in (0..self.groups).step_by(usize::from(vectors)) {
                         let pass = Pass {
                             panel,
                             group,
