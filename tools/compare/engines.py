@@ -88,8 +88,9 @@ class Arclight:
         try:
             found = {}
             for row in json.loads(stdout)["results"]:
+                macs = row["macs_per_second"]
                 figure = Figure(row["mean"], row["limit"], row["read_bytes_per_second"],
-                                row["int8_macs_per_second"], row.get("bf16_macs_per_second"))
+                                macs["int8"], macs.get("bf16"))
                 key = row["kind"], row["tokens"], row["depth"], row["batch"]
                 found[key] = figure
         except (ValueError, KeyError, TypeError) as e:

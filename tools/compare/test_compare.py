@@ -45,7 +45,7 @@ class Workload(unittest.TestCase):
 
 def arclight_row(kind, tokens, depth, batch, mean):
     return {"kind": kind, "tokens": tokens, "depth": depth, "batch": batch, "mean": mean,
-            "limit": 100.0, "read_bytes_per_second": 3e10, "int8_macs_per_second": 9e11}
+            "limit": 100.0, "read_bytes_per_second": 3e10, "macs_per_second": {"int8": 9e11}}
 
 
 class Answers(unittest.TestCase):

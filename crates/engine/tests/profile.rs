@@ -5,6 +5,7 @@ use arclight_engine::{
 };
 use gguf::TensorType;
 use graph::profile::{Demand, Event, What};
+use kernels::Product;
 use std::collections::BTreeMap;
 use std::time::Instant;
 use testkit::TinyModel;
@@ -170,18 +171,18 @@ fn threads_share_the_bytes_and_products_of_the_book() {
             sums.iter().filter(|(name, _)| !name.ends_with("attend")).map(|(_, d)| d.bytes).sum();
         assert_eq!(weights, counts.places.iter().map(|p| p.weights).sum::<u64>());
         assert_eq!(attention.bytes, counts.places.iter().map(|p| p.kv).sum::<u64>());
-        // 4 tokens through 3 layers; token i sees i + 1. Q4_0 is multiplied in 8 bits.
-        assert_eq!(attention.float_macs, 3 * (1 + 2 + 3 + 4) * 8 * 128 * 2);
-        assert_eq!(sums["qkv"].int8_macs, 4 * 3 * (8 + 4 + 4) * 128 * 256);
-        assert_eq!(sums["gate_up"].int8_macs, 4 * 3 * 2 * 1024 * 256);
-        assert_eq!(sums["down"].int8_macs, 4 * 3 * 1024 * 256);
+        // 4 tokens through 3 layers; token i sees i + 1. The weights are of Q4_0.
+        assert_eq!(attention.macs[Product::F32], 3 * (1 + 2 + 3 + 4) * 8 * 128 * 2);
+        assert_eq!(sums["qkv"].macs[Product::Int4], 4 * 3 * (8 + 4 + 4) * 128 * 256);
+        assert_eq!(sums["gate_up"].macs[Product::Int4], 4 * 3 * 2 * 1024 * 256);
+        assert_eq!(sums["down"].macs[Product::Int4], 4 * 3 * 1024 * 256);
         assert_eq!(
-            sums["logits"].int8_macs,
+            sums["logits"].macs[Product::Int4],
             4 * 300 * 256,
             "the last tile's padding is no product"
         );
         assert_eq!(sums["rms_norm"], Demand::default());
-        assert!(sums.values().all(|d| d.float_macs == 0 || *d == attention));
+        assert!(sums.values().all(|d| d.macs[Product::F32] == 0 || *d == attention));
     }
 }
 

@@ -54,13 +54,7 @@ fn turns<const N: usize>(ways: usize, mut run: impl FnMut(usize)) -> Vec<f64> {
 
 /// Multiply-accumulates of the type's instructions on registers.
 fn peak(kernels: &Kernels, ty: TensorType) -> u64 {
-    const ITERS: u64 = 10_000;
-    match ty {
-        TensorType::BF16 => kernels.peak_bf16(ITERS),
-        TensorType::F16 => kernels.peak_f16(ITERS),
-        TensorType::F32 => kernels.peak_f32(ITERS),
-        _ => kernels.peak_i8(ITERS),
-    }
+    kernels.peak(kernels.product(arclight_kernels::Product::of(ty)), 10_000)
 }
 
 fn families(kernels: &'static Kernels, ty: TensorType) {

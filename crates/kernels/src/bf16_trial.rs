@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use crate::isa::Isa;
 use crate::kernels::Kernels;
+use crate::product::Product;
 
 /// How `vdpbf16ps` and `f32` multiply-adds compare on this CPU. On some it is slower than widening,
 /// and the bits are the same, so the faster is chosen.
@@ -32,8 +33,8 @@ pub fn bf16_trial() -> Option<&'static Bf16Trial> {
         let mut best = Bf16Trial { pairs: 0.0, widened: 0.0 };
         // In turns, so that what disturbs one disturbs the other; the first warms up.
         for _ in 0..5 {
-            best.pairs = best.pairs.max(rate(|| pairs.peak_bf16(TRIAL_ROUNDS)));
-            best.widened = best.widened.max(rate(|| widened.peak_bf16(TRIAL_ROUNDS)));
+            best.pairs = best.pairs.max(rate(|| pairs.peak(Product::Bf16, TRIAL_ROUNDS)));
+            best.widened = best.widened.max(rate(|| widened.peak(Product::Bf16, TRIAL_ROUNDS)));
         }
         Some(best)
     };

@@ -31,6 +31,7 @@ mod matmul;
 mod names;
 mod pack;
 mod peak;
+mod product;
 mod q8;
 mod recurrent;
 mod rotate;
@@ -52,6 +53,7 @@ pub use kernels::Kernels;
 pub use matmul::{MicroKernel, MicroKernelError, Piece, Tiles};
 pub use names::Op;
 pub use pack::{is_unpacked, pack_tile, tile_bytes};
+pub use product::{Product, Products};
 pub use recurrent::{Conv, SLICE, Scan, scan_state_len};
 pub use views::{Rows, RowsMut};
 

@@ -1,12 +1,10 @@
 //! The arithmetic limit: the kernels' own multiply instructions without anything around them.
-//!
-//! With AVX2, 4-bit weights can beat it: their pair sums stay in 16 bits for a whole block, and
-//! widen once instead of at every dot.
 
 use std::hint::black_box;
 
 #[cfg(target_arch = "x86_64")]
 use crate::arch::avx512bf16::Avx512Bf16;
+use crate::product::Product;
 use crate::simd::{Dot, LANES, Simd, Vector};
 
 /// Independent accumulators that cover the latency, for 32 vector registers and for 16 of half the
@@ -14,18 +12,50 @@ use crate::simd::{Dot, LANES, Simd, Vector};
 const WIDE: usize = 12;
 const NARROW: usize = 5;
 
-/// `iters` rounds of integer dots; gives the number of 8-bit multiply-accumulates done.
+/// A loop over independent sums, each of which `$dot` adds to from so many vectors of weights. No function with
+/// a closure: that might not be compiled for the instruction set.
+macro_rules! chains {
+    ($d:ident, $iters:ident, $vectors:literal, $dot:ident) => {{
+        let w = [$d.load_w(&black_box([3; 64]), 0); $vectors];
+        let quads = [[0x0102_0304; NARROW]; $vectors];
+        let mut acc = [$d.splat_i(0); NARROW];
+        for _ in 0..$iters {
+            let quads = black_box(&quads);
+            for i in 0..NARROW {
+                let mut own = [0; $vectors];
+                for k in 0..$vectors {
+                    own[k] = quads[k][i];
+                }
+                acc[i] = $d.$dot(acc[i], w, own);
+            }
+        }
+        black_box(acc);
+        $iters * 4 * lanes::<S::Dot>($vectors * NARROW)
+    }};
+}
+
+/// `iters` rounds of integer dots; gives the number of multiply-accumulates done.
 #[inline(always)]
-pub(crate) fn int8<S: Simd>(s: S, iters: u64) -> u64 {
-    if S::WIDE {
-        int8_chains::<S::Dot, WIDE>(s.dot(), iters)
-    } else {
-        int8_chains::<S::Dot, NARROW>(s.dot(), iters)
+pub(crate) fn int<S: Simd>(s: S, product: Product, iters: u64) -> u64 {
+    let d = s.dot();
+    match product {
+        _ if S::WIDE => bytes::<S::Dot, WIDE>(d, iters),
+        Product::Int4 if apart::<S>() => nibbles(d, iters),
+        Product::Int5 if apart::<S>() => chains!(d, iters, 4, dot_four),
+        Product::Int6 if apart::<S>() => chains!(d, iters, 2, dot_two),
+        Product::Int8 if apart::<S>() => biased(d, iters),
+        _ => bytes::<S::Dot, NARROW>(d, iters),
     }
 }
 
+/// Whether integers of few bits have instructions of their own.
+const fn apart<S: Simd>() -> bool {
+    S::Dot::GROUPS == 2
+}
+
+/// Dots of weights of 7 bits, or of any where one instruction takes all.
 #[inline(always)]
-fn int8_chains<D: Dot, const CHAINS: usize>(d: D, iters: u64) -> u64 {
+fn bytes<D: Dot, const CHAINS: usize>(d: D, iters: u64) -> u64 {
     let w = d.load_w(&black_box([3; 64]), 0);
     let quads = [0x0102_0304; CHAINS];
     let mut acc = [d.splat_i(0); CHAINS];
@@ -38,7 +68,46 @@ fn int8_chains<D: Dot, const CHAINS: usize>(d: D, iters: u64) -> u64 {
         }
     }
     black_box(acc);
-    iters * (CHAINS * 4 * LANES / D::GROUPS) as u64
+    iters * 4 * lanes::<D>(CHAINS)
+}
+
+/// Dots of weights of 8 bits.
+#[inline(always)]
+fn biased<D: Dot>(d: D, iters: u64) -> u64 {
+    let w = d.load_w(&black_box([3; 64]), 0);
+    let quads = [0x0102_0304; NARROW];
+    let mut acc = [d.splat_i(0); NARROW];
+    for _ in 0..iters {
+        let quads = black_box(&quads);
+        for i in 0..NARROW {
+            acc[i] = d.dot_biased(acc[i], w, quads[i]);
+        }
+    }
+    black_box(acc);
+    iters * 4 * lanes::<D>(NARROW)
+}
+
+/// Dots of the nibbles of a block.
+#[inline(always)]
+fn nibbles<D: Dot>(d: D, iters: u64) -> u64 {
+    const QUADS: usize = 8;
+    let w = d.load_w(&black_box([3; 64]), 0);
+    let quads = [[0x0102_0304; NARROW]; QUADS];
+    for _ in 0..iters {
+        let quads = black_box(&quads);
+        let mut acc = [d.start_nibbles(0); NARROW];
+        for quad in quads {
+            for i in 0..NARROW {
+                acc[i] = d.dot_nibbles(acc[i], w, quad[i]);
+            }
+        }
+        let mut sums = [d.splat_i(0); NARROW];
+        for i in 0..NARROW {
+            sums[i] = d.end_nibbles(acc[i], quads[0][i]);
+        }
+        black_box(&sums);
+    }
+    iters * 4 * lanes::<D>(QUADS * NARROW)
 }
 
 /// `iters` rounds of fused multiply-adds; gives their number, counted by lane.

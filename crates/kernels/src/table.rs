@@ -24,6 +24,7 @@ use crate::matmul::{
 use crate::matmul::{MicroKernel, Unpacks};
 #[cfg(target_arch = "x86_64")]
 use crate::matmul::{PAIRS, Sums, step_pairs};
+use crate::product::Product;
 use crate::q8::{self, Q8Block};
 use crate::recurrent::{self, Conv, Scan};
 use crate::simd::{Dot, Simd, Vector};
@@ -118,7 +119,7 @@ macro_rules! for_each_kernel {
                 attention::fold;
             attn_finish(state: &[f32], head_dim: usize, sink: f32, out: &mut [f32]) =
                 attention::finish;
-            peak_i8(iters: u64) -> u64 = peak::int8;
+            peak_int(product: Product, iters: u64) -> u64 = peak::int;
             peak_f32(iters: u64) -> u64 = peak::float;
             peak_f16(iters: u64) -> u64 = peak::half;
             peak_bf16(iters: u64) -> u64 = peak::bf16_widened;
@@ -419,7 +420,7 @@ macro_rules! matrices {
         }
 
         #[$attribute]
-        fn peak_i8(iters: u64) -> u64 {
+        fn peak_int(_: Product, iters: u64) -> u64 {
             token().peak(iters)
         }
 
@@ -450,7 +451,7 @@ macro_rules! matrices {
             panels.state = <$token as Matrices>::STATE;
             let families =
                 [$(family::<matmul::$file::$tile>(families[Line::$tile as usize])),*];
-            Table { families, panels, peak_i8, ..$base::TABLE }
+            Table { families, panels, peak_int, ..$base::TABLE }
         };
     };
 }

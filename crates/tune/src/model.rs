@@ -259,7 +259,7 @@ impl Term {
         let of = match line.what {
             What::Read(memory, place) => Of::Bytes { kept: kept(memory), place, write: false },
             What::Write(memory, place) => Of::Bytes { kept: kept(memory), place, write: true },
-            What::Multiply(kind) => Of::Multiply(kind),
+            What::Multiply(product) => Of::Multiply(product.acts()),
             What::Pass => Of::Pass,
         };
         // A token's row of a table lies on one of the nodes, on each as likely.

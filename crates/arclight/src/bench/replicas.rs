@@ -10,6 +10,7 @@ use super::report::Setup;
 use crate::error::Error;
 use crate::term;
 use arclight_engine::{Engine, LoadOptions, ModelFile, NodeId, Replicas};
+use kernels::Products;
 use serde::{Serialize, Serializer};
 use std::collections::BTreeSet;
 use std::fmt;
@@ -132,9 +133,10 @@ fn sum(figures: &[&Figures], nodes: usize) -> Option<Figures> {
         floor: Floor::side_by_side(&floors),
         limits: Limits {
             read: limit(|l| l.read),
-            int8: limit(|l| l.int8),
-            bf16: limit(|l| l.bf16),
-            float: limit(|l| l.float),
+            macs: Products::new(|p| {
+                let rates = figures.iter().map(|f| f.limits.macs[p]);
+                rates.sum::<Option<f64>>()
+            }),
         },
     })
 }
@@ -218,17 +220,22 @@ mod tests {
 
     #[test]
     fn rates_and_limits_add_up() {
+        use kernels::Product;
+
         let figures = |seconds: f64, threads| Figures {
             setup: Setup { replica: Some(Replica::One(0)), nodes: 1, threads, isa: "scalar" },
             test: Test::prompt(100, 0),
             seconds: vec![seconds, 1.0],
             floor: Floor::default(),
-            limits: Limits { read: 1e9, int8: 2e9, bf16: 4e9, float: 3e9 },
+            limits: Limits { read: 1e9, macs: Products::new(|_| Some(2e9)) },
         };
         // 100 tokens in 1 s and in 0.5 s: 300 a second.
         let total = sum(&[&figures(1.0, 2), &figures(0.5, 3)], 1).unwrap();
         let rates: Vec<f64> = total.seconds.iter().map(|s| 100.0 / s).collect();
         assert!((rates[0] - 300.0).abs() < 1e-9 && (rates[1] - 200.0).abs() < 1e-9);
-        assert_eq!((total.setup.threads, total.setup.nodes, total.limits.int8), (5, 1, 4e9));
+        assert_eq!(
+            (total.setup.threads, total.setup.nodes, total.limits.rate(Product::Int8)),
+            (5, 1, 4e9)
+        );
     }
 }

@@ -9,7 +9,9 @@ use crate::report::NodesReport;
 use crate::table::{self, figure, words};
 use crate::term;
 use clap::ValueEnum;
+use kernels::Product;
 use serde::Serialize;
+use std::collections::BTreeMap;
 use std::io::Write;
 use topology::Machine;
 
@@ -50,9 +52,10 @@ struct Row {
     of_limit: f64,
     bound_by: &'static str,
     read_bytes_per_second: f64,
-    int8_macs_per_second: f64,
-    bf16_macs_per_second: f64,
-    float_macs_per_second: f64,
+    /// By the names of the products that are done differently.
+    macs_per_second: BTreeMap<&'static str, f64>,
+    #[serde(skip)]
+    limits: Limits,
     /// Tokens per second of every repetition.
     samples: Vec<f64>,
     /// Where memory is and what each node did, over all repetitions.
@@ -118,9 +121,8 @@ impl Report {
             of_limit: mean / limit,
             bound_by: floor.bound(),
             read_bytes_per_second: limits.read,
-            int8_macs_per_second: limits.int8,
-            bf16_macs_per_second: limits.bf16,
-            float_macs_per_second: limits.float,
+            macs_per_second: limits.measured().map(|(p, rate)| (p.name(), rate)).collect(),
+            limits,
             samples,
             report,
         });
@@ -201,7 +203,7 @@ impl Report {
         let replica = replica.map_or(String::new(), |r| r.to_string());
         writeln!(
             out,
-            "{},{},{ty},{parameters},{bytes},{nodes},{threads},{isa},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{replica}",
+            "{},{},{ty},{parameters},{bytes},{nodes},{threads},{isa},{},{},{},{},{},{},{},{},{},{},{},{},{replica}",
             quoted(&self.cpu),
             quoted(name),
             row.kind,
@@ -215,9 +217,7 @@ impl Report {
             row.of_limit,
             row.bound_by,
             row.read_bytes_per_second,
-            row.int8_macs_per_second,
-            row.bf16_macs_per_second,
-            row.float_macs_per_second,
+            Product::ALL.map(|product| row.limits.rate(product).to_string()).join(","),
         )?;
         Ok(())
     }
@@ -225,7 +225,8 @@ impl Report {
 
 const CSV_HEAD: &str = "cpu,model,type,parameters,bytes,nodes,threads,isa,kind,tokens,depth,batch,\
 repetitions,tokens_per_second,sd,limit,of_limit,bound_by,read_bytes_per_second,\
-int8_macs_per_second,bf16_macs_per_second,float_macs_per_second,replica";
+int4_macs_per_second,int5_macs_per_second,int6_macs_per_second,int7_macs_per_second,\
+int8_macs_per_second,bf16_macs_per_second,f16_macs_per_second,f32_macs_per_second,replica";
 
 /// A CSV field of any text.
 pub(super) fn quoted(text: &str) -> String {
@@ -252,13 +253,10 @@ impl Row {
         let Setup { nodes, threads, .. } = self.setup;
         writeln!(
             out,
-            "limits in this run, {} on {}: read {:.1} GB/s; int8 {:.0}, bf16 {:.0}, f32 {:.0} GMAC/s",
+            "limits in this run, {} on {}: {}",
             term::plural(threads, "thread"),
             term::plural(nodes, "node"),
-            self.read_bytes_per_second / 1e9,
-            self.int8_macs_per_second / 1e9,
-            self.bf16_macs_per_second / 1e9,
-            self.float_macs_per_second / 1e9,
+            self.limits.words(|_| true),
         )?;
         Ok(())
     }

@@ -181,7 +181,7 @@ impl Table {
         let per_step = |nanos: f64| unit.show(nanos / steps);
         // What threads did at the same time took the mean of their times.
         let nanos = row.time as f64 / threads;
-        let (bytes, macs) = (row.demand.bytes, row.demand.macs());
+        let (bytes, macs) = (row.demand.bytes, row.demand.all_macs());
         let rate = |amount: u64| term::rate(amount as f64 / nanos);
         let of_limit = 100.0 * limits.floor(row.demand) / (nanos / 1e9);
         let wait = row.waits.iter().sum::<u64>() as f64 / threads;
@@ -202,13 +202,8 @@ impl Table {
     }
 
     fn notes(&self, limits: &Limits) -> Vec<String> {
-        let mut notes = vec![format!(
-            "limits: read {:.1} GB/s; int8 {:.0}, bf16 {:.0}, f32 {:.0} GMAC/s",
-            limits.read / 1e9,
-            limits.int8 / 1e9,
-            limits.bf16 / 1e9,
-            limits.float / 1e9,
-        )];
+        let done = self.all().demand.macs;
+        let mut notes = vec![format!("limits: {}", limits.words(|product| done[product] > 0))];
         let between = self.total - self.in_steps;
         if between > 0 {
             let share = 100.0 * between as f64 / self.total as f64;

@@ -5,6 +5,7 @@ use super::trace::Trace;
 use crate::bench::limits::Limits;
 use arclight_engine::{BatchEntry, Engine, LoadOptions, ModelFile, Outputs, Profile};
 use gguf::TensorType;
+use kernels::Products;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use testkit::TinyModel;
@@ -112,13 +113,15 @@ fn cells<'t>(lines: &'t [String], name: &str) -> Vec<&'t str> {
     line[name.len()..].split("  ").map(str::trim).filter(|cell| !cell.is_empty()).collect()
 }
 
-const LIMITS: Limits = Limits { read: 1e12, int8: 1e12, bf16: 1e12, float: 1e12 };
+fn limits() -> Limits {
+    Limits { read: 1e12, macs: Products::new(|_| Some(1e12)) }
+}
 
 #[test]
 fn a_tables_times_add_up_and_its_lines_fit_a_terminal() {
     let mut table = Table::new("pp4", THREADS);
     record(2, 1 << 14).iter().for_each(|profile| table.add(profile));
-    let lines = table.lines(&LIMITS);
+    let lines = table.lines(&limits());
     assert!(lines.iter().all(|line| line.chars().count() <= 80), "{}", lines.join("\n"));
     assert!(lines[0].starts_with("pp4: 6 steps of ") && lines[0].contains(", 4 tokens each, on 3"));
     assert!(!lines.join("\n").contains("did not fit"), "{}", lines.join("\n"));
@@ -144,9 +147,9 @@ fn a_tables_times_add_up_and_its_lines_fit_a_terminal() {
 fn a_table_tells_what_it_has_not_seen() {
     let mut table = Table::new("pp4", THREADS);
     table.add(&record(1, 100)[0]);
-    let text = table.lines(&LIMITS).join("\n");
+    let text = table.lines(&limits()).join("\n");
     assert!(text.contains("events did not fit into the threads' logs"), "{text}");
     let mut table = Table::new("pp4", THREADS);
     table.add(&record(1, 0)[0]);
-    assert!(table.lines(&LIMITS)[0].contains("nothing was recorded"));
+    assert!(table.lines(&limits())[0].contains("nothing was recorded"));
 }

@@ -135,7 +135,7 @@ impl<W: Write> Trace<W> {
                 let layer = event.layer;
                 let (name, cat, args) = match event.what {
                     What::Operator { name, rows, demand } => {
-                        let (bytes, macs) = (demand.bytes, demand.macs());
+                        let (bytes, macs) = (demand.bytes, demand.all_macs());
                         let args = Args::Operator { layer, rows, bytes, macs };
                         (name, "operator", args)
                     }

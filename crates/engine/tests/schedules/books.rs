@@ -54,7 +54,7 @@ fn a_profile_tells_each_threads_part() {
                     continue;
                 };
                 *bytes += demand.bytes;
-                *macs += demand.macs();
+                *macs += demand.all_macs();
             }
         }
         threads

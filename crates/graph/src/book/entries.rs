@@ -11,7 +11,7 @@ use crate::streams::Streams;
 use crate::sum::Sum;
 use crate::tensor::Domain;
 use crate::weight::{Matrix, MatrixId};
-use kernels::{ActKind, KvType, TILE_ROWS};
+use kernels::{ActKind, KvType, Product, TILE_ROWS};
 
 /// Bytes of an f32.
 const FLOAT: usize = size_of::<f32>();
@@ -52,7 +52,7 @@ pub(crate) fn product(
     for (p, part) in matrix.parts.iter().enumerate() {
         let own = owned(p);
         bytes += own.bytes;
-        let kind = What::Multiply(kernels::act_kind(part.ty));
+        let kind = What::Multiply(Product::of(part.ty));
         lines.add(own.rows * own.cols, kind, Per::Row(of), Dealt::Team);
     }
     let weights = What::Read(Memory::Weights(id), place);
@@ -171,8 +171,8 @@ impl Entry<'_> {
             };
             let weights = What::Read(Memory::Weights(id), desk.place);
             self.per(Per::Expert(choice), weights, own.bytes);
-            let kind = kernels::act_kind(part.ty);
-            self.per(Per::Slot(choice), What::Multiply(kind), own.rows * own.cols);
+            let kind = What::Multiply(Product::of(part.ty));
+            self.per(Per::Slot(choice), kind, own.rows * own.cols);
         }
         let cols = matrix.input_width(desk.node());
         for kind in [ActKind::F32, ActKind::Bf16, ActKind::Q8] {
@@ -217,7 +217,7 @@ impl Entry<'_> {
         let from = What::Read(Memory::State(spec.cache), self.desk.place);
         self.per(Per::Key(class), from, token);
         // Scores, and the sum of values.
-        self.per(Per::Pair(class), What::Multiply(ActKind::F32), 2 * width);
+        self.per(Per::Pair(class), What::Multiply(Product::F32), 2 * width);
     }
 
     /// Bytes of a sequence's state, which are read and written.
@@ -421,7 +421,7 @@ impl Instr {
                 let inputs = if spec.gates.is_some() { 3 } else { 1 };
                 e.read(*x, inputs * channels * FLOAT);
                 e.state(spec.state, channels * (spec.taps - 1) * FLOAT);
-                let kind = What::Multiply(ActKind::F32);
+                let kind = What::Multiply(Product::F32);
                 e.per(Per::Row(rows), kind, channels * spec.taps);
                 e.write(*out, channels * FLOAT);
                 e.pass(channels);
@@ -434,7 +434,7 @@ impl Instr {
                 let numbers = if matches!(spec.rule, Rule::Delta { .. }) { 2 } else { 1 };
                 e.read(*raw, (numbers * heads + gates) * FLOAT);
                 e.state(spec.state, values * spec.heads.key_dim * FLOAT);
-                let kind = What::Multiply(ActKind::F32);
+                let kind = What::Multiply(Product::F32);
                 e.per(Per::Row(rows), kind, heads * spec.multiplies());
                 e.write(*out, values * FLOAT);
                 if let Some(squares) = squares {

@@ -23,7 +23,7 @@ pub use needs::{Demand, Needs};
 
 use crate::buffer::BufId;
 use crate::weight::MatrixId;
-use kernels::ActKind;
+use kernels::Product;
 
 /// Memory that is read or written.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -45,8 +45,8 @@ pub enum What {
     Read(Memory, usize),
     /// Bytes that are written to memory of a place.
     Write(Memory, usize),
-    /// Multiply-accumulates with activations of a kind; attention's are of kind F32.
-    Multiply(ActKind),
+    /// Multiply-accumulates; attention's are of single precision.
+    Multiply(Product),
     /// Elements of rows that are normed, added, quantised or joined.
     Pass,
 }

@@ -1,57 +1,53 @@
 //! The least that a step needs: what must come from memory and be multiplied whatever the caches do.
 
 use super::{Extent, Line, Memory, Per, What};
-use kernels::ActKind;
+use kernels::{Product, Products};
 
 /// What some work costs at least.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Demand {
     /// Bytes of weights, keys and values to read.
     pub bytes: u64,
-    /// Products of 8-bit integers.
-    pub int8_macs: u64,
-    /// Products of bfloat16.
-    pub bf16_macs: u64,
-    /// Products of single precision.
-    pub float_macs: u64,
+    /// Multiply-accumulates of every product.
+    pub macs: Products<u64>,
 }
 
 impl Demand {
-    /// Products of all kinds.
-    pub fn macs(&self) -> u64 {
-        self.int8_macs + self.bf16_macs + self.float_macs
+    /// Some multiply-accumulates of one product.
+    pub fn multiply(product: Product, macs: u64) -> Demand {
+        let mut demand = Demand::default();
+        demand.macs[product] = macs;
+        demand
+    }
+
+    /// Multiply-accumulates of all products.
+    pub fn all_macs(&self) -> u64 {
+        self.macs.iter().map(|(_, macs)| macs).sum()
     }
 
     /// What one unit of a line costs: nothing, where it is of activations or passes over them.
     pub(crate) fn of(line: &Line) -> Demand {
-        let (mut demand, amount) = (Demand::default(), line.amount);
         match line.what {
-            What::Read(Memory::Weights(_) | Memory::State(_), _) => demand.bytes = amount,
-            What::Multiply(ActKind::Q8) => demand.int8_macs = amount,
-            What::Multiply(ActKind::Bf16) => demand.bf16_macs = amount,
-            What::Multiply(ActKind::F32) => demand.float_macs = amount,
-            What::Read(..) | What::Write(..) | What::Pass => {}
+            What::Read(Memory::Weights(_) | Memory::State(_), _) => {
+                Demand { bytes: line.amount, ..Demand::default() }
+            }
+            What::Multiply(product) => Demand::multiply(product, line.amount),
+            What::Read(..) | What::Write(..) | What::Pass => Demand::default(),
         }
-        demand
     }
 
     /// Each of its figures.
     pub(crate) fn map(self, of: impl Fn(u64) -> u64) -> Demand {
-        Demand {
-            bytes: of(self.bytes),
-            int8_macs: of(self.int8_macs),
-            bf16_macs: of(self.bf16_macs),
-            float_macs: of(self.float_macs),
-        }
+        Demand { bytes: of(self.bytes), macs: self.macs.map(of) }
     }
 }
 
 impl std::ops::AddAssign for Demand {
     fn add_assign(&mut self, other: Demand) {
         self.bytes += other.bytes;
-        self.int8_macs += other.int8_macs;
-        self.bf16_macs += other.bf16_macs;
-        self.float_macs += other.float_macs;
+        for (product, macs) in other.macs.iter() {
+            self.macs[product] += macs;
+        }
     }
 }
 

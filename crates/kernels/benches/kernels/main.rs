@@ -17,7 +17,9 @@ mod uncached;
 use std::hint::black_box;
 use std::time::Instant;
 
-use arclight_kernels::{Activation, Kernels, KvType, RopeStyle, Rows, RowsMut, q8_row_bytes};
+use arclight_kernels::{
+    Activation, Kernels, KvType, Product, Products, RopeStyle, Rows, RowsMut, q8_row_bytes,
+};
 use gguf::TensorType;
 
 use inputs::{Bytes, noise};
@@ -50,39 +52,16 @@ fn time(mut f: impl FnMut()) -> f64 {
     (0..5).map(|_| run(calls) / f64::from(calls)).fold(f64::INFINITY, f64::min)
 }
 
-/// Multiply-accumulates per second on registers.
-struct Peaks {
-    int8: f64,
-    bf16: f64,
-    f16: f64,
-    f32: f64,
-}
-
-impl Peaks {
-    fn measure(kernels: &Kernels) -> Self {
-        let peak = |run: &dyn Fn(u64) -> u64| {
-            let macs = run(100_000) as f64;
-            macs / time(|| {
-                run(100_000);
-            })
-        };
-        Self {
-            int8: peak(&|n| kernels.peak_i8(n)),
-            bf16: peak(&|n| kernels.peak_bf16(n)),
-            f16: peak(&|n| kernels.peak_f16(n)),
-            f32: peak(&|n| kernels.peak_f32(n)),
-        }
-    }
-
-    /// Of the instruction that multiplies matrices of type `ty`.
-    fn of(&self, ty: TensorType) -> f64 {
-        match ty {
-            TensorType::BF16 => self.bf16,
-            TensorType::F16 => self.f16,
-            TensorType::F32 => self.f32,
-            _ => self.int8,
-        }
-    }
+/// Multiply-accumulates per second of every product.
+fn peaks(kernels: &Kernels) -> Products<f64> {
+    const ROUNDS: u64 = 100_000;
+    Products::new(|product| {
+        let product = kernels.product(product);
+        let macs = kernels.peak(product, ROUNDS) as f64;
+        macs / time(|| {
+            kernels.peak(product, ROUNDS);
+        })
+    })
 }
 
 fn vectors(label: &str, kernels: &Kernels) {
@@ -143,19 +122,15 @@ fn main() -> Result<(), memory::Error> {
         if !labels.into_iter().any(|label| wanted(label)) {
             continue;
         }
-        let peaks = Peaks::measure(kernels);
-        println!(
-            "{isa:10} limits, GMAC/s: int8 {:.1}, bf16 {:.1}, f16 {:.1}, f32 {:.1}",
-            peaks.int8 / 1e9,
-            peaks.bf16 / 1e9,
-            peaks.f16 / 1e9,
-            peaks.f32 / 1e9
-        );
+        let peaks = peaks(kernels);
+        let own = peaks.iter().filter(|(product, _)| kernels.product(*product) == *product);
+        let own = own.map(|(product, rate)| format!("{} {:.1}", product.name(), rate / 1e9));
+        println!("{isa:10} limits, GMAC/s: {}", own.collect::<Vec<_>>().join(", "));
         for (ty, label) in matrices.iter().filter(|m| wanted(&m.1)) {
-            matrix::report(label, kernels, *ty, peaks.of(*ty), &mut uncached);
+            matrix::report(label, kernels, *ty, peaks[Product::of(*ty)], &mut uncached);
         }
         for (kv, dim, label) in tiles.iter().filter(|t| wanted(&t.2)) {
-            attention::report(label, kernels, *kv, *dim, peaks.f32);
+            attention::report(label, kernels, *kv, *dim, peaks[Product::F32]);
         }
         if wanted(&rest) {
             vectors(&rest, kernels);

@@ -13,6 +13,7 @@ use crate::isa::{ISA_VARIABLE, Isa, IsaError, for_each_isa};
 use crate::matmul::panel;
 use crate::matmul::{Family, Line, MicroKernel, PIECE_LEVELS, Piece, Tiles, Walk};
 use crate::pack::{tile_bytes, unpack_row};
+use crate::product::Product;
 use crate::table::{self, Table};
 use crate::views::RowsMut;
 
@@ -277,27 +278,24 @@ impl Kernels {
         usize::from(self.usual_for(ty, usize::MAX).tokens)
     }
 
-    /// Runs the instructions of the 8-bit dot products without anything around them, `iters` rounds;
-    /// gives the multiply-accumulates done. Timed, it is the limit of [`Kernels::matmul`] (but
-    /// with AVX2, 4-bit weights take fewer instructions).
-    pub fn peak_i8(&self, iters: u64) -> u64 {
-        call!(self.peak_i8(iters))
+    /// The product that stands for `product` on this instruction set: [`Product::Int8`] for all integers where
+    /// one instruction multiplies them.
+    pub fn product(&self, product: Product) -> Product {
+        let few_bits =
+            matches!(product, Product::Int4 | Product::Int5 | Product::Int6 | Product::Int7);
+        if few_bits && self.table.panels.groups != 2 { Product::Int8 } else { product }
     }
 
-    /// As [`Kernels::peak_i8`] for `f32` multiply-adds.
-    pub fn peak_f32(&self, iters: u64) -> u64 {
-        call!(self.peak_f32(iters))
-    }
-
-    /// As [`Kernels::peak_i8`] for half floats: widened once for 8 tokens, then multiplied as `f32`.
-    pub fn peak_f16(&self, iters: u64) -> u64 {
-        call!(self.peak_f16(iters))
-    }
-
-    /// As [`Kernels::peak_i8`] for bfloat16: dots of pairs, or widened once for 8 tokens and
-    /// multiplied as `f32`.
-    pub fn peak_bf16(&self, iters: u64) -> u64 {
-        call!(self.peak_bf16(iters))
+    /// Runs the instructions that products take without anything around them, `iters` rounds; gives the
+    /// multiply-accumulates done. Timed, it is the limit of [`Kernels::matmul`]. Half floats, and bfloat16
+    /// where no instruction takes pairs, are widened once for 8 tokens and multiplied as `f32`.
+    pub fn peak(&self, product: Product, iters: u64) -> u64 {
+        match product {
+            Product::Bf16 => call!(self.peak_bf16(iters)),
+            Product::F16 => call!(self.peak_f16(iters)),
+            Product::F32 => call!(self.peak_f32(iters)),
+            integers => call!(self.peak_int(integers, iters)),
+        }
     }
 }
 

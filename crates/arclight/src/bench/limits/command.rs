@@ -5,7 +5,7 @@
 //! on one core and on as many as there are threads at most: its multiply peaks. Of bandwidths and
 //! peaks the best round counts, of waits the median.
 
-use super::peak::{PeakProbe, Product};
+use super::peak::PeakProbe;
 use super::table;
 use crate::args::{List, NodesArg};
 use crate::bench::{BenchArgs, Format};
@@ -15,7 +15,7 @@ use crate::report::reads::ReadProbe;
 use crate::term::{self, note};
 use kernels::{Kernels, bf16_trial};
 use serde::Serialize;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
 use topology::{Layout, Machine, layout};
 
@@ -50,13 +50,8 @@ pub(super) struct ThreadsRow {
 pub(super) struct PeakRow {
     pub(super) isa: &'static str,
     pub(super) threads: usize,
-    /// In the order of [`Product::ALL`].
-    #[serde(serialize_with = "by_product")]
-    pub(super) macs_per_second: [f64; 4],
-}
-
-fn by_product<S: serde::Serializer>(peaks: &[f64; 4], to: S) -> Result<S::Ok, S::Error> {
-    to.collect_map(Product::ALL.iter().zip(peaks))
+    /// By the names of the products that are done differently.
+    pub(super) macs_per_second: BTreeMap<&'static str, f64>,
 }
 
 /// Runs the command.
@@ -161,18 +156,17 @@ fn threads_row(
 /// The peaks of every instruction set, best first, measured in turns.
 fn peak_rows(layout: &Layout, rounds: usize) -> Result<Vec<PeakRow>, Error> {
     let mut pool = pool(&layout.groups, false)?;
-    let mut sets: Vec<_> = Kernels::available()
-        .map(|kernels| (kernels.isa(), Product::ALL.map(|p| PeakProbe::new(kernels, p))))
-        .collect();
+    let mut sets: Vec<_> =
+        Kernels::available().map(|kernels| (kernels.isa(), PeakProbe::all(kernels))).collect();
     for _ in 0..rounds {
         for probe in sets.iter_mut().flat_map(|(_, probes)| probes) {
             probe.pass(&mut pool)?;
         }
     }
-    let row = |(isa, probes): &(kernels::Isa, [PeakProbe; 4])| PeakRow {
+    let row = |(isa, probes): &(kernels::Isa, Vec<PeakProbe>)| PeakRow {
         isa: isa.name(),
         threads: layout.threads(),
-        macs_per_second: probes.each_ref().map(PeakProbe::best),
+        macs_per_second: probes.iter().map(|p| (p.product().name(), p.best())).collect(),
     };
     Ok(sets.iter().map(row).collect())
 }

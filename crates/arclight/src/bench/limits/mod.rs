@@ -21,31 +21,48 @@ use crate::report::reads::{ReadProbe, Reads};
 use arclight_engine::Engine;
 pub(super) use command::run;
 use graph::Demand;
-use kernels::Kernels;
-use peak::{PeakProbe, Product};
-use serde::Serialize;
+use kernels::{Kernels, Product, Products};
+use peak::PeakProbe;
 use topology::{Group, Machine};
 
 /// What the threads of a pool do at best.
-#[derive(Clone, Copy, Debug, Default, Serialize)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Limits {
     /// Bytes read from memory per second.
     pub(crate) read: f64,
-    /// 8-bit multiply-accumulates per second.
-    pub(crate) int8: f64,
-    /// Multiply-accumulates of bfloat16 per second.
-    pub(crate) bf16: f64,
-    /// 32-bit floating-point multiply-accumulates per second: of matrices of type F32 and F16, and of
-    /// attention.
-    pub(crate) float: f64,
+    /// Multiply-accumulates per second, but for products that [`Product::Int8`] stands for.
+    pub(crate) macs: Products<Option<f64>>,
 }
 
 impl Limits {
+    /// Multiply-accumulates per second of a product.
+    pub(crate) fn rate(&self, product: Product) -> f64 {
+        self.macs[self.stands_for(product)].unwrap_or(0.0)
+    }
+
+    /// The products that were measured, with their rates.
+    pub(crate) fn measured(&self) -> impl Iterator<Item = (Product, f64)> {
+        self.macs.iter().filter_map(|(product, rate)| Some((product, rate?)))
+    }
+
+    /// The product whose rate is that of another.
+    fn stands_for(&self, product: Product) -> Product {
+        if self.macs[product].is_some() { product } else { Product::Int8 }
+    }
+
+    /// Both in words, of the products that are wanted: `read 40.0 GB/s; int8 901, f32 245 GMAC/s`.
+    pub(crate) fn words(&self, wanted: impl Fn(Product) -> bool) -> String {
+        let wanted = |own| Product::ALL.iter().any(|&p| wanted(p) && self.stands_for(p) == own);
+        let rates = self.measured().filter(|(product, _)| wanted(*product));
+        let rates = rates.map(|(p, rate)| format!("{} {:.0}", p.name(), rate / 1e9));
+        let rates = rates.collect::<Vec<_>>().join(", ");
+        format!("read {:.1} GB/s; {rates} GMAC/s", self.read / 1e9)
+    }
+
     /// The least seconds for reading, and for multiplying.
     fn least(&self, work: Demand) -> (f64, f64) {
-        let compute = work.int8_macs as f64 / self.int8
-            + work.bf16_macs as f64 / self.bf16
-            + work.float_macs as f64 / self.float;
+        let some = work.macs.iter().filter(|(_, macs)| *macs > 0);
+        let compute = some.map(|(product, macs)| macs as f64 / self.rate(product)).sum();
         (work.bytes as f64 / self.read, compute)
     }
 
@@ -59,7 +76,7 @@ impl Limits {
 /// Measures a model's pool.
 pub(crate) struct Probe {
     reads: ReadProbe,
-    peaks: [PeakProbe; 3],
+    peaks: Vec<PeakProbe>,
 }
 
 impl Probe {
@@ -68,8 +85,7 @@ impl Probe {
         let executor = engine.executor();
         let (kernels, groups) = (executor.kernels(), executor.plan().group_threads());
         let reads = ReadProbe::new(executor.pool(), groups, machine)?;
-        let peaks = [Product::Int8, Product::Bf16, Product::F32];
-        Ok(Probe { reads, peaks: peaks.map(|product| PeakProbe::new(kernels, product)) })
+        Ok(Probe { reads, peaks: PeakProbe::all(kernels) })
     }
 
     /// One pass of every probe.
@@ -81,8 +97,11 @@ impl Probe {
 
     /// The best so far.
     pub(crate) fn limits(&self) -> Limits {
-        let [int8, bf16, float] = self.peaks.each_ref().map(PeakProbe::best);
-        Limits { read: self.reads.reads().all, int8, bf16, float }
+        let mut limits = Limits { read: self.reads.reads().all, ..Limits::default() };
+        for peak in &self.peaks {
+            limits.macs[peak.product()] = Some(peak.best());
+        }
+        limits
     }
 
     /// The best of each node.
@@ -92,15 +111,16 @@ impl Probe {
 }
 
 /// Multiply-accumulates per second of one thread where the group's first one runs, by the kernels that
-/// a model would get: int8, bf16, f32. The best of some passes.
+/// a model would get: int7 (which int8 stands for where one instruction takes both), bf16, f32. The best of
+/// some passes.
 pub(crate) fn core_peaks(group: &Group) -> Result<[f64; 3], Error> {
     const PASSES: usize = 3;
     let one = Group { cpus: group.cpus.iter().copied().take(1).collect(), ..group.clone() };
     let mut pool = pool(&[one], false)?;
     let kernels = Kernels::detect().map_err(arclight_engine::Error::from)?;
     let mut peaks = [0.0; 3];
-    for (peak, product) in peaks.iter_mut().zip([Product::Int8, Product::Bf16, Product::F32]) {
-        let mut probe = PeakProbe::new(kernels, product);
+    for (peak, product) in peaks.iter_mut().zip([Product::Int7, Product::Bf16, Product::F32]) {
+        let mut probe = PeakProbe::new(kernels, kernels.product(product));
         (0..PASSES).try_for_each(|_| probe.pass(&mut pool))?;
         *peak = probe.best();
     }
@@ -144,17 +164,25 @@ mod tests {
     use super::*;
     use graph::{Extent, Keep, Needs, Per, RowsOf};
 
-    const LIMITS: Limits = Limits { read: 1e9, int8: 1e9, bf16: 5e8, float: 1e8 };
+    fn limits(read: f64) -> Limits {
+        let rate = |product| match product {
+            Product::Int8 => Some(1e9),
+            Product::Bf16 => Some(5e8),
+            Product::F16 | Product::F32 => Some(1e8),
+            _ => None,
+        };
+        Limits { read, macs: Products::new(rate) }
+    }
 
     fn floor(sequences: usize, past: usize, outputs: usize, limits: Limits) -> Floor {
         let bytes = |bytes| Demand { bytes, ..Demand::default() };
         let needs = Needs::new([
             (Per::Step(RowsOf::Tokens), bytes(5_000_000)),
             (Per::Step(RowsOf::Logits), bytes(1_000_000)),
-            (Per::Row(RowsOf::Tokens), Demand { int8_macs: 10_000_000, ..Demand::default() }),
-            (Per::Row(RowsOf::Logits), Demand { float_macs: 100_000, ..Demand::default() }),
+            (Per::Row(RowsOf::Tokens), Demand::multiply(Product::Int4, 10_000_000)),
+            (Per::Row(RowsOf::Logits), Demand::multiply(Product::F32, 100_000)),
             (Per::Key(0), bytes(1_000)),
-            (Per::Pair(0), Demand { float_macs: 100, ..Demand::default() }),
+            (Per::Pair(0), Demand::multiply(Product::F32, 100)),
         ]);
         let mut floor = Floor::default();
         floor.add(needs.of(&Extent::batch(&[Keep::All], sequences, (1, past), outputs)), limits);
@@ -164,16 +192,15 @@ mod tests {
     #[test]
     fn a_step_is_bound_by_the_slower_of_memory_and_arithmetic() {
         // Compute: 10 ms of int8, 1 ms of head, 0.1 ms of attention; memory would take 6.1 ms.
-        let one = floor(1, 99, 1, LIMITS);
+        let one = floor(1, 99, 1, limits(1e9));
         assert!((one.seconds - 0.0111).abs() < 1e-9, "{one:?}");
         assert_eq!(one.bound(), "compute");
         let two = Floor::side_by_side(&[one, one]);
         assert!((two.seconds - 0.0111 / 2.0).abs() < 1e-9 && two.bound() == "compute", "{two:?}");
         // 20,000 tokens of cache: 5 + 20 ms of memory, 10 + 20 ms of arithmetic.
-        let deep = floor(1, 19_999, 0, LIMITS);
+        let deep = floor(1, 19_999, 0, limits(1e9));
         assert!((deep.seconds - 0.030).abs() < 1e-9, "{deep:?}");
-        let slow = Limits { read: 1e8, ..LIMITS };
-        let floor = floor(2, 0, 2, slow);
+        let floor = floor(2, 0, 2, limits(1e8));
         assert!((floor.seconds - 6.002e6 / 1e8).abs() < 1e-9, "{floor:?}");
         assert_eq!(floor.bound(), "memory");
     }

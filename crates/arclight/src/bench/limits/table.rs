@@ -1,11 +1,10 @@
 //! The machine's limits as tables.
 
 use super::command::Found;
-use super::peak::Product;
 use crate::error::Error;
 use crate::table::{self, figure, words};
 use crate::term;
-use kernels::Bf16Trial;
+use kernels::{Bf16Trial, Product};
 use std::io::Write;
 
 /// Prints what was found.
@@ -38,22 +37,21 @@ pub(super) fn print(
     }
     writeln!(out, "\nMultiply-accumulates on registers, G/s:\n")?;
     let rows = found.peaks.iter().map(|row| {
-        let [int8, bf16, f16, f32] = row.macs_per_second.map(|rate| format!("{:.1}", rate / 1e9));
-        [
-            words("instructions", 12, row.isa),
-            figure("threads", 7, row.threads),
-            figure("int8", 7, int8),
-            figure("bf16", 7, bf16),
-            figure("f16", 7, f16),
-            figure("f32", 7, f32),
-        ]
+        let [int4, int5, int6, int7, int8, bf16, f16, f32] = Product::ALL.map(|product| {
+            let rate = row.macs_per_second.get(product.name());
+            let rate = rate.map_or_else(String::new, |rate| format!("{:.1}", rate / 1e9));
+            figure(product.name(), 7, rate)
+        });
+        let (isa, threads) =
+            (words("instructions", 12, row.isa), figure("threads", 7, row.threads));
+        [isa, threads, int4, int5, int6, int7, int8, bf16, f16, f32]
     });
     table::print(out, rows)?;
-    debug_assert_eq!(Product::ALL.len(), 4, "a column each");
     writeln!(
         out,
         "\nint8 is what quantised weights take (with amxint8 in blocks of 32 columns, whose sums have to be \
-         stored and scaled, which takes several times as long); f16, and bf16 but for avx512bf16, are widened \
+         stored and scaled, which takes several times as long). With avx2 weights of few bits take less: of up \
+         to 4 (Q4_0, Q4_K), of 5 (MXFP4), of 6 (Q6_K, Q5_K). f16, and bf16 but for avx512bf16, are widened \
          once for 8 tokens and multiplied as f32."
     )?;
     if let Some(trial) = trial {
