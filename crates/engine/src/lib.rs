@@ -43,6 +43,7 @@ mod sampler;
 mod source;
 mod speculate;
 mod stop;
+mod trial;
 
 pub use disk::DiskCache;
 pub use engine::{BatchEntry, Engine};
@@ -60,7 +61,7 @@ pub use memory::HugePages;
 pub use options::{KvSize, LoadOptions, Numa, PageCache, Reading};
 pub use placement::{Activity, ArenaPlacement, Elsewhere, GroupPlacement, Moved, Placement};
 pub use replicas::{
-    Constraint, Counters, GroupStatus, Outcome, Pooling, ReplicaInfo, ReplicaOptions,
+    Constraint, Counters, GroupStatus, IdleTime, Outcome, Pooling, ReplicaInfo, ReplicaOptions,
     ReplicaStatus, Replicas, Request, StopHook, Ticket, Token,
 };
 pub use sampler::{Logprobs, Sampler, SamplerParams};

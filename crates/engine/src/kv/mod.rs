@@ -281,6 +281,14 @@ impl KvCache {
             }))
     }
 
+    /// Whether [`reserve`](Self::reserve) would succeed with pages that nobody holds.
+    pub(crate) fn has_free(&self, id: SeqId, more: usize) -> Result<bool, Error> {
+        let entry = &self.slots[self.slot(id)?];
+        let mut classes = entry.tables.iter().zip(&self.pools);
+        Ok(entry.len + more <= self.context
+            && classes.all(|(table, pool)| entry.want(table, pool, more) <= pool.free()))
+    }
+
     /// Makes room for `more` tokens after the present ones; nothing changes on error. Pages of the
     /// prefix cache are given up where none is free.
     pub(crate) fn reserve(&mut self, id: SeqId, more: usize) -> Result<(), Error> {

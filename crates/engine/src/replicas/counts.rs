@@ -1,5 +1,6 @@
 //! What the replicas have done, counted.
 
+use super::queue::Task;
 use crate::engine::Engine;
 use crate::placement::Elsewhere;
 use std::ops::Range;
@@ -82,9 +83,27 @@ pub struct GroupStatus {
     pub stolen_tasks: u64,
 }
 
+impl GroupStatus {
+    /// With what was done before.
+    fn after(self, before: &GroupStatus) -> GroupStatus {
+        GroupStatus {
+            read: self.read + before.read,
+            remote: self.remote.zip(before.remote).map(|(now, before)| now + before),
+            busy: self.busy + before.busy,
+            local_waits: self.local_waits + before.local_waits,
+            global_waits: self.global_waits + before.global_waits,
+            tasks: self.tasks + before.tasks,
+            stolen_tasks: self.stolen_tasks + before.stolen_tasks,
+            ..self
+        }
+    }
+}
+
 /// Keeps what is known of the threads of an engine up to date.
 pub(crate) struct Watch {
     elsewhere: Vec<Option<Elsewhere>>, // [group]
+    /// What they had done when the engine began to count anew.
+    before: Vec<GroupStatus>,
     looked: Instant,
 }
 
@@ -95,7 +114,15 @@ impl Watch {
         let groups = engine.executor().plan().groups.len();
         let placement = engine.placement().ok();
         let elsewhere = |group| placement.as_ref().and_then(|p| p.elsewhere(group));
-        Watch { elsewhere: (0..groups).map(elsewhere).collect(), looked: Instant::now() }
+        let elsewhere = (0..groups).map(elsewhere).collect();
+        Watch { elsewhere, before: Vec::new(), looked: Instant::now() }
+    }
+
+    /// Has the engine do something that counts for nothing.
+    pub(super) fn apart(&mut self, engine: &mut Engine, task: Task) {
+        self.before = self.look(engine);
+        task(engine);
+        engine.reset_activity();
     }
 
     /// Whether what was seen is to be seen anew.
@@ -126,6 +153,11 @@ impl Watch {
                 stolen_tasks: team.iter().map(|t| t.tasks.near + t.tasks.far).sum(),
             }
         };
-        plan.group_threads().into_iter().enumerate().map(of).collect()
+        let now = plan.group_threads().into_iter().enumerate().map(of);
+        let with_before = |(at, now): (usize, GroupStatus)| match self.before.get(at) {
+            Some(before) => now.after(before),
+            None => now,
+        };
+        now.enumerate().map(with_before).collect()
     }
 }

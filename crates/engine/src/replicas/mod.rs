@@ -21,6 +21,7 @@
 //! Limits: a replica whose step fails or panics is out of service until everything is loaded anew.
 
 mod counts;
+mod idle;
 mod job;
 mod pace;
 mod pooled;
@@ -55,6 +56,7 @@ use topology::{CpuList, Machine, NodeList};
 use turns::Turn;
 
 pub use counts::{Counters, GroupStatus};
+pub use idle::IdleTime;
 pub use pooled::Pooling;
 pub use ticket::{Constraint, Outcome, Request, StopHook, Ticket, Token};
 

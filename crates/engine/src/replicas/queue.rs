@@ -7,7 +7,8 @@
 //! No wake-up is lost. A replica that sleeps has free slots and found nothing that it may take. That
 //! changes when a request is put in, which wakes the replica that it is routed to, and when one
 //! fails, which wakes all. It does not change by time: a request that waits for the replica of its
-//! session waits less and less, as those before it are served in order.
+//! session waits less and less, as those before it are served in order. Only what is left for [idle
+//! time](super::IdleTime) waits for a time, so a replica that has some sleeps no longer than until then.
 
 use super::ReplicaStatus;
 use super::counts::{Counters, GroupStatus};
@@ -20,11 +21,15 @@ use crate::error::Error;
 use crate::kv::PageCounts;
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use topology::NodeList;
 
 /// Sessions whose replica is remembered: at 24 bytes each and some, 2 MiB.
 const MOST_SESSIONS: usize = 1 << 16;
+
+/// How long a replica has nothing to do before that counts as idle time: requests that follow one another find it
+/// as it is.
+const REST: Duration = Duration::from_secs(1);
 
 /// How the replicas are to end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,6 +45,8 @@ pub(crate) enum Phase {
 pub(crate) enum Next {
     /// Do these, begin those, and take a step.
     Begin(Vec<Task>, Vec<Job>),
+    /// Do this: nothing else is to be done.
+    Idle(Task),
     End,
 }
 
@@ -75,6 +82,10 @@ struct LaneState {
     failure: Option<String>,
     running: Vec<Left>,
     tasks: Vec<Task>,
+    /// For idle time.
+    idle_tasks: VecDeque<Task>,
+    /// When it had something to do last.
+    busy: Instant,
     counters: Counters,
     wake_ups: u64,
 }
@@ -84,6 +95,7 @@ impl LaneState {
     fn end(&mut self) {
         self.alive = false;
         self.tasks.clear();
+        self.idle_tasks.clear();
     }
 }
 
@@ -102,6 +114,8 @@ impl Shared {
             failure: None,
             running: Vec::new(),
             tasks: Vec::new(),
+            idle_tasks: VecDeque::new(),
+            busy: Instant::now(),
             counters: Counters::default(),
             wake_ups: 0,
         };
@@ -165,12 +179,21 @@ impl Shared {
 
     /// Has replica `me` do something between two steps.
     pub(crate) fn ask(&self, me: usize, task: Task) -> Result<(), Error> {
+        self.put(me, |lane| lane.tasks.push(task))
+    }
+
+    /// Has replica `me` do something in idle time.
+    pub(crate) fn ask_idle(&self, me: usize, task: Task) -> Result<(), Error> {
+        self.put(me, |lane| lane.idle_tasks.push_back(task))
+    }
+
+    fn put(&self, me: usize, what: impl FnOnce(&mut LaneState)) -> Result<(), Error> {
         let mut state = self.lock();
         let open = state.phase == Phase::Open && state.lanes[me].alive;
         if !open {
             return Err(Error::ReplicasClosed);
         }
-        state.lanes[me].tasks.push(task);
+        what(&mut state.lanes[me]);
         drop(state);
         self.work[me].notify_one();
         Ok(())
@@ -210,7 +233,20 @@ impl Shared {
                 state.lanes[me].end();
                 return Next::End;
             }
-            state = self.work[me].wait(state).unwrap_or_else(PoisonError::into_inner);
+            let rest = match state.waiting.is_empty() {
+                true => REST.saturating_sub(state.lanes[me].busy.elapsed()),
+                // Another's, who may not get to it.
+                false => REST,
+            };
+            let work = &self.work[me];
+            if state.lanes[me].idle_tasks.is_empty() {
+                state = work.wait(state).unwrap_or_else(PoisonError::into_inner);
+            } else if rest > Duration::ZERO {
+                let woken = work.wait_timeout(state, rest).unwrap_or_else(PoisonError::into_inner);
+                state = woken.0;
+            } else if let Some(task) = state.lanes[me].idle_tasks.pop_front() {
+                return Next::Idle(task);
+            }
             state.lanes[me].wake_ups += 1;
         }
     }
@@ -225,6 +261,7 @@ impl Shared {
     ) {
         let mut state = self.lock();
         let lane = &mut state.lanes[me];
+        lane.busy = Instant::now();
         lane.running.clear();
         lane.running.extend(running);
         lane.seat.pages = pages;

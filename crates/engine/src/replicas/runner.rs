@@ -123,7 +123,15 @@ fn first_share(prompts: &mut [Prompt], left: usize) -> usize {
 
 impl Runner {
     fn run(&mut self) -> Result<(), Error> {
-        while let Next::Begin(tasks, jobs) = self.next()? {
+        loop {
+            let (tasks, jobs) = match self.next()? {
+                Next::Begin(tasks, jobs) => (tasks, jobs),
+                Next::Idle(task) => {
+                    self.watch.apart(&mut self.engine, task);
+                    continue;
+                }
+                Next::End => break,
+            };
             tasks.into_iter().for_each(|task| task(&mut self.engine));
             self.running.extend(jobs.into_iter().map(Running::new));
             self.running.sort_by_key(Running::rank);

@@ -15,6 +15,7 @@ use topology::fake::FakeMachine;
 
 mod disk;
 mod hybrid;
+mod idle;
 mod predicting;
 mod serving;
 mod sparse;

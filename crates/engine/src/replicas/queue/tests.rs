@@ -75,6 +75,25 @@ fn who_waits_too_long_is_told() {
 }
 
 #[test]
+fn idle_time_is_when_nothing_waits_or_runs() {
+    let queue = queue(1, 1);
+    queue.ask_idle(0, Box::new(|_| ())).unwrap();
+    queue.submit_one(job(5, 5, None)).unwrap();
+    queue.submit_one(job(5, 5, None)).unwrap();
+    for _ in 0..2 {
+        let Next::Begin(tasks, jobs) = queue.next(0) else { panic!("requests wait") };
+        assert_eq!((tasks.len(), jobs.len()), (0, 1));
+        queue.report_steps(0, std::iter::empty(), 1);
+    }
+    assert!(queue.is_idle(0));
+    let Next::Idle(_) = queue.next(0) else { panic!("nothing else is to be done") };
+    queue.ask_idle(0, Box::new(|_| ())).unwrap();
+    queue.close(Phase::Draining);
+    assert!(matches!(queue.next(0), Next::End));
+    assert!(queue.lock().lanes[0].idle_tasks.is_empty());
+}
+
+#[test]
 fn priorities_come_first_and_clients_take_turns() {
     let queue = queue(1, 1);
     let of = |client, priority| Job { client, priority, ..job(5, 5, None) };
