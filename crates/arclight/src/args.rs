@@ -1,7 +1,7 @@
 //! Arguments that several commands share, and how their values are read.
 
 use crate::error::Error;
-use crate::tune::first;
+use crate::tune::first::Untuned;
 use crate::tune::stored::{self, Found, ProfileArgs};
 use arclight_engine::{
     CpuList, HugePages, KvType, LoadOptions, ModelFile, NodeList, Numa, Reading, SamplerParams,
@@ -185,20 +185,18 @@ impl MachineArgs {
         Ok(options)
     }
 
-    /// As [`Self::options`], and if nothing was found yet, it is looked for now, which is no quiet affair.
+    /// As [`Self::options`], and the model if nothing was found for it yet that may be worth finding.
     pub(crate) fn options_at_start(
         &self,
         file: &ModelFile,
         quiet: bool,
-    ) -> Result<LoadOptions, Error> {
+    ) -> Result<(LoadOptions, Option<Untuned>), Error> {
         let mut options = self.untuned();
-        if stored::apply(file, &self.tuned, &mut options, quiet)? == Found::Nothing
-            && !quiet
-            && first::is_worth(file)?
-        {
-            first::start(file, &mut options)?;
-        }
-        Ok(options)
+        let untuned = match stored::apply(file, &self.tuned, &mut options, quiet)? {
+            Found::Nothing(untuned) => untuned.if_worth(file)?,
+            Found::Used | Found::Unwanted => None,
+        };
+        Ok((options, untuned))
     }
 
     /// Loading with these, everything else by default.

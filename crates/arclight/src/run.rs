@@ -93,7 +93,10 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Error> {
     if args.chat {
         chat::require_template(&file)?;
     }
-    let options = args.machine.options_at_start(&file, args.quiet)?;
+    let (options, untuned) = args.machine.options_at_start(&file, args.quiet)?;
+    if let (Some(untuned), Some(model), false) = (&untuned, &args.model.model, args.quiet) {
+        untuned.tell_once(model);
+    }
     let options = LoadOptions { context: args.ctx, stats: args.report, ..options };
     let mut loaded = load::load(&file, &options, &speculation)?;
     drop(file);

@@ -2,6 +2,7 @@
 
 mod commands;
 mod input;
+mod lines;
 
 use crate::args::{MachineArgs, ModelArg, SamplerArgs, count};
 use crate::error::Error;
@@ -12,7 +13,8 @@ use crate::{interrupt, load, run};
 use arclight_engine::{LoadOptions, ModelFile};
 use clap::Args;
 use commands::Command;
-use input::{Input, Line};
+use input::Line;
+use lines::Lines;
 use std::io::Write;
 use tokenizer::{ChatTemplate, EncodeOptions, Message, RenderOptions};
 
@@ -97,7 +99,10 @@ pub(crate) fn run(args: &ChatArgs) -> Result<(), Error> {
     interrupt::install();
     let file = load::open(&args.model, false)?;
     require_template(&file)?;
-    let options = LoadOptions { context: args.ctx, ..args.machine.options_at_start(&file, false)? };
+    let (options, untuned) = args.machine.options_at_start(&file, false)?;
+    let options = LoadOptions { context: args.ctx, ..options };
+    // Threads that are begun now are not pinned with those of the engine.
+    let mut lines = Lines::new(untuned)?;
     let mut loaded = load::load(&file, &options, &speculation)?;
     drop(file);
     loaded.report();
@@ -117,9 +122,8 @@ pub(crate) fn run(args: &ChatArgs) -> Result<(), Error> {
         turns: Vec::new(),
         last: None,
     };
-    let mut input = Input::new()?;
     loop {
-        match input.read()? {
+        match lines.next(chat.session.engine())? {
             Line::Text(text) => match Command::parse(&text) {
                 None => chat.say(text)?,
                 Some(Ok(Command::Quit)) => break,
@@ -130,7 +134,7 @@ pub(crate) fn run(args: &ChatArgs) -> Result<(), Error> {
             Line::End => break,
         }
     }
-    input.save();
+    lines.save();
     Ok(())
 }
 

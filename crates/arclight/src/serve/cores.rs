@@ -1,7 +1,7 @@
 //! Which cores a served model gets: those that were tuned for, or all but one, which is left to HTTP.
 
 use crate::error::Error;
-use crate::tune::first;
+use crate::tune::first::Untuned;
 use crate::tune::stored::{self, Found, ProfileArgs};
 use arclight_engine::{LoadOptions, ModelFile, Replicas};
 use topology::Machine;
@@ -14,28 +14,22 @@ pub(super) struct Cores {
 }
 
 impl Cores {
-    /// Adds the cores to the options of loading. True if a search is to find them first, which takes its
-    /// time: see [`Self::search`].
+    /// Adds the cores to the options of loading. Also the model if nothing was found for it yet that may be worth
+    /// finding.
     pub(super) fn choose(
         &self,
         file: &ModelFile,
         options: &mut LoadOptions,
-    ) -> Result<bool, Error> {
+    ) -> Result<Option<Untuned>, Error> {
         let found = match &self.tuned {
             Some(args) => stored::apply(file, args, options, false)?,
             None => Found::Unwanted,
         };
-        let search = found == Found::Nothing && first::is_worth(file)?;
-        if !search {
-            self.settle(file, options)?;
+        self.settle(file, options)?;
+        match found {
+            Found::Nothing(untuned) => untuned.if_worth(file),
+            Found::Used | Found::Unwanted => Ok(None),
         }
-        Ok(search)
-    }
-
-    /// Searches, and adds the cores to the options.
-    pub(super) fn search(&self, file: &ModelFile, options: &mut LoadOptions) -> Result<(), Error> {
-        first::start(file, options)?;
-        self.settle(file, options)
     }
 
     /// Leaves a core to HTTP, where there are enough.

@@ -12,10 +12,10 @@ pub(crate) use args::ServeArgs;
 use crate::error::Error;
 use crate::load;
 use crate::term::{self, note};
+use crate::tune::first::Untuned;
 use arclight_engine::{LoadOptions, LoadProgress, ModelFile, ReplicaOptions};
 use arclight_server::{App, Model, Server};
 use chat::Family;
-use cores::Cores;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -29,12 +29,11 @@ pub(crate) fn run(args: &ServeArgs) -> Result<(), Error> {
     // What is wrong with the file is told before anything listens.
     file.gguf()?;
     let options = args.options(&file)?;
-    let (mut loading_options, cores) = (args.loading()?, args.cores());
-    let search = cores.choose(&file, &mut loading_options)?;
+    let mut loading_options = args.loading()?;
+    let untuned = args.cores().choose(&file, &mut loading_options)?;
     let loading = Loading {
         file: file.clone(),
         options: loading_options,
-        cores: search.then_some(cores),
         serving: args.serving()?,
         family: args.chat_format,
     };
@@ -50,13 +49,18 @@ pub(crate) fn run(args: &ServeArgs) -> Result<(), Error> {
         .build()
         .map_err(|source| Error::Io { what: "cannot start threads for HTTP".into(), source })?;
     let app = Arc::new(App::new(options));
-    let served = runtime.block_on(serve(app, address, loading));
+    let served = runtime.block_on(serve(app, address, loading, untuned));
     // Whatever still runs for a request that was cut off is not waited for.
     runtime.shutdown_background();
     served
 }
 
-async fn serve(app: Arc<App>, address: SocketAddr, loading: Loading) -> Result<(), Error> {
+async fn serve(
+    app: Arc<App>,
+    address: SocketAddr,
+    loading: Loading,
+    untuned: Option<Untuned>,
+) -> Result<(), Error> {
     let signals = Signals::install()?;
     allow_connections(app.connections());
     let server = Server::bind(app.clone(), address).await?;
@@ -68,9 +72,14 @@ async fn serve(app: Arc<App>, address: SocketAddr, loading: Loading) -> Result<(
     std::thread::spawn(move || match loading.run() {
         Ok(model) => {
             let line = ready_line(&app, &model, address, queue, start.elapsed());
+            let idle = model.replicas().idle_time(0);
             // Who reads the line may ask at once.
             app.ready(model);
             note!("{line}");
+            if let Some(untuned) = untuned {
+                let when_idle = move |task| Ok(idle.ask(task)?);
+                untuned.learn(Box::new(when_idle), |line| note!("{line}"));
+            }
         }
         Err(error) => {
             let _ = failed.send(error);
@@ -118,24 +127,18 @@ fn allow_connections(connections: usize) {
 struct Loading {
     file: Arc<ModelFile>,
     options: LoadOptions,
-    /// What is to find its cores first, if anything is.
-    cores: Option<Cores>,
     serving: ReplicaOptions,
     family: Option<Family>,
 }
 
 impl Loading {
     fn run(&self) -> Result<Model, Error> {
-        let mut options = self.options.clone();
-        if let Some(cores) = &self.cores {
-            cores.search(&self.file, &mut options)?;
-        }
         let bar = term::byte_bar("loading", self.file.bytes() * self.serving.replicas);
         let progress = &mut |p: LoadProgress| {
             bar.set_length(p.total as u64);
             bar.set_position(p.done as u64);
         };
-        let model = Model::load(&self.file, &options, &self.serving, self.family, progress);
+        let model = Model::load(&self.file, &self.options, &self.serving, self.family, progress);
         bar.finish_and_clear();
         Ok(model?)
     }

@@ -5,6 +5,7 @@
 //! looks better than it is. Turns go on, within a bound, until it is sure which is faster, or that none is
 //! by much. Ratios are of times in the same turn, which what disturbs the machine changes least.
 
+use super::lab::Task;
 use super::matrices::Products;
 use super::stored::{self, For};
 use crate::error::Error;
@@ -91,7 +92,11 @@ pub(super) fn run(file: &ModelFile, path: &Path, options: LoadOptions) -> Result
     // The level of most threads: that of prompts.
     let level = engine.executor().plan().levels().len() - 1;
     let going = || false;
-    let mut products = Products::of(&mut engine, level, &going)?;
+    let run = |task: Task| {
+        task(&mut engine, level);
+        Ok(())
+    };
+    let mut products = Products::of(Box::new(run), &going)?;
     let mut out = std::io::stdout().lock();
     let mut counts = Counts::default();
     let bar = term::count_bar("comparing", products.problems.len() * TOKENS.len());

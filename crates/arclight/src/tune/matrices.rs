@@ -1,7 +1,7 @@
 //! Products of a loaded model's matrices, timed for the search of schedules.
 
+use super::lab::{Run, ask};
 use crate::error::Error;
-use arclight_engine::Engine;
 use graph::{MatrixShape, Plan, Product, Schedule, usual_slice};
 use kernels::{How, Kernels, MatKernel, TILE_ROWS};
 use std::time::Duration;
@@ -16,9 +16,8 @@ const SPLITS: usize = 4;
 
 /// The matrices of a model at one level of its threads.
 pub(super) struct Products<'a> {
-    engine: &'a mut Engine,
+    run: Run<'a>,
     kernels: &'static Kernels,
-    level: usize,
     shapes: Vec<MatrixShape>,
     plan: Plan,
     pub(super) problems: Vec<Problem>,
@@ -28,13 +27,14 @@ pub(super) struct Products<'a> {
 
 impl<'a> Products<'a> {
     pub(super) fn of(
-        engine: &'a mut Engine,
-        level: usize,
+        mut run: Run<'a>,
         interrupted: &'a dyn Fn() -> bool,
     ) -> Result<Products<'a>, Error> {
         let kernels = Kernels::detect().map_err(arclight_engine::Error::from)?;
-        let mut uses = engine.executor().matrix_shapes();
-        let uses = uses.swap_remove(level);
+        let (uses, plan) = ask(&mut run, |engine, level| {
+            let executor = engine.executor();
+            (executor.matrix_shapes().swap_remove(level), executor.plan().clone())
+        })?;
         let problem = |(id, used): (usize, &graph::ShapeUse)| {
             let MatrixShape { parts, product, threads, .. } = &used.shape;
             let tiles = |&(_, rows): &(_, usize)| rows.div_ceil(TILE_ROWS);
@@ -54,18 +54,29 @@ impl<'a> Products<'a> {
         };
         let problems = uses.iter().enumerate().map(problem).collect();
         let shapes: Vec<MatrixShape> = uses.into_iter().map(|used| used.shape).collect();
-        let plan = engine.executor().plan().clone();
-        Ok(Products { engine, kernels, level, shapes, plan, problems, interrupted })
+        Ok(Products { run, kernels, shapes, plan, problems, interrupted })
     }
 
     /// Whether a product of so many tokens is one that steps have: of the matrix that makes logits they have
     /// fewer.
     pub(super) fn has(&mut self, problem: &Problem, tokens: usize) -> bool {
-        let (shape, plain) = (&self.shapes[problem.id], Schedule::default());
-        self.engine
-            .executor()
-            .time_matrices(shape, self.level, tokens, &plain, Duration::ZERO)
-            .is_ok()
+        let timed = self.timed(problem, tokens, Schedule::default(), Duration::ZERO);
+        timed.is_ok_and(f64::is_finite)
+    }
+
+    /// Seconds of a product; infinite if it cannot be run so.
+    fn timed(
+        &mut self,
+        problem: &Problem,
+        tokens: usize,
+        schedule: Schedule,
+        most: Duration,
+    ) -> Result<f64, Error> {
+        let shape = self.shapes[problem.id].clone();
+        let timed = ask(&mut self.run, move |engine, level| {
+            engine.executor().time_matrices(&shape, level, tokens, &schedule, most)
+        })?;
+        Ok(timed.unwrap_or(f64::INFINITY))
     }
 }
 
@@ -113,11 +124,8 @@ impl Bench for Products<'_> {
                 Err(_) => return Ok(f64::INFINITY),
             },
         };
-        let executor = self.engine.executor();
         // What cannot be run is no candidate: columns may have fewer segments than parts.
-        Ok(executor
-            .time_matrices(shape, self.level, tokens, &wanted, RUNS)
-            .unwrap_or(f64::INFINITY))
+        self.timed(problem, tokens, wanted, RUNS)
     }
 }
 

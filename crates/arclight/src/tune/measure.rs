@@ -7,6 +7,7 @@
 //!
 //! [`Executor::rearrange`]: graph::Executor::rearrange
 
+use super::lab::{self, Lab, Task};
 use super::matrices;
 use super::stored::{self, DISTANCES, PAGE_SIZES, PAGES, PREFETCH};
 use crate::error::Error;
@@ -110,50 +111,6 @@ impl<'a> Steps<'a> {
         Ok(scheme)
     }
 
-    /// Those of some kinds of steps, by ascending tokens, that take no longer than `most` with the default,
-    /// two at least. The last stands for those that are left out: they have more tokens, and where
-    /// multiplying is what takes the time it is the same for each. One that takes longer than a smaller one
-    /// for each token was disturbed, and is tried again.
-    pub(super) fn affordable(
-        &mut self,
-        kinds: Vec<StepKind>,
-        default: &Scheme,
-        most: Duration,
-    ) -> Result<Vec<StepKind>, Error> {
-        const TRIES: usize = 3;
-        let (level, mut kept, mut past) = (default.all(), Vec::<StepKind>::new(), false);
-        let (most, mut token) = (most.as_secs_f64(), f64::INFINITY);
-        for kind in kinds {
-            let (scheme, choices, schedules) = (default, &[][..], None);
-            let candidate = Candidate { scheme, level: &level, choices, schedules };
-            let over = match kept.len() {
-                0 | 1 => false,
-                // Larger ones take longer still: they are not timed.
-                _ if past => true,
-                _ => {
-                    let tokens = f64::from(kind.tokens);
-                    let mut seconds = self.time(&candidate, &kind)?;
-                    for _ in 1..TRIES {
-                        if seconds <= most || token * tokens > most {
-                            break;
-                        }
-                        seconds = seconds.min(self.time(&candidate, &kind)?);
-                    }
-                    token = seconds / tokens;
-                    seconds > most
-                }
-            };
-            match kept.last_mut().filter(|_| over) {
-                Some(last) => {
-                    past = true;
-                    last.weight += kind.weight * f64::from(kind.tokens) / f64::from(last.tokens);
-                }
-                None => kept.push(kind),
-            }
-        }
-        Ok(kept)
-    }
-
     /// Makes the threads stand as a scheme wants them, and gives the number of a level.
     fn arrange(&mut self, candidate: &Candidate<'_>) -> Result<(&mut Loaded, usize), Error> {
         let Candidate { scheme, level, choices, schedules } = *candidate;
@@ -184,7 +141,9 @@ impl<'a> Steps<'a> {
         }
         Ok((loaded, at))
     }
+}
 
+impl Lab for Steps<'_> {
     fn time(&mut self, candidate: &Candidate<'_>, kind: &StepKind) -> Result<f64, Error> {
         let together = self.together;
         let (loaded, level) = self.arrange(candidate)?;
@@ -205,34 +164,24 @@ impl<'a> Steps<'a> {
         loaded.long.insert(kind.tokens, steps == 1);
         Ok(took.as_secs_f64() / f64::from(steps))
     }
-}
 
-impl Steps<'_> {
-    /// What there is, or nothing: then the fault is told in the end.
-    pub(super) fn told<T>(&mut self, of: Result<T, Error>) -> Option<T> {
-        of.map_err(|e| {
-            let fault = e.to_string();
-            if !self.faults.contains(&fault) {
-                self.faults.push(fault);
-            }
-        })
-        .ok()
+    fn run(&mut self, candidate: &Candidate<'_>, task: Task) -> Result<(), Error> {
+        let (loaded, level) = self.arrange(candidate)?;
+        task(&mut loaded.engine, level);
+        Ok(())
     }
 
-    /// The engine, its threads arranged as a candidate wants them, and the number of the level.
-    pub(super) fn engine(
-        &mut self,
-        candidate: &Candidate<'_>,
-    ) -> Result<(&mut Engine, usize), Error> {
-        let (loaded, level) = self.arrange(candidate)?;
-        Ok((&mut loaded.engine, level))
+    fn fault(&mut self, fault: String) {
+        if !self.faults.contains(&fault) {
+            self.faults.push(fault);
+        }
     }
 }
 
 impl Measure for Steps<'_> {
     fn seconds(&mut self, candidate: &Candidate<'_>, kind: &StepKind) -> Option<f64> {
         let timed = self.time(candidate, kind);
-        self.told(timed)
+        lab::told(self, timed)
     }
 
     fn load_seconds(&self) -> f64 {

@@ -5,6 +5,8 @@
 
 mod compare;
 pub(crate) mod first;
+pub(crate) mod hot;
+mod lab;
 mod matrices;
 mod measure;
 mod others;
@@ -19,9 +21,11 @@ use crate::term::{self, note};
 use crate::{interrupt, synth};
 use arclight_engine::{CpuList, LoadOptions, ModelFile};
 use clap::{Args, ValueHint};
+use lab::Lab;
 use loadgen::Lengths;
 use measure::Steps;
 use models::published::Published;
+use schedules::Limits;
 use std::io::Write;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
@@ -30,7 +34,7 @@ use stored::{For, Part};
 use topology::Machine;
 use topology::topotree::TopoTree;
 use tune::tuner::{
-    Measured, Outcome, Profile, Progress, Quick, Request, Start, StepKind, Trace, Tuner,
+    Choice, Measured, Outcome, Profile, Progress, Quick, Request, Start, StepKind, Trace, Tuner,
 };
 
 /// Find the cores that serve a model fastest here, and remember them
@@ -98,9 +102,9 @@ const FAMILIES: usize = 3;
 const FINALISTS: usize = 2;
 /// Most time of a quick search.
 const QUICK: Duration = Duration::from_secs(20);
-/// Of which so much is for matrices, and of that so much to take steps with and without what was found.
-const MATRICES: Duration = Duration::from_secs(7);
-const COMPARING: Duration = Duration::from_secs(2);
+/// The share of it that is for matrices, and that of the whole to take steps with and without what was found.
+const MATRICES: f64 = 0.35;
+const COMPARING: f64 = 0.1;
 /// Steps take this long at most: some hundred are timed, in a quick search some twenty.
 const LONGEST_STEP: Duration = Duration::from_millis(500);
 const QUICK_STEP: Duration = Duration::from_millis(200);
@@ -138,7 +142,7 @@ pub(crate) fn run(args: &TuneArgs) -> Result<(), Error> {
     let start = Instant::now();
     let most = Duration::from_secs(args.matrices.into());
     let depth = if args.quick { Depth::Quick } else { Depth::Whole(args.repetitions, most) };
-    let (outcome, _) = search(depth, &trace, args.together, &file, &machine, &options)?;
+    let outcome = search(depth, &trace, args.together, &file, &machine, &options)?;
     let profile = owner.profile(outcome, start.elapsed());
     part.keep(&profile.text())?;
     print(&profile, &path)
@@ -175,13 +179,13 @@ fn requests() -> Vec<Request> {
     (0..REQUESTS).map(request).collect()
 }
 
-/// Steps of the trace that the model's context has room for.
-fn kinds(trace: &Trace, together: usize, file: &ModelFile) -> Result<Vec<StepKind>, Error> {
-    let room = load::hparams(file)?.context.saturating_sub(measure::SPARE) as u32;
+/// Steps of the trace that a context has room for.
+fn kinds(trace: &Trace, together: usize, context: usize) -> Vec<StepKind> {
+    let room = context.saturating_sub(measure::SPARE) as u32;
     let kinds = trace.steps(together, STEP_TOKENS).into_iter();
     let fits = |kind: &StepKind| kind.tokens <= room;
     let cut = |kind: StepKind| StepKind { depth: kind.depth.min(room - kind.tokens), ..kind };
-    Ok(kinds.filter(fits).map(cut).collect())
+    kinds.filter(fits).map(cut).collect()
 }
 
 /// How thorough a search is.
@@ -192,7 +196,7 @@ enum Depth {
     Whole(usize, Duration),
 }
 
-/// Searches; also whether Ctrl-C was pressed.
+/// Searches until it is done, time is up or Ctrl-C is pressed.
 fn search(
     depth: Depth,
     trace: &Trace,
@@ -200,8 +204,8 @@ fn search(
     file: &ModelFile,
     machine: &Machine,
     options: &LoadOptions,
-) -> Result<(Outcome, bool), Error> {
-    let mut kinds = kinds(trace, together, file)?;
+) -> Result<Outcome, Error> {
+    let mut kinds = kinds(trace, together, load::hparams(file)?.context);
     if matches!(depth, Depth::Quick) {
         kinds.iter_mut().for_each(|kind| kind.depth = kind.depth.min(QUICK_DEPTH));
     }
@@ -219,10 +223,11 @@ fn search(
         Depth::Quick => QUICK_STEP,
         Depth::Whole(..) => LONGEST_STEP,
     };
-    let kinds = steps.affordable(kinds, &default, most)?;
+    let kinds = lab::affordable(&mut steps, kinds, &default, most)?;
     let bar = term::count_bar("tuning", 0);
     let answering = interrupt::Answering::begin();
-    let told = |progress: &Progress| {
+    let interrupted = || answering.interrupted();
+    let mut told = |progress: &Progress| {
         let Progress { doing, evaluations, remaining, gain, .. } = *progress;
         bar.set_length((evaluations + remaining) as u64);
         bar.set_position(evaluations as u64);
@@ -234,22 +239,18 @@ fn search(
         };
         bar.set_message(format!("{doing}, {} left{best}", term::seconds(left)));
     };
+    let clock = || start.elapsed();
     let found = match depth {
         Depth::Quick => {
-            let (decode, prompt) = ends(&kinds);
             let choices = steps.choices();
             let default = Start { level: default.all(), scheme: default };
             let others = others::others(machine, &default.scheme);
-            let (default, others, choices) = (&default, &others, &choices);
-            let quick = Quick { default, others, decode, prompt, choices };
-            let found = quick.run(&mut steps, &mut |progress| {
-                told(progress);
-                let left = QUICK.saturating_sub(start.elapsed() + MATRICES).as_secs_f64();
-                if answering.interrupted() { 0.0 } else { left }
-            });
-            found.map(|outcome| vec![outcome])
+            let quick = Questions { default, others, choices, kinds };
+            let limits =
+                Limits { time: QUICK, clock: &clock, interrupted: &interrupted, shown: true };
+            quick.ask(&mut steps, &limits, &mut told, &|| bar.finish_and_clear())
         }
-        Depth::Whole(repetitions, _) => {
+        Depth::Whole(repetitions, time) => {
             let tuner = Tuner {
                 tree: &TopoTree::of(machine),
                 default: &default,
@@ -260,33 +261,70 @@ fn search(
                 repetitions,
                 choices: &[], // Page sizes are the engine's to choose, by its own measurement.
             };
-            tuner.best(&mut steps, &mut |progress| {
+            let plans = tuner.best(&mut steps, &mut |progress| {
                 told(progress);
-                match answering.interrupted() {
+                match interrupted() {
                     true => ControlFlow::Break(()),
                     false => ControlFlow::Continue(()),
                 }
+            });
+            bar.finish_and_clear();
+            plans.map(|mut plans| {
+                if time.is_zero() || interrupted() {
+                    return (plans.swap_remove(0), None);
+                }
+                let limits = Limits { time, clock: &clock, interrupted: &interrupted, shown: true };
+                let sizes = (STEP_TOKENS as usize, together);
+                schedules::find(&mut steps, plans, &kinds, sizes, &limits)
             })
         }
     };
-    bar.finish_and_clear();
-    let (most, sizes) = match depth {
-        Depth::Whole(_, most) => (most, (STEP_TOKENS as usize, together)),
-        // What is left is for the one product that every answer waits for: that with a single token.
-        Depth::Quick => (QUICK.saturating_sub(start.elapsed() + COMPARING), (1, 1)),
-    };
-    let found = found.map(|mut plans| match most.is_zero() || answering.interrupted() {
-        true => plans.swap_remove(0),
-        false => schedules::find(&mut steps, plans, &kinds, sizes, (most, &answering)),
-    });
     for fault in &steps.faults {
         note!("left out: {fault}");
     }
-    let interrupted = answering.interrupted();
-    found.map(|outcome| (outcome, interrupted)).map_err(|e| match steps.faults.first() {
+    let (outcome, words) = found.map_err(|e| match steps.faults.first() {
         Some(fault) => Error::Refused(format!("{e}: {fault}")),
         None => Error::refused(e),
-    })
+    })?;
+    words.iter().for_each(|words| note!("{words}"));
+    Ok(outcome)
+}
+
+/// What a quick search is about.
+struct Questions {
+    default: Start,
+    others: Vec<Start>,
+    choices: Vec<Choice>,
+    /// By ascending tokens, two at least.
+    kinds: Vec<StepKind>,
+}
+
+impl Questions {
+    /// Asks them, within the time that the limits give: first for cores, and `then` what is left is for the one
+    /// product that every answer waits for, that with a single token. Also what is to be told.
+    fn ask(
+        &self,
+        lab: &mut dyn Lab,
+        limits: &Limits<'_>,
+        told: &mut dyn FnMut(&Progress),
+        then: &dyn Fn(),
+    ) -> Result<(Outcome, Option<String>), tune::Error> {
+        let Questions { default, others, choices, kinds } = self;
+        let (decode, prompt) = ends(kinds);
+        let (clock, interrupted) = (limits.clock, limits.interrupted);
+        let left = |kept| limits.time.saturating_sub(clock() + limits.time.mul_f64(kept));
+        let quick = Quick { default, others, decode, prompt, choices };
+        let found = quick.run(lab, &mut |progress| {
+            told(progress);
+            if interrupted() { 0.0 } else { left(MATRICES).as_secs_f64() }
+        })?;
+        then();
+        let time = left(COMPARING);
+        if time.is_zero() || interrupted() {
+            return Ok((found, None));
+        }
+        Ok(schedules::find(lab, vec![found], kinds, (1, 1), &Limits { time, ..*limits }))
+    }
 }
 
 /// The kind of step that stands for decoding, on which most of the trace's steps are, and that of most

@@ -1,10 +1,9 @@
 //! How matrices are multiplied, tuned for the cores of the best plans, of which one is chosen then.
 
+use super::lab::{self, Lab};
 use super::matrices::Products;
-use super::measure::Steps;
 use crate::error::Error;
-use crate::interrupt::Answering;
-use crate::term::{self, note};
+use crate::term;
 use indicatif::ProgressBar;
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
@@ -14,28 +13,37 @@ use tune::tuner::{Candidate, Contest, Level, Matrices, Measure, Outcome, StepKin
 /// Repetitions of each kind of step with and without schedules.
 const REPETITIONS: usize = 7;
 
-/// Searches schedules for the best plans, which stand best first, for so long at most for all of them, and
-/// gives that which is the fastest then. `largest` is the tokens of a step at most, `together` the rows of
-/// logits.
+/// How long the search may take, and who follows it.
+pub(super) struct Limits<'a> {
+    /// Time for all of it.
+    pub(super) time: Duration,
+    /// Time that has gone by. It need not be that of the clock on the wall.
+    pub(super) clock: &'a dyn Fn() -> Duration,
+    /// Whether it is to end.
+    pub(super) interrupted: &'a dyn Fn() -> bool,
+    /// Whether bars are drawn.
+    pub(super) shown: bool,
+}
+
+impl Limits<'_> {
+    fn bar(&self, what: &str, count: usize) -> ProgressBar {
+        if self.shown { term::count_bar(what, count) } else { ProgressBar::hidden() }
+    }
+}
+
+/// Searches schedules for the best plans, which stand best first, and gives that which is the fastest then, with
+/// what is to be told of it. `largest` is the tokens of a step at most, `together` the rows of logits.
 pub(super) fn find(
-    steps: &mut Steps<'_>,
+    lab: &mut dyn Lab,
     plans: Vec<Outcome>,
     kinds: &[StepKind],
     (largest, together): (usize, usize),
-    (time, answering): (Duration, &Answering),
-) -> Outcome {
-    let mut tuning = Tuning {
-        steps,
-        kinds,
-        largest,
-        together,
-        time,
-        start: Instant::now(),
-        plans: 0,
-        answering,
-    };
+    limits: &Limits<'_>,
+) -> (Outcome, Option<String>) {
+    let start = (limits.clock)();
+    let mut tuning = Tuning { lab, kinds, largest, together, limits, start, plans: 0 };
     let contest = Contest { kinds, largest, repetitions: REPETITIONS };
-    let (bar, mut begun) = (term::count_bar("tuned", 0), None);
+    let (bar, mut begun) = (limits.bar("tuned", 0), None);
     let won = contest.run(&mut tuning, plans, &mut |progress| {
         // Those who tune have a bar of their own.
         if progress.evaluations > 0 {
@@ -46,16 +54,14 @@ pub(super) fn find(
             let left = term::seconds(begun.elapsed().mul_f64(each));
             bar.set_message(format!("{}, {left} left", progress.doing));
         }
-        match answering.interrupted() {
+        match (limits.interrupted)() {
             true => ControlFlow::Break(()),
             false => ControlFlow::Continue(()),
         }
     });
     bar.finish_and_clear();
-    if let Some(text) = words(&won) {
-        note!("{text}");
-    }
-    won.outcome
+    let words = words(&won);
+    (won.outcome, words)
 }
 
 /// What is to be told of how it went.
@@ -77,17 +83,16 @@ fn words(won: &Won) -> Option<String> {
 }
 
 /// The engine, for a contest.
-struct Tuning<'a, 'b> {
-    steps: &'a mut Steps<'b>,
+struct Tuning<'a> {
+    lab: &'a mut dyn Lab,
     kinds: &'a [StepKind],
     largest: usize,
     together: usize,
-    /// Time for all searches, and since when.
-    time: Duration,
-    start: Instant,
+    limits: &'a Limits<'a>,
+    /// What the clock said when it began.
+    start: Duration,
     /// Plans whose matrices were tuned.
     plans: usize,
-    answering: &'a Answering,
 }
 
 /// What is to be searched at one level of a plan.
@@ -98,27 +103,27 @@ struct Work<'a> {
     problems: [(Vec<Problem>, usize); 2],
 }
 
-impl Measure for Tuning<'_, '_> {
+impl Measure for Tuning<'_> {
     fn seconds(&mut self, candidate: &Candidate<'_>, kind: &StepKind) -> Option<f64> {
-        self.steps.seconds(candidate, kind)
+        self.lab.seconds(candidate, kind)
     }
 
     fn load_seconds(&self) -> f64 {
-        self.steps.load_seconds()
+        self.lab.load_seconds()
     }
 }
 
-impl Matrices for Tuning<'_, '_> {
+impl Matrices for Tuning<'_> {
     fn tune(&mut self, plan: &Outcome, known: &[Schedules], share: f64) -> Option<Schedules> {
         self.plans += 1;
-        let bar = term::count_bar("matrices", 100);
+        let bar = self.limits.bar("matrices", 100);
         let found = self.search(plan, known, share, &bar);
         bar.finish_and_clear();
-        self.steps.told(found)
+        lab::told(self.lab, found)
     }
 }
 
-impl Tuning<'_, '_> {
+impl Tuning<'_> {
     fn search(
         &mut self,
         plan: &Outcome,
@@ -128,28 +133,30 @@ impl Tuning<'_, '_> {
     ) -> Result<Schedules, Error> {
         let mut found = Schedules::default();
         let work = self.work(plan, known, &mut found)?;
-        let Tuning { steps, time, start, plans, answering, .. } = self;
-        let end = start.elapsed() + time.saturating_sub(start.elapsed()).mul_f64(share);
+        let Tuning { lab, limits, start, plans, .. } = self;
+        let &Limits { time, clock, interrupted, .. } = *limits;
+        let elapsed = || clock() - *start;
+        let end = elapsed() + time.saturating_sub(elapsed()).mul_f64(share);
         for (at, Work { level, kinds, problems }) in work.iter().enumerate() {
-            let (engine, number) = steps.engine(&candidate(plan, level))?;
-            let interrupted = || answering.interrupted();
-            let mut products = Products::of(engine, number, &interrupted)?;
+            let candidate = candidate(plan, level);
+            let run = Box::new(|task| lab.run(&candidate, task));
+            let mut products = Products::of(run, interrupted)?;
             for (which, (problems, most)) in problems.iter().enumerate() {
                 if problems.is_empty() {
                     continue;
                 }
                 // What is left, by the levels that are left; logits have little of it.
-                let left = end.saturating_sub(start.elapsed()).as_secs_f64();
+                let left = end.saturating_sub(elapsed()).as_secs_f64();
                 let logits_wait = which == 0 && !work[at].problems[1].0.is_empty();
                 let part = if logits_wait { 0.85 } else { 1.0 };
                 let budget = left / (work.len() - at) as f64 * part;
-                let begun = Instant::now();
+                let begun = elapsed();
                 let mut told = |progress: &Progress<'_>| {
-                    let done = start.elapsed().as_secs_f64() / time.as_secs_f64();
+                    let done = elapsed().as_secs_f64() / time.as_secs_f64();
                     bar.set_position((100.0 * done.min(1.0)) as u64);
                     bar.set_message(message(*plans, progress));
-                    let left = budget - begun.elapsed().as_secs_f64();
-                    if answering.interrupted() { 0.0 } else { left }
+                    let left = budget - (elapsed() - begun).as_secs_f64();
+                    if interrupted() { 0.0 } else { left }
                 };
                 let scheduler = Scheduler::new(problems, kinds, *most);
                 let result = scheduler.run(&mut products, &mut told);
@@ -178,8 +185,9 @@ impl Tuning<'_, '_> {
             }
             let own = |kind: &&StepKind| (from + 1..=most).contains(&(kind.tokens as usize));
             let kinds = self.kinds.iter().filter(own).copied().collect();
-            let (engine, number) = self.steps.engine(&candidate(plan, &row.level))?;
-            let mut products = Products::of(engine, number, &going)?;
+            let candidate = candidate(plan, &row.level);
+            let run = Box::new(|task| self.lab.run(&candidate, task));
+            let mut products = Products::of(run, &going)?;
             let mut problems = [(Vec::new(), most), (Vec::new(), self.together.min(most))];
             for problem in products.problems.clone() {
                 // A matrix that steps have fewer rows for than tokens makes logits.

@@ -4,17 +4,18 @@
 //! and shapes) and one version of the program with the kernels that it has here. What does not fit is
 //! told and not used. Options that say something about cores or nodes take precedence over a profile.
 
+use super::first::Untuned;
 use super::matrices;
 use crate::error::Error;
 use crate::model_info::ModelInfo;
 use crate::term::note;
-use arclight_engine::{CpuList, HugePages, LoadOptions, ModelFile, Numa, Phase};
+use arclight_engine::{CpuList, HugePages, LoadOptions, ModelFile, Numa, Phase, Schedules};
 use clap::{Args, ValueHint};
 use gguf::Gguf;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use topology::Machine;
-use tune::tuner::{Identity, Outcome, Profile};
+use tune::tuner::{Identity, Level, Outcome, Profile, Table};
 
 /// The name of the choice between page sizes.
 pub(super) const PAGES: &str = "huge-pages";
@@ -129,18 +130,17 @@ pub(super) fn read(path: &Path, asked: bool) -> Result<Option<Profile>, Error> {
 }
 
 /// What became of looking for a profile.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Found {
     /// It is used.
     Used,
     /// There is none that fits.
-    Nothing,
+    Nothing(Untuned),
     /// None is to be used.
     Unwanted,
 }
 
-/// Applies the profile for a model, if there is one and nothing speaks against it; says so unless
-/// `quiet`. What cannot be used is told and left alone, but an error if it was asked for by name.
+/// Applies the profile for a model, if there is one and nothing speaks against it. One that cannot be used is
+/// left alone, but an error if it was asked for by name. Both are told unless `quiet`.
 pub(crate) fn apply(
     file: &ModelFile,
     args: &ProfileArgs,
@@ -159,11 +159,13 @@ pub(crate) fn apply(
     };
     let profile = match read(&path, asked) {
         Ok(Some(profile)) => profile,
-        Ok(None) => return Ok(Found::Nothing),
+        Ok(None) => return Ok(Found::Nothing(Untuned::new(owner, path))),
         Err(e) if asked => return Err(e),
         Err(e) => {
-            note!("{e}; it is not used");
-            return Ok(Found::Nothing);
+            if !quiet {
+                note!("{e}; it is not used");
+            }
+            return Ok(Found::Nothing(Untuned::new(owner, path)));
         }
     };
     match profile.applies(&owner.machine, &owner.model, &owner.program) {
@@ -172,8 +174,10 @@ pub(crate) fn apply(
             return Err(Error::in_file(&path, stale));
         }
         Err(stale) => {
-            note!("{}: {stale}; it is not used", path.display());
-            return Ok(Found::Nothing);
+            if !quiet {
+                note!("{}: {stale}; it is not used", path.display());
+            }
+            return Ok(Found::Nothing(Untuned::new(owner, path)));
         }
     }
     put(&profile, options);
@@ -185,20 +189,27 @@ pub(crate) fn apply(
 
 /// What a profile says, as options of loading.
 pub(super) fn put(profile: &Profile, options: &mut LoadOptions) {
-    let Outcome { scheme, table, choices, schedules, .. } = &profile.outcome;
+    let Outcome { scheme, table, choices, .. } = &profile.outcome;
     options.groups = Some(scheme.groups().to_vec());
-    let all = scheme.all();
-    let rows = table.rows().iter().filter(|row| row.up_to < u32::MAX || row.level != all);
-    options.phases = rows
-        .map(|row| Phase { tokens: row.up_to as usize, threads: row.level.cpus().to_vec() })
-        .collect();
+    options.phases = phases(table, &scheme.all());
     options.huge_pages = options.huge_pages.or(pages(choices));
-    let (schedules, faults) = matrices::all(schedules);
+    let (schedules, faults) = schedules(&profile.outcome);
     faults.iter().for_each(|fault| note!("left out of the profile: {fault}"));
     options.schedules = schedules;
-    if let Some(ahead) = ahead(choices) {
-        options.schedules.usual.ahead = ahead;
-    }
+}
+
+/// A table as the engine has it, where a step uses `all` CPUs unless it is told otherwise.
+pub(super) fn phases(table: &Table, all: &Level) -> Vec<Phase> {
+    let rows = table.rows().iter().filter(|row| row.up_to < u32::MAX || row.level != *all);
+    rows.map(|row| Phase { tokens: row.up_to as usize, threads: row.level.cpus().to_vec() })
+        .collect()
+}
+
+/// How an outcome multiplies, and what of that cannot be used here.
+pub(super) fn schedules(outcome: &Outcome) -> (Schedules, Vec<String>) {
+    let (mut schedules, faults) = matrices::all(&outcome.schedules);
+    schedules.usual.ahead = ahead(&outcome.choices).unwrap_or(schedules.usual.ahead);
+    (schedules, faults)
 }
 
 /// The page size among choices.

@@ -6,7 +6,7 @@ use std::net::TcpStream;
 use std::process::{Child, Stdio};
 
 /// A server that runs, and is ended with the test.
-struct Served {
+pub(crate) struct Served {
     child: Child,
     err: BufReader<std::process::ChildStderr>,
     address: String,
@@ -19,9 +19,14 @@ impl Drop for Served {
     }
 }
 
-/// Starts the program and waits for the line that says what it serves, which is given too.
+/// Starts the program with one thread and waits for the line that says what it serves, which is given too.
 fn serve(args: &[&str], variables: &[(&str, &str)]) -> (Served, String) {
-    let mut command = arclight(&[&["serve", "--port", "0", "--threads", "1"], args].concat());
+    serve_plainly(&[&["--threads", "1"], args].concat(), variables)
+}
+
+/// The same with as many threads as it takes.
+pub(crate) fn serve_plainly(args: &[&str], variables: &[(&str, &str)]) -> (Served, String) {
+    let mut command = arclight(&[&["serve", "--port", "0"], args].concat());
     command.envs(variables.iter().copied()).stderr(Stdio::piped());
     let mut child = command.spawn().unwrap();
     let mut err = BufReader::new(child.stderr.take().unwrap());
@@ -43,7 +48,7 @@ fn get(served: &Served, path: &str) -> String {
 }
 
 /// The answer to a prompt, and how many tokens of that were not computed.
-fn complete(served: &Served, prompt: &str) -> (String, u64) {
+pub(crate) fn complete(served: &Served, prompt: &str) -> (String, u64) {
     let body = serde_json::json!({"prompt": prompt, "max_tokens": 8, "temperature": 0}).to_string();
     let mut stream = TcpStream::connect(&served.address).unwrap();
     let head = "POST /v1/completions HTTP/1.1\r\nhost: a\r\nconnection: close";

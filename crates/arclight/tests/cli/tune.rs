@@ -1,5 +1,6 @@
 //! `tune`: what it finds is kept, used by the commands that load the model, and by no other model.
 
+use crate::serve::{complete, serve_plainly};
 use crate::support::{FILES, Ran, arclight, fails, file, run, succeeds, synth, text, tiny};
 use std::path::PathBuf;
 
@@ -101,24 +102,47 @@ fn what_was_found_is_used_by_itself_until_something_speaks_against_it() {
 }
 
 #[test]
-fn a_big_model_s_first_start_finds_its_cores_and_the_second_knows_them() {
+fn a_big_model_begins_at_once_and_its_cores_are_found_in_idle_time() {
     if std::thread::available_parallelism().is_ok_and(|n| n.get() < 2) {
         return; // Nothing to choose between.
     }
     let path = synth("qwen3-0.6b:q4_0");
-    let start = |own: &[&str]| {
-        let ran = run(&[&["run", &path, "--ctx", "64", "-p", "a", "-n", "1"], own].concat());
-        assert_eq!(ran.code, Some(0), "{}", ran.err);
-        ran.err
+    let folder = tempfile::tempdir().unwrap();
+    let cache = folder.path().to_str().unwrap();
+    let profiles = || {
+        let files = std::fs::read_dir(folder.path().join("arclight"));
+        let names = files.into_iter().flatten().map(|file| file.unwrap().file_name());
+        names.filter(|name| name.to_str().unwrap().ends_with(".toml")).count()
     };
-    let untuned = start(&["--untuned"]);
-    assert!(!untuned.contains("first start") && !untuned.contains("tuned on"), "{untuned}");
-    let quiet = start(&["-q"]);
-    assert!(quiet.is_empty(), "{quiet}");
-    let first = start(&[]);
-    assert!(first.contains("first start") && first.contains("kept in "), "{first}");
-    let second = start(&[]);
-    assert!(!second.contains("first start") && second.contains("cores as tuned on"), "{second}");
+    let start = |own: &[&str]| {
+        let args = ["run", &path, "--ctx", "64", "-p", "a", "-n", "1", "--greedy"];
+        let mut command = arclight(&[&args[..], own].concat());
+        let output = command.env("XDG_CACHE_HOME", cache).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stderr).unwrap()
+    };
+    assert_eq!(start(&["-q"]), "");
+    let hint = format!("untuned: `arclight tune {path}` finds");
+    for (own, told) in [(&["--untuned"][..], false), (&[], true), (&[], false)] {
+        let err = start(own);
+        assert!(err.contains(&hint) == told && !err.contains("tuned on"), "{own:?}: {err}");
+    }
+    assert_eq!(profiles(), 0);
+
+    let (served, _) = serve_plainly(&[&path, "--ctx", "256"], &[("XDG_CACHE_HOME", cache)]);
+    let answer = complete(&served, "a").0;
+    for _ in 0..300 {
+        if profiles() > 0 {
+            break;
+        }
+        std::thread::sleep(std::time::Duration::from_secs(2));
+        assert_eq!(complete(&served, "a").0, answer);
+    }
+    assert_eq!(profiles(), 1);
+    assert_eq!(complete(&served, "a").0, answer);
+    drop(served);
+    let known = start(&[]);
+    assert!(!known.contains("untuned") && known.contains("cores as tuned on"), "{known}");
     std::fs::remove_file(&path).unwrap();
 }
 
