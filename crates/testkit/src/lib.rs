@@ -1,10 +1,11 @@
-//! References, tiny-model builders and fake machines for tests.
+//! References, tiny-model builders, fake machines and a fake hub of models for tests.
 //!
 //! Everything is deterministic: the same call gives the same bytes.
 #![forbid(unsafe_code)]
 
 mod blocks;
 mod golden;
+mod hub;
 mod model;
 mod retype;
 mod rng;
@@ -12,6 +13,7 @@ mod scaled;
 
 pub use blocks::random_blocks;
 pub use golden::golden;
+pub use hub::{FakeHub, FakeRepo, Fault, Seen};
 pub use model::{Predicts, TinyExperts, TinyModel};
 pub use retype::{Requantized, requantize};
 pub use rng::Rng;
