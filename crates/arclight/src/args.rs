@@ -13,9 +13,13 @@ use std::path::PathBuf;
 /// Which model.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct ModelArg {
-    /// Model in a GGUF file; of a split model, any part [default: the built-in demo model]
+    /// Model: a GGUF file (of a split model, any part), or a name such as qwen3:4b or OWNER/REPO:QUANT,
+    /// which is fetched if it is not here [default: the built-in demo model]
     #[arg(value_name = "MODEL", value_hint = ValueHint::FilePath)]
     pub(crate) model: Option<PathBuf>,
+    /// Do not fetch a model that is not on this machine
+    #[arg(long)]
+    pub(crate) offline: bool,
 }
 
 /// How much of the machine.

@@ -3,8 +3,8 @@
 use crate::error::Error;
 use crate::serve::{self, settings};
 use crate::{
-    bench, bench_serve, bench_sync, chat, graph_cmd, inspect, logging, perplexity, plan, quantize,
-    run, synth, topo, tune,
+    bench, bench_serve, bench_sync, chat, graph_cmd, hub, inspect, logging, perplexity, plan,
+    quantize, run, synth, topo, tune,
 };
 use clap::error::ErrorKind;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
@@ -35,7 +35,8 @@ fn after_help() -> String {
         "\
 Start here:
   arclight run                        a little story by the built-in demo model
-  arclight chat model.gguf            talk with a model
+  arclight run qwen3:0.6b -p Hello    a small model by its name, fetched if it is not here
+  arclight chat model.gguf            talk with a model, in a file or by its name
   arclight serve model.gguf           serve it over HTTP, with OpenAI's API
   arclight bench model.gguf           how fast it is, and how fast it could be
   arclight plan                       how fast this machine could be, or another one
@@ -56,6 +57,11 @@ enum Command {
     Run(run::RunArgs),
     Chat(chat::ChatArgs),
     Serve(serve::ServeArgs),
+    Pull(hub::PullArgs),
+    List(hub::ListArgs),
+    Show(hub::ShowArgs),
+    Rm(hub::RmArgs),
+    Ps(hub::PsArgs),
     Bench(bench::BenchArgs),
     BenchServe(bench_serve::BenchServeArgs),
     BenchSync(bench_sync::BenchSyncArgs),
@@ -96,6 +102,11 @@ impl Cli {
             Command::Run(args) => run::run(args),
             Command::Chat(args) => chat::run(args),
             Command::Serve(args) => serve::run(args),
+            Command::Pull(args) => hub::pull(args),
+            Command::List(args) => hub::list(args),
+            Command::Show(args) => hub::show(args),
+            Command::Rm(args) => hub::rm(args),
+            Command::Ps(args) => hub::ps(args),
             Command::Bench(args) => bench::run(args),
             Command::BenchServe(args) => bench_serve::run(args),
             Command::BenchSync(args) => bench_sync::run(args),

@@ -50,6 +50,9 @@ pub(crate) enum Error {
     /// Measuring a server.
     #[error(transparent)]
     Load(#[from] loadgen::Error),
+    /// Finding or fetching a model by its name.
+    #[error(transparent)]
+    Hub(#[from] hub::Error),
     /// The description of the machine.
     #[error(transparent)]
     Topology(#[from] topology::Error),
@@ -120,6 +123,7 @@ impl Error {
                 | Engine::Isa(_),
             ) => 2,
             Error::Load(e) if e.is_usage() => 2,
+            Error::Hub(e) if e.is_usage() => 2,
             Error::Engine(Engine::Topology(e)) | Error::Topology(e) => topology_code(e),
             Error::Server(arclight_server::Error::BadOrigin { .. }) => 2,
             _ => 1,

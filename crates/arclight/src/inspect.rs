@@ -1,6 +1,7 @@
 //! `arclight inspect`: what is in a model file.
 
 use crate::error::Error;
+use crate::hub::{self, Missing};
 use crate::model_info::{ModelInfo, type_totals};
 use crate::term;
 use arclight_engine::ModelFile;
@@ -16,7 +17,7 @@ use std::path::PathBuf;
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct InspectArgs {
-    /// Model in a GGUF file; of a split model, any part
+    /// Model: a GGUF file (of a split model, any part), or the name of one on this machine
     #[arg(value_name = "MODEL", value_hint = ValueHint::FilePath)]
     model: PathBuf,
     /// List all tensors: name, shape, type, size
@@ -44,7 +45,7 @@ const LINE: usize = 100;
 
 /// Runs the command.
 pub(crate) fn run(args: &InspectArgs) -> Result<(), Error> {
-    let file = ModelFile::open(&args.model)?;
+    let file = ModelFile::open(hub::file(&args.model, Missing::Refuse)?)?;
     let gguf = file.gguf()?;
     let mut out = std::io::stdout().lock();
     if let Some(key) = &args.key {

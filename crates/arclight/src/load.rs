@@ -3,6 +3,7 @@
 
 use crate::args::ModelArg;
 use crate::error::Error;
+use crate::hub::{self, Missing};
 use crate::term::{self, note};
 use arclight_engine::{
     Engine, FileRead, LoadOptions, ModelFile, PageCache, Reading, Speculation, Speculator,
@@ -15,10 +16,13 @@ use tokenizer::{ChatTemplate, Tokenizer};
 static DEMO: &[u8] = include_bytes!("../../../demo/arclight-demo.gguf");
 const DEMO_NAME: &str = "demo model";
 
-/// Opens a model file, or the demo model, and says so unless `quiet`.
+/// Opens a model file, fetched if it has to be, or the demo model, and says so unless `quiet`.
 pub(crate) fn open(arg: &ModelArg, quiet: bool) -> Result<ModelFile, Error> {
     match &arg.model {
-        Some(path) => Ok(ModelFile::open(path)?),
+        Some(text) => {
+            let missing = if arg.offline { Missing::Offline } else { Missing::Fetch { quiet } };
+            Ok(ModelFile::open(hub::file(text, missing)?)?)
+        }
         None => {
             if !quiet {
                 note!(

@@ -13,6 +13,7 @@ mod chat;
 mod cli;
 mod error;
 mod graph_cmd;
+mod hub;
 mod inspect;
 mod interrupt;
 mod load;

@@ -79,7 +79,7 @@ const DEMO_PROMPT: &str = "Once upon a time";
 /// Runs the command.
 pub(crate) fn run(args: &RunArgs) -> Result<(), Error> {
     let params = args.sampler.params()?;
-    let speculation = args.speculate.speculation()?;
+    let speculation = args.speculate.speculation(args.model.offline)?;
     if !args.chat && (args.template.system.is_some() || args.template.no_think) {
         let text = "--system and --no-think are for chat templates: add --chat";
         return Err(Error::Usage(text.to_owned()));

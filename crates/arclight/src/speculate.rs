@@ -1,6 +1,7 @@
 //! `--speculate`: what guesses tokens ahead, for all commands that answer.
 
 use crate::error::Error;
+use crate::hub::{self, Missing};
 use arclight_engine::{ModelFile, Speculation, Timings};
 use clap::{Args, ValueHint};
 use std::path::PathBuf;
@@ -60,18 +61,21 @@ pub(crate) struct SpeculateArgs {
 }
 
 impl SpeculateArgs {
-    /// What they ask for.
+    /// What they ask for; a smaller model that is not here is fetched unless `offline`.
     ///
     /// # Errors
     /// When they contradict each other, or the smaller model cannot be opened.
-    pub(crate) fn speculation(&self) -> Result<Speculation, Error> {
+    pub(crate) fn speculation(&self, offline: bool) -> Result<Speculation, Error> {
         let most = |default| self.speculate.and_then(|what| what.most).unwrap_or(default);
         match (self.speculate.map(|what| what.kind), &self.draft_model) {
             (None, None) => Ok(Speculation::Off),
             (Some(Kind::Lookup), None) => Ok(Speculation::Lookup(most(8))),
             (Some(Kind::Predict), None) => Ok(Speculation::Predict(most(5))),
             (Some(Kind::Draft) | None, Some(path)) => {
-                Ok(Speculation::Draft(Arc::new(ModelFile::open(path)?), most(8)))
+                let missing =
+                    if offline { Missing::Offline } else { Missing::Fetch { quiet: false } };
+                let file = ModelFile::open(hub::file(path, missing)?)?;
+                Ok(Speculation::Draft(Arc::new(file), most(8)))
             }
             (Some(Kind::Draft), None) => Err(Error::Usage(
                 "--speculate draft wants a smaller model: name it with --draft-model".to_owned(),

@@ -143,7 +143,7 @@ pub(crate) fn run(args: &BenchArgs) -> Result<(), Error> {
         return Err(Error::Usage("--report has no CSV form: use -o md or -o json".to_owned()));
     }
     let tests = tests(args)?;
-    let speculation = args.speculate.speculation()?;
+    let speculation = args.speculate.speculation(args.model.offline)?;
     let file = match &args.synth {
         Some(model) => synth::in_memory(model, synth::DEFAULT_SEED)?,
         None => load::open(&args.model, false)?,

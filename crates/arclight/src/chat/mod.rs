@@ -95,7 +95,7 @@ fn no_template() -> Error {
 /// Runs the command.
 pub(crate) fn run(args: &ChatArgs) -> Result<(), Error> {
     let params = args.sampler.params()?;
-    let speculation = args.speculate.speculation()?;
+    let speculation = args.speculate.speculation(args.model.offline)?;
     interrupt::install();
     let file = load::open(&args.model, false)?;
     require_template(&file)?;

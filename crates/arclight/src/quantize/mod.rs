@@ -8,6 +8,7 @@ mod mixes;
 mod rows;
 
 use crate::error::Error;
+use crate::hub::{self, Missing};
 use crate::replace;
 use crate::term::{self, plural};
 use arclight_engine::ModelFile;
@@ -26,7 +27,7 @@ use std::time::Instant;
 #[derive(Args, Debug)]
 #[command(after_help = help())]
 pub(crate) struct QuantizeArgs {
-    /// Model file in F32, F16 or BF16 (of a series: its first part)
+    /// Model file in F32, F16 or BF16 (of a series: its first part), or the name of one on this machine
     #[arg(value_name = "IN", value_hint = ValueHint::FilePath)]
     input: PathBuf,
     /// File to write; an existing one is replaced
@@ -97,7 +98,7 @@ impl FromStr for Rule {
 /// Runs the command.
 pub(crate) fn run(args: &QuantizeArgs) -> Result<(), Error> {
     let start = Instant::now();
-    let file = ModelFile::open(&args.input)?;
+    let file = ModelFile::open(hub::file(&args.input, Missing::Refuse)?)?;
     let gguf = file.gguf()?;
     let known = args.imatrix.as_deref().map(Known::open).transpose()?;
     let types = types(args, &gguf, known.is_some())?;

@@ -208,7 +208,8 @@ impl ServeArgs {
             std::fs::create_dir_all(folder)
                 .map_err(|e| Error::Usage(format!("--slot-save-path {}: {e}", folder.display())))?;
         }
-        let names = if self.alias.is_empty() { vec![name_of(file)] } else { self.alias.clone() };
+        let names =
+            if self.alias.is_empty() { vec![self.name_of(file)] } else { self.alias.clone() };
         Ok(Options {
             names,
             keys,
@@ -228,6 +229,14 @@ impl ServeArgs {
             slot_saves: self.slot_save_path.clone(),
             ..Options::default()
         })
+    }
+
+    /// The model's name for clients: that of its file, or as it was asked for where files are named by digests.
+    fn name_of(&self, file: &ModelFile) -> String {
+        match &self.model.model {
+            Some(asked) if is_digest(file) => asked.to_string_lossy().into_owned(),
+            _ => name_of(file),
+        }
     }
 
     /// How the model is to be loaded, but for the cores: [`Self::cores`].
@@ -266,7 +275,7 @@ impl ServeArgs {
                 .clone()
                 .map(|folder| DiskCache { folder, bytes: self.cache_bytes }),
             saves: self.slot_save_path.is_some(),
-            speculation: self.speculate.speculation()?,
+            speculation: self.speculate.speculation(self.model.offline)?,
             ..ReplicaOptions::default()
         })
     }
@@ -289,6 +298,11 @@ fn name_of(file: &ModelFile) -> String {
         _ => name,
     };
     name.replace(' ', "-")
+}
+
+/// Whether a file is one of Ollama's.
+fn is_digest(file: &ModelFile) -> bool {
+    file.path().file_name().is_some_and(|name| name.to_string_lossy().starts_with("sha256-"))
 }
 
 fn read_keys(path: &Path) -> Result<Vec<String>, Error> {

@@ -10,9 +10,9 @@ pub(crate) mod settings;
 pub(crate) use args::ServeArgs;
 
 use crate::error::Error;
-use crate::load;
 use crate::term::{self, note};
 use crate::tune::first::Untuned;
+use crate::{hub, load};
 use arclight_engine::{LoadOptions, LoadProgress, ModelFile, ReplicaOptions};
 use arclight_server::{App, Model, Server};
 use chat::Family;
@@ -66,6 +66,10 @@ async fn serve(
     let server = Server::bind(app.clone(), address).await?;
     let address = server.address();
     note!("listening on http://{address}, loading {}", loading.file.path().display());
+    let running = hub::Running::announce(address.to_string(), app.name(), loading.file.path());
+    let _running = running
+        .inspect_err(|e| tracing::warn!("arclight ps does not list this server: {}", e.line()))
+        .ok();
     let (failed, failure) = oneshot::channel();
     let start = Instant::now();
     let queue = loading.serving.queue.unwrap_or(usize::MAX);

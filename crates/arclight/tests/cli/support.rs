@@ -22,8 +22,13 @@ pub(crate) fn arclight(args: &[&str]) -> Command {
         .env_remove("ARCLIGHT_LOG")
         .env_remove("ARCLIGHT_ISA")
         .env("XDG_STATE_HOME", FILES.path())
-        // No profile of the machine that the tests run on.
-        .env("XDG_CACHE_HOME", FILES.path());
+        // No profile and no models of the machine that the tests run on.
+        .env("XDG_CACHE_HOME", FILES.path())
+        .env("XDG_RUNTIME_DIR", FILES.path())
+        .env("HOME", FILES.path());
+    for name in ["HF_HOME", "HF_HUB_CACHE", "HF_TOKEN", "HF_HUB_OFFLINE", "OLLAMA_MODELS"] {
+        command.env_remove(name);
+    }
     command
 }
 
@@ -41,7 +46,7 @@ pub(crate) fn run_with(args: &[&str], input: &str) -> Ran {
     ran(child.wait_with_output().expect("it ends"))
 }
 
-fn ran(output: Output) -> Ran {
+pub(crate) fn ran(output: Output) -> Ran {
     Ran {
         code: output.status.code(),
         out: String::from_utf8(output.stdout).expect("output is text"),

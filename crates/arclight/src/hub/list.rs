@@ -1,0 +1,156 @@
+//! `arclight list`: the models on this machine.
+
+use super::progress::size;
+use crate::error::Error;
+use crate::table::{self, Cell, figure, words};
+use crate::term;
+use clap::Args;
+use hub::{Hub, Settings};
+use serde_json::json;
+use std::io::Write;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// List the models on this machine, those of Ollama and LM Studio too
+#[derive(Args, Debug)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct ListArgs {
+    /// List the short names instead, with size and licence
+    #[arg(long)]
+    names: bool,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  arclight list
+  arclight list --names";
+
+/// Runs the command.
+pub(crate) fn run(args: &ListArgs) -> Result<(), Error> {
+    let mut out = std::io::stdout().lock();
+    if args.names {
+        return names(args.json, &mut out);
+    }
+    let hub = Hub::new(Settings::from_env()?);
+    let (models, unfinished) = (hub.models(), hub.unfinished());
+    if args.json {
+        let models = models.iter().map(|m| {
+            json!({
+                "name": m.name, "quant": m.quant, "bytes": m.bytes, "place": m.place.to_string(),
+                "path": m.path().to_string_lossy(), "used": m.used.map(unix),
+            })
+        });
+        let begun = unfinished.iter().map(|(repo, file)| {
+            json!({"name": format!("{repo}:{}", file.file), "bytes": file.size, "done": file.done})
+        });
+        let all = json!({
+            "models": models.collect::<Vec<_>>(), "unfinished": begun.collect::<Vec<_>>(),
+        });
+        return Ok(term::print_json(&mut out, &all)?);
+    }
+    if models.is_empty() && unfinished.is_empty() {
+        writeln!(
+            out,
+            "There are no models on this machine yet: arclight pull qwen3:0.6b fetches a small one."
+        )?;
+        return Ok(());
+    }
+    let now = SystemTime::now();
+    let width = models.iter().map(|m| m.name.chars().count()).max().unwrap_or(0);
+    print(
+        &mut out,
+        models.iter().map(|m| {
+            [
+                words("name", width, &m.name),
+                figure("size", 8, size(m.bytes)),
+                words("quant", 11, if m.quant.is_empty() { "-" } else { &m.quant }),
+                words("place", 12, m.place),
+                words("last used", 0, m.used.map_or_else(|| "-".to_owned(), |used| ago(now, used))),
+            ]
+        }),
+    )?;
+    for (repo, file) in &unfinished {
+        writeln!(
+            out,
+            "unfinished: {} of {} of {repo}:{}",
+            size(file.done),
+            size(file.size),
+            file.file,
+        )?;
+    }
+    Ok(())
+}
+
+/// The table of short names.
+fn names(as_json: bool, out: &mut impl Write) -> Result<(), Error> {
+    if as_json {
+        let all = hub::shorts().iter().map(|s| {
+            json!({
+                "name": s.name, "repo": s.repo().id(), "quant": s.quant, "bytes": s.size,
+                "licence": s.licence,
+            })
+        });
+        return Ok(term::print_json(out, &all.collect::<Vec<_>>())?);
+    }
+    print(
+        out,
+        hub::shorts().iter().map(|s| {
+            [
+                words("name", 18, &s.name),
+                figure("size", 8, size(s.size)),
+                words("licence", 11, &s.licence),
+                words("means", 0, format_args!("{}:{}", s.repo(), s.quant)),
+            ]
+        }),
+    )
+}
+
+/// Rows below their headings.
+pub(super) fn print<const N: usize>(
+    out: &mut impl Write,
+    rows: impl IntoIterator<Item = [Cell; N]>,
+) -> Result<(), Error> {
+    for (at, row) in rows.into_iter().enumerate() {
+        if at == 0 {
+            writeln!(out, "{}", table::heads(&row, "  ").trim_end())?;
+        }
+        writeln!(out, "{}", table::line(&row, "  ").trim_end())?;
+    }
+    Ok(())
+}
+
+/// Seconds since 1970.
+fn unix(time: SystemTime) -> u64 {
+    time.duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs())
+}
+
+/// How long ago something was, in the largest unit that fits.
+pub(super) fn ago(now: SystemTime, then: SystemTime) -> String {
+    let seconds = now.duration_since(then).map_or(0, |d| d.as_secs());
+    let (count, unit) = match seconds {
+        0..60 => return "just now".to_owned(),
+        60..3600 => (seconds / 60, "minute"),
+        3600..86_400 => (seconds / 3600, "hour"),
+        _ => (seconds / 86_400, "day"),
+    };
+    format!("{} ago", term::plural(count as usize, unit))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn times_have_the_largest_unit_that_fits() {
+        let now = SystemTime::now();
+        let before = |seconds| ago(now, now - Duration::from_secs(seconds));
+        assert_eq!(before(5), "just now");
+        assert_eq!(before(60), "1 minute ago");
+        assert_eq!(before(7300), "2 hours ago");
+        assert_eq!(before(200_000), "2 days ago");
+        assert_eq!(ago(now, now + Duration::from_secs(9)), "just now");
+    }
+}

@@ -1,0 +1,78 @@
+//! `arclight pull`: models from the network.
+
+use super::parse;
+use super::progress::{Progress, size};
+use crate::args::count;
+use crate::error::Error;
+use crate::term::note;
+use clap::Args;
+use hub::{Hub, Model, Name, Settings};
+use std::io::Write;
+
+/// Fetch a model by name, or its newest version
+#[derive(Args, Debug)]
+#[command(after_help = HELP)]
+pub(crate) struct PullArgs {
+    /// OWNER/REPO, OWNER/REPO:QUANT, OWNER/REPO:FILE or a short name (arclight list --names)
+    #[arg(value_name = "NAME", required = true)]
+    names: Vec<String>,
+    /// Connections for a file
+    #[arg(long, value_name = "N", value_parser = count, default_value = "4")]
+    connections: usize,
+    /// Print where the model is and nothing else
+    #[arg(short, long)]
+    quiet: bool,
+}
+
+const HELP: &str = "\
+Models come from the Hugging Face Hub, or with ms: before the name from ModelScope, into the cache that
+other programs have for them too. What is here already is not fetched again, and what was begun goes on.
+
+Environment:
+  HF_TOKEN         token for gated and private models
+  HF_ENDPOINT      another site that speaks the Hub's API
+  HF_HUB_CACHE     folder of the cache [default: ~/.cache/huggingface/hub]
+  HF_HUB_OFFLINE   1: never use the network
+  HTTPS_PROXY      proxy, but for the hosts of NO_PROXY
+  SSL_CERT_FILE    certificates to trust instead of Mozilla's list
+
+Examples:
+  arclight pull qwen3:4b
+  arclight pull ggml-org/gpt-oss-20b-GGUF
+  arclight pull Qwen/Qwen3-4B-GGUF:Q8_0
+  arclight pull https://huggingface.co/Qwen/Qwen3-4B-GGUF/blob/main/Qwen3-4B-Q6_K.gguf";
+
+/// Runs the command.
+pub(crate) fn run(args: &PullArgs) -> Result<(), Error> {
+    let names: Vec<Name> = args.names.iter().map(|name| parse(name)).collect::<Result<_, _>>()?;
+    let mut settings = Settings::from_env()?;
+    settings.connections = args.connections;
+    let hub = Hub::new(settings);
+    let mut out = std::io::stdout().lock();
+    for name in &names {
+        let model = fetch(&hub, name, args.quiet, "")?;
+        writeln!(out, "{}", model.path().display())?;
+    }
+    Ok(())
+}
+
+/// Brings a model, and tells of it unless `quiet`, in a line that begins with `before`.
+pub(super) fn fetch(hub: &Hub, name: &Name, quiet: bool, before: &str) -> Result<Model, Error> {
+    let mut progress = Progress::new(quiet);
+    let remote = hub.look(name, &mut |event| progress.tell(&event))?;
+    if !quiet {
+        let quant =
+            if remote.quant.is_empty() { String::new() } else { format!(" {}", remote.quant) };
+        let from = hub.settings().host(remote.repo().site);
+        let what = match remote.missing {
+            0 => format!("{} is here", size(remote.bytes())),
+            missing if missing < remote.bytes() => {
+                format!("{} of {} to fetch", size(missing), size(remote.bytes()))
+            }
+            missing => format!("{} to fetch; Ctrl-C keeps what has come", size(missing)),
+        };
+        let licence = remote.licence.as_ref().map(|l| format!(", licence {l}")).unwrap_or_default();
+        note!("{before}{}{quant} from {from}{licence}: {what}", remote.repo().id());
+    }
+    Ok(hub.fetch(&remote, &mut |event| progress.tell(&event))?)
+}
