@@ -4,7 +4,7 @@
 //! holds the files, on a port of its own, as the Hub's content delivery network is. Both write down what they
 //! were asked. ModelScope's API of files is spoken by the site as well.
 
-use ring::digest::{SHA1_FOR_LEGACY_USE_ONLY, SHA256, digest};
+use ring::digest::{Context, SHA1_FOR_LEGACY_USE_ONLY, SHA256, digest};
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -58,10 +58,47 @@ pub struct FakeHub {
     state: Arc<State>,
 }
 
+/// A repository with what is asked for again and again.
+#[derive(Debug)]
+struct Kept {
+    files: BTreeMap<String, KeptFile>,
+    licence: Option<String>,
+    token: Option<String>,
+    /// It changes with the files.
+    commit: String,
+}
+
+#[derive(Debug)]
+struct KeptFile {
+    bytes: Arc<Vec<u8>>,
+    sha256: String,
+    /// Git's hash of it.
+    git: String,
+}
+
+impl Kept {
+    fn of(repo: FakeRepo) -> Kept {
+        let keep = |(path, bytes): (String, Vec<u8>)| {
+            let mut git = Context::new(&SHA1_FOR_LEGACY_USE_ONLY);
+            git.update(format!("blob {}\0", bytes.len()).as_bytes());
+            git.update(&bytes);
+            let sha256 = hex(digest(&SHA256, &bytes).as_ref());
+            (path, KeptFile { bytes: Arc::new(bytes), sha256, git: hex(git.finish().as_ref()) })
+        };
+        let files: BTreeMap<String, KeptFile> = repo.files.into_iter().map(keep).collect();
+        let mut commit = Context::new(&SHA1_FOR_LEGACY_USE_ONLY);
+        files
+            .iter()
+            .for_each(|(path, file)| commit.update(format!("{path} {}\n", file.git).as_bytes()));
+        let commit = hex(commit.finish().as_ref());
+        Kept { files, licence: repo.licence, token: repo.token, commit }
+    }
+}
+
 #[derive(Debug)]
 struct State {
     files: SocketAddr,
-    repos: Mutex<BTreeMap<String, FakeRepo>>,
+    repos: Mutex<BTreeMap<String, Kept>>,
     faults: Mutex<Vec<Fault>>,
     seen: Mutex<Vec<Seen>>,
 }
@@ -107,7 +144,7 @@ impl FakeHub {
 
     /// Puts a repository on the site, in place of what it had by that name.
     pub fn put(&self, id: &str, repo: FakeRepo) {
-        lock(&self.state.repos).insert(id.to_owned(), repo);
+        lock(&self.state.repos).insert(id.to_owned(), Kept::of(repo));
     }
 
     /// Puts a repository with one file on the site.
@@ -171,7 +208,7 @@ impl FakeHub {
             }
             ["api", "models", owner, name, "tree", revision] => {
                 self.known(owner, name, |_, repo| {
-                    match revision == "main" || revision == commit(repo) {
+                    match revision == "main" || revision == repo.commit {
                         true => self.tree(repo, path, query),
                         false => Answer::missing("RevisionNotFound"),
                     }
@@ -191,7 +228,7 @@ impl FakeHub {
         }
     }
 
-    fn known(&self, owner: &str, name: &str, answer: impl Fn(&str, &FakeRepo) -> Answer) -> Answer {
+    fn known(&self, owner: &str, name: &str, answer: impl Fn(&str, &Kept) -> Answer) -> Answer {
         let id = format!("{owner}/{name}");
         match lock(&self.state.repos).get(&id) {
             Some(repo) => answer(&id, repo),
@@ -218,10 +255,10 @@ impl FakeHub {
     }
 
     /// The files of a repository, two on a page.
-    fn tree(&self, repo: &FakeRepo, path: &str, query: &str) -> Answer {
+    fn tree(&self, repo: &Kept, path: &str, query: &str) -> Answer {
         let from: usize = field(query, "cursor").and_then(|at| at.parse().ok()).unwrap_or(0);
         let mut entries: Vec<String> =
-            repo.files.iter().map(|(path, bytes)| entry(path, bytes)).collect();
+            repo.files.iter().map(|(path, file)| entry(path, file)).collect();
         entries.push(r#"{"type": "directory", "path": "folder", "oid": "0", "size": 0}"#.into());
         let page = entries.iter().skip(from).take(2).cloned().collect::<Vec<_>>().join(", ");
         let mut answer = Answer::json(&format!("[{page}]"));
@@ -245,14 +282,14 @@ impl FakeHub {
                     "",
                 );
             }
-            let Some(bytes) = repo.files.get(file) else { return Answer::missing("EntryNotFound") };
+            let Some(kept) = repo.files.get(file) else { return Answer::missing("EntryNotFound") };
             let headers = format!(
                 "location: http://{}/{id}/{file}?signature=1\r\nx-repo-commit: {}\r\n\
                  x-linked-etag: \"{}\"\r\nx-linked-size: {}\r\netag: \"pointer\"\r\n",
                 self.state.files,
-                commit(repo),
-                hex(digest(&SHA256, bytes).as_ref()),
-                bytes.len(),
+                repo.commit,
+                kept.sha256,
+                kept.bytes.len(),
             );
             Answer::text("302 Found", &headers, "")
         })
@@ -266,9 +303,10 @@ impl FakeHub {
             format!("{}/{}", parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
         let file = unescaped(parts.next().unwrap_or_default());
         let repos = lock(&self.state.repos);
-        let bytes = repos.get(&id).and_then(|repo| repo.files.get(&file)).cloned();
+        let bytes =
+            repos.get(&id).and_then(|repo| repo.files.get(&file)).map(|kept| kept.bytes.clone());
         drop(repos);
-        let Some(mut bytes) = bytes else { return Answer::text("404 Not Found", "", "") };
+        let Some(bytes) = bytes else { return Answer::text("404 Not Found", "", "") };
         let status = self.take_fault(|fault| match fault {
             Fault::FileStatus(status) => Some(*status),
             _ => None,
@@ -276,10 +314,7 @@ impl FakeHub {
         if let Some(status) = status {
             return Answer::text(&format!("{status} no"), "", "");
         }
-        if self.take_fault(|fault| (*fault == Fault::Damaged).then_some(())).is_some() {
-            let last = bytes.len() - 1;
-            bytes[last] ^= 1;
-        }
+        let damaged = self.take_fault(|fault| (*fault == Fault::Damaged).then_some(())).is_some();
         let no_ranges =
             self.take_fault(|fault| (*fault == Fault::NoRanges).then_some(())).is_some();
         let size = bytes.len();
@@ -292,8 +327,11 @@ impl FakeHub {
                 answer.body = bytes[from..to].to_vec();
                 answer
             }
-            None => Answer { body: bytes, ..Answer::text("200 OK", "", "") },
+            None => Answer { body: bytes.to_vec(), ..Answer::text("200 OK", "", "") },
         };
+        if let Some(last) = answer.body.last_mut().filter(|_| damaged) {
+            *last ^= 1;
+        }
         answer.length = answer.body.len();
         answer.headers.push_str("accept-ranges: bytes\r\n");
         let cut = self.take_fault(|fault| match fault {
@@ -382,20 +420,13 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// A commit that changes with the files.
-fn commit(repo: &FakeRepo) -> String {
-    let all: Vec<u8> =
-        repo.files.iter().flat_map(|(path, bytes)| [path.as_bytes(), bytes].concat()).collect();
-    hex(digest(&SHA1_FOR_LEGACY_USE_ONLY, &all).as_ref())
-}
-
-fn info(id: &str, repo: &FakeRepo) -> String {
+fn info(id: &str, repo: &Kept) -> String {
     let card = repo.licence.as_ref().map(|licence| format!("{{\"license\": {licence:?}}}"));
     let files: Vec<String> =
         repo.files.keys().map(|path| format!("{{\"rfilename\": {path:?}}}")).collect();
     format!(
         "{{\"id\": {id:?}, \"sha\": {:?}, \"gated\": {}, \"cardData\": {}, \"tags\": [\"gguf\"], \"siblings\": [{}]}}",
-        commit(repo),
+        repo.commit,
         if repo.token.is_some() { "\"auto\"" } else { "false" },
         card.unwrap_or_else(|| "null".into()),
         files.join(", "),
@@ -403,24 +434,21 @@ fn info(id: &str, repo: &FakeRepo) -> String {
 }
 
 /// GGUF files are in LFS, others in Git.
-fn entry(path: &str, bytes: &[u8]) -> String {
-    let blob = [format!("blob {}\0", bytes.len()).as_bytes(), bytes].concat();
-    let oid = hex(digest(&SHA1_FOR_LEGACY_USE_ONLY, &blob).as_ref());
+fn entry(path: &str, file: &KeptFile) -> String {
+    let KeptFile { bytes, sha256, git: oid } = file;
     let size = bytes.len();
     let lfs = match path.ends_with(".gguf") {
         true => {
-            let oid = hex(digest(&SHA256, bytes).as_ref());
-            format!(", \"lfs\": {{\"oid\": {oid:?}, \"size\": {size}, \"pointerSize\": 134}}")
+            format!(", \"lfs\": {{\"oid\": {sha256:?}, \"size\": {size}, \"pointerSize\": 134}}")
         }
         false => String::new(),
     };
     format!("{{\"type\": \"file\", \"path\": {path:?}, \"oid\": {oid:?}, \"size\": {size}{lfs}}}")
 }
 
-fn scope_files(repo: &FakeRepo) -> String {
-    let file = |(path, bytes): (&String, &Vec<u8>)| {
-        let sha256 = hex(digest(&SHA256, bytes).as_ref());
-        let size = bytes.len();
+fn scope_files(repo: &Kept) -> String {
+    let file = |(path, file): (&String, &KeptFile)| {
+        let (sha256, size) = (&file.sha256, file.bytes.len());
         format!(
             "{{\"Path\": {path:?}, \"Size\": {size}, \"Sha256\": {sha256:?}, \"Type\": \"blob\"}}"
         )
