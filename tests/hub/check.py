@@ -33,7 +33,7 @@ def python_first(cache):
     assert "fetch" not in ran.stderr, ran.stderr
     pulled = arclight(cache, "pull", REPO)
     assert pulled.stdout.strip() == path, (pulled.stdout, path)
-    assert "is here" in pulled.stderr, pulled.stderr
+    assert "are here" in pulled.stderr, pulled.stderr
     listed = arclight(cache, "list").stdout
     assert f"{REPO}:Q8_0" in listed, listed
     # What others have put there stays.

@@ -18,7 +18,7 @@ pub(crate) struct ModelArg {
     #[arg(value_name = "MODEL", value_hint = ValueHint::FilePath)]
     pub(crate) model: Option<PathBuf>,
     /// Do not fetch a model that is not on this machine
-    #[arg(long)]
+    #[arg(long, display_order = 890)]
     pub(crate) offline: bool,
 }
 

@@ -72,13 +72,11 @@ pub(crate) fn run(args: &ListArgs) -> Result<(), Error> {
         }),
     )?;
     for (repo, file) in &unfinished {
-        writeln!(
-            out,
-            "unfinished: {} of {} of {repo}:{}",
-            size(file.done),
-            size(file.size),
-            file.file,
-        )?;
+        let (done, all) = (size(file.done), size(file.size));
+        writeln!(out, "unfinished, {done} of {all}: {repo}:{}", file.file)?;
+    }
+    if !unfinished.is_empty() {
+        writeln!(out, "arclight pull goes on with what is unfinished, arclight rm removes it")?;
     }
     Ok(())
 }

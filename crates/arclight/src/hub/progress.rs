@@ -71,7 +71,7 @@ impl Progress {
     fn came(&mut self, bytes: u64) {
         self.done += bytes;
         if let Some(bar) = &self.bar {
-            bar.set_message("");
+            bar.set_message(if self.done < self.bytes { "" } else { "; comparing its checksum" });
             bar.set_position(self.done);
         } else if self.told.elapsed() >= BETWEEN_LINES {
             self.told = Instant::now();
@@ -86,6 +86,9 @@ impl Progress {
             bar.finish_and_clear();
         }
         let (bytes, time) = (self.done - self.begun, self.start.elapsed());
+        if bytes == 0 {
+            return note!("all of it was here; its checksum is right");
+        }
         let rate = bytes as f64 / time.as_secs_f64().max(1e-3) / 1e6;
         note!(
             "fetched {} in {}, {} MB/s; its checksum is right",

@@ -25,8 +25,9 @@ pub(crate) struct PullArgs {
 }
 
 const HELP: &str = "\
-Models come from the Hugging Face Hub, or with ms: before the name from ModelScope, into the cache that
-other programs have for them too. What is here already is not fetched again, and what was begun goes on.
+Models come from the Hugging Face Hub, or with ms: before the name from ModelScope, into the
+cache that other programs have for them too. What is here already is not fetched again, and
+what was begun goes on.
 
 Environment:
   HF_TOKEN         token for gated and private models
@@ -65,7 +66,7 @@ pub(super) fn fetch(hub: &Hub, name: &Name, quiet: bool, before: &str) -> Result
             if remote.quant.is_empty() { String::new() } else { format!(" {}", remote.quant) };
         let from = hub.settings().host(remote.repo().site);
         let what = match remote.missing {
-            0 => format!("{} is here", size(remote.bytes())),
+            0 => format!("{}, which are here", size(remote.bytes())),
             missing if missing < remote.bytes() => {
                 format!("{} of {} to fetch", size(missing), size(remote.bytes()))
             }

@@ -23,8 +23,8 @@ pub(crate) struct RmArgs {
 }
 
 const HELP: &str = "\
-The cache is that of the Hugging Face Hub, so other programs lose the model too. Models of Ollama and of
-LM Studio are removed there.
+The cache is that of the Hugging Face Hub, so other programs lose the model too. Models of
+Ollama and of LM Studio are removed there.
 
 Examples:
   arclight rm qwen3:4b

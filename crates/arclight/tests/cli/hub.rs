@@ -97,7 +97,7 @@ fn pull_prints_where_the_model_is() {
     assert!(fs::read(path).unwrap() == demo());
     let again = world.succeeds(&["pull", REPO]);
     assert_eq!(again.out, pulled.out);
-    assert!(again.err.contains("is here"), "{}", again.err);
+    assert!(again.err.contains("are here"), "{}", again.err);
     let quiet = world.succeeds(&["pull", "-q", "hf.co/Qwen/Qwen3-0.6B-GGUF:q8_0"]);
     assert_eq!((quiet.out, quiet.err.as_str()), (pulled.out, ""));
 }
