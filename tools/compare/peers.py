@@ -25,6 +25,8 @@ CMAKE_OPTIONS = [
     "LLAMA_BUILD_EXAMPLES=OFF", "LLAMA_BUILD_SERVER=OFF", "LLAMA_BUILD_APP=OFF",
     "LLAMA_BUILD_UI=OFF", "LLAMA_USE_PREBUILT_UI=OFF", "LLAMA_OPENSSL=OFF",
 ]
+# The last of an option counts.
+HELD_TO = {"avx2": ["GGML_NATIVE=OFF", "GGML_AVX2=ON", "GGML_FMA=ON", "GGML_F16C=ON", "GGML_BMI2=ON"]}
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -84,10 +86,16 @@ def binaries(folder: Path) -> Path:
     raise PeerError(f"no llama-bench in {folder}, its bin or its build/bin")
 
 
-def llama(folder: Path | None, work: Path, jobs: int) -> LlamaBench:
+def held_to(isa: str | None) -> list[str]:
+    """What goes before commands of engines that choose their instruction set by themselves."""
+    return ["env", f"ARCLIGHT_ISA={isa}", f"ONEDNN_MAX_CPU_ISA={isa.upper()}"] if isa else []
+
+
+def llama(folder: Path | None, work: Path, jobs: int, isa: str | None) -> LlamaBench:
     """llama.cpp from a build folder, or from its package."""
     if folder is None:
-        return LlamaBench(build_llama(work, jobs), f"source in {LLAMA_PACKAGE} {LLAMA_VERSION}")
+        built = build_llama(work, jobs, isa)
+        return LlamaBench(built, f"source in {LLAMA_PACKAGE} {LLAMA_VERSION}")
     return LlamaBench(binaries(folder), built_from(folder))
 
 
@@ -118,15 +126,15 @@ def built_from(folder: Path) -> str:
     return f"commit {git(source) or 'unknown'}"
 
 
-def build_llama(work: Path, jobs: int) -> Path:
+def build_llama(work: Path, jobs: int, isa: str | None) -> Path:
     """Downloads, checks and builds once; the folder of the programs."""
     source = work / f"llama-cpp-python-{LLAMA_VERSION}"
-    build = source / "build"
+    build = source / (f"build-{isa}" if isa else "build")
     if not all((build / "bin" / target).exists() for target in TARGETS):
         if not source.exists():
             unpack_llama(work, source)
         cmake, generator = cmake_command(work)
-        options = [f"-D{option}" for option in CMAKE_OPTIONS]
+        options = [f"-D{option}" for option in CMAKE_OPTIONS + (HELD_TO[isa] if isa else [])]
         call([cmake, "-S", str(source / "llama.cpp"), "-B", str(build), *generator, *options])
         call([cmake, "--build", str(build), "-j", str(jobs), "--target", *TARGETS])
     return binaries(build)

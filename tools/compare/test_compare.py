@@ -8,6 +8,7 @@ import xml.etree.ElementTree as ET
 from dataclasses import replace
 from pathlib import Path
 
+import gate
 import machine
 import measure
 import plot
@@ -294,6 +295,27 @@ class Summary(unittest.TestCase):
         self.assertIn("1 of all 13 figures (up to 12 %", page)
         self.assertIn("openvino-genai, qwen3-0.6b Q4_0 pp512: `exit code 1: Unsupported", page)
         self.assertIn("`-rtr 1` in 1", page)
+
+
+class Gate(unittest.TestCase):
+    def test_a_loss_of_more_than_a_twentieth_is_one(self):
+        stored = [row(1, "arclight", 800.0), row(1, LLAMA, 400.0, 2.0), row(1, IK, 500.0, 1.6)]
+        now = [row(1, "arclight", 700.0), row(1, LLAMA, 365.0, 1.91), row(1, IK, 470.0, 1.5)]
+        found = {v.peer: v for v in gate.verdicts(stored, now)}
+        self.assertEqual({peer: v.lost for peer, v in found.items()}, {LLAMA: False, IK: True})
+        self.assertIn("LOST", str(found[IK]))
+        self.assertNotIn("LOST", str(found[LLAMA]))
+
+    def test_what_has_no_figure_is_lost_and_who_is_not_asked_is_not(self):
+        stored = [row(1, "arclight", 800.0), row(1, LLAMA, 400.0, 2.0), row(1, IK, 500.0, 1.6)]
+        now = [row(1, "arclight", 700.0), row(1, LLAMA, None, error="exit code 1")]
+        (only,) = gate.verdicts(stored, now)
+        self.assertTrue(only.peer == LLAMA and only.lost and only.now is None)
+        self.assertEqual(gate.verdicts(stored, [row(1, "arclight", 9.0, test="tg128")]), [])
+
+    def test_another_machine_is_named(self):
+        self.assertEqual(gate.other_machine(["x", "Machine: a (avx2), 2 cores."], "b"), "a (avx2), 2 cores")
+        self.assertIsNone(gate.other_machine(["Machine: b."], "b"))
 
 
 class Plot(unittest.TestCase):

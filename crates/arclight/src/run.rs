@@ -1,6 +1,7 @@
 //! `arclight run`: a prompt in, text out.
 
 use crate::args::{MachineArgs, ModelArg, SamplerArgs, count};
+use crate::chat::ChatArgs;
 use crate::error::Error;
 use crate::load::{self, Loaded};
 use crate::profile::{self, Recorder};
@@ -17,13 +18,13 @@ use std::time::Duration;
 use tokenizer::{EncodeOptions, Message};
 use topology::Machine;
 
-/// Continue a text, or answer a question with --chat
+/// Continue a text, answer a question with --chat, or talk if there is no prompt
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct RunArgs {
     #[command(flatten)]
     model: ModelArg,
-    /// Text to continue [default: standard input, if it is no terminal]
+    /// Text to continue [default: standard input; on a terminal a conversation, as by `arclight chat`]
     #[arg(short, long, value_name = "TEXT", conflicts_with = "file")]
     prompt: Option<String>,
     /// File with the text to continue
@@ -34,9 +35,9 @@ pub(crate) struct RunArgs {
     chat: bool,
     #[command(flatten)]
     template: chat::TemplateArgs,
-    /// Most tokens to generate
-    #[arg(short = 'n', long, value_name = "N", value_parser = count, default_value = "512")]
-    tokens: usize,
+    /// Most tokens to generate [default: 512; in a conversation as many as the context holds]
+    #[arg(short = 'n', long, value_name = "N", value_parser = count)]
+    tokens: Option<usize>,
     /// Tokens that prompt and answer can have together [default: the model's, if memory allows]
     #[arg(short, long, value_name = "TOKENS", value_parser = count)]
     ctx: Option<usize>,
@@ -67,6 +68,7 @@ pub(crate) struct RunArgs {
 const EXAMPLES: &str = "\
 Examples:
   arclight run                                     a little story by the demo model
+  arclight run qwen3:4b                            talk with a model, which is fetched if it is not here
   arclight run model.gguf -p 'The sea is'          continue a text
   arclight run model.gguf --chat -p 'Why is the sky blue?'
   arclight run model.gguf --report -p 'The sea is'  which node or thread it waits for
@@ -76,17 +78,25 @@ Examples:
 /// What the demo model continues when it is told nothing.
 const DEMO_PROMPT: &str = "Once upon a time";
 
+/// Tokens of an answer where nothing is said of them.
+const TOKENS: usize = 512;
+
 /// Runs the command.
 pub(crate) fn run(args: &RunArgs) -> Result<(), Error> {
     let params = args.sampler.params()?;
     let speculation = args.speculate.speculation(args.model.offline)?;
-    if !args.chat && (args.template.system.is_some() || args.template.no_think) {
+    let talks = args.chat || is_conversation(args);
+    if !talks && (args.template.system.is_some() || args.template.no_think) {
         let text = "--system and --no-think are for chat templates: add --chat";
         return Err(Error::Usage(text.to_owned()));
     }
     // What is wrong with the file is told before a prompt is asked for.
     let file = load::open(&args.model, args.quiet)?;
     file.gguf()?;
+    if is_conversation(args) && chat::require_template(&file).is_ok() {
+        drop(file);
+        return chat::run(&conversation(args));
+    }
     let prompt = prompt(args)?;
     let recorder = args.profile.as_deref().map(Recorder::create).transpose()?;
     interrupt::install();
@@ -110,7 +120,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Error> {
     }
     let options = AnswerOptions {
         params,
-        limit: Some(args.tokens),
+        limit: Some(args.tokens.unwrap_or(TOKENS)),
         stop: args.stop.clone(),
         ignore_eos: args.ignore_eos,
         continues: !args.chat,
@@ -142,6 +152,31 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Error> {
     match answer.end {
         End::Interrupted => Err(Error::Interrupted),
         _ => Ok(()),
+    }
+}
+
+/// Whether a user sits at a terminal and has given nothing to continue.
+fn is_conversation(args: &RunArgs) -> bool {
+    let no_prompt = args.prompt.is_none() && args.file.is_none();
+    let of_one_answer = args.ignore_eos || args.report || args.quiet || args.profile.is_some();
+    no_prompt
+        && !of_one_answer
+        && (args.model.model.is_some() || args.chat)
+        && std::io::stdin().is_terminal()
+        && std::io::stdout().is_terminal()
+}
+
+/// The same as `arclight chat` has it.
+fn conversation(args: &RunArgs) -> ChatArgs {
+    ChatArgs {
+        model: args.model.clone(),
+        template: args.template.clone(),
+        tokens: args.tokens,
+        ctx: args.ctx,
+        stop: args.stop.clone(),
+        sampler: args.sampler.clone(),
+        speculate: args.speculate.clone(),
+        machine: args.machine.clone(),
     }
 }
 

@@ -23,24 +23,24 @@ use tokenizer::{ChatTemplate, EncodeOptions, Message, RenderOptions};
 #[command(after_help = format!("{}\n{EXAMPLES}", commands::HELP))]
 pub(crate) struct ChatArgs {
     #[command(flatten)]
-    model: ModelArg,
+    pub(crate) model: ModelArg,
     #[command(flatten)]
-    template: TemplateArgs,
+    pub(crate) template: TemplateArgs,
     /// Most tokens of an answer [default: as many as the context holds]
     #[arg(short = 'n', long, value_name = "N", value_parser = count)]
-    tokens: Option<usize>,
+    pub(crate) tokens: Option<usize>,
     /// Tokens that the conversation can have [default: the model's, if memory allows]
     #[arg(short, long, value_name = "TOKENS", value_parser = count)]
-    ctx: Option<usize>,
+    pub(crate) ctx: Option<usize>,
     /// End an answer before this text; can be given several times
     #[arg(long, value_name = "TEXT")]
-    stop: Vec<String>,
+    pub(crate) stop: Vec<String>,
     #[command(flatten)]
-    sampler: SamplerArgs,
+    pub(crate) sampler: SamplerArgs,
     #[command(flatten)]
-    speculate: SpeculateArgs,
+    pub(crate) speculate: SpeculateArgs,
     #[command(flatten)]
-    machine: MachineArgs,
+    pub(crate) machine: MachineArgs,
 }
 
 const EXAMPLES: &str = "\
