@@ -9,9 +9,10 @@
 //! # Why not `hf-hub`
 //!
 //! `hf-hub` 1.0 is asynchronous over `reqwest` and pulls in a client of Xet storage: 297 crates with TLS.
-//! `ureq` brings 11 to this workspace, none of which needs CMake or OpenSSL's headers. What is wanted here beyond it is most of the work: resuming several connections of one file, the files of other
-//! programs, near names, ModelScope. `ureq` 3 is blocking, small, does TLS by `rustls` with `ring` (a C
-//! compiler builds it) and takes proxies from the environment.
+//! `ureq` brings 11 to this workspace, none of which needs CMake or OpenSSL's headers. What is wanted here
+//! beyond it is most of the work: resuming several connections of one file, the files of other programs,
+//! near names, ModelScope. `ureq` 3 is blocking, small, does TLS by `rustls` with `ring` (a C compiler
+//! builds it) and takes proxies from the environment.
 //!
 //! # Limits
 //!
