@@ -10,7 +10,8 @@ pub const ISA_VARIABLE: &str = "ARCLIGHT_ISA";
 /// Hands the one list of instruction sets to a macro, the best first. A line says how a set is called
 /// here and elsewhere, on which CPUs it can be, which token proves that a CPU has it, and how entry
 /// points are compiled: for what the token stands for. Its kernels are a table of their own
-/// (`vectors`), or that of another set with some entries changed. A new set is the file of its token,
+/// (`vectors`), or that of another set with some entries changed: those that multiply integers (`dots`),
+/// small matrices (`matrices`) or pairs of bfloat16 (`bf16_pairs`). A new set is the file of its token,
 /// with a `mod` line, and a line here.
 macro_rules! for_each_isa {
     ($apply:ident $($arg:tt)*) => {
@@ -25,12 +26,20 @@ macro_rules! for_each_isa {
             Avx512Bf16 = "avx512bf16", target_arch = "x86_64", arch::avx512bf16::Avx512Bf16,
                 target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx512bf16"),
                 bf16_pairs(Avx512);
-            /// AVX-512 F, BW, DQ and VL with VNNI.
-            Avx512 = "avx512vnni", target_arch = "x86_64", arch::avx512::Avx512,
+            /// As [`Isa::Avx512Bw`], and dot products of bytes (VNNI).
+            Avx512 = "avx512vnni", target_arch = "x86_64", arch::avx512::Avx512<true>,
                 target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni"),
+                dots(Avx512Bw);
+            /// AVX-512 F, BW, DQ and VL (Skylake-SP).
+            Avx512Bw = "avx512bw", target_arch = "x86_64", arch::avx512::Avx512<false>,
+                target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl"),
                 vectors;
+            /// As [`Isa::Avx2`], and dot products of bytes (AVX-VNNI: client CPUs since 2021).
+            AvxVnni = "avxvnni", target_arch = "x86_64", arch::avx2::Avx2<true>,
+                target_feature(enable = "avx2,fma,f16c,avxvnni"),
+                dots(Avx2);
             /// AVX2 with FMA and F16C.
-            Avx2 = "avx2", target_arch = "x86_64", arch::avx2::Avx2,
+            Avx2 = "avx2", target_arch = "x86_64", arch::avx2::Avx2<false>,
                 target_feature(enable = "avx2,fma,f16c"),
                 vectors;
             /// As [`Isa::NeonDot`], and products of small matrices of bytes for many tokens

@@ -7,21 +7,21 @@ use crate::arch::avx512bf16::Avx512Bf16;
 use crate::product::Product;
 use crate::simd::{Dot, LANES, Simd, Vector};
 
-/// Independent accumulators that cover the latency, for 32 vector registers and for 16 of half the
-/// width.
-const WIDE: usize = 12;
-const NARROW: usize = 5;
+/// Independent accumulators that cover the latency: of one instruction, where registers hold so many sums of 16 lanes
+/// or of a part of them; of several instructions, or two sums of 8 lanes each.
+const MANY: usize = 12;
+const FEW: usize = 5;
 
 /// A loop over independent sums, each of which `$dot` adds to from so many vectors of weights. No function with
 /// a closure: that might not be compiled for the instruction set.
 macro_rules! chains {
-    ($d:ident, $iters:ident, $vectors:literal, $dot:ident) => {{
+    ($d:ident: $D:ty, $chains:ident, $iters:ident, $vectors:literal, $dot:ident) => {{
         let w = [$d.load_w(&black_box([3; 64]), 0); $vectors];
-        let quads = [[0x0102_0304; NARROW]; $vectors];
-        let mut acc = [$d.splat_i(0); NARROW];
+        let quads = [[0x0102_0304; $chains]; $vectors];
+        let mut acc = [$d.splat_i(0); $chains];
         for _ in 0..$iters {
             let quads = black_box(&quads);
-            for i in 0..NARROW {
+            for i in 0..$chains {
                 let mut own = [0; $vectors];
                 for k in 0..$vectors {
                     own[k] = quads[k][i];
@@ -30,27 +30,30 @@ macro_rules! chains {
             }
         }
         black_box(acc);
-        $iters * 4 * lanes::<S::Dot>($vectors * NARROW)
+        $iters * 4 * lanes::<$D>($vectors * $chains)
     }};
 }
 
 /// `iters` rounds of integer dots; gives the number of multiply-accumulates done.
 #[inline(always)]
 pub(crate) fn int<S: Simd>(s: S, product: Product, iters: u64) -> u64 {
-    let d = s.dot();
-    match product {
-        _ if S::WIDE => bytes::<S::Dot, WIDE>(d, iters),
-        Product::Int4 if apart::<S>() => nibbles(d, iters),
-        Product::Int5 if apart::<S>() => chains!(d, iters, 4, dot_four),
-        Product::Int6 if apart::<S>() => chains!(d, iters, 2, dot_two),
-        Product::Int8 if apart::<S>() => biased(d, iters),
-        _ => bytes::<S::Dot, NARROW>(d, iters),
+    if S::WIDE || S::Dot::FUSED {
+        integers::<S::Dot, MANY>(s.dot(), product, iters)
+    } else {
+        integers::<S::Dot, FEW>(s.dot(), product, iters)
     }
 }
 
-/// Whether integers of few bits have instructions of their own.
-const fn apart<S: Simd>() -> bool {
-    S::Dot::GROUPS == 2
+#[inline(always)]
+fn integers<D: Dot, const CHAINS: usize>(d: D, product: Product, iters: u64) -> u64 {
+    match product {
+        _ if D::FUSED => bytes::<D, CHAINS>(d, iters),
+        Product::Int4 => nibbles::<D, CHAINS>(d, iters),
+        Product::Int5 => chains!(d: D, CHAINS, iters, 4, dot_four),
+        Product::Int6 => chains!(d: D, CHAINS, iters, 2, dot_two),
+        Product::Int8 => biased::<D, CHAINS>(d, iters),
+        _ => bytes::<D, CHAINS>(d, iters),
+    }
 }
 
 /// Dots of weights of 7 bits, or of any where one instruction takes all.
@@ -73,47 +76,47 @@ fn bytes<D: Dot, const CHAINS: usize>(d: D, iters: u64) -> u64 {
 
 /// Dots of weights of 8 bits.
 #[inline(always)]
-fn biased<D: Dot>(d: D, iters: u64) -> u64 {
+fn biased<D: Dot, const CHAINS: usize>(d: D, iters: u64) -> u64 {
     let w = d.load_w(&black_box([3; 64]), 0);
-    let quads = [0x0102_0304; NARROW];
-    let mut acc = [d.splat_i(0); NARROW];
+    let quads = [0x0102_0304; CHAINS];
+    let mut acc = [d.splat_i(0); CHAINS];
     for _ in 0..iters {
         let quads = black_box(&quads);
-        for i in 0..NARROW {
+        for i in 0..CHAINS {
             acc[i] = d.dot_biased(acc[i], w, quads[i]);
         }
     }
     black_box(acc);
-    iters * 4 * lanes::<D>(NARROW)
+    iters * 4 * lanes::<D>(CHAINS)
 }
 
 /// Dots of the nibbles of a block.
 #[inline(always)]
-fn nibbles<D: Dot>(d: D, iters: u64) -> u64 {
+fn nibbles<D: Dot, const CHAINS: usize>(d: D, iters: u64) -> u64 {
     const QUADS: usize = 8;
     let w = d.load_w(&black_box([3; 64]), 0);
-    let quads = [[0x0102_0304; NARROW]; QUADS];
+    let quads = [[0x0102_0304; CHAINS]; QUADS];
     for _ in 0..iters {
         let quads = black_box(&quads);
-        let mut acc = [d.start_nibbles(0); NARROW];
+        let mut acc = [d.start_nibbles(0); CHAINS];
         for quad in quads {
-            for i in 0..NARROW {
+            for i in 0..CHAINS {
                 acc[i] = d.dot_nibbles(acc[i], w, quad[i]);
             }
         }
-        let mut sums = [d.splat_i(0); NARROW];
-        for i in 0..NARROW {
+        let mut sums = [d.splat_i(0); CHAINS];
+        for i in 0..CHAINS {
             sums[i] = d.end_nibbles(acc[i], quads[0][i]);
         }
         black_box(&sums);
     }
-    iters * 4 * lanes::<D>(QUADS * NARROW)
+    iters * 4 * lanes::<D>(QUADS * CHAINS)
 }
 
 /// `iters` rounds of fused multiply-adds; gives their number, counted by lane.
 #[inline(always)]
 pub(crate) fn float<S: Simd>(s: S, iters: u64) -> u64 {
-    if S::WIDE { float_chains::<S, WIDE>(s, iters) } else { float_chains::<S, NARROW>(s, iters) }
+    if S::WIDE { float_chains::<S, MANY>(s, iters) } else { float_chains::<S, FEW>(s, iters) }
 }
 
 #[inline(always)]

@@ -7,8 +7,8 @@ use crate::matmul::Line;
 
 /// What is multiplied, by the instructions that do it.
 ///
-/// With AVX2 products of few bits are added in 16 bits before sums are widened: eight of 4 bits, four of 5
-/// bits, two of 6 bits, one of 7 bits; of 8 bits the sign is taken over first. Elsewhere one instruction
+/// Of x86-64 without VNNI products of few bits are added in 16 bits before sums are widened: eight of 4 bits, four of
+/// 5 bits, two of 6 bits, one of 7 bits; of 8 bits the sign is taken over first. Elsewhere one instruction
 /// multiplies all of them ([`Kernels::product`](crate::Kernels::product)).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Product {

@@ -153,6 +153,9 @@ pub(crate) trait Dot: Vector {
 
     /// Groups that make up the 16 rows.
     const GROUPS: usize;
+    /// Whether every dot adds to sums of 32 bits at once. Else those of weights of few bits are added in 16 bits
+    /// first, and the fewer bits, the more of them.
+    const FUSED: bool;
 
     /// Little-endian `f32` at any alignment.
     fn load_f32(self, x: &[u8; 64], g: usize) -> Self::F;

@@ -31,7 +31,24 @@ use crate::simd::{Dot, Simd, Vector};
 use crate::views::{Rows, RowsMut};
 use crate::{bf16, peak};
 
-/// Hands the list of all other kernels to a macro: `name(arguments) -> result = generic kernel`.
+/// Hands the list of other kernels that multiply integers to a macro: `name(arguments) -> result = generic kernel`.
+macro_rules! for_each_integer_kernel {
+    ($apply:ident $($arg:tt)*) => {
+        $apply! { $($arg)*
+            attend_chunk_q8_0(tile: &Tile<'_, Blocks<attention::Q8_0>>, scratch: &mut [f32], out: &mut [f32]) =
+                attention::attend_chunk;
+            attend_chunk_q4_0(tile: &Tile<'_, Blocks<attention::Q4_0>>, scratch: &mut [f32], out: &mut [f32]) =
+                attention::attend_chunk;
+            attend_latents_q8_0(tile: &Tile<'_, Blocks<attention::Q8_0>>, turned: &mut [u8], scratch: &mut [f32], out: &mut [f32]) =
+                attention::attend_latents;
+            attend_latents_q4_0(tile: &Tile<'_, Blocks<attention::Q4_0>>, turned: &mut [u8], scratch: &mut [f32], out: &mut [f32]) =
+                attention::attend_latents;
+            peak_int(product: Product, iters: u64) -> u64 = peak::int;
+        }
+    };
+}
+
+/// Hands the list of all others to a macro, after what is there already.
 macro_rules! for_each_kernel {
     ($apply:ident $($arg:tt)*) => {
         $apply! { $($arg)*
@@ -100,26 +117,17 @@ macro_rules! for_each_kernel {
                 attention::attend_chunk;
             attend_chunk_f32(tile: &Tile<'_, attention::F32>, scratch: &mut [f32], out: &mut [f32]) =
                 attention::attend_chunk;
-            attend_chunk_q8_0(tile: &Tile<'_, Blocks<attention::Q8_0>>, scratch: &mut [f32], out: &mut [f32]) =
-                attention::attend_chunk;
-            attend_chunk_q4_0(tile: &Tile<'_, Blocks<attention::Q4_0>>, scratch: &mut [f32], out: &mut [f32]) =
-                attention::attend_chunk;
             attend_latents_f16(tile: &Tile<'_, attention::F16>, turned: &mut [u16], scratch: &mut [f32], out: &mut [f32]) =
                 attention::attend_latents;
             attend_latents_bf16(tile: &Tile<'_, attention::Bf16>, turned: &mut [u16], scratch: &mut [f32], out: &mut [f32]) =
                 attention::attend_latents;
             attend_latents_f32(tile: &Tile<'_, attention::F32>, turned: &mut [f32], scratch: &mut [f32], out: &mut [f32]) =
                 attention::attend_latents;
-            attend_latents_q8_0(tile: &Tile<'_, Blocks<attention::Q8_0>>, turned: &mut [u8], scratch: &mut [f32], out: &mut [f32]) =
-                attention::attend_latents;
-            attend_latents_q4_0(tile: &Tile<'_, Blocks<attention::Q4_0>>, turned: &mut [u8], scratch: &mut [f32], out: &mut [f32]) =
-                attention::attend_latents;
             attn_merge(acc: &mut [f32], part: &[f32], head_dim: usize) = attention::merge;
             attn_fold(parts: Rows<'_, f32>, head_dim: usize, sink: f32, out: &mut [f32]) =
                 attention::fold;
             attn_finish(state: &[f32], head_dim: usize, sink: f32, out: &mut [f32]) =
                 attention::finish;
-            peak_int(product: Product, iters: u64) -> u64 = peak::int;
             peak_f32(iters: u64) -> u64 = peak::float;
             peak_f16(iters: u64) -> u64 = peak::half;
             peak_bf16(iters: u64) -> u64 = peak::bf16_widened;
@@ -135,6 +143,8 @@ macro_rules! define_table {
             pub(crate) isa: Isa,
             /// Of each line of the list of types.
             pub(crate) families: [Family; Line::COUNT],
+            /// Whether integers of all widths are multiplied alike: [`Dot::FUSED`].
+            pub(crate) fused: bool,
             /// Bytes of an activation in bfloat16.
             pub(crate) bf16_bytes: usize,
             pub(crate) panels: Panels,
@@ -142,7 +152,7 @@ macro_rules! define_table {
         }
     };
 }
-for_each_kernel!(define_table);
+for_each_integer_kernel!(for_each_kernel define_table);
 
 /// The token of the table's instruction set.
 macro_rules! define_token {
@@ -188,12 +198,12 @@ macro_rules! register_tiles {
 }
 
 /// Register tiles over panels of one kind, of every number of tokens up to `$most`.
-macro_rules! panel_tiles {
+macro_rules! tiles_over_panels {
     ($entry:ident, $kind:ident, $most:expr) => {
-        panel_tiles!($entry, $kind, $most, 1)
+        tiles_over_panels!($entry, $kind, $most, 1)
     };
     ($entry:ident, $kind:ident, $most:expr, $vectors:expr) => {
-        panel_tiles!($entry, $kind, $most, $vectors, [1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16])
+        tiles_over_panels!($entry, $kind, $most, $vectors, [1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16])
     };
     ($entry:ident, $kind:ident, $most:expr, $vectors:expr, [$($tokens:literal)*]) => {
         [$(
@@ -206,53 +216,46 @@ macro_rules! panel_tiles {
     };
 }
 
-/// The table of an instruction set with vectors of its own.
-macro_rules! vectors {
-    ($isa:ident, $token:ty, $attribute:meta) => {
-        for_each_type! { for_each_kernel vectors $isa, $token, $attribute, }
-    };
-    ($isa:ident, $token:ty, $attribute:meta,
-     [$($file:ident::$tile:ident: $acts:ident, $types:tt;)*]
-     $($name:ident($($arg:ident: $of:ty),*) $(-> $ret:ty)? = $kernel:expr;)*) => {
+/// The token of the table's instruction set, and that for vectors of rows.
+macro_rules! define_rows {
+    ($token:ty) => {
         type D = <$token as Simd>::Dot;
         define_token!($token);
 
-        /// The token for vectors of rows.
         #[inline(always)]
         fn rows() -> D {
             Simd::dot(token())
         }
+    };
+}
 
-        // In modules of their own, because the compiler works on modules side by side.
-        $(
-            mod $tile {
-                use super::*;
+/// The family of type `K`, in a module of its own, with what unpacks its weights into panels.
+macro_rules! family {
+    ($isa:ident, $attribute:meta, $acts:ident, $unpack:expr) => {
+        type Act = element!($acts);
+        const SIZES_OF: [Size; SIZES] = sizes::<D, K>();
 
-                type K = matmul::$file::$tile;
-                type Act = element!($acts);
-                const SIZES_OF: [Size; SIZES] = sizes::<D, K>();
+        #[$attribute]
+        fn register_tile<const T: usize, const N: usize, const U: usize>(
+            place: Place<'_, Act>,
+            out: &mut RowsMut<'_, f32>,
+        ) {
+            step::<D, K, T, N, U>(rows(), place.into(), out);
+        }
 
-                #[$attribute]
-                fn register_tile<const T: usize, const N: usize, const U: usize>(
-                    place: Place<'_, Act>,
-                    out: &mut RowsMut<'_, f32>,
-                ) {
-                    step::<D, K, T, N, U>(rows(), place.into(), out);
-                }
+        pub(in crate::table) const FAMILY: Family = Family::new::<D, K>(
+            Isa::$isa,
+            &SIZES_OF,
+            RegisterTiles::$acts(register_tiles!(register_tile, Act, SIZES_OF)),
+            $unpack,
+        );
+    };
+}
 
-                #[$attribute]
-                fn unpack(tile: &[u8], subs: Range<usize>, panel: &mut [Sub]) {
-                    <K as matmul::Tile>::unpack(rows(), tile, subs, panel);
-                }
-
-                pub(super) const FAMILY: Family = Family::new::<D, K>(
-                    Isa::$isa,
-                    &SIZES_OF,
-                    RegisterTiles::$acts(register_tiles!(register_tile, Act, SIZES_OF)),
-                    unpack,
-                );
-            }
-        )*
+/// The entry points of some of the other kernels.
+macro_rules! entries {
+    ($attribute:meta,
+     $($name:ident($($arg:ident: $of:ty),*) $(-> $ret:ty)? = $kernel:expr;)*) => {
         $(
             mod $name {
                 use super::*;
@@ -263,6 +266,12 @@ macro_rules! vectors {
                 }
             }
         )*
+    };
+}
+
+/// Register tiles over panels of all kinds.
+macro_rules! panel_tiles {
+    ($attribute:meta) => {
         mod panels {
             use super::*;
 
@@ -274,25 +283,6 @@ macro_rules! vectors {
                 panel::step::<D, K, T, N>(rows(), pass, sums);
             }
 
-            #[$attribute]
-            fn gather(
-                acts: Rows<'_, Q8Block>,
-                tokens: Range<usize>,
-                first: usize,
-                to: &mut [Q8Block],
-            ) {
-                panel::gather(acts, tokens, first, to);
-            }
-
-            #[$attribute]
-            fn spread(
-                sums: &[[f32; TILE_ROWS]],
-                out: RowsMut<'_, f32>,
-                tiles: Range<usize>,
-            ) {
-                panel::spread::<D>(rows(), sums, out, tiles);
-            }
-
             /// The most tokens of a register tile; none where members cannot be chosen.
             const fn most(kind: PanelKind) -> usize {
                 if D::REGISTERS > 0 { kind.most::<D>() } else { 0 }
@@ -300,7 +290,7 @@ macro_rules! vectors {
 
             macro_rules! kind_tiles {
                 ($kind:ident) => {
-                    panel_tiles!(
+                    tiles_over_panels!(
                         register_tile,
                         $kind,
                         most(PanelKind::$kind),
@@ -309,29 +299,115 @@ macro_rules! vectors {
                 };
             }
 
-            pub(super) const PANELS: Panels = Panels {
-                tiles: [
-                    kind_tiles!(Eight),
-                    kind_tiles!(Minimum),
-                    kind_tiles!(Halves),
-                    kind_tiles!(Biased),
-                    kind_tiles!(Sixteen),
-                ],
-                groups: D::GROUPS,
-                gather,
-                gather_matrices: gather,
-                spread,
-                state: None,
-            };
+            pub(super) const TILES: panel::KindTiles = [
+                kind_tiles!(Eight),
+                kind_tiles!(Minimum),
+                kind_tiles!(Halves),
+                kind_tiles!(Biased),
+                kind_tiles!(Sixteen),
+            ];
+        }
+    };
+}
+
+/// The table of an instruction set with vectors of its own.
+macro_rules! vectors {
+    ($isa:ident, $token:ty, $attribute:meta) => {
+        for_each_type! { for_each_integer_kernel for_each_kernel vectors $isa, $token, $attribute, }
+    };
+    ($isa:ident, $token:ty, $attribute:meta,
+     [$($file:ident::$tile:ident: $acts:ident, $types:tt;)*]
+     $($name:ident($($arg:ident: $of:ty),*) $(-> $ret:ty)? = $kernel:expr;)*) => {
+        define_rows!($token);
+
+        // In modules of their own, because the compiler works on modules side by side.
+        $(
+            pub(super) mod $tile {
+                use super::*;
+
+                type K = matmul::$file::$tile;
+
+                #[$attribute]
+                pub(in crate::table) fn unpack(
+                    tile: &[u8],
+                    subs: Range<usize>,
+                    panel: &mut [Sub],
+                ) {
+                    <K as matmul::Tile>::unpack(rows(), tile, subs, panel);
+                }
+
+                family! { $isa, $attribute, $acts, unpack }
+            }
+        )*
+        entries! { $attribute, $($name($($arg: $of),*) $(-> $ret)? = $kernel;)* }
+        panel_tiles! { $attribute }
+
+        #[$attribute]
+        fn gather(acts: Rows<'_, Q8Block>, tokens: Range<usize>, first: usize, to: &mut [Q8Block]) {
+            panel::gather(acts, tokens, first, to);
+        }
+
+        #[$attribute]
+        fn spread(sums: &[[f32; TILE_ROWS]], out: RowsMut<'_, f32>, tiles: Range<usize>) {
+            panel::spread::<D>(rows(), sums, out, tiles);
         }
 
         pub(crate) static TABLE: Table = Table {
             isa: Isa::$isa,
             families: [$($tile::FAMILY),*],
+            fused: D::FUSED,
             bf16_bytes: size_of::<f32>(),
-            panels: panels::PANELS,
+            panels: Panels {
+                tiles: panels::TILES,
+                groups: D::GROUPS,
+                gather,
+                gather_matrices: gather,
+                spread,
+                state: None,
+            },
             $($name: $name::entry,)*
         };
+    };
+}
+
+/// What dots of integers change in the table of another instruction set, whose vectors are as wide: the families and
+/// the panels of quantised weights, and the other kernels that multiply integers.
+#[cfg(target_arch = "x86_64")]
+macro_rules! dots {
+    ($isa:ident, $token:ty, $attribute:meta, $base:ident) => {
+        for_each_type! { for_each_integer_kernel dots $isa, $token, $attribute, $base, }
+    };
+    ($isa:ident, $token:ty, $attribute:meta, $base:ident,
+     [$($file:ident::$tile:ident: $acts:ident, $types:tt;)*]
+     $($name:ident($($arg:ident: $of:ty),*) $(-> $ret:ty)? = $kernel:expr;)*) => {
+        define_rows!($token);
+
+        $(
+            mod $tile {
+                use super::*;
+
+                dots! { @ $acts $isa, $attribute, $base, $file, $tile }
+            }
+        )*
+        entries! { $attribute, $($name($($arg: $of),*) $(-> $ret)? = $kernel;)* }
+        panel_tiles! { $attribute }
+
+        pub(crate) static TABLE: Table = Table {
+            families: [$($tile::FAMILY),*],
+            fused: D::FUSED,
+            panels: Panels { tiles: panels::TILES, ..$base::TABLE.panels },
+            $($name: $name::entry,)*
+            ..$base::TABLE
+        };
+    };
+    // Unpacking does not multiply.
+    (@ Q8 $isa:ident, $attribute:meta, $base:ident, $file:ident, $tile:ident) => {
+        type K = matmul::$file::$tile;
+
+        family! { $isa, $attribute, Q8, $base::$tile::unpack }
+    };
+    (@ $acts:ident $isa:ident, $attribute:meta, $base:ident, $file:ident, $tile:ident) => {
+        pub(super) const FAMILY: Family = $base::$tile::FAMILY;
     };
 }
 
@@ -441,9 +517,9 @@ macro_rules! matrices {
 
         pub(crate) static TABLE: Table = {
             let Table { families, mut panels, .. } = $base::TABLE;
-            panels.tiles[PanelKind::Minimum as usize] = panel_tiles!(register_tile, Minimum, MOST);
+            panels.tiles[PanelKind::Minimum as usize] = tiles_over_panels!(register_tile, Minimum, MOST);
             // Without their offsets they are all alike.
-            let signed = panel_tiles!(register_tile, Biased, MOST);
+            let signed = tiles_over_panels!(register_tile, Biased, MOST);
             panels.tiles[PanelKind::Eight as usize] = signed;
             panels.tiles[PanelKind::Biased as usize] = signed;
             panels.tiles[PanelKind::Sixteen as usize] = signed;

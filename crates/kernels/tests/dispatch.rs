@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use arclight_kernels::{How, ISA_VARIABLE, Isa, Kernels, MatKernel, Op, bf16_trial};
+use arclight_kernels::{How, ISA_VARIABLE, Isa, Kernels, MatKernel, Op, Product, bf16_trial};
 use gguf::TensorType;
 
 /// What `Kernels::detect` says in a process of its own: the choice is made once per process.
@@ -59,7 +59,7 @@ fn names_tell_the_instruction_set_the_type_and_the_tile() {
     let name = |isa, ty| Kernels::for_isa(isa).map(|k| k.kernel_name(Op::MatMul(ty)));
     let expected = |isa: Isa, name: &str| isa.is_available().then(|| name.to_owned());
     // Where memory likes streams, the usual register tile of floats is a larger one.
-    let floats = Kernels::for_isa(Isa::Avx512).map_or(4, |kernels| {
+    let floats = Kernels::for_isa(Isa::Avx512Bw).map_or(4, |kernels| {
         match kernels.usual(How::default(), TensorType::BF16, 64, 1).kernel {
             Some(MatKernel::Family(usual)) => usual.tokens,
             other => panic!("{other:?}"),
@@ -72,7 +72,11 @@ fn names_tell_the_instruction_set_the_type_and_the_tile() {
         (Isa::Avx512Bf16, TensorType::BF16, "avx512bf16_matmul_bf16_32x8"),
         (Isa::Amx, TensorType::Q8_0, "amxint8_matmul_q8_0_16x16"),
         (Isa::Amx, TensorType::Q6_K, "avx512vnni_matmul_q6_k_32x4"),
-        (Isa::Amx, TensorType::BF16, &format!("avx512vnni_matmul_bf16_32x{floats}")),
+        (Isa::Amx, TensorType::BF16, &format!("avx512bw_matmul_bf16_32x{floats}")),
+        (Isa::Avx512, TensorType::BF16, &format!("avx512bw_matmul_bf16_32x{floats}")),
+        (Isa::Avx512Bw, TensorType::Q4_0, "avx512bw_matmul_q4_0_32x4"),
+        (Isa::AvxVnni, TensorType::Q8_0, "avxvnni_matmul_q8_0_8x4"),
+        (Isa::AvxVnni, TensorType::F16, "avx2_matmul_f16_8x8"),
         (Isa::Avx2, TensorType::Q6_K, "avx2_matmul_q6_k_8x4"),
         (Isa::Avx2, TensorType::BF16, "avx2_matmul_bf16_8x8"),
         (Isa::NeonI8mm, TensorType::Q4_K, "neoni8mm_matmul_q4_k_4x12"),
@@ -82,5 +86,20 @@ fn names_tell_the_instruction_set_the_type_and_the_tile() {
         (Isa::Scalar, TensorType::Q8_0, "scalar_matmul_q8_0_16x4"),
     ] {
         assert_eq!(name(isa, ty), expected(isa, text));
+    }
+}
+
+/// Without VNNI products of few bits are added in 16 bits first.
+#[test]
+fn integers_of_few_bits_have_limits_of_their_own_where_instructions_differ() {
+    for kernels in Kernels::available() {
+        let apart = matches!(kernels.isa(), Isa::Avx2 | Isa::Avx512Bw);
+        for few in [Product::Int4, Product::Int5, Product::Int6, Product::Int7] {
+            let expected = if apart { few } else { Product::Int8 };
+            assert_eq!(kernels.product(few), expected, "{}", kernels.isa());
+        }
+        for other in [Product::Int8, Product::Bf16, Product::F16, Product::F32] {
+            assert_eq!(kernels.product(other), other);
+        }
     }
 }

@@ -153,12 +153,12 @@ fn families_have_what_their_registers_hold() {
                 Isa::Scalar => assert_eq!(family.len(), 1, "{what}"),
                 _ if ty == TensorType::Q2_K => assert!(family.len() < 9, "{what}"),
                 _ if !WHOLE.contains(&ty) => {}
-                Isa::Avx2 => assert!(has((1, 6)) && has((2, 2)), "{what}"),
+                Isa::Avx2 | Isa::AvxVnni => assert!(has((1, 6)) && has((2, 2)), "{what}"),
                 Isa::Neon | Isa::NeonDot | Isa::NeonI8mm => {
                     assert!(has((1, 12)) && has((4, 2)), "{what}");
                 }
                 Isa::Avx512Bf16 if ty == TensorType::BF16 => assert!(has((1, 8)), "{what}"),
-                Isa::Avx512 | Isa::Avx512Bf16 | Isa::Amx => {
+                Isa::Avx512 | Isa::Avx512Bw | Isa::Avx512Bf16 | Isa::Amx => {
                     assert!(has((1, 12)) && has((2, 6)), "{what}");
                 }
             }
@@ -190,7 +190,8 @@ fn the_usual_one_is_chosen_by_all_tokens_of_a_product() {
                 assert_eq!(kernels.usual(How { kernel: None, ahead: 64 }, ty, tokens, 1).ahead, 64);
             }
         }
-        let wide = matches!(kernels.isa(), Isa::Avx512 | Isa::Avx512Bf16 | Isa::Amx);
+        let wide =
+            matches!(kernels.isa(), Isa::Avx512 | Isa::Avx512Bw | Isa::Avx512Bf16 | Isa::Amx);
         let member =
             |tokens| match kernels.usual(How::default(), TensorType::Q4_0, tokens, 2).kernel {
                 Some(MatKernel::Family(member)) => member,

@@ -13,10 +13,10 @@ use std::sync::OnceLock;
 use super::avx512::Avx512;
 use crate::simd::LANES;
 
-/// Proof that the CPU has AMX with 8-bit integers, that this process may use it, and what [`Avx512`] stands
-/// for.
+/// Proof that the CPU has AMX with 8-bit integers, that this process may use it, and what [`Avx512`] with VNNI
+/// stands for.
 #[derive(Clone, Copy)]
-pub(crate) struct Amx(Avx512);
+pub(crate) struct Amx(Avx512<true>);
 
 /// Rows of a tile register, and 32-bit integers in each.
 pub(crate) const ROWS: usize = 16;
@@ -75,7 +75,7 @@ impl Amx {
 
     /// The same proof, for everything else.
     #[inline(always)]
-    pub(crate) fn avx512(self) -> Avx512 {
+    pub(crate) fn avx512(self) -> Avx512<true> {
         self.0
     }
 

@@ -7,16 +7,17 @@ use super::avx2_rows::Avx2Rows;
 use crate::bf16::LEAST;
 use crate::simd::{LANES, Simd, Vector};
 
-/// Proof that the CPU has AVX2, FMA and F16C.
+/// Proof that the CPU has AVX2, FMA and F16C and, where `VNNI`, dot products of bytes (AVX-VNNI).
 #[derive(Clone, Copy)]
-pub(crate) struct Avx2(());
+pub(crate) struct Avx2<const VNNI: bool>(());
 
-impl Avx2 {
+impl<const VNNI: bool> Avx2<VNNI> {
     /// A token, if the CPU has the instructions.
     pub(crate) fn new() -> Option<Self> {
         let has = is_x86_feature_detected!("avx2")
             && is_x86_feature_detected!("fma")
-            && is_x86_feature_detected!("f16c");
+            && is_x86_feature_detected!("f16c")
+            && (!VNNI || is_x86_feature_detected!("avxvnni"));
         has.then_some(Self(()))
     }
 
@@ -141,7 +142,7 @@ macro_rules! both {
     };
 }
 
-impl Vector for Avx2 {
+impl<const VNNI: bool> Vector for Avx2<VNNI> {
     type F = [__m256; 2];
     type I = [__m256i; 2];
 
@@ -161,8 +162,8 @@ impl Vector for Avx2 {
     }
 }
 
-impl Simd for Avx2 {
-    type Dot = Avx2Rows;
+impl<const VNNI: bool> Simd for Avx2<VNNI> {
+    type Dot = Avx2Rows<VNNI>;
 
     intrinsics! {
         fn load(self, x: &[f32; LANES]) -> Self::F =
@@ -189,7 +190,7 @@ impl Simd for Avx2 {
     }
 
     methods! {
-        fn dot(self) -> Avx2Rows = Avx2Rows::new(self);
+        fn dot(self) -> Self::Dot = Avx2Rows::new(self);
         fn round_bf16(self, a: Self::F) -> Self::F = [self.round_half(a[0]), self.round_half(a[1])];
     }
 
@@ -271,7 +272,7 @@ impl Simd for Avx2 {
     }
 }
 
-impl Avx2 {
+impl<const VNNI: bool> Avx2<VNNI> {
     /// [`Simd::round_bf16`] of one register.
     #[inline(always)]
     fn round_half(self, a: __m256) -> __m256 {

@@ -1,4 +1,5 @@
-//! Eight rows in an AVX2 register; integer dots by `vpmaddubsw` and `vpmaddwd`.
+//! Eight rows in an AVX2 register; integer dots by `vpdpbusd`, or where the CPU lacks it by `vpmaddubsw` and
+//! `vpmaddwd`.
 //!
 //! `vpmaddubsw` adds two products with 16-bit saturation: exact for weights of 7 bits (2 · 127 ·
 //! 127 = 32258). Eight-bit weights lose their bias first and give their sign to the activation (2 ·
@@ -12,7 +13,7 @@ use crate::simd::{Dot, LANES, Vector};
 
 /// The proof that [`Avx2`] is, for single registers.
 #[derive(Clone, Copy)]
-pub(crate) struct Avx2Rows(());
+pub(crate) struct Avx2Rows<const VNNI: bool>(());
 
 /// A constant that the compiler does not know to be one. Of constants it knows it makes memory
 /// operands in the innermost loops, which read them from the program's file over and over: from a
@@ -25,9 +26,21 @@ fn opaque(mut v: __m256i) -> __m256i {
     v
 }
 
-impl Avx2Rows {
+/// `vpdpwssd`, as asm for the reason that [`super::avx512`] gives.
+#[target_feature(enable = "avx2,avxvnni")]
+#[inline]
+fn dpwssd(mut acc: __m256i, a: __m256i, b: __m256i) -> __m256i {
+    // SAFETY: an instruction that this function's features have, on registers.
+    unsafe {
+        asm!("{{vex}} vpdpwssd {0}, {1}, {2}", inout(ymm_reg) acc, in(ymm_reg) a, in(ymm_reg) b,
+            options(pure, nomem, nostack, preserves_flags));
+    }
+    acc
+}
+
+impl<const VNNI: bool> Avx2Rows<VNNI> {
     #[inline(always)]
-    pub(super) fn new(_: Avx2) -> Self {
+    pub(super) fn new(_: Avx2<VNNI>) -> Self {
         Self(())
     }
     /// A group's bytes, widened.
@@ -42,7 +55,7 @@ impl Avx2Rows {
     }
 }
 
-impl Vector for Avx2Rows {
+impl<const VNNI: bool> Vector for Avx2Rows<VNNI> {
     type F = __m256;
     type I = __m256i;
 
@@ -73,12 +86,13 @@ fn load_half(x: &[u8; LANES], g: usize) -> __m128i {
     unsafe { _mm_loadl_epi64(group::<8>(x, g).as_ptr().cast()) }
 }
 
-impl Dot for Avx2Rows {
+impl<const VNNI: bool> Dot for Avx2Rows<VNNI> {
     type W = __m256i;
-    /// Pair sums in 16 bits: 8 dots reach 8 · 2 · 15 · 127 = 30480 at most.
+    /// Without VNNI pair sums in 16 bits: 8 dots reach 8 · 2 · 15 · 127 = 30480 at most.
     type N = __m256i;
 
     const GROUPS: usize = 2;
+    const FUSED: bool = VNNI;
 
     intrinsics! {
         fn load_f32(self, x: &[u8; 64], g: usize) -> Self::F =
@@ -124,10 +138,11 @@ impl Dot for Avx2Rows {
 
     methods! {
         fn prefetch_write(self, at: *const u8) = super::avx2::prefetch_write(at);
-        fn start_nibbles(self, _start: i32) -> Self::N = self.splat_i(0);
-        fn end_nibbles(self, acc: Self::N, start: i32) -> Self::I =
-            self.widen_add(self.splat_i(start), acc);
-        fn start_biased(self, _neg128: i32) -> Self::I = self.splat_i(0);
+        fn start_nibbles(self, start: i32) -> Self::N = self.splat_i(if VNNI { start } else { 0 });
+        // In the lower of each two pair sums.
+        fn start_half(self, start: i32) -> Self::N =
+            self.splat_i(if VNNI { start } else { start & 0xffff });
+        fn start_biased(self, neg128: i32) -> Self::I = self.splat_i(if VNNI { neg128 } else { 0 });
     }
 
     #[inline(always)]
@@ -143,10 +158,16 @@ impl Dot for Avx2Rows {
     }
     #[inline(always)]
     fn dot(self, acc: Self::I, w: Self::W, quad: i32) -> Self::I {
+        if VNNI {
+            return isa!(_mm256_dpbusd_avx_epi32(acc, w, self.splat_i(quad)));
+        }
         self.widen_add(acc, isa!(_mm256_maddubs_epi16(w, self.splat_i(quad))))
     }
     #[inline(always)]
     fn dot_two(self, acc: Self::I, w: [Self::W; 2], quads: [i32; 2]) -> Self::I {
+        if VNNI {
+            return self.dot(self.dot(acc, w[0], quads[0]), w[1], quads[1]);
+        }
         // Pair sums in 16 bits: 2 · 2 · 63 · 127 = 32004 at most.
         let first = isa!(_mm256_maddubs_epi16(w[0], self.splat_i(quads[0])));
         self.widen_add(acc, self.dot_nibbles(first, w[1], quads[1]))
@@ -157,7 +178,13 @@ impl Dot for Avx2Rows {
         isa!(_mm256_srai_epi32::<BY>(opaque(_mm256_set1_epi32(x))))
     }
     #[inline(always)]
-    fn dot_four(self, acc: Self::I, w: [Self::W; 4], quads: [i32; 4]) -> Self::I {
+    fn dot_four(self, mut acc: Self::I, w: [Self::W; 4], quads: [i32; 4]) -> Self::I {
+        if VNNI {
+            for i in 0..4 {
+                acc = self.dot(acc, w[i], quads[i]);
+            }
+            return acc;
+        }
         // Pair sums in 16 bits: 4 · 2 · 31 · 127 = 31496 at most.
         let mut sums = isa!(_mm256_maddubs_epi16(w[0], self.splat_i(quads[0])));
         for i in 1..4 {
@@ -167,17 +194,25 @@ impl Dot for Avx2Rows {
     }
     #[inline(always)]
     fn dot_nibbles(self, acc: Self::N, w: Self::W, quad: i32) -> Self::N {
+        if VNNI {
+            return self.dot(acc, w, quad);
+        }
         // Not to be regrouped: as a tree, the sums of a register tile would not fit into 16 registers.
         // A saturating sum would do that, too, but goes to half as many ports of AMD's CPUs.
         isa!(opaque(_mm256_add_epi16(acc, _mm256_maddubs_epi16(w, self.splat_i(quad)))))
     }
     #[inline(always)]
-    fn start_half(self, start: i32) -> Self::N {
-        // In the lower of each two pair sums.
-        self.splat_i(start & 0xffff)
+    fn end_nibbles(self, acc: Self::N, start: i32) -> Self::I {
+        if VNNI { acc } else { self.widen_add(self.splat_i(start), acc) }
     }
     #[inline(always)]
     fn scale_halves(self, low: Self::N, high: Self::N, scales: Self::W) -> Self::I {
+        if VNNI {
+            return isa!({
+                let high = _mm256_slli_epi32::<16>(high);
+                _mm256_madd_epi16(_mm256_blend_epi16::<0b1010_1010>(low, high), scales)
+            });
+        }
         // Each scale twice: once for each pair sum.
         isa!({
             let even = _mm256_slli_epi32::<16>(scales);
@@ -189,6 +224,9 @@ impl Dot for Avx2Rows {
     }
     #[inline(always)]
     fn dot_biased(self, acc: Self::I, w: Self::W, quad: i32) -> Self::I {
+        if VNNI {
+            return self.dot(acc, w, quad);
+        }
         isa!({
             let signed = _mm256_xor_si256(w, opaque(_mm256_set1_epi8(-128)));
             let quad = _mm256_sign_epi8(_mm256_set1_epi32(quad), signed);
@@ -211,7 +249,11 @@ impl Dot for Avx2Rows {
     }
     #[inline(always)]
     fn dot_pairs(self, acc: Self::I, w: Self::W, pair: i32) -> Self::I {
+        let pair = self.splat_i(pair);
+        if VNNI {
+            return isa!(dpwssd(acc, w, pair));
+        }
         // Not to be regrouped: as a tree, the sums would not fit into 16 registers.
-        isa!(opaque(_mm256_add_epi32(acc, _mm256_madd_epi16(w, _mm256_set1_epi32(pair)))))
+        isa!(opaque(_mm256_add_epi32(acc, _mm256_madd_epi16(w, pair))))
     }
 }

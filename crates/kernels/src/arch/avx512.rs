@@ -1,4 +1,5 @@
-//! Sixteen lanes in one AVX-512 register; integer dots by `vpdpbusd`.
+//! Sixteen lanes in one AVX-512 register; integer dots by `vpdpbusd`, or where the CPU lacks it by `vpmaddubsw`
+//! and `vpmaddwd`, as [`super::avx2_rows`] says.
 
 use core::arch::asm;
 use core::arch::x86_64::*;
@@ -7,18 +8,18 @@ use super::avx2::{self, fold_add, fold_max, fold_max_i, shuffle, sum_bytes, tran
 use crate::bf16::LEAST;
 use crate::simd::{Dot, LANES, Simd, Vector};
 
-/// Proof that the CPU has AVX-512 F, BW, DQ, VL and VNNI.
+/// Proof that the CPU has AVX-512 F, BW, DQ and VL and, where `VNNI`, dot products of bytes.
 #[derive(Clone, Copy)]
-pub(crate) struct Avx512(());
+pub(crate) struct Avx512<const VNNI: bool>(());
 
-impl Avx512 {
+impl<const VNNI: bool> Avx512<VNNI> {
     /// A token, if the CPU has the instructions.
     pub(crate) fn new() -> Option<Self> {
         let has = is_x86_feature_detected!("avx512f")
             && is_x86_feature_detected!("avx512bw")
             && is_x86_feature_detected!("avx512dq")
             && is_x86_feature_detected!("avx512vl")
-            && is_x86_feature_detected!("avx512vnni");
+            && (!VNNI || is_x86_feature_detected!("avx512vnni"));
         has.then_some(Self(()))
     }
 
@@ -34,9 +35,21 @@ impl Avx512 {
     pub(crate) fn load_i(self, x: &[i32; LANES]) -> __m512i {
         isa!(_mm512_loadu_si512(x.as_ptr().cast()))
     }
+
+    /// `acc` and the sums of each lane's two pair sums.
+    #[inline(always)]
+    fn widen_add(self, acc: __m512i, pairs: __m512i) -> __m512i {
+        isa!(_mm512_add_epi32(acc, _mm512_madd_epi16(pairs, opaque(_mm512_set1_epi16(1)))))
+    }
+
+    /// Pair sums in 16 bits.
+    #[inline(always)]
+    fn pair_sums(self, w: __m512i, quad: i32) -> __m512i {
+        isa!(_mm512_maddubs_epi16(w, _mm512_set1_epi32(quad)))
+    }
 }
 
-impl Vector for Avx512 {
+impl<const VNNI: bool> Vector for Avx512<VNNI> {
     type F = __m512;
     type I = __m512i;
 
@@ -54,7 +67,7 @@ impl Vector for Avx512 {
     }
 }
 
-impl Simd for Avx512 {
+impl<const VNNI: bool> Simd for Avx512<VNNI> {
     type Dot = Self;
 
     intrinsics! {
@@ -142,6 +155,15 @@ impl Simd for Avx512 {
     }
 }
 
+/// A value of which the compiler knows nothing: see that of [`super::avx2_rows`].
+#[target_feature(enable = "avx512f")]
+#[inline]
+fn opaque(mut v: __m512i) -> __m512i {
+    // SAFETY: no instruction at all.
+    unsafe { asm!("/* {0} */", inout(zmm_reg) v, options(pure, nomem, nostack, preserves_flags)) };
+    v
+}
+
 /// `vpdpwssd`. The compiler takes the intrinsic for a multiplication and an addition, regroups the
 /// additions of a whole unrolled sum as a tree, and spills it.
 #[target_feature(enable = "avx512f,avx512vnni")]
@@ -155,11 +177,13 @@ fn dpwssd(mut acc: __m512i, a: __m512i, b: __m512i) -> __m512i {
     acc
 }
 
-impl Dot for Avx512 {
+impl<const VNNI: bool> Dot for Avx512<VNNI> {
     type W = __m512i;
+    /// Without VNNI pair sums in 16 bits, as [`super::avx2_rows`] has them.
     type N = __m512i;
 
     const GROUPS: usize = 1;
+    const FUSED: bool = VNNI;
 
     intrinsics! {
         fn load_f32(self, x: &[u8; 64], _g: usize) -> Self::F =
@@ -192,13 +216,9 @@ impl Dot for Avx512 {
             _mm512_broadcast_i32x4(_mm_loadu_si128(x.as_ptr().cast()));
         fn lookup(self, table: Self::W, index: Self::W) -> Self::W =
             _mm512_shuffle_epi8(table, index);
-        fn dot(self, acc: Self::I, w: Self::W, quad: i32) -> Self::I =
-            _mm512_dpbusd_epi32(acc, w, _mm512_set1_epi32(quad));
         fn even_bf16(self, a: Self::W) -> Self::F = _mm512_castsi512_ps(_mm512_slli_epi32::<16>(a));
         fn widen(self, w: Self::W) -> [Self::W; 2] =
             [_mm512_srai_epi16::<8>(_mm512_slli_epi16::<8>(w)), _mm512_srai_epi16::<8>(w)];
-        fn dot_pairs(self, acc: Self::I, w: Self::W, pair: i32) -> Self::I =
-            dpwssd(acc, w, _mm512_set1_epi32(pair));
     }
 
     methods! {
@@ -206,14 +226,10 @@ impl Dot for Avx512 {
         fn store(self, x: Self::F, to: &mut [f32; LANES], _g: usize) = Simd::store(self, x, to);
         fn load(self, x: &[f32; LANES], _g: usize) -> Self::F = Simd::load(self, x);
         fn prefetch_write(self, at: *const u8) = avx2::prefetch_write(at);
-        fn start_nibbles(self, start: i32) -> Self::N = self.splat_i(start);
-        fn dot_nibbles(self, acc: Self::N, w: Self::W, quad: i32) -> Self::N =
-            Dot::dot(self, acc, w, quad);
-        fn end_nibbles(self, acc: Self::N, _start: i32) -> Self::I = acc;
-        fn start_half(self, start: i32) -> Self::N = self.splat_i(start);
-        fn start_biased(self, neg128: i32) -> Self::I = self.splat_i(neg128);
-        fn dot_biased(self, acc: Self::I, w: Self::W, quad: i32) -> Self::I =
-            Dot::dot(self, acc, w, quad);
+        fn start_nibbles(self, start: i32) -> Self::N = self.splat_i(if VNNI { start } else { 0 });
+        fn start_half(self, start: i32) -> Self::N =
+            self.splat_i(if VNNI { start } else { start & 0xffff });
+        fn start_biased(self, neg128: i32) -> Self::I = self.splat_i(if VNNI { neg128 } else { 0 });
     }
 
     #[inline(always)]
@@ -227,11 +243,80 @@ impl Dot for Avx512 {
         })
     }
     #[inline(always)]
+    fn dot(self, acc: Self::I, w: Self::W, quad: i32) -> Self::I {
+        if VNNI {
+            return isa!(_mm512_dpbusd_epi32(acc, w, _mm512_set1_epi32(quad)));
+        }
+        self.widen_add(acc, self.pair_sums(w, quad))
+    }
+    #[inline(always)]
+    fn dot_two(self, acc: Self::I, w: [Self::W; 2], quads: [i32; 2]) -> Self::I {
+        if VNNI {
+            return Dot::dot(self, Dot::dot(self, acc, w[0], quads[0]), w[1], quads[1]);
+        }
+        let first = self.pair_sums(w[0], quads[0]);
+        self.widen_add(acc, self.dot_nibbles(first, w[1], quads[1]))
+    }
+    #[inline(always)]
+    fn dot_four(self, mut acc: Self::I, w: [Self::W; 4], quads: [i32; 4]) -> Self::I {
+        if VNNI {
+            for i in 0..4 {
+                acc = Dot::dot(self, acc, w[i], quads[i]);
+            }
+            return acc;
+        }
+        let mut sums = self.pair_sums(w[0], quads[0]);
+        for i in 1..4 {
+            sums = self.dot_nibbles(sums, w[i], quads[i]);
+        }
+        self.widen_add(acc, sums)
+    }
+    #[inline(always)]
+    fn dot_nibbles(self, acc: Self::N, w: Self::W, quad: i32) -> Self::N {
+        if VNNI {
+            return Dot::dot(self, acc, w, quad);
+        }
+        // Not to be regrouped, as with AVX2.
+        isa!(opaque(_mm512_add_epi16(acc, self.pair_sums(w, quad))))
+    }
+    #[inline(always)]
+    fn end_nibbles(self, acc: Self::N, start: i32) -> Self::I {
+        if VNNI { acc } else { self.widen_add(self.splat_i(start), acc) }
+    }
+    #[inline(always)]
+    fn dot_biased(self, acc: Self::I, w: Self::W, quad: i32) -> Self::I {
+        if VNNI {
+            return Dot::dot(self, acc, w, quad);
+        }
+        isa!({
+            let signed = _mm512_xor_si512(w, opaque(_mm512_set1_epi8(-128)));
+            // There is no `vpsignb`: the activation is subtracted from zero where the weight has a sign.
+            let (quad, negative) = (_mm512_set1_epi32(quad), _mm512_movepi8_mask(signed));
+            let quad = _mm512_mask_sub_epi8(quad, negative, _mm512_setzero_si512(), quad);
+            self.widen_add(acc, _mm512_maddubs_epi16(_mm512_abs_epi8(signed), quad))
+        })
+    }
+    #[inline(always)]
+    fn dot_pairs(self, acc: Self::I, w: Self::W, pair: i32) -> Self::I {
+        let pair = self.splat_i(pair);
+        if VNNI {
+            return isa!(dpwssd(acc, w, pair));
+        }
+        isa!(opaque(_mm512_add_epi32(acc, _mm512_madd_epi16(w, pair))))
+    }
+    #[inline(always)]
     fn scale_halves(self, low: Self::N, high: Self::N, scales: Self::W) -> Self::I {
         isa!({
             let lower = _mm512_set4_epi32(0x0d0c_0d0c, 0x0908_0908, 0x0504_0504, 0x0100_0100);
-            let sums = _mm512_mask_shuffle_epi8(low, 0xcccc_cccc_cccc_cccc, high, lower);
-            _mm512_madd_epi16(sums, scales)
+            if VNNI {
+                let sums = _mm512_mask_shuffle_epi8(low, 0xcccc_cccc_cccc_cccc, high, lower);
+                return _mm512_madd_epi16(sums, scales);
+            }
+            // Each scale twice: once for each pair sum.
+            let upper = _mm512_set4_epi32(0x0f0e_0f0e, 0x0b0a_0b0a, 0x0706_0706, 0x0302_0302);
+            let even = _mm512_shuffle_epi8(scales, lower);
+            let odd = _mm512_shuffle_epi8(scales, upper);
+            _mm512_add_epi32(_mm512_madd_epi16(low, even), _mm512_madd_epi16(high, odd))
         })
     }
     #[inline(always)]

@@ -5,9 +5,9 @@ use core::arch::x86_64::*;
 use super::avx512::Avx512;
 use crate::simd::LANES;
 
-/// Proof that the CPU has AVX-512 BF16 and what [`Avx512`] stands for.
+/// Proof that the CPU has AVX-512 BF16 and what [`Avx512`] with VNNI stands for.
 #[derive(Clone, Copy)]
-pub(crate) struct Avx512Bf16(Avx512);
+pub(crate) struct Avx512Bf16(Avx512<true>);
 
 impl Avx512Bf16 {
     /// A token, if the CPU has the instructions.
@@ -26,7 +26,7 @@ impl Avx512Bf16 {
 
     /// The same proof, for everything else.
     #[inline(always)]
-    pub(crate) fn avx512(self) -> Avx512 {
+    pub(crate) fn avx512(self) -> Avx512<true> {
         self.0
     }
 

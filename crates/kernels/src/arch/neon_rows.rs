@@ -105,6 +105,7 @@ impl<const DOT: bool> Dot for NeonRows<DOT> {
     type N = int32x4_t;
 
     const GROUPS: usize = 4;
+    const FUSED: bool = true;
 
     intrinsics! {
         fn load_f32(self, x: &[u8; 64], g: usize) -> Self::F =

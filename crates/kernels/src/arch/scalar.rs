@@ -128,6 +128,7 @@ impl Dot for Scalar {
     type N = [i32; LANES];
 
     const GROUPS: usize = 1;
+    const FUSED: bool = true;
 
     methods! {
         fn load_f16(self, x: &[u8; 32], _g: usize) -> Self::F = Simd::load_f16(self, x);

@@ -283,7 +283,7 @@ impl Kernels {
     pub fn product(&self, product: Product) -> Product {
         let few_bits =
             matches!(product, Product::Int4 | Product::Int5 | Product::Int6 | Product::Int7);
-        if few_bits && self.table.panels.groups != 2 { Product::Int8 } else { product }
+        if few_bits && self.table.fused { Product::Int8 } else { product }
     }
 
     /// Runs the instructions that products take without anything around them, `iters` rounds; gives the

@@ -28,7 +28,7 @@ use crate::q8::Q8Block;
 use crate::simd::Dot;
 use crate::views::{Rows, RowsMut};
 
-pub(crate) use walk::{Panels, State, TILES, Work};
+pub(crate) use walk::{KindTiles, Panels, State, TILES, Work};
 
 /// What a sub-block of 32 columns of a tile is multiplied by.
 #[repr(C, align(64))]
@@ -102,9 +102,9 @@ impl PanelKind {
 
     /// Registers of a register tile: sums of the block and of all, and those of a first half; weights, of four
     /// quads where their products are added together; their scales, and what is at hand.
-    const fn registers(self, tokens: usize) -> usize {
+    const fn registers<D: Dot>(self, tokens: usize) -> usize {
         let sums = if matches!(self, Self::Halves) { 3 } else { 2 };
-        let weights = if matches!(self, Self::Sixteen) { 4 } else { 1 };
+        let weights = if matches!(self, Self::Sixteen) && !D::FUSED { 4 } else { 1 };
         sums * tokens + 3 + weights
     }
 
@@ -114,6 +114,7 @@ impl PanelKind {
     pub(crate) const fn vectors<D: Dot>(self) -> usize {
         match self {
             Self::Eight | Self::Minimum | Self::Biased if D::GROUPS == 2 => 2,
+            Self::Sixteen if D::GROUPS == 2 && D::FUSED => 2,
             _ => 1,
         }
     }
@@ -124,7 +125,7 @@ impl PanelKind {
             return NARROW_TOKENS;
         }
         let mut tokens = MOST_VECTORS;
-        while tokens > 1 && self.registers(tokens) > D::REGISTERS {
+        while tokens > 1 && self.registers::<D>(tokens) > D::REGISTERS {
             tokens -= 1;
         }
         tokens
@@ -276,7 +277,7 @@ impl Kind for Sixteen {
     ) {
         let d = sub.d;
         let mut sums = start_doubled::<D, T, N, 3>(d, acts, |act| act.neg128);
-        if D::WIDE {
+        if D::FUSED {
             for j in 0..8 {
                 let w = sub.quad(j);
                 for t in 0..T {

@@ -50,9 +50,9 @@ pub(super) fn print(
     writeln!(
         out,
         "\nint8 is what quantised weights take (with amxint8 in blocks of 32 columns, whose sums have to be \
-         stored and scaled, which takes several times as long). With avx2 weights of few bits take less: of up \
-         to 4 (Q4_0, Q4_K), of 5 (MXFP4), of 6 (Q6_K, Q5_K). f16, and bf16 but for avx512bf16, are widened \
-         once for 8 tokens and multiplied as f32."
+         stored and scaled, which takes several times as long). With avx2 and avx512bw weights of few \
+         bits take less: of up to 4 (Q4_0, Q4_K), of 5 (MXFP4), of 6 (Q6_K, Q5_K). f16, and bf16 but for \
+         avx512bf16, are widened once for 8 tokens and multiplied as f32."
     )?;
     if let Some(trial) = trial {
         writeln!(

@@ -62,7 +62,7 @@ const fn bytes(tokens: usize) -> usize {
 }
 
 impl Matrices for Amx {
-    type Vectors = Avx512;
+    type Vectors = Avx512<true>;
 
     const MOST: usize = MOST;
 
@@ -74,7 +74,7 @@ impl Matrices for Amx {
     });
 
     #[inline(always)]
-    fn vectors(self) -> Avx512 {
+    fn vectors(self) -> Avx512<true> {
         self.avx512()
     }
 
@@ -127,7 +127,7 @@ impl Matrices for Amx {
         }
         let mut b = 0;
         for run in runs {
-            let mut acc = run.begin::<Avx512, T, 1>(v, 0, at, sums);
+            let mut acc = run.begin::<Avx512<true>, T, 1>(v, 0, at, sums);
             for _ in 0..run.subs {
                 if let Some(ahead) = ahead {
                     ahead.fetch(v, b, panel.len());
@@ -218,7 +218,7 @@ impl<const T: usize> ToCome<'_, T> {
     unsafe fn add<K: Finish, const OWN: usize, const OTHER: usize>(
         &mut self,
         b: usize,
-        acc: &mut [[<Avx512 as Vector>::F; 1]; T],
+        acc: &mut [[<Avx512<true> as Vector>::F; 1]; T],
     ) {
         // SAFETY: the caller's contract.
         unsafe {
@@ -242,7 +242,7 @@ impl<const T: usize> ToCome<'_, T> {
     unsafe fn finish<K: Finish, const QUARTER: usize>(
         &self,
         b: usize,
-        acc: &mut [[<Avx512 as Vector>::F; 1]; T],
+        acc: &mut [[<Avx512<true> as Vector>::F; 1]; T],
     ) {
         let (v, sub, acts) = (self.d.avx512(), &self.panel[b], &self.acts[b]);
         let (sums, scales) = (&self.places[b % PLACES], Dot::load(v, &sub.scales, 0));

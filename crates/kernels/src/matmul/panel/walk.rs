@@ -13,11 +13,13 @@ use crate::TILE_ROWS;
 use crate::q8::{self, Q8Block};
 use crate::views::{Rows, RowsMut};
 
+/// Of each kind, for 1, 2, ... tokens, as many as registers hold.
+pub(crate) type KindTiles = [[Option<RegisterTile>; MOST]; PanelKind::ALL.len()];
+
 /// The register tiles over panels of one instruction set.
 #[derive(Clone, Copy)]
 pub(crate) struct Panels {
-    /// Of each kind, for 1, 2, ... tokens, as many as its registers hold.
-    pub(crate) tiles: [[Option<RegisterTile>; MOST]; PanelKind::ALL.len()],
+    pub(crate) tiles: KindTiles,
     /// Vectors that make up a tile.
     pub(crate) groups: usize,
     pub(crate) gather: Gather,
