@@ -35,14 +35,35 @@ pub(crate) struct CpuTraits {
     floats: ByTokens,
     /// Of bfloat16 by dots of pairs.
     pairs: ByTokens,
-    /// The fewest tokens for panels of vectors, which may be wide; none where they do not pay.
-    panels: fn(PanelKind, bool) -> Option<usize>,
+    /// The fewest tokens for panels of vectors; none where they do not pay.
+    panels: fn(PanelKind, Units) -> Option<usize>,
     /// What is better than [`AHEAD`]; the first that fits.
     ahead: &'static [Ahead],
     /// Whether weights are fetched in two stages: to the second cache, and to the first from half as far.
     pub(crate) stages: bool,
     /// How far ahead pages of keys and values are fetched.
     pub(crate) pages: PagesAhead,
+}
+
+/// The vectors that panels are multiplied in.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Units {
+    /// All rows of a tile in a register.
+    Wide,
+    /// A part of them; dots add to sums of 32 bits at once.
+    Fused,
+    /// A part of them; dots take several instructions.
+    Narrow,
+}
+
+impl Units {
+    pub(crate) const fn of<D: Dot>() -> Self {
+        match (D::WIDE, D::FUSED) {
+            (true, _) => Self::Wide,
+            (_, true) => Self::Fused,
+            _ => Self::Narrow,
+        }
+    }
 }
 
 /// How far ahead weights are fetched that go by `vectors` vectors of rows and some number of `tokens`.
@@ -86,8 +107,11 @@ const INTEL: CpuTraits = CpuTraits {
     // Sapphire Rapids, from 32 tokens on, 2026-11 (`--bench families`): 9 % and more faster, with AVX-512
     // and with AVX2. Emerald Rapids (`--bench families -- avx512vnni q6_k`): halves 1.11 to 1.16 times as
     // fast with 16 tokens, 1.08 with 24; of the other kinds 24 are as fast by 2 by 6.
-    panels: |kind, wide| match kind {
-        PanelKind::Halves if wide => Some(16),
+    // AVX-512 without VNNI and AVX-VNNI were timed on a Zen 5 only (`AMD`): from 32 tokens on, too, they pay for
+    // all kinds but halves with AVX-VNNI.
+    panels: |kind, units| match (kind, units) {
+        (PanelKind::Halves, Units::Wide) => Some(16),
+        (PanelKind::Halves, Units::Fused) => None,
         _ => Some(32),
     },
     // A Xeon with AMX, 2026-11, 2 and 1 KiB over 4 and 2: one token of Q4_0 1.06, Q8_0 1.06, Q6_K 1.08 times as
@@ -112,12 +136,16 @@ const AMD: CpuTraits = CpuTraits {
     // 1.045, 4 rounds), of 0.6B in Q4_0, Q8_0 and Q4_K_M 1.02, 1.01 and 1.01, of 256 1.01, 1.01 and 1.00. With AVX2
     // from 8 tokens on: Q6_K 1.09 to 1.24, NVFP4 1.11 to 1.24, MXFP4 1.15 to 1.36 times. Both vectors of a tile at
     // once from 16 tokens on: Q4_0 1.05 to 1.10, Q4_K 1.08 to 1.15 times as fast (benchmarks/2026-11-26-avx2.csv);
-    // Q8_0 0.96 to 0.98.
-    panels: |kind, wide| match kind {
-        PanelKind::Halves | PanelKind::Sixteen if !wide => Some(8),
-        PanelKind::Eight | PanelKind::Minimum if !wide => Some(16),
-        _ if wide => Some(256),
-        _ => None,
+    // Q8_0 0.96 to 0.98. With AVX-VNNI, over 1 by 6 (benchmarks/2026-11-26-vnni.csv): from 16 tokens on Q4_0 1.04 to
+    // 1.18, Q4_K 1.06 to 1.19, Q8_0 1.04 to 1.19 times, MXFP4 from 8 tokens on 1.07 to 1.52; Q6_K 0.86 to 1.00. No CPU
+    // of AMD's has AVX-512 without VNNI: held to it, 0.97 to 1.01 times with 16 tokens, 1.03 to 1.12 from 32 on.
+    panels: |kind, units| match (kind, units) {
+        (PanelKind::Halves, Units::Narrow) | (PanelKind::Sixteen, Units::Narrow | Units::Fused) => {
+            Some(8)
+        }
+        (PanelKind::Halves, Units::Fused) | (PanelKind::Biased, Units::Narrow) => None,
+        (_, Units::Narrow | Units::Fused) => Some(16),
+        (_, Units::Wide) => Some(256),
     },
     // Zen 5, 2026-11 (docs/performance.md). 8 KiB, 3 to 8 tokens, over 2 by 4: 0.97 to 1.17 times as fast,
     // with 4 KiB 0.91 to 1.11. 6 KiB, one token, over 4 KiB: 1.02 to 1.09 times as fast with one thread,
@@ -170,8 +198,8 @@ impl CpuTraits {
     }
 
     /// The fewest tokens for panels of a kind, if they pay.
-    pub(crate) fn panels_from(&self, kind: PanelKind, wide: bool) -> Option<usize> {
-        (self.panels)(kind, wide)
+    pub(crate) fn panels_from(&self, kind: PanelKind, units: Units) -> Option<usize> {
+        (self.panels)(kind, units)
     }
 
     /// How far ahead weights are fetched that go by `vectors` vectors of rows and `tokens` tokens, where
@@ -190,12 +218,17 @@ impl CpuTraits {
 /// units and load ports are about equally busy. Zen 5, Q4_0, 2026-11 (`--bench families`), in % of the
 /// peak of `vpdpbusd`: 79, 5 for 4 tokens 80, 1 by 8 or 12 70 to 76; scales cost two of ten instructions,
 /// so 80 is the most. Sapphire Rapids (three of eleven), 96 tokens: 44 to 58; 2 by 6 54 to 64 where the
-/// second cache holds 16 tiles, 35 to 53 where it holds 64.
+/// second cache holds 16 tiles, 35 to 53 where it holds 64. Without VNNI (Zen 5 held to `avx512bw`, 96 tokens) within 7 %
+/// of the best: 2 by 6 1.03 (Q4_0), 1.05 (Q4_K), 1.06 (Q8_0) and 0.98 (Q6_K) times as fast.
+///
+/// Of AVX-VNNI's dots 16 registers hold 6 tokens: Zen 5, 16 and 96 tokens, over 4: Q4_0 1.01, Q4_K 1.05, Q6_K 1.05, Q8_0
+/// 1.07 times. Two vectors by 2 tokens are faster still for Q4_0 and Q8_0 (1.05), slower for Q4_K and Q6_K (0.93).
 pub(crate) const fn usual<D: Dot, K: Tile>() -> MicroKernel {
     MicroKernel::of(match K::SUMS {
         _ if D::WIDE => (2, 4, 1),
         Sums::Integers if D::GROUPS == 4 => (2, 4, 1),
         _ if D::GROUPS == 4 => (2, 8, 1),
+        Sums::Integers if D::FUSED && D::REGISTERS > 0 => (1, 6, 1),
         Sums::Integers => (1, 4, 1),
         Sums::Floats | Sums::Pairs | Sums::Dots => (1, 8, 1),
     })

@@ -75,7 +75,7 @@ fn names_tell_the_instruction_set_the_type_and_the_tile() {
         (Isa::Amx, TensorType::BF16, &format!("avx512bw_matmul_bf16_32x{floats}")),
         (Isa::Avx512, TensorType::BF16, &format!("avx512bw_matmul_bf16_32x{floats}")),
         (Isa::Avx512Bw, TensorType::Q4_0, "avx512bw_matmul_q4_0_32x4"),
-        (Isa::AvxVnni, TensorType::Q8_0, "avxvnni_matmul_q8_0_8x4"),
+        (Isa::AvxVnni, TensorType::Q8_0, "avxvnni_matmul_q8_0_8x6"),
         (Isa::AvxVnni, TensorType::F16, "avx2_matmul_f16_8x8"),
         (Isa::Avx2, TensorType::Q6_K, "avx2_matmul_q6_k_8x4"),
         (Isa::Avx2, TensorType::BF16, "avx2_matmul_bf16_8x8"),

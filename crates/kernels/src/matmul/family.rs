@@ -153,15 +153,13 @@ pub(crate) const fn sizes<D: Dot, K: Tile>() -> [Size; SIZES] {
         4 => QUARTERS,
         _ => NARROW,
     };
-    // The usual ones of floats in narrow registers.
     let usual = usual::<D, K>().size();
-    let floats = !D::WIDE && !matches!(K::SUMS, Sums::Integers);
     let mut at = 0;
     while at < SIZES {
-        let (n, t, _) = sizes[at];
+        let (n, t, u) = sizes[at];
         let fits = D::WIDE || n as usize <= D::GROUPS;
         let wanted = at < always::<D>()
-            || floats && n == usual.0 && t == usual.1
+            || n == usual.0 && t == usual.1 && u == usual.2
             || K::FAMILY && K::SUMS.registers(n, t) <= D::REGISTERS;
         if !(fits && wanted) {
             sizes[at] = NONE;

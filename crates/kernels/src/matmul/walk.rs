@@ -8,7 +8,7 @@ use super::{Tile, Tiles};
 use crate::TILE_ROWS;
 use crate::acts::{Acts, elements};
 use crate::bf16::WidePair;
-use crate::cpu::{MATRICES_FROM, cpu, usual};
+use crate::cpu::{MATRICES_FROM, Units, cpu, usual};
 use crate::isa::Isa;
 use crate::q8::Q8Block;
 use crate::simd::Dot;
@@ -106,8 +106,8 @@ pub(crate) struct Unpacks {
     pub(crate) kind: PanelKind,
     /// The member's name.
     pub(crate) member: MicroKernel,
-    /// Whether registers are wide.
-    pub(crate) wide: bool,
+    /// The vectors that it is multiplied in.
+    pub(crate) units: Units,
     /// Whether one instruction multiplies small matrices: then it is the usual member on every CPU.
     pub(crate) matrices: bool,
     /// Unpacks.
@@ -129,7 +129,7 @@ impl Family {
             Some(kind) if choice => Some(Unpacks {
                 kind,
                 member: kind.member::<D>(),
-                wide: D::WIDE,
+                units: Units::of::<D>(),
                 matrices: false,
                 entry: unpack,
                 bytes: |cols| K::bytes(cols.div_ceil(K::BLOCK_COLS)),
@@ -180,7 +180,7 @@ impl Family {
         let panel = self.panel?;
         let from = match panel.matrices {
             true => Some(MATRICES_FROM),
-            false => cpu().panels_from(panel.kind, panel.wide),
+            false => cpu().panels_from(panel.kind, panel.units),
         };
         let usual = from.is_some_and(|from| tokens >= from);
         let wanted = kernel.map_or(usual, |kernel| kernel.panel);
