@@ -138,7 +138,8 @@ const AMD: CpuTraits = CpuTraits {
     // once from 16 tokens on: Q4_0 1.05 to 1.10, Q4_K 1.08 to 1.15 times as fast (benchmarks/2026-11-26-avx2.csv);
     // Q8_0 0.96 to 0.98. With AVX-VNNI, over 1 by 6 (benchmarks/2026-11-26-vnni.csv): from 16 tokens on Q4_0 1.04 to
     // 1.18, Q4_K 1.06 to 1.19, Q8_0 1.04 to 1.19 times, MXFP4 from 8 tokens on 1.07 to 1.52; Q6_K 0.86 to 1.00. No CPU
-    // of AMD's has AVX-512 without VNNI: held to it, 0.97 to 1.01 times with 16 tokens, 1.03 to 1.12 from 32 on.
+    // of AMD's has AVX-512 without VNNI: held to it, 0.97 to 1.01 times with 16 tokens, 1.03 to 1.12 from 32 on;
+    // MXFP4 1.11 to 1.19 from 8 on.
     panels: |kind, units| match (kind, units) {
         (PanelKind::Halves, Units::Narrow) | (PanelKind::Sixteen, Units::Narrow | Units::Fused) => {
             Some(8)

@@ -80,8 +80,8 @@ const NARROW_TOKENS: usize = 4;
 const FUSED_TOKENS: usize = 6;
 
 /// Most tokens of a register tile of [`PanelKind::Sixteen`] where four products are added first: with more, the compiler
-/// spills sums even of 32 registers. Zen 5, AVX-512 without VNNI, 2026-11 (`--bench families -- avx512bw mxfp4`), G/s: 16
-/// tokens by 8 263, 24 by 12 199.
+/// spills sums even of 32 registers. Zen 5, AVX-512 without VNNI, 2026-11 (`--bench families -- avx512bw mxfp4`), G/s: 96
+/// tokens by 8 285, by 12 210.
 const FOURS_TOKENS: usize = 8;
 
 /// Puts sub-blocks of a packed piece into a panel.
