@@ -1,6 +1,7 @@
 //! The command line itself: commands, help, completions, and how its faults are told.
 
 use crate::error::Error;
+use crate::report::wrap_at;
 use crate::serve::{self, settings};
 use crate::{
     bench, bench_serve, bench_sync, chat, graph_cmd, hub, inspect, logging, perplexity, plan,
@@ -48,7 +49,7 @@ Environment:
   ARCLIGHT_ISA    kernels to use instead of the best ones:
                   {}
   NO_COLOR        no colours",
-        kernels::Isa::names()
+        wrap_at(&kernels::Isa::names(), 62).join("\n                  ")
     )
 }
 

@@ -26,7 +26,7 @@ mod tests;
 
 pub(crate) use counters::{Counted, Meter};
 pub(crate) use figures::NodesReport;
-pub(crate) use table::wrap;
+pub(crate) use table::{wrap, wrap_at};
 
 use crate::error::Error;
 use arclight_engine::{Activity, Engine, Placement};
