@@ -56,38 +56,35 @@ fn integers<D: Dot, const CHAINS: usize>(d: D, product: Product, iters: u64) -> 
     }
 }
 
-/// Dots of weights of 7 bits, or of any where one instruction takes all.
-#[inline(always)]
-fn bytes<D: Dot, const CHAINS: usize>(d: D, iters: u64) -> u64 {
-    let w = d.load_w(&black_box([3; 64]), 0);
-    let quads = [0x0102_0304; CHAINS];
-    let mut acc = [d.splat_i(0); CHAINS];
-    for _ in 0..iters {
-        // Broadcast operands that might have changed, as the kernels have them: nothing can be
-        // hoisted.
-        let quads = black_box(&quads);
-        for i in 0..CHAINS {
-            acc[i] = d.dot(acc[i], w, quads[i]);
+/// A loop over independent sums, each of which `$dot` adds to from one vector of weights.
+macro_rules! singles {
+    ($(#[$doc:meta])* $name:ident, $dot:ident) => {
+        $(#[$doc])*
+        #[inline(always)]
+        fn $name<D: Dot, const CHAINS: usize>(d: D, iters: u64) -> u64 {
+            let w = d.load_w(&black_box([3; 64]), 0);
+            let quads = [0x0102_0304; CHAINS];
+            let mut acc = [d.splat_i(0); CHAINS];
+            for _ in 0..iters {
+                // Broadcast operands that might have changed, as the kernels have them: nothing can be
+                // hoisted.
+                let quads = black_box(&quads);
+                for i in 0..CHAINS {
+                    acc[i] = d.$dot(acc[i], w, quads[i]);
+                }
+            }
+            black_box(acc);
+            iters * 4 * lanes::<D>(CHAINS)
         }
-    }
-    black_box(acc);
-    iters * 4 * lanes::<D>(CHAINS)
+    };
 }
-
-/// Dots of weights of 8 bits.
-#[inline(always)]
-fn biased<D: Dot, const CHAINS: usize>(d: D, iters: u64) -> u64 {
-    let w = d.load_w(&black_box([3; 64]), 0);
-    let quads = [0x0102_0304; CHAINS];
-    let mut acc = [d.splat_i(0); CHAINS];
-    for _ in 0..iters {
-        let quads = black_box(&quads);
-        for i in 0..CHAINS {
-            acc[i] = d.dot_biased(acc[i], w, quads[i]);
-        }
-    }
-    black_box(acc);
-    iters * 4 * lanes::<D>(CHAINS)
+singles! {
+    /// Dots of weights of 7 bits, or of any where one instruction takes all.
+    bytes, dot
+}
+singles! {
+    /// Dots of weights of 8 bits.
+    biased, dot_biased
 }
 
 /// Dots of the nibbles of a block.
