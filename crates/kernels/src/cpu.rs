@@ -129,8 +129,11 @@ const AMD: CpuTraits = CpuTraits {
     // One stream, every weight unpacked once. Zen 5, steps of 2 to 8 tokens of a small model, 2026-11: 1.13
     // to 1.28 times as fast as by 2 by 4 (docs/performance.md, "Few tokens").
     quants: &[(1..=4, (1, 4, 1)), (5..=8, (1, 8, 2))],
-    floats: &[],
-    pairs: &[],
+    // Zen 5, AVX-512, 2026-11 (`--bench families -- avx512bf16 f16`), over 2 by 4, F16 and F32: 2 tokens 1.4 and 1.2
+    // times as fast, 4 tokens 1.12 and 1.3, 6 to 8 1.17 to 1.5, 12 and more 1.11 to 1.35.
+    floats: &[(2..=2, (4, 2, 1)), (4..=4, (4, 4, 1)), (5..=usize::MAX, (2, 12, 1))],
+    // Dots of pairs (`-- avx512bf16 bf16`), over 2 by 8: 2 tokens 1.25, 4 tokens 1.2 times as fast.
+    pairs: &[(2..=2, (4, 2, 1)), (4..=4, (4, 4, 1))],
     // Zen 5, panels over packed weights, 2026-11 (benchmarks/2026-11-25-panels.csv). With AVX-512 16 to 96 tokens are
     // 0.83 to 1.03 times as fast, 512 tokens 1.01 to 1.14 times; a prompt of 512 of Qwen3 4B Q4_0 1.036 (1.030 to
     // 1.045, 4 rounds), of 0.6B in Q4_0, Q8_0 and Q4_K_M 1.02, 1.01 and 1.01, of 256 1.01, 1.01 and 1.00. With AVX2
@@ -224,6 +227,10 @@ impl CpuTraits {
 ///
 /// Of AVX-VNNI's dots 16 registers hold 6 tokens: Zen 5, 16 and 96 tokens, over 4: Q4_0 1.01, Q4_K 1.05, Q6_K 1.05, Q8_0
 /// 1.07 times. Two vectors by 2 tokens are faster still for Q4_0 and Q8_0 (1.05), slower for Q4_K and Q6_K (0.93).
+///
+/// Floats with AVX2: 2 by 4 has six loads for eight products where 1 by 8 has nine, and most cores load twice a cycle.
+/// Zen 5 (`--bench families -- avx2 f16`): 2 and 3 tokens 1.9 times as fast, 4 tokens 1.7, 8 and more 1.04 to 1.07,
+/// one as fast.
 pub(crate) const fn usual<D: Dot, K: Tile>() -> MicroKernel {
     MicroKernel::of(match K::SUMS {
         _ if D::WIDE => (2, 4, 1),
@@ -231,6 +238,7 @@ pub(crate) const fn usual<D: Dot, K: Tile>() -> MicroKernel {
         _ if D::GROUPS == 4 => (2, 8, 1),
         Sums::Integers if D::FUSED && D::REGISTERS > 0 => (1, 6, 1),
         Sums::Integers => (1, 4, 1),
+        _ if D::GROUPS == 2 => (2, 4, 1),
         Sums::Floats | Sums::Pairs | Sums::Dots => (1, 8, 1),
     })
 }
