@@ -66,6 +66,16 @@ impl Graph {
         self.vocab
     }
 
+    /// Whether it gives logits, and not hidden states alone.
+    pub fn has_head(&self) -> bool {
+        self.ops.iter().any(|node| matches!(node.op, Op::Logits { .. }))
+    }
+
+    /// Elements of a row of logits: none without a head.
+    pub(crate) fn logits_width(&self) -> usize {
+        if self.has_head() { self.vocab } else { 0 }
+    }
+
     /// Bundle metadata.
     pub fn bundle(&self, b: Bundle) -> &BundleInfo {
         &self.bundles[b.0 as usize]
@@ -131,8 +141,12 @@ impl Graph {
             }
         }
         for state in &mut self.states {
-            if state.keep.window().is_some_and(|held| held >= context) {
-                state.keep = Keep::All;
+            match state.keep {
+                Keep::Window(held) | Keep::Chunk(held) if held >= context => state.keep = Keep::All,
+                Keep::Text { near } if near >= Some(context - 1) => {
+                    state.keep = Keep::Text { near: None };
+                }
+                _ => {}
             }
         }
         self.classify();
@@ -154,6 +168,11 @@ impl Graph {
     /// What is kept in the pages of each class. Layers of a class share its pages.
     pub fn classes(&self) -> &[Keep] {
         &self.classes
+    }
+
+    /// Whether tokens see those behind them, so that a step has whole texts.
+    pub fn reads_texts(&self) -> bool {
+        self.classes.iter().any(|keep| keep.is_text())
     }
 
     /// The windows of the classes that keep something of tokens; a sequence holds no more pages of them
@@ -397,6 +416,12 @@ impl<'a> Builder<'a> {
         let (width, _) = self.expect(x, Placement::Replicated, "select");
         let widths = self.everywhere(width);
         self.push(Op::Select { x }, Placement::Replicated, Domain::Outputs, &widths)
+    }
+
+    /// Hands hidden states to the caller and ends a model without a head.
+    pub fn hidden(&mut self, x: Bundle) -> Bundle {
+        let (width, domain) = self.expect(x, Placement::Replicated, "hidden states");
+        self.push(Op::Hidden { x }, Placement::Whole(0), domain, &[width])
     }
 
     /// Logits over the whole vocabulary, times `scale` and then bent to stay within `cap`, gathered

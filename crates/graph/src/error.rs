@@ -40,10 +40,10 @@ pub enum Error {
         /// Layers of the model.
         layers: usize,
     },
-    /// A pipeline of layers that need more of each other than the residual stream.
+    /// A pipeline of layers that need more of each other than the residual stream, or of all tokens at once.
     #[error(
-        "layers of this model read keys and values of others, or inputs of their own: they cannot be a \
-         pipeline, so another way to use the nodes is needed"
+        "layers of this model read keys and values of others or inputs of their own, or its tokens see those \
+         behind them: they cannot be a pipeline, so another way to use the nodes is needed"
     )]
     NoPipeline,
     /// Predicting layers in a pipeline.

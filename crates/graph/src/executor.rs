@@ -200,6 +200,9 @@ impl Executor {
             true => Err(Error::StepTooLarge { what, got, max }),
             false => Ok(()),
         };
+        if self.input.logits > 0 && !self.replicas[0].graph.has_head() {
+            return Err(Error::BadStep("this model gives hidden states and no logits".to_owned()));
+        }
         check("tokens", self.input.tokens.len(), self.limits.tokens)?;
         check("outputs", self.input.outputs.len(), self.limits.outputs)
     }
@@ -346,7 +349,7 @@ impl Executor {
     pub fn logits(&self) -> Logits<'_> {
         let Prepared { outputs, logits, .. } = &self.input;
         Logits::new(
-            self.table(self.logits, *logits, self.replicas[0].graph.vocab),
+            self.table(self.logits, *logits, self.replicas[0].graph.logits_width()),
             self.table(self.hidden, outputs.len() - logits, self.form.hidden),
         )
     }

@@ -104,7 +104,7 @@ impl<'a> Forecast<'a> {
 
     /// The stages of a form: one program whose teams walk it together, or, in a pipeline, one for each place.
     pub fn programs(&self, variant: Variant) -> Vec<Vec<TaskStage>> {
-        let mut buffers = Buffers::new(self.graph.nodes, self.graph.vocab);
+        let mut buffers = Buffers::new(self.graph.nodes, self.graph.logits_width());
         let lowered: Vec<Vec<Instr>> = (0..self.spans.len())
             .map(|stage| lower(self.graph, variant, self.spans.ops(stage), &mut buffers))
             .collect();
@@ -150,7 +150,8 @@ impl Graph {
         // A token sees so many ranges at most; a window may begin and end within one.
         let all = context.div_ceil(KV_CHUNK);
         let seen = |keep: &Keep| match keep {
-            Keep::All => all,
+            Keep::All | Keep::Text { near: None } => all,
+            Keep::Text { near: Some(near) } => all.min((2 * near + 1).div_ceil(KV_CHUNK) + 1),
             Keep::Window(held) | Keep::Chunk(held) => all.min(held.div_ceil(KV_CHUNK) + 1),
             Keep::Fixed => 0,
         };

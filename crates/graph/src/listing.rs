@@ -26,7 +26,7 @@ impl<'a> LayerListing<'a> {
     /// An instruction of the layer before that is folded into this layer's first stage (the
     /// residual sum) is listed with it.
     pub fn new(graph: &'a Graph, plan: &Plan, variant: Variant, layer: usize) -> LayerListing<'a> {
-        let mut buffers = Buffers::new(graph.nodes, graph.vocab);
+        let mut buffers = Buffers::new(graph.nodes, graph.logits_width());
         let predicting = graph.predicting_ops().filter(|_| variant.predicts);
         let ops = predicting.unwrap_or_else(|| graph.model_ops());
         let instrs = lower(graph, variant, ops, &mut buffers);

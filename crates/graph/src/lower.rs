@@ -306,8 +306,12 @@ impl Lowering<'_> {
                 }
             }
             Op::Norm { x, norm } => {
-                let to = self.buffer("norm", out, layer, work);
                 let (x, norm) = (self.value(*x), *norm);
+                let mut to = self.buffer("norm", out, layer, work);
+                if to == x {
+                    // A norm of a sum with what the norm before gave, which is the residual stream then.
+                    to = self.buffer("normed", out, layer, work);
+                }
                 self.emit(layer, domain, Kind::Norm { x, norm, out: to, work });
                 to
             }
@@ -500,6 +504,11 @@ impl Lowering<'_> {
                 let to = self.buffer("selected", out, layer, work);
                 let x = self.value(*x);
                 self.emit(layer, domain, Kind::Select { x, out: to, width, work });
+                to
+            }
+            Op::Hidden { x } => {
+                let (x, to) = (self.value(*x), self.buffers.hidden(width));
+                self.emit(layer, domain, Kind::Hidden { x, out: to, width });
                 to
             }
             Op::Logits { x, head, scale, cap } => {

@@ -449,6 +449,11 @@ pub enum Op {
         /// Input, one row per token.
         x: Bundle,
     },
+    /// Hands hidden states to the caller, in a model that has no head. Replicated to whole.
+    Hidden {
+        /// Input, one row per output.
+        x: Bundle,
+    },
     /// Product with the vocabulary matrix, gathered to the caller. Replicated to whole.
     Logits {
         /// Input, one row per output.
@@ -474,7 +479,7 @@ impl Op {
             Op::Remember { x } => (Some(*x), None),
             Op::Concat { x, y, .. } => (Some(*x), Some(*y)),
             Op::Norm { x, .. } | Op::Linear { x, .. } | Op::Gated { x, .. } => (Some(*x), None),
-            Op::Select { x } | Op::Logits { x, .. } => (Some(*x), None),
+            Op::Select { x } | Op::Hidden { x } | Op::Logits { x, .. } => (Some(*x), None),
             Op::Choose { scores: x, .. } => (Some(*x), None),
             Op::Attention { qkv, latents, .. } => (Some(*qkv), *latents),
             Op::Convolution { x, .. } => (Some(*x), None),
@@ -538,6 +543,7 @@ impl Op {
             Op::Recall => "recall",
             Op::Concat { .. } => "concat",
             Op::Select { .. } => "select",
+            Op::Hidden { .. } => "hidden",
             Op::Logits { .. } => "logits",
         }
     }

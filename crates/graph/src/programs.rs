@@ -37,7 +37,7 @@ impl Compiled {
         limits: Limits,
         splits: &[usize],
     ) -> Compiled {
-        let mut buffers = Buffers::new(graph.nodes, graph.vocab);
+        let mut buffers = Buffers::new(graph.nodes, graph.logits_width());
         let forms = splits.iter().flat_map(|&splits| {
             Variant::all(graph.nodes).into_iter().map(move |form| Variant { splits, ..form })
         });

@@ -39,7 +39,7 @@ impl Spans {
             matches!(&node.op, Op::Attention { spec, .. } if spec.borrows.is_some())
                 || matches!(&node.op, Op::Modulation { spec, .. } if spec.from.iter().any(|at| *at > 0))
         };
-        if graph.ops.iter().any(borrows) {
+        if graph.reads_texts() || graph.ops.iter().any(borrows) {
             return Err(Error::NoPipeline);
         }
         let first = |layer| graph.ops.iter().position(|n| n.layer == Some(layer)).unwrap_or(all);

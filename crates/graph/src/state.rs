@@ -48,6 +48,11 @@ pub enum Keep {
     Window(usize),
     /// The same of the tokens from the last multiple of so many on (chunked attention).
     Chunk(usize),
+    /// Something of every token of a text that is one step: its tokens see those behind them too.
+    Text {
+        /// How far away what a token sees may be; `None`: anywhere.
+        near: Option<usize>,
+    },
     /// A state of fixed size. What it was before a token is gone afterwards, but for snapshots.
     Fixed,
 }
@@ -60,15 +65,30 @@ impl Keep {
             Keep::All => 0,
             Keep::Window(window) => (position + 1).saturating_sub(window),
             Keep::Chunk(chunk) => position / chunk * chunk,
+            Keep::Text { near } => near.map_or(0, |near| position.saturating_sub(near)),
             Keep::Fixed => position,
         }
+    }
+
+    /// The token behind the last that the one at `position` of a sequence of `len` sees.
+    pub fn end_seen(self, position: usize, len: usize) -> usize {
+        match self {
+            Keep::Text { near: None } => len,
+            Keep::Text { near: Some(near) } => (position + near + 1).min(len),
+            _ => position + 1,
+        }
+    }
+
+    /// Whether tokens see those behind them, so that a sequence is one step.
+    pub fn is_text(self) -> bool {
+        matches!(self, Keep::Text { .. })
     }
 
     /// How many tokens a window or a chunk holds, where there is one.
     pub fn window(self) -> Option<usize> {
         match self {
             Keep::Window(held) | Keep::Chunk(held) => Some(held),
-            Keep::All | Keep::Fixed => None,
+            Keep::All | Keep::Text { .. } | Keep::Fixed => None,
         }
     }
 

@@ -126,7 +126,7 @@ pub(crate) struct Token {
 pub(crate) struct Seen {
     /// The first key.
     pub first: u32,
-    /// The key after the last, which is its own.
+    /// The key after the last, which is its own unless tokens see those behind them.
     pub end: u32,
     /// The first entry of its sequence's page table.
     pub table: u32,
@@ -351,9 +351,10 @@ impl Class {
             let own = &seq.tables[class];
             let (table, page) = (self.pages.len() as u32, own.first as u32);
             self.pages.extend_from_slice(&own.pages);
-            for position in seq.past..seq.past + seq.tokens.len() {
-                let (first, states) = (keep.first_seen(position), self.ranges.len() as u32);
-                let (first, end) = (first as u32, position as u32 + 1);
+            let len = seq.past + seq.tokens.len();
+            for position in seq.past..len {
+                let (first, end) = (keep.first_seen(position), keep.end_seen(position, len));
+                let (first, end, states) = (first as u32, end as u32, self.ranges.len() as u32);
                 let seen = Seen { first, end, table, page, states };
                 let t = self.seen.len() as u32;
                 self.ranges.extend(seen.chunks().map(|c| (t, c as u32)));
@@ -384,7 +385,13 @@ impl Class {
                     }
                     0..1
                 }
-                Keep::All | Keep::Window(_) | Keep::Chunk(_) => {
+                Keep::Text { .. } if seq.past > 0 => {
+                    return Err(Error::BadStep(format!(
+                        "sequence {at} goes on after {} tokens, which had to see those behind them",
+                        seq.past
+                    )));
+                }
+                Keep::All | Keep::Window(_) | Keep::Chunk(_) | Keep::Text { .. } => {
                     let room = table.room();
                     if room < need {
                         return Err(Error::BadStep(format!(

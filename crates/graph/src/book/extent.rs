@@ -56,8 +56,9 @@ impl Extent {
         let paged = classes.iter().enumerate().filter(|(_, keep)| keep.is_paged());
         for (class, keep) in paged {
             let each = |of: fn(usize, usize) -> usize| {
-                let token = |position: usize| of(keep.first_seen(position), position + 1);
-                (sequences * (past..past + tokens).map(token).sum::<usize>()) as u64
+                let len = past + tokens;
+                let token = |at: usize| of(keep.first_seen(at), keep.end_seen(at, len));
+                (sequences * (past..len).map(token).sum::<usize>()) as u64
             };
             let together = past + tokens - keep.first_seen(past);
             extent.keys[class] = if tokens > 0 { (sequences * together) as u64 } else { 0 };
