@@ -252,8 +252,14 @@ impl<'a> Builder<'a> {
 
     /// Rows of the embedding matrix for the step's tokens, times `scale`.
     pub fn embed(&mut self, table: MatrixId, scale: f32) -> Bundle {
+        self.embed_at(table, scale, None)
+    }
+
+    /// The same plus rows of `positions`, those of the tokens' positions ([`Builder::table`]).
+    pub fn embed_at(&mut self, table: MatrixId, scale: f32, positions: Option<VectorId>) -> Bundle {
         let widths = self.everywhere(self.graph.matrix(table).parts[0].cols);
-        self.push(Op::Embed { table, scale }, Placement::Replicated, Domain::Tokens, &widths)
+        let op = Op::Embed { table, scale, positions };
+        self.push(op, Placement::Replicated, Domain::Tokens, &widths)
     }
 
     /// Norm of each row.
@@ -327,6 +333,10 @@ impl<'a> Builder<'a> {
         assert!(
             !spec.norm_last || spec.norm_over == NormOver::Head,
             "sums of squares of all heads are of raw ones"
+        );
+        assert!(
+            !spec.norm_centres || spec.norm_over == NormOver::Head,
+            "nobody tells of the mean of all heads"
         );
         if spec.norm_over == NormOver::Row {
             let heads = self.graph.ops.iter_mut().find(|n| n.out == qkv);

@@ -77,8 +77,8 @@ pub enum Kind {
     Receive { from: [BufId; 2], out: BufId, width: usize, work: Work },
     /// Hands the residual stream on, into the next stage's memory.
     Send { x: BufId, to: [BufId; 2], width: usize, work: Work },
-    /// Rows of the embedding matrix, read from the node that holds them.
-    Embed { table: MatrixId, scale: f32, out: BufId },
+    /// Rows of the embedding matrix, read from the node that holds them, and those of positions.
+    Embed { table: MatrixId, scale: f32, positions: Option<VectorId>, out: BufId },
     /// Copies shared rows into the thread's own buffer.
     Load { x: BufId, out: BufId, width: usize },
     /// Norm of each row.
@@ -150,6 +150,8 @@ pub enum Kind {
         out: BufId,
         squares: Option<BufId>,
     },
+    /// Sums of squares of each 16 elements of rows, to every node; those of a node begin at `starts`.
+    Tell { x: BufId, starts: Vec<usize>, widths: Vec<usize>, out: BufId, work: Work },
     /// Heads by a norm and a gate.
     Modulation {
         x: BufId,
@@ -431,6 +433,10 @@ impl Instr {
                     .chain([write(*out, reach)])
                     .collect()
             }
+            // Each row is told once, also when every thread has all of them.
+            Kind::Tell { x, out, work, .. } => {
+                vec![read(*x, self.row_wise(*work)), write(*out, Reach::All)]
+            }
             Kind::Modulation { x, gate, squares, out, work, .. } => {
                 let reach = self.row_wise(*work);
                 let reads = [Some(*x), *gate, *squares].into_iter().flatten();
@@ -496,6 +502,7 @@ impl Instr {
                 Rule::Delta { .. } => "delta_rule",
                 Rule::StateSpace { .. } => "state_space",
             },
+            Kind::Tell { .. } => "tell",
             Kind::Modulation { spec, .. } => match (&spec.norm, &spec.gate) {
                 (Some(_), Some(_)) => "norm+gate",
                 (Some(_), None) => "head_norm",
@@ -526,7 +533,7 @@ impl Instr {
             Kind::Recall { work, .. } | Kind::Concat { work, .. } => Some(*work),
             Kind::Send { .. } | Kind::Hidden { .. } | Kind::Remember { .. } => Some(Work::Rows),
             Kind::Load { .. } => Some(Work::Private),
-            Kind::RopeTable { .. } | Kind::Embed { .. } => Some(Work::Rows),
+            Kind::RopeTable { .. } | Kind::Embed { .. } | Kind::Tell { .. } => Some(Work::Rows),
             _ => None,
         }
     }
@@ -580,6 +587,14 @@ fn product_and(f: Activation, gated: bool) -> &'static str {
         (Activation::SquaredRelu, false) => "matmul+squared_relu",
         (Activation::ClampedSilu, false) => "matmul+clamped_silu",
         (Activation::Sigmoid, false) => "matmul+sigmoid",
+        (Activation::GeluErf, false) => "matmul+gelu_erf",
+        (Activation::Relu, false) => "matmul+relu",
+        (Activation::Clamp(_), false) => "matmul+clamp",
+        (Activation::Xielu(_), false) => "matmul+xielu",
+        (Activation::GeluErf, true) => "matmul+geglu_erf",
+        (Activation::Relu, true) => "matmul+reglu",
+        (Activation::Clamp(_), true) => "matmul+clamp_gated",
+        (Activation::Xielu(_), true) => "matmul+xielu_gated",
         (Activation::Silu, true) => "matmul+swiglu",
         (Activation::Gelu, true) => "matmul+geglu",
         (Activation::SquaredRelu, true) => "matmul+squared_reglu",

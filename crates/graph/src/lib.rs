@@ -71,7 +71,7 @@ pub use logits::Logits;
 pub use lower::{AttnForm, Variant, lower};
 pub use op::{
     Activation, Attention, Expert, Given, Heads, Norm, NormOver, Op, Rope, RopeId, RopeStyle,
-    Temperature, Told,
+    Temperature, Told, Xielu,
 };
 pub use placement::{Cut, Placement, Shares, share};
 pub use plan::{FormLimits, Mode, Phase, Plan, PlanGroup, StepShape};

@@ -290,12 +290,12 @@ impl Lowering<'_> {
         let (domain, width) = (self.graph.bundle(out).domain, self.graph.bundle(out).width);
         let work = self.variant.work(domain);
         let emitted = match &node.op {
-            Op::Embed { table, scale } => {
+            Op::Embed { table, scale, positions } => {
                 // The residual stream, or inputs of layers.
                 let role = if out.0 == 0 { "x".to_owned() } else { format!("x{}", out.0) };
                 let shared = self.buffer(&role, out, Some(0), Work::Rows);
-                let (table, scale) = (*table, *scale);
-                self.emit(layer, domain, Kind::Embed { table, scale, out: shared });
+                let (table, scale, positions) = (*table, *scale, *positions);
+                self.emit(layer, domain, Kind::Embed { table, scale, positions, out: shared });
                 match work {
                     Work::Rows => shared,
                     Work::Private => {
@@ -306,10 +306,16 @@ impl Lowering<'_> {
                 }
             }
             Op::Norm { x, norm } => {
+let role = match layer {
+                    None if self.is_stream(out) => format!("x{}", out.0),
+                    // A second one, where the first is still to be read (blocks in parallel).
+                    _ if self.norm_lives(out) => "norm2".to_owned(),
+                    _ => "norm".to_owned(),
+                };
                 let (x, norm) = (self.value(*x), *norm);
-                let mut to = self.buffer("norm", out, layer, work);
+                let mut to = self.buffer(&role, out, layer, work);
                 if to == x {
-                    // A norm of a sum with what the norm before gave, which is the residual stream then.
+                    // The norm of a sum with what the norm before gave, which is the residual stream then.
                     to = self.buffer("normed", out, layer, work);
                 }
                 self.emit(layer, domain, Kind::Norm { x, norm, out: to, work });
@@ -409,6 +415,13 @@ impl Lowering<'_> {
             Op::Modulation { x, gate, spec } => {
                 let to = self.buffer("modulated", out, layer, work);
                 let squares = match (&spec.norm, &spec.above) {
+                    (Some(HeadNorm::All { width, starts, .. }), _) => {
+                        let told = self.told(*width, 1, layer);
+                        let (x, starts) = (self.value(*x), starts.clone());
+                        let widths = self.graph.bundle(out).widths.clone();
+                        self.emit(layer, domain, Kind::Tell { x, starts, widths, out: told, work });
+                        Some(told)
+                    }
                     (Some(HeadNorm::Groups { .. }), _) | (_, Some(_)) => Some(self.told[x]),
                     _ => None,
                 };
@@ -523,6 +536,21 @@ impl Lowering<'_> {
             }
         };
         self.values.insert(out, emitted);
+    }
+
+    /// Whether something is added to it: it is the residual stream, behind a norm of the embedding.
+    fn is_stream(&self, of: Bundle) -> bool {
+        let mut ops = self.graph.ops.iter();
+        ops.any(|n| matches!(n.op, Op::Residual { x: Some(x), .. } if x == of))
+    }
+
+    /// Whether what another norm gave is read behind the operator that gives `out`.
+    fn norm_lives(&self, out: Bundle) -> bool {
+        let ops = &self.graph.ops;
+        let at = ops.iter().position(|n| n.out == out).expect("an operator of this graph");
+        let before = ops[..at].iter().filter(|n| self.values.contains_key(&n.out));
+        let mut norms = before.filter(|n| matches!(n.op, Op::Norm { .. }));
+        norms.any(|n| self.last_use.get(&n.out).is_some_and(|&last| last > at))
     }
 
     /// Which of the model's mixtures has the slots `slots`.

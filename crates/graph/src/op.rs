@@ -10,7 +10,7 @@ use crate::state::Keep;
 use crate::streams::Streams;
 use crate::tensor::Bundle;
 use crate::weight::{MatrixId, VectorId};
-pub use kernels::{Activation, RopeStyle};
+pub use kernels::{Activation, RopeStyle, Xielu};
 use kernels::{KvType, TILE_ROWS};
 use std::ops::Range;
 
@@ -220,6 +220,9 @@ pub struct Attention {
     pub norm_over: NormOver,
     /// Whether they come after RoPE; those of whole rows cannot.
     pub norm_last: bool,
+    /// Whether they take the mean off first (LayerNorm); of heads only, which may then have weights of their own,
+    /// `[heads, dim]`.
+    pub norm_centres: bool,
     /// Weights of that of values.
     pub v_norm: Option<VectorId>,
     /// Their epsilon.
@@ -237,6 +240,8 @@ pub struct Attention {
     pub temperature: Option<Temperature>,
     /// Scores `s` become `cap * tanh(s / cap)` (Gemma 2).
     pub soft_cap: Option<f32>,
+    /// What scores lose for each key between it and the token's own, by query head of all nodes (ALiBi); empty: nothing.
+    pub slopes: Vec<f32>,
     /// Which keys a token sees: all, or those of a sliding window or a chunk, the last of which is its own.
     pub keep: Keep,
     /// The layer whose keys and values it attends, if not its own.
@@ -292,6 +297,8 @@ pub enum Op {
         table: MatrixId,
         /// Factor on each row.
         scale: f32,
+        /// `[positions, hidden]`: the row of a token's position is added.
+        positions: Option<VectorId>,
     },
     /// Norm of each row. Takes and gives replicated.
     Norm {

@@ -243,6 +243,17 @@ pub enum HeadNorm {
         /// Added to the mean square.
         eps: f32,
     },
+    /// Of all elements of all nodes. Sums of squares of 16 are told to every node before it.
+    All {
+        /// `[width]`
+        weight: VectorId,
+        /// Added to the mean square.
+        eps: f32,
+        /// Elements of all nodes, whole tiles.
+        width: usize,
+        /// Where each node's begin, at whole tiles.
+        starts: Vec<usize>,
+    },
 }
 
 /// Columns of rows in which parts begin at whole tiles.

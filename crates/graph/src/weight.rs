@@ -469,4 +469,6 @@ pub struct Vector {
     pub factor: f32,
     /// How its rows, or its elements if it is no matrix, are ordered otherwise than in the file.
     pub turns: Option<Turns>,
+    /// Where it begins in its tensor, and how long that is; `None`: it is all of it.
+    pub within: Option<(usize, usize)>,
 }

@@ -48,6 +48,8 @@ fn build(gguf: &Gguf<'_>, nodes: usize) -> Graph {
             soft_cap: None,
             latent_norm: None,
             norm_last: false,
+            slopes: Vec::new(),
+            norm_centres: false,
             sinks: None,
             temperature: None,
             keep: Keep::All,

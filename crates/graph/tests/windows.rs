@@ -55,6 +55,8 @@ fn build(gguf: &Gguf<'_>, nodes: usize) -> Graph {
             soft_cap,
             latent_norm: None,
             norm_last: false,
+            slopes: Vec::new(),
+            norm_centres: false,
             sinks: None,
             temperature: None,
             keep,

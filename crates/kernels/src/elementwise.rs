@@ -188,6 +188,26 @@ pub(crate) fn rms_norm_heads<S: Simd>(s: S, heads: &mut [f32], weight: &[f32], e
     }
 }
 
+/// [`layer_norm`] of each head onto itself, without a bias; weights are the same for all heads, or each head's own.
+#[inline(always)]
+pub(crate) fn layer_norm_heads<S: Simd>(
+    s: S,
+    heads: &mut [f32],
+    dim: usize,
+    weight: &[f32],
+    eps: f32,
+) {
+    for (head, weight) in heads.chunks_exact_mut(dim).zip(weight.chunks_exact(dim).cycle()) {
+        let mean = s.splat(sum(s, head) / dim as f32);
+        let (blocks, tail) = head.as_chunks_mut::<LANES>();
+        for block in blocks {
+            s.store(s.sub(s.load(block), mean), block);
+        }
+        s.store_part(s.sub(s.load_part(tail, 0.0), mean), tail);
+        scale_by(s, head, inverse_rms(s, head, eps), weight);
+    }
+}
+
 /// `x *= r`, `x *= weight`.
 #[inline(always)]
 pub(crate) fn scale_by<S: Simd>(s: S, x: &mut [f32], r: f32, weight: &[f32]) {

@@ -61,7 +61,13 @@ pub(crate) fn exp_negative<S: Simd>(s: S, x: S::F) -> S::F {
 /// taken before its 1 is added, so that nothing is lost near 0. From 10 on it is 1. NaN stays NaN.
 #[inline(always)]
 fn tanh<S: Simd>(s: S, x: S::F) -> S::F {
-    let y = s.add(x, x);
+    let e = exp_minus_one(s, s.add(x, x));
+    s.div(e, s.add(s.splat(2.0), e))
+}
+
+/// `e^y - 1` as [`tanh`] has it; `y` is held within -20 and 20.
+#[inline(always)]
+fn exp_minus_one<S: Simd>(s: S, y: S::F) -> S::F {
     let y = s.min(s.splat(20.0), s.max(s.splat(-20.0), y));
     let (rounded, r) = reduced(s, y);
     let mut q = s.splat(Q[4]);
@@ -69,8 +75,7 @@ fn tanh<S: Simd>(s: S, x: S::F) -> S::F {
         q = s.fma(q, r, s.splat(c));
     }
     let two_n = power(s, s.sub_i(s.as_bits(rounded), s.splat_i(ROUND.to_bits() as i32)));
-    let e = s.fma(s.mul(q, r), two_n, s.sub(two_n, s.splat(1.0)));
-    s.div(e, s.add(s.splat(2.0), e))
+    s.fma(s.mul(q, r), two_n, s.sub(two_n, s.splat(1.0)))
 }
 
 /// `2^n` for `-126 <= n <= 127`.
@@ -128,18 +133,39 @@ pub(crate) fn softmax<S: Simd>(s: S, x: &mut [f32]) {
 }
 
 /// The non-linear function of a feed-forward layer.
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+#[derive(Copy, Clone, Debug, PartialEq)]
 pub enum Activation {
     /// `x / (1 + e^-x)`.
     Silu,
     /// GELU in its approximation by tanh: `x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 x³)))`.
     Gelu,
+    /// GELU itself: `x / 2 * (1 + erf(x / sqrt(2)))`.
+    GeluErf,
+    /// `max(x, 0)`.
+    Relu,
     /// `max(x, 0)²` (So et al., 2021).
     SquaredRelu,
     /// `x / (1 + e^-1.702x)` of `min(x, 7)`. As a gate it lets through `min(max(up, -7), 7) + 1` (gpt-oss).
     ClampedSilu,
     /// `1 / (1 + e^-x)`: a gate.
     Sigmoid,
+    /// `x`, held between minus a limit and the limit.
+    Clamp(f32),
+    /// See there.
+    Xielu(Xielu),
+}
+
+/// xIELU (arXiv:2411.13010): `alpha_p x² + beta x` above 0, `alpha_n (e^min(x, eps) - 1 - x) + beta x` below.
+#[derive(Copy, Clone, Debug, PartialEq)]
+pub struct Xielu {
+    /// Curvature above 0.
+    pub alpha_p: f32,
+    /// Factor below 0.
+    pub alpha_n: f32,
+    /// Slope at 0.
+    pub beta: f32,
+    /// The least argument whose power of e is not taken, below 0.
+    pub eps: f32,
 }
 
 /// A function of every element. (A closure might not be inlined, and would lack the entry point's
@@ -161,6 +187,12 @@ pub(crate) struct Silu;
 /// GELU (Hendrycks and Gimpel, 2016). It is `x / (1 + e^-2u)`.
 pub(crate) struct Gelu;
 
+/// `x / 2 * (1 + erf(x / sqrt(2)))`.
+pub(crate) struct GeluErf;
+
+/// `max(x, 0)`.
+pub(crate) struct Relu;
+
 /// `max(x, 0)²`.
 pub(crate) struct SquaredRelu;
 
@@ -175,6 +207,13 @@ impl Function for Sigmoid {
     #[inline(always)]
     fn of<S: Simd>(s: S, x: S::F) -> S::F {
         logistic(s, s.splat(1.0), x)
+    }
+}
+
+impl Function for Relu {
+    #[inline(always)]
+    fn of<S: Simd>(s: S, x: S::F) -> S::F {
+        s.max(s.splat(0.0), x)
     }
 }
 
@@ -219,6 +258,74 @@ impl Function for Gelu {
         let cubic = s.fma(s.mul(x, x), s.splat(TWICE * 0.044_715), s.splat(TWICE));
         logistic(s, x, s.mul(cubic, x))
     }
+}
+
+impl Function for GeluErf {
+    #[inline(always)]
+    fn of<S: Simd>(s: S, x: S::F) -> S::F {
+        let half = s.mul(x, s.splat(0.5));
+        s.fma(half, erf(s, s.mul(x, s.splat(std::f32::consts::FRAC_1_SQRT_2))), half)
+    }
+}
+
+/// The error function, within 8 units of 2^-24: an odd polynomial over an even one, as in Eigen and XLA. Beyond -4
+/// and 4 it is as there.
+#[inline(always)]
+fn erf<S: Simd>(s: S, x: S::F) -> S::F {
+    const ODD: [f32; 7] = [
+        -2.726_142_3e-10,
+        2.770_681_4e-8,
+        -2.101_024_e-6,
+        -5.692_506_5e-5,
+        -7.349_906_3e-4,
+        -2.954_599_8e-3,
+        -1.609_603_3e-2,
+    ];
+    const EVEN: [f32; 5] =
+        [-1.456_607_2e-5, -2.133_740_6e-4, -1.682_827e-3, -7.373_329_2e-3, -1.426_473_9e-2];
+    let x = s.min(s.splat(4.0), s.max(s.splat(-4.0), x));
+    let square = s.mul(x, x);
+    let (mut odd, mut even) = (s.splat(ODD[0]), s.splat(EVEN[0]));
+    for c in &ODD[1..] {
+        odd = s.fma(odd, square, s.splat(*c));
+    }
+    for c in &EVEN[1..] {
+        even = s.fma(even, square, s.splat(*c));
+    }
+    s.div(s.mul(x, odd), even)
+}
+
+/// `x := min(max(x, -limit), limit)`.
+#[inline(always)]
+pub(crate) fn clamp<S: Simd>(s: S, x: &mut [f32], limit: f32) {
+    let held = |x| s.min(s.splat(limit), s.max(s.splat(-limit), x));
+    let (blocks, tail) = x.as_chunks_mut::<LANES>();
+    for block in blocks {
+        s.store(held(s.load(block)), block);
+    }
+    s.store_part(held(s.load_part(tail, 0.0)), tail);
+}
+
+/// `x := f(x)`.
+#[inline(always)]
+pub(crate) fn xielu<S: Simd>(s: S, x: &mut [f32], f: &Xielu) {
+    let (blocks, tail) = x.as_chunks_mut::<LANES>();
+    for block in blocks {
+        s.store(xielu_of(s, s.load(block), f), block);
+    }
+    s.store_part(xielu_of(s, s.load_part(tail, 0.0), f), tail);
+}
+
+/// Both sides, each where the other's argument is 0.
+#[inline(always)]
+fn xielu_of<S: Simd>(s: S, x: S::F, f: &Xielu) -> S::F {
+    let (above, below) = (s.max(x, s.splat(0.0)), s.min(x, s.splat(0.0)));
+    let power = exp_minus_one(s, s.min(below, s.splat(f.eps)));
+    let curved = s.mul(s.sub(power, below), s.splat(f.alpha_n));
+    // 0 where x is above 0, 1 elsewhere.
+    let counts = s.sub(s.splat(1.0), s.min(s.mul(above, s.splat(f32::MAX)), s.splat(1.0)));
+    let slope = s.fma(x, s.splat(f.beta), s.mul(curved, counts));
+    s.fma(s.mul(above, s.splat(f.alpha_p)), above, slope)
 }
 
 /// `x / (1 + e^-y)`.

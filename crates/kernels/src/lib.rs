@@ -41,12 +41,12 @@ mod views;
 
 pub use acts::{ActKind, Acts, act_kind, most_row_bytes, q8_row_bytes};
 pub use attention::{
-    AttnTile, KV_CHUNK, KV_PAGE, KvPageMut, KvPages, KvType, attn_scratch_len, attn_state_len,
-    attn_turned_len,
+    AttnTile, KV_CHUNK, KV_PAGE, KvPageMut, KvPages, KvType, Slope, attn_scratch_len,
+    attn_state_len, attn_turned_len,
 };
 pub use bf16_trial::{Bf16Trial, bf16_trial};
 pub use elementwise::RopeStyle;
-pub use exp::Activation;
+pub use exp::{Activation, Xielu};
 pub use how::{Block, How, ImportError, Imported, MatKernel, MatMul, imported, register};
 pub use isa::{ISA_VARIABLE, Isa, IsaError};
 pub use kernels::Kernels;

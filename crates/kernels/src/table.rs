@@ -58,6 +58,8 @@ macro_rules! for_each_kernel {
             rms_norm_heads(heads: &mut [f32], weight: &[f32], eps: f32) = elementwise::rms_norm_heads;
             layer_norm(x: &[f32], weight: &[f32], bias: &[f32], eps: f32, out: &mut [f32]) =
                 elementwise::layer_norm;
+            layer_norm_heads(heads: &mut [f32], dim: usize, weight: &[f32], eps: f32) =
+                elementwise::layer_norm_heads;
             square_sum(x: &[f32]) -> f32 = elementwise::square_sum;
             sum(x: &[f32]) -> f32 = elementwise::sum;
             scale_by(x: &mut [f32], factor: f32, weight: &[f32]) = elementwise::scale_by;
@@ -80,7 +82,13 @@ macro_rules! for_each_kernel {
                 crate::exp::gated::<_, crate::exp::ClampedSilu>;
             sigmoid_gated(gate: Rows<'_, f32>, up: Rows<'_, f32>, out: RowsMut<'_, f32>) =
                 crate::exp::gated::<_, crate::exp::Sigmoid>;
+            reglu(gate: Rows<'_, f32>, up: Rows<'_, f32>, out: RowsMut<'_, f32>) =
+                crate::exp::gated::<_, crate::exp::Relu>;
             sigmoid(x: &mut [f32]) = crate::exp::map::<_, crate::exp::Sigmoid>;
+            relu(x: &mut [f32]) = crate::exp::map::<_, crate::exp::Relu>;
+            gelu_erf(x: &mut [f32]) = crate::exp::map::<_, crate::exp::GeluErf>;
+            clamp(x: &mut [f32], limit: f32) = crate::exp::clamp;
+            xielu(x: &mut [f32], f: &crate::exp::Xielu) = crate::exp::xielu;
             rotate(x: &mut [f32]) = crate::rotate::rotate;
             conv(conv: &Conv<'_>, state: &mut [f32], out: RowsMut<'_, f32>) = recurrent::conv;
             scan(scan: &Scan<'_>, state: &mut [f32], out: RowsMut<'_, f32>) = recurrent::scan;

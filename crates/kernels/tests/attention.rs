@@ -5,8 +5,8 @@ mod cells;
 mod common;
 
 use arclight_kernels::{
-    AttnTile, Isa, KV_CHUNK, KV_PAGE, Kernels, KvPageMut, Rows, attn_scratch_len, attn_state_len,
-    attn_turned_len, q8_row_bytes,
+    AttnTile, Isa, KV_CHUNK, KV_PAGE, Kernels, KvPageMut, Rows, Slope, attn_scratch_len,
+    attn_state_len, attn_turned_len, q8_row_bytes,
 };
 use cells::{Bf16, Cell, F16, F32, Q4_0, Q8_0};
 use common::{Aligned, Rng, same_bits};
@@ -57,7 +57,7 @@ impl<E: Cell> Cache<E> {
         q: &[f32],
         (starts, limits): (&[u32], &[u32]),
         pages: Range<usize>,
-        soft_cap: f32,
+        (soft_cap, slopes): (f32, &[Slope]),
     ) -> Vec<f32> {
         let k: Vec<&[E::Unit]> = self.k[pages.clone()].iter().map(Vec::as_slice).collect();
         let v: Vec<&[E::Unit]> = self.v[pages].iter().map(Vec::as_slice).collect();
@@ -69,7 +69,7 @@ impl<E: Cell> Cache<E> {
         let mut quants = Aligned::new(q8_row_bytes(whole));
         kernels.quantize_q8(&q[..whole], quants.bytes_mut());
         let pages = E::pages(q, quants.bytes(), &k, &v);
-        let tile = AttnTile { rows, head_dim, starts, limits, soft_cap, pages, next: &[] };
+        let tile = AttnTile { rows, head_dim, starts, limits, soft_cap, slopes, pages, next: &[] };
         kernels.attend_chunk(&tile, &mut scratch, &mut out);
         out
     }
@@ -77,7 +77,7 @@ impl<E: Cell> Cache<E> {
     /// The states of all rows over the first chunk.
     fn chunk(&self, kernels: &Kernels, q: &[f32], starts: &[u32], limits: &[u32]) -> Vec<f32> {
         let pages = self.k.len().min(KV_CHUNK / KV_PAGE);
-        self.tile(kernels, q, (starts, limits), 0..pages, f32::INFINITY)
+        self.tile(kernels, q, (starts, limits), 0..pages, (NO_CAP, &[]))
     }
 
     /// The attention of one row over the keys `keys`: joined step by step, which must be the same as
@@ -91,7 +91,7 @@ impl<E: Cell> Cache<E> {
             let over = |pages: Range<usize>| {
                 let from = |key: usize| [(key - pages.start * KV_PAGE) as u32];
                 let seen = (&from(seen.start)[..], &from(seen.end)[..]);
-                self.tile(kernels, q, seen, pages.clone(), soft_cap)
+                self.tile(kernels, q, seen, pages.clone(), (soft_cap, &[]))
             };
             let part = over(seen.start / KV_PAGE..seen.end.div_ceil(KV_PAGE));
             let all = over(start / KV_PAGE..self.k.len().min(end / KV_PAGE));
@@ -240,6 +240,64 @@ fn windows_match<E: Cell>(head_dims: &[usize]) {
 /// themselves, also where one key has half of the weight and its value is nothing: what the others
 /// give must not be lost beside it.
 #[test]
+fn lines_are_added_to_scores() {
+    lines_match::<F16>();
+    lines_match::<Bf16>();
+    lines_match::<F32>();
+    lines_match::<Q8_0>();
+    lines_match::<Q4_0>();
+}
+
+fn lines_match<E: Cell>() {
+    const DIM: usize = 64;
+    let mut rng = Rng(12);
+    let (keys, values) = (random(&mut rng, 200, DIM), random(&mut rng, 200, DIM));
+    for rows in [1, 2, 3, 8, 13] {
+        let q: Vec<f32> = rng.vec(rows * DIM).iter().map(|v| v * 2.0).collect();
+        // Rows see keys from different ones on, and one of them keys of the middle only.
+        let starts: Vec<u32> = (0..rows as u32).map(|r| 33 + r * 7 % 40).collect();
+        let limits: Vec<u32> = (0..rows as u32).map(|r| 200 - r * 11).collect();
+        let line =
+            |r: usize| Slope { slope: 2f32.powi(-(r as i32 % 5)), own: limits[r] as f32 - 1.0 };
+        let slopes: Vec<Slope> = (0..rows).map(line).collect();
+        let run = |kernels: &Kernels, pages: Range<usize>| {
+            let cache = Cache::<E>::new(kernels, keys.clone(), values.clone());
+            // Without the first pages, all numbers are as many less.
+            let less = (pages.start * KV_PAGE) as u32;
+            let from = |of: &[u32]| of.iter().map(|key| key - less).collect::<Vec<_>>();
+            let slopes: Vec<Slope> =
+                slopes.iter().map(|s| Slope { own: s.own - less as f32, ..*s }).collect();
+            cache.tile(kernels, &q, (&from(&starts), &from(&limits)), pages, (NO_CAP, &slopes))
+        };
+        let got = run(scalar(), 0..7);
+        for kernels in Kernels::available() {
+            same_bits(&run(kernels, 0..7), &got, format!("{rows} rows on {}", kernels.isa()));
+        }
+        same_bits(&run(scalar(), 1..7), &got, "pages behind the first");
+        let state = attn_state_len(DIM);
+        for r in 0..rows {
+            let seen = starts[r] as usize..limits[r] as usize;
+            let query = E::query(&q[r * DIM..][..DIM]);
+            let score = |key: usize| {
+                let s = query.iter().zip(E::stored(&keys[key])).map(|(q, k)| q * k).sum::<f64>();
+                s + f64::from(slopes[r].slope) * (key as f64 - f64::from(slopes[r].own))
+            };
+            let scores: Vec<f64> = seen.clone().map(score).collect();
+            let max = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+            let p: Vec<f64> = scores.iter().map(|s| (s - max).exp()).collect();
+            let all: f64 = p.iter().sum();
+            let sum = got[r * state + DIM + 1];
+            for d in 0..DIM {
+                let of = |(key, p): (usize, &f64)| p * E::stored(&values[key])[d];
+                let exact = seen.clone().zip(&p).map(of).sum::<f64>() / all;
+                let off = (f64::from(got[r * state + d] / sum) - exact).abs();
+                assert!(off <= bound::<E>(DIM, 200), "row {r} of {rows}: off by {off}");
+            }
+        }
+    }
+}
+
+#[test]
 fn few_bits_lose_little() {
     // A quant of 8 bits is off by 1/254 of its block's greatest magnitude at most, with a deviation of
     // 0.0023 of it. A score sums 128 products of such an error and a factor, whose deviation is 0.58 of
@@ -360,7 +418,16 @@ fn latents_match<E: Cell>() {
             kernels.quantize_q8(&q, quants.bytes_mut());
             let pages = E::pages(&q, quants.bytes(), &k, &[]);
             let (starts, limits, soft_cap) = (&starts[..], &limits[..], NO_CAP);
-            let tile = AttnTile { rows, head_dim, starts, limits, soft_cap, pages, next: &[] };
+            let tile = AttnTile {
+                rows,
+                head_dim,
+                starts,
+                limits,
+                soft_cap,
+                slopes: &[],
+                pages,
+                next: &[],
+            };
             let mut scratch = vec![f32::NAN; attn_scratch_len(rows)];
             let mut turned = vec![f32::NAN; attn_turned_len(head_dim)];
             let mut out = vec![f32::NAN; rows * attn_state_len(head_dim)];
@@ -524,8 +591,16 @@ fn missing_values_are_refused() {
     let (k, q) = ([&cache.k[0][..]], [0.0; 16]);
     let pages = F16::pages(&q, &[], &k, &[]);
     let (starts, limits) = (&[0][..], &[1][..]);
-    let tile =
-        AttnTile { rows: 1, head_dim: 16, starts, limits, soft_cap: NO_CAP, pages, next: &[] };
+    let tile = AttnTile {
+        rows: 1,
+        head_dim: 16,
+        starts,
+        limits,
+        soft_cap: NO_CAP,
+        slopes: &[],
+        pages,
+        next: &[],
+    };
     scalar().attend_chunk(&tile, &mut [0.0; KV_CHUNK], &mut [0.0; attn_state_len(16)]);
 }
 

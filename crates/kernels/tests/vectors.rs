@@ -2,7 +2,7 @@
 
 mod common;
 
-use arclight_kernels::{Activation, Isa, Kernels, RopeStyle, Rows, RowsMut, q8_row_bytes};
+use arclight_kernels::{Activation, Isa, Kernels, RopeStyle, Rows, RowsMut, Xielu, q8_row_bytes};
 use common::{Aligned, Rng, same_bits};
 
 fn scalar() -> &'static Kernels {
@@ -544,5 +544,100 @@ fn a_rotation_is_a_hadamard_matrix_and_its_own_inverse() {
         scalar().rotate(&mut twice);
         let off = twice.iter().zip(&x).map(|(a, b)| (a - b).abs()).fold(0f32, f32::max);
         assert!(off < 1e-5, "{len}: {off}");
+    }
+}
+
+/// The error function by its series, which loses 2^-25 of its greatest term, 3e5 at 4.
+fn erf(x: f64) -> f64 {
+    if x.abs() > 4.0 {
+        return x.signum();
+    }
+    let (mut term, mut sum) = (x, x);
+    for n in 1..120 {
+        term *= -x * x / f64::from(n);
+        sum += term / f64::from(2 * n + 1);
+    }
+    sum * 2.0 / std::f64::consts::PI.sqrt()
+}
+
+#[test]
+fn gelu_by_the_error_function_matches_f64() {
+    let mut rng = Rng(9);
+    for len in LENGTHS {
+        let mut x: Vec<f32> = rng.vec(len).iter().map(|v| v * 6.0).collect();
+        x.extend([0.0, 20.0, -20.0, 1e-3, -1e-3]);
+        let y = everywhere("gelu by erf", |k| {
+            let mut y = x.clone();
+            k.activate(Activation::GeluErf, &mut y);
+            y
+        });
+        for (&x, &y) in x.iter().zip(&y) {
+            let exact = f64::from(x) / 2.0 * (1.0 + erf(f64::from(x) / 2f64.sqrt()));
+            // erf within 8 units, its argument and the last product half a one each, of at most |x|.
+            let bound = f64::from(x).abs() * 9.0 * 2f64.powi(-24);
+            assert!((f64::from(y) - exact).abs() <= bound, "{x}: {y}, not {exact}");
+        }
+    }
+}
+
+#[test]
+fn relu_clamp_and_xielu_match_f64() {
+    let mut rng = Rng(10);
+    let of = Xielu { alpha_p: 0.9, alpha_n: 0.7, beta: 0.5, eps: -1e-6 };
+    for len in LENGTHS {
+        let mut x: Vec<f32> = rng.vec(len).iter().map(|v| v * 12.0).collect();
+        x.extend([0.0, -1e-7, 1e-7, -1e-3, -40.0]);
+        let run = |f: Activation| {
+            everywhere(&format!("{f:?}"), |k| {
+                let mut y = x.clone();
+                k.activate(f, &mut y);
+                y
+            })
+        };
+        let clamped: Vec<f32> = x.iter().map(|x| x.clamp(-2.5, 2.5)).collect();
+        same_bits(&run(Activation::Clamp(2.5)), &clamped, "clamp");
+        let positive: Vec<f32> = x.iter().map(|x| x.max(0.0)).collect();
+        same_bits(&run(Activation::Relu), &positive, "relu");
+        for (&x, y) in x.iter().zip(run(Activation::Xielu(of))) {
+            let [p, n, beta, eps] = [of.alpha_p, of.alpha_n, of.beta, of.eps].map(f64::from);
+            let x = f64::from(x);
+            let exact = match x > 0.0 {
+                true => p * x * x + beta * x,
+                false => (x.min(eps).exp_m1() - x) * n + beta * x,
+            };
+            // Two or three products and sums; below -20, e^x counts as e^-20.
+            let bound = (x * x * p + x.abs()).min(1e3) * 4.0 * 2f64.powi(-24) + 2.1e-9;
+            assert!((f64::from(y) - exact).abs() <= bound, "{x}: {y}, not {exact}");
+            // Gates are as they are alone, times what they let through.
+            let mut gated = [0.0];
+            let (gate, up) = ([x as f32], [3.0]);
+            let to = RowsMut::new(&mut gated, 1, 1, 1);
+            scalar().gated(Activation::Xielu(of), row(&gate), row(&up), to);
+            assert_eq!(gated[0], y * 3.0);
+        }
+    }
+}
+
+#[test]
+fn layer_norms_of_heads_are_layer_norms() {
+    let mut rng = Rng(11);
+    for dim in LENGTHS {
+        let (x, weight) = (rng.vec(5 * dim), rng.vec(5 * dim));
+        for own in [false, true] {
+            let weight = if own { &weight[..] } else { &weight[..dim] };
+            let y = everywhere("layer norms of heads", |k| {
+                let mut heads = x.clone();
+                k.layer_norm_heads(&mut heads, dim, weight, 1e-5);
+                heads
+            });
+            for (head, (x, y)) in x.chunks_exact(dim).zip(y.chunks_exact(dim)).enumerate() {
+                let weight = if own { &weight[head * dim..][..dim] } else { weight };
+                let mut alone = vec![f32::NAN; dim];
+                scalar().layer_norm(x, weight, &vec![0.0; dim], 1e-5, &mut alone);
+                for (y, alone) in y.iter().zip(&alone) {
+                    assert!(y == alone, "{y}, not {alone}"); // but for the sign of zero
+                }
+            }
+        }
     }
 }

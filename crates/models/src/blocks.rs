@@ -1,6 +1,6 @@
 //! Blocks that most families share: weights by their usual names, operators in their usual order.
 
-use crate::decoder::{Bias, Ffn, Mixer, Moe, Norms, QkNorm, Style};
+use crate::decoder::{Bias, Ffn, Mixer, Moe, Norms, Parallel, QkNorm, Style};
 use crate::{Error, Hparams, latent, recurrent};
 use graph::{
     Activation, Attention, Builder, Bundle, Gate, Given, Heads, MatrixId, Norm, NormOver, Router,
@@ -20,10 +20,17 @@ pub(crate) fn norm(
     tensor: &str,
 ) -> Result<Norm, Error> {
     let name = if b.has(tensor) { tensor.to_owned() } else { format!("{tensor}.weight") };
-    let (weight, eps) = (b.vector(&name, h.hidden)?, h.norm_eps);
+    let eps = h.norm_eps;
+    let weight = match norms {
+        Norms::PreLayerPlain => b.ones(h.hidden),
+        _ => b.vector(&name, h.hidden)?,
+    };
     Ok(match norms {
         Norms::PreLayer => {
             Norm::Layer { weight, bias: b.vector(&format!("{tensor}.bias"), h.hidden)?, eps }
+        }
+        Norms::PreLayerUnbiased | Norms::PreLayerPlain => {
+            Norm::Layer { weight, bias: b.zeros(h.hidden), eps }
         }
         Norms::Pre | Norms::Post | Norms::Both => Norm::Rms { weight, eps },
     })
@@ -54,7 +61,7 @@ pub(crate) fn after(
     factor: Option<VectorId>,
 ) -> Result<Bundle, Error> {
     let norm = match style.norms {
-        Norms::Pre | Norms::PreLayer => None,
+        Norms::Pre | Norms::PreLayer | Norms::PreLayerUnbiased | Norms::PreLayerPlain => None,
         Norms::Post | Norms::Both => Some(norm(b, h, style.norms, tensor)?),
     };
     Ok(b.residual(x, partial, norm, (style.residual_scale, factor)))
@@ -80,7 +87,7 @@ pub(crate) fn mix(
     };
     let attends = attends.then(|| Attends::declare(b, h, style, layer)).transpose()?;
     let recurs = recurs.map(|of| of.declare(b, h, layer)).transpose()?;
-    let a = before(b, h, style, &format!("blk.{layer}.attn_norm"), x)?;
+    let a = before(b, h, style, &format!("blk.{layer}.{}", style.attn_norm), x)?;
     let attended = attends.map(|attends| attends.build(b, a));
     let recurred = recurs.map(|recurs| recurs.build(b, a)).transpose()?;
     let norm = format!("blk.{layer}.post_attention_norm");
@@ -97,6 +104,8 @@ pub(crate) struct Attends {
     output: MatrixId,
     attention: Attention,
     gated: bool,
+    clamp: Option<f32>,
+    sub_norm: Option<(VectorId, f32)>,
 }
 
 impl Attends {
@@ -126,7 +135,9 @@ impl Attends {
             true => b.qkv(Tensors::Fused(&weight(layer, "attn_qkv")), h.hidden, &heads)?,
             false => b.qkv([&*q, &k, &v], h.hidden, &heads)?,
         };
-        if style.bias != Bias::None {
+        if style.bias != Bias::None && style.fused_qkv {
+            b.fused_bias(qkv, &format!("blk.{layer}.attn_qkv.bias"))?;
+        } else if style.bias != Bias::None {
             let names = ["attn_q", "attn_k", "attn_v"].map(|t| format!("blk.{layer}.{t}.bias"));
             b.bias(qkv, &names.each_ref().map(String::as_str))?;
         }
@@ -143,6 +154,9 @@ impl Attends {
             let len = match style.qk_norms {
                 None => return Ok(None),
                 Some(QkNorm::Plain) => return Ok(Some(b.ones(head_dim))),
+                Some(QkNorm::Layer) => {
+                    return b.table(&weight(layer, tensor), heads, head_dim).map(Some);
+                }
                 Some(QkNorm::Over(NormOver::Head)) => head_dim,
                 Some(QkNorm::Over(NormOver::Row)) => heads * head_dim,
             };
@@ -158,7 +172,7 @@ impl Attends {
             v_norm: style.value_norms.then(|| b.ones(head_dim)),
             norm_over: match style.qk_norms {
                 Some(QkNorm::Over(over)) => over,
-                Some(QkNorm::Plain) | None => NormOver::Head,
+                Some(QkNorm::Plain | QkNorm::Layer) | None => NormOver::Head,
             },
             sinks: style
                 .sinks
@@ -166,17 +180,125 @@ impl Attends {
                 .transpose()?,
             ..plain
         };
-        Ok(Attends { qkv, output, attention, gated: style.gated })
+        let sub_norm =
+            sub_norm(b, h, style, (&weight(layer, "attn_sub_norm"), q_heads * head_dim))?;
+        let (gated, clamp) = (style.gated, style.clamp);
+        Ok(Attends { qkv, output, attention, gated, clamp, sub_norm })
     }
 
     /// Gives `[tokens, hidden]`, partial.
     pub(crate) fn build(self, b: &mut Builder<'_>, x: Bundle) -> Bundle {
+        let qkv = self.heads(b, x);
+        self.attend(b, qkv)
+    }
+
+    /// Queries, keys and values: `[tokens, (heads + 2 kv_heads) * head_dim]`.
+    fn heads(&self, b: &mut Builder<'_>, x: Bundle) -> Bundle {
+        match self.clamp {
+            Some(limit) => b.activated(x, self.qkv, Activation::Clamp(limit)),
+            None => b.linear(x, self.qkv),
+        }
+    }
+
+    /// Gives `[tokens, hidden]`, partial.
+    fn attend(self, b: &mut Builder<'_>, qkv: Bundle) -> Bundle {
         const GATE: usize = 3; // behind queries, keys and values
-        let qkv = b.linear(x, self.qkv); // [tokens, (heads + 2 kv_heads) * head_dim]
         let a = b.attention(qkv, self.attention); // [tokens, heads * head_dim]
         let gate = self.gated.then_some((Activation::Sigmoid, qkv, self.qkv, GATE));
         let a = if gate.is_some() { b.modulated(a, None, gate) } else { a };
+        let a = self.sub_norm.map_or(a, |norm| b.norm_of_all(a, norm, self.output));
         b.linear(a, self.output)
+    }
+}
+
+/// `x + attention(x) + feed_forward(x)` with norms before both (as in GPT-J). Their sums come together in one exchange.
+pub(crate) fn parallel(
+    b: &mut Builder<'_>,
+    h: &Hparams,
+    (style, norms): (&Style, Parallel),
+    layer: usize,
+    x: Bundle,
+) -> Result<Bundle, Error> {
+    let attends = Attends::declare(b, h, style, layer)?;
+    let dense = Dense::declare(b, h, style, layer)?;
+    let a = before(b, h, style, &format!("blk.{layer}.{}", style.attn_norm), x)?;
+    let f = match norms {
+        Parallel::OneNorm => a,
+        Parallel::TwoNorms => before(b, h, style, &format!("blk.{layer}.{}", style.ffn_norm), x)?,
+    };
+    // What waits for the same threads stands together.
+    let qkv = attends.heads(b, a);
+    let f = dense.up(b, f);
+    let a = attends.attend(b, qkv); // [tokens, hidden], partial
+    let f = b.linear(f, dense.down); // [tokens, hidden], partial
+    let scale = (style.residual_scale, None);
+    let x = b.residual(x, a, None, scale);
+    Ok(b.residual(x, f, None, scale))
+}
+
+/// Weights and epsilon of a norm over so many elements of all nodes, where the layer has such.
+fn sub_norm(
+    b: &mut Builder<'_>,
+    h: &Hparams,
+    style: &Style,
+    (tensor, len): (&str, usize),
+) -> Result<Option<(VectorId, f32)>, Error> {
+    if !style.sub_norms {
+        return Ok(None);
+    }
+    if !len.is_multiple_of(16) {
+        let (key, value) = (tensor.to_owned(), len.to_string());
+        let why = "norms over what all nodes have want a multiple of 16 elements";
+        return Err(Error::Implausible { key, value, why });
+    }
+    Ok(Some((b.vector(tensor, len)?, h.norm_eps)))
+}
+
+/// The weights of a feed-forward layer.
+struct Dense {
+    up: MatrixId,
+    down: MatrixId,
+    ffn: Ffn,
+    sub_norm: Option<(VectorId, f32)>,
+}
+
+impl Dense {
+    fn declare(
+        b: &mut Builder<'_>,
+        h: &Hparams,
+        style: &Style,
+        layer: usize,
+    ) -> Result<Dense, Error> {
+        let [gate, up, down] = ["ffn_gate", "ffn_up", "ffn_down"].map(|t| weight(layer, t));
+        let width = style.ffn_width;
+        let (up, down) = match style.ffn {
+            Ffn::None | Ffn::Experts(_) | Ffn::Beside(..) => {
+                unreachable!("experts are a block of their own")
+            }
+            Ffn::Gated(_) => b.feed_forward([&*gate, &up], &down, h.hidden, width)?,
+            Ffn::GatedFused(_) => {
+                b.feed_forward::<2>(Tensors::Fused(&up), &down, h.hidden, width)?
+            }
+            Ffn::Plain(_) => b.feed_forward([&*up], &down, h.hidden, width)?,
+        };
+        if style.bias == Bias::All {
+            b.bias(up, &[&format!("blk.{layer}.ffn_up.bias")])?;
+            b.bias(down, &[&format!("blk.{layer}.ffn_down.bias")])?;
+        }
+        let sub_norm = sub_norm(b, h, style, (&weight(layer, "ffn_sub_norm"), width))?;
+        Ok(Dense { up, down, ffn: style.ffn, sub_norm })
+    }
+
+    /// Gives `[tokens, ffn]`.
+    fn up(&self, b: &mut Builder<'_>, x: Bundle) -> Bundle {
+        let f = match self.ffn {
+            Ffn::Gated(function) | Ffn::GatedFused(function) => b.gated(x, self.up, function),
+            Ffn::Plain(function) => b.activated(x, self.up, function),
+            Ffn::None | Ffn::Experts(_) | Ffn::Beside(..) => {
+                unreachable!("experts are a block of their own")
+            }
+        };
+        self.sub_norm.map_or(f, |norm| b.norm_of_all(f, norm, self.down))
     }
 }
 
@@ -194,28 +316,10 @@ pub(crate) fn feed_forward(
         Ffn::Beside(f, moe) => return beside(b, h, (style, *f, moe), (layer, factor), x),
         Ffn::Gated(_) | Ffn::GatedFused(_) | Ffn::Plain(_) => {}
     }
-    let [gate, up, down] = ["ffn_gate", "ffn_up", "ffn_down"].map(|t| weight(layer, t));
-    let (up, down) = match style.ffn {
-        Ffn::None | Ffn::Experts(_) | Ffn::Beside(..) => {
-            unreachable!("experts are a block of their own")
-        }
-        Ffn::Gated(_) => b.feed_forward([&*gate, &up], &down, h.hidden, style.ffn_width)?,
-        Ffn::GatedFused(_) => {
-            b.feed_forward::<2>(Tensors::Fused(&up), &down, h.hidden, style.ffn_width)?
-        }
-        Ffn::Plain(_) => b.feed_forward([&*up], &down, h.hidden, style.ffn_width)?,
-    };
-    if style.bias == Bias::All {
-        b.bias(up, &[&format!("blk.{layer}.ffn_up.bias")])?;
-        b.bias(down, &[&format!("blk.{layer}.ffn_down.bias")])?;
-    }
+    let dense = Dense::declare(b, h, style, layer)?;
     let f = before(b, h, style, &format!("blk.{layer}.{}", style.ffn_norm), x)?;
-    let f = match style.ffn {
-        Ffn::Gated(function) | Ffn::GatedFused(function) => b.gated(f, up, function),
-        Ffn::Plain(function) => b.activated(f, up, function),
-        Ffn::None | Ffn::Experts(_) | Ffn::Beside(..) => unreachable!("as above"),
-    }; // [tokens, ffn]
-    let f = b.linear(f, down); // [tokens, hidden], partial
+    let f = dense.up(b, f); // [tokens, ffn]
+    let f = b.linear(f, dense.down); // [tokens, hidden], partial
     after(b, h, style, &format!("blk.{layer}.post_ffw_norm"), (x, f), factor)
 }
 
@@ -229,7 +333,7 @@ fn experts(
     x: Bundle,
 ) -> Result<Bundle, Error> {
     const SHARED_GATE: &str = "ffn_gate_inp_shexp";
-    let Moe { router, width, expert, fused, biases, shared } = *moe;
+    let Moe { router, width, expert, fused, biases, shared, .. } = *moe;
     let [gate, up, down] =
         ["ffn_gate_exps", "ffn_up_exps", "ffn_down_exps"].map(|t| weight(layer, t));
     let size = (router.experts, width);
@@ -295,6 +399,28 @@ fn experts(
     let norm = format!("blk.{layer}.post_ffw_norm");
     let x = z.map_or(Ok(x), |z| after(b, h, style, &norm, (x, z), None))?;
     after(b, h, style, &norm, (x, y), None)
+}
+
+/// `x + attention(x)`, and what experts make of that which were chosen by `x` (SmallThinker).
+pub(crate) fn routed_early(
+    b: &mut Builder<'_>,
+    h: &Hparams,
+    (style, moe): (&Style, &Moe),
+    layer: usize,
+    x: Bundle,
+) -> Result<Bundle, Error> {
+    let [gate, up, down] =
+        ["ffn_gate_exps", "ffn_up_exps", "ffn_down_exps"].map(|t| weight(layer, t));
+    let Moe { router, width, expert, .. } = *moe;
+    let (bank, out) = b.experts([&*gate, &up], &down, h.hidden, (router.experts, width))?;
+    let scores = b.router(&weight(layer, "ffn_gate_inp"), router.experts, h.hidden)?;
+    let scores = b.scores(x, scores); // [tokens, experts]
+    let chosen = b.choose(scores, router)?;
+    let x = mix(b, h, style, layer, x)?;
+    let f = before(b, h, style, &format!("blk.{layer}.{}", style.ffn_norm), x)?;
+    let y = b.experts_up(f, chosen, bank, expert); // [tokens * chosen, width]
+    let y = b.experts_down(y, chosen, out); // [tokens, hidden], partial
+    after(b, h, style, &format!("blk.{layer}.post_ffw_norm"), (x, y), None)
 }
 
 /// `(x + norm(norm(gated(x)) + norm(experts(x)))) * factor` (Gemma 4).

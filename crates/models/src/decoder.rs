@@ -3,7 +3,7 @@
 //! Families differ in a few choices for each layer and in what happens before the first and after the
 //! last. A page states these. One that does not fit is a program of its own over the builder.
 
-use crate::blocks::{feed_forward, mix, norm};
+use crate::blocks::{feed_forward, mix, norm, parallel, routed_early};
 use crate::facts::{Facts, LEADING_DENSE, SHARED_EXPERTS};
 use crate::latent::Latent;
 use crate::recurrent::Recurrent;
@@ -18,6 +18,10 @@ use graph::{
 pub(crate) struct Decoder {
     /// Factor on rows of the embedding matrix.
     pub embedding_scale: f32,
+    /// Whether tokens get an embedding of their position too.
+    pub positions: bool,
+    /// A norm behind the embedding, and what files call it.
+    pub embedding_norm: Option<(Norms, &'static str)>,
     /// The layers, each with attention and a feed-forward layer.
     pub layers: Vec<Style>,
     /// What files call the norm behind the last layer.
@@ -42,6 +46,8 @@ impl Decoder {
     pub(crate) fn of(layers: Vec<Style>) -> Decoder {
         Decoder {
             embedding_scale: 1.0,
+            positions: false,
+            embedding_norm: None,
             layers,
             last_norm: "output_norm",
             per_layer: None,
@@ -95,10 +101,28 @@ impl Decoder {
             b.bias(head, &["output.bias"])?;
         }
 
-        let mut x = b.embed(embedding, self.embedding_scale); // [tokens, hidden]
+        let positions = "position_embd.weight";
+        let positions =
+            self.positions.then(|| b.table(positions, h.context, h.hidden)).transpose()?;
+        let embedding_norm =
+            self.embedding_norm.map(|(norms, name)| norm(b, h, norms, name)).transpose()?;
+        let mut x = b.embed_at(embedding, self.embedding_scale, positions); // [tokens, hidden]
+        if let Some(norm) = embedding_norm {
+            x = b.norm(x, norm);
+        }
         let own = self.per_layer.map(|width| per_layer::inputs(b, h, width, x)).transpose()?;
         for (layer, style) in self.layers.iter().enumerate() {
             b.layer(Some(layer));
+            if let Some(norms) = style.parallel {
+                x = parallel(b, h, (style, norms), layer, x)?;
+                continue;
+            }
+            if let Ffn::Experts(moe) = &style.ffn
+                && moe.early
+            {
+                x = routed_early(b, h, (style, moe), layer, x)?;
+                continue;
+            }
             x = mix(b, h, style, layer, x)?;
             // A layer's last sum may have a factor.
             let factor = match self.layer_factors {
@@ -164,18 +188,29 @@ pub(crate) struct Style {
     pub window: Option<usize>,
     /// Whether the window is a chunk: the keys from the last multiple of so many on.
     pub chunked: bool,
+    /// Whether scores fall with the distance of their key (ALiBi), and the steepness that the slopes end with: the last
+    /// of a power of two of heads loses `2^-so much` for each key.
+    pub alibi: Option<f32>,
     /// Cap on attention scores.
     pub soft_cap: Option<f32>,
     /// Factor on what a block adds to the residual stream.
     pub residual_scale: f32,
     /// Which matrices have biases.
     pub bias: Bias,
+    /// What queries, keys and values are held within.
+    pub clamp: Option<f32>,
     /// Norms of queries and keys, where there are such.
     pub qk_norms: Option<QkNorm>,
     /// Whether these norms come after RoPE.
     pub norms_after_rope: bool,
     /// Where a block's norms are.
     pub norms: Norms,
+    /// Whether what heads give, and what the down projection reads, go through a norm over all of it.
+    pub sub_norms: bool,
+    /// What files call the norm before attention.
+    pub attn_norm: &'static str,
+    /// Whether attention and feed-forward layer read the same stream, and what each reads of it.
+    pub parallel: Option<Parallel>,
     /// Whether Q, K and V are one tensor.
     pub fused_qkv: bool,
     /// The feed-forward layer, and its width where it has no experts.
@@ -184,6 +219,15 @@ pub(crate) struct Style {
     pub ffn_width: usize,
     /// What files call the norm before it.
     pub ffn_norm: &'static str,
+}
+
+/// What blocks in parallel read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Parallel {
+    /// The stream behind one norm, attention's.
+    OneNorm,
+    /// Each behind a norm of its own.
+    TwoNorms,
 }
 
 /// How tokens of a layer take something of those before.
@@ -210,6 +254,8 @@ pub(crate) enum QkNorm {
     Over(NormOver),
     /// Of each head, without weights. RoPE changes no length, so it does not matter which comes first.
     Plain,
+    /// Of each head, with mean and variance, and weights of its own.
+    Layer,
 }
 
 /// Which matrices of a layer have biases.
@@ -229,6 +275,10 @@ pub(crate) enum Norms {
     Pre,
     /// Before it, with mean and variance.
     PreLayer,
+    /// The same without a bias.
+    PreLayerUnbiased,
+    /// The same without weights.
+    PreLayerPlain,
     /// After it, before the residual sum.
     Post,
     /// Before it and after it.
@@ -265,6 +315,8 @@ pub(crate) struct Moe {
     pub fused: bool,
     /// Whether router and experts have biases.
     pub biases: bool,
+    /// Whether tokens choose by the stream before attention.
+    pub early: bool,
     /// Width of the expert that all tokens go to.
     pub shared: Option<usize>,
 }
@@ -292,6 +344,7 @@ impl Style {
             borrows: self.borrows,
             norm_over: NormOver::Head,
             norm_last: self.norms_after_rope,
+            norm_centres: self.qk_norms == Some(QkNorm::Layer),
             norm_eps: h.norm_eps,
             rope: self.rope,
             latent_norm: None,
@@ -299,6 +352,7 @@ impl Style {
             scale: self.attention_scale,
             temperature: self.temperature,
             soft_cap: self.soft_cap,
+            slopes: self.alibi.map_or_else(Vec::new, |most| slopes(self.heads.0, most)),
             keep: self.keep(),
             cache: layer,
         }
@@ -327,16 +381,30 @@ impl Style {
             temperature: None,
             window: None,
             chunked: false,
+            alibi: None,
             soft_cap: None,
             residual_scale: 1.0,
             bias: Bias::None,
+            clamp: None,
             qk_norms: None,
             norms_after_rope: false,
             norms: Norms::Pre,
+            sub_norms: false,
+            attn_norm: "attn_norm",
+            parallel: None,
             fused_qkv: false,
             ffn: Ffn::Gated(Activation::Silu),
             ffn_width: h.ffn,
             ffn_norm: "ffn_norm",
         }
     }
+}
+
+/// Slopes of `heads` heads (ALiBi, arXiv:2108.12409): powers of `2^(-most / n)`, of the greatest power of two `n` of
+/// heads; the others have those between, every second of twice as many heads.
+fn slopes(heads: usize, most: f32) -> Vec<f32> {
+    let n = 1 << heads.ilog2();
+    let power = |of: usize, i: usize| (-f64::from(most) * i as f64 / of as f64).exp2() as f32;
+    let first = (1..=n).map(|i| power(n, i));
+    first.chain((0..heads - n).map(|i| power(2 * n, 2 * i + 1))).collect()
 }

@@ -13,6 +13,8 @@ pub(crate) const EXPERTS: &str = "expert_count";
 pub(crate) const NEXTN: &str = "nextn_predict_layers";
 pub(crate) const SHARED_EXPERTS: &str = "expert_shared_count";
 pub(crate) const LEADING_DENSE: &str = "leading_dense_block_count";
+pub(crate) const CLAMP: &str = "attention.clamp_kqv";
+pub(crate) const ALIBI: &str = "attention.max_alibi_bias";
 pub(crate) const SHARED_KV: &str = "attention.shared_kv_layers";
 pub(crate) const PER_LAYER: &str = "embedding_length_per_layer_input";
 pub(crate) const STREAMS: &str = "altup.num_inputs";
@@ -235,8 +237,27 @@ impl Facts<'_> {
             expert: Expert { activation: Activation::Silu, gated: true, weigh_input: false },
             fused: false,
             biases: false,
+            early: false,
             shared: None,
         })
+    }
+
+    /// A number of each layer, by an array or one for all. `key` is the whole one.
+    ///
+    /// # Errors
+    /// When it is missing, or no number for each layer.
+    pub(crate) fn of_layers(&self, key: &str) -> Result<Vec<f32>, Error> {
+        let missing = || gguf::Error::MissingKey { key: key.to_owned() };
+        let numbers: Vec<f64> = match self.metadata.get(key).ok_or_else(missing)? {
+            Value::Array(list) => list.values().filter_map(|v| number(&v)).collect(),
+            one => number(one).map_or_else(Vec::new, |one| vec![one; self.layers]),
+        };
+        if numbers.len() != self.layers {
+            let (key, value) = (key.to_owned(), numbers.len().to_string());
+            let why = "it must have a number for each layer";
+            return Err(Error::Implausible { key, value, why });
+        }
+        Ok(numbers.into_iter().map(|number| number as f32).collect())
     }
 
     /// A factor from the metadata, when the file states it.
@@ -266,8 +287,8 @@ const TRAITS: &[(&str, f64)] = &[
     ("logit_scale", 1.0),
     ("attention.scale", 0.0),
     ("attention.causal", 1.0),
-    ("attention.clamp_kqv", 0.0),
-    ("attention.max_alibi_bias", 0.0),
+    (CLAMP, 0.0),
+    (ALIBI, 0.0),
     (WINDOW, 0.0),
     (WINDOW_PATTERN, 0.0),
     ("attention.temperature_scale", 0.0),

@@ -86,7 +86,11 @@ impl Hparams {
             let value = value_dim.to_string();
             return Err(Error::UnsupportedFeature { key: key("attention.value_length"), value });
         }
-        let rope_dims = size_or("rope.dimension_count", head_dim, MAX_WIDTH)?;
+        // Heads of odd length have no RoPE.
+        let rope_dims = match m.get(&key("rope.dimension_count")) {
+            Some(_) => positive(m, &key("rope.dimension_count"), MAX_WIDTH)?,
+            None => head_dim & !1,
+        };
         if rope_dims > head_dim || !rope_dims.is_multiple_of(2) {
             return Err(Error::Implausible {
                 key: key("rope.dimension_count"),

@@ -33,7 +33,12 @@ impl Latent {
             None => size(name),
         };
         let rank = size("attention.kv_lora_rank")?;
-        let (key, value) = (of_head("attention.key_length")?, of_head("attention.value_length")?);
+        let key = of_head("attention.key_length")?;
+        // Files of MiniCPM3 do not say.
+        let value = match f.metadata.get(&f.key("attention.value_length")) {
+            None if f.opt_size("attention.value_length_mla")?.is_none() => f.hidden / f.heads,
+            _ => of_head("attention.value_length")?,
+        };
         let rope = f.rope_dims;
         if key <= rope {
             return Err(Error::Implausible {

@@ -468,6 +468,13 @@ impl Instr {
                 e.write(*out, of[3] * FLOAT);
                 e.pass(passes);
             }
+            Kind::Tell { x, widths, out, .. } => {
+                let width = widths[node];
+                e.read(*x, width * FLOAT);
+                e.pass(width);
+                let bytes = width / TILE_ROWS * FLOAT;
+                desk.places().for_each(|place| e.write_to(*out, place, bytes));
+            }
             Kind::Modulation { x, gate, squares, width, spec, out, .. } => {
                 let width = width[node];
                 e.read(*x, width * FLOAT);
@@ -478,6 +485,11 @@ impl Instr {
                 if let (Some(squares), Some(HeadNorm::Groups { heads, .. })) = (squares, &spec.norm)
                 {
                     e.read(*squares, heads.values.q * heads.slices() * FLOAT);
+                }
+                if let (Some(squares), Some(HeadNorm::All { width: all, .. })) =
+                    (squares, &spec.norm)
+                {
+                    e.read(*squares, all / TILE_ROWS * FLOAT);
                 }
                 if let (Some(moments), Some(above)) = (squares, &spec.above) {
                     e.read(*moments, above.numbers() * FLOAT);

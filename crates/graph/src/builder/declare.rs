@@ -8,6 +8,9 @@ use crate::placement::Cut;
 use crate::weight::{Layout, Matrix, MatrixId, Part, SplitBy, TensorSpec, Vector, VectorId};
 use gguf::TensorType;
 
+/// Query heads that can read one key/value head: their rows are attended together.
+const MOST_QUERIES: usize = 128;
+
 /// Where the parts of a matrix are in the file.
 #[derive(Copy, Clone, Debug)]
 pub enum Tensors<'n, const N: usize> {
@@ -116,8 +119,15 @@ impl Builder<'_> {
             turned,
             factor: 1.0,
             turns: None,
+            within: None,
         });
         VectorId(self.graph.vectors.len() as u32 - 1)
+    }
+
+    /// Declares a small table, `[rows, cols]`, that every node holds: weights of heads, or embeddings of positions.
+    pub fn table(&mut self, name: &str, rows: usize, cols: usize) -> Result<VectorId, Error> {
+        self.wanted(name, rows, cols)?;
+        Ok(self.add_vector(name, rows * cols, None))
     }
 
     /// What a matrix's products are multiplied by, where the file says so: a number beside a tensor, `X.scale` for
@@ -148,15 +158,25 @@ impl Builder<'_> {
 
     /// Declares a vector of ones, which no file has: the weights of a norm without any.
     pub fn ones(&mut self, len: usize) -> VectorId {
-        let is = |v: &Vector| v.fill == Some(1.0) && v.len == len;
+        self.filled(len, 1.0)
+    }
+
+    /// Declares a vector of zeros, which no file has: the bias of a norm without one.
+    pub fn zeros(&mut self, len: usize) -> VectorId {
+        self.filled(len, 0.0)
+    }
+
+    fn filled(&mut self, len: usize, with: f32) -> VectorId {
+        let is = |v: &Vector| v.fill == Some(with) && v.len == len;
         let at = self.graph.vectors.iter().position(is).unwrap_or_else(|| {
             self.graph.vectors.push(Vector {
                 name: String::new(),
                 len,
-                fill: Some(1.0),
+                fill: Some(with),
                 turned: None,
                 factor: 1.0,
                 turns: None,
+                within: None,
             });
             self.graph.vectors.len() - 1
         });
@@ -188,6 +208,13 @@ impl Builder<'_> {
         }
         if dim == 0 {
             return bad("attention.key_length", dim, "at least 1");
+        }
+        if q / kv > MOST_QUERIES {
+            return bad(
+                "attention.head_count",
+                q,
+                "at most 128 for each of attention.head_count_kv",
+            );
         }
         let block = block_cols(self.catalog.wanted(output.0, output.1, q * dim)?);
         // The smallest number of query heads that fills whole blocks of the output projection.
@@ -295,6 +322,23 @@ impl Builder<'_> {
         for (part, (name, rows)) in names.iter().zip(rows).enumerate() {
             let bias = self.vector(name, rows)?;
             self.graph.matrices[at].parts[part].bias = Some(bias);
+        }
+        self.graph.matrices[at].name.push_str("+bias");
+        Ok(())
+    }
+
+    /// The same of a tensor that has the vectors of all parts, one behind the other.
+    pub fn fused_bias(&mut self, matrix: MatrixId, name: &str) -> Result<(), Error> {
+        let at = matrix.0 as usize;
+        let rows: Vec<usize> = self.graph.matrices[at].parts.iter().map(|p| p.rows).collect();
+        let all = rows.iter().sum();
+        self.wanted(name, 1, all)?;
+        let mut first = 0;
+        for (part, rows) in rows.into_iter().enumerate() {
+            let bias = self.add_vector(name, rows, None);
+            self.graph.vectors[bias.0 as usize].within = Some((first, all));
+            self.graph.matrices[at].parts[part].bias = Some(bias);
+            first += rows;
         }
         self.graph.matrices[at].name.push_str("+bias");
         Ok(())

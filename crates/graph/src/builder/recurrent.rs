@@ -11,7 +11,7 @@ use crate::recurrent::{
 use crate::state::{Keep, Shape};
 use crate::tensor::Bundle;
 use crate::weight::{Layout, MatrixId, Part, SplitBy, Turns, VectorId};
-use kernels::{Activation, scan_state_len};
+use kernels::{Activation, TILE_ROWS, scan_state_len};
 
 /// Sizes of a layer with a recurrence.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -354,6 +354,24 @@ impl Builder<'_> {
         let spec = Modulation { norm: None, gate: gate_at, above: None, from };
         let op = Op::Modulation { x, gate: Some(gate), spec: Box::new(spec) };
         self.push(op, Placement::Split, domain, &widths)
+    }
+
+    /// RMSNorm over the elements of all nodes, which `next` reads.
+    ///
+    /// # Panics
+    /// When they are no whole tiles.
+    pub fn norm_of_all(
+        &mut self,
+        x: Bundle,
+        (weight, eps): (VectorId, f32),
+        next: MatrixId,
+    ) -> Bundle {
+        let m = self.graph.matrix(next);
+        let width = m.parts[0].cols;
+        let starts: Vec<usize> = (0..self.graph.nodes).map(|node| m.cols(0, node).start).collect();
+        let whole = |at: &usize| at.is_multiple_of(TILE_ROWS);
+        assert!(starts.iter().chain([&width]).all(whole), "norms go over whole tiles");
+        self.modulated(x, Some(HeadNorm::All { weight, eps, width, starts }), None)
     }
 
     /// Heads by a norm and then by the function of a part of what `matrix` gave, `gate`.

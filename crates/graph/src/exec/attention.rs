@@ -18,7 +18,7 @@ use crate::op::{Attention, Heads};
 use crate::state::KvType;
 use crate::step::{Class, PageId};
 use kernels::{
-    AttnTile, KV_CHUNK, KV_PAGE, KvPages as Pages, attn_scratch_len, attn_state_len,
+    AttnTile, KV_CHUNK, KV_PAGE, KvPages as Pages, Slope, attn_scratch_len, attn_state_len,
     attn_turned_len, q8_row_bytes,
 };
 use memory::Pod;
@@ -29,6 +29,9 @@ const CHUNK_PAGES: usize = KV_CHUNK / KV_PAGE;
 
 /// Query rows (tokens x heads of a group) that one item handles.
 const TILE_ROWS: usize = 16;
+
+/// Of heads without one.
+const NO_SLOPE: Slope = Slope { slope: 0.0, own: 0.0 };
 
 /// Tokens of a query tile.
 pub(crate) fn tile_tokens(heads: &Heads) -> usize {
@@ -100,6 +103,7 @@ struct Rowset<'b> {
     q: &'b [f32],     // [rows, dim]
     quants: &'b [u8], // [rows, q8_row_bytes(dim)]
     spans: Spans<'b>,
+    slopes: &'b [Slope], // [rows], or nothing
 }
 
 impl<'a> Thread<'a> {
@@ -118,6 +122,30 @@ impl<'a> Thread<'a> {
         let first = spec.heads.q_cut.range(self.node).start;
         let of = |sinks| self.step.weights.vector(sinks, self.group)[first + head];
         spec.sinks.map_or(f32::NEG_INFINITY, of)
+    }
+
+    /// What is added to the scores of query heads, numbered within the node, of some tokens: `[tokens, heads]`.
+    fn slopes<'s>(
+        &self,
+        spec: &Attention,
+        (tokens, heads): (Range<usize>, Range<usize>),
+        keys: &Keys<'_>,
+        room: &'s mut [Slope],
+    ) -> &'s [Slope] {
+        if spec.slopes.is_empty() {
+            return &[];
+        }
+        let first = spec.heads.q_cut.range(self.node).start;
+        let slopes = &spec.slopes[first + heads.start..first + heads.end];
+        let base = keys.pages().start * KV_PAGE;
+        let room = &mut room[..tokens.len() * slopes.len()];
+        for (row, t) in room.chunks_exact_mut(slopes.len()).zip(tokens) {
+            let own = self.input.tokens[t].position as usize - base;
+            for (to, &slope) in row.iter_mut().zip(slopes) {
+                *to = Slope { slope, own: own as f32 };
+            }
+        }
+        room
     }
 
     /// The step as the layer's KV class has it.
@@ -141,13 +169,13 @@ impl<'a> Thread<'a> {
         &self,
         (spec, cache): (&Attention, &StatePages<'_>),
         keys: &Keys<'_>,
-        rows: &Rowset<'_>,
+        rows_of: &Rowset<'_>,
         next: Option<Keys<'_>>,
         kernel: &mut [f32],
         out: &mut [f32],
     ) {
-        let (q, quants) = (rows.q, rows.quants);
-        let Spans { starts, limits } = rows.spans;
+        let (q, quants) = (rows_of.q, rows_of.quants);
+        let Spans { starts, limits } = rows_of.spans;
         let head_dim = spec.heads.stored(cache.kv());
         let soft_cap = spec.soft_cap.unwrap_or(f32::INFINITY);
         let (pages, kv, class) = (keys.pages().len(), cache.kv(), self.class(spec));
@@ -162,7 +190,8 @@ impl<'a> Thread<'a> {
         let quants = || &quants[..limits.len() * q8_row_bytes(head_dim)];
         let mut run = |pages| {
             let rows = limits.len();
-            let tile = AttnTile { rows, head_dim, starts, limits, soft_cap, pages, next };
+            let slopes = rows_of.slopes;
+            let tile = AttnTile { rows, head_dim, starts, limits, soft_cap, slopes, pages, next };
             let (turned, kernel) = kernel.split_at_mut(turned_len(&spec.heads, head_dim));
             match spec.heads.shared {
                 true => self.step.kernels.attend_latents(&tile, turned, kernel, out),
@@ -262,7 +291,10 @@ impl<'a> Thread<'a> {
                 let mut spans = [[0u32; TILE_ROWS_MAX]; 2];
                 let spans = Spans::fill(&mut spans, own, group, &keys);
                 let (from, rows) = (before * group, seeing * group);
+                let mut slopes = [NO_SLOPE; TILE_ROWS_MAX];
+                let own_tokens = tile.start + before..tile.start + before + seeing;
                 let rowset = Rowset {
+                    slopes: self.slopes(spec, (own_tokens, queries.clone()), &keys, &mut slopes),
                     q: &s.q[from * stored..][..rows * stored],
                     quants: &s.quants[quants_len(from, stored) * size_of::<f32>()..],
                     spans,
@@ -359,7 +391,9 @@ impl<'a> Thread<'a> {
             let keys = keys_of(item);
             let mut spans = [[0u32; TILE_ROWS_MAX]; 2];
             let spans = Spans::fill(&mut spans, std::slice::from_ref(token), group, &keys);
-            let rowset = Rowset { q, quants: s.quants, spans };
+            let mut slopes = [NO_SLOPE; TILE_ROWS_MAX];
+            let slopes = self.slopes(spec, (t..t + 1, queries.clone()), &keys, &mut slopes);
+            let rowset = Rowset { q, quants: s.quants, spans, slopes };
             let next = run.contains(&(item + 1)).then(|| keys_of(item + 1));
             let folded = items.folded(token, kv, &run);
             let row = token.states as usize + if folded > 0 { folded - 1 } else { range };

@@ -266,7 +266,9 @@ impl<'a> Thread<'a> {
         let (words, bytes) = unsafe { (words.as_mut_slice::<u32>(), bytes.as_mut_slice::<u8>()) };
         match &instr.kind {
             Kind::RopeTable { rope, out } => self.rope_table(*rope, target(*out)),
-            Kind::Embed { table, scale, out } => self.embed(*table, *scale, target(*out)),
+            Kind::Embed { table, scale, positions, out } => {
+                self.embed(*table, *scale, *positions, target(*out));
+            }
             Kind::Receive { from, out, width, work } => {
                 let (from, mut out) = (source(from[self.turn]), target(*out));
                 for row in self.rows(domain, *work) {
@@ -376,6 +378,10 @@ impl<'a> Thread<'a> {
                 let (from, state) = ((source(*x), source(*raw)), pages(*state, spec.state));
                 let to = (target(*out), squares.map(target));
                 self.recurrence(from, spec, state, to, scratch);
+            }
+            Kind::Tell { x, starts, widths, out, .. } => {
+                let of = (starts[self.node], widths[self.node]);
+                self.tell_squares(source(*x), of, target(*out), self.rows(domain, Work::Rows));
             }
             Kind::Modulation { x, gate, squares, width, spec, out, work } => {
                 let from = (source(*x), gate.map(source), squares.map(source));

@@ -51,6 +51,13 @@ impl Thread<'_> {
         let norm = norm.map(|weight| self.step.weights.vector(weight, self.group));
         if let Some(weight) = norm.filter(|_| !spec.norm_last) {
             match spec.norm_over {
+                NormOver::Head if spec.norm_centres => {
+                    let own = weight.len() > dim;
+                    let weight = if own { &weight[first * dim..][..width] } else { weight };
+                    for heads in heads.chunks_exact_mut(width) {
+                        kernels.layer_norm_heads(heads, dim, weight, spec.norm_eps);
+                    }
+                }
                 // Heads by themselves are chains of latencies, many in one call are not.
                 NormOver::Head => kernels.rms_norm_heads(heads, weight, spec.norm_eps),
                 NormOver::Row => {

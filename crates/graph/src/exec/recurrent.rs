@@ -10,7 +10,7 @@ use crate::recurrent::{
     CHANNELS, Convolution, HeadNorm, Modulation, Recurrence, RecurrentHeads, Rule,
 };
 use crate::step::{Class, StateRun};
-use kernels::{Activation, Conv, Rows, RowsMut, SLICE, Scan};
+use kernels::{Activation, Conv, Rows, RowsMut, SLICE, Scan, TILE_ROWS};
 use std::ops::Range;
 
 /// Tokens whose keys and queries are made ready at a time.
@@ -238,6 +238,26 @@ impl Thread<'_> {
         }
     }
 
+    /// Sums of squares of each 16 elements of rows, to every node.
+    pub(super) fn tell_squares(
+        &self,
+        x: Source<'_>,
+        (start, width): (usize, usize),
+        mut to: Target<'_>,
+        rows: Range<usize>,
+    ) {
+        let cols = start / TILE_ROWS..(start + width) / TILE_ROWS;
+        for node in 0..self.step.graph.nodes() {
+            let mut to = to.columns_on(self.place_of(node), rows.clone(), cols.clone());
+            for (at, row) in rows.clone().enumerate() {
+                let tiles = x.row(row, width).chunks_exact(TILE_ROWS);
+                for (to, tile) in to.row_mut(at).iter_mut().zip(tiles) {
+                    *to = self.step.kernels.square_sum(tile);
+                }
+            }
+        }
+    }
+
     pub(super) fn modulation(
         &self,
         (x, gate, squares): (Source<'_>, Option<Source<'_>>, Option<Source<'_>>),
@@ -281,6 +301,13 @@ impl Thread<'_> {
                         let mean = kernels.square_sum(x) / dim as f32;
                         kernels.scale_by(to, (mean + eps).sqrt().recip(), weight);
                     }
+                }
+                Some(HeadNorm::All { weight, eps, width: all, starts }) => {
+                    let squares = squares.expect("norms of all have sums of squares");
+                    let sum = kernels.sum(squares.row(row, all / TILE_ROWS));
+                    let factor = (sum / *all as f32 + eps).sqrt().recip();
+                    let weight = self.step.weights.vector(*weight, self.group);
+                    kernels.scale_by(to, factor, &weight[starts[self.node]..][..width]);
                 }
                 Some(HeadNorm::Groups { heads, each, weight, eps }) => {
                     let squares = squares.expect("norms of groups have sums of squares");

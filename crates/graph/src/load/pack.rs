@@ -76,10 +76,14 @@ impl Shelves {
                 let mut bytes = bytes.iter();
                 let of = |v: usize| {
                     let vector = &graph.vectors[v];
-                    let mut values = vec![vector.fill.unwrap_or(0.0); vector.len];
+                    let (first, all) = vector.within.unwrap_or((0, vector.len));
+                    let mut values = vec![vector.fill.unwrap_or(0.0); all];
                     if let Some(view) = &views.vectors[v] {
                         let bytes = bytes.next().expect("a round has the bytes of its vectors");
                         dequantize(view, bytes, &mut values);
+                    }
+                    if vector.within.is_some() {
+                        values = values[first..first + vector.len].to_vec();
                     }
                     if vector.factor != 1.0 {
                         values.iter_mut().for_each(|value| *value *= vector.factor);

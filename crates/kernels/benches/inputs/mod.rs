@@ -196,6 +196,7 @@ pub(crate) fn attn_tile(
         starts: vec![0; rows].leak(),
         limits: vec![keys as u32; rows].leak(),
         soft_cap: f32::INFINITY,
+        slopes: &[],
         pages,
         next: &[],
     }

@@ -70,11 +70,23 @@ pub struct AttnTile<'a> {
     pub limits: &'a [u32],
     /// Scores `s` become `cap * tanh(s / cap)`; infinity leaves them as they are.
     pub soft_cap: f32,
+    /// What is added to scores by the distance of their key (ALiBi): `[rows]`, or nothing.
+    pub slopes: &'a [Slope],
     /// Queries, keys and values of the chunk, or of as much of it as any row sees.
     pub pages: KvPages<'a>,
     /// What the caller reads after this tile: [`KvType::pages_ahead`] pages, or none. They are
     /// brought near meanwhile.
     pub next: &'a [&'a [u8]],
+}
+
+/// A straight line that is added to a row's scores: `slope * (key - own)` for the keys of the tile, by number
+/// (ALiBi; arXiv:2108.12409).
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Slope {
+    /// Growth from a key to the next.
+    pub slope: f32,
+    /// The number of the row's own key, a whole one below 2^24.
+    pub own: f32,
 }
 
 /// An [`AttnTile`] over pages of type `C`.
@@ -84,6 +96,7 @@ pub(crate) struct Tile<'a, C: Cell> {
     starts: &'a [u32],
     limits: &'a [u32],
     soft_cap: f32,
+    slopes: &'a [Slope],
     k_pages: &'a [&'a [C::Unit]],
     v_pages: &'a [&'a [C::Unit]],
     order: Order,
@@ -98,9 +111,11 @@ impl<'a> AttnTile<'a> {
         k_pages: &'a [&'a [C::Unit]],
         v_pages: Option<&'a [&'a [C::Unit]]>,
     ) -> Tile<'a, C> {
-        let Self { rows, head_dim, starts, limits, soft_cap, next, .. } = *self;
+        let Self { rows, head_dim, starts, limits, soft_cap, slopes, next, .. } = *self;
         C::TYPE.check_head(head_dim);
         assert!(soft_cap > 0.0, "a soft cap of {soft_cap}");
+        let lines = slopes.len();
+        assert!(lines == 0 || lines == rows, "{lines} slopes for {rows} rows");
         assert!(starts.len() == rows, "{} starts for {rows} rows", starts.len());
         assert!(limits.len() == rows, "{} limits for {rows} rows", limits.len());
         for (&start, &limit) in starts.iter().zip(limits) {
@@ -123,7 +138,7 @@ impl<'a> AttnTile<'a> {
             );
         }
         let order = Order::new::<C>(head_dim, rows, k_pages, v_pages, next);
-        Tile { q, head_dim, starts, limits, soft_cap, k_pages, v_pages, order }
+        Tile { q, head_dim, starts, limits, soft_cap, slopes, k_pages, v_pages, order }
     }
 }
 
@@ -257,6 +272,12 @@ fn softmax_weights<S: Simd, C: Cell, const R: usize>(
             soft_cap(s, blocks_of(&mut p[r], seen[r]).as_flattened_mut(), t.soft_cap);
         }
     }
+    if !t.slopes.is_empty() {
+        for r in 0..R {
+            let first_key = seen[r].start / LANES * LANES;
+            add_line(s, blocks_of(&mut p[r], seen[r]), first_key, t.slopes[first + r]);
+        }
+    }
     let (max, sum) = weights(s, p, seen, Ahead::of_weights(t, first));
     for r in 0..R {
         let tail = &mut out[r * state + dim..(r + 1) * state];
@@ -285,6 +306,22 @@ fn weighted_values<S: Simd, C: Cell, const R: usize>(
 #[inline(always)]
 fn blocks_of(p: &mut [f32; KV_CHUNK], seen: Seen) -> &mut [[f32; LANES]] {
     &mut p.as_chunks_mut::<LANES>().0[seen.start / LANES..seen.end.div_ceil(LANES)]
+}
+
+/// Adds a line to scores, of which the first is that of key `first`. Distances are exact, so the bits do not depend
+/// on where pages begin.
+#[inline(always)]
+fn add_line<S: Simd>(s: S, scores: &mut [[f32; LANES]], first: usize, line: Slope) {
+    let mut keys = [0.0; LANES];
+    for (i, key) in keys.iter_mut().enumerate() {
+        *key = (first + i) as f32;
+    }
+    let (slope, step) = (s.splat(line.slope), s.splat(LANES as f32));
+    let mut distance = s.sub(s.load(&keys), s.splat(line.own));
+    for block in scores {
+        s.store(s.fma(slope, distance, s.load(block)), block);
+        distance = s.add(distance, step);
+    }
 }
 
 /// Turns the scores that rows see into `e^(score - max)`; gives the rows' maxima and sums.

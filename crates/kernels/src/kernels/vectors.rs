@@ -39,6 +39,19 @@ impl Kernels {
         call!(self.layer_norm(x, weight, bias, eps, out));
     }
 
+    /// [`Kernels::layer_norm`] of each head onto itself, without a bias. `heads`: `[heads, dim]`, `weight`: `[dim]`,
+    /// or `[heads, dim]` where each head has its own.
+    ///
+    /// # Panics
+    ///
+    /// If `heads` is not a whole number of heads, or `weight` is for another number.
+    pub fn layer_norm_heads(&self, heads: &mut [f32], dim: usize, weight: &[f32], eps: f32) {
+        let (len, weights) = (heads.len(), weight.len());
+        assert!(dim > 0 && len.is_multiple_of(dim), "{len} elements are not heads of {dim}");
+        assert!(weights == dim || weights == len, "{weights} weights for {len} elements");
+        call!(self.layer_norm_heads(heads, dim, weight, eps));
+    }
+
     /// `Σ x²`, summed as in [`Kernels::rms_norm`].
     pub fn square_sum(&self, x: &[f32]) -> f32 {
         call!(self.square_sum(x))
@@ -130,6 +143,17 @@ impl Kernels {
             Activation::SquaredRelu => call!(self.squared_reglu(gate, up, out)),
             Activation::ClampedSilu => call!(self.clamped_swiglu(gate, up, out)),
             Activation::Sigmoid => call!(self.sigmoid_gated(gate, up, out)),
+            Activation::Relu => call!(self.reglu(gate, up, out)),
+            // No family has these as gates: two passes do.
+            Activation::GeluErf | Activation::Clamp(_) | Activation::Xielu(_) => {
+                let mut out = out;
+                for r in 0..gate.rows() {
+                    let to = out.row_mut(r);
+                    to.copy_from_slice(gate.row(r));
+                    self.activate(f, to);
+                    self.scale_by(to, 1.0, up.row(r));
+                }
+            }
         }
     }
 
@@ -141,6 +165,10 @@ impl Kernels {
             Activation::SquaredRelu => call!(self.squared_relu(x)),
             Activation::ClampedSilu => call!(self.clamped_silu(x)),
             Activation::Sigmoid => call!(self.sigmoid(x)),
+            Activation::Relu => call!(self.relu(x)),
+            Activation::GeluErf => call!(self.gelu_erf(x)),
+            Activation::Clamp(limit) => call!(self.clamp(x, limit)),
+            Activation::Xielu(f) => call!(self.xielu(x, &f)),
         }
     }
 
