@@ -9,6 +9,7 @@ import gguf
 import numpy as np
 import torch
 
+import families
 import predict
 import recurrent
 import weights
@@ -84,11 +85,11 @@ ARCH_TENSORS = {
     "glm4": {"post_self_attn_layernorm": "post_attention_norm",
              "post_mlp_layernorm": "post_ffw_norm"},
 }
-ARCH_TENSORS = {**ARCH_TENSORS, **recurrent.TENSORS}
+ARCH_TENSORS = {**ARCH_TENSORS, **recurrent.TENSORS, **families.TENSORS}
 ARCH_TENSORS["granitehybrid"] = {**ARCH_TENSORS["granitehybrid"], **ARCH_TENSORS["granitemoe"]}
 TOP_TENSORS = {
     "model.embed_tokens": "token_embd", "model.norm": "output_norm", "lm_head": "output",
-    **recurrent.TOP_TENSORS,
+    **recurrent.TOP_TENSORS, **families.TOP_TENSORS,
 }
 TOP_TENSORS |= {"model.embed_tokens_per_layer": "per_layer_token_embd",
                 "model.per_layer_model_projection": "per_layer_model_proj",
@@ -113,6 +114,8 @@ def file_names(spec: Spec, name: str) -> list[str]:
     path, kind = name.rsplit(".", 1)
     if stacked(path):
         return [f"{STACKED[path.rsplit('.', 1)[0]]}.{kind}"]
+    if families.head_norm(name) is not None:
+        path = path.rsplit(".", 2)[0]
     if path in TOP_TENSORS:
         return [f"{TOP_TENSORS[path]}.{kind}"]
     _, _, layer, rest = path.split(".", 3)
@@ -145,12 +148,14 @@ def turned(spec: Spec, name: str) -> bool:
 
 def fused(spec: Spec, name: str) -> bool:
     """Whether the parameter is a part of a tensor that has Q, K and V."""
-    return spec.arch == "bailingmoe2" and name.split(".")[-2] in ("q_proj", "k_proj", "v_proj")
+    return spec.arch in families.FUSED and name.split(".")[-2] in ("q_proj", "k_proj", "v_proj")
 
 
 def of_parameter(spec: Spec, name: str, parts: list[np.ndarray]) -> np.ndarray:
     """The parameter `name` from its tensors in the file."""
     rows = rows_of(name, parts[0])
+    if (w := families.of_parameter(spec, name, parts[0])) is not None:
+        return w
     if (w := recurrent.of_parameter(spec, name, parts)) is not None:
         return w
     if stacked(name):
@@ -171,7 +176,7 @@ def of_parameter(spec: Spec, name: str, parts: list[np.ndarray]) -> np.ndarray:
     w = np.concatenate(parts, rows)
     if spec.permuted and ("q_proj" in name or "k_proj" in name):
         w = split_halves(w, spec.heads if "q_proj" in name else spec.kv_heads)
-    if spec.arch in ("gemma2", "gemma3") and "norm" in name:
+    if spec.arch in families.ONE_MORE and name.endswith("norm.weight"):
         w = w - 1  # added back by the model, without a rounding
     return w
 
@@ -184,10 +189,12 @@ def shapes(spec: Spec, name: str, p, count: int) -> list[tuple]:
         return [(spec.heads, rank, nope), (spec.heads, value, rank)]
     if (unusual := recurrent.shape(spec, name, p.shape)) is not None:
         return unusual
+    if (unusual := families.shape(spec, name, p)) is not None:
+        return [unusual]
     if stacked(name):
         return [(spec.config["altup_num_inputs"] - 1, *p.shape)]
     if fused(spec, name):
-        return [((spec.heads + 2 * spec.kv_heads) * spec.head_dim, spec.hidden)]
+        return [((spec.heads + 2 * spec.kv_heads) * spec.head_dim, *p.shape[1:])]
     # a matrix of one row is a vector in files
     one_row = p.ndim > 1 and p.shape[0] == 1
     shape, rows = list(p.shape[1:] if one_row else p.shape), rows_of(name, p)
@@ -213,7 +220,7 @@ def of_model(spec: Spec, model, seed: int, whole_name) -> dict:
     with torch.no_grad():
         choice = [b for b in model.named_buffers() if b[0].endswith(BUFFERS)]
         for name, p in [*model.named_parameters(), *choice]:
-            if (known := whole_name(name)) is None:
+            if families.left_out(name) or (known := whole_name(name)) is None:
                 continue
             names = [known] if known.startswith("blk.") else file_names(spec, known)
             for n, shape in zip(names, shapes(spec, name, p, len(names))):
@@ -265,7 +272,7 @@ def export(spec: Spec, seed: int, file: dict, path: Path) -> None:
     if "attention.key_length" not in spec.keys:
         w.add_key_length(spec.head_dim)
         w.add_value_length(spec.head_dim)
-    plain = spec.arch == "starcoder2" or spec.arch.startswith("nemotron_h")
+    plain = spec.arch in families.LAYER_NORM or spec.arch.startswith("nemotron_h")
     add_eps = w.add_layer_norm_eps if plain else w.add_layer_norm_rms_eps
     add_eps(spec.eps)
     partial = 1 if spec.arch == "gemma4" else spec.rope.get("partial_rotary_factor", 1)
@@ -275,7 +282,7 @@ def export(spec: Spec, seed: int, file: dict, path: Path) -> None:
         if key != "context_length":
             add = {str: w.add_string, int: w.add_uint32, float: w.add_float32, bool: w.add_bool,
                    list: w.add_array}[type(value)]
-            add(f"{spec.arch}.{key}", value)
+            add(key if key.startswith("xielu.") else f"{spec.arch}.{key}", value)
     w.add_tokenizer_model("no_vocab")
     numbers = stated(spec)
     w.add_uint64(weights.SEED, seed)

@@ -10,9 +10,14 @@ import recurrent
 from specs import INTERLEAVED, NOPE_EVERY, PERMUTED
 
 
-GELU = ("starcoder2", "gemma2", "gemma3", "gemma3n", "gemma4")
+GELU = ("starcoder2", "gemma", "gemma2", "gemma3", "gemma3n", "gemma4", "gpt2", "phi2", "bloom")
+GELU_ERF = ("gptneox", "falcon", "mpt")
+SQUARED_RELU = ("nemotron", "arcee", "bitnet-b1.58")
+CENTRED = ("command-r", "cohere2", "mpt", "olmo", "stablelm")  # norms without a bias take the mean off
+PARALLEL = ("falcon", "phi2", "command-r", "cohere2", "plamo")  # blocks read one stream
+UNROTATED = ("gpt2", "mpt", "bloom")
 # Every such layer is without a window, where some have one; files may list the layers instead.
-PERIOD = {"gemma4": 6, "gemma3n": 5, "llama4": 4, "gemma2": 2, "gemma3": 6, "olmo2": 4, "gpt-oss": 2}
+PERIOD = {"exaone4": 4, "cohere2": 4, "gemma4": 6, "gemma3n": 5, "llama4": 4, "gemma2": 2, "gemma3": 6, "olmo2": 4, "gpt-oss": 2}
 LOCAL = {"gemma4": 1e4, "gemma3n": 1e4, "gemma3": 1e4, "olmo2": None}  # layers with a window have unstretched RoPE of this base
 
 
@@ -20,14 +25,18 @@ SOFTMAX, SIGMOID, CHOSEN, MIXER = 1, 2, 3, -1  # what scores of experts become
 GATES = {"llama": CHOSEN, "granitemoe": CHOSEN, "gpt-oss": CHOSEN, "minimax-m2": SIGMOID, "llama4": SIGMOID,
          "nemotron_h_moe": SIGMOID, "lfm2moe": SIGMOID, "granitehybrid": CHOSEN,
          "phimoe": MIXER}
-NORMALISED = ("qwen3moe", "minimax-m2", "ernie4_5-moe", "hunyuan-moe",
+NORMALISED = ("smallthinker", "qwen3moe", "minimax-m2", "ernie4_5-moe", "hunyuan-moe",
               "qwen3next", "qwen35moe", "lfm2moe", "gemma4")
 SHARING = ("gemma3n", "gemma4")  # last layers may have no keys and values of their own
-NORMS_LAST = ("hunyuan-moe",)  # after RoPE
+NORMS_LAST = ("hunyuan-moe", "hunyuan-dense")  # after RoPE
 
 
 def silu(x):
     return x / (1 + np.exp(-x))
+
+
+def gelu_erf(x):
+    return x / 2 * (1 + np.vectorize(math.erf)(x / math.sqrt(2)))
 
 
 def gelu(x):
@@ -56,9 +65,21 @@ class Float64:
         self.eps = self.key("attention.layer_norm_rms_epsilon",
                             self.key("attention.layer_norm_epsilon", None))
         self.tie = float("inf")  # between the last expert that was chosen and the next
-        self.act = gelu if self.arch in GELU else silu
-        if self.arch.startswith("nemotron_h"):
+        self.act = gelu if self.arch in GELU else gelu_erf if self.arch in GELU_ERF else silu
+        if self.arch.startswith("nemotron_h") or self.arch in SQUARED_RELU:
             self.act = lambda x: np.maximum(x, 0) ** 2
+        if self.arch == "bitnet" and self.kv_heads < self.heads:
+            self.act = lambda x: np.maximum(x, 0) ** 2
+        if self.arch == "smallthinker":
+            self.act = lambda x: np.maximum(x, 0)
+        if "xielu.beta" in reader.fields:
+            self.xielu = [reader.fields[f"xielu.{key}"].contents() for key in ("alpha_p", "alpha_n", "beta", "eps")]
+        for name in [name for name in self.t if name.endswith("ffn_gate_up_exps.weight") and self.arch == "mistral4"]:
+            halves = np.split(self.t.pop(name), 2, axis=1)
+            for half, kind in zip(halves, ("gate", "up")):
+                self.t[name.replace("gate_up", kind)] = half
+        self.alibi = self.key("attention.max_alibi_bias", 8.0 if self.arch == "bloom" else 0.0)
+        self.parallel = self.arch in PARALLEL or self.key("use_parallel_residual", False)
         self.recurrence = {key: self.key(key, None) for key in
                            ("ssm.time_step_rank", "ssm.group_count", "ssm.state_size", "ssm.inner_size")}
         self.latent = self.key("attention.kv_lora_rank", 0)
@@ -75,6 +96,8 @@ class Float64:
         self.window = self.key("attention.sliding_window", 0)  # tokens seen, one's own included
         period = PERIOD.get(self.arch, 0)
         every = [not period or (i + 1) % period != 0 for i in range(self.layers + further)]
+        if self.arch == "smallthinker":
+            every = [i % 4 != 0 for i in range(self.layers)]
         self.windowed = self.key("attention.sliding_window_pattern", every)
         self.stretch()
         self.local = (self.freq, self.rope_gain)
@@ -113,13 +136,13 @@ class Float64:
                 self.scale *= gain(10 * self.key("rope.scaling.yarn_log_multiplier", 0.0)) ** 2
 
     def norm(self, x, name):
-        """With mean and variance if there is a bias, with the mean square otherwise."""
+        """With mean and variance if there is a bias, with the mean square otherwise, in most families."""
         if name in self.t:  # a tensor without an ending
             return x / np.sqrt((x * x).mean(-1, keepdims=True) + self.eps) * self.t[name]
         bias = self.t.get(name + ".bias")
-        if bias is not None:
+        if bias is not None or self.arch in CENTRED:
             x = x - x.mean(-1, keepdims=True)
-        x = x / np.sqrt((x * x).mean(-1, keepdims=True) + self.eps) * self.t[name + ".weight"]
+        x = x / np.sqrt((x * x).mean(-1, keepdims=True) + self.eps) * self.t.get(name + ".weight", 1.0)
         return x if bias is None else x + bias
 
     def capped(self, x, key):
@@ -127,6 +150,8 @@ class Float64:
         return cap * np.tanh(x / cap) if cap else x
 
     def norm_if(self, x, name):
+        if self.arch == "olmo" and name.endswith(("attn_norm", "ffn_norm")):
+            return self.norm(x, name)
         return self.norm(x, name) if name in self.t or name + ".weight" in self.t else x
 
     def rope(self, x, freq, gain):  # [tokens, heads, d]
@@ -180,10 +205,10 @@ class Float64:
             left[best] = -np.inf
         return out
 
-    def experts(self, h, p):
-        """Every token by itself."""
+    def experts(self, h, p, routed=None):
+        """Every token by itself. `routed`: what the router reads, if it is something else."""
         t, out = self.t, np.zeros_like(h)
-        scores = h @ t[p + "ffn_gate_inp.weight"].T + t.get(p + "ffn_gate_inp.bias", 0.0)
+        scores = (h if routed is None else routed) @ t[p + "ffn_gate_inp.weight"].T + t.get(p + "ffn_gate_inp.bias", 0.0)
         for i, row in enumerate(h):
             for e, weight in enumerate(self.choose(scores[i], t.get(p + "exp_probs_b.bias"))):
                 if weight:
@@ -234,6 +259,14 @@ class Float64:
         k_rope = np.repeat(place(k_rope[:, None]), heads, axis=1)
         return (np.concatenate([q_nope, place(q_rope)], 2), np.concatenate([k_nope, k_rope], 2), v)
 
+    def lines(self, n):
+        """What ALiBi adds to scores."""
+        power = 2 ** math.floor(math.log2(self.heads))
+        steep = [2.0 ** (-self.alibi * i / power) for i in range(1, power + 1)]
+        steep += [2.0 ** (-self.alibi * i / (2 * power)) for i in range(1, 2 * power, 2)]
+        distance = np.arange(n)[None, :] - np.arange(n)[:, None]
+        return np.array(steep[:self.heads])[:, None, None] * distance
+
     def linear(self, h, name):
         return h @ self.t[name + ".weight"].T + self.t.get(name + ".bias", 0.0)
 
@@ -261,8 +294,12 @@ class Float64:
             if q.shape[1] == 2 * self.heads * self.d:  # of each head queries and gates
                 q, gate = np.split(q.reshape(n, self.heads, -1), 2, axis=2)
                 q, gate = q.reshape(n, -1), gate.reshape(n, -1)
+        if clamp := self.key("attention.clamp_kqv", 0.0):
+            assert all((np.abs(m) > clamp).any() for m in (q, k, v))
+            q, k, v = (np.clip(m, -clamp, clamp) for m in (q, k, v))
         # norms of queries and keys go over whole rows or over heads, as long as their weights
-        rows = t.get(p + "attn_q_norm.weight", np.zeros(0)).size > d
+        weight = t.get(p + "attn_q_norm.weight", np.zeros(0))
+        rows = weight.size > d and weight.ndim == 1
         if rows:
             q, k = self.norm(q, p + "attn_q_norm"), self.norm(k, p + "attn_k_norm")
         if not self.latent:
@@ -273,7 +310,10 @@ class Float64:
         nope = (i + 1) % NOPE_EVERY.get(self.arch, 10**9) == 0
         if self.arch == "llama4" and not nope:
             q, k = (m / np.sqrt((m * m).mean(-1, keepdims=True) + self.eps) for m in (q, k))
-        nope = nope or not self.key("rope.scaling.finetuned", True)
+        nope = nope or not self.key("rope.scaling.finetuned", True) or self.arch in UNROTATED
+        nope = nope or bool(self.alibi)
+        if self.arch in ("exaone4", "cohere2", "smallthinker"):
+            nope = bool(self.window) and not self.windowed[i]
         if not nope and not self.latent:
             at = self.local if self.windowed[i] else (self.freq, self.rope_gain)
             q, k = self.rope(q, *at), self.rope(k, *at)
@@ -295,6 +335,8 @@ class Float64:
         k, v = (np.repeat(m, self.heads // m.shape[1], axis=1) for m in (k, v))
         s = np.einsum("qhd,khd->hqk", q, k) * self.scale
         s = self.capped(s, "attn_logit_softcapping") + hidden
+        if self.alibi:
+            s = s + self.lines(n)
         s = s + behind if self.windowed[i] else s
         if p + "attn_sinks.weight" in t:
             sinks = t[p + "attn_sinks.weight"][:, None, None]
@@ -304,7 +346,7 @@ class Float64:
         o = np.einsum("hqk,khd->qhd", s, v).reshape(n, -1)
         if gate is not None:
             o = o / (1 + np.exp(-gate))
-        return linear(o, p + "attn_output")
+        return linear(self.norm_if(o, p + "attn_sub_norm"), p + "attn_output")
 
     def mixed(self, h, i, p):
         """What tokens of layer `i` take of others: as many summands as it has ways."""
@@ -387,7 +429,10 @@ class Float64:
     def hidden(self, tokens: list[int]) -> np.ndarray:
         """What the head makes logits of."""
         t = self.t
-        x = t["token_embd.weight"][tokens] * self.key("embedding_scale", 1.0)
+        x = t["token_embd.weight"][tokens] * self.key("embedding_scale", 12.0 if self.arch == "minicpm3" else 1.0)
+        if "position_embd.weight" in t:
+            x = x + t["position_embd.weight"][:len(tokens)]
+        x = self.norm_if(x, "token_embd_norm") if self.arch == "bloom" else x
         if self.arch.startswith("gemma"):
             x = x * math.sqrt(x.shape[1])
         self.kept = {}
@@ -406,10 +451,17 @@ class Float64:
 
     def layer(self, x, i, own=None):
         t, linear, add = self.t, self.linear, self.key("residual_scale", 1.0)
+        if self.arch == "minicpm3":
+            add = 1.4 / math.sqrt(self.layers)
         # families that call the norm before the feed-forward layer after what comes before it
-        sparse_norm = self.arch in ("glm4moe", "gpt-oss", "qwen3next", "qwen35", "qwen35moe")
+        sparse_norm = self.arch in ("glm4moe", "gpt-oss", "qwen3next", "qwen35", "qwen35moe", "seed_oss")
         p = f"blk.{i}."
-        h = self.norm_if(x, p + "attn_norm")
+        parallel = self.parallel and not (self.arch == "stablelm" and p + "ffn_norm.weight" in t)
+        before, h = x, self.norm_if(x, p + "attn_norm")
+        if parallel:
+            one = p + "ffn_norm.weight" not in t
+            of_ffn = h if one else self.norm(x, p + "ffn_norm")
+            h = self.norm(x, p + "attn_norm_2") if p + "attn_norm_2.weight" in t else h
         mixed = list(self.mixed(h, i, p))
         for o in mixed:
             x = x + add * (o if sparse_norm else self.norm_if(o, p + "post_attention_norm"))
@@ -417,19 +469,30 @@ class Float64:
             return x
         if mixed:
             h = self.norm_if(x, p + ("post_attention_norm" if sparse_norm else "ffn_norm"))
+        if parallel:
+            h = of_ffn
         if self.arch == "gemma4":
             return self.last_of_gemma4(x, h, p, own if own is None else own[:, i])
         if p + "ffn_gate_inp.weight" in t:
-            return x + add * self.experts(h, p)
+            return x + add * self.experts(h, p, before if self.arch == "smallthinker" else None)
         up = linear(h, p + "ffn_up")
         if p + "ffn_gate.weight" in t:
             up = self.act(linear(h, p + "ffn_gate")) * up
         elif up.shape[1] == 2 * t[p + "ffn_down.weight"].shape[1]:
             gate, up = np.split(up, 2, axis=1)
             up = self.act(gate) * up
+        elif hasattr(self, "xielu"):
+            up = self.of_xielu(up, i)
         else:
             up = self.act(up)
+        up = self.norm_if(up, p + "ffn_sub_norm")
         return x + add * self.norm_if(linear(up, p + "ffn_down"), p + "post_ffw_norm")
+
+    def of_xielu(self, x, i):
+        alpha_p, alpha_n, beta, eps = (numbers[i] for numbers in self.xielu)
+        softplus = lambda x: math.log1p(math.exp(x))
+        below = (np.expm1(np.minimum(x, eps)) - x) * (beta + softplus(alpha_n)) + beta * x
+        return np.where(x > 0, softplus(alpha_p) * x * x + beta * x, below)
 
     def predict(self, tokens: list[int]) -> np.ndarray:
         """What the layer that predicts further tokens says, of every token and the hidden state before it."""
@@ -448,4 +511,8 @@ class Float64:
         t = self.t
         x = self.hidden(tokens)
         x = x @ self.head().T + t.get("output.bias", 0.0)
-        return self.capped(x / self.key("logit_scale", 1.0), "final_logit_softcapping")
+        scale = self.key("logit_scale", 1.0)
+        if self.arch == "minicpm3":
+            scale = len(t["output_norm.weight"]) / 256
+        scale = 1 / scale if self.arch in ("command-r", "cohere2") else scale
+        return self.capped(x / scale, "final_logit_softcapping")

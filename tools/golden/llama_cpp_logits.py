@@ -6,7 +6,7 @@
     python llama_cpp_logits.py deepseek_v3
 
 Models that llama.cpp does not load are named: it has OLMoE and dots.llm1 with as many key heads as query
-heads only, DeepSeek-V2 without a rank of queries only at the published numbers of layers, and ERNIE wants
+heads only, Qwen3-VL and Command R+ with more layers, DeepSeek-V2 without a rank of queries only at the published numbers of layers, and ERNIE wants
 a key that has one value.
 
 Prints the largest difference of the last token's logits for each prompt, relative to the largest
@@ -38,6 +38,11 @@ DIFFERENT = {
     "gpt_oss": "YaRN's ramp begins and ends with whole pairs",
     "phimoe": "a softmax over all experts instead of SparseMixer",
     "llama4": "chunks of 8192 tokens whatever the file says",
+    "exaone4": "windows in models of 64 layers only",
+    "baichuan": "RoPE in models of 32 layers only",
+    "baichuan_alibi": "ALiBi in models of 40 layers only",
+    "bitnet": "SiLU, as the older models have it",
+    "smallthinker": "windows of 4096 tokens whatever the file says",
 }
 
 

@@ -25,6 +25,7 @@ import numpy as np
 import torch
 import transformers
 
+import families
 import predict
 from export import export, tensors
 from float64 import Float64
@@ -59,15 +60,25 @@ def build(spec: Spec):
         tie_word_embeddings=spec.tied, attention_bias=False, attn_implementation="eager",
         bos_token_id=None, eos_token_id=None, pad_token_id=None,
     )
-    config = getattr(transformers, spec.reference + "Config")
-    model = getattr(transformers, spec.reference.removesuffix("Text") + "ForCausalLM")
-    return model(config(**{**common, **spec.config})).float().eval()
+    wanted = {key: value for key, value in {**common, **spec.config}.items() if value is not ...}
+    config = getattr(transformers, spec.reference + "Config")(**wanted)
+    name = spec.reference.removesuffix("Text")
+    headed = [name + end for end in ("ForCausalLM", "LMHeadModel") if hasattr(transformers, name + end)]
+    if headed:
+        model = getattr(transformers, headed[0])(config)
+    else:
+        model = families.Headed(getattr(transformers, spec.reference + "Model")(config), config)
+    model = model.float().eval()
+    if spec.change:
+        spec.change(model)
+    return model
 
 
 @torch.no_grad()
 def logits_of(model, tokens: list[int]) -> np.ndarray:
     """[tokens, vocab]"""
-    return model(torch.tensor([tokens]), use_cache=False).logits[0].numpy()
+    more = model.more_inputs(len(tokens)) if hasattr(model, "more_inputs") else {}
+    return model(torch.tensor([tokens]), use_cache=False, **more).logits[0].numpy()
 
 
 def margin(row: np.ndarray) -> float:

@@ -2,6 +2,9 @@
 
 import math
 from dataclasses import KW_ONLY, dataclass, field, replace
+from typing import Callable
+
+import families
 
 CONTEXT = 1024
 VOCAB = 160
@@ -24,11 +27,12 @@ class Spec:
     rope: dict = field(default_factory=lambda: {"rope_type": "default"})
     _: KW_ONLY
     local: dict = field(default_factory=dict)  # RoPE of layers with a window, where it differs
-    config: dict = field(default_factory=dict)  # more of the Hugging Face configuration
+    config: dict = field(default_factory=dict)  # more of the Hugging Face configuration; ... leaves something out
     keys: dict = field(default_factory=dict)  # more metadata, by key without the architecture
     gains: dict = field(default_factory=dict)  # of kinds of tensors, instead of the usual ones
     tensors: dict = field(default_factory=dict)  # names of tensors in the file that are not the usual ones
     vocab: int = VOCAB  # prompts use the usual ids
+    change: Callable | None = None  # what is done to the model of transformers
     predicts: dict | None = None  # a layer that predicts further tokens: what its configuration has otherwise
 
     @property
@@ -42,8 +46,10 @@ class Spec:
         return self.permuted or self.arch in INTERLEAVED
 
 
-PERMUTED = ("llama", "granite", "granitemoe", "granitehybrid", "minicpm", "smollm3", "mistral3")
-INTERLEAVED = ("glm4", "ernie4_5-moe", "deepseek2", "llama4")  # in transformers too
+PERMUTED = ("llama", "granite", "granitemoe", "granitehybrid", "minicpm", "smollm3", "mistral3", "arcee",
+            "internlm2", "baichuan", "olmo")
+INTERLEAVED = ("glm4", "ernie4_5-moe", "deepseek2", "llama4", "ernie4_5", "chatglm", "command-r", "cohere2",
+               "mistral4")  # in transformers too
 NOPE_EVERY = {"smollm3": 4, "llama4": 4, "nemotron_h": 1, "nemotron_h_moe": 1}  # no RoPE in each such layer: a constant of the architecture
 # a dense layer, then layers with experts
 SPARSE = dict(num_experts_per_tok=3, moe_intermediate_size=48, first_k_dense_replace=1)
@@ -289,6 +295,128 @@ SPECS = (
     Spec("glm4", "glm4", False, 2, 64, 4, 2, 16, 96, 1e4, 1e-5, "Glm4",
          {"rope_type": "default", "partial_rotary_factor": 0.5},
          config=dict(attention_bias=True)),
+    # stronger blocks, as the scaled embedding is the head too
+    Spec("gemma", "gemma", True, 2, 64, 4, 2, 16, 96, 1e4, 1e-6, "Gemma",
+         gains={"attn_output": 20.0, "ffn_down": 20.0}),
+    # transformers has no EXAONE 3; it is a Llama
+    Spec("exaone", "exaone", False, 2, 64, 4, 2, 16, 96, 5e5, 1e-5, "Llama",
+         dict(rope_type="llama3", factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0,
+              original_max_position_embeddings=256)),
+    # RoPE where there is a window
+    Spec("exaone4", "exaone4", False, 4, 64, 4, 2, 16, 64, 1e6, 1e-5, "Exaone4",
+         config=dict(sliding_window=24, sliding_window_pattern=4),
+         keys={"attention.sliding_window": 24, "attention.sliding_window_pattern": [True, True, True, False]}),
+    # RoPE in all layers, as there are no windows
+    Spec("exaone4_global", "exaone4", True, 2, 64, 4, 2, 16, 96, 1e6, 1e-5, "Exaone4",
+         config=dict(sliding_window=None, layer_types=["full_attention"] * 2)),
+    # heads * head_dim differs from hidden
+    Spec("seed_oss", "seed_oss", False, 2, 64, 4, 2, 32, 96, 1e7, 1e-6, "SeedOss",
+         config=dict(attention_bias=True, attention_out_bias=False, attention_dropout=0.0, residual_dropout=0.0)),
+    Spec("arcee", "arcee", False, 2, 64, 4, 2, 16, 96, 1e4, 1e-5, "Arcee"),
+    Spec("ernie4_5", "ernie4_5", True, 2, 64, 4, 2, 32, 96, 5e5, 1e-5, "Ernie4_5"),
+    Spec("hunyuan_dense", "hunyuan-dense", True, 2, 64, 4, 2, 16, 96, 1e4, 1e-5, "HunYuanDenseV1"),
+    # transformers has no InternLM2; it is a Llama
+    Spec("internlm2", "internlm2", False, 2, 64, 4, 2, 16, 96, 1e6, 1e-5, "Llama"),
+    # sections of RoPE, which are one for text
+    Spec("qwen2vl", "qwen2vl", False, 2, 64, 4, 2, 16, 96, 1e6, 1e-6, "Qwen2VLText",
+         {"rope_type": "default", "mrope_section": [2, 3, 3]},
+         keys={"rope.dimension_sections": [2, 3, 3, 0]}),
+    Spec("qwen3vl", "qwen3vl", True, 2, 64, 4, 2, 16, 96, 5e6, 1e-6, "Qwen3VLText",
+         {"rope_type": "default", "mrope_section": [4, 2, 2]},
+         keys={"rope.dimension_sections": [4, 2, 2, 0], "n_deepstack_layers": 3}),
+    # transformers has no Baichuan; the smaller one is a Llama, the larger one a Llama with ALiBi
+    Spec("baichuan", "baichuan", False, 2, 64, 4, 4, 16, 96, 1e4, 1e-6, "Llama"),
+    Spec("baichuan_alibi", "baichuan", False, 2, 64, 4, 4, 16, 96, 1e4, 1e-6, "Llama",
+         change=families.by_distance, keys={"attention.max_alibi_bias": 8.0}),
+    Spec("nemotron", "nemotron", False, 2, 64, 4, 2, 16, 128, 1e4, 1e-5, "Nemotron",
+         {"rope_type": "default", "partial_rotary_factor": 0.5}, config=dict(norm_eps=1e-5)),
+    # numbers of xIELU for each layer
+    Spec("apertus", "apertus", False, 2, 64, 4, 2, 16, 128, 1e6, 1e-5, "Apertus", change=families.xielu_by_layer,
+         keys={"xielu.alpha_p": [0.3, 0.8], "xielu.alpha_n": [-0.4, 0.5], "xielu.beta": [0.5, 0.75],
+               "xielu.eps": [-1e-6, -1e-6]}),
+    Spec("gptneox", "gptneox", False, 2, 64, 4, 4, 16, 128, 1e4, 1e-5, "GPTNeoX",
+         {"rope_type": "default", "partial_rotary_factor": 0.25},
+         config=dict(layer_norm_eps=1e-5, attention_bias=True), gains={"bias": 0.2}, keys={"use_parallel_residual": True}),
+    Spec("gptneox_serial", "gptneox", False, 2, 64, 4, 4, 16, 128, 1e4, 1e-5, "GPTNeoX",
+         {"rope_type": "default", "partial_rotary_factor": 0.25},
+         config=dict(layer_norm_eps=1e-5, attention_bias=True, use_parallel_residual=False), gains={"bias": 0.2},
+         keys={"use_parallel_residual": False}),
+    Spec("phi2", "phi2", False, 2, 64, 4, 4, 16, 128, 1e4, 1e-5, "Phi",
+         {"rope_type": "default", "partial_rotary_factor": 0.5},
+         config=dict(layer_norm_eps=1e-5), gains={"bias": 0.2}),
+    # one norm and one key/value head
+    Spec("falcon_7b", "falcon", True, 2, 64, 4, 1, 16, 256, 1e4, 1e-5, "Falcon",
+         config=dict(layer_norm_epsilon=1e-5, head_dim=...)),
+    # two norms and two of them
+    Spec("falcon_40b", "falcon", False, 2, 64, 4, 2, 16, 256, 1e4, 1e-5, "Falcon",
+         config=dict(layer_norm_epsilon=1e-5, new_decoder_architecture=True, num_kv_heads=2,
+                     ffn_hidden_size=256, head_dim=...)),
+    # six heads, whose slopes are of two kinds; a limit that many queries, keys and values reach
+    Spec("mpt", "mpt", True, 2, 96, 6, 6, 16, 384, 1e4, 1e-5, "Mpt",
+         config=dict(max_seq_len=CONTEXT, attn_config=dict(clip_qkv=1.5, alibi=True)),
+         keys={"attention.clamp_kqv": 1.5, "attention.max_alibi_bias": 8.0}),
+    # stronger blocks, as the embedding has a norm
+    Spec("bloom", "bloom", True, 2, 64, 4, 4, 16, 256, 1e4, 1e-5, "Bloom",
+         config=dict(layer_norm_epsilon=1e-5), gains={"bias": 0.2, "attn_output": 16.0, "ffn_down": 16.0}),
+    # norms without weights; a limit
+    Spec("olmo", "olmo", False, 2, 64, 4, 2, 16, 96, 1e4, 1e-5, "Olmo",
+         config=dict(clip_qkv=1.5), keys={"attention.clamp_kqv": 1.5}),
+    Spec("stablelm", "stablelm", False, 2, 64, 4, 2, 16, 96, 1e4, 1e-5, "StableLm",
+         {"rope_type": "default", "partial_rotary_factor": 0.25},
+         config=dict(layer_norm_eps=1e-5, use_qkv_bias=True), gains={"bias": 0.2},
+         keys={"use_parallel_residual": True}),
+    # parallel, a norm of every head
+    Spec("stablelm_12b", "stablelm", False, 2, 64, 4, 2, 16, 96, 1e4, 1e-5, "StableLm",
+         {"rope_type": "default", "partial_rotary_factor": 0.25},
+         config=dict(layer_norm_eps=1e-5, use_parallel_residual=True, qk_layernorm=True),
+         keys={"use_parallel_residual": True}),
+    Spec("command_r", "command-r", True, 2, 64, 4, 2, 16, 96, 8e6, 1e-5, "Cohere",
+         config=dict(layer_norm_eps=1e-5, logit_scale=0.8), keys={"logit_scale": 0.8, "rope.scaling.type": "none"}),
+    Spec("command_r_plus", "command-r", True, 2, 64, 4, 2, 16, 96, 8e6, 1e-5, "Cohere",
+         config=dict(layer_norm_eps=1e-5, logit_scale=0.8, use_qk_norm=True),
+         keys={"logit_scale": 0.8, "rope.scaling.type": "none"}),
+    Spec("cohere2", "cohere2", True, 4, 64, 4, 2, 16, 64, 5e4, 1e-5, "Cohere2",
+         config=dict(layer_norm_eps=1e-5, logit_scale=0.8, sliding_window=24,
+                     layer_types=["sliding_attention"] * 3 + ["full_attention"]),
+         keys={"logit_scale": 0.8, "attention.sliding_window": 24, "rope.scaling.type": "none"}),
+    Spec("gpt2", "gpt2", True, 2, 64, 4, 4, 16, 256, 1e4, 1e-5, "GPT2",
+         config=dict(n_positions=CONTEXT), gains={"bias": 0.2, "position_embd": 1.0}),
+    # Q, K and V in one tensor, as in the models' own files
+    Spec("chatglm", "chatglm", False, 2, 64, 4, 2, 16, 96, 1e4, 1e-5, "Glm",
+         {"rope_type": "default", "partial_rotary_factor": 0.5}, config=dict(attention_bias=True)),
+    # transformers has no PLaMo; it is a Llama whose blocks read one norm
+    Spec("plamo", "plamo", False, 2, 64, 4, 2, 16, 96, 1e4, 1e-6, "Llama", change=families.in_parallel),
+    # latents with LongRoPE, within its original context; factors that are the model's
+    Spec("minicpm3", "minicpm3", True, 2, 64, 4, 4, 16, 96, 1e4, 1e-6, "MiniCPM3",
+         {**longrope(512), "short_factor": [*SHORT, 2.0, 2.5], "long_factor": [*LONG, 15.0, 20.0]},
+         config=dict(**LATENT | dict(v_head_dim=16), q_lora_rank=48, max_position_embeddings=512),
+         keys={"attention.kv_lora_rank": 32, "attention.q_lora_rank": 48, "attention.key_length": 32,
+               "context_length": 512},
+         tensors={"self_attn.kv_b_proj": "attn_kv_b"}, gains={"attn_output": 40.0, "ffn_down": 40.0}),
+    # queries of positions from 64 on grow; experts' gate and up in one tensor
+    Spec("mistral4", "mistral4", False, 2, 64, 4, 4, 16, 96, 1e4, 1e-6, "Mistral4",
+         dict(rope_type="yarn", factor=8.0, original_max_position_embeddings=64, mscale=1.0, mscale_all_dim=1.0,
+              llama_4_scaling_beta=0.25, max_position_embeddings=CONTEXT),
+         config=dict(**LATENT, q_lora_rank=48, head_dim=..., num_experts_per_tok=3, moe_intermediate_size=48,
+                     n_routed_experts=8, n_shared_experts=1),
+         keys={**LATENT_KEYS, "attention.q_lora_rank": 48, "expert_count": 8, "expert_used_count": 3,
+               "expert_feed_forward_length": 48, "expert_shared_count": 1, "expert_weights_norm": True,
+               "leading_dense_block_count": 0, "rope.scaling.type": "yarn", "rope.scaling.factor": 8.0,
+               "rope.scaling.original_context_length": 64, "rope.scaling.yarn_log_multiplier": 0.1,
+               "attention.temperature_scale": 0.25, "attention.temperature_length": 64}),
+    # squared ReLU, as there are fewer key/value heads; norms within the blocks
+    Spec("bitnet", "bitnet", True, 2, 64, 4, 2, 16, 96, 5e5, 1e-5, "BitNet"),
+    # SiLU, as there are as many
+    Spec("bitnet_silu", "bitnet", True, 2, 64, 4, 4, 16, 96, 1e4, 1e-5, "BitNet", config=dict(hidden_act="silu")),
+    # transformers has no SmallThinker; it is a Mixtral with ReLU whose router reads something else
+    Spec("smallthinker", "smallthinker", False, 5, 64, 4, 2, 16, 48, 1.5e6, 1e-6, "Mixtral",
+         config=dict(num_local_experts=8, num_experts_per_tok=3, hidden_act="relu"),
+         change=families.chosen_early(24),
+         keys={**MIXED_KEYS, "expert_gating_func": 2, "attention.sliding_window": 24},
+         gains={"ffn_down_exps": 8.0}),
+    Spec("smallthinker_global", "smallthinker", True, 2, 64, 4, 2, 16, 48, 1.5e6, 1e-6, "Mixtral",
+         config=dict(num_local_experts=8, num_experts_per_tok=3, hidden_act="relu"),
+         change=families.chosen_early(0), keys={**MIXED_KEYS, "expert_gating_func": 2}),
     # short convolutions in layers 0 and 2
     Spec("lfm2", "lfm2", True, 4, 64, 4, 2, 16, 96, 1e6, 1e-5, "Lfm2",
          config=dict(layer_types=["conv", "full_attention"] * 2, conv_L_cache=3, norm_eps=1e-5,

@@ -39,7 +39,7 @@ def spread(name: str, shape: tuple, gains: dict) -> tuple[np.float32, np.float32
     deviation, offset = 0.0, 0.0
     if name.endswith(".bias"):
         deviation = gains.get("bias", 0.4)
-    elif kind.endswith("norm"):  # far from one, all positive
+    elif kind.endswith("norm") or kind == "attn_norm_2":  # far from one, all positive
         gain = gains.get(kind, 1.0)
         return np.float32(0.5 * gain), np.float32(gain)
     elif kind == "ssm_a":  # states that last some tokens

@@ -7,7 +7,7 @@ use gguf::Gguf;
 use serde_json::Value;
 use testkit::repository;
 
-const DENSE: [&str; 22] = [
+const DENSE: &[&str] = &[
     "qwen3_tied",
     "qwen3_untied",
     "llama3_tied",
@@ -30,14 +30,48 @@ const DENSE: [&str; 22] = [
     "gemma3",
     "starcoder2",
     "glm4",
+    "gemma",
+    "exaone",
+    "exaone4",
+    "exaone4_global",
+    "seed_oss",
+    "arcee",
+    "ernie4_5",
+    "hunyuan_dense",
+    "internlm2",
+    "qwen2vl",
+    "qwen3vl",
+    "baichuan",
+    "baichuan_alibi",
+    "nemotron",
+    "apertus",
+    "gptneox",
+    "gptneox_serial",
+    "phi2",
+    "falcon_7b",
+    "falcon_40b",
+    "mpt",
+    "bloom",
+    "olmo",
+    "stablelm",
+    "stablelm_12b",
+    "command_r",
+    "command_r_plus",
+    "cohere2",
+    "gpt2",
+    "chatglm",
+    "plamo",
+    "minicpm3",
+    "bitnet",
+    "bitnet_silu",
 ];
 
 /// Models with states of fixed size, or whose layers share keys and values.
-const HYBRID: [&str; 7] =
-    ["lfm2", "nemotron_h", "falcon_h1", "qwen35", "qwen35_mtp", "gemma3n", "gemma4"];
+const HYBRID: &[&str] =
+    &["lfm2", "nemotron_h", "falcon_h1", "qwen35", "qwen35_mtp", "gemma3n", "gemma4"];
 
 /// Models with experts, the last of them with states too.
-const EXPERTS: [&str; 24] = [
+const EXPERTS: &[&str] = &[
     "qwen3moe",
     "qwen2moe",
     "olmoe",
@@ -62,7 +96,21 @@ const EXPERTS: [&str; 24] = [
     "qwen3next",
     "qwen35moe",
     "gemma4_experts",
+    "mistral4",
+    "smallthinker_global",
 ];
+
+/// All of them, or those that `ARCLIGHT_GOLDEN` names, with commas between.
+fn models() -> Vec<&'static str> {
+    let all = DENSE.iter().chain(HYBRID).chain(EXPERTS).copied();
+    match std::env::var("ARCLIGHT_GOLDEN") {
+        Err(_) => all.collect(),
+        Ok(wanted) => {
+            let wanted: Vec<&str> = wanted.split(',').collect();
+            all.filter(|model| wanted.contains(model)).collect()
+        }
+    }
+}
 
 /// Largest difference relative to the largest logit, with keys and values in f32. Transformers
 /// itself is within 2e-5 of float64 here; both sides sum in orders of their own.
@@ -112,7 +160,7 @@ fn distance(got: &[f32], want: &[f32]) -> f32 {
 
 #[test]
 fn logits_agree_with_transformers() {
-    for model in DENSE.into_iter().chain(HYBRID).chain(EXPERTS) {
+    for model in models() {
         let expected = expected(model);
         let mut kinds = vec![(KvType::F32, TOLERANCE)];
         // What fewer bits take off keys and values may choose another expert.
@@ -155,7 +203,7 @@ fn logits_agree_with_transformers() {
 
 #[test]
 fn greedy_continuations_agree_for_64_tokens() {
-    for model in DENSE.into_iter().chain(HYBRID).chain(EXPERTS) {
+    for model in models() {
         let expected = expected(model);
         let greedy = &expected["greedy"];
         // As above: all would be another text.

@@ -97,6 +97,39 @@ fn models() -> Vec<(String, Model)> {
         // Scales of matrices, on products and on sums.
         scaled("nvfp4 with scales", TinyModel { ffn: 1088, ..TinyModel::llama(TensorType::NVFP4) }),
         scaled("experts nvfp4 with scales", TinyModel::qwen2moe(TensorType::NVFP4, 192)),
+        // Blocks in parallel behind two norms and behind one, with biases of all; norms of heads with own weights.
+        model("gptneox, odd shapes", KvType::F16, TinyModel { arch: "gptneox", ..odd() }),
+        model("phi2, odd shapes", KvType::F16, TinyModel { arch: "phi2", ..odd() }),
+        model("command-r, odd shapes", KvType::F16, TinyModel { arch: "command-r", ..odd() }),
+        // Norms over what all nodes have; experts chosen before attention.
+        model(
+            "bitnet tq2_0",
+            KvType::F16,
+            TinyModel { arch: "bitnet", ..TinyModel::llama(TensorType::TQ2_0) },
+        ),
+        model("bitnet, odd shapes", KvType::F16, TinyModel { arch: "bitnet", ..odd() }),
+        model("smallthinker q4_0", KvType::F16, {
+            TinyModel { arch: "smallthinker", ..TinyModel::qwen3moe(TensorType::Q4_0, 192) }
+        }),
+        // Slopes of heads, of two kinds; a norm behind the embedding; limits of queries, keys and values.
+        model("bloom, odd shapes", KvType::F16, TinyModel { arch: "bloom", ..odd() }),
+        model("bloom, kv q8_0", KvType::Q8_0, TinyModel { arch: "bloom", ..odd() }),
+        model("mpt, odd shapes", KvType::F16, TinyModel { arch: "mpt", ..odd() }),
+        // Embeddings of positions; heads of odd length, and long ones.
+        model("gpt2, odd shapes", KvType::F16, TinyModel { arch: "gpt2", ..odd() }),
+        model(
+            "gpt2, heads of 7",
+            KvType::F16,
+            TinyModel { arch: "gpt2", ty: TensorType::F32, ..small_heads(7) },
+        ),
+        model(
+            "qwen3, heads of 320, kv q8_0",
+            KvType::Q8_0,
+            TinyModel { ffn: 256, ..small_heads(320) },
+        ),
+        model("qwen2, heads of 100, kv q4_0", KvType::Q4_0, {
+            TinyModel { arch: "qwen2", ..small_heads(100) }
+        }),
         // Heads that fill no vector, with norms of their own, and nodes whose keys fill no tile.
         model("qwen3, heads of 8", KvType::F16, small_heads(8)),
         model("qwen3, heads of 24, kv q8_0", KvType::Q8_0, small_heads(24)),

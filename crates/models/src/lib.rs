@@ -9,64 +9,94 @@
 //! [`published`] knows such models by name.
 #![forbid(unsafe_code)]
 
+mod apertus;
+mod arcee;
+mod baichuan;
 mod bailingmoe2;
+mod bitnet;
 mod blocks;
+mod bloom;
+mod chatglm;
+mod cohere2;
+mod command_r;
 mod decoder;
 mod deepseek2;
 mod dots1;
+mod ernie4_5;
 mod ernie4_5_moe;
 mod error;
+mod exaone;
+mod exaone4;
 mod facts;
+mod falcon;
 mod falcon_h1;
+mod gemma;
 mod gemma2;
 mod gemma3;
 mod gemma3n;
 mod gemma4;
 mod glm4;
 mod glm4moe;
+mod gpt2;
 mod gpt_oss;
+mod gptneox;
 mod granite;
 mod hparams;
+mod hunyuan_dense;
 mod hunyuan_moe;
+mod internlm2;
 mod latent;
 mod lfm2;
 mod llama;
 mod llama4;
 mod minicpm;
+mod minicpm3;
 mod minimax_m2;
 mod mistral3;
+mod mpt;
+mod nemotron;
 mod nemotron_h;
+mod olmo;
 mod olmo2;
 mod olmoe;
 mod outline;
 mod per_layer;
+mod phi2;
 mod phi3;
 mod phimoe;
+mod plamo;
 mod predict;
 pub mod published;
 mod qwen2;
 mod qwen2moe;
+mod qwen2vl;
 mod qwen3;
 mod qwen35;
 mod qwen3moe;
 mod qwen3next;
+mod qwen3vl;
 mod recurrent;
 mod rope;
+mod seed_oss;
+mod smallthinker;
 mod smollm3;
+mod stablelm;
 mod starcoder2;
 
 /// What pages are written with.
 mod page {
     pub(crate) use crate::Error;
-    pub(crate) use crate::decoder::{Bias, Decoder, Ffn, Mixer, Moe, Norms, QkNorm, Style};
+    pub(crate) use crate::decoder::{
+        Bias, Decoder, Ffn, Mixer, Moe, Norms, Parallel, QkNorm, Style,
+    };
     pub(crate) use crate::facts::{
-        ACTIVE_STREAM, EXPERTS, FFN, Facts, KV_HEADS, LEADING_DENSE, NEXTN, PER_LAYER,
-        SHARED_EXPERTS, SHARED_KV, SPARSITY, STREAMS, WINDOW, WINDOW_PATTERN,
+        ACTIVE_STREAM, ALIBI, CLAMP, EXPERTS, FFN, Facts, KV_HEADS, LEADING_DENSE, NEXTN,
+        PER_LAYER, SHARED_EXPERTS, SHARED_KV, SPARSITY, STREAMS, WINDOW, WINDOW_PATTERN,
     };
     pub(crate) use crate::rope::{Yarn, local_rope, original_context, rope, rope_by};
     pub(crate) use graph::{
         Activation, Builder, Expert, Gate, GroupScore, Groups, NormOver, RopeStyle, Router,
-        Temperature,
+        Temperature, Xielu,
     };
 }
 
@@ -148,10 +178,40 @@ pub const ARCHITECTURES: &[Architecture] = &[
         models: "DeepSeek-V2, V3, R1, Kimi K2, GLM-4.7-Flash",
         build: deepseek2::build,
     },
+    Architecture { name: "mistral4", models: "Mistral 4", build: deepseek2::build },
     Architecture { name: "llama4", models: "Llama 4, text", build: llama4::build },
     Architecture { name: "phimoe", models: "Phi-3.5-MoE", build: phimoe::build },
     Architecture { name: "hunyuan-moe", models: "Hunyuan-A13B", build: hunyuan_moe::build },
     Architecture { name: "bailingmoe2", models: "Ling 2.0, Ring 2.0", build: bailingmoe2::build },
+    Architecture { name: "gemma", models: "Gemma", build: gemma::build },
+    Architecture { name: "gpt2", models: "GPT-2", build: gpt2::build },
+    Architecture { name: "gptneox", models: "GPT-NeoX, Pythia", build: gptneox::build },
+    Architecture { name: "phi2", models: "Phi-1, 1.5, 2", build: phi2::build },
+    Architecture { name: "falcon", models: "Falcon", build: falcon::build },
+    Architecture { name: "mpt", models: "MPT", build: mpt::build },
+    Architecture { name: "bloom", models: "BLOOM", build: bloom::build },
+    Architecture { name: "baichuan", models: "Baichuan 1, 2", build: baichuan::build },
+    Architecture { name: "internlm2", models: "InternLM2, 2.5", build: internlm2::build },
+    Architecture { name: "stablelm", models: "StableLM", build: stablelm::build },
+    Architecture { name: "command-r", models: "Command R, R+", build: command_r::build },
+    Architecture { name: "cohere2", models: "Command R7B, Command A", build: cohere2::build },
+    Architecture { name: "exaone", models: "EXAONE 3, 3.5", build: exaone::build },
+    Architecture { name: "exaone4", models: "EXAONE 4", build: exaone4::build },
+    Architecture { name: "nemotron", models: "Nemotron 4, Minitron", build: nemotron::build },
+    Architecture { name: "seed_oss", models: "Seed-OSS", build: seed_oss::build },
+    Architecture { name: "hunyuan-dense", models: "Hunyuan (dense)", build: hunyuan_dense::build },
+    Architecture { name: "ernie4_5", models: "ERNIE 4.5 (dense)", build: ernie4_5::build },
+    Architecture { name: "apertus", models: "Apertus", build: apertus::build },
+    Architecture { name: "arcee", models: "Arcee AFM", build: arcee::build },
+    Architecture { name: "olmo", models: "OLMo, OLMo 1.7", build: olmo::build },
+    Architecture { name: "chatglm", models: "ChatGLM 3, GLM-4 (2024)", build: chatglm::build },
+    Architecture { name: "minicpm3", models: "MiniCPM3", build: minicpm3::build },
+    Architecture { name: "plamo", models: "PLaMo", build: plamo::build },
+    Architecture { name: "qwen2vl", models: "Qwen2-VL, Qwen2.5-VL (text)", build: qwen2vl::build },
+    Architecture { name: "qwen3vl", models: "Qwen3-VL (text)", build: qwen3vl::build },
+    Architecture { name: "bitnet", models: "BitNet b1.58", build: bitnet::build },
+    Architecture { name: "bitnet-b1.58", models: "BitNet b1.58 2B4T", build: bitnet::build },
+    Architecture { name: "smallthinker", models: "SmallThinker", build: smallthinker::build },
     Architecture { name: "gpt-oss", models: "gpt-oss 20B and 120B", build: gpt_oss::build },
 ];
 

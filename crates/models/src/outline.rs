@@ -37,10 +37,13 @@ impl Outline<'_> {
     }
 }
 
-/// Whether a tensor of several rows is none that is multiplied by: biases of experts, and small tensors of
-/// recurrences and of several streams. Files have these as F32, whatever their type.
+/// Whether a tensor of several rows is none that is multiplied by: biases of experts, embeddings of positions, norms of
+/// heads with weights of their own, and small tensors of recurrences and of several streams. Files have these as F32,
+/// whatever their type.
 pub fn is_vector(name: &str) -> bool {
-    const KINDS: [&str; 7] = [
+    const KINDS: [&str; 9] = [
+        "attn_q_norm",
+        "attn_k_norm",
         "ssm_conv1d",
         "shortconv.conv",
         "ssm_a",
@@ -51,7 +54,8 @@ pub fn is_vector(name: &str) -> bool {
     ];
     let kind = name.strip_prefix("blk.").and_then(|rest| rest.split_once('.'));
     let kind = kind.map(|(_, kind)| kind.strip_suffix(".weight").unwrap_or(kind));
-    name.ends_with(".bias") || kind.is_some_and(|kind| KINDS.contains(&kind))
+    let whole = name == "position_embd.weight" || name.ends_with(".bias");
+    whole || kind.is_some_and(|kind| KINDS.contains(&kind))
 }
 
 impl Outline<'_> {

@@ -35,6 +35,13 @@ fn an_outline_of_any_family_wants_the_tensors_of_its_file() {
             "ffn_gate_up_exps.weight",
             "ffn_down_exps.scale",
             "shared_head_norm.weight",
+            "blk.0.attn_qkv.weight",
+            "blk.0.attn_qkv.bias",
+            "blk.0.attn_norm.bias",
+            "blk.0.attn_norm_2.weight",
+            "blk.0.ffn_norm.weight",
+            "blk.0.ffn_up.bias",
+            "position_embd.weight",
         ];
         let names = gguf.tensors().iter().map(gguf::Tensor::name);
         let extras: Vec<&str> =

@@ -31,6 +31,11 @@ fn a_dense_layer_at_batch_one_has_five_waits_two_of_them_global() {
         TinyModel::glm4(TensorType::Q4_0),
         TinyModel::gemma2(TensorType::Q4_0),
         TinyModel::gemma3(TensorType::Q4_0),
+        TinyModel { arch: "gpt2", ..TinyModel::llama(TensorType::Q4_0) },
+        TinyModel { arch: "bloom", ..TinyModel::llama(TensorType::Q4_0) },
+        TinyModel { arch: "mpt", ..TinyModel::llama(TensorType::Q4_0) },
+        TinyModel { arch: "olmo", ..TinyModel::llama(TensorType::Q4_0) },
+        TinyModel { arch: "apertus", ..TinyModel::llama(TensorType::Q4_0) },
     ] {
         for nodes in [2, 3, 4, 6, 8] {
             assert_eq!(
@@ -44,6 +49,19 @@ fn a_dense_layer_at_batch_one_has_five_waits_two_of_them_global() {
             (5, 0),
             "nothing is global on one node"
         );
+    }
+}
+
+/// Both products of the residual stream wait for nobody, and both sums come together in one exchange.
+#[test]
+fn a_layer_of_parallel_blocks_has_three_waits_one_of_them_global() {
+    for arch in ["gptneox", "phi2", "falcon", "command-r", "plamo"] {
+        let model = TinyModel { arch, ..TinyModel::llama(TensorType::Q4_0) };
+        for nodes in [2, 3, 4, 8] {
+            let got = waits(&model, nodes, Variant::DECODE, &plan(nodes));
+            assert_eq!(got, (3, 1), "{arch} on {nodes} nodes");
+        }
+        assert_eq!(waits(&model, 1, Variant::DECODE, &plan(1)), (3, 0), "{arch}");
     }
 }
 
@@ -245,6 +263,17 @@ fn scales_of_matrices_are_used_or_refused() {
         let refused = build(TensorType::NVFP4, name, 1).unwrap_err();
         assert!(refused.contains(name), "{refused}");
     }
+}
+
+#[test]
+fn more_queries_than_are_attended_together_are_refused() {
+    let of =
+        |heads| TinyModel { heads, kv_heads: 1, head_dim: 16, ..TinyModel::llama(TensorType::F32) };
+    let bytes = of(128).gguf();
+    assert!(models::build(&Gguf::parse(&bytes).unwrap(), 2).is_ok());
+    let made = std::panic::catch_unwind(|| of(129).gguf()); // asks the page what it wants
+    let said = made.unwrap_err().downcast_ref::<String>().unwrap().clone();
+    assert!(said.contains("attention.head_count") && said.contains("128"), "{said}");
 }
 
 #[test]

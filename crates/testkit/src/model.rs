@@ -234,6 +234,9 @@ impl TinyModel {
         if ["gemma3n", "gemma4"].contains(&self.arch) {
             w.kv(key("final_logit_softcapping"), 8f32);
         }
+        if self.arch == "mpt" {
+            w.kv(key("attention.clamp_kqv"), 1.5f32).kv(key("attention.max_alibi_bias"), 8f32);
+        }
         if self.arch == "granite" {
             w.kv(key("embedding_scale"), 2.5f32).kv(key("residual_scale"), 0.3f32);
             w.kv(key("attention.scale"), 0.11f32).kv(key("logit_scale"), 3f32);
@@ -288,6 +291,9 @@ impl TinyModel {
         let gates: Vec<String> = gates.filter(|_| gated).collect();
         let mut extras: Vec<&str> = gates.iter().map(String::as_str).collect();
         extras.extend((!self.tied).then_some("output.weight"));
+        if self.arch == "command-r" {
+            extras.extend(["blk.0.attn_q_norm.weight", "blk.0.attn_k_norm.weight"]);
+        }
         let outline = Outline {
             metadata: gguf.metadata(),
             vocab: self.vocab,
@@ -361,6 +367,13 @@ impl TinyModel {
             w.kv(key_of(&format!("attention.{eps}")), 1e-6f32);
         }
         w.kv(key_of("rope.freq_base"), 10_000f32);
+        if self.arch == "apertus" {
+            for (name, number) in
+                [("alpha_p", 0.3), ("alpha_n", 0.2), ("beta", 0.5), ("eps", -1e-6)]
+            {
+                w.kv(format!("xielu.{name}"), number as f32);
+            }
+        }
     }
 }
 

@@ -3,6 +3,7 @@
 //! A name such as `qwen3-4b:q4_0` is a row of [`SHAPES`] and one of [`mixes`]. The metadata of its
 //! file follow from these, and the tensors from the metadata, as the page of the family asks for them.
 
+mod dense;
 mod mixes;
 mod shapes;
 

@@ -2,6 +2,7 @@
 //!
 //! Source: the models' `config.json` as published.
 
+use super::dense;
 use crate::Error;
 
 /// Hyper-parameters of a published model.
@@ -145,7 +146,7 @@ impl Shape {
     }
 }
 
-const QWEN3: Shape = Shape {
+pub(super) const QWEN3: Shape = Shape {
     name: "",
     title: "",
     arch: "qwen3",
@@ -442,7 +443,7 @@ const GRANITE4_TINY: Shape = Shape {
 
 /// All shapes, smallest first in each family.
 #[rustfmt::skip]
-pub const SHAPES: [Shape; 33] = [
+pub const SHAPES: [Shape; 48] = [
     Shape { name: "qwen3-0.6b",  title: "Qwen3 0.6B",   hidden: 1024, ffn: 3072, ..QWEN3 },
     Shape { name: "qwen3-1.7b",  title: "Qwen3 1.7B",   hidden: 2048, ffn: 6144, ..QWEN3 },
     Shape { name: "qwen3-4b",    title: "Qwen3 4B",     hidden: 2560, ffn: 9728, layers: 36, heads: 32, ..QWEN3 },
@@ -472,6 +473,21 @@ pub const SHAPES: [Shape; 33] = [
     Shape { name: "lfm2-1.2b",   title: "LFM2 1.2B",    ..LFM2 },
     Shape { name: "lfm2-8b-a1b", title: "LFM2 8B A1B",  ..LFM2_MOE },
     Shape { name: "granite4-h-tiny", title: "Granite 4.0 H-Tiny", ..GRANITE4_TINY },
+    Shape { name: "gpt2",        title: "GPT-2",        ..dense::GPT2 },
+    Shape { name: "gpt2-xl",     title: "GPT-2 XL",     layers: 48, hidden: 1600, ffn: 6400, heads: 25, kv_heads: 25, ..dense::GPT2 },
+    Shape { name: "pythia-6.9b", title: "Pythia 6.9B",  ..dense::PYTHIA },
+    Shape { name: "phi-2",       title: "Phi-2",        ..dense::PHI2 },
+    Shape { name: "falcon-7b",   title: "Falcon 7B",    ..dense::FALCON },
+    Shape { name: "mpt-7b",      title: "MPT 7B",       ..dense::MPT },
+    Shape { name: "bloom-7b1",   title: "BLOOM 7B1",    ..dense::BLOOM },
+    Shape { name: "gemma-2b",    title: "Gemma 2B",     layers: 18, hidden: 2048, ffn: 16_384, heads: 8, kv_heads: 1, ..dense::GEMMA },
+    Shape { name: "gemma-7b",    title: "Gemma 7B",     layers: 28, hidden: 3072, ffn: 24_576, heads: 16, kv_heads: 16, ..dense::GEMMA },
+    Shape { name: "internlm2.5-7b", title: "InternLM2.5 7B", ..dense::INTERNLM2 },
+    Shape { name: "command-r7b", title: "Command R7B",  ..dense::COMMAND_R7B },
+    Shape { name: "exaone4-1.2b", title: "EXAONE 4.0 1.2B", layers: 30, hidden: 2048, ffn: 4096, heads: 32, head_dim: 64, context: 65_536, tied: true, window: None, ..dense::EXAONE4 },
+    Shape { name: "exaone4-32b", title: "EXAONE 4.0 32B", ..dense::EXAONE4 },
+    Shape { name: "seed-oss-36b", title: "Seed-OSS 36B", ..dense::SEED_OSS },
+    Shape { name: "bitnet-2b4t", title: "BitNet b1.58 2B4T", ..dense::BITNET },
     // No published models: small enough to try things out in an instant.
     Shape { name: "tiny",        title: "Tiny Qwen3",   hidden: 256, ffn: 512, layers: 2, heads: 8, kv_heads: 2, head_dim: 64, vocab: 512, context: 512, ..QWEN3 },
     Shape { name: "tiny-moe",    title: "Tiny Qwen3 with experts", hidden: 256, ffn: 512, layers: 2, heads: 8, kv_heads: 2, head_dim: 64, vocab: 512, context: 512, experts: Some(Experts { count: 16, used: 4, width: 512 }), ..QWEN3_MOE },
