@@ -6,7 +6,8 @@ use std::str::FromStr;
 use tokenizer::Tokenizer;
 
 use crate::families::{
-    deepseek, glm, granite, hermes, kimi, llama, minimax, mistral, phi, plain, qwen_coder, seed,
+    cohere, deepseek, glm, granite, hermes, kimi, llama, minimax, mistral, phi, plain, qwen_coder,
+    seed,
 };
 use crate::syntax::{Calls, Syntax};
 
@@ -46,6 +47,8 @@ pub enum Family {
     Seed,
     /// MiniMax M2.
     MiniMax,
+    /// Command R7B and Command A: `<|START_ACTION|>` and a list.
+    Cohere,
 }
 
 /// Every family and its name on a command line.
@@ -66,6 +69,7 @@ const NAMES: &[(Family, &str)] = &[
     (Family::Kimi, "kimi"),
     (Family::Seed, "seed"),
     (Family::MiniMax, "minimax"),
+    (Family::Cohere, "cohere"),
 ];
 
 impl Family {
@@ -92,6 +96,7 @@ impl Family {
             Self::Kimi => kimi::SYNTAX,
             Self::Seed => seed::SYNTAX,
             Self::MiniMax => minimax::SYNTAX,
+            Self::Cohere => cohere::SYNTAX,
         }
     }
 
@@ -107,6 +112,8 @@ impl Family {
             Self::Kimi
         } else if has("[TOOL_CALLS]") {
             if has("[ARGS]") { Self::Mistral } else { Self::MistralOld }
+        } else if has("<|START_ACTION|>") {
+            Self::Cohere
         } else if has("<minimax:tool_call>") {
             Self::MiniMax
         } else if has("<seed:tool_call>") {

@@ -1,6 +1,7 @@
 //! The families of models, a file each: how they write, in the order in which a template is asked
 //! whether it is theirs.
 
+pub(crate) mod cohere;
 pub(crate) mod deepseek;
 pub(crate) mod glm;
 pub(crate) mod granite;

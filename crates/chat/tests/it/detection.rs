@@ -39,6 +39,7 @@ fn families_told_by_what_templates_say_in_passing() {
     assert_eq!(of(llama), Family::Llama3);
     assert_eq!(of("respond only with <|tool_call|> followed by a JSON list"), Family::Granite3);
     assert_eq!(of("call functools[...]"), Family::Functools);
+    assert_eq!(of("<|START_ACTION|>[{{ call }}]<|END_ACTION|>"), Family::Cohere);
     let phi = tokenizer(&["<|tool_call|>", "<|/tool_call|>"]);
     let format = Format::detect("<|tool|>{{ message.tools }}<|/tool|>", &phi);
     assert_eq!((format.family(), format.needs_special()), (Family::Phi4, true));

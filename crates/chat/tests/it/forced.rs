@@ -61,6 +61,7 @@ fn marks_begun<'t>(text: &'t str, tokenizer: &'t Tokenizer) -> impl Iterator<Ite
         "</arg_value>",
         "</seed:think>",
         "[/THINK]",
+        "<|END_THINKING|>",
         "<|end|>",
     ];
     let spelt = move |mark: &&'static str| tokenizer.token_to_id(mark.trim().as_bytes()).is_none();
@@ -138,6 +139,10 @@ fn forced_calls_are_read_as_calls() {
         "<|tool_calls_section_begin|>",
         "<|tool_call_begin|>",
         "<|tool_call_end|>",
+        "<|START_THINKING|>",
+        "<|END_THINKING|>",
+        "<|START_ACTION|>",
+        "<|END_ACTION|>",
     ];
     let mut rng = TestRng::deterministic_rng(RngAlgorithm::ChaCha);
     for tokenizer in [tokenizer(&[]), tokenizer(&marks)] {
