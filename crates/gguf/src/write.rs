@@ -230,21 +230,8 @@ impl<'w> Writer<'w> {
     /// [`Error::WrongDataLength`], or [`Error::Io`].
     pub fn write_to(&mut self, mut out: impl Write) -> Result<(), Error> {
         let alignment = u64::from(self.alignment()?);
-        self.check_keys()?;
-        let mut header = Vec::new();
-        header.extend(MAGIC);
-        header.extend(3u32.to_le_bytes());
-        header.extend((self.tensors.len() as u64).to_le_bytes());
-        header.extend((self.metadata.len() as u64).to_le_bytes());
-        for (key, value) in &self.metadata {
-            put_string(&mut header, key.as_bytes());
-            header.extend(value.ty.id().to_le_bytes());
-            header.extend(&value.encoded);
-        }
-        let lengths = self.put_directory(&mut header, alignment)?;
-        out.write_all(&header)?;
-        // Data is padded at its end too, so that a reader may round lengths up.
-        pad(&mut out, header.len() as u64, alignment)?;
+        let (head, lengths) = self.parts(alignment)?;
+        out.write_all(&head)?;
         for (tensor, &needed) in self.tensors.iter_mut().zip(&lengths) {
             let found = match &mut tensor.data {
                 Data::Bytes(bytes) => {
@@ -260,10 +247,44 @@ impl<'w> Writer<'w> {
             if found != needed {
                 return Err(Error::WrongDataLength { tensor: tensor.name.clone(), found, needed });
             }
+            // At its end too, so that a reader may round lengths up.
             pad(&mut out, needed, alignment)?;
         }
         out.flush()?;
         Ok(())
+    }
+
+    /// All of the file before the data of its tensors, padded, and the bytes of the whole file. Data are not
+    /// asked for.
+    ///
+    /// # Errors
+    /// Those of [`write_to`](Self::write_to) that are found before anything is written.
+    pub fn head(&self) -> Result<(Vec<u8>, u64), Error> {
+        let alignment = u64::from(self.alignment()?);
+        let (head, lengths) = self.parts(alignment)?;
+        // Their sum was seen to be none too large.
+        let data: u64 = lengths.iter().map(|length| length.next_multiple_of(alignment)).sum();
+        let whole = data + head.len() as u64;
+        Ok((head, whole))
+    }
+
+    /// The head, and the length of each tensor's data.
+    fn parts(&self, alignment: u64) -> Result<(Vec<u8>, Vec<u64>), Error> {
+        self.check_keys()?;
+        let mut header = Vec::new();
+        header.extend(MAGIC);
+        header.extend(3u32.to_le_bytes());
+        header.extend((self.tensors.len() as u64).to_le_bytes());
+        header.extend((self.metadata.len() as u64).to_le_bytes());
+        for (key, value) in &self.metadata {
+            put_string(&mut header, key.as_bytes());
+            header.extend(value.ty.id().to_le_bytes());
+            header.extend(&value.encoded);
+        }
+        let lengths = self.put_directory(&mut header, alignment)?;
+        let before = header.len() as u64;
+        pad(&mut header, before, alignment)?;
+        Ok((header, lengths))
     }
 
     fn alignment(&self) -> Result<u32, Error> {

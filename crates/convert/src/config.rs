@@ -1,0 +1,188 @@
+//! What `config.json` says.
+
+use crate::error::Error;
+use serde_json::{Map, Value};
+
+/// A configuration: that of the text model, where a model has more than one.
+#[derive(Debug, Clone)]
+pub(crate) struct Config {
+    values: Map<String, Value>,
+    /// As written, with a part for each model.
+    whole: Map<String, Value>,
+}
+
+/// Where models that also see or hear keep what they say of text.
+const TEXT: [&str; 5] = ["text_config", "llm_config", "language_config", "lm_config", "lfm"];
+
+impl Config {
+    pub(crate) fn new(config: Value) -> Result<Config, Error> {
+        let Value::Object(whole) = config else {
+            return Err(Error::config("it is no JSON object"));
+        };
+        let mut values = whole.clone();
+        if let Some(text) = TEXT.iter().find_map(|key| whole.get(*key)?.as_object()) {
+            values.extend(text.iter().map(|(key, value)| (key.clone(), value.clone())));
+        }
+        Ok(Config { values, whole })
+    }
+
+    /// The model's classes: that of the whole and that of the text model.
+    pub(crate) fn architectures(&self) -> Vec<&str> {
+        let all = [&self.whole, &self.values];
+        let names = all.into_iter().filter_map(|map| map.get("architectures")?.as_array()?.first()?.as_str());
+        let mut names: Vec<&str> = names.collect();
+        names.dedup();
+        names
+    }
+
+    /// A value that is there and not null.
+    pub(crate) fn get(&self, key: &str) -> Option<&Value> {
+        self.values.get(key).filter(|value| !value.is_null())
+    }
+
+    /// The same of the whole model, not of its text alone.
+    pub(crate) fn outer(&self, key: &str) -> Option<&Value> {
+        self.whole.get(key).filter(|value| !value.is_null())
+    }
+
+    /// The first of these keys that is there.
+    pub(crate) fn first<'k>(&self, keys: &[&'k str]) -> Option<(&'k str, &Value)> {
+        keys.iter().find_map(|&key| Some((key, self.get(key)?)))
+    }
+
+    /// A count that may be absent.
+    pub(crate) fn opt_size(&self, keys: &[&str]) -> Result<Option<usize>, Error> {
+        self.first(keys).map(|(key, value)| size(key, value)).transpose()
+    }
+
+    /// A count.
+    pub(crate) fn size(&self, keys: &[&str]) -> Result<usize, Error> {
+        self.opt_size(keys)?.ok_or_else(|| missing(keys))
+    }
+
+    /// A number that may be absent.
+    pub(crate) fn opt_number(&self, keys: &[&str]) -> Result<Option<f64>, Error> {
+        self.first(keys).map(|(key, value)| number(key, value)).transpose()
+    }
+
+    /// A number.
+    pub(crate) fn number(&self, keys: &[&str]) -> Result<f64, Error> {
+        self.opt_number(keys)?.ok_or_else(|| missing(keys))
+    }
+
+    /// Whether a switch is on; absent is off.
+    pub(crate) fn flag(&self, key: &str) -> bool {
+        self.get(key).and_then(Value::as_bool).unwrap_or(false)
+    }
+
+    /// A text that may be absent.
+    pub(crate) fn text(&self, keys: &[&str]) -> Option<&str> {
+        self.first(keys)?.1.as_str()
+    }
+
+    /// A list that may be absent.
+    pub(crate) fn opt_list(&self, key: &str) -> Result<Option<&Vec<Value>>, Error> {
+        let list = |value: &'_ Value| value.as_array().is_some();
+        match self.get(key) {
+            None => Ok(None),
+            Some(value) if list(value) => Ok(value.as_array()),
+            Some(value) => Err(Error::config(format!("{key} is {value} and should be a list"))),
+        }
+    }
+
+    /// A list of texts.
+    pub(crate) fn texts(&self, key: &str) -> Result<Option<Vec<&str>>, Error> {
+        let Some(list) = self.opt_list(key)? else { return Ok(None) };
+        let texts: Option<_> = list.iter().map(Value::as_str).collect();
+        texts.map(Some).ok_or_else(|| Error::config(format!("{key} should be a list of texts")))
+    }
+
+    /// A list of numbers.
+    pub(crate) fn numbers(&self, key: &str) -> Result<Option<Vec<f64>>, Error> {
+        let Some(list) = self.opt_list(key)? else { return Ok(None) };
+        list.iter().map(|value| number(key, value)).collect::<Result<_, _>>().map(Some)
+    }
+
+    /// A count, or the one that a list has for every layer.
+    pub(crate) fn same_size(&self, key: &str) -> Result<Option<usize>, Error> {
+        let Some(Value::Array(list)) = self.get(key) else { return self.opt_size(&[key]) };
+        let sizes: Vec<usize> = list.iter().map(|v| size(key, v)).collect::<Result<_, _>>()?;
+        match sizes[..] {
+            [] => Ok(None),
+            [first, ..] if sizes.iter().all(|&size| size == first) => Ok(Some(first)),
+            _ => Err(Error::config(format!("{key} differs between layers, which is not converted"))),
+        }
+    }
+
+    pub(crate) fn layers(&self) -> Result<usize, Error> {
+        self.size(&["n_layers", "num_hidden_layers", "n_layer", "num_layers"])
+    }
+
+    pub(crate) fn hidden(&self) -> Result<usize, Error> {
+        self.size(&["hidden_size", "n_embd", "dim"])
+    }
+
+    pub(crate) fn heads(&self) -> Result<usize, Error> {
+        self.size(&["num_attention_heads", "n_head", "n_heads"])
+    }
+
+    /// Heads of keys and values; those of queries where nothing is said.
+    pub(crate) fn kv_heads(&self) -> Result<usize, Error> {
+        let heads = self.opt_size(&["num_key_value_heads", "n_kv_heads", "n_head_kv"])?;
+        heads.map_or_else(|| self.heads(), Ok)
+    }
+
+    /// Elements of a head.
+    pub(crate) fn head_dim(&self) -> Result<usize, Error> {
+        match self.opt_size(&["head_dim"])? {
+            Some(dim) => Ok(dim),
+            None => self.hidden_per_head(),
+        }
+    }
+
+    pub(crate) fn hidden_per_head(&self) -> Result<usize, Error> {
+        let (hidden, heads) = (self.hidden()?, self.heads()?);
+        hidden.checked_div(heads).ok_or_else(|| Error::config("num_attention_heads is 0"))
+    }
+
+    /// Experts of a layer, if there are any.
+    pub(crate) fn experts(&self) -> Result<Option<usize>, Error> {
+        self.opt_size(&["num_local_experts", "num_experts", "n_routed_experts", "moe_num_experts"])
+    }
+
+    pub(crate) fn vocab_size(&self) -> Result<usize, Error> {
+        self.size(&["vocab_size"])
+    }
+
+    /// Whether each layer is of a kind, by the names of `layer_types`.
+    pub(crate) fn layers_that_are(&self, kinds: &[&str]) -> Result<Option<Vec<bool>>, Error> {
+        let types = self.texts("layer_types")?;
+        Ok(types.map(|types| types.iter().map(|ty| kinds.contains(ty)).collect()))
+    }
+
+    /// Puts in what the model's own code takes where a folder says nothing.
+    pub(crate) fn or(&mut self, key: &str, value: impl Into<Value>) {
+        if self.get(key).is_none() {
+            self.values.insert(key.to_owned(), value.into());
+        }
+    }
+}
+
+/// A JSON value as a count.
+pub(crate) fn size(key: &str, value: &Value) -> Result<usize, Error> {
+    let count = value.as_u64().or_else(|| {
+        value.as_f64().filter(|x| *x >= 0.0 && x.fract() == 0.0 && *x < 9e15).map(|x| x as u64)
+    });
+    let count = count.and_then(|n| u32::try_from(n).ok()).map(|n| n as usize);
+    count.ok_or_else(|| Error::config(format!("{key} is {value} and should be a count")))
+}
+
+/// A JSON value as a number.
+pub(crate) fn number(key: &str, value: &Value) -> Result<f64, Error> {
+    value.as_f64().ok_or_else(|| Error::config(format!("{key} is {value} and should be a number")))
+}
+
+/// That one of these keys is needed.
+pub(crate) fn missing(keys: &[&str]) -> Error {
+    Error::config(format!("it does not say {}", keys.join(" or ")))
+}

@@ -1,0 +1,162 @@
+//! The families: which class of `transformers` is which architecture, what its files say, and what becomes of
+//! its tensors.
+//!
+//! To add one: a [`Family`] in a file of this folder, and its list in [`all`]. What it has in common with most
+//! (`Draft::usual`, `rules::USUAL`) is not said again. `tests/convert` compares it with llama.cpp's converter.
+
+mod deepseek;
+mod dense;
+mod experts;
+mod gemma;
+mod glm;
+mod llama;
+mod phi;
+mod qwen;
+mod recurrent;
+
+use crate::array::Array;
+use crate::config::Config;
+use crate::draft::Draft;
+use crate::error::Error;
+use crate::folder::Folder;
+use crate::rules::Rule;
+use crate::vocab::Kind;
+
+/// How models of some classes are converted.
+pub(crate) struct Family {
+    /// Classes, as `architectures` in `config.json` names them.
+    pub(crate) classes: &'static [&'static str],
+    /// `general.architecture`.
+    pub(crate) arch: &'static str,
+    /// Another, where the configuration says so.
+    pub(crate) variant: Option<fn(&Config) -> Option<&'static str>>,
+    /// What the model's own code takes where the configuration says nothing.
+    pub(crate) defaults: fn(&mut Config) -> Result<(), Error>,
+    pub(crate) keys: fn(&mut Draft<'_>) -> Result<(), Error>,
+    /// Searched in turn before the usual ones.
+    pub(crate) rules: &'static [&'static [Rule]],
+    /// The name that a tensor should have; `None` leaves it out.
+    pub(crate) rename: Option<fn(&Config, &str) -> Option<String>>,
+    /// Tensors that follow from the configuration.
+    pub(crate) extra: fn(&Draft<'_>) -> Result<Vec<(&'static str, Array)>, Error>,
+    pub(crate) predicting: Predicting,
+    pub(crate) vocab: Kind,
+    /// Which of several names of one way to cut text is preferred.
+    pub(crate) pre: &'static [&'static str],
+}
+
+/// What becomes of layers behind the last, which predict further tokens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Predicting {
+    /// They are left out.
+    Dropped,
+    /// They are layers of the file.
+    Kept,
+}
+
+/// A family without peculiarities.
+pub(crate) const PLAIN: Family = Family {
+    classes: &[],
+    arch: "",
+    variant: None,
+    defaults: |_| Ok(()),
+    keys: |draft| draft.usual(),
+    rules: &[],
+    rename: None,
+    extra: |_| Ok(Vec::new()),
+    predicting: Predicting::Dropped,
+    vocab: Kind::Bpe,
+    pre: &[],
+};
+
+/// All families.
+pub(crate) fn all() -> impl Iterator<Item = &'static Family> {
+    [
+        llama::FAMILIES,
+        qwen::FAMILIES,
+        gemma::FAMILIES,
+        phi::FAMILIES,
+        glm::FAMILIES,
+        deepseek::FAMILIES,
+        dense::FAMILIES,
+        experts::FAMILIES,
+        recurrent::FAMILIES,
+    ]
+    .into_iter()
+    .flatten()
+}
+
+/// The family of a configuration.
+pub(crate) fn of(config: &Config) -> Result<&'static Family, Error> {
+    let named = config.architectures();
+    let known = |name: &&str| all().find(|family| family.classes.contains(name));
+    if let Some(family) = named.iter().find_map(known) {
+        return Ok(family);
+    }
+    let Some(name) = named.first() else {
+        return Err(Error::config("it names no class in \"architectures\""));
+    };
+    let classes = || all().flat_map(|family| family.classes.iter().copied());
+    let mut near: Vec<(usize, &str)> =
+        classes().map(|class| (distance(name, class), class)).collect();
+    near.sort_unstable();
+    // A name shares most of its letters with one that is meant.
+    let near = near.into_iter().filter(|(d, class)| 4 * d <= class.len()).take(2);
+    let near = near.map(|(_, class)| class.to_owned()).collect();
+    Err(Error::UnknownArchitecture { name: (*name).to_owned(), near, known: classes().count() })
+}
+
+/// Notes in the configuration how many layers predict further tokens, where it says nothing of those that the
+/// folder has.
+pub(crate) fn note_predicting(folder: &mut Folder) {
+    let layer = |name: &str| {
+        let name = name.strip_prefix("model.").unwrap_or(name);
+        let (layer, _) = name.strip_prefix("mtp.layers.")?.split_once('.')?;
+        layer.parse::<usize>().ok()
+    };
+    let most = folder.tensors().iter().filter_map(|tensor| layer(&tensor.entry.name)).max();
+    if let Some(most) = most {
+        folder.config.or(qwen::FOUND, most + 1);
+    }
+}
+
+/// Letters to add, drop or change to make one name of the other.
+fn distance(a: &str, b: &str) -> usize {
+    let b = b.as_bytes();
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, x) in a.bytes().enumerate() {
+        let mut corner = std::mem::replace(&mut row[0], i + 1);
+        for (j, y) in b.iter().enumerate() {
+            let change = corner + usize::from(x != *y);
+            corner = row[j + 1];
+            row[j + 1] = change.min(corner + 1).min(row[j] + 1);
+        }
+    }
+    row[b.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn no_class_is_in_two_families() {
+        let mut seen = std::collections::HashSet::new();
+        for class in all().flat_map(|family| family.classes) {
+            assert!(seen.insert(class), "{class}");
+        }
+    }
+
+    #[test]
+    fn an_unknown_class_is_told_with_its_neighbours() {
+        let of = |name: &str| {
+            let config = Config::new(json!({"architectures": [name]})).unwrap();
+            super::of(&config).map(|family| family.arch).map_err(|e| e.to_string())
+        };
+        assert_eq!(of("Qwen3ForCausalLM"), Ok("qwen3"));
+        let message = of("Qwen33ForCausalLM").unwrap_err();
+        assert!(message.contains("did you mean Qwen3ForCausalLM"), "{message}");
+        assert!(!of("SomethingElse").unwrap_err().contains("did you mean"));
+    }
+}

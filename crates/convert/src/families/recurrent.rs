@@ -1,0 +1,377 @@
+//! Families with layers that keep a state of fixed size: Mamba-2 and short convolutions.
+
+use super::{Family, PLAIN, llama, llama::GRANITE_EXPERTS, llama::INTERLEAVED};
+use crate::array::Array;
+use crate::config::{Config, missing};
+use crate::draft::{Draft, SIGMOID};
+use crate::error::Error;
+use crate::rules::{At, Rule, decays, made, same, squeezed};
+use crate::vocab::Kind;
+use serde_json::Value;
+
+pub(super) const FAMILIES: &[Family] = &[
+    Family {
+        classes: &["GraniteMoeHybridForCausalLM", "BambaForCausalLM"],
+        arch: "granitehybrid",
+        // Some of the family have no recurrences: they are files of other architectures.
+        variant: Some(|config| {
+            let hybrid = attention(config).is_ok_and(|layers| layers.contains(&false));
+            let experts = config.opt_size(&["num_experts_per_tok", "num_experts_per_token"]);
+            let experts = experts.ok().flatten().is_some_and(|n| n > 0);
+            match (hybrid, experts) {
+                (true, _) => None,
+                (false, true) => Some("granitemoe"),
+                (false, false) => Some("granite"),
+            }
+        }),
+        keys: granite,
+        rules: &[MAMBA, INTERLEAVED, GRANITE_EXPERTS],
+        rename: Some(llama::granite_names),
+        vocab: Kind::Padded(8),
+        pre: &["gpt-2"],
+        ..PLAIN
+    },
+    Family {
+        classes: &["NemotronHForCausalLM"],
+        arch: "nemotron_h",
+        variant: Some(|config| {
+            config.get("num_experts_per_tok").and(Some("nemotron_h_moe"))
+        }),
+        defaults: |config| {
+            if let Some(kinds) = config.texts("layers_block_type")? {
+                let layers = kinds.len();
+                config.or("num_hidden_layers", layers);
+            }
+            Ok(())
+        },
+        keys: nemotron,
+        rules: &[MIXERS],
+        rename: Some(|_, name| (!name.starts_with("mtp.")).then(|| name.to_owned())),
+        vocab: Kind::Padded(8),
+        pre: &["pixtral"],
+        ..PLAIN
+    },
+    Family {
+        classes: &["FalconH1ForCausalLM"],
+        arch: "falcon-h1",
+        keys: falcon,
+        rules: &[FALCON, MAMBA],
+        extra: llama::divisors,
+        pre: &["falcon-h1"],
+        ..PLAIN
+    },
+    Family {
+        classes: &["Lfm2ForCausalLM", "LFM2ForCausalLM"],
+        arch: "lfm2",
+        keys: |d| {
+            short(d, |kind| kind != "conv")?;
+            d.set_size("feed_forward_length", adjusted(d.config)?);
+            Ok(())
+        },
+        rules: &[SHORT],
+        pre: &["lfm2"],
+        ..PLAIN
+    },
+    Family {
+        classes: &["Lfm2MoeForCausalLM"],
+        arch: "lfm2moe",
+        keys: |d| {
+            short(d, |kind| kind == "full_attention")?;
+            d.set_size("expert_feed_forward_length", d.config.size(&["moe_intermediate_size"])?);
+            d.set_size("leading_dense_block_count", d.config.size(&["num_dense_layers"])?);
+            d.set("expert_gating_func", SIGMOID);
+            Ok(())
+        },
+        rules: &[SHORT],
+        pre: &["lfm2"],
+        ..PLAIN
+    },
+];
+
+const MAMBA: &[Rule] = &[
+    same("mamba.in_proj", "ssm_in"),
+    made("mamba.conv1d", "ssm_conv1d", taps),
+    same("mamba.dt_bias", "ssm_dt.bias"),
+    made("mamba.A_log", "ssm_a", column_of_decays),
+    made("mamba.D", "ssm_d", column),
+    made("mamba.norm", "ssm_norm", by_group),
+    same("mamba.out_proj", "ssm_out"),
+];
+
+const MIXERS: &[Rule] = &[
+    same("embeddings", "token_embd"),
+    same("norm_f", "output_norm"),
+    same("norm", "attn_norm"),
+    same("mixer.in_proj", "ssm_in"),
+    made("mixer.conv1d", "ssm_conv1d", taps),
+    same("mixer.dt_bias", "ssm_dt.bias"),
+    made("mixer.A_log", "ssm_a", column_of_decays),
+    made("mixer.D", "ssm_d", column),
+    made("mixer.norm", "ssm_norm", by_group),
+    same("mixer.out_proj", "ssm_out"),
+    same("mixer.q_proj", "attn_q"),
+    same("mixer.k_proj", "attn_k"),
+    same("mixer.v_proj", "attn_v"),
+    same("mixer.o_proj", "attn_output"),
+    same("mixer.up_proj", "ffn_up"),
+    same("mixer.down_proj", "ffn_down"),
+    same("mixer.gate", "ffn_gate_inp"),
+    same("mixer.gate.e_score_correction_bias", "exp_probs_b.bias"),
+    same("mixer.experts.*.up_proj", "ffn_up_exps"),
+    same("mixer.experts.*.down_proj", "ffn_down_exps"),
+    same("mixer.shared_experts.up_proj", "ffn_up_shexp"),
+    same("mixer.shared_experts.down_proj", "ffn_down_shexp"),
+];
+
+/// Factors that the model multiplies with are put into the matrices.
+const FALCON: &[Rule] = &[
+    made("embed_tokens", "token_embd", |at, of| times(at, of, &[("embedding_multiplier", None)])),
+    made("lm_head", "output", |at, of| times(at, of, &[("lm_head_multiplier", None)])),
+    same("final_layernorm", "output_norm"),
+    same("pre_ff_layernorm.weight", "ffn_norm"),
+    made("self_attn.q_proj", "attn_q", |at, of| times(at, of, &[("attention_in_multiplier", None)])),
+    made("self_attn.k_proj", "attn_k", |at, of| {
+        times(at, of, &[("key_multiplier", None), ("attention_in_multiplier", None)])
+    }),
+    made("self_attn.v_proj", "attn_v", |at, of| times(at, of, &[("attention_in_multiplier", None)])),
+    made("self_attn.o_proj", "attn_output", |at, of| {
+        times(at, of, &[("attention_out_multiplier", None)])
+    }),
+    made("feed_forward.gate_proj", "ffn_gate", |at, of| times(at, of, &[("mlp_multipliers", Some(0))])),
+    same("feed_forward.up_proj", "ffn_up"),
+    made("feed_forward.down_proj", "ffn_down", |at, of| times(at, of, &[("mlp_multipliers", Some(1))])),
+    made("mamba.out_proj", "ssm_out", |at, of| times(at, of, &[("ssm_out_multiplier", None)])),
+    made("mamba.in_proj", "ssm_in", falcon_inputs),
+];
+
+const SHORT: &[Rule] = &[
+    same("embedding_norm", "token_embd_norm"),
+    same("operator_norm", "attn_norm"),
+    same("ffn_norm", "ffn_norm"),
+    same("self_attn.out_proj", "attn_output"),
+    same("self_attn.q_layernorm", "attn_q_norm"),
+    same("self_attn.k_layernorm", "attn_k_norm"),
+    made("conv.conv", "shortconv.conv", squeezed),
+    same("conv.in_proj", "shortconv.in_proj"),
+    same("conv.out_proj", "shortconv.out_proj"),
+    same("feed_forward.w1", "ffn_gate"),
+    same("feed_forward.w2", "ffn_down"),
+    same("feed_forward.w3", "ffn_up"),
+    same("feed_forward.gate", "ffn_gate_inp"),
+    same("feed_forward.experts.*.w1", "ffn_gate_exps"),
+    same("feed_forward.experts.*.w2", "ffn_down_exps"),
+    same("feed_forward.experts.*.w3", "ffn_up_exps"),
+    same("feed_forward.expert_bias", "exp_probs_b.bias"),
+];
+
+fn taps(at: &At<'_>, of: Array) -> Result<Vec<Array>, Error> {
+    if of.shape().len() < 2 { Ok(vec![of]) } else { squeezed(at, of) }
+}
+
+fn column(_: &At<'_>, of: Array) -> Result<Vec<Array>, Error> {
+    Ok(vec![of.reshaped(&[of.elements(), 1])])
+}
+
+fn column_of_decays(at: &At<'_>, of: Array) -> Result<Vec<Array>, Error> {
+    column(at, decays(at, of)?.swap_remove(0))
+}
+
+fn by_group(at: &At<'_>, of: Array) -> Result<Vec<Array>, Error> {
+    let groups = at.config.opt_size(&["mamba_n_groups", "n_groups", "num_groups"])?.unwrap_or(1);
+    if groups == 0 || !of.elements().is_multiple_of(groups) {
+        return Err(at.shape(&of, format!("and cannot be cut into {groups} groups")));
+    }
+    Ok(vec![of.reshaped(&[groups, of.elements() / groups])])
+}
+
+/// Which layers have attention.
+fn attention(config: &Config) -> Result<Vec<bool>, Error> {
+    if let Some(layers) = config.layers_that_are(&["attention", "full_attention"])? {
+        return Ok(layers);
+    }
+    let layers = config.layers()?;
+    if let Some(listed) = config.numbers("attn_layer_indices")?.filter(|list| !list.is_empty()) {
+        return Ok((0..layers).map(|layer| listed.contains(&(layer as f64))).collect());
+    }
+    let period = config.size(&["attn_layer_period"])?;
+    let offset = config.size(&["attn_layer_offset"])?;
+    if period == 0 {
+        return Err(Error::config("attn_layer_period is 0"));
+    }
+    Ok((0..layers).map(|layer| layer % period == offset).collect())
+}
+
+fn states(d: &mut Draft<'_>) -> Result<(), Error> {
+    let config = d.config;
+    d.set_size("ssm.conv_kernel", config.size(&["mamba_d_conv", "conv_kernel", "d_conv"])?);
+    d.set_size("ssm.state_size", config.size(&["mamba_d_state", "ssm_state_size", "state_size", "d_state"])?);
+    let groups = config.opt_size(&["mamba_n_groups", "n_groups", "num_groups"])?;
+    d.set_size("ssm.group_count", groups.unwrap_or(1));
+    Ok(())
+}
+
+fn granite(d: &mut Draft<'_>) -> Result<(), Error> {
+    llama::granite_experts(d)?;
+    let (config, attention) = (d.config, attention(d.config)?);
+    states(d)?;
+    let expand = config.size(&["mamba_expand", "expand"])?;
+    d.set_size("ssm.inner_size", expand * config.hidden()?);
+    d.set_size("ssm.time_step_rank", config.size(&["mamba_n_heads", "mamba_num_heads"])?);
+    let heads = config.kv_heads()?;
+    d.set_sizes("attention.head_count_kv", attention.iter().map(|&has| if has { heads } else { 0 }));
+    d.copy_size("rope.dimension_count", &["attn_rotary_emb"])?;
+    let bamba = config.architectures().contains(&"BambaForCausalLM");
+    let turned = bamba || !attention.contains(&false);
+    d.set("rope.scaling.finetuned", turned);
+    if !turned {
+        d.set_size("context_length", 1 << 20);
+    }
+    Ok(())
+}
+
+/// Kinds of layers: `M`, `*`, `-` or `E`.
+fn pattern(config: &Config) -> Result<Vec<char>, Error> {
+    if let Some(text) = config.text(&["hybrid_override_pattern"]) {
+        return Ok(text.chars().collect());
+    }
+    let kinds = config.texts("layers_block_type")?;
+    let kinds = kinds.ok_or_else(|| missing(&["hybrid_override_pattern", "layers_block_type"]))?;
+    let of = |kind: &&str| match *kind {
+        "mamba" | "linear_attention" => Ok('M'),
+        "attention" | "full_attention" => Ok('*'),
+        "moe" => Ok('E'),
+        "mlp" => Ok('-'),
+        other => Err(Error::config(format!("layers_block_type has {other:?}, which is not converted"))),
+    };
+    kinds.iter().map(of).collect()
+}
+
+fn nemotron(d: &mut Draft<'_>) -> Result<(), Error> {
+    llama::granite_experts(d)?;
+    let (config, pattern) = (d.config, pattern(d.config)?);
+    let layers = config.layers()?;
+    if pattern.len() != layers {
+        return Err(Error::config(format!("hybrid_override_pattern has {} layers of {layers}", pattern.len())));
+    }
+    if config.opt_size(&["num_nextn_predict_layers"])?.is_some_and(|n| n > 0) {
+        // Its two halves would be one layer of the file.
+        d.unset("nextn_predict_layers");
+    }
+    states(d)?;
+    let heads = config.size(&["mamba_num_heads", "mamba_n_heads"])?;
+    d.set_size("ssm.inner_size", heads * config.size(&["mamba_head_dim", "mamba_d_head"])?);
+    d.set_size("ssm.time_step_rank", heads);
+    let kv = config.kv_heads()?;
+    d.set_sizes("attention.head_count_kv", pattern.iter().map(|&kind| if kind == '*' { kv } else { 0 }));
+    d.set("rope.scaling.finetuned", false);
+    d.set_size("context_length", 1 << 20);
+    let dim = config.size(&["head_dim", "attention_head_dim"])?;
+    d.set_size("attention.key_length", dim);
+    d.set_size("attention.value_length", dim);
+    if d.arch == "nemotron_h" {
+        let width = config.size(&["intermediate_size", "n_inner", "hidden_dim"])?;
+        d.set_sizes("feed_forward_length", pattern.iter().map(|&kind| if kind == '-' { width } else { 0 }));
+        return Ok(());
+    }
+    let width = config.size(&["moe_intermediate_size"])?;
+    d.set_sizes("feed_forward_length", pattern.iter().map(|&kind| if kind == 'E' { width } else { 0 }));
+    d.set_size("expert_feed_forward_length", width);
+    for (key, from) in [
+        ("expert_used_count", "num_experts_per_tok"),
+        ("expert_shared_feed_forward_length", "moe_shared_expert_intermediate_size"),
+        ("expert_count", "n_routed_experts"),
+        ("expert_shared_count", "n_shared_experts"),
+        ("expert_group_count", "n_group"),
+    ] {
+        d.set_size(key, config.size(&[from])?);
+    }
+    d.set("expert_weights_norm", config.get("norm_topk_prob").and_then(Value::as_bool).unwrap_or(false));
+    d.set_number("expert_weights_scale", config.number(&["routed_scaling_factor"])?);
+    d.copy_size("moe_latent_size", &["moe_latent_size"])
+}
+
+fn falcon(d: &mut Draft<'_>) -> Result<(), Error> {
+    let config = d.config;
+    d.set_size("embedding_length", config.hidden()?);
+    d.set_size("block_count", config.layers()?);
+    states(d)?;
+    let inner = match config.opt_size(&["mamba_d_ssm"])? {
+        Some(inner) => inner,
+        None => config.size(&["mamba_expand"])? * config.hidden()?,
+    };
+    d.set_size("ssm.inner_size", inner);
+    let head = config.size(&["mamba_d_head"])?;
+    d.set_size("ssm.time_step_rank", inner.checked_div(head).unwrap_or(0));
+    let eps = config.opt_number(&["layer_norm_epsilon", "rms_norm_eps"])?.unwrap_or(1e-5);
+    d.set_number("attention.layer_norm_rms_epsilon", eps);
+    d.set_size("vocab_size", config.vocab_size()?);
+    d.set_size("context_length", config.opt_size(&["max_position_embeddings"])?.unwrap_or(0));
+    d.set_size("feed_forward_length", config.size(&["intermediate_size"])?);
+    d.set_size("attention.head_count", config.heads()?);
+    d.set_size("attention.head_count_kv", config.kv_heads()?);
+    d.set_size("attention.key_length", config.head_dim()?);
+    d.set_size("attention.value_length", config.head_dim()?);
+    d.set_number("rope.freq_base", d.rope.theta()?.ok_or_else(|| missing(&["rope_theta"]))?);
+    Ok(())
+}
+
+/// The product with factors of the configuration, of which some are lists.
+fn times(at: &At<'_>, of: Array, factors: &[(&str, Option<usize>)]) -> Result<Vec<Array>, Error> {
+    let mut product = of;
+    for &(key, place) in factors {
+        let factor = match place {
+            None => at.config.opt_number(&[key])?,
+            Some(n) => at.config.numbers(key)?.and_then(|list| list.get(n).copied()),
+        };
+        let factor = factor.ok_or_else(|| missing(&[key]))? as f32;
+        product = product.each(move |x| x * factor);
+    }
+    Ok(vec![product])
+}
+
+/// Gates, values, keys, queries and steps of the recurrence have a factor each.
+fn falcon_inputs(at: &At<'_>, of: Array) -> Result<Vec<Array>, Error> {
+    let of = times(at, of, &[("ssm_in_multiplier", None)])?.swap_remove(0);
+    let config = at.config;
+    let inner = config.size(&["mamba_d_ssm"])?;
+    let keys = config.size(&["mamba_n_groups"])? * config.size(&["mamba_d_state"])?;
+    let factors = config.numbers("ssm_multipliers")?.unwrap_or_default();
+    let ends = [inner, 2 * inner, 2 * inner + keys, 2 * inner + 2 * keys, of.rows()];
+    if factors.len() != ends.len() || !ends.is_sorted() {
+        return Err(at.shape(&of, format!("which ssm_multipliers {factors:?} do not fit")));
+    }
+    let mut start = 0;
+    let mut parts = Vec::with_capacity(ends.len());
+    for (end, factor) in ends.into_iter().zip(factors) {
+        let factor = factor as f32;
+        parts.push(of.part(start..end).each(move |x| x * factor));
+        start = end;
+    }
+    Ok(vec![Array::joined(parts)])
+}
+
+fn short(d: &mut Draft<'_>, has_attention: fn(&str) -> bool) -> Result<(), Error> {
+    d.usual()?;
+    let config = d.config;
+    let kinds = config.texts("layer_types")?.ok_or_else(|| missing(&["layer_types"]))?;
+    let heads = config.kv_heads()?;
+    let sizes = kinds.iter().map(|kind| if has_attention(kind) { heads } else { 0 });
+    d.set_sizes("attention.head_count_kv", sizes);
+    d.set_size("vocab_size", config.vocab_size()?);
+    d.set_size("shortconv.l_cache", config.size(&["conv_L_cache"])?);
+    d.copy_number("attention.layer_norm_rms_epsilon", &["norm_eps"])
+}
+
+/// The width of feed-forward layers, which configurations state before it is rounded.
+fn adjusted(config: &Config) -> Result<usize, Error> {
+    let mut width = config.size(&["block_ff_dim", "intermediate_size"])?;
+    if config.flag("block_auto_adjust_ff_dim") {
+        width = 2 * width / 3;
+        if let Some(factor) = config.opt_number(&["block_ffn_dim_multiplier"])? {
+            width = (factor * width as f64) as usize;
+        }
+        let multiple = config.size(&["block_multiple_of"])?;
+        width = width.checked_next_multiple_of(multiple).unwrap_or(width);
+    }
+    Ok(width)
+}

@@ -1,0 +1,21 @@
+"""Runs llama.cpp's converter on a folder. Its table of pre-tokenizers knows published vocabularies by a
+digest of token ids, so the name of a small one's is given.
+
+    reference.py LLAMA_CPP FOLDER OUT TYPE PRE
+"""
+
+import sys
+from pathlib import Path
+
+converter, folder, out, kind, pre = sys.argv[1:]
+sys.path[:0] = [converter, str(Path(converter) / "gguf-py")]
+
+import conversion.base
+import conversion.hunyuan
+import convert_hf_to_gguf
+
+conversion.base.TextModel.get_vocab_base_pre = lambda self, tokenizer: pre
+# Vocabularies of Qwen's own form need code from the folder.
+conversion.hunyuan.HunYuanMoEModel.set_vocab = lambda self: self._set_vocab_gpt2()
+sys.argv = ["convert", folder, "--outfile", out, "--outtype", kind]
+convert_hf_to_gguf.main()
