@@ -160,6 +160,17 @@ def predicting(prefix: str, last: int):
     return rename
 
 
+def phimoe(spec: Spec, folder: Path) -> None:
+    """The class as published."""
+    rewrite(folder, lambda t: t, lambda c: c.update(architectures=["PhiMoEForCausalLM"]))
+
+
+def granite(spec: Spec, folder: Path) -> None:
+    """Kinds of layers as published: `transformers` renames them."""
+    kinds = {"linear_attention": "mamba", "full_attention": "attention"}
+    rewrite(folder, lambda t: t, lambda c: c.update(layer_types=[kinds[k] for k in c["layer_types"]]))
+
+
 RENAMED = {"minicpm": minicpm, "bailingmoe2": bailing, "hunyuan_moe": hunyuan, "minimax_m2": minimax,
-           "nemotron_h": nemotron, "nemotron_h_moe": nemotron, "qwen3next": predicting("mtp", 3),
+           "granitehybrid": granite, "granite4": granite, "phimoe": phimoe, "nemotron_h": nemotron, "nemotron_h_moe": nemotron, "qwen3next": predicting("mtp", 3),
            "qwen35": predicting("mtp", 3), "qwen35moe": predicting("mtp", 1)}

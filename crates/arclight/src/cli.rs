@@ -4,8 +4,8 @@ use crate::error::Error;
 use crate::report::wrap_at;
 use crate::serve::{self, settings};
 use crate::{
-    bench, bench_serve, bench_sync, chat, graph_cmd, hub, inspect, logging, perplexity, plan,
-    quantize, run, synth, topo, tune,
+    bench, bench_serve, bench_sync, chat, convert, graph_cmd, hub, inspect, logging, perplexity,
+    plan, quantize, run, synth, topo, tune,
 };
 use clap::error::ErrorKind;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
@@ -72,6 +72,7 @@ enum Command {
     Plan(plan::PlanArgs),
     Tune(tune::TuneArgs),
     Graph(graph_cmd::GraphArgs),
+    Convert(convert::ConvertArgs),
     Quantize(quantize::QuantizeArgs),
     Synth(synth::SynthArgs),
     /// Print a script that completes commands and options in a shell
@@ -117,6 +118,7 @@ impl Cli {
             Command::Plan(args) => plan::run(args),
             Command::Tune(args) => tune::run(args),
             Command::Graph(args) => graph_cmd::run(args),
+            Command::Convert(args) => convert::run(args),
             Command::Quantize(args) => quantize::run(args),
             Command::Synth(args) => synth::run(args),
             Command::Completions { shell } => {

@@ -28,6 +28,14 @@ pub(crate) enum Error {
         /// What is wrong with it.
         source: models::Error,
     },
+    /// A folder of the Hub that cannot be converted.
+    #[error("{}", path.display())]
+    Convert {
+        /// The folder, or a file in it.
+        path: PathBuf,
+        /// What is wrong with it.
+        source: convert::Error,
+    },
     /// A model file's vocabulary or chat template.
     #[error("{}", path.display())]
     Tokenizer {

@@ -2,6 +2,7 @@
 
 use crate::error::Error;
 use crate::hub::{self, Missing};
+use crate::model_file;
 use crate::model_info::{ModelInfo, type_totals};
 use crate::term;
 use arclight_engine::ModelFile;
@@ -45,7 +46,7 @@ const LINE: usize = 100;
 
 /// Runs the command.
 pub(crate) fn run(args: &InspectArgs) -> Result<(), Error> {
-    let file = ModelFile::open(hub::file(&args.model, Missing::Refuse)?)?;
+    let file = model_file::open(hub::file(&args.model, Missing::Refuse)?)?;
     let gguf = file.gguf()?;
     let mut out = std::io::stdout().lock();
     if let Some(key) = &args.key {

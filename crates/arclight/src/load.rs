@@ -4,6 +4,7 @@
 use crate::args::ModelArg;
 use crate::error::Error;
 use crate::hub::{self, Missing};
+use crate::model_file;
 use crate::term::{self, note};
 use arclight_engine::{
     Engine, FileRead, LoadOptions, ModelFile, PageCache, Reading, Speculation, Speculator,
@@ -21,7 +22,7 @@ pub(crate) fn open(arg: &ModelArg, quiet: bool) -> Result<ModelFile, Error> {
     match &arg.model {
         Some(text) => {
             let missing = if arg.offline { Missing::Offline } else { Missing::Fetch { quiet } };
-            Ok(ModelFile::open(hub::file(text, missing)?)?)
+            model_file::open(hub::file(text, missing)?)
         }
         None => {
             if !quiet {

@@ -1,6 +1,7 @@
 //! Writing a model file so that there is never half a model under its name.
 
 use crate::error::Error;
+use crate::term;
 use std::fs::File;
 use std::io::{self, BufWriter};
 use std::path::{Path, PathBuf};
@@ -24,4 +25,21 @@ pub(crate) fn file(
         return Err(Error::Write { path: path.to_owned(), source });
     }
     std::fs::rename(&part, path).map_err(fault)
+}
+
+/// Refuses to write what the disk has no room for. Where the system does not tell, it is tried.
+pub(crate) fn room(path: &Path, bytes: u64) -> Result<(), Error> {
+    let folder = path.parent().filter(|folder| *folder != Path::new("")).unwrap_or(Path::new("."));
+    let Ok(stat) = rustix::fs::statvfs(folder) else { return Ok(()) };
+    let free = stat.f_bavail.saturating_mul(stat.f_frsize);
+    if bytes <= free {
+        return Ok(());
+    }
+    let size = |bytes: u64| term::size(usize::try_from(bytes).unwrap_or(usize::MAX));
+    Err(Error::Refused(format!(
+        "{}: the file takes {}, and its disk has {} left",
+        path.display(),
+        size(bytes),
+        size(free)
+    )))
 }

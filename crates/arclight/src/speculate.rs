@@ -2,7 +2,8 @@
 
 use crate::error::Error;
 use crate::hub::{self, Missing};
-use arclight_engine::{ModelFile, Speculation, Timings};
+use crate::model_file;
+use arclight_engine::{Speculation, Timings};
 use clap::{Args, ValueHint};
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -74,7 +75,7 @@ impl SpeculateArgs {
             (Some(Kind::Draft) | None, Some(path)) => {
                 let missing =
                     if offline { Missing::Offline } else { Missing::Fetch { quiet: false } };
-                let file = ModelFile::open(hub::file(path, missing)?)?;
+                let file = model_file::open(hub::file(path, missing)?)?;
                 Ok(Speculation::Draft(Arc::new(file), most(8)))
             }
             (Some(Kind::Draft), None) => Err(Error::Usage(

@@ -89,19 +89,17 @@ impl Array {
         self.from.block(rows, 0..self.cols(), out);
     }
 
+    /// Reads a block of rows and columns.
+    pub(crate) fn read_block(&self, rows: Range<usize>, cols: Range<usize>, out: &mut [f32]) {
+        self.from.block(rows, cols, out);
+    }
+
     /// The outermost dimension cut to a range.
     pub(crate) fn part(&self, outer: Range<usize>) -> Array {
         let each = self.rows() / self.shape[0].max(1);
         let mut shape = self.shape.clone();
         shape[0] = outer.len();
         self.with(shape, vec![outer.start * each..outer.end * each])
-    }
-
-    /// Element `i` of the outermost dimension, without that dimension.
-    pub(crate) fn member(&self, i: usize) -> Array {
-        let mut part = self.part(i..i + 1);
-        part.shape.remove(0);
-        part
     }
 
     /// Rows by their numbers: runs of the present rows, one behind the other, in a new shape of the same
@@ -175,7 +173,15 @@ impl Array {
         let shaped = Array { shape: shape.to_vec(), ..self.clone() };
         match shaped.cols() == self.cols() {
             true => shaped,
-            false => Array { from: Arc::new(Folded { from: self.from.clone(), before: self.cols(), cols: shaped.cols() }), kept: None, ..shaped },
+            false => Array {
+                from: Arc::new(Folded {
+                    from: self.from.clone(),
+                    before: self.cols(),
+                    cols: shaped.cols(),
+                }),
+                kept: None,
+                ..shaped
+            },
         }
     }
 
@@ -191,7 +197,12 @@ impl Array {
         let (rows, cols) = (self.shape[rank - 2], self.shape[rank - 1]);
         let mut shape = self.shape.clone();
         shape.swap(rank - 2, rank - 1);
-        Array { shape, from: Arc::new(Turned { from: self.from.clone(), rows, cols }), half: self.half, kept: None }
+        Array {
+            shape,
+            from: Arc::new(Turned { from: self.from.clone(), rows, cols }),
+            half: self.half,
+            kept: None,
+        }
     }
 
     /// Columns by their numbers.
@@ -497,7 +508,7 @@ mod tests {
         assert_eq!((all(gate), gate.shape()), (vec![0.0, 10.0, 40.0, 50.0], &[2, 2, 1][..]));
         assert_eq!(all(up), [20.0, 30.0, 60.0, 70.0]);
         assert_eq!(all(&experts.every(2, 1)), [10.0, 30.0, 50.0, 70.0]);
-        assert_eq!(all(&experts.member(1)), [40.0, 50.0, 60.0, 70.0]);
+        assert_eq!(all(&experts.part(1..2)), [40.0, 50.0, 60.0, 70.0]);
     }
 
     #[test]
@@ -539,6 +550,9 @@ mod tests {
         let half = Array::new(&[1], true, Values(vec![1.0 / 1024.0])).each(|x| x + 1.0);
         let exact = Array::new(&[1], false, Values(vec![1.0 / 4096.0])).each(|x| x + 1.0);
         let rounded = Array::new(&[1], true, Values(vec![1.0 / 4096.0])).each(|x| x + 1.0);
-        assert_eq!([all(&half)[0], all(&exact)[0], all(&rounded)[0]], [1025.0 / 1024.0, 4097.0 / 4096.0, 1.0]);
+        assert_eq!(
+            [all(&half)[0], all(&exact)[0], all(&rounded)[0]],
+            [1025.0 / 1024.0, 4097.0 / 4096.0, 1.0]
+        );
     }
 }

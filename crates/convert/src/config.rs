@@ -29,7 +29,9 @@ impl Config {
     /// The model's classes: that of the whole and that of the text model.
     pub(crate) fn architectures(&self) -> Vec<&str> {
         let all = [&self.whole, &self.values];
-        let names = all.into_iter().filter_map(|map| map.get("architectures")?.as_array()?.first()?.as_str());
+        let names = all
+            .into_iter()
+            .filter_map(|map| map.get("architectures")?.as_array()?.first()?.as_str());
         let mut names: Vec<&str> = names.collect();
         names.dedup();
         names
@@ -110,7 +112,9 @@ impl Config {
         match sizes[..] {
             [] => Ok(None),
             [first, ..] if sizes.iter().all(|&size| size == first) => Ok(Some(first)),
-            _ => Err(Error::config(format!("{key} differs between layers, which is not converted"))),
+            _ => {
+                Err(Error::config(format!("{key} differs between layers, which is not converted")))
+            }
         }
     }
 

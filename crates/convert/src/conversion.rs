@@ -69,7 +69,8 @@ impl Conversion {
         let family = families::of(&folder.config)?;
         (family.defaults)(&mut folder.config)?;
         families::note_predicting(&mut folder);
-        let arch = family.variant.and_then(|variant| variant(&folder.config)).unwrap_or(family.arch);
+        let arch =
+            family.variant.and_then(|variant| variant(&folder.config)).unwrap_or(family.arch);
         let stored = crate::stored::arrays(&folder)?;
         let float = match options.float {
             Float::Of(ty) => ty,

@@ -96,9 +96,25 @@ impl<'a> Draft<'a> {
     pub(crate) fn usual(&mut self) -> Result<(), Error> {
         let config = self.config;
         self.set_size("block_count", config.layers()?);
-        self.copy_size("context_length", &["max_position_embeddings", "n_ctx", "n_positions", "max_length", "max_sequence_length", "model_max_length"])?;
+        self.copy_size(
+            "context_length",
+            &[
+                "max_position_embeddings",
+                "n_ctx",
+                "n_positions",
+                "max_length",
+                "max_sequence_length",
+                "model_max_length",
+            ],
+        )?;
         self.copy_size("embedding_length", &["hidden_size", "n_embd", "dim"])?;
-        let width = ["prefix_dense_intermediate_size", "dense_intermediate_size", "intermediate_size", "n_inner", "hidden_dim"];
+        let width = [
+            "prefix_dense_intermediate_size",
+            "dense_intermediate_size",
+            "intermediate_size",
+            "n_inner",
+            "hidden_dim",
+        ];
         match config.first(&width) {
             Some((key, Value::Array(list))) => {
                 let sizes = list.iter().map(|v| crate::config::size(key, v));
@@ -114,12 +130,25 @@ impl<'a> Draft<'a> {
         }
         self.positions()?;
         self.copy_number("attention.layer_norm_rms_epsilon", &["rms_norm_eps", "norm_eps"])?;
-        self.copy_number("attention.layer_norm_epsilon", &["layer_norm_eps", "layer_norm_epsilon", "norm_epsilon"])?;
+        self.copy_number(
+            "attention.layer_norm_epsilon",
+            &["layer_norm_eps", "layer_norm_epsilon", "norm_epsilon"],
+        )?;
         self.copy_size("expert_count", &["num_local_experts", "num_experts", "n_routed_experts"])?;
-        self.copy_size("expert_used_count", &["num_experts_per_tok", "num_experts_per_token", "top_k_experts"])?;
+        self.copy_size(
+            "expert_used_count",
+            &["num_experts_per_tok", "num_experts_per_token", "top_k_experts"],
+        )?;
         self.copy_size("expert_group_count", &["n_group"])?;
         self.copy_size("expert_group_used_count", &["topk_group"])?;
-        let score = ["score_function", "scoring_func", "score_func", "moe_router_activation", "moe_router_activation_func", "expert_selection_fn"];
+        let score = [
+            "score_function",
+            "scoring_func",
+            "score_func",
+            "moe_router_activation",
+            "moe_router_activation_func",
+            "expert_selection_fn",
+        ];
         if let Some((key, score)) = config.first(&score) {
             let function = match score.as_str() {
                 Some("sigmoid") => SIGMOID,

@@ -85,7 +85,11 @@ pub enum Error {
         name: String,
     },
     /// A model that nobody here knows.
-    #[error("config.json: no converter for {name:?}{}; {known} are known: {}", hint(near), "arclight convert --families lists them")]
+    #[error(
+        "config.json: no converter for {name:?}{}; {known} are known: {}",
+        hint(near),
+        "arclight convert --families lists them"
+    )]
     UnknownArchitecture {
         /// As in `architectures`.
         name: String,
@@ -111,7 +115,9 @@ pub enum Error {
         wanted: String,
     },
     /// A tensor that the family has no place for.
-    #[error("tensor `{name}` has no place in {arch:?} files: the folder is of a variant that is not converted here")]
+    #[error(
+        "tensor `{name}` has no place in {arch:?} files: the folder is of a variant that is not converted here"
+    )]
     UnknownTensor {
         /// The tensor.
         name: String,
@@ -129,7 +135,9 @@ pub enum Error {
         want: String,
     },
     /// Weights in a form that is not read.
-    #[error("config.json: weights are quantised by {method:?}{detail}, which is not read; {known} are")]
+    #[error(
+        "config.json: weights are quantised by {method:?}{detail}, which is not read; {known} are"
+    )]
     Quantisation {
         /// `quant_method`.
         method: String,
@@ -147,7 +155,10 @@ pub enum Error {
         what: String,
     },
     /// The way a vocabulary cuts text is none that is known.
-    #[error("tokenizer.json: it cuts text in a way that no known family does{}: say --pre with the name of the one whose rules it has, if you know it", shown(found))]
+    #[error(
+        "tokenizer.json: it cuts text in a way that no known family does{}: say --pre with the name of the one whose rules it has, if you know it",
+        shown(found)
+    )]
     UnknownPreTokenizer {
         /// What the file says.
         found: String,

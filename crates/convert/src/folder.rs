@@ -172,7 +172,33 @@ impl Folder {
 fn json(folder: &Path, name: &str) -> Result<Option<Value>, Error> {
     let path = folder.join(name);
     let Some(bytes) = read(&path)? else { return Ok(None) };
-    serde_json::from_slice(&bytes).map(Some).map_err(|source| Error::Json { path, source })
+    let parsed = serde_json::from_slice(&bytes);
+    // Python writes numbers that JSON does not have.
+    parsed
+        .or_else(|fault| without_infinities(&bytes).ok_or(fault))
+        .map(Some)
+        .map_err(|source| Error::Json { path, source })
+}
+
+/// JSON with null for each `Infinity` and `NaN` outside of texts.
+fn without_infinities(bytes: &[u8]) -> Option<Value> {
+    let text = std::str::from_utf8(bytes).ok()?;
+    let mut parts: Vec<String> = text.split('"').map(str::to_owned).collect();
+    let mut inside = false;
+    let last = parts.len() - 1;
+    for (n, part) in parts.iter_mut().enumerate() {
+        if !inside {
+            for word in ["-Infinity", "Infinity", "NaN"] {
+                *part = part.replace(word, "null");
+            }
+        }
+        // A quote behind an odd number of backslashes is part of a text.
+        let escapes = part.len() - part.trim_end_matches('\\').len();
+        if n < last && !(inside && escapes % 2 == 1) {
+            inside = !inside;
+        }
+    }
+    serde_json::from_str(&parts.join("\"")).ok()
 }
 
 fn read(path: &Path) -> Result<Option<Vec<u8>>, Error> {
@@ -184,8 +210,7 @@ fn read(path: &Path) -> Result<Option<Vec<u8>>, Error> {
 }
 
 impl Tensor {
-    /// The stored bytes.
-    pub(crate) fn bytes(&self) -> &[u8] {
+    fn bytes(&self) -> &[u8] {
         &self.file[self.entry.bytes.clone()]
     }
 
@@ -200,8 +225,7 @@ impl Tensor {
     pub(crate) fn array(&self) -> Array {
         let Entry { dtype, shape, bytes, .. } = &self.entry;
         let cols = if shape.len() < 2 { 1 } else { shape[shape.len() - 1] };
-        let stored =
-            Stored { file: self.file.clone(), dtype: *dtype, bytes: bytes.clone(), cols };
+        let stored = Stored { file: self.file.clone(), dtype: *dtype, bytes: bytes.clone(), cols };
         Array::new(shape, *dtype == Dtype::F16, stored)
     }
 
@@ -243,5 +267,22 @@ impl Blocks for Stored {
         for (row, out) in rows.zip(out.chunks_exact_mut(cols.len())) {
             read(row * self.cols + cols.start..row * self.cols + cols.end, out);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_that_are_none_are_null() {
+        let read = |text: &str| without_infinities(text.as_bytes());
+        let value =
+            read(r#"{"a": [0.0, Infinity, -Infinity], "b": "NaN \" NaN", "c": NaN}"#).unwrap();
+        assert_eq!(
+            value,
+            serde_json::json!({"a": [0.0, null, null], "b": "NaN \" NaN", "c": null})
+        );
+        assert!(read("{").is_none());
     }
 }

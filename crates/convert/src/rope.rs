@@ -30,11 +30,27 @@ impl Rope {
                 values.insert(key.to_owned(), value.clone());
             }
         };
-        or("rope_theta", &["global_rope_theta", "rope_global_theta", "rope_theta_global", "rope_theta", "rotary_emb_base"]);
+        or(
+            "rope_theta",
+            &[
+                "global_rope_theta",
+                "rope_global_theta",
+                "rope_theta_global",
+                "rope_theta",
+                "rotary_emb_base",
+            ],
+        );
         or("partial_rotary_factor", &["partial_rotary_factor", "rope_pct", "rope_percent"]);
         or("original_max_position_embeddings", &["original_max_position_embeddings"]);
-        let theta = config.first(&["local_rope_theta", "rope_local_theta", "rope_theta_local", "swa_rope_theta", "rope_local_base_freq"]);
-        let local = theta.map(|(_, theta)| Map::from_iter([("rope_theta".to_owned(), theta.clone())]));
+        let theta = config.first(&[
+            "local_rope_theta",
+            "rope_local_theta",
+            "rope_theta_local",
+            "swa_rope_theta",
+            "rope_local_base_freq",
+        ]);
+        let local =
+            theta.map(|(_, theta)| Map::from_iter([("rope_theta".to_owned(), theta.clone())]));
         let mut rope = Rope { values, local };
         rope.name_type();
         rope
@@ -88,7 +104,8 @@ impl Rope {
 
     pub(crate) fn numbers(&self, key: &str) -> Result<Option<Vec<f64>>, Error> {
         let Some(value) = self.get(key) else { return Ok(None) };
-        let list = value.as_array().ok_or_else(|| Error::config(format!("{key} should be a list")))?;
+        let list =
+            value.as_array().ok_or_else(|| Error::config(format!("{key} should be a list")))?;
         list.iter().map(|value| config::number(key, value)).collect::<Result<_, _>>().map(Some)
     }
 
@@ -141,15 +158,18 @@ mod tests {
             assert_eq!((rope.kind(), rope.theta().unwrap()), ("linear", Some(5e5)));
             assert_eq!(rope.number("factor").unwrap(), 4.0);
         }
-        let gemma = rope(json!({"rope_theta": 1e6, "rope_local_base_freq": 1e4, "rope_scaling": null}));
+        let gemma =
+            rope(json!({"rope_theta": 1e6, "rope_local_base_freq": 1e4, "rope_scaling": null}));
         assert_eq!((gemma.kind(), gemma.local_theta().unwrap()), ("default", Some(1e4)));
         assert!(rope(json!({"rope_theta": "x"})).theta().is_err());
     }
 
     #[test]
     fn llama3_keeps_fast_pairs_and_stretches_slow_ones() {
-        let rope = rope(json!({"rope_theta": 5e5, "rope_scaling": {"rope_type": "llama3", "factor": 8.0,
-            "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192}}));
+        let rope = rope(
+            json!({"rope_theta": 5e5, "rope_scaling": {"rope_type": "llama3", "factor": 8.0,
+            "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192}}),
+        );
         let divisors = rope.llama3_divisors(128).unwrap().unwrap();
         assert_eq!((divisors.len(), divisors[0], divisors[63]), (64, 1.0, 8.0));
         assert!(divisors.is_sorted() && divisors.iter().any(|d| *d > 1.0 && *d < 8.0));

@@ -24,7 +24,6 @@ pub(crate) struct At<'a> {
     pub(crate) config: &'a Config,
     /// Its whole name in the folder.
     pub(crate) name: &'a str,
-    pub(crate) arch: &'static str,
 }
 
 /// A tensor that stays as it is.

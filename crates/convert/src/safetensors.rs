@@ -52,17 +52,25 @@ fn entry(name: &str, value: &Value, data: usize, base: usize) -> Result<Entry, S
     let numbers = |key: &str| -> Result<Vec<usize>, String> {
         let list = value[key].as_array().ok_or_else(|| format!("it has no {key}"))?;
         let number = |v: &Value| v.as_u64().and_then(|v| usize::try_from(v).ok());
-        list.iter().map(number).collect::<Option<_>>().ok_or_else(|| format!("its {key} are no numbers"))
+        list.iter()
+            .map(number)
+            .collect::<Option<_>>()
+            .ok_or_else(|| format!("its {key} are no numbers"))
     };
     let (shape, offsets) = (numbers("shape")?, numbers("data_offsets")?);
     let [start, end] = offsets[..] else { return Err("its data_offsets are not two".into()) };
     let elements = shape.iter().try_fold(1_usize, |n, &d| n.checked_mul(d));
     let needed = elements.and_then(|n| n.checked_mul(dtype.bits())).map(|bits| bits.div_ceil(8));
     if start > end || end > data {
-        return Err(format!("its data ends at {end}, and the file has {data} bytes of data: it was cut off"));
+        return Err(format!(
+            "its data ends at {end}, and the file has {data} bytes of data: it was cut off"
+        ));
     }
     if needed != Some(end - start) {
-        return Err(format!("its {} bytes of data are not what {shape:?} of {dtype:?} take", end - start));
+        return Err(format!(
+            "its {} bytes of data are not what {shape:?} of {dtype:?} take",
+            end - start
+        ));
     }
     Ok(Entry { name: name.to_owned(), dtype, shape, bytes: base + start..base + end })
 }
@@ -103,6 +111,8 @@ mod tests {
         assert!(fault(&of("F32", "[2]", "[0,8]"), 4).contains("cut off"));
         assert!(fault(&of("F32", "[2]", "[4,8]"), 8).contains("are not what"));
         assert!(fault(&of("F32", "[-1]", "[0,4]"), 4).contains("no numbers"));
-        assert!(fault(&of("F32", "[4294967296,4294967296,16]", "[0,0]"), 4).contains("are not what"));
+        assert!(
+            fault(&of("F32", "[4294967296,4294967296,16]", "[0,0]"), 4).contains("are not what")
+        );
     }
 }

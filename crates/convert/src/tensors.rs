@@ -32,7 +32,9 @@ impl Made {
         let kind = of_layer(&self.name).map_or(&*self.name, |(_, kind)| kind);
         let exact = match kind.strip_suffix(".weight") {
             None => true,
-            Some(kind) => kind.ends_with("_norm") || EXACT.contains(&kind) || kind == "position_embd",
+            Some(kind) => {
+                kind.ends_with("_norm") || EXACT.contains(&kind) || kind == "position_embd"
+            }
         };
         if exact || self.array.shape().len() < 2 { TensorType::F32 } else { float }
     }
@@ -45,19 +47,48 @@ pub(crate) fn of_layer(name: &str) -> Option<(usize, &str)> {
 }
 
 /// What names begin with, before `layers` or their own.
-const BEFORE: [&str; 8] =
-    ["model.", "language_model.", "model.", "transformer.", "backbone.", "text_model.", "ernie.", "lfm."];
+const BEFORE: [&str; 8] = [
+    "model.",
+    "language_model.",
+    "model.",
+    "transformer.",
+    "backbone.",
+    "text_model.",
+    "ernie.",
+    "lfm.",
+];
 
 /// Parts of models that see or hear.
 fn is_of_another_sense(name: &str) -> bool {
     const BEGIN: [&str; 10] = [
-        "vit.", "vpm.", "siglip2.", "conformer.", "merger.", "resampler.", "sound_encoder.",
-        "sound_projection.", "speech_embeddings.", "mlp1.",
+        "vit.",
+        "vpm.",
+        "siglip2.",
+        "conformer.",
+        "merger.",
+        "resampler.",
+        "sound_encoder.",
+        "sound_projection.",
+        "speech_embeddings.",
+        "mlp1.",
     ];
     const HAVE: [&str; 16] = [
-        "visual.", "vision.", "audio.", "talker.", "vision_", "audio_", "token2wav.", "code2wav.",
-        "projector.", "pre_mm_projector_norm", "image_newline", "view_seperator", "patch_embed",
-        "patch_merger.", "patch_merge_mlp.", "model.connector.",
+        "visual.",
+        "vision.",
+        "audio.",
+        "talker.",
+        "vision_",
+        "audio_",
+        "token2wav.",
+        "code2wav.",
+        "projector.",
+        "pre_mm_projector_norm",
+        "image_newline",
+        "view_seperator",
+        "patch_embed",
+        "patch_merger.",
+        "patch_merge_mlp.",
+        "model.connector.",
     ];
     BEGIN.iter().any(|begin| name.starts_with(begin)) || HAVE.iter().any(|have| name.contains(have))
 }
@@ -95,7 +126,7 @@ pub(crate) fn tensors(
         }
         let kind = layer.map_or(short, |(_, rest)| rest);
         let (kind, number) = numbered(kind);
-        let at = At { config, name: &name, arch };
+        let at = At { config, name: &name };
         let Some(found) = find(family, layer.is_some(), &kind) else {
             return Err(Error::UnknownTensor { name, arch });
         };
@@ -185,13 +216,15 @@ fn find(family: &Family, in_layer: bool, name: &str) -> Option<Found> {
     let ending = [".weight", ".bias"].into_iter().find(|ending| name.ends_with(ending));
     let stem = ending.map_or(name, |ending| &name[..name.len() - ending.len()]);
     let belongs = |rule: &&Rule| in_layer || !rule.to.starts_with("nextn.");
-    let top = |rule: &&Rule| !in_layer || !matches!(rule.to, "token_embd" | "output_norm" | "output");
+    let top =
+        |rule: &&Rule| !in_layer || !matches!(rule.to, "token_embd" | "output_norm" | "output");
     for list in lists {
         if let Some(rule) = list.iter().filter(belongs).filter(top).find(|rule| rule.from == name) {
             return Some(Found { rule, ending: "" });
         }
         if let Some(ending) = ending
-            && let Some(rule) = list.iter().filter(belongs).filter(top).find(|rule| rule.from == stem)
+            && let Some(rule) =
+                list.iter().filter(belongs).filter(top).find(|rule| rule.from == stem)
         {
             return Some(Found { rule, ending });
         }

@@ -1,9 +1,11 @@
-//! Model files: mapped from disk (one file or a split series), or bytes in memory.
+//! Model files: mapped from disk (one file or a split series), bytes in memory, or made as they are read.
 
 use crate::error::Error;
-use gguf::Gguf;
+use crate::made::{Made, Produce};
+use gguf::{Gguf, Tensor};
 use memory::MappedFile;
 use std::borrow::Cow;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -16,6 +18,7 @@ pub struct ModelFile {
 enum Source {
     Mapped(Vec<MappedFile>),
     Memory(Cow<'static, [u8]>),
+    Made(Made),
 }
 
 impl std::fmt::Debug for ModelFile {
@@ -42,6 +45,59 @@ impl ModelFile {
         ModelFile { path: PathBuf::from(name), source: Source::Memory(bytes.into()) }
     }
 
+    /// A model whose data are made when they are wanted: `head` is all of a file before the data of its tensors,
+    /// and `bytes` would be the length of the whole. `path` stands in messages.
+    ///
+    /// # Errors
+    /// When the head is none, or data of small tensors, which are made at once, cannot be.
+    pub fn made(
+        path: impl AsRef<Path>,
+        head: &[u8],
+        bytes: u64,
+        by: Box<dyn Produce>,
+    ) -> Result<ModelFile, Error> {
+        let path = path.as_ref().to_owned();
+        let made = Made::new(&path, head, bytes, by)?;
+        Ok(ModelFile { path, source: Source::Made(made) })
+    }
+
+    /// Whether data are made as they are read.
+    pub fn is_made(&self) -> bool {
+        matches!(self.source, Source::Made(_))
+    }
+
+    /// Rows of a tensor of this file, in its type.
+    ///
+    /// # Errors
+    /// When they cannot be made.
+    pub fn rows<'a>(
+        &self,
+        tensor: &Tensor<'a>,
+        rows: Range<usize>,
+    ) -> Result<Cow<'a, [u8]>, gguf::Error> {
+        let row = tensor.row_bytes();
+        match &self.source {
+            Source::Made(made) => made.rows(tensor.data, rows).map(Cow::Owned),
+            _ => Ok(Cow::Borrowed(&tensor.data[rows.start * row..rows.end * row])),
+        }
+    }
+
+    /// The same as numbers, not rounded to the type where they are made.
+    ///
+    /// # Errors
+    /// When they cannot be made, or `out` is not as long as they are.
+    pub fn values(
+        &self,
+        tensor: &Tensor<'_>,
+        rows: Range<usize>,
+        out: &mut [f32],
+    ) -> Result<(), gguf::Error> {
+        match &self.source {
+            Source::Made(made) => made.values(tensor.data, rows, out),
+            _ => tensor.ty.dequantize(&self.rows(tensor, rows)?, out),
+        }
+    }
+
     /// The same bytes for another loader: a mapping of its own, since whoever loads
     /// [releases](MappedFile::release) what it has read.
     pub(crate) fn for_another(self: &Arc<ModelFile>) -> Result<Arc<ModelFile>, Error> {
@@ -60,6 +116,7 @@ impl ModelFile {
         match &self.source {
             Source::Mapped(files) => files.iter().map(|f| f.len()).sum(),
             Source::Memory(bytes) => bytes.len(),
+            Source::Made(made) => made.bytes().len(),
         }
     }
 
@@ -70,6 +127,7 @@ impl ModelFile {
     pub fn gguf(&self) -> Result<Gguf<'_>, Error> {
         let parsed = match &self.source {
             Source::Memory(bytes) => Gguf::parse(bytes),
+            Source::Made(made) => Gguf::parse(made.bytes()),
             Source::Mapped(files) => match files.as_slice() {
                 [one] => Gguf::parse(one),
                 all => Gguf::parse_split(&all.iter().map(|f| &**f).collect::<Vec<_>>()),
@@ -78,11 +136,19 @@ impl ModelFile {
         parsed.map_err(|source| Error::Gguf { path: self.path.clone(), source })
     }
 
-    /// Its files; none, if it is in memory.
+    /// Its files; none, if it is in memory, or made.
     pub(crate) fn mapped(&self) -> &[MappedFile] {
         match &self.source {
             Source::Mapped(files) => files,
-            Source::Memory(_) => &[],
+            Source::Memory(_) | Source::Made(_) => &[],
+        }
+    }
+
+    /// What makes its data, if they are made.
+    pub(crate) fn maker(&self) -> Option<&Made> {
+        match &self.source {
+            Source::Made(made) => Some(made),
+            _ => None,
         }
     }
 

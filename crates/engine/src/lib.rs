@@ -33,6 +33,7 @@ mod file;
 mod generate;
 mod kv;
 mod load;
+mod made;
 mod options;
 mod packed;
 mod placement;
@@ -57,6 +58,7 @@ pub use graph::{
 };
 pub use kv::{PageCounts, SeqId};
 pub use load::{FileRead, LoadProgress, LoadReport, Unpacked};
+pub use made::Produce;
 pub use memory::HugePages;
 pub use options::{KvSize, LoadOptions, Numa, PageCache, Reading};
 pub use placement::{Activity, ArenaPlacement, Elsewhere, GroupPlacement, Moved, Placement};

@@ -9,6 +9,7 @@
 
 use crate::error::Error;
 use crate::file::ModelFile;
+use crate::made::Made;
 use crate::options::{PageCache, Reading};
 use crate::packed::Packed;
 use gguf::Gguf;
@@ -61,8 +62,9 @@ pub(crate) fn page_cache(machines: &[Machine], file: usize, weights: u64) -> Pag
 pub(crate) struct FileWeights<'a> {
     gguf: &'a Gguf<'a>,
     stop: &'a AtomicBool,
-    /// Nothing, if the model is in memory.
+    /// Nothing, if the model is in memory or made.
     files: &'a [MappedFile],
+    made: Option<&'a Made>,
     /// The same, if they are read past the page cache.
     direct: Vec<DirectFile>,
     cache: PageCache,
@@ -131,6 +133,7 @@ impl<'a> FileWeights<'a> {
             gguf,
             stop,
             files,
+            made: file.maker(),
             direct,
             cache,
             ahead: (file.bytes() / AHEAD_SHARE).clamp(*AHEAD.start(), *AHEAD.end()),
@@ -307,6 +310,10 @@ impl WeightSource for FileWeights<'_> {
     fn take(&self, parts: &[&[u8]], pack: &mut PackBytes<'_>) -> Result<(), graph::Error> {
         if self.stop.load(Relaxed) {
             return Err(graph::Error::Stopped);
+        }
+        if let Some(made) = self.made {
+            let bytes = made.make(parts, self.stop)?;
+            return pack(&bytes.iter().map(Vec::as_slice).collect::<Vec<_>>());
         }
         if self.files.is_empty() {
             return pack(parts);

@@ -134,6 +134,14 @@ pub enum Error {
     /// Loading was given up.
     #[error("loading was stopped")]
     Stopped,
+    /// Data of a tensor could not be made.
+    #[error("tensor {tensor} cannot be made: {source}")]
+    Make {
+        /// The tensor.
+        tensor: String,
+        /// Why.
+        source: gguf::Error,
+    },
     /// Memory could not be had, or the file not be read.
     #[error(transparent)]
     Memory(#[from] memory::Error),

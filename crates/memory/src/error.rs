@@ -46,6 +46,14 @@ pub enum Error {
         /// The system's reason.
         source: io::Error,
     },
+    /// There is no address space for a file that is made as it is read.
+    #[error("cannot reserve {bytes} bytes of address space: {source}")]
+    AddressSpace {
+        /// How much.
+        bytes: usize,
+        /// The system's reason.
+        source: io::Error,
+    },
     /// The file could not be opened for reads past the page cache.
     #[error("{path}: cannot open the file: {source}")]
     Open {

@@ -30,6 +30,7 @@ mod huge;
 mod pages;
 mod policy;
 pub mod probe;
+mod reserved;
 mod resident;
 mod sys;
 
@@ -42,4 +43,5 @@ pub use home::bring_home;
 pub use huge::huge_bytes;
 pub use pages::{Pages, pages_by_node};
 pub use policy::{Policy, check_room, margin};
+pub use reserved::Reserved;
 pub use resident::{Resident, peak_resident_bytes, resident, resident_bytes, trim_heap};

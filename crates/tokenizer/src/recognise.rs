@@ -10,17 +10,128 @@ use crate::pretokenize::PreTokenizer;
 use crate::schemes::{PRE_TOKENIZERS, Scheme};
 use serde_json::Value;
 use std::ops::Range;
-use tokenizers::{OffsetReferential, OffsetType, PreTokenizedString, PreTokenizer as _, PreTokenizerWrapper};
+use tokenizers::{
+    OffsetReferential, OffsetType, PreTokenizedString, PreTokenizer as _, PreTokenizerWrapper,
+};
 
 /// What texts are made of.
 const PIECES: &[&str] = &[
-    "a", "b", "the", "Word", "HELLO", "camelCase", "Z", "é", "É", "ß", "ü", "Ж", "нещо", "ǅ", "ʰ", "ª", "e\u{301}",
-    "\u{301}", "अ", "आ", "ि", "的", "我想在", "、", "。", "ひ", "カタ", "한국", "ไทย", "កាន់", "ㄅ", "0", "1", "12",
-    "345", "6789", "20260", "१२", "²", "Ⅷ", " ", " ", " ", "  ", "   ", "\t", "\n", "\n\n", "\r\n", "\r", " \n",
-    "\u{a0}", "\u{3000}", "'s", "'S", "'ll", "'Ll", "'t", "'re", "'VE", "'d", "'m", "'", "’s", "!", "?", ".", "...",
-    ",", ";", ":", "-", "--", "_", "/", "//", "\\", "(", ")", "[", "]", "{", "}", "<", ">", "=", "==", "+", "*", "&",
-    "|", "^", "~", "`", "```", "@", "#", "$", "€", "%", "\"", "“", "”", "…", "—", "－", "！", "？", "🚀", "👩\u{200d}🔬",
-    "\u{200b}", "\u{fe0f}", "<sentinel:12>", "IMGIMGABZ", "    ", "        ",
+    "a",
+    "b",
+    "the",
+    "Word",
+    "HELLO",
+    "camelCase",
+    "Z",
+    "é",
+    "É",
+    "ß",
+    "ü",
+    "Ж",
+    "нещо",
+    "ǅ",
+    "ʰ",
+    "ª",
+    "e\u{301}",
+    "\u{301}",
+    "अ",
+    "आ",
+    "ि",
+    "的",
+    "我想在",
+    "、",
+    "。",
+    "ひ",
+    "カタ",
+    "한국",
+    "ไทย",
+    "កាន់",
+    "ㄅ",
+    "0",
+    "1",
+    "12",
+    "345",
+    "6789",
+    "20260",
+    "१२",
+    "²",
+    "Ⅷ",
+    " ",
+    " ",
+    " ",
+    "  ",
+    "   ",
+    "\t",
+    "\n",
+    "\n\n",
+    "\r\n",
+    "\r",
+    " \n",
+    "\u{a0}",
+    "\u{3000}",
+    "'s",
+    "'S",
+    "'ll",
+    "'Ll",
+    "'t",
+    "'re",
+    "'VE",
+    "'d",
+    "'m",
+    "'",
+    "’s",
+    "!",
+    "?",
+    ".",
+    "...",
+    ",",
+    ";",
+    ":",
+    "-",
+    "--",
+    "_",
+    "/",
+    "//",
+    "\\",
+    "(",
+    ")",
+    "[",
+    "]",
+    "{",
+    "}",
+    "<",
+    ">",
+    "=",
+    "==",
+    "+",
+    "*",
+    "&",
+    "|",
+    "^",
+    "~",
+    "`",
+    "```",
+    "@",
+    "#",
+    "$",
+    "€",
+    "%",
+    "\"",
+    "“",
+    "”",
+    "…",
+    "—",
+    "－",
+    "！",
+    "？",
+    "🚀",
+    "👩\u{200d}🔬",
+    "\u{200b}",
+    "\u{fe0f}",
+    "<sentinel:12>",
+    "IMGIMGABZ",
+    "    ",
+    "        ",
 ];
 const TEXTS: usize = 700;
 const LENGTHS: usize = 12;
@@ -84,7 +195,8 @@ fn cut(by: &PreTokenizerWrapper, text: &str) -> Result<Option<Vec<Range<usize>>>
 fn texts() -> impl Iterator<Item = String> {
     let mut state = 0x9E37_79B9_7F4A_7C15_u64;
     let mut random = move |below: usize| {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        state =
+            state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (state >> 33) as usize % below
     };
     (0..TEXTS).map(move |_| {
@@ -115,9 +227,7 @@ mod tests {
 
     #[test]
     fn schemes_are_told_apart_and_unknown_ones_are_none() {
-        let split = |pattern: &str| {
-            serde_json::json!({"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": false})
-        };
+        let split = |pattern: &str| serde_json::json!({"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": false});
         assert!(recognise(&split(r"\p{L}+|\p{N}{1,5}")).unwrap().is_empty());
         let space = serde_json::json!({"type": "ByteLevel", "add_prefix_space": true, "trim_offsets": true, "use_regex": true});
         assert!(recognise(&space).unwrap().iter().any(|s| s.names.contains(&"gpt-2")));

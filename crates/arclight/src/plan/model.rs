@@ -1,6 +1,7 @@
 //! The model that is asked about: a published one, or that of a file.
 
 use crate::error::Error;
+use crate::model_file;
 use crate::model_info::ModelInfo;
 use arclight_engine::{KvType, ModelFile};
 use models::published::Published;
@@ -42,7 +43,7 @@ impl ModelChoice {
                 name: format!("{} {}", published.shape.title, published.mix.name),
                 model: Model::published(**published, kv),
             }),
-            ModelChoice::File(path) => of_file(ModelFile::open(path)?, kv),
+            ModelChoice::File(path) => of_file(model_file::open(path)?, kv),
         }
     }
 }

@@ -65,7 +65,7 @@ pub(super) struct Assigned<'k> {
 pub(super) fn assign<'k>(
     gguf: &Gguf<'_>,
     types: &[TensorType],
-    mix: Mix,
+    mix: Option<Mix>,
     known: Option<&'k Known>,
 ) -> Result<Assigned<'k>, Error> {
     let mut assigned = Assigned { importances: Vec::new(), without: Vec::new() };
@@ -76,7 +76,7 @@ pub(super) fn assign<'k>(
             _ => None,
         };
         if changed && found.is_none() {
-            if mix.needs_importance(tensor.name(), ty) {
+            if mix.is_some_and(|mix| mix.needs_importance(tensor.name(), ty)) {
                 return Err(missing(tensor, ty, known));
             }
             if known.is_some() && ty.block_len() > 1 && !is_vocabulary(tensor) {

@@ -1,8 +1,11 @@
 //! One tensor from a type to another.
 
 use super::importance;
+use arclight_engine::ModelFile;
 use gguf::{Tensor, TensorType};
+use std::borrow::Cow;
 use std::io::{self, Write};
+use std::ops::Range;
 
 /// Values that a thread converts at a time.
 const CHUNK: usize = 1 << 18;
@@ -13,6 +16,7 @@ const CHUNK: usize = 1 << 18;
 /// # Errors
 /// What cannot be converted, by the tensor's name, or written.
 pub(super) fn convert(
+    file: &ModelFile,
     tensor: &Tensor<'_>,
     ty: TensorType,
     importance: Option<&[f32]>,
@@ -20,11 +24,6 @@ pub(super) fn convert(
     out: &mut dyn Write,
     done: &dyn Fn(usize),
 ) -> io::Result<()> {
-    if tensor.ty == ty {
-        out.write_all(tensor.data)?;
-        done(tensor.data.len());
-        return Ok(());
-    }
     let cols = tensor.cols();
     // Types of very few bits want some; vocabularies get them even if nothing is known.
     let flat = vec![1.0; if ty.can_quantize() { 0 } else { cols }];
@@ -33,44 +32,46 @@ pub(super) fn convert(
         None => (!flat.is_empty()).then_some(&flat[..]),
     };
     let rows = (CHUNK / cols).max(1);
-    let expert = tensor.data.len() / importance::experts(tensor);
-    let chunks: Vec<(&[u8], Option<&[f32]>)> = tensor
-        .data
-        .chunks(expert)
-        .enumerate()
-        .flat_map(|(i, data)| {
-            data.chunks(rows * tensor.row_bytes()).map(move |part| (part, of_expert(i)))
+    let experts = importance::experts(tensor);
+    let each = tensor.rows() / experts;
+    let chunks: Vec<(Range<usize>, Option<&[f32]>)> = (0..experts)
+        .flat_map(|i| {
+            let end = (i + 1) * each;
+            let starts = (i * each..end).step_by(rows);
+            starts.map(move |row| (row..(row + rows).min(end), of_expert(i)))
         })
         .collect();
+    let made = |rows: &Range<usize>, importance| match tensor.ty == ty {
+        true => file.rows(tensor, rows.clone()),
+        false => converted(file, tensor, rows.clone(), ty, importance).map(Cow::Owned),
+    };
     for turn in chunks.chunks(threads) {
         let parts: Vec<_> = std::thread::scope(|scope| {
             let threads: Vec<_> = turn
                 .iter()
-                .map(|(part, importance)| {
-                    scope.spawn(|| converted(tensor.ty, ty, part, *importance))
-                })
+                .map(|(rows, importance)| scope.spawn(|| made(rows, *importance)))
                 .collect();
             threads.into_iter().map(|t| t.join().expect("conversion does not panic")).collect()
         });
-        for (part, (from, _)) in parts.into_iter().zip(turn) {
+        for (part, (rows, _)) in parts.into_iter().zip(turn) {
             let part =
                 part.map_err(|e| io::Error::other(format!("tensor `{}`: {e}", tensor.name())))?;
             out.write_all(&part)?;
-            done(from.len());
+            done(rows.len() * tensor.row_bytes());
         }
     }
     Ok(())
 }
 
 fn converted(
-    from: TensorType,
+    file: &ModelFile,
+    tensor: &Tensor<'_>,
+    rows: Range<usize>,
     to: TensorType,
-    bytes: &[u8],
     importance: Option<&[f32]>,
 ) -> Result<Vec<u8>, gguf::Error> {
-    let values = bytes.len() / from.block_bytes() * from.block_len();
-    let mut floats = vec![0.0; values];
-    from.dequantize(bytes, &mut floats)?;
+    let mut floats = vec![0.0; rows.len() * tensor.cols()];
+    file.values(tensor, rows, &mut floats)?;
     let mut blocks = Vec::new();
     match importance {
         Some(importance) => to.quantize_weighted(&floats, importance, &mut blocks)?,

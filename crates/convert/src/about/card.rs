@@ -32,7 +32,11 @@ impl Card {
             let Some((key, rest)) = line.split_once(':').filter(|_| !indented) else { continue };
             let start = at;
             let item = |line: &str| line.trim_start().starts_with('-');
-            while at < lines.len() && (lines[at].starts_with([' ', '\t']) || item(lines[at]) || lines[at].trim().is_empty()) {
+            while at < lines.len()
+                && (lines[at].starts_with([' ', '\t'])
+                    || item(lines[at])
+                    || lines[at].trim().is_empty())
+            {
                 at += 1;
             }
             if let Some(entry) = entry(uncommented(rest).trim(), &lines[start..at]) {
@@ -67,10 +71,13 @@ impl Card {
 fn entry(rest: &str, below: &[&str]) -> Option<Entry> {
     match rest {
         "" => {
-            let below: Vec<&str> = below.iter().copied().filter(|line| !line.trim().is_empty()).collect();
+            let below: Vec<&str> =
+                below.iter().copied().filter(|line| !line.trim().is_empty()).collect();
             let depth = below.first()?.find(|c| c != ' ')?;
             let items = below.iter().filter_map(|line| {
-                (line.find(|c| c != ' ') == Some(depth)).then(|| line.trim_start().strip_prefix('-')).flatten()
+                (line.find(|c| c != ' ') == Some(depth))
+                    .then(|| line.trim_start().strip_prefix('-'))
+                    .flatten()
             });
             // An entry that is a map is passed over with the rest.
             let items: Vec<String> = items

@@ -43,10 +43,12 @@ impl Sizes {
             let (shape, size) = (tensor.array.shape(), tensor.array.elements() as u64);
             all += size;
             let experts = match shape {
-                [.., experts, _, _] if tensor.name.contains("_exps.") => Some(match tensor.name.contains(".bias") {
-                    true => shape[shape.len() - 2] as u64,
-                    false => *experts as u64,
-                }),
+                [.., experts, _, _] if tensor.name.contains("_exps.") => {
+                    Some(match tensor.name.contains(".bias") {
+                        true => shape[shape.len() - 2] as u64,
+                        false => *experts as u64,
+                    })
+                }
                 _ => None,
             };
             match experts {
@@ -95,11 +97,9 @@ fn sampling(draft: &mut Draft<'_>, folder: &Folder) -> Result<(), Error> {
     if let Some(sequence) = said["sequence"].as_str() {
         draft.general("general.sampling.sequence", sequence);
     }
-    for (key, from) in [
-        ("top_k", "top_k"),
-        ("penalty_last_n", "penalty_last_n"),
-        ("mirostat", "mirostat"),
-    ] {
+    for (key, from) in
+        [("top_k", "top_k"), ("penalty_last_n", "penalty_last_n"), ("mirostat", "mirostat")]
+    {
         if let Some(number) = said[from].as_i64().and_then(|n| i32::try_from(n).ok()) {
             draft.general(format!("general.sampling.{key}"), number);
         }
@@ -129,7 +129,12 @@ fn names(draft: &mut Draft<'_>, folder: &Folder, card: &Card, sizes: &Sizes) {
     let path = path.filter(|path| !path.is_empty() && path.matches('/').count() <= 1);
     let folder = std::path::absolute(&folder.path).unwrap_or_else(|_| folder.path.clone());
     let folder = folder.file_name().map(|name| name.to_string_lossy().into_owned());
-    let guesses: Vec<Parts> = path.into_iter().map(str::to_owned).chain(folder.clone()).map(|id| Parts::of(&id, sizes.all)).collect();
+    let guesses: Vec<Parts> = path
+        .into_iter()
+        .map(str::to_owned)
+        .chain(folder.clone())
+        .map(|id| Parts::of(&id, sizes.all))
+        .collect();
     let guess = |part: fn(&Parts) -> Option<String>| guesses.iter().find_map(part);
     let from_card = |keys: &[&str]| keys.iter().find_map(|key| card.text(key));
     let name = from_card(&["name", "model_name"]);
@@ -137,16 +142,23 @@ fn names(draft: &mut Draft<'_>, folder: &Folder, card: &Card, sizes: &Sizes) {
     draft.general("general.name", name.or(folder).unwrap_or_default());
     let pairs: [(&str, Option<String>); 7] = [
         ("author", from_card(&["author", "model_author", "model_creator"])),
-        ("version", from_card(&["version", "model_version"]).or_else(|| guess(|p| p.version.clone()))),
+        (
+            "version",
+            from_card(&["version", "model_version"]).or_else(|| guess(|p| p.version.clone())),
+        ),
         (
             "organization",
             from_card(&["organization", "model_organization"])
                 .or_else(|| guess(|p| p.organization.as_deref().map(title))),
         ),
-        ("finetune", from_card(&["finetune", "model_finetune"]).or_else(|| guess(|p| p.finetune.clone()))),
+        (
+            "finetune",
+            from_card(&["finetune", "model_finetune"]).or_else(|| guess(|p| p.finetune.clone())),
+        ),
         (
             "basename",
-            from_card(&["basename", "model_basename", "model_type"]).or_else(|| guess(|p| p.basename.clone())),
+            from_card(&["basename", "model_basename", "model_type"])
+                .or_else(|| guess(|p| p.basename.clone())),
         ),
         ("description", from_card(&["description", "model_description"])),
         (
@@ -193,7 +205,9 @@ fn origin(draft: &mut Draft<'_>, card: &Card, parameters: u64) {
             }
         }
     }
-    for (key, from) in [("tags", ["tags", "pipeline_tag"]), ("languages", ["languages", "language"])] {
+    for (key, from) in
+        [("tags", ["tags", "pipeline_tag"]), ("languages", ["languages", "language"])]
+    {
         let lists: Vec<Vec<String>> = from.iter().filter_map(|key| card.list(key)).collect();
         if !lists.is_empty() {
             draft.general(format!("general.{key}"), OwnedValue::strings(lists.concat()));

@@ -46,7 +46,9 @@ static PATTERNS: LazyLock<[(Kind, Regex); 4]> = LazyLock::new(|| {
         (Kind::Size, r"([A]|\d+[x])?\d+([._]\d+)?[KMBT][\d]?|small|mini|medium|large|x?xl"),
         (Kind::Finetune, r"chat|instruct|vision|lora"),
     ]
-    .map(|(kind, words)| (kind, Regex::new(&format!("(?i)^(?:{words})$")).expect("a constant pattern")))
+    .map(|(kind, words)| {
+        (kind, Regex::new(&format!("(?i)^(?:{words})$")).expect("a constant pattern"))
+    })
 });
 
 impl Parts {
@@ -66,7 +68,8 @@ impl Parts {
             .map(|(at, word)| Word::of(word, at, parameters))
             .collect();
         // Words for a size count only where no number does.
-        let digits = |word: &Word| word.is(Kind::Size) && word.text.contains(|c: char| c.is_ascii_digit());
+        let digits =
+            |word: &Word| word.is(Kind::Size) && word.text.contains(|c: char| c.is_ascii_digit());
         if words.iter().any(digits) {
             for word in &mut words {
                 if word.text.chars().all(char::is_alphabetic) {
@@ -213,7 +216,10 @@ mod tests {
             parts("meta-llama/Llama-3.1-8B-Instruct", 8_030_000_000),
             [some("meta-llama"), some("Llama"), some("3.1"), some("8B"), some("Instruct")]
         );
-        assert_eq!(parts("Qwen3-0.6B", 596_000_000), [None, some("Qwen3"), None, some("0.6B"), None]);
+        assert_eq!(
+            parts("Qwen3-0.6B", 596_000_000),
+            [None, some("Qwen3"), None, some("0.6B"), None]
+        );
         // A length of context is no size.
         assert_eq!(
             parts("Phi-3-mini-4k-instruct", 3_820_000_000),

@@ -139,9 +139,7 @@ fn ernie(d: &mut Draft<'_>) -> Result<(), Error> {
 fn hunyuan(d: &mut Draft<'_>) -> Result<(), Error> {
     d.usual()?;
     let config = d.config;
-    let same = |key: &str| {
-        config.same_size(key)?.ok_or_else(|| crate::config::missing(&[key]))
-    };
+    let same = |key: &str| config.same_size(key)?.ok_or_else(|| crate::config::missing(&[key]));
     d.copy_size("expert_shared_feed_forward_length", &["intermediate_size"])?;
     d.set_size("expert_feed_forward_length", same("moe_intermediate_size")?);
     d.set_size("expert_used_count", same("moe_topk")?);
@@ -168,13 +166,17 @@ fn bailing(d: &mut Draft<'_>) -> Result<(), Error> {
     d.turned(config.head_dim()?, d.rope.part(0.5)?);
     d.set_size("leading_dense_block_count", config.size(&["first_k_dense_replace"])?);
     d.set_size("vocab_size", config.vocab_size()?);
-    let (width, shared) = (config.size(&["moe_intermediate_size"])?, config.size(&["num_shared_experts"])?);
+    let (width, shared) =
+        (config.size(&["moe_intermediate_size"])?, config.size(&["num_shared_experts"])?);
     d.set_size("expert_feed_forward_length", width);
     let of_shared = config.opt_size(&["moe_shared_expert_intermediate_size"])?;
     d.set_size("expert_shared_feed_forward_length", of_shared.unwrap_or(width * shared));
     d.set_number("expert_weights_scale", config.number(&["routed_scaling_factor"])?);
     d.set_size("expert_shared_count", shared);
-    d.set("expert_weights_norm", config.get("norm_topk_prob").and_then(Value::as_bool).unwrap_or(false));
+    d.set(
+        "expert_weights_norm",
+        config.get("norm_topk_prob").and_then(Value::as_bool).unwrap_or(false),
+    );
     if let Some(predicting) = predicting {
         d.set_size("nextn_predict_layers", predicting);
     }

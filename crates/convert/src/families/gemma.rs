@@ -232,7 +232,9 @@ fn of_full_layers(config: &Config, key: &str, in_layers: &str) -> Result<Option<
     let Some(Value::Object(layers)) = config.get("per_layer_config") else { return Ok(None) };
     for (layer, said) in layers {
         let is_full = layer.parse().ok().and_then(|n: usize| full.get(n)).copied();
-        if is_full == Some(true) && let Some(value) = said.get(in_layers) {
+        if is_full == Some(true)
+            && let Some(value) = said.get(in_layers)
+        {
             return crate::config::size(in_layers, value).map(Some);
         }
     }
@@ -257,11 +259,17 @@ fn fourth(d: &mut Draft<'_>) -> Result<(), Error> {
         d.set_size(&format!("attention.key_length{key}"), dim);
         d.set_size(&format!("attention.value_length{key}"), dim);
     }
-    d.copy_size("expert_feed_forward_length", &["expert_intermediate_size", "moe_intermediate_size"])?;
+    d.copy_size(
+        "expert_feed_forward_length",
+        &["expert_intermediate_size", "moe_intermediate_size"],
+    )?;
     let layers = config.layers()?;
     if config.flag("use_double_wide_mlp") {
         let (width, first) = (config.size(&["intermediate_size"])?, layers.saturating_sub(shared));
-        d.set_sizes("feed_forward_length", (0..layers).map(|l| if l < first { width } else { 2 * width }));
+        d.set_sizes(
+            "feed_forward_length",
+            (0..layers).map(|l| if l < first { width } else { 2 * width }),
+        );
     }
     let of_full = of_full_layers(config, "num_global_key_value_heads", "num_key_value_heads")?;
     if let (Some(full), Some(local)) = (of_full, config.opt_size(&["num_key_value_heads"])?) {
@@ -277,7 +285,8 @@ fn fourth(d: &mut Draft<'_>) -> Result<(), Error> {
 /// they are none.
 fn unturned(d: &Draft<'_>) -> Result<Vec<(&'static str, Array)>, Error> {
     if d.rope.kind() != "proportional" {
-        let what = format!("rope_type of full_attention is {:?}, not \"proportional\"", d.rope.kind());
+        let what =
+            format!("rope_type of full_attention is {:?}, not \"proportional\"", d.rope.kind());
         return Err(Error::config(what));
     }
     let dim = full_head(d.config)?;

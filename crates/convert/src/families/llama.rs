@@ -149,10 +149,7 @@ pub(super) fn factors(d: &Draft<'_>, dim: usize) -> Result<Vec<(&'static str, Ar
         )));
     }
     let array = |list: Vec<f64>| Array::of_values(list.into_iter().map(|x| x as f32).collect());
-    Ok(vec![
-        ("rope_factors_long.weight", array(long)),
-        ("rope_factors_short.weight", array(short)),
-    ])
+    Ok(vec![("rope_factors_long.weight", array(long)), ("rope_factors_short.weight", array(short))])
 }
 
 /// Factors of Granite, whatever its layers. It has no size of heads of its own.

@@ -21,14 +21,11 @@ pub(super) const FAMILIES: &[Family] = &[
     },
 ];
 
-const PHI: Family = Family {
-    keys: phi,
-    extra: |d| llama::factors(d, dimensions(d)?),
-    vocab: Kind::Phi,
-    ..PLAIN
-};
+const PHI: Family =
+    Family { keys: phi, extra: |d| llama::factors(d, dimensions(d)?), vocab: Kind::Phi, ..PLAIN };
 
-const ROUTER: &[Rule] = &[same("block_sparse_moe.router", "ffn_gate_inp"), same("mlp.router", "ffn_gate_inp")];
+const ROUTER: &[Rule] =
+    &[same("block_sparse_moe.router", "ffn_gate_inp"), same("mlp.router", "ffn_gate_inp")];
 
 /// Elements of a head that are turned.
 fn dimensions(d: &Draft<'_>) -> Result<usize, Error> {

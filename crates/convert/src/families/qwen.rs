@@ -130,7 +130,10 @@ fn delta_nets(d: &mut Draft<'_>, sections: bool) -> Result<(), Error> {
         recurrent.resize(layers + more, false);
         d.set("attention.recurrent_layers", recurrent);
     }
-    d.set_size("full_attention_interval", config.opt_size(&["full_attention_interval"])?.unwrap_or(4));
+    d.set_size(
+        "full_attention_interval",
+        config.opt_size(&["full_attention_interval"])?.unwrap_or(4),
+    );
     d.turned(config.head_dim()?, d.rope.part(0.25)?);
     if sections && d.rope.numbers("mrope_section")?.is_none() {
         d.set("rope.dimension_sections", vec![11_i32, 11, 10, 0]);

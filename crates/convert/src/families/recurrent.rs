@@ -34,9 +34,7 @@ pub(super) const FAMILIES: &[Family] = &[
     Family {
         classes: &["NemotronHForCausalLM"],
         arch: "nemotron_h",
-        variant: Some(|config| {
-            config.get("num_experts_per_tok").and(Some("nemotron_h_moe"))
-        }),
+        variant: Some(|config| config.get("num_experts_per_tok").and(Some("nemotron_h_moe"))),
         defaults: |config| {
             if let Some(kinds) = config.texts("layers_block_type")? {
                 let layers = kinds.len();
@@ -129,17 +127,25 @@ const FALCON: &[Rule] = &[
     made("lm_head", "output", |at, of| times(at, of, &[("lm_head_multiplier", None)])),
     same("final_layernorm", "output_norm"),
     same("pre_ff_layernorm.weight", "ffn_norm"),
-    made("self_attn.q_proj", "attn_q", |at, of| times(at, of, &[("attention_in_multiplier", None)])),
+    made("self_attn.q_proj", "attn_q", |at, of| {
+        times(at, of, &[("attention_in_multiplier", None)])
+    }),
     made("self_attn.k_proj", "attn_k", |at, of| {
         times(at, of, &[("key_multiplier", None), ("attention_in_multiplier", None)])
     }),
-    made("self_attn.v_proj", "attn_v", |at, of| times(at, of, &[("attention_in_multiplier", None)])),
+    made("self_attn.v_proj", "attn_v", |at, of| {
+        times(at, of, &[("attention_in_multiplier", None)])
+    }),
     made("self_attn.o_proj", "attn_output", |at, of| {
         times(at, of, &[("attention_out_multiplier", None)])
     }),
-    made("feed_forward.gate_proj", "ffn_gate", |at, of| times(at, of, &[("mlp_multipliers", Some(0))])),
+    made("feed_forward.gate_proj", "ffn_gate", |at, of| {
+        times(at, of, &[("mlp_multipliers", Some(0))])
+    }),
     same("feed_forward.up_proj", "ffn_up"),
-    made("feed_forward.down_proj", "ffn_down", |at, of| times(at, of, &[("mlp_multipliers", Some(1))])),
+    made("feed_forward.down_proj", "ffn_down", |at, of| {
+        times(at, of, &[("mlp_multipliers", Some(1))])
+    }),
     made("mamba.out_proj", "ssm_out", |at, of| times(at, of, &[("ssm_out_multiplier", None)])),
     made("mamba.in_proj", "ssm_in", falcon_inputs),
 ];
@@ -204,7 +210,10 @@ fn attention(config: &Config) -> Result<Vec<bool>, Error> {
 fn states(d: &mut Draft<'_>) -> Result<(), Error> {
     let config = d.config;
     d.set_size("ssm.conv_kernel", config.size(&["mamba_d_conv", "conv_kernel", "d_conv"])?);
-    d.set_size("ssm.state_size", config.size(&["mamba_d_state", "ssm_state_size", "state_size", "d_state"])?);
+    d.set_size(
+        "ssm.state_size",
+        config.size(&["mamba_d_state", "ssm_state_size", "state_size", "d_state"])?,
+    );
     let groups = config.opt_size(&["mamba_n_groups", "n_groups", "num_groups"])?;
     d.set_size("ssm.group_count", groups.unwrap_or(1));
     Ok(())
@@ -218,7 +227,10 @@ fn granite(d: &mut Draft<'_>) -> Result<(), Error> {
     d.set_size("ssm.inner_size", expand * config.hidden()?);
     d.set_size("ssm.time_step_rank", config.size(&["mamba_n_heads", "mamba_num_heads"])?);
     let heads = config.kv_heads()?;
-    d.set_sizes("attention.head_count_kv", attention.iter().map(|&has| if has { heads } else { 0 }));
+    d.set_sizes(
+        "attention.head_count_kv",
+        attention.iter().map(|&has| if has { heads } else { 0 }),
+    );
     d.copy_size("rope.dimension_count", &["attn_rotary_emb"])?;
     let bamba = config.architectures().contains(&"BambaForCausalLM");
     let turned = bamba || !attention.contains(&false);
@@ -241,7 +253,9 @@ fn pattern(config: &Config) -> Result<Vec<char>, Error> {
         "attention" | "full_attention" => Ok('*'),
         "moe" => Ok('E'),
         "mlp" => Ok('-'),
-        other => Err(Error::config(format!("layers_block_type has {other:?}, which is not converted"))),
+        other => {
+            Err(Error::config(format!("layers_block_type has {other:?}, which is not converted")))
+        }
     };
     kinds.iter().map(of).collect()
 }
@@ -251,7 +265,10 @@ fn nemotron(d: &mut Draft<'_>) -> Result<(), Error> {
     let (config, pattern) = (d.config, pattern(d.config)?);
     let layers = config.layers()?;
     if pattern.len() != layers {
-        return Err(Error::config(format!("hybrid_override_pattern has {} layers of {layers}", pattern.len())));
+        return Err(Error::config(format!(
+            "hybrid_override_pattern has {} layers of {layers}",
+            pattern.len()
+        )));
     }
     if config.opt_size(&["num_nextn_predict_layers"])?.is_some_and(|n| n > 0) {
         // Its two halves would be one layer of the file.
@@ -262,7 +279,10 @@ fn nemotron(d: &mut Draft<'_>) -> Result<(), Error> {
     d.set_size("ssm.inner_size", heads * config.size(&["mamba_head_dim", "mamba_d_head"])?);
     d.set_size("ssm.time_step_rank", heads);
     let kv = config.kv_heads()?;
-    d.set_sizes("attention.head_count_kv", pattern.iter().map(|&kind| if kind == '*' { kv } else { 0 }));
+    d.set_sizes(
+        "attention.head_count_kv",
+        pattern.iter().map(|&kind| if kind == '*' { kv } else { 0 }),
+    );
     d.set("rope.scaling.finetuned", false);
     d.set_size("context_length", 1 << 20);
     let dim = config.size(&["head_dim", "attention_head_dim"])?;
@@ -270,11 +290,17 @@ fn nemotron(d: &mut Draft<'_>) -> Result<(), Error> {
     d.set_size("attention.value_length", dim);
     if d.arch == "nemotron_h" {
         let width = config.size(&["intermediate_size", "n_inner", "hidden_dim"])?;
-        d.set_sizes("feed_forward_length", pattern.iter().map(|&kind| if kind == '-' { width } else { 0 }));
+        d.set_sizes(
+            "feed_forward_length",
+            pattern.iter().map(|&kind| if kind == '-' { width } else { 0 }),
+        );
         return Ok(());
     }
     let width = config.size(&["moe_intermediate_size"])?;
-    d.set_sizes("feed_forward_length", pattern.iter().map(|&kind| if kind == 'E' { width } else { 0 }));
+    d.set_sizes(
+        "feed_forward_length",
+        pattern.iter().map(|&kind| if kind == 'E' { width } else { 0 }),
+    );
     d.set_size("expert_feed_forward_length", width);
     for (key, from) in [
         ("expert_used_count", "num_experts_per_tok"),
@@ -285,7 +311,10 @@ fn nemotron(d: &mut Draft<'_>) -> Result<(), Error> {
     ] {
         d.set_size(key, config.size(&[from])?);
     }
-    d.set("expert_weights_norm", config.get("norm_topk_prob").and_then(Value::as_bool).unwrap_or(false));
+    d.set(
+        "expert_weights_norm",
+        config.get("norm_topk_prob").and_then(Value::as_bool).unwrap_or(false),
+    );
     d.set_number("expert_weights_scale", config.number(&["routed_scaling_factor"])?);
     d.copy_size("moe_latent_size", &["moe_latent_size"])
 }

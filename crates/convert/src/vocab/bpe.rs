@@ -28,9 +28,9 @@ struct Added {
 impl TokenizerJson {
     pub(super) fn open(folder: &Folder) -> Result<TokenizerJson, Error> {
         let fault = |what: &str| Error::vocabulary(FILE, what);
-        let whole = folder.json(FILE)?.ok_or_else(|| {
-            fault("it is not there, and this family's vocabulary is in it")
-        })?;
+        let whole = folder
+            .json(FILE)?
+            .ok_or_else(|| fault("it is not there, and this family's vocabulary is in it"))?;
         let model = &whole["model"];
         if let Some(kind) = model["type"].as_str().filter(|kind| *kind != "BPE") {
             return Err(fault(&format!("its model is {kind}, not BPE")));
@@ -38,15 +38,15 @@ impl TokenizerJson {
         let map = model["vocab"].as_object().ok_or_else(|| fault("its model has no vocab"))?;
         let mut vocab = Vec::with_capacity(map.len());
         for (text, id) in map {
-            let id = id.as_u64().ok_or_else(|| fault(&format!("the number of {text:?} is {id}")))?;
+            let id =
+                id.as_u64().ok_or_else(|| fault(&format!("the number of {text:?} is {id}")))?;
             vocab.push((id as usize, text.clone()));
         }
         vocab.sort_unstable();
         let mut added = Vec::new();
         for token in whole["added_tokens"].as_array().into_iter().flatten() {
             let parts = token["id"].as_u64().zip(token["content"].as_str());
-            let (id, text) =
-                parts.ok_or_else(|| fault(&format!("an added token is {token}")))?;
+            let (id, text) = parts.ok_or_else(|| fault(&format!("an added token is {token}")))?;
             added.push(Added {
                 id: id as usize,
                 text: text.to_owned(),
@@ -73,14 +73,15 @@ impl TokenizerJson {
         let mut added = self.added.clone();
         let decoder = told.and_then(|told| told.get("added_tokens_decoder")?.as_object());
         let by_text: HashMap<&str, usize> = self.vocab.iter().map(|(id, t)| (&**t, *id)).collect();
-        let mut tell = |text: &str, id: Option<usize>, special: bool| {
-            match added.iter_mut().find(|token| token.text == text) {
-                Some(token) => token.special |= special,
-                None => {
-                    let Some(id) = id.or_else(|| by_text.get(text).copied()) else { return };
-                    let (text, normalized) = (text.to_owned(), false);
-                    added.push(Added { id, text, special, normalized });
-                }
+        let mut tell = |text: &str, id: Option<usize>, special: bool| match added
+            .iter_mut()
+            .find(|token| token.text == text)
+        {
+            Some(token) => token.special |= special,
+            None => {
+                let Some(id) = id.or_else(|| by_text.get(text).copied()) else { return };
+                let (text, normalized) = (text.to_owned(), false);
+                added.push(Added { id, text, special, normalized });
             }
         };
         for (id, token) in decoder.into_iter().flatten() {
@@ -136,8 +137,7 @@ impl TokenizerJson {
         let special: HashSet<String> = named(told).into_iter().collect();
         let base = self.vocab.len();
         let mut tokens = Tokens::default();
-        let is_special =
-            |text: &str| special.contains(text);
+        let is_special = |text: &str| special.contains(text);
         for (n, (id, text)) in self.vocab.iter().enumerate() {
             if n != *id {
                 return Err(Error::vocabulary(FILE, format!("no token has the number {n}")));
@@ -153,7 +153,10 @@ impl TokenizerJson {
         more.sort_unstable_by_key(|token| token.id);
         for (n, token) in more.into_iter().enumerate() {
             if token.id != base + n {
-                return Err(Error::vocabulary(FILE, format!("no token has the number {}", base + n)));
+                return Err(Error::vocabulary(
+                    FILE,
+                    format!("no token has the number {}", base + n),
+                ));
             }
             let special = is_special(&token.text);
             tokens.types.push(if special { ty::CONTROL } else { ty::USER_DEFINED });

@@ -146,13 +146,23 @@ pub(crate) fn add(
         Kind::Glm4 => roles(
             draft,
             &files,
-            &[("eos", "<|endoftext|>"), ("eot", "<|user|>"), ("unk", "<|endoftext|>"), ("bos", "<|endoftext|>")],
+            &[
+                ("eos", "<|endoftext|>"),
+                ("eot", "<|user|>"),
+                ("unk", "<|endoftext|>"),
+                ("bos", "<|endoftext|>"),
+            ],
             &mut notes,
         )?,
         Kind::Glm => roles(
             draft,
             &files,
-            &[("bos", "[gMASK]"), ("eot", "<|user|>"), ("unk", "<|endoftext|>"), ("eom", "<|observation|>")],
+            &[
+                ("bos", "[gMASK]"),
+                ("eot", "<|user|>"),
+                ("unk", "<|endoftext|>"),
+                ("eom", "<|observation|>"),
+            ],
             &mut notes,
         )?,
     }
@@ -218,7 +228,11 @@ fn special_of_bytes(
     Special::read(files.folder, files.told.clone(), None)
 }
 
-fn sentencepiece(draft: &mut Draft<'_>, files: &Files<'_>, size: Option<usize>) -> Result<(), Error> {
+fn sentencepiece(
+    draft: &mut Draft<'_>,
+    files: &Files<'_>,
+    size: Option<usize>,
+) -> Result<(), Error> {
     let tokens = spm::tokens(files.folder, files.told.as_ref(), size)?;
     let count = tokens.texts.len();
     put(draft, "llama", Some("default"), tokens);

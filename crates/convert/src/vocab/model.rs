@@ -126,7 +126,9 @@ pub(super) mod tests {
             assert!(cut.is_err() || cut.unwrap().len() < 2, "{end}");
         }
         assert!(pieces(b"").is_err());
-        assert!(pieces(&[0x0A, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF]).is_err());
+        assert!(
+            pieces(&[0x0A, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF]).is_err()
+        );
         assert!(pieces(b"{\"json\": true}").is_err());
     }
 }

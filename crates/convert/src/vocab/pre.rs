@@ -38,7 +38,8 @@ pub(super) fn name(
     let (nfc, words) = differs(best);
     let name = liked(best).unwrap_or(best.names[0]);
     if nfc {
-        let does = if composes { "composes characters (NFC)" } else { "leaves characters as they are" };
+        let does =
+            if composes { "composes characters (NFC)" } else { "leaves characters as they are" };
         notes.push(format!("the vocabulary {does}, and the rules of {name:?} do not"));
     }
     if words {
@@ -52,7 +53,9 @@ pub(super) fn name(
 fn composes(normalizer: &Value) -> bool {
     match normalizer["type"].as_str() {
         Some("NFC") => true,
-        Some("Sequence") => normalizer["normalizers"].as_array().into_iter().flatten().any(composes),
+        Some("Sequence") => {
+            normalizer["normalizers"].as_array().into_iter().flatten().any(composes)
+        }
         _ => false,
     }
 }

@@ -72,7 +72,9 @@ impl Special {
             let key = format!("{role}_token_id");
             let id = folder.config.outer(&key).or_else(|| folder.config.get(&key));
             match id {
-                Some(Value::Number(id)) if id.as_u64().is_some_and(|id| u32::try_from(id).is_ok()) => {
+                Some(Value::Number(id))
+                    if id.as_u64().is_some_and(|id| u32::try_from(id).is_ok()) =>
+                {
                     special.give(role, id.as_u64().unwrap_or(0) as u32);
                 }
                 Some(Value::Number(id)) => {
@@ -115,7 +117,11 @@ impl Special {
                 self.strip_accents = normalizer["strip_accents"].as_bool().or(self.strip_accents);
             }
             Some("Sequence") => {
-                normalizer["normalizers"].as_array().into_iter().flatten().for_each(|n| self.normalizer(n));
+                normalizer["normalizers"]
+                    .as_array()
+                    .into_iter()
+                    .flatten()
+                    .for_each(|n| self.normalizer(n));
             }
             _ => {}
         }
@@ -226,16 +232,17 @@ impl Special {
         }
         let between = &pair[1..pair.len() - 1];
         let separates = |text: &Option<String>| {
-            text.as_ref().is_some_and(|text| {
-                ["sep", "eos"].iter().any(|role| texts.get(role) == Some(text))
-            })
+            text.as_ref()
+                .is_some_and(|text| ["sep", "eos"].iter().any(|role| texts.get(role) == Some(text)))
         };
         let mut add = separates(&token(Some(between[0]))) && last.is_none();
         if between.len() == 2 {
             add |= separates(&token(Some(between[1])));
         }
         self.set_add("sep", add);
-        if add && told && !texts.contains_key("sep")
+        if add
+            && told
+            && !texts.contains_key("sep")
             && let Some(eos) = texts.get("eos").cloned()
         {
             texts.insert("sep", eos);

@@ -51,11 +51,15 @@ impl Tokens {
 fn of_model(folder: &Folder, size: Option<usize>) -> Result<Tokens, Error> {
     let file = folder.read("tokenizer.model")?;
     let file = file.ok_or_else(|| {
-        Error::vocabulary("tokenizer.model", "it is not there, and this family's vocabulary is in it")
+        Error::vocabulary(
+            "tokenizer.model",
+            "it is not there, and this family's vocabulary is in it",
+        )
     })?;
     let pieces = model::pieces(&file)?;
     let mut tokens = Tokens::unused(size.unwrap_or(pieces.len()), Some(NO_SCORE));
-    for (id, Piece { text, score, kind }) in pieces.into_iter().enumerate().take(tokens.texts.len()) {
+    for (id, Piece { text, score, kind }) in pieces.into_iter().enumerate().take(tokens.texts.len())
+    {
         tokens.texts[id] = text;
         tokens.scores[id] = score;
         tokens.types[id] = match kind {
@@ -82,9 +86,8 @@ fn of_model(folder: &Folder, size: Option<usize>) -> Result<Tokens, Error> {
 fn decoder(told: Option<&Value>) -> Result<Vec<(usize, &str, bool)>, Error> {
     let decoder = told.and_then(|told| told.get("added_tokens_decoder")?.as_object());
     let entry = |(id, token): (&'_ String, &'_ Value)| {
-        let fault = || {
-            Error::vocabulary("tokenizer_config.json", format!("added token {id} is {token}"))
-        };
+        let fault =
+            || Error::vocabulary("tokenizer_config.json", format!("added token {id} is {token}"));
         id.parse::<usize>().map_err(|_| fault())
     };
     let mut all = Vec::new();

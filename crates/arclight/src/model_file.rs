@@ -1,0 +1,53 @@
+//! Opening a model: a GGUF file, or a folder of the Hugging Face Hub, which is converted as it is read.
+
+use crate::error::Error;
+use arclight_engine::{ModelFile, Produce};
+use convert::{Conversion, Options};
+use std::ops::Range;
+use std::path::Path;
+
+/// Whether a path is what [`open`] converts: a folder with a configuration, or a file of tensors.
+pub(crate) fn is_of_hub(path: &Path) -> bool {
+    path.is_dir() || path.extension().is_some_and(|end| end.eq_ignore_ascii_case("safetensors"))
+}
+
+/// Opens either.
+pub(crate) fn open(path: impl AsRef<Path>) -> Result<ModelFile, Error> {
+    let path = path.as_ref();
+    match is_of_hub(path) {
+        true => converted(path, &Options::default()).map(|(file, _)| file),
+        false => Ok(ModelFile::open(path)?),
+    }
+}
+
+/// A folder as a file whose data are made when they are wanted, and what a person should know of it.
+pub(crate) fn converted(path: &Path, options: &Options) -> Result<(ModelFile, Vec<String>), Error> {
+    let conversion = Conversion::open(path, options)
+        .map_err(|source| Error::Convert { path: path.to_owned(), source })?;
+    let notes = conversion.notes().to_vec();
+    let (head, bytes) =
+        conversion.head().map_err(|source| Error::Convert { path: path.to_owned(), source })?;
+    Ok((ModelFile::made(path, &head, bytes, Box::new(Folder(conversion)))?, notes))
+}
+
+struct Folder(Conversion);
+
+impl Produce for Folder {
+    fn rows(
+        &self,
+        tensor: usize,
+        rows: Range<usize>,
+        out: &mut Vec<u8>,
+    ) -> Result<(), gguf::Error> {
+        self.0.tensors()[tensor].bytes(rows, out)
+    }
+
+    fn values(
+        &self,
+        tensor: usize,
+        rows: Range<usize>,
+        out: &mut [f32],
+    ) -> Result<(), gguf::Error> {
+        self.0.tensors()[tensor].values(rows, out)
+    }
+}

@@ -1,0 +1,7 @@
+//! Folders made for the tests, and what becomes of them.
+
+mod families;
+mod faults;
+mod folder;
+mod quantised;
+mod vocabularies;
