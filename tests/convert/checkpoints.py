@@ -12,8 +12,12 @@ sys.path.insert(0, str(ROOT / "tools" / "golden"))
 import torch
 from safetensors.torch import load_file, save_file
 
+import transformers
+
 import make
+import more
 import vocabularies
+from more import MORE
 from specs import SPECS, Spec
 
 VOCAB = 512
@@ -22,7 +26,7 @@ SENTENCEPIECE = ("llama2_untied", "mistral", "mixtral", "minicpm", "gemma2", "ge
 SCHEMES = {"llama3_tied": "llama-bpe", "smollm3": "llama-bpe", "glm4": "glm4", "glm4moe": "glm4",
            "starcoder2": "gpt-2", "olmo2": "gpt-2", "granite": "gpt-2"}
 HALF = ("llama2_untied", "qwen2_yarn", "gemma2", "falcon_h1")  # float16; others are bfloat16
-SINGLE = ("olmo2", "nemotron_h")  # float32
+SINGLE = ("olmo2", "deepseek_v2", "deepseek_v3")  # float32, and so is the file
 SHARDS = ("qwen3_tied", "mixtral", "qwen3moe", "deepseek_v3")
 # Names of other sizes for the same model, or old files' forms: nothing new to convert.
 LEFT_OUT = ("deepseek_v2_old",)
@@ -55,17 +59,8 @@ def build(spec: Spec, folder: Path) -> str:
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     torch.manual_seed(len(spec.name))
-    model = make.build(replace(spec, vocab=VOCAB))
-    with torch.no_grad():
-        for _, p in [*model.named_parameters(), *model.named_buffers()]:
-            if p.is_floating_point() and not p.is_meta:
-                p.uniform_(-1, 1)
-    kind = torch.float16 if spec.name in HALF else torch.float32 if spec.name in SINGLE else torch.bfloat16
-    model.to(kind)
-    model.config.dtype = kind
-    model.config.bos_token_id, model.config.eos_token_id = 1, 2
-    model.save_pretrained(folder, max_shard_size="150KB" if spec.name in SHARDS else "1GB")
-    (folder / "generation_config.json").unlink(missing_ok=True)
+    also = dict(vocab_size_per_layer_input=VOCAB) if spec.name == "gemma4" else {}
+    save(make.build(replace(spec, vocab=VOCAB, config={**spec.config, **also})), spec.name, folder)
     if spec.name in RENAMED:
         RENAMED[spec.name](spec, folder)
     if spec.name == "qwen3_tied":
@@ -76,7 +71,38 @@ def build(spec: Spec, folder: Path) -> str:
     if spec.name in SENTENCEPIECE:
         more = dict(tokenizer_class="GemmaTokenizer") if spec.name.startswith("gemma") else {}
         return vocabularies.sentencepiece(folder, **more)
-    return vocabularies.byte_level(folder, SCHEMES.get(spec.name, "qwen2"))
+    pre = vocabularies.byte_level(folder, SCHEMES.get(spec.name, "qwen2"))
+    # A name for the same rules.
+    return "hunyuan" if spec.name == "hunyuan_moe" else pre
+
+
+def build_more(name: str, folder: Path) -> str:
+    """The same of a family without a golden model."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    torch.manual_seed(len(name))
+    prefix, model, config = MORE[name]
+    config = getattr(transformers, prefix + "Config")(**config)
+    save(getattr(transformers, model or prefix + "ForCausalLM")(config), name, folder)
+    if name == "mpt":  # the class as published
+        rewrite(folder, lambda t: t, lambda c: c.update(architectures=["MPTForCausalLM"]))
+    if name in more.SENTENCEPIECE:
+        return vocabularies.sentencepiece(folder)
+    return vocabularies.byte_level(folder, SCHEMES.get(name, "gpt-2"))
+
+
+def save(model, name: str, folder: Path) -> None:
+    """Saves a model with random weights."""
+    with torch.no_grad():
+        for _, p in [*model.named_parameters(), *model.named_buffers()]:
+            if p.is_floating_point() and not p.is_meta:
+                p.uniform_(-1, 1)
+    kind = torch.float16 if name in HALF else torch.float32 if name in SINGLE else torch.bfloat16
+    model.to(kind)
+    model.config.dtype = kind
+    model.config.bos_token_id, model.config.eos_token_id = 1, 2
+    model.save_pretrained(folder, max_shard_size="150KB" if name in SHARDS else "1GB")
+    (folder / "generation_config.json").unlink(missing_ok=True)
 
 
 def rewrite(folder: Path, tensors, config) -> None:
@@ -139,6 +165,9 @@ def minimax(spec: Spec, folder: Path) -> None:
 def nemotron(spec: Spec, folder: Path) -> None:
     def config(c):
         c["hybrid_override_pattern"] = spec.config["hybrid_override_pattern"]
+        if spec.name == "nemotron_h":  # `transformers` says something of experts that are not there
+            for key in [k for k in c if "expert" in k or "moe" in k or k in ("n_group", "topk_group")]:
+                del c[key]
 
     rewrite(folder, lambda t: t, config)
 

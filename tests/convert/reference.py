@@ -11,11 +11,23 @@ converter, folder, out, kind, pre = sys.argv[1:]
 sys.path[:0] = [converter, str(Path(converter) / "gguf-py")]
 
 import conversion.base
+import conversion.gptneox
 import conversion.hunyuan
 import convert_hf_to_gguf
 
 conversion.base.TextModel.get_vocab_base_pre = lambda self, tokenizer: pre
 # Vocabularies of Qwen's own form need code from the folder.
 conversion.hunyuan.HunYuanMoEModel.set_vocab = lambda self: self._set_vocab_gpt2()
+# `transformers` has moved what this asks for.
+neox = conversion.gptneox.GPTNeoXModel
+asked = neox.set_gguf_parameters
+
+
+def told(self):
+    self.hparams.setdefault("rotary_pct", self.rope_parameters.get("partial_rotary_factor"))
+    asked(self)
+
+
+neox.set_gguf_parameters = told
 sys.argv = ["convert", folder, "--outfile", out, "--outtype", kind]
 convert_hf_to_gguf.main()

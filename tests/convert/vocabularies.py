@@ -88,7 +88,7 @@ def merges_with_bytes(folder: Path) -> str:
         [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()])
     special = ["<pad>", "</s>", "<s>", "<unk>", *[f"<0x{b:02X}>" for b in range(256)]]
     tokenizer.train_from_iterator(lines(), trainers.BpeTrainer(
-        vocab_size=500, special_tokens=special, show_progress=False))
+        vocab_size=510, special_tokens=special, show_progress=False))
     saved = json.loads(tokenizer.to_str())
     saved["added_tokens"] = [t for t in saved["added_tokens"] if not t["content"].startswith("<0x")]
     (folder / "tokenizer.json").write_text(json.dumps(saved, ensure_ascii=False), encoding="utf-8")

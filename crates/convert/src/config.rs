@@ -123,7 +123,7 @@ impl Config {
     }
 
     pub(crate) fn hidden(&self) -> Result<usize, Error> {
-        self.size(&["hidden_size", "n_embd", "dim"])
+        self.size(&["hidden_size", "n_embd", "d_model", "dim"])
     }
 
     pub(crate) fn heads(&self) -> Result<usize, Error> {

@@ -123,7 +123,7 @@ impl Rope {
         let divisor = |pair: usize| {
             // In single precision, as it is computed where models are made.
             let exponent = (2 * pair) as f32 / dim as f32;
-            let frequency = 1.0 / (base as f32).powf(exponent);
+            let frequency = 1.0 / (base.powf(f64::from(exponent)) as f32);
             let wave = 2.0 * std::f64::consts::PI as f32 / frequency;
             if f64::from(wave) < context / high {
                 1.0

@@ -47,7 +47,7 @@ pub(crate) fn of_layer(name: &str) -> Option<(usize, &str)> {
 }
 
 /// What names begin with, before `layers` or their own.
-const BEFORE: [&str; 8] = [
+const BEFORE: [&str; 9] = [
     "model.",
     "language_model.",
     "model.",
@@ -56,6 +56,7 @@ const BEFORE: [&str; 8] = [
     "text_model.",
     "ernie.",
     "lfm.",
+    "gpt_neox.",
 ];
 
 /// Parts of models that see or hear.
@@ -116,7 +117,8 @@ pub(crate) fn tensors(
         for before in BEFORE {
             short = short.strip_prefix(before).unwrap_or(short);
         }
-        let layer = short.strip_prefix("layers.").and_then(|rest| rest.split_once('.'));
+        let layer = ["layers.", "h.", "blocks."].iter().find_map(|list| short.strip_prefix(list));
+        let layer = layer.and_then(|rest| rest.split_once('.'));
         let layer = layer.and_then(|(n, rest)| Some((n.parse::<usize>().ok()?, rest)));
         if let Some((n, _)) = layer
             && n >= layers

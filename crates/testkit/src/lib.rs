@@ -1,9 +1,10 @@
-//! References, tiny-model builders, fake machines and a fake hub of models for tests.
+//! References, tiny-model builders, folders of models, fake machines and a fake hub of models for tests.
 //!
 //! Everything is deterministic: the same call gives the same bytes.
 #![forbid(unsafe_code)]
 
 mod blocks;
+mod checkpoint;
 mod golden;
 mod hub;
 mod model;
@@ -12,6 +13,7 @@ mod rng;
 mod scaled;
 
 pub use blocks::random_blocks;
+pub use checkpoint::{Checkpoint, Stored, f32s, numbers, safetensors};
 pub use golden::golden;
 pub use hub::{FakeHub, FakeRepo, Fault, Seen};
 pub use model::{Predicts, TinyExperts, TinyModel};

@@ -4,6 +4,7 @@ use crate::error::Error;
 use crate::model_file;
 use crate::quantize::{Making, Mix, Rule, types_help};
 use crate::term;
+use arclight_engine::ModelFile;
 use clap::{Args, ValueHint};
 use convert::{Float, Options};
 use std::num::NonZeroUsize;
@@ -100,14 +101,27 @@ pub(crate) fn run(args: &ConvertArgs) -> Result<(), Error> {
 }
 
 /// Holds the file against the page of its family, before anything is written.
-fn check(file: &arclight_engine::ModelFile) -> Result<(), Error> {
+fn check(file: &ModelFile) -> Result<(), Error> {
+    use graph::Error as Graph;
+    use models::Error as Model;
     match models::build(&file.gguf()?, 1) {
         Ok(_) => Ok(()),
-        Err(models::Error::UnsupportedArchitecture { name, .. }) => {
+        // A tensor too few or too many, or of another shape: the folder is not what its configuration says.
+        Err(
+            source @ (Model::UnusedTensor { .. }
+            | Model::Gguf(_)
+            | Model::Graph(
+                Graph::MissingTensor(_) | Graph::WrongShape { .. } | Graph::WrongExperts { .. },
+            )),
+        ) => Err(Error::Model { path: file.path().to_owned(), source }),
+        Err(Model::UnsupportedArchitecture { name, .. }) => {
             term::note!("{name} is converted for other programs: arclight does not run it");
             Ok(())
         }
-        Err(source) => Err(Error::Model { path: file.path().to_owned(), source }),
+        Err(why) => {
+            tracing::warn!("arclight would not run the file: {why}");
+            Ok(())
+        }
     }
 }
 

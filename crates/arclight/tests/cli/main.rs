@@ -3,6 +3,7 @@
 mod bad_input;
 mod bench_serve;
 mod chat;
+mod convert;
 mod hub;
 mod loading;
 mod memory;

@@ -92,6 +92,13 @@ pub(crate) fn file(name: &str, contents: &[u8]) -> String {
     text(&path)
 }
 
+/// An empty folder.
+pub(crate) fn folder(name: &str) -> String {
+    let path = FILES.path().join(name);
+    std::fs::create_dir_all(&path).expect("the temporary directory can be written");
+    text(&path)
+}
+
 /// A path for a command line.
 pub(crate) fn text(path: &Path) -> String {
     path.to_str().expect("a temporary path is text").to_owned()

@@ -128,9 +128,9 @@ fn ernie(d: &mut Draft<'_>) -> Result<(), Error> {
     d.copy_size("expert_feed_forward_length", &["moe_intermediate_size"])?;
     if let Some(shared) = config.opt_size(&["moe_num_shared_experts"])? {
         d.set_size("expert_shared_count", shared);
-        let width = config.size(&["intermediate_size"])?.checked_div(config.kv_heads()?);
+        let width = config.opt_size(&["moe_intermediate_size"])?;
         if let Some(width) = width.filter(|_| shared > 0) {
-            d.set_size("expert_shared_feed_forward_length", width);
+            d.set_size("expert_shared_feed_forward_length", width * shared);
         }
     }
     Ok(())

@@ -9,6 +9,7 @@ mod dense;
 mod experts;
 mod gemma;
 mod glm;
+mod gpt;
 mod llama;
 mod phi;
 mod qwen;
@@ -79,6 +80,7 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Family> {
         glm::FAMILIES,
         deepseek::FAMILIES,
         dense::FAMILIES,
+        gpt::FAMILIES,
         experts::FAMILIES,
         recurrent::FAMILIES,
     ]

@@ -5,7 +5,7 @@ use crate::array::Array;
 use crate::config::{Config, missing};
 use crate::draft::{Draft, SIGMOID};
 use crate::error::Error;
-use crate::rules::{At, Rule, decays, made, same, squeezed};
+use crate::rules::{At, Rule, decays, keys, made, queries, same, squeezed};
 use crate::vocab::Kind;
 use serde_json::Value;
 
@@ -34,7 +34,9 @@ pub(super) const FAMILIES: &[Family] = &[
     Family {
         classes: &["NemotronHForCausalLM"],
         arch: "nemotron_h",
-        variant: Some(|config| config.get("num_experts_per_tok").and(Some("nemotron_h_moe"))),
+        variant: Some(|config| {
+            pattern(config).is_ok_and(|kinds| kinds.contains(&'E')).then_some("nemotron_h_moe")
+        }),
         defaults: |config| {
             if let Some(kinds) = config.texts("layers_block_type")? {
                 let layers = kinds.len();
@@ -107,8 +109,9 @@ const MIXERS: &[Rule] = &[
     made("mixer.D", "ssm_d", column),
     made("mixer.norm", "ssm_norm", by_group),
     same("mixer.out_proj", "ssm_out"),
-    same("mixer.q_proj", "attn_q"),
-    same("mixer.k_proj", "attn_k"),
+    // There are no positions, so the order of rows would not matter: it is as files have it.
+    made("mixer.q_proj", "attn_q", queries),
+    made("mixer.k_proj", "attn_k", keys),
     same("mixer.v_proj", "attn_v"),
     same("mixer.o_proj", "attn_output"),
     same("mixer.up_proj", "ffn_up"),

@@ -37,6 +37,8 @@ pub(crate) enum Kind {
     /// tokenizer.model with the added tokens of tokenizer.json; of Phi-4 byte-level BPE.
     Phi,
     Ernie,
+    /// tokenizer.model, whose first tokens are padding and what stands for the unknown.
+    Nemotron,
     /// Byte-level BPE whose control tokens have roles of GLM-4.
     Glm4,
     /// The same of GLM-4.5 and later.
@@ -142,6 +144,11 @@ pub(crate) fn add(
         Kind::Ernie => {
             sentencepiece(draft, &files, config.opt_size(&["vocab_size"])?)?;
             space_prefix(draft, &files);
+        }
+        Kind::Nemotron => {
+            sentencepiece(draft, &files, config.opt_size(&["vocab_size"])?)?;
+            draft.general(special::key("pad"), 0u32);
+            draft.general(special::key("unk"), 1u32);
         }
         Kind::Glm4 => roles(
             draft,

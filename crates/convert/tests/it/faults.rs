@@ -1,9 +1,10 @@
 //! What is wrong with a folder is told by its name.
 
-use crate::folder::{Folder, safetensors};
+use crate::folder::Folder;
 use arclight_convert::{Conversion, Options};
 use serde_json::json;
 use std::fs;
+use testkit::safetensors;
 
 #[test]
 fn files_that_are_missing_are_named() {
@@ -15,7 +16,7 @@ fn files_that_are_missing_are_named() {
     assert!(open(&folder.path().join("nowhere")).contains("there is no such file or folder"));
     fs::remove_file(folder.path().join("model.safetensors")).unwrap();
     assert!(open(folder.path()).contains("no .safetensors files"));
-    folder.write("pytorch_model.bin", b"");
+    folder.file("pytorch_model.bin", b"");
     assert!(open(folder.path()).contains("may run code"));
     fs::remove_file(folder.path().join("config.json")).unwrap();
     assert!(open(folder.path()).contains("there is no config.json"));
@@ -26,30 +27,31 @@ fn shards_are_read_by_the_index_and_missing_ones_named() {
     let mut folder = Folder::llama();
     let half = folder.tensors.split_off(10);
     let first = std::mem::replace(&mut folder.tensors, half);
-    folder.write("config.json", folder.config.to_string());
+    folder.file("config.json", folder.config.to_string());
+    folder.file("tokenizer.json", folder.tokenizer.to_string());
     let names = ["model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"];
     let mut map = serde_json::Map::new();
     for (file, tensors) in names.iter().zip([&first, &folder.tensors]) {
         map.extend(tensors.iter().map(|(name, ..)| (name.clone(), json!(file))));
-        folder.write(file, safetensors(tensors));
+        folder.file(file, safetensors(tensors));
     }
     let index =
         |map: &serde_json::Map<_, _>| json!({"metadata": {}, "weight_map": map}).to_string();
-    folder.write("model.safetensors.index.json", index(&map));
+    folder.file("model.safetensors.index.json", index(&map));
     let open = |path: &std::path::Path| Conversion::open(path, &Options::default());
     let whole = open(folder.path()).unwrap().tensors().len();
     assert_eq!(whole, 21);
     // A shard stands for all of them.
     assert_eq!(open(&folder.path().join(names[1])).unwrap().tensors().len(), whole);
     map.insert("model.extra".into(), json!(names[0]));
-    folder.write("model.safetensors.index.json", index(&map));
+    folder.file("model.safetensors.index.json", index(&map));
     let fault = open(folder.path()).unwrap_err().to_string();
     assert!(fault.contains("no tensor `model.extra`"), "{fault}");
     fs::remove_file(folder.path().join(names[1])).unwrap();
     let fault = open(folder.path()).unwrap_err().to_string();
     assert!(fault.contains(names[1]) && fault.contains("1 of 2 files are missing"), "{fault}");
     map.insert("model.extra".into(), json!("../../etc/passwd"));
-    folder.write("model.safetensors.index.json", index(&map));
+    folder.file("model.safetensors.index.json", index(&map));
     assert!(open(folder.path()).unwrap_err().to_string().contains("no file's name"));
 }
 
@@ -106,13 +108,13 @@ fn damaged_files_are_told() {
         Conversion::open(folder.path(), &Options::default()).map(|_| ()).map_err(|e| e.to_string())
     };
     for end in [0, 4, 100, whole.len() - 1] {
-        folder.write("model.safetensors", &whole[..end]);
+        folder.file("model.safetensors", &whole[..end]);
         let fault = open().unwrap_err();
         assert!(fault.contains("model.safetensors"), "{end}: {fault}");
     }
-    folder.write("model.safetensors", &whole);
-    folder.write("config.json", "{");
+    folder.file("model.safetensors", &whole);
+    folder.file("config.json", "{");
     assert!(open().unwrap_err().contains("not the JSON"));
-    folder.write("config.json", "[]");
+    folder.file("config.json", "[]");
     assert!(open().unwrap_err().contains("no JSON object"));
 }

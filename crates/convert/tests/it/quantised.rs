@@ -1,8 +1,9 @@
 //! Weights that a folder has quantised.
 
-use crate::folder::{Folder, f32s, made, numbers, written};
+use crate::folder::{Folder, made, written};
 use gguf::{Gguf, TensorType};
 use serde_json::json;
+use testkit::{f32s, numbers};
 
 const NAME: &str = "model.layers.0.mlp.up_proj";
 const OURS: &str = "blk.0.ffn_up.weight";

@@ -1,6 +1,6 @@
 //! Vocabularies under GGUF's keys.
 
-use crate::folder::{Folder, VOCAB, tokenizer, written};
+use crate::folder::{Folder, VOCAB, written};
 use arclight_convert::Options;
 use gguf::Gguf;
 use serde_json::{Value, json};
@@ -12,8 +12,9 @@ fn with<R>(folder: &Folder, see: impl FnOnce(&gguf::Metadata<'_>) -> R) -> R {
 
 #[test]
 fn byte_level_tokens_merges_and_types() {
-    let folder = Folder::llama();
-    folder.write("tokenizer_config.json", r#"{"bos_token": "t7", "eos_token": {"content": "<|end|>"}, "add_bos_token": true, "chat_template": "{{ x }}"}"#);
+    let mut folder = Folder::llama();
+    folder.tokenizer["model"]["merges"] = json!(["t h", ["h", " e"]]);
+    folder.file("tokenizer_config.json", r#"{"bos_token": "(", "eos_token": {"content": "<|end|>"}, "add_bos_token": true, "chat_template": "{{ x }}"}"#);
     with(&folder, |m| {
         assert_eq!(m.str("tokenizer.ggml.model").unwrap(), "gpt2");
         assert_eq!(m.str("tokenizer.ggml.pre").unwrap(), "llama-bpe");
@@ -22,10 +23,10 @@ fn byte_level_tokens_merges_and_types() {
         assert_eq!(tokens[VOCAB - 4..], [&b"<|end|>"[..], b"<think>", b"[PAD262]", b"[PAD263]"]);
         let types = m.i32s("tokenizer.ggml.token_type").unwrap();
         // A token that the folder calls the first of a text is one of structure.
-        assert_eq!([types[6], types[7]], [1, 3]);
+        assert_eq!((tokens[7], [types[6], types[7]]), (&b"("[..], [1, 3]));
         assert_eq!(types[VOCAB - 4..], [3, 4, 5, 5]);
         let merges: Vec<&[u8]> = m.strings("tokenizer.ggml.merges").unwrap().collect();
-        assert_eq!(merges, [&b"t1 t2"[..], "t3 t\u{120}4".as_bytes()]);
+        assert_eq!(merges, [&b"t h"[..], "h \u{120}e".as_bytes()]);
         // By name where a token is an added one, by number in config.json where not.
         assert_eq!(m.u32("tokenizer.ggml.eos_token_id").unwrap(), VOCAB as u32 - 4);
         assert_eq!(m.u32("tokenizer.ggml.bos_token_id").unwrap(), 1);
@@ -36,10 +37,9 @@ fn byte_level_tokens_merges_and_types() {
 
 #[test]
 fn a_way_of_cutting_that_nobody_knows_is_refused_unless_it_is_named() {
-    let folder = Folder::llama();
-    let mut json = tokenizer(VOCAB - 4);
-    json["pre_tokenizer"]["pretokenizers"][0]["pattern"]["Regex"] = json!(r"\p{L}{1,4}|\S");
-    folder.write("tokenizer.json", json.to_string());
+    let mut folder = Folder::llama();
+    folder.tokenizer["pre_tokenizer"]["pretokenizers"][0]["pattern"]["Regex"] =
+        json!(r"\p{L}{1,4}|\S");
     let fault = folder.fault();
     assert!(fault.contains("--pre") && fault.contains(r"\p{L}{1,4}|\S"), "{fault}");
     let pre = |name: &str| Options { pre: Some(name.to_owned()), ..Options::default() };
@@ -51,10 +51,8 @@ fn a_way_of_cutting_that_nobody_knows_is_refused_unless_it_is_named() {
 
 #[test]
 fn what_differs_from_the_rules_besides_cutting_is_noted() {
-    let folder = Folder::llama();
-    let mut json = tokenizer(VOCAB - 4);
-    json["normalizer"] = json!({"type": "NFC"});
-    folder.write("tokenizer.json", json.to_string());
+    let mut folder = Folder::llama();
+    folder.tokenizer["normalizer"] = json!({"type": "NFC"});
     let conversion = folder.open().unwrap();
     assert!(conversion.notes()[0].contains("NFC"), "{:?}", conversion.notes());
 }
@@ -85,9 +83,9 @@ fn sentencepiece_with_tokens_that_other_files_add() {
         ("<mask>", -2.0, 4),
         ("old", -3.0, 1),
     ];
-    folder.write("tokenizer.model", sentencepiece(&pieces));
-    folder.write("added_tokens.json", r#"{"<extra>": 6, "<beyond>": 9999}"#);
-    folder.write(
+    folder.file("tokenizer.model", sentencepiece(&pieces));
+    folder.file("added_tokens.json", r#"{"<extra>": 6, "<beyond>": 9999}"#);
+    folder.file(
         "tokenizer_config.json",
         r#"{"added_tokens_decoder": {"5": {"content": "a▁b", "special": false}, "7": {"content": "<|x|>", "special": false}}}"#,
     );
@@ -108,18 +106,18 @@ fn vocabularies_that_do_not_fit_are_refused() {
     let mut folder = Folder::llama();
     folder.set("vocab_size", 100);
     assert!(folder.fault().contains("vocab_size is 100"));
-    let folder = Folder::llama();
-    folder.write("tokenizer.json", json!({"model": {"type": "Unigram", "vocab": []}}).to_string());
+    let mut folder = Folder::llama();
+    let whole = folder.tokenizer.clone();
+    folder.tokenizer = json!({"model": {"type": "Unigram", "vocab": []}});
     assert!(folder.fault().contains("Unigram"));
+    folder.tokenizer = whole;
+    folder.tokenizer["model"]["vocab"]["th"] = Value::from(-1);
+    assert!(folder.fault().contains("\"th\""));
+    folder.tokenizer = Value::Null;
     std::fs::remove_file(folder.path().join("tokenizer.json")).unwrap();
     assert!(folder.fault().contains("neither tokenizer.json nor tokenizer.model"));
-    folder.write("tekken.json", "{}");
+    folder.file("tekken.json", "{}");
     assert!(folder.fault().contains("tekken.json is not read"));
-    folder.write("tokenizer.model", b"no model");
+    folder.file("tokenizer.model", b"no model");
     assert!(folder.fault().contains("no SentencePiece model"));
-    let mut odd = tokenizer(VOCAB - 4);
-    odd["model"]["vocab"]["t1"] = Value::from(-1);
-    std::fs::remove_file(folder.path().join("tokenizer.model")).unwrap();
-    folder.write("tokenizer.json", odd.to_string());
-    assert!(folder.fault().contains("\"t1\""));
 }

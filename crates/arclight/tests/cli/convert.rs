@@ -1,0 +1,118 @@
+//! `convert`, and folders in the place of files.
+
+use crate::support::{fails, file, folder, succeeds};
+use serde_json::Value;
+use std::path::Path;
+use testkit::Checkpoint;
+
+/// A folder with a small Llama.
+fn llama(name: &str, change: impl FnOnce(&mut Checkpoint)) -> String {
+    let path = folder(name);
+    let mut checkpoint = Checkpoint::llama();
+    change(&mut checkpoint);
+    checkpoint.write(Path::new(&path));
+    path
+}
+
+fn inspected(path: &str) -> Value {
+    serde_json::from_str(&succeeds(&["inspect", path, "--json", "--tensors"])).expect("JSON")
+}
+
+#[test]
+fn a_folder_runs_as_its_file_does() {
+    let from = llama("llama-runs", |_| {});
+    let to = file("llama-runs.gguf", b"");
+    succeeds(&["convert", &from, "-o", &to]);
+    let seen = inspected(&to);
+    assert_eq!(seen["model"]["architecture"], "llama");
+    assert_eq!(seen["model"]["type"], "F16");
+    let answer = |model: &str| {
+        succeeds(&["run", model, "-q", "-p", "the", "-n", "12", "--ignore-eos", "--temp", "0"])
+    };
+    let answered = answer(&to);
+    assert_eq!(answer(&from), answered);
+    // A file of tensors stands for its folder.
+    assert_eq!(answer(&format!("{from}/model.safetensors")), answered);
+    assert_eq!(inspected(&from)["tensors"], seen["tensors"]);
+    assert!(!Path::new(&from).join("model.gguf").exists(), "nothing is written");
+}
+
+#[test]
+fn one_step_to_a_type_is_convert_and_quantize() {
+    let from = llama("llama-types", |checkpoint| {
+        // Rows of whole blocks.
+        checkpoint.config["intermediate_size"] = 64.into();
+        checkpoint.config["hidden_size"] = 32.into();
+        let sizes = [("embed_tokens", 264, 32), ("lm_head", 264, 32)];
+        let layer = [
+            ("self_attn.q_proj", 32, 32),
+            ("self_attn.k_proj", 16, 32),
+            ("self_attn.v_proj", 16, 32),
+            ("self_attn.o_proj", 32, 32),
+            ("mlp.gate_proj", 64, 32),
+            ("mlp.up_proj", 64, 32),
+            ("mlp.down_proj", 32, 64),
+        ];
+        checkpoint.tensors.clear();
+        checkpoint.add("model.embed_tokens.weight", &[sizes[0].1, sizes[0].2]);
+        checkpoint.add("lm_head.weight", &[sizes[1].1, sizes[1].2]);
+        checkpoint.add("model.norm.weight", &[32]);
+        for l in 0..2 {
+            for (name, rows, cols) in layer {
+                checkpoint.add(&format!("model.layers.{l}.{name}.weight"), &[rows, cols]);
+            }
+            for norm in ["input_layernorm", "post_attention_layernorm"] {
+                checkpoint.add(&format!("model.layers.{l}.{norm}.weight"), &[32]);
+            }
+        }
+    });
+    let whole = file("types-f32.gguf", b"");
+    succeeds(&["convert", &from, "-o", &whole, "--type", "f32"]);
+    let mut seen = Vec::new();
+    for threads in ["1", "3"] {
+        let to = file("types-q8.gguf", b"");
+        succeeds(&["convert", &from, "-o", &to, "--type", "q8_0", "-t", threads]);
+        let steps = file("types-steps.gguf", b"");
+        succeeds(&["quantize", &whole, &steps, "--type", "q8_0"]);
+        // Keys may be in another order.
+        assert_eq!(inspected(&to)["tensors"], inspected(&steps)["tensors"]);
+        seen.push(std::fs::read(&to).unwrap());
+        let data = |bytes: &[u8]| bytes[bytes.len() - 4096..].to_vec();
+        assert!(
+            data(&seen[0]) == data(&std::fs::read(&steps).unwrap()),
+            "data of the last tensors"
+        );
+    }
+    assert!(seen[0] == seen[1], "threads changed bytes");
+}
+
+#[test]
+fn a_dry_run_writes_nothing_and_types_may_be_chosen() {
+    let from = llama("llama-dry", |_| {});
+    let told = succeeds(&["convert", &from, "--dry-run", "--type", "bf16"]);
+    let line = told.lines().find(|line| line.starts_with("blk.0.attn_q.weight")).unwrap();
+    assert!(line.ends_with("BF16"), "{line}");
+    let told = succeeds(&["convert", &from, "--dry-run", "--tensor-type", "attn_v=f32"]);
+    assert!(told.contains("F16 -> F32"), "{told}");
+    let classes = succeeds(&["convert", "--families"]);
+    assert!(classes.lines().any(|line| line.split_whitespace().eq(["Qwen3ForCausalLM", "qwen3"])));
+}
+
+#[test]
+fn what_is_wrong_with_a_folder_is_one_line() {
+    let to = file("never.gguf", b"");
+    std::fs::remove_file(&to).unwrap();
+    let convert = |from: &str| fails(1, &["convert", from, "-o", &to]);
+    assert!(convert("nowhere/at/all").contains("no such file or folder"));
+    assert!(convert(&folder("empty-folder")).contains("no config.json"));
+    let missing = llama("llama-missing", |c| c.without("model.layers.1.mlp.up_proj.weight"));
+    let line = convert(&missing);
+    assert!(line.contains("blk.1.ffn_up.weight is missing"), "{line}");
+    let odd = llama("llama-odd", |c| c.config["architectures"] = serde_json::json!(["Lama"]));
+    assert!(convert(&odd).contains("no converter for \"Lama\""));
+    // Running says the same.
+    assert!(fails(1, &["run", &odd, "-p", "x"]).contains("no converter for \"Lama\""));
+    let gguf = file("is.gguf", b"GGUF");
+    assert!(fails(1, &["convert", &gguf, "-o", &to]).contains("arclight quantize"));
+    assert!(!Path::new(&to).exists());
+}

@@ -1,0 +1,92 @@
+"""Folders of every family, converted by `arclight` and by llama.cpp's converter, and compared byte for byte.
+`run` installs what this needs.
+
+    check.py ARCLIGHT LLAMA_CPP WORK [NAME ...]
+"""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import checkpoints
+import compare
+import quantised
+
+HERE = Path(__file__).resolve().parent
+# What is otherwise, and why. docs/converting.md lists it.
+KNOWN = {
+    # The exponential function of two libraries.
+    "*": ["ulp:blk.0.ssm_a", "ulp:blk.1.ssm_a", "ulp:blk.2.ssm_a", "ulp:blk.3.ssm_a"],
+    # Theirs is the width of dense layers over the number of KV heads, which is the same for published models.
+    # It forgets to say.
+    "gptneox": ["general.file_type"],
+    "mpt": ["general.file_type"],
+    "ernie4_5_moe": ["ernie4_5-moe.expert_shared_feed_forward_length"],
+}
+# A type of our own, of the same file as theirs: what `quantize` makes of it.
+QUANTISED = ("llama3_tied", "qwen3moe")
+
+
+def run(*args: str, **env: str) -> subprocess.CompletedProcess:
+    return subprocess.run(args, capture_output=True, text=True, env={**os.environ, **env})
+
+
+def one(arclight: str, converter: str, folder: Path, pre: str, kind: str | None) -> list[str]:
+    """Differences of a folder's two files."""
+    theirs, ours = folder.with_suffix(".theirs.gguf"), folder.with_suffix(".gguf")
+    made = run(sys.executable, str(HERE / "reference.py"), converter, str(folder), str(theirs), kind or "auto", pre)
+    if made.returncode:
+        return [f"the reference fails: {made.stderr[-500:]}"]
+    made = run(arclight, "convert", str(folder), "-o", str(ours), *(["--type", kind] if kind else []))
+    if made.returncode:
+        return [f"arclight fails: {made.stderr.strip()}"]
+    known = KNOWN["*"] + KNOWN.get(folder.name, [])
+    return compare.unknown(compare.differences(str(theirs), str(ours)), known)
+
+
+def in_one_step(arclight: str, folder: Path) -> list[str]:
+    """`convert --type` is `convert` and `quantize`."""
+    whole, steps = folder.with_suffix(".q4.gguf"), folder.with_suffix(".steps.gguf")
+    for args in (["convert", str(folder), "-o", str(whole), "--type", "q4_k_m"],
+                 ["quantize", str(folder.with_suffix(".gguf")), str(steps), "--type", "q4_k_m"]):
+        made = run(arclight, *args)
+        if made.returncode:
+            return [f"arclight {args[0]} fails: {made.stderr.strip()}"]
+    return compare.differences(str(steps), str(whole))
+
+
+def main() -> None:
+    arclight, converter, work, *names = sys.argv[1:]
+    work = Path(work)
+    specs = {spec.name: spec for spec in checkpoints.models()}
+    wrong, pres = [], {}
+
+    def tell(name: str, found: list[str]) -> None:
+        print(f"convert: {name}" + (f": {len(found)} differences" if found else ""), flush=True)
+        for difference in found[:10]:
+            print(f"    {difference}")
+        if found:
+            wrong.append(name)
+
+    for name, spec in specs.items():
+        needed = [of for of, (plain, *_) in quantised.FORMS.items() if plain == name]
+        if names and name not in names and not set(needed) & set(names):
+            continue
+        pres[name] = checkpoints.build(spec, work / name)
+        kind = "f32" if name in checkpoints.SINGLE else None
+        tell(name, one(arclight, converter, work / name, pres[name], kind))
+        if name in QUANTISED:
+            tell(f"{name} in one step", in_one_step(arclight, work / name))
+        for form in needed:
+            quantised.build(form, work / name, work / form)
+            tell(f"{form} ({name})", one(arclight, converter, work / form, pres[name], kind))
+    for name in checkpoints.MORE:
+        if not names or name in names:
+            pre = checkpoints.build_more(name, work / name)
+            tell(name, one(arclight, converter, work / name, pre, None))
+    sys.exit(f"convert: {', '.join(wrong)}" if wrong else 0)
+
+
+if __name__ == "__main__":
+    main()
