@@ -8,7 +8,7 @@ use crate::load::{self, LoadProgress, LoadReport, Loaded};
 use crate::options::LoadOptions;
 use crate::room;
 use graph::{Executor, Limits, Logits, Outputs, Recalled, SeqInput};
-use models::Hparams;
+use models::{Hparams, Projection};
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 use topology::Machine;
@@ -47,6 +47,7 @@ pub struct Engine {
     pub(crate) kv: KvCache,
     pub(crate) disk: Option<Disk>,
     hparams: Hparams,
+    projection: Option<Projection>,
     context: usize,
     report: LoadReport,
     strayed: bool,
@@ -89,14 +90,15 @@ impl Engine {
         stop: &AtomicBool,
         progress: &mut dyn FnMut(LoadProgress),
     ) -> Result<Engine, Error> {
-        let Loaded { mut executor, hparams, context, sequences, report } =
+        let Loaded { mut executor, hparams, projection, context, sequences, report } =
             load::load(file, machine, options, stop, progress)?;
         // Loading was work, too.
         executor.reset_counts();
         let classes = executor.graph().classes().iter().copied().zip(executor.limits().pages);
         let interval = room::interval(executor.graph(), options.kv);
         let kv = KvCache::new(sequences, (context, interval), classes);
-        Ok(Engine { executor, kv, disk: None, hparams, context, report, strayed: false })
+        let (disk, strayed) = (None, false);
+        Ok(Engine { executor, kv, disk, hparams, projection, context, report, strayed })
     }
 
     /// Begins an empty sequence.
@@ -309,6 +311,21 @@ impl Engine {
                 let _ = self.kv.truncate(entry.sequence, len);
             }
         }
+    }
+
+    /// Whether tokens see those behind them: then a step has whole texts.
+    pub fn reads_texts(&self) -> bool {
+        self.executor.graph().reads_texts()
+    }
+
+    /// What is made of pooled hidden states, if the file has something behind them.
+    pub fn projection(&self) -> Option<&Projection> {
+        self.projection.as_ref()
+    }
+
+    /// The same, for who makes it.
+    pub(crate) fn take_projection(&mut self) -> Option<Projection> {
+        self.projection.take()
     }
 
     /// Sizes and names of the model.

@@ -106,6 +106,9 @@ pub enum Error {
     /// Nothing to compute.
     #[error("the prompt is empty: give at least one token")]
     EmptyPrompt,
+    /// An answer of a model without a head.
+    #[error("this model reads texts and writes none: ask it for embeddings")]
+    WritesNothing,
     /// The context is full.
     #[error("the context of {context} tokens is full")]
     ContextFull {

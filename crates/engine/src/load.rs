@@ -15,7 +15,7 @@ use graph::{
 };
 use kernels::{Kernels, TILE_ROWS};
 use memory::{HugePages, Policy};
-use models::{Hparams, Model};
+use models::{Hparams, Model, Projection};
 use std::collections::BTreeSet;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
@@ -86,6 +86,7 @@ pub struct Unpacked {
 pub(crate) struct Loaded {
     pub executor: Executor,
     pub hparams: Hparams,
+    pub projection: Option<Projection>,
     pub context: usize,
     pub sequences: usize,
     pub report: LoadReport,
@@ -189,10 +190,16 @@ fn prepare(
     let room = Room::find(&hparams, &graph, &plan, machine, parts, options)?;
     let context = room.context;
     graph.set_context(context);
+    let (tokens, outputs) = (step_tokens(options), options.step_outputs.unwrap_or(sequences));
+    // Texts are not cut, and something is wanted of all their tokens.
+    let (tokens, outputs) = match graph.reads_texts() {
+        true => (tokens.max(context), tokens.max(context)),
+        false => (tokens, outputs),
+    };
     let limits = Limits {
         kv: options.kv,
-        tokens: step_tokens(options),
-        outputs: options.step_outputs.unwrap_or(sequences),
+        tokens,
+        outputs,
         pages: room.pages(&graph, options),
         ranges: graph.attention_states(context, sequences),
     };
@@ -248,6 +255,8 @@ pub(crate) struct Size {
     pub huge_pages: HugePages,
     /// Vocabulary.
     pub vocab: usize,
+    /// Whether the model gives logits.
+    pub writes: bool,
     /// Bytes of packed weights, all copies.
     pub weights: u64,
     graph: Graph,
@@ -285,6 +294,7 @@ pub(crate) fn size(
         room: ready.room,
         huge_pages: ready.plan.huge,
         vocab: ready.hparams.vocab,
+        writes: ready.graph.has_head(),
         weights: (nodes.map(|n| weights(&ready.graph, n)).sum::<usize>() * copies) as u64,
         graph: ready.graph,
     })
@@ -305,6 +315,7 @@ fn load_in(
     let ready = prepare(mode, &gguf, machine, alone, options)?;
     let Prepared { plan, hparams, graph, sequences, room, limits, notes } = ready;
     let context = room.context;
+    let projection = Projection::read(&gguf)?;
     let (huge_pages, build) = (plan.huge, start.elapsed());
     let copies = if plan.mode == Mode::Mirror { plan.weight_copies() } else { 1 };
     let unpacked = unpacked(&graph, copies);
@@ -361,7 +372,7 @@ fn load_in(
     for warning in &report.warnings {
         tracing::warn!("{warning}");
     }
-    Ok(Loaded { executor, hparams, context, sequences, report })
+    Ok(Loaded { executor, hparams, projection, context, sequences, report })
 }
 
 /// Chooses groups of cores, or takes those that are given.

@@ -12,6 +12,9 @@ use kernels::{KV_CHUNK, KV_PAGE};
 use models::Hparams;
 use topology::Machine;
 
+/// The longest text where nobody says otherwise: all of its tokens are in memory at once, in every layer.
+const LONGEST_TEXT: usize = 8192;
+
 /// Tokens of a sequence, and of all sequences together in what sees everything.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Room {
@@ -63,6 +66,7 @@ impl Room {
                 return Err(Error::ContextTooLong { context, trained });
             }
             Some(context) => context,
+            None if graph.reads_texts() => fits(trained.min(LONGEST_TEXT), &of),
             None => fits(trained, &of),
         };
         let room = of(context);

@@ -176,7 +176,7 @@ fn pages_leave_as_they_are_packed() {
     for page_cache in [PageCache::Keep, PageCache::Drop] {
         assert_eq!(
             watch.iter().map(|&b| u64::from(b)).sum::<u64>(),
-            bytes.iter().map(|&b| u64::from(b)).sum()
+            bytes.iter().map(|&b| u64::from(b)).sum::<u64>()
         );
         watch.release(&watch).unwrap();
         let mut left = usize::MAX;

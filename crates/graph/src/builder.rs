@@ -16,7 +16,7 @@ pub use latent::{LatentSizes, UpProjection};
 pub use recurrent::{ConvolutionOf, RecurrenceOf, RecurrentRows, RecurrentSizes, TensorRows};
 
 use crate::list::Append;
-use crate::op::{Activation, Attention, Heads, Norm, NormOver, Op, Rope, Told};
+use crate::op::{Activation, Added, Attention, Heads, Norm, NormOver, Op, Rope, Told};
 use crate::placement::{Placement, Shares};
 use crate::state::{KV_CLASSES, Keep, Shape, State};
 use crate::tensor::{Bundle, BundleInfo, Domain};
@@ -252,13 +252,13 @@ impl<'a> Builder<'a> {
 
     /// Rows of the embedding matrix for the step's tokens, times `scale`.
     pub fn embed(&mut self, table: MatrixId, scale: f32) -> Bundle {
-        self.embed_at(table, scale, None)
+        self.embed_and(table, scale, Added::default())
     }
 
-    /// The same plus rows of `positions`, those of the tokens' positions ([`Builder::table`]).
-    pub fn embed_at(&mut self, table: MatrixId, scale: f32, positions: Option<VectorId>) -> Bundle {
+    /// The same plus something.
+    pub fn embed_and(&mut self, table: MatrixId, scale: f32, added: Added) -> Bundle {
         let widths = self.everywhere(self.graph.matrix(table).parts[0].cols);
-        let op = Op::Embed { table, scale, positions };
+        let op = Op::Embed { table, scale, added };
         self.push(op, Placement::Replicated, Domain::Tokens, &widths)
     }
 

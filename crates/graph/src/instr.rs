@@ -5,7 +5,7 @@
 //! derived from these statements alone.
 
 use crate::buffer::BufId;
-use crate::op::{Activation, Attention, Expert, Norm, Told};
+use crate::op::{Activation, Added, Attention, Expert, Norm, Told};
 use crate::recurrent::{Convolution, Modulation, Recurrence, Rule};
 use crate::router::Router;
 use crate::streams::Streams;
@@ -78,7 +78,7 @@ pub enum Kind {
     /// Hands the residual stream on, into the next stage's memory.
     Send { x: BufId, to: [BufId; 2], width: usize, work: Work },
     /// Rows of the embedding matrix, read from the node that holds them, and those of positions.
-    Embed { table: MatrixId, scale: f32, positions: Option<VectorId>, out: BufId },
+    Embed { table: MatrixId, scale: f32, added: Added, out: BufId },
     /// Copies shared rows into the thread's own buffer.
     Load { x: BufId, out: BufId, width: usize },
     /// Norm of each row.

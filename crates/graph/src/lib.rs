@@ -70,8 +70,8 @@ pub use load::Progress;
 pub use logits::Logits;
 pub use lower::{AttnForm, Variant, lower};
 pub use op::{
-    Activation, Attention, Expert, Given, Heads, Norm, NormOver, Op, Rope, RopeId, RopeStyle,
-    Temperature, Told, Xielu,
+    Activation, Added, Attention, Expert, Given, Heads, Norm, NormOver, Op, Rope, RopeId,
+    RopeStyle, Temperature, Told, Xielu,
 };
 pub use placement::{Cut, Placement, Shares, share};
 pub use plan::{FormLimits, Mode, Phase, Plan, PlanGroup, StepShape};

@@ -290,12 +290,12 @@ impl Lowering<'_> {
         let (domain, width) = (self.graph.bundle(out).domain, self.graph.bundle(out).width);
         let work = self.variant.work(domain);
         let emitted = match &node.op {
-            Op::Embed { table, scale, positions } => {
+            Op::Embed { table, scale, added } => {
                 // The residual stream, or inputs of layers.
                 let role = if out.0 == 0 { "x".to_owned() } else { format!("x{}", out.0) };
                 let shared = self.buffer(&role, out, Some(0), Work::Rows);
-                let (table, scale, positions) = (*table, *scale, *positions);
-                self.emit(layer, domain, Kind::Embed { table, scale, positions, out: shared });
+                let (table, scale, added) = (*table, *scale, *added);
+                self.emit(layer, domain, Kind::Embed { table, scale, added, out: shared });
                 match work {
                     Work::Rows => shared,
                     Work::Private => {
@@ -306,7 +306,7 @@ impl Lowering<'_> {
                 }
             }
             Op::Norm { x, norm } => {
-let role = match layer {
+                let role = match layer {
                     None if self.is_stream(out) => format!("x{}", out.0),
                     // A second one, where the first is still to be read (blocks in parallel).
                     _ if self.norm_lives(out) => "norm2".to_owned(),

@@ -288,6 +288,15 @@ impl Told {
     }
 }
 
+/// What is added to the embeddings of tokens.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub struct Added {
+    /// Rows of a table, `[positions, hidden]`: those of the tokens' positions.
+    pub positions: Option<VectorId>,
+    /// The same of every token, `[hidden]`.
+    pub always: Option<VectorId>,
+}
+
 /// An operator and its operands.
 #[derive(Clone, Debug)]
 pub enum Op {
@@ -297,8 +306,8 @@ pub enum Op {
         table: MatrixId,
         /// Factor on each row.
         scale: f32,
-        /// `[positions, hidden]`: the row of a token's position is added.
-        positions: Option<VectorId>,
+        /// What is added.
+        added: Added,
     },
     /// Norm of each row. Takes and gives replicated.
     Norm {

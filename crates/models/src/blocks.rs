@@ -26,7 +26,7 @@ pub(crate) fn norm(
         _ => b.vector(&name, h.hidden)?,
     };
     Ok(match norms {
-        Norms::PreLayer => {
+        Norms::PreLayer | Norms::PostSum => {
             Norm::Layer { weight, bias: b.vector(&format!("{tensor}.bias"), h.hidden)?, eps }
         }
         Norms::PreLayerUnbiased | Norms::PreLayerPlain => {
@@ -44,11 +44,23 @@ pub(crate) fn before(
     tensor: &str,
     x: Bundle,
 ) -> Result<Bundle, Error> {
-    if style.norms == Norms::Post {
+    if matches!(style.norms, Norms::Post | Norms::PostSum) {
         return Ok(x);
     }
     let norm = norm(b, h, style.norms, tensor)?;
     Ok(b.norm(x, norm))
+}
+
+/// `x` as attention reads it.
+fn before_attention(
+    b: &mut Builder<'_>,
+    h: &Hparams,
+    style: &Style,
+    layer: usize,
+    x: Bundle,
+) -> Result<Bundle, Error> {
+    let norm = |name| before(b, h, style, &format!("blk.{layer}.{name}"), x);
+    style.attn_norm.map_or(Ok(x), norm)
 }
 
 /// `x` and what a block gives, `partial`.
@@ -63,6 +75,11 @@ pub(crate) fn after(
     let norm = match style.norms {
         Norms::Pre | Norms::PreLayer | Norms::PreLayerUnbiased | Norms::PreLayerPlain => None,
         Norms::Post | Norms::Both => Some(norm(b, h, style.norms, tensor)?),
+        Norms::PostSum => {
+            let norm = norm(b, h, style.norms, tensor)?;
+            let x = b.residual(x, partial, None, (style.residual_scale, factor));
+            return Ok(b.norm(x, norm));
+        }
     };
     Ok(b.residual(x, partial, norm, (style.residual_scale, factor)))
 }
@@ -87,10 +104,10 @@ pub(crate) fn mix(
     };
     let attends = attends.then(|| Attends::declare(b, h, style, layer)).transpose()?;
     let recurs = recurs.map(|of| of.declare(b, h, layer)).transpose()?;
-    let a = before(b, h, style, &format!("blk.{layer}.{}", style.attn_norm), x)?;
+    let a = before_attention(b, h, style, layer, x)?;
     let attended = attends.map(|attends| attends.build(b, a));
     let recurred = recurs.map(|recurs| recurs.build(b, a)).transpose()?;
-    let norm = format!("blk.{layer}.post_attention_norm");
+    let norm = format!("blk.{layer}.{}", style.after_norms[0]);
     let mut x = x;
     for partial in attended.into_iter().chain(recurred) {
         x = after(b, h, style, &norm, (x, partial), None)?;
@@ -142,7 +159,7 @@ impl Attends {
             b.bias(qkv, &names.each_ref().map(String::as_str))?;
         }
         let output = b.attn_output(&o, h.hidden, &heads)?;
-        if matches!(style.bias, Bias::Attention | Bias::All) {
+        if matches!(style.bias, Bias::Attention | Bias::AllButUp | Bias::All) {
             b.bias(output, &[&format!("blk.{layer}.attn_output.bias")])?;
         }
         if style.qk_norms == Some(QkNorm::Over(NormOver::Row)) && !head_dim.is_multiple_of(16) {
@@ -221,7 +238,7 @@ pub(crate) fn parallel(
 ) -> Result<Bundle, Error> {
     let attends = Attends::declare(b, h, style, layer)?;
     let dense = Dense::declare(b, h, style, layer)?;
-    let a = before(b, h, style, &format!("blk.{layer}.{}", style.attn_norm), x)?;
+    let a = before_attention(b, h, style, layer, x)?;
     let f = match norms {
         Parallel::OneNorm => a,
         Parallel::TwoNorms => before(b, h, style, &format!("blk.{layer}.{}", style.ffn_norm), x)?,
@@ -283,6 +300,8 @@ impl Dense {
         };
         if style.bias == Bias::All {
             b.bias(up, &[&format!("blk.{layer}.ffn_up.bias")])?;
+        }
+        if matches!(style.bias, Bias::AllButUp | Bias::All) {
             b.bias(down, &[&format!("blk.{layer}.ffn_down.bias")])?;
         }
         let sub_norm = sub_norm(b, h, style, (&weight(layer, "ffn_sub_norm"), width))?;
@@ -320,7 +339,7 @@ pub(crate) fn feed_forward(
     let f = before(b, h, style, &format!("blk.{layer}.{}", style.ffn_norm), x)?;
     let f = dense.up(b, f); // [tokens, ffn]
     let f = b.linear(f, dense.down); // [tokens, hidden], partial
-    after(b, h, style, &format!("blk.{layer}.post_ffw_norm"), (x, f), factor)
+    after(b, h, style, &format!("blk.{layer}.{}", style.after_norms[1]), (x, f), factor)
 }
 
 /// `x + Σ weight * expert(x)`, and what the shared expert gives, with norms.
@@ -396,7 +415,7 @@ fn experts(
             (b.experts_down(y, chosen, out), Some(b.linear(z, down)))
         }
     };
-    let norm = format!("blk.{layer}.post_ffw_norm");
+    let norm = format!("blk.{layer}.{}", style.after_norms[1]);
     let x = z.map_or(Ok(x), |z| after(b, h, style, &norm, (x, z), None))?;
     after(b, h, style, &norm, (x, y), None)
 }

@@ -9,8 +9,8 @@ use crate::latent::Latent;
 use crate::recurrent::Recurrent;
 use crate::{Error, Hparams, per_layer, predict};
 use graph::{
-    Activation, Attention, Builder, Expert, Given, Heads, Keep, NormOver, RopeId, Router,
-    Temperature,
+    Activation, Added, Attention, Builder, Expert, Given, Heads, Keep, NormOver, RopeId, Router,
+    Temperature, VectorId,
 };
 
 /// A decoder: embedding, layers, last norm, head.
@@ -24,8 +24,12 @@ pub(crate) struct Decoder {
     pub embedding_norm: Option<(Norms, &'static str)>,
     /// The layers, each with attention and a feed-forward layer.
     pub layers: Vec<Style>,
+    /// Whether tokens get the embedding of the first of the types that the file has (a text of one part).
+    pub token_types: bool,
     /// What files call the norm behind the last layer.
-    pub last_norm: &'static str,
+    pub last_norm: Option<&'static str>,
+    /// Whether there are logits; otherwise it gives hidden states.
+    pub has_head: bool,
     /// Elements that every layer has of each token for itself, of which it makes something beside its blocks (Gemma 3n
     /// and 4).
     pub per_layer: Option<usize>,
@@ -49,7 +53,9 @@ impl Decoder {
             positions: false,
             embedding_norm: None,
             layers,
-            last_norm: "output_norm",
+            token_types: false,
+            last_norm: Some("output_norm"),
+            has_head: true,
             per_layer: None,
             layer_factors: false,
             head_bias: false,
@@ -96,7 +102,10 @@ impl Decoder {
         const HEAD: &str = "output.weight";
         let last = self.layers.last().expect("a model has at least one layer").norms;
         let embedding = b.vocab("token_embd.weight", h.vocab, h.hidden)?;
-        let head = if b.has(HEAD) { b.vocab(HEAD, h.vocab, h.hidden)? } else { embedding };
+        let head = match self.has_head && b.has(HEAD) {
+            true => b.vocab(HEAD, h.vocab, h.hidden)?,
+            false => embedding,
+        };
         if self.head_bias {
             b.bias(head, &["output.bias"])?;
         }
@@ -106,7 +115,9 @@ impl Decoder {
             self.positions.then(|| b.table(positions, h.context, h.hidden)).transpose()?;
         let embedding_norm =
             self.embedding_norm.map(|(norms, name)| norm(b, h, norms, name)).transpose()?;
-        let mut x = b.embed_at(embedding, self.embedding_scale, positions); // [tokens, hidden]
+        let always = self.token_types.then(|| first_type(b, h)).transpose()?;
+        let added = Added { positions, always };
+        let mut x = b.embed_and(embedding, self.embedding_scale, added); // [tokens, hidden]
         if let Some(norm) = embedding_norm {
             x = b.norm(x, norm);
         }
@@ -138,7 +149,14 @@ impl Decoder {
             };
         }
         b.layer(None);
-        let norm = norm(b, h, last, self.last_norm)?;
+        let norm = match self.last_norm {
+            Some(name) => norm(b, h, last, name)?,
+            None => {
+                let x = b.select(x);
+                b.hidden(x);
+                return Ok(());
+            }
+        };
         let x = match &self.predicting {
             None => {
                 let x = b.select(x); // [outputs, hidden]
@@ -150,7 +168,10 @@ impl Decoder {
                 b.select(x) // [outputs, hidden]
             }
         };
-        b.logits(x, head, self.logit_scale, self.logit_cap); // [outputs, vocab]
+        match self.has_head {
+            true => b.logits(x, head, self.logit_scale, self.logit_cap), // [outputs, vocab]
+            false => b.hidden(x),
+        };
         match &self.predicting {
             None => Ok(()),
             Some(style) => {
@@ -188,6 +209,8 @@ pub(crate) struct Style {
     pub window: Option<usize>,
     /// Whether the window is a chunk: the keys from the last multiple of so many on.
     pub chunked: bool,
+    /// Whether tokens see those behind them too. A window is then as many keys on either side, the own one not counted.
+    pub sees_all: bool,
     /// Whether scores fall with the distance of their key (ALiBi), and the steepness that the slopes end with: the last
     /// of a power of two of heads loses `2^-so much` for each key.
     pub alibi: Option<f32>,
@@ -207,8 +230,10 @@ pub(crate) struct Style {
     pub norms: Norms,
     /// Whether what heads give, and what the down projection reads, go through a norm over all of it.
     pub sub_norms: bool,
-    /// What files call the norm before attention.
-    pub attn_norm: &'static str,
+    /// What files call the norm before attention; none in a layer that follows a norm of the embedding.
+    pub attn_norm: Option<&'static str>,
+    /// What files call the norms after both blocks.
+    pub after_norms: [&'static str; 2],
     /// Whether attention and feed-forward layer read the same stream, and what each reads of it.
     pub parallel: Option<Parallel>,
     /// Whether Q, K and V are one tensor.
@@ -265,6 +290,8 @@ pub(crate) enum Bias {
     Qkv,
     /// Q, K, V and the output projection.
     Attention,
+    /// These and the last of the feed-forward layer.
+    AllButUp,
     All,
 }
 
@@ -281,6 +308,8 @@ pub(crate) enum Norms {
     PreLayerPlain,
     /// After it, before the residual sum.
     Post,
+    /// After it, of the residual sum, with mean and variance (Vaswani et al., 2017).
+    PostSum,
     /// Before it and after it.
     Both,
 }
@@ -361,6 +390,7 @@ impl Style {
     /// Which keys a token sees.
     pub(crate) fn keep(&self) -> Keep {
         match self.window {
+            near if self.sees_all => Keep::Text { near },
             Some(chunk) if self.chunked => Keep::Chunk(chunk),
             window => window.into(),
         }
@@ -381,6 +411,7 @@ impl Style {
             temperature: None,
             window: None,
             chunked: false,
+            sees_all: false,
             alibi: None,
             soft_cap: None,
             residual_scale: 1.0,
@@ -390,7 +421,8 @@ impl Style {
             norms_after_rope: false,
             norms: Norms::Pre,
             sub_norms: false,
-            attn_norm: "attn_norm",
+            attn_norm: Some("attn_norm"),
+            after_norms: ["post_attention_norm", "post_ffw_norm"],
             parallel: None,
             fused_qkv: false,
             ffn: Ffn::Gated(Activation::Silu),
@@ -407,4 +439,10 @@ fn slopes(heads: usize, most: f32) -> Vec<f32> {
     let power = |of: usize, i: usize| (-f64::from(most) * i as f64 / of as f64).exp2() as f32;
     let first = (1..=n).map(|i| power(n, i));
     first.chain((0..heads - n).map(|i| power(2 * n, 2 * i + 1))).collect()
+}
+
+/// The embedding of the first type of tokens.
+fn first_type(b: &mut Builder<'_>, h: &Hparams) -> Result<VectorId, Error> {
+    const TYPES: &str = "token_types.weight";
+    Ok(b.first_row(TYPES, h.token_types, h.hidden)?)
 }

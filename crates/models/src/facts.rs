@@ -14,6 +14,7 @@ pub(crate) const NEXTN: &str = "nextn_predict_layers";
 pub(crate) const SHARED_EXPERTS: &str = "expert_shared_count";
 pub(crate) const LEADING_DENSE: &str = "leading_dense_block_count";
 pub(crate) const CLAMP: &str = "attention.clamp_kqv";
+pub(crate) const CAUSAL: &str = "attention.causal";
 pub(crate) const ALIBI: &str = "attention.max_alibi_bias";
 pub(crate) const SHARED_KV: &str = "attention.shared_kv_layers";
 pub(crate) const PER_LAYER: &str = "embedding_length_per_layer_input";
@@ -92,9 +93,22 @@ impl Facts<'_> {
     /// # Errors
     /// When the file states something else than a period or a list with an entry for each layer.
     pub(crate) fn windowed(&self, period: usize) -> Result<Vec<bool>, Error> {
+        self.windowed_from(1, period)
+    }
+
+    /// The same, or all but the first of every `period`.
+    ///
+    /// # Errors
+    /// As [`Facts::windowed`].
+    pub(crate) fn windowed_but_first(&self, period: usize) -> Result<Vec<bool>, Error> {
+        self.windowed_from(0, period)
+    }
+
+    /// The same, or all but those whose number and `add` are a multiple of `period`.
+    fn windowed_from(&self, add: usize, period: usize) -> Result<Vec<bool>, Error> {
         let key = self.key(WINDOW_PATTERN);
         let all_but_the_last = |period: usize| {
-            let windowed = |layer: usize| !(layer + 1).is_multiple_of(period); // of 0: none is
+            let windowed = |layer: usize| !(layer + add).is_multiple_of(period); // of 0: none is
             (0..self.layers).map(windowed).collect()
         };
         let listed: Vec<bool> = match self.metadata.get(&key) {
@@ -286,7 +300,7 @@ const TRAITS: &[(&str, f64)] = &[
     ("residual_scale", 1.0),
     ("logit_scale", 1.0),
     ("attention.scale", 0.0),
-    ("attention.causal", 1.0),
+    (CAUSAL, 1.0),
     (CLAMP, 0.0),
     (ALIBI, 0.0),
     (WINDOW, 0.0),
@@ -295,7 +309,6 @@ const TRAITS: &[(&str, f64)] = &[
     ("attn_logit_softcapping", 0.0),
     ("final_logit_softcapping", 0.0),
     ("use_parallel_residual", 0.0),
-    ("pooling_type", 0.0),
     ("rope.dimension_sections", 0.0),
     ("rope.scaling.alpha", 0.0),
     ("rope.scaling.yarn_log_multiplier", 0.0),

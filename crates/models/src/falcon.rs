@@ -17,7 +17,7 @@ pub(crate) fn build(b: &mut Builder<'_>, f: &Facts<'_>) -> Result<(), Error> {
     // Where there are two norms, files call attention's the second.
     let two = Style {
         parallel: Some(Parallel::TwoNorms),
-        attn_norm: "attn_norm_2",
+        attn_norm: Some("attn_norm_2"),
         ffn_norm: "attn_norm",
         ..one
     };

@@ -12,6 +12,8 @@ pub struct Hparams {
     pub name: String,
     /// Tokens of the vocabulary.
     pub vocab: usize,
+    /// Types of tokens that it has embeddings of: parts of a text, as BERT tells them apart.
+    pub token_types: usize,
     /// Longest context that the model was trained for.
     pub context: usize,
     /// Keys that a token sees in layers with a sliding window, the last of which is its own.
@@ -113,6 +115,7 @@ impl Hparams {
         Ok(Hparams {
             name: m.opt_str("general.name")?.unwrap_or(arch).to_owned(),
             vocab,
+            token_types: m.opt_u32("tokenizer.ggml.token_type_count")?.unwrap_or(1) as usize,
             context: size("context_length", u32::MAX as usize)?,
             window: window.map(|window| window as usize),
             hidden,

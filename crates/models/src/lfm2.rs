@@ -33,6 +33,6 @@ pub(crate) fn build(b: &mut Builder<'_>, f: &Facts<'_>) -> Result<(), Error> {
             _ => style,
         }
     };
-    let last_norm = "token_embd_norm";
+    let last_norm = Some("token_embd_norm");
     Decoder { last_norm, ..Decoder::of((0..f.layers).map(style).collect()) }.build(b, f)
 }

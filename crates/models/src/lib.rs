@@ -13,6 +13,7 @@ mod apertus;
 mod arcee;
 mod baichuan;
 mod bailingmoe2;
+mod bert;
 mod bitnet;
 mod blocks;
 mod bloom;
@@ -35,6 +36,7 @@ mod gemma2;
 mod gemma3;
 mod gemma3n;
 mod gemma4;
+mod gemma_embedding;
 mod glm4;
 mod glm4moe;
 mod gpt2;
@@ -53,6 +55,7 @@ mod minicpm;
 mod minicpm3;
 mod minimax_m2;
 mod mistral3;
+mod modern_bert;
 mod mpt;
 mod nemotron;
 mod nemotron_h;
@@ -65,6 +68,7 @@ mod phi2;
 mod phi3;
 mod phimoe;
 mod plamo;
+mod pooled;
 mod predict;
 pub mod published;
 mod qwen2;
@@ -90,7 +94,7 @@ mod page {
         Bias, Decoder, Ffn, Mixer, Moe, Norms, Parallel, QkNorm, Style,
     };
     pub(crate) use crate::facts::{
-        ACTIVE_STREAM, ALIBI, CLAMP, EXPERTS, FFN, Facts, KV_HEADS, LEADING_DENSE, NEXTN,
+        ACTIVE_STREAM, ALIBI, CAUSAL, CLAMP, EXPERTS, FFN, Facts, KV_HEADS, LEADING_DENSE, NEXTN,
         PER_LAYER, SHARED_EXPERTS, SHARED_KV, SPARSITY, STREAMS, WINDOW, WINDOW_PATTERN,
     };
     pub(crate) use crate::rope::{Yarn, local_rope, original_context, rope, rope_by};
@@ -103,6 +107,7 @@ mod page {
 pub use error::Error;
 pub use hparams::Hparams;
 pub use outline::{Outline, is_vector};
+pub use pooled::{Pooling, Projection};
 
 use facts::Facts;
 use gguf::{Gguf, Metadata};
@@ -212,6 +217,25 @@ pub const ARCHITECTURES: &[Architecture] = &[
     Architecture { name: "bitnet", models: "BitNet b1.58", build: bitnet::build },
     Architecture { name: "bitnet-b1.58", models: "BitNet b1.58 2B4T", build: bitnet::build },
     Architecture { name: "smallthinker", models: "SmallThinker", build: smallthinker::build },
+    Architecture {
+        name: "bert",
+        models: "BERT, RoBERTa, XLM-R: MiniLM, BGE, E5, GTE, Arctic Embed",
+        build: bert::build,
+    },
+    Architecture { name: "nomic-bert", models: "Nomic Embed 1, 1.5", build: bert::build },
+    Architecture { name: "nomic-bert-moe", models: "Nomic Embed 2", build: bert::build },
+    Architecture { name: "jina-bert-v2", models: "Jina Embeddings 2", build: bert::build },
+    Architecture { name: "jina-bert-v3", models: "Jina Embeddings 3", build: bert::build },
+    Architecture {
+        name: "modern-bert",
+        models: "ModernBERT, Granite Embedding R2, GTE ModernBERT",
+        build: modern_bert::build,
+    },
+    Architecture {
+        name: "gemma-embedding",
+        models: "EmbeddingGemma",
+        build: gemma_embedding::build,
+    },
     Architecture { name: "gpt-oss", models: "gpt-oss 20B and 120B", build: gpt_oss::build },
 ];
 
@@ -248,7 +272,8 @@ fn build_file(gguf: &Gguf<'_>, shares: Shares, predicts: bool) -> Result<Model, 
     let model = program(arch, Hparams::read(gguf)?, wanted, shares, gguf)?;
     // A tensor that nobody uses means a variant of the architecture that is not implemented, and
     // its results would be wrong without notice.
-    let used: HashSet<&str> = model.graph.tensors().iter().map(|t| &*t.name).collect();
+    let used = model.graph.tensors().iter().map(|t| &*t.name);
+    let used: HashSet<&str> = used.chain(pooled::TENSORS).collect();
     let Hparams { layers, predicting, .. } = model.hparams;
     let left_alone = layers..layers + predicting;
     let known = |name: &str| {

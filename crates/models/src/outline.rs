@@ -54,7 +54,8 @@ pub fn is_vector(name: &str) -> bool {
     ];
     let kind = name.strip_prefix("blk.").and_then(|rest| rest.split_once('.'));
     let kind = kind.map(|(_, kind)| kind.strip_suffix(".weight").unwrap_or(kind));
-    let whole = name == "position_embd.weight" || name.ends_with(".bias");
+    let tables = ["position_embd.weight", "token_types.weight"];
+    let whole = tables.contains(&name) || name.ends_with(".bias");
     whole || kind.is_some_and(|kind| KINDS.contains(&kind))
 }
 

@@ -139,24 +139,13 @@ impl Model {
         let vocabulary = Vocabulary::new(tokenizer.clone());
         let slots: usize = replicas.replicas().iter().map(|replica| replica.sequences).sum();
         let capacity = serving.queue.map_or(usize::MAX, |queue| queue.saturating_add(slots));
-        let pooling = pooling(&gguf, &info.architecture);
+        let pooling = Pooling::of(&gguf).ok();
         Ok(Model { replicas, capacity, tokenizer, template, format, vocabulary, pooling, info })
     }
 
     /// The engines.
     pub fn replicas(&self) -> &Replicas {
         &self.replicas
-    }
-}
-
-/// `pooling_type`, in the numbers of GGUF: a model that says nothing is one that writes, where the last
-/// token has seen all.
-fn pooling(gguf: &Gguf<'_>, architecture: &str) -> Option<Pooling> {
-    let key = format!("{architecture}.pooling_type");
-    match gguf.metadata().opt_u32(&key) {
-        Ok(None | Some(0 | 3)) => Some(Pooling::Last),
-        Ok(Some(1)) => Some(Pooling::Mean),
-        _ => None,
     }
 }
 

@@ -107,7 +107,7 @@ pub fn f32s(values: &[f32]) -> Vec<u8> {
 
 /// The file of these tensors.
 pub fn safetensors(tensors: &[Stored]) -> Vec<u8> {
-    let (mut head, mut data) = (Map::new(), Vec::new());
+    let (mut head, mut data): (_, Vec<u8>) = (Map::new(), Vec::new());
     for (name, dtype, shape, bytes) in tensors {
         let start = data.len();
         data.extend(bytes);

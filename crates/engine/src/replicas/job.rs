@@ -1,6 +1,5 @@
 //! A request inside of the queue and the replicas: a prompt and the answers that are wanted to it.
 
-use super::pooled::Pooling;
 use super::prefixes::PageName;
 use super::route::{PROMPT_TOKENS_PER_STEP, Work};
 use super::ticket::{Constraint, Event, StopHook};
@@ -8,6 +7,7 @@ use super::turns::Turn;
 use crate::error::Error;
 use crate::sampler::Sampler;
 use async_channel::Sender;
+use models::Pooling;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Instant;

@@ -57,7 +57,7 @@ use turns::Turn;
 
 pub use counts::{Counters, GroupStatus};
 pub use idle::IdleTime;
-pub use pooled::Pooling;
+pub use models::Pooling;
 pub use ticket::{Constraint, Outcome, Request, StopHook, Ticket, Token};
 
 /// Loaded replicas of a model and the queue before them.
@@ -91,6 +91,7 @@ pub struct Replicas {
     infos: Vec<ReplicaInfo>,
     context: usize,
     vocab: usize,
+    writes: bool,
 }
 
 /// How requests are served, beside what [`LoadOptions`] say of each replica.
@@ -284,6 +285,9 @@ impl Replicas {
         if tokens == 0 {
             return Err(Error::EmptyPrompt);
         }
+        if request.pooling.is_none() && !self.writes {
+            return Err(Error::WritesNothing);
+        }
         if tokens > context {
             return Err(Error::PromptTooLong { tokens, context });
         }
@@ -316,6 +320,11 @@ impl Replicas {
             cancelled: Arc::new(AtomicBool::new(false)),
         };
         Ok((answer, received))
+    }
+
+    /// Whether the model writes texts, and does not only read them.
+    pub fn writes(&self) -> bool {
+        self.writes
     }
 
     /// Where the replicas are.

@@ -2,14 +2,7 @@
 //!
 //! The mean is summed token by token in f64, so it does not depend on how the text is cut into steps.
 
-/// How the hidden states of a text become one vector.
-#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Pooling {
-    /// The last token's, which has seen all others.
-    Last,
-    /// The mean of all tokens'.
-    Mean,
-}
+use models::Pooling;
 
 /// What is pooled so far.
 pub(crate) struct Pooled {
@@ -27,10 +20,15 @@ impl Pooled {
     /// are computed anew if their pages were given up.
     pub(crate) fn add<'l>(&mut self, at: usize, states: impl Iterator<Item = &'l [f32]>) {
         for (token, state) in (at..).zip(states) {
-            if self.pooling == Pooling::Last {
+            let only = match self.pooling {
+                Pooling::First => token == 0,
+                Pooling::Last => true,
+                Pooling::Mean => false,
+            };
+            if only {
                 self.sum = state.iter().map(|&x| f64::from(x)).collect();
                 self.tokens = 1;
-            } else if token == self.tokens {
+            } else if self.pooling == Pooling::Mean && token == self.tokens {
                 self.sum.resize(state.len(), 0.0);
                 self.sum.iter_mut().zip(state).for_each(|(sum, &x)| *sum += f64::from(x));
                 self.tokens += 1;
@@ -57,6 +55,9 @@ mod tests {
         mean.add(0, states[..1].iter().copied());
         mean.add(1, states[1..].iter().copied());
         assert_eq!(mean.vector(), [3.0, 2.5]);
+        let mut first = Pooled::new(Pooling::First);
+        first.add(0, states.iter().copied());
+        assert_eq!(first.vector(), states[0]);
         let mut last = Pooled::new(Pooling::Last);
         last.add(2, states[2..].iter().copied());
         assert_eq!(last.vector(), states[2]);

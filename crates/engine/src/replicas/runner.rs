@@ -15,6 +15,7 @@ use crate::engine::{BatchEntry, Engine};
 use crate::error::Error;
 use crate::kv::SeqId;
 use crate::speculate::{Speculator, Taken, Text};
+use models::Projection;
 use std::any::Any;
 use std::cmp::Reverse;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -31,7 +32,7 @@ const SPILL: u32 = 20;
 /// Serves until told to end; a failure ends it, too, and only this replica's requests.
 pub(crate) fn serve(
     me: usize,
-    engine: Engine,
+    mut engine: Engine,
     speculator: Option<Speculator>,
     watch: Watch,
     options: &ReplicaOptions,
@@ -41,6 +42,7 @@ pub(crate) fn serve(
         me,
         watch,
         speculator,
+        projection: engine.take_projection(),
         pace: Pace::new(engine.limits().outputs, options.max_step),
         prefix_cache: options.prefix_cache,
         engine,
@@ -80,6 +82,8 @@ struct Runner {
     pace: Pace,
     prefix_cache: bool,
     speculator: Option<Speculator>,
+    /// What is made of pooled vectors.
+    projection: Option<Projection>,
     mask: Vec<u32>,
     /// Since the queue was told.
     done: Counters,
@@ -199,7 +203,12 @@ impl Runner {
             .collect();
         let most = limits.tokens - rows;
         let waiting = prompts.iter().map(|prompt| Pace::weight(prompt.pending)).sum();
-        let mut left = self.pace.prompt_tokens(rows, answers, waiting, most);
+        // A text whose tokens see those behind them is one step.
+        let whole_texts = self.engine.reads_texts();
+        let mut left = match whole_texts {
+            true => most,
+            false => self.pace.prompt_tokens(rows, answers, waiting, most),
+        };
         let first = first_share(&mut prompts, left);
         let mut outputs = limits.outputs - answers - guessed;
         for (nth, prompt) in prompts.into_iter().enumerate() {
@@ -210,9 +219,12 @@ impl Runner {
             }
             let request = &self.running[at];
             let whole = request.wants_whole_prompt();
-            let most = if nth == 0 { first } else { left };
+            let most = if nth == 0 && !whole_texts { first } else { left };
             let most = if whole { most.min(outputs) } else { most };
             let tokens = request.pending().min(most);
+            if whole_texts && tokens < request.pending() {
+                continue;
+            }
             let Some(sequence) = self.reserve(at, tokens)? else { break };
             outputs -=
                 if whole { tokens } else { usize::from(tokens == self.running[at].pending()) };
@@ -250,7 +262,7 @@ impl Runner {
     /// for each of `rows` running answers.
     fn begin(&mut self, at: usize, rows: usize) -> Result<bool, Error> {
         let request = &self.running[at];
-        let (sequence, len) = match self.prefix_cache {
+        let (sequence, len) = match self.prefix_cache && !self.engine.reads_texts() {
             // What was cached tells nothing of logits or hidden states.
             true if !request.wants_whole_prompt() => self.engine.begin(request.tokens())?,
             true => (self.engine.begin(&[])?.0, 0),
@@ -297,7 +309,7 @@ impl Runner {
 
     /// Computes a step and samples what can be. How long the step took.
     fn step(&mut self, shares: &[Share]) -> Result<Duration, Error> {
-        let Runner { engine, running, .. } = self;
+        let Runner { engine, running, projection, .. } = self;
         let entry = |share: &Share| running[share.request].entry(share.sequence, share.tokens);
         let (batch, rows): (Vec<BatchEntry<'_>>, Vec<usize>) = shares.iter().map(entry).unzip();
         if batch.is_empty() {
@@ -323,7 +335,7 @@ impl Runner {
             first += share.tokens;
             if request.wants_hidden() {
                 let states = (hidden..hidden + rows).map(|row| logits.hidden(row));
-                request.pool(share.tokens, states, start);
+                request.pool(share.tokens, states, projection.as_ref(), start);
                 hidden += rows;
                 continue;
             }

@@ -1,7 +1,7 @@
 //! A request that is being served: where it stands, and what becomes of its next token.
 
 use super::job::{Answer, Job, Left};
-use super::pooled::{Pooled, Pooling};
+use super::pooled::Pooled;
 use super::ticket::{Event, Outcome, Token};
 use crate::engine::BatchEntry;
 use crate::error::Error;
@@ -10,6 +10,7 @@ use crate::kv::SeqId;
 use crate::sampler::Logprobs;
 use crate::speculate::{Ahead, ROWS, Text};
 use graph::Outputs;
+use models::{Pooling, Projection};
 use std::cmp::Reverse;
 use std::time::{Duration, Instant};
 
@@ -106,7 +107,7 @@ impl Running {
     /// Whether it wants something of every token of its prompt.
     pub(crate) fn wants_whole_prompt(&self) -> bool {
         self.prompt_logprobs.as_ref().is_some_and(|(_, found)| found.len() + 1 < self.prompt)
-            || self.pooled.as_ref().is_some_and(|pooled| pooled.pooling == Pooling::Mean)
+            || self.pooled.as_ref().is_some_and(|pooled| pooled.pooling != Pooling::Last)
     }
 
     /// Whether it wants hidden states, and no logits.
@@ -220,6 +221,7 @@ impl Running {
         &mut self,
         n: usize,
         rows: impl Iterator<Item = &'l [f32]>,
+        projection: Option<&Projection>,
         start: Instant,
     ) {
         let before = self.computed;
@@ -228,6 +230,10 @@ impl Running {
         pooled.add(before, rows);
         if whole {
             let vector = pooled.vector();
+            let vector = match projection {
+                Some(projection) => projection.apply(&vector),
+                None => vector,
+            };
             self.answers.iter().for_each(|answer| answer.tell(Event::Pooled(vector.clone())));
             self.ended = Some(Ended::Stopped(StopReason::Limit));
         }

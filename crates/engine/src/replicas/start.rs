@@ -58,7 +58,8 @@ pub(crate) fn start(
     let replicas = serving.replicas;
     let predicting = options.predicting || serving.speculation.predicts();
     let options = &LoadOptions { predicting, ..options.clone() };
-    let Agreed { parts, options, context, vocab } = agree(file, machine, options, replicas)?;
+    let Agreed { parts, options, context, vocab, writes } =
+        agree(file, machine, options, replicas)?;
     let disk = serving.disk.as_ref().filter(|_| serving.prefix_cache);
     let disk = disk.map(|disk| Store::open(disk).map(Arc::new)).transpose()?;
     let stop = Arc::new(AtomicBool::new(false));
@@ -94,7 +95,7 @@ pub(crate) fn start(
                 starting.thread
             };
             let threads = starting.into_iter().map(begin).collect();
-            Ok(Replicas { shared, threads, infos, context, vocab })
+            Ok(Replicas { shared, threads, infos, context, vocab, writes })
         }
         Err(error) => {
             stop.store(true, Relaxed);
@@ -139,6 +140,7 @@ pub(crate) struct Agreed {
     pub options: LoadOptions,
     context: usize,
     vocab: usize,
+    writes: bool,
 }
 
 /// Finds what all replicas can have, and whether the nodes have room for them.
@@ -187,7 +189,8 @@ pub(crate) fn agree(
         source => source.into(),
     })?;
     let vocab = sizes.first().map_or(0, |s| s.vocab);
-    Ok(Agreed { parts, options, context, vocab })
+    let writes = sizes.first().is_some_and(|s| s.writes);
+    Ok(Agreed { parts, options, context, vocab, writes })
 }
 
 /// Loads one replica, on its own thread.

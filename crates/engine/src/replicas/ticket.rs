@@ -4,12 +4,12 @@
 //! context, some bytes a token. A reader that is slow then keeps neither a replica nor KV pages
 //! waiting.
 
-use super::pooled::Pooling;
 use super::queue::Shared;
 use crate::error::Error;
 use crate::generate::{StopReason, Timings};
 use crate::sampler::{Logprobs, SamplerParams};
 use async_channel::Receiver;
+use models::Pooling;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};

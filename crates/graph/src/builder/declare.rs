@@ -124,6 +124,14 @@ impl Builder<'_> {
         VectorId(self.graph.vectors.len() as u32 - 1)
     }
 
+    /// Declares the first row of a table, `[rows, cols]`: a vector that every node holds.
+    pub fn first_row(&mut self, name: &str, rows: usize, cols: usize) -> Result<VectorId, Error> {
+        self.wanted(name, rows, cols)?;
+        let row = self.add_vector(name, cols, None);
+        self.graph.vectors[row.0 as usize].within = Some((0, rows * cols));
+        Ok(row)
+    }
+
     /// Declares a small table, `[rows, cols]`, that every node holds: weights of heads, or embeddings of positions.
     pub fn table(&mut self, name: &str, rows: usize, cols: usize) -> Result<VectorId, Error> {
         self.wanted(name, rows, cols)?;

@@ -266,8 +266,8 @@ impl<'a> Thread<'a> {
         let (words, bytes) = unsafe { (words.as_mut_slice::<u32>(), bytes.as_mut_slice::<u8>()) };
         match &instr.kind {
             Kind::RopeTable { rope, out } => self.rope_table(*rope, target(*out)),
-            Kind::Embed { table, scale, positions, out } => {
-                self.embed(*table, *scale, *positions, target(*out));
+            Kind::Embed { table, scale, added, out } => {
+                self.embed(*table, *scale, *added, target(*out));
             }
             Kind::Receive { from, out, width, work } => {
                 let (from, mut out) = (source(from[self.turn]), target(*out));

@@ -2,7 +2,7 @@
 
 use super::Thread;
 use super::access::{Source, Target};
-use crate::op::{Norm, Rope};
+use crate::op::{Added, Norm, Rope};
 use crate::step::Recalled;
 use crate::weight::{MatrixId, VectorId};
 use kernels::ActKind;
@@ -25,17 +25,12 @@ impl Thread<'_> {
         }
     }
 
-    pub(super) fn embed(
-        &self,
-        table: MatrixId,
-        scale: f32,
-        positions: Option<VectorId>,
-        mut out: Target<'_>,
-    ) {
+    pub(super) fn embed(&self, table: MatrixId, scale: f32, added: Added, mut out: Target<'_>) {
         let tokens = &self.input.tokens;
         let part = &self.step.graph.matrix(table).parts[0];
         let own = part.scale.map_or(1.0, |own| self.step.weights.vector(own, self.group)[0]);
-        let positions = positions.map(|all| self.step.weights.vector(all, self.group));
+        let vector = |of: VectorId| self.step.weights.vector(of, self.group);
+        let (positions, always) = (added.positions.map(vector), added.always.map(vector));
         let cut = &part.cut;
         for t in self.shares[0].clone() {
             let id = tokens[t].id as usize;
@@ -48,6 +43,9 @@ impl Thread<'_> {
             self.step.kernels.unpack_row(packed.ty, tile, packed.cols, within, &mut *to);
             for factor in [own, scale].into_iter().filter(|&factor| factor != 1.0) {
                 self.step.kernels.scale(to, factor);
+            }
+            if let Some(always) = always {
+                self.step.kernels.add_assign(to, always);
             }
             if let Some(all) = positions {
                 let at = tokens[t].position as usize * packed.cols;

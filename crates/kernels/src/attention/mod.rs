@@ -308,8 +308,8 @@ fn blocks_of(p: &mut [f32; KV_CHUNK], seen: Seen) -> &mut [[f32; LANES]] {
     &mut p.as_chunks_mut::<LANES>().0[seen.start / LANES..seen.end.div_ceil(LANES)]
 }
 
-/// Adds a line to scores, of which the first is that of key `first`. Distances are exact, so the bits do not depend
-/// on where pages begin.
+/// Adds `slope` for each key between the row's own and a score's, of which the first is that of key `first`. Distances
+/// are exact, so the bits do not depend on where pages begin.
 #[inline(always)]
 fn add_line<S: Simd>(s: S, scores: &mut [[f32; LANES]], first: usize, line: Slope) {
     let mut keys = [0.0; LANES];
@@ -319,7 +319,9 @@ fn add_line<S: Simd>(s: S, scores: &mut [[f32; LANES]], first: usize, line: Slop
     let (slope, step) = (s.splat(line.slope), s.splat(LANES as f32));
     let mut distance = s.sub(s.load(&keys), s.splat(line.own));
     for block in scores {
-        s.store(s.fma(slope, distance, s.load(block)), block);
+        // Below zero on either side of the own key.
+        let near = s.sub(s.splat(0.0), s.max(distance, s.sub(s.splat(0.0), distance)));
+        s.store(s.fma(slope, near, s.load(block)), block);
         distance = s.add(distance, step);
     }
 }
