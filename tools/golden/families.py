@@ -12,6 +12,7 @@ BLOOM = {"input_layernorm": "attn_norm", "self_attention.query_key_value": "attn
          "self_attention.dense": "attn_output", "post_attention_layernorm": "ffn_norm",
          "mlp.dense_h_to_4h": "ffn_up", "mlp.dense_4h_to_h": "ffn_down"}
 HEAD_NORMS = {"self_attn.q_layernorm": "attn_q_norm", "self_attn.k_layernorm": "attn_k_norm"}
+SUB_NORMS = {"self_attn.attn_sub_norm": "attn_sub_norm", "mlp.ffn_sub_norm": "ffn_sub_norm"}
 TENSORS = {
     "bloom": BLOOM,
     "falcon": {**BLOOM, "ln_mlp": "attn_norm", "ln_attn": "attn_norm_2"},
@@ -28,7 +29,7 @@ TENSORS = {
     "hunyuan-dense": {"self_attn.query_layernorm": "attn_q_norm", "self_attn.key_layernorm": "attn_k_norm"},
     "apertus": {"attention_layernorm": "attn_norm", "feedforward_layernorm": "ffn_norm"},
     "chatglm": {f"self_attn.{m}_proj": "attn_qkv" for m in "qkv"},
-    "bitnet": {"self_attn.attn_sub_norm": "attn_sub_norm", "mlp.ffn_sub_norm": "ffn_sub_norm"},
+    "bitnet": SUB_NORMS, "bitnet-b1.58": SUB_NORMS,
     "mistral4": {"mlp.experts.gate_up_proj": "ffn_gate_up_exps"},
 }
 TOP_TENSORS = {

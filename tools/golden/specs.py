@@ -406,6 +406,8 @@ SPECS = (
                "attention.temperature_scale": 0.25, "attention.temperature_length": 64}),
     # squared ReLU, as there are fewer key/value heads; norms within the blocks
     Spec("bitnet", "bitnet", True, 2, 64, 4, 2, 16, 96, 5e5, 1e-5, "BitNet"),
+    # squared ReLU by the name
+    Spec("bitnet_b158", "bitnet-b1.58", True, 2, 64, 4, 4, 16, 96, 5e5, 1e-5, "BitNet"),
     # SiLU, as there are as many
     Spec("bitnet_silu", "bitnet", True, 2, 64, 4, 4, 16, 96, 1e4, 1e-5, "BitNet", config=dict(hidden_act="silu")),
     # transformers has no SmallThinker; it is a Mixtral with ReLU whose router reads something else
@@ -413,7 +415,7 @@ SPECS = (
          config=dict(num_local_experts=8, num_experts_per_tok=3, hidden_act="relu"),
          change=families.chosen_early(24),
          keys={**MIXED_KEYS, "expert_gating_func": 2, "attention.sliding_window": 24},
-         gains={"ffn_down_exps": 8.0}),
+         gains={"ffn_gate_inp": 0.4}),  # sigmoids that are apart, of a stream that has grown
     Spec("smallthinker_global", "smallthinker", True, 2, 64, 4, 2, 16, 48, 1.5e6, 1e-6, "Mixtral",
          config=dict(num_local_experts=8, num_experts_per_tok=3, hidden_act="relu"),
          change=families.chosen_early(0), keys={**MIXED_KEYS, "expert_gating_func": 2}),

@@ -63,6 +63,7 @@ const DENSE: &[&str] = &[
     "plamo",
     "minicpm3",
     "bitnet",
+    "bitnet_b158",
     "bitnet_silu",
 ];
 
@@ -97,6 +98,7 @@ const EXPERTS: &[&str] = &[
     "qwen35moe",
     "gemma4_experts",
     "mistral4",
+    "smallthinker",
     "smallthinker_global",
 ];
 
