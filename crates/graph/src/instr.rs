@@ -65,6 +65,17 @@ pub struct Finish {
     pub alone: bool,
 }
 
+/// A second sum that is added to the residual stream behind a first: that of blocks side by side. Neither has a norm.
+#[derive(Clone, Debug)]
+pub struct Also {
+    /// Summands.
+    pub partial: BufId,
+    /// What their sum goes through.
+    pub finish: Finish,
+    /// Their number, place and order.
+    pub sum: Sum,
+}
+
 /// What an instruction does.
 #[derive(Clone, Debug)]
 #[expect(missing_docs, reason = "operands are named as in `Op`")]
@@ -186,10 +197,11 @@ pub enum Kind {
         out: BufId,
         work: Work,
     },
-    /// `out = x + finish(Σ partials)`.
+    /// `out = x + finish(Σ partials)`, and perhaps another sum.
     Residual {
         x: BufId,
         partial: BufId,
+        also: Option<Box<Also>>,
         finish: Finish,
         out: BufId,
         width: usize,
@@ -442,21 +454,16 @@ impl Instr {
                 let reads = [Some(*x), *gate, *squares].into_iter().flatten();
                 reads.map(|b| read(b, reach)).chain([write(*out, reach)]).collect()
             }
-            Kind::Residual { x, partial, out, work, gather, .. } => {
+            Kind::Residual { x, partial, also, out, work, gather, .. } => {
                 let reach = self.row_wise(*work);
-                match gather {
-                    Gather::Push => {
-                        vec![read(*x, reach), read(*partial, Reach::Group), write(*out, reach)]
-                    }
-                    Gather::Pull => {
-                        vec![read(*x, reach), read(*partial, Reach::All), write(*out, reach)]
-                    }
-                    Gather::Scatter => vec![
-                        read(*x, Reach::Group),
-                        read(*partial, Reach::All),
-                        write(*out, Reach::All),
-                    ],
-                }
+                let (of_x, of_sums, of_out) = match gather {
+                    Gather::Push => (reach, Reach::Group, reach),
+                    Gather::Pull => (reach, Reach::All, reach),
+                    Gather::Scatter => (Reach::Group, Reach::All, Reach::All),
+                };
+                let sums = [Some(*partial), also.as_ref().map(|also| also.partial)];
+                let sums = sums.into_iter().flatten().map(|sum| read(sum, of_sums));
+                [read(*x, of_x)].into_iter().chain(sums).chain([write(*out, of_out)]).collect()
             }
             Kind::Recall { from, out, work, .. } => {
                 let from = from.map(|from| read(from, Reach::Group));

@@ -62,6 +62,9 @@ fn a_layer_of_parallel_blocks_has_three_waits_one_of_them_global() {
             assert_eq!(got, (3, 1), "{arch} on {nodes} nodes");
         }
         assert_eq!(waits(&model, 1, Variant::DECODE, &plan(1)), (3, 0), "{arch}");
+        // One for the summands of both, and one for their sum.
+        let scatter = Variant { gather: Gather::Scatter, ..Variant::PREFILL };
+        assert_eq!(waits(&model, 4, scatter, &plan(4)).1, 2, "{arch}");
     }
 }
 

@@ -246,31 +246,52 @@ impl Entry<'_> {
         gather: Gather,
         sum: &Sum,
     ) {
-        let (desk, node) = (self.desk, self.desk.node());
+        let desk = self.desk;
         let bytes = width * FLOAT;
-        let passes = (sum.roots() + usize::from(finish.norm.is_some())) * width;
+        let of_norm = usize::from(finish.norm.is_some()) * width;
+        self.summands(partial, width, gather, sum);
         if gather != Gather::Scatter {
-            for (from, slots) in sum.slots.iter().enumerate() {
-                let at = if gather == Gather::Push { node } else { from };
-                self.read_from(partial, desk.place_of(at), slots.len() * slot(width));
-            }
             self.read(x, bytes);
             self.write(out, bytes);
-            self.pass(passes);
+            if of_norm > 0 {
+                self.pass(of_norm);
+            }
             return;
         }
-        // The team's part of the rows: others' summands come, the sum goes to the others.
+        // The team's part of the rows: the sum goes to the others.
+        self.read(x, self.part(bytes));
+        for to in desk.places() {
+            self.write_to(out, to, self.part(slot(width)));
+        }
+        if of_norm > 0 {
+            self.pass(self.part(of_norm));
+        }
+    }
+
+    /// The summands of a residual sum.
+    fn summands(&mut self, partial: BufId, width: usize, gather: Gather, sum: &Sum) {
+        let (desk, node) = (self.desk, self.desk.node());
+        let shared = gather == Gather::Scatter;
+        let part = |all: usize| if shared { self.part(all) } else { all };
+        let reads: Vec<(usize, usize)> = (sum.slots.iter().enumerate())
+            .map(|(from, slots)| {
+                let at = if gather == Gather::Push { node } else { from };
+                (desk.place_of(at), part(slots.len() * slot(width)))
+            })
+            .collect();
+        let passes = part(sum.roots() * width);
+        for (place, bytes) in reads {
+            self.read_from(partial, place, bytes);
+        }
+        self.pass(passes);
+    }
+
+    /// The team's part of what all teams share.
+    fn part(&self, all: usize) -> usize {
+        let desk = self.desk;
         let groups = desk.plan.group_threads_at(desk.level);
         let threads = groups.last().map_or(1, |last| last.end);
-        let part = |all: usize| all * groups[desk.place].len() / threads;
-        for (from, slots) in sum.slots.iter().enumerate() {
-            self.read_from(partial, desk.place_of(from), part(slots.len() * slot(width)));
-        }
-        self.read(x, part(bytes));
-        for to in desk.places() {
-            self.write_to(out, to, part(slot(width)));
-        }
-        self.pass(part(passes));
+        all * groups[desk.place].len() / threads
     }
 }
 
@@ -500,8 +521,11 @@ impl Instr {
                 }
                 e.write(*out, width * FLOAT);
             }
-            Kind::Residual { x, partial, finish, out, width, gather, sum, .. } => {
+            Kind::Residual { x, partial, also, finish, out, width, gather, sum, .. } => {
                 e.residual((*x, *partial, *out), (finish, *width), *gather, sum);
+                if let Some(also) = also {
+                    e.summands(also.partial, *width, *gather, &also.sum);
+                }
             }
         }
         e.lines.0

@@ -181,8 +181,9 @@ pub(crate) fn scratch<'a>(
         graph.states.iter().filter_map(State::heads).map(attention::scratch_len).max().unwrap_or(0);
     let floats = attention.max(matmul::SCRATCH);
     let of = |instr: &Instr| match &instr.kind {
-        Kind::Residual { sum, width, finish, .. } => {
-            Scratch { floats: sums::scratch_len(sum, *width, finish), ..Scratch::default() }
+        Kind::Residual { sum, also, width, finish, .. } => {
+            let also = also.as_ref().map(|also| &also.sum);
+            Scratch { floats: sums::scratch_len((sum, also), *width, finish), ..Scratch::default() }
         }
         Kind::Recurrence { spec, .. } => {
             Scratch { floats: recurrent::scratch_len(spec), ..Scratch::default() }
@@ -397,10 +398,15 @@ impl<'a> Thread<'a> {
                 let (of, rows) = ((what, *count, *width), self.rows(domain, *work));
                 self.streams(from, of, target(*out), rows, scratch);
             }
-            Kind::Residual { x, partial, finish, out, width, work, gather, sum } => {
+            Kind::Residual { x, partial, also, finish, out, width, work, gather, sum } => {
                 let pushed = *gather == Gather::Push;
                 let summands = Summands { of: source(*partial), pushed, sum };
-                let parts = Partials { summands, finish, width: *width };
+                let first = Partials { summands, finish, width: *width };
+                let second = also.as_ref().map(|also| {
+                    let summands = Summands { of: source(also.partial), pushed, sum: &also.sum };
+                    Partials { summands, finish: &also.finish, width: *width }
+                });
+                let parts = (first, second);
                 // The stream is mostly updated in place.
                 let (x, out) = ((x != out).then(|| source(*x)), target(*out));
                 match gather {

@@ -37,10 +37,15 @@ pub(super) struct Partials<'a> {
     pub width: usize,
 }
 
-/// f32 of scratch for the residual sum `sum` of rows of `width`.
-pub(super) fn scratch_len(sum: &Sum, width: usize, finish: &Finish) -> usize {
+/// f32 of scratch for the residual sum `sum` of rows of `width`, and for another.
+pub(super) fn scratch_len(
+    (sum, also): (&Sum, Option<&Sum>),
+    width: usize,
+    finish: &Finish,
+) -> usize {
     let whole = if finish.norm.is_some() { 2 * width } else { 0 };
-    (LEVELS * width).max((sum.roots() + LEVELS) * PIECE + whole)
+    let roots = also.map_or(0, Sum::roots).max(sum.roots());
+    (LEVELS * width).max((roots + 1 + LEVELS) * PIECE + whole)
 }
 
 impl Thread<'_> {
@@ -98,34 +103,36 @@ impl Thread<'_> {
         }
     }
 
-    /// `out = x + finish(Σ partials)` for this thread's rows, each node for itself; without `x`, the
-    /// stream is `out` already.
+    /// `out = x + finish(Σ partials)`, and perhaps another such sum, for this thread's rows, each node for itself; without
+    /// `x`, the stream is `out` already.
     pub(super) fn residual(
         &self,
         x: Option<Source<'_>>,
-        parts: Partials<'_>,
+        (first, second): (Partials<'_>, Option<Partials<'_>>),
         mut out: Target<'_>,
         rows: Range<usize>,
         scratch: &mut [f32],
     ) {
-        let (kernels, width) = (self.step.kernels, parts.width);
+        let (kernels, width) = (self.step.kernels, first.width);
         let mut sums = Tree::new(scratch, width);
         for row in rows {
-            for (root, &folds) in parts.summands.sum.folds.iter().enumerate() {
-                let part = self.summand(parts, root, row, 0..width);
-                sums.push(kernels, folds, |to| to.copy_from_slice(part));
-            }
             let to = out.row(row, width);
             if let Some(x) = x {
                 to.copy_from_slice(x.row(row, width));
             }
-            let (sum, spare) = sums.take();
-            let done = self.finish(parts.finish, 0..width, sum, spare);
-            match parts.finish.alone {
-                true => to.copy_from_slice(done),
-                false => kernels.add_assign(to, done),
+            for parts in [Some(first), second].into_iter().flatten() {
+                for (root, &folds) in parts.summands.sum.folds.iter().enumerate() {
+                    let part = self.summand(parts, root, row, 0..width);
+                    sums.push(kernels, folds, |to| to.copy_from_slice(part));
+                }
+                let (sum, spare) = sums.take();
+                let done = self.finish(parts.finish, 0..width, sum, spare);
+                match parts.finish.alone {
+                    true => to.copy_from_slice(done),
+                    false => kernels.add_assign(to, done),
+                }
+                self.scale_stream(parts.finish, to);
             }
-            self.scale_stream(parts.finish, to);
         }
     }
 
@@ -135,14 +142,15 @@ impl Thread<'_> {
     pub(super) fn scatter(
         &self,
         x: Option<Source<'_>>,
-        parts: Partials<'_>,
+        (first, second): (Partials<'_>, Option<Partials<'_>>),
         mut out: Target<'_>,
         rows: usize,
         scratch: &mut [f32],
     ) {
-        let Partials { summands: Summands { sum: order, .. }, finish, width } = parts;
-        let kernels = self.step.kernels;
-        let (fetched, rest) = scratch.split_at_mut(order.roots() * PIECE);
+        let Partials { summands: Summands { sum: order, .. }, finish, width } = first;
+        let roots = second.map_or(0, |second| second.summands.sum.roots()).max(order.roots());
+        let (held, rest) = scratch.split_at_mut(PIECE);
+        let (fetched, rest) = rest.split_at_mut(roots * PIECE);
         let (stack, whole) = rest.split_at_mut(LEVELS * PIECE);
         // Shares are whole cache lines, so that no two threads write into one.
         let lines = width.div_ceil(TILE_ROWS);
@@ -160,26 +168,51 @@ impl Thread<'_> {
             let count = (mine.end - at).min(lines - line).min(PIECE / TILE_ROWS);
             let cols = line * TILE_ROWS..((line + count) * TILE_ROWS).min(width);
             at += count;
-            for root in self.round().flat_map(|n| order.slots[n].clone()) {
-                let part = self.summand(parts, root, row, cols.clone());
-                fetched[root * PIECE..][..cols.len()].copy_from_slice(part);
-            }
             let mut sums = Tree::new(stack, cols.len());
-            for (part, &folds) in fetched.chunks_exact(PIECE).zip(&order.folds) {
-                sums.push(kernels, folds, |to| to.copy_from_slice(&part[..cols.len()]));
-            }
+            self.fold(first, (row, &cols), fetched, &mut sums);
             let (sum, spare) = sums.take();
             if finish.norm.is_none() {
                 let done = self.finish(finish, cols.clone(), sum, spare);
-                self.tell((x, finish), &mut out, row, cols, done);
+                self.add_stream((x, finish), &mut out, row, &cols, done);
+                let Some(second) = second else {
+                    self.tell(&mut out, row, &cols, done);
+                    continue;
+                };
+                let held = &mut held[..cols.len()];
+                held.copy_from_slice(done);
+                self.fold(second, (row, &cols), fetched, &mut sums);
+                let (sum, spare) = sums.take();
+                let done = self.finish(second.finish, cols.clone(), sum, spare);
+                self.step.kernels.add_assign(held, done);
+                self.tell(&mut out, row, &cols, held);
                 continue;
             }
             let (all, spare) = whole[..2 * width].split_at_mut(width);
             all[cols.clone()].copy_from_slice(sum);
             if cols.end == width {
                 let done = self.finish(finish, 0..width, all, spare);
-                self.tell((x, finish), &mut out, row, 0..width, done);
+                self.add_stream((x, finish), &mut out, row, &(0..width), done);
+                self.tell(&mut out, row, &(0..width), done);
             }
+        }
+    }
+
+    /// The summands of columns of a row, from all nodes, as one sum.
+    fn fold(
+        &self,
+        parts: Partials<'_>,
+        (row, cols): (usize, &Range<usize>),
+        fetched: &mut [f32],
+        sums: &mut Tree<'_>,
+    ) {
+        let order = parts.summands.sum;
+        for root in self.round().flat_map(|n| order.slots[n].clone()) {
+            let part = self.summand(parts, root, row, cols.clone());
+            fetched[root * PIECE..][..cols.len()].copy_from_slice(part);
+        }
+        for (part, &folds) in fetched.chunks_exact(PIECE).zip(&order.folds) {
+            let part = &part[..cols.len()];
+            sums.push(self.step.kernels, folds, |to| to.copy_from_slice(part));
         }
     }
 
@@ -189,13 +222,13 @@ impl Thread<'_> {
         (0..nodes).map(move |i| (first + i) % nodes)
     }
 
-    /// `out = x + done` for columns of a row, on every node.
-    fn tell(
+    /// Adds columns of a row of the stream to a sum.
+    fn add_stream(
         &self,
         (x, finish): (Option<Source<'_>>, &Finish),
         out: &mut Target<'_>,
         row: usize,
-        cols: Range<usize>,
+        cols: &Range<usize>,
         done: &mut [f32],
     ) {
         let kernels = self.step.kernels;
@@ -205,6 +238,10 @@ impl Thread<'_> {
             None => kernels.add_assign(done, out.columns(row..row + 1, cols.clone()).row_mut(0)),
         }
         self.scale_stream(finish, done);
+    }
+
+    /// Columns of a row of the new stream, to every node.
+    fn tell(&self, out: &mut Target<'_>, row: usize, cols: &Range<usize>, done: &[f32]) {
         for node in self.round() {
             let mut to = out.columns_on(self.place_of(node), row..row + 1, cols.clone());
             to.row_mut(0).copy_from_slice(done);
