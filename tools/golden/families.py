@@ -11,14 +11,15 @@ import torch
 BLOOM = {"input_layernorm": "attn_norm", "self_attention.query_key_value": "attn_qkv",
          "self_attention.dense": "attn_output", "post_attention_layernorm": "ffn_norm",
          "mlp.dense_h_to_4h": "ffn_up", "mlp.dense_4h_to_h": "ffn_down"}
+GPT2 = {"ln_1": "attn_norm", "attn.c_attn": "attn_qkv", "attn.c_proj": "attn_output",
+        "ln_2": "ffn_norm", "mlp.c_fc": "ffn_up", "mlp.c_proj": "ffn_down"}
 HEAD_NORMS = {"self_attn.q_layernorm": "attn_q_norm", "self_attn.k_layernorm": "attn_k_norm"}
 SUB_NORMS = {"self_attn.attn_sub_norm": "attn_sub_norm", "mlp.ffn_sub_norm": "ffn_sub_norm"}
 TENSORS = {
     "bloom": BLOOM,
     "falcon": {**BLOOM, "ln_mlp": "attn_norm", "ln_attn": "attn_norm_2"},
     "gptneox": {**BLOOM, "attention.query_key_value": "attn_qkv", "attention.dense": "attn_output"},
-    "gpt2": {"ln_1": "attn_norm", "attn.c_attn": "attn_qkv", "attn.c_proj": "attn_output",
-             "ln_2": "ffn_norm", "mlp.c_fc": "ffn_up", "mlp.c_proj": "ffn_down"},
+    "gpt2": GPT2, "starcoder": GPT2,
     "mpt": {"norm_1": "attn_norm", "attn.Wqkv": "attn_qkv", "attn.out_proj": "attn_output",
             "norm_2": "ffn_norm", "ffn.up_proj": "ffn_up", "ffn.down_proj": "ffn_down"},
     "phi2": {"self_attn.dense": "attn_output", "mlp.fc1": "ffn_up", "mlp.fc2": "ffn_down"},
@@ -39,8 +40,8 @@ TOP_TENSORS = {
     "gpt_neox.final_layer_norm": "output_norm", "embed_out": "output", "model.final_layernorm": "output_norm",
 }
 # Epsilon is that of LayerNorm.
-LAYER_NORM = ("starcoder2", "gpt2", "gptneox", "phi2", "falcon", "mpt", "bloom", "stablelm", "command-r", "cohere2",
-              "nemotron", "olmo")
+LAYER_NORM = ("starcoder2", "gpt2", "starcoder", "gptneox", "phi2", "falcon", "mpt", "bloom", "stablelm", "command-r",
+              "cohere2", "nemotron", "olmo")
 FUSED = ("bailingmoe2", "chatglm")  # Q, K and V are apart in transformers only
 ONE_MORE = ("gemma", "gemma2", "gemma3", "nemotron")  # is added to norm weights by the model
 

@@ -10,12 +10,12 @@ import recurrent
 from specs import INTERLEAVED, NOPE_EVERY, PERMUTED
 
 
-GELU = ("starcoder2", "gemma", "gemma2", "gemma3", "gemma3n", "gemma4", "gpt2", "phi2", "bloom")
+GELU = ("starcoder2", "gemma", "gemma2", "gemma3", "gemma3n", "gemma4", "gpt2", "starcoder", "phi2", "bloom")
 GELU_ERF = ("gptneox", "falcon", "mpt")
 SQUARED_RELU = ("nemotron", "arcee", "bitnet-b1.58")
 CENTRED = ("command-r", "cohere2", "mpt", "olmo", "stablelm")  # norms without a bias take the mean off
 PARALLEL = ("falcon", "phi2", "command-r", "cohere2", "plamo")  # blocks read one stream
-UNROTATED = ("gpt2", "mpt", "bloom")
+UNROTATED = ("gpt2", "starcoder", "mpt", "bloom")
 # Every such layer is without a window, where some have one; files may list the layers instead.
 PERIOD = {"exaone4": 4, "cohere2": 4, "gemma4": 6, "gemma3n": 5, "llama4": 4, "gemma2": 2, "gemma3": 6, "olmo2": 4, "gpt-oss": 2}
 LOCAL = {"gemma4": 1e4, "gemma3n": 1e4, "gemma3": 1e4, "olmo2": None}  # layers with a window have unstretched RoPE of this base

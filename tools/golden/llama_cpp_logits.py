@@ -6,8 +6,8 @@
     python llama_cpp_logits.py deepseek_v3
 
 Models that llama.cpp does not load are named: it has OLMoE and dots.llm1 with as many key heads as query
-heads only, Qwen3-VL and Command R+ with more layers, DeepSeek-V2 without a rank of queries only at the published numbers of layers, and ERNIE wants
-a key that has one value.
+heads only, Qwen3-VL and Command R+ with more layers, DeepSeek-V2 without a rank of queries only at the
+published numbers of layers, and ERNIE wants a key that has one value.
 
 Prints the largest difference of the last token's logits for each prompt, relative to the largest
 logit. Keys and values are f32. Exits with 1 when a model that is not known to differ is further

@@ -381,6 +381,9 @@ SPECS = (
          keys={"logit_scale": 0.8, "attention.sliding_window": 24, "rope.scaling.type": "none"}),
     Spec("gpt2", "gpt2", True, 2, 64, 4, 4, 16, 256, 1e4, 1e-5, "GPT2",
          config=dict(n_positions=CONTEXT), gains={"bias": 0.2, "position_embd": 1.0}),
+    # one key/value head
+    Spec("starcoder", "starcoder", True, 2, 64, 4, 1, 16, 256, 1e4, 1e-5, "GPTBigCode",
+         config=dict(n_positions=CONTEXT, multi_query=True, n_inner=256), gains={"bias": 0.2, "position_embd": 1.0}),
     # Q, K and V in one tensor, as in the models' own files
     Spec("chatglm", "chatglm", False, 2, 64, 4, 2, 16, 96, 1e4, 1e-5, "Glm",
          {"rope_type": "default", "partial_rotary_factor": 0.5}, config=dict(attention_bias=True)),

@@ -59,6 +59,7 @@ const DENSE: &[&str] = &[
     "command_r_plus",
     "cohere2",
     "gpt2",
+    "starcoder",
     "chatglm",
     "plamo",
     "minicpm3",

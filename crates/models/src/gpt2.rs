@@ -1,5 +1,6 @@
-//! GPT-2: LayerNorm, biases everywhere, Q, K and V in one tensor, GELU without a gate. Positions have embeddings, which
-//! are added to those of tokens; contexts are no longer than these.
+//! GPT-2, and StarCoder (arXiv:2305.06161), which has one key/value head: LayerNorm, biases everywhere, Q, K and V in one
+//! tensor, GELU without a gate. Positions have embeddings, which are added to those of tokens; contexts are no longer than
+//! these.
 
 use crate::page::*;
 

@@ -190,6 +190,7 @@ pub const ARCHITECTURES: &[Architecture] = &[
     Architecture { name: "bailingmoe2", models: "Ling 2.0, Ring 2.0", build: bailingmoe2::build },
     Architecture { name: "gemma", models: "Gemma", build: gemma::build },
     Architecture { name: "gpt2", models: "GPT-2", build: gpt2::build },
+    Architecture { name: "starcoder", models: "StarCoder, SantaCoder", build: gpt2::build },
     Architecture { name: "gptneox", models: "GPT-NeoX, Pythia", build: gptneox::build },
     Architecture { name: "phi2", models: "Phi-1, 1.5, 2", build: phi2::build },
     Architecture { name: "falcon", models: "Falcon", build: falcon::build },
