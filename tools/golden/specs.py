@@ -151,6 +151,8 @@ SPECS = (
                "rope.scaling.original_context_length": 64,
                "rope.scaling.yarn_log_multiplier": 1.0, "attention.temperature_scale": 0.25}),
     Spec("olmo2", "olmo2", False, 2, 64, 4, 2, 16, 96, 5e5, 1e-6, "Olmo2"),
+    # norms over heads that are no whole tiles
+    Spec("olmo2_small_heads", "olmo2", False, 2, 96, 8, 4, 12, 96, 5e5, 1e-6, "Olmo2"),
     # full attention, stretched by YaRN, in the last of four layers only
     Spec("olmo3", "olmo2", False, 4, 64, 4, 2, 16, 64, 5e5, 1e-6, "Olmo3",
          dict(rope_type="yarn", **YARN, attention_factor=1.1),

@@ -25,6 +25,7 @@ const DENSE: &[&str] = &[
     "granite4",
     "ministral3",
     "olmo2",
+    "olmo2_small_heads",
     "olmo3",
     "gemma2",
     "gemma3",

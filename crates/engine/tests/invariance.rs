@@ -127,6 +127,10 @@ fn models() -> Vec<(String, Model)> {
             KvType::Q8_0,
             TinyModel { ffn: 256, ..small_heads(320) },
         ),
+        model("olmo2, heads of 24", KvType::F16, TinyModel { arch: "olmo2", ..small_heads(24) }),
+        model("olmo2, heads of 20, f32", KvType::F16, {
+            TinyModel { arch: "olmo2", ty: TensorType::F32, ..small_heads(20) }
+        }),
         model("qwen2, heads of 100, kv q4_0", KvType::Q4_0, {
             TinyModel { arch: "qwen2", ..small_heads(100) }
         }),

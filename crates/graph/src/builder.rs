@@ -338,7 +338,7 @@ impl<'a> Builder<'a> {
             !spec.norm_centres || spec.norm_over == NormOver::Head,
             "nobody tells of the mean of all heads"
         );
-        if spec.norm_over == NormOver::Row {
+        if spec.norm_over == NormOver::Row && !spec.tells_heads() {
             let heads = self.graph.ops.iter_mut().find(|n| n.out == qkv);
             let Some(Node { op: Op::Linear { told, .. }, .. }) = heads else {
                 panic!("queries and keys come from a product")

@@ -76,6 +76,17 @@ pub struct Also {
     pub sum: Sum,
 }
 
+/// Units of a row that a node tells of.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub struct Run {
+    /// Column of the node's row where they begin.
+    pub from: usize,
+    /// How many they are.
+    pub count: usize,
+    /// Which of all numbers is that of the first.
+    pub to: usize,
+}
+
 /// What an instruction does.
 #[derive(Clone, Debug)]
 #[expect(missing_docs, reason = "operands are named as in `Op`")]
@@ -161,8 +172,8 @@ pub enum Kind {
         out: BufId,
         squares: Option<BufId>,
     },
-    /// Sums of squares of each 16 elements of rows, to every node; those of a node begin at `starts`.
-    Tell { x: BufId, starts: Vec<usize>, widths: Vec<usize>, out: BufId, work: Work },
+    /// Sums of squares of each `unit` elements of rows, to every node: the runs of each node.
+    Tell { x: BufId, runs: Vec<Vec<Run>>, unit: usize, out: BufId, work: Work },
     /// Heads by a norm and a gate.
     Modulation {
         x: BufId,

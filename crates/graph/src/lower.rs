@@ -10,7 +10,7 @@ mod stream;
 
 use crate::buffer::{BufId, Buffers, Home, Pool as Storage};
 use crate::builder::Graph;
-use crate::instr::{Also, Gather, Inputs, Instr, Kind, Operand, Place, Work};
+use crate::instr::{Also, Gather, Inputs, Instr, Kind, Operand, Place, Run, Work};
 use crate::op::Op;
 use crate::recurrent::HeadNorm;
 use crate::streams::Streams;
@@ -418,10 +418,15 @@ impl Lowering<'_> {
                 let to = self.buffer("modulated", out, layer, work);
                 let squares = match (&spec.norm, &spec.above) {
                     (Some(HeadNorm::All { width, starts, .. }), _) => {
+                        let unit = kernels::TILE_ROWS;
                         let told = self.told(*width, 1, layer);
-                        let (x, starts) = (self.value(*x), starts.clone());
-                        let widths = self.graph.bundle(out).widths.clone();
-                        self.emit(layer, domain, Kind::Tell { x, starts, widths, out: told, work });
+                        let widths = self.graph.bundle(out).widths.iter();
+                        let run = |(start, width): (&usize, &usize)| {
+                            vec![Run { from: 0, count: width / unit, to: start / unit }]
+                        };
+                        let (x, runs) = (self.value(*x), starts.iter().zip(widths).map(run));
+                        let runs = runs.collect();
+                        self.emit(layer, domain, Kind::Tell { x, runs, unit, out: told, work });
                         Some(told)
                     }
                     (Some(HeadNorm::Groups { .. }), _) | (_, Some(_)) => Some(self.told[x]),
@@ -567,6 +572,36 @@ impl Lowering<'_> {
         Operand { f32: m.takes(ActKind::F32).then_some(from), bf16, q8 }
     }
 
+    /// Sums of squares of all query and key heads, told to every node. A head that several nodes have is the first
+    /// one's to tell.
+    fn tell_heads(
+        &mut self,
+        (qkv, x): (Bundle, BufId),
+        heads: &crate::op::Heads,
+        layer: Option<usize>,
+    ) -> BufId {
+        let told = self.told((heads.q + heads.kv) * kernels::TILE_ROWS, 1, layer);
+        let keys = heads.kv_cut();
+        let runs = |node| {
+            let (own, first) = (heads.kv_range(node), keys.first_held(node));
+            let [_, at, ..] = heads.sections(node);
+            let to = heads.q_cut.range(node).start;
+            vec![
+                Run { from: 0, count: heads.q_len(node), to },
+                Run {
+                    from: at + (first.start - own.start) * heads.dim,
+                    count: first.len(),
+                    to: heads.q + first.start,
+                },
+            ]
+        };
+        let runs = (0..self.graph.nodes).map(runs).collect();
+        let (unit, work) = (heads.dim, Work::Rows);
+        let domain = self.graph.bundle(qkv).domain;
+        self.emit(layer, domain, Kind::Tell { x, runs, unit, out: told, work });
+        told
+    }
+
     fn attention(
         &mut self,
         (qkv, latents): (Bundle, Option<Bundle>),
@@ -578,7 +613,11 @@ impl Lowering<'_> {
         let from = Inputs { qkv: self.value(qkv), latents: latents.map(|b| self.value(b)) };
         let cache = self.buffers.state(spec.cache);
         let rope = spec.rope.map(|rope| self.buffers.rope(rope.0 as usize, 0));
-        let place = Place { rope, squares: self.told.get(&qkv).copied() };
+        let squares = match spec.tells_heads() {
+            true => Some(self.tell_heads((qkv, from.qkv), &spec.heads, layer)),
+            false => self.told.get(&qkv).copied(),
+        };
+        let place = Place { rope, squares };
         // Several items of a range may share its keys.
         let own = spec.borrows.is_none();
         let append = self.variant.append_in_attention && !spec.heads.shared && own;

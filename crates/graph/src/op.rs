@@ -250,6 +250,18 @@ pub struct Attention {
     pub cache: usize,
 }
 
+impl Attention {
+    /// Whether nodes tell each other of heads, which are no whole tiles, and not of tiles.
+    pub(crate) fn tells_heads(&self) -> bool {
+        self.norm_over == NormOver::Row && !self.heads.dim.is_multiple_of(TILE_ROWS)
+    }
+
+    /// Numbers that tell of so many heads.
+    pub(crate) fn told(&self, heads: usize) -> usize {
+        if self.tells_heads() { heads } else { heads * self.heads.dim / TILE_ROWS }
+    }
+}
+
 /// What an expert is.
 #[derive(Copy, Clone, Debug, PartialEq)]
 pub struct Expert {

@@ -162,11 +162,6 @@ impl Attends {
         if matches!(style.bias, Bias::Attention | Bias::AllButUp | Bias::All) {
             b.bias(output, &[&format!("blk.{layer}.attn_output.bias")])?;
         }
-        if style.qk_norms == Some(QkNorm::Over(NormOver::Row)) && !head_dim.is_multiple_of(16) {
-            let (key, value) = (format!("{}.attention.key_length", h.arch), head_dim.to_string());
-            let why = "norms over all heads together want heads of a multiple of 16";
-            return Err(Error::Implausible { key, value, why });
-        }
         let mut qk_norm = |tensor, heads| {
             let len = match style.qk_norms {
                 None => return Ok(None),

@@ -489,11 +489,11 @@ impl Instr {
                 e.write(*out, of[3] * FLOAT);
                 e.pass(passes);
             }
-            Kind::Tell { x, widths, out, .. } => {
-                let width = widths[node];
-                e.read(*x, width * FLOAT);
-                e.pass(width);
-                let bytes = width / TILE_ROWS * FLOAT;
+            Kind::Tell { x, runs, unit, out, .. } => {
+                let count: usize = runs[node].iter().map(|run| run.count).sum();
+                e.read(*x, count * unit * FLOAT);
+                e.pass(count * unit);
+                let bytes = count * FLOAT;
                 desk.places().for_each(|place| e.write_to(*out, place, bytes));
             }
             Kind::Modulation { x, gate, squares, width, spec, out, .. } => {

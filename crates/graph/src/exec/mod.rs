@@ -380,9 +380,9 @@ impl<'a> Thread<'a> {
                 let to = (target(*out), squares.map(target));
                 self.recurrence(from, spec, state, to, scratch);
             }
-            Kind::Tell { x, starts, widths, out, .. } => {
-                let of = (starts[self.node], widths[self.node]);
-                self.tell_squares(source(*x), of, target(*out), self.rows(domain, Work::Rows));
+            Kind::Tell { x, runs, unit, out, .. } => {
+                let (runs, rows) = (&runs[self.node], self.rows(domain, Work::Rows));
+                self.tell_squares(source(*x), (runs, *unit), target(*out), rows);
             }
             Kind::Modulation { x, gate, squares, width, spec, out, work } => {
                 let from = (source(*x), gate.map(source), squares.map(source));

@@ -183,8 +183,9 @@ impl Thread<'_> {
         let cos_sin = cos_sin.map(|(rope, of)| of.row(t, pairs(rope.0 as usize) * 2));
         let inverse = place.squares.map_or([1.0; 2], |squares| {
             let Heads { q, kv, dim, .. } = spec.heads;
-            let tiles = |heads: usize| heads * dim / kernels::TILE_ROWS;
-            let (q_squares, k_squares) = squares.row(t, tiles(q) + tiles(kv)).split_at(tiles(q));
+            let of_queries = spec.told(q);
+            let (q_squares, k_squares) =
+                squares.row(t, of_queries + spec.told(kv)).split_at(of_queries);
             [(q_squares, q), (k_squares, kv)].map(|(squares, heads)| {
                 let mean = self.step.kernels.sum(squares) / (heads * dim) as f32;
                 1.0 / (mean + spec.norm_eps).sqrt()

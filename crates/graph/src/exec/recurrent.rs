@@ -6,6 +6,7 @@
 
 use super::Thread;
 use super::access::{Source, StatePages, Target};
+use crate::instr::Run;
 use crate::recurrent::{
     CHANNELS, Convolution, HeadNorm, Modulation, Recurrence, RecurrentHeads, Rule,
 };
@@ -238,21 +239,24 @@ impl Thread<'_> {
         }
     }
 
-    /// Sums of squares of each 16 elements of rows, to every node.
+    /// Sums of squares of each `unit` elements of rows, to every node.
     pub(super) fn tell_squares(
         &self,
         x: Source<'_>,
-        (start, width): (usize, usize),
+        (runs, unit): (&[Run], usize),
         mut to: Target<'_>,
         rows: Range<usize>,
     ) {
-        let cols = start / TILE_ROWS..(start + width) / TILE_ROWS;
-        for node in 0..self.step.graph.nodes() {
-            let mut to = to.columns_on(self.place_of(node), rows.clone(), cols.clone());
-            for (at, row) in rows.clone().enumerate() {
-                let tiles = x.row(row, width).chunks_exact(TILE_ROWS);
-                for (to, tile) in to.row_mut(at).iter_mut().zip(tiles) {
-                    *to = self.step.kernels.square_sum(tile);
+        for run in runs.iter().filter(|run| run.count > 0) {
+            let x = x.columns(rows.clone(), run.from..run.from + run.count * unit);
+            let cols = run.to..run.to + run.count;
+            for node in 0..self.step.graph.nodes() {
+                let mut to = to.columns_on(self.place_of(node), rows.clone(), cols.clone());
+                for row in 0..rows.len() {
+                    let units = x.row(row).chunks_exact(unit);
+                    for (to, unit) in to.row_mut(row).iter_mut().zip(units) {
+                        *to = self.step.kernels.square_sum(unit);
+                    }
                 }
             }
         }
