@@ -88,7 +88,8 @@ def build_more(name: str, folder: Path) -> str:
         rewrite(folder, lambda t: t, lambda c: c.update(architectures=["MPTForCausalLM"]))
     if name in more.SENTENCEPIECE:
         return vocabularies.sentencepiece(folder)
-    return vocabularies.byte_level(folder, SCHEMES.get(name, "gpt-2"))
+    pre = vocabularies.byte_level(folder, SCHEMES.get(name, "gpt-2"))
+    return more.NAMES.get(name, pre)
 
 
 def save(model, name: str, folder: Path) -> None:

@@ -22,3 +22,5 @@ MORE = {
     "gemma": ("Gemma", None, {**COMMON, "head_dim": 16}),
 }
 SENTENCEPIECE = ("nemotron", "ernie4_5", "gemma")
+# Names of their own for the rules of GPT-2.
+NAMES = {"exaone4": "exaone4", "phi2": "phi-2"}

@@ -4,6 +4,7 @@ digest of token ids, so the name of a small one's is given.
     reference.py LLAMA_CPP FOLDER OUT TYPE PRE
 """
 
+import json
 import sys
 from pathlib import Path
 
@@ -29,5 +30,17 @@ def told(self):
 
 
 neox.set_gguf_parameters = told
+# `transformers` says of every Nemotron-H that it has experts.
+base = conversion.base.ModelBase
+loaded = base.load_hparams
+
+
+def as_written(folder, mistral):
+    written = json.loads((Path(folder) / "config.json").read_text())
+    plain = written["architectures"] == ["NemotronHForCausalLM"] and "n_routed_experts" not in written
+    return written if plain else loaded(folder, mistral)
+
+
+base.load_hparams = staticmethod(as_written)
 sys.argv = ["convert", folder, "--outfile", out, "--outtype", kind]
 convert_hf_to_gguf.main()

@@ -13,8 +13,8 @@ use std::path::PathBuf;
 /// Which model.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct ModelArg {
-    /// Model: a GGUF file (of a split model, any part), or a name such as qwen3:4b or OWNER/REPO:QUANT,
-    /// which is fetched if it is not here [default: the built-in demo model]
+    /// Model: a GGUF file (of a split model, any part), a folder of the Hugging Face Hub, or a name such as
+    /// qwen3:4b or OWNER/REPO:QUANT, which is fetched if it is not here [default: the built-in demo model]
     #[arg(value_name = "MODEL", value_hint = ValueHint::FilePath)]
     pub(crate) model: Option<PathBuf>,
     /// Do not fetch a model that is not on this machine

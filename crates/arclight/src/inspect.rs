@@ -18,7 +18,8 @@ use std::path::PathBuf;
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct InspectArgs {
-    /// Model: a GGUF file (of a split model, any part), or the name of one on this machine
+    /// Model: a GGUF file (of a split model, any part), a folder of the Hugging Face Hub, or the name of one on
+    /// this machine
     #[arg(value_name = "MODEL", value_hint = ValueHint::FilePath)]
     model: PathBuf,
     /// List all tensors: name, shape, type, size

@@ -187,7 +187,10 @@ impl Array {
 
     /// The same without dimensions of 1.
     pub(crate) fn squeezed(&self) -> Array {
-        let shape: Vec<usize> = self.shape.iter().copied().filter(|&d| d != 1).collect();
+        let mut shape: Vec<usize> = self.shape.iter().copied().filter(|&d| d != 1).collect();
+        if shape.is_empty() {
+            shape.push(1);
+        }
         self.reshaped(&shape)
     }
 

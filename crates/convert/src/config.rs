@@ -146,7 +146,9 @@ impl Config {
 
     pub(crate) fn hidden_per_head(&self) -> Result<usize, Error> {
         let (hidden, heads) = (self.hidden()?, self.heads()?);
-        hidden.checked_div(heads).ok_or_else(|| Error::config("num_attention_heads is 0"))
+        let dim = hidden.checked_div(heads);
+        let dim = dim.ok_or_else(|| Error::config("num_attention_heads is 0"))?;
+        size("head_dim", &dim.into())
     }
 
     /// Experts of a layer, if there are any.
@@ -172,13 +174,33 @@ impl Config {
     }
 }
 
+/// More than any model has: memory is taken for as many.
+const LIMITS: [(&str, usize); 7] = [
+    ("vocab_size", 1 << 24),
+    ("head_dim", 1 << 16),
+    ("global_head_dim", 1 << 16),
+    ("num_hidden_layers", 1 << 14),
+    ("n_layer", 1 << 14),
+    ("n_layers", 1 << 14),
+    ("num_layers", 1 << 14),
+];
+
 /// A JSON value as a count.
 pub(crate) fn size(key: &str, value: &Value) -> Result<usize, Error> {
     let count = value.as_u64().or_else(|| {
         value.as_f64().filter(|x| *x >= 0.0 && x.fract() == 0.0 && *x < 9e15).map(|x| x as u64)
     });
     let count = count.and_then(|n| u32::try_from(n).ok()).map(|n| n as usize);
-    count.ok_or_else(|| Error::config(format!("{key} is {value} and should be a count")))
+    let count =
+        count.ok_or_else(|| Error::config(format!("{key} is {value} and should be a count")))?;
+    let limit =
+        LIMITS.iter().find(|(known, _)| *known == key).map_or(usize::MAX, |(_, limit)| *limit);
+    match count <= limit {
+        true => Ok(count),
+        false => {
+            Err(Error::config(format!("{key} is {count}, and no model has more than {limit}")))
+        }
+    }
 }
 
 /// A JSON value as a number.

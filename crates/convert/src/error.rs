@@ -13,10 +13,7 @@ pub enum Error {
         path: PathBuf,
     },
     /// A folder without a configuration, or a file beside none.
-    #[error(
-        "{}: there is no config.json: convert takes a folder as it is on the Hugging Face Hub, or a \
-         .safetensors file in one", folder.display()
-    )]
+    #[error("{}: it is a directory without config.json, which folders of models have, as on the Hugging Face Hub", folder.display())]
     NoConfig {
         /// The folder.
         folder: PathBuf,

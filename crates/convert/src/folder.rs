@@ -224,6 +224,8 @@ impl Tensor {
     /// The elements as they are stored.
     pub(crate) fn array(&self) -> Array {
         let Entry { dtype, shape, bytes, .. } = &self.entry;
+        // A number alone is a vector of one.
+        let shape = if shape.is_empty() { &vec![1] } else { shape };
         let cols = if shape.len() < 2 { 1 } else { shape[shape.len() - 1] };
         let stored = Stored { file: self.file.clone(), dtype: *dtype, bytes: bytes.clone(), cols };
         Array::new(shape, *dtype == Dtype::F16, stored)

@@ -124,13 +124,14 @@ impl Rope {
             // In single precision, as it is computed where models are made.
             let exponent = (2 * pair) as f32 / dim as f32;
             let frequency = 1.0 / (base.powf(f64::from(exponent)) as f32);
-            let wave = 2.0 * std::f64::consts::PI as f32 / frequency;
+            // A number over one is its product with the other's reciprocal there.
+            let wave = (1.0 / frequency) * std::f64::consts::TAU as f32;
             if f64::from(wave) < context / high {
                 1.0
             } else if f64::from(wave) > context / low {
                 factor as f32
             } else {
-                let smooth = (context as f32 / wave - low as f32) / (high - low) as f32;
+                let smooth = ((1.0 / wave) * context as f32 - low as f32) / (high - low) as f32;
                 1.0 / ((1.0 - smooth) / factor as f32 + smooth)
             }
         };

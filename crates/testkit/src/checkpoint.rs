@@ -78,7 +78,7 @@ impl Checkpoint {
     /// When there is none of the name.
     pub fn values(&self, name: &str) -> Vec<f32> {
         let (.., bytes) = self.tensors.iter().find(|(known, ..)| known == name).expect(name);
-        bytes.as_chunks().0.iter().map(|b| f32::from_le_bytes(*b)).collect()
+        bytes.as_chunks::<4>().0.iter().map(|b| f32::from_le_bytes(*b)).collect()
     }
 
     /// Writes configuration, tensors and, unless there is one, the vocabulary.
@@ -107,7 +107,7 @@ pub fn f32s(values: &[f32]) -> Vec<u8> {
 
 /// The file of these tensors.
 pub fn safetensors(tensors: &[Stored]) -> Vec<u8> {
-    let (mut head, mut data): (_, Vec<u8>) = (Map::new(), Vec::new());
+    let (mut head, mut data) = (Map::new(), Vec::<u8>::new());
     for (name, dtype, shape, bytes) in tensors {
         let start = data.len();
         data.extend(bytes);

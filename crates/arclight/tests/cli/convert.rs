@@ -104,7 +104,7 @@ fn what_is_wrong_with_a_folder_is_one_line() {
     std::fs::remove_file(&to).unwrap();
     let convert = |from: &str| fails(1, &["convert", from, "-o", &to]);
     assert!(convert("nowhere/at/all").contains("no such file or folder"));
-    assert!(convert(&folder("empty-folder")).contains("no config.json"));
+    assert!(convert(&folder("empty-folder")).contains("without config.json"));
     let missing = llama("llama-missing", |c| c.without("model.layers.1.mlp.up_proj.weight"));
     let line = convert(&missing);
     assert!(line.contains("blk.1.ffn_up.weight is missing"), "{line}");

@@ -32,5 +32,11 @@ pub(super) const FAMILIES: &[Family] = &[
         pre: &["starcoder"],
         ..PLAIN
     },
-    Family { classes: &["SeedOssForCausalLM"], arch: "seed_oss", pre: &["seed-coder"], ..PLAIN },
+    Family {
+        classes: &["SeedOssForCausalLM"],
+        arch: "seed_oss",
+        rules: &[&[same("post_attention_layernorm", "post_attention_norm")]],
+        pre: &["seed-coder"],
+        ..PLAIN
+    },
 ];

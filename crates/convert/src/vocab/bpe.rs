@@ -8,6 +8,9 @@ use std::collections::{HashMap, HashSet};
 
 const FILE: &str = "tokenizer.json";
 
+/// No vocabulary has as many tokens.
+const MOST: u64 = 1 << 24;
+
 /// A file, its vocabulary in order of the numbers.
 pub(super) struct TokenizerJson {
     pub(super) whole: Value,
@@ -45,7 +48,8 @@ impl TokenizerJson {
         vocab.sort_unstable();
         let mut added = Vec::new();
         for token in whole["added_tokens"].as_array().into_iter().flatten() {
-            let parts = token["id"].as_u64().zip(token["content"].as_str());
+            let id = token["id"].as_u64().filter(|&id| id < MOST);
+            let parts = id.zip(token["content"].as_str());
             let (id, text) = parts.ok_or_else(|| fault(&format!("an added token is {token}")))?;
             added.push(Added {
                 id: id as usize,
@@ -85,7 +89,8 @@ impl TokenizerJson {
             }
         };
         for (id, token) in decoder.into_iter().flatten() {
-            if let (Ok(id), Some(text)) = (id.parse(), token["content"].as_str()) {
+            let id = id.parse::<usize>().ok().filter(|&id| (id as u64) < MOST);
+            if let (Some(id), Some(text)) = (id, token["content"].as_str()) {
                 tell(text, Some(id), token["special"].as_bool().unwrap_or(false));
             }
         }

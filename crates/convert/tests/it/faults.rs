@@ -19,7 +19,7 @@ fn files_that_are_missing_are_named() {
     folder.file("pytorch_model.bin", b"");
     assert!(open(folder.path()).contains("may run code"));
     fs::remove_file(folder.path().join("config.json")).unwrap();
-    assert!(open(folder.path()).contains("there is no config.json"));
+    assert!(open(folder.path()).contains("without config.json"));
 }
 
 #[test]
