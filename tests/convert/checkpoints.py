@@ -27,7 +27,7 @@ SCHEMES = {"llama3_tied": "llama-bpe", "smollm3": "llama-bpe", "glm4": "glm4", "
            "starcoder2": "gpt-2", "olmo2": "gpt-2", "granite": "gpt-2"}
 HALF = ("llama2_untied", "qwen2_yarn", "gemma2", "falcon_h1")  # float16; others are bfloat16
 SINGLE = ("olmo2", "deepseek_v2", "deepseek_v3")  # float32, and so is the file
-SHARDS = ("qwen3_tied", "mixtral", "qwen3moe", "deepseek_v3")
+SHARDS = ("qwen3_tied", "mixtral", "qwen3moe", "glm4moe")
 # Names of other sizes for the same model, or old files' forms: nothing new to convert.
 LEFT_OUT = ("deepseek_v2_old",)
 

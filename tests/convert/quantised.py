@@ -62,7 +62,7 @@ FORMS = {
     "packed": ("qwen3_untied", packed, compressed("pack-quantized", num_bits=4, group_size=GROUP, strategy="group", type="int")),
     "packed_zeros": ("qwen2", packed_zeros, compressed("pack-quantized", num_bits=4, group_size=GROUP, strategy="group", type="int")),
     "integers": ("qwen3_untied", integers, compressed("int-quantized", num_bits=8, strategy="channel", type="int")),
-    "mxfp4": ("gpt_oss", mxfp4, {"quant_method": "mxfp4"}),
+    "mxfp4": ("gpt_oss", mxfp4, {"quant_method": "mxfp4"}),  # and its experts are narrower
 }
 
 
@@ -76,13 +76,15 @@ def build(name: str, plain: Path, folder: Path) -> None:
     def tensors(all_tensors):
         new = {}
         for key, w in all_tensors.items():
-            if make is mxfp4 and ".experts." in key and w.dim() == 3:
-                # Blocks of 32: widths of experts are cut to whole ones.
-                new |= mxfp4(key, w[:, : w.shape[1] // 32 * 32])
+            if make is mxfp4 and ".experts." in key:
+                # Experts of one block of 32 instead of 48.
+                w = w[:, :32] if key.endswith("down_proj") else w[..., :64]
+                new |= mxfp4(key, w) if w.dim() == 3 else {key: w}
             elif make is not mxfp4 and ".layers." in key and w.dim() == 2 and "mlp.gate.weight" not in key:
                 new |= make(key.removesuffix(".weight"), *w.shape)
             else:
                 new[key] = w
         return new
 
-    rewrite(folder, tensors, lambda c: c.update(quantization_config=said))
+    narrow = dict(intermediate_size=32) if make is mxfp4 else {}
+    rewrite(folder, tensors, lambda c: c.update(quantization_config=said, **narrow))

@@ -35,10 +35,10 @@ base = conversion.base.ModelBase
 loaded = base.load_hparams
 
 
-def as_written(folder, mistral):
+def as_written(folder, is_mistral_format):
     written = json.loads((Path(folder) / "config.json").read_text())
     plain = written["architectures"] == ["NemotronHForCausalLM"] and "n_routed_experts" not in written
-    return written if plain else loaded(folder, mistral)
+    return written if plain else loaded(folder, is_mistral_format)
 
 
 base.load_hparams = staticmethod(as_written)

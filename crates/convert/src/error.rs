@@ -1,25 +1,27 @@
-//! The one error type of the crate.
+//! The one error type of the crate. Messages name files of the folder; whoever tells them names the folder.
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Why a folder is not converted.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// Nothing is there.
-    #[error("{}: there is no such file or folder", path.display())]
+    #[error("there is no such file or folder")]
     NotFound {
         /// As named.
         path: PathBuf,
     },
     /// A folder without a configuration, or a file beside none.
-    #[error("{}: it is a directory without config.json, which folders of models have, as on the Hugging Face Hub", folder.display())]
+    #[error(
+        "it is a directory without config.json, which folders of models have, as on the Hugging Face Hub"
+    )]
     NoConfig {
         /// The folder.
         folder: PathBuf,
     },
     /// A folder without tensors in a form that is read.
-    #[error("{}: there are no .safetensors files{}", folder.display(), if *pickled { "; those of PyTorch (.bin) are not read, as they may run code" } else { "" })]
+    #[error("there are no .safetensors files{}", if *pickled { "; those of PyTorch (.bin) are not read, as they may run code" } else { "" })]
     NoTensors {
         /// The folder.
         folder: PathBuf,
@@ -27,7 +29,7 @@ pub enum Error {
         pickled: bool,
     },
     /// A file of the folder that cannot be read.
-    #[error("cannot read {}", path.display())]
+    #[error("cannot read {}", name_of(path))]
     Read {
         /// The file.
         path: PathBuf,
@@ -38,7 +40,7 @@ pub enum Error {
     #[error(transparent)]
     Map(#[from] memory::Error),
     /// A file that should be JSON.
-    #[error("{}: it is not the JSON that it should be", path.display())]
+    #[error("{}: it is not the JSON that it should be", name_of(path))]
     Json {
         /// The file.
         path: PathBuf,
@@ -46,7 +48,7 @@ pub enum Error {
         source: serde_json::Error,
     },
     /// A damaged file of tensors.
-    #[error("{}: {what}", path.display())]
+    #[error("{}: {what}", name_of(path))]
     Safetensors {
         /// The file.
         path: PathBuf,
@@ -54,7 +56,10 @@ pub enum Error {
         what: String,
     },
     /// A shard that the index names and that is not here.
-    #[error("{}: it is not here, though {index} names it: {missing} of {shards} files are missing", path.display())]
+    #[error(
+        "{}: it is not here, though {index} names it: {missing} of {shards} files are missing",
+        name_of(path)
+    )]
     MissingShard {
         /// The first that is missing.
         path: PathBuf,
@@ -66,7 +71,10 @@ pub enum Error {
         shards: usize,
     },
     /// A tensor that the index puts into a file that has none of the name.
-    #[error("{}: it has no tensor `{name}`, though the index puts it there: the file is not whole, or of another version", path.display())]
+    #[error(
+        "{}: it has no tensor `{name}`, though the index puts it there: the file is not whole, or of another version",
+        name_of(path)
+    )]
     NotInShard {
         /// The file.
         path: PathBuf,
@@ -74,7 +82,7 @@ pub enum Error {
         name: String,
     },
     /// The same tensor twice.
-    #[error("{}: tensor `{name}` is in another file as well", path.display())]
+    #[error("{}: tensor `{name}` is in another file as well", name_of(path))]
     Twice {
         /// The second file.
         path: PathBuf,
@@ -171,6 +179,11 @@ pub enum Error {
     /// The file's head.
     #[error(transparent)]
     Gguf(#[from] gguf::Error),
+}
+
+fn name_of(path: &Path) -> String {
+    path.file_name()
+        .map_or_else(|| path.display().to_string(), |name| name.to_string_lossy().into_owned())
 }
 
 fn hint(near: &[String]) -> String {

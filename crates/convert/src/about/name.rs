@@ -214,17 +214,22 @@ mod tests {
         );
         assert_eq!(
             parts("meta-llama/Llama-3.1-8B-Instruct", 8_030_000_000),
-            [some("meta-llama"), some("Llama"), some("3.1"), some("8B"), some("Instruct")]
+            [some("meta-llama"), some("Llama-3.1"), None, some("8B"), some("Instruct")]
         );
         assert_eq!(
             parts("Qwen3-0.6B", 596_000_000),
             [None, some("Qwen3"), None, some("0.6B"), None]
         );
-        // A length of context is no size.
+        // A length of context is no size, and a number for a size goes before a word.
         assert_eq!(
             parts("Phi-3-mini-4k-instruct", 3_820_000_000),
-            [None, some("Phi"), some("3"), some("mini"), some("4k-instruct")]
+            [None, some("Phi-3"), None, some("mini"), some("4k-instruct")]
         );
+        assert_eq!(
+            parts("Ling-mini-2.0", 0),
+            [None, some("Ling"), some("2.0"), some("mini"), None]
+        );
+        assert_eq!(parts("granite-3.3-2b-instruct", 2_500_000_000)[3], some("2B"));
         assert_eq!(parts("bloom-7b1", 0)[3], some("7.1B"));
         assert_eq!(parts("novel", 0), [None, None, None, None, None]);
         assert_eq!(Parts::of("A sentence", 0).name, some("A sentence"));
