@@ -21,7 +21,7 @@ pub enum Error {
         folder: PathBuf,
     },
     /// A folder without tensors in a form that is read.
-    #[error("there are no .safetensors files{}", if *pickled { "; those of PyTorch (.bin) are not read, as they may run code" } else { "" })]
+    #[error("there are no .safetensors files{}", of_pytorch(*pickled))]
     NoTensors {
         /// The folder.
         folder: PathBuf,
@@ -161,7 +161,8 @@ pub enum Error {
     },
     /// The way a vocabulary cuts text is none that is known.
     #[error(
-        "tokenizer.json: it cuts text in a way that no known family does{}: say --pre with the name of the one whose rules it has, if you know it",
+        "tokenizer.json: it cuts text in a way that no known family does{}: say --pre with the name of the one \
+         whose rules it has, if you know it",
         shown(found)
     )]
     UnknownPreTokenizer {
@@ -184,6 +185,10 @@ pub enum Error {
 fn name_of(path: &Path) -> String {
     path.file_name()
         .map_or_else(|| path.display().to_string(), |name| name.to_string_lossy().into_owned())
+}
+
+fn of_pytorch(there: bool) -> &'static str {
+    if there { "; those of PyTorch (.bin) are not read, as they may run code" } else { "" }
 }
 
 fn hint(near: &[String]) -> String {

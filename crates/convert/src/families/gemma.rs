@@ -35,6 +35,24 @@ pub(super) const FAMILIES: &[Family] = &[
     Family {
         classes: &["Gemma3ForCausalLM", "Gemma3ForConditionalGeneration"],
         arch: "gemma3",
+        // Most of them say little.
+        defaults: |config| {
+            for (key, value) in [
+                ("num_attention_heads", 8),
+                ("num_key_value_heads", 4),
+                ("head_dim", 256),
+                ("max_position_embeddings", 131_072),
+                ("vocab_size", 262_208),
+                ("sliding_window", 4096),
+            ] {
+                config.or(key, value);
+            }
+            if config.get("rope_parameters").is_none() {
+                config.or("rope_theta", 1e6);
+                config.or("rope_local_base_freq", 1e4);
+            }
+            Ok(())
+        },
         keys: third,
         rules: &[BOTH_SIDES_SHIFTED, SHIFTED],
         vocab: Kind::Gemma3,
@@ -138,13 +156,8 @@ fn first(d: &mut Draft<'_>) -> Result<(), Error> {
 fn third(d: &mut Draft<'_>) -> Result<(), Error> {
     d.usual()?;
     let config = d.config;
-    let or = |key: &str, default| Ok::<_, Error>(config.opt_size(&[key])?.unwrap_or(default));
-    d.set_size("context_length", or("max_position_embeddings", 131_072)?);
-    d.set_size("attention.head_count", or("num_attention_heads", 8)?);
     let eps = config.opt_number(&["rms_norm_eps"])?.unwrap_or(1e-6);
     d.set_number("attention.layer_norm_rms_epsilon", eps);
-    d.set_size("attention.key_length", or("head_dim", 256)?);
-    d.set_size("attention.value_length", or("head_dim", 256)?);
     d.set_number("rope.freq_base", d.rope.theta()?.unwrap_or(1e6));
     if config.get("attn_logit_softcapping").is_some() {
         return Err(Error::config("attn_logit_softcapping is set, which Gemma 3 does not have"));
@@ -153,7 +166,6 @@ fn third(d: &mut Draft<'_>) -> Result<(), Error> {
     if config.get("sliding_window_pattern").and_then(Value::as_u64) != Some(1) {
         d.set_size("attention.sliding_window", config.size(&["sliding_window"])?);
     }
-    d.set_size("attention.head_count_kv", or("num_key_value_heads", 4)?);
     Ok(())
 }
 

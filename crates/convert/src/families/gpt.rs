@@ -238,6 +238,7 @@ pub(super) const FAMILIES: &[Family] = &[
     Family {
         classes: &["NemotronForCausalLM"],
         arch: "nemotron",
+        defaults: llama::with_heads,
         keys: |d| {
             d.usual()?;
             let config = d.config;

@@ -18,7 +18,6 @@ pub(super) const FAMILIES: &[Family] = &[
             "LlamaForCausalLM",
             "LLaMAForCausalLM",
             "MistralForCausalLM",
-            "MixtralForCausalLM",
             "IQuestCoderForCausalLM",
         ],
         arch: "llama",
@@ -26,6 +25,7 @@ pub(super) const FAMILIES: &[Family] = &[
         rules: &[INTERLEAVED],
         ..LLAMA
     },
+    Family { classes: &["MixtralForCausalLM"], arch: "llama", rules: &[INTERLEAVED], ..LLAMA },
     Family {
         classes: &["Ministral3ForCausalLM", "Mistral3ForConditionalGeneration"],
         arch: "mistral3",
@@ -43,7 +43,13 @@ pub(super) const FAMILIES: &[Family] = &[
         ..LLAMA
     },
     Family { classes: &["SmolLM3ForCausalLM"], arch: "smollm3", rules: &[INTERLEAVED], ..LLAMA },
-    Family { classes: &["ArceeForCausalLM"], arch: "arcee", rules: &[INTERLEAVED], ..LLAMA },
+    Family {
+        classes: &["ArceeForCausalLM"],
+        arch: "arcee",
+        defaults: with_heads,
+        rules: &[INTERLEAVED],
+        ..LLAMA
+    },
     Family {
         classes: &["MiniCPMForCausalLM"],
         arch: "minicpm",
@@ -116,7 +122,7 @@ const LLAMA: Family =
     Family { keys: llama, extra: divisors, vocab: Kind::Llama, pre: &["llama-bpe"], ..PLAIN };
 
 /// The model's own code derives the size of heads where nothing is said.
-fn with_heads(config: &mut Config) -> Result<(), Error> {
+pub(super) fn with_heads(config: &mut Config) -> Result<(), Error> {
     let dim = config.head_dim()?;
     config.or("head_dim", dim);
     config.or("rope_theta", 10000.0);

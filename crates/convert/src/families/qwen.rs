@@ -26,6 +26,13 @@ pub(super) const FAMILIES: &[Family] = &[
     Family {
         classes: &["Qwen3NextForCausalLM"],
         arch: "qwen3next",
+        defaults: |config| {
+            let every = config.opt_size(&["full_attention_interval"])?.unwrap_or(4).max(1);
+            let layers = 1..=config.layers()?;
+            let kind = |n| if n % every == 0 { "full_attention" } else { "linear_attention" };
+            config.or("layer_types", layers.map(kind).collect::<Vec<_>>());
+            Ok(())
+        },
         keys: |d| delta_nets(d, false),
         rules: &[DELTA, SHIFTED, SHARED],
         rename: Some(predicting),

@@ -63,6 +63,7 @@ pub(super) const FAMILIES: &[Family] = &[
     Family {
         classes: &["Lfm2ForCausalLM", "LFM2ForCausalLM"],
         arch: "lfm2",
+        defaults: kinds_by_number,
         keys: |d| {
             short(d, |kind| kind != "conv")?;
             d.set_size("feed_forward_length", adjusted(d.config)?);
@@ -75,6 +76,7 @@ pub(super) const FAMILIES: &[Family] = &[
     Family {
         classes: &["Lfm2MoeForCausalLM"],
         arch: "lfm2moe",
+        defaults: kinds_by_number,
         keys: |d| {
             short(d, |kind| kind == "full_attention")?;
             d.set_size("expert_feed_forward_length", d.config.size(&["moe_intermediate_size"])?);
@@ -380,6 +382,16 @@ fn falcon_inputs(at: &At<'_>, of: Array) -> Result<Vec<Array>, Error> {
         start = end;
     }
     Ok(vec![Array::joined(parts)])
+}
+
+/// Older configurations list the layers with attention.
+fn kinds_by_number(config: &mut Config) -> Result<(), Error> {
+    if let Some(full) = config.numbers("full_attn_idxs")? {
+        let kind = |n| if full.contains(&(n as f64)) { "full_attention" } else { "conv" };
+        let kinds: Vec<&str> = (0..config.layers()?).map(kind).collect();
+        config.or("layer_types", kinds);
+    }
+    Ok(())
 }
 
 fn short(d: &mut Draft<'_>, has_attention: fn(&str) -> bool) -> Result<(), Error> {

@@ -119,3 +119,15 @@ fn a_card_and_recommended_sampling_are_taken_over() {
     // Two vocabularies of 4224, two layers of 2336, a norm.
     assert_eq!(m.str("general.size_label").unwrap(), "13K");
 }
+
+#[test]
+fn what_configurations_leave_out_is_as_the_models_code_has_it() {
+    let mut folder = Folder::llama();
+    folder.config.as_object_mut().unwrap().remove("rope_theta");
+    let file = written(&folder.open().unwrap());
+    let gguf = Gguf::parse(&file).unwrap();
+    let m = gguf.metadata();
+    // Sizes of heads follow from the others, and the base of frequencies is Llama's first.
+    assert_eq!(m.u32("llama.attention.key_length").unwrap(), 4);
+    assert_eq!(m.f32("llama.rope.freq_base").unwrap(), 10000.0);
+}
