@@ -124,7 +124,7 @@ pub fn safetensors(tensors: &[Stored]) -> Vec<u8> {
 /// Byte-level BPE of 260 tokens and two special ones, with Llama 3's way of cutting text.
 fn tokenizer() -> Value {
     let visible = |byte: u32| matches!(byte, 33..=126 | 161..=172 | 174..=255);
-    let others = (256..).take((0..256).filter(|&byte| !visible(byte)).count() as usize);
+    let others = (256..).take((0..256).filter(|&byte| !visible(byte)).count());
     let letters = (0..256).filter(|&byte| visible(byte)).chain(others);
     let letters = letters.filter_map(char::from_u32).map(String::from);
     let more = ["th", "he", "in", "er"].map(String::from);

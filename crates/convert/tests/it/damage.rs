@@ -34,7 +34,7 @@ fn damaged_files_give_an_error_or_a_file() {
         names.iter().map(|name| fs::read(folder.path().join(name)).unwrap()).collect();
     let mut random = Random(7);
     let mut opened = 0;
-    for round in 0..600 {
+    for round in 0..250 {
         let which = random.below(names.len());
         let mut bytes = whole[which].clone();
         // The head of tensors is where faults are.
@@ -64,5 +64,5 @@ fn damaged_files_give_an_error_or_a_file() {
         }
         folder.file(names[which], &whole[which]);
     }
-    assert!(opened > 100, "only {opened} could be opened: the test would see little");
+    assert!(opened > 50, "only {opened} could be opened: the test would see little");
 }
