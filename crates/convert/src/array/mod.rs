@@ -102,7 +102,8 @@ impl Array {
         let each = self.rows() / self.shape[0].max(1);
         let mut shape = self.shape.clone();
         shape[0] = outer.len();
-        self.with(shape, vec![outer.start * each..outer.end * each])
+        let run = outer.start * each..outer.end * each;
+        self.with(shape, std::iter::once(run).collect())
     }
 
     /// Rows by their numbers: runs of the present rows, one behind the other, in a new shape of the same

@@ -1,6 +1,6 @@
 //! Gemma, its text models.
 
-use super::{Family, PLAIN};
+use super::{Extra, Family, PLAIN};
 use crate::array::Array;
 use crate::config::Config;
 use crate::draft::Draft;
@@ -295,7 +295,7 @@ fn fourth(d: &mut Draft<'_>) -> Result<(), Error> {
 
 /// Pairs of a head that are not turned in layers that see everything: their angles are divided by so much that
 /// they are none.
-fn unturned(d: &Draft<'_>) -> Result<Vec<(&'static str, Array)>, Error> {
+fn unturned(d: &Draft<'_>) -> Result<Extra, Error> {
     if d.rope.kind() != "proportional" {
         let what =
             format!("rope_type of full_attention is {:?}, not \"proportional\"", d.rope.kind());

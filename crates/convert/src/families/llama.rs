@@ -1,6 +1,6 @@
 //! Llama and those that are made like it.
 
-use super::{Family, PLAIN};
+use super::{Extra, Family, PLAIN};
 use crate::array::Array;
 use crate::config::Config;
 use crate::draft::Draft;
@@ -137,13 +137,13 @@ pub(super) fn llama(d: &mut Draft<'_>) -> Result<(), Error> {
 }
 
 /// What RoPE's frequencies are divided by, where Llama 3.1's way is followed.
-pub(super) fn divisors(d: &Draft<'_>) -> Result<Vec<(&'static str, Array)>, Error> {
+pub(super) fn divisors(d: &Draft<'_>) -> Result<Extra, Error> {
     let divisors = d.rope.llama3_divisors(d.config.head_dim()?)?;
     Ok(divisors.into_iter().map(|v| ("rope_freqs.weight", Array::of_values(v))).collect())
 }
 
 /// LongRoPE's divisors.
-pub(super) fn factors(d: &Draft<'_>, dim: usize) -> Result<Vec<(&'static str, Array)>, Error> {
+pub(super) fn factors(d: &Draft<'_>, dim: usize) -> Result<Extra, Error> {
     let (long, short) = (d.rope.numbers("long_factor")?, d.rope.numbers("short_factor")?);
     let (Some(long), Some(short)) = (long, short) else { return Ok(Vec::new()) };
     if long.len() != short.len() || long.len() != dim / 2 {

@@ -39,12 +39,15 @@ pub(crate) struct Family {
     /// The name that a tensor should have; `None` leaves it out.
     pub(crate) rename: Option<fn(&Config, &str) -> Option<String>>,
     /// Tensors that follow from the configuration.
-    pub(crate) extra: fn(&Draft<'_>) -> Result<Vec<(&'static str, Array)>, Error>,
+    pub(crate) extra: fn(&Draft<'_>) -> Result<Extra, Error>,
     pub(crate) predicting: Predicting,
     pub(crate) vocab: Kind,
     /// Which of several names of one way to cut text is preferred.
     pub(crate) pre: &'static [&'static str],
 }
+
+/// Tensors by their names in the file.
+pub(crate) type Extra = Vec<(&'static str, Array)>;
 
 /// What becomes of layers behind the last, which predict further tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

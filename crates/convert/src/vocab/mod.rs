@@ -129,9 +129,7 @@ pub(crate) fn add(
             draft.general("tokenizer.ggml.add_space_prefix", false);
             if kind == Kind::Gemma {
                 // Of CodeGemma; the others have the same tokens there.
-                for (role, id) in [("eot", 107_u32)] {
-                    draft.general(special::key(role), id);
-                }
+                draft.general(special::key("eot"), 107_u32);
             }
         }
         Kind::Gemma3 if files.has("tokenizer.model") => {
@@ -280,9 +278,7 @@ fn llama(draft: &mut Draft<'_>, files: &Files<'_>, notes: &mut Vec<String>) -> R
     }
     if size == Some(32016) {
         // CodeLlama.
-        for (role, id) in [("eot", 32010_u32)] {
-            draft.general(special::key(role), id);
-        }
+        draft.general(special::key("eot"), 32010_u32);
     }
     if size == Some(49152) {
         draft.general("tokenizer.ggml.add_bos_token", false);

@@ -33,7 +33,8 @@ pub(super) fn name(
     let liked = |scheme: &Scheme| {
         preferred.iter().find_map(|name| scheme.names.iter().find(|known| *known == name)).copied()
     };
-    let best = found.into_iter().min_by_key(|scheme| (differs(scheme), liked(scheme).is_none()));
+    // Files of a family have its name, even where a vocabulary differs in something else.
+    let best = found.into_iter().min_by_key(|scheme| (liked(scheme).is_none(), differs(scheme)));
     let best = best.ok_or_else(unknown)?;
     let (nfc, words) = differs(best);
     let name = liked(best).unwrap_or(best.names[0]);
