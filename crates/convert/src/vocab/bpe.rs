@@ -171,6 +171,25 @@ impl TokenizerJson {
         Ok(tokens)
     }
 
+    /// Gives tokens scores by the merges that lead to them: files of this kind have no others, and without them
+    /// nothing would say what merges first.
+    pub(super) fn rank(&self, tokens: &mut Tokens) -> Result<(), Error> {
+        let merges = self.merges()?;
+        let ids: HashMap<&str, usize> =
+            self.vocab.iter().map(|(id, text)| (&**text, *id)).collect();
+        for (id, _) in &self.vocab {
+            tokens.scores[*id] = -(merges.len() as f32);
+        }
+        for (rank, merge) in merges.iter().enumerate().rev() {
+            let merged = merge.replacen(' ', "", 1);
+            let id = ids.get(&*merged).ok_or_else(|| {
+                Error::vocabulary(FILE, format!("the merge {merge:?} makes no token"))
+            })?;
+            tokens.scores[*id] = -(rank as f32);
+        }
+        Ok(())
+    }
+
     /// Puts added tokens, as they are written, over those of another file.
     pub(super) fn add_to(&self, tokens: &mut Tokens) -> Result<(), Error> {
         for token in &self.added {

@@ -268,7 +268,8 @@ fn llama(draft: &mut Draft<'_>, files: &Files<'_>, notes: &mut Vec<String>) -> R
         let json = files.json()?;
         match json.has_sentencepiece_rules() {
             true => {
-                let tokens = json.sentencepiece(files.told.as_ref())?;
+                let mut tokens = json.sentencepiece(files.told.as_ref())?;
+                json.rank(&mut tokens)?;
                 let count = tokens.texts.len();
                 put(draft, "llama", Some("default"), tokens);
                 Special::read(files.folder, files.told.clone(), Some(count))?.put(draft);

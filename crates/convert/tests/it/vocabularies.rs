@@ -121,3 +121,29 @@ fn vocabularies_that_do_not_fit_are_refused() {
     folder.file("tokenizer.model", b"no model");
     assert!(folder.fault().contains("no SentencePiece model"));
 }
+
+#[test]
+fn merges_of_sentencepiece_become_scores() {
+    let mut folder = Folder::llama();
+    let texts = ["<unk>", "<0x41>", "a", "b", "c", "ab", "abc"];
+    let vocab: serde_json::Map<String, Value> =
+        texts.iter().enumerate().map(|(id, text)| ((*text).to_owned(), id.into())).collect();
+    folder.tokenizer = json!({
+        "added_tokens": [{"id": 0, "content": "<unk>", "special": true}],
+        "decoder": {"type": "Sequence", "decoders": []},
+        "model": {"type": "BPE", "byte_fallback": true, "vocab": vocab, "merges": ["a b", "ab c"]},
+    });
+    folder.set("vocab_size", 7);
+    for name in ["model.embed_tokens.weight", "lm_head.weight"] {
+        folder.add(name, &[7, 16]);
+    }
+    folder.file("tokenizer_config.json", r#"{"unk_token": "<unk>"}"#);
+    with(&folder, |m| {
+        assert_eq!(m.str("tokenizer.ggml.model").unwrap(), "llama");
+        assert_eq!(m.i32s("tokenizer.ggml.token_type").unwrap(), [3, 6, 1, 1, 1, 1, 1]);
+        let scores = m.f32s("tokenizer.ggml.scores").unwrap();
+        assert_eq!(scores, [-2.0, -2.0, -2.0, -2.0, -2.0, 0.0, -1.0]);
+    });
+    folder.tokenizer["model"]["merges"] = json!(["a c"]);
+    assert!(folder.fault().contains("makes no token"));
+}
