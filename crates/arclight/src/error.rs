@@ -34,7 +34,7 @@ pub(crate) enum Error {
         /// The folder, or a file in it.
         path: PathBuf,
         /// What is wrong with it.
-        source: convert::Error,
+        source: Box<convert::Error>,
     },
     /// A model file's vocabulary or chat template.
     #[error("{}", path.display())]

@@ -22,8 +22,8 @@ pub(crate) fn open(path: impl AsRef<Path>) -> Result<ModelFile, Error> {
 
 /// A folder as a file whose data are made when they are wanted, and what a person should know of it.
 pub(crate) fn converted(path: &Path, options: &Options) -> Result<(ModelFile, Vec<String>), Error> {
-    let conversion = Conversion::open(path, options)
-        .map_err(|source| Error::Convert { path: path.to_owned(), source })?;
+    let fault = |source| Error::Convert { path: path.to_owned(), source: Box::new(source) };
+    let conversion = Conversion::open(path, options).map_err(fault)?;
     let notes = conversion.notes().to_vec();
     let (head, bytes) =
         conversion.head().map_err(|source| Error::Convert { path: path.to_owned(), source })?;

@@ -143,7 +143,10 @@ impl Made {
                 }
                 let mut data = Vec::with_capacity(rows.len() * of.row);
                 let made = self.by.rows(of.number, rows.clone(), &mut data);
-                made.map_err(|source| graph::Error::Make { tensor: of.name.clone(), source })?;
+                made.map_err(|source| graph::Error::Make {
+                    tensor: of.name.clone(),
+                    source: Box::new(source),
+                })?;
                 done.lock().unwrap_or_else(|e| e.into_inner())[n] = Some(data);
             }
         };

@@ -140,7 +140,7 @@ pub enum Error {
         /// The tensor.
         tensor: String,
         /// Why.
-        source: gguf::Error,
+        source: Box<gguf::Error>,
     },
     /// Memory could not be had, or the file not be read.
     #[error(transparent)]
