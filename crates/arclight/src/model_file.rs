@@ -25,8 +25,7 @@ pub(crate) fn converted(path: &Path, options: &Options) -> Result<(ModelFile, Ve
     let fault = |source| Error::Convert { path: path.to_owned(), source: Box::new(source) };
     let conversion = Conversion::open(path, options).map_err(fault)?;
     let notes = conversion.notes().to_vec();
-    let (head, bytes) =
-        conversion.head().map_err(|source| Error::Convert { path: path.to_owned(), source })?;
+    let (head, bytes) = conversion.head().map_err(fault)?;
     Ok((ModelFile::made(path, &head, bytes, Box::new(Folder(conversion)))?, notes))
 }
 
