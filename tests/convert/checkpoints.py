@@ -72,7 +72,7 @@ def build(spec: Spec, folder: Path) -> str:
         more = dict(tokenizer_class="GemmaTokenizer") if spec.name.startswith("gemma") else {}
         return vocabularies.sentencepiece(folder, **more)
     pre = vocabularies.byte_level(folder, SCHEMES.get(spec.name, "qwen2"))
-    # A name for the same rules.
+    # A name of its own for the same rules.
     return "hunyuan" if spec.name == "hunyuan_moe" else pre
 
 

@@ -33,8 +33,11 @@ pub(super) fn name(
     let liked = |scheme: &Scheme| {
         preferred.iter().find_map(|name| scheme.names.iter().find(|known| *known == name)).copied()
     };
-    // Files of a family have its name, even where a vocabulary differs in something else.
-    let best = found.into_iter().min_by_key(|scheme| (liked(scheme).is_none(), differs(scheme)));
+    // Files of a family have its name, even where a vocabulary takes words whole and the name's rules do not.
+    let best = found.into_iter().min_by_key(|scheme| {
+        let (composed, words) = differs(scheme);
+        (composed, liked(scheme).is_none(), words)
+    });
     let best = best.ok_or_else(unknown)?;
     let (nfc, words) = differs(best);
     let name = liked(best).unwrap_or(best.names[0]);
