@@ -4,8 +4,8 @@ use crate::error::Error;
 use crate::report::wrap_at;
 use crate::serve::{self, settings};
 use crate::{
-    bench, bench_serve, bench_sync, chat, convert, graph_cmd, hub, inspect, logging, perplexity,
-    plan, quantize, run, synth, topo, tune,
+    bench, bench_serve, bench_sync, chat, convert, embed, graph_cmd, hub, inspect, logging,
+    perplexity, plan, quantize, run, synth, topo, tune,
 };
 use clap::error::ErrorKind;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
@@ -58,6 +58,7 @@ enum Command {
     Run(run::RunArgs),
     Chat(chat::ChatArgs),
     Serve(serve::ServeArgs),
+    Embed(embed::EmbedArgs),
     Pull(hub::PullArgs),
     List(hub::ListArgs),
     Show(hub::ShowArgs),
@@ -112,6 +113,7 @@ impl Cli {
             Command::Bench(args) => bench::run(args),
             Command::BenchServe(args) => bench_serve::run(args),
             Command::BenchSync(args) => bench_sync::run(args),
+            Command::Embed(args) => embed::run(args),
             Command::Perplexity(args) => perplexity::run(args),
             Command::Inspect(args) => inspect::run(args),
             Command::Topo(args) => topo::run(args),

@@ -12,6 +12,7 @@ mod bench_sync;
 mod chat;
 mod cli;
 mod convert;
+mod embed;
 mod error;
 mod graph_cmd;
 mod hub;

@@ -6,6 +6,7 @@ use crate::draft::Draft;
 use crate::error::Error;
 use crate::families::{self, Family};
 use crate::folder::Folder;
+use crate::pooling;
 use crate::tensors::{self, Made};
 use crate::vocab;
 use gguf::{OwnedValue, TensorType, Writer};
@@ -78,6 +79,7 @@ impl Conversion {
         };
         let mut draft = Draft::new(&folder.config, arch);
         (family.keys)(&mut draft)?;
+        pooling::add(&mut draft, &folder)?;
         let made = Self::made(family, &draft, stored)?;
         about::add(&mut draft, &folder, &made)?;
         let kept = made.iter().filter_map(|made| made.array.kept()).next();

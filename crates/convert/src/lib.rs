@@ -18,6 +18,7 @@ mod dtype;
 mod error;
 mod families;
 mod folder;
+mod pooling;
 mod rope;
 mod rules;
 mod safetensors;

@@ -78,6 +78,9 @@ impl Engine {
         let mut sampler = Sampler::new(params)?;
         let first = self.len(sequence)?;
         let (tokens, context) = (first + prompt.len(), self.context());
+        if !self.executor.graph().has_head() {
+            return Err(Error::WritesNothing);
+        }
         if prompt.is_empty() {
             return Err(Error::EmptyPrompt);
         }

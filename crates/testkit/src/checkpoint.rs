@@ -55,6 +55,67 @@ impl Checkpoint {
         made
     }
 
+    /// A BERT of two layers in F32, four heads, a vocabulary of some words and their ends.
+    pub fn bert() -> Checkpoint {
+        let words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "cat", "##s", "sat", "."];
+        let (hidden, vocab) = (Self::HIDDEN, words.len());
+        let config = json!({
+            "architectures": ["BertModel"], "model_type": "bert", "hidden_size": hidden,
+            "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4,
+            "vocab_size": vocab, "type_vocab_size": 2, "max_position_embeddings": 64,
+            "layer_norm_eps": 1e-12, "pad_token_id": 0,
+        });
+        let special = words[..5].iter().enumerate();
+        let added: Vec<Value> = special
+            .map(|(id, text)| json!({"id": id, "content": text, "special": true, "normalized": false}))
+            .collect();
+        let one = |text: &str| json!({"SpecialToken": {"id": text, "type_id": 0}});
+        let tokenizer = json!({
+            "added_tokens": added,
+            "normalizer": {"type": "BertNormalizer", "clean_text": true, "lowercase": true},
+            "pre_tokenizer": {"type": "BertPreTokenizer"},
+            "post_processor": {
+                "type": "TemplateProcessing",
+                "single": [one("[CLS]"), {"Sequence": {"id": "A", "type_id": 0}}, one("[SEP]")],
+                "special_tokens": {
+                    "[CLS]": {"id": "[CLS]", "ids": [2], "tokens": ["[CLS]"]},
+                    "[SEP]": {"id": "[SEP]", "ids": [3], "tokens": ["[SEP]"]},
+                },
+            },
+            "decoder": {"type": "WordPiece"},
+            "model": {
+                "type": "WordPiece", "unk_token": "[UNK]", "continuing_subword_prefix": "##",
+                "vocab": words.iter().enumerate().map(|(id, text)| ((*text).to_owned(), id.into()))
+                    .collect::<Map<String, Value>>(),
+            },
+        });
+        let mut made = Checkpoint { config, tensors: Vec::new(), tokenizer };
+        made.add("embeddings.word_embeddings.weight", &[vocab, hidden]);
+        made.add("embeddings.position_embeddings.weight", &[64, hidden]);
+        made.add("embeddings.token_type_embeddings.weight", &[2, hidden]);
+        let mut both = |name: &str, shape: &[usize]| {
+            made.add(&format!("{name}.weight"), shape);
+            made.add(&format!("{name}.bias"), &shape[..1]);
+        };
+        both("embeddings.LayerNorm", &[hidden]);
+        both("pooler.dense", &[hidden, hidden]);
+        for layer in 0..2 {
+            for (name, shape) in [
+                ("attention.self.query", &[hidden, hidden][..]),
+                ("attention.self.key", &[hidden, hidden]),
+                ("attention.self.value", &[hidden, hidden]),
+                ("attention.output.dense", &[hidden, hidden]),
+                ("attention.output.LayerNorm", &[hidden]),
+                ("intermediate.dense", &[32, hidden]),
+                ("output.dense", &[hidden, 32]),
+                ("output.LayerNorm", &[hidden]),
+            ] {
+                both(&format!("encoder.layer.{layer}.{name}"), shape);
+            }
+        }
+        made
+    }
+
     /// Adds a tensor in F32.
     pub fn add(&mut self, name: &str, shape: &[usize]) {
         let values = numbers(shape.iter().product(), self.tensors.len());

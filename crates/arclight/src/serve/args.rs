@@ -2,12 +2,11 @@
 
 use super::cores::Cores;
 use crate::args::{MachineArgs, ModelArg, bytes, count};
+use crate::embed::PoolingArg;
 use crate::error::Error;
 use crate::logging;
 use crate::speculate::SpeculateArgs;
-use arclight_engine::{
-    DiskCache, KvSize, LoadOptions, ModelFile, Pooling, ReplicaOptions, SamplerParams,
-};
+use arclight_engine::{DiskCache, KvSize, LoadOptions, ModelFile, ReplicaOptions, SamplerParams};
 use arclight_server::Options;
 use chat::Family;
 use clap::{Args, ValueHint};
@@ -77,8 +76,7 @@ pub(crate) struct ServeArgs {
     /// llama3, mistral, ... [default: told from the template]
     #[arg(long, value_name = "FAMILY")]
     pub(super) chat_format: Option<Family>,
-    /// How a text becomes a vector for /v1/embeddings: by its last token, or as the mean of all
-    /// [default: as the model's file says, or last]
+    /// How a text's tokens become one vector for /v1/embeddings [default: as the model's file says]
     #[arg(long, value_name = "KIND", value_enum)]
     pooling: Option<PoolingArg>,
     /// How requests are logged
@@ -94,13 +92,6 @@ pub(crate) struct ServeArgs {
     sampling: SamplingArgs,
     #[command(flatten)]
     machine: MachineArgs,
-}
-
-/// [`Pooling`], for people.
-#[derive(Clone, Copy, Debug, clap::ValueEnum)]
-enum PoolingArg {
-    Last,
-    Mean,
 }
 
 /// What holds for requests that say nothing; as OpenAI has it, if nothing is said here either.
@@ -222,10 +213,7 @@ impl ServeArgs {
             choices: self.limits.max_choices,
             drain: seconds(self.limits.drain_timeout),
             sampler: self.sampling.params()?,
-            pooling: self.pooling.map(|pooling| match pooling {
-                PoolingArg::Last => Pooling::Last,
-                PoolingArg::Mean => Pooling::Mean,
-            }),
+            pooling: self.pooling.map(Into::into),
             slot_saves: self.slot_save_path.clone(),
             ..Options::default()
         })

@@ -4,6 +4,7 @@ mod bad_input;
 mod bench_serve;
 mod chat;
 mod convert;
+mod embed;
 mod hub;
 mod loading;
 mod memory;

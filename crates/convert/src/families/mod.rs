@@ -4,6 +4,7 @@
 //! To add one: a [`Family`] in a file of this folder, and its list in [`all`]. What it has in common with most
 //! (`Draft::usual`, `rules::USUAL`) is not said again. `tests/convert` compares it with llama.cpp's converter.
 
+mod bert;
 mod deepseek;
 mod dense;
 mod experts;
@@ -77,6 +78,7 @@ pub(crate) const PLAIN: Family = Family {
 pub(crate) fn all() -> impl Iterator<Item = &'static Family> {
     [
         llama::FAMILIES,
+        bert::FAMILIES,
         qwen::FAMILIES,
         gemma::FAMILIES,
         phi::FAMILIES,

@@ -30,13 +30,22 @@ struct Added {
 
 impl TokenizerJson {
     pub(super) fn open(folder: &Folder) -> Result<TokenizerJson, Error> {
+        Self::open_as(folder, "BPE")
+    }
+
+    /// The same of words and their ends.
+    pub(super) fn of_words(folder: &Folder) -> Result<TokenizerJson, Error> {
+        Self::open_as(folder, "WordPiece")
+    }
+
+    fn open_as(folder: &Folder, want: &str) -> Result<TokenizerJson, Error> {
         let fault = |what: &str| Error::vocabulary(FILE, what);
         let whole = folder
             .json(FILE)?
             .ok_or_else(|| fault("it is not there, and this family's vocabulary is in it"))?;
         let model = &whole["model"];
-        if let Some(kind) = model["type"].as_str().filter(|kind| *kind != "BPE") {
-            return Err(fault(&format!("its model is {kind}, not BPE")));
+        if let Some(kind) = model["type"].as_str().filter(|kind| *kind != want) {
+            return Err(fault(&format!("its model is {kind}, not {want}")));
         }
         let map = model["vocab"].as_object().ok_or_else(|| fault("its model has no vocab"))?;
         let mut vocab = Vec::with_capacity(map.len());

@@ -39,6 +39,8 @@ pub(crate) enum Kind {
     Ernie,
     /// tokenizer.model, whose first tokens are padding and what stands for the unknown.
     Nemotron,
+    /// Words and their ends, in tokenizer.json or vocab.txt.
+    WordPiece,
     /// Byte-level BPE whose control tokens have roles of GLM-4.
     Glm4,
     /// The same of GLM-4.5 and later.
@@ -148,6 +150,7 @@ pub(crate) fn add(
             draft.general(special::key("pad"), 0u32);
             draft.general(special::key("unk"), 1u32);
         }
+        Kind::WordPiece => word_piece(draft, &files)?,
         Kind::Glm4 => roles(
             draft,
             &files,
@@ -315,6 +318,46 @@ fn gemma4(draft: &mut Draft<'_>, files: &Files<'_>) -> Result<(), Error> {
     draft.general("tokenizer.ggml.add_space_prefix", false);
     draft.general("tokenizer.ggml.add_bos_token", true);
     Ok(())
+}
+
+/// Words begin with a mark in the file, where those of the folder have one on what goes on.
+fn word_piece(draft: &mut Draft<'_>, files: &Files<'_>) -> Result<(), Error> {
+    let size = files.config.opt_size(&["vocab_size"])?;
+    let mut tokens = match files.has("tokenizer.json") {
+        true => TokenizerJson::of_words(files.folder)?.byte_level(size, files.told.as_ref())?,
+        false => vocab_txt(files)?,
+    };
+    for (text, kind) in tokens.texts.iter_mut().zip(&tokens.types) {
+        if *kind == ty::CONTROL {
+            continue;
+        }
+        *text = match text.strip_prefix(b"##") {
+            Some(rest) => rest.to_vec(),
+            None => ["\u{2581}".as_bytes(), text].concat(),
+        };
+    }
+    let types = files.config.opt_size(&["type_vocab_size"])?.unwrap_or(1);
+    draft.general("tokenizer.ggml.token_type_count", types as u32);
+    let count = tokens.texts.len();
+    put(draft, "bert", Some(files.pre_given.unwrap_or("default")), tokens);
+    Special::read(files.folder, files.told.clone(), Some(count))?.put(draft);
+    Ok(())
+}
+
+/// A token on each line.
+fn vocab_txt(files: &Files<'_>) -> Result<Tokens, Error> {
+    const FILE: &str = "vocab.txt";
+    let what = "the folder has neither tokenizer.json nor vocab.txt";
+    let text = files.folder.text(FILE)?.ok_or_else(|| Error::vocabulary(FILE, what))?;
+    let special = named(files.told.as_ref());
+    let mut tokens = Tokens::default();
+    for line in text.lines() {
+        let bracketed = line.starts_with('[') && line.ends_with(']') && line.len() > 2;
+        let control = special.iter().any(|s| s == line) || bracketed && !line.contains("unused");
+        tokens.types.push(if control { ty::CONTROL } else { ty::NORMAL });
+        tokens.texts.push(line.as_bytes().to_vec());
+    }
+    Ok(tokens)
 }
 
 fn phi(draft: &mut Draft<'_>, files: &Files<'_>, notes: &mut Vec<String>) -> Result<(), Error> {

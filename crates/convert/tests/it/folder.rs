@@ -34,7 +34,11 @@ impl DerefMut for Folder {
 
 impl Folder {
     pub(crate) fn llama() -> Folder {
-        Folder { dir: TempDir::new().unwrap(), checkpoint: Checkpoint::llama() }
+        Folder::of(Checkpoint::llama())
+    }
+
+    pub(crate) fn of(checkpoint: Checkpoint) -> Folder {
+        Folder { dir: TempDir::new().unwrap(), checkpoint }
     }
 
     pub(crate) fn set(&mut self, key: &str, value: impl Into<Value>) -> &mut Folder {
@@ -44,7 +48,9 @@ impl Folder {
 
     /// Writes another file.
     pub(crate) fn file(&self, name: &str, content: impl AsRef<[u8]>) {
-        fs::write(self.path().join(name), content).unwrap();
+        let path = self.path().join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, content).unwrap();
     }
 
     pub(crate) fn path(&self) -> &Path {

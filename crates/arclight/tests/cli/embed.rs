@@ -1,0 +1,72 @@
+//! `embed`, of a model that writes and of a folder with one that reads.
+
+use crate::support::{fails, file, folder, run_with, succeeds, tiny};
+use serde_json::Value;
+use std::path::Path;
+use testkit::Checkpoint;
+
+fn lines(text: &str) -> Vec<(u64, Vec<f64>)> {
+    let line = |line: &str| {
+        let line: Value = serde_json::from_str(line).unwrap();
+        let vector = line["embedding"].as_array().unwrap().iter();
+        (line["tokens"].as_u64().unwrap(), vector.map(|x| x.as_f64().unwrap()).collect())
+    };
+    text.lines().map(line).collect()
+}
+
+#[test]
+fn every_line_becomes_a_vector_of_length_one() {
+    let texts = "the cat\nthe dog and the bird\n\nthe cat\n";
+    let path = file("texts.txt", texts.as_bytes());
+    // The third line is empty, and this vocabulary adds nothing.
+    let line = fails(1, &["embed", tiny(), "-f", &path]);
+    assert!(line.contains("text 3 is empty"), "{line}");
+    let path = file("three.txt", texts.replace("\n\n", "\n").as_bytes());
+    let vectors = lines(&succeeds(&["embed", tiny(), "-f", &path]));
+    assert_eq!(vectors.len(), 3);
+    for (_, vector) in &vectors {
+        assert_eq!(vector.len(), 256);
+        let length = vector.iter().map(|x| x * x).sum::<f64>().sqrt();
+        assert!((length - 1.0).abs() < 1e-5, "{length}");
+    }
+    assert_eq!(vectors[0], vectors[2]);
+    assert_ne!(vectors[0].1, vectors[1].1);
+    // From standard input, one at a time, and by -p: the same.
+    let one =
+        run_with(&["embed", tiny(), "--batch", "1"], "the cat\nthe dog and the bird\nthe cat\n");
+    assert_eq!(lines(&one.stdout), vectors);
+    assert_eq!(lines(&succeeds(&["embed", tiny(), "-p", "the cat"]))[0], vectors[0]);
+    let raw = lines(&succeeds(&["embed", tiny(), "-p", "the cat", "--raw", "--pooling", "mean"]));
+    assert_ne!(raw[0], vectors[0]);
+    let few = lines(&succeeds(&["embed", tiny(), "-p", "the cat", "--dimensions", "16"]));
+    assert_eq!(few[0].1.len(), 16);
+    let line = fails(2, &["embed", tiny(), "-p", "the cat", "--dimensions", "257"]);
+    assert!(line.contains("vectors have 256 values"), "{line}");
+}
+
+#[test]
+fn a_folder_with_an_encoder_gives_a_matrix() {
+    let path = folder("bert");
+    Checkpoint::bert().write(Path::new(&path));
+    let json = lines(&succeeds(&["embed", &path, "-p", "A cat sat.", "-p", "cats", "--raw"]));
+    // [CLS] a cat sat . [SEP]; [CLS] cat ##s [SEP]
+    assert_eq!(json.iter().map(|(tokens, _)| *tokens).collect::<Vec<_>>(), [6, 4]);
+    let npy = file("vectors.npy", b"");
+    succeeds(&["embed", &path, "-p", "A cat sat.", "-p", "cats", "--raw", "-o", &npy]);
+    let bytes = std::fs::read(&npy).unwrap();
+    let head = String::from_utf8_lossy(&bytes[10..128]).into_owned();
+    assert!(head.contains("'shape': (2, 16)"), "{head}");
+    let values = bytes[128..].as_chunks().0.iter().map(|b| f64::from(f32::from_le_bytes(*b)));
+    let all: Vec<f64> = json.into_iter().flat_map(|(_, vector)| vector).collect();
+    for (got, want) in values.zip(all) {
+        assert!((got - want).abs() < 1e-6, "{got} {want}");
+    }
+    // It has no head: nothing is written.
+    let line = fails(1, &["run", &path, "-p", "cats"]);
+    assert!(line.contains("reads texts and writes none"), "{line}");
+    let long = "cat ".repeat(100);
+    let line = fails(1, &["embed", &path, "-p", &long]);
+    assert!(line.contains("text 1 has 102 tokens, more than the context of 64"), "{line}");
+    let cut = lines(&succeeds(&["embed", &path, "-p", &long, "--truncate"]));
+    assert_eq!(cut[0].0, 64);
+}

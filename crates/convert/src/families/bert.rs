@@ -1,0 +1,71 @@
+//! BERT, as an encoder of texts and as a classifier of pairs.
+
+use super::{Family, PLAIN};
+use crate::config::Config;
+use crate::draft::Draft;
+use crate::error::Error;
+use crate::rules::{Rule, same, without};
+use crate::vocab::Kind;
+
+pub(super) const FAMILIES: &[Family] = &[
+    Family { classes: &["BertModel", "BertForMaskedLM"], rules: &[RULES, UNPOOLED], ..BERT },
+    Family {
+        classes: &["BertForSequenceClassification"],
+        keys: |draft| {
+            keys(draft)?;
+            draft.set("pooling_type", RANK);
+            Ok(())
+        },
+        rules: &[RULES, CLASSIFIER],
+        ..BERT
+    },
+];
+
+/// `pooling_type` of a model that ranks.
+const RANK: u32 = 4;
+
+const BERT: Family =
+    Family { arch: "bert", keys, rename: Some(rename), vocab: Kind::WordPiece, ..PLAIN };
+
+fn keys(draft: &mut Draft<'_>) -> Result<(), Error> {
+    draft.usual()?;
+    draft.set("attention.causal", false);
+    Ok(())
+}
+
+const RULES: &[Rule] = &[
+    same("embeddings.word_embeddings", "token_embd"),
+    same("embeddings.position_embeddings", "position_embd"),
+    same("embeddings.token_type_embeddings", "token_types"),
+    same("embeddings.LayerNorm", "token_embd_norm"),
+    same("attention.self.query", "attn_q"),
+    same("attention.self.key", "attn_k"),
+    same("attention.self.value", "attn_v"),
+    same("attention.output.dense", "attn_output"),
+    same("attention.output.LayerNorm", "attn_output_norm"),
+    same("intermediate.dense", "ffn_up"),
+    same("output.dense", "ffn_down"),
+    same("output.LayerNorm", "layer_output_norm"),
+];
+
+/// Nothing is classified: the layer behind the first token is left out.
+const UNPOOLED: &[Rule] = &[without("pooler.dense")];
+
+const CLASSIFIER: &[Rule] = &[same("pooler.dense", "cls"), same("classifier", "cls.output")];
+
+/// Names of a layer as most have them; old files call a norm's weights gamma and beta. Heads that predict words are
+/// left out.
+fn rename(_: &Config, name: &str) -> Option<String> {
+    let name = name.strip_prefix("bert.").unwrap_or(name);
+    let heads = ["cls.predictions", "cls.seq_relationship"];
+    if name == "embeddings.position_ids" || heads.iter().any(|head| name.starts_with(head)) {
+        return None;
+    }
+    let name = match name.strip_prefix("encoder.layer.") {
+        Some(rest) => format!("layers.{rest}"),
+        None => name.to_owned(),
+    };
+    let old = [(".gamma", ".weight"), (".beta", ".bias")];
+    let new = old.iter().find_map(|(old, new)| Some(format!("{}{new}", name.strip_suffix(old)?)));
+    Some(new.unwrap_or(name))
+}
