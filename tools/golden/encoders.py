@@ -14,6 +14,7 @@ import json
 import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Callable
 
 import gguf
 import numpy as np
@@ -24,6 +25,7 @@ import weights
 
 OUT = Path(__file__).resolve().parents[2] / "tests" / "golden"
 VOCAB, CONTEXT, HIDDEN, HEADS, FFN = 160, 512, 64, 4, 96
+EXPERTS, CHOSEN = 8, 2
 LENGTHS = (1, 7, 64, 300)
 ALL_POSITIONS = 7  # the text whose states are kept at every position
 EPS = 1e-5
@@ -38,6 +40,8 @@ class Encoder:
     tensors: dict  # name in the file -> parameter, or parameters one behind the other
     keys: dict = field(default_factory=dict)  # metadata, by key without the architecture
     layers: int = 3
+    change: Callable | None = None  # of the model that `transformers` makes
+    mask: Callable | None = None  # what is added to scores, by the number of tokens: [heads, tokens, tokens]
     rms: bool = False
     one_more: bool = False  # is added to norm weights by the model
 
@@ -109,6 +113,61 @@ GEMMA = {
         **{f"ffn_{m}.weight": f"layers.{{}}.mlp.{m}_proj.weight" for m in ("gate", "up", "down")},
         "post_ffw_norm.weight": "layers.{}.post_feedforward_layernorm.weight"}),
 }
+
+
+class Gate(torch.nn.Module):
+    """GELU of the first half of a product times the second, in the place of BERT's first dense layer."""
+
+    def __init__(self):
+        super().__init__()
+        self.dense = torch.nn.Linear(HIDDEN, 2 * FFN, bias=False)
+
+    def forward(self, x):
+        gate, up = self.dense(x).chunk(2, -1)
+        return torch.nn.functional.gelu(gate) * up
+
+
+def with_gates(model) -> None:
+    for layer in model.encoder.layer:
+        layer.intermediate = Gate()
+
+
+def alibi(tokens: int) -> torch.Tensor:
+    slopes = torch.tensor([2.0 ** (-8 * (head + 1) / HEADS) for head in range(HEADS)])
+    at = torch.arange(tokens)
+    return -(at[None, :] - at[:, None]).abs() * slopes[:, None, None]
+
+
+class Experts(torch.nn.Module):
+    """Of each token the best `CHOSEN` by a softmax over all, whose weights stay as they are."""
+
+    def __init__(self):
+        super().__init__()
+        self.router = torch.nn.Linear(HIDDEN, EXPERTS, bias=False)
+        self.up = torch.nn.Parameter(torch.zeros(EXPERTS, FFN, HIDDEN))
+        self.down = torch.nn.Parameter(torch.zeros(EXPERTS, HIDDEN, FFN))
+
+    def forward(self, x):
+        weights, chosen = self.router(x).softmax(-1).topk(CHOSEN, -1)
+        up = torch.einsum("btkfh,bth->btkf", self.up[chosen], x)
+        down = torch.einsum("btkhf,btkf->btkh", self.down[chosen], torch.nn.functional.gelu(up))
+        return (down * weights[..., None]).sum(2)
+
+
+def with_experts(model) -> None:
+    for layer in model.layers[1::2]:
+        layer.mlp = Experts()
+
+
+JINA_2 = {
+    **{k: v for k, v in BERT.items() if not k.startswith(("position_embd", "blk.")) or "ffn_up" not in k and "blk." in k},
+    **of_layers(3, {"ffn_up.weight": f"{LAYER}intermediate.dense.weight"}),
+}
+NOMIC_2 = {
+    **{k: v for k, v in JINA_3.items() if not k.startswith("blk.1.ffn_")},
+    "blk.1.ffn_gate_inp.weight": "layers.1.mlp.router.weight",
+    "blk.1.ffn_up_exps.weight": "layers.1.mlp.up", "blk.1.ffn_down_exps.weight": "layers.1.mlp.down",
+}
 COMMON = dict(vocab_size=VOCAB, hidden_size=HIDDEN, intermediate_size=FFN, num_attention_heads=HEADS,
               max_position_embeddings=CONTEXT, pad_token_id=0, attn_implementation="eager")
 NO_DROPOUT = dict(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
@@ -121,6 +180,13 @@ ENCODERS = (
             dict(layer_norm_eps=EPS, type_vocab_size=1, **NO_DROPOUT,
                  rope_parameters={"rope_type": "default", "rope_theta": 20000.0}),
             JINA_3, {"rope.freq_base": 20000.0}),
+    Encoder("jina_bert_v2", "jina-bert-v2", "Bert", dict(layer_norm_eps=EPS, **NO_DROPOUT), JINA_2,
+            change=with_gates, mask=alibi),
+    Encoder("nomic_bert_moe", "nomic-bert-moe", "JinaEmbeddingsV3",
+            dict(layer_norm_eps=EPS, type_vocab_size=1, **NO_DROPOUT,
+                 rope_parameters={"rope_type": "default", "rope_theta": 10000.0}),
+            NOMIC_2, {"rope.freq_base": 10000.0, "moe_every_n_layers": 2, "expert_count": EXPERTS,
+                      "expert_used_count": CHOSEN}, change=with_experts),
     # Layers 0 and 3 see everything, 1 and 2 the eight tokens on either side.
     Encoder("modern_bert", "modern-bert", "ModernBert",
             dict(norm_eps=EPS, local_attention=16, rope_parameters={
@@ -146,13 +212,19 @@ def build(spec: Encoder):
     config = getattr(transformers, spec.reference + "Config")(**{**COMMON, "num_hidden_layers": spec.layers, **spec.config})
     model_class = getattr(transformers, spec.reference + "Model")
     more = {"add_pooling_layer": False} if spec.reference in ("Bert", "NomicBert", "JinaEmbeddingsV3") else {}
-    return model_class(config, **more).float().eval()
+    model = model_class(config, **more)
+    if spec.change:
+        spec.change(model)
+    return model.float().eval()
 
 
 def fill(spec: Encoder, model, seed: int) -> dict:
     """The file's tensors, with amplitude and offset, given to the model as well."""
     parameters, file = dict(model.named_parameters()), {}
     left = set(parameters)
+    if spec.arch == "jina-bert-v2":
+        left.remove("embeddings.position_embeddings.weight")
+        parameters["embeddings.position_embeddings.weight"].data.zero_()
     for ours, theirs in spec.tensors.items():
         theirs = [theirs] if isinstance(theirs, str) else theirs
         shapes = [tuple(parameters[name].shape) for name in theirs]
@@ -214,9 +286,11 @@ def make(spec: Encoder) -> None:
     entries = []
     for n in LENGTHS:
         tokens = rng.integers(0, VOCAB, n).tolist()
-        states = model(torch.tensor([tokens])).last_hidden_state[0].numpy()
+        more = {"attention_mask": spec.mask(n)[None]} if spec.mask else {}
+        states = model(torch.tensor([tokens]), **more).last_hidden_state[0].numpy()
         # The same in float64: what single precision loses.
-        exact = model.double()(torch.tensor([tokens])).last_hidden_state[0].numpy()
+        more = {name: mask.double() for name, mask in more.items()}
+        exact = model.double()(torch.tensor([tokens]), **more).last_hidden_state[0].numpy()
         model.float()
         error = float(np.abs(states - exact).max() / np.abs(exact).max())
         if error > 2e-5:

@@ -11,7 +11,15 @@ use serde_json::Value;
 use std::sync::Arc;
 use testkit::repository;
 
-const MODELS: &[&str] = &["bert", "nomic_bert", "jina_bert_v3", "modern_bert", "gemma_embedding"];
+const MODELS: &[&str] = &[
+    "bert",
+    "nomic_bert",
+    "nomic_bert_moe",
+    "jina_bert_v2",
+    "jina_bert_v3",
+    "modern_bert",
+    "gemma_embedding",
+];
 
 /// Largest difference relative to the largest element, with keys and values in f32. Transformers itself is within
 /// 6e-6 of float64 here; both sides sum in orders of their own.
