@@ -34,8 +34,10 @@ fn engine(model: &str, options: &LoadOptions) -> Engine {
     Engine::load(&file, options, &mut |_| {}).unwrap()
 }
 
-/// Texts, of which some positions are known with their hidden states.
-fn texts(model: &str) -> Vec<(Vec<u32>, Vec<(usize, Vec<f32>)>)> {
+/// A text, of which some positions are known with their hidden states.
+type Text = (Vec<u32>, Vec<(usize, Vec<f32>)>);
+
+fn texts(model: &str) -> Vec<Text> {
     let path = repository(&format!("tests/golden/{model}/expected.json"));
     let all: Value = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
     let number = |v: &Value| v.as_u64().unwrap();

@@ -41,6 +41,9 @@ fn an_outline_of_any_family_wants_the_tensors_of_its_file() {
             "blk.0.attn_norm_2.weight",
             "blk.0.ffn_norm.weight",
             "blk.0.ffn_up.bias",
+            "blk.0.ffn_down.bias",
+            "blk.0.ffn_gate.weight",
+            "token_types.weight",
             "position_embd.weight",
         ];
         let names = gguf.tensors().iter().map(gguf::Tensor::name);

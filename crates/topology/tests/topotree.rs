@@ -7,6 +7,7 @@ use arclight_topology::topotree::{
 };
 use arclight_topology::{CpuId, Error, Machine, NodeId};
 use proptest::prelude::*;
+use proptest::test_runner::RngSeed;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 
@@ -431,7 +432,8 @@ fn times(of: &TopoTree, near: &[f64], seed: u64) -> LineTimes {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(24))]
+    // The same cases each time: once in a great many, noise looks like what is not there.
+    #![proptest_config(ProptestConfig { rng_seed: RngSeed::Fixed(1), ..ProptestConfig::with_cases(24) })]
 
     #[test]
     fn planted_groups_are_proposed_and_no_others(
