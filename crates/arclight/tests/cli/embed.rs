@@ -34,7 +34,7 @@ fn every_line_becomes_a_vector_of_length_one() {
     // From standard input, one at a time, and by -p: the same.
     let one =
         run_with(&["embed", tiny(), "--batch", "1"], "the cat\nthe dog and the bird\nthe cat\n");
-    assert_eq!(lines(&one.stdout), vectors);
+    assert_eq!(lines(&one.out), vectors);
     assert_eq!(lines(&succeeds(&["embed", tiny(), "-p", "the cat"]))[0], vectors[0]);
     let raw = lines(&succeeds(&["embed", tiny(), "-p", "the cat", "--raw", "--pooling", "mean"]));
     assert_ne!(raw[0], vectors[0]);
@@ -62,7 +62,7 @@ fn a_folder_with_an_encoder_gives_a_matrix() {
         assert!((got - want).abs() < 1e-6, "{got} {want}");
     }
     // It has no head: nothing is written.
-    let line = fails(1, &["run", &path, "-p", "cats"]);
+    let line = fails(1, &["run", &path, "-q", "-p", "cats"]);
     assert!(line.contains("reads texts and writes none"), "{line}");
     let long = "cat ".repeat(100);
     let line = fails(1, &["embed", &path, "-p", &long]);

@@ -327,6 +327,16 @@ fn word_piece(draft: &mut Draft<'_>, files: &Files<'_>) -> Result<(), Error> {
         true => TokenizerJson::of_words(files.folder)?.byte_level(size, files.told.as_ref())?,
         false => vocab_txt(files)?,
     };
+    let id_of = |role: &str| tokens.texts.iter().position(|text| text == role.as_bytes());
+    let usual = [
+        ("bos", "[CLS]"),
+        ("eos", "[SEP]"),
+        ("unk", "[UNK]"),
+        ("sep", "[SEP]"),
+        ("pad", "[PAD]"),
+        ("cls", "[CLS]"),
+    ];
+    let usual = usual.map(|(role, text)| (role, id_of(text)));
     for (text, kind) in tokens.texts.iter_mut().zip(&tokens.types) {
         if *kind == ty::CONTROL {
             continue;
@@ -340,7 +350,11 @@ fn word_piece(draft: &mut Draft<'_>, files: &Files<'_>) -> Result<(), Error> {
     draft.general("tokenizer.ggml.token_type_count", types as u32);
     let count = tokens.texts.len();
     put(draft, "bert", Some(files.pre_given.unwrap_or("default")), tokens);
-    Special::read(files.folder, files.told.clone(), Some(count))?.put(draft);
+    let mut special = Special::read(files.folder, files.told.clone(), Some(count))?;
+    for (role, id) in usual.into_iter().filter_map(|(role, id)| Some((role, id?))) {
+        special.give(role, id as u32);
+    }
+    special.put(draft);
     Ok(())
 }
 

@@ -29,6 +29,7 @@ fn an_encoder_becomes_a_file_with_its_words_and_its_pooling() {
     assert_eq!(m.u32("tokenizer.ggml.token_type_count").unwrap(), 2);
     assert_eq!(m.str("tokenizer.ggml.model").unwrap(), "bert");
     let tokens = m.strings("tokenizer.ggml.tokens").unwrap();
+    let tokens: Vec<_> = tokens.map(|text| std::str::from_utf8(text).unwrap()).collect();
     assert_eq!(tokens[2..], ["[CLS]", "[SEP]", "[MASK]", "▁a", "▁cat", "s", "▁sat", "▁."]);
     let tokenizer = tokenizer::Tokenizer::from_gguf(m).unwrap();
     let all = tokenizer::EncodeOptions { add_special: true, parse_special: false };
