@@ -13,6 +13,8 @@ import transformers
 
 # Both sum in single precision, in orders of their own; vectors have length one.
 TOLERANCE = 1e-5
+# A folder's weights are F16 in memory, half a step of which is 2^-12 of a weight.
+TOLERANCE_F16 = 1e-3
 TEXTS = 200
 
 
@@ -49,11 +51,12 @@ def main() -> None:
             print(f"embed: {what}, {len(texts)} texts of {min(counts)} to {max(counts)} tokens, largest difference {error:.1e}")
             if error > TOLERANCE:
                 raise SystemExit(f"embed: more than {TOLERANCE}")
-    # The file says nothing else than the folder.
+    # The folder itself, converted as it is loaded.
     out = subprocess.run([program, "embed", folder, "-p", texts[0], "--kv-type", "f32"], check=True, capture_output=True)
     line = json.loads(out.stdout)
     error = float(np.abs(np.array(line["embedding"]) - want[0]).max())
-    if line["tokens"] != counts[0] or error > TOLERANCE:
+    print(f"embed: the folder itself, in F16, largest difference {error:.1e}")
+    if line["tokens"] != counts[0] or error > TOLERANCE_F16:
         raise SystemExit(f"embed: the folder itself gives {line['tokens']} tokens and a difference of {error:.1e}")
 
 

@@ -57,8 +57,6 @@ pub struct VocabSpec {
     pub add_bos: Option<bool>,
     /// Whether text ends with EOS (`.add_eos_token`); otherwise no.
     pub add_eos: Option<bool>,
-    /// Whether text ends with the separator (`.add_sep_token`); WordPiece only, otherwise yes.
-    pub add_sep: Option<bool>,
     /// Whether text begins with a space of its own (`.add_space_prefix`); SentencePiece only,
     /// otherwise yes, with merges no.
     pub add_space_prefix: Option<bool>,
@@ -101,7 +99,6 @@ impl VocabSpec {
             fim: FimTokens::default(),
             add_bos: None,
             add_eos: None,
-            add_sep: None,
             add_space_prefix: None,
             remove_extra_spaces: None,
             charsmap: None,
@@ -181,7 +178,6 @@ impl VocabSpec {
             fim: FimTokens::from_gguf(meta)?,
             add_bos: meta.opt_bool("tokenizer.ggml.add_bos_token")?,
             add_eos: meta.opt_bool("tokenizer.ggml.add_eos_token")?,
-            add_sep: meta.opt_bool("tokenizer.ggml.add_sep_token")?,
             add_space_prefix: meta.opt_bool("tokenizer.ggml.add_space_prefix")?,
             remove_extra_spaces: meta.opt_bool("tokenizer.ggml.remove_extra_whitespaces")?,
             charsmap,

@@ -79,14 +79,12 @@ impl Tokenizer {
                 (Model::Unigram(Unigram::new(&spec, &tokens, roles.unk)?), false)
             }
         };
-        let prepend =
-            role_if(spec.add_bos.unwrap_or(adds_bos), roles.bos, "tokenizer.ggml.bos_token_id")?;
+        // Files of WordPiece may say that no separator is added: that is meant of pairs. A text has both its ends.
+        let pieces = spec.model == VocabModel::WordPiece;
+        let begins = pieces || spec.add_bos.unwrap_or(adds_bos);
+        let prepend = role_if(begins, roles.bos, "tokenizer.ggml.bos_token_id")?;
         let append = match spec.model {
-            VocabModel::WordPiece => role_if(
-                spec.add_sep.unwrap_or(true),
-                spec.sep,
-                "tokenizer.ggml.seperator_token_id",
-            )?,
+            VocabModel::WordPiece => role_if(true, spec.sep, "tokenizer.ggml.seperator_token_id")?,
             model => role_if(
                 spec.add_eos.unwrap_or(model == VocabModel::Unigram),
                 roles.eos,

@@ -146,7 +146,6 @@ fn values_of_wrong_types() {
         "tokenizer.ggml.mask_token_id",
         "tokenizer.ggml.fim_pre_token_id",
         "tokenizer.ggml.middle_token_id",
-        "tokenizer.ggml.add_sep_token",
         "tokenizer.ggml.normalizer.lowercase",
         "tokenizer.ggml.normalizer.strip_accents",
     ]);
