@@ -137,10 +137,11 @@ impl<'a> Thread<'a> {
         }
         let first = spec.heads.q_cut.range(self.node).start;
         let slopes = &spec.slopes[first + heads.start..first + heads.end];
-        let base = keys.pages().start * KV_PAGE;
+        let base = (keys.pages().start * KV_PAGE) as i64;
         let room = &mut room[..tokens.len() * slopes.len()];
         for (row, t) in room.chunks_exact_mut(slopes.len()).zip(tokens) {
-            let own = self.input.tokens[t].position as usize - base;
+            // Below 0 where the keys are behind it.
+            let own = i64::from(self.input.tokens[t].position) - base;
             for (to, &slope) in row.iter_mut().zip(slopes) {
                 *to = Slope { slope, own: own as f32 };
             }
