@@ -19,7 +19,7 @@ pub(super) fn write(mut to: impl Write, rows: &[Vec<f32>]) -> io::Result<()> {
     let len = (before + head.len() + 1).next_multiple_of(ALIGN) - before;
     to.write_all(MAGIC)?;
     to.write_all(&(len as u16).to_le_bytes())?;
-    write!(to, "{head:<width$}\n", width = len - 1)?;
+    writeln!(to, "{head:<width$}", width = len - 1)?;
     for value in rows.iter().flatten() {
         to.write_all(&value.to_le_bytes())?;
     }
