@@ -318,12 +318,7 @@ impl Engine {
         self.executor.graph().reads_texts()
     }
 
-    /// What is made of pooled hidden states, if the file has something behind them.
-    pub fn projection(&self) -> Option<&Projection> {
-        self.projection.as_ref()
-    }
-
-    /// The same, for who makes it.
+    /// What is made of pooled hidden states, if the file has something behind them: for who pools them.
     pub(crate) fn take_projection(&mut self) -> Option<Projection> {
         self.projection.take()
     }

@@ -64,7 +64,7 @@ pub use options::{KvSize, LoadOptions, Numa, PageCache, Reading};
 pub use placement::{Activity, ArenaPlacement, Elsewhere, GroupPlacement, Moved, Placement};
 pub use replicas::{
     Constraint, Counters, GroupStatus, IdleTime, Outcome, Pooling, ReplicaInfo, ReplicaOptions,
-    ReplicaStatus, Replicas, Request, StopHook, Ticket, Token,
+    ReplicaStatus, Replicas, Request, StopHook, Ticket, Token, cut, ranks, unit,
 };
 pub use sampler::{Logprobs, Sampler, SamplerParams};
 pub use speculate::{Speculation, Speculator};

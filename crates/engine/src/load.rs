@@ -315,7 +315,7 @@ fn load_in(
     let ready = prepare(mode, &gguf, machine, alone, options)?;
     let Prepared { plan, hparams, graph, sequences, room, limits, notes } = ready;
     let context = room.context;
-    let projection = Projection::read(&gguf)?;
+    let projection = Projection::read(&gguf, &|of, values| file.values(of, 0..of.rows(), values))?;
     let (huge_pages, build) = (plan.huge, start.elapsed());
     let copies = if plan.mode == Mode::Mirror { plan.weight_copies() } else { 1 };
     let unpacked = unpacked(&graph, copies);

@@ -4,7 +4,7 @@
 //! dense layers (`dense_2`, `dense_3` of EmbeddingGemma). These are small, so they are f32, and their sums f64.
 
 use crate::{Error, Hparams};
-use gguf::Gguf;
+use gguf::{Gguf, Tensor};
 
 /// How the hidden states of a text become one vector.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
@@ -43,7 +43,12 @@ impl Pooling {
             None | Some(0 | 3) => Pooling::Last,
             Some(1) => Pooling::Mean,
             Some(2) => Pooling::First,
-            Some(RANK) if arch == "modern-bert" => Pooling::Mean,
+            Some(RANK) if arch == "modern-bert" => {
+                match metadata.opt_u32(&format!("{arch}.classifier.pooling_type"))? {
+                    Some(2) => Pooling::First,
+                    _ => Pooling::Mean,
+                }
+            }
             Some(RANK) if reads => Pooling::First,
             Some(RANK) => Pooling::Last,
             Some(other) => {
@@ -52,6 +57,19 @@ impl Pooling {
         })
     }
 }
+
+/// Whether a file's model ranks texts: what it makes of one are scores, the first of which counts, and no vector.
+///
+/// # Errors
+/// When the file says it in another form.
+pub fn ranks(gguf: &Gguf<'_>) -> Result<bool, Error> {
+    let metadata = gguf.metadata();
+    let arch = metadata.str("general.architecture")?;
+    Ok(metadata.opt_u32(&format!("{arch}.pooling_type"))? == Some(RANK))
+}
+
+/// Reads all values of a tensor.
+pub type Values<'v> = dyn Fn(&Tensor<'_>, &mut [f32]) -> Result<(), gguf::Error> + 'v;
 
 /// `pooling_type` of a model that ranks.
 const RANK: u32 = 4;
@@ -62,8 +80,6 @@ pub struct Projection {
     layers: Vec<Layer>,
     /// Whether the last layer's numbers become shares of one.
     shares: bool,
-    /// Whether they are scores, the first of which ranks the text.
-    pub ranks: bool,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -83,14 +99,19 @@ enum Then {
 }
 
 impl Projection {
-    /// That of a file, if it has one.
+    /// That of a file, if it has one. `read` reads its tensors, whose data may not be in the file yet.
     ///
     /// # Errors
     /// When its tensors have the wrong shape or values that cannot be read.
-    pub fn read(gguf: &Gguf<'_>) -> Result<Option<Projection>, Error> {
+    pub fn read(gguf: &Gguf<'_>, read: &Values<'_>) -> Result<Option<Projection>, Error> {
+        let values = |name: &str| -> Result<Option<Vec<f32>>, Error> {
+            let Some(tensor) = gguf.tensor(name) else { return Ok(None) };
+            let mut values = vec![0.0; tensor.elements()];
+            read(tensor, &mut values)?;
+            Ok(Some(values))
+        };
         let hparams = Hparams::read(gguf)?;
         let arch = &*hparams.arch;
-        let ranks = gguf.metadata().opt_u32(&format!("{arch}.pooling_type"))? == Some(RANK);
         let mut layers = Vec::new();
         let mut width = hparams.hidden;
         for (name, then) in [
@@ -108,9 +129,9 @@ impl Projection {
             if cols != width {
                 return Err(wrong(rows, cols, rows, width));
             }
-            let weight = values(gguf, tensor.name())?.unwrap_or_default();
-            let bias = values(gguf, &format!("{name}.bias"))?;
-            let norm = values(gguf, &format!("{name}.norm.weight"))?;
+            let weight = values(tensor.name())?.unwrap_or_default();
+            let bias = values(&format!("{name}.bias"))?;
+            let norm = values(&format!("{name}.norm.weight"))?;
             for own in bias.iter().chain(&norm) {
                 if own.len() != rows {
                     return Err(wrong(1, own.len(), 1, rows));
@@ -120,8 +141,8 @@ impl Projection {
             layers.push(Layer { weight, inputs: cols, bias, then, norm });
             width = rows;
         }
-        let shares = ranks && arch.starts_with("qwen3");
-        Ok((!layers.is_empty()).then_some(Projection { layers, shares, ranks }))
+        let shares = ranks(gguf)? && arch.starts_with("qwen3");
+        Ok((!layers.is_empty()).then_some(Projection { layers, shares }))
     }
 
     /// What it makes of a vector.
@@ -166,12 +187,4 @@ impl Layer {
         }
         y
     }
-}
-
-/// A tensor's values as f32, if the file has it.
-fn values(gguf: &Gguf<'_>, name: &str) -> Result<Option<Vec<f32>>, Error> {
-    let Some(tensor) = gguf.tensor(name) else { return Ok(None) };
-    let mut values = vec![0.0; tensor.rows() * tensor.cols()];
-    tensor.ty.dequantize(tensor.data, &mut values)?;
-    Ok(Some(values))
 }

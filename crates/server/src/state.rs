@@ -30,6 +30,8 @@ pub struct Model {
     pub(crate) vocabulary: Vocabulary,
     /// How its file says that texts become vectors; `None` if in a way that is not supported.
     pub(crate) pooling: Option<Pooling>,
+    /// Whether it gives texts scores instead of vectors.
+    pub(crate) ranks: bool,
     pub(crate) info: Info,
 }
 
@@ -140,7 +142,19 @@ impl Model {
         let slots: usize = replicas.replicas().iter().map(|replica| replica.sequences).sum();
         let capacity = serving.queue.map_or(usize::MAX, |queue| queue.saturating_add(slots));
         let pooling = Pooling::of(&gguf).ok();
-        Ok(Model { replicas, capacity, tokenizer, template, format, vocabulary, pooling, info })
+        let ranks = arclight_engine::ranks(&gguf).unwrap_or(false);
+        let model = Model {
+            replicas,
+            capacity,
+            tokenizer,
+            template,
+            format,
+            vocabulary,
+            pooling,
+            ranks,
+            info,
+        };
+        Ok(model)
     }
 
     /// The engines.

@@ -110,7 +110,7 @@ pub(crate) fn run(args: &EmbedArgs) -> Result<(), Error> {
         Some(pooling) => pooling.into(),
         None => models::Pooling::of(&gguf).map_err(fault)?,
     };
-    let ranks = models::Projection::read(&gguf).map_err(fault)?.is_some_and(|it| it.ranks);
+    let ranks = models::ranks(&gguf).map_err(fault)?;
     if ranks && !args.raw {
         let what = "this model ranks texts: --raw gives its scores";
         return Err(Error::Refused(what.to_owned()));
@@ -221,15 +221,7 @@ impl EmbedArgs {
                     "text {line} has {len} tokens, more than the context of {context}: cut it, or use --truncate"
                 )));
             }
-            // What ends texts stays.
-            let end = tokens
-                .last()
-                .copied()
-                .filter(|&end| tokenizer.encode("", encode).is_ok_and(|e| e.last() == Some(&end)));
-            tokens.truncate(context);
-            if let (Some(end), Some(last)) = (end, tokens.last_mut()) {
-                *last = end;
-            }
+            arclight_engine::cut(&mut tokens, context);
         }
         Ok(tokens)
     }
@@ -237,12 +229,13 @@ impl EmbedArgs {
     /// A vector as it is written.
     fn finished(&self, vector: &[f32]) -> Result<Vec<f32>, Error> {
         let wanted = self.dimensions.unwrap_or(vector.len());
-        let some = vector.get(..wanted).ok_or_else(|| {
+        let some = match self.raw {
+            true => vector.get(..wanted).map(<[f32]>::to_vec),
+            false => arclight_engine::unit(vector, Some(wanted)),
+        };
+        some.ok_or_else(|| {
             Error::Usage(format!("--dimensions {wanted}: vectors have {} values", vector.len()))
-        })?;
-        let squares: f64 = some.iter().map(|&x| f64::from(x) * f64::from(x)).sum();
-        let length = if self.raw || squares == 0.0 { 1.0 } else { squares.sqrt() };
-        Ok(some.iter().map(|&x| (f64::from(x) / length) as f32).collect())
+        })
     }
 
     fn write(

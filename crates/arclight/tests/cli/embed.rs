@@ -70,3 +70,25 @@ fn a_folder_with_an_encoder_gives_a_matrix() {
     let cut = lines(&succeeds(&["embed", &path, "-p", &long, "--truncate"]));
     assert_eq!(cut[0].0, 64);
 }
+
+#[test]
+fn a_classifier_gives_the_same_scores_from_its_folder_and_from_a_file() {
+    const LABELS: usize = 4096; // so many that a folder's classifier is not made at once
+    let path = folder("classifier");
+    let mut bert = Checkpoint::bert();
+    bert.config["architectures"] = serde_json::json!(["BertForSequenceClassification"]);
+    bert.add("classifier.weight", &[LABELS, Checkpoint::HIDDEN]);
+    bert.add("classifier.bias", &[LABELS]);
+    bert.write(Path::new(&path));
+    let converted = file("classifier.gguf", b"");
+    succeeds(&["convert", &path, "-o", &converted]);
+    let scores = |model: &str| lines(&succeeds(&["embed", model, "-p", "a cat sat.", "--raw"]));
+    let (made, stored) = (scores(&path), scores(&converted));
+    assert_eq!(made[0].1.len(), LABELS);
+    // The folder's weights are not rounded to F16, which has all of them.
+    for (made, stored) in made[0].1.iter().zip(&stored[0].1) {
+        assert!((made - stored).abs() < 1e-6, "{made} {stored}");
+    }
+    let line = fails(1, &["embed", &path, "-p", "cats"]);
+    assert!(line.contains("this model ranks texts"), "{line}");
+}

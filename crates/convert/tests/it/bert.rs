@@ -48,8 +48,9 @@ fn a_classifier_ranks_by_what_is_behind_its_first_token() {
     let gguf = Gguf::parse(&file).unwrap();
     models::build(&gguf, 1).unwrap();
     assert_eq!(models::Pooling::of(&gguf).unwrap(), models::Pooling::First);
-    let ranks = models::Projection::read(&gguf).unwrap().unwrap();
-    assert!(ranks.ranks);
+    assert!(models::ranks(&gguf).unwrap());
+    let read = |of: &gguf::Tensor<'_>, to: &mut [f32]| of.ty.dequantize(of.data, to);
+    let ranks = models::Projection::read(&gguf, &read).unwrap().unwrap();
     let state: Vec<f32> = (0..Checkpoint::HIDDEN).map(|i| i as f32 / 16.0 - 0.5).collect();
     // By hand: classifier(tanh(pooler(state))).
     let product = |name: &str, x: &[f64]| -> Vec<f64> {

@@ -57,7 +57,8 @@ use turns::Turn;
 
 pub use counts::{Counters, GroupStatus};
 pub use idle::IdleTime;
-pub use models::Pooling;
+pub use models::{Pooling, ranks};
+pub use pooled::{cut, unit};
 pub use ticket::{Constraint, Outcome, Request, StopHook, Ticket, Token};
 
 /// Loaded replicas of a model and the queue before them.

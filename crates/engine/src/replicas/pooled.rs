@@ -4,6 +4,21 @@
 
 use models::Pooling;
 
+/// Shortens a text from its end, but for the token that the vocabulary ends texts with.
+pub fn cut(tokens: &mut Vec<u32>, most: usize) {
+    if tokens.len() > most && most > 0 {
+        tokens.drain(most - 1..tokens.len() - 1);
+    }
+}
+
+/// The first `dimensions` values, or all, of length one together; `None` if there are not so many, or none.
+pub fn unit(vector: &[f32], dimensions: Option<usize>) -> Option<Vec<f32>> {
+    let some = vector.get(..dimensions.unwrap_or(vector.len())).filter(|some| !some.is_empty())?;
+    let squares: f64 = some.iter().map(|&x| f64::from(x) * f64::from(x)).sum();
+    let length = if squares > 0.0 { squares.sqrt() } else { 1.0 };
+    Some(some.iter().map(|&x| (f64::from(x) / length) as f32).collect())
+}
+
 /// What is pooled so far.
 pub(crate) struct Pooled {
     pub pooling: Pooling,

@@ -5,7 +5,7 @@ use super::start::{beside, encode_text, known_tokens};
 use crate::fault::Fault;
 use crate::http::Client;
 use crate::state::{App, Model};
-use arclight_engine::Request;
+use arclight_engine::{Request, cut};
 use axum::http::StatusCode;
 use std::time::Instant;
 
@@ -38,6 +38,10 @@ pub(crate) async fn embed(
     request: EmbedRequest,
 ) -> Result<Vectors, Fault> {
     let model = app.model()?;
+    if model.ranks {
+        let message = "this model ranks texts: what it makes of one is a score and no vector";
+        return Err(Fault::invalid(message).code("no_embeddings"));
+    }
     let pooling = app.options.pooling.or(model.pooling).ok_or_else(|| {
         Fault::invalid(
             "this model's file asks for a kind of pooling that is not supported; the server's \
@@ -89,21 +93,10 @@ pub(crate) async fn embed(
 
 /// The first `dimensions` values, of length one together.
 fn unit(vector: &[f32], dimensions: Option<usize>) -> Result<Vec<f32>, Fault> {
-    let wanted = dimensions.unwrap_or(vector.len());
-    let some = vector.get(..wanted).filter(|some| !some.is_empty()).ok_or_else(|| {
+    arclight_engine::unit(vector, dimensions).ok_or_else(|| {
         let message = format!("dimensions must be from 1 to {}", vector.len());
         Fault::field("dimensions", message)
-    })?;
-    let squares: f64 = some.iter().map(|&x| f64::from(x) * f64::from(x)).sum();
-    let length = if squares > 0.0 { squares.sqrt() } else { 1.0 };
-    Ok(some.iter().map(|&x| (f64::from(x) / length) as f32).collect())
-}
-
-/// Shortens a text from its end, but for the token that the vocabulary ends texts with.
-fn cut(tokens: &mut Vec<u32>, most: usize) {
-    if tokens.len() > most && most > 0 {
-        tokens.drain(most - 1..tokens.len() - 1);
-    }
+    })
 }
 
 #[cfg(test)]
