@@ -99,22 +99,27 @@ def flags(cases: dict[Case, dict[str, Standing]], peers: list[str]) -> list[str]
     return lines
 
 
-def markdown(found: Results, cases: dict[Case, dict[str, Standing]], csv_name: str) -> str:
+def machine_of(found: Results) -> str:
+    """What the results say of the machine."""
+    told = [c.removeprefix("Machine: ").rstrip(".") for c in found.comments if c.startswith("Machine: ")]
+    return "; ".join(dict.fromkeys(told))
+
+
+def held_to(found: Results) -> str:
+    """What every engine was held to."""
+    return ", every engine held to AVX2" if any("ARCLIGHT_ISA=avx2" in c for c in found.comments) else ""
+
+
+def section(found: Results, cases: dict[Case, dict[str, Standing]], csv_name: str, figure: str) -> list[str]:
+    """The results of one file."""
     present = {e for engines in cases.values() for e in engines}
     peers = [e for e in ORDER if e in present]
     models = list(dict.fromkeys((shape, kind) for shape, kind, _ in cases))
     lines = [
-        "# Comparison",
-        "",
-        "Made by [tools/compare](../tools/compare/README.md), which says what the tests are and "
-        "runs them on your machine. Every figure, the machine, versions and commands: "
+        f"{machine_of(found)}{held_to(found)}. Every figure, versions and commands: "
         f"[benchmarks/{csv_name}](../benchmarks/{csv_name}).",
         "",
-        "![Ratios of speed, by test and model](figures/comparison.svg)",
-        "",
-        "Tokens per second, medians over the rounds and their range. *Ratio*: Arclight's speed "
-        "over the other's in the same round, bold where Arclight is the slower one. *Of limit*: "
-        "share of what memory and multipliers allowed in Arclight's own run.",
+        f"![Ratios of speed, by test and model](figures/{figure})",
         "",
     ]
     for model in models:
@@ -124,4 +129,22 @@ def markdown(found: Results, cases: dict[Case, dict[str, Standing]], csv_name: s
             lines += [*notes, ""]
     if missing := dashes(cases):
         lines += ["Commands that failed:", "", *missing, ""]
+    return lines
+
+
+def markdown(sections: list[tuple[str, list[str]]]) -> str:
+    """The page of one or more sections, each with its title."""
+    lines = [
+        "# Comparison",
+        "",
+        "Made by [tools/compare](../tools/compare/README.md), which says what the tests are and "
+        "runs them on your machine.",
+        "",
+        "Tokens per second, medians over the rounds and their range. *Ratio*: Arclight's speed "
+        "over the other's in the same round, bold where Arclight is the slower one. *Of limit*: "
+        "share of what memory and multipliers allowed in Arclight's own run.",
+        "",
+    ]
+    for title, body in sections:
+        lines += [*([f"## {title}", ""] if len(sections) > 1 else []), *body]
     return "\n".join(lines).rstrip("\n") + "\n"

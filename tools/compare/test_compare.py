@@ -288,7 +288,13 @@ class Summary(unittest.TestCase):
         self.assertIn('"no ""x"", sorry"', out.getvalue())
 
     def test_page(self):
-        page = report.markdown(results.Results([], ROWS), self.cases, "d.csv")
+        found = results.Results(["Machine: An EPYC (avx2), 2 cores.", "Held to: env ARCLIGHT_ISA=avx2."], ROWS)
+        body = report.section(found, self.cases, "d.csv", "comparison-d.svg")
+        self.assertIn("An EPYC (avx2), 2 cores, every engine held to AVX2. Every figure", body[0])
+        self.assertIn("(figures/comparison-d.svg)", body[2])
+        self.assertNotIn("## One", report.markdown([("One", body)]))
+        self.assertIn("## One", report.markdown([("One", body), ("Two", body)]))
+        page = report.markdown([("One", body)])
         line = next(x for x in page.splitlines() if x.startswith("| prompt of 512"))
         self.assertEqual(line, "| prompt of 512 | 800 (700–900) | 80 % | 350 | 2.00 (2.00–3.00)\\* "
                                "| 1000 | **0.90** (0.80–1.56) | – | – |")
