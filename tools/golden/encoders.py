@@ -28,6 +28,7 @@ VOCAB, CONTEXT, HIDDEN, HEADS, FFN = 160, 512, 64, 4, 96
 EXPERTS, CHOSEN = 8, 2
 LENGTHS = (1, 7, 64, 300)
 ALL_POSITIONS = 7  # the text whose states are kept at every position
+PAIR = (64, 23)  # tokens of a pair of texts, and where the second begins
 EPS = 1e-5
 
 
@@ -44,6 +45,7 @@ class Encoder:
     mask: Callable | None = None  # what is added to scores, by the number of tokens: [heads, tokens, tokens]
     rms: bool = False
     one_more: bool = False  # is added to norm weights by the model
+    pairs: bool = False  # whether the texts of a pair are told apart by types
 
 
 def of_layers(layers: int, table: dict) -> dict:
@@ -172,10 +174,10 @@ COMMON = dict(vocab_size=VOCAB, hidden_size=HIDDEN, intermediate_size=FFN, num_a
               max_position_embeddings=CONTEXT, pad_token_id=0, attn_implementation="eager")
 NO_DROPOUT = dict(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
 ENCODERS = (
-    Encoder("bert", "bert", "Bert", dict(layer_norm_eps=EPS, **NO_DROPOUT), BERT, {"pooling_type": 2}),
+    Encoder("bert", "bert", "Bert", dict(layer_norm_eps=EPS, **NO_DROPOUT), BERT, {"pooling_type": 2}, pairs=True),
     Encoder("nomic_bert", "nomic-bert", "NomicBert",
             dict(layer_norm_eps=EPS, rope_parameters={"rope_type": "default", "rope_theta": 1000.0}),
-            NOMIC, {"rope.freq_base": 1000.0}),
+            NOMIC, {"rope.freq_base": 1000.0}, pairs=True),
     Encoder("jina_bert_v3", "jina-bert-v3", "JinaEmbeddingsV3",
             dict(layer_norm_eps=EPS, type_vocab_size=1, **NO_DROPOUT,
                  rope_parameters={"rope_type": "default", "rope_theta": 20000.0}),
@@ -284,12 +286,14 @@ def make(spec: Encoder) -> None:
         header = whole.read_bytes()[: gguf.GGUFReader(str(whole)).data_offset]
     rng = np.random.default_rng(20240229)
     entries = []
-    for n in LENGTHS:
+    for n, second in [*((n, n) for n in LENGTHS), *([PAIR] if spec.pairs else [])]:
         tokens = rng.integers(0, VOCAB, n).tolist()
         more = {"attention_mask": spec.mask(n)[None]} if spec.mask else {}
+        if second < n:
+            more["token_type_ids"] = torch.tensor([[int(at >= second) for at in range(n)]])
         states = model(torch.tensor([tokens]), **more).last_hidden_state[0].numpy()
         # The same in float64: what single precision loses.
-        more = {name: mask.double() for name, mask in more.items()}
+        more = {name: v.double() if v.is_floating_point() else v for name, v in more.items()}
         exact = model.double()(torch.tensor([tokens]), **more).last_hidden_state[0].numpy()
         model.float()
         error = float(np.abs(states - exact).max() / np.abs(exact).max())
@@ -297,6 +301,8 @@ def make(spec: Encoder) -> None:
             raise SystemExit(f"{spec.name}: float32 and float64 disagree (error {error:.2e})")
         kept = list(range(n)) if n == ALL_POSITIONS else sorted({0, n // 3, n - 1})
         rows = [[float(str(v)) for v in states[at]] for at in kept]
+        # Tokens of the second type are numbered behind the vocabulary.
+        tokens = [token + VOCAB * (at >= second) for at, token in enumerate(tokens)]
         entries.append({"tokens": tokens, "positions": kept, "hidden": rows})
     (folder / "header.gguf").write_bytes(header)
     body = ",\n".join(json.dumps(e, separators=(",", ":")) for e in entries)

@@ -63,8 +63,8 @@ pub use memory::HugePages;
 pub use options::{KvSize, LoadOptions, Numa, PageCache, Reading};
 pub use placement::{Activity, ArenaPlacement, Elsewhere, GroupPlacement, Moved, Placement};
 pub use replicas::{
-    Constraint, Counters, GroupStatus, IdleTime, Outcome, Pooling, ReplicaInfo, ReplicaOptions,
-    ReplicaStatus, Replicas, Request, StopHook, Ticket, Token, cut, ranks, unit,
+    Constraint, Counters, GroupStatus, IdleTime, Ids, Outcome, Pooling, ReplicaInfo,
+    ReplicaOptions, ReplicaStatus, Replicas, Request, Score, StopHook, Ticket, Token, cut, unit,
 };
 pub use sampler::{Logprobs, Sampler, SamplerParams};
 pub use speculate::{Speculation, Speculator};

@@ -7,6 +7,7 @@
 use crate::error::Error;
 use crate::file::ModelFile;
 use crate::options::{LoadOptions, Numa, PageCache, Reading};
+use crate::replicas::Ids;
 use crate::room::Room;
 use crate::source::{self, FileWeights};
 use gguf::TensorType;
@@ -253,8 +254,8 @@ pub(crate) struct Size {
     pub room: Room,
     /// Page size of weights and KV pages.
     pub huge_pages: HugePages,
-    /// Vocabulary.
-    pub vocab: usize,
+    /// Tokens.
+    pub ids: Ids,
     /// Whether the model gives logits.
     pub writes: bool,
     /// Bytes of packed weights, all copies.
@@ -293,7 +294,10 @@ pub(crate) fn size(
     Ok(Size {
         room: ready.room,
         huge_pages: ready.plan.huge,
-        vocab: ready.hparams.vocab,
+        ids: Ids {
+            tokens: ready.graph.vocab(),
+            types: ready.graph.ids() / ready.graph.vocab().max(1),
+        },
         writes: ready.graph.has_head(),
         weights: (nodes.map(|n| weights(&ready.graph, n)).sum::<usize>() * copies) as u64,
         graph: ready.graph,

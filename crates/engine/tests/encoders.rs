@@ -95,8 +95,8 @@ fn a_text_has_the_same_bits_whoever_is_beside_it() {
     for model in MODELS {
         let all = texts(model);
         let texts: Vec<&[u32]> = all.iter().map(|(tokens, _)| &**tokens).collect();
-        let four = LoadOptions { sequences: Some(4), ..options() };
-        let mut one = engine(model, &four);
+        let several = LoadOptions { sequences: Some(8), ..options() };
+        let mut one = engine(model, &several);
         let alone: Vec<_> = texts.iter().flat_map(|text| hidden(&mut one, &[text])).collect();
         assert_eq!(hidden(&mut one, &texts), alone, "{model}, in a batch");
         for (nodes, threads) in [(2, 2), (3, 4)] {
@@ -104,7 +104,7 @@ fn a_text_has_the_same_bits_whoever_is_beside_it() {
                 numa: Numa::TensorParallel,
                 nodes: Some(nodes),
                 threads: Some(threads),
-                ..four.clone()
+                ..several.clone()
             };
             let mut other = engine(model, &options);
             assert_eq!(hidden(&mut other, &texts), alone, "{model}, {nodes} nodes");

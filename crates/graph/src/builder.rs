@@ -19,6 +19,7 @@ use crate::list::Append;
 use crate::op::{Activation, Added, Attention, Heads, Norm, NormOver, Op, Rope, Told};
 use crate::placement::{Placement, Shares};
 use crate::state::{KV_CLASSES, Keep, Shape, State};
+use crate::step::Ids;
 use crate::tensor::{Bundle, BundleInfo, Domain};
 use crate::weight::{Catalog, Matrix, MatrixId, SplitBy, TensorSpec, Vector, VectorId};
 use kernels::KV_PAGE;
@@ -50,6 +51,7 @@ pub struct Graph {
     pub(crate) states: Vec<State>, // by operator
     pub(crate) classes: Vec<Keep>,
     pub(crate) vocab: usize,
+    pub(crate) types: usize, // of tokens; 0 if they have none
     /// Operators of the model; those behind them predict further tokens.
     pub(crate) model_ops: Option<usize>,
     pub(crate) tensors: Vec<TensorSpec>, // as they were first asked for
@@ -64,6 +66,16 @@ impl Graph {
     /// Vocabulary size: width of a row of logits.
     pub fn vocab(&self) -> usize {
         self.vocab
+    }
+
+    /// Ids that a step's tokens may have: the vocabulary, once for each type of tokens. Token `id` of type `t` is
+    /// `t * vocab + id`.
+    pub fn ids(&self) -> usize {
+        self.vocab * self.types.max(1)
+    }
+
+    pub(crate) fn token_ids(&self) -> Ids {
+        Ids { vocab: self.vocab, types: self.types.max(1) }
     }
 
     /// Whether it gives logits, and not hidden states alone.

@@ -194,8 +194,14 @@ impl Executor {
         &mut self,
         sequences: impl Iterator<Item = SeqInput<'s>> + Clone,
     ) -> Result<(), Error> {
-        let Graph { vocab, classes, .. } = &self.replicas[0].graph;
-        self.input.set(sequences, *vocab, classes, &self.limits.pages, self.tile)?;
+        let graph = &self.replicas[0].graph;
+        self.input.set(
+            sequences,
+            graph.token_ids(),
+            &graph.classes,
+            &self.limits.pages,
+            self.tile,
+        )?;
         let check = |what, got, max| match got > max {
             true => Err(Error::StepTooLarge { what, got, max }),
             false => Ok(()),
@@ -333,14 +339,14 @@ impl Executor {
             return Ok(1);
         }
         self.parts.resize_with(pieces.max(self.parts.len()), Prepared::default);
-        let Graph { vocab, classes, .. } = &self.replicas[0].graph;
+        let graph = &self.replicas[0].graph;
         let mut before = 0;
         for (at, part) in self.parts[..pieces].iter_mut().enumerate() {
             let range = share(tokens, pieces, at);
             debug_assert_eq!(range.start, before);
             before = range.end;
             let cut = cut_sequences(sequences.clone(), range);
-            part.set(cut, *vocab, classes, &self.limits.pages, self.tile)?;
+            part.set(cut, graph.token_ids(), &graph.classes, &self.limits.pages, self.tile)?;
         }
         Ok(pieces)
     }

@@ -305,8 +305,8 @@ impl Told {
 pub struct Added {
     /// Rows of a table, `[positions, hidden]`: those of the tokens' positions.
     pub positions: Option<VectorId>,
-    /// The same of every token, `[hidden]`.
-    pub always: Option<VectorId>,
+    /// Rows of a table, `[types, hidden]`: those of the tokens' types.
+    pub types: Option<VectorId>,
 }
 
 /// An operator and its operands.

@@ -114,10 +114,18 @@ pub enum Recalled {
     Predicted(u32),
 }
 
+/// The ids that tokens of a step can have.
+#[derive(Copy, Clone, Debug)]
+pub(crate) struct Ids {
+    pub vocab: usize,
+    pub types: usize,
+}
+
 /// One token of the step.
 #[derive(Copy, Clone, Debug)]
 pub(crate) struct Token {
-    pub id: u32,
+    pub id: u32, // within the vocabulary
+    pub ty: u32,
     pub position: u32,
 }
 
@@ -244,7 +252,7 @@ impl Prepared {
     /// No step, but what products see of one with so many tokens, all of whose logits are wanted.
     pub(crate) fn products(tokens: usize) -> Prepared {
         let outputs = (0..tokens as u32).collect();
-        let tokens = vec![Token { id: 0, position: 0 }; tokens];
+        let tokens = vec![Token { id: 0, ty: 0, position: 0 }; tokens];
         Prepared { logits: tokens.len(), tokens, outputs, ..Prepared::default() }
     }
 
@@ -266,12 +274,12 @@ impl Prepared {
         self.classes.iter().map(|c| c.ranges.len()).max().unwrap_or(0)
     }
 
-    /// Checks `sequences` and derives the work items; `pages` are those of the classes, `tile` is the
+    /// Checks `sequences`, whose tokens are of `ids`, and derives the work items; `pages` are those of the classes, `tile` is the
     /// longest query tile.
     pub(crate) fn set<'s>(
         &mut self,
         sequences: impl Iterator<Item = SeqInput<'s>> + Clone,
-        vocab: usize,
+        ids: Ids,
         classes: &[Keep],
         pages: &[usize],
         tile: usize,
@@ -304,11 +312,17 @@ impl Prepared {
         for seq in sequences.clone() {
             let first = self.tokens.len();
             for (i, &id) in seq.tokens.iter().enumerate() {
-                if id as usize >= vocab {
+                let Ids { vocab, types } = ids;
+                if id as usize >= vocab * types {
                     return Err(Error::UnknownToken { token: id, vocab });
                 }
+                let (ty, within) = (id as usize / vocab, id as usize % vocab);
                 let (t, position) = (self.tokens.len() as u32, seq.past + i);
-                self.tokens.push(Token { id, position: position as u32 });
+                self.tokens.push(Token {
+                    id: within as u32,
+                    ty: ty as u32,
+                    position: position as u32,
+                });
                 extend_runs(&mut self.tiles, t, i.is_multiple_of(tile));
                 extend_runs(&mut self.page_runs, t, i == 0 || position.is_multiple_of(KV_PAGE));
             }
@@ -458,6 +472,8 @@ fn extend_runs(runs: &mut Vec<Range<u32>>, t: u32, new: bool) {
 mod tests {
     use super::*;
 
+    const VOCAB: Ids = Ids { vocab: 10, types: 1 };
+
     fn table(first: usize, pages: Range<u32>) -> PageTable {
         PageTable { first, pages: pages.map(PageId).collect() }
     }
@@ -473,7 +489,7 @@ mod tests {
             SeqInput { tokens: &[2], past: 40, tables: &b, outputs: Outputs::All, saves: &[] },
         ];
         let mut p = Prepared::default();
-        p.set(seqs.iter().copied(), 10, &[Keep::All, Keep::Window(100)], &[11, 7], 4).unwrap();
+        p.set(seqs.iter().copied(), VOCAB, &[Keep::All, Keep::Window(100)], &[11, 7], 4).unwrap();
         assert_eq!(p.tiles, [0..4, 4..8, 8..10, 10..11]);
         assert_eq!(p.page_runs, [0..6, 6..10, 10..11], "position 256 begins a page");
         assert_eq!(p.outputs, [9, 10]);
@@ -490,7 +506,7 @@ mod tests {
         let far = [table(0, 0..40), table(28, 0..12)];
         let seq =
             SeqInput { tokens: &[1], past: 1100, tables: &far, outputs: Outputs::Last, saves: &[] };
-        p.set([seq].into_iter(), 10, &[Keep::All, Keep::Window(100)], &[40, 12], 4).unwrap();
+        p.set([seq].into_iter(), VOCAB, &[Keep::All, Keep::Window(100)], &[40, 12], 4).unwrap();
         assert_eq!(p.classes[0].ranges.len(), 5);
         assert_eq!(p.classes[1].ranges, [(0, 3), (0, 4)]);
     }
@@ -502,7 +518,7 @@ mod tests {
             |tokens, past, outputs| SeqInput { tokens, past, tables: &one, outputs, saves: &[] };
         let mut p = Prepared::default();
         let mut set = |seqs: &[SeqInput<'_>]| {
-            p.set(seqs.iter().copied(), 10, &[Keep::All], &[4], 4).unwrap_err()
+            p.set(seqs.iter().copied(), VOCAB, &[Keep::All], &[4], 4).unwrap_err()
         };
         let err = set(&[seq(&[], 0, Outputs::None)]);
         assert!(err.to_string().contains("no tokens"));
@@ -521,7 +537,7 @@ mod tests {
                 outputs: Outputs::None,
                 saves: &[],
             };
-            p.set([seq].into_iter(), 10, classes, &[4; 2], 4).map_err(|e| e.to_string())
+            p.set([seq].into_iter(), VOCAB, classes, &[4; 2], 4).map_err(|e| e.to_string())
         };
         let refused = set(table(3, 0..3), &[Keep::Window(69)]).unwrap_err();
         assert!(refused.contains("pages from token 96 but sees token 95"), "{refused}");
@@ -549,11 +565,11 @@ mod tests {
         };
         let mut p = Prepared::default();
         let seqs = [seq(&[1, 2, 3], 0, 0), seq(&[4], 900, 1)];
-        p.set(seqs.into_iter(), 10, &[Keep::Fixed], &[6], 4).unwrap();
+        p.set(seqs.into_iter(), VOCAB, &[Keep::Fixed], &[6], 4).unwrap();
         let run = |tokens, page, fresh| StateRun { tokens, page: PageId(page), fresh, saves: 0..0 };
         assert_eq!(p.classes[0].sequences, [run(0..3, 5, true), run(3..4, 2, false)]);
         let same = [seq(&[1], 0, 0), seq(&[4], 900, 0)];
-        let err = p.set(same.into_iter(), 10, &[Keep::Fixed], &[6], 4).unwrap_err();
+        let err = p.set(same.into_iter(), VOCAB, &[Keep::Fixed], &[6], 4).unwrap_err();
         assert!(err.to_string().contains("shares page 5"), "{err}");
     }
 
@@ -572,13 +588,13 @@ mod tests {
         };
         let mut p = Prepared::default();
         let seqs = [seq(&[4], 900, 1, &[]), seq(&[1, 2, 3, 4], 10, 0, &saves)];
-        p.set(seqs.into_iter(), 10, &[Keep::Fixed], &[6], 4).unwrap();
+        p.set(seqs.into_iter(), VOCAB, &[Keep::Fixed], &[6], 4).unwrap();
         let class = &p.classes[0];
         let parts = |at: usize| class.sequences[at].parts(class).collect::<Vec<_>>();
         assert_eq!(parts(0), [(0..1, None)]);
         assert_eq!(parts(1), [(1..3, Some(PageId(1))), (3..5, Some(PageId(3)))]);
         let own = [save(11, 5)];
-        let err = p.set([seq(&[1, 2], 10, 0, &own)].into_iter(), 10, &[Keep::Fixed], &[6], 4);
+        let err = p.set([seq(&[1, 2], 10, 0, &own)].into_iter(), VOCAB, &[Keep::Fixed], &[6], 4);
         assert!(err.unwrap_err().to_string().contains("shares page 5"));
     }
 }

@@ -24,7 +24,7 @@ pub(crate) struct Decoder {
     pub embedding_norm: Option<(Norms, &'static str)>,
     /// The layers, each with attention and a feed-forward layer.
     pub layers: Vec<Style>,
-    /// Whether tokens get the embedding of the first of the types that the file has (a text of one part).
+    /// Whether tokens get the embedding of their type: that of the first or second text of a pair.
     pub token_types: bool,
     /// What files call the norm behind the last layer.
     pub last_norm: Option<&'static str>,
@@ -115,8 +115,8 @@ impl Decoder {
             self.positions.then(|| b.table(positions, h.context, h.hidden)).transpose()?;
         let embedding_norm =
             self.embedding_norm.map(|(norms, name)| norm(b, h, norms, name)).transpose()?;
-        let always = self.token_types.then(|| first_type(b, h)).transpose()?;
-        let added = Added { positions, always };
+        let types = self.token_types.then(|| token_types(b, h)).transpose()?;
+        let added = Added { positions, types };
         let mut x = b.embed_and(embedding, self.embedding_scale, added); // [tokens, hidden]
         if let Some(norm) = embedding_norm {
             x = b.norm(x, norm);
@@ -441,8 +441,8 @@ fn slopes(heads: usize, most: f32) -> Vec<f32> {
     first.chain((0..heads - n).map(|i| power(2 * n, 2 * i + 1))).collect()
 }
 
-/// The embedding of the first type of tokens.
-fn first_type(b: &mut Builder<'_>, h: &Hparams) -> Result<VectorId, Error> {
+/// The embeddings of token types.
+fn token_types(b: &mut Builder<'_>, h: &Hparams) -> Result<VectorId, Error> {
     const TYPES: &str = "token_types.weight";
-    Ok(b.first_row(TYPES, h.token_types, h.hidden)?)
+    Ok(b.token_types(TYPES, h.token_types, h.hidden)?)
 }

@@ -107,7 +107,7 @@ mod page {
 pub use error::Error;
 pub use hparams::Hparams;
 pub use outline::{Outline, is_vector};
-pub use pooled::{Pooling, Projection, Values, ranks};
+pub use pooled::{Pooling, Projection, Score, Values};
 
 use facts::Facts;
 use gguf::{Gguf, Metadata};

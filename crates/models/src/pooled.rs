@@ -58,14 +58,35 @@ impl Pooling {
     }
 }
 
-/// Whether a file's model ranks texts: what it makes of one are scores, the first of which counts, and no vector.
-///
-/// # Errors
-/// When the file says it in another form.
-pub fn ranks(gguf: &Gguf<'_>) -> Result<bool, Error> {
-    let metadata = gguf.metadata();
-    let arch = metadata.str("general.architecture")?;
-    Ok(metadata.opt_u32(&format!("{arch}.pooling_type"))? == Some(RANK))
+/// What a model that ranks makes of a text: numbers of which the first is its score, and no vector.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum Score {
+    /// A logit: its logistic function is a share of one.
+    Logit,
+    /// A share of one.
+    Share,
+}
+
+impl Score {
+    /// What a file's model gives; `None` if it does not rank texts.
+    ///
+    /// # Errors
+    /// When the file says it in another form.
+    pub fn of(gguf: &Gguf<'_>) -> Result<Option<Score>, Error> {
+        let metadata = gguf.metadata();
+        let arch = metadata.str("general.architecture")?;
+        let ranks = metadata.opt_u32(&format!("{arch}.pooling_type"))? == Some(RANK);
+        let score = if arch.starts_with("qwen3") { Score::Share } else { Score::Logit };
+        Ok(ranks.then_some(score))
+    }
+
+    /// A score as a share of one.
+    pub fn share(self, score: f32) -> f32 {
+        match self {
+            Score::Logit => (1.0 / (1.0 + (-f64::from(score)).exp())) as f32,
+            Score::Share => score,
+        }
+    }
 }
 
 /// Reads all values of a tensor.
@@ -141,7 +162,7 @@ impl Projection {
             layers.push(Layer { weight, inputs: cols, bias, then, norm });
             width = rows;
         }
-        let shares = ranks(gguf)? && arch.starts_with("qwen3");
+        let shares = Score::of(gguf)? == Some(Score::Share);
         Ok((!layers.is_empty()).then_some(Projection { layers, shares }))
     }
 

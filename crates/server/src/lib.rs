@@ -19,6 +19,7 @@ mod openai;
 mod openapi;
 mod operate;
 mod options;
+mod rerank;
 mod responses;
 mod slots;
 mod state;

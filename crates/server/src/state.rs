@@ -6,7 +6,9 @@ use crate::http;
 use crate::metrics::Metrics;
 use crate::options::Options;
 use crate::responses::Store;
-use arclight_engine::{LoadOptions, LoadProgress, ModelFile, Pooling, ReplicaOptions, Replicas};
+use arclight_engine::{
+    LoadOptions, LoadProgress, ModelFile, Pooling, ReplicaOptions, Replicas, Score,
+};
 use chat::{Family, Format, Needs};
 use gguf::{Gguf, Value};
 use grammar::Vocabulary;
@@ -31,7 +33,7 @@ pub struct Model {
     /// How its file says that texts become vectors; `None` if in a way that is not supported.
     pub(crate) pooling: Option<Pooling>,
     /// Whether it gives texts scores instead of vectors.
-    pub(crate) ranks: bool,
+    pub(crate) score: Option<Score>,
     pub(crate) info: Info,
 }
 
@@ -58,6 +60,8 @@ pub struct Info {
     pub template: Option<String>,
     /// What the file says about itself that is neither long nor a list.
     pub metadata: BTreeMap<String, Json>,
+    /// How a query and a document are written for a model that ranks, with `{query}` and `{document}` in it.
+    pub rank_template: Option<String>,
     /// When the file was written, if the system tells.
     pub modified: Option<SystemTime>,
 }
@@ -91,6 +95,7 @@ impl Info {
             quantization: quantization.map(|(ty, _)| ty).unwrap_or_default(),
             trained_context: meta.opt_u32(&context).ok().flatten(),
             template: text("tokenizer.chat_template"),
+            rank_template: text("tokenizer.chat_template.rerank"),
             metadata: meta
                 .iter()
                 .filter_map(|(key, value)| Some((key.to_owned(), short(value)?)))
@@ -142,7 +147,7 @@ impl Model {
         let slots: usize = replicas.replicas().iter().map(|replica| replica.sequences).sum();
         let capacity = serving.queue.map_or(usize::MAX, |queue| queue.saturating_add(slots));
         let pooling = Pooling::of(&gguf).ok();
-        let ranks = arclight_engine::ranks(&gguf).unwrap_or(false);
+        let score = Score::of(&gguf).ok().flatten();
         let model = Model {
             replicas,
             capacity,
@@ -151,7 +156,7 @@ impl Model {
             format,
             vocabulary,
             pooling,
-            ranks,
+            score,
             info,
         };
         Ok(model)

@@ -57,6 +57,9 @@ pub struct VocabSpec {
     pub add_bos: Option<bool>,
     /// Whether text ends with EOS (`.add_eos_token`); otherwise no.
     pub add_eos: Option<bool>,
+    /// Whether a separator stands behind the end of a pair's first text (`.add_sep_token`); otherwise it does, but
+    /// for WordPiece.
+    pub add_sep: Option<bool>,
     /// Whether text begins with a space of its own (`.add_space_prefix`); SentencePiece only,
     /// otherwise yes, with merges no.
     pub add_space_prefix: Option<bool>,
@@ -99,6 +102,7 @@ impl VocabSpec {
             fim: FimTokens::default(),
             add_bos: None,
             add_eos: None,
+            add_sep: None,
             add_space_prefix: None,
             remove_extra_spaces: None,
             charsmap: None,
@@ -178,6 +182,7 @@ impl VocabSpec {
             fim: FimTokens::from_gguf(meta)?,
             add_bos: meta.opt_bool("tokenizer.ggml.add_bos_token")?,
             add_eos: meta.opt_bool("tokenizer.ggml.add_eos_token")?,
+            add_sep: meta.opt_bool("tokenizer.ggml.add_sep_token")?,
             add_space_prefix: meta.opt_bool("tokenizer.ggml.add_space_prefix")?,
             remove_extra_spaces: meta.opt_bool("tokenizer.ggml.remove_extra_whitespaces")?,
             charsmap,

@@ -34,7 +34,7 @@ enum Model {
 
 /// A model's vocabulary and the rules that go with it. Shared between threads as it is.
 pub struct Tokenizer {
-    kind: VocabModel,
+    pub(crate) kind: VocabModel,
     vocab: Vocab,
     model: Model,
     specials: Specials,
@@ -46,9 +46,11 @@ pub struct Tokenizer {
     /// The mask token if it takes the white space before it.
     strip_before: Option<u32>,
     /// BOS if text begins with it.
-    prepend: Option<u32>,
+    pub(crate) prepend: Option<u32>,
     /// EOS if text ends with it.
-    append: Option<u32>,
+    pub(crate) append: Option<u32>,
+    /// What stands between that and the second text of a pair.
+    pub(crate) between: Option<u32>,
     eog: Vec<u32>,
 }
 
@@ -91,6 +93,7 @@ impl Tokenizer {
                 "tokenizer.ggml.eos_token_id",
             )?,
         };
+        let between = spec.sep.or(append).filter(|_| !pieces && spec.add_sep.unwrap_or(true));
         let fim = spec.fim.found_in(&tokens);
         Ok(Self {
             specials: specials(spec.model, &tokens)?,
@@ -106,6 +109,7 @@ impl Tokenizer {
             strip_before: spec.mask.filter(|_| spec.strip_before_mask),
             prepend,
             append,
+            between,
         })
     }
 

@@ -110,7 +110,7 @@ pub(crate) fn run(args: &EmbedArgs) -> Result<(), Error> {
         Some(pooling) => pooling.into(),
         None => models::Pooling::of(&gguf).map_err(fault)?,
     };
-    let ranks = models::ranks(&gguf).map_err(fault)?;
+    let ranks = models::Score::of(&gguf).map_err(fault)?.is_some();
     if ranks && !args.raw {
         let what = "this model ranks texts: --raw gives its scores";
         return Err(Error::Refused(what.to_owned()));

@@ -1,7 +1,8 @@
 //! `embed`, of a model that writes and of a folder with one that reads.
 
+use crate::serve::{post, serve_plainly};
 use crate::support::{fails, file, folder, run_with, succeeds, tiny};
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::path::Path;
 use testkit::Checkpoint;
 
@@ -91,4 +92,72 @@ fn a_classifier_gives_the_same_scores_from_its_folder_and_from_a_file() {
     }
     let line = fails(1, &["embed", &path, "-p", "cats"]);
     assert!(line.contains("this model ranks texts"), "{line}");
+}
+
+#[test]
+fn a_classifier_ranks_documents() {
+    let path = folder("ranker");
+    let mut bert = Checkpoint::bert();
+    bert.config["architectures"] = json!(["BertForSequenceClassification"]);
+    bert.add("classifier.weight", &[1, Checkpoint::HIDDEN]);
+    bert.add("classifier.bias", &[1]);
+    bert.write(Path::new(&path));
+    let (served, _) = serve_plainly(&[&path], &[]);
+    let rank = |body: Value| post(&served, "/v1/rerank", &body);
+    let documents = ["A cat sat.", "cats", "sat a a a"];
+    let query = json!({"query": "a cat", "documents": documents, "raw_scores": true});
+    let (status, raw) = rank(query.clone());
+    assert_eq!(status, 200, "{raw}");
+    // [CLS] a cat [SEP], and a document and [SEP]: 4 + 5, 4 + 3, 4 + 5.
+    assert_eq!(raw["usage"]["total_tokens"], 25);
+    let results = raw["results"].as_array().unwrap();
+    let score = |item: &Value| item["relevance_score"].as_f64().unwrap();
+    assert_eq!(results.len(), 3);
+    assert!(results.is_sorted_by(|a, b| score(a) > score(b)), "{raw}");
+    // As shares of one, the best two, with their texts; documents may be objects.
+    let objects = documents.map(|text| json!({"text": text}));
+    let (_, shares) = rank(json!({
+        "query": {"text": "a cat"}, "documents": objects, "top_n": 2, "return_documents": true,
+    }));
+    let best = shares["results"].as_array().unwrap();
+    assert_eq!(best.len(), 2);
+    for (share, raw) in best.iter().zip(results) {
+        let at = raw["index"].as_u64().unwrap() as usize;
+        assert_eq!(share["index"], raw["index"]);
+        assert_eq!(share["document"]["text"], documents[at]);
+        let want = 1.0 / (1.0 + (-score(raw)).exp());
+        assert!((score(share) - want).abs() < 1e-6, "{share} {want}");
+    }
+    // Alone it has the same bits, and who is asked and who answers makes a difference.
+    let one = |query: &str, document: &str| {
+        let body = json!({"query": query, "documents": [document], "raw_scores": true});
+        rank(body).1["results"][0]["relevance_score"].clone()
+    };
+    let first = results.iter().find(|item| item["index"] == 0).unwrap();
+    assert_eq!(one("a cat", documents[0]), first["relevance_score"]);
+    assert_ne!(one("A cat sat.", "a cat"), one("a cat", "A cat sat."));
+    // Long documents are cut, unless that is not wished, and a query is not.
+    let long = "cat ".repeat(100);
+    let body =
+        |query: &str, truncate| json!({"query": query, "documents": [long], "truncate": truncate});
+    assert_eq!(rank(body("a cat", true)).1["usage"]["total_tokens"], 64);
+    let most = json!({"query": "a cat", "documents": [long], "max_tokens_per_doc": 5});
+    assert_eq!(rank(most).1["usage"]["total_tokens"], 10);
+    for (body, words) in [
+        (body("a cat", false), "document 0: with the query it has 105 tokens"),
+        (body(&long, true), "document 0: the query alone has 103 tokens"),
+        (json!({"documents": ["a"]}), "query is missing"),
+        (json!({"query": "a", "documents": []}), "empty list"),
+        (json!({"query": "a", "documents": [7]}), "must be a string, or an object with a text"),
+        (json!({"query": "a", "documents": ["a"], "top_n": 0}), "top_n must be at least 1"),
+    ] {
+        let (status, answer) = rank(body);
+        let message = answer["error"]["message"].as_str().unwrap();
+        assert!(status == 400 && message.contains(words), "{message}");
+    }
+    let (status, refused) = post(&served, "/v1/embeddings", &json!({"input": "a"}));
+    assert_eq!((status, &refused["error"]["code"]), (400, &json!("no_embeddings")));
+    let (served, _) = serve_plainly(&[tiny()], &[]);
+    let (status, refused) = post(&served, "/v1/rerank", &query);
+    assert_eq!((status, &refused["error"]["code"]), (400, &json!("no_ranking")));
 }

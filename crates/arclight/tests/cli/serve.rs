@@ -1,6 +1,7 @@
 //! `serve`: options from three places, what it says, and how it ends.
 
 use crate::support::{arclight, fails, run, succeeds, tiny};
+use serde_json::{Value, json};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::process::{Child, Stdio};
@@ -39,6 +40,20 @@ pub(crate) fn serve_plainly(args: &[&str], variables: &[(&str, &str)]) -> (Serve
     (Served { child, err, address }, line)
 }
 
+/// The status and the JSON of an answer to a request of JSON.
+pub(crate) fn post(served: &Served, path: &str, body: &Value) -> (u16, Value) {
+    let mut stream = TcpStream::connect(&served.address).unwrap();
+    let body = body.to_string();
+    let head = format!("POST {path} HTTP/1.1\r\nhost: a\r\nconnection: close");
+    let kind = "content-type: application/json";
+    write!(stream, "{head}\r\n{kind}\r\ncontent-length: {}\r\n\r\n{body}", body.len()).unwrap();
+    let mut text = String::new();
+    stream.read_to_string(&mut text).unwrap();
+    let (head, body) = text.split_once("\r\n\r\n").unwrap();
+    let status = head.split(' ').nth(1).unwrap().parse().unwrap();
+    (status, serde_json::from_str(body).unwrap())
+}
+
 fn get(served: &Served, path: &str) -> String {
     let mut stream = TcpStream::connect(&served.address).unwrap();
     write!(stream, "GET {path} HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n").unwrap();
@@ -49,15 +64,8 @@ fn get(served: &Served, path: &str) -> String {
 
 /// The answer to a prompt, and how many tokens of that were not computed.
 pub(crate) fn complete(served: &Served, prompt: &str) -> (String, u64) {
-    let body = serde_json::json!({"prompt": prompt, "max_tokens": 8, "temperature": 0}).to_string();
-    let mut stream = TcpStream::connect(&served.address).unwrap();
-    let head = "POST /v1/completions HTTP/1.1\r\nhost: a\r\nconnection: close";
-    let kind = "content-type: application/json";
-    write!(stream, "{head}\r\n{kind}\r\ncontent-length: {}\r\n\r\n{body}", body.len()).unwrap();
-    let mut text = String::new();
-    stream.read_to_string(&mut text).unwrap();
-    let body = text.split("\r\n\r\n").nth(1).unwrap();
-    let answer: serde_json::Value = serde_json::from_str(body).unwrap();
+    let body = json!({"prompt": prompt, "max_tokens": 8, "temperature": 0});
+    let (_, answer) = post(served, "/v1/completions", &body);
     let cached = answer["usage"]["prompt_tokens_details"]["cached_tokens"].as_u64().unwrap();
     (answer["choices"][0]["text"].as_str().unwrap().to_owned(), cached)
 }

@@ -48,7 +48,7 @@ fn a_classifier_ranks_by_what_is_behind_its_first_token() {
     let gguf = Gguf::parse(&file).unwrap();
     models::build(&gguf, 1).unwrap();
     assert_eq!(models::Pooling::of(&gguf).unwrap(), models::Pooling::First);
-    assert!(models::ranks(&gguf).unwrap());
+    assert_eq!(models::Score::of(&gguf).unwrap(), Some(models::Score::Logit));
     let read = |of: &gguf::Tensor<'_>, to: &mut [f32]| of.ty.dequantize(of.data, to);
     let ranks = models::Projection::read(&gguf, &read).unwrap().unwrap();
     let state: Vec<f32> = (0..Checkpoint::HIDDEN).map(|i| i as f32 / 16.0 - 0.5).collect();

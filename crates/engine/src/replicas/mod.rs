@@ -57,7 +57,7 @@ use turns::Turn;
 
 pub use counts::{Counters, GroupStatus};
 pub use idle::IdleTime;
-pub use models::{Pooling, ranks};
+pub use models::{Pooling, Score};
 pub use pooled::{cut, unit};
 pub use ticket::{Constraint, Outcome, Request, StopHook, Ticket, Token};
 
@@ -91,8 +91,24 @@ pub struct Replicas {
     threads: Vec<JoinHandle<()>>,
     infos: Vec<ReplicaInfo>,
     context: usize,
-    vocab: usize,
+    ids: Ids,
     writes: bool,
+}
+
+/// Numbers that tokens can have.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub struct Ids {
+    /// Tokens of one type.
+    pub tokens: usize,
+    /// Types of tokens: two where models tell the texts of a pair apart.
+    pub types: usize,
+}
+
+impl Ids {
+    /// How a token of the second text of a pair is given; as any other if there is one type.
+    pub fn second(self, token: u32) -> u32 {
+        if self.types > 1 { token + self.tokens as u32 } else { token }
+    }
 }
 
 /// How requests are served, beside what [`LoadOptions`] say of each replica.
@@ -282,7 +298,8 @@ impl Replicas {
     }
 
     fn check(&self, request: &Request) -> Result<(), Error> {
-        let (tokens, context, vocab) = (request.prompt.len(), self.context, self.vocab);
+        let (tokens, context, vocab) =
+            (request.prompt.len(), self.context, self.ids.tokens * self.ids.types);
         if tokens == 0 {
             return Err(Error::EmptyPrompt);
         }
@@ -321,6 +338,11 @@ impl Replicas {
             cancelled: Arc::new(AtomicBool::new(false)),
         };
         Ok((answer, received))
+    }
+
+    /// What tokens there are.
+    pub fn ids(&self) -> Ids {
+        self.ids
     }
 
     /// Whether the model writes texts, and does not only read them.

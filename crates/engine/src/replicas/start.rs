@@ -14,7 +14,7 @@
 use super::counts::Watch;
 use super::queue::{Seat, Shared};
 use super::runner::{message, serve};
-use super::{ReplicaInfo, ReplicaOptions, Replicas};
+use super::{Ids, ReplicaInfo, ReplicaOptions, Replicas};
 use crate::disk::{Store, fingerprint};
 use crate::engine::Engine;
 use crate::error::Error;
@@ -58,8 +58,7 @@ pub(crate) fn start(
     let replicas = serving.replicas;
     let predicting = options.predicting || serving.speculation.predicts();
     let options = &LoadOptions { predicting, ..options.clone() };
-    let Agreed { parts, options, context, vocab, writes } =
-        agree(file, machine, options, replicas)?;
+    let Agreed { parts, options, context, ids, writes } = agree(file, machine, options, replicas)?;
     let disk = serving.disk.as_ref().filter(|_| serving.prefix_cache);
     let disk = disk.map(|disk| Store::open(disk).map(Arc::new)).transpose()?;
     let stop = Arc::new(AtomicBool::new(false));
@@ -95,7 +94,7 @@ pub(crate) fn start(
                 starting.thread
             };
             let threads = starting.into_iter().map(begin).collect();
-            Ok(Replicas { shared, threads, infos, context, vocab, writes })
+            Ok(Replicas { shared, threads, infos, context, ids, writes })
         }
         Err(error) => {
             stop.store(true, Relaxed);
@@ -139,7 +138,7 @@ pub(crate) struct Agreed {
     pub parts: Vec<Machine>,
     pub options: LoadOptions,
     context: usize,
-    vocab: usize,
+    ids: Ids,
     writes: bool,
 }
 
@@ -188,9 +187,9 @@ pub(crate) fn agree(
         }
         source => source.into(),
     })?;
-    let vocab = sizes.first().map_or(0, |s| s.vocab);
+    let ids = sizes.first().map_or(Ids::default(), |s| s.ids);
     let writes = sizes.first().is_some_and(|s| s.writes);
-    Ok(Agreed { parts, options, context, vocab, writes })
+    Ok(Agreed { parts, options, context, ids, writes })
 }
 
 /// Loads one replica, on its own thread.

@@ -124,12 +124,16 @@ impl Builder<'_> {
         VectorId(self.graph.vectors.len() as u32 - 1)
     }
 
-    /// Declares the first row of a table, `[rows, cols]`: a vector that every node holds.
-    pub fn first_row(&mut self, name: &str, rows: usize, cols: usize) -> Result<VectorId, Error> {
-        self.wanted(name, rows, cols)?;
-        let row = self.add_vector(name, cols, None);
-        self.graph.vectors[row.0 as usize].within = Some((0, rows * cols));
-        Ok(row)
+    /// Declares the embeddings of token types, `[types, hidden]`. Token `id` of type `t` is then `t * vocab + id`
+    /// in a step ([`Graph::ids`](crate::Graph::ids)).
+    pub fn token_types(
+        &mut self,
+        name: &str,
+        types: usize,
+        hidden: usize,
+    ) -> Result<VectorId, Error> {
+        self.graph.types = types;
+        self.table(name, types, hidden)
     }
 
     /// Declares a small table, `[rows, cols]`, that every node holds: weights of heads, or embeddings of positions.

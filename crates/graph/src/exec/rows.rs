@@ -30,10 +30,11 @@ impl Thread<'_> {
         let part = &self.step.graph.matrix(table).parts[0];
         let own = part.scale.map_or(1.0, |own| self.step.weights.vector(own, self.group)[0]);
         let vector = |of: VectorId| self.step.weights.vector(of, self.group);
-        let (positions, always) = (added.positions.map(vector), added.always.map(vector));
+        let (positions, types) = (added.positions.map(vector), added.types.map(vector));
         let cut = &part.cut;
         for t in self.shares[0].clone() {
-            let id = tokens[t].id as usize;
+            let [id, ty, position] =
+                [tokens[t].id, tokens[t].ty, tokens[t].position].map(|n| n as usize);
             let owner = cut.owner(id);
             let row = id - cut.range(owner).start;
             let packed = &self.step.weights.shard(table, owner, self.group).parts[0];
@@ -44,12 +45,11 @@ impl Thread<'_> {
             for factor in [own, scale].into_iter().filter(|&factor| factor != 1.0) {
                 self.step.kernels.scale(to, factor);
             }
-            if let Some(always) = always {
-                self.step.kernels.add_assign(to, always);
-            }
-            if let Some(all) = positions {
-                let at = tokens[t].position as usize * packed.cols;
-                self.step.kernels.add_assign(to, &all[at..at + packed.cols]);
+            for (all, at) in [(types, ty), (positions, position)] {
+                if let Some(all) = all {
+                    let row = &all[at * packed.cols..(at + 1) * packed.cols];
+                    self.step.kernels.add_assign(to, row);
+                }
             }
         }
     }

@@ -5,7 +5,7 @@ use crate::error::Error;
 use crate::fault::Fault;
 use crate::openai::{chat, completions, embeddings, models};
 use crate::state::App;
-use crate::{anthropic, ollama, openapi, operate, responses, slots, text};
+use crate::{anthropic, ollama, openapi, operate, rerank, responses, slots, text};
 use axum::http::{HeaderName, HeaderValue, Method, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
@@ -29,6 +29,9 @@ pub fn router(app: Arc<App>) -> Result<Router, Error> {
         .route("/v1/chat/completions", post(chat::chat))
         .route("/v1/completions", post(completions::completions))
         .route("/v1/embeddings", post(embeddings::embeddings))
+        .route("/v1/rerank", post(rerank::rerank))
+        .route("/v2/rerank", post(rerank::rerank))
+        .route("/rerank", post(rerank::rerank))
         .route("/v1/models", get(models::list))
         .route("/v1/models/{*name}", get(models::one))
         .route("/v1/responses", post(responses::create))

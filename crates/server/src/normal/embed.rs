@@ -38,18 +38,11 @@ pub(crate) async fn embed(
     request: EmbedRequest,
 ) -> Result<Vectors, Fault> {
     let model = app.model()?;
-    if model.ranks {
-        let message = "this model ranks texts: what it makes of one is a score and no vector";
+    if model.score.is_some() {
+        let message =
+            "this model ranks texts (/v1/rerank): what it makes of one is a score and no vector";
         return Err(Fault::invalid(message).code("no_embeddings"));
     }
-    let pooling = app.options.pooling.or(model.pooling).ok_or_else(|| {
-        Fault::invalid(
-            "this model's file asks for a kind of pooling that is not supported; the server's \
-             --pooling may choose one that is",
-        )
-        .code("no_embeddings")
-    })?;
-    let deadline = app.options.request_timeout.map(|time| Instant::now() + time);
     let EmbedRequest { texts, dimensions, truncate } = request;
     let context = model.replicas.context();
     let encode = move |model: &Model| {
@@ -66,7 +59,30 @@ pub(crate) async fn embed(
         encoded.collect::<Result<Vec<_>, Fault>>()
     };
     let texts = beside(model.clone(), encode).await?;
+    let vectors = pooled(app, &model, client, &texts).await?;
+    let vectors = vectors.iter().map(|vector| unit(vector, dimensions));
     let tokens = texts.iter().map(Vec::len).sum();
+    Ok(Vectors { vectors: vectors.collect::<Result<_, Fault>>()?, tokens })
+}
+
+/// What the model makes of each text, as it is.
+///
+/// # Errors
+/// When the file's kind of pooling is not known, or it takes too long.
+pub(super) async fn pooled(
+    app: &App,
+    model: &Model,
+    client: Client,
+    texts: &[Vec<u32>],
+) -> Result<Vec<Vec<f32>>, Fault> {
+    let pooling = app.options.pooling.or(model.pooling).ok_or_else(|| {
+        Fault::invalid(
+            "this model's file asks for a kind of pooling that is not supported; the server's \
+             --pooling may choose one that is",
+        )
+        .code("no_embeddings")
+    })?;
+    let deadline = app.options.request_timeout.map(|time| Instant::now() + time);
     let mut vectors = Vec::with_capacity(texts.len());
     // As many at once as can run: long lists leave room in the queue for others.
     let slots: usize = model.replicas.replicas().iter().map(|replica| replica.sequences).sum();
@@ -82,13 +98,13 @@ pub(crate) async fn embed(
                 token?;
             }
             if ticket.pooled().is_empty() {
-                let message = "the vectors took longer than a request may";
+                let message = "the texts took longer than a request may";
                 return Err(Fault::new(StatusCode::GATEWAY_TIMEOUT, message).code("timeout"));
             }
-            vectors.push(unit(ticket.pooled(), dimensions)?);
+            vectors.push(ticket.pooled().to_vec());
         }
     }
-    Ok(Vectors { vectors, tokens })
+    Ok(vectors)
 }
 
 /// The first `dimensions` values, of length one together.

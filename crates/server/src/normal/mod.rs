@@ -15,12 +15,14 @@ mod embed;
 mod event;
 mod guide;
 mod items;
+mod rank;
 mod request;
 mod start;
 
 pub(crate) use answer::{Answer, Whole};
 pub(crate) use embed::{EmbedRequest, embed};
 pub(crate) use event::{Delta, Event, Finish, Reason, TokenLogprob, TokenText};
+pub(crate) use rank::{RankRequest, rank};
 pub(crate) use request::{
     ChatRequest, Constraint, Generation, TextPrompt, TextRequest, ToolChoice,
 };

@@ -187,6 +187,7 @@ mod tests {
         assert_eq!(told("ResponseRequest"), read(fields::<ResponseBody>()));
         let only = |own: Vec<&str>| own.into_iter().map(str::to_owned).collect();
         assert_eq!(told("EmbeddingRequest"), only(fields::<embeddings::EmbedBody>()));
+        assert_eq!(told("RerankRequest"), only(fields::<crate::rerank::RerankBody>()));
         assert_eq!(told("OllamaEmbed"), only(fields::<ollama::EmbedBody>()));
         assert_eq!(told("AnthropicRequest"), only(fields::<MessagesBody>()));
         let ollama = |own: Vec<&str>| {

@@ -37,6 +37,28 @@ pub(super) fn paths() -> Map<String, Json> {
             "/v1/embeddings".to_owned(),
             post("embed", "Texts as vectors", "EmbeddingRequest", gives("Them.", "Embeddings")),
         ),
+        (
+            "/v1/rerank".to_owned(),
+            post(
+                "rerank",
+                "Documents by how well they answer a query",
+                "RerankRequest",
+                gives("The best first.", "Ranked"),
+            ),
+        ),
+        (
+            "/v2/rerank".to_owned(),
+            post("rerank_v2", "As /v1/rerank", "RerankRequest", gives("The best first.", "Ranked")),
+        ),
+        (
+            "/rerank".to_owned(),
+            post(
+                "rerank_plain",
+                "As /v1/rerank",
+                "RerankRequest",
+                gives("The best first.", "Ranked"),
+            ),
+        ),
         ("/v1/models".to_owned(), get("models", "The model's names", gives("All.", "Models"), &[])),
         ("/v1/models/{model}".to_owned(), one),
     ])

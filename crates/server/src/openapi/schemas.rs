@@ -23,6 +23,8 @@ pub(super) fn all() -> Map<String, Json> {
     add("TextRequest", with_sampling(&["prompt"], text_fields()));
     add("EmbeddingRequest", embed_request());
     add("Embeddings", embeddings());
+    add("RerankRequest", rerank_request());
+    add("Ranked", ranked());
     add("Message", message());
     add(
         "Tool",
@@ -362,6 +364,50 @@ fn embeddings() -> Json {
             "object": {"const": "list"},
             "data": {"type": "array", "items": item},
             "model": {"type": "string"},
+            "usage": {
+                "type": "object", "required": ["prompt_tokens", "total_tokens"],
+                "properties": {"prompt_tokens": count(), "total_tokens": count()},
+            },
+        },
+    })
+}
+
+fn rerank_request() -> Json {
+    let text = json!({"oneOf": [
+        {"type": "string"},
+        {"type": "object", "required": ["text"], "properties": {"text": {"type": "string"}}},
+    ]});
+    let documents =
+        json!({"type": ["array", "null"], "minItems": 1, "maxItems": 10_000, "items": text});
+    json!({
+        "type": "object", "required": ["query"], "properties": {
+            "model": {"type": ["string", "null"], "description": "One of the model's names."},
+            "query": text,
+            "documents": documents,
+            "texts": documents,
+            "top_n": whole(1, None),
+            "return_documents": flag(),
+            "max_tokens_per_doc": whole(1, None),
+            "truncate": flag(),
+            "raw_scores": flag(),
+        },
+    })
+}
+
+fn ranked() -> Json {
+    let item = json!({
+        "type": "object", "required": ["index", "relevance_score"], "properties": {
+            "index": count(),
+            "relevance_score": {"type": "number"},
+            "document": {"type": "object", "properties": {"text": {"type": "string"}}},
+        },
+    });
+    json!({
+        "type": "object", "required": ["id", "object", "model", "results", "usage"], "properties": {
+            "id": {"type": "string"},
+            "object": {"const": "list"},
+            "model": {"type": "string"},
+            "results": {"type": "array", "items": item},
             "usage": {
                 "type": "object", "required": ["prompt_tokens", "total_tokens"],
                 "properties": {"prompt_tokens": count(), "total_tokens": count()},

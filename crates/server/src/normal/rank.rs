@@ -1,0 +1,154 @@
+//! Documents by how well they answer a query: what a model that ranks makes of the query with each.
+
+use super::embed::pooled;
+use super::start::beside;
+use crate::fault::Fault;
+use crate::http::Client;
+use crate::state::{App, Model};
+use tokenizer::EncodeOptions;
+
+/// What is to be ranked.
+#[derive(Clone, Debug)]
+pub(crate) struct RankRequest {
+    pub(crate) query: String,
+    pub(crate) documents: Vec<String>,
+    /// Most tokens of a document; what is longer is cut.
+    pub(crate) most: Option<usize>,
+    /// Cuts documents that do not fit into the context beside the query; otherwise they are refused.
+    pub(crate) truncate: bool,
+    /// Gives a classifier's numbers as they are, instead of shares of one.
+    pub(crate) raw: bool,
+}
+
+/// The score of each document.
+#[derive(Clone, Debug)]
+pub(crate) struct Scores {
+    pub(crate) scores: Vec<f32>, // [documents]
+    /// Tokens of all, with the query in each.
+    pub(crate) tokens: usize,
+}
+
+/// Computes the scores.
+///
+/// # Errors
+/// When the model ranks nothing, the request cannot be served, or is not in time.
+pub(crate) async fn rank(app: &App, client: Client, request: RankRequest) -> Result<Scores, Fault> {
+    let model = app.model()?;
+    let score = model.score.ok_or_else(|| {
+        let message =
+            "this model ranks no texts: its file has no classifier for that (pooling type 4)";
+        Fault::invalid(message).code("no_ranking")
+    })?;
+    let raw = request.raw;
+    let texts = beside(model.clone(), move |model| request.tokens(model)).await?;
+    let first = |numbers: Vec<f32>| numbers.first().copied().unwrap_or(f32::NAN);
+    let scores = pooled(app, &model, client, &texts).await?.into_iter().map(first);
+    let scores = scores.map(|number| if raw { number } else { score.share(number) });
+    Ok(Scores { scores: scores.collect(), tokens: texts.iter().map(Vec::len).sum() })
+}
+
+impl RankRequest {
+    /// The query with each document, as the model was trained to read them.
+    fn tokens(&self, model: &Model) -> Result<Vec<Vec<u32>>, Fault> {
+        let pair = |(at, document): (usize, &String)| {
+            let mut document = document.clone();
+            if let Some(most) = self.most {
+                document = begin(model, &document, most)?;
+            }
+            let tokens = match &model.info.rank_template {
+                Some(template) => self.written(model, template, &document)?,
+                None => self.paired(model, &document)?,
+            };
+            let (len, context) = (tokens.len(), model.replicas.context());
+            if len <= context {
+                return Ok(tokens);
+            }
+            let what = if self.truncate { "the query alone" } else { "with the query it" };
+            let message =
+                format!("document {at}: {what} has {len} tokens, and the context holds {context}");
+            Err(Fault::field("documents", message))
+        };
+        self.documents.iter().enumerate().map(pair).collect()
+    }
+
+    /// As a pair of texts.
+    fn paired(&self, model: &Model, document: &str) -> Result<Vec<u32>, Fault> {
+        let mut pair = model.tokenizer.pair(&self.query, document)?.ok_or_else(|| {
+            let message = "this model's vocabulary has no end of text, and its file no template for pairs \
+                           (tokenizer.chat_template.rerank)";
+            Fault::invalid(message).code("no_ranking")
+        })?;
+        if self.truncate {
+            pair.cut(model.replicas.context());
+        }
+        if pair.typed {
+            let ids = model.replicas.ids();
+            pair.tokens[pair.second.start..].iter_mut().for_each(|id| *id = ids.second(*id));
+        }
+        Ok(pair.tokens)
+    }
+
+    /// In the words of the file's template.
+    fn written(&self, model: &Model, template: &str, document: &str) -> Result<Vec<u32>, Fault> {
+        let read = EncodeOptions { add_special: false, parse_special: true };
+        let encode = |document: &str| {
+            let text = filled(template, &self.query, document);
+            Ok::<_, Fault>(model.tokenizer.encode(text, read)?)
+        };
+        let mut tokens = encode(document)?;
+        let context = model.replicas.context();
+        let mut most = model.tokenizer.encode(document, EncodeOptions::default())?.len();
+        // A document that ends elsewhere may have another token or two there.
+        while self.truncate && tokens.len() > context && most > 0 {
+            most = most.saturating_sub(tokens.len() - context);
+            tokens = encode(&begin(model, document, most)?)?;
+        }
+        Ok(tokens)
+    }
+}
+
+/// A template with a query and a document in their places. What these say is no place.
+fn filled(template: &str, query: &str, document: &str) -> String {
+    let mut text = String::with_capacity(template.len() + query.len() + document.len());
+    let mut rest = template;
+    while let Some(at) = rest.find('{') {
+        text.push_str(&rest[..at]);
+        rest = &rest[at..];
+        let place = [("{query}", query), ("{document}", document)];
+        match place.into_iter().find(|(name, _)| rest.starts_with(name)) {
+            Some((name, value)) => {
+                text.push_str(value);
+                rest = &rest[name.len()..];
+            }
+            None => {
+                text.push('{');
+                rest = &rest[1..];
+            }
+        }
+    }
+    text + rest
+}
+
+/// The text of its first `most` tokens.
+fn begin(model: &Model, text: &str, most: usize) -> Result<String, Fault> {
+    let tokens = model.tokenizer.encode(text, EncodeOptions::default())?;
+    if tokens.len() <= most {
+        return Ok(text.to_owned());
+    }
+    let kept = model.tokenizer.decode(&tokens[..most], false);
+    // Half a character at the end is none.
+    Ok(kept.trim_end_matches('\u{FFFD}').to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_texts_say_is_no_place_in_a_template() {
+        let filled = |template: &str| filled(template, "{document}?", "a {query} b");
+        assert_eq!(filled("<{query}> {x} {document}"), "<{document}?> {x} a {query} b");
+        assert_eq!(filled("{"), "{");
+        assert_eq!(filled("none"), "none");
+    }
+}
