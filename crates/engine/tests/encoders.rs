@@ -163,7 +163,7 @@ fn a_text_cannot_be_gone_on_with_nor_give_logits() {
         engine.step(&[entry]).map(|_| ()).map_err(|error| error.to_string())
     };
     let error = step(Outputs::Last).unwrap_err();
-    assert!(error.contains("hidden states and no logits"), "{error}");
+    assert!(error.contains("hidden states (`arclight embed`), no logits"), "{error}");
     step(Outputs::AllHidden).unwrap();
     let error = step(Outputs::AllHidden).unwrap_err();
     assert!(error.contains("goes on after 3 tokens"), "{error}");

@@ -106,6 +106,11 @@ pub enum Error {
         /// How many fit.
         max: usize,
     },
+    /// Logits are wanted of a model without a head.
+    #[error(
+        "this model reads texts and writes none: it gives hidden states (`arclight embed`), no logits"
+    )]
+    NoLogits,
     /// A token id outside of the vocabulary.
     #[error("token id {token} is outside of the vocabulary of {vocab}")]
     UnknownToken {

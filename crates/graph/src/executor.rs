@@ -195,6 +195,10 @@ impl Executor {
         sequences: impl Iterator<Item = SeqInput<'s>> + Clone,
     ) -> Result<(), Error> {
         let graph = &self.replicas[0].graph;
+        let logits = |outputs| matches!(outputs, Outputs::Last | Outputs::Tail(_) | Outputs::All);
+        if !graph.has_head() && sequences.clone().any(|seq| logits(seq.outputs)) {
+            return Err(Error::NoLogits);
+        }
         self.input.set(
             sequences,
             graph.token_ids(),
@@ -206,9 +210,6 @@ impl Executor {
             true => Err(Error::StepTooLarge { what, got, max }),
             false => Ok(()),
         };
-        if self.input.logits > 0 && !self.replicas[0].graph.has_head() {
-            return Err(Error::BadStep("this model gives hidden states and no logits".to_owned()));
-        }
         check("tokens", self.input.tokens.len(), self.limits.tokens)?;
         check("outputs", self.input.outputs.len(), self.limits.outputs)
     }
