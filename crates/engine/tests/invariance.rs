@@ -32,6 +32,7 @@ fn models() -> Vec<(String, Model)> {
         model("qwen3 q4_k + q6_k", KvType::F16, mixed),
         model("qwen3 iq4_xs + q5_k", KvType::F16, other),
         model("llama tq2_0", KvType::F16, TinyModel::llama(TensorType::TQ2_0)),
+        model("llama iq2_xxs", KvType::F16, TinyModel::llama(TensorType::IQ2_XXS)),
         model("llama bf16", KvType::F16, TinyModel::llama(TensorType::BF16)),
         model("odd shapes", KvType::F16, odd()),
         model("qwen3 q4_0, kv q8_0", KvType::Q8_0, wide()),

@@ -80,10 +80,11 @@ fn matrices_are_multiplied_by_the_scales_beside_them() {
 
 #[test]
 fn the_report_says_what_unpacking_costs() {
-    let model = TinyModel { second: Some(TensorType::Q6_K), ..TinyModel::llama(TensorType::TQ2_0) };
+    let model =
+        TinyModel { second: Some(TensorType::Q6_K), ..TinyModel::llama(TensorType::IQ2_XXS) };
     let engine = load(model.gguf(), 1);
     let [unpacked] = engine.report().unpacked.as_slice() else { panic!("one type is unpacked") };
-    assert_eq!(unpacked.ty, TensorType::TQ2_0);
+    assert_eq!(unpacked.ty, TensorType::IQ2_XXS);
     // Embedding, head, and five of seven matrices of two layers; rows of 256, and of 1024 for the
     // attention's output. The vocabulary of 300 rows is padded to 304.
     let rows = [300, 300, 1024, 512, 4 * 256, 1024, 1024, 1024, 512, 4 * 256, 1024, 1024];

@@ -3,6 +3,7 @@
 use gguf::TensorType;
 
 use crate::TILE_ROWS;
+use crate::matmul::tq2_0::Tq2_0;
 use crate::matmul::wide::Wide;
 use crate::matmul::{self, Tile, for_each_type};
 
@@ -28,7 +29,7 @@ macro_rules! with_tile {
 /// Whether matrices of this type are unpacked to 8 bits when they are packed into tiles, exactly: they
 /// take 8.6 bits for each value then, whatever they take in the file.
 pub fn is_unpacked(ty: TensorType) -> bool {
-    ty.has_integers()
+    ty.has_integers() && !matches!(ty, TensorType::TQ1_0 | TensorType::TQ2_0)
 }
 
 /// Blocks of a row.
@@ -43,7 +44,7 @@ fn blocks(ty: TensorType, cols: usize) -> usize {
 }
 
 /// Bytes of a packed tile of 16 rows of `cols` columns: a multiple of 64, at most 3 % more than 16
-/// rows in the file (6 % for Q3_K), and up to 48 bytes of padding for an odd number of blocks; more
+/// rows in the file (6 % for Q3_K, 22 % for TQ1_0), and up to 48 bytes of padding for an odd number of blocks; more
 /// for types that [are unpacked](is_unpacked).
 ///
 /// # Panics
@@ -78,6 +79,12 @@ pub fn pack_tile(ty: TensorType, rows: &[&[u8]], cols: usize, dst: &mut [u8]) {
     with_tile!(ty, T => {
         for row in 0..TILE_ROWS {
             let blocks = *rows.get(row).unwrap_or(&&zero[..]);
+            if ty == TensorType::TQ1_0 {
+                for (b, block) in blocks.chunks_exact(bytes).enumerate() {
+                    T::put(dst, b, row, &Tq2_0::form(block));
+                }
+                continue;
+            }
             if !is_unpacked(ty) {
                 T::put_row(dst, row, blocks, bytes);
                 continue;
@@ -108,6 +115,7 @@ pub(crate) fn unpack_row(ty: TensorType, tile: &[u8], cols: usize, row: usize, o
         }
         return;
     }
+    let ty = if ty == TensorType::TQ1_0 { TensorType::TQ2_0 } else { ty };
     // The file's block is put together again, so that its type's one definition serves here too.
     // Plain floats go by the 256, or each would pay for the checks of a conversion.
     let per_step = if ty.block_len() == 1 { MAX_BLOCK_LEN } else { ty.block_len() };

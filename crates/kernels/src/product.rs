@@ -49,7 +49,7 @@ impl Product {
     /// That of matrices of a type.
     pub const fn of(ty: TensorType) -> Self {
         match Line::of(ty) {
-            Line::Q4_0 | Line::Q4_1 | Line::Q4K | Line::Q2K | Line::Q3K => Self::Int4,
+            Line::Q4_0 | Line::Q4_1 | Line::Q4K | Line::Q2K | Line::Q3K | Line::Tq2_0 => Self::Int4,
             Line::Mxfp4 | Line::Nvfp4 => Self::Int5,
             Line::Q5_0 | Line::Q5_1 | Line::Q5K | Line::Q6K => Self::Int6,
             Line::Wide => Self::Int7,

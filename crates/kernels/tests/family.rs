@@ -85,9 +85,9 @@ fn all_members_give_the_same_bits() {
 }
 
 /// Types whose weights can be unpacked into panels.
-const PANELS: [TensorType; 6] = {
+const PANELS: [TensorType; 8] = {
     use TensorType::*;
-    [Q4_0, Q4_K, Q6_K, Q8_0, MXFP4, NVFP4]
+    [Q4_0, Q4_K, Q6_K, Q8_0, MXFP4, NVFP4, TQ1_0, TQ2_0]
 };
 
 #[test]

@@ -41,6 +41,7 @@ pub(crate) mod q8_0;
 mod quants;
 mod six;
 mod steps;
+pub(crate) mod tq2_0;
 mod walk;
 pub(crate) mod wide;
 
@@ -93,7 +94,8 @@ macro_rules! for_each_type {
             iq4_xs::Iq4Xs: Q8, [IQ4_XS];
             mxfp4::Mxfp4: Q8, [MXFP4];
             nvfp4::Nvfp4: Q8, [NVFP4];
-            wide::Wide: Q8, [IQ2_XXS IQ2_XS IQ2_S IQ3_XXS IQ3_S IQ1_S IQ1_M TQ1_0 TQ2_0];
+            wide::Wide: Q8, [IQ2_XXS IQ2_XS IQ2_S IQ3_XXS IQ3_S IQ1_S IQ1_M];
+            tq2_0::Tq2_0: Q8, [TQ2_0 TQ1_0];
         ] }
     };
 }
