@@ -12,6 +12,7 @@ from pathlib import Path
 import checkpoints
 import compare
 import quantised
+import written
 
 HERE = Path(__file__).resolve().parent
 # What is otherwise, and why. docs/converting.md lists it.
@@ -21,7 +22,15 @@ KNOWN = {
     # Theirs is the width of dense layers over the number of KV heads, which is the same for published models.
     # It forgets to say.
     "gptneox": ["general.file_type"],
+    "gptneox_serial": ["general.file_type"],
+    # Theirs takes the width where the key has another name.
+    "chatglm": ["chatglm.context_length"],
     "mpt": ["general.file_type"],
+    # Theirs does not say that it ranks.
+    "xlm_r_ranks": ["bert.pooling_type"],
+    "modern_ranks": ["modern-bert.pooling_type"],
+    # Theirs has the key of LayerNorm alone, though the model has RMSNorm.
+    "exaone3": ["exaone.attention.layer_norm_rms_epsilon"],
     "ernie4_5_moe": ["ernie4_5-moe.expert_shared_feed_forward_length"],
 }
 # A type of our own, of the same file as theirs: what `quantize` makes of it.
@@ -84,6 +93,10 @@ def main() -> None:
     for name in checkpoints.MORE:
         if not names or name in names:
             pre = checkpoints.build_more(name, work / name)
+            tell(name, one(arclight, converter, work / name, pre, None))
+    for name in written.WRITTEN:
+        if not names or name in names:
+            pre = written.build(name, work / name)
             tell(name, one(arclight, converter, work / name, pre, None))
     sys.exit(f"convert: {', '.join(wrong)}" if wrong else 0)
 

@@ -11,6 +11,7 @@ from pathlib import Path
 converter, folder, out, kind, pre = sys.argv[1:]
 sys.path[:0] = [converter, str(Path(converter) / "gguf-py")]
 
+import conversion.baichuan
 import conversion.base
 import conversion.gptneox
 import conversion.hunyuan
@@ -30,7 +31,13 @@ def told(self):
 
 
 neox.set_gguf_parameters = told
-# `transformers` says of every Nemotron-H that it has experts.
+# What it does with other tensors than attention's ends in itself.
+baichuan = conversion.baichuan.BaichuanModel
+unpacked = baichuan.modify_tensors
+baichuan.modify_tensors = lambda self, tensor, name, bid: (
+    unpacked if "W_pack" in name else conversion.base.TextModel.modify_tensors)(self, tensor, name, bid)
+# `transformers` says of every Nemotron-H that it has experts, and does not know the keys of these as published.
+PUBLISHED = ("nomic_bert", "exaone")
 base = conversion.base.ModelBase
 loaded = base.load_hparams
 
@@ -38,7 +45,7 @@ loaded = base.load_hparams
 def as_written(folder, is_mistral_format):
     written = json.loads((Path(folder) / "config.json").read_text())
     plain = written["architectures"] == ["NemotronHForCausalLM"] and "n_routed_experts" not in written
-    return written if plain else loaded(folder, is_mistral_format)
+    return written if plain or written.get("model_type") in PUBLISHED else loaded(folder, is_mistral_format)
 
 
 base.load_hparams = staticmethod(as_written)

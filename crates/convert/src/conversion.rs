@@ -79,14 +79,28 @@ impl Conversion {
         };
         let mut draft = Draft::new(&folder.config, arch);
         (family.keys)(&mut draft)?;
+        if let Some(learnt) = family.learnt {
+            learnt(&mut draft, &stored)?;
+        }
         pooling::add(&mut draft, &folder)?;
-        let made = Self::made(family, &draft, stored)?;
+        let mut notes = Vec::new();
+        let dense = pooling::dense(&mut draft, &folder, &mut notes)?;
+        if folder.config.get("lora_adaptations").is_some() {
+            notes.push("its adapters for tasks are left out: it is the model without them".into());
+        }
+        let mut made = Self::made(family, &draft, stored)?;
+        made.extend(dense);
         about::add(&mut draft, &folder, &made)?;
         let kept = made.iter().filter_map(|made| made.array.kept()).next();
         draft.general("general.file_type", kept.unwrap_or(float).info().file.0);
         draft.general("general.quantization_version", 2u32);
-        let notes =
-            vocab::add(&mut draft, &folder, family.vocab, family.pre, options.pre.as_deref())?;
+        notes.extend(vocab::add(
+            &mut draft,
+            &folder,
+            family.vocab,
+            family.pre,
+            options.pre.as_deref(),
+        )?);
         let metadata = draft.into_pairs();
         let tensors = made.into_iter().map(|made| Tensor {
             ty: made.ty(float),

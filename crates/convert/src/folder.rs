@@ -137,6 +137,22 @@ impl Folder {
         Ok(())
     }
 
+    /// The tensors of a module of its own in a folder below; `None` if there is none.
+    pub(crate) fn of_module(&self, path: &str) -> Result<Option<Vec<(String, Array)>>, Error> {
+        let path = self.path.join(path).join("model.safetensors");
+        if !path.is_file() {
+            return Ok(None);
+        }
+        let file = Arc::new(MappedFile::open(&path)?);
+        let entries = safetensors::entries(&file);
+        let entries = entries.map_err(|what| Error::Safetensors { path: path.clone(), what })?;
+        let array = |entry: Entry| {
+            let tensor = Tensor { file: file.clone(), entry };
+            (tensor.entry.name.clone(), tensor.array())
+        };
+        Ok(Some(entries.into_iter().map(array).collect()))
+    }
+
     /// All tensors, file by file in the order of their data.
     pub(crate) fn tensors(&self) -> &[Tensor] {
         &self.tensors

@@ -1,8 +1,10 @@
-//! How hidden states become the vector of a text, as folders for `sentence-transformers` say it.
+//! How hidden states become the vector of a text, as folders for `sentence-transformers` say it: pooling, and dense layers
+//! behind it.
 
 use crate::draft::Draft;
 use crate::error::Error;
 use crate::folder::Folder;
+use crate::tensors::Made;
 use serde_json::Value;
 
 /// Adds `pooling_type`, if the folder has modules and one of them pools.
@@ -28,4 +30,42 @@ pub(crate) fn add(draft: &mut Draft<'_>, folder: &Folder) -> Result<(), Error> {
     };
     draft.set("pooling_type", kind);
     Ok(())
+}
+
+/// The dense layers that stand behind pooling, with their sizes in the metadata: of the architecture that has them.
+/// Those of others are told.
+pub(crate) fn dense(
+    draft: &mut Draft<'_>,
+    folder: &Folder,
+    notes: &mut Vec<String>,
+) -> Result<Vec<Made>, Error> {
+    let modules = folder.json("modules.json")?;
+    let modules = modules.as_ref().and_then(Value::as_array).into_iter().flatten();
+    let dense = modules.filter(|m| m["type"].as_str().is_some_and(|ty| ty.ends_with("Dense")));
+    let mut made = Vec::new();
+    for module in dense {
+        let path = module["path"].as_str().unwrap_or_default();
+        if draft.arch != "gemma-embedding" {
+            notes.push(format!("{path}: files have no place for a dense layer; it is left out"));
+            continue;
+        }
+        let name = if path == "2_Dense" { "dense_2" } else { "dense_3" };
+        let tensors = folder.of_module(path)?.unwrap_or_default();
+        let weight = tensors.into_iter().find(|(name, _)| name == "linear.weight");
+        let (_, array) = weight.ok_or_else(|| Error::MissingTensor {
+            name: format!("{path}/linear.weight"),
+            wanted: format!("{name}.weight"),
+        })?;
+        let [outputs, inputs] = array.shape()[..] else {
+            return Err(Error::Shape {
+                name: format!("{path}/linear.weight"),
+                shape: array.shape().to_vec(),
+                want: "and should be a matrix".to_owned(),
+            });
+        };
+        draft.set_size(&format!("{name}_feat_in"), inputs);
+        draft.set_size(&format!("{name}_feat_out"), outputs);
+        made.push(Made { name: format!("{name}.weight"), array });
+    }
+    Ok(made)
 }

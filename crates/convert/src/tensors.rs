@@ -33,7 +33,9 @@ impl Made {
         let exact = match kind.strip_suffix(".weight") {
             None => true,
             Some(kind) => {
-                kind.ends_with("_norm") || EXACT.contains(&kind) || kind == "position_embd"
+                kind.ends_with("_norm")
+                    || EXACT.contains(&kind)
+                    || matches!(kind, "position_embd" | "token_types")
             }
         };
         if exact || self.array.shape().len() < 2 { TensorType::F32 } else { float }

@@ -2,7 +2,7 @@
 
 use super::Blocks;
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// Numbers that are known.
 pub(super) struct Values(pub(super) Vec<f32>);
@@ -195,5 +195,35 @@ impl Blocks for Each {
     fn block(&self, rows: Range<usize>, cols: Range<usize>, out: &mut [f32]) {
         self.from.block(rows, cols, out);
         out.iter_mut().for_each(|x| *x = (self.change)(*x));
+    }
+}
+
+/// Numbers as -1, 0 or 1 times the mean of their magnitudes, which is found when the first are asked for.
+pub(super) struct Ternary {
+    pub(super) from: Arc<dyn Blocks>,
+    pub(super) rows: usize,
+    pub(super) cols: usize,
+    pub(super) mean: OnceLock<f32>,
+}
+
+impl Ternary {
+    fn mean(&self) -> f32 {
+        let mut line = vec![0.0; self.cols];
+        let mut sum = 0.0;
+        for row in 0..self.rows {
+            self.from.block(row..row + 1, 0..self.cols, &mut line);
+            sum += line.iter().map(|x| f64::from(x.abs())).sum::<f64>();
+        }
+        (sum / (self.rows * self.cols) as f64) as f32
+    }
+}
+
+impl Blocks for Ternary {
+    fn block(&self, rows: Range<usize>, cols: Range<usize>, out: &mut [f32]) {
+        let per_mean = 1.0 / self.mean.get_or_init(|| self.mean()).max(1e-5);
+        self.from.block(rows, cols, out);
+        for x in out {
+            *x = (*x * per_mean).round_ties_even().clamp(-1.0, 1.0) / per_mean;
+        }
     }
 }

@@ -6,11 +6,11 @@
 
 mod blocks;
 
-use blocks::{Behind, Columns, Each, Folded, Gather, Turned, Values, Zeros};
+use blocks::{Behind, Columns, Each, Folded, Gather, Ternary, Turned, Values, Zeros};
 use gguf::TensorType;
 use half::f16;
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// What blocks of `f32` are read from.
 pub(crate) trait Blocks: Send + Sync {
@@ -90,6 +90,13 @@ impl Array {
     /// Reads whole rows.
     pub(crate) fn read(&self, rows: Range<usize>, out: &mut [f32]) {
         self.from.block(rows, 0..self.cols(), out);
+    }
+
+    /// All elements, of an array small enough to be held.
+    pub(crate) fn all(&self) -> Vec<f32> {
+        let mut values = vec![0.0; self.elements()];
+        self.read(0..self.rows(), &mut values);
+        values
     }
 
     /// Reads a block of rows and columns.
@@ -237,6 +244,15 @@ impl Array {
         Array { shape: self.shape.clone(), from: Arc::new(each), half, kept: None }
     }
 
+    /// Every element as -1, 0 or 1 times the mean of all magnitudes: the nearest, as BitNet has it.
+    pub(crate) fn ternary(&self) -> Array {
+        let (from, mean) = (self.from.clone(), OnceLock::new());
+        let ternary = Ternary { from, rows: self.rows(), cols: self.cols(), mean };
+        let half = self.half;
+        let array = Array::new(&self.shape, half, ternary);
+        if half { array.each(|x| x) } else { array }
+    }
+
     /// Arrays of the same columns, one behind the other along the outermost dimension.
     pub(crate) fn joined(parts: Vec<Array>) -> Array {
         let mut shape = parts[0].shape.clone();
@@ -359,6 +375,13 @@ mod tests {
         assert_eq!(all(&grid(&[2, 3]).columns(vec![2, 0, 1])), [2.0, 0.0, 1.0, 12.0, 10.0, 11.0]);
         let vectors = Array::stacked(vec![Array::of_values(vec![1.0, 2.0]); 2]);
         assert_eq!((all(&vectors), vectors.shape()), (vec![1.0, 2.0, 1.0, 2.0], &[2, 2][..]));
+    }
+
+    #[test]
+    fn numbers_become_three() {
+        let of = Array::of_values(vec![3.0, -0.5, 0.25, -2.25]).reshaped(&[2, 2]);
+        // The mean is 1.5; half of it is nearer to none.
+        assert_eq!(all(&of.ternary()), [1.5, 0.0, 0.0, -1.5]);
     }
 
     #[test]

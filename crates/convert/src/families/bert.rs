@@ -6,6 +6,8 @@ use crate::draft::Draft;
 use crate::error::Error;
 use crate::rules::{Rule, same, without};
 use crate::vocab::Kind;
+use gguf::OwnedValue;
+use serde_json::Value;
 
 pub(super) const FAMILIES: &[Family] = &[
     Family { classes: &["BertModel", "BertForMaskedLM"], rules: &[RULES, UNPOOLED], ..BERT },
@@ -14,6 +16,7 @@ pub(super) const FAMILIES: &[Family] = &[
         keys: |draft| {
             keys(draft)?;
             draft.set("pooling_type", RANK);
+            labels(draft);
             Ok(())
         },
         rules: &[RULES, CLASSIFIER],
@@ -22,18 +25,32 @@ pub(super) const FAMILIES: &[Family] = &[
 ];
 
 /// `pooling_type` of a model that ranks.
-const RANK: u32 = 4;
+pub(super) const RANK: u32 = 4;
 
 const BERT: Family =
     Family { arch: "bert", keys, rename: Some(rename), vocab: Kind::WordPiece, ..PLAIN };
 
-fn keys(draft: &mut Draft<'_>) -> Result<(), Error> {
+pub(super) fn keys(draft: &mut Draft<'_>) -> Result<(), Error> {
     draft.usual()?;
     draft.set("attention.causal", false);
     Ok(())
 }
 
-const RULES: &[Rule] = &[
+/// What the numbers of a classifier stand for, where the folder says it. Two labels by number are what
+/// `transformers` takes where it does not.
+pub(super) fn labels(draft: &mut Draft<'_>) {
+    let Some(Value::Object(named)) = draft.config.get("id2label") else { return };
+    let label = |(id, text): (&String, &Value)| Some((id.parse().ok()?, text.as_str()?.to_owned()));
+    let mut labels: Vec<(u32, String)> = named.iter().filter_map(label).collect();
+    labels.sort_unstable();
+    let dummy = labels.len() == 2 && labels[0].1 == "LABEL_0";
+    if !labels.is_empty() && !dummy {
+        let texts: Vec<String> = labels.into_iter().map(|(_, text)| text).collect();
+        draft.set("classifier.output_labels", OwnedValue::strings(&texts));
+    }
+}
+
+pub(super) const RULES: &[Rule] = &[
     same("embeddings.word_embeddings", "token_embd"),
     same("embeddings.position_embeddings", "position_embd"),
     same("embeddings.token_type_embeddings", "token_types"),
@@ -49,13 +66,13 @@ const RULES: &[Rule] = &[
 ];
 
 /// Nothing is classified: the layer behind the first token is left out.
-const UNPOOLED: &[Rule] = &[without("pooler.dense")];
+pub(super) const UNPOOLED: &[Rule] = &[without("pooler.dense")];
 
 const CLASSIFIER: &[Rule] = &[same("pooler.dense", "cls"), same("classifier", "cls.output")];
 
 /// Names of a layer as most have them; old files call a norm's weights gamma and beta. Heads that predict words are
 /// left out.
-fn rename(_: &Config, name: &str) -> Option<String> {
+pub(super) fn rename(_: &Config, name: &str) -> Option<String> {
     let name = name.strip_prefix("bert.").unwrap_or(name);
     let heads = ["cls.predictions", "cls.seq_relationship"];
     if name == "embeddings.position_ids" || heads.iter().any(|head| name.starts_with(head)) {

@@ -1,6 +1,6 @@
 //! DeepSeek-V2 and V3, and what is made like them.
 
-use super::{Family, PLAIN};
+use super::{Family, PLAIN, unless_tied};
 use crate::array::Array;
 use crate::config::Config;
 use crate::draft::Draft;
@@ -15,10 +15,7 @@ pub(super) const FAMILIES: &[Family] = &[Family {
     keys: latent,
     rules: &[RULES],
     // A head that is the embedding is not kept twice.
-    rename: Some(|config, name| {
-        let twice = config.flag("tie_word_embeddings") && name.ends_with("lm_head.weight");
-        (!twice).then(|| name.to_owned())
-    }),
+    rename: Some(unless_tied),
     pre: &["deepseek-v3", "kimi-k2"],
     ..PLAIN
 }];

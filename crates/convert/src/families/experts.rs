@@ -1,6 +1,6 @@
 //! Families with experts that have little else of their own.
 
-use super::{Family, PLAIN, Predicting, llama, qwen};
+use super::{Family, PLAIN, Predicting, llama, qwen, unless_tied};
 use crate::array::Array;
 use crate::draft::Draft;
 use crate::error::Error;
@@ -72,10 +72,7 @@ pub(super) const FAMILIES: &[Family] = &[
             same("mlp.shared_mlp.up_proj", "ffn_up_shexp"),
             same("mlp.shared_mlp.down_proj", "ffn_down_shexp"),
         ]],
-        rename: Some(|config, name| {
-            let twice = config.flag("tie_word_embeddings") && name == "lm_head.weight";
-            (!twice).then(|| name.to_owned())
-        }),
+        rename: Some(unless_tied),
         pre: &["hunyuan"],
         ..PLAIN
     },

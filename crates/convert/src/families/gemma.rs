@@ -59,6 +59,18 @@ pub(super) const FAMILIES: &[Family] = &[
         ..PLAIN
     },
     Family {
+        classes: &["Gemma3TextModel"],
+        arch: "gemma-embedding",
+        keys: |d| {
+            third(d)?;
+            d.set_size("attention.sliding_window", d.config.size(&["sliding_window"])?);
+            Ok(())
+        },
+        rules: &[BOTH_SIDES_SHIFTED, SHIFTED],
+        vocab: Kind::Gemma3,
+        ..PLAIN
+    },
+    Family {
         classes: &["Gemma3nForCausalLM", "Gemma3nForConditionalGeneration"],
         arch: "gemma3n",
         keys: streams,

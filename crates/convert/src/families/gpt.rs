@@ -40,6 +40,35 @@ pub(super) const FAMILIES: &[Family] = &[
         ..PLAIN
     },
     Family {
+        classes: &["GPTBigCodeForCausalLM"],
+        arch: "starcoder",
+        keys: |d| {
+            usual(d)?;
+            d.set_size("context_length", d.config.size(&["n_positions"])?);
+            d.set_size("feed_forward_length", 4 * d.config.hidden()?);
+            if d.config.get("multi_query") == Some(&Value::Bool(false)) {
+                return Err(Error::config("multi_query is false, which is not converted"));
+            }
+            d.set_size("attention.head_count_kv", 1);
+            d.copy_number("attention.layer_norm_epsilon", &["layer_norm_epsilon"])
+        },
+        rules: &[&[
+            same("wte", "token_embd"),
+            same("wpe", "position_embd"),
+            same("ln_f", "output_norm"),
+            same("ln_1", "attn_norm"),
+            same("ln_2", "ffn_norm"),
+            same("attn.c_attn", "attn_qkv"),
+            same("attn.c_proj", "attn_output"),
+            same("mlp.c_fc", "ffn_up"),
+            same("mlp.c_proj", "ffn_down"),
+            without("attn.bias"),
+            without("attn.masked_bias"),
+        ]],
+        pre: &["starcoder"],
+        ..PLAIN
+    },
+    Family {
         classes: &["GPTNeoXForCausalLM"],
         arch: "gptneox",
         keys: |d| {

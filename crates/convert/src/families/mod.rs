@@ -5,8 +5,10 @@
 //! (`Draft::usual`, `rules::USUAL`) is not said again. `tests/convert` compares it with llama.cpp's converter.
 
 mod bert;
+mod coded;
 mod deepseek;
 mod dense;
+mod encoders;
 mod experts;
 mod gemma;
 mod glm;
@@ -35,6 +37,8 @@ pub(crate) struct Family {
     /// What the model's own code takes where the configuration says nothing.
     pub(crate) defaults: fn(&mut Config) -> Result<(), Error>,
     pub(crate) keys: fn(&mut Draft<'_>) -> Result<(), Error>,
+    /// Keys whose values are tensors of the folder.
+    pub(crate) learnt: Option<fn(&mut Draft<'_>, &[(String, Array)]) -> Result<(), Error>>,
     /// Searched in turn before the usual ones.
     pub(crate) rules: &'static [&'static [Rule]],
     /// The name that a tensor should have; `None` leaves it out.
@@ -66,6 +70,7 @@ pub(crate) const PLAIN: Family = Family {
     variant: None,
     defaults: |_| Ok(()),
     keys: |draft| draft.usual(),
+    learnt: None,
     rules: &[],
     rename: None,
     extra: |_| Ok(Vec::new()),
@@ -79,12 +84,14 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Family> {
     [
         llama::FAMILIES,
         bert::FAMILIES,
+        encoders::FAMILIES,
         qwen::FAMILIES,
         gemma::FAMILIES,
         phi::FAMILIES,
         glm::FAMILIES,
         deepseek::FAMILIES,
         dense::FAMILIES,
+        coded::FAMILIES,
         gpt::FAMILIES,
         experts::FAMILIES,
         recurrent::FAMILIES,
@@ -125,6 +132,12 @@ pub(crate) fn note_predicting(folder: &mut Folder) {
     if let Some(most) = most {
         folder.config.or(qwen::FOUND, most + 1);
     }
+}
+
+/// Names of a model whose folder may have the head twice: as such, and as the embedding.
+fn unless_tied(config: &Config, name: &str) -> Option<String> {
+    let twice = config.flag("tie_word_embeddings") && name.ends_with("lm_head.weight");
+    (!twice).then(|| name.to_owned())
 }
 
 /// Letters to add, drop or change to make one name of the other.

@@ -1,6 +1,7 @@
 //! The tensors of a folder by their names: of quantised weights, one tensor that stands for what several
 //! together say.
 
+mod bitnet;
 mod mxfp4;
 mod packed;
 mod scaled;
@@ -13,7 +14,8 @@ use serde_json::Value;
 use std::collections::HashSet;
 
 /// What is read, for people.
-const KNOWN: &str = "fp8, mxfp4, awq, gptq and compressed-tensors (float, int, pack-quantized)";
+const KNOWN: &str =
+    "fp8, mxfp4, awq, gptq, bitnet and compressed-tensors (float, int, pack-quantized)";
 
 /// All tensors, in the order of the files.
 pub(crate) fn arrays(folder: &Folder) -> Result<Vec<(String, Array)>, Error> {
@@ -30,6 +32,7 @@ pub(crate) fn arrays(folder: &Folder) -> Result<Vec<(String, Array)>, Error> {
             Form::Awq(bits) => packed::awq(folder, name, *bits)?,
             Form::Packed(bits) => packed::compressed(folder, name, *bits)?,
             Form::Mxfp4 => mxfp4::of(folder, name)?,
+            Form::Ternary { divides } => bitnet::of(folder, name, *divides)?,
         };
         if let Some(Whole { name, array, parts }) = found {
             used.extend(parts);
@@ -69,6 +72,10 @@ enum Form {
     /// compressed-tensors: bits of a number.
     Packed(u32),
     Mxfp4,
+    /// BitNet: products are divided by scales, or multiplied by them.
+    Ternary {
+        divides: bool,
+    },
 }
 
 impl Form {
@@ -91,6 +98,9 @@ impl Form {
                 Ok(Form::Scaled { block: block(&said["weight_block_size"]), ending: "_scale_inv" })
             }
             "mxfp4" => Ok(Form::Mxfp4),
+            // Weights that are rounded as the model runs.
+            "bitnet" if said["quantization_mode"] == "online" => Ok(Form::Plain),
+            "bitnet" => Ok(Form::Ternary { divides: said["linear_class"] != "autobitlinear" }),
             "gptq" => {
                 let second = said["checkpoint_format"].as_str() == Some("gptq_v2");
                 Ok(Form::Gptq(bits(&said["bits"], &[2, 4, 8])?, i32::from(!second)))
@@ -186,6 +196,15 @@ mod tests {
             Ok(Form::Scaled { block: Some((128, 128)), ending: "_scale_inv" })
         );
         assert_eq!(form(json!({"quant_method": "gptq", "bits": 4})), Ok(Form::Gptq(4, 1)));
+        assert_eq!(form(json!({"quant_method": "bitnet"})), Ok(Form::Ternary { divides: true }));
+        assert_eq!(
+            form(json!({"quant_method": "bitnet", "linear_class": "autobitlinear"})),
+            Ok(Form::Ternary { divides: false })
+        );
+        assert_eq!(
+            form(json!({"quant_method": "bitnet", "quantization_mode": "online"})),
+            Ok(Form::Plain)
+        );
         assert_eq!(
             form(json!({"quant_method": "gptq", "bits": 8, "checkpoint_format": "gptq_v2"})),
             Ok(Form::Gptq(8, 0))

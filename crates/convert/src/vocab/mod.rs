@@ -1,10 +1,13 @@
 //! The vocabulary of a folder, under GGUF's keys.
 
 mod bpe;
+mod coded;
 mod model;
 mod pre;
 mod special;
 mod spm;
+mod unigram;
+mod words;
 
 use crate::config::Config;
 use crate::draft::Draft;
@@ -39,8 +42,27 @@ pub(crate) enum Kind {
     Ernie,
     /// tokenizer.model, whose first tokens are padding and what stands for the unknown.
     Nemotron,
+    /// tokenizer.model, of which few tokens are as in others.
+    InternLm,
+    /// Byte-level BPE whose end is told apart from that of a turn.
+    Hunyuan,
+    /// Byte-level BPE, or tokenizer.model of ChatGLM 3.
+    ChatGlm,
     /// Words and their ends, in tokenizer.json or vocab.txt.
     WordPiece,
+    /// The same, or SentencePiece's Unigram with a token for what is masked.
+    WordPieceOrUnigram,
+    /// The same, or byte-level BPE.
+    WordPieceOrBpe,
+    /// Byte-level BPE of a model that reads pairs of texts.
+    BpeOfPairs,
+    /// The same of one that reads texts with both their ends.
+    BpeOfTexts,
+    /// SentencePiece's Unigram, in sentencepiece.bpe.model or tokenizer.json.
+    Unigram {
+        /// Whether the first has a token for what is masked.
+        mask: bool,
+    },
     /// Byte-level BPE whose control tokens have roles of GLM-4.
     Glm4,
     /// The same of GLM-4.5 and later.
@@ -150,7 +172,31 @@ pub(crate) fn add(
             draft.general(special::key("pad"), 0u32);
             draft.general(special::key("unk"), 1u32);
         }
-        Kind::WordPiece => word_piece(draft, &files)?,
+        Kind::InternLm => coded::internlm(draft, &files)?,
+        Kind::Hunyuan => coded::hunyuan(draft, &files, &mut notes)?,
+        Kind::ChatGlm if files.has("tokenizer.json") || !files.has("tokenizer.model") => roles(
+            draft,
+            &files,
+            &[("eos", "<|endoftext|>"), ("eot", "<|user|>"), ("unk", "<|endoftext|>")],
+            &mut notes,
+        )?,
+        Kind::ChatGlm => coded::chatglm(draft, &files)?,
+        Kind::WordPiece => words::add(draft, &files)?,
+        Kind::WordPieceOrUnigram if words::are_in(&files)? => words::add(draft, &files)?,
+        Kind::WordPieceOrUnigram => unigram::add(draft, &files, true)?,
+        Kind::WordPieceOrBpe if words::are_in(&files)? => words::add(draft, &files)?,
+        Kind::WordPieceOrBpe | Kind::BpeOfPairs => {
+            byte_level(draft, &files, config.opt_size(&["vocab_size"])?, &mut notes)?;
+            let types = config.opt_size(&["type_vocab_size"])?.unwrap_or(1);
+            draft.general("tokenizer.ggml.token_type_count", types as u32);
+        }
+        Kind::BpeOfTexts => {
+            for end in ["bos", "eos", "sep"] {
+                draft.general(format!("tokenizer.ggml.add_{end}_token"), true);
+            }
+            byte_level(draft, &files, config.opt_size(&["vocab_size"])?, &mut notes)?;
+        }
+        Kind::Unigram { mask } => unigram::add(draft, &files, mask)?,
         Kind::Glm4 => roles(
             draft,
             &files,
@@ -318,60 +364,6 @@ fn gemma4(draft: &mut Draft<'_>, files: &Files<'_>) -> Result<(), Error> {
     draft.general("tokenizer.ggml.add_space_prefix", false);
     draft.general("tokenizer.ggml.add_bos_token", true);
     Ok(())
-}
-
-/// Words begin with a mark in the file, where those of the folder have one on what goes on.
-fn word_piece(draft: &mut Draft<'_>, files: &Files<'_>) -> Result<(), Error> {
-    let size = files.config.opt_size(&["vocab_size"])?;
-    let mut tokens = match files.has("tokenizer.json") {
-        true => TokenizerJson::of_words(files.folder)?.byte_level(size, files.told.as_ref())?,
-        false => vocab_txt(files)?,
-    };
-    let id_of = |role: &str| tokens.texts.iter().position(|text| text == role.as_bytes());
-    let usual = [
-        ("bos", "[CLS]"),
-        ("eos", "[SEP]"),
-        ("unk", "[UNK]"),
-        ("sep", "[SEP]"),
-        ("pad", "[PAD]"),
-        ("cls", "[CLS]"),
-    ];
-    let usual = usual.map(|(role, text)| (role, id_of(text)));
-    for (text, kind) in tokens.texts.iter_mut().zip(&tokens.types) {
-        if *kind == ty::CONTROL {
-            continue;
-        }
-        *text = match text.strip_prefix(b"##") {
-            Some(rest) => rest.to_vec(),
-            None => ["\u{2581}".as_bytes(), text].concat(),
-        };
-    }
-    let types = files.config.opt_size(&["type_vocab_size"])?.unwrap_or(1);
-    draft.general("tokenizer.ggml.token_type_count", types as u32);
-    let count = tokens.texts.len();
-    put(draft, "bert", Some(files.pre_given.unwrap_or("default")), tokens);
-    let mut special = Special::read(files.folder, files.told.clone(), Some(count))?;
-    for (role, id) in usual.into_iter().filter_map(|(role, id)| Some((role, id?))) {
-        special.give(role, id as u32);
-    }
-    special.put(draft);
-    Ok(())
-}
-
-/// A token on each line.
-fn vocab_txt(files: &Files<'_>) -> Result<Tokens, Error> {
-    const FILE: &str = "vocab.txt";
-    let what = "the folder has neither tokenizer.json nor vocab.txt";
-    let text = files.folder.text(FILE)?.ok_or_else(|| Error::vocabulary(FILE, what))?;
-    let special = named(files.told.as_ref());
-    let mut tokens = Tokens::default();
-    for line in text.lines() {
-        let bracketed = line.starts_with('[') && line.ends_with(']') && line.len() > 2;
-        let control = special.iter().any(|s| s == line) || bracketed && !line.contains("unused");
-        tokens.types.push(if control { ty::CONTROL } else { ty::NORMAL });
-        tokens.texts.push(line.as_bytes().to_vec());
-    }
-    Ok(tokens)
 }
 
 fn phi(draft: &mut Draft<'_>, files: &Files<'_>, notes: &mut Vec<String>) -> Result<(), Error> {

@@ -1,6 +1,6 @@
-//! `tokenizer.model`: SentencePiece's protocol buffer, of which the pieces alone are wanted.
+//! `tokenizer.model`: SentencePiece's protocol buffer, of which pieces and some rules are wanted.
 //!
-//! Four fields of two messages: a reader of its own is smaller than a crate with generated code.
+//! Few fields of four messages: a reader of its own is smaller than a crate with generated code.
 
 use crate::error::Error;
 
@@ -26,6 +26,41 @@ pub(super) fn pieces(file: &[u8]) -> Result<Vec<Piece>, Error> {
         true => Err(fault()),
         false => Ok(pieces),
     }
+}
+
+/// What a file says of texts, besides its pieces.
+#[derive(Debug, PartialEq)]
+pub(super) struct Rules {
+    /// The kind of model: 1 is Unigram, 2 BPE.
+    pub(super) kind: u64,
+    /// Characters that are replaced, as SentencePiece has compiled them.
+    pub(super) replaced: Vec<u8>,
+    /// Whether a space is put before the text.
+    pub(super) prefix: bool,
+    /// Whether spaces at the ends and next to others are dropped.
+    pub(super) trims: bool,
+}
+
+/// The rules of a file.
+pub(super) fn rules(file: &[u8]) -> Result<Rules, Error> {
+    let fault = || Error::vocabulary("tokenizer.model", "it is no SentencePiece model, or damaged");
+    let mut rules = Rules { kind: 1, replaced: Vec::new(), prefix: true, trims: true };
+    for whole in fields(file) {
+        let (message, Field::Bytes(bytes)) = whole.ok_or_else(fault)? else { continue };
+        if message != 2 && message != 3 {
+            continue;
+        }
+        for field in fields(bytes) {
+            match (message, field.ok_or_else(fault)?) {
+                (2, (3, Field::Number(kind))) => rules.kind = kind,
+                (3, (2, Field::Bytes(replaced))) => rules.replaced = replaced.to_vec(),
+                (3, (3, Field::Number(prefix))) => rules.prefix = prefix != 0,
+                (3, (4, Field::Number(trims))) => rules.trims = trims != 0,
+                _ => {}
+            }
+        }
+    }
+    Ok(rules)
 }
 
 fn piece(bytes: &[u8]) -> Option<Piece> {
@@ -116,6 +151,18 @@ pub(super) mod tests {
         let read = pieces(&file(&[("<unk>", 0.0, 2), ("▁a", -1.5, 1)])).unwrap();
         assert_eq!(read[0].kind, 2);
         assert_eq!(read[1], Piece { text: "▁a".into(), score: -1.5, kind: 1 });
+    }
+
+    #[test]
+    fn rules_are_read() {
+        let mut whole = file(&[("<unk>", 0.0, 2)]);
+        assert_eq!(rules(&whole).unwrap().kind, 1);
+        // A trainer of BPE; a normalizer with three bytes of replacements and no prefix.
+        whole.extend([0x12, 2, 0x18, 2, 0x1A, 7, 0x12, 3, 7, 8, 9, 0x18, 0]);
+        let want = Rules { kind: 2, replaced: vec![7, 8, 9], prefix: false, trims: true };
+        assert_eq!(rules(&whole).unwrap(), want);
+        whole.truncate(whole.len() - 1);
+        assert!(rules(&whole).is_err());
     }
 
     #[test]

@@ -94,6 +94,12 @@ impl Special {
         }
     }
 
+    /// Gives a token a role, whatever had it before.
+    pub(super) fn replace(&mut self, role: &'static str, id: u32) {
+        self.ids.retain(|(known, _)| *known != role);
+        self.give(role, id);
+    }
+
     fn set_add(&mut self, role: &'static str, add: bool) {
         match self.add.iter_mut().find(|(known, _)| *known == role) {
             Some(known) => known.1 = add,

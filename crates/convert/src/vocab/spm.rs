@@ -7,8 +7,8 @@ use crate::folder::Folder;
 use serde_json::Value;
 
 /// Of places that nothing is in, and of added tokens.
-const NO_SCORE: f32 = -10000.0;
-const ADDED: f32 = -1000.0;
+pub(super) const NO_SCORE: f32 = -10000.0;
+pub(super) const ADDED: f32 = -1000.0;
 
 /// Tokens of a folder; as many as `size` says, or as the model has.
 pub(super) fn tokens(
@@ -62,14 +62,7 @@ fn of_model(folder: &Folder, size: Option<usize>) -> Result<Tokens, Error> {
     {
         tokens.texts[id] = text;
         tokens.scores[id] = score;
-        tokens.types[id] = match kind {
-            2 => ty::UNKNOWN,
-            3 => ty::CONTROL,
-            5 => ty::UNUSED,
-            6 => ty::BYTE,
-            // Those that users define are told by other files.
-            _ => ty::NORMAL,
-        };
+        tokens.types[id] = kind_of(kind);
     }
     if let Some(added) = folder.json("added_tokens.json")? {
         for (text, id) in added.as_object().into_iter().flatten() {
@@ -82,8 +75,20 @@ fn of_model(folder: &Folder, size: Option<usize>) -> Result<Tokens, Error> {
     Ok(tokens)
 }
 
+/// The type of a token of `tokenizer.model`.
+pub(super) fn kind_of(kind: u64) -> i32 {
+    match kind {
+        2 => ty::UNKNOWN,
+        3 => ty::CONTROL,
+        5 => ty::UNUSED,
+        6 => ty::BYTE,
+        // Those that users define are told by other files.
+        _ => ty::NORMAL,
+    }
+}
+
 /// Number, text and whether it is special of each token of `added_tokens_decoder`.
-fn decoder(told: Option<&Value>) -> Result<Vec<(usize, &str, bool)>, Error> {
+pub(super) fn decoder(told: Option<&Value>) -> Result<Vec<(usize, &str, bool)>, Error> {
     let decoder = told.and_then(|told| told.get("added_tokens_decoder")?.as_object());
     let entry = |(id, token): (&'_ String, &'_ Value)| {
         let fault =
