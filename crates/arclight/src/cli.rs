@@ -4,8 +4,8 @@ use crate::error::Error;
 use crate::report::wrap_at;
 use crate::serve::{self, settings};
 use crate::{
-    bench, bench_serve, bench_sync, chat, convert, embed, graph_cmd, hub, inspect, logging,
-    perplexity, plan, quantize, run, synth, topo, tune,
+    bench, bench_serve, bench_sync, chat, convert, embed, graph_cmd, hub, imatrix, inspect,
+    logging, perplexity, plan, quantize, run, synth, topo, tune,
 };
 use clap::error::ErrorKind;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
@@ -75,6 +75,7 @@ enum Command {
     Graph(graph_cmd::GraphArgs),
     Convert(convert::ConvertArgs),
     Quantize(quantize::QuantizeArgs),
+    Imatrix(imatrix::ImatrixArgs),
     Synth(synth::SynthArgs),
     /// Print a script that completes commands and options in a shell
     #[command(after_help = COMPLETIONS_HELP)]
@@ -122,6 +123,7 @@ impl Cli {
             Command::Graph(args) => graph_cmd::run(args),
             Command::Convert(args) => convert::run(args),
             Command::Quantize(args) => quantize::run(args),
+            Command::Imatrix(args) => imatrix::run(args),
             Command::Synth(args) => synth::run(args),
             Command::Completions { shell } => {
                 let mut script = Vec::new();

@@ -12,11 +12,8 @@ use std::collections::BTreeMap;
 
 use crate::cursor::{Cursor, MAX_NAME, What};
 use crate::error::shorten;
-use crate::{Error, Gguf, MAGIC, TensorType};
-
-/// Endings of the two tensors of an entry.
-const SUMS: &str = ".in_sum2";
-const COUNTS: &str = ".counts";
+use crate::importance_sums::ImportanceSums;
+use crate::{Error, MAGIC};
 
 /// An importance matrix file.
 #[derive(Debug, Clone, PartialEq)]
@@ -75,35 +72,8 @@ impl Importances {
     }
 
     fn current(bytes: &[u8]) -> Result<Self, Error> {
-        let gguf = Gguf::parse(bytes)?;
-        let metadata = gguf.metadata();
-        let datasets = metadata.strings("imatrix.datasets")?;
-        let datasets = datasets.map(|name| String::from_utf8_lossy(name).into_owned()).collect();
-        let chunks = metadata.u32("imatrix.chunk_count")?;
-        let mut entries = BTreeMap::new();
-        for tensor in gguf.tensors() {
-            let partner = |entry: &str, ending: &'static str| {
-                let missing =
-                    || Error::ImportanceUnpaired { entry: shorten(entry), missing: ending };
-                gguf.tensor(&format!("{entry}{ending}")).ok_or_else(missing)
-            };
-            if let Some(entry) = tensor.name().strip_suffix(COUNTS) {
-                partner(entry, SUMS)?;
-            } else if let Some(entry) = tensor.name().strip_suffix(SUMS) {
-                let counts = partner(entry, COUNTS)?;
-                let numbers = |tensor: &crate::Tensor<'_>| {
-                    if tensor.ty != TensorType::F32 {
-                        let tensor_name = shorten(tensor.name());
-                        return Err(Error::ImportanceType { tensor: tensor_name, ty: tensor.ty });
-                    }
-                    let mut values = vec![0.0; tensor.elements()];
-                    tensor.ty.dequantize(tensor.data, &mut values)?;
-                    Ok(values)
-                };
-                let values = means(entry, numbers(tensor)?, &numbers(counts)?)?;
-                entries.insert(entry.to_owned(), values);
-            }
-        }
+        let ImportanceSums { entries, datasets, chunks, .. } = ImportanceSums::parse(bytes)?;
+        let entries = entries.into_iter().map(|(name, sums)| (name, sums.means())).collect();
         Ok(Self { entries, datasets, chunks })
     }
 
@@ -155,25 +125,4 @@ fn old_entry<'a>(cursor: &mut Cursor<'a>) -> Result<(&'a str, Vec<f32>), Error> 
     let calls = if calls > 0 { calls as f32 } else { 1.0 };
     let values = bytes.as_chunks().0.iter().map(|b| f32::from_le_bytes(*b) / calls);
     Ok((entry, values.collect()))
-}
-
-/// Sums by counts, of which there is one for each expert.
-fn means(entry: &str, mut sums: Vec<f32>, counts: &[f32]) -> Result<Vec<f32>, Error> {
-    let fault = || Error::ImportanceCounts {
-        entry: shorten(entry),
-        sums: sums.len(),
-        counts: counts.len(),
-    };
-    if !sums.len().is_multiple_of(counts.len()) {
-        return Err(fault());
-    }
-    let cols = sums.len() / counts.len();
-    for (sums, count) in sums.chunks_exact_mut(cols).zip(counts) {
-        match count.round() {
-            count if count.is_nan() => sums.fill(f32::NAN),
-            count if count > 0.0 => sums.iter_mut().for_each(|sum| *sum /= count),
-            _ => sums.fill(1.0),
-        }
-    }
-    Ok(sums)
 }

@@ -36,6 +36,7 @@ mod blocks;
 mod cursor;
 mod error;
 mod importance;
+mod importance_sums;
 mod integers;
 mod iquants;
 mod kquants;
@@ -54,6 +55,7 @@ mod write;
 
 pub use error::Error;
 pub use importance::Importances;
+pub use importance_sums::{ImportanceSums, Sums};
 pub use integers::Integers;
 pub use metadata::Metadata;
 pub use parse::Gguf;

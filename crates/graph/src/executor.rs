@@ -14,6 +14,7 @@ use crate::placement::share;
 use crate::plan::{FormLimits, Plan, StepShape};
 use crate::profile::{Profile, Recorder};
 use crate::programs::Compiled;
+use crate::squares::{Squares, TensorSquares};
 use crate::stages::Spans;
 use crate::state::State;
 use crate::step::{Outputs, PageCopy, PageId, Prepared, Recalled, SeqInput};
@@ -48,6 +49,7 @@ pub struct Executor {
     counts: Counts,
     tally: Tally,
     pub(crate) recorder: Option<Recorder>,
+    squares: Option<Squares>,
     refused: Option<String>,
     pub(crate) strayed: bool,
     // Dropped in this order: the threads first, then what they worked on.
@@ -118,6 +120,7 @@ impl Executor {
             counts,
             tally,
             recorder: None,
+            squares: None,
             refused,
             strayed: false,
             kernels,
@@ -245,6 +248,11 @@ impl Executor {
         };
         let (replicas, kernels) = (&self.replicas, self.kernels);
         match &mut self.recorder {
+            _ if let Some(squares) = &self.squares => {
+                self.pool.run_on(level, &|worker| {
+                    exec::run(replicas, kernels, (parts, level), worker, &mut &*squares);
+                })?;
+            }
             None => {
                 self.pool.run_on(level, &|worker| {
                     exec::run(replicas, kernels, (parts, level), worker, &mut ());
@@ -267,6 +275,18 @@ impl Executor {
         }
         self.counts.add(&self.replicas[0], parts, level);
         Ok(())
+    }
+
+    /// Begins to sum the squares of what steps multiply, which takes some of their time. What a profile records
+    /// meanwhile is nothing.
+    pub fn begin_squares(&mut self) {
+        self.squares = Some(Squares::new(&self.replicas[0].graph));
+    }
+
+    /// Ends that, and gives the sums of every tensor that was multiplied by.
+    pub fn take_squares(&mut self) -> Vec<TensorSquares> {
+        let squares = self.squares.take();
+        squares.map(|squares| squares.take(&self.replicas[0].graph)).unwrap_or_default()
     }
 
     /// What the form of a part of a step depends on at a level.

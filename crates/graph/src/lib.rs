@@ -36,6 +36,7 @@ mod programs;
 mod recurrent;
 mod router;
 mod schedule;
+mod squares;
 mod stages;
 mod state;
 mod step;
@@ -82,6 +83,7 @@ pub use recurrent::{
 };
 pub use router::{Gate, GroupScore, Groups, MOST_CHOSEN, Router};
 pub use schedule::{Grid, MatrixShape, Product, Schedule, Schedules, ShapeError, Slice};
+pub use squares::TensorSquares;
 pub use state::{KV_CLASSES, Keep, KvType, Shape};
 pub use step::{Outputs, PageCopy, PageId, PageTable, Recalled, Save, SeqInput};
 pub use storage::{Limits, NodeBytes};

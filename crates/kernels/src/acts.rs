@@ -67,6 +67,35 @@ impl Acts<'_> {
     }
 }
 
+/// What a row stands for, whose columns have `bf16_bytes` each if it is of bfloat16.
+pub(crate) fn unpack(kind: ActKind, bf16_bytes: usize, row: &[u8], out: &mut [f32]) {
+    match (kind, bf16_bytes) {
+        (ActKind::Bf16, 2) => {
+            // Two columns in a word, the first of them lower.
+            let words = row.as_chunks::<4>().0.iter().map(|word| u32::from_ne_bytes(*word));
+            for (out, word) in out.chunks_mut(2).zip(words) {
+                let both = [word << 16, word & 0xffff_0000];
+                out.iter_mut().zip(both).for_each(|(out, bits)| *out = f32::from_bits(bits));
+            }
+        }
+        (ActKind::F32 | ActKind::Bf16, _) => {
+            let numbers = &row.as_chunks::<4>().0[..out.len()];
+            out.iter_mut().zip(numbers).for_each(|(out, bits)| *out = f32::from_ne_bytes(*bits));
+        }
+        (ActKind::Q8, _) => {
+            let blocks =
+                &row.as_chunks::<{ size_of::<Q8Block>() }>().0[..out.len().div_ceil(BLOCK)];
+            for (out, block) in out.chunks_mut(BLOCK).zip(blocks) {
+                let (quants, rest) = block.split_at(BLOCK);
+                let scale = f32::from_ne_bytes([rest[0], rest[1], rest[2], rest[3]]);
+                for (out, quant) in out.iter_mut().zip(quants) {
+                    *out = scale * f32::from(*quant as i8);
+                }
+            }
+        }
+    }
+}
+
 /// Elements of which any bytes are a value.
 ///
 /// # Safety

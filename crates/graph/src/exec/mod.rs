@@ -14,6 +14,7 @@ mod matmul;
 mod placing;
 mod recurrent;
 mod rows;
+mod squares;
 mod streams;
 mod sums;
 mod tree;
@@ -161,7 +162,7 @@ fn walk<W: Watch>(
     let thread = Thread::new(step, part, turn, worker);
     for stage in program {
         for instr in &stage.instrs {
-            thread.execute(instr, worker);
+            thread.execute(instr, worker, watch);
             watch.done();
         }
         if let Some(wait) = &stage.wait {
@@ -248,7 +249,7 @@ impl<'a> Thread<'a> {
         }
     }
 
-    fn execute(&self, instr: &Instr, worker: &mut Worker) {
+    fn execute<W: Watch>(&self, instr: &Instr, worker: &mut Worker, watch: &W) {
         let domain = instr.domain;
         let grant = Grant::new(self.step.storage, instr, self.place, self.id, &self.shares);
         // SAFETY: every view below is of a buffer that the instruction declares, and what is done with
@@ -260,6 +261,9 @@ impl<'a> Thread<'a> {
         // SAFETY: as above. Tokens of a page are dealt to one thread, and a range that is appended to is
         // read by the item that appends.
         let pages = |buf, cache| unsafe { grant.pages(buf, cache) };
+        if let Some(squares) = watch.squares() {
+            self.sum_squares(instr, squares, source);
+        }
         let [floats, words, bytes] = self.step.storage.scratch(self.id);
         // SAFETY: the block is this thread's own, and this is the only slice of it.
         let scratch = unsafe { floats.as_mut_slice::<f32>() };

@@ -78,7 +78,7 @@ pub(crate) fn time(
             worker.wait(Scope::Local);
         }
         let begin = thread_time();
-        thread.execute(&program[stage].instrs[at], worker);
+        thread.execute(&program[stage].instrs[at], worker, &());
         longest.fetch_max((thread_time() - begin).as_nanos() as u64, Relaxed);
         worker.wait(Scope::Local);
     }

@@ -15,6 +15,7 @@ use crate::buffer::Buffers;
 use crate::error::Error;
 use crate::exec::{Part, Replica};
 use crate::lower::Variant;
+use crate::squares::Squares;
 use kernels::{Kernels, KvType};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use threads::{Clock, Moment, Pool};
@@ -53,6 +54,25 @@ pub(crate) trait Watch {
     fn done(&mut self);
     /// A wait that stands in no program is over.
     fn met(&mut self);
+
+    /// Where the squares of what is multiplied are summed, if they are.
+    #[inline(always)]
+    fn squares(&self) -> Option<&Squares> {
+        None
+    }
+}
+
+/// Sums squares, and times nothing.
+impl Watch for &Squares {
+    fn part(&mut self, _: usize) {}
+
+    fn done(&mut self) {}
+
+    fn met(&mut self) {}
+
+    fn squares(&self) -> Option<&Squares> {
+        Some(self)
+    }
 }
 
 impl Watch for () {

@@ -160,6 +160,16 @@ impl Kernels {
         }
     }
 
+    /// What a row of activations in a form stands for: quants times the scales of their blocks, or numbers rounded to
+    /// bfloat16.
+    ///
+    /// # Panics
+    ///
+    /// When the row is shorter than [`row_bytes`](Self::row_bytes) of `out`.
+    pub fn unpack_acts(&self, kind: ActKind, row: &[u8], out: &mut [f32]) {
+        crate::acts::unpack(kind, self.table.bf16_bytes, row, out);
+    }
+
     /// `out[t][16i + r] = Σ_c tiles[i][r][c] * acts[t][c]` for the 16 rows of each tile, whose
     /// columns come in `pieces`; rows that a tile lacks give 0 for finite activations. Where pieces leave
     /// several sums ([`Piece::roots`]), the products of all tiles for the first are followed by those for
