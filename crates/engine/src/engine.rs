@@ -1,13 +1,14 @@
 //! The engine: a loaded model and its sequences.
 
+use crate::adapter::{check_set, usual_set};
 use crate::disk::Disk;
 use crate::error::Error;
 use crate::file::ModelFile;
 use crate::kv::{KvCache, PageCounts, SeqId};
 use crate::load::{self, LoadProgress, LoadReport, Loaded};
-use crate::options::LoadOptions;
+use crate::options::{AdapterUse, LoadOptions};
 use crate::room;
-use graph::{Executor, Limits, Logits, Outputs, Recalled, SeqInput};
+use graph::{Adapted, Executor, Limits, Logits, Outputs, Recalled, SeqInput};
 use models::{Hparams, Projection};
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
@@ -49,6 +50,9 @@ pub struct Engine {
     hparams: Hparams,
     projection: Option<Projection>,
     context: usize,
+    /// Those that are loaded, and the set of sequences of which nothing else is said.
+    pub(crate) adapters: Vec<AdapterUse>,
+    usual: Vec<Adapted>,
     report: LoadReport,
     strayed: bool,
 }
@@ -98,15 +102,28 @@ impl Engine {
         let interval = room::interval(executor.graph(), options.kv);
         let kv = KvCache::new(sequences, (context, interval), classes);
         let (disk, strayed) = (None, false);
-        Ok(Engine { executor, kv, disk, hparams, projection, context, report, strayed })
+        let adapters = options.adapters.clone();
+        let usual = usual_set(&adapters);
+        #[rustfmt::skip]
+        let engine = Engine { executor, kv, disk, hparams, projection, context, adapters, usual, report, strayed };
+        Ok(engine)
     }
 
-    /// Begins an empty sequence.
+    /// Begins an empty sequence, with the adapters that [`LoadOptions`] say.
     ///
     /// # Errors
     /// When all sequences are in use.
     pub fn new_sequence(&mut self) -> Result<SeqId, Error> {
-        self.kv.create()
+        self.kv.create(&self.usual)
+    }
+
+    /// Begins an empty sequence with these adapters.
+    ///
+    /// # Errors
+    /// When all sequences are in use, or there is no such adapter.
+    pub fn new_sequence_with(&mut self, adapters: &[Adapted]) -> Result<SeqId, Error> {
+        check_set(adapters, self.adapters.len())?;
+        self.kv.create(adapters)
     }
 
     /// Begins a sequence that shares pages with others of its kind: it holds the longest beginning of
@@ -116,7 +133,21 @@ impl Engine {
     /// # Errors
     /// When all sequences are in use.
     pub fn begin(&mut self, tokens: &[u32]) -> Result<(SeqId, usize), Error> {
-        let begun = self.kv.begin(tokens)?;
+        let begun = self.kv.begin(tokens, &self.usual)?;
+        self.begin_from_disk(begun, tokens)
+    }
+
+    /// The same with these adapters. Pages are shared among sequences with the same ones, and the same factors.
+    ///
+    /// # Errors
+    /// When all sequences are in use, or there is no such adapter.
+    pub fn begin_with(
+        &mut self,
+        tokens: &[u32],
+        adapters: &[Adapted],
+    ) -> Result<(SeqId, usize), Error> {
+        check_set(adapters, self.adapters.len())?;
+        let begun = self.kv.begin(tokens, adapters)?;
         self.begin_from_disk(begun, tokens)
     }
 
@@ -197,7 +228,7 @@ impl Engine {
     /// Computes one step over a batch of sequences and returns the logits and hidden states that were
     /// asked for, in the batch's order.
     ///
-    /// The logits of a sequence depend on its tokens only: not on the batch, on how its prompt is
+    /// The logits of a sequence depend on its tokens and adapters only: not on the batch, on how its prompt is
     /// cut into steps, or on the number of threads.
     ///
     /// # Errors
@@ -230,7 +261,8 @@ impl Engine {
             outputs: e.outputs,
             saves: kv.saves(e.sequence).expect("reserved above"),
         });
-        match self.executor.step(inputs) {
+        let sets = batch.iter().map(|e| kv.adapters(e.sequence).expect("reserved above"));
+        match self.executor.step_adapted(inputs, sets) {
             Ok(_) => {
                 if self.executor.strayed() && !self.strayed {
                     self.strayed = true;
@@ -336,6 +368,11 @@ impl Engine {
     /// KV pages of all classes, by who holds them.
     pub fn pages(&self) -> PageCounts {
         self.kv.counts()
+    }
+
+    /// The adapters that are loaded, in the order of their numbers.
+    pub fn adapters(&self) -> &[AdapterUse] {
+        &self.adapters
     }
 
     /// What loading did.

@@ -1,5 +1,6 @@
 //! What an embedding program has to deal with.
 
+use crate::adapter::AdapterFault;
 use crate::kv::SeqId;
 use std::path::PathBuf;
 use topology::{CpuId, CpuList, NodeId};
@@ -20,6 +21,34 @@ pub enum Error {
         path: PathBuf,
         /// What is wrong with it.
         source: gguf::Error,
+    },
+    /// A file is no adapter, or not one for the model.
+    #[error("{}: {fault}", path.display())]
+    Adapter {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        #[source]
+        fault: AdapterFault,
+    },
+    /// A request names an adapter that is not loaded.
+    #[error("there is no adapter {adapter}: {adapters} are loaded")]
+    NoAdapter {
+        /// Its number.
+        adapter: u32,
+        /// How many there are.
+        adapters: usize,
+    },
+    /// A request names an adapter twice.
+    #[error("adapter {0} is named twice")]
+    RepeatedAdapter(u32),
+    /// A factor of an adapter is no number.
+    #[error("the scale of adapter {adapter} is {scale}: it must be a finite number")]
+    BadScale {
+        /// Its number.
+        adapter: u32,
+        /// The factor.
+        scale: f32,
     },
     /// The folder of the prefix cache cannot be made, read or written.
     #[error("the prefix cache cannot be kept in {}: {source}", folder.display())]

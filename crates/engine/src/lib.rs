@@ -26,6 +26,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod adapter;
 mod disk;
 mod engine;
 mod error;
@@ -46,6 +47,7 @@ mod speculate;
 mod stop;
 mod trial;
 
+pub use adapter::{Adapter, AdapterFault};
 pub use disk::DiskCache;
 pub use engine::{BatchEntry, Engine};
 pub use error::Error;
@@ -53,14 +55,14 @@ pub use file::ModelFile;
 pub use generate::{Generation, StopReason, Timings};
 pub use graph::profile::Profile;
 pub use graph::{
-    Grid, KvType, Logits, MatrixShape, Mode, NodeBytes, Outputs, Phase, Plan, PlanGroup, Product,
-    Schedule, Schedules, Slice, Sync, Variant,
+    Adapted, Grid, KvType, Logits, MatrixShape, Mode, NodeBytes, Outputs, Phase, Plan, PlanGroup,
+    Product, Schedule, Schedules, Slice, Sync, Variant,
 };
 pub use kv::{PageCounts, SeqId};
 pub use load::{FileRead, LoadProgress, LoadReport, Unpacked};
 pub use made::Produce;
 pub use memory::HugePages;
-pub use options::{KvSize, LoadOptions, Numa, PageCache, Reading};
+pub use options::{AdapterUse, KvSize, LoadOptions, Numa, PageCache, Reading};
 pub use placement::{Activity, ArenaPlacement, Elsewhere, GroupPlacement, Moved, Placement};
 pub use replicas::{
     Constraint, Counters, GroupStatus, IdleTime, Ids, Outcome, Pooling, ReplicaInfo,

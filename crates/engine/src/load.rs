@@ -4,6 +4,7 @@
 //! is guessed: the machine is read anew, and what it does not allow is an error or a warning that
 //! says so.
 
+use crate::adapter::{Adapter, AdapterFault};
 use crate::error::Error;
 use crate::file::ModelFile;
 use crate::options::{LoadOptions, Numa, PageCache, Reading};
@@ -12,7 +13,8 @@ use crate::room::Room;
 use crate::source::{self, FileWeights};
 use gguf::TensorType;
 use graph::{
-    Executor, Graph, Limits, Mode, NodeBytes, Plan, PlanGroup, Progress, Schedules, Shares, Sharing,
+    Executor, Graph, Limits, LowRank, Mode, NodeBytes, Plan, PlanGroup, Progress, Schedules,
+    Shares, Sharing,
 };
 use kernels::{Kernels, TILE_ROWS};
 use memory::{HugePages, Policy};
@@ -351,9 +353,10 @@ fn load_in(
         progress(LoadProgress { done: p.done, total: p.total });
     };
     let nodes = plan.groups.iter().filter_map(|g| g.node).collect::<BTreeSet<_>>().len();
-    let executor = FileWeights::with(file, &gguf, (reading, cache), nodes, stop, |source| {
+    let mut executor = FileWeights::with(file, &gguf, (reading, cache), nodes, stop, |source| {
         Ok(Executor::new(graph, plan, limits, kernels, machine, source, &mut told)?)
     })?;
+    add_adapters(&mut executor, &hparams, options)?;
     let pack = packing.elapsed();
     let read =
         (!file.mapped().is_empty()).then_some(FileRead { reading, page_cache: cache, bytes: read });
@@ -377,6 +380,29 @@ fn load_in(
         tracing::warn!("{warning}");
     }
     Ok(Loaded { executor, hparams, projection, context, sequences, report })
+}
+
+/// Loads the adapters that are asked for, if they are for such a model.
+fn add_adapters(
+    executor: &mut Executor,
+    hparams: &Hparams,
+    options: &LoadOptions,
+) -> Result<(), Error> {
+    let all: Vec<&Adapter> = options.adapters.iter().map(|one| &*one.adapter).collect();
+    let Some(first) = all.first() else { return Ok(()) };
+    let bad = |adapter: &Adapter, fault| Error::Adapter { path: adapter.path().to_owned(), fault };
+    for adapter in &all {
+        let (of, model) = (adapter.architecture().to_owned(), hparams.arch.clone());
+        if of != model {
+            return Err(bad(adapter, AdapterFault::Architecture { adapter: of, model }));
+        }
+        // So that an error tells of which.
+        executor.check_adapter(adapter.pairs()).map_err(|e| bad(adapter, e.into()))?;
+    }
+    let pairs: Vec<&[LowRank]> = all.iter().map(|adapter| adapter.pairs()).collect();
+    executor.set_adapters(&pairs).map_err(|e| bad(first, e.into()))?;
+    tracing::info!(adapters = all.len(), "adapters are in memory");
+    Ok(())
 }
 
 /// Chooses groups of cores, or takes those that are given.

@@ -1,7 +1,9 @@
 //! How a model is to be loaded.
 
+use crate::adapter::Adapter;
 use graph::{KvType, Phase, Schedules, Sync};
 use memory::HugePages;
+use std::sync::Arc;
 use topology::{CpuList, Group, NodeList};
 
 /// How the memory nodes share a model.
@@ -54,6 +56,19 @@ pub enum KvSize {
     Fit,
 }
 
+/// An adapter that is loaded with a model.
+#[derive(Clone, Debug, PartialEq)]
+pub struct AdapterUse {
+    /// What it is called.
+    pub name: String,
+    /// Its weights.
+    pub adapter: Arc<Adapter>,
+    /// Its factor in sequences of which nothing else is said; 0: they do not have it.
+    pub scale: f32,
+}
+
+impl Eq for AdapterUse {}
+
 /// Options of [`Engine::load`](crate::Engine::load). The default asks the machine.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LoadOptions {
@@ -103,6 +118,8 @@ pub struct LoadOptions {
     pub kv: KvType,
     /// Loads the layer that predicts further tokens as well, for [`Speculation::Predict`](crate::Speculation).
     pub predicting: bool,
+    /// Adapters, in the order of their numbers. Default: none.
+    pub adapters: Vec<AdapterUse>,
     /// Leaves the affinity of threads alone.
     pub no_pin: bool,
     /// How waits are chosen: as far as they must reach, or all global for comparison.

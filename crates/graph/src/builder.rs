@@ -15,6 +15,7 @@ use declare::block_cols;
 pub use latent::{LatentSizes, UpProjection};
 pub use recurrent::{ConvolutionOf, RecurrenceOf, RecurrentRows, RecurrentSizes, TensorRows};
 
+use crate::adapter::Lows;
 use crate::list::Append;
 use crate::op::{Activation, Added, Attention, Heads, Norm, NormOver, Op, Rope, Told};
 use crate::placement::{Placement, Shares};
@@ -55,6 +56,8 @@ pub struct Graph {
     /// Operators of the model; those behind them predict further tokens.
     pub(crate) model_ops: Option<usize>,
     pub(crate) tensors: Vec<TensorSpec>, // as they were first asked for
+    pub(crate) lows: Vec<Option<Lows>>,  // [matrix], or nothing
+    pub(crate) most_rank: usize,         // of adapters, in whole tiles
 }
 
 impl Graph {

@@ -32,6 +32,14 @@ pub enum Error {
         /// Experts expected.
         experts: usize,
     },
+    /// What an adapter has for a tensor cannot stand beside it.
+    #[error("what the adapter has for {tensor} {fault}")]
+    Adapter {
+        /// The model's tensor.
+        tensor: String,
+        /// What is wrong.
+        fault: AdapterFault,
+    },
     /// A pipeline has more stages than the model has layers.
     #[error("a pipeline of {stages} nodes needs as many layers, but the model has {layers}")]
     TooManyStages {
@@ -156,6 +164,44 @@ pub enum Error {
     /// A worker panicked during a step.
     #[error(transparent)]
     Panicked(#[from] threads::Panicked),
+}
+
+/// What is wrong with a tensor of an adapter.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum AdapterFault {
+    /// The model has no such tensor.
+    #[error("is of no use: the model has no such tensor")]
+    Unknown,
+    /// The tensor is no matrix that something is multiplied by.
+    #[error("cannot be added: it is no matrix that the model multiplies by")]
+    NoMatrix,
+    /// The tensor holds experts.
+    #[error("cannot be added: adapters of experts and of those beside them are not supported")]
+    Bank,
+    /// The tensor has a matrix for each head.
+    #[error("cannot be added: adapters of matrices by head are not supported")]
+    ByHead,
+    /// The tensor is a table of embeddings.
+    #[error("cannot be added: adapters of embeddings are not supported")]
+    Embedding,
+    /// The adapter has another pair for the tensor.
+    #[error("comes twice")]
+    Twice,
+    /// The shapes of A and B do not fit.
+    #[error(
+        "has A of {} x {} and B of {} x {}, but the tensor is {rows} x {cols}",
+        a[0], a[1], b[0], b[1]
+    )]
+    Shape {
+        /// Rows and columns of A.
+        a: [usize; 2],
+        /// Those of B.
+        b: [usize; 2],
+        /// Rows of the tensor.
+        rows: usize,
+        /// Its columns.
+        cols: usize,
+    },
 }
 
 /// What is wrong with a schedule.

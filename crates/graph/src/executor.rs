@@ -1,5 +1,6 @@
 //! The executor: a loaded model that takes steps.
 
+use crate::adapter::{Adapted, LowRank};
 use crate::book::{Counts, Demand, Desk, Needs};
 use crate::buffer::{BufId, Buffers};
 use crate::builder::Graph;
@@ -50,6 +51,7 @@ pub struct Executor {
     tally: Tally,
     pub(crate) recorder: Option<Recorder>,
     squares: Option<Squares>,
+    adapters: usize,
     refused: Option<String>,
     pub(crate) strayed: bool,
     // Dropped in this order: the threads first, then what they worked on.
@@ -121,6 +123,7 @@ impl Executor {
             tally,
             recorder: None,
             squares: None,
+            adapters: 0,
             refused,
             strayed: false,
             kernels,
@@ -151,8 +154,39 @@ impl Executor {
         &mut self,
         sequences: impl Iterator<Item = SeqInput<'s>> + Clone,
     ) -> Result<Logits<'_>, Error> {
+        self.step_adapted(sequences, std::iter::empty())
+    }
+
+    /// The same where sequences have adapters ([`Executor::set_adapters`]): `sets` has those of each sequence in
+    /// turn, and may end before. Logits of a sequence without any are bit for bit those of a step without.
+    ///
+    /// # Errors
+    /// As [`Executor::step`], and when there is no such adapter, or a sequence has one twice.
+    pub fn step_adapted<'s>(
+        &mut self,
+        sequences: impl Iterator<Item = SeqInput<'s>> + Clone,
+        sets: impl Iterator<Item = &'s [Adapted]> + Clone,
+    ) -> Result<Logits<'_>, Error> {
+        for (at, set) in sets.clone().enumerate() {
+            for (i, one) in set.iter().enumerate() {
+                let number = one.adapter;
+                if number as usize >= self.adapters {
+                    let all = self.adapters;
+                    return Err(Error::BadStep(format!(
+                        "sequence {at} has adapter {number} of {all}"
+                    )));
+                }
+                if set[..i].iter().any(|other| other.adapter == number) {
+                    return Err(Error::BadStep(format!(
+                        "sequence {at} has adapter {number} twice"
+                    )));
+                }
+            }
+        }
         self.prepare(sequences.clone())?;
-        let pieces = self.split(sequences)?;
+        let lens = sequences.clone().map(|s| s.tokens.len());
+        self.input.adapt(lens.zip(sets.clone()));
+        let pieces = self.split(sequences, sets)?;
         self.remembered = [self.input.tokens.len(), 0];
         self.take(pieces, false)?;
         Ok(self.logits())
@@ -229,7 +263,8 @@ impl Executor {
         let mut part = |input| {
             let limits = self.form_at(level, input);
             let variant = choose(input, &self.replicas[0].plan, limits, self.forced);
-            let variant = Variant { predicts, ..variant };
+            let adapts = !predicts && !input.uses[0].is_empty();
+            let variant = Variant { predicts, adapts, ..variant };
             let tally = Some(tally);
             let part = Part { input, variant, logits_before, hidden_before, at, tally };
             at += 1;
@@ -295,6 +330,33 @@ impl Executor {
         FormLimits { team_threads: self.levels.team_threads(level), splits, ..self.form }
     }
 
+    /// Whether an adapter fits the model.
+    ///
+    /// # Errors
+    /// When it does not: the error names the tensor.
+    pub fn check_adapter(&self, adapter: &[LowRank]) -> Result<(), Error> {
+        self.graph().clone().set_adapters(&[adapter])
+    }
+
+    /// Loads adapters, in place of those before: sequences may have each by its number. The model stays as it is.
+    /// Counts begin anew, a recording ends, and the last step's logits are gone.
+    ///
+    /// # Errors
+    /// When an adapter does not fit the model, or a node has too little memory. Nothing is changed then.
+    pub fn set_adapters(&mut self, adapters: &[&[LowRank]]) -> Result<(), Error> {
+        let mut first: Replica = (*self.replicas[0]).clone();
+        first.graph.set_adapters(adapters)?;
+        let plan = first.plan.clone();
+        let arenas = first.shelves.place_lows(&first.graph, &plan)?;
+        let needs = arenas.iter().filter_map(|a| Some((a.node()?, a.used() as u64)));
+        memory::check_room(&self.machine, needs)?;
+        first.shelves.pack_lows(&first.graph, adapters, &mut self.pool)?;
+        self.adopt_from(first, plan, None, 1)?;
+        self.weights.keep_adapters(arenas);
+        self.adapters = adapters.len();
+        Ok(())
+    }
+
     /// Copies the contents of KV pages to others, in the given order.
     ///
     /// # Errors
@@ -353,6 +415,7 @@ impl Executor {
     fn split<'s>(
         &mut self,
         sequences: impl Iterator<Item = SeqInput<'s>> + Clone,
+        sets: impl Iterator<Item = &'s [Adapted]> + Clone,
     ) -> Result<usize, Error> {
         let tokens = self.input.tokens.len();
         let pieces = self.replicas[0].plan.pieces(tokens);
@@ -366,8 +429,15 @@ impl Executor {
             let range = share(tokens, pieces, at);
             debug_assert_eq!(range.start, before);
             before = range.end;
-            let cut = cut_sequences(sequences.clone(), range);
+            let cut = cut_sequences(sequences.clone(), range.clone());
             part.set(cut, graph.token_ids(), &graph.classes, &self.limits.pages, self.tile)?;
+            let mut next = 0;
+            let lens = sequences.clone().map(|s| {
+                let first = next;
+                next += s.tokens.len();
+                range.end.min(next).saturating_sub(range.start.max(first))
+            });
+            part.adapt(lens.zip(sets.clone()));
         }
         Ok(pieces)
     }
@@ -432,16 +502,19 @@ impl Executor {
     /// weights are added up where there is one place only.
     pub fn node_bytes(&self) -> Vec<NodeBytes> {
         let mut bytes = self.storage.bytes();
-        for (copy, arena) in self.weights.arenas().iter().enumerate() {
-            let place = copy.min(bytes.len() - 1);
-            bytes[place].weights += arena.used();
+        for arenas in [self.weights.arenas(), self.weights.adapters()] {
+            for (copy, arena) in arenas.iter().enumerate() {
+                let place = copy.min(bytes.len() - 1);
+                bytes[place].weights += arena.used();
+            }
         }
         bytes
     }
 
     /// All memory of the model, for asking the kernel where its pages are.
     pub fn arenas(&self) -> impl Iterator<Item = &Arena> {
-        self.weights.arenas().iter().chain(self.storage.arenas())
+        let weights = [self.weights.arenas(), self.weights.adapters()].into_iter().flatten();
+        weights.chain(self.storage.arenas())
     }
 
     /// Where the weights lie that the threads of `group` stream, as the kernel says.

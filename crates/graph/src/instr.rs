@@ -57,6 +57,8 @@ pub struct Finish {
     pub bias: Option<VectorId>,
     /// Then.
     pub norm: Option<Norm>,
+    /// What adapters add to the product before, and the matrix that they stand beside.
+    pub delta: Option<(BufId, MatrixId)>,
     /// Factor on the result.
     pub scale: f32,
     /// Factor on the sum with the stream.
@@ -119,9 +121,21 @@ pub enum Kind {
         push: bool,
         splits: usize,
         told: Option<(Told, BufId)>,
+        /// What A has given, if adapters are beside a matrix whose rows nodes share.
+        low: Option<BufId>,
     },
+    /// Products with A of the adapters beside a matrix, segment by segment. Where nodes share its columns, all are told.
+    LoraA { x: BufId, matrix: MatrixId, out: BufId, told: bool },
+    /// Products with B of the adapters beside a matrix whose columns nodes share, on every node.
+    LoraB { low: BufId, matrix: MatrixId, out: BufId },
     /// Paired matrix product with `f(gate) * up`.
-    Gated { acts: Operand, matrix: MatrixId, activation: Activation, out: BufId },
+    Gated {
+        acts: Operand,
+        matrix: MatrixId,
+        activation: Activation,
+        out: BufId,
+        low: Option<BufId>,
+    },
     /// Scores to the experts of each token and their weights.
     Choose { scores: BufId, router: Box<Router>, out: BufId, work: Work },
     /// What the chosen experts make of a token before their last matrix: a row for each, times its weight,
@@ -239,7 +253,14 @@ pub enum Kind {
     /// What the head reads, into the caller's hidden states.
     Hidden { x: BufId, out: BufId, width: usize },
     /// Matrix product, times `scale` and bent below `cap`, into the caller's logits.
-    Logits { acts: Operand, matrix: MatrixId, scale: f32, cap: Option<f32>, out: BufId },
+    Logits {
+        acts: Operand,
+        matrix: MatrixId,
+        scale: f32,
+        cap: Option<f32>,
+        out: BufId,
+        low: Option<BufId>,
+    },
 }
 
 /// What attention takes of the step's tokens.
@@ -389,13 +410,20 @@ impl Instr {
                 let to = write(*out, Reach::All);
                 acts.buffers().map(|b| read(b, Reach::Group)).chain([to]).collect()
             }
-            Kind::MatMul { acts, carried, out, told, .. } => {
+            Kind::MatMul { acts, carried, out, told, low, .. } => {
                 let told = told.map(|(_, to)| write(to, Reach::All));
-                let acts = acts.buffers().chain(*carried).map(|b| read(b, Reach::Group));
+                let acts = acts.buffers().chain(*carried).chain(*low);
+                let acts = acts.map(|b| read(b, Reach::Group));
                 acts.chain([write(*out, items)]).chain(told).collect()
             }
-            Kind::Gated { acts, out, .. } | Kind::Logits { acts, out, .. } => {
-                acts.buffers().map(|b| read(b, Reach::Group)).chain([write(*out, items)]).collect()
+            Kind::LoraA { x, out, told, .. } => {
+                let to = write(*out, if *told { Reach::All } else { items });
+                vec![read(*x, Reach::Group), to]
+            }
+            Kind::LoraB { low, out, .. } => vec![read(*low, Reach::Group), write(*out, items)],
+            Kind::Gated { acts, out, low, .. } | Kind::Logits { acts, out, low, .. } => {
+                let acts = acts.buffers().chain(*low).map(|b| read(b, Reach::Group));
+                acts.chain([write(*out, items)]).collect()
             }
             Kind::Choose { scores, out, work, .. } => {
                 vec![read(*scores, Reach::Group), write(*out, self.row_wise(*work))]
@@ -465,7 +493,7 @@ impl Instr {
                 let reads = [Some(*x), *gate, *squares].into_iter().flatten();
                 reads.map(|b| read(b, reach)).chain([write(*out, reach)]).collect()
             }
-            Kind::Residual { x, partial, also, out, work, gather, .. } => {
+            Kind::Residual { x, partial, also, finish, out, work, gather, .. } => {
                 let reach = self.row_wise(*work);
                 let (of_x, of_sums, of_out) = match gather {
                     Gather::Push => (reach, Reach::Group, reach),
@@ -474,7 +502,11 @@ impl Instr {
                 };
                 let sums = [Some(*partial), also.as_ref().map(|also| also.partial)];
                 let sums = sums.into_iter().flatten().map(|sum| read(sum, of_sums));
-                [read(*x, of_x)].into_iter().chain(sums).chain([write(*out, of_out)]).collect()
+                let deltas = [Some(finish), also.as_ref().map(|also| &also.finish)];
+                let deltas = deltas.into_iter().flatten().filter_map(|finish| finish.delta);
+                let deltas = deltas.map(|(delta, _)| read(delta, Reach::Group));
+                let all = [read(*x, of_x)].into_iter().chain(sums).chain(deltas);
+                all.chain([write(*out, of_out)]).collect()
             }
             Kind::Recall { from, out, work, .. } => {
                 let from = from.map(|from| read(from, Reach::Group));
@@ -502,6 +534,8 @@ impl Instr {
             Kind::Quantize { .. } => "quantize",
             Kind::MatMul { activation: Some(f), .. } => product_and(*f, false),
             Kind::MatMul { .. } => "matmul",
+            Kind::LoraA { .. } => "lora_a",
+            Kind::LoraB { .. } => "lora_b",
             Kind::Gated { activation, .. } => product_and(*activation, true),
             Kind::Choose { .. } => "choose",
             Kind::ExpertsUp { expert, .. } => product_and(expert.activation, expert.gated),

@@ -10,6 +10,7 @@
 //! Sources: the ArcLight paper (§2.2 to §3.4 and §A.1) for bundles, the static list, the double
 //! buffer and the two ways to synchronise; flash-decoding for the split of attention.
 
+mod adapter;
 mod bank;
 mod book;
 mod buffer;
@@ -49,6 +50,7 @@ mod tensor;
 mod timing;
 mod weight;
 
+pub use adapter::{Adapted, LowMatrix, LowRank};
 pub use bank::Bank;
 pub use book::{
     Choice, Counts, Dealt, Demand, Extent, Line, Memory, Needs, Per, PlaceCounts, RowsOf,
@@ -61,7 +63,7 @@ pub use builder::{
 };
 pub use carry::Sharing;
 pub use compile::{Scope, Stage, Sync, Wait, compile, count_waits};
-pub use error::{Error, ScheduleFault};
+pub use error::{AdapterFault, Error, ScheduleFault};
 pub use executor::Executor;
 pub use forecast::{Forecast, Task, TaskStage};
 pub use instr::{Access, Finish, Gather, Inputs, Instr, Kind, Place, Reach, Work};

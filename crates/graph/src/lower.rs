@@ -6,6 +6,7 @@
 //! a wait. Which is cheaper depends on the number of rows, so a graph is lowered once per
 //! [`Variant`] and the step picks one (DESIGN 2.2).
 
+mod low;
 mod stream;
 
 use crate::buffer::{BufId, Buffers, Home, Pool as Storage};
@@ -51,6 +52,8 @@ pub struct Variant {
     pub splits: usize,
     /// Whether it is the operators that predict further tokens that are executed, instead of the model's.
     pub predicts: bool,
+    /// Whether some of its rows have adapters.
+    pub adapts: bool,
 }
 
 impl Variant {
@@ -63,6 +66,7 @@ impl Variant {
         gather: Gather::Push,
         splits: 1,
         predicts: false,
+        adapts: false,
     };
 
     /// The usual form of a step with many tokens of a prompt.
@@ -74,9 +78,10 @@ impl Variant {
         gather: Gather::Pull,
         splits: 1,
         predicts: false,
+        adapts: false,
     };
 
-    /// Every variant that a step on `nodes` nodes may ask for, but for `splits` and `predicts`.
+    /// Every variant that a step on `nodes` nodes may ask for, but for `splits`, `predicts` and `adapts`.
     pub fn all(nodes: usize) -> Vec<Variant> {
         let mut all = Vec::new();
         let forms = [
@@ -106,6 +111,7 @@ impl Variant {
                             gather,
                             splits: 1,
                             predicts: false,
+                            adapts: false,
                         });
                     }
                 }
@@ -144,6 +150,7 @@ pub fn lower(
         values: HashMap::new(),
         sums: HashMap::new(),
         told: HashMap::new(),
+        lows: HashMap::new(),
         last_use,
         out: Vec::new(),
     };
@@ -169,6 +176,8 @@ struct Lowering<'a> {
     // And what they are multiplied by, and what is added to them.
     sums: HashMap<Bundle, (Sum, Option<VectorId>, Option<VectorId>)>,
     told: HashMap<Bundle, BufId>,
+    /// What A of adapters has given beside products that are summands.
+    lows: HashMap<Bundle, (BufId, MatrixId)>,
     last_use: HashMap<Bundle, usize>,
     out: Vec<Instr>,
 }
@@ -325,6 +334,7 @@ impl Lowering<'_> {
             }
             Op::Linear { x, matrix, activation, told } => {
                 let acts = self.operand(*x, *matrix, layer);
+                let low = self.lora_a(*x, *matrix, layer);
                 let m = self.graph.matrix(*matrix);
                 let splits = self.variant.splits;
                 let to = match m.sum(splits) {
@@ -332,9 +342,11 @@ impl Lowering<'_> {
                     Some(sum) => {
                         let to = self.partial(&m.name, out, layer, &sum);
                         self.sums.insert(out, (sum, m.parts[0].scale, m.parts[0].bias));
+                        self.lows.extend(low.map(|low| (out, (low, *matrix))));
                         to
                     }
                 };
+                let low = low.filter(|_| m.split == SplitBy::Rows);
                 let told = told.map(|told| {
                     let rows = m.parts[..told.parts()].iter().map(|p| p.rows).sum();
                     (told, self.told(rows, told.numbers(), layer))
@@ -344,18 +356,17 @@ impl Lowering<'_> {
                 let (matrix, activation) = (*matrix, *activation);
                 let carries = m.by_head.as_ref().is_some_and(|of| !of.carried.is_empty());
                 let carried = carries.then(|| self.value(*x));
-                self.emit(
-                    layer,
-                    domain,
-                    Kind::MatMul { acts, carried, matrix, activation, out: to, push, splits, told },
-                );
+                #[rustfmt::skip]
+                let kind = Kind::MatMul { acts, carried, matrix, activation, out: to, push, splits, told, low };
+                self.emit(layer, domain, kind);
                 to
             }
             Op::Gated { x, matrix, activation } => {
                 let acts = self.operand(*x, *matrix, layer);
+                let low = self.lora_a(*x, *matrix, layer);
                 let to = self.buffer("gate_up", out, layer, Work::Rows);
                 let (matrix, activation) = (*matrix, *activation);
-                self.emit(layer, domain, Kind::Gated { acts, matrix, activation, out: to });
+                self.emit(layer, domain, Kind::Gated { acts, matrix, activation, out: to, low });
                 to
             }
             Op::Choose { scores, router } => {
@@ -476,11 +487,14 @@ impl Lowering<'_> {
             Op::Residual { x, partial, norm, scale, factor } => {
                 let at = self.graph.ops.iter().position(|n| n.out == out);
                 let at = at.expect("an operator of this graph");
-                let finish = self.finish(*partial, (*norm, *scale, *factor), x.is_none());
+                let mut finish = self.finish(*partial, (*norm, *scale, *factor), x.is_none());
                 match (x, self.pairs(at), at.checked_sub(1).filter(|&at| self.pairs(at))) {
                     // The next one adds both.
                     (Some(x), true, _) => self.value(*x),
-                    (x, _, None) => self.residual(node, (at, *x), (*partial, finish), None),
+                    (x, _, None) => {
+                        finish.delta = self.lora_b(*partial, layer);
+                        self.residual(node, (at, *x), (*partial, finish), None)
+                    }
                     (_, _, Some(before)) => {
                         let Op::Residual { x, partial: first, scale, .. } =
                             self.graph.ops[before].op
@@ -488,8 +502,10 @@ impl Lowering<'_> {
                             unreachable!("pairs are sums")
                         };
                         let sum = self.sums[partial].0.clone();
+                        finish.delta = self.lora_b(*partial, layer);
                         let also = Also { partial: self.value(*partial), finish, sum };
-                        let finish = self.finish(first, (None, scale, None), false);
+                        let mut finish = self.finish(first, (None, scale, None), false);
+                        finish.delta = self.lora_b(first, layer);
                         self.residual(node, (before, x), (first, finish), Some(Box::new(also)))
                     }
                 }
@@ -530,9 +546,10 @@ impl Lowering<'_> {
                 let hidden = self.buffers.hidden(width);
                 self.emit(layer, domain, Kind::Hidden { x: from, out: hidden, width });
                 let acts = self.operand(*x, *head, layer);
+                let low = self.lora_a(*x, *head, layer);
                 let to = self.buffers.logits();
                 let (matrix, scale, cap) = (*head, *scale, *cap);
-                self.emit(layer, domain, Kind::Logits { acts, matrix, scale, cap, out: to });
+                self.emit(layer, domain, Kind::Logits { acts, matrix, scale, cap, out: to, low });
                 to
             }
         };

@@ -353,6 +353,7 @@ impl Plan {
             gather: self.gather(step, limits),
             splits: limits.splits,
             predicts: false,
+            adapts: false,
         }
     }
 

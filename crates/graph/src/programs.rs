@@ -45,7 +45,8 @@ impl Compiled {
         let predicting = graph.predicting_ops();
         let forms = forms.flat_map(|v| {
             let predicts = predicting.is_some().then_some(Variant { predicts: true, ..v });
-            [v].into_iter().chain(predicts)
+            let adapts = (!graph.lows.is_empty()).then_some(Variant { adapts: true, ..v });
+            [v].into_iter().chain(predicts).chain(adapts)
         });
         let lowered: Vec<(Variant, Vec<Vec<Instr>>)> = forms
             .map(|v| {
@@ -99,11 +100,22 @@ impl Executor {
     pub(crate) fn adopt(
         &mut self,
         plan: Plan,
+        pool: Option<Pool>,
+        splits: usize,
+    ) -> Result<(), Error> {
+        let first = (*self.replicas[0]).clone();
+        self.adopt_from(first, plan, pool, splits)
+    }
+
+    /// The same with another graph or other weights in `first`.
+    pub(crate) fn adopt_from(
+        &mut self,
+        mut first: Replica,
+        plan: Plan,
         mut pool: Option<Pool>,
         splits: usize,
     ) -> Result<(), Error> {
         let spans = Spans::new(self.graph(), &plan)?;
-        let mut first: Replica = (*self.replicas[0]).clone();
         first.shelves.arrange(&first.graph, &plan, self.kernels, splits)?;
         let mut asked = first.shelves.splits_asked();
         asked.retain(|&own| own > splits);

@@ -1,5 +1,6 @@
 //! A step's input and what is derived from it before the threads start.
 
+use crate::adapter::Adapted;
 use crate::error::Error;
 use crate::state::Keep;
 use kernels::{KV_CHUNK, KV_PAGE};
@@ -121,6 +122,14 @@ pub(crate) struct Ids {
     pub types: usize,
 }
 
+/// Rows of a step that an adapter is for, and its factor there.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Use {
+    pub adapter: u32,
+    pub rows: Range<u32>,
+    pub scale: f32,
+}
+
 /// One token of the step.
 #[derive(Copy, Clone, Debug)]
 pub(crate) struct Token {
@@ -225,6 +234,7 @@ pub(crate) struct Input<'a> {
     pub page_runs: &'a [Range<u32>],
     pub classes: &'a [Class],
     pub recalled: &'a [Recalled],
+    pub uses: [&'a [Use]; 2],
 }
 
 /// Everything that threads need to know of a step. Reused, so that a step allocates nothing once
@@ -243,6 +253,8 @@ pub(crate) struct Prepared {
     pub classes: Vec<Class>,
     /// Of every token, if the step predicts.
     pub recalled: Vec<Recalled>,
+    /// What adapters are for among the tokens, and among the outputs; by adapter.
+    pub uses: [Vec<Use>; 2],
     pub sequences: usize,
     pub single: bool,
     stamp: u64,
@@ -266,6 +278,33 @@ impl Prepared {
             page_runs: &self.page_runs,
             classes: &self.classes,
             recalled: &self.recalled,
+            uses: self.uses.each_ref().map(Vec::as_slice),
+        }
+    }
+
+    /// States the adapters of each sequence: a number of tokens and a set in turn. A factor of zero is none.
+    pub(crate) fn adapt<'s>(&mut self, sets: impl Iterator<Item = (usize, &'s [Adapted])>) {
+        let mut first = 0;
+        for (tokens, set) in sets {
+            let own = first..first + tokens as u32;
+            first = own.end;
+            if own.is_empty() {
+                continue;
+            }
+            for &Adapted { adapter, scale } in set.iter().filter(|one| one.scale != 0.0) {
+                self.uses[0].push(Use { adapter, rows: own.clone(), scale });
+                let (logits, hidden) = self.outputs.split_at(self.logits);
+                for (before, of) in [(0, logits), (logits.len(), hidden)] {
+                    let at = |token| (before + of.partition_point(|t| *t < token)) as u32;
+                    let rows = at(own.start)..at(own.end);
+                    if !rows.is_empty() {
+                        self.uses[1].push(Use { adapter, rows, scale });
+                    }
+                }
+            }
+        }
+        for uses in &mut self.uses {
+            uses.sort_unstable_by_key(|one| (one.adapter, one.rows.start));
         }
     }
 
@@ -289,6 +328,7 @@ impl Prepared {
         self.tiles.clear();
         self.page_runs.clear();
         self.recalled.clear();
+        self.uses.iter_mut().for_each(Vec::clear);
         self.single = sequences.clone().all(|s| s.tokens.len() == 1);
         self.sequences = sequences.clone().count();
         self.stamp += 1;

@@ -97,10 +97,10 @@ impl Engine {
         }
         // One more than there is: of a prompt the last token is always computed.
         tokens.push(0);
-        let (id, have) = self.kv.begin(&tokens)?;
+        let (id, have) = self.kv.begin(&tokens, &[])?;
         let bytes = |key| pages.get(&key).map(|page: &&[u8]| page.len() as u64);
         let mut len = have;
-        if let Some(found) = self.kv.find_on_disk(&tokens, have, &bytes) {
+        if let Some(found) = self.kv.find_on_disk(id, (&tokens, have), &bytes) {
             let get = |key| pages.get(&key).map(|page| page.to_vec());
             if !self.restore(id, &tokens, &found, &get)? {
                 self.kv.discard(id)?;

@@ -44,7 +44,8 @@ impl Engine {
     /// Gives pages names, the first of which tells of the model as it is loaded ([`super::fingerprint`]): sequences
     /// can be saved, and pages kept on disk.
     pub(crate) fn name_pages(&mut self, root: Name) {
-        self.kv.name_pages(root);
+        let hashes = self.adapters.iter().map(|one| one.adapter.hash()).collect();
+        self.kv.name_pages(root, hashes);
     }
 
     /// Has the prefix cache, whose pages have names, kept on disk, too.
@@ -61,7 +62,7 @@ impl Engine {
     ) -> Result<(SeqId, usize), Error> {
         let Some(disk) = &self.disk else { return Ok((id, have)) };
         let store = disk.store.clone();
-        let Some(found) = self.kv.find_on_disk(tokens, have, &|key| store.len(key)) else {
+        let Some(found) = self.kv.find_on_disk(id, (tokens, have), &|key| store.len(key)) else {
             return Ok((id, have));
         };
         if !disk.is_faster(&found, found.len - have) {
@@ -74,8 +75,9 @@ impl Engine {
             return Ok((id, found.len));
         }
         // A file was damaged, or there is no room: as much as memory has by now.
+        let set = self.kv.adapters(id)?.to_vec();
         self.kv.discard(id)?;
-        self.kv.begin(tokens)
+        self.kv.begin(tokens, &set)
     }
 
     /// Fills a sequence up with what was found, from pages that `get` gives; false if one was not to be had after

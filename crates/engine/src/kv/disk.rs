@@ -57,9 +57,9 @@ pub(crate) struct Piece {
 }
 
 impl KvCache {
-    /// Gives pages names from now on, of which `root` is the first.
-    pub(crate) fn name_pages(&mut self, root: Name) {
-        self.prefixes.name_nodes(root);
+    /// Gives pages names from now on, of which `root` is the first, with what tells of each adapter.
+    pub(crate) fn name_pages(&mut self, root: Name, adapters: Vec<[u8; 16]>) {
+        self.prefixes.name_nodes(root, adapters);
     }
 
     /// The name of the beginning, if pages have names.
@@ -125,7 +125,7 @@ impl KvCache {
             return;
         }
         let mut at = at;
-        while let (true, Some(name)) = (at != ROOT, self.prefixes.name(at)) {
+        while let (false, Some(name)) = (self.prefixes.is_root(at), self.prefixes.name(at)) {
             self.outgoing.push(at, name);
             at = self.prefixes.above(at, 1);
         }
@@ -146,21 +146,23 @@ impl KvCache {
         }
     }
 
-    /// The longest beginning of `tokens`, without the last of them, that memory and disk have together, if that is
-    /// more than `have`. `bytes` tells how large a file is.
+    /// The longest beginning of `tokens`, without the last of them, that memory and disk have together for a sequence
+    /// which has begun, if that is more than `have`. `bytes` tells how large a file is.
     pub(crate) fn find_on_disk(
-        &self,
-        tokens: &[u32],
-        have: usize,
+        &mut self,
+        id: SeqId,
+        (tokens, have): (&[u32], usize),
         bytes: &dyn Fn(Key) -> Option<u64>,
     ) -> Option<Found> {
-        let root = self.prefixes.name(ROOT)?;
+        let slot = self.slot(id).ok()?;
+        let first = self.prefixes.root(&self.slots[slot].set);
+        let root = self.prefixes.name(first)?;
         let tokens = &tokens[..tokens.len().saturating_sub(1)];
         let keeps: Vec<Keep> = self.pools.iter().map(super::Pool::keep).collect();
         let read = |name, class: usize| bytes(Key { name, class: class as u8 });
         let mut names = vec![root];
         let mut missing = Vec::new(); // [page][class]: bytes to read, if it is anywhere
-        let mut at = Some(ROOT);
+        let mut at = Some(first);
         for page in tokens.chunks_exact(KV_PAGE) {
             let name = names[names.len() - 1].then(page);
             at = at.and_then(|at| self.prefixes.child(at, page));

@@ -9,7 +9,7 @@
 //! Sequences that begin alike share pages: copies of a sequence ([`KvCache::fork`]) until they differ,
 //! and sequences that are begun with their tokens ([`KvCache::begin`]) with all that were before,
 //! as far as their pages still are in the prefix cache ([`prefix`]), or on a disk ([`disk`]). A page that is shared is copied
-//! before it is written (copy on write). What is kept of a token depends on the tokens up to it and
+//! before it is written (copy on write). What is kept of a token depends on the tokens up to it, on the sequence's adapters and
 //! on nothing else, bit for bit, so nobody can tell.
 
 mod disk;
@@ -19,14 +19,15 @@ mod states;
 #[cfg(test)]
 mod tests;
 
+use crate::adapter::normal;
 use crate::error::Error;
 use crate::room::Room;
 pub(crate) use disk::Found;
 use disk::Outgoing;
-use graph::{Keep, PageCopy, PageTable, Save};
+use graph::{Adapted, Keep, PageCopy, PageTable, Save};
 use kernels::KV_PAGE;
 use pages::Pool;
-use prefix::{NodeId, Prefixes, ROOT};
+use prefix::{NodeId, Prefixes};
 use states::Snapshot;
 pub(crate) use states::interval;
 use std::fmt;
@@ -92,6 +93,8 @@ struct Slot {
     checks_at: Option<usize>,
     /// Where the prompt ends, but for some tokens: there is to be a snapshot.
     mark: usize,
+    /// Its adapters.
+    set: Vec<Adapted>,
     /// Of a sequence that shares its pages.
     known: Option<Known>,
     /// Tokens of the last one that did.
@@ -151,6 +154,7 @@ impl KvCache {
             coming: Vec::new(),
             checks_at: None,
             mark: 0,
+            set: Vec::new(),
             known: None,
             left: Vec::new(),
         };
@@ -160,23 +164,30 @@ impl KvCache {
         KvCache { slots, pools, prefixes, outgoing, writes: false, context, interval, copies }
     }
 
-    /// An empty sequence that shares nothing.
-    pub(crate) fn create(&mut self) -> Result<SeqId, Error> {
+    /// An empty sequence that shares nothing, and has these adapters.
+    pub(crate) fn create(&mut self, set: &[Adapted]) -> Result<SeqId, Error> {
         let max = self.slots.len();
         let slot = self.slots.iter().position(|s| !s.live);
         let slot = slot.ok_or(Error::TooManySequences { max })?;
         let entry = &mut self.slots[slot];
         entry.live = true;
+        entry.set = normal(set);
         entry.generation += 1;
         Ok(SeqId { slot: slot as u32, generation: entry.generation })
     }
 
     /// A sequence that shares its pages with others. It holds the longest beginning of `tokens` that
     /// the prefix cache has, without the last token: whose logits are wanted must be computed. Also
-    /// how many tokens that is.
-    pub(crate) fn begin(&mut self, tokens: &[u32]) -> Result<(SeqId, usize), Error> {
-        let id = self.create()?;
-        let path = self.prefixes.find(&tokens[..tokens.len().saturating_sub(1)]);
+    /// how many tokens that is. Sequences with other adapters have computed something else of the same tokens, and
+    /// are not looked at.
+    pub(crate) fn begin(
+        &mut self,
+        tokens: &[u32],
+        set: &[Adapted],
+    ) -> Result<(SeqId, usize), Error> {
+        let id = self.create(set)?;
+        let root = self.prefixes.root(&self.slots[id.slot as usize].set);
+        let path = self.prefixes.find(root, &tokens[..tokens.len().saturating_sub(1)]);
         let agree: usize = path.iter().map(|(_, same)| same).sum();
         let boundaries = (0..agree).rev().filter(|len| len.is_multiple_of(KV_PAGE));
         let usable = |len: &usize| self.firsts(&path, *len).is_some();
@@ -193,7 +204,7 @@ impl KvCache {
             table.pages.iter().for_each(|page| self.pools[class].share(*page));
         }
         entry.len = len;
-        let at = (len / KV_PAGE).checked_sub(1).map_or(ROOT, |last| path[last].0);
+        let at = (len / KV_PAGE).checked_sub(1).map_or(root, |last| path[last].0);
         self.prefixes.pin(at);
         entry.known = Some(Known { tokens: tokens[..len].to_vec(), at });
         // The last page that another prompt which begins alike can use whole.
@@ -226,7 +237,8 @@ impl KvCache {
     /// A copy of a sequence, which shares all its pages.
     pub(crate) fn fork(&mut self, id: SeqId) -> Result<SeqId, Error> {
         let slot = self.slot(id)?;
-        let copy = self.create()?;
+        let set = self.slots[slot].set.clone();
+        let copy = self.create(&set)?;
         let Slot { len, ref tables, ref known, .. } = self.slots[slot];
         let (tables, known) = (tables.clone(), known.clone());
         for (table, pool) in tables.iter().zip(&mut self.pools) {
@@ -253,6 +265,11 @@ impl KvCache {
     /// The sequence's pages, by class.
     pub(crate) fn tables(&self, id: SeqId) -> Result<&[PageTable], Error> {
         Ok(&self.slots[self.slot(id)?].tables)
+    }
+
+    /// The sequence's adapters.
+    pub(crate) fn adapters(&self, id: SeqId) -> Result<&[Adapted], Error> {
+        Ok(&self.slots[self.slot(id)?].set)
     }
 
     /// The first token of a sequence from which on no other sequence holds its pages.
@@ -487,9 +504,10 @@ impl KvCache {
         }
         let whole = self.slots[slot].len / KV_PAGE * KV_PAGE;
         self.see_window(slot, whole);
-        // Who may ask for it, gives pages names.
+        // Who may ask for it, gives pages names. With adapters it is not to be saved.
         if let (Some(known), Some(_)) = (&self.slots[slot].known, self.root_name()) {
-            self.slots[slot].left = known.tokens.clone();
+            let plain = self.slots[slot].set.is_empty();
+            self.slots[slot].left = if plain { known.tokens.clone() } else { Vec::new() };
         }
         self.truncate(id, 0)?;
         let known = self.slots[slot].known.take();
@@ -517,7 +535,7 @@ impl KvCache {
             // Another has all of it, and more.
             return Some(leaf.unwrap_or(known.at));
         }
-        if known.at != ROOT {
+        if !self.prefixes.is_root(known.at) {
             self.prefixes.complete(known.at, &pages, &mut self.pools);
         }
         Some(known.at)

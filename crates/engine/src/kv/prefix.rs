@@ -12,7 +12,7 @@
 
 use super::pages::Pool;
 use crate::disk::Name;
-use graph::{Keep, PageId};
+use graph::{Adapted, Keep, PageId};
 use kernels::KV_PAGE;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -57,6 +57,10 @@ pub(super) struct Prefixes {
     /// By class whose pages nodes may lack (behind a window, or where no snapshot was made of a state):
     /// the nodes that have its page, those that are seen last, by last use.
     windowed: Vec<Option<BTreeSet<(bool, u64, NodeId)>>>,
+    /// The empty beginnings of sequences with adapters, by these.
+    adapted: Vec<(Vec<Adapted>, NodeId)>,
+    /// What tells of each adapter, if nodes have names.
+    hashes: Vec<[u8; 16]>,
     clock: u64,
 }
 
@@ -82,13 +86,66 @@ impl Prefixes {
             children: BTreeMap::new(),
             leaves: BTreeSet::new(),
             windowed,
+            adapted: Vec::new(),
+            hashes: Vec::new(),
             clock: 0,
         }
     }
 
-    /// Gives all nodes to come names, of which `root` is the first.
-    pub(super) fn name_nodes(&mut self, root: Name) {
+    /// Gives all nodes to come names, of which `root` is the first; those of sequences with adapters also tell of
+    /// these, by their hashes.
+    pub(super) fn name_nodes(&mut self, root: Name, adapters: Vec<[u8; 16]>) {
         self.nodes[0].name = Some(root);
+        self.hashes = adapters;
+    }
+
+    /// The empty beginning of sequences with these adapters. It stays as long as something follows it or is pinned to it.
+    pub(super) fn root(&mut self, set: &[Adapted]) -> NodeId {
+        if set.is_empty() {
+            return ROOT;
+        }
+        if let Some((_, id)) = self.adapted.iter().find(|(own, _)| own == set) {
+            return *id;
+        }
+        let words = |one: &Adapted| {
+            let hash = self.hashes.get(one.adapter as usize).copied().unwrap_or_default();
+            let words = hash.as_chunks().0.iter().map(|word| u32::from_le_bytes(*word));
+            // No token is so large.
+            [u32::MAX, one.scale.to_bits()].into_iter().chain(words).collect::<Vec<_>>()
+        };
+        let words: Vec<u32> = set.iter().flat_map(words).collect();
+        let classes = self.windowed.len();
+        let id = self.place(Node {
+            parent: ROOT,
+            name: self.node(ROOT).name.map(|name| name.then(&words)),
+            tokens: Vec::new(),
+            pages: vec![None; classes],
+            seen: vec![false; classes],
+            children: 0,
+            pins: 0,
+            used: 0,
+        });
+        self.nodes[id.0 as usize].parent = id;
+        self.adapted.push((set.to_vec(), id));
+        id
+    }
+
+    /// Whether a node is an empty beginning.
+    pub(super) fn is_root(&self, id: NodeId) -> bool {
+        self.node(id).parent == id
+    }
+
+    fn place(&mut self, node: Node) -> NodeId {
+        match self.unused.pop() {
+            Some(id) => {
+                self.nodes[id.0 as usize] = node;
+                id
+            }
+            None => {
+                self.nodes.push(node);
+                NodeId(self.nodes.len() as u32 - 1)
+            }
+        }
     }
 
     /// What a node is called.
@@ -128,11 +185,11 @@ impl Prefixes {
         [agree(before), agree(after)].into_iter().flatten().max_by_key(|(_, same)| *same)
     }
 
-    /// The longest beginning of `tokens` that the tree has: nodes from the first page on, and of each
+    /// The longest beginning of `tokens` that the tree has behind `root`: nodes from the first page on, and of each
     /// how many tokens agree, which is all but in the last.
-    pub(super) fn find(&self, tokens: &[u32]) -> Vec<(NodeId, usize)> {
+    pub(super) fn find(&self, root: NodeId, tokens: &[u32]) -> Vec<(NodeId, usize)> {
         let mut path = Vec::new();
-        let mut at = ROOT;
+        let mut at = root;
         let mut rest = tokens;
         while let Some((id, same)) = self.closest(at, &rest[..rest.len().min(KV_PAGE)]) {
             path.push((id, same));
@@ -201,16 +258,7 @@ impl Prefixes {
             pins: 0,
             used: self.clock,
         };
-        let id = match self.unused.pop() {
-            Some(id) => {
-                self.nodes[id.0 as usize] = node;
-                id
-            }
-            None => {
-                self.nodes.push(node);
-                NodeId(self.nodes.len() as u32 - 1)
-            }
-        };
+        let id = self.place(node);
         let above = &mut self.nodes[parent.0 as usize];
         above.children += 1;
         let of_parent = (above.used, parent);
@@ -263,17 +311,25 @@ impl Prefixes {
         self.unused.push(id);
         let above = &mut self.nodes[parent.0 as usize];
         above.children -= 1;
-        if above.children == 0 && parent != ROOT {
-            self.leaves.insert((above.used, parent));
+        if above.children == 0 {
+            if above.parent != parent {
+                self.leaves.insert((above.used, parent));
+            }
             self.remove_if_spent(parent, pools);
         }
     }
 
     /// Without windows no node is: it has the page for which it is there.
     fn remove_if_spent(&mut self, id: NodeId, pools: &mut [Pool]) {
-        if self.node(id).is_spent() {
-            self.remove(id, pools);
+        if !self.node(id).is_spent() {
+            return;
         }
+        if self.is_root(id) {
+            self.adapted.retain(|(_, own)| *own != id);
+            self.unused.push(id);
+            return;
+        }
+        self.remove(id, pools);
     }
 
     /// Gives up a node that nobody goes on from, and whose pages nobody else holds; false if it is another.

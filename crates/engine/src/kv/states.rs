@@ -8,7 +8,7 @@
 //! of a sequence of its own, behind the last token before a guess that may be refused.
 
 use super::pages::Pool;
-use super::{KvCache, ROOT, SeqId};
+use super::{KvCache, SeqId};
 use crate::error::Error;
 use graph::{PageId, Save};
 use kernels::KV_PAGE;
@@ -170,7 +170,7 @@ impl KvCache {
             let full = known.tokens.len() / KV_PAGE;
             let mut at = self.prefixes.above(known.at, full - len / KV_PAGE);
             for page in (1..=len / KV_PAGE).rev() {
-                debug_assert_ne!(at, ROOT);
+                debug_assert!(!self.prefixes.is_root(at));
                 let of = |(class, page): (usize, &Option<PageId>)| {
                     page.filter(|_| !self.pools[class].keep().is_paged())
                 };

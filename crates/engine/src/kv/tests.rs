@@ -12,10 +12,10 @@ fn each(context: usize, sequences: usize) -> Room {
 #[test]
 fn a_freed_id_is_not_its_successor() {
     let mut kv = KvCache::new(1, (128, 1024), [(None, 4)]);
-    let a = kv.create().unwrap();
-    assert!(matches!(kv.create(), Err(Error::TooManySequences { max: 1 })));
+    let a = kv.create(&[]).unwrap();
+    assert!(matches!(kv.create(&[]), Err(Error::TooManySequences { max: 1 })));
     kv.remove(a).unwrap();
-    let b = kv.create().unwrap();
+    let b = kv.create(&[]).unwrap();
     assert!(matches!(kv.len(a), Err(Error::UnknownSequence(_))));
     assert_eq!(kv.len(b).unwrap(), 0);
 }
@@ -26,7 +26,7 @@ fn a_reservation_that_fails_changes_nothing() {
     for pages in [[3, 3], [9, 3]] {
         let classes = [None, Some(40)].into_iter().zip(pages);
         let mut kv = KvCache::new(2, (1000, 1024), classes);
-        let (a, b) = (kv.create().unwrap(), kv.create().unwrap());
+        let (a, b) = (kv.create(&[]).unwrap(), kv.create(&[]).unwrap());
         kv.reserve(a, 2 * KV_PAGE).unwrap();
         let free = kv.counts();
         assert!(matches!(kv.reserve(b, 2 * KV_PAGE), Err(Error::NoPages { pages: 3 })));
@@ -42,7 +42,7 @@ fn what_a_window_has_left_behind_is_given_back_but_for_a_few_tokens() {
     let of = |window| pages(window, each(context, 1), 1, (512, 1024));
     let windows = [None, Some(100)];
     let mut kv = KvCache::new(1, (context, 1024), windows.map(|w| (w, of(w))));
-    let a = kv.create().unwrap();
+    let a = kv.create(&[]).unwrap();
     for _ in 0..5 {
         kv.reserve(a, 500).unwrap();
         kv.advance(a, &[0; 500]).unwrap();
@@ -89,19 +89,19 @@ fn another_answer_to_a_prompt_finds_what_it_sees_behind_a_window() {
     // Many turns of a chat, each with the thoughts of the last one left out.
     let mut chat = prompt;
     for n in 1..6 {
-        let (id, len) = kv.begin(&chat).unwrap();
+        let (id, len) = kv.begin(&chat, &[]).unwrap();
         let told = if n == 1 { 0 } else { chat.len() - 100 - 1 };
         assert!(len >= told / KV_PAGE * KV_PAGE, "turn {n}: {len} of {}", chat.len());
         write(&mut kv, id, &chat[len..]);
         write(&mut kv, id, &turn(n));
         kv.remove(id).unwrap();
         // Another answer begins in the prompt's last page, or before it.
-        let (again, len) = kv.begin(&[&chat[..], &[1, 2, 3]].concat()).unwrap();
+        let (again, len) = kv.begin(&[&chat[..], &[1, 2, 3]].concat(), &[]).unwrap();
         assert!(len >= (chat.len() - 1) / KV_PAGE * KV_PAGE, "turn {n}: {len} of {}", chat.len());
         kv.remove(again).unwrap();
         // And the next turn at the answer's end, to the token.
         let all = [&chat[..], &turn(n)].concat();
-        let (next, len) = kv.begin(&[&all[..], &[1]].concat()).unwrap();
+        let (next, len) = kv.begin(&[&all[..], &[1]].concat(), &[]).unwrap();
         assert_eq!(len, all.len(), "turn {n}");
         kv.remove(next).unwrap();
         chat.extend((n * 10_000 + 5000..).take(100));
@@ -142,7 +142,7 @@ proptest! {
         let windows = [Some(40), None, Some(1), Some(100), Some(CONTEXT + 1)];
         let classes = windows.map(|w| (w, pages(w, each(CONTEXT, 3), 3, (STEP, 1024))));
         let mut kv = KvCache::new(3, (CONTEXT, 1024), classes);
-        let mut ids: Vec<SeqId> = (0..3).map(|_| kv.create().unwrap()).collect();
+        let mut ids: Vec<SeqId> = (0..3).map(|_| kv.create(&[]).unwrap()).collect();
         let mut longest = [0; 3]; // that each was since it was empty
         for action in actions {
             match action {
@@ -177,7 +177,7 @@ proptest! {
                 }
                 Do::Renew(who) => {
                     kv.remove(ids[who]).unwrap();
-                    ids[who] = kv.create().unwrap();
+                    ids[who] = kv.create(&[]).unwrap();
                 }
             }
             for (longest, id) in longest.iter_mut().zip(&ids) {

@@ -412,7 +412,7 @@ mod tests {
     #[test]
     fn who_is_begun_anew_has_no_guess_from_before() {
         let mut kv = KvCache::new(1, (64, 1024), [(None, 2)]);
-        let sequence = kv.create().unwrap();
+        let sequence = kv.create(&[]).unwrap();
         let mut request = Running::new(job(3, 5, None));
         assert_eq!(request.begin(sequence, 1), Some((3, 1)));
         assert!(request.computed(2, Instant::now()));
@@ -427,7 +427,7 @@ mod tests {
 
         request.give_up();
         kv.remove(sequence).unwrap();
-        let again = kv.create().unwrap();
+        let again = kv.create(&[]).unwrap();
         assert_ne!(again, sequence, "what a step was to have for the old one is told apart");
         assert_eq!(request.begin(again, 2), None);
         let (entry, rows) = request.entry(again, 2);

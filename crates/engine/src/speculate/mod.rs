@@ -133,7 +133,10 @@ impl Speculator {
                 let trained = load::trained_context(file)?;
                 let context = Some(engine.context().min(trained));
                 let (huge_pages, predicting) = (None, false);
-                let options = LoadOptions { context, huge_pages, predicting, ..options.clone() };
+                // Its guesses need no adapters, which are not for it.
+                let adapters = Vec::new();
+                let options =
+                    LoadOptions { context, huge_pages, predicting, adapters, ..options.clone() };
                 let draft = load(file, &options)?;
                 let (draft_vocab, model) = (draft.hparams().vocab, engine.hparams().vocab);
                 if draft_vocab != model {

@@ -3,7 +3,7 @@
 //! Sums follow from the programs and the extents of the steps, so they can be held against what the
 //! pool, the kernel and the machine's counters have measured.
 
-use super::{Choice, Desk, Extent, Memory, Per, What};
+use super::{Choice, Desk, Extent, Memory, Per, RowsOf, What};
 use crate::compile::{Stage, count_waits};
 use crate::exec::{Part, Replica};
 use crate::plan::{Mode, Plan};
@@ -135,6 +135,8 @@ impl Counts {
                         Per::Lookup(table, home) => looked_up(replica, part, table, home),
                         Per::Expert(choice) => chosen(part, choice)[0],
                         Per::Slot(choice) => chosen(part, choice)[1],
+                        Per::Adapter(number) => adapted(part, number, RowsOf::Tokens).min(1),
+                        Per::Adapted(number, rows) => adapted(part, number, rows),
                         per => extent.units(per),
                     };
                     to.weights += one.weights * units;
@@ -149,6 +151,21 @@ impl Counts {
 /// Experts of a class that a part of a step chose, and how often.
 fn chosen(part: &Part<'_>, choice: Choice) -> [u64; 2] {
     part.tally.map_or([0, 0], |tally| tally.units(part.at, choice))
+}
+
+/// Rows of a part of a step that have an adapter.
+fn adapted(part: &Part<'_>, adapter: u32, of: RowsOf) -> u64 {
+    let (logits, uses) = (part.input.logits as u32, &part.input.uses);
+    let (uses, rows) = match of {
+        RowsOf::Tokens => (&uses[0], 0..u32::MAX),
+        RowsOf::Outputs => (&uses[1], 0..u32::MAX),
+        RowsOf::Logits => (&uses[1], 0..logits),
+        RowsOf::Hidden => (&uses[1], logits..u32::MAX),
+    };
+    let own = uses.iter().filter(|one| one.adapter == adapter);
+    own.map(|one| one.rows.end.min(rows.end).saturating_sub(one.rows.start.max(rows.start)))
+        .map(u64::from)
+        .sum()
 }
 
 /// Tokens whose rows of a table lie in a place.

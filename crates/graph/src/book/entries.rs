@@ -182,6 +182,43 @@ impl Entry<'_> {
         }
     }
 
+    /// The products with A of the adapters beside a matrix, of the node's columns.
+    fn lora_a(&mut self, id: MatrixId, (x, out, told): (BufId, BufId, bool)) {
+        let (desk, node) = (self.desk, self.desk.node());
+        let Some(lows) = desk.graph.lows(id) else { return };
+        let at = lows.node(node);
+        let (cols, segments) = (lows.columns.len(at), lows.columns.leaves(at).len());
+        for low in &lows.pairs {
+            let row = Per::Adapted(low.adapter, self.rows);
+            let bytes = low.tiles() * low.a_tile_bytes(lows, node);
+            let weights = What::Read(Memory::Weights(id), desk.place);
+            self.per(Per::Adapter(low.adapter), weights, bytes);
+            self.per(row, What::Read(Memory::Rows(x), desk.place), cols * FLOAT);
+            self.per(row, What::Multiply(Product::of(low.types[0])), low.rank * cols);
+            let places = desk.places().filter(|place| told || *place == desk.place);
+            for place in places {
+                let bytes = low.padded() * segments * FLOAT;
+                self.per(row, What::Write(Memory::Rows(out), place), bytes);
+            }
+        }
+    }
+
+    /// The products with B of the adapters beside a matrix, of the node's rows.
+    fn lora_b(&mut self, id: MatrixId, low: BufId) {
+        let (desk, node) = (self.desk, self.desk.node());
+        let Some(lows) = desk.graph.lows(id) else { return };
+        for pair in &lows.pairs {
+            let row = Per::Adapted(pair.adapter, self.rows);
+            let rows = desk.graph.matrix(id).rows(pair.part, node).len();
+            let weights = What::Read(Memory::Weights(id), desk.place);
+            let bytes = rows.div_ceil(TILE_ROWS) * pair.b_tile_bytes();
+            self.per(Per::Adapter(pair.adapter), weights, bytes);
+            let sums = pair.padded() * lows.columns.leaf_count() * FLOAT;
+            self.per(row, What::Read(Memory::Rows(low), desk.place), sums);
+            self.per(row, What::Multiply(Product::of(pair.types[1])), pair.rank * rows);
+        }
+    }
+
     /// Rows of all parts that the team has.
     fn own_rows(&self, id: MatrixId) -> usize {
         let matrix = self.desk.graph.matrix(id);
@@ -359,7 +396,19 @@ impl Instr {
                 e.write(*out, each * kernels::most_row_bytes(*kind, cols));
                 e.pass(each * cols);
             }
-            Kind::MatMul { acts, carried, matrix, out, push, splits, told, .. } => {
+            Kind::LoraA { x, matrix, out, told } => e.lora_a(*matrix, (*x, *out, *told)),
+            Kind::LoraB { low, matrix, out } => {
+                e.lora_b(*matrix, *low);
+                let rows = e.own_rows(*matrix);
+                for pair in graph.lows(*matrix).iter().flat_map(|lows| &lows.pairs) {
+                    let to = What::Write(Memory::Rows(*out), here);
+                    e.per(Per::Adapted(pair.adapter, e.rows), to, rows * FLOAT);
+                }
+            }
+            Kind::MatMul { acts, carried, matrix, out, push, splits, told, low, .. } => {
+                if let Some(low) = low {
+                    e.lora_b(*matrix, *low);
+                }
                 e.product(*matrix, *acts);
                 let m = graph.matrix(*matrix);
                 if let (Some(x), Some(of)) = (carried, &m.by_head) {
@@ -383,11 +432,17 @@ impl Instr {
                     desk.places().for_each(|place| e.write_to(*to, place, bytes));
                 }
             }
-            Kind::Gated { acts, matrix, out, .. } => {
+            Kind::Gated { acts, matrix, out, low, .. } => {
+                if let Some(low) = low {
+                    e.lora_b(*matrix, *low);
+                }
                 e.product(*matrix, *acts);
                 e.write(*out, graph.matrix(*matrix).rows(0, node).len() * FLOAT);
             }
-            Kind::Logits { acts, matrix, out, .. } => {
+            Kind::Logits { acts, matrix, out, low, .. } => {
+                if let Some(low) = low {
+                    e.lora_b(*matrix, *low);
+                }
                 e.product(*matrix, *acts);
                 e.write_to(*out, 0, e.own_rows(*matrix) * FLOAT);
             }

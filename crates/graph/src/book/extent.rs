@@ -98,6 +98,8 @@ impl Extent {
                 let slots = self.tokens * u64::from(choice.chosen) * u64::from(choice.members);
                 (slots as f64 / f64::from(choice.experts)).round() as u64
             }
+            // Who has which adapter is the step's to say.
+            Per::Adapter(_) | Per::Adapted(..) => 0,
         }
     }
 }

@@ -85,6 +85,10 @@ pub enum Per {
     Expert(Choice),
     /// Each token, for each of its experts of a class.
     Slot(Choice),
+    /// The step, if some of its rows have the adapter of this number.
+    Adapter(u32),
+    /// Each row that has it.
+    Adapted(u32, RowsOf),
 }
 
 /// A class of the experts that tokens choose from.

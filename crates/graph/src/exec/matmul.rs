@@ -8,6 +8,7 @@
 use super::Thread;
 use super::access::{Source, Target};
 use super::grid::Own;
+use super::low::Sums;
 use crate::instr::Operand;
 use crate::load::{Packed, Root};
 use crate::op::{Activation, Told};
@@ -41,13 +42,14 @@ pub(super) struct After {
 pub(super) const NOTHING: After = After { activation: None, scale: 1.0, cap: None };
 
 impl Thread<'_> {
-    /// Product with a matrix whose rows the nodes share, plus its bias, and what is to follow; with
-    /// `told`, that goes there, on all nodes.
+    /// Product with a matrix whose rows the nodes share, plus what adapters add, its bias, and what is to follow;
+    /// with `told`, that goes there, on all nodes.
     pub(super) fn matmul(
         &self,
         acts: Operand<Source<'_>>,
         matrix: MatrixId,
         (after, mut told): (After, Option<(Told, Target<'_>)>),
+        (low, room): (Option<Sums<'_>>, &mut [f32]),
         mut out: Target<'_>,
         rows: usize,
     ) {
@@ -66,8 +68,13 @@ impl Thread<'_> {
                     let cols = columns(base + part.out, &tiles);
                     let to = out.columns(to_rows.clone(), cols.clone());
                     self.multiply((how, part), tiles.clone(), acts, rows.clone(), to);
-                    let plus = (self.scale(matrix, p), self.bias(matrix, p, &tiles));
+                    let mut plus = (self.scale(matrix, p), self.bias(matrix, p, &tiles));
                     let mut done = out.columns(to_rows, cols);
+                    if let Some(low) = low {
+                        let scale = plus.0.take();
+                        finish(self.step.kernels, (scale, None), NOTHING, &mut done);
+                        self.adapt(low, p, (rows.clone(), &tiles), &mut done, room);
+                    }
                     finish(self.step.kernels, plus, after, &mut done);
                     if let Some((what, to)) = told.as_mut().filter(|(what, _)| p < what.parts()) {
                         self.tell_tiles((*what, matrix, p), to, &tiles, rows, &mut done);
@@ -134,8 +141,8 @@ impl Thread<'_> {
     pub(super) fn gated(
         &self,
         acts: Operand<Source<'_>>,
-        matrix: MatrixId,
-        activation: Activation,
+        (matrix, activation): (MatrixId, Activation),
+        (low, room): (Option<Sums<'_>>, &mut [f32]),
         mut out: Target<'_>,
         rows: usize,
         scratch: &mut [f32],
@@ -149,7 +156,15 @@ impl Thread<'_> {
         for tiles in self.tile_blocks(&own, own.tiles(0), bytes) {
             for rows in self.row_blocks(&own, gate) {
                 for (rows, tiles) in pieces(rows, &tiles, own.block) {
-                    self.gated_piece(pair, acts, activation, &mut out, (rows, tiles), scratch);
+                    let low = (low, &mut *room);
+                    self.gated_piece(
+                        pair,
+                        (acts, low),
+                        activation,
+                        &mut out,
+                        (rows, tiles),
+                        scratch,
+                    );
                 }
             }
         }
@@ -159,7 +174,7 @@ impl Thread<'_> {
     fn gated_piece(
         &self,
         [(gate, gate_scale), (up, up_scale)]: [((How, &Packed), Option<f32>); 2],
-        acts: Operand<Source<'_>>,
+        (acts, (low, room)): (Operand<Source<'_>>, (Option<Sums<'_>>, &mut [f32])),
         activation: Activation,
         out: &mut Target<'_>,
         (rows, tiles): (Range<usize>, Range<usize>),
@@ -179,6 +194,12 @@ impl Thread<'_> {
         for (products, scale) in [(&mut *g, gate_scale), (&mut *u, up_scale)] {
             if let Some(scale) = scale {
                 self.step.kernels.scale(products, scale);
+            }
+        }
+        if let Some(low) = low {
+            for (part, products) in [&mut *g, &mut *u].into_iter().enumerate() {
+                let mut to = RowsMut::new(products, rows.len(), width, width);
+                self.adapt(low, part, (rows.clone(), &tiles), &mut to, room);
             }
         }
         let view = |s| Rows::new(s, rows.len(), width, width);

@@ -10,6 +10,7 @@ mod experts;
 mod grid;
 mod items;
 mod keys;
+mod low;
 mod matmul;
 mod placing;
 mod recurrent;
@@ -23,6 +24,7 @@ mod trial;
 pub(crate) use attention::tile_tokens;
 pub(crate) use copies::{copy_pages, page_bytes, read_page, write_page};
 use experts::{Chosen, Desk};
+use low::Sums;
 use matmul::{After, NOTHING};
 pub(crate) use matmul::{tiles_that_fit, tokens_that_fit};
 use sums::{Partials, Summands};
@@ -32,7 +34,7 @@ use crate::book::Cost;
 use crate::builder::Graph;
 use crate::compile::Stage;
 use crate::deal::Dealt;
-use crate::instr::{Gather, Instr, Kind, Work};
+use crate::instr::{Finish, Gather, Instr, Kind, Work};
 use crate::load::Shelves;
 use crate::lower::Variant;
 use crate::placement::share;
@@ -115,6 +117,8 @@ struct Step<'a> {
     among: (usize, usize),
     /// How every product is dealt while one way is tried ([`trial`]).
     trial: Option<Dealt<'a>>,
+    /// f32 at the end of scratch that are for products with adapters.
+    low_scratch: usize,
 }
 
 /// Runs a step, whose parts follow each other (there is one except in a pipeline), as one thread of
@@ -129,7 +133,8 @@ pub(crate) fn run<W: Watch>(
     let among = (worker.rank(), worker.size());
     let Replica { graph, plan, programs, places, shelves } = &*replicas[worker.home()];
     let (storage, weights, trial) = (places, shelves, None);
-    let step = Step { graph, kernels, plan, storage, weights, level, among, trial };
+    let low_scratch = low::scratch_len(graph);
+    let step = Step { graph, kernels, plan, storage, weights, level, among, trial, low_scratch };
     if plan.places() > 1 {
         worker.switch(View::Groups);
         watch.met();
@@ -196,7 +201,8 @@ pub(crate) fn scratch<'a>(
         _ => experts::room(graph, instr, tokens),
     };
     let instrs = stages.flat_map(|s| &s.instrs);
-    instrs.map(of).fold(Scratch { floats, ..Scratch::default() }, Scratch::max)
+    let all = instrs.map(of).fold(Scratch { floats, ..Scratch::default() }, Scratch::max);
+    Scratch { floats: all.floats + low::scratch_len(graph), ..all }
 }
 
 /// One thread's view of the step.
@@ -267,6 +273,8 @@ impl<'a> Thread<'a> {
         let [floats, words, bytes] = self.step.storage.scratch(self.id);
         // SAFETY: the block is this thread's own, and this is the only slice of it.
         let scratch = unsafe { floats.as_mut_slice::<f32>() };
+        // Its end is for products with adapters.
+        let (scratch, room) = scratch.split_at_mut(scratch.len() - self.step.low_scratch);
         // SAFETY: as above.
         let (words, bytes) = unsafe { (words.as_mut_slice::<u32>(), bytes.as_mut_slice::<u8>()) };
         match &instr.kind {
@@ -301,7 +309,14 @@ impl<'a> Thread<'a> {
                 let rows = self.rows(domain, *work);
                 self.quantize(source(*x), *kind, cols, target(*out), rows);
             }
-            Kind::MatMul { acts, carried, matrix, activation, out, push, splits, told } => {
+            Kind::LoraA { x, matrix, out, .. } => {
+                self.lora_a(source(*x), (*matrix, domain), target(*out), room);
+            }
+            Kind::LoraB { low, matrix, out } => {
+                let low = Sums { of: source(*low), matrix: *matrix, domain };
+                self.lora_b(low, target(*out), room);
+            }
+            Kind::MatMul { acts, carried, matrix, activation, out, push, splits, told, low } => {
                 let (acts, out, rows) = (acts.map(source), target(*out), self.count(domain));
                 let of = self.step.graph.matrix(*matrix);
                 match of.split {
@@ -312,7 +327,8 @@ impl<'a> Thread<'a> {
                     SplitBy::Rows => {
                         let after = After { activation: *activation, ..NOTHING };
                         let told = told.map(|(what, to)| (what, target(to)));
-                        self.matmul(acts, *matrix, (after, told), out, rows);
+                        let low = low.map(|low| Sums { of: source(low), matrix: *matrix, domain });
+                        self.matmul(acts, *matrix, (after, told), (low, room), out, rows);
                     }
                     SplitBy::Cols => {
                         let way = (*push, *splits);
@@ -320,10 +336,11 @@ impl<'a> Thread<'a> {
                     }
                 }
             }
-            Kind::Logits { acts, matrix, scale, cap, out } => {
+            Kind::Logits { acts, matrix, scale, cap, out, low } => {
                 let after = After { scale: *scale, cap: *cap, ..NOTHING };
                 let (acts, rows) = (acts.map(source), self.input.logits);
-                self.matmul(acts, *matrix, (after, None), target(*out), rows);
+                let low = low.map(|low| Sums { of: source(low), matrix: *matrix, domain });
+                self.matmul(acts, *matrix, (after, None), (low, room), target(*out), rows);
             }
             // Every node has them all.
             Kind::Hidden { .. } if self.node > 0 => {}
@@ -335,9 +352,11 @@ impl<'a> Thread<'a> {
                     to.copy_from_slice(x.row(row, *width));
                 }
             }
-            Kind::Gated { acts, matrix, activation, out } => {
+            Kind::Gated { acts, matrix, activation, out, low } => {
                 let (acts, rows) = (acts.map(source), self.count(domain));
-                self.gated(acts, *matrix, *activation, target(*out), rows, scratch);
+                let low = low.map(|low| Sums { of: source(low), matrix: *matrix, domain });
+                let of = (*matrix, *activation);
+                self.gated(acts, of, (low, room), target(*out), rows, scratch);
             }
             Kind::Choose { scores, router, out, work } => {
                 let rows = self.rows(domain, *work);
@@ -405,10 +424,14 @@ impl<'a> Thread<'a> {
             Kind::Residual { x, partial, also, finish, out, width, work, gather, sum } => {
                 let pushed = *gather == Gather::Push;
                 let summands = Summands { of: source(*partial), pushed, sum };
-                let first = Partials { summands, finish, width: *width };
+                let delta = |finish: &Finish| {
+                    finish.delta.map(|(of, matrix)| Sums { of: source(of), matrix, domain })
+                };
+                let first = Partials { summands, finish, delta: delta(finish), width: *width };
                 let second = also.as_ref().map(|also| {
                     let summands = Summands { of: source(also.partial), pushed, sum: &also.sum };
-                    Partials { summands, finish: &also.finish, width: *width }
+                    let finish = &also.finish;
+                    Partials { summands, finish, delta: delta(finish), width: *width }
                 });
                 let parts = (first, second);
                 // The stream is mostly updated in place.

@@ -6,6 +6,7 @@
 
 use super::Thread;
 use super::access::{Source, Target};
+use super::low::Sums;
 use super::tree::{LEVELS, Tree};
 use crate::instr::Finish;
 use crate::placement::share;
@@ -33,6 +34,8 @@ pub(super) struct Partials<'a> {
     pub summands: Summands<'a>,
     /// What their sum goes through.
     pub finish: &'a Finish,
+    /// What adapters add to it.
+    pub delta: Option<Sums<'a>>,
     /// Elements of a row.
     pub width: usize,
 }
@@ -68,17 +71,20 @@ impl Thread<'_> {
         of.on(self.place_of(node)).columns(row, first + cols.start..first + cols.end)
     }
 
-    /// What the columns `cols` of a sum add to the stream. With a norm, they are all columns.
+    /// What the columns `cols` of a row's sum add to the stream. With a norm, they are all columns.
     fn finish<'s>(
         &self,
-        finish: &Finish,
-        cols: Range<usize>,
+        parts: Partials<'_>,
+        (row, cols): (usize, Range<usize>),
         sum: &'s mut [f32],
         spare: &'s mut [f32],
     ) -> &'s mut [f32] {
-        let kernels = self.step.kernels;
+        let (kernels, finish) = (self.step.kernels, parts.finish);
         if let Some(product) = finish.product {
             kernels.scale(sum, self.step.weights.vector(product, self.group)[0]);
+        }
+        if let Some(delta) = parts.delta.filter(|d| self.is_adapted(d.matrix, d.domain, row)) {
+            kernels.add_assign(sum, delta.of.columns(row..row + 1, cols.clone()).row(0));
         }
         if let Some(bias) = finish.bias {
             kernels.add_assign(sum, &self.step.weights.vector(bias, self.group)[cols]);
@@ -126,7 +132,7 @@ impl Thread<'_> {
                     sums.push(kernels, folds, |to| to.copy_from_slice(part));
                 }
                 let (sum, spare) = sums.take();
-                let done = self.finish(parts.finish, 0..width, sum, spare);
+                let done = self.finish(parts, (row, 0..width), sum, spare);
                 match parts.finish.alone {
                     true => to.copy_from_slice(done),
                     false => kernels.add_assign(to, done),
@@ -147,7 +153,7 @@ impl Thread<'_> {
         rows: usize,
         scratch: &mut [f32],
     ) {
-        let Partials { summands: Summands { sum: order, .. }, finish, width } = first;
+        let Partials { summands: Summands { sum: order, .. }, finish, width, .. } = first;
         let roots = second.map_or(0, |second| second.summands.sum.roots()).max(order.roots());
         let (held, rest) = scratch.split_at_mut(PIECE);
         let (fetched, rest) = rest.split_at_mut(roots * PIECE);
@@ -172,7 +178,7 @@ impl Thread<'_> {
             self.fold(first, (row, &cols), fetched, &mut sums);
             let (sum, spare) = sums.take();
             if finish.norm.is_none() {
-                let done = self.finish(finish, cols.clone(), sum, spare);
+                let done = self.finish(first, (row, cols.clone()), sum, spare);
                 self.add_stream((x, finish), &mut out, row, &cols, done);
                 let Some(second) = second else {
                     self.tell(&mut out, row, &cols, done);
@@ -182,7 +188,7 @@ impl Thread<'_> {
                 held.copy_from_slice(done);
                 self.fold(second, (row, &cols), fetched, &mut sums);
                 let (sum, spare) = sums.take();
-                let done = self.finish(second.finish, cols.clone(), sum, spare);
+                let done = self.finish(second, (row, cols.clone()), sum, spare);
                 self.step.kernels.add_assign(held, done);
                 self.tell(&mut out, row, &cols, held);
                 continue;
@@ -190,7 +196,7 @@ impl Thread<'_> {
             let (all, spare) = whole[..2 * width].split_at_mut(width);
             all[cols.clone()].copy_from_slice(sum);
             if cols.end == width {
-                let done = self.finish(finish, 0..width, all, spare);
+                let done = self.finish(first, (row, 0..width), all, spare);
                 self.add_stream((x, finish), &mut out, row, &(0..width), done);
                 self.tell(&mut out, row, &(0..width), done);
             }

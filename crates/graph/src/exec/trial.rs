@@ -50,7 +50,9 @@ pub(crate) fn time(
     let (level, among) = (trial.level, (worker.rank(), worker.size()));
     let Replica { graph, plan, programs, places, shelves } = &*replicas[worker.home()];
     let (storage, weights, dealt) = (places, shelves, Some(trial.dealt));
-    let step = Step { graph, kernels, plan, storage, weights, level, among, trial: dealt };
+    let low_scratch = super::low::scratch_len(graph);
+    let step =
+        Step { graph, kernels, plan, storage, weights, level, among, trial: dealt, low_scratch };
     if plan.places() > 1 {
         worker.switch(View::Groups);
     }

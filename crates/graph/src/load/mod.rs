@@ -1,5 +1,6 @@
 //! Packed weights: where each tensor's tiles lie in the nodes' arenas. [`pack`] fills them.
 
+mod low;
 mod pack;
 mod rounds;
 mod turned;
@@ -147,7 +148,8 @@ impl Packed {
 /// All packed weights.
 pub(crate) struct Weights {
     pub shelves: Shelves,
-    arenas: Vec<Arena>, // [copy]
+    arenas: Vec<Arena>,   // [copy]
+    adapters: Vec<Arena>, // [copy], or nothing
 }
 
 /// Where they lie: a shard per node, a copy per node, or one copy. Every group of threads has a
@@ -155,10 +157,11 @@ pub(crate) struct Weights {
 #[derive(Clone)]
 pub(crate) struct Shelves {
     mode: Mode,
-    matrices: Vec<Vec<Option<Shard>>>, // [matrix][copy]
-    vectors: Vec<Vec<Block>>,          // [vector][copy]
-    lens: Vec<usize>,                  // [vector]
-    homes: Vec<usize>,                 // [matrix], the stage that holds it in a pipeline
+    matrices: Vec<Vec<Option<Shard>>>,   // [matrix][copy]
+    vectors: Vec<Vec<Block>>,            // [vector][copy]
+    lens: Vec<usize>,                    // [vector]
+    homes: Vec<usize>,                   // [matrix], the stage that holds it in a pipeline
+    lows: Vec<Vec<Vec<low::PackedLow>>>, // [matrix][copy], of adapters; or nothing
     copies: usize,
     levels: usize,
 }
@@ -182,6 +185,7 @@ impl Weights {
             vectors: graph.vectors.iter().map(|_| Vec::new()).collect(),
             lens: graph.vectors.iter().map(|v| v.len).collect(),
             homes,
+            lows: Vec::new(),
             copies,
             levels: 0,
         };
@@ -208,12 +212,22 @@ impl Weights {
             arenas.push(arena);
         }
         weights.arrange(graph, plan, kernels, 1)?;
-        Ok(Weights { shelves: weights, arenas })
+        Ok(Weights { shelves: weights, arenas, adapters: Vec::new() })
     }
 
     /// The arenas, one per copy.
     pub(crate) fn arenas(&self) -> &[Arena] {
         &self.arenas
+    }
+
+    /// Those of adapters, one per copy if there are any.
+    pub(crate) fn adapters(&self) -> &[Arena] {
+        &self.adapters
+    }
+
+    /// Keeps the weights of adapters in place of those before.
+    pub(crate) fn keep_adapters(&mut self, arenas: Vec<Arena>) {
+        self.adapters = arenas;
     }
 }
 
@@ -287,14 +301,19 @@ impl Shelves {
 
     /// What node `node` of the graph holds of a matrix, as threads of `group` read it.
     pub(crate) fn shard(&self, matrix: MatrixId, node: usize, group: usize) -> &Shard {
-        let copies = &self.matrices[matrix.0 as usize];
-        let copy = match self.mode {
+        let copy = self.copy_of(matrix, node, group);
+        let shard = self.matrices[matrix.0 as usize][copy].as_ref();
+        shard.expect("the copy of the one who holds it")
+    }
+
+    /// The copy that threads of `group` read for node `node` of the graph.
+    fn copy_of(&self, matrix: MatrixId, node: usize, group: usize) -> usize {
+        match self.mode {
             Mode::TensorParallel => node,
             Mode::Mirror => group,
             Mode::Pipeline => self.homes[matrix.0 as usize],
             Mode::Interleave | Mode::Off => 0,
-        };
-        copies[copy].as_ref().expect("the copy of the one who holds it")
+        }
     }
 
     /// The stage that holds a matrix in a pipeline.

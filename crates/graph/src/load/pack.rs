@@ -115,7 +115,7 @@ impl Shelves {
     }
 
     /// Which copy a thread helps to pack, and as which of its packers: those who will read it.
-    fn packer(&self, worker: &mut Worker) -> (usize, usize) {
+    pub(super) fn packer(&self, worker: &mut Worker) -> (usize, usize) {
         if self.copies > 1 {
             worker.switch(View::Groups);
         }

@@ -16,7 +16,7 @@ impl Lowering<'_> {
         alone: bool,
     ) -> Finish {
         let (_, product, bias) = &self.sums[&partial];
-        Finish { product: *product, bias: *bias, norm, scale, factor, alone }
+        Finish { product: *product, bias: *bias, norm, delta: None, scale, factor, alone }
     }
 
     /// Whether the operator `at` and the one behind it add two products to the stream, of blocks side by side. Nobody

@@ -36,9 +36,11 @@ impl Memory {
 
     /// Begins a sequence with what is on disk, as an engine does.
     fn begin(&mut self, tokens: &[u32]) -> (SeqId, usize) {
-        let (id, have) = self.kv.begin(tokens).unwrap();
+        let (id, have) = self.kv.begin(tokens, &[]).unwrap();
         let bytes = |key| self.disk.get(&key).map(|page| page.len() as u64);
-        let Some(found) = self.kv.find_on_disk(tokens, have, &bytes) else { return (id, have) };
+        let Some(found) = self.kv.find_on_disk(id, (tokens, have), &bytes) else {
+            return (id, have);
+        };
         assert!(have < found.len && found.len < tokens.len());
         let mut firsts = vec![0; self.kv.pools.len()];
         loop {
@@ -47,7 +49,7 @@ impl Memory {
                 Ok(None) => break,
                 Err(_) => {
                     self.kv.discard(id).unwrap();
-                    return self.kv.begin(tokens).unwrap();
+                    return self.kv.begin(tokens, &[]).unwrap();
                 }
             };
             self.copy();
@@ -134,11 +136,11 @@ fn text(kind: usize, len: usize) -> Vec<u32> {
 fn what_was_computed_before_is_found_to_the_token() {
     let mut memory = Memory::new(2, &[(None, 40)]);
     let first = text(0, 80);
-    let (a, found) = memory.kv.begin(&first).unwrap();
+    let (a, found) = memory.kv.begin(&first, &[]).unwrap();
     assert_eq!(found, 0);
     assert!(memory.step(a, &first, 80));
     // While it still runs, its full pages are there.
-    let (b, found) = memory.kv.begin(&first).unwrap();
+    let (b, found) = memory.kv.begin(&first, &[]).unwrap();
     assert_eq!(found, 64);
     memory.check(b, &first[..64]);
     memory.kv.remove(b).unwrap();
@@ -146,9 +148,9 @@ fn what_was_computed_before_is_found_to_the_token() {
     // Afterwards all of it, but of the same text the last token is computed again.
     assert_eq!(memory.kv.counts(), PageCounts { total: 40, free: 37, cached: 3 });
     let longer = [first.as_slice(), &[7; 30]].concat();
-    let (b, found) = memory.kv.begin(&longer).unwrap();
+    let (b, found) = memory.kv.begin(&longer, &[]).unwrap();
     assert_eq!(found, 80);
-    let (a, found) = memory.kv.begin(&first).unwrap();
+    let (a, found) = memory.kv.begin(&first, &[]).unwrap();
     assert_eq!(found, 79);
     assert!(memory.step(b, &longer, 30) && memory.step(a, &first, 1));
     memory.check(b, &longer);
@@ -156,14 +158,14 @@ fn what_was_computed_before_is_found_to_the_token() {
     memory.kv.remove(a).unwrap();
     memory.kv.remove(b).unwrap();
     // The end of the longer text has replaced that of the shorter.
-    assert_eq!(memory.kv.begin(&longer).unwrap().1, 109);
+    assert_eq!(memory.kv.begin(&longer, &[]).unwrap().1, 109);
 }
 
 #[test]
 fn copies_of_a_sequence_share_until_they_differ() {
     let mut memory = Memory::new(3, &[(None, 5)]);
     let prompt = text(0, 70);
-    let (a, _) = memory.kv.begin(&prompt).unwrap();
+    let (a, _) = memory.kv.begin(&prompt, &[]).unwrap();
     assert!(memory.step(a, &prompt, 70));
     let (b, c) = (memory.kv.fork(a).unwrap(), memory.kv.fork(a).unwrap());
     assert_eq!(memory.kv.counts().free, 2);
@@ -185,7 +187,7 @@ fn beginnings_outlive_what_follows_them() {
     let chat = |user: u32| [system.as_slice(), &[user + 500; 60]].concat();
     for user in 0..5 {
         let prompt = chat(user);
-        let (id, found) = memory.kv.begin(&prompt).unwrap();
+        let (id, found) = memory.kv.begin(&prompt, &[]).unwrap();
         assert_eq!(found, if user == 0 { 0 } else { 64 });
         assert!(memory.step(id, &prompt, prompt.len() - found));
         memory.check(id, &prompt);
@@ -195,7 +197,7 @@ fn beginnings_outlive_what_follows_them() {
     assert_eq!(memory.kv.counts(), PageCounts { total: 8, free: 0, cached: 8 });
     assert_eq!(
         [4, 3, 2, 1, 0].map(|user| {
-            let (id, found) = memory.kv.begin(&chat(user)).unwrap();
+            let (id, found) = memory.kv.begin(&chat(user), &[]).unwrap();
             memory.kv.remove(id).unwrap();
             found
         }),
@@ -209,10 +211,10 @@ fn behind_a_window_only_what_is_seen_is_needed() {
     let classes = windows.map(|w| (w, pages(w, each(CONTEXT, 2), 2, (400, 1024))));
     let mut memory = Memory::new(2, &classes);
     let prompt = text(0, 300);
-    let (a, _) = memory.kv.begin(&prompt).unwrap();
+    let (a, _) = memory.kv.begin(&prompt, &[]).unwrap();
     assert!(memory.step(a, &prompt, 300));
     memory.kv.remove(a).unwrap();
-    let (b, found) = memory.kv.begin(&prompt).unwrap();
+    let (b, found) = memory.kv.begin(&prompt, &[]).unwrap();
     assert_eq!(found, 299);
     memory.check(b, &prompt[..299]);
     let [_, windowed] = memory.kv.tables(b).unwrap() else { panic!("two classes") };
@@ -225,7 +227,7 @@ fn of_a_window_only_what_was_read_is_there() {
     let classes = windows.map(|w| (w, pages(w, each(CONTEXT, 2), 2, (400, 1024))));
     let memory = || {
         let mut memory = Memory::new(2, &classes);
-        memory.kv.name_pages(Name::of_test());
+        memory.kv.name_pages(Name::of_test(), Vec::new());
         memory.kv.write_pages();
         memory
     };
@@ -303,7 +305,7 @@ proptest! {
         let fixed = std::iter::repeat_n(Keep::Fixed, states);
         let classes: Vec<_> = windows.into_iter().chain(fixed).map(|keep| (keep, few)).collect();
         let mut memory = Memory::new(6, &classes);
-        memory.kv.name_pages(Name::of_test());
+        memory.kv.name_pages(Name::of_test(), Vec::new());
         memory.kv.write_pages();
         let mut live: Vec<(SeqId, Vec<u32>, Vec<u32>)> = Vec::new(); // computed, and what may follow
         for action in actions {
@@ -369,7 +371,7 @@ proptest! {
         }
         // Everything that is cached can be given up.
         let all = vec![77; few.min(CONTEXT / KV_PAGE) * KV_PAGE];
-        let (id, _) = memory.kv.begin(&all).unwrap();
+        let (id, _) = memory.kv.begin(&all, &[]).unwrap();
         prop_assert!(memory.step(id, &all, all.len()));
     }
 }

@@ -34,7 +34,7 @@ fn compute(memory: &mut Memory, id: SeqId, all: &[u32]) {
 fn a_guess_that_is_refused_goes_back_to_the_checkpoint() {
     let mut memory = memory(1);
     let all = text(90);
-    let id = memory.kv.create().unwrap();
+    let id = memory.kv.create(&[]).unwrap();
     compute(&mut memory, id, &all[..80]);
     // Without a checkpoint there is no way back.
     memory.kv.checkpoint(id).unwrap();
@@ -54,16 +54,16 @@ fn a_guess_that_is_refused_goes_back_to_the_checkpoint() {
 fn prefixes_are_found_where_snapshots_are() {
     let mut memory = memory(3);
     let all = text(2500);
-    let (a, found) = memory.kv.begin(&all).unwrap();
+    let (a, found) = memory.kv.begin(&all, &[]).unwrap();
     assert_eq!(found, 0);
     compute(&mut memory, a, &all);
     // While it runs: at its prompt's last page bound.
-    let (b, found) = memory.kv.begin(&all).unwrap();
+    let (b, found) = memory.kv.begin(&all, &[]).unwrap();
     assert_eq!(found, 2496);
     memory.check(b, &all[..found]);
     // Who agrees less begins at the last multiple of 1024, although keys are there up to 2400.
     let other = [&all[..2410], &[5; 40]].concat();
-    let (c, found) = memory.kv.begin(&other).unwrap();
+    let (c, found) = memory.kv.begin(&other, &[]).unwrap();
     assert_eq!(found, 2048);
     memory.check(c, &other[..found]);
     memory.kv.remove(c).unwrap();
@@ -72,18 +72,18 @@ fn prefixes_are_found_where_snapshots_are() {
     memory.kv.remove(a).unwrap();
     // The end of a sequence is one: a second turn computes its new tokens only.
     let longer = [all.as_slice(), &[5; 40]].concat();
-    let (b, found) = memory.kv.begin(&longer).unwrap();
+    let (b, found) = memory.kv.begin(&longer, &[]).unwrap();
     assert_eq!(found, 2500);
     compute(&mut memory, b, &longer);
     // Of the same text the last token is to be computed, and there is no state right before it.
-    assert_eq!(memory.kv.begin(&all).unwrap().1, 2496);
+    assert_eq!(memory.kv.begin(&all, &[]).unwrap().1, 2496);
 }
 
 #[test]
 fn a_sequence_goes_back_to_a_snapshot_of_its_prefix() {
     let mut memory = memory(1);
     let all = text(2500);
-    let (id, _) = memory.kv.begin(&all).unwrap();
+    let (id, _) = memory.kv.begin(&all, &[]).unwrap();
     compute(&mut memory, id, &all);
     assert_eq!(memory.kv.truncate(id, 2400).unwrap(), 2048);
     memory.check(id, &all[..2048]);
@@ -97,7 +97,7 @@ fn a_sequence_goes_back_to_a_snapshot_of_its_prefix() {
 fn copies_share_a_state_until_they_differ() {
     let mut memory = memory(3);
     let prompt = text(70);
-    let (a, _) = memory.kv.begin(&prompt).unwrap();
+    let (a, _) = memory.kv.begin(&prompt, &[]).unwrap();
     compute(&mut memory, a, &prompt);
     let (b, c) = (memory.kv.fork(a).unwrap(), memory.kv.fork(a).unwrap());
     for (id, token) in [(a, 1), (b, 2), (c, 3)] {
@@ -111,11 +111,11 @@ fn copies_share_a_state_until_they_differ() {
 fn a_sequence_that_ends_on_a_page_leaves_its_state() {
     let mut memory = memory(1);
     let all = text(96);
-    let (a, _) = memory.kv.begin(&all).unwrap();
+    let (a, _) = memory.kv.begin(&all, &[]).unwrap();
     compute(&mut memory, a, &all);
     memory.kv.remove(a).unwrap();
     let longer = [all.as_slice(), &[5]].concat();
-    let (b, found) = memory.kv.begin(&longer).unwrap();
+    let (b, found) = memory.kv.begin(&longer, &[]).unwrap();
     assert_eq!(found, 96);
     memory.check(b, &all);
 }
@@ -133,10 +133,10 @@ fn snapshots_that_nobody_has_pages_for_are_not_made() {
     let mut memory = Memory::new(1, &[(Keep::All, 200), (Keep::Fixed, 2)]);
     memory.kv.context = LONG;
     let all = text(3000);
-    let (a, _) = memory.kv.begin(&all).unwrap();
+    let (a, _) = memory.kv.begin(&all, &[]).unwrap();
     compute(&mut memory, a, &all);
-    assert_eq!(memory.kv.begin(&all).ok().map(|(_, found)| found), None, "one sequence");
+    assert_eq!(memory.kv.begin(&all, &[]).ok().map(|(_, found)| found), None, "one sequence");
     memory.kv.remove(a).unwrap();
     let longer = [all.as_slice(), &[5]].concat();
-    assert_eq!(memory.kv.begin(&longer).unwrap().1, 3000);
+    assert_eq!(memory.kv.begin(&longer, &[]).unwrap().1, 3000);
 }
