@@ -1,6 +1,7 @@
 //! Arguments that several commands share, and how their values are read.
 
 use crate::error::Error;
+use crate::lora::LoraArgs;
 use crate::tune::first::Untuned;
 use crate::tune::stored::{self, Found, ProfileArgs};
 use arclight_engine::{
@@ -40,6 +41,8 @@ pub(crate) struct MachineArgs {
     pub(crate) kv_type: KvArg,
     #[command(flatten)]
     pub(crate) tuned: ProfileArgs,
+    #[command(flatten)]
+    pub(crate) lora: LoraArgs,
 }
 
 /// Which nodes and cores, and how they share the model.
@@ -185,6 +188,7 @@ impl MachineArgs {
     /// there is to say of that is said unless `quiet`.
     pub(crate) fn options(&self, file: &ModelFile, quiet: bool) -> Result<LoadOptions, Error> {
         let mut options = self.untuned();
+        self.lora.add(file, &mut options)?;
         stored::apply(file, &self.tuned, &mut options, quiet)?;
         Ok(options)
     }
@@ -196,6 +200,7 @@ impl MachineArgs {
         quiet: bool,
     ) -> Result<(LoadOptions, Option<Untuned>), Error> {
         let mut options = self.untuned();
+        self.lora.add(file, &mut options)?;
         let untuned = match stored::apply(file, &self.tuned, &mut options, quiet)? {
             Found::Nothing(untuned) => untuned.if_worth(file)?,
             Found::Used | Found::Unwanted => None,

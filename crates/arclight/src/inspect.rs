@@ -5,7 +5,7 @@ use crate::hub::{self, Missing};
 use crate::model_file;
 use crate::model_info::{ModelInfo, type_totals};
 use crate::term;
-use arclight_engine::ModelFile;
+use arclight_engine::{Adapter, ModelFile};
 use clap::{Args, ValueHint};
 use gguf::{Gguf, Value};
 use graph::{Graph, Keep, KvType};
@@ -81,6 +81,7 @@ fn print(
         term::size(file.bytes()),
     )?;
     match models::build(gguf, 1) {
+        _ if Adapter::is_adapter(gguf) => print_adapter(file, out)?,
         Ok(model) => {
             writeln!(out, "  can be run, with contexts up to {}", model.hparams.context)?;
             let active = model.graph.active_elements();
@@ -126,6 +127,25 @@ fn print(
             term::size(total.bytes),
         )?;
     }
+    Ok(())
+}
+
+/// What an adapter adds to which models.
+fn print_adapter(file: &ModelFile, out: &mut impl Write) -> Result<(), Error> {
+    let adapter = match Adapter::read(file) {
+        Ok(adapter) => adapter,
+        Err(e) => return Ok(writeln!(out, "  an adapter that cannot be used: {e}")?),
+    };
+    let ranks = adapter.pairs().iter().map(|pair| pair.a.rows);
+    let (least, most) = (ranks.clone().min().unwrap_or(0), ranks.max().unwrap_or(0));
+    let ranks =
+        if least == most { format!("rank {least}") } else { format!("ranks {least} to {most}") };
+    writeln!(
+        out,
+        "  an adapter (LoRA) for {} models: {} of {ranks}; use it with --lora beside its model",
+        adapter.architecture(),
+        term::plural(adapter.pairs().len(), "pair"),
+    )?;
     Ok(())
 }
 

@@ -7,7 +7,7 @@ use crate::hub::{self, Missing};
 use crate::model_file;
 use crate::term::{self, note};
 use arclight_engine::{
-    Engine, FileRead, LoadOptions, ModelFile, PageCache, Reading, Speculation, Speculator,
+    Adapter, Engine, FileRead, LoadOptions, ModelFile, PageCache, Reading, Speculation, Speculator,
 };
 use gguf::Gguf;
 use std::time::{Duration, Instant};
@@ -22,7 +22,14 @@ pub(crate) fn open(arg: &ModelArg, quiet: bool) -> Result<ModelFile, Error> {
     match &arg.model {
         Some(text) => {
             let missing = if arg.offline { Missing::Offline } else { Missing::Fetch { quiet } };
-            model_file::open(hub::file(text, missing)?)
+            let file = model_file::open(hub::file(text, missing)?)?;
+            if Adapter::is_adapter(&file.gguf()?) {
+                let path = file.path().display();
+                return Err(Error::Refused(format!(
+                    "{path} is an adapter: name its model, and give the adapter to --lora"
+                )));
+            }
+            Ok(file)
         }
         None => {
             if !quiet {
@@ -154,6 +161,7 @@ impl Loaded {
                 term::size(bytes.activations),
             );
         }
+        crate::lora::report(self.engine.adapters());
         for (layers, window) in windows {
             note!(
                 "{} with a window of {window} tokens, and KV for it",

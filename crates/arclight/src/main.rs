@@ -21,6 +21,7 @@ mod inspect;
 mod interrupt;
 mod load;
 mod logging;
+mod lora;
 mod model_file;
 mod model_info;
 mod perplexity;

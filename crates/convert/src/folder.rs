@@ -185,7 +185,7 @@ impl Folder {
     }
 }
 
-fn json(folder: &Path, name: &str) -> Result<Option<Value>, Error> {
+pub(crate) fn json(folder: &Path, name: &str) -> Result<Option<Value>, Error> {
     let path = folder.join(name);
     let Some(bytes) = read(&path)? else { return Ok(None) };
     let parsed = serde_json::from_slice(&bytes);

@@ -10,6 +10,7 @@
 #![forbid(unsafe_code)]
 
 mod about;
+mod adapter;
 mod array;
 mod config;
 mod conversion;
@@ -26,5 +27,6 @@ mod stored;
 mod tensors;
 mod vocab;
 
+pub use adapter::{adapter, is_adapter};
 pub use conversion::{Conversion, Float, Options, Tensor, classes};
 pub use error::Error;

@@ -96,6 +96,51 @@ fn is_of_another_sense(name: &str) -> bool {
     BEGIN.iter().any(|begin| name.starts_with(begin)) || HAVE.iter().any(|have| name.contains(have))
 }
 
+/// Where a tensor of the folder belongs in the file.
+pub(crate) struct Place {
+    pub(crate) rule: &'static Rule,
+    /// What the name in the file ends with besides.
+    pub(crate) ending: &'static str,
+    pub(crate) layer: Option<usize>,
+    /// Which of several that are stacked.
+    pub(crate) number: Option<usize>,
+}
+
+/// What becomes of a name.
+pub(crate) enum Placed {
+    There(Place),
+    LeftOut,
+    Nowhere,
+}
+
+/// Where the tensor `name` belongs by the rules of a family.
+pub(crate) fn placed(family: &Family, config: &Config, name: &str) -> Placed {
+    let renamed = match family.rename {
+        Some(rename) => rename(config, name),
+        None => Some(name.to_owned()),
+    };
+    let Some(renamed) = renamed else { return Placed::LeftOut };
+    let mut short = &*renamed;
+    for before in BEFORE {
+        short = short.strip_prefix(before).unwrap_or(short);
+    }
+    let layer = ["layers.", "h.", "blocks."].iter().find_map(|list| short.strip_prefix(list));
+    let layer = layer.and_then(|rest| rest.split_once('.'));
+    let layer = layer.and_then(|(n, rest)| Some((n.parse::<usize>().ok()?, rest)));
+    let layers = config.layers().unwrap_or(usize::MAX);
+    if layer.is_some_and(|(n, _)| n >= layers) && family.predicting != Predicting::Kept {
+        return Placed::LeftOut;
+    }
+    let (kind, number) = numbered(layer.map_or(short, |(_, rest)| rest));
+    match find(family, layer.is_some(), &kind) {
+        None => Placed::Nowhere,
+        Some(Found { rule, .. }) if rule.to.is_empty() => Placed::LeftOut,
+        Some(Found { rule, ending }) => {
+            Placed::There(Place { rule, ending, layer: layer.map(|(n, _)| n), number })
+        }
+    }
+}
+
 /// Makes the file's tensors of the folder's.
 pub(crate) fn tensors(
     family: &Family,
@@ -103,45 +148,23 @@ pub(crate) fn tensors(
     config: &Config,
     stored: Vec<(String, Array)>,
 ) -> Result<Vec<Made>, Error> {
-    let layers = config.layers()?;
+    config.layers()?;
     let mut order: Vec<String> = Vec::new();
     let mut parts: HashMap<String, Vec<(Option<usize>, Array)>> = HashMap::new();
     for (name, array) in stored {
         if is_of_another_sense(&name) {
             continue;
         }
-        let renamed = match family.rename {
-            Some(rename) => rename(config, &name),
-            None => Some(name.clone()),
+        let Place { rule, ending, layer, number } = match placed(family, config, &name) {
+            Placed::There(place) => place,
+            Placed::LeftOut => continue,
+            Placed::Nowhere => return Err(Error::UnknownTensor { name, arch }),
         };
-        let Some(renamed) = renamed else { continue };
-        let mut short = &*renamed;
-        for before in BEFORE {
-            short = short.strip_prefix(before).unwrap_or(short);
-        }
-        let layer = ["layers.", "h.", "blocks."].iter().find_map(|list| short.strip_prefix(list));
-        let layer = layer.and_then(|rest| rest.split_once('.'));
-        let layer = layer.and_then(|(n, rest)| Some((n.parse::<usize>().ok()?, rest)));
-        if let Some((n, _)) = layer
-            && n >= layers
-            && family.predicting != Predicting::Kept
-        {
-            continue;
-        }
-        let kind = layer.map_or(short, |(_, rest)| rest);
-        let (kind, number) = numbered(kind);
         let at = At { config, name: &name };
-        let Some(found) = find(family, layer.is_some(), &kind) else {
-            return Err(Error::UnknownTensor { name, arch });
-        };
-        let Found { rule, ending } = found;
-        if rule.to.is_empty() {
-            continue;
-        }
         let made = (rule.how)(&at, array)?;
         for (to, array) in rule.to.split(' ').zip(made) {
             let to = match layer {
-                Some((n, _)) => format!("blk.{n}.{to}{ending}"),
+                Some(n) => format!("blk.{n}.{to}{ending}"),
                 None => format!("{to}{ending}"),
             };
             let of = parts.entry(to.clone()).or_default();

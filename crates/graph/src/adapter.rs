@@ -180,8 +180,8 @@ impl Graph {
                 cols: spec.cols,
             });
         }
-        let held = |m: &Matrix| m.parts.iter().any(|part| part.name == *tensor);
-        if !self.matrices.iter().any(held) {
+        // A matrix that the model has and does not multiply by may have a pair, which then does nothing.
+        if self.vectors.iter().any(|vector| vector.name == *tensor) {
             return Err(AdapterFault::NoMatrix);
         }
         for matrix in [a, b] {

@@ -131,6 +131,9 @@ impl From<arclight_engine::Error> for Fault {
                 "the request waited in the queue for as long as a request may take",
             )
             .code("timeout"),
+            E::NoAdapter { .. } | E::RepeatedAdapter(_) | E::BadScale { .. } => {
+                Fault::field("lora", message)
+            }
             E::NoSlot { .. } => Fault::new(StatusCode::NOT_FOUND, message).code("no_slot"),
             E::BadSave | E::ForeignSave => Fault::field("filename", message),
             E::NoPages { .. } | E::TooManySequences { .. } => Fault::unavailable(message),

@@ -8,6 +8,7 @@
 //! Limits: one model, text only, HTTP/1.1 without TLS.
 #![forbid(unsafe_code)]
 
+mod adapters;
 mod anthropic;
 mod error;
 mod fault;
@@ -25,6 +26,7 @@ mod slots;
 mod state;
 mod text;
 
+pub use adapters::ServedAdapter;
 pub use error::Error;
 pub use fault::Fault;
 pub use http::{Server, router};

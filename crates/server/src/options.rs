@@ -1,5 +1,6 @@
 //! How a server is to behave.
 
+use crate::adapters::ServedAdapter;
 use arclight_engine::{Pooling, SamplerParams};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -9,6 +10,8 @@ use std::time::Duration;
 pub struct Options {
     /// What the model is called on the wire; the first name is its id, the others are known too.
     pub names: Vec<String>,
+    /// Adapters that the model is loaded with, in the order of their numbers.
+    pub adapters: Vec<ServedAdapter>,
     /// API keys, any of which opens the server. Empty: open to everybody.
     pub keys: Vec<String>,
     /// Origins of web pages that may call the server, or `*` for all. Empty: none.
@@ -43,6 +46,7 @@ impl Default for Options {
     fn default() -> Options {
         Options {
             names: vec!["default".to_owned()],
+            adapters: Vec::new(),
             keys: Vec::new(),
             origins: Vec::new(),
             body_limit: 16 << 20,

@@ -82,6 +82,7 @@ pub(crate) async fn rerank(
 ) -> Result<Response, Fault> {
     let fields: RerankBody = body.json().await?;
     app.check_name(fields.model.as_deref())?;
+    let model = app.shown(fields.model.as_deref());
     let query = fields.query.ok_or_else(|| Fault::field("query", "query is missing"))?;
     let documents = fields.documents.or(fields.texts);
     let documents = documents
@@ -104,6 +105,7 @@ pub(crate) async fn rerank(
         documents: documents.clone(),
         most: fields.max_tokens_per_doc,
         truncate: fields.truncate.unwrap_or(true),
+        adapters: app.adapters(fields.model.as_deref(), None)?,
         raw: fields.raw_scores.unwrap_or(false),
     };
     let found = normal::rank(&app, client, request).await?;
@@ -119,7 +121,7 @@ pub(crate) async fn rerank(
     let ranked = Ranked {
         id: id("rerank-"),
         object: "list",
-        model: app.name(),
+        model: &model,
         results: results.collect(),
         usage: Usage { prompt_tokens: found.tokens, total_tokens: found.tokens },
     };

@@ -243,12 +243,13 @@ impl App {
         self.options.names.first().map_or("default", String::as_str)
     }
 
-    /// Whether a request means this model; one that names none does.
+    /// Whether a request means this model, or one of its adapters; one that names none does.
     ///
     /// # Errors
     /// 404 for another name.
     pub(crate) fn check_name(&self, name: Option<&str>) -> Result<(), Fault> {
         match name {
+            Some(_) if self.adapter(name).is_some() => Ok(()),
             Some(name) if !self.options.names.iter().any(|n| n == name) => Err(Fault {
                 status: axum::http::StatusCode::NOT_FOUND,
                 ..Fault::field(

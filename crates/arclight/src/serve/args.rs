@@ -7,7 +7,7 @@ use crate::error::Error;
 use crate::logging;
 use crate::speculate::SpeculateArgs;
 use arclight_engine::{DiskCache, KvSize, LoadOptions, ModelFile, ReplicaOptions, SamplerParams};
-use arclight_server::Options;
+use arclight_server::{Options, ServedAdapter};
 use chat::Family;
 use clap::{Args, ValueHint};
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -243,6 +243,25 @@ impl ServeArgs {
             stats: true,
             ..self.machine.untuned()
         })
+    }
+
+    /// Reads the adapters, and tells what clients can name.
+    pub(super) fn adapters(
+        &self,
+        file: &ModelFile,
+        options: &mut LoadOptions,
+        names: &[String],
+    ) -> Result<Vec<ServedAdapter>, Error> {
+        self.machine.lora.add_named(file, options)?;
+        let all = options.adapters.iter().zip(self.machine.lora.scales());
+        all.map(|(one, scale)| match names.contains(&one.name) {
+            false => Ok(ServedAdapter { name: one.name.clone(), scale }),
+            true => {
+                let message = format!("--lora: {} is the model's own name already", one.name);
+                Err(Error::Usage(message))
+            }
+        })
+        .collect()
     }
 
     /// What decides on the cores.

@@ -12,7 +12,7 @@ pub(crate) use args::ServeArgs;
 use crate::error::Error;
 use crate::term::{self, note};
 use crate::tune::first::Untuned;
-use crate::{hub, load};
+use crate::{hub, load, lora};
 use arclight_engine::{LoadOptions, LoadProgress, ModelFile, ReplicaOptions};
 use arclight_server::{App, Model, Server};
 use chat::Family;
@@ -28,8 +28,10 @@ pub(crate) fn run(args: &ServeArgs) -> Result<(), Error> {
     let file = Arc::new(load::open(&args.model, false)?);
     // What is wrong with the file is told before anything listens.
     file.gguf()?;
-    let options = args.options(&file)?;
+    let mut options = args.options(&file)?;
     let mut loading_options = args.loading()?;
+    options.adapters = args.adapters(&file, &mut loading_options, &options.names)?;
+    lora::report(&loading_options.adapters);
     let untuned = args.cores().choose(&file, &mut loading_options)?;
     let loading = Loading {
         file: file.clone(),

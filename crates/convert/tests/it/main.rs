@@ -1,5 +1,6 @@
 //! Folders made for the tests, and what becomes of them.
 
+mod adapters;
 mod bert;
 mod damage;
 mod families;

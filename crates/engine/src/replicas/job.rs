@@ -7,6 +7,7 @@ use super::turns::Turn;
 use crate::error::Error;
 use crate::sampler::Sampler;
 use async_channel::Sender;
+use graph::Adapted;
 use models::Pooling;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -22,6 +23,7 @@ pub(crate) struct Job {
     /// At least one.
     pub answers: Vec<Answer>,
     pub prompt_logprobs: Option<usize>,
+    pub adapters: Vec<Adapted>,
     pub pooling: Option<Pooling>,
     pub affinity: Option<u64>,
     pub near: Option<NodeId>,
@@ -130,9 +132,10 @@ pub(crate) mod tests {
         Job {
             id: 0,
             prompt: vec![0; prompt],
-            pages: page_names(&vec![0; prompt]),
+            pages: page_names(&vec![0; prompt], &[]),
             answers: vec![answer],
             prompt_logprobs: None,
+            adapters: Vec::new(),
             pooling: None,
             affinity,
             near: None,

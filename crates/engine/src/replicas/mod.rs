@@ -34,21 +34,23 @@ mod start;
 mod ticket;
 mod turns;
 
+use crate::adapter::{check_set, normal};
 use crate::disk::DiskCache;
 use crate::engine::Engine;
 use crate::error::Error;
 use crate::kv::PageCounts;
 use crate::load::{LoadProgress, LoadReport};
-use crate::options::LoadOptions;
+use crate::options::{AdapterUse, LoadOptions};
 use crate::speculate::Speculation;
 use crate::{ModelFile, Sampler};
 use async_channel::Receiver;
+use graph::Adapted;
 use job::{Answer, Job};
 use prefixes::page_names;
 use queue::{Phase, Shared};
-use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::channel;
+use std::sync::{Arc, PoisonError, RwLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use ticket::Event;
@@ -93,6 +95,31 @@ pub struct Replicas {
     context: usize,
     ids: Ids,
     writes: bool,
+    adapters: Adapters,
+}
+
+/// The adapters that are loaded, and the factors that they have in requests which say nothing.
+struct Adapters {
+    all: Vec<AdapterUse>,
+    scales: RwLock<Vec<f32>>,
+}
+
+impl Adapters {
+    fn new(all: Vec<AdapterUse>) -> Adapters {
+        let scales = RwLock::new(all.iter().map(|one| one.scale).collect());
+        Adapters { all, scales }
+    }
+
+    /// The set of a request.
+    fn of(&self, request: &Request) -> Result<Vec<Adapted>, Error> {
+        let usual = || {
+            let scales = self.scales.read().unwrap_or_else(PoisonError::into_inner);
+            scales.iter().zip(0..).map(|(&scale, adapter)| Adapted { adapter, scale }).collect()
+        };
+        let set = request.adapters.clone().unwrap_or_else(usual);
+        check_set(&set, self.all.len())?;
+        Ok(normal(&set))
+    }
 }
 
 /// Numbers that tokens can have.
@@ -255,6 +282,7 @@ impl Replicas {
         let mut places = Vec::with_capacity(requests.len());
         for request in requests {
             self.check(&request)?;
+            let adapters = self.adapters.of(&request)?;
             let (answer, events) = self.answer(&request)?;
             let cancelled = answer.cancelled.clone();
             let alike = jobs.iter().position(|job| {
@@ -262,6 +290,7 @@ impl Replicas {
                     && job.prompt == request.prompt
                     && job.prompt_logprobs == request.prompt_logprobs
                     && job.pooling == request.pooling
+                    && job.adapters == adapters
             });
             let answer = Answer { stop: request.stop, constraint: request.constraint, ..answer };
             places.push((alike.unwrap_or(jobs.len()), events, cancelled));
@@ -272,13 +301,14 @@ impl Replicas {
                     turn: Turn::default(),
                     lane: 0,
                     pages: if self.infos.len() > 1 {
-                        page_names(&request.prompt)
+                        page_names(&request.prompt, &adapters)
                     } else {
                         Vec::new()
                     },
                     prompt: request.prompt,
                     answers: vec![answer],
                     prompt_logprobs: request.prompt_logprobs,
+                    adapters,
                     pooling: request.pooling,
                     affinity: request.affinity,
                     near: request.near,
@@ -343,6 +373,27 @@ impl Replicas {
     /// What tokens there are.
     pub fn ids(&self) -> Ids {
         self.ids
+    }
+
+    /// The adapters that are loaded, in the order of their numbers, each with the factor that it has in requests of
+    /// which nothing is said.
+    pub fn adapters(&self) -> Vec<AdapterUse> {
+        let scales = self.adapters.scales.read().unwrap_or_else(PoisonError::into_inner);
+        let all = self.adapters.all.iter().zip(&*scales);
+        all.map(|(one, &scale)| AdapterUse { scale, ..one.clone() }).collect()
+    }
+
+    /// Gives adapters these factors in requests to come of which nothing is said; those that are not among them
+    /// are off there.
+    ///
+    /// # Errors
+    /// When there is no such adapter, one stands there twice, or a factor is no number. Nothing is changed then.
+    pub fn set_adapter_scales(&self, set: &[Adapted]) -> Result<(), Error> {
+        check_set(set, self.adapters.all.len())?;
+        let mut scales = self.adapters.scales.write().unwrap_or_else(PoisonError::into_inner);
+        scales.fill(0.0);
+        set.iter().for_each(|one| scales[one.adapter as usize] = one.scale);
+        Ok(())
     }
 
     /// Whether the model writes texts, and does not only read them.

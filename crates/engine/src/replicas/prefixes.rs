@@ -4,6 +4,7 @@
 //! replica was sent a prompt does not say that its prefix cache still has it, so this is a good guess;
 //! answers do not depend on it.
 
+use graph::Adapted;
 use kernels::KV_PAGE;
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -12,9 +13,12 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct PageName(u64);
 
-/// The names of a prompt's whole pages.
-pub(super) fn page_names(prompt: &[u32]) -> Vec<PageName> {
+/// The names of a prompt's whole pages, with these adapters.
+pub(super) fn page_names(prompt: &[u32], adapters: &[Adapted]) -> Vec<PageName> {
     let mut hasher = DefaultHasher::new();
+    for Adapted { adapter, scale } in adapters {
+        (adapter, scale.to_bits()).hash(&mut hasher);
+    }
     let name = |page: &[u32]| {
         page.hash(&mut hasher);
         PageName(hasher.finish())
@@ -82,7 +86,7 @@ mod tests {
     use super::*;
 
     fn prompt(common: usize, own: u32) -> Vec<PageName> {
-        page_names(&(0..200).map(|at| if at < common { 1 } else { own }).collect::<Vec<_>>())
+        page_names(&(0..200).map(|at| if at < common { 1 } else { own }).collect::<Vec<_>>(), &[])
     }
 
     #[test]
@@ -100,7 +104,7 @@ mod tests {
     #[test]
     fn the_older_half_is_forgotten() {
         let mut beginnings = Beginnings::default();
-        let of = |own: u32| page_names(&[own; KV_PAGE]);
+        let of = |own: u32| page_names(&[own; KV_PAGE], &[]);
         for own in 0..=MOST_PAGES as u32 {
             beginnings.note(&of(own), 1);
         }

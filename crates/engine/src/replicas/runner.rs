@@ -264,9 +264,11 @@ impl Runner {
         let request = &self.running[at];
         let (sequence, len) = match self.prefix_cache && !self.engine.reads_texts() {
             // What was cached tells nothing of logits or hidden states.
-            true if !request.wants_whole_prompt() => self.engine.begin(request.tokens())?,
-            true => (self.engine.begin(&[])?.0, 0),
-            false => (self.engine.new_sequence()?, 0),
+            true if !request.wants_whole_prompt() => {
+                self.engine.begin_with(request.tokens(), request.adapters())?
+            }
+            true => (self.engine.begin_with(&[], request.adapters())?.0, 0),
+            false => (self.engine.new_sequence_with(request.adapters())?, 0),
         };
         let others = self.running.iter().any(|r| r.sequence.is_some());
         let more = self.running[at].tokens().len() - len;

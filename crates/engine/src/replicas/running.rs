@@ -9,7 +9,7 @@ use crate::generate::{StopReason, Timings};
 use crate::kv::SeqId;
 use crate::sampler::Logprobs;
 use crate::speculate::{Ahead, ROWS, Text};
-use graph::Outputs;
+use graph::{Adapted, Outputs};
 use models::{Pooling, Projection};
 use std::cmp::Reverse;
 use std::time::{Duration, Instant};
@@ -32,6 +32,7 @@ pub(crate) struct Running {
     /// Tokens of the prompt that were there when it was begun first.
     cached: Option<usize>,
     prompt_logprobs: Option<(usize, Vec<Logprobs>)>,
+    adapters: Vec<Adapted>,
     /// Of its prompt, if that is all that is wanted.
     pooled: Option<Pooled>,
     deadline: Option<Instant>,
@@ -62,6 +63,7 @@ impl Running {
             computed: 0,
             cached: None,
             prompt_logprobs: job.prompt_logprobs.map(|top| (top, Vec::new())),
+            adapters: job.adapters,
             pooled: job.pooling.map(Pooled::new),
             deadline: job.deadline,
             priority: job.priority,
@@ -102,6 +104,11 @@ impl Running {
     /// Prompt and answer, as far as they are known.
     pub(crate) fn tokens(&self) -> &[u32] {
         &self.tokens
+    }
+
+    /// The adapters of its sequence.
+    pub(crate) fn adapters(&self) -> &[Adapted] {
+        &self.adapters
     }
 
     /// Whether it wants something of every token of its prompt.
@@ -295,6 +302,7 @@ impl Running {
             guessed: Vec::new(),
             ahead: self.ahead.fork(),
             prompt_logprobs: None,
+            adapters: self.adapters.clone(),
             pooled: None,
             ended: None,
             ..*self

@@ -14,7 +14,7 @@
 use super::counts::Watch;
 use super::queue::{Seat, Shared};
 use super::runner::{message, serve};
-use super::{Ids, ReplicaInfo, ReplicaOptions, Replicas};
+use super::{Adapters, Ids, ReplicaInfo, ReplicaOptions, Replicas};
 use crate::disk::{Store, fingerprint};
 use crate::engine::Engine;
 use crate::error::Error;
@@ -94,7 +94,8 @@ pub(crate) fn start(
                 starting.thread
             };
             let threads = starting.into_iter().map(begin).collect();
-            Ok(Replicas { shared, threads, infos, context, ids, writes })
+            let adapters = Adapters::new(options.adapters);
+            Ok(Replicas { shared, threads, infos, context, ids, writes, adapters })
         }
         Err(error) => {
             stop.store(true, Relaxed);

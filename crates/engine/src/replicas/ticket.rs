@@ -9,6 +9,7 @@ use crate::error::Error;
 use crate::generate::{StopReason, Timings};
 use crate::sampler::{Logprobs, SamplerParams};
 use async_channel::Receiver;
+use graph::Adapted;
 use models::Pooling;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -56,6 +57,9 @@ pub struct Request {
     pub logprobs: Option<usize>,
     /// Tells the same of the prompt's tokens but for the first, which then are all computed.
     pub prompt_logprobs: Option<usize>,
+    /// Its adapters. `None`: those that all requests have of which nothing is said
+    /// ([`Replicas::set_adapter_scales`](super::Replicas::set_adapter_scales)).
+    pub adapters: Option<Vec<Adapted>>,
     /// Gives the prompt's hidden states as one vector, and no answer.
     pub pooling: Option<Pooling>,
     /// Requests of the same key go to the same replica, unless it has much more to do than others.
@@ -83,6 +87,7 @@ impl Request {
             constraint: None,
             logprobs: None,
             prompt_logprobs: None,
+            adapters: None,
             pooling: None,
             affinity: None,
             near: None,

@@ -17,13 +17,13 @@ const NAMES: &str = "\
     continue_final_message description document echo effort enum format frequency_penalty \
     function function_call function_call_output functions grammar guided_choice guided_grammar \
     guided_json guided_regex id ignore_eos include include_usage input input_text instructions \
-    item_reference items json json_object json_schema keep_alive length logit_bias logprobs \
+    item_reference items json json_object json_schema keep_alive length logit_bias logprobs lora \
     max_completion_tokens max_output_tokens max_tokens maxLength message messages metadata \
     min_p min_tokens minimum mode model n name none num_ctx num_predict object options output \
     output_config output_text parallel_tool_calls parameters pattern presence_penalty \
     previous_response_id priority prompt prompt_cache_key properties raw reasoning \
     reasoning_effort regex repeat_last_n repeat_penalty repetition_penalty required \
-    response_format role schema seed stop stop_sequences stop_token_ids store stream \
+    response_format role scale schema seed stop stop_sequences stop_token_ids store stream \
     stream_options strict string structured_outputs suffix summary system temperature template \
     text think thinking token_strs tokens tool tool_call_id tool_calls tool_choice tool_name \
     tool_result tool_use tool_use_id tools top_k top_logprobs top_p truncation type user \

@@ -68,8 +68,9 @@ pub(crate) async fn messages(
     let limit = fields.max_tokens.ok_or_else(|| {
         Fault::field("max_tokens", "max_tokens is missing: it must say how long an answer may be")
     })?;
+    let model = app.shown(fields.model.as_deref());
     let request = request(&app, client, fields)?;
-    let head = Head { id: state::id("msg_"), model: app.name().into(), limit };
+    let head = Head { id: state::id("msg_"), model, limit };
     let mut answer = normal::chat(&app, request).await?;
     if stream {
         let translate = MessageStream::new(head);
@@ -127,6 +128,7 @@ fn request(app: &App, client: Client, fields: MessagesBody) -> Result<ChatReques
     }
     let continue_last = last.is_some();
     let mut generation = Generation::new(app, client);
+    generation.adapters = app.adapters(fields.model.as_deref(), None)?;
     let sampler = &mut generation.sampler;
     sampler.temperature = fields.temperature.unwrap_or(sampler.temperature);
     sampler.top_k = fields.top_k.unwrap_or(sampler.top_k);

@@ -5,7 +5,7 @@ use crate::error::Error;
 use crate::fault::Fault;
 use crate::openai::{chat, completions, embeddings, models};
 use crate::state::App;
-use crate::{anthropic, ollama, openapi, operate, rerank, responses, slots, text};
+use crate::{adapters, anthropic, ollama, openapi, operate, rerank, responses, slots, text};
 use axum::http::{HeaderName, HeaderValue, Method, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
@@ -50,6 +50,7 @@ pub fn router(app: Arc<App>) -> Result<Router, Error> {
         .route("/tokenize", post(text::tokenize))
         .route("/detokenize", post(text::detokenize))
         .route("/apply-template", post(text::apply_template))
+        .route("/lora-adapters", get(adapters::list).post(adapters::change))
         .route("/slots/{id}", post(slots::act))
         .route("/health", get(operate::health))
         .route("/metrics", get(operate::metrics))

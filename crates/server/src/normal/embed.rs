@@ -5,7 +5,7 @@ use super::start::{beside, encode_text, known_tokens};
 use crate::fault::Fault;
 use crate::http::Client;
 use crate::state::{App, Model};
-use arclight_engine::{Request, cut};
+use arclight_engine::{Adapted, Request, cut};
 use axum::http::StatusCode;
 use std::time::Instant;
 
@@ -24,6 +24,8 @@ pub(crate) struct EmbedRequest {
     /// Keeps the first so many values of each vector, for models that were trained so
     /// (arXiv:2205.13147).
     pub(crate) dimensions: Option<usize>,
+    /// The adapters; `None`: those of all requests.
+    pub(crate) adapters: Option<Vec<Adapted>>,
     /// Cuts texts that are longer than the context; otherwise they are refused.
     pub(crate) truncate: bool,
 }
@@ -43,7 +45,7 @@ pub(crate) async fn embed(
             "this model ranks texts (/v1/rerank): what it makes of one is a score and no vector";
         return Err(Fault::invalid(message).code("no_embeddings"));
     }
-    let EmbedRequest { texts, dimensions, truncate } = request;
+    let EmbedRequest { texts, dimensions, adapters, truncate } = request;
     let context = model.replicas.context();
     let encode = move |model: &Model| {
         let encoded = texts.into_iter().enumerate().map(|(at, text)| {
@@ -59,7 +61,7 @@ pub(crate) async fn embed(
         encoded.collect::<Result<Vec<_>, Fault>>()
     };
     let texts = beside(model.clone(), encode).await?;
-    let vectors = pooled(app, &model, client, &texts).await?;
+    let vectors = pooled(app, &model, client, &adapters, &texts).await?;
     let vectors = vectors.iter().map(|vector| unit(vector, dimensions));
     let tokens = texts.iter().map(Vec::len).sum();
     Ok(Vectors { vectors: vectors.collect::<Result<_, Fault>>()?, tokens })
@@ -73,6 +75,7 @@ pub(super) async fn pooled(
     app: &App,
     model: &Model,
     client: Client,
+    adapters: &Option<Vec<Adapted>>,
     texts: &[Vec<u32>],
 ) -> Result<Vec<Vec<f32>>, Fault> {
     let pooling = app.options.pooling.or(model.pooling).ok_or_else(|| {
@@ -89,6 +92,7 @@ pub(super) async fn pooled(
     for some in texts.chunks(slots.max(1)) {
         let request = |tokens: &Vec<u32>| Request {
             pooling: Some(pooling),
+            adapters: adapters.clone(),
             client: client.0,
             deadline,
             ..Request::new(tokens.clone())

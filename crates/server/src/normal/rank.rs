@@ -5,6 +5,7 @@ use super::start::beside;
 use crate::fault::Fault;
 use crate::http::Client;
 use crate::state::{App, Model};
+use arclight_engine::Adapted;
 use tokenizer::EncodeOptions;
 
 /// What is to be ranked.
@@ -16,6 +17,8 @@ pub(crate) struct RankRequest {
     pub(crate) most: Option<usize>,
     /// Cuts documents that do not fit into the context beside the query; otherwise they are refused.
     pub(crate) truncate: bool,
+    /// The adapters; `None`: those of all requests.
+    pub(crate) adapters: Option<Vec<Adapted>>,
     /// Gives a classifier's numbers as they are, instead of shares of one.
     pub(crate) raw: bool,
 }
@@ -39,10 +42,10 @@ pub(crate) async fn rank(app: &App, client: Client, request: RankRequest) -> Res
             "this model ranks no texts: its file has no classifier for that (pooling type 4)";
         Fault::invalid(message).code("no_ranking")
     })?;
-    let raw = request.raw;
+    let (raw, adapters) = (request.raw, request.adapters.clone());
     let texts = beside(model.clone(), move |model| request.tokens(model)).await?;
     let first = |numbers: Vec<f32>| numbers.first().copied().unwrap_or(f32::NAN);
-    let scores = pooled(app, &model, client, &texts).await?.into_iter().map(first);
+    let scores = pooled(app, &model, client, &adapters, &texts).await?.into_iter().map(first);
     let scores = scores.map(|number| if raw { number } else { score.share(number) });
     Ok(Scores { scores: scores.collect(), tokens: texts.iter().map(Vec::len).sum() })
 }

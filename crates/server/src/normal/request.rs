@@ -2,7 +2,7 @@
 
 use crate::http::Client;
 use crate::state::App;
-use arclight_engine::SamplerParams;
+use arclight_engine::{Adapted, SamplerParams};
 use grammar::Spec;
 use serde_json::{Map, Value as Json};
 use std::time::Instant;
@@ -83,6 +83,8 @@ pub(crate) struct Generation {
     pub(crate) logprobs: Option<usize>,
     /// What the answer must look like.
     pub(crate) constraint: Option<Constraint>,
+    /// Its adapters; `None`: those of all requests.
+    pub(crate) adapters: Option<Vec<Adapted>>,
     /// Higher ones are served first.
     pub(crate) priority: i8,
     /// Requests of the same conversation.
@@ -108,6 +110,7 @@ impl Generation {
             stop_tokens: Vec::new(),
             logprobs: None,
             constraint: None,
+            adapters: None,
             priority: 0,
             affinity: None,
             client: client.0,

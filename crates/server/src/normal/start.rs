@@ -293,6 +293,7 @@ fn submit(app: &Arc<App>, model: &Arc<Model>, prepared: Prepared) -> Result<Answ
         constraint: prepared.guide(model),
         logprobs: generation.logprobs.filter(|_| !discard),
         prompt_logprobs: echoed,
+        adapters: generation.adapters.clone(),
         affinity: generation.affinity,
         priority: generation.priority,
         client: generation.client,

@@ -55,7 +55,8 @@ pub(crate) async fn embed(
         Some(Input::Several(texts)) => texts.into_iter().map(TextPrompt::Text).collect(),
     };
     let truncate = fields.truncate.unwrap_or(true);
-    let request = EmbedRequest { texts, dimensions: fields.dimensions, truncate };
+    let adapters = app.adapters(name, None)?;
+    let request = EmbedRequest { texts, dimensions: fields.dimensions, adapters, truncate };
     let found = normal::embed(&app, client, request).await?;
     let embedded = Embedded {
         model: name.unwrap_or(app.name()),

@@ -62,6 +62,7 @@ impl Shared {
     /// When a value cannot be, or cannot be honoured.
     pub(super) fn generation(&self, app: &App, client: Client) -> Result<Generation, Fault> {
         let mut generation = Generation::new(app, client);
+        generation.adapters = app.adapters(self.model.as_deref(), None)?;
         if let Some(options) = &self.options {
             options.apply(app, &mut generation)?;
         }

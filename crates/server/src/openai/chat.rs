@@ -51,9 +51,10 @@ pub(crate) async fn chat(
     let sampling: Sampling = body.json().await?;
     let stream = fields.stream.unwrap_or(false);
     let usage = StreamOptions::include_usage(fields.stream_options, stream)?;
+    let model = app.shown(fields.model.as_deref());
     let request = request(&app, client, fields, sampling)?;
     let logprobs = request.generation.logprobs.is_some();
-    let head = Head { id: state::id("chatcmpl-"), created: state::now(), model: app.name().into() };
+    let head = Head { id: state::id("chatcmpl-"), created: state::now(), model };
     let mut answer = normal::chat(&app, request).await?;
     if stream {
         let translate = ChatStream::new(head, logprobs, usage);

@@ -52,7 +52,8 @@ pub(crate) async fn completions(
     let (limit, logprobs) = (fields.max_tokens.unwrap_or(LIMIT), fields.logprobs);
     let generation = sampling.generation(&app, client, prompts.len(), Some(limit), logprobs)?;
     let request = TextRequest { prompts, suffix, echo, generation };
-    let head = Head { id: state::id("cmpl-"), created: state::now(), model: app.name().into() };
+    let model = app.shown(fields.model.as_deref());
+    let head = Head { id: state::id("cmpl-"), created: state::now(), model };
     let mut answer = normal::complete(&app, request).await?;
     if stream {
         let translate = TextStream::new(head, echo, logprobs.is_some(), usage);

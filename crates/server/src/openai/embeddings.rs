@@ -78,7 +78,9 @@ pub(crate) async fn embeddings(
         let message = format!("input has {} texts, and {MOST} are allowed", texts.len());
         return Err(Fault::field("input", message));
     }
-    let request = EmbedRequest { texts, dimensions: fields.dimensions, truncate: false };
+    let (model, dimensions) = (app.shown(fields.model.as_deref()), fields.dimensions);
+    let adapters = app.adapters(fields.model.as_deref(), None)?;
+    let request = EmbedRequest { texts, dimensions, adapters, truncate: false };
     let found = normal::embed(&app, client, request).await?;
     let encoding = fields.encoding_format.unwrap_or_default();
     let data = found.vectors.into_iter().enumerate().map(|(index, vector)| {
@@ -92,6 +94,6 @@ pub(crate) async fn embeddings(
         Item { object: "embedding", index, embedding }
     });
     let usage = Usage { prompt_tokens: found.tokens, total_tokens: found.tokens };
-    let list = List { object: "list", data: data.collect(), model: app.name(), usage };
+    let list = List { object: "list", data: data.collect(), model: &model, usage };
     Ok(JsonBody(list).into_response())
 }

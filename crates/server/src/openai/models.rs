@@ -8,9 +8,11 @@ use axum::extract::State;
 use serde_json::{Value as Json, json};
 use std::sync::Arc;
 
-/// All names of the model.
+/// All names of the model, and its adapters.
 pub(crate) async fn list(State(app): State<Arc<App>>) -> JsonBody<Json> {
-    let data: Vec<Json> = app.options.names.iter().map(|name| model(&app, name)).collect();
+    let adapters = app.options.adapters.iter().map(|one| &one.name);
+    let names = app.options.names.iter().chain(adapters);
+    let data: Vec<Json> = names.map(|name| model(&app, name)).collect();
     JsonBody(json!({"object": "list", "data": data}))
 }
 
@@ -25,11 +27,14 @@ pub(crate) async fn one(
 
 fn model(app: &App, name: &str) -> Json {
     let loaded = app.model().ok();
+    // As vLLM has it, an adapter's parent is its model.
+    let parent = app.adapter(Some(name)).map(|_| app.name());
     json!({
         "id": name,
         "object": "model",
         "created": app.started,
         "owned_by": "arclight",
+        "parent": parent,
         "max_model_len": loaded.as_ref().map(|model| model.replicas.context()),
     })
 }

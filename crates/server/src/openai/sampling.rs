@@ -43,6 +43,8 @@ pub(crate) struct Sampling {
     guided_grammar: Option<Json>,
     grammar: Option<Json>,
     best_of: Option<usize>,
+    model: Option<String>,
+    lora: Option<Json>,
 }
 
 impl Sampling {
@@ -77,6 +79,7 @@ impl Sampling {
         }
         let sampler = self.sampler(app)?;
         let constraint = self.constraint()?;
+        let adapters = app.adapters(self.model.as_deref(), self.lora.as_ref())?;
         let stop = strings("stop", self.stop.as_ref())?;
         if stop.len() > MOST_STOPS {
             return Err(Fault::field("stop", format!("at most {MOST_STOPS} stop strings")));
@@ -91,6 +94,7 @@ impl Sampling {
             stop_tokens: self.stop_token_ids.unwrap_or_default(),
             logprobs,
             constraint,
+            adapters,
             // As vLLM has it, lower ones are served first here.
             priority: -self.priority.unwrap_or(0).max(-i8::MAX),
             affinity: self.prompt_cache_key.map(|key| {

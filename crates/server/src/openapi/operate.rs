@@ -19,6 +19,19 @@ fn slots() -> Json {
     item
 }
 
+fn adapters() -> Json {
+    let all = gives("All, with the scales of requests that say nothing.", "Adapters");
+    let mut item = get("adapters", "The adapters that the model was loaded with", all, &["503"]);
+    let change = post(
+        "scale_adapters",
+        "Set these scales; adapters that are not listed are off",
+        "AdapterScales",
+        gives("It is done.", "Success"),
+    );
+    item["post"] = change["post"].clone();
+    item
+}
+
 pub(super) fn paths() -> Map<String, Json> {
     let text = |kind: &str, description: &str| json!({"description": description, "content": {kind: {"schema": {"type": "string"}}}});
     let document = json!({
@@ -48,6 +61,7 @@ pub(super) fn paths() -> Map<String, Json> {
                 gives("Text.", "Prompt"),
             ),
         ),
+        ("/lora-adapters".to_owned(), adapters()),
         ("/slots/{id}".to_owned(), slots()),
         (
             "/health".to_owned(),

@@ -93,7 +93,9 @@ pub(super) fn all() -> Map<String, Json> {
         json!({
             "type": "object", "required": ["id", "object", "created", "owned_by"], "properties": {
                 "id": {"type": "string"}, "object": {"const": "model"}, "created": count(),
-                "owned_by": {"type": "string"}, "max_model_len": {"type": ["integer", "null"]},
+                "owned_by": {"type": "string"},
+                "parent": {"type": ["string", "null"], "description": "An adapter's model."},
+                "max_model_len": {"type": ["integer", "null"]},
             },
         }),
     );
@@ -103,6 +105,31 @@ pub(super) fn all() -> Map<String, Json> {
             "type": "object", "required": ["object", "data"], "properties": {
                 "object": {"const": "list"}, "data": {"type": "array", "items": reference("Model")},
             },
+        }),
+    );
+    add(
+        "AdapterScale",
+        json!({
+            "type": "object", "required": ["id", "scale"],
+            "properties": {"id": count(), "scale": {"type": "number"}},
+        }),
+    );
+    add("AdapterScales", json!({"type": "array", "items": reference("AdapterScale")}));
+    add(
+        "Adapters",
+        json!({
+            "type": "array", "items": {
+                "type": "object", "required": ["id", "name", "path", "scale"], "properties": {
+                    "id": count(), "name": {"type": "string"}, "path": {"type": "string"},
+                    "scale": {"type": "number"},
+                },
+            },
+        }),
+    );
+    add(
+        "Success",
+        json!({
+            "type": "object", "required": ["success"], "properties": {"success": {"const": true}},
         }),
     );
     add(
@@ -224,7 +251,7 @@ pub(super) fn with_sampling(required: &[&str], fields: Json) -> Json {
 
 fn sampling() -> Map<String, Json> {
     let fields = json!({
-        "model": {"type": ["string", "null"], "description": "One of the model's names."},
+        "model": {"type": ["string", "null"], "description": "One of the model's names, or an adapter's."},
         "n": whole(1, Some(128)),
         "temperature": number(0.0, None),
         "top_p": {"type": ["number", "null"], "exclusiveMinimum": 0, "maximum": 1},
@@ -251,6 +278,10 @@ fn sampling() -> Map<String, Json> {
         "priority": {
             "type": ["integer", "null"], "minimum": -128, "maximum": 127,
             "description": "Lower ones are served first.",
+        },
+        "lora": {
+            "type": ["array", "null"], "items": reference("AdapterScale"),
+            "description": "The adapters that the request has: no others.",
         },
         "prompt_cache_key": {
             "type": ["string", "null"],

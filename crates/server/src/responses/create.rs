@@ -164,8 +164,9 @@ async fn read(app: &App, client: Client, body: &Body) -> Result<Read, Fault> {
     }
     let (store, stream) = (fields.store.unwrap_or(true), fields.stream.unwrap_or(false));
     let parallel_tools = fields.parallel_tool_calls.unwrap_or(true);
+    let model = app.shown(fields.model.as_deref());
     let echo = echo(app, fields, given);
-    let head = Head { key, created: state::now(), model: app.name().into(), echo };
+    let head = Head { key, created: state::now(), model, echo };
     let request = ChatRequest {
         messages,
         tools,
