@@ -11,6 +11,7 @@ use gguf::{Gguf, Value};
 use graph::{Graph, Keep, KvType};
 use serde::Serialize;
 use serde_json::{Value as Json, json};
+use std::collections::BTreeSet;
 use std::io::Write;
 use std::path::PathBuf;
 
@@ -203,6 +204,9 @@ fn document(file: &ModelFile, gguf: &Gguf<'_>, tensors: bool) -> Json {
         gguf.metadata().iter().map(|(key, v)| (key.to_owned(), to_json(v, SHOWN))).collect();
     let types: serde_json::Map<String, Json> =
         type_totals(gguf).into_iter().map(|(ty, t)| (ty.name().to_owned(), json!(t))).collect();
+    if Adapter::is_adapter(gguf) {
+        return adapter_document(file, gguf, &metadata);
+    }
     let built = models::build(gguf, 1);
     let kv = built.as_ref().map(|model| kv_classes(&model.graph)).ok();
     let mut document = json!({
@@ -225,6 +229,33 @@ fn document(file: &ModelFile, gguf: &Gguf<'_>, tensors: bool) -> Json {
         document["tensors"] = all.collect();
     }
     document
+}
+
+/// The same of an adapter.
+fn adapter_document(
+    file: &ModelFile,
+    gguf: &Gguf<'_>,
+    metadata: &serde_json::Map<String, Json>,
+) -> Json {
+    let adapter = match Adapter::read(file) {
+        Err(e) => json!({"fault": e.to_string()}),
+        Ok(adapter) => {
+            let ranks: BTreeSet<usize> = adapter.pairs().iter().map(|pair| pair.a.rows).collect();
+            let pairs = adapter.pairs().iter();
+            json!({
+                "architecture": adapter.architecture(),
+                "ranks": ranks,
+                "tensors": pairs.map(|pair| pair.tensor.as_str()).collect::<Vec<_>>(),
+            })
+        }
+    };
+    json!({
+        "path": file.path().to_string_lossy(),
+        "file_bytes": file.bytes(),
+        "version": gguf.version(),
+        "adapter": adapter,
+        "metadata": metadata,
+    })
 }
 
 /// Long arrays become their first elements and their length.

@@ -62,7 +62,7 @@ impl App {
     }
 }
 
-/// A list of adapters in a field, or, with no name, in a body.
+/// A list of adapters, which stands in `field`.
 fn set(app: &App, list: &Json, field: &str) -> Result<Vec<Adapted>, Fault> {
     let at = |index: usize, part: &str| format!("{field}[{index}]{part}");
     let wrong = || {
@@ -111,7 +111,7 @@ pub(crate) async fn change(
     State(app): State<Arc<App>>,
     body: Body,
 ) -> Result<JsonBody<Json>, Fault> {
-    let list: Json = body.json().await?;
+    let list = body.any()?;
     let model = app.model()?;
     let set = set(&app, &list, "adapters")?;
     model.replicas.set_adapter_scales(&set)?;

@@ -1,5 +1,6 @@
 //! The program from outside: what people type, and what they get.
 
+mod adapters;
 mod bad_input;
 mod bench_serve;
 mod chat;

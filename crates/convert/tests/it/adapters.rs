@@ -20,7 +20,7 @@ fn folder(to: &Path, change: impl Fn(&mut Value)) {
 }
 
 fn converted(folder: &Path, model: &[u8]) -> Result<Vec<u8>, String> {
-    convert::adapter(folder, &Gguf::parse(model).unwrap()).map_err(|e| e.to_string())
+    arclight_convert::adapter(folder, &Gguf::parse(model).unwrap()).map_err(|e| e.to_string())
 }
 
 #[test]

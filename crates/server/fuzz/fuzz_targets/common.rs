@@ -13,7 +13,7 @@ use tokio::runtime::{Builder, Runtime};
 use tower::ServiceExt;
 
 /// Every endpoint that reads a body.
-pub const PATHS: [&str; 12] = [
+pub const PATHS: [&str; 13] = [
     "/v1/chat/completions",
     "/v1/completions",
     "/v1/responses",
@@ -26,6 +26,7 @@ pub const PATHS: [&str; 12] = [
     "/tokenize",
     "/detokenize",
     "/apply-template",
+    "/lora-adapters",
 ];
 
 /// Tokens of a prompt and its answer: answers that nothing else ends are short, so that there is time

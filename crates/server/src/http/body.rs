@@ -94,6 +94,16 @@ impl Body {
     }
 }
 
+impl Body {
+    /// Reads any JSON: for bodies that are lists.
+    ///
+    /// # Errors
+    /// 400 with the place, for what is no JSON.
+    pub(crate) fn any(&self) -> Result<serde_json::Value, Fault> {
+        serde_json::from_slice(&self.bytes).map_err(|error| malformed(&error))
+    }
+}
+
 fn json<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Fault> {
     let first = bytes.iter().find(|byte| !byte.is_ascii_whitespace());
     if first.is_none() {

@@ -1,5 +1,6 @@
 //! The server from outside: its routes in this process, and real connections where these matter.
 
+mod adapters;
 mod anthropic;
 mod chat;
 mod completions;
