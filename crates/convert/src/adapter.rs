@@ -194,7 +194,15 @@ fn base(config: &Value, model: &Gguf<'_>, arch: &str) -> Result<Config, Error> {
         let value = model.metadata().opt_u32(&format!("{arch}.{key}")).ok().flatten();
         value.map_or(Value::Null, Value::from)
     };
+    // Delta nets (Qwen3-Next, Qwen3.5).
+    let heads = size("ssm.time_step_rank");
+    let inner = size("ssm.inner_size");
+    let each = inner.as_u64().zip(heads.as_u64()).and_then(|(all, heads)| all.checked_div(heads));
     Config::new(json!({
+        "linear_num_key_heads": size("ssm.group_count"),
+        "linear_num_value_heads": heads,
+        "linear_key_head_dim": size("ssm.state_size"),
+        "linear_value_head_dim": each,
         "num_hidden_layers": size("block_count"),
         "hidden_size": size("embedding_length"),
         "num_attention_heads": size("attention.head_count"),

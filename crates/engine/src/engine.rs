@@ -104,9 +104,18 @@ impl Engine {
         let (disk, strayed) = (None, false);
         let adapters = options.adapters.clone();
         let usual = usual_set(&adapters);
-        #[rustfmt::skip]
-        let engine = Engine { executor, kv, disk, hparams, projection, context, adapters, usual, report, strayed };
-        Ok(engine)
+        Ok(Engine {
+            executor,
+            kv,
+            disk,
+            hparams,
+            projection,
+            context,
+            adapters,
+            usual,
+            report,
+            strayed,
+        })
     }
 
     /// Begins an empty sequence, with the adapters that [`LoadOptions`] say.

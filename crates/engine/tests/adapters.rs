@@ -122,6 +122,36 @@ fn adapters_do_what_merged_weights_do() {
     }
 }
 
+#[test]
+fn adapters_cost_local_waits_and_no_global_one() {
+    let model = TinyModel::llama(TensorType::Q4_0);
+    let (layers, model) = (model.layers, model.gguf());
+    let adapters = [lora(&model, TensorType::F32, 4, 4.0, 1)];
+    for nodes in [1, 2, 3] {
+        let options =
+            LoadOptions { nodes: Some(nodes), threads: Some(3), ..LoadOptions::default() };
+        let waits = |engine: &mut Engine, adapts, form| {
+            let program = engine.executor().program(Variant { adapts, ..form });
+            graph::count_waits(&program.unwrap()[0])
+        };
+        let mut plain = load(&model, &[], options.clone()).unwrap();
+        let mut engine = load(&model, &adapters, options).unwrap();
+        // Q, K and V, output, gate and up, down; and the head.
+        let more = 4 * layers + 1;
+        for form in [Variant::DECODE, Variant::PREFILL] {
+            let (all, global) = waits(&mut plain, false, form);
+            assert_eq!(waits(&mut engine, false, form), (all, global), "{nodes} nodes");
+            let (adapted, still) = waits(&mut engine, true, form);
+            assert_eq!(still, global, "{nodes} nodes");
+            // Prompts may need fewer: a wait serves for both products.
+            let right =
+                if form.private_tokens { adapted == all + more } else { adapted <= all + more };
+            assert!(right, "{nodes} nodes: {adapted} waits, {all} without");
+        }
+        assert!(plain.executor().program(Variant { adapts: true, ..Variant::DECODE }).is_none());
+    }
+}
+
 /// Several ways through the operators with quantised weights.
 fn quantised() -> Vec<(&'static str, TinyModel)> {
     let mixed = TinyModel { second: Some(TensorType::Q6_K), ..TinyModel::qwen3(TensorType::Q4_K) };

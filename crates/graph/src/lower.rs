@@ -356,8 +356,17 @@ impl Lowering<'_> {
                 let (matrix, activation) = (*matrix, *activation);
                 let carries = m.by_head.as_ref().is_some_and(|of| !of.carried.is_empty());
                 let carried = carries.then(|| self.value(*x));
-                #[rustfmt::skip]
-                let kind = Kind::MatMul { acts, carried, matrix, activation, out: to, push, splits, told, low };
+                let kind = Kind::MatMul {
+                    acts,
+                    carried,
+                    matrix,
+                    activation,
+                    out: to,
+                    push,
+                    splits,
+                    told,
+                    low,
+                };
                 self.emit(layer, domain, kind);
                 to
             }

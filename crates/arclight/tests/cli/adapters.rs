@@ -25,21 +25,25 @@ fn distance(got: &[f32], want: &[f32]) -> f32 {
     got.iter().zip(want).map(|(g, w)| (g - w).abs()).fold(0f32, f32::max) / scale
 }
 
-/// The adapter of a golden model, read from the folder that PEFT has written.
-fn adapter(model: &str, bytes: &[u8]) -> Vec<u8> {
+/// The adapter of a golden model, read from the folder that PEFT has written, and what llama.cpp's converter has made
+/// of that, if it is there.
+fn adapters(model: &str, bytes: &[u8]) -> Vec<Vec<u8>> {
     let folder = repository(&format!("tests/golden/adapters/{model}"));
-    convert::adapter(&folder, &Gguf::parse(bytes).unwrap()).unwrap()
+    let own = convert::adapter(&folder, &Gguf::parse(bytes).unwrap()).unwrap();
+    std::iter::once(own).chain(std::fs::read(folder.join("llama_cpp.gguf"))).collect()
 }
 
 #[test]
 fn logits_agree_with_peft() {
     for model in MODELS {
         let bytes = testkit::golden(model);
-        let adapter = ModelFile::from_bytes("adapter", adapter(model, &bytes));
-        let adapter = Arc::new(Adapter::read(&adapter).unwrap());
+        let read = |bytes: Vec<u8>| {
+            Arc::new(Adapter::read(&ModelFile::from_bytes("adapter", bytes)).unwrap())
+        };
+        let all: Vec<Arc<Adapter>> = adapters(model, &bytes).into_iter().map(read).collect();
         let expected = repository(&format!("tests/golden/adapters/{model}/expected.json"));
         let expected: Value = serde_json::from_slice(&std::fs::read(expected).unwrap()).unwrap();
-        for nodes in [1, 2] {
+        for (nodes, adapter) in [1, 2].into_iter().flat_map(|n| all.iter().map(move |a| (n, a))) {
             let adapters =
                 vec![AdapterUse { name: "a".into(), adapter: adapter.clone(), scale: 1.0 }];
             let options = LoadOptions {

@@ -379,3 +379,50 @@ impl Prefixes {
         true
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn set(adapter: u32, scale: f32) -> Vec<Adapted> {
+        vec![Adapted { adapter, scale }]
+    }
+
+    #[test]
+    fn a_set_has_a_beginning_as_long_as_something_follows_it() {
+        let mut tree = Prefixes::new([Keep::All].into_iter());
+        let mut pools = vec![Pool::new(Keep::All, 4)];
+        let a = tree.root(&set(0, 1.0));
+        tree.pin(a);
+        assert!(tree.is_root(a) && tree.root(&set(0, 1.0)) == a && tree.root(&[]) == ROOT);
+        let page = pools[0].take().unwrap();
+        let leaf = tree.insert(a, &[1, 2], &[Some(page)], &mut pools).unwrap();
+        pools[0].release(page);
+        assert_eq!(tree.find(a, &[1, 2]), [(leaf, 2)]);
+        assert!(tree.find(ROOT, &[1, 2]).is_empty());
+        tree.unpin(a, &mut pools);
+        assert_eq!(tree.adapted.len(), 1, "a page follows it");
+        assert!(tree.evict(0, &mut pools) && tree.leaves.is_empty());
+        assert!(tree.adapted.is_empty(), "nothing does");
+        assert_eq!(pools[0].free(), 4);
+        // Its place is another's.
+        assert_eq!(tree.root(&set(0, 0.5)), leaf.min(a));
+    }
+
+    #[test]
+    fn names_tell_of_what_adapters_do() {
+        let names = |hashes: [u8; 2]| {
+            let mut tree = Prefixes::new([Keep::All].into_iter());
+            tree.name_nodes(Name::of_test(), hashes.map(|byte| [byte; 16]).to_vec());
+            let mut name = |set: &[Adapted]| {
+                let root = tree.root(set);
+                tree.name(root).unwrap()
+            };
+            [name(&[]), name(&set(0, 1.0)), name(&set(1, 1.0)), name(&set(0, 0.5))]
+        };
+        let [none, a, b, half] = names([3, 4]);
+        assert!(none != a && a != b && a != half);
+        let [same, b_now, a_now, _] = names([4, 3]);
+        assert_eq!((same, b_now, a_now), (none, b, a), "numbers do not count");
+    }
+}
