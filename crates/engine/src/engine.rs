@@ -8,7 +8,7 @@ use crate::kv::{KvCache, PageCounts, SeqId};
 use crate::load::{self, LoadProgress, LoadReport, Loaded};
 use crate::options::{AdapterUse, LoadOptions};
 use crate::room;
-use graph::{Adapted, Executor, Limits, Logits, Outputs, Recalled, SeqInput};
+use graph::{Adapted, Executor, Inset, Limits, Logits, Outputs, Recalled, SeqInput};
 use models::{Hparams, Projection};
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
@@ -244,6 +244,19 @@ impl Engine {
     /// When a sequence is unknown, stands twice in the batch or is out of room, a token is outside
     /// of the vocabulary, or the step is larger than it was loaded for. No sequence has grown then.
     pub fn step(&mut self, batch: &[BatchEntry<'_>]) -> Result<Logits<'_>, Error> {
+        self.step_with(batch, &[])
+    }
+
+    /// The same where sequences have rows of numbers beside tokens: those of each in the batch's order, all of them from
+    /// its beginning on. Ids of tokens in their places tell only which rows are alike, and must be alike nowhere else.
+    ///
+    /// # Errors
+    /// As [`step`](Engine::step), and when rows that see each other are not all in the step.
+    pub fn step_with(
+        &mut self,
+        batch: &[BatchEntry<'_>],
+        insets: &[&[Inset<'_>]],
+    ) -> Result<Logits<'_>, Error> {
         for (i, entry) in batch.iter().enumerate() {
             if batch[..i].iter().any(|e| e.sequence == entry.sequence) {
                 return Err(Error::RepeatedSequence(entry.sequence));
@@ -263,12 +276,13 @@ impl Engine {
         self.copy_pages()?;
         let begin = Instant::now();
         let kv = &self.kv;
-        let inputs = batch.iter().map(|e| SeqInput {
+        let inputs = batch.iter().enumerate().map(|(at, e)| SeqInput {
             tokens: e.tokens,
             past: kv.len(e.sequence).expect("reserved above"),
             tables: kv.tables(e.sequence).expect("reserved above"),
             outputs: e.outputs,
             saves: kv.saves(e.sequence).expect("reserved above"),
+            insets: insets.get(at).copied().unwrap_or_default(),
         });
         let sets = batch.iter().map(|e| kv.adapters(e.sequence).expect("reserved above"));
         match self.executor.step_adapted(inputs, sets) {
@@ -330,6 +344,7 @@ impl Engine {
                 tables: kv.tables(entry.sequence)?,
                 outputs: entry.outputs,
                 saves: &[],
+                insets: &[],
             });
         }
         let recalled = batch.iter().flat_map(|entry| entry.recalled).copied();

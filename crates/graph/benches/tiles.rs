@@ -61,7 +61,7 @@ impl Side {
         let with_tokens = shape.iter().zip(&self.tables).filter(|((tokens, _), _)| *tokens > 0);
         let inputs = with_tokens.map(|(&(count, past), tables)| {
             let tokens = &tokens[past % 8..][..count];
-            SeqInput { tokens, past, tables, outputs: Outputs::Last, saves: &[] }
+            SeqInput { tokens, past, tables, outputs: Outputs::Last, saves: &[], insets: &[] }
         });
         let start = Instant::now();
         let logits = self.executor.step(inputs).expect("a step");

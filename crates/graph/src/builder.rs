@@ -8,6 +8,7 @@ mod experts;
 mod latent;
 mod predict;
 mod recurrent;
+mod rows;
 mod streams;
 
 pub use declare::Tensors;
@@ -78,7 +79,7 @@ impl Graph {
     }
 
     pub(crate) fn token_ids(&self) -> Ids {
-        Ids { vocab: self.vocab, types: self.types.max(1) }
+        Ids { vocab: self.vocab, types: self.types.max(1), width: 0 }
     }
 
     /// Whether it gives logits, and not hidden states alone.
@@ -273,7 +274,7 @@ impl<'a> Builder<'a> {
     /// The same plus something.
     pub fn embed_and(&mut self, table: MatrixId, scale: f32, added: Added) -> Bundle {
         let widths = self.everywhere(self.graph.matrix(table).parts[0].cols);
-        let op = Op::Embed { table, scale, added };
+        let op = Op::Embed { table, scale, added, insets: true };
         self.push(op, Placement::Replicated, Domain::Tokens, &widths)
     }
 
@@ -446,7 +447,7 @@ impl<'a> Builder<'a> {
     /// Hands hidden states to the caller and ends a model without a head.
     pub fn hidden(&mut self, x: Bundle) -> Bundle {
         let (width, domain) = self.expect(x, Placement::Replicated, "hidden states");
-        self.push(Op::Hidden { x }, Placement::Whole(0), domain, &[width])
+        self.push(Op::Hidden { x, at: 0 }, Placement::Whole(0), domain, &[width])
     }
 
     /// Logits over the whole vocabulary, times `scale` and then bent to stay within `cap`, gathered

@@ -10,7 +10,6 @@ use crate::exec::{self, Near, Part, Replica, tile_tokens};
 use crate::load::{Progress, Weights};
 use crate::logits::{Logits, Table};
 use crate::lower::Variant;
-use crate::op::Op;
 use crate::placement::share;
 use crate::plan::{FormLimits, Plan, StepShape};
 use crate::profile::{Profile, Recorder};
@@ -18,7 +17,7 @@ use crate::programs::Compiled;
 use crate::squares::{Squares, TensorSquares};
 use crate::stages::Spans;
 use crate::state::State;
-use crate::step::{Outputs, PageCopy, PageId, Prepared, Recalled, SeqInput};
+use crate::step::{Ids, Outputs, PageCopy, PageId, Prepared, Recalled, SeqInput};
 use crate::storage::{Limits, NodeBytes, Scratch, Sizes, Storage};
 use crate::switch::Levels;
 use crate::tally::Tally;
@@ -40,6 +39,7 @@ pub struct Executor {
     pub(crate) levels: Levels,
     pub(crate) forced: Option<Variant>,
     tile: usize,
+    row_width: usize,
     input: Prepared,
     parts: Vec<Prepared>,   // of a step that goes through a pipeline in several
     remembered: [usize; 2], // tokens of the last step, and of the last that predicted
@@ -109,7 +109,7 @@ impl Executor {
         let needs = arenas.filter_map(|a| Some((a.node()?, a.used() as u64)));
         memory::check_room(machine, needs)?;
         weights.pack_all(&graph, &mut pool, source, progress)?;
-        let tile = query_tile(&graph);
+        let (tile, row_width) = (query_tile(&graph), graph.row_width());
         let (places, shelves) = (storage.places.clone(), weights.shelves.clone());
         let replica = Replica { graph, plan, programs, places, shelves };
         let counts = Counts::new(&replica.plan);
@@ -133,6 +133,7 @@ impl Executor {
             levels,
             forced: None,
             tile,
+            row_width,
             input: Prepared::default(),
             parts: Vec::new(),
             remembered: [0; 2],
@@ -236,13 +237,8 @@ impl Executor {
         if !graph.has_head() && sequences.clone().any(|seq| logits(seq.outputs)) {
             return Err(Error::NoLogits);
         }
-        self.input.set(
-            sequences,
-            graph.token_ids(),
-            &graph.classes,
-            &self.limits.pages,
-            self.tile,
-        )?;
+        let ids = Ids { width: self.row_width, ..graph.token_ids() };
+        self.input.set(sequences, ids, &graph.classes, &self.limits.pages, self.tile)?;
         let check = |what, got, max| match got > max {
             true => Err(Error::StepTooLarge { what, got, max }),
             false => Ok(()),
@@ -419,7 +415,9 @@ impl Executor {
     ) -> Result<usize, Error> {
         let tokens = self.input.tokens.len();
         let pieces = self.replicas[0].plan.pieces(tokens);
-        if pieces == 1 {
+        // Rows that see each other are one part.
+        let together = |s: SeqInput<'_>| s.insets.iter().any(|inset| inset.together);
+        if pieces == 1 || sequences.clone().any(together) {
             return Ok(1);
         }
         self.parts.resize_with(pieces.max(self.parts.len()), Prepared::default);
@@ -430,7 +428,8 @@ impl Executor {
             debug_assert_eq!(range.start, before);
             before = range.end;
             let cut = cut_sequences(sequences.clone(), range.clone());
-            part.set(cut, graph.token_ids(), &graph.classes, &self.limits.pages, self.tile)?;
+            let ids = Ids { width: self.row_width, ..graph.token_ids() };
+            part.set(cut, ids, &graph.classes, &self.limits.pages, self.tile)?;
             let mut next = 0;
             let lens = sequences.clone().map(|s| {
                 let first = next;
@@ -681,11 +680,7 @@ pub(crate) fn query_tile(graph: &Graph) -> usize {
 
 /// What the choice depends on when `ranges` (token, KV range) pairs fit.
 pub(crate) fn form_limits(graph: &Graph, plan: &Plan, ranges: usize, kv: KvType) -> FormLimits {
-    let hidden = graph
-        .ops
-        .iter()
-        .find_map(|n| matches!(n.op, Op::Embed { .. }).then(|| graph.bundle(n.out).width))
-        .unwrap_or(1);
+    let hidden = graph.hidden_width();
     let nodes = 0..graph.nodes;
     let heads = || graph.states.iter().filter_map(State::heads);
     let caches = || nodes.clone().flat_map(|n| heads().map(move |heads| (heads, n)));

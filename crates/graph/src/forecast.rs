@@ -150,7 +150,7 @@ impl Graph {
         // A token sees so many ranges at most; a window may begin and end within one.
         let all = context.div_ceil(KV_CHUNK);
         let seen = |keep: &Keep| match keep {
-            Keep::All | Keep::Text { near: None } => all,
+            Keep::All | Keep::Text { near: None } | Keep::Runs => all,
             Keep::Text { near: Some(near) } => all.min((2 * near + 1).div_ceil(KV_CHUNK) + 1),
             Keep::Window(held) | Keep::Chunk(held) => all.min(held.div_ceil(KV_CHUNK) + 1),
             Keep::Fixed => 0,

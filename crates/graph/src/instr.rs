@@ -5,7 +5,7 @@
 //! derived from these statements alone.
 
 use crate::buffer::BufId;
-use crate::op::{Activation, Added, Attention, Expert, Norm, Told};
+use crate::op::{Activation, Added, Attention, Expert, Merging, Norm, Told};
 use crate::recurrent::{Convolution, Modulation, Recurrence, Rule};
 use crate::router::Router;
 use crate::streams::Streams;
@@ -102,7 +102,11 @@ pub enum Kind {
     /// Hands the residual stream on, into the next stage's memory.
     Send { x: BufId, to: [BufId; 2], width: usize, work: Work },
     /// Rows of the embedding matrix, read from the node that holds them, and those of positions.
-    Embed { table: MatrixId, scale: f32, added: Added, out: BufId },
+    Embed { table: MatrixId, scale: f32, added: Added, insets: bool, out: BufId },
+    /// Columns of the step's rows, from the node's first on, plus `x`.
+    Rows { x: Option<BufId>, from: usize, matrix: Option<MatrixId>, width: usize, out: BufId, work: Work },
+    /// Rows of `count` tokens, of `width` elements each, as one.
+    Merge { x: BufId, count: usize, how: Merging, width: usize, out: BufId, work: Work },
     /// Copies shared rows into the thread's own buffer.
     Load { x: BufId, out: BufId, width: usize },
     /// Norm of each row.
@@ -251,7 +255,7 @@ pub enum Kind {
     /// Rows of which something is asked for.
     Select { x: BufId, out: BufId, width: usize, work: Work },
     /// What the head reads, into the caller's hidden states.
-    Hidden { x: BufId, out: BufId, width: usize },
+    Hidden { x: BufId, out: BufId, width: usize, at: usize },
     /// Matrix product, times `scale` and bent below `cap`, into the caller's logits.
     Logits {
         acts: Operand,
@@ -516,7 +520,12 @@ impl Instr {
                 let reach = self.row_wise(*work);
                 vec![read(*x, reach), read(*y, reach), write(*out, reach)]
             }
-            Kind::Select { x, out, work, .. } => {
+            Kind::Rows { x, out, work, .. } => {
+                // What they are added to may be the stream itself, or a product, which is dealt by tiles.
+                let x = x.filter(|x| x != out).map(|x| read(x, Reach::Group));
+                x.into_iter().chain([write(*out, self.row_wise(*work))]).collect()
+            }
+            Kind::Select { x, out, work, .. } | Kind::Merge { x, out, work, .. } => {
                 vec![read(*x, Reach::Group), write(*out, self.row_wise(*work))]
             }
         }
@@ -527,6 +536,8 @@ impl Instr {
         match &self.kind {
             Kind::RopeTable { .. } => "rope_table",
             Kind::Embed { .. } => "embed",
+            Kind::Rows { .. } => "rows",
+            Kind::Merge { .. } => "merge",
             Kind::Receive { .. } => "receive",
             Kind::Send { .. } => "send",
             Kind::Load { .. } => "load",
@@ -581,6 +592,7 @@ impl Instr {
             Kind::Residual { work, .. } | Kind::Select { work, .. } => Some(*work),
             Kind::Modulation { work, .. } | Kind::Blend { work, .. } => Some(*work),
             Kind::Streams { work, .. } => Some(*work),
+            Kind::Rows { work, .. } | Kind::Merge { work, .. } => Some(*work),
             Kind::Receive { work, .. } | Kind::Choose { work, .. } => Some(*work),
             Kind::Recall { work, .. } | Kind::Concat { work, .. } => Some(*work),
             Kind::Send { .. } | Kind::Hidden { .. } | Kind::Remember { .. } => Some(Work::Rows),

@@ -23,6 +23,7 @@ pub mod exchange;
 mod exec;
 mod executor;
 mod forecast;
+mod inset;
 mod instr;
 mod list;
 mod listing;
@@ -66,6 +67,7 @@ pub use compile::{Scope, Stage, Sync, Wait, compile, count_waits};
 pub use error::{AdapterFault, Error, ScheduleFault};
 pub use executor::Executor;
 pub use forecast::{Forecast, Task, TaskStage};
+pub use inset::{Inset, Spot};
 pub use instr::{Access, Finish, Gather, Inputs, Instr, Kind, Place, Reach, Work};
 pub use list::Append;
 pub use listing::LayerListing;
@@ -73,7 +75,7 @@ pub use load::Progress;
 pub use logits::Logits;
 pub use lower::{AttnForm, Variant, lower};
 pub use op::{
-    Activation, Added, Attention, Expert, Given, Heads, Norm, NormOver, Op, Rope, RopeId,
+    Activation, Added, Attention, Expert, Given, Heads, Merging, Norm, NormOver, Op, Rope, RopeId,
     RopeStyle, Temperature, Told, Xielu,
 };
 pub use placement::{Cut, Placement, Shares, share};

@@ -301,12 +301,13 @@ impl Lowering<'_> {
         let (domain, width) = (self.graph.bundle(out).domain, self.graph.bundle(out).width);
         let work = self.variant.work(domain);
         let emitted = match &node.op {
-            Op::Embed { table, scale, added } => {
+            Op::Embed { table, scale, added, insets } => {
                 // The residual stream, or inputs of layers.
                 let role = if out.0 == 0 { "x".to_owned() } else { format!("x{}", out.0) };
                 let shared = self.buffer(&role, out, Some(0), Work::Rows);
-                let (table, scale, added) = (*table, *scale, *added);
-                self.emit(layer, domain, Kind::Embed { table, scale, added, out: shared });
+                let (table, scale, added, insets) = (*table, *scale, *added, *insets);
+                let kind = Kind::Embed { table, scale, added, insets, out: shared };
+                self.emit(layer, domain, kind);
                 match work {
                     Work::Rows => shared,
                     Work::Private => {
@@ -526,6 +527,25 @@ impl Lowering<'_> {
                 self.emit(layer, domain, Kind::Remember { x, out: to, width });
                 to
             }
+            Op::Rows { x, from, matrix } => {
+                let at = self.graph.ops.iter().position(|n| n.out == out);
+                // The stream is updated in place.
+                let stream = x.filter(|x| Some(&self.last_use[x]) == at.as_ref() && self.is_stream(out));
+                let to = match stream {
+                    Some(x) => self.value(x),
+                    None => self.buffer(&format!("x{}", out.0), out, layer, work),
+                };
+                let (x, from, matrix) = (x.map(|x| self.value(x)), *from, *matrix);
+                self.emit(layer, domain, Kind::Rows { x, from, matrix, width, out: to, work });
+                to
+            }
+            Op::Merge { x, count, how } => {
+                let to = self.buffer("merged", out, layer, work);
+                let width = self.graph.bundle(*x).width;
+                let (x, count, how) = (self.value(*x), *count, *how);
+                self.emit(layer, domain, Kind::Merge { x, count, how, width, out: to, work });
+                to
+            }
             Op::Recall => {
                 let (from, to) = (self.remembered(out), self.buffer("recalled", out, layer, work));
                 self.emit(layer, domain, Kind::Recall { from, out: to, width, work });
@@ -545,15 +565,16 @@ impl Lowering<'_> {
                 self.emit(layer, domain, Kind::Select { x, out: to, width, work });
                 to
             }
-            Op::Hidden { x } => {
-                let (x, to) = (self.value(*x), self.buffers.hidden(width));
-                self.emit(layer, domain, Kind::Hidden { x, out: to, width });
+            Op::Hidden { x, at } => {
+                let to = self.buffers.hidden(self.graph.hidden_width());
+                let (x, at) = (self.value(*x), *at);
+                self.emit(layer, domain, Kind::Hidden { x, out: to, width, at });
                 to
             }
             Op::Logits { x, head, scale, cap } => {
                 let (from, width) = (self.value(*x), self.graph.bundle(*x).width);
                 let hidden = self.buffers.hidden(width);
-                self.emit(layer, domain, Kind::Hidden { x: from, out: hidden, width });
+                self.emit(layer, domain, Kind::Hidden { x: from, out: hidden, width, at: 0 });
                 let acts = self.operand(*x, *head, layer);
                 let low = self.lora_a(*x, *head, layer);
                 let to = self.buffers.logits();

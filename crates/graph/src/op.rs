@@ -25,12 +25,14 @@ pub struct Rope {
     pub amplitude: f32,
     /// Other angles, for contexts of more tokens than this (LongRoPE).
     pub long: Option<(usize, Vec<f32>)>,
+    /// Which axis each pair follows, where places have several; empty: the first.
+    pub axes: Vec<u8>,
 }
 
 impl Rope {
     /// RoPE with the angles `inv_freq`, and nothing else.
     pub fn new(style: RopeStyle, inv_freq: Vec<f32>) -> Rope {
-        Rope { style, inv_freq, amplitude: 1.0, long: None }
+        Rope { style, inv_freq, amplitude: 1.0, long: None, axes: Vec::new() }
     }
 }
 
@@ -309,6 +311,17 @@ pub struct Added {
     pub types: Option<VectorId>,
 }
 
+/// How rows become one.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum Merging {
+    /// One behind the other.
+    Beside,
+    /// An element of each in turn.
+    InTurns,
+    /// Their mean.
+    Mean,
+}
+
 /// An operator and its operands.
 #[derive(Clone, Debug)]
 pub enum Op {
@@ -320,6 +333,27 @@ pub enum Op {
         scale: f32,
         /// What is added.
         added: Added,
+        /// Whether tokens with [rows](crate::Inset) have those instead; otherwise they have the first token's.
+        insets: bool,
+    },
+    /// Columns of the step's [rows](crate::Inset), plus `x` where it is given; tokens without a row have `x` alone, or
+    /// zeros. Gives replicated, or split by the columns of a matrix.
+    Rows {
+        /// What they are added to; replicated.
+        x: Option<Bundle>,
+        /// The first column.
+        from: usize,
+        /// The matrix that reads them, if they are split by its columns.
+        matrix: Option<MatrixId>,
+    },
+    /// Of each output the rows of so many tokens, its own and those behind it, as one row. Takes and gives replicated.
+    Merge {
+        /// Input, one row per token.
+        x: Bundle,
+        /// Tokens of an output.
+        count: usize,
+        /// How.
+        how: Merging,
     },
     /// Norm of each row. Takes and gives replicated.
     Norm {
@@ -481,6 +515,8 @@ pub enum Op {
     Hidden {
         /// Input, one row per output.
         x: Bundle,
+        /// Where it begins in the caller's row.
+        at: usize,
     },
     /// Product with the vocabulary matrix, gathered to the caller. Replicated to whole.
     Logits {
@@ -504,10 +540,12 @@ impl Op {
         };
         let (first, second) = match self {
             Op::Embed { .. } | Op::Recall => (None, None),
+            Op::Rows { x, .. } => (*x, None),
+            Op::Merge { x, .. } => (Some(*x), None),
             Op::Remember { x } => (Some(*x), None),
             Op::Concat { x, y, .. } => (Some(*x), Some(*y)),
             Op::Norm { x, .. } | Op::Linear { x, .. } | Op::Gated { x, .. } => (Some(*x), None),
-            Op::Select { x } | Op::Hidden { x } | Op::Logits { x, .. } => (Some(*x), None),
+            Op::Select { x } | Op::Hidden { x, .. } | Op::Logits { x, .. } => (Some(*x), None),
             Op::Choose { scores: x, .. } => (Some(*x), None),
             Op::Attention { qkv, latents, .. } => (Some(*qkv), *latents),
             Op::Convolution { x, .. } => (Some(*x), None),
@@ -555,6 +593,8 @@ impl Op {
     pub fn name(&self) -> &'static str {
         match self {
             Op::Embed { .. } => "embed",
+            Op::Rows { .. } => "rows",
+            Op::Merge { .. } => "merge",
             Op::Norm { norm, .. } => norm.name(),
             Op::Linear { .. } => "linear",
             Op::Gated { .. } => "gated",

@@ -53,6 +53,8 @@ pub enum Keep {
         /// How far away what a token sees may be; `None`: anywhere.
         near: Option<usize>,
     },
+    /// Something of every row of an [`Inset`](crate::Inset) that is one step: its rows see those of their own run.
+    Runs,
     /// A state of fixed size. What it was before a token is gone afterwards, but for snapshots.
     Fixed,
 }
@@ -66,7 +68,7 @@ impl Keep {
             Keep::Window(window) => (position + 1).saturating_sub(window),
             Keep::Chunk(chunk) => position / chunk * chunk,
             Keep::Text { near } => near.map_or(0, |near| position.saturating_sub(near)),
-            Keep::Fixed => position,
+            Keep::Runs | Keep::Fixed => position,
         }
     }
 
@@ -81,14 +83,14 @@ impl Keep {
 
     /// Whether tokens see those behind them, so that a sequence is one step.
     pub fn is_text(self) -> bool {
-        matches!(self, Keep::Text { .. })
+        matches!(self, Keep::Text { .. } | Keep::Runs)
     }
 
     /// How many tokens a window or a chunk holds, where there is one.
     pub fn window(self) -> Option<usize> {
         match self {
             Keep::Window(held) | Keep::Chunk(held) => Some(held),
-            Keep::All | Keep::Text { .. } | Keep::Fixed => None,
+            Keep::All | Keep::Text { .. } | Keep::Runs | Keep::Fixed => None,
         }
     }
 

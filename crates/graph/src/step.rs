@@ -2,6 +2,7 @@
 
 use crate::adapter::Adapted;
 use crate::error::Error;
+use crate::inset::{self, Inset, Spot, Walk};
 use crate::state::Keep;
 use kernels::{KV_CHUNK, KV_PAGE};
 use std::ops::Range;
@@ -54,6 +55,8 @@ pub enum Outputs {
     LastHidden,
     /// Every token's hidden state.
     AllHidden,
+    /// A hidden state for every so many tokens, the last of which end the sequence's part of the step.
+    EachHidden(usize),
 }
 
 impl Outputs {
@@ -65,9 +68,14 @@ impl Outputs {
             Outputs::Tail(n) if !hidden => all.end.saturating_sub(n).max(all.start)..all.end,
             Outputs::LastHidden if hidden => all.end - 1..all.end,
             Outputs::All if !hidden => all,
-            Outputs::AllHidden if hidden => all,
+            Outputs::AllHidden | Outputs::EachHidden(_) if hidden => all,
             _ => all.end..all.end,
         }
+    }
+
+    /// From one of them to the next.
+    fn step(self) -> usize {
+        if let Outputs::EachHidden(count) = self { count } else { 1 }
     }
 }
 
@@ -85,6 +93,8 @@ pub struct SeqInput<'a> {
     pub outputs: Outputs,
     /// Fixed states that are to be kept on the way, in the order of their tokens.
     pub saves: &'a [Save],
+    /// What of it are no tokens, in the order of its positions: also what is in the pages already.
+    pub insets: &'a [Inset<'a>],
 }
 
 /// Fixed states of a sequence as they are after one of a step's tokens, which are copied.
@@ -120,6 +130,8 @@ pub enum Recalled {
 pub(crate) struct Ids {
     pub vocab: usize,
     pub types: usize,
+    /// Elements of a row that a token has instead of an embedding.
+    pub width: usize,
 }
 
 /// Rows of a step that an adapter is for, and its factor there.
@@ -136,7 +148,14 @@ pub(crate) struct Token {
     pub id: u32, // within the vocabulary
     pub ty: u32,
     pub position: u32,
+    /// Where it stands for rotary embeddings.
+    pub spot: Spot,
+    /// Which row it has instead of an embedding, or [`NO_ROW`].
+    pub row: u32,
 }
+
+/// Of a token that has an embedding.
+pub(crate) const NO_ROW: u32 = u32::MAX;
 
 /// What a token sees in one KV class.
 #[derive(Copy, Clone, Debug)]
@@ -235,6 +254,16 @@ pub(crate) struct Input<'a> {
     pub classes: &'a [Class],
     pub recalled: &'a [Recalled],
     pub uses: [&'a [Use]; 2],
+    rows: &'a [f32],
+    width: usize,
+}
+
+impl<'a> Input<'a> {
+    /// The row that a token has instead of an embedding.
+    pub(crate) fn row(&self, token: usize) -> Option<&'a [f32]> {
+        let row = self.tokens[token].row;
+        (row != NO_ROW).then(|| &self.rows[row as usize * self.width..][..self.width])
+    }
 }
 
 /// Everything that threads need to know of a step. Reused, so that a step allocates nothing once
@@ -255,6 +284,9 @@ pub(crate) struct Prepared {
     pub recalled: Vec<Recalled>,
     /// What adapters are for among the tokens, and among the outputs; by adapter.
     pub uses: [Vec<Use>; 2],
+    /// Rows that some tokens have instead of embeddings, and elements of each.
+    rows: Vec<f32>,
+    width: usize,
     pub sequences: usize,
     pub single: bool,
     stamp: u64,
@@ -264,7 +296,7 @@ impl Prepared {
     /// No step, but what products see of one with so many tokens, all of whose logits are wanted.
     pub(crate) fn products(tokens: usize) -> Prepared {
         let outputs = (0..tokens as u32).collect();
-        let tokens = vec![Token { id: 0, ty: 0, position: 0 }; tokens];
+        let tokens = vec![Token { id: 0, ty: 0, position: 0, spot: [0; 3], row: NO_ROW }; tokens];
         Prepared { logits: tokens.len(), tokens, outputs, ..Prepared::default() }
     }
 
@@ -279,6 +311,8 @@ impl Prepared {
             classes: &self.classes,
             recalled: &self.recalled,
             uses: self.uses.each_ref().map(Vec::as_slice),
+            rows: &self.rows,
+            width: self.width,
         }
     }
 
@@ -313,8 +347,8 @@ impl Prepared {
         self.classes.iter().map(|c| c.ranges.len()).max().unwrap_or(0)
     }
 
-    /// Checks `sequences`, whose tokens are of `ids`, and derives the work items; `pages` are those of the classes, `tile` is the
-    /// longest query tile.
+    /// Checks `sequences`, whose tokens are of `ids`, and derives the work items; `pages` are those of the classes,
+    /// `tile` is the longest query tile.
     pub(crate) fn set<'s>(
         &mut self,
         sequences: impl Iterator<Item = SeqInput<'s>> + Clone,
@@ -329,6 +363,8 @@ impl Prepared {
         self.page_runs.clear();
         self.recalled.clear();
         self.uses.iter_mut().for_each(Vec::clear);
+        self.rows.clear();
+        self.width = ids.width;
         self.single = sequences.clone().all(|s| s.tokens.len() == 1);
         self.sequences = sequences.clone().count();
         self.stamp += 1;
@@ -344,6 +380,14 @@ impl Prepared {
                     classes.len()
                 )));
             }
+            let step = seq.outputs.step();
+            if step == 0 || !seq.tokens.len().is_multiple_of(step) {
+                let tokens = seq.tokens.len();
+                return Err(Error::BadStep(format!(
+                    "sequence {at} has {tokens} tokens, of which every {step} give one output"
+                )));
+            }
+            inset::check(seq.insets, (at, seq.past..seq.past + seq.tokens.len()), ids.width)?;
         }
         for (c, class) in self.classes.iter_mut().enumerate() {
             class.check(sequences.clone(), (c, classes[c]), pages[c], self.stamp)?;
@@ -351,17 +395,27 @@ impl Prepared {
         }
         for seq in sequences.clone() {
             let first = self.tokens.len();
+            let mut walk = Walk::new(seq.insets);
             for (i, &id) in seq.tokens.iter().enumerate() {
-                let Ids { vocab, types } = ids;
-                if id as usize >= vocab * types {
-                    return Err(Error::UnknownToken { token: id, vocab });
-                }
-                let (ty, within) = (id as usize / vocab, id as usize % vocab);
+                let Ids { vocab, types, width } = ids;
                 let (t, position) = (self.tokens.len() as u32, seq.past + i);
+                let (spot, own) = walk.at(position);
+                let (id, ty, row) = match own {
+                    None if id as usize >= vocab * types => {
+                        return Err(Error::UnknownToken { token: id, vocab });
+                    }
+                    None => (id as usize % vocab, id as usize / vocab, NO_ROW),
+                    Some(own) => {
+                        self.rows.extend_from_slice(own);
+                        (0, 0, (self.rows.len() / width) as u32 - 1)
+                    }
+                };
                 self.tokens.push(Token {
-                    id: within as u32,
+                    id: id as u32,
                     ty: ty as u32,
                     position: position as u32,
+                    spot,
+                    row,
                 });
                 extend_runs(&mut self.tiles, t, i.is_multiple_of(tile));
                 extend_runs(&mut self.page_runs, t, i == 0 || position.is_multiple_of(KV_PAGE));
@@ -374,7 +428,8 @@ impl Prepared {
         for seq in sequences {
             let all = first..first + seq.tokens.len();
             first = all.end;
-            self.outputs.extend(seq.outputs.of(all, true).map(|t| t as u32));
+            let wanted = seq.outputs.of(all, true).step_by(seq.outputs.step());
+            self.outputs.extend(wanted.map(|t| t as u32));
         }
         Ok(())
     }
@@ -407,7 +462,17 @@ impl Class {
             self.pages.extend_from_slice(&own.pages);
             let len = seq.past + seq.tokens.len();
             for position in seq.past..len {
-                let (first, end) = (keep.first_seen(position), keep.end_seen(position, len));
+                let (mut first, mut end) =
+                    (keep.first_seen(position), keep.end_seen(position, len));
+                if let Some(inset) = inset::within(seq.insets, position) {
+                    let others = match keep {
+                        Keep::Runs => inset.run(position),
+                        Keep::Text { .. } => position..end,
+                        _ if inset.together => inset.range(),
+                        _ => position..end,
+                    };
+                    (first, end) = (first.min(others.start), end.max(others.end));
+                }
                 let (first, end, states) = (first as u32, end as u32, self.ranges.len() as u32);
                 let seen = Seen { first, end, table, page, states };
                 let t = self.seen.len() as u32;
@@ -439,13 +504,17 @@ impl Class {
                     }
                     0..1
                 }
-                Keep::Text { .. } if seq.past > 0 => {
+                Keep::Text { .. } | Keep::Runs if seq.past > 0 => {
                     return Err(Error::BadStep(format!(
                         "sequence {at} goes on after {} tokens, which had to see those behind them",
                         seq.past
                     )));
                 }
-                Keep::All | Keep::Window(_) | Keep::Chunk(_) | Keep::Text { .. } => {
+                Keep::All
+                | Keep::Window(_)
+                | Keep::Chunk(_)
+                | Keep::Text { .. }
+                | Keep::Runs => {
                     let room = table.room();
                     if room < need {
                         return Err(Error::BadStep(format!(
@@ -512,7 +581,7 @@ fn extend_runs(runs: &mut Vec<Range<u32>>, t: u32, new: bool) {
 mod tests {
     use super::*;
 
-    const VOCAB: Ids = Ids { vocab: 10, types: 1 };
+    const VOCAB: Ids = Ids { vocab: 10, types: 1, width: 0 };
 
     fn table(first: usize, pages: Range<u32>) -> PageTable {
         PageTable { first, pages: pages.map(PageId).collect() }
@@ -525,8 +594,8 @@ mod tests {
         let b = [table(0, 9..11), table(0, 5..7)];
         let long: Vec<u32> = vec![1; 10];
         let seqs = [
-            SeqInput { tokens: &long, past: 250, tables: &a, outputs: Outputs::Last, saves: &[] },
-            SeqInput { tokens: &[2], past: 40, tables: &b, outputs: Outputs::All, saves: &[] },
+            SeqInput { tokens: &long, past: 250, tables: &a, outputs: Outputs::Last, saves: &[], insets: &[] },
+            SeqInput { tokens: &[2], past: 40, tables: &b, outputs: Outputs::All, saves: &[], insets: &[] },
         ];
         let mut p = Prepared::default();
         p.set(seqs.iter().copied(), VOCAB, &[Keep::All, Keep::Window(100)], &[11, 7], 4).unwrap();
@@ -545,7 +614,7 @@ mod tests {
         // Ranges wholly behind the window are none.
         let far = [table(0, 0..40), table(28, 0..12)];
         let seq =
-            SeqInput { tokens: &[1], past: 1100, tables: &far, outputs: Outputs::Last, saves: &[] };
+            SeqInput { tokens: &[1], past: 1100, tables: &far, outputs: Outputs::Last, saves: &[], insets: &[] };
         p.set([seq].into_iter(), VOCAB, &[Keep::All, Keep::Window(100)], &[40, 12], 4).unwrap();
         assert_eq!(p.classes[0].ranges.len(), 5);
         assert_eq!(p.classes[1].ranges, [(0, 3), (0, 4)]);
@@ -555,7 +624,7 @@ mod tests {
     fn contradictions_are_refused() {
         let one = [table(0, 0..1)];
         let seq =
-            |tokens, past, outputs| SeqInput { tokens, past, tables: &one, outputs, saves: &[] };
+            |tokens, past, outputs| SeqInput { tokens, past, tables: &one, outputs, saves: &[], insets: &[] };
         let mut p = Prepared::default();
         let mut set = |seqs: &[SeqInput<'_>]| {
             p.set(seqs.iter().copied(), VOCAB, &[Keep::All], &[4], 4).unwrap_err()
@@ -576,6 +645,7 @@ mod tests {
                 tables: &tables,
                 outputs: Outputs::None,
                 saves: &[],
+                insets: &[],
             };
             p.set([seq].into_iter(), VOCAB, classes, &[4; 2], 4).map_err(|e| e.to_string())
         };
@@ -602,6 +672,7 @@ mod tests {
             tables: &tables[at],
             outputs: Outputs::Last,
             saves: &[],
+            insets: &[],
         };
         let mut p = Prepared::default();
         let seqs = [seq(&[1, 2, 3], 0, 0), seq(&[4], 900, 1)];
@@ -625,6 +696,7 @@ mod tests {
             tables: &tables[at],
             outputs: Outputs::Last,
             saves,
+            insets: &[],
         };
         let mut p = Prepared::default();
         let seqs = [seq(&[4], 900, 1, &[]), seq(&[1, 2, 3, 4], 10, 0, &saves)];

@@ -64,6 +64,7 @@ fn stolen_tiles_give_the_same_bits() {
                     tables: &tables[s],
                     outputs: Outputs::Last,
                     saves: &[],
+                    insets: &[],
                 });
                 let logits = executor.step(inputs).unwrap();
                 bits.extend((0..logits.len()).flat_map(|i| logits.row(i)).map(|x| x.to_bits()));

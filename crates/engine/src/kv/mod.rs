@@ -55,7 +55,7 @@ pub(crate) fn pages(
     let whole = room.context.div_ceil(KV_PAGE);
     let all = (whole * sequences).min(room.tokens.div_ceil(KV_PAGE).max(whole)) + 1;
     let window = match keep.into() {
-        Keep::All | Keep::Text { .. } => return all,
+        Keep::All | Keep::Text { .. } | Keep::Runs => return all,
         Keep::Fixed => return 5 * sequences + room.tokens / interval + 8,
         Keep::Window(held) | Keep::Chunk(held) => held,
     };

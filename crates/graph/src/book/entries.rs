@@ -4,7 +4,7 @@ use super::{Choice, Dealt, Line, Memory, Per, RowsOf, What};
 use crate::buffer::BufId;
 use crate::builder::Graph;
 use crate::instr::{Finish, Gather, Inputs, Instr, Kind, Operand, Work};
-use crate::op::{Attention, Given};
+use crate::op::{Attention, Given, Merging};
 use crate::plan::{Mode, Plan};
 use crate::recurrent::{HeadNorm, Rule};
 use crate::streams::Streams;
@@ -374,6 +374,17 @@ impl Instr {
                 e.write_to(to[0], here + 1, width * FLOAT);
             }
             Kind::Recall { from, out, width, .. } => e.copy(from[0], *out, *width),
+            // The caller's memory is in no book.
+            Kind::Rows { x, out, width, matrix, .. } => {
+                let width = matrix.map_or(*width, |m| graph.matrix(m).input_width(node));
+                x.iter().for_each(|x| e.read(*x, width * FLOAT));
+                e.write(*out, width * FLOAT);
+            }
+            Kind::Merge { x, count, how, width, out, .. } => {
+                e.read(*x, count * width * FLOAT);
+                let all = if *how == Merging::Mean { *width } else { count * width };
+                e.write(*out, all * FLOAT);
+            }
             Kind::Concat { x, y, width, matrix, out, .. } => {
                 e.read(*x, width * FLOAT);
                 e.read(*y, width * FLOAT);
@@ -448,7 +459,7 @@ impl Instr {
             }
             // The first node has them all.
             Kind::Hidden { .. } if node > 0 => {}
-            Kind::Hidden { x, out, width } => {
+            Kind::Hidden { x, out, width, .. } => {
                 e.read(*x, width * FLOAT);
                 e.write_to(*out, 0, width * FLOAT);
             }

@@ -418,6 +418,7 @@ mod tests {
                 tables: &tables,
                 outputs: Outputs::Last,
                 saves: &[],
+                insets: &[],
             };
             let row = executor.step([input].into_iter())?.row(0).to_vec();
             // Ones are their own norm, and each logit is the sum of them.

@@ -279,8 +279,8 @@ impl<'a> Thread<'a> {
         let (words, bytes) = unsafe { (words.as_mut_slice::<u32>(), bytes.as_mut_slice::<u8>()) };
         match &instr.kind {
             Kind::RopeTable { rope, out } => self.rope_table(*rope, target(*out)),
-            Kind::Embed { table, scale, added, out } => {
-                self.embed(*table, *scale, *added, target(*out));
+            Kind::Embed { table, scale, added, insets, out } => {
+                self.embed(*table, *scale, (*added, *insets), target(*out));
             }
             Kind::Receive { from, out, width, work } => {
                 let (from, mut out) = (source(from[self.turn]), target(*out));
@@ -344,12 +344,12 @@ impl<'a> Thread<'a> {
             }
             // Every node has them all.
             Kind::Hidden { .. } if self.node > 0 => {}
-            Kind::Hidden { x, out, width } => {
+            Kind::Hidden { x, out, width, at } => {
                 let (x, mut out) = (source(*x), target(*out));
                 let (logits, before) = (self.input.logits, self.hidden_before);
                 for row in self.rows(domain, Work::Rows).filter(|row| *row >= logits) {
-                    let to = out.row(before + row - logits, *width);
-                    to.copy_from_slice(x.row(row, *width));
+                    let to = out.row(before + row - logits, at + width);
+                    to[*at..].copy_from_slice(x.row(row, *width));
                 }
             }
             Kind::Gated { acts, matrix, activation, out, low } => {
@@ -456,6 +456,18 @@ impl<'a> Thread<'a> {
             Kind::Concat { x, y, norms, width, matrix, out, work } => {
                 let (of, rows) = ((norms, *width, *matrix), self.rows(domain, *work));
                 self.concat([source(*x), source(*y)], of, target(*out), rows, scratch);
+            }
+            Kind::Rows { x, from, matrix, width, out, work } => {
+                let own = matrix.map(|m| self.step.graph.matrix(m).cols(0, self.node));
+                let own = own.unwrap_or(0..*width);
+                let columns = from + own.start..from + own.end;
+                let (x, rows) = (x.filter(|x| x != out).map(source), self.rows(domain, *work));
+                let stays = matches!(&instr.kind, Kind::Rows { x: Some(x), .. } if x == out);
+                self.insert_rows((x, stays), columns, target(*out), rows);
+            }
+            Kind::Merge { x, count, how, width, out, work } => {
+                let rows = self.rows(domain, *work);
+                self.merge(source(*x), (*count, *how, *width), target(*out), rows);
             }
             Kind::Select { x, out, width, work } => {
                 let (x, mut out) = (source(*x), target(*out));

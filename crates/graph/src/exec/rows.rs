@@ -2,7 +2,7 @@
 
 use super::Thread;
 use super::access::{Source, Target};
-use crate::op::{Added, Norm, Rope};
+use crate::op::{Added, Merging, Norm, Rope};
 use crate::step::Recalled;
 use crate::weight::{MatrixId, VectorId};
 use kernels::ActKind;
@@ -10,22 +10,29 @@ use std::ops::Range;
 
 impl Thread<'_> {
     pub(super) fn rope_table(&self, rope: usize, mut out: Target<'_>) {
-        let Rope { inv_freq, amplitude, .. } = &self.step.graph.ropes[rope];
+        let Rope { inv_freq, amplitude, axes, .. } = &self.step.graph.ropes[rope];
         let amplitude = f64::from(*amplitude);
         let tokens = &self.input.tokens;
         for t in self.shares[0].clone() {
             let row = out.row(t, inv_freq.len() * 2);
             let (cos, sin) = row.split_at_mut(inv_freq.len());
-            for ((freq, cos), sin) in inv_freq.iter().zip(cos).zip(sin) {
+            for (i, ((freq, cos), sin)) in inv_freq.iter().zip(cos).zip(sin).enumerate() {
+                let axis = axes.get(i).map_or(0, |&axis| usize::from(axis));
                 // The angle is rounded to f32 as every reference does; its sine is then exact.
-                let angle = f64::from(tokens[t].position as f32 * freq);
+                let angle = f64::from(tokens[t].spot[axis] as f32 * freq);
                 *cos = (angle.cos() * amplitude) as f32;
                 *sin = (angle.sin() * amplitude) as f32;
             }
         }
     }
 
-    pub(super) fn embed(&self, table: MatrixId, scale: f32, added: Added, mut out: Target<'_>) {
+    pub(super) fn embed(
+        &self,
+        table: MatrixId,
+        scale: f32,
+        (added, insets): (Added, bool),
+        mut out: Target<'_>,
+    ) {
         let tokens = &self.input.tokens;
         let part = &self.step.graph.matrix(table).parts[0];
         let own = part.scale.map_or(1.0, |own| self.step.weights.vector(own, self.group)[0]);
@@ -33,6 +40,10 @@ impl Thread<'_> {
         let (positions, types) = (added.positions.map(vector), added.types.map(vector));
         let cut = &part.cut;
         for t in self.shares[0].clone() {
+            if let Some(row) = self.input.row(t).filter(|_| insets) {
+                out.row(t, part.cols).copy_from_slice(&row[..part.cols]);
+                continue;
+            }
             let [id, ty, position] =
                 [tokens[t].id, tokens[t].ty, tokens[t].position].map(|n| n as usize);
             let owner = cut.owner(id);
@@ -50,6 +61,59 @@ impl Thread<'_> {
                     let row = &all[at * packed.cols..(at + 1) * packed.cols];
                     self.step.kernels.add_assign(to, row);
                 }
+            }
+        }
+    }
+
+    /// Columns of the step's rows, plus `x`, or plus what is there.
+    pub(super) fn insert_rows(
+        &self,
+        (x, stays): (Option<Source<'_>>, bool),
+        columns: Range<usize>,
+        mut out: Target<'_>,
+        rows: Range<usize>,
+    ) {
+        for t in rows {
+            let to = out.row(t, columns.len());
+            match (x, stays) {
+                (Some(x), _) => to.copy_from_slice(x.row(t, columns.len())),
+                (None, true) => {}
+                (None, false) => to.fill(0.0),
+            }
+            if let Some(row) = self.input.row(t) {
+                self.step.kernels.add_assign(to, &row[columns.clone()]);
+            }
+        }
+    }
+
+    /// Rows of `count` tokens as one.
+    pub(super) fn merge(
+        &self,
+        x: Source<'_>,
+        (count, how, width): (usize, Merging, usize),
+        mut out: Target<'_>,
+        rows: Range<usize>,
+    ) {
+        let kernels = self.step.kernels;
+        for row in rows {
+            let first = self.input.outputs[row] as usize;
+            let to = out.row(row, if how == Merging::Mean { width } else { count * width });
+            if how == Merging::Mean {
+                to.copy_from_slice(x.row(first, width));
+            }
+            for i in 0..count {
+                let from = x.row(first + i, width);
+                match how {
+                    Merging::Beside => to[i * width..(i + 1) * width].copy_from_slice(from),
+                    Merging::InTurns => {
+                        to.iter_mut().skip(i).step_by(count).zip(from).for_each(|(to, x)| *to = *x);
+                    }
+                    Merging::Mean if i > 0 => kernels.add_assign(to, from),
+                    Merging::Mean => {}
+                }
+            }
+            if how == Merging::Mean {
+                kernels.scale(to, (count as f32).recip());
             }
         }
     }

@@ -1,0 +1,94 @@
+//! Rows of numbers that a step has in place of tokens ([`Inset`](crate::Inset)), and what becomes of several of them.
+
+use super::{Builder, Graph, block_cols};
+use crate::error::Error;
+use crate::op::{Added, Merging, Op};
+use crate::placement::{Cut, Placement};
+use crate::tensor::{Bundle, Domain};
+use crate::weight::{MatrixId, Part, SplitBy};
+
+impl Graph {
+    /// Elements of a row that a token can have instead of an embedding; 0 if the graph takes none.
+    pub fn row_width(&self) -> usize {
+        let end = |node: &super::Node| match &node.op {
+            Op::Embed { insets: true, .. } => self.bundle(node.out).width,
+            Op::Rows { from, .. } => from + self.bundle(node.out).width,
+            _ => 0,
+        };
+        self.ops.iter().map(end).max().unwrap_or(0)
+    }
+
+    /// Elements of a hidden state that is handed to the caller.
+    pub fn hidden_width(&self) -> usize {
+        let end = |node: &super::Node| match &node.op {
+            Op::Hidden { x, at } => at + self.bundle(*x).width,
+            Op::Logits { x, .. } => self.bundle(*x).width,
+            _ => 0,
+        };
+        self.ops.iter().map(end).max().unwrap_or(0).max(1)
+    }
+}
+
+impl Builder<'_> {
+    /// Rows of a table for the step's tokens, times `scale`; tokens with [rows](crate::Inset) have the first token's.
+    pub fn embed_ids(&mut self, table: MatrixId, scale: f32) -> Bundle {
+        let widths = self.everywhere(self.graph.matrix(table).parts[0].cols);
+        let op = Op::Embed { table, scale, added: Added::default(), insets: false };
+        self.push(op, Placement::Replicated, Domain::Tokens, &widths)
+    }
+
+    /// `width` columns of the step's rows, from column `from` on.
+    pub fn rows(&mut self, from: usize, width: usize) -> Bundle {
+        let widths = self.everywhere(width);
+        let op = Op::Rows { x: None, from, matrix: None };
+        self.push(op, Placement::Replicated, Domain::Tokens, &widths)
+    }
+
+    /// The same as the columns of `matrix` are split.
+    pub fn rows_for(&mut self, from: usize, matrix: MatrixId) -> Bundle {
+        let m = self.graph.matrix(matrix);
+        let widths: Vec<usize> = (0..self.graph.nodes).map(|n| m.input_width(n)).collect();
+        let op = Op::Rows { x: None, from, matrix: Some(matrix) };
+        self.push(op, Placement::Split, Domain::Tokens, &widths)
+    }
+
+    /// `x` plus the columns from `from` on of rows of the tokens that have some.
+    pub fn add_rows(&mut self, x: Bundle, from: usize) -> Bundle {
+        let (width, _) = self.expect(x, Placement::Replicated, "rows");
+        let widths = self.everywhere(width);
+        let op = Op::Rows { x: Some(x), from, matrix: None };
+        self.push(op, Placement::Replicated, Domain::Tokens, &widths)
+    }
+
+    /// Declares a matrix, `(rows, cols)`, whose columns are cut over the nodes.
+    ///
+    /// # Errors
+    /// When there is no such tensor, or it has another shape.
+    pub fn by_columns(
+        &mut self,
+        what: &str,
+        tensor: &str,
+        (rows, cols): (usize, usize),
+    ) -> Result<MatrixId, Error> {
+        let ty = self.wanted(tensor, rows, cols)?;
+        let cut = Cut::summed(cols, block_cols(ty), 1, &self.shares);
+        let scale = self.scale(tensor, ty, 1)?;
+        let part = Part { scale, ..Part::plain(tensor, ty, (rows, cols), cut) };
+        Ok(self.add_matrix(what, SplitBy::Cols, vec![part]))
+    }
+
+    /// Of each output the rows of `count` tokens, its own and those behind it, as one row.
+    pub fn merge(&mut self, x: Bundle, count: usize, how: Merging) -> Bundle {
+        let (width, _) = self.expect(x, Placement::Replicated, "merge");
+        let width = if how == Merging::Mean { width } else { count * width };
+        let widths = self.everywhere(width);
+        let op = Op::Merge { x, count, how };
+        self.push(op, Placement::Replicated, Domain::Outputs, &widths)
+    }
+
+    /// Hands hidden states to the caller from element `at` of his rows on.
+    pub fn hidden_at(&mut self, x: Bundle, at: usize) -> Bundle {
+        let (width, domain) = self.expect(x, Placement::Replicated, "hidden states");
+        self.push(Op::Hidden { x, at }, Placement::Whole(0), domain, &[width])
+    }
+}
