@@ -4,6 +4,7 @@ use crate::adapter::{check_set, usual_set};
 use crate::disk::Disk;
 use crate::error::Error;
 use crate::file::ModelFile;
+use crate::images::{Images, Prompt};
 use crate::kv::{KvCache, PageCounts, SeqId};
 use crate::load::{self, LoadProgress, LoadReport, Loaded};
 use crate::options::{AdapterUse, LoadOptions};
@@ -158,6 +159,32 @@ impl Engine {
         check_set(adapters, self.adapters.len())?;
         let begun = self.kv.begin(tokens, adapters)?;
         self.begin_from_disk(begun, tokens)
+    }
+
+    /// The same of a prompt with images: what a sequence holds does not end within rows that see each other.
+    ///
+    /// # Errors
+    /// When all sequences are in use.
+    pub(crate) fn begin_among(
+        &mut self,
+        tokens: &[u32],
+        images: &Images,
+        adapters: &[Adapted],
+    ) -> Result<(SeqId, usize), Error> {
+        let (sequence, len) = self.begin_with(tokens, adapters)?;
+        let resume = images.resume(len);
+        Ok((sequence, if resume < len { self.truncate(sequence, resume)? } else { len }))
+    }
+
+    /// The same for callers that drive one sequence ([`Engine::generate`]).
+    ///
+    /// # Errors
+    /// When all sequences are in use, or the images are no parts of the prompt.
+    pub fn begin_prompt(&mut self, prompt: &Prompt) -> Result<(SeqId, usize), Error> {
+        let sizes = (prompt.tokens.len(), self.limits().tokens);
+        let images = Images::new(prompt.images.clone(), sizes)?;
+        let usual = self.usual.clone();
+        self.begin_among(&prompt.tokens, &images, &usual)
     }
 
     /// Copies a sequence. Both share their pages until they differ.

@@ -80,6 +80,40 @@ pub enum Error {
         /// How many there are.
         slots: usize,
     },
+    /// An image encoder whose settings or tensors are wrong, or an image that cannot be taken.
+    #[error(transparent)]
+    Vision(#[from] vision::Error),
+    /// An image encoder for another model.
+    #[error("the image encoder gives rows of {gives} numbers, but the model takes rows of {takes}: they do not belong together")]
+    EncoderWidth {
+        /// The encoder's.
+        gives: usize,
+        /// The model's.
+        takes: usize,
+    },
+    /// A request with images for a model that was loaded without an image encoder.
+    #[error("this model sees no images: it was loaded without an image encoder (mmproj)")]
+    NoEncoder,
+    /// An image that could not be encoded.
+    #[error("an image could not be encoded: {0}")]
+    Image(String),
+    /// An image that is no part of its prompt.
+    #[error("the image at position {at} does not fit into its prompt")]
+    ImagePlace {
+        /// Where it begins.
+        at: usize,
+    },
+    /// An image whose rows see each other, for which a step has too little room.
+    #[error("an image of {outputs} tokens must be one step, but steps have {most} tokens")]
+    ImageStep {
+        /// Its tokens.
+        outputs: usize,
+        /// Those of a step.
+        most: usize,
+    },
+    /// Something that is not there for prompts with images.
+    #[error("log-probabilities of a prompt's tokens cannot be had where it has images")]
+    ImageLogprobs,
     /// The model in the file cannot be built.
     #[error(transparent)]
     Model(#[from] models::Error),

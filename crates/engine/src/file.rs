@@ -4,6 +4,7 @@ use crate::error::Error;
 use crate::made::{Made, Produce};
 use gguf::{Gguf, Tensor};
 use memory::MappedFile;
+use models::Vision;
 use std::borrow::Cow;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -133,7 +134,13 @@ impl ModelFile {
                 all => Gguf::parse_split(&all.iter().map(|f| &**f).collect::<Vec<_>>()),
             },
         };
-        parsed.map_err(|source| Error::Gguf { path: self.path.clone(), source })
+        let mut gguf =
+            parsed.map_err(|source| Error::Gguf { path: self.path.clone(), source })?;
+        if Vision::is_encoder(gguf.metadata()) {
+            // Patches are multiplied by what is a convolution in the file.
+            gguf.flatten();
+        }
+        Ok(gguf)
     }
 
     /// Its files; none, if it is in memory, or made.

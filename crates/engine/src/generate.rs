@@ -2,6 +2,7 @@
 
 use crate::engine::{BatchEntry, Engine};
 use crate::error::Error;
+use crate::images::{Encoder, ImagePart, Images};
 use crate::kv::SeqId;
 use crate::sampler::{Sampler, SamplerParams};
 use crate::speculate::{Speculator, Taken};
@@ -53,6 +54,9 @@ pub struct Generation<'e> {
     left: usize,
     interrupt: Option<&'e dyn Fn() -> bool>,
     speculator: Option<&'e mut Speculator>,
+    /// Those of the whole sequence, and what encodes them.
+    images: Images,
+    encoder: Option<&'e mut Encoder>,
     /// What is known of the sequence's tokens, the prompt and what was sampled; the first has this position.
     tokens: Vec<u32>,
     first: usize,
@@ -96,6 +100,8 @@ impl Engine {
             left: usize::MAX,
             interrupt: None,
             speculator: None,
+            images: Images::default(),
+            encoder: None,
             tokens: prompt.to_vec(),
             first,
             ready: VecDeque::new(),
@@ -125,6 +131,22 @@ impl<'e> Generation<'e> {
         self.tokens.splice(0..0, tokens.iter().copied());
         self.first = self.first.saturating_sub(tokens.len());
         self
+    }
+
+    /// States the images of the sequence, by positions from its beginning on, which `encoder` is to encode as far as
+    /// they are not computed. Nothing is guessed then.
+    ///
+    /// # Errors
+    /// When they do not fit into the sequence.
+    pub fn images(
+        &mut self,
+        images: &[ImagePart],
+        encoder: &'e mut Encoder,
+    ) -> Result<&mut Self, Error> {
+        let tokens = self.first + self.tokens.len();
+        self.images = Images::new(images.to_vec(), (tokens, self.engine.limits().tokens))?;
+        self.encoder = Some(encoder);
+        Ok(self)
     }
 
     /// Has `speculator` guess tokens ahead. The tokens are the same. Nothing is guessed of a sequence that holds
@@ -192,12 +214,19 @@ impl<'e> Generation<'e> {
             }
             let computed = self.computed()?;
             let rest = &self.tokens[computed..];
-            let tokens = &rest[..rest.len().min(most)];
+            let from = self.first + computed;
+            if let (Some(tile), Some(encoder)) = (self.images.missing(from), &mut self.encoder) {
+                let tile = tile.clone();
+                // Those before it need not wait for it, but nobody is there who would be served meanwhile.
+                self.images.fill(tile.id(), &encoder.encode(&tile)?);
+                continue;
+            }
+            let tokens = &rest[..self.images.cut(from, rest.len().min(most))];
             let whole = tokens.len() == rest.len();
             let outputs = if whole { Outputs::Last } else { Outputs::None };
             let count = tokens.len();
             let entry = BatchEntry { sequence: self.sequence, tokens, outputs };
-            let logits = self.engine.step(&[entry])?;
+            let logits = self.engine.step_with(&[entry], &[&self.images.insets()])?;
             let sampled = whole.then(|| self.sampler.sample(logits.row(0)));
             self.timings.prompt_tokens += count;
             self.timings.prompt = start.elapsed();
@@ -218,13 +247,14 @@ impl<'e> Generation<'e> {
 
     /// What guesses, if all tokens are known.
     fn speculator(&mut self) -> Option<&mut Speculator> {
-        self.speculator.as_deref_mut().filter(|_| self.first == 0)
+        self.speculator.as_deref_mut().filter(|_| self.first == 0 && self.images.is_empty())
     }
 
     /// Has at most `room` tokens guessed behind those that the last step took.
     fn guess(&mut self, room: usize) -> Result<(), Error> {
         // Of the fields one by one, which a method would borrow together.
-        match self.speculator.as_deref_mut().filter(|_| self.first == 0) {
+        let known = self.first == 0 && self.images.is_empty();
+        match self.speculator.as_deref_mut().filter(|_| known) {
             None => Ok(()),
             Some(speculator) => {
                 let text = (self.tokens.as_slice(), &self.sampler);
@@ -261,7 +291,7 @@ impl<'e> Generation<'e> {
         let guessed = batch.len() - known;
         let outputs = Outputs::Tail(1 + guessed);
         let entry = BatchEntry { sequence: self.sequence, tokens: &batch, outputs };
-        let logits = self.engine.step(&[entry])?;
+        let logits = self.engine.step_with(&[entry], &[&self.images.insets()])?;
         let before = self.tokens.len();
         for row in 0..=guessed {
             let token = self.sampler.sample(logits.row(row));

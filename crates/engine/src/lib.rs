@@ -32,6 +32,7 @@ mod engine;
 mod error;
 mod file;
 mod generate;
+mod images;
 mod kv;
 mod load;
 mod made;
@@ -55,9 +56,10 @@ pub use file::ModelFile;
 pub use generate::{Generation, StopReason, Timings};
 pub use graph::profile::Profile;
 pub use graph::{
-    Adapted, Grid, KvType, Logits, MatrixShape, Mode, NodeBytes, Outputs, Phase, Plan, PlanGroup,
+    Adapted, Grid, Inset, KvType, Logits, MatrixShape, Mode, NodeBytes, Outputs, Phase, Plan, PlanGroup,
     Product, Schedule, Schedules, Slice, Sync, Variant,
 };
+pub use images::{Encoder, ImagePart, Prompt, processor};
 pub use kv::{PageCounts, SeqId};
 pub use load::{FileRead, LoadProgress, LoadReport, Unpacked};
 pub use made::Produce;

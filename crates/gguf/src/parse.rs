@@ -60,6 +60,17 @@ impl<'a> Gguf<'a> {
         self.index.get(name).map(|&i| &self.tensors[i])
     }
 
+    /// Takes tensors of four dimensions for matrices with the last one as rows: convolutions that go over what they
+    /// read once, piece by piece.
+    pub fn flatten(&mut self) {
+        for tensor in self.tensors.iter_mut().filter(|tensor| tensor.shape.rank() == 4) {
+            let dims = tensor.shape.dims();
+            let (cols, rows) = (dims[..3].iter().product(), dims[3]);
+            // The product of all is in range already.
+            tensor.shape = Shape::new(&[cols, rows]).unwrap_or(tensor.shape);
+        }
+    }
+
     /// Parses one file, whether it is a whole model or a part.
     pub(crate) fn parse_part(bytes: &'a [u8], part: usize) -> Result<Self, Error> {
         let cursor = &mut Cursor::new(bytes);

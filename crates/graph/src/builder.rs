@@ -322,7 +322,6 @@ impl<'a> Builder<'a> {
     pub fn gated(&mut self, x: Bundle, matrix: MatrixId, activation: Activation) -> Bundle {
         let (_, domain) = self.expect(x, Placement::Replicated, "gated");
         let m = self.graph.matrix(matrix);
-        assert!(m.parts.iter().all(|p| p.bias.is_none()), "gate and up have no biases");
         let widths: Vec<usize> = (0..self.graph.nodes).map(|n| m.rows(0, n).len()).collect();
         self.push(Op::Gated { x, matrix, activation }, Placement::Split, domain, &widths)
     }

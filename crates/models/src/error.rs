@@ -11,6 +11,14 @@ pub enum Error {
         /// What there is.
         known: String,
     },
+    /// An image encoder of a family that is not among the supported ones.
+    #[error("image encoders of the kind {name:?} are not supported; supported are {known}")]
+    UnsupportedEncoder {
+        /// What the file says.
+        name: String,
+        /// What there is.
+        known: String,
+    },
     /// A feature of a supported architecture that is not implemented.
     #[error("{key} = {value} is not supported")]
     UnsupportedFeature {

@@ -1,6 +1,7 @@
 //! Hyper-parameters that all transformer architectures share, read from GGUF metadata.
 
 use crate::error::Error;
+use crate::vision::Vision;
 use gguf::{Gguf, Metadata, Value};
 
 /// Sizes and constants of a model.
@@ -64,6 +65,9 @@ impl Hparams {
     /// # Errors
     /// When a key is missing, of the wrong type, or implausible.
     pub fn read(gguf: &Gguf<'_>) -> Result<Hparams, Error> {
+        if Vision::is_encoder(gguf.metadata()) {
+            return Vision::read(gguf.metadata())?.hparams(gguf.metadata());
+        }
         const EMBEDDING: &str = "token_embd.weight";
         let missing = || graph::Error::MissingTensor(EMBEDDING.to_owned());
         let embedding = gguf.tensor(EMBEDDING).ok_or_else(missing)?;

@@ -18,6 +18,7 @@ mod bitnet;
 mod blocks;
 mod bloom;
 mod chatglm;
+mod clip;
 mod cohere2;
 mod command_r;
 mod decoder;
@@ -86,6 +87,7 @@ mod smallthinker;
 mod smollm3;
 mod stablelm;
 mod starcoder2;
+mod vision;
 
 /// What pages are written with.
 mod page {
@@ -108,6 +110,7 @@ pub use error::Error;
 pub use hparams::Hparams;
 pub use outline::{Outline, is_vector};
 pub use pooled::{Pooling, Projection, Score, Values};
+pub use vision::{Vision, VisionFamily};
 
 use facts::Facts;
 use gguf::{Gguf, Metadata};
@@ -237,8 +240,14 @@ pub const ARCHITECTURES: &[Architecture] = &[
         models: "EmbeddingGemma",
         build: gemma_embedding::build,
     },
+    Architecture { name: "clip", models: "image encoders (mmproj)", build: clip::build },
     Architecture { name: "gpt-oss", models: "gpt-oss 20B and 120B", build: gpt_oss::build },
 ];
+
+/// The error of a file without a tensor that is needed.
+pub fn missing_tensor(name: &str) -> Error {
+    Error::Graph(graph::Error::MissingTensor(name.to_owned()))
+}
 
 /// A model definition made from a file's metadata.
 #[derive(Debug)]

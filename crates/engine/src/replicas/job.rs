@@ -5,6 +5,7 @@ use super::route::{PROMPT_TOKENS_PER_STEP, Work};
 use super::ticket::{Constraint, Event, StopHook};
 use super::turns::Turn;
 use crate::error::Error;
+use crate::images::Images;
 use crate::sampler::Sampler;
 use async_channel::Sender;
 use graph::Adapted;
@@ -18,6 +19,7 @@ use topology::NodeId;
 pub(crate) struct Job {
     pub id: u64,
     pub prompt: Vec<u32>,
+    pub images: Images,
     /// The names of its prompt's whole pages; none where there is one replica, which needs no choice.
     pub pages: Vec<PageName>,
     /// At least one.
@@ -132,6 +134,7 @@ pub(crate) mod tests {
         Job {
             id: 0,
             prompt: vec![0; prompt],
+            images: Images::default(),
             pages: page_names(&vec![0; prompt], &[]),
             answers: vec![answer],
             prompt_logprobs: None,

@@ -38,6 +38,7 @@ use crate::adapter::{check_set, normal};
 use crate::disk::DiskCache;
 use crate::engine::Engine;
 use crate::error::Error;
+use crate::images::Images;
 use crate::kv::PageCounts;
 use crate::load::{LoadProgress, LoadReport};
 use crate::options::{AdapterUse, LoadOptions};
@@ -96,6 +97,9 @@ pub struct Replicas {
     ids: Ids,
     writes: bool,
     adapters: Adapters,
+    /// Tokens of a step, and whether there is an image encoder.
+    step: usize,
+    sees: bool,
 }
 
 /// The adapters that are loaded, and the factors that they have in requests which say nothing.
@@ -158,6 +162,8 @@ pub struct ReplicaOptions {
     pub speculation: Speculation,
     /// Whether they are also where that takes more time than it saves: for measurements.
     pub always_speculate: bool,
+    /// The file of the image encoder (mmproj), which each replica loads.
+    pub encoder: Option<Arc<ModelFile>>,
 }
 
 impl Default for ReplicaOptions {
@@ -171,6 +177,7 @@ impl Default for ReplicaOptions {
             saves: false,
             speculation: Speculation::Off,
             always_speculate: false,
+            encoder: None,
         }
     }
 }
@@ -281,7 +288,7 @@ impl Replicas {
         let mut jobs: Vec<Job> = Vec::new();
         let mut places = Vec::with_capacity(requests.len());
         for request in requests {
-            self.check(&request)?;
+            let images = self.check(&request)?;
             let adapters = self.adapters.of(&request)?;
             let (answer, events) = self.answer(&request)?;
             let cancelled = answer.cancelled.clone();
@@ -306,6 +313,7 @@ impl Replicas {
                         Vec::new()
                     },
                     prompt: request.prompt,
+                    images,
                     answers: vec![answer],
                     prompt_logprobs: request.prompt_logprobs,
                     adapters,
@@ -327,7 +335,8 @@ impl Replicas {
         Ok(places.into_iter().map(ticket).collect())
     }
 
-    fn check(&self, request: &Request) -> Result<(), Error> {
+    /// The images of a request that can be served.
+    fn check(&self, request: &Request) -> Result<Images, Error> {
         let (tokens, context, vocab) =
             (request.prompt.len(), self.context, self.ids.tokens * self.ids.types);
         if tokens == 0 {
@@ -339,9 +348,18 @@ impl Replicas {
         if tokens > context {
             return Err(Error::PromptTooLong { tokens, context });
         }
-        match request.prompt.iter().find(|&&t| t as usize >= vocab) {
-            Some(&token) => Err(graph::Error::UnknownToken { token, vocab }.into()),
-            None => Ok(()),
+        let images = Images::new(request.images.clone(), (tokens, self.step))?;
+        if !images.is_empty() && !self.sees {
+            return Err(Error::NoEncoder);
+        }
+        if !images.is_empty() && request.prompt_logprobs.is_some() {
+            return Err(Error::ImageLogprobs);
+        }
+        let unknown =
+            |&(at, &token): &(usize, &u32)| token as usize >= vocab && !images.have(at);
+        match request.prompt.iter().enumerate().find(unknown) {
+            Some((_, &token)) => Err(graph::Error::UnknownToken { token, vocab }.into()),
+            None => Ok(images),
         }
     }
 
@@ -394,6 +412,11 @@ impl Replicas {
         scales.fill(0.0);
         set.iter().for_each(|one| scales[one.adapter as usize] = one.scale);
         Ok(())
+    }
+
+    /// Whether prompts may have images.
+    pub fn sees(&self) -> bool {
+        self.sees
     }
 
     /// Whether the model writes texts, and does not only read them.

@@ -13,6 +13,7 @@ use super::queue::{Next, Shared};
 use super::running::Running;
 use crate::engine::{BatchEntry, Engine};
 use crate::error::Error;
+use crate::images::Encoder;
 use crate::kv::SeqId;
 use crate::speculate::{Speculator, Taken, Text};
 use models::Projection;
@@ -29,11 +30,19 @@ const SLICE: Duration = Duration::from_millis(10);
 /// The part of a step's time for which pages are copied for the disk after it.
 const SPILL: u32 = 20;
 
+/// What works for an engine beside it.
+pub(crate) struct Helpers {
+    /// What guesses tokens ahead.
+    pub speculator: Option<Speculator>,
+    /// What encodes images.
+    pub encoder: Option<Encoder>,
+}
+
 /// Serves until told to end; a failure ends it, too, and only this replica's requests.
 pub(crate) fn serve(
     me: usize,
     mut engine: Engine,
-    speculator: Option<Speculator>,
+    Helpers { speculator, encoder }: Helpers,
     watch: Watch,
     options: &ReplicaOptions,
     shared: Arc<Shared>,
@@ -42,6 +51,7 @@ pub(crate) fn serve(
         me,
         watch,
         speculator,
+        encoder,
         projection: engine.take_projection(),
         pace: Pace::new(engine.limits().outputs, options.max_step),
         prefix_cache: options.prefix_cache,
@@ -82,6 +92,7 @@ struct Runner {
     pace: Pace,
     prefix_cache: bool,
     speculator: Option<Speculator>,
+    encoder: Option<Encoder>,
     /// What is made of pooled vectors.
     projection: Option<Projection>,
     mask: Vec<u32>,
@@ -140,6 +151,7 @@ impl Runner {
             self.running.extend(jobs.into_iter().map(Running::new));
             self.running.sort_by_key(Running::rank);
             self.drop_cancelled()?;
+            self.encode();
             let shares = self.deal()?;
             let took = self.step(&shares)?;
             self.finish()?;
@@ -164,6 +176,19 @@ impl Runner {
             request.sequence.map_or(Ok(()), |sequence| self.engine.free(sequence))?;
         }
         Ok(())
+    }
+
+    /// Encodes a tile of the request that ranks highest of those that wait for one: others have a step between two.
+    fn encode(&mut self) {
+        let Some(encoder) = &mut self.encoder else { return };
+        let Some(request) = self.running.iter_mut().find(|r| r.waits_for_image().is_some()) else {
+            return;
+        };
+        let Some(tile) = request.waits_for_image() else { return };
+        match encoder.encode(&tile) {
+            Ok(rows) => request.images.fill(tile.id(), &rows),
+            Err(error) => request.end(error),
+        }
     }
 
     /// Finds what every request has in the next step, and takes the pages for it.
@@ -225,6 +250,10 @@ impl Runner {
             if whole_texts && tokens < request.pending() {
                 continue;
             }
+            let tokens = request.images.cut(request.len(), tokens);
+            if tokens == 0 {
+                continue;
+            }
             let Some(sequence) = self.reserve(at, tokens)? else { break };
             outputs -=
                 if whole { tokens } else { usize::from(tokens == self.running[at].pending()) };
@@ -265,7 +294,7 @@ impl Runner {
         let (sequence, len) = match self.prefix_cache && !self.engine.reads_texts() {
             // What was cached tells nothing of logits or hidden states.
             true if !request.wants_whole_prompt() => {
-                self.engine.begin_with(request.tokens(), request.adapters())?
+                self.engine.begin_among(request.tokens(), &request.images, request.adapters())?
             }
             true => (self.engine.begin_with(&[], request.adapters())?.0, 0),
             false => (self.engine.new_sequence_with(request.adapters())?, 0),
@@ -320,7 +349,11 @@ impl Runner {
         let answering = shares.iter().filter(|s| running[s.request].is_answering());
         let answering: usize = answering.map(|s| s.tokens).sum();
         let start = Instant::now();
-        let logits = engine.step(&batch)?;
+        let insets: Vec<_> =
+            shares.iter().map(|share| running[share.request].images.insets()).collect();
+        let insets: Vec<&[_]> = insets.iter().map(Vec::as_slice).collect();
+        let logits = engine.step_with(&batch, &insets)?;
+        drop(insets);
         let took = start.elapsed();
         let tokens: usize = shares.iter().map(|share| share.tokens).sum();
         self.pace.observe(answering, tokens - answering, took.as_secs_f64());

@@ -6,13 +6,16 @@ use super::ticket::{Event, Outcome, Token};
 use crate::engine::BatchEntry;
 use crate::error::Error;
 use crate::generate::{StopReason, Timings};
+use crate::images::Images;
 use crate::kv::SeqId;
 use crate::sampler::Logprobs;
 use crate::speculate::{Ahead, ROWS, Text};
 use graph::{Adapted, Outputs};
 use models::{Pooling, Projection};
 use std::cmp::Reverse;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
+use vision::Tile;
 
 /// An answer that is being given, or several whose prompt is not computed yet.
 pub(crate) struct Running {
@@ -21,6 +24,8 @@ pub(crate) struct Running {
     pub sequence: Option<SeqId>,
     /// What is guessed ahead of it.
     pub ahead: Ahead,
+    /// Those of its prompt.
+    pub images: Images,
     /// Prompt and answer.
     tokens: Vec<u32>,
     prompt: usize,
@@ -57,6 +62,7 @@ impl Running {
             answers: job.answers,
             sequence: None,
             ahead: Ahead::default(),
+            images: job.images,
             guessed: Vec::new(),
             prompt: job.prompt.len(),
             tokens: job.prompt,
@@ -165,7 +171,9 @@ impl Running {
     /// The text so far, for those who guess; `None` while it has no pages. `context`: tokens that there can be.
     pub(crate) fn text(&mut self, context: usize) -> Option<Text<'_>> {
         let answering = self.is_answering();
-        let sequence = self.sequence.filter(|_| self.pooled.is_none())?;
+        // What stands for images is no text.
+        let sequence =
+            self.sequence.filter(|_| self.pooled.is_none() && self.images.is_empty())?;
         let answer = &self.answers[0];
         // The step gives a token more than was guessed.
         let room = answer.left.min(context + 1 - self.tokens.len()).saturating_sub(1);
@@ -177,6 +185,17 @@ impl Running {
             room: if answering { room } else { 0 },
             ahead: &mut self.ahead,
         })
+    }
+
+    /// A tile that is to be encoded before more of its prompt can be computed.
+    pub(crate) fn waits_for_image(&self) -> Option<Arc<Tile>> {
+        let waits = self.sequence.is_some() && !self.is_ended();
+        self.images.missing(self.computed).filter(|_| waits).cloned()
+    }
+
+    /// It cannot go on.
+    pub(crate) fn end(&mut self, error: Error) {
+        self.ended = Some(Ended::Failed(error));
     }
 
     /// Takes the first `n` tokens of its guess into the next step.
@@ -300,6 +319,7 @@ impl Running {
             sequence: None,
             tokens: self.tokens.clone(),
             guessed: Vec::new(),
+            images: self.images.clone(),
             ahead: self.ahead.fork(),
             prompt_logprobs: None,
             adapters: self.adapters.clone(),
@@ -351,6 +371,9 @@ impl Running {
                 // One answer only fails by itself.
                 Some(Ended::Failed(Error::Constraint(why))) => {
                     Event::Failed(Error::Constraint(why.clone()))
+                }
+                Some(Ended::Failed(error @ (Error::Graph(_) | Error::Vision(_)))) => {
+                    Event::Failed(Error::Image(error.to_string()))
                 }
                 Some(Ended::Failed(_)) | None => Event::Failed(Error::ReplicasClosed),
             });

@@ -13,12 +13,13 @@
 
 use super::counts::Watch;
 use super::queue::{Seat, Shared};
-use super::runner::{message, serve};
+use super::runner::{Helpers, message, serve};
 use super::{Adapters, Ids, ReplicaInfo, ReplicaOptions, Replicas};
 use crate::disk::{Store, fingerprint};
 use crate::engine::Engine;
 use crate::error::Error;
 use crate::file::ModelFile;
+use crate::images::Encoder;
 use crate::load::{self, LoadProgress, Size};
 use crate::options::{KvSize, LoadOptions};
 use crate::room::Room;
@@ -94,8 +95,9 @@ pub(crate) fn start(
                 starting.thread
             };
             let threads = starting.into_iter().map(begin).collect();
+            let (step, sees) = (load::step_tokens(&options), serving.encoder.is_some());
             let adapters = Adapters::new(options.adapters);
-            Ok(Replicas { shared, threads, infos, context, ids, writes, adapters })
+            Ok(Replicas { shared, threads, infos, context, ids, writes, adapters, step, sees })
         }
         Err(error) => {
             stop.store(true, Relaxed);
@@ -208,7 +210,7 @@ struct Loader {
 impl Loader {
     fn run(self, shared: &Receiver<Arc<Shared>>) {
         let me = self.me;
-        let (engine, speculator, watch) = match catch_unwind(AssertUnwindSafe(|| self.load())) {
+        let (engine, helpers, watch) = match catch_unwind(AssertUnwindSafe(|| self.load())) {
             Ok(Ok(loaded)) => loaded,
             Ok(Err(error)) => return self.fail(error),
             Err(panic) => {
@@ -219,11 +221,11 @@ impl Loader {
         let serving = self.serving.clone();
         drop(self);
         if let Ok(shared) = shared.recv() {
-            serve(me, engine, speculator, watch, &serving, shared);
+            serve(me, engine, helpers, watch, &serving, shared);
         }
     }
 
-    fn load(&self) -> Result<(Engine, Option<Speculator>, Watch), Error> {
+    fn load(&self) -> Result<(Engine, Helpers, Watch), Error> {
         let mut told = |progress| self.tell(News::Progress(progress));
         let (part, options) = (&self.part, &self.options);
         let file = self.file.for_another()?;
@@ -235,6 +237,7 @@ impl Loader {
             self.disk.iter().for_each(|disk| engine.keep_on_disk(disk.clone()));
         }
         let speculator = self.speculator(&engine)?;
+        let encoder = self.encoder(&engine)?;
         let mut watch = Watch::new(&mut engine);
         let groups = watch.look(&mut engine);
         let limits = engine.limits();
@@ -255,7 +258,17 @@ impl Loader {
             groups,
         };
         self.tell(News::Loaded(Box::new((info, seat))));
-        Ok((engine, speculator, watch))
+        Ok((engine, Helpers { speculator, encoder }, watch))
+    }
+
+    /// What encodes images for `engine`, on the same cores.
+    fn encoder(&self, engine: &Engine) -> Result<Option<Encoder>, Error> {
+        let Some(file) = &self.serving.encoder else { return Ok(None) };
+        let file = file.for_another()?;
+        let load = |options: &LoadOptions, progress: &mut dyn FnMut(LoadProgress)| {
+            Engine::load_part(&file, &self.part, options, &self.stop, progress)
+        };
+        Encoder::new(&file, engine, &self.options, &mut |_| {}, load).map(Some)
     }
 
     /// What guesses tokens ahead for `engine`; a smaller model is loaded on the same cores.

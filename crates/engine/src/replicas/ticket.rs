@@ -7,6 +7,7 @@
 use super::queue::Shared;
 use crate::error::Error;
 use crate::generate::{StopReason, Timings};
+use crate::images::ImagePart;
 use crate::sampler::{Logprobs, SamplerParams};
 use async_channel::Receiver;
 use graph::Adapted;
@@ -41,6 +42,8 @@ pub trait Constraint: Send {
 pub struct Request {
     /// Tokens of the prompt, at least one.
     pub prompt: Vec<u32>,
+    /// Its images, in the order of their positions, where it has ids of their outputs.
+    pub images: Vec<ImagePart>,
     /// How tokens are chosen.
     pub sampler: SamplerParams,
     /// Most tokens of the answer. `None`: as many as the context holds.
@@ -79,6 +82,7 @@ impl Request {
     pub fn new(prompt: Vec<u32>) -> Request {
         Request {
             prompt,
+            images: Vec::new(),
             sampler: SamplerParams::default(),
             limit: None,
             min_tokens: 0,

@@ -1,11 +1,12 @@
 //! Rows of numbers that a step has in place of tokens ([`Inset`](crate::Inset)), and what becomes of several of them.
 
-use super::{Builder, Graph, block_cols};
+use super::{Builder, Graph, Tensors, block_cols};
 use crate::error::Error;
 use crate::op::{Added, Merging, Op};
 use crate::placement::{Cut, Placement};
 use crate::tensor::{Bundle, Domain};
-use crate::weight::{MatrixId, Part, SplitBy};
+use crate::weight::{Layout, MatrixId, Part, SplitBy};
+use gguf::TensorType;
 
 impl Graph {
     /// Elements of a row that a token can have instead of an embedding; 0 if the graph takes none.
@@ -75,6 +76,51 @@ impl Builder<'_> {
         let scale = self.scale(tensor, ty, 1)?;
         let part = Part { scale, ..Part::plain(tensor, ty, (rows, cols), cut) };
         Ok(self.add_matrix(what, SplitBy::Cols, vec![part]))
+    }
+
+    /// Declares a matrix, `(rows, cols)`, that every node has and whose rows are the columns of a tensor.
+    ///
+    /// # Errors
+    /// When there is no such tensor, it has another shape, or `rows` are no whole tiles.
+    pub fn turned(
+        &mut self,
+        what: &str,
+        tensor: &str,
+        (rows, cols): (usize, usize),
+    ) -> Result<MatrixId, Error> {
+        if !rows.is_multiple_of(kernels::TILE_ROWS) {
+            let (what, need) = ("columns of a matrix that is turned", "a multiple of 16");
+            return Err(Error::BadDimension { what, value: rows, need });
+        }
+        // Columns of blocks are no blocks.
+        let ty = match self.wanted(tensor, cols, rows)? {
+            ty @ (TensorType::F32 | TensorType::BF16) => ty,
+            _ => TensorType::F16,
+        };
+        let cut = Cut::replicated(vec![0..rows; self.graph.nodes]);
+        let layout = Layout::Columns { len: rows, step: cols };
+        let part = Part { layout, ..Part::plain(tensor, ty, (rows, cols), cut) };
+        Ok(self.add_matrix(what, SplitBy::Rows, vec![part]))
+    }
+
+    /// Declares a matrix from `width` elements to `between`, rows cut over the nodes, and one from these to `output`,
+    /// cut alike by columns.
+    ///
+    /// # Errors
+    /// When there is no such tensor, or it has another shape.
+    pub fn projection(
+        &mut self,
+        [what, up, down]: [&str; 3],
+        (width, between, output): (usize, usize, usize),
+    ) -> Result<(MatrixId, MatrixId), Error> {
+        let block = block_cols(self.catalog.wanted(down, output, between)?);
+        let cut = Cut::summed(between, block, 1, &self.shares);
+        let parts = self.stack(Tensors::Apart([up]), [(between, cut.clone())], width)?;
+        let up = self.add_matrix(&format!("{what}_up"), SplitBy::Rows, parts);
+        let ty = self.wanted(down, output, between)?;
+        let scale = self.scale(down, ty, 1)?;
+        let part = Part { scale, ..Part::plain(down, ty, (output, between), cut) };
+        Ok((up, self.add_matrix(&format!("{what}_down"), SplitBy::Cols, vec![part])))
     }
 
     /// Of each output the rows of `count` tokens, its own and those behind it, as one row.

@@ -150,15 +150,14 @@ impl Thread<'_> {
         let shard = self.step.weights.shard(matrix, self.node, self.group);
         let [gate, up] = shard.parts.as_slice() else { unreachable!("a pair of matrices") };
         let Some(own) = self.own(shard, rows) else { return };
-        let of = |p, part| ((self.how(&own, part), part), self.scale(matrix, p));
-        let pair = [of(0, gate), of(1, up)];
+        let pair = [gate, up].map(|part| (self.how(&own, part), part));
         let bytes = gate.tile_bytes() + up.tile_bytes();
         for tiles in self.tile_blocks(&own, own.tiles(0), bytes) {
             for rows in self.row_blocks(&own, gate) {
                 for (rows, tiles) in pieces(rows, &tiles, own.block) {
                     let low = (low, &mut *room);
                     self.gated_piece(
-                        pair,
+                        (matrix, pair),
                         (acts, low),
                         activation,
                         &mut out,
@@ -173,7 +172,7 @@ impl Thread<'_> {
     /// So much of a pair's product as fits in the scratch.
     fn gated_piece(
         &self,
-        [(gate, gate_scale), (up, up_scale)]: [((How, &Packed), Option<f32>); 2],
+        (matrix, [gate, up]): (MatrixId, [(How, &Packed); 2]),
         (acts, (low, room)): (Operand<Source<'_>>, (Option<Sums<'_>>, &mut [f32])),
         activation: Activation,
         out: &mut Target<'_>,
@@ -191,9 +190,11 @@ impl Thread<'_> {
         let view = |s| RowsMut::new(s, rows.len(), width, width);
         self.multiply(gate, tiles.clone(), acts, rows.clone(), view(&mut *g));
         self.multiply(up, tiles.clone(), acts, rows.clone(), view(&mut *u));
-        for (products, scale) in [(&mut *g, gate_scale), (&mut *u, up_scale)] {
-            if let Some(scale) = scale {
-                self.step.kernels.scale(products, scale);
+        for (p, products) in [&mut *g, &mut *u].into_iter().enumerate() {
+            let plus = (self.scale(matrix, p), self.bias(matrix, p, &tiles));
+            if plus.0.is_some() || plus.1.is_some() {
+                let mut products = RowsMut::new(products, rows.len(), width, width);
+                finish(self.step.kernels, plus, NOTHING, &mut products);
             }
         }
         if let Some(low) = low {

@@ -1,0 +1,46 @@
+//! Why an image cannot be taken.
+
+/// Errors of decoding and of reading an encoder's settings.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// Bytes of none of the formats.
+    #[error("this is no image in PNG, JPEG, WebP or GIF")]
+    UnknownFormat,
+    /// More pixels than are allowed.
+    #[error("the image has {width} by {height} pixels, more than the {most} that are allowed")]
+    TooLarge {
+        /// Pixels in a row.
+        width: u32,
+        /// Rows.
+        height: u32,
+        /// Pixels in all that are allowed.
+        most: u64,
+    },
+    /// A shape that no encoder takes.
+    #[error("the image has {width} by {height} pixels: one side is more than 200 times the other")]
+    TooNarrow {
+        /// Pixels in a row.
+        width: usize,
+        /// Rows.
+        height: usize,
+    },
+    /// Damaged, or in a variant that is not supported.
+    #[error("the image cannot be decoded: {0}")]
+    Decode(String),
+    /// The encoder's settings.
+    #[error(transparent)]
+    Model(#[from] models::Error),
+    /// A tensor that is read here.
+    #[error(transparent)]
+    Gguf(#[from] gguf::Error),
+    /// The table of positions does not fit the settings.
+    #[error("tensor v.position_embd.weight has {rows} rows of {cols}: {why}")]
+    Positions {
+        /// Its rows.
+        rows: usize,
+        /// Its columns.
+        cols: usize,
+        /// What is wrong.
+        why: &'static str,
+    },
+}

@@ -1,0 +1,133 @@
+//! What a family makes of a picture.
+
+use crate::error::Error;
+use crate::families;
+use crate::picture::Picture;
+use crate::positions::Positions;
+use crate::tile::{Rows, Tile};
+use gguf::Gguf;
+use models::{Values, Vision, VisionFamily};
+use std::ops::Range;
+use std::sync::Arc;
+
+/// A part of what stands for a picture in a text.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Piece {
+    /// Text, whose control tokens are meant as such.
+    Text(String),
+    /// Outputs of the encoder.
+    Outputs(Arc<Tile>, Range<usize>),
+}
+
+/// The processor of an encoder's file.
+#[derive(Clone, Debug)]
+pub struct Processor {
+    vision: Vision,
+    positions: Option<Positions>,
+}
+
+impl Processor {
+    /// That of a file; `read` reads its tensors.
+    ///
+    /// # Errors
+    /// When the file is no image encoder of a supported family, or its table of positions does not fit.
+    pub fn new(gguf: &Gguf<'_>, read: &Values<'_>) -> Result<Processor, Error> {
+        const TABLE: &str = "v.position_embd.weight";
+        let vision = Vision::read(gguf.metadata())?;
+        let positions = match vision.has_positions() {
+            false => None,
+            true => {
+                let missing = || graph_missing(TABLE);
+                let table = gguf.tensor(TABLE).ok_or_else(missing)?;
+                let (rows, cols) = (table.rows(), table.cols());
+                let side = rows.isqrt();
+                let fixed = [VisionFamily::Idefics3, VisionFamily::Gemma3].contains(&vision.family);
+                let why = match () {
+                    () if cols != vision.hidden => "rows must be as wide as the encoder",
+                    () if side * side != rows => "it must be for a square of patches",
+                    () if fixed && side != vision.image_size / vision.patch => {
+                        "it must have a row for each patch"
+                    }
+                    () => "",
+                };
+                if !why.is_empty() {
+                    return Err(Error::Positions { rows, cols, why });
+                }
+                let mut values = vec![0.0; rows * cols];
+                read(table, &mut values)?;
+                Some(Positions::new(side, cols, values))
+            }
+        };
+        Ok(Processor { vision, positions })
+    }
+
+    /// What the file says.
+    pub fn vision(&self) -> &Vision {
+        &self.vision
+    }
+
+    /// What chat templates of the family write where a picture stands.
+    pub fn marker(&self) -> &'static str {
+        families::marker(self.vision.family)
+    }
+
+    /// What stands in the place of that mark.
+    ///
+    /// # Errors
+    /// When one side of the picture is more than 200 times the other.
+    pub fn pieces(&self, picture: &Picture) -> Result<Vec<Piece>, Error> {
+        let (width, height) = (picture.width(), picture.height());
+        if width.max(height) > 200 * width.min(height) {
+            return Err(Error::TooNarrow { width, height });
+        }
+        Ok(families::pieces(&self.vision, picture))
+    }
+
+    /// Pixels of a tile as the encoder takes them, from -1 to 1 or as mean and deviation say: `[3, height, width]`.
+    pub fn pixel_values(&self, tile: &Tile) -> Vec<f32> {
+        let rgb = tile.picture.rgb();
+        let of = |colour: usize| {
+            let (mean, deviation) = (self.vision.mean[colour], self.vision.deviation[colour]);
+            let (mean, deviation) = (mean * 255.0, deviation * 255.0);
+            rgb[colour..].iter().step_by(3).map(move |&x| (f32::from(x) - mean) / deviation)
+        };
+        (0..3).flat_map(of).collect()
+    }
+
+    /// The encoder's input for a tile.
+    pub fn rows(&self, tile: &Tile) -> Rows {
+        let Vision { family, patch, merge, .. } = self.vision;
+        let (width, height) = (tile.picture.width(), tile.picture.height());
+        let (rows, cols) = (height / patch, width / patch);
+        let pixels = self.pixel_values(tile);
+        let positions = self.positions.as_ref().map(|table| table.of(family, (rows, cols)));
+        let (order, runs) = families::windows(&self.vision, tile.grid);
+        let usual: Vec<u32> = (0..tile.outputs() as u32).collect();
+        let outputs = if order.is_empty() { &usual } else { &order };
+        let count = rows * cols;
+        let mut values = Vec::with_capacity(count * self.vision.row_width());
+        let mut spots = Vec::with_capacity(count);
+        let hidden = self.vision.hidden;
+        for &output in outputs {
+            let (top, left) = (output as usize / tile.grid.1, output as usize % tile.grid.1);
+            for own in 0..merge * merge {
+                let (y, x) = (top * merge + own / merge, left * merge + own % merge);
+                for colour in 0..3 {
+                    for line in y * patch..(y + 1) * patch {
+                        let first = (colour * height + line) * width + x * patch;
+                        values.extend_from_slice(&pixels[first..first + patch]);
+                    }
+                }
+                if let Some(positions) = &positions {
+                    values.extend_from_slice(&positions[(y * cols + x) * hidden..][..hidden]);
+                }
+                spots.push([0, y as u32, x as u32]);
+            }
+        }
+        Rows { values, count, spots, runs, each: merge * merge, order }
+    }
+}
+
+fn graph_missing(name: &str) -> Error {
+    Error::Model(models::missing_tensor(name))
+}
