@@ -7,7 +7,8 @@ use crate::hub::{self, Missing};
 use crate::model_file;
 use crate::term::{self, note};
 use arclight_engine::{
-    Adapter, Engine, FileRead, LoadOptions, ModelFile, PageCache, Reading, Speculation, Speculator,
+    Adapter, Encoder, Engine, FileRead, LoadOptions, ModelFile, PageCache, Reading, Speculation,
+    Speculator,
 };
 use gguf::Gguf;
 use std::time::{Duration, Instant};
@@ -57,6 +58,8 @@ pub(crate) struct Loaded {
     pub(crate) template: Option<ChatTemplate>,
     /// What guesses tokens ahead.
     pub(crate) speculator: Option<Speculator>,
+    /// What encodes images.
+    pub(crate) encoder: Option<Encoder>,
     tokenizer_time: Duration,
     total_time: Duration,
 }
@@ -85,7 +88,8 @@ pub(crate) fn load(
         text.unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
     let speculator = Speculator::load(&engine, speculation, options)?;
     let total_time = start.elapsed();
-    Ok(Loaded { engine, tokenizer, template, speculator, tokenizer_time, total_time })
+    let encoder = None;
+    Ok(Loaded { engine, tokenizer, template, speculator, encoder, tokenizer_time, total_time })
 }
 
 fn text_side(
@@ -126,6 +130,12 @@ fn reading(read: &FileRead, time: Duration) -> String {
 }
 
 impl Loaded {
+    /// Loads what encodes images, on the same cores.
+    pub(crate) fn see(&mut self, file: &ModelFile, options: &LoadOptions) -> Result<(), Error> {
+        self.encoder = Some(Encoder::load(file, &self.engine, options, &mut |_| {})?);
+        Ok(())
+    }
+
     /// Tells on standard error what loading took in time and memory.
     pub(crate) fn report(&mut self) {
         let report = self.engine.report();

@@ -16,6 +16,7 @@ mod embed;
 mod error;
 mod graph_cmd;
 mod hub;
+mod images;
 mod imatrix;
 mod inspect;
 mod interrupt;

@@ -3,6 +3,7 @@
 use crate::args::{MachineArgs, ModelArg, SamplerArgs, count};
 use crate::chat::ChatArgs;
 use crate::error::Error;
+use crate::images::{self, ImageArgs};
 use crate::load::{self, Loaded};
 use crate::profile::{self, Recorder};
 use crate::report::{self, Meter};
@@ -10,13 +11,14 @@ use crate::session::{Answer, AnswerOptions, End, Session};
 use crate::speculate::{self, SpeculateArgs};
 use crate::term::{self, note};
 use crate::{chat, interrupt};
-use arclight_engine::{LoadOptions, SamplerParams};
+use arclight_engine::{LoadOptions, Prompt, SamplerParams};
 use clap::{Args, ValueHint};
 use std::io::{IsTerminal, Read, Write};
 use std::path::PathBuf;
 use std::time::Duration;
 use tokenizer::{EncodeOptions, Message};
 use topology::Machine;
+use vision::Picture;
 
 /// Continue a text, answer a question with --chat, or talk if there is no prompt
 #[derive(Args, Debug)]
@@ -33,6 +35,9 @@ pub(crate) struct RunArgs {
     /// Take the prompt as a question: put it into the model's chat template
     #[arg(long)]
     chat: bool,
+    /// Image that the prompt asks about; can be given several times, and implies --chat
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    image: Vec<PathBuf>,
     #[command(flatten)]
     template: chat::TemplateArgs,
     /// Most tokens to generate [default: 512; in a conversation as many as the context holds]
@@ -62,6 +67,8 @@ pub(crate) struct RunArgs {
     #[command(flatten)]
     speculate: SpeculateArgs,
     #[command(flatten)]
+    images: ImageArgs,
+    #[command(flatten)]
     machine: MachineArgs,
 }
 
@@ -71,6 +78,7 @@ Examples:
   arclight run qwen3:4b                            talk with a model, which is fetched if it is not here
   arclight run model.gguf -p 'The sea is'          continue a text
   arclight run model.gguf --chat -p 'Why is the sky blue?'
+  arclight run model.gguf --image photo.jpg -p 'What is this?'
   arclight run model.gguf --report -p 'The sea is'  which node or thread it waits for
   arclight run model.gguf --profile out.json -p 'The sea is'  which operators take the time
   git diff | arclight run model.gguf --chat --system 'Describe this change in a line.' -q";
@@ -85,7 +93,7 @@ const TOKENS: usize = 512;
 pub(crate) fn run(args: &RunArgs) -> Result<(), Error> {
     let params = args.sampler.params()?;
     let speculation = args.speculate.speculation(args.model.offline)?;
-    let talks = args.chat || is_conversation(args);
+    let talks = args.is_question() || is_conversation(args);
     if !talks && (args.template.system.is_some() || args.template.no_think) {
         let text = "--system and --no-think are for chat templates: add --chat";
         return Err(Error::Usage(text.to_owned()));
@@ -98,9 +106,15 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Error> {
         return chat::run(&conversation(args));
     }
     let prompt = prompt(args)?;
+    let pictures =
+        args.image.iter().map(|path| images::picture(path)).collect::<Result<Vec<_>, _>>()?;
+    let encoder = match pictures.is_empty() {
+        true => None,
+        false => Some(args.images.file(&file, args.quiet)?.ok_or_else(images::sees_nothing)?),
+    };
     let recorder = args.profile.as_deref().map(Recorder::create).transpose()?;
     interrupt::install();
-    if args.chat {
+    if args.is_question() {
         chat::require_template(&file)?;
     }
     let (options, untuned) = args.machine.options_at_start(&file, args.quiet)?;
@@ -110,11 +124,12 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Error> {
     let options = LoadOptions { context: args.ctx, stats: args.report, ..options };
     let mut loaded = load::load(&file, &options, &speculation)?;
     drop(file);
-    let tokens = encode(args, &loaded, &prompt)?;
+    encoder.iter().try_for_each(|file| loaded.see(file, &options))?;
+    let tokens = encode(args, &loaded, (&prompt, &pictures))?;
     if !args.quiet {
         loaded.report();
         // On a terminal the text is whole with the prompt before it; in a pipe only what is new.
-        if !args.chat && term::is_interactive() && std::io::stdout().is_terminal() {
+        if !args.is_question() && term::is_interactive() && std::io::stdout().is_terminal() {
             eprint_prompt(&prompt);
         }
     }
@@ -123,7 +138,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Error> {
         limit: Some(args.tokens.unwrap_or(TOKENS)),
         stop: args.stop.clone(),
         ignore_eos: args.ignore_eos,
-        continues: !args.chat,
+        continues: !args.is_question(),
     };
     let mut session = Session::new(loaded)?;
     if args.report {
@@ -155,11 +170,19 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Error> {
     }
 }
 
+impl RunArgs {
+    /// Whether the prompt goes into the chat template.
+    fn is_question(&self) -> bool {
+        self.chat || !self.image.is_empty()
+    }
+}
+
 /// Whether a user sits at a terminal and has given nothing to continue.
 fn is_conversation(args: &RunArgs) -> bool {
     let no_prompt = args.prompt.is_none() && args.file.is_none();
     let of_one_answer = args.ignore_eos || args.report || args.quiet || args.profile.is_some();
     no_prompt
+        && args.image.is_empty()
         && !of_one_answer
         && (args.model.model.is_some() || args.chat)
         && std::io::stdin().is_terminal()
@@ -176,6 +199,7 @@ fn conversation(args: &RunArgs) -> ChatArgs {
         stop: args.stop.clone(),
         sampler: args.sampler.clone(),
         speculate: args.speculate.clone(),
+        images: args.images.clone(),
         machine: args.machine.clone(),
     }
 }
@@ -198,7 +222,7 @@ fn prompt(args: &RunArgs) -> Result<String, Error> {
     let text = without_line_end(text);
     match text.is_empty() {
         false => Ok(text),
-        true if args.model.model.is_none() && !args.chat => Ok(DEMO_PROMPT.to_owned()),
+        true if args.model.model.is_none() && !args.is_question() => Ok(DEMO_PROMPT.to_owned()),
         true => Err(Error::Usage(
             "there is no prompt: give one with -p, with -f, or on standard input".to_owned(),
         )),
@@ -216,18 +240,32 @@ fn without_line_end(mut text: String) -> String {
     text
 }
 
-fn encode(args: &RunArgs, loaded: &Loaded, prompt: &str) -> Result<Vec<u32>, Error> {
-    let text = match args.chat {
+fn encode(
+    args: &RunArgs,
+    loaded: &Loaded,
+    (prompt, pictures): (&str, &[Picture]),
+) -> Result<Prompt, Error> {
+    let text = match args.is_question() {
         false => prompt.to_owned(),
         true => {
             let system =
                 args.template.system.iter().map(|text| Message::new("system", text.as_str()));
-            let messages: Vec<Message> = system.chain([Message::new("user", prompt)]).collect();
+            let asked = images::message(prompt, pictures.len());
+            let mut messages: Vec<Message> = system.chain([asked]).collect();
+            if let Some(encoder) = &loaded.encoder {
+                images::normalize(loaded.template.as_ref(), &mut messages, encoder)?;
+            }
             chat::render(loaded.template.as_ref(), &messages, args.template.no_think)?
         }
     };
+    if let Some(encoder) = &loaded.encoder {
+        let pieces = pictures.iter().map(|picture| encoder.processor().pieces(picture));
+        let pieces = pieces.collect::<Result<Vec<_>, _>>().map_err(Error::refused)?;
+        return images::prompt(&loaded.tokenizer, &text, (encoder, &pieces));
+    }
     let options = EncodeOptions { add_special: true, parse_special: true };
-    Ok(loaded.tokenizer.encode(&text, options)?)
+    let tokens = loaded.tokenizer.encode(&text, options)?;
+    Ok(Prompt { tokens, images: Vec::new() })
 }
 
 /// The end of the prompt, dim, for the text to go on from.

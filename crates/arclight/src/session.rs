@@ -9,7 +9,8 @@ use crate::interrupt::Answering;
 use crate::load::Loaded;
 use crate::report::{Meter, Phase};
 use arclight_engine::{
-    Engine, Profile, SamplerParams, SeqId, Speculator, StopReason, StopStrings, Text, Timings,
+    Encoder, Engine, Profile, Prompt, SamplerParams, SeqId, Speculator, StopReason, StopStrings,
+    Text, Timings,
 };
 use tokenizer::{ChatTemplate, DecodeOptions, Tokenizer};
 
@@ -73,6 +74,7 @@ pub(crate) struct Session {
     pub(crate) tokenizer: Tokenizer,
     pub(crate) template: Option<ChatTemplate>,
     speculator: Option<Speculator>,
+    pub(crate) encoder: Option<Encoder>,
     sequence: SeqId,
     /// What the cache holds.
     cached: Vec<u32>,
@@ -82,9 +84,10 @@ pub(crate) struct Session {
 
 impl Session {
     pub(crate) fn new(loaded: Loaded) -> Result<Session, Error> {
-        let Loaded { mut engine, tokenizer, template, speculator, .. } = loaded;
+        let Loaded { mut engine, tokenizer, template, speculator, encoder, .. } = loaded;
         let (sequence, cached) = (engine.new_sequence()?, Vec::new());
-        Ok(Session { engine, tokenizer, template, speculator, sequence, cached, meter: None })
+        let meter = None;
+        Ok(Session { engine, tokenizer, template, speculator, encoder, sequence, cached, meter })
     }
 
     /// Tokens that a conversation can have.
@@ -113,12 +116,12 @@ impl Session {
     /// When the prompt is empty or longer than the context, or `show` fails. The session can go on.
     pub(crate) fn answer(
         &mut self,
-        prompt: &[u32],
+        prompt: &Prompt,
         options: &AnswerOptions,
         mut show: impl FnMut(&str) -> Result<(), Error>,
     ) -> Result<Answer, Error> {
-        let (tokens, context) = (prompt.len(), self.context());
-        if prompt.is_empty() {
+        let (tokens, context) = (prompt.tokens.len(), self.context());
+        if prompt.tokens.is_empty() {
             return Err(arclight_engine::Error::EmptyPrompt.into());
         }
         if tokens > context {
@@ -126,9 +129,9 @@ impl Session {
         }
         // What this prompt has in common with those before is found, also where layers have states of fixed size.
         self.engine.free(self.sequence)?;
-        let (sequence, kept) = self.engine.begin(prompt)?;
+        let (sequence, kept) = self.engine.begin_prompt(prompt)?;
         self.sequence = sequence;
-        let (kept, new) = prompt.split_at(kept);
+        let (kept, new) = prompt.tokens.split_at(kept);
         self.cached.clear();
         self.cached.extend_from_slice(kept);
 
@@ -149,6 +152,9 @@ impl Session {
         counted();
         let mut generation = self.engine.generate(self.sequence, new, options.params.clone())?;
         generation.after(kept).interrupt(&interrupted);
+        if let Some(encoder) = self.encoder.as_mut().filter(|_| !prompt.images.is_empty()) {
+            generation.images(&prompt.images, encoder)?;
+        }
         if let Some(speculator) = &mut self.speculator {
             generation.speculate(speculator)?;
         }

@@ -7,7 +7,7 @@
 //! [`tool_grammar`] goes the other way and makes a grammar that forces a well-formed call;
 //! [`answer_grammar`] one that puts an answer of a given form where the family writes it.
 //! [`normalize_messages`] and [`normalize_tools`] bring a conversation into the shape that a template can
-//! render ([`Needs`]).
+//! render ([`Needs`]); [`normalize_with_images`] does so where images are among the parts.
 //!
 //! What is no well-formed call is text: nothing that a model says is lost but the white space between
 //! the parts of an answer. A call is told as soon as its name is certain, so a fault within its
@@ -37,6 +37,8 @@ pub use event::Event;
 pub use format::{Family, Format};
 pub use harmony::MARKS as HARMONY_MARKS;
 pub use lark::{answer_grammar, tool_grammar};
-pub use messages::{MessageError, Needs, normalize_messages, normalize_tools};
+pub use messages::{
+    MessageError, Needs, normalize_messages, normalize_tools, normalize_with_images,
+};
 pub use parser::{Parser, ParserOptions};
 pub use tool::{Tool, ToolChoice};

@@ -54,6 +54,8 @@ pub struct Needs {
     pub short_ids: bool,
     /// Tools have a description, be it empty.
     pub described: bool,
+    /// Among parts there may be images, for which it leaves a mark.
+    pub image_parts: bool,
 }
 
 /// What is looked for in the renderings; no template says it by itself.
@@ -134,7 +136,17 @@ impl Needs {
             null_content: false,
             short_ids: false,
             described: false,
+            image_parts: false,
         };
+        let seen = |images: usize| {
+            let mut parts = vec![json!({"type": "image"}); images];
+            parts.push(json!({"type": "text", "text": NEEDLE}));
+            let message = Message { content: parts.into(), ..Message::new("user", "") };
+            // Not as Python prints a list.
+            render(&[message], None)
+                .filter(|text| text.contains(NEEDLE) && !text.contains("'type'"))
+        };
+        needs.image_parts = seen(1).is_some_and(|text| seen(0).is_some_and(|bare| bare != text));
         let mut bare = tools.clone();
         let renders = |tools: &Value| render(&[says("user", "Hi")], Some(tools)).is_some();
         if let Some(function) = bare[0]["function"].as_object_mut() {
@@ -163,11 +175,29 @@ impl Needs {
 
 /// Brings a conversation into the shape that a template needs.
 pub fn normalize_messages(messages: &mut Vec<Message>, needs: &Needs) -> Result<(), MessageError> {
+    normalize(messages, needs, None)
+}
+
+/// The same of a conversation with parts of type `image`, in the place of which the prompt is to have `mark`: by the
+/// template, or in the text where it knows no such parts.
+pub fn normalize_with_images(
+    messages: &mut Vec<Message>,
+    needs: &Needs,
+    mark: &str,
+) -> Result<(), MessageError> {
+    normalize(messages, needs, Some(mark))
+}
+
+fn normalize(
+    messages: &mut Vec<Message>,
+    needs: &Needs,
+    mark: Option<&str>,
+) -> Result<(), MessageError> {
     for (at, message) in messages.iter_mut().enumerate() {
         if message.role == "developer" && !needs.developer {
             message.role = "system".into();
         }
-        content(message, at, needs)?;
+        content(message, at, (needs, mark))?;
         if let Some(Value::Array(calls)) = &mut message.tool_calls {
             for (i, call) in calls.iter_mut().enumerate() {
                 arguments(call, needs).map_err(|fault| MessageError::Arguments {
@@ -205,13 +235,23 @@ pub fn normalize_tools(tools: &mut [Value], needs: &Needs) {
 }
 
 /// The content as text, or as parts.
-fn content(message: &mut Message, at: usize, needs: &Needs) -> Result<(), MessageError> {
+fn content(
+    message: &mut Message,
+    at: usize,
+    (needs, mark): (&Needs, Option<&str>),
+) -> Result<(), MessageError> {
+    let mut images = 0;
     let text = match &message.content {
         Value::Array(parts) => {
-            let mut texts = Vec::new();
+            let mut texts: Vec<&str> = Vec::new();
             for (i, part) in parts.iter().enumerate() {
                 let kind = part.get("type").and_then(Value::as_str).unwrap_or("text");
                 let text = part.as_str().or_else(|| part.get("text")?.as_str());
+                if let ("image", Some(mark)) = (kind, mark) {
+                    images += 1;
+                    texts.push(mark);
+                    continue;
+                }
                 let known = matches!(kind, "text" | "input_text" | "output_text" | "refusal");
                 match text.or_else(|| part.get("refusal")?.as_str()).filter(|_| known) {
                     Some(text) => texts.push(text),
@@ -225,6 +265,18 @@ fn content(message: &mut Message, at: usize, needs: &Needs) -> Result<(), Messag
         Value::String(text) => Some(text.clone()),
         _ => None,
     };
+    if let (true, Value::Array(parts)) = (images > 0 && needs.image_parts, &message.content) {
+        let part = |part: &Value| match part.get("type").and_then(Value::as_str) {
+            Some("image") => json!({"type": "image"}),
+            _ => {
+                let text = part.as_str().or_else(|| part.get("text")?.as_str());
+                let text = text.or_else(|| part.get("refusal")?.as_str()).unwrap_or_default();
+                json!({"type": "text", "text": text})
+            }
+        };
+        message.content = parts.iter().map(part).collect();
+        return Ok(());
+    }
     let only_calls = message.tool_calls.is_some() && text.as_deref().unwrap_or("").is_empty();
     message.content = match text {
         _ if only_calls && needs.null_content => Value::Null,
@@ -294,6 +346,13 @@ fn without_system(messages: &mut Vec<Message>) {
     let said = said.join("\n\n");
     match messages.iter_mut().find(|m| m.role == "user") {
         Some(user) => {
+            let image = |part: &Value| part["type"] == "image";
+            if let Value::Array(parts) = &mut user.content
+                && parts.iter().any(image)
+            {
+                parts.insert(0, json!({"type": "text", "text": format!("{said}\n\n")}));
+                return;
+            }
             let whole = format!("{said}\n\n{}", text(user));
             user.content = match &user.content {
                 Value::Array(_) => json!([{"type": "text", "text": whole}]),

@@ -84,7 +84,9 @@ pub enum Error {
     #[error(transparent)]
     Vision(#[from] vision::Error),
     /// An image encoder for another model.
-    #[error("the image encoder gives rows of {gives} numbers, but the model takes rows of {takes}: they do not belong together")]
+    #[error(
+        "the image encoder gives rows of {gives} numbers, but the model takes rows of {takes}: they do not belong together"
+    )]
     EncoderWidth {
         /// The encoder's.
         gives: usize,

@@ -134,8 +134,7 @@ impl ModelFile {
                 all => Gguf::parse_split(&all.iter().map(|f| &**f).collect::<Vec<_>>()),
             },
         };
-        let mut gguf =
-            parsed.map_err(|source| Error::Gguf { path: self.path.clone(), source })?;
+        let mut gguf = parsed.map_err(|source| Error::Gguf { path: self.path.clone(), source })?;
         if Vision::is_encoder(gguf.metadata()) {
             // Patches are multiplied by what is a convolution in the file.
             gguf.flatten();

@@ -42,10 +42,9 @@ impl Encoder {
         options: &LoadOptions,
         progress: &mut dyn FnMut(LoadProgress),
     ) -> Result<Encoder, Error> {
-        let load =
-            |options: &LoadOptions, progress: &mut dyn FnMut(LoadProgress)| {
-                Engine::load(file, options, progress)
-            };
+        let load = |options: &LoadOptions, progress: &mut dyn FnMut(LoadProgress)| {
+            Engine::load(file, options, progress)
+        };
         Encoder::new(file, engine, options, progress, load)
     }
 
@@ -181,11 +180,29 @@ impl ImagePart {
         self.at..self.at + self.outputs.len()
     }
 
+    /// The tile.
+    pub fn tile(&self) -> &Arc<Tile> {
+        &self.tile
+    }
+
+    /// Which of its outputs.
+    pub fn outputs(&self) -> Range<usize> {
+        self.outputs.clone()
+    }
+
+    /// For [`Engine::step_with`], with all that the [encoder](Encoder::encode) gave of the tile.
+    pub fn inset_of<'a>(&'a self, all: &'a [f32]) -> Inset<'a> {
+        let width = all.len() / self.tile.outputs();
+        let own = self.outputs.start * width..self.outputs.end * width;
+        // Nothing is known of a tile that is not encoded.
+        self.inset_with(all.get(own).unwrap_or_default())
+    }
+
     fn inset(&self) -> Inset<'_> {
-        let rows: &[f32] = self.rows.as_ref().map_or(&[], |all| {
-            let width = all.len() / self.tile.outputs();
-            &all[self.outputs.start * width..self.outputs.end * width]
-        });
+        self.inset_of(self.rows.as_ref().map_or(&[], |all| all))
+    }
+
+    fn inset_with<'a>(&'a self, rows: &'a [f32]) -> Inset<'a> {
         Inset {
             at: self.at,
             len: self.outputs.len(),

@@ -37,8 +37,14 @@ impl Side {
     fn step(&mut self, tokens: usize, level: usize) {
         self.executor.force_level(Some(level));
         let tokens = &self.tokens[..tokens];
-        let input =
-            SeqInput { tokens, past: 64, tables: &self.tables, outputs: Outputs::Last, saves: &[], insets: &[] };
+        let input = SeqInput {
+            tokens,
+            past: 64,
+            tables: &self.tables,
+            outputs: Outputs::Last,
+            saves: &[],
+            insets: &[],
+        };
         let logits = self.executor.step(std::iter::once(input)).expect("a step");
         let first = logits.row(0)[0].to_bits();
         let known = &mut self.bits[tokens.len()];

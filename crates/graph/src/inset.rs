@@ -125,15 +125,8 @@ pub(crate) fn within<'a>(insets: &'a [Inset<'a>], position: usize) -> Option<&'a
 mod tests {
     use super::*;
 
-    const PLAIN: Inset<'static> = Inset {
-        at: 0,
-        len: 1,
-        rows: &[],
-        spots: &[],
-        span: 1,
-        together: false,
-        runs: &[],
-    };
+    const PLAIN: Inset<'static> =
+        Inset { at: 0, len: 1, rows: &[], spots: &[], span: 1, together: false, runs: &[] };
 
     #[test]
     fn places_go_on_behind_an_image_by_its_span() {

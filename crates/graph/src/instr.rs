@@ -104,7 +104,14 @@ pub enum Kind {
     /// Rows of the embedding matrix, read from the node that holds them, and those of positions.
     Embed { table: MatrixId, scale: f32, added: Added, insets: bool, out: BufId },
     /// Columns of the step's rows, from the node's first on, plus `x`.
-    Rows { x: Option<BufId>, from: usize, matrix: Option<MatrixId>, width: usize, out: BufId, work: Work },
+    Rows {
+        x: Option<BufId>,
+        from: usize,
+        matrix: Option<MatrixId>,
+        width: usize,
+        out: BufId,
+        work: Work,
+    },
     /// Rows of `count` tokens, of `width` elements each, as one.
     Merge { x: BufId, count: usize, how: Merging, width: usize, out: BufId, work: Work },
     /// Copies shared rows into the thread's own buffer.

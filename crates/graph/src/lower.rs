@@ -530,7 +530,8 @@ impl Lowering<'_> {
             Op::Rows { x, from, matrix } => {
                 let at = self.graph.ops.iter().position(|n| n.out == out);
                 // The stream is updated in place.
-                let stream = x.filter(|x| Some(&self.last_use[x]) == at.as_ref() && self.is_stream(out));
+                let stream =
+                    x.filter(|x| Some(&self.last_use[x]) == at.as_ref() && self.is_stream(out));
                 let to = match stream {
                     Some(x) => self.value(x),
                     None => self.buffer(&format!("x{}", out.0), out, layer, work),

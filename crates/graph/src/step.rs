@@ -510,11 +510,7 @@ impl Class {
                         seq.past
                     )));
                 }
-                Keep::All
-                | Keep::Window(_)
-                | Keep::Chunk(_)
-                | Keep::Text { .. }
-                | Keep::Runs => {
+                Keep::All | Keep::Window(_) | Keep::Chunk(_) | Keep::Text { .. } | Keep::Runs => {
                     let room = table.room();
                     if room < need {
                         return Err(Error::BadStep(format!(
@@ -594,8 +590,22 @@ mod tests {
         let b = [table(0, 9..11), table(0, 5..7)];
         let long: Vec<u32> = vec![1; 10];
         let seqs = [
-            SeqInput { tokens: &long, past: 250, tables: &a, outputs: Outputs::Last, saves: &[], insets: &[] },
-            SeqInput { tokens: &[2], past: 40, tables: &b, outputs: Outputs::All, saves: &[], insets: &[] },
+            SeqInput {
+                tokens: &long,
+                past: 250,
+                tables: &a,
+                outputs: Outputs::Last,
+                saves: &[],
+                insets: &[],
+            },
+            SeqInput {
+                tokens: &[2],
+                past: 40,
+                tables: &b,
+                outputs: Outputs::All,
+                saves: &[],
+                insets: &[],
+            },
         ];
         let mut p = Prepared::default();
         p.set(seqs.iter().copied(), VOCAB, &[Keep::All, Keep::Window(100)], &[11, 7], 4).unwrap();
@@ -613,8 +623,14 @@ mod tests {
         assert_eq!(p.ranges(), 15);
         // Ranges wholly behind the window are none.
         let far = [table(0, 0..40), table(28, 0..12)];
-        let seq =
-            SeqInput { tokens: &[1], past: 1100, tables: &far, outputs: Outputs::Last, saves: &[], insets: &[] };
+        let seq = SeqInput {
+            tokens: &[1],
+            past: 1100,
+            tables: &far,
+            outputs: Outputs::Last,
+            saves: &[],
+            insets: &[],
+        };
         p.set([seq].into_iter(), VOCAB, &[Keep::All, Keep::Window(100)], &[40, 12], 4).unwrap();
         assert_eq!(p.classes[0].ranges.len(), 5);
         assert_eq!(p.classes[1].ranges, [(0, 3), (0, 4)]);
@@ -623,8 +639,14 @@ mod tests {
     #[test]
     fn contradictions_are_refused() {
         let one = [table(0, 0..1)];
-        let seq =
-            |tokens, past, outputs| SeqInput { tokens, past, tables: &one, outputs, saves: &[], insets: &[] };
+        let seq = |tokens, past, outputs| SeqInput {
+            tokens,
+            past,
+            tables: &one,
+            outputs,
+            saves: &[],
+            insets: &[],
+        };
         let mut p = Prepared::default();
         let mut set = |seqs: &[SeqInput<'_>]| {
             p.set(seqs.iter().copied(), VOCAB, &[Keep::All], &[4], 4).unwrap_err()

@@ -198,14 +198,11 @@ impl Encoder {
         Ok(b.residual(x, y, None, (1.0, None)))
     }
 
-    fn own_bias(
-        &self,
-        b: &mut Builder<'_>,
-        matrix: MatrixId,
-        tensor: &str,
-    ) -> Result<(), Error> {
+    fn own_bias(&self, b: &mut Builder<'_>, matrix: MatrixId, tensor: &str) -> Result<(), Error> {
         let bias = format!("{tensor}.bias");
-        Ok(if b.has(&bias) { b.bias(matrix, &[&bias])? })
+        Ok(if b.has(&bias) {
+            b.bias(matrix, &[&bias])?
+        })
     }
 
     /// Outputs for one of the first layers of the language model.
@@ -236,7 +233,8 @@ impl Encoder {
         let [up, down] = [first, second].map(|name| format!("{name}.weight"));
         let between = b.tensor_rows(&up).unwrap_or(between);
         // What goes in is as wide as rows of the first, what comes out as the second has rows.
-        let (up, down) = b.projection(["projection", &up, &down], (width, between, self.v.output))?;
+        let (up, down) =
+            b.projection(["projection", &up, &down], (width, between, self.v.output))?;
         self.own_bias(b, up, first)?;
         self.own_bias(b, down, second)?;
         let y = b.activated(x, up, Activation::GeluErf);
@@ -252,14 +250,16 @@ impl Encoder {
         let y = match v.family {
             VisionFamily::Idefics3 => {
                 let y = b.merge(x, square, Merging::Beside);
-                let matrix = b.on_every_node("projection", "mm.model.fc.weight", (v.output, wide))?;
+                let matrix =
+                    b.on_every_node("projection", "mm.model.fc.weight", (v.output, wide))?;
                 b.linear_everywhere(y, matrix)
             }
             VisionFamily::Gemma3 => {
                 let y = b.merge(x, square, Merging::Mean);
                 let weight = b.vector("mm.soft_emb_norm.weight", v.hidden)?;
                 let y = b.norm(y, Norm::Rms { weight, eps: v.norm_eps });
-                let matrix = b.turned("projection", "mm.input_projection.weight", (v.output, v.hidden))?;
+                let matrix =
+                    b.turned("projection", "mm.input_projection.weight", (v.output, v.hidden))?;
                 b.linear_everywhere(y, matrix)
             }
             VisionFamily::Qwen25 | VisionFamily::Qwen3 => {
@@ -280,7 +280,8 @@ impl Encoder {
                 let weight = b.vector("mm.input_norm.weight", v.hidden)?;
                 let y = b.norm(x, Norm::Rms { weight, eps: v.norm_eps });
                 let y = b.merge(y, square, Merging::InTurns);
-                let merger = b.on_every_node("merger", "mm.patch_merger.weight", (v.hidden, wide))?;
+                let merger =
+                    b.on_every_node("merger", "mm.patch_merger.weight", (v.hidden, wide))?;
                 let y = b.linear_everywhere(y, merger);
                 self.two(b, ["mm.1", "mm.2"], (v.hidden, v.output), y)?
             }

@@ -95,7 +95,10 @@ impl Vision {
         };
         let Some((_, family)) = FAMILIES.iter().find(|(name, _)| *name == kind) else {
             let known: Vec<&str> = FAMILIES.iter().map(|(name, _)| *name).collect();
-            return Err(Error::UnsupportedEncoder { name: kind.to_owned(), known: known.join(", ") });
+            return Err(Error::UnsupportedEncoder {
+                name: kind.to_owned(),
+                known: known.join(", "),
+            });
         };
         let family = *family;
         let key = |name: &str| format!("clip.vision.{name}");
@@ -107,7 +110,8 @@ impl Vision {
             };
             Err(Error::Implausible { key: key(name), value: value.to_string(), why })
         };
-        let size = |name: &str| -> Result<usize, Error> { checked(name, metadata.u32(&key(name))?) };
+        let size =
+            |name: &str| -> Result<usize, Error> { checked(name, metadata.u32(&key(name))?) };
         let opt = |name: &str| -> Result<Option<usize>, Error> {
             metadata.opt_u32(&key(name))?.map(|n| checked(name, n)).transpose()
         };
@@ -126,11 +130,16 @@ impl Vision {
             VisionFamily::Pixtral => opt("spatial_merge_size")?.unwrap_or(1),
         };
         let side = image_size / patch;
-        if side == 0 || matches!(family, VisionFamily::Idefics3 | VisionFamily::Gemma3)
-            && !side.is_multiple_of(merge)
+        if side == 0
+            || matches!(family, VisionFamily::Idefics3 | VisionFamily::Gemma3)
+                && !side.is_multiple_of(merge)
         {
             let (key, value) = (key("image_size"), image_size.to_string());
-            return Err(Error::Implausible { key, value, why: "it must be a multiple of patches that are one output" });
+            return Err(Error::Implausible {
+                key,
+                value,
+                why: "it must be a multiple of patches that are one output",
+            });
         }
         let layers = size("block_count")?;
         let deep = match metadata.opt_array(&key("is_deepstack_layers"))? {
@@ -166,9 +175,14 @@ impl Vision {
         }
         let colours = |name: &str| {
             let values = metadata.f32s(&key(name))?;
-            let found = values.try_into().ok().filter(|v: &[f32; 3]| v.iter().all(|x| x.is_finite()));
+            let found =
+                values.try_into().ok().filter(|v: &[f32; 3]| v.iter().all(|x| x.is_finite()));
             let why = "it must be a number for each colour";
-            found.ok_or_else(|| Error::Implausible { key: key(name), value: "a list".to_owned(), why })
+            found.ok_or_else(|| Error::Implausible {
+                key: key(name),
+                value: "a list".to_owned(),
+                why,
+            })
         };
         Ok(Vision {
             family,

@@ -30,5 +30,6 @@ pub use adapters::ServedAdapter;
 pub use error::Error;
 pub use fault::Fault;
 pub use http::{Server, router};
+pub use normal::Media;
 pub use options::Options;
 pub use state::{App, Info, Model};

@@ -1,6 +1,7 @@
 //! How a server is to behave.
 
 use crate::adapters::ServedAdapter;
+use crate::normal::Media;
 use arclight_engine::{Pooling, SamplerParams};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -40,6 +41,8 @@ pub struct Options {
     /// How hidden states become the vector of a text. `None`: as the model's file says, which means the
     /// last token's if it says nothing.
     pub pooling: Option<Pooling>,
+    /// What images of requests may be.
+    pub media: Media,
 }
 
 impl Default for Options {
@@ -66,6 +69,7 @@ impl Default for Options {
             },
             slot_saves: None,
             pooling: None,
+            media: Media::default(),
         }
     }
 }

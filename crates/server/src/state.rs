@@ -18,6 +18,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use std::time::SystemTime;
 use tokenizer::{ChatTemplate, Tokenizer};
 use tokio::sync::Semaphore;
+use vision::Processor;
 
 /// A model that can answer.
 pub struct Model {
@@ -35,6 +36,8 @@ pub struct Model {
     /// Whether it gives texts scores instead of vectors.
     pub(crate) score: Option<Score>,
     pub(crate) info: Info,
+    /// What is made of pictures, if it sees any.
+    pub(crate) processor: Option<Processor>,
 }
 
 /// A chat template, and what conversations must look like for it.
@@ -120,6 +123,8 @@ impl Model {
         progress: &mut dyn FnMut(LoadProgress),
     ) -> Result<Model, Error> {
         let gguf = file.gguf()?;
+        let encoder = serving.encoder.as_deref();
+        let processor = encoder.map(arclight_engine::processor).transpose()?;
         let (text, replicas) = std::thread::scope(|scope| {
             let text = scope.spawn(|| {
                 let tokenizer = Tokenizer::from_gguf(gguf.metadata())?;
@@ -158,6 +163,7 @@ impl Model {
             pooling,
             score,
             info,
+            processor,
         };
         Ok(model)
     }

@@ -49,3 +49,14 @@ fn random(t: &Tensor<'_>, seed: u64, (amplitude, offset): (f32, f32)) -> Vec<f32
     let unit = |bits: u64| ((bits >> 40) as i32 - (1 << 23)) as f32 / (1 << 23) as f32;
     (0..t.elements()).map(|_| amplitude * unit(rng.bits()) + offset).collect()
 }
+
+/// The picture of `tools/golden/images.py` of this size: rows of pixels, three colours each.
+pub fn picture(width: usize, height: usize) -> Vec<u8> {
+    let colour = |y: usize, x: usize, c: usize| {
+        let slope = 3 * x + 2 * y * (c + 1) + x * y / 16;
+        let edge = (x / 9 + y / 7 + c) % 3 * 40;
+        ((slope + edge) % 256) as u8
+    };
+    let pixels = (0..height).flat_map(|y| (0..width).map(move |x| (y, x)));
+    pixels.flat_map(|(y, x)| (0..3).map(move |c| colour(y, x, c))).collect()
+}

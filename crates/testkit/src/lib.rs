@@ -15,7 +15,7 @@ mod scaled;
 
 pub use blocks::random_blocks;
 pub use checkpoint::{Checkpoint, Stored, f32s, numbers, safetensors};
-pub use golden::golden;
+pub use golden::{golden, picture};
 pub use hub::{FakeHub, FakeRepo, Fault, Seen};
 pub use lora::{lora, merged};
 pub use model::{Predicts, TinyExperts, TinyModel};

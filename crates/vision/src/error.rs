@@ -24,6 +24,19 @@ pub enum Error {
         /// Rows.
         height: usize,
     },
+    /// A prompt that does not fit its pictures.
+    #[error(
+        "the prompt has {marks} marks {marker} for {pictures} images: the chat template shows no images, or the text \
+         spells the mark"
+    )]
+    Marks {
+        /// What marks an image.
+        marker: &'static str,
+        /// How often it is there.
+        marks: usize,
+        /// Images.
+        pictures: usize,
+    },
     /// Damaged, or in a variant that is not supported.
     #[error("the image cannot be decoded: {0}")]
     Decode(String),

@@ -101,7 +101,11 @@ impl Picture {
     }
 
     /// A part of it.
-    pub(crate) fn cut(&self, (left, top): (usize, usize), (width, height): (usize, usize)) -> Picture {
+    pub(crate) fn cut(
+        &self,
+        (left, top): (usize, usize),
+        (width, height): (usize, usize),
+    ) -> Picture {
         let row = |y: usize| {
             let first = 3 * ((top + y) * self.width + left);
             &self.rgb[first..first + 3 * width]

@@ -39,14 +39,17 @@ impl Positions {
             };
             (0..count).map(at).collect()
         };
-        let row = |y: usize, x: usize| &self.values[(y * self.side + x) * self.width..][..self.width];
+        let row =
+            |y: usize, x: usize| &self.values[(y * self.side + x) * self.width..][..self.width];
         let (down, across) = (spread(rows), spread(cols));
         let mut all = Vec::with_capacity(rows * cols * self.width);
         for &(top, bottom, v) in &down {
             for &(left, right, u) in &across {
-                let corners = [row(top, left), row(top, right), row(bottom, left), row(bottom, right)];
+                let corners =
+                    [row(top, left), row(top, right), row(bottom, left), row(bottom, right)];
                 let weights = [(1.0 - v) * (1.0 - u), (1.0 - v) * u, v * (1.0 - u), v * u];
-                let sum = |i: usize| corners.iter().zip(weights).map(|(c, w)| c[i] * w).sum::<f32>();
+                let sum =
+                    |i: usize| corners.iter().zip(weights).map(|(c, w)| c[i] * w).sum::<f32>();
                 all.extend((0..self.width).map(sum));
             }
         }
@@ -67,6 +70,9 @@ mod tests {
         assert_eq!(wide[..7], [0.0, 0.5, 1.0, 1.5, 2.0, 2.5, 3.0]);
         // Areas on areas: halves of it.
         let half = positions.of(VisionFamily::Lfm2, (1, 2));
-        assert!((half[0] - 5.0 / 7.0).abs() < 1e-6 && (half[1] - 16.0 / 7.0).abs() < 1e-6, "{half:?}");
+        assert!(
+            (half[0] - 5.0 / 7.0).abs() < 1e-6 && (half[1] - 16.0 / 7.0).abs() < 1e-6,
+            "{half:?}"
+        );
     }
 }

@@ -71,6 +71,30 @@ impl Processor {
         families::marker(self.vision.family)
     }
 
+    /// What stands for a picture in the text of a message, where a template has no place of its own for it.
+    pub fn mark_in_text(&self) -> &'static str {
+        families::mark_in_text(self.vision.family)
+    }
+
+    /// A prompt whose marks are replaced, one after the other, by what stands for pictures.
+    ///
+    /// # Errors
+    /// When there are more or fewer marks than pictures.
+    pub fn compose(&self, text: &str, pictures: &[Vec<Piece>]) -> Result<Vec<Piece>, Error> {
+        let texts: Vec<&str> = text.split(self.marker()).collect();
+        let marks = texts.len() - 1;
+        if marks != pictures.len() {
+            let marker = self.marker();
+            return Err(Error::Marks { marker, marks, pictures: pictures.len() });
+        }
+        let mut all = Vec::new();
+        for (at, text) in texts.into_iter().enumerate() {
+            all.push(Piece::Text(text.to_owned()));
+            all.extend(pictures.get(at).into_iter().flatten().cloned());
+        }
+        Ok(all)
+    }
+
     /// What stands in the place of that mark.
     ///
     /// # Errors

@@ -78,12 +78,17 @@ fn whole(taps: &[Taps<f64>]) -> (Vec<Taps<i32>>, u32) {
     let bits = (0..22).take_while(fits).count() as u32;
     let one = f64::from(1u32 << bits);
     let round = |w: &f64| (w * one + 0.5f64.copysign(*w)) as i32;
-    let of = |t: &Taps<f64>| Taps { first: t.first, weights: t.weights.iter().map(round).collect() };
+    let of =
+        |t: &Taps<f64>| Taps { first: t.first, weights: t.weights.iter().map(round).collect() };
     (taps.iter().map(of).collect(), bits)
 }
 
 /// A picture of another size.
-pub(crate) fn resize(picture: &Picture, (width, height): (usize, usize), filter: Filter) -> Picture {
+pub(crate) fn resize(
+    picture: &Picture,
+    (width, height): (usize, usize),
+    filter: Filter,
+) -> Picture {
     let mut rgb = picture.rgb().to_vec();
     let (from, rows) = (picture.width(), picture.height());
     if from != width {
@@ -137,7 +142,8 @@ pub(crate) fn table(
         }
     }
     let mut all = vec![0.0; rows * cols * width];
-    for (t, to) in taps(Filter::Bilinear, side, rows).iter().zip(all.chunks_exact_mut(cols * width)) {
+    for (t, to) in taps(Filter::Bilinear, side, rows).iter().zip(all.chunks_exact_mut(cols * width))
+    {
         for (i, &w) in t.weights.iter().enumerate() {
             add(to, w, &wide[(t.first + i) * cols * width..][..cols * width]);
         }

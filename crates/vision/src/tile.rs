@@ -27,6 +27,20 @@ impl Tile {
         &self.picture
     }
 
+    /// The same of other pixels of the same number.
+    ///
+    /// # Panics
+    /// When the picture has another size.
+    #[must_use]
+    pub fn with(&self, picture: Picture) -> Tile {
+        let size = |of: &Picture| (of.width(), of.height());
+        assert_eq!(size(&picture), size(&self.picture), "a picture of the same size");
+        let mut hasher = blake3::Hasher::new();
+        hasher.update(&self.id).update(picture.rgb());
+        let id = *hasher.finalize().as_bytes().first_chunk().expect("a hash has 32 bytes");
+        Tile { picture, id, ..*self }
+    }
+
     /// Rows and columns of outputs.
     pub fn grid(&self) -> (usize, usize) {
         self.grid

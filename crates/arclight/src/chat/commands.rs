@@ -8,6 +8,7 @@ pub(crate) enum Command {
     Help,
     Clear,
     System(String),
+    Image(PathBuf),
     Save(PathBuf),
     Stats,
     Regenerate,
@@ -15,14 +16,15 @@ pub(crate) enum Command {
 }
 
 /// All commands, for completion.
-pub(crate) const NAMES: [&str; 7] =
-    ["/help", "/clear", "/system ", "/save ", "/stats", "/regenerate", "/quit"];
+pub(crate) const NAMES: [&str; 8] =
+    ["/help", "/clear", "/system ", "/image ", "/save ", "/stats", "/regenerate", "/quit"];
 
 /// For `/help` and `--help`.
 pub(crate) const HELP: &str = "\
 In the conversation:
   /clear          begin a new conversation
   /system TEXT    begin a new one with this system message; without TEXT, with none
+  /image FILE     show an image with the next message
   /regenerate     answer the last message again
   /stats          tokens in the context, and the speed of the last answer
   /save FILE      write the conversation to a file, as Markdown
@@ -47,6 +49,8 @@ impl Command {
             "help" | "?" => plain(Command::Help),
             "clear" => plain(Command::Clear),
             "system" => Ok(Command::System(rest.to_owned())),
+            "image" if rest.is_empty() => Err("name a file: /image FILE".to_owned()),
+            "image" => Ok(Command::Image(rest.into())),
             "save" if rest.is_empty() => Err("name a file: /save FILE".to_owned()),
             "save" => Ok(Command::Save(rest.into())),
             "stats" => plain(Command::Stats),

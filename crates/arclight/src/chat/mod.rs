@@ -6,17 +6,21 @@ mod lines;
 
 use crate::args::{MachineArgs, ModelArg, SamplerArgs, count};
 use crate::error::Error;
+use crate::images::{self, ImageArgs};
 use crate::session::{Answer, AnswerOptions, End, Session};
 use crate::speculate::SpeculateArgs;
 use crate::term::note;
 use crate::{interrupt, load, run};
-use arclight_engine::{LoadOptions, ModelFile};
+use arclight_engine::{LoadOptions, ModelFile, Prompt};
 use clap::Args;
 use commands::Command;
 use input::Line;
 use lines::Lines;
+use serde_json::Value as Json;
 use std::io::Write;
+use std::path::Path;
 use tokenizer::{ChatTemplate, EncodeOptions, Message, RenderOptions};
+use vision::Piece;
 
 /// Talk with a model
 #[derive(Args, Debug)]
@@ -39,6 +43,8 @@ pub(crate) struct ChatArgs {
     pub(crate) sampler: SamplerArgs,
     #[command(flatten)]
     pub(crate) speculate: SpeculateArgs,
+    #[command(flatten)]
+    pub(crate) images: ImageArgs,
     #[command(flatten)]
     pub(crate) machine: MachineArgs,
 }
@@ -99,12 +105,14 @@ pub(crate) fn run(args: &ChatArgs) -> Result<(), Error> {
     interrupt::install();
     let file = load::open(&args.model, false)?;
     require_template(&file)?;
+    let encoder = args.images.file(&file, false)?;
     let (options, untuned) = args.machine.options_at_start(&file, false)?;
     let options = LoadOptions { context: args.ctx, ..options };
     // Threads that are begun now are not pinned with those of the engine.
     let mut lines = Lines::new(untuned)?;
     let mut loaded = load::load(&file, &options, &speculation)?;
     drop(file);
+    encoder.iter().try_for_each(|file| loaded.see(file, &options))?;
     loaded.report();
     note!("Type a message, or /help. Ctrl-C stops an answer, Ctrl-D ends the conversation.");
     let options = AnswerOptions {
@@ -120,6 +128,7 @@ pub(crate) fn run(args: &ChatArgs) -> Result<(), Error> {
         system: args.template.system.clone(),
         no_think: args.template.no_think,
         turns: Vec::new(),
+        shown: Vec::new(),
         last: None,
     };
     loop {
@@ -138,13 +147,36 @@ pub(crate) fn run(args: &ChatArgs) -> Result<(), Error> {
     Ok(())
 }
 
+/// A message, and what stands for its images.
+struct Turn {
+    message: Message,
+    images: Vec<Vec<Piece>>,
+}
+
+impl Turn {
+    fn text(&self) -> String {
+        text_of(&self.message)
+    }
+}
+
+/// The text of a message.
+fn text_of(message: &Message) -> String {
+    let of = |part: &Json| part["text"].as_str().unwrap_or_default().to_owned();
+    match &message.content {
+        Json::Array(parts) => parts.iter().map(of).collect(),
+        content => content.as_str().unwrap_or_default().to_owned(),
+    }
+}
+
 struct Chat {
     session: Session,
     options: AnswerOptions,
     system: Option<String>,
     no_think: bool,
     /// User and assistant in turn.
-    turns: Vec<Message>,
+    turns: Vec<Turn>,
+    /// Images for the next message.
+    shown: Vec<Vec<Piece>>,
     last: Option<Answer>,
 }
 
@@ -152,18 +184,20 @@ impl Chat {
     /// The conversation as the template wants it.
     fn messages(&self) -> Vec<Message> {
         let system = self.system.iter().map(|text| Message::new("system", text.as_str()));
-        system.chain(self.turns.iter().cloned()).collect()
+        system.chain(self.turns.iter().map(|turn| turn.message.clone())).collect()
     }
 
     /// A message of the user's, and the answer. What is wrong with it is told, and the message
     /// forgotten; only a broken output ends the conversation.
     fn say(&mut self, text: String) -> Result<(), Error> {
-        self.turns.push(Message::new("user", text));
+        let images = std::mem::take(&mut self.shown);
+        self.turns.push(Turn { message: images::message(&text, images.len()), images });
         match self.answer() {
             Ok(()) => Ok(()),
             Err(fatal @ (Error::ReaderGone | Error::Stdout(_))) => Err(fatal),
             Err(e) => {
-                self.turns.pop();
+                // An image can be asked about again.
+                self.shown = self.turns.pop().map_or_else(Vec::new, |turn| turn.images);
                 anstream::eprintln!("{}", e.line());
                 Ok(())
             }
@@ -172,19 +206,17 @@ impl Chat {
 
     /// The assistant's turn.
     fn answer(&mut self) -> Result<(), Error> {
-        let text = render(self.session.template.as_ref(), &self.messages(), self.no_think)?;
-        let options = EncodeOptions { add_special: true, parse_special: true };
-        let tokens = self.session.tokenizer.encode(&text, options)?;
-        let context = self.session.context();
-        if tokens.len() >= context {
+        let prompt = self.prompt()?;
+        let (tokens, context) = (prompt.tokens.len(), self.session.context());
+        if tokens >= context {
             return Err(Error::Refused(format!(
                 "the conversation would have {} tokens, but the context holds {context}: say it \
                  in fewer words, begin anew with /clear, or start again with a larger --ctx",
-                tokens.len()
+                tokens
             )));
         }
         let mut out = std::io::stdout().lock();
-        let answer = self.session.answer(&tokens, &self.options, |text| {
+        let answer = self.session.answer(&prompt, &self.options, |text| {
             out.write_all(text.as_bytes())?;
             Ok(out.flush()?)
         })?;
@@ -200,18 +232,57 @@ impl Chat {
             End::Interrupted | End::Limit => note!("[ended {}]", run::why(answer.end, context)),
             End::Token | End::Stop => {}
         }
-        self.turns.push(Message::new("assistant", answer.text.as_str()));
+        let message = Message::new("assistant", answer.text.as_str());
+        self.turns.push(Turn { message, images: Vec::new() });
         // Another answer to the same message is not to be the same one.
         self.options.params.seed = self.options.params.seed.wrapping_add(1);
         self.last = Some(answer);
         Ok(())
     }
 
+    /// The conversation as a prompt.
+    fn prompt(&self) -> Result<Prompt, Error> {
+        let mut messages = self.messages();
+        let Session { template, tokenizer, encoder, .. } = &self.session;
+        let images: Vec<_> = self.turns.iter().flat_map(|turn| &turn.images).cloned().collect();
+        let encoder = encoder.as_ref().filter(|_| !images.is_empty());
+        if let Some(encoder) = encoder {
+            images::normalize(template.as_ref(), &mut messages, encoder)?;
+        }
+        let text = render(template.as_ref(), &messages, self.no_think)?;
+        if let Some(encoder) = encoder {
+            return images::prompt(tokenizer, &text, (encoder, &images));
+        }
+        let options = EncodeOptions { add_special: true, parse_special: true };
+        Ok(Prompt { tokens: tokenizer.encode(&text, options)?, images: Vec::new() })
+    }
+
+    /// Takes an image for the next message. What is wrong with it is told.
+    fn show(&mut self, path: &Path) {
+        let Some(encoder) = &self.session.encoder else {
+            anstream::eprintln!("{}", images::sees_nothing().line());
+            return;
+        };
+        let taken = images::picture(path).and_then(|picture| {
+            let pieces = encoder.processor().pieces(&picture).map_err(Error::refused)?;
+            Ok((pieces, picture.width(), picture.height()))
+        });
+        match taken {
+            Ok((pieces, width, height)) => {
+                self.shown.push(pieces);
+                note!("[an image of {width} by {height} pixels goes with the next message]");
+            }
+            Err(e) => anstream::eprintln!("{}", e.line()),
+        }
+    }
+
     fn obey(&mut self, command: Command) -> Result<(), Error> {
         match command {
             Command::Help => anstream::eprint!("{}", commands::HELP),
+            Command::Image(path) => self.show(&path),
             Command::Clear => {
                 self.turns.clear();
+                self.shown.clear();
                 note!("[a new conversation]");
             }
             Command::System(text) => {
@@ -226,15 +297,16 @@ impl Chat {
             },
             Command::Stats => self.stats(),
             Command::Regenerate => {
-                let spoken = self.turns.iter().rposition(|m| m.role == "user");
+                let spoken = self.turns.iter().rposition(|turn| turn.message.role == "user");
                 let Some(at) = spoken else {
                     anstream::eprintln!("there is no message to answer yet");
                     return Ok(());
                 };
                 self.turns.truncate(at + 1);
-                let message = self.turns.pop().map(|m| m.content);
-                if let Some(text) = message.as_ref().and_then(|c| c.as_str()) {
-                    self.say(text.to_owned())?;
+                if let Some(turn) = self.turns.pop() {
+                    let text = turn.text();
+                    self.shown = turn.images;
+                    self.say(text)?;
                 }
             }
             Command::Quit => {}
@@ -252,9 +324,7 @@ impl Chat {
 
     /// The conversation for people and for Markdown.
     fn transcript(&self) -> String {
-        let part = |m: &Message| {
-            format!("## {}\n\n{}\n\n", m.role, m.content.as_str().unwrap_or_default().trim())
-        };
+        let part = |m: &Message| format!("## {}\n\n{}\n\n", m.role, text_of(m).trim());
         self.messages().iter().map(part).collect()
     }
 }

@@ -4,14 +4,16 @@ use super::cores::Cores;
 use crate::args::{MachineArgs, ModelArg, bytes, count};
 use crate::embed::PoolingArg;
 use crate::error::Error;
+use crate::images::ImageArgs;
 use crate::logging;
 use crate::speculate::SpeculateArgs;
 use arclight_engine::{DiskCache, KvSize, LoadOptions, ModelFile, ReplicaOptions, SamplerParams};
-use arclight_server::{Options, ServedAdapter};
+use arclight_server::{Media, Options, ServedAdapter};
 use chat::Family;
 use clap::{Args, ValueHint};
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Serve a model over HTTP, with the API of OpenAI
@@ -90,6 +92,14 @@ pub(crate) struct ServeArgs {
     limits: LimitArgs,
     #[command(flatten)]
     sampling: SamplingArgs,
+    #[command(flatten)]
+    images: ImageArgs,
+    /// Folder below which clients may name images by file:// [default: none]
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath, help_heading = "Images")]
+    media_path: Option<PathBuf>,
+    /// Millions of pixels of an image at most
+    #[arg(long, value_name = "N", value_parser = count, default_value = "64", help_heading = "Images")]
+    max_image_megapixels: usize,
     #[command(flatten)]
     machine: MachineArgs,
 }
@@ -215,6 +225,12 @@ impl ServeArgs {
             sampler: self.sampling.params()?,
             pooling: self.pooling.map(Into::into),
             slot_saves: self.slot_save_path.clone(),
+            media: Media {
+                folder: self.media_path.clone(),
+                pixels: (self.max_image_megapixels as u64).saturating_mul(1_000_000),
+                bytes: (self.limits.max_body as u64) << 20,
+                ..Media::default()
+            },
             ..Options::default()
         })
     }
@@ -271,7 +287,8 @@ impl ServeArgs {
         Cores { tuned, replicas: self.replicas }
     }
 
-    pub(super) fn serving(&self) -> Result<ReplicaOptions, Error> {
+    pub(super) fn serving(&self, model: &ModelFile) -> Result<ReplicaOptions, Error> {
+        let encoder = self.images.file(model, false)?;
         Ok(ReplicaOptions {
             replicas: self.replicas,
             queue: Some(self.queue),
@@ -283,6 +300,7 @@ impl ServeArgs {
                 .map(|folder| DiskCache { folder, bytes: self.cache_bytes }),
             saves: self.slot_save_path.is_some(),
             speculation: self.speculate.speculation(self.model.offline)?,
+            encoder: encoder.map(Arc::new),
             ..ReplicaOptions::default()
         })
     }

@@ -36,7 +36,7 @@ pub(crate) fn run(args: &ServeArgs) -> Result<(), Error> {
     let loading = Loading {
         file: file.clone(),
         options: loading_options,
-        serving: args.serving()?,
+        serving: args.serving(&file)?,
         family: args.chat_format,
     };
     let address = args.address()?;

@@ -355,8 +355,7 @@ impl Replicas {
         if !images.is_empty() && request.prompt_logprobs.is_some() {
             return Err(Error::ImageLogprobs);
         }
-        let unknown =
-            |&(at, &token): &(usize, &u32)| token as usize >= vocab && !images.have(at);
+        let unknown = |&(at, &token): &(usize, &u32)| token as usize >= vocab && !images.have(at);
         match request.prompt.iter().enumerate().find(unknown) {
             Some((_, &token)) => Err(graph::Error::UnknownToken { token, vocab }.into()),
             None => Ok(images),

@@ -172,8 +172,7 @@ impl Running {
     pub(crate) fn text(&mut self, context: usize) -> Option<Text<'_>> {
         let answering = self.is_answering();
         // What stands for images is no text.
-        let sequence =
-            self.sequence.filter(|_| self.pooled.is_none() && self.images.is_empty())?;
+        let sequence = self.sequence.filter(|_| self.pooled.is_none() && self.images.is_empty())?;
         let answer = &self.answers[0];
         // The step gives a token more than was guessed.
         let room = answer.left.min(context + 1 - self.tokens.len()).saturating_sub(1);

@@ -4,6 +4,7 @@
 //! Neighbouring turns of one speaker are one turn.
 
 use crate::fault::Fault;
+use crate::normal::{Image, Media};
 use serde_json::{Value as Json, json};
 use std::collections::HashMap;
 use tokenizer::Message;
@@ -12,11 +13,15 @@ use tokenizer::Message;
 ///
 /// # Errors
 /// 400 that names the message and the block.
-pub(super) fn read(system: Option<&Json>, messages: &[Json]) -> Result<Vec<Message>, Fault> {
+pub(super) fn read(
+    system: Option<&Json>,
+    messages: &[Json],
+    media: &Media,
+) -> Result<(Vec<Message>, Vec<Image>), Fault> {
     if messages.is_empty() {
         return Err(Fault::field("messages", "there must be one message at least"));
     }
-    let mut reader = Reader::default();
+    let mut reader = Reader::new(media);
     if let Some(system) = system.filter(|system| !system.is_null()) {
         let text = text_only(system, "system")?;
         if !text.is_empty() {
@@ -26,17 +31,22 @@ pub(super) fn read(system: Option<&Json>, messages: &[Json]) -> Result<Vec<Messa
     for (at, message) in messages.iter().enumerate() {
         reader.message(message, &format!("messages[{at}]"))?;
     }
-    Ok(reader.messages)
+    Ok((reader.messages, reader.images))
 }
 
-#[derive(Default)]
-struct Reader {
+struct Reader<'a> {
+    media: &'a Media,
+    images: Vec<Image>,
     messages: Vec<Message>,
     /// Names of the tools that were called, by the calls' ids: some templates show them.
     called: HashMap<String, String>,
 }
 
-impl Reader {
+impl<'a> Reader<'a> {
+    fn new(media: &'a Media) -> Reader<'a> {
+        Reader { media, images: Vec::new(), messages: Vec::new(), called: HashMap::new() }
+    }
+
     fn message(&mut self, message: &Json, at: &str) -> Result<(), Fault> {
         let field = |name: &str| format!("{at}.{name}");
         if !message.is_object() {
@@ -78,6 +88,9 @@ impl Reader {
     }
 
     fn of_user(&mut self, block: &Json, at: &str) -> Result<(), Fault> {
+        if block["type"] == "image" {
+            return self.shown(block, at);
+        }
         if block["type"] != "tool_result" {
             let text = text(block, at)?;
             self.said("user", &text);
@@ -147,10 +160,44 @@ impl Reader {
     /// Text, in a paragraph of its own.
     fn said(&mut self, role: &str, text: &str) {
         let content = &mut self.turn(role).content;
+        if let Json::Array(parts) = content {
+            parts.push(json!({"type": "text", "text": text}));
+            return;
+        }
         match content.as_str() {
             None | Some("") => *content = text.into(),
             Some(before) => *content = format!("{before}\n\n{text}").into(),
         }
+    }
+}
+
+impl Reader<'_> {
+    /// An image of the user's.
+    fn shown(&mut self, block: &Json, at: &str) -> Result<(), Fault> {
+        let source = &block["source"];
+        let at = format!("{at}.source");
+        let image = match source["type"].as_str() {
+            Some("base64") => Image::base64(string(source, "data", &at)?, format!("{at}.data")),
+            Some("url") => {
+                Image::url(string(source, "url", &at)?, &format!("{at}.url"), self.media)?
+            }
+            _ => {
+                let message = format!("{at}.type must be base64 or url");
+                return Err(Fault::unsupported(format!("{at}.type"), message));
+            }
+        };
+        self.images.push(image);
+        let content = &mut self.turn("user").content;
+        if let Some(text) = content.as_str() {
+            *content = match text {
+                "" => json!([]),
+                text => json!([{"type": "text", "text": text}]),
+            };
+        }
+        if let Json::Array(parts) = content {
+            parts.push(json!({"type": "image"}));
+        }
+        Ok(())
     }
 }
 
@@ -217,7 +264,8 @@ mod tests {
             {"role": "user", "content": "Well?"},
         ]);
         let system = json!([{"type": "text", "text": "Be"}, {"type": "text", "text": "brief."}]);
-        let read = read(Some(&system), messages.as_array().unwrap()).unwrap();
+        let (read, _) =
+            read(Some(&system), messages.as_array().unwrap(), &Media::default()).unwrap();
         let said: Vec<_> =
             read.iter().map(|m| (m.role.as_str(), m.content.as_str().unwrap())).collect();
         assert_eq!(
@@ -240,10 +288,12 @@ mod tests {
     fn faults_name_the_block() {
         let at = |content: Json| {
             let messages = [json!({"role": "user", "content": content})];
-            read(None, &messages).unwrap_err().param.unwrap()
+            read(None, &messages, &Media::default()).unwrap_err().param.unwrap()
         };
         assert_eq!(at(json!(7)), "messages[0].content");
-        assert_eq!(at(json!([{"type": "image"}])), "messages[0].content[0].type");
+        assert_eq!(at(json!([{"type": "image"}])), "messages[0].content[0].source.type");
+        let url = json!([{"type": "image", "source": {"type": "url", "url": "http://a"}}]);
+        assert_eq!(at(url), "messages[0].content[0].source.url");
         assert_eq!(at(json!([{"type": "text"}])), "messages[0].content[0].text");
         let result = json!([{"type": "tool_result", "tool_use_id": "a", "content": [{"type": 1}]}]);
         assert_eq!(at(result), "messages[0].content[0].content[0].type");

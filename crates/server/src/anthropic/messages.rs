@@ -117,7 +117,8 @@ fn request(app: &App, client: Client, fields: MessagesBody) -> Result<ChatReques
     if given(&fields.mcp_servers) {
         return Err(Fault::unsupported("mcp_servers", "this server calls no other servers"));
     }
-    let messages = blocks::read(fields.system.as_ref(), &fields.messages)?;
+    let (messages, images) =
+        blocks::read(fields.system.as_ref(), &fields.messages, &app.options.media)?;
     let tools = tools::read(&fields.tools.unwrap_or_default())?;
     let (tool_choice, parallel_tools) = tools::choice(fields.tool_choice.as_ref(), &tools)?;
     // An assistant's turn at the end is the beginning of the answer.
@@ -151,6 +152,7 @@ fn request(app: &App, client: Client, fields: MessagesBody) -> Result<ChatReques
         }
     }
     Ok(ChatRequest {
+        images,
         messages,
         tools,
         tool_choice,

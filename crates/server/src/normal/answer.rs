@@ -4,6 +4,7 @@ use super::choice::{Choice, logprob, token_text};
 use super::event::{Delta, Event, Finish, TokenLogprob};
 use crate::fault::Fault;
 use crate::metrics::Metrics;
+use arclight_engine::ImagePart;
 use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -16,6 +17,7 @@ pub(crate) struct PromptInfo {
     /// As given, or as the chat template made it.
     pub(crate) text: String,
     pub(crate) tokens: Vec<u32>,
+    pub(crate) images: Vec<ImagePart>,
     /// Tokens at the beginning that are not in the text: BOS.
     pub(crate) added: usize,
 }

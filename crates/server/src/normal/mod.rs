@@ -14,6 +14,7 @@ mod constrain;
 mod embed;
 mod event;
 mod guide;
+mod images;
 mod items;
 mod rank;
 mod request;
@@ -22,6 +23,8 @@ mod start;
 pub(crate) use answer::{Answer, Whole};
 pub(crate) use embed::{EmbedRequest, embed};
 pub(crate) use event::{Delta, Event, Finish, Reason, TokenLogprob, TokenText};
+pub(crate) use images::Image;
+pub use images::Media;
 pub(crate) use rank::{RankRequest, rank};
 pub(crate) use request::{
     ChatRequest, Constraint, Generation, TextPrompt, TextRequest, ToolChoice,

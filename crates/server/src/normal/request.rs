@@ -1,5 +1,6 @@
 //! What is asked for, whatever the protocol.
 
+use super::images::Image;
 use crate::http::Client;
 use crate::state::App;
 use arclight_engine::{Adapted, SamplerParams};
@@ -11,7 +12,10 @@ use tokenizer::Message;
 /// A conversation to be continued.
 #[derive(Clone, Debug)]
 pub(crate) struct ChatRequest {
+    /// Content with images is a list of parts, `{"type": "image"}` among them.
     pub(crate) messages: Vec<Message>,
+    /// The images, in the order of these parts.
+    pub(crate) images: Vec<Image>,
     /// In OpenAI's form, `{"type": "function", "function": {…}}`.
     pub(crate) tools: Vec<Json>,
     pub(crate) tool_choice: ToolChoice,

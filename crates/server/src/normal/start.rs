@@ -7,11 +7,14 @@ use super::answer::{Answer, PromptInfo};
 use super::choice::{Choice, Reading};
 use super::constrain;
 use super::guide::Guide;
+use super::images::{self, Media, sees_nothing};
 use super::request::{ChatRequest, Generation, TextPrompt, TextRequest, ToolChoice};
 use crate::fault::Fault;
 use crate::state::{App, Model};
 use arclight_engine::{Constraint, Request, SamplerParams};
-use chat::{Parser, ParserOptions, Tool, normalize_messages, normalize_tools};
+use chat::{
+    Parser, ParserOptions, Tool, normalize_messages, normalize_tools, normalize_with_images,
+};
 use grammar::Matcher;
 use std::sync::Arc;
 use tokenizer::{DecodeOptions, EncodeOptions, RenderOptions};
@@ -36,7 +39,8 @@ struct Prepared {
 /// When the request cannot be served; nothing is computed then.
 pub(crate) async fn chat(app: &Arc<App>, request: ChatRequest) -> Result<Answer, Fault> {
     let model = app.model()?;
-    let prepared = beside(model.clone(), move |model| prepare_chat(model, request)).await?;
+    let media = app.options.media.clone();
+    let prepared = beside(model.clone(), move |model| prepare_chat(model, request, &media)).await?;
     submit(app, &model, prepared)
 }
 
@@ -63,8 +67,9 @@ pub(crate) async fn prompt_text(app: &Arc<App>, request: ChatRequest) -> Result<
 /// # Errors
 /// When the model has no template or it refuses the messages.
 pub(crate) async fn count(app: &Arc<App>, request: ChatRequest) -> Result<Vec<u32>, Fault> {
+    let media = app.options.media.clone();
     let encode = move |model: &Model| {
-        Ok(encode_chat(model, render(model, &request)?, &request.before)?.tokens)
+        Ok(encode_chat(model, render(model, &request)?, &request, &media)?.tokens)
     };
     beside(app.model()?, encode).await
 }
@@ -78,8 +83,8 @@ pub(crate) async fn beside<T: Send + 'static>(
     done.unwrap_or_else(|_| Err(Fault::internal("preparing the request failed")))
 }
 
-fn prepare_chat(model: &Model, request: ChatRequest) -> Result<Prepared, Fault> {
-    let prompt = encode_chat(model, render(model, &request)?, &request.before)?;
+fn prepare_chat(model: &Model, request: ChatRequest, media: &Media) -> Result<Prepared, Fault> {
+    let prompt = encode_chat(model, render(model, &request)?, &request, media)?;
     let format = &model.format;
     let thinking = format.prompt_opens_reasoning(&prompt.text);
     let tools = tools(model, &request)?;
@@ -138,8 +143,14 @@ fn render(model: &Model, request: &ChatRequest) -> Result<String, Fault> {
             .code("no_chat_template")
     })?;
     let mut messages = request.messages.clone();
-    normalize_messages(&mut messages, &template.needs)
-        .map_err(|e| Fault::field("messages", e.to_string()))?;
+    match (&model.processor, request.images.is_empty()) {
+        (_, true) => normalize_messages(&mut messages, &template.needs),
+        (Some(processor), false) => {
+            normalize_with_images(&mut messages, &template.needs, processor.mark_in_text())
+        }
+        (None, false) => return Err(sees_nothing("messages")),
+    }
+    .map_err(|e| Fault::field("messages", e.to_string()))?;
     let told = request.tool_choice != ToolChoice::None && !request.tools.is_empty();
     let mut tools = if told { request.tools.clone() } else { Vec::new() };
     normalize_tools(&mut tools, &template.needs);
@@ -171,7 +182,20 @@ fn cut_after_last(text: &mut String, request: &ChatRequest) -> Result<(), Fault>
     Ok(())
 }
 
-fn encode_chat(model: &Model, text: String, before: &[u32]) -> Result<PromptInfo, Fault> {
+fn encode_chat(
+    model: &Model,
+    text: String,
+    request: &ChatRequest,
+    media: &Media,
+) -> Result<PromptInfo, Fault> {
+    let before = &request.before;
+    if !request.images.is_empty() {
+        if !before.is_empty() {
+            let message = "tokens of an earlier exchange do not go with images";
+            return Err(Fault::field("context", message));
+        }
+        return images::encode(model, text, (&request.images, media));
+    }
     // Templates write their control tokens, often BOS too; it is not doubled.
     let options = EncodeOptions { add_special: true, parse_special: true };
     let mut tokens = model.tokenizer.encode(&text, options)?;
@@ -180,7 +204,7 @@ fn encode_chat(model: &Model, text: String, before: &[u32]) -> Result<PromptInfo
         let bos = tokens.first().is_some_and(|&first| Some(first) == model.tokenizer.bos());
         tokens.splice(..usize::from(bos), before.iter().copied());
     }
-    Ok(PromptInfo { text, tokens, added: 0 })
+    Ok(PromptInfo { text, tokens, images: Vec::new(), added: 0 })
 }
 
 fn prepare_text(model: &Model, request: TextRequest) -> Result<Prepared, Fault> {
@@ -217,7 +241,7 @@ pub(super) fn encode_text(model: &Model, text: String) -> Result<PromptInfo, Fau
         && bos
             .and_then(|bos| model.tokenizer.token_bytes(bos))
             .is_some_and(|bos| !text.as_bytes().starts_with(bos));
-    Ok(PromptInfo { text, tokens, added: usize::from(added) })
+    Ok(PromptInfo { text, tokens, images: Vec::new(), added: usize::from(added) })
 }
 
 /// A text with a gap, for models that were trained to fill one: prefix, suffix, middle.
@@ -240,7 +264,7 @@ fn encode_gap(model: &Model, prefix: String, suffix: &str) -> Result<PromptInfo,
     tokens.push(after);
     tokens.extend(plain(suffix)?);
     tokens.push(middle);
-    Ok(PromptInfo { text: prefix, tokens, added })
+    Ok(PromptInfo { text: prefix, tokens, images: Vec::new(), added })
 }
 
 /// Tokens that a request has in `field`, at position `at`.
@@ -256,7 +280,7 @@ pub(super) fn known_tokens(
         return Err(Fault::field(field, message));
     }
     let text = model.tokenizer.decode(&tokens, false);
-    Ok(PromptInfo { text, tokens, added: 0 })
+    Ok(PromptInfo { text, tokens, images: Vec::new(), added: 0 })
 }
 
 fn submit(app: &Arc<App>, model: &Arc<Model>, prepared: Prepared) -> Result<Answer, Fault> {
@@ -298,6 +322,7 @@ fn submit(app: &Arc<App>, model: &Arc<Model>, prepared: Prepared) -> Result<Answ
         priority: generation.priority,
         client: generation.client,
         deadline: generation.deadline,
+        images: prompt.images.clone(),
         ..Request::new(prompt.tokens.clone())
     };
     let requests: Vec<Request> = prompts

@@ -5,7 +5,7 @@ use super::stream::{Kind, Lines};
 use super::wire::{self, Head};
 use crate::fault::Fault;
 use crate::http::{Body, Client, Framing, respond};
-use crate::normal::{self, ChatRequest, ToolChoice, Whole};
+use crate::normal::{self, ChatRequest, Image, ToolChoice, Whole};
 use crate::openai::tools;
 use crate::state::App;
 use axum::Json as JsonBody;
@@ -50,14 +50,16 @@ pub(crate) async fn chat(
         object.insert("message".into(), json!({"role": "assistant", "content": ""}));
         return Ok(JsonBody(Json::Object(object)).into_response());
     }
-    let messages =
-        messages.into_iter().enumerate().map(|(at, m)| message(m, at)).collect::<Result<_, _>>()?;
+    let mut images = Vec::new();
+    let mut read = |(at, m)| message(m, at, &mut images);
+    let messages = messages.into_iter().enumerate().map(&mut read).collect::<Result<_, _>>()?;
     let tools: Vec<Json> = fields.tools.unwrap_or_default().into_iter().map(typed).collect();
     tools::check(&tools)?;
     let generation = shared.generation(&app, client)?;
     let logprobs = generation.logprobs.is_some();
     let request = ChatRequest {
         messages,
+        images,
         tools,
         tool_choice: ToolChoice::Auto,
         parallel_tools: true,
@@ -78,15 +80,14 @@ pub(crate) async fn chat(
     Ok(JsonBody(completion(&head, whole, logprobs)).into_response())
 }
 
-fn message(message: MessageBody, at: usize) -> Result<Message, Fault> {
+fn message(message: MessageBody, at: usize, images: &mut Vec<Image>) -> Result<Message, Fault> {
     let field = |name: &str| format!("messages[{at}].{name}");
     if !["system", "user", "assistant", "tool"].contains(&message.role.as_str()) {
         let fault = format!("{:?} is no role: use system, user, assistant or tool", message.role);
         return Err(Fault::field(field("role"), fault));
     }
-    if message.images.is_some_and(|images| !images.is_empty()) {
-        return Err(Fault::unsupported(field("images"), "this model reads text only"));
-    }
+    let text = message.content.unwrap_or_default();
+    let content = with_images(text, message.images, (&field("images"), images))?;
     let calls = message.tool_calls.filter(|calls| !calls.is_empty());
     let calls = calls.map(|calls| {
         let calls = calls.into_iter().enumerate();
@@ -94,12 +95,35 @@ fn message(message: MessageBody, at: usize) -> Result<Message, Fault> {
     });
     Ok(Message {
         role: message.role,
-        content: message.content.unwrap_or_default().into(),
+        content,
         reasoning_content: message.thinking.filter(|thought| !thought.is_empty()),
         tool_calls: calls.transpose()?.map(Json::Array),
         name: message.tool_name.or(message.name),
         tool_call_id: message.tool_call_id,
     })
+}
+
+/// Content with images before the text.
+pub(super) fn with_images(
+    text: String,
+    given: Option<Vec<Json>>,
+    (at, images): (&str, &mut Vec<Image>),
+) -> Result<Json, Fault> {
+    let given = given.unwrap_or_default();
+    if given.is_empty() {
+        return Ok(text.into());
+    }
+    let mut parts = Vec::with_capacity(given.len() + 1);
+    for (i, image) in given.iter().enumerate() {
+        let at = format!("{at}[{i}]");
+        let data = image
+            .as_str()
+            .ok_or_else(|| Fault::field(at.as_str(), format!("{at} must be an image in base64")))?;
+        images.push(Image::base64(data, at));
+        parts.push(json!({"type": "image"}));
+    }
+    parts.push(json!({"type": "text", "text": text}));
+    Ok(parts.into())
 }
 
 /// A call in the normal form, whose arguments are text.

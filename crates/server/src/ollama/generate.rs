@@ -1,5 +1,6 @@
 //! `POST /api/generate`: a prompt in the model's template, in one of the request's, or as it stands.
 
+use super::chat::with_images;
 use super::options::Shared;
 use super::prompt::{Prompt, Values};
 use super::stream::{self, Kind, Lines};
@@ -37,9 +38,7 @@ pub(crate) async fn generate(
     let (fields, shared): (GenerateBody, Shared) = (body.json().await?, body.json().await?);
     let mut head = Head::new(shared.check_model(&app)?);
     let model = app.model()?;
-    if fields.images.as_ref().is_some_and(|images| !images.is_empty()) {
-        return Err(Fault::unsupported("images", "this model reads text only"));
-    }
+    let sees = fields.images.as_ref().is_some_and(|images| !images.is_empty());
     let suffix = fields.suffix.as_deref().filter(|suffix| !suffix.is_empty());
     if fields.prompt.as_deref().unwrap_or_default().is_empty() && suffix.is_none() {
         let mut object = head.loaded();
@@ -51,7 +50,8 @@ pub(crate) async fn generate(
     let mut answer = start(&app, client, &model, fields, &shared).await?;
     head.submitted();
     // Where the prompt is the client's own affair, so is what follows.
-    let tokenizer = (!raw).then(|| model.tokenizer.clone());
+    // Tokens do not tell of images.
+    let tokenizer = (!raw && !sees).then(|| model.tokenizer.clone());
     if shared.stream.unwrap_or(true) {
         let lines = Lines::new(head, Kind::Generate(tokenizer), logprobs);
         return Ok(respond(answer, lines, Framing::Lines, app.options.ping));
@@ -84,6 +84,7 @@ async fn start(
     let some = |text: Option<String>| text.filter(|text| !text.is_empty());
     let prompt = fields.prompt.unwrap_or_default();
     let (system, suffix) = (some(fields.system), some(fields.suffix));
+    let given = fields.images.filter(|images| !images.is_empty());
     let (template, context) = (some(fields.template), fields.context.unwrap_or_default());
     known(model, &context)?;
     // Where there is no template, there is no place for what only a template could show.
@@ -103,6 +104,7 @@ async fn start(
             ("template", template.is_some()),
             ("system", system.is_some()),
             ("context", !context.is_empty()),
+            ("images", given.is_some()),
         ];
         if let Some((field, _)) = given.iter().find(|(_, given)| *given) {
             return Err(Fault::field(*field, format!("{field} does not go with {why}")));
@@ -112,6 +114,10 @@ async fn start(
         return normal::complete(app, request).await;
     }
     if let Some(template) = template {
+        if given.is_some() {
+            let message = "images do not go with a template of the request";
+            return Err(Fault::field("images", message));
+        }
         let (system, suffix) = (system.as_deref(), suffix.as_deref());
         let text = Prompt::parse(&template)?.render(&Values { system, prompt: &prompt, suffix });
         let before = model.tokenizer.decode(&context, false);
@@ -120,8 +126,12 @@ async fn start(
         return normal::complete(app, request).await;
     }
     let system = system.map(|system| Message::new("system", system));
+    let mut images = Vec::new();
+    let content = with_images(prompt, given, ("images", &mut images))?;
+    let asked = Message { content, ..Message::new("user", "") };
     let request = ChatRequest {
-        messages: system.into_iter().chain([Message::new("user", prompt)]).collect(),
+        messages: system.into_iter().chain([asked]).collect(),
+        images,
         tools: Vec::new(),
         tool_choice: ToolChoice::None,
         parallel_tools: true,

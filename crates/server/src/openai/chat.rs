@@ -73,7 +73,7 @@ pub(crate) fn request(
 ) -> Result<ChatRequest, Fault> {
     app.check_name(fields.model.as_deref())?;
     refuse(&fields)?;
-    let messages = messages::read(&fields.messages)?;
+    let (messages, images) = messages::read(&fields.messages, &app.options.media)?;
     let tools = fields.tools.unwrap_or_default();
     tools::check(&tools)?;
     let tool_choice = tools::choice(fields.tool_choice.as_ref(), &tools)?;
@@ -104,6 +104,7 @@ pub(crate) fn request(
     }
     Ok(ChatRequest {
         messages,
+        images,
         tools,
         tool_choice,
         parallel_tools: fields.parallel_tool_calls.unwrap_or(true),

@@ -1,21 +1,25 @@
 //! Messages as OpenAI writes them.
 
 use crate::fault::Fault;
-use serde_json::Value as Json;
+use crate::normal::{Image, Media};
+use serde_json::{Value as Json, json};
 use tokenizer::Message;
 
 /// Reads the messages of a request.
 ///
 /// # Errors
 /// 400 that names the message and the field.
-pub(crate) fn read(messages: &[Json]) -> Result<Vec<Message>, Fault> {
+pub(crate) fn read(messages: &[Json], media: &Media) -> Result<(Vec<Message>, Vec<Image>), Fault> {
     if messages.is_empty() {
         return Err(Fault::field("messages", "there must be one message at least"));
     }
-    messages.iter().enumerate().map(|(at, m)| message(m, &format!("messages[{at}]"))).collect()
+    let mut images = Vec::new();
+    let mut read = |(at, m)| message(m, &format!("messages[{at}]"), (&mut images, media));
+    let messages = messages.iter().enumerate().map(&mut read).collect::<Result<_, _>>()?;
+    Ok((messages, images))
 }
 
-fn message(message: &Json, at: &str) -> Result<Message, Fault> {
+fn message(message: &Json, at: &str, images: (&mut Vec<Image>, &Media)) -> Result<Message, Fault> {
     let field = |name: &str| format!("{at}.{name}");
     if !message.is_object() {
         return Err(Fault::field(at, format!("{at} must be an object")));
@@ -36,7 +40,7 @@ fn message(message: &Json, at: &str) -> Result<Message, Fault> {
     if let Some(calls) = tool_calls {
         check_calls(calls, &field("tool_calls"))?;
     }
-    let content = content(message.get("content"), &field("content"))?;
+    let content = content(message.get("content"), &field("content"), images)?;
     if content.is_null() && role != "assistant" {
         return Err(Fault::field(field("content"), format!("{} is missing", field("content"))));
     }
@@ -58,13 +62,17 @@ fn message(message: &Json, at: &str) -> Result<Message, Fault> {
     })
 }
 
-/// Text, or the text of its parts.
-fn content(content: Option<&Json>, at: &str) -> Result<Json, Fault> {
+/// Text, or the text of its parts; parts, if images are among them.
+fn content(
+    content: Option<&Json>,
+    at: &str,
+    (images, media): (&mut Vec<Image>, &Media),
+) -> Result<Json, Fault> {
     match content {
         None | Some(Json::Null) => Ok(Json::Null),
         Some(text @ Json::String(_)) => Ok(text.clone()),
         Some(Json::Array(parts)) => {
-            let mut all = String::new();
+            let (mut all, mut listed, before) = (String::new(), Vec::new(), images.len());
             for (i, part) in parts.iter().enumerate() {
                 let at = |name: &str| format!("{at}[{i}]{name}");
                 match part.get("type").and_then(Json::as_str) {
@@ -75,9 +83,24 @@ fn content(content: Option<&Json>, at: &str) -> Result<Json, Fault> {
                             Fault::field(at.as_str(), format!("{at} must be a string"))
                         })?;
                         all.push_str(text);
+                        listed.push(json!({"type": "text", "text": text}));
+                    }
+                    Some("image_url") => {
+                        let url = match &part["image_url"] {
+                            Json::String(url) => Some(url.as_str()),
+                            object => object["url"].as_str(),
+                        };
+                        let at = at(".image_url");
+                        let url = url.ok_or_else(|| {
+                            let message = format!("{at}.url must be a string");
+                            Fault::field(format!("{at}.url"), message)
+                        })?;
+                        images.push(Image::url(url, &at, media)?);
+                        listed.push(json!({"type": "image"}));
                     }
                     Some(kind) => {
-                        let message = format!("this model reads text only, not {kind:?}");
+                        let message =
+                            format!("parts are of type text or image_url here, not {kind:?}");
                         return Err(Fault::unsupported(at(".type"), message));
                     }
                     None => {
@@ -85,7 +108,7 @@ fn content(content: Option<&Json>, at: &str) -> Result<Json, Fault> {
                     }
                 }
             }
-            Ok(Json::String(all))
+            Ok(if images.len() > before { listed.into() } else { Json::String(all) })
         }
         Some(_) => Err(Fault::field(at, format!("{at} must be a string or a list of parts"))),
     }

@@ -168,6 +168,7 @@ async fn read(app: &App, client: Client, body: &Body) -> Result<Read, Fault> {
     let echo = echo(app, fields, given);
     let head = Head { key, created: state::now(), model, echo };
     let request = ChatRequest {
+        images: Vec::new(),
         messages,
         tools,
         tool_choice,

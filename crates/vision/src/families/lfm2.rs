@@ -20,7 +20,8 @@ pub(super) fn pieces(vision: &Vision, picture: &Picture) -> Vec<Piece> {
     let units = |side: usize, least: usize| (rounded(side as f64 / unit as f64) * unit).max(least);
     let whole = resize(picture, size(vision, (width, height)), Filter::Bilinear);
     let mut all = vec![text("<|image_start|>")];
-    let large = units(width, vision.patch) * units(height, vision.patch) > TOLERANCE * vision.pixels.1;
+    let large =
+        units(width, vision.patch) * units(height, vision.patch) > TOLERANCE * vision.pixels.1;
     if large {
         let (cols, rows) = grid((width, height));
         let parts = resize(picture, (cols * TILE, rows * TILE), Filter::Bilinear);

@@ -21,6 +21,14 @@ pub(crate) fn marker(family: VisionFamily) -> &'static str {
     }
 }
 
+/// What is written for a picture in the text of a message.
+pub(crate) fn mark_in_text(family: VisionFamily) -> &'static str {
+    match family {
+        VisionFamily::Qwen25 | VisionFamily::Qwen3 => "<|vision_start|><|image_pad|><|vision_end|>",
+        other => marker(other),
+    }
+}
+
 /// What stands there instead.
 pub(crate) fn pieces(vision: &Vision, picture: &Picture) -> Vec<Piece> {
     match vision.family {

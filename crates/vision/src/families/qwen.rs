@@ -21,10 +21,13 @@ pub(super) fn fit(
     let all = units(width) * units(height);
     let area = (width * height) as f64;
     let (least_area, most_area) = (least as f64, most as f64);
-    let scaled = |side: usize, by: f64, round: fn(f64) -> f64| round(side as f64 * by / unit as f64) as usize * unit;
+    let scaled = |side: usize, by: f64, round: fn(f64) -> f64| {
+        round(side as f64 * by / unit as f64) as usize * unit
+    };
     if all > most {
         let by = (area / most_area).sqrt();
-        let side = |side: usize| ((side as f64 / by / unit as f64).floor() as usize * unit).max(unit);
+        let side =
+            |side: usize| ((side as f64 / by / unit as f64).floor() as usize * unit).max(unit);
         return (side(width), side(height));
     }
     if all < least {
