@@ -55,9 +55,9 @@ class Family:
     text_keys: dict = field(default_factory=dict)
     outputs: Callable | None = None  # of one picture: rows for each run of outputs
     more: Callable | None = None  # inputs of the model, by what the processor gave and the tokens
-    permuted: bool = False  # rows of Q and K are for interleaved RoPE
+    gains: dict = field(default_factory=dict)  # of kinds of tensors, instead of the usual ones
+    permuted: tuple = ()  # where rows of Q and K are for interleaved RoPE
     minus_one: Callable = lambda name: False  # norms to whose weights the model adds one
-    reshape: dict = field(default_factory=dict)  # tensor of the encoder's file -> from its shape to the parameter's
     pictures: tuple = (WIDE, TALL, SMALL)
     tiles: Callable | None = None  # pixel values of a picture as tiles [3, height, width]
 
@@ -123,6 +123,115 @@ def smolvlm_processor():
         size={"longest_edge": 96}, max_image_size={"longest_edge": 32}, image_mean=HALF, image_std=HALF)
 
 
+def gemma3_config():
+    # A window that is shorter than an image.
+    text = dict(TEXT, rms_norm_eps=1e-5, sliding_window=10, query_pre_attn_scalar=16, tie_word_embeddings=True,
+                layer_types=["sliding_attention", "full_attention"],
+                rope_parameters={"full_attention": {"rope_type": "default", "rope_theta": 1e6},
+                                 "sliding_attention": {"rope_type": "default", "rope_theta": 1e4}})
+    return transformers.Gemma3Config(
+        text_config=text, vision_config=dict(model_type="siglip_vision_model", vision_use_head=False,
+                                             **{**SIGLIP, "image_size": 64}),
+        mm_tokens_per_image=16, image_token_index=IMAGE, tie_word_embeddings=True)
+
+
+def gemma3_processor():
+    return transformers.Gemma3ImageProcessor(size={"height": 64, "width": 64}, image_mean=HALF, image_std=HALF)
+
+
+def rows(first: int, of: int) -> Callable:
+    """One of several runs of rows of a parameter."""
+    return lambda p: p[first * p.shape[0] // of:(first + 1) * p.shape[0] // of]
+
+
+QWEN_PIXELS = {"shortest_edge": 56 * 56, "longest_edge": 28 * 28 * 30}
+CLIP_MEAN, CLIP_STD = [0.48145466, 0.4578275, 0.40821073], [0.26862954, 0.26130258, 0.27577711]
+
+
+def qwen25_config():
+    text = dict(TEXT, max_window_layers=2, rope_parameters={"rope_type": "default", "rope_theta": 1e6, "mrope_section": [2, 3, 3]})
+    return transformers.Qwen2_5_VLConfig(
+        text_config=text, image_token_id=IMAGE, vision_start_token_id=0, vision_end_token_id=1, video_token_id=2,
+        vision_config=dict(depth=4, hidden_size=48, intermediate_size=80, num_heads=4, patch_size=14, window_size=112,
+                           fullatt_block_indexes=[1, 3], out_hidden_size=HIDDEN))
+
+
+def qwen_processor(patch: int, mean, std):
+    return lambda: transformers.Qwen2VLImageProcessor(
+        size=QWEN_PIXELS, patch_size=patch, image_mean=mean, image_std=std)
+
+
+def qwen3_config():
+    text = dict(TEXT, rope_parameters={"rope_type": "default", "rope_theta": 1e6, "mrope_section": [4, 2, 2]})
+    return transformers.Qwen3VLConfig(
+        text_config=text, image_token_id=IMAGE, vision_start_token_id=0, vision_end_token_id=1, video_token_id=2,
+        vision_config=dict(depth=3, hidden_size=48, intermediate_size=80, num_heads=4, patch_size=14,
+                           out_hidden_size=HIDDEN, num_position_embeddings=36, deepstack_visual_indexes=[0, 1]))
+
+
+def untiled(merge: int, patch: int) -> Callable:
+    """A picture of Qwen's processor, whose patches are in the order of outputs and twice."""
+    def tiles(got):
+        _, height, width = got["image_grid_thw"][0].tolist()
+        patches = got["pixel_values"].reshape(height // merge, width // merge, merge, merge, 3, 2, patch, patch)
+        once = patches[:, :, :, :, :, 0]
+        return [once.permute(4, 0, 2, 5, 1, 3, 6).reshape(3, height * patch, width * patch)]
+    return tiles
+
+
+def qwen_more(got, tokens):
+    return {"pixel_values": got["pixel_values"], "image_grid_thw": got["image_grid_thw"],
+            "mm_token_type_ids": (tokens == IMAGE).int()}
+
+
+QWEN_VISION = {**VISION_KEYS, "image_size": 84, "patch_size": 14, "spatial_merge_size": 2,
+               "image_min_pixels": QWEN_PIXELS["shortest_edge"], "image_max_pixels": QWEN_PIXELS["longest_edge"]}
+PATCHES = {"v.patch_embd.weight": [("model.visual.patch_embed.proj.weight", lambda p: p[:, :, 0])],
+           "v.patch_embd.weight.1": [("model.visual.patch_embed.proj.weight", lambda p: p[:, :, 1])]}
+BLOCK = "model.visual.blocks.{}."
+
+
+def mistral3_config():
+    return transformers.Mistral3Config(
+        text_config=dict(model_type="mistral", **TEXT, sliding_window=None), image_token_index=IMAGE,
+        spatial_merge_size=2, tie_word_embeddings=False,
+        vision_config=dict(model_type="pixtral", hidden_size=48, intermediate_size=80, num_hidden_layers=3,
+                           num_attention_heads=4, head_dim=12, image_size=96, patch_size=8, hidden_act="silu"))
+
+
+def mistral3_processor():
+    return transformers.PixtralImageProcessor(size={"longest_edge": 96}, patch_size={"height": 16, "width": 16})
+
+
+def mistral3_rows(got):
+    height, width = got["image_sizes"][0].tolist()
+    return [width // 16] * (height // 16)
+
+
+def lfm2_config():
+    text = dict(TEXT, model_type="lfm2", norm_eps=1e-5, layer_types=["full_attention"] * 2, conv_L_cache=3,
+                block_auto_adjust_ff_dim=False, tie_word_embeddings=True, rope_parameters={"rope_type": "default", "rope_theta": 1e6})
+    return transformers.Lfm2VlConfig(
+        text_config=text, image_token_id=IMAGE, projector_hidden_size=80, downsample_factor=2, tie_word_embeddings=True,
+        vision_config=dict(model_type="siglip2_vision_model", vision_use_head=False, hidden_size=48,
+                           intermediate_size=80, num_hidden_layers=3, num_attention_heads=4, patch_size=16,
+                           num_patches=16, layer_norm_eps=1e-6))
+
+
+def lfm2_processor():
+    return transformers.Lfm2VlImageProcessor(
+        encoder_patch_size=16, min_image_tokens=4, max_image_tokens=16, downsample_factor=2, tile_size=512,
+        return_row_col_info=True)
+
+
+def lfm2_tiles(got):
+    tiles = []
+    for patches, (height, width) in zip(got["pixel_values"], got["spatial_shapes"].tolist()):
+        own = patches[:height * width].reshape(height, width, 16, 16, 3)
+        tiles.append(own.permute(4, 0, 2, 1, 3).reshape(3, height * 16, width * 16))
+    return tiles
+
+
 FAMILIES = [
     Family(
         "smolvlm", "SmolVLMForConditionalGeneration", smolvlm_config, smolvlm_processor, "llama",
@@ -131,11 +240,123 @@ FAMILIES = [
          "mm.model.fc.weight": "model.connector.modality_projection.proj.weight"},
         {"projector_type": "idefics3", "vision": {**VISION_KEYS, "projector.scale_factor": 2,
                                                   "preproc_image_size": 96}},
-        permuted=True,
+        permuted=("blk.",),
         tiles=lambda got: [tile for tile in got["pixel_values"][0]],
         outputs=lambda got: [4] * got["pixel_values"].shape[1],
         more=lambda got, tokens: {"pixel_values": got["pixel_values"],
                                   "pixel_attention_mask": got["pixel_attention_mask"]},
+    ),
+    Family(
+        "gemma3_images", "Gemma3ForConditionalGeneration", gemma3_config, gemma3_processor, "gemma3",
+        llama("model.language_model.", 2, layer={
+            "blk.{}.ffn_norm": "model.language_model.layers.{}.pre_feedforward_layernorm",
+            "blk.{}.post_attention_norm": "model.language_model.layers.{}.post_attention_layernorm",
+            "blk.{}.post_ffw_norm": "model.language_model.layers.{}.post_feedforward_layernorm",
+            "blk.{}.attn_q_norm": "model.language_model.layers.{}.self_attn.q_norm",
+            "blk.{}.attn_k_norm": "model.language_model.layers.{}.self_attn.k_norm"}),
+        {**siglip("model.vision_tower.", 3),
+         "mm.input_projection.weight": "model.multi_modal_projector.mm_input_projection_weight",
+         "mm.soft_emb_norm.weight": "model.multi_modal_projector.mm_soft_emb_norm.weight"},
+        {"projector_type": "gemma3", "vision": {**VISION_KEYS, "image_size": 64, "projector.scale_factor": 2}},
+        text_keys={"attention.sliding_window": 10, "attention.sliding_window_pattern": 2, "rope.freq_base": 1e6},
+        minus_one=lambda name: name.endswith("norm.weight"),
+        # with a scaled embedding that is the head too, weaker blocks would only say the last token again
+        gains={"post_attention_norm": 10.0, "post_ffw_norm": 10.0, "soft_emb_norm": 5.0},
+        tiles=lambda got: [got["pixel_values"][0]],
+        outputs=lambda got: [16],
+        more=lambda got, tokens: {"pixel_values": got["pixel_values"], "token_type_ids": (tokens == IMAGE).int()},
+    ),
+    Family(
+        "qwen25vl_images", "Qwen2_5_VLForConditionalGeneration", qwen25_config,
+        qwen_processor(14, CLIP_MEAN, CLIP_STD), "qwen2vl",
+        llama("model.language_model.", 2, whole={
+            "output.weight": "lm_head.weight",
+            **layers(2, {f"blk.{{}}.attn_{m}": f"model.language_model.layers.{{}}.self_attn.{m}_proj" for m in "qkv"},
+                     (".bias",))}),
+        {**PATCHES,
+         "v.post_ln.weight": "model.visual.merger.ln_q.weight",
+         **layers(4, {"v.blk.{}.ln1": BLOCK + "norm1", "v.blk.{}.ln2": BLOCK + "norm2"}),
+         **layers(4, {"v.blk.{}.attn_out": BLOCK + "attn.proj",
+                      **{f"v.blk.{{}}.ffn_{m}": f"{BLOCK}mlp.{m}_proj" for m in ("gate", "up", "down")}}, BOTH),
+         **{f"v.blk.{at}.attn_{m}{end}": [(f"model.visual.blocks.{at}.attn.qkv{end}", rows(i, 3))]
+            for at in range(4) for i, m in enumerate("qkv") for end in BOTH},
+         **layers(1, {"mm.0": "model.visual.merger.mlp.0", "mm.2": "model.visual.merger.mlp.2"}, BOTH)},
+        {"projector_type": "qwen2.5vl_merger", "use_silu": True,
+         "vision": {**QWEN_VISION, "block_count": 4, "n_wa_pattern": 2, "image_mean": CLIP_MEAN, "image_std": CLIP_STD}},
+        text_keys={"rope.freq_base": 1e6, "rope.dimension_sections": [2, 3, 3, 0]},
+        tiles=untiled(2, 14),
+        outputs=lambda got: [int(got["image_grid_thw"][0].prod()) // 4],
+        more=qwen_more,
+    ),
+    Family(
+        "qwen3vl_images", "Qwen3VLForConditionalGeneration", qwen3_config, qwen_processor(14, HALF, HALF), "qwen3vl",
+        llama("model.language_model.", 2, layer={
+            f"blk.{{}}.attn_{m}_norm": f"model.language_model.layers.{{}}.self_attn.{m}_norm" for m in "qk"},
+            whole={"output.weight": "lm_head.weight"}),
+        {**PATCHES, "v.patch_embd.bias": "model.visual.patch_embed.proj.bias",
+         "v.position_embd.weight": "model.visual.pos_embed.weight",
+         **layers(1, {"v.post_ln": "model.visual.merger.norm", "mm.0": "model.visual.merger.linear_fc1",
+                      "mm.2": "model.visual.merger.linear_fc2"}, BOTH),
+         **layers(3, {"v.blk.{}.ln1": BLOCK + "norm1", "v.blk.{}.ln2": BLOCK + "norm2",
+                      "v.blk.{}.attn_qkv": BLOCK + "attn.qkv", "v.blk.{}.attn_out": BLOCK + "attn.proj",
+                      "v.blk.{}.ffn_up": BLOCK + "mlp.linear_fc1", "v.blk.{}.ffn_down": BLOCK + "mlp.linear_fc2"}, BOTH),
+         **layers(2, {"v.deepstack.{}.norm": "model.visual.deepstack_merger_list.{}.norm",
+                      "v.deepstack.{}.fc1": "model.visual.deepstack_merger_list.{}.linear_fc1",
+                      "v.deepstack.{}.fc2": "model.visual.deepstack_merger_list.{}.linear_fc2"}, BOTH)},
+        {"projector_type": "qwen3vl_merger", "use_gelu": True,
+         "vision": {**QWEN_VISION, "is_deepstack_layers": [True, True, False]}},
+        text_keys={"rope.freq_base": 1e6, "rope.dimension_sections": [4, 2, 2, 0], "n_deepstack_layers": 2},
+        tiles=untiled(2, 14),
+        outputs=lambda got: [int(got["image_grid_thw"][0].prod()) // 4],
+        more=qwen_more,
+    ),
+    Family(
+        "mistral3_images", "Mistral3ForConditionalGeneration", mistral3_config, mistral3_processor, "llama",
+        llama("model.language_model.", 2, whole={"output.weight": "lm_head.weight"}),
+        {**layers(1, {"v.patch_embd": "model.vision_tower.patch_conv", "v.pre_ln": "model.vision_tower.ln_pre",
+                      "mm.input_norm": "model.multi_modal_projector.norm",
+                      "mm.patch_merger": "model.multi_modal_projector.patch_merger.merging_layer",
+                      "mm.1": "model.multi_modal_projector.linear_1", "mm.2": "model.multi_modal_projector.linear_2"}),
+         **layers(3, {"v.blk.{}.ln1": "model.vision_tower.transformer.layers.{}.attention_norm",
+                      "v.blk.{}.ln2": "model.vision_tower.transformer.layers.{}.ffn_norm",
+                      **{f"v.blk.{{}}.attn_{m}": f"model.vision_tower.transformer.layers.{{}}.attention.{m}_proj" for m in "qkv"},
+                      "v.blk.{}.attn_out": "model.vision_tower.transformer.layers.{}.attention.o_proj",
+                      **{f"v.blk.{{}}.ffn_{m}": f"model.vision_tower.transformer.layers.{{}}.feed_forward.{m}_proj"
+                         for m in ("gate", "up", "down")}})},
+        {"projector_type": "pixtral", "use_silu": True,
+         "vision": {**VISION_KEYS, "image_size": 96, "spatial_merge_size": 2, "attention.layer_norm_epsilon": 1e-5,
+                    "image_mean": CLIP_MEAN, "image_std": CLIP_STD}},
+        permuted=("blk.", "v.blk."),
+        tiles=lambda got: [got["pixel_values"][0]],
+        outputs=mistral3_rows,
+        more=lambda got, tokens: {"pixel_values": got["pixel_values"], "image_sizes": got["image_sizes"]},
+    ),
+    Family(
+        "lfm2vl_images", "Lfm2VlForConditionalGeneration", lfm2_config, lfm2_processor, "lfm2",
+        {"token_embd.weight": "model.language_model.embed_tokens.weight",
+         "token_embd_norm.weight": "model.language_model.embedding_norm.weight",
+         **layers(2, {"blk.{}.attn_norm": "model.language_model.layers.{}.operator_norm",
+                      **{f"blk.{{}}.attn_{m}": f"model.language_model.layers.{{}}.self_attn.{m}_proj" for m in "qkv"},
+                      "blk.{}.attn_output": "model.language_model.layers.{}.self_attn.out_proj",
+                      "blk.{}.attn_q_norm": "model.language_model.layers.{}.self_attn.q_layernorm",
+                      "blk.{}.attn_k_norm": "model.language_model.layers.{}.self_attn.k_layernorm",
+                      "blk.{}.ffn_norm": "model.language_model.layers.{}.ffn_norm",
+                      "blk.{}.ffn_gate": "model.language_model.layers.{}.feed_forward.w1",
+                      "blk.{}.ffn_up": "model.language_model.layers.{}.feed_forward.w3",
+                      "blk.{}.ffn_down": "model.language_model.layers.{}.feed_forward.w2"})},
+        {**{name: value for name, value in siglip("model.vision_tower.", 3).items() if name != "v.patch_embd.weight"},
+         "v.patch_embd.weight": [("model.vision_tower.embeddings.patch_embedding.weight",
+                                  lambda p: p.view(p.shape[0], 16, 16, 3).permute(0, 3, 1, 2))],
+         **layers(1, {"mm.input_norm": "model.multi_modal_projector.layer_norm",
+                      "mm.1": "model.multi_modal_projector.linear_1",
+                      "mm.2": "model.multi_modal_projector.linear_2"}, BOTH)},
+        {"projector_type": "lfm2", "vision": {**VISION_KEYS, "image_size": 256, "patch_size": 16, "projector.scale_factor": 2,
+                                              "image_min_pixels": 4 * 32 * 32, "image_max_pixels": 16 * 32 * 32}},
+        text_keys={"rope.freq_base": 1e6, "shortconv.l_cache": 3, "attention.head_count_kv": [2, 2]},
+        pictures=(WIDE, (61, 90), SMALL, (301, 157)),
+        tiles=lfm2_tiles,
+        outputs=lambda got: [h * w // 4 for h, w in got["spatial_shapes"].tolist()],
+        more=lambda got, tokens: {key: got[key] for key in ("pixel_values", "spatial_shapes", "pixel_attention_mask")},
     ),
 ]
 
@@ -154,27 +375,29 @@ def fill(spec: Family, model, seed: int) -> tuple[dict, dict]:
         file = {}
         for ours, theirs in tensors.items():
             theirs = [theirs] if isinstance(theirs, str) else theirs
-            shapes = [tuple(parameters[name].shape) for name in theirs]
-            change = spec.reshape.get(ours)
-            shape = change[0](shapes[0]) if change else (sum(s[0] for s in shapes), *shapes[0][1:])
-            kind = ours.removesuffix(".weight").rsplit(".", 1)[-1]
-            if kind in ("ln1", "ln2", "post_ln", "pre_ln", "norm"):
-                spread = (np.float32(0.5), np.float32(1.0)) if ours.endswith(".weight") else (np.float32(0.2), np.float32(0))
-            elif kind in ("patch_embd", "1"):
+            whole = lambda p: p
+            views = [(name, whole) if isinstance(name, str) else name for name in theirs]
+            to = [view(parameters[name].data) for name, view in views]
+            shape = (sum(t.shape[0] for t in to), *to[0].shape[1:])
+            kind = ours.removesuffix(".weight").removesuffix(".bias").rsplit(".", 1)[-1]
+            if kind in ("ln1", "ln2", "post_ln", "pre_ln", "norm", "input_norm"):
+                spread = (0.5, 1.0) if ours.endswith(".weight") else (0.2, 0.0)
+                spread = tuple(np.float32(x) for x in spread)
+            elif ours.startswith("v.patch_embd.weight"):
                 spread = (np.float32((3 / np.prod(shape[1:])) ** 0.5), np.float32(0))
             else:
-                spread = weights.spread(ours, shape, {"position_embd": 4.0, "bias": 0.2, "attn_out": 3.0})
+                spread = weights.spread(ours, shape, {"position_embd": 4.0, "bias": 0.2, "attn_out": 3.0, **spec.gains})
             data = weights.values(seed, ours, shape, *spread)
             file[ours] = (data, *spread)
-            if spec.permuted and kind in ("attn_q", "attn_k") and ours.startswith("blk."):
-                data = unpermute(data, HEADS if kind == "attn_q" else KV_HEADS)
-            data = change[1](data) if change else data
-            first = 0
-            for name, s in zip(theirs, shapes):
-                own = data if change else data[first:first + s[0]]
-                first += s[0]
-                minus = np.float32(1.0 if spec.minus_one(ours) else 0.0)
-                parameters[name].data.copy_(torch.from_numpy(np.ascontiguousarray(own - minus)).reshape(s))
+            for where in spec.permuted:
+                if kind in ("attn_q", "attn_k") and ours.startswith(where):
+                    heads = HEADS if where != "blk." or kind == "attn_q" else KV_HEADS
+                    data = unpermute(data, heads)
+            first, minus = 0, np.float32(1.0 if spec.minus_one(ours) else 0.0)
+            for (name, _), t in zip(views, to):
+                own = data[first:first + t.shape[0]]
+                first += t.shape[0]
+                t.copy_(torch.from_numpy(np.ascontiguousarray(own - minus)))
                 left.discard(name)
         files.append(file)
     if left:
@@ -250,7 +473,7 @@ def make(spec: Family) -> None:
         ids = torch.tensor([tokens])
         more = spec.more(got, ids)
         logits = model(input_ids=ids, **more).logits[0].numpy()
-        twice = {name: v.double() if torch.is_tensor(v) and v.is_floating_point() else v for name, v in more.items()}
+        twice = {name: v.double() if v.is_floating_point() else v for name, v in more.items()}
         exact = model.double()(input_ids=ids, **twice).logits[0].numpy()
         model.float()
         error = float(np.abs(logits - exact).max() / np.abs(exact).max())

@@ -8,7 +8,7 @@ use crate::engine::{BatchEntry, Engine};
 use crate::error::Error;
 use crate::file::ModelFile;
 use crate::load::LoadProgress;
-use crate::options::{LoadOptions, Numa};
+use crate::options::{KvSize, LoadOptions, Numa};
 use graph::{Inset, KvType, Outputs, Schedules, Spot};
 use std::collections::HashMap;
 use std::ops::Range;
@@ -64,6 +64,7 @@ impl Encoder {
             kv,
             context: Some(processor.vision().most_patches),
             sequences: Some(1),
+            kv_size: KvSize::Each,
             phases: Vec::new(),
             schedules: Schedules::default(),
             schedules_for: None,

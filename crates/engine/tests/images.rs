@@ -12,14 +12,27 @@ use std::sync::Arc;
 use testkit::repository;
 use vision::{Picture, Piece, Tile};
 
-const MODELS: &[&str] = &["smolvlm"];
+const MODELS: &[&str] = &[
+    "smolvlm",
+    "gemma3_images",
+    "qwen25vl_images",
+    "qwen3vl_images",
+    "mistral3_images",
+    "lfm2vl_images",
+];
 
 /// Largest difference relative to the largest logit, with keys and values in f32. Transformers itself is within 1e-5 of
 /// float64 here; both sides sum in orders of their own.
 const TOLERANCE: f32 = 1e-4;
 
 fn options() -> LoadOptions {
-    LoadOptions { no_pin: true, kv: KvType::F32, step_outputs: Some(300), ..LoadOptions::default() }
+    LoadOptions {
+        no_pin: true,
+        kv: KvType::F32,
+        step_tokens: Some(600),
+        step_outputs: Some(600),
+        ..LoadOptions::default()
+    }
 }
 
 fn file(name: &str) -> ModelFile {
@@ -151,7 +164,7 @@ fn replicas_answer_as_one_sequence_does() {
         let want: Vec<Vec<u32>> = all.iter().map(&mut alone).collect();
         assert_ne!(want[0], want[all.len() - 1], "{model}: the picture counts");
         let mmproj = Arc::new(file(&format!("{model}_mmproj")));
-        for step_tokens in [None, Some(40)] {
+        for step_tokens in [Some(600), Some(40)] {
             let options = LoadOptions { sequences: Some(3), step_tokens, ..options() };
             let serving = ReplicaOptions { encoder: Some(mmproj.clone()), ..Default::default() };
             let replicas =

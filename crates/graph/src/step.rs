@@ -465,13 +465,14 @@ impl Class {
                 let (mut first, mut end) =
                     (keep.first_seen(position), keep.end_seen(position, len));
                 if let Some(inset) = inset::within(seq.insets, position) {
-                    let others = match keep {
-                        Keep::Runs => inset.run(position),
-                        Keep::Text { .. } => position..end,
-                        _ if inset.together => inset.range(),
-                        _ => position..end,
-                    };
-                    (first, end) = (first.min(others.start), end.max(others.end));
+                    match keep {
+                        Keep::Runs => {
+                            let run = inset.run(position);
+                            (first, end) = (run.start, run.end);
+                        }
+                        Keep::All | Keep::Window(_) if inset.together => end = inset.range().end,
+                        _ => {}
+                    }
                 }
                 let (first, end, states) = (first as u32, end as u32, self.ranges.len() as u32);
                 let seen = Seen { first, end, table, page, states };

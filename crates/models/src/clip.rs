@@ -97,6 +97,8 @@ impl Encoder {
             let (_, y) = product(b, "patches_again", second)?;
             x = b.residual(x, y, None, (1.0, None));
         }
+        // The embedding of a token that the language model has too.
+        b.idle("v.token_embd.img_break", 1, v.output)?;
         if b.has("v.pre_ln.weight") {
             let norm = self.norm(b, "v.pre_ln", v.hidden)?;
             x = b.norm(x, norm);

@@ -35,6 +35,8 @@ pub(crate) struct Decoder {
     pub per_layer: Option<usize>,
     /// Whether files may have a factor on the residual stream behind each layer.
     pub layer_factors: bool,
+    /// The first so many layers, behind which tokens with rows of numbers have a part of these added.
+    pub deep: usize,
     /// Whether something is added to logits.
     pub head_bias: bool,
     /// Factor on logits.
@@ -58,6 +60,7 @@ impl Decoder {
             has_head: true,
             per_layer: None,
             layer_factors: false,
+            deep: 0,
             head_bias: false,
             logit_scale: 1.0,
             logit_cap: None,
@@ -147,6 +150,9 @@ impl Decoder {
                     own.add(b, h, (layer, factor), x)?
                 }
             };
+            if layer < self.deep {
+                x = b.add_rows(x, (layer + 1) * h.hidden);
+            }
         }
         b.layer(None);
         let norm = match self.last_norm {

@@ -99,7 +99,7 @@ mod page {
         ACTIVE_STREAM, ALIBI, CAUSAL, CLAMP, EXPERTS, FFN, Facts, KV_HEADS, LEADING_DENSE, NEXTN,
         PER_LAYER, SHARED_EXPERTS, SHARED_KV, SPARSITY, STREAMS, WINDOW, WINDOW_PATTERN,
     };
-    pub(crate) use crate::rope::{Yarn, local_rope, original_context, rope, rope_by};
+    pub(crate) use crate::rope::{Yarn, axes, local_rope, original_context, rope, rope_by};
     pub(crate) use graph::{
         Activation, Builder, Expert, Gate, GroupScore, Groups, NormOver, RopeStyle, Router,
         Temperature, Xielu,
@@ -166,7 +166,7 @@ pub const ARCHITECTURES: &[Architecture] = &[
     Architecture { name: "smollm3", models: "SmolLM3", build: smollm3::build },
     Architecture { name: "phi3", models: "Phi-3, Phi-4", build: phi3::build },
     Architecture { name: "gemma2", models: "Gemma 2", build: gemma2::build },
-    Architecture { name: "gemma3", models: "Gemma 3 (text)", build: gemma3::build },
+    Architecture { name: "gemma3", models: "Gemma 3", build: gemma3::build },
     Architecture { name: "gemma3n", models: "Gemma 3n (text)", build: gemma3n::build },
     Architecture { name: "gemma4", models: "Gemma 4 (text)", build: gemma4::build },
     Architecture { name: "glm4", models: "GLM-4-0414", build: glm4::build },
@@ -216,8 +216,8 @@ pub const ARCHITECTURES: &[Architecture] = &[
     Architecture { name: "chatglm", models: "ChatGLM 3, GLM-4 (2024)", build: chatglm::build },
     Architecture { name: "minicpm3", models: "MiniCPM3", build: minicpm3::build },
     Architecture { name: "plamo", models: "PLaMo", build: plamo::build },
-    Architecture { name: "qwen2vl", models: "Qwen2-VL, Qwen2.5-VL (text)", build: qwen2vl::build },
-    Architecture { name: "qwen3vl", models: "Qwen3-VL (text)", build: qwen3vl::build },
+    Architecture { name: "qwen2vl", models: "Qwen2-VL (text), Qwen2.5-VL", build: qwen2vl::build },
+    Architecture { name: "qwen3vl", models: "Qwen3-VL", build: qwen3vl::build },
     Architecture { name: "bitnet", models: "BitNet b1.58", build: bitnet::build },
     Architecture { name: "bitnet-b1.58", models: "BitNet b1.58 2B4T", build: bitnet::build },
     Architecture { name: "smallthinker", models: "SmallThinker", build: smallthinker::build },
@@ -240,7 +240,6 @@ pub const ARCHITECTURES: &[Architecture] = &[
         models: "EmbeddingGemma",
         build: gemma_embedding::build,
     },
-    Architecture { name: "clip", models: "image encoders (mmproj)", build: clip::build },
     Architecture { name: "gpt-oss", models: "gpt-oss 20B and 120B", build: gpt_oss::build },
 ];
 
@@ -248,6 +247,10 @@ pub const ARCHITECTURES: &[Architecture] = &[
 pub fn missing_tensor(name: &str) -> Error {
     Error::Graph(graph::Error::MissingTensor(name.to_owned()))
 }
+
+/// Image encoders, which no one runs by themselves.
+const ENCODER: &Architecture =
+    &Architecture { name: "clip", models: "image encoders (mmproj)", build: clip::build };
 
 /// A model definition made from a file's metadata.
 #[derive(Debug)]
@@ -303,6 +306,9 @@ fn layer_of(name: &str) -> Option<usize> {
 /// The architecture that metadata name.
 fn architecture(metadata: &Metadata<'_>) -> Result<&'static Architecture, Error> {
     let name = metadata.str("general.architecture")?;
+    if name == ENCODER.name {
+        return Ok(ENCODER);
+    }
     ARCHITECTURES.iter().find(|a| a.name == name).ok_or_else(|| {
         let known: Vec<&str> = ARCHITECTURES.iter().map(|a| a.name).collect();
         Error::UnsupportedArchitecture { name: name.to_owned(), known: known.join(", ") }

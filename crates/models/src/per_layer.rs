@@ -25,7 +25,7 @@ pub(crate) fn inputs(
     let projection =
         b.on_every_node("per_layer", "per_layer_model_proj.weight", (all, h.hidden))?;
     let weight = b.vector("per_layer_proj_norm.weight", width)?;
-    let looked_up = b.embed(table, (width as f32).sqrt());
+    let looked_up = b.embed_ids(table, (width as f32).sqrt());
     let projected = b.linear_everywhere(x, projection);
     // A norm undoes a factor but for what is added to the mean square.
     let norm = Norm::Rms { weight, eps: h.norm_eps * hidden };

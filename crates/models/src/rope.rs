@@ -27,6 +27,31 @@ pub(crate) fn rope(b: &mut Builder<'_>, f: &Facts<'_>, style: RopeStyle) -> Resu
     rope_by(b, f, style, Yarn::default())
 }
 
+/// Axes that pairs follow where places have time, height and width (M-RoPE, arXiv:2409.12191): in sections one after the
+/// other, or in turns as far as the sections go. None where a file states no sections.
+///
+/// # Errors
+/// When the sections are not those of all pairs.
+pub(crate) fn axes(f: &Facts<'_>, in_turns: bool) -> Result<Vec<u8>, Error> {
+    const SECTIONS: &str = "rope.dimension_sections";
+    let (key, pairs) = (f.key(SECTIONS), f.rope_dims / 2);
+    let Some(sections) = f.metadata.opt_u32s(&key)? else { return Ok(Vec::new()) };
+    let sections: Vec<usize> = sections.into_iter().map(|n| n as usize).collect();
+    let three = sections.len() >= 3 && sections[3..].iter().all(|&n| n == 0);
+    if !three || sections.iter().sum::<usize>() != pairs {
+        let (value, why) = (format!("{sections:?}"), "three sections must have all pairs of RoPE");
+        return Err(Error::Implausible { key, value, why });
+    }
+    let axis = |pair: usize| match (in_turns, pair % 3) {
+        (true, turn) if turn > 0 && pair < 3 * sections[turn] => turn,
+        (true, _) => 0,
+        (false, _) if pair < sections[0] => 0,
+        (false, _) if pair < sections[0] + sections[1] => 1,
+        (false, _) => 2,
+    };
+    Ok((0..pairs).map(|pair| axis(pair) as u8).collect())
+}
+
 /// What families vary in YaRN.
 #[derive(Copy, Clone, Debug)]
 pub(crate) struct Yarn {

@@ -31,8 +31,9 @@ const FAMILIES: &[(&str, VisionFamily)] = &[
     ("lfm2", VisionFamily::Lfm2),
 ];
 
-/// Outputs of an image of a family without a size of its own, at most, unless the file says otherwise.
-const MOST_OUTPUTS: usize = 4096;
+/// Outputs of an image of a family without a size of its own, at most, unless the file says otherwise: as many as
+/// transformers' processors allow where nothing is said.
+const MOST_OUTPUTS: usize = 1280;
 
 /// An image encoder's sizes.
 #[derive(Clone, Debug, PartialEq)]

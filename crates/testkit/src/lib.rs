@@ -5,6 +5,7 @@
 
 mod blocks;
 mod checkpoint;
+mod encoder;
 mod golden;
 mod hub;
 mod lora;
@@ -15,6 +16,7 @@ mod scaled;
 
 pub use blocks::random_blocks;
 pub use checkpoint::{Checkpoint, Stored, f32s, numbers, safetensors};
+pub use encoder::encoder;
 pub use golden::{golden, picture};
 pub use hub::{FakeHub, FakeRepo, Fault, Seen};
 pub use lora::{lora, merged};

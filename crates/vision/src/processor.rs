@@ -24,6 +24,8 @@ pub enum Piece {
 pub struct Processor {
     vision: Vision,
     positions: Option<Positions>,
+    /// Of the encoder: what other outputs depend on than pixels.
+    salt: [u8; 16],
 }
 
 impl Processor {
@@ -37,7 +39,7 @@ impl Processor {
         let positions = match vision.has_positions() {
             false => None,
             true => {
-                let missing = || graph_missing(TABLE);
+                let missing = || missing(TABLE);
                 let table = gguf.tensor(TABLE).ok_or_else(missing)?;
                 let (rows, cols) = (table.rows(), table.cols());
                 let side = rows.isqrt();
@@ -58,7 +60,7 @@ impl Processor {
                 Some(Positions::new(side, cols, values))
             }
         };
-        Ok(Processor { vision, positions })
+        Ok(Processor { vision, positions, salt: salt(gguf) })
     }
 
     /// What the file says.
@@ -104,7 +106,7 @@ impl Processor {
         if width.max(height) > 200 * width.min(height) {
             return Err(Error::TooNarrow { width, height });
         }
-        Ok(families::pieces(&self.vision, picture))
+        Ok(families::pieces((&self.vision, self.salt), picture))
     }
 
     /// Pixels of a tile as the encoder takes them, from -1 to 1 or as mean and deviation say: `[3, height, width]`.
@@ -152,6 +154,23 @@ impl Processor {
     }
 }
 
-fn graph_missing(name: &str) -> Error {
+/// A hash of what a file says, and of some of each tensor.
+fn salt(gguf: &Gguf<'_>) -> [u8; 16] {
+    /// Bytes of a tensor that are looked at, at its beginning and in its middle: files differ in all of them.
+    const LOOK: usize = 256;
+    let mut hasher = blake3::Hasher::new();
+    for (key, value) in gguf.metadata().iter() {
+        hasher.update(format!("{key} {value}\0").as_bytes());
+    }
+    for tensor in gguf.tensors() {
+        hasher.update(tensor.name().as_bytes());
+        for from in [0, tensor.data.len() / 2] {
+            hasher.update(&tensor.data[from..tensor.data.len().min(from + LOOK)]);
+        }
+    }
+    *hasher.finalize().as_bytes().first_chunk().expect("a hash has 32 bytes")
+}
+
+fn missing(name: &str) -> Error {
     Error::Model(models::missing_tensor(name))
 }

@@ -7,7 +7,14 @@ use gguf::Gguf;
 use serde_json::Value;
 use testkit::repository;
 
-const MODELS: &[&str] = &["smolvlm"];
+const MODELS: &[&str] = &[
+    "smolvlm",
+    "gemma3_images",
+    "qwen25vl_images",
+    "qwen3vl_images",
+    "mistral3_images",
+    "lfm2vl_images",
+];
 
 /// A level of 256 is 0.008.
 const TOLERANCE: f32 = 1e-4;

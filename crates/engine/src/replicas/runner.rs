@@ -187,7 +187,7 @@ impl Runner {
         let Some(tile) = request.waits_for_image() else { return };
         match encoder.encode(&tile) {
             Ok(rows) => request.images.fill(tile.id(), &rows),
-            Err(error) => request.end(error),
+            Err(error) => request.lacks_image(&error),
         }
     }
 

@@ -192,9 +192,9 @@ impl Running {
         self.images.missing(self.computed).filter(|_| waits).cloned()
     }
 
-    /// It cannot go on.
-    pub(crate) fn end(&mut self, error: Error) {
-        self.ended = Some(Ended::Failed(error));
+    /// It cannot go on without an image.
+    pub(crate) fn lacks_image(&mut self, error: &Error) {
+        self.ended = Some(Ended::Failed(Error::Image(error.to_string())));
     }
 
     /// Takes the first `n` tokens of its guess into the next step.
@@ -371,9 +371,7 @@ impl Running {
                 Some(Ended::Failed(Error::Constraint(why))) => {
                     Event::Failed(Error::Constraint(why.clone()))
                 }
-                Some(Ended::Failed(error @ (Error::Graph(_) | Error::Vision(_)))) => {
-                    Event::Failed(Error::Image(error.to_string()))
-                }
+                Some(Ended::Failed(Error::Image(why))) => Event::Failed(Error::Image(why.clone())),
                 Some(Ended::Failed(_)) | None => Event::Failed(Error::ReplicasClosed),
             });
         }

@@ -2,7 +2,7 @@
 
 use super::{Builder, Graph, Tensors, block_cols};
 use crate::error::Error;
-use crate::op::{Added, Merging, Op};
+use crate::op::{Added, Merging, Op, RopeId};
 use crate::placement::{Cut, Placement};
 use crate::tensor::{Bundle, Domain};
 use crate::weight::{Layout, MatrixId, Part, SplitBy};
@@ -59,6 +59,11 @@ impl Builder<'_> {
         let widths = self.everywhere(width);
         let op = Op::Rows { x: Some(x), from, matrix: None };
         self.push(op, Placement::Replicated, Domain::Tokens, &widths)
+    }
+
+    /// Has each pair of a rotary embedding follow an axis of [places](crate::Spot).
+    pub fn follow(&mut self, rope: RopeId, axes: Vec<u8>) {
+        self.graph.ropes[rope.0 as usize].axes = axes;
     }
 
     /// Declares a matrix, `(rows, cols)`, whose columns are cut over the nodes.

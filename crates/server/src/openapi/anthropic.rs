@@ -122,6 +122,11 @@ fn fields() -> Json {
     let mut result = block("tool_result", json!({"tool_use_id": {"type": "string"}}));
     result["properties"]["content"] = texts.clone();
     result["properties"]["is_error"] = json!({"type": "boolean"});
+    let source = json!({"oneOf": [
+        block("base64", json!({"data": {"type": "string"}})),
+        block("url", json!({"url": {"type": "string"}})),
+    ]});
+    let image = block("image", json!({ "source": source }));
     let turn = |role: &str, blocks: Json| {
         json!({"type": "object", "required": ["role", "content"], "properties": {
             "role": {"const": role},
@@ -131,7 +136,7 @@ fn fields() -> Json {
     json!({
         "model": {"type": ["string", "null"], "description": "One of the model's names."},
         "messages": {"type": "array", "minItems": 1, "items": {"oneOf": [
-            turn("user", json!({"oneOf": [reference("AnthropicText"), result]})),
+            turn("user", json!({"oneOf": [reference("AnthropicText"), image, result]})),
             turn("assistant", reference("AnthropicBlock")),
         ]}},
         "max_tokens": {"type": "integer", "minimum": 0},

@@ -164,7 +164,7 @@ fn chat_fields() -> Json {
                 "role": {"enum": ["system", "user", "assistant", "tool"]},
                 "content": maybe("string"),
                 "thinking": maybe("string"),
-                "images": {"type": ["array", "null"], "maxItems": 0},
+                "images": {"type": ["array", "null"], "items": {"type": "string", "description": "Base64."}},
                 "tool_calls": {"type": ["array", "null"], "items": call},
                 "tool_name": maybe("string"), "name": maybe("string"),
                 "tool_call_id": maybe("string"),
@@ -182,7 +182,7 @@ fn generate_fields() -> Json {
         "template": {"type": ["string", "null"], "description": "A part of Go's text/template."},
         "context": {"type": ["array", "null"], "items": {"type": "integer", "minimum": 0}},
         "raw": flag(),
-        "images": {"type": ["array", "null"], "maxItems": 0},
+        "images": {"type": ["array", "null"], "items": {"type": "string", "description": "Base64."}},
     })
 }
 

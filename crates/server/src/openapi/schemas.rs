@@ -457,10 +457,21 @@ fn text_fields() -> Json {
 }
 
 fn message() -> Json {
-    let part = json!({
+    let text = json!({
         "type": "object", "required": ["type", "text"],
         "properties": {"type": {"const": "text"}, "text": {"type": "string"}},
     });
+    let url = json!({"type": "string", "description": "A data URL in base64, or file://PATH."});
+    let image = json!({
+        "type": "object", "required": ["type", "image_url"], "properties": {
+            "type": {"const": "image_url"},
+            "image_url": {"oneOf": [
+                url.clone(),
+                {"type": "object", "required": ["url"], "properties": {"url": url}},
+            ]},
+        },
+    });
+    let part = json!({"oneOf": [text, image]});
     let call = json!({
         "type": "object", "required": ["function"], "properties": {
             "id": {"type": "string"}, "type": {"const": "function"},

@@ -8,6 +8,7 @@ mod connections;
 mod embeddings;
 mod errors;
 mod harmony;
+mod images;
 mod ollama;
 mod operation;
 mod responses;

@@ -141,7 +141,7 @@ async fn generate_answers_in_the_template_and_without() {
         (json!({"raw": true, "system": "Once"}), "system"),
         (json!({"template": "{{ range .Messages }}{{ end }}"}), "range"),
         (json!({"suffix": "the end"}), "gaps"),
-        (json!({"images": ["aGk="]}), "text only"),
+        (json!({"images": ["aGk="]}), "sees no images"),
         (json!({"context": [1 << 30]}), "does not exist"),
         (json!({"think": "hard"}), "think must be"),
     ] {

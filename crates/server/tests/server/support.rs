@@ -44,6 +44,21 @@ pub(crate) fn load(path: &Path, family: Option<Family>, sequences: usize, queue:
     Model::load(&file, &options, &serving, family, &mut |_| {}).unwrap()
 }
 
+/// The demo model with an image encoder, which knows nothing of what it sees.
+pub(crate) fn seeing(sequences: usize) -> Model {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../demo/arclight-demo.gguf");
+    let file = Arc::new(ModelFile::open(&path).unwrap());
+    let options = LoadOptions {
+        threads: Some(2),
+        sequences: Some(sequences),
+        no_pin: true,
+        ..LoadOptions::default()
+    };
+    let encoder = Some(Arc::new(ModelFile::from_bytes("tiny encoder", testkit::encoder(256))));
+    let serving = ReplicaOptions { encoder, ..ReplicaOptions::default() };
+    Model::load(&file, &options, &serving, None, &mut |_| {}).unwrap()
+}
+
 /// A server without connections.
 pub(crate) struct Direct {
     router: Router,

@@ -1,11 +1,10 @@
 //! SmolVLM and Idefics 3: a picture is made of squares as large as the encoder sees, and comes once more as a whole
 //! (arXiv:2504.05299, section 3.2).
 
-use super::{outputs, text, tile};
+use super::{Encoder, outputs, text, tile};
 use crate::picture::Picture;
 use crate::processor::Piece;
 use crate::resample::{Filter, resize};
-use models::Vision;
 
 const AROUND: &str = "<fake_token_around_image>";
 const WHOLE: &str = "<global-img>";
@@ -13,7 +12,8 @@ const WHOLE: &str = "<global-img>";
 /// Sides above this are brought to it, whatever the file says.
 const MOST: usize = 4096;
 
-pub(super) fn pieces(vision: &Vision, picture: &Picture) -> Vec<Piece> {
+pub(super) fn pieces(encoder: Encoder<'_>, picture: &Picture) -> Vec<Piece> {
+    let (vision, _) = encoder;
     let square = vision.image_size;
     let longest = vision.longest.unwrap_or(4 * square);
     let first = within(longest, (picture.width(), picture.height()));
@@ -26,14 +26,14 @@ pub(super) fn pieces(vision: &Vision, picture: &Picture) -> Vec<Piece> {
             for col in 0..cols {
                 let part = picture.cut((col * square, row * square), (square, square));
                 all.push(text(format!("{AROUND}<row_{}_col_{}>", row + 1, col + 1)));
-                all.push(outputs(tile(vision, part)));
+                all.push(outputs(tile(encoder, part)));
             }
             all.push(text("\n"));
         }
         all.push(text("\n"));
     }
     let whole = resize(&picture, (square, square), Filter::Lanczos);
-    all.extend([text(format!("{AROUND}{WHOLE}")), outputs(tile(vision, whole)), text(AROUND)]);
+    all.extend([text(format!("{AROUND}{WHOLE}")), outputs(tile(encoder, whole)), text(AROUND)]);
     all
 }
 

@@ -1,7 +1,7 @@
 //! LFM2-VL: a picture keeps its shape; a large one is cut into a grid of tiles, and comes once more as a whole.
 
 use super::qwen::fit;
-use super::{outputs, rounded, text, tile};
+use super::{Encoder, outputs, rounded, text, tile};
 use crate::picture::Picture;
 use crate::processor::Piece;
 use crate::resample::{Filter, resize};
@@ -14,11 +14,13 @@ const TILES: std::ops::RangeInclusive<usize> = 2..=10;
 /// How many times the pixels of an uncut picture one may have before it is cut.
 const TOLERANCE: usize = 2;
 
-pub(super) fn pieces(vision: &Vision, picture: &Picture) -> Vec<Piece> {
+pub(super) fn pieces(encoder: Encoder<'_>, picture: &Picture) -> Vec<Piece> {
+    let (vision, _) = encoder;
     let (width, height) = (picture.width(), picture.height());
     let unit = vision.patch * vision.merge;
     let units = |side: usize, least: usize| (rounded(side as f64 / unit as f64) * unit).max(least);
-    let whole = resize(picture, size(vision, (width, height)), Filter::Bilinear);
+    let size = fit((unit, unit), vision.pixels, (width, height));
+    let whole = resize(picture, size, Filter::Bilinear);
     let mut all = vec![text("<|image_start|>")];
     let large =
         units(width, vision.patch) * units(height, vision.patch) > TOLERANCE * vision.pixels.1;
@@ -28,29 +30,12 @@ pub(super) fn pieces(vision: &Vision, picture: &Picture) -> Vec<Piece> {
         for (row, col) in (0..rows).flat_map(|row| (0..cols).map(move |col| (row, col))) {
             let part = parts.cut((col * TILE, row * TILE), (TILE, TILE));
             all.push(text(format!("<|img_row_{}_col_{}|>", row + 1, col + 1)));
-            all.push(outputs(tile(vision, part)));
+            all.push(outputs(tile(encoder, part)));
         }
         all.push(text("<|img_thumbnail|>"));
     }
-    all.extend([outputs(tile(vision, whole)), text("<|image_end|>")]);
+    all.extend([outputs(tile(encoder, whole)), text("<|image_end|>")]);
     all
-}
-
-/// The size of a picture that is not cut.
-fn size(vision: &Vision, (width, height): (usize, usize)) -> (usize, usize) {
-    let unit = vision.patch * vision.merge;
-    // No side is less than a unit.
-    let side = |len: usize| if rounded(len as f64 / unit as f64) == 0 { unit } else { 0 };
-    let (least_width, least_height) = (side(width), side(height));
-    if least_width == 0 && least_height == 0 {
-        return fit(unit, vision.pixels, (width, height));
-    }
-    let units = |len: usize| (rounded(len as f64 / unit as f64) * unit).max(unit);
-    let all = units(width) * units(height);
-    if all >= vision.pixels.0 && all <= vision.pixels.1 {
-        return (units(width), units(height));
-    }
-    fit(unit, vision.pixels, (width, height))
 }
 
 /// Columns and rows of tiles whose shape is nearest to the picture's.
@@ -59,7 +44,7 @@ fn grid((width, height): (usize, usize)) -> (usize, usize) {
     let most = *TILES.end();
     let pairs = (1..=most).flat_map(|w| (1..=most).map(move |h| (w, h)));
     let mut pairs: Vec<_> = pairs.filter(|(w, h)| TILES.contains(&(w * h))).collect();
-    // Of one number of tiles the order is that of a set in Python, in which small numbers hash to themselves.
+    // Of shapes that are equally near, larger ones are looked at later.
     pairs.sort_by_key(|(w, h)| w * h);
     let (mut best, mut off) = ((1, 1), f64::INFINITY);
     for (w, h) in pairs {

@@ -29,24 +29,28 @@ pub(crate) fn mark_in_text(family: VisionFamily) -> &'static str {
     }
 }
 
+/// What pieces are made with: the encoder's sizes, and a hash of it.
+type Encoder<'a> = (&'a Vision, [u8; 16]);
+
 /// What stands there instead.
-pub(crate) fn pieces(vision: &Vision, picture: &Picture) -> Vec<Piece> {
+pub(crate) fn pieces(encoder: Encoder<'_>, picture: &Picture) -> Vec<Piece> {
+    let (vision, _) = encoder;
     match vision.family {
-        VisionFamily::Idefics3 => idefics3::pieces(vision, picture),
-        VisionFamily::Lfm2 => lfm2::pieces(vision, picture),
+        VisionFamily::Idefics3 => idefics3::pieces(encoder, picture),
+        VisionFamily::Lfm2 => lfm2::pieces(encoder, picture),
         VisionFamily::Gemma3 => {
             let side = vision.image_size;
-            let tile = tile(vision, resize(picture, (side, side), Filter::Bilinear));
+            let tile = tile(encoder, resize(picture, (side, side), Filter::Bilinear));
             let [before, after] = ["\n\n<start_of_image>", "<end_of_image>\n\n"].map(text);
             vec![before, outputs(tile), after]
         }
         VisionFamily::Qwen25 | VisionFamily::Qwen3 => {
             let size = qwen::size(vision, (picture.width(), picture.height()));
-            vec![outputs(tile(vision, resize(picture, size, Filter::Bicubic)))]
+            vec![outputs(tile(encoder, resize(picture, size, Filter::Bicubic)))]
         }
         VisionFamily::Pixtral => {
             let size = within(vision, (picture.width(), picture.height()));
-            let tile = tile(vision, resize(picture, size, Filter::Bicubic));
+            let tile = tile(encoder, resize(picture, size, Filter::Bicubic));
             let (rows, cols) = tile.grid;
             let row = |at: usize| {
                 let end = if at + 1 == rows { "[IMG_END]" } else { "[IMG_BREAK]" };
@@ -85,10 +89,9 @@ fn outputs(tile: Arc<Tile>) -> Piece {
     Piece::Outputs(tile, all)
 }
 
-fn tile(vision: &Vision, picture: Picture) -> Arc<Tile> {
+fn tile((vision, salt): Encoder<'_>, picture: Picture) -> Arc<Tile> {
     let mut hasher = blake3::Hasher::new();
-    // What else an output depends on is one encoder's, which has a cache of its own.
-    hasher.update(format!("{:?} {} ", vision.family, picture.width()).as_bytes());
+    hasher.update(&salt).update(&picture.width().to_le_bytes());
     hasher.update(picture.rgb());
     let id = *hasher.finalize().as_bytes().first_chunk().expect("a hash has 32 bytes");
     let unit = vision.patch * vision.merge;

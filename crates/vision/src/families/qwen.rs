@@ -8,16 +8,16 @@ const WINDOW: usize = 112;
 
 /// The size that a picture is brought to, `(width, height)`.
 pub(super) fn size(vision: &Vision, (width, height): (usize, usize)) -> (usize, usize) {
-    fit(vision.patch * vision.merge, vision.pixels, (width, height))
+    fit((vision.patch * vision.merge, 0), vision.pixels, (width, height))
 }
 
-/// Sides of whole units, between so many pixels in all.
+/// Sides of whole units, each at least `shortest`, between so many pixels in all.
 pub(super) fn fit(
-    unit: usize,
+    (unit, shortest): (usize, usize),
     (least, most): (usize, usize),
     (width, height): (usize, usize),
 ) -> (usize, usize) {
-    let units = |side: usize| rounded(side as f64 / unit as f64) * unit;
+    let units = |side: usize| (rounded(side as f64 / unit as f64) * unit).max(shortest);
     let all = units(width) * units(height);
     let area = (width * height) as f64;
     let (least_area, most_area) = (least as f64, most as f64);
@@ -58,7 +58,7 @@ mod tests {
 
     #[test]
     fn sides_are_whole_units_within_the_limits() {
-        let of = |size| fit(28, (56 * 56, 28 * 28 * 1280), size);
+        let of = |size| fit((28, 0), (56 * 56, 28 * 28 * 1280), size);
         assert_eq!(of((100, 60)), (112, 56));
         assert_eq!(of((20, 20)), (56, 56));
         assert_eq!(of((4000, 3000)), (1148, 840));

@@ -1,0 +1,173 @@
+//! Images in the requests of all protocols.
+
+use crate::support::{Direct, NAME, options, seeing};
+use arclight_server::{Media, Options};
+use axum::http::StatusCode;
+use base64::Engine as _;
+use serde_json::{Value as Json, json};
+
+/// A picture of one colour and one edge, as PNG in base64.
+fn png(colour: u8) -> String {
+    // Written by hand: a header, one row of filtered bytes for each line, stored without compression.
+    let (width, height) = (24u32, 16u32);
+    let mut raw = Vec::new();
+    for y in 0..height {
+        raw.push(0);
+        for x in 0..width {
+            raw.extend([colour, (x * 10) as u8, if y > 8 { 255 } else { 0 }]);
+        }
+    }
+    let mut data = vec![0x78, 0x01, 0x01];
+    data.extend((raw.len() as u16).to_le_bytes());
+    data.extend((!(raw.len() as u16)).to_le_bytes());
+    data.extend(&raw);
+    let (a, b) = raw.iter().fold((1u32, 0u32), |(a, b), &x| {
+        let a = (a + u32::from(x)) % 65521;
+        (a, (b + a) % 65521)
+    });
+    data.extend((b << 16 | a).to_be_bytes());
+    let mut file = b"\x89PNG\r\n\x1a\n".to_vec();
+    let mut chunk = |kind: &[u8; 4], body: &[u8]| {
+        file.extend((body.len() as u32).to_be_bytes());
+        let start = file.len();
+        file.extend(kind);
+        file.extend(body);
+        let crc = file[start..].iter().fold(u32::MAX, |crc, &byte| {
+            (0..8).fold(crc ^ u32::from(byte), |crc, _| {
+                if crc & 1 == 1 { crc >> 1 ^ 0xEDB8_8320 } else { crc >> 1 }
+            })
+        });
+        file.extend((!crc).to_be_bytes());
+    };
+    let mut head = [width.to_be_bytes(), height.to_be_bytes()].concat();
+    head.extend([8, 2, 0, 0, 0]);
+    chunk(b"IHDR", &head);
+    chunk(b"IDAT", &data);
+    chunk(b"IEND", &[]);
+    base64::engine::general_purpose::STANDARD.encode(file)
+}
+
+fn openai(url: &str) -> Json {
+    json!({
+        "model": NAME, "temperature": 0, "max_tokens": 8,
+        "messages": [{"role": "user", "content": [
+            {"type": "text", "text": "What is "},
+            {"type": "image_url", "image_url": {"url": url, "detail": "high"}},
+            {"type": "text", "text": "this?"},
+        ]}],
+    })
+}
+
+fn data(colour: u8) -> String {
+    format!("data:image/png;base64,{}", png(colour))
+}
+
+async fn posted(server: &Direct, path: &str, body: &Json) -> Json {
+    let reply = server.post(path, body).await;
+    assert_eq!(reply.status, StatusCode::OK, "{}", reply.text);
+    reply.json()
+}
+
+#[tokio::test]
+async fn an_image_is_part_of_the_prompt_and_found_again() {
+    let server = Direct::with(options(), seeing(2));
+    let path = "/v1/chat/completions";
+    let first = posted(&server, path, &openai(&data(10))).await;
+    let text = |answer: &Json| answer["choices"][0]["message"]["content"].clone();
+    let usage = |answer: &Json, name: &str| answer["usage"][name].as_u64().unwrap();
+    // 24 by 16 pixels become 32 by 22, then two by two squares: four outputs, and one for the whole.
+    let bare = json!([{"role": "user", "content": "What is this?"}]);
+    let mut without = openai("");
+    without["messages"] = bare;
+    let without = posted(&server, path, &without).await;
+    assert!(usage(&first, "prompt_tokens") > usage(&without, "prompt_tokens") + 5);
+    let again = posted(&server, path, &openai(&data(10))).await;
+    assert_eq!(text(&again), text(&first));
+    let cached = |answer: &Json| answer["usage"]["prompt_tokens_details"]["cached_tokens"].as_u64();
+    assert_eq!(cached(&again).unwrap() + 1, usage(&again, "prompt_tokens"));
+    // Another picture is another prompt from its first output on.
+    let other = posted(&server, path, &openai(&data(200))).await;
+    assert_eq!(usage(&other, "prompt_tokens"), usage(&first, "prompt_tokens"));
+    assert!(cached(&other).unwrap() < usage(&other, "prompt_tokens") / 2, "{other}");
+}
+
+/// The same image gives the same answer, whoever brings it.
+#[tokio::test]
+async fn all_protocols_take_images() {
+    let server = Direct::with(options(), seeing(1));
+    let mut body = openai(&data(90));
+    body["messages"][0]["content"].as_array_mut().unwrap().remove(0);
+    let openai = posted(&server, "/v1/chat/completions", &body).await;
+    let want = openai["choices"][0]["message"]["content"].clone();
+    let anthropic = json!({
+        "model": NAME, "temperature": 0, "max_tokens": 8,
+        "messages": [{"role": "user", "content": [
+            {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": png(90)}},
+            {"type": "text", "text": "this?"},
+        ]}],
+    });
+    let got = posted(&server, "/v1/messages", &anthropic).await;
+    assert_eq!(got["content"][0]["text"], want);
+    let tokens = posted(&server, "/v1/messages/count_tokens", &anthropic).await;
+    assert_eq!(tokens["input_tokens"], openai["usage"]["prompt_tokens"]);
+    let generation = json!({"temperature": 0, "num_predict": 8});
+    let chat = json!({
+        "model": NAME, "stream": false, "options": generation,
+        "messages": [{"role": "user", "content": "this?", "images": [png(90)]}],
+    });
+    let got = posted(&server, "/api/chat", &chat).await;
+    assert_eq!(got["message"]["content"], want);
+    let generate = json!({
+        "model": NAME, "stream": false, "options": generation, "prompt": "this?",
+        "images": [png(90)],
+    });
+    let got = posted(&server, "/api/generate", &generate).await;
+    assert_eq!(got["response"], want);
+    assert!(got.get("context").is_none(), "tokens do not tell of images");
+}
+
+#[tokio::test]
+async fn what_cannot_be_taken_is_refused_with_the_field() {
+    let folder = tempfile::tempdir().unwrap();
+    let bytes = base64::engine::general_purpose::STANDARD.decode(png(1)).unwrap();
+    std::fs::write(folder.path().join("a.png"), bytes).unwrap();
+    let media = Media {
+        folder: Some(folder.path().to_owned()),
+        pixels: 384,
+        images: 2,
+        ..Media::default()
+    };
+    let server = Direct::with(Options { media, ..options() }, seeing(1));
+    let path = "/v1/chat/completions";
+    posted(&server, path, &openai("file://a.png")).await;
+    for (url, says) in [
+        ("https://example.com/a.png", "fetches nothing"),
+        ("file://../a.png", "no such file"),
+        ("data:image/png;base64,aGk=", "no image"),
+        ("data:image/png;base64,?", "not in base64"),
+    ] {
+        let reply = server.post(path, &openai(url)).await;
+        assert_eq!(reply.status, StatusCode::BAD_REQUEST, "{url}: {}", reply.text);
+        let error = &reply.json()["error"];
+        assert_eq!(error["param"], "messages[0].content[1].image_url", "{url}");
+        assert!(error["message"].as_str().unwrap().contains(says), "{url}: {error}");
+    }
+    // The mark of an image in a text.
+    let mut spelt = openai(&data(1));
+    spelt["messages"][0]["content"][0]["text"] = "<image>".into();
+    let reply = server.post(path, &spelt).await;
+    assert_eq!(reply.status, StatusCode::BAD_REQUEST, "{}", reply.text);
+    assert!(reply.text.contains("2 marks"), "{}", reply.text);
+    let mut many = openai(&data(1));
+    many["messages"] = json!(vec![many["messages"][0].clone(); 3]);
+    let reply = server.post(path, &many).await;
+    assert!(reply.text.contains("3 images, and 2 are allowed"), "{}", reply.text);
+
+    let small = Media { pixels: 383, ..Media::default() };
+    let server = Direct::with(Options { media: small, ..options() }, seeing(1));
+    let reply = server.post(path, &openai(&data(1))).await;
+    assert!(reply.text.contains("24 by 16 pixels"), "{}", reply.text);
+    let reply = Direct::new(1).post(path, &openai(&data(1))).await;
+    assert_eq!(reply.status, StatusCode::BAD_REQUEST);
+    assert!(reply.text.contains("sees no images"), "{}", reply.text);
+}
