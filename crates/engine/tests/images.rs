@@ -137,6 +137,36 @@ fn logits_agree_with_transformers() {
     }
 }
 
+/// The same bits on several nodes, with any number of threads, and however a prompt is cut.
+#[test]
+fn images_have_the_same_bits_everywhere() {
+    for model in MODELS {
+        let (mut engine, mut encoder) = load(model, &options());
+        let prompts: Vec<Prompt> = known(model).into_iter().map(|known| known.prompt).collect();
+        let want: Vec<_> =
+            prompts.iter().map(|prompt| logits(&mut engine, &mut encoder, prompt)).collect();
+        for (nodes, threads) in [(2, 2), (3, 4)] {
+            let options = LoadOptions { nodes: Some(nodes), threads: Some(threads), ..options() };
+            let (mut engine, mut encoder) = load(model, &options);
+            for (prompt, want) in prompts.iter().zip(&want) {
+                let got = logits(&mut engine, &mut encoder, prompt);
+                assert!(got == *want, "{model}, {nodes} nodes");
+            }
+        }
+        // In two steps, the first of which ends behind the first run of an image's outputs.
+        let Prompt { tokens, images } = &prompts[0];
+        let rows: Vec<_> = images.iter().map(|part| encoder.encode(part.tile()).unwrap()).collect();
+        let insets: Vec<Inset<'_>> =
+            images.iter().zip(&rows).map(|(part, rows)| part.inset_of(rows)).collect();
+        let sequence = engine.new_sequence().unwrap();
+        let (first, second) = tokens.split_at(images[0].range().end);
+        let entry = |tokens, outputs| [BatchEntry { sequence, tokens, outputs }];
+        engine.step_with(&entry(first, Outputs::None), &[&insets]).unwrap();
+        let got = engine.step_with(&entry(second, Outputs::Last), &[&insets]).unwrap();
+        assert!(got.row(0) == want[0].last().unwrap().as_slice(), "{model}, in two steps");
+    }
+}
+
 /// The greedy answer of one sequence is that of a server, which cuts prompts, caches beginnings and serves others beside.
 #[test]
 fn replicas_answer_as_one_sequence_does() {

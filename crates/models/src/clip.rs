@@ -202,9 +202,10 @@ impl Encoder {
 
     fn own_bias(&self, b: &mut Builder<'_>, matrix: MatrixId, tensor: &str) -> Result<(), Error> {
         let bias = format!("{tensor}.bias");
-        Ok(if b.has(&bias) {
-            b.bias(matrix, &[&bias])?
-        })
+        match b.has(&bias) {
+            true => Ok(b.bias(matrix, &[&bias])?),
+            false => Ok(()),
+        }
     }
 
     /// Outputs for one of the first layers of the language model.

@@ -7,6 +7,7 @@ mod chat;
 mod convert;
 mod embed;
 mod hub;
+mod images;
 mod loading;
 mod memory;
 mod plan;

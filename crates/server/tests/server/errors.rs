@@ -60,9 +60,15 @@ async fn faults_name_their_field() {
         (CHAT, chat(user(json!(1))), "messages[0].content", &none),
         (
             CHAT,
-            chat(user(json!([{"type": "image_url"}]))),
+            chat(user(json!([{"type": "input_audio"}]))),
             "messages[0].content[0].type",
             &unsupported,
+        ),
+        (
+            CHAT,
+            chat(user(json!([{"type": "image_url"}]))),
+            "messages[0].content[0].image_url.url",
+            &none,
         ),
         (CHAT, chat(user(json!([{"type": "text"}]))), "messages[0].content[0].text", &none),
         // Tools.

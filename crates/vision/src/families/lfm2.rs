@@ -5,7 +5,6 @@ use super::{Encoder, outputs, rounded, text, tile};
 use crate::picture::Picture;
 use crate::processor::Piece;
 use crate::resample::{Filter, resize};
-use models::Vision;
 
 /// Pixels on a side of a tile.
 const TILE: usize = 512;
