@@ -118,10 +118,13 @@ impl ImportanceSums {
             |values: &[f32]| values.iter().flat_map(|v| v.to_le_bytes()).collect::<Vec<_>>();
         for (name, Sums { squares, counts }) in &self.entries {
             let cols = squares.len() / counts.len().max(1);
-            let dims = [cols, counts.len()];
-            writer.tensor(format!("{name}{SUMS}"), &dims, TensorType::F32, bytes(squares));
-            let dims = [1, counts.len()];
-            writer.tensor(format!("{name}{COUNTS}"), &dims, TensorType::F32, bytes(counts));
+            // Of one count, as of one row anywhere, there is no second dimension.
+            let dims = |cols| match counts.len() {
+                1 => vec![cols],
+                count => vec![cols, count],
+            };
+            writer.tensor(format!("{name}{SUMS}"), &dims(cols), TensorType::F32, bytes(squares));
+            writer.tensor(format!("{name}{COUNTS}"), &dims(1), TensorType::F32, bytes(counts));
         }
         writer.write_to(out)
     }
@@ -193,6 +196,9 @@ mod tests {
         let shape = |name: &str| gguf.tensor(name).unwrap().shape.dims().to_vec();
         assert_eq!(shape("blk.0.x.weight.in_sum2"), [2, 2]);
         assert_eq!(shape("blk.0.x.weight.counts"), [1, 2]);
+        let file = written(&measured(&[2.0, 4.0], &[2.0]));
+        let gguf = Gguf::parse(&file).unwrap();
+        assert_eq!(gguf.tensor("blk.0.x.weight.counts").unwrap().shape.dims(), [1]);
     }
 
     #[test]

@@ -28,7 +28,7 @@ pub(crate) struct ConvertArgs {
     /// 'ffn_down=Q6_K'; may be given several times, the first that matches counts
     #[arg(long, value_name = "PATTERN=TYPE")]
     tensor_type: Vec<Rule>,
-    /// Importance matrix, made by llama-imatrix: errors become smaller where the model's inputs are
+    /// Importance matrix, made by `arclight imatrix` or llama-imatrix: errors become smaller where the model's inputs are
     /// large. Types below 3.1 bits need one
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     imatrix: Option<PathBuf>,

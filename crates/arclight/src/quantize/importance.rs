@@ -121,7 +121,7 @@ fn missing(tensor: &Tensor<'_>, ty: TensorType, known: Option<&Known>) -> Error 
     Error::Refused(match known {
         None => format!(
             "tensor `{name}` as {ty} is of no use unless it is known which columns matter: say \
-             --imatrix with a file that llama-imatrix made of this model, or take a larger --type"
+             --imatrix with a file that `arclight imatrix` made of this model, or take a larger --type"
         ),
         Some(known) => format!(
             "{}: no importances of `{name}`, which {ty} cannot do without: measure them on more \

@@ -8,6 +8,7 @@ mod convert;
 mod embed;
 mod hub;
 mod images;
+mod imatrix;
 mod loading;
 mod memory;
 mod plan;

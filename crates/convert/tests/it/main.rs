@@ -3,6 +3,8 @@
 mod adapters;
 mod bert;
 mod damage;
+mod decoders;
+mod encoders;
 mod families;
 mod faults;
 mod folder;
