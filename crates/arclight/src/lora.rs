@@ -130,11 +130,12 @@ fn name_of(path: &Path) -> String {
 /// Tells on standard error which adapters are in use.
 pub(crate) fn report(adapters: &[AdapterUse]) {
     for AdapterUse { name, adapter, scale } in adapters {
-        note!(
-            "adapter {name}: {} in {}, scale {scale}",
-            term::plural(adapter.pairs().len(), "pair"),
-            term::size(adapter.bytes()),
-        );
+        let (pairs, size) = (adapter.pairs().len(), term::size(adapter.bytes()));
+        let when = match scale {
+            0.0 => "off where it is not asked for".to_owned(),
+            scale => format!("scale {scale}"),
+        };
+        note!("adapter {name}: {} in {size}, {when}", term::plural(pairs, "pair"));
     }
 }
 

@@ -14,6 +14,12 @@ pub(crate) fn is_of_hub(path: &Path) -> bool {
 /// Opens either.
 pub(crate) fn open(path: impl AsRef<Path>) -> Result<ModelFile, Error> {
     let path = path.as_ref();
+    if convert::is_adapter(path) && !path.join("config.json").is_file() {
+        return Err(Error::Refused(format!(
+            "{} is an adapter: name its model, and give the folder to --lora",
+            path.display()
+        )));
+    }
     match is_of_hub(path) {
         true => converted(path, &Options::default()).map(|(file, _)| file),
         false => Ok(ModelFile::open(path)?),

@@ -128,6 +128,8 @@ fn what_is_no_adapter_is_told() {
     let got = fails(1, &["run", &lora, "-p", "a"]);
     assert!(got.contains("lora-c.gguf is an adapter: name its model"), "{got}");
     let folder = text(&repository("tests/golden/adapters/gpt2"));
+    let got = fails(1, &["run", &folder, "-p", "a"]);
+    assert!(got.contains("gpt2 is an adapter: name its model"), "{got}");
     let got = refused(&folder);
     assert!(got.contains("has no place in models of architecture"), "{got}");
 }
