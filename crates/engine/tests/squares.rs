@@ -22,7 +22,7 @@ fn squares(bytes: &[u8], numa: Numa, nodes: usize) -> BTreeMap<String, TensorSqu
     let mut engine = Engine::load(&file, &options, &mut |_| {}).unwrap();
     let sequence = engine.new_sequence().unwrap();
     let tokens: Vec<u32> = (0..TOKENS as u32).map(|i| (i * 31) % 300).collect();
-    let mut step = |engine: &mut Engine, tokens: &[u32]| {
+    let step = |engine: &mut Engine, tokens: &[u32]| {
         let outputs = Outputs::AllHidden;
         engine.step(&[BatchEntry { sequence, tokens, outputs }]).unwrap();
     };

@@ -65,7 +65,7 @@ fn a_ranker_says_so_and_what_its_number_is() {
     folder.add("classifier.out_proj.bias", &[1]);
     let file = written(&folder.open().unwrap());
     let gguf = Gguf::parse(&file).unwrap();
-    assert!(models::ranks(&gguf).unwrap());
+    assert_eq!(models::Score::of(&gguf).unwrap(), Some(models::Score::Logit));
     assert!(gguf.tensor("cls.output.weight").is_some());
     let labels = gguf.metadata().strings("bert.classifier.output_labels").unwrap();
     assert_eq!(labels.collect::<Vec<_>>(), [b"LABEL_0"]);
