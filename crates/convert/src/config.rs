@@ -166,6 +166,14 @@ impl Config {
         Ok(types.map(|types| types.iter().map(|ty| kinds.contains(ty)).collect()))
     }
 
+    /// Puts in what a folder says elsewhere.
+    pub(crate) fn set(&mut self, key: &str, value: impl Into<Value>) {
+        let value = value.into();
+        for values in [&mut self.values, &mut self.whole] {
+            values.insert(key.to_owned(), value.clone());
+        }
+    }
+
     /// Puts in what the model's own code takes where a folder says nothing.
     pub(crate) fn or(&mut self, key: &str, value: impl Into<Value>) {
         if self.get(key).is_none() {

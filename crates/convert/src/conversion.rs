@@ -67,6 +67,7 @@ impl Conversion {
     /// What is missing in the folder, damaged, or of a kind that is not converted.
     pub fn open(path: &Path, options: &Options) -> Result<Conversion, Error> {
         let mut folder = Folder::open(path)?;
+        families::note_class(&mut folder)?;
         let family = families::of(&folder.config)?;
         (family.defaults)(&mut folder.config)?;
         families::note_predicting(&mut folder);

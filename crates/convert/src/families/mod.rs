@@ -16,6 +16,7 @@ mod gpt;
 mod llama;
 mod phi;
 mod qwen;
+mod rankers;
 mod recurrent;
 
 use crate::array::Array;
@@ -86,6 +87,7 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Family> {
         bert::FAMILIES,
         encoders::FAMILIES,
         qwen::FAMILIES,
+        rankers::FAMILIES,
         gemma::FAMILIES,
         phi::FAMILIES,
         glm::FAMILIES,
@@ -132,6 +134,11 @@ pub(crate) fn note_predicting(folder: &mut Folder) {
     if let Some(most) = most {
         folder.config.or(qwen::FOUND, most + 1);
     }
+}
+
+/// Tells folders apart whose class says too little.
+pub(crate) fn note_class(folder: &mut Folder) -> Result<(), Error> {
+    rankers::note(folder)
 }
 
 /// Names of a model whose folder may have the head twice: as such, and as the embedding.

@@ -9,4 +9,5 @@ mod families;
 mod faults;
 mod folder;
 mod quantised;
+mod rankers;
 mod vocabularies;
