@@ -210,9 +210,8 @@ impl Chat {
         let (tokens, context) = (prompt.tokens.len(), self.session.context());
         if tokens >= context {
             return Err(Error::Refused(format!(
-                "the conversation would have {} tokens, but the context holds {context}: say it \
-                 in fewer words, begin anew with /clear, or start again with a larger --ctx",
-                tokens
+                "the conversation would have {tokens} tokens, but the context holds {context}: say it \
+                 in fewer words, begin anew with /clear, or start again with a larger --ctx"
             )));
         }
         let mut out = std::io::stdout().lock();
