@@ -107,7 +107,7 @@ fn of_groups(at: &At<'_>, of: Array) -> Result<Vec<Array>, Error> {
     let (heads, groups) = (at.config.heads()?, at.config.kv_heads()?);
     let fits = groups > 0 && heads.is_multiple_of(groups);
     let dim = of.rows().checked_div(heads + 2 * groups).unwrap_or(0);
-    if !fits || dim * (heads + 2 * groups) != of.rows() || dim % 2 != 0 {
+    if !fits || dim * (heads + 2 * groups) != of.rows() || !dim.is_multiple_of(2) {
         return Err(at.shape(&of, format!("and not {heads} queries in {groups} groups")));
     }
     let each = heads / groups;

@@ -39,7 +39,7 @@ pub(crate) struct Family {
     pub(crate) defaults: fn(&mut Config) -> Result<(), Error>,
     pub(crate) keys: fn(&mut Draft<'_>) -> Result<(), Error>,
     /// Keys whose values are tensors of the folder.
-    pub(crate) learnt: Option<fn(&mut Draft<'_>, &[(String, Array)]) -> Result<(), Error>>,
+    pub(crate) learnt: Option<Learnt>,
     /// Searched in turn before the usual ones.
     pub(crate) rules: &'static [&'static [Rule]],
     /// The name that a tensor should have; `None` leaves it out.
@@ -51,6 +51,9 @@ pub(crate) struct Family {
     /// Which of several names of one way to cut text is preferred.
     pub(crate) pre: &'static [&'static str],
 }
+
+/// Sets keys by the folder's tensors.
+pub(crate) type Learnt = fn(&mut Draft<'_>, &[(String, Array)]) -> Result<(), Error>;
 
 /// Tensors by their names in the file.
 pub(crate) type Extra = Vec<(&'static str, Array)>;
