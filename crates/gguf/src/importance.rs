@@ -27,7 +27,7 @@ impl Importances {
     /// Reads a file in either format.
     ///
     /// # Errors
-    /// Those of [`Gguf::parse`] for such files, [`Error::NotImportances`] for what is neither, and
+    /// Those of [`Gguf::parse`](crate::Gguf::parse) for such files, [`Error::NotImportances`] for what is neither, and
     /// what the other variants about importances say, with the entry's name.
     pub fn parse(bytes: &[u8]) -> Result<Self, Error> {
         let all = match bytes.starts_with(&MAGIC) {
