@@ -12,7 +12,8 @@ fn an_outline_of_any_family_wants_the_tensors_of_its_file() {
     let mut families = HashSet::new();
     for entry in std::fs::read_dir(repository("tests/golden")).unwrap() {
         let entry = entry.unwrap();
-        if !entry.path().is_dir() {
+        // Adapters have no file of their own here.
+        if !entry.path().join("header.gguf").exists() {
             continue;
         }
         let bytes = golden(entry.file_name().to_str().unwrap());

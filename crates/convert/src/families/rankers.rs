@@ -24,9 +24,8 @@ const WRITES: &str = "Qwen3ForCausalLM";
 const TIED: &str = "Qwen3Reranker";
 const UNTIED: &str = "Qwen3RerankerWithHead";
 
-const EMBEDDING: &[Rule] =
-    &[made("embed_tokens", "token_embd.weight cls.output.weight", embedding_and_words)];
-const HEAD: &[Rule] = &[made("lm_head", "cls.output.weight", words)];
+const EMBEDDING: &[Rule] = &[made("embed_tokens", "token_embd cls.output", embedding_and_words)];
+const HEAD: &[Rule] = &[made("lm_head", "cls.output", words)];
 
 /// Where the numbers of both words are noted.
 const WORDS: [&str; 2] = ["arclight_yes", "arclight_no"];
