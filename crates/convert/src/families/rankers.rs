@@ -68,8 +68,8 @@ fn ranks(folder: &Folder) -> Result<bool, Error> {
 fn keys(draft: &mut Draft<'_>) -> Result<(), Error> {
     draft.usual()?;
     draft.set("pooling_type", super::bert::RANK);
-    draft.set("classifier.output_labels", OwnedValue::strings(&["yes", "no"]));
-    draft.general("tokenizer.chat_templates", OwnedValue::strings(&["rerank"]));
+    draft.set("classifier.output_labels", OwnedValue::strings(["yes", "no"]));
+    draft.general("tokenizer.chat_templates", OwnedValue::strings(["rerank"]));
     draft.general("tokenizer.chat_template.rerank", TEMPLATE);
     Ok(())
 }
