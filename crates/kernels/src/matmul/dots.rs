@@ -75,6 +75,35 @@ pub(super) fn dot_nibbles<D: Dot, const T: usize, const N: usize>(
     sums
 }
 
+/// Adds the products of 16 columns of two bits, half block `side`: of byte `4r + i` of a vector, bits `2q..2q + 2` are
+/// element `4q + i` of row `r`.
+#[inline(always)]
+pub(super) fn dot_two_bits<D: Dot, const T: usize, const N: usize>(
+    packed: Packed<'_, D, N>,
+    side: usize,
+    acts: Q8Blocks<'_, T>,
+    sums: &mut [[D::N; N]; T],
+) {
+    let d = packed.head.d;
+    let two = d.splat_w(3);
+    let mut pairs = [two; N];
+    for n in 0..N {
+        pairs[n] = packed.vector(n, side);
+    }
+    for q in 4 * side..4 * side + 4 {
+        let mut w = pairs;
+        for n in 0..N {
+            w[n] = d.and(pairs[n], two);
+            pairs[n] = d.shr2(pairs[n]);
+        }
+        for t in 0..T {
+            for n in 0..N {
+                sums[t][n] = d.dot_nibbles(sums[t][n], w[n], acts[t].quad(q));
+            }
+        }
+    }
+}
+
 /// `acc[t][n] = fma(f32(sums[t][n]), scales[n] * d[t], acc[t][n])`.
 #[inline(always)]
 pub(super) fn accumulate<D: Dot, const T: usize, const N: usize>(

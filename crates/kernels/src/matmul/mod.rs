@@ -57,7 +57,7 @@ pub use pieces::Piece;
 pub(crate) use walk::{Family, Place, RegisterTile, RegisterTiles, Unpacks, Walk, step};
 
 // What the files of the types are written with, too.
-use dots::{accumulate, add_mins, dot_nibbles, dot_pair, start};
+use dots::{accumulate, add_mins, dot_nibbles, dot_pair, dot_two_bits, start};
 use parts::{Fetch, Part, check_acts, check_parts, fetch, part, slices, within};
 
 use panel::{PanelKind, Sub};

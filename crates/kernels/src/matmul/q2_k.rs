@@ -12,7 +12,7 @@
 
 use super::halves::{PAIR, add_integers, pair_place};
 use super::quants::{Head, Packed, Quants, get_half, put_half};
-use super::{Q8Blocks, part};
+use super::{Q8Blocks, dot_two_bits, part};
 use crate::TILE_ROWS;
 use crate::q8::Q8Block;
 use crate::simd::Dot;
@@ -78,25 +78,10 @@ impl Quants for Q2K {
         acc: &mut [[D::F; N]; T],
     ) {
         let d = packed.head.d;
-        let (two, four) = (d.splat_w(3), d.splat_w(15));
+        let four = d.splat_w(15);
         let mut sums = [[[d.start_half(0); N]; T]; 2];
         for side in 0..2 {
-            let mut pairs = [two; N];
-            for n in 0..N {
-                pairs[n] = packed.vector(n, side);
-            }
-            for q in 4 * side..4 * side + 4 {
-                let mut w = pairs;
-                for n in 0..N {
-                    w[n] = d.and(pairs[n], two);
-                    pairs[n] = d.shr2(pairs[n]);
-                }
-                for t in 0..T {
-                    for n in 0..N {
-                        sums[side][t][n] = d.dot_nibbles(sums[side][t][n], w[n], acts[t].quad(q));
-                    }
-                }
-            }
+            dot_two_bits(packed, side, acts, &mut sums[side]);
         }
         let mut scales = [four; N];
         for n in 0..N {

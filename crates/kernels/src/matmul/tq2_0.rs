@@ -7,7 +7,7 @@
 use super::panel::{PanelKind, Sub};
 use super::q2_k::file_place;
 use super::quants::{Packed, Quants, get_half, put_half};
-use super::{Q8Blocks, accumulate};
+use super::{Q8Blocks, accumulate, dot_two_bits};
 use crate::TILE_ROWS;
 use crate::simd::Dot;
 use gguf::TensorType;
@@ -99,28 +99,12 @@ impl Quants for Tq2_0 {
         acc: &mut [[D::F; N]; T],
     ) {
         let d = packed.head.d;
-        let two = d.splat_w(3);
         let mut integers = [[d.start_nibbles(0); N]; T];
         for t in 0..T {
             integers[t] = [d.start_nibbles(acts[t].neg8 >> 3); N];
         }
         for side in 0..2 {
-            let mut pairs = [two; N];
-            for n in 0..N {
-                pairs[n] = packed.vector(n, side);
-            }
-            for q in 4 * side..4 * side + 4 {
-                let mut w = pairs;
-                for n in 0..N {
-                    w[n] = d.and(pairs[n], two);
-                    pairs[n] = d.shr2(pairs[n]);
-                }
-                for t in 0..T {
-                    for n in 0..N {
-                        integers[t][n] = d.dot_nibbles(integers[t][n], w[n], acts[t].quad(q));
-                    }
-                }
-            }
+            dot_two_bits(packed, side, acts, &mut integers);
         }
         let mut sums = [[d.splat_i(0); N]; T];
         for t in 0..T {
