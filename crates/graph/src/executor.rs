@@ -17,14 +17,13 @@ use crate::programs::Compiled;
 use crate::squares::{Squares, TensorSquares};
 use crate::stages::Spans;
 use crate::state::State;
-use crate::step::{Ids, Outputs, PageCopy, PageId, Prepared, Recalled, SeqInput};
+use crate::step::{self, Ids, Outputs, PageCopy, PageId, Prepared, Recalled, SeqInput};
 use crate::storage::{Limits, NodeBytes, Scratch, Sizes, Storage};
 use crate::switch::Levels;
 use crate::tally::Tally;
 use crate::weight::WeightSource;
 use kernels::{Kernels, KvType};
 use memory::{Arena, Block, Pages};
-use std::ops::Range;
 use std::sync::OnceLock;
 use threads::{Pool, View, Worker};
 use topology::Machine;
@@ -427,15 +426,10 @@ impl Executor {
             let range = share(tokens, pieces, at);
             debug_assert_eq!(range.start, before);
             before = range.end;
-            let cut = cut_sequences(sequences.clone(), range.clone());
             let ids = Ids { width: self.row_width, ..graph.token_ids() };
-            part.set(cut, ids, &graph.classes, &self.limits.pages, self.tile)?;
-            let mut next = 0;
-            let lens = sequences.clone().map(|s| {
-                let first = next;
-                next += s.tokens.len();
-                range.end.min(next).saturating_sub(range.start.max(first))
-            });
+            let pieces = step::cut(sequences.clone(), range.clone());
+            part.set(pieces, ids, &graph.classes, &self.limits.pages, self.tile)?;
+            let lens = step::within(sequences.clone(), range).map(|(_, own)| own.len());
             part.adapt(lens.zip(sets.clone()));
         }
         Ok(pieces)
@@ -644,33 +638,6 @@ fn choose(input: &Prepared, plan: &Plan, limits: FormLimits, forced: Option<Vari
     let variant = forced.unwrap_or_else(|| plan.variant(shape, limits));
     debug_assert!(variant.fits(shape, limits));
     variant
-}
-
-/// The pieces of `sequences` that hold the tokens `range` of the step.
-fn cut_sequences<'s>(
-    sequences: impl Iterator<Item = SeqInput<'s>> + Clone,
-    range: Range<usize>,
-) -> impl Iterator<Item = SeqInput<'s>> + Clone {
-    let mut next = 0;
-    sequences.filter_map(move |s| {
-        let first = next;
-        next += s.tokens.len();
-        let own = range.start.max(first)..range.end.min(next);
-        if own.is_empty() {
-            return None;
-        }
-        let outputs = match s.outputs {
-            Outputs::Last | Outputs::LastHidden if own.end < next => Outputs::None,
-            // Of the tail what lies in this piece.
-            Outputs::Tail(n) => match (own.end + n).saturating_sub(next) {
-                0 => Outputs::None,
-                n => Outputs::Tail(n),
-            },
-            outputs => outputs,
-        };
-        let tokens = &s.tokens[own.start - first..own.end - first];
-        Some(SeqInput { tokens, past: s.past + own.start - first, outputs, ..s })
-    })
 }
 
 /// Tokens of a query tile, the same in all layers.
