@@ -99,7 +99,7 @@ pub(crate) async fn rerank(
             return Err(Fault::field(field, format!("{field} must be at least 1")));
         }
     }
-    let documents: Vec<String> = documents.into_iter().map(Text::into_string).collect();
+    let documents: Arc<[String]> = documents.into_iter().map(Text::into_string).collect();
     let request = RankRequest {
         query: query.into_string(),
         documents: documents.clone(),

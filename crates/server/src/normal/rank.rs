@@ -6,13 +6,14 @@ use crate::fault::Fault;
 use crate::http::Client;
 use crate::state::{App, Model};
 use arclight_engine::Adapted;
+use std::sync::Arc;
 use tokenizer::EncodeOptions;
 
 /// What is to be ranked.
 #[derive(Clone, Debug)]
 pub(crate) struct RankRequest {
     pub(crate) query: String,
-    pub(crate) documents: Vec<String>,
+    pub(crate) documents: Arc<[String]>,
     /// Most tokens of a document; what is longer is cut.
     pub(crate) most: Option<usize>,
     /// Cuts documents that do not fit into the context beside the query; otherwise they are refused.
@@ -100,9 +101,12 @@ impl RankRequest {
         };
         let mut tokens = encode(document)?;
         let context = model.replicas.context();
+        if !self.truncate || tokens.len() <= context {
+            return Ok(tokens);
+        }
         let mut most = model.tokenizer.encode(document, EncodeOptions::default())?.len();
         // A document that ends elsewhere may have another token or two there.
-        while self.truncate && tokens.len() > context && most > 0 {
+        while tokens.len() > context && most > 0 {
             most = most.saturating_sub(tokens.len() - context);
             tokens = encode(&begin(model, document, most)?)?;
         }
