@@ -167,14 +167,8 @@ fn chatglm(d: &mut Draft<'_>) -> Result<(), Error> {
 }
 
 fn minicpm(d: &mut Draft<'_>) -> Result<(), Error> {
+    super::sizes(d)?;
     let config = d.config;
-    d.set_size("context_length", config.size(&["max_position_embeddings"])?);
-    d.set_size("embedding_length", config.hidden()?);
-    d.set_size("block_count", config.layers()?);
-    d.set_size("feed_forward_length", config.size(&["intermediate_size"])?);
-    d.set_size("attention.head_count", config.heads()?);
-    d.set_size("attention.head_count_kv", config.kv_heads()?);
-    d.set_number("attention.layer_norm_rms_epsilon", config.number(&["rms_norm_eps"])?);
     d.set_size("vocab_size", config.vocab_size()?);
     d.copy_size("attention.q_lora_rank", &["q_lora_rank"])?;
     d.set_size("attention.kv_lora_rank", config.size(&["kv_lora_rank"])?);

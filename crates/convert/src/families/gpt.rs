@@ -9,6 +9,15 @@ use crate::rules::{At, Rule, made, plus_one, same, without};
 use crate::vocab::Kind;
 use serde_json::Value;
 
+/// What GPT-2 and StarCoder call alike.
+const NAMES: &[Rule] = &[
+    same("wte", "token_embd"),
+    same("wpe", "position_embd"),
+    same("ln_f", "output_norm"),
+    same("ln_1", "attn_norm"),
+    same("ln_2", "ffn_norm"),
+];
+
 pub(super) const FAMILIES: &[Family] = &[
     Family {
         classes: &["GPT2LMHeadModel"],
@@ -19,23 +28,21 @@ pub(super) const FAMILIES: &[Family] = &[
             d.set_size("feed_forward_length", 4 * d.config.hidden()?);
             d.copy_number("attention.layer_norm_epsilon", &["layer_norm_epsilon"])
         },
-        rules: &[&[
-            same("wte", "token_embd"),
-            same("wpe", "position_embd"),
-            same("ln_f", "output_norm"),
-            same("ln_1", "attn_norm"),
-            same("ln_2", "ffn_norm"),
-            made("attn.c_attn.weight", "attn_qkv.weight", turned),
-            same("attn.c_attn.bias", "attn_qkv.bias"),
-            made("attn.c_proj.weight", "attn_output.weight", turned),
-            same("attn.c_proj.bias", "attn_output.bias"),
-            made("mlp.c_fc.weight", "ffn_up.weight", turned),
-            same("mlp.c_fc.bias", "ffn_up.bias"),
-            made("mlp.c_proj.weight", "ffn_down.weight", turned),
-            same("mlp.c_proj.bias", "ffn_down.bias"),
-            without("attn.bias"),
-            without("attn.masked_bias"),
-        ]],
+        rules: &[
+            NAMES,
+            &[
+                made("attn.c_attn.weight", "attn_qkv.weight", turned),
+                same("attn.c_attn.bias", "attn_qkv.bias"),
+                made("attn.c_proj.weight", "attn_output.weight", turned),
+                same("attn.c_proj.bias", "attn_output.bias"),
+                made("mlp.c_fc.weight", "ffn_up.weight", turned),
+                same("mlp.c_fc.bias", "ffn_up.bias"),
+                made("mlp.c_proj.weight", "ffn_down.weight", turned),
+                same("mlp.c_proj.bias", "ffn_down.bias"),
+                without("attn.bias"),
+                without("attn.masked_bias"),
+            ],
+        ],
         pre: &["gpt-2"],
         ..PLAIN
     },
@@ -52,19 +59,17 @@ pub(super) const FAMILIES: &[Family] = &[
             d.set_size("attention.head_count_kv", 1);
             d.copy_number("attention.layer_norm_epsilon", &["layer_norm_epsilon"])
         },
-        rules: &[&[
-            same("wte", "token_embd"),
-            same("wpe", "position_embd"),
-            same("ln_f", "output_norm"),
-            same("ln_1", "attn_norm"),
-            same("ln_2", "ffn_norm"),
-            same("attn.c_attn", "attn_qkv"),
-            same("attn.c_proj", "attn_output"),
-            same("mlp.c_fc", "ffn_up"),
-            same("mlp.c_proj", "ffn_down"),
-            without("attn.bias"),
-            without("attn.masked_bias"),
-        ]],
+        rules: &[
+            NAMES,
+            &[
+                same("attn.c_attn", "attn_qkv"),
+                same("attn.c_proj", "attn_output"),
+                same("mlp.c_fc", "ffn_up"),
+                same("mlp.c_proj", "ffn_down"),
+                without("attn.bias"),
+                without("attn.masked_bias"),
+            ],
+        ],
         pre: &["starcoder"],
         ..PLAIN
     },

@@ -144,6 +144,19 @@ pub(crate) fn note_class(folder: &mut Folder) -> Result<(), Error> {
     rankers::note(folder)
 }
 
+/// Keys of a file that has no others of the usual ones.
+fn sizes(d: &mut Draft<'_>) -> Result<(), Error> {
+    let config = d.config;
+    d.set_size("context_length", config.size(&["max_position_embeddings"])?);
+    d.set_size("embedding_length", config.hidden()?);
+    d.set_size("block_count", config.layers()?);
+    d.set_size("feed_forward_length", config.size(&["intermediate_size"])?);
+    d.set_size("attention.head_count", config.heads()?);
+    d.set_size("attention.head_count_kv", config.kv_heads()?);
+    d.set_number("attention.layer_norm_rms_epsilon", config.number(&["rms_norm_eps"])?);
+    Ok(())
+}
+
 /// Names of a model whose folder may have the head twice: as such, and as the embedding.
 fn unless_tied(config: &Config, name: &str) -> Option<String> {
     let twice = config.flag("tie_word_embeddings") && name.ends_with("lm_head.weight");
