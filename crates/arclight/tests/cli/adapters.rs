@@ -77,10 +77,9 @@ fn logits_agree_with_peft() {
 
 /// The demo model is no golden one: one that writes text with an adapter.
 fn llama() -> (String, Vec<u8>) {
-    let model =
-        file("lora-llama.gguf", &std::fs::read(repository("demo/arclight-demo.gguf")).unwrap());
+    let model = repository("demo/arclight-demo.gguf");
     let bytes = std::fs::read(&model).unwrap();
-    (model, bytes)
+    (text(&model), bytes)
 }
 
 #[test]
@@ -116,7 +115,7 @@ fn what_is_no_adapter_is_told() {
     let lora = file("lora-c.gguf", &testkit::lora(&bytes, gguf::TensorType::F32, 4, 4.0, 1));
     let refused = |adapter: &str| fails(1, &["run", &model, "-q", "-p", "a", "--lora", adapter]);
     let got = refused(&model);
-    assert!(got.contains("lora-llama.gguf: this is no adapter"), "{got}");
+    assert!(got.contains("arclight-demo.gguf: this is no adapter"), "{got}");
     let got = refused("nowhere.gguf");
     assert!(got.contains("nowhere.gguf"), "{got}");
     let got = refused(&text(FILES.path()));

@@ -128,14 +128,14 @@ fn streams_and_files() {
     let server = Server::start();
     let lines =
         "{\"prompt\": \"one two\", \"output_len\": 2}\n{\"input_len\": 7, \"output_len\": 1}\n";
-    let data = file("requests.jsonl", lines.as_bytes());
+    let data = file("asked.jsonl", lines.as_bytes());
     let out = succeeds(&["bench-serve", &server.0, "--concurrency", "2", "--dataset", &data]);
     assert!(out.contains("2 streams") && out.contains("2 answered, 0 failed"), "{out}");
     assert!(!out.contains("from sending"), "{out}");
 
-    let bad = file("bad.jsonl", b"{\"prompt\": \"one two\"}\n");
+    let bad = file("not-asked.jsonl", b"{\"prompt\": \"one two\"}\n");
     let line = fails(1, &["bench-serve", &server.0, "--dataset", &bad]);
-    assert!(line.contains("bad.jsonl line 1: output_len is missing"), "{line}");
+    assert!(line.contains("not-asked.jsonl line 1: output_len is missing"), "{line}");
     let line = fails(1, &["bench-serve", &server.0, "--dataset", "none.jsonl"]);
     assert!(line.contains("none.jsonl"), "{line}");
 }

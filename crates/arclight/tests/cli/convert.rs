@@ -1,6 +1,6 @@
 //! `convert`, and folders in the place of files.
 
-use crate::support::{fails, file, folder, succeeds};
+use crate::support::{fails, file, folder, output, succeeds};
 use serde_json::Value;
 use std::path::Path;
 use testkit::Checkpoint;
@@ -21,7 +21,7 @@ fn inspected(path: &str) -> Value {
 #[test]
 fn a_folder_runs_as_its_file_does() {
     let from = llama("llama-runs", |_| {});
-    let to = file("llama-runs.gguf", b"");
+    let to = output("llama-runs.gguf");
     succeeds(&["convert", &from, "-o", &to]);
     let seen = inspected(&to);
     assert_eq!(seen["model"]["architecture"], "llama");
@@ -66,13 +66,13 @@ fn one_step_to_a_type_is_convert_and_quantize() {
             }
         }
     });
-    let whole = file("types-f32.gguf", b"");
+    let whole = output("types-f32.gguf");
     succeeds(&["convert", &from, "-o", &whole, "--type", "f32"]);
     let mut seen = Vec::new();
     for threads in ["1", "3"] {
-        let to = file("types-q8.gguf", b"");
+        let to = output("types-q8.gguf");
         succeeds(&["convert", &from, "-o", &to, "--type", "q8_0", "-t", threads]);
-        let steps = file("types-steps.gguf", b"");
+        let steps = output("types-steps.gguf");
         succeeds(&["quantize", &whole, &steps, "--type", "q8_0"]);
         // Keys may be in another order.
         assert_eq!(inspected(&to)["tensors"], inspected(&steps)["tensors"]);
@@ -100,8 +100,7 @@ fn a_dry_run_writes_nothing_and_types_may_be_chosen() {
 
 #[test]
 fn what_is_wrong_with_a_folder_is_one_line() {
-    let to = file("never.gguf", b"");
-    std::fs::remove_file(&to).unwrap();
+    let to = output("never.gguf");
     let convert = |from: &str| fails(1, &["convert", from, "-o", &to]);
     assert!(convert("nowhere/at/all").contains("no such file or folder"));
     assert!(convert(&folder("empty-folder")).contains("without config.json"));

@@ -1,7 +1,7 @@
 //! `embed`, of a model that writes and of a folder with one that reads.
 
 use crate::serve::{post, serve_plainly};
-use crate::support::{fails, file, folder, run_with, succeeds, tiny};
+use crate::support::{fails, file, folder, output, run_with, succeeds, tiny};
 use serde_json::{Value, json};
 use std::path::Path;
 use testkit::Checkpoint;
@@ -52,7 +52,7 @@ fn a_folder_with_an_encoder_gives_a_matrix() {
     let json = lines(&succeeds(&["embed", &path, "-p", "A cat sat.", "-p", "cats", "--raw"]));
     // [CLS] a cat sat . [SEP]; [CLS] cat ##s [SEP]
     assert_eq!(json.iter().map(|(tokens, _)| *tokens).collect::<Vec<_>>(), [6, 4]);
-    let npy = file("vectors.npy", b"");
+    let npy = output("vectors.npy");
     succeeds(&["embed", &path, "-p", "A cat sat.", "-p", "cats", "--raw", "-o", &npy]);
     let bytes = std::fs::read(&npy).unwrap();
     let head = String::from_utf8_lossy(&bytes[10..128]).into_owned();
@@ -81,7 +81,7 @@ fn a_classifier_gives_the_same_scores_from_its_folder_and_from_a_file() {
     bert.add("classifier.weight", &[LABELS, Checkpoint::HIDDEN]);
     bert.add("classifier.bias", &[LABELS]);
     bert.write(Path::new(&path));
-    let converted = file("classifier.gguf", b"");
+    let converted = output("classifier.gguf");
     succeeds(&["convert", &path, "-o", &converted]);
     let scores = |model: &str| lines(&succeeds(&["embed", model, "-p", "a cat sat.", "--raw"]));
     let (made, stored) = (scores(&path), scores(&converted));

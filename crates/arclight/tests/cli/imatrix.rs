@@ -1,6 +1,6 @@
 //! Importance matrices measured on text.
 
-use crate::support::{fails, file, run, succeeds};
+use crate::support::{fails, file, output, run, succeeds};
 use gguf::{ImportanceSums, Importances};
 use testkit::repository;
 
@@ -16,7 +16,7 @@ fn measured(to: &str, more: &[&str]) -> String {
 
 #[test]
 fn a_matrix_is_measured_added_to_and_used() {
-    let (one, both) = (file("imatrix-one.gguf", b""), file("imatrix-both.gguf", b""));
+    let (one, both) = (output("imatrix-one.gguf"), output("imatrix-both.gguf"));
     let text = repository("demo/heldout.txt").display().to_string();
     let said = measured(&one, &["-f", &text, "--ctx", "64", "--chunks", "3"]);
     assert!(said.contains("28 matrices on 192 tokens in 3 chunks of 64"), "{said}");
@@ -39,7 +39,7 @@ fn a_matrix_is_measured_added_to_and_used() {
             assert!((x - y).abs() <= 1e-6 * x, "{name}: {x} {y}");
         }
     }
-    let small = file("imatrix-small.gguf", b"");
+    let small = output("imatrix-small.gguf");
     let with = ["--type", "iq2_xs", "--allow-requantize", "--imatrix", &both];
     succeeds(&[&["quantize", &demo(), &small], &with[..]].concat());
 }

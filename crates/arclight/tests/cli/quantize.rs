@@ -1,6 +1,6 @@
 //! `quantize`.
 
-use crate::support::{fails, file, run, succeeds, tiny};
+use crate::support::{fails, file, output, run, succeeds, tiny};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
@@ -8,7 +8,7 @@ use std::sync::LazyLock;
 /// A model in BF16.
 fn floats() -> &'static str {
     static FLOATS: LazyLock<String> = LazyLock::new(|| {
-        let path = file("floats.gguf", b"");
+        let path = output("floats.gguf");
         succeeds(&["synth", "tiny:bf16", "-o", &path]);
         path
     });
@@ -26,7 +26,7 @@ fn types(path: &str) -> BTreeMap<String, String> {
 
 #[test]
 fn a_quantised_file_has_the_types_of_its_mix_and_runs() {
-    let to = file("quantised.gguf", b"");
+    let to = output("quantised.gguf");
     let matrices =
         ["token_embd", "blk.0.attn_v", "blk.0.ffn_down", "blk.1.ffn_down", "blk.1.ffn_up"];
     for (mix, expected) in [
@@ -51,7 +51,7 @@ fn a_quantised_file_has_the_types_of_its_mix_and_runs() {
 #[test]
 fn threads_and_detours_do_not_change_a_byte() {
     let made = |name: &str, from: &str, ty: &str, threads: &str| {
-        let to = file(name, b"");
+        let to = output(name);
         succeeds(&["quantize", from, &to, "--type", ty, "-t", threads]);
         (std::fs::read(&to).unwrap(), to)
     };
@@ -64,7 +64,7 @@ fn threads_and_detours_do_not_change_a_byte() {
 
 #[test]
 fn rules_go_before_the_mix() {
-    let to = file("ruled.gguf", b"");
+    let to = output("ruled.gguf");
     let rules = ["--tensor-type", r"blk\.0\.attn_[qk]\.=q8_0", "--tensor-type", "attn=Q5_1"];
     succeeds(&[&["quantize", floats(), &to, "--type", "q4_0", "--pure"], &rules[..]].concat());
     let types = types(&to);
@@ -171,7 +171,7 @@ fn few_bits_want_importances() {
 #[test]
 fn importances_matter_and_are_told() {
     let made = |name: &str, ty: &str, rest: &[&str]| {
-        let to = file(name, b"");
+        let to = output(name);
         succeeds(&[&["quantize", floats(), &to, "--type", ty], rest].concat());
         to
     };

@@ -1,9 +1,10 @@
 //! Running the program, and models to run it on.
 
+use std::collections::BTreeSet;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
-use std::sync::LazyLock;
+use std::sync::{LazyLock, Mutex};
 use tempfile::TempDir;
 
 /// How a run ended.
@@ -85,11 +86,19 @@ pub(crate) fn complains(code: i32, ran: &Ran) -> String {
 pub(crate) static FILES: LazyLock<TempDir> =
     LazyLock::new(|| TempDir::new().expect("a temporary directory"));
 
-/// A file with these contents.
+/// A new file with these contents. A name can be used once: tests run side by side, and a model
+/// that one of them writes again is cut short under the program that another one runs.
+#[track_caller]
 pub(crate) fn file(name: &str, contents: &[u8]) -> String {
     let path = FILES.path().join(name);
-    std::fs::write(&path, contents).expect("the temporary directory can be written");
+    let mut file = std::fs::File::create_new(&path).unwrap_or_else(|e| panic!("{name}: {e}"));
+    file.write_all(contents).expect("the temporary directory can be written");
     text(&path)
+}
+
+/// The path of a file that the program is to write.
+pub(crate) fn output(name: &str) -> String {
+    text(&FILES.path().join(name))
 }
 
 /// An empty folder.
@@ -110,12 +119,16 @@ pub(crate) fn tiny() -> &'static str {
     &TINY
 }
 
-/// A synthetic model.
+/// A synthetic model, written once.
 #[track_caller]
 pub(crate) fn synth(model: &str) -> String {
+    static WRITTEN: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
     let path: PathBuf = FILES.path().join(format!("{}.gguf", model.replace(':', "-")));
     let path = text(&path);
-    succeeds(&["synth", model, "-o", &path]);
+    let mut written = WRITTEN.lock().expect("all models before could be written");
+    if written.insert(path.clone()) {
+        succeeds(&["synth", model, "-o", &path]);
+    }
     path
 }
 

@@ -1,6 +1,6 @@
 //! `synth`, `inspect`, `graph`, `topo`, `bench`, `perplexity`, `completions`.
 
-use crate::support::{fails, file, json, run, succeeds, synth, tiny};
+use crate::support::{fails, file, json, output, run, succeeds, synth, tiny};
 use serde_json::{Value, json as value};
 
 #[test]
@@ -21,7 +21,7 @@ fn a_synthetic_model_can_be_looked_at_and_run() {
 #[test]
 fn the_seed_of_a_synthetic_model_decides_it() {
     let bytes = |seed: &str| {
-        let path = file(&format!("seed-{seed}.gguf"), b"");
+        let path = output(&format!("seed-{seed}.gguf"));
         succeeds(&["synth", "tiny:q6_k", "-o", &path, "--seed", seed]);
         std::fs::read(path).unwrap()
     };
