@@ -141,23 +141,3 @@ pub enum IsaError {
         isa: Isa,
     },
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn names_lead_back_to_their_set() {
-        for isa in Isa::ALL {
-            let expected =
-                if isa.is_available() { Ok(isa) } else { Err(IsaError::Unavailable { isa }) };
-            assert_eq!(Isa::from_name(isa.name()), expected);
-        }
-    }
-
-    #[test]
-    fn a_wrong_name_is_named() {
-        let error = Isa::from_name("avx3").unwrap_err();
-        assert!(error.to_string().contains("ARCLIGHT_ISA=\"avx3\""), "{error}");
-    }
-}

@@ -40,6 +40,9 @@ mod table;
 mod views;
 
 pub use acts::{ActKind, Acts, act_kind, most_row_bytes, q8_row_bytes};
+#[cfg(target_arch = "x86_64")]
+#[doc(hidden)]
+pub use arch::amx::amx_product;
 pub use attention::{
     AttnTile, KV_CHUNK, KV_PAGE, KvPageMut, KvPages, KvType, Slope, attn_scratch_len,
     attn_state_len, attn_turned_len,

@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use arclight_kernels::{ISA_VARIABLE, Isa, Kernels, Op, Product, bf16_trial};
+use arclight_kernels::{ISA_VARIABLE, Isa, IsaError, Kernels, Op, Product, bf16_trial};
 use gguf::TensorType;
 
 /// What `Kernels::detect` says in a process of its own: the choice is made once per process.
@@ -94,4 +94,19 @@ fn integers_of_few_bits_have_limits_of_their_own_where_instructions_differ() {
             assert_eq!(kernels.product(other), other);
         }
     }
+}
+
+#[test]
+fn names_lead_back_to_their_set() {
+    for isa in Isa::ALL {
+        let expected =
+            if isa.is_available() { Ok(isa) } else { Err(IsaError::Unavailable { isa }) };
+        assert_eq!(Isa::from_name(isa.name()), expected);
+    }
+}
+
+#[test]
+fn a_wrong_name_is_named() {
+    let error = Isa::from_name("avx3").unwrap_err();
+    assert!(error.to_string().contains("ARCLIGHT_ISA=\"avx3\""), "{error}");
 }

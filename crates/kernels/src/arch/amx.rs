@@ -231,44 +231,45 @@ fn ask() -> bool {
     false
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn products_are_exact() {
-        products::<0>();
-        products::<1>();
+/// The product of `rows` rows of `4 * quads` numbers with as many rows of quads, by one set of tiles; rows beyond
+/// `rows` hold 7. `None` without AMX. For tests of the instructions alone.
+///
+/// # Panics
+///
+/// At no such set, more than 16 rows or more than 8 quads.
+#[doc(hidden)]
+pub fn amx_product(
+    set: usize,
+    rows: usize,
+    quads: usize,
+    first: &[[i8; 40]; ROWS],
+    second: &[[u8; 64]; 8],
+) -> Option<[[i32; LANES]; ROWS]> {
+    assert!(rows <= ROWS && quads <= second.len());
+    match set {
+        0 => product::<0>(rows, quads, first, second),
+        1 => product::<1>(rows, quads, first, second),
+        _ => panic!("there is no set {set}"),
     }
+}
 
-    fn products<const SET: usize>() {
-        let Some(d) = Amx::new() else { return };
-        let first: [[i8; 40]; ROWS] =
-            std::array::from_fn(|m| std::array::from_fn(|k| (m * 31 + k * 57 + 128) as u8 as i8));
-        let second: [[u8; 64]; 8] =
-            std::array::from_fn(|k| std::array::from_fn(|n| (k * 91 + n * 37 + 5) as u8));
-        for (rows, quads) in [(16, 8), (1, 8), (13, 4), (5, 1)] {
-            let mut sums = Sums([MaybeUninit::new([7; LANES]); ROWS]);
-            d.configure(rows, quads);
-            // SAFETY: rows of 40 bytes are there, and configured.
-            unsafe {
-                d.load_first::<SET>(first.as_ptr().cast(), 40);
-                d.load_second::<SET>(second.as_ptr().cast());
-                d.multiply::<SET>();
-                d.store::<SET>(&mut sums);
-            }
-            d.release();
-            for (m, row) in first.iter().enumerate() {
-                for n in 0..LANES {
-                    let product = |k: usize| {
-                        i32::from(row[k]) * i32::from(second[k / 4][4 * n + k % 4] as i8)
-                    };
-                    let want = if m < rows { (0..4 * quads).map(product).sum() } else { 7 };
-                    // SAFETY: every row was filled.
-                    let got = unsafe { sums.row(m)[n] };
-                    assert_eq!(got, want, "{rows} rows, {quads} quads: {m}, {n}");
-                }
-            }
-        }
+fn product<const SET: usize>(
+    rows: usize,
+    quads: usize,
+    first: &[[i8; 40]; ROWS],
+    second: &[[u8; 64]; 8],
+) -> Option<[[i32; LANES]; ROWS]> {
+    let d = Amx::new()?;
+    let mut sums = Sums([MaybeUninit::new([7; LANES]); ROWS]);
+    d.configure(rows, quads);
+    // SAFETY: rows of 40 bytes and 8 rows of quads are there, and configured.
+    unsafe {
+        d.load_first::<SET>(first.as_ptr().cast(), 40);
+        d.load_second::<SET>(second.as_ptr().cast());
+        d.multiply::<SET>();
+        d.store::<SET>(&mut sums);
     }
+    d.release();
+    // SAFETY: every row was filled.
+    Some(std::array::from_fn(|row| unsafe { *sums.row(row) }))
 }
