@@ -1,9 +1,9 @@
-//! The guides are right: their commands parse, run where a test can run them, and their links lead somewhere.
+//! The guides: their commands parse, and run where a test can run them; their links lead somewhere.
 //!
 //! A block of shell commands is run by `sh`, line after line, in a folder that has the files which its page
 //! names: the demo model, files that are made from it, small folders. A fake hub has the models that are named.
-//! Lines that a test cannot run are in [`EXCEPTIONS`]; they are read by the program, with `--help` behind them:
-//! options and values that do not exist are faults before that is looked at.
+//! Lines that a test cannot run are in [`EXCEPTIONS`]. The program gets them with `--help` at the end: unknown
+//! commands, options and values before it are errors. Missing arguments and conflicts are not found so.
 
 mod pages;
 
@@ -14,23 +14,23 @@ use pages::Command as Line;
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
-use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use tempfile::TempDir;
 use testkit::{Checkpoint, FakeHub, FakeRepo, repository, requantize};
 
-/// What becomes of a command that does not simply run.
+/// How a command is checked that does not run to a good end.
 #[derive(Clone, Copy)]
 enum How {
-    /// It ends with this code, and this is part of what it says.
+    /// It ends with this code, and this is a part of its error.
     Fails(i32, &'static str),
-    /// It is read and not run, for this reason.
+    /// Its options and values are checked and it does not run, for this reason.
     Read(&'static str),
 }
 use How::{Fails, Read};
 
-/// Page, command, and why it does not simply run.
+/// Page, command, and how it is checked.
 const EXCEPTIONS: &[(&str, &str, How)] = &[
     ("README.md", "arclight bench --synth qwen3-4b:q4_0", Read("it takes 2.4 GB and minutes")),
     ("README.md", "arclight tune model.gguf", Read("it takes minutes")),
@@ -43,18 +43,18 @@ const EXCEPTIONS: &[(&str, &str, How)] = &[
     (
         "docs/serving-bench.md",
         "arclight bench-serve http://localhost:8080",
-        Read("it takes minutes, and wants a server on that port"),
+        Read("it takes minutes, and needs a server on that port"),
     ),
     (
         "docs/serving-bench.md",
         "arclight bench-serve http://localhost:8080 --concurrency 1,4,16",
-        Read("it takes minutes, and wants a server on that port"),
+        Read("it takes minutes, and needs a server on that port"),
     ),
     (
         "docs/serving-bench.md",
         "arclight bench-serve http://localhost:8080 --rate 0.5,1,2,4 --slo-ttft 2000 --slo-tpot 100 \
          --slo-scale 0.5,1,2 --json out.json --plot out.svg",
-        Read("it takes minutes, and wants a server on that port"),
+        Read("it takes minutes, and needs a server on that port"),
     ),
     ("docs/tuning.md", "arclight tune model.gguf", Read("it takes minutes")),
     (
@@ -70,7 +70,7 @@ const EXCEPTIONS: &[(&str, &str, How)] = &[
     (
         "docs/tuning.md",
         "arclight tune model.gguf --compare",
-        Read("it wants a whole search before"),
+        Read("it needs a whole search before"),
     ),
 ];
 
@@ -81,12 +81,17 @@ const FETCHED: [(&str, &[&str]); 3] = [
     ("ggml-org/gpt-oss-20b-GGUF", &["gpt-oss-20b-mxfp4.gguf"]),
 ];
 
+const PROGRAM: &str = env!("CARGO_BIN_EXE_arclight");
+
+/// Behind a command line: what stands before it is checked, and nothing runs.
+const READS: &str = "--help";
+
 /// The address of the fake hub in the guides.
 const HUB: &str = "http://127.0.0.1:8090";
 
 /// Where the lines of a page run.
 struct World {
-    /// With the files that the page names, and the programs by which `arclight` is called.
+    /// With the files that the page names.
     folder: TempDir,
     hub: FakeHub,
 }
@@ -94,16 +99,6 @@ struct World {
 impl World {
     fn new() -> World {
         let world = World { folder: TempDir::new().expect("a folder"), hub: FakeHub::default() };
-        let program = env!("CARGO_BIN_EXE_arclight");
-        for (name, behind) in [("reads", "--help"), ("serves", "--port 0")] {
-            let path = world.path(&format!("{name}/arclight"));
-            fs::create_dir_all(path.parent().expect("it has one")).expect("a folder");
-            fs::write(&path, format!("#!/bin/sh\nexec '{program}' \"$@\" {behind}\n"))
-                .expect("written");
-            fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("a script");
-        }
-        fs::create_dir(world.path("runs")).expect("a folder");
-        symlink(program, world.path("runs/arclight")).expect("a link");
         symlink(repository("demo"), world.path("demo")).expect("a link");
         for (repo, files) in FETCHED {
             let files = files.iter().map(|file| ((*file).to_owned(), demo())).collect();
@@ -122,12 +117,12 @@ impl World {
         fs::write(path, contents).expect("the folder can be written");
     }
 
-    /// `sh` with a line, where `arclight` is the program in this folder.
-    fn shell(&self, line: &str, arclights: &str) -> Command {
-        // For its environment.
+    /// `sh` with these lines.
+    fn shell(&self, lines: &str) -> Command {
+        // Only its environment is used.
         let plain = arclight(&[]);
         let mut command = Command::new("sh");
-        command.args(["-c", &line.replace(HUB, &self.hub.endpoint())]);
+        command.args(["-c", &lines.replace(HUB, &self.hub.endpoint())]);
         for (name, value) in plain.get_envs() {
             match value {
                 Some(value) => command.env(name, value),
@@ -135,7 +130,6 @@ impl World {
             };
         }
         let home = self.folder.path();
-        let path = std::env::var("PATH").unwrap_or_default();
         command
             .current_dir(home)
             .env("HOME", home)
@@ -143,17 +137,18 @@ impl World {
             .env("XDG_STATE_HOME", home.join("state"))
             .env("XDG_RUNTIME_DIR", home.join("run"))
             .env("HF_ENDPOINT", self.hub.endpoint())
-            .env("PATH", format!("{}:{path}", home.join(arclights).display()))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
         command
     }
 
-    /// Runs a line, with a text on standard input; exit code and standard error.
-    fn run(&self, line: &str, arclights: &str) -> (Option<i32>, String) {
-        let mut child = self.shell(line, arclights).spawn().expect("sh starts");
-        // Not all read it.
+    /// Runs a line, in which `arclight` is the program with `behind` at its end, with a text on standard input;
+    /// exit code and standard error.
+    fn run(&self, line: &str, behind: &str) -> (Option<i32>, String) {
+        let lines = format!("arclight() {{ '{PROGRAM}' \"$@\" {behind}; }}\n{line}");
+        let mut child = self.shell(&lines).spawn().expect("sh starts");
+        // Not every command reads it.
         let _ = child.stdin.take().expect("piped").write_all(b"Once upon a time\n");
         let ran = ran(child.wait_with_output().expect("it ends"));
         (ran.code, ran.err)
@@ -161,14 +156,15 @@ impl World {
 
     #[track_caller]
     fn succeeds(&self, line: &str) {
-        let (code, err) = self.run(line, "runs");
+        let (code, err) = self.run(line, "");
         assert_eq!(code, Some(0), "{line}: {err}");
     }
 
     /// Starts a server, on any free port, and ends it as soon as it serves.
     fn serves(&self, line: &str) -> Result<(), String> {
         // In place of the shell, so that the signal reaches it.
-        let mut child = self.shell(&format!("exec {line}"), "serves").spawn().expect("sh starts");
+        let line = line.replacen("arclight", &format!("exec '{PROGRAM}'"), 1);
+        let mut child = self.shell(&format!("{line} --port 0")).spawn().expect("sh starts");
         let lines = BufReader::new(child.stderr.take().expect("piped")).lines();
         let mut lines = lines.map_while(Result::ok);
         let mut said = Vec::new();
@@ -292,19 +288,19 @@ fn exception(line: &Line) -> Option<How> {
     found.map(|(.., how)| *how)
 }
 
-/// Runs or reads a line; what is wrong with it.
+/// Runs or checks a line; the fault in words.
 fn check(world: &World, line: &Line) -> Result<(), String> {
     let text = &line.text;
     let how = exception(line);
     if how.is_none() && text.starts_with("arclight serve") {
         return world.serves(text);
     }
-    let (code, said, arclights) = match how {
-        None => (0, "", "runs"),
-        Some(Fails(code, said)) => (code, said, "runs"),
-        Some(Read(_)) => (0, "", "reads"),
+    let (code, said, behind) = match how {
+        None => (0, "", ""),
+        Some(Fails(code, said)) => (code, said, ""),
+        Some(Read(_)) => (0, "", READS),
     };
-    let (got, err) = world.run(text, arclights);
+    let (got, err) = world.run(text, behind);
     if got == Some(code) && err.contains(said) { Ok(()) } else { Err(format!("{got:?}: {err}")) }
 }
 
@@ -348,16 +344,16 @@ fn exceptions_are_of_commands_that_the_guides_have() {
 #[test]
 fn commands_within_text_parse() {
     let world = World::new();
-    // What it is that the tests of this file lean on.
+    // With `--help` at the end a fault before it is an error.
     for wrong in ["run --nosuch", "run -n x", "bench --numa up", "runs"] {
-        assert_eq!(world.run(&format!("arclight {wrong}"), "reads").0, Some(2), "{wrong}");
+        assert_eq!(world.run(&format!("arclight {wrong}"), READS).0, Some(2), "{wrong}");
     }
     let lines: Vec<Line> = pages::guides().iter().flat_map(|page| pages::inline(page)).collect();
     let lines: Vec<&Line> = lines.iter().filter(|line| line.calls_arclight()).collect();
     let mut faults = Vec::new();
     for line in &lines {
         let text = line.text.replace("--kv-type TYPE", "--kv-type f16");
-        let (code, err) = world.run(&text, "reads");
+        let (code, err) = world.run(&text, READS);
         if code != Some(0) {
             faults.push(format!("{}:{}: {text}\n  {err}", line.page, line.line));
         }

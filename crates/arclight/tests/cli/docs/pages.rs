@@ -1,4 +1,4 @@
-//! What the guides say: their commands, and where their links lead.
+//! Reads the guides: their commands, their links, the files that they name.
 
 use regex::Regex;
 use std::collections::BTreeSet;
@@ -10,7 +10,7 @@ use testkit::repository;
 #[derive(Debug)]
 pub(super) struct Command {
     pub(super) page: String,
-    /// From 1: where it begins, or for code within text the line of the paragraph.
+    /// Line of the page, from 1, where it begins; of code within text the first of the paragraph.
     pub(super) line: usize,
     pub(super) text: String,
 }
@@ -110,7 +110,7 @@ pub(super) fn inline(page: &str) -> Vec<Command> {
     paragraphs.iter().flat_map(found).collect()
 }
 
-/// The names by which links call the headings of a page.
+/// The anchors of a page's headings, as GitHub names them.
 fn anchors(text: &str) -> BTreeSet<String> {
     let headings = lines(text).into_iter().filter(|(_, language, _)| language.is_none());
     let headings = headings.filter_map(|(.., line)| line.trim_start_matches('#').strip_prefix(' '));
@@ -126,7 +126,7 @@ fn anchors(text: &str) -> BTreeSet<String> {
     headings.map(name).collect()
 }
 
-/// Links of a page that lead nowhere, in words.
+/// Links of a page whose file or heading does not exist.
 pub(super) fn broken_links(page: &str) -> Vec<String> {
     let link = Regex::new(r"\]\(([^)\s]+)\)").expect("a pattern");
     let text = read(page);
@@ -157,7 +157,7 @@ pub(super) fn broken_links(page: &str) -> Vec<String> {
     broken
 }
 
-/// What is wrong with a line of cargo: a package or target that does not exist.
+/// The fault of a line of cargo: a package or target that does not exist.
 pub(super) fn cargo_fault(text: &str) -> Option<String> {
     let mut words = text.split_whitespace();
     if words.next() != Some("cargo") {
@@ -182,7 +182,7 @@ pub(super) fn cargo_fault(text: &str) -> Option<String> {
             _ => continue,
         };
         let name = words.next().unwrap_or_default();
-        // The package may stand behind.
+        // The package may come later in the line.
         let Some(package) = &package else { continue };
         let at = package.join(folder);
         if !at.join(format!("{name}.rs")).exists() && !at.join(name).join("main.rs").exists() {
@@ -192,8 +192,7 @@ pub(super) fn cargo_fault(text: &str) -> Option<String> {
     None
 }
 
-/// Files of the repository that code names and that are not there: by their whole path, or by that within
-/// `crates`.
+/// Words of a command that are paths in the repository, or in its `crates`, and do not exist.
 pub(super) fn missing_files(text: &str) -> Vec<&str> {
     let top = ["tools/", "tests/", "demo/", "benchmarks/", "crates/", "docs/"];
     let within = |word: &str| {
