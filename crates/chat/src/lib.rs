@@ -1,20 +1,19 @@
-//! What a model's answer says: its reasoning, its text and its calls of tools, taken apart while it
-//! streams.
+//! Separates a model's answer into reasoning, text and tool calls while it streams.
 //!
-//! Every family of models writes calls and reasoning in its own way. A [`Format`] is told from a
+//! Every family of models writes calls and reasoning in its own way. A [`Format`] is recognised from a
 //! model's chat template and vocabulary; a [`Parser`] of that format takes the pieces of an answer and
 //! gives [`Event`]s, the same for every family: arguments are always the text of a JSON object.
-//! [`tool_grammar`] goes the other way and makes a grammar that forces a well-formed call;
-//! [`answer_grammar`] one that puts an answer of a given form where the family writes it.
-//! [`normalize_messages`] and [`normalize_tools`] bring a conversation into the shape that a template can
-//! render ([`Needs`]); [`normalize_with_images`] does so where images are among the parts.
+//! [`tool_grammar`] makes a grammar that forces a well-formed call; [`answer_grammar`] one that puts an
+//! answer of a given form where the family writes it. [`normalize_messages`] and [`normalize_tools`] bring
+//! a conversation into the shape that a template can render ([`Needs`]); [`normalize_with_images`] does so
+//! where images are among the parts.
 //!
-//! What is no well-formed call is text: nothing that a model says is lost but the white space between
-//! the parts of an answer. A call is told as soon as its name is certain, so a fault within its
-//! arguments leaves it without an end, and what follows is text.
+//! An ill-formed call is text: only white space between the parts of an answer is dropped. A call is
+//! reported as soon as its name is certain, so a fault within its arguments leaves it without an end, and
+//! the rest is text.
 //!
 //! Limits: at most 64 KiB are held back while it is undecided whether they are a call. Reasoning is
-//! looked for at the beginning of an answer only. Families are named in [`Family`]; calls of others,
+//! looked for at the beginning of an answer only. Families are named in [`Family`]; calls of other families,
 //! those written as Python among them, are text.
 #![forbid(unsafe_code)]
 

@@ -1,9 +1,9 @@
 //! Folders of the Hugging Face Hub as GGUF: `config.json`, tensors, vocabulary, chat template.
 //!
 //! [`Conversion::open`] reads everything but the tensors' data and gives the file's metadata and a list of its
-//! tensors. The data of each is made when it is asked for, any range of rows by itself, from the mapped files:
-//! memory holds a few rows, and whoever asks may be many threads. What each family has in another form or under
-//! another name is data (`families`); names, keys and forms are llama.cpp's.
+//! tensors. The data of each is made on request, any range of rows by itself, from the mapped files: memory holds a
+//! few rows, and many threads may request at once. Names and forms of each family are data (`families`); names, keys
+//! and forms of the result are llama.cpp's.
 //!
 //! Limits: text models; folders with `.safetensors` files. PyTorch's own files may run code when they are
 //! read, and are refused.

@@ -6,10 +6,10 @@
 //! [`Matcher::accept`] takes the token that came. The work is done by `llguidance`, an Earley parser
 //! over lexemes that are matched by derivatives; masks cost tens of microseconds.
 //!
-//! It fails closed. What is not supported, cannot be satisfied, or costs more than the limits in
-//! [`limits`] allow is an error when the specification is compiled, naming the place in the schema or
-//! pattern; a grammar that turns out too costly only later is an error of that step. Nothing is ever
-//! ignored in order to go on, except annotations, which JSON Schema says to ignore.
+//! It fails closed. A specification that is not supported, cannot be satisfied, or costs more than the
+//! limits in [`limits`] is an error when it is compiled, naming the place in the schema or pattern; a
+//! grammar that exceeds a limit later is an error of that step. Only annotations are ignored, as JSON
+//! Schema requires.
 //!
 //! Limits: `$ref` only within the schema (`#/…`); white space between JSON tokens is at most
 //! [`limits::JSON_SPACE`] characters, so that a model cannot fill its budget with it; tokens longer

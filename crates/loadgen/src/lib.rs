@@ -3,11 +3,11 @@
 //! A benchmark is a list of runs against one [`Server`]:
 //!
 //! 1. [`Server::find`] learns the model's name, which fields the server takes, how it counts tokens.
-//! 2. A [`Workload`] says what is asked: lengths by distribution, or a user's file.
-//! 3. [`Server::prepare`] puts it into words and [`Server::run`] sends them by a [`Load`]: arrivals of
+//! 2. A [`Workload`] describes the requests: lengths by distribution, or a user's file.
+//! 3. [`Server::prepare`] makes prompts of it and [`Server::run`] sends them by a [`Load`]: arrivals of
 //!    an open loop, or streams of a closed one.
-//! 4. [`Figures`], [`Slo`] and [`Effect`] say what the [`Record`]s amount to; [`Report`] is all of it
-//!    as JSON, and [`plot`] as a picture.
+//! 4. [`Figures`], [`Slo`] and [`Effect`] summarise the [`Record`]s; [`Report`] is all of it as JSON, and
+//!    [`plot`] as a picture.
 //!
 //! What each figure means, and where its definition comes from, is in `docs/serving-bench.md`.
 //!

@@ -1,11 +1,10 @@
-//! Memory whose place is known: arenas bound to memory nodes, mapped model files, and the means to
-//! check both.
+//! Arenas bound to memory nodes, mapped model files, and queries for the place of pages.
 //!
 //! Everything that a core streams during inference lies in an [`Arena`] of its own node. Blocks
 //! are cut from it once, when the model is loaded, and never returned one by one. The model file
 //! itself is only a source: a [`MappedFile`] whose pages are released as soon as they are copied, or a
 //! [`DirectFile`] that is read past the page cache.
-//! [`pages_by_node`] asks the kernel where pages really are, [`huge_bytes`] how many of them are
+//! [`pages_by_node`] asks the kernel for the node of each page, [`huge_bytes`] how many of them are
 //! huge, [`resident`] how much there is in all. [`check_room`] asks before anything is written
 //! whether a node can take it, [`probe`] measures what a core can read, and [`counters`] reads the
 //! machine's own counters.

@@ -1,7 +1,7 @@
 //! Model architectures as builder programs with their weight maps.
 //!
-//! Each architecture is a page: a file that states how its layers differ from Llama's, and what happens
-//! before and behind them. `decoder.rs` makes the graph of it, with the tensors that it needs. A page
+//! Each architecture is a page: a file that states how its layers differ from Llama's, and the parts before
+//! and after them. `decoder.rs` makes the graph of it, with the tensors that it needs. A page
 //! knows nothing of nodes, threads or kernels. Adding one means adding a file and a row in
 //! [`ARCHITECTURES`].
 //!

@@ -1,11 +1,11 @@
-//! A model over HTTP, with the APIs that clients already speak.
+//! Serves a model over HTTP, with the APIs of OpenAI, Anthropic and Ollama.
 //!
 //! A program makes an [`App`], binds a [`Server`] to it, loads a [`Model`] beside and hands it over with
 //! [`App::ready`]; until then requests get 503. [`router`] is the same without connections. Protocols
 //! (`openai`, `anthropic`, `ollama`, `responses`) translate to and from one normal form (`normal`), which
-//! does all that is about models; `http` is what stands around them.
+//! does all work that concerns models; `http` has connections, limits and keys.
 //!
-//! Limits: one model, text only, HTTP/1.1 without TLS.
+//! Limits: one model, text and images in, text out, HTTP/1.1 without TLS.
 #![forbid(unsafe_code)]
 
 mod adapters;

@@ -25,8 +25,8 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! A job may also be run on fewer threads, the first so many of each group ([`PoolSpec::levels`],
-//! [`Pool::run_on`]); those that have no part in it sleep, and nothing of it reaches them.
+//! A job may also be run on fewer threads, the first ones of each group ([`PoolSpec::levels`],
+//! [`Pool::run_on`]); the others sleep and are not woken.
 //!
 //! Limits: Linux only (affinity masks and futexes). All threads of a group must make the same
 //! sequence of waits, and all threads of the job the same sequence of global waits and

@@ -1,9 +1,9 @@
-//! Text to token ids and back, and chat templates: everything of a model that is about text.
+//! Text to token ids and back, and chat templates.
 //!
 //! A [`Tokenizer`] is built from a GGUF file's metadata ([`Tokenizer::from_gguf`]) or from a plain
 //! [`VocabSpec`]. The kinds known are byte-level BPE (`gpt2` in GGUF), SentencePiece BPE (`llama`,
-//! `gemma4`), WordPiece (`bert`) and Unigram (`t5`). A [`Decoder`] turns ids back into text one at a time and never hands out half a
-//! character. A [`ChatTemplate`] renders messages with the Jinja template that came with the model.
+//! `gemma4`), WordPiece (`bert`) and Unigram (`t5`). A [`Decoder`] turns ids back into text one at a time, in whole
+//! characters. A [`ChatTemplate`] renders messages with the Jinja template that came with the model.
 //!
 //! Strings in GGUF are bytes, so a token is bytes here too ([`Tokenizer::token_bytes`]), and so is
 //! the text to encode; only decoding makes text of them, with U+FFFD where the bytes are not UTF-8.

@@ -6,11 +6,11 @@
 //! never stops the reading: the machine is described more coarsely and [`Machine::notes`] says
 //! what was missing.
 //!
-//! A machine that is elsewhere is described by hwloc's XML ([`Machine::from_hwloc_xml`]), one that
-//! may be nowhere by a string such as `numa:4 core:48` ([`Machine::from_synthetic`]).
+//! Another machine is described by hwloc's XML ([`Machine::from_hwloc_xml`]), an imagined one by a string
+//! such as `numa:4 core:48` ([`Machine::from_synthetic`]).
 //!
-//! What a user asks for beyond that is a [restriction](Machine::restrict) of the machine. How much
-//! memory of a node can be had is asked [afresh](Machine::available) each time.
+//! A user's further choice is a [restriction](Machine::restrict) of the machine. The available memory of a
+//! node is read [anew](Machine::available) each time.
 //!
 //! [`layout`] turns the description into the groups of CPUs that a thread pool pins to, and
 //! [`Machine::divide`] cuts the machine into parts that each have a pool of their own.

@@ -2,12 +2,12 @@
 //!
 //! Decoding streams every weight once per token; a prompt multiplies each with many tokens. So a stage
 //! of a step takes *max(bytes / bandwidth, products / peak)*, and on top come *waits × latency* and
-//! what threads do not share (Amdahl's serial part). A few values say what that means and one function
-//! evaluates them:
+//! what threads do not share (Amdahl's serial part). A few types describe this and one function evaluates
+//! them:
 //!
 //! - [`MachineModel`]: cores per memory node, the read-bandwidth matrix, a core's own rates
 //!   ([`CoreRead`], [`CoreMath`]), and what a barrier costs ([`WaitModel`]);
-//! - [`Model`]: the compiled programs of a model's graph, with what the book of work says of their stages;
+//! - [`Model`]: the compiled programs of a model's graph, with the work of their stages by the book;
 //! - [`Work`]: how many new tokens after how many others;
 //! - [`Engine`]: which nodes share the model, where its bytes lie, and how often threads wait; with a model,
 //!   work and a number of threads per node it becomes a [`StepModel`];

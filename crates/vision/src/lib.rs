@@ -1,11 +1,11 @@
-//! Images as language models see them.
+//! Prepares images for language models.
 //!
-//! A [`Picture`] is decoded from a file's bytes, within bounds. A [`Processor`] knows what a model family makes of it: to
-//! which size it is brought, how it is cut, which tokens stand around. It gives [`Piece`]s: text for the tokenizer, and
-//! outputs of the encoder, whose input it makes of a [`Tile`].
+//! A [`Picture`] is decoded from a file's bytes, within bounds. A [`Processor`] has the rules of a model family: the size
+//! to which the picture is scaled, its cut, the tokens around it. It gives [`Piece`]s: text for the tokenizer, and outputs
+//! of the encoder, whose input it makes from a [`Tile`].
 //!
 //! Sizes, filters and rounding are those of the processors in Hugging Face's transformers: pixel values agree to 1e-4.
-//! What is transparent in a picture is laid on white.
+//! Transparent parts of a picture become white.
 #![forbid(unsafe_code)]
 
 mod error;

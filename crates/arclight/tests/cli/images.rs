@@ -3,7 +3,7 @@
 use crate::support::{Ran, complains, fails, file, folder, run, run_with, succeeds};
 
 /// One red pixel, as GIF.
-const PIXEL: &[u8] =
+pub(crate) const PIXEL: &[u8] =
     b"GIF89a\x01\0\x01\0\x80\0\0\xff\0\0\0\0\0,\0\0\0\0\x01\0\x01\0\0\x02\x02D\x01\0;";
 
 /// The demo model in a folder of its own, with an image encoder beside it or without.

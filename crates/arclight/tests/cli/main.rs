@@ -5,6 +5,7 @@ mod bad_input;
 mod bench_serve;
 mod chat;
 mod convert;
+mod docs;
 mod embed;
 mod hub;
 mod images;
