@@ -34,7 +34,7 @@ def want(true: bool, what: str) -> None:
 
 def perplexity(program: str, model: str, text: str) -> None:
     for more in [], ["--nodes", "2", "--threads", "2"]:
-        out = subprocess.run([program, "perplexity", model, "-f", text, "-c", "256", "--json", *more],
+        out = subprocess.run([program, "perplexity", model, "-f", text, "-c", "256", "-o", "json", *more],
                              check=True, capture_output=True, text=True).stdout
         got = json.loads(out)["perplexity"]
         print(f"smollm2: perplexity {got:.4f} {' '.join(more)}, llama.cpp's {PERPLEXITY}")

@@ -9,7 +9,7 @@ use arclight_engine::{
 };
 use clap::{Args, ValueEnum, ValueHint};
 use std::hash::{BuildHasher, Hasher};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Which model.
 #[derive(Args, Clone, Debug)]
@@ -17,10 +17,21 @@ pub(crate) struct ModelArg {
     /// Model: a GGUF file (of a split model, any part), a folder of the Hugging Face Hub, or a name such as
     /// qwen3:4b or OWNER/REPO:QUANT, which is fetched if it is not here [default: the built-in demo model]
     #[arg(value_name = "MODEL", value_hint = ValueHint::FilePath)]
-    pub(crate) model: Option<PathBuf>,
+    model: Option<PathBuf>,
+    /// The same
+    #[arg(short, long = "model", value_name = "MODEL", value_hint = ValueHint::FilePath,
+          conflicts_with = "model", display_order = 889)]
+    model_option: Option<PathBuf>,
     /// Do not fetch a model that is not on this machine
     #[arg(long, display_order = 890)]
     pub(crate) offline: bool,
+}
+
+impl ModelArg {
+    /// What was named.
+    pub(crate) fn named(&self) -> Option<&Path> {
+        self.model.as_deref().or(self.model_option.as_deref())
+    }
 }
 
 /// How much of the machine.
@@ -184,12 +195,11 @@ impl From<KvArg> for KvType {
 }
 
 impl MachineArgs {
-    /// Loading a model with these, everything else by default, and with what was found by tuning; what
-    /// there is to say of that is said unless `quiet`.
-    pub(crate) fn options(&self, file: &ModelFile, quiet: bool) -> Result<LoadOptions, Error> {
+    /// Loading a model with these, everything else by default, and with what was found by tuning.
+    pub(crate) fn options(&self, file: &ModelFile) -> Result<LoadOptions, Error> {
         let mut options = self.untuned();
         self.lora.add(file, &mut options)?;
-        stored::apply(file, &self.tuned, &mut options, quiet)?;
+        stored::apply(file, &self.tuned, &mut options)?;
         Ok(options)
     }
 
@@ -197,11 +207,10 @@ impl MachineArgs {
     pub(crate) fn options_at_start(
         &self,
         file: &ModelFile,
-        quiet: bool,
     ) -> Result<(LoadOptions, Option<Untuned>), Error> {
         let mut options = self.untuned();
         self.lora.add(file, &mut options)?;
-        let untuned = match stored::apply(file, &self.tuned, &mut options, quiet)? {
+        let untuned = match stored::apply(file, &self.tuned, &mut options)? {
             Found::Nothing(untuned) => untuned.if_worth(file)?,
             Found::Used | Found::Unwanted => None,
         };

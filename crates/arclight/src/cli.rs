@@ -4,11 +4,11 @@ use crate::error::Error;
 use crate::report::wrap_at;
 use crate::serve::{self, settings};
 use crate::{
-    bench, bench_serve, bench_sync, chat, convert, embed, graph_cmd, hub, imatrix, inspect,
+    bench, bench_serve, bench_sync, chat, convert, doctor, embed, graph_cmd, hub, imatrix, inspect,
     logging, perplexity, plan, quantize, run, synth, topo, tune,
 };
 use clap::error::ErrorKind;
-use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
+use clap::{ColorChoice, CommandFactory, FromArgMatches, Parser, Subcommand};
 use clap_complete::Shell;
 use std::io::Write;
 
@@ -29,6 +29,20 @@ pub(crate) struct Cli {
     /// Tell what is being done; twice for more
     #[arg(short, long, global = true, action = clap::ArgAction::Count, display_order = 900)]
     pub(crate) verbose: u8,
+    /// Print the result and nothing else
+    #[arg(short, long, global = true, display_order = 901)]
+    pub(crate) quiet: bool,
+    /// Colours: where a terminal shows them, or always, or never
+    #[arg(
+        long,
+        global = true,
+        value_name = "WHEN",
+        value_enum,
+        default_value = "auto",
+        display_order = 902,
+        hide_possible_values = true
+    )]
+    pub(crate) color: ColorChoice,
 }
 
 fn after_help() -> String {
@@ -40,6 +54,7 @@ Start here:
   arclight chat model.gguf            talk with a model, in a file or by its name
   arclight serve model.gguf           serve it over HTTP, with OpenAI's API
   arclight bench model.gguf           how fast it is, and how fast it could be
+  arclight doctor                     what on this machine costs speed, and what mends it
   arclight plan                       how fast this machine could be, or another one
   arclight tune model.gguf            find the cores that are fastest for it, and use them
   arclight COMMAND --help             options and examples of a command
@@ -70,6 +85,7 @@ enum Command {
     Perplexity(perplexity::PerplexityArgs),
     Inspect(inspect::InspectArgs),
     Topo(topo::TopoArgs),
+    Doctor(doctor::DoctorArgs),
     Plan(plan::PlanArgs),
     Tune(tune::TuneArgs),
     Graph(graph_cmd::GraphArgs),
@@ -83,7 +99,18 @@ enum Command {
         /// The shell
         shell: Shell,
     },
+    /// Print a manual page
+    #[command(after_help = MAN_HELP)]
+    Man {
+        /// Of this command [default: of the program]
+        name: Option<String>,
+    },
 }
+
+const MAN_HELP: &str = "\
+Examples:
+  arclight man run | man -l -
+  for c in '' run chat serve; do arclight man $c > arclight${c:+-$c}.1; done";
 
 const COMPLETIONS_HELP: &str = "\
 Examples:
@@ -95,7 +122,7 @@ impl Cli {
     /// How what the program tells of itself is written.
     pub(crate) fn log(&self) -> logging::Style {
         match &self.command {
-            Command::Run(args) if args.quiet => logging::Style::Quiet,
+            _ if self.quiet => logging::Style::Quiet,
             Command::Serve(args) => logging::Style::Server(args.log_format),
             _ => logging::Style::Lines,
         }
@@ -118,6 +145,7 @@ impl Cli {
             Command::Perplexity(args) => perplexity::run(args),
             Command::Inspect(args) => inspect::run(args),
             Command::Topo(args) => topo::run(args),
+            Command::Doctor(args) => doctor::run(args),
             Command::Plan(args) => plan::run(args),
             Command::Tune(args) => tune::run(args),
             Command::Graph(args) => graph_cmd::run(args),
@@ -130,8 +158,24 @@ impl Cli {
                 clap_complete::generate(*shell, &mut Cli::command(), "arclight", &mut script);
                 Ok(std::io::stdout().write_all(&script)?)
             }
+            Command::Man { name } => man(name.as_deref()),
         }
     }
+}
+
+/// Prints a manual page.
+fn man(name: Option<&str>) -> Result<(), Error> {
+    let mut program = Cli::command();
+    program.build();
+    let command = match name {
+        None => program,
+        Some(name) => program.find_subcommand(name).cloned().ok_or_else(|| {
+            Error::Usage(format!("{name} is no command: arclight --help lists them"))
+        })?,
+    };
+    let mut page = Vec::new();
+    clap_mangen::Man::new(command).render(&mut page)?;
+    Ok(std::io::stdout().write_all(&page)?)
 }
 
 /// Reads the command line; prints help, version or the fault otherwise and gives the exit code.

@@ -32,7 +32,7 @@ Examples:
 
 /// Runs the command.
 pub(crate) fn run(args: &GraphArgs) -> Result<(), Error> {
-    let file = load::open(&args.model, false)?;
+    let file = load::open(&args.model)?;
     let gguf = file.gguf()?;
     let model = models::build(&gguf, args.nodes)
         .map_err(|source| Error::Model { path: file.path().to_owned(), source })?;

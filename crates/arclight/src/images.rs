@@ -23,11 +23,11 @@ pub(crate) struct ImageArgs {
 }
 
 impl ImageArgs {
-    /// The encoder's file, if there is one; said unless `quiet`.
+    /// The encoder's file, if there is one.
     ///
     /// # Errors
     /// When it is no file of an image encoder of a supported family, or several are beside the model.
-    pub(crate) fn file(&self, model: &ModelFile, quiet: bool) -> Result<Option<ModelFile>, Error> {
+    pub(crate) fn file(&self, model: &ModelFile) -> Result<Option<ModelFile>, Error> {
         let path = match &self.mmproj {
             Some(path) => path.clone(),
             None if self.no_mmproj => return Ok(None),
@@ -39,7 +39,7 @@ impl ImageArgs {
         let file = ModelFile::open(&path)?;
         arclight_engine::processor(&file)
             .map_err(|e| Error::in_file(&path, format!("{e}; --no-mmproj goes without images")))?;
-        if self.mmproj.is_none() && !quiet {
+        if self.mmproj.is_none() {
             note!("image encoder: {}", path.display());
         }
         Ok(Some(file))

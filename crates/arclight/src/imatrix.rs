@@ -71,10 +71,10 @@ pub(crate) fn run(args: &ImatrixArgs) -> Result<(), Error> {
         std::fs::read_to_string(path).map_err(|e| Error::read(path, e)).map(|text| (path, text))
     });
     let texts = texts.collect::<Result<Vec<_>, _>>()?;
-    let file = load::open(&args.model, false)?;
+    let file = load::open(&args.model)?;
     let trained = load::hparams(&file)?.context;
     let context = args.ctx.unwrap_or(CONTEXT.min(trained));
-    let options = args.machine.options(&file, false)?;
+    let options = args.machine.options(&file)?;
     let options = LoadOptions { context: Some(context), step_outputs: Some(ROWS), ..options };
     let mut loaded = load::load(&file, &options, &Speculation::Off)?;
     drop(file);

@@ -4,6 +4,7 @@ use crate::error::Error;
 use crate::hub::{self, Missing};
 use crate::model_file;
 use crate::model_info::{ModelInfo, type_totals};
+use crate::output::{Output, OutputArgs, figure, words};
 use crate::term;
 use arclight_engine::{Adapter, ModelFile};
 use clap::{Args, ValueHint};
@@ -26,9 +27,8 @@ pub(crate) struct InspectArgs {
     /// List all tensors: name, shape, type, size
     #[arg(long, conflicts_with = "key")]
     tensors: bool,
-    /// Print JSON
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    output: OutputArgs,
     /// Print one metadata value in full
     #[arg(long, value_name = "KEY")]
     key: Option<String>,
@@ -50,26 +50,23 @@ const LINE: usize = 100;
 pub(crate) fn run(args: &InspectArgs) -> Result<(), Error> {
     let file = model_file::open(hub::file(&args.model, Missing::Refuse)?)?;
     let gguf = file.gguf()?;
-    let mut out = std::io::stdout().lock();
+    let mut out = Output::new(args.output);
     if let Some(key) = &args.key {
         let value = gguf.metadata().get(key).ok_or_else(|| {
             let file = args.model.display();
             Error::Refused(format!("{file} has no key {key:?}: without --key all are listed"))
         })?;
-        return print_value(value, args.json, &mut out);
+        return print_value(value, &mut out);
     }
-    if args.json {
-        return Ok(term::print_json(&mut out, &document(&file, &gguf, args.tensors))?);
+    if args.output.format.is_data()
+        && out.data(&document(&file, &gguf, args.tensors), &["/tensors", "/types"])?
+    {
+        return Ok(());
     }
     print(&file, &gguf, args.tensors, &mut out)
 }
 
-fn print(
-    file: &ModelFile,
-    gguf: &Gguf<'_>,
-    tensors: bool,
-    out: &mut impl Write,
-) -> Result<(), Error> {
+fn print(file: &ModelFile, gguf: &Gguf<'_>, tensors: bool, out: &mut Output) -> Result<(), Error> {
     let info = ModelInfo::of(gguf);
     writeln!(out, "{} {}", info.name, info.ty)?;
     writeln!(
@@ -109,30 +106,30 @@ fn print(
     }
     if tensors {
         writeln!(out, "\ntensors")?;
-        let names = gguf.tensors().iter().map(|t| t.name().chars().count());
-        let width = names.max().unwrap_or(0);
-        for t in gguf.tensors() {
+        out.table(gguf.tensors().iter().map(|t| {
             let dims = t.shape.dims().iter().map(usize::to_string).collect::<Vec<_>>();
-            let dims = dims.join(" x ");
             let mib = t.data.len() as f64 / f64::from(1 << 20);
-            writeln!(out, "  {:<width$}  {dims:>16}  {:<7} {mib:>10.3} MiB", t.name(), t.ty)?;
-        }
+            [
+                words("name", 0, t.name()),
+                figure("shape", 16, dims.join(" x ")),
+                words("type", 7, t.ty),
+                figure("MiB", 10, format_args!("{mib:.3}")),
+            ]
+        }))?;
     }
     writeln!(out, "\ntypes, {}", term::plural(gguf.tensors().len(), "tensor"))?;
-    for (ty, total) in type_totals(gguf) {
-        writeln!(
-            out,
-            "  {ty:<7} {:>5} tensors {:>9} parameters {:>10}",
-            total.tensors,
-            term::count(total.elements),
-            term::size(total.bytes),
-        )?;
-    }
-    Ok(())
+    Ok(out.table(type_totals(gguf).into_iter().map(|(ty, total)| {
+        [
+            words("type", 7, ty),
+            figure("tensors", 5, total.tensors),
+            figure("parameters", 9, term::count(total.elements)),
+            figure("bytes", 10, term::size(total.bytes)),
+        ]
+    }))?)
 }
 
 /// What an adapter adds to which models.
-fn print_adapter(file: &ModelFile, out: &mut impl Write) -> Result<(), Error> {
+fn print_adapter(file: &ModelFile, out: &mut Output) -> Result<(), Error> {
     let adapter = match Adapter::read(file) {
         Ok(adapter) => adapter,
         Err(e) => return Ok(writeln!(out, "  an adapter that cannot be used: {e}")?),
@@ -182,9 +179,9 @@ fn brief(value: &Value<'_>, most: usize) -> String {
     }
 }
 
-fn print_value(value: &Value<'_>, as_json: bool, out: &mut impl Write) -> Result<(), Error> {
-    if as_json {
-        return Ok(term::print_json(out, &to_json(value, usize::MAX))?);
+fn print_value(value: &Value<'_>, out: &mut Output) -> Result<(), Error> {
+    if out.data(&to_json(value, usize::MAX), &[""])? {
+        return Ok(());
     }
     match value {
         // Text as it is, whatever its bytes.

@@ -18,11 +18,11 @@ use tokenizer::{ChatTemplate, Tokenizer};
 static DEMO: &[u8] = include_bytes!("../../../demo/arclight-demo.gguf");
 const DEMO_NAME: &str = "demo model";
 
-/// Opens a model file, fetched if it has to be, or the demo model, and says so unless `quiet`.
-pub(crate) fn open(arg: &ModelArg, quiet: bool) -> Result<ModelFile, Error> {
-    match &arg.model {
+/// Opens a model file, fetched if it has to be, or the demo model.
+pub(crate) fn open(arg: &ModelArg) -> Result<ModelFile, Error> {
+    match arg.named() {
         Some(text) => {
-            let missing = if arg.offline { Missing::Offline } else { Missing::Fetch { quiet } };
+            let missing = if arg.offline { Missing::Offline } else { Missing::Fetch };
             let file = model_file::open(hub::file(text, missing)?)?;
             if Adapter::is_adapter(&file.gguf()?) {
                 let path = file.path().display();
@@ -33,12 +33,10 @@ pub(crate) fn open(arg: &ModelArg, quiet: bool) -> Result<ModelFile, Error> {
             Ok(file)
         }
         None => {
-            if !quiet {
-                note!(
-                    "no model named: using the built-in demo model, which writes little stories \
-                     and not much else"
-                );
-            }
+            note!(
+                "no model named: using the built-in demo model, which writes little stories and \
+                 not much else"
+            );
             Ok(ModelFile::from_bytes(DEMO_NAME, DEMO))
         }
     }

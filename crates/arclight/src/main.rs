@@ -12,6 +12,7 @@ mod bench_sync;
 mod chat;
 mod cli;
 mod convert;
+mod doctor;
 mod embed;
 mod error;
 mod graph_cmd;
@@ -25,6 +26,7 @@ mod logging;
 mod lora;
 mod model_file;
 mod model_info;
+mod output;
 mod perplexity;
 mod plan;
 mod profile;
@@ -36,7 +38,6 @@ mod serve;
 mod session;
 mod speculate;
 mod synth;
-mod table;
 mod term;
 mod topo;
 mod tune;
@@ -48,6 +49,7 @@ fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(code) => return ExitCode::from(code),
     };
+    term::set(cli.quiet, cli.color);
     if let Err(e) = logging::install(cli.verbose, cli.log()) {
         return fail(&e);
     }

@@ -10,6 +10,7 @@
 use crate::args::{MachineArgs, ModelArg, count};
 use crate::error::Error;
 use crate::load;
+use crate::output::{Output, OutputArgs};
 use crate::term::{self, note};
 use arclight_engine::{BatchEntry, Engine, LoadOptions, Outputs, Speculation};
 use clap::{Args, ValueHint};
@@ -34,9 +35,8 @@ pub(crate) struct PerplexityArgs {
     /// Most chunks to compute [default: all]
     #[arg(long, value_name = "N", value_parser = count)]
     chunks: Option<usize>,
-    /// Print JSON
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    output: OutputArgs,
     #[command(flatten)]
     machine: MachineArgs,
 }
@@ -69,7 +69,7 @@ pub(crate) struct Perplexity {
 /// Runs the command.
 pub(crate) fn run(args: &PerplexityArgs) -> Result<(), Error> {
     let text = std::fs::read_to_string(&args.file).map_err(|e| Error::read(&args.file, e))?;
-    let file = load::open(&args.model, false)?;
+    let file = load::open(&args.model)?;
     let trained = load::hparams(&file)?.context;
     let context = args.ctx.unwrap_or(CONTEXT.min(trained));
     if context < 4 {
@@ -77,11 +77,11 @@ pub(crate) fn run(args: &PerplexityArgs) -> Result<(), Error> {
             "--ctx {context} leaves nothing to score: use 4 or more"
         )));
     }
-    let options = args.machine.options(&file, args.json)?;
+    let options = args.machine.options(&file)?;
     let options = LoadOptions { context: Some(context), step_outputs: Some(ROWS), ..options };
     let mut loaded = load::load(&file, &options, &Speculation::Off)?;
     drop(file);
-    if !args.json {
+    if !args.output.format.is_data() {
         loaded.report();
     }
     let encode = EncodeOptions { add_special: true, parse_special: false };
@@ -108,9 +108,9 @@ pub(crate) fn run(args: &PerplexityArgs) -> Result<(), Error> {
     });
     bar.finish_and_clear();
     let result = result?;
-    let mut out = std::io::stdout().lock();
-    if args.json {
-        return Ok(term::print_json(&mut out, &result)?);
+    let mut out = Output::new(args.output);
+    if out.data(&result, &[])? {
+        return Ok(());
     }
     let computed = result.chunks * (context - 1);
     note!(
@@ -120,7 +120,8 @@ pub(crate) fn run(args: &PerplexityArgs) -> Result<(), Error> {
         term::seconds(start.elapsed()),
         term::rate(computed as f64 / start.elapsed().as_secs_f64()),
     );
-    Ok(writeln!(out, "perplexity {:.4} ± {:.4}", result.perplexity, result.standard_error)?)
+    let Perplexity { perplexity, standard_error, .. } = result;
+    Ok(writeln!(out, "perplexity {perplexity:.4} ± {standard_error:.4}")?)
 }
 
 /// Perplexity of `tokens` in whole chunks of `context`, each with its first token replaced by

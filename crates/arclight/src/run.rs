@@ -59,9 +59,6 @@ pub(crate) struct RunArgs {
     /// operators are printed at the end
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with = "quiet")]
     profile: Option<PathBuf>,
-    /// Print the text and nothing else
-    #[arg(short, long)]
-    pub(crate) quiet: bool,
     #[command(flatten)]
     sampler: SamplerArgs,
     #[command(flatten)]
@@ -99,7 +96,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Error> {
         return Err(Error::Usage(text.to_owned()));
     }
     // What is wrong with the file is told before a prompt is asked for.
-    let file = load::open(&args.model, args.quiet)?;
+    let file = load::open(&args.model)?;
     file.gguf()?;
     if is_conversation(args) && chat::require_template(&file).is_ok() {
         drop(file);
@@ -110,15 +107,15 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Error> {
         args.image.iter().map(|path| images::picture(path)).collect::<Result<Vec<_>, _>>()?;
     let encoder = match pictures.is_empty() {
         true => None,
-        false => Some(args.images.file(&file, args.quiet)?.ok_or_else(images::sees_nothing)?),
+        false => Some(args.images.file(&file)?.ok_or_else(images::sees_nothing)?),
     };
     let recorder = args.profile.as_deref().map(Recorder::create).transpose()?;
     interrupt::install();
     if args.is_question() {
         chat::require_template(&file)?;
     }
-    let (options, untuned) = args.machine.options_at_start(&file, args.quiet)?;
-    if let (Some(untuned), Some(model), false) = (&untuned, &args.model.model, args.quiet) {
+    let (options, untuned) = args.machine.options_at_start(&file)?;
+    if let (Some(untuned), Some(model), false) = (&untuned, args.model.named(), term::is_quiet()) {
         untuned.tell_once(model);
     }
     let options = LoadOptions { context: args.ctx, stats: args.report, ..options };
@@ -126,7 +123,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Error> {
     drop(file);
     encoder.iter().try_for_each(|file| loaded.see(file, &options))?;
     let tokens = encode(args, &loaded, (&prompt, &pictures))?;
-    if !args.quiet {
+    if !term::is_quiet() {
         loaded.report();
         // On a terminal the text is whole with the prompt before it; in a pipe only what is new.
         if !args.is_question() && term::is_interactive() && std::io::stdout().is_terminal() {
@@ -155,7 +152,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Error> {
     if !answer.text.ends_with('\n') {
         writeln!(out)?;
     }
-    if !args.quiet {
+    if !term::is_quiet() {
         report_end(&answer, &options.params, session.context());
     }
     if args.report {
@@ -180,11 +177,12 @@ impl RunArgs {
 /// Whether a user sits at a terminal and has given nothing to continue.
 fn is_conversation(args: &RunArgs) -> bool {
     let no_prompt = args.prompt.is_none() && args.file.is_none();
-    let of_one_answer = args.ignore_eos || args.report || args.quiet || args.profile.is_some();
+    let of_one_answer =
+        args.ignore_eos || args.report || term::is_quiet() || args.profile.is_some();
     no_prompt
         && args.image.is_empty()
         && !of_one_answer
-        && (args.model.model.is_some() || args.chat)
+        && (args.model.named().is_some() || args.chat)
         && std::io::stdin().is_terminal()
         && std::io::stdout().is_terminal()
 }
@@ -222,7 +220,7 @@ fn prompt(args: &RunArgs) -> Result<String, Error> {
     let text = without_line_end(text);
     match text.is_empty() {
         false => Ok(text),
-        true if args.model.model.is_none() && !args.is_question() => Ok(DEMO_PROMPT.to_owned()),
+        true if args.model.named().is_none() && !args.is_question() => Ok(DEMO_PROMPT.to_owned()),
         true => Err(Error::Usage(
             "there is no prompt: give one with -p, with -f, or on standard input".to_owned(),
         )),

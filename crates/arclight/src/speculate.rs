@@ -73,8 +73,7 @@ impl SpeculateArgs {
             (Some(Kind::Lookup), None) => Ok(Speculation::Lookup(most(8))),
             (Some(Kind::Predict), None) => Ok(Speculation::Predict(most(5))),
             (Some(Kind::Draft) | None, Some(path)) => {
-                let missing =
-                    if offline { Missing::Offline } else { Missing::Fetch { quiet: false } };
+                let missing = if offline { Missing::Offline } else { Missing::Fetch };
                 let file = model_file::open(hub::file(path, missing)?)?;
                 Ok(Speculation::Draft(Arc::new(file), most(8)))
             }

@@ -4,9 +4,9 @@
 //! which drops colours when nobody would see them or `NO_COLOR` is set.
 
 use indicatif::{ProgressBar, ProgressState, ProgressStyle};
-use serde::Serialize;
 use std::fmt;
-use std::io::{self, IsTerminal, Write};
+use std::io::IsTerminal;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// Start of dim text, for what stands beside the point.
@@ -17,11 +17,30 @@ pub(crate) const BOLD: anstyle::Style = anstyle::Style::new().bold();
 /// A line on standard error about what goes on.
 macro_rules! note {
     ($($text:tt)*) => {{
-        let dim = $crate::term::DIM;
-        anstream::eprintln!("{dim}{}{dim:#}", format_args!($($text)*))
+        if !$crate::term::is_quiet() {
+            let dim = $crate::term::DIM;
+            anstream::eprintln!("{dim}{}{dim:#}", format_args!($($text)*))
+        }
     }};
 }
 pub(crate) use note;
+
+static QUIET: AtomicBool = AtomicBool::new(false);
+
+/// Sets what holds for all that the program prints.
+pub(crate) fn set(quiet: bool, color: clap::ColorChoice) {
+    QUIET.store(quiet, Ordering::Relaxed);
+    match color {
+        clap::ColorChoice::Auto => {}
+        clap::ColorChoice::Always => anstream::ColorChoice::Always.write_global(),
+        clap::ColorChoice::Never => anstream::ColorChoice::Never.write_global(),
+    }
+}
+
+/// Whether nothing but results is to be printed.
+pub(crate) fn is_quiet() -> bool {
+    QUIET.load(Ordering::Relaxed)
+}
 
 /// Whether a person sees standard error.
 pub(crate) fn is_interactive() -> bool {
@@ -44,6 +63,9 @@ fn bar(what: &str, len: usize, numbers: &str) -> ProgressBar {
     let style = style.with_key("pace", |state: &ProgressState, out: &mut dyn fmt::Write| {
         let _ = out.write_str(&pace(state.pos(), state.len(), state.elapsed()));
     });
+    if is_quiet() {
+        return ProgressBar::hidden();
+    }
     let bar = ProgressBar::new(len as u64).with_style(style.progress_chars("=> "));
     bar.tick(); // it may be a while until something happens
     bar
@@ -100,12 +122,6 @@ pub(crate) fn rate(per_second: f64) -> String {
         _ => 0,
     };
     format!("{per_second:.decimals$}")
-}
-
-/// Prints a value as JSON, and ends the line.
-pub(crate) fn print_json(out: &mut impl Write, value: &impl Serialize) -> io::Result<()> {
-    serde_json::to_writer_pretty(&mut *out, value)?;
-    writeln!(out)
 }
 
 /// `1 token`, `2 tokens`.

@@ -18,7 +18,7 @@ fn perplexity(ty: TensorType, kv: &str) -> f64 {
         .arg(&path)
         .arg("-f")
         .arg(repository("demo/heldout.txt"))
-        .args(["--json", "--kv-type", kv])
+        .args(["-o", "json", "--kv-type", kv])
         .output()
         .unwrap();
     assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));

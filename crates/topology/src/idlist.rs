@@ -196,7 +196,7 @@ mod tests {
         assert_eq!(list.to_string(), "0-3,8,10-11");
         assert_eq!(list.len(), 7);
         assert!(list.contains(CpuId(10)) && !list.contains(CpuId(9)));
-        assert_eq!(parse_ids("\n").unwrap(), []);
+        assert_eq!(parse_ids("\n").unwrap(), [0u32; 0]);
     }
 
     #[test]

@@ -40,6 +40,7 @@ mod divide;
 mod error;
 pub mod fake;
 mod files;
+pub mod health;
 mod hwloc;
 mod idlist;
 mod layout;

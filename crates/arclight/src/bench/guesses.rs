@@ -2,13 +2,12 @@
 //!
 //! The model continues the text greedily, with guesses and without in turn. Both write the same tokens.
 
-use super::report::{Format, quoted};
 use super::{BenchArgs, check, options};
 use crate::bench::measure::Test;
 use crate::error::Error;
 use crate::load::{self, Loaded};
 use crate::model_info::ModelInfo;
-use crate::table::{self, figure, words};
+use crate::output::{Cell, Output, OutputArgs, figure, words};
 use crate::term;
 use crate::tune::stored;
 use arclight_engine::{ModelFile, SamplerParams, Speculation, Timings};
@@ -75,7 +74,7 @@ pub(super) fn run(
         check(file, &[test])?;
         let mut options = options(&[test], threads, args);
         options.context = Some(context);
-        stored::apply(file, &args.tuned, &mut options, false)?;
+        stored::apply(file, &args.tuned, &mut options)?;
         let mut loaded = load::load(file, &options, speculation)?;
         let prompt = prompt_of(&loaded, text.as_deref())?;
         for &tokens in &lengths {
@@ -155,34 +154,15 @@ fn spread(mut values: Vec<f64>) -> (f64, f64, f64) {
     (values[values.len() / 2], values[0], values[values.len() - 1])
 }
 
-fn print(found: &Results, format: Format) -> Result<(), Error> {
-    let mut out = std::io::stdout().lock();
-    match format {
-        Format::Json => term::print_json(&mut out, found)?,
-        Format::Csv => {
-            writeln!(out, "model,type,threads,prompt,tokens,without,with,ratio,guessed,right")?;
-            for row in &found.results {
-                let ModelInfo { name, ty, .. } = &found.model;
-                let Row { threads, prompt, tokens, guessed, right, .. } = row;
-                let (without, with) = (spread(row.without.clone()).0, spread(row.with.clone()).0);
-                let ratio = spread(row.ratios()).0;
-                writeln!(
-                    out,
-                    "{},{ty},{threads},{prompt},{tokens},{without},{with},{ratio},{guessed},{right}",
-                    quoted(name)
-                )?;
-            }
-        }
-        Format::Md => {
-            let ModelInfo { name, ty, .. } = &found.model;
-            let repetitions = term::plural(found.repetitions, "repetition");
-            writeln!(out, "{name} {ty}, with guesses and without in turn, {repetitions}\n")?;
-            for (at, row) in found.results.iter().enumerate() {
-                writeln!(out, "{}", row.markdown(at == 0))?;
-            }
-        }
+fn print(found: &Results, output: OutputArgs) -> Result<(), Error> {
+    let mut out = Output::new(output);
+    if out.data(found, &["/results"])? {
+        return Ok(());
     }
-    Ok(out.flush()?)
+    let ModelInfo { name, ty, .. } = &found.model;
+    let repetitions = term::plural(found.repetitions, "repetition");
+    writeln!(out, "{name} {ty}, with guesses and without in turn, {repetitions}\n")?;
+    Ok(out.table(found.results.iter().map(Row::cells))?)
 }
 
 impl Row {
@@ -190,20 +170,17 @@ impl Row {
         self.with.iter().zip(&self.without).map(|(with, without)| with / without).collect()
     }
 
-    fn markdown(&self, first: bool) -> String {
+    fn cells(&self) -> [Cell; 7] {
         let (ratio, least, most) = spread(self.ratios());
         let share = 100.0 * self.right as f64 / self.guessed.max(1) as f64;
-        table::markdown(
-            first,
-            &[
-                figure("threads", 7, self.threads),
-                words("test", 16, format_args!("tg{} @ d{}", self.tokens, self.prompt)),
-                figure("without", 8, term::rate(spread(self.without.clone()).0)),
-                figure("with", 8, term::rate(spread(self.with.clone()).0)),
-                figure("ratio", 18, format_args!("{ratio:.2} ({least:.2}–{most:.2})")),
-                figure("guessed", 7, self.guessed),
-                figure("came true", 9, format_args!("{share:.0} %")),
-            ],
-        )
+        [
+            figure("threads", 7, self.threads),
+            words("test", 16, format_args!("tg{} @ d{}", self.tokens, self.prompt)),
+            figure("without", 8, term::rate(spread(self.without.clone()).0)),
+            figure("with", 8, term::rate(spread(self.with.clone()).0)),
+            figure("ratio", 18, format_args!("{ratio:.2} ({least:.2}–{most:.2})")),
+            figure("guessed", 7, self.guessed),
+            figure("came true", 9, format_args!("{share:.0} %")),
+        ]
     }
 }

@@ -16,6 +16,7 @@ use crate::args::{KvArg, List, ModelArg, PlaceArgs, count, counts, numbers};
 use crate::error::Error;
 use crate::load;
 use crate::model_info::ModelInfo;
+use crate::output::{Output, OutputArgs};
 use crate::profile::{self, Recorder};
 use crate::speculate::SpeculateArgs;
 use crate::synth;
@@ -25,7 +26,6 @@ use arclight_engine::{LoadOptions, ModelFile, Speculation, Sync};
 use clap::{Args, ValueHint};
 use measure::{Bench, Measured, Test};
 use models::published::Published;
-pub(crate) use report::Format;
 use report::Report;
 use std::io::Write;
 use std::path::PathBuf;
@@ -64,9 +64,8 @@ pub(crate) struct BenchArgs {
     /// How often each test is repeated, after a warm-up
     #[arg(short, long, value_name = "N", value_parser = count, default_value = "5")]
     repetitions: usize,
-    /// Form of the results; JSON has every repetition
-    #[arg(short, long, value_name = "FORMAT", value_enum, default_value_t = Format::Md)]
-    output: Format,
+    #[command(flatten)]
+    output: OutputArgs,
     /// Load N copies of the model, each on nodes or cores of its own, and run every test on all of
     /// them at once; -b, -t and --nodes are for each copy
     #[arg(long, value_name = "N", value_parser = count, conflicts_with_all = ["report", "profile_file"])]
@@ -139,14 +138,11 @@ pub(crate) fn run(args: &BenchArgs) -> Result<(), Error> {
     if args.limits {
         return limits::run(args);
     }
-    if args.report && args.output == Format::Csv {
-        return Err(Error::Usage("--report has no CSV form: use -o md or -o json".to_owned()));
-    }
     let tests = tests(args)?;
     let speculation = args.speculate.speculation(args.model.offline)?;
     let file = match &args.synth {
         Some(model) => synth::in_memory(model, synth::DEFAULT_SEED)?,
-        None => load::open(&args.model, false)?,
+        None => load::open(&args.model)?,
     };
     match speculation {
         Speculation::Off if args.text.is_some() => {
@@ -162,12 +158,12 @@ pub(crate) fn run(args: &BenchArgs) -> Result<(), Error> {
     let machine = Machine::read()?;
     let setups = setups(args);
     let bar = term::count_bar("testing", setups.len() * tests.len() * (args.repetitions + 1));
-    let mut out = std::io::stdout().lock();
-    let mut report = Report::new(args.output, info, &machine, args.repetitions);
+    let mut out = Output::new(args.output);
+    let mut report = Report::new(info, &machine, args.repetitions);
     for threads in setups {
         let mut options = options(&tests, threads, args);
         if args.replicas.is_none() {
-            stored::apply(&file, &args.tuned, &mut options, false)?;
+            stored::apply(&file, &args.tuned, &mut options)?;
         }
         if let Some(replicas) = args.replicas {
             let told = |test: &Test| {
@@ -208,22 +204,15 @@ pub(crate) fn run(args: &BenchArgs) -> Result<(), Error> {
     bar.finish_and_clear();
     report.finish(&mut out)?;
     if let Some(recorder) = recorder {
-        print_tables(&tables, args.output, &mut out)?;
+        for table in &tables {
+            match args.output.format.is_data() {
+                true => anstream::eprintln!("\n{table}"),
+                false => writeln!(out).and_then(|()| out.block(table))?,
+            }
+        }
         note!("{}", recorder.finish()?);
     }
-    Ok(out.flush()?)
-}
-
-/// With the results where these are for people, beside them otherwise.
-fn print_tables(tables: &[String], format: Format, out: &mut impl Write) -> Result<(), Error> {
-    for table in tables {
-        match format {
-            // What Markdown is to leave as it is.
-            Format::Md => writeln!(out, "\n```\n{table}\n```")?,
-            Format::Json | Format::Csv => anstream::eprintln!("\n{table}"),
-        }
-    }
-    Ok(out.flush()?)
+    Ok(())
 }
 
 /// All tests, by depth: prompts first.

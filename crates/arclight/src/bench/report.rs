@@ -1,27 +1,17 @@
-//! Results as a table for people, as JSON with everything, or as CSV.
+//! Results of `bench`.
 
 use super::limits::{Floor, Limits};
 use super::measure::{Kind, Test};
 use super::replicas::Replica;
 use crate::error::Error;
 use crate::model_info::ModelInfo;
+use crate::output::{Output, figure, words};
 use crate::report::NodesReport;
-use crate::table::{self, figure, words};
 use crate::term;
-use clap::ValueEnum;
-use kernels::Product;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::io::Write;
 use topology::Machine;
-
-/// Form of the results. (Documented variants would make `--help` three times as long.)
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Format {
-    Md,
-    Json,
-    Csv,
-}
 
 /// How a model was loaded.
 #[derive(Clone, Debug, Serialize)]
@@ -67,8 +57,6 @@ struct Row {
 #[derive(Debug, Serialize)]
 pub(crate) struct Report {
     #[serde(skip)]
-    format: Format,
-    #[serde(skip)]
     printed: usize,
     version: &'static str,
     cpu: String,
@@ -78,14 +66,8 @@ pub(crate) struct Report {
 }
 
 impl Report {
-    pub(crate) fn new(
-        format: Format,
-        model: ModelInfo,
-        machine: &Machine,
-        repetitions: usize,
-    ) -> Report {
+    pub(crate) fn new(model: ModelInfo, machine: &Machine, repetitions: usize) -> Report {
         Report {
-            format,
             printed: 0,
             version: env!("CARGO_PKG_VERSION"),
             cpu: machine.model().unwrap_or("unknown CPU").to_owned(),
@@ -128,113 +110,59 @@ impl Report {
         });
     }
 
-    /// Prints what was added since the last time; JSON is one piece and waits for the end.
-    pub(crate) fn print_new(&mut self, out: &mut impl Write) -> Result<(), Error> {
-        let first = self.printed == 0;
-        match self.format {
-            Format::Json => return Ok(()),
-            Format::Md => {
-                if first {
-                    self.print_head(out)?;
-                }
-                for (at, row) in self.results.iter().enumerate().skip(self.printed) {
-                    row.print_md(at == 0, out)?;
-                }
-            }
-            Format::Csv => {
-                if first {
-                    writeln!(out, "{CSV_HEAD}")?;
-                }
-                for row in &self.results[self.printed..] {
-                    self.print_csv(row, out)?;
-                }
-            }
+    /// Prints what was added since the last time; what programs read is one piece and waits for the end.
+    pub(crate) fn print_new(&mut self, out: &mut Output) -> Result<(), Error> {
+        if self.printed == 0 {
+            self.print_head(out)?;
         }
+        self.results[self.printed..].iter().try_for_each(|row| row.print(out))?;
         self.printed = self.results.len();
-        Ok(out.flush()?)
+        Ok(())
     }
 
     /// Prints what there is to say when all tests are done.
-    pub(crate) fn finish(&self, out: &mut impl Write) -> Result<(), Error> {
-        match self.format {
-            Format::Csv => {}
-            Format::Json => term::print_json(out, self)?,
-            Format::Md => {
-                writeln!(out)?;
-                let mut last = None;
-                let whole = |row: &&Row| !matches!(row.setup.replica, Some(Replica::One(_)));
-                for row in self.results.iter().filter(whole).rev() {
-                    // The last row of a setup has its best figures.
-                    let setup = (row.setup.nodes, row.setup.threads);
-                    if last.replace(setup) != Some(setup) {
-                        row.print_limits(out)?;
-                    }
-                }
-                self.print_reports(out)?;
+    pub(crate) fn finish(&self, out: &mut Output) -> Result<(), Error> {
+        if out.data(self, &["/results"])? {
+            return Ok(());
+        }
+        writeln!(out)?;
+        let mut last = None;
+        let whole = |row: &&Row| !matches!(row.setup.replica, Some(Replica::One(_)));
+        for row in self.results.iter().filter(whole).rev() {
+            // The last row of a setup has its best figures.
+            let setup = (row.setup.nodes, row.setup.threads);
+            if last.replace(setup) != Some(setup) {
+                row.print_limits(out)?;
             }
         }
-        Ok(())
+        self.print_reports(out)
     }
 
     /// Of decoding, or of prompts where nothing else was tested: what is said of them is that the
     /// kernels compute.
-    fn print_reports(&self, out: &mut impl Write) -> Result<(), Error> {
+    fn print_reports(&self, out: &mut Output) -> Result<(), Error> {
         let decoding = self.results.iter().any(|row| row.kind == "decode");
         for row in self.results.iter().filter(|row| !decoding || row.kind == "decode") {
             let Some(report) = &row.report else { continue };
             let threads = term::plural(row.setup.threads, "thread");
-            // What Markdown is to leave as it is.
-            writeln!(out, "\n{}, {threads}:\n```\n{}\n```", row.test, report.lines().join("\n"))?;
+            writeln!(out, "\n{}, {threads}:", row.test)?;
+            out.block(report.lines().join("\n"))?;
         }
         Ok(())
     }
 
-    fn print_head(&self, out: &mut impl Write) -> Result<(), Error> {
+    fn print_head(&self, out: &mut Output) -> Result<(), Error> {
         let ModelInfo { name, ty, parameters, bytes, .. } = &self.model;
         let (parameters, bytes) = (term::count(*parameters), term::size(*bytes));
         writeln!(out, "{name} {ty}, {parameters} parameters, {bytes}")?;
         let isa = self.results.first().map_or("", |r| r.setup.isa);
-        Ok(writeln!(out, "{}, {isa} kernels, {} repetitions\n", self.cpu, self.repetitions)?)
+        let (cpu, repetitions) = (&self.cpu, self.repetitions);
+        Ok(writeln!(out, "{cpu}, {isa} kernels, {repetitions} repetitions\n")?)
     }
-
-    fn print_csv(&self, row: &Row, out: &mut impl Write) -> Result<(), Error> {
-        let ModelInfo { name, ty, parameters, bytes, .. } = &self.model;
-        let Setup { replica, nodes, threads, isa } = &row.setup;
-        let replica = replica.map_or(String::new(), |r| r.to_string());
-        writeln!(
-            out,
-            "{},{},{ty},{parameters},{bytes},{nodes},{threads},{isa},{},{},{},{},{},{},{},{},{},{},{},{},{replica}",
-            quoted(&self.cpu),
-            quoted(name),
-            row.kind,
-            row.tokens,
-            row.depth,
-            row.batch,
-            self.repetitions,
-            row.mean,
-            row.sd,
-            row.limit,
-            row.of_limit,
-            row.bound_by,
-            row.read_bytes_per_second,
-            Product::ALL.map(|product| row.limits.rate(product).to_string()).join(","),
-        )?;
-        Ok(())
-    }
-}
-
-const CSV_HEAD: &str = "cpu,model,type,parameters,bytes,nodes,threads,isa,kind,tokens,depth,batch,\
-repetitions,tokens_per_second,sd,limit,of_limit,bound_by,read_bytes_per_second,\
-int4_macs_per_second,int5_macs_per_second,int6_macs_per_second,int7_macs_per_second,\
-int8_macs_per_second,bf16_macs_per_second,f16_macs_per_second,f32_macs_per_second,replica";
-
-/// A CSV field of any text.
-pub(super) fn quoted(text: &str) -> String {
-    format!("\"{}\"", text.replace('"', "\"\""))
 }
 
 impl Row {
-    fn print_md(&self, first: bool, out: &mut impl Write) -> Result<(), Error> {
+    fn print(&self, out: &mut Output) -> Result<(), Error> {
         let Setup { replica, nodes, threads, .. } = self.setup;
         let mut row: Vec<_> = replica.map(|r| figure("replica", 7, r)).into_iter().collect();
         row.extend([
@@ -246,19 +174,18 @@ impl Row {
             figure("of limit", 8, format_args!("{:.0} %", self.of_limit * 100.0)),
             words("bound by", 8, self.bound_by),
         ]);
-        Ok(writeln!(out, "{}", table::markdown(first, &row))?)
+        Ok(out.row(&row)?)
     }
 
-    fn print_limits(&self, out: &mut impl Write) -> Result<(), Error> {
+    fn print_limits(&self, out: &mut Output) -> Result<(), Error> {
         let Setup { nodes, threads, .. } = self.setup;
-        writeln!(
+        Ok(writeln!(
             out,
             "limits in this run, {} on {}: {}",
             term::plural(threads, "thread"),
             term::plural(nodes, "node"),
-            self.limits.words(|_| true),
-        )?;
-        Ok(())
+            self.limits.words(|_| true)
+        )?)
     }
 }
 
@@ -280,11 +207,5 @@ mod tests {
         let (mean, sd) = mean_and_sd(&[1.0, 3.0]);
         assert!((mean - 2.0).abs() < 1e-12 && (sd - 2f64.sqrt()).abs() < 1e-12);
         assert_eq!(mean_and_sd(&[3.0]), (3.0, 0.0));
-    }
-
-    #[test]
-    fn csv_fields_keep_their_commas_and_quotes() {
-        assert_eq!(quoted("a, \"b\""), "\"a, \"\"b\"\"\"");
-        assert_eq!(CSV_HEAD.split(',').count(), 28);
     }
 }

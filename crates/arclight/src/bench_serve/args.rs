@@ -2,6 +2,7 @@
 
 use crate::args::{List, count, counts};
 use crate::error::Error;
+use crate::output::OutputArgs;
 use clap::{Args, ValueEnum, ValueHint};
 use loadgen::{Arrivals, Endpoint, Intruder, Lengths, Load, Options, Slo, Trace, Workload};
 use serde_json::{Map, Value};
@@ -37,9 +38,8 @@ pub(crate) struct BenchServeArgs {
     pub(super) server: ServerArgs,
     #[command(flatten)]
     slo: SloArgs,
-    /// Write all figures, those of every request too, into this file as JSON
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = "Output")]
-    pub(super) json: Option<PathBuf>,
+    #[command(flatten)]
+    pub(super) output: OutputArgs,
     /// Write distributions and attainment into this file as a plot, in SVG
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = "Output")]
     pub(super) plot: Option<PathBuf>,
@@ -57,7 +57,7 @@ Examples:
   arclight bench-serve http://localhost:8080
   arclight bench-serve http://localhost:8080 --concurrency 1,4,16 --input-len 512 --output-len 128
   arclight bench-serve http://localhost:8080 --rate 0.5,1,2,4 --slo-ttft 2000 --slo-tpot 100 \\
-      --slo-scale 0.5,1,2 --json out.json --plot out.svg
+      --slo-scale 0.5,1,2 --plot out.svg -o json > out.json
   arclight bench-serve http://localhost:8080 --concurrency 4 --intruder-len 8192
                                           what does a long prompt do to the others?
 

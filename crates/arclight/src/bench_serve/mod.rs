@@ -1,6 +1,6 @@
 //! `arclight bench-serve`: how a server does under load, ours or any other that speaks OpenAI's API.
 //!
-//! All measuring is in the crate `loadgen`; here are the options, the tables and the files.
+//! All measuring is in the crate `loadgen`; here are the options and the tables.
 //! `docs/serving-bench.md` says what the figures mean.
 
 mod args;
@@ -8,11 +8,11 @@ mod table;
 
 use crate::error::Error;
 use crate::interrupt::{self, Answering};
+use crate::output::Output;
 use crate::term::{self, note};
 pub(crate) use args::BenchServeArgs;
 use args::Plan;
 use loadgen::{Client, Dialect, Head, Level, Load, Report, Server, plot};
-use std::io::Write;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -25,23 +25,18 @@ const CACHED: f64 = 0.05;
 /// Runs the command.
 pub(crate) fn run(args: &BenchServeArgs) -> Result<(), Error> {
     let plan = Plan::of(args)?;
-    for file in [&args.json, &args.plot].into_iter().flatten() {
+    if let Some(file) = &args.plot {
         check_place(file)?;
     }
     let client = Client::new(&args.url, args.key().as_deref())?;
     interrupt::install();
-    let report = loadgen::block_on(measure(args, &plan, client))??;
-
-    let mut out = std::io::stdout().lock();
+    let mut out = Output::new(args.output);
+    let report = loadgen::block_on(measure(args, &plan, client, &mut out))??;
     table::print_all(&report, &mut out)?;
-    out.flush()?;
-    if let Some(path) = &args.json {
-        let mut json = serde_json::to_vec_pretty(&report).map_err(std::io::Error::from)?;
-        json.push(b'\n');
-        write(path, &json)?;
-    }
+    out.data(&report, &["/levels"])?;
     if let Some(path) = &args.plot {
-        write(path, plot::svg(&report).as_bytes())?;
+        std::fs::write(path, plot::svg(&report)).map_err(|e| Error::write(path, e))?;
+        note!("{} written", path.display());
     }
     match report.levels.iter().any(|level| level.interrupted) {
         true => Err(Error::Interrupted),
@@ -49,7 +44,12 @@ pub(crate) fn run(args: &BenchServeArgs) -> Result<(), Error> {
     }
 }
 
-async fn measure(args: &BenchServeArgs, plan: &Plan, client: Client) -> Result<Report, Error> {
+async fn measure(
+    args: &BenchServeArgs,
+    plan: &Plan,
+    client: Client,
+    out: &mut Output,
+) -> Result<Report, Error> {
     let asks = plan.workload.asks(plan.requests, args.requests.seed)?;
     let server = Arc::new(Server::find(client, args.options()).await?);
     let head = Head {
@@ -73,8 +73,7 @@ async fn measure(args: &BenchServeArgs, plan: &Plan, client: Client) -> Result<R
     }
 
     let mut report = Report::new(head, plan.slo, plan.scales.clone());
-    let mut out = std::io::stdout().lock();
-    table::print_head(&report.head, &mut out)?;
+    table::print_head(&report.head, out)?;
     for (number, &load) in plan.loads.iter().enumerate() {
         // While prompts are made, too: what earlier runs have measured is not to be lost.
         let answering = Answering::begin();
@@ -94,8 +93,7 @@ async fn measure(args: &BenchServeArgs, plan: &Plan, client: Client) -> Result<R
         bar.finish_and_clear();
         drop(answering);
         let level = report.add(run);
-        table::print_level(level, &mut out)?;
-        out.flush()?;
+        table::print_level(level, out)?;
         warn(level, args.requests.prefix_len);
         if level.interrupted {
             break;
@@ -160,10 +158,4 @@ fn check_place(path: &Path) -> Result<(), Error> {
         }
         _ => Ok(()),
     }
-}
-
-fn write(path: &Path, contents: &[u8]) -> Result<(), Error> {
-    std::fs::write(path, contents).map_err(|e| Error::write(path, e))?;
-    note!("{} written", path.display());
-    Ok(())
 }

@@ -1,13 +1,13 @@
 //! What `bench-serve` prints.
 
 use crate::error::Error;
-use crate::table::{self, figure, words};
+use crate::output::{Output, figure, words};
 use crate::term;
 use loadgen::{Effect, Failures, Figures, Goodput, Head, Level, Load, Report, Slo, Summary};
 use std::io::Write;
 
 /// What was measured, and how.
-pub(super) fn print_head(head: &Head, out: &mut impl Write) -> Result<(), Error> {
+pub(super) fn print_head(head: &Head, out: &mut Output) -> Result<(), Error> {
     let model = head.model.as_deref().unwrap_or("a model without a name");
     writeln!(out, "{model} at {}/{}", head.url, head.endpoint)?;
     let prefix = match head.prefix {
@@ -33,7 +33,7 @@ fn label(load: Load) -> String {
 }
 
 /// The figures of a run.
-pub(super) fn print_level(level: &Level, out: &mut impl Write) -> Result<(), Error> {
+pub(super) fn print_level(level: &Level, out: &mut Output) -> Result<(), Error> {
     let figures = &level.figures;
     writeln!(out, "\n{}", label(level.load))?;
     print_counts(figures, out)?;
@@ -46,7 +46,7 @@ pub(super) fn print_level(level: &Level, out: &mut impl Write) -> Result<(), Err
     }
 }
 
-fn print_counts(f: &Figures, out: &mut impl Write) -> Result<(), Error> {
+fn print_counts(f: &Figures, out: &mut Output) -> Result<(), Error> {
     let offered = f.offered_per_second.map(|o| format!(" ({} came per second)", term::rate(o)));
     writeln!(
         out,
@@ -97,7 +97,7 @@ fn print_counts(f: &Figures, out: &mut impl Write) -> Result<(), Error> {
     Ok(())
 }
 
-fn print_times(load: Load, f: &Figures, out: &mut impl Write) -> Result<(), Error> {
+fn print_times(load: Load, f: &Figures, out: &mut Output) -> Result<(), Error> {
     writeln!(out)?;
     // Where requests are sent at will, both beginnings are one.
     let open = matches!(load, Load::Open(_));
@@ -122,7 +122,7 @@ fn print_times(load: Load, f: &Figures, out: &mut impl Write) -> Result<(), Erro
             of("max", |s| s.max),
         ]
     });
-    Ok(table::print(out, rows)?)
+    Ok(out.table(rows)?)
 }
 
 /// A figure of a summary, where there is one.
@@ -130,7 +130,7 @@ fn cell(of: Option<Summary>, which: fn(&Summary) -> f64) -> String {
     of.map_or("–".to_owned(), |s| term::rate(which(&s)))
 }
 
-fn print_effect(e: &Effect, out: &mut impl Write) -> Result<(), Error> {
+fn print_effect(e: &Effect, out: &mut Output) -> Result<(), Error> {
     let counted = e.input_counted_mean.map_or(String::new(), |n| format!(" of {n:.0} tokens"));
     let first =
         e.ttft_ms.map_or(String::new(), |s| format!(", median TTFT {} ms", term::rate(s.p50)));
@@ -139,32 +139,35 @@ fn print_effect(e: &Effect, out: &mut impl Write) -> Result<(), Error> {
         "\nlong prompts: {}{counted}, {} failed{first}; the others, in ms:\n",
         e.sent, e.failed
     )?;
-    writeln!(out, "|      | while one is read        | otherwise                | p99 ratio |")?;
-    writeln!(out, "|      |     n |     p50 |     p99 |     n |     p50 |     p99 |           |")?;
-    writeln!(out, "|:-----|------:|--------:|--------:|------:|--------:|--------:|----------:|")?;
     let rows = [
         ("TTFT", e.disturbed_ttft_ms, e.undisturbed_ttft_ms),
         ("TPOT", e.disturbed_tpot_ms, e.undisturbed_tpot_ms),
         ("ITL", e.disturbed_itl_ms, e.undisturbed_itl_ms),
     ];
-    for (name, with, without) in rows {
-        let cells = |of: Option<Summary>| {
-            let (p50, p99) = (cell(of, |s| s.p50), cell(of, |s| s.p99));
-            format!("{:>5} | {p50:>7} | {p99:>7}", of.map_or(0, |s| s.count))
-        };
+    let rows = rows.map(|(name, with, without)| {
         let ratio = match (with, without) {
             (Some(with), Some(without)) if without.p99 > 0.0 => {
                 format!("{:.2}", with.p99 / without.p99)
             }
             _ => "–".to_owned(),
         };
-        writeln!(out, "| {name:<4} | {} | {} | {ratio:>9} |", cells(with), cells(without))?;
-    }
-    Ok(())
+        let count = |of: Option<Summary>| of.map_or(0, |s| s.count);
+        [
+            words("ms", 4, name),
+            figure("while one is read: n", 5, count(with)),
+            figure("p50", 7, cell(with, |s| s.p50)),
+            figure("p99", 7, cell(with, |s| s.p99)),
+            figure("otherwise: n", 5, count(without)),
+            figure("p50", 7, cell(without, |s| s.p50)),
+            figure("p99", 7, cell(without, |s| s.p99)),
+            figure("p99 ratio", 9, ratio),
+        ]
+    });
+    Ok(out.table(rows)?)
 }
 
 /// What can be said of all runs together.
-pub(super) fn print_all(report: &Report, out: &mut impl Write) -> Result<(), Error> {
+pub(super) fn print_all(report: &Report, out: &mut Output) -> Result<(), Error> {
     if report.levels.len() > 1 {
         print_overview(&report.levels, out)?;
     }
@@ -174,11 +177,11 @@ pub(super) fn print_all(report: &Report, out: &mut impl Write) -> Result<(), Err
     }
 }
 
-fn print_overview(levels: &[Level], out: &mut impl Write) -> Result<(), Error> {
+fn print_overview(levels: &[Level], out: &mut Output) -> Result<(), Error> {
     writeln!(out, "\nall runs, ms\n")?;
     let rows = levels.iter().map(|Level { load, figures: f, .. }| {
         [
-            figure("load      ", 10, load),
+            figure("load", 10, load),
             figure("answered", 8, f.completed),
             figure("failed", 6, f.failed),
             figure("req/s", 6, term::rate(f.requests_per_second)),
@@ -189,15 +192,15 @@ fn print_overview(levels: &[Level], out: &mut impl Write) -> Result<(), Error> {
             figure("p99", 7, cell(f.tpot_ms, |s| s.p99)),
         ]
     });
-    Ok(table::print(out, rows)?)
+    Ok(out.table(rows)?)
 }
 
-fn print_slo(report: &Report, slo: &Slo, out: &mut impl Write) -> Result<(), Error> {
+fn print_slo(report: &Report, slo: &Slo, out: &mut Output) -> Result<(), Error> {
     let (ttft, tpot) = (term::rate(slo.ttft * 1e3), term::rate(slo.tpot * 1e3));
     let target = slo.target * 100.0;
     writeln!(out, "\nrequests within TTFT ≤ {ttft} ms and TPOT ≤ {tpot} ms, by scale of both:\n")?;
-    for (at, level) in report.levels.iter().enumerate() {
-        let mut row = vec![figure("load      ", 10, level.load)];
+    let rows = report.levels.iter().map(|level| {
+        let mut row = vec![figure("load", 10, level.load)];
         row.extend(report.scales.iter().enumerate().map(|(at, scale)| {
             // Without a request that ended there is no share.
             let share = level.attainment.get(at).map(|of| format!("{:.1} %", of.both * 100.0));
@@ -205,8 +208,9 @@ fn print_slo(report: &Report, slo: &Slo, out: &mut impl Write) -> Result<(), Err
         }));
         let strictest = level.strictest_scale.map_or("–".to_owned(), |s| format!("× {s:.3}"));
         row.push(figure(format!("scale for {target} %"), 15, strictest));
-        writeln!(out, "{}", table::markdown(at == 0, &row))?;
-    }
+        row
+    });
+    out.table(rows)?;
     if !report.goodput.is_empty() {
         writeln!(out, "\ngoodput, the highest rate at which {target} % meet both bounds:")?;
         for goodput in &report.goodput {

@@ -14,8 +14,8 @@ pub(crate) mod barrier;
 mod report;
 
 use crate::args::{List, count, counts};
-use crate::bench::Format;
 use crate::error::Error;
+use crate::output::{Output, OutputArgs};
 use crate::term::{self, note};
 use clap::Args;
 use graph::exchange::{self, Exchange, Gather, bytes_per_group};
@@ -23,7 +23,6 @@ use kernels::Kernels;
 pub(crate) use report::Setup;
 use report::{GatherRow, Report, Summary};
 use std::collections::BTreeSet;
-use std::io::Write;
 use std::time::Duration;
 use threads::{GroupSpec, Pool, PoolSpec};
 use topology::{Group, Layout, Machine, layout};
@@ -50,12 +49,8 @@ pub(crate) struct BenchSyncArgs {
     /// How often each measurement is repeated, in turns with the others
     #[arg(short, long, value_name = "N", value_parser = count, default_value = "9")]
     rounds: usize,
-    /// Print JSON, with the time of every round
-    #[arg(long, conflicts_with = "csv")]
-    json: bool,
-    /// Print CSV
-    #[arg(long)]
-    csv: bool,
+    #[command(flatten)]
+    output: OutputArgs,
 }
 
 const EXAMPLES: &str = "\
@@ -78,7 +73,7 @@ Examples:
   arclight bench-sync
   arclight bench-sync -t 32,64,128 --nodes 2       is a second node worth its waits?
   arclight bench-sync --nodes 2 --sizes 10K,5M     rows of 2560 floats: one token, and 512
-  arclight bench-sync --csv > sync.csv";
+  arclight bench-sync -o csv > sync.csv";
 
 const SIZES: &str = "1K,4K,16K,64K,256K,1M,4M,16M";
 
@@ -96,11 +91,6 @@ const MOST_BYTES: usize = 1 << 30;
 pub(crate) fn run(args: &BenchSyncArgs) -> Result<(), Error> {
     let machine = Machine::read()?;
     let setups = setups(args, &machine)?;
-    let format = match (args.json, args.csv) {
-        (true, _) => Format::Json,
-        (_, true) => Format::Csv,
-        _ => Format::Md,
-    };
     // One node has nobody to exchange with.
     let several = || setups.iter().filter(|(setup, _)| setup.nodes > 1);
     let largest = args.sizes.0.iter().copied().max().unwrap_or(1);
@@ -112,8 +102,8 @@ pub(crate) fn run(args: &BenchSyncArgs) -> Result<(), Error> {
 
     let steps = (setups.len() + several().count() * args.sizes.0.len()) * args.rounds;
     let bar = term::count_bar("timing", steps);
-    let mut out = std::io::stdout().lock();
-    let mut report = Report::new(format, &machine, args.rounds);
+    let mut out = Output::new(args.output);
+    let mut report = Report::new(&machine, args.rounds);
     for (setup, layout) in &setups {
         bar.set_message(format!("waits of {setup}"));
         let row = barrier::measure(layout, args.rounds, &mut || bar.inc(1))?;
@@ -137,8 +127,7 @@ pub(crate) fn run(args: &BenchSyncArgs) -> Result<(), Error> {
         bar.suspend(|| report.end_gathers(&mut out))?;
     }
     bar.finish_and_clear();
-    report.finish(&mut out)?;
-    Ok(out.flush()?)
+    report.finish(&mut out)
 }
 
 /// Sizes with units: `1K,16M`.

@@ -1,8 +1,7 @@
-//! Results as tables for people, as JSON with everything, or as CSV.
+//! Results of `bench-sync`.
 
-use crate::bench::Format;
 use crate::error::Error;
-use crate::table::{self, figure, words};
+use crate::output::{Cell, Output, figure, words};
 use crate::term;
 use graph::exchange::Gather;
 use serde::Serialize;
@@ -160,8 +159,6 @@ struct Placement {
 /// Everything that a run of `bench-sync` finds out.
 #[derive(Debug, Serialize)]
 pub(super) struct Report {
-    #[serde(skip)]
-    format: Format,
     /// Rows printed, of barriers and of gathers.
     #[serde(skip)]
     printed: (usize, usize),
@@ -177,9 +174,8 @@ pub(super) struct Report {
 }
 
 impl Report {
-    pub(super) fn new(format: Format, machine: &Machine, rounds: usize) -> Report {
+    pub(super) fn new(machine: &Machine, rounds: usize) -> Report {
         Report {
-            format,
             printed: (0, 0),
             version: env!("CARGO_PKG_VERSION"),
             cpu: machine.model().unwrap_or("unknown CPU").to_owned(),
@@ -209,70 +205,47 @@ impl Report {
     }
 
     /// The gathers of a setup are done.
-    pub(super) fn end_gathers(&mut self, out: &mut impl Write) -> Result<(), Error> {
+    pub(super) fn end_gathers(&mut self, out: &mut Output) -> Result<(), Error> {
         let Some(last) = self.gathers.last() else { return Ok(()) };
         let first = self.gathers.iter().position(|row| row.setup == last.setup).unwrap_or(0);
         self.crossovers.extend(Crossover::of(&self.gathers[first..]));
         self.print_new(out)
     }
 
-    /// Prints what was added since the last time; JSON is one piece and waits for the end.
-    pub(super) fn print_new(&mut self, out: &mut impl Write) -> Result<(), Error> {
+    /// Prints what was added since the last time; what programs read is one piece and waits for the end.
+    pub(super) fn print_new(&mut self, out: &mut Output) -> Result<(), Error> {
         let (barriers, gathers) = self.printed;
-        match self.format {
-            Format::Json => return Ok(()),
-            Format::Md => {
-                if barriers == 0 {
-                    self.print_head(out)?;
-                }
-                for (at, row) in self.barriers.iter().enumerate().skip(barriers) {
-                    row.print(at == 0, out)?;
-                }
-                for (at, row) in self.gathers.iter().enumerate().skip(gathers) {
-                    row.print(at == 0, out)?;
-                }
-            }
-            Format::Csv => {
-                if barriers == 0 {
-                    writeln!(out, "{CSV_HEAD}")?;
-                }
-                for row in &self.barriers[barriers..] {
-                    row.print_csv(out)?;
-                }
-                for row in &self.gathers[gathers..] {
-                    row.print_csv(out)?;
-                }
-            }
+        if barriers == 0 {
+            self.print_head(out)?;
         }
+        self.barriers[barriers..].iter().try_for_each(|row| out.row(&row.cells()))?;
+        if gathers == 0 && !self.gathers.is_empty() {
+            writeln!(out, "\ngathers: one exchange, its waits included\n")?;
+        }
+        self.gathers[gathers..].iter().try_for_each(|row| out.row(&row.cells()))?;
         self.printed = (self.barriers.len(), self.gathers.len());
-        Ok(out.flush()?)
+        Ok(())
     }
 
     /// Prints what there is to say when all is measured.
-    pub(super) fn finish(&self, out: &mut impl Write) -> Result<(), Error> {
-        match self.format {
-            Format::Csv => {}
-            Format::Json => term::print_json(out, self)?,
-            Format::Md if self.gathers.is_empty() => {}
-            Format::Md => {
-                writeln!(out)?;
-                for crossover in &self.crossovers {
-                    writeln!(out, "{crossover}")?;
-                }
-                let pages: usize = self.placement.iter().map(|p| p.pages).sum();
-                let elsewhere: usize = self.placement.iter().map(|p| p.elsewhere).sum();
-                if pages > 0 {
-                    writeln!(
-                        out,
-                        "pages of the summands on another node than asked for: {elsewhere} of {pages}"
-                    )?;
-                }
-            }
+    pub(super) fn finish(&self, out: &mut Output) -> Result<(), Error> {
+        if out.data(self, &["/barriers", "/gathers"])? || self.gathers.is_empty() {
+            return Ok(());
+        }
+        writeln!(out)?;
+        self.crossovers.iter().try_for_each(|crossover| writeln!(out, "{crossover}"))?;
+        let pages: usize = self.placement.iter().map(|p| p.pages).sum();
+        let elsewhere: usize = self.placement.iter().map(|p| p.elsewhere).sum();
+        if pages > 0 {
+            writeln!(
+                out,
+                "pages of the summands on another node than asked for: {elsewhere} of {pages}"
+            )?;
         }
         Ok(())
     }
 
-    fn print_head(&self, out: &mut impl Write) -> Result<(), Error> {
+    fn print_head(&self, out: &mut Output) -> Result<(), Error> {
         let (cores, nodes) =
             (term::plural(self.cores, "core"), term::plural(self.memory_nodes, "memory node"));
         writeln!(out, "{}, {cores} on {nodes}", self.cpu)?;
@@ -283,28 +256,6 @@ impl Report {
         )?;
         Ok(writeln!(out, "barriers: one wait\n")?)
     }
-}
-
-const CSV_HEAD: &str = "kind,name,nodes,threads,cpus,virtual_nodes,bytes,median_us,quartile1_us,quartile3_us,rounds,crossings";
-
-/// One line of CSV; `bytes` of a message, `crossings` of a wait.
-fn print_csv(
-    out: &mut impl Write,
-    (kind, name): (&str, &str),
-    setup: &Setup,
-    bytes: Option<usize>,
-    summary: &Summary,
-    crossings: Option<usize>,
-) -> Result<(), Error> {
-    let Setup { nodes, threads, cpus, virtual_nodes } = setup;
-    let Summary { median, low, high, samples } = summary;
-    let optional = |n: Option<usize>| n.map_or(String::new(), |n| n.to_string());
-    let (bytes, crossings) = (optional(bytes), optional(crossings));
-    let rounds = samples.len();
-    Ok(writeln!(
-        out,
-        "{kind},{name},{nodes},{threads},{cpus},{virtual_nodes},{bytes},{median:.3},{low:.3},{high:.3},{rounds},{crossings}"
-    )?)
 }
 
 /// A number, or nothing where there is nothing to measure.
@@ -333,13 +284,13 @@ impl Setup {
 }
 
 impl BarrierRow {
-    fn print(&self, first: bool, out: &mut impl Write) -> Result<(), Error> {
+    fn cells(&self) -> [Cell; 7] {
         let BarrierRow { setup, local, global, flat, crossings } = self;
         let ratio = match (global, flat) {
             (Some(global), Some(flat)) => format!("{:.2}", flat.median / global.median),
             _ => "–".to_owned(),
         };
-        let row = [
+        [
             figure("nodes", 5, setup.nodes),
             figure("threads", 7, setup.marked()),
             figure("local", 11, local),
@@ -347,28 +298,12 @@ impl BarrierRow {
             figure("flat", 11, cell(flat.as_ref())),
             figure("flat/global", 11, ratio),
             figure("crossings", 9, crossings),
-        ];
-        Ok(writeln!(out, "{}", table::markdown(first, &row))?)
-    }
-
-    fn print_csv(&self, out: &mut impl Write) -> Result<(), Error> {
-        print_csv(out, ("barrier", "local"), &self.setup, None, &self.local, Some(0))?;
-        if let Some(global) = &self.global {
-            let crossings = Some(self.crossings);
-            print_csv(out, ("barrier", "global"), &self.setup, None, global, crossings)?;
-        }
-        match &self.flat {
-            Some(flat) => print_csv(out, ("barrier", "flat"), &self.setup, None, flat, None),
-            None => Ok(()),
-        }
+        ]
     }
 }
 
 impl GatherRow {
-    fn print(&self, first: bool, out: &mut impl Write) -> Result<(), Error> {
-        if first {
-            writeln!(out, "\ngathers: one exchange, its waits included\n")?;
-        }
+    fn cells(&self) -> Vec<Cell> {
         let mut row = vec![
             figure("nodes", 5, self.setup.nodes),
             figure("threads", 7, self.setup.marked()),
@@ -376,15 +311,7 @@ impl GatherRow {
         ];
         row.extend(Gather::ALL.map(|gather| figure(gather.name(), 11, cell(self.get(gather)))));
         row.push(words("best", 7, self.best().map_or("", |(gather, _)| gather.name())));
-        Ok(writeln!(out, "{}", table::markdown(first, &row))?)
-    }
-
-    fn print_csv(&self, out: &mut impl Write) -> Result<(), Error> {
-        for (gather, summary) in &self.times {
-            let name = ("gather", gather.name());
-            print_csv(out, name, &self.setup, Some(self.bytes), summary, None)?;
-        }
-        Ok(())
+        row
     }
 }
 
@@ -427,20 +354,5 @@ mod tests {
         // Within the noise is not better.
         assert!(text(&[small, row(4096, 4.0, 3.9)]).contains("up to 4.00 KiB, the largest"));
         assert!(Crossover::of(&[]).is_none());
-    }
-
-    #[test]
-    fn rows_are_as_wide_as_their_heads_and_fit_a_terminal() {
-        let mut table = Vec::new();
-        row(16 << 20, 12_345.6, 1.0).print(true, &mut table).unwrap();
-        let table = String::from_utf8(table).unwrap();
-        let widths: Vec<usize> = table.lines().skip(3).map(|line| line.chars().count()).collect();
-        assert_eq!(widths, [widths[0]; 3], "{table}");
-        assert!(widths[0] <= 100);
-        let mut csv = Vec::new();
-        row(8, 1.0, 2.0).print_csv(&mut csv).unwrap();
-        let csv = String::from_utf8(csv).unwrap();
-        let fields = CSV_HEAD.split(',').count();
-        assert!(csv.lines().all(|line| line.split(',').count() == fields), "{csv}");
     }
 }

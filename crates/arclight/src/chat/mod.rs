@@ -103,10 +103,10 @@ pub(crate) fn run(args: &ChatArgs) -> Result<(), Error> {
     let params = args.sampler.params()?;
     let speculation = args.speculate.speculation(args.model.offline)?;
     interrupt::install();
-    let file = load::open(&args.model, false)?;
+    let file = load::open(&args.model)?;
     require_template(&file)?;
-    let encoder = args.images.file(&file, false)?;
-    let (options, untuned) = args.machine.options_at_start(&file, false)?;
+    let encoder = args.images.file(&file)?;
+    let (options, untuned) = args.machine.options_at_start(&file)?;
     let options = LoadOptions { context: args.ctx, ..options };
     // Threads that are begun now are not pinned with those of the engine.
     let mut lines = Lines::new(untuned)?;

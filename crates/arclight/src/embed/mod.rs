@@ -103,7 +103,7 @@ pub(crate) fn run(args: &EmbedArgs) -> Result<(), Error> {
     if format == Format::Npy && args.output.is_none() && std::io::stdout().is_terminal() {
         return Err(Error::Usage("a matrix is not for a terminal: give -o FILE".to_owned()));
     }
-    let file = load::open(&args.model, true)?;
+    let file = load::open(&args.model)?;
     let gguf = file.gguf()?;
     let fault = |source| Error::Model { path: file.path().to_owned(), source };
     let pooling = match args.pooling {
@@ -120,7 +120,7 @@ pub(crate) fn run(args: &EmbedArgs) -> Result<(), Error> {
     drop(gguf);
     let options = LoadOptions {
         sequences: Some(args.batch.min(texts.len()).max(1)),
-        ..args.machine.options(&file, true)?
+        ..args.machine.options(&file)?
     };
     let replicas = loaded(&Arc::new(file), &options)?;
     let mut tokens = Vec::with_capacity(texts.len());

@@ -2,7 +2,7 @@
 
 use super::progress::size;
 use crate::error::Error;
-use crate::table::{self, Cell, figure, words};
+use crate::output::{Output, OutputArgs, figure, words};
 use crate::term;
 use clap::Args;
 use hub::{Hub, Settings};
@@ -17,9 +17,8 @@ pub(crate) struct ListArgs {
     /// List the short names instead, with size and licence
     #[arg(long)]
     names: bool,
-    /// Print JSON
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    output: OutputArgs,
 }
 
 const EXAMPLES: &str = "\
@@ -29,26 +28,24 @@ Examples:
 
 /// Runs the command.
 pub(crate) fn run(args: &ListArgs) -> Result<(), Error> {
-    let mut out = std::io::stdout().lock();
+    let mut out = Output::new(args.output);
     if args.names {
-        return names(args.json, &mut out);
+        return names(&mut out);
     }
     let hub = Hub::new(Settings::from_env()?);
     let (models, unfinished) = (hub.models(), hub.unfinished());
-    if args.json {
-        let models = models.iter().map(|m| {
-            json!({
-                "name": m.name, "quant": m.quant, "bytes": m.bytes, "place": m.place.to_string(),
-                "path": m.path().to_string_lossy(), "used": m.used.map(unix),
-            })
-        });
-        let begun = unfinished.iter().map(|(repo, file)| {
-            json!({"name": format!("{repo}:{}", file.file), "bytes": file.size, "done": file.done})
-        });
-        let all = json!({
-            "models": models.collect::<Vec<_>>(), "unfinished": begun.collect::<Vec<_>>(),
-        });
-        return Ok(term::print_json(&mut out, &all)?);
+    let all = models.iter().map(|m| {
+        json!({
+            "name": m.name, "quant": m.quant, "bytes": m.bytes, "place": m.place.to_string(),
+            "path": m.path().to_string_lossy(), "used": m.used.map(unix),
+        })
+    });
+    let begun = unfinished.iter().map(|(repo, file)| {
+        json!({"name": format!("{repo}:{}", file.file), "bytes": file.size, "done": file.done})
+    });
+    let all = json!({ "models": all.collect::<Vec<_>>(), "unfinished": begun.collect::<Vec<_>>() });
+    if out.data(&all, &["/models", "/unfinished"])? {
+        return Ok(());
     }
     if models.is_empty() && unfinished.is_empty() {
         writeln!(
@@ -58,19 +55,15 @@ pub(crate) fn run(args: &ListArgs) -> Result<(), Error> {
         return Ok(());
     }
     let now = SystemTime::now();
-    let width = models.iter().map(|m| m.name.chars().count()).max().unwrap_or(0);
-    print(
-        &mut out,
-        models.iter().map(|m| {
-            [
-                words("name", width, &m.name),
-                figure("size", 8, size(m.bytes)),
-                words("quant", 11, if m.quant.is_empty() { "-" } else { &m.quant }),
-                words("place", 12, m.place),
-                words("last used", 0, m.used.map_or_else(|| "-".to_owned(), |used| ago(now, used))),
-            ]
-        }),
-    )?;
+    out.table(models.iter().map(|m| {
+        [
+            words("name", 0, &m.name),
+            figure("size", 8, size(m.bytes)),
+            words("quant", 11, if m.quant.is_empty() { "-" } else { &m.quant }),
+            words("place", 12, m.place),
+            words("last used", 0, m.used.map_or_else(|| "-".to_owned(), |used| ago(now, used))),
+        ]
+    }))?;
     for (repo, file) in &unfinished {
         let (done, all) = (size(file.done), size(file.size));
         writeln!(out, "unfinished, {done} of {all}: {repo}:{}", file.file)?;
@@ -82,41 +75,24 @@ pub(crate) fn run(args: &ListArgs) -> Result<(), Error> {
 }
 
 /// The table of short names.
-fn names(as_json: bool, out: &mut impl Write) -> Result<(), Error> {
-    if as_json {
-        let all = hub::shorts().iter().map(|s| {
-            json!({
-                "name": s.name, "repo": s.repo().id(), "quant": s.quant, "bytes": s.size,
-                "licence": s.licence,
-            })
-        });
-        return Ok(term::print_json(out, &all.collect::<Vec<_>>())?);
+fn names(out: &mut Output) -> Result<(), Error> {
+    let all = hub::shorts().iter().map(|s| {
+        json!({
+            "name": s.name, "repo": s.repo().id(), "quant": s.quant, "bytes": s.size,
+            "licence": s.licence,
+        })
+    });
+    if out.data(&json!({ "names": all.collect::<Vec<_>>() }), &["/names"])? {
+        return Ok(());
     }
-    print(
-        out,
-        hub::shorts().iter().map(|s| {
-            [
-                words("name", 18, &s.name),
-                figure("size", 8, size(s.size)),
-                words("licence", 11, &s.licence),
-                words("means", 0, format_args!("{}:{}", s.repo(), s.quant)),
-            ]
-        }),
-    )
-}
-
-/// Rows below their headings.
-pub(super) fn print<const N: usize>(
-    out: &mut impl Write,
-    rows: impl IntoIterator<Item = [Cell; N]>,
-) -> Result<(), Error> {
-    for (at, row) in rows.into_iter().enumerate() {
-        if at == 0 {
-            writeln!(out, "{}", table::heads(&row, "  ").trim_end())?;
-        }
-        writeln!(out, "{}", table::line(&row, "  ").trim_end())?;
-    }
-    Ok(())
+    Ok(out.table(hub::shorts().iter().map(|s| {
+        [
+            words("name", 18, &s.name),
+            figure("size", 8, size(s.size)),
+            words("licence", 11, &s.licence),
+            words("means", 0, format_args!("{}:{}", s.repo(), s.quant)),
+        ]
+    }))?)
 }
 
 /// Seconds since 1970.

@@ -35,10 +35,7 @@ use std::path::{Path, PathBuf};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Missing {
     /// It is fetched.
-    Fetch {
-        /// Without a word.
-        quiet: bool,
-    },
+    Fetch,
     /// The network is not to be used.
     Offline,
     /// It is an error that names `arclight pull`.
@@ -56,18 +53,16 @@ pub(crate) fn file(text: &Path, missing: Missing) -> Result<PathBuf, Error> {
     settings.offline |= missing == Missing::Offline;
     let hub = Hub::new(settings);
     if let Some(model) = here(&hub, &name) {
-        if !model.is_ours() && missing != (Missing::Fetch { quiet: true }) {
+        if !model.is_ours() {
             note!("{name}: the file of {}, {}", model.place, model.path().display());
         }
         return Ok(model.path().to_owned());
     }
-    let quiet = match missing {
-        Missing::Fetch { quiet } => quiet,
-        Missing::Offline => true,
-        Missing::Refuse => return Err(not_here(&hub, &name)),
-    };
+    if missing == Missing::Refuse {
+        return Err(not_here(&hub, &name));
+    }
     let before = format!("{name} is not on this machine; ");
-    Ok(pull::fetch(&hub, &name, quiet, &before)?.path().to_owned())
+    Ok(pull::fetch(&hub, &name, &before)?.path().to_owned())
 }
 
 /// The name that an argument is; `None` if it is a path.

@@ -14,7 +14,6 @@ const NAME: usize = 40;
 
 /// What tells of downloads.
 pub(super) struct Progress {
-    quiet: bool,
     bar: Option<ProgressBar>,
     /// Of the file that is on its way.
     bytes: u64,
@@ -25,15 +24,14 @@ pub(super) struct Progress {
 }
 
 impl Progress {
-    /// One that says nothing if `quiet`.
-    pub(super) fn new(quiet: bool) -> Progress {
+    pub(super) fn new() -> Progress {
         let now = Instant::now();
-        Progress { quiet, bar: None, bytes: 0, done: 0, begun: 0, start: now, told: now }
+        Progress { bar: None, bytes: 0, done: 0, begun: 0, start: now, told: now }
     }
 
     /// Tells of an event.
     pub(super) fn tell(&mut self, event: &Event<'_>) {
-        if self.quiet {
+        if term::is_quiet() {
             return;
         }
         match *event {

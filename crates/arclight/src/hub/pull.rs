@@ -4,7 +4,7 @@ use super::parse;
 use super::progress::{Progress, size};
 use crate::args::count;
 use crate::error::Error;
-use crate::term::note;
+use crate::term::{self, note};
 use clap::Args;
 use hub::{Hub, Model, Name, Settings};
 use std::io::Write;
@@ -19,9 +19,6 @@ pub(crate) struct PullArgs {
     /// Connections for a file
     #[arg(long, value_name = "N", value_parser = count, default_value = "4")]
     connections: usize,
-    /// Print where the model is and nothing else
-    #[arg(short, long)]
-    quiet: bool,
 }
 
 const HELP: &str = "\
@@ -51,17 +48,17 @@ pub(crate) fn run(args: &PullArgs) -> Result<(), Error> {
     let hub = Hub::new(settings);
     let mut out = std::io::stdout().lock();
     for name in &names {
-        let model = fetch(&hub, name, args.quiet, "")?;
+        let model = fetch(&hub, name, "")?;
         writeln!(out, "{}", model.path().display())?;
     }
     Ok(())
 }
 
-/// Brings a model, and tells of it unless `quiet`, in a line that begins with `before`.
-pub(super) fn fetch(hub: &Hub, name: &Name, quiet: bool, before: &str) -> Result<Model, Error> {
-    let mut progress = Progress::new(quiet);
+/// Brings a model, after a line about it that begins with `before`.
+pub(super) fn fetch(hub: &Hub, name: &Name, before: &str) -> Result<Model, Error> {
+    let mut progress = Progress::new();
     let remote = hub.look(name, &mut |event| progress.tell(&event))?;
-    if !quiet {
+    if !term::is_quiet() {
         let quant =
             if remote.quant.is_empty() { String::new() } else { format!(" {}", remote.quant) };
         let from = hub.settings().host(remote.repo().site);

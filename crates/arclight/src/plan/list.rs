@@ -2,38 +2,36 @@
 
 use super::machine::find;
 use crate::error::Error;
-use crate::table::{self, figure, words};
+use crate::output::{Output, figure, words};
 use std::io::Write;
 use tune::known::MACHINES;
 
 /// All of them in a line each, or one with the origin of every number.
-pub(super) fn print(out: &mut impl Write, name: Option<&str>) -> Result<(), Error> {
+pub(super) fn print(out: &mut Output, name: Option<&str>) -> Result<(), Error> {
     match name {
         Some(name) => one(out, name),
         None => all(out),
     }
 }
 
-fn all(out: &mut impl Write) -> Result<(), Error> {
-    for (at, m) in MACHINES.iter().enumerate() {
-        let row = [
+fn all(out: &mut Output) -> Result<(), Error> {
+    let rows = MACHINES.iter().map(|m| {
+        [
             words("name", 13, m.name),
             figure("nodes", 5, m.nodes),
             figure("cores", 6, m.nodes * m.cores),
             figure("memory", 8, format_args!("{:.1}", m.memory.value)),
             figure("link", 7, format_args!("{:.1}", m.link.value)),
-        ];
-        if at == 0 {
-            writeln!(out, "{}  machine", table::heads(&row, " "))?;
-        }
-        writeln!(out, "{}  {}", table::line(&row, " "), m.title)?;
-    }
+            words("machine", 0, m.title),
+        ]
+    });
+    out.table(rows)?;
     writeln!(out, "\nGB/s of each node's memory, and of the link from one node to another's.")?;
     writeln!(out, "Where the numbers come from: arclight plan --machines --machine NAME")?;
     Ok(())
 }
 
-fn one(out: &mut impl Write, name: &str) -> Result<(), Error> {
+fn one(out: &mut Output, name: &str) -> Result<(), Error> {
     let machine = find(name)?;
     writeln!(out, "{}: {}\n", machine.name, machine.title)?;
     if let Some(table) = machine.table {

@@ -66,7 +66,7 @@ impl Target {
     fn described(machine: &Machine, args: &PlanArgs) -> Result<Target, Error> {
         let path = args.bandwidth.as_deref().ok_or_else(|| {
             let text = "no description says what memory delivers: add --bandwidth FILE with what \
-                        arclight topo --bandwidth --json prints on that machine, or with GB/s, a row \
+                        arclight topo --bandwidth -o json prints on that machine, or with GB/s, a row \
                         for the cores of each node and a column for the memory of each";
             Error::Usage(text.to_owned())
         })?;
@@ -152,7 +152,7 @@ fn matrix(path: &Path) -> Result<Matrix, Error> {
     }
     let json: Value = serde_json::from_str(&text).map_err(|e| fault(format!("no JSON: {e}")))?;
     let missing = || {
-        fault("no access.read_bytes_per_second: print it with topo --bandwidth --json".to_owned())
+        fault("no access.read_bytes_per_second: print it with topo --bandwidth -o json".to_owned())
     };
     let rows = json.pointer("/access/read_bytes_per_second").and_then(Value::as_array);
     let cell = |cell: &Value| {

@@ -17,13 +17,13 @@ mod table;
 
 use crate::args::{KvArg, List, count, counts};
 use crate::error::Error;
-use crate::term::{self, note};
+use crate::output::{Output, OutputArgs};
+use crate::term::note;
 use clap::{Args, ValueHint};
 use engines::EngineArg;
 use machine::Target;
 use model::ModelChoice;
 use outcome::{Outcome, Question};
-use std::io::Write;
 use std::path::PathBuf;
 
 /// Predict how fast a machine would be: threads, nodes, placements, and what limits them
@@ -44,7 +44,7 @@ pub(crate) struct PlanArgs {
     #[arg(long, value_name = "LEVELS")]
     synthetic: Option<String>,
     /// What its memory delivers: GB/s, a row for the cores of each node, a column for the memory of
-    /// each; or what `arclight topo --bandwidth --json` prints there
+    /// each; or what `arclight topo --bandwidth -o json` prints there
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     bandwidth: Option<PathBuf>,
     /// Whose cores and waits a machine of --topology or --synthetic has, as --machine names them
@@ -75,11 +75,10 @@ pub(crate) struct PlanArgs {
     /// Draw tokens/s over threads into this SVG file
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     plot: Option<PathBuf>,
-    /// Print JSON, with every stage of the best choices
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    output: OutputArgs,
     /// List the machines that come with the program; with --machine, where its numbers come from
-    #[arg(long, conflicts_with_all = ["topology", "synthetic", "plot", "json"])]
+    #[arg(long, conflicts_with_all = ["topology", "synthetic", "plot"])]
     machines: bool,
 }
 
@@ -104,7 +103,7 @@ Examples:
 
 /// Runs the command.
 pub(crate) fn run(args: &PlanArgs) -> Result<(), Error> {
-    let mut out = std::io::stdout().lock();
+    let mut out = Output::new(args.output);
     if args.machines {
         return list::print(&mut out, args.machine.as_deref());
     }
@@ -122,12 +121,9 @@ pub(crate) fn run(args: &PlanArgs) -> Result<(), Error> {
         let svg = plot::svg(&target, &model, &outcome)?;
         std::fs::write(path, svg).map_err(|e| Error::write(path, e))?;
     }
-    if args.json {
-        term::print_json(&mut out, &outcome.json(&target, &model))?;
-    } else {
+    if !out.data(&outcome.json(&target, &model), &["/rows"])? {
         table::print(&mut out, &target, &model, &outcome)?;
     }
-    out.flush()?;
     if let Some(path) = &args.plot {
         note!("drawn to {}", path.display());
     }

@@ -4,15 +4,15 @@ use super::machine::Target;
 use super::model::NamedModel;
 use super::outcome::{Choice, Outcome, Row};
 use crate::error::Error;
+use crate::output::{Output, figure, words};
 use crate::report::wrap;
-use crate::table::{self, figure, words};
 use crate::term;
 use std::io::Write;
 use tune::Best;
 
 /// Prints everything.
 pub(super) fn print(
-    out: &mut impl Write,
+    out: &mut Output,
     target: &Target,
     model: &NamedModel,
     outcome: &Outcome,
@@ -55,53 +55,46 @@ pub(super) fn print(
 
 /// The fastest choice of each engine.
 fn best(
-    out: &mut impl Write,
+    out: &mut Output,
     target: &Target,
     outcome: &Outcome,
     what: &str,
     of: impl Fn(&Choice) -> &Best,
 ) -> Result<(), Error> {
     writeln!(out, "\n{what}, with as many threads as are fastest")?;
-    for (at, choice) in outcome.choices.iter().enumerate() {
+    let rows = outcome.choices.iter().map(|choice| {
         let Best { threads, prediction } = of(choice);
         let share = |seconds: f64| format!("{:.0} %", 100.0 * seconds / prediction.seconds);
-        let row = [
+        [
             words("engine", 12, choice.arg.name()),
             figure("tokens/s", 9, term::rate(prediction.tokens_per_second())),
             figure("threads", 8, threads.iter().sum::<usize>()),
             figure("nodes", 6, threads.iter().filter(|&&n| n > 0).count()),
             figure("serial", 7, share(prediction.alone())),
             figure("waits", 6, share(prediction.waiting())),
-        ];
-        if at == 0 {
-            writeln!(out, "  {}  mostly limited by", table::heads(&row, " "))?;
-        }
-        let limit = target.name_of(prediction.bottleneck);
-        writeln!(out, "  {}  {limit}", table::line(&row, " "))?;
-    }
-    Ok(())
+            words("mostly limited by", 0, target.name_of(prediction.bottleneck)),
+        ]
+    });
+    Ok(out.table(rows)?)
 }
 
 /// Every engine by threads and nodes.
 fn by_threads(
-    out: &mut impl Write,
+    out: &mut Output,
     outcome: &Outcome,
     what: &str,
     of: impl Fn(&Row) -> &[f64],
 ) -> Result<(), Error> {
     writeln!(out, "\n{what}, tokens/s by threads")?;
-    for (at, row) in outcome.rows.iter().enumerate() {
+    let rows = outcome.rows.iter().map(|row| {
         let nodes = row.threads.iter().filter(|&&n| n > 0).count();
         let mut cells = vec![
-            figure("threads", 9, row.threads.iter().sum::<usize>()),
-            figure("nodes", 7, nodes),
+            figure("threads", 7, row.threads.iter().sum::<usize>()),
+            figure("nodes", 5, nodes),
         ];
         let speeds = outcome.choices.iter().zip(of(row));
         cells.extend(speeds.map(|(c, &speed)| figure(c.arg.name(), 13, term::rate(speed))));
-        if at == 0 {
-            writeln!(out, "{}", table::heads(&cells, ""))?;
-        }
-        writeln!(out, "{}", table::line(&cells, ""))?;
-    }
-    Ok(())
+        cells
+    });
+    Ok(out.table(rows)?)
 }

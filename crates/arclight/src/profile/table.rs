@@ -6,7 +6,7 @@
 //! waits add up to the time in steps.
 
 use crate::bench::limits::Limits;
-use crate::table::{self, Cell, figure, words};
+use crate::output::{Cell, Format, Output, figure, words};
 use crate::term;
 use arclight_engine::Profile;
 use graph::profile::{Demand, What};
@@ -145,8 +145,9 @@ impl Table {
         });
         rows.push(all);
         let cells: Vec<_> = rows.iter().map(|row| self.cells(row, &unit, limits)).collect();
-        lines.push(table::heads(&cells[0], ""));
-        lines.extend(cells.iter().map(|row| table::line(row, "")));
+        let mut text = Vec::new();
+        Output::to(&mut text, Format::Text).table(cells).expect("memory can be written to");
+        lines.extend(String::from_utf8_lossy(&text).lines().map(str::to_owned));
         lines.push(String::new());
         lines.extend(self.notes(limits));
         lines

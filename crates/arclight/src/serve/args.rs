@@ -237,7 +237,7 @@ impl ServeArgs {
 
     /// The model's name for clients: that of its file, or as it was asked for where files are named by digests.
     fn name_of(&self, file: &ModelFile) -> String {
-        match &self.model.model {
+        match self.model.named() {
             Some(asked) if is_digest(file) => asked.to_string_lossy().into_owned(),
             _ => name_of(file),
         }
@@ -288,7 +288,7 @@ impl ServeArgs {
     }
 
     pub(super) fn serving(&self, model: &ModelFile) -> Result<ReplicaOptions, Error> {
-        let encoder = self.images.file(model, false)?;
+        let encoder = self.images.file(model)?;
         Ok(ReplicaOptions {
             replicas: self.replicas,
             queue: Some(self.queue),

@@ -22,7 +22,7 @@ impl Cores {
         options: &mut LoadOptions,
     ) -> Result<Option<Untuned>, Error> {
         let found = match &self.tuned {
-            Some(args) => stored::apply(file, args, options, false)?,
+            Some(args) => stored::apply(file, args, options)?,
             None => Found::Unwanted,
         };
         self.settle(file, options)?;

@@ -25,7 +25,7 @@ use topology::Machine;
 
 /// Runs the command.
 pub(crate) fn run(args: &ServeArgs) -> Result<(), Error> {
-    let file = Arc::new(load::open(&args.model, false)?);
+    let file = Arc::new(load::open(&args.model)?);
     // What is wrong with the file is told before anything listens.
     file.gguf()?;
     let mut options = args.options(&file)?;

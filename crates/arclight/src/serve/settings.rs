@@ -7,7 +7,7 @@
 use clap::builder::BoolishValueParser;
 use clap::error::ErrorKind;
 use clap::parser::ValueSource;
-use clap::{Arg, ArgAction, ArgMatches, Command, CommandFactory};
+use clap::{Arg, ArgAction, ArgMatches, ColorChoice, Command, CommandFactory, ValueEnum};
 use std::ffi::OsString;
 use std::path::Path;
 use toml::{Table, Value};
@@ -36,6 +36,9 @@ fn key(arg: &Arg) -> String {
 
 /// Reads a command line.
 pub(crate) fn matches(args: Vec<OsString>) -> Result<ArgMatches, clap::Error> {
+    let color = color(&args);
+    crate::term::set(false, color);
+    let command = || command().color(color);
     let matches = command().try_get_matches_from(&args)?;
     let Some((SERVE, serve)) = matches.subcommand() else { return Ok(matches) };
     let Some(path) = serve.get_one::<std::path::PathBuf>("config") else { return Ok(matches) };
@@ -44,6 +47,15 @@ pub(crate) fn matches(args: Vec<OsString>) -> Result<ArgMatches, clap::Error> {
     let (before, after) = args.split_at(at);
     let all = before.iter().cloned().chain(more).chain(after.iter().cloned());
     command().try_get_matches_from(all)
+}
+
+/// The colours of help and faults, which are printed while the command line is read.
+fn color(args: &[OsString]) -> ColorChoice {
+    let at = args.iter().position(|arg| arg == "--color").map(|at| at + 1);
+    let apart = at.and_then(|at| args.get(at)?.to_str());
+    let joined = args.iter().find_map(|arg| arg.to_str()?.strip_prefix("--color="));
+    let word = apart.or(joined).unwrap_or_default();
+    <ColorChoice as ValueEnum>::from_str(word, false).unwrap_or(ColorChoice::Auto)
 }
 
 /// What the file adds to a command line.

@@ -67,6 +67,32 @@ pub(crate) struct Access {
     pub(crate) warnings: Vec<String>,
 }
 
+impl Access {
+    /// Both matrices cell by cell.
+    pub(crate) fn pairs(&self) -> Vec<Pair> {
+        let cell = |(at, reader): (usize, &Reader)| {
+            let node = reader.node;
+            let pair = move |(to, memory): (usize, &Memory)| Pair {
+                cores_of_node: node,
+                memory_of_node: memory.node,
+                read_bytes_per_second: self.read_bytes_per_second[at][to],
+                latency_nanoseconds: self.latency_nanoseconds[at][to],
+            };
+            self.memories.iter().enumerate().map(pair).collect::<Vec<_>>()
+        };
+        self.readers.iter().enumerate().flat_map(cell).collect()
+    }
+}
+
+/// What the cores of a node have of the memory of a node.
+#[derive(Debug, Serialize)]
+pub(crate) struct Pair {
+    cores_of_node: NodeId,
+    memory_of_node: NodeId,
+    read_bytes_per_second: Option<f64>,
+    latency_nanoseconds: Option<f64>,
+}
+
 /// A node whose cores read.
 #[derive(Debug, Serialize)]
 pub(crate) struct Reader {

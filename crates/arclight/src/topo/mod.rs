@@ -6,12 +6,11 @@ pub(crate) mod measure;
 mod table;
 
 use crate::error::Error;
-use crate::term;
+use crate::output::{Output, OutputArgs};
 use clap::Args;
 use latency::Latency;
-use measure::{Access, Pace};
+use measure::{Access, Pace, Pair};
 use serde::Serialize;
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use topology::topotree::TopoTree;
 use topology::{CpuList, Layout, Machine, NodeList};
@@ -38,16 +37,15 @@ pub(crate) struct TopoArgs {
     /// Only these CPUs, such as 0-7,16
     #[arg(long, value_name = "LIST")]
     cpus: Option<CpuList>,
-    /// Print JSON
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    output: OutputArgs,
 }
 
 const EXAMPLES: &str = "\
 Examples:
   arclight topo
   arclight topo --bandwidth         every node's cores against every node's memory, in GB/s and ns
-  arclight topo --bandwidth --nodes 0-1 --json
+  arclight topo --bandwidth --nodes 0-1 -o json
   arclight topo --latency           which cores are near each other
   arclight topo --hwloc m.xml       another machine, exported there by lstopo m.xml
   taskset -c 0-7 arclight topo      what is left when only some cores may be used";
@@ -59,6 +57,8 @@ struct Report<'a> {
     layout: &'a Layout,
     #[serde(skip_serializing_if = "Option::is_none")]
     access: Option<Access>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pairs: Option<Vec<Pair>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     latency: Option<Latency>,
 }
@@ -73,26 +73,18 @@ pub(crate) fn run(args: &TopoArgs) -> Result<(), Error> {
     // Whatever is wrong with these lists, the command line is at fault.
     let machine = machine.restrict(nodes, args.cpus.as_ref()).map_err(Error::usage)?;
     let layout = topology::layout(&machine, None, None)?;
-    let mut out = std::io::stdout().lock();
-    if args.json {
-        let access = args.bandwidth.then(|| measure::access(&machine, Pace::FULL)).transpose()?;
-        let latency = args.latency.then(|| latency::measure(&machine)).transpose()?;
-        let report = Report { machine: &machine, layout: &layout, access, latency };
-        return Ok(term::print_json(&mut out, &report)?);
-    }
-    write!(out, "{machine}")?;
-    writeln!(out, "\ntree\n  {}", TopoTree::of(&machine))?;
-    writeln!(out, "\nthreads, unless told otherwise")?;
-    layout.to_string().lines().try_for_each(|line| writeln!(out, "  {line}"))?;
-    if args.bandwidth {
-        // What is known already need not wait for what takes a while.
-        out.flush()?;
-        table::print(&mut out, &measure::access(&machine, Pace::FULL)?)?;
-    }
-    if args.latency {
-        out.flush()?;
-        table::print_latency(&mut out, &latency::measure(&machine)?)?;
-    }
+    let mut out = Output::new(args.output);
+    let threads: String = layout.to_string().lines().map(|line| format!("\n  {line}")).collect();
+    let tree = TopoTree::of(&machine);
+    // What is known already need not wait for what takes a while.
+    out.block(format_args!("{machine}\ntree\n  {tree}\n\nthreads by default{threads}"))?;
+    let access = args.bandwidth.then(|| measure::access(&machine, Pace::FULL)).transpose()?;
+    access.iter().try_for_each(|access| table::print(&mut out, access))?;
+    let latency = args.latency.then(|| latency::measure(&machine)).transpose()?;
+    latency.iter().try_for_each(|latency| table::print_latency(&mut out, latency))?;
+    let pairs = access.as_ref().map(Access::pairs);
+    let report = Report { machine: &machine, layout: &layout, access, pairs, latency };
+    out.data(&report, &["/machine/nodes", "/pairs", "/latency/levels"])?;
     Ok(())
 }
 

@@ -3,13 +3,14 @@
 use super::latency::Latency;
 use super::measure::{Access, Reader};
 use crate::error::Error;
+use crate::output::{Output, figure, words};
 use crate::term;
 use std::io::Write;
 use std::time::Duration;
 use topology::topotree::SEPARATED;
 
 /// Prints both matrices and how they were taken.
-pub(super) fn print(out: &mut impl Write, access: &Access) -> Result<(), Error> {
+pub(super) fn print(out: &mut Output<impl Write>, access: &Access) -> Result<(), Error> {
     let gigabytes = |rate: f64| term::rate(rate / 1e9);
     writeln!(out, "\nread bandwidth, GB/s: all cores of a node from the memory of a node")?;
     matrix(out, access, &access.read_bytes_per_second, gigabytes)?;
@@ -32,18 +33,21 @@ pub(super) fn print(out: &mut impl Write, access: &Access) -> Result<(), Error> 
 }
 
 /// Prints what times between cores say.
-pub(super) fn print_latency(out: &mut impl Write, latency: &Latency) -> Result<(), Error> {
+pub(super) fn print_latency(out: &mut Output<impl Write>, latency: &Latency) -> Result<(), Error> {
     writeln!(out, "\nlatency, ns: a cache line from one core to another")?;
-    writeln!(out, "  {:14}{:>8}   than to others", "inside a", "median")?;
-    for level in &latency.levels {
+    out.table(latency.levels.iter().map(|level| {
         let median = level.nanoseconds.map_or("-".into(), |ns| format!("{ns:.0}"));
         let says = match level.separation {
             None => "-".into(),
             Some(ratio) if ratio >= SEPARATED => format!("{ratio:.2} times nearer"),
             Some(ratio) => format!("{ratio:.2}: no nearer, it does not show"),
         };
-        writeln!(out, "  {:14}{median:>8}   {says}", level.name)?;
-    }
+        [
+            words("inside a", 14, &level.name),
+            figure("median", 7, median),
+            words("than to others", 0, says),
+        ]
+    }))?;
     writeln!(out)?;
     for group in &latency.proposals {
         let apart = match group.stride {
@@ -72,29 +76,23 @@ pub(super) fn print_latency(out: &mut impl Write, latency: &Latency) -> Result<(
 }
 
 fn matrix(
-    out: &mut impl Write,
+    out: &mut Output<impl Write>,
     access: &Access,
     cells: &[Vec<Option<f64>>],
     text: impl Fn(f64) -> String,
 ) -> Result<(), Error> {
-    let heads: Vec<String> = access.readers.iter().map(row_head).collect();
-    let width = heads.iter().map(|h| h.len()).chain([14]).max().unwrap_or(0);
-    write!(out, "  {:width$}", "cores")?;
-    access.memories.iter().try_for_each(|m| write!(out, "{:>9}", format!("node {}", m.node)))?;
     let ratios = access.memories.len() > 1;
-    writeln!(out, "{}", if ratios { "   remote / local" } else { "" })?;
-    for ((reader, head), row) in access.readers.iter().zip(&heads).zip(cells) {
-        write!(out, "  {head:width$}")?;
-        for cell in row {
-            write!(out, "{:>9}", cell.map_or("-".to_owned(), &text))?;
-        }
+    let rows = access.readers.iter().zip(cells).map(|(reader, row)| {
+        let mut line = vec![words("cores", 14, row_head(reader))];
+        line.extend(access.memories.iter().zip(row).map(|(memory, cell)| {
+            let text = cell.map_or("-".to_owned(), &text);
+            figure(format!("node {}", memory.node), 7, text)
+        }));
         let local = access.memories.iter().position(|m| m.node == reader.node);
-        if ratios {
-            write!(out, "   {}", ratio(row, local))?;
-        }
-        writeln!(out)?;
-    }
-    Ok(())
+        line.extend(ratios.then(|| words("remote / local", 0, ratio(row, local))));
+        line
+    });
+    Ok(out.table(rows)?)
 }
 
 fn row_head(reader: &Reader) -> String {
@@ -119,6 +117,7 @@ fn ratio(row: &[Option<f64>], local: Option<usize>) -> String {
 mod tests {
     use super::super::measure::Memory;
     use super::*;
+    use crate::output::Format;
     use topology::{CpuId, NodeId};
 
     fn access() -> Access {
@@ -150,17 +149,17 @@ mod tests {
     #[test]
     fn tables_have_a_row_per_reader_and_the_ratio_to_local() {
         let mut out = vec![];
-        print(&mut out, &access()).unwrap();
+        print(&mut Output::to(&mut out, Format::Text), &access()).unwrap();
         let expected = "
 read bandwidth, GB/s: all cores of a node from the memory of a node
-  cores              node 0   node 2   node 5   remote / local
-  node 0, 48 cores    102.4     25.0        -   0.24
-  node 2, 1 core       2.50     9.25        -   0.27
+cores              node 0   node 2   node 5  remote / local
+node 0, 48 cores    102.4     25.0        -  0.24
+node 2, 1 core       2.50     9.25        -  0.27
 
 latency, ns: one core of a node waiting for a line of the memory of a node
-  cores              node 0   node 2   node 5   remote / local
-  node 0, 48 cores       90      210        -   2.32
-  node 2, 1 core        205       91        -   2.25
+cores              node 0   node 2   node 5  remote / local
+node 0, 48 cores       90      210        -  2.32
+node 2, 1 core        205       91        -  2.25
 
   medians of passes over 128 MiB per node, 50 % of it on huge pages; 12.0 GiB read in 2.50 s
   warning: node 5 is small
@@ -188,12 +187,12 @@ latency, ns: one core of a node waiting for a line of the memory of a node
             warnings: vec!["cpu 3 is busy".into()],
         };
         let mut out = vec![];
-        print_latency(&mut out, &latency).unwrap();
+        print_latency(&mut Output::to(&mut out, Format::Text), &latency).unwrap();
         let expected = "
 latency, ns: a cache line from one core to another
-  inside a        median   than to others
-  machine            150   -
-  node                60   2.50 times nearer
+inside a         median  than to others
+machine             150  -
+node                 60  2.50 times nearer
 
   core ×4 that are neighbours are 1.50 times nearer to each other: nothing shows them, as a tree group(4, 1, 2)
   16 cores in 1.50 s, the fastest of some batches of each pair

@@ -10,8 +10,10 @@ use super::matrices::Products;
 use super::stored::{self, For};
 use crate::error::Error;
 use crate::load;
+use crate::output::{Cell, Output, OutputArgs, figure, words};
 use crate::term;
 use arclight_engine::{LoadOptions, ModelFile};
+use serde_json::{Value, json};
 use std::fmt;
 use std::io::Write;
 use std::path::Path;
@@ -80,7 +82,12 @@ impl fmt::Display for Counts {
 }
 
 /// Compares, and prints a table for each matrix.
-pub(super) fn run(file: &ModelFile, path: &Path, options: LoadOptions) -> Result<(), Error> {
+pub(super) fn run(
+    file: &ModelFile,
+    path: &Path,
+    options: LoadOptions,
+    output: OutputArgs,
+) -> Result<(), Error> {
     let machine = Machine::read()?;
     let profile = stored::read(path, true)?.expect("an error if there is none");
     let owner = For::of(&machine, &file.gguf()?)?;
@@ -97,7 +104,8 @@ pub(super) fn run(file: &ModelFile, path: &Path, options: LoadOptions) -> Result
         Ok(())
     };
     let mut products = Products::of(Box::new(run), &going)?;
-    let mut out = std::io::stdout().lock();
+    let mut out = Output::new(output);
+    let mut found = Vec::new();
     let mut counts = Counts::default();
     let bar = term::count_bar("comparing", products.problems.len() * TOKENS.len());
     for problem in products.problems.clone() {
@@ -112,28 +120,39 @@ pub(super) fn run(file: &ModelFile, path: &Path, options: LoadOptions) -> Result
             rows.push(row(&mut products, &problem, tokens, schedule)?);
         }
         writeln!(out, "\n{}\n", problem.name)?;
-        writeln!(out, "| tokens | default, µs | tuned, µs | default/tuned | fixed/tuned |")?;
-        writeln!(out, "|-------:|------------:|----------:|--------------:|------------:|")?;
-        for Row { tokens, default, tuned, fixed, scheduled } in &rows {
-            let (gain, low, high) = ratio(default, tuned);
-            let (name, times) = fixed;
-            let (of_fixed, low_fixed, high_fixed) = ratio(times, tuned);
-            let own = if *scheduled { "" } else { " (as default)" };
-            let marks = [default, times].map(|other| counts.add(other, tuned));
-            writeln!(
-                out,
-                "| {tokens} | {:.0} | {:.0}{own} | {gain:.2} ({low:.2}-{high:.2}){} | {of_fixed:.2} \
-                 ({low_fixed:.2}-{high_fixed:.2}) {name}{} |",
-                1e6 * median(default),
-                1e6 * median(tuned),
-                marks[0],
-                marks[1],
-            )?;
-        }
+        found.extend(rows.iter().map(|row| row.json(&problem.name)));
+        out.table(rows.iter().map(|row| row.cells(&mut counts)))?;
     }
     bar.finish_and_clear();
     writeln!(out, "\n{counts}")?;
-    Ok(out.flush()?)
+    out.data(&json!({ "products": found }), &["/products"])?;
+    Ok(())
+}
+
+impl Row {
+    fn cells(&self, counts: &mut Counts) -> [Cell; 5] {
+        let Row { tokens, default, tuned, fixed: (name, times), scheduled } = self;
+        let micros = |times: &[f64]| format!("{:.0}", 1e6 * median(times));
+        let own = if *scheduled { "" } else { " (as default)" };
+        let over = |(gain, low, high): (f64, f64, f64)| format!("{gain:.2} ({low:.2}-{high:.2})");
+        let marks = [default, times].map(|other| counts.add(other, tuned));
+        let of_fixed = over(ratio(times, tuned));
+        [
+            figure("tokens", 6, tokens),
+            figure("default, µs", 11, micros(default)),
+            figure("tuned, µs", 9, format_args!("{}{own}", micros(tuned))),
+            words("default/tuned", 18, format_args!("{}{}", over(ratio(default, tuned)), marks[0])),
+            words("fixed/tuned", 18, format_args!("{of_fixed} {name}{}", marks[1])),
+        ]
+    }
+
+    fn json(&self, product: &str) -> Value {
+        json!({
+            "product": product, "tokens": self.tokens, "scheduled": self.scheduled,
+            "default_seconds": self.default, "tuned_seconds": self.tuned,
+            "fixed": self.fixed.0, "fixed_seconds": self.fixed.1,
+        })
+    }
 }
 
 /// Times a product in all ways.

@@ -16,7 +16,7 @@ pub(crate) mod stored;
 use crate::args::{KvArg, LoadArg, ModelArg, count};
 use crate::error::Error;
 use crate::load;
-use crate::table::{self, figure};
+use crate::output::{Output, OutputArgs, figure};
 use crate::term::{self, note};
 use crate::{interrupt, synth};
 use arclight_engine::{CpuList, LoadOptions, ModelFile};
@@ -26,6 +26,7 @@ use loadgen::Lengths;
 use measure::Steps;
 use models::published::Published;
 use schedules::Limits;
+use serde_json::json;
 use std::io::Write;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
@@ -80,6 +81,8 @@ pub(crate) struct TuneArgs {
     /// How the model file is read, every time
     #[arg(long, value_name = "WAY", value_enum, default_value_t = LoadArg::Mapped)]
     load: LoadArg,
+    #[command(flatten)]
+    output: OutputArgs,
 }
 
 const EXAMPLES: &str = "\
@@ -117,7 +120,7 @@ pub(crate) fn run(args: &TuneArgs) -> Result<(), Error> {
     let trace = trace(args)?;
     let file = match &args.synth {
         Some(model) => synth::in_memory(model, synth::DEFAULT_SEED)?,
-        None => load::open(&args.model, false)?,
+        None => load::open(&args.model)?,
     };
     let machine = Machine::read()?;
     let owner = For::of(&machine, &file.gguf()?)?;
@@ -132,7 +135,8 @@ pub(crate) fn run(args: &TuneArgs) -> Result<(), Error> {
         // No step is taken: a small context leaves the memory to the weights.
         let context = Some(load::hparams(&file)?.context.min(STEP_TOKENS as usize));
         let reading = args.load.into();
-        return compare::run(&file, &path, LoadOptions { context, reading, ..Default::default() });
+        let options = LoadOptions { context, reading, ..Default::default() };
+        return compare::run(&file, &path, options, args.output);
     }
     // What takes minutes to find must not fail to be kept.
     let part = Part::create(&path)?;
@@ -145,7 +149,7 @@ pub(crate) fn run(args: &TuneArgs) -> Result<(), Error> {
     let outcome = search(depth, &trace, args.together, &file, &machine, &options)?;
     let profile = owner.profile(outcome, start.elapsed());
     part.keep(&profile.text())?;
-    print(&profile, &path)
+    print(&profile, &path, args.output)
 }
 
 /// Fewer never show anything: see `docs/tuning.md`.
@@ -350,9 +354,22 @@ fn today() -> String {
 }
 
 /// What was found, for people.
-fn print(profile: &Profile, path: &Path) -> Result<(), Error> {
-    let mut out = std::io::stdout().lock();
+fn print(profile: &Profile, path: &Path, output: OutputArgs) -> Result<(), Error> {
+    let mut out = Output::new(output);
     let outcome = &profile.outcome;
+    let of = |m: &Measured| {
+        json!({
+            "tokens": m.tokens, "depth": m.depth, "default_tokens_per_second": m.before,
+            "tuned_tokens_per_second": m.after,
+        })
+    };
+    out.data(
+        &json!({
+            "profile": path, "complete": outcome.complete, "steps_timed": outcome.evaluations,
+            "seconds": profile.seconds, "results": outcome.measured.iter().map(of).collect::<Vec<_>>(),
+        }),
+        &["/results"],
+    )?;
     writeln!(out, "{} on {}", profile.model.words, profile.machine.words)?;
     for (at, group) in outcome.scheme.groups().iter().enumerate() {
         let cpus: CpuList = group.cpus.iter().copied().collect();
@@ -388,7 +405,7 @@ fn print(profile: &Profile, path: &Path) -> Result<(), Error> {
             figure("ratio", 5, format_args!("{:.2}", after / before)),
         ]
     };
-    table::print(&mut out, outcome.measured.iter().map(row))?;
+    out.table(outcome.measured.iter().map(row))?;
     out.flush()?;
     let stopped = if outcome.complete { "" } else { ", stopped before its end" };
     note!(

@@ -140,12 +140,11 @@ pub(crate) enum Found {
 }
 
 /// Applies the profile for a model, if there is one and nothing speaks against it. One that cannot be used is
-/// left alone, but an error if it was asked for by name. Both are told unless `quiet`.
+/// left alone, but an error if it was asked for by name. A note says so.
 pub(crate) fn apply(
     file: &ModelFile,
     args: &ProfileArgs,
     options: &mut LoadOptions,
-    quiet: bool,
 ) -> Result<Found, Error> {
     let LoadOptions { numa, nodes, on_nodes, on_cpus, threads, no_pin, .. } = &*options;
     let own = *numa != Numa::Auto || nodes.is_some() || threads.is_some() || *no_pin;
@@ -162,9 +161,7 @@ pub(crate) fn apply(
         Ok(None) => return Ok(Found::Nothing(Untuned::new(owner, path))),
         Err(e) if asked => return Err(e),
         Err(e) => {
-            if !quiet {
-                note!("{e}; it is not used");
-            }
+            note!("{e}; it is not used");
             return Ok(Found::Nothing(Untuned::new(owner, path)));
         }
     };
@@ -174,16 +171,12 @@ pub(crate) fn apply(
             return Err(Error::in_file(&path, stale));
         }
         Err(stale) => {
-            if !quiet {
-                note!("{}: {stale}; it is not used", path.display());
-            }
+            note!("{}: {stale}; it is not used", path.display());
             return Ok(Found::Nothing(Untuned::new(owner, path)));
         }
     }
     put(&profile, options);
-    if !quiet {
-        note!("cores as tuned on {} ({})", profile.date, path.display());
-    }
+    note!("cores as tuned on {} ({})", profile.date, path.display());
     Ok(Found::Used)
 }
 

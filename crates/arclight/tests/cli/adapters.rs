@@ -105,7 +105,7 @@ fn answers_come_with_adapters() {
     assert!(said.contains("adapter sql: ") && said.contains(", scale 0.5"), "{said}");
     let seen = succeeds(&["inspect", &a]);
     assert!(seen.contains("an adapter (LoRA) for") && seen.contains("of rank 4"), "{seen}");
-    let seen: Value = serde_json::from_str(&succeeds(&["inspect", &a, "--json"])).unwrap();
+    let seen: Value = serde_json::from_str(&succeeds(&["inspect", &a, "-o", "json"])).unwrap();
     assert_eq!(seen["adapter"]["ranks"], serde_json::json!([4]));
 }
 

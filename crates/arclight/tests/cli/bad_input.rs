@@ -74,7 +74,7 @@ fn contexts_that_are_too_long_or_too_short() {
     assert!(line.contains("pp13 @ d500") && line.contains("513"), "{line}");
 
     let short = file("short.txt", b"a few words");
-    let line = fails(1, &["perplexity", tiny(), "-f", &short, "--json"]);
+    let line = fails(1, &["perplexity", tiny(), "-f", &short, "-o", "json"]);
     assert!(line.contains("short.txt") && line.contains("--ctx"), "{line}");
 }
 

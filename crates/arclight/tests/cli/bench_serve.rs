@@ -1,6 +1,6 @@
 //! `bench-serve`: its options, and what it prints and writes, against a server of a few lines.
 
-use crate::support::{FILES, fails, file, succeeds, text};
+use crate::support::{fails, file, output, succeeds};
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -62,8 +62,7 @@ fn answer(mut stream: &TcpStream) -> Option<()> {
 #[test]
 fn rates_give_tables_a_file_and_a_plot() {
     let server = Server::start();
-    let (json, plot) = (FILES.path().join("serve.json"), FILES.path().join("serve.svg"));
-    let (json, plot) = (text(&json), text(&plot));
+    let plot = output("serve.svg");
     let args = [
         "bench-serve",
         &server.0,
@@ -83,8 +82,6 @@ fn rates_give_tables_a_file_and_a_plot() {
         "60000",
         "--slo-scale",
         "0.0000001,1",
-        "--json",
-        &json,
         "--plot",
         &plot,
     ];
@@ -104,7 +101,8 @@ fn rates_give_tables_a_file_and_a_plot() {
     }
     assert!(out.lines().all(|line| line.chars().count() <= 100), "{out}");
 
-    let report: Value = serde_json::from_slice(&std::fs::read(&json).unwrap()).unwrap();
+    let again = succeeds(&[&args[..], &["-o", "json"]].concat());
+    let report: Value = serde_json::from_str(&again).unwrap();
     assert_eq!(report["schema"], "arclight-bench-serve/1");
     assert_eq!(report["counts_by"], "usage");
     for (level, rate) in report["levels"].as_array().unwrap().iter().zip([50.0, 100.0]) {
@@ -159,7 +157,7 @@ fn faults_of_the_command_line() {
         (&["--intruder-every", "5"], "--intruder-len"),
         (&["--body", "[]"], "object"),
         (&["--timeout", "0"], "no positive number"),
-        (&["--json", "/nonexistent/out.json"], "no directory"),
+        (&["--plot", "/nonexistent/out.svg"], "no directory"),
         (&["--plot", "/"], "is a directory"),
     ] {
         let line = with(args);

@@ -15,7 +15,7 @@ fn llama(name: &str, change: impl FnOnce(&mut Checkpoint)) -> String {
 }
 
 fn inspected(path: &str) -> Value {
-    serde_json::from_str(&succeeds(&["inspect", path, "--json", "--tensors"])).expect("JSON")
+    serde_json::from_str(&succeeds(&["inspect", path, "-o", "json", "--tensors"])).expect("JSON")
 }
 
 #[test]

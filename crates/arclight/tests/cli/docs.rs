@@ -53,7 +53,7 @@ const EXCEPTIONS: &[(&str, &str, How)] = &[
     (
         "docs/serving-bench.md",
         "arclight bench-serve http://localhost:8080 --rate 0.5,1,2,4 --slo-ttft 2000 --slo-tpot 100 \
-         --slo-scale 0.5,1,2 --json out.json --plot out.svg",
+         --slo-scale 0.5,1,2 --plot out.svg -o json > out.json",
         Read("it takes minutes, and needs a server on that port"),
     ),
     ("docs/tuning.md", "arclight tune model.gguf", Read("it takes minutes")),

@@ -19,7 +19,8 @@ fn speeds(seen: &Value, what: &str) -> Vec<f64> {
 
 #[test]
 fn the_paper_s_machine_is_predicted_for_every_engine() {
-    let seen = json(&["plan", "--machine", "kunpeng-920", "--model", "qwen3-4b:q4_0", "--json"]);
+    let seen =
+        json(&["plan", "--machine", "kunpeng-920", "--model", "qwen3-4b:q4_0", "-o", "json"]);
     assert_eq!(seen["cores"], serde_json::json!([48, 48, 48, 48]));
     let decode = speeds(&seen, "decode");
     let [unplaced, interleaved, replicated, a, b] = decode[..] else { panic!("{decode:?}") };
@@ -40,7 +41,7 @@ fn the_paper_s_machine_is_predicted_for_every_engine() {
         assert!(text.contains(part), "no {part:?} in: {text}");
     }
     // On two nodes and on four, in both tables.
-    assert_eq!(text.lines().filter(|l| l.starts_with("       96")).count(), 4, "{text}");
+    assert_eq!(text.lines().filter(|l| l.starts_with("     96 ")).count(), 4, "{text}");
 }
 
 #[test]
@@ -64,7 +65,7 @@ fn described_machines_need_their_bandwidths() {
     assert!(line.contains("--bandwidth FILE") && line.contains("a row for the cores"), "{line}");
     let matrix = file("two.txt", "100 30 # node 0\n 30 100\n");
     let matrix = matrix.to_str().expect("text");
-    let args = ["plan", "--synthetic", "numa:2 core:8", "--bandwidth", matrix, "--json"];
+    let args = ["plan", "--synthetic", "numa:2 core:8", "--bandwidth", matrix, "-o", "json"];
     let like = |name| json(&[&args[..], &["--like", name]].concat());
     let (slow, fast) = (like("kunpeng-920"), like("grace"));
     assert_eq!(slow["read_bytes_per_second"][0][1].as_f64(), Some(30e9));
@@ -85,22 +86,31 @@ fn described_machines_need_their_bandwidths() {
 
 #[test]
 fn what_topo_has_measured_is_read() {
-    let seen = succeeds(&["topo", "--bandwidth", "--json", "--cpus", &first_cpu()]);
+    let seen = succeeds(&["topo", "--bandwidth", "-o", "json", "--cpus", &first_cpu()]);
     let measured: Value = serde_json::from_str(&seen).expect("JSON");
     let rate = measured["access"]["read_bytes_per_second"][0][0].as_f64().expect("measured");
     let path = file("measured.json", &seen);
     let path = path.to_str().expect("text");
-    let seen =
-        json(&["plan", "--synthetic", "numa:1 core:2", "--bandwidth", path, "--json", "-c", "0"]);
+    let seen = json(&[
+        "plan",
+        "--synthetic",
+        "numa:1 core:2",
+        "--bandwidth",
+        path,
+        "-o",
+        "json",
+        "-c",
+        "0",
+    ]);
     assert_eq!(seen["read_bytes_per_second"][0][0].as_f64(), Some(rate));
     let other = file("other.json", "{\"machine\": 1}");
     let other = other.to_str().expect("text");
     let line = fails(1, &["plan", "--synthetic", "core:2", "--bandwidth", other]);
-    assert!(line.contains("topo --bandwidth --json"), "{line}");
+    assert!(line.contains("topo --bandwidth -o json"), "{line}");
 }
 
 fn first_cpu() -> String {
-    json(&["topo", "--json"])["layout"]["groups"][0]["cpus"][0].to_string()
+    json(&["topo", "-o", "json"])["layout"]["groups"][0]["cpus"][0].to_string()
 }
 
 #[test]
@@ -111,7 +121,7 @@ fn the_machine_at_hand_is_measured_and_told_in_words() {
     {
         assert!(text.contains(part), "no {part:?} in: {text}");
     }
-    let seen = json(&["plan", "--model", "tiny:q4_0", "--json"]);
+    let seen = json(&["plan", "--model", "tiny:q4_0", "-o", "json"]);
     assert!(seen["plan"]["decode"]["tokens_per_second"].as_f64().expect("a speed") > 0.0);
     assert!(seen["plan"]["core_read_bytes_per_second"].as_f64().expect("a rate") > 1e6);
 }
@@ -120,7 +130,7 @@ fn the_machine_at_hand_is_measured_and_told_in_words() {
 fn more_sequences_read_more_experts() {
     let plan = |batch: &str| {
         let model = ["plan", "--machine", "kunpeng-920", "-m", "qwen3-30b-a3b:q4_0"];
-        json(&[&model[..], &["--engine", "tp-b", "-t", "192", "-b", batch, "--json"]].concat())
+        json(&[&model[..], &["--engine", "tp-b", "-t", "192", "-b", batch, "-o", "json"]].concat())
     };
     let [one, sixteen, all] = ["1", "16", "4096"].map(plan);
     let bytes = |seen: &Value| seen["bytes_per_step"].as_f64().expect("bytes");
@@ -153,11 +163,12 @@ fn speeds_are_drawn_and_models_come_from_files() {
         plot.to_str().expect("text"),
         "--engine",
         "unplaced,tp-b,pp",
-        "--json",
+        "-o",
+        "json",
     ]);
     assert_eq!(ran.code, Some(0), "{}", ran.err);
     let seen: Value = serde_json::from_str(&ran.out).expect("JSON");
-    let same = json(&["plan", "--machine", "epyc-9654", "-m", "tiny:q8_0", "--json"]);
+    let same = json(&["plan", "--machine", "epyc-9654", "-m", "tiny:q8_0", "-o", "json"]);
     assert_eq!(seen["bytes_per_step"], same["bytes_per_step"]);
     let svg = std::fs::read_to_string(plot).expect("drawn");
     // A line in the legend and a curve for one and for two nodes, decoding and prompt, of each.

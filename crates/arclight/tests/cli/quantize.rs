@@ -17,7 +17,7 @@ fn floats() -> &'static str {
 
 /// The types of a file's matrices, by name.
 fn types(path: &str) -> BTreeMap<String, String> {
-    let seen = succeeds(&["inspect", path, "--json", "--tensors"]);
+    let seen = succeeds(&["inspect", path, "-o", "json", "--tensors"]);
     let seen: Value = serde_json::from_str(&seen).expect("JSON");
     let tensors = seen["tensors"].as_array().unwrap().iter();
     let text = |v: &Value| v.as_str().unwrap().to_owned();
@@ -41,7 +41,7 @@ fn a_quantised_file_has_the_types_of_its_mix_and_runs() {
         let types = types(&to);
         assert_eq!(matrices.map(|name| &types[&format!("{name}.weight")]), expected, "{mix}");
         assert_eq!(types["blk.0.attn_norm.weight"], "F32");
-        let seen = succeeds(&["inspect", &to, "--json"]);
+        let seen = succeeds(&["inspect", &to, "-o", "json"]);
         let seen: Value = serde_json::from_str(&seen).expect("JSON");
         assert_eq!(seen["model"]["type"], mix.to_uppercase());
         succeeds(&["run", &to, "-q", "-p", "the", "-n", "4", "--ignore-eos"]);
@@ -135,7 +135,7 @@ fn imatrix(name: &str, tensors: &[(&str, usize)], of: fn(usize) -> f32) -> Strin
 /// The matrices of [`floats`], but for the vocabulary, and their columns.
 fn columns() -> &'static [(&'static str, usize)] {
     static COLUMNS: LazyLock<Vec<(&str, usize)>> = LazyLock::new(|| {
-        let seen = succeeds(&["inspect", floats(), "--json", "--tensors"]);
+        let seen = succeeds(&["inspect", floats(), "-o", "json", "--tensors"]);
         let seen: Value = serde_json::from_str(&seen).expect("JSON");
         let tensors = seen["tensors"].as_array().unwrap().iter();
         let matrices = tensors.filter(|t| t["type"] == "BF16" && t["name"] != "token_embd.weight");
@@ -178,7 +178,7 @@ fn importances_matter_and_are_told() {
     let steep = imatrix("steep.dat", columns(), |i| 1.0 + (i % 17) as f32);
     let (with, without) =
         (made("with.gguf", "q4_k_s", &["--imatrix", &steep]), made("not.gguf", "q4_k_s", &[]));
-    let told = succeeds(&["inspect", &with, "--json"]);
+    let told = succeeds(&["inspect", &with, "-o", "json"]);
     let told: Value = serde_json::from_str(&told).expect("JSON");
     for (key, value) in [
         ("file", Value::from(steep)),

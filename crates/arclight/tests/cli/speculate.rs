@@ -36,10 +36,10 @@ fn bench_measures_what_guesses_gain() {
         }
     }
     let table = succeeds(&asked);
-    assert!(table.contains("came true") && table.contains("| tg48 @ d"), "{table}");
+    assert!(table.contains("came true") && table.contains(" tg48 @ d"), "{table}");
     let csv = succeeds(&[&asked[..], &["-o", "csv"]].concat());
     assert_eq!(csv.lines().count(), 3, "{csv}");
-    assert!(csv.starts_with("model,type,threads,prompt,tokens,without,with,ratio,"), "{csv}");
+    assert!(csv.lines().next().unwrap().contains(",model.name,"), "{csv}");
 }
 
 #[test]

@@ -9,16 +9,32 @@ fn json(args: &[&str]) -> Value {
 
 /// The first node that has CPUs, and its first CPU.
 fn first() -> (String, String) {
-    let seen = json(&["topo", "--json"]);
+    let seen = json(&["topo", "-o", "json"]);
     assert!(seen.get("access").is_none(), "measuring is asked for");
     let group = &seen["layout"]["groups"][0];
     (group["node"].as_u64().unwrap_or(0).to_string(), group["cpus"][0].to_string())
 }
 
 #[test]
+fn the_doctor_says_what_was_seen_and_what_mends_it() {
+    let seen = json(&["doctor", "-o", "json"]);
+    let checks = seen["checks"].as_array().unwrap();
+    let shares: Vec<f64> = checks.iter().map(|c| c["share"].as_f64().unwrap_or(0.0)).collect();
+    assert!(shares.is_sorted_by(|a, b| a >= b), "{seen}");
+    for check in checks {
+        let mend = check["mend"].as_array();
+        assert_eq!(check["state"] == "costs", mend.is_some_and(|all| !all.is_empty()), "{check}");
+    }
+    let text = succeeds(&["doctor"]);
+    for check in ["CPU quota", "allowed cores", "governor", "huge pages", "memory channels"] {
+        assert!(text.contains(check), "no {check} in: {text}");
+    }
+}
+
+#[test]
 fn every_pair_of_nodes_is_measured() {
     let (node, cpu) = first();
-    let seen = json(&["topo", "--bandwidth", "--json", "--nodes", &node, "--cpus", &cpu]);
+    let seen = json(&["topo", "--bandwidth", "-o", "json", "--nodes", &node, "--cpus", &cpu]);
     let access = &seen["access"];
     assert_eq!(access["readers"][0]["cpus"].as_array().unwrap().len(), 1, "{access}");
     assert_eq!(access["memories"].as_array().unwrap().len(), 1, "{access}");
@@ -39,7 +55,7 @@ fn every_pair_of_nodes_is_measured() {
 
 #[test]
 fn cores_are_measured_against_each_other() {
-    let seen = json(&["topo", "--latency", "--json"]);
+    let seen = json(&["topo", "--latency", "-o", "json"]);
     let latency = &seen["latency"];
     let cpus = latency["times"]["cpus"].as_array().unwrap().len();
     let rows = latency["times"]["nanoseconds"].as_array().unwrap();
@@ -81,7 +97,7 @@ fn other_machines_are_described() {
     }
     let data = concat!(env!("CARGO_MANIFEST_DIR"), "/../topology/tests/data/hwloc/");
     let hybrid = format!("{data}Intel-RaptorLake-Corei7-1370P.xml");
-    let seen = json(&["topo", "--hwloc", &hybrid, "--cpus", "0-11", "--json"]);
+    let seen = json(&["topo", "--hwloc", &hybrid, "--cpus", "0-11", "-o", "json"]);
     assert_eq!(seen["layout"]["groups"][0]["cpus"].as_array().unwrap().len(), 6);
 
     let line = fails(2, &["topo", "--synthetic", "numa:4 kern:8"]);

@@ -8,15 +8,15 @@
 use super::peak::PeakProbe;
 use super::table;
 use crate::args::{List, NodesArg};
-use crate::bench::{BenchArgs, Format};
+use crate::bench::BenchArgs;
 use crate::bench_sync::{Setup, barrier, pool};
 use crate::error::Error;
+use crate::output::Output;
 use crate::report::reads::ReadProbe;
 use crate::term::{self, note};
 use kernels::{Kernels, bf16_trial};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::Write;
 use topology::{Layout, Machine, layout};
 
 /// Everything that is found out.
@@ -56,9 +56,6 @@ pub(super) struct PeakRow {
 
 /// Runs the command.
 pub(in crate::bench) fn run(args: &BenchArgs) -> Result<(), Error> {
-    if args.output == Format::Csv {
-        return Err(Error::Usage("--limits has no CSV form: use -o md or -o json".to_owned()));
-    }
     let machine = Machine::read()?;
     let (on_nodes, nodes) = match &args.place.nodes {
         Some(NodesArg::List(list)) => (Some(list.as_slice()), None),
@@ -94,13 +91,11 @@ pub(in crate::bench) fn run(args: &BenchArgs) -> Result<(), Error> {
         threads,
         peaks,
     };
-    let mut out = std::io::stdout().lock();
-    if args.output == Format::Json {
-        term::print_json(&mut out, &found)?;
-    } else {
-        table::print(&mut out, &found, bf16_trial())?;
+    let mut out = Output::new(args.output);
+    if out.data(&found, &["/threads", "/peaks"])? {
+        return Ok(());
     }
-    Ok(out.flush()?)
+    table::print(&mut out, &found, bf16_trial())
 }
 
 /// A layout for each number of threads, ascending: those asked for, or powers of two and one for

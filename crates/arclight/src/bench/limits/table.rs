@@ -2,39 +2,40 @@
 
 use super::command::Found;
 use crate::error::Error;
-use crate::table::{self, figure, words};
+use crate::output::{Output, figure, words};
 use crate::term;
 use kernels::{Bf16Trial, Product};
 use std::io::Write;
 
 /// Prints what was found.
 pub(super) fn print(
-    out: &mut impl Write,
+    out: &mut Output,
     found: &Found,
     trial: Option<&Bf16Trial>,
 ) -> Result<(), Error> {
     let Found { cpu, kernels, rounds, .. } = found;
     writeln!(out, "{cpu}, {kernels} kernels, {rounds} rounds\n")?;
-    for (at, row) in found.threads.iter().enumerate() {
+    out.table(found.threads.iter().map(|row| {
         let rate = |bytes: &f64| format!("{:.1}", bytes / 1e9);
         let each: Vec<String> = match row.node_read_bytes_per_second.as_slice() {
             [_] => vec![],
             nodes => nodes.iter().map(rate).collect(),
         };
         let setup = &row.setup;
-        let shared = if setup.cpus < setup.threads { " threads share CPUs" } else { "" };
-        let virtual_nodes = if setup.virtual_nodes { " nodes share memory" } else { "" };
+        let shared = (setup.cpus < setup.threads).then_some("threads share CPUs");
+        let virtual_nodes = setup.virtual_nodes.then_some("nodes share memory");
+        let but: Vec<_> = shared.into_iter().chain(virtual_nodes).collect();
         let global = row.global_wait_microseconds.map_or_else(String::new, term::rate);
-        let row = [
+        [
             figure("threads", 7, setup.threads),
             figure("nodes", 5, setup.nodes),
             figure("read GB/s", 9, rate(&row.read_bytes_per_second)),
             words("each node", 14, each.join(" ")),
             figure("local wait µs", 13, term::rate(row.local_wait_microseconds)),
             figure("global wait µs", 14, global),
-        ];
-        writeln!(out, "{}{shared}{virtual_nodes}", table::markdown(at == 0, &row))?;
-    }
+            words("", 0, but.join(", ")),
+        ]
+    }))?;
     writeln!(out, "\nMultiply-accumulates on registers, G/s:\n")?;
     let rows = found.peaks.iter().map(|row| {
         let [int4, int5, int6, int7, int8, bf16, f16, f32] = Product::ALL.map(|product| {
@@ -46,7 +47,7 @@ pub(super) fn print(
             (words("instructions", 12, row.isa), figure("threads", 7, row.threads));
         [isa, threads, int4, int5, int6, int7, int8, bf16, f16, f32]
     });
-    table::print(out, rows)?;
+    out.table(rows)?;
     writeln!(
         out,
         "\nint8 is what quantised weights take (with amxint8 in blocks of 32 columns, whose sums have to be \

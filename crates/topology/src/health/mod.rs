@@ -1,0 +1,198 @@
+//! What on a machine takes speed from a program that computes on all cores, and the command that mends it.
+//!
+//! Everything is read under a root path, as [`Machine`] is. What others do is the difference of two
+//! [`Sample`]s.
+//!
+//! Sources: the kernel's `admin-guide/pm/cpufreq`, `pm/intel_pstate`, `pm/amd-pstate`, `mm/transhuge`,
+//! `sysctl/kernel` (`numa_balancing`) and `filesystems/proc`; the SMBIOS reference specification (DSP0134),
+//! section 7.18, for memory modules.
+
+mod clock;
+mod modules;
+mod others;
+
+pub use others::Sample;
+
+use crate::files::Tree;
+use crate::{Cpu, Machine, NodeId};
+use serde::Serialize;
+use std::collections::BTreeSet;
+use std::path::Path;
+
+/// One thing that was looked at.
+#[derive(Clone, Debug, Serialize)]
+pub struct Check {
+    /// In a word or two.
+    pub name: &'static str,
+    /// What was seen.
+    pub seen: String,
+    /// What it means.
+    #[serde(flatten)]
+    pub state: State,
+}
+
+/// What was found.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(tag = "state", rename_all = "lowercase")]
+pub enum State {
+    /// Nothing is lost.
+    Fine,
+    /// It could not be seen; the check says why.
+    Unknown,
+    /// Speed is lost.
+    Costs {
+        /// Share of the speed that is lost: measured where it can be, otherwise the most that is usual.
+        share: f64,
+        /// What mends it: commands, to be run as root where they begin with `sudo`, or what else to do.
+        mend: Vec<String>,
+    },
+}
+
+impl Check {
+    fn fine(name: &'static str, seen: impl Into<String>) -> Check {
+        Check { name, seen: seen.into(), state: State::Fine }
+    }
+
+    fn unknown(name: &'static str, seen: impl Into<String>) -> Check {
+        Check { name, seen: seen.into(), state: State::Unknown }
+    }
+
+    fn costs(name: &'static str, share: f64, seen: impl Into<String>, mend: &[&str]) -> Check {
+        let mend = mend.iter().map(|&text| text.to_owned()).collect();
+        Check { name, seen: seen.into(), state: State::Costs { share, mend } }
+    }
+
+    /// Share of the speed that is lost.
+    pub fn share(&self) -> f64 {
+        match self.state {
+            State::Costs { share, .. } => share,
+            State::Fine | State::Unknown => 0.0,
+        }
+    }
+}
+
+/// Looks at a machine whose files are under `root`; `before` and `after` are two looks at its work. What costs
+/// most comes first.
+pub fn check(root: &Path, machine: &Machine, before: &Sample, after: &Sample) -> Vec<Check> {
+    let mut tree = Tree::new(root);
+    let mut all = vec![quota(machine), cores(machine), memory_limit(machine)];
+    all.extend(others::check(before, after));
+    all.extend([clock::governor(&mut tree), clock::boost(&mut tree)]);
+    all.extend([
+        huge_pages(&mut tree),
+        numa_balancing(&mut tree, machine),
+        threads(machine),
+        modules::check(root),
+    ]);
+    all.sort_by(|a, b| b.share().total_cmp(&a.share()));
+    all
+}
+
+fn quota(machine: &Machine) -> Check {
+    const NAME: &str = "CPU quota";
+    let cores = count(machine.cpus()) as f64;
+    match machine.quota() {
+        Some(quota) if quota < cores => Check::costs(
+            NAME,
+            1.0 - quota / cores,
+            format!("the control group has {quota:.2} CPUs of time for {cores} cores"),
+            &[
+                "in a container: give it more (docker run --cpus, limits.cpu)",
+                "under systemd: sudo systemctl set-property --runtime UNIT CPUQuota=",
+            ],
+        ),
+        Some(quota) => Check::fine(NAME, format!("{quota:.2} CPUs, more than the cores")),
+        None => Check::fine(NAME, "none"),
+    }
+}
+
+/// Physical cores.
+fn count(cpus: &[Cpu]) -> usize {
+    cpus.iter().map(|cpu| cpu.core).collect::<BTreeSet<_>>().len()
+}
+
+fn cores(machine: &Machine) -> Check {
+    const NAME: &str = "allowed cores";
+    let (usable, all) = (count(machine.cpus()), count(machine.all_cpus()));
+    if usable >= all {
+        return Check::fine(NAME, format!("all {all}"));
+    }
+    Check::costs(
+        NAME,
+        1.0 - usable as f64 / all as f64,
+        format!("{usable} of {all}: an affinity mask, a cpuset or --cpus leaves the others out"),
+        &[
+            "taskset -c 0-N arclight …, or without numactl",
+            "in a container: docker run --cpuset-cpus",
+        ],
+    )
+}
+
+/// Memory that ends early is no loss of speed until it swaps.
+fn memory_limit(machine: &Machine) -> Check {
+    const NAME: &str = "memory limit";
+    let total: u64 = machine.nodes().iter().map(|node| node.memory_bytes).sum();
+    let gib = |bytes: u64| bytes as f64 / f64::from(1 << 30);
+    match machine.memory_limit() {
+        Some(limit) if limit < total => {
+            Check::fine(NAME, format!("{:.1} of {:.1} GiB", gib(limit), gib(total)))
+        }
+        _ => Check::fine(NAME, "none"),
+    }
+}
+
+fn threads(machine: &Machine) -> Check {
+    let siblings = machine.all_cpus().iter().map(|cpu| cpu.smt_rank + 1).max().unwrap_or(1);
+    Check::fine(
+        "SMT",
+        match siblings {
+            1 => "one thread per core".to_owned(),
+            n => format!("{n} threads per core, of which one is used"),
+        },
+    )
+}
+
+/// The word in brackets.
+fn chosen(text: &str) -> Option<&str> {
+    text.split_once('[')?.1.split_once(']').map(|(word, _)| word)
+}
+
+/// Weights are streamed: with pages of 4 KiB the cores wait for translations too.
+fn huge_pages(tree: &mut Tree) -> Check {
+    const NAME: &str = "huge pages";
+    const SHARE: f64 = 0.1;
+    let Some(text) = tree.text("sys/kernel/mm/transparent_hugepage/enabled") else {
+        return Check::unknown(NAME, "the kernel has no transparent huge pages");
+    };
+    match chosen(&text) {
+        Some(word @ ("always" | "madvise")) => Check::fine(NAME, word),
+        word => Check::costs(
+            NAME,
+            SHARE,
+            format!("transparent huge pages are off ({})", word.unwrap_or("unknown")),
+            &["echo madvise | sudo tee /sys/kernel/mm/transparent_hugepage/enabled"],
+        ),
+    }
+}
+
+/// Weights are bound to their nodes and left alone by it; it looks at all other memory, and stops threads for
+/// that.
+fn numa_balancing(tree: &mut Tree, machine: &Machine) -> Check {
+    const NAME: &str = "NUMA balancing";
+    const SHARE: f64 = 0.02;
+    let nodes: Vec<NodeId> = machine.nodes().iter().map(|node| node.id).collect();
+    match tree.number("proc/sys/kernel/numa_balancing") {
+        _ if nodes.len() < 2 => Check::fine(NAME, "one memory node"),
+        Some(0) => Check::fine(NAME, "off"),
+        Some(_) => Check::costs(
+            NAME,
+            SHARE,
+            "on: the kernel looks for pages to move",
+            &["sudo sysctl kernel.numa_balancing=0"],
+        ),
+        None => Check::unknown(NAME, "/proc/sys/kernel/numa_balancing is missing"),
+    }
+}
+
+#[cfg(test)]
+mod tests;

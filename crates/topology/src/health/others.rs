@@ -1,0 +1,96 @@
+//! What other programs, and other virtual machines, take.
+
+use super::Check;
+use crate::files::{MAX_BYTES, Tree, read_bounded};
+use std::collections::BTreeMap;
+use std::path::Path;
+
+/// Below this share of the machine others are not worth a word.
+const BUSY: f64 = 0.02;
+/// Programs that are named.
+const NAMED: usize = 3;
+
+/// The work of the machine up to a moment, in the kernel's ticks.
+#[derive(Clone, Debug, Default)]
+pub struct Sample {
+    all: u64,
+    idle: u64,
+    stolen: u64,
+    /// By process, with its name.
+    programs: BTreeMap<u32, (String, u64)>,
+}
+
+impl Sample {
+    /// Looks at `proc` under a root, leaving out the own process.
+    pub fn read(root: &Path) -> Sample {
+        let mut tree = Tree::new(root);
+        let mut sample = Sample::default();
+        let text = tree.text("proc/stat").unwrap_or_default();
+        let line = text.lines().find_map(|line| line.strip_prefix("cpu ")).unwrap_or_default();
+        let ticks: Vec<u64> = line.split_whitespace().flat_map(str::parse).collect();
+        // user nice system idle iowait irq softirq steal; guests are part of the first two.
+        let at = |i: usize| ticks.get(i).copied().unwrap_or(0);
+        sample.all = (0..8).map(at).sum();
+        sample.idle = at(3) + at(4);
+        sample.stolen = at(7);
+        for id in tree.numbered("proc", "") {
+            let path = root.join(format!("proc/{id}/stat"));
+            let Ok((text, _)) = read_bounded(&path, MAX_BYTES) else { continue };
+            if id != std::process::id()
+                && let Some(program) = program(&text)
+            {
+                sample.programs.insert(id, program);
+            }
+        }
+        sample
+    }
+}
+
+/// Name and ticks of a line of `/proc/PID/stat`: `1 (a name) R …`; the 14th and 15th field are the ticks.
+fn program(line: &str) -> Option<(String, u64)> {
+    let (start, rest) = line.rsplit_once(')')?;
+    let name = start.split_once('(')?.1;
+    let mut ticks = rest.split_whitespace().skip(11).map(str::parse::<u64>);
+    Some((name.to_owned(), ticks.next()?.ok()? + ticks.next()?.ok()?))
+}
+
+pub(super) fn check(before: &Sample, after: &Sample) -> [Check; 2] {
+    const NAMES: [&str; 2] = ["other programs", "other machines"];
+    let all = after.all.saturating_sub(before.all);
+    if all == 0 {
+        return NAMES.map(|name| Check::unknown(name, "/proc/stat does not change"));
+    }
+    let share = |ticks: u64| ticks as f64 / all as f64;
+    let mut took: Vec<(u64, u32, &str)> = after
+        .programs
+        .iter()
+        .map(|(&id, (name, ticks))| {
+            let earlier = before.programs.get(&id).map_or(0, |(_, ticks)| *ticks);
+            (ticks.saturating_sub(earlier), id, name.as_str())
+        })
+        .collect();
+    took.sort_unstable_by(|a, b| b.cmp(a));
+    let by_others = share(took.iter().map(|&(ticks, ..)| ticks).sum());
+    let programs = if by_others < BUSY {
+        Check::fine(NAMES[0], format!("{:.0} % of the machine", 100.0 * by_others))
+    } else {
+        let busy = took.iter().filter(|&&(ticks, ..)| share(ticks) >= BUSY / 2.0).take(NAMED);
+        let (names, commands): (Vec<String>, Vec<String>) = busy
+            .map(|&(ticks, id, name)| {
+                (format!("{name} {:.0} %", 100.0 * share(ticks)), format!("kill -STOP {id}"))
+            })
+            .unzip();
+        let seen = format!("{:.0} % of the machine: {}", 100.0 * by_others, names.join(", "));
+        let commands: Vec<&str> = commands.iter().map(String::as_str).collect();
+        Check::costs(NAMES[0], by_others, seen, &commands)
+    };
+    let stolen = share(after.stolen.saturating_sub(before.stolen));
+    let seen = format!("{:.0} % of the time of these CPUs", 100.0 * stolen);
+    let machines = if stolen < BUSY {
+        Check::fine(NAMES[1], seen)
+    } else {
+        let mend = ["the host is overcommitted: ask for dedicated cores"];
+        Check::costs(NAMES[1], stolen, seen, &mend)
+    };
+    [programs, machines]
+}
