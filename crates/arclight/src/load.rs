@@ -163,10 +163,10 @@ impl Loaded {
         for (at, bytes) in nodes.iter().enumerate() {
             let node = if nodes.len() > 1 { format!("node {at}: ") } else { String::new() };
             note!(
-                "memory {node}weights {}, KV {} for {context} tokens, activations {}",
+                "memory {node}weights {}, activations {}, KV up to {} for {context} tokens",
                 term::size(bytes.weights),
-                term::size(bytes.kv),
                 term::size(bytes.activations),
+                term::size(bytes.kv),
             );
         }
         crate::lora::report(self.engine.adapters());

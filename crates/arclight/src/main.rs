@@ -34,6 +34,7 @@ mod quantize;
 mod replace;
 mod report;
 mod run;
+mod screen;
 mod serve;
 mod session;
 mod speculate;

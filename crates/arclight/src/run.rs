@@ -7,13 +7,14 @@ use crate::images::{self, ImageArgs};
 use crate::load::{self, Loaded};
 use crate::profile::{self, Recorder};
 use crate::report::{self, Meter};
+use crate::screen::Screen;
 use crate::session::{Answer, AnswerOptions, End, Session};
 use crate::speculate::{self, SpeculateArgs};
 use crate::term::{self, note};
 use crate::{chat, interrupt};
 use arclight_engine::{LoadOptions, Prompt, SamplerParams};
 use clap::{Args, ValueHint};
-use std::io::{IsTerminal, Read, Write};
+use std::io::{IsTerminal, Read};
 use std::path::PathBuf;
 use std::time::Duration;
 use tokenizer::{EncodeOptions, Message};
@@ -123,12 +124,21 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Error> {
     drop(file);
     encoder.iter().try_for_each(|file| loaded.see(file, &options))?;
     let tokens = encode(args, &loaded, (&prompt, &pictures))?;
+    let mut screen = Screen::stdout();
     if !term::is_quiet() {
         loaded.report();
-        // On a terminal the text is whole with the prompt before it; in a pipe only what is new.
-        if !args.is_question() && term::is_interactive() && std::io::stdout().is_terminal() {
-            eprint_prompt(&prompt);
-        }
+    }
+    // On a terminal the text is whole with the prompt before it; in a pipe only what is new, but for the
+    // story of the demo model, whose beginning nobody gave.
+    if args.prompt_of_demo(&prompt) {
+        screen.show(&prompt)?;
+    } else if !term::is_quiet()
+        && !args.is_question()
+        && term::is_interactive()
+        && std::io::stdout().is_terminal()
+    {
+        eprint_prompt(&prompt);
+        screen.after(&prompt);
     }
     let options = AnswerOptions {
         params,
@@ -144,14 +154,8 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Error> {
     if args.profile.is_some() {
         profile::begin(session.engine())?;
     }
-    let mut out = std::io::stdout().lock();
-    let answer = session.answer(&tokens, &options, |text| {
-        out.write_all(text.as_bytes())?;
-        Ok(out.flush()?)
-    })?;
-    if !answer.text.ends_with('\n') {
-        writeln!(out)?;
-    }
+    let answer = session.answer(&tokens, &options, |text| Ok(screen.show(text)?))?;
+    screen.end(answer.text.ends_with('\n'))?;
     if !term::is_quiet() {
         report_end(&answer, &options.params, session.context());
     }
@@ -168,6 +172,12 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Error> {
 }
 
 impl RunArgs {
+    /// Whether nothing was given, so that the demo model writes a story.
+    fn prompt_of_demo(&self, prompt: &str) -> bool {
+        let given = self.prompt.is_some() || self.file.is_some() || self.model.named().is_some();
+        !given && prompt == DEMO_PROMPT
+    }
+
     /// Whether the prompt goes into the chat template.
     fn is_question(&self) -> bool {
         self.chat || !self.image.is_empty()

@@ -190,7 +190,9 @@ impl Session {
             (false, Some(why)) => End::from(why),
         };
         if end != End::Stop {
-            written.finish(decoder.flush(), &mut show)?;
+            // Where the text is cut, half a character is left out.
+            let rest = if end == End::Token { decoder.flush() } else { "" };
+            written.finish(rest, &mut show)?;
         }
         let phase =
             |decoding, time, (activity, counted)| Phase { decoding, time, activity, counted };

@@ -7,6 +7,7 @@ mod lines;
 use crate::args::{MachineArgs, ModelArg, SamplerArgs, count};
 use crate::error::Error;
 use crate::images::{self, ImageArgs};
+use crate::screen::Screen;
 use crate::session::{Answer, AnswerOptions, End, Session};
 use crate::speculate::SpeculateArgs;
 use crate::term::note;
@@ -17,7 +18,6 @@ use commands::Command;
 use input::Line;
 use lines::Lines;
 use serde_json::Value as Json;
-use std::io::Write;
 use std::path::Path;
 use tokenizer::{ChatTemplate, EncodeOptions, Message, RenderOptions};
 use vision::Piece;
@@ -214,15 +214,10 @@ impl Chat {
                  in fewer words, begin anew with /clear, or start again with a larger --ctx"
             )));
         }
-        let mut out = std::io::stdout().lock();
-        let answer = self.session.answer(&prompt, &self.options, |text| {
-            out.write_all(text.as_bytes())?;
-            Ok(out.flush()?)
-        })?;
-        if !answer.text.ends_with('\n') {
-            writeln!(out)?;
-        }
-        drop(out);
+        let mut screen = Screen::stdout();
+        let answer = self.session.answer(&prompt, &self.options, |text| Ok(screen.show(text)?))?;
+        screen.end(answer.text.ends_with('\n'))?;
+        drop(screen);
         match answer.end {
             End::Context => note!(
                 "[the context of {context} tokens is full: begin anew with /clear, or start again \
