@@ -18,7 +18,7 @@ pub(crate) struct ModelArg {
     /// qwen3:4b or OWNER/REPO:QUANT, which is fetched if it is not here [default: the built-in demo model]
     #[arg(value_name = "MODEL", value_hint = ValueHint::FilePath)]
     model: Option<PathBuf>,
-    /// The same
+    /// Model, instead of the first argument
     #[arg(short, long = "model", value_name = "MODEL", value_hint = ValueHint::FilePath,
           conflicts_with = "model", display_order = 889)]
     model_option: Option<PathBuf>,

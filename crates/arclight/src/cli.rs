@@ -5,7 +5,7 @@ use crate::report::wrap_at;
 use crate::serve::{self, settings};
 use crate::{
     bench, bench_serve, bench_sync, chat, convert, doctor, embed, graph_cmd, hub, imatrix, inspect,
-    logging, perplexity, plan, quantize, run, synth, topo, tune,
+    logging, perplexity, plan, quantize, run, synth, term, topo, tune,
 };
 use clap::error::ErrorKind;
 use clap::{ColorChoice, CommandFactory, FromArgMatches, Parser, Subcommand};
@@ -49,18 +49,18 @@ fn after_help() -> String {
     format!(
         "\
 Start here:
-  arclight run                        a little story by the built-in demo model
-  arclight run qwen3:0.6b -p Hello    a small model by its name, fetched if it is not here
-  arclight chat model.gguf            talk with a model, in a file or by its name
-  arclight serve model.gguf           serve it over HTTP, with OpenAI's API
-  arclight bench model.gguf           how fast it is, and how fast it could be
-  arclight doctor                     what on this machine costs speed, and what mends it
-  arclight plan                       how fast this machine could be, or another one
-  arclight tune model.gguf            find the cores that are fastest for it, and use them
-  arclight COMMAND --help             options and examples of a command
+  arclight run                      a little story by the built-in demo model
+  arclight run qwen3:0.6b -p Hello  a small model by its name, fetched if needed
+  arclight chat model.gguf          talk with a model, in a file or by its name
+  arclight serve model.gguf         serve it over HTTP, with OpenAI's API
+  arclight bench model.gguf         how fast it is, and how fast it could be
+  arclight doctor                   what on this machine costs speed
+  arclight plan                     how fast this machine could be, or another
+  arclight tune model.gguf          find the cores that are fastest for it
+  arclight COMMAND --help           options and examples of a command
 
 Environment:
-  ARCLIGHT_LOG    what to log, as in RUST_LOG: warn, debug, arclight_engine=debug, ...
+  ARCLIGHT_LOG    what to log, as in RUST_LOG: warn, arclight_engine=debug, ...
   ARCLIGHT_ISA    kernels to use instead of the best ones:
                   {}
   NO_COLOR        no colours",
@@ -201,7 +201,9 @@ pub(crate) fn parse() -> Result<Cli, u8> {
 /// The error line.
 pub(crate) fn print_error(line: &str) {
     let red = anstyle::AnsiColor::Red.on_default().bold();
-    anstream::eprintln!("{red}error:{red:#} {line}");
+    let text = term::wrapped(&format!("error: {line}"));
+    let rest = text.strip_prefix("error:").unwrap_or_default();
+    anstream::eprintln!("{red}error:{red:#}{rest}");
 }
 
 /// clap's message without its paragraphs: the fault and the tip, with a hint to the help.

@@ -251,7 +251,10 @@ fn plain(value: &Value) -> String {
     match value {
         Value::Null => String::new(),
         Value::String(text) => field(text),
-        Value::Array(list) => field(&list.iter().map(plain).collect::<Vec<_>>().join(" ")),
+        Value::Array(list) => {
+            let texts = list.iter().map(|v| v.as_str().map_or_else(|| plain(v), str::to_owned));
+            field(&texts.collect::<Vec<_>>().join(" "))
+        }
         other => other.to_string(),
     }
 }

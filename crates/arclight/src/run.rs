@@ -103,7 +103,8 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Error> {
         drop(file);
         return chat::run(&conversation(args));
     }
-    let prompt = prompt(args)?;
+    let given = prompt(args)?;
+    let prompt = given.as_deref().unwrap_or(DEMO_PROMPT);
     let pictures =
         args.image.iter().map(|path| images::picture(path)).collect::<Result<Vec<_>, _>>()?;
     let encoder = match pictures.is_empty() {
@@ -123,22 +124,22 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Error> {
     let mut loaded = load::load(&file, &options, &speculation)?;
     drop(file);
     encoder.iter().try_for_each(|file| loaded.see(file, &options))?;
-    let tokens = encode(args, &loaded, (&prompt, &pictures))?;
+    let tokens = encode(args, &loaded, (prompt, &pictures))?;
     let mut screen = Screen::stdout();
     if !term::is_quiet() {
         loaded.report();
     }
     // On a terminal the text is whole with the prompt before it; in a pipe only what is new, but for the
     // story of the demo model, whose beginning nobody gave.
-    if args.prompt_of_demo(&prompt) {
-        screen.show(&prompt)?;
+    if given.is_none() {
+        screen.show(prompt)?;
     } else if !term::is_quiet()
         && !args.is_question()
         && term::is_interactive()
         && std::io::stdout().is_terminal()
     {
-        eprint_prompt(&prompt);
-        screen.after(&prompt);
+        eprint_prompt(prompt);
+        screen.after(prompt);
     }
     let options = AnswerOptions {
         params,
@@ -172,12 +173,6 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Error> {
 }
 
 impl RunArgs {
-    /// Whether nothing was given, so that the demo model writes a story.
-    fn prompt_of_demo(&self, prompt: &str) -> bool {
-        let given = self.prompt.is_some() || self.file.is_some() || self.model.named().is_some();
-        !given && prompt == DEMO_PROMPT
-    }
-
     /// Whether the prompt goes into the chat template.
     fn is_question(&self) -> bool {
         self.chat || !self.image.is_empty()
@@ -212,14 +207,14 @@ fn conversation(args: &RunArgs) -> ChatArgs {
     }
 }
 
-/// The prompt, from wherever it comes.
-fn prompt(args: &RunArgs) -> Result<String, Error> {
+/// The prompt, from wherever it comes; `None` for the one of the demo model.
+fn prompt(args: &RunArgs) -> Result<Option<String>, Error> {
     if let Some(prompt) = &args.prompt {
-        return Ok(prompt.clone());
+        return Ok(Some(prompt.clone()));
     }
     if let Some(path) = &args.file {
         let text = std::fs::read_to_string(path).map_err(|e| Error::read(path, e))?;
-        return Ok(without_line_end(text));
+        return Ok(Some(without_line_end(text)));
     }
     let mut text = String::new();
     let mut stdin = std::io::stdin();
@@ -229,8 +224,8 @@ fn prompt(args: &RunArgs) -> Result<String, Error> {
     }
     let text = without_line_end(text);
     match text.is_empty() {
-        false => Ok(text),
-        true if args.model.named().is_none() && !args.is_question() => Ok(DEMO_PROMPT.to_owned()),
+        false => Ok(Some(text)),
+        true if args.model.named().is_none() && !args.is_question() => Ok(None),
         true => Err(Error::Usage(
             "there is no prompt: give one with -p, with -f, or on standard input".to_owned(),
         )),

@@ -19,7 +19,7 @@ macro_rules! note {
     ($($text:tt)*) => {{
         if !$crate::term::is_quiet() {
             let dim = $crate::term::DIM;
-            anstream::eprintln!("{dim}{}{dim:#}", format_args!($($text)*))
+            anstream::eprintln!("{dim}{}{dim:#}", $crate::term::wrapped(&format!($($text)*)))
         }
     }};
 }
@@ -40,6 +40,19 @@ pub(crate) fn set(quiet: bool, color: clap::ColorChoice) {
 /// Whether nothing but results is to be printed.
 pub(crate) fn is_quiet() -> bool {
     QUIET.load(Ordering::Relaxed)
+}
+
+/// A text for standard error: on a terminal, its lines end between words.
+pub(crate) fn wrapped(text: &str) -> String {
+    let err = std::io::stderr();
+    let size = err.is_terminal().then(|| rustix::termios::tcgetwinsize(&err).ok()).flatten();
+    match size.map(|size| usize::from(size.ws_col)) {
+        None | Some(0) => text.to_owned(),
+        Some(columns) => {
+            let lines = text.lines().flat_map(|line| crate::report::wrap_at(line, columns));
+            lines.collect::<Vec<_>>().join("\n")
+        }
+    }
 }
 
 /// Whether a person sees standard error.

@@ -255,7 +255,7 @@ fn hint(near: &[String]) -> String {
     match near {
         [] => String::new(),
         [one] => format!("; did you mean {one}?"),
-        _ => format!("; near it are {}", near.join(", ")),
+        _ => format!("; similar names: {}", near.join(", ")),
     }
 }
 

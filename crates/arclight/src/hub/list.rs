@@ -50,7 +50,7 @@ pub(crate) fn run(args: &ListArgs) -> Result<(), Error> {
     if models.is_empty() && unfinished.is_empty() {
         writeln!(
             out,
-            "There are no models on this machine yet: arclight pull qwen3:0.6b fetches a small one."
+            "There are no models here yet: arclight pull qwen3:0.6b fetches a small one."
         )?;
         return Ok(());
     }

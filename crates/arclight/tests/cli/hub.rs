@@ -126,7 +126,7 @@ fn a_damaged_download_is_told_and_leaves_nothing() {
     let ran = world.run(&["pull", "qwen3:0.6b", "-q"]);
     let line = complains(1, &ran);
     assert!(line.contains(FILE) && line.contains("sha256"), "{line}");
-    assert!(world.succeeds(&["list"]).out.contains("no models on this machine yet"));
+    assert!(world.succeeds(&["list"]).out.contains("There are no models here yet"));
 }
 
 #[test]

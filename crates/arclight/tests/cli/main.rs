@@ -18,6 +18,7 @@ mod quantize;
 mod report;
 mod run;
 mod serve;
+mod snapshots;
 mod speculate;
 mod support;
 mod sync;

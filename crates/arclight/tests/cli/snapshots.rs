@@ -1,0 +1,164 @@
+//! What the program prints, as it was looked at: help of all commands at two widths, figures in all forms, messages,
+//! colours. `INSTA_UPDATE=always cargo test --workspace --test cli snapshots` writes what has changed, for a person
+//! to look at before it is committed.
+
+use crate::support::{FILES, arclight, ran, text, tiny};
+use std::fmt::Write;
+
+/// Runs the program at a terminal's width.
+fn printed(columns: u32, args: &[&str]) -> String {
+    let mut command = arclight(args);
+    let ran =
+        ran(command.env("COLUMNS", columns.to_string()).output().expect("the program starts"));
+    let mut all = format!("$ arclight {}\n{}", args.join(" "), ran.out);
+    if !ran.err.is_empty() {
+        let code = ran.code.unwrap_or(-1);
+        let _ = write!(all, "-- standard error, exit code {code}\n{}", ran.err);
+    }
+    all.replace(&text(FILES.path()), "[files]")
+}
+
+/// Compares.
+fn check(name: &str, printed: &str) {
+    insta::with_settings!({ omit_expression => true, prepend_module_to_snapshot => false }, {
+        insta::assert_snapshot!(name, printed);
+    });
+}
+
+/// A text in which what a pattern finds is something else.
+fn with(text: &str, pattern: &str, other: &str) -> String {
+    regex::Regex::new(pattern).expect("a regex").replace_all(text, other).into_owned()
+}
+
+/// Compares what was measured: every figure is a `#`, and columns are as wide as it happens.
+fn check_measured(name: &str, printed: &str) {
+    let rules = [(r"\d+(\.\d+)?", "#"), (r"-{3,}", "---"), (r"± *", "± "), (r" +", " ")];
+    let printed = rules.iter().fold(printed.to_owned(), |text, (from, to)| with(&text, from, to));
+    check(name, &with(&printed, "(?m) $", ""));
+}
+
+const COMMANDS: [&str; 24] = [
+    "run",
+    "chat",
+    "serve",
+    "embed",
+    "pull",
+    "list",
+    "show",
+    "rm",
+    "ps",
+    "bench",
+    "bench-serve",
+    "bench-sync",
+    "perplexity",
+    "inspect",
+    "topo",
+    "doctor",
+    "plan",
+    "tune",
+    "graph",
+    "convert",
+    "quantize",
+    "imatrix",
+    "synth",
+    "completions",
+];
+
+#[test]
+fn help_of_every_command() {
+    for columns in [80, 120] {
+        let mut all = printed(columns, &["--help"]);
+        for command in COMMANDS {
+            let _ = write!(all, "\n{}", printed(columns, &[command, "--help"]));
+        }
+        // Kernels are those of this architecture.
+        let all = with(&all, r"(?s)(instead of the best ones:\n).*?(  NO_COLOR)", "$1$2");
+        let widest = all.lines().map(|line| line.chars().count()).max().unwrap_or(0);
+        assert!(widest <= 120, "{widest} characters");
+        check(&format!("help-{columns}"), &all);
+    }
+}
+
+#[test]
+fn figures_in_every_form() {
+    let plan = ["plan", "--machine", "epyc-7h12", "-t", "64,128", "--engine", "unplaced,tp-b"];
+    let topo = ["topo", "--synthetic", "pack:2 numa:2 core:4 pu:2"];
+    for form in ["text", "md", "csv", "json"] {
+        let of = |args: &[&str]| printed(80, &[args, &["-o", form]].concat());
+        let mut all = of(&["list", "--names"]);
+        let _ = write!(all, "\n{}\n{}", of(&["list"]), of(&["ps"]));
+        check(&format!("names-{form}"), &all);
+        check(&format!("topo-{form}"), &of(&topo));
+        if form != "json" {
+            check(&format!("plan-{form}"), &of(&plan));
+        }
+        if form != "csv" {
+            check(&format!("inspect-{form}"), &of(&["inspect", tiny(), "--tensors"]));
+        }
+    }
+    check("machines", &printed(80, &["plan", "--machines"]));
+    check("graph", &printed(80, &["graph", tiny(), "--nodes", "2"]));
+}
+
+#[test]
+fn figures_that_are_measured() {
+    let bench = ["bench", tiny(), "-p", "8", "-n", "2", "-r", "1", "-t", "1", "-q"];
+    let sync = ["bench-sync", "-t", "2", "--nodes", "2", "--sizes", "1K,64K", "-r", "1", "-q"];
+    for form in ["text", "md"] {
+        let of = |args: &[&str]| printed(80, &[args, &["-o", form]].concat());
+        let mut all = of(&bench);
+        let _ = write!(all, "\n{}", of(&sync));
+        // Names and limits are those of this machine; what is best and what binds is measured.
+        let machine = "(?m)^.*(kernels, 1 rep|cores? on [0-9]|limits in this run|one-shot|scatter at \
+                       every|pages of the summands).*$";
+        let all = with(&all, machine, "[machine]");
+        let best = r"(?m)(compute|memory|pull|push|group|scatter) *(\|?)$";
+        let all = with(&all, best, "[measured] $2");
+        check_measured(&format!("measured-{form}"), &all);
+    }
+}
+
+#[test]
+fn messages_that_a_newcomer_meets() {
+    let mut all = String::new();
+    let faults: &[&[&str]] = &[
+        &["foo"],
+        &["run", "--promt", "a"],
+        &["run", "nowhere.gguf", "-p", "a"],
+        &["run", "qwen9:0.6b", "-p", "a"],
+        &["run", "/dev/null", "-p", "a"],
+        &["run", tiny(), "-q"],
+        &["run", tiny(), "-p", "a", "--temp", "hot"],
+        &["run", tiny(), "-m", tiny(), "-p", "a"],
+        &["chat", tiny()],
+        &["run", tiny(), "--chat", "-p", "a"],
+        &["run", tiny(), "--image", "a.png", "-p", "a"],
+        &["run", "-q", "-p", "Once upon a time there lived a fox", "--ctx", "4"],
+        &["serve", tiny(), "--port", "99999"],
+        &["bench", "--synth", "qwen3-99b:q4_0"],
+        &["pull", "a/b/c/d"],
+        &["quantize", tiny(), "out.gguf", "--type", "q9"],
+        &["plan", "--machine", "cray-1"],
+        &["perplexity", tiny(), "-f", "nowhere.txt"],
+        &["man", "foo"],
+    ];
+    for args in faults {
+        let _ = writeln!(all, "{}", printed(80, args));
+    }
+    check("faults", &all);
+    let run = ["run", "-n", "12", "--greedy", "-t", "1"];
+    let told = with(&printed(80, &run), "(?m)^1 thread on .*$", "[machine]");
+    check_measured("story", &told);
+}
+
+#[test]
+fn colours_are_there_when_they_are_asked_for() {
+    let visible = |args: &[&str]| printed(80, args).replace('\u{1b}', "ESC");
+    let mut all = String::new();
+    for when in ["always", "never"] {
+        for args in [&["foo"][..], &["list"], &["ps", "--help"]] {
+            let _ = writeln!(all, "{}", visible(&[&["--color", when], args].concat()));
+        }
+    }
+    check("colours", &all);
+}
