@@ -27,7 +27,7 @@ const HEADER: usize = 1 << 10;
 
 #[derive(Debug)]
 pub(crate) struct Messages {
-    /// Whether reasoning is told apart.
+    /// Whether reasoning has events of its own.
     reasoning: bool,
     place: Place,
 }
@@ -42,7 +42,7 @@ enum Place {
 enum Kind {
     Text,
     Reasoning,
-    /// Reasoning that is not told apart: as it stands, header and end included.
+    /// Reasoning without events of its own: as it stands, with header and end.
     Raw,
     /// To a tool of this name, before its arguments begin; the header, in case they do not.
     Ahead(String, String),

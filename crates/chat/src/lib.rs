@@ -1,7 +1,7 @@
 //! What a model's answer says: its reasoning, its text and its calls of tools, taken apart while it
 //! streams.
 //!
-//! Every family of models writes calls and reasoning in its own way. A [`Format`] is told from a
+//! Every family of models writes calls and reasoning in its own way. A [`Format`] is detected from a
 //! model's chat template and vocabulary; a [`Parser`] of that format takes the pieces of an answer and
 //! gives [`Event`]s, the same for every family: arguments are always the text of a JSON object.
 //! [`tool_grammar`] goes the other way and makes a grammar that forces a well-formed call;
@@ -10,7 +10,7 @@
 //! render ([`Needs`]); [`normalize_with_images`] does so where images are among the parts.
 //!
 //! What is no well-formed call is text: nothing that a model says is lost but the white space between
-//! the parts of an answer. A call is told as soon as its name is certain, so a fault within its
+//! the parts of an answer. The event of a call comes as soon as its name is certain, so a fault within its
 //! arguments leaves it without an end, and what follows is text.
 //!
 //! Limits: at most 64 KiB are held back while it is undecided whether they are a call. Reasoning is

@@ -20,7 +20,7 @@ const SPACE: usize = 4 << 10;
 /// What a [`Parser`] looks for.
 #[derive(Debug, Clone, Default)]
 pub struct ParserOptions {
-    /// The tools that the model was told of. Without any, nothing is a call.
+    /// The tools in the prompt. Without any, nothing is a call.
     pub tools: Vec<Tool>,
     /// Tell reasoning apart; otherwise it is text as the model writes it, marks included.
     pub reasoning: bool,
@@ -45,7 +45,7 @@ pub struct Parser {
     fresh: bool,
     /// A call without a mark may come: at the beginning of an answer, or behind such a call.
     bare: bool,
-    /// What has been read and not been told.
+    /// Text that was read and of which no event was given.
     held: String,
     events: Events,
 }

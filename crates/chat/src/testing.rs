@@ -1,10 +1,10 @@
-//! Reading whole answers in tests: events told briefly, and the same for every way of cutting.
+//! Reading whole answers in tests: events in short form, and the same for every way of cutting.
 
 use serde_json::{Value, json};
 
 use crate::{Event, Family, Format, Parser, ParserOptions, Tool};
 
-/// The tools that every test knows.
+/// The tools of every test.
 pub(crate) fn tools() -> Vec<Tool> {
     let tool = |name: &str, parameters: Value| Tool { name: name.into(), parameters };
     vec![
@@ -77,7 +77,7 @@ pub(crate) fn brief(events: &[Event]) -> String {
     text
 }
 
-/// Reads an answer whole and letter by letter, and tells it in one line.
+/// Reads an answer whole and letter by letter, and gives it in one line.
 pub(crate) fn read_with(family: Family, options: ParserOptions, answer: &str) -> String {
     let format = format(family);
     let whole = events(&format, options.clone(), [answer]);

@@ -29,7 +29,7 @@ impl Calls {
         Self { syntax, bare, in_list: false, done: 0, place: Place::Before }
     }
 
-    /// Whether the call that is being read, or the last, has been told.
+    /// Whether an event has been given of the call that is being read, or of the last.
     pub(crate) fn told(&self) -> bool {
         match &self.place {
             Place::Within(object) => object.begun,

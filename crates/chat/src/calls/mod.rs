@@ -1,6 +1,6 @@
 //! Reading calls: one machine per way of writing them, fed a character at a time.
 //!
-//! What a machine has read and not yet told as an event is *held*. As long as no call has begun it is
+//! Text that a machine has read and of which it has given no event is *held*. As long as no call has begun it is
 //! handed out as text when the writing turns out to be no call, so nothing a model says is lost.
 
 mod json;
@@ -31,7 +31,7 @@ pub(crate) enum Flow {
 pub(crate) struct Context<'p> {
     pub(crate) events: &'p mut Events,
     pub(crate) tools: &'p [Tool],
-    /// Read, this character included, and not told.
+    /// Text that was read, with this character, and of which no event was given.
     pub(crate) held: &'p mut String,
 }
 
@@ -111,7 +111,7 @@ impl Machine {
     }
 
     /// The answer ends here. Tells what is left of an argument; true if what is held besides is only
-    /// the beginning of a mark of a call that has been told.
+    /// the beginning of a mark of a call of which an event was given.
     pub(crate) fn cut(&mut self, cx: &mut Context<'_>) -> bool {
         match self {
             Self::Json(calls) => calls.told(),

@@ -36,7 +36,7 @@ impl Calls {
         calls
     }
 
-    /// Whether the call that is being read, or the last, has been told.
+    /// Whether an event has been given of the call that is being read, or of the last.
     pub(crate) fn told(&self) -> bool {
         match &self.place {
             Place::Between(_) | Place::Close(_) => self.done > 0,

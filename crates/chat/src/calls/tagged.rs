@@ -50,7 +50,7 @@ impl Calls {
         Self { syntax, done: 0, tool: None, arguments: 0, place }
     }
 
-    /// Whether the call that is being read, or the last, has been told.
+    /// Whether an event has been given of the call that is being read, or of the last.
     pub(crate) fn told(&self) -> bool {
         match &self.place {
             Place::Between(_) => self.done > 0,
@@ -152,7 +152,7 @@ impl Calls {
         Flow::More
     }
 
-    /// The answer ends here: tells what is left of a value.
+    /// The answer ends here: gives the rest of a value.
     pub(crate) fn cut(&mut self, cx: &mut Context<'_>) {
         if let Place::Value(value) = &mut self.place {
             let tail = value.search.take();

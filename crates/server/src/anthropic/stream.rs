@@ -1,5 +1,5 @@
 //! Messages as a stream of events: the message begins, blocks begin, grow and end one after the other,
-//! the message is told how it ended, and ends.
+//! an event gives the reason of the end, and the message ends.
 
 use super::wire::{self, Head};
 use crate::fault::Fault;

@@ -1,7 +1,7 @@
 //! Streamed answers: server-sent events, and lines of JSON.
 //!
 //! A protocol is a [`Translate`]: it turns deltas into [`Frame`]s. What streams have in common is
-//! here: comments while nothing comes, and that nothing is computed which nobody reads.
+//! here: comments during silences, and the end of the computation when the client has gone.
 
 use crate::fault::Fault;
 use crate::normal::{Answer, Delta, Event};
@@ -47,7 +47,7 @@ pub(crate) trait Translate: Send + 'static {
     /// Instead of the end, if the answer cannot be finished.
     fn fault(&mut self, fault: &Fault, out: &mut Vec<Frame>);
 
-    /// What tells in a silence that the server is there; `None` for a comment.
+    /// The sign of life in a silence; `None` for a comment.
     fn ping(&self) -> Option<Frame> {
         None
     }

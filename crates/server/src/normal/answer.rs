@@ -112,7 +112,7 @@ impl Answer {
         loop {
             if let Some(delta) = self.ready.pop_front() {
                 if matches!(delta.event, Event::Failed(_)) {
-                    // What one choice cannot have, nobody gets: the rest is not computed.
+                    // A fault of one choice ends the answer: the others are not computed further.
                     self.metrics.failed();
                     if let Event::Failed(fault) = &delta.event {
                         let _in = self.span.enter();

@@ -44,7 +44,7 @@ pub(super) struct Choice {
     discard: bool,
     called: bool,
     prompt_logprobs: Vec<Logprobs>,
-    /// Of tokens that no delta has told yet.
+    /// Of tokens that no delta has had yet.
     logprobs: Vec<TokenLogprob>,
     prompt_tokens: usize,
     cached_tokens: usize,

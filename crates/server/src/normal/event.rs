@@ -16,7 +16,7 @@ pub(crate) struct Delta {
 pub(crate) enum Event {
     /// Thoughts before the answer.
     Reasoning(String),
-    /// The answer's text. Empty only if there are log-probabilities to tell.
+    /// The answer's text. Empty only beside log-probabilities.
     Text(String),
     /// A tool call begins. Calls of a choice are numbered from 0.
     ToolCall { index: usize, name: String },

@@ -11,7 +11,7 @@ use tokenizer::{EncodeOptions, Tokenizer};
 /// Whose lines they are.
 pub(super) enum Kind {
     Chat,
-    /// With a tokenizer, the end tells the tokens of the whole exchange.
+    /// With a tokenizer, the last object has the tokens of the whole exchange.
     Generate(Option<Arc<Tokenizer>>),
 }
 
@@ -19,7 +19,7 @@ pub(super) struct Lines {
     head: Head,
     kind: Kind,
     logprobs: bool,
-    /// The answer's text so far, if its tokens are to be told.
+    /// The answer's text so far, if its tokens are to be sent.
     text: String,
     /// The call that is being made.
     name: String,

@@ -9,7 +9,7 @@ use serde_json::{Value as Json, json};
 
 pub(super) struct TextStream {
     chunks: Chunks,
-    /// Choices whose prompt is still to be told; it comes with the first delta, since only then its
+    /// Choices whose prompt is still to be sent; it comes with the first delta, since only then its
     /// log-probabilities are known.
     echo: Vec<bool>,
     with_echo: bool,

@@ -1,4 +1,4 @@
-//! An answer as items: thoughts, messages, calls, one after the other, with the events that tell of
+//! An answer as items: thoughts, messages, calls, one after the other, with the events of
 //! their growth. The same for streams and for whole responses, which have no use for the events.
 
 use super::input::item_id;
@@ -137,7 +137,7 @@ impl Output {
         }
     }
 
-    /// The item that grows is over. A call that was not told to be complete is cut off.
+    /// The item that grows is over. A call without an event of its end is cut off.
     fn close(&mut self, status: &'static str, out: &mut Vec<Frame>) {
         let call = matches!(self.open, Some(Open::Call { .. }));
         self.end(if call { "incomplete" } else { status }, out);
