@@ -4,7 +4,7 @@ use super::chat_stream::ChatStream;
 use super::chunks::StreamOptions;
 use super::sampling::Sampling;
 use super::wire::{self, Head, Usage};
-use super::{messages, tools};
+use super::{messages, shapes, tools};
 use crate::fault::Fault;
 use crate::http::{Body, Client, Framing, respond};
 use crate::normal::{self, Answer, ChatRequest, Whole};
@@ -12,32 +12,65 @@ use crate::state::{self, App};
 use axum::Json as JsonBody;
 use axum::extract::{Extension, State};
 use axum::response::{IntoResponse, Response};
+use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, Value as Json, json};
 use std::sync::Arc;
 
-/// The fields that are the endpoint's own.
-#[derive(Debug, Deserialize)]
+/// A conversation to answer.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[schemars(rename = "ChatRequest")]
 pub(crate) struct ChatBody {
+    /// One of the model's names, or an adapter's.
     model: Option<String>,
+    /// The conversation.
+    #[schemars(with = "Vec<shapes::Message>", length(min = 1))]
     messages: Vec<Json>,
+    /// Functions that the model may call.
+    #[schemars(with = "Option<Vec<shapes::Tool>>")]
     tools: Option<Vec<Json>>,
+    /// Which of the tools the model must call.
+    #[schemars(with = "Option<shapes::ToolChoice>")]
     tool_choice: Option<Json>,
+    /// Whether an answer may have several calls.
     parallel_tool_calls: Option<bool>,
+    /// Not supported: use `tools`.
+    #[schemars(with = "Option<()>")]
     functions: Option<Json>,
+    /// Not supported: use `tool_choice`.
+    #[schemars(with = "Option<()>")]
     function_call: Option<Json>,
+    /// Give the log-probabilities of the answer's tokens.
     logprobs: Option<bool>,
+    /// Likeliest tokens to give with each token; with `logprobs`.
+    #[schemars(range(max = 20))]
     top_logprobs: Option<usize>,
+    /// Most tokens of the answer.
+    #[schemars(range(min = 1))]
     max_tokens: Option<usize>,
+    /// The same as `max_tokens`, and before it.
+    #[schemars(range(min = 1))]
     max_completion_tokens: Option<usize>,
+    /// Send the answer as it is made.
     stream: Option<bool>,
+    /// Only with `stream`.
     stream_options: Option<StreamOptions>,
+    /// How much to think; `none` asks for no thoughts.
     reasoning_effort: Option<String>,
+    /// Variables of the model's template.
     chat_template_kwargs: Option<Map<String, Json>>,
+    /// Open the assistant's turn at the end of the prompt.
     add_generation_prompt: Option<bool>,
+    /// Go on with the last message.
     continue_final_message: Option<bool>,
+    /// Only text.
+    #[schemars(extend("items" = {"const": "text"}))]
     modalities: Option<Vec<String>>,
+    /// Not supported.
+    #[schemars(with = "Option<()>")]
     audio: Option<Json>,
+    /// Not supported.
+    #[schemars(with = "Option<()>")]
     web_search_options: Option<Json>,
 }
 
@@ -96,7 +129,7 @@ pub(crate) fn request(
     }
     let mut variables = fields.chat_template_kwargs.unwrap_or_default();
     if let Some(effort) = fields.reasoning_effort {
-        // Templates know one or the other way to say that there shall be no thoughts.
+        // Templates have one of these two variables to switch thoughts off.
         if effort == "none" {
             variables.entry("enable_thinking").or_insert(false.into());
         }

@@ -1,18 +1,21 @@
 //! What OpenAI's streams have in common: chunks, the usage in them, and how they end.
 //!
-//! With `include_usage` every chunk has `usage: null`, until a last one without choices tells it. The
+//! With `include_usage` every chunk has `usage: null`, until a last one without choices has it. The
 //! end is `[DONE]`, also behind an error.
 
 use super::wire::{Head, Usage};
 use crate::fault::Fault;
 use crate::http::Frame;
 use crate::normal::{Answer, Finish};
+use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value as Json;
 
-/// `stream_options`.
-#[derive(Clone, Copy, Debug, Default, Deserialize)]
+/// How an answer is streamed.
+#[derive(Clone, Copy, Debug, Default, Deserialize, JsonSchema)]
+#[schemars(inline)]
 pub(crate) struct StreamOptions {
+    /// Give the number of tokens at the end.
     include_usage: Option<bool>,
 }
 

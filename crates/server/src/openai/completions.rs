@@ -3,6 +3,7 @@
 use super::chunks::StreamOptions;
 use super::completions_stream::TextStream;
 use super::sampling::Sampling;
+use super::shapes;
 use super::wire::{self, Head, Legacy, Usage};
 use crate::fault::Fault;
 use crate::http::{Body, Client, Framing, respond};
@@ -11,6 +12,7 @@ use crate::state::{self, App};
 use axum::Json as JsonBody;
 use axum::extract::{Extension, State};
 use axum::response::{IntoResponse, Response};
+use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value as Json, json};
 use std::sync::Arc;
@@ -18,16 +20,27 @@ use std::sync::Arc;
 /// Tokens of an answer where a request does not say, as OpenAI has it.
 const LIMIT: usize = 16;
 
-/// The fields that are the endpoint's own.
-#[derive(Debug, Deserialize)]
+/// Texts to continue.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[schemars(rename = "TextRequest")]
 pub(crate) struct TextBody {
+    /// One of the model's names, or an adapter's.
     model: Option<String>,
+    /// A text, several, tokens, or several lists of them.
+    #[schemars(with = "shapes::Texts")]
     prompt: Option<Json>,
+    /// What follows the gap that the answer fills.
     suffix: Option<String>,
+    /// Give the prompt before the answer.
     echo: Option<bool>,
+    /// Give the log-probabilities of tokens, and of so many likeliest ones.
+    #[schemars(range(max = 20))]
     logprobs: Option<usize>,
+    /// Most tokens of the answer.
     max_tokens: Option<usize>,
+    /// Send the answer as it is made.
     stream: Option<bool>,
+    /// Only with `stream`.
     stream_options: Option<StreamOptions>,
 }
 
