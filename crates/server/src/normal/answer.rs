@@ -5,6 +5,7 @@ use super::event::{Delta, Event, Finish, TokenLogprob};
 use crate::fault::Fault;
 use crate::metrics::Metrics;
 use arclight_engine::ImagePart;
+use chat::Segment;
 use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -172,17 +173,17 @@ impl Answer {
             let part = &mut parts[choice];
             part.logprobs.extend(delta.logprobs);
             match delta.event {
-                Event::Reasoning(text) => part.reasoning.push_str(&text),
-                Event::Text(text) => part.text.push_str(&text),
-                Event::ToolCall { name, .. } => {
+                Event::Segment(Segment::Reasoning(text)) => part.reasoning.push_str(&text),
+                Event::Segment(Segment::Text(text)) => part.text.push_str(&text),
+                Event::Segment(Segment::ToolCall { name, .. }) => {
                     part.calls.push(WholeCall { name, arguments: String::new() });
                 }
-                Event::Arguments { index, delta } => {
+                Event::Segment(Segment::Arguments { index, delta }) => {
                     if let Some(call) = part.calls.get_mut(index) {
                         call.arguments.push_str(&delta);
                     }
                 }
-                Event::ToolCallEnd { .. } => {}
+                Event::Segment(Segment::ToolCallEnd { .. }) => {}
                 Event::Finished(finish) => part.finish = Some(finish),
                 Event::Failed(fault) => return Err(fault),
             }

@@ -1,6 +1,7 @@
 //! What an answer consists of, whatever the protocol.
 
 use crate::fault::Fault;
+use chat::Segment;
 use std::time::Duration;
 
 /// A piece of one choice's answer.
@@ -14,16 +15,8 @@ pub(crate) struct Delta {
 
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Event {
-    /// Thoughts before the answer.
-    Reasoning(String),
-    /// The answer's text. Empty only beside log-probabilities.
-    Text(String),
-    /// A tool call begins. Calls of a choice are numbered from 0.
-    ToolCall { index: usize, name: String },
-    /// More of a call's arguments: JSON text.
-    Arguments { index: usize, delta: String },
-    /// A call's arguments are complete.
-    ToolCallEnd { index: usize },
+    /// More of the answer. A text is empty only beside log-probabilities.
+    Segment(Segment),
     /// The last event of a choice.
     Finished(Finish),
     /// The last event of the whole answer.

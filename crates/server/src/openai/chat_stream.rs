@@ -7,6 +7,7 @@ use crate::fault::Fault;
 use crate::http::{Frame, Translate};
 use crate::normal::{Answer, Delta, Event, TokenLogprob};
 use crate::state;
+use chat::Segment;
 use serde_json::{Map, Value as Json, json};
 
 pub(super) struct ChatStream {
@@ -39,19 +40,19 @@ impl Translate for ChatStream {
 
     fn delta(&mut self, choice: usize, delta: Delta, answer: &Answer, out: &mut Vec<Frame>) {
         let said = match delta.event {
-            Event::Text(text) => json!({"content": text}),
-            Event::Reasoning(text) => json!({"reasoning_content": text}),
-            Event::ToolCall { index, name } => json!({"tool_calls": [{
+            Event::Segment(Segment::Text(text)) => json!({"content": text}),
+            Event::Segment(Segment::Reasoning(text)) => json!({"reasoning_content": text}),
+            Event::Segment(Segment::ToolCall { index, name }) => json!({"tool_calls": [{
                 "index": index,
                 "id": state::id("call_"),
                 "type": "function",
                 "function": {"name": name, "arguments": ""},
             }]}),
-            Event::Arguments { index, delta } => json!({"tool_calls": [{
+            Event::Segment(Segment::Arguments { index, delta }) => json!({"tool_calls": [{
                 "index": index,
                 "function": {"arguments": delta},
             }]}),
-            Event::ToolCallEnd { .. } | Event::Failed(_) => return,
+            Event::Segment(Segment::ToolCallEnd { .. }) | Event::Failed(_) => return,
             Event::Finished(finish) => {
                 self.chunks.count(choice, &finish, answer);
                 return out.push(self.chunks.choice(json!({

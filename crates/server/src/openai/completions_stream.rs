@@ -5,6 +5,7 @@ use super::wire::{self, Head, Legacy};
 use crate::fault::Fault;
 use crate::http::{Frame, Translate};
 use crate::normal::{Answer, Delta, Event};
+use chat::Segment;
 use serde_json::{Value as Json, json};
 
 pub(super) struct TextStream {
@@ -47,7 +48,7 @@ impl Translate for TextStream {
             out.push(self.choice(choice, text, logprobs, Json::Null));
         }
         match delta.event {
-            Event::Text(text) => {
+            Event::Segment(Segment::Text(text)) => {
                 let told = self.logprobs && !delta.logprobs.is_empty();
                 let logprobs =
                     if told { self.offsets[choice].json(&delta.logprobs) } else { Json::Null };

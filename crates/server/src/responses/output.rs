@@ -7,6 +7,7 @@ use crate::http::Frame;
 use crate::normal::{Delta, Event, Finish, Reason, TokenLogprob};
 use crate::openai::wire::chat_logprobs;
 use crate::state;
+use chat::Segment;
 use serde_json::{Value as Json, json};
 
 pub(super) struct Output {
@@ -47,11 +48,11 @@ impl Output {
     /// A piece of the answer; the whole response when that was the last one.
     pub(super) fn delta(&mut self, delta: Delta, out: &mut Vec<Frame>) -> Option<Json> {
         match delta.event {
-            Event::Reasoning(text) => self.reasoning(&text, out),
-            Event::Text(text) => self.text(&text, &delta.logprobs, out),
-            Event::ToolCall { name, .. } => self.call(name, out),
-            Event::Arguments { delta, .. } => self.arguments(&delta, out),
-            Event::ToolCallEnd { .. } => self.end("completed", out),
+            Event::Segment(Segment::Reasoning(text)) => self.reasoning(&text, out),
+            Event::Segment(Segment::Text(text)) => self.text(&text, &delta.logprobs, out),
+            Event::Segment(Segment::ToolCall { name, .. }) => self.call(name, out),
+            Event::Segment(Segment::Arguments { delta, .. }) => self.arguments(&delta, out),
+            Event::Segment(Segment::ToolCallEnd { .. }) => self.end("completed", out),
             Event::Finished(finish) => return Some(self.finish(&finish, out)),
             Event::Failed(_) => {}
         }
