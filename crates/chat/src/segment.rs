@@ -37,7 +37,7 @@ impl Segment {
             match (all.last_mut(), segment) {
                 (Some(Segment::Text(text)), Segment::Text(more))
                 | (Some(Segment::Reasoning(text)), Segment::Reasoning(more)) => {
-                    text.push_str(&more)
+                    text.push_str(&more);
                 }
                 (
                     Some(Segment::Arguments { index: of, delta }),

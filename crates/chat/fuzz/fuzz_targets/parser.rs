@@ -7,7 +7,7 @@
 
 mod common;
 
-use arclight_chat::{Segment, Format, Parser, ParserOptions, Tool};
+use arclight_chat::{Format, Parser, ParserOptions, Segment, Tool};
 use libfuzzer_sys::fuzz_target;
 use serde_json::{Value, json};
 

@@ -10,6 +10,7 @@ use axum::http::{HeaderValue, header};
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use futures_util::stream;
+use serde::Serialize;
 use serde_json::Value as Json;
 use std::convert::Infallible;
 use std::time::Duration;
@@ -23,8 +24,9 @@ pub(crate) struct Frame {
 
 impl Frame {
     /// An event without a name.
-    pub(crate) fn json(data: &Json) -> Frame {
-        Frame { event: None, data: data.to_string() }
+    pub(crate) fn json(data: &impl Serialize) -> Frame {
+        // Our answers have no maps whose keys are no strings, which is all that could fail.
+        Frame { event: None, data: serde_json::to_string(data).unwrap_or_default() }
     }
 
     /// An event with a name.

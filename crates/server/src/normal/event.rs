@@ -2,6 +2,8 @@
 
 use crate::fault::Fault;
 use chat::Segment;
+use schemars::JsonSchema;
+use serde::Serialize;
 use std::time::Duration;
 
 /// A piece of one choice's answer.
@@ -43,7 +45,10 @@ pub(crate) struct Finish {
     pub(crate) rest: Duration,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Why an answer ended; written as OpenAI's `finish_reason`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+#[schemars(inline)]
 pub(crate) enum Reason {
     /// The model ended its answer, or a stop string did.
     Stop,

@@ -3,17 +3,17 @@
 use super::chat_stream::ChatStream;
 use super::chunks::StreamOptions;
 use super::sampling::Sampling;
-use super::wire::{self, Head, Usage};
+use super::wire::{self, Choice, Head, Object, Usage};
 use super::{messages, shapes, tools};
 use crate::fault::Fault;
 use crate::http::{Body, Client, Framing, respond};
-use crate::normal::{self, Answer, ChatRequest, Whole};
+use crate::normal::{self, Answer, ChatRequest, Reason, Whole};
 use crate::state::{self, App};
 use axum::Json as JsonBody;
 use axum::extract::{Extension, State};
 use axum::response::{IntoResponse, Response};
 use schemars::JsonSchema;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json, json};
 use std::sync::Arc;
 
@@ -173,37 +173,68 @@ fn refuse(fields: &ChatBody) -> Result<(), Fault> {
     Ok(())
 }
 
-fn completion(head: &Head, answer: &Answer, whole: Vec<Whole>, logprobs: bool) -> Json {
+/// A choice of a chat completion.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "ChatCompletion", inline)]
+pub(crate) struct ChatChoice {
+    index: usize,
+    message: AnswerMessage,
+    #[schemars(with = "Option<Map<String, Json>>")]
+    logprobs: Option<Json>,
+    finish_reason: Reason,
+}
+
+impl Choice for ChatChoice {
+    const OBJECT: &'static str = "chat.completion";
+}
+
+/// The message that answers a conversation.
+#[derive(Serialize, JsonSchema)]
+#[schemars(inline)]
+struct AnswerMessage {
+    #[schemars(extend("const" = "assistant"))]
+    role: &'static str,
+    /// Null beside calls without a text.
+    content: Option<String>,
+    /// What the model thought.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    reasoning_content: String,
+    refusal: (),
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(with = "Vec<shapes::ToolCall>")]
+    tool_calls: Vec<Json>,
+}
+
+fn completion(
+    head: &Head,
+    answer: &Answer,
+    whole: Vec<Whole>,
+    logprobs: bool,
+) -> Object<ChatChoice> {
     let mut usage = Usage::default();
-    let mut choices = Vec::with_capacity(whole.len());
-    for (index, choice) in whole.into_iter().enumerate() {
+    let choice = |(index, choice): (usize, Whole)| {
         usage.add(answer.prompt_of(index), &choice.finish);
-        let mut message = Map::new();
-        message.insert("role".into(), "assistant".into());
         let silent = choice.text.is_empty() && !choice.calls.is_empty();
-        message.insert("content".into(), if silent { Json::Null } else { choice.text.into() });
-        if !choice.reasoning.is_empty() {
-            message.insert("reasoning_content".into(), choice.reasoning.into());
+        let calls = choice.calls.into_iter().map(|call| {
+            json!({
+                "id": state::id("call_"),
+                "type": "function",
+                "function": {"name": call.name, "arguments": call.arguments},
+            })
+        });
+        ChatChoice {
+            index,
+            message: AnswerMessage {
+                role: "assistant",
+                content: (!silent).then_some(choice.text),
+                reasoning_content: choice.reasoning,
+                refusal: (),
+                tool_calls: calls.collect(),
+            },
+            logprobs: logprobs.then(|| wire::chat_logprobs(&choice.logprobs)),
+            finish_reason: choice.finish.reason,
         }
-        message.insert("refusal".into(), Json::Null);
-        if !choice.calls.is_empty() {
-            let calls = choice.calls.into_iter().map(|call| {
-                json!({
-                    "id": state::id("call_"),
-                    "type": "function",
-                    "function": {"name": call.name, "arguments": call.arguments},
-                })
-            });
-            message.insert("tool_calls".into(), calls.collect());
-        }
-        choices.push(json!({
-            "index": index,
-            "message": message,
-            "logprobs": if logprobs { wire::chat_logprobs(&choice.logprobs) } else { Json::Null },
-            "finish_reason": wire::reason(choice.finish.reason),
-        }));
-    }
-    let mut object = head.object("chat.completion", choices);
-    object.insert("usage".into(), usage.json());
-    Json::Object(object)
+    };
+    let choices = whole.into_iter().enumerate().map(choice).collect();
+    head.object(choices, Some(Some(usage.counts())))
 }

@@ -4,17 +4,17 @@ use super::chunks::StreamOptions;
 use super::completions_stream::TextStream;
 use super::sampling::Sampling;
 use super::shapes;
-use super::wire::{self, Head, Legacy, Usage};
+use super::wire::{Choice, Head, Legacy, Object, Usage};
 use crate::fault::Fault;
 use crate::http::{Body, Client, Framing, respond};
-use crate::normal::{self, Answer, TextPrompt, TextRequest, Whole};
+use crate::normal::{self, Answer, Reason, TextPrompt, TextRequest, Whole};
 use crate::state::{self, App};
 use axum::Json as JsonBody;
 use axum::extract::{Extension, State};
 use axum::response::{IntoResponse, Response};
 use schemars::JsonSchema;
-use serde::Deserialize;
-use serde_json::{Value as Json, json};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value as Json};
 use std::sync::Arc;
 
 /// Tokens of an answer where a request does not say, as OpenAI has it.
@@ -108,10 +108,30 @@ pub(super) fn texts(value: Option<Json>, field: &str) -> Result<Vec<TextPrompt>,
     }
 }
 
-fn completion(head: &Head, answer: &Answer, whole: Vec<Whole>, echo: bool, logprobs: bool) -> Json {
+/// A choice of a completion.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "Completion", inline)]
+pub(crate) struct TextChoice {
+    pub(super) text: String,
+    pub(super) index: usize,
+    #[schemars(with = "Option<Map<String, Json>>")]
+    pub(super) logprobs: Option<Json>,
+    pub(super) finish_reason: Option<Reason>,
+}
+
+impl Choice for TextChoice {
+    const OBJECT: &'static str = "text_completion";
+}
+
+fn completion(
+    head: &Head,
+    answer: &Answer,
+    whole: Vec<Whole>,
+    echo: bool,
+    logprobs: bool,
+) -> Object<TextChoice> {
     let mut usage = Usage::default();
-    let mut choices = Vec::with_capacity(whole.len());
-    for (index, choice) in whole.into_iter().enumerate() {
+    let choice = |(index, choice): (usize, Whole)| {
         let prompt = answer.prompt_of(index);
         usage.add(prompt, &choice.finish);
         let before = if echo { answer.prompts()[prompt].text.as_str() } else { "" };
@@ -120,14 +140,10 @@ fn completion(head: &Head, answer: &Answer, whole: Vec<Whole>, echo: bool, logpr
             tokens.extend(choice.logprobs);
             Legacy::default().json(&tokens)
         });
-        choices.push(json!({
-            "text": format!("{before}{}", choice.text),
-            "index": index,
-            "logprobs": logprobs,
-            "finish_reason": wire::reason(choice.finish.reason),
-        }));
-    }
-    let mut object = head.object("text_completion", choices);
-    object.insert("usage".into(), usage.json());
-    Json::Object(object)
+        let (text, finish_reason) =
+            (format!("{before}{}", choice.text), Some(choice.finish.reason));
+        TextChoice { text, index, logprobs, finish_reason }
+    };
+    let choices = whole.into_iter().enumerate().map(choice).collect();
+    head.object(choices, Some(Some(usage.counts())))
 }

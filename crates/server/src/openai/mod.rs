@@ -4,7 +4,7 @@
 //! honoured are refused with 400 instead of being ignored.
 
 pub(crate) mod chat;
-mod chat_stream;
+pub(crate) mod chat_stream;
 mod chunks;
 pub(crate) mod completions;
 mod completions_stream;

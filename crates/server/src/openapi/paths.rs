@@ -4,10 +4,12 @@ use super::document::{Both, Document};
 use crate::adapters::{Adapter, AdapterScale, Success};
 use crate::anthropic::{self, Count, CountBody, MessagesBody};
 use crate::ollama::{self, Shared};
-use crate::openai::chat::ChatBody;
-use crate::openai::completions::TextBody;
+use crate::openai::chat::{ChatBody, ChatChoice};
+use crate::openai::chat_stream::ChatDelta;
+use crate::openai::completions::{TextBody, TextChoice};
 use crate::openai::embeddings::{EmbedBody, List};
 use crate::openai::models::{Model, Models};
+use crate::openai::wire::Object;
 use crate::openai::{sampling::Sampling, shapes};
 use crate::operate::Health;
 use crate::rerank::{Ranked, RerankBody};
@@ -21,15 +23,15 @@ const EVENTS: &str = "text/event-stream";
 pub(super) fn openai(doc: &mut Document) {
     doc.faults::<shapes::Error>();
     let text = "The answer; a stream of events with `stream: true`, each a chunk, the last [DONE].";
-    let chunk = json!({"schema": {}, "x-event": doc.answer::<shapes::ChatChunk>()});
-    let chat = doc.post::<Both<ChatBody, Sampling>, shapes::ChatCompletion>(
+    let chunk = json!({"schema": {}, "x-event": doc.answer::<Object<ChatDelta>>()});
+    let chat = doc.post::<Both<ChatBody, Sampling>, Object<ChatChoice>>(
         "/v1/chat/completions",
         "chat",
         "Answer a conversation",
     );
     also(chat, text, EVENTS, chunk);
-    let chunk = json!({"schema": {}, "x-event": doc.answer::<shapes::Completion>()});
-    let complete = doc.post::<Both<TextBody, Sampling>, shapes::Completion>(
+    let chunk = json!({"schema": {}, "x-event": doc.answer::<Object<TextChoice>>()});
+    let complete = doc.post::<Both<TextBody, Sampling>, Object<TextChoice>>(
         "/v1/completions",
         "complete",
         "Continue texts",
