@@ -78,7 +78,7 @@ impl Translate for Lines {
                 out.push(self.line("thinking", text.into(), &delta.logprobs));
             }
             Event::Segment(Segment::ToolCall { name, .. }) => {
-                (self.name, self.arguments) = (name, String::new())
+                (self.name, self.arguments) = (name, String::new());
             }
             Event::Segment(Segment::Arguments { delta, .. }) => self.arguments.push_str(&delta),
             Event::Segment(Segment::ToolCallEnd { index }) => {

@@ -21,7 +21,7 @@ pub(crate) enum Stop {
 pub(crate) enum Texts {
     Text(String),
     Tokens(Vec<u32>),
-    Texts(#[schemars(length(min = 1))] Vec<String>),
+    Several(#[schemars(length(min = 1))] Vec<String>),
     Lists(#[schemars(length(min = 1))] Vec<Vec<u32>>),
 }
 
