@@ -1,4 +1,4 @@
-//! Which family a model belongs to, told from its chat template and its vocabulary.
+//! Which family a model belongs to, detected from its chat template and its vocabulary.
 
 use std::fmt;
 use std::str::FromStr;
@@ -210,7 +210,7 @@ impl Format {
         !self.control.is_empty()
     }
 
-    /// Whether the family knows calls.
+    /// Whether the family has calls.
     pub fn has_tools(&self) -> bool {
         !matches!(self.syntax.calls, Calls::None)
     }

@@ -4,9 +4,9 @@
 //! The prompt ends in `<|start|>assistant`, so an answer begins within a header. Messages to
 //! `functions.name` are calls; `analysis` is reasoning; everything else is text.
 
-use crate::event::Events;
 use crate::json::{Scanner, Step};
 use crate::mark::Search;
+use crate::segment::Segments;
 use crate::tool::Tool;
 
 const START: &str = "<|start|>";
@@ -27,7 +27,7 @@ const HEADER: usize = 1 << 10;
 
 #[derive(Debug)]
 pub(crate) struct Messages {
-    /// Whether reasoning is told apart.
+    /// Whether reasoning has segments of its own.
     reasoning: bool,
     place: Place,
 }
@@ -42,7 +42,7 @@ enum Place {
 enum Kind {
     Text,
     Reasoning,
-    /// Reasoning that is not told apart: as it stands, header and end included.
+    /// Reasoning without segments of its own: as it stands, with header and end.
     Raw,
     /// To a tool of this name, before its arguments begin; the header, in case they do not.
     Ahead(String, String),
@@ -56,26 +56,26 @@ impl Messages {
         Self { reasoning, place: Place::Header(String::new()) }
     }
 
-    pub(crate) fn push(&mut self, c: char, tools: &[Tool], events: &mut Events) {
+    pub(crate) fn push(&mut self, c: char, tools: &[Tool], segments: &mut Segments) {
         match &mut self.place {
             Place::Header(header) => {
                 header.push(c);
                 if let Some(head) = header.strip_suffix(MESSAGE) {
-                    let kind = kind_of(head, header, self.reasoning, tools, events);
+                    let kind = kind_of(head, header, self.reasoning, tools, segments);
                     self.place = Place::Body(kind, Search::default());
                 } else if header.len() > HEADER || !is_header(header) {
                     // Text without a header: read it as such, marks in it included.
                     let text = std::mem::take(header);
                     self.place = Place::Body(Kind::Text, Search::default());
-                    text.chars().for_each(|c| self.push(c, tools, events));
+                    text.chars().for_each(|c| self.push(c, tools, segments));
                 }
             }
             Place::Body(kind, search) => {
-                let hit = search.push(c, &ENDS, |c| body(kind, c, events));
+                let hit = search.push(c, &ENDS, |c| body(kind, c, segments));
                 if let Some(mark) = hit.map(|i| ENDS[i]) {
                     match kind {
-                        Kind::Ahead(header, _) => events.text(header),
-                        Kind::Raw => events.text(mark),
+                        Kind::Ahead(header, _) => segments.text(header),
+                        Kind::Raw => segments.text(mark),
                         _ => {}
                     }
                     let begins = [START, CHANNEL].contains(&mark);
@@ -85,15 +85,15 @@ impl Messages {
         }
     }
 
-    pub(crate) fn finish(self, events: &mut Events) {
+    pub(crate) fn finish(self, segments: &mut Segments) {
         match self.place {
             // An opening that nothing followed says nothing.
             Place::Header(header) if header.trim() == "" || header == TURN => {}
-            Place::Header(header) => events.text(&header),
+            Place::Header(header) => segments.text(&header),
             Place::Body(mut kind, mut search) => {
-                search.take().chars().for_each(|c| body(&mut kind, c, events));
+                search.take().chars().for_each(|c| body(&mut kind, c, segments));
                 if let Kind::Ahead(header, _) = kind {
-                    events.text(&header);
+                    segments.text(&header);
                 }
             }
         }
@@ -101,7 +101,13 @@ impl Messages {
 }
 
 /// What the header says its message is.
-fn kind_of(head: &str, header: &str, reasoning: bool, tools: &[Tool], events: &mut Events) -> Kind {
+fn kind_of(
+    head: &str,
+    header: &str,
+    reasoning: bool,
+    tools: &[Tool],
+    segments: &mut Segments,
+) -> Kind {
     let word = |text: &str| -> String {
         text.chars().take_while(|c| !c.is_whitespace() && *c != '<').collect()
     };
@@ -114,7 +120,7 @@ fn kind_of(head: &str, header: &str, reasoning: bool, tools: &[Tool], events: &m
         // Tools of the model's own are part of its thinking.
         (Some(_), _) | (_, Some("analysis")) if reasoning => Kind::Reasoning,
         (Some(_), _) | (_, Some("analysis")) => {
-            events.text(header);
+            segments.text(header);
             Kind::Raw
         }
         _ => Kind::Text,
@@ -129,39 +135,39 @@ fn is_header(text: &str) -> bool {
 }
 
 /// A character of a message.
-fn body(kind: &mut Kind, c: char, events: &mut Events) {
+fn body(kind: &mut Kind, c: char, segments: &mut Segments) {
     match kind {
-        Kind::Text | Kind::Raw => events.text(c.encode_utf8(&mut [0; 4])),
-        Kind::Reasoning => events.reasoning(c.encode_utf8(&mut [0; 4])),
+        Kind::Text | Kind::Raw => segments.text(c.encode_utf8(&mut [0; 4])),
+        Kind::Reasoning => segments.reasoning(c.encode_utf8(&mut [0; 4])),
         Kind::Ahead(header, _) if c.is_whitespace() && header.len() < 2 * HEADER => header.push(c),
         Kind::Ahead(_, name) if c == '{' && !name.is_empty() => {
             let mut scanner = Scanner::new();
             scanner.push(c);
-            events.begin(std::mem::take(name));
-            events.argument(c);
+            segments.begin(std::mem::take(name));
+            segments.argument(c);
             *kind = Kind::Arguments(scanner);
         }
         Kind::Ahead(header, _) => {
-            events.text(header);
+            segments.text(header);
             *kind = Kind::Text;
-            body(kind, c, events);
+            body(kind, c, segments);
         }
         Kind::Arguments(scanner) => match scanner.push(c) {
-            Step::More => events.argument(c),
+            Step::More => segments.argument(c),
             Step::Done => {
-                events.argument(c);
-                events.end();
+                segments.argument(c);
+                segments.end();
                 *kind = Kind::After;
             }
             Step::Fault => {
                 *kind = Kind::Text;
-                body(kind, c, events);
+                body(kind, c, segments);
             }
         },
         Kind::After if c.is_whitespace() => {}
         Kind::After => {
             *kind = Kind::Text;
-            body(kind, c, events);
+            body(kind, c, segments);
         }
     }
 }

@@ -19,7 +19,7 @@ use crate::{Format, Tool, ToolChoice};
 /// `choice` names, once or, if `parallel`, several times. `in_reasoning` says that the prompt ends
 /// within reasoning, which the answer then has to end first.
 ///
-/// `None` if the family knows no calls, or no tool is there to call. The schemas are not looked at
+/// `None` if the family has no calls, or there are no tools. The schemas are not looked at
 /// here: what a grammar does not support in them shows when it is compiled.
 pub fn tool_grammar(
     format: &Format,
@@ -78,7 +78,7 @@ impl<'f> Writer<'f> {
         format!("start: {body}\n{}", self.rules)
     }
 
-    /// Calls, and reasoning before them; `None` if the family knows none.
+    /// Calls, and reasoning before them; `None` if the family has none.
     fn calls(&mut self, tools: &[&Tool], parallel: bool, in_reasoning: bool) -> Option<String> {
         let Syntax { think, calls, .. } = self.format.syntax;
         let calls = match calls {

@@ -2,7 +2,7 @@
 //!
 //! Every family of models writes calls and reasoning in its own way. A [`Format`] is recognised from a
 //! model's chat template and vocabulary; a [`Parser`] of that format takes the pieces of an answer and
-//! gives [`Event`]s, the same for every family: arguments are always the text of a JSON object.
+//! gives [`Segment`]s, the same for every family: arguments are always the text of a JSON object.
 //! [`tool_grammar`] makes a grammar that forces a well-formed call; [`answer_grammar`] one that puts an
 //! answer of a given form where the family writes it. [`normalize_messages`] and [`normalize_tools`] bring
 //! a conversation into the shape that a template can render ([`Needs`]); [`normalize_with_images`] does so
@@ -18,7 +18,6 @@
 #![forbid(unsafe_code)]
 
 mod calls;
-mod event;
 mod families;
 mod format;
 mod harmony;
@@ -27,12 +26,12 @@ mod lark;
 mod mark;
 mod messages;
 mod parser;
+mod segment;
 mod syntax;
 #[cfg(test)]
 mod testing;
 mod tool;
 
-pub use event::Event;
 pub use format::{Family, Format};
 pub use harmony::MARKS as HARMONY_MARKS;
 pub use lark::{answer_grammar, tool_grammar};
@@ -40,4 +39,5 @@ pub use messages::{
     MessageError, Needs, normalize_messages, normalize_tools, normalize_with_images,
 };
 pub use parser::{Parser, ParserOptions};
+pub use segment::Segment;
 pub use tool::{Tool, ToolChoice};

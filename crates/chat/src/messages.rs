@@ -44,9 +44,9 @@ pub struct Needs {
     pub object_arguments: bool,
     /// Content is given as a list of parts; otherwise as text.
     pub content_parts: bool,
-    /// It knows messages of the system.
+    /// It renders messages of the system.
     pub system: bool,
-    /// It knows the role `developer`.
+    /// It renders the role `developer`.
     pub developer: bool,
     /// An assistant's message that only calls has null for content; otherwise the empty text.
     pub null_content: bool,
@@ -179,7 +179,7 @@ pub fn normalize_messages(messages: &mut Vec<Message>, needs: &Needs) -> Result<
 }
 
 /// The same of a conversation with parts of type `image`, in the place of which the prompt is to have `mark`: by the
-/// template, or in the text where it knows no such parts.
+/// template, or in the text if it renders no such parts.
 pub fn normalize_with_images(
     messages: &mut Vec<Message>,
     needs: &Needs,

@@ -2,15 +2,15 @@
 //!
 //! The parser goes by characters, so how the text is cut into pieces makes no difference. White space
 //! between the parts of an answer (behind reasoning, around calls) belongs to none of them and is
-//! dropped; everything else comes out in some event.
+//! dropped; everything else comes out in some segment.
 
 use std::collections::VecDeque;
 
 use crate::Format;
 use crate::calls::{Context, Flow, HOLD, Machine};
-use crate::event::{Event, Events};
 use crate::harmony::Messages;
 use crate::mark::{Mark, Match, Search};
+use crate::segment::{Segment, Segments};
 use crate::syntax::{Calls, Syntax};
 use crate::tool::Tool;
 
@@ -20,7 +20,7 @@ const SPACE: usize = 4 << 10;
 /// What a [`Parser`] looks for.
 #[derive(Debug, Clone, Default)]
 pub struct ParserOptions {
-    /// The tools that the model was told of. Without any, nothing is a call.
+    /// The tools in the prompt. Without any, nothing is a call.
     pub tools: Vec<Tool>,
     /// Tell reasoning apart; otherwise it is text as the model writes it, marks included.
     pub reasoning: bool,
@@ -45,9 +45,9 @@ pub struct Parser {
     fresh: bool,
     /// A call without a mark may come: at the beginning of an answer, or behind such a call.
     bare: bool,
-    /// What has been read and not been told.
+    /// Text that was read and of which no segment was given.
     held: String,
-    events: Events,
+    segments: Segments,
 }
 
 #[derive(Debug)]
@@ -87,12 +87,12 @@ impl Parser {
             place,
             space: String::new(),
             held: String::new(),
-            events: Events::default(),
+            segments: Segments::default(),
         }
     }
 
     /// Takes a piece of the answer and gives what is sure with it.
-    pub fn push(&mut self, text: &str) -> Vec<Event> {
+    pub fn push(&mut self, text: &str) -> Vec<Segment> {
         // What a mark turned out not to be is read again.
         let mut again: VecDeque<char> = VecDeque::new();
         for c in text.chars() {
@@ -102,12 +102,12 @@ impl Parser {
                 back.chars().rev().for_each(|c| again.push_front(c));
             }
         }
-        std::mem::take(&mut self.events.found)
+        std::mem::take(&mut self.segments.found)
     }
 
     /// Ends the answer and gives what was still open. A call that was cut off has no
-    /// [`Event::ToolCallEnd`].
-    pub fn finish(mut self) -> Vec<Event> {
+    /// [`Segment::ToolCallEnd`].
+    pub fn finish(mut self) -> Vec<Segment> {
         let held = std::mem::take(&mut self.held);
         match std::mem::replace(&mut self.place, Place::Text(Search::default())) {
             Place::Start(_) => self.plain(&held),
@@ -119,25 +119,25 @@ impl Parser {
                 let tail = search.take();
                 tail.chars().for_each(|c| self.letter(c));
                 let space = std::mem::take(&mut self.space);
-                self.events.text(&space);
+                self.segments.text(&space);
             }
             Place::Calls(mut machine) => {
                 let mut again = held;
                 let mut cx =
-                    Context { events: &mut self.events, tools: &self.tools, held: &mut again };
+                    Context { segments: &mut self.segments, tools: &self.tools, held: &mut again };
                 if !machine.cut(&mut cx) {
                     self.plain(&again);
                 }
             }
-            Place::Harmony(messages) => messages.finish(&mut self.events),
+            Place::Harmony(messages) => messages.finish(&mut self.segments),
         }
-        self.events.found
+        self.segments.found
     }
 
     /// Takes a character; gives back what is to be read again.
     fn step(&mut self, c: char) -> String {
         match &mut self.place {
-            Place::Harmony(messages) => messages.push(c, &self.tools, &mut self.events),
+            Place::Harmony(messages) => messages.push(c, &self.tools, &mut self.segments),
             Place::Start(mark) => {
                 self.held.push(c);
                 let (open, _) = self.syntax.think.unwrap_or_default();
@@ -211,7 +211,8 @@ impl Parser {
     fn call(&mut self, c: char) -> String {
         self.held.push(c);
         let Place::Calls(machine) = &mut self.place else { return String::new() };
-        let mut cx = Context { events: &mut self.events, tools: &self.tools, held: &mut self.held };
+        let mut cx =
+            Context { segments: &mut self.segments, tools: &self.tools, held: &mut self.held };
         let mut flow = machine.push(c, &mut cx);
         if flow == Flow::More && self.held.len() > HOLD {
             flow = Flow::Fault(0);
@@ -244,7 +245,7 @@ impl Parser {
     /// A character of reasoning.
     fn thought(&mut self, c: char) {
         if !self.reasoning {
-            return self.events.text(c.encode_utf8(&mut [0; 4]));
+            return self.segments.text(c.encode_utf8(&mut [0; 4]));
         }
         if c.is_whitespace() && (self.fresh || self.space.len() < SPACE) {
             if !self.fresh {
@@ -254,7 +255,7 @@ impl Parser {
         }
         self.fresh = false;
         self.space.push(c);
-        self.events.reasoning(&self.space);
+        self.segments.reasoning(&self.space);
         self.space.clear();
     }
 
@@ -272,14 +273,14 @@ impl Parser {
         self.fresh = false;
         self.bare = false;
         self.space.push(c);
-        self.events.text(&self.space);
+        self.segments.text(&self.space);
         self.space.clear();
     }
 
     /// Text as it stands.
     fn plain(&mut self, text: &str) {
-        self.events.text(&self.space);
+        self.segments.text(&self.space);
         self.space.clear();
-        self.events.text(text);
+        self.segments.text(text);
     }
 }

@@ -1,10 +1,10 @@
-//! Reading whole answers in tests: events told briefly, and the same for every way of cutting.
+//! Reading whole answers in tests: segments in short form, and the same for every way of cutting.
 
 use serde_json::{Value, json};
 
-use crate::{Event, Family, Format, Parser, ParserOptions, Tool};
+use crate::{Family, Format, Parser, ParserOptions, Segment, Tool};
 
-/// The tools that every test knows.
+/// The tools of every test.
 pub(crate) fn tools() -> Vec<Tool> {
     let tool = |name: &str, parameters: Value| Tool { name: name.into(), parameters };
     vec![
@@ -34,40 +34,40 @@ pub(crate) fn options() -> ParserOptions {
     ParserOptions { tools: tools(), reasoning: true, prompt_opens_reasoning: false }
 }
 
-/// The events of an answer that comes in these pieces, neighbours joined.
-pub(crate) fn events<'a>(
+/// The segments of an answer that comes in these pieces, neighbours joined.
+pub(crate) fn segments<'a>(
     format: &Format,
     options: ParserOptions,
     pieces: impl IntoIterator<Item = &'a str>,
-) -> Vec<Event> {
+) -> Vec<Segment> {
     let mut parser = Parser::new(format, options);
-    let mut found: Vec<Event> = pieces.into_iter().flat_map(|p| parser.push(p)).collect();
+    let mut found: Vec<Segment> = pieces.into_iter().flat_map(|p| parser.push(p)).collect();
     found.extend(parser.finish());
-    Event::join(found)
+    Segment::join(found)
 }
 
-/// The events in one line: `(…)` reasoning, `"…"` text, `name{…}` a call, `!` behind one without end.
-pub(crate) fn brief(events: &[Event]) -> String {
+/// The segments in one line: `(…)` reasoning, `"…"` text, `name{…}` a call, `!` behind one without end.
+pub(crate) fn brief(segments: &[Segment]) -> String {
     let mut text = String::new();
     let mut open = false;
-    for event in events {
-        let continues = matches!(event, Event::Arguments { .. } | Event::ToolCallEnd { .. });
+    for segment in segments {
+        let continues = matches!(segment, Segment::Arguments { .. } | Segment::ToolCallEnd { .. });
         if open && !continues {
             text.push('!');
         }
         if !text.is_empty() && !continues {
             text.push(' ');
         }
-        match event {
-            Event::Reasoning(piece) => text.push_str(&format!("({piece})")),
-            Event::Text(piece) => text.push_str(&format!("{piece:?}")),
-            Event::ToolCall { name, .. } => text.push_str(name),
-            Event::Arguments { delta, .. } => text.push_str(delta),
-            Event::ToolCallEnd { .. } => {}
+        match segment {
+            Segment::Reasoning(piece) => text.push_str(&format!("({piece})")),
+            Segment::Text(piece) => text.push_str(&format!("{piece:?}")),
+            Segment::ToolCall { name, .. } => text.push_str(name),
+            Segment::Arguments { delta, .. } => text.push_str(delta),
+            Segment::ToolCallEnd { .. } => {}
         }
-        open = match event {
-            Event::ToolCall { .. } | Event::Arguments { .. } => true,
-            Event::ToolCallEnd { .. } => false,
+        open = match segment {
+            Segment::ToolCall { .. } | Segment::Arguments { .. } => true,
+            Segment::ToolCallEnd { .. } => false,
             _ => false,
         };
     }
@@ -77,17 +77,17 @@ pub(crate) fn brief(events: &[Event]) -> String {
     text
 }
 
-/// Reads an answer whole and letter by letter, and tells it in one line.
+/// Reads an answer whole and letter by letter, and gives it in one line.
 pub(crate) fn read_with(family: Family, options: ParserOptions, answer: &str) -> String {
     let format = format(family);
-    let whole = events(&format, options.clone(), [answer]);
+    let whole = segments(&format, options.clone(), [answer]);
     let letters: Vec<String> = answer.chars().map(String::from).collect();
-    assert_eq!(whole, events(&format, options, letters.iter().map(|s| &**s)), "by letters");
+    assert_eq!(whole, segments(&format, options, letters.iter().map(|s| &**s)), "by letters");
     // Calls that end are one JSON object each.
-    for event in &whole {
-        if let Event::ToolCallEnd { index } = event {
+    for segment in &whole {
+        if let Segment::ToolCallEnd { index } = segment {
             let arguments = whole.iter().find_map(|e| match e {
-                Event::Arguments { index: i, delta } if i == index => Some(delta),
+                Segment::Arguments { index: i, delta } if i == index => Some(delta),
                 _ => None,
             });
             let value: Value = serde_json::from_str(arguments.unwrap()).unwrap();

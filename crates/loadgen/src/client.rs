@@ -1,6 +1,6 @@
 //! HTTP/1.1 to one server, over connections that are kept for the next request.
 //!
-//! A request that waits for nobody needs a connection of its own, so there is no bound on their
+//! A request that does not wait for others needs a connection of its own, so there is no bound on their
 //! number. One that has idled longer than [`KEEP`] is not used again: servers close them after five
 //! seconds and more, and a request on its way at that moment would look like a fault of the server.
 //! Some close them after so many requests, too, and do not say so (llama-server after a hundred): a
@@ -126,7 +126,7 @@ impl Client {
         stream.set_nodelay(true).map_err(|e| fault(&e))?;
         let (connection, driver) =
             http1::handshake(TokioIo::new(stream)).await.map_err(|e| fault(&e))?;
-        // Whoever uses the connection hears of its end.
+        // The user of the connection gets the error of its end.
         tokio::spawn(async move { drop(driver.await) });
         Ok(connection)
     }

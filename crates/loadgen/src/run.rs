@@ -333,7 +333,7 @@ impl Tasks {
                 let record = tasks.attend(&job, Some(at), Phase::Answered).await;
                 let _ = tasks.records.send(record);
             });
-            // Other words, so that no cache knows them; as many as were right for the first.
+            // Other words, so that no cache has them; as many as were right for the first.
             let mut rng = Rng::new(seed, &format!("intruder {id}"));
             crate::words::append(&mut text, words, &crate::words::WORDS, &mut rng);
         }

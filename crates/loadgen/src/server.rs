@@ -1,4 +1,4 @@
-//! What a server is and knows, found out before anything is measured.
+//! The name, the models and the abilities of a server, found out before the measurement.
 
 use crate::client::{Client, Fault};
 use crate::error::Error;

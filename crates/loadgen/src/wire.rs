@@ -92,7 +92,7 @@ pub(crate) struct Usage {
     pub(crate) cached: Option<usize>,
 }
 
-/// What an event tells.
+/// The content of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Told {
     /// A part of the answer.

@@ -9,8 +9,9 @@ use crate::state::App;
 use arclight_engine::Adapted;
 use axum::Json as JsonBody;
 use axum::extract::State;
-use serde::Deserialize;
-use serde_json::{Value as Json, json};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::Value as Json;
 use std::sync::Arc;
 
 /// An adapter that clients can name.
@@ -23,10 +24,27 @@ pub struct ServedAdapter {
 }
 
 /// An adapter of a list, and its factor.
-#[derive(Debug, Deserialize)]
-struct Entry {
+#[derive(Debug, Deserialize, JsonSchema)]
+pub(crate) struct AdapterScale {
     id: u32,
     scale: f32,
+}
+
+/// An adapter that the model was loaded with.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct Adapter {
+    id: usize,
+    name: String,
+    path: String,
+    /// Its factor in requests that name no adapter.
+    scale: f32,
+}
+
+/// A change was made.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct Success {
+    #[schemars(extend("const" = true))]
+    success: bool,
 }
 
 impl App {
@@ -71,7 +89,7 @@ fn set(app: &App, list: &Json, field: &str) -> Result<Vec<Adapted>, Fault> {
     };
     let mut set: Vec<Adapted> = Vec::new();
     for (index, entry) in list.as_array().ok_or_else(wrong)?.iter().enumerate() {
-        let Ok(Entry { id, scale }) = Entry::deserialize(entry) else {
+        let Ok(AdapterScale { id, scale }) = AdapterScale::deserialize(entry) else {
             let message = "an adapter is an object with id, a whole number, and scale, a number";
             return Err(Fault::field(at(index, ""), message));
         };
@@ -92,15 +110,13 @@ fn set(app: &App, list: &Json, field: &str) -> Result<Vec<Adapted>, Fault> {
 }
 
 /// `GET /lora-adapters`.
-pub(crate) async fn list(State(app): State<Arc<App>>) -> Result<JsonBody<Json>, Fault> {
+pub(crate) async fn list(State(app): State<Arc<App>>) -> Result<JsonBody<Vec<Adapter>>, Fault> {
     let all = app.model()?.replicas.adapters();
-    let one = |(id, one): (usize, &arclight_engine::AdapterUse)| {
-        json!({
-            "id": id,
-            "name": one.name,
-            "path": one.adapter.path().to_string_lossy(),
-            "scale": one.scale,
-        })
+    let one = |(id, one): (usize, &arclight_engine::AdapterUse)| Adapter {
+        id,
+        name: one.name.clone(),
+        path: one.adapter.path().to_string_lossy().into_owned(),
+        scale: one.scale,
     };
     Ok(JsonBody(all.iter().enumerate().map(one).collect()))
 }
@@ -110,10 +126,10 @@ pub(crate) async fn list(State(app): State<Arc<App>>) -> Result<JsonBody<Json>, 
 pub(crate) async fn change(
     State(app): State<Arc<App>>,
     body: Body,
-) -> Result<JsonBody<Json>, Fault> {
+) -> Result<JsonBody<Success>, Fault> {
     let list = body.any()?;
     let model = app.model()?;
     let set = set(&app, &list, "adapters")?;
     model.replicas.set_adapter_scales(&set)?;
-    Ok(JsonBody(json!({"success": true})))
+    Ok(JsonBody(Success { success: true }))
 }

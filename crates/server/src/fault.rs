@@ -1,4 +1,4 @@
-//! What a client is told when its request cannot be served.
+//! The answer to a request that cannot be served.
 //!
 //! One type for all protocols: status, OpenAI's `type` and `code`, the field at fault. OpenAI's form
 //! is the [`IntoResponse`] of it; other protocols write their own from the same parts.

@@ -1,4 +1,4 @@
-//! For those who run the server: is it well, and how busy is it.
+//! Monitoring: health and figures.
 
 use crate::fault::Fault;
 use crate::state::App;
@@ -6,12 +6,24 @@ use axum::Json as JsonBody;
 use axum::extract::State;
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
-use serde_json::json;
+use schemars::JsonSchema;
+use serde::Serialize;
 use std::sync::Arc;
+
+/// Requests are served.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct Health {
+    #[schemars(extend("const" = "ok"))]
+    status: &'static str,
+    /// Answers that are being given.
+    running: usize,
+    /// Answers that wait in the queue.
+    waiting: usize,
+}
 
 /// `GET /health`: 200 when requests are served; 503 while the model is being loaded, when the server is
 /// about to end, and when every replica has failed.
-pub(crate) async fn health(State(app): State<Arc<App>>) -> Result<Response, Fault> {
+pub(crate) async fn health(State(app): State<Arc<App>>) -> Result<JsonBody<Health>, Fault> {
     let model = app.model()?;
     let status = model.replicas.status();
     if let Some(failure) = status.iter().find_map(|s| s.failure.as_deref())
@@ -21,12 +33,8 @@ pub(crate) async fn health(State(app): State<Arc<App>>) -> Result<Response, Faul
     }
     let sum =
         |of: fn(&arclight_engine::ReplicaStatus) -> usize| status.iter().map(of).sum::<usize>();
-    Ok(JsonBody(json!({
-        "status": "ok",
-        "running": sum(|s| s.running),
-        "waiting": sum(|s| s.waiting),
-    }))
-    .into_response())
+    let (running, waiting) = (sum(|s| s.running), sum(|s| s.waiting));
+    Ok(JsonBody(Health { status: "ok", running, waiting }))
 }
 
 /// `GET /metrics`.

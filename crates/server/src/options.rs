@@ -13,7 +13,7 @@ pub struct Options {
     pub names: Vec<String>,
     /// Adapters that the model is loaded with, in the order of their numbers.
     pub adapters: Vec<ServedAdapter>,
-    /// API keys, any of which opens the server. Empty: open to everybody.
+    /// API keys, any of which gives access. Empty: no key is needed.
     pub keys: Vec<String>,
     /// Origins of web pages that may call the server, or `*` for all. Empty: none.
     pub origins: Vec<String>,
@@ -25,13 +25,13 @@ pub struct Options {
     pub write_timeout: Duration,
     /// Time for an answer, the wait in the queue included. `None`: no limit.
     pub request_timeout: Option<Duration>,
-    /// Silence in a stream after which a comment tells that the server is there.
+    /// Silence in a stream after which a comment is sent as a sign of life.
     pub ping: Duration,
     /// Connections at once; more wait to be accepted.
     pub connections: usize,
     /// Most choices of one request: `n` times its prompts.
     pub choices: usize,
-    /// Time for requests to end when the server is told to stop.
+    /// Time for requests to end when the server stops.
     pub drain: Duration,
     /// Sampling where a request does not say.
     pub sampler: SamplerParams,

@@ -6,33 +6,51 @@
 use crate::fault::Fault;
 use crate::http::{Body, Client};
 use crate::normal::{self, RankRequest};
+use crate::openai::embeddings::PromptUsage;
 use crate::state::{App, id};
 use axum::Json as JsonBody;
 use axum::extract::{Extension, State};
-use axum::response::{IntoResponse, Response};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
 /// Documents of one request, as Cohere has it.
 const MOST: usize = 10_000;
 
-/// The fields of a request.
-#[derive(Debug, Deserialize)]
+/// Documents to rank.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[schemars(rename = "RerankRequest")]
 pub(crate) struct RerankBody {
+    /// One of the model's names, or an adapter's.
     model: Option<String>,
+    /// What the documents shall answer.
+    #[schemars(required)]
     query: Option<Text>,
+    /// The documents.
+    #[schemars(length(min = 1, max = MOST))]
     documents: Option<Vec<Text>>,
+    /// The same as `documents`.
+    #[schemars(length(min = 1, max = MOST))]
     texts: Option<Vec<Text>>,
+    /// Documents to give at most; all without it.
+    #[schemars(range(min = 1))]
     top_n: Option<usize>,
+    /// Give the texts of the documents too.
     return_documents: Option<bool>,
+    /// Tokens of a document that are read at most.
+    #[schemars(range(min = 1))]
     max_tokens_per_doc: Option<usize>,
+    /// Cut documents that are longer than the context.
+    #[schemars(extend("default" = true))]
     truncate: Option<bool>,
+    /// Give the model's numbers as they are.
     raw_scores: Option<bool>,
 }
 
 /// A text, or an object with one.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(untagged, expecting = "must be a string, or an object with a text")]
+#[schemars(inline)]
 enum Text {
     Plain(String),
     Object { text: String },
@@ -46,32 +64,29 @@ impl Text {
     }
 }
 
-#[derive(Serialize)]
-struct Ranked<'a> {
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct Ranked {
     id: String,
+    #[schemars(extend("const" = "list"))]
     object: &'static str,
-    model: &'a str,
-    results: Vec<Item<'a>>,
-    usage: Usage,
+    model: String,
+    results: Vec<Item>,
+    usage: PromptUsage,
 }
 
-#[derive(Serialize)]
-struct Item<'a> {
+#[derive(Serialize, JsonSchema)]
+#[schemars(inline)]
+struct Item {
     index: usize,
     relevance_score: f32,
     #[serde(skip_serializing_if = "Option::is_none")]
-    document: Option<Document<'a>>,
+    document: Option<Document>,
 }
 
-#[derive(Serialize)]
-struct Document<'a> {
-    text: &'a str,
-}
-
-#[derive(Serialize)]
-struct Usage {
-    prompt_tokens: usize,
-    total_tokens: usize,
+#[derive(Serialize, JsonSchema)]
+#[schemars(inline)]
+struct Document {
+    text: String,
 }
 
 /// The endpoint.
@@ -79,7 +94,7 @@ pub(crate) async fn rerank(
     State(app): State<Arc<App>>,
     Extension(client): Extension<Client>,
     body: Body,
-) -> Result<Response, Fault> {
+) -> Result<JsonBody<Ranked>, Fault> {
     let fields: RerankBody = body.json().await?;
     app.check_name(fields.model.as_deref())?;
     let model = app.shown(fields.model.as_deref());
@@ -116,14 +131,13 @@ pub(crate) async fn rerank(
     let results = order.into_iter().map(|index| Item {
         index,
         relevance_score: found.scores[index],
-        document: shown.then(|| Document { text: &documents[index] }),
+        document: shown.then(|| Document { text: documents[index].clone() }),
     });
-    let ranked = Ranked {
+    Ok(JsonBody(Ranked {
         id: id("rerank-"),
         object: "list",
-        model: &model,
+        model,
         results: results.collect(),
-        usage: Usage { prompt_tokens: found.tokens, total_tokens: found.tokens },
-    };
-    Ok(JsonBody(ranked).into_response())
+        usage: PromptUsage { prompt_tokens: found.tokens, total_tokens: found.tokens },
+    }))
 }

@@ -8,8 +8,8 @@ use axum::Json as JsonBody;
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{Query, State};
 use axum::http::StatusCode;
-use serde::Deserialize;
-use serde_json::{Value as Json, json};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
@@ -19,17 +19,57 @@ pub(crate) struct Asked {
     action: Action,
 }
 
-#[derive(Clone, Copy, Debug, Deserialize)]
+#[derive(Clone, Copy, Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
-enum Action {
+#[schemars(inline)]
+pub(crate) enum Action {
     Save,
     Restore,
     Erase,
 }
 
-#[derive(Debug, Deserialize)]
-struct SlotBody {
+/// The file that a slot is saved to or restored from.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[schemars(rename = "SlotRequest")]
+pub(crate) struct SlotBody {
+    /// A name without a folder.
     filename: String,
+}
+
+/// What was done with a slot: tokens, and bytes of the file.
+#[derive(Serialize, JsonSchema)]
+#[serde(untagged)]
+pub(crate) enum Slot {
+    Saved {
+        id_slot: usize,
+        filename: String,
+        n_saved: usize,
+        n_written: usize,
+        timings: SaveTime,
+    },
+    Restored {
+        id_slot: usize,
+        filename: String,
+        n_restored: usize,
+        n_read: usize,
+        timings: RestoreTime,
+    },
+    Erased {
+        id_slot: usize,
+        n_erased: usize,
+    },
+}
+
+#[derive(Serialize, JsonSchema)]
+#[schemars(inline)]
+pub(crate) struct SaveTime {
+    save_ms: f64,
+}
+
+#[derive(Serialize, JsonSchema)]
+#[schemars(inline)]
+pub(crate) struct RestoreTime {
+    restore_ms: f64,
 }
 
 /// The endpoint.
@@ -38,10 +78,10 @@ pub(crate) async fn act(
     Named(id): Named,
     asked: Result<Query<Asked>, QueryRejection>,
     body: Body,
-) -> Result<JsonBody<Json>, Fault> {
+) -> Result<JsonBody<Slot>, Fault> {
     let asked = asked.map_err(|_| Fault::field("action", "action must be save, restore or erase"));
     let Query(Asked { action }) = asked?;
-    let id: usize = id.parse().map_err(|_| Fault::field("id", "a slot's id is a number"))?;
+    let id_slot: usize = id.parse().map_err(|_| Fault::field("id", "a slot's id is a number"))?;
     let Some(folder) = app.options.slot_saves.clone() else {
         let message = "slots are saved where the server was started with --slot-save-path";
         return Err(Fault::new(StatusCode::NOT_IMPLEMENTED, message).code("not_supported"));
@@ -54,37 +94,28 @@ pub(crate) async fn act(
     };
     let model = app.model()?;
     // It waits for a step of the engine, and for the disk.
-    let done = tokio::task::spawn_blocking(move || -> Result<Json, Fault> {
+    let done = tokio::task::spawn_blocking(move || -> Result<Slot, Fault> {
         let begin = Instant::now();
         let ms = |begin: Instant| begin.elapsed().as_secs_f64() * 1e3;
-        let Some((name, path)) = file else {
-            let erased = model.replicas.erase_slot(id)?;
-            return Ok(json!({"id_slot": id, "n_erased": erased}));
+        let Some((filename, path)) = file else {
+            return Ok(Slot::Erased { id_slot, n_erased: model.replicas.erase_slot(id_slot)? });
         };
         if let Action::Save = action {
-            let (bytes, tokens) = model.replicas.save_slot(id)?;
-            write(&path, &bytes).map_err(|e| Fault::internal(format!("{name}: {e}")))?;
-            return Ok(json!({
-                "id_slot": id,
-                "filename": name,
-                "n_saved": tokens,
-                "n_written": bytes.len(),
-                "timings": {"save_ms": ms(begin)},
-            }));
+            let (bytes, n_saved) = model.replicas.save_slot(id_slot)?;
+            write(&path, &bytes).map_err(|e| Fault::internal(format!("{filename}: {e}")))?;
+            let (n_written, timings) = (bytes.len(), SaveTime { save_ms: ms(begin) });
+            return Ok(Slot::Saved { id_slot, filename, n_saved, n_written, timings });
         }
         let bytes = std::fs::read(&path).map_err(|e| match e.kind() {
-            std::io::ErrorKind::NotFound => Fault::field("filename", format!("there is no {name}")),
-            _ => Fault::internal(format!("{name}: {e}")),
+            std::io::ErrorKind::NotFound => {
+                Fault::field("filename", format!("there is no {filename}"))
+            }
+            _ => Fault::internal(format!("{filename}: {e}")),
         })?;
-        let read = bytes.len();
-        let tokens = model.replicas.restore_slot(id, bytes)?;
-        Ok(json!({
-            "id_slot": id,
-            "filename": name,
-            "n_restored": tokens,
-            "n_read": read,
-            "timings": {"restore_ms": ms(begin)},
-        }))
+        let n_read = bytes.len();
+        let n_restored = model.replicas.restore_slot(id_slot, bytes)?;
+        let timings = RestoreTime { restore_ms: ms(begin) };
+        Ok(Slot::Restored { id_slot, filename, n_restored, n_read, timings })
     });
     let done = done.await.map_err(|_| Fault::internal("the slot could not be served"))?;
     done.map(JsonBody)

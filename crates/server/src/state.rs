@@ -46,7 +46,7 @@ pub(crate) struct Template {
     pub(crate) needs: Needs,
 }
 
-/// What is told about a model.
+/// The description of a model.
 #[derive(Clone, Debug, Default)]
 pub struct Info {
     /// Its architecture, as in `qwen3`.
@@ -65,7 +65,7 @@ pub struct Info {
     pub metadata: BTreeMap<String, Json>,
     /// How a query and a document are written for a model that ranks, with `{query}` and `{document}` in it.
     pub rank_template: Option<String>,
-    /// When the file was written, if the system tells.
+    /// When the file was written, if the system records it.
     pub modified: Option<SystemTime>,
 }
 
@@ -111,7 +111,7 @@ impl Info {
 
 impl Model {
     /// Loads a model: the tokenizer on a thread of its own, beside the weights. How it marks
-    /// reasoning and calls is told from its template, unless a `family` is given.
+    /// reasoning and calls is detected from its template, unless a `family` is given.
     ///
     /// # Errors
     /// When the file, the machine or the options do not allow it.

@@ -7,25 +7,57 @@ use crate::http::{Body, Client};
 use crate::normal::{self, beside};
 use crate::openai::chat::{self, ChatBody};
 use crate::openai::sampling::Sampling;
+use crate::openai::shapes;
 use crate::state::App;
 use axum::Json as JsonBody;
 use axum::extract::{Extension, State};
-use serde::Deserialize;
-use serde_json::{Map, Value as Json, json};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::Value as Json;
 use std::sync::Arc;
 use tokenizer::EncodeOptions;
 
-#[derive(Debug, Deserialize)]
-struct TokenizeBody {
+/// A text or a conversation to give as tokens.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[schemars(rename = "TokenizeRequest", extend("oneOf" = [
+    {"required": ["prompt"]}, {"required": ["content"]}, {"required": ["messages"]},
+]))]
+pub(crate) struct TokenizeBody {
+    /// One of the model's names, or an adapter's.
     model: Option<String>,
+    /// The text.
+    #[schemars(extend("type" = "string"))]
     prompt: Option<String>,
+    /// The same as `prompt`.
+    #[schemars(extend("type" = "string"))]
     content: Option<String>,
+    /// The conversation.
+    #[schemars(with = "Option<Vec<shapes::Message>>", length(min = 1), extend("type" = "array"))]
     messages: Option<Json>,
+    /// Add what the model expects at the ends of texts.
+    #[schemars(extend("default" = true))]
     add_special_tokens: Option<bool>,
+    /// The same as `add_special_tokens`.
     add_special: Option<bool>,
+    /// Read names of control tokens as these tokens.
+    #[schemars(extend("default" = true))]
     parse_special: Option<bool>,
+    /// Give the texts of tokens too.
     return_token_strs: Option<bool>,
+    /// The same as `return_token_strs`.
     with_pieces: Option<bool>,
+}
+
+/// Tokens of a text.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct Tokens {
+    count: usize,
+    /// Tokens of the context.
+    max_model_len: usize,
+    /// Their texts; bytes, where a token is a part of a character.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    token_strs: Option<Vec<Json>>,
+    tokens: Vec<u32>,
 }
 
 /// `POST /tokenize`: the tokens of a text, or of a conversation's prompt.
@@ -33,7 +65,7 @@ pub(crate) async fn tokenize(
     State(app): State<Arc<App>>,
     Extension(client): Extension<Client>,
     body: Body,
-) -> Result<JsonBody<Json>, Fault> {
+) -> Result<JsonBody<Tokens>, Fault> {
     let fields: TokenizeBody = body.json().await?;
     app.check_name(fields.model.as_deref())?;
     let model = app.model()?;
@@ -62,27 +94,43 @@ pub(crate) async fn tokenize(
             Err(_) => Json::from(bytes),
         }
     };
-    let mut answer = Map::new();
-    answer.insert("count".into(), tokens.len().into());
-    answer.insert("max_model_len".into(), model.replicas.context().into());
-    if fields.return_token_strs.or(fields.with_pieces).unwrap_or(false) {
-        answer.insert("token_strs".into(), tokens.iter().map(piece).collect());
-    }
-    answer.insert("tokens".into(), tokens.into());
-    Ok(JsonBody(Json::Object(answer)))
+    let strs = fields.return_token_strs.or(fields.with_pieces).unwrap_or(false);
+    Ok(JsonBody(Tokens {
+        count: tokens.len(),
+        max_model_len: model.replicas.context(),
+        token_strs: strs.then(|| tokens.iter().map(piece).collect()),
+        tokens,
+    }))
 }
 
-#[derive(Debug, Deserialize)]
-struct DetokenizeBody {
+/// Tokens to give as text.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[schemars(rename = "DetokenizeRequest")]
+pub(crate) struct DetokenizeBody {
+    /// One of the model's names, or an adapter's.
     model: Option<String>,
+    /// The tokens.
     tokens: Vec<u32>,
+}
+
+/// The text of tokens, under two names.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct Text {
+    prompt: String,
+    content: String,
+}
+
+/// The prompt that a conversation becomes.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct Prompt {
+    prompt: String,
 }
 
 /// `POST /detokenize`: the text of tokens.
 pub(crate) async fn detokenize(
     State(app): State<Arc<App>>,
     body: Body,
-) -> Result<JsonBody<Json>, Fault> {
+) -> Result<JsonBody<Text>, Fault> {
     let fields: DetokenizeBody = body.json().await?;
     app.check_name(fields.model.as_deref())?;
     let text = beside(app.model()?, move |model| {
@@ -94,7 +142,7 @@ pub(crate) async fn detokenize(
         Ok(model.tokenizer.decode(&fields.tokens, false))
     });
     let text = text.await?;
-    Ok(JsonBody(json!({"prompt": text, "content": text})))
+    Ok(JsonBody(Text { prompt: text.clone(), content: text }))
 }
 
 /// `POST /apply-template`: the prompt that a conversation becomes.
@@ -102,9 +150,9 @@ pub(crate) async fn apply_template(
     State(app): State<Arc<App>>,
     Extension(client): Extension<Client>,
     body: Body,
-) -> Result<JsonBody<Json>, Fault> {
+) -> Result<JsonBody<Prompt>, Fault> {
     let request = conversation(&app, client, &body).await?;
-    Ok(JsonBody(json!({"prompt": normal::prompt_text(&app, request).await?})))
+    Ok(JsonBody(Prompt { prompt: normal::prompt_text(&app, request).await? }))
 }
 
 async fn conversation(

@@ -1,22 +1,19 @@
 //! What a rendering may make: a template is a program that came with a file, and a few of its lines
 //! can ask for more memory than there is.
 //!
-//! The engine counts steps; it does not count what a step makes. Here the compiled program is
-//! rewritten so that everything that can make text or lists draws on a budget: literal text goes the
-//! way of values, through the formatter; joining and repeating are functions of ours; and the
-//! results of filters, functions and methods are charged when they return. Filters whose one call
+//! The engine counts steps; it does not count the bytes that a step makes. Here is a budget of bytes
+//! and time, and the functions and filters that draw on it. A program calls them where [`crate::program`]
+//! has put the calls: after operators, filters, functions and methods. Filters whose one call
 //! can multiply their input are replaced ([`replace`], [`join`], [`map`], …).
-//!
-//! The engine's instructions are an interface without promises, so its version is pinned.
 
 use std::cell::Cell;
 use std::fmt::{self, Write};
 use std::time::{Duration, Instant};
 
-use minijinja::machinery::{Instruction, Instructions};
 use minijinja::value::{Kwargs, Rest, StringInput, Tuple, Value, ValueKind, ValueOrKwargs};
 use minijinja::{Environment, Error, ErrorKind, State, filters};
 
+use crate::program::{CHARGE, CONCAT, REPEAT};
 use crate::tojson::python_float;
 
 /// Largest text that [`ChatTemplate::render`](crate::ChatTemplate::render) gives, and the bytes that
@@ -193,86 +190,6 @@ fn has_float(value: &Value, depth: usize) -> Result<bool, Error> {
         }
     }
     Ok(false)
-}
-
-// No template can name these.
-const CHARGE: &str = " charge";
-const CONCAT: &str = " concat";
-const REPEAT: &str = " repeat";
-
-/// The program with everything that makes a value drawing on the budget.
-pub(crate) fn guard<'s>(program: &Instructions<'s>) -> Instructions<'s> {
-    let old: Vec<_> = (0..).map_while(|i| program.get(i)).collect();
-    // Where each instruction of the old program stands in the new one.
-    let mut places = Vec::with_capacity(old.len() + 1);
-    let mut next = 0u32;
-    for instruction in &old {
-        places.push(next);
-        next += 1 + u32::from(is_checked(instruction));
-    }
-    places.push(next);
-    let place = |target: &u32| places.get(*target as usize).copied().unwrap_or(*target);
-    let mut new = Instructions::new(program.name(), program.source());
-    for (i, &instruction) in (0..).zip(&old) {
-        let line = program.get_line(i).and_then(|line| u16::try_from(line).ok());
-        let mut add = |instruction| match line {
-            Some(line) => new.add_with_line(instruction, line),
-            None => new.add(instruction),
-        };
-        use Instruction as I;
-        match instruction {
-            I::EmitRaw(text) => {
-                add(I::LoadConst(Value::from(*text)));
-                add(I::Emit)
-            }
-            I::StringConcat => add(I::CallFunction(CONCAT, Some(2))),
-            I::Mul => {
-                add(I::CallFunction(REPEAT, Some(2)));
-                add(I::CallFunction(CHARGE, Some(1)))
-            }
-            I::Jump(to) => add(I::Jump(place(to))),
-            I::JumpIfFalse(to) => add(I::JumpIfFalse(place(to))),
-            I::JumpIfFalseOrPop(to) => add(I::JumpIfFalseOrPop(place(to))),
-            I::JumpIfTrueOrPop(to) => add(I::JumpIfTrueOrPop(place(to))),
-            I::Iterate(to) => add(I::Iterate(place(to))),
-            I::BuildMacro(name, at, flags) => add(I::BuildMacro(name, place(at), *flags)),
-            other if is_checked(other) => {
-                add(other.clone());
-                add(I::CallFunction(CHARGE, Some(1)))
-            }
-            other => add(other.clone()),
-        };
-    }
-    new
-}
-
-/// Whether a second instruction follows this one in the new program: it makes a value or may take
-/// long.
-fn is_checked(instruction: &Instruction<'_>) -> bool {
-    use Instruction as I;
-    matches!(
-        instruction,
-        I::EmitRaw(_)
-            | I::Add
-            | I::Mul
-            | I::Slice
-            | I::Eq
-            | I::Ne
-            | I::Gt
-            | I::Gte
-            | I::Lt
-            | I::Lte
-            | I::In
-            | I::PerformTest(..)
-            | I::CompareAndPreserve(_)
-            | I::ApplyFilter(..)
-            | I::CallFunction(..)
-            | I::CallMethod(..)
-            | I::CallObject(_)
-            | I::BuildList(_)
-            | I::BuildMap(_)
-            | I::BuildTuple(_)
-    )
 }
 
 /// Gives an environment the functions and filters that draw on the budget.

@@ -97,7 +97,7 @@ pub enum Error {
     /// The chat template does not parse or failed while rendering.
     #[error("chat template, line {line}: {message}")]
     Template {
-        /// Line in the template, counted from 1 (0 if the engine could not tell).
+        /// Line in the template, counted from 1 (0 if the engine gives none).
         line: usize,
         /// What went wrong there.
         message: String,

@@ -25,6 +25,7 @@ mod merge;
 mod methods;
 mod pair;
 mod pretokenize;
+mod program;
 mod recognise;
 pub mod schemes;
 mod spec;

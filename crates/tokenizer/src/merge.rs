@@ -74,7 +74,7 @@ fn merge_many(symbols: &mut Vec<Symbol>, pair: impl Fn(&Symbol, &Symbol) -> Opti
     // Neighbours of what is left. A symbol that has been merged into the one before has no length.
     let mut before: Vec<u32> = (0..count).map(|at| at.wrapping_sub(1)).collect();
     let mut after: Vec<u32> = (1..count).chain([END]).collect();
-    // By order and place, with the token and where the pair ended, which tells whether it still is one.
+    // By order and place, with the token and where the pair ended, which shows whether it still is one.
     let mut heap: BinaryHeap<Reverse<(u32, u32, u32, u32)>> = BinaryHeap::new();
     let push = |heap: &mut BinaryHeap<_>, symbols: &[Symbol], left: u32, right: u32| {
         let (l, r) = (&symbols[left as usize], &symbols[right as usize]);

@@ -2,7 +2,7 @@
 //!
 //! Files of models name the way, folders spell it out as patterns, and the same rules are spelt in many ways.
 //! So the pattern is run, by the engine that it was written for, on texts made for it, and compared with what
-//! every scheme makes of them. Texts are of all kinds of characters that patterns tell apart, in random order:
+//! every scheme makes of them. Texts are of all kinds of characters that patterns distinguish, in random order:
 //! two sets of rules that agree on all of them are taken for one.
 
 use crate::Error;

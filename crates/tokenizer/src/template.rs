@@ -13,19 +13,17 @@
 //! is indistinguishable from the template's own words in the prompt.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
 use std::sync::LazyLock;
 use std::time::SystemTime;
 
-use minijinja::machinery::{self, CodeGenerator, Instructions};
-use minijinja::syntax::SyntaxConfig;
 use minijinja::value::{Serde, Value};
-use minijinja::{AutoEscape, Environment, ErrorKind};
+use minijinja::{Environment, ErrorKind};
 use regex::{Captures, Regex};
 use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 
 use crate::budget::{self, Late, MAX_OUTPUT, Spent, Text};
+use crate::program::Program;
 use crate::strftime::strftime;
 use crate::tojson::tojson;
 use crate::{Error, methods};
@@ -34,13 +32,10 @@ use crate::{Error, methods};
 /// and about a second at most.
 const STEPS: u64 = 10_000_000;
 
-/// The one template of the environment.
-const NAME: &str = "chat";
-
 /// One message of a conversation.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Message {
-    /// `system`, `user`, `assistant`, `tool`, or what else the template knows.
+    /// `system`, `user`, `assistant`, `tool`, or another role of the template.
     pub role: String,
     /// Text; or a list of parts, or null, where the template handles them.
     #[serde(default)]
@@ -85,7 +80,6 @@ pub struct RenderOptions {
 #[derive(Debug)]
 pub struct ChatTemplate {
     env: Environment<'static>,
-    syntax: SyntaxConfig,
     source: String,
     /// What renders instead when there are tools, if the model has another template for that.
     tool_source: Option<String>,
@@ -117,11 +111,9 @@ impl ChatTemplate {
         }
     }
 
-    /// Parses a template. `bos` and `eos` are the texts it will know as `bos_token`, `eos_token`.
+    /// Parses a template. `bos` and `eos` are the texts of its variables `bos_token`, `eos_token`.
     pub fn new(source: &str, bos: Option<&str>, eos: Option<&str>) -> Result<Self, Error> {
         let mut env = Environment::new();
-        let syntax = SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build();
-        let syntax = syntax.map_err(explain)?;
         env.set_fuel(Some(STEPS));
         env.set_unknown_method_callback(methods::call);
         env.set_formatter(|out, _, value| {
@@ -131,7 +123,7 @@ impl ChatTemplate {
         });
         budget::install(&mut env);
         env.add_filter("tojson", tojson);
-        // In Python none cannot be iterated over, and templates tell by that.
+        // In Python none cannot be iterated over, and templates test for that.
         env.add_test("iterable", |value: &Value| !value.is_none() && value.try_iter().is_ok());
         env.add_function("raise_exception", |message: String| -> Result<Value, _> {
             Err(minijinja::Error::new(ErrorKind::InvalidOperation, "raised by the template")
@@ -139,13 +131,12 @@ impl ChatTemplate {
         });
         let template = Self {
             env,
-            syntax,
             source: without_generation_tags(source),
             tool_source: None,
             bos: bos.map(str::to_owned),
             eos: eos.map(str::to_owned),
         };
-        template.compile(&template.source).map_err(explain)?;
+        Program::compile(&template.source).map_err(explain)?;
         Ok(template)
     }
 
@@ -157,20 +148,9 @@ impl ChatTemplate {
     /// The same with another template for when there are tools: some models bring two.
     pub fn with_tool_template(mut self, source: &str) -> Result<Self, Error> {
         let source = without_generation_tags(source);
-        self.compile(&source).map_err(explain)?;
+        Program::compile(&source).map_err(explain)?;
         self.tool_source = Some(source);
         Ok(self)
-    }
-
-    /// The program, made anew for each rendering: it borrows from the source and takes less than a
-    /// millisecond.
-    fn compile<'s>(&self, source: &'s str) -> Result<Program<'s>, minijinja::Error> {
-        let tree = machinery::parse(source, NAME, self.syntax.clone())?;
-        let mut generator = CodeGenerator::new(NAME, source);
-        generator.compile_stmt(&tree);
-        let (main, blocks) = generator.finish();
-        let blocks = blocks.iter().map(|(name, block)| (*name, budget::guard(block))).collect();
-        Ok(Program { main: budget::guard(&main), blocks })
     }
 
     /// The prompt for a conversation. Encode it with `parse_special`; a BOS that the template
@@ -178,11 +158,10 @@ impl ChatTemplate {
     pub fn render(&self, messages: &[Message], opts: &RenderOptions) -> Result<String, Error> {
         let now = opts.now;
         let strftime_now = Value::from_function(move |format: String| {
-            strftime(now.unwrap_or_else(SystemTime::now), &format).map_err(|directive| {
-                minijinja::Error::new(
-                    ErrorKind::InvalidOperation,
-                    format!("strftime_now does not know {directive}"),
-                )
+            budget::need_for_format(&Value::from(format.as_str()), '%')?;
+            strftime(now.unwrap_or_else(SystemTime::now), &format).map_err(|error| {
+                let message = format!("strftime_now: {error}");
+                minijinja::Error::new(ErrorKind::InvalidOperation, message)
             })
         });
         let own = [
@@ -202,20 +181,9 @@ impl ChatTemplate {
             Some(source) if opts.tools.is_some() => source,
             _ => &self.source,
         };
-        let program = self.compile(source).map_err(explain)?;
-        let mut text = String::new();
-        let mut out = machinery::make_string_output(&mut text);
-        let Program { main, blocks } = &program;
-        machinery::eval(&self.env, main, context, blocks, &mut out, AutoEscape::None)
-            .map_err(explain)?;
-        Ok(text)
+        // A program borrows from the source, so each rendering compiles it.
+        Program::compile(source).and_then(|p| p.render(&self.env, context)).map_err(explain)
     }
-}
-
-/// A template compiled: its body and its named blocks.
-struct Program<'s> {
-    main: Instructions<'s>,
-    blocks: BTreeMap<&'s str, Instructions<'s>>,
 }
 
 /// What a template said with `raise_exception`.

@@ -1,4 +1,4 @@
-//! The `tojson` filter as chat templates know it: Python's `json.dumps`, byte for byte.
+//! The `tojson` filter of chat templates: Python's `json.dumps`, byte for byte.
 //!
 //! It differs from Jinja's own filter in that nothing is escaped for HTML, and from most JSON
 //! writers in the spaces after `,` and `:`. A model saw its tool definitions in this form, so

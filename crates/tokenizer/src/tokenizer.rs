@@ -322,7 +322,7 @@ impl Roles {
                 return Err(Error::IdOutOfRange { key, id, tokens: tokens.texts.len() });
             }
         }
-        // SentencePiece fixes the first three ids unless told otherwise, and files may leave the
+        // SentencePiece fixes the first three ids by default, and files may leave the
         // keys out.
         let usual = |id: u32, kind| {
             (spec.model == VocabModel::SentencePiece

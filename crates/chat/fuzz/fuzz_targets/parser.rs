@@ -1,4 +1,4 @@
-//! Reads any answer of any family: however it is cut, the same events; calls stand together and end
+//! Reads any answer of any family: however it is cut, the same segments; calls stand together and end
 //! behind whole objects.
 //!
 //! The first three bytes choose family, options and cuts. Of the rest, bytes from 0x80 on are marks of
@@ -7,7 +7,7 @@
 
 mod common;
 
-use arclight_chat::{Event, Format, Parser, ParserOptions, Tool};
+use arclight_chat::{Format, Parser, ParserOptions, Segment, Tool};
 use libfuzzer_sys::fuzz_target;
 use serde_json::{Value, json};
 
@@ -103,16 +103,16 @@ fn answer(bytes: &[u8]) -> String {
     bytes.iter().map(piece).collect()
 }
 
-/// The events of an answer in pieces, neighbours joined.
-fn events<'a>(
+/// The segments of an answer in pieces, neighbours joined.
+fn segments<'a>(
     format: &Format,
     options: &ParserOptions,
     pieces: impl Iterator<Item = &'a str>,
-) -> Vec<Event> {
+) -> Vec<Segment> {
     let mut parser = Parser::new(format, options.clone());
-    let mut found: Vec<Event> = pieces.flat_map(|piece| parser.push(piece)).collect();
+    let mut found: Vec<Segment> = pieces.flat_map(|piece| parser.push(piece)).collect();
     found.extend(parser.finish());
-    Event::join(found)
+    Segment::join(found)
 }
 
 /// Cuts a text behind so many characters each time, in turn.
@@ -143,24 +143,24 @@ fuzz_target!(|bytes: &[u8]| {
         prompt_opens_reasoning: flags & 2 != 0,
     };
     let answer = answer(rest);
-    let whole = events(&format, &options, std::iter::once(&*answer));
+    let whole = segments(&format, &options, std::iter::once(&*answer));
     let cuts = [usize::from(cuts & 15) + 1, usize::from(cuts >> 4) + 1];
-    assert_eq!(whole, events(&format, &options, cut(&answer, cuts)), "{answer:?}");
+    assert_eq!(whole, segments(&format, &options, cut(&answer, cuts)), "{answer:?}");
     let mut open = None;
-    for event in &whole {
-        match event {
-            Event::ToolCall { index, .. } => open = Some((*index, "")),
-            Event::Arguments { index, delta } => {
+    for segment in &whole {
+        match segment {
+            Segment::ToolCall { index, .. } => open = Some((*index, "")),
+            Segment::Arguments { index, delta } => {
                 assert_eq!(open.map(|call| call.0), Some(*index), "{answer:?}");
                 open = Some((*index, delta));
             }
-            Event::ToolCallEnd { index } => {
+            Segment::ToolCallEnd { index } => {
                 let (of, arguments) = open.take().unwrap();
                 assert_eq!(of, *index, "{answer:?}");
                 let value: Value = serde_json::from_str(arguments).unwrap();
                 assert!(value.is_object(), "{answer:?}");
             }
-            Event::Text(_) | Event::Reasoning(_) => open = None,
+            Segment::Text(_) | Segment::Reasoning(_) => open = None,
         }
     }
 });

@@ -29,7 +29,7 @@ impl Calls {
         Self { syntax, bare, in_list: false, done: 0, place: Place::Before }
     }
 
-    /// Whether the call that is being read, or the last, has been told.
+    /// Whether a segment has been given of the call that is being read, or of the last.
     pub(crate) fn told(&self) -> bool {
         match &self.place {
             Place::Within(object) => object.begun,
@@ -138,7 +138,7 @@ impl Object {
                 return Step::Fault;
             }
             if matches!(self.arguments, Arguments::None) {
-                cx.events.arguments("{}");
+                cx.segments.arguments("{}");
             }
             cx.end();
         }
@@ -209,7 +209,7 @@ impl Object {
         let Part::Value(kind, raw) = &mut self.part else { return None };
         match (*kind, &mut self.arguments) {
             (Kind::Other, _) => {}
-            (Kind::Arguments, Arguments::Told) => cx.events.argument(c),
+            (Kind::Arguments, Arguments::Told) => cx.segments.argument(c),
             (Kind::Arguments, Arguments::Waiting(text)) => text.push(c),
             // A name, or arguments as the text of an object.
             (Kind::Name | Kind::Arguments, _) => raw.push(c),
@@ -252,7 +252,7 @@ impl Object {
         self.begun = true;
         cx.begin(name);
         if let Arguments::Waiting(text) = &self.arguments {
-            cx.events.arguments(text);
+            cx.segments.arguments(text);
             self.arguments = Arguments::Told;
         }
         Some(())

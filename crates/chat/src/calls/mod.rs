@@ -1,13 +1,13 @@
 //! Reading calls: one machine per way of writing them, fed a character at a time.
 //!
-//! What a machine has read and not yet told as an event is *held*. As long as no call has begun it is
+//! Text that a machine has read and of which it has given no segment is *held*. As long as no call has begun it is
 //! handed out as text when the writing turns out to be no call, so nothing a model says is lost.
 
 mod json;
 mod named;
 mod tagged;
 
-use crate::event::Events;
+use crate::segment::Segments;
 use crate::syntax::{Calls, Json, Syntax};
 use crate::tool::Tool;
 
@@ -29,21 +29,21 @@ pub(crate) enum Flow {
 
 /// What machines work on.
 pub(crate) struct Context<'p> {
-    pub(crate) events: &'p mut Events,
+    pub(crate) segments: &'p mut Segments,
     pub(crate) tools: &'p [Tool],
-    /// Read, this character included, and not told.
+    /// Text that was read, with this character, and of which no segment was given.
     pub(crate) held: &'p mut String,
 }
 
 impl Context<'_> {
     fn begin(&mut self, name: String) {
         self.held.clear();
-        self.events.begin(name);
+        self.segments.begin(name);
     }
 
     fn end(&mut self) {
         self.held.clear();
-        self.events.end();
+        self.segments.end();
     }
 
     fn tool(&self, name: &str) -> Option<&Tool> {
@@ -111,7 +111,7 @@ impl Machine {
     }
 
     /// The answer ends here. Tells what is left of an argument; true if what is held besides is only
-    /// the beginning of a mark of a call that has been told.
+    /// the beginning of a mark of a call of which a segment was given.
     pub(crate) fn cut(&mut self, cx: &mut Context<'_>) -> bool {
         match self {
             Self::Json(calls) => calls.told(),

@@ -36,7 +36,7 @@ impl Calls {
         calls
     }
 
-    /// Whether the call that is being read, or the last, has been told.
+    /// Whether a segment has been given of the call that is being read, or of the last.
     pub(crate) fn told(&self) -> bool {
         match &self.place {
             Place::Between(_) | Place::Close(_) => self.done > 0,
@@ -100,7 +100,7 @@ impl Calls {
                         let mut scanner = Scanner::new();
                         scanner.push(c);
                         cx.begin(std::mem::take(name));
-                        cx.events.argument(c);
+                        cx.segments.argument(c);
                         self.place = Place::Arguments(scanner);
                     }
                     Match::Hit(_) => {}
@@ -112,7 +112,7 @@ impl Calls {
                 if step == Step::Fault {
                     return Flow::Fault(c.len_utf8());
                 }
-                cx.events.argument(c);
+                cx.segments.argument(c);
                 cx.held.clear();
                 if step == Step::Done {
                     self.done += 1;

@@ -50,7 +50,7 @@ impl Calls {
         Self { syntax, done: 0, tool: None, arguments: 0, place }
     }
 
-    /// Whether the call that is being read, or the last, has been told.
+    /// Whether a segment has been given of the call that is being read, or of the last.
     pub(crate) fn told(&self) -> bool {
         match &self.place {
             Place::Between(_) => self.done > 0,
@@ -105,7 +105,7 @@ impl Calls {
                     Match::More => {}
                     Match::Hit(0) => self.place = Place::Key(String::new()),
                     Match::Hit(_) => {
-                        cx.events.arguments(if self.arguments == 0 { "{}" } else { "}" });
+                        cx.segments.arguments(if self.arguments == 0 { "{}" } else { "}" });
                         cx.end();
                         self.done += 1;
                         self.place = Place::Between(Mark::default());
@@ -122,7 +122,7 @@ impl Calls {
                     let key = key.trim();
                     let types = Types::of(self.tool.as_ref().and_then(|t| t.argument(key)));
                     let open = if self.arguments == 0 { "{" } else { ", " };
-                    cx.events.arguments(&format!("{open}{}: ", json::quoted(key)));
+                    cx.segments.arguments(&format!("{open}{}: ", json::quoted(key)));
                     cx.held.clear();
                     self.arguments += 1;
                     self.place = match syntax.value.0 {
@@ -152,7 +152,7 @@ impl Calls {
         Flow::More
     }
 
-    /// The answer ends here: tells what is left of a value.
+    /// The answer ends here: gives the rest of a value.
     pub(crate) fn cut(&mut self, cx: &mut Context<'_>) {
         if let Place::Value(value) = &mut self.place {
             let tail = value.search.take();
@@ -160,9 +160,9 @@ impl Calls {
                 Some(whole) => {
                     // Cut off, it says nothing sure about its type.
                     let text = format!("{whole}{tail}");
-                    cx.events.arguments(&text);
+                    cx.segments.arguments(&text);
                 }
-                None => cx.events.arguments(&json::escaped(&tail)),
+                None => cx.segments.arguments(&json::escaped(&tail)),
             }
         }
     }
@@ -172,7 +172,7 @@ impl Value {
     fn new(types: Types, cx: &mut Context<'_>) -> Self {
         let string = types.string && !types.other;
         if string {
-            cx.events.arguments("\"");
+            cx.segments.arguments("\"");
         }
         let whole = (!string).then(String::new);
         Self { types, search: Search::default(), first: true, whole }
@@ -189,20 +189,20 @@ impl Value {
         let whole = &mut self.whole;
         let hit = self.search.push(c, marks, |c| match whole {
             Some(text) => text.push(c),
-            None => cx.events.arguments(&json::escaped(c.encode_utf8(&mut [0; 4]))),
+            None => cx.segments.arguments(&json::escaped(c.encode_utf8(&mut [0; 4]))),
         });
         // Too long to wait for its end: then it is a string.
         if let Some(text) = self.whole.take_if(|t| t.len() > HOLD) {
-            cx.events.arguments("\"");
-            cx.events.arguments(&json::escaped(&text));
+            cx.segments.arguments("\"");
+            cx.segments.arguments(&json::escaped(&text));
         }
         hit.is_some()
     }
 
     fn end(&mut self, cx: &mut Context<'_>) {
         match self.whole.take() {
-            Some(text) => cx.events.arguments(&argument_json(&text, self.types)),
-            None => cx.events.arguments("\""),
+            Some(text) => cx.segments.arguments(&argument_json(&text, self.types)),
+            None => cx.segments.arguments("\""),
         }
     }
 }

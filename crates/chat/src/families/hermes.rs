@@ -22,7 +22,7 @@ pub(crate) const SYNTAX: Syntax = Syntax {
 #[cfg(test)]
 mod tests {
     use crate::testing::{format, options, read, read_with};
-    use crate::{Event, Family, Parser, ParserOptions};
+    use crate::{Family, Parser, ParserOptions, Segment};
 
     const F: Family = Family::Hermes;
 
@@ -109,7 +109,7 @@ mod tests {
             .as_bytes()
             .chunks(100)
             .flat_map(|c| parser.push(str::from_utf8(c).unwrap()))
-            .map(|e| if let Event::Text(t) = e { t.len() } else { 0 })
+            .map(|e| if let Segment::Text(t) = e { t.len() } else { 0 })
             .sum();
         assert!(long.len() - told < 100, "{told} of {}", long.len());
     }

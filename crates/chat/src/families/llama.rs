@@ -23,7 +23,7 @@ pub(crate) const SYNTAX: Syntax = Syntax {
 #[cfg(test)]
 mod tests {
     use crate::testing::{format, options, read};
-    use crate::{Event, Family, Parser};
+    use crate::{Family, Parser, Segment};
 
     const F: Family = Family::Llama3;
 
@@ -54,6 +54,6 @@ mod tests {
     #[test]
     fn an_answer_in_json_does_not_wait_for_its_end() {
         let mut parser = Parser::new(&format(F), options());
-        assert_eq!(parser.push("{\"city\":"), [Event::Text("{\"city\":".into())]);
+        assert_eq!(parser.push("{\"city\":"), [Segment::Text("{\"city\":".into())]);
     }
 }

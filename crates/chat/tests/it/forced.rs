@@ -1,13 +1,13 @@
 //! Grammars and parsers agree: whatever a family's grammar lets through is read as calls.
 
-use arclight_chat::{Event, Family, Format, ToolChoice, tool_grammar};
+use arclight_chat::{Family, Format, Segment, ToolChoice, tool_grammar};
 use grammar::{Spec, Vocabulary};
 use proptest::prelude::RngExt as _;
 use proptest::test_runner::{RngAlgorithm, TestRng};
 use serde_json::Value;
 use tokenizer::Tokenizer;
 
-use crate::{events, options, tokenizer, tools};
+use crate::{options, segments, tokenizer, tools};
 
 /// Draws an answer that a grammar lets through; what closes is drawn first after a while.
 fn draw(spec: &str, vocabulary: &Vocabulary, rng: &mut TestRng) -> String {
@@ -71,21 +71,21 @@ fn marks_begun<'t>(text: &'t str, tokenizer: &'t Tokenizer) -> impl Iterator<Ite
     })
 }
 
-/// Checks an answer's events: reasoning perhaps, then complete calls that follow their schemas.
-fn check(family: Family, found: &[Event], answer: &str) -> usize {
+/// Checks an answer's segments: reasoning perhaps, then complete calls that follow their schemas.
+fn check(family: Family, found: &[Segment], answer: &str) -> usize {
     let mut calls = 0;
     let mut name = "";
     let mut arguments = String::new();
-    for event in found {
-        match event {
-            Event::Reasoning(_) => assert_eq!(calls, 0, "{family}: {answer}"),
-            Event::Text(text) => panic!("{family}: {text:?} of {answer:?} is text"),
-            Event::ToolCall { index, name: called } => {
+    for segment in found {
+        match segment {
+            Segment::Reasoning(_) => assert_eq!(calls, 0, "{family}: {answer}"),
+            Segment::Text(text) => panic!("{family}: {text:?} of {answer:?} is text"),
+            Segment::ToolCall { index, name: called } => {
                 assert_eq!(*index, calls);
                 (name, arguments) = (called, String::new());
             }
-            Event::Arguments { delta, .. } => arguments.push_str(delta),
-            Event::ToolCallEnd { .. } => {
+            Segment::Arguments { delta, .. } => arguments.push_str(delta),
+            Segment::ToolCallEnd { .. } => {
                 calls += 1;
                 let value: Value = serde_json::from_str(&arguments).unwrap();
                 let value = value.as_object().unwrap();
@@ -105,7 +105,7 @@ fn check(family: Family, found: &[Event], answer: &str) -> usize {
             }
         }
     }
-    assert!(matches!(found.last(), Some(Event::ToolCallEnd { .. })), "{family}: {answer:?}");
+    assert!(matches!(found.last(), Some(Segment::ToolCallEnd { .. })), "{family}: {answer:?}");
     calls
 }
 
@@ -160,12 +160,12 @@ fn forced_calls_are_read_as_calls() {
             let mut most = 0;
             for _ in 0..12 {
                 let answer = draw(&some, &vocabulary, &mut rng);
-                most = most.max(check(family, &events(&format, options(), [&*answer]), &answer));
+                most = most.max(check(family, &segments(&format, options(), [&*answer]), &answer));
                 let answer = draw(&one, &vocabulary, &mut rng);
-                let found = events(&format, options(), [&*answer]);
+                let found = segments(&format, options(), [&*answer]);
                 assert_eq!(check(family, &found, &answer), 1);
                 let named =
-                    |e: &Event| matches!(e, Event::ToolCall { name, .. } if name == "weather");
+                    |e: &Segment| matches!(e, Segment::ToolCall { name, .. } if name == "weather");
                 assert!(found.iter().any(named), "{family}: {answer:?}");
             }
             assert!(most > 1 || family == Family::Harmony, "{family} never called twice");

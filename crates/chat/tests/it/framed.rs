@@ -3,12 +3,14 @@
 
 use std::sync::{Arc, LazyLock};
 
-use arclight_chat::{Event, Family, Format, HARMONY_MARKS as MARKS, ParserOptions, answer_grammar};
+use arclight_chat::{
+    Family, Format, HARMONY_MARKS as MARKS, ParserOptions, Segment, answer_grammar,
+};
 use grammar::{Matcher, Spec, Vocabulary};
 use serde_json::{Value, json};
 use tokenizer::Tokenizer;
 
-use crate::{events, options, template, tokenizer, tools};
+use crate::{options, segments, template, tokenizer, tools};
 
 /// gpt-oss's marks as control tokens.
 static HARMONY: LazyLock<Vocabulary> = LazyLock::new(|| Vocabulary::new(tokenizer(&MARKS)));
@@ -73,8 +75,8 @@ fn a_final_message_has_the_form_and_thoughts_may_come_before() {
             let mut matcher = matcher(vocabulary, &age(), false);
             assert_eq!(refused(&mut matcher, vocabulary, answer), "");
             assert!(matcher.can_end(), "{answer}");
-            let told = events(&format(vocabulary), options(), [answer]);
-            assert_eq!(told.last(), Some(&Event::Text("{\"age\": 3}".into())));
+            let told = segments(&format(vocabulary), options(), [answer]);
+            assert_eq!(told.last(), Some(&Segment::Text("{\"age\": 3}".into())));
             assert_eq!(told.len(), if answer == thought { 2 } else { 1 });
         }
     }
@@ -148,9 +150,9 @@ fn any_form_has_its_place() {
             assert!(bytes(fits).into_iter().all(|token| fitting.accept(token).is_ok()), "{form:?}");
             assert!(fitting.can_end(), "{form:?}");
             assert!(bytes(rest).into_iter().any(|token| other.accept(token).is_err()), "{form:?}");
-            let told = events(&format(&HARMONY), options(), [&*format!("{head}{fits}")]);
+            let told = segments(&format(&HARMONY), options(), [&*format!("{head}{fits}")]);
             if !fits.contains('|') {
-                assert_eq!(told, [Event::Text(fits.into())]);
+                assert_eq!(told, [Segment::Text(fits.into())]);
             }
         }
     }
@@ -198,7 +200,7 @@ fn prompts_of_the_published_template_open_a_header() {
     assert!(!Format::new(Family::Hermes, &tokenizer).frames_answer(&render(true)));
     // What is read without tools is the form alone.
     let none = ParserOptions { reasoning: true, ..ParserOptions::default() };
-    let told = events(&format, none, [THINKS, "<|start|>assistant", ANSWERS]);
-    let Some(Event::Text(text)) = told.last() else { panic!("{told:?}") };
+    let told = segments(&format, none, [THINKS, "<|start|>assistant", ANSWERS]);
+    let Some(Segment::Text(text)) = told.last() else { panic!("{told:?}") };
     assert_eq!(serde_json::from_str::<Value>(text).unwrap(), json!({"age": 3}));
 }

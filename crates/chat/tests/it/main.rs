@@ -9,7 +9,7 @@ mod random;
 use std::path::Path;
 use std::sync::Arc;
 
-use arclight_chat::{Event, Format, Parser, ParserOptions, Tool};
+use arclight_chat::{Format, Parser, ParserOptions, Segment, Tool};
 use serde_json::{Value, json};
 use tokenizer::{ChatTemplate, Tokenizer, VocabSpec};
 
@@ -55,14 +55,14 @@ fn options() -> ParserOptions {
     ParserOptions { tools: tools(), reasoning: true, prompt_opens_reasoning: false }
 }
 
-/// The events of an answer in pieces, neighbours joined.
-fn events<'a>(
+/// The segments of an answer in pieces, neighbours joined.
+fn segments<'a>(
     format: &Format,
     options: ParserOptions,
     pieces: impl IntoIterator<Item = &'a str>,
-) -> Vec<Event> {
+) -> Vec<Segment> {
     let mut parser = Parser::new(format, options);
-    let mut found: Vec<Event> = pieces.into_iter().flat_map(|p| parser.push(p)).collect();
+    let mut found: Vec<Segment> = pieces.into_iter().flat_map(|p| parser.push(p)).collect();
     found.extend(parser.finish());
-    Event::join(found)
+    Segment::join(found)
 }

@@ -1,10 +1,10 @@
-//! Random answers, near calls of every family: no panic, the same events however they are cut, and
+//! Random answers, near calls of every family: no panic, the same segments however they are cut, and
 //! nothing lost.
 
-use arclight_chat::{Event, Family, Format, ParserOptions};
+use arclight_chat::{Family, Format, ParserOptions, Segment};
 use proptest::prelude::*;
 
-use crate::{events, options, tokenizer, tools};
+use crate::{options, segments, tokenizer, tools};
 
 /// Pieces of what the families write, and words.
 fn answers() -> impl Strategy<Value = String> {
@@ -90,13 +90,13 @@ fn families() -> impl Strategy<Value = Family> {
     prop::sample::select(Family::all().collect::<Vec<_>>())
 }
 
-/// Everything that events say.
-fn said(found: &[Event]) -> String {
-    let text = |event: &Event| match event {
-        Event::Reasoning(text) | Event::Text(text) => text.clone(),
-        Event::ToolCall { name, .. } => name.clone(),
-        Event::Arguments { delta, .. } => delta.clone(),
-        Event::ToolCallEnd { .. } => String::new(),
+/// Everything that segments say.
+fn said(found: &[Segment]) -> String {
+    let text = |segment: &Segment| match segment {
+        Segment::Reasoning(text) | Segment::Text(text) => text.clone(),
+        Segment::ToolCall { name, .. } => name.clone(),
+        Segment::Arguments { delta, .. } => delta.clone(),
+        Segment::ToolCallEnd { .. } => String::new(),
     };
     found.iter().map(text).collect::<Vec<_>>().join("\0")
 }
@@ -111,7 +111,7 @@ proptest! {
     ) {
         let format = Format::new(family, &tokenizer(&[]));
         let options = ParserOptions { tools: tools(), reasoning, prompt_opens_reasoning: opened };
-        let whole = events(&format, options.clone(), [&*answer]);
+        let whole = segments(&format, options.clone(), [&*answer]);
         let mut pieces = Vec::new();
         let mut rest = &*answer;
         for cut in cuts.iter().cycle() {
@@ -120,23 +120,23 @@ proptest! {
             rest = &rest[at..];
         }
         pieces.push(rest);
-        prop_assert_eq!(&whole, &events(&format, options, pieces));
-        // A call's events stand together, ends only behind whole objects.
+        prop_assert_eq!(&whole, &segments(&format, options, pieces));
+        // A call's segments stand together, ends only behind whole objects.
         let mut open = None;
-        for event in &whole {
-            match event {
-                Event::ToolCall { index, .. } => open = Some((*index, "")),
-                Event::Arguments { index, delta } => {
+        for segment in &whole {
+            match segment {
+                Segment::ToolCall { index, .. } => open = Some((*index, "")),
+                Segment::Arguments { index, delta } => {
                     prop_assert_eq!(open.map(|o| o.0), Some(*index));
                     open = Some((*index, delta));
                 }
-                Event::ToolCallEnd { index } => {
+                Segment::ToolCallEnd { index } => {
                     prop_assert_eq!(open.map(|o| o.0), Some(*index));
                     let value: serde_json::Value = serde_json::from_str(open.unwrap().1).unwrap();
                     prop_assert!(value.is_object());
                     open = None;
                 }
-                Event::Text(_) | Event::Reasoning(_) => open = None,
+                Segment::Text(_) | Segment::Reasoning(_) => open = None,
             }
         }
     }
@@ -148,7 +148,7 @@ proptest! {
         // So that no tag is left open at the end.
         let answer = format!("{answer}\"></arg_key><arg_value>");
         let format = Format::new(family, &tokenizer(&[]));
-        let said = said(&events(&format, options(), [&*answer]));
+        let said = said(&segments(&format, options(), [&*answer]));
         let mut rest = &*answer;
         while let Some(at) = rest.find('w') {
             let word: String = rest[at..].chars().take_while(|c| c.is_ascii_alphanumeric()).collect();
@@ -165,8 +165,8 @@ proptest! {
         prop_assume!(!answer.contains("assistant"));
         let format = Format::new(family, &tokenizer(&[]));
         let expected: Vec<_> =
-            [Event::Text(answer.clone())].into_iter().filter(|_| !answer.is_empty()).collect();
-        let found = events(&format, options(), [&*answer]);
+            [Segment::Text(answer.clone())].into_iter().filter(|_| !answer.is_empty()).collect();
+        let found = segments(&format, options(), [&*answer]);
         // Before a header only white space may stand, and then it says nothing.
         if family == Family::Harmony && answer.trim().is_empty() {
             prop_assert!(found.is_empty());

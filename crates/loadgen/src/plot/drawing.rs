@@ -54,7 +54,7 @@ fn escape(text: &str) -> String {
 }
 
 impl Drawing {
-    /// An empty picture with a title for those who do not see it.
+    /// An empty picture with a title for screen readers.
     pub fn new(width: f64, height: f64, title: &str) -> Drawing {
         Drawing(format!(
             "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {height}\" \

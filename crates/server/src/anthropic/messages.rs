@@ -2,7 +2,7 @@
 
 use super::stream::MessageStream;
 use super::wire::{self, Head};
-use super::{blocks, tools};
+use super::{blocks, shapes, tools};
 use crate::fault::Fault;
 use crate::http::{Body, Client, Framing, respond};
 use crate::normal::{self, ChatRequest, Constraint, Generation, Whole};
@@ -12,8 +12,10 @@ use axum::extract::{Extension, State};
 use axum::http::HeaderMap;
 use axum::response::{IntoResponse, Response};
 use grammar::Spec;
-use serde::Deserialize;
+use schemars::{JsonSchema, Schema, SchemaGenerator};
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json, json};
+use std::borrow::Cow;
 use std::sync::Arc;
 
 /// The one version of the API that is not spoken here: its events have no names, and each repeats the
@@ -21,37 +23,93 @@ use std::sync::Arc;
 /// nothing here.
 const OLD: &str = "2023-01-01";
 
-/// The fields of a request.
-#[derive(Debug, Deserialize)]
+/// A conversation to answer.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[schemars(rename = "AnthropicRequest")]
 pub(crate) struct MessagesBody {
+    /// One of the model's names, or an adapter's.
     model: Option<String>,
+    /// The conversation.
+    #[schemars(with = "Vec<shapes::Turn>", length(min = 1))]
     messages: Vec<Json>,
+    /// Most tokens of the answer.
+    #[schemars(required)]
     max_tokens: Option<usize>,
+    /// The message of the system.
+    #[schemars(with = "Option<shapes::Texts>")]
     system: Option<Json>,
+    /// Send the answer as it is made.
     stream: Option<bool>,
+    /// Texts that end the answer.
+    #[schemars(inner(length(min = 1)))]
     stop_sequences: Option<Vec<String>>,
+    /// Divisor of the logits; 0 takes the likeliest token.
+    #[schemars(range(min = 0))]
     temperature: Option<f32>,
+    /// Number of likeliest tokens to draw from; 0 means all.
     top_k: Option<usize>,
+    /// Share of the probability from which tokens are drawn.
+    #[schemars(range(max = 1), extend("exclusiveMinimum" = 0))]
     top_p: Option<f32>,
+    /// Functions that the model may call.
+    #[schemars(with = "Option<Vec<shapes::Tool>>")]
     tools: Option<Vec<Json>>,
+    /// Which of the tools the model must call.
+    #[schemars(with = "Option<shapes::ToolChoice>")]
     tool_choice: Option<Json>,
+    /// Whether to think.
     thinking: Option<Thinking>,
+    /// The form of the answer, and how much to think.
     output_config: Option<OutputConfig>,
+    /// The form of the answer.
+    #[schemars(with = "Option<shapes::Format>")]
     output_format: Option<Json>,
+    /// Not supported.
+    #[schemars(with = "Option<()>")]
     container: Option<Json>,
+    /// Not supported.
+    #[schemars(with = "Option<Vec<Json>>", length(max = 0))]
     mcp_servers: Option<Json>,
 }
 
-/// `thinking`. A budget is a wish that models here cannot be told.
-#[derive(Debug, Deserialize)]
+/// The body of `count_tokens`: that of `messages`, whose limit may be left out.
+pub(crate) struct CountBody;
+
+impl JsonSchema for CountBody {
+    fn schema_name() -> Cow<'static, str> {
+        "AnthropicCountRequest".into()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        let mut schema = MessagesBody::json_schema(generator);
+        schema.insert("required".into(), json!(["messages"]));
+        schema
+    }
+}
+
+/// Tokens of a conversation's prompt.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "AnthropicCount")]
+pub(crate) struct Count {
+    input_tokens: usize,
+}
+
+/// Whether to think. A budget of tokens is not read: templates have no variable for it.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[schemars(inline)]
 struct Thinking {
     #[serde(rename = "type")]
+    #[schemars(extend("enum" = ["enabled", "adaptive", "disabled"]))]
     kind: String,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
+#[schemars(inline)]
 struct OutputConfig {
+    /// How much to think.
     effort: Option<String>,
+    /// The form of the answer.
+    #[schemars(with = "Option<shapes::Format>")]
     format: Option<Json>,
 }
 
@@ -89,11 +147,11 @@ pub(crate) async fn count_tokens(
     Extension(client): Extension<Client>,
     headers: HeaderMap,
     body: Body,
-) -> Result<JsonBody<Json>, Fault> {
+) -> Result<JsonBody<Count>, Fault> {
     check_version(&headers)?;
     let request = request(&app, client, body.json().await?)?;
     let tokens = normal::count(&app, request).await?;
-    Ok(JsonBody(json!({"input_tokens": tokens.len()})))
+    Ok(JsonBody(Count { input_tokens: tokens.len() }))
 }
 
 fn check_version(headers: &HeaderMap) -> Result<(), Fault> {
@@ -175,7 +233,7 @@ fn spec(field: &str, format: &Json) -> Result<Spec, Fault> {
     }
 }
 
-/// Variables by which templates are told how much to think. Without them the template decides.
+/// Template variables that say how much to think. Without them the template decides.
 fn variables(
     thinking: Option<Thinking>,
     effort: Option<String>,
@@ -196,7 +254,7 @@ fn variables(
         }
     }
     if let Some(effort) = effort {
-        // Templates know three.
+        // Templates have three levels.
         let effort =
             if matches!(effort.as_str(), "xhigh" | "max") { "high".into() } else { effort };
         variables.insert("reasoning_effort".into(), effort.into());
@@ -214,7 +272,7 @@ fn content(whole: Whole) -> Vec<Json> {
         blocks.push(json!({"type": "text", "text": whole.text}));
     }
     for call in whole.calls {
-        // A call that the limit has cut off has no input that could be read; `stop_reason` tells.
+        // A call that the limit has cut off has no valid input; `stop_reason` says so.
         let input = serde_json::from_str::<Json>(&call.arguments).ok().filter(Json::is_object);
         blocks.push(json!({
             "type": "tool_use",

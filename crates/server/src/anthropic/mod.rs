@@ -7,11 +7,10 @@
 
 mod blocks;
 mod messages;
+pub(crate) mod shapes;
 mod stream;
 mod tools;
 mod wire;
 
-#[cfg(test)]
-pub(crate) use messages::MessagesBody;
-pub(crate) use messages::{count_tokens, messages};
+pub(crate) use messages::{Count, CountBody, MessagesBody, count_tokens, messages};
 pub(crate) use wire::fault;

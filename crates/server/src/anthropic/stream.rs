@@ -1,11 +1,12 @@
 //! Messages as a stream of events: the message begins, blocks begin, grow and end one after the other,
-//! the message is told how it ended, and ends.
+//! an event gives the reason of the end, and the message ends.
 
 use super::wire::{self, Head};
 use crate::fault::Fault;
 use crate::http::{Frame, Translate};
 use crate::normal::{Answer, Delta, Event, Finish};
 use crate::state;
+use chat::Segment;
 use serde_json::{Value as Json, json};
 
 pub(super) struct MessageStream {
@@ -84,29 +85,29 @@ impl Translate for MessageStream {
 
     fn delta(&mut self, _: usize, delta: Delta, _: &Answer, out: &mut Vec<Frame>) {
         match delta.event {
-            Event::Reasoning(text) => {
+            Event::Segment(Segment::Reasoning(text)) => {
                 if self.open != Some(Block::Thinking) {
                     let block = json!({"type": "thinking", "thinking": "", "signature": ""});
                     self.begin_block(Block::Thinking, &block, out);
                 }
                 self.grow(&json!({"type": "thinking_delta", "thinking": text}), out);
             }
-            Event::Text(text) if text.is_empty() => {}
-            Event::Text(text) => {
+            Event::Segment(Segment::Text(text)) if text.is_empty() => {}
+            Event::Segment(Segment::Text(text)) => {
                 if self.open != Some(Block::Text) {
                     self.begin_block(Block::Text, &json!({"type": "text", "text": ""}), out);
                 }
                 self.grow(&json!({"type": "text_delta", "text": text}), out);
             }
-            Event::ToolCall { name, .. } => {
+            Event::Segment(Segment::ToolCall { name, .. }) => {
                 let id = state::id("toolu_");
                 let block = json!({"type": "tool_use", "id": id, "name": name, "input": {}});
                 self.begin_block(Block::ToolUse, &block, out);
             }
-            Event::Arguments { delta, .. } => {
+            Event::Segment(Segment::Arguments { delta, .. }) => {
                 self.grow(&json!({"type": "input_json_delta", "partial_json": delta}), out);
             }
-            Event::ToolCallEnd { .. } => self.end_block(out),
+            Event::Segment(Segment::ToolCallEnd { .. }) => self.end_block(out),
             Event::Finished(finish) => self.finish(&finish, out),
             Event::Failed(_) => {}
         }

@@ -80,7 +80,7 @@ async fn read(request: Request, app: &App) -> Result<Body, Fault> {
 }
 
 impl Body {
-    /// Reads the JSON in it. Fields that `T` does not know are ignored.
+    /// Reads the JSON in it. Fields that `T` does not have are ignored.
     ///
     /// # Errors
     /// 400 with the place, for what is no JSON, and with the field, for what has the wrong type.

@@ -1,6 +1,6 @@
 //! Faults in the words of the protocol that was asked in, wherever they were found.
 //!
-//! Keys, bodies and unknown paths are looked at before any protocol is. Whoever refuses a request does
+//! Keys, bodies and unknown paths are checked before the protocol's handler runs. The code that refuses a request does
 //! it with a [`Fault`], which goes along with its response; here the body is written anew where the
 //! path belongs to a protocol with a form of its own.
 

@@ -13,7 +13,7 @@ use std::time::Instant;
 use subtle::{Choice, ConstantTimeEq};
 use tracing::Instrument;
 
-/// Who asks: requests of different clients take turns. By key, or by address where there are none.
+/// The client of a request: requests of different clients take turns. A key is a client; without keys an address is.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Client(pub(crate) u64);
 
@@ -21,12 +21,12 @@ pub(crate) struct Client(pub(crate) u64);
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Peer(pub(super) SocketAddr);
 
-/// Paths for those who watch the server and not its answers.
+/// Paths of monitoring, which need no key.
 const OPEN: [&str; 3] = ["/health", "/metrics", "/openapi.json"];
 
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
-/// Lets those in who have a key.
+/// Passes requests that have a key.
 pub(super) async fn admit(
     State(app): State<Arc<App>>,
     mut request: Request,
@@ -62,13 +62,13 @@ fn key(headers: &HeaderMap) -> Option<&[u8]> {
     headers.get("x-api-key").map(HeaderValue::as_bytes)
 }
 
-/// Compares with all keys, and each to its end, so that time tells nothing but lengths.
+/// Compares with all keys, and each to its end, so that the time depends on lengths only.
 fn is_one_of(given: &[u8], keys: &[String]) -> bool {
     let same = keys.iter().map(|key| key.as_bytes().ct_eq(given));
     same.fold(Choice::from(0), |any, one| any | one).into()
 }
 
-/// Gives every request an id, the client's if it has one, and tells how it went.
+/// Gives every request an id, the client's if it has one, and logs the result.
 pub(super) async fn observe(request: Request, next: Next) -> Response {
     let start = Instant::now();
     let id = request.headers().get(&REQUEST_ID).filter(|id| {

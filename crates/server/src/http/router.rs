@@ -97,7 +97,7 @@ async fn no_method(method: Method, uri: Uri) -> Fault {
     Fault::new(StatusCode::METHOD_NOT_ALLOWED, message).code("method_not_allowed")
 }
 
-/// A fault of ours that nobody foresaw: the request fails, the server stays.
+/// A panic in a handler: the request fails with 500, the server goes on.
 fn panicked(panic: Box<dyn Any + Send>) -> Response {
     let text = panic.downcast_ref::<&str>().map(|s| (*s).to_owned());
     let text = text.or_else(|| panic.downcast_ref::<String>().cloned());

@@ -1,7 +1,7 @@
 //! Streamed answers: server-sent events, and lines of JSON.
 //!
 //! A protocol is a [`Translate`]: it turns deltas into [`Frame`]s. What streams have in common is
-//! here: comments while nothing comes, and that nothing is computed which nobody reads.
+//! here: comments during silences, and the end of the computation when the client has gone.
 
 use crate::fault::Fault;
 use crate::normal::{Answer, Delta, Event};
@@ -10,6 +10,7 @@ use axum::http::{HeaderValue, header};
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use futures_util::stream;
+use serde::Serialize;
 use serde_json::Value as Json;
 use std::convert::Infallible;
 use std::time::Duration;
@@ -23,8 +24,9 @@ pub(crate) struct Frame {
 
 impl Frame {
     /// An event without a name.
-    pub(crate) fn json(data: &Json) -> Frame {
-        Frame { event: None, data: data.to_string() }
+    pub(crate) fn json(data: &impl Serialize) -> Frame {
+        // Our answers have no maps whose keys are no strings, which is all that could fail.
+        Frame { event: None, data: serde_json::to_string(data).unwrap_or_default() }
     }
 
     /// An event with a name.
@@ -47,7 +49,7 @@ pub(crate) trait Translate: Send + 'static {
     /// Instead of the end, if the answer cannot be finished.
     fn fault(&mut self, fault: &Fault, out: &mut Vec<Frame>);
 
-    /// What tells in a silence that the server is there; `None` for a comment.
+    /// The sign of life in a silence; `None` for a comment.
     fn ping(&self) -> Option<Frame> {
         None
     }

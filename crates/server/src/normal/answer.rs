@@ -5,6 +5,7 @@ use super::event::{Delta, Event, Finish, TokenLogprob};
 use crate::fault::Fault;
 use crate::metrics::Metrics;
 use arclight_engine::ImagePart;
+use chat::Segment;
 use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -112,7 +113,7 @@ impl Answer {
         loop {
             if let Some(delta) = self.ready.pop_front() {
                 if matches!(delta.event, Event::Failed(_)) {
-                    // What one choice cannot have, nobody gets: the rest is not computed.
+                    // A fault of one choice ends the answer: the others are not computed further.
                     self.metrics.failed();
                     if let Event::Failed(fault) = &delta.event {
                         let _in = self.span.enter();
@@ -172,17 +173,17 @@ impl Answer {
             let part = &mut parts[choice];
             part.logprobs.extend(delta.logprobs);
             match delta.event {
-                Event::Reasoning(text) => part.reasoning.push_str(&text),
-                Event::Text(text) => part.text.push_str(&text),
-                Event::ToolCall { name, .. } => {
+                Event::Segment(Segment::Reasoning(text)) => part.reasoning.push_str(&text),
+                Event::Segment(Segment::Text(text)) => part.text.push_str(&text),
+                Event::Segment(Segment::ToolCall { name, .. }) => {
                     part.calls.push(WholeCall { name, arguments: String::new() });
                 }
-                Event::Arguments { index, delta } => {
+                Event::Segment(Segment::Arguments { index, delta }) => {
                     if let Some(call) = part.calls.get_mut(index) {
                         call.arguments.push_str(&delta);
                     }
                 }
-                Event::ToolCallEnd { .. } => {}
+                Event::Segment(Segment::ToolCallEnd { .. }) => {}
                 Event::Finished(finish) => part.finish = Some(finish),
                 Event::Failed(fault) => return Err(fault),
             }

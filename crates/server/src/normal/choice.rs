@@ -8,7 +8,7 @@ use super::items::{Item, Items, items};
 use crate::fault::Fault;
 use arclight_engine::{Logprobs, Outcome, StopReason, StopStrings, Text, Ticket, Token};
 use axum::http::StatusCode;
-use chat::Parser;
+use chat::{Parser, Segment};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -44,7 +44,7 @@ pub(super) struct Choice {
     discard: bool,
     called: bool,
     prompt_logprobs: Vec<Logprobs>,
-    /// Of tokens that no delta has told yet.
+    /// Of tokens that no delta has had yet.
     logprobs: Vec<TokenLogprob>,
     prompt_tokens: usize,
     cached_tokens: usize,
@@ -178,52 +178,47 @@ impl Choice {
         }
         match &mut self.parser {
             None => {
-                self.tell(Event::Text(text.to_owned()), out);
+                self.send(Event::Segment(Segment::Text(text.to_owned())), out);
                 false
             }
             Some(parser) => {
-                let events = parser.push(text);
-                self.tell_all(events, out)
+                let segments = parser.push(text);
+                self.send_all(segments, out)
             }
         }
     }
 
-    fn tell_all(&mut self, events: Vec<chat::Event>, out: &mut VecDeque<Delta>) -> bool {
-        for event in events {
-            self.thinking = matches!(event, chat::Event::Reasoning(_));
-            let event = match event {
-                chat::Event::Reasoning(text) => Event::Reasoning(text),
-                chat::Event::Text(text) => Event::Text(text),
-                chat::Event::ToolCall { index, name } => {
-                    self.called = true;
-                    Event::ToolCall { index, name }
-                }
-                chat::Event::Arguments { index, delta } => Event::Arguments { index, delta },
-                chat::Event::ToolCallEnd { index } => {
-                    out.push_back(Event::ToolCallEnd { index }.into());
-                    if self.one_call {
-                        // What the parser still holds belongs to what is not wanted.
-                        self.parser = None;
-                        return true;
-                    }
-                    continue;
-                }
-            };
-            self.tell(event, out);
+    fn send_all(&mut self, segments: Vec<Segment>, out: &mut VecDeque<Delta>) -> bool {
+        for segment in segments {
+            self.thinking = matches!(segment, Segment::Reasoning(_));
+            self.called |= matches!(segment, Segment::ToolCall { .. });
+            let ends_call = matches!(segment, Segment::ToolCallEnd { .. });
+            let event = Event::Segment(segment);
+            if !ends_call {
+                self.send(event, out);
+                continue;
+            }
+            // Log-probabilities go with the next text.
+            out.push_back(event.into());
+            if self.one_call {
+                // The text that the parser still holds is behind the one call.
+                self.parser = None;
+                return true;
+            }
         }
         false
     }
 
-    fn tell(&mut self, event: Event, out: &mut VecDeque<Delta>) {
+    fn send(&mut self, event: Event, out: &mut VecDeque<Delta>) {
         out.push_back(Delta { event, logprobs: std::mem::take(&mut self.logprobs) });
     }
 
     fn finish(&mut self, reason: Reason, out: &mut VecDeque<Delta>) {
         if let Some(parser) = self.parser.take() {
-            self.tell_all(parser.finish(), out);
+            self.send_all(parser.finish(), out);
         }
         if !self.logprobs.is_empty() {
-            self.tell(Event::Text(String::new()), out);
+            self.send(Event::Segment(Segment::Text(String::new())), out);
         }
         let reason = if self.called && reason == Reason::Stop { Reason::ToolCalls } else { reason };
         let first = self.first.unwrap_or(self.last);
@@ -237,7 +232,7 @@ impl Choice {
             first: first - self.submitted,
             rest: self.last - first,
         };
-        self.tell(Event::Finished(finish), out);
+        self.send(Event::Finished(finish), out);
     }
 }
 

@@ -29,7 +29,7 @@ pub(super) fn chat(
         ToolChoice::Auto | ToolChoice::None => None,
     };
     if let Some(choice) = forced {
-        // There is no text to constrain, and the grammar knows by itself where thoughts end.
+        // There is no text to constrain, and the grammar itself says where thoughts end.
         let calls = tool_grammar(&model.format, tools, choice, parallel, thinking);
         let spec = Spec::Lark(calls.ok_or_else(no_tools)?);
         return Ok((Some(compile(model, "tools", &spec)?), None));

@@ -1,6 +1,9 @@
 //! What an answer consists of, whatever the protocol.
 
 use crate::fault::Fault;
+use chat::Segment;
+use schemars::JsonSchema;
+use serde::Serialize;
 use std::time::Duration;
 
 /// A piece of one choice's answer.
@@ -14,16 +17,8 @@ pub(crate) struct Delta {
 
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Event {
-    /// Thoughts before the answer.
-    Reasoning(String),
-    /// The answer's text. Empty only if there are log-probabilities to tell.
-    Text(String),
-    /// A tool call begins. Calls of a choice are numbered from 0.
-    ToolCall { index: usize, name: String },
-    /// More of a call's arguments: JSON text.
-    Arguments { index: usize, delta: String },
-    /// A call's arguments are complete.
-    ToolCallEnd { index: usize },
+    /// More of the answer. A text is empty only beside log-probabilities.
+    Segment(Segment),
     /// The last event of a choice.
     Finished(Finish),
     /// The last event of the whole answer.
@@ -50,7 +45,10 @@ pub(crate) struct Finish {
     pub(crate) rest: Duration,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Why an answer ended; written as OpenAI's `finish_reason`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+#[schemars(inline)]
 pub(crate) enum Reason {
     /// The model ended its answer, or a stop string did.
     Stop,

@@ -26,7 +26,7 @@ pub(super) type Items = Pin<Box<dyn Stream<Item = Item> + Send>>;
 
 enum State {
     Begin(Ticket),
-    /// A token that waits for the prompt to be told.
+    /// A token that waits until the prompt has been sent.
     Held(Ticket, Token),
     Going(Ticket),
     Over(Option<Item>),

@@ -256,7 +256,7 @@ fn encode_gap(model: &Model, prefix: String, suffix: &str) -> Result<PromptInfo,
     let plain = |text: &str| model.tokenizer.encode(text, EncodeOptions::default());
     let begin = EncodeOptions { add_special: true, parse_special: false };
     let mut tokens = model.tokenizer.encode("", begin)?;
-    // An end token that the model wants after every text has no place before a gap.
+    // The end token that a model expects after every text must not stand before a gap.
     tokens.retain(|&token| Some(token) == model.tokenizer.bos());
     let added = tokens.len();
     tokens.push(before);
@@ -304,7 +304,7 @@ fn submit(app: &Arc<App>, model: &Arc<Model>, prepared: Prepared) -> Result<Answ
         end_tokens.extend(model.tokenizer.eog_ids());
     }
     let echoed = generation.logprobs.filter(|_| prepared.echo);
-    // A prompt is computed for a token of the answer; where none is wanted, that one is not told.
+    // A prompt is computed for a token of the answer; with a limit of 0 that token is not sent.
     let discard = generation.limit == Some(0) && echoed.is_some();
     let request = |prompt: &PromptInfo, choice: usize| Request {
         sampler: SamplerParams {

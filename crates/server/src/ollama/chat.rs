@@ -1,6 +1,7 @@
 //! `POST /api/chat`.
 
 use super::options::Shared;
+use super::shapes;
 use super::stream::{Kind, Lines};
 use super::wire::{self, Head};
 use crate::fault::Fault;
@@ -11,26 +12,39 @@ use crate::state::App;
 use axum::Json as JsonBody;
 use axum::extract::{Extension, State};
 use axum::response::{IntoResponse, Response};
+use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, Value as Json, json};
 use std::sync::Arc;
 use tokenizer::Message;
 
-/// The fields that are the endpoint's own.
-#[derive(Debug, Deserialize)]
+/// A conversation to answer.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[schemars(rename = "OllamaChat")]
 pub(crate) struct ChatBody {
+    /// The conversation; without it the answer says that the model is loaded.
     messages: Option<Vec<MessageBody>>,
+    /// Functions that the model may call.
+    #[schemars(with = "Option<Vec<shapes::Tool>>")]
     tools: Option<Vec<Json>>,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
+#[schemars(inline)]
 struct MessageBody {
+    #[schemars(extend("enum" = ["system", "user", "assistant", "tool"]))]
     role: String,
     content: Option<String>,
+    /// What the assistant thought.
     thinking: Option<String>,
+    /// Images in base64.
+    #[schemars(with = "Option<Vec<String>>")]
     images: Option<Vec<Json>>,
+    #[schemars(with = "Option<Vec<shapes::ToolCall>>")]
     tool_calls: Option<Vec<Json>>,
+    /// The tool whose result the message is.
     tool_name: Option<String>,
+    /// The same as `tool_name`.
     name: Option<String>,
     tool_call_id: Option<String>,
 }

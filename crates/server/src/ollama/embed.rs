@@ -7,30 +7,41 @@ use crate::normal::{self, EmbedRequest, TextPrompt};
 use crate::state::App;
 use axum::Json as JsonBody;
 use axum::extract::{Extension, State};
-use axum::response::{IntoResponse, Response};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use std::time::Instant;
 
-/// The fields of a request. `options` and `keep_alive` are about loading, which is done.
-#[derive(Debug, Deserialize)]
+/// Texts to give as vectors.
+// `options` and `keep_alive` are about loading, which is done.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[schemars(rename = "OllamaEmbed")]
 pub(crate) struct EmbedBody {
+    /// One of the model's names, or an adapter's.
     model: Option<String>,
+    /// A text, or several.
+    #[schemars(required)]
     input: Option<Input>,
+    /// Cut texts that are longer than the context.
+    #[schemars(extend("default" = true))]
     truncate: Option<bool>,
+    /// Keep the first values of each vector.
+    #[schemars(range(min = 1))]
     dimensions: Option<usize>,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(untagged)]
+#[schemars(inline)]
 enum Input {
     One(String),
-    Several(Vec<String>),
+    Several(#[schemars(inner(length(min = 1)))] Vec<String>),
 }
 
-#[derive(Serialize)]
-struct Embedded<'a> {
-    model: &'a str,
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "OllamaVectors")]
+pub(crate) struct Embedded {
+    model: String,
     embeddings: Vec<Vec<f32>>,
     total_duration: u64, // ns
     load_duration: u64,  // ns
@@ -42,7 +53,7 @@ pub(crate) async fn embed(
     State(app): State<Arc<App>>,
     Extension(client): Extension<Client>,
     body: Body,
-) -> Result<Response, Fault> {
+) -> Result<JsonBody<Embedded>, Fault> {
     let start = Instant::now();
     let fields: EmbedBody = body.json().await?;
     let name = fields.model.as_deref().filter(|name| !name.is_empty());
@@ -58,12 +69,11 @@ pub(crate) async fn embed(
     let adapters = app.adapters(name, None)?;
     let request = EmbedRequest { texts, dimensions: fields.dimensions, adapters, truncate };
     let found = normal::embed(&app, client, request).await?;
-    let embedded = Embedded {
-        model: name.unwrap_or(app.name()),
+    Ok(JsonBody(Embedded {
+        model: name.unwrap_or(app.name()).to_owned(),
         embeddings: found.vectors,
         total_duration: start.elapsed().as_nanos() as u64,
         load_duration: 0,
         prompt_eval_count: found.tokens,
-    };
-    Ok(JsonBody(embedded).into_response())
+    }))
 }

@@ -12,20 +12,30 @@ use crate::state::{App, Model};
 use axum::Json as JsonBody;
 use axum::extract::{Extension, State};
 use axum::response::{IntoResponse, Response};
+use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value as Json;
 use std::sync::Arc;
 use tokenizer::Message;
 
-/// The fields that are the endpoint's own.
-#[derive(Debug, Deserialize)]
+/// A prompt to answer.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[schemars(rename = "OllamaGenerate")]
 pub(crate) struct GenerateBody {
+    /// The prompt; without it the answer says that the model is loaded.
     prompt: Option<String>,
+    /// What follows the gap that the answer fills.
     suffix: Option<String>,
+    /// The message of the system.
     system: Option<String>,
+    /// A part of Go's text/template, instead of the model's.
     template: Option<String>,
+    /// Tokens of the exchange that the prompt follows.
     context: Option<Vec<u32>>,
+    /// Give the prompt to the model as it stands.
     raw: Option<bool>,
+    /// Images in base64.
+    #[schemars(with = "Option<Vec<String>>")]
     images: Option<Vec<Json>>,
 }
 
@@ -49,8 +59,7 @@ pub(crate) async fn generate(
     let logprobs = shared.generation(&app, client)?.logprobs.is_some();
     let mut answer = start(&app, client, &model, fields, &shared).await?;
     head.submitted();
-    // Where the prompt is the client's own affair, so is what follows.
-    // Tokens do not tell of images.
+    // A raw prompt has no exchange to go on with, and tokens do not contain images.
     let tokenizer = (!raw && !sees).then(|| model.tokenizer.clone());
     if shared.stream.unwrap_or(true) {
         let lines = Lines::new(head, Kind::Generate(tokenizer), logprobs);

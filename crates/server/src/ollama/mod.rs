@@ -1,7 +1,7 @@
 //! Ollama's API: chat, generate, and what models there are.
 //!
 //! Answers are lines of JSON unless `stream` is false; durations are nanoseconds; the arguments of a
-//! call are an object, so a call is told when it is complete. One model is served, under its names
+//! call are an object, so a call is sent when it is complete. One model is served, under its names
 //! and the same with the tag `latest`; it stays loaded, whatever `keep_alive` says. Not here: all that
 //! pulls, makes or deletes models.
 
@@ -11,13 +11,13 @@ mod generate;
 mod models;
 mod options;
 mod prompt;
+pub(crate) mod shapes;
 mod stream;
 mod wire;
 
-pub(crate) use chat::chat;
-pub(crate) use embed::embed;
-pub(crate) use generate::generate;
-pub(crate) use models::{ps, show, tags, version};
+pub(crate) use chat::{ChatBody, chat};
+pub(crate) use embed::{EmbedBody, Embedded, embed};
+pub(crate) use generate::{GenerateBody, generate};
+pub(crate) use models::{Models, ShowBody, Shown, Version, ps, show, tags, version};
+pub(crate) use options::Shared;
 pub(crate) use wire::fault;
-#[cfg(test)]
-pub(crate) use {chat::ChatBody, embed::EmbedBody, generate::GenerateBody, options::Shared};

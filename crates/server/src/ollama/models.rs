@@ -7,7 +7,8 @@ use crate::http::Body;
 use crate::state::{App, Info, Model};
 use axum::Json as JsonBody;
 use axum::extract::State;
-use serde::Deserialize;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json, json};
 use std::fmt::Write;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -17,43 +18,101 @@ use std::time::{Duration, SystemTime};
 /// The version of Ollama whose API is spoken here: clients look at it before they use a feature.
 const API: &str = "0.12.11";
 
+/// What lists of models say about one. Names there always have a tag.
+#[derive(Default, Serialize, JsonSchema)]
+#[schemars(inline)]
+struct Entry {
+    name: String,
+    model: String,
+    size: u64, // bytes
+    digest: String,
+    details: Map<String, Json>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("format" = "date-time"))]
+    modified_at: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("format" = "date-time"))]
+    expires_at: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    size_vram: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    context_length: Option<usize>,
+}
+
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "OllamaModels")]
+pub(crate) struct Models {
+    models: Vec<Entry>,
+}
+
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "OllamaVersion")]
+pub(crate) struct Version {
+    version: &'static str,
+    server: &'static str,
+}
+
+/// What a model's file says about itself.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "OllamaModel")]
+pub(crate) struct Shown {
+    modelfile: String,
+    /// How tokens are chosen where a request does not say, a line each.
+    parameters: String,
+    template: String,
+    license: Json,
+    details: Map<String, Json>,
+    model_info: Map<String, Json>,
+    capabilities: Vec<&'static str>,
+    #[schemars(extend("format" = "date-time"))]
+    modified_at: String,
+}
+
 /// `GET /api/tags`: the model under all its names.
-pub(crate) async fn tags(State(app): State<Arc<App>>) -> Result<JsonBody<Json>, Fault> {
+pub(crate) async fn tags(State(app): State<Arc<App>>) -> Result<JsonBody<Models>, Fault> {
     let model = app.model()?;
-    let one = |name: &String| {
-        let mut entry = entry(name, &model.info);
-        entry.insert("modified_at".into(), modified(&model.info).into());
-        Json::Object(entry)
+    let one = |name: &String| Entry {
+        modified_at: Some(modified(&model.info)),
+        ..entry(name, &model.info)
     };
-    Ok(JsonBody(json!({"models": app.options.names.iter().map(one).collect::<Vec<_>>()})))
+    Ok(JsonBody(Models { models: app.options.names.iter().map(one).collect() }))
 }
 
 /// `GET /api/ps`: it is loaded, on the CPU, and stays.
-pub(crate) async fn ps(State(app): State<Arc<App>>) -> Result<JsonBody<Json>, Fault> {
+pub(crate) async fn ps(State(app): State<Arc<App>>) -> Result<JsonBody<Models>, Fault> {
     /// A century, in which no server ends.
     const LONG: Duration = Duration::from_secs(100 * 365 * 86_400);
     let model = app.model()?;
-    let mut entry = entry(app.name(), &model.info);
-    entry.insert("expires_at".into(), rfc3339(SystemTime::now() + LONG).into());
-    entry.insert("size_vram".into(), 0.into());
-    entry.insert("context_length".into(), model.replicas.context().into());
-    Ok(JsonBody(json!({"models": [entry]})))
+    let entry = Entry {
+        expires_at: Some(rfc3339(SystemTime::now() + LONG)),
+        size_vram: Some(0),
+        context_length: Some(model.replicas.context()),
+        ..entry(app.name(), &model.info)
+    };
+    Ok(JsonBody(Models { models: vec![entry] }))
 }
 
 /// `GET /api/version`.
-pub(crate) async fn version() -> JsonBody<Json> {
-    JsonBody(json!({"version": API, "server": concat!("arclight ", env!("CARGO_PKG_VERSION"))}))
+pub(crate) async fn version() -> JsonBody<Version> {
+    JsonBody(Version { version: API, server: concat!("arclight ", env!("CARGO_PKG_VERSION")) })
 }
 
-#[derive(Debug, Deserialize)]
-struct ShowBody {
+/// The model to show.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[schemars(rename = "OllamaShow")]
+pub(crate) struct ShowBody {
+    /// One of the model's names.
+    #[schemars(required, length(min = 1))]
     model: Option<String>,
-    /// What `model` was called once.
+    /// The older name of `model`.
     name: Option<String>,
 }
 
 /// `POST /api/show`: what the file says about itself.
-pub(crate) async fn show(State(app): State<Arc<App>>, body: Body) -> Result<JsonBody<Json>, Fault> {
+pub(crate) async fn show(
+    State(app): State<Arc<App>>,
+    body: Body,
+) -> Result<JsonBody<Shown>, Fault> {
     let fields: ShowBody = body.json().await?;
     let name = fields.model.or(fields.name).filter(|name| !name.is_empty());
     let name = name.ok_or_else(|| Fault::field("model", "model is missing"))?;
@@ -63,17 +122,16 @@ pub(crate) async fn show(State(app): State<Arc<App>>, body: Body) -> Result<Json
     let mut metadata: Map<String, Json> =
         info.metadata.iter().map(|(key, value)| (key.clone(), value.clone())).collect();
     metadata.insert("general.parameter_count".into(), info.parameters.into());
-    let template = info.template.as_deref().unwrap_or_default();
-    Ok(JsonBody(json!({
-        "modelfile": format!("FROM {name}\n"),
-        "parameters": parameters(&app),
-        "template": template,
-        "license": metadata.get("general.license").cloned().unwrap_or_else(|| "".into()),
-        "details": details(info),
-        "model_info": metadata,
-        "capabilities": capabilities(&model),
-        "modified_at": modified(info),
-    })))
+    Ok(JsonBody(Shown {
+        modelfile: format!("FROM {name}\n"),
+        parameters: parameters(&app),
+        template: info.template.clone().unwrap_or_default(),
+        license: metadata.get("general.license").cloned().unwrap_or_else(|| "".into()),
+        details: details(info),
+        model_info: metadata,
+        capabilities: capabilities(&model),
+        modified_at: modified(info),
+    }))
 }
 
 /// How tokens are chosen where a request does not say, a line each.
@@ -105,27 +163,28 @@ fn capabilities(model: &Model) -> Vec<&'static str> {
     .collect()
 }
 
-/// What lists of models tell about one. Names there always have a tag.
-fn entry(name: &str, info: &Info) -> Map<String, Json> {
+fn entry(name: &str, info: &Info) -> Entry {
     let name = if name.contains(':') { name.to_owned() } else { format!("{name}:latest") };
-    let mut entry = Map::new();
-    entry.insert("name".into(), name.as_str().into());
-    entry.insert("model".into(), name.into());
-    entry.insert("size".into(), info.bytes.into());
-    entry.insert("digest".into(), digest(info).into());
-    entry.insert("details".into(), details(info));
-    entry
+    Entry {
+        name: name.clone(),
+        model: name,
+        size: info.bytes,
+        digest: digest(info),
+        details: details(info),
+        ..Entry::default()
+    }
 }
 
-fn details(info: &Info) -> Json {
-    json!({
-        "parent_model": "",
-        "format": "gguf",
-        "family": info.architecture,
-        "families": [info.architecture],
-        "parameter_size": short(info.parameters),
-        "quantization_level": info.quantization,
-    })
+fn details(info: &Info) -> Map<String, Json> {
+    let pairs = [
+        ("parent_model", "".into()),
+        ("format", "gguf".into()),
+        ("family", info.architecture.as_str().into()),
+        ("families", json!([info.architecture])),
+        ("parameter_size", short(info.parameters).into()),
+        ("quantization_level", info.quantization.as_str().into()),
+    ];
+    pairs.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
 }
 
 fn modified(info: &Info) -> String {

@@ -4,8 +4,10 @@ use crate::fault::Fault;
 use crate::http::Client;
 use crate::normal::{Constraint, Generation};
 use crate::openai::sampling::strings;
+use crate::openai::shapes;
 use crate::state::App;
 use grammar::Spec;
+use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, Value as Json};
 
@@ -13,35 +15,71 @@ use serde_json::{Map, Value as Json};
 const MOST_LOGPROBS: usize = 20;
 
 /// The shared fields, as they stand in a request. `keep_alive` is not among them: the model stays.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, JsonSchema)]
 pub(crate) struct Shared {
+    /// One of the model's names, or an adapter's.
     pub(super) model: Option<String>,
+    /// Send the answer as it is made.
+    #[schemars(extend("default" = true))]
     pub(super) stream: Option<bool>,
+    /// The form of the answer: `json`, or a JSON schema.
+    #[schemars(extend("anyOf" = [{"enum": ["", "json", null]}, {"type": "object"}]))]
     format: Option<Json>,
+    /// How tokens are chosen and how the answer ends.
     options: Option<Options>,
+    /// Whether to think, or how much.
+    #[schemars(extend("enum" = [null, false, true, "low", "medium", "high"]))]
     think: Option<Json>,
+    /// Give the log-probabilities of the answer's tokens.
     logprobs: Option<bool>,
+    /// Likeliest tokens to give with each token; with `logprobs`.
+    #[schemars(range(max = 20))]
     top_logprobs: Option<usize>,
 }
 
-/// `options`. Those that are about loading models are not read: a model is loaded when the server
-/// starts.
-#[derive(Debug, Default, Deserialize)]
+/// How tokens are chosen and how the answer ends. Options about loading models are not read: a model is loaded when
+/// the server starts.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[schemars(rename = "OllamaOptions")]
 struct Options {
+    /// Tokens of the context; not more than the server has.
     num_ctx: Option<usize>,
+    /// Most tokens of the answer; -1 and -2 mean the context.
     num_predict: Option<i64>,
+    /// Divisor of the logits; 0 takes the likeliest token.
+    #[schemars(range(min = 0))]
     temperature: Option<f32>,
+    /// Number of likeliest tokens to draw from; all if it is not above 0.
     top_k: Option<i64>,
+    /// Share of the probability from which tokens are drawn.
+    #[schemars(range(max = 1), extend("exclusiveMinimum" = 0))]
     top_p: Option<f32>,
+    /// Least probability of a token as a share of the likeliest one's.
+    #[schemars(range(min = 0, max = 1))]
     min_p: Option<f32>,
+    /// Not supported: 1 is off.
+    #[schemars(extend("enum" = [1, null]))]
     typical_p: Option<f32>,
+    /// Not supported: 1 is off.
+    #[schemars(extend("enum" = [1, null]))]
     tfs_z: Option<f32>,
+    /// Not supported: 0 is off.
+    #[schemars(extend("enum" = [0, null]))]
     mirostat: Option<i64>,
+    /// Factor against tokens of the prompt and the answer; 1 is none.
+    #[schemars(extend("exclusiveMinimum" = 0))]
     repeat_penalty: Option<f32>,
+    /// Tokens that the factor is against: -1 for all, 0 for none.
+    #[schemars(extend("enum" = [-1, 0, null]))]
     repeat_last_n: Option<i64>,
+    /// Taken off the logits of tokens that the answer has.
     presence_penalty: Option<f32>,
+    /// Taken off the logit of a token for each time that the answer has it.
     frequency_penalty: Option<f32>,
+    /// Seed of the random numbers: the same seed gives the same answer; -1 is none.
     seed: Option<i64>,
+    /// Texts that end the answer.
+    #[schemars(with = "Option<shapes::Stop>")]
     stop: Option<Json>,
 }
 
@@ -87,7 +125,7 @@ impl Shared {
         Ok(generation)
     }
 
-    /// Variables by which templates are told how much to think. Without `think` the template decides.
+    /// Template variables that say how much to think. Without `think` the template decides.
     ///
     /// # Errors
     /// For what is neither yes or no nor a level, and for a model that does not think.

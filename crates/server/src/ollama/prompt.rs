@@ -47,7 +47,7 @@ impl Prompt {
     /// Reads a template.
     ///
     /// # Errors
-    /// 400 that quotes the action that is not known, or tells what is missing.
+    /// 400 that quotes the action that is not supported, or names what is missing.
     pub(super) fn parse(template: &str) -> Result<Prompt, Fault> {
         let mut reader = Reader { rest: template, trim: false };
         match reader.nodes(0)? {

@@ -4,6 +4,7 @@ use super::wire::{self, Head};
 use crate::fault::Fault;
 use crate::http::{Frame, Translate};
 use crate::normal::{Answer, Delta, Event, TokenLogprob};
+use chat::Segment;
 use serde_json::{Map, Value as Json, json};
 use std::sync::Arc;
 use tokenizer::{EncodeOptions, Tokenizer};
@@ -11,7 +12,7 @@ use tokenizer::{EncodeOptions, Tokenizer};
 /// Whose lines they are.
 pub(super) enum Kind {
     Chat,
-    /// With a tokenizer, the end tells the tokens of the whole exchange.
+    /// With a tokenizer, the last object has the tokens of the whole exchange.
     Generate(Option<Arc<Tokenizer>>),
 }
 
@@ -19,7 +20,7 @@ pub(super) struct Lines {
     head: Head,
     kind: Kind,
     logprobs: bool,
-    /// The answer's text so far, if its tokens are to be told.
+    /// The answer's text so far, if its tokens are to be sent.
     text: String,
     /// The call that is being made.
     name: String,
@@ -67,18 +68,20 @@ impl Translate for Lines {
 
     fn delta(&mut self, _: usize, delta: Delta, answer: &Answer, out: &mut Vec<Frame>) {
         match delta.event {
-            Event::Text(text) => {
+            Event::Segment(Segment::Text(text)) => {
                 if matches!(self.kind, Kind::Generate(Some(_))) {
                     self.text.push_str(&text);
                 }
                 out.push(self.line(self.text_name(), text.into(), &delta.logprobs));
             }
-            Event::Reasoning(text) => {
+            Event::Segment(Segment::Reasoning(text)) => {
                 out.push(self.line("thinking", text.into(), &delta.logprobs));
             }
-            Event::ToolCall { name, .. } => (self.name, self.arguments) = (name, String::new()),
-            Event::Arguments { delta, .. } => self.arguments.push_str(&delta),
-            Event::ToolCallEnd { index } => {
+            Event::Segment(Segment::ToolCall { name, .. }) => {
+                (self.name, self.arguments) = (name, String::new());
+            }
+            Event::Segment(Segment::Arguments { delta, .. }) => self.arguments.push_str(&delta),
+            Event::Segment(Segment::ToolCallEnd { index }) => {
                 if let Some(call) = wire::call(index, &self.name, &self.arguments) {
                     out.push(self.line("tool_calls", json!([call]), &delta.logprobs));
                 }

@@ -2,6 +2,7 @@
 
 use crate::fault::Fault;
 use crate::normal::{Finish, Reason, TokenLogprob, TokenText};
+use jiff::Timestamp;
 use serde_json::{Map, Value as Json, json};
 use std::time::{Duration, Instant, SystemTime};
 
@@ -53,7 +54,7 @@ impl Head {
         object
     }
 
-    /// The answer to a request that only wants the model loaded, which it is.
+    /// The answer to a request that only loads the model, which is loaded.
     pub(super) fn loaded(&self) -> Map<String, Json> {
         let mut object = self.object(true);
         object.insert("done_reason".into(), "load".into());
@@ -93,9 +94,8 @@ pub(crate) fn fault(fault: &Fault) -> Json {
 
 /// A time as RFC 3339 has it, in UTC.
 pub(super) fn rfc3339(time: SystemTime) -> String {
-    let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    let second = tokenizer::strftime(SystemTime::UNIX_EPOCH + since, "%FT%T");
-    format!("{}.{:09}Z", second.expect("known directives"), since.subsec_nanos())
+    // Of a file whose time has no date in four digits, the epoch.
+    format!("{:.9}", Timestamp::try_from(time).unwrap_or_default())
 }
 
 #[cfg(test)]

@@ -3,41 +3,74 @@
 use super::chat_stream::ChatStream;
 use super::chunks::StreamOptions;
 use super::sampling::Sampling;
-use super::wire::{self, Head, Usage};
-use super::{messages, tools};
+use super::wire::{self, Choice, Head, Object, Usage};
+use super::{messages, shapes, tools};
 use crate::fault::Fault;
 use crate::http::{Body, Client, Framing, respond};
-use crate::normal::{self, Answer, ChatRequest, Whole};
+use crate::normal::{self, Answer, ChatRequest, Reason, Whole};
 use crate::state::{self, App};
 use axum::Json as JsonBody;
 use axum::extract::{Extension, State};
 use axum::response::{IntoResponse, Response};
-use serde::Deserialize;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json, json};
 use std::sync::Arc;
 
-/// The fields that are the endpoint's own.
-#[derive(Debug, Deserialize)]
+/// A conversation to answer.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[schemars(rename = "ChatRequest")]
 pub(crate) struct ChatBody {
+    /// One of the model's names, or an adapter's.
     model: Option<String>,
+    /// The conversation.
+    #[schemars(with = "Vec<shapes::Message>", length(min = 1))]
     messages: Vec<Json>,
+    /// Functions that the model may call.
+    #[schemars(with = "Option<Vec<shapes::Tool>>")]
     tools: Option<Vec<Json>>,
+    /// Which of the tools the model must call.
+    #[schemars(with = "Option<shapes::ToolChoice>")]
     tool_choice: Option<Json>,
+    /// Whether an answer may have several calls.
     parallel_tool_calls: Option<bool>,
+    /// Not supported: use `tools`.
+    #[schemars(with = "Option<()>")]
     functions: Option<Json>,
+    /// Not supported: use `tool_choice`.
+    #[schemars(with = "Option<()>")]
     function_call: Option<Json>,
+    /// Give the log-probabilities of the answer's tokens.
     logprobs: Option<bool>,
+    /// Likeliest tokens to give with each token; with `logprobs`.
+    #[schemars(range(max = 20))]
     top_logprobs: Option<usize>,
+    /// Most tokens of the answer.
+    #[schemars(range(min = 1))]
     max_tokens: Option<usize>,
+    /// The same as `max_tokens`, and before it.
+    #[schemars(range(min = 1))]
     max_completion_tokens: Option<usize>,
+    /// Send the answer as it is made.
     stream: Option<bool>,
+    /// Only with `stream`.
     stream_options: Option<StreamOptions>,
+    /// How much to think; `none` asks for no thoughts.
     reasoning_effort: Option<String>,
+    /// Variables of the model's template.
     chat_template_kwargs: Option<Map<String, Json>>,
+    /// Open the assistant's turn at the end of the prompt.
     add_generation_prompt: Option<bool>,
+    /// Go on with the last message.
     continue_final_message: Option<bool>,
+    /// Only text.
+    #[schemars(extend("items" = {"const": "text"}))]
     modalities: Option<Vec<String>>,
+    /// Not supported.
+    #[schemars(with = "Option<()>")]
     audio: Option<Json>,
+    /// Not supported.
+    #[schemars(with = "Option<()>")]
     web_search_options: Option<Json>,
 }
 
@@ -96,7 +129,7 @@ pub(crate) fn request(
     }
     let mut variables = fields.chat_template_kwargs.unwrap_or_default();
     if let Some(effort) = fields.reasoning_effort {
-        // Templates know one or the other way to say that there shall be no thoughts.
+        // Templates have one of these two variables to switch thoughts off.
         if effort == "none" {
             variables.entry("enable_thinking").or_insert(false.into());
         }
@@ -140,37 +173,68 @@ fn refuse(fields: &ChatBody) -> Result<(), Fault> {
     Ok(())
 }
 
-fn completion(head: &Head, answer: &Answer, whole: Vec<Whole>, logprobs: bool) -> Json {
+/// A choice of a chat completion.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "ChatCompletion", inline)]
+pub(crate) struct ChatChoice {
+    index: usize,
+    message: AnswerMessage,
+    #[schemars(with = "Option<Map<String, Json>>")]
+    logprobs: Option<Json>,
+    finish_reason: Reason,
+}
+
+impl Choice for ChatChoice {
+    const OBJECT: &'static str = "chat.completion";
+}
+
+/// The message that answers a conversation.
+#[derive(Serialize, JsonSchema)]
+#[schemars(inline)]
+struct AnswerMessage {
+    #[schemars(extend("const" = "assistant"))]
+    role: &'static str,
+    /// Null beside calls without a text.
+    content: Option<String>,
+    /// What the model thought.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    reasoning_content: String,
+    refusal: (),
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(with = "Vec<shapes::ToolCall>")]
+    tool_calls: Vec<Json>,
+}
+
+fn completion(
+    head: &Head,
+    answer: &Answer,
+    whole: Vec<Whole>,
+    logprobs: bool,
+) -> Object<ChatChoice> {
     let mut usage = Usage::default();
-    let mut choices = Vec::with_capacity(whole.len());
-    for (index, choice) in whole.into_iter().enumerate() {
+    let choice = |(index, choice): (usize, Whole)| {
         usage.add(answer.prompt_of(index), &choice.finish);
-        let mut message = Map::new();
-        message.insert("role".into(), "assistant".into());
         let silent = choice.text.is_empty() && !choice.calls.is_empty();
-        message.insert("content".into(), if silent { Json::Null } else { choice.text.into() });
-        if !choice.reasoning.is_empty() {
-            message.insert("reasoning_content".into(), choice.reasoning.into());
+        let calls = choice.calls.into_iter().map(|call| {
+            json!({
+                "id": state::id("call_"),
+                "type": "function",
+                "function": {"name": call.name, "arguments": call.arguments},
+            })
+        });
+        ChatChoice {
+            index,
+            message: AnswerMessage {
+                role: "assistant",
+                content: (!silent).then_some(choice.text),
+                reasoning_content: choice.reasoning,
+                refusal: (),
+                tool_calls: calls.collect(),
+            },
+            logprobs: logprobs.then(|| wire::chat_logprobs(&choice.logprobs)),
+            finish_reason: choice.finish.reason,
         }
-        message.insert("refusal".into(), Json::Null);
-        if !choice.calls.is_empty() {
-            let calls = choice.calls.into_iter().map(|call| {
-                json!({
-                    "id": state::id("call_"),
-                    "type": "function",
-                    "function": {"name": call.name, "arguments": call.arguments},
-                })
-            });
-            message.insert("tool_calls".into(), calls.collect());
-        }
-        choices.push(json!({
-            "index": index,
-            "message": message,
-            "logprobs": if logprobs { wire::chat_logprobs(&choice.logprobs) } else { Json::Null },
-            "finish_reason": wire::reason(choice.finish.reason),
-        }));
-    }
-    let mut object = head.object("chat.completion", choices);
-    object.insert("usage".into(), usage.json());
-    Json::Object(object)
+    };
+    let choices = whole.into_iter().enumerate().map(choice).collect();
+    head.object(choices, Some(Some(usage.counts())))
 }

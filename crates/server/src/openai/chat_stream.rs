@@ -2,12 +2,32 @@
 //! other.
 
 use super::chunks::Chunks;
-use super::wire::{self, Head};
+use super::wire::{self, Choice, Head};
 use crate::fault::Fault;
 use crate::http::{Frame, Translate};
-use crate::normal::{Answer, Delta, Event, TokenLogprob};
+use crate::normal::{Answer, Delta, Event, Reason, TokenLogprob};
 use crate::state;
+use chat::Segment;
+use schemars::JsonSchema;
+use serde::Serialize;
 use serde_json::{Map, Value as Json, json};
+
+/// A choice of a chunk.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "ChatChunk", inline)]
+pub(crate) struct ChatDelta {
+    index: usize,
+    /// The fields of the message that are new, or more of them.
+    #[schemars(with = "Map<String, Json>")]
+    delta: Json,
+    #[schemars(with = "Option<Map<String, Json>>")]
+    logprobs: Option<Json>,
+    finish_reason: Option<Reason>,
+}
+
+impl Choice for ChatDelta {
+    const OBJECT: &'static str = "chat.completion.chunk";
+}
 
 pub(super) struct ChatStream {
     chunks: Chunks,
@@ -16,18 +36,13 @@ pub(super) struct ChatStream {
 
 impl ChatStream {
     pub(super) fn new(head: Head, logprobs: bool, include_usage: bool) -> ChatStream {
-        let chunks = Chunks::new(head, "chat.completion.chunk", include_usage);
-        ChatStream { chunks, logprobs }
+        ChatStream { chunks: Chunks::new(head, include_usage), logprobs }
     }
 
     fn choice(&self, index: usize, delta: Json, logprobs: &[TokenLogprob]) -> Frame {
-        let told = self.logprobs && !logprobs.is_empty();
-        self.chunks.choice(json!({
-            "index": index,
-            "delta": delta,
-            "logprobs": if told { wire::chat_logprobs(logprobs) } else { Json::Null },
-            "finish_reason": null,
-        }))
+        let some = self.logprobs && !logprobs.is_empty();
+        let logprobs = some.then(|| wire::chat_logprobs(logprobs));
+        self.chunks.choice(ChatDelta { index, delta, logprobs, finish_reason: None })
     }
 }
 
@@ -39,34 +54,31 @@ impl Translate for ChatStream {
 
     fn delta(&mut self, choice: usize, delta: Delta, answer: &Answer, out: &mut Vec<Frame>) {
         let said = match delta.event {
-            Event::Text(text) => json!({"content": text}),
-            Event::Reasoning(text) => json!({"reasoning_content": text}),
-            Event::ToolCall { index, name } => json!({"tool_calls": [{
+            Event::Segment(Segment::Text(text)) => json!({"content": text}),
+            Event::Segment(Segment::Reasoning(text)) => json!({"reasoning_content": text}),
+            Event::Segment(Segment::ToolCall { index, name }) => json!({"tool_calls": [{
                 "index": index,
                 "id": state::id("call_"),
                 "type": "function",
                 "function": {"name": name, "arguments": ""},
             }]}),
-            Event::Arguments { index, delta } => json!({"tool_calls": [{
+            Event::Segment(Segment::Arguments { index, delta }) => json!({"tool_calls": [{
                 "index": index,
                 "function": {"arguments": delta},
             }]}),
-            Event::ToolCallEnd { .. } | Event::Failed(_) => return,
+            Event::Segment(Segment::ToolCallEnd { .. }) | Event::Failed(_) => return,
             Event::Finished(finish) => {
                 self.chunks.count(choice, &finish, answer);
-                return out.push(self.chunks.choice(json!({
-                    "index": choice,
-                    "delta": Map::new(),
-                    "logprobs": null,
-                    "finish_reason": wire::reason(finish.reason),
-                })));
+                let (delta, finish_reason) = (json!({}), Some(finish.reason));
+                let last = ChatDelta { index: choice, delta, logprobs: None, finish_reason };
+                return out.push(self.chunks.choice(last));
             }
         };
         out.push(self.choice(choice, said, &delta.logprobs));
     }
 
     fn end(&mut self, out: &mut Vec<Frame>) {
-        self.chunks.end(out);
+        self.chunks.end::<ChatDelta>(out);
     }
 
     fn fault(&mut self, fault: &Fault, out: &mut Vec<Frame>) {

@@ -1,18 +1,20 @@
 //! What OpenAI's streams have in common: chunks, the usage in them, and how they end.
 //!
-//! With `include_usage` every chunk has `usage: null`, until a last one without choices tells it. The
+//! With `include_usage` every chunk has `usage: null`, until a last one without choices has it. The
 //! end is `[DONE]`, also behind an error.
 
-use super::wire::{Head, Usage};
+use super::wire::{Choice, Counts, Head, Usage};
 use crate::fault::Fault;
 use crate::http::Frame;
 use crate::normal::{Answer, Finish};
+use schemars::JsonSchema;
 use serde::Deserialize;
-use serde_json::Value as Json;
 
-/// `stream_options`.
-#[derive(Clone, Copy, Debug, Default, Deserialize)]
+/// How an answer is streamed.
+#[derive(Clone, Copy, Debug, Default, Deserialize, JsonSchema)]
+#[schemars(inline)]
 pub(crate) struct StreamOptions {
+    /// Give the number of tokens at the end.
     include_usage: Option<bool>,
 }
 
@@ -34,20 +36,18 @@ impl StreamOptions {
 /// The chunks of one stream.
 pub(super) struct Chunks {
     head: Head,
-    /// Of the objects: `chat.completion.chunk`.
-    kind: &'static str,
     include_usage: bool,
     usage: Usage,
 }
 
 impl Chunks {
-    pub(super) fn new(head: Head, kind: &'static str, include_usage: bool) -> Chunks {
-        Chunks { head, kind, include_usage, usage: Usage::default() }
+    pub(super) fn new(head: Head, include_usage: bool) -> Chunks {
+        Chunks { head, include_usage, usage: Usage::default() }
     }
 
     /// A chunk of one choice.
-    pub(super) fn choice(&self, choice: Json) -> Frame {
-        self.chunk(vec![choice], Json::Null)
+    pub(super) fn choice<C: Choice>(&self, choice: C) -> Frame {
+        self.chunk(vec![choice], None)
     }
 
     /// Counts a choice that has ended.
@@ -56,9 +56,9 @@ impl Chunks {
     }
 
     /// After the last choice.
-    pub(super) fn end(&self, out: &mut Vec<Frame>) {
+    pub(super) fn end<C: Choice>(&self, out: &mut Vec<Frame>) {
         if self.include_usage {
-            out.push(self.chunk(Vec::new(), self.usage.json()));
+            out.push(self.chunk::<C>(Vec::new(), Some(self.usage.counts())));
         }
         out.push(done());
     }
@@ -68,12 +68,8 @@ impl Chunks {
         out.extend([Frame::json(&fault.json()), done()]);
     }
 
-    fn chunk(&self, choices: Vec<Json>, usage: Json) -> Frame {
-        let mut chunk = self.head.object(self.kind, choices);
-        if self.include_usage {
-            chunk.insert("usage".into(), usage);
-        }
-        Frame::json(&Json::Object(chunk))
+    fn chunk<C: Choice>(&self, choices: Vec<C>, usage: Option<Counts>) -> Frame {
+        Frame::json(&self.head.object(choices, self.include_usage.then_some(usage)))
     }
 }
 

@@ -3,31 +3,44 @@
 use super::chunks::StreamOptions;
 use super::completions_stream::TextStream;
 use super::sampling::Sampling;
-use super::wire::{self, Head, Legacy, Usage};
+use super::shapes;
+use super::wire::{Choice, Head, Legacy, Object, Usage};
 use crate::fault::Fault;
 use crate::http::{Body, Client, Framing, respond};
-use crate::normal::{self, Answer, TextPrompt, TextRequest, Whole};
+use crate::normal::{self, Answer, Reason, TextPrompt, TextRequest, Whole};
 use crate::state::{self, App};
 use axum::Json as JsonBody;
 use axum::extract::{Extension, State};
 use axum::response::{IntoResponse, Response};
-use serde::Deserialize;
-use serde_json::{Value as Json, json};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value as Json};
 use std::sync::Arc;
 
 /// Tokens of an answer where a request does not say, as OpenAI has it.
 const LIMIT: usize = 16;
 
-/// The fields that are the endpoint's own.
-#[derive(Debug, Deserialize)]
+/// Texts to continue.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[schemars(rename = "TextRequest")]
 pub(crate) struct TextBody {
+    /// One of the model's names, or an adapter's.
     model: Option<String>,
+    /// A text, several, tokens, or several lists of them.
+    #[schemars(with = "shapes::Texts")]
     prompt: Option<Json>,
+    /// What follows the gap that the answer fills.
     suffix: Option<String>,
+    /// Give the prompt before the answer.
     echo: Option<bool>,
+    /// Give the log-probabilities of tokens, and of so many likeliest ones.
+    #[schemars(range(max = 20))]
     logprobs: Option<usize>,
+    /// Most tokens of the answer.
     max_tokens: Option<usize>,
+    /// Send the answer as it is made.
     stream: Option<bool>,
+    /// Only with `stream`.
     stream_options: Option<StreamOptions>,
 }
 
@@ -95,10 +108,30 @@ pub(super) fn texts(value: Option<Json>, field: &str) -> Result<Vec<TextPrompt>,
     }
 }
 
-fn completion(head: &Head, answer: &Answer, whole: Vec<Whole>, echo: bool, logprobs: bool) -> Json {
+/// A choice of a completion.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "Completion", inline)]
+pub(crate) struct TextChoice {
+    pub(super) text: String,
+    pub(super) index: usize,
+    #[schemars(with = "Option<Map<String, Json>>")]
+    pub(super) logprobs: Option<Json>,
+    pub(super) finish_reason: Option<Reason>,
+}
+
+impl Choice for TextChoice {
+    const OBJECT: &'static str = "text_completion";
+}
+
+fn completion(
+    head: &Head,
+    answer: &Answer,
+    whole: Vec<Whole>,
+    echo: bool,
+    logprobs: bool,
+) -> Object<TextChoice> {
     let mut usage = Usage::default();
-    let mut choices = Vec::with_capacity(whole.len());
-    for (index, choice) in whole.into_iter().enumerate() {
+    let choice = |(index, choice): (usize, Whole)| {
         let prompt = answer.prompt_of(index);
         usage.add(prompt, &choice.finish);
         let before = if echo { answer.prompts()[prompt].text.as_str() } else { "" };
@@ -107,14 +140,10 @@ fn completion(head: &Head, answer: &Answer, whole: Vec<Whole>, echo: bool, logpr
             tokens.extend(choice.logprobs);
             Legacy::default().json(&tokens)
         });
-        choices.push(json!({
-            "text": format!("{before}{}", choice.text),
-            "index": index,
-            "logprobs": logprobs,
-            "finish_reason": wire::reason(choice.finish.reason),
-        }));
-    }
-    let mut object = head.object("text_completion", choices);
-    object.insert("usage".into(), usage.json());
-    Json::Object(object)
+        let (text, finish_reason) =
+            (format!("{before}{}", choice.text), Some(choice.finish.reason));
+        TextChoice { text, index, logprobs, finish_reason }
+    };
+    let choices = whole.into_iter().enumerate().map(choice).collect();
+    head.object(choices, Some(Some(usage.counts())))
 }

@@ -1,15 +1,17 @@
 //! Completions as a stream of chunks.
 
 use super::chunks::Chunks;
-use super::wire::{self, Head, Legacy};
+use super::completions::TextChoice;
+use super::wire::{Head, Legacy};
 use crate::fault::Fault;
 use crate::http::{Frame, Translate};
-use crate::normal::{Answer, Delta, Event};
-use serde_json::{Value as Json, json};
+use crate::normal::{Answer, Delta, Event, Reason};
+use chat::Segment;
+use serde_json::Value as Json;
 
 pub(super) struct TextStream {
     chunks: Chunks,
-    /// Choices whose prompt is still to be told; it comes with the first delta, since only then its
+    /// Choices whose prompt is still to be sent; it comes with the first delta, since only then its
     /// log-probabilities are known.
     echo: Vec<bool>,
     with_echo: bool,
@@ -19,14 +21,18 @@ pub(super) struct TextStream {
 
 impl TextStream {
     pub(super) fn new(head: Head, echo: bool, logprobs: bool, include_usage: bool) -> TextStream {
-        let chunks = Chunks::new(head, "text_completion", include_usage);
+        let chunks = Chunks::new(head, include_usage);
         TextStream { chunks, echo: Vec::new(), with_echo: echo, logprobs, offsets: Vec::new() }
     }
 
-    fn choice(&self, index: usize, text: &str, logprobs: Json, reason: Json) -> Frame {
-        self.chunks.choice(
-            json!({"text": text, "index": index, "logprobs": logprobs, "finish_reason": reason}),
-        )
+    fn choice(
+        &self,
+        index: usize,
+        text: String,
+        logprobs: Option<Json>,
+        finish_reason: Option<Reason>,
+    ) -> Frame {
+        self.chunks.choice(TextChoice { text, index, logprobs, finish_reason })
     }
 }
 
@@ -38,25 +44,20 @@ impl Translate for TextStream {
 
     fn delta(&mut self, choice: usize, delta: Delta, answer: &Answer, out: &mut Vec<Frame>) {
         if std::mem::take(&mut self.echo[choice]) {
-            let logprobs = if self.logprobs {
-                self.offsets[choice].json(&answer.prompt_logprobs(choice))
-            } else {
-                Json::Null
-            };
-            let text = &answer.prompts()[answer.prompt_of(choice)].text;
-            out.push(self.choice(choice, text, logprobs, Json::Null));
+            let logprobs =
+                self.logprobs.then(|| self.offsets[choice].json(&answer.prompt_logprobs(choice)));
+            let text = answer.prompts()[answer.prompt_of(choice)].text.clone();
+            out.push(self.choice(choice, text, logprobs, None));
         }
         match delta.event {
-            Event::Text(text) => {
-                let told = self.logprobs && !delta.logprobs.is_empty();
-                let logprobs =
-                    if told { self.offsets[choice].json(&delta.logprobs) } else { Json::Null };
-                out.push(self.choice(choice, &text, logprobs, Json::Null));
+            Event::Segment(Segment::Text(text)) => {
+                let some = self.logprobs && !delta.logprobs.is_empty();
+                let logprobs = some.then(|| self.offsets[choice].json(&delta.logprobs));
+                out.push(self.choice(choice, text, logprobs, None));
             }
             Event::Finished(finish) => {
                 self.chunks.count(choice, &finish, answer);
-                let reason = wire::reason(finish.reason).into();
-                out.push(self.choice(choice, "", Json::Null, reason));
+                out.push(self.choice(choice, String::new(), None, Some(finish.reason)));
             }
             // Texts have no thoughts and call no tools.
             _ => {}
@@ -64,7 +65,7 @@ impl Translate for TextStream {
     }
 
     fn end(&mut self, out: &mut Vec<Frame>) {
-        self.chunks.end(out);
+        self.chunks.end::<TextChoice>(out);
     }
 
     fn fault(&mut self, fault: &Fault, out: &mut Vec<Frame>) {

@@ -1,15 +1,16 @@
 //! `POST /v1/embeddings`.
 
 use super::completions::texts;
+use super::shapes;
 use crate::fault::Fault;
 use crate::http::{Body, Client};
 use crate::normal::{self, EmbedRequest};
 use crate::state::App;
 use axum::Json as JsonBody;
 use axum::extract::{Extension, State};
-use axum::response::{IntoResponse, Response};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 use std::sync::Arc;
@@ -17,52 +18,68 @@ use std::sync::Arc;
 /// Texts of one request, as OpenAI has it.
 const MOST: usize = 2048;
 
-/// The fields of a request.
-#[derive(Debug, Deserialize)]
+/// Texts to give as vectors.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[schemars(rename = "EmbeddingRequest")]
 pub(crate) struct EmbedBody {
+    /// One of the model's names, or an adapter's.
     model: Option<String>,
+    /// A text, several, tokens, or several lists of them.
+    #[schemars(with = "shapes::Texts")]
     input: Option<Json>,
+    /// Numbers, or the same as f32, little-endian, in base64.
+    #[schemars(extend("default" = "float"))]
     encoding_format: Option<Encoding>,
+    /// Keep the first values of each vector.
+    #[schemars(range(min = 1))]
     dimensions: Option<usize>,
 }
 
 /// How a vector is written.
-#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
+#[schemars(inline)]
 enum Encoding {
     /// A list of numbers.
     #[default]
     Float,
-    /// Its values as f32, little-endian, in base64: what OpenAI's clients ask for unless told otherwise.
+    /// Its values as f32, little-endian, in base64: the default of OpenAI's clients.
     Base64,
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 #[serde(untagged)]
+#[schemars(inline)]
 enum Vector {
     Float(Vec<f32>),
     Base64(String),
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
+#[schemars(inline)]
 struct Item {
+    #[schemars(extend("const" = "embedding"))]
     object: &'static str,
     index: usize,
     embedding: Vector,
 }
 
-#[derive(Serialize)]
-struct List<'a> {
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "Embeddings")]
+pub(crate) struct List {
+    #[schemars(extend("const" = "list"))]
     object: &'static str,
     data: Vec<Item>,
-    model: &'a str,
-    usage: Usage,
+    model: String,
+    usage: PromptUsage,
 }
 
-#[derive(Serialize)]
-struct Usage {
-    prompt_tokens: usize,
-    total_tokens: usize,
+/// Tokens of a request that no tokens answer.
+#[derive(Serialize, JsonSchema)]
+#[schemars(inline)]
+pub(crate) struct PromptUsage {
+    pub(crate) prompt_tokens: usize,
+    pub(crate) total_tokens: usize,
 }
 
 /// The endpoint.
@@ -70,7 +87,7 @@ pub(crate) async fn embeddings(
     State(app): State<Arc<App>>,
     Extension(client): Extension<Client>,
     body: Body,
-) -> Result<Response, Fault> {
+) -> Result<JsonBody<List>, Fault> {
     let fields: EmbedBody = body.json().await?;
     app.check_name(fields.model.as_deref())?;
     let texts = texts(fields.input, "input")?;
@@ -93,7 +110,6 @@ pub(crate) async fn embeddings(
         };
         Item { object: "embedding", index, embedding }
     });
-    let usage = Usage { prompt_tokens: found.tokens, total_tokens: found.tokens };
-    let list = List { object: "list", data: data.collect(), model: &model, usage };
-    Ok(JsonBody(list).into_response())
+    let usage = PromptUsage { prompt_tokens: found.tokens, total_tokens: found.tokens };
+    Ok(JsonBody(List { object: "list", data: data.collect(), model, usage }))
 }

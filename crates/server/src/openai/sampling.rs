@@ -1,49 +1,97 @@
 //! Fields that chat completions and completions share: how tokens are chosen and how answers end.
 
+use super::shapes;
+use crate::adapters::AdapterScale;
 use crate::fault::Fault;
 use crate::http::Client;
 use crate::normal::{Constraint, Generation};
 use crate::state::App;
 use arclight_engine::SamplerParams;
 use grammar::Spec;
+use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, Value as Json};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::Instant;
 
-/// Stop strings of a request: enough for anybody, few enough to look for all of them at every token.
+/// Stop strings of a request, at most: all are searched for at every token.
 const MOST_STOPS: usize = 64;
 /// Log-probabilities of a token, as OpenAI allows.
 const MOST_LOGPROBS: usize = 20;
 
 /// The fields, as they stand in a request.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, JsonSchema)]
 pub(crate) struct Sampling {
+    /// Number of answers.
+    #[schemars(range(min = 1, max = 128))]
     n: Option<usize>,
+    /// Divisor of the logits; 0 takes the likeliest token.
+    #[schemars(range(min = 0))]
     temperature: Option<f32>,
+    /// Share of the probability from which tokens are drawn.
+    #[schemars(range(max = 1), extend("exclusiveMinimum" = 0))]
     top_p: Option<f32>,
+    /// Number of likeliest tokens to draw from; 0 and -1 mean all.
+    #[schemars(range(min = -1))]
     top_k: Option<i64>,
+    /// Least probability of a token as a share of the likeliest one's.
+    #[schemars(range(min = 0, max = 1))]
     min_p: Option<f32>,
+    /// Factor against tokens of the prompt and the answer; 1 is none.
+    #[schemars(extend("exclusiveMinimum" = 0))]
     repetition_penalty: Option<f32>,
+    /// Taken off the logits of tokens that the answer has.
     presence_penalty: Option<f32>,
+    /// Taken off the logit of a token for each time that the answer has it.
     frequency_penalty: Option<f32>,
+    /// Seed of the random numbers: the same seed gives the same answer.
     seed: Option<i64>,
+    /// Texts that end the answer.
+    #[schemars(with = "Option<shapes::Stop>")]
     stop: Option<Json>,
+    /// Tokens that end the answer.
     stop_token_ids: Option<Vec<u32>>,
+    /// Token ids, and what is added to their logits.
+    #[schemars(extend(
+        "propertyNames" = {"pattern": "^[0-9]+$"},
+        "additionalProperties" = {"type": "number", "minimum": -100, "maximum": 100},
+    ))]
     logit_bias: Option<Map<String, Json>>,
+    /// Tokens before which the answer does not end.
     min_tokens: Option<usize>,
+    /// Go on after the model's end of text.
     ignore_eos: Option<bool>,
+    /// Lower ones are served first.
     priority: Option<i8>,
+    /// Requests of one key go to the same replica.
     prompt_cache_key: Option<String>,
+    /// The form of the answer.
+    #[schemars(with = "Option<shapes::ResponseFormat>")]
     response_format: Option<Json>,
+    /// The form of the answer, in one of these ways.
+    #[schemars(with = "Option<shapes::StructuredOutputs>")]
     structured_outputs: Option<Map<String, Json>>,
+    /// A JSON schema that the answer fits, or its text.
+    #[schemars(extend("type" = ["object", "string", "null"]))]
     guided_json: Option<Json>,
+    /// A regular expression that the answer matches.
+    #[schemars(with = "Option<String>")]
     guided_regex: Option<Json>,
+    /// The answers to choose from.
+    #[schemars(with = "Option<Vec<String>>", length(min = 1))]
     guided_choice: Option<Json>,
+    /// A grammar of the answer, in Lark.
+    #[schemars(with = "Option<String>")]
     guided_grammar: Option<Json>,
+    /// GBNF is not supported.
+    #[schemars(with = "Option<()>")]
     grammar: Option<Json>,
+    /// Only the same as `n`.
     best_of: Option<usize>,
+    /// One of the model's names, or an adapter's.
     model: Option<String>,
+    /// The adapters that the request has: no others.
+    #[schemars(with = "Option<Vec<AdapterScale>>")]
     lora: Option<Json>,
 }
 

@@ -1,6 +1,8 @@
 //! What OpenAI's answers have in common: heads, usage, log-probabilities, reasons.
 
-use crate::normal::{Finish, Reason, TokenLogprob, TokenText};
+use crate::normal::{Finish, TokenLogprob, TokenText};
+use schemars::JsonSchema;
+use serde::Serialize;
 use serde_json::{Map, Value as Json, json};
 use std::collections::BTreeMap;
 
@@ -16,17 +18,66 @@ pub(super) struct Head {
 }
 
 impl Head {
-    /// An object of a kind with these choices.
-    pub(super) fn object(&self, kind: &str, choices: Vec<Json>) -> Map<String, Json> {
-        let mut object = Map::new();
-        object.insert("id".into(), self.id.as_str().into());
-        object.insert("object".into(), kind.into());
-        object.insert("created".into(), self.created.into());
-        object.insert("model".into(), self.model.as_str().into());
-        object.insert("system_fingerprint".into(), FINGERPRINT.into());
-        object.insert("choices".into(), choices.into());
-        object
+    /// An object with these choices. A part of a streamed answer has `None` for usage, or null before the end.
+    pub(super) fn object<C: Choice>(
+        &self,
+        choices: Vec<C>,
+        usage: Option<Option<Counts>>,
+    ) -> Object<C> {
+        Object {
+            id: self.id.clone(),
+            object: C::OBJECT,
+            created: self.created,
+            model: self.model.clone(),
+            system_fingerprint: FINGERPRINT,
+            choices,
+            usage,
+        }
     }
+}
+
+/// A choice of an answer, by which the object has its name.
+pub(crate) trait Choice: Serialize {
+    const OBJECT: &'static str;
+}
+
+/// An answer, or a part of a streamed one.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "{C}")]
+pub(crate) struct Object<C: Choice> {
+    id: String,
+    #[schemars(extend("const" = C::OBJECT))]
+    object: &'static str,
+    /// Seconds since 1970.
+    created: u64,
+    model: String,
+    system_fingerprint: &'static str,
+    choices: Vec<C>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    usage: Option<Option<Counts>>,
+}
+
+/// Tokens of a request and its answer.
+#[derive(Debug, PartialEq, Serialize, JsonSchema)]
+#[schemars(rename = "Usage")]
+pub(crate) struct Counts {
+    prompt_tokens: usize,
+    completion_tokens: usize,
+    total_tokens: usize,
+    prompt_tokens_details: PromptCounts,
+    completion_tokens_details: AnswerCounts,
+}
+
+#[derive(Debug, PartialEq, Serialize, JsonSchema)]
+#[schemars(inline)]
+struct PromptCounts {
+    cached_tokens: usize,
+}
+
+#[derive(Debug, PartialEq, Serialize, JsonSchema)]
+#[schemars(inline)]
+struct AnswerCounts {
+    reasoning_tokens: usize,
 }
 
 /// Tokens of all choices together, and of every prompt once, however many choices it has.
@@ -55,25 +106,16 @@ impl Usage {
         self.reasoning += finish.reasoning_tokens;
     }
 
-    pub(super) fn json(&self) -> Json {
+    pub(super) fn counts(&self) -> Counts {
         let prompt: usize = self.prompts.values().map(|p| p.tokens).sum();
         let cached: usize = self.prompts.values().map(|p| p.cached).sum();
-        json!({
-            "prompt_tokens": prompt,
-            "completion_tokens": self.answer,
-            "total_tokens": prompt + self.answer,
-            "prompt_tokens_details": {"cached_tokens": cached},
-            "completion_tokens_details": {"reasoning_tokens": self.reasoning},
-        })
-    }
-}
-
-/// `finish_reason`.
-pub(super) fn reason(reason: Reason) -> &'static str {
-    match reason {
-        Reason::Stop => "stop",
-        Reason::Length => "length",
-        Reason::ToolCalls => "tool_calls",
+        Counts {
+            prompt_tokens: prompt,
+            completion_tokens: self.answer,
+            total_tokens: prompt + self.answer,
+            prompt_tokens_details: PromptCounts { cached_tokens: cached },
+            completion_tokens_details: AnswerCounts { reasoning_tokens: self.reasoning },
+        }
     }
 }
 
@@ -147,6 +189,7 @@ fn text(token: &TokenText, mark: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::normal::Reason;
     use std::time::Duration;
 
     #[test]
@@ -176,7 +219,7 @@ mod tests {
             for (prompt, finish) in order.map(|at| &choices[at]) {
                 usage.add(*prompt, finish);
             }
-            assert_eq!(usage.json(), expected);
+            assert_eq!(json!(usage.counts()), expected);
         }
     }
 }

@@ -1,17 +1,14 @@
 //! `GET /openapi.json`: what the server takes and gives, for programs that generate clients and tests.
 //!
-//! Written by hand, a file per protocol. Tests hold it to the truth: every path that it names is
-//! routed, and every field of the requests is in it.
+//! The schemas are derived from the types that requests are read as and answers are written from, with the comments of
+//! their fields. What is read by hand inside of requests has types in the `shapes` of each protocol.
 
-mod anthropic;
-mod ollama;
-mod openai;
-mod operate;
-mod responses;
-mod schemas;
+mod document;
+mod paths;
 
 use axum::Json as JsonBody;
-use serde_json::{Map, Value as Json, json};
+use document::Document;
+use serde_json::{Value as Json, json};
 
 /// The endpoint.
 pub(crate) async fn serve() -> JsonBody<Json> {
@@ -20,16 +17,13 @@ pub(crate) async fn serve() -> JsonBody<Json> {
 
 /// The document.
 pub(crate) fn document() -> Json {
-    let paths: Map<String, Json> = [
-        openai::paths(),
-        responses::paths(),
-        anthropic::paths(),
-        ollama::paths(),
-        operate::paths(),
-    ]
-    .into_iter()
-    .flatten()
-    .collect();
+    let mut document = Document::new();
+    paths::openai(&mut document);
+    paths::responses(&mut document);
+    paths::anthropic(&mut document);
+    paths::ollama(&mut document);
+    paths::operate(&mut document);
+    let (paths, schemas) = document.finish();
     json!({
         "openapi": "3.1.0",
         "info": {
@@ -44,88 +38,9 @@ pub(crate) fn document() -> Json {
                 "bearer": {"type": "http", "scheme": "bearer"},
                 "key": {"type": "apiKey", "in": "header", "name": "x-api-key"},
             },
-            "schemas": schemas::all(),
+            "schemas": schemas,
         },
     })
-}
-
-/// An operation that takes and gives JSON.
-pub(super) fn post(id: &str, summary: &str, request: &str, response: Json) -> Json {
-    json!({"post": {
-        "operationId": id,
-        "summary": summary,
-        "requestBody": {
-            "required": true,
-            "content": {"application/json": {"schema": reference(request)}},
-        },
-        "responses": with_faults(response, &["400", "404", "408", "413", "429", "500", "503", "504"]),
-    }})
-}
-
-/// An operation that only gives.
-pub(super) fn get(id: &str, summary: &str, response: Json, faults: &[&str]) -> Json {
-    json!({"get": {
-        "operationId": id,
-        "summary": summary,
-        "responses": with_faults(response, faults),
-    }})
-}
-
-/// Operations whose faults are in the form of another protocol.
-pub(super) fn in_words_of(mut item: Json, error: &str) -> Json {
-    for operation in item.as_object_mut().into_iter().flat_map(Map::values_mut) {
-        let responses = operation["responses"].as_object_mut();
-        for response in responses.into_iter().flat_map(Map::values_mut) {
-            let schema = &mut response["content"]["application/json"]["schema"];
-            if *schema == reference("Error") {
-                *schema = reference(error);
-            }
-        }
-    }
-    item
-}
-
-/// A schema by its name.
-pub(super) fn reference(name: &str) -> Json {
-    json!({"$ref": format!("#/components/schemas/{name}")})
-}
-
-/// A response of JSON.
-pub(super) fn gives(description: &str, schema: &str) -> Json {
-    json!({
-        "description": description,
-        "content": {"application/json": {"schema": reference(schema)}},
-    })
-}
-
-/// A fault in OpenAI's form.
-pub(super) fn fault(description: &str) -> Json {
-    gives(description, "Error")
-}
-
-/// The success, and faults in OpenAI's form.
-fn with_faults(success: Json, statuses: &[&str]) -> Json {
-    let mut responses = Map::new();
-    responses.insert("200".to_owned(), success);
-    for status in ["401"].iter().chain(statuses) {
-        let description = match *status {
-            "400" => "The request says something that cannot be, or cannot be honoured.",
-            "401" => "An API key is needed.",
-            "404" => "There is no such model.",
-            "408" => "The body did not arrive in time.",
-            "413" => "The body is too large.",
-            "429" => "The queue is full.",
-            "503" => "The model is being loaded, or the server is about to end.",
-            "504" => "The answer was not finished in time.",
-            _ => "A fault of the server.",
-        };
-        let mut fault = fault(description);
-        if matches!(*status, "429" | "503") {
-            fault["headers"] = json!({"Retry-After": {"schema": {"type": "integer"}}});
-        }
-        responses.insert((*status).to_owned(), fault);
-    }
-    Json::Object(responses)
 }
 
 #[cfg(test)]
@@ -174,7 +89,8 @@ mod tests {
             assert!(T::deserialize(Fields(&mut found)).is_err());
             found
         }
-        let schemas = schemas::all();
+        let document = document();
+        let schemas = &document["components"]["schemas"];
         let told = |name: &str| {
             let properties = schemas[name]["properties"].as_object().unwrap();
             properties.keys().cloned().collect::<std::collections::BTreeSet<String>>()
@@ -195,6 +111,41 @@ mod tests {
         };
         assert_eq!(told("OllamaChat"), ollama(fields::<ollama::ChatBody>()));
         assert_eq!(told("OllamaGenerate"), ollama(fields::<ollama::GenerateBody>()));
+    }
+
+    #[test]
+    fn fields_of_requests_are_described() {
+        let document = document();
+        for request in document["paths"].as_object().unwrap().values() {
+            let body = &request["post"]["requestBody"]["content"]["application/json"]["schema"];
+            let Some(name) = body["$ref"].as_str() else { continue };
+            let properties = document.pointer(&name[1..]).unwrap()["properties"].as_object();
+            for (field, schema) in properties.unwrap() {
+                assert!(schema["description"].is_string(), "{name}: {field}: {schema}");
+            }
+        }
+    }
+
+    /// A request that a field was added to.
+    #[derive(schemars::JsonSchema)]
+    #[expect(dead_code, reason = "only its schema is used")]
+    struct Grown {
+        /// What is new.
+        #[schemars(range(max = 7))]
+        new: Option<usize>,
+    }
+
+    #[test]
+    fn a_new_field_is_in_the_document() {
+        let mut document = Document::new();
+        document.post::<document::Both<Grown, Sampling>, String>("/grown", "grown", "Grow");
+        let (_, schemas) = document.finish();
+        let field = &schemas["Grown"]["properties"]["new"];
+        let expected = json!({
+            "description": "What is new.", "type": ["integer", "null"], "minimum": 0, "maximum": 7,
+        });
+        assert_eq!(field, &expected);
+        assert!(schemas["Grown"]["properties"]["temperature"].is_object());
     }
 
     #[test]

@@ -1,10 +1,10 @@
 //! `POST /v1/responses` and `POST /v1/responses/input_tokens`.
 
-use super::input;
 use super::object::Head;
 use super::output::Output;
 use super::store::Stored;
 use super::stream::{Keep, ResponseStream};
+use super::{input, shapes};
 use crate::fault::Fault;
 use crate::http::{Body, Client, Framing, respond};
 use crate::normal::{self, ChatRequest, Constraint, ToolChoice};
@@ -14,49 +14,106 @@ use axum::Json as JsonBody;
 use axum::extract::{Extension, State};
 use axum::response::{IntoResponse, Response};
 use grammar::Spec;
-use serde::Deserialize;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json, json};
 use std::sync::Arc;
 
-/// The fields that are the endpoint's own.
-#[derive(Debug, Default, Deserialize)]
+/// Items to answer.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[schemars(rename = "ResponseRequest")]
 pub(crate) struct ResponseBody {
+    /// One of the model's names, or an adapter's.
     model: Option<String>,
+    /// Only 1: a response is one answer.
+    #[schemars(extend("enum" = [1, null]))]
+    n: Option<usize>,
+    /// A text of the user's, or items.
+    #[schemars(with = "Option<shapes::Input>")]
     input: Option<Json>,
+    /// The message of the system.
     instructions: Option<String>,
+    /// The response that the input follows.
     previous_response_id: Option<String>,
+    /// Keep the response.
+    #[schemars(extend("default" = true))]
     store: Option<bool>,
+    /// Send the answer as it is made.
     stream: Option<bool>,
+    /// Functions that the model may call.
+    #[schemars(with = "Option<Vec<shapes::Tool>>")]
     tools: Option<Vec<Json>>,
+    /// Which of the tools the model must call.
+    #[schemars(with = "Option<shapes::ToolChoice>")]
     tool_choice: Option<Json>,
+    /// Whether an answer may have several calls.
     parallel_tool_calls: Option<bool>,
+    /// The form of the answer.
     text: Option<Text>,
+    /// How the model thinks.
     reasoning: Option<Reasoning>,
+    /// Most tokens of the answer.
+    #[schemars(range(min = 1))]
     max_output_tokens: Option<usize>,
+    /// What to give besides: `message.output_text.logprobs`.
     include: Option<Vec<String>>,
+    /// Likeliest tokens to give with each token.
+    #[schemars(range(max = 20))]
     top_logprobs: Option<usize>,
+    /// Divisor of the logits; 0 takes the likeliest token.
+    #[schemars(with = "Option<f32>", range(min = 0))]
     temperature: Option<Json>,
+    /// Share of the probability from which tokens are drawn.
+    #[schemars(with = "Option<f32>", range(max = 1), extend("exclusiveMinimum" = 0))]
     top_p: Option<Json>,
+    /// Given back with the response.
     metadata: Option<Map<String, Json>>,
+    /// Given back with the response.
     user: Option<String>,
+    /// Given back with the response.
     safety_identifier: Option<String>,
+    /// Requests of one key go to the same replica.
     prompt_cache_key: Option<String>,
+    /// Nothing is left out of a conversation that is too long.
+    #[schemars(extend("enum" = ["disabled", null]))]
     truncation: Option<String>,
+    /// Responses are made while the client waits.
+    #[schemars(extend("enum" = [false, null]))]
     background: Option<bool>,
+    /// Not supported: use `previous_response_id`.
+    #[schemars(with = "Option<()>")]
     conversation: Option<Json>,
+    /// Not supported: use `instructions` and `input`.
+    #[schemars(with = "Option<()>")]
     prompt: Option<Json>,
+    /// Not supported.
+    #[schemars(with = "Option<Vec<Json>>", length(max = 0))]
     context_management: Option<Json>,
+    /// Not supported.
+    #[schemars(with = "Option<()>")]
     moderation: Option<Json>,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
+#[schemars(inline)]
 struct Text {
+    #[schemars(with = "Option<shapes::Format>")]
     format: Option<Json>,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
+#[schemars(inline)]
 struct Reasoning {
+    /// `none` asks for no thoughts.
     effort: Option<String>,
+}
+
+/// Tokens of a prompt.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct InputTokens {
+    #[schemars(extend("const" = "response.input_tokens"))]
+    object: &'static str,
+    input_tokens: usize,
 }
 
 /// What a request has become.
@@ -104,13 +161,13 @@ pub(crate) async fn input_tokens(
     State(app): State<Arc<App>>,
     Extension(client): Extension<Client>,
     body: Body,
-) -> Result<JsonBody<Json>, Fault> {
+) -> Result<JsonBody<InputTokens>, Fault> {
     let read = read(&app, client, &body).await?;
     let tokens = normal::count(&app, read.request).await?;
-    Ok(JsonBody(json!({"object": "response.input_tokens", "input_tokens": tokens.len()})))
+    Ok(JsonBody(InputTokens { object: "response.input_tokens", input_tokens: tokens.len() }))
 }
 
-/// Whose responses a client sees: those of its key. A server that is open to everybody has one owner.
+/// The owner of a client's responses: its key. Without keys all clients are one owner.
 pub(super) fn owner(app: &App, client: Client) -> u64 {
     if app.options.keys.is_empty() { 0 } else { client.0 }
 }
@@ -142,9 +199,6 @@ async fn read(app: &App, client: Client, body: &Body) -> Result<Read, Fault> {
     }
     let limit = fields.max_output_tokens;
     let mut generation = sampling.generation(app, client, 1, limit, logprobs)?;
-    if generation.n != 1 {
-        return Err(Fault::unsupported("n", "a response is one answer: n must be 1"));
-    }
     let format = fields.text.as_ref().and_then(|text| text.format.as_ref());
     if let Some(spec) = format.map(spec).transpose()?.flatten() {
         if let Some(other) = &generation.constraint {
@@ -156,7 +210,7 @@ async fn read(app: &App, client: Client, body: &Body) -> Result<Read, Fault> {
     let mut variables = Map::new();
     let effort = fields.reasoning.as_ref().and_then(|reasoning| reasoning.effort.as_deref());
     if let Some(effort) = effort {
-        // Templates know one or the other way to say that there shall be no thoughts.
+        // Templates have one of these two variables to switch thoughts off.
         if effort == "none" {
             variables.insert("enable_thinking".into(), false.into());
         }
@@ -194,6 +248,7 @@ fn refuse(fields: &ResponseBody) -> Result<(), Fault> {
     let given =
         |value: &Option<Json>| value.as_ref().is_some_and(|v| !v.is_null() && v != &json!([]));
     let refused = [
+        ("n", fields.n.is_some_and(|n| n != 1), "a response is one answer"),
         ("background", fields.background == Some(true), "responses are made while you wait"),
         ("conversation", given(&fields.conversation), "use previous_response_id"),
         ("prompt", given(&fields.prompt), "use instructions and input"),

@@ -10,12 +10,11 @@ mod create;
 mod input;
 mod object;
 mod output;
+pub(crate) mod shapes;
 mod store;
 mod stored;
 mod stream;
 
-#[cfg(test)]
-pub(crate) use create::ResponseBody;
-pub(crate) use create::{create, input_tokens};
+pub(crate) use create::{InputTokens, ResponseBody, create, input_tokens};
 pub(crate) use store::Store;
-pub(crate) use stored::{delete, input_items, retrieve};
+pub(crate) use stored::{DeletedResponse, ResponseItems, delete, input_items, retrieve};

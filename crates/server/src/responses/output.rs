@@ -1,4 +1,4 @@
-//! An answer as items: thoughts, messages, calls, one after the other, with the events that tell of
+//! An answer as items: thoughts, messages, calls, one after the other, with the events of
 //! their growth. The same for streams and for whole responses, which have no use for the events.
 
 use super::input::item_id;
@@ -7,6 +7,7 @@ use crate::http::Frame;
 use crate::normal::{Delta, Event, Finish, Reason, TokenLogprob};
 use crate::openai::wire::chat_logprobs;
 use crate::state;
+use chat::Segment;
 use serde_json::{Value as Json, json};
 
 pub(super) struct Output {
@@ -47,11 +48,11 @@ impl Output {
     /// A piece of the answer; the whole response when that was the last one.
     pub(super) fn delta(&mut self, delta: Delta, out: &mut Vec<Frame>) -> Option<Json> {
         match delta.event {
-            Event::Reasoning(text) => self.reasoning(&text, out),
-            Event::Text(text) => self.text(&text, &delta.logprobs, out),
-            Event::ToolCall { name, .. } => self.call(name, out),
-            Event::Arguments { delta, .. } => self.arguments(&delta, out),
-            Event::ToolCallEnd { .. } => self.end("completed", out),
+            Event::Segment(Segment::Reasoning(text)) => self.reasoning(&text, out),
+            Event::Segment(Segment::Text(text)) => self.text(&text, &delta.logprobs, out),
+            Event::Segment(Segment::ToolCall { name, .. }) => self.call(name, out),
+            Event::Segment(Segment::Arguments { delta, .. }) => self.arguments(&delta, out),
+            Event::Segment(Segment::ToolCallEnd { .. }) => self.end("completed", out),
             Event::Finished(finish) => return Some(self.finish(&finish, out)),
             Event::Failed(_) => {}
         }
@@ -137,7 +138,7 @@ impl Output {
         }
     }
 
-    /// The item that grows is over. A call that was not told to be complete is cut off.
+    /// The item that grows is over. A call without an event of its end is cut off.
     fn close(&mut self, status: &'static str, out: &mut Vec<Frame>) {
         let call = matches!(self.open, Some(Open::Call { .. }));
         self.end(if call { "incomplete" } else { status }, out);

@@ -19,7 +19,7 @@ const KEPT: Duration = Duration::from_secs(3600);
 /// A response with the whole conversation that led to it.
 #[derive(Clone, Debug)]
 pub(crate) struct Stored {
-    /// Who may see it.
+    /// The client that may read it.
     pub(crate) owner: u64,
     pub(crate) response: Arc<Json>,
     /// All before, what was new, and the answer.

@@ -9,13 +9,35 @@ use axum::Json as JsonBody;
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{Extension, Query, State};
 use axum::http::StatusCode;
-use serde::Deserialize;
-use serde_json::{Value as Json, json};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::Value as Json;
 use std::sync::Arc;
 
 /// Items of one answer, at most and where a request does not say.
 const MOST: usize = 100;
 const SOME: usize = 20;
+
+/// A response was deleted.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct DeletedResponse {
+    id: String,
+    #[schemars(extend("const" = "response"))]
+    object: &'static str,
+    #[schemars(extend("const" = true))]
+    deleted: bool,
+}
+
+/// The newest items first, unless `order` is `asc`.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct ResponseItems {
+    #[schemars(extend("const" = "list"))]
+    object: &'static str,
+    data: Vec<Json>,
+    first_id: Option<String>,
+    last_id: Option<String>,
+    has_more: bool,
+}
 
 /// `GET /v1/responses/{id}`: a response as it was.
 pub(crate) async fn retrieve(
@@ -31,11 +53,11 @@ pub(crate) async fn delete(
     State(app): State<Arc<App>>,
     Extension(client): Extension<Client>,
     Named(id): Named,
-) -> Result<JsonBody<Json>, Fault> {
+) -> Result<JsonBody<DeletedResponse>, Fault> {
     if !app.responses.delete(&id, owner(&app, client)) {
         return Err(unknown(&id));
     }
-    Ok(JsonBody(json!({"id": id, "object": "response", "deleted": true})))
+    Ok(JsonBody(DeletedResponse { id, object: "response", deleted: true }))
 }
 
 #[derive(Debug, Deserialize)]
@@ -52,7 +74,7 @@ pub(crate) async fn input_items(
     Extension(client): Extension<Client>,
     Named(id): Named,
     query: Result<Query<ListQuery>, QueryRejection>,
-) -> Result<JsonBody<Json>, Fault> {
+) -> Result<JsonBody<ResponseItems>, Fault> {
     let Query(query) = query.map_err(|e| Fault::invalid(e.body_text()))?;
     let limit = match query.limit.as_deref() {
         None => SOME,
@@ -76,14 +98,14 @@ pub(crate) async fn input_items(
     }
     let more = items.len() > limit;
     items.truncate(limit);
-    let end = |item: Option<&&Json>| item.map_or(Json::Null, |item| item["id"].clone());
-    Ok(JsonBody(json!({
-        "object": "list",
-        "data": items,
-        "first_id": end(items.first()),
-        "last_id": end(items.last()),
-        "has_more": more,
-    })))
+    let end = |item: Option<&&Json>| item.and_then(|item| item["id"].as_str().map(str::to_owned));
+    Ok(JsonBody(ResponseItems {
+        object: "list",
+        first_id: end(items.first()),
+        last_id: end(items.last()),
+        data: items.into_iter().cloned().collect(),
+        has_more: more,
+    }))
 }
 
 fn find(app: &App, client: Client, id: &str) -> Result<Stored, Fault> {

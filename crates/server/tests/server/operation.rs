@@ -100,27 +100,36 @@ async fn figures_add_up() {
     assert!(
         page.headers["content-type"].to_str().unwrap().starts_with("text/plain; version=0.0.4")
     );
-    let line = |name: &str, labels: &str, value: &str| {
-        let line = format!("vllm:{name}{{model_name=\"{NAME}\"{labels}}} {value}");
-        assert!(page.text.lines().any(|l| l == line), "no {line} in\n{}", page.text);
+    // The sample of a family that has these labels, in any order.
+    let value = |name: &str, labels: &[(&str, &str)]| -> f64 {
+        let found = page.text.lines().find_map(|line| {
+            let (of, value) = line.strip_prefix(&format!("{name}{{"))?.rsplit_once("} ")?;
+            let named = [("model_name", NAME)];
+            let mut all = labels.iter().chain(&named);
+            all.all(|(name, value)| of.split(',').any(|l| l == format!("{name}=\"{value}\"")))
+                .then(|| value.parse().unwrap())
+        });
+        found.unwrap_or_else(|| panic!("no {name} with {labels:?} in\n{}", page.text))
     };
-    line("request_success_total", ",finished_reason=\"length\"", "1");
-    line("request_success_total", ",finished_reason=\"stop\"", "1");
-    line("time_to_first_token_seconds_count", "", "2");
-    line("e2e_request_latency_seconds_bucket", ",le=\"+Inf\"", "2");
-    line("num_requests_running", "", "0");
-    line("num_requests_waiting", "", "0");
-    let prompt = answer["usage"]["prompt_tokens"].as_u64().unwrap();
-    line("prompt_tokens_total", "", &(2 * prompt).to_string());
-    for figure in ["node_read_bytes", "node_busy_seconds", "node_wait_seconds", "step_seconds"] {
-        let name = format!("arclight:{figure}_total{{model_name=\"{NAME}\",replica=\"0\"");
-        let of =
-            page.text.lines().find(|l| l.starts_with(&name)).unwrap_or_else(|| panic!("no {name}"));
-        assert!(of.rsplit_once(' ').unwrap().1.parse::<f64>().unwrap() > 0.0, "{of}");
+    for (reason, count) in
+        [("length", 1.), ("stop", 1.), ("tool_calls", 0.), ("abort", 0.), ("error", 0.)]
+    {
+        let labels = [("finished_reason", reason)];
+        assert_eq!(value("vllm:request_success_total", &labels), count, "{reason}");
     }
+    assert_eq!(value("vllm:time_to_first_token_seconds_count", &[]), 2.);
+    assert_eq!(value("vllm:e2e_request_latency_seconds_bucket", &[("le", "+Inf")]), 2.);
+    assert_eq!(value("vllm:num_requests_running", &[]), 0.);
+    assert_eq!(value("vllm:num_requests_waiting", &[]), 0.);
+    let prompt = answer["usage"]["prompt_tokens"].as_f64().unwrap();
+    assert_eq!(value("vllm:prompt_tokens_total", &[]), 2. * prompt);
+    let replica = [("replica", "0")];
+    for figure in ["node_read_bytes", "node_busy_seconds", "step_seconds"] {
+        assert!(value(&format!("arclight:{figure}_total"), &replica) > 0., "{figure}");
+    }
+    assert!(value("arclight:node_wait_seconds_total", &[("scope", "node")]) > 0.);
     for figure in ["node_tasks", "node_stolen_tasks"] {
-        let name = format!("arclight:{figure}_total{{model_name=\"{NAME}\",replica=\"0\"");
-        assert!(page.text.lines().any(|l| l.starts_with(&name)), "no {name}");
+        value(&format!("arclight:{figure}_total"), &replica);
     }
     // Every line is a comment or a sample, and every sample's family has a type.
     for l in page.text.lines().filter(|l| !l.starts_with('#')) {

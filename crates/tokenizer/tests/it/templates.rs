@@ -127,7 +127,7 @@ fn a_fault_names_its_line() {
         ("a\n{% if %}", 2, "unexpected"),
         ("a\n\n{{ messages[0].content.nonsense() }}", 3, "nonsense"),
         ("{{ messages[7].role }}", 1, "undefined"),
-        ("\n{{ strftime_now('%Q') }}", 2, "%Q"),
+        ("\n{{ strftime_now('%J') }}", 2, "`J`"),
         ("\n{{ missing | tojson }}", 2, "undefined"),
         ("\n{{ 1 | tojson(indent=1000000) }}", 2, "indent"),
         ("\n{{ 1 | tojson(colour=1) }}", 2, "colour"),

@@ -1,13 +1,13 @@
 //! What an answer is made of, as it is found.
 
-/// A part of an answer. The texts of neighbouring events of one kind belong together.
+/// A part of an answer. The texts of neighbouring segments of one kind belong together.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Event {
+pub enum Segment {
     /// A piece of what the model thinks before it answers.
     Reasoning(String),
     /// A piece of the answer.
     Text(String),
-    /// A call begins. Its arguments follow, then its end, before any other event.
+    /// A call begins. Its arguments follow, then its end, before any other segment.
     ToolCall {
         /// Number of the call in this answer, from 0.
         index: usize,
@@ -29,63 +29,65 @@ pub enum Event {
     },
 }
 
-impl Event {
-    /// Neighbouring pieces of one kind as one event.
-    pub fn join(events: impl IntoIterator<Item = Event>) -> Vec<Event> {
-        let mut all: Vec<Event> = Vec::new();
-        for event in events {
-            match (all.last_mut(), event) {
-                (Some(Event::Text(text)), Event::Text(more))
-                | (Some(Event::Reasoning(text)), Event::Reasoning(more)) => text.push_str(&more),
+impl Segment {
+    /// Neighbouring pieces of one kind as one segment.
+    pub fn join(segments: impl IntoIterator<Item = Segment>) -> Vec<Segment> {
+        let mut all: Vec<Segment> = Vec::new();
+        for segment in segments {
+            match (all.last_mut(), segment) {
+                (Some(Segment::Text(text)), Segment::Text(more))
+                | (Some(Segment::Reasoning(text)), Segment::Reasoning(more)) => {
+                    text.push_str(&more);
+                }
                 (
-                    Some(Event::Arguments { index: of, delta }),
-                    Event::Arguments { index, delta: more },
+                    Some(Segment::Arguments { index: of, delta }),
+                    Segment::Arguments { index, delta: more },
                 ) if *of == index => delta.push_str(&more),
-                (_, event) => all.push(event),
+                (_, segment) => all.push(segment),
             }
         }
         all
     }
 }
 
-/// Events that have been found, pieces of one kind joined.
+/// Segments that have been found, pieces of one kind joined.
 #[derive(Debug, Default)]
-pub(crate) struct Events {
-    pub(crate) found: Vec<Event>,
+pub(crate) struct Segments {
+    pub(crate) found: Vec<Segment>,
     /// Calls that have begun.
     pub(crate) calls: usize,
 }
 
-impl Events {
+impl Segments {
     pub(crate) fn text(&mut self, piece: &str) {
         match self.found.last_mut() {
-            Some(Event::Text(text)) => text.push_str(piece),
+            Some(Segment::Text(text)) => text.push_str(piece),
             _ if piece.is_empty() => {}
-            _ => self.found.push(Event::Text(piece.to_owned())),
+            _ => self.found.push(Segment::Text(piece.to_owned())),
         }
     }
 
     pub(crate) fn reasoning(&mut self, piece: &str) {
         match self.found.last_mut() {
-            Some(Event::Reasoning(text)) => text.push_str(piece),
+            Some(Segment::Reasoning(text)) => text.push_str(piece),
             _ if piece.is_empty() => {}
-            _ => self.found.push(Event::Reasoning(piece.to_owned())),
+            _ => self.found.push(Segment::Reasoning(piece.to_owned())),
         }
     }
 
     pub(crate) fn begin(&mut self, name: String) {
-        self.found.push(Event::ToolCall { index: self.calls, name });
+        self.found.push(Segment::ToolCall { index: self.calls, name });
         self.calls += 1;
     }
 
     /// A piece of the arguments of the call that began last.
     pub(crate) fn arguments(&mut self, piece: &str) {
         match self.found.last_mut() {
-            Some(Event::Arguments { delta, .. }) => delta.push_str(piece),
+            Some(Segment::Arguments { delta, .. }) => delta.push_str(piece),
             _ if piece.is_empty() => {}
             _ => {
                 self.found
-                    .push(Event::Arguments { index: self.calls - 1, delta: piece.to_owned() });
+                    .push(Segment::Arguments { index: self.calls - 1, delta: piece.to_owned() });
             }
         }
     }
@@ -95,6 +97,6 @@ impl Events {
     }
 
     pub(crate) fn end(&mut self) {
-        self.found.push(Event::ToolCallEnd { index: self.calls - 1 });
+        self.found.push(Segment::ToolCallEnd { index: self.calls - 1 });
     }
 }

@@ -1,0 +1,188 @@
+//! The paths of each protocol.
+
+use super::document::{Both, Document};
+use crate::adapters::{Adapter, AdapterScale, Success};
+use crate::anthropic::{self, Count, CountBody, MessagesBody};
+use crate::ollama::{self, Shared};
+use crate::openai::chat::{ChatBody, ChatChoice};
+use crate::openai::chat_stream::ChatDelta;
+use crate::openai::completions::{TextBody, TextChoice};
+use crate::openai::embeddings::{EmbedBody, List};
+use crate::openai::models::{Model, Models};
+use crate::openai::wire::Object;
+use crate::openai::{sampling::Sampling, shapes};
+use crate::operate::Health;
+use crate::rerank::{Ranked, RerankBody};
+use crate::responses::{self, DeletedResponse, InputTokens, ResponseBody, ResponseItems};
+use crate::slots::{Action, Slot, SlotBody};
+use crate::text::{DetokenizeBody, Prompt, Text, TokenizeBody, Tokens};
+use serde_json::{Value as Json, json};
+
+const EVENTS: &str = "text/event-stream";
+
+pub(super) fn openai(doc: &mut Document) {
+    doc.faults::<shapes::Error>();
+    let text = "The answer; a stream of events with `stream: true`, each a chunk, the last [DONE].";
+    let chunk = json!({"schema": {}, "x-event": doc.answer::<Object<ChatDelta>>()});
+    let chat = doc.post::<Both<ChatBody, Sampling>, Object<ChatChoice>>(
+        "/v1/chat/completions",
+        "chat",
+        "Answer a conversation",
+    );
+    also(chat, text, EVENTS, chunk);
+    let chunk = json!({"schema": {}, "x-event": doc.answer::<Object<TextChoice>>()});
+    let complete = doc.post::<Both<TextBody, Sampling>, Object<TextChoice>>(
+        "/v1/completions",
+        "complete",
+        "Continue texts",
+    );
+    also(complete, text, EVENTS, chunk);
+    doc.post::<EmbedBody, List>("/v1/embeddings", "embed", "Texts as vectors");
+    for (path, id, summary) in [
+        ("/v1/rerank", "rerank", "Documents by how well they answer a query"),
+        ("/v2/rerank", "rerank_v2", "As /v1/rerank"),
+        ("/rerank", "rerank_plain", "As /v1/rerank"),
+    ] {
+        doc.post::<RerankBody, Ranked>(path, id, summary);
+    }
+    doc.get::<Models>("/v1/models", "models", "The model's names", &[]);
+    let one = doc.get::<Model>("/v1/models/{model}", "model", "One of the model's names", &[404]);
+    let mut name = parameter("path", "model", json!({"type": "string", "minLength": 1}));
+    name["description"] = "May have slashes.".into();
+    one["parameters"] = json!([name]);
+}
+
+pub(super) fn responses(doc: &mut Document) {
+    let text = "The response; a stream of named events with `stream: true`.";
+    let respond = doc.post::<Both<ResponseBody, Sampling>, responses::shapes::Response>(
+        "/v1/responses",
+        "respond",
+        "Answer items, and keep the answer",
+    );
+    also(respond, text, EVENTS, json!({"schema": {}}));
+    doc.post::<Both<ResponseBody, Sampling>, InputTokens>(
+        "/v1/responses/input_tokens",
+        "input_tokens",
+        "Count the tokens of a prompt",
+    );
+    let id = parameter("path", "id", json!({"type": "string", "pattern": "^resp_[A-Za-z0-9]+$"}));
+    let path = "/v1/responses/{id}";
+    let get = doc.get::<responses::shapes::Response>(path, "response", "A response", &[404]);
+    get["parameters"] = json!([id]);
+    let responses = doc.responses::<DeletedResponse>(&[404]);
+    doc.operation(
+        path,
+        "delete",
+        json!({
+            "operationId": "delete_response", "summary": "Forget a response",
+            "responses": responses, "parameters": [id],
+        }),
+    );
+    let path = "/v1/responses/{id}/input_items";
+    let summary = "What a response answered";
+    let items = doc.get::<ResponseItems>(path, "input_items", summary, &[400, 404]);
+    items["parameters"] = json!([
+        id,
+        parameter("query", "after", json!({"type": "string"})),
+        parameter("query", "limit", json!({"type": "integer", "minimum": 1, "maximum": 100})),
+        parameter("query", "order", json!({"enum": ["asc", "desc"]})),
+    ]);
+}
+
+pub(super) fn anthropic(doc: &mut Document) {
+    doc.faults::<anthropic::shapes::Error>();
+    let version = json!({"enum": ["2023-06-01", "2026-10-21"]});
+    let version = json!([parameter("header", "anthropic-version", version)]);
+    let text = "The message; a stream of named events with `stream: true`.";
+    let messages = doc.post::<MessagesBody, anthropic::shapes::Message>(
+        "/v1/messages",
+        "messages",
+        "Answer a conversation",
+    );
+    messages["parameters"] = version.clone();
+    also(messages, text, EVENTS, json!({"schema": {}}));
+    let count = doc.post::<CountBody, Count>(
+        "/v1/messages/count_tokens",
+        "count_tokens",
+        "Count the tokens of a conversation's prompt",
+    );
+    count["parameters"] = version;
+}
+
+pub(super) fn ollama(doc: &mut Document) {
+    doc.faults::<ollama::shapes::Error>();
+    let text =
+        "Lines of JSON, the last of them with `done: true`; with `stream: false` one object.";
+    let (kind, lines) = ("application/x-ndjson", json!({"schema": {"type": "string"}}));
+    let chat = doc.post::<Both<ollama::ChatBody, Shared>, ollama::shapes::ChatAnswer>(
+        "/api/chat",
+        "ollama_chat",
+        "Answer a conversation",
+    );
+    also(chat, text, kind, lines.clone());
+    let generate = doc.post::<Both<ollama::GenerateBody, Shared>, ollama::shapes::TextAnswer>(
+        "/api/generate",
+        "ollama_generate",
+        "Answer a prompt",
+    );
+    also(generate, text, kind, lines);
+    doc.post::<ollama::EmbedBody, ollama::Embedded>(
+        "/api/embed",
+        "ollama_embed",
+        "Texts as vectors",
+    );
+    doc.post::<ollama::ShowBody, ollama::Shown>("/api/show", "ollama_show", "What a model is");
+    doc.get::<ollama::Models>("/api/tags", "ollama_tags", "The model's names", &[503]);
+    doc.get::<ollama::Models>("/api/ps", "ollama_ps", "What is loaded", &[503]);
+    doc.get::<ollama::Version>("/api/version", "ollama_version", "The API's version", &[503]);
+}
+
+/// Text and tokens, adapters and slots, health and figures.
+pub(super) fn operate(doc: &mut Document) {
+    doc.faults::<shapes::Error>();
+    doc.post::<TokenizeBody, Tokens>("/tokenize", "tokenize", "Tokens of a text or a conversation");
+    doc.post::<DetokenizeBody, Text>("/detokenize", "detokenize", "Text of tokens");
+    doc.post::<Both<ChatBody, Sampling>, Prompt>(
+        "/apply-template",
+        "apply_template",
+        "The prompt that a conversation becomes",
+    );
+    let path = "/lora-adapters";
+    let summary = "The adapters that the model was loaded with, and their scales";
+    doc.get::<Vec<Adapter>>(path, "adapters", summary, &[503]);
+    let summary = "Set these scales; adapters that are not listed are off";
+    doc.post::<Vec<AdapterScale>, Success>(path, "scale_adapters", summary);
+    let unsaved = doc.responses::<Slot>(&[501])["501"].take();
+    let mut action = parameter("query", "action", doc.request::<Action>());
+    action["required"] = true.into();
+    let slot = doc.post::<SlotBody, Slot>(
+        "/slots/{id}",
+        "slot",
+        "Save, restore or erase what the last request of a slot has left",
+    );
+    slot["requestBody"]["required"] = false.into();
+    slot["responses"]["501"] = unsaved;
+    slot["parameters"] =
+        json!([parameter("path", "id", json!({"type": "integer", "minimum": 0})), action]);
+    doc.get::<Health>("/health", "health", "Whether requests are served", &[503]);
+    let metrics = doc.get::<String>("/metrics", "metrics", "Figures for Prometheus", &[]);
+    metrics["responses"]["200"] = json!({
+        "description": "Prometheus' text format.",
+        "content": {"text/plain": {"schema": {"type": "string"}}},
+    });
+    let document =
+        doc.get::<serde_json::Map<String, Json>>("/openapi.json", "openapi", "This document", &[]);
+    document["responses"]["200"]["description"] = "OpenAPI 3.1.".into();
+}
+
+/// Another form of an operation's answer.
+fn also(operation: &mut Json, description: &str, kind: &str, content: Json) {
+    let success = &mut operation["responses"]["200"];
+    success["description"] = description.into();
+    success["content"][kind] = content;
+}
+
+/// A parameter; those in paths are required.
+fn parameter(place: &str, name: &str, schema: Json) -> Json {
+    json!({"name": name, "in": place, "required": place == "path", "schema": schema})
+}
