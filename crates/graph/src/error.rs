@@ -219,6 +219,18 @@ pub enum ScheduleFault {
     /// A slice of nothing.
     #[error("has an empty slice: it must be at least 1 tile by 1 token")]
     EmptySlice,
+    /// A slice of nothing, or one that leaves a part without any.
+    #[error("has slices of {slice} of the {all} {what} for {parts} parts")]
+    BadSlice {
+        /// `tiles` or `tokens`.
+        what: &'static str,
+        /// How many there are.
+        all: usize,
+        /// How many of them are a slice.
+        slice: usize,
+        /// Parts of the grid.
+        parts: usize,
+    },
     /// A grid of nothing.
     #[error("has an empty grid: it must have at least 1 part of the tokens and 1 of the columns")]
     EmptyGrid,
@@ -240,7 +252,7 @@ pub enum ScheduleFault {
     #[error("names the kernel {kernel}, which does not multiply {ty} on this CPU")]
     NoKernel {
         /// The kernel.
-        kernel: kernels::MatKernel,
+        kernel: kernels::MicroKernel,
         /// The type of a part.
         ty: gguf::TensorType,
     },

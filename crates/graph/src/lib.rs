@@ -86,7 +86,9 @@ pub use recurrent::{
     RecurrentHeads, Rule,
 };
 pub use router::{Gate, GroupScore, Groups, MOST_CHOSEN, Router};
-pub use schedule::{Grid, MatrixShape, Product, Schedule, Schedules, ShapeError, Slice};
+pub use schedule::{
+    Grid, MatrixShape, Product, Schedule, Schedules, ShapeError, Slice, largest_slice,
+};
 pub use squares::TensorSquares;
 pub use state::{KV_CLASSES, Keep, KvType, Shape};
 pub use step::{Outputs, PageCopy, PageId, PageTable, Recalled, Save, SeqInput};

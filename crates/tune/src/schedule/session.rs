@@ -1,19 +1,19 @@
 //! Timing on behalf of the search: asks the caller, counts, keeps the books of noise and of the time
 //! that may still be spent.
 
-use super::shape::{Kernel, Problem, Schedule};
+use super::shape::{Kernel, Problem};
 use crate::tuner::noise::median;
+use graph::Schedule;
 
 /// Who can time a product: a machine with its kernels, or a model of one.
 pub trait Bench {
     /// Why the search has to end.
     type Error;
 
-    /// The micro-kernels that can multiply this matrix with so many tokens, the default first; imported
-    /// ones stand beside the program's own.
+    /// The micro-kernels that can multiply this matrix with so many tokens, the default first.
     fn kernels(&self, problem: &Problem, tokens: usize) -> Vec<Kernel>;
 
-    /// How it is multiplied without tuning.
+    /// How it is multiplied without tuning, with the slice that it then has.
     fn default(&self, problem: &Problem, tokens: usize) -> Schedule;
 
     /// Seconds of one product; every call is a new repetition. What cannot be run takes infinitely

@@ -33,7 +33,7 @@ mod table;
 mod trace;
 mod tune;
 
-use crate::schedule::Schedules;
+use crate::schedule::TunedSchedules;
 use serde::Deserialize;
 
 pub use contest::{Contest, Matrices, Won};
@@ -65,7 +65,7 @@ pub struct Outcome {
     pub complete: bool,
     /// How matrices are multiplied, by a search of its own ([`crate::schedule`]); none before a
     /// [`Contest`].
-    pub schedules: Schedules,
+    pub schedules: TunedSchedules,
 }
 
 /// A kind of step before and after tuning.

@@ -23,7 +23,7 @@ use super::session::{Measure, Progress, Session, Stop, totals};
 use super::table::Table;
 use super::{Outcome, StepKind};
 use crate::Error;
-use crate::schedule::Schedules;
+use crate::schedule::TunedSchedules;
 use std::cell::Cell;
 use std::ops::ControlFlow;
 
@@ -153,7 +153,7 @@ impl Quick<'_> {
             evaluations,
             loads,
             complete: complete == Ok(true),
-            schedules: Schedules::default(),
+            schedules: TunedSchedules::default(),
         })
     }
 

@@ -3,7 +3,7 @@
 use super::noise::median;
 use super::scheme::{Candidate, Level, Scheme, Teams};
 use super::trace::StepKind;
-use crate::schedule::Schedules;
+use crate::schedule::TunedSchedules;
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 
@@ -47,7 +47,7 @@ pub(super) struct Session<'a> {
     pub(super) kinds: &'a [StepKind],
     pub(super) choices: Vec<(String, String)>,
     /// How matrices are multiplied; `None`: as without tuning.
-    pub(super) schedules: Option<Schedules>,
+    pub(super) schedules: Option<TunedSchedules>,
     /// What the model is loaded for.
     pub(super) loaded: Option<Scheme>,
     /// The first time of each kind of step with each teams; infinite where it cannot be run.

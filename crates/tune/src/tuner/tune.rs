@@ -20,7 +20,7 @@ use super::scheme::{Scheme, Teams, scheme};
 use super::session::{Measure, Progress, Session, Watch};
 use super::{Outcome, StepKind};
 use crate::Error;
-use crate::schedule::Schedules;
+use crate::schedule::TunedSchedules;
 use std::ops::ControlFlow;
 use topology::topotree::{Configuration, TopoTree};
 
@@ -129,7 +129,7 @@ impl Tuner<'_> {
             evaluations,
             loads,
             complete,
-            schedules: Schedules::default(),
+            schedules: TunedSchedules::default(),
         };
         Ok(verdicts.into_iter().map(outcome).collect())
     }
