@@ -57,7 +57,7 @@ pub use generate::{Generation, StopReason, Timings};
 pub use graph::profile::Profile;
 pub use graph::{
     Adapted, Grid, Inset, KvType, Logits, MatrixShape, Mode, NodeBytes, Outputs, Phase, Plan,
-    PlanGroup, Product, Schedule, Schedules, Slice, Sync, Variant,
+    Product, Schedule, Schedules, Slice, Sync, Variant,
 };
 pub use images::{Encoder, ImagePart, Prompt, processor};
 pub use kv::{PageCounts, SeqId};

@@ -79,7 +79,7 @@ pub use op::{
     RopeStyle, Temperature, Told, Xielu,
 };
 pub use placement::{Cut, Placement, Shares, share};
-pub use plan::{FormLimits, Mode, Phase, Plan, PlanGroup, StepShape};
+pub use plan::{FormLimits, Mode, Phase, Plan, StepShape};
 pub use profile::Profile;
 pub use recurrent::{
     Above, ChannelRun, Convolution, HeadNorm, Modulation, Recurrence, RecurrentColumns,

@@ -6,7 +6,7 @@ use crate::exec::{self, Trial};
 use crate::executor::Executor;
 use crate::instr::{Instr, Kind};
 use crate::lower::Variant;
-use crate::plan::{FormLimits, Mode, Plan, PlanGroup, StepShape};
+use crate::plan::{FormLimits, Mode, Plan, StepShape};
 use crate::schedule::{MatrixShape, Product, Schedule, Slice};
 use crate::step::Prepared;
 use crate::tensor::Domain;
@@ -16,6 +16,7 @@ use kernels::{Block, How, Kernels};
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
+use topology::Group;
 
 /// A run of products that is timed together takes about so long: a thousand times what it costs to begin
 /// one, and short enough that a disturbance spoils one of many.
@@ -227,7 +228,7 @@ impl Executor {
     /// What each thread of a level has to read until no cache holds what it read before.
     fn apart(&self, level: usize) -> usize {
         let plan = self.plan();
-        let of = |(group, threads): (&PlanGroup, usize)| {
+        let of = |(group, threads): (&Group, usize)| {
             let cpus = group.cpus[..threads].iter().filter_map(|&id| self.machine.cpu(id));
             let caches: BTreeSet<_> = cpus.filter_map(|cpu| cpu.l3.or(cpu.l2)).collect();
             let caches = caches.into_iter().filter_map(|id| self.machine.cache(id));

@@ -2,12 +2,12 @@
 
 use arclight_models as models;
 use gguf::{Gguf, TensorType};
-use graph::{Gather, LayerListing, Plan, PlanGroup, Shares, Sync, Variant};
+use graph::{Gather, LayerListing, Plan, Shares, Sync, Variant};
 use testkit::{Predicts, TinyModel};
-use topology::CpuId;
+use topology::{CpuId, Group};
 
 fn plan(nodes: usize) -> Plan {
-    Plan::new(vec![PlanGroup { node: None, cpus: vec![CpuId(0), CpuId(0)] }; nodes])
+    Plan::new(vec![Group::unbound(vec![CpuId(0), CpuId(0)]); nodes])
 }
 
 /// `(all, global)` waits of every layer of a model in the middle of a list.

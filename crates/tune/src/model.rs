@@ -7,15 +7,15 @@
 use crate::error::Error;
 use crate::step::Work;
 use graph::{
-    Dealt, Extent, Forecast, Graph, KvType, Line, Memory, Mode, Per, Plan, PlanGroup, RowsOf,
-    Scope, Shares, SplitBy, Sync, Task, TaskStage, Variant, What,
+    Dealt, Extent, Forecast, Graph, KvType, Line, Memory, Mode, Per, Plan, RowsOf, Scope, Shares,
+    SplitBy, Sync, Task, TaskStage, Variant, What,
 };
 use kernels::ActKind;
 use models::published::Published;
 use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
-use topology::CpuId;
+use topology::{CpuId, Group};
 
 /// What a model's time depends on. It needs no weights.
 pub struct Model<'a> {
@@ -134,7 +134,7 @@ impl<'a> Model<'a> {
         threads: &[usize],
         work: Work,
     ) -> Result<Compiled, Error> {
-        let group = |&n: &usize| PlanGroup { node: None, cpus: vec![CpuId(0); n] };
+        let group = |&n: &usize| Group::unbound(vec![CpuId(0); n]);
         let plan = Plan { mode, sync, ..Plan::new(threads.iter().map(group).collect()) };
         let common = threads.iter().copied().fold(0, gcd);
         let shares: Vec<usize> = threads.iter().map(|n| n / common).collect();

@@ -25,7 +25,7 @@ use report::{GatherRow, Report, Summary};
 use std::collections::BTreeSet;
 use std::io::Write;
 use std::time::Duration;
-use threads::{GroupSpec, Pool, PoolSpec};
+use threads::{Pool, PoolSpec};
 use topology::{Group, Layout, Machine, layout};
 
 /// Measure what waiting and adding up across memory nodes cost
@@ -251,7 +251,7 @@ fn warn(setups: &[(Setup, Layout)], real: usize, told: &mut Told) {
 
 /// A pinned pool with these groups.
 pub(crate) fn pool(groups: &[Group], stats: bool) -> Result<Pool, Error> {
-    let groups = groups.iter().map(|g| GroupSpec { cpus: g.cpus.clone() }).collect();
+    let groups = groups.to_vec();
     let pool =
         Pool::new(&PoolSpec { groups, stats, ..PoolSpec::default() }).map_err(Error::refused)?;
     for warning in pool.warnings() {

@@ -18,8 +18,8 @@ use serde::Serialize;
 use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
-use threads::{GroupSpec, Pool, PoolSpec, Scope, Worker};
-use topology::{CpuId, Machine, Node, NodeId};
+use threads::{Pool, PoolSpec, Scope, Worker};
+use topology::{CpuId, Group, Machine, Node, NodeId};
 
 /// How thoroughly pairs are measured.
 #[derive(Clone, Copy, Debug)]
@@ -259,7 +259,7 @@ struct Team {
 
 impl Team {
     fn new(reader: &Reader) -> Result<Team, Error> {
-        let groups = vec![GroupSpec { cpus: reader.cpus.clone() }];
+        let groups = vec![Group::unbound(reader.cpus.clone())];
         let pool = Pool::new(&PoolSpec { groups, ..PoolSpec::default() });
         Ok(Team { pool: pool.map_err(Error::refused)?, at: 0 })
     }

@@ -417,7 +417,7 @@ fn share(range: Range<usize>, parts: usize, i: usize) -> Range<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use threads::{GroupSpec, PoolSpec};
+    use threads::PoolSpec;
     use topology::CpuId;
 
     const BYTES: usize = 200 << 10;
@@ -426,7 +426,7 @@ mod tests {
         let cpus = |n: usize| (0..n as u32).map(CpuId).collect::<Vec<_>>();
         let groups: Vec<Group> =
             sizes.iter().map(|&n| Group { node: None, cpus: cpus(n) }).collect();
-        let spec = groups.iter().map(|g| GroupSpec { cpus: g.cpus.clone() }).collect();
+        let spec = groups.clone();
         let mut pool =
             Pool::new(&PoolSpec { groups: spec, pin: false, ..PoolSpec::default() }).unwrap();
         (Exchange::new(&groups, BYTES, Kernels::detect().unwrap(), &mut pool).unwrap(), pool)
