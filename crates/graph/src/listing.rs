@@ -2,7 +2,7 @@
 
 use crate::book::{Desk, Extent, Memory, What};
 use crate::buffer::{Buffers, Home};
-use crate::builder::Graph;
+use crate::builder::{Graph, Node};
 use crate::compile::{Stage, compile, count_waits};
 use crate::instr::{Instr, Kind, Reach, Work};
 use crate::lower::{Variant, lower};
@@ -47,6 +47,16 @@ impl<'a> LayerListing<'a> {
         let nodes = |stage| (0..graph.nodes).map(|node| streamed(stage, node)).collect();
         let streamed = stages.iter().map(nodes).collect();
         LayerListing { graph, layer, stages, streamed, buffers, variant }
+    }
+
+    /// How the operators were appended to the static list, in runs of one mode.
+    fn appended(&self) -> String {
+        let runs = self.graph.ops.chunk_by(|a, b| a.append == b.append);
+        let run = |run: &[Node]| match run {
+            [one] => format!("{} ({})", one.append, one.op.name()),
+            many => format!("{} ({} operators)", many[0].append, many.len()),
+        };
+        runs.map(run).collect::<Vec<_>>().join(", ")
     }
 
     /// `(all, global)` waits of the layer.
@@ -155,7 +165,8 @@ impl fmt::Display for LayerListing<'_> {
         let (all, global) = self.waits();
         let totals: Vec<String> = totals.iter().map(|b| mib(*b)).collect();
         writeln!(f)?;
-        writeln!(f, "{all} waits, {global} of them global; {} MiB per node", totals.join(" | "))
+        writeln!(f, "{all} waits, {global} of them global; {} MiB per node", totals.join(" | "))?;
+        writeln!(f, "all operators, as appended to the list: {}", self.appended())
     }
 }
 

@@ -19,6 +19,23 @@ fn waits(model: &TinyModel, nodes: usize, variant: Variant, plan: &Plan) -> (usi
     of(1)
 }
 
+/// The static list begins with one tensor, has one for each node in the layers, and ends with one.
+#[test]
+fn the_listing_says_how_operators_were_appended() {
+    let bytes = TinyModel::qwen3(TensorType::Q4_0).gguf();
+    let appended = |nodes| {
+        let built = models::build(&Gguf::parse(&bytes).unwrap(), nodes).unwrap();
+        let text = LayerListing::new(&built.graph, &plan(nodes), Variant::DECODE, 1).to_string();
+        text.lines().last().unwrap().to_owned()
+    };
+    let list = "all operators, as appended to the list: ";
+    assert_eq!(appended(1), format!("{list}serial (22 operators)"));
+    assert_eq!(
+        appended(2),
+        format!("{list}scatter (embed), parallel (20 operators), gather (logits)")
+    );
+}
+
 #[test]
 fn a_dense_layer_at_batch_one_has_five_waits_two_of_them_global() {
     for model in [
