@@ -47,7 +47,7 @@ impl Summary {
     pub(super) fn new(samples: Vec<f64>) -> Summary {
         let mut sorted = samples.clone();
         sorted.sort_unstable_by(f64::total_cmp);
-        let at = |share| loadgen::percentile(&sorted, share);
+        let at = |share| topology::quantile(&sorted, share);
         Summary { median: at(0.5), low: at(0.25), high: at(0.75), samples }
     }
 

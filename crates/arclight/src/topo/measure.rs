@@ -342,8 +342,7 @@ fn median_of(enough: Duration, mut pass: impl FnMut() -> Result<f64, Error>) -> 
         samples.push(pass()?);
         let so_far = start.elapsed();
         if so_far > TOO_MUCH || so_far > enough && samples.len() >= LEAST_PASSES {
-            samples.sort_by(f64::total_cmp);
-            return Ok(samples[samples.len() / 2]);
+            return Ok(topology::median(&samples).expect("a pass was measured"));
         }
     }
 }

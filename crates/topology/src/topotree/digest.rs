@@ -22,21 +22,19 @@ impl fmt::Debug for Digest {
     }
 }
 
-/// FNV-1a of 128 bits: nobody here means harm, and it is the same everywhere.
-pub(super) struct Hasher(u128);
+/// The first 128 bits of BLAKE3, which is the same everywhere.
+pub(super) struct Hasher(blake3::Hasher);
 
 impl Hasher {
     /// `tag` keeps apart what is made of the same numbers.
     pub(super) fn new(tag: u8) -> Self {
-        let mut hasher = Self(0x6c62_272e_07bb_0142_62b8_2175_6295_c58d);
+        let mut hasher = Self(blake3::Hasher::new());
         hasher.bytes(&[tag]);
         hasher
     }
 
     pub(super) fn bytes(&mut self, bytes: &[u8]) {
-        for &byte in bytes {
-            self.0 = (self.0 ^ u128::from(byte)).wrapping_mul(0x0100_0000_0000_0000_0000_013b);
-        }
+        self.0.update(bytes);
     }
 
     pub(super) fn number(&mut self, number: u32) {
@@ -51,7 +49,9 @@ impl Hasher {
     }
 
     pub(super) fn finish(self) -> Digest {
-        Digest(self.0)
+        let hash = self.0.finalize();
+        let (halves, _) = hash.as_bytes().as_chunks::<16>();
+        Digest(u128::from_be_bytes(halves[0]))
     }
 }
 
