@@ -219,14 +219,22 @@ pub enum ScheduleFault {
     /// A slice of nothing.
     #[error("has an empty slice: it must be at least 1 tile by 1 token")]
     EmptySlice,
-    /// A slice of nothing, or one that leaves a part without any.
-    #[error("has slices of {slice} of the {all} {what} for {parts} parts")]
-    BadSlice {
-        /// `tiles` or `tokens`.
-        what: &'static str,
-        /// How many there are.
+    /// Slices of no tiles, or of so many that a part gets none.
+    #[error("has slices of {slice} of the {all} tiles for {parts} parts")]
+    BadTiles {
+        /// Tiles of the product.
         all: usize,
-        /// How many of them are a slice.
+        /// Tiles of a slice.
+        slice: usize,
+        /// Parts of the grid.
+        parts: usize,
+    },
+    /// Slices of no tokens, or of so many that a part gets none.
+    #[error("has slices of {slice} of the {all} tokens for {parts} parts")]
+    BadTokens {
+        /// Tokens of the product.
+        all: usize,
+        /// Tokens of a slice.
         slice: usize,
         /// Parts of the grid.
         parts: usize,

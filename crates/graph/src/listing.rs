@@ -4,7 +4,7 @@ use crate::book::{Desk, Extent, Memory, What};
 use crate::buffer::{Buffers, Home};
 use crate::builder::{Graph, Node};
 use crate::compile::{Stage, compile, count_waits};
-use crate::instr::{Instr, Kind, Reach, Work};
+use crate::instr::{Instr, InstrKind, Reach, Work};
 use crate::lower::{Variant, lower};
 use crate::plan::Plan;
 use crate::weight::Matrix;
@@ -100,15 +100,15 @@ impl<'a> LayerListing<'a> {
             (_, Some(SplitBy::Rows), false) => "replicated",
             (_, Some(SplitBy::Cols), true) => "partial",
             (_, Some(SplitBy::Cols), false) => "split",
-            (Kind::Quantize { matrix, .. }, ..) => match self.graph.matrix(*matrix) {
+            (InstrKind::Quantize { matrix, .. }, ..) => match self.graph.matrix(*matrix) {
                 m if m.by_head.is_some() => "split",
                 Matrix { split: SplitBy::Rows, .. } => "replicated",
                 Matrix { split: SplitBy::Cols, .. } => "split",
             },
-            (Kind::Prepare { .. } | Kind::AttendFused { .. }, ..) => "split",
-            (Kind::AttendSplit { .. } | Kind::Join { .. }, ..) => "split",
-            (Kind::Convolution { .. } | Kind::Recurrence { .. }, ..) => "split",
-            (Kind::Modulation { .. }, ..) => "split",
+            (InstrKind::Prepare { .. } | InstrKind::AttendFused { .. }, ..) => "split",
+            (InstrKind::AttendSplit { .. } | InstrKind::Join { .. }, ..) => "split",
+            (InstrKind::Convolution { .. } | InstrKind::Recurrence { .. }, ..) => "split",
+            (InstrKind::Modulation { .. }, ..) => "split",
             _ => "replicated",
         }
     }

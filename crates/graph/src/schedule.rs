@@ -312,12 +312,12 @@ impl Schedule {
         self.check_grid(shape)?;
         let (all, rows) = (shape.tiles(), self.grid.rows(shape.threads).min(shape.tiles()));
         let slice = self.slice.unwrap_or(Slice { tiles: 1, tokens: 1 });
-        for (what, all, slice, parts) in
-            [("tiles", all, slice.tiles, rows), ("tokens", tokens, slice.tokens, self.grid.tokens)]
-        {
-            if slice == 0 || slice > largest_slice(all, parts) {
-                return Err(ScheduleFault::BadSlice { what, all, slice, parts });
-            }
+        if !(1..=largest_slice(all, rows)).contains(&slice.tiles) {
+            return Err(ScheduleFault::BadTiles { all, slice: slice.tiles, parts: rows });
+        }
+        let parts = self.grid.tokens;
+        if !(1..=largest_slice(tokens, parts)).contains(&slice.tokens) {
+            return Err(ScheduleFault::BadTokens { all: tokens, slice: slice.tokens, parts });
         }
         Ok(())
     }

@@ -10,7 +10,7 @@
 use crate::Phase;
 use crate::error::Error;
 use crate::executor::Executor;
-use crate::load::Shelves;
+use crate::load::WeightTable;
 use crate::plan::Plan;
 use crate::schedule::Schedules;
 use std::ops::Range;
@@ -26,13 +26,13 @@ pub(crate) struct Levels {
 }
 
 impl Levels {
-    pub(crate) fn of(plan: &Plan, shelves: &Shelves) -> Levels {
+    pub(crate) fn of(plan: &Plan, weight_table: &WeightTable) -> Levels {
         let phase = |phase: &Phase| (phase.tokens, plan.level(phase.tokens));
         let largest = |level| plan.teams_at(level).iter().map(Range::len).max().unwrap_or(1);
         Levels {
             phases: plan.phases.iter().map(phase).collect(),
             team_threads: (0..plan.levels().len()).map(largest).collect(),
-            splits: (0..plan.levels().len()).map(|level| shelves.splits(level)).collect(),
+            splits: (0..plan.levels().len()).map(|level| weight_table.splits(level)).collect(),
             forced: None,
         }
     }

@@ -80,7 +80,7 @@ fn executor(gguf: &Gguf<'_>, plan: &Plan) -> Executor {
 #[test]
 fn steps_cost_what_was_foreseen() {
     let (one, three) = (vec![CpuId(0)], vec![CpuId(0); 3]);
-    let uneven = [one, three].map(|cpus| Group::unbound(cpus));
+    let uneven = [one, three].map(Group::unbound);
     let plans = [
         run::plan(1),
         run::plan(2),

@@ -8,8 +8,8 @@ use std::ops::ControlFlow;
 use topology::{CpuId, Group};
 use tune::schedule::{MatrixShape, Schedule, Tuned, TunedRow, TunedSchedules};
 use tune::tuner::{
-    Candidate, Contest, Level, Matrices, Measure, Outcome, Progress, Row, Scheme, StepKind, Table,
-    Tuner, Won,
+    Candidate, Contest, Level, Matrices, Measure, Outcome, Row, Scheme, StepKind, Table,
+    TuneProgress, Tuner, Won,
 };
 
 const LARGEST: usize = 512;
@@ -370,7 +370,7 @@ fn a_stopped_contest_keeps_what_was_found() {
     for stop in 1.. {
         let mut machine = tunable(&gain);
         let mut asked = 0;
-        let mut watch = |_: &Progress| {
+        let mut watch = |_: &TuneProgress| {
             asked += 1;
             if asked == stop { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         };

@@ -18,7 +18,7 @@ use crate::bench::Format;
 use crate::error::Error;
 use crate::term::{self, note};
 use clap::Args;
-use graph::exchange::{self, Exchange, Gather, bytes_per_group};
+use graph::exchange::{self, Exchange, GatherMethod, bytes_per_group};
 use kernels::Kernels;
 pub(crate) use report::Setup;
 use report::{GatherRow, Report, Summary};
@@ -276,9 +276,9 @@ fn gathers(
     bytes: usize,
     rounds: usize,
     done: &mut dyn FnMut(),
-) -> Result<Vec<(Gather, Summary)>, Error> {
+) -> Result<Vec<(GatherMethod, Summary)>, Error> {
     let mut tests = Vec::new();
-    for gather in Gather::ALL.into_iter().filter(|g| g.suits(bytes)) {
+    for gather in GatherMethod::ALL.into_iter().filter(|g| g.suits(bytes)) {
         exchange.check(pool, gather, bytes).map_err(Error::refused)?;
         let turns =
             batch(|turns| exchange.run(pool, gather, bytes, turns).map_err(Error::refused))?;

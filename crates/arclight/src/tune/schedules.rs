@@ -7,7 +7,7 @@ use crate::term;
 use indicatif::ProgressBar;
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
-use tune::schedule::{Problem, Progress, Scheduler, Tuned, TunedSchedules};
+use tune::schedule::{Problem, ScheduleProgress, Scheduler, Tuned, TunedSchedules};
 use tune::tuner::{Candidate, Contest, Level, Matrices, Measure, Outcome, StepKind, Won};
 
 /// Repetitions of each kind of step with and without schedules.
@@ -156,7 +156,7 @@ impl Tuning<'_> {
                 let part = if logits_wait { 0.85 } else { 1.0 };
                 let budget = left / (work.len() - at) as f64 * part;
                 let begun = elapsed();
-                let mut told = |progress: &Progress<'_>| {
+                let mut told = |progress: &ScheduleProgress<'_>| {
                     let done = elapsed().as_secs_f64() / time.as_secs_f64();
                     bar.set_position((100.0 * done.min(1.0)) as u64);
                     bar.set_message(message(*plans, progress));
@@ -223,7 +223,7 @@ impl Tuning<'_> {
 }
 
 /// What goes on at the plan of a number, for the bar.
-fn message(plan: usize, progress: &Progress<'_>) -> String {
+fn message(plan: usize, progress: &ScheduleProgress<'_>) -> String {
     let best = match progress.default / progress.best {
         gain if gain.is_finite() && gain > 1.01 => format!(", {gain:.2} x"),
         _ => String::new(),

@@ -4,7 +4,7 @@
 //! node has B of its rows, and A of its columns. All of it is in memory before, and it is little, so it is packed in
 //! one go, by the threads of the node.
 
-use super::Shelves;
+use super::WeightTable;
 use crate::adapter::{Low, LowMatrix, LowRank, Lows};
 use crate::builder::Graph;
 use crate::error::Error;
@@ -43,7 +43,7 @@ impl PackedLow {
     }
 }
 
-impl Shelves {
+impl WeightTable {
     /// The pairs beside a matrix, as threads of `group` read them for node `node` of the graph.
     pub(crate) fn lows(&self, matrix: MatrixId, node: usize, group: usize) -> &[PackedLow] {
         &self.lows[matrix.0 as usize][self.copy_of(matrix, node, group)]

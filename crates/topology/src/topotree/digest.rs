@@ -2,11 +2,11 @@
 //! its children in any order. Equal trees have equal digests; the converse fails with the odds of
 //! two of 2¹²⁸ numbers being the same, so a search keeps digests and not trees.
 
-use super::{Kind, TopoTree, Vertex};
+use super::{LevelKind, TopoTree, Vertex};
 use std::fmt;
 
 /// A fingerprint of a tree or configuration. The same on every machine and in every version that
-/// has the same [`Kind`]s, so it may be stored.
+/// has the same [`LevelKind`]s, so it may be stored.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Digest(u128);
 
@@ -63,7 +63,7 @@ impl TopoTree {
     }
 }
 
-fn digest(vertex: &Vertex, levels: &[Vec<Kind>]) -> Digest {
+fn digest(vertex: &Vertex, levels: &[Vec<LevelKind>]) -> Digest {
     let Vertex::Inner(children) = vertex else {
         let mut hasher = Hasher::new(0);
         vertex.leaves(&mut |leaf| {
@@ -100,7 +100,7 @@ mod tests {
         assert_eq!(turned.digest(), tree.digest());
         // What a vertex is does.
         let mut named = tree.clone();
-        named.levels[2] = vec![Kind::Cluster];
+        named.levels[2] = vec![LevelKind::Cluster];
         assert_ne!(named.digest(), tree.digest());
     }
 }

@@ -21,6 +21,6 @@ mod table;
 
 pub use graph::{Grid, MatrixShape, Schedule, Slice};
 pub use run::{Found, Scheduler};
-pub use session::{Bench, Progress};
+pub use session::{Bench, ScheduleProgress};
 pub use shape::{Kernel, Problem};
 pub use table::{Compared, Tuned, TunedRow, TunedSchedules};

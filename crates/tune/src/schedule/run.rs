@@ -10,7 +10,7 @@
 
 use super::counts::{Looked, Memory, agree, planned, settled, window};
 use super::search::{At, Halt};
-use super::session::{Bench, Progress, Session, Stop};
+use super::session::{Bench, ScheduleProgress, Session, Stop};
 use super::shape::{Kernel, Problem, grids};
 use super::table::{Compared, Tuned, TunedRow, TunedSchedules};
 use crate::Error;
@@ -108,7 +108,7 @@ impl<'a> Scheduler<'a> {
     pub fn run<B: Bench>(
         &self,
         bench: &mut B,
-        left: &mut dyn FnMut(&Progress<'_>) -> f64,
+        left: &mut dyn FnMut(&ScheduleProgress<'_>) -> f64,
     ) -> Result<Found<B::Error>, Error> {
         self.check()?;
         let Some(first) = self.problems.first() else {

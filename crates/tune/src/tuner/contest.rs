@@ -18,7 +18,7 @@
 
 use super::noise::{faster, median};
 use super::session::{Session, Stop, totals, typical};
-use super::{Level, Measure, Measured, Outcome, Progress, Scheme, StepKind, Table};
+use super::{Level, Measure, Measured, Outcome, Scheme, StepKind, Table, TuneProgress};
 use crate::model::gcd;
 use crate::schedule::TunedSchedules;
 use std::ops::ControlFlow;
@@ -82,7 +82,7 @@ impl Contest<'_> {
         &self,
         measure: &mut M,
         plans: Vec<Outcome>,
-        watch: &mut dyn FnMut(&Progress) -> ControlFlow<()>,
+        watch: &mut dyn FnMut(&TuneProgress) -> ControlFlow<()>,
     ) -> Won {
         let kinds: Vec<StepKind> =
             self.kinds.iter().filter(|k| k.tokens as usize <= self.largest).copied().collect();
@@ -95,7 +95,7 @@ impl Contest<'_> {
             let share = self.share(&plans, at);
             let found = measure.tune(plan, &known, share);
             let (doing, evaluations, remaining) = ("matrices", 0, 0);
-            let progress = Progress { doing, evaluations, remaining, loads: 0, gain: 1.0 };
+            let progress = TuneProgress { doing, evaluations, remaining, loads: 0, gain: 1.0 };
             stopped = watch(&progress).is_break();
             // Of a plan whose search was stopped not all is known that speaks for it.
             if at == 0 || (found.is_some() && !stopped) {

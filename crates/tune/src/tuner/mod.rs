@@ -41,7 +41,7 @@ pub use noise::{faster, median};
 pub use profile::{Identity, Profile, Stale};
 pub use quick::{Choice, Quick, Start};
 pub use scheme::{Candidate, Level, Scheme};
-pub use session::{Measure, Progress};
+pub use session::{Measure, TuneProgress};
 pub use table::{Row, Table};
 pub use trace::{Request, StepKind, Trace};
 pub use tune::Tuner;

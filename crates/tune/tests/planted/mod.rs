@@ -9,7 +9,7 @@ use graph::{Grid, MatrixShape, Product, Schedule, Slice};
 use kernels::{How, MicroKernel};
 use random::normal;
 use std::hash::{DefaultHasher, Hash, Hasher};
-use tune::schedule::{Bench, Kernel, Problem, Progress};
+use tune::schedule::{Bench, Kernel, Problem, ScheduleProgress};
 
 /// Bytes of 16 rows of 2048 columns in 4.5 bits, and of a token's activations in 8 and some.
 const TILE_BYTES: usize = 18 * 1024;
@@ -133,7 +133,7 @@ impl Bench for Planted<'_> {
     }
 }
 
-pub(crate) fn no_limit(_: &Progress<'_>) -> f64 {
+pub(crate) fn no_limit(_: &ScheduleProgress<'_>) -> f64 {
     f64::INFINITY
 }
 
