@@ -29,7 +29,7 @@ impl PackedLow {
     /// Tile `tile` of A, its bytes `bytes`: a segment.
     pub(crate) fn a(&self, tile: usize, bytes: Range<usize>) -> Tiles<'_> {
         let block = self.a.sub(tile * self.a_tile + bytes.start, bytes.len());
-        // SAFETY: tiles are written by `Shelves::pack_lows` only, before an executor has them; the arena lives
+        // SAFETY: tiles are written by `WeightTable::pack_lows` only, before an executor has them; the arena lives
         // until it has others.
         Tiles::new(unsafe { block.as_slice::<u8>() }, 1, bytes.len(), bytes.len())
     }
