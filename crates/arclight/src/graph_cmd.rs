@@ -4,9 +4,9 @@ use crate::args::{ModelArg, count};
 use crate::error::Error;
 use crate::load;
 use clap::Args;
-use graph::{Gather, LayerListing, Plan, PlanGroup, Variant};
+use graph::{Gather, LayerListing, Plan, Variant};
 use std::io::Write;
-use topology::CpuId;
+use topology::{CpuId, Group};
 
 /// Show one layer's compiled stages: operators, placements, waits, bytes read per memory node
 #[derive(Args, Debug)]
@@ -42,7 +42,7 @@ pub(crate) fn run(args: &GraphArgs) -> Result<(), Error> {
         return Err(Error::Usage(format!("there is no layer {layer}: use --layer {last} or less")));
     }
     // Stages depend on the number of groups, not on who is in them.
-    let group = PlanGroup { node: None, cpus: vec![CpuId(0)] };
+    let group = Group::unbound(vec![CpuId(0)]);
     let plan = Plan::new(vec![group; args.nodes]);
     let variant = match args.prefill {
         false => Variant::DECODE,

@@ -57,7 +57,7 @@ pub use generate::{Generation, StopReason, Timings};
 pub use graph::profile::Profile;
 pub use graph::{
     Adapted, Grid, Inset, KvType, Logits, MatrixShape, Mode, NodeBytes, Outputs, Phase, Plan,
-    PlanGroup, Product, Schedule, Schedules, Slice, Sync, Variant,
+    Product, Schedule, Schedules, Slice, Sync, Variant,
 };
 pub use images::{Encoder, ImagePart, Prompt, processor};
 pub use kv::{PageCounts, SeqId};
@@ -67,8 +67,8 @@ pub use memory::HugePages;
 pub use options::{AdapterUse, KvSize, LoadOptions, Numa, PageCache, Reading};
 pub use placement::{Activity, ArenaPlacement, Elsewhere, GroupPlacement, Moved, Placement};
 pub use replicas::{
-    Constraint, Counters, GroupStatus, IdleTime, Ids, Outcome, Pooling, ReplicaInfo,
-    ReplicaOptions, ReplicaStatus, Replicas, Request, Score, StopHook, Ticket, Token, cut, unit,
+    Constraint, Counters, GroupStatus, IdleTime, Ids, Pooling, ReplicaInfo, ReplicaOptions,
+    ReplicaStatus, Replicas, Request, RequestSummary, Score, StopHook, Ticket, Token, cut, unit,
 };
 pub use sampler::{Logprobs, Sampler, SamplerParams};
 pub use speculate::{Speculation, Speculator};

@@ -13,8 +13,8 @@ use crate::room::Room;
 use crate::source::{self, FileWeights};
 use gguf::TensorType;
 use graph::{
-    Executor, Graph, Limits, LowRank, Mode, NodeBytes, Plan, PlanGroup, Progress, Schedules,
-    Shares, Sharing,
+    Executor, Graph, Limits, LowRank, Mode, NodeBytes, PackProgress, Plan, Schedules, Shares,
+    Sharing,
 };
 use kernels::{Kernels, TILE_ROWS};
 use memory::{HugePages, Policy};
@@ -164,8 +164,7 @@ fn prepare(
     options: &LoadOptions,
 ) -> Result<Prepared, Error> {
     let layout = layout(machine, options)?;
-    let groups =
-        layout.groups.iter().map(|g| PlanGroup { node: g.node, cpus: g.cpus.clone() }).collect();
+    let groups = layout.groups.clone();
     let plan = Plan {
         mode,
         phases: options.phases.clone(),
@@ -348,7 +347,7 @@ fn load_in(
         }
     };
     let mut read = 0;
-    let mut told = |p: Progress| {
+    let mut told = |p: PackProgress| {
         read = p.done;
         progress(LoadProgress { done: p.done, total: p.total });
     };

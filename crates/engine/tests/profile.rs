@@ -4,7 +4,7 @@ use arclight_engine::{
     BatchEntry, Engine, LoadOptions, ModelFile, Numa, Outputs, Profile, Variant,
 };
 use gguf::TensorType;
-use graph::profile::{Demand, Event, What};
+use graph::profile::{Demand, Interval, What};
 use kernels::Product;
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -109,7 +109,7 @@ fn parts_that_go_through_a_pipeline_are_recorded_in_order() {
     take(&mut engine, 1, 300);
     let profile = engine.take_profile().unwrap();
     for thread in 0..4 {
-        let rows = |event: Event<'_>| match event.what {
+        let rows = |event: Interval<'_>| match event.what {
             What::Operator { name: "qkv", rows, .. } => Some((event.layer.unwrap(), rows)),
             _ => None,
         };
@@ -137,7 +137,7 @@ fn a_threads_time_is_accounted_for() {
         assert!(u128::from(in_steps) <= took.as_nanos() + 10_000, "{in_steps} ns in {took:?}");
         assert!(steps.windows(2).all(|pair| pair[0].end <= pair[1].start), "{steps:?}");
         for thread in 0..threads {
-            let events: Vec<Event<'_>> = profile.events(thread).collect();
+            let events: Vec<Interval<'_>> = profile.events(thread).collect();
             for step in events.chunk_by(|a, b| a.step == b.step) {
                 let whole = steps[step[0].step];
                 assert!(step.windows(2).all(|pair| pair[0].end == pair[1].start), "{step:?}");

@@ -11,9 +11,7 @@
 
 use std::time::Instant;
 
-use arclight_graph::{
-    Executor, KvType, Limits, Outputs, PageId, PageTable, Phase, Plan, PlanGroup, SeqInput,
-};
+use arclight_graph::{Executor, KvType, Limits, Outputs, PageId, PageTable, Phase, Plan, SeqInput};
 use gguf::{Gguf, TensorType};
 use kernels::Kernels;
 use testkit::TinyModel;
@@ -68,8 +66,7 @@ fn main() {
     let gguf = Gguf::parse(&bytes).expect("a model");
     let machine = Machine::read().expect("the machine's description");
     let layout = topology::layout(&machine, None, None).expect("groups");
-    let groups: Vec<PlanGroup> =
-        layout.groups.iter().map(|g| PlanGroup { node: g.node, cpus: g.cpus.clone() }).collect();
+    let groups = layout.groups.clone();
     let all: Vec<&CpuId> = groups.iter().flat_map(|g| &g.cpus).collect();
     println!("{} threads in {} groups; decoding on one of each", all.len(), groups.len());
     let phases = vec![Phase { tokens: 1, threads: vec![1; groups.len()] }];

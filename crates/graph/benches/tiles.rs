@@ -11,13 +11,11 @@
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-use arclight_graph::{
-    Executor, KvType, Limits, Outputs, PageId, PageTable, Plan, PlanGroup, SeqInput,
-};
+use arclight_graph::{Executor, KvType, Limits, Outputs, PageId, PageTable, Plan, SeqInput};
 use gguf::{Gguf, TensorType};
 use kernels::{KV_PAGE, Kernels};
 use testkit::TinyModel;
-use topology::{CpuId, Machine};
+use topology::{CpuId, Group, Machine};
 
 const ROUNDS: usize = 101;
 /// Tokens of a step at most.
@@ -38,7 +36,7 @@ impl Side {
     fn new(gguf: &Gguf<'_>, machine: &Machine, steal_tiles: bool) -> Side {
         let graph = models::build(gguf, 1).expect("a graph").graph;
         let cpus: Vec<CpuId> = machine.cpus().iter().take(2).map(|cpu| cpu.id).collect();
-        let plan = Plan { steal_tiles, ..Plan::new(vec![PlanGroup { node: None, cpus }]) };
+        let plan = Plan { steal_tiles, ..Plan::new(vec![Group::unbound(cpus)]) };
         let mut next = 0;
         let mut table = |tokens: usize| {
             let first = next;
@@ -124,7 +122,7 @@ fn main() {
 fn pest(stop: Option<&AtomicBool>, machine: &Machine) {
     let (Some(stop), Some(cpu)) = (stop, machine.cpus().get(1)) else { return };
     stop.store(false, Relaxed);
-    let groups = vec![threads::GroupSpec { cpus: vec![cpu.id] }];
+    let groups = vec![Group::unbound(vec![cpu.id])];
     let spec = threads::PoolSpec { groups, ..threads::PoolSpec::default() };
     let mut pool = threads::Pool::new(&spec).expect("a pool of one");
     while !stop.load(Relaxed) {

@@ -18,9 +18,9 @@ pub use recurrent::{ConvolutionOf, RecurrenceOf, RecurrentRows, RecurrentSizes, 
 
 use crate::adapter::Lows;
 use crate::list::Append;
-use crate::op::{Activation, Added, Attention, Heads, Norm, NormOver, Op, Rope, Told};
+use crate::op::{Activation, Added, Attention, Heads, Norm, NormOver, Op, Rope, TileSums};
 use crate::placement::{Placement, Shares};
-use crate::state::{KV_CLASSES, Keep, Shape, State};
+use crate::state::{KV_CLASSES, Keep, State, StateShape};
 use crate::step::Ids;
 use crate::tensor::{Bundle, BundleInfo, Domain};
 use crate::weight::{Catalog, Matrix, MatrixId, SplitBy, TensorSpec, Vector, VectorId};
@@ -358,10 +358,10 @@ impl<'a> Builder<'a> {
             let Some(Node { op: Op::Linear { told, .. }, .. }) = heads else {
                 panic!("queries and keys come from a product")
             };
-            *told = Some(Told::Squares);
+            *told = Some(TileSums::Squares);
         }
         spec.cache = match spec.borrows {
-            None => self.state(spec.keep, Shape::Heads(spec.heads.clone())),
+            None => self.state(spec.keep, StateShape::Heads(spec.heads.clone())),
             Some(layer) => self.cache_of(layer),
         };
         let widths: Vec<usize> =
@@ -392,7 +392,7 @@ impl<'a> Builder<'a> {
     ///
     /// # Panics
     /// When there are more than [`KV_CLASSES`] ways in which layers keep something.
-    pub fn state(&mut self, keep: Keep, shape: Shape) -> usize {
+    pub fn state(&mut self, keep: Keep, shape: StateShape) -> usize {
         self.graph.states.push(State { keep, shape, class: 0 });
         self.graph.classify();
         self.graph.states.len() - 1

@@ -16,8 +16,7 @@
 
 use crate::builder::Graph;
 use crate::load::paired;
-use crate::schedule::{Grid, MatrixShape, Product, Schedule, Schedules};
-use kernels::TILE_ROWS;
+use crate::schedule::{Grid, MatrixShape, Schedule, Schedules};
 
 /// A model as it is shared: its graph, and the threads of each place's team, for each of some levels.
 #[derive(Copy, Clone)]
@@ -80,7 +79,7 @@ impl Schedule {
         if grid != Grid::default() && !(divides && splits <= segments) {
             return Schedule { how, ..Schedule::default() };
         }
-        let share = |shape: &MatrixShape| tiles(shape).div_ceil(grid.rows(shape.threads).max(1));
+        let share = |shape: &MatrixShape| shape.tiles().div_ceil(grid.rows(shape.threads).max(1));
         let slice = slice.map(|mut slice| {
             if slice.tiles >= share(was) {
                 slice.tiles = slice.tiles.max(share(is));
@@ -91,19 +90,10 @@ impl Schedule {
     }
 }
 
-/// Tiles that threads share, those of the pair for gate and up.
-fn tiles(shape: &MatrixShape) -> usize {
-    let tiles = |&(_, rows): &(_, usize)| rows.div_ceil(TILE_ROWS);
-    match shape.product {
-        Product::Paired => shape.parts.first().map_or(0, tiles),
-        Product::Plain | Product::Summed => shape.parts.iter().map(tiles).sum(),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::schedule::Slice;
+    use crate::schedule::{Product, Slice};
     use gguf::TensorType;
     use kernels::How;
 

@@ -219,6 +219,26 @@ pub enum ScheduleFault {
     /// A slice of nothing.
     #[error("has an empty slice: it must be at least 1 tile by 1 token")]
     EmptySlice,
+    /// Slices of no tiles, or of so many that a part gets none.
+    #[error("has slices of {slice} of the {all} tiles for {parts} parts")]
+    BadTiles {
+        /// Tiles of the product.
+        all: usize,
+        /// Tiles of a slice.
+        slice: usize,
+        /// Parts of the grid.
+        parts: usize,
+    },
+    /// Slices of no tokens, or of so many that a part gets none.
+    #[error("has slices of {slice} of the {all} tokens for {parts} parts")]
+    BadTokens {
+        /// Tokens of the product.
+        all: usize,
+        /// Tokens of a slice.
+        slice: usize,
+        /// Parts of the grid.
+        parts: usize,
+    },
     /// A grid of nothing.
     #[error("has an empty grid: it must have at least 1 part of the tokens and 1 of the columns")]
     EmptyGrid,
@@ -240,7 +260,7 @@ pub enum ScheduleFault {
     #[error("names the kernel {kernel}, which does not multiply {ty} on this CPU")]
     NoKernel {
         /// The kernel.
-        kernel: kernels::MatKernel,
+        kernel: kernels::MicroKernel,
         /// The type of a part.
         ty: gguf::TensorType,
     },

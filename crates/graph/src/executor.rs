@@ -6,8 +6,8 @@ use crate::buffer::{BufId, Buffers};
 use crate::builder::Graph;
 use crate::compile::Stage;
 use crate::error::Error;
-use crate::exec::{self, Near, Part, Replica, tile_tokens};
-use crate::load::{Progress, Weights};
+use crate::exec::{self, LocalReplica, Replica, StepPart, tile_tokens};
+use crate::load::{PackProgress, Weights};
 use crate::logits::{Logits, Table};
 use crate::lower::Variant;
 use crate::placement::share;
@@ -17,7 +17,7 @@ use crate::programs::Compiled;
 use crate::squares::{Squares, TensorSquares};
 use crate::stages::Spans;
 use crate::state::State;
-use crate::step::{self, Ids, Outputs, PageCopy, PageId, Prepared, Recalled, SeqInput};
+use crate::step::{self, Ids, Outputs, PageCopy, PageId, Recalled, SeqInput, StepInput};
 use crate::storage::{Limits, NodeBytes, Scratch, Sizes, Storage};
 use crate::switch::Levels;
 use crate::tally::Tally;
@@ -30,7 +30,7 @@ use topology::Machine;
 
 /// A graph with its weights, its memory and its threads.
 pub struct Executor {
-    pub(crate) replicas: Vec<Near>, // [group]
+    pub(crate) replicas: Vec<LocalReplica>, // [group]
     pub(crate) kernels: &'static Kernels,
     pub(crate) machine: Machine,
     limits: Limits,
@@ -39,8 +39,8 @@ pub struct Executor {
     pub(crate) forced: Option<Variant>,
     tile: usize,
     row_width: usize,
-    input: Prepared,
-    parts: Vec<Prepared>,   // of a step that goes through a pipeline in several
+    input: StepInput,
+    parts: Vec<StepInput>,  // of a step that goes through a pipeline in several
     remembered: [usize; 2], // tokens of the last step, and of the last that predicted
     pub(crate) logits: BufId,
     pub(crate) hidden: BufId,
@@ -79,7 +79,7 @@ impl Executor {
         kernels: &'static Kernels,
         machine: &Machine,
         source: &dyn WeightSource,
-        progress: &mut dyn FnMut(Progress),
+        progress: &mut dyn FnMut(PackProgress),
     ) -> Result<Executor, Error> {
         assert_eq!(plan.graph_nodes(), graph.nodes, "the plan must fit the graph");
         plan.check()?;
@@ -95,10 +95,10 @@ impl Executor {
             });
         }
         let mut weights = Weights::allocate(&graph, &plan, &spans, kernels)?;
-        let asked = weights.shelves.splits_asked();
+        let asked = weights.weight_table.splits_asked();
         let Compiled { programs, mut buffers, scratch } =
             Compiled::new(&graph, &plan, &spans, limits, &asked);
-        let levels = Levels::of(&plan, &weights.shelves);
+        let levels = Levels::of(&plan, &weights.weight_table);
         let form = form_limits(&graph, &plan, limits.ranges, limits.kv);
         let (logits, hidden) = (buffers.logits(), buffers.hidden(form.hidden));
         let sizes = Sizes { limits, private_rows: form.private_rows, scratch };
@@ -109,8 +109,8 @@ impl Executor {
         memory::check_room(machine, needs)?;
         weights.pack_all(&graph, &mut pool, source, progress)?;
         let (tile, row_width) = (query_tile(&graph), graph.row_width());
-        let (places, shelves) = (storage.places.clone(), weights.shelves.clone());
-        let replica = Replica { graph, plan, programs, places, shelves };
+        let (places, weight_table) = (storage.places.clone(), weights.weight_table.clone());
+        let replica = Replica { graph, plan, programs, places, weight_table };
         let counts = Counts::new(&replica.plan);
         let tally = Tally::new(&replica.graph, replica.plan.pieces(limits.tokens));
         let replicas = replicate(replica, &mut pool)?;
@@ -133,7 +133,7 @@ impl Executor {
             forced: None,
             tile,
             row_width,
-            input: Prepared::default(),
+            input: StepInput::default(),
             parts: Vec::new(),
             remembered: [0; 2],
             logits,
@@ -214,7 +214,7 @@ impl Executor {
             Recalled::Step(at) => at < model,
             Recalled::Predicted(at) => at < predicted,
         };
-        let Prepared { recalled, tokens, .. } = &self.input;
+        let StepInput { recalled, tokens, .. } = &self.input;
         if recalled.len() != tokens.len() || !recalled.iter().all(there) {
             return Err(Error::BadStep(format!(
                 "{} tokens come with {recalled:?} of {model} and {predicted}",
@@ -261,7 +261,7 @@ impl Executor {
             let adapts = !predicts && !input.uses[0].is_empty();
             let variant = Variant { predicts, adapts, ..variant };
             let tally = Some(tally);
-            let part = Part { input, variant, logits_before, hidden_before, at, tally };
+            let part = StepPart { input, variant, logits_before, hidden_before, at, tally };
             at += 1;
             logits_before += part.input.logits;
             hidden_before += part.input.outputs.len() - part.input.logits;
@@ -269,7 +269,7 @@ impl Executor {
         };
         // One part, the usual case, allocates nothing.
         let (one, many);
-        let parts: &[Part<'_>] = if let [input] = inputs {
+        let parts: &[StepPart<'_>] = if let [input] = inputs {
             one = [part(input)];
             &one
         } else {
@@ -320,7 +320,7 @@ impl Executor {
     }
 
     /// What the form of a part of a step depends on at a level.
-    pub(crate) fn form_at(&self, level: usize, input: &Prepared) -> FormLimits {
+    pub(crate) fn form_at(&self, level: usize, input: &StepInput) -> FormLimits {
         let splits = self.levels.splits(level, input.tokens.len());
         FormLimits { team_threads: self.levels.team_threads(level), splits, ..self.form }
     }
@@ -342,10 +342,10 @@ impl Executor {
         let mut first: Replica = (*self.replicas[0]).clone();
         first.graph.set_adapters(adapters)?;
         let plan = first.plan.clone();
-        let arenas = first.shelves.place_lows(&first.graph, &plan)?;
+        let arenas = first.weight_table.place_lows(&first.graph, &plan)?;
         let needs = arenas.iter().filter_map(|a| Some((a.node()?, a.used() as u64)));
         memory::check_room(&self.machine, needs)?;
-        first.shelves.pack_lows(&first.graph, adapters, &mut self.pool)?;
+        first.weight_table.pack_lows(&first.graph, adapters, &mut self.pool)?;
         self.adopt_from(first, plan, None, 1)?;
         self.weights.keep_adapters(arenas);
         self.adapters = adapters.len();
@@ -419,7 +419,7 @@ impl Executor {
         if pieces == 1 || sequences.clone().any(together) {
             return Ok(1);
         }
-        self.parts.resize_with(pieces.max(self.parts.len()), Prepared::default);
+        self.parts.resize_with(pieces.max(self.parts.len()), StepInput::default);
         let graph = &self.replicas[0].graph;
         let mut before = 0;
         for (at, part) in self.parts[..pieces].iter_mut().enumerate() {
@@ -437,7 +437,7 @@ impl Executor {
 
     /// The logits and hidden states of the last step.
     pub fn logits(&self) -> Logits<'_> {
-        let Prepared { outputs, logits, .. } = &self.input;
+        let StepInput { outputs, logits, .. } = &self.input;
         Logits::new(
             self.table(self.logits, *logits, self.replicas[0].graph.logits_width()),
             self.table(self.hidden, outputs.len() - logits, self.form.hidden),
@@ -521,7 +521,7 @@ impl Executor {
             ranks = 0..ranks.len(); // its own team
         }
         let mut pages = Pages::default();
-        for block in self.weights.shelves.streamed(group, ranks) {
+        for block in self.weights.weight_table.streamed(group, ranks) {
             let more = memory::pages_by_node(block)?;
             for (node, count) in more.by_node {
                 *pages.by_node.entry(node).or_default() += count;
@@ -533,9 +533,9 @@ impl Executor {
 
     /// What a step needs at least, over all places, whatever its form.
     pub fn needs(&self) -> Needs {
-        let Replica { graph, plan, programs, shelves, .. } = &*self.replicas[0];
+        let Replica { graph, plan, programs, weight_table, .. } = &*self.replicas[0];
         let stages = &programs[&Variant::DECODE].stages;
-        let home = |matrix| shelves.home(matrix);
+        let home = |matrix| weight_table.home(matrix);
         let (kv, level) = (self.limits.kv, plan.levels().len() - 1);
         let mut needs = Needs::default();
         for place in 0..plan.places() {
@@ -613,20 +613,20 @@ impl Executor {
 }
 
 /// Gives every group a copy of `first`, made by a thread of its own, so that it lies near.
-pub(crate) fn replicate(first: Replica, pool: &mut Pool) -> Result<Vec<Near>, Error> {
-    let first = Near::new(first);
-    let others: Vec<OnceLock<Near>> = (1..pool.groups()).map(|_| OnceLock::new()).collect();
+pub(crate) fn replicate(first: Replica, pool: &mut Pool) -> Result<Vec<LocalReplica>, Error> {
+    let first = LocalReplica::new(first);
+    let others: Vec<OnceLock<LocalReplica>> = (1..pool.groups()).map(|_| OnceLock::new()).collect();
     pool.run(&|worker| {
         worker.switch(View::Groups);
         if worker.group() > 0 && worker.rank() == 0 {
-            others[worker.group() - 1].get_or_init(|| Near::new((*first).clone()));
+            others[worker.group() - 1].get_or_init(|| LocalReplica::new((*first).clone()));
         }
     })?;
     Ok(std::iter::once(first).chain(others.into_iter().filter_map(OnceLock::into_inner)).collect())
 }
 
 /// The form in which a part of a step is executed.
-fn choose(input: &Prepared, plan: &Plan, limits: FormLimits, forced: Option<Variant>) -> Variant {
+fn choose(input: &StepInput, plan: &Plan, limits: FormLimits, forced: Option<Variant>) -> Variant {
     let shape = StepShape {
         tokens: input.tokens.len(),
         outputs: input.outputs.len(),

@@ -5,7 +5,7 @@
 //! derived from these statements alone.
 
 use crate::buffer::BufId;
-use crate::op::{Activation, Added, Attention, Expert, Merging, Norm, Told};
+use crate::op::{Activation, Added, Attention, Expert, Merging, Norm, TileSums};
 use crate::recurrent::{Convolution, Modulation, Recurrence, Rule};
 use crate::router::Router;
 use crate::streams::Streams;
@@ -92,7 +92,7 @@ pub struct Run {
 /// What an instruction does.
 #[derive(Clone, Debug)]
 #[expect(missing_docs, reason = "operands are named as in `Op`")]
-pub enum Kind {
+pub enum InstrKind {
     /// Cosines and sines for the step's positions.
     RopeTable { rope: usize, out: BufId },
     /// Takes the residual stream that the stage before has handed on. The two buffers take turns:
@@ -131,7 +131,7 @@ pub enum Kind {
         out: BufId,
         push: bool,
         splits: usize,
-        told: Option<(Told, BufId)>,
+        told: Option<(TileSums, BufId)>,
         /// What A has given, if adapters are beside a matrix whose rows nodes share.
         low: Option<BufId>,
     },
@@ -174,13 +174,13 @@ pub enum Kind {
         push: bool,
     },
     /// Norms and RoPE of keys; keys and values to their pages.
-    Prepare { from: Inputs, place: Place, cache: BufId, spec: Box<Attention> },
+    Prepare { from: Inputs, place: HeadInputs, cache: BufId, spec: Box<Attention> },
     /// Norms and RoPE of queries; attention of (query tile, KV head) items over all ranges.
-    AttendFused { from: Inputs, place: Place, cache: BufId, spec: Box<Attention>, out: BufId },
+    AttendFused { from: Inputs, place: HeadInputs, cache: BufId, spec: Box<Attention>, out: BufId },
     /// Norms and RoPE of queries; attention of (token, KV head, KV range) items into partial states.
     AttendSplit {
         from: Inputs,
-        place: Place,
+        place: HeadInputs,
         cache: BufId,
         append: bool,
         spec: Box<Attention>,
@@ -292,16 +292,16 @@ impl Inputs {
 
 /// What raw heads become queries and keys with: buffers, or views of them.
 #[derive(Copy, Clone, Debug)]
-pub struct Place<B = BufId> {
+pub struct HeadInputs<B = BufId> {
     /// Cosines and sines.
     pub rope: Option<B>,
     /// Sums of squares of all tiles of queries, then of keys.
     pub squares: Option<B>,
 }
 
-impl Place {
-    pub(crate) fn map<V>(self, view: impl Fn(BufId) -> V) -> Place<V> {
-        Place { rope: self.rope.map(&view), squares: self.squares.map(view) }
+impl HeadInputs {
+    pub(crate) fn map<V>(self, view: impl Fn(BufId) -> V) -> HeadInputs<V> {
+        HeadInputs { rope: self.rope.map(&view), squares: self.squares.map(view) }
     }
 
     fn buffers(&self) -> impl Iterator<Item = BufId> + use<> {
@@ -317,7 +317,7 @@ pub struct Instr {
     /// What its rows are.
     pub domain: Domain,
     /// What it does.
-    pub kind: Kind,
+    pub kind: InstrKind,
     accesses: Vec<Access>,
 }
 
@@ -359,7 +359,7 @@ pub struct Access {
 }
 
 impl Instr {
-    pub(crate) fn new(layer: Option<usize>, domain: Domain, kind: Kind) -> Instr {
+    pub(crate) fn new(layer: Option<usize>, domain: Domain, kind: InstrKind) -> Instr {
         let mut instr = Instr { layer, domain, kind, accesses: Vec::new() };
         instr.accesses = instr.declare();
         instr
@@ -396,93 +396,95 @@ impl Instr {
         let write = |buffer, reach| Access { buffer, write: true, reach };
         let items = Reach::Own(Deal::Items);
         match &self.kind {
-            Kind::RopeTable { out, .. } | Kind::Embed { out, .. } => {
+            InstrKind::RopeTable { out, .. } | InstrKind::Embed { out, .. } => {
                 vec![write(*out, Reach::Own(Deal::Tokens))]
             }
-            Kind::Receive { from, out, work, .. } => {
+            InstrKind::Receive { from, out, work, .. } => {
                 let from = from.map(|from| read(from, Reach::Round));
                 from.into_iter().chain([write(*out, self.row_wise(*work))]).collect()
             }
             // Each row goes out once, also when every thread has all of them.
-            Kind::Send { x, to, .. } => {
+            InstrKind::Send { x, to, .. } => {
                 let to = to.map(|to| write(to, Reach::Round));
                 to.into_iter().chain([read(*x, Reach::Own(self.deal()))]).collect()
             }
-            Kind::Hidden { x, out, .. } | Kind::Remember { x, out, .. } => {
+            InstrKind::Hidden { x, out, .. } | InstrKind::Remember { x, out, .. } => {
                 let own = Reach::Own(self.deal());
                 vec![read(*x, own), write(*out, own)]
             }
-            Kind::Load { x, out, .. } => vec![read(*x, Reach::Group), write(*out, Reach::Group)],
-            Kind::Norm { x, out, work, .. } | Kind::Quantize { x, out, work, .. } => {
+            InstrKind::Load { x, out, .. } => {
+                vec![read(*x, Reach::Group), write(*out, Reach::Group)]
+            }
+            InstrKind::Norm { x, out, work, .. } | InstrKind::Quantize { x, out, work, .. } => {
                 let reach = self.row_wise(*work);
                 vec![read(*x, reach), write(*out, reach)]
             }
-            Kind::MatMul { acts, out, push: true, .. } => {
+            InstrKind::MatMul { acts, out, push: true, .. } => {
                 let to = write(*out, Reach::All);
                 acts.buffers().map(|b| read(b, Reach::Group)).chain([to]).collect()
             }
-            Kind::MatMul { acts, carried, out, told, low, .. } => {
+            InstrKind::MatMul { acts, carried, out, told, low, .. } => {
                 let told = told.map(|(_, to)| write(to, Reach::All));
                 let acts = acts.buffers().chain(*carried).chain(*low);
                 let acts = acts.map(|b| read(b, Reach::Group));
                 acts.chain([write(*out, items)]).chain(told).collect()
             }
-            Kind::LoraA { x, out, told, .. } => {
+            InstrKind::LoraA { x, out, told, .. } => {
                 let to = write(*out, if *told { Reach::All } else { items });
                 vec![read(*x, Reach::Group), to]
             }
-            Kind::LoraB { low, out, .. } => vec![read(*low, Reach::Group), write(*out, items)],
-            Kind::Gated { acts, out, low, .. } | Kind::Logits { acts, out, low, .. } => {
+            InstrKind::LoraB { low, out, .. } => vec![read(*low, Reach::Group), write(*out, items)],
+            InstrKind::Gated { acts, out, low, .. } | InstrKind::Logits { acts, out, low, .. } => {
                 let acts = acts.buffers().chain(*low).map(|b| read(b, Reach::Group));
                 acts.chain([write(*out, items)]).collect()
             }
-            Kind::Choose { scores, out, work, .. } => {
+            InstrKind::Choose { scores, out, work, .. } => {
                 vec![read(*scores, Reach::Group), write(*out, self.row_wise(*work))]
             }
-            Kind::ExpertsUp { acts, chosen, out, .. } => {
+            InstrKind::ExpertsUp { acts, chosen, out, .. } => {
                 let acts = acts.buffers().chain([*chosen]).map(|b| read(b, Reach::Group));
                 acts.chain([write(*out, items)]).collect()
             }
-            Kind::ExpertsDown { acts, chosen, out, push, .. } => {
+            InstrKind::ExpertsDown { acts, chosen, out, push, .. } => {
                 let to = write(*out, if *push { Reach::All } else { items });
                 let acts = acts.buffers().chain([*chosen]).map(|b| read(b, Reach::Group));
                 acts.chain([to]).collect()
             }
-            Kind::Prepare { from, place, cache, .. } => {
+            InstrKind::Prepare { from, place, cache, .. } => {
                 // Dealt by pages, so that no two threads write into one page.
                 let place = place.buffers().map(|b| read(b, items));
                 place.chain([read(from.keys(), items), write(*cache, items)]).collect()
             }
-            Kind::AttendFused { from, place, cache, out, .. } => {
+            InstrKind::AttendFused { from, place, cache, out, .. } => {
                 let place = place.buffers().map(|b| read(b, Reach::Group));
                 let read = [from.qkv, *cache].map(|b| read(b, Reach::Group));
                 place.chain(read).chain([write(*out, items)]).collect()
             }
-            Kind::AttendSplit { from, place, cache, append, states, .. } => {
+            InstrKind::AttendSplit { from, place, cache, append, states, .. } => {
                 // With `append`, a range's new keys are written and read by the one item that owns
                 // the range; all other keys are older than this step.
                 let kv = if *append { write(*cache, items) } else { read(*cache, Reach::Group) };
                 let place = place.buffers().map(|b| read(b, Reach::Group));
                 place.chain([read(from.qkv, Reach::Group), kv, write(*states, items)]).collect()
             }
-            Kind::Join { states, out, work, .. } => {
+            InstrKind::Join { states, out, work, .. } => {
                 vec![read(*states, Reach::Group), write(*out, self.row_wise(*work))]
             }
             // A sequence's state is read and written by whoever has the channels or slices.
-            Kind::Convolution { x, state, out, .. } => {
+            InstrKind::Convolution { x, state, out, .. } => {
                 vec![read(*x, Reach::Group), write(*state, items), write(*out, items)]
             }
-            Kind::Recurrence { x, raw, state, out, squares, .. } => {
+            InstrKind::Recurrence { x, raw, state, out, squares, .. } => {
                 let own = [write(*state, items), write(*out, items)].into_iter();
                 let told = squares.map(|squares| write(squares, Reach::All));
                 let reads = [x, raw].map(|b| read(*b, Reach::Group));
                 reads.into_iter().chain(own).chain(told).collect()
             }
-            Kind::Blend { x, y, out, work, .. } => {
+            InstrKind::Blend { x, y, out, work, .. } => {
                 let reach = self.row_wise(*work);
                 vec![read(*x, reach), read(*y, reach), write(*out, reach)]
             }
-            Kind::Streams { x, y, z, what, out, work, .. } => {
+            InstrKind::Streams { x, y, z, what, out, work, .. } => {
                 // Products and scores are dealt by tiles.
                 let reach = self.row_wise(*work);
                 let of_y = if what.takes_product() { Reach::Group } else { reach };
@@ -496,15 +498,15 @@ impl Instr {
                     .collect()
             }
             // Each row is told once, also when every thread has all of them.
-            Kind::Tell { x, out, work, .. } => {
+            InstrKind::Tell { x, out, work, .. } => {
                 vec![read(*x, self.row_wise(*work)), write(*out, Reach::All)]
             }
-            Kind::Modulation { x, gate, squares, out, work, .. } => {
+            InstrKind::Modulation { x, gate, squares, out, work, .. } => {
                 let reach = self.row_wise(*work);
                 let reads = [Some(*x), *gate, *squares].into_iter().flatten();
                 reads.map(|b| read(b, reach)).chain([write(*out, reach)]).collect()
             }
-            Kind::Residual { x, partial, also, finish, out, work, gather, .. } => {
+            InstrKind::Residual { x, partial, also, finish, out, work, gather, .. } => {
                 let reach = self.row_wise(*work);
                 let (of_x, of_sums, of_out) = match gather {
                     Gather::Push => (reach, Reach::Group, reach),
@@ -519,20 +521,20 @@ impl Instr {
                 let all = [read(*x, of_x)].into_iter().chain(sums).chain(deltas);
                 all.chain([write(*out, of_out)]).collect()
             }
-            Kind::Recall { from, out, work, .. } => {
+            InstrKind::Recall { from, out, work, .. } => {
                 let from = from.map(|from| read(from, Reach::Group));
                 from.into_iter().chain([write(*out, self.row_wise(*work))]).collect()
             }
-            Kind::Concat { x, y, out, work, .. } => {
+            InstrKind::Concat { x, y, out, work, .. } => {
                 let reach = self.row_wise(*work);
                 vec![read(*x, reach), read(*y, reach), write(*out, reach)]
             }
-            Kind::Rows { x, out, work, .. } => {
+            InstrKind::Rows { x, out, work, .. } => {
                 // What they are added to may be the stream itself, or a product, which is dealt by tiles.
                 let x = x.filter(|x| x != out).map(|x| read(x, Reach::Group));
                 x.into_iter().chain([write(*out, self.row_wise(*work))]).collect()
             }
-            Kind::Select { x, out, work, .. } | Kind::Merge { x, out, work, .. } => {
+            InstrKind::Select { x, out, work, .. } | InstrKind::Merge { x, out, work, .. } => {
                 vec![read(*x, Reach::Group), write(*out, self.row_wise(*work))]
             }
         }
@@ -541,70 +543,74 @@ impl Instr {
     /// Name in listings.
     pub fn name(&self) -> &'static str {
         match &self.kind {
-            Kind::RopeTable { .. } => "rope_table",
-            Kind::Embed { .. } => "embed",
-            Kind::Rows { .. } => "rows",
-            Kind::Merge { .. } => "merge",
-            Kind::Receive { .. } => "receive",
-            Kind::Send { .. } => "send",
-            Kind::Load { .. } => "load",
-            Kind::Norm { norm, .. } => norm.name(),
-            Kind::Quantize { .. } => "quantize",
-            Kind::MatMul { activation: Some(f), .. } => product_and(*f, false),
-            Kind::MatMul { .. } => "matmul",
-            Kind::LoraA { .. } => "lora_a",
-            Kind::LoraB { .. } => "lora_b",
-            Kind::Gated { activation, .. } => product_and(*activation, true),
-            Kind::Choose { .. } => "choose",
-            Kind::ExpertsUp { expert, .. } => product_and(expert.activation, expert.gated),
-            Kind::ExpertsDown { .. } => "matmul",
-            Kind::Prepare { place: Place { rope: None, .. }, .. } => "append",
-            Kind::Prepare { .. } => "rope+append",
-            Kind::AttendFused { .. } => "attend",
-            Kind::AttendSplit { append: true, place: Place { rope: None, .. }, .. } => {
-                "append+attend"
-            }
-            Kind::AttendSplit { append: true, .. } => "rope+append+attend",
-            Kind::AttendSplit { .. } => "attend",
-            Kind::Join { .. } => "join",
-            Kind::Convolution { .. } => "convolution",
-            Kind::Recurrence { spec, .. } => match spec.rule {
+            InstrKind::RopeTable { .. } => "rope_table",
+            InstrKind::Embed { .. } => "embed",
+            InstrKind::Rows { .. } => "rows",
+            InstrKind::Merge { .. } => "merge",
+            InstrKind::Receive { .. } => "receive",
+            InstrKind::Send { .. } => "send",
+            InstrKind::Load { .. } => "load",
+            InstrKind::Norm { norm, .. } => norm.name(),
+            InstrKind::Quantize { .. } => "quantize",
+            InstrKind::MatMul { activation: Some(f), .. } => product_and(*f, false),
+            InstrKind::MatMul { .. } => "matmul",
+            InstrKind::LoraA { .. } => "lora_a",
+            InstrKind::LoraB { .. } => "lora_b",
+            InstrKind::Gated { activation, .. } => product_and(*activation, true),
+            InstrKind::Choose { .. } => "choose",
+            InstrKind::ExpertsUp { expert, .. } => product_and(expert.activation, expert.gated),
+            InstrKind::ExpertsDown { .. } => "matmul",
+            InstrKind::Prepare { place: HeadInputs { rope: None, .. }, .. } => "append",
+            InstrKind::Prepare { .. } => "rope+append",
+            InstrKind::AttendFused { .. } => "attend",
+            InstrKind::AttendSplit {
+                append: true, place: HeadInputs { rope: None, .. }, ..
+            } => "append+attend",
+            InstrKind::AttendSplit { append: true, .. } => "rope+append+attend",
+            InstrKind::AttendSplit { .. } => "attend",
+            InstrKind::Join { .. } => "join",
+            InstrKind::Convolution { .. } => "convolution",
+            InstrKind::Recurrence { spec, .. } => match spec.rule {
                 Rule::Delta { .. } => "delta_rule",
                 Rule::StateSpace { .. } => "state_space",
             },
-            Kind::Tell { .. } => "tell",
-            Kind::Modulation { spec, .. } => match (&spec.norm, &spec.gate) {
+            InstrKind::Tell { .. } => "tell",
+            InstrKind::Modulation { spec, .. } => match (&spec.norm, &spec.gate) {
                 (Some(_), Some(_)) => "norm+gate",
                 (Some(_), None) => "head_norm",
                 (None, _) => "gate",
             },
-            Kind::Blend { .. } => "blend",
-            Kind::Streams { what, .. } => what.name(),
-            Kind::Residual { .. } => "residual",
-            Kind::Remember { .. } => "remember",
-            Kind::Recall { .. } => "recall",
-            Kind::Concat { .. } => "concat",
-            Kind::Select { .. } => "select",
-            Kind::Hidden { .. } => "hidden",
-            Kind::Logits { .. } => "logits",
+            InstrKind::Blend { .. } => "blend",
+            InstrKind::Streams { what, .. } => what.name(),
+            InstrKind::Residual { .. } => "residual",
+            InstrKind::Remember { .. } => "remember",
+            InstrKind::Recall { .. } => "recall",
+            InstrKind::Concat { .. } => "concat",
+            InstrKind::Select { .. } => "select",
+            InstrKind::Hidden { .. } => "hidden",
+            InstrKind::Logits { .. } => "logits",
         }
     }
 
     /// How its rows are dealt; `None` where its work is in tiles or items.
     pub fn rows_dealt(&self) -> Option<Work> {
         match &self.kind {
-            Kind::Norm { work, .. } | Kind::Quantize { work, .. } | Kind::Join { work, .. } => {
-                Some(*work)
+            InstrKind::Norm { work, .. }
+            | InstrKind::Quantize { work, .. }
+            | InstrKind::Join { work, .. } => Some(*work),
+            InstrKind::Residual { work, .. } | InstrKind::Select { work, .. } => Some(*work),
+            InstrKind::Modulation { work, .. } | InstrKind::Blend { work, .. } => Some(*work),
+            InstrKind::Streams { work, .. } => Some(*work),
+            InstrKind::Rows { work, .. } | InstrKind::Merge { work, .. } => Some(*work),
+            InstrKind::Receive { work, .. } | InstrKind::Choose { work, .. } => Some(*work),
+            InstrKind::Recall { work, .. } | InstrKind::Concat { work, .. } => Some(*work),
+            InstrKind::Send { .. } | InstrKind::Hidden { .. } | InstrKind::Remember { .. } => {
+                Some(Work::Rows)
             }
-            Kind::Residual { work, .. } | Kind::Select { work, .. } => Some(*work),
-            Kind::Modulation { work, .. } | Kind::Blend { work, .. } => Some(*work),
-            Kind::Streams { work, .. } => Some(*work),
-            Kind::Rows { work, .. } | Kind::Merge { work, .. } => Some(*work),
-            Kind::Receive { work, .. } | Kind::Choose { work, .. } => Some(*work),
-            Kind::Recall { work, .. } | Kind::Concat { work, .. } => Some(*work),
-            Kind::Send { .. } | Kind::Hidden { .. } | Kind::Remember { .. } => Some(Work::Rows),
-            Kind::Load { .. } => Some(Work::Private),
-            Kind::RopeTable { .. } | Kind::Embed { .. } | Kind::Tell { .. } => Some(Work::Rows),
+            InstrKind::Load { .. } => Some(Work::Private),
+            InstrKind::RopeTable { .. } | InstrKind::Embed { .. } | InstrKind::Tell { .. } => {
+                Some(Work::Rows)
+            }
             _ => None,
         }
     }
@@ -612,8 +618,8 @@ impl Instr {
     /// The matrix that it multiplies by. What it reads of it is in the book ([`crate::Line`]).
     pub fn matrix(&self) -> Option<MatrixId> {
         match &self.kind {
-            Kind::MatMul { matrix, .. } | Kind::Gated { matrix, .. } => Some(*matrix),
-            Kind::Logits { matrix, .. } => Some(*matrix),
+            InstrKind::MatMul { matrix, .. } | InstrKind::Gated { matrix, .. } => Some(*matrix),
+            InstrKind::Logits { matrix, .. } => Some(*matrix),
             _ => None,
         }
     }
@@ -621,7 +627,7 @@ impl Instr {
     /// The bank of experts that it multiplies by what was chosen of.
     pub fn bank(&self) -> Option<MatrixId> {
         match &self.kind {
-            Kind::ExpertsUp { bank, .. } | Kind::ExpertsDown { bank, .. } => Some(*bank),
+            InstrKind::ExpertsUp { bank, .. } | InstrKind::ExpertsDown { bank, .. } => Some(*bank),
             _ => None,
         }
     }

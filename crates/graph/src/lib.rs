@@ -68,27 +68,29 @@ pub use error::{AdapterFault, Error, ScheduleFault};
 pub use executor::Executor;
 pub use forecast::{Forecast, Task, TaskStage};
 pub use inset::{Inset, Spot};
-pub use instr::{Access, Finish, Gather, Inputs, Instr, Kind, Place, Reach, Work};
+pub use instr::{Access, Finish, Gather, HeadInputs, Inputs, Instr, InstrKind, Reach, Work};
 pub use list::Append;
 pub use listing::LayerListing;
-pub use load::Progress;
+pub use load::PackProgress;
 pub use logits::Logits;
 pub use lower::{AttnForm, Variant, lower};
 pub use op::{
     Activation, Added, Attention, Expert, Given, Heads, Merging, Norm, NormOver, Op, Rope, RopeId,
-    RopeStyle, Temperature, Told, Xielu,
+    RopeStyle, Temperature, TileSums, Xielu,
 };
 pub use placement::{Cut, Placement, Shares, share};
-pub use plan::{FormLimits, Mode, Phase, Plan, PlanGroup, StepShape};
+pub use plan::{FormLimits, Mode, Phase, Plan, StepShape};
 pub use profile::Profile;
 pub use recurrent::{
     Above, ChannelRun, Convolution, HeadNorm, Modulation, Recurrence, RecurrentColumns,
     RecurrentHeads, Rule,
 };
 pub use router::{Gate, GroupScore, Groups, MOST_CHOSEN, Router};
-pub use schedule::{Grid, MatrixShape, Product, Schedule, Schedules, ShapeError, Slice};
+pub use schedule::{
+    Grid, MatrixShape, Product, Schedule, Schedules, ShapeError, Slice, largest_slice,
+};
 pub use squares::TensorSquares;
-pub use state::{KV_CLASSES, Keep, KvType, Shape};
+pub use state::{KV_CLASSES, Keep, KvType, StateShape};
 pub use step::{Outputs, PageCopy, PageId, PageTable, Recalled, Save, SeqInput};
 pub use storage::{Limits, NodeBytes};
 pub use streams::Streams;

@@ -2,9 +2,9 @@
 
 use crate::book::{Desk, Extent, Memory, What};
 use crate::buffer::{Buffers, Home};
-use crate::builder::Graph;
+use crate::builder::{Graph, Node};
 use crate::compile::{Stage, compile, count_waits};
-use crate::instr::{Instr, Kind, Reach, Work};
+use crate::instr::{Instr, InstrKind, Reach, Work};
 use crate::lower::{Variant, lower};
 use crate::plan::Plan;
 use crate::weight::Matrix;
@@ -49,6 +49,16 @@ impl<'a> LayerListing<'a> {
         LayerListing { graph, layer, stages, streamed, buffers, variant }
     }
 
+    /// How the operators were appended to the static list, in runs of one mode.
+    fn appended(&self) -> String {
+        let runs = self.graph.ops.chunk_by(|a, b| a.append == b.append);
+        let run = |run: &[Node]| match run {
+            [one] => format!("{} ({})", one.append, one.op.name()),
+            many => format!("{} ({} operators)", many[0].append, many.len()),
+        };
+        runs.map(run).collect::<Vec<_>>().join(", ")
+    }
+
     /// `(all, global)` waits of the layer.
     pub fn waits(&self) -> (usize, usize) {
         count_waits(&self.stages)
@@ -90,15 +100,15 @@ impl<'a> LayerListing<'a> {
             (_, Some(SplitBy::Rows), false) => "replicated",
             (_, Some(SplitBy::Cols), true) => "partial",
             (_, Some(SplitBy::Cols), false) => "split",
-            (Kind::Quantize { matrix, .. }, ..) => match self.graph.matrix(*matrix) {
+            (InstrKind::Quantize { matrix, .. }, ..) => match self.graph.matrix(*matrix) {
                 m if m.by_head.is_some() => "split",
                 Matrix { split: SplitBy::Rows, .. } => "replicated",
                 Matrix { split: SplitBy::Cols, .. } => "split",
             },
-            (Kind::Prepare { .. } | Kind::AttendFused { .. }, ..) => "split",
-            (Kind::AttendSplit { .. } | Kind::Join { .. }, ..) => "split",
-            (Kind::Convolution { .. } | Kind::Recurrence { .. }, ..) => "split",
-            (Kind::Modulation { .. }, ..) => "split",
+            (InstrKind::Prepare { .. } | InstrKind::AttendFused { .. }, ..) => "split",
+            (InstrKind::AttendSplit { .. } | InstrKind::Join { .. }, ..) => "split",
+            (InstrKind::Convolution { .. } | InstrKind::Recurrence { .. }, ..) => "split",
+            (InstrKind::Modulation { .. }, ..) => "split",
             _ => "replicated",
         }
     }
@@ -155,7 +165,8 @@ impl fmt::Display for LayerListing<'_> {
         let (all, global) = self.waits();
         let totals: Vec<String> = totals.iter().map(|b| mib(*b)).collect();
         writeln!(f)?;
-        writeln!(f, "{all} waits, {global} of them global; {} MiB per node", totals.join(" | "))
+        writeln!(f, "{all} waits, {global} of them global; {} MiB per node", totals.join(" | "))?;
+        writeln!(f, "all operators, as appended to the list: {}", self.appended())
     }
 }
 

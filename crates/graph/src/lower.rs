@@ -11,7 +11,7 @@ mod stream;
 
 use crate::buffer::{BufId, Buffers, Home, Pool as Storage};
 use crate::builder::Graph;
-use crate::instr::{Also, Gather, Inputs, Instr, Kind, Operand, Place, Run, Work};
+use crate::instr::{Also, Gather, HeadInputs, Inputs, Instr, InstrKind, Operand, Run, Work};
 use crate::op::Op;
 use crate::recurrent::HeadNorm;
 use crate::streams::Streams;
@@ -183,7 +183,7 @@ struct Lowering<'a> {
 }
 
 impl Lowering<'_> {
-    fn emit(&mut self, layer: Option<usize>, domain: Domain, kind: Kind) {
+    fn emit(&mut self, layer: Option<usize>, domain: Domain, kind: InstrKind) {
         self.out.push(Instr::new(layer, domain, kind));
     }
 
@@ -251,7 +251,7 @@ impl Lowering<'_> {
         for rope in 0..self.graph.ropes.len() {
             let bytes = self.graph.ropes[rope].inv_freq.len() * 2 * size_of::<f32>();
             let out = self.buffers.rope(rope, bytes);
-            self.emit(None, Domain::Tokens, Kind::RopeTable { rope, out });
+            self.emit(None, Domain::Tokens, InstrKind::RopeTable { rope, out });
         }
     }
 
@@ -283,7 +283,7 @@ impl Lowering<'_> {
         let (domain, width) = (self.graph.bundle(x).domain, self.graph.bundle(x).width);
         let (work, from) = (self.variant.work(domain), self.handoffs(x));
         let out = self.buffer("x", x, None, work);
-        self.emit(None, domain, Kind::Receive { from, out, width, work });
+        self.emit(None, domain, InstrKind::Receive { from, out, width, work });
         self.values.insert(x, out);
     }
 
@@ -293,7 +293,7 @@ impl Lowering<'_> {
         let (domain, width) = (self.graph.bundle(x).domain, self.graph.bundle(x).width);
         let (work, to) = (self.variant.work(domain), self.handoffs(x));
         let x = self.value(x);
-        self.emit(None, domain, Kind::Send { x, to, width, work });
+        self.emit(None, domain, InstrKind::Send { x, to, width, work });
     }
 
     fn op(&mut self, node: &crate::builder::Node) {
@@ -306,13 +306,13 @@ impl Lowering<'_> {
                 let role = if out.0 == 0 { "x".to_owned() } else { format!("x{}", out.0) };
                 let shared = self.buffer(&role, out, Some(0), Work::Rows);
                 let (table, scale, added, insets) = (*table, *scale, *added, *insets);
-                let kind = Kind::Embed { table, scale, added, insets, out: shared };
+                let kind = InstrKind::Embed { table, scale, added, insets, out: shared };
                 self.emit(layer, domain, kind);
                 match work {
                     Work::Rows => shared,
                     Work::Private => {
                         let own = self.buffer(&role, out, layer, work);
-                        self.emit(layer, domain, Kind::Load { x: shared, out: own, width });
+                        self.emit(layer, domain, InstrKind::Load { x: shared, out: own, width });
                         own
                     }
                 }
@@ -330,7 +330,7 @@ impl Lowering<'_> {
                     // The norm of a sum with what the norm before gave, which is the residual stream then.
                     to = self.buffer("normed", out, layer, work);
                 }
-                self.emit(layer, domain, Kind::Norm { x, norm, out: to, work });
+                self.emit(layer, domain, InstrKind::Norm { x, norm, out: to, work });
                 to
             }
             Op::Linear { x, matrix, activation, told } => {
@@ -357,7 +357,7 @@ impl Lowering<'_> {
                 let (matrix, activation) = (*matrix, *activation);
                 let carries = m.by_head.as_ref().is_some_and(|of| !of.carried.is_empty());
                 let carried = carries.then(|| self.value(*x));
-                let kind = Kind::MatMul {
+                let kind = InstrKind::MatMul {
                     acts,
                     carried,
                     matrix,
@@ -376,14 +376,18 @@ impl Lowering<'_> {
                 let low = self.lora_a(*x, *matrix, layer);
                 let to = self.buffer("gate_up", out, layer, Work::Rows);
                 let (matrix, activation) = (*matrix, *activation);
-                self.emit(layer, domain, Kind::Gated { acts, matrix, activation, out: to, low });
+                self.emit(
+                    layer,
+                    domain,
+                    InstrKind::Gated { acts, matrix, activation, out: to, low },
+                );
                 to
             }
             Op::Choose { scores, router } => {
                 let role = format!("choice {}", self.graph.bundle(*scores).width);
                 let to = self.buffer(&role, out, layer, work);
                 let (scores, router) = (self.value(*scores), router.clone());
-                self.emit(layer, domain, Kind::Choose { scores, router, out: to, work });
+                self.emit(layer, domain, InstrKind::Choose { scores, router, out: to, work });
                 to
             }
             Op::ExpertsUp { x, chosen, count, bank, expert } => {
@@ -391,7 +395,8 @@ impl Lowering<'_> {
                 let to = self.buffer(&self.graph.matrix(*bank).name, out, layer, Work::Rows);
                 let (chosen, count, bank, expert) = (self.value(*chosen), *count, *bank, *expert);
                 let route = self.route(out);
-                let kind = Kind::ExpertsUp { acts, chosen, count, bank, expert, route, out: to };
+                let kind =
+                    InstrKind::ExpertsUp { acts, chosen, count, bank, expert, route, out: to };
                 self.emit(layer, Domain::Tokens, kind);
                 to
             }
@@ -406,8 +411,16 @@ impl Lowering<'_> {
                 let nodes = 0..self.graph.nodes;
                 let leaves = nodes.map(|node| crate::sum::leaves(positions, node, 1)).collect();
                 let (chosen, count, bank) = (self.value(*chosen), *count, *bank);
-                let kind =
-                    Kind::ExpertsDown { acts, chosen, count, bank, route, leaves, out: to, push };
+                let kind = InstrKind::ExpertsDown {
+                    acts,
+                    chosen,
+                    count,
+                    bank,
+                    route,
+                    leaves,
+                    out: to,
+                    push,
+                };
                 self.emit(layer, Domain::Tokens, kind);
                 to
             }
@@ -417,7 +430,7 @@ impl Lowering<'_> {
             Op::Convolution { x, spec } => {
                 let to = self.buffer("convolved", out, layer, Work::Rows);
                 let (x, state) = (self.value(*x), self.buffers.state(spec.state));
-                let kind = Kind::Convolution { x, state, spec: spec.clone(), out: to };
+                let kind = InstrKind::Convolution { x, state, spec: spec.clone(), out: to };
                 self.emit(layer, domain, kind);
                 to
             }
@@ -431,7 +444,7 @@ impl Lowering<'_> {
                 self.emit(
                     layer,
                     domain,
-                    Kind::Recurrence { x, raw, state, spec, out: to, squares },
+                    InstrKind::Recurrence { x, raw, state, spec, out: to, squares },
                 );
                 to
             }
@@ -447,7 +460,11 @@ impl Lowering<'_> {
                         };
                         let (x, runs) = (self.value(*x), starts.iter().zip(widths).map(run));
                         let runs = runs.collect();
-                        self.emit(layer, domain, Kind::Tell { x, runs, unit, out: told, work });
+                        self.emit(
+                            layer,
+                            domain,
+                            InstrKind::Tell { x, runs, unit, out: told, work },
+                        );
                         Some(told)
                     }
                     (Some(HeadNorm::Groups { .. }), _) | (_, Some(_)) => Some(self.told[x]),
@@ -455,7 +472,7 @@ impl Lowering<'_> {
                 };
                 let (x, gate) = (self.value(*x), gate.map(|gate| self.value(gate)));
                 let (width, spec) = (self.graph.bundle(out).widths.clone(), spec.clone());
-                let kind = Kind::Modulation { x, gate, squares, width, spec, out: to, work };
+                let kind = InstrKind::Modulation { x, gate, squares, width, spec, out: to, work };
                 self.emit(layer, domain, kind);
                 to
             }
@@ -463,7 +480,7 @@ impl Lowering<'_> {
                 let to = self.buffer(&format!("x{}", out.0), out, layer, work);
                 let (x, y, norm) = (self.value(*x), self.value(*y), *norm);
                 let (scale, factor) = (*scale, *factor);
-                let kind = Kind::Blend { x, y, width, norm, scale, factor, out: to, work };
+                let kind = InstrKind::Blend { x, y, width, norm, scale, factor, out: to, work };
                 self.emit(layer, domain, kind);
                 to
             }
@@ -490,7 +507,7 @@ impl Lowering<'_> {
                     }
                 };
                 let (count, what) = (*count, what.clone());
-                let kind = Kind::Streams { x, y, z, count, width, what, out: to, work };
+                let kind = InstrKind::Streams { x, y, z, count, width, what, out: to, work };
                 self.emit(layer, domain, kind);
                 to
             }
@@ -524,7 +541,7 @@ impl Lowering<'_> {
                 let [model, predicted] = self.remembered(out);
                 let to = if self.variant.predicts { predicted } else { model };
                 let x = self.value(*x);
-                self.emit(layer, domain, Kind::Remember { x, out: to, width });
+                self.emit(layer, domain, InstrKind::Remember { x, out: to, width });
                 to
             }
             Op::Rows { x, from, matrix } => {
@@ -537,50 +554,54 @@ impl Lowering<'_> {
                     None => self.buffer(&format!("x{}", out.0), out, layer, work),
                 };
                 let (x, from, matrix) = (x.map(|x| self.value(x)), *from, *matrix);
-                self.emit(layer, domain, Kind::Rows { x, from, matrix, width, out: to, work });
+                self.emit(layer, domain, InstrKind::Rows { x, from, matrix, width, out: to, work });
                 to
             }
             Op::Merge { x, count, how } => {
                 let to = self.buffer("merged", out, layer, work);
                 let width = self.graph.bundle(*x).width;
                 let (x, count, how) = (self.value(*x), *count, *how);
-                self.emit(layer, domain, Kind::Merge { x, count, how, width, out: to, work });
+                self.emit(layer, domain, InstrKind::Merge { x, count, how, width, out: to, work });
                 to
             }
             Op::Recall => {
                 let (from, to) = (self.remembered(out), self.buffer("recalled", out, layer, work));
-                self.emit(layer, domain, Kind::Recall { from, out: to, width, work });
+                self.emit(layer, domain, InstrKind::Recall { from, out: to, width, work });
                 to
             }
             Op::Concat { x, y, norms, matrix } => {
                 let to = self.buffer("concat", out, layer, work);
                 let width = self.graph.bundle(*x).width;
                 let (x, y, norms, matrix) = (self.value(*x), self.value(*y), *norms, *matrix);
-                let kind = Kind::Concat { x, y, norms, width, matrix, out: to, work };
+                let kind = InstrKind::Concat { x, y, norms, width, matrix, out: to, work };
                 self.emit(layer, domain, kind);
                 to
             }
             Op::Select { x } => {
                 let to = self.buffer("selected", out, layer, work);
                 let x = self.value(*x);
-                self.emit(layer, domain, Kind::Select { x, out: to, width, work });
+                self.emit(layer, domain, InstrKind::Select { x, out: to, width, work });
                 to
             }
             Op::Hidden { x, at } => {
                 let to = self.buffers.hidden(self.graph.hidden_width());
                 let (x, at) = (self.value(*x), *at);
-                self.emit(layer, domain, Kind::Hidden { x, out: to, width, at });
+                self.emit(layer, domain, InstrKind::Hidden { x, out: to, width, at });
                 to
             }
             Op::Logits { x, head, scale, cap } => {
                 let (from, width) = (self.value(*x), self.graph.bundle(*x).width);
                 let hidden = self.buffers.hidden(width);
-                self.emit(layer, domain, Kind::Hidden { x: from, out: hidden, width, at: 0 });
+                self.emit(layer, domain, InstrKind::Hidden { x: from, out: hidden, width, at: 0 });
                 let acts = self.operand(*x, *head, layer);
                 let low = self.lora_a(*x, *head, layer);
                 let to = self.buffers.logits();
                 let (matrix, scale, cap) = (*head, *scale, *cap);
-                self.emit(layer, domain, Kind::Logits { acts, matrix, scale, cap, out: to, low });
+                self.emit(
+                    layer,
+                    domain,
+                    InstrKind::Logits { acts, matrix, scale, cap, out: to, low },
+                );
                 to
             }
         };
@@ -612,7 +633,11 @@ impl Lowering<'_> {
                         self.buffers.declare(&role, Home::Node, rows, &bytes)
                     }
                 };
-                self.emit(layer, domain, Kind::Quantize { x: from, kind, matrix, out: to, work });
+                self.emit(
+                    layer,
+                    domain,
+                    InstrKind::Quantize { x: from, kind, matrix, out: to, work },
+                );
                 to
             })
         };
@@ -646,7 +671,7 @@ impl Lowering<'_> {
         let runs = (0..self.graph.nodes).map(runs).collect();
         let (unit, work) = (heads.dim, Work::Rows);
         let domain = self.graph.bundle(qkv).domain;
-        self.emit(layer, domain, Kind::Tell { x, runs, unit, out: told, work });
+        self.emit(layer, domain, InstrKind::Tell { x, runs, unit, out: told, work });
         told
     }
 
@@ -665,19 +690,19 @@ impl Lowering<'_> {
             true => Some(self.tell_heads((qkv, from.qkv), &spec.heads, layer)),
             false => self.told.get(&qkv).copied(),
         };
-        let place = Place { rope, squares };
+        let place = HeadInputs { rope, squares };
         // Several items of a range may share its keys.
         let own = spec.borrows.is_none();
         let append = self.variant.append_in_attention && !spec.heads.shared && own;
         let spec = Box::new(spec.clone());
         if !append && own {
             let spec = spec.clone();
-            self.emit(layer, domain, Kind::Prepare { from, place, cache, spec });
+            self.emit(layer, domain, InstrKind::Prepare { from, place, cache, spec });
         }
         match self.variant.attention {
             AttnForm::Fused => {
                 let to = self.buffer("attn", out, layer, Work::Rows);
-                let items = Kind::AttendFused { from, place, cache, spec, out: to };
+                let items = InstrKind::AttendFused { from, place, cache, spec, out: to };
                 self.emit(layer, domain, items);
                 to
             }
@@ -690,15 +715,21 @@ impl Lowering<'_> {
                     .collect();
                 let role = format!("states.{}", layer.map_or(0, |l| l % 2));
                 let states = self.buffers.declare(&role, Home::Node, Storage::States, &bytes);
-                let items =
-                    Kind::AttendSplit { from, place, cache, append, spec: spec.clone(), states };
+                let items = InstrKind::AttendSplit {
+                    from,
+                    place,
+                    cache,
+                    append,
+                    spec: spec.clone(),
+                    states,
+                };
                 self.emit(layer, domain, items);
                 let work = match form {
                     AttnForm::SplitJoinPrivate => Work::Private,
                     _ => Work::Rows,
                 };
                 let to = self.buffer("attn", out, layer, work);
-                self.emit(layer, domain, Kind::Join { states, spec, out: to, work });
+                self.emit(layer, domain, InstrKind::Join { states, spec, out: to, work });
                 to
             }
         }

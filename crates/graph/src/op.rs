@@ -277,27 +277,27 @@ pub struct Expert {
 
 /// What every node is told of a product whose rows nodes share, tile by tile.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub enum Told {
+pub enum TileSums {
     /// Sums of squares of all queries and keys, its first two parts.
     Squares,
     /// Sums, and sums of squares, of its first part.
     Moments,
 }
 
-impl Told {
+impl TileSums {
     /// Parts that are told of.
     pub(crate) fn parts(self) -> usize {
         match self {
-            Told::Squares => 2,
-            Told::Moments => 1,
+            TileSums::Squares => 2,
+            TileSums::Moments => 1,
         }
     }
 
     /// Numbers for each tile.
     pub(crate) fn numbers(self) -> usize {
         match self {
-            Told::Squares => 1,
-            Told::Moments => 2,
+            TileSums::Squares => 1,
+            TileSums::Moments => 2,
         }
     }
 }
@@ -372,7 +372,7 @@ pub enum Op {
         /// What is done to each element of the product.
         activation: Option<Activation>,
         /// What every node is told of the whole product.
-        told: Option<Told>,
+        told: Option<TileSums>,
     },
     /// Product with two paired matrices: `f(gate·x) * (up·x)`. Replicated to split.
     Gated {

@@ -11,17 +11,8 @@ use crate::schedule::Schedules;
 use memory::{HugePages, Policy};
 use std::fmt;
 use std::ops::Range;
-use threads::{GroupSpec, PoolSpec};
-use topology::{CpuId, Machine, NodeId};
-
-/// The threads of one memory node.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PlanGroup {
-    /// The node that its memory is bound to; `None` leaves it to the kernel.
-    pub node: Option<NodeId>,
-    /// One thread per entry.
-    pub cpus: Vec<CpuId>,
-}
+use threads::PoolSpec;
+use topology::{Group, Machine, NodeId};
 
 /// The threads that take steps of some sizes. Switching between phases costs no more than waking those
 /// that come in (`threads/benches/switch.rs`), and changes no bits: weights lie where they lie, and
@@ -69,7 +60,7 @@ impl fmt::Display for Mode {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
     /// One group per (real or virtual) node.
-    pub groups: Vec<PlanGroup>,
+    pub groups: Vec<Group>,
     /// How they share the model.
     pub mode: Mode,
     /// Which of the threads take steps of so many tokens (Sandwich's hot switch), ascending in tokens. A
@@ -111,7 +102,7 @@ impl Plan {
     /// leave half of a 1 MiB L2 to weights and a sixteenth of it to activations: 16 tokens or more of most models.
     /// With half of an L1, 8 tokens, weights went by twice as often: steps of 16 sequences were 6 to 8 % slower
     /// on a Zen 5, prompts 1 to 5 %; with 128 KiB nothing is gained (November 2026).
-    pub fn new(groups: Vec<PlanGroup>) -> Plan {
+    pub fn new(groups: Vec<Group>) -> Plan {
         Plan {
             groups,
             mode: Mode::default(),
@@ -133,11 +124,17 @@ impl Plan {
 
     /// The pool that executes it on `machine`.
     pub(crate) fn pool(&self, machine: &Machine) -> PoolSpec {
-        let groups = self.groups.iter().map(|g| GroupSpec { cpus: g.cpus.clone() }).collect();
         let mut levels = self.levels();
         levels.pop(); // A pool always has that of all threads.
         let (pin, stats, distances) = (self.pin, self.stats, self.distances(machine));
-        PoolSpec { groups, pin, stats, distances, levels, ..PoolSpec::default() }
+        PoolSpec {
+            groups: self.groups.clone(),
+            pin,
+            stats,
+            distances,
+            levels,
+            ..PoolSpec::default()
+        }
     }
 
     /// The sets of threads that steps are taken by, as numbers of each group's, from the fewest to all.
@@ -175,7 +172,7 @@ impl Plan {
     /// How far the groups' memories are from each other's threads; empty if a group has no node, or
     /// one that `machine` does not have.
     fn distances(&self, machine: &Machine) -> Vec<Vec<u32>> {
-        let row = |from: &PlanGroup| -> Option<Vec<u32>> {
+        let row = |from: &Group| -> Option<Vec<u32>> {
             self.groups.iter().map(|to| machine.distance(from.node?, to.node?)).collect()
         };
         self.groups.iter().map(row).collect::<Option<_>>().unwrap_or_default()
@@ -378,7 +375,7 @@ mod tests {
     fn groups_are_as_far_apart_as_their_nodes() {
         let machine = Machine::from_synthetic("pack:2 numa:2 core:2").unwrap();
         let plan = |nodes: &[Option<u32>]| {
-            let group = |node: &Option<u32>| PlanGroup { node: node.map(NodeId), cpus: Vec::new() };
+            let group = |node: &Option<u32>| Group { node: node.map(NodeId), cpus: Vec::new() };
             Plan::new(nodes.iter().map(group).collect()).distances(&machine)
         };
         let apart = |a, b| machine.distance(NodeId(a), NodeId(b)).unwrap();

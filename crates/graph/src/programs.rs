@@ -9,7 +9,7 @@ use crate::buffer::Buffers;
 use crate::builder::Graph;
 use crate::compile::{Stage, compile};
 use crate::error::Error;
-use crate::exec::{self, Form, Near, Replica};
+use crate::exec::{self, Form, LocalReplica, Replica};
 use crate::executor::{Executor, replicate};
 use crate::instr::Instr;
 use crate::lower::{Variant, lower};
@@ -116,8 +116,8 @@ impl Executor {
         splits: usize,
     ) -> Result<(), Error> {
         let spans = Spans::new(self.graph(), &plan)?;
-        first.shelves.arrange(&first.graph, &plan, self.kernels, splits)?;
-        let mut asked = first.shelves.splits_asked();
+        first.weight_table.arrange(&first.graph, &plan, self.kernels, splits)?;
+        let mut asked = first.weight_table.splits_asked();
         asked.retain(|&own| own > splits);
         asked.splice(0..0, 1..=splits);
         let limits = self.limits();
@@ -137,9 +137,10 @@ impl Executor {
             }
         };
         let places = room.as_ref().map_or_else(|| first.places.clone(), |room| room.places.clone());
-        let mut levels = Levels::of(&plan, &first.shelves);
+        let mut levels = Levels::of(&plan, &first.weight_table);
         let replica = Replica { plan, programs, places, ..first };
-        let replicas: Vec<Near> = replicate(replica, pool.as_mut().unwrap_or(&mut self.pool))?;
+        let replicas: Vec<LocalReplica> =
+            replicate(replica, pool.as_mut().unwrap_or(&mut self.pool))?;
         // From here on nothing fails.
         match pool {
             Some(pool) => (self.pool, self.strayed) = (pool, false),

@@ -204,7 +204,7 @@ pub struct Above {
 impl Above {
     /// Numbers that tell of all values.
     pub(crate) fn numbers(&self) -> usize {
-        self.width / TILE_ROWS * crate::op::Told::Moments.numbers()
+        self.width / TILE_ROWS * crate::op::TileSums::Moments.numbers()
     }
 
     /// Where values begin to count, by the sums and the sums of squares of tiles. Tiles are added in their order

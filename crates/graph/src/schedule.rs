@@ -13,13 +13,13 @@ use crate::error::{Error, ScheduleFault};
 use crate::placement::share;
 use crate::weight::{Matrix, SplitBy};
 use gguf::TensorType;
-use kernels::{How, Kernels};
+use kernels::{How, Kernels, TILE_ROWS};
 use std::fmt;
 use std::ops::Range;
 use std::str::FromStr;
 
 /// How one matrix is multiplied.
-#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Schedule {
     /// The micro-kernel, which must be one for all kinds of the matrix's parts, and how far ahead of it
     /// weights are asked for.
@@ -54,7 +54,7 @@ impl Slice {
 /// How the threads of a team share a product: a part of it for every combination of a part of the rows, a
 /// part of the tokens, and a part of the columns. As many parts of the rows are made as there are threads
 /// for; threads that are left over idle.
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+#[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Grid {
     /// Parts of the tokens.
     pub tokens: usize,
@@ -83,7 +83,7 @@ pub(crate) struct Seat {
 impl Grid {
     /// Parts of the rows when `threads` share a product.
     pub fn rows(self, threads: usize) -> usize {
-        threads / self.cells()
+        threads / self.cells().max(1)
     }
 
     /// Threads for each part of the rows.
@@ -140,6 +140,24 @@ pub struct MatrixShape {
 }
 
 impl MatrixShape {
+    /// Tiles that the threads share, those of the pair for gate and up.
+    pub fn tiles(&self) -> usize {
+        let tiles = |&(_, rows): &(_, usize)| rows.div_ceil(TILE_ROWS);
+        match self.product {
+            Product::Paired => self.parts.first().map_or(0, tiles),
+            Product::Plain | Product::Summed => self.parts.iter().map(tiles).sum(),
+        }
+    }
+
+    /// The largest slice worth taking of a product of `tokens` tokens: a part's even share, or less if that
+    /// would leave the last part empty. 0 tokens where there are fewer of them than parts.
+    pub fn share(&self, grid: Grid, tokens: usize) -> Slice {
+        let rows = grid.rows(self.threads).min(self.tiles());
+        let share =
+            |all: usize, parts: usize| largest_slice(all, parts).min(all.div_ceil(parts.max(1)));
+        Slice { tiles: share(self.tiles(), rows), tokens: share(tokens, grid.tokens) }
+    }
+
     /// What `threads` of the graph's node `node` multiply; `None` if nothing of the matrix lies there, or it
     /// is a bank, of which tokens choose, or a matrix of heads.
     pub(crate) fn of(
@@ -160,6 +178,14 @@ impl MatrixShape {
         let some = plain && cols > 0 && parts.iter().any(|&(_, rows)| rows > 0);
         some.then_some(MatrixShape { parts, cols, product, threads })
     }
+}
+
+/// The most of `all` things in a slice with which each of `parts` parts gets a slice, the last of them
+/// perhaps a smaller one: ⌈all / slice⌉ ≥ parts. 0 when there are fewer things than parts.
+///
+/// It does not fall when `all` grows: a slice that is good for some tokens is so for more.
+pub fn largest_slice(all: usize, parts: usize) -> usize {
+    if parts <= 1 { all } else { all.saturating_sub(1) / (parts - 1) }
 }
 
 impl fmt::Display for MatrixShape {
@@ -266,14 +292,47 @@ impl Schedules {
 }
 
 impl Schedule {
+    /// It for a product of `tokens` tokens: with a slice no larger than a part's even share, so that one
+    /// schedule may do for many counts of tokens.
+    pub fn at(self, shape: &MatrixShape, tokens: usize) -> Schedule {
+        let share = shape.share(self.grid, tokens);
+        let slice = self.slice.map(|slice| Slice {
+            tiles: slice.tiles.min(share.tiles),
+            tokens: slice.tokens.min(share.tokens),
+        });
+        Schedule { slice, ..self }
+    }
+
+    /// Whether a product of `tokens` tokens can be computed so, as it stands. If it can, it can with more
+    /// tokens too, as far as the micro-kernel can.
+    ///
+    /// # Errors
+    /// What is too large, or nothing at all.
+    pub fn fits(&self, shape: &MatrixShape, tokens: usize) -> Result<(), ScheduleFault> {
+        self.check_grid(shape)?;
+        let (all, rows) = (shape.tiles(), self.grid.rows(shape.threads).min(shape.tiles()));
+        let slice = self.slice.unwrap_or(Slice { tiles: 1, tokens: 1 });
+        if !(1..=largest_slice(all, rows)).contains(&slice.tiles) {
+            return Err(ScheduleFault::BadTiles { all, slice: slice.tiles, parts: rows });
+        }
+        let parts = self.grid.tokens;
+        if !(1..=largest_slice(tokens, parts)).contains(&slice.tokens) {
+            return Err(ScheduleFault::BadTokens { all: tokens, slice: slice.tokens, parts });
+        }
+        Ok(())
+    }
+
     /// Whether there is a kernel for all parts of a shape that multiplies so.
-    pub(crate) fn check_kernel(
+    ///
+    /// # Errors
+    /// [`ScheduleFault::NoKernel`].
+    pub fn check_kernel(
         &self,
         shape: &MatrixShape,
         kernels: &Kernels,
     ) -> Result<(), ScheduleFault> {
         let Some(kernel) = self.how.kernel else { return Ok(()) };
-        let lacks = |ty: &TensorType| !kernels.mat_kernels(*ty).contains(&kernel);
+        let lacks = |ty: &TensorType| !kernels.family(*ty).contains(&kernel);
         let missing = shape.parts.iter().map(|(ty, _)| *ty).find(lacks);
         missing.map_or(Ok(()), |ty| Err(ScheduleFault::NoKernel { kernel, ty }))
     }
@@ -281,10 +340,14 @@ impl Schedule {
     /// Whether a shape can be multiplied so, but for the kernel and the number of segments that its columns
     /// have.
     pub(crate) fn check(&self, shape: &MatrixShape) -> Result<(), ScheduleFault> {
-        let Grid { tokens, splits } = self.grid;
         if self.slice.is_some_and(|slice| slice.tiles == 0 || slice.tokens == 0) {
             return Err(ScheduleFault::EmptySlice);
         }
+        self.check_grid(shape)
+    }
+
+    fn check_grid(&self, shape: &MatrixShape) -> Result<(), ScheduleFault> {
+        let Grid { tokens, splits } = self.grid;
         if tokens == 0 || splits == 0 {
             return Err(ScheduleFault::EmptyGrid);
         }
@@ -314,6 +377,63 @@ mod tests {
         for text in ["", "Q4_0 9 x 8", "Q4_9 9 x 8, 1 threads", "Q4_0 9 x 8 torn, 1 threads"] {
             let error = text.parse::<MatrixShape>().unwrap_err().to_string();
             assert!(error.starts_with(&format!("{text:?} is not the shape")), "{error}");
+        }
+    }
+
+    #[test]
+    fn the_largest_slice_leaves_no_part_empty_and_a_larger_one_would() {
+        for all in 1..40usize {
+            for parts in 1..=all {
+                let most = largest_slice(all, parts);
+                assert!(most >= 1 && all.div_ceil(most) >= parts, "{all} {parts}: {most}");
+                let more = all.div_ceil(most + 1) < parts;
+                assert!(more || most == all, "{all} {parts}: {most}");
+                assert!(largest_slice(all + 1, parts) >= most);
+            }
+            assert_eq!(largest_slice(all, all + 1), 0);
+        }
+    }
+
+    /// A matrix of so many tiles, whose columns may be cut.
+    fn summed(tiles: usize, threads: usize) -> MatrixShape {
+        let parts = vec![(TensorType::Q4_0, tiles * TILE_ROWS)];
+        MatrixShape { parts, cols: 64, product: Product::Summed, threads }
+    }
+
+    fn schedule(slice: [usize; 2], grid: [usize; 2]) -> Schedule {
+        let slice = Some(Slice { tiles: slice[0], tokens: slice[1] });
+        let grid = Grid { tokens: grid[0], splits: grid[1] };
+        Schedule { how: How::default(), slice, grid }
+    }
+
+    #[test]
+    fn a_schedule_takes_no_more_than_a_part_has() {
+        let of = |tiles, tokens| schedule([tiles, tokens], [2, 1]);
+        assert_eq!(of(9, 512).at(&summed(30, 6), 13), of(9, 7));
+        assert_eq!(of(11, 6).at(&summed(30, 6), 13), of(10, 6));
+        // Even shares of 2 would leave the third part of 4 tiles empty.
+        assert_eq!(of(2, 1).at(&summed(4, 6), 2), of(1, 1));
+        assert!(of(1, 512).at(&summed(3, 6), 1).fits(&summed(3, 6), 1).is_err(), "one token");
+        assert!(of(1, 0).at(&summed(3, 6), 2).fits(&summed(3, 6), 2).is_err(), "no slice");
+        // Of 2 tiles there are no more parts than that.
+        assert_eq!(of(9, 9).at(&summed(2, 8), 4), of(1, 2));
+    }
+
+    #[test]
+    fn what_does_not_fit_is_named() {
+        let fits = |slice, grid| schedule(slice, grid).fits(&summed(8, 8), 3);
+        assert_eq!(fits([2, 3], [1, 2]), Ok(()));
+        for (slice, grid, words) in [
+            ([1, 1], [3, 3], "3 parts of the tokens by 3 of the columns for 8 threads"),
+            ([2, 3], [0, 2], "empty grid"),
+            ([2, 3], [2, usize::MAX], "for 8 threads"),
+            ([3, 3], [1, 2], "slices of 3 of the 8 tiles for 4 parts"),
+            ([0, 3], [1, 2], "slices of 0 of the 8 tiles"),
+            ([2, 4], [1, 2], "slices of 4 of the 3 tokens for 1 parts"),
+            ([2, 1], [4, 1], "slices of 1 of the 3 tokens for 4 parts"),
+        ] {
+            let fault = fits(slice, grid).unwrap_err().to_string();
+            assert!(fault.contains(words), "{fault}");
         }
     }
 

@@ -111,14 +111,14 @@ impl From<Option<usize>> for Keep {
 #[derive(Clone, Debug)]
 pub(crate) struct State {
     pub keep: Keep,
-    pub shape: Shape,
+    pub shape: StateShape,
     /// Which pages it has a part of.
     pub class: usize,
 }
 
 /// How large a state is.
 #[derive(Clone, Debug)]
-pub enum Shape {
+pub enum StateShape {
     /// Keys and values of heads, or latents.
     Heads(Heads),
     /// Pieces of `len` f32 each, which threads work on one by one (heads, or runs of channels).
@@ -134,19 +134,19 @@ impl State {
     /// Heads of a state that is made of keys and values.
     pub(crate) fn heads(&self) -> Option<&Heads> {
         match &self.shape {
-            Shape::Heads(heads) => Some(heads),
-            Shape::Floats { .. } => None,
+            StateShape::Heads(heads) => Some(heads),
+            StateShape::Floats { .. } => None,
         }
     }
 
     /// Pieces of a page on a node, and the bytes of each; keys and values of a head are two, a latent is one.
     fn pieces(&self, node: usize, kv: KvType) -> (usize, usize) {
         match &self.shape {
-            Shape::Heads(heads) => {
+            StateShape::Heads(heads) => {
                 let halves = heads.halves() * heads.stored_len(node);
                 (halves, kv.page_bytes(heads.stored(kv)))
             }
-            Shape::Floats { pieces, len } => {
+            StateShape::Floats { pieces, len } => {
                 (pieces[node], (len * size_of::<f32>()).next_multiple_of(ALIGN))
             }
         }

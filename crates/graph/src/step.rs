@@ -273,7 +273,7 @@ impl<'a> Input<'a> {
 /// Everything that threads need to know of a step. Reused, so that a step allocates nothing once
 /// the vectors have grown.
 #[derive(Debug, Default)]
-pub(crate) struct Prepared {
+pub(crate) struct StepInput {
     pub tokens: Vec<Token>,
     /// Token index of every row of logits, then of every hidden state.
     pub outputs: Vec<u32>,
@@ -296,12 +296,12 @@ pub(crate) struct Prepared {
     stamp: u64,
 }
 
-impl Prepared {
+impl StepInput {
     /// No step, but what products see of one with so many tokens, all of whose logits are wanted.
-    pub(crate) fn products(tokens: usize) -> Prepared {
+    pub(crate) fn products(tokens: usize) -> StepInput {
         let outputs = (0..tokens as u32).collect();
         let tokens = vec![Token { id: 0, ty: 0, position: 0, spot: [0; 3], row: NO_ROW }; tokens];
-        Prepared { logits: tokens.len(), tokens, outputs, ..Prepared::default() }
+        StepInput { logits: tokens.len(), tokens, outputs, ..StepInput::default() }
     }
 
     /// For threads.

@@ -10,12 +10,12 @@
 use crate::Phase;
 use crate::error::Error;
 use crate::executor::Executor;
-use crate::load::Shelves;
-use crate::plan::{Plan, PlanGroup};
+use crate::load::WeightTable;
+use crate::plan::Plan;
 use crate::schedule::Schedules;
 use std::ops::Range;
 use threads::Pool;
-use topology::Machine;
+use topology::{Group, Machine};
 
 /// The levels of a plan, as a step looks them up.
 pub(crate) struct Levels {
@@ -26,13 +26,13 @@ pub(crate) struct Levels {
 }
 
 impl Levels {
-    pub(crate) fn of(plan: &Plan, shelves: &Shelves) -> Levels {
+    pub(crate) fn of(plan: &Plan, weight_table: &WeightTable) -> Levels {
         let phase = |phase: &Phase| (phase.tokens, plan.level(phase.tokens));
         let largest = |level| plan.teams_at(level).iter().map(Range::len).max().unwrap_or(1);
         Levels {
             phases: plan.phases.iter().map(phase).collect(),
             team_threads: (0..plan.levels().len()).map(largest).collect(),
-            splits: (0..plan.levels().len()).map(|level| shelves.splits(level)).collect(),
+            splits: (0..plan.levels().len()).map(|level| weight_table.splits(level)).collect(),
             forced: None,
         }
     }
@@ -81,13 +81,12 @@ impl Executor {
     /// schedule cannot be with the new teams, or a thread cannot be had; nothing is changed then.
     pub fn rearrange(
         &mut self,
-        groups: Vec<PlanGroup>,
+        groups: Vec<Group>,
         phases: Vec<Phase>,
         machine: &Machine,
     ) -> Result<(), Error> {
         let old = self.plan();
-        let alike =
-            |(a, b): (&PlanGroup, &PlanGroup)| a.node == b.node && a.cpus.len() == b.cpus.len();
+        let alike = |(a, b): (&Group, &Group)| a.node == b.node && a.cpus.len() == b.cpus.len();
         if old.groups.len() != groups.len() || !old.groups.iter().zip(&groups).all(alike) {
             return Err(Error::OtherGroups);
         }

@@ -4,11 +4,11 @@ use crate::deal::Dealt;
 use crate::error::{Error, ScheduleFault};
 use crate::exec::{self, Trial};
 use crate::executor::Executor;
-use crate::instr::{Instr, Kind};
+use crate::instr::{Instr, InstrKind};
 use crate::lower::Variant;
-use crate::plan::{FormLimits, Mode, Plan, PlanGroup, StepShape};
+use crate::plan::{FormLimits, Mode, Plan, StepShape};
 use crate::schedule::{MatrixShape, Product, Schedule, Slice};
-use crate::step::Prepared;
+use crate::step::StepInput;
 use crate::tensor::Domain;
 use crate::weight::MatrixId;
 use gguf::TensorType;
@@ -16,6 +16,7 @@ use kernels::{Block, How, Kernels};
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
+use topology::Group;
 
 /// A run of products that is timed together takes about so long: a thousand times what it costs to begin
 /// one, and short enough that a disturbance spoils one of many.
@@ -102,7 +103,7 @@ impl Executor {
         let graph = self.graph();
         let node = if graph.nodes() == 1 { 0 } else { place };
         let threads = self.plan().teams_at(level)[place].len();
-        let paired = matches!(instr.kind, Kind::Gated { .. });
+        let paired = matches!(instr.kind, InstrKind::Gated { .. });
         MatrixShape::of(graph.matrix(instr.matrix()?), node, paired, threads)
     }
 
@@ -139,7 +140,7 @@ impl Executor {
     ) -> Result<f64, Error> {
         let (place, matrix) = self.check_trial(shape, level, tokens, schedule)?;
         let splits = schedule.grid.splits;
-        let input = Prepared::products(tokens);
+        let input = StepInput::products(tokens);
         // Attention's form makes no difference to products.
         let step =
             StepShape { tokens, outputs: tokens, ranges: usize::MAX, tiles: tokens, single: false };
@@ -156,7 +157,7 @@ impl Executor {
         let instrs = (0..self.plan().places()).map(here).collect();
         // All matrices of the shape have as many tiles.
         let node = if self.graph().nodes() == 1 { 0 } else { place };
-        let shard = self.replicas[0].shelves.shard(matrix, node, place);
+        let shard = self.replicas[0].weight_table.shard(matrix, node, place);
         let bounds = shard.deal_over(schedule.grid.rows(shape.threads));
         let dealt = Dealt { schedule: *schedule, bounds: &bounds };
         let (first, longest, apart) = (0, Vec::new(), self.apart(level));
@@ -227,7 +228,7 @@ impl Executor {
     /// What each thread of a level has to read until no cache holds what it read before.
     fn apart(&self, level: usize) -> usize {
         let plan = self.plan();
-        let of = |(group, threads): (&PlanGroup, usize)| {
+        let of = |(group, threads): (&Group, usize)| {
             let cpus = group.cpus[..threads].iter().filter_map(|&id| self.machine.cpu(id));
             let caches: BTreeSet<_> = cpus.filter_map(|cpu| cpu.l3.or(cpu.l2)).collect();
             let caches = caches.into_iter().filter_map(|id| self.machine.cache(id));

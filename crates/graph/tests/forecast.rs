@@ -4,12 +4,12 @@ mod run;
 
 use arclight_graph::{
     Executor, Extent, Forecast, Graph, KvType, Limits, Memory, Mode, Outputs, PageId, PageTable,
-    Per, PlaceCounts, Plan, PlanGroup, Scope, Shares, Sync, WaitCounts, What,
+    Per, PlaceCounts, Plan, Scope, Shares, Sync, WaitCounts, What,
 };
 use gguf::{Gguf, TensorType};
 use kernels::KV_PAGE;
 use testkit::TinyModel;
-use topology::CpuId;
+use topology::{CpuId, Group};
 
 /// A context with room for the attention states of 32 tokens of the first range of keys.
 const CONTEXT: usize = 2048;
@@ -80,7 +80,7 @@ fn executor(gguf: &Gguf<'_>, plan: &Plan) -> Executor {
 #[test]
 fn steps_cost_what_was_foreseen() {
     let (one, three) = (vec![CpuId(0)], vec![CpuId(0); 3]);
-    let uneven = [one, three].map(|cpus| PlanGroup { node: None, cpus });
+    let uneven = [one, three].map(Group::unbound);
     let plans = [
         run::plan(1),
         run::plan(2),

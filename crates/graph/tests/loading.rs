@@ -98,7 +98,7 @@ fn load(
     let pages = [4, 4, 0, 0];
     let limits = Limits { kv: KvType::F16, tokens: 32, outputs: 1, pages, ranges: 0 };
     let (kernels, machine) = (Kernels::detect().unwrap(), Machine::read().unwrap());
-    let mut progress = |p: arclight_graph::Progress| told.push((p.done, p.total));
+    let mut progress = |p: arclight_graph::PackProgress| told.push((p.done, p.total));
     Executor::new(graph, plan, limits, kernels, &machine, source, &mut progress)
 }
 

@@ -1,10 +1,10 @@
-//! Every member of the families of micro-kernels, and kernels from elsewhere beside them.
+//! Every member of the families of micro-kernels.
 
 mod common;
 
 use arclight_kernels::{
-    Acts, How, ImportError, Imported, Isa, Kernels, MatKernel, MicroKernel, Piece, RowsMut,
-    TILE_ROWS, Tiles, act_kind, imported, pack_tile, register, tile_bytes,
+    How, Isa, Kernels, MicroKernel, Piece, RowsMut, TILE_ROWS, Tiles, act_kind, pack_tile,
+    tile_bytes,
 };
 use common::{Aligned, Matrix, Rng, TYPES, TestActs, same_bits};
 use gguf::TensorType;
@@ -73,7 +73,7 @@ fn all_members_give_the_same_bits() {
                     // Remainders of one to eleven tokens, with register tiles before them and alone.
                     for tokens in (1..=13).chain([24, 29]) {
                         let ahead = [0, 4096, 100][tokens % 3];
-                        let how = How { kernel: Some(MatKernel::Family(member)), ahead };
+                        let how = How { kernel: Some(member), ahead };
                         let out = matrix.times(kernels, how, ty, &x[..tokens * matrix.cols]);
                         let what = format!("{} {ty} {member}, {tokens} tokens", kernels.isa());
                         same_bits(&out, &expected[..out.len()], what);
@@ -118,7 +118,7 @@ fn panels_give_the_same_bits() {
                 let panel = panel.unwrap_or_else(|| panic!("{} {ty} without", kernels.isa()));
                 let counts: &[usize] = if tiles == 3 { &[95, 96, 97, 205] } else { &[8, 13, 31] };
                 for tokens in (1..=7).chain(counts.iter().copied()) {
-                    for kernel in [Some(MatKernel::Family(panel)), None] {
+                    for kernel in [Some(panel), None] {
                         let how = How { kernel, ahead: [4096, 0][tokens % 2] };
                         let out = matrix.times(kernels, how, ty, &x[..tokens * matrix.cols]);
                         let what = format!("{} {ty} {panel}, {tiles} x {tokens}", kernels.isa());
@@ -176,7 +176,7 @@ fn families_have_what_their_registers_hold() {
 fn the_usual_one_is_chosen_by_all_tokens_of_a_product() {
     for kernels in Kernels::available() {
         for ty in TYPES {
-            let all = kernels.mat_kernels(ty);
+            let all = kernels.family(ty);
             for tokens in 1..=100 {
                 let usual = kernels.usual(How::default(), ty, tokens, 2).kernel;
                 assert!(usual.is_none_or(|usual| all.contains(&usual)), "{ty} {tokens}: {usual:?}");
@@ -192,11 +192,9 @@ fn the_usual_one_is_chosen_by_all_tokens_of_a_product() {
         }
         let wide =
             matches!(kernels.isa(), Isa::Avx512 | Isa::Avx512Bw | Isa::Avx512Bf16 | Isa::Amx);
-        let member =
-            |tokens| match kernels.usual(How::default(), TensorType::Q4_0, tokens, 2).kernel {
-                Some(MatKernel::Family(member)) => member,
-                other => panic!("{other:?}"),
-            };
+        let member = |tokens| {
+            kernels.usual(How::default(), TensorType::Q4_0, tokens, 2).kernel.expect("no panel")
+        };
         // A thread by itself asks for what it reads once from further ahead, or as far as with others; steps of
         // many tokens do not know who is beside them.
         let ahead = |tokens, threads| {
@@ -232,76 +230,12 @@ fn a_wrong_name_is_named() {
     assert!(error.starts_with("\"2by4\" is not a micro-kernel"), "{error}");
 }
 
-/// The scalar kernel, as somebody else's.
-fn borrowed(tiles: Tiles<'_>, pieces: &[Piece], acts: Acts<'_>, out: RowsMut<'_, f32>) {
-    scalar().matmul(TensorType::Q8_0, tiles, pieces, acts, out);
-}
-
-/// Wrong in the last bit of one element, from the fifth tile on.
-fn bent(tiles: Tiles<'_>, pieces: &[Piece], acts: Acts<'_>, mut out: RowsMut<'_, f32>) {
-    let rows = out.rows();
-    let count = tiles.count();
-    {
-        let width = out.width();
-        let mut own = vec![0.0; rows * width];
-        borrowed(tiles, pieces, acts, RowsMut::new(&mut own, rows, width, width));
-        for (row, own) in own.chunks(width).enumerate() {
-            out.row_mut(row).copy_from_slice(own);
-        }
-    }
-    if count > 4 {
-        let last = &mut out.row_mut(rows - 1)[4 * TILE_ROWS];
-        *last = f32::from_bits(last.to_bits() ^ 1);
-    }
-}
-
-const fn kernel(name: &'static str, run: arclight_kernels::MatMul) -> Imported {
-    Imported { name, ty: TensorType::Q8_0, isa: Isa::Scalar, size: (1, 1), run }
-}
-
-#[test]
-fn a_kernel_from_elsewhere_stands_beside_the_family() {
-    static BORROWED: Imported = kernel("borrowed", borrowed);
-    register(&BORROWED).unwrap();
-    assert!(imported().contains(&&BORROWED));
-    for kernels in Kernels::available() {
-        let named = kernels.mat_kernel(TensorType::Q8_0, "borrowed").unwrap();
-        assert_eq!(kernels.mat_kernels(TensorType::Q8_0).last(), Some(&named));
-        assert_eq!(kernels.mat_kernel(TensorType::Q4_0, "borrowed"), None, "of another type");
-        assert_eq!(kernels.mat_kernel_size(named), (1, 1));
-        let mut rng = Rng(42);
-        let matrix = Packed::new(TensorType::Q8_0, 2, &[(3, 0)], &mut rng);
-        let x = rng.vec(4 * matrix.cols);
-        let how = How { kernel: Some(named), ..How::default() };
-        let expected = matrix.times(kernels, How::default(), TensorType::Q8_0, &x);
-        same_bits(&matrix.times(kernels, how, TensorType::Q8_0, &x), &expected, kernels.isa());
-    }
-    assert_eq!(register(&BORROWED), Err(ImportError::Name("borrowed")));
-}
-
-#[test]
-fn a_kernel_from_elsewhere_is_tried_before_it_is_taken() {
-    static BENT: Imported = kernel("bent", bent);
-    static FAMILY: Imported = kernel("2x4", borrowed);
-    static EMPTY: Imported = Imported { size: (0, 1), ..kernel("empty", borrowed) };
-    static UNMADE: Imported = Imported { ty: TensorType::IQ2_XS, ..kernel("unmade", borrowed) };
-    match register(&BENT).unwrap_err() {
-        ImportError::Bits { name: "bent", tiles: 5, .. } => {}
-        other => panic!("{other}"),
-    }
-    assert_eq!(register(&FAMILY), Err(ImportError::Name("2x4")));
-    assert_eq!(register(&EMPTY), Err(ImportError::Size("empty")));
-    let ty = TensorType::IQ2_XS;
-    assert_eq!(register(&UNMADE), Err(ImportError::Type { name: "unmade", ty }));
-    assert!(!imported().iter().any(|kernel| ["bent", "2x4", "empty"].contains(&kernel.name)));
-}
-
 #[test]
 #[should_panic(expected = "has no Q4_0 kernel 9x9")]
 fn a_kernel_that_is_not_of_the_family_is_refused() {
     let mut rng = Rng(43);
     let matrix = Packed::new(TensorType::Q4_0, 1, &[(1, 0)], &mut rng);
-    let kernel = Some(MatKernel::Family("9x9".parse().unwrap()));
+    let kernel = Some("9x9".parse().unwrap());
     let x = rng.vec(matrix.cols);
     matrix.times(scalar(), How { kernel, ahead: 0 }, TensorType::Q4_0, &x);
 }

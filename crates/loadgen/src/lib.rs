@@ -46,6 +46,6 @@ pub use rng::Rng;
 pub use run::{Intruder, Load, Prepared, Run, block_on};
 pub use server::{Options, Server};
 pub use slo::{Attainment, Goodput, Slo};
-pub use stats::{Failures, Figures, Summary, percentile};
+pub use stats::{Failures, Figures, Summary};
 pub use wire::{Dialect, Endpoint};
 pub use workload::{Ask, Prompt, Workload};

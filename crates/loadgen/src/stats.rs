@@ -1,13 +1,12 @@
 //! Figures of a run.
 //!
-//! Percentiles are interpolated between the two nearest samples (type 7 of Hyndman and Fan, 1996; the
-//! default of NumPy, R and vLLM's benchmark): with n samples in order, that of p stands at place
-//! (n − 1) · p, counted from 0.
+//! Percentiles are interpolated ([`quantile`]), as by vLLM's benchmark.
 
 use crate::record::{Outcome, Reason, Record, ms};
 use crate::run::{Load, Run};
 use serde::Serialize;
 use std::collections::BTreeMap;
+use topology::quantile;
 
 /// Figures of many times, in milliseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
@@ -33,7 +32,7 @@ impl Summary {
     pub fn of(seconds: impl Iterator<Item = f64>) -> Option<Summary> {
         let sorted = sorted(seconds);
         let mean = sorted.iter().sum::<f64>() / sorted.len() as f64;
-        let at = |p| ms(percentile(&sorted, p));
+        let at = |p| ms(quantile(&sorted, p));
         Some(Summary {
             count: sorted.len(),
             max: ms(*sorted.last()?),
@@ -51,14 +50,6 @@ pub(crate) fn sorted(values: impl Iterator<Item = f64>) -> Vec<f64> {
     let mut values: Vec<f64> = values.collect();
     values.sort_by(f64::total_cmp);
     values
-}
-
-/// The percentile `p`, 0 to 1, of values in ascending order, of which there is at least one.
-pub fn percentile(sorted: &[f64], p: f64) -> f64 {
-    let place = (sorted.len() - 1) as f64 * p;
-    let (below, above) = (place.floor() as usize, place.ceil() as usize);
-    let part = place - place.floor();
-    sorted[below] + (sorted[above] - sorted[below]) * part
 }
 
 /// Failures of one kind.
@@ -187,20 +178,6 @@ mod tests {
     use super::*;
     use crate::arrivals::Arrivals;
     use crate::record::tests::{done, failed};
-
-    #[test]
-    fn percentiles_are_those_of_numpy() {
-        // numpy.percentile([15, 20, 35, 40, 50], [0, 40, 50, 90, 99, 100])
-        let values = [15.0, 20.0, 35.0, 40.0, 50.0];
-        for (p, expected) in
-            [(0.0, 15.0), (0.4, 29.0), (0.5, 35.0), (0.9, 46.0), (0.99, 49.6), (1.0, 50.0)]
-        {
-            let got = percentile(&values, p);
-            // Sums of a few doubles.
-            assert!((got - expected).abs() < 1e-9, "{p}: {got}");
-        }
-        assert_eq!(percentile(&[7.0], 0.99), 7.0);
-    }
 
     #[test]
     fn summaries() {

@@ -2,12 +2,12 @@
 
 use arclight_models as models;
 use gguf::{Gguf, TensorType};
-use graph::{Gather, LayerListing, Plan, PlanGroup, Shares, Sync, Variant};
+use graph::{Gather, LayerListing, Plan, Shares, Sync, Variant};
 use testkit::{Predicts, TinyModel};
-use topology::CpuId;
+use topology::{CpuId, Group};
 
 fn plan(nodes: usize) -> Plan {
-    Plan::new(vec![PlanGroup { node: None, cpus: vec![CpuId(0), CpuId(0)] }; nodes])
+    Plan::new(vec![Group::unbound(vec![CpuId(0), CpuId(0)]); nodes])
 }
 
 /// `(all, global)` waits of every layer of a model in the middle of a list.
@@ -17,6 +17,23 @@ fn waits(model: &TinyModel, nodes: usize, variant: Variant, plan: &Plan) -> (usi
     let of = |layer| LayerListing::new(&built.graph, plan, variant, layer).waits();
     assert_eq!(of(1), of(2), "layers of both parities compile alike");
     of(1)
+}
+
+/// The static list begins with one tensor, has one for each node in the layers, and ends with one.
+#[test]
+fn the_listing_says_how_operators_were_appended() {
+    let bytes = TinyModel::qwen3(TensorType::Q4_0).gguf();
+    let appended = |nodes| {
+        let built = models::build(&Gguf::parse(&bytes).unwrap(), nodes).unwrap();
+        let text = LayerListing::new(&built.graph, &plan(nodes), Variant::DECODE, 1).to_string();
+        text.lines().last().unwrap().to_owned()
+    };
+    let list = "all operators, as appended to the list: ";
+    assert_eq!(appended(1), format!("{list}serial (22 operators)"));
+    assert_eq!(
+        appended(2),
+        format!("{list}scatter (embed), parallel (20 operators), gather (logits)")
+    );
 }
 
 #[test]

@@ -12,9 +12,9 @@ use std::hint::black_box;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-use arclight_threads::{GroupSpec, Homes, Policy, Pool, PoolSpec};
+use arclight_threads::{Homes, Policy, Pool, PoolSpec};
 use crossbeam_deque::{Steal, Worker as Deque};
-use topology::Machine;
+use topology::{Group, Machine};
 
 struct Counting;
 
@@ -79,7 +79,7 @@ fn timed(run: impl FnOnce()) -> Duration {
 
 /// The owner runs all of its tasks.
 fn owner(tasks: usize, cpus: &[topology::CpuId]) {
-    let groups = vec![GroupSpec { cpus: cpus[..1].to_vec() }];
+    let groups = vec![Group::unbound(cpus[..1].to_vec())];
     let mut pool = Pool::new(&PoolSpec { groups, ..PoolSpec::default() }).expect("a pool of one");
     let (mut ours, mut deques) = (Cost::default(), Cost::default());
     let deque: Deque<u32> = Deque::new_lifo();
@@ -111,7 +111,7 @@ fn owner(tasks: usize, cpus: &[topology::CpuId]) {
 
 /// A thief on another CPU takes all but the first, at which the owner is held.
 fn thief(tasks: usize, cpus: &[topology::CpuId]) {
-    let groups = cpus[..2].iter().map(|&cpu| GroupSpec { cpus: vec![cpu] }).collect();
+    let groups = cpus[..2].iter().map(|&cpu| Group::unbound(vec![cpu])).collect();
     let mut pool = Pool::new(&PoolSpec { groups, ..PoolSpec::default() }).expect("a pool of two");
     let (mut ours, mut deques) = (Cost::default(), Cost::default());
     let deque: Deque<u32> = Deque::new_lifo();

@@ -18,8 +18,8 @@ use std::hint::black_box;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-use arclight_threads::{GroupSpec, Pool, PoolSpec, Spin, Worker};
-use topology::{CpuId, Machine};
+use arclight_threads::{Pool, PoolSpec, Spin, Worker};
+use topology::{CpuId, Group, Machine};
 
 const ROUNDS: usize = 41;
 
@@ -28,7 +28,7 @@ const WAYS: [(&str, [usize; 2]); 3] =
     [("on one thread", [0, 0]), ("by turns", [0, 1]), ("on all", [1, 1])];
 
 fn pool(cpus: &[CpuId], spin: Spin) -> Pool {
-    let groups = vec![GroupSpec { cpus: cpus.to_vec() }];
+    let groups = vec![Group::unbound(cpus.to_vec())];
     let spec = PoolSpec { groups, spin, levels: vec![vec![1]], ..PoolSpec::default() };
     Pool::new(&spec).expect("a pool")
 }

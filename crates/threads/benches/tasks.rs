@@ -18,8 +18,8 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-use arclight_threads::{GroupSpec, Homes, Policy, Pool, PoolSpec, Scope, TaskReport};
-use topology::{CpuId, Machine};
+use arclight_threads::{Homes, Policy, Pool, PoolSpec, Scope, TaskReport};
+use topology::{CpuId, Group, Machine};
 
 const ROUNDS: usize = 61;
 
@@ -201,7 +201,7 @@ fn compare(
 
 /// Works for 2 ms and sleeps for 2 ms on a CPU, until it is told to stop.
 fn pest(stop: &AtomicBool, cpu: CpuId) {
-    let groups = vec![GroupSpec { cpus: vec![cpu] }];
+    let groups = vec![Group::unbound(vec![cpu])];
     let mut pool = Pool::new(&PoolSpec { groups, ..PoolSpec::default() }).expect("a pool of one");
     while !stop.load(Relaxed) {
         pool.run(&|_| {
@@ -219,7 +219,7 @@ fn main() {
     let machine = Machine::read().expect("the machine's description");
     let cpus: Vec<_> = machine.cpus().iter().take(2).map(|cpu| cpu.id).collect();
     let last = cpus[cpus.len() - 1];
-    let groups = vec![GroupSpec { cpus }];
+    let groups = vec![Group::unbound(cpus)];
     let spec = PoolSpec { groups, stats: true, ..PoolSpec::default() };
     let mut pool = Pool::new(&spec).expect("a pool");
     let mut seed = 1u64;

@@ -8,11 +8,11 @@
 //!
 //! ```
 //! use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
-//! use arclight_threads::{GroupSpec, Pool, PoolSpec, Scope, View};
-//! use topology::CpuId;
+//! use arclight_threads::{Pool, PoolSpec, Scope, View};
+//! use topology::{CpuId, Group};
 //!
 //! let cpus = vec![CpuId(0), CpuId(0)];
-//! let groups = vec![GroupSpec { cpus: cpus.clone() }, GroupSpec { cpus }];
+//! let groups = vec![Group::unbound(cpus.clone()), Group::unbound(cpus)];
 //! let mut pool = Pool::new(&PoolSpec { groups, pin: false, ..PoolSpec::default() })?;
 //! let sums = [AtomicU32::new(0), AtomicU32::new(0)];
 //! pool.run(&|worker| {
@@ -54,7 +54,7 @@ mod worker;
 
 pub use clock::{Clock, Moment, thread_time};
 pub use pool::Pool;
-pub use spec::{Error, GroupSpec, Panicked, PoolSpec, Spin, Warning};
+pub use spec::{Error, Panicked, PoolSpec, Spin, Warning};
 pub use stats::{Jobs, TaskCounts, ThreadStats, Waits};
 pub use tasks::report::{HEALTH, Health, TaskReport, TaskWarning, Trouble};
 pub use tasks::{Homes, Policy};

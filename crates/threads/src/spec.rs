@@ -3,13 +3,14 @@
 use std::io;
 use std::time::Duration;
 
-use topology::CpuId;
+use topology::{CpuId, Group};
 
 /// What a pool is to look like.
 #[derive(Clone, Debug)]
 pub struct PoolSpec {
-    /// The groups, in the order of their thread ids; usually one per memory node.
-    pub groups: Vec<GroupSpec>,
+    /// The groups, in the order of their thread ids; usually one per memory node. A CPU may be named more
+    /// than once. The pool does not read their nodes.
+    pub groups: Vec<Group>,
     /// Pin every thread to its CPU. Otherwise the CPUs only say how many threads there are, and
     /// the threads run wherever the thread that calls [`Pool::new`](crate::Pool::new) may.
     pub pin: bool,
@@ -35,13 +36,6 @@ impl Default for PoolSpec {
         let (groups, distances, levels) = (Vec::new(), Vec::new(), Vec::new());
         Self { groups, pin: true, spin: Spin::Auto, stats: false, distances, levels }
     }
-}
-
-/// One group: a thread per entry. A CPU may be named more than once.
-#[derive(Clone, Debug)]
-pub struct GroupSpec {
-    /// The CPU of each thread.
-    pub cpus: Vec<CpuId>,
 }
 
 /// How long a waiting thread spins before it asks the kernel to put it to sleep.

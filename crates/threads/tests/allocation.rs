@@ -3,8 +3,8 @@
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-use arclight_threads::{GroupSpec, Homes, Policy, Pool, PoolSpec, Scope, View};
-use topology::CpuId;
+use arclight_threads::{Homes, Policy, Pool, PoolSpec, Scope, View};
+use topology::{CpuId, Group};
 
 struct Counting;
 
@@ -29,7 +29,7 @@ static COUNTING: Counting = Counting;
 
 #[test]
 fn jobs_waits_and_tasks_allocate_nothing() {
-    let group = GroupSpec { cpus: vec![CpuId(0); 2] };
+    let group = Group::unbound(vec![CpuId(0); 2]);
     let groups = vec![group.clone(), group];
     let levels = vec![vec![1, 2]];
     let spec = PoolSpec { groups, levels, stats: true, ..PoolSpec::default() };

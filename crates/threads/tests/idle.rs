@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use arclight_threads::{GroupSpec, Pool, PoolSpec, Scope, Spin};
-use topology::CpuId;
+use arclight_threads::{Pool, PoolSpec, Scope, Spin};
+use topology::{CpuId, Group};
 
 /// CPU time of this process so far, user and system.
 fn cpu_time() -> Duration {
@@ -22,7 +22,7 @@ fn idle_threads_sleep() {
     let cpus = (0..4).map(CpuId).collect();
     let spin = Spin::For(Duration::from_micros(30));
     let spec =
-        PoolSpec { groups: vec![GroupSpec { cpus }], pin: false, spin, ..PoolSpec::default() };
+        PoolSpec { groups: vec![Group::unbound(cpus)], pin: false, spin, ..PoolSpec::default() };
     let mut pool = Pool::new(&spec).unwrap();
     pool.run(&|w| w.wait(Scope::Global)).unwrap();
 

@@ -5,15 +5,13 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
-use arclight_threads::{
-    Error, GroupSpec, Homes, Policy, Pool, PoolSpec, Scope, Spin, View, Worker,
-};
+use arclight_threads::{Error, Homes, Policy, Pool, PoolSpec, Scope, Spin, View, Worker};
 use proptest::prelude::*;
-use topology::CpuId;
+use topology::{CpuId, Group};
 
 /// An unpinned pool with groups of these sizes and these levels, with statistics.
 fn spec(sizes: &[usize], levels: &[&[usize]]) -> PoolSpec {
-    let groups = sizes.iter().map(|&n| GroupSpec { cpus: (0..n as u32).map(CpuId).collect() });
+    let groups = sizes.iter().map(|&n| Group::unbound((0..n as u32).map(CpuId).collect()));
     let levels = levels.iter().map(|level| level.to_vec()).collect();
     let groups = groups.collect();
     PoolSpec { groups, levels, pin: false, stats: true, ..PoolSpec::default() }

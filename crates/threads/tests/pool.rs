@@ -4,12 +4,12 @@ use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
-use arclight_threads::{Error, GroupSpec, Pool, PoolSpec, Scope, Spin, View, Warning};
-use topology::CpuId;
+use arclight_threads::{Error, Pool, PoolSpec, Scope, Spin, View, Warning};
+use topology::{CpuId, Group};
 
 /// An unpinned pool with groups of these sizes.
 fn spec(sizes: &[usize]) -> PoolSpec {
-    let groups = sizes.iter().map(|&n| GroupSpec { cpus: (0..n as u32).map(CpuId).collect() });
+    let groups = sizes.iter().map(|&n| Group::unbound((0..n as u32).map(CpuId).collect()));
     PoolSpec { groups: groups.collect(), pin: false, ..PoolSpec::default() }
 }
 
@@ -302,7 +302,7 @@ fn threads_are_pinned_and_the_leader_gets_its_affinity_back() {
     let test = || {
         let before = allowed();
         let (first, last) = (before[0], before[before.len() - 1]);
-        let groups = |a, b| vec![GroupSpec { cpus: vec![a] }, GroupSpec { cpus: vec![b, a] }];
+        let groups = |a, b| vec![Group::unbound(vec![a]), Group::unbound(vec![b, a])];
         let spec = |a, b| PoolSpec { groups: groups(a, b), ..PoolSpec::default() };
         let mut pool = Pool::new(&spec(first, last)).unwrap();
         assert_eq!(allowed(), before, "the leader is pinned by its first job, not before");
@@ -328,7 +328,7 @@ fn threads_are_pinned_and_the_leader_gets_its_affinity_back() {
 fn a_cpu_that_does_not_exist_is_a_warning() {
     let test = || {
         let (real, beyond_kernel) = (allowed()[0], CpuId(5_000_000));
-        let groups = vec![GroupSpec { cpus: vec![CpuId(8191), real, beyond_kernel] }];
+        let groups = vec![Group::unbound(vec![CpuId(8191), real, beyond_kernel])];
         let mut pool = Pool::new(&PoolSpec { groups, ..PoolSpec::default() }).unwrap();
         let ran = AtomicUsize::new(0);
         for _ in 0..2 {
@@ -349,7 +349,7 @@ fn a_cpu_that_does_not_exist_is_a_warning() {
 
 #[test]
 fn a_pool_may_be_led_by_one_thread_after_another() {
-    let groups = vec![GroupSpec { cpus: vec![allowed()[0]; 2] }];
+    let groups = vec![Group::unbound(vec![allowed()[0]; 2])];
     let mut pool = Pool::new(&PoolSpec { groups, ..PoolSpec::default() }).unwrap();
     for leader in 0..3 {
         pool = std::thread::spawn(move || {
@@ -385,7 +385,7 @@ fn a_thread_that_is_moved_off_its_cpu_is_noticed() {
     let machine = topology::Machine::read().unwrap();
     let cpus: Vec<CpuId> = machine.cpus().iter().map(|c| c.id).collect();
     let [first, second, ..] = cpus[..] else { return }; // nowhere to be moved to
-    let groups = vec![GroupSpec { cpus: vec![first, first] }];
+    let groups = vec![Group::unbound(vec![first, first])];
     let mut pool = Pool::new(&PoolSpec { groups, ..PoolSpec::default() }).unwrap();
     pool.run(&|_| {}).unwrap();
     assert_eq!(pool.strayed().count(), 0);

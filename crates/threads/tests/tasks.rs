@@ -4,15 +4,13 @@
 use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
 
-use arclight_threads::{
-    Error, GroupSpec, Homes, Policy, Pool, PoolSpec, Scope, TaskReport, View, Worker,
-};
+use arclight_threads::{Error, Homes, Policy, Pool, PoolSpec, Scope, TaskReport, View, Worker};
 use proptest::prelude::*;
-use topology::CpuId;
+use topology::{CpuId, Group};
 
 /// An unpinned pool with groups of these sizes, with statistics.
 fn spec(sizes: &[usize]) -> PoolSpec {
-    let groups = sizes.iter().map(|&n| GroupSpec { cpus: (0..n as u32).map(CpuId).collect() });
+    let groups = sizes.iter().map(|&n| Group::unbound((0..n as u32).map(CpuId).collect()));
     PoolSpec { groups: groups.collect(), pin: false, stats: true, ..PoolSpec::default() }
 }
 

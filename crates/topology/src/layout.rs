@@ -41,6 +41,13 @@ pub struct Group {
     pub cpus: Vec<CpuId>,
 }
 
+impl Group {
+    /// A group that is bound to no node, with a thread for each of these CPUs.
+    pub fn unbound(cpus: Vec<CpuId>) -> Group {
+        Group { node: None, cpus }
+    }
+}
+
 impl Layout {
     /// Threads over all groups.
     pub fn threads(&self) -> usize {

@@ -1,7 +1,7 @@
 //! Machines from hwloc's own tests: XML of all its formats, and copies of sysfs.
 
 use arclight_topology::fake::FakeMachine;
-use arclight_topology::topotree::{Kind, TopoTree};
+use arclight_topology::topotree::{LevelKind, TopoTree};
 use arclight_topology::{CoreId, Cpu, CpuId, Machine, NodeId, layout};
 use proptest::prelude::*;
 use std::collections::BTreeSet;
@@ -182,7 +182,7 @@ fn grouping_reveals_the_clusters_that_newer_kernels_show() {
     assert_eq!(m.model(), Some("HiSilicon TSV110 (Kunpeng 920)"));
     let shown = TopoTree::of(&m);
     assert_eq!(shown.to_string(), "machine ×1, package ×2, node ×2, cluster ×8, core ×4");
-    assert_eq!(shown.levels()[2], [Kind::Node, Kind::L3]);
+    assert_eq!(shown.levels()[2], [LevelKind::Node, LevelKind::L3]);
 
     let plain = TopoTree::of(&Machine::from_synthetic("pack:2 numa:2 l3:1 core:32").unwrap());
     let grouped = plain.group(4, 1, 3).unwrap();

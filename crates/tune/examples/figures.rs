@@ -4,7 +4,7 @@
 //! `cargo run -p arclight-tune --example figures`. The plots are drawn by `arclight plan --plot`.
 
 use arclight_tune as tune;
-use tune::{Engine, Job, MachineModel, Model, Pages, Prediction, Work, known, predict};
+use tune::{Engine, Job, MachineModel, ModelGraphs, Pages, Prediction, Work, known, predict};
 
 /// A prompt of 15 tokens and half of the 256 generated ones, as in the ArcLight paper.
 const CONTEXT: usize = 15 + 128;
@@ -24,7 +24,7 @@ fn engines() -> [(&'static str, Engine); 5] {
 
 struct Case {
     machine: MachineModel,
-    model: Model<'static>,
+    model: ModelGraphs<'static>,
 }
 
 impl Case {

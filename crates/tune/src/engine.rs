@@ -7,7 +7,7 @@
 //! the others once: its last-level cache shares it among the threads.
 
 use crate::error::Error;
-use crate::model::{Instruction, Kept, Model, Of, Program, Repeated, Term};
+use crate::model::{Instruction, Kept, ModelGraphs, Of, Program, Repeated, Term};
 use crate::step::{Pages, Stage, StepModel, Waits, Work};
 use crate::waits::Barrier;
 use graph::{Dealt, Extent, Mode, Scope, Sync};
@@ -80,7 +80,7 @@ impl Engine {
     /// pipeline has more nodes than the model has layers.
     pub fn step(
         &self,
-        model: &Model<'_>,
+        model: &ModelGraphs<'_>,
         work: Work,
         threads: &[usize],
     ) -> Result<StepModel, Error> {

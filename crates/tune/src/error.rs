@@ -102,10 +102,10 @@ pub enum Error {
         known: i64,
     },
     /// A matrix or a table of its schedules that makes no sense.
-    #[error("matrix {matrix:?}: {reason}")]
+    #[error("matrix {shape}: {reason}")]
     BadSchedule {
-        /// Its name.
-        matrix: String,
+        /// Which.
+        shape: graph::MatrixShape,
         /// What is wrong.
         reason: String,
     },

@@ -6,7 +6,7 @@
 use crate::engine::Engine;
 use crate::machine::MachineModel;
 pub use crate::machines::{Figure, KnownMachine, MACHINES, Origin, machine};
-use crate::model::Model;
+use crate::model::ModelGraphs;
 use crate::step::{Pages, Waits};
 use crate::waits::Barrier;
 use graph::KvType;
@@ -23,18 +23,18 @@ pub fn neoverse_n2() -> MachineModel {
 
 /// Qwen3-4B with Q4_0 matrices, a tied Q6_K head and a Q4_0 KV cache, as the ArcLight paper ran it
 /// (KV type: the paper's appendix A.3).
-pub fn qwen3_4b_q4_0() -> Model<'static> {
+pub fn qwen3_4b_q4_0() -> ModelGraphs<'static> {
     published("qwen3-4b:q4_0", KvType::Q4_0)
 }
 
 /// Llama 3 8B in Q4_0 as llama.cpp's tools write it, with a Q6_K head and a cache of half floats, as
 /// Arm ran it.
-pub fn llama3_8b_q4_0() -> Model<'static> {
+pub fn llama3_8b_q4_0() -> ModelGraphs<'static> {
     published("llama3-8b:q4_0", KvType::F16)
 }
 
-fn published(name: &str, kv: KvType) -> Model<'static> {
-    Model::published(name.parse().expect("a published model"), kv)
+fn published(name: &str, kv: KvType) -> ModelGraphs<'static> {
+    ModelGraphs::published(name.parse().expect("a published model"), kv)
 }
 
 /// llama.cpp on ArcLight's machine: pages where the system put them, about half on node 0.

@@ -7,7 +7,7 @@
 //!
 //! - [`MachineModel`]: cores per memory node, the read-bandwidth matrix, a core's own rates
 //!   ([`CoreRead`], [`CoreMath`]), and what a barrier costs ([`WaitModel`]);
-//! - [`Model`]: the compiled programs of a model's graph, with the work of their stages by the book;
+//! - [`ModelGraphs`]: the compiled programs of a model's graph, with the work of their stages by the book;
 //! - [`Work`]: how many new tokens after how many others;
 //! - [`Engine`]: which nodes share the model, where its bytes lie, and how often threads wait; with a model,
 //!   work and a number of threads per node it becomes a [`StepModel`];
@@ -51,7 +51,7 @@ mod waits;
 pub use engine::{Engine, Placement};
 pub use error::Error;
 pub use machine::{CoreMath, CoreRead, MachineModel, Matrix, parse_matrix};
-pub use model::Model;
+pub use model::ModelGraphs;
 pub use predict::{Prediction, Resource, StagePrediction, predict};
 pub use search::{Best, Job, best, threads_on};
 pub use step::{Pages, StepModel, Waits, Work};

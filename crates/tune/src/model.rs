@@ -7,18 +7,18 @@
 use crate::error::Error;
 use crate::step::Work;
 use graph::{
-    Dealt, Extent, Forecast, Graph, KvType, Line, Memory, Mode, Per, Plan, PlanGroup, RowsOf,
-    Scope, Shares, SplitBy, Sync, Task, TaskStage, Variant, What,
+    Dealt, Extent, Forecast, Graph, KvType, Line, Memory, Mode, Per, Plan, RowsOf, Scope, Shares,
+    SplitBy, Sync, Task, TaskStage, Variant, What,
 };
 use kernels::ActKind;
 use models::published::Published;
 use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
-use topology::CpuId;
+use topology::{CpuId, Group};
 
 /// What a model's time depends on. It needs no weights.
-pub struct Model<'a> {
+pub struct ModelGraphs<'a> {
     build: Box<dyn Fn(Shares) -> Graph + 'a>,
     kv: KvType,
     graphs: RefCell<HashMap<Vec<usize>, Rc<Graph>>>,
@@ -91,16 +91,16 @@ pub(crate) enum Kept {
     Rows,
 }
 
-impl<'a> Model<'a> {
+impl<'a> ModelGraphs<'a> {
     /// A model whose graph is built by `build`, with keys and values of type `kv`.
-    pub fn new(kv: KvType, build: impl Fn(Shares) -> Graph + 'a) -> Model<'a> {
+    pub fn new(kv: KvType, build: impl Fn(Shares) -> Graph + 'a) -> ModelGraphs<'a> {
         let (graphs, programs) = Default::default();
-        Model { build: Box::new(build), kv, graphs, programs }
+        ModelGraphs { build: Box::new(build), kv, graphs, programs }
     }
 
     /// A published model.
-    pub fn published(model: Published, kv: KvType) -> Model<'static> {
-        Model::new(kv, move |shares| model.build(shares).graph)
+    pub fn published(model: Published, kv: KvType) -> ModelGraphs<'static> {
+        ModelGraphs::new(kv, move |shares| model.build(shares).graph)
     }
 
     /// Bytes that a step reads in which each of `sequences` sequences has a token after `context` others: of
@@ -134,7 +134,7 @@ impl<'a> Model<'a> {
         threads: &[usize],
         work: Work,
     ) -> Result<Compiled, Error> {
-        let group = |&n: &usize| PlanGroup { node: None, cpus: vec![CpuId(0); n] };
+        let group = |&n: &usize| Group::unbound(vec![CpuId(0); n]);
         let plan = Plan { mode, sync, ..Plan::new(threads.iter().map(group).collect()) };
         let common = threads.iter().copied().fold(0, gcd);
         let shares: Vec<usize> = threads.iter().map(|n| n / common).collect();
@@ -286,7 +286,7 @@ mod tests {
     #[test]
     fn a_token_reads_the_weights_of_its_file_and_what_its_windows_show() {
         let of = |name: &str, kv, context| {
-            Model::published(name.parse().unwrap(), kv).bytes(1, context).unwrap()
+            ModelGraphs::published(name.parse().unwrap(), kv).bytes(1, context).unwrap()
         };
         let (weights, kv) = of("qwen3-4b:q4_0", KvType::Q4_0, 9);
         // 2362.8 MB; packed, the Q6_K head is a hundredth larger, and pieces of columns are padded to lines.
@@ -301,7 +301,7 @@ mod tests {
 
     #[test]
     fn equal_layers_are_one() {
-        let model = Model::published("qwen3-4b:q4_0".parse().unwrap(), KvType::F16);
+        let model = ModelGraphs::published("qwen3-4b:q4_0".parse().unwrap(), KvType::F16);
         let compile = |threads: &[usize]| {
             let (mode, sync) = (Mode::TensorParallel, Sync::Derived);
             model.compile(mode, sync, threads, Work::decode(9)).unwrap()

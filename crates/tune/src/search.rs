@@ -9,7 +9,7 @@
 use crate::engine::Engine;
 use crate::error::Error;
 use crate::machine::MachineModel;
-use crate::model::Model;
+use crate::model::ModelGraphs;
 use crate::predict::{Prediction, predict_all};
 use crate::step::Work;
 
@@ -43,7 +43,7 @@ impl Job {
         self,
         machine: &MachineModel,
         engine: &Engine,
-        model: &Model<'_>,
+        model: &ModelGraphs<'_>,
         threads: &[usize],
     ) -> Result<Prediction, Error> {
         let chunk = self.chunk.max(1);
@@ -80,7 +80,7 @@ pub fn threads_on(machine: &MachineModel, nodes: usize, per_node: usize) -> Vec<
 pub fn best(
     machine: &MachineModel,
     engine: &Engine,
-    model: &Model<'_>,
+    model: &ModelGraphs<'_>,
     job: Job,
 ) -> Result<Best, Error> {
     let widest = machine.cores().iter().copied().max().unwrap_or(0);

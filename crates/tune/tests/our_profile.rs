@@ -4,7 +4,7 @@
 
 use arclight_tune as tune;
 use graph::KvType;
-use tune::{CoreMath, CoreRead, Engine, MachineModel, Model, WaitModel, Work, predict};
+use tune::{CoreMath, CoreRead, Engine, MachineModel, ModelGraphs, WaitModel, Work, predict};
 
 #[test]
 fn decoding_is_predicted_as_the_upper_bound_that_it_is() {
@@ -20,7 +20,7 @@ fn decoding_is_predicted_as_the_upper_bound_that_it_is() {
     };
     let read = CoreRead { local: 30e9, remote: 30e9 };
     let machine = MachineModel::new(vec![2], vec![vec![40e9]], read, math, waits).unwrap();
-    let model = Model::published("qwen3-0.6b:q4_0".parse().unwrap(), KvType::F16);
+    let model = ModelGraphs::published("qwen3-0.6b:q4_0".parse().unwrap(), KvType::F16);
     let step = Engine::tensor_parallel().step(&model, Work::decode(32), &[2]).unwrap();
     let predicted = predict(&machine, &step).unwrap();
     // 11.563 ms a token were measured. The model lets every stage run at the memory's full speed, of

@@ -3,14 +3,21 @@
 mod planted;
 
 use arclight_tune as tune;
-use planted::{Planted, family, kernel, machine, no_limit, plain, problem};
+use graph::{Grid, Schedule, Slice};
+use kernels::{How, MicroKernel};
+use planted::{Planted, family, kernel, largest, machine, named, no_limit, plain, problem, rows};
 use std::cell::Cell;
 use std::collections::BTreeSet;
-use tune::schedule::{Grid, Matrix, Problem, Schedule, Scheduler, Slice};
+use tune::schedule::{Kernel, Problem, Scheduler, Tuned};
 use tune::tuner::StepKind;
 
+/// The name of the kernel for so many tokens, if there is a schedule.
+fn kernel_of(matrix: &Tuned, tokens: usize) -> Option<String> {
+    matrix.schedule(tokens).map(|schedule| name(schedule.how.kernel))
+}
+
 /// Searches one problem without a limit of time.
-fn search(scheduler: &Scheduler<'_>, bench: &mut Planted<'_>) -> Matrix {
+fn search(scheduler: &Scheduler<'_>, bench: &mut Planted<'_>) -> Tuned {
     let found = scheduler.run(bench, &mut no_limit).unwrap();
     assert!(found.failed.is_none() && found.schedules.complete);
     assert_eq!(found.schedules.evaluations, bench.log.len());
@@ -18,25 +25,22 @@ fn search(scheduler: &Scheduler<'_>, bench: &mut Planted<'_>) -> Matrix {
 }
 
 /// All that an exhaustive search would time: any slice under any grid that takes all threads.
-fn everything(problem: &Problem, tokens: usize, ahead: &[u32]) -> Vec<Schedule> {
+fn everything(problem: &Problem, tokens: usize, ahead: &[usize]) -> Vec<Schedule> {
     let mut all = vec![];
-    for rows in 1..=problem.tiles {
-        for parts in 1..=tokens {
-            for &splits in &problem.splits {
-                let grid = Grid { rows, tokens: parts, splits };
-                if grid.parts() != problem.threads {
-                    continue;
-                }
-                let most = grid.largest(problem.tiles, tokens);
-                for (tiles, each) in
-                    (1..=most.tiles).flat_map(|i| (1..=most.tokens).map(move |j| (i, j)))
-                {
-                    for kernel in family() {
-                        let slice = Slice { tiles, tokens: each };
-                        let of =
-                            |&ahead| Schedule { kernel: kernel.id.clone(), slice, grid, ahead };
-                        all.extend(ahead.iter().map(of));
-                    }
+    for parts in 1..=tokens {
+        for &splits in &problem.splits {
+            let grid = Grid { tokens: parts, splits };
+            if rows(problem, grid) * parts * splits != problem.shape.threads {
+                continue;
+            }
+            let most = largest(problem, grid, tokens);
+            for (tiles, each) in
+                (1..=most.tiles).flat_map(|i| (1..=most.tokens).map(move |j| (i, j)))
+            {
+                for Kernel { kernel, .. } in family() {
+                    let slice = Some(Slice { tiles, tokens: each });
+                    let of = |&ahead| Schedule { how: How { kernel, ahead }, slice, grid };
+                    all.extend(ahead.iter().map(of));
                 }
             }
         }
@@ -49,7 +53,7 @@ fn an_exhaustive_search_finds_little_better() {
     for (tiles, threads, splits) in
         [(24, 8, vec![1, 2]), (30, 6, vec![1]), (64, 4, vec![1, 2, 4]), (20, 12, vec![1, 3])]
     {
-        let problems = [problem("w", tiles, threads, &splits)];
+        let problems = [problem(1, tiles, threads, &splits)];
         let mut bench = Planted::new(&family(), machine);
         let scheduler = Scheduler::new(&problems, &[], 16);
         let matrix = search(&scheduler, &mut bench);
@@ -78,15 +82,25 @@ fn an_exhaustive_search_finds_little_better() {
     }
 }
 
+/// The names of kernels: that is all there is to them.
+const ONE: &str = "1x1";
+const FOUR: &str = "1x4";
+const NEVER: &str = "2x1";
+const LATE: &str = "1x2";
+
+fn name(kernel: Option<MicroKernel>) -> String {
+    kernel.unwrap().to_string()
+}
+
 /// Products of kernels that differ in how many tokens they take at once; else nothing matters.
 fn by_kernel(_: &Problem, tokens: usize, schedule: &Schedule) -> f64 {
     let padded = |tile: usize| (tokens.div_ceil(tile) * tile) as f64;
-    match schedule.kernel.as_str() {
-        "one" => tokens as f64,
-        "four" => 0.8 * padded(4),
-        "never" => 2.0 * tokens as f64,
+    match name(schedule.how.kernel).as_str() {
+        ONE => tokens as f64,
+        FOUR => 0.8 * padded(4),
+        NEVER => 2.0 * tokens as f64,
         // Looks bad until the window has left it out.
-        "late" => {
+        LATE => {
             if tokens < 20 {
                 90.0
             } else {
@@ -97,13 +111,13 @@ fn by_kernel(_: &Problem, tokens: usize, schedule: &Schedule) -> f64 {
     }
 }
 
-fn by_kernel_family() -> [tune::schedule::Kernel; 4] {
-    [kernel("one", 1, 1), kernel("four", 1, 4), kernel("never", 1, 1), kernel("late", 1, 1)]
+fn by_kernel_family() -> [Kernel; 4] {
+    [kernel(ONE, 1, 1), kernel(FOUR, 1, 4), kernel(NEVER, 1, 1), kernel(LATE, 1, 1)]
 }
 
 #[test]
 fn a_window_asks_for_kernels_that_won_lately() {
-    let problems = [problem("w", 64, 4, &[1])];
+    let problems = [problem(1, 64, 4, &[1])];
     let search_with = |window: usize| {
         let mut bench = Planted::new(&by_kernel_family(), by_kernel);
         let scheduler = Scheduler { window, stable: 0, ..Scheduler::new(&problems, &[], 64) };
@@ -112,39 +126,39 @@ fn a_window_asks_for_kernels_that_won_lately() {
         let asked = |tokens: usize| -> BTreeSet<String> {
             let default = plain(&bench.kernels[0], &problems[0], tokens);
             let at = bench.log.iter().filter(|(_, t, s)| *t == tokens && *s != default);
-            at.map(|(_, _, schedule)| schedule.kernel.clone()).collect()
+            at.map(|(_, _, schedule)| name(schedule.how.kernel)).collect()
         };
         let asked: Vec<_> = matrix.compared().iter().map(|c| (c.tokens, asked(c.tokens))).collect();
         (matrix, asked, bench.log.len())
     };
     let (matrix, asked, few) = search_with(4);
-    let all: BTreeSet<String> = by_kernel_family().map(|k| k.id).into();
+    let all: BTreeSet<String> = by_kernel_family().map(|k| name(k.kernel)).into();
     for (tokens, asked) in &asked {
-        // "one" wins with 1, 2, 3, 5, 6 and 9 tokens, "four" with 4, 7, 8, 10 and more.
+        // ONE wins with 1, 2, 3, 5, 6 and 9 tokens, FOUR with 4, 7, 8, 10 and more.
         let expected = match tokens {
             1..=4 => all.clone(),
-            5..=13 => BTreeSet::from(["one", "four"].map(String::from)),
-            _ => BTreeSet::from(["four"].map(String::from)),
+            5..=13 => BTreeSet::from([ONE, FOUR].map(String::from)),
+            _ => BTreeSet::from([FOUR].map(String::from)),
         };
         assert_eq!(*asked, expected, "{tokens} tokens");
     }
-    // "four" was in the window when it began to win for good.
-    let kernel = |tokens| matrix.schedule(tokens).map(|schedule| schedule.kernel);
+    // FOUR was in the window when it began to win for good.
+    let kernel = |tokens| kernel_of(&matrix, tokens);
     assert_eq!(
         [4, 5, 6, 7, 9, 10, 13, 64].map(kernel).each_ref().map(Option::as_deref),
-        [Some("four"), None, None, Some("four"), None, Some("four"), Some("four"), Some("four")]
+        [Some(FOUR), None, None, Some(FOUR), None, Some(FOUR), Some(FOUR), Some(FOUR)]
     );
     // What the window costs: a kernel that had never won.
     let (matrix, asked, many) = search_with(0);
     assert!(asked.iter().all(|(_, asked)| *asked == all), "{asked:?}");
-    assert_eq!(matrix.schedule(64).map(|s| s.kernel).as_deref(), Some("late"));
+    assert_eq!(kernel_of(&matrix, 64).as_deref(), Some(LATE));
     println!("window of 4: {few} evaluations, without: {many}");
     assert!(few < many, "{few} {many}");
 }
 
 #[test]
 fn hundreds_of_counts_do_not_cost_hundreds_of_searches() {
-    let problems = [problem("w", 256, 16, &[1, 2])];
+    let problems = [problem(1, 256, 16, &[1, 2])];
     let mut bench = Planted::new(&family(), machine);
     let matrix = search(&Scheduler::new(&problems, &[], 512), &mut bench);
     let looked_at: Vec<usize> = matrix.compared().iter().map(|c| c.tokens).collect();
@@ -155,7 +169,7 @@ fn hundreds_of_counts_do_not_cost_hundreds_of_searches() {
         Scheduler { each: 512, window: 0, stable: 0, ..Scheduler::new(&problems, &[], 512) };
     let best = search(&scheduler, &mut each);
     assert_eq!(best.compared().len(), 512);
-    let serves = |matrix: &Matrix| -> Vec<f64> {
+    let serves = |matrix: &Tuned| -> Vec<f64> {
         (1..=512).map(|t| bench.exact(&problems[0], t, matrix.schedule(t).as_ref())).collect()
     };
     let (kept, searched) = (serves(&matrix), serves(&best));
@@ -179,11 +193,16 @@ fn hundreds_of_counts_do_not_cost_hundreds_of_searches() {
 
 #[test]
 fn a_check_that_fails_looks_at_what_was_left_out() {
+    const FEW: &str = "1x1";
+    const MANY: &str = "1x2";
+    const SLOW: &str = "1x3";
     // From 45 tokens on another kernel is faster, and nothing else matters.
-    let problems = [problem("w", 64, 4, &[1])];
-    let cost = |_: &Problem, tokens: usize, schedule: &Schedule| match schedule.kernel.as_str() {
-        "few" => 1.0 + schedule.slice.tiles as f64,
-        "many" => {
+    let problems = [problem(1, 64, 4, &[1])];
+    let cost = |_: &Problem, tokens: usize, schedule: &Schedule| match name(schedule.how.kernel)
+        .as_str()
+    {
+        FEW => 1.0 + schedule.slice.unwrap().tiles as f64,
+        MANY => {
             if tokens < 45 {
                 3.0
             } else {
@@ -192,48 +211,49 @@ fn a_check_that_fails_looks_at_what_was_left_out() {
         }
         other => panic!("{other}"),
     };
-    let mut bench = Planted::new(&[kernel("slow", 1, 1)], |p, t, s| match s.kernel.as_str() {
-        "slow" => 9.0,
+    let mut bench = Planted::new(&[kernel(SLOW, 1, 1)], |p, t, s| match s.how.kernel {
+        kernel if kernel == named(SLOW) => 9.0,
         _ => cost(p, t, s),
     });
-    bench.kernels.extend([kernel("few", 1, 1), kernel("many", 1, 1)]);
+    bench.kernels.extend([kernel(FEW, 1, 1), kernel(MANY, 1, 1)]);
     let scheduler = Scheduler { window: 0, ..Scheduler::new(&problems, &[], 300) };
     let matrix = search(&scheduler, &mut bench);
     let looked_at: Vec<usize> = matrix.compared().iter().map(|c| c.tokens).collect();
     // 32 holds, 64 does not: back to 20. From 64 on it holds again.
     assert_eq!(looked_at[16..], [20, 24, 28, 32, 40, 48, 56, 64, 128, 256, 300]);
-    let kernel = |tokens| matrix.schedule(tokens).map(|schedule| schedule.kernel);
+    let kernel = |tokens| kernel_of(&matrix, tokens);
     assert_eq!(
         [1, 44, 47, 48, 300].map(kernel).each_ref().map(Option::as_deref),
-        [Some("few"), Some("few"), Some("few"), Some("many"), Some("many")]
+        [Some(FEW), Some(FEW), Some(FEW), Some(MANY), Some(MANY)]
     );
     assert_eq!(matrix.rows().len(), 2, "{:?}", matrix.rows());
 }
 
 #[test]
-fn an_imported_kernel_is_taken_where_it_is_faster() {
-    let problems = [problem("w", 64, 8, &[1, 2])];
+fn a_kernel_is_taken_where_it_is_faster() {
+    let problems = [problem(1, 64, 8, &[1, 2])];
+    const FAST: &str = "2x4u2";
+    const SLOW: &str = "2x4u3";
     let mut kernels = family();
-    kernels.extend([kernel("imported slow", 2, 4), kernel("imported fast", 2, 4)]);
+    kernels.extend([kernel(SLOW, 2, 4), kernel(FAST, 2, 4)]);
     let mut bench = Planted::new(&kernels, machine);
     let matrix = search(&Scheduler::new(&problems, &[], 64), &mut bench);
-    let kernel = |t| matrix.schedule(t).map(|schedule| schedule.kernel);
-    let chosen: Vec<Option<String>> = (1..=64).map(kernel).collect();
+    let chosen: Vec<Option<String>> = (1..=64).map(|t| kernel_of(&matrix, t)).collect();
     let chosen: Vec<Option<&str>> = chosen.iter().map(Option::as_deref).collect();
     // Many tokens are limited by products, in which it is 1.6 times faster; one token by reading, for
     // which four tokens in registers are no use.
-    assert_eq!((chosen[63], chosen[0]), (Some("imported fast"), Some("1x1")));
-    assert!(!chosen.contains(&Some("imported slow")), "{chosen:?}");
-    assert!(bench.log.iter().any(|(_, _, s)| s.kernel == "imported slow"));
+    assert_eq!((chosen[63], chosen[0]), (Some(FAST), Some("1x1")));
+    assert!(!chosen.contains(&Some(SLOW)), "{chosen:?}");
+    assert!(bench.log.iter().any(|(_, _, s)| s.how.kernel == named(SLOW)));
     // Without it, the same search takes one of the family.
     let mut bench = Planted::new(&family(), machine);
     let matrix = search(&Scheduler::new(&problems, &[], 64), &mut bench);
-    assert!(matrix.schedule(64).is_some_and(|s| family().iter().any(|k| k.id == s.kernel)));
+    assert!(matrix.schedule(64).is_some_and(|s| family().iter().any(|k| k.kernel == s.how.kernel)));
 }
 
 #[test]
 fn schedules_are_not_timed_twice_but_for_the_finals() {
-    let problems = [problem("w", 64, 8, &[1, 2])];
+    let problems = [problem(1, 64, 8, &[1, 2])];
     let mut bench = Planted::new(&family(), machine);
     let scheduler = Scheduler { stable: 0, ..Scheduler::new(&problems, &[], 24) };
     let matrix = search(&scheduler, &mut bench);
@@ -249,8 +269,8 @@ fn schedules_are_not_timed_twice_but_for_the_finals() {
 /// With little time the products on which a trace spends most are looked at first.
 #[test]
 fn short_time_goes_to_what_matters_most() {
-    let often = Problem { calls: 30, ..problem("often", 64, 8, &[1, 2]) };
-    let problems = [problem("rare", 64, 8, &[1, 2]), often];
+    let often = Problem { calls: 30, ..problem(2, 64, 8, &[1, 2]) };
+    let problems = [problem(1, 64, 8, &[1, 2]), often];
     let kind = |tokens, weight| StepKind { tokens, depth: 0, weight };
     let kinds = [kind(1, 50.0), kind(8, 900.0), kind(64, 1.0), kind(256, 20.0)];
     let scheduler = Scheduler::new(&problems, &kinds, 256);

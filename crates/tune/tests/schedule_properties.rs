@@ -4,20 +4,23 @@
 mod planted;
 
 use arclight_tune as tune;
-use planted::{Planted, family, kernel, mad, no_limit, plain, problem};
+use graph::{Grid, Schedule, Slice};
+use kernels::How;
+use planted::{Planted, family, kernel, mad, named, no_limit, plain, problem, rows};
 use proptest::prelude::*;
 use std::cell::Cell;
 use std::collections::BTreeSet;
-use tune::schedule::{Compared, Grid, Matrix, Problem, Schedule, Scheduler, Slice};
+use tune::schedule::{Compared, Kernel, Problem, Scheduler, Tuned};
 use tune::tuner::StepKind;
 
 /// Threads that the grids of a product can occupy at most, by trying all.
 fn most_threads(problem: &Problem, tokens: usize) -> usize {
     let mut most = 0;
-    for rows in 1..=problem.tiles.min(problem.threads) {
-        for parts in 1..=tokens.min(problem.threads) {
+    let threads = problem.shape.threads;
+    for rows in 1..=problem.shape.tiles().min(threads) {
+        for parts in 1..=tokens.min(threads) {
             let of = |splits: &usize| rows * parts * splits;
-            let of = problem.splits.iter().map(of).filter(|&all| all <= problem.threads);
+            let of = problem.splits.iter().map(of).filter(|&all| all <= threads);
             most = of.fold(most, usize::max);
         }
     }
@@ -36,17 +39,18 @@ fn dealt(all: usize, slice: usize, parts: usize) -> Vec<usize> {
 /// What is wrong with a schedule that the search made.
 fn fault(problem: &Problem, tokens: usize, schedule: &Schedule) -> Option<&'static str> {
     let Schedule { slice, grid, .. } = schedule;
-    let threads = grid.rows * grid.tokens * grid.splits;
+    let (slice, rows) = (slice.unwrap(), rows(problem, *grid));
+    let threads = rows * grid.tokens * grid.splits;
     // The default's own grid may leave threads out, and is varied.
     let default = plain(&family()[0], problem, tokens);
     let starves = |all, slice, parts| slice == 0 || dealt(all, slice, parts).contains(&0);
-    if threads > problem.threads {
+    if threads > problem.shape.threads {
         Some("more parts than threads")
     } else if threads != most_threads(problem, tokens) && *grid != default.grid {
         Some("threads left out")
     } else if !problem.splits.contains(&grid.splits) {
         Some("splits that are not allowed")
-    } else if starves(problem.tiles, slice.tiles, grid.rows) {
+    } else if starves(problem.shape.tiles(), slice.tiles, rows) {
         Some("a part without tiles")
     } else if starves(tokens, slice.tokens, grid.tokens) {
         Some("a part without tokens")
@@ -56,15 +60,15 @@ fn fault(problem: &Problem, tokens: usize, schedule: &Schedule) -> Option<&'stat
 }
 
 /// Each count is in exactly one row, and all schedules can be run.
-fn covered(matrix: &Matrix, problem: &Problem, largest: usize) {
+fn covered(matrix: &Tuned, problem: &Problem, largest: usize) {
     let mut next = 1;
     for row in matrix.rows() {
         assert!(row.up_to >= next, "{:?}", matrix.rows());
         for tokens in next..=row.up_to {
-            let schedule = row.schedule.as_ref().map(|s| s.at(problem.tiles, tokens));
+            let schedule = row.schedule.map(|s| s.at(&problem.shape, tokens));
             assert_eq!(matrix.schedule(tokens), schedule);
             if let Some(schedule) = schedule {
-                assert_eq!(schedule.fits(problem.tiles, tokens, problem.threads), Ok(()));
+                assert_eq!(schedule.fits(&problem.shape, tokens), Ok(()));
             }
         }
         next = row.up_to + 1;
@@ -86,7 +90,7 @@ proptest! {
         stable in 0usize..4,
     ) {
         let splits: Vec<usize> = [1].into_iter().chain(splits).collect();
-        let problems = [problem("w", tiles, threads, &splits)];
+        let problems = [problem(1, tiles, threads, &splits)];
         let mut bench = Planted::new(&family(), |p: &Problem, t, s: &Schedule| {
             mad(seed, 0, p, t, s)
         });
@@ -116,7 +120,7 @@ proptest! {
         budget in prop::option::of(0.0f64..2000.0),
     ) {
         let problems: Vec<Problem> = shapes.iter().enumerate().map(|(id, &(tiles, threads, calls))| {
-            Problem { id, calls, ..problem(&format!("w{id}"), tiles, threads, &[1, 2]) }
+            Problem { calls, ..problem(1 + id, tiles, threads, &[1, 2]) }
         }).collect();
         let kinds: Vec<StepKind> = weights.iter().enumerate().map(|(i, &weight)| {
             StepKind { tokens: 1 << (2 * i), depth: 0, weight }
@@ -180,7 +184,7 @@ proptest! {
 /// anew) the rule is not kept.
 #[test]
 fn noise_alone_changes_nothing() {
-    let problems = [problem("w", 64, 8, &[1, 2])];
+    let problems = [problem(1, 64, 8, &[1, 2])];
     let (mut changed, mut claims) = (0, 0);
     for random in 1..=20 {
         let mut bench = Planted::new(&family(), |_: &Problem, _, _: &Schedule| 1e-4);
@@ -201,18 +205,18 @@ fn noise_alone_changes_nothing() {
 /// in 6 of these 20 runs, with them in 19.
 #[test]
 fn small_gains_are_proven_by_more_turns() {
-    let problems = [problem("w", 64, 8, &[1])];
-    let best = family()[1].id.clone();
+    let problems = [problem(1, 64, 8, &[1])];
+    let best = family()[1].kernel;
     let mut proven = 0;
     for random in 1..=20 {
         let time = |_: &Problem, _: usize, schedule: &Schedule| {
-            if schedule.kernel == best { 0.94e-4 } else { 1e-4 }
+            if schedule.how.kernel == best { 0.94e-4 } else { 1e-4 }
         };
         let mut bench = Planted::new(&family(), time);
         (bench.noise, bench.random) = (0.03, random);
         let found = Scheduler::new(&problems, &[], 1).run(&mut bench, &mut no_limit).unwrap();
         let schedule = found.schedules.matrices[0].schedule(1);
-        proven += usize::from(schedule.is_some_and(|schedule| schedule.kernel == best));
+        proven += usize::from(schedule.is_some_and(|schedule| schedule.how.kernel == best));
     }
     println!("{proven} of 20");
     assert!(proven > 10, "{proven} of 20");
@@ -221,14 +225,14 @@ fn small_gains_are_proven_by_more_turns() {
 /// What was faster once and is slower in the end stays out.
 #[test]
 fn what_gains_no_more_in_the_end_is_left_out() {
-    let problems = [problem("first", 64, 8, &[1]), problem("second", 64, 8, &[1])];
-    let best = family()[1].id.clone();
+    let problems = [problem(1, 64, 8, &[1]), problem(2, 64, 8, &[1])];
+    let best = family()[1].kernel;
     for lasts in [true, false] {
         // Whether the first matrix was done with.
         let later = Cell::new(false);
         let time = |problem: &Problem, _: usize, schedule: &Schedule| {
-            later.set(later.get() || problem.name == "second");
-            match (problem.name == "first" && schedule.kernel == best, later.get() && !lasts) {
+            later.set(later.get() || problem.shape.cols == 2);
+            match (problem.shape.cols == 1 && schedule.how.kernel == best, later.get() && !lasts) {
                 (true, false) => 0.8e-4,
                 (true, true) => 1.2e-4,
                 _ => 1e-4,
@@ -246,9 +250,9 @@ fn what_gains_no_more_in_the_end_is_left_out() {
 /// With noise the outcome is near what is found without.
 #[test]
 fn with_noise_it_ends_near_what_is_found_without() {
-    let problems = [problem("w", 96, 12, &[1, 2])];
+    let problems = [problem(1, 96, 12, &[1, 2])];
     let scheduler = Scheduler::new(&problems, &[], 64);
-    let serves = |bench: &Planted<'_>, matrix: &Matrix| -> f64 {
+    let serves = |bench: &Planted<'_>, matrix: &Tuned| -> f64 {
         (1..=64).map(|t| bench.exact(&problems[0], t, matrix.schedule(t).as_ref())).sum()
     };
     let mut exact = Planted::new(&family(), planted::machine);
@@ -267,14 +271,16 @@ fn with_noise_it_ends_near_what_is_found_without() {
 /// The margin is part of the claim.
 #[test]
 fn a_gain_below_the_margin_is_none() {
-    let problems = [problem("w", 8, 1, &[1])];
+    let problems = [problem(1, 8, 1, &[1])];
     for (gain, margin, claimed) in [(0.008, 0.01, false), (0.012, 0.01, true), (0.008, 0.0, true)] {
-        let kernels = [kernel("a", 1, 1), kernel("b", 1, 1)];
+        let kernels = [kernel("1x1", 1, 1), kernel("1x2", 1, 1)];
         let mut bench =
-            Planted::new(&kernels, |_: &Problem, _, s: &Schedule| match s.kernel.as_str() {
-                "b" => 1.0 - gain,
-                _ => 1.0,
-            });
+            Planted::new(
+                &kernels,
+                |_: &Problem, _, s: &Schedule| {
+                    if s.how.kernel == named("1x2") { 1.0 - gain } else { 1.0 }
+                },
+            );
         let scheduler = Scheduler { margin, ..Scheduler::new(&problems, &[], 1) };
         let found = scheduler.run(&mut bench, &mut no_limit).unwrap();
         let schedule = found.schedules.matrices[0].schedule(1);
@@ -288,55 +294,47 @@ fn any_default_will_do() {
     struct Odd<'a>(Planted<'a>);
     impl tune::schedule::Bench for Odd<'_> {
         type Error = String;
-        fn kernels(&self, p: &Problem, t: usize) -> Vec<tune::schedule::Kernel> {
+        fn kernels(&self, p: &Problem, t: usize) -> Vec<Kernel> {
             // What can do the first counts cannot do the others.
-            self.0.kernels(p, t).into_iter().filter(|k| t <= 20 || k.id != "1x8").collect()
+            self.0
+                .kernels(p, t)
+                .into_iter()
+                .filter(|k| t <= 20 || k.kernel != named("1x8"))
+                .collect()
         }
         fn default(&self, _: &Problem, _: usize) -> Schedule {
-            let grid = Grid { rows: 99, tokens: 7, splits: 5 };
-            Schedule {
-                kernel: "none of these".into(),
-                slice: Slice { tiles: 999, tokens: 999 },
-                grid,
-                ahead: 1,
-            }
+            let grid = Grid { tokens: 7, splits: 5 };
+            let slice = Some(Slice { tiles: 999, tokens: 999 });
+            Schedule { how: How { kernel: None, ahead: 1 }, slice, grid }
         }
         fn time(&mut self, p: &Problem, t: usize, s: &Schedule) -> Result<f64, String> {
             self.0.time(p, t, s)
         }
     }
-    let problems = [problem("w", 16, 4, &[1])];
-    let cost = |_: &Problem, tokens: usize, s: &Schedule| match s.kernel.as_str() {
-        "none of these" => {
-            if tokens.is_multiple_of(5) {
-                0.5 - f64::from(s.ahead) / 1e6
-            } else {
-                3.0
-            }
-        }
-        "1x8" => 1.0,
+    let problems = [problem(1, 16, 4, &[1])];
+    let cost = |_: &Problem, tokens: usize, s: &Schedule| match s.how.kernel {
+        None if tokens.is_multiple_of(5) => 0.5 - s.how.ahead as f64 / 1e6,
+        None => 3.0,
+        kernel if kernel == named("1x8") => 1.0,
         _ => 2.0,
     };
     let mut bench = Odd(Planted::new(&family(), cost));
     let found = Scheduler::new(&problems, &[], 40).run(&mut bench, &mut no_limit).unwrap();
     let matrix = &found.schedules.matrices[0];
     covered(matrix, &problems[0], 40);
-    let kernel = |tokens| matrix.schedule(tokens).map(|s| s.kernel);
-    assert_eq!(
-        [kernel(4).as_deref(), kernel(5).as_deref(), kernel(19).as_deref()],
-        [Some("1x8"), None, Some("1x8")]
-    );
+    let kernel = |tokens| matrix.schedule(tokens).map(|s| s.how.kernel);
+    assert_eq!([4, 5, 19].map(kernel), [Some(named("1x8")), None, Some(named("1x8"))]);
     // The default is faster with 20; 24 to 27 tokens are as 24, and so on.
     assert_eq!((kernel(20), kernel(23)), (None, None));
-    assert!(kernel(24).is_some_and(|k| k != "1x8") && kernel(40).is_none());
+    assert!(kernel(24).is_some_and(|k| k != named("1x8")) && kernel(40).is_none());
 }
 
 #[test]
 fn problems_that_make_no_sense_are_refused() {
-    let good = problem("w", 8, 2, &[1, 2]);
+    let good = problem(1, 8, 2, &[1, 2]);
     for (problems, largest, words) in [
-        (vec![Problem { tiles: 0, ..good.clone() }], 4, "no tiles"),
-        (vec![Problem { threads: 0, ..good.clone() }], 4, "no threads"),
+        (vec![problem(1, 0, 2, &[1])], 4, "no tiles"),
+        (vec![problem(1, 8, 0, &[1])], 4, "no threads"),
         (vec![Problem { calls: 0, ..good.clone() }], 4, "no calls"),
         (vec![Problem { splits: vec![2], ..good.clone() }], 4, "splits must have 1"),
         (vec![good.clone(), good.clone()], 4, "twice"),
@@ -345,7 +343,7 @@ fn problems_that_make_no_sense_are_refused() {
         let mut bench = Planted::new(&family(), |_: &Problem, _, _: &Schedule| 1.0);
         let error = Scheduler::new(&problems, &[], largest).run(&mut bench, &mut no_limit);
         let error = error.unwrap_err().to_string();
-        assert!(error.starts_with("matrix \"w\"") && error.contains(words), "{error}");
+        assert!(error.starts_with("matrix Q4_0 ") && error.contains(words), "{error}");
         assert!(bench.log.is_empty());
     }
     let mut bench = Planted::new(&family(), |_: &Problem, _, _: &Schedule| 1.0);

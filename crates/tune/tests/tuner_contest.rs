@@ -6,10 +6,10 @@ use arclight_tune as tune;
 use common::{Planted, by_node, never_stop, on_nodes, tree};
 use std::ops::ControlFlow;
 use topology::{CpuId, Group};
-use tune::schedule::{self, Grid, Matrix, Schedule, Schedules, Slice};
+use tune::schedule::{MatrixShape, Schedule, Tuned, TunedRow, TunedSchedules};
 use tune::tuner::{
-    Candidate, Contest, Level, Matrices, Measure, Outcome, Progress, Row, Scheme, StepKind, Table,
-    Tuner, Won,
+    Candidate, Contest, Level, Matrices, Measure, Outcome, Row, Scheme, StepKind, Table,
+    TuneProgress, Tuner, Won,
 };
 
 const LARGEST: usize = 512;
@@ -47,32 +47,29 @@ impl Tunable<'_> {
 }
 
 /// Whether there is a schedule for a level.
-fn has(schedules: &Schedules, level: &Level) -> bool {
-    schedules.matrices.iter().any(|m| m.name() == name(level))
+fn has(schedules: &TunedSchedules, level: &Level) -> bool {
+    schedules.matrices.iter().any(|m| *m.shape() == shape(level))
 }
 
-fn name(level: &Level) -> String {
-    format!("{:?}", level.cpus())
+/// A matrix whose columns tell levels apart.
+fn shape(level: &Level) -> MatrixShape {
+    let cols = level.cpus().iter().fold(0, |cols, cpus| 100 * cols + cpus);
+    let parts = vec![(gguf::TensorType::Q4_0, 1024)];
+    MatrixShape { parts, cols, product: graph::Product::Plain, threads: level.threads() }
 }
 
-/// Schedules for some levels; the search for each took 10 evaluations.
-fn schedules<'a>(levels: impl IntoIterator<Item = &'a Level>) -> Schedules {
+/// TunedSchedules for some levels; the search for each took 10 evaluations.
+fn schedules<'a>(levels: impl IntoIterator<Item = &'a Level>) -> TunedSchedules {
     let matrix = |level: &Level| {
-        let schedule = Schedule {
-            kernel: "k".to_owned(),
-            slice: Slice { tiles: 1, tokens: 1 },
-            grid: Grid { rows: 1, tokens: 1, splits: 1 },
-            ahead: 0,
-        };
-        let row = schedule::Row { up_to: LARGEST, schedule: Some(schedule) };
-        Matrix::new(name(level), 64, level.threads(), vec![row], vec![]).unwrap()
+        let row = TunedRow { up_to: LARGEST, schedule: Some(Schedule::default()) };
+        Tuned::new(shape(level), vec![row], vec![]).unwrap()
     };
     let matrices: Vec<_> = levels.into_iter().map(matrix).collect();
-    Schedules { evaluations: 10 * matrices.len(), matrices, complete: true }
+    TunedSchedules { evaluations: 10 * matrices.len(), matrices, complete: true }
 }
 
 /// Those of a plan, as far as they gain anything.
-fn tuned(plan: &Outcome, gain: &Gain<'_>) -> Schedules {
+fn tuned(plan: &Outcome, gain: &Gain<'_>) -> TunedSchedules {
     let levels = plan.table.rows().iter().map(|row| &row.level);
     schedules(levels.filter(|level| gain(level.cpus()) != 1.0))
 }
@@ -93,7 +90,12 @@ impl Measure for Tunable<'_> {
 }
 
 impl Matrices for Tunable<'_> {
-    fn tune(&mut self, plan: &Outcome, known: &[Schedules], share: f64) -> Option<Schedules> {
+    fn tune(
+        &mut self,
+        plan: &Outcome,
+        known: &[TunedSchedules],
+        share: f64,
+    ) -> Option<TunedSchedules> {
         self.tuned.push((known.len(), share));
         Some(tuned(plan, self.gain))
     }
@@ -142,7 +144,7 @@ fn plan(few: usize, cpus: std::ops::Range<u32>) -> Outcome {
         Row { up_to: u32::MAX, level: scheme.all() },
     ];
     let (table, choices) = (Table::new(&scheme, rows).unwrap(), vec![]);
-    let schedules = Schedules::default();
+    let schedules = TunedSchedules::default();
     let (measured, evaluations, loads, complete) = (vec![], 100, 3, true);
     Outcome { scheme, table, choices, measured, evaluations, loads, complete, schedules }
 }
@@ -261,7 +263,12 @@ fn noise_alone_does_not_turn_the_order() {
         }
     }
     impl Matrices for Flat<'_> {
-        fn tune(&mut self, plan: &Outcome, known: &[Schedules], share: f64) -> Option<Schedules> {
+        fn tune(
+            &mut self,
+            plan: &Outcome,
+            known: &[TunedSchedules],
+            share: f64,
+        ) -> Option<TunedSchedules> {
             self.0.tune(plan, known, share)
         }
     }
@@ -324,7 +331,7 @@ fn time_is_shared_by_what_is_new() {
     assert_eq!(won.outcome.loads, 3 + 1 + 2);
 }
 
-/// Schedules that make a kind of step slower are given up for it, and stay for the others.
+/// TunedSchedules that make a kind of step slower are given up for it, and stay for the others.
 #[test]
 fn schedules_that_cost_time_are_given_up() {
     let kinds = kinds();
@@ -344,7 +351,7 @@ fn schedules_that_cost_time_are_given_up() {
     let mut machine = tunable(&gain);
     let won = contest(&mut machine, &plans, &kinds);
     assert_eq!(won.slower, kinds[2..]);
-    let clear = |m: &Matrix| m.schedule(kinds[2].tokens as usize).is_none();
+    let clear = |m: &Tuned| m.schedule(kinds[2].tokens as usize).is_none();
     assert!(won.outcome.schedules.matrices.iter().all(clear));
     let serves = |plan| machine.serves(plan, &kinds[..2]) / 2.0 + machine.serves(plan, &kinds[2..]);
     let times = plans.each_ref().map(serves);
@@ -363,7 +370,7 @@ fn a_stopped_contest_keeps_what_was_found() {
     for stop in 1.. {
         let mut machine = tunable(&gain);
         let mut asked = 0;
-        let mut watch = |_: &Progress| {
+        let mut watch = |_: &TuneProgress| {
             asked += 1;
             if asked == stop { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         };

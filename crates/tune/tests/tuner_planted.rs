@@ -8,7 +8,9 @@ use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 use topology::CpuId;
 use topology::topotree::{Configuration, TopoTree};
-use tune::tuner::{Candidate, Measure, Progress, Request, Scheme, StepKind, Table, Trace, Tuner};
+use tune::tuner::{
+    Candidate, Measure, Request, Scheme, StepKind, Table, Trace, TuneProgress, Tuner,
+};
 
 const TWO_BY_16: &str = "numa:2 core:16";
 
@@ -64,7 +66,7 @@ fn planted(synthetic: &str, clusters: &[(usize, usize, usize)]) {
     for &(size, stride, cap) in clusters {
         let mut machine = Planted::new(&tree, size, stride, cap);
         let mut gain = 0.0;
-        let mut watch = |progress: &Progress| {
+        let mut watch = |progress: &TuneProgress| {
             gain = progress.gain;
             ControlFlow::Continue(())
         };
@@ -112,7 +114,7 @@ fn a_stopped_search_keeps_what_it_found() {
     for stop in (1..).step_by(9) {
         let mut machine = Planted::new(&tree, 4, 2, 2);
         let mut gain = 1.0;
-        let mut watch = |progress: &Progress| {
+        let mut watch = |progress: &TuneProgress| {
             gain = progress.gain;
             if progress.evaluations < stop {
                 ControlFlow::Continue(())

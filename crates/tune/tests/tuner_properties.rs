@@ -5,12 +5,15 @@ mod common;
 
 use arclight_tune as tune;
 use common::{by_node, on_nodes, tree};
+use kernels::{How, MicroKernel};
 use proptest::prelude::*;
 use std::collections::{BTreeSet, hash_map::DefaultHasher};
 use std::hash::{Hash, Hasher};
 use std::ops::ControlFlow;
 use topology::{CpuId, Group, NodeId};
-use tune::schedule::{Compared, Grid, Matrix, Schedule, Schedules, Slice};
+use tune::schedule::{
+    Compared, Grid, MatrixShape, Schedule, Slice, Tuned, TunedRow, TunedSchedules,
+};
 use tune::tuner::{
     Candidate, Choice, Identity, Level, Measure, Measured, Outcome, Profile, Quick, Row, Scheme,
     Start, StepKind, Table, Tuner,
@@ -280,25 +283,36 @@ fn sample() -> Profile {
             evaluations: 100,
             loads: 4,
             complete: true,
-            schedules: Schedules::default(),
+            schedules: TunedSchedules::default(),
         },
     }
 }
 
+/// A matrix of so many tiles, whose columns may be split.
+fn shape(tiles: usize, cols: usize, threads: usize) -> MatrixShape {
+    let parts = vec![(gguf::TensorType::Q4_0, 16 * tiles)];
+    MatrixShape { parts, cols, product: graph::Product::Summed, threads }
+}
+
 /// Rows that fit: one thread for everything, or as the numbers say.
-fn matrix() -> impl Strategy<Value = Matrix> {
-    let row = (1usize..4, 1usize..99, 0u32..9999, "\\PC{0,9}|[\u{0}-\u{9f}\"\\\\]{0,4}");
+fn matrix() -> impl Strategy<Value = Tuned> {
+    let kernel = prop::option::of((1u8..9, 1u8..99, 1u8..4, any::<bool>()));
+    let row = (1usize..4, 1usize..99, 0usize..9999, kernel);
     let rows = prop::collection::btree_map(1usize..9999, prop::option::of(row), 1..5);
     let figures = prop::collection::vec((1usize..999, 1e-12f64..1e9, 1e-12f64..1e9, 0u32..9), 0..4);
-    ("\\PC{0,12}", 5usize..99, rows, figures).prop_map(|(name, tiles, rows, figures)| {
+    (1usize..999, 5usize..99, rows, figures).prop_map(|(cols, tiles, rows, figures)| {
+        let schedule = |(tiles, tokens, ahead, kernel): (usize, usize, usize, Option<_>)| {
+            let kernel = kernel.map(|(vectors, tokens, unroll, panel)| MicroKernel {
+                vectors,
+                tokens,
+                unroll,
+                panel,
+            });
+            let slice = Some(Slice { tiles, tokens });
+            Schedule { how: How { kernel, ahead }, slice, grid: Grid { tokens: 1, splits: 2 } }
+        };
         let row =
-            |(up_to, row): (usize, Option<(usize, usize, u32, String)>)| tune::schedule::Row {
-                up_to,
-                schedule: row.map(|(parts, tokens, ahead, kernel)| {
-                    let grid = Grid { rows: parts, tokens: 1, splits: 2 };
-                    Schedule { kernel, slice: Slice { tiles: parts, tokens }, grid, ahead }
-                }),
-            };
+            |(up_to, row): (usize, Option<_>)| TunedRow { up_to, schedule: row.map(schedule) };
         let compared = |(tokens, default, tuned, repetitions)| Compared {
             tokens,
             default,
@@ -306,27 +320,28 @@ fn matrix() -> impl Strategy<Value = Matrix> {
             repetitions,
         };
         let rows = rows.into_iter().map(row).collect();
-        Matrix::new(name, tiles, 6, rows, figures.into_iter().map(compared).collect()).unwrap()
+        let figures = figures.into_iter().map(compared).collect();
+        Tuned::new(shape(tiles, cols, 6), rows, figures).unwrap()
     })
 }
 
-/// Each name once.
-fn schedules(mut matrices: Vec<Matrix>, complete: bool) -> Schedules {
-    let mut names = BTreeSet::new();
-    matrices.retain(|matrix| names.insert(matrix.name().to_owned()));
-    Schedules { matrices, evaluations: 5, complete }
+/// Each shape once.
+fn schedules(mut matrices: Vec<Tuned>, complete: bool) -> TunedSchedules {
+    let mut shapes = BTreeSet::new();
+    matrices.retain(|matrix| shapes.insert(matrix.shape().clone()));
+    TunedSchedules { matrices, evaluations: 5, complete }
 }
 
 fn with_schedules() -> Profile {
-    let grid = Grid { rows: 4, tokens: 1, splits: 2 };
-    let slice = Slice { tiles: 2, tokens: 512 };
-    let schedule = Schedule { kernel: "avx_4x8".to_owned(), slice, grid, ahead: 4096 };
+    let grid = Grid { tokens: 1, splits: 2 };
+    let slice = Some(Slice { tiles: 2, tokens: 512 });
+    let how = How { kernel: Some("4x8".parse().unwrap()), ahead: 4096 };
     let rows = vec![
-        tune::schedule::Row { up_to: 3, schedule: None },
-        tune::schedule::Row { up_to: 512, schedule: Some(schedule) },
+        TunedRow { up_to: 3, schedule: None },
+        TunedRow { up_to: 512, schedule: Some(Schedule { how, slice, grid }) },
     ];
     let compared = vec![Compared { tokens: 4, default: 2e-5, tuned: 1.5e-5, repetitions: 5 }];
-    let matrix = Matrix::new("ffn_up".into(), 9, 8, rows, compared).unwrap();
+    let matrix = Tuned::new(shape(9, 64, 8), rows, compared).unwrap();
     let mut profile = sample();
     profile.outcome.schedules = schedules(vec![matrix], true);
     profile
@@ -364,10 +379,10 @@ fn errors_of_profiles_say_what_is_wrong() {
     let text = sample().text();
     assert_eq!(Profile::parse(&text), Ok(sample()));
     for (from, to, words) in [
-        ("version = 1", "version = 3", "of version 3 and this program knows 2"),
-        ("version = 1", "version = 0", "there never was a version 0"),
-        ("version = 1", "", "no version"),
-        ("version = 1", "version = \"one\"", "invalid type"),
+        ("version = 3", "version = 4", "of version 4 and this program knows 3"),
+        ("version = 3", "version = 2", "version 2 is of another program: tune again"),
+        ("version = 3", "", "no version"),
+        ("version = 3", "version = \"one\"", "invalid type"),
         ("cpus = [2, 2]", "cpus = [2, 9]", "9 of the 4 cpus of group 1"),
         ("cpus = [2, 2]", "cpus = [2]", "a level of 1 numbers for 2 groups"),
         ("cpus = [2, 2]", "cpus = [0, 2]", "0 of the 4"),
@@ -385,26 +400,29 @@ fn errors_of_profiles_say_what_is_wrong() {
     }
     // A newer one may look different altogether.
     let newer = Profile::parse("version = 7\nwhat = 'else'").unwrap_err();
-    assert_eq!(newer, tune::Error::NewerProfile { version: 7, known: 2 });
+    assert_eq!(newer, tune::Error::NewerProfile { version: 7, known: 3 });
 }
 
 #[test]
-fn schedules_are_of_the_second_version_and_checked() {
-    // Without them a profile is what programs knew before.
-    assert!(sample().text().contains("version = 1\n"));
+fn schedules_are_checked() {
     let text = with_schedules().text();
-    assert!(text.contains("version = 2\n"), "{text}");
     assert_eq!(Profile::parse(&text), Ok(with_schedules()));
-    // The second version need not have any.
-    let plain = sample().text().replace("version = 1", "version = 2");
-    assert_eq!(Profile::parse(&plain), Ok(sample()));
     for (from, to, words) in [
-        ("version = 2", "version = 1", "schedules, which version 1 had not"),
-        ("[schedules]\ncomplete = true\nevaluations = 5\n", "", "\"ffn_up\" without [schedules]"),
-        ("grid = [4, 1, 2]", "grid = [8, 1, 2]", "8 x 1 x 2 parts for 8 threads"),
-        ("grid = [4, 1, 2]", "grid = [1, 8, 1]", "of the 4 tokens for 8 parts"),
-        ("grid = [4, 1, 2]", "grid = [0, 1, 2]", "0 x 1 x 2 parts"),
-        ("tiles = 9", "tiles = 3", "of the 3 tiles for 4 parts"),
+        (
+            "[schedules]\ncomplete = true\nevaluations = 5\n",
+            "",
+            "summed, 8 threads\" without [schedules]",
+        ),
+        (
+            "grid = [1, 2]",
+            "grid = [5, 2]",
+            "5 parts of the tokens by 2 of the columns for 8 threads",
+        ),
+        ("grid = [1, 2]", "grid = [8, 1]", "of the 4 tokens for 8 parts"),
+        ("grid = [1, 2]", "grid = [1, 0]", "empty grid"),
+        ("64 summed", "64", "cuts the columns into 2"),
+        ("Q4_0 144 x", "Q4_0 144 by", "is not the shape of a matrix"),
+        ("kernel = \"4x8\"", "kernel = \"4by8\"", "\"4by8\" is not a micro-kernel"),
         ("slice = [2, 512]", "slice = [0, 512]", "slices of 0 of the 9 tiles"),
         ("slice = [2, 512]", "slice = [2]", "invalid length 1"),
         (", ahead = 4096", "", "needs all or none"),
@@ -421,7 +439,7 @@ fn schedules_are_of_the_second_version_and_checked() {
     }
     let matrix = &text[text.find("[[matrix]]").unwrap()..];
     let error = Profile::parse(&format!("{text}{matrix}")).unwrap_err().to_string();
-    assert!(error.contains("\"ffn_up\" is there twice for 8 threads"), "{error}");
+    assert!(error.contains("summed, 8 threads is there twice"), "{error}");
 }
 
 #[test]
@@ -430,6 +448,6 @@ fn rows_of_a_profile_serve_the_tokens_that_they_name() {
     assert_eq!(matrix.schedule(3), None);
     let schedule = matrix.schedule(4).unwrap();
     // No more than a part has.
-    assert_eq!((schedule.kernel.as_str(), schedule.slice.tokens), ("avx_4x8", 4));
+    assert_eq!(schedule.slice.unwrap(), Slice { tiles: 2, tokens: 4 });
     assert_eq!(matrix.schedule(513), None);
 }

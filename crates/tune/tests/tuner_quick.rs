@@ -129,7 +129,7 @@ fn time_that_is_short_goes_into_the_first_questions() {
     };
     let run = |seconds: f64| {
         let mut machine = Known(best_at_4);
-        let left = |p: &tune::tuner::Progress| seconds - p.evaluations as f64;
+        let left = |p: &tune::tuner::TuneProgress| seconds - p.evaluations as f64;
         quick(&default, &others, &[]).run(&mut machine, &mut { left }).unwrap()
     };
     // Ten steps of the default; then nothing more was known to fit.

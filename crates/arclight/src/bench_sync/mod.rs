@@ -18,13 +18,13 @@ use crate::error::Error;
 use crate::output::{Output, OutputArgs};
 use crate::term::{self, note};
 use clap::Args;
-use graph::exchange::{self, Exchange, Gather, bytes_per_group};
+use graph::exchange::{self, Exchange, GatherMethod, bytes_per_group};
 use kernels::Kernels;
 pub(crate) use report::Setup;
 use report::{GatherRow, Report, Summary};
 use std::collections::BTreeSet;
 use std::time::Duration;
-use threads::{GroupSpec, Pool, PoolSpec};
+use threads::{Pool, PoolSpec};
 use topology::{Group, Layout, Machine, layout};
 
 /// Measure what waiting and adding up across memory nodes cost
@@ -240,7 +240,7 @@ fn warn(setups: &[(Setup, Layout)], real: usize, told: &mut Told) {
 
 /// A pinned pool with these groups.
 pub(crate) fn pool(groups: &[Group], stats: bool) -> Result<Pool, Error> {
-    let groups = groups.iter().map(|g| GroupSpec { cpus: g.cpus.clone() }).collect();
+    let groups = groups.to_vec();
     let pool =
         Pool::new(&PoolSpec { groups, stats, ..PoolSpec::default() }).map_err(Error::refused)?;
     for warning in pool.warnings() {
@@ -265,9 +265,9 @@ fn gathers(
     bytes: usize,
     rounds: usize,
     done: &mut dyn FnMut(),
-) -> Result<Vec<(Gather, Summary)>, Error> {
+) -> Result<Vec<(GatherMethod, Summary)>, Error> {
     let mut tests = Vec::new();
-    for gather in Gather::ALL.into_iter().filter(|g| g.suits(bytes)) {
+    for gather in GatherMethod::ALL.into_iter().filter(|g| g.suits(bytes)) {
         exchange.check(pool, gather, bytes).map_err(Error::refused)?;
         let turns =
             batch(|turns| exchange.run(pool, gather, bytes, turns).map_err(Error::refused))?;

@@ -3,7 +3,7 @@
 use crate::error::Error;
 use crate::output::{Cell, Output, figure, words};
 use crate::term;
-use graph::exchange::Gather;
+use graph::exchange::GatherMethod;
 use serde::Serialize;
 use std::collections::BTreeSet;
 use std::fmt;
@@ -46,7 +46,7 @@ impl Summary {
     pub(super) fn new(samples: Vec<f64>) -> Summary {
         let mut sorted = samples.clone();
         sorted.sort_unstable_by(f64::total_cmp);
-        let at = |share| loadgen::percentile(&sorted, share);
+        let at = |share| topology::quantile(&sorted, share);
         Summary { median: at(0.5), low: at(0.25), high: at(0.75), samples }
     }
 
@@ -84,26 +84,29 @@ pub(super) struct GatherRow {
     pub(super) bytes: usize,
     /// Those that suit the size.
     #[serde(serialize_with = "by_name")]
-    pub(super) times: Vec<(Gather, Summary)>,
+    pub(super) times: Vec<(GatherMethod, Summary)>,
 }
 
-fn by_name<S: serde::Serializer>(times: &[(Gather, Summary)], to: S) -> Result<S::Ok, S::Error> {
+fn by_name<S: serde::Serializer>(
+    times: &[(GatherMethod, Summary)],
+    to: S,
+) -> Result<S::Ok, S::Error> {
     to.collect_map(times.iter().map(|(gather, summary)| (gather.name(), summary)))
 }
 
 impl GatherRow {
-    fn get(&self, gather: Gather) -> Option<&Summary> {
+    fn get(&self, gather: GatherMethod) -> Option<&Summary> {
         self.times.iter().find(|(of, _)| *of == gather).map(|(_, summary)| summary)
     }
 
-    fn best(&self) -> Option<&(Gather, Summary)> {
+    fn best(&self) -> Option<&(GatherMethod, Summary)> {
         self.times.iter().min_by(|a, b| a.1.median.total_cmp(&b.1.median))
     }
 
     /// Whether a scatter is better than any one-shot gather, beyond the noise.
     fn wants_scatter(&self) -> bool {
-        let scatter = self.get(Gather::Scatter);
-        let mut others = self.times.iter().filter(|(of, _)| *of != Gather::Scatter);
+        let scatter = self.get(GatherMethod::Scatter);
+        let mut others = self.times.iter().filter(|(of, _)| *of != GatherMethod::Scatter);
         scatter.is_some_and(|scatter| others.all(|(_, other)| scatter.high < other.low))
     }
 }
@@ -309,7 +312,9 @@ impl GatherRow {
             figure("threads", 7, self.setup.marked()),
             figure("size", 8, term::size(self.bytes)),
         ];
-        row.extend(Gather::ALL.map(|gather| figure(gather.name(), 11, cell(self.get(gather)))));
+        row.extend(
+            GatherMethod::ALL.map(|gather| figure(gather.name(), 11, cell(self.get(gather)))),
+        );
         row.push(words("best", 7, self.best().map_or("", |(gather, _)| gather.name())));
         row
     }
@@ -334,7 +339,7 @@ mod tests {
 
     /// A row in which the two take so long in every round, give or take a tenth.
     fn row(bytes: usize, group: f64, scatter: f64) -> GatherRow {
-        let times = [(Gather::Group, group), (Gather::Scatter, scatter)];
+        let times = [(GatherMethod::Group, group), (GatherMethod::Scatter, scatter)];
         let around = |t: f64| Summary::new(vec![t * 0.9, t, t * 1.1]);
         GatherRow { setup: SETUP, bytes, times: times.map(|(g, t)| (g, around(t))).into() }
     }

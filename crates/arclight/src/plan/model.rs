@@ -7,7 +7,7 @@ use arclight_engine::{KvType, ModelFile};
 use models::published::Published;
 use std::path::PathBuf;
 use std::str::FromStr;
-use tune::Model;
+use tune::ModelGraphs;
 
 /// A shape and a type, or a file.
 #[derive(Clone, Debug)]
@@ -32,7 +32,7 @@ impl FromStr for ModelChoice {
 /// A model and its name.
 pub(super) struct NamedModel {
     pub(super) name: String,
-    pub(super) model: Model<'static>,
+    pub(super) model: ModelGraphs<'static>,
 }
 
 impl ModelChoice {
@@ -41,7 +41,7 @@ impl ModelChoice {
         match self {
             ModelChoice::Shape(published) => Ok(NamedModel {
                 name: format!("{} {}", published.shape.title, published.mix.name),
-                model: Model::published(**published, kv),
+                model: ModelGraphs::published(**published, kv),
             }),
             ModelChoice::File(path) => of_file(model_file::open(path)?, kv),
         }
@@ -58,7 +58,7 @@ fn of_file(file: ModelFile, kv: KvType) -> Result<NamedModel, Error> {
         let gguf = file.gguf().expect("it was read before");
         models::build(&gguf, shares).expect("what builds for one node builds for all").graph
     };
-    Ok(NamedModel { name, model: Model::new(kv, build) })
+    Ok(NamedModel { name, model: ModelGraphs::new(kv, build) })
 }
 
 #[cfg(test)]

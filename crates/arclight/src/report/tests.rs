@@ -4,14 +4,12 @@ use super::figures::{Facts, NodesReport};
 use super::reads::Reads;
 use super::tasks::Tasks;
 use super::{Counted, Phase};
-use arclight_engine::{
-    Activity, ArenaPlacement, GroupPlacement, Mode, NodeBytes, Placement, Plan, PlanGroup,
-};
+use arclight_engine::{Activity, ArenaPlacement, GroupPlacement, Mode, NodeBytes, Placement, Plan};
 use graph::{Counts, PlaceCounts, WaitCounts};
 use memory::{Pages, Policy};
 use std::time::Duration;
 use threads::{Jobs, TaskCounts, ThreadStats, Waits};
-use topology::{CpuId, NodeId};
+use topology::{CpuId, Group, NodeId};
 
 const PAGE: usize = 4096;
 
@@ -35,10 +33,8 @@ fn arena(name: &'static str, group: Option<usize>, policy: Policy, pages: Pages)
 }
 
 fn plan(mode: Mode, nodes: &[u32]) -> Plan {
-    let group = |(at, id): (usize, &u32)| PlanGroup {
-        node: Some(NodeId(*id)),
-        cpus: vec![CpuId(at as u32)],
-    };
+    let group =
+        |(at, id): (usize, &u32)| Group { node: Some(NodeId(*id)), cpus: vec![CpuId(at as u32)] };
     Plan { mode, ..Plan::new(nodes.iter().enumerate().map(group).collect()) }
 }
 

@@ -14,9 +14,9 @@ use std::sync::Mutex;
 use std::sync::PoisonError;
 use std::sync::atomic::{AtomicU64, Ordering::Acquire, Ordering::Release};
 use std::time::{Duration, Instant};
-use threads::{GroupSpec, Pool, PoolSpec, Scope};
+use threads::{Pool, PoolSpec, Scope};
 use topology::topotree::{Level, LineTimes, Proposal, TopoTree};
-use topology::{CpuId, Machine};
+use topology::{CpuId, Group, Machine};
 
 /// Batches of a pair, and times there and back in each.
 const BATCHES: usize = 7;
@@ -80,7 +80,7 @@ impl Line {
 
 /// Nanoseconds that a line takes from one CPU to another.
 fn pair(a: CpuId, b: CpuId, warnings: &mut BTreeSet<String>) -> Result<f64, Error> {
-    let groups = vec![GroupSpec { cpus: vec![a, b] }];
+    let groups = vec![Group::unbound(vec![a, b])];
     let mut pool =
         Pool::new(&PoolSpec { groups, ..PoolSpec::default() }).map_err(Error::refused)?;
     let fastest = Mutex::new(f64::INFINITY);

@@ -18,8 +18,8 @@ use serde::Serialize;
 use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
-use threads::{GroupSpec, Pool, PoolSpec, Scope, Worker};
-use topology::{CpuId, Machine, Node, NodeId};
+use threads::{Pool, PoolSpec, Scope, Worker};
+use topology::{CpuId, Group, Machine, Node, NodeId};
 
 /// How thoroughly pairs are measured.
 #[derive(Clone, Copy, Debug)]
@@ -285,7 +285,7 @@ struct Team {
 
 impl Team {
     fn new(reader: &Reader) -> Result<Team, Error> {
-        let groups = vec![GroupSpec { cpus: reader.cpus.clone() }];
+        let groups = vec![Group::unbound(reader.cpus.clone())];
         let pool = Pool::new(&PoolSpec { groups, ..PoolSpec::default() });
         Ok(Team { pool: pool.map_err(Error::refused)?, at: 0 })
     }
@@ -368,8 +368,7 @@ fn median_of(enough: Duration, mut pass: impl FnMut() -> Result<f64, Error>) -> 
         samples.push(pass()?);
         let so_far = start.elapsed();
         if so_far > TOO_MUCH || so_far > enough && samples.len() >= LEAST_PASSES {
-            samples.sort_by(f64::total_cmp);
-            return Ok(samples[samples.len() / 2]);
+            return Ok(topology::median(&samples).expect("a pass was measured"));
         }
     }
 }

@@ -12,13 +12,14 @@ use crate::error::Error;
 use crate::load;
 use crate::output::{Cell, Output, OutputArgs, figure, words};
 use crate::term;
-use arclight_engine::{LoadOptions, ModelFile};
+use arclight_engine::{LoadOptions, ModelFile, Schedule};
+use kernels::How;
 use serde_json::{Value, json};
 use std::fmt;
 use std::io::Write;
 use std::path::Path;
 use topology::Machine;
-use tune::schedule::{Bench, Kernel, Problem, Schedule};
+use tune::schedule::{Bench, Kernel, Problem};
 use tune::tuner::{faster, median};
 
 /// Turns of all micro-kernels, of which the best is kept.
@@ -119,8 +120,8 @@ pub(super) fn run(
             let schedule = matrix.and_then(|m| m.schedule(tokens));
             rows.push(row(&mut products, &problem, tokens, schedule)?);
         }
-        writeln!(out, "\n{}\n", problem.name)?;
-        found.extend(rows.iter().map(|row| row.json(&problem.name)));
+        writeln!(out, "\n{}\n", problem.shape)?;
+        found.extend(rows.iter().map(|row| row.json(&problem.shape.to_string())));
         out.table(rows.iter().map(|row| row.cells(&mut counts)))?;
     }
     bar.finish_and_clear();
@@ -164,16 +165,16 @@ fn row(
 ) -> Result<Row, Error> {
     let default = products.default(problem, tokens);
     let scheduled = schedule.is_some();
-    let tuned = schedule.unwrap_or_else(|| default.clone());
+    let tuned = schedule.unwrap_or(default);
     // The first is the default's.
     let kernels = products.kernels(problem, tokens).into_iter().skip(1);
-    let alone = |kernel: Kernel| Schedule { kernel: kernel.id, ..default.clone() };
+    let alone = |Kernel { kernel, .. }| Schedule { how: How { kernel, ..default.how }, ..default };
     let fixed: Vec<_> = kernels.map(alone).collect();
     let mut times = vec![Vec::new(); fixed.len()];
     turns(products, problem, tokens, &fixed, &mut times, CHOICE)?;
     let best = (0..fixed.len()).min_by(|&a, &b| median(&times[a]).total_cmp(&median(&times[b])));
     let best = best.map_or(&default, |at| &fixed[at]);
-    let ways = [default.clone(), tuned, best.clone()];
+    let ways = [default, tuned, *best];
     let mut times = vec![Vec::new(); ways.len()];
     while times[0].len() < MOST_TURNS {
         turns(products, problem, tokens, &ways, &mut times, TURNS)?;
@@ -181,7 +182,8 @@ fn row(
             break;
         }
     }
-    let fixed = (best.kernel.clone(), times.pop().expect("three ways"));
+    let name = best.how.kernel.map_or("usual".to_owned(), |kernel| kernel.to_string());
+    let fixed = (name, times.pop().expect("three ways"));
     let tuned = times.pop().expect("three ways");
     let default = times.pop().expect("three ways");
     Ok(Row { tokens, default, tuned, fixed, scheduled })

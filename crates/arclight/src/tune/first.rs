@@ -263,7 +263,7 @@ mod tests {
             evaluations: 0,
             loads: 0,
             complete: true,
-            schedules: tune::schedule::Schedules::default(),
+            schedules: tune::schedule::TunedSchedules::default(),
         };
         hot.settle(Some(&outcome)).unwrap();
         let (phases, schedules) = serving(&replicas);
@@ -307,7 +307,7 @@ mod tests {
                 evaluations: 0,
                 loads: 0,
                 complete: true,
-                schedules: tune::schedule::Schedules::default(),
+                schedules: tune::schedule::TunedSchedules::default(),
             }
         };
         let cpus = |outcome: &Outcome| -> Vec<Vec<usize>> {

@@ -13,7 +13,7 @@ use super::stored::{self, DISTANCES, PREFETCH};
 use super::{kinds, matrices};
 use crate::error::Error;
 use arclight_engine::{Engine, Group, Schedules};
-use graph::{Phase, PlanGroup};
+use graph::Phase;
 use loadgen::Rng;
 use std::cell::Cell;
 use std::sync::Arc;
@@ -75,9 +75,8 @@ impl<'a> Hot<'a> {
             let mut rng = Rng::new(1, "tune");
             let (vocab, most) = (engine.hparams().vocab, engine.limits().tokens);
             let tokens: Vec<u32> = (0..most).map(|_| rng.below(vocab) as u32).collect();
-            let groups = engine.executor().plan().groups.iter();
-            let groups = groups.map(|g| Group { node: g.node, cpus: g.cpus.clone() });
-            Ok((groups.collect(), engine.context(), tokens))
+            let groups = engine.executor().plan().groups.clone();
+            Ok((groups, engine.context(), tokens))
         })?;
         let scheme = Scheme::new(groups).map_err(Error::refused)?;
         let (levels, tokens) = (vec![scheme.all()], tokens.into());
@@ -121,9 +120,8 @@ impl<'a> Hot<'a> {
         })
     }
 
-    fn groups(&self) -> Vec<PlanGroup> {
-        let groups = self.scheme.groups().iter();
-        groups.map(|g| PlanGroup { node: g.node, cpus: g.cpus.clone() }).collect()
+    fn groups(&self) -> Vec<Group> {
+        self.scheme.groups().to_vec()
     }
 
     /// The engine's number of a level.
@@ -193,7 +191,7 @@ fn idle<T: Send + 'static>(
 
 fn rearrange(
     engine: &mut Engine,
-    groups: Vec<PlanGroup>,
+    groups: Vec<Group>,
     phases: Vec<Phase>,
     machine: &Machine,
 ) -> Result<(), Error> {

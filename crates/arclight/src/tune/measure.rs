@@ -15,7 +15,7 @@ use crate::load;
 use arclight_engine::{
     BatchEntry, CpuId, Engine, Group, HugePages, LoadOptions, ModelFile, Outputs, Schedules, SeqId,
 };
-use graph::{Phase, PlanGroup};
+use graph::Phase;
 use loadgen::Rng;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -99,13 +99,7 @@ impl<'a> Steps<'a> {
         let start = Instant::now();
         let mut engine = load::load_engine(self.file, &self.options)?;
         self.loading = start.elapsed();
-        let groups: Vec<Group> = engine
-            .executor()
-            .plan()
-            .groups
-            .iter()
-            .map(|g| Group { node: g.node, cpus: g.cpus.clone() })
-            .collect();
+        let groups = engine.executor().plan().groups.clone();
         let scheme = Scheme::new(groups.clone()).map_err(Error::refused)?;
         self.loaded = Some(Loaded::new(engine, groups, scheme.clone()));
         Ok(scheme)
@@ -217,7 +211,7 @@ impl Loaded {
                 .zip(1..)
                 .map(|(level, tokens)| Phase { tokens, threads: level.cpus().to_vec() });
             let order = self.groups.iter().zip(scheme.groups());
-            let groups = order.map(|(all, first)| PlanGroup {
+            let groups = order.map(|(all, first)| Group {
                 node: all.node,
                 cpus: reordered(&all.cpus, &first.cpus),
             });

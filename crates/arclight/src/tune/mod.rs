@@ -35,7 +35,7 @@ use stored::{For, Part};
 use topology::Machine;
 use topology::topotree::TopoTree;
 use tune::tuner::{
-    Choice, Measured, Outcome, Profile, Progress, Quick, Request, Start, StepKind, Trace, Tuner,
+    Choice, Measured, Outcome, Profile, Quick, Request, Start, StepKind, Trace, TuneProgress, Tuner,
 };
 
 /// Find the cores that serve a model fastest here, and remember them
@@ -231,8 +231,8 @@ fn search(
     let bar = term::count_bar("tuning", 0);
     let answering = interrupt::Answering::begin();
     let interrupted = || answering.interrupted();
-    let mut told = |progress: &Progress| {
-        let Progress { doing, evaluations, remaining, gain, .. } = *progress;
+    let mut told = |progress: &TuneProgress| {
+        let TuneProgress { doing, evaluations, remaining, gain, .. } = *progress;
         bar.set_length((evaluations + remaining) as u64);
         bar.set_position(evaluations as u64);
         let left = start.elapsed().mul_f64(remaining as f64 / evaluations.max(1) as f64);
@@ -310,7 +310,7 @@ impl Questions {
         &self,
         lab: &mut dyn Lab,
         limits: &Limits<'_>,
-        told: &mut dyn FnMut(&Progress),
+        told: &mut dyn FnMut(&TuneProgress),
         then: &dyn Fn(),
     ) -> Result<(Outcome, Option<String>), tune::Error> {
         let Questions { default, others, choices, kinds } = self;

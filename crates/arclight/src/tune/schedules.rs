@@ -7,7 +7,7 @@ use crate::term;
 use indicatif::ProgressBar;
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
-use tune::schedule::{Matrix, Problem, Progress, Scheduler, Schedules};
+use tune::schedule::{Problem, ScheduleProgress, Scheduler, Tuned, TunedSchedules};
 use tune::tuner::{Candidate, Contest, Level, Matrices, Measure, Outcome, StepKind, Won};
 
 /// Repetitions of each kind of step with and without schedules.
@@ -114,7 +114,12 @@ impl Measure for Tuning<'_> {
 }
 
 impl Matrices for Tuning<'_> {
-    fn tune(&mut self, plan: &Outcome, known: &[Schedules], share: f64) -> Option<Schedules> {
+    fn tune(
+        &mut self,
+        plan: &Outcome,
+        known: &[TunedSchedules],
+        share: f64,
+    ) -> Option<TunedSchedules> {
         self.plans += 1;
         let bar = self.limits.bar("matrices", 100);
         let found = self.search(plan, known, share, &bar);
@@ -127,11 +132,11 @@ impl Tuning<'_> {
     fn search(
         &mut self,
         plan: &Outcome,
-        known: &[Schedules],
+        known: &[TunedSchedules],
         share: f64,
         bar: &ProgressBar,
-    ) -> Result<Schedules, Error> {
-        let mut found = Schedules::default();
+    ) -> Result<TunedSchedules, Error> {
+        let mut found = TunedSchedules::default();
         let work = self.work(plan, known, &mut found)?;
         let Tuning { lab, limits, start, plans, .. } = self;
         let &Limits { time, clock, interrupted, .. } = *limits;
@@ -151,7 +156,7 @@ impl Tuning<'_> {
                 let part = if logits_wait { 0.85 } else { 1.0 };
                 let budget = left / (work.len() - at) as f64 * part;
                 let begun = elapsed();
-                let mut told = |progress: &Progress<'_>| {
+                let mut told = |progress: &ScheduleProgress<'_>| {
                     let done = elapsed().as_secs_f64() / time.as_secs_f64();
                     bar.set_position((100.0 * done.min(1.0)) as u64);
                     bar.set_message(message(*plans, progress));
@@ -173,8 +178,8 @@ impl Tuning<'_> {
     fn work<'p>(
         &mut self,
         plan: &'p Outcome,
-        known: &[Schedules],
-        found: &mut Schedules,
+        known: &[TunedSchedules],
+        found: &mut TunedSchedules,
     ) -> Result<Vec<Work<'p>>, Error> {
         let (mut all, mut from): (Vec<Work<'p>>, _) = (Vec::new(), 0);
         let going = || false;
@@ -193,11 +198,11 @@ impl Tuning<'_> {
                 // A matrix that steps have fewer rows for than tokens makes logits.
                 let (of, most) = &mut problems[usize::from(!products.has(&problem, most))];
                 let planned = all.iter().flat_map(|work| &work.problems).flat_map(|(p, _)| p);
-                let same = |p: &Problem| (&p.name, p.threads) == (&problem.name, problem.threads);
+                let same = |p: &Problem| p.shape == problem.shape;
                 if found.matrices.iter().any(|m| problem.is(m)) || planned.into_iter().any(same) {
                     continue;
                 }
-                let enough = |m: &&Matrix| {
+                let enough = |m: &&Tuned| {
                     problem.is(m) && m.rows().last().is_some_and(|row| row.up_to >= *most)
                 };
                 match known.iter().find_map(|k| Some((k, k.matrices.iter().find(enough)?))) {
@@ -218,14 +223,14 @@ impl Tuning<'_> {
 }
 
 /// What goes on at the plan of a number, for the bar.
-fn message(plan: usize, progress: &Progress<'_>) -> String {
+fn message(plan: usize, progress: &ScheduleProgress<'_>) -> String {
     let best = match progress.default / progress.best {
         gain if gain.is_finite() && gain > 1.01 => format!(", {gain:.2} x"),
         _ => String::new(),
     };
     let plan = if plan > 1 { format!("plan {plan}: ") } else { String::new() };
     let tokens = term::plural(progress.tokens, "token");
-    format!("{plan}{}, {tokens}{best}", progress.problem.name)
+    format!("{plan}{}, {tokens}{best}", progress.problem.shape)
 }
 
 fn candidate<'a>(plan: &'a Outcome, level: &'a Level) -> Candidate<'a> {

@@ -62,7 +62,7 @@ pub use counts::{Counters, GroupStatus};
 pub use idle::IdleTime;
 pub use models::{Pooling, Score};
 pub use pooled::{cut, unit};
-pub use ticket::{Constraint, Outcome, Request, StopHook, Ticket, Token};
+pub use ticket::{Constraint, Request, RequestSummary, StopHook, Ticket, Token};
 
 /// Loaded replicas of a model and the queue before them.
 ///

@@ -2,7 +2,7 @@
 
 use super::job::{Answer, Job, Left};
 use super::pooled::Pooled;
-use super::ticket::{Event, Outcome, Token};
+use super::ticket::{Event, RequestSummary, Token};
 use crate::engine::BatchEntry;
 use crate::error::Error;
 use crate::generate::{StopReason, Timings};
@@ -359,7 +359,7 @@ impl Running {
         let tokens = self.tokens.len() - self.prompt;
         for answer in &self.answers {
             answer.tell(match &self.ended {
-                Some(Ended::Stopped(stopped)) => Event::Done(Outcome {
+                Some(Ended::Stopped(stopped)) => Event::Done(RequestSummary {
                     stopped: *stopped,
                     replica,
                     tokens,

@@ -113,7 +113,7 @@ pub struct Token {
 
 /// How a request was served.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Outcome {
+pub struct RequestSummary {
     /// Why the answer ended; [`StopReason::Interrupted`] is the stop hook's.
     pub stopped: StopReason,
     /// By which replica.
@@ -138,7 +138,7 @@ pub(crate) enum Event {
     /// The prompt's hidden states as one vector.
     Pooled(Vec<f32>),
     Token(Token),
-    Done(Outcome),
+    Done(RequestSummary),
     Failed(Error),
 }
 
@@ -152,7 +152,7 @@ pub struct Ticket {
     cancelled: Arc<AtomicBool>,
     shared: Arc<Shared>,
     ended: bool,
-    outcome: Option<Outcome>,
+    outcome: Option<RequestSummary>,
     cached: usize,
     prompt: Vec<Logprobs>,
     pooled: Vec<f32>,
@@ -170,7 +170,7 @@ impl Ticket {
     }
 
     /// How the request was served; `None` until the last token was read, and after an error.
-    pub fn outcome(&self) -> Option<&Outcome> {
+    pub fn outcome(&self) -> Option<&RequestSummary> {
         self.outcome.as_ref()
     }
 
@@ -195,7 +195,7 @@ impl Ticket {
     ///
     /// # Errors
     /// When the request fails or the model is unloaded.
-    pub fn wait(mut self) -> Result<(Vec<u32>, Outcome), Error> {
+    pub fn wait(mut self) -> Result<(Vec<u32>, RequestSummary), Error> {
         let tokens = self.by_ref().map(|t| t.map(|t| t.id)).collect::<Result<_, Error>>()?;
         let outcome = self.outcome.take().ok_or(Error::ReplicasClosed)?;
         Ok((tokens, outcome))

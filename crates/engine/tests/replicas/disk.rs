@@ -44,7 +44,7 @@ fn models() -> Vec<Arc<ModelFile>> {
 }
 
 /// A conversation: prompts, each the one before, its answer and more.
-fn talk(replicas: &Replicas, turns: usize) -> Vec<(Vec<u32>, Outcome)> {
+fn talk(replicas: &Replicas, turns: usize) -> Vec<(Vec<u32>, RequestSummary)> {
     let mut prompt = prompt(150, 1);
     let turn = |turn| {
         let ask = Request {
@@ -62,7 +62,7 @@ fn talk(replicas: &Replicas, turns: usize) -> Vec<(Vec<u32>, Outcome)> {
 }
 
 /// The request of the third turn.
-fn third(talk: &[(Vec<u32>, Outcome)]) -> Request {
+fn third(talk: &[(Vec<u32>, RequestSummary)]) -> Request {
     let mut prompt = prompt(150, 1);
     for (turn, (answer, _)) in talk[..2].iter().enumerate() {
         prompt.extend_from_slice(answer);

@@ -1,7 +1,7 @@
 //! What is done with an engine in idle time, and what is left of it.
 
 use super::*;
-use arclight_engine::{KvSize, Phase, PlanGroup};
+use arclight_engine::{Group, KvSize, Phase};
 
 /// Has the engine do something in idle time, and gives what comes of it.
 fn idle<T: Send + 'static>(
@@ -43,9 +43,9 @@ fn what_is_timed_leaves_nothing() {
     let before = replicas.status().remove(0);
     let timed = idle(&replicas, |engine| {
         let plan = engine.executor().plan().clone();
-        let reversed = |group: &PlanGroup| {
+        let reversed = |group: &Group| {
             let cpus = group.cpus.iter().rev().copied().collect();
-            PlanGroup { node: group.node, cpus }
+            Group { node: group.node, cpus }
         };
         let groups = plan.groups.iter().map(reversed).collect();
         let phases = vec![Phase { tokens: 9, threads: vec![1] }];

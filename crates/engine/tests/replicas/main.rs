@@ -2,8 +2,8 @@
 //! are not pinned, and memory that cannot be bound is only warned of.
 
 use arclight_engine::{
-    Engine, Error, KvType, LoadOptions, ModelFile, Numa, Outcome, ReplicaOptions, Replicas,
-    Request, SamplerParams, Speculation, Speculator, StopReason, Ticket,
+    Engine, Error, KvType, LoadOptions, ModelFile, Numa, ReplicaOptions, Replicas, Request,
+    RequestSummary, SamplerParams, Speculation, Speculator, StopReason, Ticket,
 };
 use gguf::TensorType;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -113,7 +113,7 @@ fn usable(status: &arclight_engine::ReplicaStatus) -> usize {
     status.pages.free + status.pages.cached
 }
 
-fn serve(replicas: &Replicas, request: Request) -> Outcome {
+fn serve(replicas: &Replicas, request: Request) -> RequestSummary {
     replicas.submit(request).unwrap().wait().unwrap().1
 }
 

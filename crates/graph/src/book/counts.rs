@@ -5,7 +5,7 @@
 
 use super::{Choice, Desk, Extent, Memory, Per, RowsOf, What};
 use crate::compile::{Stage, count_waits};
-use crate::exec::{Part, Replica};
+use crate::exec::{Replica, StepPart};
 use crate::plan::{Mode, Plan};
 use crate::weight::MatrixId;
 
@@ -112,7 +112,7 @@ impl Counts {
     }
 
     /// Adds one step that was executed in `parts` by the threads of a level.
-    pub(crate) fn add(&mut self, replica: &Replica, parts: &[Part<'_>], level: usize) {
+    pub(crate) fn add(&mut self, replica: &Replica, parts: &[StepPart<'_>], level: usize) {
         let plan = &replica.plan;
         self.steps += 1;
         let several = plan.places() > 1;
@@ -149,12 +149,12 @@ impl Counts {
 }
 
 /// Experts of a class that a part of a step chose, and how often.
-fn chosen(part: &Part<'_>, choice: Choice) -> [u64; 2] {
+fn chosen(part: &StepPart<'_>, choice: Choice) -> [u64; 2] {
     part.tally.map_or([0, 0], |tally| tally.units(part.at, choice))
 }
 
 /// Rows of a part of a step that have an adapter.
-fn adapted(part: &Part<'_>, adapter: u32, of: RowsOf) -> u64 {
+fn adapted(part: &StepPart<'_>, adapter: u32, of: RowsOf) -> u64 {
     let (logits, uses) = (part.input.logits as u32, &part.input.uses);
     let (uses, rows) = match of {
         RowsOf::Tokens => (&uses[0], 0..u32::MAX),
@@ -169,7 +169,7 @@ fn adapted(part: &Part<'_>, adapter: u32, of: RowsOf) -> u64 {
 }
 
 /// Tokens whose rows of a table lie in a place.
-fn looked_up(replica: &Replica, part: &Part<'_>, table: MatrixId, home: usize) -> u64 {
+fn looked_up(replica: &Replica, part: &StepPart<'_>, table: MatrixId, home: usize) -> u64 {
     let cut = &replica.graph.matrix(table).parts[0].cut;
     let tokens = part.input.tokens.iter();
     match cut.nodes() {

@@ -3,7 +3,7 @@
 use super::{Choice, Dealt, Line, Memory, Per, RowsOf, What};
 use crate::buffer::BufId;
 use crate::builder::Graph;
-use crate::instr::{Finish, Gather, Inputs, Instr, Kind, Operand, Work};
+use crate::instr::{Finish, Gather, Inputs, Instr, InstrKind, Operand, Work};
 use crate::op::{Attention, Given, Merging};
 use crate::plan::{Mode, Plan};
 use crate::recurrent::{HeadNorm, Rule};
@@ -346,17 +346,17 @@ impl Instr {
             Domain::Tokens | Domain::Outputs => 1,
         };
         let rows = match (&self.kind, self.domain) {
-            (Kind::Logits { .. }, _) => RowsOf::Logits,
-            (Kind::Hidden { .. }, _) => RowsOf::Hidden,
+            (InstrKind::Logits { .. }, _) => RowsOf::Logits,
+            (InstrKind::Hidden { .. }, _) => RowsOf::Hidden,
             (_, Domain::Tokens | Domain::Slots(_)) => RowsOf::Tokens,
             (_, Domain::Outputs) => RowsOf::Outputs,
         };
         let mut e = Entry { desk, lines: Lines(Vec::new()), rows, dealt };
         match &self.kind {
-            Kind::RopeTable { rope, out } => {
+            InstrKind::RopeTable { rope, out } => {
                 e.write(*out, graph.ropes[*rope].inv_freq.len() * 2 * FLOAT);
             }
-            Kind::Embed { table, out, .. } => {
+            InstrKind::Embed { table, out, .. } => {
                 let bytes = graph.matrix(*table).parts[0].cols * FLOAT;
                 let homes = match desk.plan.mode {
                     Mode::Pipeline => (desk.home)(*table)..(desk.home)(*table) + 1,
@@ -368,47 +368,47 @@ impl Instr {
                 }
                 e.write(*out, bytes);
             }
-            Kind::Receive { from, out, width, .. } => e.copy(from[0], *out, *width),
-            Kind::Send { x, to, width, .. } => {
+            InstrKind::Receive { from, out, width, .. } => e.copy(from[0], *out, *width),
+            InstrKind::Send { x, to, width, .. } => {
                 e.read(*x, width * FLOAT);
                 e.write_to(to[0], here + 1, width * FLOAT);
             }
-            Kind::Recall { from, out, width, .. } => e.copy(from[0], *out, *width),
+            InstrKind::Recall { from, out, width, .. } => e.copy(from[0], *out, *width),
             // The caller's memory is in no book.
-            Kind::Rows { x, out, width, matrix, .. } => {
+            InstrKind::Rows { x, out, width, matrix, .. } => {
                 let width = matrix.map_or(*width, |m| graph.matrix(m).input_width(node));
                 x.iter().for_each(|x| e.read(*x, width * FLOAT));
                 e.write(*out, width * FLOAT);
             }
-            Kind::Merge { x, count, how, width, out, .. } => {
+            InstrKind::Merge { x, count, how, width, out, .. } => {
                 e.read(*x, count * width * FLOAT);
                 let all = if *how == Merging::Mean { *width } else { count * width };
                 e.write(*out, all * FLOAT);
             }
-            Kind::Concat { x, y, width, matrix, out, .. } => {
+            InstrKind::Concat { x, y, width, matrix, out, .. } => {
                 e.read(*x, width * FLOAT);
                 e.read(*y, width * FLOAT);
                 e.pass(2 * width);
                 e.write(*out, graph.matrix(*matrix).input_width(node) * FLOAT);
             }
-            Kind::Load { x, out, width }
-            | Kind::Remember { x, out, width }
-            | Kind::Select { x, out, width, .. } => {
+            InstrKind::Load { x, out, width }
+            | InstrKind::Remember { x, out, width }
+            | InstrKind::Select { x, out, width, .. } => {
                 e.copy(*x, *out, *width);
             }
-            Kind::Norm { x, norm, out, .. } => {
+            InstrKind::Norm { x, norm, out, .. } => {
                 let width = graph.vectors[norm.weight().0 as usize].len;
                 e.copy(*x, *out, width);
                 e.pass(width);
             }
-            Kind::Quantize { x, kind, matrix, out, .. } => {
+            InstrKind::Quantize { x, kind, matrix, out, .. } => {
                 let cols = graph.matrix(*matrix).input_width(node);
                 e.read(*x, each * cols * FLOAT);
                 e.write(*out, each * kernels::most_row_bytes(*kind, cols));
                 e.pass(each * cols);
             }
-            Kind::LoraA { x, matrix, out, told } => e.lora_a(*matrix, (*x, *out, *told)),
-            Kind::LoraB { low, matrix, out } => {
+            InstrKind::LoraA { x, matrix, out, told } => e.lora_a(*matrix, (*x, *out, *told)),
+            InstrKind::LoraB { low, matrix, out } => {
                 e.lora_b(*matrix, *low);
                 let rows = e.own_rows(*matrix);
                 for pair in graph.lows(*matrix).iter().flat_map(|lows| &lows.pairs) {
@@ -416,7 +416,7 @@ impl Instr {
                     e.per(Per::Adapted(pair.adapter, e.rows), to, rows * FLOAT);
                 }
             }
-            Kind::MatMul { acts, carried, matrix, out, push, splits, told, low, .. } => {
+            InstrKind::MatMul { acts, carried, matrix, out, push, splits, told, low, .. } => {
                 if let Some(low) = low {
                     e.lora_b(*matrix, *low);
                 }
@@ -443,14 +443,14 @@ impl Instr {
                     desk.places().for_each(|place| e.write_to(*to, place, bytes));
                 }
             }
-            Kind::Gated { acts, matrix, out, low, .. } => {
+            InstrKind::Gated { acts, matrix, out, low, .. } => {
                 if let Some(low) = low {
                     e.lora_b(*matrix, *low);
                 }
                 e.product(*matrix, *acts);
                 e.write(*out, graph.matrix(*matrix).rows(0, node).len() * FLOAT);
             }
-            Kind::Logits { acts, matrix, out, low, .. } => {
+            InstrKind::Logits { acts, matrix, out, low, .. } => {
                 if let Some(low) = low {
                     e.lora_b(*matrix, *low);
                 }
@@ -458,22 +458,22 @@ impl Instr {
                 e.write_to(*out, 0, e.own_rows(*matrix) * FLOAT);
             }
             // The first node has them all.
-            Kind::Hidden { .. } if node > 0 => {}
-            Kind::Hidden { x, out, width, .. } => {
+            InstrKind::Hidden { .. } if node > 0 => {}
+            InstrKind::Hidden { x, out, width, .. } => {
                 e.read(*x, width * FLOAT);
                 e.write_to(*out, 0, width * FLOAT);
             }
-            Kind::Choose { scores, router, out, .. } => {
+            InstrKind::Choose { scores, router, out, .. } => {
                 e.read(*scores, router.experts * FLOAT);
                 e.write(*out, 2 * router.chosen * FLOAT);
                 e.pass(router.experts);
             }
-            Kind::ExpertsUp { acts, bank, count, route, out, .. } => {
+            InstrKind::ExpertsUp { acts, bank, count, route, out, .. } => {
                 e.experts(*bank, (*route, *count), *acts);
                 let width = graph.matrix(*bank).expert_width(node);
                 e.write(*out, *count * width * FLOAT);
             }
-            Kind::ExpertsDown { acts, bank, count, route, out, push, .. } => {
+            InstrKind::ExpertsDown { acts, bank, count, route, out, push, .. } => {
                 e.experts(*bank, (*route, *count), *acts);
                 let m = graph.matrix(*bank);
                 let sum = m.sum(1).expect("nodes share the columns of down");
@@ -483,12 +483,12 @@ impl Instr {
                     false => e.write(*out, bytes),
                 }
             }
-            Kind::Prepare { from, spec, .. } => e.append(spec, from),
-            Kind::AttendFused { from, spec, out, .. } => {
+            InstrKind::Prepare { from, spec, .. } => e.append(spec, from),
+            InstrKind::AttendFused { from, spec, out, .. } => {
                 e.attend(spec, from.qkv);
                 e.write(*out, e.query_width(spec) * FLOAT);
             }
-            Kind::AttendSplit { from, append, spec, states, .. } => {
+            InstrKind::AttendSplit { from, append, spec, states, .. } => {
                 if *append {
                     e.append(spec, from);
                 }
@@ -496,14 +496,14 @@ impl Instr {
                 let to = What::Write(Memory::Rows(*states), here);
                 e.per(Per::Range(graph.states[spec.cache].class), to, e.states(spec));
             }
-            Kind::Join { states, spec, out, .. } => {
+            InstrKind::Join { states, spec, out, .. } => {
                 let (class, width) = (graph.states[spec.cache].class, e.query_width(spec));
                 let from = What::Read(Memory::Rows(*states), here);
                 e.per(Per::Range(class), from, e.states(spec));
                 e.per(Per::Range(class), What::Pass, width);
                 e.write(*out, width * FLOAT);
             }
-            Kind::Convolution { x, spec, out, .. } => {
+            InstrKind::Convolution { x, spec, out, .. } => {
                 let channels = spec.len(node);
                 let inputs = if spec.gates.is_some() { 3 } else { 1 };
                 e.read(*x, inputs * channels * FLOAT);
@@ -513,7 +513,7 @@ impl Instr {
                 e.write(*out, channels * FLOAT);
                 e.pass(channels);
             }
-            Kind::Recurrence { x, raw, spec, out, squares, .. } => {
+            InstrKind::Recurrence { x, raw, spec, out, squares, .. } => {
                 let (heads, keys) = (spec.heads.len(node), spec.heads.key_range(node).len());
                 let values = heads * spec.heads.values.dim;
                 e.read(*x, (values + 2 * keys * spec.heads.key_dim) * FLOAT);
@@ -529,13 +529,13 @@ impl Instr {
                     desk.places().for_each(|to| e.write_to(*squares, to, bytes));
                 }
             }
-            Kind::Blend { x, y, width, out, .. } => {
+            InstrKind::Blend { x, y, width, out, .. } => {
                 e.read(*x, width * FLOAT);
                 e.read(*y, width * FLOAT);
                 e.write(*out, width * FLOAT);
                 e.pass(2 * width);
             }
-            Kind::Streams { x, y, z, count, width, what, out, .. } => {
+            InstrKind::Streams { x, y, z, count, width, what, out, .. } => {
                 let all = count * width;
                 // Elements of the operands and the result, and those that pass by.
                 let (of, passes) = match what {
@@ -555,14 +555,14 @@ impl Instr {
                 e.write(*out, of[3] * FLOAT);
                 e.pass(passes);
             }
-            Kind::Tell { x, runs, unit, out, .. } => {
+            InstrKind::Tell { x, runs, unit, out, .. } => {
                 let count: usize = runs[node].iter().map(|run| run.count).sum();
                 e.read(*x, count * unit * FLOAT);
                 e.pass(count * unit);
                 let bytes = count * FLOAT;
                 desk.places().for_each(|place| e.write_to(*out, place, bytes));
             }
-            Kind::Modulation { x, gate, squares, width, spec, out, .. } => {
+            InstrKind::Modulation { x, gate, squares, width, spec, out, .. } => {
                 let width = width[node];
                 e.read(*x, width * FLOAT);
                 if let Some(gate) = gate {
@@ -587,7 +587,7 @@ impl Instr {
                 }
                 e.write(*out, width * FLOAT);
             }
-            Kind::Residual { x, partial, also, finish, out, width, gather, sum, .. } => {
+            InstrKind::Residual { x, partial, also, finish, out, width, gather, sum, .. } => {
                 e.residual((*x, *partial, *out), (finish, *width), *gather, sum);
                 if let Some(also) = also {
                     e.summands(also.partial, *width, *gather, &also.sum);

@@ -2,7 +2,7 @@
 
 use super::{Per, RowsOf};
 use crate::state::{KV_CLASSES, Keep};
-use crate::step::{Prepared, Seen};
+use crate::step::{Seen, StepInput};
 use kernels::KV_CHUNK;
 
 /// What a step touches, in the units of the book; but for lookups, which depend on the tokens' ids.
@@ -26,7 +26,7 @@ pub struct Extent {
 
 impl Extent {
     /// That of a step whose sequences are known.
-    pub(crate) fn of(step: &Prepared) -> Extent {
+    pub(crate) fn of(step: &StepInput) -> Extent {
         let logits = step.logits as u64;
         let hidden = step.outputs.len() as u64 - logits;
         let tokens = step.tokens.len() as u64;

@@ -8,7 +8,7 @@ use crate::recurrent::{
     CHANNELS, ChannelRun, Convolution, HeadNorm, Modulation, Recurrence, RecurrentColumns,
     RecurrentHeads, Rule, columns,
 };
-use crate::state::{Keep, Shape};
+use crate::state::{Keep, StateShape};
 use crate::tensor::Bundle;
 use crate::weight::{Layout, MatrixId, Part, SplitBy, Turns, VectorId};
 use kernels::{Activation, TILE_ROWS, scan_state_len};
@@ -283,7 +283,7 @@ impl Builder<'_> {
             bias.map(|bias| self.by_heads(bias, heads, own));
         }
         let pieces = runs.iter().map(|runs| Convolution::pieces(runs)).collect();
-        let shape = Shape::Floats { pieces, len: (of.taps - 1) * CHANNELS };
+        let shape = StateShape::Floats { pieces, len: (of.taps - 1) * CHANNELS };
         let state = self.state(Keep::Fixed, shape);
         let (taps, silu) = (of.taps, of.silu);
         let spec = Convolution { runs, channels, taps, weight, bias, silu, gates, state };
@@ -319,7 +319,7 @@ impl Builder<'_> {
         let columns = (0..nodes).map(at).collect();
         let pieces = (0..nodes).map(|node| heads.len(node) * heads.slices()).collect();
         let len = scan_state_len(heads.key_dim, kernels::SLICE);
-        let state = self.state(Keep::Fixed, Shape::Floats { pieces, len });
+        let state = self.state(Keep::Fixed, StateShape::Floats { pieces, len });
         let spec = Recurrence {
             heads: heads.clone(),
             rule: of.rule,

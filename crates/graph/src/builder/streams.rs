@@ -2,7 +2,7 @@
 
 use super::Builder;
 use crate::error::Error;
-use crate::op::{Activation, Norm, Op, Told};
+use crate::op::{Activation, Norm, Op, TileSums};
 use crate::placement::{Cut, Placement};
 use crate::recurrent::{Above, Modulation, columns};
 use crate::streams::Streams;
@@ -152,7 +152,7 @@ impl Builder<'_> {
         let product = self.linear(x, matrix);
         let made = self.graph.ops.last_mut().expect("what was just made");
         let Op::Linear { told, .. } = &mut made.op else { unreachable!("a product") };
-        *told = Some(Told::Moments);
+        *told = Some(TileSums::Moments);
         let (_, domain) = self.expect(product, Placement::Split, "gate");
         let m = self.graph.matrix(matrix);
         let width = m.parts[0].rows;

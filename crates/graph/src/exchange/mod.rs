@@ -52,7 +52,7 @@ const CHECKED: usize = 6;
 
 /// How a sum is gathered; see the module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Gather {
+pub enum GatherMethod {
     /// Every thread reads all summands.
     Pull,
     /// Every thread writes its part to every node.
@@ -63,24 +63,25 @@ pub enum Gather {
     Scatter,
 }
 
-impl Gather {
+impl GatherMethod {
     /// All of them.
-    pub const ALL: [Gather; 4] = [Gather::Pull, Gather::Push, Gather::Group, Gather::Scatter];
+    pub const ALL: [GatherMethod; 4] =
+        [GatherMethod::Pull, GatherMethod::Push, GatherMethod::Group, GatherMethod::Scatter];
 
     /// For tables.
     pub fn name(self) -> &'static str {
         match self {
-            Gather::Pull => "pull",
-            Gather::Push => "push",
-            Gather::Group => "group",
-            Gather::Scatter => "scatter",
+            GatherMethod::Pull => "pull",
+            GatherMethod::Push => "push",
+            GatherMethod::Group => "group",
+            GatherMethod::Scatter => "scatter",
         }
     }
 
     /// Whether it is meant for messages of this size. Where every thread makes a sum of its own,
     /// larger ones cost as much for every thread as for a whole group.
     pub fn suits(self, bytes: usize) -> bool {
-        bytes <= PRIVATE_MOST || matches!(self, Gather::Group | Gather::Scatter)
+        bytes <= PRIVATE_MOST || matches!(self, GatherMethod::Group | GatherMethod::Scatter)
     }
 }
 
@@ -184,7 +185,7 @@ impl Exchange {
     pub fn run(
         &mut self,
         pool: &mut Pool,
-        gather: Gather,
+        gather: GatherMethod,
         bytes: usize,
         turns: usize,
     ) -> Result<Duration, Error> {
@@ -199,14 +200,19 @@ impl Exchange {
     ///
     /// # Panics
     /// As [`Self::run`].
-    pub fn check(&mut self, pool: &mut Pool, gather: Gather, bytes: usize) -> Result<(), Error> {
+    pub fn check(
+        &mut self,
+        pool: &mut Pool,
+        gather: GatherMethod,
+        bytes: usize,
+    ) -> Result<(), Error> {
         self.go(pool, gather, bytes, CHECKED, true).map(|_| ())
     }
 
     fn go(
         &mut self,
         pool: &mut Pool,
-        gather: Gather,
+        gather: GatherMethod,
         bytes: usize,
         turns: usize,
         every: bool,
@@ -250,7 +256,7 @@ impl Exchange {
 /// One thread's part in an exchange.
 struct Part<'a> {
     exchange: &'a Exchange,
-    gather: Gather,
+    gather: GatherMethod,
     floats: usize,
     thread: usize,
     home: usize,
@@ -263,13 +269,20 @@ struct Part<'a> {
 }
 
 impl<'a> Part<'a> {
-    fn new(exchange: &'a Exchange, worker: &Worker, gather: Gather, floats: usize) -> Part<'a> {
+    fn new(
+        exchange: &'a Exchange,
+        worker: &Worker,
+        gather: GatherMethod,
+        floats: usize,
+    ) -> Part<'a> {
         let (home, rank, size) = (worker.home(), worker.rank(), worker.size());
         let own = share(0..floats, size, rank);
         let sums = match gather {
-            Gather::Pull | Gather::Push => 0..floats,
-            Gather::Group => own.clone(),
-            Gather::Scatter => share(share(0..floats, exchange.nodes.len(), home), size, rank),
+            GatherMethod::Pull | GatherMethod::Push => 0..floats,
+            GatherMethod::Group => own.clone(),
+            GatherMethod::Scatter => {
+                share(share(0..floats, exchange.nodes.len(), home), size, rank)
+            }
         };
         let whole = floats * size_of::<f32>() <= PRIVATE_MOST;
         let reads = if whole { 0..floats } else { own.clone() };
@@ -281,7 +294,7 @@ impl<'a> Part<'a> {
         let (odd, count) = (turn % 2, self.exchange.nodes.len());
         let nodes = &self.exchange.nodes;
         let summand = match self.gather {
-            Gather::Push => self.inbox_row(self.home, self.home, odd),
+            GatherMethod::Push => self.inbox_row(self.home, self.home, odd),
             _ => nodes[self.home].summand[odd],
         };
         // SAFETY: `own` is this thread's alone among those of its node. Whoever reads it did so
@@ -290,7 +303,7 @@ impl<'a> Part<'a> {
         fill(own, self.own.start, tag(self.home, turn));
         let all = 0..count;
         match self.gather {
-            Gather::Push => {
+            GatherMethod::Push => {
                 for to in self.others() {
                     let row = self.inbox_row(to, self.home, odd);
                     // SAFETY: as above.
@@ -299,16 +312,16 @@ impl<'a> Part<'a> {
                 worker.wait(Scope::Global);
                 self.sum(all.map(|from| self.inbox_row(self.home, from, odd)), no_copies());
             }
-            Gather::Pull => {
+            GatherMethod::Pull => {
                 worker.wait(Scope::Global);
                 self.sum(all.map(|from| nodes[from].summand[odd]), no_copies());
             }
-            Gather::Group => {
+            GatherMethod::Group => {
                 worker.wait(Scope::Global);
                 self.sum(all.map(|from| nodes[from].summand[odd]), no_copies());
                 worker.wait(Scope::Local);
             }
-            Gather::Scatter => {
+            GatherMethod::Scatter => {
                 worker.wait(Scope::Global);
                 let next = self.others().chain([self.home]);
                 let copies = self.others().map(|to| nodes[to].sum);
@@ -335,8 +348,8 @@ impl<'a> Part<'a> {
     /// Where the sum is put that this thread reads.
     fn target(&self) -> Block {
         match self.gather {
-            Gather::Pull | Gather::Push => self.exchange.private[self.thread],
-            Gather::Group | Gather::Scatter => self.exchange.nodes[self.home].sum,
+            GatherMethod::Pull | GatherMethod::Push => self.exchange.private[self.thread],
+            GatherMethod::Group | GatherMethod::Scatter => self.exchange.nodes[self.home].sum,
         }
     }
 
@@ -417,7 +430,7 @@ fn share(range: Range<usize>, parts: usize, i: usize) -> Range<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use threads::{GroupSpec, PoolSpec};
+    use threads::PoolSpec;
     use topology::CpuId;
 
     const BYTES: usize = 200 << 10;
@@ -426,7 +439,7 @@ mod tests {
         let cpus = |n: usize| (0..n as u32).map(CpuId).collect::<Vec<_>>();
         let groups: Vec<Group> =
             sizes.iter().map(|&n| Group { node: None, cpus: cpus(n) }).collect();
-        let spec = groups.iter().map(|g| GroupSpec { cpus: g.cpus.clone() }).collect();
+        let spec = groups.clone();
         let mut pool =
             Pool::new(&PoolSpec { groups: spec, pin: false, ..PoolSpec::default() }).unwrap();
         (Exchange::new(&groups, BYTES, Kernels::detect().unwrap(), &mut pool).unwrap(), pool)
@@ -436,7 +449,7 @@ mod tests {
     fn every_gather_gives_the_sum_for_groups_of_any_size() {
         for sizes in [&[1, 1][..], &[2, 1], &[1, 3, 2], &[2, 1, 1, 1, 3]] {
             let (mut exchange, mut pool) = exchange(sizes);
-            for gather in Gather::ALL {
+            for gather in GatherMethod::ALL {
                 // One element, one line and one more, more lines than threads, many chunks.
                 for bytes in [4, 132, 1 << 10, 10_000, PRIVATE_MOST, BYTES] {
                     if gather.suits(bytes) {
@@ -452,13 +465,13 @@ mod tests {
     #[test]
     fn a_wrong_sum_is_found() {
         let (mut exchange, mut pool) = exchange(&[1, 1]);
-        exchange.run(&mut pool, Gather::Group, 4096, 3).unwrap();
+        exchange.run(&mut pool, GatherMethod::Group, 4096, 3).unwrap();
         let exchange = &exchange;
         let wrong = std::sync::Mutex::new(Vec::new());
         let look = |worker: &mut Worker| {
             worker.switch(View::Groups);
             if worker.group() == 1 {
-                let part = Part::new(exchange, worker, Gather::Group, 1024);
+                let part = Part::new(exchange, worker, GatherMethod::Group, 1024);
                 let mut wrong = wrong.lock().unwrap();
                 wrong.extend([part.first_wrong(2), part.first_wrong(1), part.first_wrong(3)]);
                 // SAFETY: only this thread uses its node's sum here.

@@ -350,12 +350,12 @@ mod tests {
     use crate::builder::{Builder, Graph};
     use crate::executor::Executor;
     use crate::op::Norm;
-    use crate::plan::{Plan, PlanGroup};
+    use crate::plan::Plan;
     use crate::step::{Outputs, PageTable, SeqInput};
     use crate::storage::Limits;
     use crate::weight::{Catalog, WeightSource, WeightView};
     use gguf::TensorType;
-    use topology::{CpuId, Machine};
+    use topology::{CpuId, Group, Machine};
 
     const WIDTH: usize = 64;
     const VOCAB: usize = 32;
@@ -399,7 +399,7 @@ mod tests {
     /// Steps of a prompt and of one token, after `change` has altered every instruction of all programs.
     fn steps(change: impl Fn(&mut Instr)) -> Result<(), crate::Error> {
         let source = Ones(1f32.to_le_bytes().repeat(VOCAB * WIDTH));
-        let group = PlanGroup { node: None, cpus: vec![CpuId(0); 2] };
+        let group = Group::unbound(vec![CpuId(0); 2]);
         let plan = Plan { pin: false, ..Plan::new(vec![group]) };
         let limits = Limits { kv: KvType::F16, tokens: 600, outputs: 4, pages: [0; 4], ranges: 8 };
         let (kernels, machine) = (kernels::Kernels::detect().unwrap(), Machine::read().unwrap());

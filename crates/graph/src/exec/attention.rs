@@ -13,7 +13,7 @@ use super::access::{Source, StatePages, Target};
 use super::items::{Items, TileOrder};
 use super::keys::{Keys, Spans, TILE_ROWS_MAX, page};
 use super::placing::Placing;
-use crate::instr::Place;
+use crate::instr::HeadInputs;
 use crate::op::{Attention, Heads};
 use crate::state::KvType;
 use crate::step::{Class, PageId};
@@ -228,7 +228,7 @@ impl<'a> Thread<'a> {
     pub(super) fn attend_fused(
         &self,
         qkv: Source<'_>,
-        place: Place<Source<'_>>,
+        place: HeadInputs<Source<'_>>,
         spec: &Attention,
         cache: &StatePages<'_>,
         mut out: Target<'_>,
@@ -346,7 +346,7 @@ impl<'a> Thread<'a> {
     pub(super) fn attend_split(
         &self,
         qkv: Source<'_>,
-        place: Place<Source<'_>>,
+        place: HeadInputs<Source<'_>>,
         append: bool,
         spec: &Attention,
         mut cache: StatePages<'_>,

@@ -4,7 +4,7 @@
 //! Each thread copies the same pieces of every page, so copies that depend on each other need no
 //! wait between them; threads copy what lies in their own node.
 
-use super::Near;
+use super::LocalReplica;
 use crate::placement::share;
 use crate::state::StateLayout;
 use crate::step::{PageCopy, PageId};
@@ -12,7 +12,7 @@ use memory::Block;
 use threads::{View, Worker};
 
 /// One thread's share of `copies`, one after the other.
-pub(crate) fn copy_pages(replicas: &[Near], copies: &[PageCopy], worker: &mut Worker) {
+pub(crate) fn copy_pages(replicas: &[LocalReplica], copies: &[PageCopy], worker: &mut Worker) {
     let super::Replica { graph, plan, places, .. } = &*replicas[worker.home()];
     let mut place = 0;
     if plan.places() > 1 {

@@ -12,7 +12,7 @@ use super::matmul::{PANEL_PRODUCT, SCRATCH, columns, copy, pieces};
 use crate::bank::Bank;
 use crate::builder::Graph;
 use crate::deal::Shard;
-use crate::instr::{Instr, Kind, Operand};
+use crate::instr::{Instr, InstrKind, Operand};
 use crate::load::{Packed, Root};
 use crate::op::Expert;
 use crate::placement::share;
@@ -51,13 +51,13 @@ pub(super) struct Desk<'a> {
 /// Room that a thread needs for a step of up to `tokens` tokens.
 pub(super) fn room(graph: &Graph, instr: &Instr, tokens: usize) -> Scratch {
     let (bank, count, mut room) = match &instr.kind {
-        Kind::ExpertsUp { bank, count, .. } => {
+        InstrKind::ExpertsUp { bank, count, .. } => {
             let cols = graph.matrix(*bank).parts[0].cols;
             let row = |kind| CHUNK * kernels::most_row_bytes(kind, cols).next_multiple_of(64);
             let (floats, bytes) = (SCRATCH + CHUNK * cols, row(ActKind::Bf16) + row(ActKind::Q8));
             (bank, count, Scratch { floats, words: 0, bytes })
         }
-        Kind::ExpertsDown { bank, count, .. } => {
+        InstrKind::ExpertsDown { bank, count, .. } => {
             let bank_of = graph.matrix(*bank).bank.as_ref();
             let positions = bank_of.map_or(1, |bank| bank.positions().leaf_count());
             // The stack of a balanced tree, and a level for products.
@@ -66,7 +66,7 @@ pub(super) fn room(graph: &Graph, instr: &Instr, tokens: usize) -> Scratch {
             let floats = (levels * level).max((levels + 2) * SUMS);
             (bank, count, Scratch { floats, ..Scratch::default() })
         }
-        Kind::Choose { router, .. } => {
+        InstrKind::Choose { router, .. } => {
             return Scratch { floats: router.experts, ..Scratch::default() };
         }
         _ => return Scratch::default(),

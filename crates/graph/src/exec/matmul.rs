@@ -11,7 +11,7 @@ use super::grid::Own;
 use super::low::Sums;
 use crate::instr::Operand;
 use crate::load::{Packed, Root};
-use crate::op::{Activation, Told};
+use crate::op::{Activation, TileSums};
 use crate::plan::Plan;
 use crate::weight::MatrixId;
 use kernels::{ActKind, Acts, Block, How, Kernels, Rows, RowsMut, TILE_ROWS};
@@ -48,7 +48,7 @@ impl Thread<'_> {
         &self,
         acts: Operand<Source<'_>>,
         matrix: MatrixId,
-        (after, mut told): (After, Option<(Told, Target<'_>)>),
+        (after, mut told): (After, Option<(TileSums, Target<'_>)>),
         (low, room): (Option<Sums<'_>>, &mut [f32]),
         mut out: Target<'_>,
         rows: usize,
@@ -88,7 +88,7 @@ impl Thread<'_> {
     /// tell.
     fn tell_tiles(
         &self,
-        (what, matrix, part): (Told, MatrixId, usize),
+        (what, matrix, part): (TileSums, MatrixId, usize),
         to: &mut Target<'_>,
         tiles: &Range<usize>,
         rows: Range<usize>,
@@ -113,8 +113,8 @@ impl Thread<'_> {
                 for (to, tile) in to.row_mut(row).chunks_exact_mut(each).zip(tiles) {
                     let squares = self.step.kernels.square_sum(tile);
                     match what {
-                        Told::Squares => to[0] = squares,
-                        Told::Moments => {
+                        TileSums::Squares => to[0] = squares,
+                        TileSums::Moments => {
                             to.copy_from_slice(&[self.step.kernels.sum(tile), squares]);
                         }
                     }

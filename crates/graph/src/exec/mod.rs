@@ -34,14 +34,14 @@ use crate::book::Cost;
 use crate::builder::Graph;
 use crate::compile::Stage;
 use crate::deal::Dealt;
-use crate::instr::{Finish, Gather, Instr, Kind, Work};
-use crate::load::Shelves;
+use crate::instr::{Finish, Gather, Instr, InstrKind, Work};
+use crate::load::WeightTable;
 use crate::lower::Variant;
 use crate::placement::share;
 use crate::plan::{Mode, Plan};
 use crate::profile::Watch;
 use crate::state::State;
-use crate::step::{Input, Prepared};
+use crate::step::{Input, StepInput};
 use crate::storage::{Places, Scratch};
 use crate::tally::Tally;
 use crate::tensor::Domain;
@@ -60,20 +60,20 @@ pub(crate) struct Replica {
     pub plan: Plan,
     pub programs: HashMap<Variant, Form>,
     pub places: Places,
-    pub shelves: Shelves,
+    pub weight_table: WeightTable,
 }
 
 /// A replica in its group's own memory: even its first level must not lie beside the others'.
-pub(crate) struct Near(Box<Replica>);
+pub(crate) struct LocalReplica(Box<Replica>);
 
-impl Near {
+impl LocalReplica {
     /// Moves it to where the calling thread allocates.
-    pub(crate) fn new(replica: Replica) -> Near {
-        Near(Box::new(replica))
+    pub(crate) fn new(replica: Replica) -> LocalReplica {
+        LocalReplica(Box::new(replica))
     }
 }
 
-impl std::ops::Deref for Near {
+impl std::ops::Deref for LocalReplica {
     type Target = Replica;
 
     fn deref(&self) -> &Replica {
@@ -92,8 +92,8 @@ pub(crate) struct Form {
 
 /// A part of a step.
 #[derive(Copy, Clone)]
-pub(crate) struct Part<'a> {
-    pub input: &'a Prepared,
+pub(crate) struct StepPart<'a> {
+    pub input: &'a StepInput,
     pub variant: Variant,
     /// Rows of logits of the parts before.
     pub logits_before: usize,
@@ -110,7 +110,7 @@ struct Step<'a> {
     kernels: &'static Kernels,
     plan: &'a Plan,
     storage: &'a Places,
-    weights: &'a Shelves,
+    weights: &'a WeightTable,
     /// Which threads take part ([`Plan::level`]).
     level: usize,
     /// The thread's number among all that do, and how many they are.
@@ -124,15 +124,15 @@ struct Step<'a> {
 /// Runs a step, whose parts follow each other (there is one except in a pipeline), as one thread of
 /// those that take part at its level. `replicas` are those of the groups; `watch` hears of it.
 pub(crate) fn run<W: Watch>(
-    replicas: &[Near],
+    replicas: &[LocalReplica],
     kernels: &'static Kernels,
-    (parts, level): (&[Part<'_>], usize),
+    (parts, level): (&[StepPart<'_>], usize),
     worker: &mut Worker,
     watch: &mut W,
 ) {
     let among = (worker.rank(), worker.size());
-    let Replica { graph, plan, programs, places, shelves } = &*replicas[worker.home()];
-    let (storage, weights, trial) = (places, shelves, None);
+    let Replica { graph, plan, programs, places, weight_table } = &*replicas[worker.home()];
+    let (storage, weights, trial) = (places, weight_table, None);
     let low_scratch = low::scratch_len(graph);
     let step = Step { graph, kernels, plan, storage, weights, level, among, trial, low_scratch };
     if plan.places() > 1 {
@@ -158,7 +158,7 @@ pub(crate) fn run<W: Watch>(
 
 fn walk<W: Watch>(
     step: &Step<'_>,
-    part: Part<'_>,
+    part: StepPart<'_>,
     turn: usize,
     program: &[Stage],
     worker: &mut Worker,
@@ -187,15 +187,15 @@ pub(crate) fn scratch<'a>(
         graph.states.iter().filter_map(State::heads).map(attention::scratch_len).max().unwrap_or(0);
     let floats = attention.max(matmul::SCRATCH);
     let of = |instr: &Instr| match &instr.kind {
-        Kind::Residual { sum, also, width, finish, .. } => {
+        InstrKind::Residual { sum, also, width, finish, .. } => {
             let also = also.as_ref().map(|also| &also.sum);
             Scratch { floats: sums::scratch_len((sum, also), *width, finish), ..Scratch::default() }
         }
-        Kind::Recurrence { spec, .. } => {
+        InstrKind::Recurrence { spec, .. } => {
             Scratch { floats: recurrent::scratch_len(spec), ..Scratch::default() }
         }
-        Kind::Concat { width, .. } => Scratch { floats: 2 * width, ..Scratch::default() },
-        Kind::Streams { count, width, .. } => {
+        InstrKind::Concat { width, .. } => Scratch { floats: 2 * width, ..Scratch::default() },
+        InstrKind::Streams { count, width, .. } => {
             Scratch { floats: streams::scratch_len(*count, *width), ..Scratch::default() }
         }
         _ => experts::room(graph, instr, tokens),
@@ -233,7 +233,7 @@ struct Thread<'a> {
 }
 
 impl<'a> Thread<'a> {
-    fn new(step: &'a Step<'a>, part: Part<'a>, turn: usize, worker: &Worker) -> Thread<'a> {
+    fn new(step: &'a Step<'a>, part: StepPart<'a>, turn: usize, worker: &Worker) -> Thread<'a> {
         let (input, place) = (part.input.input(), worker.group());
         let (rank, size) = (worker.rank(), worker.size());
         let counts = [input.tokens.len(), input.outputs.len()];
@@ -278,45 +278,55 @@ impl<'a> Thread<'a> {
         // SAFETY: as above.
         let (words, bytes) = unsafe { (words.as_mut_slice::<u32>(), bytes.as_mut_slice::<u8>()) };
         match &instr.kind {
-            Kind::RopeTable { rope, out } => self.rope_table(*rope, target(*out)),
-            Kind::Embed { table, scale, added, insets, out } => {
+            InstrKind::RopeTable { rope, out } => self.rope_table(*rope, target(*out)),
+            InstrKind::Embed { table, scale, added, insets, out } => {
                 self.embed(*table, *scale, (*added, *insets), target(*out));
             }
-            Kind::Receive { from, out, width, work } => {
+            InstrKind::Receive { from, out, width, work } => {
                 let (from, mut out) = (source(from[self.turn]), target(*out));
                 for row in self.rows(domain, *work) {
                     out.row(row, *width).copy_from_slice(from.row(row, *width));
                 }
             }
-            Kind::Send { x, to, width, .. } => {
+            InstrKind::Send { x, to, width, .. } => {
                 let (x, mut to) = (source(*x), target(to[self.turn]));
                 for row in self.rows(domain, Work::Rows) {
                     let mut to = to.columns_on(self.place + 1, row..row + 1, 0..*width);
                     to.row_mut(0).copy_from_slice(x.row(row, *width));
                 }
             }
-            Kind::Load { x, out, width } => {
+            InstrKind::Load { x, out, width } => {
                 let (x, mut out) = (source(*x), target(*out));
                 for row in 0..self.count(domain) {
                     out.row(row, *width).copy_from_slice(x.row(row, *width));
                 }
             }
-            Kind::Norm { x, norm, out, work } => {
+            InstrKind::Norm { x, norm, out, work } => {
                 self.norm(source(*x), norm, target(*out), self.rows(domain, *work));
             }
-            Kind::Quantize { x, kind, matrix, out, work } => {
+            InstrKind::Quantize { x, kind, matrix, out, work } => {
                 let cols = self.step.graph.matrix(*matrix).input_width(self.node);
                 let rows = self.rows(domain, *work);
                 self.quantize(source(*x), *kind, cols, target(*out), rows);
             }
-            Kind::LoraA { x, matrix, out, .. } => {
+            InstrKind::LoraA { x, matrix, out, .. } => {
                 self.lora_a(source(*x), (*matrix, domain), target(*out), room);
             }
-            Kind::LoraB { low, matrix, out } => {
+            InstrKind::LoraB { low, matrix, out } => {
                 let low = Sums { of: source(*low), matrix: *matrix, domain };
                 self.lora_b(low, target(*out), room);
             }
-            Kind::MatMul { acts, carried, matrix, activation, out, push, splits, told, low } => {
+            InstrKind::MatMul {
+                acts,
+                carried,
+                matrix,
+                activation,
+                out,
+                push,
+                splits,
+                told,
+                low,
+            } => {
                 let (acts, out, rows) = (acts.map(source), target(*out), self.count(domain));
                 let of = self.step.graph.matrix(*matrix);
                 match of.split {
@@ -336,15 +346,15 @@ impl<'a> Thread<'a> {
                     }
                 }
             }
-            Kind::Logits { acts, matrix, scale, cap, out, low } => {
+            InstrKind::Logits { acts, matrix, scale, cap, out, low } => {
                 let after = After { scale: *scale, cap: *cap, ..NOTHING };
                 let (acts, rows) = (acts.map(source), self.input.logits);
                 let low = low.map(|low| Sums { of: source(low), matrix: *matrix, domain });
                 self.matmul(acts, *matrix, (after, None), (low, room), target(*out), rows);
             }
             // Every node has them all.
-            Kind::Hidden { .. } if self.node > 0 => {}
-            Kind::Hidden { x, out, width, at } => {
+            InstrKind::Hidden { .. } if self.node > 0 => {}
+            InstrKind::Hidden { x, out, width, at } => {
                 let (x, mut out) = (source(*x), target(*out));
                 let (logits, before) = (self.input.logits, self.hidden_before);
                 for row in self.rows(domain, Work::Rows).filter(|row| *row >= logits) {
@@ -352,76 +362,76 @@ impl<'a> Thread<'a> {
                     to[*at..].copy_from_slice(x.row(row, *width));
                 }
             }
-            Kind::Gated { acts, matrix, activation, out, low } => {
+            InstrKind::Gated { acts, matrix, activation, out, low } => {
                 let (acts, rows) = (acts.map(source), self.count(domain));
                 let low = low.map(|low| Sums { of: source(low), matrix: *matrix, domain });
                 let of = (*matrix, *activation);
                 self.gated(acts, of, (low, room), target(*out), rows, scratch);
             }
-            Kind::Choose { scores, router, out, work } => {
+            InstrKind::Choose { scores, router, out, work } => {
                 let rows = self.rows(domain, *work);
                 self.choose(source(*scores), router, target(*out), rows, scratch);
             }
-            Kind::ExpertsUp { acts, chosen, count, bank, expert, route, out } => {
+            InstrKind::ExpertsUp { acts, chosen, count, bank, expert, route, out } => {
                 let (acts, tokens) = (acts.map(source), self.count(domain));
                 let chosen = Chosen { of: source(*chosen), count: *count, tokens };
                 let desk = Desk { floats: scratch, words, bytes };
                 self.experts_up(acts, chosen, (*bank, *expert, *route), target(*out), desk);
             }
-            Kind::ExpertsDown { acts, chosen, count, bank, leaves, out, push, .. } => {
+            InstrKind::ExpertsDown { acts, chosen, count, bank, leaves, out, push, .. } => {
                 let (acts, tokens) = (acts.map(source), self.count(domain));
                 let chosen = Chosen { of: source(*chosen), count: *count, tokens };
                 let desk = Desk { floats: scratch, words, bytes };
                 let of = (*bank, &*leaves[self.node], *push);
                 self.experts_down(acts, chosen, of, target(*out), desk);
             }
-            Kind::Prepare { from, place, spec, cache } => {
+            InstrKind::Prepare { from, place, spec, cache } => {
                 let place = place.map(source);
                 let from = source(from.keys());
                 self.prepare(from, place, spec, pages(*cache, spec.cache), scratch);
             }
-            Kind::AttendFused { from, place, spec, out, cache } => {
+            InstrKind::AttendFused { from, place, spec, out, cache } => {
                 let (place, pages) = (place.map(source), pages(*cache, spec.cache));
                 let out = target(*out);
                 self.attend_fused(source(from.qkv), place, spec, &pages, out, scratch, worker);
             }
-            Kind::AttendSplit { from, place, append, spec, states, cache } => {
+            InstrKind::AttendSplit { from, place, append, spec, states, cache } => {
                 let (place, pages) = (place.map(source), pages(*cache, spec.cache));
                 let states = target(*states);
                 self.attend_split(source(from.qkv), place, *append, spec, pages, states, scratch);
             }
-            Kind::Join { states, spec, out, work } => {
+            InstrKind::Join { states, spec, out, work } => {
                 let rows = self.rows(domain, *work);
                 self.join(source(*states), spec, target(*out), rows, scratch);
             }
-            Kind::Convolution { x, state, spec, out } => {
+            InstrKind::Convolution { x, state, spec, out } => {
                 let state = pages(*state, spec.state);
                 self.convolution(source(*x), spec, state, target(*out));
             }
-            Kind::Recurrence { x, raw, state, spec, out, squares } => {
+            InstrKind::Recurrence { x, raw, state, spec, out, squares } => {
                 let (from, state) = ((source(*x), source(*raw)), pages(*state, spec.state));
                 let to = (target(*out), squares.map(target));
                 self.recurrence(from, spec, state, to, scratch);
             }
-            Kind::Tell { x, runs, unit, out, .. } => {
+            InstrKind::Tell { x, runs, unit, out, .. } => {
                 let (runs, rows) = (&runs[self.node], self.rows(domain, Work::Rows));
                 self.tell_squares(source(*x), (runs, *unit), target(*out), rows);
             }
-            Kind::Modulation { x, gate, squares, width, spec, out, work } => {
+            InstrKind::Modulation { x, gate, squares, width, spec, out, work } => {
                 let from = (source(*x), gate.map(source), squares.map(source));
                 let rows = self.rows(domain, *work);
                 self.modulation(from, (spec, width[self.node]), target(*out), rows);
             }
-            Kind::Blend { x, y, width, norm, scale, factor, out, work } => {
+            InstrKind::Blend { x, y, width, norm, scale, factor, out, work } => {
                 let (from, rows) = ((source(*x), source(*y)), self.rows(domain, *work));
                 self.blend(from, (norm, *scale, *factor), *width, target(*out), rows);
             }
-            Kind::Streams { x, y, z, count, width, what, out, work } => {
+            InstrKind::Streams { x, y, z, count, width, what, out, work } => {
                 let from = (source(*x), y.map(source), z.map(source));
                 let (of, rows) = ((what, *count, *width), self.rows(domain, *work));
                 self.streams(from, of, target(*out), rows, scratch);
             }
-            Kind::Residual { x, partial, also, finish, out, width, work, gather, sum } => {
+            InstrKind::Residual { x, partial, also, finish, out, width, work, gather, sum } => {
                 let pushed = *gather == Gather::Push;
                 let summands = Summands { of: source(*partial), pushed, sum };
                 let delta = |finish: &Finish| {
@@ -443,33 +453,33 @@ impl<'a> Thread<'a> {
                     Gather::Scatter => self.scatter(x, parts, out, self.count(domain), scratch),
                 }
             }
-            Kind::Remember { x, out, width } => {
+            InstrKind::Remember { x, out, width } => {
                 let (x, mut out) = (source(*x), target(*out));
                 for row in self.rows(domain, Work::Rows) {
                     out.row(row, *width).copy_from_slice(x.row(row, *width));
                 }
             }
-            Kind::Recall { from, out, width, work } => {
+            InstrKind::Recall { from, out, width, work } => {
                 let rows = self.rows(domain, *work);
                 self.recall(from.map(source), *width, target(*out), rows);
             }
-            Kind::Concat { x, y, norms, width, matrix, out, work } => {
+            InstrKind::Concat { x, y, norms, width, matrix, out, work } => {
                 let (of, rows) = ((norms, *width, *matrix), self.rows(domain, *work));
                 self.concat([source(*x), source(*y)], of, target(*out), rows, scratch);
             }
-            Kind::Rows { x, from, matrix, width, out, work } => {
+            InstrKind::Rows { x, from, matrix, width, out, work } => {
                 let own = matrix.map(|m| self.step.graph.matrix(m).cols(0, self.node));
                 let own = own.unwrap_or(0..*width);
                 let columns = from + own.start..from + own.end;
                 let (x, rows) = (x.filter(|x| x != out).map(source), self.rows(domain, *work));
-                let stays = matches!(&instr.kind, Kind::Rows { x: Some(x), .. } if x == out);
+                let stays = matches!(&instr.kind, InstrKind::Rows { x: Some(x), .. } if x == out);
                 self.insert_rows((x, stays), columns, target(*out), rows);
             }
-            Kind::Merge { x, count, how, width, out, work } => {
+            InstrKind::Merge { x, count, how, width, out, work } => {
                 let rows = self.rows(domain, *work);
                 self.merge(source(*x), (*count, *how, *width), target(*out), rows);
             }
-            Kind::Select { x, out, width, work } => {
+            InstrKind::Select { x, out, width, work } => {
                 let (x, mut out) = (source(*x), target(*out));
                 for row in self.rows(domain, *work) {
                     let from = self.input.outputs[row] as usize;

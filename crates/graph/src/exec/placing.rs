@@ -4,7 +4,7 @@
 use super::Thread;
 use super::access::{Source, StatePages};
 use super::keys::page;
-use crate::instr::Place;
+use crate::instr::HeadInputs;
 use crate::op::{Attention, Heads, NormOver};
 use kernels::KV_PAGE;
 use std::ops::Range;
@@ -174,7 +174,7 @@ impl Thread<'_> {
     /// What places the heads of a token.
     pub(super) fn placing<'s>(
         &self,
-        place: Place<Source<'s>>,
+        place: HeadInputs<Source<'s>>,
         spec: &Attention,
         t: usize,
     ) -> Placing<'s> {
@@ -201,7 +201,7 @@ impl Thread<'_> {
     pub(super) fn prepare(
         &self,
         qkv: Source<'_>,
-        place: Place<Source<'_>>,
+        place: HeadInputs<Source<'_>>,
         spec: &Attention,
         mut cache: StatePages<'_>,
         room: &mut [f32],

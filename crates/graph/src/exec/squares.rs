@@ -5,7 +5,7 @@
 use super::Thread;
 use super::access::Source;
 use crate::buffer::BufId;
-use crate::instr::{Instr, Kind, Operand};
+use crate::instr::{Instr, InstrKind, Operand};
 use crate::placement::share;
 use crate::squares::Squares;
 use crate::weight::{Matrix, MatrixId, SplitBy};
@@ -21,16 +21,16 @@ impl Thread<'_> {
     ) {
         let rows = self.count(instr.domain);
         match &instr.kind {
-            Kind::MatMul { acts, matrix, .. } | Kind::Gated { acts, matrix, .. } => {
+            InstrKind::MatMul { acts, matrix, .. } | InstrKind::Gated { acts, matrix, .. } => {
                 self.squares_of_matrix(squares, *matrix, acts.map(source), rows);
             }
-            Kind::ExpertsUp { acts, chosen, count, bank, expert, .. } => {
+            InstrKind::ExpertsUp { acts, chosen, count, bank, expert, .. } => {
                 let (acts, chosen) = (acts.map(&source), source(*chosen));
                 // Weights of experts may be factors of what goes in.
                 let weigh = expert.weigh_input;
                 self.squares_of_tokens(squares, *bank, acts, (chosen, *count, weigh), rows);
             }
-            Kind::ExpertsDown { acts, chosen, count, bank, .. } => {
+            InstrKind::ExpertsDown { acts, chosen, count, bank, .. } => {
                 let (acts, chosen) = (acts.map(&source), source(*chosen));
                 self.squares_of_slots(squares, *bank, acts, (chosen, *count), rows);
             }

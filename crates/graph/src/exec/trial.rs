@@ -4,15 +4,15 @@
 //! would, one after the other with a wait between, as other instructions would stand between them in a
 //! step. Activations are made up: any step writes its own before it reads them.
 
-use super::{Near, Part, Replica, Step, Thread};
+use super::{LocalReplica, Replica, Step, StepPart, Thread};
 use crate::buffer::BufId;
 use crate::compile::Stage;
 use crate::deal::Dealt;
-use crate::instr::{Instr, Kind};
+use crate::instr::{Instr, InstrKind};
 use crate::lower::Variant;
 use crate::placement::share;
 use crate::plan::Mode;
-use crate::step::Prepared;
+use crate::step::StepInput;
 use crate::weight::MatrixId;
 use kernels::{ActKind, Kernels};
 use memory::probe::read_bytes;
@@ -24,7 +24,7 @@ use threads::{Scope, View, Worker, thread_time};
 pub(crate) struct Trial<'a> {
     pub level: usize,
     /// Tokens and outputs, as many as rows are multiplied.
-    pub input: &'a Prepared,
+    pub input: &'a StepInput,
     pub variant: Variant,
     pub dealt: Dealt<'a>,
     /// The instructions of each place, as (stage, index) of its program.
@@ -42,14 +42,14 @@ pub(crate) struct Trial<'a> {
 
 /// Executes a trial as one thread of those of its level.
 pub(crate) fn time(
-    replicas: &[Near],
+    replicas: &[LocalReplica],
     kernels: &'static Kernels,
     trial: &Trial<'_>,
     worker: &mut Worker,
 ) {
     let (level, among) = (trial.level, (worker.rank(), worker.size()));
-    let Replica { graph, plan, programs, places, shelves } = &*replicas[worker.home()];
-    let (storage, weights, dealt) = (places, shelves, Some(trial.dealt));
+    let Replica { graph, plan, programs, places, weight_table } = &*replicas[worker.home()];
+    let (storage, weights, dealt) = (places, weight_table, Some(trial.dealt));
     let low_scratch = super::low::scratch_len(graph);
     let step =
         Step { graph, kernels, plan, storage, weights, level, among, trial: dealt, low_scratch };
@@ -63,7 +63,7 @@ pub(crate) fn time(
         return; // Nobody waits for this place: all waits below are local.
     }
     let (variant, input) = (trial.variant, trial.input);
-    let part = Part { input, variant, logits_before: 0, hidden_before: 0, at: 0, tally: None };
+    let part = StepPart { input, variant, logits_before: 0, hidden_before: 0, at: 0, tally: None };
     let thread = Thread::new(&step, part, 0, worker);
     if trial.fill {
         let mut filled = Vec::new();
@@ -131,8 +131,10 @@ impl Thread<'_> {
     /// Makes up activations for a product, but for those in buffers that are filled already.
     fn fill(&self, instr: &Instr, filled: &mut Vec<BufId>) {
         let (acts, matrix) = match &instr.kind {
-            Kind::MatMul { acts, matrix, .. } | Kind::Gated { acts, matrix, .. } => (acts, matrix),
-            Kind::Logits { acts, matrix, .. } => (acts, matrix),
+            InstrKind::MatMul { acts, matrix, .. } | InstrKind::Gated { acts, matrix, .. } => {
+                (acts, matrix)
+            }
+            InstrKind::Logits { acts, matrix, .. } => (acts, matrix),
             _ => unreachable!("only products are tried"),
         };
         let cols = self.step.graph.matrix(*matrix).input_width(self.node);

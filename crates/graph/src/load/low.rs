@@ -4,7 +4,7 @@
 //! node has B of its rows, and A of its columns. All of it is in memory before, and it is little, so it is packed in
 //! one go, by the threads of the node.
 
-use super::Shelves;
+use super::WeightTable;
 use crate::adapter::{Low, LowMatrix, LowRank, Lows};
 use crate::builder::Graph;
 use crate::error::Error;
@@ -29,7 +29,7 @@ impl PackedLow {
     /// Tile `tile` of A, its bytes `bytes`: a segment.
     pub(crate) fn a(&self, tile: usize, bytes: Range<usize>) -> Tiles<'_> {
         let block = self.a.sub(tile * self.a_tile + bytes.start, bytes.len());
-        // SAFETY: tiles are written by `Shelves::pack_lows` only, before an executor has them; the arena lives
+        // SAFETY: tiles are written by `WeightTable::pack_lows` only, before an executor has them; the arena lives
         // until it has others.
         Tiles::new(unsafe { block.as_slice::<u8>() }, 1, bytes.len(), bytes.len())
     }
@@ -43,7 +43,7 @@ impl PackedLow {
     }
 }
 
-impl Shelves {
+impl WeightTable {
     /// The pairs beside a matrix, as threads of `group` read them for node `node` of the graph.
     pub(crate) fn lows(&self, matrix: MatrixId, node: usize, group: usize) -> &[PackedLow] {
         &self.lows[matrix.0 as usize][self.copy_of(matrix, node, group)]

@@ -5,7 +5,7 @@ mod pack;
 mod rounds;
 mod turned;
 
-pub use pack::Progress;
+pub use pack::PackProgress;
 
 use crate::builder::Graph;
 use crate::deal::{Dealt, Shard};
@@ -147,7 +147,7 @@ impl Packed {
 
 /// All packed weights.
 pub(crate) struct Weights {
-    pub shelves: Shelves,
+    pub weight_table: WeightTable,
     arenas: Vec<Arena>,   // [copy]
     adapters: Vec<Arena>, // [copy], or nothing
 }
@@ -155,7 +155,7 @@ pub(crate) struct Weights {
 /// Where they lie: a shard per node, a copy per node, or one copy. Every group of threads has a
 /// replica of this near.
 #[derive(Clone)]
-pub(crate) struct Shelves {
+pub(crate) struct WeightTable {
     mode: Mode,
     matrices: Vec<Vec<Option<Shard>>>,   // [matrix][copy]
     vectors: Vec<Vec<Block>>,            // [vector][copy]
@@ -179,7 +179,7 @@ impl Weights {
         let copies = plan.weight_copies();
         let mut arenas = Vec::with_capacity(copies);
         let paired = paired(graph);
-        let mut weights = Shelves {
+        let mut weights = WeightTable {
             mode: plan.mode,
             matrices: graph.matrices.iter().map(|_| Vec::new()).collect(),
             vectors: graph.vectors.iter().map(|_| Vec::new()).collect(),
@@ -212,7 +212,7 @@ impl Weights {
             arenas.push(arena);
         }
         weights.arrange(graph, plan, kernels, 1)?;
-        Ok(Weights { shelves: weights, arenas, adapters: Vec::new() })
+        Ok(Weights { weight_table: weights, arenas, adapters: Vec::new() })
     }
 
     /// The arenas, one per copy.
@@ -231,7 +231,7 @@ impl Weights {
     }
 }
 
-impl Shelves {
+impl WeightTable {
     /// Deals the tiles to the threads of a plan, as its schedules say, and makes ready for sums in up to
     /// `splits` runs, or as many as schedules ask for.
     ///

@@ -6,7 +6,7 @@
 
 use super::rounds::{Round, Span, Step, Views, What, rounds, row_bytes, total};
 use super::turned::{pack_floats, turned};
-use super::{Shelves, Weights};
+use super::{WeightTable, Weights};
 use crate::builder::Graph;
 use crate::error::Error;
 use crate::weight::{Layout, Matrix, Turns, WeightSource, WeightView};
@@ -17,7 +17,7 @@ use threads::{Pool, View, Worker};
 
 /// How far loading has come.
 #[derive(Copy, Clone, Debug)]
-pub struct Progress {
+pub struct PackProgress {
     /// Bytes of the file that are packed.
     pub done: usize,
     /// Bytes of the file that are to be packed. A tensor that two matrices are made of counts twice.
@@ -31,12 +31,12 @@ impl Weights {
         graph: &Graph,
         pool: &mut Pool,
         source: &dyn WeightSource,
-        progress: &mut dyn FnMut(Progress),
+        progress: &mut dyn FnMut(PackProgress),
     ) -> Result<(), Error> {
-        let shelves = &self.shelves;
+        let weight_table = &self.weight_table;
         let views = Views::new(graph, source)?;
         let total = total(graph, &views);
-        let mut to_come = rounds(graph, shelves, &views, source.round_bytes()).peekable();
+        let mut to_come = rounds(graph, weight_table, &views, source.round_bytes()).peekable();
         let mut begun: VecDeque<Round<'_>> = VecDeque::new();
         loop {
             while let Some(round) = to_come.peek()
@@ -46,15 +46,15 @@ impl Weights {
             }
             let Some(round) = begun.pop_front() else { break };
             source.take(&round.bytes, &mut |bytes| {
-                shelves.pack_round(graph, &views, &round, bytes, pool)
+                weight_table.pack_round(graph, &views, &round, bytes, pool)
             })?;
-            progress(Progress { done: round.done, total });
+            progress(PackProgress { done: round.done, total });
         }
         Ok(())
     }
 }
 
-impl Shelves {
+impl WeightTable {
     fn pack_round(
         &self,
         graph: &Graph,

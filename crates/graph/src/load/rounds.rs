@@ -6,7 +6,7 @@
 //! they are read once. (Nodes with unlike numbers of threads are at other rows; then what both need may
 //! be read twice.)
 
-use super::{Packed, Shelves};
+use super::{Packed, WeightTable};
 use crate::builder::Graph;
 use crate::error::Error;
 use crate::plan::Mode;
@@ -87,7 +87,7 @@ pub(super) fn total(graph: &Graph, views: &Views<'_>) -> usize {
 /// between matrices, and what is around them in the file is done with earlier.
 pub(super) fn rounds<'a>(
     graph: &'a Graph,
-    shelves: &'a Shelves,
+    weight_table: &'a WeightTable,
     views: &'a Views<'a>,
     size: usize,
 ) -> impl Iterator<Item = Round<'a>> {
@@ -95,10 +95,10 @@ pub(super) fn rounds<'a>(
     let matrices = (0..graph.matrices.len()).flat_map(move |m| {
         let (bytes, done) = (matrix_bytes(graph, views, m), before);
         before += bytes;
-        let of = bytes.div_ceil(size.max(1)).min(shelves.most_tiles(m)).max(1);
+        let of = bytes.div_ceil(size.max(1)).min(weight_table.most_tiles(m)).max(1);
         (0..of).map(move |number| {
             let step = Step { number, of };
-            let spans = spans(graph, shelves, m, step);
+            let spans = spans(graph, weight_table, m, step);
             let bytes_of = |span: &Span| {
                 let view = &views.matrices[m][span.part];
                 let row = row_bytes(view);
@@ -157,12 +157,12 @@ fn matrix_bytes(graph: &Graph, views: &Views<'_>, m: usize) -> usize {
 }
 
 /// The rows that all threads together need for a step, those that lie together in one span.
-fn spans(graph: &Graph, shelves: &Shelves, m: usize, step: Step) -> Vec<Span> {
+fn spans(graph: &Graph, weight_table: &WeightTable, m: usize, step: Step) -> Vec<Span> {
     let matrix = &graph.matrices[m];
     let mut spans: Vec<Span> = Vec::new();
-    for (copy, shard) in shelves.matrices[m].iter().enumerate() {
+    for (copy, shard) in weight_table.matrices[m].iter().enumerate() {
         let Some(shard) = shard else { continue };
-        let node = shelves.node_of(copy);
+        let node = weight_table.node_of(copy);
         for (p, packed) in shard.parts.iter().enumerate() {
             let rows = matrix.rows(p, node);
             for rank in 0..shard.packers() {
@@ -219,7 +219,7 @@ fn runs(
     of_members.chain(of_tiles)
 }
 
-impl Shelves {
+impl WeightTable {
     /// The node of the graph whose share a copy is.
     pub(super) fn node_of(&self, copy: usize) -> usize {
         if self.mode == Mode::TensorParallel { copy } else { 0 }

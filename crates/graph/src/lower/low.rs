@@ -2,7 +2,7 @@
 
 use super::Lowering;
 use crate::buffer::{BufId, Home};
-use crate::instr::{Kind, Work};
+use crate::instr::{InstrKind, Work};
 use crate::tensor::Bundle;
 use crate::weight::MatrixId;
 use kernels::TILE_ROWS;
@@ -22,7 +22,7 @@ impl Lowering<'_> {
         let (rows, told) = (self.rows(domain, Work::Rows), lows.told);
         let out = self.buffers.declare(&role, Home::Node, rows, &widths);
         let x = self.value(x);
-        self.emit(layer, domain, Kind::LoraA { x, matrix, out, told });
+        self.emit(layer, domain, InstrKind::LoraA { x, matrix, out, told });
         Some(out)
     }
 
@@ -40,7 +40,7 @@ impl Lowering<'_> {
             format!("{}.delta.{}", self.graph.matrix(matrix).name, layer.map_or(0, |l| l % 2));
         let (rows, widths) = (self.rows(domain, Work::Rows), vec![bytes; self.graph.nodes]);
         let out = self.buffers.declare(&role, Home::Node, rows, &widths);
-        self.emit(layer, domain, Kind::LoraB { low, matrix, out });
+        self.emit(layer, domain, InstrKind::LoraB { low, matrix, out });
         Some((out, matrix))
     }
 }

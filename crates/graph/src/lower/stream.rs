@@ -2,7 +2,7 @@
 
 use super::Lowering;
 use crate::buffer::BufId;
-use crate::instr::{Also, Finish, Kind};
+use crate::instr::{Also, Finish, InstrKind};
 use crate::op::{Norm, Op};
 use crate::tensor::Bundle;
 use crate::weight::VectorId;
@@ -60,8 +60,17 @@ impl Lowering<'_> {
         let from = x.map_or(to, |x| self.value(x));
         let sum = Box::new(self.sums[&partial].0.clone());
         let (partial, gather) = (self.value(partial), self.variant.gather);
-        let kind =
-            Kind::Residual { x: from, partial, also, finish, out: to, width, work, gather, sum };
+        let kind = InstrKind::Residual {
+            x: from,
+            partial,
+            also,
+            finish,
+            out: to,
+            width,
+            work,
+            gather,
+            sum,
+        };
         self.emit(layer, domain, kind);
         to
     }

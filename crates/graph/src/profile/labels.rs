@@ -7,7 +7,7 @@ use crate::builder::Graph;
 use crate::compile::{Scope, Stage};
 use crate::deal::{Dealt, Shard};
 use crate::exec::Replica;
-use crate::instr::{Instr, Kind};
+use crate::instr::{Instr, InstrKind};
 use crate::lower::Variant;
 use crate::placement::share;
 use crate::plan::Mode;
@@ -44,12 +44,12 @@ pub(super) struct Labels {
     names: Vec<String>,
     programs: HashMap<Variant, Vec<Vec<Label>>>, // [place]
     terms: Vec<(Per, Demand)>,
-    seats: Vec<Vec<Chair>>, // [thread][level from its first on]
-    first: Vec<usize>,      // [thread], its first level
+    work: Vec<Vec<ThreadWork>>, // [thread][level from its first on]
+    first: Vec<usize>,          // [thread], its first level
 }
 
 /// What a thread's share of the work follows from.
-struct Chair {
+struct ThreadWork {
     place: usize,
     rank: usize,
     team: usize,
@@ -86,7 +86,7 @@ impl Labels {
     ) -> Labels {
         let mut labels = Labels::default();
         let Replica { graph, plan, .. } = replica;
-        let home = |matrix| replica.shelves.home(matrix);
+        let home = |matrix| replica.weight_table.home(matrix);
         for (variant, form) in &replica.programs {
             let of = |place: usize| {
                 let program = &form.stages[place.min(form.stages.len() - 1)];
@@ -101,8 +101,8 @@ impl Labels {
             for rank in 0..threads.len() {
                 let first = plan.first_level(group, rank);
                 let levels = first..plan.levels().len();
-                let seat = |level| Chair::new((replica, kernels), level, (group, rank));
-                labels.seats.push(levels.map(seat).collect());
+                let seat = |level| ThreadWork::new((replica, kernels), level, (group, rank));
+                labels.work.push(levels.map(seat).collect());
                 labels.first.push(first);
             }
         }
@@ -117,7 +117,7 @@ impl Labels {
     /// The events of `thread` in a part of that form.
     pub(super) fn program_of(&self, thread: usize, variant: Variant) -> &[Label] {
         // A thread's place is the same at all levels.
-        &self.programs[&variant][self.seats[thread][0].place]
+        &self.programs[&variant][self.work[thread][0].place]
     }
 
     /// The lowest level of the steps that a thread takes part in.
@@ -137,7 +137,7 @@ impl Labels {
         rows: u64,
         part: &PartRecord,
     ) -> Demand {
-        let seat = &self.seats[thread][part.level as usize - self.first[thread]];
+        let seat = &self.work[thread][part.level as usize - self.first[thread]];
         let mut demand = Demand::default();
         match cost {
             Cost::Product(matrix) if rows > 0 => {
@@ -177,10 +177,10 @@ impl Labels {
 
     fn operator(&mut self, desk: &Desk<'_>, instr: &Instr) -> Label {
         let name = match &instr.kind {
-            Kind::MatMul { matrix, .. } | Kind::Gated { matrix, .. } => {
+            InstrKind::MatMul { matrix, .. } | InstrKind::Gated { matrix, .. } => {
                 desk.graph.matrix(*matrix).name.as_str()
             }
-            Kind::ExpertsUp { bank, .. } | Kind::ExpertsDown { bank, .. } => {
+            InstrKind::ExpertsUp { bank, .. } | InstrKind::ExpertsDown { bank, .. } => {
                 desk.graph.matrix(*bank).name.as_str()
             }
             _ => instr.name(),
@@ -208,13 +208,13 @@ impl Labels {
     }
 }
 
-impl Chair {
+impl ThreadWork {
     /// Where a thread sits in steps of a level, as the executor has it.
     fn new(
         (replica, kernels): (&Replica, &Kernels),
         level: usize,
         (group, rank): (usize, usize),
-    ) -> Chair {
+    ) -> ThreadWork {
         let Replica { graph, plan, .. } = replica;
         let place = if plan.places() > 1 { group } else { 0 };
         let node = if graph.nodes() == 1 { 0 } else { place };
@@ -223,7 +223,7 @@ impl Chair {
         let rank = plan.group_threads_at(level)[group].start + rank - team.start;
         let at = (node, group, rank, team.len());
         let products = products((replica, kernels), (level, stage), at);
-        Chair { place, rank, team: team.len(), products }
+        ThreadWork { place, rank, team: team.len(), products }
     }
 }
 
@@ -233,7 +233,7 @@ fn products(
     (level, stage): (usize, usize),
     (node, group, rank, team): (usize, usize, usize, usize),
 ) -> Vec<Vec<Share>> {
-    let Replica { graph, programs, shelves, .. } = replica;
+    let Replica { graph, programs, weight_table, .. } = replica;
     let mut all: Vec<Vec<Share>> = graph.matrices.iter().map(|_| Vec::new()).collect();
     // All forms multiply by the same matrices, but for those that predict.
     let form = |predicts| programs.iter().find(|(variant, _)| variant.predicts == predicts);
@@ -244,7 +244,7 @@ fn products(
     runs.dedup();
     for instr in program.flatten().flat_map(|s| &s.instrs) {
         let Some(id) = instr.matrix() else { continue };
-        let (shard, shares) = (shelves.shard(id, node, group), &mut all[id.0 as usize]);
+        let (shard, shares) = (weight_table.shard(id, node, group), &mut all[id.0 as usize]);
         if !shares.is_empty() {
             continue;
         }

@@ -55,7 +55,7 @@ pub struct Step {
 
 /// What a thread did between two moments. Times are nanoseconds since [`Profile::since`].
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Event<'a> {
+pub struct Interval<'a> {
     /// Index of the step.
     pub step: usize,
     /// Layer; `None` outside of all layers and for waits that belong to no operator.
@@ -150,7 +150,7 @@ impl Profile {
     }
 
     /// What a thread did, in order. Within a step each event begins where the one before has ended.
-    pub fn events(&self, thread: usize) -> impl Iterator<Item = Event<'_>> {
+    pub fn events(&self, thread: usize) -> impl Iterator<Item = Interval<'_>> {
         let log = &self.logs[thread];
         log.iter().enumerate().flat_map(move |(at, mark)| {
             let before = at.checked_sub(1).map(|before| log[before]);
@@ -162,7 +162,7 @@ impl Profile {
     }
 
     /// What a mark ends.
-    fn event(&self, thread: usize, mark: Mark, before: Option<Mark>) -> Event<'_> {
+    fn event(&self, thread: usize, mark: Mark, before: Option<Mark>) -> Interval<'_> {
         let part = &self.parts[mark.part as usize];
         let step = self.step_of(&mark);
         let meeting = |because| What::Wait { after: None, scope: Scope::Global, because };
@@ -191,11 +191,11 @@ impl Profile {
         };
         let (start, end) = (self.nanos(start), self.nanos(mark.at));
         // Another CPU's counter may be some ticks behind.
-        Event { step, layer, start: start.min(end), end, what }
+        Interval { step, layer, start: start.min(end), end, what }
     }
 
     /// From a thread's last mark in a step to the end of the step.
-    fn end(&self, thread: usize, mark: Mark) -> Event<'_> {
+    fn end(&self, thread: usize, mark: Mark) -> Interval<'_> {
         let part = &self.parts[mark.part as usize];
         let program = self.labels.program_of(thread, part.variant);
         let last = program.get(mark.event as usize);
@@ -206,7 +206,7 @@ impl Profile {
         let (step, start) = (self.step_of(&mark), self.nanos(mark.at));
         let end = self.nanos(self.steps[step].end).max(start);
         let what = What::Wait { after, scope: Scope::Global, because: STEP_ENDS };
-        Event { step, layer: None, start, end, what }
+        Interval { step, layer: None, start, end, what }
     }
 
     /// Nanoseconds from the beginning to a moment in ticks.

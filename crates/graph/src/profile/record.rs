@@ -13,7 +13,7 @@ use super::{Profile, Step};
 use crate::book::Extent;
 use crate::buffer::Buffers;
 use crate::error::Error;
-use crate::exec::{Part, Replica};
+use crate::exec::{Replica, StepPart};
 use crate::lower::Variant;
 use crate::squares::Squares;
 use kernels::{Kernels, KvType};
@@ -198,7 +198,7 @@ impl Recorder {
     }
 
     /// A step begins.
-    pub(crate) fn begin_step(&mut self, parts: &[Part<'_>], level: usize, rounds: usize) {
+    pub(crate) fn begin_step(&mut self, parts: &[StepPart<'_>], level: usize, rounds: usize) {
         let first = self.parts.len();
         let recorded = self.parts.capacity() - first >= parts.len();
         // The beginning, the switch to groups, the meetings between rounds.
@@ -254,7 +254,7 @@ impl Recorder {
     }
 }
 
-fn record(step: u32, level: usize, part: &Part<'_>) -> PartRecord {
+fn record(step: u32, level: usize, part: &StepPart<'_>) -> PartRecord {
     let extent = Extent::of(part.input);
     PartRecord { step, level: level as u32, variant: part.variant, extent }
 }

@@ -32,7 +32,7 @@ fn items_follow_sequences_pages_and_ranges() {
             insets: &[],
         },
     ];
-    let mut p = Prepared::default();
+    let mut p = StepInput::default();
     p.set(seqs.iter().copied(), VOCAB, &[Keep::All, Keep::Window(100)], &[11, 7], 4).unwrap();
     assert_eq!(p.tiles, [0..4, 4..8, 8..10, 10..11]);
     assert_eq!(p.page_runs, [0..6, 6..10, 10..11], "position 256 begins a page");
@@ -72,7 +72,7 @@ fn contradictions_are_refused() {
         saves: &[],
         insets: &[],
     };
-    let mut p = Prepared::default();
+    let mut p = StepInput::default();
     let mut set = |seqs: &[SeqInput<'_>]| {
         p.set(seqs.iter().copied(), VOCAB, &[Keep::All], &[4], 4).unwrap_err()
     };
@@ -121,7 +121,7 @@ fn a_state_of_fixed_size_has_one_page_and_all_tokens_of_its_sequence() {
         saves: &[],
         insets: &[],
     };
-    let mut p = Prepared::default();
+    let mut p = StepInput::default();
     let seqs = [seq(&[1, 2, 3], 0, 0), seq(&[4], 900, 1)];
     p.set(seqs.into_iter(), VOCAB, &[Keep::Fixed], &[6], 4).unwrap();
     let run = |tokens, page, fresh| StateRun { tokens, page: PageId(page), fresh, saves: 0..0 };
@@ -145,7 +145,7 @@ fn a_state_is_kept_behind_tokens_of_the_step() {
         saves,
         insets: &[],
     };
-    let mut p = Prepared::default();
+    let mut p = StepInput::default();
     let seqs = [seq(&[4], 900, 1, &[]), seq(&[1, 2, 3, 4], 10, 0, &saves)];
     p.set(seqs.into_iter(), VOCAB, &[Keep::Fixed], &[6], 4).unwrap();
     let class = &p.classes[0];

@@ -1,13 +1,13 @@
 //! Running a graph of a test: two threads to a node, and one sequence.
 
-use arclight_graph::{Executor, Graph, Limits, Outputs, PageTable, Plan, PlanGroup, SeqInput};
+use arclight_graph::{Executor, Graph, Limits, Outputs, PageTable, Plan, SeqInput};
 use gguf::Gguf;
 use kernels::Kernels;
-use topology::{CpuId, Machine};
+use topology::{CpuId, Group, Machine};
 
 /// Two threads a node, wherever the system lets them run.
 pub(crate) fn plan(nodes: usize) -> Plan {
-    let group = PlanGroup { node: None, cpus: vec![CpuId(0); 2] };
+    let group = Group::unbound(vec![CpuId(0); 2]);
     Plan { pin: false, ..Plan::new(vec![group; nodes]) }
 }
 

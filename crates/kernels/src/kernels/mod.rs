@@ -8,7 +8,7 @@ use crate::TILE_ROWS;
 use crate::acts::{ActKind, Acts, act_kind, elements, elements_mut, most_row_bytes, q8_row_bytes};
 use crate::arch;
 use crate::bf16_trial::{Bf16Trial, bf16_trial};
-use crate::how::{How, MatKernel};
+use crate::how::How;
 use crate::isa::{ISA_VARIABLE, Isa, IsaError, for_each_isa};
 use crate::matmul::panel;
 use crate::matmul::{Family, Line, MicroKernel, PIECE_LEVELS, Piece, Tiles, Walk};
@@ -195,7 +195,7 @@ impl Kernels {
     ///
     /// # Panics
     ///
-    /// As that, and if the kernel is none of [`Kernels::mat_kernels`] of the type.
+    /// As that, and if the kernel is none of [`Kernels::family`] of the type.
     pub fn matmul_by(
         &self,
         how: How,
@@ -210,21 +210,11 @@ impl Kernels {
         let width = roots * tiles.count() * TILE_ROWS;
         assert!(out.width() == width, "output of {} columns, not {width}", out.width());
         assert!(out.rows() == acts.rows(), "{} output rows for {} tokens", out.rows(), acts.rows());
-        let kernel = match how.kernel {
-            None => None,
-            Some(MatKernel::Imported(kernel)) => {
-                assert!(kernel.ty == ty, "{} is for {}, not {ty}", kernel.name, kernel.ty);
-                assert!(roots == 1, "{} gives one sum, not {roots}", kernel.name);
-                self.check_acts(ty, &acts, cols);
-                return (kernel.run)(tiles, pieces, acts, out);
-            }
-            Some(MatKernel::Family(kernel)) => {
-                assert!(self.family_of(ty).has(kernel), "{} has no {ty} kernel {kernel}", self.isa);
-                Some(kernel)
-            }
-        };
+        let (kernel, family) = (how.kernel, self.family_of(ty));
+        if let Some(kernel) = kernel {
+            assert!(family.has(kernel), "{} has no {ty} kernel {kernel}", self.isa);
+        }
         self.check_acts(ty, &acts, cols);
-        let family = self.family_of(ty);
         // SAFETY: a reference to a table comes from `for_isa` only, which has a token of its set.
         unsafe {
             match (acts, family.unpacks(kernel, acts.rows())) {

@@ -76,7 +76,7 @@ pub fn huge_pages(policy: &Policy) -> Result<PageTrials, Error> {
     for _ in 0..ROUNDS {
         samples.iter_mut().for_each(Sample::measure);
     }
-    let trials = samples.iter_mut().map(Sample::result).collect::<Result<Vec<_>, _>>()?;
+    let trials = samples.iter().map(Sample::result).collect::<Result<Vec<_>, _>>()?;
     Ok(PageTrials { best: best(&trials), trials, refused, took: start.elapsed() })
 }
 
@@ -98,20 +98,16 @@ impl Sample {
         self.walks.push(chase_nanoseconds(self.buffer.words(), &mut self.at, STEPS));
     }
 
-    fn result(&mut self) -> Result<PageTrial, Error> {
+    fn result(&self) -> Result<PageTrial, Error> {
+        let median = |samples| topology::median(samples).expect("passes were measured");
         Ok(PageTrial {
             pages: self.pages,
-            read: self.buffer.len() as f64 / median(&mut self.reads),
-            latency: median(&mut self.walks),
+            read: self.buffer.len() as f64 / median(&self.reads),
+            latency: median(&self.walks),
             huge_bytes: self.buffer.huge_bytes()?,
             bytes: self.buffer.len() as u64,
         })
     }
-}
-
-fn median(samples: &mut [f64]) -> f64 {
-    samples.sort_by(f64::total_cmp);
-    samples[samples.len() / 2]
 }
 
 fn best(trials: &[PageTrial]) -> HugePages {

@@ -6,7 +6,7 @@
 use super::event::{Delta, Event, Finish, Reason, TokenLogprob, TokenText};
 use super::items::{Item, Items, items};
 use crate::fault::Fault;
-use arclight_engine::{Logprobs, Outcome, StopReason, StopStrings, Text, Ticket, Token};
+use arclight_engine::{Logprobs, RequestSummary, StopReason, StopStrings, Text, Ticket, Token};
 use axum::http::StatusCode;
 use chat::{Parser, Segment};
 use std::collections::VecDeque;
@@ -146,7 +146,7 @@ impl Choice {
         }
     }
 
-    fn end(&mut self, outcome: &Outcome, out: &mut VecDeque<Delta>) {
+    fn end(&mut self, outcome: &RequestSummary, out: &mut VecDeque<Delta>) {
         let reason = match outcome.stopped {
             StopReason::EndToken(_) | StopReason::Interrupted => Reason::Stop,
             StopReason::Limit | StopReason::Context => Reason::Length,

@@ -1,6 +1,6 @@
 //! A ticket as a stream, so that the answers of several can be waited for together.
 
-use arclight_engine::{Error, Logprobs, Outcome, Ticket, Token};
+use arclight_engine::{Error, Logprobs, RequestSummary, Ticket, Token};
 use futures_util::{Stream, stream};
 use std::pin::Pin;
 
@@ -16,7 +16,7 @@ pub(super) enum Item {
     /// A token.
     Token(Token),
     /// The answer ended.
-    Ended(Outcome),
+    Ended(RequestSummary),
     /// The answer failed.
     Failed(Error),
 }

@@ -3,7 +3,7 @@
 //! Everything CPUs can share parts them: packages, nodes, dies, caches, clusters, cores. From the
 //! coarsest to the finest, each that only divides the parts of the one before becomes a level.
 
-use super::{Kind, Leaf, TopoTree, Vertex};
+use super::{Leaf, LevelKind, TopoTree, Vertex};
 use crate::layout::homes;
 use crate::{Cpu, Machine};
 use std::collections::BTreeMap;
@@ -23,7 +23,7 @@ impl TopoTree {
         }
         leaves.sort_by_key(|leaf| leaf.cpu);
 
-        let mut levels = vec![vec![Kind::Machine]];
+        let mut levels = vec![vec![LevelKind::Machine]];
         let mut partitions: Vec<Partition> = vec![vec![0; leaves.len()]];
         for (kind, partition) in partitions_of(machine, &leaves) {
             let last = partitions.len() - 1;
@@ -42,7 +42,7 @@ impl TopoTree {
 
 /// What parts the CPUs, from the fewest parts to the most; of equally many in the order of kinds.
 /// CPUs are last.
-fn partitions_of(machine: &Machine, leaves: &[Leaf]) -> Vec<(Kind, Partition)> {
+fn partitions_of(machine: &Machine, leaves: &[Leaf]) -> Vec<(LevelKind, Partition)> {
     let cpus: Vec<Option<&Cpu>> = leaves.iter().map(|leaf| machine.cpu(leaf.cpu)).collect();
     // A CPU that shares no such thing is a part with the rest of its core.
     let by = |key: &dyn Fn(&Cpu) -> Option<(u32, u32)>| -> Option<Partition> {
@@ -53,16 +53,16 @@ fn partitions_of(machine: &Machine, leaves: &[Leaf]) -> Vec<(Kind, Partition)> {
         })
     };
     let kinds = [
-        (Kind::Package, by(&|cpu| Some((0, cpu.package)))),
-        (Kind::Node, Some(first_equal(leaves.iter().map(|leaf| leaf.node)))),
-        (Kind::Die, by(&|cpu| Some((cpu.package, cpu.die?)))),
-        (Kind::L3, by(&|cpu| Some((0, cpu.l3?.0)))),
-        (Kind::Cluster, by(&|cpu| Some((cpu.package, cpu.cluster?)))),
-        (Kind::L2, by(&|cpu| Some((0, cpu.l2?.0)))),
-        (Kind::Core, by(&|cpu| Some((0, cpu.core.0)))),
-        (Kind::Pu, Some((0..leaves.len()).collect())),
+        (LevelKind::Package, by(&|cpu| Some((0, cpu.package)))),
+        (LevelKind::Node, Some(first_equal(leaves.iter().map(|leaf| leaf.node)))),
+        (LevelKind::Die, by(&|cpu| Some((cpu.package, cpu.die?)))),
+        (LevelKind::L3, by(&|cpu| Some((0, cpu.l3?.0)))),
+        (LevelKind::Cluster, by(&|cpu| Some((cpu.package, cpu.cluster?)))),
+        (LevelKind::L2, by(&|cpu| Some((0, cpu.l2?.0)))),
+        (LevelKind::Core, by(&|cpu| Some((0, cpu.core.0)))),
+        (LevelKind::Pu, Some((0..leaves.len()).collect())),
     ];
-    let mut partitions: Vec<(Kind, Partition)> =
+    let mut partitions: Vec<(LevelKind, Partition)> =
         kinds.into_iter().filter_map(|(kind, partition)| Some((kind, partition?))).collect();
     let parts = |p: &Partition| p.iter().enumerate().filter(|(i, first)| i == *first).count();
     partitions.sort_by_key(|(kind, partition)| (parts(partition), *kind));

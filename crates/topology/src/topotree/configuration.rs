@@ -9,12 +9,12 @@ use std::fmt;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(transparent)]
 pub struct Configuration {
-    parts: Vec<Part>,
+    parts: Vec<CpuSet>,
 }
 
 /// One group of a configuration.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Part {
+pub struct CpuSet {
     /// The nodes of its CPUs, ascending; none on a machine without nodes.
     pub nodes: Vec<NodeId>,
     /// Its CPUs, those that share most being neighbours; at least one.
@@ -29,12 +29,12 @@ pub struct Family {
 }
 
 impl Configuration {
-    pub(super) fn new(parts: Vec<Part>) -> Self {
+    pub(super) fn new(parts: Vec<CpuSet>) -> Self {
         Self { parts }
     }
 
     /// The groups, at least one, in the order of their lowest CPU.
-    pub fn groups(&self) -> &[Part] {
+    pub fn groups(&self) -> &[CpuSet] {
         &self.parts
     }
 
@@ -52,7 +52,7 @@ impl Configuration {
 
     /// Equal for configurations whose groups have the same CPUs and nodes, in whatever order.
     pub fn digest(&self) -> Digest {
-        let part = |part: &Part| {
+        let part = |part: &CpuSet| {
             let mut cpus = part.cpus.clone();
             cpus.sort_unstable();
             let mut hasher = Hasher::new(2);
@@ -69,7 +69,7 @@ impl Configuration {
     /// Where a thread pool pins its threads; `None` when a group spans nodes, as each is bound to
     /// the memory of one.
     pub fn layout(&self) -> Option<Layout> {
-        let group = |part: &Part| match part.nodes[..] {
+        let group = |part: &CpuSet| match part.nodes[..] {
             [] => Some(Group { node: None, cpus: part.cpus.clone() }),
             [node] => Some(Group { node: Some(node), cpus: part.cpus.clone() }),
             _ => None,

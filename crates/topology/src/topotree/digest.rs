@@ -2,11 +2,11 @@
 //! its children in any order. Equal trees have equal digests; the converse fails with the odds of
 //! two of 2¹²⁸ numbers being the same, so a search keeps digests and not trees.
 
-use super::{Kind, TopoTree, Vertex};
+use super::{LevelKind, TopoTree, Vertex};
 use std::fmt;
 
 /// A fingerprint of a tree or configuration. The same on every machine and in every version that
-/// has the same [`Kind`]s, so it may be stored.
+/// has the same [`LevelKind`]s, so it may be stored.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Digest(u128);
 
@@ -22,21 +22,19 @@ impl fmt::Debug for Digest {
     }
 }
 
-/// FNV-1a of 128 bits: nobody here means harm, and it is the same everywhere.
-pub(super) struct Hasher(u128);
+/// The first 128 bits of BLAKE3, which is the same everywhere.
+pub(super) struct Hasher(blake3::Hasher);
 
 impl Hasher {
     /// `tag` keeps apart what is made of the same numbers.
     pub(super) fn new(tag: u8) -> Self {
-        let mut hasher = Self(0x6c62_272e_07bb_0142_62b8_2175_6295_c58d);
+        let mut hasher = Self(blake3::Hasher::new());
         hasher.bytes(&[tag]);
         hasher
     }
 
     pub(super) fn bytes(&mut self, bytes: &[u8]) {
-        for &byte in bytes {
-            self.0 = (self.0 ^ u128::from(byte)).wrapping_mul(0x0100_0000_0000_0000_0000_013b);
-        }
+        self.0.update(bytes);
     }
 
     pub(super) fn number(&mut self, number: u32) {
@@ -51,7 +49,9 @@ impl Hasher {
     }
 
     pub(super) fn finish(self) -> Digest {
-        Digest(self.0)
+        let hash = self.0.finalize();
+        let (halves, _) = hash.as_bytes().as_chunks::<16>();
+        Digest(u128::from_be_bytes(halves[0]))
     }
 }
 
@@ -63,7 +63,7 @@ impl TopoTree {
     }
 }
 
-fn digest(vertex: &Vertex, levels: &[Vec<Kind>]) -> Digest {
+fn digest(vertex: &Vertex, levels: &[Vec<LevelKind>]) -> Digest {
     let Vertex::Inner(children) = vertex else {
         let mut hasher = Hasher::new(0);
         vertex.leaves(&mut |leaf| {
@@ -100,7 +100,7 @@ mod tests {
         assert_eq!(turned.digest(), tree.digest());
         // What a vertex is does.
         let mut named = tree.clone();
-        named.levels[2] = vec![Kind::Cluster];
+        named.levels[2] = vec![LevelKind::Cluster];
         assert_ne!(named.digest(), tree.digest());
     }
 }

@@ -101,7 +101,7 @@ impl TopoTree {
                 let pairs = own.pairs(times, |i, j| own.together(i, j) && !below.together(i, j));
                 Level {
                     name: self.name(depth),
-                    nanoseconds: median(pairs),
+                    nanoseconds: crate::median(&pairs),
                     separation: above.and_then(|above| own.separation(times, &above)),
                 }
             })
@@ -170,11 +170,6 @@ impl Parts {
             let nearest = others(false).reduce(f64::min)?;
             Some(nearest / farthest.max(f64::MIN_POSITIVE))
         });
-        median(ratios.collect())
+        crate::median(&ratios.collect::<Vec<_>>())
     }
-}
-
-fn median(mut values: Vec<f64>) -> Option<f64> {
-    values.sort_by(f64::total_cmp);
-    values.get(values.len() / 2).copied()
 }

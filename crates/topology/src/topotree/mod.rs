@@ -36,10 +36,10 @@ mod latent;
 mod search;
 
 pub use complexity::{Complexity, groupings};
-pub use configuration::{Configuration, Family, Part};
+pub use configuration::{Configuration, CpuSet, Family};
 pub use digest::Digest;
 pub use latent::{Level, LineTimes, Proposal, SEPARATED};
-pub use search::{Counts, Outcome, Search};
+pub use search::{Counts, Search, SearchResult};
 
 use crate::{CpuId, Error, NodeId};
 use std::fmt;
@@ -47,7 +47,7 @@ use std::fmt;
 /// What the vertices of a level are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Kind {
+pub enum LevelKind {
     /// The whole machine.
     Machine,
     /// A socket.
@@ -70,19 +70,19 @@ pub enum Kind {
     Pu,
 }
 
-impl fmt::Display for Kind {
+impl fmt::Display for LevelKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
-            Kind::Machine => "machine",
-            Kind::Package => "package",
-            Kind::Node => "node",
-            Kind::Die => "die",
-            Kind::L3 => "l3",
-            Kind::Cluster => "cluster",
-            Kind::L2 => "l2",
-            Kind::Group => "group",
-            Kind::Core => "core",
-            Kind::Pu => "pu",
+            LevelKind::Machine => "machine",
+            LevelKind::Package => "package",
+            LevelKind::Node => "node",
+            LevelKind::Die => "die",
+            LevelKind::L3 => "l3",
+            LevelKind::Cluster => "cluster",
+            LevelKind::L2 => "l2",
+            LevelKind::Group => "group",
+            LevelKind::Core => "core",
+            LevelKind::Pu => "pu",
         })
     }
 }
@@ -143,14 +143,14 @@ impl Vertex {
 pub struct TopoTree {
     /// What the vertices at each depth are, from the root to the leaves; several for those that
     /// are the same.
-    levels: Vec<Vec<Kind>>,
+    levels: Vec<Vec<LevelKind>>,
     root: Vertex,
 }
 
 impl TopoTree {
     /// What the vertices at each depth are, from the root (depth 0) to the CPUs: several where one
     /// vertex is several things, such as a package with one node.
-    pub fn levels(&self) -> &[Vec<Kind>] {
+    pub fn levels(&self) -> &[Vec<LevelKind>] {
         &self.levels
     }
 
@@ -160,7 +160,7 @@ impl TopoTree {
     }
 
     /// The depth of the level whose vertices are of this kind; of several groups the outermost.
-    pub fn depth_of(&self, kind: Kind) -> Option<usize> {
+    pub fn depth_of(&self, kind: LevelKind) -> Option<usize> {
         self.levels.iter().position(|level| level.contains(&kind))
     }
 
@@ -225,7 +225,7 @@ impl TopoTree {
             return Err(Error::CannotGroup { n, stride, children });
         };
         let mut tree = self.clone();
-        tree.levels.insert(depth, vec![Kind::Group]);
+        tree.levels.insert(depth, vec![LevelKind::Group]);
         tree.root.change(depth - 1, &|children| {
             let mut rest = std::mem::take(children).into_iter();
             while rest.len() > 0 {
@@ -282,7 +282,7 @@ impl TopoTree {
         assert!(depth <= self.height(), "no depth {depth} in a tree of height {}", self.height());
         let mut parts = vec![];
         self.root.at(depth, &mut |vertex| {
-            let mut part = Part { nodes: vec![], cpus: vec![] };
+            let mut part = CpuSet { nodes: vec![], cpus: vec![] };
             vertex.leaves(&mut |leaf| {
                 part.cpus.push(leaf.cpu);
                 part.nodes.extend(leaf.node);
@@ -307,9 +307,9 @@ impl TopoTree {
     /// before its cache, and the leaves by what they are when there is no SMT.
     fn name(&self, depth: usize) -> String {
         let level = &self.levels[depth];
-        let first = [Kind::Machine, Kind::Node, Kind::Core];
+        let first = [LevelKind::Machine, LevelKind::Node, LevelKind::Core];
         let kind = first.iter().find(|kind| level.contains(kind)).or(level.last());
-        kind.map_or_else(String::new, Kind::to_string)
+        kind.map_or_else(String::new, LevelKind::to_string)
     }
 }
 

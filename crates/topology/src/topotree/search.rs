@@ -39,7 +39,7 @@ impl Default for Search<'_> {
 
 /// What a search found.
 #[derive(Clone, Debug)]
-pub struct Outcome {
+pub struct SearchResult {
     /// The best with their costs, best first; of equally good ones the first found.
     pub best: Vec<(Configuration, f64)>,
     /// How it went.
@@ -104,7 +104,7 @@ impl Search<'_> {
         &self,
         tree: &TopoTree,
         evaluate: impl FnMut(&Configuration) -> ControlFlow<(), f64>,
-    ) -> Result<Outcome, Error> {
+    ) -> Result<SearchResult, Error> {
         let mut run = Run {
             search: self,
             evaluate,
@@ -121,7 +121,7 @@ impl Search<'_> {
                 break;
             }
         }
-        Ok(Outcome { best: run.best, counts: run.counts, complete })
+        Ok(SearchResult { best: run.best, counts: run.counts, complete })
     }
 }
 

@@ -4,9 +4,10 @@
 //! and those of the trace. Schedules change with every token while there are few of them and hardly
 //! where there are many, so once they agree only counts twice as large as the last are looked at.
 
-use super::shape::Schedule;
 use super::table::Compared;
 use crate::tuner::StepKind;
+use graph::{Schedule, Slice};
+use kernels::MicroKernel;
 use std::collections::BTreeMap;
 
 /// The counts that are looked at while schedules differ, ascending.
@@ -36,14 +37,17 @@ pub(super) struct Looked {
     pub(super) cut: Option<f64>,
 }
 
+/// A micro-kernel, or the choice of the kernels.
+type Kernel = Option<MicroKernel>;
+
 /// The counts looked at of one problem.
 pub(super) type Memory = BTreeMap<usize, Looked>;
 
 /// The micro-kernels to try with so many tokens: those that won at the last counts below; all of them
 /// (`None`) while fewer counts are known, and with a window of 0.
-pub(super) fn window(memory: &Memory, tokens: usize, width: usize) -> Option<Vec<String>> {
-    let last: Vec<String> =
-        memory.range(..tokens).rev().take(width).map(|(_, l)| l.winner.kernel.clone()).collect();
+pub(super) fn window(memory: &Memory, tokens: usize, width: usize) -> Option<Vec<Kernel>> {
+    let last: Vec<Kernel> =
+        memory.range(..tokens).rev().take(width).map(|(_, l)| l.winner.how.kernel).collect();
     (width > 0 && last.len() >= width).then_some(last)
 }
 
@@ -57,19 +61,22 @@ pub(super) fn settled(memory: &Memory, tokens: usize, of: usize, alike: f64) -> 
 /// Whether schedules agree: the same micro-kernel and grid, and slices that differ from their mean by at
 /// most the share `alike`.
 pub(super) fn agree(all: &[&Schedule], alike: f64) -> bool {
-    let near = |size: fn(&Schedule) -> usize| {
-        let mean = all.iter().map(|s| size(s) as f64).sum::<f64>() / all.len() as f64;
-        all.iter().all(|s| (size(s) as f64 - mean).abs() <= alike * mean)
+    let alike = |size: fn(Slice) -> usize| {
+        let sizes: Vec<f64> = all.iter().map(|s| s.slice.map_or(0, size) as f64).collect();
+        let mean = sizes.iter().sum::<f64>() / sizes.len() as f64;
+        sizes.iter().all(|size| (size - mean).abs() <= alike * mean)
     };
-    all.windows(2).all(|pair| pair[0].kernel == pair[1].kernel && pair[0].grid == pair[1].grid)
-        && near(|s| s.slice.tiles)
-        && near(|s| s.slice.tokens)
+    let same = |a: &Schedule, b: &Schedule| a.how.kernel == b.how.kernel && a.grid == b.grid;
+    all.windows(2).all(|pair| same(pair[0], pair[1]))
+        && alike(|slice| slice.tiles)
+        && alike(|slice| slice.tokens)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::schedule::{Grid, Slice};
+    use graph::Grid;
+    use kernels::How;
 
     #[test]
     fn few_tokens_are_looked_at_one_by_one_and_many_by_quarters() {
@@ -84,13 +91,13 @@ mod tests {
         assert_eq!(planned(9, 0, &[]), [1, 2, 3, 4, 5, 6, 7, 8, 9]);
     }
 
+    /// Tokens, kernel, tiles of the slice and splits.
     fn memory(of: &[(usize, &str, usize, usize)]) -> Memory {
-        let looked = |&(tokens, kernel, tiles, rows): &(usize, &str, usize, usize)| {
+        let looked = |&(tokens, kernel, tiles, splits): &(usize, &str, usize, usize)| {
             let winner = Schedule {
-                kernel: kernel.into(),
-                slice: Slice { tiles, tokens: 4 },
-                grid: Grid { rows, tokens: 1, splits: 1 },
-                ahead: 0,
+                how: How { kernel: Some(kernel.parse().unwrap()), ahead: 0 },
+                slice: Some(Slice { tiles, tokens: 4 }),
+                grid: Grid { tokens: 1, splits },
             };
             let compared = Compared { tokens, default: 1.0, tuned: 1.0, repetitions: 2 };
             (tokens, Looked { winner, proven: None, compared, cut: None })
@@ -100,18 +107,25 @@ mod tests {
 
     #[test]
     fn a_window_has_the_winners_below_and_opens_when_it_is_full() {
-        let memory = memory(&[(1, "a", 1, 1), (2, "b", 1, 1), (3, "c", 1, 1), (64, "d", 1, 1)]);
-        assert_eq!(window(&memory, 4, 3), Some(["c", "b", "a"].map(String::from).to_vec()));
-        assert_eq!(window(&memory, 4, 2), Some(["c", "b"].map(String::from).to_vec()));
+        let memory =
+            memory(&[(1, "1x1", 1, 1), (2, "1x2", 1, 1), (3, "1x3", 1, 1), (64, "1x4", 1, 1)]);
+        let names = |names: &[&str]| Some(names.iter().map(|n| n.parse().ok()).collect::<Vec<_>>());
+        assert_eq!(window(&memory, 4, 3), names(&["1x3", "1x2", "1x1"]));
+        assert_eq!(window(&memory, 4, 2), names(&["1x3", "1x2"]));
         assert_eq!(window(&memory, 3, 3), None);
-        assert_eq!(window(&memory, 65, 2), Some(["d", "c"].map(String::from).to_vec()));
+        assert_eq!(window(&memory, 65, 2), names(&["1x4", "1x3"]));
         assert_eq!(window(&memory, 65, 0), None);
     }
 
     #[test]
     fn schedules_have_settled_when_the_last_agree() {
-        let same =
-            [(1, "b", 9, 9), (5, "a", 8, 2), (6, "a", 8, 2), (7, "a", 10, 2), (9, "c", 1, 1)];
+        let same = [
+            (1, "1x2", 9, 9),
+            (5, "1x1", 8, 2),
+            (6, "1x1", 8, 2),
+            (7, "1x1", 10, 2),
+            (9, "1x3", 1, 1),
+        ];
         assert!(settled(&memory(&same), 7, 3, 0.25));
         // Another kernel among the last four; slices of 8 to 10 differ; too few of them.
         assert!(!settled(&memory(&same), 7, 4, 0.25));

@@ -2,7 +2,7 @@
 //! threads, and prefetch, by the number of tokens.
 //!
 //! A [`Scheduler`] proposes a [`Schedule`] for a [`Problem`] (a weight matrix and the threads that multiply
-//! it) to a [`Bench`], which times it, and ends with [`Schedules`]: for each matrix a table that has a
+//! it) to a [`Bench`], which times it, and ends with [`TunedSchedules`]: for each matrix a table that has a
 //! schedule for every count of tokens up to the largest, or says that the default stays. As text they
 //! are part of a [`Profile`](crate::tuner::Profile).
 //!
@@ -19,8 +19,8 @@ mod session;
 mod shape;
 mod table;
 
-pub use graph::Slice;
+pub use graph::{Grid, MatrixShape, Schedule, Slice};
 pub use run::{Found, Scheduler};
-pub use session::{Bench, Progress};
-pub use shape::{Grid, Kernel, Problem, Schedule, largest_slice};
-pub use table::{Compared, Matrix, Row, Schedules};
+pub use session::{Bench, ScheduleProgress};
+pub use shape::{Kernel, Problem};
+pub use table::{Compared, Tuned, TunedRow, TunedSchedules};

@@ -10,12 +10,13 @@
 
 use super::counts::{Looked, Memory, agree, planned, settled, window};
 use super::search::{At, Halt};
-use super::session::{Bench, Progress, Session, Stop};
-use super::shape::{Kernel, Problem, Schedule, grids};
-use super::table::{Compared, Matrix, Row, Schedules};
+use super::session::{Bench, ScheduleProgress, Session, Stop};
+use super::shape::{Kernel, Problem, grids};
+use super::table::{Compared, Tuned, TunedRow, TunedSchedules};
 use crate::Error;
 use crate::tuner::StepKind;
 use crate::tuner::noise::{faster, median};
+use graph::Schedule;
 use std::collections::BTreeSet;
 
 /// The finals' repetitions when they are made again.
@@ -44,7 +45,7 @@ pub struct Scheduler<'a> {
     /// Slices agree when none differs from their mean by more than this share.
     pub alike: f64,
     /// Prefetch distances to try, bytes.
-    pub ahead: &'a [u32],
+    pub ahead: &'a [usize],
     /// The share of the time that a schedule must save surely to take the default's place.
     pub margin: f64,
     /// Repetitions in the finals. Below 5 nothing is ever better than the default.
@@ -55,7 +56,7 @@ pub struct Scheduler<'a> {
 #[derive(Debug)]
 pub struct Found<E> {
     /// What was proven.
-    pub schedules: Schedules,
+    pub schedules: TunedSchedules,
     /// Why the [`Bench`] ended it, if it did.
     pub failed: Option<E>,
 }
@@ -107,11 +108,11 @@ impl<'a> Scheduler<'a> {
     pub fn run<B: Bench>(
         &self,
         bench: &mut B,
-        left: &mut dyn FnMut(&Progress<'_>) -> f64,
+        left: &mut dyn FnMut(&ScheduleProgress<'_>) -> f64,
     ) -> Result<Found<B::Error>, Error> {
         self.check()?;
         let Some(first) = self.problems.first() else {
-            return Ok(Found { schedules: Schedules::default(), failed: None });
+            return Ok(Found { schedules: TunedSchedules::default(), failed: None });
         };
         let mut state = State {
             scheduler: self,
@@ -134,7 +135,7 @@ impl<'a> Scheduler<'a> {
             Ok(()) | Err(Stop::Time) => None,
         };
         let matrices = (0..self.problems.len()).map(|problem| state.table(problem));
-        let schedules = Schedules {
+        let schedules = TunedSchedules {
             matrices: matrices.collect::<Result<_, _>>()?,
             evaluations: state.session.progress.evaluations,
             complete,
@@ -144,20 +145,20 @@ impl<'a> Scheduler<'a> {
 
     fn check(&self) -> Result<(), Error> {
         for (at, problem) in self.problems.iter().enumerate() {
-            let Problem { name, tiles, splits, threads, calls, .. } = problem;
-            let same = |p: &Problem| (&p.name, p.threads) == (name, *threads);
-            let reason = if *tiles == 0 || *threads == 0 || *calls == 0 {
+            let Problem { shape, splits, calls } = problem;
+            let same = |p: &Problem| p.shape == *shape;
+            let reason = if shape.tiles() == 0 || shape.threads == 0 || *calls == 0 {
                 "it has no tiles, no threads or no calls"
             } else if !splits.contains(&1) {
                 "its columns may always be in one part, so its splits must have 1"
             } else if self.problems[..at].iter().any(same) {
-                "it is there twice for the same threads"
+                "it is there twice"
             } else if self.largest == 0 {
                 "0 tokens are the most of a step"
             } else {
                 continue;
             };
-            return Err(Error::BadSchedule { matrix: name.clone(), reason: reason.into() });
+            return Err(Error::BadSchedule { shape: shape.clone(), reason: reason.into() });
         }
         Ok(())
     }
@@ -260,7 +261,7 @@ impl<'a, B: Bench> State<'_, 'a, B> {
                     at += 1;
                     continue;
                 }
-                let fixed = self.memory[problem][&self.planned[since]].winner.clone();
+                let fixed = self.memory[problem][&self.planned[since]].winner;
                 let holds = match self.memory[problem].get(&tokens) {
                     Some(looked) => agree(&[&looked.winner, &fixed], alike),
                     None => self.look(problem, tokens, Some(&fixed), seconds)?,
@@ -310,8 +311,8 @@ impl<'a, B: Bench> State<'_, 'a, B> {
         self.session.begin(problem, tokens, seconds);
         let mut kernels = self.session.bench.kernels(problem, tokens);
         if let Some(window) = window(&self.memory[at], tokens, width) {
-            let of_window = |kernel: &&Kernel| window.contains(&kernel.id);
-            let few: Vec<_> = kernels.iter().filter(of_window).cloned().collect();
+            let of_window = |kernel: &&Kernel| window.contains(&kernel.kernel);
+            let few: Vec<_> = kernels.iter().filter(of_window).copied().collect();
             // None where those that won cannot do this count.
             if !few.is_empty() {
                 kernels = few;
@@ -321,12 +322,12 @@ impl<'a, B: Bench> State<'_, 'a, B> {
         // for, say, or it was the caller's default, which may be any.
         let grids = grids(problem, tokens);
         let possible = |schedule: &Schedule| {
-            kernels.iter().any(|kernel| kernel.id == schedule.kernel)
+            kernels.iter().any(|kernel| kernel.kernel == schedule.how.kernel)
                 && grids.contains(&schedule.grid)
-                && schedule.fits(problem.tiles, tokens, problem.threads).is_ok()
+                && schedule.fits(&problem.shape, tokens).is_ok()
         };
-        let like = self.memory[at].range(..tokens).next_back().map(|(_, l)| l.winner.clone());
-        let here = |schedule: &Schedule| schedule.at(problem.tiles, tokens);
+        let like = self.memory[at].range(..tokens).next_back().map(|(_, l)| l.winner);
+        let here = |schedule: &Schedule| schedule.at(&problem.shape, tokens);
         let like = like.map(|like| here(&like)).filter(possible);
         let fixed = fixed.map(here).filter(possible);
         let mut search = At::new(&mut self.session, self.scheduler.ahead, 2 * repetitions)?;
@@ -334,7 +335,7 @@ impl<'a, B: Bench> State<'_, 'a, B> {
         let result = match &fixed {
             Some(fixed) => match search.holds(fixed, &kernels) {
                 Ok(true) => {
-                    kept = Some(fixed.clone());
+                    kept = Some(*fixed);
                     Ok(())
                 }
                 Ok(false) => search.search(&kernels, like.as_ref()),
@@ -358,9 +359,10 @@ impl<'a, B: Bench> State<'_, 'a, B> {
             repetitions: plain.len() as u32,
         };
         // A slice of all that a part has is meant as that, with more tokens too.
-        let mut open = winner.clone();
-        if open.slice.tokens >= open.grid.share(problem.tiles, tokens).tokens {
-            open.slice.tokens = largest;
+        let mut open = winner;
+        let share = problem.shape.share(open.grid, tokens);
+        if let Some(slice) = open.slice.as_mut().filter(|slice| slice.tokens >= share.tokens) {
+            slice.tokens = largest;
         }
         let mut proven = None;
         if winner != default {
@@ -376,7 +378,7 @@ impl<'a, B: Bench> State<'_, 'a, B> {
                 compared.default = median(plain);
                 compared.tuned = if sure { median(tuned) } else { compared.default };
                 compared.repetitions = turns as u32;
-                proven = sure.then(|| open.clone());
+                proven = sure.then_some(open);
                 if sure || !promising {
                     break;
                 }
@@ -399,7 +401,7 @@ impl<'a, B: Bench> State<'_, 'a, B> {
         for at in 0..self.memory.len() {
             let problem = self.problem(at);
             let proven = |(&tokens, looked): (&usize, &Looked)| {
-                Some((tokens, looked.proven.as_ref()?.at(problem.tiles, tokens)))
+                Some((tokens, looked.proven?.at(&problem.shape, tokens)))
             };
             let proven: Vec<_> = self.memory[at].iter().filter_map(proven).collect();
             for (tokens, schedule) in proven {
@@ -421,30 +423,30 @@ impl<'a, B: Bench> State<'_, 'a, B> {
     /// A row for every count: that of the nearest count looked at below it, or at it. What was to be
     /// looked at and was not, because time was up, is as without tuning; so is a count that the kernel
     /// cannot do.
-    fn table(&self, at: usize) -> Result<Matrix, Error> {
+    fn table(&self, at: usize) -> Result<Tuned, Error> {
         let (problem, memory) = (self.problem(at), &self.memory[at]);
-        let mut rows: Vec<Row> = vec![];
-        let mut schedule: Option<&Schedule> = None;
+        let mut rows: Vec<TunedRow> = vec![];
+        let mut schedule: Option<Schedule> = None;
         for tokens in 1..=self.scheduler.largest {
             if let Some(looked) = memory.get(&tokens) {
-                schedule = looked.proven.as_ref();
+                schedule = looked.proven;
             } else if self.planned.binary_search(&tokens).is_ok()
                 && !self.kept[at].contains(&tokens)
             {
                 schedule = None;
             }
-            let can = |schedule: &&Schedule| {
+            let can = |schedule: &Schedule| {
                 let kernels = self.session.bench.kernels(problem, tokens);
-                kernels.iter().any(|kernel| kernel.id == schedule.kernel)
+                kernels.iter().any(|kernel| kernel.kernel == schedule.how.kernel)
             };
             let here = schedule.filter(can);
             match rows.last_mut() {
-                Some(row) if row.schedule.as_ref() == here => row.up_to = tokens,
-                _ => rows.push(Row { up_to: tokens, schedule: here.cloned() }),
+                Some(row) if row.schedule == here => row.up_to = tokens,
+                _ => rows.push(TunedRow { up_to: tokens, schedule: here }),
             }
         }
         let known = memory.values().map(|looked| looked.compared);
         let compared = known.filter(|c| c.default.is_finite()).collect();
-        Matrix::new(problem.name.clone(), problem.tiles, problem.threads, rows, compared)
+        Tuned::new(problem.shape.clone(), rows, compared)
     }
 }

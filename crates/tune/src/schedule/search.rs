@@ -14,9 +14,10 @@
 //! found meets the default in the finals. Source: Zhao, Li, Wu, *Sandwich* (2026), section 5.
 
 use super::session::{Bench, Session, Stop};
-use super::shape::{Grid, Kernel, Problem, Schedule, grids};
+use super::shape::{Kernel, Problem, grids};
 use crate::tuner::noise::{FEWEST, faster, median};
-use graph::Slice;
+use graph::{Grid, Schedule, Slice};
+use kernels::How;
 use std::collections::BTreeMap;
 
 /// Under a grid whose first time is so many times that of the best, slices are not grown: they bring
@@ -51,8 +52,8 @@ pub(super) struct At<'s, 'a, B: Bench> {
     /// The default's times.
     pub(super) plain: [f64; 2],
     /// Prefetch distances to try, and that of what is timed before.
-    distances: &'s [u32],
-    ahead: u32,
+    distances: &'s [usize],
+    ahead: usize,
     /// Evaluations that the finals need.
     reserve: usize,
     /// The time of each schedule, so that none is timed twice.
@@ -63,14 +64,14 @@ impl<'s, 'a, B: Bench> At<'s, 'a, B> {
     /// Begins with the default.
     pub(super) fn new(
         session: &'s mut Session<'a, B>,
-        distances: &'s [u32],
+        distances: &'s [usize],
         reserve: usize,
     ) -> Result<Self, Stop<B::Error>> {
         let (problem, tokens) = (session.progress.problem, session.progress.tokens);
         let default = session.bench.default(problem, tokens);
         let plain = session.default(&default)?;
-        let known = BTreeMap::from([(default.clone(), median(&plain))]);
-        let ahead = default.ahead;
+        let known = BTreeMap::from([(default, median(&plain))]);
+        let ahead = default.how.ahead;
         Ok(At { session, problem, tokens, default, plain, distances, ahead, reserve, known })
     }
 
@@ -86,7 +87,7 @@ impl<'s, 'a, B: Bench> At<'s, 'a, B> {
             return Err(Halt::Enough);
         }
         let seconds = self.session.time(schedule)?;
-        self.known.insert(schedule.clone(), seconds);
+        self.known.insert(*schedule, seconds);
         Ok(seconds)
     }
 
@@ -116,7 +117,7 @@ impl<'s, 'a, B: Bench> At<'s, 'a, B> {
         let grids = grids(self.problem, self.tokens);
         if let Some(like) = like {
             self.time(like)?;
-            self.ahead = like.ahead;
+            self.ahead = like.how.ahead;
         }
         self.session.progress.doing = "fast start";
         let first = match grids.iter().find(|&grid| *grid == self.default.grid) {
@@ -128,7 +129,7 @@ impl<'s, 'a, B: Bench> At<'s, 'a, B> {
         for kernel in kernels {
             let start = self.fast_start(kernel, first)?;
             // Doubling ends where noise hides what a step gains, so that the default's slice may be far.
-            let usual = self.holding(kernel, self.default.slice, first);
+            let usual = self.holding(kernel, self.default.slice.unwrap_or(kernel.tile), first);
             let usual = (self.time(&self.of(kernel, usual, first))?, usual);
             let (seconds, slice) = if usual.0 < start.0 { usual } else { start };
             starts.push((seconds, kernel, slice));
@@ -143,40 +144,41 @@ impl<'s, 'a, B: Bench> At<'s, 'a, B> {
             }
         }
         self.session.progress.doing = "prefetch";
-        let Problem { tiles, threads, splits, .. } = self.problem;
-        let best = self.best().0.clone();
+        let Problem { shape, splits, .. } = self.problem;
+        let best = *self.best().0;
         // The default, if that is it, may be one that the search cannot vary.
-        if kernels.iter().any(|kernel| kernel.id == best.kernel)
+        if kernels.iter().any(|kernel| kernel.kernel == best.how.kernel)
             && splits.contains(&best.grid.splits)
-            && best.fits(*tiles, self.tokens, *threads).is_ok()
+            && best.fits(shape, self.tokens).is_ok()
         {
             for &ahead in self.distances {
-                self.time(&Schedule { ahead, ..best.clone() })?;
+                self.time(&Schedule { how: How { ahead, ..best.how }, ..best })?;
             }
-            self.grow(self.best().0.clone())?;
+            self.grow(*self.best().0)?;
         }
         self.again()
     }
 
     fn room(&self, grid: Grid) -> Slice {
-        grid.share(self.problem.tiles, self.tokens)
+        self.problem.shape.share(grid, self.tokens)
     }
 
     /// A slice that holds a register tile of the kernel at least, as far as there is room.
     fn holding(&self, kernel: &Kernel, slice: Slice, grid: Grid) -> Slice {
-        let Slice { tiles, tokens } = slice;
-        Slice { tiles: tiles.max(kernel.tiles), tokens: tokens.max(kernel.tokens) }
+        let (Slice { tiles, tokens }, tile) = (slice, kernel.tile);
+        Slice { tiles: tiles.max(tile.tiles), tokens: tokens.max(tile.tokens) }
             .within(self.room(grid))
     }
 
     fn of(&self, kernel: &Kernel, slice: Slice, grid: Grid) -> Schedule {
-        Schedule { kernel: kernel.id.clone(), slice, grid, ahead: self.ahead }
+        let how = How { kernel: kernel.kernel, ahead: self.ahead };
+        Schedule { how, slice: Some(slice), grid }
     }
 
     /// The slice to which a register tile grows by doubling each dimension, and its time.
     fn fast_start(&mut self, kernel: &Kernel, grid: Grid) -> Result<(f64, Slice), Halt<B::Error>> {
         let most = self.room(grid);
-        let mut slice = Slice { tiles: kernel.tiles, tokens: kernel.tokens }.within(most);
+        let mut slice = kernel.tile.within(most);
         let mut seconds = self.time(&self.of(kernel, slice, grid))?;
         let mut growing = [true; 2];
         while growing != [false; 2] {
@@ -198,20 +200,20 @@ impl<'s, 'a, B: Bench> At<'s, 'a, B> {
         let mut seconds = self.time(&schedule)?;
         while seconds <= HOPELESS * self.best().1 {
             let mut gained = None;
-            let slice = schedule.slice;
+            let Some(slice) = schedule.slice else { break };
             let doubled = [0, 1].map(|dimension| doubled(slice, dimension, most));
             let even =
                 [Slice { tiles: most.tiles, ..slice }, Slice { tokens: most.tokens, ..slice }];
             let larger = |to: &Slice| to.tiles * to.tokens > slice.tiles * slice.tokens;
             for larger in doubled.into_iter().chain(even).filter(larger) {
-                let then = self.time(&Schedule { slice: larger, ..schedule.clone() })?;
+                let then = self.time(&Schedule { slice: Some(larger), ..schedule })?;
                 let least = gained.map_or(seconds, |(least, _)| least);
                 if self.pays(then, seconds) && then < least {
                     gained = Some((then, larger));
                 }
             }
             match gained {
-                Some(best) => (seconds, schedule.slice) = best,
+                Some((then, larger)) => (seconds, schedule.slice) = (then, Some(larger)),
                 None => break,
             }
         }
@@ -230,20 +232,23 @@ impl<'s, 'a, B: Bench> At<'s, 'a, B> {
         let seconds = self.time(fixed)?;
         let mut others = vec![];
         for grid in grids(self.problem, self.tokens) {
-            let slice = fixed.slice.within(self.room(grid));
-            others.push(Schedule { grid, slice, ..fixed.clone() });
+            let slice = fixed.slice.map(|slice| slice.within(self.room(grid)));
+            others.push(Schedule { grid, slice, ..*fixed });
         }
-        let Slice { tiles, tokens } = fixed.slice;
-        let half = [
-            Slice { tiles: tiles.div_ceil(2), tokens },
-            Slice { tiles, tokens: tokens.div_ceil(2) },
-        ];
-        let twice = [0, 1].map(|dimension| doubled(fixed.slice, dimension, self.room(fixed.grid)));
-        others
-            .extend(half.into_iter().chain(twice).map(|s| Schedule { slice: s, ..fixed.clone() }));
+        if let Some(slice) = fixed.slice {
+            let Slice { tiles, tokens } = slice;
+            let half = [
+                Slice { tiles: tiles.div_ceil(2), tokens },
+                Slice { tiles, tokens: tokens.div_ceil(2) },
+            ];
+            let twice = [0, 1].map(|dimension| doubled(slice, dimension, self.room(fixed.grid)));
+            let slices = half.into_iter().chain(twice);
+            others.extend(slices.map(|slice| Schedule { slice: Some(slice), ..*fixed }));
+        }
         for kernel in kernels {
-            let slice = self.holding(kernel, fixed.slice, fixed.grid);
-            others.push(Schedule { kernel: kernel.id.clone(), slice, ..fixed.clone() });
+            let slice = fixed.slice.map(|slice| self.holding(kernel, slice, fixed.grid));
+            let how = How { kernel: kernel.kernel, ..fixed.how };
+            others.push(Schedule { how, slice, ..*fixed });
         }
         let mut best: Option<(f64, Schedule)> = None;
         for other in others {
@@ -269,7 +274,7 @@ impl<'s, 'a, B: Bench> At<'s, 'a, B> {
             .known
             .iter()
             .filter(|&(schedule, &seconds)| *schedule != self.default && close(seconds))
-            .map(|(schedule, &seconds)| (seconds, schedule.clone()))
+            .map(|(schedule, &seconds)| (seconds, *schedule))
             .collect();
         close.sort_by(|a, b| a.0.total_cmp(&b.0));
         close.truncate(CONTENDERS);
@@ -283,7 +288,7 @@ impl<'s, 'a, B: Bench> At<'s, 'a, B> {
         let schedules: Vec<_> = close.iter().map(|(_, schedule)| schedule).collect();
         let series = self.session.series(&schedules, AGAIN)?;
         for (schedule, times) in schedules.into_iter().zip(series) {
-            self.known.insert(schedule.clone(), median(&times));
+            self.known.insert(*schedule, median(&times));
         }
         // What was left out was slower by the first look, and is not to win by having but that.
         let worst = close.iter().map(|(_, s)| self.known[s]).fold(0.0, f64::max);
@@ -303,8 +308,8 @@ impl<'s, 'a, B: Bench> At<'s, 'a, B> {
         let like = like
             .filter(|&like| self.known.get(like).is_some_and(|&then| !self.pays(seconds, then)));
         match like {
-            Some(like) if *best != self.default => like.clone(),
-            _ => best.clone(),
+            Some(like) if *best != self.default => *like,
+            _ => *best,
         }
     }
 }

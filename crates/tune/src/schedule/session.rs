@@ -1,19 +1,19 @@
 //! Timing on behalf of the search: asks the caller, counts, keeps the books of noise and of the time
 //! that may still be spent.
 
-use super::shape::{Kernel, Problem, Schedule};
+use super::shape::{Kernel, Problem};
 use crate::tuner::noise::median;
+use graph::Schedule;
 
 /// Who can time a product: a machine with its kernels, or a model of one.
 pub trait Bench {
     /// Why the search has to end.
     type Error;
 
-    /// The micro-kernels that can multiply this matrix with so many tokens, the default first; imported
-    /// ones stand beside the program's own.
+    /// The micro-kernels that can multiply this matrix with so many tokens, the default first.
     fn kernels(&self, problem: &Problem, tokens: usize) -> Vec<Kernel>;
 
-    /// How it is multiplied without tuning.
+    /// How it is multiplied without tuning, with the slice that it then has.
     fn default(&self, problem: &Problem, tokens: usize) -> Schedule;
 
     /// Seconds of one product; every call is a new repetition. What cannot be run takes infinitely
@@ -31,7 +31,7 @@ pub trait Bench {
 
 /// How far a search is.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Progress<'a> {
+pub struct ScheduleProgress<'a> {
     /// What it is doing.
     pub doing: &'static str,
     /// The matrix at hand.
@@ -50,7 +50,7 @@ pub struct Progress<'a> {
 
 /// Told how far the search is, once before the first evaluation and after each; gives the seconds that
 /// may still be spent.
-pub(super) type Left<'a> = dyn FnMut(&Progress<'_>) -> f64 + 'a;
+pub(super) type Left<'a> = dyn FnMut(&ScheduleProgress<'_>) -> f64 + 'a;
 
 /// Why nothing more is timed.
 #[derive(Debug, PartialEq)]
@@ -64,7 +64,7 @@ pub(super) enum Stop<E> {
 pub(super) struct Session<'a, B: Bench> {
     pub(super) bench: &'a mut B,
     watch: &'a mut Left<'a>,
-    pub(super) progress: Progress<'a>,
+    pub(super) progress: ScheduleProgress<'a>,
     /// Seconds left, and what they were in the beginning.
     left: f64,
     whole: f64,
@@ -81,7 +81,7 @@ pub(super) struct Session<'a, B: Bench> {
 
 impl<'a, B: Bench> Session<'a, B> {
     pub(super) fn new(bench: &'a mut B, watch: &'a mut Left<'a>, first: &'a Problem) -> Self {
-        let progress = Progress {
+        let progress = ScheduleProgress {
             doing: "default",
             problem: first,
             tokens: 1,
@@ -116,7 +116,7 @@ impl<'a, B: Bench> Session<'a, B> {
     /// Turns to a count, which may take so many of the seconds that are left.
     pub(super) fn begin(&mut self, problem: &'a Problem, tokens: usize, seconds: f64) {
         let (default, best) = (f64::INFINITY, f64::INFINITY);
-        self.progress = Progress { problem, tokens, default, best, ..self.progress };
+        self.progress = ScheduleProgress { problem, tokens, default, best, ..self.progress };
         self.began = (self.left, self.progress.evaluations);
         self.until = if self.limited() { self.left - seconds } else { f64::NEG_INFINITY };
     }
@@ -143,7 +143,7 @@ impl<'a, B: Bench> Session<'a, B> {
         if self.left <= 0.0 || self.left.is_nan() {
             return Err(Stop::Time);
         }
-        let Progress { problem, tokens, .. } = self.progress;
+        let ScheduleProgress { problem, tokens, .. } = self.progress;
         let seconds = self.bench.time(problem, tokens, schedule).map_err(Stop::Failed)?;
         let seconds = if seconds > 0.0 { seconds } else { f64::INFINITY };
         self.progress.evaluations += 1;

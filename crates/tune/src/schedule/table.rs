@@ -1,13 +1,14 @@
 //! What the search leaves: for each matrix a schedule by the number of tokens.
 
-use super::shape::{Problem, Schedule};
+use super::shape::Problem;
 use crate::Error;
+use graph::{MatrixShape, Schedule};
 use serde::Deserialize;
 use std::ops::RangeInclusive;
 
 /// Counts of tokens that are multiplied the same way.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Row {
+pub struct TunedRow {
     /// The largest of these counts; the smallest is one more than that of the row before.
     pub up_to: usize,
     /// How ([`Schedule::at`] says how with one of these counts); `None`: as without tuning.
@@ -28,48 +29,44 @@ pub struct Compared {
     pub repetitions: u32,
 }
 
-/// The schedules of one matrix for every count up to the largest.
+/// The schedules of one shape for every count up to the largest.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Matrix {
-    name: String,
-    tiles: usize,
-    threads: usize,
-    rows: Vec<Row>,
+pub struct Tuned {
+    shape: MatrixShape,
+    rows: Vec<TunedRow>,
     compared: Vec<Compared>,
 }
 
 /// What was found for all matrices.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Schedules {
+pub struct TunedSchedules {
     /// In the order of the problems.
-    pub matrices: Vec<Matrix>,
+    pub matrices: Vec<Tuned>,
     /// Products timed.
     pub evaluations: usize,
     /// False when time was too short for all that is looked at, or the search was stopped.
     pub complete: bool,
 }
 
-impl Default for Schedules {
+impl Default for TunedSchedules {
     /// No matrices.
     fn default() -> Self {
-        Schedules { matrices: vec![], evaluations: 0, complete: true }
+        TunedSchedules { matrices: vec![], evaluations: 0, complete: true }
     }
 }
 
-impl Matrix {
-    /// A table of a matrix of so many tiles, multiplied by so many threads.
+impl Tuned {
+    /// The table of a shape.
     ///
     /// # Errors
     /// [`Error::BadSchedule`] when counts of rows do not ascend from 1, a schedule does not fit the
     /// fewest tokens of its row, or a figure is no time.
     pub fn new(
-        name: String,
-        tiles: usize,
-        threads: usize,
-        rows: Vec<Row>,
+        shape: MatrixShape,
+        rows: Vec<TunedRow>,
         compared: Vec<Compared>,
-    ) -> Result<Matrix, Error> {
-        let bad = |reason: String| Error::BadSchedule { matrix: name.clone(), reason };
+    ) -> Result<Tuned, Error> {
+        let bad = |reason: String| Error::BadSchedule { shape: shape.clone(), reason };
         if rows.first().is_none_or(|row| row.up_to == 0)
             || !rows.is_sorted_by(|a, b| a.up_to < b.up_to)
         {
@@ -78,8 +75,8 @@ impl Matrix {
         let mut fewest = 1;
         for row in &rows {
             if let Some(schedule) = &row.schedule {
-                let fault = |fault| bad(format!("up to {} tokens: {fault}", row.up_to));
-                schedule.at(tiles, fewest).fits(tiles, fewest, threads).map_err(fault)?;
+                let fault = |fault| bad(format!("up to {} tokens it {fault}", row.up_to));
+                schedule.at(&shape, fewest).fits(&shape, fewest).map_err(fault)?;
             }
             fewest = row.up_to.saturating_add(1);
         }
@@ -90,26 +87,16 @@ impl Matrix {
                 }
             }
         }
-        Ok(Matrix { name, tiles, threads, rows, compared })
+        Ok(Tuned { shape, rows, compared })
     }
 
-    /// What people call it.
-    pub fn name(&self) -> &str {
-        &self.name
-    }
-
-    /// Its tiles of 16 rows.
-    pub fn tiles(&self) -> usize {
-        self.tiles
-    }
-
-    /// The threads that multiply it.
-    pub fn threads(&self) -> usize {
-        self.threads
+    /// What is multiplied.
+    pub fn shape(&self) -> &MatrixShape {
+        &self.shape
     }
 
     /// The rows, by ascending tokens.
-    pub fn rows(&self) -> &[Row] {
+    pub fn rows(&self) -> &[TunedRow] {
         &self.rows
     }
 
@@ -122,16 +109,15 @@ impl Matrix {
     /// tokens than the last row has.
     pub fn schedule(&self, tokens: usize) -> Option<Schedule> {
         let row = self.rows.partition_point(|row| row.up_to < tokens);
-        let schedule = self.rows.get(row)?.schedule.as_ref()?;
-        Some(schedule.at(self.tiles, tokens.max(1)))
+        Some(self.rows.get(row)?.schedule?.at(&self.shape, tokens.max(1)))
     }
 
     /// Leaves these counts as without tuning.
     pub(crate) fn clear(&mut self, tokens: RangeInclusive<usize>) {
         let (before, last) = (tokens.start().saturating_sub(1), *tokens.end());
-        let mut rows: Vec<Row> = vec![];
-        for Row { up_to, schedule } in std::mem::take(&mut self.rows) {
-            let parts = [(before, schedule.clone()), (last, None), (usize::MAX, schedule)];
+        let mut rows: Vec<TunedRow> = vec![];
+        for TunedRow { up_to, schedule } in std::mem::take(&mut self.rows) {
+            let parts = [(before, schedule), (last, None), (usize::MAX, schedule)];
             for (end, schedule) in parts {
                 let up_to = up_to.min(end);
                 if up_to <= rows.last().map_or(0, |row| row.up_to) {
@@ -139,7 +125,7 @@ impl Matrix {
                 }
                 match rows.last_mut() {
                     Some(row) if row.schedule == schedule => row.up_to = up_to,
-                    _ => rows.push(Row { up_to, schedule }),
+                    _ => rows.push(TunedRow { up_to, schedule }),
                 }
             }
         }
@@ -152,32 +138,33 @@ impl Matrix {
 
 impl Problem {
     /// Whether a table of a profile is that of this problem.
-    pub fn is(&self, matrix: &Matrix) -> bool {
-        (&self.name, self.tiles, self.threads) == (&matrix.name, matrix.tiles, matrix.threads)
+    pub fn is(&self, matrix: &Tuned) -> bool {
+        self.shape == matrix.shape
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::shape::Grid;
     use super::*;
-    use graph::Slice;
+    use graph::{Grid, Product, Slice};
+    use kernels::How;
 
     #[test]
     fn cleared_counts_are_as_without_tuning() {
         let schedule = |ahead| {
-            let (slice, grid) =
-                (Slice { tiles: 1, tokens: 1 }, Grid { rows: 1, tokens: 1, splits: 1 });
-            Some(Schedule { kernel: "a".into(), slice, grid, ahead })
+            let slice = Some(Slice { tiles: 1, tokens: 1 });
+            Some(Schedule { how: How { kernel: None, ahead }, slice, grid: Grid::default() })
         };
-        let row = |(up_to, ahead)| Row {
+        let row = |(up_to, ahead)| TunedRow {
             up_to,
             schedule: if ahead > 0 { schedule(ahead) } else { None },
         };
         let rows = [(1, 1), (4, 0), (20, 2), (512, 3)].map(row);
         let compared = Compared { tokens: 8, default: 2.0, tuned: 1.0, repetitions: 5 };
         let other = Compared { tokens: 33, ..compared };
-        let matrix = Matrix::new("w".into(), 8, 1, rows.to_vec(), vec![compared, other]).unwrap();
+        let parts = vec![(gguf::TensorType::Q4_0, 128)];
+        let shape = MatrixShape { parts, cols: 64, product: Product::Plain, threads: 1 };
+        let matrix = Tuned::new(shape, rows.to_vec(), vec![compared, other]).unwrap();
         for (first, last) in [(1, 1), (1, 7), (5, 31), (2, 512), (1, usize::MAX), (40, usize::MAX)]
         {
             let mut cleared = matrix.clone();

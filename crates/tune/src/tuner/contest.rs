@@ -18,9 +18,9 @@
 
 use super::noise::{faster, median};
 use super::session::{Session, Stop, totals, typical};
-use super::{Level, Measure, Measured, Outcome, Progress, Scheme, StepKind, Table};
+use super::{Level, Measure, Measured, Outcome, Scheme, StepKind, Table, TuneProgress};
 use crate::model::gcd;
-use crate::schedule::Schedules;
+use crate::schedule::TunedSchedules;
 use std::ops::ControlFlow;
 
 /// Who can also tune a plan's matrices: an engine, or a model of one.
@@ -28,7 +28,12 @@ pub trait Matrices: Measure {
     /// Searches schedules for a plan, for so large a share of the time that is left for that; `known`
     /// are those of other plans, and what a plan has in common with them need not be searched again.
     /// `None` when the model cannot be loaded for it.
-    fn tune(&mut self, plan: &Outcome, known: &[Schedules], share: f64) -> Option<Schedules>;
+    fn tune(
+        &mut self,
+        plan: &Outcome,
+        known: &[TunedSchedules],
+        share: f64,
+    ) -> Option<TunedSchedules>;
 }
 
 /// What decides between plans.
@@ -77,7 +82,7 @@ impl Contest<'_> {
         &self,
         measure: &mut M,
         plans: Vec<Outcome>,
-        watch: &mut dyn FnMut(&Progress) -> ControlFlow<()>,
+        watch: &mut dyn FnMut(&TuneProgress) -> ControlFlow<()>,
     ) -> Won {
         let kinds: Vec<StepKind> =
             self.kinds.iter().filter(|k| k.tokens as usize <= self.largest).copied().collect();
@@ -85,12 +90,12 @@ impl Contest<'_> {
         assert!(!plans.is_empty(), "a search has an outcome");
         let mut contenders = vec![];
         let mut stopped = false;
-        let mut known: Vec<Schedules> = vec![];
+        let mut known: Vec<TunedSchedules> = vec![];
         for (at, (was, plan)) in plans.iter().enumerate() {
             let share = self.share(&plans, at);
             let found = measure.tune(plan, &known, share);
             let (doing, evaluations, remaining) = ("matrices", 0, 0);
-            let progress = Progress { doing, evaluations, remaining, loads: 0, gain: 1.0 };
+            let progress = TuneProgress { doing, evaluations, remaining, loads: 0, gain: 1.0 };
             stopped = watch(&progress).is_break();
             // Of a plan whose search was stopped not all is known that speaks for it.
             if at == 0 || (found.is_some() && !stopped) {
@@ -203,7 +208,7 @@ pub(super) fn cuts(scheme: &Scheme, table: &Table, largest: usize) -> Vec<Cut> {
 }
 
 impl Contender {
-    fn new(was: usize, mut outcome: Outcome, found: Schedules, kinds: usize) -> Contender {
+    fn new(was: usize, mut outcome: Outcome, found: TunedSchedules, kinds: usize) -> Contender {
         let rows = || found.matrices.iter().flat_map(|matrix| matrix.rows());
         let tuned = rows().any(|row| row.schedule.is_some());
         outcome.schedules = found;

@@ -97,7 +97,7 @@ pub(super) fn descend(
 #[cfg(test)]
 mod tests {
     use super::super::families::groupings;
-    use super::super::session::{Measure, Progress};
+    use super::super::session::{Measure, TuneProgress};
     use super::super::{Candidate, StepKind};
     use super::*;
     use topology::{CpuId, Machine};
@@ -150,7 +150,7 @@ mod tests {
             let found = found.unwrap();
 
             let mut asked = Asked { seed, teams: vec![] };
-            let mut watch = |_: &Progress| ControlFlow::Continue(());
+            let mut watch = |_: &TuneProgress| ControlFlow::Continue(());
             let mut session = Session::new(&mut asked, &mut watch, &kinds);
             let trees: Vec<TopoTree> = groupings(&tree, 1).into_iter().map(|(_, t)| t).collect();
             let tried = descend(&mut session, &trees, &most, 0, ("", 0)).unwrap();

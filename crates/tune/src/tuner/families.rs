@@ -8,7 +8,7 @@
 use super::scheme::{Teams, chains, scheme};
 use super::session::{Session, Stop};
 use std::collections::BTreeSet;
-use topology::topotree::{Configuration, Kind, TopoTree};
+use topology::topotree::{Configuration, LevelKind, TopoTree};
 
 /// A tree and the level of it whose vertices are groups.
 #[derive(Clone, Debug)]
@@ -36,7 +36,7 @@ impl Cut {
 fn single(tree: &TopoTree) -> Option<TopoTree> {
     let above = tree.height().checked_sub(1)?;
     let cpus = *tree.arities().ok()?.last()?;
-    let smt = tree.levels()[above].contains(&Kind::Core) && cpus > 1;
+    let smt = tree.levels()[above].contains(&LevelKind::Core) && cpus > 1;
     smt.then(|| tree.remove(cpus - 1, above).ok()).flatten()
 }
 

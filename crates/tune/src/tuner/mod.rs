@@ -33,7 +33,7 @@ mod table;
 mod trace;
 mod tune;
 
-use crate::schedule::Schedules;
+use crate::schedule::TunedSchedules;
 use serde::Deserialize;
 
 pub use contest::{Contest, Matrices, Won};
@@ -41,7 +41,7 @@ pub use noise::{faster, median};
 pub use profile::{Identity, Profile, Stale};
 pub use quick::{Choice, Quick, Start};
 pub use scheme::{Candidate, Level, Scheme};
-pub use session::{Measure, Progress};
+pub use session::{Measure, TuneProgress};
 pub use table::{Row, Table};
 pub use trace::{Request, StepKind, Trace};
 pub use tune::Tuner;
@@ -65,7 +65,7 @@ pub struct Outcome {
     pub complete: bool,
     /// How matrices are multiplied, by a search of its own ([`crate::schedule`]); none before a
     /// [`Contest`].
-    pub schedules: Schedules,
+    pub schedules: TunedSchedules,
 }
 
 /// A kind of step before and after tuning.

@@ -19,15 +19,13 @@ pub struct Identity {
 impl Identity {
     /// That of something with this content.
     pub fn of(content: &str, words: String) -> Identity {
-        Identity { digest: format!("{:016x}", fnv(content.bytes())), words }
+        Identity { digest: short_hash(content), words }
     }
 }
 
-/// FNV-1a, 64 bits: the same on every machine and in every version.
-fn fnv(bytes: impl Iterator<Item = u8>) -> u64 {
-    bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
-    })
+/// The first 64 bits of BLAKE3 as text: the same on every machine and in every version.
+fn short_hash(text: &str) -> String {
+    blake3::hash(text.as_bytes()).to_hex()[..16].to_owned()
 }
 
 /// What tuning found, and how.
@@ -97,7 +95,7 @@ impl Profile {
         let short = |identity: &Identity| -> String {
             identity.digest.chars().filter(char::is_ascii_alphanumeric).take(16).collect()
         };
-        let whole = fnv(machine.digest.bytes().chain([0]).chain(model.digest.bytes()));
-        format!("tune-{}-{}-{whole:016x}.toml", short(machine), short(model))
+        let whole = short_hash(&format!("{}\0{}", machine.digest, model.digest));
+        format!("tune-{}-{}-{whole}.toml", short(machine), short(model))
     }
 }

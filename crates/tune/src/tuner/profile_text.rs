@@ -1,9 +1,9 @@
 //! A profile as text: TOML with comments that say what it means. Written by hand, as comments cannot be
 //! had from a serializer; read with `serde`, and everything that is read is checked.
 //!
-//! A later version of the program may write a later `version`, which this one refuses by name. Within
-//! a version, what is not known is an error, so that a misspelt key has an effect. Version 2 adds the
-//! schedules of matrices; a profile without them is written as version 1, which older programs read.
+//! A later version of the program may write a later `version`, which this one refuses by name, as it does
+//! earlier ones: they are for other programs. Within a version, what is not known is an error, so that a
+//! misspelt key has an effect.
 
 use super::matrix_text::{self, MatrixText, SchedulesText, schedules};
 use super::profile::{Identity, Profile};
@@ -11,19 +11,19 @@ use super::scheme::Scheme;
 use super::table::{Row, Table};
 use super::{Measured, Outcome};
 use crate::Error;
-use crate::schedule::Schedules;
 use serde::Deserialize;
 use std::fmt::Write;
 use topology::{CpuId, Group, NodeId};
 
-/// The newest version, which is written where there are schedules, and the first, which has none.
-const VERSION: i64 = 2;
-const FIRST: i64 = 1;
+/// The version that is written and read.
+const VERSION: i64 = 3;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Text {
-    version: i64,
+    /// Read before, as [`Version`].
+    #[serde(rename = "version")]
+    _version: i64,
     date: String,
     machine: Identity,
     model: Identity,
@@ -91,14 +91,13 @@ impl Profile {
             Some(version) if version > VERSION => {
                 return Err(Error::NewerProfile { version, known: VERSION });
             }
-            Some(FIRST | VERSION) => {}
-            Some(other) => return Err(bad(format!("there never was a version {other}"))),
+            Some(VERSION) => {}
+            Some(other) => {
+                return Err(bad(format!("version {other} is of another program: tune again")));
+            }
         }
         let text: Text = toml::from_str(text).map_err(syntax)?;
         let schedules = schedules(text.schedules, text.matrix)?;
-        if text.version == FIRST && schedules != Schedules::default() {
-            return Err(bad(format!("it has schedules, which version {FIRST} had not")));
-        }
         let group = |group: GroupText| Group {
             node: group.node.map(NodeId),
             cpus: group.cpus.into_iter().map(CpuId).collect(),
@@ -148,8 +147,7 @@ impl Profile {
             "# How this machine serves this model fastest, as measured by `arclight tune`.\n\
              # It is used as long as machine, model and program are those named here.\n",
         );
-        let plain = outcome.schedules == Schedules::default();
-        writeln!(out, "version = {}", if plain { FIRST } else { VERSION })?;
+        writeln!(out, "version = {VERSION}")?;
         writeln!(out, "date = {}", quoted(date))?;
         for (name, Identity { digest, words }) in
             [("machine", machine), ("model", model), ("program", program)]

@@ -19,11 +19,11 @@
 use super::finals::compared;
 use super::noise::{FEWEST, faster, median};
 use super::scheme::{Level, Scheme};
-use super::session::{Measure, Progress, Session, Stop, totals};
+use super::session::{Measure, Session, Stop, TuneProgress, totals};
 use super::table::Table;
 use super::{Outcome, StepKind};
 use crate::Error;
-use crate::schedule::Schedules;
+use crate::schedule::TunedSchedules;
 use std::cell::Cell;
 use std::ops::ControlFlow;
 
@@ -101,7 +101,7 @@ impl Quick<'_> {
     pub fn run(
         &self,
         measure: &mut dyn Measure,
-        left: &mut dyn FnMut(&Progress) -> f64,
+        left: &mut dyn FnMut(&TuneProgress) -> f64,
     ) -> Result<Outcome, Error> {
         self.check()?;
         let clock = Clock {
@@ -109,7 +109,7 @@ impl Quick<'_> {
             left: Cell::new(f64::INFINITY),
             evaluations: Cell::new(0),
         };
-        let mut watch = |progress: &Progress| {
+        let mut watch = |progress: &TuneProgress| {
             let seconds = left(progress);
             clock.left.set(seconds);
             clock.evaluations.set(progress.evaluations);
@@ -144,7 +144,7 @@ impl Quick<'_> {
             &now.each_ref().map(Vec::as_slice),
         );
         measured.retain(|measured| measured.repetitions > 0);
-        let Progress { evaluations, loads, .. } = session.progress;
+        let TuneProgress { evaluations, loads, .. } = session.progress;
         Ok(Outcome {
             scheme,
             table,
@@ -153,7 +153,7 @@ impl Quick<'_> {
             evaluations,
             loads,
             complete: complete == Ok(true),
-            schedules: Schedules::default(),
+            schedules: TunedSchedules::default(),
         })
     }
 

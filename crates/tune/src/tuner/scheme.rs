@@ -9,7 +9,7 @@
 //! into few of these.
 
 use crate::Error;
-use crate::schedule::Schedules;
+use crate::schedule::TunedSchedules;
 use std::collections::BTreeSet;
 use topology::topotree::Configuration;
 use topology::{CpuId, Group, NodeId};
@@ -128,7 +128,7 @@ pub struct Candidate<'a> {
     /// Name and value of each [`Choice`](super::Choice) of the caller's, in its order.
     pub choices: &'a [(String, String)],
     /// How matrices are multiplied; `None`: as without tuning.
-    pub schedules: Option<&'a Schedules>,
+    pub schedules: Option<&'a TunedSchedules>,
 }
 
 /// The node and the CPUs of each group, whatever their order.

@@ -3,7 +3,7 @@
 use super::noise::median;
 use super::scheme::{Candidate, Level, Scheme, Teams};
 use super::trace::StepKind;
-use crate::schedule::Schedules;
+use crate::schedule::TunedSchedules;
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 
@@ -20,7 +20,7 @@ pub trait Measure {
 
 /// How far a search is.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Progress {
+pub struct TuneProgress {
     /// What it is doing.
     pub doing: &'static str,
     /// Steps timed.
@@ -39,7 +39,7 @@ pub struct Progress {
 pub(super) struct Stop;
 
 /// Asked after every evaluation.
-pub(super) type Watch<'a> = dyn FnMut(&Progress) -> ControlFlow<()> + 'a;
+pub(super) type Watch<'a> = dyn FnMut(&TuneProgress) -> ControlFlow<()> + 'a;
 
 pub(super) struct Session<'a> {
     measure: &'a mut dyn Measure,
@@ -47,12 +47,12 @@ pub(super) struct Session<'a> {
     pub(super) kinds: &'a [StepKind],
     pub(super) choices: Vec<(String, String)>,
     /// How matrices are multiplied; `None`: as without tuning.
-    pub(super) schedules: Option<Schedules>,
+    pub(super) schedules: Option<TunedSchedules>,
     /// What the model is loaded for.
     pub(super) loaded: Option<Scheme>,
     /// The first time of each kind of step with each teams; infinite where it cannot be run.
     first: BTreeMap<(Teams, usize), f64>,
-    pub(super) progress: Progress,
+    pub(super) progress: TuneProgress,
     /// Of what remains, that which is not part of the stage at hand.
     later: usize,
 }
@@ -64,7 +64,7 @@ impl<'a> Session<'a> {
         kinds: &'a [StepKind],
     ) -> Session<'a> {
         let progress =
-            Progress { doing: "default", evaluations: 0, remaining: 0, loads: 0, gain: 1.0 };
+            TuneProgress { doing: "default", evaluations: 0, remaining: 0, loads: 0, gain: 1.0 };
         let (loaded, first, choices, schedules) = (None, BTreeMap::new(), vec![], None);
         Session { measure, watch, kinds, choices, schedules, loaded, first, progress, later: 0 }
     }

@@ -17,10 +17,10 @@ use super::finals::{Verdict, compared, decide, unchanged};
 use super::noise::{FEWEST, faster};
 use super::plan::{Ends, Plan};
 use super::scheme::{Scheme, Teams, scheme};
-use super::session::{Measure, Progress, Session, Watch};
+use super::session::{Measure, Session, TuneProgress, Watch};
 use super::{Outcome, StepKind};
 use crate::Error;
-use crate::schedule::Schedules;
+use crate::schedule::TunedSchedules;
 use std::ops::ControlFlow;
 use topology::topotree::{Configuration, TopoTree};
 
@@ -81,7 +81,7 @@ impl Tuner<'_> {
     pub fn run(
         &self,
         measure: &mut dyn Measure,
-        watch: &mut dyn FnMut(&Progress) -> ControlFlow<()>,
+        watch: &mut dyn FnMut(&TuneProgress) -> ControlFlow<()>,
     ) -> Result<Outcome, Error> {
         Ok(self.best(measure, watch)?.swap_remove(0))
     }
@@ -96,7 +96,7 @@ impl Tuner<'_> {
     pub fn best(
         &self,
         measure: &mut dyn Measure,
-        watch: &mut dyn FnMut(&Progress) -> ControlFlow<()>,
+        watch: &mut dyn FnMut(&TuneProgress) -> ControlFlow<()>,
     ) -> Result<Vec<Outcome>, Error> {
         if self.kinds.is_empty() || !self.kinds.is_sorted_by(|a, b| a.tokens < b.tokens) {
             return Err(Error::BadKinds);
@@ -120,7 +120,7 @@ impl Tuner<'_> {
             Err(Ended::Failed(error)) => return Err(error),
             Err(Ended::Stopped) => (vec![self.early(&mut session, &mut state)], false),
         };
-        let Progress { evaluations, loads, .. } = session.progress;
+        let TuneProgress { evaluations, loads, .. } = session.progress;
         let outcome = |Verdict { scheme, table, measured }: Verdict| Outcome {
             scheme,
             table,
@@ -129,7 +129,7 @@ impl Tuner<'_> {
             evaluations,
             loads,
             complete,
-            schedules: Schedules::default(),
+            schedules: TunedSchedules::default(),
         };
         Ok(verdicts.into_iter().map(outcome).collect())
     }

@@ -159,6 +159,6 @@ pub(crate) fn sets(groups: &[Group]) -> Vec<BTreeSet<CpuId>> {
     groups.iter().map(|group| group.cpus.iter().copied().collect()).collect()
 }
 
-pub(crate) fn never_stop(_: &tune::tuner::Progress) -> ControlFlow<()> {
+pub(crate) fn never_stop(_: &tune::tuner::TuneProgress) -> ControlFlow<()> {
     ControlFlow::Continue(())
 }

@@ -5,9 +5,11 @@
 mod random;
 
 use arclight_tune as tune;
+use graph::{Grid, MatrixShape, Product, Schedule, Slice};
+use kernels::{How, MicroKernel};
 use random::normal;
 use std::hash::{DefaultHasher, Hash, Hasher};
-use tune::schedule::{Bench, Grid, Kernel, Problem, Progress, Schedule, Slice};
+use tune::schedule::{Bench, Kernel, Problem, ScheduleProgress};
 
 /// Bytes of 16 rows of 2048 columns in 4.5 bits, and of a token's activations in 8 and some.
 const TILE_BYTES: usize = 18 * 1024;
@@ -15,12 +17,25 @@ const ACT_BYTES: usize = 2304;
 
 pub(crate) type Cost<'a> = dyn Fn(&Problem, usize, &Schedule) -> f64 + 'a;
 
-pub(crate) fn kernel(id: &str, tiles: usize, tokens: usize) -> Kernel {
-    Kernel { id: id.into(), tiles, tokens }
+/// A micro-kernel of a name.
+pub(crate) fn named(name: &str) -> Option<MicroKernel> {
+    Some(name.parse().unwrap())
 }
 
-pub(crate) fn problem(name: &str, tiles: usize, threads: usize, splits: &[usize]) -> Problem {
-    Problem { id: 0, name: name.into(), tiles, splits: splits.to_vec(), threads, calls: 1 }
+pub(crate) fn kernel(name: &str, tiles: usize, tokens: usize) -> Kernel {
+    Kernel { kernel: named(name), tile: Slice { tiles, tokens } }
+}
+
+/// A matrix of so many tiles. What else it is like makes no difference; columns tell problems apart.
+pub(crate) fn problem(cols: usize, tiles: usize, threads: usize, splits: &[usize]) -> Problem {
+    let parts = vec![(gguf::TensorType::Q4_0, 16 * tiles)];
+    let shape = MatrixShape { parts, cols, product: Product::Summed, threads };
+    Problem { shape, splits: splits.to_vec(), calls: 1 }
+}
+
+/// Parts of the rows that get some.
+pub(crate) fn rows(problem: &Problem, grid: Grid) -> usize {
+    grid.rows(problem.shape.threads).min(problem.shape.tiles())
 }
 
 /// Times products with a formula.
@@ -31,8 +46,8 @@ pub(crate) struct Planted<'a> {
     /// Standard deviation of the times, as a share.
     pub(crate) noise: f64,
     pub(crate) random: u64,
-    /// All that was timed: problem, tokens, schedule.
-    pub(crate) log: Vec<(String, usize, Schedule)>,
+    /// All that was timed: columns of the problem, tokens, schedule.
+    pub(crate) log: Vec<(usize, usize, Schedule)>,
     /// Seconds spent.
     pub(crate) spent: f64,
     /// After so many products the bench fails.
@@ -75,19 +90,18 @@ impl<'a> Planted<'a> {
     }
 }
 
+/// The largest slices that leave no part empty.
+pub(crate) fn largest(problem: &Problem, grid: Grid, tokens: usize) -> Slice {
+    let tiles = graph::largest_slice(problem.shape.tiles(), rows(problem, grid));
+    Slice { tiles, tokens: graph::largest_slice(tokens, grid.tokens) }
+}
+
 /// What a plain program does: rows over the threads as far as they go, a register tile at a time.
 pub(crate) fn plain(kernel: &Kernel, problem: &Problem, tokens: usize) -> Schedule {
-    let grid = Grid { rows: problem.threads.min(problem.tiles), tokens: 1, splits: 1 };
-    let most = grid.largest(problem.tiles, tokens);
-    Schedule {
-        kernel: kernel.id.clone(),
-        slice: Slice {
-            tiles: kernel.tiles.min(most.tiles).max(1),
-            tokens: kernel.tokens.min(most.tokens).max(1),
-        },
-        grid,
-        ahead: 0,
-    }
+    let grid = Grid::default();
+    let most = largest(problem, grid, tokens);
+    let how = How { kernel: kernel.kernel, ahead: 0 };
+    Schedule { how, slice: Some(kernel.tile.within(most)), grid }
 }
 
 impl Bench for Planted<'_> {
@@ -111,7 +125,7 @@ impl Bench for Planted<'_> {
             self.failed = true;
             return Err("the machine is gone".into());
         }
-        self.log.push((problem.name.clone(), tokens, schedule.clone()));
+        self.log.push((problem.shape.cols, tokens, *schedule));
         let exact = (self.cost)(problem, tokens, schedule);
         let seconds = exact * (1.0 + self.noise * self.normal()).max(0.1);
         self.spent += seconds;
@@ -119,7 +133,7 @@ impl Bench for Planted<'_> {
     }
 }
 
-pub(crate) fn no_limit(_: &Progress<'_>) -> f64 {
+pub(crate) fn no_limit(_: &ScheduleProgress<'_>) -> f64 {
     f64::INFINITY
 }
 
@@ -131,20 +145,23 @@ pub(crate) fn family() -> Vec<Kernel> {
 /// The planted machine: a core reads 8 GB/s of weights, all of them 80 GB/s, if the prefetch distance is
 /// right; it multiplies 100 G a second as far as the register tile feeds it; it has 1 MiB of cache.
 pub(crate) fn machine(problem: &Problem, tokens: usize, schedule: &Schedule) -> f64 {
-    let Schedule { kernel, slice, grid, ahead } = schedule;
+    let Schedule { how: How { kernel, ahead }, slice, grid } = *schedule;
+    let slice = slice.unwrap();
+    let (all, rows) = (problem.shape.tiles(), rows(problem, grid));
+    let parts = rows * grid.tokens * grid.splits;
     let family = family();
-    // Imported ones have the registers of 2x4.
-    let tile = family.iter().find(|k| k.id == *kernel).unwrap_or(&family[0]);
-    let quality = match kernel.as_str() {
-        "imported fast" => 1.6,
-        "imported slow" => 0.7,
+    // Others have the registers of 2x4.
+    let tile = family.iter().find(|k| k.kernel == kernel).unwrap_or(&family[0]).tile;
+    let quality = match kernel {
+        _ if kernel == named("2x4u2") => 1.6,
+        _ if kernel == named("2x4u3") => 0.7,
         _ => 1.0,
     };
     let busiest = |all: usize, slice: usize, parts: usize| {
         let slices = all.div_ceil(slice).div_ceil(parts);
         (slices, (slices * slice).min(all))
     };
-    let (row_slices, tiles) = busiest(problem.tiles, slice.tiles, grid.rows);
+    let (row_slices, tiles) = busiest(all, slice.tiles, rows);
     let (token_slices, tokens) = busiest(tokens, slice.tokens, grid.tokens);
     let splits = grid.splits as f64;
     let (tile_bytes, act) = (TILE_BYTES as f64 / splits, ACT_BYTES as f64 / splits);
@@ -152,8 +169,8 @@ pub(crate) fn machine(problem: &Problem, tokens: usize, schedule: &Schedule) -> 
     let held = slice.tiles as f64 * tile_bytes + slice.tokens as f64 * act <= 1e6;
     let reads = tiles as f64 * tile_bytes * if held { 1.0 } else { token_slices as f64 };
     let again = tokens as f64 * act * row_slices as f64 / 4.0;
-    let distance = ((f64::from(*ahead) + 512.0) / 4608.0).log2().abs();
-    let rate = 8e9f64.min(80e9 / grid.parts() as f64) * (1.0 - 0.05 * distance);
+    let distance = ((ahead as f64 + 512.0) / 4608.0).log2().abs();
+    let rate = 8e9f64.min(80e9 / parts as f64) * (1.0 - 0.05 * distance);
     let read = (reads + again) / rate;
 
     let padded = |all: usize, slice: usize, tile: usize| {
@@ -171,7 +188,7 @@ pub(crate) fn machine(problem: &Problem, tokens: usize, schedule: &Schedule) -> 
     let multiply = products / (100e9 * feeding * quality) + unpacking;
 
     let sums = (tiles * tokens * 64) as f64 * (splits - 1.0) / 20e9;
-    let waits = 1e-6 * grid.parts() as f64 / 16.0 + if splits > 1.0 { 1.5e-6 } else { 0.0 };
+    let waits = 1e-6 * parts as f64 / 16.0 + if splits > 1.0 { 1.5e-6 } else { 0.0 };
     let calls = (row_slices * token_slices) as f64 * 50e-9;
     read.max(multiply) + 0.2 * read.min(multiply) + sums + waits + calls
 }
@@ -186,7 +203,7 @@ pub(crate) fn mad(
     schedule: &Schedule,
 ) -> f64 {
     let mut hasher = DefaultHasher::new();
-    (seed, &problem.name, tokens, schedule).hash(&mut hasher);
+    (seed, problem.shape.cols, tokens, schedule).hash(&mut hasher);
     let random = hasher.finish();
     let default = *schedule == plain(&family()[0], problem, tokens);
     if !default && random % 100 < impossible {

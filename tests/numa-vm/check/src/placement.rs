@@ -8,7 +8,7 @@ use crate::error::Error;
 use crate::load::Mode;
 use crate::maps::Maps;
 use crate::placed::PlacedArgs;
-use arclight_engine::{Engine, Placement, PlanGroup};
+use arclight_engine::{Engine, Group, Placement};
 use memory::Policy;
 use std::collections::BTreeMap;
 
@@ -36,7 +36,7 @@ pub(crate) fn faults(
 }
 
 /// The kernel's list of mappings: nothing bound is elsewhere, and the weights are in what is bound.
-fn by_maps(args: &PlacedArgs, groups: &[PlanGroup], weights: &[u64], maps: &Maps) -> Vec<String> {
+fn by_maps(args: &PlacedArgs, groups: &[Group], weights: &[u64], maps: &Maps) -> Vec<String> {
     let mut faults = vec![];
     for (node, bound) in maps.bound.iter().filter(|(_, b)| b.wrong > 0) {
         let pages = bound.wrong / PAGE;
@@ -93,7 +93,7 @@ fn by_maps(args: &PlacedArgs, groups: &[PlanGroup], weights: &[u64], maps: &Maps
 
 /// The engine's report: no page is elsewhere than its arena wants it, every arena wants its group's
 /// node, and every group streams its own node's weights.
-fn by_report(mode: Mode, groups: &[PlanGroup], placement: &Placement) -> Vec<String> {
+fn by_report(mode: Mode, groups: &[Group], placement: &Placement) -> Vec<String> {
     let mut faults = vec![];
     for arena in &placement.arenas {
         let wrong = arena.misplaced();
