@@ -4,7 +4,7 @@
 //! both are dealt alike (the same thread touches the same elements), a local wait when both stay on
 //! a node, and a global one when either reaches across nodes. A wait that already stands between
 //! the two serves. Read-after-write, write-after-read and write-after-write are treated alike, so
-//! buffer reuse is covered by the same rule (DESIGN 2.2).
+//! buffer reuse is covered by the same rule.
 
 use crate::buffer::{BufId, Buffers, Home};
 use crate::instr::{Deal, Instr, Reach};

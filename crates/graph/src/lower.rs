@@ -4,7 +4,7 @@
 //! ranges) has two forms. *Private*: every thread does all rows into its own buffer, so nobody
 //! waits. *Split*: the rows are dealt over the node's threads and the result is shared, which costs
 //! a wait. Which is cheaper depends on the number of rows, so a graph is lowered once per
-//! [`Variant`] and the step picks one (DESIGN 2.2).
+//! [`Variant`] and the step picks one.
 
 mod low;
 mod stream;

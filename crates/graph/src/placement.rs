@@ -1,7 +1,7 @@
 //! Where a tensor lives: placements and the cutting of a dimension over memory nodes.
 //!
 //! A placement is declared, never discovered: every operator states what it takes and gives, and
-//! the compiler derives from it who must wait for whom (DESIGN 2.2; the splits are those of the
+//! the compiler derives from it who must wait for whom (the splits are those of the
 //! ArcLight paper, §3.2).
 
 use std::fmt;

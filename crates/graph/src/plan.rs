@@ -1,6 +1,6 @@
 //! The plan: which cores in how many groups, and the sizes at which execution changes form.
 //!
-//! A plan is data (DESIGN 2.5). It comes from [`Plan::new`], the default rule, or from a tuner;
+//! A plan is data. It comes from [`Plan::new`], the default rule, or from a tuner;
 //! nothing below it chooses cores or forms by itself.
 
 use crate::compile::Sync;

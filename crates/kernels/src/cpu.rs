@@ -88,7 +88,7 @@ const INTEL: CpuTraits = CpuTraits {
     // Several streams of weights at once. Sapphire Rapids, one core, one token, 2026-11 (`--bench
     // families`), GB/s by four streams and by one: BF16 12.7 and 9.4, Q8_0 11.3 and 9.8, Q6_K 12.0 and 9.6,
     // Q4_K 10.7 and 8.9, Q4_0 9.6 and 7.7. Two, fetched in two stages, are as fast or faster on an Emerald
-    // Rapids (docs/performance.md, "In two stages").
+    // Rapids (benchmarks/notes/2026-11-23-two-stages.md).
     //
     // Up to 8 tokens at once, in one stream: measured with 8. From 9 on 2 by 6: 16 tokens of Q4_0, Q4_K
     // and Q8_0 1.07 to 1.13 times as fast as by 2 by 4. 12 at once: steps of 12 sequences 1.03 to 1.09
@@ -119,15 +119,15 @@ const INTEL: CpuTraits = CpuTraits {
     // (benchmarks/2026-11-25-ahead.csv).
     ahead: &[Ahead { vectors: 2, tokens: 1..=1, alone: false, bytes: AHEAD / 2 }],
     // An Emerald Rapids' core, which can wait for few lines of its first cache at a time, decodes at 90 %
-    // of what it can read so, and at 84 % in one stage (docs/performance.md, "In two stages").
+    // of what it can read so, and at 84 % in one stage (benchmarks/notes/2026-11-23-two-stages.md).
     stages: true,
-    // Keys of up to two pages are multiplied at once (docs/performance.md, "At depth").
+    // Keys of up to two pages are multiplied at once (benchmarks/notes/2026-11-24-attention-at-depth.md).
     pages: PagesAhead::Stages(16 << 10),
 };
 
 const AMD: CpuTraits = CpuTraits {
     // One stream, every weight unpacked once. Zen 5, steps of 2 to 8 tokens of a small model, 2026-11: 1.13
-    // to 1.28 times as fast as by 2 by 4 (docs/performance.md, "Few tokens").
+    // to 1.28 times as fast as by 2 by 4 (benchmarks/notes/2026-11-23-few-tokens.md).
     quants: &[(1..=4, (1, 4, 1)), (5..=8, (1, 8, 2))],
     // Zen 5, AVX-512, 2026-11 (`--bench families -- avx512bf16 f16`), over 2 by 4, F16 and F32: 2 tokens 1.4 and 1.2
     // times as fast, 4 tokens 1.12 and 1.3, 6 to 8 1.17 to 1.5, 12 and more 1.11 to 1.35.
@@ -151,7 +151,7 @@ const AMD: CpuTraits = CpuTraits {
         (_, Units::Narrow | Units::Fused) => Some(16),
         (_, Units::Wide) => Some(256),
     },
-    // Zen 5, 2026-11 (docs/performance.md). 8 KiB, 3 to 8 tokens, over 2 by 4: 0.97 to 1.17 times as fast,
+    // Zen 5, 2026-11 (benchmarks/notes/2026-11-23-epyc-limits.md). 8 KiB, 3 to 8 tokens, over 2 by 4: 0.97 to 1.17 times as fast,
     // with 4 KiB 0.91 to 1.11. 6 KiB, one token, over 4 KiB: 1.02 to 1.09 times as fast with one thread,
     // 0.97 to 1.05 with two.
     ahead: &[

@@ -122,7 +122,7 @@ const TINY: f32 = 1e-30;
 ///
 /// Of many rows another core has written some, and has read what their places held before. Lines of both are asked
 /// for sixteen blocks ahead, in the end those of the `next` row: an Emerald Rapids took 38 ms for a prompt of 512
-/// without, 35 with those of the places, 28 with both (docs/performance.md).
+/// without, 35 with those of the places, 28 with both (`benchmarks/notes/2026-11-23-where-sums-go.md`).
 #[inline(always)]
 pub(crate) fn quantize<S: Simd>(
     s: S,

@@ -2,7 +2,7 @@
 //!
 //! Measured are the bandwidth of every node's cores from every node's memory, that of a single core,
 //! a core's multiply peaks and the waits of the pool. Of its peak a kernel reaches a share that is taken
-//! from `docs/performance.md`, as is the time for norms and quantisation; both are told.
+//! from `benchmarks/notes/2026-11-22-what-made-it-fast.md`, as is the time for norms and quantisation; the answer says so.
 //!
 //! Limits: measured while others work on the machine, it is the machine that is left by them.
 

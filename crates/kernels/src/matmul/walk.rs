@@ -304,7 +304,7 @@ impl Family {
 /// The fewest tokens of a register tile that asks for the lines of its sums before it multiplies. Where tokens
 /// are many, rows of output are kilobytes apart and come from memory, or from another core that has read them,
 /// and stores that wait for them stop the multiplications after them: of 512 tokens, a Zen 5 multiplied three of
-/// four matrices of a layer at 63 to 65 % of the peak, and at 70 to 73 % so (docs/performance.md). Fewer tokens gain
+/// four matrices of a layer at 63 to 65 % of the peak, and at 70 to 73 % so (`benchmarks/notes/2026-11-23-where-sums-go.md`). Fewer tokens gain
 /// nothing.
 const FETCHED: usize = 4;
 

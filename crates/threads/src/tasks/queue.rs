@@ -8,7 +8,7 @@
 //! the round before means that all of it is still there, and a thread that comes late finds others at
 //! its work already.
 //!
-//! `crossbeam-deque` is what DESIGN names for this. It grows and shrinks as it is pushed to and popped
+//! `crossbeam-deque` is the usual choice. It grows and shrinks as it is pushed to and popped
 //! from, which allocates in every round of more than 64 tasks a thread, frees by epochs, and has to be
 //! filled; `benches/queues.rs` has the figures and `docs/threads.md` quotes them.
 //!
