@@ -73,6 +73,8 @@ impl Cell {
 pub(crate) struct Output<W = StdoutLock<'static>> {
     out: W,
     format: Format,
+    /// Between columns of text.
+    gap: &'static str,
     /// Widths of the columns of a table that has begun.
     widths: Vec<usize>,
 }
@@ -86,7 +88,12 @@ impl Output {
 
 impl<W: Write> Output<W> {
     pub(crate) fn to(out: W, format: Format) -> Output<W> {
-        Output { out, format, widths: Vec::new() }
+        Output { out, format, gap: "  ", widths: Vec::new() }
+    }
+
+    /// With one space between columns of text, for tables that are wide.
+    pub(crate) fn narrow(self) -> Output<W> {
+        Output { gap: " ", ..self }
     }
 
     /// Prints the whole value if programs read it, and says whether that is so. `rows` are the JSON pointers
@@ -157,7 +164,7 @@ impl<W: Write> Output<W> {
             .map(|(cell, &width)| cell.padded(of(cell), width))
             .collect();
         match self.format {
-            Format::Text => writeln!(self.out, "{}", cells.join("  ").trim_end()),
+            Format::Text => writeln!(self.out, "{}", cells.join(self.gap).trim_end()),
             Format::Md => writeln!(self.out, "| {} |", cells.join(" | ")),
             Format::Csv | Format::Json => Ok(()),
         }

@@ -17,8 +17,9 @@ pub(crate) struct Screen<W: Write = StdoutLock<'static>> {
     /// Columns; `None` where no lines are broken.
     width: Option<usize>,
     column: usize,
-    /// The word that has not ended.
+    /// The word that has not ended, and whether its beginning is shown, because a line does not hold it.
     word: String,
+    is_open: bool,
     /// Whether the line began with a fence, and whether code is between two.
     is_start: bool,
     is_code: bool,
@@ -36,7 +37,15 @@ impl Screen {
 
 impl<W: Write> Screen<W> {
     fn new(out: W, width: Option<usize>) -> Screen<W> {
-        Screen { out, width, column: 0, word: String::new(), is_start: true, is_code: false }
+        Screen {
+            out,
+            width,
+            column: 0,
+            word: String::new(),
+            is_open: false,
+            is_start: true,
+            is_code: false,
+        }
     }
 
     /// Begins where a text ends that is on the terminal already.
@@ -61,7 +70,7 @@ impl<W: Write> Screen<W> {
                 ' ' => {
                     self.end_word(width)?;
                     // At the edge the end of the line stands for it.
-                    if self.column < width {
+                    if self.column < width || self.is_code {
                         self.out.write_all(b" ")?;
                         self.column += 1;
                     }
@@ -72,9 +81,11 @@ impl<W: Write> Screen<W> {
                     let is_wide = c.width() == Some(2) && c < EMOJI;
                     let may_be_fence = self.is_start && self.word.starts_with('`');
                     let is_of_code = self.is_code && !may_be_fence;
-                    if is_wide || is_of_code || self.word.width() >= width {
+                    let is_long = self.word.width() >= width;
+                    if is_wide || is_of_code || is_long {
                         self.end_word(width)?;
                     }
+                    self.is_open = is_long || self.is_open && !is_wide;
                 }
             }
         }
@@ -92,6 +103,7 @@ impl<W: Write> Screen<W> {
     }
 
     fn end_word(&mut self, width: usize) -> io::Result<()> {
+        let goes_on = std::mem::take(&mut self.is_open);
         if self.word.is_empty() {
             return Ok(());
         }
@@ -99,12 +111,15 @@ impl<W: Write> Screen<W> {
             self.is_code = !self.is_code;
         }
         let wide = self.word.width();
-        if !self.is_code && self.column > 0 && self.column + wide > width {
+        if !self.is_code && !goes_on && self.column > 0 && self.column + wide > width {
             self.out.write_all(b"\n")?;
             self.column = 0;
         }
         self.out.write_all(self.word.as_bytes())?;
         self.column += wide;
+        if self.column > width {
+            self.column %= width;
+        }
         self.is_start = false;
         self.word.clear();
         Ok(())
@@ -128,7 +143,7 @@ mod tests {
         let pieces = ["The mem", "ory of", " a node", " is near."];
         assert_eq!(shown(None, &pieces), "The memory of a node is near.\n");
         assert_eq!(shown(Some(12), &pieces), "The memory \nof a node is\nnear.\n");
-        assert_eq!(shown(Some(4), &["abcdefghij k\n"]), "abcdefghij\nk\n");
+        assert_eq!(shown(Some(4), &["abcdefghij k\n"]), "abcdefghij k\n");
     }
 
     #[test]

@@ -146,7 +146,10 @@ impl Table {
         rows.push(all);
         let cells: Vec<_> = rows.iter().map(|row| self.cells(row, &unit, limits)).collect();
         let mut text = Vec::new();
-        Output::to(&mut text, Format::Text).table(cells).expect("memory can be written to");
+        Output::to(&mut text, Format::Text)
+            .narrow()
+            .table(cells)
+            .expect("memory can be written to");
         lines.extend(String::from_utf8_lossy(&text).lines().map(str::to_owned));
         lines.push(String::new());
         lines.extend(self.notes(limits));
@@ -191,14 +194,14 @@ impl Table {
         let share = format!("{:.1} %", 100.0 * nanos / self.in_steps as f64);
         [
             words("operator", 18, row.name),
-            figure("n", 5, calls),
-            figure(format!("{}/step", unit.name), 9, or_none(row.time > 0, per_step(nanos))),
-            figure("share", 8, or_none(row.time > 0, share)),
-            figure("GB/s", 6, or_none(bytes > 0, rate(bytes))),
-            figure("GMAC/s", 7, or_none(macs > 0, rate(macs))),
-            figure("of limit", 9, or_none(bytes + macs > 0, format!("{of_limit:.0} %"))),
-            figure("wait", 8, or_none(longest > 0.0, per_step(wait))),
-            figure("longest", 8, or_none(longest > 0.0, per_step(longest))),
+            figure("n", 4, calls),
+            figure(format!("{}/step", unit.name), 8, or_none(row.time > 0, per_step(nanos))),
+            figure("share", 7, or_none(row.time > 0, share)),
+            figure("GB/s", 5, or_none(bytes > 0, rate(bytes))),
+            figure("GMAC/s", 6, or_none(macs > 0, rate(macs))),
+            figure("of limit", 8, or_none(bytes + macs > 0, format!("{of_limit:.0} %"))),
+            figure("wait", 7, or_none(longest > 0.0, per_step(wait))),
+            figure("longest", 7, or_none(longest > 0.0, per_step(longest))),
         ]
     }
 

@@ -13,16 +13,22 @@ const REPO: &str = "Qwen/Qwen3-0.6B-GGUF";
 const FILE: &str = "Qwen3-0.6B-Q8_0.gguf";
 
 /// A machine of its own, and a hub that it reaches.
-struct World {
+pub(crate) struct World {
     home: TempDir,
     hub: FakeHub,
 }
 
 impl World {
-    fn new() -> World {
+    pub(crate) fn new() -> World {
         let world = World { home: TempDir::new().unwrap(), hub: FakeHub::default() };
         world.hub.put_file(REPO, FILE, &demo());
         world
+    }
+
+    /// A text without what differs from one machine to another.
+    pub(crate) fn plain(&self, text: &str) -> String {
+        let endpoint = self.hub.endpoint().replace("http://", "");
+        text.replace(&*self.home.path().to_string_lossy(), "[home]").replace(&endpoint, "[hub]")
     }
 
     fn command(&self, args: &[&str]) -> Command {
@@ -36,7 +42,7 @@ impl World {
         command
     }
 
-    fn run(&self, args: &[&str]) -> Ran {
+    pub(crate) fn run(&self, args: &[&str]) -> Ran {
         ran(self.command(args).output().unwrap())
     }
 

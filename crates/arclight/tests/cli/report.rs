@@ -33,7 +33,9 @@ fn a_run_ends_with_a_column_for_each_node() {
     // Every node has what loading said it got.
     let loaded: Vec<&str> = before.lines().filter(|l| l.starts_with("memory node ")).collect();
     assert_eq!(loaded.len(), 3, "{before}");
-    for (name, said) in [("weights", "weights "), ("KV", "KV "), ("activations", "activations ")] {
+    for (name, said) in
+        [("weights", "weights "), ("KV", "KV up to "), ("activations", "activations ")]
+    {
         let cells = row(report, name);
         assert_eq!(cells.len(), 4, "{report}");
         for (line, cell) in loaded.iter().zip(cells) {

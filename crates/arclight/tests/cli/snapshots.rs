@@ -2,14 +2,19 @@
 //! colours. `INSTA_UPDATE=always cargo test --workspace --test cli snapshots` writes what has changed, for a person
 //! to look at before it is committed.
 
-use crate::support::{FILES, arclight, ran, text, tiny};
+use crate::hub::World;
+use crate::support::{FILES, Ran, arclight, file, output, ran, run_with, text, tiny};
 use std::fmt::Write;
 
 /// Runs the program at a terminal's width.
 fn printed(columns: u32, args: &[&str]) -> String {
     let mut command = arclight(args);
-    let ran =
-        ran(command.env("COLUMNS", columns.to_string()).output().expect("the program starts"));
+    let columns = columns.to_string();
+    told(args, &ran(command.env("COLUMNS", columns).output().expect("the program starts")))
+}
+
+/// What a run has printed.
+fn told(args: &[&str], ran: &Ran) -> String {
     let mut all = format!("$ arclight {}\n{}", args.join(" "), ran.out);
     if !ran.err.is_empty() {
         let code = ran.code.unwrap_or(-1);
@@ -161,4 +166,55 @@ fn colours_are_there_when_they_are_asked_for() {
         }
     }
     check("colours", &all);
+}
+
+#[test]
+fn models_by_name() {
+    let world = World::new();
+    let mut all = String::new();
+    for args in [
+        &["pull", "qwen3:0.6b"][..],
+        &["pull", "qwen3:0.6b"],
+        &["list"],
+        &["show", "qwen3:0.6b"],
+        &["run", "qwen3:0.6b", "-q", "--greedy", "-n", "8", "-p", "Once upon a time"],
+        &["rm", "qwen3:0.6b"],
+        &["rm", "qwen3:0.6b", "--yes"],
+        &["show", "qwen3:0.6b"],
+    ] {
+        let _ = writeln!(all, "{}", world.plain(&told(args, &world.run(args))));
+    }
+    // How fast it came, and what stands in the cache by its digest.
+    let all = with(&all, r"in \d+(\.\d+)? s, \d+(\.\d+)? .B/s|[0-9a-f]{40}", "[…]");
+    check("models", &all);
+}
+
+#[test]
+fn files_that_are_made_and_texts_that_are_read() {
+    let story = "The fox lived in a wood. ".repeat(40);
+    let story = file("snapshot-story.txt", story.as_bytes());
+    let floats = output("snapshot-floats.gguf");
+    let mut all = String::new();
+    for args in [
+        &["synth", "tiny:bf16", "-o", &floats][..],
+        &["quantize", &floats, "/nowhere/x.gguf", "--type", "q4_k_m", "--dry-run"],
+        &["quantize", &floats, &output("snapshot-q8.gguf"), "--type", "q8_0", "-t", "1"],
+        &["imatrix", &floats, "-f", &story, "-o", &output("snapshot-imatrix.gguf"), "-t", "1"],
+        &["perplexity", "-f", &story, "-c", "64", "-t", "1"],
+        &["perplexity", "-q", "-f", &story, "-c", "64", "-o", "csv"],
+        &["embed", &floats, "-p", "a fox", "-t", "1"],
+        &["show", "nothing"],
+    ] {
+        let _ = writeln!(all, "{}", printed(80, args));
+    }
+    let all = with(&all, "(?m)^1 thread on .*$", "[machine]");
+    check_measured("files", &with(&all, r"\[-?\d[^\]]*\]", "[…]"));
+}
+
+#[test]
+fn a_conversation() {
+    let args = ["chat", "--greedy", "-n", "40", "-t", "1"];
+    let lines = "Tell me a story.\n/stats\n/system Be short.\n/nonsense\n/help\n/regenerate\n";
+    let told = told(&args, &run_with(&args, lines));
+    check_measured("chat", &with(&told, "(?m)^1 thread on .*$", "[machine]"));
 }

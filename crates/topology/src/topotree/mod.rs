@@ -18,12 +18,12 @@
 //!
 //! ```
 //! # extern crate arclight_topology as topology;
-//! use topology::{Machine, topotree::{Kind, TopoTree}};
+//! use topology::{Machine, topotree::{LevelKind, TopoTree}};
 //! // Four Kunpeng 920: 8 nodes of 24 cores. Cores 4k to 4k + 3 share an L3 tag, which nobody says.
 //! let machine = Machine::from_synthetic("pack:4 numa:2 core:24")?;
 //! let tree = TopoTree::of(&machine).group(4, 1, 3)?.remove(1, 3)?;
 //! assert_eq!(tree.to_string(), "machine ×1, package ×4, node ×2, group ×6, core ×3");
-//! let by_node = tree.cross_section(tree.depth_of(Kind::Node).unwrap());
+//! let by_node = tree.cross_section(tree.depth_of(LevelKind::Node).unwrap());
 //! assert_eq!((by_node.groups().len(), by_node.groups()[0].cpus.len()), (8, 18));
 //! # Ok::<(), topology::Error>(())
 //! ```
