@@ -122,7 +122,6 @@ impl Cli {
     /// How what the program tells of itself is written.
     pub(crate) fn log(&self) -> logging::Style {
         match &self.command {
-            _ if self.quiet => logging::Style::Quiet,
             Command::Serve(args) => logging::Style::Server(args.log_format),
             _ => logging::Style::Lines,
         }

@@ -16,8 +16,6 @@ pub(crate) const VARIABLE: &str = "ARCLIGHT_LOG";
 /// How events are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Style {
-    /// Errors only.
-    Quiet,
     /// For people at a terminal.
     Lines,
     /// For people who look later.
@@ -33,11 +31,11 @@ pub(crate) enum Format {
     Json,
 }
 
-/// Logs from now on.
+/// Logs from now on; errors alone if `quiet`.
 ///
 /// # Errors
 /// When the environment variable cannot be understood.
-pub(crate) fn install(verbose: u8, style: Style) -> Result<(), Error> {
+pub(crate) fn install(verbose: u8, quiet: bool, style: Style) -> Result<(), Error> {
     let filter = match std::env::var(VARIABLE) {
         Ok(text) => EnvFilter::try_new(&text).map_err(|e| {
             Error::Usage(format!(
@@ -46,7 +44,7 @@ pub(crate) fn install(verbose: u8, style: Style) -> Result<(), Error> {
             ))
         })?,
         Err(_) => EnvFilter::new(match (verbose, style) {
-            (0, Style::Quiet) => "error",
+            _ if quiet => "error",
             (0, Style::Lines) => "warn",
             (0, Style::Server(_)) => "warn,arclight_server=info",
             (1, _) => "info",
@@ -59,7 +57,7 @@ pub(crate) fn install(verbose: u8, style: Style) -> Result<(), Error> {
         .with_writer(std::io::stderr)
         .with_ansi(ansi);
     match style {
-        Style::Quiet | Style::Lines => log.event_format(Lines).init(),
+        Style::Lines => log.event_format(Lines).init(),
         Style::Server(Format::Text) => log.with_target(false).init(),
         Style::Server(Format::Json) => log.json().flatten_event(true).with_target(false).init(),
     }

@@ -51,7 +51,7 @@ fn main() -> ExitCode {
         Err(code) => return ExitCode::from(code),
     };
     term::set(cli.quiet, cli.color);
-    if let Err(e) = logging::install(cli.verbose, cli.log()) {
+    if let Err(e) = logging::install(cli.verbose, cli.quiet, cli.log()) {
         return fail(&e);
     }
     match cli.run() {

@@ -3,7 +3,8 @@
 //! A word is held back until it ends, so that it goes to the next line as a whole, and signs of several characters
 //! (emoji joined of others) reach the terminal in one piece. Code between ``` fences is left as it is.
 
-use std::io::{self, IsTerminal, StdoutLock, Write};
+use crate::term;
+use std::io::{self, StdoutLock, Write};
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
 /// A fence of Markdown.
@@ -29,8 +30,7 @@ impl Screen {
     /// Standard output.
     pub(crate) fn stdout() -> Screen {
         let out = io::stdout().lock();
-        let size = out.is_terminal().then(|| rustix::termios::tcgetwinsize(&out).ok()).flatten();
-        let width = size.map(|size| usize::from(size.ws_col)).filter(|&columns| columns > 0);
+        let width = term::columns(&out);
         Screen::new(out, width)
     }
 }

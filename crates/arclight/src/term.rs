@@ -6,6 +6,7 @@
 use indicatif::{ProgressBar, ProgressState, ProgressStyle};
 use std::fmt;
 use std::io::IsTerminal;
+use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -42,12 +43,16 @@ pub(crate) fn is_quiet() -> bool {
     QUIET.load(Ordering::Relaxed)
 }
 
+/// Characters of a line of a terminal; `None` of anything else.
+pub(crate) fn columns(out: &(impl IsTerminal + AsFd)) -> Option<usize> {
+    let size = out.is_terminal().then(|| rustix::termios::tcgetwinsize(out).ok()).flatten()?;
+    Some(usize::from(size.ws_col)).filter(|&columns| columns > 0)
+}
+
 /// A text for standard error: on a terminal, its lines end between words.
 pub(crate) fn wrapped(text: &str) -> String {
-    let err = std::io::stderr();
-    let size = err.is_terminal().then(|| rustix::termios::tcgetwinsize(&err).ok()).flatten();
-    match size.map(|size| usize::from(size.ws_col)) {
-        None | Some(0) => text.to_owned(),
+    match columns(&std::io::stderr()) {
+        None => text.to_owned(),
         Some(columns) => {
             let lines = text.lines().flat_map(|line| crate::report::wrap_at(line, columns));
             lines.collect::<Vec<_>>().join("\n")

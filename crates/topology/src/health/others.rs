@@ -3,6 +3,7 @@
 use super::Check;
 use crate::files::{MAX_BYTES, Tree, read_bounded};
 use std::collections::BTreeMap;
+use std::fs;
 use std::path::Path;
 
 /// Below this share of the machine others are not worth a word.
@@ -33,7 +34,9 @@ impl Sample {
         sample.all = (0..8).map(at).sum();
         sample.idle = at(3) + at(4);
         sample.stolen = at(7);
-        for id in tree.numbered("proc", "") {
+        let entries = fs::read_dir(root.join("proc")).into_iter().flatten().flatten();
+        let ids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+        for id in ids {
             let path = root.join(format!("proc/{id}/stat"));
             let Ok((text, _)) = read_bounded(&path, MAX_BYTES) else { continue };
             if id != std::process::id()
@@ -61,6 +64,10 @@ pub(super) fn check(before: &Sample, after: &Sample) -> [Check; 2] {
         return NAMES.map(|name| Check::unknown(name, "/proc/stat does not change"));
     }
     let share = |ticks: u64| ticks as f64 / all as f64;
+    // Of all time, so that programs count that have ended meanwhile.
+    let idle = after.idle.saturating_sub(before.idle);
+    let stolen = after.stolen.saturating_sub(before.stolen);
+    let by_others = share(all.saturating_sub(idle + stolen));
     let mut took: Vec<(u64, u32, &str)> = after
         .programs
         .iter()
@@ -70,21 +77,29 @@ pub(super) fn check(before: &Sample, after: &Sample) -> [Check; 2] {
         })
         .collect();
     took.sort_unstable_by(|a, b| b.cmp(a));
-    let by_others = share(took.iter().map(|&(ticks, ..)| ticks).sum());
     let programs = if by_others < BUSY {
         Check::fine(NAMES[0], format!("{:.0} % of the machine", 100.0 * by_others))
     } else {
         let busy = took.iter().filter(|&&(ticks, ..)| share(ticks) >= BUSY / 2.0).take(NAMED);
         let (names, commands): (Vec<String>, Vec<String>) = busy
             .map(|&(ticks, id, name)| {
-                (format!("{name} {:.0} %", 100.0 * share(ticks)), format!("kill -STOP {id}"))
+                (
+                    format!("{name} {:.0} %", 100.0 * share(ticks)),
+                    format!("sudo renice -n 19 -p {id}"),
+                )
             })
             .unzip();
-        let seen = format!("{:.0} % of the machine: {}", 100.0 * by_others, names.join(", "));
-        let commands: Vec<&str> = commands.iter().map(String::as_str).collect();
+        let mut seen = format!("{:.0} % of the machine", 100.0 * by_others);
+        if !names.is_empty() {
+            seen.push_str(&format!(": {}", names.join(", ")));
+        }
+        let mut commands: Vec<&str> = commands.iter().map(String::as_str).collect();
+        if commands.is_empty() {
+            commands.push("programs that end soon, such as compilers: wait for them");
+        }
         Check::costs(NAMES[0], by_others, seen, &commands)
     };
-    let stolen = share(after.stolen.saturating_sub(before.stolen));
+    let stolen = share(stolen);
     let seen = format!("{:.0} % of the time of these CPUs", 100.0 * stolen);
     let machines = if stolen < BUSY {
         Check::fine(NAMES[1], seen)

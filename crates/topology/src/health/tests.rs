@@ -33,10 +33,17 @@ fn what_costs_most_comes_first() {
     let stats = ["cpu  0 0 0 100 0 0 0 0 0 0\n", "cpu  60 0 0 200 0 0 0 40 0 0\n"];
     let checks = checks(fake, stats);
     let names: Vec<&str> = checks.iter().filter(|c| c.share() > 0.0).map(|c| c.name).collect();
-    let expected = ["CPU quota", "other machines", "governor", "huge pages", "NUMA balancing"];
+    let expected = [
+        "CPU quota",
+        "other programs",
+        "other machines",
+        "governor",
+        "huge pages",
+        "NUMA balancing",
+    ];
     assert_eq!(names, expected, "{checks:#?}");
     assert!((checks[0].share() - 0.75).abs() < 1e-9);
-    assert!((checks[1].share() - 0.2).abs() < 1e-9);
+    assert!((checks[2].share() - 0.2).abs() < 1e-9);
     assert_eq!(of(&checks, "governor").seen, "powersave with balance_power (intel_pstate)");
     assert_eq!(of(&checks, "boost").state, State::Fine);
 }
@@ -60,8 +67,8 @@ fn busy_programs_are_named() {
     let root = tempfile::tempdir().unwrap();
     let look = |stat: &str, ticks: u32| {
         let fake = FakeMachine::uniform(1, 4).file("proc/stat", stat);
-        let line = format!("9 (backup) R 1 1 1 0 -1 0 0 0 0 0 {ticks} 0 0 0\n");
-        fake.file("proc/9/stat", &line).write(root.path()).unwrap();
+        let line = format!("40009 (backup) R 1 1 1 0 -1 0 0 0 0 0 {ticks} 0 0 0\n");
+        fake.file("proc/40009/stat", &line).write(root.path()).unwrap();
         Sample::read(root.path())
     };
     let (before, after) = (look(IDLE[0], 5), look("cpu  50 0 0 250 0 0 0 0 0 0\n", 55));
@@ -69,7 +76,7 @@ fn busy_programs_are_named() {
     assert_eq!(programs.seen, "25 % of the machine: backup 25 %");
     let State::Costs { share, mend } = programs.state else { panic!("{programs:?}") };
     assert!((share - 0.25).abs() < 1e-9);
-    assert_eq!(mend, ["kill -STOP 9"]);
+    assert_eq!(mend, ["sudo renice -n 19 -p 40009"]);
     assert_eq!(machines.state, State::Fine);
     let [unknown, _] = others::check(&after, &after);
     assert_eq!(unknown.state, State::Unknown);
