@@ -28,6 +28,11 @@ pub(crate) struct ModelArg {
 }
 
 impl ModelArg {
+    /// A model that is named.
+    pub(crate) fn of(model: PathBuf, offline: bool) -> ModelArg {
+        ModelArg { model: Some(model), model_option: None, offline }
+    }
+
     /// What was named.
     pub(crate) fn named(&self) -> Option<&Path> {
         self.model.as_deref().or(self.model_option.as_deref())

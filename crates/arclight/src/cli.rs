@@ -8,7 +8,7 @@ use crate::{
     logging, perplexity, plan, quantize, run, synth, term, topo, tune,
 };
 use clap::error::ErrorKind;
-use clap::{ColorChoice, CommandFactory, FromArgMatches, Parser, Subcommand};
+use clap::{ArgMatches, ColorChoice, CommandFactory, FromArgMatches, Parser, Subcommand};
 use clap_complete::Shell;
 use std::io::Write;
 
@@ -180,7 +180,14 @@ fn man(name: Option<&str>) -> Result<(), Error> {
 /// Reads the command line; prints help, version or the fault otherwise and gives the exit code.
 pub(crate) fn parse() -> Result<Cli, u8> {
     let matches = settings::matches(std::env::args_os().collect());
-    matches.and_then(|matches| Cli::from_arg_matches(&matches)).map_err(|e| match e.kind() {
+    let read = |matches: ArgMatches| {
+        let mut cli = Cli::from_arg_matches(&matches)?;
+        if let Command::Serve(args) = &mut cli.command {
+            args.tables = settings::models(&matches)?;
+        }
+        Ok(cli)
+    };
+    matches.and_then(read).map_err(|e: clap::Error| match e.kind() {
         ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
             // A reader that goes away has seen enough.
             let _ = e.print();

@@ -6,7 +6,7 @@ use crate::error::Error;
 use crate::file::ModelFile;
 use crate::images::{Images, Prompt};
 use crate::kv::{KvCache, PageCounts, SeqId};
-use crate::load::{self, LoadProgress, LoadReport, Loaded};
+use crate::load::{self, Control, LoadProgress, LoadReport, Loaded};
 use crate::options::{AdapterUse, LoadOptions};
 use crate::room;
 use graph::{Adapted, Executor, Inset, Limits, Logits, Outputs, Recalled, SeqInput};
@@ -84,7 +84,8 @@ impl Engine {
         progress: &mut dyn FnMut(LoadProgress),
     ) -> Result<Engine, Error> {
         let machine = load::restrict(machine, options)?;
-        Engine::load_part(file, &machine, options, &AtomicBool::new(false), progress)
+        let control = Control { stop: &AtomicBool::new(false), cores: None };
+        Engine::load_part(file, &machine, options, control, progress)
     }
 
     /// See [`load::load`].
@@ -92,11 +93,11 @@ impl Engine {
         file: &ModelFile,
         machine: &Machine,
         options: &LoadOptions,
-        stop: &AtomicBool,
+        control: Control<'_>,
         progress: &mut dyn FnMut(LoadProgress),
     ) -> Result<Engine, Error> {
         let Loaded { mut executor, hparams, projection, context, sequences, report } =
-            load::load(file, machine, options, stop, progress)?;
+            load::load(file, machine, options, control, progress)?;
         // Loading was work, too.
         executor.reset_counts();
         let classes = executor.graph().classes().iter().copied().zip(executor.limits().pages);

@@ -27,6 +27,7 @@
 #![forbid(unsafe_code)]
 
 mod adapter;
+mod cores;
 mod disk;
 mod engine;
 mod error;
@@ -49,6 +50,7 @@ mod stop;
 mod trial;
 
 pub use adapter::{Adapter, AdapterFault};
+pub use cores::CoreTurns;
 pub use disk::DiskCache;
 pub use engine::{BatchEntry, Engine};
 pub use error::Error;

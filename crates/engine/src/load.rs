@@ -5,6 +5,7 @@
 //! says so.
 
 use crate::adapter::{Adapter, AdapterFault};
+use crate::cores::Cores;
 use crate::error::Error;
 use crate::file::ModelFile;
 use crate::options::{LoadOptions, Numa, PageCache, Reading};
@@ -38,6 +39,15 @@ pub struct LoadProgress {
     pub done: usize,
     /// All of them that are wanted.
     pub total: usize,
+}
+
+/// What others have to say while a model is loaded.
+#[derive(Clone, Copy)]
+pub(crate) struct Control<'a> {
+    /// Loading fails soon after this is set.
+    pub stop: &'a AtomicBool,
+    /// The cores, if other models compute on them.
+    pub cores: Option<&'a Cores>,
 }
 
 /// What loading did and how long each part took.
@@ -107,11 +117,11 @@ pub(crate) fn load(
     file: &ModelFile,
     machine: &Machine,
     options: &LoadOptions,
-    stop: &AtomicBool,
+    control: Control<'_>,
     progress: &mut dyn FnMut(LoadProgress),
 ) -> Result<Loaded, Error> {
     check(options)?;
-    let mut load_in = |mode| load_in(mode, file, machine, options, stop, progress);
+    let mut load_in = |mode| load_in(mode, file, machine, options, control, progress);
     match load_in(mode(options)) {
         Err(e) if options.numa == Numa::Auto && machine.usable_nodes().count() > 1 => {
             let Some(full) = no_room(&e) else { return Err(e) };
@@ -310,7 +320,7 @@ fn load_in(
     file: &ModelFile,
     machine: &Machine,
     options: &LoadOptions,
-    stop: &AtomicBool,
+    control: Control<'_>,
     progress: &mut dyn FnMut(LoadProgress),
 ) -> Result<Loaded, Error> {
     let start = Instant::now();
@@ -352,9 +362,10 @@ fn load_in(
         progress(LoadProgress { done: p.done, total: p.total });
     };
     let nodes = plan.groups.iter().filter_map(|g| g.node).collect::<BTreeSet<_>>().len();
-    let mut executor = FileWeights::with(file, &gguf, (reading, cache), nodes, stop, |source| {
-        Ok(Executor::new(graph, plan, limits, kernels, machine, source, &mut told)?)
-    })?;
+    let mut executor =
+        FileWeights::with(file, &gguf, (reading, cache), nodes, control, |source| {
+            Ok(Executor::new(graph, plan, limits, kernels, machine, source, &mut told)?)
+        })?;
     add_adapters(&mut executor, &hparams, options)?;
     let pack = packing.elapsed();
     let read =

@@ -108,6 +108,9 @@ pub struct LoadOptions {
     pub context: Option<usize>,
     /// Tokens that all sequences can hold together. Default: as many as each of them can.
     pub kv_size: KvSize,
+    /// Bytes that KV pages may take at most, where context or KV cache are as large as fits. Default: half of the
+    /// machine's memory.
+    pub kv_bytes: Option<u64>,
     /// Sequences that can exist at once. Default: 1.
     pub sequences: Option<usize>,
     /// Tokens in a step: a longer prompt is taken in chunks. Default: 512.

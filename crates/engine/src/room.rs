@@ -59,7 +59,7 @@ impl Room {
         };
         let fits = |most: usize, room: &dyn Fn(usize) -> Room| {
             let bytes = |n, tokens| room(tokens).bytes(graph, n, options);
-            fits(graph, plan, machine, parts, most, &bytes)
+            fits(graph, plan, machine, parts, (most, options.kv_bytes), &bytes)
         };
         let context = match options.context {
             Some(context) if context > trained => {
@@ -94,13 +94,13 @@ pub(crate) fn interval(graph: &Graph, kv: KvType) -> usize {
 }
 
 /// How many tokens fit, at most `most` and in whole ranges of keys, when so many take `bytes(node,
-/// tokens)` on a node.
+/// tokens)` on a node, and all parts together may have `limit` bytes.
 fn fits(
     graph: &Graph,
     plan: &Plan,
     machine: &Machine,
     parts: &[Machine],
-    most: usize,
+    (most, limit): (usize, Option<u64>),
     bytes: &dyn Fn(usize, usize) -> usize,
 ) -> usize {
     let longest = |room: u64, bytes: &dyn Fn(usize) -> usize| {
@@ -116,9 +116,10 @@ fn fits(
     };
     let memory: u64 = machine.nodes().iter().map(|n| n.memory_bytes).sum();
     // A machine that does not tell its memory is not a machine without any.
-    let mut fits = match memory {
-        0 => most.min(4096),
-        _ => longest(memory / 2 / parts.len() as u64, &|tokens| {
+    let half = (memory > 0).then_some(memory / 2);
+    let mut fits = match half.into_iter().chain(limit).min() {
+        None => most.min(4096),
+        Some(room) => longest(room / parts.len() as u64, &|tokens| {
             (0..graph.nodes()).map(|n| bytes(n, tokens)).sum()
         }),
     };

@@ -7,8 +7,10 @@
 //! Limits: every replica reads a file by itself. Of a mapped file that stays in the page cache only the
 //! first read costs anything.
 
+use crate::cores::Cores;
 use crate::error::Error;
 use crate::file::ModelFile;
+use crate::load::Control;
 use crate::made::Made;
 use crate::options::{PageCache, Reading};
 use crate::packed::Packed;
@@ -17,7 +19,7 @@ use graph::{PackBytes, WeightSource, WeightView};
 use memory::{Advice, DirectFile, MappedFile, Stage};
 use std::collections::VecDeque;
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use topology::Machine;
@@ -26,6 +28,10 @@ use topology::Machine;
 /// what a fast disk (16 GB/s) reads in 16 ms, and of small files a part.
 const AHEAD: std::ops::RangeInclusive<usize> = 32 << 20..=256 << 20;
 const AHEAD_SHARE: usize = 16;
+
+/// Bytes of the file that are packed between two waits; fewer where other models wait for them.
+const ROUND: usize = 32 << 20;
+const SHARED_ROUND: usize = 8 << 20;
 
 /// Reads in flight for each memory node; one thread is behind each.
 const READERS: usize = 4;
@@ -61,7 +67,7 @@ pub(crate) fn page_cache(machines: &[Machine], file: usize, weights: u64) -> Pag
 /// The tensors of a file, which readers bring. See the module.
 pub(crate) struct FileWeights<'a> {
     gguf: &'a Gguf<'a>,
-    stop: &'a AtomicBool,
+    control: Control<'a>,
     /// Nothing, if the model is in memory or made.
     files: &'a [MappedFile],
     made: Option<&'a Made>,
@@ -109,8 +115,8 @@ struct Part {
 }
 
 impl<'a> FileWeights<'a> {
-    /// Runs `load` with the tensors of `file`, which is `gguf`, and with readers beside. Soon after `stop`
-    /// is set they fail.
+    /// Runs `load` with the tensors of `file`, which is `gguf`, and with readers beside. Soon after
+    /// `control` says so they fail.
     ///
     /// # Errors
     /// When the file cannot be read in this way, or `load` fails.
@@ -119,7 +125,7 @@ impl<'a> FileWeights<'a> {
         gguf: &'a Gguf<'a>,
         (reading, cache): (Reading, PageCache),
         nodes: usize,
-        stop: &'a AtomicBool,
+        control: Control<'a>,
         load: impl FnOnce(&dyn WeightSource) -> Result<R, Error>,
     ) -> Result<R, Error> {
         let files = file.mapped();
@@ -131,7 +137,7 @@ impl<'a> FileWeights<'a> {
         };
         let source = FileWeights {
             gguf,
-            stop,
+            control,
             files,
             made: file.maker(),
             direct,
@@ -282,6 +288,11 @@ impl WeightSource for FileWeights<'_> {
         WeightSource::tensor(self.gguf, name)
     }
 
+    fn round_bytes(&self) -> usize {
+        // A step of another model may wait for a round.
+        if self.control.cores.is_some() { SHARED_ROUND } else { ROUND }
+    }
+
     fn begin(&self, parts: &[&[u8]]) -> bool {
         if self.files.is_empty() {
             return true;
@@ -308,11 +319,15 @@ impl WeightSource for FileWeights<'_> {
     }
 
     fn take(&self, parts: &[&[u8]], pack: &mut PackBytes<'_>) -> Result<(), graph::Error> {
-        if self.stop.load(Relaxed) {
+        if self.control.stop.load(Relaxed) {
             return Err(graph::Error::Stopped);
         }
+        let mut pack = |bytes: &[&[u8]]| {
+            let _turn = self.control.cores.map(Cores::turn);
+            pack(bytes)
+        };
         if let Some(made) = self.made {
-            let bytes = made.make(parts, self.stop)?;
+            let bytes = made.make(parts, self.control.stop)?;
             return pack(&bytes.iter().map(Vec::as_slice).collect::<Vec<_>>());
         }
         if self.files.is_empty() {

@@ -21,6 +21,15 @@ pub enum Error {
         /// As given.
         origin: String,
     },
+    /// A server of several models has none.
+    #[error("there is no model to serve")]
+    NoModels,
+    /// Two models have one name.
+    #[error("two models are called {name:?}: give one of them another alias")]
+    TwoModels {
+        /// The name.
+        name: String,
+    },
     /// The model cannot be loaded.
     #[error(transparent)]
     Engine(#[from] arclight_engine::Error),

@@ -5,7 +5,9 @@
 //! (`openai`, `anthropic`, `ollama`, `responses`) translate to and from one normal form (`normal`), which
 //! does all work that concerns models; `http` has connections, limits and keys.
 //!
-//! Limits: one model, text and images in, text out, HTTP/1.1 without TLS.
+//! Several models are [`Models`]: an [`App`] each, loaded when a request names it.
+//!
+//! Limits: text and images in, text out, HTTP/1.1 without TLS.
 #![forbid(unsafe_code)]
 
 mod adapters;
@@ -14,6 +16,7 @@ mod error;
 mod fault;
 mod http;
 mod metrics;
+mod models;
 mod normal;
 mod ollama;
 mod openai;
@@ -29,7 +32,8 @@ mod text;
 pub use adapters::ServedAdapter;
 pub use error::Error;
 pub use fault::Fault;
-pub use http::{Server, router};
+pub use http::{Server, Site, router};
+pub use models::{ModelEntry, ModelLimits, ModelSource, Models};
 pub use normal::Media;
 pub use options::Options;
 pub use state::{App, Info, Model};

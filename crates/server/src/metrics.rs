@@ -4,11 +4,15 @@
 use crate::normal::{Finish, Reason};
 use crate::state::Model;
 use arclight_engine::{GroupStatus, ReplicaStatus};
+use axum::http::header;
+use axum::response::{IntoResponse, Response};
 use prometheus::core::Collector;
+use prometheus::proto::MetricFamily;
 use prometheus::{
     CounterVec, Gauge, Histogram, HistogramOpts, IntCounterVec, Opts, Registry, TextEncoder,
 };
-use std::collections::HashMap;
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, Instant};
 
 const SHORT: &[f64] = &[
@@ -95,8 +99,8 @@ impl Metrics {
         self.ended.with_label_values(&[reason]).inc();
     }
 
-    /// The text that Prometheus reads.
-    pub(crate) fn text(&self, name: &str, model: Option<&Model>) -> String {
+    /// All figures of a model.
+    pub(crate) fn families(&self, name: &str, model: Option<&Model>) -> Vec<MetricFamily> {
         let labels = HashMap::from([("model_name".to_owned(), name.to_owned())]);
         let page = Page(Registry::new_custom(None, Some(labels)).expect(VALID));
         if let Some(model) = model {
@@ -106,8 +110,24 @@ impl Metrics {
         for histogram in [&self.first, &self.between, &self.per_token, &self.whole] {
             page.add(histogram.clone());
         }
-        TextEncoder::new().encode_to_string(&page.0.gather()).expect("a string takes any text")
+        page.0.gather()
     }
+}
+
+/// The text that Prometheus reads, of several models' figures.
+pub(crate) fn respond(families: Vec<MetricFamily>) -> Response {
+    let mut by_name: BTreeMap<String, MetricFamily> = BTreeMap::new();
+    for mut family in families {
+        match by_name.entry(family.name().to_owned()) {
+            Entry::Vacant(free) => drop(free.insert(family)),
+            Entry::Occupied(mut all) => {
+                all.get_mut().mut_metric().append(&mut family.take_metric());
+            }
+        }
+    }
+    let all: Vec<MetricFamily> = by_name.into_values().collect();
+    let text = TextEncoder::new().encode_to_string(&all).expect("a string takes any text");
+    ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text).into_response()
 }
 
 /// The values of a metric's labels, and the figure.

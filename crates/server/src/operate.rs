@@ -1,11 +1,11 @@
 //! Monitoring: health and figures.
 
 use crate::fault::Fault;
-use crate::state::App;
+use crate::metrics;
+use crate::state::{App, Model};
 use axum::Json as JsonBody;
 use axum::extract::State;
-use axum::http::header;
-use axum::response::{IntoResponse, Response};
+use axum::response::Response;
 use schemars::JsonSchema;
 use serde::Serialize;
 use std::sync::Arc;
@@ -21,10 +21,31 @@ pub(crate) struct Health {
     waiting: usize,
 }
 
+impl Default for Health {
+    fn default() -> Health {
+        Health { status: "ok", running: 0, waiting: 0 }
+    }
+}
+
+impl Health {
+    /// Counts what another model does.
+    pub(crate) fn add(&mut self, other: &Health) {
+        self.running += other.running;
+        self.waiting += other.waiting;
+    }
+}
+
 /// `GET /health`: 200 when requests are served; 503 while the model is being loaded, when the server is
 /// about to end, and when every replica has failed.
 pub(crate) async fn health(State(app): State<Arc<App>>) -> Result<JsonBody<Health>, Fault> {
-    let model = app.model()?;
+    of(&*app.model()?).map(JsonBody)
+}
+
+/// What a model does.
+///
+/// # Errors
+/// When every replica has failed.
+pub(crate) fn of(model: &Model) -> Result<Health, Fault> {
     let status = model.replicas.status();
     if let Some(failure) = status.iter().find_map(|s| s.failure.as_deref())
         && status.iter().all(|s| s.failure.is_some())
@@ -33,13 +54,11 @@ pub(crate) async fn health(State(app): State<Arc<App>>) -> Result<JsonBody<Healt
     }
     let sum =
         |of: fn(&arclight_engine::ReplicaStatus) -> usize| status.iter().map(of).sum::<usize>();
-    let (running, waiting) = (sum(|s| s.running), sum(|s| s.waiting));
-    Ok(JsonBody(Health { status: "ok", running, waiting }))
+    Ok(Health { running: sum(|s| s.running), waiting: sum(|s| s.waiting), ..Health::default() })
 }
 
 /// `GET /metrics`.
 pub(crate) async fn metrics(State(app): State<Arc<App>>) -> Response {
     let model = app.model().ok();
-    let text = app.metrics.text(app.name(), model.as_deref());
-    ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text).into_response()
+    metrics::respond(app.metrics.families(app.name(), model.as_deref()))
 }

@@ -70,7 +70,8 @@ pub struct Info {
 }
 
 impl Info {
-    fn read(file: &ModelFile, gguf: &Gguf<'_>) -> Info {
+    /// What a model's file says.
+    pub fn read(file: &ModelFile, gguf: &Gguf<'_>) -> Info {
         let meta = gguf.metadata();
         let text = |key: &str| meta.opt_str(key).ok().flatten().map(str::to_owned);
         let architecture = text("general.architecture").unwrap_or_default();
@@ -191,7 +192,7 @@ pub struct App {
     /// When the server was started, in seconds since 1970.
     pub(crate) started: u64,
     /// Responses that can be gone on from.
-    pub(crate) responses: Store,
+    pub(crate) responses: Arc<Store>,
     /// Room for bodies, in their unit.
     pub(crate) bodies: Arc<Semaphore>,
     phase: RwLock<Phase>,
@@ -206,7 +207,19 @@ impl App {
             options,
             metrics: Arc::new(Metrics::default()),
             started: now(),
-            responses: Store::default(),
+            responses: Arc::default(),
+            phase: RwLock::new(Phase::Loading),
+        }
+    }
+
+    /// The state of another model of the same server.
+    pub(crate) fn beside(&self, options: Options) -> App {
+        App {
+            options,
+            metrics: Arc::new(Metrics::default()),
+            started: self.started,
+            responses: self.responses.clone(),
+            bodies: self.bodies.clone(),
             phase: RwLock::new(Phase::Loading),
         }
     }
@@ -230,6 +243,30 @@ impl App {
         *self.phase.write().unwrap_or_else(PoisonError::into_inner) = Phase::Stopping { _model };
     }
 
+    /// Takes the model away, which can be handed over again.
+    pub(crate) fn unload(&self) -> Option<Arc<Model>> {
+        let mut phase = self.phase.write().unwrap_or_else(PoisonError::into_inner);
+        match std::mem::replace(&mut *phase, Phase::Loading) {
+            Phase::Ready(model) => Some(model),
+            Phase::Loading => None,
+            stopping @ Phase::Stopping { .. } => {
+                *phase = stopping;
+                None
+            }
+        }
+    }
+
+    /// Whether requests are still taken.
+    ///
+    /// # Errors
+    /// When the server is about to end.
+    pub(crate) fn check_running(&self) -> Result<(), Fault> {
+        match &*self.phase.read().unwrap_or_else(PoisonError::into_inner) {
+            Phase::Stopping { .. } => Err(stopping()),
+            Phase::Loading | Phase::Ready(_) => Ok(()),
+        }
+    }
+
     /// The model.
     ///
     /// # Errors
@@ -238,10 +275,14 @@ impl App {
         match &*self.phase.read().unwrap_or_else(PoisonError::into_inner) {
             Phase::Loading => Err(Fault::unavailable("the model is being loaded").code("loading")),
             Phase::Ready(model) => Ok(model.clone()),
-            Phase::Stopping { .. } => {
-                Err(Fault::unavailable("the server is shutting down").code("stopping"))
-            }
+            Phase::Stopping { .. } => Err(stopping()),
         }
+    }
+
+    /// What the model and its adapters are called.
+    pub(crate) fn all_names(&self) -> impl Iterator<Item = &str> {
+        let adapters = self.options.adapters.iter().map(|one| one.name.as_str());
+        self.options.names.iter().map(String::as_str).chain(adapters)
     }
 
     /// The model's id on the wire.
@@ -267,6 +308,10 @@ impl App {
             _ => Ok(()),
         }
     }
+}
+
+fn stopping() -> Fault {
+    Fault::unavailable("the server is shutting down").code("stopping")
 }
 
 /// Seconds since 1970.

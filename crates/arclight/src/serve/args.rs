@@ -17,11 +17,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// Serve a model over HTTP, with the API of OpenAI
-#[derive(Args, Debug)]
+#[derive(Args, Clone, Debug)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct ServeArgs {
     #[command(flatten)]
     pub(super) model: ModelArg,
+    /// Further models: each is loaded when a request names it
+    #[arg(value_name = "MODEL", value_hint = ValueHint::FilePath)]
+    pub(super) more: Vec<PathBuf>,
+    #[command(flatten)]
+    pub(super) several: SeveralArgs,
+    /// Models that the configuration file has tables for: their names, options, and whether they are pinned.
+    #[arg(skip)]
+    pub(crate) tables: Vec<OwnArgs>,
     /// TOML file with options, by the names they have here: port = 80, api-key-file = "keys"
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     config: Option<PathBuf>,
@@ -104,8 +112,55 @@ pub(crate) struct ServeArgs {
     machine: MachineArgs,
 }
 
+/// A model that has options of its own.
+#[derive(Clone, Debug)]
+pub(crate) struct OwnArgs {
+    /// The table's name, which is the model's name for clients unless it has an alias.
+    pub(crate) name: String,
+    /// All options that hold for it.
+    pub(crate) args: Box<ServeArgs>,
+    /// It is loaded at once and stays.
+    pub(crate) pin: bool,
+}
+
+/// Which models, and how many at once.
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Several models")]
+pub(super) struct SeveralArgs {
+    /// Folder of models, which are called as their files: each is loaded when a request names it
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub(super) models_dir: Option<PathBuf>,
+    /// Models in memory at once; the one that was asked for longest ago makes room [default: 4]
+    #[arg(long, value_name = "N", value_parser = count)]
+    pub(super) max_models: Option<usize>,
+    /// Memory for weights and KV caches of all models, with K, M, G or T for KiB to TiB [default: four
+    /// fifths of what is free at the start]
+    #[arg(long, value_name = "BYTES", value_parser = bytes)]
+    pub(super) models_memory: Option<u64>,
+    /// Time without requests after which a model is unloaded: 90s, 10m, 2h [default: when another needs
+    /// its room]
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    pub(super) keep_alive: Option<Duration>,
+    /// Model that is loaded at the start and stays, by its name; can be given several times
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    pub(super) pin: Vec<String>,
+}
+
+/// A time: a number and s, m or h.
+fn time(text: &str) -> Result<Duration, String> {
+    let wrong = || "it must be a number with s, m or h after it, as in 90s".to_owned();
+    let (number, unit) = match text.char_indices().next_back() {
+        Some((at, 's')) => (&text[..at], 1.0),
+        Some((at, 'm')) => (&text[..at], 60.0),
+        Some((at, 'h')) => (&text[..at], 3600.0),
+        _ => (text, 1.0),
+    };
+    let seconds = number.parse::<f64>().map_err(|_| wrong())? * unit;
+    Duration::try_from_secs_f64(seconds).map_err(|_| wrong())
+}
+
 /// What holds for requests that say nothing; as OpenAI has it, if nothing is said here either.
-#[derive(Args, Debug)]
+#[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Sampling, where a request does not say")]
 struct SamplingArgs {
     /// Temperature; 0 always takes the likeliest token [default: 1]
@@ -142,7 +197,7 @@ impl SamplingArgs {
 }
 
 /// Who may use it.
-#[derive(Args, Debug)]
+#[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Access")]
 struct AccessArgs {
     /// Key that clients must bring; can be given several times [default: none is needed]
@@ -157,7 +212,7 @@ struct AccessArgs {
 }
 
 /// How much of it.
-#[derive(Args, Debug)]
+#[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Limits")]
 struct LimitArgs {
     /// Largest request, in MiB
@@ -192,6 +247,7 @@ Examples:
   arclight serve model.gguf                        on http://127.0.0.1:8080/v1
   arclight serve model.gguf --host 0.0.0.0 --api-key-file keys --parallel 16
   arclight serve --config /etc/arclight.toml
+  arclight serve --models-dir /models --keep-alive 10m          loads what requests name
   curl localhost:8080/v1/chat/completions -d '{\"messages\": [{\"role\": \"user\", \"content\": \"Hi\"}]}'";
 
 impl ServeArgs {
@@ -236,7 +292,7 @@ impl ServeArgs {
     }
 
     /// The model's name for clients: that of its file, or as it was asked for where files are named by digests.
-    fn name_of(&self, file: &ModelFile) -> String {
+    pub(super) fn name_of(&self, file: &ModelFile) -> String {
         match self.model.named() {
             Some(asked) if is_digest(file) => asked.to_string_lossy().into_owned(),
             _ => name_of(file),
@@ -310,6 +366,32 @@ impl ServeArgs {
         let mut found =
             (self.host.as_str(), self.port).to_socket_addrs().map_err(|e| fault(e.to_string()))?;
         found.next().ok_or_else(|| fault("there is no such address".to_owned()))
+    }
+}
+
+impl ServeArgs {
+    /// Whether there are models to choose from.
+    pub(super) fn has_several(&self) -> bool {
+        !self.more.is_empty() || self.several.models_dir.is_some() || !self.tables.is_empty()
+    }
+
+    /// The same for another model.
+    pub(super) fn for_model(&self, path: PathBuf) -> ServeArgs {
+        let model = ModelArg::of(path, self.model.offline);
+        ServeArgs { model, more: Vec::new(), alias: Vec::new(), tables: Vec::new(), ..self.clone() }
+    }
+
+    /// The same without other models.
+    pub(super) fn for_own_model(&self) -> ServeArgs {
+        ServeArgs { more: Vec::new(), tables: Vec::new(), ..self.clone() }
+    }
+
+    /// The same with a name, unless it has one.
+    pub(super) fn named(mut self, name: &str) -> ServeArgs {
+        if self.alias.is_empty() {
+            self.alias.push(name.to_owned());
+        }
+        self
     }
 }
 

@@ -1,11 +1,12 @@
 //! `arclight serve`: a model behind OpenAI's API.
 //!
 //! Here is what is about the command: its arguments (`args`), where else they may come from
-//! (`settings`), signals, the lines that tell how far it is. The server itself is `arclight-server`.
+//! (`settings`), several models (`several`), signals, the lines that tell how far it is. The server itself is `arclight-server`.
 
 mod args;
 mod cores;
 pub(crate) mod settings;
+mod several;
 
 pub(crate) use args::ServeArgs;
 
@@ -19,12 +20,16 @@ use chat::Family;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use tokio::runtime::Runtime;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::oneshot;
 use topology::Machine;
 
 /// Runs the command.
 pub(crate) fn run(args: &ServeArgs) -> Result<(), Error> {
+    if args.has_several() {
+        return several::run(args);
+    }
     let file = Arc::new(load::open(&args.model)?);
     // What is wrong with the file is told before anything listens.
     file.gguf()?;
@@ -40,8 +45,18 @@ pub(crate) fn run(args: &ServeArgs) -> Result<(), Error> {
         family: args.chat_format,
     };
     let address = args.address()?;
+    let runtime = runtime()?;
+    let app = Arc::new(App::new(options));
+    let served = runtime.block_on(serve(app, address, loading, untuned));
+    // Whatever still runs for a request that was cut off is not waited for.
+    runtime.shutdown_background();
+    served
+}
+
+/// The threads of HTTP.
+fn runtime() -> Result<Runtime, Error> {
     let cores = Machine::read()?.usable_cores();
-    let runtime = tokio::runtime::Builder::new_multi_thread()
+    tokio::runtime::Builder::new_multi_thread()
         .worker_threads(if cores > 4 { 2 } else { 1 })
         // These read long bodies and render templates: work for a few, not for as many as there are
         // requests.
@@ -49,12 +64,7 @@ pub(crate) fn run(args: &ServeArgs) -> Result<(), Error> {
         .thread_name("http")
         .enable_all()
         .build()
-        .map_err(|source| Error::Io { what: "cannot start threads for HTTP".into(), source })?;
-    let app = Arc::new(App::new(options));
-    let served = runtime.block_on(serve(app, address, loading, untuned));
-    // Whatever still runs for a request that was cut off is not waited for.
-    runtime.shutdown_background();
-    served
+        .map_err(|source| Error::Io { what: "cannot start threads for HTTP".into(), source })
 }
 
 async fn serve(

@@ -3,11 +3,17 @@
 //! There is one list of options, the command's. A variable is an option's name in capitals after
 //! `ARCLIGHT_`; what stands in the file is added to the command line where neither that nor a
 //! variable says something. So all three are checked alike, and faults are told in the same words.
+//!
+//! A table `[models.NAME]` of the file is a model of its own. What it says comes before everything else that holds for
+//! all models.
 
+use super::args::{OwnArgs, ServeArgs};
 use clap::builder::BoolishValueParser;
 use clap::error::ErrorKind;
 use clap::parser::ValueSource;
-use clap::{Arg, ArgAction, ArgMatches, ColorChoice, Command, CommandFactory, ValueEnum};
+use clap::{
+    Arg, ArgAction, ArgMatches, ColorChoice, Command, CommandFactory, FromArgMatches, ValueEnum,
+};
 use std::ffi::OsString;
 use std::path::Path;
 use toml::{Table, Value};
@@ -58,29 +64,149 @@ fn color(args: &[OsString]) -> ColorChoice {
     <ColorChoice as ValueEnum>::from_str(word, false).unwrap_or(ColorChoice::Auto)
 }
 
+/// Options of `serve` that are about the server, and not about one model.
+const OF_SERVER: [&str; 20] = [
+    "api-key",
+    "api-key-file",
+    "config",
+    "cors-origin",
+    "drain-timeout",
+    "help",
+    "host",
+    "log-format",
+    "max-body",
+    "max-connections",
+    "max-models",
+    "models-dir",
+    "models-memory",
+    "pin",
+    "port",
+    "quiet",
+    "read-timeout",
+    "verbose",
+    "color",
+    "write-timeout",
+];
+
+/// The models that the file of a command line has tables for.
+///
+/// # Errors
+/// When a table has something that is no option of a model.
+pub(crate) fn models(matches: &ArgMatches) -> Result<Vec<OwnArgs>, clap::Error> {
+    let Some((SERVE, serve)) = matches.subcommand() else { return Ok(Vec::new()) };
+    let Some(path) = serve.get_one::<std::path::PathBuf>("config") else { return Ok(Vec::new()) };
+    let Some(tables) = read(path)?.remove(MODELS) else { return Ok(Vec::new()) };
+    let wrong = |why: String| fault(path, &why);
+    let Value::Table(tables) = tables else {
+        return Err(wrong(format!("{MODELS} must be tables: [{MODELS}.NAME]")));
+    };
+    let command = command();
+    let options = command.find_subcommand(SERVE).expect("the command has it");
+    let mut all = Vec::new();
+    for (name, table) in tables {
+        let at = format!("{MODELS}.{name}");
+        let Value::Table(mut table) = table else {
+            return Err(wrong(format!("{at} must be a table: [{at}]")));
+        };
+        let pin = match table.remove("pin") {
+            None => false,
+            Some(Value::Boolean(pin)) => pin,
+            Some(_) => return Err(wrong(format!("{at}: pin must be true or false"))),
+        };
+        if !table.contains_key("model") {
+            return Err(wrong(format!("{at} has no model")));
+        }
+        if let Some(key) =
+            table.keys().find(|key| OF_SERVER.contains(&key.replace('_', "-").as_str()))
+        {
+            return Err(wrong(format!("{at}: {key} is about the server, not about one model")));
+        }
+        let own = arguments(&table, options, |why| wrong(format!("{at}: {why}")), |_| true)?;
+        let keys: Vec<String> = table.keys().map(|key| key.replace('_', "-")).collect();
+        let shared =
+            given(serve, options, |key| key == "model" || keys.iter().any(|own| own == key));
+        let args = ["arclight", SERVE].map(OsString::from).into_iter().chain(shared).chain(own);
+        let parsed = self::command().try_get_matches_from(args)?;
+        let (_, parsed) = parsed.subcommand().expect("the command was given");
+        let args = Box::new(ServeArgs::from_arg_matches(parsed)?);
+        all.push(OwnArgs { name, args, pin });
+    }
+    Ok(all)
+}
+
+/// What a command line says, as one again, without some keys and without what is about the server.
+fn given(serve: &ArgMatches, options: &Command, left_out: impl Fn(&str) -> bool) -> Vec<OsString> {
+    let mut args = Vec::new();
+    for arg in options.get_arguments() {
+        let (id, name) = (arg.get_id().as_str(), key(arg));
+        let said = matches!(
+            serve.value_source(id),
+            Some(ValueSource::CommandLine | ValueSource::EnvVariable)
+        );
+        if !said || arg.get_long().is_none() || OF_SERVER.contains(&&*name) || left_out(&name) {
+            continue;
+        }
+        if let ArgAction::SetTrue = arg.get_action() {
+            if serve.get_flag(id) {
+                args.push(format!("--{name}").into());
+            }
+            continue;
+        }
+        for value in serve.get_raw(id).into_iter().flatten() {
+            let mut one = OsString::from(format!("--{name}="));
+            one.push(value);
+            args.push(one);
+        }
+    }
+    args
+}
+
+/// The table of a file's models.
+const MODELS: &str = "models";
+
+fn fault(path: &Path, why: &dyn std::fmt::Display) -> clap::Error {
+    command().error(ErrorKind::Io, format!("{}: {why}", path.display()))
+}
+
+/// Reads the file.
+fn read(path: &Path) -> Result<Table, clap::Error> {
+    let text = std::fs::read_to_string(path).map_err(|e| fault(path, &e))?;
+    text.parse().map_err(|e: toml::de::Error| {
+        let line = e.span().map_or(0, |span| text[..span.start].lines().count().max(1));
+        fault(path, &format!("line {line}: {}", e.message()))
+    })
+}
+
 /// What the file adds to a command line.
 fn from_file(path: &Path, given: &ArgMatches) -> Result<Vec<OsString>, clap::Error> {
-    let fault = |why: &dyn std::fmt::Display| {
-        command().error(ErrorKind::Io, format!("{}: {why}", path.display()))
-    };
-    let text = std::fs::read_to_string(path).map_err(|e| fault(&e))?;
-    let table: Table = text.parse().map_err(|e: toml::de::Error| {
-        let line = e.span().map_or(0, |span| text[..span.start].lines().count().max(1));
-        fault(&format!("line {line}: {}", e.message()))
-    })?;
+    let mut table = read(path)?;
+    table.remove(MODELS);
     let command = command();
     let serve = command.find_subcommand(SERVE).expect("the command has it");
+    let unsaid = |arg: &Arg| {
+        let source = given.value_source(arg.get_id().as_str());
+        !matches!(source, Some(ValueSource::CommandLine | ValueSource::EnvVariable))
+    };
+    arguments(&table, serve, |why| fault(path, &why), unsaid)
+}
+
+/// A table as arguments, for those options that are `wanted`.
+fn arguments(
+    table: &Table,
+    serve: &Command,
+    fault: impl Fn(String) -> clap::Error,
+    wanted: impl Fn(&Arg) -> bool,
+) -> Result<Vec<OsString>, clap::Error> {
     let mut args = Vec::new();
-    for (name, value) in &table {
+    for (name, value) in table {
         let name = name.replace('_', "-");
         let arg = serve.get_arguments().find(|arg| key(arg) == name);
         let arg = arg.filter(|arg| arg.get_id() != "config" && arg.get_id() != "help");
-        let arg = arg.ok_or_else(|| fault(&format!("{name} is no option of arclight serve")))?;
-        let source = given.value_source(arg.get_id().as_str());
-        if matches!(source, Some(ValueSource::CommandLine | ValueSource::EnvVariable)) {
+        let arg = arg.ok_or_else(|| fault(format!("{name} is no option of arclight serve")))?;
+        if !wanted(arg) {
             continue;
         }
-        let wrong = |need: &str| fault(&format!("{name} must be {need}"));
+        let wrong = |need: &str| fault(format!("{name} must be {need}"));
         match (arg.get_action(), value) {
             (ArgAction::SetTrue, Value::Boolean(true)) => args.push(format!("--{name}").into()),
             (ArgAction::SetTrue, Value::Boolean(false)) => {}

@@ -193,3 +193,75 @@ fn the_help_says_where_options_come_from() {
         assert!(help.contains(word), "no {word}");
     }
 }
+
+/// Starts the program with several models and waits for the line that says which.
+fn serve_several(args: &[&str]) -> (Served, String) {
+    serve_plainly(args, &[])
+}
+
+fn models_of(served: &Served) -> Vec<(String, String)> {
+    let text = get(served, "/v1/models");
+    let list: Value = serde_json::from_str(text.split_once("\r\n\r\n").unwrap().1).unwrap();
+    let text = |value: &Value| value.as_str().unwrap().to_owned();
+    let each = |one: &Value| (text(&one["id"]), text(&one["status"]["value"]));
+    list["data"].as_array().unwrap().iter().map(each).collect()
+}
+
+#[test]
+fn a_folder_of_models_is_served_by_name() {
+    let dir = tempfile::tempdir().unwrap();
+    let demo = concat!(env!("CARGO_MANIFEST_DIR"), "/../../demo/arclight-demo.gguf");
+    std::fs::create_dir(dir.path().join("inner")).unwrap();
+    std::fs::copy(demo, dir.path().join("One story.gguf")).unwrap();
+    std::fs::copy(demo, dir.path().join("inner/two.gguf")).unwrap();
+    std::fs::write(dir.path().join("broken.gguf"), "GGUF").unwrap();
+    std::fs::write(dir.path().join("notes.txt"), "none").unwrap();
+    let folder = dir.path().to_str().unwrap();
+    let (served, line) = serve_several(&["--models-dir", folder, "--max-models", "1", "--ctx", "256"]);
+    assert!(line.contains("serving 2 models") && line.contains("One-story, two; 1 at once"), "{line}");
+    let unloaded = |name: &str| (name.to_owned(), "unloaded".to_owned());
+    assert_eq!(models_of(&served), [unloaded("One-story"), unloaded("two")]);
+    for name in ["two", "One-story"] {
+        let body = json!({"model": name, "prompt": "One day", "max_tokens": 4});
+        let (status, answer) = post(&served, "/v1/completions", &body);
+        assert_eq!((status, &answer["model"]), (200, &json!(name)), "{answer}");
+    }
+    assert_eq!(models_of(&served), [("One-story".into(), "loaded".into()), unloaded("two")]);
+    let line = fails(2, &["serve", "--models-dir", folder, "--pin", "three"]);
+    assert!(line.contains("--pin three: there is no such model"), "{line}");
+    let empty = tempfile::tempdir().unwrap();
+    let line = fails(1, &["serve", "--models-dir", empty.path().to_str().unwrap()]);
+    assert!(line.contains("has no models"), "{line}");
+}
+
+#[test]
+fn models_have_options_of_their_own() {
+    let dir = tempfile::tempdir().unwrap();
+    let demo = concat!(env!("CARGO_MANIFEST_DIR"), "/../../demo/arclight-demo.gguf");
+    let file = dir.path().join("serve.toml");
+    let text = format!(
+        "ctx = 192\nthreads = 1\n[models.short]\nmodel = {demo:?}\nctx = 64\npin = true\n\
+         [models.long]\nmodel = {demo:?}\nalias = [\"long\", \"other\"]\n"
+    );
+    std::fs::write(&file, text).unwrap();
+    let config = file.to_str().unwrap();
+    let (served, line) = serve_several(&["--config", config]);
+    assert!(line.contains("serving 2 models") && line.contains("long, short; 2 at once"), "{line}");
+    for (name, context) in [("short", 64), ("other", 192)] {
+        let body = json!({"model": name, "messages": [{"role": "user", "content": "Hi"}], "max_tokens": 1});
+        assert_eq!(post(&served, "/v1/chat/completions", &body).0, 200);
+        let text = get(&served, &format!("/v1/models/{name}"));
+        assert!(text.contains(&format!("\"max_model_len\":{context}")), "{text}");
+    }
+    for (text, words) in [
+        ("models = 3", "must be tables"),
+        ("[models.a]\nctx = 3", "models.a has no model"),
+        ("[models.a]\nmodel = \"x\"\nport = 3", "port is about the server"),
+        ("[models.a]\nmodel = \"x\"\npin = 3", "pin must be true or false"),
+        ("[models.a]\nmodel = \"x\"\ncolour = 3", "models.a: colour is no option"),
+    ] {
+        std::fs::write(&file, text).unwrap();
+        let line = fails(2, &["serve", "--config", config]);
+        assert!(line.contains(words), "{text}: {line}");
+    }
+}

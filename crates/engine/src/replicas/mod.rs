@@ -35,6 +35,7 @@ mod ticket;
 mod turns;
 
 use crate::adapter::{check_set, normal};
+use crate::cores::CoreTurns;
 use crate::disk::DiskCache;
 use crate::engine::Engine;
 use crate::error::Error;
@@ -164,6 +165,8 @@ pub struct ReplicaOptions {
     pub always_speculate: bool,
     /// The file of the image encoder (mmproj), which each replica loads.
     pub encoder: Option<Arc<ModelFile>>,
+    /// Where other models of this process compute on the same cores: all that share them have the same here.
+    pub turns: Option<Arc<CoreTurns>>,
 }
 
 impl Default for ReplicaOptions {
@@ -178,6 +181,7 @@ impl Default for ReplicaOptions {
             speculation: Speculation::Off,
             always_speculate: false,
             encoder: None,
+            turns: None,
         }
     }
 }
@@ -265,6 +269,19 @@ impl Replicas {
         replicas: usize,
     ) -> Result<(Vec<Machine>, LoadOptions), Error> {
         start::agree(file, machine, options, replicas).map(|all| (all.parts, all.options))
+    }
+
+    /// Bytes that [`Replicas::load`] would take for weights and KV pages, of all replicas together.
+    ///
+    /// # Errors
+    /// When there are too few cores or too little memory for so many copies.
+    pub fn bytes(
+        file: &ModelFile,
+        machine: &Machine,
+        options: &LoadOptions,
+        replicas: usize,
+    ) -> Result<u64, Error> {
+        start::agree(file, machine, options, replicas).map(|all| all.bytes)
     }
 
     /// Puts a request into the queue. It runs even if nobody reads the answer, until the ticket is

@@ -11,6 +11,7 @@ use super::counts::{Counters, Watch};
 use super::pace::Pace;
 use super::queue::{Next, Shared};
 use super::running::Running;
+use crate::cores::Cores;
 use crate::engine::{BatchEntry, Engine};
 use crate::error::Error;
 use crate::images::Encoder;
@@ -44,7 +45,7 @@ pub(crate) fn serve(
     mut engine: Engine,
     Helpers { speculator, encoder }: Helpers,
     watch: Watch,
-    options: &ReplicaOptions,
+    (options, cores): (&ReplicaOptions, Option<Cores>),
     shared: Arc<Shared>,
 ) {
     let mut runner = Runner {
@@ -56,6 +57,7 @@ pub(crate) fn serve(
         pace: Pace::new(engine.limits().outputs, options.max_step),
         prefix_cache: options.prefix_cache,
         engine,
+        cores,
         shared,
         running: Vec::new(),
         mask: Vec::new(),
@@ -87,6 +89,8 @@ pub(crate) fn message(panic: &(dyn Any + Send)) -> &str {
 struct Runner {
     me: usize,
     engine: Engine,
+    /// Where other models compute on its cores.
+    cores: Option<Cores>,
     shared: Arc<Shared>,
     running: Vec<Running>, // by rank
     pace: Pace,
@@ -151,9 +155,12 @@ impl Runner {
             self.running.extend(jobs.into_iter().map(Running::new));
             self.running.sort_by_key(Running::rank);
             self.drop_cancelled()?;
+            let cores = self.cores.clone();
+            let turn = cores.as_ref().map(Cores::turn);
             self.encode();
             let shares = self.deal()?;
             let took = self.step(&shares)?;
+            drop(turn);
             self.finish()?;
             self.engine.spill(took / SPILL)?;
         }

@@ -15,12 +15,13 @@ use super::counts::Watch;
 use super::queue::{Seat, Shared};
 use super::runner::{Helpers, message, serve};
 use super::{Adapters, Ids, ReplicaInfo, ReplicaOptions, Replicas};
+use crate::cores::Cores;
 use crate::disk::{Store, fingerprint};
 use crate::engine::Engine;
 use crate::error::Error;
 use crate::file::ModelFile;
 use crate::images::Encoder;
-use crate::load::{self, LoadProgress, Size};
+use crate::load::{self, Control, LoadProgress, Size};
 use crate::options::{KvSize, LoadOptions};
 use crate::room::Room;
 use crate::source;
@@ -59,7 +60,8 @@ pub(crate) fn start(
     let replicas = serving.replicas;
     let predicting = options.predicting || serving.speculation.predicts();
     let options = &LoadOptions { predicting, ..options.clone() };
-    let Agreed { parts, options, context, ids, writes } = agree(file, machine, options, replicas)?;
+    let Agreed { parts, options, context, ids, writes, .. } =
+        agree(file, machine, options, replicas)?;
     let disk = serving.disk.as_ref().filter(|_| serving.prefix_cache);
     let disk = disk.map(|disk| Store::open(disk).map(Arc::new)).transpose()?;
     let stop = Arc::new(AtomicBool::new(false));
@@ -74,6 +76,10 @@ pub(crate) fn start(
             options: options.clone(),
             serving: serving.clone(),
             disk: disk.clone(),
+            cores: serving
+                .turns
+                .as_ref()
+                .map(|turns| Cores::new(turns, part.cpus().iter().map(|cpu| cpu.id))),
             stop: stop.clone(),
             news: told.clone(),
         };
@@ -140,6 +146,8 @@ pub(crate) struct Agreed {
     /// The machines that they run on.
     pub parts: Vec<Machine>,
     pub options: LoadOptions,
+    /// Bytes of weights and KV pages.
+    pub bytes: u64,
     context: usize,
     ids: Ids,
     writes: bool,
@@ -191,8 +199,9 @@ pub(crate) fn agree(
         source => source.into(),
     })?;
     let ids = sizes.first().map_or(Ids::default(), |s| s.ids);
+    let bytes = sizes.iter().map(bytes).sum();
     let writes = sizes.first().is_some_and(|s| s.writes);
-    Ok(Agreed { parts, options, context, ids, writes })
+    Ok(Agreed { parts, options, bytes, context, ids, writes })
 }
 
 /// Loads one replica, on its own thread.
@@ -203,6 +212,7 @@ struct Loader {
     options: LoadOptions,
     serving: ReplicaOptions,
     disk: Option<Arc<Store>>,
+    cores: Option<Cores>,
     stop: Arc<AtomicBool>,
     news: Sender<(usize, News)>,
 }
@@ -218,18 +228,22 @@ impl Loader {
                 return self.fail(Error::ReplicaFailed { replica: me, reason });
             }
         };
-        let serving = self.serving.clone();
+        let (serving, cores) = (self.serving.clone(), self.cores.clone());
         drop(self);
         if let Ok(shared) = shared.recv() {
-            serve(me, engine, helpers, watch, &serving, shared);
+            serve(me, engine, helpers, watch, (&serving, cores), shared);
         }
+    }
+
+    fn control(&self) -> Control<'_> {
+        Control { stop: &self.stop, cores: self.cores.as_ref() }
     }
 
     fn load(&self) -> Result<(Engine, Helpers, Watch), Error> {
         let mut told = |progress| self.tell(News::Progress(progress));
         let (part, options) = (&self.part, &self.options);
         let file = self.file.for_another()?;
-        let mut engine = Engine::load_part(&file, part, options, &self.stop, &mut told)?;
+        let mut engine = Engine::load_part(&file, part, options, self.control(), &mut told)?;
         if self.disk.is_some() || self.serving.saves {
             let context = engine.context();
             let root = fingerprint(&file, engine.executor(), context)?;
@@ -266,7 +280,7 @@ impl Loader {
         let Some(file) = &self.serving.encoder else { return Ok(None) };
         let file = file.for_another()?;
         let load = |options: &LoadOptions, progress: &mut dyn FnMut(LoadProgress)| {
-            Engine::load_part(&file, &self.part, options, &self.stop, progress)
+            Engine::load_part(&file, &self.part, options, self.control(), progress)
         };
         Encoder::new(&file, engine, &self.options, &mut |_| {}, load).map(Some)
     }
@@ -275,7 +289,7 @@ impl Loader {
     fn speculator(&self, engine: &Engine) -> Result<Option<Speculator>, Error> {
         let load = |file: &Arc<ModelFile>, options: &LoadOptions| {
             let file = file.for_another()?;
-            Engine::load_part(&file, &self.part, options, &self.stop, &mut |_| {})
+            Engine::load_part(&file, &self.part, options, self.control(), &mut |_| {})
         };
         let all = Speculator::new(engine, &self.serving.speculation, &self.options, load)?;
         Ok(match self.serving.always_speculate {
@@ -312,12 +326,13 @@ mod tests {
         let machine = FakeMachine::uniform(1, 2).machine().unwrap();
         let options = LoadOptions { no_pin: true, context: Some(64), ..LoadOptions::default() };
         let (stop, mut matrices) = (AtomicBool::new(false), 0);
+        let control = Control { stop: &stop, cores: None };
         let mut load = |after| {
             let mut told = |_| {
                 matrices += 1;
                 stop.store(matrices == after, Relaxed);
             };
-            let loaded = Engine::load_part(&file, &machine, &options, &stop, &mut told).is_ok();
+            let loaded = Engine::load_part(&file, &machine, &options, control, &mut told).is_ok();
             (loaded, std::mem::take(&mut matrices))
         };
         assert!(load(usize::MAX).1 > 3);

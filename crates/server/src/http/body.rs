@@ -22,15 +22,20 @@ pub(crate) const AT_ONCE: usize = 16;
 pub(crate) const UNIT: usize = 1 << 10;
 
 /// A body, whatever its content type says: many clients leave that out.
+#[derive(Clone)]
 pub(crate) struct Body {
     bytes: Bytes,
-    _room: OwnedSemaphorePermit,
+    _room: Arc<OwnedSemaphorePermit>,
 }
 
 impl FromRequest<Arc<App>> for Body {
     type Rejection = Fault;
 
-    async fn from_request(request: Request, app: &Arc<App>) -> Result<Body, Fault> {
+    async fn from_request(mut request: Request, app: &Arc<App>) -> Result<Body, Fault> {
+        // Read already by who looked for the model's name in it.
+        if let Some(read) = request.extensions_mut().remove::<Body>() {
+            return Ok(read);
+        }
         let time = app.options.read_timeout;
         match tokio::time::timeout(time, read(request, app)).await {
             Ok(read) => read,
@@ -76,7 +81,7 @@ async fn read(request: Request, app: &App) -> Result<Body, Fault> {
             held.merge(room(bytes.len() - claimed)?);
         }
     }
-    Ok(Body { bytes: bytes.freeze(), _room: held })
+    Ok(Body { bytes: bytes.freeze(), _room: Arc::new(held) })
 }
 
 impl Body {

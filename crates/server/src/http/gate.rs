@@ -19,7 +19,7 @@ pub(crate) struct Client(pub(crate) u64);
 
 /// The address that a connection came from.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Peer(pub(super) SocketAddr);
+pub(crate) struct Peer(pub(super) SocketAddr);
 
 /// Paths of monitoring, which need no key.
 const OPEN: [&str; 3] = ["/health", "/metrics", "/openapi.json"];

@@ -5,6 +5,8 @@ use super::gate::Peer;
 use super::router::router;
 use super::stall::Stalling;
 use crate::error::Error;
+use crate::models::{self, Models};
+use crate::options::Options;
 use crate::state::App;
 use axum::Router;
 use axum::extract::Request;
@@ -21,10 +23,53 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tower::ServiceExt;
 
+/// What a [`Server`] serves.
+pub trait Site: Send + Sync + 'static {
+    /// Limits on connections and times.
+    fn options(&self) -> &Options;
+
+    /// The service.
+    ///
+    /// # Errors
+    /// When an option cannot be.
+    fn router(self: Arc<Self>) -> Result<Router, Error>;
+
+    /// Takes no more requests; those that run go on.
+    fn stop(&self);
+}
+
+impl Site for App {
+    fn options(&self) -> &Options {
+        &self.options
+    }
+
+    fn router(self: Arc<Self>) -> Result<Router, Error> {
+        router(self)
+    }
+
+    fn stop(&self) {
+        App::stop(self);
+    }
+}
+
+impl Site for Models {
+    fn options(&self) -> &Options {
+        &self.common().options
+    }
+
+    fn router(self: Arc<Self>) -> Result<Router, Error> {
+        models::router(self)
+    }
+
+    fn stop(&self) {
+        Models::stop(self);
+    }
+}
+
 /// A server that listens. It accepts connections as soon as it [runs](Server::run), and answers 503
 /// until the model is there.
 pub struct Server {
-    app: Arc<App>,
+    site: Arc<dyn Site>,
     listener: TcpListener,
     address: SocketAddr,
     router: Router,
@@ -35,12 +80,12 @@ impl Server {
     ///
     /// # Errors
     /// When the address is taken or not this machine's, or an option cannot be.
-    pub async fn bind(app: Arc<App>, address: SocketAddr) -> Result<Server, Error> {
-        let router = router(app.clone())?;
+    pub async fn bind<S: Site>(site: Arc<S>, address: SocketAddr) -> Result<Server, Error> {
+        let router = site.clone().router()?;
         let fault = |source| Error::Listen { address, source };
         let listener = TcpListener::bind(address).await.map_err(fault)?;
         let address = listener.local_addr().map_err(fault)?;
-        Ok(Server { app, listener, address, router })
+        Ok(Server { site, listener, address, router })
     }
 
     /// Where it listens: with the port, if it was left to the system.
@@ -51,8 +96,9 @@ impl Server {
     /// Serves until `stop` is done; then takes no more requests, lets those that run end, and cuts
     /// what has not ended when the options' time for that is over.
     pub async fn run(self, stop: impl Future<Output = ()>) {
-        let Server { app, listener, router, .. } = self;
-        let room = Arc::new(Semaphore::new(app.options.connections));
+        let Server { site, listener, router, .. } = self;
+        let options = site.options();
+        let room = Arc::new(Semaphore::new(options.connections));
         let graceful = GracefulShutdown::new();
         let mut connections = JoinSet::new();
         let mut stop = pin!(stop);
@@ -75,7 +121,7 @@ impl Server {
                     continue;
                 }
             };
-            let served = graceful.watch(connection(&app, router.clone(), stream, peer));
+            let served = graceful.watch(connection(options, router.clone(), stream, peer));
             connections.spawn(async move {
                 let _permit = permit;
                 if let Err(error) = served.await {
@@ -85,12 +131,12 @@ impl Server {
             while connections.try_join_next().is_some() {}
         }
         drop(listener);
-        app.stop();
+        site.stop();
         let left = connections.len();
         if left > 0 {
             tracing::info!(connections = left, "waiting for requests to end");
         }
-        if tokio::time::timeout(app.options.drain, graceful.shutdown()).await.is_err() {
+        if tokio::time::timeout(options.drain, graceful.shutdown()).await.is_err() {
             tracing::warn!("requests that did not end in time are cut off");
         }
         connections.shutdown().await;
@@ -98,14 +144,14 @@ impl Server {
 }
 
 fn connection(
-    app: &App,
+    options: &Options,
     router: Router,
     stream: TcpStream,
     peer: SocketAddr,
 ) -> impl hyper_util::server::graceful::GracefulConnection<Error = hyper::Error> + use<> {
     // Tokens are small and are to be seen at once.
     let _ = stream.set_nodelay(true);
-    let stream = TokioIo::new(Stalling::new(stream, app.options.write_timeout));
+    let stream = TokioIo::new(Stalling::new(stream, options.write_timeout));
     let service = hyper::service::service_fn(move |mut request: hyper::Request<Incoming>| {
         request.extensions_mut().insert(Peer(peer));
         let request: Request = request.map(axum::body::Body::new);
@@ -113,7 +159,7 @@ fn connection(
     });
     http1::Builder::new()
         .timer(TokioTimer::new())
-        .header_read_timeout(app.options.read_timeout)
+        .header_read_timeout(options.read_timeout)
         .max_buf_size(256 << 10)
         .serve_connection(stream, service)
 }

@@ -10,8 +10,9 @@ mod stall;
 mod stream;
 
 pub(crate) use body::{AT_ONCE, Body, UNIT};
-pub(crate) use gate::Client;
-pub use listen::Server;
+pub(crate) use gate::{Client, Peer};
+pub use listen::{Server, Site};
 pub(crate) use path::Named;
 pub use router::router;
+pub(crate) use router::{routes, surround};
 pub(crate) use stream::{Frame, Framing, Translate, respond};

@@ -20,12 +20,12 @@ use tower_http::cors::{AllowOrigin, CorsLayer};
 /// # Errors
 /// When an origin in the options cannot be.
 pub fn router(app: Arc<App>) -> Result<Router, Error> {
-    // Without origins there are no headers for them either.
-    let cors = match app.options.origins.as_slice() {
-        [] => None,
-        origins => Some(cors(origins)?),
-    };
-    let routes = Router::new()
+    Ok(surround(routes(), &app)?.with_state(app))
+}
+
+/// What a model answers.
+pub(crate) fn routes() -> Router<Arc<App>> {
+    Router::new()
         .route("/v1/chat/completions", post(chat::chat))
         .route("/v1/completions", post(completions::completions))
         .route("/v1/embeddings", post(embeddings::embeddings))
@@ -55,14 +55,30 @@ pub fn router(app: Arc<App>) -> Result<Router, Error> {
         .route("/health", get(operate::health))
         .route("/metrics", get(operate::metrics))
         .route("/openapi.json", get(openapi::serve))
+}
+
+/// What stands before all paths: keys, origins, an id and a line in the log, and faults in the words of the path's
+/// protocol.
+///
+/// # Errors
+/// When an origin in the options cannot be.
+pub(crate) fn surround(
+    routes: Router<Arc<App>>,
+    app: &Arc<App>,
+) -> Result<Router<Arc<App>>, Error> {
+    // Without origins there are no headers for them either.
+    let cors = match app.options.origins.as_slice() {
+        [] => None,
+        origins => Some(cors(origins)?),
+    };
+    let routes = routes
         .fallback(no_route)
         .method_not_allowed_fallback(no_method)
         .layer(CatchPanicLayer::custom(panicked))
         .layer(middleware::from_fn_with_state(app.clone(), gate::admit))
         .layer(middleware::from_fn(dialect::translate))
         .layer(tower::util::option_layer(cors))
-        .layer(middleware::from_fn(gate::observe))
-        .with_state(app);
+        .layer(middleware::from_fn(gate::observe));
     Ok(routes)
 }
 

@@ -18,6 +18,6 @@ mod wire;
 pub(crate) use chat::{ChatBody, chat};
 pub(crate) use embed::{EmbedBody, Embedded, embed};
 pub(crate) use generate::{GenerateBody, generate};
-pub(crate) use models::{Models, ShowBody, Shown, Version, ps, show, tags, version};
+pub(crate) use models::{Models, ShowBody, Shown, Tag, Version, ps, show, tags, version};
 pub(crate) use options::Shared;
 pub(crate) use wire::fault;

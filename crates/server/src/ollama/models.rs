@@ -21,7 +21,7 @@ const API: &str = "0.12.11";
 /// What lists of models say about one. Names there always have a tag.
 #[derive(Default, Serialize, JsonSchema)]
 #[schemars(inline)]
-struct Entry {
+pub(crate) struct Tag {
     name: String,
     model: String,
     size: u64, // bytes
@@ -42,7 +42,7 @@ struct Entry {
 #[derive(Serialize, JsonSchema)]
 #[schemars(rename = "OllamaModels")]
 pub(crate) struct Models {
-    models: Vec<Entry>,
+    models: Vec<Tag>,
 }
 
 #[derive(Serialize, JsonSchema)]
@@ -68,28 +68,23 @@ pub(crate) struct Shown {
     modified_at: String,
 }
 
+impl Models {
+    pub(crate) fn new(models: Vec<Tag>) -> Models {
+        Models { models }
+    }
+}
+
 /// `GET /api/tags`: the model under all its names.
 pub(crate) async fn tags(State(app): State<Arc<App>>) -> Result<JsonBody<Models>, Fault> {
     let model = app.model()?;
-    let one = |name: &String| Entry {
-        modified_at: Some(modified(&model.info)),
-        ..entry(name, &model.info)
-    };
-    Ok(JsonBody(Models { models: app.options.names.iter().map(one).collect() }))
+    let all = app.options.names.iter().map(|name| Tag::of_file(name, &model.info));
+    Ok(JsonBody(Models::new(all.collect())))
 }
 
 /// `GET /api/ps`: it is loaded, on the CPU, and stays.
 pub(crate) async fn ps(State(app): State<Arc<App>>) -> Result<JsonBody<Models>, Fault> {
-    /// A century, in which no server ends.
-    const LONG: Duration = Duration::from_secs(100 * 365 * 86_400);
     let model = app.model()?;
-    let entry = Entry {
-        expires_at: Some(rfc3339(SystemTime::now() + LONG)),
-        size_vram: Some(0),
-        context_length: Some(model.replicas.context()),
-        ..entry(app.name(), &model.info)
-    };
-    Ok(JsonBody(Models { models: vec![entry] }))
+    Ok(JsonBody(Models::new(vec![Tag::of_loaded(app.name(), &model, None)])))
 }
 
 /// `GET /api/version`.
@@ -163,15 +158,34 @@ fn capabilities(model: &Model) -> Vec<&'static str> {
     .collect()
 }
 
-fn entry(name: &str, info: &Info) -> Entry {
-    let name = if name.contains(':') { name.to_owned() } else { format!("{name}:latest") };
-    Entry {
-        name: name.clone(),
-        model: name,
-        size: info.bytes,
-        digest: digest(info),
-        details: details(info),
-        ..Entry::default()
+impl Tag {
+    fn new(name: &str, info: &Info) -> Tag {
+        let name = if name.contains(':') { name.to_owned() } else { format!("{name}:latest") };
+        Tag {
+            name: name.clone(),
+            model: name,
+            size: info.bytes,
+            digest: digest(info),
+            details: details(info),
+            ..Tag::default()
+        }
+    }
+
+    /// A model that there is.
+    pub(crate) fn of_file(name: &str, info: &Info) -> Tag {
+        Tag { modified_at: Some(modified(info)), ..Tag::new(name, info) }
+    }
+
+    /// A model that is loaded, until it `expires` if it does.
+    pub(crate) fn of_loaded(name: &str, model: &Model, expires: Option<SystemTime>) -> Tag {
+        /// A century, in which no server ends.
+        const LONG: Duration = Duration::from_secs(100 * 365 * 86_400);
+        Tag {
+            expires_at: Some(rfc3339(expires.unwrap_or_else(|| SystemTime::now() + LONG))),
+            size_vram: Some(0),
+            context_length: Some(model.replicas.context()),
+            ..Tag::new(name, &model.info)
+        }
     }
 }
 

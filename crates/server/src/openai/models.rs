@@ -19,8 +19,22 @@ pub(crate) struct Model {
     owned_by: &'static str,
     /// An adapter's model.
     parent: Option<String>,
-    /// Tokens of the context; null while the model is being loaded.
+    /// Tokens of the context; null while the model is not loaded.
     max_model_len: Option<usize>,
+    /// Where the server has several models: how far this one is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    status: Option<Status>,
+}
+
+/// How far a model is.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "ModelStatus")]
+pub(crate) struct Status {
+    #[schemars(extend("enum" = ["unloaded", "loading", "loaded", "unloading", "failed"]))]
+    pub(crate) value: &'static str,
+    /// Why it could not be loaded.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) error: Option<String>,
 }
 
 #[derive(Serialize, JsonSchema)]
@@ -30,12 +44,15 @@ pub(crate) struct Models {
     data: Vec<Model>,
 }
 
+impl Models {
+    pub(crate) fn new(data: Vec<Model>) -> Models {
+        Models { object: "list", data }
+    }
+}
+
 /// All names of the model, and its adapters.
 pub(crate) async fn list(State(app): State<Arc<App>>) -> JsonBody<Models> {
-    let adapters = app.options.adapters.iter().map(|one| &one.name);
-    let names = app.options.names.iter().chain(adapters);
-    let data = names.map(|name| model(&app, name)).collect();
-    JsonBody(Models { object: "list", data })
+    JsonBody(Models::new(app.all_names().map(|name| Model::of(&app, name)).collect()))
 }
 
 /// One of them. Names may have slashes.
@@ -44,19 +61,27 @@ pub(crate) async fn one(
     Named(name): Named,
 ) -> Result<JsonBody<Model>, Fault> {
     app.check_name(Some(&name))?;
-    Ok(JsonBody(model(&app, &name)))
+    Ok(JsonBody(Model::of(&app, &name)))
 }
 
-fn model(app: &App, name: &str) -> Model {
-    let loaded = app.model().ok();
-    // As vLLM has it, an adapter's parent is its model.
-    let parent = app.adapter(Some(name)).map(|_| app.name().to_owned());
-    Model {
-        id: name.to_owned(),
-        object: "model",
-        created: app.started,
-        owned_by: "arclight",
-        parent,
-        max_model_len: loaded.as_ref().map(|model| model.replicas.context()),
+impl Model {
+    /// A model, or an adapter, that an app has under a name.
+    pub(crate) fn of(app: &App, name: &str) -> Model {
+        let loaded = app.model().ok();
+        // As vLLM has it, an adapter's parent is its model.
+        let parent = app.adapter(Some(name)).map(|_| app.name().to_owned());
+        Model {
+            id: name.to_owned(),
+            object: "model",
+            created: app.started,
+            owned_by: "arclight",
+            parent,
+            max_model_len: loaded.as_ref().map(|model| model.replicas.context()),
+            status: None,
+        }
+    }
+
+    pub(crate) fn with(self, status: Status) -> Model {
+        Model { status: Some(status), ..self }
     }
 }

@@ -6,23 +6,30 @@
 mod document;
 mod paths;
 
+use crate::state::App;
 use axum::Json as JsonBody;
+use axum::extract::State;
 use document::Document;
 use serde_json::{Value as Json, json};
+use std::sync::Arc;
 
 /// The endpoint.
-pub(crate) async fn serve() -> JsonBody<Json> {
-    JsonBody(document())
+pub(crate) async fn serve(State(app): State<Arc<App>>) -> JsonBody<Json> {
+    // What concerns no model has no name.
+    JsonBody(document(app.options.names.is_empty()))
 }
 
-/// The document.
-pub(crate) fn document() -> Json {
+/// The document of a server with one model, or with several.
+pub(crate) fn document(several: bool) -> Json {
     let mut document = Document::new();
     paths::openai(&mut document);
     paths::responses(&mut document);
     paths::anthropic(&mut document);
     paths::ollama(&mut document);
     paths::operate(&mut document);
+    if several {
+        paths::several(&mut document);
+    }
     let (paths, schemas) = document.finish();
     json!({
         "openapi": "3.1.0",
@@ -89,7 +96,7 @@ mod tests {
             assert!(T::deserialize(Fields(&mut found)).is_err());
             found
         }
-        let document = document();
+        let document = document(true);
         let schemas = &document["components"]["schemas"];
         let told = |name: &str| {
             let properties = schemas[name]["properties"].as_object().unwrap();
@@ -115,7 +122,7 @@ mod tests {
 
     #[test]
     fn fields_of_requests_are_described() {
-        let document = document();
+        let document = document(true);
         for request in document["paths"].as_object().unwrap().values() {
             let body = &request["post"]["requestBody"]["content"]["application/json"]["schema"];
             let Some(name) = body["$ref"].as_str() else { continue };
@@ -150,7 +157,7 @@ mod tests {
 
     #[test]
     fn references_lead_somewhere() {
-        let document = document();
+        let document = document(true);
         let text = document.to_string();
         for part in text.split("\"$ref\":\"#").skip(1) {
             let pointer = &part[..part.find('"').unwrap()];

@@ -3,6 +3,7 @@
 use super::document::{Both, Document};
 use crate::adapters::{Adapter, AdapterScale, Success};
 use crate::anthropic::{self, Count, CountBody, MessagesBody};
+use crate::models;
 use crate::ollama::{self, Shared};
 use crate::openai::chat::{ChatBody, ChatChoice};
 use crate::openai::chat_stream::ChatDelta;
@@ -173,6 +174,16 @@ pub(super) fn operate(doc: &mut Document) {
     let document =
         doc.get::<serde_json::Map<String, Json>>("/openapi.json", "openapi", "This document", &[]);
     document["responses"]["200"]["description"] = "OpenAPI 3.1.".into();
+}
+
+/// Loading by hand, where there are several models.
+pub(super) fn several(doc: &mut Document) {
+    for (path, id, summary) in [
+        ("/models/load", "load_model", "Load a model; answers when it is loaded"),
+        ("/models/unload", "unload_model", "Unload a model when its requests have ended"),
+    ] {
+        doc.post::<models::Named, models::Changed>(path, id, summary);
+    }
 }
 
 /// Another form of an operation's answer.

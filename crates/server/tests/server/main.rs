@@ -12,6 +12,7 @@ mod images;
 mod ollama;
 mod operation;
 mod responses;
+mod several;
 mod slots;
 mod support;
 mod wire;

@@ -24,6 +24,12 @@ pub(crate) fn options() -> Options {
     Options { names: vec![NAME.to_owned()], ..Options::default() }
 }
 
+/// The demo model's file.
+pub(crate) fn load_file() -> ModelFile {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../demo/arclight-demo.gguf");
+    ModelFile::open(path).unwrap()
+}
+
 /// The demo model, told to call tools as Hermes does, which its template does not show.
 pub(crate) fn model(sequences: usize, queue: usize) -> Model {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../demo/arclight-demo.gguf");
@@ -61,7 +67,7 @@ pub(crate) fn seeing(sequences: usize) -> Model {
 
 /// A server without connections.
 pub(crate) struct Direct {
-    router: Router,
+    pub(crate) router: Router,
 }
 
 /// What came back.

@@ -1,0 +1,251 @@
+//! Several models behind one address: which there are, and how each is loaded when a request names it.
+
+use super::args::{OwnArgs, ServeArgs};
+use super::{Signals, allow_connections, runtime};
+use crate::error::Error;
+use crate::term::{self, note};
+use crate::{hub, load, model_file};
+use arclight_engine::{Adapter, CoreTurns, LoadOptions, ModelFile, ReplicaOptions, Replicas};
+use arclight_server::{Info, Model, ModelEntry, ModelLimits, ModelSource, Models, Options, Server};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use topology::Machine;
+
+/// Models in memory at once, where nobody says.
+const MODELS: usize = 4;
+
+/// Runs the command.
+pub(super) fn run(args: &ServeArgs) -> Result<(), Error> {
+    let found = find(args)?;
+    let limits = limits(args, found.len())?;
+    let turns = Arc::<CoreTurns>::default();
+    let mut entries = Vec::with_capacity(found.len());
+    let mut options: Option<Options> = None;
+    let mut pins: Vec<&str> = args.several.pin.iter().map(String::as_str).collect();
+    for Found { own, file } in found {
+        let (own, pin) = (*own.args, own.pin);
+        let mut of_model = own.options(&file)?;
+        let mut loading = own.loading()?;
+        of_model.adapters = own.adapters(&file, &mut loading, &of_model.names)?;
+        // Half of the memory is for weights; the caches of as many models as there may be share the other half.
+        loading.kv_bytes = Some(limits.bytes / 2 / limits.models as u64);
+        let known = |name: &&str| !of_model.names.iter().any(|own| own == name);
+        let before = pins.len();
+        pins.retain(known);
+        let pinned = pin || pins.len() < before;
+        let source = Source {
+            serving: ReplicaOptions { turns: Some(turns.clone()), ..own.serving(&file)? },
+            loading,
+            file: file.clone(),
+            args: own.clone(),
+        };
+        // Keys, limits and addresses are those of the command.
+        options.get_or_insert(args.options(&file)?);
+        entries.push(ModelEntry {
+            options: of_model,
+            source: Arc::new(source),
+            pinned,
+            idle: own.several.keep_alive,
+        });
+    }
+    if let Some(name) = pins.first() {
+        return Err(Error::Usage(format!("--pin {name}: there is no such model")));
+    }
+    let models = Arc::new(Models::new(&options.unwrap_or_default(), limits, entries)?);
+    let (address, runtime) = (args.address()?, runtime()?);
+    let served = runtime.block_on(async {
+        let signals = Signals::install()?;
+        allow_connections(models.connections());
+        let server = Server::bind(models.clone(), address).await?;
+        let address = server.address();
+        let names: Vec<&str> = models.names().collect();
+        note!(
+            "serving {} on http://{address}/v1: {}; {} at once, in {}",
+            term::plural(names.len(), "model"),
+            names.join(", "),
+            limits.models,
+            term::size(limits.bytes as usize),
+        );
+        let place = args.several.models_dir.clone().unwrap_or_default();
+        let running = hub::Running::announce(address.to_string(), &names.join(" "), &place);
+        let _running = running
+            .inspect_err(|e| tracing::warn!("arclight ps does not list this server: {}", e.line()))
+            .ok();
+        let mut failure = None;
+        let stop = async {
+            tokio::select! {
+                ended = models.run() => failure = ended.err(),
+                () = signals.first() => {}
+            }
+        };
+        server.run(stop).await;
+        failure.map_or(Ok(()), |fault| Err(Error::Refused(fault.message)))
+    });
+    runtime.shutdown_background();
+    served
+}
+
+/// A model that can be served.
+struct Found {
+    own: OwnArgs,
+    file: Arc<ModelFile>,
+}
+
+/// The models of the file's tables, of the command line, and of the folder.
+fn find(args: &ServeArgs) -> Result<Vec<Found>, Error> {
+    let mut found: Vec<Found> = Vec::new();
+    let open = |own: &ServeArgs| load::open(&own.model).map(Arc::new);
+    for table in &args.tables {
+        let own = table.args.for_own_model().named(&table.name);
+        let file = open(&own)?;
+        found.push(Found { own: OwnArgs { args: Box::new(own), ..table.clone() }, file });
+    }
+    let named = args.model.named().map(Path::to_owned);
+    for path in named.into_iter().chain(args.more.iter().cloned()) {
+        let own = args.for_model(path.clone());
+        let file = open(&own)?;
+        // What was asked for is what clients ask for, unless it is a path.
+        let name = if path.exists() { own.name_of(&file) } else { path.display().to_string() };
+        found.push(Found { own: of_all(own, name), file });
+    }
+    for path in args
+        .several
+        .models_dir
+        .iter()
+        .map(|folder| in_folder(folder))
+        .collect::<Result<Vec<_>, _>>()?
+        .into_iter()
+        .flatten()
+    {
+        let own = args.for_model(path.clone());
+        let opened =
+            model_file::open(&path).and_then(|file| is_model(&file).map(|yes| (file, yes)));
+        match opened {
+            Ok((file, true)) => {
+                let name = own.name_of(&file);
+                // A table says more of it.
+                if !found.iter().any(|other| other.own.name == name) {
+                    found.push(Found { own: of_all(own, name), file: Arc::new(file) });
+                }
+            }
+            Ok((_, false)) => {}
+            Err(e) => tracing::warn!("{} is left out: {}", path.display(), e.line()),
+        }
+    }
+    if found.is_empty() {
+        let folder = args.several.models_dir.clone().unwrap_or_default();
+        return Err(Error::Refused(format!("{} has no models", folder.display())));
+    }
+    Ok(found)
+}
+
+/// A model with the options that hold for all.
+fn of_all(own: ServeArgs, name: String) -> OwnArgs {
+    OwnArgs { args: Box::new(own.named(&name)), name, pin: false }
+}
+
+/// Files of a folder, and of the folders in it, that may be models, by their names.
+fn in_folder(folder: &Path) -> Result<Vec<PathBuf>, Error> {
+    let entries = |folder: &Path| -> Result<Vec<PathBuf>, Error> {
+        let read = std::fs::read_dir(folder).map_err(|e| Error::read(folder, e))?;
+        Ok(read.filter_map(|entry| Some(entry.ok()?.path())).collect())
+    };
+    let mut found = Vec::new();
+    for path in entries(folder)? {
+        match path.is_dir() {
+            // A folder as the Hugging Face Hub has them is one model.
+            true if path.join("config.json").is_file() => found.push(path),
+            true => found.extend(entries(&path)?),
+            false => found.push(path),
+        }
+    }
+    found.retain(|path| path.is_dir() || is_first_part(path));
+    found.retain(|path| !path.is_dir() || path.join("config.json").is_file());
+    found.sort();
+    Ok(found)
+}
+
+/// Whether a file is called as a model's is, or as the first part of one.
+fn is_first_part(path: &Path) -> bool {
+    let name = path.file_name().unwrap_or_default().to_string_lossy().to_lowercase();
+    let Some(name) = name.strip_suffix(".gguf") else { return false };
+    match name.rsplit_once("-of-") {
+        Some((before, parts)) if parts.bytes().all(|b| b.is_ascii_digit()) => {
+            before.ends_with("-00001")
+        }
+        _ => true,
+    }
+}
+
+/// Whether it is neither an adapter nor an image encoder.
+fn is_model(file: &ModelFile) -> Result<bool, Error> {
+    let gguf = file.gguf()?;
+    let is_encoder = gguf.metadata().opt_str("general.architecture").ok().flatten() == Some("clip");
+    Ok(!Adapter::is_adapter(&gguf) && !is_encoder)
+}
+
+/// How many at once, and in how much memory.
+fn limits(args: &ServeArgs, models: usize) -> Result<ModelLimits, Error> {
+    let machine = Machine::read()?;
+    let bytes = args.several.models_memory.unwrap_or_else(|| {
+        let free = machine.usable_nodes().filter_map(|node| machine.available(node.id)).sum();
+        machine.memory_limit().map_or(free, |limit| limit.min(free)) / 5 * 4
+    });
+    Ok(ModelLimits { models: args.several.max_models.unwrap_or(MODELS.min(models)), bytes })
+}
+
+/// A model that is loaded when it is wanted.
+struct Source {
+    file: Arc<ModelFile>,
+    loading: LoadOptions,
+    serving: ReplicaOptions,
+    args: ServeArgs,
+}
+
+impl Source {
+    /// With the cores that were tuned for, if they were.
+    fn loading(&self) -> Result<LoadOptions, Error> {
+        let mut loading = self.loading.clone();
+        self.args.cores().choose(&self.file, &mut loading)?;
+        Ok(loading)
+    }
+
+    fn bytes(&self) -> Result<u64, Error> {
+        let machine = Machine::read()?;
+        let (loading, replicas) = (self.loading()?, self.serving.replicas);
+        Ok(Replicas::bytes(&self.file, &machine, &loading, replicas)?)
+    }
+
+    fn load(&self) -> Result<Model, Error> {
+        let (loading, family) = (self.loading()?, self.args.chat_format);
+        Ok(Model::load(&self.file, &loading, &self.serving, family, &mut |_| {})?)
+    }
+}
+
+impl ModelSource for Source {
+    fn bytes(&self) -> Result<u64, String> {
+        Source::bytes(self).map_err(|e| e.line())
+    }
+
+    fn load(&self) -> Result<Model, String> {
+        Source::load(self).map_err(|e| e.line())
+    }
+
+    fn info(&self) -> Result<Info, String> {
+        let gguf = self.file.gguf().map_err(|e| e.to_string())?;
+        Ok(Info::read(&self.file, &gguf))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_part_stands_for_all() {
+        let first = |name: &str| is_first_part(Path::new(name));
+        assert!(first("a.gguf") && first("A.GGUF") && first("dir/state-of-art.gguf"));
+        assert!(first("a-00001-of-00003.gguf") && !first("a-00002-of-00003.gguf"));
+        assert!(!first("a.bin") && !first(".gguf-not"));
+    }
+}

@@ -1,0 +1,133 @@
+//! What is told of all models together, and loading by hand.
+
+use super::Models;
+use super::lifecycle::{Entry, Phase};
+use crate::fault::Fault;
+use crate::http::Body;
+use crate::metrics;
+use crate::ollama;
+use crate::openai::models::{Model, Models as ModelList, Status};
+use crate::operate::{self, Health};
+use axum::Json as JsonBody;
+use axum::extract::State;
+use axum::response::Response;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use std::sync::Arc;
+use std::time::{Instant, SystemTime};
+
+/// The model to load or to unload.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[schemars(rename = "ModelName")]
+pub(crate) struct Named {
+    /// One of its names.
+    model: String,
+}
+
+/// It was done.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "ModelChanged")]
+pub(crate) struct Changed {
+    #[schemars(extend("const" = true))]
+    success: bool,
+}
+
+fn described(entry: &Entry, name: &str) -> Model {
+    let phase = entry.phase();
+    let error = match &phase {
+        Phase::Unloaded(why) => why.clone(),
+        _ => None,
+    };
+    Model::of(&entry.app, name).with(Status { value: phase.word(), error })
+}
+
+/// `GET /v1/models`: every name of every model, and how far it is.
+pub(super) fn models(models: &Models) -> ModelList {
+    let each = |entry: &Arc<Entry>| {
+        entry.app.all_names().map(|name| described(entry, name)).collect::<Vec<_>>()
+    };
+    ModelList::new(models.entries.iter().flat_map(each).collect())
+}
+
+/// `GET /v1/models/{name}`.
+pub(super) fn one(models: &Models, name: &str) -> Result<Model, Fault> {
+    let name = percent_encoding::percent_decode_str(name).decode_utf8_lossy();
+    Ok(described(models.meant(Some(&name))?, &name))
+}
+
+/// `GET /api/tags`. Files that cannot be read are left out.
+pub(super) async fn tags(models: Arc<Models>) -> ollama::Models {
+    // Files are opened.
+    let read = tokio::task::spawn_blocking(move || {
+        let each = |entry: &Arc<Entry>| {
+            let info = entry.info().ok()?;
+            let tags = entry.app.options.names.iter();
+            Some(tags.map(|name| ollama::Tag::of_file(name, info)).collect::<Vec<_>>())
+        };
+        models.entries.iter().filter_map(each).flatten().collect()
+    });
+    ollama::Models::new(read.await.unwrap_or_default())
+}
+
+/// `GET /api/ps`.
+pub(super) fn loaded(models: &Models) -> ollama::Models {
+    let each = |entry: &Arc<Entry>| {
+        let model = entry.app.model().ok().filter(|_| entry.is_loaded())?;
+        let expires = entry.expires().and_then(|at| {
+            SystemTime::now().checked_add(at.saturating_duration_since(Instant::now()))
+        });
+        Some(ollama::Tag::of_loaded(entry.app.name(), &model, expires))
+    };
+    ollama::Models::new(models.entries.iter().filter_map(each).collect())
+}
+
+/// `GET /health`: 503 until the pinned models are loaded, and when a model has no replica that works.
+pub(super) fn health(models: &Models) -> Result<Health, Fault> {
+    models.common().check_running()?;
+    let mut all = Health::default();
+    for entry in &models.entries {
+        match entry.app.model() {
+            Ok(model) => all.add(&operate::of(&model)?),
+            Err(fault) if entry.pinned => return Err(fault),
+            Err(_) => {}
+        }
+    }
+    Ok(all)
+}
+
+/// `GET /metrics`.
+pub(super) fn metrics(models: &Models) -> Response {
+    let each = models.entries.iter().map(|entry| {
+        let app = &entry.app;
+        app.metrics.families(app.name(), app.model().ok().as_deref())
+    });
+    metrics::respond(each.flatten().collect())
+}
+
+/// `POST /models/load`: returns when it is loaded.
+pub(super) async fn load(
+    State(models): State<Arc<Models>>,
+    request: axum::extract::Request,
+) -> Result<JsonBody<Changed>, Fault> {
+    let entry = named(&models, request).await?;
+    let time = models.common().options.request_timeout;
+    drop(models.lease(&entry, time.map(|time| Instant::now() + time)).await?);
+    Ok(JsonBody(Changed { success: true }))
+}
+
+/// `POST /models/unload`: returns when its requests have ended and it is out of memory.
+pub(super) async fn unload(
+    State(models): State<Arc<Models>>,
+    request: axum::extract::Request,
+) -> Result<JsonBody<Changed>, Fault> {
+    let entry = named(&models, request).await?;
+    models.release(&entry).await?;
+    Ok(JsonBody(Changed { success: true }))
+}
+
+async fn named(models: &Models, request: axum::extract::Request) -> Result<Arc<Entry>, Fault> {
+    use axum::extract::FromRequest;
+    let body = Body::from_request(request, models.common()).await?;
+    let Named { model } = body.json().await?;
+    models.meant(Some(&model)).cloned()
+}

@@ -1,0 +1,127 @@
+//! Several models behind one address, loaded when a request names them.
+//!
+//! Each model is an [`App`] with routes of its own, which knows nothing of the others. What stands before them reads
+//! the name in a request, has the model loaded (`lifecycle`), and hands the request on (`dispatch`). Lists, health and
+//! figures are of all together (`list`).
+//!
+//! Models on the same cores take turns step by step ([`CoreTurns`](arclight_engine::CoreTurns)), which their sources
+//! see to.
+
+mod dispatch;
+mod lifecycle;
+mod list;
+
+pub(crate) use dispatch::router;
+pub(crate) use list::{Changed, Named};
+
+use crate::error::Error;
+use crate::options::Options;
+use crate::state::{App, Info, Model};
+use lifecycle::Entry;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::{Mutex, Notify};
+
+/// How a model that is not loaded is loaded.
+pub trait ModelSource: Send + Sync {
+    /// Bytes that its weights and KV pages would take.
+    ///
+    /// # Errors
+    /// What is wrong with the file, the machine or the options.
+    fn bytes(&self) -> Result<u64, String>;
+
+    /// Loads it.
+    ///
+    /// # Errors
+    /// As [`ModelSource::bytes`], and when there is no memory or no thread for it.
+    fn load(&self) -> Result<Model, String>;
+
+    /// What its file says, without loading it.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    fn info(&self) -> Result<Info, String>;
+}
+
+/// A model that can be loaded.
+pub struct ModelEntry {
+    /// How it is called and how it answers. What concerns the server as a whole is that of [`Models`].
+    pub options: Options,
+    /// How it is loaded.
+    pub source: Arc<dyn ModelSource>,
+    /// It is loaded at once and stays.
+    pub pinned: bool,
+    /// Time without requests after which it is unloaded; `None`: never, unless another needs its room.
+    pub idle: Option<Duration>,
+}
+
+/// How many models are loaded at once.
+#[derive(Clone, Copy, Debug)]
+pub struct ModelLimits {
+    /// Their number.
+    pub models: usize,
+    /// Bytes of weights and KV pages of all together.
+    pub bytes: u64,
+}
+
+/// Models that one server has, loaded or not.
+pub struct Models {
+    limits: ModelLimits,
+    entries: Vec<Arc<Entry>>,
+    /// What concerns no model; it never has one.
+    common: Arc<App>,
+    /// Held by who loads: one model at a time.
+    loading: Mutex<()>,
+    /// A model has fewer requests, or is unloaded.
+    freed: Notify,
+}
+
+impl Models {
+    /// Models of a server with these options, none of them loaded yet.
+    ///
+    /// # Errors
+    /// When there are none, or two have the same name.
+    pub fn new(
+        options: &Options,
+        limits: ModelLimits,
+        models: Vec<ModelEntry>,
+    ) -> Result<Models, Error> {
+        let common = Arc::new(App::new(Options { names: Vec::new(), ..options.clone() }));
+        let entries: Vec<Arc<Entry>> =
+            models.into_iter().map(|one| Arc::new(Entry::new(&common, one))).collect();
+        if entries.is_empty() {
+            return Err(Error::NoModels);
+        }
+        let names: Vec<&str> = entries.iter().flat_map(|entry| entry.app.all_names()).collect();
+        let twice = names.iter().enumerate().find(|(at, name)| names[..*at].contains(name));
+        if let Some((_, name)) = twice {
+            return Err(Error::TwoModels { name: (*name).to_owned() });
+        }
+        let (loading, freed) = (Mutex::new(()), Notify::new());
+        Ok(Models { limits, entries, common, loading, freed })
+    }
+
+    /// The names of all models.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.entries.iter().map(|entry| entry.app.name())
+    }
+
+    /// Connections that it has at once.
+    pub fn connections(&self) -> usize {
+        self.common.options.connections
+    }
+
+    /// What concerns no model.
+    pub(crate) fn common(&self) -> &Arc<App> {
+        &self.common
+    }
+
+    /// The model that has a name, or whose adapter has it.
+    fn find(&self, name: &str) -> Option<&Arc<Entry>> {
+        let has = |name: &str| {
+            self.entries.iter().find(|entry| entry.app.all_names().any(|known| known == name))
+        };
+        // Ollama's clients give every name a tag.
+        has(name).or_else(|| has(name.strip_suffix(":latest")?))
+    }
+}
