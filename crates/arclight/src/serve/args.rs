@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Serve a model over HTTP, with the API of OpenAI
+/// Serve models over HTTP, with the APIs of OpenAI, Anthropic and Ollama
 #[derive(Args, Clone, Debug)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct ServeArgs {
@@ -25,8 +25,6 @@ pub(crate) struct ServeArgs {
     /// Further models: each is loaded when a request names it
     #[arg(value_name = "MODEL", value_hint = ValueHint::FilePath)]
     pub(super) more: Vec<PathBuf>,
-    #[command(flatten)]
-    pub(super) several: SeveralArgs,
     /// Models that the configuration file has tables for: their names, options, and whether they are pinned.
     #[arg(skip)]
     pub(crate) tables: Vec<OwnArgs>,
@@ -94,6 +92,8 @@ pub(crate) struct ServeArgs {
     pub(crate) log_format: logging::Format,
     #[command(flatten)]
     speculate: SpeculateArgs,
+    #[command(flatten)]
+    pub(super) several: SeveralArgs,
     #[command(flatten)]
     access: AccessArgs,
     #[command(flatten)]
@@ -247,7 +247,7 @@ Examples:
   arclight serve model.gguf                        on http://127.0.0.1:8080/v1
   arclight serve model.gguf --host 0.0.0.0 --api-key-file keys --parallel 16
   arclight serve --config /etc/arclight.toml
-  arclight serve --models-dir /models --keep-alive 10m          loads what requests name
+  arclight serve --models-dir /models              what requests name is loaded
   curl localhost:8080/v1/chat/completions -d '{\"messages\": [{\"role\": \"user\", \"content\": \"Hi\"}]}'";
 
 impl ServeArgs {

@@ -129,7 +129,7 @@ fn find(args: &ServeArgs) -> Result<Vec<Found>, Error> {
                 }
             }
             Ok((_, false)) => {}
-            Err(e) => tracing::warn!("{} is left out: {}", path.display(), e.line()),
+            Err(e) => tracing::warn!("left out: {}", e.line()),
         }
     }
     if found.is_empty() {

@@ -233,6 +233,9 @@ fn prepare(world: &World, page: &str) {
         "docs/serving.md" => {
             world.put("keys", "secret\n");
             world.put("bge-reranker-v2-m3-f16.gguf", demo());
+            world.put("models/one.gguf", demo());
+            world.put("models/more/two.gguf", demo());
+            world.succeeds("arclight pull qwen3:4b");
         }
         "docs/types.md" => {
             world.put("q5_k.gguf", of_type(TensorType::Q5_K));

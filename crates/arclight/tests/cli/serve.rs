@@ -217,8 +217,12 @@ fn a_folder_of_models_is_served_by_name() {
     std::fs::write(dir.path().join("broken.gguf"), "GGUF").unwrap();
     std::fs::write(dir.path().join("notes.txt"), "none").unwrap();
     let folder = dir.path().to_str().unwrap();
-    let (served, line) = serve_several(&["--models-dir", folder, "--max-models", "1", "--ctx", "256"]);
-    assert!(line.contains("serving 2 models") && line.contains("One-story, two; 1 at once"), "{line}");
+    let (served, line) =
+        serve_several(&["--models-dir", folder, "--max-models", "1", "--ctx", "256"]);
+    assert!(
+        line.contains("serving 2 models") && line.contains("One-story, two; 1 at once"),
+        "{line}"
+    );
     let unloaded = |name: &str| (name.to_owned(), "unloaded".to_owned());
     assert_eq!(models_of(&served), [unloaded("One-story"), unloaded("two")]);
     for name in ["two", "One-story"] {
@@ -227,6 +231,7 @@ fn a_folder_of_models_is_served_by_name() {
         assert_eq!((status, &answer["model"]), (200, &json!(name)), "{answer}");
     }
     assert_eq!(models_of(&served), [("One-story".into(), "loaded".into()), unloaded("two")]);
+    std::fs::remove_file(dir.path().join("broken.gguf")).unwrap();
     let line = fails(2, &["serve", "--models-dir", folder, "--pin", "three"]);
     assert!(line.contains("--pin three: there is no such model"), "{line}");
     let empty = tempfile::tempdir().unwrap();

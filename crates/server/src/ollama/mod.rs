@@ -1,9 +1,9 @@
 //! Ollama's API: chat, generate, and what models there are.
 //!
 //! Answers are lines of JSON unless `stream` is false; durations are nanoseconds; the arguments of a
-//! call are an object, so a call is sent when it is complete. One model is served, under its names
-//! and the same with the tag `latest`; it stays loaded, whatever `keep_alive` says. Not here: all that
-//! pulls, makes or deletes models.
+//! call are an object, so a call is sent when it is complete. A model is served under its names and the
+//! same with the tag `latest`; a server's only model stays loaded, whatever `keep_alive` says. Not here: all
+//! that pulls, makes or deletes models.
 
 mod chat;
 mod embed;

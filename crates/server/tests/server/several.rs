@@ -1,9 +1,7 @@
 //! Several models: loaded when they are named, unloaded for others, told of together.
 
 use crate::support::{Direct, Reply, load_file, model, options, question};
-use arclight_server::{
-    Info, Model, ModelEntry, ModelLimits, ModelSource, Models, Options, Site,
-};
+use arclight_server::{Info, Model, ModelEntry, ModelLimits, ModelSource, Models, Options, Site};
 use axum::body::Body;
 use axum::http::{Request, StatusCode};
 use http_body_util::BodyExt;
@@ -47,10 +45,7 @@ struct Server {
 
 impl Server {
     /// Models by their names, bytes, whether they are pinned, and their time without requests.
-    fn new(
-        limits: (usize, u64),
-        models: &[(&str, u64, bool, Option<Duration>)],
-    ) -> Server {
+    fn new(limits: (usize, u64), models: &[(&str, u64, bool, Option<Duration>)]) -> Server {
         let (mut entries, mut sources) = (Vec::new(), Vec::new());
         for &(name, bytes, pinned, idle) in models {
             let source = Arc::new(Demo { bytes, ..Demo::default() });
@@ -97,7 +92,8 @@ async fn a_model_is_loaded_when_a_request_names_it() {
     let body = json!({"model": "a:latest", "prompt": "One day", "stream": false});
     let reply = server.direct.post("/api/generate", &body).await;
     assert_eq!(reply.status, StatusCode::OK, "{}", reply.text);
-    let body = json!({"model": "a", "max_tokens": 2, "messages": [{"role": "user", "content": "Hi"}]});
+    let body =
+        json!({"model": "a", "max_tokens": 2, "messages": [{"role": "user", "content": "Hi"}]});
     let reply = server.direct.post("/v1/messages", &body).await;
     assert_eq!(reply.status, StatusCode::OK, "{}", reply.text);
     assert_eq!(server.loaded().await, ["a", "b"]);
@@ -145,7 +141,10 @@ async fn the_one_that_was_asked_for_longest_ago_makes_room() {
 
 #[tokio::test]
 async fn what_can_never_fit_is_refused_and_tried_again() {
-    let server = Server::new((2, 10), &[("a", 11, false, None), ("b", 8, true, None), ("c", 8, false, None)]);
+    let server = Server::new(
+        (2, 10),
+        &[("a", 11, false, None), ("b", 8, true, None), ("c", 8, false, None)],
+    );
     let reply = server.ask("a").await;
     assert_eq!(reply.status, StatusCode::SERVICE_UNAVAILABLE);
     assert!(reply.text.contains("it needs") && reply.text.contains("GiB"), "{}", reply.text);
@@ -166,13 +165,16 @@ async fn what_can_never_fit_is_refused_and_tried_again() {
 #[tokio::test]
 async fn answers_are_finished_before_their_model_goes() {
     let server = Server::new((1, GIB), &[("a", 1, false, None), ("b", 1, false, None)]);
-    let body = question(json!({"model": "a", "stream": true, "max_tokens": 64, "ignore_eos": true}));
+    let body =
+        question(json!({"model": "a", "stream": true, "max_tokens": 64, "ignore_eos": true}));
     let request = Request::post("/v1/chat/completions").body(Body::from(body.to_string())).unwrap();
     let response = server.direct.router.clone().oneshot(request).await.unwrap();
     assert_eq!(response.status(), StatusCode::OK);
     let other = {
         let router = server.direct.router.clone();
-        tokio::spawn(async move { Direct { router }.post("/models/load", &json!({"model": "b"})).await })
+        tokio::spawn(
+            async move { Direct { router }.post("/models/load", &json!({"model": "b"})).await },
+        )
     };
     while server.states().await[0].1 != "unloading" {
         tokio::time::sleep(Duration::from_millis(1)).await;
@@ -235,7 +237,9 @@ async fn lists_and_figures_are_of_all() {
     }
     let page = server.direct.get("/metrics").await.text;
     for name in ["a", "b"] {
-        let line = format!("vllm:request_success_total{{finished_reason=\"length\",model_name=\"{name}\"}} 1");
+        let line = format!(
+            "vllm:request_success_total{{finished_reason=\"stop\",model_name=\"{name}\"}} 1"
+        );
         assert!(page.contains(&line), "{line}: {page}");
         let line = format!("vllm:num_requests_running{{model_name=\"{name}\"}} 0");
         assert!(page.contains(&line), "{line}: {page}");
