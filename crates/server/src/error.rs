@@ -1,19 +1,26 @@
 //! What ends a server, or keeps it from starting.
 
 use std::io;
-use std::net::SocketAddr;
 use std::path::PathBuf;
 
 /// Errors of starting a server.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The address cannot be listened on.
-    #[error("cannot listen on {address}: {source}")]
+    /// An address or a socket cannot be listened on.
+    #[error("cannot listen on {at}: {source}")]
     Listen {
-        /// The address.
-        address: SocketAddr,
+        /// Which.
+        at: String,
         /// Why.
         source: io::Error,
+    },
+    /// A certificate or its key cannot be used.
+    #[error("{}: {why}", path.display())]
+    Tls {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        why: String,
     },
     /// An origin that no browser sends.
     #[error("{origin:?} is no origin: use the form https://example.com, or * for all")]

@@ -7,7 +7,7 @@
 //!
 //! Several models are [`Models`]: an [`App`] each, loaded when a request names it.
 //!
-//! Limits: text and images in, text out, HTTP/1.1 without TLS.
+//! Limits: text and images in, text out.
 #![forbid(unsafe_code)]
 
 mod adapters;
@@ -15,6 +15,7 @@ mod anthropic;
 mod error;
 mod fault;
 mod http;
+mod keys;
 mod metrics;
 mod models;
 mod normal;
@@ -32,7 +33,8 @@ mod text;
 pub use adapters::ServedAdapter;
 pub use error::Error;
 pub use fault::Fault;
-pub use http::{Server, Site, router};
+pub use http::{Listener, Server, Site, Tls, router};
+pub use keys::Keys;
 pub use models::{ModelEntry, ModelLimits, ModelSource, Models};
 pub use normal::Media;
 pub use options::Options;

@@ -1,6 +1,7 @@
 //! How a server is to behave.
 
 use crate::adapters::ServedAdapter;
+use crate::keys::Keys;
 use crate::normal::Media;
 use arclight_engine::{Pooling, SamplerParams};
 use std::path::PathBuf;
@@ -13,8 +14,8 @@ pub struct Options {
     pub names: Vec<String>,
     /// Adapters that the model is loaded with, in the order of their numbers.
     pub adapters: Vec<ServedAdapter>,
-    /// API keys, any of which gives access. Empty: no key is needed.
-    pub keys: Vec<String>,
+    /// API keys, any of which gives access. None: no key is needed.
+    pub keys: Keys,
     /// Origins of web pages that may call the server, or `*` for all. Empty: none.
     pub origins: Vec<String>,
     /// Largest request in bytes.
@@ -50,7 +51,7 @@ impl Default for Options {
         Options {
             names: vec!["default".to_owned()],
             adapters: Vec::new(),
-            keys: Vec::new(),
+            keys: Keys::default(),
             origins: Vec::new(),
             body_limit: 16 << 20,
             read_timeout: Duration::from_secs(30),

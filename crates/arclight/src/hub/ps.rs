@@ -16,6 +16,12 @@ pub(crate) struct PsArgs {
     output: OutputArgs,
 }
 
+/// An address that is not said to be another kind is one of plain HTTP.
+fn url(address: &str) -> String {
+    let told = address.starts_with("https:") || address.starts_with("unix:");
+    if told { address.to_owned() } else { format!("http://{address}") }
+}
+
 /// Runs the command.
 pub(crate) fn run(args: &PsArgs) -> Result<(), Error> {
     let mut out = Output::new(args.output);
@@ -31,7 +37,7 @@ pub(crate) fn run(args: &PsArgs) -> Result<(), Error> {
     let rows = servers.iter().map(|server| {
         [
             words("model", 0, &server.model),
-            words("address", 22, format_args!("http://{}", server.address)),
+            words("address", 22, url(&server.address)),
             figure("pid", 7, server.pid),
             words("started", 0, ago(now, server.since())),
         ]

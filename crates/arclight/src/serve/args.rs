@@ -1,6 +1,7 @@
 //! The arguments of `arclight serve`, and what they mean for the server and for loading.
 
 use super::cores::Cores;
+use super::front::Place;
 use crate::args::{MachineArgs, ModelArg, bytes, count};
 use crate::embed::PoolingArg;
 use crate::error::Error;
@@ -11,7 +12,7 @@ use arclight_engine::{DiskCache, KvSize, LoadOptions, ModelFile, ReplicaOptions,
 use arclight_server::{Media, Options, ServedAdapter};
 use chat::Family;
 use clap::{Args, ValueHint};
-use std::net::{SocketAddr, ToSocketAddrs};
+use std::net::ToSocketAddrs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -31,9 +32,10 @@ pub(crate) struct ServeArgs {
     /// TOML file with options, by the names they have here: port = 80, api-key-file = "keys"
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     config: Option<PathBuf>,
-    /// Address to listen on; 0.0.0.0 for all of this machine's
-    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1")]
-    host: String,
+    /// Address to listen on; 0.0.0.0 for all of this machine's, unix:PATH for a socket in the file system;
+    /// can be given several times
+    #[arg(long, value_name = "ADDRESS", value_delimiter = ',', default_value = "127.0.0.1")]
+    host: Vec<String>,
     /// Port to listen on; 0 for any that is free
     #[arg(short, long, value_name = "PORT", default_value_t = 8080)]
     port: u16,
@@ -209,6 +211,12 @@ struct AccessArgs {
     /// Origin of web pages that may call the server, or * for all; can be given several times
     #[arg(long, value_name = "ORIGIN", value_delimiter = ',')]
     cors_origin: Vec<String>,
+    /// PEM file of the server's certificate and those that it is signed by: serve by TLS
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, requires = "tls_key")]
+    tls_cert: Option<PathBuf>,
+    /// PEM file of the certificate's private key
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, requires = "tls_cert")]
+    tls_key: Option<PathBuf>,
 }
 
 /// How much of it.
@@ -253,14 +261,6 @@ Examples:
 impl ServeArgs {
     pub(super) fn options(&self, file: &ModelFile) -> Result<Options, Error> {
         let seconds = |n: u64| Duration::from_secs(n);
-        let mut keys: Vec<String> =
-            self.access.api_key.iter().map(|key| key.trim().to_owned()).collect();
-        if let Some(path) = &self.access.api_key_file {
-            keys.extend(read_keys(path)?);
-        }
-        if keys.iter().any(String::is_empty) {
-            return Err(Error::Usage("an API key must not be empty".into()));
-        }
         if let Some(folder) = &self.slot_save_path {
             std::fs::create_dir_all(folder)
                 .map_err(|e| Error::Usage(format!("--slot-save-path {}: {e}", folder.display())))?;
@@ -269,7 +269,7 @@ impl ServeArgs {
             if self.alias.is_empty() { vec![self.name_of(file)] } else { self.alias.clone() };
         Ok(Options {
             names,
-            keys,
+            keys: self.keys()?.into(),
             origins: self.access.cors_origin.clone(),
             body_limit: self.limits.max_body << 20,
             read_timeout: seconds(self.limits.read_timeout as u64),
@@ -361,11 +361,37 @@ impl ServeArgs {
         })
     }
 
-    pub(super) fn address(&self) -> Result<SocketAddr, Error> {
-        let fault = |why: String| Error::Usage(format!("--host {}: {why}", self.host));
-        let mut found =
-            (self.host.as_str(), self.port).to_socket_addrs().map_err(|e| fault(e.to_string()))?;
-        found.next().ok_or_else(|| fault("there is no such address".to_owned()))
+    /// Where it listens.
+    pub(super) fn places(&self) -> Result<Vec<Place>, Error> {
+        let place = |host: &String| {
+            let fault = |why: String| Error::Usage(format!("--host {host}: {why}"));
+            if let Some(path) = host.strip_prefix("unix:") {
+                return Ok(Place::Socket(path.into()));
+            }
+            let mut found =
+                (host.as_str(), self.port).to_socket_addrs().map_err(|e| fault(e.to_string()))?;
+            let found = found.next().map(Place::Address);
+            found.ok_or_else(|| fault("there is no such address".to_owned()))
+        };
+        self.host.iter().map(place).collect()
+    }
+
+    /// The keys that clients may bring.
+    pub(super) fn keys(&self) -> Result<Vec<String>, Error> {
+        let mut keys: Vec<String> =
+            self.access.api_key.iter().map(|key| key.trim().to_owned()).collect();
+        if let Some(path) = &self.access.api_key_file {
+            keys.extend(read_keys(path)?);
+        }
+        if keys.iter().any(String::is_empty) {
+            return Err(Error::Usage("an API key must not be empty".into()));
+        }
+        Ok(keys)
+    }
+
+    /// The files of certificate and key.
+    pub(super) fn tls_files(&self) -> Option<(&Path, &Path)> {
+        Some((self.access.tls_cert.as_deref()?, self.access.tls_key.as_deref()?))
     }
 }
 

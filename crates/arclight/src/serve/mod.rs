@@ -1,10 +1,11 @@
 //! `arclight serve`: a model behind OpenAI's API.
 //!
 //! Here is what is about the command: its arguments (`args`), where else they may come from
-//! (`settings`), several models (`several`), signals, the lines that tell how far it is. The server itself is `arclight-server`.
+//! (`settings`), several models (`several`), sockets and signals (`front`), the lines that tell how far it is. The server itself is `arclight-server`.
 
 mod args;
 mod cores;
+mod front;
 pub(crate) mod settings;
 mod several;
 
@@ -15,13 +16,12 @@ use crate::term::{self, note};
 use crate::tune::first::Untuned;
 use crate::{hub, load, lora};
 use arclight_engine::{LoadOptions, LoadProgress, ModelFile, ReplicaOptions};
-use arclight_server::{App, Model, Server};
+use arclight_server::{App, Keys, Model};
 use chat::Family;
-use std::net::SocketAddr;
+use front::Front;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tokio::runtime::Runtime;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::runtime::{Handle, Runtime};
 use tokio::sync::oneshot;
 use topology::Machine;
 
@@ -44,10 +44,10 @@ pub(crate) fn run(args: &ServeArgs) -> Result<(), Error> {
         serving: args.serving(&file)?,
         family: args.chat_format,
     };
-    let address = args.address()?;
     let runtime = runtime()?;
+    let keys = options.keys.clone();
     let app = Arc::new(App::new(options));
-    let served = runtime.block_on(serve(app, address, loading, untuned));
+    let served = runtime.block_on(serve(app, args, keys, loading, untuned));
     // Whatever still runs for a request that was cut off is not waited for.
     runtime.shutdown_background();
     served
@@ -69,29 +69,29 @@ fn runtime() -> Result<Runtime, Error> {
 
 async fn serve(
     app: Arc<App>,
-    address: SocketAddr,
+    args: &ServeArgs,
+    keys: Keys,
     loading: Loading,
     untuned: Option<Untuned>,
 ) -> Result<(), Error> {
-    let signals = Signals::install()?;
-    allow_connections(app.connections());
-    let server = Server::bind(app.clone(), address).await?;
-    let address = server.address();
-    note!("listening on http://{address}, loading {}", loading.file.path().display());
-    let running = hub::Running::announce(address.to_string(), app.name(), loading.file.path());
+    let front = Front::open(app.clone(), keys, args).await?;
+    note!("listening on {}, loading {}", front.urls(), loading.file.path().display());
+    let running = hub::Running::announce(front.listed(), app.name(), loading.file.path());
     let _running = running
         .inspect_err(|e| tracing::warn!("arclight ps does not list this server: {}", e.line()))
         .ok();
     let (failed, failure) = oneshot::channel();
     let start = Instant::now();
     let queue = loading.serving.queue.unwrap_or(usize::MAX);
+    let (base, runtime) = (front.base(), Handle::current());
     std::thread::spawn(move || match loading.run() {
         Ok(model) => {
-            let line = ready_line(&app, &model, address, queue, start.elapsed());
+            let line = ready_line(&app, &model, &base, queue, start.elapsed());
             let idle = model.replicas().idle_time(0);
             // Who reads the line may ask at once.
             app.ready(model);
             note!("{line}");
+            runtime.block_on(async { front::ready() });
             if let Some(untuned) = untuned {
                 let when_idle = move |task| Ok(idle.ask(task)?);
                 untuned.learn(Box::new(when_idle), |line| note!("{line}"));
@@ -101,42 +101,14 @@ async fn serve(
             let _ = failed.send(error);
         }
     });
-    let mut error = None;
-    let stop = async {
-        let failed = async {
-            match failure.await {
-                Ok(error) => error,
-                // Loaded: nothing can fail there any more.
-                Err(_) => std::future::pending().await,
-            }
-        };
-        tokio::select! {
-            failed = failed => error = Some(failed),
-            () = signals.first() => {}
+    let failed = async {
+        match failure.await {
+            Ok(error) => error,
+            // Loaded: nothing can fail there any more.
+            Err(_) => std::future::pending().await,
         }
     };
-    server.run(stop).await;
-    error.map_or(Ok(()), Err)
-}
-
-/// Lets the process have as many files open as it has connections, since systems give 1024 to those
-/// who do not ask.
-fn allow_connections(connections: usize) {
-    use rustix::process::{Resource, getrlimit, setrlimit};
-    // Beside connections: the model, the log, what the runtime has.
-    let need = connections as u64 + 64;
-    let mut limit = getrlimit(Resource::Nofile);
-    if limit.current.is_none_or(|current| current >= need) {
-        return;
-    }
-    let most = limit.maximum.map_or(need, |maximum| maximum.min(need));
-    limit.current = Some(most);
-    if setrlimit(Resource::Nofile, limit).is_err() || most < need {
-        tracing::warn!(
-            "files that may be open are fewer than --max-connections {connections} needs: raise the \
-             limit (ulimit -n {need})"
-        );
-    }
+    front.run(failed).await
 }
 
 /// What is to be loaded, and how.
@@ -161,13 +133,7 @@ impl Loading {
 }
 
 /// The line that says what is served where.
-fn ready_line(
-    app: &App,
-    model: &Model,
-    address: SocketAddr,
-    queue: usize,
-    time: Duration,
-) -> String {
+fn ready_line(app: &App, model: &Model, base: &str, queue: usize, time: Duration) -> String {
     let replicas = model.replicas().replicas();
     let slots: usize = replicas.iter().map(|r| r.sequences).sum();
     let threads: usize = replicas.iter().map(|r| r.threads).sum();
@@ -184,46 +150,10 @@ fn ready_line(
         }
     });
     format!(
-        "serving {} on http://{address}/v1: context {}, {}, {queue} may wait, {plan}; loaded in {}",
+        "serving {} on {base}: context {}, {}, {queue} may wait, {plan}; loaded in {}",
         app.name(),
         model.replicas().context(),
         term::plural(slots, "slot"),
         term::seconds(time),
     )
-}
-
-/// SIGINT and SIGTERM.
-struct Signals {
-    interrupt: tokio::signal::unix::Signal,
-    terminate: tokio::signal::unix::Signal,
-}
-
-impl Signals {
-    fn install() -> Result<Signals, Error> {
-        let listen = |kind| {
-            signal(kind)
-                .map_err(|source| Error::Io { what: "cannot listen to signals".into(), source })
-        };
-        Ok(Signals {
-            interrupt: listen(SignalKind::interrupt())?,
-            terminate: listen(SignalKind::terminate())?,
-        })
-    }
-
-    async fn next(&mut self) {
-        tokio::select! {
-            _ = self.interrupt.recv() => {}
-            _ = self.terminate.recv() => {}
-        }
-    }
-
-    /// Waits for one; after it a second ends the program at once.
-    async fn first(mut self) {
-        self.next().await;
-        note!("stopping: requests are finished first; once more to end at once");
-        tokio::spawn(async move {
-            self.next().await;
-            std::process::exit(crate::interrupt::EXIT_CODE.into());
-        });
-    }
 }

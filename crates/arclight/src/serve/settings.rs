@@ -65,7 +65,7 @@ fn color(args: &[OsString]) -> ColorChoice {
 }
 
 /// Options of `serve` that are about the server, and not about one model.
-const OF_SERVER: [&str; 20] = [
+const OF_SERVER: [&str; 22] = [
     "api-key",
     "api-key-file",
     "config",
@@ -83,6 +83,8 @@ const OF_SERVER: [&str; 20] = [
     "port",
     "quiet",
     "read-timeout",
+    "tls-cert",
+    "tls-key",
     "verbose",
     "color",
     "write-timeout",

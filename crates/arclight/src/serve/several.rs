@@ -1,12 +1,13 @@
 //! Several models behind one address: which there are, and how each is loaded when a request names it.
 
 use super::args::{OwnArgs, ServeArgs};
-use super::{Signals, allow_connections, runtime};
+use super::front::{self, Front};
+use super::runtime;
 use crate::error::Error;
 use crate::term::{self, note};
 use crate::{hub, load, model_file};
 use arclight_engine::{Adapter, CoreTurns, LoadOptions, ModelFile, ReplicaOptions, Replicas};
-use arclight_server::{Info, Model, ModelEntry, ModelLimits, ModelSource, Models, Options, Server};
+use arclight_server::{Info, Model, ModelEntry, ModelLimits, ModelSource, Models, Options};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use topology::Machine;
@@ -51,35 +52,33 @@ pub(super) fn run(args: &ServeArgs) -> Result<(), Error> {
     if let Some(name) = pins.first() {
         return Err(Error::Usage(format!("--pin {name}: there is no such model")));
     }
-    let models = Arc::new(Models::new(&options.unwrap_or_default(), limits, entries)?);
-    let (address, runtime) = (args.address()?, runtime()?);
+    let options = options.unwrap_or_default();
+    let keys = options.keys.clone();
+    let models = Arc::new(Models::new(&options, limits, entries)?);
+    let runtime = runtime()?;
     let served = runtime.block_on(async {
-        let signals = Signals::install()?;
-        allow_connections(models.connections());
-        let server = Server::bind(models.clone(), address).await?;
-        let address = server.address();
+        let front = Front::open(models.clone(), keys, args).await?;
         let names: Vec<&str> = models.names().collect();
         note!(
-            "serving {} on http://{address}/v1: {}; {} at once, in {}",
+            "serving {} on {}: {}; {} at once, in {}",
             term::plural(names.len(), "model"),
+            front.base(),
             names.join(", "),
             limits.models,
             term::size(limits.bytes as usize),
         );
         let place = args.several.models_dir.clone().unwrap_or_default();
-        let running = hub::Running::announce(address.to_string(), &names.join(" "), &place);
+        let running = hub::Running::announce(front.listed(), &names.join(" "), &place);
         let _running = running
             .inspect_err(|e| tracing::warn!("arclight ps does not list this server: {}", e.line()))
             .ok();
-        let mut failure = None;
-        let stop = async {
-            tokio::select! {
-                ended = models.run() => failure = ended.err(),
-                () = signals.first() => {}
+        let failed = async {
+            match models.run(front::ready).await {
+                Err(fault) => Error::Refused(fault.message),
+                Ok(never) => match never {},
             }
         };
-        server.run(stop).await;
-        failure.map_or(Ok(()), |fault| Err(Error::Refused(fault.message)))
+        front.run(failed).await
     });
     runtime.shutdown_background();
     served

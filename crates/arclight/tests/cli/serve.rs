@@ -270,3 +270,84 @@ fn models_have_options_of_their_own() {
         assert!(line.contains(words), "{text}: {line}");
     }
 }
+
+#[test]
+fn the_service_manager_gives_sockets_and_is_told() {
+    use std::os::fd::OwnedFd;
+    use std::os::unix::net::UnixDatagram;
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("notify");
+    let told = UnixDatagram::bind(&path).unwrap();
+    told.set_read_timeout(Some(std::time::Duration::from_secs(60))).unwrap();
+    let hears = || {
+        let mut words = [0; 256];
+        let n = told.recv(&mut words).unwrap();
+        String::from_utf8(words[..n].to_vec()).unwrap()
+    };
+    let keys = folder.path().join("keys");
+    std::fs::write(&keys, "first\n").unwrap();
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    // As systemd does it: the socket is file 3, and the process knows that it is meant.
+    let line = "LISTEN_PID=$$ LISTEN_FDS=1 exec \"$0\" serve --threads 1 --api-key-file \"$1\" 3<&0 </dev/null";
+    let command = arclight(&[]);
+    let program = command.get_program().to_owned();
+    let mut shell = std::process::Command::new("sh");
+    shell.args(["-c", line]).arg(program).arg(&keys).env("NOTIFY_SOCKET", &path);
+    for (name, value) in command.get_envs() {
+        match value {
+            Some(value) => shell.env(name, value),
+            None => shell.env_remove(name),
+        };
+    }
+    shell.stdin(Stdio::from(OwnedFd::from(listener))).stderr(Stdio::piped());
+    let mut child = shell.spawn().unwrap();
+    let err = BufReader::new(child.stderr.take().unwrap());
+    let mut served = Served { child, err, address };
+    assert_eq!(hears().trim(), "READY=1");
+    let status = |key: &str| {
+        let mut stream = TcpStream::connect(&served.address).unwrap();
+        let head = format!("authorization: Bearer {key}\r\nconnection: close");
+        write!(stream, "GET /v1/models HTTP/1.1\r\nhost: a\r\n{head}\r\n\r\n").unwrap();
+        let mut text = String::new();
+        stream.read_to_string(&mut text).unwrap();
+        text.split(' ').nth(1).unwrap().to_owned()
+    };
+    assert_eq!([status("first"), status("second")], ["200", "401"]);
+    std::fs::write(&keys, "second\n").unwrap();
+    let signal = |name: &str, child: &Child| {
+        let kill =
+            std::process::Command::new("kill").args([name, &child.id().to_string()]).status();
+        assert!(kill.unwrap().success());
+    };
+    signal("-HUP", &served.child);
+    let reloading = hears();
+    assert!(
+        reloading.contains("RELOADING=1") && reloading.contains("MONOTONIC_USEC="),
+        "{reloading}"
+    );
+    assert_eq!(hears().trim(), "READY=1");
+    assert_eq!([status("first"), status("second")], ["401", "200"]);
+    signal("-TERM", &served.child);
+    assert_eq!(hears().trim(), "STOPPING=1");
+    assert_eq!(served.child.wait().unwrap().code(), Some(0));
+}
+
+#[test]
+fn it_listens_in_several_places() {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("a.sock");
+    let host = format!("unix:{}", socket.display());
+    let (served, line) = serve(&["--host", "127.0.0.1", "--host", &host], &[]);
+    assert!(line.contains(&format!("/v1 and {host}: context")), "{line}");
+    assert!(get(&served, "/health").starts_with("HTTP/1.1 200"));
+    let mut stream = std::os::unix::net::UnixStream::connect(&socket).unwrap();
+    write!(stream, "GET /health HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n").unwrap();
+    let mut text = String::new();
+    stream.read_to_string(&mut text).unwrap();
+    assert!(text.starts_with("HTTP/1.1 200"), "{text}");
+    let line = fails(2, &["serve", tiny(), "--tls-cert", "a.pem"]);
+    assert!(line.contains("--tls-key"), "{line}");
+    let line = fails(1, &["serve", tiny(), "--tls-cert", tiny(), "--tls-key", tiny()]);
+    assert!(line.contains("no certificate"), "{line}");
+}

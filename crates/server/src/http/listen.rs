@@ -3,22 +3,25 @@
 
 use super::gate::Peer;
 use super::router::router;
+use super::sockets::{Accepted, Listener};
 use super::stall::Stalling;
+use super::tls::Tls;
 use crate::error::Error;
 use crate::models::{self, Models};
 use crate::options::Options;
 use crate::state::App;
 use axum::Router;
 use axum::extract::Request;
+use futures_util::future::select_all;
 use hyper::body::Incoming;
-use hyper::server::conn::http1;
-use hyper_util::rt::{TokioIo, TokioTimer};
-use hyper_util::server::graceful::GracefulShutdown;
-use std::net::SocketAddr;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto;
+use hyper_util::server::graceful::{GracefulConnection, GracefulShutdown};
+use std::net::{IpAddr, SocketAddr};
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tower::ServiceExt;
@@ -67,51 +70,80 @@ impl Site for Models {
 }
 
 /// A server that listens. It accepts connections as soon as it [runs](Server::run), and answers 503
-/// until the model is there.
+/// until the model is there. It speaks HTTP/1.1 and HTTP/2, of which a connection's first bytes tell, or TLS.
 pub struct Server {
     site: Arc<dyn Site>,
-    listener: TcpListener,
-    address: SocketAddr,
+    listeners: Vec<Listener>,
+    tls: Option<Arc<Tls>>,
     router: Router,
 }
 
 impl Server {
-    /// Listens on an address.
+    /// Listens on an address, without TLS.
     ///
     /// # Errors
     /// When the address is taken or not this machine's, or an option cannot be.
     pub async fn bind<S: Site>(site: Arc<S>, address: SocketAddr) -> Result<Server, Error> {
-        let router = site.clone().router()?;
-        let fault = |source| Error::Listen { address, source };
-        let listener = TcpListener::bind(address).await.map_err(fault)?;
-        let address = listener.local_addr().map_err(fault)?;
-        Ok(Server { site, listener, address, router })
+        Server::on(site, vec![Listener::tcp(address).await?], None)
     }
 
-    /// Where it listens: with the port, if it was left to the system.
-    pub fn address(&self) -> SocketAddr {
-        self.address
+    /// Serves on all of these; with TLS on those of addresses.
+    ///
+    /// # Errors
+    /// When an option cannot be.
+    pub fn on<S: Site>(
+        site: Arc<S>,
+        listeners: Vec<Listener>,
+        tls: Option<Arc<Tls>>,
+    ) -> Result<Server, Error> {
+        let router = site.clone().router()?;
+        Ok(Server { site, listeners, tls, router })
+    }
+
+    /// Where it listens: the first address, if there is one.
+    pub fn address(&self) -> Option<SocketAddr> {
+        self.listeners.iter().find_map(Listener::address)
+    }
+
+    /// All addresses by which clients reach it: `http://127.0.0.1:8080`, `unix:/run/arclight.sock`.
+    pub fn urls(&self) -> Vec<String> {
+        let scheme = if self.tls.is_some() { "https" } else { "http" };
+        let url = |one: &Listener| match one.address() {
+            Some(address) => format!("{scheme}://{address}"),
+            None => one.to_string(),
+        };
+        self.listeners.iter().map(url).collect()
     }
 
     /// Serves until `stop` is done; then takes no more requests, lets those that run end, and cuts
     /// what has not ended when the options' time for that is over.
     pub async fn run(self, stop: impl Future<Output = ()>) {
-        let Server { site, listener, router, .. } = self;
+        let Server { site, listeners, tls, router } = self;
         let options = site.options();
         let room = Arc::new(Semaphore::new(options.connections));
         let graceful = GracefulShutdown::new();
         let mut connections = JoinSet::new();
         let mut stop = pin!(stop);
+        let watch = async {
+            match &tls {
+                Some(tls) => tls.watch().await,
+                None => std::future::pending().await,
+            }
+        };
+        let mut watch = pin!(watch);
         loop {
             let accepted = async {
                 let permit = room.clone().acquire_owned().await;
-                (listener.accept().await, permit)
+                let each = listeners.iter().map(|one| Box::pin(one.accept()));
+                let (accepted, from, _) = select_all(each).await;
+                (accepted, listeners[from].address().is_some(), permit)
             };
-            let (accepted, permit) = tokio::select! {
+            let (accepted, remote, permit) = tokio::select! {
                 () = &mut stop => break,
+                () = &mut watch => continue,
                 accepted = accepted => accepted,
             };
-            let (stream, peer) = match accepted {
+            let Accepted { stream, peer } = match accepted {
                 Ok(accepted) => accepted,
                 Err(error) => {
                     // Out of file descriptors, or a client that was gone at once: neither is cured by
@@ -121,16 +153,31 @@ impl Server {
                     continue;
                 }
             };
-            let served = graceful.watch(connection(options, router.clone(), stream, peer));
+            let acceptor = tls.as_ref().filter(|_| remote).map(|tls| tls.acceptor());
+            let (router, watcher) = (router.clone(), graceful.watcher());
+            let (read, write) = (options.read_timeout, options.write_timeout);
             connections.spawn(async move {
                 let _permit = permit;
-                if let Err(error) = served.await {
-                    tracing::debug!(%peer, %error, "a connection ended early");
+                let stream = Stalling::new(stream, write);
+                let served = match acceptor {
+                    None => watcher.watch(connection(router, stream, peer, read)).await,
+                    Some(acceptor) => {
+                        match tokio::time::timeout(read, acceptor.accept(stream)).await {
+                            Ok(Ok(stream)) => {
+                                watcher.watch(connection(router, stream, peer, read)).await
+                            }
+                            Ok(Err(error)) => Err(error.into()),
+                            Err(late) => Err(late.into()),
+                        }
+                    }
+                };
+                if let Err(error) = served {
+                    tracing::debug!(?peer, error, "a connection ended early");
                 }
             });
             while connections.try_join_next().is_some() {}
         }
-        drop(listener);
+        drop(listeners);
         site.stop();
         let left = connections.len();
         if left > 0 {
@@ -143,23 +190,33 @@ impl Server {
     }
 }
 
-fn connection(
-    options: &Options,
+fn connection<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     router: Router,
-    stream: TcpStream,
-    peer: SocketAddr,
-) -> impl hyper_util::server::graceful::GracefulConnection<Error = hyper::Error> + use<> {
-    // Tokens are small and are to be seen at once.
-    let _ = stream.set_nodelay(true);
-    let stream = TokioIo::new(Stalling::new(stream, options.write_timeout));
+    stream: S,
+    peer: Option<IpAddr>,
+    read_timeout: Duration,
+) -> impl GracefulConnection<Error = Box<dyn std::error::Error + Send + Sync>> {
     let service = hyper::service::service_fn(move |mut request: hyper::Request<Incoming>| {
         request.extensions_mut().insert(Peer(peer));
         let request: Request = request.map(axum::body::Body::new);
         router.clone().oneshot(request)
     });
-    http1::Builder::new()
+    let mut builder = auto::Builder::new(TokioExecutor::new());
+    builder
+        .http1()
         .timer(TokioTimer::new())
-        .header_read_timeout(options.read_timeout)
-        .max_buf_size(256 << 10)
-        .serve_connection(stream, service)
+        .header_read_timeout(read_timeout)
+        .max_buf_size(256 << 10);
+    builder
+        .http2()
+        .timer(TokioTimer::new())
+        .keep_alive_interval(Some(KEEP_ALIVE))
+        .max_concurrent_streams(STREAMS);
+    builder.serve_connection(TokioIo::new(stream), service).into_owned()
 }
+
+/// How often it is asked whether a client of HTTP/2 is still there.
+const KEEP_ALIVE: Duration = Duration::from_secs(30);
+
+/// Requests of one connection of HTTP/2 at once.
+const STREAMS: u32 = 256;

@@ -6,8 +6,10 @@ mod gate;
 mod listen;
 mod path;
 mod router;
+mod sockets;
 mod stall;
 mod stream;
+mod tls;
 
 pub(crate) use body::{AT_ONCE, Body, UNIT};
 pub(crate) use gate::{Client, Peer};
@@ -15,4 +17,6 @@ pub use listen::{Server, Site};
 pub(crate) use path::Named;
 pub use router::router;
 pub(crate) use router::{routes, surround};
+pub use sockets::Listener;
 pub(crate) use stream::{Frame, Framing, Translate, respond};
+pub use tls::Tls;

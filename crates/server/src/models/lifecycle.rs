@@ -12,6 +12,7 @@ use crate::options::Options;
 use crate::state::{App, Info};
 use axum::Router;
 use axum::http::StatusCode;
+use std::convert::Infallible;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -341,14 +342,15 @@ impl Models {
         }
     }
 
-    /// Loads what is pinned, then unloads what has been idle for long enough, until the server ends.
+    /// Loads what is pinned and calls `ready`, then unloads what has been idle for long enough, until it is dropped.
     ///
     /// # Errors
     /// When a pinned model cannot be loaded.
-    pub async fn run(self: &Arc<Models>) -> Result<(), Fault> {
+    pub async fn run(self: &Arc<Models>, ready: impl FnOnce()) -> Result<Infallible, Fault> {
         for entry in self.entries.iter().filter(|entry| entry.pinned) {
             drop(self.lease(entry, None).await?);
         }
+        ready();
         loop {
             tokio::time::sleep(LOOK).await;
             for entry in &self.entries {

@@ -14,5 +14,6 @@ mod operation;
 mod responses;
 mod several;
 mod slots;
+mod sockets;
 mod support;
 mod wire;

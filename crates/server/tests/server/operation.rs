@@ -8,7 +8,7 @@ use serde_json::json;
 
 fn locked() -> Direct {
     let keys = vec!["one".to_owned(), "two".to_owned()];
-    Direct::with(Options { keys, ..options() }, crate::support::model(1, 4))
+    Direct::with(Options { keys: keys.into(), ..options() }, crate::support::model(1, 4))
 }
 
 #[tokio::test]
@@ -44,7 +44,10 @@ async fn keys_open_what_is_locked() {
 async fn pages_of_named_origins_may_ask() {
     let origins = vec!["https://a.example".to_owned()];
     let keys = vec!["one".to_owned()];
-    let server = Direct::with(Options { origins, keys, ..options() }, crate::support::model(1, 4));
+    let server = Direct::with(
+        Options { origins, keys: keys.into(), ..options() },
+        crate::support::model(1, 4),
+    );
     let ask = |origin: &str| {
         Request::builder()
             .method("OPTIONS")

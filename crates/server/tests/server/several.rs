@@ -203,7 +203,7 @@ async fn idle_models_go_and_pinned_ones_come_by_themselves() {
     let server = Server::new((3, GIB), &all);
     assert_eq!(server.direct.get("/health").await.json()["error"]["code"], "loading");
     let models = server.models.clone();
-    let running = tokio::spawn(async move { models.run().await });
+    let running = tokio::spawn(async move { models.run(|| ()).await });
     let reaches = async |names: &[&str]| {
         for _ in 0..2000 {
             if server.loaded().await == names {

@@ -204,7 +204,7 @@ impl Live {
         let app = Arc::new(App::new(options));
         app.ready(model);
         let server = Server::bind(app.clone(), "127.0.0.1:0".parse().unwrap()).await.unwrap();
-        let address = server.address();
+        let address = server.address().unwrap();
         let (stop, stopped) = oneshot::channel();
         let served = tokio::spawn(server.run(async move {
             // Dropped or sent: both mean stop.
