@@ -72,7 +72,7 @@ Environment:
 enum Command {
     Run(run::RunArgs),
     Chat(chat::ChatArgs),
-    Serve(serve::ServeArgs),
+    Serve(Box<serve::ServeArgs>),
     Embed(embed::EmbedArgs),
     Pull(hub::PullArgs),
     List(hub::ListArgs),
