@@ -11,10 +11,11 @@
 //! own checks them itself; what several bring to one node is added up here, since memory that a
 //! cache has not used yet looks free. All get the same context, which is that of the narrowest.
 
-use super::counts::Watch;
 use super::queue::{Seat, Shared};
-use super::runner::{Helpers, message, serve};
-use super::{Adapters, Ids, ReplicaInfo, ReplicaOptions, Replicas};
+use super::runner::{Crew, message, serve};
+use super::watch::Watch;
+use super::{Adapters, ReplicaInfo, ReplicaOptions, Replicas};
+use crate::decode::{Bounds, Ids};
 use crate::disk::{Store, fingerprint};
 use crate::engine::Engine;
 use crate::error::Error;
@@ -59,7 +60,7 @@ pub(crate) fn start(
     let replicas = serving.replicas;
     let predicting = options.predicting || serving.speculation.predicts();
     let options = &LoadOptions { predicting, ..options.clone() };
-    let Agreed { parts, options, context, ids, writes } = agree(file, machine, options, replicas)?;
+    let Agreed { parts, options, bounds } = agree(file, machine, options, replicas)?;
     let disk = serving.disk.as_ref().filter(|_| serving.prefix_cache);
     let disk = disk.map(|disk| Store::open(disk).map(Arc::new)).transpose()?;
     let stop = Arc::new(AtomicBool::new(false));
@@ -95,9 +96,9 @@ pub(crate) fn start(
                 starting.thread
             };
             let threads = starting.into_iter().map(begin).collect();
-            let (step, sees) = (load::step_tokens(&options), serving.encoder.is_some());
+            let bounds = Bounds { sees: serving.encoder.is_some(), ..bounds };
             let adapters = Adapters::new(options.adapters);
-            Ok(Replicas { shared, threads, infos, context, ids, writes, adapters, step, sees })
+            Ok(Replicas { shared, threads, infos, bounds, adapters })
         }
         Err(error) => {
             stop.store(true, Relaxed);
@@ -140,9 +141,7 @@ pub(crate) struct Agreed {
     /// The machines that they run on.
     pub parts: Vec<Machine>,
     pub options: LoadOptions,
-    context: usize,
-    ids: Ids,
-    writes: bool,
+    bounds: Bounds,
 }
 
 /// Finds what all replicas can have, and whether the nodes have room for them.
@@ -190,9 +189,14 @@ pub(crate) fn agree(
         }
         source => source.into(),
     })?;
-    let ids = sizes.first().map_or(Ids::default(), |s| s.ids);
-    let writes = sizes.first().is_some_and(|s| s.writes);
-    Ok(Agreed { parts, options, context, ids, writes })
+    let bounds = Bounds {
+        context,
+        step: load::step_tokens(&options),
+        ids: sizes.first().map_or(Ids::default(), |s| s.ids),
+        writes: sizes.first().is_some_and(|s| s.writes),
+        sees: false,
+    };
+    Ok(Agreed { parts, options, bounds })
 }
 
 /// Loads one replica, on its own thread.
@@ -210,7 +214,7 @@ struct Loader {
 impl Loader {
     fn run(self, shared: &Receiver<Arc<Shared>>) {
         let me = self.me;
-        let (engine, helpers, watch) = match catch_unwind(AssertUnwindSafe(|| self.load())) {
+        let crew = match catch_unwind(AssertUnwindSafe(|| self.load())) {
             Ok(Ok(loaded)) => loaded,
             Ok(Err(error)) => return self.fail(error),
             Err(panic) => {
@@ -221,11 +225,11 @@ impl Loader {
         let serving = self.serving.clone();
         drop(self);
         if let Ok(shared) = shared.recv() {
-            serve(me, engine, helpers, watch, &serving, shared);
+            serve(me, crew, &serving, shared);
         }
     }
 
-    fn load(&self) -> Result<(Engine, Helpers, Watch), Error> {
+    fn load(&self) -> Result<Crew, Error> {
         let mut told = |progress| self.tell(News::Progress(progress));
         let (part, options) = (&self.part, &self.options);
         let file = self.file.for_another()?;
@@ -258,7 +262,7 @@ impl Loader {
             groups,
         };
         self.tell(News::Loaded(Box::new((info, seat))));
-        Ok((engine, Helpers { speculator, encoder }, watch))
+        Ok(Crew { engine, speculator, encoder, watch })
     }
 
     /// What encodes images for `engine`, on the same cores.
