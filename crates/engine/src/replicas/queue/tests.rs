@@ -1,8 +1,8 @@
 //! The queue without engines behind it.
 
 use super::super::job::tests::job;
-use crate::decode::Event;
 use super::*;
+use crate::decode::Event;
 use proptest::prelude::*;
 
 fn queue(lanes: usize, slots: usize) -> Shared {
