@@ -148,7 +148,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Error> {
         ignore_eos: args.ignore_eos,
         continues: !args.is_question(),
     };
-    let mut session = Session::new(loaded)?;
+    let mut session = Session::new(loaded);
     if args.report {
         session.count_with(Meter::open(&Machine::read()?));
     }

@@ -1,16 +1,16 @@
-//! One conversation with a model: the tokens that its cache holds, and answers as streamed text.
+//! One conversation with a model: answers as streamed text.
 //!
-//! The next prompt is compared with what the cache holds, and only what differs is computed: in a
-//! conversation, the last answer's end and the new message. All of it is computed again when a sliding
-//! window has left behind what the difference would need.
+//! What the prefix cache has of the next prompt is not computed again: in a conversation, that is all but the last
+//! answer's end and the new message. All of it is computed again when a sliding window has left behind what the
+//! difference would need.
 
 use crate::error::Error;
 use crate::interrupt::Answering;
 use crate::load::Loaded;
 use crate::report::{Meter, Phase};
 use arclight_engine::{
-    Encoder, Engine, Profile, Prompt, SamplerParams, SeqId, Speculator, StopReason, StopStrings,
-    Text, Timings,
+    Encoder, Engine, Helpers, Profile, Prompt, Request, SamplerParams, Speculator, StopReason,
+    StopStrings, Text, Timings,
 };
 use tokenizer::{ChatTemplate, DecodeOptions, Tokenizer};
 
@@ -68,26 +68,23 @@ pub(crate) struct Answer {
     pub(crate) profiles: Vec<Profile>,
 }
 
-/// A loaded model and one sequence of it.
+/// A loaded model that answers.
 pub(crate) struct Session {
     engine: Engine,
     pub(crate) tokenizer: Tokenizer,
     pub(crate) template: Option<ChatTemplate>,
     speculator: Option<Speculator>,
     pub(crate) encoder: Option<Encoder>,
-    sequence: SeqId,
-    /// What the cache holds.
-    cached: Vec<u32>,
+    /// Tokens of the last prompt and its answer.
+    used: usize,
     /// Counts along, for a report.
     meter: Option<Meter>,
 }
 
 impl Session {
-    pub(crate) fn new(loaded: Loaded) -> Result<Session, Error> {
-        let Loaded { mut engine, tokenizer, template, speculator, encoder, .. } = loaded;
-        let (sequence, cached) = (engine.new_sequence()?, Vec::new());
-        let meter = None;
-        Ok(Session { engine, tokenizer, template, speculator, encoder, sequence, cached, meter })
+    pub(crate) fn new(loaded: Loaded) -> Session {
+        let Loaded { engine, tokenizer, template, speculator, encoder, .. } = loaded;
+        Session { engine, tokenizer, template, speculator, encoder, used: 0, meter: None }
     }
 
     /// Tokens that a conversation can have.
@@ -105,9 +102,9 @@ impl Session {
         &mut self.engine
     }
 
-    /// Tokens that the cache holds.
-    pub(crate) fn cached(&self) -> usize {
-        self.cached.len()
+    /// Tokens of the last prompt and its answer.
+    pub(crate) fn used(&self) -> usize {
+        self.used
     }
 
     /// Answers a prompt; `show` gets the text in pieces as they are certain.
@@ -120,21 +117,6 @@ impl Session {
         options: &AnswerOptions,
         mut show: impl FnMut(&str) -> Result<(), Error>,
     ) -> Result<Answer, Error> {
-        let (tokens, context) = (prompt.tokens.len(), self.context());
-        if prompt.tokens.is_empty() {
-            return Err(arclight_engine::Error::EmptyPrompt.into());
-        }
-        if tokens > context {
-            return Err(arclight_engine::Error::PromptTooLong { tokens, context }.into());
-        }
-        // What this prompt has in common with those before is found, also where layers have states of fixed size.
-        self.engine.free(self.sequence)?;
-        let (sequence, kept) = self.engine.begin_prompt(prompt)?;
-        self.sequence = sequence;
-        let (kept, new) = prompt.tokens.split_at(kept);
-        self.cached.clear();
-        self.cached.extend_from_slice(kept);
-
         let answering = Answering::begin();
         let interrupted = || answering.interrupted();
         let mut written = Written::new(options);
@@ -150,41 +132,42 @@ impl Session {
         self.engine.reset_activity();
         let _before = self.engine.take_profile();
         counted();
-        let mut generation = self.engine.generate(self.sequence, new, options.params.clone())?;
-        generation.after(kept).interrupt(&interrupted);
-        if let Some(encoder) = self.encoder.as_mut().filter(|_| !prompt.images.is_empty()) {
-            generation.images(&prompt.images, encoder)?;
-        }
-        if let Some(speculator) = &mut self.speculator {
-            generation.speculate(speculator)?;
-        }
-        generation.limit(options.limit.unwrap_or(usize::MAX));
-        if !options.ignore_eos {
-            generation.end_tokens(self.tokenizer.eog_ids().iter().copied());
-        }
-        let mut tokens = Vec::new();
+        let end_tokens = match options.ignore_eos {
+            true => Vec::new(),
+            false => self.tokenizer.eog_ids().to_vec(),
+        };
+        let request = Request {
+            images: prompt.images.clone(),
+            sampler: options.params.clone(),
+            limit: options.limit,
+            end_tokens,
+            ..Request::new(prompt.tokens.clone())
+        };
+        let helpers =
+            Helpers { speculator: self.speculator.as_mut(), encoder: self.encoder.as_mut() };
+        let mut generation = self.engine.generate(request, helpers)?;
+        generation.interrupt(&interrupted);
+        let mut tokens = 0;
         let mut result = Ok(false);
         let (mut of_prompt, mut profiles) = (None, Vec::new());
         while let (Ok(false), Some(token)) = (&result, generation.next()) {
             // The first token comes with the prompt.
             of_prompt.get_or_insert_with(|| {
-                profiles.extend(generation.take_profile());
-                (generation.take_activity(), counted())
+                profiles.extend(generation.engine().take_profile());
+                (generation.engine().take_activity(), counted())
             });
             result = token.map_err(Error::from).and_then(|token| {
-                tokens.push(token);
-                written.push(decoder.push(token), &mut show)
+                tokens += 1;
+                written.push(decoder.push(token.id), &mut show)
             });
         }
-        let (end, timings) = (generation.stopped(), generation.timings());
-        let mut take = || (generation.take_activity(), counted());
+        let (end, timings) = (generation.outcome().map(|o| o.stopped), generation.timings());
+        let mut take = || (generation.engine().take_activity(), counted());
         let of_prompt = of_prompt.unwrap_or_else(&mut take);
         let of_answer = take();
-        profiles.extend(generation.take_profile());
+        profiles.extend(generation.engine().take_profile());
         drop(generation);
-        // What was computed is in the cache, whatever ended the answer.
-        self.cached.extend(new.iter().chain(&tokens));
-        self.cached.truncate(self.engine.len(self.sequence)?);
+        self.used = prompt.tokens.len() + tokens;
         let end = match (result?, end) {
             (true, _) | (false, None) => End::Stop,
             (false, Some(why)) => End::from(why),
@@ -198,7 +181,7 @@ impl Session {
             |decoding, time, (activity, counted)| Phase { decoding, time, activity, counted };
         let phases =
             [phase(false, timings.prompt, of_prompt), phase(true, timings.generation, of_answer)];
-        Ok(Answer { text: written.text, tokens: tokens.len(), end, timings, phases, profiles })
+        Ok(Answer { text: written.text, tokens, end, timings, phases, profiles })
     }
 }
 

@@ -1,16 +1,18 @@
 //! The engine: a loaded model and its sequences.
 
 use crate::adapter::{check_set, usual_set};
+use crate::decode::{Bounds, Ids};
 use crate::disk::Disk;
 use crate::error::Error;
 use crate::file::ModelFile;
-use crate::images::{Images, Prompt};
-use crate::kv::{KvCache, PageCounts, SeqId};
+use crate::images::Images;
+use crate::kv::{CacheEvent, KvCache, PageCounts, SeqId};
 use crate::load::{self, Control, LoadProgress, LoadReport, Loaded};
 use crate::options::{AdapterUse, LoadOptions};
 use crate::room;
 use graph::{Adapted, Executor, Inset, Limits, Logits, Outputs, Recalled, SeqInput};
 use models::{Hparams, Projection};
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 use topology::Machine;
@@ -49,11 +51,11 @@ pub struct Engine {
     pub(crate) kv: KvCache,
     pub(crate) disk: Option<Disk>,
     hparams: Hparams,
-    projection: Option<Projection>,
+    projection: Option<Arc<Projection>>,
     context: usize,
     /// Those that are loaded, and the set of sequences of which nothing else is said.
     pub(crate) adapters: Vec<AdapterUse>,
-    usual: Vec<Adapted>,
+    pub(crate) usual: Vec<Adapted>,
     report: LoadReport,
     strayed: bool,
 }
@@ -111,7 +113,7 @@ impl Engine {
             kv,
             disk,
             hparams,
-            projection,
+            projection: projection.map(Arc::new),
             context,
             adapters,
             usual,
@@ -175,17 +177,6 @@ impl Engine {
         let (sequence, len) = self.begin_with(tokens, adapters)?;
         let resume = images.resume(len);
         Ok((sequence, if resume < len { self.truncate(sequence, resume)? } else { len }))
-    }
-
-    /// The same for callers that drive one sequence ([`Engine::generate`]).
-    ///
-    /// # Errors
-    /// When all sequences are in use, or the images are no parts of the prompt.
-    pub fn begin_prompt(&mut self, prompt: &Prompt) -> Result<(SeqId, usize), Error> {
-        let sizes = (prompt.tokens.len(), self.limits().tokens);
-        let images = Images::new(prompt.images.clone(), sizes)?;
-        let usual = self.usual.clone();
-        self.begin_among(&prompt.tokens, &images, &usual)
     }
 
     /// Copies a sequence. Both share their pages until they differ.
@@ -397,14 +388,31 @@ impl Engine {
         }
     }
 
+    /// Keeps in mind from now on what changes in the prefix cache.
+    pub(crate) fn tell_cache_events(&mut self) {
+        self.kv.tell_events();
+    }
+
+    /// What has changed since this was asked.
+    pub(crate) fn take_cache_events(&mut self) -> Vec<CacheEvent> {
+        self.kv.take_events()
+    }
+
     /// Whether tokens see those behind them: then a step has whole texts.
     pub fn reads_texts(&self) -> bool {
         self.executor.graph().reads_texts()
     }
 
-    /// What is made of pooled hidden states, if the file has something behind them: for who pools them.
-    pub(crate) fn take_projection(&mut self) -> Option<Projection> {
-        self.projection.take()
+    /// What is made of pooled hidden states, if the file has something behind them.
+    pub(crate) fn projection(&self) -> Option<Arc<Projection>> {
+        self.projection.clone()
+    }
+
+    /// What requests can have; `sees`: with an image encoder.
+    pub(crate) fn bounds(&self, sees: bool) -> Bounds {
+        let graph = self.executor.graph();
+        let (ids, writes) = (Ids::of(graph), graph.has_head());
+        Bounds { context: self.context, step: self.limits().tokens, ids, writes, sees }
     }
 
     /// Sizes and names of the model.

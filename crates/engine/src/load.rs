@@ -6,10 +6,10 @@
 
 use crate::adapter::{Adapter, AdapterFault};
 use crate::cores::Cores;
+use crate::decode::Ids;
 use crate::error::Error;
 use crate::file::ModelFile;
 use crate::options::{LoadOptions, Numa, PageCache, Reading};
-use crate::replicas::Ids;
 use crate::room::Room;
 use crate::source::{self, FileWeights};
 use gguf::TensorType;
@@ -305,10 +305,7 @@ pub(crate) fn size(
     Ok(Size {
         room: ready.room,
         huge_pages: ready.plan.huge,
-        ids: Ids {
-            tokens: ready.graph.vocab(),
-            types: ready.graph.ids() / ready.graph.vocab().max(1),
-        },
+        ids: Ids::of(&ready.graph),
         writes: ready.graph.has_head(),
         weights: (nodes.map(|n| weights(&ready.graph, n)).sum::<usize>() * copies) as u64,
         graph: ready.graph,

@@ -2,7 +2,6 @@
 
 use crate::engine::Engine;
 use crate::error::Error;
-use crate::generate::Generation;
 use graph::{Counts, Plan};
 use memory::{Pages, Policy};
 use threads::ThreadStats;
@@ -201,13 +200,6 @@ impl Engine {
         let activity = self.activity();
         self.reset_activity();
         activity
-    }
-}
-
-impl Generation<'_> {
-    /// [`Engine::take_activity`] between two tokens: after the first one, what the prompt took.
-    pub fn take_activity(&mut self) -> Activity {
-        self.engine.take_activity()
     }
 }
 

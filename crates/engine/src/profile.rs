@@ -2,7 +2,6 @@
 
 use crate::engine::Engine;
 use crate::error::Error;
-use crate::generate::Generation;
 use graph::Profile;
 
 impl Engine {
@@ -25,12 +24,5 @@ impl Engine {
     /// As [`Engine::take_profile`], but ends the recording.
     pub fn end_profile(&mut self) -> Option<Profile> {
         self.executor().end_profile()
-    }
-}
-
-impl Generation<'_> {
-    /// [`Engine::take_profile`] between two tokens: after the first one, of the prompt.
-    pub fn take_profile(&mut self) -> Option<Profile> {
-        self.engine.take_profile()
     }
 }

@@ -2,7 +2,9 @@
 //!
 //! Fixtures and their making: `tests/golden/README.md`.
 
-use arclight_engine::{BatchEntry, Engine, KvType, LoadOptions, ModelFile, Outputs, SamplerParams};
+use arclight_engine::{
+    BatchEntry, Engine, Helpers, KvType, LoadOptions, ModelFile, Outputs, Request, SamplerParams,
+};
 use gguf::Gguf;
 use serde_json::Value;
 use testkit::repository;
@@ -213,11 +215,12 @@ fn greedy_continuations_agree_for_64_tokens() {
         // As above: all would be another text.
         let kv = if EXPERTS.contains(&model) { KvType::F32 } else { KvType::F16 };
         let mut engine = load(model, LoadOptions { kv, ..LoadOptions::default() });
-        let sequence = engine.new_sequence().unwrap();
-        let prompt = tokens(&greedy["prompt"]);
-        let mut generation = engine.generate(sequence, &prompt, SamplerParams::greedy()).unwrap();
-        generation.limit(64);
-        let got: Vec<u32> = generation.by_ref().map(Result::unwrap).collect();
+        let request = Request {
+            sampler: SamplerParams::greedy(),
+            limit: Some(64),
+            ..Request::new(tokens(&greedy["prompt"]))
+        };
+        let (got, _) = engine.generate(request, Helpers::default()).unwrap().wait().unwrap();
         assert_eq!(got, tokens(&greedy["continuation"]), "{model}");
     }
 }

@@ -4,8 +4,8 @@
 //! Fixtures and their making: `tests/golden/README.md`.
 
 use arclight_engine::{
-    BatchEntry, Encoder, Engine, ImagePart, Inset, KvType, LoadOptions, ModelFile, Outputs, Prompt,
-    ReplicaOptions, Replicas, Request, SamplerParams, processor,
+    BatchEntry, Encoder, Engine, Helpers, ImagePart, Inset, KvType, LoadOptions, ModelFile,
+    Outputs, Prompt, ReplicaOptions, Replicas, Request, SamplerParams, processor,
 };
 use serde_json::Value;
 use std::sync::Arc;
@@ -174,15 +174,15 @@ fn replicas_answer_as_one_sequence_does() {
     for model in MODELS {
         let (mut engine, mut encoder) = load(model, &options());
         let prompts = known(model);
+        let request = |prompt: &Prompt| Request {
+            images: prompt.images.clone(),
+            sampler: SamplerParams::greedy(),
+            limit: Some(TOKENS),
+            ..Request::new(prompt.tokens.clone())
+        };
         let mut alone = |prompt: &Prompt| {
-            let sequence = engine.new_sequence().unwrap();
-            let mut generation =
-                engine.generate(sequence, &prompt.tokens, SamplerParams::greedy()).unwrap();
-            generation.images(&prompt.images, &mut encoder).unwrap().limit(TOKENS);
-            let tokens: Vec<u32> = generation.by_ref().map(Result::unwrap).collect();
-            drop(generation);
-            engine.free(sequence).unwrap();
-            tokens
+            let helpers = Helpers { encoder: Some(&mut encoder), speculator: None };
+            engine.generate(request(prompt), helpers).unwrap().wait().unwrap().0
         };
         // One of them asks the same of another picture.
         let mut all: Vec<Prompt> = prompts.into_iter().map(|known| known.prompt).collect();
@@ -199,12 +199,6 @@ fn replicas_answer_as_one_sequence_does() {
             let serving = ReplicaOptions { encoder: Some(mmproj.clone()), ..Default::default() };
             let replicas =
                 Replicas::load(&Arc::new(file(model)), &options, &serving, &mut |_| {}).unwrap();
-            let request = |prompt: &Prompt| Request {
-                images: prompt.images.clone(),
-                sampler: SamplerParams::greedy(),
-                limit: Some(TOKENS),
-                ..Request::new(prompt.tokens.clone())
-            };
             for round in 0..2 {
                 let requests = all.iter().map(request).collect();
                 let tickets = replicas.submit_all(requests).unwrap();

@@ -130,20 +130,6 @@ pub enum Error {
     /// A step whose sequences or page tables contradict each other.
     #[error("malformed step: {0}")]
     BadStep(String),
-    /// A gather that was measured alone gave a wrong sum.
-    #[error(
-        "gather `{gather}` of {bytes} bytes over {nodes} nodes gave a wrong sum at element {at}"
-    )]
-    WrongSum {
-        /// Which gather.
-        gather: &'static str,
-        /// Size of the message.
-        bytes: usize,
-        /// Nodes that took part.
-        nodes: usize,
-        /// The first wrong element.
-        at: usize,
-    },
     /// Loading was given up.
     #[error("loading was stopped")]
     Stopped,

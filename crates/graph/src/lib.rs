@@ -19,7 +19,6 @@ mod carry;
 mod compile;
 mod deal;
 mod error;
-pub mod exchange;
 mod exec;
 mod executor;
 mod forecast;

@@ -10,7 +10,7 @@ use crate::model_info::ModelInfo;
 use crate::output::{Cell, Output, OutputArgs, figure, words};
 use crate::term;
 use crate::tune::stored;
-use arclight_engine::{ModelFile, SamplerParams, Speculation, Timings};
+use arclight_engine::{Helpers, ModelFile, Request, SamplerParams, Speculation, Timings};
 use loadgen::Rng;
 use serde::Serialize;
 use std::io::Write;
@@ -136,16 +136,15 @@ fn write(
     (prompt, tokens): (&[u32], usize),
     guesses: bool,
 ) -> Result<(Vec<u32>, Timings), Error> {
-    let sequence = loaded.engine.new_sequence()?;
-    let mut generation = loaded.engine.generate(sequence, prompt, SamplerParams::greedy())?;
-    generation.limit(tokens + 1);
-    if let Some(speculator) = loaded.speculator.as_mut().filter(|_| guesses) {
-        generation.speculate(speculator)?;
-    }
-    let written = generation.by_ref().collect::<Result<Vec<u32>, _>>()?;
-    let timings = generation.timings();
-    loaded.engine.free(sequence)?;
-    Ok((written, timings))
+    let request = Request {
+        sampler: SamplerParams::greedy(),
+        limit: Some(tokens + 1),
+        ..Request::new(prompt.to_vec())
+    };
+    let speculator = loaded.speculator.as_mut().filter(|_| guesses);
+    let helpers = Helpers { speculator, encoder: None };
+    let (written, outcome) = loaded.engine.generate(request, helpers)?.wait()?;
+    Ok((written, outcome.timings))
 }
 
 /// The middle, the least and the most.

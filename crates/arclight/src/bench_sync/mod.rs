@@ -4,13 +4,14 @@
 //! Barriers: the pool's own, within a node and over all, beside a flat one: the same counter, gate
 //! and policy of spinning and sleeping with all threads in one group, which is what an engine
 //! without nodes does (one atomic counter for everybody, one line on which everybody spins).
-//! Gathers: `graph::exchange`. What is compared is measured in turns (A B A B), in batches of at least
+//! Gathers: [`gather`]. What is compared is measured in turns (A B A B), in batches of at least
 //! [`BATCH`], and told as median and quartiles of the rounds.
 //!
 //! Limits: nothing here knows what lies between two nodes. With virtual nodes, or on a machine with
 //! one node, it shows the cost of the algorithms but none of the links.
 
 pub(crate) mod barrier;
+mod gather;
 mod report;
 
 use crate::args::{List, count, counts};
@@ -18,10 +19,9 @@ use crate::error::Error;
 use crate::output::{Output, OutputArgs};
 use crate::term::{self, note};
 use clap::Args;
-use graph::exchange::{self, Exchange, GatherMethod, bytes_per_group};
-use kernels::Kernels;
+use gather::{ROW, Sums};
 pub(crate) use report::Setup;
-use report::{GatherRow, Report, Summary};
+use report::{GatherRow, Report};
 use std::collections::BTreeSet;
 use std::time::Duration;
 use threads::{Pool, PoolSpec};
@@ -43,7 +43,7 @@ pub(crate) struct BenchSyncArgs {
     /// as far as the nodes have CPUs for them]
     #[arg(short, long, value_name = "N,...", value_parser = counts)]
     threads: Option<List>,
-    /// Bytes of every node's summand, with K or M for KiB or MiB
+    /// Bytes of every node's summand, in rows of 4K; with K or M for KiB or MiB
     #[arg(short, long, value_name = "SIZE,...", value_parser = sizes, default_value = SIZES)]
     sizes: List,
     /// How often each measurement is repeated, in turns with the others
@@ -60,22 +60,21 @@ Barriers, in µs for one wait:
   flat       for all threads on one counter, as engines do that do not know of nodes
   crossings  threads that touch the line which all nodes share, for one global wait
 
-Gathers, in µs for one exchange: every thread writes its part of its node's summand, all wait,
-the sums are made, and every thread reads what it needs of them. The first three are one-shot:
-  pull       every thread adds up all summands for itself (up to 64 KiB)
+Gathers, in µs for one sum as a step of a model has it, with the small products before it and the
+waits; rows are of 1024 floats, one for each token. The first two are one-shot:
+  pull       the threads of a node share the rows, and read the summands of all nodes
   push       every thread writes its part to all nodes, and adds up there for itself (up to 64 KiB)
-  group      the threads of a node share the columns, and write the node's sum
-  scatter    each node adds up its share of the columns, and writes them to all nodes
+  scatter    each node adds up its share, and writes it to all nodes
 Nothing wins everywhere: a scatter reads and adds less, but waits for everybody once more.
 Run it more than once before you believe a small difference: runs differ more than rounds do.
 
 Examples:
   arclight bench-sync
   arclight bench-sync -t 32,64,128 --nodes 2       is a second node worth its waits?
-  arclight bench-sync --nodes 2 --sizes 10K,5M     rows of 2560 floats: one token, and 512
+  arclight bench-sync --nodes 2 --sizes 4K,2M      one token, and 512
   arclight bench-sync -o csv > sync.csv";
 
-const SIZES: &str = "1K,4K,16K,64K,256K,1M,4M,16M";
+const SIZES: &str = "4K,16K,64K,256K,1M,4M,16M";
 
 /// A batch of waits or exchanges takes at least this long, so that reading the clock and the
 /// beginning do not count.
@@ -84,6 +83,8 @@ const BATCH: Duration = Duration::from_millis(2);
 const MOST_IN_BATCH: usize = 1 << 14;
 /// Powers of two up to this are tried as numbers of nodes on a machine with fewer.
 const VIRTUAL_NODES: usize = 4;
+/// More make no sense, and many more would take all memory.
+const MOST_NODES: usize = 128;
 /// No summand is larger.
 const MOST_BYTES: usize = 1 << 30;
 
@@ -94,9 +95,6 @@ pub(crate) fn run(args: &BenchSyncArgs) -> Result<(), Error> {
     // One node has nobody to exchange with.
     let several = || setups.iter().filter(|(setup, _)| setup.nodes > 1);
     let largest = args.sizes.0.iter().copied().max().unwrap_or(1);
-    for (_, layout) in several() {
-        check_memory(&machine, layout, largest)?;
-    }
     let mut told = Told::default();
     warn(&setups, machine.usable_nodes().count().max(1), &mut told);
 
@@ -110,21 +108,16 @@ pub(crate) fn run(args: &BenchSyncArgs) -> Result<(), Error> {
         report.add_barrier(row);
         bar.suspend(|| report.print_new(&mut out))?;
     }
-    let kernels = Kernels::detect().map_err(arclight_engine::Error::from)?;
     for (setup, layout) in several() {
-        let mut pool = pool(&layout.groups, false)?;
-        let mut exchange =
-            Exchange::new(&layout.groups, largest, kernels, &mut pool).map_err(Error::refused)?;
-        let placed = exchange.placement();
-        bar.suspend(|| exchange.warnings().for_each(|warning| told.tell(&warning)));
-        report.begin_gathers(setup, placed);
+        let mut sums = Sums::load(&machine, layout, largest)?;
+        bar.suspend(|| sums.warnings().iter().for_each(|warning| told.tell(warning)));
         for &bytes in &args.sizes.0 {
             bar.set_message(format!("{} on {setup}", term::size(bytes)));
-            let times = gathers(&mut exchange, &mut pool, bytes, args.rounds, &mut || bar.inc(1))?;
+            let times = sums.measure(bytes, args.rounds, &mut || bar.inc(1))?;
             report.add_gather(GatherRow { setup: setup.clone(), bytes, times });
             bar.suspend(|| report.print_new(&mut out))?;
         }
-        bar.suspend(|| report.end_gathers(&mut out))?;
+        bar.suspend(|| report.end_gathers(setup, sums.placement(), &mut out))?;
     }
     bar.finish_and_clear();
     report.finish(&mut out)
@@ -142,8 +135,8 @@ fn sizes(text: &str) -> Result<List, String> {
         let bytes = digits.parse::<usize>().ok().and_then(|n| n.checked_mul(unit));
         match bytes {
             None => Err(format!("{item:?} is no size: write 4096, 4K or 4M")),
-            Some(n) if n == 0 || n % size_of::<f32>() != 0 => {
-                Err(format!("{item} is no whole number of 4-byte floats"))
+            Some(n) if n == 0 || n % ROW != 0 => {
+                Err(format!("{item} is no whole number of rows of 4K"))
             }
             Some(n) if n > MOST_BYTES => Err(format!("{item} is more than 1024M")),
             Some(n) => Ok(n),
@@ -169,9 +162,8 @@ fn setups(args: &BenchSyncArgs, machine: &Machine) -> Result<Vec<(Setup, Layout)
     let cores = layout(machine, None, None)?.threads();
     let threads = sorted(&args.threads, &|| up_to(cores, cores));
     let nodes = sorted(&args.nodes, &|| up_to(real.max(VIRTUAL_NODES), real));
-    if let Some(many) = nodes.iter().find(|&&n| n > exchange::MOST_NODES) {
-        let most = exchange::MOST_NODES;
-        return Err(Error::Usage(format!("--nodes {many}: at most {most} can be measured")));
+    if let Some(many) = nodes.iter().find(|&&n| n > MOST_NODES) {
+        return Err(Error::Usage(format!("--nodes {many}: at most {MOST_NODES} can be measured")));
     }
     let mut setups = Vec::new();
     for &nodes in &nodes {
@@ -191,23 +183,6 @@ fn setups(args: &BenchSyncArgs, machine: &Machine) -> Result<Vec<(Setup, Layout)
         )),
         false => Ok(setups),
     }
-}
-
-/// Refuses messages for which a node has no room: the kernel would end the process for them.
-fn check_memory(machine: &Machine, layout: &Layout, most: usize) -> Result<(), Error> {
-    let groups = &layout.groups;
-    let bytes = |group: &Group| bytes_per_group(most, groups.len(), group.cpus.len()) as u64;
-    let needs = groups.iter().filter_map(|group| Some((group.node?, bytes(group))));
-    memory::check_room(machine, needs).map_err(|e| match e {
-        memory::Error::NoRoom { node, needed, available } => Error::Refused(format!(
-            "memory node {node} has {} available, {} over {} need {} there: use smaller --sizes",
-            term::size(available as usize),
-            term::size(most),
-            term::plural(groups.len(), "node"),
-            term::size(needed as usize),
-        )),
-        e => Error::refused(e),
-    })
 }
 
 /// Notes that were told: many setups have the same to say.
@@ -258,43 +233,18 @@ fn batch(mut time: impl FnMut(usize) -> Result<Duration, Error>) -> Result<usize
     Ok(n)
 }
 
-/// Times every gather that suits messages of a size, in turns.
-fn gathers(
-    exchange: &mut Exchange,
-    pool: &mut Pool,
-    bytes: usize,
-    rounds: usize,
-    done: &mut dyn FnMut(),
-) -> Result<Vec<(GatherMethod, Summary)>, Error> {
-    let mut tests = Vec::new();
-    for gather in GatherMethod::ALL.into_iter().filter(|g| g.suits(bytes)) {
-        exchange.check(pool, gather, bytes).map_err(Error::refused)?;
-        let turns =
-            batch(|turns| exchange.run(pool, gather, bytes, turns).map_err(Error::refused))?;
-        tests.push((gather, turns, Vec::with_capacity(rounds)));
-    }
-    for _ in 0..rounds {
-        for (gather, turns, samples) in &mut tests {
-            let took = exchange.run(pool, *gather, bytes, *turns).map_err(Error::refused)?;
-            samples.push(took.as_secs_f64() * 1e6 / *turns as f64);
-        }
-        done();
-    }
-    Ok(tests.into_iter().map(|(gather, _, samples)| (gather, Summary::new(samples))).collect())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn sizes_have_units_and_are_whole_floats() {
-        assert_eq!(sizes("4M, 1K,4096,4k"), Ok(List(vec![1 << 10, 4 << 10, 4 << 20])));
+    fn sizes_have_units_and_are_whole_rows() {
+        assert_eq!(sizes("4M, 8K,4096,4k"), Ok(List(vec![4 << 10, 8 << 10, 4 << 20])));
         for bad in ["", "K", "4G", "-4", "1.5K", "4,,8"] {
             assert!(sizes(bad).unwrap_err().contains("is no size"), "{bad}");
         }
-        for bad in ["0", "0M", "6", "1025"] {
-            assert!(sizes(bad).unwrap_err().contains("4-byte floats"), "{bad}");
+        for bad in ["0", "0M", "6", "1025", "5K"] {
+            assert!(sizes(bad).unwrap_err().contains("rows of 4K"), "{bad}");
         }
         assert!(sizes("1025M").unwrap_err().contains("1024M"));
         assert!(sizes("99999999999999999999M").is_err() && sizes("18446744073709551615K").is_err());
@@ -334,18 +284,5 @@ mod tests {
         assert!(none.to_string().contains("every node needs a thread"), "{none}");
         assert_eq!(none.exit_code(), 2);
         assert!(chosen(&["--nodes", "129", "-t", "200"], &machine).is_err());
-    }
-
-    #[test]
-    fn messages_that_do_not_fit_are_refused() {
-        // Two virtual nodes on each of two nodes with 7 GiB free.
-        let root = tempfile::tempdir().unwrap();
-        let fake = topology::fake::FakeMachine::empty().node(0, 2, 8).node(1, 2, 8);
-        fake.write(root.path()).unwrap();
-        let machine = Machine::read_from(root.path()).unwrap();
-        let layout = layout(&machine, Some(4), Some(4)).unwrap();
-        check_memory(&machine, &layout, 512 << 20).unwrap();
-        let e = check_memory(&machine, &layout, 2 << 30).unwrap_err().to_string();
-        assert!(e.starts_with("memory node 0 has ") && e.contains("2.00 GiB over 4 nodes"), "{e}");
     }
 }

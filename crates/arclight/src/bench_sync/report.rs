@@ -1,9 +1,9 @@
 //! Results of `bench-sync`.
 
+use super::gather::METHODS;
 use crate::error::Error;
 use crate::output::{Cell, Output, figure, words};
 use crate::term;
-use graph::exchange::GatherMethod;
 use serde::Serialize;
 use std::collections::BTreeSet;
 use std::fmt;
@@ -84,29 +84,29 @@ pub(super) struct GatherRow {
     pub(super) bytes: usize,
     /// Those that suit the size.
     #[serde(serialize_with = "by_name")]
-    pub(super) times: Vec<(GatherMethod, Summary)>,
+    pub(super) times: Vec<(&'static str, Summary)>,
 }
 
 fn by_name<S: serde::Serializer>(
-    times: &[(GatherMethod, Summary)],
+    times: &[(&'static str, Summary)],
     to: S,
 ) -> Result<S::Ok, S::Error> {
-    to.collect_map(times.iter().map(|(gather, summary)| (gather.name(), summary)))
+    to.collect_map(times.iter().map(|(gather, summary)| (gather, summary)))
 }
 
 impl GatherRow {
-    fn get(&self, gather: GatherMethod) -> Option<&Summary> {
+    fn get(&self, gather: &str) -> Option<&Summary> {
         self.times.iter().find(|(of, _)| *of == gather).map(|(_, summary)| summary)
     }
 
-    fn best(&self) -> Option<&(GatherMethod, Summary)> {
+    fn best(&self) -> Option<&(&'static str, Summary)> {
         self.times.iter().min_by(|a, b| a.1.median.total_cmp(&b.1.median))
     }
 
     /// Whether a scatter is better than any one-shot gather, beyond the noise.
     fn wants_scatter(&self) -> bool {
-        let scatter = self.get(GatherMethod::Scatter);
-        let mut others = self.times.iter().filter(|(of, _)| *of != GatherMethod::Scatter);
+        let scatter = self.get("scatter");
+        let mut others = self.times.iter().filter(|(of, _)| *of != "scatter");
         scatter.is_some_and(|scatter| others.all(|(_, other)| scatter.high < other.low))
     }
 }
@@ -196,21 +196,21 @@ impl Report {
         self.barriers.push(row);
     }
 
-    /// The gathers of a setup begin; `placed` are its pages, in all and on wrong nodes.
-    pub(super) fn begin_gathers(&mut self, setup: &Setup, placed: Option<(usize, usize)>) {
-        if let Some((pages, elsewhere)) = placed {
-            self.placement.push(Placement { setup: setup.clone(), pages, elsewhere });
-        }
-    }
-
     pub(super) fn add_gather(&mut self, row: GatherRow) {
         self.gathers.push(row);
     }
 
-    /// The gathers of a setup are done.
-    pub(super) fn end_gathers(&mut self, out: &mut Output) -> Result<(), Error> {
-        let Some(last) = self.gathers.last() else { return Ok(()) };
-        let first = self.gathers.iter().position(|row| row.setup == last.setup).unwrap_or(0);
+    /// The gathers of a setup are done; `placed` are its pages, in all and on wrong nodes.
+    pub(super) fn end_gathers(
+        &mut self,
+        setup: &Setup,
+        placed: Option<(usize, usize)>,
+        out: &mut Output,
+    ) -> Result<(), Error> {
+        if let Some((pages, elsewhere)) = placed {
+            self.placement.push(Placement { setup: setup.clone(), pages, elsewhere });
+        }
+        let first = self.gathers.iter().position(|row| row.setup == *setup).unwrap_or(0);
         self.crossovers.extend(Crossover::of(&self.gathers[first..]));
         self.print_new(out)
     }
@@ -223,7 +223,7 @@ impl Report {
         }
         self.barriers[barriers..].iter().try_for_each(|row| out.row(&row.cells()))?;
         if gathers == 0 && !self.gathers.is_empty() {
-            writeln!(out, "\ngathers: one exchange, its waits included\n")?;
+            writeln!(out, "\ngathers: one sum, the waits and products before it included\n")?;
         }
         self.gathers[gathers..].iter().try_for_each(|row| out.row(&row.cells()))?;
         self.printed = (self.barriers.len(), self.gathers.len());
@@ -240,10 +240,7 @@ impl Report {
         let pages: usize = self.placement.iter().map(|p| p.pages).sum();
         let elsewhere: usize = self.placement.iter().map(|p| p.elsewhere).sum();
         if pages > 0 {
-            writeln!(
-                out,
-                "pages of the summands on another node than asked for: {elsewhere} of {pages}"
-            )?;
+            writeln!(out, "pages on another node than asked for: {elsewhere} of {pages}")?;
         }
         Ok(())
     }
@@ -312,10 +309,8 @@ impl GatherRow {
             figure("threads", 7, self.setup.marked()),
             figure("size", 8, term::size(self.bytes)),
         ];
-        row.extend(
-            GatherMethod::ALL.map(|gather| figure(gather.name(), 11, cell(self.get(gather)))),
-        );
-        row.push(words("best", 7, self.best().map_or("", |(gather, _)| gather.name())));
+        row.extend(METHODS.map(|(_, gather)| figure(gather, 11, cell(self.get(gather)))));
+        row.push(words("best", 7, self.best().map_or("", |(gather, _)| gather)));
         row
     }
 }
@@ -338,8 +333,8 @@ mod tests {
     }
 
     /// A row in which the two take so long in every round, give or take a tenth.
-    fn row(bytes: usize, group: f64, scatter: f64) -> GatherRow {
-        let times = [(GatherMethod::Group, group), (GatherMethod::Scatter, scatter)];
+    fn row(bytes: usize, pull: f64, scatter: f64) -> GatherRow {
+        let times = [("pull", pull), ("scatter", scatter)];
         let around = |t: f64| Summary::new(vec![t * 0.9, t, t * 1.1]);
         GatherRow { setup: SETUP, bytes, times: times.map(|(g, t)| (g, around(t))).into() }
     }

@@ -123,7 +123,7 @@ pub(crate) fn run(args: &ChatArgs) -> Result<(), Error> {
         continues: false,
     };
     let mut chat = Chat {
-        session: Session::new(loaded)?,
+        session: Session::new(loaded),
         options,
         system: args.template.system.clone(),
         no_think: args.template.no_think,
@@ -309,7 +309,7 @@ impl Chat {
     }
 
     fn stats(&self) {
-        let (used, context) = (self.session.cached(), self.session.context());
+        let (used, context) = (self.session.used(), self.session.context());
         note!("context    {used} of {context} tokens");
         if let Some(answer) = &self.last {
             run::report_speed(answer);

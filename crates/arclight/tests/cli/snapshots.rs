@@ -108,7 +108,7 @@ fn figures_in_every_form() {
 #[test]
 fn figures_that_are_measured() {
     let bench = ["bench", tiny(), "-p", "8", "-n", "2", "-r", "1", "-t", "1", "-q"];
-    let sync = ["bench-sync", "-t", "2", "--nodes", "2", "--sizes", "1K,64K", "-r", "1", "-q"];
+    let sync = ["bench-sync", "-t", "2", "--nodes", "2", "--sizes", "4K,64K", "-r", "1", "-q"];
     for form in ["text", "md"] {
         let of = |args: &[&str]| printed(80, &[args, &["-o", form]].concat());
         let mut all = of(&bench);

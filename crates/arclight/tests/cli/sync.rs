@@ -30,19 +30,19 @@ fn as_many_threads_cross_at_a_global_wait_as_there_are_nodes() {
 
 #[test]
 fn gathers_are_compared_by_size_and_their_memory_is_where_it_belongs() {
-    let args = ["bench-sync", "-t", "3", "--nodes", "2,3", "--sizes", "64K,1K,100K", "-r", "2"];
+    let args = ["bench-sync", "-t", "3", "--nodes", "2,3", "--sizes", "64K,4K,100K", "-r", "2"];
     let seen: Value =
         serde_json::from_str(&succeeds(&[&args[..], &["-o", "json"]].concat())).unwrap();
     let rows = seen["gathers"].as_array().unwrap();
     let shape =
         |row: &Value| (row["nodes"].as_u64().unwrap(), row["bytes"].as_u64().unwrap() >> 10);
     let shapes: Vec<_> = rows.iter().map(shape).collect();
-    assert_eq!(shapes, [(2, 1), (2, 64), (2, 100), (3, 1), (3, 64), (3, 100)]);
+    assert_eq!(shapes, [(2, 4), (2, 64), (2, 100), (3, 4), (3, 64), (3, 100)]);
     for row in rows {
         let names: Vec<&String> = row["times"].as_object().unwrap().keys().collect();
         match row["bytes"].as_u64().unwrap() {
-            0..=0x10000 => assert_eq!(names, ["pull", "push", "group", "scatter"]),
-            _ => assert_eq!(names, ["group", "scatter"]),
+            0..=0x10000 => assert_eq!(names, ["pull", "push", "scatter"]),
+            _ => assert_eq!(names, ["pull", "scatter"]),
         }
     }
     assert_eq!(seen["crossovers"].as_array().unwrap().len(), 2);

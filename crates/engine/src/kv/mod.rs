@@ -13,6 +13,7 @@
 //! on nothing else, bit for bit, so nobody can tell.
 
 mod disk;
+mod events;
 mod pages;
 mod prefix;
 mod states;
@@ -24,6 +25,7 @@ use crate::error::Error;
 use crate::room::Room;
 pub(crate) use disk::Found;
 use disk::Outgoing;
+pub use events::CacheEvent;
 use graph::{Adapted, Keep, PageCopy, PageTable, Save};
 use kernels::KV_PAGE;
 use pages::Pool;
@@ -136,6 +138,16 @@ pub(crate) struct KvCache {
 }
 
 impl KvCache {
+    /// Keeps in mind from now on what changes in the prefix cache.
+    pub(crate) fn tell_events(&mut self) {
+        self.prefixes.tell_events();
+    }
+
+    /// What has changed since this was asked.
+    pub(crate) fn take_events(&mut self) -> Vec<CacheEvent> {
+        self.prefixes.take_events()
+    }
+
     /// No sequences yet; `classes` are what is kept, and numbers of pages.
     pub(crate) fn new<K: Into<Keep>>(
         sequences: usize,

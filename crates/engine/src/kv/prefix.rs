@@ -10,6 +10,7 @@
 //! window any page may go, and those go first which no end of a prompt or of a sequence sees: others go on from there.
 //! Pages that sequences hold too are passed over: to give them up would free nothing.
 
+use super::events::{self, CacheEvent};
 use super::pages::Pool;
 use crate::disk::Name;
 use graph::{Adapted, Keep, PageId};
@@ -28,6 +29,8 @@ struct Node {
     parent: NodeId,
     /// Of all tokens up to its end, if what is cached goes to a disk.
     name: Option<Name>,
+    /// The same in short, if changes are told.
+    number: u64,
     tokens: Vec<u32>,           // 1 to KV_PAGE; none at the root
     pages: Vec<Option<PageId>>, // [class]
     /// By class, whether a sequence is likely to go on that sees this page.
@@ -62,6 +65,8 @@ pub(super) struct Prefixes {
     /// What tells of each adapter, if nodes have names.
     hashes: Vec<[u8; 16]>,
     clock: u64,
+    /// What has changed since it was asked for, if somebody asks.
+    events: Option<Vec<CacheEvent>>,
 }
 
 impl Prefixes {
@@ -73,6 +78,7 @@ impl Prefixes {
         let root = Node {
             parent: ROOT,
             name: None,
+            number: 0,
             tokens: Vec::new(),
             pages,
             seen,
@@ -89,6 +95,7 @@ impl Prefixes {
             adapted: Vec::new(),
             hashes: Vec::new(),
             clock: 0,
+            events: None,
         }
     }
 
@@ -118,6 +125,7 @@ impl Prefixes {
         let id = self.place(Node {
             parent: ROOT,
             name: self.node(ROOT).name.map(|name| name.then(&words)),
+            number: events::beginning(set),
             tokens: Vec::new(),
             pages: vec![None; classes],
             seen: vec![false; classes],
@@ -146,6 +154,38 @@ impl Prefixes {
                 NodeId(self.nodes.len() as u32 - 1)
             }
         }
+    }
+
+    /// Keeps in mind what changes from now on.
+    pub(super) fn tell_events(&mut self) {
+        self.events = Some(Vec::new());
+    }
+
+    /// What has changed since this was asked.
+    pub(super) fn take_events(&mut self) -> Vec<CacheEvent> {
+        self.events.as_mut().map(std::mem::take).unwrap_or_default()
+    }
+
+    fn tell_stored(&mut self, id: NodeId) {
+        if self.events.is_none() {
+            return;
+        }
+        let node = self.node(id);
+        let parent = (!self.is_root(node.parent)).then(|| self.node(node.parent).number);
+        let mut root = node.parent;
+        while !self.is_root(root) {
+            root = self.node(root).parent;
+        }
+        let set = self.adapted.iter().find(|(_, own)| *own == root).map(|(set, _)| set.as_slice());
+        let adapter = match set.unwrap_or_default() {
+            [] => None,
+            [one] => Some(one.adapter),
+            // No event can say which several.
+            _ => return,
+        };
+        let (block, tokens) = (node.number, node.tokens.clone());
+        let event = CacheEvent::Stored { block, parent, tokens, adapter };
+        self.events.iter_mut().for_each(|events| events.push(event.clone()));
     }
 
     /// What a node is called.
@@ -251,6 +291,10 @@ impl Prefixes {
         let node = Node {
             parent,
             name: self.node(parent).name.map(|name| name.then(tokens)),
+            number: match self.events {
+                Some(_) => events::number(self.node(parent).number, tokens),
+                None => 0,
+            },
             tokens: tokens.to_vec(),
             pages: vec![None; pools.len()],
             seen: vec![false; pools.len()],
@@ -266,6 +310,9 @@ impl Prefixes {
         self.leaves.insert((self.clock, id));
         self.children.insert((parent, tokens.to_vec()), id);
         self.complete(id, pages, pools);
+        if tokens.len() == KV_PAGE {
+            self.tell_stored(id);
+        }
         Some(id)
     }
 
@@ -298,6 +345,10 @@ impl Prefixes {
         let node = &mut self.nodes[id.0 as usize];
         let (parent, used) = (node.parent, node.used);
         let tokens = std::mem::take(&mut node.tokens);
+        let full = tokens.len() == KV_PAGE;
+        if let Some(events) = self.events.as_mut().filter(|_| full) {
+            events.push(CacheEvent::Removed { block: node.number });
+        }
         let seen = std::mem::take(&mut node.seen);
         node.name = None;
         for (page, pool) in node.pages.iter_mut().zip(&mut *pools) {
@@ -383,6 +434,52 @@ impl Prefixes {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn blocks_are_told_as_they_come_and_go() {
+        let mut tree = Prefixes::new([Keep::All].into_iter());
+        let mut pools = vec![Pool::new(Keep::All, 8)];
+        tree.tell_events();
+        let full = |first: u32| (first..first + KV_PAGE as u32).collect::<Vec<u32>>();
+        let mut put = |tree: &mut Prefixes, pools: &mut [Pool], parent, tokens: &[u32]| {
+            let page = pools[0].take().unwrap();
+            let node = tree.insert(parent, tokens, &[Some(page)], pools).unwrap();
+            pools[0].release(page);
+            node
+        };
+        let one = put(&mut tree, &mut pools, ROOT, &full(0));
+        let two = put(&mut tree, &mut pools, one, &full(100));
+        put(&mut tree, &mut pools, two, &[1, 2, 3]);
+        let told = tree.take_events();
+        let numbers: Vec<u64> = told
+            .iter()
+            .map(|event| match event {
+                CacheEvent::Stored { block, .. } => *block,
+                other => panic!("{other:?}"),
+            })
+            .collect();
+        let stored = |at: usize, parent, tokens| CacheEvent::Stored {
+            block: numbers[at],
+            parent,
+            tokens,
+            adapter: None,
+        };
+        assert_eq!(told, [stored(0, None, full(0)), stored(1, Some(numbers[0]), full(100))]);
+        // With an adapter the same tokens are another block.
+        let root = tree.root(&set(3, 0.5));
+        tree.pin(root);
+        put(&mut tree, &mut pools, root, &full(0));
+        match tree.take_events().as_slice() {
+            [CacheEvent::Stored { block, parent: None, adapter: Some(3), .. }] => {
+                assert_ne!(*block, numbers[0]);
+            }
+            other => panic!("{other:?}"),
+        }
+        while tree.evict(0, &mut pools) {}
+        let gone = tree.take_events();
+        let removed = |at: usize| gone.contains(&CacheEvent::Removed { block: numbers[at] });
+        assert!(gone.len() == 3 && removed(0) && removed(1), "{gone:?}");
+    }
 
     fn set(adapter: u32, scale: f32) -> Vec<Adapted> {
         vec![Adapted { adapter, scale }]

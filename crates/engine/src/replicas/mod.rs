@@ -14,56 +14,49 @@
 //! [`Engine`](crate::Engine) and runs a small loop ([`runner`]). An idle one sleeps.
 //!
 //! Requests are begun by priority, and clients of one priority take turns ([`turns`]). A step has a
-//! token of every running answer and as much of prompts as lets those wait not much longer ([`pace`]).
+//! token of every running answer and as much of prompts as lets those wait not much longer.
 //! Prompts that begin alike share what was computed for the first. When KV pages run out, the request
 //! that would be begun last gives up its own and is computed anew when there is room.
 //!
 //! Limits: a replica whose step fails or panics is out of service until everything is loaded anew.
 
-mod counts;
 mod idle;
 mod job;
-mod pace;
-mod pooled;
 mod prefixes;
 mod queue;
 mod route;
 mod runner;
-mod running;
 mod start;
 mod ticket;
 mod turns;
+mod watch;
 
+use crate::ModelFile;
 use crate::adapter::{check_set, normal};
 use crate::cores::CoreTurns;
+use crate::decode::{Bounds, Counters, Ids, Request};
 use crate::disk::DiskCache;
 use crate::engine::Engine;
 use crate::error::Error;
-use crate::images::Images;
-use crate::kv::PageCounts;
+use crate::kv::{CacheEvent, PageCounts};
 use crate::load::{LoadProgress, LoadReport};
 use crate::options::{AdapterUse, LoadOptions};
 use crate::speculate::Speculation;
-use crate::{ModelFile, Sampler};
-use async_channel::Receiver;
 use graph::Adapted;
-use job::{Answer, Job};
+use job::Job;
 use prefixes::page_names;
 use queue::{Phase, Shared};
-use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::channel;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
-use ticket::Event;
+use std::time::Duration;
 use topology::{CpuList, Machine, NodeList};
 use turns::Turn;
 
-pub use counts::{Counters, GroupStatus};
 pub use idle::IdleTime;
 pub use models::{Pooling, Score};
-pub use pooled::{cut, unit};
-pub use ticket::{Constraint, Request, RequestSummary, StopHook, Ticket, Token};
+pub use ticket::Ticket;
+pub use watch::GroupStatus;
 
 /// Loaded replicas of a model and the queue before them.
 ///
@@ -94,13 +87,8 @@ pub struct Replicas {
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,
     infos: Vec<ReplicaInfo>,
-    context: usize,
-    ids: Ids,
-    writes: bool,
+    bounds: Bounds,
     adapters: Adapters,
-    /// Tokens of a step, and whether there is an image encoder.
-    step: usize,
-    sees: bool,
 }
 
 /// The adapters that are loaded, and the factors that they have in requests which say nothing.
@@ -124,22 +112,6 @@ impl Adapters {
         let set = request.adapters.clone().unwrap_or_else(usual);
         check_set(&set, self.all.len())?;
         Ok(normal(&set))
-    }
-}
-
-/// Numbers that tokens can have.
-#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
-pub struct Ids {
-    /// Tokens of one type.
-    pub tokens: usize,
-    /// Types of tokens: two where models tell the texts of a pair apart.
-    pub types: usize,
-}
-
-impl Ids {
-    /// How a token of the second text of a pair is given; as any other if there is one type.
-    pub fn second(self, token: u32) -> u32 {
-        if self.types > 1 { token + self.tokens as u32 } else { token }
     }
 }
 
@@ -167,6 +139,8 @@ pub struct ReplicaOptions {
     pub encoder: Option<Arc<ModelFile>>,
     /// Where other models of this process compute on the same cores: all that share them have the same here.
     pub turns: Option<Arc<CoreTurns>>,
+    /// Who hears of changes of the prefix caches.
+    pub cache_events: Option<CacheEvents>,
 }
 
 impl Default for ReplicaOptions {
@@ -182,7 +156,30 @@ impl Default for ReplicaOptions {
             always_speculate: false,
             encoder: None,
             turns: None,
+            cache_events: None,
         }
+    }
+}
+
+/// Who hears of changes of the replicas' prefix caches: after each step, those of a replica in their order. It must not
+/// wait for anything.
+#[derive(Clone)]
+pub struct CacheEvents(Arc<dyn Fn(usize, Vec<CacheEvent>) + Send + Sync>);
+
+impl CacheEvents {
+    /// `told` gets the number of the replica and what has changed.
+    pub fn new(told: impl Fn(usize, Vec<CacheEvent>) + Send + Sync + 'static) -> CacheEvents {
+        CacheEvents(Arc::new(told))
+    }
+
+    fn tell(&self, replica: usize, events: Vec<CacheEvent>) {
+        (self.0)(replica, events);
+    }
+}
+
+impl std::fmt::Debug for CacheEvents {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("CacheEvents")
     }
 }
 
@@ -305,43 +302,29 @@ impl Replicas {
         let mut jobs: Vec<Job> = Vec::new();
         let mut places = Vec::with_capacity(requests.len());
         for request in requests {
-            let images = self.check(&request)?;
             let adapters = self.adapters.of(&request)?;
-            let (answer, events) = self.answer(&request)?;
-            let cancelled = answer.cancelled.clone();
-            let alike = jobs.iter().position(|job| {
-                job.answers.len() < together
-                    && job.prompt == request.prompt
-                    && job.prompt_logprobs == request.prompt_logprobs
-                    && job.pooling == request.pooling
-                    && job.adapters == adapters
-            });
-            let answer = Answer { stop: request.stop, constraint: request.constraint, ..answer };
+            let Request { affinity, near, client, .. } = request;
+            let (mut asked, events) = self.bounds.accept(request, adapters)?;
+            let cancelled = asked.answers[0].cancelled.clone();
+            let alike = jobs
+                .iter()
+                .position(|job| job.asked.answers.len() < together && job.asked.is_like(&asked));
             places.push((alike.unwrap_or(jobs.len()), events, cancelled));
             match alike {
-                Some(at) => jobs[at].answers.push(answer),
+                Some(at) => jobs[at].asked.answers.append(&mut asked.answers),
                 None => jobs.push(Job {
                     id: 0, // these three are given by the queue
                     turn: Turn::default(),
                     lane: 0,
-                    pages: if self.infos.len() > 1 {
-                        page_names(&request.prompt, &adapters)
-                    } else {
-                        Vec::new()
+                    pages: match self.infos.len() {
+                        1 => Vec::new(),
+                        _ => page_names(&asked.prompt, &asked.adapters),
                     },
-                    prompt: request.prompt,
-                    images,
-                    answers: vec![answer],
-                    prompt_logprobs: request.prompt_logprobs,
-                    adapters,
-                    pooling: request.pooling,
-                    affinity: request.affinity,
-                    near: request.near,
-                    priority: request.priority,
-                    client: request.client,
-                    deadline: request.deadline,
+                    asked,
+                    affinity,
+                    near,
+                    client,
                     at_home: false,
-                    submitted: Instant::now(),
                 }),
             }
         }
@@ -352,61 +335,9 @@ impl Replicas {
         Ok(places.into_iter().map(ticket).collect())
     }
 
-    /// The images of a request that can be served.
-    fn check(&self, request: &Request) -> Result<Images, Error> {
-        let (tokens, context, vocab) =
-            (request.prompt.len(), self.context, self.ids.tokens * self.ids.types);
-        if tokens == 0 {
-            return Err(Error::EmptyPrompt);
-        }
-        if request.pooling.is_none() && !self.writes {
-            return Err(Error::WritesNothing);
-        }
-        if tokens > context {
-            return Err(Error::PromptTooLong { tokens, context });
-        }
-        let images = Images::new(request.images.clone(), (tokens, self.step))?;
-        if !images.is_empty() && !self.sees {
-            return Err(Error::NoEncoder);
-        }
-        if !images.is_empty() && request.prompt_logprobs.is_some() {
-            return Err(Error::ImageLogprobs);
-        }
-        let unknown = |&(at, &token): &(usize, &u32)| token as usize >= vocab && !images.have(at);
-        match request.prompt.iter().enumerate().find(unknown) {
-            Some((_, &token)) => Err(graph::Error::UnknownToken { token, vocab }.into()),
-            None => Ok(images),
-        }
-    }
-
-    /// What is to be told of an answer, and where it is heard.
-    fn answer(&self, request: &Request) -> Result<(Answer, Receiver<Event>), Error> {
-        let mut sampler = Sampler::new(request.sampler.clone())?;
-        sampler.observe_prompt(&request.prompt);
-        // The last token of an answer is not computed any more, so it needs no room.
-        let room = self.context + 1 - request.prompt.len();
-        let (events, received) = async_channel::unbounded();
-        let answer = Answer {
-            sampler,
-            min_tokens: request.min_tokens,
-            end_tokens: request.end_tokens.clone(),
-            stop: None,
-            constraint: None,
-            logprobs: request.logprobs,
-            left: match request.pooling {
-                Some(_) => 0,
-                None => request.limit.map_or(room, |limit| limit.min(room)),
-            },
-            limited: request.limit.is_some_and(|limit| limit <= room),
-            events,
-            cancelled: Arc::new(AtomicBool::new(false)),
-        };
-        Ok((answer, received))
-    }
-
     /// What tokens there are.
     pub fn ids(&self) -> Ids {
-        self.ids
+        self.bounds.ids
     }
 
     /// The adapters that are loaded, in the order of their numbers, each with the factor that it has in requests of
@@ -432,12 +363,12 @@ impl Replicas {
 
     /// Whether prompts may have images.
     pub fn sees(&self) -> bool {
-        self.sees
+        self.bounds.sees
     }
 
     /// Whether the model writes texts, and does not only read them.
     pub fn writes(&self) -> bool {
-        self.writes
+        self.bounds.writes
     }
 
     /// Where the replicas are.
@@ -459,7 +390,7 @@ impl Replicas {
 
     /// Tokens that one sequence can hold.
     pub fn context(&self) -> usize {
-        self.context
+        self.bounds.context
     }
 
     /// Requests that all replicas serve at once: each is in a slot, those of the first replica come first.

@@ -11,11 +11,12 @@
 //! time](super::IdleTime) waits for a time, so a replica that has some sleeps no longer than until then.
 
 use super::ReplicaStatus;
-use super::counts::{Counters, GroupStatus};
-use super::job::{Answer, Job, Left};
+use super::job::Job;
 use super::prefixes::Beginnings;
 use super::route::{Lane, Work, choose, may_take};
 use super::turns::Turns;
+use super::watch::GroupStatus;
+use crate::decode::{Answer, Counters, Left};
 use crate::engine::Engine;
 use crate::error::Error;
 use crate::kv::PageCounts;
@@ -145,7 +146,9 @@ impl Shared {
             let free = state.lanes.iter().filter(|l| l.alive).map(free).sum::<usize>();
             (bound + free).saturating_sub(state.answers_waiting())
         });
-        if room.is_some_and(|room| jobs.iter().map(|job| job.answers.len()).sum::<usize>() > room) {
+        if room.is_some_and(|room| {
+            jobs.iter().map(|job| job.asked.answers.len()).sum::<usize>() > room
+        }) {
             return Err(Error::QueueFull { waiting: state.answers_waiting() });
         }
         if !state.lanes.iter().any(|lane| lane.alive) {
@@ -157,7 +160,7 @@ impl Shared {
             state.next_id += 1;
             job.id = state.next_id;
             ids.push(job.id);
-            job.turn = state.turns.next(job.priority, job.client, job.left().tokens());
+            job.turn = state.turns.next(job.asked.priority, job.client, job.left().tokens());
             let at = state.waiting.partition_point(|other| other.turn <= job.turn);
             state.waiting.insert(at, job);
         }
@@ -169,7 +172,8 @@ impl Shared {
     /// Takes a request out of the queue, if it still waits there and nobody wants an answer.
     pub(crate) fn forget(&self, id: u64) {
         let mut state = self.lock();
-        let unwanted = |job: &Job| job.id == id && job.answers.iter().all(Answer::is_cancelled);
+        let unwanted =
+            |job: &Job| job.id == id && job.asked.answers.iter().all(Answer::is_cancelled);
         let at = state.waiting.iter().position(unwanted);
         let job = at.and_then(|at| state.waiting.remove(at));
         // What a caller's hook owns is dropped without the lock.
@@ -219,7 +223,7 @@ impl Shared {
             let late = state.expire(Instant::now());
             if !late.is_empty() {
                 drop(state);
-                late.iter().for_each(|job| job.fail(|| Error::Deadline));
+                late.iter().for_each(|job| job.asked.fail(|| Error::Deadline));
                 drop(late);
                 state = self.lock();
             }
@@ -293,7 +297,7 @@ impl Shared {
         drop(state);
         self.work.iter().for_each(Condvar::notify_one);
         let error = || Error::ReplicaFailed { replica, reason: reason.clone() };
-        lost.iter().for_each(|job| job.fail(error));
+        lost.iter().for_each(|job| job.asked.fail(error));
     }
 
     /// Tells the replicas to end. When closed, no request waits any more.
@@ -306,7 +310,7 @@ impl Shared {
         };
         drop(state);
         self.work.iter().for_each(Condvar::notify_one);
-        waiting.iter().for_each(|job| job.fail(|| Error::ReplicasClosed));
+        waiting.iter().for_each(|job| job.asked.fail(|| Error::ReplicasClosed));
     }
 
     pub(crate) fn status(&self) -> Vec<ReplicaStatus> {
@@ -330,16 +334,16 @@ impl State {
     /// Answers that wait for replica `at`.
     fn answers(&self, at: usize) -> usize {
         let waiting = self.waiting.iter().filter(|job| job.lane == at);
-        waiting.map(|job| job.answers.len()).sum()
+        waiting.map(|job| job.asked.answers.len()).sum()
     }
 
     fn answers_waiting(&self) -> usize {
-        self.waiting.iter().map(|job| job.answers.len()).sum()
+        self.waiting.iter().map(|job| job.asked.answers.len()).sum()
     }
 
     /// Takes out what has waited for too long.
     fn expire(&mut self, now: Instant) -> Vec<Job> {
-        let late = |job: &Job| job.deadline.is_some_and(|deadline| deadline <= now);
+        let late = |job: &Job| job.asked.deadline.is_some_and(|deadline| deadline <= now);
         if !self.waiting.iter().any(late) {
             return Vec::new();
         }
@@ -394,7 +398,7 @@ impl State {
             };
             let Some(at) = self.waiting.iter().position(may) else { break };
             let free = self.lanes[me].seat.slots - self.lanes[me].running.len();
-            if self.waiting[at].answers.len() > free {
+            if self.waiting[at].asked.answers.len() > free {
                 break;
             }
             let Some(mut job) = self.waiting.remove(at) else { break };

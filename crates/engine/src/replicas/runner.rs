@@ -1,29 +1,23 @@
 //! A replica's thread: an engine and the requests that it serves, a step at a time.
 //!
 //! Before each step it drops what was cancelled or is late and takes new requests for its free slots.
-//! A step has one token of every running answer; what is left of it goes to prompts, half of it to the one
-//! that ranks highest ([`Running::rank`]) and half to the shortest, as far as [`Pace`] allows. A prompt is begun when the pages for all
-//! of it are there. When an answer grows and there are none left, whoever ranks lowest gives up its
-//! pages and is computed again later; what of them is still in the prefix cache then need not be.
+//! [`Batch`] says what a step has of each.
 
-use super::ReplicaOptions;
-use super::counts::{Counters, Watch};
-use super::pace::Pace;
 use super::queue::{Next, Shared};
-use super::running::Running;
+use super::watch::Watch;
+use super::{CacheEvents, ReplicaOptions};
 use crate::cores::Cores;
-use crate::engine::{BatchEntry, Engine};
+use crate::decode::{Batch, Helpers, Pace, Running};
+use crate::engine::Engine;
 use crate::error::Error;
 use crate::images::Encoder;
-use crate::kv::SeqId;
-use crate::speculate::{Speculator, Taken, Text};
-use models::Projection;
+use crate::kv::CacheEvent;
+use crate::speculate::Speculator;
 use std::any::Any;
-use std::cmp::Reverse;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// How long an idle replica writes to the disk before it looks whether there is something to do.
 const SLICE: Duration = Duration::from_millis(10);
@@ -31,38 +25,22 @@ const SLICE: Duration = Duration::from_millis(10);
 /// The part of a step's time for which pages are copied for the disk after it.
 const SPILL: u32 = 20;
 
-/// What works for an engine beside it.
-pub(crate) struct Helpers {
-    /// What guesses tokens ahead.
+/// An engine, and what works for it beside it.
+pub(crate) struct Crew {
+    pub engine: Engine,
     pub speculator: Option<Speculator>,
-    /// What encodes images.
     pub encoder: Option<Encoder>,
+    pub watch: Watch,
+    /// Where other models compute on its cores.
+    pub cores: Option<Cores>,
 }
 
 /// Serves until told to end; a failure ends it, too, and only this replica's requests.
-pub(crate) fn serve(
-    me: usize,
-    mut engine: Engine,
-    Helpers { speculator, encoder }: Helpers,
-    watch: Watch,
-    (options, cores): (&ReplicaOptions, Option<Cores>),
-    shared: Arc<Shared>,
-) {
-    let mut runner = Runner {
-        me,
-        watch,
-        speculator,
-        encoder,
-        projection: engine.take_projection(),
-        pace: Pace::new(engine.limits().outputs, options.max_step),
-        prefix_cache: options.prefix_cache,
-        engine,
-        cores,
-        shared,
-        running: Vec::new(),
-        mask: Vec::new(),
-        done: Counters::default(),
-    };
+pub(crate) fn serve(me: usize, crew: Crew, options: &ReplicaOptions, shared: Arc<Shared>) {
+    let pace = Pace::new(crew.engine.limits().outputs, options.max_step);
+    let batch = Batch::new(Some(pace), options.prefix_cache);
+    let events = options.cache_events.clone();
+    let mut runner = Runner { me, crew, shared, batch, events };
     let reason = match catch_unwind(AssertUnwindSafe(|| runner.run())) {
         Ok(Ok(())) => None,
         Ok(Err(error)) => Some(error.to_string()),
@@ -72,7 +50,10 @@ pub(crate) fn serve(
         tracing::error!("replica {me} is out of service: {reason}");
         runner.shared.fail(me, reason);
     }
-    for request in runner.running {
+    if let Some(events) = &runner.events {
+        events.tell(me, vec![CacheEvent::Cleared]);
+    }
+    for request in runner.batch.running {
         request.fail(|| match &reason {
             Some(reason) => Error::ReplicaFailed { replica: me, reason: reason.clone() },
             None => Error::ReplicasClosed,
@@ -88,56 +69,10 @@ pub(crate) fn message(panic: &(dyn Any + Send)) -> &str {
 
 struct Runner {
     me: usize,
-    engine: Engine,
-    /// Where other models compute on its cores.
-    cores: Option<Cores>,
+    crew: Crew,
     shared: Arc<Shared>,
-    running: Vec<Running>, // by rank
-    pace: Pace,
-    prefix_cache: bool,
-    speculator: Option<Speculator>,
-    encoder: Option<Encoder>,
-    /// What is made of pooled vectors.
-    projection: Option<Projection>,
-    mask: Vec<u32>,
-    /// Since the queue was told.
-    done: Counters,
-    watch: Watch,
-}
-
-/// What a request has in a step.
-#[derive(Clone, Copy)]
-struct Share {
-    request: usize,
-    sequence: SeqId,
-    tokens: usize,
-}
-
-/// A prompt that waits to be computed, or to be computed on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Prompt {
-    request: usize,
-    priority: i8,
-    /// Tokens of it that are still to be computed.
-    pending: usize,
-}
-
-impl Prompt {
-    fn of(request: usize, running: &Running) -> Prompt {
-        Prompt { request, priority: running.priority(), pending: running.pending() }
-    }
-}
-
-/// Puts prompts, which come by rank, into the order in which they get tokens of a step that has `left`:
-/// the first of all, then the others, of one priority the shortest first. How many the first gets: half,
-/// or all that the others of its priority leave. So no prompt waits for a much longer one before it, and
-/// none for ever.
-fn first_share(prompts: &mut [Prompt], left: usize) -> usize {
-    let Some((first, others)) = prompts.split_first_mut() else { return left };
-    others.sort_by_key(|prompt| (Reverse(prompt.priority), prompt.pending));
-    let alike = others.iter().filter(|prompt| prompt.priority == first.priority);
-    let want = alike.map(|prompt| prompt.pending).sum::<usize>();
-    left.div_ceil(2).max(left.saturating_sub(want))
+    batch: Batch,
+    events: Option<CacheEvents>,
 }
 
 impl Runner {
@@ -146,331 +81,60 @@ impl Runner {
             let (tasks, jobs) = match self.next()? {
                 Next::Begin(tasks, jobs) => (tasks, jobs),
                 Next::Idle(task) => {
-                    self.watch.apart(&mut self.engine, task);
+                    self.crew.watch.apart(&mut self.crew.engine, task);
                     continue;
                 }
                 Next::End => break,
             };
-            tasks.into_iter().for_each(|task| task(&mut self.engine));
-            self.running.extend(jobs.into_iter().map(Running::new));
-            self.running.sort_by_key(Running::rank);
-            self.drop_cancelled()?;
-            let cores = self.cores.clone();
+            tasks.into_iter().for_each(|task| task(&mut self.crew.engine));
+            self.batch.add(jobs.into_iter().map(|job| (job.id, job.asked)));
+            let Crew { engine, speculator, encoder, cores, .. } = &mut self.crew;
+            let mut helpers =
+                Helpers { speculator: speculator.as_mut(), encoder: encoder.as_mut() };
+            self.batch.drop_cancelled(engine, &mut helpers)?;
             let turn = cores.as_ref().map(Cores::turn);
-            self.encode();
-            let shares = self.deal()?;
-            let took = self.step(&shares)?;
+            // Others have a step between two tiles.
+            self.batch.encode(&mut helpers);
+            let took = self.batch.step(engine, &mut helpers)?;
             drop(turn);
-            self.finish()?;
-            self.engine.spill(took / SPILL)?;
+            let ended = self.batch.take_ended(engine, &mut helpers)?;
+            self.report();
+            self.tell_events();
+            // They find everything as it is now.
+            ended.into_iter().for_each(|request| request.finish(self.me));
+            self.crew.engine.spill(took / SPILL)?;
         }
-        self.engine.spill_all()
+        self.crew.engine.spill_all()
     }
 
     /// What to do next; until there is something, what ended requests have left goes to the disk.
     fn next(&mut self) -> Result<Next, Error> {
-        while self.running.is_empty() && self.shared.is_idle(self.me) && self.engine.spill(SLICE)? {
+        while self.batch.running.is_empty()
+            && self.shared.is_idle(self.me)
+            && self.crew.engine.spill(SLICE)?
+        {
             thread::sleep(Duration::from_millis(1));
         }
         Ok(self.shared.next(self.me))
     }
 
-    fn drop_cancelled(&mut self) -> Result<(), Error> {
-        let now = Instant::now();
-        self.running.iter_mut().for_each(|r| r.check_deadline(now));
-        for mut request in self.running.extract_if(.., Running::is_cancelled) {
-            forget(&mut self.speculator, &mut request)?;
-            request.sequence.map_or(Ok(()), |sequence| self.engine.free(sequence))?;
-        }
-        Ok(())
-    }
-
-    /// Encodes a tile of the request that ranks highest of those that wait for one: others have a step between two.
-    fn encode(&mut self) {
-        let Some(encoder) = &mut self.encoder else { return };
-        let Some(request) = self.running.iter_mut().find(|r| r.waits_for_image().is_some()) else {
-            return;
-        };
-        let Some(tile) = request.waits_for_image() else { return };
-        match encoder.encode(&tile) {
-            Ok(rows) => request.images.fill(tile.id(), &rows),
-            Err(error) => request.lacks_image(&error),
+    /// Tells who routes by it what has changed in the prefix cache.
+    fn tell_events(&mut self) {
+        let Some(told) = &self.events else { return };
+        let new = self.crew.engine.take_cache_events();
+        if !new.is_empty() {
+            told.tell(self.me, new);
         }
     }
 
-    /// Finds what every request has in the next step, and takes the pages for it.
-    fn deal(&mut self) -> Result<Vec<Share>, Error> {
-        let limits = self.engine.limits();
-        if let Some(speculator) = &mut self.speculator {
-            let context = self.engine.context();
-            let texts = self.running.iter_mut().filter_map(|request| request.text(context));
-            let mut texts: Vec<Text<'_>> = texts.collect();
-            speculator.guess(&mut self.engine, &mut texts)?;
+    /// Tells the queue what there is and what was done.
+    fn report(&mut self) {
+        let Crew { engine, watch, .. } = &mut self.crew;
+        let running = self.batch.running.iter().flat_map(Running::lefts);
+        let done = std::mem::take(&mut self.batch.done);
+        self.shared.report(self.me, running, engine.pages(), done);
+        if self.batch.running.is_empty() || watch.is_old() {
+            self.shared.report_groups(self.me, watch.look(engine));
         }
-        let mut shares = Vec::with_capacity(self.running.len());
-        let answering = self.running.iter().filter(|r| r.is_answering()).count();
-        let mut spare = limits.tokens.saturating_sub(answering);
-        let mut outputs = limits.outputs.saturating_sub(answering);
-        for at in 0..self.running.len() {
-            if !self.running[at].is_answering() {
-                continue;
-            }
-            let before = (self.running[at].pending() - 1).min(spare);
-            let guess = self.guess(at, (spare - before).min(outputs))?;
-            if let Some(sequence) = self.reserve(at, before + 1 + guess)? {
-                spare -= before + guess;
-                outputs -= guess;
-                shares.push(Share { request: at, sequence, tokens: before + 1 + guess });
-            }
-        }
-        self.drop_stale(&mut shares);
-        let rows = shares.iter().map(|share| share.tokens).sum();
-        let guessed: usize =
-            shares.iter().map(|s| self.running[s.request].ahead.guess().len()).sum();
-        let answers = shares.len();
-        let waiting = |r: &Running| r.pending() > 0 && !r.is_answering();
-        let mut prompts: Vec<Prompt> = (0..self.running.len())
-            .filter(|&at| waiting(&self.running[at]))
-            .map(|at| Prompt::of(at, &self.running[at]))
-            .collect();
-        let most = limits.tokens - rows;
-        let waiting = prompts.iter().map(|prompt| Pace::weight(prompt.pending)).sum();
-        // A text whose tokens see those behind them is one step.
-        let whole_texts = self.engine.reads_texts();
-        let mut left = match whole_texts {
-            true => most,
-            false => self.pace.prompt_tokens(rows, answers, waiting, most),
-        };
-        let first = first_share(&mut prompts, left);
-        let mut outputs = limits.outputs - answers - guessed;
-        for (nth, prompt) in prompts.into_iter().enumerate() {
-            let at = prompt.request;
-            let begun = self.running[at].sequence.is_some();
-            if left == 0 || outputs == 0 || !begun && !self.begin(at, rows)? {
-                break;
-            }
-            let request = &self.running[at];
-            let whole = request.wants_whole_prompt();
-            let most = if nth == 0 && !whole_texts { first } else { left };
-            let most = if whole { most.min(outputs) } else { most };
-            let tokens = request.pending().min(most);
-            if whole_texts && tokens < request.pending() {
-                continue;
-            }
-            let tokens = request.images.cut(request.len(), tokens);
-            if tokens == 0 {
-                continue;
-            }
-            let Some(sequence) = self.reserve(at, tokens)? else { break };
-            outputs -=
-                if whole { tokens } else { usize::from(tokens == self.running[at].pending()) };
-            left -= tokens;
-            shares.push(Share { request: at, sequence, tokens });
-        }
-        self.drop_stale(&mut shares);
-        Ok(shares)
-    }
-
-    /// Drops the shares of those that gave up their pages to others afterwards, even if they are begun
-    /// anew by now.
-    fn drop_stale(&self, shares: &mut Vec<Share>) {
-        shares.retain(|share| self.running[share.request].sequence == Some(share.sequence));
-    }
-
-    /// How many tokens of its guess a request takes into the step: none for which others would have
-    /// to give up pages, or without a way back.
-    fn guess(&mut self, at: usize, most: usize) -> Result<usize, Error> {
-        let request = &mut self.running[at];
-        let (known, n) = (request.pending(), request.ahead.guess().len().min(most));
-        let takes = match request.sequence.filter(|_| n > 0) {
-            None => false,
-            Some(sequence) => {
-                self.engine.has_room(sequence, known + n, 0)?
-                    && self.engine.checkpoint_within(sequence, known)?
-            }
-        };
-        let n = if takes { n } else { 0 };
-        request.take_guess(n);
-        Ok(n)
-    }
-
-    /// Begins a request, or begins it anew, if there are pages for all that it has, and a page more
-    /// for each of `rows` running answers.
-    fn begin(&mut self, at: usize, rows: usize) -> Result<bool, Error> {
-        let request = &self.running[at];
-        let (sequence, len) = match self.prefix_cache && !self.engine.reads_texts() {
-            // What was cached tells nothing of logits or hidden states.
-            true if !request.wants_whole_prompt() => {
-                self.engine.begin_among(request.tokens(), &request.images, request.adapters())?
-            }
-            true => (self.engine.begin_with(&[], request.adapters())?.0, 0),
-            false => (self.engine.new_sequence_with(request.adapters())?, 0),
-        };
-        let others = self.running.iter().any(|r| r.sequence.is_some());
-        let more = self.running[at].tokens().len() - len;
-        if others && !self.engine.has_room(sequence, more, rows)? {
-            self.engine.free(sequence)?;
-            return Ok(false);
-        }
-        if let Some((prompt, cached)) = self.running[at].begin(sequence, len) {
-            self.done.prompt_tokens += prompt as u64;
-            self.done.cached_tokens += cached as u64;
-        }
-        self.done.restored_tokens += self.engine.take_restored();
-        Ok(true)
-    }
-
-    /// Takes pages for `tokens` more tokens of a request, from those that rank below it if none are
-    /// free. `None` if it has to wait, or has itself given up its pages.
-    fn reserve(&mut self, at: usize, tokens: usize) -> Result<Option<SeqId>, Error> {
-        while let Some(sequence) = self.running[at].sequence {
-            match self.engine.reserve(sequence, tokens) {
-                Ok(()) => return Ok(Some(sequence)),
-                Err(Error::NoPages { .. }) => {}
-                Err(error) => return Err(error),
-            }
-            let holds = |r: &Running| r.sequence.is_some();
-            let last = self.running.iter().rposition(holds).unwrap_or(at);
-            if last == at && !self.running[..at].iter().any(holds) {
-                // Alone it has all pages: there are more than the context needs.
-                return Err(Error::NoPages { pages: self.engine.pages().total });
-            }
-            let request = &mut self.running[last];
-            if let Some(sequence) = request.sequence {
-                self.engine.free(sequence)?;
-            }
-            request.give_up();
-            self.done.preemptions += 1;
-        }
-        Ok(None)
-    }
-
-    /// Computes a step and samples what can be. How long the step took.
-    fn step(&mut self, shares: &[Share]) -> Result<Duration, Error> {
-        let Runner { engine, running, projection, .. } = self;
-        let entry = |share: &Share| running[share.request].entry(share.sequence, share.tokens);
-        let (batch, rows): (Vec<BatchEntry<'_>>, Vec<usize>) = shares.iter().map(entry).unzip();
-        if batch.is_empty() {
-            return Ok(Duration::ZERO);
-        }
-        let answering = shares.iter().filter(|s| running[s.request].is_answering());
-        let answering: usize = answering.map(|s| s.tokens).sum();
-        let start = Instant::now();
-        let insets: Vec<_> =
-            shares.iter().map(|share| running[share.request].images.insets()).collect();
-        let insets: Vec<&[_]> = insets.iter().map(Vec::as_slice).collect();
-        let logits = engine.step_with(&batch, &insets)?;
-        drop(insets);
-        let took = start.elapsed();
-        let tokens: usize = shares.iter().map(|share| share.tokens).sum();
-        self.pace.observe(answering, tokens - answering, took.as_secs_f64());
-        self.done.steps += 1;
-        self.done.step_time += took;
-        self.done.computed_tokens += (tokens - answering) as u64;
-        let (mut first, generated, mut guesses) = (0, self.done.generated_tokens, 0);
-        let (mut row, mut hidden) = (0, 0);
-        let (mut copies, mut wrong) = (Vec::new(), Vec::new());
-        for (share, rows) in shares.iter().zip(rows) {
-            let request = &mut running[share.request];
-            let taken = Taken { row: first, position: request.len(), count: share.tokens };
-            request.ahead.took(taken);
-            first += share.tokens;
-            if request.wants_hidden() {
-                let states = (hidden..hidden + rows).map(|row| logits.hidden(row));
-                request.pool(share.tokens, states, projection.as_ref(), start);
-                hidden += rows;
-                continue;
-            }
-            if request.wants_whole_prompt() {
-                let before = request.len();
-                (0..rows).for_each(|i| request.note_prompt(before + i, logits.row(row + i)));
-            }
-            row += rows;
-            let guessed = request.ahead.guess().len();
-            guesses += guessed;
-            if guessed > 0 {
-                request.computed(share.tokens - guessed, start);
-                let rows = (row - rows..row).map(|row| logits.row(row));
-                let (sampled, right) = request.sample_guess(rows, &mut self.mask);
-                self.done.generated_tokens += sampled as u64;
-                self.done.drafted_tokens += guessed as u64;
-                self.done.accepted_tokens += right as u64;
-                wrong.extend((right < guessed).then_some(*share));
-                continue;
-            }
-            if request.computed(share.tokens, start) {
-                let logits = logits.row(row - 1);
-                let others = request.split_off();
-                let mut sample = |request: &mut Running| {
-                    let token = request.sample(logits, &mut self.mask);
-                    self.done.generated_tokens += u64::from(token);
-                };
-                sample(request);
-                copies.extend(others.into_iter().map(|mut other| {
-                    sample(&mut other);
-                    (other, share.sequence)
-                }));
-            }
-        }
-        if let Some(speculator) = self.speculator.as_mut().filter(|_| answering == tokens) {
-            let generated = (self.done.generated_tokens - generated) as usize;
-            speculator.observe(shares.len(), guesses, generated, start.elapsed());
-        }
-        for Share { request, sequence, .. } in wrong {
-            let request = &mut running[request];
-            // A state may have to go back further than the guess: what was right is computed again.
-            let kept = engine.truncate(sequence, request.len())?;
-            request.keep(kept);
-        }
-        for (mut copy, of) in copies {
-            copy.sequence = Some(engine.fork(of)?);
-            running.push(copy);
-        }
-        Ok(took)
-    }
-
-    /// Frees what has ended, tells the queue, then the callers: they find everything as it is now.
-    fn finish(&mut self) -> Result<(), Error> {
-        let mut ended: Vec<Running> = self.running.extract_if(.., |r| r.is_ended()).collect();
-        for request in &mut ended {
-            forget(&mut self.speculator, request)?;
-            request.sequence.map_or(Ok(()), |sequence| self.engine.free(sequence))?;
-        }
-        let mut done = std::mem::take(&mut self.done);
-        done.served += ended.iter().map(|r| r.answers.len() as u64).sum::<u64>();
-        let running = self.running.iter().flat_map(Running::lefts);
-        self.shared.report(self.me, running, self.engine.pages(), done);
-        if self.running.is_empty() || self.watch.is_old() {
-            self.shared.report_groups(self.me, self.watch.look(&mut self.engine));
-        }
-        ended.into_iter().for_each(|request| request.finish(self.me));
-        Ok(())
-    }
-}
-
-/// Has who guesses forget a request.
-fn forget(speculator: &mut Option<Speculator>, request: &mut Running) -> Result<(), Error> {
-    speculator.as_mut().map_or(Ok(()), |speculator| speculator.forget(&mut request.ahead))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn short_prompts_need_not_wait_for_long_ones() {
-        let mut at = 0..;
-        let mut prompt =
-            |priority, pending| Prompt { request: at.next().unwrap(), priority, pending };
-        let mut prompts =
-            [(1, 8000), (1, 500), (1, 40), (1, 40), (0, 3)].map(|(p, n)| prompt(p, n));
-        assert_eq!(first_share(&mut prompts, 101), 51);
-        assert_eq!(prompts.map(|p| p.request), [0, 2, 3, 1, 4]);
-        // What the others do not want is the first's; those of a lower priority are not asked.
-        assert_eq!(first_share(&mut prompts, 2000), 2000 - 580);
-        assert_eq!(first_share(&mut prompts[..1], 101), 101);
-        let mut two = [prompts[0], prompts[4]];
-        assert_eq!(first_share(&mut two, 101), 101);
-        assert_eq!(first_share(&mut [], 101), 101);
     }
 }

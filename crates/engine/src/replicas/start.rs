@@ -11,11 +11,12 @@
 //! own checks them itself; what several bring to one node is added up here, since memory that a
 //! cache has not used yet looks free. All get the same context, which is that of the narrowest.
 
-use super::counts::Watch;
 use super::queue::{Seat, Shared};
-use super::runner::{Helpers, message, serve};
-use super::{Adapters, Ids, ReplicaInfo, ReplicaOptions, Replicas};
+use super::runner::{Crew, message, serve};
+use super::watch::Watch;
+use super::{Adapters, ReplicaInfo, ReplicaOptions, Replicas};
 use crate::cores::Cores;
+use crate::decode::{Bounds, Ids};
 use crate::disk::{Store, fingerprint};
 use crate::engine::Engine;
 use crate::error::Error;
@@ -60,8 +61,7 @@ pub(crate) fn start(
     let replicas = serving.replicas;
     let predicting = options.predicting || serving.speculation.predicts();
     let options = &LoadOptions { predicting, ..options.clone() };
-    let Agreed { parts, options, context, ids, writes, .. } =
-        agree(file, machine, options, replicas)?;
+    let Agreed { parts, options, bounds, .. } = agree(file, machine, options, replicas)?;
     let disk = serving.disk.as_ref().filter(|_| serving.prefix_cache);
     let disk = disk.map(|disk| Store::open(disk).map(Arc::new)).transpose()?;
     let stop = Arc::new(AtomicBool::new(false));
@@ -101,9 +101,9 @@ pub(crate) fn start(
                 starting.thread
             };
             let threads = starting.into_iter().map(begin).collect();
-            let (step, sees) = (load::step_tokens(&options), serving.encoder.is_some());
+            let bounds = Bounds { sees: serving.encoder.is_some(), ..bounds };
             let adapters = Adapters::new(options.adapters);
-            Ok(Replicas { shared, threads, infos, context, ids, writes, adapters, step, sees })
+            Ok(Replicas { shared, threads, infos, bounds, adapters })
         }
         Err(error) => {
             stop.store(true, Relaxed);
@@ -148,9 +148,7 @@ pub(crate) struct Agreed {
     pub options: LoadOptions,
     /// Bytes of weights and KV pages.
     pub bytes: u64,
-    context: usize,
-    ids: Ids,
-    writes: bool,
+    bounds: Bounds,
 }
 
 /// Finds what all replicas can have, and whether the nodes have room for them.
@@ -198,10 +196,15 @@ pub(crate) fn agree(
         }
         source => source.into(),
     })?;
-    let ids = sizes.first().map_or(Ids::default(), |s| s.ids);
     let bytes = sizes.iter().map(bytes).sum();
-    let writes = sizes.first().is_some_and(|s| s.writes);
-    Ok(Agreed { parts, options, bytes, context, ids, writes })
+    let bounds = Bounds {
+        context,
+        step: load::step_tokens(&options),
+        ids: sizes.first().map_or(Ids::default(), |s| s.ids),
+        writes: sizes.first().is_some_and(|s| s.writes),
+        sees: false,
+    };
+    Ok(Agreed { parts, options, bytes, bounds })
 }
 
 /// Loads one replica, on its own thread.
@@ -220,7 +223,7 @@ struct Loader {
 impl Loader {
     fn run(self, shared: &Receiver<Arc<Shared>>) {
         let me = self.me;
-        let (engine, helpers, watch) = match catch_unwind(AssertUnwindSafe(|| self.load())) {
+        let crew = match catch_unwind(AssertUnwindSafe(|| self.load())) {
             Ok(Ok(loaded)) => loaded,
             Ok(Err(error)) => return self.fail(error),
             Err(panic) => {
@@ -228,10 +231,10 @@ impl Loader {
                 return self.fail(Error::ReplicaFailed { replica: me, reason });
             }
         };
-        let (serving, cores) = (self.serving.clone(), self.cores.clone());
+        let serving = self.serving.clone();
         drop(self);
         if let Ok(shared) = shared.recv() {
-            serve(me, engine, helpers, watch, (&serving, cores), shared);
+            serve(me, crew, &serving, shared);
         }
     }
 
@@ -239,11 +242,14 @@ impl Loader {
         Control { stop: &self.stop, cores: self.cores.as_ref() }
     }
 
-    fn load(&self) -> Result<(Engine, Helpers, Watch), Error> {
+    fn load(&self) -> Result<Crew, Error> {
         let mut told = |progress| self.tell(News::Progress(progress));
         let (part, options) = (&self.part, &self.options);
         let file = self.file.for_another()?;
         let mut engine = Engine::load_part(&file, part, options, self.control(), &mut told)?;
+        if self.serving.cache_events.is_some() {
+            engine.tell_cache_events();
+        }
         if self.disk.is_some() || self.serving.saves {
             let context = engine.context();
             let root = fingerprint(&file, engine.executor(), context)?;
@@ -272,7 +278,7 @@ impl Loader {
             groups,
         };
         self.tell(News::Loaded(Box::new((info, seat))));
-        Ok((engine, Helpers { speculator, encoder }, watch))
+        Ok(Crew { engine, speculator, encoder, watch, cores: self.cores.clone() })
     }
 
     /// What encodes images for `engine`, on the same cores.

@@ -26,10 +26,8 @@ pub(crate) use ahead::{Ahead, Taken, Text};
 use crate::engine::Engine;
 use crate::error::Error;
 use crate::file::ModelFile;
-use crate::kv::SeqId;
 use crate::load;
 use crate::options::LoadOptions;
-use crate::sampler::Sampler;
 use draft::Draft;
 use gain::Gain;
 use std::sync::Arc;
@@ -94,8 +92,6 @@ pub struct Speculator {
     gain: Option<Gain>,
     /// How long the guesses for the next step took.
     took: Duration,
-    /// Of the one text of a [`Generation`](crate::Generation).
-    alone: Ahead,
 }
 
 impl Speculator {
@@ -145,8 +141,8 @@ impl Speculator {
                 (Source::Draft(Box::new(Draft::new(draft))), *most)
             }
         };
-        let (gain, took, alone) = (Some(Gain::default()), Duration::ZERO, Ahead::default());
-        Ok(Some(Speculator { source, most, gain, took, alone }))
+        let (gain, took) = (Some(Gain::default()), Duration::ZERO);
+        Ok(Some(Speculator { source, most, gain, took }))
     }
 
     /// The same, which also guesses where that loses: for measurements.
@@ -178,33 +174,6 @@ impl Speculator {
         }
         self.took = begin.elapsed();
         Ok(())
-    }
-
-    /// Begins with a text that is the only one.
-    pub(crate) fn begin_alone(&mut self) -> Result<(), Error> {
-        let mut last = std::mem::take(&mut self.alone);
-        self.forget(&mut last)
-    }
-
-    /// What is guessed ahead of it.
-    pub(crate) fn alone(&mut self) -> &mut Ahead {
-        &mut self.alone
-    }
-
-    /// Makes a guess for it, or none. All of its `tokens` are known.
-    pub(crate) fn guess_alone(
-        &mut self,
-        engine: &mut Engine,
-        (tokens, sampler): (&[u32], &Sampler),
-        sequence: SeqId,
-        room: usize,
-    ) -> Result<(), Error> {
-        let mut ahead = std::mem::take(&mut self.alone);
-        let computed = engine.len(sequence)?;
-        let text = Text { tokens, computed, sequence, sampler, room, ahead: &mut ahead };
-        let made = self.guess(engine, &mut [text]);
-        self.alone = ahead;
-        made
     }
 
     /// A step without tokens of prompts, but with so many guessed ones, took so long and gave so many tokens of

@@ -2,8 +2,9 @@
 //! are not pinned, and memory that cannot be bound is only warned of.
 
 use arclight_engine::{
-    Engine, Error, KvType, LoadOptions, ModelFile, Numa, ReplicaOptions, Replicas, Request,
-    RequestSummary, SamplerParams, Speculation, Speculator, StopReason, Ticket,
+    BatchEntry, Engine, Error, Helpers, KvType, LoadOptions, ModelFile, Numa, Outputs,
+    ReplicaOptions, Replicas, Request, RequestSummary, Sampler, SamplerParams, Speculation,
+    Speculator, StopReason, Ticket,
 };
 use gguf::TensorType;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -69,15 +70,31 @@ fn request(len: usize, seed: u64) -> Request {
     Request { sampler, limit: Some(12), end_tokens: vec![7], ..Request::new(prompt(len, seed)) }
 }
 
-/// What one engine answers.
-fn alone(engine: &mut Engine, request: &Request) -> (Vec<u32>, Option<StopReason>) {
+/// What one engine answers, step by step.
+fn alone(engine: &mut Engine, request: &Request) -> (Vec<u32>, StopReason) {
     let sequence = engine.new_sequence().unwrap();
-    let mut run = engine.generate(sequence, &request.prompt, request.sampler.clone()).unwrap();
-    run.limit(request.limit.unwrap_or(usize::MAX)).end_tokens(request.end_tokens.iter().copied());
-    let tokens = run.by_ref().collect::<Result<_, _>>().unwrap();
-    let stopped = run.stopped();
+    let mut sampler = Sampler::new(request.sampler.clone()).unwrap();
+    sampler.observe_prompt(&request.prompt);
+    let most = engine.limits().tokens;
+    let (mut next, mut answer) = (request.prompt.clone(), Vec::new());
+    let stopped = loop {
+        let (before, last) = next.split_at((next.len() - 1) / most * most);
+        for tokens in before.chunks(most) {
+            engine.step(&[BatchEntry { sequence, tokens, outputs: Outputs::None }]).unwrap();
+        }
+        let entry = BatchEntry { sequence, tokens: last, outputs: Outputs::Last };
+        let token = sampler.sample(engine.step(&[entry]).unwrap().row(0));
+        if request.end_tokens.contains(&token) {
+            break StopReason::EndToken(token);
+        }
+        answer.push(token);
+        if request.limit == Some(answer.len()) {
+            break StopReason::Limit;
+        }
+        next = vec![token];
+    };
     engine.free(sequence).unwrap();
-    (tokens, stopped)
+    (answer, stopped)
 }
 
 fn single() -> Engine {
@@ -165,7 +182,7 @@ fn every_replica_answers_as_a_single_engine_does() {
         let tickets = replicas.submit_all(all().collect()).unwrap();
         for (i, (ticket, want)) in tickets.into_iter().zip(&want).enumerate() {
             let (tokens, outcome) = ticket.wait().unwrap();
-            assert_eq!((&tokens, Some(outcome.stopped)), (&want.0, want.1), "request {i}");
+            assert_eq!((&tokens, outcome.stopped), (&want.0, want.1), "request {i}");
             let computed = outcome.timings.prompt_tokens + outcome.cached;
             assert_eq!((computed, outcome.tokens), (sizes[i], tokens.len()));
         }

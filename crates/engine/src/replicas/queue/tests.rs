@@ -1,8 +1,8 @@
 //! The queue without engines behind it.
 
 use super::super::job::tests::job;
-use super::super::ticket::Event;
 use super::*;
+use crate::decode::Event;
 use proptest::prelude::*;
 
 fn queue(lanes: usize, slots: usize) -> Shared {
@@ -49,14 +49,14 @@ fn several_answers_take_several_slots_and_are_not_overtaken() {
     queue.submit_one(job(5, 5, None)).unwrap();
     assert_eq!(queue.lock().take(0).len(), 1);
     let mut three = job(5, 5, None);
-    three.answers.extend((0..2).flat_map(|_| job(5, 5, None).answers));
+    three.asked.answers.extend((0..2).flat_map(|_| job(5, 5, None).asked.answers));
     queue.submit_one(three).unwrap();
     queue.submit_one(job(5, 5, None)).unwrap();
     assert!(queue.lock().take(0).is_empty());
     assert_eq!(queue.status()[0].waiting, 4);
     queue.report_steps(0, std::iter::empty(), 1);
     let taken = queue.lock().take(0);
-    assert_eq!(taken.iter().map(|job| job.answers.len()).collect::<Vec<_>>(), [3]);
+    assert_eq!(taken.iter().map(|job| job.asked.answers.len()).collect::<Vec<_>>(), [3]);
     assert_eq!(queue.status()[0].running, 3);
 }
 
@@ -66,8 +66,9 @@ fn who_waits_too_long_is_told() {
     let now = Instant::now();
     let (events, told) = async_channel::unbounded();
     let mut late = job(5, 5, None);
-    late.answers[0].events = events;
-    queue.submit_one(Job { deadline: Some(now), ..late }).unwrap();
+    late.asked.answers[0].events = events;
+    late.asked.deadline = Some(now);
+    queue.submit_one(late).unwrap();
     queue.submit_one(job(5, 5, None)).unwrap();
     let Next::Begin(_, jobs) = queue.next(0) else { panic!("it is open") };
     assert_eq!(jobs.iter().map(|job| job.id).collect::<Vec<_>>(), [2]);
@@ -96,7 +97,11 @@ fn idle_time_is_when_nothing_waits_or_runs() {
 #[test]
 fn priorities_come_first_and_clients_take_turns() {
     let queue = queue(1, 1);
-    let of = |client, priority| Job { client, priority, ..job(5, 5, None) };
+    let of = |client, priority| {
+        let mut job = Job { client, ..job(5, 5, None) };
+        job.asked.priority = priority;
+        job
+    };
     for (client, priority) in [(1, 0), (1, 0), (1, 0), (2, 0), (1, 3)] {
         queue.submit_one(of(client, priority)).unwrap();
     }
@@ -180,7 +185,7 @@ impl Model {
     /// What a replica does between two waits: takes, computes a token of each, reports.
     fn step(&mut self, lane: usize) {
         let taken = self.shared.lock().take(lane);
-        self.running[lane].extend(taken.iter().map(|job| (job.id, job.answers[0].left)));
+        self.running[lane].extend(taken.iter().map(|job| (job.id, job.asked.answers[0].left)));
         self.asleep[lane] = self.running[lane].is_empty();
         self.running[lane].iter_mut().for_each(|r| r.1 -= 1);
         let ended = self.running[lane].extract_if(.., |r| r.1 == 0);
@@ -228,7 +233,7 @@ proptest! {
                     let id = model.shared.lock().waiting.get(nth).map(|job| job.id);
                     if let Some(id) = id {
                         let state = model.shared.lock();
-                        let cancelled = state.waiting[nth].answers[0].cancelled.clone();
+                        let cancelled = state.waiting[nth].asked.answers[0].cancelled.clone();
                         cancelled.store(true, std::sync::atomic::Ordering::Relaxed);
                         drop(state);
                         model.shared.forget(id);

@@ -1,11 +1,10 @@
 //! A request that is being served: where it stands, and what becomes of its next token.
 
-use super::job::{Answer, Job, Left};
+use super::asked::{Answer, Asked, Event, Left};
 use super::pooled::Pooled;
-use super::ticket::{Event, RequestSummary, Token};
+use super::request::{RequestSummary, StopReason, Timings, Token};
 use crate::engine::BatchEntry;
 use crate::error::Error;
-use crate::generate::{StopReason, Timings};
 use crate::images::Images;
 use crate::kv::SeqId;
 use crate::sampler::Logprobs;
@@ -55,27 +54,28 @@ enum Ended {
 }
 
 impl Running {
-    pub(crate) fn new(job: Job) -> Running {
+    /// The request of this number: those with smaller ones came earlier.
+    pub(crate) fn new(id: u64, asked: Asked) -> Running {
         let now = Instant::now();
-        let nothing = job.pooling.is_none() && job.answers.iter().all(|a| a.left == 0);
+        let nothing = asked.pooling.is_none() && asked.answers.iter().all(|a| a.left == 0);
         Running {
-            answers: job.answers,
+            answers: asked.answers,
             sequence: None,
             ahead: Ahead::default(),
-            images: job.images,
+            images: asked.images,
             guessed: Vec::new(),
-            prompt: job.prompt.len(),
-            tokens: job.prompt,
+            prompt: asked.prompt.len(),
+            tokens: asked.prompt,
             computed: 0,
             cached: None,
-            prompt_logprobs: job.prompt_logprobs.map(|top| (top, Vec::new())),
-            adapters: job.adapters,
-            pooled: job.pooling.map(Pooled::new),
-            deadline: job.deadline,
-            priority: job.priority,
-            id: job.id,
+            prompt_logprobs: asked.prompt_logprobs.map(|top| (top, Vec::new())),
+            adapters: asked.adapters,
+            pooled: asked.pooling.map(Pooled::new),
+            deadline: asked.deadline,
+            priority: asked.priority,
+            id,
             ended: nothing.then_some(Ended::Stopped(StopReason::Limit)),
-            queued: now - job.submitted,
+            queued: now - asked.submitted,
             began: now,
             timings: Timings::default(),
         }
@@ -100,11 +100,16 @@ impl Running {
         if self.is_ended() { 0 } else { self.tokens.len() - self.computed }
     }
 
+    /// Whether its prompt was computed.
+    pub(crate) fn has_answer(&self) -> bool {
+        self.tokens.len() > self.prompt
+    }
+
     /// Whether a step takes its last token, which somebody waits for. There may be some before that were computed
     /// once, with a guess that was wrong.
     pub(crate) fn is_answering(&self) -> bool {
         let few = (1..=ROWS).contains(&self.pending());
-        self.sequence.is_some() && few && self.tokens.len() > self.prompt
+        self.sequence.is_some() && few && self.has_answer()
     }
 
     /// Prompt and answer, as far as they are known.
@@ -130,9 +135,7 @@ impl Running {
 
     /// What each answer has left; the first has the prompt.
     pub(crate) fn lefts(&self) -> impl Iterator<Item = Left> {
-        let prompts = std::iter::once(self.prompt.saturating_sub(self.computed));
-        let prompts = prompts.chain(std::iter::repeat(0));
-        prompts.zip(&self.answers).map(|(prompt, answer)| Left { prompt, answer: answer.left })
+        Left::of(self.prompt.saturating_sub(self.computed), &self.answers)
     }
 
     /// Drops answers that nobody waits for any more; true if none is left.
@@ -143,9 +146,14 @@ impl Running {
 
     /// Ends it if it is late.
     pub(crate) fn check_deadline(&mut self, now: Instant) {
-        if self.deadline.is_some_and(|deadline| deadline <= now) && !self.is_ended() {
-            self.ended = Some(Ended::Stopped(StopReason::Deadline));
+        if self.deadline.is_some_and(|deadline| deadline <= now) {
+            self.end(StopReason::Deadline);
         }
+    }
+
+    /// Ends it, unless it has ended.
+    pub(crate) fn end(&mut self, why: StopReason) {
+        self.ended.get_or_insert(Ended::Stopped(why));
     }
 
     /// It holds pages now, `len` tokens of it are in them. If it never did before, how many tokens
@@ -227,18 +235,28 @@ impl Running {
         (BatchEntry { sequence, tokens, outputs }, rows)
     }
 
-    /// The step with its next `n` tokens, begun at `start`, is done: whether the last of them was. How
-    /// many of the prompt's there were is counted.
-    pub(crate) fn computed(&mut self, n: usize, start: Instant) -> bool {
-        let answering = self.tokens.len() > self.prompt;
-        self.computed += n;
-        if answering {
-            self.timings.generation += start.elapsed();
-        } else {
+    /// The step with its next `n` tokens is done: whether the last of them was. How many of the prompt's there
+    /// were is counted.
+    pub(crate) fn computed(&mut self, n: usize) -> bool {
+        if !self.has_answer() {
             self.timings.prompt_tokens += n;
+        }
+        self.computed += n;
+        self.computed == self.tokens.len()
+    }
+
+    /// A step, with guessing and sampling, took `time`; `answered`: it had an answer before.
+    pub(crate) fn took(&mut self, answered: bool, time: Duration) {
+        if answered {
+            self.timings.generation += time;
+        } else {
             self.timings.prompt = self.began.elapsed();
         }
-        self.computed == self.tokens.len()
+    }
+
+    /// What was computed so far, and how long it took.
+    pub(crate) fn timings(&self) -> Timings {
+        self.timings
     }
 
     /// The same for one that wants hidden states: `rows` of them. With the last it has ended.
@@ -247,10 +265,9 @@ impl Running {
         n: usize,
         rows: impl Iterator<Item = &'l [f32]>,
         projection: Option<&Projection>,
-        start: Instant,
     ) {
         let before = self.computed;
-        let whole = self.computed(n, start);
+        let whole = self.computed(n);
         let Some(pooled) = &mut self.pooled else { return };
         pooled.add(before, rows);
         if whole {
@@ -337,14 +354,13 @@ impl Running {
             self.ended = Some(Ended::Stopped(StopReason::Limit));
             return false;
         }
-        match answer.next(logits, so_far, mask) {
+        let next = answer.next(logits, so_far, mask);
+        self.timings.tokens += usize::from(so_far > 0 && next.is_ok());
+        match next {
             Ok(Next::End(token)) => {
                 self.ended = Some(Ended::Stopped(StopReason::EndToken(token)));
             }
             Ok(Next::Token(token)) => {
-                if so_far > 0 {
-                    self.timings.tokens += 1;
-                }
                 self.tokens.push(token);
                 self.ended = answer.after(token).map(Ended::Stopped);
                 return true;
@@ -433,7 +449,7 @@ impl Answer {
 
 #[cfg(test)]
 mod tests {
-    use super::super::job::tests::job;
+    use super::super::tests::asked;
     use super::*;
     use crate::kv::KvCache;
 
@@ -441,9 +457,9 @@ mod tests {
     fn who_is_begun_anew_has_no_guess_from_before() {
         let mut kv = KvCache::new(1, (64, 1024), [(None, 2)]);
         let sequence = kv.create(&[]).unwrap();
-        let mut request = Running::new(job(3, 5, None));
+        let mut request = Running::new(1, asked(3, 5));
         assert_eq!(request.begin(sequence, 1), Some((3, 1)));
-        assert!(request.computed(2, Instant::now()));
+        assert!(request.computed(2));
         let mut logits = vec![0.0; 32];
         logits[9] = 1.0;
         assert!(request.sample(&logits, &mut Vec::new()) && request.is_answering());

@@ -1,0 +1,46 @@
+//! What was done, counted.
+
+use std::time::Duration;
+
+/// What has been done since the model was loaded.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Steps.
+    pub steps: u64,
+    /// How long they took.
+    pub step_time: Duration,
+    /// Requests that were served to their end.
+    pub served: u64,
+    /// Tokens of prompts of begun requests, found in the prefix cache or computed.
+    pub prompt_tokens: u64,
+    /// Those of them that were found.
+    pub cached_tokens: u64,
+    /// Those of the found that were read from disk.
+    pub restored_tokens: u64,
+    /// Tokens of prompts that were computed, again after a preemption too.
+    pub computed_tokens: u64,
+    /// Tokens of answers.
+    pub generated_tokens: u64,
+    /// Tokens that were guessed ahead.
+    pub drafted_tokens: u64,
+    /// Those of them that came true.
+    pub accepted_tokens: u64,
+    /// How often a request had to give up its pages for others.
+    pub preemptions: u64,
+}
+
+impl std::ops::AddAssign for Counters {
+    fn add_assign(&mut self, more: Counters) {
+        self.steps += more.steps;
+        self.step_time += more.step_time;
+        self.served += more.served;
+        self.prompt_tokens += more.prompt_tokens;
+        self.cached_tokens += more.cached_tokens;
+        self.restored_tokens += more.restored_tokens;
+        self.computed_tokens += more.computed_tokens;
+        self.generated_tokens += more.generated_tokens;
+        self.drafted_tokens += more.drafted_tokens;
+        self.accepted_tokens += more.accepted_tokens;
+        self.preemptions += more.preemptions;
+    }
+}
