@@ -62,6 +62,9 @@ pub use graph::{
     Adapted, Grid, Inset, KvType, Logits, MatrixShape, Mode, NodeBytes, Outputs, Phase, Plan,
     Product, Schedule, Schedules, Slice, Sync, Variant,
 };
+/// Tokens of a page of keys and values, which is a block of the prefix cache.
+pub use kernels::KV_PAGE;
+
 pub use images::{Encoder, ImagePart, Prompt, processor};
 pub use kv::{CacheEvent, PageCounts, SeqId};
 pub use load::{FileRead, LoadProgress, LoadReport, Unpacked};

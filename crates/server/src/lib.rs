@@ -12,6 +12,7 @@
 
 mod adapters;
 mod anthropic;
+mod cluster;
 mod error;
 mod fault;
 mod http;
@@ -31,6 +32,7 @@ mod state;
 mod text;
 
 pub use adapters::ServedAdapter;
+pub use cluster::events::CachePublisher;
 pub use error::Error;
 pub use fault::Fault;
 pub use http::{Listener, Server, Site, Tls, router};

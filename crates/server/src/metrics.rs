@@ -9,7 +9,8 @@ use axum::response::{IntoResponse, Response};
 use prometheus::core::Collector;
 use prometheus::proto::MetricFamily;
 use prometheus::{
-    CounterVec, Gauge, Histogram, HistogramOpts, IntCounterVec, Opts, Registry, TextEncoder,
+    CounterVec, Gauge, GaugeVec, Histogram, HistogramOpts, IntCounterVec, Opts, Registry,
+    TextEncoder,
 };
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, HashMap};
@@ -161,6 +162,14 @@ impl Page {
             "Share of the KV pages that are in use, 0 to 1",
             share,
         );
+        let pages = (total as u64).to_string();
+        let size = arclight_engine::KV_PAGE.to_string();
+        self.facts(
+            "vllm:cache_config_info",
+            "The KV cache: tokens of a block, and blocks of all replicas",
+            &[("block_size", &size), ("num_gpu_blocks", &pages)],
+            1.0,
+        );
         let done = model.replicas.counters();
         let counters = [
             ("vllm:prompt_tokens", "Tokens of prompts", done.prompt_tokens),
@@ -253,6 +262,14 @@ impl Page {
             &["replica", "group", "node", "scope"],
             &scopes.collect::<Vec<_>>(),
         );
+    }
+
+    /// What is told by labels.
+    fn facts(&self, metric: &str, help: &str, labels: &[(&str, &str)], value: f64) {
+        let (names, values): (Vec<&str>, Vec<&str>) = labels.iter().copied().unzip();
+        let gauge = GaugeVec::new(Opts::new(metric, help), &names).expect(VALID);
+        gauge.with_label_values(&values).set(value);
+        self.add(gauge);
     }
 
     fn gauge(&self, metric: &str, help: &str, value: f64) {

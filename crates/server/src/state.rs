@@ -232,6 +232,11 @@ impl App {
         }
     }
 
+    /// Its adapters' names, by their numbers.
+    pub fn adapter_names(&self) -> Vec<String> {
+        self.options.adapters.iter().map(|one| one.name.clone()).collect()
+    }
+
     /// Connections that it has at once.
     pub fn connections(&self) -> usize {
         self.options.connections

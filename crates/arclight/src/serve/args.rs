@@ -8,8 +8,9 @@ use crate::error::Error;
 use crate::images::ImageArgs;
 use crate::logging;
 use crate::speculate::SpeculateArgs;
+use crate::term::note;
 use arclight_engine::{DiskCache, KvSize, LoadOptions, ModelFile, ReplicaOptions, SamplerParams};
-use arclight_server::{Media, Options, ServedAdapter};
+use arclight_server::{CachePublisher, Media, Options, ServedAdapter};
 use chat::Family;
 use clap::{Args, ValueHint};
 use std::net::ToSocketAddrs;
@@ -97,6 +98,8 @@ pub(crate) struct ServeArgs {
     #[command(flatten)]
     pub(super) several: SeveralArgs,
     #[command(flatten)]
+    gateway: GatewayArgs,
+    #[command(flatten)]
     access: AccessArgs,
     #[command(flatten)]
     limits: LimitArgs,
@@ -146,6 +149,22 @@ pub(super) struct SeveralArgs {
     /// Model that is loaded at the start and stays, by its name; can be given several times
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     pub(super) pin: Vec<String>,
+}
+
+/// What gateways in front of several servers want to know.
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Behind a gateway")]
+struct GatewayArgs {
+    /// Publish changes of the prefix cache over ZeroMQ on this endpoint, as in tcp://*:5557
+    #[arg(long, value_name = "ENDPOINT")]
+    kv_events: Option<String>,
+    /// Endpoint on which changes that were missed are asked for, as in tcp://*:5558
+    #[arg(long, value_name = "ENDPOINT", requires = "kv_events")]
+    kv_events_replay: Option<String>,
+    /// This server's name in topics, kv@POD@MODEL: the address that the gateway has of it [default: the
+    /// host's name]
+    #[arg(long, value_name = "POD", requires = "kv_events")]
+    kv_events_pod: Option<String>,
 }
 
 /// A time: a number and s, m or h.
@@ -359,6 +378,20 @@ impl ServeArgs {
             encoder: encoder.map(Arc::new),
             ..ReplicaOptions::default()
         })
+    }
+
+    /// Publishes changes of the prefix cache, if that is wanted.
+    pub(super) async fn publisher(&self) -> Result<Option<CachePublisher>, Error> {
+        let Some(endpoint) = &self.gateway.kv_events else { return Ok(None) };
+        let pod = match &self.gateway.kv_events_pod {
+            Some(pod) => pod.clone(),
+            None => rustix::system::uname().nodename().to_string_lossy().into_owned(),
+        };
+        let replay = self.gateway.kv_events_replay.as_deref();
+        let publisher = CachePublisher::open(endpoint, replay, pod).await?;
+        let replay = publisher.replay().map(|at| format!(", and again on {at}"));
+        note!("cache events on {}{}", publisher.endpoint(), replay.unwrap_or_default());
+        Ok(Some(publisher))
     }
 
     /// Where it listens.

@@ -71,9 +71,12 @@ async fn serve(
     app: Arc<App>,
     args: &ServeArgs,
     keys: Keys,
-    loading: Loading,
+    mut loading: Loading,
     untuned: Option<Untuned>,
 ) -> Result<(), Error> {
+    if let Some(publisher) = args.publisher().await? {
+        loading.serving.cache_events = Some(publisher.of(app.name(), app.adapter_names()));
+    }
     let front = Front::open(app.clone(), keys, args).await?;
     note!("listening on {}, loading {}", front.urls(), loading.file.path().display());
     let running = hub::Running::announce(front.listed(), app.name(), loading.file.path());

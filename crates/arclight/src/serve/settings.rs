@@ -65,7 +65,7 @@ fn color(args: &[OsString]) -> ColorChoice {
 }
 
 /// Options of `serve` that are about the server, and not about one model.
-const OF_SERVER: [&str; 22] = [
+const OF_SERVER: [&str; 25] = [
     "api-key",
     "api-key-file",
     "config",
@@ -73,6 +73,9 @@ const OF_SERVER: [&str; 22] = [
     "drain-timeout",
     "help",
     "host",
+    "kv-events",
+    "kv-events-pod",
+    "kv-events-replay",
     "log-format",
     "max-body",
     "max-connections",

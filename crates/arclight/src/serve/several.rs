@@ -17,6 +17,8 @@ const MODELS: usize = 4;
 
 /// Runs the command.
 pub(super) fn run(args: &ServeArgs) -> Result<(), Error> {
+    let runtime = runtime()?;
+    let publisher = runtime.block_on(args.publisher())?;
     let found = find(args)?;
     let limits = limits(args, found.len())?;
     let turns = Arc::<CoreTurns>::default();
@@ -35,7 +37,15 @@ pub(super) fn run(args: &ServeArgs) -> Result<(), Error> {
         pins.retain(known);
         let pinned = pin || pins.len() < before;
         let source = Source {
-            serving: ReplicaOptions { turns: Some(turns.clone()), ..own.serving(&file)? },
+            serving: ReplicaOptions {
+                turns: Some(turns.clone()),
+                cache_events: publisher.as_ref().map(|publisher| {
+                    let name = of_model.names.first().map_or("", String::as_str);
+                    let adapters = of_model.adapters.iter().map(|one| one.name.clone());
+                    publisher.of(name, adapters.collect())
+                }),
+                ..own.serving(&file)?
+            },
             loading,
             file: file.clone(),
             args: own.clone(),
@@ -55,7 +65,6 @@ pub(super) fn run(args: &ServeArgs) -> Result<(), Error> {
     let options = options.unwrap_or_default();
     let keys = options.keys.clone();
     let models = Arc::new(Models::new(&options, limits, entries)?);
-    let runtime = runtime()?;
     let served = runtime.block_on(async {
         let front = Front::open(models.clone(), keys, args).await?;
         let names: Vec<&str> = models.names().collect();

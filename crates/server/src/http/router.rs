@@ -1,6 +1,7 @@
 //! Which path leads where, and what stands before all of them.
 
 use super::{dialect, gate};
+use crate::cluster::render;
 use crate::error::Error;
 use crate::fault::Fault;
 use crate::openai::{chat, completions, embeddings, models};
@@ -28,6 +29,8 @@ pub(crate) fn routes() -> Router<Arc<App>> {
     Router::new()
         .route("/v1/chat/completions", post(chat::chat))
         .route("/v1/completions", post(completions::completions))
+        .route("/v1/chat/completions/render", post(render::chat))
+        .route("/v1/completions/render", post(render::completions))
         .route("/v1/embeddings", post(embeddings::embeddings))
         .route("/v1/rerank", post(rerank::rerank))
         .route("/v2/rerank", post(rerank::rerank))

@@ -29,4 +29,4 @@ pub(crate) use rank::{RankRequest, rank};
 pub(crate) use request::{
     ChatRequest, Constraint, Generation, TextPrompt, TextRequest, ToolChoice,
 };
-pub(crate) use start::{beside, chat, complete, count, prompt_text};
+pub(crate) use start::{beside, chat, complete, count, prompt_text, prompt_tokens};

@@ -74,6 +74,22 @@ pub(crate) async fn count(app: &Arc<App>, request: ChatRequest) -> Result<Vec<u3
     beside(app.model()?, encode).await
 }
 
+/// The tokens of texts as they would be continued.
+///
+/// # Errors
+/// When a text or a token cannot be, or the model fills no gaps and there is a suffix.
+pub(crate) async fn prompt_tokens(
+    app: &Arc<App>,
+    prompts: Vec<TextPrompt>,
+    suffix: Option<String>,
+) -> Result<Vec<Vec<u32>>, Fault> {
+    let encode = move |model: &Model| {
+        let all = encode_prompts(model, prompts, suffix.as_deref())?;
+        Ok(all.into_iter().map(|prompt| prompt.tokens).collect())
+    };
+    beside(app.model()?, encode).await
+}
+
 /// Runs what may take a while beside the threads that serve connections.
 pub(crate) async fn beside<T: Send + 'static>(
     model: Arc<Model>,
@@ -211,16 +227,8 @@ fn prepare_text(model: &Model, request: TextRequest) -> Result<Prepared, Fault> 
     let TextRequest { prompts, suffix, echo, generation } = request;
     let constraint = generation.constraint.as_ref();
     let matcher = constraint.map(|c| constrain::compile(model, &c.field, &c.spec)).transpose()?;
-    let prompts = prompts.into_iter().enumerate().map(|(at, prompt)| match (prompt, &suffix) {
-        (TextPrompt::Text(text), None) => encode_text(model, text),
-        (TextPrompt::Text(text), Some(suffix)) => encode_gap(model, text, suffix),
-        (TextPrompt::Tokens(_), Some(_)) => {
-            Err(Fault::field("suffix", "a suffix goes with a prompt of text, not of tokens"))
-        }
-        (TextPrompt::Tokens(tokens), None) => known_tokens(model, tokens, "prompt", at),
-    });
     Ok(Prepared {
-        prompts: prompts.collect::<Result<_, _>>()?,
+        prompts: encode_prompts(model, prompts, suffix.as_deref())?,
         decode: DecodeOptions { skip_special: true, continues: true },
         echo,
         parser: None,
@@ -229,6 +237,22 @@ fn prepare_text(model: &Model, request: TextRequest) -> Result<Prepared, Fault> 
         after: None,
         generation,
     })
+}
+
+fn encode_prompts(
+    model: &Model,
+    prompts: Vec<TextPrompt>,
+    suffix: Option<&str>,
+) -> Result<Vec<PromptInfo>, Fault> {
+    let prompts = prompts.into_iter().enumerate().map(|(at, prompt)| match (prompt, suffix) {
+        (TextPrompt::Text(text), None) => encode_text(model, text),
+        (TextPrompt::Text(text), Some(suffix)) => encode_gap(model, text, suffix),
+        (TextPrompt::Tokens(_), Some(_)) => {
+            Err(Fault::field("suffix", "a suffix goes with a prompt of text, not of tokens"))
+        }
+        (TextPrompt::Tokens(tokens), None) => known_tokens(model, tokens, "prompt", at),
+    });
+    prompts.collect()
 }
 
 pub(super) fn encode_text(model: &Model, text: String) -> Result<PromptInfo, Fault> {

@@ -22,7 +22,7 @@ use std::sync::Arc;
 #[schemars(rename = "ChatRequest")]
 pub(crate) struct ChatBody {
     /// One of the model's names, or an adapter's.
-    model: Option<String>,
+    pub(crate) model: Option<String>,
     /// The conversation.
     #[schemars(with = "Vec<shapes::Message>", length(min = 1))]
     messages: Vec<Json>,

@@ -25,12 +25,12 @@ const LIMIT: usize = 16;
 #[schemars(rename = "TextRequest")]
 pub(crate) struct TextBody {
     /// One of the model's names, or an adapter's.
-    model: Option<String>,
+    pub(crate) model: Option<String>,
     /// A text, several, tokens, or several lists of them.
     #[schemars(with = "shapes::Texts")]
-    prompt: Option<Json>,
+    pub(crate) prompt: Option<Json>,
     /// What follows the gap that the answer fills.
-    suffix: Option<String>,
+    pub(crate) suffix: Option<String>,
     /// Give the prompt before the answer.
     echo: Option<bool>,
     /// Give the log-probabilities of tokens, and of so many likeliest ones.
@@ -77,7 +77,7 @@ pub(crate) async fn completions(
 }
 
 /// What stands in `field`: a text, several, a list of tokens, or several lists.
-pub(super) fn texts(value: Option<Json>, field: &str) -> Result<Vec<TextPrompt>, Fault> {
+pub(crate) fn texts(value: Option<Json>, field: &str) -> Result<Vec<TextPrompt>, Fault> {
     let wrong = || {
         let message = format!(
             "{field} must be a string, a list of strings, a list of token ids, or a list of such \

@@ -3,6 +3,7 @@
 use super::document::{Both, Document};
 use crate::adapters::{Adapter, AdapterScale, Success};
 use crate::anthropic::{self, Count, CountBody, MessagesBody};
+use crate::cluster::render::Rendered;
 use crate::models;
 use crate::ollama::{self, Shared};
 use crate::openai::chat::{ChatBody, ChatChoice};
@@ -38,6 +39,16 @@ pub(super) fn openai(doc: &mut Document) {
         "Continue texts",
     );
     also(complete, text, EVENTS, chunk);
+    doc.post::<Both<ChatBody, Sampling>, Rendered>(
+        "/v1/chat/completions/render",
+        "render_chat",
+        "The tokens that a conversation becomes",
+    );
+    doc.post::<Both<TextBody, Sampling>, Vec<Rendered>>(
+        "/v1/completions/render",
+        "render_texts",
+        "The tokens that texts become",
+    );
     doc.post::<EmbedBody, List>("/v1/embeddings", "embed", "Texts as vectors");
     for (path, id, summary) in [
         ("/v1/rerank", "rerank", "Documents by how well they answer a query"),
