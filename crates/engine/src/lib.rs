@@ -67,8 +67,9 @@ pub use memory::HugePages;
 pub use options::{AdapterUse, KvSize, LoadOptions, Numa, PageCache, Reading};
 pub use placement::{Activity, ArenaPlacement, Elsewhere, GroupPlacement, Moved, Placement};
 pub use replicas::{
-    Constraint, Counters, GroupStatus, IdleTime, Ids, Pooling, ReplicaInfo, ReplicaOptions,
-    ReplicaStatus, Replicas, Request, RequestSummary, Score, StopHook, Ticket, Token, cut, unit,
+    Constraint, Counters, Experts, GroupStatus, IdleTime, Ids, Pooling, ReplicaInfo,
+    ReplicaOptions, ReplicaStatus, Replicas, Request, RequestSummary, Score, StopHook, Ticket,
+    Token, cut, unit,
 };
 pub use sampler::{Logprobs, Sampler, SamplerParams};
 pub use speculate::{Speculation, Speculator};

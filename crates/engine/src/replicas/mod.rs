@@ -58,7 +58,7 @@ use ticket::Event;
 use topology::{CpuList, Machine, NodeList};
 use turns::Turn;
 
-pub use counts::{Counters, GroupStatus};
+pub use counts::{Counters, Experts, GroupStatus};
 pub use idle::IdleTime;
 pub use models::{Pooling, Score};
 pub use pooled::{cut, unit};
@@ -214,6 +214,8 @@ pub struct ReplicaStatus {
     pub pages: PageCounts,
     /// What its groups of threads have done.
     pub groups: Vec<GroupStatus>,
+    /// How often tokens went to each expert.
+    pub experts: Arc<Experts>,
     /// Why it is out of service; `None` while it serves.
     pub failure: Option<String>,
 }

@@ -434,7 +434,8 @@ impl Runner {
         let running = self.running.iter().flat_map(Running::lefts);
         self.shared.report(self.me, running, self.engine.pages(), done);
         if self.running.is_empty() || self.watch.is_old() {
-            self.shared.report_groups(self.me, self.watch.look(&mut self.engine));
+            let groups = self.watch.look(&mut self.engine);
+            self.shared.report_groups(self.me, groups, self.watch.experts());
         }
         ended.into_iter().for_each(|request| request.finish(self.me));
         Ok(())

@@ -256,6 +256,7 @@ impl Loader {
             slots: info.sequences,
             pages: engine.pages(),
             groups,
+            experts: watch.experts(),
         };
         self.tell(News::Loaded(Box::new((info, seat))));
         Ok((engine, Helpers { speculator, encoder }, watch))
