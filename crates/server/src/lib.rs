@@ -20,10 +20,12 @@ mod openai;
 mod openapi;
 mod operate;
 mod options;
+mod page;
 mod rerank;
 mod responses;
 mod slots;
 mod state;
+mod status;
 mod text;
 
 pub use adapters::ServedAdapter;
@@ -33,3 +35,4 @@ pub use http::{Server, router};
 pub use normal::Media;
 pub use options::Options;
 pub use state::{App, Info, Model};
+pub use status::MeasureReads;

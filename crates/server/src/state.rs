@@ -6,6 +6,7 @@ use crate::http;
 use crate::metrics::Metrics;
 use crate::options::Options;
 use crate::responses::Store;
+use crate::status::Watcher;
 use arclight_engine::{
     LoadOptions, LoadProgress, ModelFile, Pooling, ReplicaOptions, Replicas, Score,
 };
@@ -192,6 +193,8 @@ pub struct App {
     pub(crate) started: u64,
     /// Responses that can be gone on from.
     pub(crate) responses: Store,
+    /// What is remembered for `/status.json`.
+    pub(crate) status: Watcher,
     /// Room for bodies, in their unit.
     pub(crate) bodies: Arc<Semaphore>,
     phase: RwLock<Phase>,
@@ -207,6 +210,7 @@ impl App {
             metrics: Arc::new(Metrics::default()),
             started: now(),
             responses: Store::default(),
+            status: Watcher::default(),
             phase: RwLock::new(Phase::Loading),
         }
     }

@@ -1,0 +1,56 @@
+// The page on `arclight serve` itself, with the built-in demo model.
+import assert from 'node:assert/strict';
+import test, { after, before } from 'node:test';
+import { ARCLIGHT_CLIENT_KEY, ARCLIGHT_LOCKED_URL, ARCLIGHT_URL, accessible, answers, ask, close, done, launch, open, quit, shot } from './support.mjs';
+
+before(launch);
+after(quit);
+
+test('the demo model answers', async () => {
+  const page = await open(ARCLIGHT_URL);
+  await page.getByText(/answers on this machine, with a context of [\d,]+ tokens/).waitFor();
+  await page.getByRole('button', { name: 'Settings' }).click();
+  await page.getByLabel('Temperature').fill('0');
+  await page.getByLabel('Most tokens').fill('40');
+  await page.keyboard.press('Escape');
+  const answer = await ask(page, 'What is your name?');
+  const text = await answer.locator('.markdown').innerText();
+  assert.ok(text.length > 10, text);
+  assert.match(await answer.innerText(), /\d+ tokens? · ([\d,.]+ tokens\/s · )?first after [\d.]+ m?s · prompt of \d+ tokens?, \d+ cached/);
+  // The same question at temperature 0 has the same answer, and its prompt is in the cache by then.
+  await page.getByRole('button', { name: 'Answer again' }).click();
+  await done(page);
+  await page.getByText('2/2').waitFor();
+  assert.equal(await answers(page).last().locator('.markdown').innerText(), text);
+  await ask(page, 'Tell me a story.');
+  await accessible(page, 'a conversation');
+  await shot(page, 'real');
+  await close(page);
+});
+
+test('a fault of the real server is told in its words', async () => {
+  const page = await open(ARCLIGHT_URL);
+  await page.getByRole('button', { name: 'Settings' }).click();
+  await page.getByLabel('Temperature').fill('-1');
+  await page.keyboard.press('Escape');
+  const answer = await ask(page, 'Hello');
+  assert.match(await answer.innerText(), /temperature[^]*Status 400/);
+  await close(page);
+});
+
+test('a server with keys gives the page, and asks for one', async () => {
+  const page = await open(ARCLIGHT_LOCKED_URL);
+  const dialog = page.getByRole('dialog', { name: 'This server asks for a key' });
+  await dialog.getByLabel('API key').fill(ARCLIGHT_CLIENT_KEY);
+  await dialog.getByRole('button', { name: 'Use this key' }).click();
+  await page.getByText('answers on this machine').waitFor();
+  await page.getByRole('button', { name: 'Settings' }).click();
+  await page.getByLabel('Most tokens').fill('8');
+  await page.keyboard.press('Escape');
+  await ask(page, 'Hello');
+  assert.equal(await answers(page).last().locator('.trouble').count(), 0);
+  // It is kept for the dashboard, too.
+  await page.getByRole('link', { name: 'Status' }).click();
+  await page.getByRole('heading', { name: 'Why is it slow?' }).waitFor();
+  await close(page);
+});

@@ -1,0 +1,52 @@
+// The models that the server has, and what the chosen one can do.
+
+import { signal } from "@preact/signals";
+import { Fault, json } from "../api/client";
+
+export interface Model {
+  id: string;
+  max_model_len?: number | null;
+  parent?: string | null;
+}
+
+export interface Abilities {
+  vision: boolean;
+  tools: boolean;
+  thinking: boolean;
+}
+
+export const models = signal<Model[]>([]);
+export const modelTrouble = signal("");
+const abilities = signal<ReadonlyMap<string, Abilities>>(new Map());
+
+export async function loadModels(): Promise<void> {
+  try {
+    models.value = (await json<{ data: Model[] }>("/v1/models")).data;
+    modelTrouble.value = "";
+  } catch (error) {
+    if (error instanceof Fault && error.status === 401) return;
+    modelTrouble.value = error instanceof Error ? error.message : String(error);
+  }
+}
+
+/** What a model can do; `null` until the server has told, and where it does not tell. */
+export function abilitiesOf(id: string | null): Abilities | null {
+  return (id && abilities.value.get(id)) || null;
+}
+
+const asked = new Set<string>();
+
+/** Asks, once for each model, as soon as it is loaded. */
+export async function learnAbilities(id: string | null): Promise<void> {
+  if (!id || asked.has(id)) return;
+  asked.add(id);
+  try {
+    const { capabilities } = await json<{ capabilities?: string[] }>("/api/show", { model: id });
+    const has = (name: string) => capabilities?.includes(name) ?? false;
+    const all = new Map(abilities.value);
+    abilities.value = all.set(id, { vision: has("vision"), tools: has("tools"), thinking: has("thinking") });
+  } catch {
+    // While it is being loaded, or without a key: again later.
+    asked.delete(id);
+  }
+}
