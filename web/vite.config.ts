@@ -17,6 +17,7 @@ const TYPES: Record<string, [type: string, compressed: boolean]> = {
   js: ["text/javascript; charset=utf-8", true],
   css: ["text/css; charset=utf-8", true],
   svg: ["image/svg+xml", true],
+  md: ["text/plain; charset=utf-8", true],
   woff2: ["font/woff2", false],
 };
 
@@ -83,6 +84,8 @@ export default defineConfig({
     assetsInlineLimit: 0,
     target: "es2022",
     modulePreload: { polyfill: false },
+    // What is in the files of others, and on what terms: a part of the page.
+    license: { fileName: "licenses.md" },
     rollupOptions: { input: ["index.html", "status.html"] },
   },
   server: {

@@ -4,7 +4,7 @@ import { readFileSync } from 'node:fs';
 import { crc32, deflateSync } from 'node:zlib';
 import test, { after, before } from 'node:test';
 import { Fake } from './fake.mjs';
-import { ARCLIGHT_URL, PHONE, accessible, answers, ask, close, done, field, launch, open, quit, shot } from './support.mjs';
+import { ARCLIGHT_URL, PHONE, accessible, answers, ask, close, done, field, launch, open, quit, shot, snapshot } from './support.mjs';
 
 let fake;
 before(async () => {
@@ -38,9 +38,10 @@ const lastAsked = () => fake.asked.at(-1);
 
 test('an answer comes piece by piece, with its figures', async () => {
   const page = await open(fake.url);
-  await page.getByText('answers on this machine, with a context of 4,096 tokens').waitFor();
+  await page.getByText('answers on this server, with a context of 4,096 tokens').waitFor();
   await accessible(page, 'the empty page');
   await shot(page, 'empty');
+  await snapshot(page.locator('.app'), 'empty');
   const answer = await ask(page, 'Hello');
   assert.match(await answer.innerText(), /Answer \d+ to “Hello”\./);
   // 11 tokens, of which the first ends the wait.
@@ -116,6 +117,7 @@ test('Markdown, code and tables', async () => {
   const link = answer.locator('a').first();
   assert.match(await link.getAttribute('rel'), /noopener/);
   assert.equal(await answer.locator('.code').last().locator('code').innerText(), 'no language <b>here</b>\n');
+  await snapshot(answer.locator('.markdown'), 'markdown');
   await answer.getByRole('button', { name: 'Copy this python code' }).click();
   await answer.getByText('Copied').waitFor();
   const copied = await page.evaluate(() => navigator.clipboard.readText());
@@ -232,7 +234,7 @@ test('images: chosen, pasted, dropped, and refused where the model sees none', a
 
   fake.capabilities = ['completion'];
   const blind = await open(fake.url);
-  await blind.getByText('answers on this machine').waitFor();
+  await blind.getByText('answers on this server').waitFor();
   assert.equal(await blind.getByRole('button', { name: 'Add images' }).count(), 0);
   fake.capabilities = ['completion', 'tools', 'thinking', 'vision'];
   await close(blind);
@@ -241,6 +243,9 @@ test('images: chosen, pasted, dropped, and refused where the model sees none', a
 test('settings go with the requests, and new conversations can have them', async () => {
   const page = await open(fake.url);
   await page.getByRole('button', { name: 'Settings' }).click();
+  assert.equal(await page.getByLabel('Temperature').getAttribute('placeholder'), '0.8');
+  assert.equal(await page.getByLabel('Top p').getAttribute('placeholder'), '');
+  await snapshot(page.getByRole('dialog'), 'settings');
   await page.getByLabel('System prompt').fill('Be short.');
   await page.getByLabel('Temperature').fill('0.3');
   await page.getByLabel('Most tokens').fill('64');
@@ -344,14 +349,15 @@ test('a key is asked for where there must be one', async () => {
   const page = await open(fake.url);
   const dialog = page.getByRole('dialog', { name: 'This server asks for a key' });
   await dialog.waitFor();
+  assert.equal(await page.evaluate(() => document.activeElement.type), 'password');
   await accessible(page, 'the question for a key');
   await shot(page, 'key');
   await dialog.getByLabel('API key').fill('wrong');
   await dialog.getByRole('button', { name: 'Use this key' }).click();
-  await dialog.waitFor();
+  await dialog.getByText('The server does not know this key.').waitFor();
   await dialog.getByLabel('API key').fill('secret');
   await dialog.getByRole('button', { name: 'Use this key' }).click();
-  await page.getByText('answers on this machine').waitFor();
+  await page.getByText('answers on this server').waitFor();
   await ask(page, 'Hello');
   await page.reload();
   await ask(page, 'Still known?');
@@ -418,7 +424,7 @@ test('a phone', async () => {
 
 test('the keyboard is enough, and what happens is said', async () => {
   const page = await open(fake.url);
-  await page.getByText('answers on this machine').waitFor();
+  await page.getByText('answers on this server').waitFor();
   // The field has the focus.
   await page.keyboard.type('Hello');
   await page.keyboard.press('Shift+Enter');

@@ -51,7 +51,7 @@ export class Fake {
       const model = (id) => ({ id, object: 'model', max_model_len: 4096, parent: null });
       return json(answer, { object: 'list', data: this.models.map(model) });
     }
-    if (pathname === '/api/show') return json(answer, { capabilities: this.capabilities });
+    if (pathname === '/api/show') return json(answer, { capabilities: this.capabilities, parameters: 'temperature                    0.8\ntop_k                          40' });
     if (pathname === '/status.json') return json(answer, this.status);
     return this.chat(JSON.parse(body), answer);
   }
@@ -150,7 +150,7 @@ export class Fake {
       return end();
     }
     const images = body.messages.flatMap((m) => (Array.isArray(m.content) ? m.content : [])).filter((p) => p.type === 'image_url');
-    await stream(`Answer ${this.asked.length} to “${said}”${images.length ? ` with ${images.length} image` : ''}.`, 50);
+    await stream(`Answer ${this.asked.length} to “${said}”${images.length ? ` with ${images.length} image` : ''}.`, 90);
     end();
   }
 }

@@ -8,7 +8,7 @@ after(quit);
 
 test('the demo model answers', async () => {
   const page = await open(ARCLIGHT_URL);
-  await page.getByText(/answers on this machine, with a context of [\d,]+ tokens/).waitFor();
+  await page.getByText(/answers on this server, with a context of [\d,]+ tokens/).waitFor();
   await page.getByRole('button', { name: 'Settings' }).click();
   await page.getByLabel('Temperature').fill('0');
   await page.getByLabel('Most tokens').fill('40');
@@ -43,7 +43,7 @@ test('a server with keys gives the page, and asks for one', async () => {
   const dialog = page.getByRole('dialog', { name: 'This server asks for a key' });
   await dialog.getByLabel('API key').fill(ARCLIGHT_CLIENT_KEY);
   await dialog.getByRole('button', { name: 'Use this key' }).click();
-  await page.getByText('answers on this machine').waitFor();
+  await page.getByText('answers on this server').waitFor();
   await page.getByRole('button', { name: 'Settings' }).click();
   await page.getByLabel('Most tokens').fill('8');
   await page.keyboard.press('Escape');

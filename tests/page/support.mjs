@@ -1,6 +1,6 @@
 // A browser, pages in it, and what is looked for on all of them.
 import assert from 'node:assert/strict';
-import { mkdirSync, readFileSync } from 'node:fs';
+import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
 
 // Packages are those of the page.
@@ -48,6 +48,19 @@ export async function accessible(page, what) {
   const { violations } = await page.evaluate(() => window.axe.run(document, { resultTypes: ['violations'] }));
   const told = violations.map(({ id, help, nodes }) => `${id}: ${help}: ${nodes.map((n) => n.html.slice(0, 200)).join(' | ')}`);
   assert.deepEqual(told, [], what);
+}
+
+const SNAPSHOTS = new URL('snapshots/', import.meta.url);
+
+/** What a region says to who cannot see it is as it was. With PAGE_UPDATE=1 it is written anew: look at the diff. */
+export async function snapshot(region, name) {
+  const file = new URL(`${name}.yaml`, SNAPSHOTS);
+  const now = `${await region.ariaSnapshot()}\n`;
+  if (process.env.PAGE_UPDATE) {
+    mkdirSync(SNAPSHOTS, { recursive: true });
+    writeFileSync(file, now);
+  }
+  assert.equal(now, readFileSync(file, 'utf8'), name);
 }
 
 /** For a person to look at. */

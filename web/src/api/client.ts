@@ -22,6 +22,8 @@ export class Fault extends Error {
 
 /** Whether the server wants a key that it has not got. */
 export const keyWanted = signal(false);
+/** Whether it has got one that it does not know. */
+export const keyRefused = signal(false);
 
 /** The key, kept for this tab or for this browser. */
 export function key(): string {
@@ -67,7 +69,10 @@ export async function ask(path: string, body?: unknown, signal?: AbortSignal): P
   }
   if (response.ok) return response;
   const fault = await faultOf(response);
-  if (fault.status === 401) keyWanted.value = true;
+  if (fault.status === 401) {
+    keyRefused.value = key() !== "";
+    keyWanted.value = true;
+  }
   throw fault;
 }
 

@@ -104,7 +104,7 @@ function Welcome({ chosen }: { chosen: string | null }) {
         {!model
           ? "Waiting for the server."
           : model.max_model_len
-            ? `${model.id} answers on this machine, with a context of ${model.max_model_len.toLocaleString("en")} tokens.`
+            ? `${model.id} answers on this server, with a context of ${model.max_model_len.toLocaleString("en")} tokens.`
             : `${model.id} is being loaded.`}
       </p>
     </div>

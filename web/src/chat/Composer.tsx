@@ -58,24 +58,37 @@ export function Composer() {
     }
   };
 
+  // Wherever on the page they are dropped: beside the field a browser would leave the page for them.
+  useEffect(() => {
+    const hasFiles = (event: DragEvent) => event.dataTransfer?.types.includes("Files") ?? false;
+    const drag = (event: DragEvent) => {
+      if (!hasFiles(event)) return;
+      event.preventDefault();
+      setOver(true);
+    };
+    const leave = (event: DragEvent) => event.relatedTarget === null && setOver(false);
+    const drop = (event: DragEvent) => {
+      setOver(false);
+      if (!hasFiles(event)) return;
+      event.preventDefault();
+      void take(event.dataTransfer?.files ?? []);
+    };
+    addEventListener("dragover", drag);
+    addEventListener("dragleave", leave);
+    addEventListener("drop", drop);
+    return () => {
+      removeEventListener("dragover", drag);
+      removeEventListener("dragleave", leave);
+      removeEventListener("drop", drop);
+    };
+  });
+
   return (
     <form
       class={over ? "composer over" : "composer"}
       onSubmit={(event) => {
         event.preventDefault();
         submit();
-      }}
-      onDragOver={(event) => {
-        if (!event.dataTransfer?.types.includes("Files")) return;
-        event.preventDefault();
-        setOver(true);
-      }}
-      onDragLeave={() => setOver(false)}
-      onDrop={(event) => {
-        setOver(false);
-        if (!event.dataTransfer?.files.length) return;
-        event.preventDefault();
-        void take(event.dataTransfer.files);
       }}
     >
       {fault && (

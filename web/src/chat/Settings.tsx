@@ -61,18 +61,20 @@ export function SettingsDialog({ onClose }: { onClose: () => void }) {
         </label>
         <fieldset>
           <legend>Sampling</legend>
-          <p class="quiet">What is left empty is as the server has it.</p>
+          <p class="quiet">What is left empty is as the server has it: its values are shown in grey.</p>
           <div class="grid">
             {FIELDS.map(({ name, label, hint, min, max, step }) => (
-              <label class="field" key={name}>
-                <span>{label}</span>
+              <div class="field" key={name}>
+                <label for={`field-${name}`}>{label}</label>
                 <input
+                  id={`field-${name}`}
                   type="number"
                   inputMode="decimal"
                   min={min}
                   max={max}
                   step={step}
                   value={settings.sampling[name] ?? ""}
+                  placeholder={able?.defaults[name === "repetition_penalty" ? "repeat_penalty" : name] ?? ""}
                   aria-describedby={`hint-${name}`}
                   onInput={(event) => {
                     const { value, valueAsNumber } = event.currentTarget;
@@ -80,11 +82,13 @@ export function SettingsDialog({ onClose }: { onClose: () => void }) {
                   }}
                 />
                 <small id={`hint-${name}`}>{hint}</small>
-              </label>
+              </div>
             ))}
-            <label class="field">
-              <span>Reasoning</span>
+            <div class="field">
+              <label for="field-reasoning">Reasoning</label>
               <select
+                id="field-reasoning"
+                aria-describedby="hint-reasoning"
                 value={settings.sampling.reasoning_effort ?? ""}
                 onChange={(event) => {
                   const { value } = event.currentTarget;
@@ -97,12 +101,15 @@ export function SettingsDialog({ onClose }: { onClose: () => void }) {
                 <option value="medium">medium</option>
                 <option value="high">high</option>
               </select>
-              <small>{able && !able.thinking ? "this model does not think aloud" : "how much the model thinks first"}</small>
-            </label>
+              <small id="hint-reasoning">
+                {able && !able.thinking ? "this model does not think aloud" : "how much the model thinks first"}
+              </small>
+            </div>
           </div>
-          <label class="field">
-            <span>Stop at</span>
+          <div class="field">
+            <label for="field-stop">Stop at</label>
             <textarea
+              id="field-stop"
               rows={2}
               value={(settings.sampling.stop ?? []).join("\n")}
               aria-describedby="hint-stop"
@@ -112,11 +119,12 @@ export function SettingsDialog({ onClose }: { onClose: () => void }) {
               }}
             />
             <small id="hint-stop">texts that end an answer, one on a line</small>
-          </label>
+          </div>
         </fieldset>
-        <label class="field">
-          <span>Tools</span>
+        <div class="field">
+          <label for="field-tools">Tools</label>
           <textarea
+            id="field-tools"
             class="mono"
             rows={settings.tools ? 12 : 3}
             spellcheck={false}
@@ -132,7 +140,7 @@ export function SettingsDialog({ onClose }: { onClose: () => void }) {
           <small id="tools-note" class={fault ? "bad" : ""}>
             {fault || (able && !able.tools ? "This model's template knows no tools." : "The model calls them; you type the results.")}
           </small>
-        </label>
+        </div>
         <div class="row wrap">
           {!settings.tools && (
             <button type="button" class="small" onClick={() => apply({ ...settings, tools: EXAMPLE })}>

@@ -168,7 +168,12 @@ function Entry({ conversation }: { conversation: Conversation }) {
             ref={(input) => {
               if (input && document.activeElement !== input) input.select();
             }}
-            onKeyDown={(event) => event.key === "Escape" && setMode("")}
+            onKeyDown={(event) => {
+              if (event.key !== "Escape") return;
+              event.stopPropagation();
+              event.currentTarget.value = title;
+              setMode("");
+            }}
             onBlur={(event) => {
               rename(id, event.currentTarget.value);
               setMode("");

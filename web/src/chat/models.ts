@@ -13,6 +13,8 @@ export interface Abilities {
   vision: boolean;
   tools: boolean;
   thinking: boolean;
+  /** The server's sampling where a request says nothing. */
+  defaults: Readonly<Record<string, string>>;
 }
 
 export const models = signal<Model[]>([]);
@@ -41,10 +43,12 @@ export async function learnAbilities(id: string | null): Promise<void> {
   if (!id || asked.has(id)) return;
   asked.add(id);
   try {
-    const { capabilities } = await json<{ capabilities?: string[] }>("/api/show", { model: id });
-    const has = (name: string) => capabilities?.includes(name) ?? false;
+    const shown = await json<{ capabilities?: string[]; parameters?: string }>("/api/show", { model: id });
+    const has = (name: string) => shown.capabilities?.includes(name) ?? false;
+    const lines = (shown.parameters ?? "").split("\n").map((line) => line.trim().split(/\s+/));
+    const defaults = Object.fromEntries(lines.filter((line) => line.length === 2) as [string, string][]);
     const all = new Map(abilities.value);
-    abilities.value = all.set(id, { vision: has("vision"), tools: has("tools"), thinking: has("thinking") });
+    abilities.value = all.set(id, { vision: has("vision"), tools: has("tools"), thinking: has("thinking"), defaults });
   } catch {
     // While it is being loaded, or without a key: again later.
     asked.delete(id);

@@ -4,7 +4,7 @@ import { signal } from "@preact/signals";
 import { Fault } from "../api/client";
 import { stream, type CallDelta, type Usage } from "../api/stream";
 import { learnAbilities, models } from "./models";
-import { announcement, begin, conversations, current, update } from "./store";
+import { announcement, begin, conversations, current, flush, update } from "./store";
 import { parseTools } from "./tools";
 import { add, change, path, pathTo, remove } from "./tree";
 import { newId, type Call, type Conversation, type Problem, type Turn } from "./types";
@@ -213,5 +213,6 @@ async function answer(id: string, parent: string | null): Promise<void> {
     cancelAnimationFrame(frame);
     const times = first > 0 ? { times: { first: first - start, rest: last - first } } : {};
     show({ ...more, ...times, ...(usage ? { usage } : {}), pending: undefined });
+    flush();
   }
 }

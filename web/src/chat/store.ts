@@ -50,10 +50,13 @@ function settle(conversation: Conversation): Conversation {
   return { ...conversation, turns: Object.fromEntries(turns) };
 }
 
+/** While an answer comes, its conversation is written that often, in milliseconds. */
+const SOON = 1000;
 const unsaved = new Set<string>();
 let timer: ReturnType<typeof setTimeout> | undefined;
 
-function flush(): void {
+/** Keeps what has changed now. */
+export function flush(): void {
   clearTimeout(timer);
   timer = undefined;
   for (const id of unsaved) {
@@ -78,7 +81,7 @@ export function update(id: string, how: (before: Conversation) => Conversation):
   if (after === before) return;
   conversations.value = new Map(conversations.value).set(id, after);
   unsaved.add(id);
-  timer ??= setTimeout(flush, 400);
+  timer ??= setTimeout(flush, SOON);
 }
 
 export function select(id: string | null): void {
@@ -126,7 +129,7 @@ export function insert(all: Conversation[]): void {
 
 export function rename(id: string, title: string): void {
   const text = title.trim();
-  if (text) update(id, (before) => ({ ...before, title: text, named: true }));
+  if (text) update(id, (before) => (before.title === text ? before : { ...before, title: text, named: true }));
 }
 
 export function drop(id: string): void {

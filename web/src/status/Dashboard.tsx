@@ -71,6 +71,9 @@ export function Dashboard() {
         )}
         {now ? <Live status={now} /> : !trouble.value && <p class="quiet">Asking the server.</p>}
       </main>
+      <footer class="quiet">
+        The page asks only this server. It is made with <a href="/licenses.md">software of others</a>.
+      </footer>
       <KeyDialog onKey={() => void look()} />
     </div>
   );

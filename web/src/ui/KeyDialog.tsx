@@ -1,7 +1,7 @@
 // Asks for the API key where the server wants one.
 
 import { useState } from "preact/hooks";
-import { keyWanted, setKey } from "../api/client";
+import { keyRefused, keyWanted, setKey } from "../api/client";
 import { Dialog } from "./Dialog";
 
 export function KeyDialog({ onKey }: { onKey: () => void }) {
@@ -19,12 +19,16 @@ export function KeyDialog({ onKey }: { onKey: () => void }) {
           onKey();
         }}
       >
-        <p>It was started with API keys. A key is sent to this server only, with each request.</p>
+        <p>
+          {keyRefused.value && <b class="bad">The server does not know this key. </b>}
+          It was started with API keys. A key is sent to this server only, with each request.
+        </p>
         <label class="field">
           <span>API key</span>
           <input
             type="password"
             autocomplete="off"
+            autofocus
             required
             value={value}
             onInput={(event) => setValue(event.currentTarget.value)}

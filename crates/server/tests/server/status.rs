@@ -87,10 +87,10 @@ async fn figures_are_those_of_what_was_asked() {
 #[tokio::test]
 async fn answers_that_are_given_up_are_there_too() {
     let server = Direct::new(1);
-    let body = json!({"max_tokens": 400, "ignore_eos": true, "stream": true});
-    let ask = server.post("/v1/chat/completions", &question(body));
+    let body = question(json!({"max_tokens": 1500, "ignore_eos": true, "stream": true}));
+    let ask = server.post("/v1/chat/completions", &body);
     // The client goes away while the answer is made.
-    assert!(tokio::time::timeout(Duration::from_millis(150), ask).await.is_err());
+    assert!(tokio::time::timeout(Duration::from_millis(100), ask).await.is_err());
     let status = until(&server, "it is noted", |status| status["requests"][0].is_object()).await;
     assert_eq!(status["requests"][0]["end"], "abort");
     assert_eq!(status["requests"][0]["queued_ms"], Json::Null);
@@ -104,7 +104,7 @@ async fn answers_that_are_given_up_are_there_too() {
 async fn a_full_server_says_what_is_waited_for() {
     let server = Arc::new(Direct::new(1));
     let ask = |server: Arc<Direct>| async move {
-        server.chat(json!({"max_tokens": 300, "ignore_eos": true})).await;
+        server.chat(json!({"max_tokens": 1000, "ignore_eos": true})).await;
     };
     let all: Vec<_> = (0..3).map(|_| tokio::spawn(ask(server.clone()))).collect();
     let status = until(&server, "two wait", |status| status["replicas"][0]["waiting"] == 2).await;
