@@ -335,6 +335,13 @@ test('faults are told in the words of the server, and can be tried again', async
   await shot(page, 'fault');
   const long = await ask(page, 'long');
   assert.match(await long.innerText(), /cut off at the limit of tokens/);
+  // The model goes on from what it has written.
+  await long.getByRole('button', { name: 'Go on with this answer' }).click();
+  await answers(page).last().getByText('and more.').waitFor();
+  await done(page);
+  assert.match(await answers(page).last().innerText(), /^(word ){10}and more\.\s+last part · 11 tokens/);
+  assert.deepEqual(lastAsked().messages.at(-1), { role: 'assistant', content: 'word '.repeat(10) });
+  assert.equal(lastAsked().continue_final_message, true);
   await page.context().setOffline(true);
   const lost = await ask(page, 'offline');
   assert.match(await lost.innerText(), /The server cannot be reached\./);

@@ -107,6 +107,10 @@ export class Fake {
         await sleep(ms);
       }
     };
+    if (body.continue_final_message) {
+      await stream('and more.');
+      return end();
+    }
     if (last.role === 'tool') {
       await stream(`The tool said: ${said}`);
       return end();

@@ -1,7 +1,7 @@
 // The page on `arclight serve` itself, with the built-in demo model.
 import assert from 'node:assert/strict';
 import test, { after, before } from 'node:test';
-import { ARCLIGHT_CLIENT_KEY, ARCLIGHT_LOCKED_URL, ARCLIGHT_URL, accessible, answers, ask, close, done, launch, open, quit, shot } from './support.mjs';
+import { ARCLIGHT_BARE_URL, ARCLIGHT_CLIENT_KEY, ARCLIGHT_LOCKED_URL, ARCLIGHT_URL, accessible, answers, ask, close, done, launch, open, quit, shot } from './support.mjs';
 
 before(launch);
 after(quit);
@@ -25,6 +25,28 @@ test('the demo model answers', async () => {
   await ask(page, 'Tell me a story.');
   await accessible(page, 'a conversation');
   await shot(page, 'real');
+  await close(page);
+});
+
+test('an answer that was cut off goes on', async () => {
+  const page = await open(ARCLIGHT_URL);
+  await page.getByRole('button', { name: 'Settings' }).click();
+  await page.getByLabel('Temperature').fill('0');
+  await page.getByLabel('Most tokens').fill('12');
+  await page.keyboard.press('Escape');
+  const answer = await ask(page, 'Tell me a story.');
+  const text = await answer.locator('.markdown').innerText();
+  await answer.getByRole('button', { name: 'Go on with this answer' }).click();
+  await answer.getByText('last part').waitFor();
+  const whole = await answer.locator('.markdown').innerText();
+  assert.ok(whole.startsWith(text) && whole.length > text.length + 10, whole);
+  // Cut anywhere, the model says what it would have said.
+  await page.getByRole('button', { name: 'Settings' }).click();
+  await page.getByLabel('Most tokens').fill('24');
+  await page.keyboard.press('Escape');
+  await answer.getByRole('button', { name: 'Answer again' }).click();
+  await done(page);
+  assert.equal(await answers(page).last().locator('.markdown').innerText(), whole);
   await close(page);
 });
 
@@ -53,4 +75,9 @@ test('a server with keys gives the page, and asks for one', async () => {
   await page.getByRole('link', { name: 'Status' }).click();
   await page.getByRole('heading', { name: 'Why is it slow?' }).waitFor();
   await close(page);
+});
+
+test('--no-page leaves the API alone', async () => {
+  const ask = (path) => fetch(`${ARCLIGHT_BARE_URL}${path}`, { headers: { accept: 'text/html' } });
+  assert.deepEqual(await Promise.all(['/', '/status', '/v1/models', '/status.json'].map(async (p) => (await ask(p)).status)), [404, 404, 200, 200]);
 });

@@ -4,9 +4,9 @@ import { Component, type ComponentChildren } from "preact";
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { keyWanted } from "../api/client";
 import { Markdown, toClipboard } from "../text/Markdown";
-import { Again, Check, Copy, Left, Pencil, Right, Tool, Warning } from "../ui/icons";
+import { Again, Check, Copy, Forward, Left, Pencil, Right, Tool, Warning } from "../ui/icons";
 import { grow } from "./Composer";
-import { again, ask, giveResults, rewrite } from "./send";
+import { again, ask, canGoOn, giveResults, goOn, rewrite } from "./send";
 import { update } from "./store";
 import { figures } from "./figures";
 import { pretty } from "./tools";
@@ -129,6 +129,11 @@ function Answer(props: Props) {
           <IconButton label="Answer again" disabled={!idle} onClick={() => again(conversation, turn)}>
             <Again />
           </IconButton>
+          {last && canGoOn(turn) && (
+            <IconButton label="Go on with this answer" disabled={!idle} onClick={() => goOn(conversation, turn)}>
+              <Forward />
+            </IconButton>
+          )}
           {turn.text && (
             <IconButton label="Edit this answer" disabled={!idle} onClick={() => setEditing(true)}>
               <Pencil />

@@ -13,9 +13,10 @@ const plural = (n: number, word: string): string => `${n.toLocaleString("en")} $
 const AT_ONCE = 100;
 
 export function figures(turn: Turn): string[] {
-  const { usage, times, end, edited } = turn;
+  const { usage, times, end, edited, continued } = turn;
   const said: string[] = [];
-  if (edited) return ["edited"];
+  if (edited && !continued) return ["edited"];
+  if (continued) said.push("last part");
   if (end === "stopped") said.push("stopped");
   if (end === "length") said.push("cut off at the limit of tokens");
   if (usage) said.push(plural(usage.completion_tokens, "token"));

@@ -55,6 +55,17 @@ export function again(id: string, turn: Turn): void {
   void answer(id, turn.parent);
 }
 
+/** Whether an answer that ended early can be gone on with: the model is given its text as the beginning. */
+export function canGoOn(turn: Turn): boolean {
+  const early = turn.end === "length" || turn.end === "stopped" || turn.problem !== undefined;
+  return early && turn.text !== "" && !turn.thoughts && !turn.calls;
+}
+
+/** Goes on with an answer that ended early. */
+export function goOn(id: string, turn: Turn): void {
+  void answer(id, turn.parent, turn);
+}
+
 /** A changed answer, as another version. */
 export function rewrite(id: string, turn: Turn, text: string): void {
   const { usage: _u, times: _t, problem: _p, end: _e, ...rest } = turn;
@@ -146,15 +157,18 @@ function problemOf(error: unknown): Problem {
 
 const ENDS = ["stop", "length", "tool_calls"] as const;
 
-/** Asks for an answer below a message, and writes it down as it comes. */
-async function answer(id: string, parent: string | null): Promise<void> {
+/** Asks for an answer below a message, or for more of one, and writes it down as it comes. */
+async function answer(id: string, parent: string | null, begun: Turn | null = null): Promise<void> {
   if (running.value.has(id)) return;
   const controller = new AbortController();
   setRunning(id, controller);
-  const turn: Turn = { id: newId(), parent, role: "assistant", text: "", created: Date.now(), pending: true };
-  update(id, (before) => ({ ...add(before, turn), updated: Date.now() }));
+  const turn: Turn = begun ?? { id: newId(), parent, role: "assistant", text: "", created: Date.now(), pending: true };
+  update(id, (before) => {
+    const fresh = { pending: true, end: undefined, problem: undefined, continued: true };
+    return { ...(begun ? change(before, begun.id, fresh) : add(before, turn)), updated: Date.now() };
+  });
   announcement.value = "Waiting for the answer.";
-  let [text, thoughts] = ["", ""];
+  let [text, thoughts] = [turn.text, ""];
   let calls: Call[] = [];
   let usage: Usage | undefined;
   let [end, model]: [Turn["end"], string | undefined] = [undefined, undefined];
@@ -178,7 +192,8 @@ async function answer(id: string, parent: string | null): Promise<void> {
   try {
     const conversation = conversations.value.get(id);
     if (!conversation) return;
-    const body = requestFor(conversation, parent);
+    const body = requestFor(conversation, begun ? begun.id : parent);
+    if (begun) body.continue_final_message = true;
     for await (const piece of stream(body, controller.signal)) {
       if (piece.model) model = piece.model;
       if (piece.text || piece.thoughts || piece.calls) {

@@ -98,6 +98,7 @@ function turn(id: string, value: unknown): Turn | null {
   if (typeof value.callId === "string") read.callId = value.callId;
   if (typeof value.model === "string") read.model = value.model;
   if (value.edited === true) read.edited = true;
+  if (value.continued === true) read.continued = true;
   if (value.end === "stop" || value.end === "length" || value.end === "tool_calls" || value.end === "stopped") read.end = value.end;
   const usage = value.usage;
   if (isFields(usage) && typeof usage.prompt_tokens === "number" && typeof usage.completion_tokens === "number") {

@@ -43,6 +43,8 @@ export interface Turn {
   problem?: Problem;
   /** The answer is on its way. */
   pending?: boolean;
+  /** It ended early, and the model was asked to go on. Usage and times are of the last part. */
+  continued?: boolean;
   /** Changed by the user after the model had written it. */
   edited?: boolean;
 }

@@ -30,6 +30,7 @@ export const Copy = () => <Icon size={16}><rect x="9" y="9" width="11" height="1
 export const Check = () => <Icon size={16}><path d="M5 12.5l4.5 4.5L19 7.5" /></Icon>;
 export const Pencil = () => <Icon size={16}><path d="M4 20l1-4L16.5 4.5a2.1 2.1 0 0 1 3 3L8 19l-4 1z" /></Icon>;
 export const Again = () => <Icon size={16}><path d="M4 12a8 8 0 0 1 13.7-5.6L20 8.5M20 4v4.5h-4.5M20 12a8 8 0 0 1-13.7 5.6L4 15.5M4 20v-4.5h4.5" /></Icon>;
+export const Forward = () => <Icon size={16}><path d="M5 6l6.5 6L5 18zM13 6l6.5 6-6.5 6z" /></Icon>;
 export const Left = () => <Icon size={16}><path d="M14.5 6l-6 6 6 6" /></Icon>;
 export const Right = () => <Icon size={16}><path d="M9.5 6l6 6-6 6" /></Icon>;
 export const Down = () => <Icon><path d="M12 5v14M6 13l6 6 6-6" /></Icon>;
