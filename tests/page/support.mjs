@@ -78,7 +78,7 @@ export const field = (page) => page.getByLabel('Message', { exact: true });
 export async function ask(page, text) {
   const before = await answers(page).count();
   await field(page).fill(text);
-  await page.keyboard.press('Enter');
+  await field(page).press('Enter');
   await answers(page).nth(before).waitFor();
   await done(page);
   return answers(page).nth(before);

@@ -1,7 +1,7 @@
 // A modal dialog: the browser's own, which keeps the focus inside and closes with Escape.
 
 import type { ComponentChildren } from "preact";
-import { useEffect, useRef } from "preact/hooks";
+import { useLayoutEffect, useRef } from "preact/hooks";
 import { Close } from "./icons";
 
 interface Props {
@@ -13,7 +13,7 @@ interface Props {
 
 export function Dialog({ title, onClose, children, side = false }: Props) {
   const dialog = useRef<HTMLDialogElement>(null);
-  useEffect(() => {
+  useLayoutEffect(() => {
     const it = dialog.current;
     const before = document.activeElement;
     if (it && !it.open) it.showModal();
