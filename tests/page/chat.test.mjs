@@ -199,6 +199,8 @@ test('tools: defined, called, answered', async () => {
   const [, calls, first, second] = lastAsked().messages;
   assert.equal(calls.tool_calls.length, 2);
   assert.equal(calls.content, null);
+  // Thoughts go on after the result.
+  assert.equal(calls.reasoning_content, 'I have to look.');
   assert.deepEqual(calls.tool_calls[0].function, { name: 'get_weather', arguments: '{"city": "Rome"}' });
   assert.deepEqual(first, { role: 'tool', tool_call_id: 'call_0', content: '{"sky": "clear"}' });
   assert.deepEqual(second, { role: 'tool', tool_call_id: 'call_1', content: 'snow' });

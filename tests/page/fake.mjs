@@ -123,6 +123,7 @@ export class Fake {
     if (said.startsWith('call') && body.tools) {
       const name = body.tools[0].function.name;
       const calls = said === 'call two' ? ['Rome', 'Oslo'] : ['Rome'];
+      await stream('I have to look.', 2, 'reasoning_content');
       for (const [index, city] of calls.entries()) {
         send({ tool_calls: [{ index, id: `call_${index}`, type: 'function', function: { name, arguments: '' } }] });
         for (const piece of [`{"city"`, `: "${city}"}`]) {

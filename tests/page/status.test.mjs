@@ -94,7 +94,7 @@ function invented() {
     })),
     why: [
       { text: '5 answers wait: all 16 slots are in use.', mend: ['more at once: --parallel', 'on a machine with several memory nodes: --replicas'], costs: true },
-      { text: 'Memory bounds the work: node 0 is read at 171.0 GB/s of the 204.0 GB/s that it can deliver, 84 % of it (107 % while its threads work).', mend: ['fewer bytes: a file of fewer bits, such as Q4_K_M, or a smaller model'], costs: true },
+      { text: 'Memory bounds the work: node 0 is read at 171.0 GB/s of the 204.0 GB/s that it can deliver, 84 % of it (100 % while its threads work).', mend: ['fewer bytes: a file of fewer bits, such as Q4_K_M, or a smaller model'], costs: true },
       { text: 'Experts are chosen unevenly: the busiest of a layer has 5.1 times its even share of the tokens.', costs: false },
     ],
     unknown: [{ what: 'remote_share', why: 'the kernel does not tell on which nodes pages are' }],
