@@ -463,3 +463,19 @@ test('the keyboard is enough, and what happens is said', async () => {
   }
   await close(page);
 });
+
+test('models that are not there yet', async () => {
+  fake.states = {
+    'first-model': { max_model_len: null },
+    'second-model': { max_model_len: null, status: { value: 'failed', error: 'there are 12 GB, and it needs 20 GB' } },
+  };
+  const page = await open(fake.url);
+  await page.getByText('first-model is being loaded.').waitFor();
+  await page.getByLabel('Model').selectOption('second-model');
+  await page.getByText('second-model could not be loaded: there are 12 GB, and it needs 20 GB').waitFor();
+  fake.states = { 'second-model': { max_model_len: null, status: { value: 'unloaded' } } };
+  await page.getByText('second-model is loaded when it is asked for the first time.').waitFor();
+  fake.states = {};
+  await page.getByText('second-model answers on this server').waitFor();
+  await close(page);
+});

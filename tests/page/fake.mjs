@@ -14,6 +14,8 @@ export class Fake {
   key = null;
   capabilities = ['completion', 'tools', 'thinking', 'vision'];
   models = ['first-model', 'second-model'];
+  /** What the list of models says of some. */
+  states = {};
   /** What `/status.json` gives. */
   status = null;
   /** Streams that the page has left before their end. */
@@ -48,7 +50,7 @@ export class Fake {
     let body = '';
     for await (const part of asked) body += part;
     if (pathname === '/v1/models') {
-      const model = (id) => ({ id, object: 'model', max_model_len: 4096, parent: null });
+      const model = (id) => ({ id, object: 'model', max_model_len: 4096, parent: null, ...this.states[id] });
       return json(answer, { object: 'list', data: this.models.map(model) });
     }
     if (pathname === '/api/show') return json(answer, { capabilities: this.capabilities, parameters: 'temperature                    0.8\ntop_k                          40' });

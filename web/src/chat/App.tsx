@@ -1,6 +1,7 @@
 // The page at /.
 
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
+import { keyWanted } from "../api/client";
 import { KeyDialog } from "../ui/KeyDialog";
 import { copy } from "../text/Markdown";
 import { Down, Menu, Sliders, Warning } from "../ui/icons";
@@ -8,7 +9,7 @@ import { Composer } from "./Composer";
 import { SettingsDialog } from "./Settings";
 import { Sidebar, sidebarOpen } from "./Sidebar";
 import { TurnView } from "./TurnView";
-import { learnAbilities, loadModels, modelTrouble, models } from "./models";
+import { learnAbilities, loadModels, modelTrouble, models, told } from "./models";
 import { running, stop } from "./send";
 import { announcement, current, currentId, draft, startOver, trouble, update } from "./store";
 import { path, versions } from "./tree";
@@ -19,13 +20,14 @@ export function App() {
   const chosen = (conversation ? conversation.model : draft.value.model) ?? models.value[0]?.id ?? null;
   useEffect(() => {
     void loadModels();
-    // Until a model is there: it may be being loaded.
-    const again = setInterval(() => {
-      if (models.value.length === 0 || !models.value[0]?.max_model_len) void loadModels();
-    }, 3000);
-    return () => clearInterval(again);
   }, []);
-  const isLoaded = models.value.some((model) => model.max_model_len);
+  const isLoaded = Boolean(models.value.find((model) => model.id === chosen)?.max_model_len);
+  useEffect(() => {
+    if (isLoaded) return;
+    // Until the model is there: it may be being loaded.
+    const again = setInterval(() => !keyWanted.value && void loadModels(), 3000);
+    return () => clearInterval(again);
+  }, [isLoaded]);
   useEffect(() => void (isLoaded && learnAbilities(chosen)), [chosen, isLoaded]);
   useEffect(() => {
     document.title = conversation ? `${conversation.title} · Arclight` : "Arclight";
@@ -100,13 +102,7 @@ function Welcome({ chosen }: { chosen: string | null }) {
   return (
     <div class="thread welcome">
       <h2>What would you like to know?</h2>
-      <p class="quiet">
-        {!model
-          ? "Waiting for the server."
-          : model.max_model_len
-            ? `${model.id} answers on this server, with a context of ${model.max_model_len.toLocaleString("en")} tokens.`
-            : `${model.id} is being loaded.`}
-      </p>
+      <p class="quiet">{told(model)}</p>
     </div>
   );
 }

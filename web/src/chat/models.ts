@@ -7,6 +7,18 @@ export interface Model {
   id: string;
   max_model_len?: number | null;
   parent?: string | null;
+  /** Where a server has several: how far this one is. */
+  status?: { value: string; error?: string };
+}
+
+/** How a model is, in a sentence. */
+export function told(model: Model | undefined): string {
+  if (!model) return modelTrouble.value ? "" : "Waiting for the server.";
+  const { id, max_model_len: context, status } = model;
+  if (context) return `${id} answers on this server, with a context of ${context.toLocaleString("en")} tokens.`;
+  if (status?.value === "failed") return `${id} could not be loaded: ${status.error ?? "the server's log tells why"}`;
+  if (status?.value === "unloaded") return `${id} is loaded when it is asked for the first time.`;
+  return `${id} is being loaded.`;
 }
 
 export interface Abilities {
