@@ -127,24 +127,24 @@ impl Facts {
         all
     }
 
+    /// What waits while all slots are in use. With free ones it is begun at once.
     fn queue(&self) -> Option<Reason> {
-        (self.waiting > 0).then(|| {
-            let (wait, all) = match self.waiting {
-                1 => ("1 answer waits".to_owned(), self.slots),
-                n => (format!("{n} answers wait"), self.slots),
+        (self.waiting > 0 && self.running >= self.slots).then(|| {
+            let wait = match self.waiting {
+                1 => "1 answer waits".to_owned(),
+                n => format!("{n} answers wait"),
             };
-            let text = match (self.running < all, all) {
-                (false, 1) => format!("{wait}: the only slot is in use."),
-                (false, _) => format!("{wait}: all {all} slots are in use."),
-                (true, _) => format!("{wait}, with {} of {all} slots in use.", self.running),
+            let text = match self.slots {
+                1 => format!("{wait}: the only slot is in use."),
+                all => format!("{wait}: all {all} slots are in use."),
             };
-            costs(
-                text,
-                &[
-                    "more at once: --parallel, which makes each a little slower and all together faster",
-                    "on a machine with several memory nodes: --replicas",
-                ],
-            )
+            let more = "more at once: --parallel, which makes each a little slower and all together faster";
+            let mut reason = costs(text, &[more]);
+            if self.nodes > self.replicas {
+                let nodes = self.nodes;
+                reason.mend.push(format!("a copy of the model on each of the {nodes} nodes: --replicas {nodes}"));
+            }
+            reason
         })
     }
 
@@ -387,6 +387,20 @@ mod tests {
     }
 
     #[test]
+    fn copies_are_for_machines_with_several_nodes() {
+        let full = |nodes, replicas| {
+            let facts = Facts { waiting: 3, running: 8, nodes, replicas, ..busy() };
+            facts.reasons().remove(0).mend
+        };
+        assert_eq!(full(1, 1).len(), 1);
+        assert_eq!(full(4, 4).len(), 1);
+        assert_eq!(full(4, 1)[1], "a copy of the model on each of the 4 nodes: --replicas 4");
+        // Who waits beside free slots is begun in the next step.
+        let facts = Facts { waiting: 1, ..busy() };
+        assert!(facts.reasons()[0].text.starts_with("Nothing stands out"));
+    }
+
+    #[test]
     fn each_cause_has_its_sentence_and_its_figure() {
         let says = |change: &dyn Fn(&mut Facts), words: &str| {
             let mut facts = busy();
@@ -396,7 +410,10 @@ mod tests {
             assert!(reasons[0].text.contains(words), "{reasons:?}");
         };
         says(&|f| (f.waiting, f.running) = (3, 8), "3 answers wait: all 8 slots are in use.");
-        says(&|f| f.waiting = 1, "1 answer waits, with 4 of 8 slots in use.");
+        says(
+            &|f| (f.waiting, f.running, f.slots) = (1, 1, 1),
+            "1 answer waits: the only slot is in use.",
+        );
         says(&|f| f.pages = (95, 100), "95 % of the 100 KV pages are in use.");
         says(&|f| f.done.as_mut().unwrap().preemptions = 2, "2 answers gave up");
         says(&|f| f.failures = vec!["it panicked".into()], "out of service: it panicked.");
