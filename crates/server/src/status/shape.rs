@@ -251,6 +251,8 @@ pub(super) fn status(
             unknown.push(Unknown { what: "remote_share", why });
         }
         facts.done = done;
+        let all_run = |look: &Look| look.replicas.iter().all(|replica| replica.running > 0);
+        facts.under_way = all_run(now) && before.is_some_and(all_run);
         facts.running = now.replicas.iter().map(|replica| replica.running).sum();
         facts.waiting = now.replicas.iter().map(|replica| replica.waiting).sum();
         facts.slots = model.replicas.slots();

@@ -12,6 +12,8 @@ use serde::Serialize;
 const NEAR_LIMIT: f64 = 0.7;
 /// From this share of the time on, waiting is worth a sentence.
 const MUCH_WAITING: f64 = 0.2;
+/// From this share of the time on, so is what happens between steps.
+const MUCH_BETWEEN: f64 = 0.25;
 /// From this share of the bytes on, so is that they come from other nodes.
 const MUCH_REMOTE: f64 = 0.1;
 /// From this share of the tiles on, so is that threads take them from each other.
@@ -47,6 +49,8 @@ pub(super) struct Facts {
     pub(super) waiting: usize,
     pub(super) slots: usize,
     pub(super) replicas: usize,
+    /// Every replica had an answer under way at both looks.
+    pub(super) under_way: bool,
     /// Used, and all.
     pub(super) pages: (usize, usize),
     /// Of all replicas, over the last seconds.
@@ -112,6 +116,7 @@ impl Facts {
         let busy = self.done.as_ref().filter(|done| done.steps > 0);
         if let Some(done) = busy {
             all.extend(self.machine());
+            all.extend(self.between(done));
             all.extend(self.prompts(done));
             all.extend(guesses(done));
         }
@@ -254,6 +259,28 @@ impl Facts {
         all
     }
 
+    /// The time in which answers are under way and no step is.
+    fn between(&self, done: &Done) -> Option<Reason> {
+        let all = done.seconds * self.replicas as f64;
+        let share = 1.0 - done.step_seconds / all;
+        (self.under_way && share >= MUCH_BETWEEN).then(|| {
+            let text = format!(
+                "{} of the time passes between steps, in which tokens are chosen and sent: a step takes {:.1} ms, and \
+                 what is between two {:.1} ms.",
+                percent(share),
+                done.step_seconds * 1e3 / done.steps as f64,
+                (all - done.step_seconds) * 1e3 / done.steps as f64,
+            );
+            costs(
+                text,
+                &[
+                    "grammars, log-probabilities and penalties are computed there: leave out what is not needed",
+                    "on a busy machine other programs delay it: arclight doctor names them",
+                ],
+            )
+        })
+    }
+
     /// What prompts take from answers.
     fn prompts(&self, done: &Done) -> Option<Reason> {
         let prompts = share(done.computed_tokens, done.computed_tokens + done.generated_tokens)?;
@@ -341,6 +368,7 @@ mod tests {
             running: 4,
             slots: 8,
             replicas: 1,
+            under_way: true,
             pages: (10, 100),
             done: Some(done),
             groups: vec![(Some(0), group(4e9, 0.95), Some(12.5e9))],
@@ -395,6 +423,10 @@ mod tests {
         assert_eq!(full(1, 1).len(), 1);
         assert_eq!(full(4, 4).len(), 1);
         assert_eq!(full(4, 1)[1], "a copy of the model on each of the 4 nodes: --replicas 4");
+        // A replica without work has no steps to be between.
+        let mut idle = Facts { under_way: false, ..busy() };
+        idle.done.as_mut().unwrap().step_seconds = 2.5;
+        assert!(idle.reasons()[0].text.starts_with("Nothing stands out"));
         // Who waits beside free slots is begun in the next step.
         let facts = Facts { waiting: 1, ..busy() };
         assert!(facts.reasons()[0].text.starts_with("Nothing stands out"));
@@ -431,6 +463,11 @@ mod tests {
                 f.groups[0].1.waiting_machine = 0.3;
             },
             "Threads wait 35 % of the time, most of it for other nodes (30 %).",
+        );
+        says(
+            &|f| f.done.as_mut().unwrap().step_seconds = 2.5,
+            "50 % of the time passes between steps, in which tokens are chosen and sent: a step takes 25.0 ms, and what is \
+             between two 25.0 ms.",
         );
         says(&|f| f.groups[0].1.stolen = Some(0.5), "50 % of the tiles of attention");
         says(

@@ -80,6 +80,10 @@ async fn figures_are_those_of_what_was_asked() {
     let [queued, first, total] =
         ["queued_ms", "first_ms", "total_ms"].map(|name| served[name].as_f64().unwrap());
     assert!(queued <= first && first <= total, "{served}");
+    let pages = &status["replicas"][0]["pages"];
+    let [total, used, cached, free] =
+        ["total", "used", "cached", "free"].map(|name| pages[name].as_u64().unwrap());
+    assert_eq!((used, cached + free), (0, total), "{pages}");
     // The model has no experts.
     assert_eq!(status["replicas"][0]["experts"], Json::Null);
 }
