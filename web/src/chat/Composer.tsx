@@ -119,6 +119,7 @@ export function Composer() {
         </label>
         <textarea
           id="question"
+          dir="auto"
           ref={area}
           rows={1}
           placeholder="Ask something"

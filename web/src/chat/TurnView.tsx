@@ -67,7 +67,11 @@ function Question(props: Props) {
           }}
         />
       ) : (
-        turn.text && <p class="bubble">{turn.text}</p>
+        turn.text && (
+          <p class="bubble" dir="auto">
+            {turn.text}
+          </p>
+        )
       )}
       {!editing && (
         <Actions {...props}>

@@ -137,7 +137,7 @@ export function drop(id: string): void {
   all.delete(id);
   unsaved.delete(id);
   conversations.value = all;
-  if (currentId.value === id) select(null);
+  if (currentId.value === id) startOver();
   database.drop(id).then(
     () => others?.postMessage({ drop: id }),
     (error: unknown) => (trouble.value = `It could not be deleted: ${String(error)}.`),

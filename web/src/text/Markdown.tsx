@@ -10,7 +10,7 @@ class Block extends Component<{ html: string }> {
 
   override render({ html }: { html: string }) {
     // Made by markdown.ts, which lets no HTML of the text through.
-    return <div class="block" dangerouslySetInnerHTML={{ __html: html }} />;
+    return <div class="block" dir="auto" dangerouslySetInnerHTML={{ __html: html }} />;
   }
 }
 

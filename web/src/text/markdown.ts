@@ -52,7 +52,7 @@ function code(text: string, info: string): string {
   return (
     `<div class="code"><div class="code-head"><span>${escapeHtml(label)}</span>` +
     `<button type="button" class="copy" data-copy aria-label="Copy this ${escapeHtml(label)} code">Copy</button></div>` +
-    `<pre tabindex="0" aria-label="${escapeHtml(label)} code"><code>${html ?? escapeHtml(text)}</code></pre></div>\n`
+    `<pre dir="ltr" tabindex="0" aria-label="${escapeHtml(label)} code"><code>${html ?? escapeHtml(text)}</code></pre></div>\n`
   );
 }
 
