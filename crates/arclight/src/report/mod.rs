@@ -139,6 +139,9 @@ pub(crate) fn after(engine: &mut Engine, phases: &[Phase]) -> Result<Option<Node
 pub(crate) fn limits(engine: &mut Engine) -> Result<Vec<f64>, String> {
     let machine = Machine::read().map_err(|e| Error::from(e).line())?;
     let free: u64 = machine.usable_nodes().filter_map(|node| machine.available(node.id)).sum();
+    // A control group that has too little left ends the process.
+    let left = |limit: u64| limit.saturating_sub(resident().unwrap_or(limit));
+    let free = machine.memory_limit().map_or(free, |limit| free.min(left(limit)));
     let need = reads::buffer_bytes(&machine);
     if free < 2 * need {
         let (need, free) = (term::size(need as usize), term::size(free as usize));
@@ -154,4 +157,12 @@ pub(crate) fn limits(engine: &mut Engine) -> Result<Vec<f64>, String> {
         Ok(probe.reads().groups.clone())
     };
     measure().map_err(|e| e.line())
+}
+
+/// Bytes of memory that this process has.
+fn resident() -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+    let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    Some(kib << 10)
 }
