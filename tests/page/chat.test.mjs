@@ -479,3 +479,24 @@ test('models that are not there yet', async () => {
   await page.getByText('second-model answers on this server').waitFor();
   await close(page);
 });
+
+test('a model without a chat template continues texts', async () => {
+  const page = await open(fake.url);
+  const answer = await ask(page, 'base');
+  assert.match(await answer.innerText(), /this model has no chat template/);
+  await answer.getByRole('button', { name: 'Continue the text instead' }).click();
+  await answers(page).last().getByText('once upon a time.').waitFor();
+  await done(page);
+  assert.equal(lastAsked().prompt, 'base');
+  assert.equal(lastAsked().messages, undefined);
+  // The failed answer has made room; what follows is one text.
+  assert.equal(await answers(page).count(), 1);
+  await ask(page, 'And');
+  assert.equal(lastAsked().prompt, 'base once upon a time.\nAnd');
+  await page.getByRole('button', { name: 'Settings' }).click();
+  await page.getByLabel('Continue the text as it stands').uncheck();
+  await page.keyboard.press('Escape');
+  await ask(page, 'Now a chat');
+  assert.equal(lastAsked().messages.length, 5);
+  await close(page);
+});

@@ -68,11 +68,25 @@ export class Fake {
     asked.pipe(through);
   }
 
+  /** More of a text. */
+  async complete(body, answer) {
+    answer.writeHead(200, { 'content-type': 'text/event-stream; charset=utf-8' });
+    for (const text of [' once', ' upon', ' a time.']) {
+      answer.write(`data: ${JSON.stringify({ model: body.model, choices: [{ index: 0, text, finish_reason: null }] })}\n\n`);
+    }
+    answer.write(`data: ${JSON.stringify({ choices: [{ index: 0, text: '', finish_reason: 'stop' }] })}\n\n`);
+    answer.end('data: [DONE]\n\n');
+  }
+
   async chat(body, answer) {
     this.asked.push(body);
+    if (body.prompt !== undefined) return this.complete(body, answer);
     const last = body.messages.at(-1);
     const said = typeof last.content === 'string' ? last.content : last.content.find((p) => p.type === 'text')?.text ?? '';
     if (said === 'refuse') return fault(answer, 400, 'temperature: must be at most 2', 'bad_value');
+    if (said === 'base') {
+      return fault(answer, 400, 'this model has no chat template: it continues texts (/v1/completions)', 'no_chat_template');
+    }
     if (said === 'busy') {
       answer.setHeader('retry-after', '7');
       return fault(answer, 429, 'the queue is full: 64 requests wait', 'queue_full');

@@ -50,6 +50,17 @@ test('an answer that was cut off goes on', async () => {
   await close(page);
 });
 
+test('a text is continued without a template', async () => {
+  const page = await open(ARCLIGHT_URL);
+  await page.getByRole('button', { name: 'Settings' }).click();
+  await page.getByLabel('Continue the text as it stands').check();
+  await page.getByLabel('Most tokens').fill('20');
+  await page.keyboard.press('Escape');
+  const answer = await ask(page, 'Once upon a time there lived');
+  assert.match(await answer.innerText(), /\w{3}[^]* tokens · /);
+  await close(page);
+});
+
 test('a fault of the real server is told in its words', async () => {
   const page = await open(ARCLIGHT_URL);
   await page.getByRole('button', { name: 'Settings' }).click();

@@ -1,4 +1,4 @@
-// A streamed chat completion: server-sent events as pieces of an answer.
+// A streamed completion: server-sent events as pieces of an answer.
 
 import { Fault, ask, read } from "./client";
 
@@ -30,14 +30,16 @@ interface Chunk {
   error?: unknown;
   usage?: Usage | null;
   choices?: {
+    /** Of a continued text. */
+    text?: string;
     delta?: { content?: string | null; reasoning_content?: string | null; tool_calls?: CallDelta[] };
     finish_reason?: string | null;
   }[];
 }
 
-/** Asks for an answer and gives its pieces. */
-export async function* stream(body: unknown, signal: AbortSignal): AsyncGenerator<Piece> {
-  const response = await ask("/v1/chat/completions", body, signal);
+/** Asks for an answer, or for more of a text, and gives its pieces. */
+export async function* stream(path: string, body: unknown, signal: AbortSignal): AsyncGenerator<Piece> {
+  const response = await ask(path, body, signal);
   if (!response.body) throw new Fault("The answer has no body.", response.status);
   for await (const data of events(response.body, signal)) {
     if (data === "[DONE]") return;
@@ -51,7 +53,8 @@ export async function* stream(body: unknown, signal: AbortSignal): AsyncGenerato
     const choice = chunk.choices?.[0];
     const piece: Piece = {};
     if (chunk.model) piece.model = chunk.model;
-    if (choice?.delta?.content) piece.text = choice.delta.content;
+    const text = choice?.delta?.content ?? choice?.text;
+    if (text) piece.text = text;
     if (choice?.delta?.reasoning_content) piece.thoughts = choice.delta.reasoning_content;
     if (choice?.delta?.tool_calls) piece.calls = choice.delta.tool_calls;
     if (choice?.finish_reason) piece.end = choice.finish_reason;

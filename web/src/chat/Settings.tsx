@@ -59,6 +59,14 @@ export function SettingsDialog({ onClose }: { onClose: () => void }) {
             onInput={(event) => apply({ ...settings, system: event.currentTarget.value })}
           />
         </label>
+        <label class="check">
+          <input
+            type="checkbox"
+            checked={settings.plain ?? false}
+            onChange={(event) => apply({ ...settings, plain: event.currentTarget.checked })}
+          />
+          <span>Continue the text as it stands, without a chat template</span>
+        </label>
         <fieldset>
           <legend>Sampling</legend>
           <p class="quiet">What is left empty is as the server has it: its values are shown in grey.</p>

@@ -6,7 +6,7 @@ import { keyWanted } from "../api/client";
 import { Markdown, toClipboard } from "../text/Markdown";
 import { Again, Check, Copy, Forward, Left, Pencil, Right, Tool, Warning } from "../ui/icons";
 import { grow } from "./Composer";
-import { again, ask, canGoOn, giveResults, goOn, rewrite } from "./send";
+import { again, asText, ask, canGoOn, giveResults, goOn, rewrite } from "./send";
 import { update } from "./store";
 import { figures } from "./figures";
 import { pretty } from "./tools";
@@ -211,7 +211,7 @@ function Calls({ conversation, turn, calls, open }: Props & { calls: Call[]; ope
 }
 
 function Trouble({ conversation, turn, idle }: { conversation: string; turn: Turn; idle: boolean }) {
-  const { message, status, retryAfter } = turn.problem ?? { message: "", status: 0 };
+  const { message, status, code, retryAfter } = turn.problem ?? { message: "", status: 0 };
   return (
     <div class="trouble" role="alert">
       <Warning />
@@ -227,6 +227,11 @@ function Trouble({ conversation, turn, idle }: { conversation: string; turn: Tur
           {status === 401 && (
             <button type="button" class="small" onClick={() => (keyWanted.value = true)}>
               Enter a key
+            </button>
+          )}
+          {code === "no_chat_template" && (
+            <button type="button" class="small" disabled={!idle} onClick={() => asText(conversation, turn)}>
+              Continue the text instead
             </button>
           )}
           <button type="button" class="small" disabled={!idle} onClick={() => again(conversation, turn)}>

@@ -116,24 +116,34 @@ function message(turn: Turn): unknown {
   return { role: "assistant", content: turn.text || null, ...thoughts, tool_calls: calls };
 }
 
-/** The body of a request for an answer below a message. */
-export function requestFor(conversation: Conversation, parent: string | null): Record<string, unknown> {
-  const { system, tools, sampling } = conversation.settings;
+/** The path and body of a request for an answer below a message, or for more of an answer. */
+function requestFor(conversation: Conversation, parent: string | null, begun: Turn | null): [string, Record<string, unknown>] {
+  const { system, tools, sampling, plain } = conversation.settings;
+  const common: Record<string, unknown> = { ...sampling, stream: true, stream_options: { include_usage: true } };
+  const model = conversation.model ?? models.value[0]?.id;
+  if (model) common.model = model;
   // An answer of which nothing came is no message.
-  const turns = pathTo(conversation, parent).filter((turn) => turn.role !== "assistant" || turn.text || turn.calls?.length);
+  const all = pathTo(conversation, begun ? begun.id : parent);
+  const turns = all.filter((turn) => turn.role !== "assistant" || turn.text || turn.calls?.length);
+  if (plain) {
+    // The text as it stands. What is written behind an answer begins a line.
+    const prompt = turns.reduce((text, turn) => text + (text && turn.role === "user" ? "\n" : "") + turn.text, "");
+    const { reasoning_effort: _, ...rest } = common;
+    return ["/v1/completions", { ...rest, prompt }];
+  }
   const messages = turns.map(message);
   if (system.trim()) messages.unshift({ role: "system", content: system });
-  const body: Record<string, unknown> = {
-    ...sampling,
-    messages,
-    stream: true,
-    stream_options: { include_usage: true },
-  };
-  const model = conversation.model ?? models.value[0]?.id;
-  if (model) body.model = model;
+  const body: Record<string, unknown> = { ...common, messages };
   const parsed = parseTools(tools);
   if (parsed.length > 0) body.tools = parsed;
-  return body;
+  if (begun) body.continue_final_message = true;
+  return ["/v1/chat/completions", body];
+}
+
+/** For a model without a chat template: the conversation is a text from now on, which it continues. */
+export function asText(id: string, turn: Turn): void {
+  update(id, (before) => ({ ...before, settings: { ...before.settings, plain: true } }));
+  again(id, turn);
 }
 
 /** Adds parts of calls to those that are there. */
@@ -151,7 +161,10 @@ function merge(calls: Call[], deltas: CallDelta[]): Call[] {
 }
 
 function problemOf(error: unknown): Problem {
-  if (error instanceof Fault) return { message: error.message, status: error.status, retryAfter: error.retryAfter };
+  if (error instanceof Fault) {
+    const { message, status, code, retryAfter } = error;
+    return { message, status, code, retryAfter };
+  }
   return { message: error instanceof Error ? error.message : String(error), status: 0 };
 }
 
@@ -192,9 +205,8 @@ async function answer(id: string, parent: string | null, begun: Turn | null = nu
   try {
     const conversation = conversations.value.get(id);
     if (!conversation) return;
-    const body = requestFor(conversation, begun ? begun.id : parent);
-    if (begun) body.continue_final_message = true;
-    for await (const piece of stream(body, controller.signal)) {
+    const [path, body] = requestFor(conversation, parent, begun);
+    for await (const piece of stream(path, body, controller.signal)) {
       if (piece.model) model = piece.model;
       if (piece.text || piece.thoughts || piece.calls) {
         last = performance.now();

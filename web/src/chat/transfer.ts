@@ -70,6 +70,7 @@ function conversation(value: Fields, at: number): Conversation {
       ...NO_SETTINGS,
       system: text(settings.system),
       tools: text(settings.tools),
+      plain: settings.plain === true,
       sampling: isFields(settings.sampling) ? (settings.sampling as Sampling) : {},
     },
     turns,

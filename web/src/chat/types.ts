@@ -20,6 +20,7 @@ export interface Times {
 export interface Problem {
   message: string;
   status: number;
+  code?: string | null;
   retryAfter?: number | null;
 }
 
@@ -69,6 +70,8 @@ export interface Settings {
   /** A JSON list, as OpenAI's `tools`; empty for none. */
   tools: string;
   sampling: Sampling;
+  /** The model continues the text of the conversation, without its chat template. */
+  plain?: boolean;
 }
 
 export interface Conversation {
