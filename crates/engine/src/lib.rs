@@ -73,8 +73,8 @@ pub use memory::HugePages;
 pub use options::{AdapterUse, KvSize, LoadOptions, Numa, PageCache, Reading};
 pub use placement::{Activity, ArenaPlacement, Elsewhere, GroupPlacement, Moved, Placement};
 pub use replicas::{
-    CacheEvents, GroupStatus, IdleTime, Pooling, ReplicaInfo, ReplicaOptions, ReplicaStatus,
-    Replicas, Score, Ticket,
+    CacheEvents, Experts, GroupStatus, IdleTime, Pooling, ReplicaInfo, ReplicaOptions,
+    ReplicaStatus, Replicas, Score, Ticket,
 };
 pub use sampler::{Logprobs, Sampler, SamplerParams};
 pub use speculate::{Speculation, Speculator};

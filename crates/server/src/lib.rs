@@ -25,10 +25,12 @@ mod openai;
 mod openapi;
 mod operate;
 mod options;
+mod page;
 mod rerank;
 mod responses;
 mod slots;
 mod state;
+mod status;
 mod text;
 
 pub use adapters::ServedAdapter;
@@ -41,3 +43,4 @@ pub use models::{ModelEntry, ModelLimits, ModelSource, Models};
 pub use normal::Media;
 pub use options::Options;
 pub use state::{App, Info, Model};
+pub use status::MeasureReads;

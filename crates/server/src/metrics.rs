@@ -1,8 +1,9 @@
 //! Figures for Prometheus, under the names that vLLM uses where it has them (`vllm:`), and of the
 //! machine's memory nodes under our own (`arclight:`).
 
-use crate::normal::{Finish, Reason};
+use crate::normal::Finish;
 use crate::state::Model;
+use crate::status::Recent;
 use arclight_engine::{GroupStatus, ReplicaStatus};
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
@@ -38,6 +39,8 @@ pub(crate) struct Metrics {
     per_token: Histogram,
     whole: Histogram,
     ended: IntCounterVec,
+    /// The last of them, for `/status.json`.
+    pub(crate) recent: Recent,
 }
 
 impl Default for Metrics {
@@ -57,6 +60,7 @@ impl Default for Metrics {
             per_token: histogram("time_per_output_token", per_token, SHORT),
             whole: histogram("e2e_request_latency", "From request to last token", LONG),
             ended,
+            recent: Recent::default(),
         }
     }
 }
@@ -75,11 +79,7 @@ impl Metrics {
 
     /// A choice ended.
     pub(crate) fn finished(&self, finish: &Finish, (submitted, _, last): Times) {
-        self.end(match finish.reason {
-            Reason::Stop => "stop",
-            Reason::Length => "length",
-            Reason::ToolCalls => "tool_calls",
-        });
+        self.end(finish.reason.word());
         self.whole.observe((last - submitted).as_secs_f64());
         if finish.tokens > 1 {
             self.per_token.observe(finish.rest.as_secs_f64() / (finish.tokens - 1) as f64);

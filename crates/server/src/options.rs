@@ -3,6 +3,7 @@
 use crate::adapters::ServedAdapter;
 use crate::keys::Keys;
 use crate::normal::Media;
+use crate::status::MeasureReads;
 use arclight_engine::{Pooling, SamplerParams};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -44,6 +45,10 @@ pub struct Options {
     pub pooling: Option<Pooling>,
     /// What images of requests may be.
     pub media: Media,
+    /// Whether there is a page at `/` and at `/status`.
+    pub page: bool,
+    /// How it is measured what memory can deliver, for `/status.json`. `None`: it is not told.
+    pub measure_reads: Option<MeasureReads>,
 }
 
 impl Default for Options {
@@ -71,6 +76,8 @@ impl Default for Options {
             slot_saves: None,
             pooling: None,
             media: Media::default(),
+            page: true,
+            measure_reads: None,
         }
     }
 }

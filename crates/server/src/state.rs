@@ -6,6 +6,7 @@ use crate::http;
 use crate::metrics::Metrics;
 use crate::options::Options;
 use crate::responses::Store;
+use crate::status::Watcher;
 use arclight_engine::{
     LoadOptions, LoadProgress, ModelFile, Pooling, ReplicaOptions, Replicas, Score,
 };
@@ -193,6 +194,8 @@ pub struct App {
     pub(crate) started: u64,
     /// Responses that can be gone on from.
     pub(crate) responses: Arc<Store>,
+    /// What is remembered for `/status.json`.
+    pub(crate) status: Watcher,
     /// Room for bodies, in their unit.
     pub(crate) bodies: Arc<Semaphore>,
     phase: RwLock<Phase>,
@@ -208,6 +211,7 @@ impl App {
             metrics: Arc::new(Metrics::default()),
             started: now(),
             responses: Arc::default(),
+            status: Watcher::default(),
             phase: RwLock::new(Phase::Loading),
         }
     }
@@ -220,6 +224,7 @@ impl App {
             started: self.started,
             responses: self.responses.clone(),
             bodies: self.bodies.clone(),
+            status: Watcher::default(),
             phase: RwLock::new(Phase::Loading),
         }
     }

@@ -29,6 +29,7 @@ pub(crate) use figures::NodesReport;
 pub(crate) use table::{wrap, wrap_at};
 
 use crate::error::Error;
+use crate::term;
 use arclight_engine::{Activity, Engine, Placement};
 use figures::Facts;
 use reads::{ReadProbe, Reads};
@@ -128,4 +129,40 @@ pub(crate) fn after(engine: &mut Engine, phases: &[Phase]) -> Result<Option<Node
     let threads = phases.iter().flat_map(|phase| &phase.activity.threads);
     report.tasks = Tasks::of(&threads.copied().collect::<Vec<_>>());
     Ok(Some(report))
+}
+
+/// What the memory beside each group of an engine's threads delivers to them, in bytes per second: for a server, which
+/// has the machine for itself only in idle time.
+///
+/// # Errors
+/// When memory is too full for what is to be read, or the threads cannot run.
+pub(crate) fn limits(engine: &mut Engine) -> Result<Vec<f64>, String> {
+    let machine = Machine::read().map_err(|e| Error::from(e).line())?;
+    let free: u64 = machine.usable_nodes().filter_map(|node| machine.available(node.id)).sum();
+    // A control group that has too little left ends the process.
+    let left = |limit: u64| limit.saturating_sub(resident().unwrap_or(limit));
+    let free = machine.memory_limit().map_or(free, |limit| free.min(left(limit)));
+    let need = reads::buffer_bytes(&machine);
+    if free < 2 * need {
+        let (need, free) = (term::size(need as usize), term::size(free as usize));
+        return Err(format!("memory is too full to measure it: {need} are read, {free} are free"));
+    }
+    let groups = engine.executor().plan().group_threads();
+    let pool = engine.executor().pool();
+    let measure = || -> Result<Vec<f64>, Error> {
+        let mut probe = ReadProbe::new(pool, groups, &machine)?;
+        for _ in 0..PASSES {
+            probe.pass(pool)?;
+        }
+        Ok(probe.reads().groups.clone())
+    };
+    measure().map_err(|e| e.line())
+}
+
+/// Bytes of memory that this process has.
+fn resident() -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+    let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    Some(kib << 10)
 }

@@ -124,7 +124,7 @@ pub(crate) fn cache_bytes(machine: &Machine) -> u64 {
 }
 
 /// Four times the caches, within an eighth of the memory.
-fn buffer_bytes(machine: &Machine) -> u64 {
+pub(crate) fn buffer_bytes(machine: &Machine) -> u64 {
     let memory: u64 = machine.nodes().iter().map(|n| n.memory_bytes).sum();
     let most = if memory == 0 { LEAST_BUFFER } else { memory / 8 };
     (4 * cache_bytes(machine)).max(LEAST_BUFFER).min(most)

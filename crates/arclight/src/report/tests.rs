@@ -355,3 +355,10 @@ fn eight_nodes_stand_beside_each_other_in_a_hundred_columns() {
     assert_eq!(lines.iter().filter(|l| l.starts_with("weights")).count(), 1, "{lines:#?}");
     assert!(lines[2].contains("node 7") && lines[2].ends_with("all"), "{lines:#?}");
 }
+
+#[test]
+fn the_process_knows_what_memory_it_has() {
+    let before = super::resident().unwrap();
+    let more = vec![1u8; 64 << 20];
+    assert!(super::resident().unwrap() >= before + (32 << 20), "{before} bytes and {}", more.len());
+}

@@ -227,6 +227,9 @@ struct AccessArgs {
     /// File with keys, one on a line; lines that begin with # do not count
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     api_key_file: Option<PathBuf>,
+    /// Serve no page at / and no dashboard at /status
+    #[arg(long)]
+    no_page: bool,
     /// Origin of web pages that may call the server, or * for all; can be given several times
     #[arg(long, value_name = "ORIGIN", value_delimiter = ',')]
     cors_origin: Vec<String>,
@@ -295,6 +298,8 @@ impl ServeArgs {
             write_timeout: seconds(self.limits.write_timeout as u64),
             request_timeout: Some(self.limits.request_timeout).filter(|&s| s > 0).map(seconds),
             connections: self.limits.max_connections,
+            page: !self.access.no_page,
+            measure_reads: Some(crate::report::limits),
             choices: self.limits.max_choices,
             drain: seconds(self.limits.drain_timeout),
             sampler: self.sampling.params()?,

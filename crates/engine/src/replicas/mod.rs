@@ -56,7 +56,7 @@ use turns::Turn;
 pub use idle::IdleTime;
 pub use models::{Pooling, Score};
 pub use ticket::Ticket;
-pub use watch::GroupStatus;
+pub use watch::{Experts, GroupStatus};
 
 /// Loaded replicas of a model and the queue before them.
 ///
@@ -215,6 +215,8 @@ pub struct ReplicaStatus {
     pub pages: PageCounts,
     /// What its groups of threads have done.
     pub groups: Vec<GroupStatus>,
+    /// How often tokens went to each expert.
+    pub experts: Arc<Experts>,
     /// Why it is out of service; `None` while it serves.
     pub failure: Option<String>,
 }

@@ -15,13 +15,13 @@ use super::job::Job;
 use super::prefixes::Beginnings;
 use super::route::{Lane, Work, choose, may_take};
 use super::turns::Turns;
-use super::watch::GroupStatus;
+use super::watch::{Experts, GroupStatus};
 use crate::decode::{Answer, Counters, Left};
 use crate::engine::Engine;
 use crate::error::Error;
 use crate::kv::PageCounts;
 use std::collections::{HashMap, VecDeque};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use topology::NodeList;
 
@@ -62,6 +62,7 @@ pub(crate) struct Seat {
     pub slots: usize,
     pub pages: PageCounts,
     pub groups: Vec<GroupStatus>,
+    pub experts: Arc<Experts>,
 }
 
 struct State {
@@ -272,9 +273,11 @@ impl Shared {
         lane.counters += done;
     }
 
-    /// What the groups of replica `me` have done so far.
-    pub(crate) fn report_groups(&self, me: usize, groups: Vec<GroupStatus>) {
-        self.lock().lanes[me].seat.groups = groups;
+    /// What the groups of replica `me` have done so far, and which experts were chosen.
+    pub(crate) fn report_groups(&self, me: usize, groups: Vec<GroupStatus>, experts: Arc<Experts>) {
+        let mut state = self.lock();
+        let seat = &mut state.lanes[me].seat;
+        (seat.groups, seat.experts) = (groups, experts);
     }
 
     /// Takes a replica out of service. What waits for it goes to others; without any, it fails.
@@ -324,6 +327,7 @@ impl Shared {
             wake_ups: lane.wake_ups,
             pages: lane.seat.pages,
             groups: lane.seat.groups.clone(),
+            experts: lane.seat.experts.clone(),
             failure: lane.failure.clone(),
         });
         status.collect()

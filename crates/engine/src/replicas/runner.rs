@@ -134,7 +134,8 @@ impl Runner {
         let done = std::mem::take(&mut self.batch.done);
         self.shared.report(self.me, running, engine.pages(), done);
         if self.batch.running.is_empty() || watch.is_old() {
-            self.shared.report_groups(self.me, watch.look(engine));
+            let groups = watch.look(engine);
+            self.shared.report_groups(self.me, groups, watch.experts());
         }
     }
 }

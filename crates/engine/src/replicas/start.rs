@@ -276,6 +276,7 @@ impl Loader {
             slots: info.sequences,
             pages: engine.pages(),
             groups,
+            experts: watch.experts(),
         };
         self.tell(News::Loaded(Box::new((info, seat))));
         Ok(Crew { engine, speculator, encoder, watch, cores: self.cores.clone() })

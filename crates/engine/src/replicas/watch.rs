@@ -4,6 +4,7 @@ use super::queue::Task;
 use crate::engine::Engine;
 use crate::placement::Elsewhere;
 use std::ops::Range;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use threads::ThreadStats;
 use topology::NodeId;
@@ -56,11 +57,25 @@ impl GroupStatus {
     }
 }
 
+/// Times that tokens went to each expert: `[router][expert]`. Empty for a model without experts.
+pub type Experts = Vec<Vec<u64>>;
+
+/// Choices, with those that were made before.
+fn after(mut experts: Experts, before: &Experts) -> Experts {
+    for (now, before) in experts.iter_mut().zip(before) {
+        now.iter_mut().zip(before).for_each(|(now, before)| *now += before);
+    }
+    experts
+}
+
 /// Keeps what is known of the threads of an engine up to date.
 pub(crate) struct Watch {
     elsewhere: Vec<Option<Elsewhere>>, // [group]
     /// What they had done when the engine began to count anew.
     before: Vec<GroupStatus>,
+    /// Times that tokens went to each expert: as it was seen last, and when the engine began to count anew.
+    experts: Arc<Experts>,
+    experts_before: Arc<Experts>,
     looked: Instant,
 }
 
@@ -72,12 +87,19 @@ impl Watch {
         let placement = engine.placement().ok();
         let elsewhere = |group| placement.as_ref().and_then(|p| p.elsewhere(group));
         let elsewhere = (0..groups).map(elsewhere).collect();
-        Watch { elsewhere, before: Vec::new(), looked: Instant::now() }
+        Watch {
+            elsewhere,
+            before: Vec::new(),
+            experts: Arc::default(),
+            experts_before: Arc::default(),
+            looked: Instant::now(),
+        }
     }
 
     /// Has the engine do something that counts for nothing.
     pub(super) fn apart(&mut self, engine: &mut Engine, task: Task) {
         self.before = self.look(engine);
+        self.experts_before = self.experts.clone();
         task(engine);
         engine.reset_activity();
     }
@@ -87,10 +109,17 @@ impl Watch {
         self.looked.elapsed() > AGE
     }
 
+    /// Times that tokens went to each expert, when it was looked at last.
+    pub(super) fn experts(&self) -> Arc<Experts> {
+        self.experts.clone()
+    }
+
     /// What the groups have done so far.
     pub(super) fn look(&mut self, engine: &mut Engine) -> Vec<GroupStatus> {
         self.looked = Instant::now();
-        let activity = engine.activity();
+        let mut activity = engine.activity();
+        let experts = std::mem::take(&mut activity.experts);
+        self.experts = Arc::new(after(experts, &self.experts_before));
         let plan = engine.executor().plan();
         let of = |(at, team): (usize, Range<usize>)| {
             let moved = activity.moved(plan, at);

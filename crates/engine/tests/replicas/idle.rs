@@ -4,7 +4,7 @@ use super::*;
 use arclight_engine::{Group, KvSize, Phase};
 
 /// Has the engine do something in idle time, and gives what comes of it.
-fn idle<T: Send + 'static>(
+pub(super) fn idle<T: Send + 'static>(
     replicas: &Replicas,
     what: impl FnOnce(&mut Engine) -> T + Send + 'static,
 ) -> T {

@@ -1,6 +1,7 @@
 //! What every request passes: keys, an id, a line in the log.
 
 use crate::fault::Fault;
+use crate::page;
 use crate::state::App;
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
@@ -78,7 +79,9 @@ pub(super) async fn observe(request: Request, next: Next) -> Response {
     let mut response = next.run(request).instrument(span).await;
     let (status, ms) = (response.status().as_u16(), start.elapsed().as_millis() as u64);
     // Probes come every few seconds, and are of no interest while they succeed.
-    let probe = method == Method::GET && OPEN.contains(&path.as_str());
+    // So do those of a page that is looked at.
+    let quiet = OPEN.contains(&path.as_str()) || path == "/status.json" || page::has(&path);
+    let probe = method == Method::GET && quiet;
     if probe && status < 400 {
         tracing::debug!(id = name, %method, path, status, ms, "request");
     } else {

@@ -6,7 +6,9 @@ use crate::error::Error;
 use crate::fault::Fault;
 use crate::openai::{chat, completions, embeddings, models};
 use crate::state::App;
-use crate::{adapters, anthropic, ollama, openapi, operate, rerank, responses, slots, text};
+use crate::{
+    adapters, anthropic, ollama, openapi, operate, page, rerank, responses, slots, status, text,
+};
 use axum::http::{HeaderName, HeaderValue, Method, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
@@ -57,6 +59,7 @@ pub(crate) fn routes() -> Router<Arc<App>> {
         .route("/slots/{id}", post(slots::act))
         .route("/health", get(operate::health))
         .route("/metrics", get(operate::metrics))
+        .route("/status.json", get(status::status))
         .route("/openapi.json", get(openapi::serve))
 }
 
@@ -79,6 +82,7 @@ pub(crate) fn surround(
         .method_not_allowed_fallback(no_method)
         .layer(CatchPanicLayer::custom(panicked))
         .layer(middleware::from_fn_with_state(app.clone(), gate::admit))
+        .layer(middleware::from_fn_with_state(app.clone(), page::serve))
         .layer(middleware::from_fn(dialect::translate))
         .layer(tower::util::option_layer(cors))
         .layer(middleware::from_fn(gate::observe));

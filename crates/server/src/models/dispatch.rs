@@ -7,7 +7,7 @@ use crate::fault::Fault;
 use crate::http::{Body, Client, Peer, routes, surround};
 use axum::body::{Body as HttpBody, Bytes};
 use axum::extract::{FromRequest, FromRequestParts, Query, Request, State};
-use axum::http::{Method, StatusCode};
+use axum::http::{Method, StatusCode, Uri};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
@@ -46,6 +46,10 @@ async fn dispatch(State(models): State<Arc<Models>>, request: Request, next: Nex
         "/api/ps" => JsonBody(list::loaded(&models)).into_response(),
         "/health" => list::health(&models).map(JsonBody).into_response(),
         "/metrics" => list::metrics(&models),
+        "/status.json" => match models.looked_at(request.uri()) {
+            Ok(entry) => inner(&entry.router, request).await,
+            Err(fault) => fault.into_response(),
+        },
         _ => match path.strip_prefix("/v1/models/") {
             Some(name) => list::one(&models, name).map(JsonBody).into_response(),
             None if by_query || request.method() == Method::POST => {
@@ -67,7 +71,24 @@ struct Wanted {
     keep_alive: Option<Json>,
 }
 
+/// Has a model's own routes answer.
+async fn inner(routes: &Router, request: Request) -> Response {
+    match routes.clone().oneshot(request).await {
+        Ok(response) => response,
+        Err(never) => match never {},
+    }
+}
+
 impl Models {
+    /// The model whose state is told: the one in the query, or the loaded one that was asked for last.
+    fn looked_at(&self, uri: &Uri) -> Result<&Arc<Entry>, Fault> {
+        let asked = Query::<Wanted>::try_from_uri(uri).ok().and_then(|Query(wanted)| wanted.model);
+        match asked {
+            Some(name) => self.meant(Some(&name)),
+            None => Ok(self.last_asked()),
+        }
+    }
+
     async fn hand_on(
         self: &Arc<Models>,
         request: Request,
@@ -94,18 +115,15 @@ impl Models {
             entry.stay(idle);
         }
         // Without what the first routing has left: the model's own routes have the same parts.
-        let mut inner = Request::new(body);
-        *inner.method_mut() = parts.method;
-        *inner.uri_mut() = parts.uri;
-        *inner.headers_mut() = parts.headers;
-        let to = inner.extensions_mut();
+        let mut request = Request::new(body);
+        *request.method_mut() = parts.method;
+        *request.uri_mut() = parts.uri;
+        *request.headers_mut() = parts.headers;
+        let to = request.extensions_mut();
         parts.extensions.remove::<Client>().map(|client| to.insert(client));
         parts.extensions.remove::<Peer>().map(|peer| to.insert(peer));
         parts.extensions.remove::<Body>().map(|body| to.insert(body));
-        let response = match entry.router.clone().oneshot(inner).await {
-            Ok(response) => response,
-            Err(never) => match never {},
-        };
+        let response = inner(&entry.router, request).await;
         Ok(response.map(|body| HttpBody::new(Held { body, _lease: lease })))
     }
 

@@ -369,6 +369,14 @@ impl Models {
     }
 }
 
+impl Models {
+    /// The loaded model that was asked for last; the first if none is loaded.
+    pub(super) fn last_asked(&self) -> &Arc<Entry> {
+        let loaded = self.entries.iter().filter(|entry| entry.is_loaded());
+        loaded.max_by_key(|entry| entry.status().asked).unwrap_or(&self.entries[0])
+    }
+}
+
 impl Entry {
     /// Whether it is in memory.
     pub(super) fn is_loaded(&self) -> bool {

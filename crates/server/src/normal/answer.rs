@@ -115,6 +115,8 @@ impl Answer {
                 if matches!(delta.event, Event::Failed(_)) {
                     // A fault of one choice ends the answer: the others are not computed further.
                     self.metrics.failed();
+                    let failed = self.choices.get(self.of);
+                    failed.into_iter().for_each(|c| self.metrics.recent.note(c.served("error")));
                     if let Event::Failed(fault) = &delta.event {
                         let _in = self.span.enter();
                         tracing::warn!(
@@ -148,6 +150,7 @@ impl Answer {
                             self.ready.back()
                         {
                             self.metrics.finished(finish, choice.times());
+                            self.metrics.recent.note(choice.served(finish.reason.word()));
                             self.span.in_scope(|| log(finish));
                         }
                         (self.turn, self.of, read) = (at + 1, at, true);
@@ -199,9 +202,13 @@ impl Answer {
 
 impl Drop for Answer {
     fn drop(&mut self) {
-        let cut = self.choices.iter().filter(|choice| !choice.ended()).count();
-        if cut > 0 {
-            (0..cut).for_each(|_| self.metrics.cancelled());
+        let cut: Vec<&Choice> = self.choices.iter().filter(|choice| !choice.ended()).collect();
+        if !cut.is_empty() {
+            for choice in &cut {
+                self.metrics.cancelled();
+                self.metrics.recent.note(choice.served("abort"));
+            }
+            let cut = cut.len();
             self.span.in_scope(|| tracing::info!(choices = cut, "answer cancelled"));
         }
     }

@@ -6,13 +6,14 @@
 use super::event::{Delta, Event, Finish, Reason, TokenLogprob, TokenText};
 use super::items::{Item, Items, items};
 use crate::fault::Fault;
+use crate::status::Served;
 use arclight_engine::{Logprobs, RequestSummary, StopReason, StopStrings, Text, Ticket, Token};
 use axum::http::StatusCode;
 use chat::{Parser, Segment};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::Instant;
+use std::time::{Duration, Instant, SystemTime};
 use tokenizer::{DecodeOptions, Decoder, Tokenizer};
 
 /// How tokens become text.
@@ -50,6 +51,8 @@ pub(super) struct Choice {
     cached_tokens: usize,
     tokens: usize,
     reasoning_tokens: usize,
+    /// Who served it, and how long it had waited; known at its end.
+    place: Option<(usize, Duration)>,
     submitted: Instant,
     first: Option<Instant>,
     last: Instant,
@@ -74,6 +77,7 @@ impl Choice {
             cached_tokens: 0,
             tokens: 0,
             reasoning_tokens: 0,
+            place: None,
             submitted: now,
             first: None,
             last: now,
@@ -92,6 +96,20 @@ impl Choice {
     /// Times of the submission, of the first token, and of the last one so far.
     pub(super) fn times(&self) -> (Instant, Option<Instant>, Instant) {
         (self.submitted, self.first, self.last)
+    }
+
+    /// What is remembered of it: it has ended so.
+    pub(super) fn served(&self, end: &'static str) -> Served {
+        Served {
+            end,
+            ended: SystemTime::now(),
+            place: self.place,
+            prompt_tokens: self.prompt_tokens,
+            cached_tokens: self.cached_tokens,
+            tokens: self.tokens,
+            first: self.first.map(|first| first - self.submitted),
+            rest: self.first.map_or(Duration::ZERO, |first| self.last - first),
+        }
     }
 
     /// Reads what there is next and appends what comes of it, which may be nothing. Ready with
@@ -147,6 +165,7 @@ impl Choice {
     }
 
     fn end(&mut self, outcome: &RequestSummary, out: &mut VecDeque<Delta>) {
+        self.place = Some((outcome.replica, outcome.queued));
         let reason = match outcome.stopped {
             StopReason::EndToken(_) | StopReason::Interrupted => Reason::Stop,
             StopReason::Limit | StopReason::Context => Reason::Length,

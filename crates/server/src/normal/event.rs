@@ -58,6 +58,17 @@ pub(crate) enum Reason {
     ToolCalls,
 }
 
+impl Reason {
+    /// As it is written.
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Reason::Stop => "stop",
+            Reason::Length => "length",
+            Reason::ToolCalls => "tool_calls",
+        }
+    }
+}
+
 /// A token and what the model thought of it: natural logs of the probabilities of its own softmax.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct TokenLogprob {

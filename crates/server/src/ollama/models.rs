@@ -150,6 +150,7 @@ fn capabilities(model: &Model) -> Vec<&'static str> {
     [
         ("completion", true),
         ("insert", insert),
+        ("vision", chats && model.replicas.sees()),
         ("tools", chats && model.format.has_tools()),
         ("thinking", chats && model.format.has_reasoning()),
     ]

@@ -17,6 +17,7 @@ use crate::operate::Health;
 use crate::rerank::{Ranked, RerankBody};
 use crate::responses::{self, DeletedResponse, InputTokens, ResponseBody, ResponseItems};
 use crate::slots::{Action, Slot, SlotBody};
+use crate::status::Status;
 use crate::text::{DetokenizeBody, Prompt, Text, TokenizeBody, Tokens};
 use serde_json::{Value as Json, json};
 
@@ -182,6 +183,8 @@ pub(super) fn operate(doc: &mut Document) {
         "description": "Prometheus' text format.",
         "content": {"text/plain": {"schema": {"type": "string"}}},
     });
+    let summary = "What server and machine do at this moment, and why they are not faster";
+    doc.get::<Status>("/status.json", "status", summary, &[500]);
     let document =
         doc.get::<serde_json::Map<String, Json>>("/openapi.json", "openapi", "This document", &[]);
     document["responses"]["200"]["description"] = "OpenAPI 3.1.".into();

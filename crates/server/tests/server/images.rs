@@ -171,3 +171,12 @@ async fn what_cannot_be_taken_is_refused_with_the_field() {
     assert_eq!(reply.status, StatusCode::BAD_REQUEST);
     assert!(reply.text.contains("sees no images"), "{}", reply.text);
 }
+
+#[tokio::test]
+async fn who_sees_says_so() {
+    let server = Direct::with(options(), seeing(1));
+    let shown = server.post("/api/show", &json!({"model": NAME})).await.json();
+    assert!(shown["capabilities"].as_array().unwrap().contains(&json!("vision")), "{shown}");
+    let shown = Direct::new(1).post("/api/show", &json!({"model": NAME})).await.json();
+    assert!(!shown["capabilities"].as_array().unwrap().contains(&json!("vision")), "{shown}");
+}

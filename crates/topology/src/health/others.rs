@@ -17,6 +17,8 @@ pub struct Sample {
     all: u64,
     idle: u64,
     stolen: u64,
+    /// Of this process.
+    own: u64,
     /// By process, with its name.
     programs: BTreeMap<u32, (String, u64)>,
 }
@@ -24,6 +26,21 @@ pub struct Sample {
 impl Sample {
     /// Looks at `proc` under a root, leaving out the own process.
     pub fn read(root: &Path) -> Sample {
+        let mut sample = Sample::read_sums(root);
+        let entries = fs::read_dir(root.join("proc")).into_iter().flatten().flatten();
+        let ids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+        for id in ids {
+            if id != std::process::id()
+                && let Some(program) = program(root, id)
+            {
+                sample.programs.insert(id, program);
+            }
+        }
+        sample
+    }
+
+    /// The same without names: one file for all other programs together.
+    pub fn read_sums(root: &Path) -> Sample {
         let mut tree = Tree::new(root);
         let mut sample = Sample::default();
         let text = tree.text("proc/stat").unwrap_or_default();
@@ -34,23 +51,14 @@ impl Sample {
         sample.all = (0..8).map(at).sum();
         sample.idle = at(3) + at(4);
         sample.stolen = at(7);
-        let entries = fs::read_dir(root.join("proc")).into_iter().flatten().flatten();
-        let ids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
-        for id in ids {
-            let path = root.join(format!("proc/{id}/stat"));
-            let Ok((text, _)) = read_bounded(&path, MAX_BYTES) else { continue };
-            if id != std::process::id()
-                && let Some(program) = program(&text)
-            {
-                sample.programs.insert(id, program);
-            }
-        }
+        sample.own = program(root, std::process::id()).map_or(0, |(_, ticks)| ticks);
         sample
     }
 }
 
-/// Name and ticks of a line of `/proc/PID/stat`: `1 (a name) R …`; the 14th and 15th field are the ticks.
-fn program(line: &str) -> Option<(String, u64)> {
+/// Name and ticks in `/proc/PID/stat`: `1 (a name) R …`; the 14th and 15th field are the ticks.
+fn program(root: &Path, id: u32) -> Option<(String, u64)> {
+    let (line, _) = read_bounded(&root.join(format!("proc/{id}/stat")), MAX_BYTES).ok()?;
     let (start, rest) = line.rsplit_once(')')?;
     let name = start.split_once('(')?.1;
     let mut ticks = rest.split_whitespace().skip(11).map(str::parse::<u64>);
@@ -67,7 +75,8 @@ pub(super) fn check(before: &Sample, after: &Sample) -> [Check; 2] {
     // Of all time, so that programs count that have ended meanwhile.
     let idle = after.idle.saturating_sub(before.idle);
     let stolen = after.stolen.saturating_sub(before.stolen);
-    let by_others = share(all.saturating_sub(idle + stolen));
+    let own = after.own.saturating_sub(before.own);
+    let by_others = share(all.saturating_sub(idle + stolen + own));
     let mut took: Vec<(u64, u32, &str)> = after
         .programs
         .iter()

@@ -92,3 +92,18 @@ fn an_old_governor_that_saves_power_keeps_the_lowest_frequency() {
         .file(&format!("{cpufreq}cpuinfo_max_freq"), "4000000\n");
     assert!((of(&checks(fake, IDLE), "governor").share() - 0.75).abs() < 1e-9);
 }
+
+#[test]
+fn the_own_work_is_nobody_elses() {
+    let root = tempfile::tempdir().unwrap();
+    let id = std::process::id();
+    let look = |stat: &str, ticks: u32| {
+        let line = format!("{id} (arclight) R 1 1 1 0 -1 0 0 0 0 0 {ticks} 0 0 0\n");
+        let fake = FakeMachine::uniform(1, 4).file("proc/stat", stat);
+        fake.file(&format!("proc/{id}/stat"), &line).write(root.path()).unwrap();
+        Sample::read_sums(root.path())
+    };
+    let (before, after) = (look(IDLE[0], 0), look("cpu  150 0 0 150 0 0 0 0 0 0\n", 120));
+    let [programs, _] = others::check(&before, &after);
+    assert_eq!(programs.seen, "15 % of the machine");
+}

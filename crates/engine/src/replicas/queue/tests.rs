@@ -11,8 +11,14 @@ fn queue(lanes: usize, slots: usize) -> Shared {
 
 fn bounded(lanes: usize, slots: usize, bound: Option<usize>) -> Shared {
     let pages = PageCounts::default();
-    let seat =
-        |_| Seat { nodes: NodeList::default(), threads: 2, slots, pages, groups: Vec::new() };
+    let seat = |_| Seat {
+        nodes: NodeList::default(),
+        threads: 2,
+        slots,
+        pages,
+        groups: Vec::new(),
+        experts: Arc::default(),
+    };
     Shared::new((0..lanes).map(seat).collect(), bound)
 }
 

@@ -1,0 +1,191 @@
+//! Rates: what has been done between two looks at the engines.
+
+use arclight_engine::{Counters, GroupStatus, ReplicaStatus, Replicas};
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+/// Rates are of about so much time: longer than steps are, short enough to be of this moment.
+const SPAN: Duration = Duration::from_secs(5);
+/// Looks that follow sooner are not remembered.
+const APART: Duration = Duration::from_millis(500);
+
+/// The engines at one time.
+#[derive(Clone)]
+pub(super) struct Look {
+    pub(super) at: Instant,
+    pub(super) replicas: Vec<ReplicaStatus>,
+}
+
+impl Look {
+    pub(super) fn take(replicas: &Replicas) -> Look {
+        let replicas = replicas.status();
+        Look { at: Instant::now(), replicas }
+    }
+}
+
+/// The looks of the last seconds.
+#[derive(Default)]
+pub(super) struct Looks(VecDeque<Look>);
+
+impl Looks {
+    /// Remembers a look; the one to compare it with: the oldest of the span, or the last one before it.
+    pub(super) fn before(&mut self, now: &Look) -> Option<Look> {
+        let age = |look: &Look| now.at.saturating_duration_since(look.at);
+        while self.0.len() > 1 && age(&self.0[1]) >= SPAN {
+            self.0.pop_front();
+        }
+        let before = self.0.front().filter(|look| age(look) >= APART).cloned();
+        if self.0.back().is_none_or(|last| age(last) >= APART) {
+            self.0.push_back(now.clone());
+        }
+        before
+    }
+}
+
+/// What a replica has done between two looks.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Done {
+    pub(super) seconds: f64,
+    pub(super) steps: u64,
+    pub(super) step_seconds: f64,
+    pub(super) prompt_tokens: u64,
+    pub(super) cached_tokens: u64,
+    pub(super) computed_tokens: u64,
+    pub(super) generated_tokens: u64,
+    pub(super) drafted_tokens: u64,
+    pub(super) accepted_tokens: u64,
+    pub(super) preemptions: u64,
+}
+
+impl Done {
+    pub(super) fn between(before: &Counters, now: &Counters, seconds: f64) -> Done {
+        let time = now.step_time.saturating_sub(before.step_time);
+        Done {
+            seconds,
+            steps: now.steps - before.steps,
+            step_seconds: time.as_secs_f64(),
+            prompt_tokens: now.prompt_tokens - before.prompt_tokens,
+            cached_tokens: now.cached_tokens - before.cached_tokens,
+            computed_tokens: now.computed_tokens - before.computed_tokens,
+            generated_tokens: now.generated_tokens - before.generated_tokens,
+            drafted_tokens: now.drafted_tokens - before.drafted_tokens,
+            accepted_tokens: now.accepted_tokens - before.accepted_tokens,
+            preemptions: now.preemptions - before.preemptions,
+        }
+    }
+
+    /// Sums of replicas, over the same time.
+    pub(super) fn add(self, other: &Done) -> Done {
+        Done {
+            seconds: other.seconds,
+            steps: self.steps + other.steps,
+            step_seconds: self.step_seconds + other.step_seconds,
+            prompt_tokens: self.prompt_tokens + other.prompt_tokens,
+            cached_tokens: self.cached_tokens + other.cached_tokens,
+            computed_tokens: self.computed_tokens + other.computed_tokens,
+            generated_tokens: self.generated_tokens + other.generated_tokens,
+            drafted_tokens: self.drafted_tokens + other.drafted_tokens,
+            accepted_tokens: self.accepted_tokens + other.accepted_tokens,
+            preemptions: self.preemptions + other.preemptions,
+        }
+    }
+}
+
+/// What the threads of a group have done between two looks. Shares are of the threads' time in steps.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Group {
+    /// While they computed.
+    pub(super) read_bytes_per_second: f64,
+    /// Of the bytes that they moved.
+    pub(super) remote: Option<f64>,
+    pub(super) working: f64,
+    pub(super) waiting_node: f64,
+    pub(super) waiting_machine: f64,
+    /// Of the tiles of attention that they ran; `None` without any.
+    pub(super) stolen: Option<f64>,
+    pub(super) read_bytes: u64,
+}
+
+impl Group {
+    /// `None` if nothing was computed, or it was not measured.
+    pub(super) fn between(before: &GroupStatus, now: &GroupStatus) -> Option<Group> {
+        let time =
+            |of: fn(&GroupStatus) -> Duration| of(now).saturating_sub(of(before)).as_secs_f64();
+        let (busy, local, global) =
+            (time(|g| g.busy), time(|g| g.local_waits), time(|g| g.global_waits));
+        let all = busy + local + global;
+        if all <= 0.0 || now.threads == 0 {
+            return None;
+        }
+        let read = now.read.saturating_sub(before.read);
+        let remote = now.remote.zip(before.remote).map(|(now, before)| now.saturating_sub(before));
+        let tasks = now.tasks.saturating_sub(before.tasks);
+        let stolen = now.stolen_tasks.saturating_sub(before.stolen_tasks);
+        Some(Group {
+            read_bytes_per_second: read as f64 * now.threads as f64 / all,
+            remote: remote.filter(|_| read > 0).map(|remote| remote as f64 / read as f64),
+            working: busy / all,
+            waiting_node: local / all,
+            waiting_machine: global / all,
+            stolen: (tasks > 0).then(|| stolen as f64 / tasks as f64),
+            read_bytes: read,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rates_are_of_the_last_seconds() {
+        let start = Instant::now();
+        let look = |ms| Look { at: start + Duration::from_millis(ms), replicas: Vec::new() };
+        let mut looks = Looks::default();
+        let mut before = |ms| looks.before(&look(ms)).map(|look| (look.at - start).as_millis());
+        assert_eq!(before(0), None);
+        // Too soon to tell.
+        assert_eq!(before(100), None);
+        assert_eq!(before(1000), Some(0));
+        assert_eq!(before(4000), Some(0));
+        assert_eq!(before(7000), Some(1000));
+        // After a pause: all of it.
+        assert_eq!(before(60_000), Some(7000));
+        assert_eq!(before(61_000), Some(7000));
+        assert_eq!(before(66_000), Some(61_000));
+    }
+
+    #[test]
+    fn shares_are_of_the_time_in_steps() {
+        let ms = Duration::from_millis;
+        let before =
+            GroupStatus { threads: 4, read: 1000, remote: Some(10), ..GroupStatus::default() };
+        assert_eq!(Group::between(&before, &before), None);
+        let now = GroupStatus {
+            read: 5000,
+            remote: Some(1010),
+            busy: ms(600),
+            local_waits: ms(150),
+            global_waits: ms(50),
+            tasks: 10,
+            stolen_tasks: 2,
+            ..before
+        };
+        let expected = Group {
+            // 4,000 bytes in the 0.2 seconds in which four threads computed.
+            read_bytes_per_second: 20_000.0,
+            remote: Some(0.25),
+            working: 0.75,
+            waiting_node: 0.1875,
+            waiting_machine: 0.0625,
+            stolen: Some(0.2),
+            read_bytes: 4000,
+        };
+        let got = Group::between(&before, &now).unwrap();
+        assert!((got.read_bytes_per_second - 20_000.0).abs() < 1e-6);
+        let got = Group { read_bytes_per_second: 20_000.0, ..got };
+        assert!((got.working - 0.75).abs() < 1e-9 && (got.waiting_machine - 0.0625).abs() < 1e-9);
+        let got = Group { working: 0.75, waiting_node: 0.1875, waiting_machine: 0.0625, ..got };
+        assert_eq!(got, expected);
+    }
+}

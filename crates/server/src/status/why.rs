@@ -1,0 +1,493 @@
+//! Why it is slow, in words: no more than the figures support, each with its figure and what to do.
+//!
+//! The thresholds are those of `--report` (crates/arclight/src/report/verdict.rs), where that has one.
+
+use super::rates::{Done, Group};
+use super::recent::Served;
+use super::shape::share;
+use schemars::JsonSchema;
+use serde::Serialize;
+
+/// From this share of its limit on, while threads work, a memory is what counts.
+const NEAR_LIMIT: f64 = 0.7;
+/// From this share of the time on, waiting is worth a sentence.
+const MUCH_WAITING: f64 = 0.2;
+/// From this share of the time on, so is what happens between steps.
+const MUCH_BETWEEN: f64 = 0.25;
+/// From this share of the bytes on, so is that they come from other nodes.
+const MUCH_REMOTE: f64 = 0.1;
+/// From this share of the tiles on, so is that threads take them from each other.
+const MUCH_STOLEN: f64 = 0.2;
+/// From this share of the pages on, requests will soon have to wait for some.
+const FULL: f64 = 0.9;
+/// From this share of the work on, prompts are most of it.
+const MOSTLY_PROMPTS: f64 = 0.8;
+/// Below this share of guesses that come true, they cost more than they save.
+const FEW_TRUE: f64 = 0.4;
+/// From so many times its even share on, an expert is a bottleneck.
+const BUSY_EXPERT: f64 = 4.0;
+
+/// One reason.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(inline)]
+pub(super) struct Reason {
+    /// A sentence with its figure.
+    text: String,
+    /// What to do about it.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    mend: Vec<String>,
+    /// Whether it costs speed; otherwise it only tells how things are.
+    costs: bool,
+}
+
+/// What reasons are derived from.
+#[derive(Default)]
+pub(super) struct Facts {
+    pub(super) phase: &'static str,
+    pub(super) failures: Vec<String>,
+    pub(super) running: usize,
+    pub(super) waiting: usize,
+    pub(super) slots: usize,
+    pub(super) replicas: usize,
+    /// Every replica had an answer under way at both looks.
+    pub(super) under_way: bool,
+    /// Used, and all.
+    pub(super) pages: (usize, usize),
+    /// Of all replicas, over the last seconds.
+    pub(super) done: Option<Done>,
+    /// Groups that computed: their node, what they did, and what their memory can deliver.
+    pub(super) groups: Vec<(Option<u32>, Group, Option<f64>)>,
+    pub(super) nodes: usize,
+    pub(super) cache_bytes: u64,
+    /// Tokens of a layer's busiest expert over its even share, on average.
+    pub(super) busiest: f64,
+    /// What costs speed on the machine: what was seen, its share, and what mends it.
+    pub(super) checks: Vec<(String, f64, Vec<String>)>,
+    pub(super) served: Vec<Served>,
+}
+
+fn percent(share: f64) -> String {
+    match share * 100.0 {
+        tiny if tiny > 0.0 && tiny < 1.0 => "less than 1 %".to_owned(),
+        percent => format!("{percent:.0} %"),
+    }
+}
+
+fn rate(bytes_per_second: f64) -> String {
+    format!("{:.1} GB/s", bytes_per_second / 1e9)
+}
+
+fn plural(n: usize, word: &str) -> String {
+    format!("{n} {word}{}", if n == 1 { "" } else { "s" })
+}
+
+/// Something that costs speed.
+fn costs(text: String, mend: &[&str]) -> Reason {
+    Reason { text, mend: mend.iter().map(|&text| text.to_owned()).collect(), costs: true }
+}
+
+fn tells(text: String) -> Reason {
+    Reason { text, mend: Vec::new(), costs: false }
+}
+
+impl Facts {
+    /// All reasons, those that cost most first.
+    pub(super) fn reasons(&self) -> Vec<Reason> {
+        match self.phase {
+            "loading" => return vec![tells("The model is being loaded.".into())],
+            "stopping" => return vec![tells("The server is shutting down.".into())],
+            _ => {}
+        }
+        let mut all = Vec::new();
+        all.extend(self.failures.iter().map(|failure| {
+            costs(
+                format!("A replica is out of service: {failure}."),
+                &["start the server anew; its log has more"],
+            )
+        }));
+        all.extend(self.queue());
+        all.extend(self.pages());
+        // What others take and limits withhold is lost whatever the model does.
+        all.extend(self.checks.iter().map(|(seen, share, mend)| Reason {
+            text: format!("Up to {} is lost to {seen}.", percent(*share)),
+            mend: mend.clone(),
+            costs: true,
+        }));
+        let busy = self.done.as_ref().filter(|done| done.steps > 0);
+        if let Some(done) = busy {
+            all.extend(self.machine());
+            all.extend(self.between(done));
+            all.extend(self.prompts(done));
+            all.extend(guesses(done));
+        }
+        if self.busiest >= BUSY_EXPERT && busy.is_some() {
+            all.push(tells(format!(
+                "Experts are chosen unevenly: the busiest of a layer has {:.1} times its even share of the tokens.",
+                self.busiest
+            )));
+        }
+        if busy.is_none() && self.waiting == 0 || !all.iter().any(|reason| reason.costs) {
+            all.insert(0, self.nothing(busy));
+        }
+        all
+    }
+
+    /// What waits while all slots are in use. With free ones it is begun at once.
+    fn queue(&self) -> Option<Reason> {
+        (self.waiting > 0 && self.running >= self.slots).then(|| {
+            let wait = match self.waiting {
+                1 => "1 answer waits".to_owned(),
+                n => format!("{n} answers wait"),
+            };
+            let text = match self.slots {
+                1 => format!("{wait}: the only slot is in use."),
+                all => format!("{wait}: all {all} slots are in use."),
+            };
+            let more = "more at once: --parallel, which makes each a little slower and all together faster";
+            let mut reason = costs(text, &[more]);
+            if self.nodes > self.replicas {
+                let nodes = self.nodes;
+                reason.mend.push(format!("a copy of the model on each of the {nodes} nodes: --replicas {nodes}"));
+            }
+            reason
+        })
+    }
+
+    fn pages(&self) -> Option<Reason> {
+        let (used, total) = self.pages;
+        let preempted = self.done.map_or(0, |done| done.preemptions);
+        let full = share(used as u64, total as u64).filter(|share| *share >= FULL);
+        let mend = [
+            "more memory for them: --kv-tokens, or --ctx smaller",
+            "keys and values of fewer bits, see arclight serve --help",
+        ];
+        if preempted > 0 {
+            let gave =
+                if preempted == 1 { "1 answer gave" } else { &format!("{preempted} answers gave") };
+            let text = format!(
+                "{gave} up its pages for others in the last seconds, to be computed again."
+            );
+            return Some(costs(text, &mend));
+        }
+        full.map(|share| {
+            costs(format!("{} of the {total} KV pages are in use.", percent(share)), &mend)
+        })
+    }
+
+    /// What memory, other nodes and waits cost.
+    fn machine(&self) -> Vec<Reason> {
+        let mut all = Vec::new();
+        let steps = self.done.map_or(0, |done| done.steps);
+        let read: u64 = self.groups.iter().map(|(_, group, _)| group.read_bytes).sum();
+        let cached = steps > 0 && read / steps < self.cache_bytes;
+        let name = |node: &Option<u32>| match node {
+            Some(node) => format!("Node {node}"),
+            None => "The memory".to_owned(),
+        };
+        // The node that is nearest to its limit while its threads work.
+        let near = self.groups.iter().filter_map(|(node, group, limit)| {
+            let limit = (*limit)?;
+            let of_limit = group.read_bytes_per_second / limit;
+            // The limit is a measurement, too: what is a little above it is all of it.
+            let while_working = (of_limit / group.working.max(0.01)).min(1.0);
+            Some((while_working, of_limit, node, group, limit))
+        });
+        let near = near.max_by(|a, b| a.0.total_cmp(&b.0));
+        let remote = self.groups.iter().filter_map(|(_, group, _)| group.remote).reduce(f64::max);
+        let remote = remote.filter(|remote| *remote >= MUCH_REMOTE && self.nodes > 1);
+        if let Some((while_working, of_limit, node, group, limit)) = near
+            && while_working >= NEAR_LIMIT
+            && !cached
+            && remote.is_none()
+        {
+            all.push(costs(
+                format!(
+                    "Memory bounds the work: {} is read at {} of the {} that it can deliver, {} of it ({} while its \
+                     threads work).",
+                    name(node).replace("Node", "node").replace("The memory", "it"),
+                    rate(group.read_bytes_per_second),
+                    rate(limit),
+                    percent(of_limit),
+                    percent(while_working),
+                ),
+                &[
+                    "fewer bytes: a file of fewer bits, such as Q4_K_M, or a smaller model",
+                    "more answers at once share what is read (--parallel), and so do guesses (--speculate)",
+                ],
+            ));
+        }
+        if let Some(remote) = remote {
+            all.push(costs(
+                format!("{} of the bytes are in another node's memory.", percent(remote)),
+                &[
+                    "arclight run --report shows which",
+                    "--numa tp, or --replicas for many requests",
+                ],
+            ));
+        }
+        let threads = |of: fn(&Group) -> f64| {
+            let all = self.groups.iter().map(|(_, group, _)| of(group));
+            all.sum::<f64>() / self.groups.len().max(1) as f64
+        };
+        let (local, global) = (threads(|g| g.waiting_node), threads(|g| g.waiting_machine));
+        if local + global >= MUCH_WAITING {
+            let text = match global > local {
+                true => format!(
+                    "Threads wait {} of the time, most of it for other nodes ({}).",
+                    percent(local + global),
+                    percent(global)
+                ),
+                false => {
+                    format!("Threads wait for each other {} of the time.", percent(local + global))
+                }
+            };
+            all.push(costs(
+                text,
+                &[
+                    "arclight tune finds the cores with which they wait least",
+                    "arclight doctor finds who delays them",
+                ],
+            ));
+        }
+        let stolen = self.groups.iter().filter_map(|(_, group, _)| group.stolen).reduce(f64::max);
+        if let Some(stolen) = stolen.filter(|stolen| *stolen > MUCH_STOLEN) {
+            all.push(costs(
+                format!("{} of the tiles of attention were taken over from other threads: some are slower.", percent(stolen)),
+                &["arclight doctor finds what slows them"],
+            ));
+        }
+        all
+    }
+
+    /// The time in which answers are under way and no step is.
+    fn between(&self, done: &Done) -> Option<Reason> {
+        let all = done.seconds * self.replicas as f64;
+        let share = 1.0 - done.step_seconds / all;
+        (self.under_way && share >= MUCH_BETWEEN).then(|| {
+            let text = format!(
+                "{} of the time passes between steps, in which tokens are chosen and sent: a step takes {:.1} ms, and \
+                 what is between two {:.1} ms.",
+                percent(share),
+                done.step_seconds * 1e3 / done.steps as f64,
+                (all - done.step_seconds) * 1e3 / done.steps as f64,
+            );
+            costs(
+                text,
+                &[
+                    "grammars, log-probabilities and penalties are computed there: leave out what is not needed",
+                    "on a busy machine other programs delay it: arclight doctor names them",
+                ],
+            )
+        })
+    }
+
+    /// What prompts take from answers.
+    fn prompts(&self, done: &Done) -> Option<Reason> {
+        let prompts = share(done.computed_tokens, done.computed_tokens + done.generated_tokens)?;
+        let cached = share(done.cached_tokens, done.prompt_tokens);
+        (prompts >= MOSTLY_PROMPTS && done.computed_tokens > 256).then(|| {
+            let found = cached.map_or_else(String::new, |share| {
+                format!(" {} of the prompts' tokens were found in the cache.", percent(share))
+            });
+            let text = format!(
+                "Prompts are most of the work: {} tokens of them beside {} of answers.{found}",
+                done.computed_tokens, done.generated_tokens
+            );
+            let mend = [
+                "begin requests alike, with what changes at their end: the same beginning is computed once",
+                "--cache-dir keeps what was computed over a restart",
+            ];
+            costs(text, &mend)
+        })
+    }
+
+    /// Where nothing stands out.
+    fn nothing(&self, busy: Option<&Done>) -> Reason {
+        let Some(done) = busy else {
+            let last = self.served.first().and_then(|served| served.ended.elapsed().ok());
+            let text = match (self.running, last) {
+                (0, Some(time)) => {
+                    format!("Nothing is computed: the last answer ended {} s ago.", time.as_secs())
+                }
+                (0, None) => "Nothing is computed: there has been no request yet.".to_owned(),
+                (n, _) => format!("{} under way; rates follow in a second.", plural(n, "answer")),
+            };
+            return tells(text);
+        };
+        let working = self.groups.iter().map(|(_, group, _)| group.working).reduce(f64::min);
+        let step = done.step_seconds * 1e3 / done.steps as f64;
+        let working = working.map_or_else(String::new, |share| {
+            format!(": threads work {} of the time", percent(share))
+        });
+        tells(format!(
+            "Nothing stands out{working}, and a step takes {step:.1} ms for {:.1} answers on average.",
+            done.generated_tokens as f64 / done.steps as f64
+        ))
+    }
+}
+
+/// Whether guessing pays.
+fn guesses(done: &Done) -> Option<Reason> {
+    let right = share(done.accepted_tokens, done.drafted_tokens)?;
+    (right < FEW_TRUE && done.drafted_tokens > 32).then(|| {
+        let text =
+            format!("{} of {} guessed tokens came true.", percent(right), done.drafted_tokens);
+        costs(text, &["--speculate off, or a draft model that is nearer to this one"])
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn group(read: f64, working: f64) -> Group {
+        Group {
+            read_bytes_per_second: read,
+            remote: Some(0.0),
+            working,
+            waiting_node: 1.0 - working,
+            waiting_machine: 0.0,
+            stolen: None,
+            read_bytes: 1 << 40,
+        }
+    }
+
+    /// A server that computes, with nothing to complain of.
+    fn busy() -> Facts {
+        let done = Done {
+            seconds: 5.0,
+            steps: 100,
+            step_seconds: 4.9,
+            generated_tokens: 400,
+            computed_tokens: 100,
+            prompt_tokens: 100,
+            ..Done::default()
+        };
+        Facts {
+            phase: "ready",
+            running: 4,
+            slots: 8,
+            replicas: 1,
+            under_way: true,
+            pages: (10, 100),
+            done: Some(done),
+            groups: vec![(Some(0), group(4e9, 0.95), Some(12.5e9))],
+            nodes: 1,
+            cache_bytes: 1 << 20,
+            ..Facts::default()
+        }
+    }
+
+    fn first(facts: &Facts) -> String {
+        facts.reasons().remove(0).text
+    }
+
+    #[test]
+    fn what_works_well_is_said() {
+        let reasons = busy().reasons();
+        assert_eq!(reasons.len(), 1);
+        assert!(!reasons[0].costs);
+        assert_eq!(
+            reasons[0].text,
+            "Nothing stands out: threads work 95 % of the time, and a step takes 49.0 ms for 4.0 answers on average."
+        );
+        let idle = Facts { phase: "ready", ..Facts::default() };
+        assert_eq!(first(&idle), "Nothing is computed: there has been no request yet.");
+        assert_eq!(first(&Facts { phase: "loading", ..busy() }), "The model is being loaded.");
+    }
+
+    #[test]
+    fn memory_near_its_limit_bounds_the_work_unless_caches_serve_it() {
+        let mut facts = busy();
+        facts.groups[0].1 = group(10e9, 0.9);
+        assert_eq!(
+            first(&facts),
+            "Memory bounds the work: node 0 is read at 10.0 GB/s of the 12.5 GB/s that it can deliver, 80 % of it (89 \
+             % while its threads work)."
+        );
+        assert!(!facts.reasons()[0].mend.is_empty());
+        facts.cache_bytes = 1 << 50;
+        assert!(first(&facts).starts_with("Nothing stands out"));
+        // Without a limit nothing is said of it.
+        facts.cache_bytes = 1 << 20;
+        facts.groups[0].2 = None;
+        assert!(first(&facts).starts_with("Nothing stands out"));
+    }
+
+    #[test]
+    fn copies_are_for_machines_with_several_nodes() {
+        let full = |nodes, replicas| {
+            let facts = Facts { waiting: 3, running: 8, nodes, replicas, ..busy() };
+            facts.reasons().remove(0).mend
+        };
+        assert_eq!(full(1, 1).len(), 1);
+        assert_eq!(full(4, 4).len(), 1);
+        assert_eq!(full(4, 1)[1], "a copy of the model on each of the 4 nodes: --replicas 4");
+        // A replica without work has no steps to be between.
+        let mut idle = Facts { under_way: false, ..busy() };
+        idle.done.as_mut().unwrap().step_seconds = 2.5;
+        assert!(idle.reasons()[0].text.starts_with("Nothing stands out"));
+        // Who waits beside free slots is begun in the next step.
+        let facts = Facts { waiting: 1, ..busy() };
+        assert!(facts.reasons()[0].text.starts_with("Nothing stands out"));
+    }
+
+    #[test]
+    fn each_cause_has_its_sentence_and_its_figure() {
+        let says = |change: &dyn Fn(&mut Facts), words: &str| {
+            let mut facts = busy();
+            change(&mut facts);
+            let reasons = facts.reasons();
+            assert!(reasons[0].costs && !reasons[0].mend.is_empty(), "{reasons:?}");
+            assert!(reasons[0].text.contains(words), "{reasons:?}");
+        };
+        says(&|f| (f.waiting, f.running) = (3, 8), "3 answers wait: all 8 slots are in use.");
+        says(
+            &|f| (f.waiting, f.running, f.slots) = (1, 1, 1),
+            "1 answer waits: the only slot is in use.",
+        );
+        says(&|f| f.pages = (95, 100), "95 % of the 100 KV pages are in use.");
+        says(&|f| f.done.as_mut().unwrap().preemptions = 2, "2 answers gave up");
+        says(&|f| f.failures = vec!["it panicked".into()], "out of service: it panicked.");
+        says(
+            &|f| {
+                f.nodes = 2;
+                f.groups[0].1.remote = Some(0.31);
+            },
+            "31 % of the bytes are in another node's memory.",
+        );
+        says(&|f| f.groups[0].1 = group(4e9, 0.6), "Threads wait for each other 40 % of the time.");
+        says(
+            &|f| {
+                f.groups[0].1.waiting_node = 0.05;
+                f.groups[0].1.waiting_machine = 0.3;
+            },
+            "Threads wait 35 % of the time, most of it for other nodes (30 %).",
+        );
+        says(
+            &|f| f.done.as_mut().unwrap().step_seconds = 2.5,
+            "50 % of the time passes between steps, in which tokens are chosen and sent: a step takes 25.0 ms, and what is \
+             between two 25.0 ms.",
+        );
+        says(&|f| f.groups[0].1.stolen = Some(0.5), "50 % of the tiles of attention");
+        says(
+            &|f| {
+                let done = f.done.as_mut().unwrap();
+                (done.computed_tokens, done.prompt_tokens, done.cached_tokens) =
+                    (9000, 10_000, 1000);
+            },
+            "9000 tokens of them beside 400 of answers. 10 % of the prompts' tokens were found",
+        );
+        says(
+            &|f| {
+                let done = f.done.as_mut().unwrap();
+                (done.drafted_tokens, done.accepted_tokens) = (100, 10);
+            },
+            "10 % of 100 guessed tokens came true.",
+        );
+        says(
+            &|f| f.checks = vec![("CPU quota: 2 CPUs".into(), 0.5, vec!["more".into()])],
+            "Up to 50 % is lost to CPU quota: 2 CPUs.",
+        );
+    }
+}
