@@ -58,6 +58,9 @@ pub struct Engine {
     pub(crate) usual: Vec<Adapted>,
     report: LoadReport,
     strayed: bool,
+    /// What it was loaded on, and what ends loading: for what works beside it.
+    machine: Machine,
+    stop: Arc<AtomicBool>,
 }
 
 impl Engine {
@@ -86,7 +89,7 @@ impl Engine {
         progress: &mut dyn FnMut(LoadProgress),
     ) -> Result<Engine, Error> {
         let machine = load::restrict(machine, options)?;
-        Engine::load_part(file, &machine, options, &AtomicBool::new(false), progress)
+        Engine::load_part(file, &machine, options, &Arc::default(), progress)
     }
 
     /// See [`load::load`].
@@ -94,7 +97,7 @@ impl Engine {
         file: &ModelFile,
         machine: &Machine,
         options: &LoadOptions,
-        stop: &AtomicBool,
+        stop: &Arc<AtomicBool>,
         progress: &mut dyn FnMut(LoadProgress),
     ) -> Result<Engine, Error> {
         let Loaded { mut executor, hparams, projection, context, sequences, report } =
@@ -118,7 +121,19 @@ impl Engine {
             usual,
             report,
             strayed,
+            machine: machine.clone(),
+            stop: stop.clone(),
         })
+    }
+
+    /// Loads what works beside this engine, on the same cores: call it on the same thread.
+    pub(crate) fn load_beside(
+        &self,
+        file: &ModelFile,
+        options: &LoadOptions,
+        progress: &mut dyn FnMut(LoadProgress),
+    ) -> Result<Engine, Error> {
+        Engine::load_part(file, &self.machine, options, &self.stop, progress)
     }
 
     /// Begins an empty sequence, with the adapters that [`LoadOptions`] say.

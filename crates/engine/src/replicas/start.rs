@@ -240,8 +240,16 @@ impl Loader {
             engine.name_pages(root);
             self.disk.iter().for_each(|disk| engine.keep_on_disk(disk.clone()));
         }
-        let speculator = self.speculator(&engine)?;
-        let encoder = self.encoder(&engine)?;
+        let ReplicaOptions { speculation, always_speculate, encoder, .. } = &self.serving;
+        let speculator = Speculator::load(&engine, speculation, options)?;
+        let speculator = match always_speculate {
+            true => speculator.map(Speculator::always),
+            false => speculator,
+        };
+        let encoder = encoder
+            .as_ref()
+            .map(|file| Encoder::load(&*file.for_another()?, &engine, options, &mut |_| {}));
+        let encoder = encoder.transpose()?;
         let mut watch = Watch::new(&mut engine);
         let groups = watch.look(&mut engine);
         let limits = engine.limits();
@@ -263,29 +271,6 @@ impl Loader {
         };
         self.tell(News::Loaded(Box::new((info, seat))));
         Ok(Crew { engine, speculator, encoder, watch })
-    }
-
-    /// What encodes images for `engine`, on the same cores.
-    fn encoder(&self, engine: &Engine) -> Result<Option<Encoder>, Error> {
-        let Some(file) = &self.serving.encoder else { return Ok(None) };
-        let file = file.for_another()?;
-        let load = |options: &LoadOptions, progress: &mut dyn FnMut(LoadProgress)| {
-            Engine::load_part(&file, &self.part, options, &self.stop, progress)
-        };
-        Encoder::new(&file, engine, &self.options, &mut |_| {}, load).map(Some)
-    }
-
-    /// What guesses tokens ahead for `engine`; a smaller model is loaded on the same cores.
-    fn speculator(&self, engine: &Engine) -> Result<Option<Speculator>, Error> {
-        let load = |file: &Arc<ModelFile>, options: &LoadOptions| {
-            let file = file.for_another()?;
-            Engine::load_part(&file, &self.part, options, &self.stop, &mut |_| {})
-        };
-        let all = Speculator::new(engine, &self.serving.speculation, &self.options, load)?;
-        Ok(match self.serving.always_speculate {
-            true => all.map(Speculator::always),
-            false => all,
-        })
     }
 
     fn cpus(&self) -> CpuList {
@@ -315,7 +300,7 @@ mod tests {
         let file = ModelFile::from_bytes("tiny", TinyModel::qwen3(TensorType::Q4_0).gguf());
         let machine = FakeMachine::uniform(1, 2).machine().unwrap();
         let options = LoadOptions { no_pin: true, context: Some(64), ..LoadOptions::default() };
-        let (stop, mut matrices) = (AtomicBool::new(false), 0);
+        let (stop, mut matrices) = (Arc::new(AtomicBool::new(false)), 0);
         let mut load = |after| {
             let mut told = |_| {
                 matrices += 1;
