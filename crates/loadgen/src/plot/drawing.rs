@@ -200,9 +200,12 @@ impl Axis {
     }
 }
 
+/// A place on an axis, from 0 to 1, and what stands there.
+pub type Mark = (f64, String);
+
 impl Axis {
-    /// Where ticks stand, from 0 to 1, and their values times `factor`.
-    pub fn marks(self, factor: f64) -> Vec<(f64, String)> {
+    /// Its ticks, with their values times `factor`.
+    pub fn marks(self, factor: f64) -> Vec<Mark> {
         self.ticks().into_iter().map(|tick| (self.at(tick), number(tick * factor))).collect()
     }
 }
@@ -236,7 +239,7 @@ impl Panel {
         self,
         page: &mut Drawing,
         title: &str,
-        (levels, uprights): (&[(f64, String)], &[(f64, String)]),
+        (levels, uprights): (&[Mark], &[Mark]),
         unit: &str,
     ) {
         let (right, bottom) = (self.left + self.width, self.top + self.height);
