@@ -7,13 +7,12 @@
 use crate::args::{MachineArgs, ModelArg, count};
 use crate::error::Error;
 use crate::term::{self, note};
-use crate::{load, replace};
+use crate::{load, perplexity, replace};
 use arclight_engine::{BatchEntry, Engine, LoadOptions, Outputs, Speculation};
 use clap::{Args, ValueHint};
 use gguf::{ImportanceSums, Sums};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
-use tokenizer::{EncodeOptions, Tokenizer};
 
 /// Measure which columns of a model's matrices matter, for quantize and convert
 #[derive(Args, Debug)]
@@ -81,14 +80,12 @@ pub(crate) fn run(args: &ImatrixArgs) -> Result<(), Error> {
     loaded.report();
     let mut chunks = Vec::new();
     for (path, text) in &texts {
-        let own = cut(&loaded.tokenizer, text, context, args.chunks)?;
-        if own.is_empty() {
-            return Err(Error::Refused(format!(
-                "{} has fewer tokens than one chunk of {context}: use a longer text or a smaller --ctx",
-                path.display()
-            )));
-        }
-        chunks.extend(own);
+        chunks.extend(perplexity::cut(
+            &loaded.tokenizer,
+            (path.as_path(), text.as_str()),
+            context,
+            args.chunks,
+        )?);
     }
     let bar = term::count_bar("chunks", chunks.len());
     let start = Instant::now();
@@ -150,26 +147,6 @@ fn write(all: &ImportanceSums, path: &Path) -> Result<(), Error> {
         term::plural(all.chunks as usize, "chunk")
     );
     Ok(())
-}
-
-/// The whole chunks of a text, each with its beginning.
-fn cut(
-    tokenizer: &Tokenizer,
-    text: &str,
-    context: usize,
-    most: Option<usize>,
-) -> Result<Vec<Vec<u32>>, Error> {
-    let encode = EncodeOptions { add_special: true, parse_special: false };
-    let tokens = tokenizer.encode(text, encode)?;
-    // Texts begin with BOS if encoding nothing gives it.
-    let begin = tokenizer.encode("", encode)?.first().copied();
-    let begin = begin.filter(|begin| tokenizer.bos() == Some(*begin));
-    let chunk = |chunk: &[u32]| {
-        let mut chunk = chunk.to_vec();
-        chunk[0] = begin.unwrap_or(chunk[0]);
-        chunk
-    };
-    Ok(tokens.chunks_exact(context).take(most.unwrap_or(usize::MAX)).map(chunk).collect())
 }
 
 /// Computes chunks, all their tokens up to the last layer's end.

@@ -16,9 +16,9 @@ use arclight_engine::{BatchEntry, Engine, LoadOptions, Outputs, Speculation};
 use clap::{Args, ValueHint};
 use serde::Serialize;
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
-use tokenizer::EncodeOptions;
+use tokenizer::{EncodeOptions, Tokenizer};
 
 /// Measure how well a model predicts a text
 #[derive(Args, Debug)]
@@ -84,25 +84,11 @@ pub(crate) fn run(args: &PerplexityArgs) -> Result<(), Error> {
     if !args.output.format.is_data() {
         loaded.report();
     }
-    let encode = EncodeOptions { add_special: true, parse_special: false };
-    let mut tokens = loaded.tokenizer.encode(&text, encode)?;
-    if tokens.len() < context {
-        return Err(Error::Refused(format!(
-            "{} has {}, fewer than one chunk of {context}: use a longer text or a smaller --ctx",
-            args.file.display(),
-            term::plural(tokens.len(), "token"),
-        )));
-    }
-    if let Some(chunks) = args.chunks {
-        tokens.truncate(chunks.saturating_mul(context));
-    }
-    // Texts begin with BOS if encoding nothing gives it.
-    let begin = loaded.tokenizer.encode("", encode)?.first().copied();
-    let begin = begin.filter(|b| loaded.tokenizer.bos() == Some(*b));
-
-    let bar = term::count_bar("chunks", tokens.len() / context);
+    let chunks =
+        cut(&loaded.tokenizer, (args.file.as_path(), text.as_str()), context, args.chunks)?;
+    let bar = term::count_bar("chunks", chunks.len());
     let start = Instant::now();
-    let result = measure(&mut loaded.engine, &tokens, context, begin, &mut |so_far| {
+    let result = measure(&mut loaded.engine, &chunks, &mut |so_far| {
         bar.set_message(format!("perplexity {:.4}", so_far.perplexity));
         bar.inc(1);
     });
@@ -124,27 +110,51 @@ pub(crate) fn run(args: &PerplexityArgs) -> Result<(), Error> {
     Ok(writeln!(out, "perplexity {perplexity:.4} ± {standard_error:.4}")?)
 }
 
-/// Perplexity of `tokens` in whole chunks of `context`, each with its first token replaced by
-/// `begin` if there is one; tells `progress` after every chunk.
+/// The whole chunks of a file's text, each with its beginning, `most` at most.
 ///
 /// # Errors
-/// When a step fails, or `tokens` is shorter than a chunk.
-pub(crate) fn measure(
-    engine: &mut Engine,
-    tokens: &[u32],
+/// When the text cannot be encoded, or fills no chunk.
+pub(crate) fn cut(
+    tokenizer: &Tokenizer,
+    (path, text): (&Path, &str),
     context: usize,
-    begin: Option<u32>,
+    most: Option<usize>,
+) -> Result<Vec<Vec<u32>>, Error> {
+    let encode = EncodeOptions { add_special: true, parse_special: false };
+    let tokens = tokenizer.encode(text, encode)?;
+    if tokens.len() < context {
+        return Err(Error::Refused(format!(
+            "{} has {}, fewer than one chunk of {context}: use a longer text or a smaller --ctx",
+            path.display(),
+            term::plural(tokens.len(), "token"),
+        )));
+    }
+    // Texts begin with BOS if encoding nothing gives it.
+    let begin = tokenizer.encode("", encode)?.first().copied();
+    let begin = begin.filter(|begin| tokenizer.bos() == Some(*begin));
+    let chunk = |chunk: &[u32]| {
+        let mut chunk = chunk.to_vec();
+        chunk[0] = begin.unwrap_or(chunk[0]);
+        chunk
+    };
+    Ok(tokens.chunks_exact(context).take(most.unwrap_or(usize::MAX)).map(chunk).collect())
+}
+
+/// Perplexity of chunks, all of one length; tells `progress` after every one.
+///
+/// # Errors
+/// When a step fails, or there is no chunk.
+fn measure(
+    engine: &mut Engine,
+    chunks: &[Vec<u32>],
     progress: &mut dyn FnMut(&Perplexity),
 ) -> Result<Perplexity, Error> {
     let sequence = engine.new_sequence()?;
     let limits = engine.limits();
     let mut score = Score::default();
     let mut result = Err(Error::Engine(arclight_engine::Error::EmptyPrompt));
-    for (at, chunk) in tokens.chunks_exact(context).enumerate() {
-        let mut chunk = chunk.to_vec();
-        if let Some(begin) = begin {
-            chunk[0] = begin;
-        }
+    for (at, chunk) in chunks.iter().enumerate() {
+        let context = chunk.len();
         engine.truncate(sequence, 0)?;
         let first = context / 2; // the logits of this token and those after it are scored
         let mut done = 0;

@@ -36,7 +36,6 @@ pub struct Options {
 pub struct Conversion {
     metadata: Vec<(String, OwnedValue)>,
     tensors: Vec<Tensor>,
-    bytes: usize,
     notes: Vec<String>,
 }
 
@@ -109,7 +108,7 @@ impl Conversion {
             name: made.name,
             array: made.array,
         });
-        Ok(Conversion { metadata, tensors: tensors.collect(), bytes: folder.bytes(), notes })
+        Ok(Conversion { metadata, tensors: tensors.collect(), notes })
     }
 
     fn made(
@@ -132,11 +131,6 @@ impl Conversion {
     /// The tensors, in the file's order.
     pub fn tensors(&self) -> &[Tensor] {
         &self.tensors
-    }
-
-    /// Bytes of the folder's tensors.
-    pub fn source_bytes(&self) -> usize {
-        self.bytes
     }
 
     /// What a person should know of the result.

@@ -22,7 +22,6 @@ pub(crate) struct Folder {
     pub(crate) config: Config,
     tensors: Vec<Tensor>,
     by_name: HashMap<String, usize>,
-    bytes: usize,
 }
 
 /// A stored tensor.
@@ -52,7 +51,6 @@ impl Folder {
             path: folder,
             tensors: Vec::new(),
             by_name: HashMap::new(),
-            bytes: 0,
         };
         let index = opened.index()?;
         let named = |file: &str| path.file_name().is_some_and(|name| name == file);
@@ -127,7 +125,6 @@ impl Folder {
         let file = Arc::new(MappedFile::open(path)?);
         let fault = |what| Error::Safetensors { path: path.to_owned(), what };
         for entry in safetensors::entries(&file).map_err(fault)? {
-            self.bytes += entry.bytes.len();
             let at = self.tensors.len();
             if self.by_name.insert(entry.name.clone(), at).is_some() {
                 return Err(Error::Twice { path: path.to_owned(), name: entry.name });
@@ -156,11 +153,6 @@ impl Folder {
     /// All tensors, file by file in the order of their data.
     pub(crate) fn tensors(&self) -> &[Tensor] {
         &self.tensors
-    }
-
-    /// Bytes of all tensors.
-    pub(crate) fn bytes(&self) -> usize {
-        self.bytes
     }
 
     pub(crate) fn tensor(&self, name: &str) -> Option<&Tensor> {

@@ -13,7 +13,6 @@ use crate::room;
 use graph::{Adapted, Executor, Inset, Limits, Logits, Outputs, Recalled, SeqInput};
 use models::{Hparams, Projection};
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 use topology::Machine;
 
@@ -58,6 +57,9 @@ pub struct Engine {
     pub(crate) usual: Vec<Adapted>,
     report: LoadReport,
     strayed: bool,
+    /// What it was loaded on, and who has a say in loading: for what works beside it.
+    machine: Machine,
+    control: Control,
 }
 
 impl Engine {
@@ -86,8 +88,7 @@ impl Engine {
         progress: &mut dyn FnMut(LoadProgress),
     ) -> Result<Engine, Error> {
         let machine = load::restrict(machine, options)?;
-        let control = Control { stop: &AtomicBool::new(false), cores: None };
-        Engine::load_part(file, &machine, options, control, progress)
+        Engine::load_part(file, &machine, options, &Control::default(), progress)
     }
 
     /// See [`load::load`].
@@ -95,7 +96,7 @@ impl Engine {
         file: &ModelFile,
         machine: &Machine,
         options: &LoadOptions,
-        control: Control<'_>,
+        control: &Control,
         progress: &mut dyn FnMut(LoadProgress),
     ) -> Result<Engine, Error> {
         let Loaded { mut executor, hparams, projection, context, sequences, report } =
@@ -119,7 +120,19 @@ impl Engine {
             usual,
             report,
             strayed,
+            machine: machine.clone(),
+            control: control.clone(),
         })
+    }
+
+    /// Loads what works beside this engine, on the same cores: call it on the same thread.
+    pub(crate) fn load_beside(
+        &self,
+        file: &ModelFile,
+        options: &LoadOptions,
+        progress: &mut dyn FnMut(LoadProgress),
+    ) -> Result<Engine, Error> {
+        Engine::load_part(file, &self.machine, options, &self.control, progress)
     }
 
     /// Begins an empty sequence, with the adapters that [`LoadOptions`] say.

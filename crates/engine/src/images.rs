@@ -42,20 +42,6 @@ impl Encoder {
         options: &LoadOptions,
         progress: &mut dyn FnMut(LoadProgress),
     ) -> Result<Encoder, Error> {
-        let load = |options: &LoadOptions, progress: &mut dyn FnMut(LoadProgress)| {
-            Engine::load(file, options, progress)
-        };
-        Encoder::new(file, engine, options, progress, load)
-    }
-
-    /// The same, where `load` loads the file with the options that it is given.
-    pub(crate) fn new(
-        file: &ModelFile,
-        engine: &Engine,
-        options: &LoadOptions,
-        progress: &mut dyn FnMut(LoadProgress),
-        load: impl FnOnce(&LoadOptions, &mut dyn FnMut(LoadProgress)) -> Result<Engine, Error>,
-    ) -> Result<Encoder, Error> {
         let processor = processor(file)?;
         let kv = if options.kv == KvType::F32 { KvType::F32 } else { KvType::F16 };
         let numa = if options.numa == Numa::Pipeline { Numa::Auto } else { options.numa };
@@ -74,7 +60,7 @@ impl Encoder {
             step_outputs: None,
             ..options.clone()
         };
-        let encoder = load(&options, progress)?;
+        let encoder = engine.load_beside(file, &options, progress)?;
         let (gives, takes) =
             (encoder.executor.graph().hidden_width(), engine.executor.graph().row_width());
         if gives != takes {

@@ -21,6 +21,7 @@ use kernels::{Kernels, TILE_ROWS};
 use memory::{HugePages, Policy};
 use models::{Hparams, Model, Projection};
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 use topology::{CpuId, Layout, Machine, NodeId};
@@ -42,12 +43,12 @@ pub struct LoadProgress {
 }
 
 /// What others have to say while a model is loaded.
-#[derive(Clone, Copy)]
-pub(crate) struct Control<'a> {
+#[derive(Clone, Default)]
+pub(crate) struct Control {
     /// Loading fails soon after this is set.
-    pub stop: &'a AtomicBool,
+    pub stop: Arc<AtomicBool>,
     /// The cores, if other models compute on them.
-    pub cores: Option<&'a Cores>,
+    pub cores: Option<Cores>,
 }
 
 /// What loading did and how long each part took.
@@ -117,7 +118,7 @@ pub(crate) fn load(
     file: &ModelFile,
     machine: &Machine,
     options: &LoadOptions,
-    control: Control<'_>,
+    control: &Control,
     progress: &mut dyn FnMut(LoadProgress),
 ) -> Result<Loaded, Error> {
     check(options)?;
@@ -317,7 +318,7 @@ fn load_in(
     file: &ModelFile,
     machine: &Machine,
     options: &LoadOptions,
-    control: Control<'_>,
+    control: &Control,
     progress: &mut dyn FnMut(LoadProgress),
 ) -> Result<Loaded, Error> {
     let start = Instant::now();

@@ -67,7 +67,7 @@ pub(crate) fn page_cache(machines: &[Machine], file: usize, weights: u64) -> Pag
 /// The tensors of a file, which readers bring. See the module.
 pub(crate) struct FileWeights<'a> {
     gguf: &'a Gguf<'a>,
-    control: Control<'a>,
+    control: &'a Control,
     /// Nothing, if the model is in memory or made.
     files: &'a [MappedFile],
     made: Option<&'a Made>,
@@ -125,7 +125,7 @@ impl<'a> FileWeights<'a> {
         gguf: &'a Gguf<'a>,
         (reading, cache): (Reading, PageCache),
         nodes: usize,
-        control: Control<'a>,
+        control: &'a Control,
         load: impl FnOnce(&dyn WeightSource) -> Result<R, Error>,
     ) -> Result<R, Error> {
         let files = file.mapped();
@@ -323,11 +323,11 @@ impl WeightSource for FileWeights<'_> {
             return Err(graph::Error::Stopped);
         }
         let mut pack = |bytes: &[&[u8]]| {
-            let _turn = self.control.cores.map(Cores::turn);
+            let _turn = self.control.cores.as_ref().map(Cores::turn);
             pack(bytes)
         };
         if let Some(made) = self.made {
-            let bytes = made.make(parts, self.control.stop)?;
+            let bytes = made.make(parts, &self.control.stop)?;
             return pack(&bytes.iter().map(Vec::as_slice).collect::<Vec<_>>());
         }
         if self.files.is_empty() {

@@ -98,28 +98,21 @@ pub enum InstrKind {
     /// Takes the residual stream that the stage before has handed on. The two buffers take turns:
     /// one is filled while the other is read. Stages meet between parts of a step, so nothing else
     /// orders the two sides.
-    Receive { from: [BufId; 2], out: BufId, width: usize, work: Work },
+    Receive { from: [BufId; 2], out: BufId, width: usize },
     /// Hands the residual stream on, into the next stage's memory.
-    Send { x: BufId, to: [BufId; 2], width: usize, work: Work },
+    Send { x: BufId, to: [BufId; 2], width: usize },
     /// Rows of the embedding matrix, read from the node that holds them, and those of positions.
     Embed { table: MatrixId, scale: f32, added: Added, insets: bool, out: BufId },
     /// Columns of the step's rows, from the node's first on, plus `x`.
-    Rows {
-        x: Option<BufId>,
-        from: usize,
-        matrix: Option<MatrixId>,
-        width: usize,
-        out: BufId,
-        work: Work,
-    },
+    Rows { x: Option<BufId>, from: usize, matrix: Option<MatrixId>, width: usize, out: BufId },
     /// Rows of `count` tokens, of `width` elements each, as one.
-    Merge { x: BufId, count: usize, how: Merging, width: usize, out: BufId, work: Work },
+    Merge { x: BufId, count: usize, how: Merging, width: usize, out: BufId },
     /// Copies shared rows into the thread's own buffer.
     Load { x: BufId, out: BufId, width: usize },
     /// Norm of each row.
-    Norm { x: BufId, norm: Norm, out: BufId, work: Work },
+    Norm { x: BufId, norm: Norm, out: BufId },
     /// Rows of f32 to rows of another kind, as wide as the input of `matrix`.
-    Quantize { x: BufId, kind: ActKind, matrix: MatrixId, out: BufId, work: Work },
+    Quantize { x: BufId, kind: ActKind, matrix: MatrixId, out: BufId },
     /// Matrix product, plus bias; each thread does its tiles. Columns that nodes share are summed in
     /// `splits` runs of each node, and with `push`, a summand goes to every node's copy. Of a matrix by
     /// head, elements of `carried` go along as they are. What is told of each tile goes to all nodes.
@@ -148,7 +141,7 @@ pub enum InstrKind {
         low: Option<BufId>,
     },
     /// Scores to the experts of each token and their weights.
-    Choose { scores: BufId, router: Box<Router>, out: BufId, work: Work },
+    Choose { scores: BufId, router: Box<Router>, out: BufId },
     /// What the chosen experts make of a token before their last matrix: a row for each, times its weight,
     /// those of an expert beside each other. `route` counts the model's routers.
     ExpertsUp {
@@ -207,10 +200,9 @@ pub enum InstrKind {
         width: Vec<usize>,
         spec: Box<Modulation>,
         out: BufId,
-        work: Work,
     },
     /// Partial states to attention outputs.
-    Join { states: BufId, spec: Box<Attention>, out: BufId, work: Work },
+    Join { states: BufId, spec: Box<Attention>, out: BufId },
     /// `out = (norm(x) + y) * scale * factor`, run by run.
     Blend {
         x: BufId,
@@ -220,7 +212,6 @@ pub enum InstrKind {
         scale: f32,
         factor: Option<VectorId>,
         out: BufId,
-        work: Work,
     },
     /// A step of `count` residual streams of `width`.
     Streams {
@@ -231,7 +222,6 @@ pub enum InstrKind {
         width: usize,
         what: Streams,
         out: BufId,
-        work: Work,
     },
     /// `out = x + finish(Σ partials)`, and perhaps another sum.
     Residual {
@@ -241,26 +231,17 @@ pub enum InstrKind {
         finish: Finish,
         out: BufId,
         width: usize,
-        work: Work,
         gather: Gather,
         sum: Box<Sum>,
     },
     /// Rows that later steps recall.
     Remember { x: BufId, out: BufId, width: usize },
     /// Rows that the model's steps and those that predict have remembered.
-    Recall { from: [BufId; 2], out: BufId, width: usize, work: Work },
+    Recall { from: [BufId; 2], out: BufId, width: usize },
     /// The node's columns of `norm(x) | norm(y)`, of `width` elements each.
-    Concat {
-        x: BufId,
-        y: BufId,
-        norms: [Norm; 2],
-        width: usize,
-        matrix: MatrixId,
-        out: BufId,
-        work: Work,
-    },
+    Concat { x: BufId, y: BufId, norms: [Norm; 2], width: usize, matrix: MatrixId, out: BufId },
     /// Rows of which something is asked for.
-    Select { x: BufId, out: BufId, width: usize, work: Work },
+    Select { x: BufId, out: BufId, width: usize },
     /// What the head reads, into the caller's hidden states.
     Hidden { x: BufId, out: BufId, width: usize, at: usize },
     /// Matrix product, times `scale` and bent below `cap`, into the caller's logits.
@@ -316,6 +297,8 @@ pub struct Instr {
     pub layer: Option<usize>,
     /// What its rows are.
     pub domain: Domain,
+    /// How its rows are dealt; `None` where its work is in tiles or items.
+    pub work: Option<Work>,
     /// What it does.
     pub kind: InstrKind,
     accesses: Vec<Access>,
@@ -359,8 +342,13 @@ pub struct Access {
 }
 
 impl Instr {
-    pub(crate) fn new(layer: Option<usize>, domain: Domain, kind: InstrKind) -> Instr {
-        let mut instr = Instr { layer, domain, kind, accesses: Vec::new() };
+    pub(crate) fn new(
+        layer: Option<usize>,
+        domain: Domain,
+        work: Option<Work>,
+        kind: InstrKind,
+    ) -> Instr {
+        let mut instr = Instr { layer, domain, work, kind, accesses: Vec::new() };
         instr.accesses = instr.declare();
         instr
     }
@@ -395,13 +383,15 @@ impl Instr {
         let read = |buffer, reach| Access { buffer, write: false, reach };
         let write = |buffer, reach| Access { buffer, write: true, reach };
         let items = Reach::Own(Deal::Items);
+        // Of what is dealt by rows.
+        let rows = self.work.map_or(items, |work| self.row_wise(work));
         match &self.kind {
             InstrKind::RopeTable { out, .. } | InstrKind::Embed { out, .. } => {
                 vec![write(*out, Reach::Own(Deal::Tokens))]
             }
-            InstrKind::Receive { from, out, work, .. } => {
+            InstrKind::Receive { from, out, .. } => {
                 let from = from.map(|from| read(from, Reach::Round));
-                from.into_iter().chain([write(*out, self.row_wise(*work))]).collect()
+                from.into_iter().chain([write(*out, rows)]).collect()
             }
             // Each row goes out once, also when every thread has all of them.
             InstrKind::Send { x, to, .. } => {
@@ -409,15 +399,13 @@ impl Instr {
                 to.into_iter().chain([read(*x, Reach::Own(self.deal()))]).collect()
             }
             InstrKind::Hidden { x, out, .. } | InstrKind::Remember { x, out, .. } => {
-                let own = Reach::Own(self.deal());
-                vec![read(*x, own), write(*out, own)]
+                vec![read(*x, rows), write(*out, rows)]
             }
             InstrKind::Load { x, out, .. } => {
                 vec![read(*x, Reach::Group), write(*out, Reach::Group)]
             }
-            InstrKind::Norm { x, out, work, .. } | InstrKind::Quantize { x, out, work, .. } => {
-                let reach = self.row_wise(*work);
-                vec![read(*x, reach), write(*out, reach)]
+            InstrKind::Norm { x, out, .. } | InstrKind::Quantize { x, out, .. } => {
+                vec![read(*x, rows), write(*out, rows)]
             }
             InstrKind::MatMul { acts, out, push: true, .. } => {
                 let to = write(*out, Reach::All);
@@ -438,8 +426,8 @@ impl Instr {
                 let acts = acts.buffers().chain(*low).map(|b| read(b, Reach::Group));
                 acts.chain([write(*out, items)]).collect()
             }
-            InstrKind::Choose { scores, out, work, .. } => {
-                vec![read(*scores, Reach::Group), write(*out, self.row_wise(*work))]
+            InstrKind::Choose { scores, out, .. } => {
+                vec![read(*scores, Reach::Group), write(*out, rows)]
             }
             InstrKind::ExpertsUp { acts, chosen, out, .. } => {
                 let acts = acts.buffers().chain([*chosen]).map(|b| read(b, Reach::Group));
@@ -467,8 +455,8 @@ impl Instr {
                 let place = place.buffers().map(|b| read(b, Reach::Group));
                 place.chain([read(from.qkv, Reach::Group), kv, write(*states, items)]).collect()
             }
-            InstrKind::Join { states, out, work, .. } => {
-                vec![read(*states, Reach::Group), write(*out, self.row_wise(*work))]
+            InstrKind::Join { states, out, .. } => {
+                vec![read(*states, Reach::Group), write(*out, rows)]
             }
             // A sequence's state is read and written by whoever has the channels or slices.
             InstrKind::Convolution { x, state, out, .. } => {
@@ -480,37 +468,28 @@ impl Instr {
                 let reads = [x, raw].map(|b| read(*b, Reach::Group));
                 reads.into_iter().chain(own).chain(told).collect()
             }
-            InstrKind::Blend { x, y, out, work, .. } => {
-                let reach = self.row_wise(*work);
-                vec![read(*x, reach), read(*y, reach), write(*out, reach)]
+            InstrKind::Blend { x, y, out, .. } => {
+                vec![read(*x, rows), read(*y, rows), write(*out, rows)]
             }
-            InstrKind::Streams { x, y, z, what, out, work, .. } => {
+            InstrKind::Streams { x, y, z, what, out, .. } => {
                 // Products and scores are dealt by tiles.
-                let reach = self.row_wise(*work);
-                let of_y = if what.takes_product() { Reach::Group } else { reach };
+                let of_y = if what.takes_product() { Reach::Group } else { rows };
                 let y = y.map(|y| read(y, of_y));
                 let z = z.map(|z| read(z, Reach::Group));
-                [read(*x, reach)]
-                    .into_iter()
-                    .chain(y)
-                    .chain(z)
-                    .chain([write(*out, reach)])
-                    .collect()
+                [read(*x, rows)].into_iter().chain(y).chain(z).chain([write(*out, rows)]).collect()
             }
             // Each row is told once, also when every thread has all of them.
             InstrKind::Tell { x, out, work, .. } => {
                 vec![read(*x, self.row_wise(*work)), write(*out, Reach::All)]
             }
-            InstrKind::Modulation { x, gate, squares, out, work, .. } => {
-                let reach = self.row_wise(*work);
+            InstrKind::Modulation { x, gate, squares, out, .. } => {
                 let reads = [Some(*x), *gate, *squares].into_iter().flatten();
-                reads.map(|b| read(b, reach)).chain([write(*out, reach)]).collect()
+                reads.map(|b| read(b, rows)).chain([write(*out, rows)]).collect()
             }
-            InstrKind::Residual { x, partial, also, finish, out, work, gather, .. } => {
-                let reach = self.row_wise(*work);
+            InstrKind::Residual { x, partial, also, finish, out, gather, .. } => {
                 let (of_x, of_sums, of_out) = match gather {
-                    Gather::Push => (reach, Reach::Group, reach),
-                    Gather::Pull => (reach, Reach::All, reach),
+                    Gather::Push => (rows, Reach::Group, rows),
+                    Gather::Pull => (rows, Reach::All, rows),
                     Gather::Scatter => (Reach::Group, Reach::All, Reach::All),
                 };
                 let sums = [Some(*partial), also.as_ref().map(|also| also.partial)];
@@ -521,21 +500,20 @@ impl Instr {
                 let all = [read(*x, of_x)].into_iter().chain(sums).chain(deltas);
                 all.chain([write(*out, of_out)]).collect()
             }
-            InstrKind::Recall { from, out, work, .. } => {
+            InstrKind::Recall { from, out, .. } => {
                 let from = from.map(|from| read(from, Reach::Group));
-                from.into_iter().chain([write(*out, self.row_wise(*work))]).collect()
+                from.into_iter().chain([write(*out, rows)]).collect()
             }
-            InstrKind::Concat { x, y, out, work, .. } => {
-                let reach = self.row_wise(*work);
-                vec![read(*x, reach), read(*y, reach), write(*out, reach)]
+            InstrKind::Concat { x, y, out, .. } => {
+                vec![read(*x, rows), read(*y, rows), write(*out, rows)]
             }
-            InstrKind::Rows { x, out, work, .. } => {
+            InstrKind::Rows { x, out, .. } => {
                 // What they are added to may be the stream itself, or a product, which is dealt by tiles.
                 let x = x.filter(|x| x != out).map(|x| read(x, Reach::Group));
-                x.into_iter().chain([write(*out, self.row_wise(*work))]).collect()
+                x.into_iter().chain([write(*out, rows)]).collect()
             }
-            InstrKind::Select { x, out, work, .. } | InstrKind::Merge { x, out, work, .. } => {
-                vec![read(*x, Reach::Group), write(*out, self.row_wise(*work))]
+            InstrKind::Select { x, out, .. } | InstrKind::Merge { x, out, .. } => {
+                vec![read(*x, Reach::Group), write(*out, rows)]
             }
         }
     }
@@ -589,29 +567,6 @@ impl Instr {
             InstrKind::Select { .. } => "select",
             InstrKind::Hidden { .. } => "hidden",
             InstrKind::Logits { .. } => "logits",
-        }
-    }
-
-    /// How its rows are dealt; `None` where its work is in tiles or items.
-    pub fn rows_dealt(&self) -> Option<Work> {
-        match &self.kind {
-            InstrKind::Norm { work, .. }
-            | InstrKind::Quantize { work, .. }
-            | InstrKind::Join { work, .. } => Some(*work),
-            InstrKind::Residual { work, .. } | InstrKind::Select { work, .. } => Some(*work),
-            InstrKind::Modulation { work, .. } | InstrKind::Blend { work, .. } => Some(*work),
-            InstrKind::Streams { work, .. } => Some(*work),
-            InstrKind::Rows { work, .. } | InstrKind::Merge { work, .. } => Some(*work),
-            InstrKind::Receive { work, .. } | InstrKind::Choose { work, .. } => Some(*work),
-            InstrKind::Recall { work, .. } | InstrKind::Concat { work, .. } => Some(*work),
-            InstrKind::Send { .. } | InstrKind::Hidden { .. } | InstrKind::Remember { .. } => {
-                Some(Work::Rows)
-            }
-            InstrKind::Load { .. } => Some(Work::Private),
-            InstrKind::RopeTable { .. } | InstrKind::Embed { .. } | InstrKind::Tell { .. } => {
-                Some(Work::Rows)
-            }
-            _ => None,
         }
     }
 

@@ -135,7 +135,7 @@ impl fmt::Display for LayerListing<'_> {
                     (None, Some(l)) if l != self.layer => format!("{} (layer {l})", instr.name()),
                     _ => instr.name().to_owned(),
                 };
-                let who = match instr.rows_dealt() {
+                let who = match instr.work {
                     Some(Work::Private) => "each thread",
                     Some(Work::Rows) => "by rows",
                     None if matrix.is_some() => "by tiles",

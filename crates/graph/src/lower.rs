@@ -183,8 +183,14 @@ struct Lowering<'a> {
 }
 
 impl Lowering<'_> {
+    /// Appends what is dealt in tiles or items.
     fn emit(&mut self, layer: Option<usize>, domain: Domain, kind: InstrKind) {
-        self.out.push(Instr::new(layer, domain, kind));
+        self.out.push(Instr::new(layer, domain, None, kind));
+    }
+
+    /// Appends what is dealt by rows.
+    fn emit_rows(&mut self, (layer, domain): (Option<usize>, Domain), work: Work, kind: InstrKind) {
+        self.out.push(Instr::new(layer, domain, Some(work), kind));
     }
 
     /// f32 rows as wide as bundle `b` on each node, padded to whole tiles.
@@ -251,7 +257,8 @@ impl Lowering<'_> {
         for rope in 0..self.graph.ropes.len() {
             let bytes = self.graph.ropes[rope].inv_freq.len() * 2 * size_of::<f32>();
             let out = self.buffers.rope(rope, bytes);
-            self.emit(None, Domain::Tokens, InstrKind::RopeTable { rope, out });
+            let kind = InstrKind::RopeTable { rope, out };
+            self.emit_rows((None, Domain::Tokens), Work::Rows, kind);
         }
     }
 
@@ -283,7 +290,7 @@ impl Lowering<'_> {
         let (domain, width) = (self.graph.bundle(x).domain, self.graph.bundle(x).width);
         let (work, from) = (self.variant.work(domain), self.handoffs(x));
         let out = self.buffer("x", x, None, work);
-        self.emit(None, domain, InstrKind::Receive { from, out, width, work });
+        self.emit_rows((None, domain), work, InstrKind::Receive { from, out, width });
         self.values.insert(x, out);
     }
 
@@ -291,9 +298,8 @@ impl Lowering<'_> {
     fn send(&mut self, at: usize) {
         let x = self.crossing(at);
         let (domain, width) = (self.graph.bundle(x).domain, self.graph.bundle(x).width);
-        let (work, to) = (self.variant.work(domain), self.handoffs(x));
-        let x = self.value(x);
-        self.emit(None, domain, InstrKind::Send { x, to, width, work });
+        let (x, to) = (self.value(x), self.handoffs(x));
+        self.emit_rows((None, domain), Work::Rows, InstrKind::Send { x, to, width });
     }
 
     fn op(&mut self, node: &crate::builder::Node) {
@@ -307,12 +313,13 @@ impl Lowering<'_> {
                 let shared = self.buffer(&role, out, Some(0), Work::Rows);
                 let (table, scale, added, insets) = (*table, *scale, *added, *insets);
                 let kind = InstrKind::Embed { table, scale, added, insets, out: shared };
-                self.emit(layer, domain, kind);
+                self.emit_rows((layer, domain), Work::Rows, kind);
                 match work {
                     Work::Rows => shared,
                     Work::Private => {
                         let own = self.buffer(&role, out, layer, work);
-                        self.emit(layer, domain, InstrKind::Load { x: shared, out: own, width });
+                        let kind = InstrKind::Load { x: shared, out: own, width };
+                        self.emit_rows((layer, domain), work, kind);
                         own
                     }
                 }
@@ -330,7 +337,7 @@ impl Lowering<'_> {
                     // The norm of a sum with what the norm before gave, which is the residual stream then.
                     to = self.buffer("normed", out, layer, work);
                 }
-                self.emit(layer, domain, InstrKind::Norm { x, norm, out: to, work });
+                self.emit_rows((layer, domain), work, InstrKind::Norm { x, norm, out: to });
                 to
             }
             Op::Linear { x, matrix, activation, told } => {
@@ -387,7 +394,11 @@ impl Lowering<'_> {
                 let role = format!("choice {}", self.graph.bundle(*scores).width);
                 let to = self.buffer(&role, out, layer, work);
                 let (scores, router) = (self.value(*scores), router.clone());
-                self.emit(layer, domain, InstrKind::Choose { scores, router, out: to, work });
+                self.emit_rows(
+                    (layer, domain),
+                    work,
+                    InstrKind::Choose { scores, router, out: to },
+                );
                 to
             }
             Op::ExpertsUp { x, chosen, count, bank, expert } => {
@@ -460,11 +471,8 @@ impl Lowering<'_> {
                         };
                         let (x, runs) = (self.value(*x), starts.iter().zip(widths).map(run));
                         let runs = runs.collect();
-                        self.emit(
-                            layer,
-                            domain,
-                            InstrKind::Tell { x, runs, unit, out: told, work },
-                        );
+                        let kind = InstrKind::Tell { x, runs, unit, out: told, work };
+                        self.emit_rows((layer, domain), Work::Rows, kind);
                         Some(told)
                     }
                     (Some(HeadNorm::Groups { .. }), _) | (_, Some(_)) => Some(self.told[x]),
@@ -472,16 +480,16 @@ impl Lowering<'_> {
                 };
                 let (x, gate) = (self.value(*x), gate.map(|gate| self.value(gate)));
                 let (width, spec) = (self.graph.bundle(out).widths.clone(), spec.clone());
-                let kind = InstrKind::Modulation { x, gate, squares, width, spec, out: to, work };
-                self.emit(layer, domain, kind);
+                let kind = InstrKind::Modulation { x, gate, squares, width, spec, out: to };
+                self.emit_rows((layer, domain), work, kind);
                 to
             }
             Op::Blend { x, y, norm, scale, factor } => {
                 let to = self.buffer(&format!("x{}", out.0), out, layer, work);
                 let (x, y, norm) = (self.value(*x), self.value(*y), *norm);
                 let (scale, factor) = (*scale, *factor);
-                let kind = InstrKind::Blend { x, y, width, norm, scale, factor, out: to, work };
-                self.emit(layer, domain, kind);
+                let kind = InstrKind::Blend { x, y, width, norm, scale, factor, out: to };
+                self.emit_rows((layer, domain), work, kind);
                 to
             }
             Op::Streams { x, y, z, count, what } => {
@@ -507,8 +515,8 @@ impl Lowering<'_> {
                     }
                 };
                 let (count, what) = (*count, what.clone());
-                let kind = InstrKind::Streams { x, y, z, count, width, what, out: to, work };
-                self.emit(layer, domain, kind);
+                let kind = InstrKind::Streams { x, y, z, count, width, what, out: to };
+                self.emit_rows((layer, domain), work, kind);
                 to
             }
             Op::Residual { x, partial, norm, scale, factor } => {
@@ -541,7 +549,11 @@ impl Lowering<'_> {
                 let [model, predicted] = self.remembered(out);
                 let to = if self.variant.predicts { predicted } else { model };
                 let x = self.value(*x);
-                self.emit(layer, domain, InstrKind::Remember { x, out: to, width });
+                self.emit_rows(
+                    (layer, domain),
+                    Work::Rows,
+                    InstrKind::Remember { x, out: to, width },
+                );
                 to
             }
             Op::Rows { x, from, matrix } => {
@@ -554,45 +566,55 @@ impl Lowering<'_> {
                     None => self.buffer(&format!("x{}", out.0), out, layer, work),
                 };
                 let (x, from, matrix) = (x.map(|x| self.value(x)), *from, *matrix);
-                self.emit(layer, domain, InstrKind::Rows { x, from, matrix, width, out: to, work });
+                self.emit_rows(
+                    (layer, domain),
+                    work,
+                    InstrKind::Rows { x, from, matrix, width, out: to },
+                );
                 to
             }
             Op::Merge { x, count, how } => {
                 let to = self.buffer("merged", out, layer, work);
                 let width = self.graph.bundle(*x).width;
                 let (x, count, how) = (self.value(*x), *count, *how);
-                self.emit(layer, domain, InstrKind::Merge { x, count, how, width, out: to, work });
+                self.emit_rows(
+                    (layer, domain),
+                    work,
+                    InstrKind::Merge { x, count, how, width, out: to },
+                );
                 to
             }
             Op::Recall => {
                 let (from, to) = (self.remembered(out), self.buffer("recalled", out, layer, work));
-                self.emit(layer, domain, InstrKind::Recall { from, out: to, width, work });
+                self.emit_rows((layer, domain), work, InstrKind::Recall { from, out: to, width });
                 to
             }
             Op::Concat { x, y, norms, matrix } => {
                 let to = self.buffer("concat", out, layer, work);
                 let width = self.graph.bundle(*x).width;
                 let (x, y, norms, matrix) = (self.value(*x), self.value(*y), *norms, *matrix);
-                let kind = InstrKind::Concat { x, y, norms, width, matrix, out: to, work };
-                self.emit(layer, domain, kind);
+                let kind = InstrKind::Concat { x, y, norms, width, matrix, out: to };
+                self.emit_rows((layer, domain), work, kind);
                 to
             }
             Op::Select { x } => {
                 let to = self.buffer("selected", out, layer, work);
                 let x = self.value(*x);
-                self.emit(layer, domain, InstrKind::Select { x, out: to, width, work });
+                self.emit_rows((layer, domain), work, InstrKind::Select { x, out: to, width });
                 to
             }
             Op::Hidden { x, at } => {
                 let to = self.buffers.hidden(self.graph.hidden_width());
                 let (x, at) = (self.value(*x), *at);
-                self.emit(layer, domain, InstrKind::Hidden { x, out: to, width, at });
+                let kind = InstrKind::Hidden { x, out: to, width, at };
+                self.emit_rows((layer, domain), Work::Rows, kind);
                 to
             }
             Op::Logits { x, head, scale, cap } => {
                 let (from, width) = (self.value(*x), self.graph.bundle(*x).width);
                 let hidden = self.buffers.hidden(width);
-                self.emit(layer, domain, InstrKind::Hidden { x: from, out: hidden, width, at: 0 });
+                let kind = InstrKind::Hidden { x: from, out: hidden, width, at: 0 };
+                self.emit_rows((layer, domain), Work::Rows, kind);
                 let acts = self.operand(*x, *head, layer);
                 let low = self.lora_a(*x, *head, layer);
                 let to = self.buffers.logits();
@@ -633,11 +655,8 @@ impl Lowering<'_> {
                         self.buffers.declare(&role, Home::Node, rows, &bytes)
                     }
                 };
-                self.emit(
-                    layer,
-                    domain,
-                    InstrKind::Quantize { x: from, kind, matrix, out: to, work },
-                );
+                let kind = InstrKind::Quantize { x: from, kind, matrix, out: to };
+                self.emit_rows((layer, domain), work, kind);
                 to
             })
         };
@@ -671,7 +690,8 @@ impl Lowering<'_> {
         let runs = (0..self.graph.nodes).map(runs).collect();
         let (unit, work) = (heads.dim, Work::Rows);
         let domain = self.graph.bundle(qkv).domain;
-        self.emit(layer, domain, InstrKind::Tell { x, runs, unit, out: told, work });
+        let kind = InstrKind::Tell { x, runs, unit, out: told, work };
+        self.emit_rows((layer, domain), Work::Rows, kind);
         told
     }
 
@@ -729,7 +749,7 @@ impl Lowering<'_> {
                     _ => Work::Rows,
                 };
                 let to = self.buffer("attn", out, layer, work);
-                self.emit(layer, domain, InstrKind::Join { states, spec, out: to, work });
+                self.emit_rows((layer, domain), work, InstrKind::Join { states, spec, out: to });
                 to
             }
         }

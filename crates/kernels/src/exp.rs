@@ -170,56 +170,63 @@ pub struct Xielu {
 
 /// A function of every element. (A closure might not be inlined, and would lack the entry point's
 /// instructions then.)
-pub(crate) trait Function {
-    fn of<S: Simd>(s: S, x: S::F) -> S::F;
+pub(crate) trait Function: Copy {
+    fn of<S: Simd>(self, s: S, x: S::F) -> S::F;
 
     /// The function of a gate, and what it lets through.
     #[inline(always)]
-    fn gated<S: Simd>(s: S, gate: S::F, up: S::F) -> S::F {
-        s.mul(Self::of(s, gate), up)
+    fn gated<S: Simd>(self, s: S, gate: S::F, up: S::F) -> S::F {
+        s.mul(self.of(s, gate), up)
     }
 }
 
 /// `x / (1 + e^-x)`.
+#[derive(Clone, Copy)]
 pub(crate) struct Silu;
 
 /// `x / 2 * (1 + tanh u)` with `u = sqrt(2 / pi) * (x + 0.044715 x³)`, the usual approximation of
 /// GELU (Hendrycks and Gimpel, 2016). It is `x / (1 + e^-2u)`.
-pub(crate) struct Gelu;
+#[derive(Clone, Copy)]
+struct Gelu;
 
 /// `x / 2 * (1 + erf(x / sqrt(2)))`.
-pub(crate) struct GeluErf;
+#[derive(Clone, Copy)]
+struct GeluErf;
 
 /// `max(x, 0)`.
-pub(crate) struct Relu;
+#[derive(Clone, Copy)]
+struct Relu;
 
 /// `max(x, 0)²`.
-pub(crate) struct SquaredRelu;
+#[derive(Clone, Copy)]
+struct SquaredRelu;
 
 /// `x / (1 + e^-1.702x)` of `min(x, 7)`; as a gate it lets through one more than what comes, which is held
 /// between -7 and 7 (gpt-oss).
-pub(crate) struct ClampedSilu;
+#[derive(Clone, Copy)]
+struct ClampedSilu;
 
 /// `1 / (1 + e^-x)`.
-pub(crate) struct Sigmoid;
+#[derive(Clone, Copy)]
+struct Sigmoid;
 
 impl Function for Sigmoid {
     #[inline(always)]
-    fn of<S: Simd>(s: S, x: S::F) -> S::F {
+    fn of<S: Simd>(self, s: S, x: S::F) -> S::F {
         logistic(s, s.splat(1.0), x)
     }
 }
 
 impl Function for Relu {
     #[inline(always)]
-    fn of<S: Simd>(s: S, x: S::F) -> S::F {
+    fn of<S: Simd>(self, s: S, x: S::F) -> S::F {
         s.max(s.splat(0.0), x)
     }
 }
 
 impl Function for SquaredRelu {
     #[inline(always)]
-    fn of<S: Simd>(s: S, x: S::F) -> S::F {
+    fn of<S: Simd>(self, s: S, x: S::F) -> S::F {
         let x = s.max(s.splat(0.0), x);
         s.mul(x, x)
     }
@@ -232,28 +239,28 @@ impl ClampedSilu {
 
 impl Function for ClampedSilu {
     #[inline(always)]
-    fn of<S: Simd>(s: S, x: S::F) -> S::F {
+    fn of<S: Simd>(self, s: S, x: S::F) -> S::F {
         let x = s.min(s.splat(Self::LIMIT), x);
         logistic(s, x, s.mul(x, s.splat(Self::STEEPNESS)))
     }
 
     #[inline(always)]
-    fn gated<S: Simd>(s: S, gate: S::F, up: S::F) -> S::F {
+    fn gated<S: Simd>(self, s: S, gate: S::F, up: S::F) -> S::F {
         let up = s.min(s.splat(Self::LIMIT), s.max(s.splat(-Self::LIMIT), up));
-        s.mul(Self::of(s, gate), s.add(up, s.splat(1.0)))
+        s.mul(self.of(s, gate), s.add(up, s.splat(1.0)))
     }
 }
 
 impl Function for Silu {
     #[inline(always)]
-    fn of<S: Simd>(s: S, x: S::F) -> S::F {
+    fn of<S: Simd>(self, s: S, x: S::F) -> S::F {
         logistic(s, x, x)
     }
 }
 
 impl Function for Gelu {
     #[inline(always)]
-    fn of<S: Simd>(s: S, x: S::F) -> S::F {
+    fn of<S: Simd>(self, s: S, x: S::F) -> S::F {
         const TWICE: f32 = 1.595_769_2; // 2 sqrt(2 / pi)
         let cubic = s.fma(s.mul(x, x), s.splat(TWICE * 0.044_715), s.splat(TWICE));
         logistic(s, x, s.mul(cubic, x))
@@ -262,7 +269,7 @@ impl Function for Gelu {
 
 impl Function for GeluErf {
     #[inline(always)]
-    fn of<S: Simd>(s: S, x: S::F) -> S::F {
+    fn of<S: Simd>(self, s: S, x: S::F) -> S::F {
         let half = s.mul(x, s.splat(0.5));
         s.fma(half, erf(s, s.mul(x, s.splat(std::f32::consts::FRAC_1_SQRT_2))), half)
     }
@@ -295,37 +302,29 @@ fn erf<S: Simd>(s: S, x: S::F) -> S::F {
     s.div(s.mul(x, odd), even)
 }
 
-/// `x := min(max(x, -limit), limit)`.
-#[inline(always)]
-pub(crate) fn clamp<S: Simd>(s: S, x: &mut [f32], limit: f32) {
-    let held = |x| s.min(s.splat(limit), s.max(s.splat(-limit), x));
-    let (blocks, tail) = x.as_chunks_mut::<LANES>();
-    for block in blocks {
-        s.store(held(s.load(block)), block);
-    }
-    s.store_part(held(s.load_part(tail, 0.0)), tail);
-}
+/// `min(max(x, -limit), limit)`.
+#[derive(Clone, Copy)]
+struct Clamp(f32);
 
-/// `x := f(x)`.
-#[inline(always)]
-pub(crate) fn xielu<S: Simd>(s: S, x: &mut [f32], f: &Xielu) {
-    let (blocks, tail) = x.as_chunks_mut::<LANES>();
-    for block in blocks {
-        s.store(xielu_of(s, s.load(block), f), block);
+impl Function for Clamp {
+    #[inline(always)]
+    fn of<S: Simd>(self, s: S, x: S::F) -> S::F {
+        s.min(s.splat(self.0), s.max(s.splat(-self.0), x))
     }
-    s.store_part(xielu_of(s, s.load_part(tail, 0.0), f), tail);
 }
 
 /// Both sides, each where the other's argument is 0.
-#[inline(always)]
-fn xielu_of<S: Simd>(s: S, x: S::F, f: &Xielu) -> S::F {
-    let (above, below) = (s.max(x, s.splat(0.0)), s.min(x, s.splat(0.0)));
-    let power = exp_minus_one(s, s.min(below, s.splat(f.eps)));
-    let curved = s.mul(s.sub(power, below), s.splat(f.alpha_n));
-    // 0 where x is above 0, 1 elsewhere.
-    let counts = s.sub(s.splat(1.0), s.min(s.mul(above, s.splat(f32::MAX)), s.splat(1.0)));
-    let slope = s.fma(x, s.splat(f.beta), s.mul(curved, counts));
-    s.fma(s.mul(above, s.splat(f.alpha_p)), above, slope)
+impl Function for Xielu {
+    #[inline(always)]
+    fn of<S: Simd>(self, s: S, x: S::F) -> S::F {
+        let (above, below) = (s.max(x, s.splat(0.0)), s.min(x, s.splat(0.0)));
+        let power = exp_minus_one(s, s.min(below, s.splat(self.eps)));
+        let curved = s.mul(s.sub(power, below), s.splat(self.alpha_n));
+        // 0 where x is above 0, 1 elsewhere.
+        let counts = s.sub(s.splat(1.0), s.min(s.mul(above, s.splat(f32::MAX)), s.splat(1.0)));
+        let slope = s.fma(x, s.splat(self.beta), s.mul(curved, counts));
+        s.fma(s.mul(above, s.splat(self.alpha_p)), above, slope)
+    }
 }
 
 /// `x / (1 + e^-y)`.
@@ -335,20 +334,56 @@ fn logistic<S: Simd>(s: S, x: S::F, y: S::F) -> S::F {
     s.div(x, s.add(s.splat(1.0), e))
 }
 
+/// Calls what is compiled for the function that an activation stands for.
+macro_rules! by_function {
+    ($of:ident => $call:ident($s:ident, $($arg:ident),*)) => {
+        match $of {
+            Activation::Silu => $call($s, Silu, $($arg),*),
+            Activation::Gelu => $call($s, Gelu, $($arg),*),
+            Activation::GeluErf => $call($s, GeluErf, $($arg),*),
+            Activation::Relu => $call($s, Relu, $($arg),*),
+            Activation::SquaredRelu => $call($s, SquaredRelu, $($arg),*),
+            Activation::ClampedSilu => $call($s, ClampedSilu, $($arg),*),
+            Activation::Sigmoid => $call($s, Sigmoid, $($arg),*),
+            Activation::Clamp(limit) => $call($s, Clamp(limit), $($arg),*),
+            Activation::Xielu(f) => $call($s, f, $($arg),*),
+        }
+    };
+}
+
 /// `x := f(x)`.
 #[inline(always)]
-pub(crate) fn map<S: Simd, F: Function>(s: S, x: &mut [f32]) {
-    let (blocks, tail) = x.as_chunks_mut::<LANES>();
-    for block in blocks {
-        s.store(F::of(s, s.load(block)), block);
-    }
-    s.store_part(F::of(s, s.load_part(tail, 0.0)), tail);
+pub(crate) fn activate<S: Simd>(s: S, f: Activation, x: &mut [f32]) {
+    by_function!(f => map(s, x));
 }
 
 /// `out = f(gate) * up`, or what the function makes of both, row by row.
 #[inline(always)]
-pub(crate) fn gated<S: Simd, F: Function>(
+pub(crate) fn gated<S: Simd>(
     s: S,
+    f: Activation,
+    gate: Rows<'_, f32>,
+    up: Rows<'_, f32>,
+    out: RowsMut<'_, f32>,
+) {
+    by_function!(f => gate_rows(s, gate, up, out));
+}
+
+/// `x := f(x)`.
+#[inline(always)]
+fn map<S: Simd, F: Function>(s: S, f: F, x: &mut [f32]) {
+    let (blocks, tail) = x.as_chunks_mut::<LANES>();
+    for block in blocks {
+        s.store(f.of(s, s.load(block)), block);
+    }
+    s.store_part(f.of(s, s.load_part(tail, 0.0)), tail);
+}
+
+/// [`gated`] of one function.
+#[inline(always)]
+fn gate_rows<S: Simd, F: Function>(
+    s: S,
+    f: F,
     gate: Rows<'_, f32>,
     up: Rows<'_, f32>,
     mut out: RowsMut<'_, f32>,
@@ -358,9 +393,9 @@ pub(crate) fn gated<S: Simd, F: Function>(
         let (ups, up_tail) = up.row(r).as_chunks::<LANES>();
         let (outs, out_tail) = out.row_mut(r).as_chunks_mut::<LANES>();
         for ((gate, up), out) in gates.iter().zip(ups).zip(outs) {
-            s.store(F::gated(s, s.load(gate), s.load(up)), out);
+            s.store(f.gated(s, s.load(gate), s.load(up)), out);
         }
-        let last = F::gated(s, s.load_part(gate_tail, 0.0), s.load_part(up_tail, 0.0));
+        let last = f.gated(s, s.load_part(gate_tail, 0.0), s.load_part(up_tail, 0.0));
         s.store_part(last, out_tail);
     }
 }

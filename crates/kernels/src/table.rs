@@ -11,8 +11,9 @@ use std::ops::Range;
 
 use crate::TILE_ROWS;
 use crate::arch;
-use crate::attention::{self, Blocks, Tile};
+use crate::attention::{self, Blocks, KvPageMut, Tile};
 use crate::elementwise::{self, RopeStyle};
+use crate::exp::Activation;
 use crate::isa::{Isa, for_each_isa};
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 use crate::matmul::panel::signed::{Finish, Matrices};
@@ -72,53 +73,17 @@ macro_rules! for_each_kernel {
             argmax(x: &[f32]) -> usize = elementwise::argmax;
             exp(x: &mut [f32]) = crate::exp::exp_all;
             softmax(x: &mut [f32]) = crate::exp::softmax;
-            swiglu(gate: Rows<'_, f32>, up: Rows<'_, f32>, out: RowsMut<'_, f32>) =
-                crate::exp::gated::<_, crate::exp::Silu>;
-            geglu(gate: Rows<'_, f32>, up: Rows<'_, f32>, out: RowsMut<'_, f32>) =
-                crate::exp::gated::<_, crate::exp::Gelu>;
-            squared_reglu(gate: Rows<'_, f32>, up: Rows<'_, f32>, out: RowsMut<'_, f32>) =
-                crate::exp::gated::<_, crate::exp::SquaredRelu>;
-            clamped_swiglu(gate: Rows<'_, f32>, up: Rows<'_, f32>, out: RowsMut<'_, f32>) =
-                crate::exp::gated::<_, crate::exp::ClampedSilu>;
-            sigmoid_gated(gate: Rows<'_, f32>, up: Rows<'_, f32>, out: RowsMut<'_, f32>) =
-                crate::exp::gated::<_, crate::exp::Sigmoid>;
-            reglu(gate: Rows<'_, f32>, up: Rows<'_, f32>, out: RowsMut<'_, f32>) =
-                crate::exp::gated::<_, crate::exp::Relu>;
-            sigmoid(x: &mut [f32]) = crate::exp::map::<_, crate::exp::Sigmoid>;
-            relu(x: &mut [f32]) = crate::exp::map::<_, crate::exp::Relu>;
-            gelu_erf(x: &mut [f32]) = crate::exp::map::<_, crate::exp::GeluErf>;
-            clamp(x: &mut [f32], limit: f32) = crate::exp::clamp;
-            xielu(x: &mut [f32], f: &crate::exp::Xielu) = crate::exp::xielu;
+            activate(f: Activation, x: &mut [f32]) = crate::exp::activate;
+            gated(f: Activation, gate: Rows<'_, f32>, up: Rows<'_, f32>, out: RowsMut<'_, f32>) =
+                crate::exp::gated;
             rotate(x: &mut [f32]) = crate::rotate::rotate;
             conv(conv: &Conv<'_>, state: &mut [f32], out: RowsMut<'_, f32>) = recurrent::conv;
             scan(scan: &Scan<'_>, state: &mut [f32], out: RowsMut<'_, f32>) = recurrent::scan;
-            gelu(x: &mut [f32]) = crate::exp::map::<_, crate::exp::Gelu>;
             prefetch(rows: Rows<'_, f32>) = elementwise::prefetch;
             prefetch_write(rows: RowsMut<'_, f32>) = elementwise::prefetch_write;
-            silu(x: &mut [f32]) = crate::exp::map::<_, crate::exp::Silu>;
-            squared_relu(x: &mut [f32]) = crate::exp::map::<_, crate::exp::SquaredRelu>;
-            clamped_silu(x: &mut [f32]) = crate::exp::map::<_, crate::exp::ClampedSilu>;
             soft_cap(x: &mut [f32], cap: f32) = crate::exp::soft_cap;
-            store_k_f16(k: &[f32], page: &mut [u16], slot: usize) =
-                attention::store_k::<_, attention::F16>;
-            store_v_f16(v: &[f32], page: &mut [u16], slot: usize) =
-                attention::store_v::<_, attention::F16>;
-            store_k_bf16(k: &[f32], page: &mut [u16], slot: usize) =
-                attention::store_k::<_, attention::Bf16>;
-            store_v_bf16(v: &[f32], page: &mut [u16], slot: usize) =
-                attention::store_v::<_, attention::Bf16>;
-            store_k_f32(k: &[f32], page: &mut [f32], slot: usize) =
-                attention::store_k::<_, attention::F32>;
-            store_v_f32(v: &[f32], page: &mut [f32], slot: usize) =
-                attention::store_v::<_, attention::F32>;
-            store_k_q8_0(k: &[f32], page: &mut [u8], slot: usize) =
-                attention::store_k_blocks::<_, attention::Q8_0>;
-            store_v_q8_0(v: &[f32], page: &mut [u8], slot: usize) =
-                attention::store_v_blocks::<_, attention::Q8_0>;
-            store_k_q4_0(k: &[f32], page: &mut [u8], slot: usize) =
-                attention::store_k_blocks::<_, attention::Q4_0>;
-            store_v_q4_0(v: &[f32], page: &mut [u8], slot: usize) =
-                attention::store_v_blocks::<_, attention::Q4_0>;
+            store_k(k: &[f32], page: KvPageMut<'_>, slot: usize) = attention::store_k;
+            store_v(v: &[f32], page: KvPageMut<'_>, slot: usize) = attention::store_v;
             attend_chunk_f16(tile: &Tile<'_, attention::F16>, scratch: &mut [f32], out: &mut [f32]) =
                 attention::attend_chunk;
             attend_chunk_bf16(tile: &Tile<'_, attention::Bf16>, scratch: &mut [f32], out: &mut [f32]) =
@@ -147,8 +112,6 @@ macro_rules! define_table {
     ($($name:ident($($arg:ident: $of:ty),*) $(-> $ret:ty)? = $kernel:expr;)*) => {
         /// Entry points of one instruction set, to be called only where the CPU has it.
         pub(crate) struct Table {
-            /// The instruction set of all but what a [`Family`] says of itself.
-            pub(crate) isa: Isa,
             /// Of each line of the list of types.
             pub(crate) families: [Family; Line::COUNT],
             /// Whether integers of all widths are multiplied alike: [`Dot::FUSED`].
@@ -361,7 +324,6 @@ macro_rules! vectors {
         }
 
         pub(crate) static TABLE: Table = Table {
-            isa: Isa::$isa,
             families: [$($tile::FAMILY),*],
             fused: D::FUSED,
             bf16_bytes: size_of::<f32>(),

@@ -20,10 +20,8 @@ pub struct Rows<'a, T> {
 /// Rows of `width` elements, `stride` elements apart, that the holder alone may read and write.
 #[derive(Debug)]
 pub struct RowsMut<'a, T> {
-    start: NonNull<T>,
-    rows: usize,
-    width: usize,
-    stride: usize,
+    /// Given out for as long only as `self` is borrowed.
+    rows: Rows<'a, T>,
     data: PhantomData<&'a mut [T]>,
 }
 
@@ -33,7 +31,7 @@ unsafe impl<T: Sync> Send for Rows<'_, T> {}
 unsafe impl<T: Sync> Sync for Rows<'_, T> {}
 // SAFETY: a `RowsMut` is a set of `&mut [T]`.
 unsafe impl<T: Send> Send for RowsMut<'_, T> {}
-// SAFETY: a shared `RowsMut` gives no access to its elements.
+// SAFETY: a shared `RowsMut` gives no access to its elements but what a shared slice gives.
 unsafe impl<T: Sync> Sync for RowsMut<'_, T> {}
 
 impl<T> Clone for Rows<'_, T> {
@@ -142,7 +140,8 @@ impl<'a, T> RowsMut<'a, T> {
     /// If the rows do not fit in `data`, or overlap.
     pub fn new(data: &'a mut [T], rows: usize, width: usize, stride: usize) -> Self {
         check(data.len(), rows, width, stride);
-        Self { start: NonNull::from(data).cast(), rows, width, stride, data: PhantomData }
+        // SAFETY: the rows fit, and `data` is borrowed for as long.
+        unsafe { Self::from_raw_parts(data.as_mut_ptr(), rows, width, stride) }
     }
 
     /// As [`RowsMut::new`], for columns of a buffer whose other columns belong to others.
@@ -153,25 +152,24 @@ impl<'a, T> RowsMut<'a, T> {
     /// initialised, within one allocation and accessed through this view only, for every `r <
     /// rows`; and `width <= stride` if `rows > 1`.
     pub unsafe fn from_raw_parts(start: *mut T, rows: usize, width: usize, stride: usize) -> Self {
-        debug_assert!(rows <= 1 || width <= stride);
-        // SAFETY: the caller promises that `start` is not null.
-        let start = unsafe { NonNull::new_unchecked(start) };
-        Self { start, rows, width, stride, data: PhantomData }
+        // SAFETY: the caller promises more.
+        let rows = unsafe { Rows::from_raw_parts(start, rows, width, stride) };
+        Self { rows, data: PhantomData }
     }
 
     /// Number of rows.
     pub fn rows(&self) -> usize {
-        self.rows
+        self.rows.rows
     }
 
     /// Elements of a row.
     pub fn width(&self) -> usize {
-        self.width
+        self.rows.width
     }
 
     /// Elements from the start of a row to the start of the next.
     pub fn stride(&self) -> usize {
-        self.stride
+        self.rows.stride
     }
 
     /// Row `r`.
@@ -181,17 +179,16 @@ impl<'a, T> RowsMut<'a, T> {
     /// If there is no row `r`.
     #[inline(always)]
     pub fn row_mut(&mut self, r: usize) -> &mut [T] {
-        assert!(r < self.rows, "row {r} of {}", self.rows);
+        let Rows { start, rows, width, stride, .. } = self.rows;
+        assert!(r < rows, "row {r} of {rows}");
         // SAFETY: the constructor's contract covers the `width` elements of every row below `rows`,
         // and `self` is borrowed exclusively for as long as the slice lives.
-        unsafe {
-            std::slice::from_raw_parts_mut(self.start.add(r * self.stride).as_ptr(), self.width)
-        }
+        unsafe { std::slice::from_raw_parts_mut(start.add(r * stride).as_ptr(), width) }
     }
 
     /// The same rows for a shorter time.
     pub fn reborrow(&mut self) -> RowsMut<'_, T> {
-        RowsMut { data: PhantomData, ..*self }
+        RowsMut { rows: self.rows, data: PhantomData }
     }
 
     /// The rows `range`, as a view.
@@ -200,33 +197,11 @@ impl<'a, T> RowsMut<'a, T> {
     ///
     /// If the range ends beyond the last row.
     pub fn sub(&mut self, range: std::ops::Range<usize>) -> RowsMut<'_, T> {
-        assert!(
-            range.start <= range.end && range.end <= self.rows,
-            "rows {range:?} of {}",
-            self.rows
-        );
-        let start = match range.is_empty() {
-            true => self.start,
-            // SAFETY: row `range.start` exists, so its first element is within the allocation.
-            false => unsafe { self.start.add(range.start * self.stride) },
-        };
-        RowsMut {
-            start,
-            rows: range.len(),
-            width: self.width,
-            stride: self.stride,
-            data: PhantomData,
-        }
+        RowsMut { rows: self.rows.sub(range), data: PhantomData }
     }
 
     /// The same rows, read-only.
     pub fn as_rows(&self) -> Rows<'_, T> {
-        Rows {
-            start: self.start,
-            rows: self.rows,
-            width: self.width,
-            stride: self.stride,
-            data: PhantomData,
-        }
+        self.rows
     }
 }

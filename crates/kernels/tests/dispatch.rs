@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use arclight_kernels::{ISA_VARIABLE, Isa, IsaError, Kernels, Op, Product, bf16_trial};
+use arclight_kernels::{ISA_VARIABLE, Isa, IsaError, Kernels, Product, bf16_trial};
 use gguf::TensorType;
 
 /// What `Kernels::detect` says in a process of its own: the choice is made once per process.
@@ -55,29 +55,28 @@ fn scalar_kernels_are_always_there_and_last() {
 }
 
 #[test]
-fn names_tell_the_instruction_set_the_type_and_the_tile() {
-    let name = |isa, ty| Kernels::for_isa(isa).map(|k| k.kernel_name(Op::MatMul(ty)));
-    let expected = |isa: Isa, name: &str| isa.is_available().then(|| name.to_owned());
-    for (isa, ty, text) in [
-        (Isa::Avx512, TensorType::Q4_0, "avx512vnni_matmul_q4_0_32x4"),
-        (Isa::Avx512Bf16, TensorType::Q4_0, "avx512vnni_matmul_q4_0_32x4"),
-        (Isa::Avx512Bf16, TensorType::BF16, "avx512bf16_matmul_bf16_32x8"),
-        (Isa::Amx, TensorType::Q8_0, "amxint8_matmul_q8_0_16x16"),
-        (Isa::Amx, TensorType::Q6_K, "avx512vnni_matmul_q6_k_32x4"),
-        (Isa::Amx, TensorType::BF16, "avx512bw_matmul_bf16_32x12"),
-        (Isa::Avx512, TensorType::BF16, "avx512bw_matmul_bf16_32x12"),
-        (Isa::Avx512Bw, TensorType::Q4_0, "avx512bw_matmul_q4_0_32x4"),
-        (Isa::AvxVnni, TensorType::Q8_0, "avxvnni_matmul_q8_0_8x6"),
-        (Isa::AvxVnni, TensorType::F16, "avx2_matmul_f16_16x4"),
-        (Isa::Avx2, TensorType::Q6_K, "avx2_matmul_q6_k_8x4"),
-        (Isa::Avx2, TensorType::BF16, "avx2_matmul_bf16_16x4"),
-        (Isa::NeonI8mm, TensorType::Q4_K, "neoni8mm_matmul_q4_k_4x12"),
-        (Isa::NeonI8mm, TensorType::Q6_K, "neondot_matmul_q6_k_8x4"),
-        (Isa::NeonDot, TensorType::Q4_0, "neondot_matmul_q4_0_8x4"),
-        (Isa::Neon, TensorType::BF16, "neon_matmul_bf16_8x8"),
-        (Isa::Scalar, TensorType::Q8_0, "scalar_matmul_q8_0_16x4"),
+fn types_have_the_instruction_set_and_the_tile_that_suit_them() {
+    for (isa, ty, by, tile) in [
+        (Isa::Avx512, TensorType::Q4_0, Isa::Avx512, (32, 4)),
+        (Isa::Avx512Bf16, TensorType::Q4_0, Isa::Avx512, (32, 4)),
+        (Isa::Avx512Bf16, TensorType::BF16, Isa::Avx512Bf16, (32, 8)),
+        (Isa::Amx, TensorType::Q8_0, Isa::Amx, (16, 16)),
+        (Isa::Amx, TensorType::Q6_K, Isa::Avx512, (32, 4)),
+        (Isa::Amx, TensorType::BF16, Isa::Avx512Bw, (32, 12)),
+        (Isa::Avx512, TensorType::BF16, Isa::Avx512Bw, (32, 12)),
+        (Isa::Avx512Bw, TensorType::Q4_0, Isa::Avx512Bw, (32, 4)),
+        (Isa::AvxVnni, TensorType::Q8_0, Isa::AvxVnni, (8, 6)),
+        (Isa::AvxVnni, TensorType::F16, Isa::Avx2, (16, 4)),
+        (Isa::Avx2, TensorType::Q6_K, Isa::Avx2, (8, 4)),
+        (Isa::Avx2, TensorType::BF16, Isa::Avx2, (16, 4)),
+        (Isa::NeonI8mm, TensorType::Q4_K, Isa::NeonI8mm, (4, 12)),
+        (Isa::NeonI8mm, TensorType::Q6_K, Isa::NeonDot, (8, 4)),
+        (Isa::NeonDot, TensorType::Q4_0, Isa::NeonDot, (8, 4)),
+        (Isa::Neon, TensorType::BF16, Isa::Neon, (8, 8)),
+        (Isa::Scalar, TensorType::Q8_0, Isa::Scalar, (16, 4)),
     ] {
-        assert_eq!(name(isa, ty), expected(isa, text));
+        let expected = isa.is_available().then_some((by, tile));
+        assert_eq!(Kernels::for_isa(isa).map(|k| k.matmul_tile(ty)), expected, "{isa}, {ty}");
     }
 }
 

@@ -30,14 +30,6 @@ pub fn resident() -> Result<Resident, Error> {
     parse(&status)
 }
 
-/// [`Resident::now`].
-///
-/// # Errors
-/// As [`resident`].
-pub fn resident_bytes() -> Result<u64, Error> {
-    Ok(resident()?.now)
-}
-
 /// [`Resident::peak`].
 ///
 /// # Errors

@@ -209,18 +209,10 @@ impl Bench {
 
     /// Makes the sequences of a test as deep as it wants them.
     fn fill(&mut self, test: &Test) -> Result<(), Error> {
-        for &sequence in &self.sequences[..test.batch] {
-            self.engine.truncate(sequence, test.depth)?;
-            let mut len = self.engine.len(sequence)?;
-            while len < test.depth {
-                let tokens = &self.tokens[..self.engine.limits().tokens.min(test.depth - len)];
-                self.engine.step(&[BatchEntry { sequence, tokens, outputs: Outputs::None }])?;
-                len += tokens.len();
-            }
-            // States of fixed size are found here again.
-            self.engine.checkpoint(sequence)?;
-        }
-        Ok(())
+        let sequences = self.sequences[..test.batch].iter();
+        sequences
+            .copied()
+            .try_for_each(|sequence| deepen(&mut self.engine, sequence, test.depth, &self.tokens))
     }
 
     fn time(&mut self, test: &Test) -> Result<Phase, Error> {
@@ -243,6 +235,24 @@ impl Bench {
         let counted = self.meter.as_ref().map(Meter::read).unwrap_or_default();
         Ok(Phase { decoding, time, activity: self.engine.take_activity(), counted })
     }
+}
+
+/// Makes a sequence as deep as it is wanted, with tokens of a step.
+pub(crate) fn deepen(
+    engine: &mut Engine,
+    sequence: SeqId,
+    depth: usize,
+    tokens: &[u32],
+) -> Result<(), Error> {
+    let most = engine.limits().tokens;
+    let mut len = engine.truncate(sequence, depth)?;
+    while len < depth {
+        let tokens = &tokens[..most.min(depth - len)];
+        engine.step(&[BatchEntry { sequence, tokens, outputs: Outputs::None }])?;
+        len += tokens.len();
+    }
+    // States of fixed size are found here again.
+    Ok(engine.checkpoint(sequence)?)
 }
 
 #[cfg(test)]

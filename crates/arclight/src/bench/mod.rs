@@ -8,7 +8,7 @@
 
 mod guesses;
 pub(crate) mod limits;
-mod measure;
+pub(crate) mod measure;
 mod replicas;
 mod report;
 

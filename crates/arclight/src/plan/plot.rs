@@ -7,7 +7,7 @@ use super::model::NamedModel;
 use super::outcome::{Choice, Outcome};
 use crate::error::Error;
 use crate::term;
-use loadgen::plot::drawing::{Anchor, Axis, Drawing, Pen, number};
+use loadgen::plot::drawing::{Anchor, Axis, Drawing, Panel, Pen, flow};
 use tune::{Job, threads_on};
 
 const WIDTH: f64 = 1080.0;
@@ -26,8 +26,9 @@ const POINTS: usize = 48;
 /// Draws the outcome.
 pub(super) fn svg(target: &Target, model: &NamedModel, outcome: &Outcome) -> Result<String, Error> {
     let title = format!("{} on {}", model.name, target.title);
-    let names = legend(&outcome.choices);
-    let top = LEGEND + names.last().map_or(0.0, |(_, y, _)| *y) + LEGEND_LINE - 12.0;
+    let name = |choice: &Choice| 33.0 + 6.6 * choice.arg.title().chars().count() as f64 + 18.0;
+    let names = flow(outcome.choices.iter().map(name), (MARGIN, WIDTH), LEGEND_LINE);
+    let top = LEGEND + names.last().map_or(0.0, |(_, y)| *y) + LEGEND_LINE - 12.0;
     let height = top + 2.0 * (ABOVE + PANEL + BELOW) + 4.0;
     let mut page = Drawing::new(WIDTH, height, &title);
     page.bold((MARGIN, 26.0), 15.0, Anchor::Start, &title);
@@ -38,7 +39,7 @@ pub(super) fn svg(target: &Target, model: &NamedModel, outcome: &Outcome) -> Res
         term::plural(outcome.decode.context, "token")
     );
     page.text((MARGIN, 46.0), 12.0, Anchor::Start, &words);
-    for (x, y, choice) in names {
+    for ((x, y), choice) in names.into_iter().zip(&outcome.choices) {
         let y = LEGEND + y;
         let pen = pen(choice.arg);
         page.line(&[(x, y - 4.0), (x + 26.0, y - 4.0)], Pen { width: 2.8, ..pen });
@@ -56,27 +57,12 @@ pub(super) fn svg(target: &Target, model: &NamedModel, outcome: &Outcome) -> Res
         for (column, &nodes) in counts.iter().enumerate() {
             let left = LEFT + column as f64 * (width + GAP);
             let top = top + row as f64 * (ABOVE + PANEL + BELOW) + ABOVE;
-            let panel = Panel { left, top, width };
+            let panel = Panel { left, top, width, height: PANEL };
             let subject = Subject { target, model, choices: &outcome.choices, what, job, nodes };
-            panel.draw(&mut page, &subject)?;
+            draw(&mut page, panel, &subject)?;
         }
     }
     Ok(page.end())
-}
-
-/// Where each engine's name stands.
-fn legend(choices: &[Choice]) -> Vec<(f64, f64, &Choice)> {
-    let (mut x, mut y) = (MARGIN, 0.0);
-    let mut places = Vec::new();
-    for choice in choices {
-        let width = 33.0 + 6.6 * choice.arg.title().chars().count() as f64 + 18.0;
-        if x + width > WIDTH && x > MARGIN {
-            (x, y) = (MARGIN, y + LEGEND_LINE);
-        }
-        places.push((x, y, choice));
-        x += width;
-    }
-    places
 }
 
 /// The look of an engine's curve. Sync A is a dashed Sync B.
@@ -105,58 +91,33 @@ struct Subject<'a> {
     nodes: usize,
 }
 
-#[derive(Clone, Copy)]
-struct Panel {
-    left: f64,
-    top: f64,
-    width: f64,
-}
-
-impl Panel {
-    fn draw(self, page: &mut Drawing, subject: &Subject<'_>) -> Result<(), Error> {
-        let &Subject { target, model, choices, what, job, nodes } = subject;
-        let widest = target.model.cores()[..nodes].iter().copied().max().unwrap_or(1);
-        let step = widest.div_ceil(POINTS).max(1);
-        let mut counts: Vec<usize> = (1..=widest).step_by(step).collect();
-        if counts.last() != Some(&widest) {
-            counts.push(widest);
-        }
-        let mut curves = Vec::new();
-        for choice in choices {
-            let point = |&per_node: &usize| {
-                let threads = threads_on(&target.model, nodes, per_node);
-                let prediction =
-                    job.predict(&target.model, &choice.engine, &model.model, &threads)?;
-                Ok((threads.iter().sum::<usize>() as f64, prediction.tokens_per_second()))
-            };
-            let curve = counts.iter().map(point).collect::<Result<Vec<_>, tune::Error>>();
-            curves.push(curve.map_err(Error::usage)?);
-        }
-        let most = |of: fn(&(f64, f64)) -> f64| curves.iter().flatten().map(of).fold(0.0, f64::max);
-        let x = Axis { low: 0.0, high: most(|p| p.0), log: false };
-        let y = Axis { low: 0.0, high: 1.05 * most(|p| p.1), log: false };
-        let title = format!("{what}, {}", term::plural(nodes, "node"));
-        page.bold((self.left, self.top - 14.0), 12.0, Anchor::Start, &title);
-        let (right, bottom) = (self.left + self.width, self.top + PANEL);
-        let at = |(a, b): (f64, f64)| {
-            (self.left + x.at(a) * self.width, self.top + (1.0 - y.at(b)) * PANEL)
-        };
-        for tick in y.ticks() {
-            let (_, level) = at((0.0, tick));
-            let pen = if tick == 0.0 { Pen::AXIS } else { Pen::GRID };
-            page.line(&[(self.left, level), (right, level)], pen);
-            page.text((self.left - 6.0, level + 4.0), 10.5, Anchor::End, &number(tick));
-        }
-        for tick in x.ticks() {
-            let (upright, _) = at((tick, 0.0));
-            page.line(&[(upright, self.top), (upright, bottom)], Pen::GRID);
-            page.text((upright, bottom + 15.0), 10.5, Anchor::Middle, &number(tick));
-        }
-        page.text((right, bottom + 32.0), 11.0, Anchor::End, "threads");
-        for (choice, curve) in choices.iter().zip(curves) {
-            let places: Vec<(f64, f64)> = curve.into_iter().map(at).collect();
-            page.line(&places, pen(choice.arg));
-        }
-        Ok(())
+fn draw(page: &mut Drawing, panel: Panel, subject: &Subject<'_>) -> Result<(), Error> {
+    let &Subject { target, model, choices, what, job, nodes } = subject;
+    let widest = target.model.cores()[..nodes].iter().copied().max().unwrap_or(1);
+    let step = widest.div_ceil(POINTS).max(1);
+    let mut counts: Vec<usize> = (1..=widest).step_by(step).collect();
+    if counts.last() != Some(&widest) {
+        counts.push(widest);
     }
+    let mut curves = Vec::new();
+    for choice in choices {
+        let point = |&per_node: &usize| {
+            let threads = threads_on(&target.model, nodes, per_node);
+            let prediction = job.predict(&target.model, &choice.engine, &model.model, &threads)?;
+            Ok((threads.iter().sum::<usize>() as f64, prediction.tokens_per_second()))
+        };
+        let curve = counts.iter().map(point).collect::<Result<Vec<_>, tune::Error>>();
+        curves.push(curve.map_err(Error::usage)?);
+    }
+    let most = |of: fn(&(f64, f64)) -> f64| curves.iter().flatten().map(of).fold(0.0, f64::max);
+    let x = Axis { low: 0.0, high: most(|p| p.0), log: false };
+    let y = Axis { low: 0.0, high: 1.05 * most(|p| p.1), log: false };
+    let title = format!("{what}, {}", term::plural(nodes, "node"));
+    panel.frame(page, &title, (&y.marks(1.0), &x.marks(1.0)), "threads");
+    for (choice, curve) in choices.iter().zip(curves) {
+        let at = |(a, b): (f64, f64)| (panel.x(x.at(a)), panel.y(y.at(b)));
+        let places: Vec<(f64, f64)> = curve.into_iter().map(at).collect();
+        page.line(&places, pen(choice.arg));
+    }
+    Ok(())
 }

@@ -10,6 +10,7 @@
 use super::lab::{self, Lab, Task};
 use super::matrices;
 use super::stored::{self, DISTANCES, PAGE_SIZES, PAGES, PREFETCH};
+use crate::bench::measure::deepen;
 use crate::error::Error;
 use crate::load;
 use arclight_engine::{
@@ -232,17 +233,9 @@ impl Loaded {
             let new = self.engine.new_sequence()?;
             self.sequences.entry(kind.tokens).or_default().push(new);
         }
-        let depth = kind.depth as usize;
-        for &sequence in &self.sequences[&kind.tokens] {
-            let mut len = self.engine.truncate(sequence, depth)?;
-            while len < depth {
-                let tokens = &self.tokens[..self.tokens.len().min(depth - len)];
-                self.engine.step(&[BatchEntry { sequence, tokens, outputs: Outputs::None }])?;
-                len += tokens.len();
-            }
-            self.engine.checkpoint(sequence)?;
-        }
-        Ok(())
+        self.sequences[&kind.tokens].iter().try_for_each(|&sequence| {
+            deepen(&mut self.engine, sequence, kind.depth as usize, &self.tokens)
+        })
     }
 
     fn step(&mut self, kind: &StepKind, together: usize) -> Result<(), Error> {

@@ -56,5 +56,5 @@ fn what_cannot_be_measured_is_told() {
     // The model is loaded before.
     let short = run(&[&all[..], &["-f", &text]].concat());
     assert_eq!(short.code, Some(1));
-    assert!(short.err.contains("fewer tokens than one chunk of"), "{}", short.err);
+    assert!(short.err.contains("fewer than one chunk of"), "{}", short.err);
 }

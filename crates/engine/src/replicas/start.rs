@@ -76,11 +76,13 @@ pub(crate) fn start(
             options: options.clone(),
             serving: serving.clone(),
             disk: disk.clone(),
-            cores: serving
-                .turns
-                .as_ref()
-                .map(|turns| Cores::new(turns, part.cpus().iter().map(|cpu| cpu.id))),
-            stop: stop.clone(),
+            control: Control {
+                stop: stop.clone(),
+                cores: serving
+                    .turns
+                    .as_ref()
+                    .map(|turns| Cores::new(turns, part.cpus().iter().map(|cpu| cpu.id))),
+            },
             news: told.clone(),
         };
         let thread = thread::Builder::new().name(format!("replica-{me}"));
@@ -215,8 +217,7 @@ struct Loader {
     options: LoadOptions,
     serving: ReplicaOptions,
     disk: Option<Arc<Store>>,
-    cores: Option<Cores>,
-    stop: Arc<AtomicBool>,
+    control: Control,
     news: Sender<(usize, News)>,
 }
 
@@ -238,15 +239,11 @@ impl Loader {
         }
     }
 
-    fn control(&self) -> Control<'_> {
-        Control { stop: &self.stop, cores: self.cores.as_ref() }
-    }
-
     fn load(&self) -> Result<Crew, Error> {
         let mut told = |progress| self.tell(News::Progress(progress));
         let (part, options) = (&self.part, &self.options);
         let file = self.file.for_another()?;
-        let mut engine = Engine::load_part(&file, part, options, self.control(), &mut told)?;
+        let mut engine = Engine::load_part(&file, part, options, &self.control, &mut told)?;
         if self.serving.cache_events.is_some() {
             engine.tell_cache_events();
         }
@@ -256,8 +253,16 @@ impl Loader {
             engine.name_pages(root);
             self.disk.iter().for_each(|disk| engine.keep_on_disk(disk.clone()));
         }
-        let speculator = self.speculator(&engine)?;
-        let encoder = self.encoder(&engine)?;
+        let ReplicaOptions { speculation, always_speculate, encoder, .. } = &self.serving;
+        let speculator = Speculator::load(&engine, speculation, options)?;
+        let speculator = match always_speculate {
+            true => speculator.map(Speculator::always),
+            false => speculator,
+        };
+        let encoder = encoder
+            .as_ref()
+            .map(|file| Encoder::load(&*file.for_another()?, &engine, options, &mut |_| {}));
+        let encoder = encoder.transpose()?;
         let mut watch = Watch::new(&mut engine);
         let groups = watch.look(&mut engine);
         let limits = engine.limits();
@@ -279,30 +284,7 @@ impl Loader {
             experts: watch.experts(),
         };
         self.tell(News::Loaded(Box::new((info, seat))));
-        Ok(Crew { engine, speculator, encoder, watch, cores: self.cores.clone() })
-    }
-
-    /// What encodes images for `engine`, on the same cores.
-    fn encoder(&self, engine: &Engine) -> Result<Option<Encoder>, Error> {
-        let Some(file) = &self.serving.encoder else { return Ok(None) };
-        let file = file.for_another()?;
-        let load = |options: &LoadOptions, progress: &mut dyn FnMut(LoadProgress)| {
-            Engine::load_part(&file, &self.part, options, self.control(), progress)
-        };
-        Encoder::new(&file, engine, &self.options, &mut |_| {}, load).map(Some)
-    }
-
-    /// What guesses tokens ahead for `engine`; a smaller model is loaded on the same cores.
-    fn speculator(&self, engine: &Engine) -> Result<Option<Speculator>, Error> {
-        let load = |file: &Arc<ModelFile>, options: &LoadOptions| {
-            let file = file.for_another()?;
-            Engine::load_part(&file, &self.part, options, self.control(), &mut |_| {})
-        };
-        let all = Speculator::new(engine, &self.serving.speculation, &self.options, load)?;
-        Ok(match self.serving.always_speculate {
-            true => all.map(Speculator::always),
-            false => all,
-        })
+        Ok(Crew { engine, speculator, encoder, watch, cores: self.control.cores.clone() })
     }
 
     fn cpus(&self) -> CpuList {
@@ -332,14 +314,14 @@ mod tests {
         let file = ModelFile::from_bytes("tiny", TinyModel::qwen3(TensorType::Q4_0).gguf());
         let machine = FakeMachine::uniform(1, 2).machine().unwrap();
         let options = LoadOptions { no_pin: true, context: Some(64), ..LoadOptions::default() };
-        let (stop, mut matrices) = (AtomicBool::new(false), 0);
-        let control = Control { stop: &stop, cores: None };
+        let control = Control::default();
+        let mut matrices = 0;
         let mut load = |after| {
             let mut told = |_| {
                 matrices += 1;
-                stop.store(matrices == after, Relaxed);
+                control.stop.store(matrices == after, Relaxed);
             };
-            let loaded = Engine::load_part(&file, &machine, &options, control, &mut told).is_ok();
+            let loaded = Engine::load_part(&file, &machine, &options, &control, &mut told).is_ok();
             (loaded, std::mem::take(&mut matrices))
         };
         assert!(load(usize::MAX).1 > 3);

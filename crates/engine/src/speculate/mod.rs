@@ -105,22 +105,6 @@ impl Speculator {
         speculation: &Speculation,
         options: &LoadOptions,
     ) -> Result<Option<Speculator>, Error> {
-        Speculator::new(engine, speculation, options, |file, options| {
-            Engine::load(file, options, &mut |_| {})
-        })
-    }
-
-    /// What guesses for `engine` as `speculation` says; a smaller model is loaded by `load`, with the options that it
-    /// is given. `None` if nothing is to guess.
-    ///
-    /// # Errors
-    /// When a smaller model cannot be loaded or has another vocabulary.
-    pub(crate) fn new(
-        engine: &Engine,
-        speculation: &Speculation,
-        options: &LoadOptions,
-        load: impl FnOnce(&Arc<ModelFile>, &LoadOptions) -> Result<Engine, Error>,
-    ) -> Result<Option<Speculator>, Error> {
         let (source, most) = match speculation {
             Speculation::Off => return Ok(None),
             Speculation::Lookup(most) => (Source::Lookup, *most),
@@ -133,7 +117,7 @@ impl Speculator {
                 let adapters = Vec::new();
                 let options =
                     LoadOptions { context, huge_pages, predicting, adapters, ..options.clone() };
-                let draft = load(file, &options)?;
+                let draft = engine.load_beside(&*file.for_another()?, &options, &mut |_| {})?;
                 let (draft_vocab, model) = (draft.hparams().vocab, engine.hparams().vocab);
                 if draft_vocab != model {
                     return Err(Error::DraftVocab { draft: draft_vocab, model });

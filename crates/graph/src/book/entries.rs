@@ -336,7 +336,7 @@ impl Instr {
     /// What the team of a place does for this instruction.
     pub(crate) fn work(&self, desk: &Desk<'_>) -> Vec<Line> {
         let (graph, node, here) = (desk.graph, desk.node(), desk.place);
-        let dealt = match self.rows_dealt() {
+        let dealt = match self.work {
             Some(Work::Private) => Dealt::Each,
             Some(Work::Rows) | None => Dealt::Team,
         };

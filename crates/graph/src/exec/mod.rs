@@ -277,20 +277,21 @@ impl<'a> Thread<'a> {
         let (scratch, room) = scratch.split_at_mut(scratch.len() - self.step.low_scratch);
         // SAFETY: as above.
         let (words, bytes) = unsafe { (words.as_mut_slice::<u32>(), bytes.as_mut_slice::<u8>()) };
+        let rows = instr.work.map_or(0..0, |work| self.rows(domain, work));
         match &instr.kind {
             InstrKind::RopeTable { rope, out } => self.rope_table(*rope, target(*out)),
             InstrKind::Embed { table, scale, added, insets, out } => {
                 self.embed(*table, *scale, (*added, *insets), target(*out));
             }
-            InstrKind::Receive { from, out, width, work } => {
+            InstrKind::Receive { from, out, width } => {
                 let (from, mut out) = (source(from[self.turn]), target(*out));
-                for row in self.rows(domain, *work) {
+                for row in rows {
                     out.row(row, *width).copy_from_slice(from.row(row, *width));
                 }
             }
-            InstrKind::Send { x, to, width, .. } => {
+            InstrKind::Send { x, to, width } => {
                 let (x, mut to) = (source(*x), target(to[self.turn]));
-                for row in self.rows(domain, Work::Rows) {
+                for row in rows {
                     let mut to = to.columns_on(self.place + 1, row..row + 1, 0..*width);
                     to.row_mut(0).copy_from_slice(x.row(row, *width));
                 }
@@ -301,12 +302,11 @@ impl<'a> Thread<'a> {
                     out.row(row, *width).copy_from_slice(x.row(row, *width));
                 }
             }
-            InstrKind::Norm { x, norm, out, work } => {
-                self.norm(source(*x), norm, target(*out), self.rows(domain, *work));
+            InstrKind::Norm { x, norm, out } => {
+                self.norm(source(*x), norm, target(*out), rows);
             }
-            InstrKind::Quantize { x, kind, matrix, out, work } => {
+            InstrKind::Quantize { x, kind, matrix, out } => {
                 let cols = self.step.graph.matrix(*matrix).input_width(self.node);
-                let rows = self.rows(domain, *work);
                 self.quantize(source(*x), *kind, cols, target(*out), rows);
             }
             InstrKind::LoraA { x, matrix, out, .. } => {
@@ -357,7 +357,7 @@ impl<'a> Thread<'a> {
             InstrKind::Hidden { x, out, width, at } => {
                 let (x, mut out) = (source(*x), target(*out));
                 let (logits, before) = (self.input.logits, self.hidden_before);
-                for row in self.rows(domain, Work::Rows).filter(|row| *row >= logits) {
+                for row in rows.filter(|row| *row >= logits) {
                     let to = out.row(before + row - logits, at + width);
                     to[*at..].copy_from_slice(x.row(row, *width));
                 }
@@ -368,8 +368,7 @@ impl<'a> Thread<'a> {
                 let of = (*matrix, *activation);
                 self.gated(acts, of, (low, room), target(*out), rows, scratch);
             }
-            InstrKind::Choose { scores, router, out, work } => {
-                let rows = self.rows(domain, *work);
+            InstrKind::Choose { scores, router, out } => {
                 self.choose(source(*scores), router, target(*out), rows, scratch);
             }
             InstrKind::ExpertsUp { acts, chosen, count, bank, expert, route, out } => {
@@ -400,8 +399,7 @@ impl<'a> Thread<'a> {
                 let states = target(*states);
                 self.attend_split(source(from.qkv), place, *append, spec, pages, states, scratch);
             }
-            InstrKind::Join { states, spec, out, work } => {
-                let rows = self.rows(domain, *work);
+            InstrKind::Join { states, spec, out } => {
                 self.join(source(*states), spec, target(*out), rows, scratch);
             }
             InstrKind::Convolution { x, state, spec, out } => {
@@ -414,24 +412,23 @@ impl<'a> Thread<'a> {
                 self.recurrence(from, spec, state, to, scratch);
             }
             InstrKind::Tell { x, runs, unit, out, .. } => {
-                let (runs, rows) = (&runs[self.node], self.rows(domain, Work::Rows));
+                let runs = &runs[self.node];
                 self.tell_squares(source(*x), (runs, *unit), target(*out), rows);
             }
-            InstrKind::Modulation { x, gate, squares, width, spec, out, work } => {
+            InstrKind::Modulation { x, gate, squares, width, spec, out } => {
                 let from = (source(*x), gate.map(source), squares.map(source));
-                let rows = self.rows(domain, *work);
                 self.modulation(from, (spec, width[self.node]), target(*out), rows);
             }
-            InstrKind::Blend { x, y, width, norm, scale, factor, out, work } => {
-                let (from, rows) = ((source(*x), source(*y)), self.rows(domain, *work));
+            InstrKind::Blend { x, y, width, norm, scale, factor, out } => {
+                let from = (source(*x), source(*y));
                 self.blend(from, (norm, *scale, *factor), *width, target(*out), rows);
             }
-            InstrKind::Streams { x, y, z, count, width, what, out, work } => {
+            InstrKind::Streams { x, y, z, count, width, what, out } => {
                 let from = (source(*x), y.map(source), z.map(source));
-                let (of, rows) = ((what, *count, *width), self.rows(domain, *work));
+                let of = (what, *count, *width);
                 self.streams(from, of, target(*out), rows, scratch);
             }
-            InstrKind::Residual { x, partial, also, finish, out, width, work, gather, sum } => {
+            InstrKind::Residual { x, partial, also, finish, out, width, gather, sum } => {
                 let pushed = *gather == Gather::Push;
                 let summands = Summands { of: source(*partial), pushed, sum };
                 let delta = |finish: &Finish| {
@@ -448,40 +445,38 @@ impl<'a> Thread<'a> {
                 let (x, out) = ((x != out).then(|| source(*x)), target(*out));
                 match gather {
                     Gather::Push | Gather::Pull => {
-                        self.residual(x, parts, out, self.rows(domain, *work), scratch);
+                        self.residual(x, parts, out, rows, scratch);
                     }
                     Gather::Scatter => self.scatter(x, parts, out, self.count(domain), scratch),
                 }
             }
             InstrKind::Remember { x, out, width } => {
                 let (x, mut out) = (source(*x), target(*out));
-                for row in self.rows(domain, Work::Rows) {
+                for row in rows {
                     out.row(row, *width).copy_from_slice(x.row(row, *width));
                 }
             }
-            InstrKind::Recall { from, out, width, work } => {
-                let rows = self.rows(domain, *work);
+            InstrKind::Recall { from, out, width } => {
                 self.recall(from.map(source), *width, target(*out), rows);
             }
-            InstrKind::Concat { x, y, norms, width, matrix, out, work } => {
-                let (of, rows) = ((norms, *width, *matrix), self.rows(domain, *work));
+            InstrKind::Concat { x, y, norms, width, matrix, out } => {
+                let of = (norms, *width, *matrix);
                 self.concat([source(*x), source(*y)], of, target(*out), rows, scratch);
             }
-            InstrKind::Rows { x, from, matrix, width, out, work } => {
+            InstrKind::Rows { x, from, matrix, width, out } => {
                 let own = matrix.map(|m| self.step.graph.matrix(m).cols(0, self.node));
                 let own = own.unwrap_or(0..*width);
                 let columns = from + own.start..from + own.end;
-                let (x, rows) = (x.filter(|x| x != out).map(source), self.rows(domain, *work));
+                let x = x.filter(|x| x != out).map(source);
                 let stays = matches!(&instr.kind, InstrKind::Rows { x: Some(x), .. } if x == out);
                 self.insert_rows((x, stays), columns, target(*out), rows);
             }
-            InstrKind::Merge { x, count, how, width, out, work } => {
-                let rows = self.rows(domain, *work);
+            InstrKind::Merge { x, count, how, width, out } => {
                 self.merge(source(*x), (*count, *how, *width), target(*out), rows);
             }
-            InstrKind::Select { x, out, width, work } => {
+            InstrKind::Select { x, out, width } => {
                 let (x, mut out) = (source(*x), target(*out));
-                for row in self.rows(domain, *work) {
+                for row in rows {
                     let from = self.input.outputs[row] as usize;
                     out.row(row, *width).copy_from_slice(x.row(from, *width));
                 }

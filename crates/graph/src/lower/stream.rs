@@ -60,18 +60,9 @@ impl Lowering<'_> {
         let from = x.map_or(to, |x| self.value(x));
         let sum = Box::new(self.sums[&partial].0.clone());
         let (partial, gather) = (self.value(partial), self.variant.gather);
-        let kind = InstrKind::Residual {
-            x: from,
-            partial,
-            also,
-            finish,
-            out: to,
-            width,
-            work,
-            gather,
-            sum,
-        };
-        self.emit(layer, domain, kind);
+        let kind =
+            InstrKind::Residual { x: from, partial, also, finish, out: to, width, gather, sum };
+        self.emit_rows((layer, domain), work, kind);
         to
     }
 

@@ -100,7 +100,7 @@ impl Element for F32 {
 
 /// Stores a key in slot `slot` of a page.
 #[inline(always)]
-pub(crate) fn store_k<S: Simd, E: Element>(s: S, k: &[f32], page: &mut [E::Bits], slot: usize) {
+pub(super) fn store_k<S: Simd, E: Element>(s: S, k: &[f32], page: &mut [E::Bits], slot: usize) {
     let head_dim = k.len();
     let lane = &mut page[slot / LANES * head_dim * LANES..][..head_dim * LANES];
     let mut narrow = [E::Bits::default(); LANES];
@@ -114,7 +114,7 @@ pub(crate) fn store_k<S: Simd, E: Element>(s: S, k: &[f32], page: &mut [E::Bits]
 
 /// Stores a value in slot `slot` of a page.
 #[inline(always)]
-pub(crate) fn store_v<S: Simd, E: Element>(s: S, v: &[f32], page: &mut [E::Bits], slot: usize) {
+pub(super) fn store_v<S: Simd, E: Element>(s: S, v: &[f32], page: &mut [E::Bits], slot: usize) {
     let to = &mut page[slot * v.len()..][..v.len()];
     for (x, to) in v.as_chunks::<LANES>().0.iter().zip(to.as_chunks_mut::<LANES>().0) {
         E::narrow(s, s.load(x), to);

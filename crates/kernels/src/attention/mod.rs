@@ -23,11 +23,11 @@ mod state;
 
 pub use kv::{KvPageMut, KvPages, KvType};
 
-pub(crate) use float::{Bf16, F16, F32, store_k, store_v};
+pub(crate) use float::{Bf16, F16, F32};
 pub(crate) use latents::attend_latents;
 pub(crate) use q4_0::Q4_0;
 pub(crate) use q8_0::Q8_0;
-pub(crate) use quantised::{Blocks, store_k as store_k_blocks, store_v as store_v_blocks};
+pub(crate) use quantised::Blocks;
 pub(crate) use state::{finish, fold, merge};
 
 use ahead::{Ahead, Order};
@@ -186,6 +186,30 @@ pub(crate) trait Cell: Copy {
 
     /// The page of values that are the keys of page `keys`: what storing both would have made of it.
     fn turn<S: Simd>(s: S, head_dim: usize, keys: &[Self::Unit], values: &mut [Self::Unit]);
+}
+
+/// Stores a key in slot `slot` of a page.
+#[inline(always)]
+pub(crate) fn store_k<S: Simd>(s: S, k: &[f32], page: KvPageMut<'_>, slot: usize) {
+    match page {
+        KvPageMut::F16(page) => float::store_k::<S, F16>(s, k, page, slot),
+        KvPageMut::Bf16(page) => float::store_k::<S, Bf16>(s, k, page, slot),
+        KvPageMut::F32(page) => float::store_k::<S, F32>(s, k, page, slot),
+        KvPageMut::Q8_0(page) => quantised::store_k::<S, Q8_0>(s, k, page, slot),
+        KvPageMut::Q4_0(page) => quantised::store_k::<S, Q4_0>(s, k, page, slot),
+    }
+}
+
+/// Stores a value in slot `slot` of a page.
+#[inline(always)]
+pub(crate) fn store_v<S: Simd>(s: S, v: &[f32], page: KvPageMut<'_>, slot: usize) {
+    match page {
+        KvPageMut::F16(page) => float::store_v::<S, F16>(s, v, page, slot),
+        KvPageMut::Bf16(page) => float::store_v::<S, Bf16>(s, v, page, slot),
+        KvPageMut::F32(page) => float::store_v::<S, F32>(s, v, page, slot),
+        KvPageMut::Q8_0(page) => quantised::store_v::<S, Q8_0>(s, v, page, slot),
+        KvPageMut::Q4_0(page) => quantised::store_v::<S, Q4_0>(s, v, page, slot),
+    }
 }
 
 /// Does something for all rows of a tile, as many together as registers hold.

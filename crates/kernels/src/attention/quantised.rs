@@ -97,7 +97,7 @@ fn parts(page: &[u8], head_dim: usize) -> (&[[u8; SCALES]], &[u8]) {
 
 /// Stores a key in slot `slot` of a page.
 #[inline(always)]
-pub(crate) fn store_k<S: Simd, Q: Quants>(s: S, k: &[f32], page: &mut [u8], slot: usize) {
+pub(super) fn store_k<S: Simd, Q: Quants>(s: S, k: &[f32], page: &mut [u8], slot: usize) {
     let blocks = k.len() / BLOCK;
     let (scales, quants) = page.split_at_mut(blocks * SCALES);
     let quants = &mut quants[slot / LANES * blocks * Q::KEYS..][..blocks * Q::KEYS];
@@ -112,7 +112,7 @@ pub(crate) fn store_k<S: Simd, Q: Quants>(s: S, k: &[f32], page: &mut [u8], slot
 
 /// Stores a value in slot `slot` of a page.
 #[inline(always)]
-pub(crate) fn store_v<S: Simd, Q: Quants>(s: S, v: &[f32], page: &mut [u8], slot: usize) {
+pub(super) fn store_v<S: Simd, Q: Quants>(s: S, v: &[f32], page: &mut [u8], slot: usize) {
     let (scales, quants) = page.split_at_mut(v.len() / BLOCK * SCALES);
     let places =
         scales.as_chunks_mut::<SCALES>().0.iter_mut().zip(quants.chunks_exact_mut(Q::VALUES));

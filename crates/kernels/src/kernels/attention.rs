@@ -60,13 +60,7 @@ impl Kernels {
     /// If `k` is not a multiple of 16 long, the page not of its size, or there is no such slot.
     pub fn store_k(&self, k: &[f32], page: KvPageMut<'_>, slot: usize) {
         page.check(k.len(), slot);
-        match page {
-            KvPageMut::F16(page) => call!(self.store_k_f16(k, page, slot)),
-            KvPageMut::Bf16(page) => call!(self.store_k_bf16(k, page, slot)),
-            KvPageMut::F32(page) => call!(self.store_k_f32(k, page, slot)),
-            KvPageMut::Q8_0(page) => call!(self.store_k_q8_0(k, page, slot)),
-            KvPageMut::Q4_0(page) => call!(self.store_k_q4_0(k, page, slot)),
-        }
+        call!(self.store_k(k, page, slot));
     }
 
     /// Stores the value of one KV head in slot `slot` of a page. Page: `[KV_PAGE, head_dim]`.
@@ -76,13 +70,7 @@ impl Kernels {
     /// As [`Kernels::store_k`].
     pub fn store_v(&self, v: &[f32], page: KvPageMut<'_>, slot: usize) {
         page.check(v.len(), slot);
-        match page {
-            KvPageMut::F16(page) => call!(self.store_v_f16(v, page, slot)),
-            KvPageMut::Bf16(page) => call!(self.store_v_bf16(v, page, slot)),
-            KvPageMut::F32(page) => call!(self.store_v_f32(v, page, slot)),
-            KvPageMut::Q8_0(page) => call!(self.store_v_q8_0(v, page, slot)),
-            KvPageMut::Q4_0(page) => call!(self.store_v_q4_0(v, page, slot)),
-        }
+        call!(self.store_v(v, page, slot));
     }
 
     /// Attention of all rows of a tile over its chunk of keys: `out` becomes one state of

@@ -258,6 +258,13 @@ impl Kernels {
         self.family_of(ty).members()
     }
 
+    /// The instruction set that multiplies matrices of a type, and rows and tokens of its register tile; with
+    /// instructions for small matrices (AMX, `smmla`) that of many tokens.
+    pub fn matmul_tile(&self, ty: TensorType) -> (Isa, (usize, usize)) {
+        let family = self.family_of(ty);
+        (family.isa, family.tile())
+    }
+
     /// Whether so many tokens are multiplied by panels.
     pub(crate) fn takes_panels(
         &self,

@@ -137,39 +137,12 @@ impl Kernels {
     ) {
         same_len(&[gate.rows(), up.rows(), out.rows()]);
         same_len(&[gate.width(), up.width(), out.width()]);
-        match f {
-            Activation::Silu => call!(self.swiglu(gate, up, out)),
-            Activation::Gelu => call!(self.geglu(gate, up, out)),
-            Activation::SquaredRelu => call!(self.squared_reglu(gate, up, out)),
-            Activation::ClampedSilu => call!(self.clamped_swiglu(gate, up, out)),
-            Activation::Sigmoid => call!(self.sigmoid_gated(gate, up, out)),
-            Activation::Relu => call!(self.reglu(gate, up, out)),
-            // No family has these as gates: two passes do.
-            Activation::GeluErf | Activation::Clamp(_) | Activation::Xielu(_) => {
-                let mut out = out;
-                for r in 0..gate.rows() {
-                    let to = out.row_mut(r);
-                    to.copy_from_slice(gate.row(r));
-                    self.activate(f, to);
-                    self.scale_by(to, 1.0, up.row(r));
-                }
-            }
-        }
+        call!(self.gated(f, gate, up, out));
     }
 
     /// `x := f(x)`.
     pub fn activate(&self, f: Activation, x: &mut [f32]) {
-        match f {
-            Activation::Silu => call!(self.silu(x)),
-            Activation::Gelu => call!(self.gelu(x)),
-            Activation::SquaredRelu => call!(self.squared_relu(x)),
-            Activation::ClampedSilu => call!(self.clamped_silu(x)),
-            Activation::Sigmoid => call!(self.sigmoid(x)),
-            Activation::Relu => call!(self.relu(x)),
-            Activation::GeluErf => call!(self.gelu_erf(x)),
-            Activation::Clamp(limit) => call!(self.clamp(x, limit)),
-            Activation::Xielu(f) => call!(self.xielu(x, &f)),
-        }
+        call!(self.activate(f, x));
     }
 
     /// `x := e^x`, within 1 ulp; overflow gives infinity, underflow goes through the subnormals to

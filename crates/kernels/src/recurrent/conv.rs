@@ -92,7 +92,7 @@ pub(crate) fn conv<S: Simd>(s: S, c: &Conv<'_>, state: &mut [f32], mut out: Rows
                 sum = s.fma(u, load(s, &c.taps.row(j)[cols.clone()]), sum);
             }
             if c.silu {
-                sum = Silu::of(s, sum);
+                sum = Silu.of(s, sum);
             }
             if let Some(after) = &c.after {
                 sum = s.mul(load(s, &after.row(t)[cols.clone()]), sum);

@@ -200,6 +200,83 @@ impl Axis {
     }
 }
 
+/// A place on an axis, from 0 to 1, and what stands there.
+pub type Mark = (f64, String);
+
+impl Axis {
+    /// Its ticks, with their values times `factor`.
+    pub fn marks(self, factor: f64) -> Vec<Mark> {
+        self.ticks().into_iter().map(|tick| (self.at(tick), number(tick * factor))).collect()
+    }
+}
+
+/// The frame of a plot, in which places are from 0 to 1.
+#[derive(Clone, Copy, Debug)]
+pub struct Panel {
+    /// Its left side.
+    pub left: f64,
+    /// Its upper side.
+    pub top: f64,
+    /// From left to right.
+    pub width: f64,
+    /// From top to bottom.
+    pub height: f64,
+}
+
+impl Panel {
+    /// Where a place of the horizontal axis is.
+    pub fn x(self, place: f64) -> f64 {
+        self.left + place * self.width
+    }
+
+    /// Where a place of the upright axis is.
+    pub fn y(self, place: f64) -> f64 {
+        self.top + (1.0 - place) * self.height
+    }
+
+    /// Title, grid and axes, with marks of both and the unit of the horizontal one.
+    pub fn frame(
+        self,
+        page: &mut Drawing,
+        title: &str,
+        (levels, uprights): (&[Mark], &[Mark]),
+        unit: &str,
+    ) {
+        let (right, bottom) = (self.left + self.width, self.top + self.height);
+        page.bold((self.left, self.top - 14.0), 12.0, Anchor::Start, title);
+        for (place, words) in levels {
+            let y = self.y(*place);
+            let pen = if *place == 0.0 { Pen::AXIS } else { Pen::GRID };
+            page.line(&[(self.left, y), (right, y)], pen);
+            page.text((self.left - 6.0, y + 4.0), 10.5, Anchor::End, words);
+        }
+        for (place, words) in uprights {
+            let x = self.x(*place);
+            page.line(&[(x, self.top), (x, bottom)], Pen::GRID);
+            page.text((x, bottom + 15.0), 10.5, Anchor::Middle, words);
+        }
+        page.text((right, bottom + 31.0), 11.0, Anchor::End, unit);
+    }
+}
+
+/// Where things of these widths stand, one after the other in lines between `left` and `right`: the first line at 0,
+/// the others `line` apart.
+pub fn flow(
+    widths: impl IntoIterator<Item = f64>,
+    (left, right): (f64, f64),
+    line: f64,
+) -> Vec<(f64, f64)> {
+    let (mut x, mut y) = (left, 0.0);
+    let place = |width: f64| {
+        if x + width > right && x > left {
+            (x, y) = (left, y + line);
+        }
+        x += width;
+        (x - width, y)
+    };
+    widths.into_iter().map(place).collect()
+}
+
 /// A number as short as it can be.
 pub fn number(value: f64) -> String {
     // Steps such as 3 · 0.1 are not exact.

@@ -9,7 +9,7 @@ use crate::record::{Outcome, Record};
 use crate::report::{Level, Report};
 use crate::run::Load;
 use crate::stats::sorted;
-use drawing::{Anchor, Axis, COLOURS, Drawing, INK, Pen, number};
+use drawing::{Anchor, Axis, COLOURS, Drawing, INK, Panel, Pen, flow, number};
 
 const WIDTH: f64 = 976.0;
 const MARGIN: f64 = 14.0;
@@ -26,14 +26,6 @@ const LEGEND: f64 = 66.0;
 const LEGEND_LINE: f64 = 20.0;
 /// A curve of more samples is drawn through so many.
 const MOST_POINTS: usize = 100;
-
-/// The frame of a panel.
-#[derive(Clone, Copy)]
-struct Panel {
-    left: f64,
-    top: f64,
-    width: f64,
-}
 
 /// Draws a report.
 pub fn svg(report: &Report) -> String {
@@ -54,6 +46,7 @@ pub fn svg(report: &Report) -> String {
         left: LEFT + i * (widths(n) + GAP),
         top: top + row * (ABOVE + PANEL + BELOW) + ABOVE,
         width: widths(n),
+        height: PANEL,
     };
     type Time = fn(&Record) -> Option<f64>;
     let bound = |of: fn(&crate::Slo) -> f64| report.slo.as_ref().map(of);
@@ -95,18 +88,10 @@ struct Legend(Vec<(f64, f64, String)>);
 
 impl Legend {
     fn of(levels: &[Level]) -> Legend {
-        let (mut x, mut line) = (MARGIN, 0.0);
-        let mut items = Vec::new();
-        for level in levels {
-            let words = level.load.to_string();
-            let width = 26.0 + 7.0 * words.chars().count() as f64 + 16.0;
-            if x + width > WIDTH - MARGIN && x > MARGIN {
-                (x, line) = (MARGIN, line + LEGEND_LINE);
-            }
-            items.push((x, LEGEND + line, words));
-            x += width;
-        }
-        Legend(items)
+        let words: Vec<String> = levels.iter().map(|level| level.load.to_string()).collect();
+        let widths = words.iter().map(|words| 26.0 + 7.0 * words.chars().count() as f64 + 16.0);
+        let places = flow(widths, (MARGIN, WIDTH - MARGIN), LEGEND_LINE);
+        Legend(places.into_iter().zip(words).map(|((x, y), w)| (x, LEGEND + y, w)).collect())
     }
 
     fn height(&self) -> f64 {
@@ -123,34 +108,13 @@ impl Legend {
     }
 }
 
+/// The frame of shares.
+fn frame(page: &mut Drawing, panel: Panel, title: &str, (axis, factor): (Axis, f64), unit: &str) {
+    let percent = |of: u8| (f64::from(of) / 100.0, format!("{of} %"));
+    panel.frame(page, title, (&[0, 25, 50, 75, 100].map(percent), &axis.marks(factor)), unit);
+}
+
 impl Panel {
-    fn x(self, place: f64) -> f64 {
-        self.left + place * self.width
-    }
-
-    /// For a share of 0 to 1.
-    fn y(self, share: f64) -> f64 {
-        self.top + (1.0 - share) * PANEL
-    }
-
-    /// Title, grid, axes.
-    fn frame(self, page: &mut Drawing, title: &str, unit: &str, axis: Axis, factor: f64) {
-        let (right, bottom) = (self.left + self.width, self.top + PANEL);
-        page.bold((self.left, self.top - 14.0), 12.0, Anchor::Start, title);
-        for percent in [0u8, 25, 50, 75, 100] {
-            let y = self.y(f64::from(percent) / 100.0);
-            let pen = if percent == 0 { Pen::AXIS } else { Pen::GRID };
-            page.line(&[(self.left, y), (right, y)], pen);
-            page.text((self.left - 6.0, y + 4.0), 10.5, Anchor::End, &format!("{percent} %"));
-        }
-        for tick in axis.ticks() {
-            let x = self.x(axis.at(tick));
-            page.line(&[(x, self.top), (x, bottom)], Pen::GRID);
-            page.text((x, bottom + 15.0), 10.5, Anchor::Middle, &number(tick * factor));
-        }
-        page.text((right, bottom + 31.0), 11.0, Anchor::End, unit);
-    }
-
     /// A curve of ascending values, of which there are `of` with those that are missing at the end.
     fn steps(self, page: &mut Drawing, axis: Axis, values: &[f64], of: usize, pen: Pen<'_>) {
         let mut points = Vec::new();
@@ -176,7 +140,7 @@ impl Panel {
 
     /// An upright mark.
     fn bound(self, page: &mut Drawing, x: f64, words: String) {
-        page.line(&[(x, self.top), (x, self.top + PANEL)], Pen::BOUND);
+        page.line(&[(x, self.top), (x, self.top + self.height)], Pen::BOUND);
         if !words.is_empty() {
             page.text((x, self.top - 3.0), 10.0, Anchor::Middle, &words);
         }
@@ -213,7 +177,7 @@ fn distribution(
     let all = curves.iter().flat_map(|(values, _)| values.iter().copied());
     let axis = Axis::of(all.chain(bounds.iter().map(|b| b.1)));
     let (unit, factor) = if axis.high < 10.0 { ("ms", 1e3) } else { ("s", 1.0) };
-    panel.frame(page, name, unit, axis, factor);
+    frame(page, panel, name, (axis, factor), unit);
     let mut named: Vec<f64> = Vec::new();
     let first = |&(scale, _): &(f64, f64)| scale != 1.0;
     let (others, own): (Vec<_>, Vec<_>) = bounds.into_iter().partition(first);
@@ -240,7 +204,7 @@ fn by_scale(page: &mut Drawing, panel: Panel, report: &Report, slo: &crate::Slo)
     let all = curves.iter().flatten().copied().chain(report.scales.iter().copied());
     let axis = Axis::of(all);
     let title = "requests that meet both bounds, by SLO scale";
-    panel.frame(page, title, "scale of both bounds", axis, 1.0);
+    frame(page, panel, title, (axis, 1.0), "scale of both bounds");
     for &scale in &report.scales {
         panel.bound(page, panel.x(axis.at(scale)), String::new());
     }
@@ -261,7 +225,8 @@ fn by_rates(page: &mut Drawing, panel: Panel, report: &Report, slo: &crate::Slo)
     };
     let rates: Vec<f64> = report.levels.iter().filter_map(rate).collect();
     let axis = Axis::of(rates.iter().copied());
-    panel.frame(page, "requests that meet both bounds, by rate", "requests per second", axis, 1.0);
+    let title = "requests that meet both bounds, by rate";
+    frame(page, panel, title, (axis, 1.0), "requests per second");
     panel.target(page, slo.target);
     let mut names: Vec<(f64, String)> = Vec::new();
     for (i, &scale) in report.scales.iter().enumerate() {
@@ -356,7 +321,7 @@ mod tests {
 
     #[test]
     fn a_curve_ends_at_the_share_that_was_answered() {
-        let panel = Panel { left: 0.0, top: 0.0, width: 100.0 };
+        let panel = Panel { left: 0.0, top: 0.0, width: 100.0, height: PANEL };
         let axis = Axis { low: 0.0, high: 10.0, log: false };
         let mut page = Drawing::new(1.0, 1.0, "");
         panel.steps(&mut page, axis, &[2.0, 5.0], 4, pen(0, 1));
