@@ -37,6 +37,41 @@ pub(crate) async fn health(State(app): State<Arc<App>>) -> Result<JsonBody<Healt
     Ok(JsonBody(Health { status: "ok", running, waiting }))
 }
 
+/// `GET` and `HEAD /`, by which Ollama's clients and others find out whether a server is there.
+pub(crate) async fn root() -> &'static str {
+    "Ollama is running"
+}
+
+/// The server's own version.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "ServerVersion")]
+pub(crate) struct Version {
+    version: &'static str,
+}
+
+/// `GET /version`.
+pub(crate) async fn version() -> JsonBody<Version> {
+    JsonBody(Version { version: env!("CARGO_PKG_VERSION") })
+}
+
+/// `GET /ping`: the same as `/health`, without words.
+pub(crate) async fn ping(app: State<Arc<App>>) -> Result<(), Fault> {
+    health(app).await.map(|_| ())
+}
+
+/// Requests that run and wait.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "ServerLoad")]
+pub(crate) struct Load {
+    server_load: usize,
+}
+
+/// `GET /load`.
+pub(crate) async fn load(app: State<Arc<App>>) -> Result<JsonBody<Load>, Fault> {
+    let JsonBody(health) = health(app).await?;
+    Ok(JsonBody(Load { server_load: health.running + health.waiting }))
+}
+
 /// `GET /metrics`.
 pub(crate) async fn metrics(State(app): State<Arc<App>>) -> Response {
     let model = app.model().ok();

@@ -2,6 +2,7 @@
 
 use super::cores::Cores;
 use crate::args::{MachineArgs, ModelArg, bytes, count};
+use crate::chat_template::GivenTemplate;
 use crate::embed::PoolingArg;
 use crate::error::Error;
 use crate::images::ImageArgs;
@@ -78,6 +79,10 @@ pub(crate) struct ServeArgs {
     /// llama3, mistral, ... [default: told from the template]
     #[arg(long, value_name = "FAMILY")]
     pub(super) chat_format: Option<Family>,
+    /// Template of conversations in the place of the model file's own: a file in Jinja, or one of chatml, gemma,
+    /// llama3, mistral, plain
+    #[arg(long, value_name = "FILE|NAME", value_hint = ValueHint::FilePath)]
+    pub(super) chat_template: Option<GivenTemplate>,
     /// How a text's tokens become one vector for /v1/embeddings [default: as the model's file says]
     #[arg(long, value_name = "KIND", value_enum)]
     pooling: Option<PoolingArg>,

@@ -9,13 +9,13 @@ pub(crate) mod settings;
 
 pub(crate) use args::ServeArgs;
 
+use crate::chat_template::GivenTemplate;
 use crate::error::Error;
 use crate::term::{self, note};
 use crate::tune::first::Untuned;
 use crate::{hub, load, lora};
 use arclight_engine::{LoadOptions, LoadProgress, ModelFile, ReplicaOptions};
-use arclight_server::{App, Model, Server};
-use chat::Family;
+use arclight_server::{App, ChatStyle, Model, Server};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -37,7 +37,10 @@ pub(crate) fn run(args: &ServeArgs) -> Result<(), Error> {
         file: file.clone(),
         options: loading_options,
         serving: args.serving(&file)?,
-        family: args.chat_format,
+        style: ChatStyle {
+            family: args.chat_format,
+            ..GivenTemplate::style(args.chat_template.clone())
+        },
     };
     let address = args.address()?;
     let cores = Machine::read()?.usable_cores();
@@ -134,7 +137,7 @@ struct Loading {
     file: Arc<ModelFile>,
     options: LoadOptions,
     serving: ReplicaOptions,
-    family: Option<Family>,
+    style: ChatStyle,
 }
 
 impl Loading {
@@ -144,7 +147,7 @@ impl Loading {
             bar.set_length(p.total as u64);
             bar.set_position(p.done as u64);
         };
-        let model = Model::load(&self.file, &self.options, &self.serving, self.family, progress);
+        let model = Model::load(&self.file, &self.options, &self.serving, &self.style, progress);
         bar.finish_and_clear();
         Ok(model?)
     }

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::{Arc, LazyLock};
 
 use arclight_engine::{LoadOptions, ModelFile, ReplicaOptions};
-use arclight_server::{App, Model, Options, router};
+use arclight_server::{App, ChatStyle, Model, Options, router};
 use axum::Router;
 use axum::body::Body;
 use axum::http::Request;
@@ -45,9 +45,9 @@ static SERVER: LazyLock<(Runtime, Router)> = LazyLock::new(|| {
     };
     let serving = ReplicaOptions { queue: Some(4), ..ReplicaOptions::default() };
     // A family with calls, which the demo's template does not show.
-    let family = Some("hermes".parse().unwrap());
+    let style = ChatStyle { family: Some("hermes".parse().unwrap()), ..ChatStyle::default() };
     let app = Arc::new(App::new(Options { body_limit: 64 << 10, ..Options::default() }));
-    app.ready(Model::load(&file, &options, &serving, family, &mut |_| {}).unwrap());
+    app.ready(Model::load(&file, &options, &serving, &style, &mut |_| {}).unwrap());
     let runtime = Builder::new_current_thread().enable_time().build().unwrap();
     (runtime, router(app).unwrap())
 });

@@ -3,9 +3,9 @@
 use super::{dialect, gate};
 use crate::error::Error;
 use crate::fault::Fault;
-use crate::openai::{chat, completions, embeddings, models};
+use crate::openai::{chat, completions, embeddings, llama, models};
 use crate::state::App;
-use crate::{adapters, anthropic, ollama, openapi, operate, rerank, responses, slots, text};
+use crate::{adapters, anthropic, ollama, openapi, operate, rerank, responses, score, slots, text};
 use axum::http::{HeaderName, HeaderValue, Method, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
@@ -32,10 +32,14 @@ pub fn router(app: Arc<App>) -> Result<Router, Error> {
         .route("/v1/rerank", post(rerank::rerank))
         .route("/v2/rerank", post(rerank::rerank))
         .route("/rerank", post(rerank::rerank))
+        .route("/v1/score", post(score::score))
+        .route("/completion", post(llama::completion))
+        .route("/infill", post(llama::infill))
         .route("/v1/models", get(models::list))
         .route("/v1/models/{*name}", get(models::one))
         .route("/v1/responses", post(responses::create))
         .route("/v1/responses/input_tokens", post(responses::input_tokens))
+        .route("/v1/responses/compact", post(responses::compact))
         .route("/v1/responses/{id}", get(responses::retrieve).delete(responses::delete))
         .route("/v1/responses/{id}/input_items", get(responses::input_items))
         .route("/v1/messages", post(anthropic::messages))
@@ -43,6 +47,7 @@ pub fn router(app: Arc<App>) -> Result<Router, Error> {
         .route("/api/chat", post(ollama::chat))
         .route("/api/generate", post(ollama::generate))
         .route("/api/embed", post(ollama::embed))
+        .route("/api/embeddings", post(ollama::embeddings))
         .route("/api/tags", get(ollama::tags))
         .route("/api/show", post(ollama::show))
         .route("/api/ps", get(ollama::ps))
@@ -51,10 +56,18 @@ pub fn router(app: Arc<App>) -> Result<Router, Error> {
         .route("/detokenize", post(text::detokenize))
         .route("/apply-template", post(text::apply_template))
         .route("/lora-adapters", get(adapters::list).post(adapters::change))
+        .route("/slots", get(llama::slots))
         .route("/slots/{id}", post(slots::act))
+        .route("/props", get(llama::props))
+        .route("/tokenizer_info", get(text::tokenizer_info))
+        .route("/", get(operate::root))
+        .route("/version", get(operate::version))
+        .route("/ping", get(operate::ping).post(operate::ping))
+        .route("/load", get(operate::load))
         .route("/health", get(operate::health))
         .route("/metrics", get(operate::metrics))
         .route("/openapi.json", get(openapi::serve))
+        .route("/docs", get(openapi::page))
         .fallback(no_route)
         .method_not_allowed_fallback(no_method)
         .layer(CatchPanicLayer::custom(panicked))

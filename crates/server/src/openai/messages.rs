@@ -124,13 +124,6 @@ fn check_calls(calls: &Json, at: &str) -> Result<(), Fault> {
             let at = format!("{at}[{i}].function.name");
             return Err(Fault::field(at.as_str(), format!("{at} must be a string")));
         }
-        match function.and_then(|f| f.get("arguments")) {
-            None | Some(Json::String(_) | Json::Object(_) | Json::Null) => {}
-            Some(_) => {
-                let at = format!("{at}[{i}].function.arguments");
-                return Err(Fault::field(at.as_str(), format!("{at} must be JSON in a string")));
-            }
-        }
     }
     Ok(())
 }

@@ -4,10 +4,12 @@
 //! their fields. What is read by hand inside of requests has types in the `shapes` of each protocol.
 
 mod document;
+mod page;
 mod paths;
 
 use axum::Json as JsonBody;
 use document::Document;
+pub(crate) use page::page;
 use serde_json::{Value as Json, json};
 
 /// The endpoint.

@@ -39,7 +39,6 @@ impl Head {
         object.insert("output".into(), output.into());
         object.insert("background".into(), false.into());
         object.insert("service_tier".into(), "default".into());
-        object.insert("truncation".into(), "disabled".into());
         object.extend(self.echo.clone());
         let (name, usage, error, incomplete) = match status {
             Status::InProgress => ("in_progress", Json::Null, Json::Null, Json::Null),
@@ -64,7 +63,7 @@ impl Head {
 }
 
 /// Nothing is written to the cache at a price of its own.
-fn usage(finish: &Finish) -> Json {
+pub(super) fn usage(finish: &Finish) -> Json {
     json!({
         "input_tokens": finish.prompt_tokens,
         "input_tokens_details": {"cached_tokens": finish.cached_tokens, "cache_write_tokens": 0},
