@@ -2,7 +2,6 @@
 
 use crate::args::{MachineArgs, ModelArg, SamplerArgs, count};
 use crate::chat::{ChatArgs, TemplateArgs};
-use crate::chat_template::GivenTemplate;
 use crate::error::Error;
 use crate::images::{self, ImageArgs};
 use crate::load::{self, Loaded};

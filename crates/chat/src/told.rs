@@ -19,7 +19,7 @@ pub fn tell_tools(messages: &mut Vec<Message>, tools: &[Value], format: &Format)
             let text = format!("<tool_response>\n{}\n</tool_response>", text(&message.content));
             match told.last_mut().filter(|_| results) {
                 Some(last) => {
-                    last.content = format!("{}\n{text}", self::text(&last.content)).into()
+                    last.content = format!("{}\n{text}", self::text(&last.content)).into();
                 }
                 None => told.push(Message::new("user", text)),
             }

@@ -139,7 +139,8 @@ fn pieces(say: &str, known: &[Vec<u8>]) -> Vec<Vec<u8>> {
     }
     // What is left at the end goes to those before, if it is there already.
     while !piece.is_empty() && !new(&piece, &pieces) {
-        let before = pieces.pop().unwrap_or_else(|| panic!("{say:?} is another answer, or a token"));
+        let before =
+            pieces.pop().unwrap_or_else(|| panic!("{say:?} is another answer, or a token"));
         piece.insert_str(0, &before);
     }
     pieces.extend(Some(piece).filter(|piece| !piece.is_empty()));

@@ -13,11 +13,16 @@ use tokio::runtime::{Builder, Runtime};
 use tower::ServiceExt;
 
 /// Every endpoint that reads a body.
-pub const PATHS: [&str; 13] = [
+pub const PATHS: [&str; 18] = [
     "/v1/chat/completions",
     "/v1/completions",
     "/v1/responses",
     "/v1/responses/input_tokens",
+    "/v1/responses/compact",
+    "/completion",
+    "/infill",
+    "/v1/score",
+    "/api/embeddings",
     "/v1/messages",
     "/v1/messages/count_tokens",
     "/api/chat",

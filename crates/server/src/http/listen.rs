@@ -21,6 +21,9 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tower::ServiceExt;
 
+/// Connections at once while the server waits for requests to end.
+const LATE: usize = 16;
+
 /// A server that listens. It accepts connections as soon as it [runs](Server::run), and answers 503
 /// until the model is there.
 pub struct Server {
@@ -48,7 +51,7 @@ impl Server {
         self.address
     }
 
-    /// Serves until `stop` is done; then takes no more requests, lets those that run end, and cuts
+    /// Serves until `stop` is done; then answers 503 to further requests, lets those that run end, and cuts
     /// what has not ended when the options' time for that is over.
     pub async fn run(self, stop: impl Future<Output = ()>) {
         let Server { app, listener, router, .. } = self;
@@ -84,15 +87,33 @@ impl Server {
             });
             while connections.try_join_next().is_some() {}
         }
-        drop(listener);
         app.stop();
         let left = connections.len();
         if left > 0 {
             tracing::info!(connections = left, "waiting for requests to end");
         }
-        if tokio::time::timeout(app.options.drain, graceful.shutdown()).await.is_err() {
-            tracing::warn!("requests that did not end in time are cut off");
+        let drained = tokio::time::timeout(app.options.drain, graceful.shutdown());
+        // Who connects meanwhile is told that the server is about to end: `/health`, too.
+        let mut late = JoinSet::new();
+        let refuse = async {
+            loop {
+                match listener.accept().await {
+                    Ok((stream, peer)) if late.len() < LATE => {
+                        late.spawn(connection(&app, router.clone(), stream, peer));
+                    }
+                    Ok(_) => {}
+                    Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
+                }
+                while late.try_join_next().is_some() {}
+            }
+        };
+        tokio::select! {
+            drained = drained => if drained.is_err() {
+                tracing::warn!("requests that did not end in time are cut off");
+            },
+            () = refuse => {}
         }
+        late.shutdown().await;
         connections.shutdown().await;
     }
 }

@@ -7,13 +7,14 @@ use super::stream::{Keep, ResponseStream};
 use super::tools::Toolset;
 use super::{input, shapes, turns};
 use crate::fault::Fault;
-use crate::http::{Body, Client, Framing, respond};
+use crate::http::{Body, Client, Frame, Framing, respond};
 use crate::lenient::{limit, whole};
 use crate::normal::{self, ChatRequest, Constraint};
 use crate::openai::{sampling::Sampling, tools};
 use crate::state::{self, App};
 use axum::Json as JsonBody;
 use axum::extract::{Extension, State};
+use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use grammar::Spec;
 use schemars::JsonSchema;
@@ -151,8 +152,19 @@ pub(crate) async fn create(
 async fn answer(app: Arc<App>, read: Read) -> Result<Response, Fault> {
     let Read { request, items, head, tools, owner, store, stream, sealed } = read;
     let logprobs = request.generation.logprobs.is_some();
-    let mut answer = normal::chat(&app, request).await?;
+    let answer = normal::chat(&app, request).await;
     let mut output = Output::new(head, tools, logprobs, sealed);
+    let mut answer = match answer {
+        Err(fault) if fault.too_long.is_some() => {
+            // In the words by which clients know that they have to shorten the conversation; in a stream they look
+            // for it in the response.
+            let message = "Your input exceeds the context window of this model. Please adjust your \
+                           input and try again.";
+            let fault = Fault { message: message.into(), ..fault.at("input") };
+            return if stream { Ok(failed(&mut output, &fault)) } else { Err(fault) };
+        }
+        answer => answer?,
+    };
     let keep = store.then(|| Keep { app: app.clone(), owner, items });
     if stream {
         let translate = ResponseStream::new(output, keep);
@@ -170,6 +182,18 @@ async fn answer(app: Arc<App>, read: Read) -> Result<Response, Fault> {
         }
     }
     Err(Fault::internal("an answer ended without a reason"))
+}
+
+/// The stream of a response that cannot begin.
+fn failed(output: &mut Output, fault: &Fault) -> Response {
+    let mut frames = Vec::new();
+    output.begin(&mut frames);
+    output.fail(fault, &mut frames);
+    let event = |frame: Frame| {
+        format!("event: {}\ndata: {}\n\n", frame.event.unwrap_or_default(), frame.data)
+    };
+    let text: String = frames.into_iter().map(event).collect();
+    ([(header::CONTENT_TYPE, "text/event-stream; charset=utf-8")], text).into_response()
 }
 
 /// `POST /v1/responses/input_tokens`: the tokens of the prompt that a request becomes.

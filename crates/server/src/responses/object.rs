@@ -21,7 +21,8 @@ pub(super) enum Status<'a> {
     InProgress,
     Completed(&'a Finish),
     Incomplete(&'a Finish),
-    Failed(&'a str),
+    /// A code for programs, and the words.
+    Failed(&'a str, &'a str),
 }
 
 impl Head {
@@ -47,8 +48,8 @@ impl Head {
                 let details = json!({"reason": "max_output_tokens"});
                 ("incomplete", usage(finish), Json::Null, details)
             }
-            Status::Failed(message) => {
-                let error = json!({"code": "server_error", "message": message});
+            Status::Failed(code, message) => {
+                let error = json!({"code": code, "message": message});
                 ("failed", Json::Null, error, Json::Null)
             }
         };

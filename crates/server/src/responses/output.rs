@@ -5,6 +5,7 @@ use super::input::item_id;
 use super::kept;
 use super::object::{Head, Status};
 use super::tools::{self, Kind, Toolset};
+use crate::fault::Fault;
 use crate::http::Frame;
 use crate::normal::{Delta, Event, Finish, Reason, TokenLogprob};
 use crate::openai::wire::chat_logprobs;
@@ -65,9 +66,10 @@ impl Output {
     }
 
     /// The response cannot be finished.
-    pub(super) fn fail(&mut self, message: &str, out: &mut Vec<Frame>) {
+    pub(super) fn fail(&mut self, fault: &Fault, out: &mut Vec<Frame>) {
         self.close("incomplete", out);
-        let response = self.head.response(Status::Failed(message), &self.items);
+        let code = fault.code.unwrap_or("server_error");
+        let response = self.head.response(Status::Failed(code, &fault.message), &self.items);
         self.tell("response.failed", json!({"response": response}), out);
     }
 

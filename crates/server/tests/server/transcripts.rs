@@ -195,6 +195,13 @@ async fn a_conversation_that_is_too_long_is_refused_in_the_words_that_clients_kn
     );
     let response = error(server.post("/v1/responses", &json!({"input": message})).await);
     assert_eq!(response["code"], "context_length_exceeded");
+    let text = response["message"].as_str().unwrap();
+    assert!(text.starts_with("Your input exceeds the context window of this model."), "{text}");
+    // Codex looks for it in a stream.
+    let stream = json!({"input": message, "stream": true});
+    let stream = events(&server.post("/v1/responses", &stream).await).pop().unwrap();
+    assert_eq!(stream["type"], "response.failed");
+    assert_eq!(stream["response"]["error"]["code"], "context_length_exceeded");
 }
 
 #[tokio::test]
