@@ -98,8 +98,7 @@ pub(crate) fn require_template(file: &ModelFile) -> Result<(), Error> {
 
 fn no_template() -> Error {
     Error::Refused(
-        "the model has no chat template: give it one with --chat-template, or use `arclight run` without --chat \
-         to continue a text"
+        "the model has no chat template: use --chat-template, or `arclight run` without --chat"
             .to_owned(),
     )
 }

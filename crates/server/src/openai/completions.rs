@@ -76,7 +76,9 @@ pub(crate) async fn completions(
         (given, _) => limit("max_tokens", given)?,
     };
     let logprobs = fields.logprobs;
-    let generation = sampling.generation(&app, client, prompts.len(), limit, logprobs)?;
+    let mut generation = sampling.generation(&app, client, prompts.len(), limit, logprobs)?;
+    // Who scores a text so takes the last of the tokens for the answer, which must be there to be taken: lm-eval does.
+    generation.ignore_eos |= echo && logprobs.is_some() && limit == Some(1);
     let request = TextRequest { prompts, suffix, echo, generation };
     let model = app.shown(fields.model.as_deref());
     let head = Head { id: state::id("cmpl-"), created: state::now(), model };

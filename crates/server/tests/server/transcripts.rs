@@ -237,3 +237,15 @@ async fn the_oldest_items_are_left_out_if_the_client_says_so() {
     let reply = server.post("/v1/responses", &json!({"input": next})).await;
     assert_eq!(reply.status, StatusCode::OK, "{}", reply.text);
 }
+
+#[tokio::test]
+async fn a_text_that_is_scored_has_a_token_behind_it() {
+    // The model would end its answer at once.
+    let body = json!({"prompt": "The dog", "echo": true, "logprobs": 1, "max_tokens": 1, "temperature": 0});
+    let server = server();
+    let tokens = server.post("/tokenize", &json!({"prompt": "The dog"})).await.json();
+    let scored = server.complete(body).await.json();
+    let logprobs = scored["choices"][0]["logprobs"]["token_logprobs"].as_array().unwrap().len();
+    assert_eq!(logprobs as u64, tokens["count"].as_u64().unwrap() + 1);
+    assert_eq!(scored["choices"][0]["text"], "The dog");
+}
