@@ -9,7 +9,7 @@ use crate::responses::Store;
 use arclight_engine::{
     LoadOptions, LoadProgress, ModelFile, Pooling, ReplicaOptions, Replicas, Score,
 };
-use chat::{Family, Format, NamedTemplate, Needs};
+use chat::{Family, Format, Needs};
 use gguf::{Gguf, Value};
 use grammar::Vocabulary;
 use serde_json::Value as Json;
@@ -59,17 +59,6 @@ pub struct ChatStyle {
     pub template: Option<String>,
     /// The text behind which an answer is over in that template, if there is one.
     pub end: Option<&'static str>,
-}
-
-impl ChatStyle {
-    /// A template by its name.
-    pub fn named(template: &NamedTemplate) -> ChatStyle {
-        ChatStyle {
-            template: Some(template.source.to_owned()),
-            end: Some(template.end),
-            ..ChatStyle::default()
-        }
-    }
 }
 
 /// The description of a model.

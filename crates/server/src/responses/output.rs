@@ -184,6 +184,11 @@ impl Output {
                 let done = json!({"input": input});
                 self.tell_item("response.custom_tool_call_input.done", done, out);
             }
+            // Half of a command must not be run, nor half of a file's name be used.
+            Some(Open::Call { .. }) if status != "completed" => {
+                self.open = None;
+                return;
+            }
             Some(Open::Call { .. }) => self.added(out),
         }
         if let Some(part) = self.open.as_ref().and_then(Open::part) {

@@ -310,8 +310,7 @@ pub(super) fn fields(kind: &Kind, arguments: &str) -> Map<String, Json> {
         }
         fields
     };
-    // Of a call that was cut off, what has come.
-    let given = || complete_object(arguments).unwrap_or_default();
+    let given = || serde_json::from_str::<Map<String, Json>>(arguments).unwrap_or_default();
     match kind {
         Kind::Function { name, namespace } => {
             let mut fields = named(name, namespace);
@@ -356,7 +355,7 @@ pub(super) fn fields(kind: &Kind, arguments: &str) -> Map<String, Json> {
     }
 }
 
-/// The text of a custom tool's call.
+/// The text of a custom tool's call; of one that was cut off, what has come.
 pub(super) fn input(arguments: &str) -> String {
     match complete_object(arguments).and_then(|mut given| given.shift_remove(INPUT)) {
         Some(Json::String(text)) => text,
@@ -471,10 +470,10 @@ mod tests {
     }
 
     #[test]
-    fn calls_that_were_cut_off_have_what_has_come() {
-        let shell = fields(&Kind::Shell, r#"{"commands": ["ls", "cat "#);
+    fn calls_have_the_fields_of_their_items() {
+        let shell = fields(&Kind::Shell, r#"{"commands": ["ls", "cat "]}"#);
         assert_eq!(shell["action"]["commands"], json!(["ls", "cat "]));
-        assert_eq!(fields(&Kind::LocalShell, "{")["action"]["command"], json!([]));
+        assert_eq!(fields(&Kind::LocalShell, "{}")["action"]["command"], json!([]));
         assert_eq!(input(r#"{"input": "a\nb"#), "a\nb");
         let patch =
             fields(&Kind::ApplyPatch, r#"{"type": "delete_file", "path": "a", "diff": ""}"#);
