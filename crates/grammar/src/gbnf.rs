@@ -8,18 +8,19 @@ use std::collections::BTreeMap;
 
 use regex_syntax::escape;
 
-use crate::limits::{GBNF_DEPTH, LARK_BYTES, PATTERN_BYTES};
+use crate::limits::{GBNF_DEPTH, GBNF_LEVELS, LARK_BYTES, PATTERN_BYTES};
 use crate::{Error, Spec, spec};
 
 /// Translates a grammar; its first rule to match is `root`.
 pub(crate) fn translate(text: &str) -> Result<Spec, Error> {
     spec::within("the GBNF grammar", text.len(), "bytes", LARK_BYTES)?;
     let rules = Parser { text, at: 0, depth: 0 }.rules()?;
-    let fault = |fault: String| Error::Gbnf { line: 1, fault };
-    let root = rules.iter().position(|rule| rule.name == "root");
-    let root = root.ok_or_else(|| fault("there is no rule `root`".into()))?;
+    // As there, of two rules of one name the later counts.
     let names: BTreeMap<&str, usize> =
         rules.iter().enumerate().map(|(at, rule)| (rule.name, at)).collect();
+    let Some(&root) = names.get("root") else {
+        return Err(Error::Gbnf { line: 1, fault: "there is no rule `root`".into() });
+    };
     for rule in &rules {
         let mut unknown = None;
         rule.body.refers(&mut |name| {
@@ -29,20 +30,26 @@ pub(crate) fn translate(text: &str) -> Result<Spec, Error> {
         });
         if let Some(name) = unknown {
             let fault = format!("there is no rule `{name}`");
-            return Err(Error::Gbnf { line: rule.line, fault });
+            return Err(Error::Gbnf { line: line(text, rule.begin), fault });
         }
     }
     let grammar = Grammar { regular: regular(&rules, &names), rules, names };
-    match grammar.pattern(&grammar.rules[root].body)? {
-        Some(pattern) => Ok(Spec::Regex(pattern)),
-        None => grammar.lark(root).map(Spec::Lark),
+    if grammar.regular[root] {
+        return grammar.pattern(&grammar.rules[root].body).map(Spec::Regex);
     }
+    grammar.lark(root).map(Spec::Lark)
+}
+
+/// The number of the line of a place.
+fn line(text: &str, at: usize) -> usize {
+    text[..at].matches('\n').count() + 1
 }
 
 #[derive(Debug)]
 struct Rule<'t> {
     name: &'t str,
-    line: usize,
+    /// Where it begins in the text.
+    begin: usize,
     body: Node<'t>,
 }
 
@@ -67,24 +74,30 @@ impl<'t> Node<'t> {
     }
 }
 
-/// Which rules lead to no recursion.
+/// Which rules lead to no recursion: those that use none, those that use these alone, and so on.
 fn regular(rules: &[Rule<'_>], names: &BTreeMap<&str, usize>) -> Vec<bool> {
-    let mut regular = vec![false; rules.len()];
-    loop {
-        let mut changed = false;
-        for (at, rule) in
-            rules.iter().enumerate().filter(|(at, _)| !regular[*at]).collect::<Vec<_>>()
-        {
-            let mut all = true;
-            rule.body.refers(&mut |name| all &= names.get(name).is_some_and(|&of| regular[of]));
-            if all {
-                (regular[at], changed) = (true, true);
+    let mut waits = vec![0usize; rules.len()];
+    let mut used_by: Vec<Vec<usize>> = vec![Vec::new(); rules.len()];
+    for (at, rule) in rules.iter().enumerate() {
+        rule.body.refers(&mut |name| {
+            if let Some(&of) = names.get(name) {
+                waits[at] += 1;
+                used_by[of].push(at);
+            }
+        });
+    }
+    let mut regular: Vec<bool> = waits.iter().map(|&waits| waits == 0).collect();
+    let mut ready: Vec<usize> = (0..rules.len()).filter(|&at| regular[at]).collect();
+    while let Some(of) = ready.pop() {
+        for &at in &used_by[of] {
+            waits[at] -= 1;
+            if waits[at] == 0 {
+                regular[at] = true;
+                ready.push(at);
             }
         }
-        if !changed {
-            return regular;
-        }
     }
+    regular
 }
 
 struct Grammar<'t> {
@@ -94,80 +107,100 @@ struct Grammar<'t> {
 }
 
 impl Grammar<'_> {
-    /// The regular expression of a node; `None` if it is not regular.
-    fn pattern(&self, node: &Node<'_>) -> Result<Option<String>, Error> {
-        let pattern = match node {
-            Node::Pattern(pattern) => Some(pattern.clone()),
-            Node::Rule(name) => {
-                let at = self.names[name];
-                if self.regular[at] { self.pattern(&self.rules[at].body)? } else { None }
-            }
-            Node::Any(nodes) => self.patterns(nodes)?.map(|all| format!("(?:{})", all.join("|"))),
-            Node::All(nodes) => self.patterns(nodes)?.map(|all| all.concat()),
-            Node::Times(node, least, most) => {
-                self.pattern(node)?.map(|one| format!("(?:{one}){}", times(*least, *most)))
-            }
-        };
-        // A few rules that use each other several times make a long text.
-        let size = pattern.as_ref().map_or(0, String::len);
-        spec::within(
-            "a rule of the GBNF grammar without those it uses",
-            size,
-            "bytes",
-            PATTERN_BYTES,
-        )?;
-        Ok(pattern)
+    fn is_regular(&self, node: &Node<'_>) -> bool {
+        match node {
+            Node::Pattern(_) => true,
+            Node::Rule(name) => self.regular[self.names[name]],
+            Node::Any(nodes) | Node::All(nodes) => nodes.iter().all(|node| self.is_regular(node)),
+            Node::Times(node, ..) => self.is_regular(node),
+        }
     }
 
-    fn patterns(&self, nodes: &[Node<'_>]) -> Result<Option<Vec<String>>, Error> {
-        nodes.iter().map(|node| self.pattern(node)).collect()
+    /// The regular expression of a node that is regular.
+    fn pattern(&self, node: &Node<'_>) -> Result<String, Error> {
+        let mut text = String::new();
+        self.write(node, &mut text, 0)?;
+        Ok(text)
+    }
+
+    /// Appends it. A few rules that use each other several times make a long text, so its size is looked at on the way.
+    fn write(&self, node: &Node<'_>, text: &mut String, depth: usize) -> Result<(), Error> {
+        if depth > GBNF_LEVELS {
+            let fault = format!("its rules use each other more than {GBNF_LEVELS} levels deep");
+            return Err(Error::Gbnf { line: 1, fault });
+        }
+        match node {
+            Node::Pattern(pattern) => text.push_str(pattern),
+            Node::Rule(name) => self.write(&self.rules[self.names[name]].body, text, depth + 1)?,
+            Node::Any(nodes) => {
+                for (at, node) in nodes.iter().enumerate() {
+                    text.push_str(if at == 0 { "(?:" } else { "|" });
+                    self.write(node, text, depth + 1)?;
+                }
+                text.push(')');
+            }
+            Node::All(nodes) => {
+                nodes.iter().try_for_each(|node| self.write(node, text, depth + 1))?
+            }
+            Node::Times(node, least, most) => {
+                text.push_str("(?:");
+                self.write(node, text, depth + 1)?;
+                text.push_str(&format!("){}", times(*least, *most)));
+            }
+        }
+        let size = text.len();
+        spec::within("a rule of the GBNF grammar with those it uses", size, "bytes", PATTERN_BYTES)
     }
 
     fn lark(&self, root: usize) -> Result<String, Error> {
         let mut text = format!("start: r{root}\n");
         for (at, rule) in self.rules.iter().enumerate().filter(|(at, _)| !self.regular[*at]) {
-            text.push_str(&format!("r{at}: {}\n", self.body(&rule.body)?));
-            spec::within("the GBNF grammar in Lark", text.len(), "bytes", LARK_BYTES)?;
+            text.push_str(&format!("r{at}: "));
+            self.body(&rule.body, &mut text)?;
+            text.push('\n');
         }
         Ok(text)
     }
 
-    /// A node in Lark.
-    fn body(&self, node: &Node<'_>) -> Result<String, Error> {
-        if let Some(pattern) = self.pattern(node)? {
-            return Ok(terminal(&pattern));
+    /// Appends a node in Lark.
+    fn body(&self, node: &Node<'_>, text: &mut String) -> Result<(), Error> {
+        spec::within("the GBNF grammar in Lark", text.len(), "bytes", LARK_BYTES)?;
+        if self.is_regular(node) {
+            text.push_str(&terminal(&self.pattern(node)?));
+            return Ok(());
         }
-        Ok(match node {
-            Node::Pattern(pattern) => terminal(pattern),
-            Node::Rule(name) => format!("r{}", self.names[name]),
+        match node {
+            Node::Pattern(_) => {}
+            Node::Rule(name) => text.push_str(&format!("r{}", self.names[name])),
             Node::Times(node, least, most) => {
-                format!("({}){}", self.body(node)?, times(*least, *most))
+                text.push('(');
+                self.body(node, text)?;
+                text.push_str(&format!("){}", times(*least, *most)));
             }
             Node::Any(nodes) => {
-                let all: Vec<String> =
-                    nodes.iter().map(|node| self.body(node)).collect::<Result<_, _>>()?;
-                format!("({})", all.join(" | "))
+                for (at, node) in nodes.iter().enumerate() {
+                    text.push_str(if at == 0 { "(" } else { " | " });
+                    self.body(node, text)?;
+                }
+                text.push(')');
             }
             Node::All(nodes) => {
                 // Neighbours that are regular are one terminal.
-                let (mut parts, mut joined) = (Vec::new(), String::new());
-                for node in nodes {
-                    match self.pattern(node)? {
-                        Some(pattern) => joined.push_str(&pattern),
-                        None => {
-                            if !joined.is_empty() {
-                                parts.push(terminal(&std::mem::take(&mut joined)));
-                            }
-                            parts.push(self.body(node)?);
+                let groups = nodes.chunk_by(|a, b| self.is_regular(a) && self.is_regular(b));
+                for group in groups {
+                    text.push(' ');
+                    match group {
+                        [node] => self.body(node, text)?,
+                        group => {
+                            let mut pattern = String::new();
+                            group.iter().try_for_each(|node| self.write(node, &mut pattern, 0))?;
+                            text.push_str(&terminal(&pattern));
                         }
                     }
                 }
-                if !joined.is_empty() {
-                    parts.push(terminal(&joined));
-                }
-                parts.join(" ")
             }
-        })
+        }
+        Ok(())
     }
 }
 
@@ -205,15 +238,14 @@ struct Parser<'t> {
 
 impl<'t> Parser<'t> {
     fn fault<T>(&self, fault: impl Into<String>) -> Result<T, Error> {
-        let line = self.text[..self.at].matches('\n').count() + 1;
-        Err(Error::Gbnf { line, fault: fault.into() })
+        Err(Error::Gbnf { line: line(self.text, self.at), fault: fault.into() })
     }
 
     fn rules(mut self) -> Result<Vec<Rule<'t>>, Error> {
         let mut rules: Vec<Rule<'t>> = Vec::new();
         self.space();
         while self.at < self.text.len() {
-            let line = self.text[..self.at].matches('\n').count() + 1;
+            let begin = self.at;
             let name = self.name();
             if name.is_empty() {
                 return self.fault("a rule must begin with its name");
@@ -223,9 +255,7 @@ impl<'t> Parser<'t> {
                 return self.fault(format!("`{name}` must be followed by ::="));
             }
             let body = self.any()?;
-            // As there, of two rules of one name the later counts.
-            rules.retain(|rule| rule.name != name);
-            rules.push(Rule { name, line, body });
+            rules.push(Rule { name, begin, body });
         }
         Ok(rules)
     }

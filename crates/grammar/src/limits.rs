@@ -19,6 +19,8 @@ pub const LARK_BYTES: usize = 1 << 20;
 pub const CHOICE_BYTES: usize = 256 << 10;
 /// Levels of parentheses in a GBNF grammar.
 pub const GBNF_DEPTH: usize = 100;
+/// Levels of parentheses and rules within each other, where rules become one regular expression.
+pub const GBNF_LEVELS: usize = 1_000;
 /// Characters that a line of JSON is indented at most.
 pub const JSON_SPACE: usize = 20;
 /// Bytes of a token; longer ones are left out of the trie, which cannot hold them.

@@ -110,4 +110,12 @@ fn faults_name_the_line() {
     // A few rules that double each other.
     let doubling: String = (0..40).map(|n| format!("r{n} ::= r{} r{}\n", n + 1, n + 1)).collect();
     assert!(fault(&format!("root ::= r0\n{doubling}r40 ::= \"a\"")).contains("at most"));
+    // Many that use each other in a row, in the order in which they are found out last.
+    let row: String = (0..50_000).map(|n| format!("r{n} ::= r{}\n", n + 1)).collect();
+    assert!(fault(&format!("root ::= r0\n{row}r50000 ::= \"a\"")).contains("levels deep"));
+    // A long rule that is used often, in a rule that is regular and in one that is not.
+    let (long, often) = (format!("l ::= \"{}\"\n", "a".repeat(30_000)), "l ".repeat(300_000));
+    assert!(fault(&format!("{long}root ::= {often}")).contains("at most"));
+    let often = "l root ".repeat(100_000);
+    assert!(fault(&format!("{long}root ::= \"b\" | {often}")).contains("at most"));
 }
