@@ -140,7 +140,7 @@ impl Grammar<'_> {
                 text.push(')');
             }
             Node::All(nodes) => {
-                nodes.iter().try_for_each(|node| self.write(node, text, depth + 1))?
+                nodes.iter().try_for_each(|node| self.write(node, text, depth + 1))?;
             }
             Node::Times(node, least, most) => {
                 text.push_str("(?:");

@@ -210,6 +210,6 @@ fn a_window_forgives_what_was_long_ago() {
     };
     assert_eq!(of(Some(1)), [2, 1, 2, 1]);
     assert_eq!(of(Some(0)), [1, 1, 1, 1]);
-    assert_eq!(of(Some(2)), [2, 3, 1, 2]);
+    assert_eq!(of(Some(2)), [2, 1, 1, 2]);
     assert_eq!(of(None), [2, 1, 1, 1]);
 }
