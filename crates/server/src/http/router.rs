@@ -3,6 +3,7 @@
 use super::{dialect, gate};
 use crate::error::Error;
 use crate::fault::Fault;
+use crate::openai::tools::LEFT_OUT;
 use crate::openai::{chat, completions, embeddings, llama, models};
 use crate::state::App;
 use crate::{adapters, anthropic, ollama, openapi, operate, rerank, responses, score, slots, text};
@@ -97,7 +98,7 @@ fn cors(origins: &[String]) -> Result<CorsLayer, Error> {
         .allow_origin(allowed)
         .allow_methods([Method::GET, Method::POST, Method::DELETE, Method::OPTIONS])
         .allow_headers(tower_http::cors::AllowHeaders::mirror_request())
-        .expose_headers([HeaderName::from_static("x-request-id"), header::RETRY_AFTER]))
+        .expose_headers([HeaderName::from_static("x-request-id"), LEFT_OUT, header::RETRY_AFTER]))
 }
 
 async fn no_route(uri: Uri) -> Fault {

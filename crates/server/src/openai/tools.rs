@@ -38,7 +38,7 @@ pub(crate) fn check(tools: &[Json]) -> Result<(), Fault> {
 }
 
 /// The header that names tools which nobody can run here.
-const LEFT_OUT: HeaderName = HeaderName::from_static("x-arclight-left-out");
+pub(crate) const LEFT_OUT: HeaderName = HeaderName::from_static("x-arclight-left-out");
 
 /// An answer whose model was not told of some kinds of tools, because nobody can run them here: its header and the
 /// log say which.
