@@ -284,6 +284,7 @@ impl SamplerArgs {
             top_p: self.top_p,
             min_p: self.min_p,
             repetition_penalty: self.repeat_penalty,
+            repetition_window: None,
             presence_penalty: self.presence_penalty,
             frequency_penalty: self.frequency_penalty,
             seed: self.seed.unwrap_or_else(random_seed),

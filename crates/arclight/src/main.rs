@@ -10,6 +10,7 @@ mod bench;
 mod bench_serve;
 mod bench_sync;
 mod chat;
+mod chat_template;
 mod cli;
 mod convert;
 mod doctor;

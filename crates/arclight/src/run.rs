@@ -1,7 +1,7 @@
 //! `arclight run`: a prompt in, text out.
 
 use crate::args::{MachineArgs, ModelArg, SamplerArgs, count};
-use crate::chat::ChatArgs;
+use crate::chat::{ChatArgs, TemplateArgs};
 use crate::error::Error;
 use crate::images::{self, ImageArgs};
 use crate::load::{self, Loaded};
@@ -92,14 +92,16 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Error> {
     let params = args.sampler.params()?;
     let speculation = args.speculate.speculation(args.model.offline)?;
     let talks = args.is_question() || is_conversation(args);
-    if !talks && (args.template.system.is_some() || args.template.no_think) {
-        let text = "--system and --no-think are for chat templates: add --chat";
+    let TemplateArgs { system, no_think, chat_template } = &args.template;
+    if !talks && (system.is_some() || *no_think || chat_template.is_some()) {
+        let text = "--system, --no-think and --chat-template are for conversations: add --chat";
         return Err(Error::Usage(text.to_owned()));
     }
     // What is wrong with the file is told before a prompt is asked for.
     let file = load::open(&args.model)?;
     file.gguf()?;
-    if is_conversation(args) && chat::require_template(&file).is_ok() {
+    let talks_by = chat_template.is_some() || chat::require_template(&file).is_ok();
+    if is_conversation(args) && talks_by {
         drop(file);
         return chat::run(&conversation(args));
     }
@@ -113,7 +115,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Error> {
     };
     let recorder = args.profile.as_deref().map(Recorder::create).transpose()?;
     interrupt::install();
-    if args.is_question() {
+    if args.is_question() && chat_template.is_none() {
         chat::require_template(&file)?;
     }
     let (options, untuned) = args.machine.options_at_start(&file)?;
@@ -124,6 +126,9 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Error> {
     let mut loaded = load::load(&file, &options, &speculation)?;
     drop(file);
     encoder.iter().try_for_each(|file| loaded.see(file, &options))?;
+    if let Some(given) = chat_template {
+        given.replace(&mut loaded)?;
+    }
     let tokens = encode(args, &loaded, (prompt, &pictures))?;
     let mut screen = Screen::stdout();
     if !term::is_quiet() {

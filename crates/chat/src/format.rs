@@ -194,6 +194,15 @@ impl Format {
         Self { family, syntax, control }
     }
 
+    /// The same with the calls of another family, for a model that is told of its tools in that one's writing.
+    pub fn calling_as(&self, family: Family, tokenizer: &Tokenizer) -> Self {
+        let mut other = Self::new(family, tokenizer);
+        other.syntax.think = self.syntax.think;
+        other.syntax.drop = self.syntax.drop;
+        other.control.retain(|(mark, _)| other.syntax.marks().contains(mark));
+        other
+    }
+
     /// The format of a family in a vocabulary where its marks are text.
     #[cfg(test)]
     pub(crate) fn without_control(family: Family) -> Self {

@@ -100,6 +100,15 @@ impl Messages {
     }
 }
 
+impl Messages {
+    /// The end of an answer that was cut off: half of a header or of a mark says nothing.
+    pub(crate) fn cut(self, segments: &mut Segments) {
+        if let Place::Body(Kind::Raw, mut search) = self.place {
+            segments.text(&search.take());
+        }
+    }
+}
+
 /// What the header says its message is.
 fn kind_of(
     head: &str,

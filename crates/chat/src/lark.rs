@@ -335,7 +335,7 @@ fn schema(tool: &Tool) -> String {
 /// A schema as a part of a grammar. White space as models write it, and no more of it.
 fn embedded(mut schema: Value) -> String {
     if let Value::Object(map) = &mut schema {
-        map.insert("x-guidance".into(), json!({"whitespace_pattern": "[ \\n]{1,20}"}));
+        map.insert("x-guidance".into(), json!({"whitespace_pattern": " |\\n{1,2} {0,20}"}));
     }
     format!("%json {schema}")
 }

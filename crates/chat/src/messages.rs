@@ -4,6 +4,7 @@
 //! role. Templates want this or that and mostly do not say so: [`Needs::probe`] finds out by rendering
 //! small conversations and looking for what went in.
 
+use crate::complete_object;
 use serde_json::{Value, json};
 use tokenizer::{ChatTemplate, Message, RenderOptions};
 
@@ -11,18 +12,6 @@ use tokenizer::{ChatTemplate, Message, RenderOptions};
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum MessageError {
-    /// The arguments of a call in the history are no JSON object.
-    #[error(
-        "messages[{message}].tool_calls[{call}].function.arguments is not the text of a JSON object: {fault}"
-    )]
-    Arguments {
-        /// Index of the message.
-        message: usize,
-        /// Index of the call.
-        call: usize,
-        /// What is wrong with it.
-        fault: String,
-    },
     /// A part of a message that is not text.
     #[error(
         "messages[{message}].content[{part}]: content of type `{kind}` is not supported; only text is"
@@ -56,6 +45,14 @@ pub struct Needs {
     pub described: bool,
     /// Among parts there may be images, for which it leaves a mark.
     pub image_parts: bool,
+    /// It tells the model of tools, and shows calls and results.
+    pub tools: bool,
+    /// A call's arguments may be text that is no JSON, which it shows as it is.
+    pub raw_arguments: bool,
+    /// There may be several messages of the system, anywhere.
+    pub late_system: bool,
+    /// There may be several messages of the user's behind one another.
+    pub repeats: bool,
 }
 
 /// What is looked for in the renderings; no template says it by itself.
@@ -137,7 +134,31 @@ impl Needs {
             short_ids: false,
             described: false,
             image_parts: false,
+            tools: false,
+            raw_arguments: false,
+            late_system: false,
+            repeats: false,
         };
+        let told = |before: &[Message], tools: &Value| {
+            let turns: Vec<_> = before.iter().cloned().chain([says("user", "Hi")]).collect();
+            render(&turns, Some(tools)).is_some_and(|text| text.contains("look_up"))
+        };
+        needs.tools = told(&[], &tools) || told(&[says("system", "S")], &tools);
+        let all = |turns: &[Message], needles: usize| {
+            render(turns, None).is_some_and(|text| text.matches(NEEDLE).count() >= needles)
+        };
+        let system_turns = [
+            says("system", NEEDLE),
+            says("system", NEEDLE),
+            says("user", "Hi"),
+            says("assistant", "Yes?"),
+            says("user", "Hi"),
+            says("system", NEEDLE),
+            says("assistant", "So."),
+            says("user", "?"),
+        ];
+        needs.late_system = system && all(&system_turns, 3);
+        needs.repeats = all(&[says("user", NEEDLE), says("user", NEEDLE)], 2);
         let seen = |images: usize| {
             let mut parts = vec![json!({"type": "image"}); images];
             parts.push(json!({"type": "text", "text": NEEDLE}));
@@ -169,6 +190,12 @@ impl Needs {
                 break;
             }
         }
+        let content = if needs.null_content { Value::Null } else { json!("") };
+        let id = if needs.short_ids { short } else { "call_0123456789" };
+        // Cut off, as a limit does.
+        let cut = format!("{{\"key\": \"{NEEDLE}");
+        needs.raw_arguments =
+            calls(json!(cut), content, id).is_some_and(|text| text.contains(&cut));
         needs
     }
 }
@@ -199,12 +226,8 @@ fn normalize(
         }
         content(message, at, (needs, mark))?;
         if let Some(Value::Array(calls)) = &mut message.tool_calls {
-            for (i, call) in calls.iter_mut().enumerate() {
-                arguments(call, needs).map_err(|fault| MessageError::Arguments {
-                    message: at,
-                    call: i,
-                    fault,
-                })?;
+            for call in calls {
+                arguments(call, needs);
                 if let Some(Value::String(id)) = call.get_mut("id").filter(|_| needs.short_ids) {
                     *id = short_id(id);
                 }
@@ -216,8 +239,52 @@ fn normalize(
     }
     if !needs.system {
         without_system(messages);
+    } else if !needs.late_system {
+        one_system(messages);
+    }
+    if !needs.repeats {
+        join(messages, |before, message| before.role == "user" && message.role == "user");
     }
     Ok(())
+}
+
+/// What the system says at the beginning is one message; what it says later, the user says.
+fn one_system(messages: &mut Vec<Message>) {
+    let of_system = |message: &Message| matches!(&*message.role, "system" | "developer");
+    let first = messages.iter().position(|m| !of_system(m)).unwrap_or(messages.len());
+    for late in messages.iter_mut().skip(first).filter(|m| of_system(m)) {
+        late.role = "user".into();
+    }
+    join(messages, |before, message| of_system(before) && of_system(message));
+}
+
+/// Makes one message of neighbours.
+fn join(messages: &mut Vec<Message>, same: impl Fn(&Message, &Message) -> bool) {
+    let mut joined: Vec<Message> = Vec::with_capacity(messages.len());
+    for message in messages.drain(..) {
+        match joined.last_mut() {
+            Some(before) if same(before, &message) => {
+                before.content = match (std::mem::take(&mut before.content), message.content) {
+                    (Value::String(before), Value::String(text)) => {
+                        format!("{before}\n\n{text}").into()
+                    }
+                    (before, after) => {
+                        let parts = |content: Value| match content {
+                            Value::Array(parts) => parts,
+                            Value::String(text) => vec![json!({"type": "text", "text": text})],
+                            _ => Vec::new(),
+                        };
+                        let mut all = parts(before);
+                        all.push(json!({"type": "text", "text": "\n\n"}));
+                        all.extend(parts(after));
+                        all.into()
+                    }
+                };
+            }
+            _ => joined.push(message),
+        }
+    }
+    *messages = joined;
 }
 
 /// Brings tools, in OpenAI's form, into the shape that a template needs.
@@ -287,30 +354,30 @@ fn content(
     Ok(())
 }
 
-/// The arguments of a call as an object, or as text.
-fn arguments(call: &mut Value, needs: &Needs) -> Result<(), String> {
+/// The arguments of a call as an object, or as text. Those that are no object, because a limit has cut them off or
+/// the model wrote so, stay as they are where the template can show that; otherwise they are completed.
+fn arguments(call: &mut Value, needs: &Needs) {
     let function = match call {
         Value::Object(map) if map.contains_key("function") => &mut call["function"],
         call => call,
     };
-    let Some(arguments) = function.get_mut("arguments") else { return Ok(()) };
-    match arguments {
+    let Some(arguments) = function.get_mut("arguments") else { return };
+    let text = match std::mem::take(arguments) {
         // A call of a tool without any.
-        Value::Null => *arguments = json!({}),
-        Value::String(text) if text.trim().is_empty() => *arguments = json!({}),
-        Value::String(text) => {
-            let value: Value = serde_json::from_str(text).map_err(|e| e.to_string())?;
-            *arguments = value;
-        }
-        _ => {}
-    }
-    if !arguments.is_object() {
-        return Err(format!("{arguments} is no object"));
-    }
-    if !needs.object_arguments {
-        *arguments = arguments.to_string().into();
-    }
-    Ok(())
+        Value::Null => "{}".to_owned(),
+        Value::String(text) if text.trim().is_empty() => "{}".to_owned(),
+        Value::String(text) => text,
+        value => value.to_string(),
+    };
+    *arguments = match serde_json::from_str::<Value>(&text) {
+        _ if !needs.object_arguments => text.into(),
+        Ok(object @ Value::Object(_)) => object,
+        _ if needs.raw_arguments => text.into(),
+        other => match complete_object(&text) {
+            Some(object) => object.into(),
+            None => json!({"input": other.unwrap_or_else(|_| text.into())}),
+        },
+    };
 }
 
 /// An id of nine letters and digits, the same for the same id.

@@ -134,6 +134,30 @@ impl Parser {
         self.segments.found
     }
 
+    /// Ends an answer that a limit has cut off, and gives what was still open: without the beginning of a mark, or of
+    /// a call before its name, which would only have been text if something else had followed.
+    pub fn cut(mut self) -> Vec<Segment> {
+        let mut held = std::mem::take(&mut self.held);
+        match std::mem::replace(&mut self.place, Place::Text(Search::default())) {
+            Place::Start(_) | Place::Reasoning(_) => {}
+            Place::Text(_) => {
+                let space = std::mem::take(&mut self.space);
+                self.segments.text(&space);
+            }
+            Place::Calls(mut machine) => {
+                let marked =
+                    self.marks[..self.opens].iter().any(|open| held.trim_start().starts_with(open));
+                let mut cx =
+                    Context { segments: &mut self.segments, tools: &self.tools, held: &mut held };
+                if !machine.cut(&mut cx) && !marked {
+                    self.plain(&held);
+                }
+            }
+            Place::Harmony(messages) => messages.cut(&mut self.segments),
+        }
+        self.segments.found
+    }
+
     /// Takes a character; gives back what is to be read again.
     fn step(&mut self, c: char) -> String {
         match &mut self.place {

@@ -32,6 +32,14 @@ pub enum Error {
     /// A Lark grammar is wrong or not supported.
     #[error("lark grammar: {0}")]
     Lark(String),
+    /// A GBNF grammar is wrong or not supported.
+    #[error("GBNF grammar, line {line}: {fault}")]
+    Gbnf {
+        /// The line, from 1.
+        line: usize,
+        /// What is wrong there.
+        fault: String,
+    },
     /// A choice of nothing.
     #[error("a choice needs at least one text")]
     NoChoice,

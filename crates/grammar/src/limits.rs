@@ -17,8 +17,12 @@ pub const PATTERN_COUNT: u64 = 50_000;
 pub const LARK_BYTES: usize = 1 << 20;
 /// Bytes of all texts of a choice together.
 pub const CHOICE_BYTES: usize = 256 << 10;
-/// Characters of white space between two JSON tokens.
-pub const JSON_SPACE: usize = 40;
+/// Levels of parentheses in a GBNF grammar.
+pub const GBNF_DEPTH: usize = 100;
+/// Levels of parentheses and rules within each other, where rules become one regular expression.
+pub const GBNF_LEVELS: usize = 1_000;
+/// Characters that a line of JSON is indented at most.
+pub const JSON_SPACE: usize = 20;
 /// Bytes of a token; longer ones are left out of the trie, which cannot hold them.
 pub(crate) const TOKEN_BYTES: usize = 1_000;
 /// Nodes that the trie can hold (22 bits).

@@ -6,7 +6,7 @@ use llguidance::api::TopLevelGrammar;
 use serde_json::{Value, json};
 
 use crate::limits;
-use crate::{Error, pattern, schema};
+use crate::{Error, gbnf, pattern, schema};
 
 /// The form that an answer must have, as a whole.
 #[derive(Debug, Clone, PartialEq)]
@@ -20,6 +20,8 @@ pub enum Spec {
     Regex(String),
     /// Text that this grammar derives from its rule `start`.
     Lark(String),
+    /// Text that this grammar of llama.cpp's derives from its rule `root`.
+    Gbnf(String),
     /// One of these texts.
     Choice(Vec<String>),
 }
@@ -41,6 +43,7 @@ impl Spec {
                 within("the lark grammar", text.len(), "bytes", limits::LARK_BYTES)?;
                 Ok(TopLevelGrammar::from_lark(text.clone()))
             }
+            Self::Gbnf(text) => gbnf::translate(text)?.grammar(),
             Self::Choice(texts) => {
                 if texts.is_empty() {
                     return Err(Error::NoChoice);
@@ -63,17 +66,64 @@ impl Spec {
             Self::JsonSchema(_) | Self::JsonObject => Error::SchemaCompile(message),
             Self::Regex(_) | Self::Choice(_) => Error::Pattern(message),
             Self::Lark(_) => Error::Lark(message),
+            Self::Gbnf(_) => Error::Gbnf { line: 1, fault: message },
         }
     }
 }
 
-/// The schema with bounded white space: unbounded, it is what small models end in.
+/// The schema with bounded white space, and without properties that it does not name: unbounded, both are what
+/// small models end in.
 pub(crate) fn with_options(schema: &Value) -> Cow<'_, Value> {
-    let Value::Object(map) = schema else { return Cow::Borrowed(schema) };
-    let mut map = map.clone();
-    let space = format!(r"[\x20\x0A\x0D\x09]{{1,{}}}", limits::JSON_SPACE);
-    map.insert("x-guidance".into(), json!({ "whitespace_pattern": space }));
-    Cow::Owned(Value::Object(map))
+    if !schema.is_object() {
+        return Cow::Borrowed(schema);
+    }
+    let mut schema = schema.clone();
+    // What is a part of several together may have what the others name.
+    let text = schema.to_string();
+    close(&mut schema, !text.contains("\"allOf\""));
+    let space = format!(r"\x20|\x0D?\x0A{{1,2}}[\x20\x09]{{0,{}}}", limits::JSON_SPACE);
+    if let Value::Object(map) = &mut schema {
+        map.insert("x-guidance".into(), json!({ "whitespace_pattern": space }));
+    }
+    Cow::Owned(schema)
+}
+
+/// Closes objects that name their properties and say nothing of others. `definitions` are closed if `all`.
+fn close(schema: &mut Value, all: bool) {
+    let Value::Object(map) = schema else { return };
+    const SPEAK: [&str; 7] = [
+        "additionalProperties",
+        "patternProperties",
+        "$ref",
+        "allOf",
+        "anyOf",
+        "oneOf",
+        "minProperties",
+    ];
+    let names = map.get("properties").and_then(Value::as_object).is_some_and(|p| !p.is_empty());
+    if names && !SPEAK.iter().any(|key| map.contains_key(*key)) {
+        // One that must be there without a schema is as open as the whole was.
+        let known = |key: &Value| map["properties"].get(key.as_str().unwrap_or_default()).is_some();
+        let required = map.get("required").and_then(Value::as_array);
+        if required.is_none_or(|keys| keys.iter().all(known)) {
+            map.insert("additionalProperties".into(), false.into());
+        }
+    }
+    for (key, value) in map.iter_mut() {
+        match (key.as_str(), value) {
+            ("properties" | "patternProperties", Value::Object(of)) => {
+                of.values_mut().for_each(|of| close(of, all));
+            }
+            ("$defs" | "definitions", Value::Object(of)) if all => {
+                of.values_mut().for_each(|of| close(of, all));
+            }
+            ("anyOf" | "oneOf" | "prefixItems" | "items", Value::Array(of)) => {
+                of.iter_mut().for_each(|of| close(of, all));
+            }
+            ("items" | "additionalProperties", of) => close(of, all),
+            _ => {}
+        }
+    }
 }
 
 /// An error if `size` is over `limit`.

@@ -20,12 +20,34 @@ pub struct Fault {
     pub code: Option<&'static str>,
     /// Seconds after which it may be tried again.
     pub retry_after: Option<u32>,
+    /// Of a prompt that is too long: its tokens, and those of the context. Clients know the words that each protocol
+    /// has for it.
+    pub too_long: Option<(usize, usize)>,
 }
 
 impl Fault {
     /// A fault with nothing but a status and a message.
     pub fn new(status: StatusCode, message: impl Into<String>) -> Fault {
-        Fault { status, message: message.into(), param: None, code: None, retry_after: None }
+        Fault {
+            status,
+            message: message.into(),
+            param: None,
+            code: None,
+            retry_after: None,
+            too_long: None,
+        }
+    }
+
+    /// 400: a prompt of more tokens than the context holds, in OpenAI's words.
+    pub fn too_long(tokens: usize, context: usize) -> Fault {
+        let message = format!(
+            "This model's maximum context length is {context} tokens. However, your messages resulted \
+             in {tokens} tokens. Please reduce the length of the messages."
+        );
+        Fault {
+            too_long: Some((tokens, context)),
+            ..Fault::invalid(message).code("context_length_exceeded")
+        }
     }
 
     /// 400: the request says something that cannot be.
@@ -115,11 +137,7 @@ impl From<arclight_engine::Error> for Fault {
         use arclight_engine::Error as E;
         let message = error.to_string();
         match error {
-            E::PromptTooLong { tokens, context } => Fault::invalid(format!(
-                "the prompt has {tokens} tokens, but this model's context holds {context}: shorten \
-                 the messages or the prompt"
-            ))
-            .code("context_length_exceeded"),
+            E::PromptTooLong { tokens, context } => Fault::too_long(tokens, context),
             E::EmptyPrompt => Fault::invalid("the prompt is empty").code("empty_prompt"),
             E::BadSampler { name, .. } => Fault::field(name, message),
             E::QueueFull { .. } => Fault {

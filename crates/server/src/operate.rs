@@ -28,6 +28,11 @@ impl Default for Health {
 }
 
 impl Health {
+    /// In one number.
+    pub(crate) fn load(&self) -> Load {
+        Load { server_load: self.running + self.waiting }
+    }
+
     /// Counts what another model does.
     pub(crate) fn add(&mut self, other: &Health) {
         self.running += other.running;
@@ -55,6 +60,41 @@ pub(crate) fn of(model: &Model) -> Result<Health, Fault> {
     let sum =
         |of: fn(&arclight_engine::ReplicaStatus) -> usize| status.iter().map(of).sum::<usize>();
     Ok(Health { running: sum(|s| s.running), waiting: sum(|s| s.waiting), ..Health::default() })
+}
+
+/// `GET` and `HEAD /`, by which Ollama's clients and others find out whether a server is there.
+pub(crate) async fn root() -> &'static str {
+    "Ollama is running"
+}
+
+/// The server's own version.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "ServerVersion")]
+pub(crate) struct Version {
+    version: &'static str,
+}
+
+/// `GET /version`.
+pub(crate) async fn version() -> JsonBody<Version> {
+    JsonBody(Version { version: env!("CARGO_PKG_VERSION") })
+}
+
+/// `GET /ping`: the same as `/health`, without words.
+pub(crate) async fn ping(app: State<Arc<App>>) -> Result<(), Fault> {
+    health(app).await.map(|_| ())
+}
+
+/// Requests that run and wait.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "ServerLoad")]
+pub(crate) struct Load {
+    server_load: usize,
+}
+
+/// `GET /load`.
+pub(crate) async fn load(app: State<Arc<App>>) -> Result<JsonBody<Load>, Fault> {
+    let JsonBody(health) = health(app).await?;
+    Ok(JsonBody(health.load()))
 }
 
 /// `GET /metrics`.

@@ -32,6 +32,8 @@ pub struct Model {
     /// How it marks reasoning and calls.
     pub(crate) format: Format,
     pub(crate) vocabulary: Vocabulary,
+    /// Bytes that a token stands for at most; `None` if it may stand for any number.
+    pub(crate) longest_token: Option<usize>,
     /// How its file says that texts become vectors; `None` if in a way that is not supported.
     pub(crate) pooling: Option<Pooling>,
     /// Whether it gives texts scores instead of vectors.
@@ -45,6 +47,19 @@ pub struct Model {
 pub(crate) struct Template {
     pub(crate) program: ChatTemplate,
     pub(crate) needs: Needs,
+    /// The text behind which an answer is over, if no token says so.
+    pub(crate) end: Option<&'static str>,
+}
+
+/// How a model talks, where its file does not say, or says it wrong.
+#[derive(Clone, Debug, Default)]
+pub struct ChatStyle {
+    /// How it marks reasoning and calls. `None`: told from its template.
+    pub family: Option<Family>,
+    /// Its template's source. `None`: the file's.
+    pub template: Option<String>,
+    /// The text behind which an answer is over in that template, if there is one.
+    pub end: Option<&'static str>,
 }
 
 /// The description of a model.
@@ -113,7 +128,8 @@ impl Info {
 
 impl Model {
     /// Loads a model: the tokenizer on a thread of its own, beside the weights. How it marks
-    /// reasoning and calls is detected from its template, unless a `family` is given.
+    /// reasoning and calls is detected from its template, unless `style` says it. A model whose template knows no
+    /// tools is told of them, and calls them, as Hermes does.
     ///
     /// # Errors
     /// When the file, the machine or the options do not allow it.
@@ -121,7 +137,7 @@ impl Model {
         file: &Arc<ModelFile>,
         options: &LoadOptions,
         serving: &ReplicaOptions,
-        family: Option<Family>,
+        style: &ChatStyle,
         progress: &mut dyn FnMut(LoadProgress),
     ) -> Result<Model, Error> {
         let gguf = file.gguf()?;
@@ -130,12 +146,19 @@ impl Model {
         let (text, replicas) = std::thread::scope(|scope| {
             let text = scope.spawn(|| {
                 let tokenizer = Tokenizer::from_gguf(gguf.metadata())?;
-                let template = ChatTemplate::from_gguf(gguf.metadata())?;
+                let template = match &style.template {
+                    Some(source) => Some(ChatTemplate::for_gguf(gguf.metadata(), source)?),
+                    None => ChatTemplate::from_gguf(gguf.metadata())?,
+                };
                 let template = template.map(|program| {
                     let needs = Needs::probe(&program);
-                    Template { program, needs }
+                    let token = |end: &str| tokenizer.token_to_id(end.as_bytes());
+                    let ends = |end: &str| token(end).is_some_and(|id| tokenizer.is_eog(id));
+                    Template { program, needs, end: style.end.filter(|end| !ends(end)) }
                 });
-                Ok((tokenizer, template, Info::read(file, &gguf)))
+                let mut info = Info::read(file, &gguf);
+                info.template = style.template.clone().or(info.template);
+                Ok((tokenizer, template, info))
             });
             let replicas = Replicas::load(file, options, serving, progress);
             (text.join(), replicas)
@@ -145,10 +168,17 @@ impl Model {
         let (tokenizer, template, info) = text
             .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
             .map_err(|source| Error::Tokenizer { path: file.path().to_owned(), source })?;
-        let format = match family {
+        let format = match style.family {
             Some(family) => Format::new(family, &tokenizer),
-            None => Format::detect(info.template.as_deref().unwrap_or_default(), &tokenizer),
+            None => {
+                let source = info.template.as_deref().unwrap_or_default();
+                let format = Format::detect(source, &tokenizer);
+                let tools = template.as_ref().is_none_or(|template| template.needs.tools);
+                let own = format.has_tools() || tools;
+                if own { format } else { format.calling_as(Family::Hermes, &tokenizer) }
+            }
         };
+        let longest_token = tokenizer.longest_token();
         let tokenizer = Arc::new(tokenizer);
         let vocabulary = Vocabulary::new(tokenizer.clone());
         let slots: usize = replicas.replicas().iter().map(|replica| replica.sequences).sum();
@@ -162,6 +192,7 @@ impl Model {
             template,
             format,
             vocabulary,
+            longest_token,
             pooling,
             score,
             info,

@@ -145,6 +145,49 @@ pub(crate) async fn detokenize(
     Ok(JsonBody(Text { prompt: text.clone(), content: text }))
 }
 
+/// What a client needs to know of the tokenizer.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct TokenizerInfo {
+    tokenizer_class: &'static str,
+    vocab_size: usize,
+    model_max_length: usize,
+    bos_token: Option<String>,
+    bos_token_id: Option<u32>,
+    eos_token: Option<String>,
+    eos_token_id: Option<u32>,
+    pad_token: Option<String>,
+    pad_token_id: Option<u32>,
+    add_bos_token: bool,
+    chat_template: Option<String>,
+}
+
+/// `GET /tokenizer_info`: the tokenizer's roles and the chat template, as vLLM gives them.
+pub(crate) async fn tokenizer_info(
+    State(app): State<Arc<App>>,
+) -> Result<JsonBody<TokenizerInfo>, Fault> {
+    let model = app.model()?;
+    let tokenizer = &model.tokenizer;
+    let text = |id: Option<u32>| {
+        let bytes = id.and_then(|id| tokenizer.token_bytes(id));
+        bytes.map(|bytes| String::from_utf8_lossy(bytes).into_owned())
+    };
+    let begin = EncodeOptions { add_special: true, parse_special: false };
+    let first = tokenizer.encode("", begin)?.first().copied();
+    Ok(JsonBody(TokenizerInfo {
+        tokenizer_class: "PreTrainedTokenizerFast",
+        vocab_size: tokenizer.vocab_size(),
+        model_max_length: model.replicas.context(),
+        bos_token: text(tokenizer.bos()),
+        bos_token_id: tokenizer.bos(),
+        eos_token: text(tokenizer.eos()),
+        eos_token_id: tokenizer.eos(),
+        pad_token: text(tokenizer.pad()),
+        pad_token_id: tokenizer.pad(),
+        add_bos_token: first.is_some() && first == tokenizer.bos(),
+        chat_template: model.info.template.clone(),
+    }))
+}
+
 /// `POST /apply-template`: the prompt that a conversation becomes.
 pub(crate) async fn apply_template(
     State(app): State<Arc<App>>,

@@ -13,6 +13,7 @@ mod model;
 mod retype;
 mod rng;
 mod scaled;
+mod scripted;
 
 pub use blocks::random_blocks;
 pub use checkpoint::{Checkpoint, Stored, f32s, numbers, safetensors};
@@ -24,6 +25,7 @@ pub use model::{Predicts, TinyExperts, TinyModel};
 pub use retype::{Requantized, requantize};
 pub use rng::Rng;
 pub use scaled::{Scaled, with_scales};
+pub use scripted::{Script, scripted};
 
 use std::path::PathBuf;
 

@@ -92,6 +92,15 @@ impl ChatTemplate {
     /// tools); `None` if it has none.
     pub fn from_gguf(meta: &gguf::Metadata<'_>) -> Result<Option<Self>, Error> {
         let Some(source) = meta.opt_str("tokenizer.chat_template")? else { return Ok(None) };
+        let template = Self::for_gguf(meta, source)?;
+        match meta.opt_str("tokenizer.chat_template.tool_use")? {
+            Some(source) => template.with_tool_template(source).map(Some),
+            None => Ok(Some(template)),
+        }
+    }
+
+    /// A template for a model file in the place of its own, with the file's tokens.
+    pub fn for_gguf(meta: &gguf::Metadata<'_>, source: &str) -> Result<Self, Error> {
         let text_of = |key| -> Result<Option<Cow<'_, str>>, Error> {
             let Some(id) = meta.opt_u32(key)? else { return Ok(None) };
             let mut tokens = meta.strings("tokenizer.ggml.tokens")?;
@@ -104,11 +113,7 @@ impl ChatTemplate {
         };
         let bos = text_of("tokenizer.ggml.bos_token_id")?;
         let eos = text_of("tokenizer.ggml.eos_token_id")?;
-        let template = Self::new(source, bos.as_deref(), eos.as_deref())?;
-        match meta.opt_str("tokenizer.chat_template.tool_use")? {
-            Some(source) => template.with_tool_template(source).map(Some),
-            None => Ok(Some(template)),
-        }
+        Self::new(source, bos.as_deref(), eos.as_deref())
     }
 
     /// Parses a template. `bos` and `eos` are the texts of its variables `bos_token`, `eos_token`.

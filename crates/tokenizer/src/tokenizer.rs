@@ -223,6 +223,19 @@ impl Tokenizer {
         self.vocab.bytes(id)
     }
 
+    /// Bytes of text that one token takes at most, so that a text has as many tokens at least as its bytes have such
+    /// pieces. `None` where a vocabulary leaves bytes out, or has a token for any unknown word.
+    pub fn longest_token(&self) -> Option<usize> {
+        // Three characters at most become one when they are composed, and `▁` is a space of three bytes.
+        const COMPOSED: usize = 3;
+        let strips = self.strip_after_control || self.strip_before.is_some();
+        if strips || matches!(self.kind, VocabModel::WordPiece | VocabModel::Unigram) {
+            return None;
+        }
+        let bytes = |id| self.token_bytes(id).map_or(0, <[u8]>::len);
+        (0..self.vocab_size() as u32).map(bytes).max().map(|most| most * COMPOSED)
+    }
+
     /// What a token is for; `None` outside the vocabulary.
     pub fn token_kind(&self, id: u32) -> Option<TokenKind> {
         self.vocab.kind(id)

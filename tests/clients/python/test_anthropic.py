@@ -120,7 +120,7 @@ def test_errors(client):
     assert fault.value.body["error"]["type"] == "not_found_error" and fault.value.request_id
     for more in [
         {"messages": []},
-        {"tools": [{"type": "web_search_20250305", "name": "web_search"}]},
+        {"tools": [{"type": "oracle_20300101", "name": "oracle"}]},
         {"messages": [{"role": "user", "content": [{"type": "image", "source": {}}]}]},
         {"extra_headers": {"anthropic-version": "2023-01-01"}},
     ]:
@@ -128,3 +128,15 @@ def test_errors(client):
             ask(client, **more)
         assert fault.value.body["type"] == "error"
         assert fault.value.body["error"]["type"] == "invalid_request_error"
+
+
+def test_tools_that_nobody_can_run_are_left_out(client):
+    tools = [
+        {"type": "bash_20250124", "name": "bash"},
+        {"type": "web_search_20250305", "name": "web_search"},
+    ]
+    raw = client.messages.with_raw_response.create(
+        model=MODEL, max_tokens=8, messages=QUESTION, tools=tools, tool_choice={"type": "auto"}
+    )
+    assert raw.headers["x-arclight-left-out"] == "web_search_20250305"
+    assert raw.parse().usage.output_tokens <= 8

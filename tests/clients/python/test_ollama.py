@@ -46,7 +46,9 @@ def test_options(client):
         client.chat(MODEL, QUESTION, options=hot).message.content
         == client.chat(MODEL, QUESTION, options=hot).message.content
     )
-    for options in [{"mirostat": 2}, {"num_ctx": 1 << 30}, {"temperature": -1.0}]:
+    for options in [{"num_ctx": 1 << 30}, {"repeat_penalty": 1.1, "repeat_last_n": 64}]:
+        assert client.chat(MODEL, QUESTION, options={**options, "num_predict": 4}).eval_count == 4
+    for options in [{"mirostat": 2}, {"temperature": -1.0}]:
         with pytest.raises(ollama.ResponseError) as fault:
             client.chat(MODEL, QUESTION, options=options)
         assert fault.value.status_code == 400
@@ -116,9 +118,10 @@ def test_errors(client):
     with pytest.raises(ollama.ResponseError) as fault:
         ollama.Client(host=URL).chat(MODEL, QUESTION)
     assert fault.value.status_code == 401
-    # The endpoint that `embed` has replaced is not here.
+    # The endpoint that `embed` has replaced.
+    assert list(client.embeddings(MODEL, "text").embedding) == list(client.embed(MODEL, "text").embeddings[0])
     with pytest.raises(ollama.ResponseError) as fault:
-        client.embeddings(MODEL, "text")
+        client.pull("other")
     assert fault.value.status_code == 404
     with pytest.raises(ollama.ResponseError) as fault:
         client.embed(MODEL, "word " * 100_000, truncate=False)

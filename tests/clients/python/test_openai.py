@@ -256,6 +256,41 @@ def test_response_tools(client):
     assert after.status in ("completed", "incomplete")
 
 
+def test_response_tools_of_other_types(client):
+    # A pattern leaves a small model no way out.
+    patch = {"type": "custom", "name": "patch", "description": "Patches.",
+             "format": {"type": "grammar", "syntax": "regex", "definition": "[ab]{2}"}}
+    body = {
+        "tools": [patch, {"type": "web_search"}],
+        "tool_choice": {"type": "custom", "name": "patch"},
+        "parallel_tool_calls": False,
+        "max_output_tokens": 400,
+    }
+    whole = respond(client, **body)
+    call = whole.output[-1]
+    assert call.type == "custom_tool_call" and call.name == "patch"
+    assert len(call.input) == 2 and set(call.input) <= {"a", "b"}
+    events = list(client.responses.create(
+        model=MODEL, input="What is your name?", temperature=0, stream=True, **body
+    ))
+    done = next(e for e in events if e.type == "response.custom_tool_call_input.done")
+    assert done.input == call.input
+    result = {"type": "custom_tool_call_output", "call_id": call.call_id, "output": "ok"}
+    assert respond(client, previous_response_id=whole.id, input=[result]).output_text
+    shell = respond(client, tools=[{"type": "shell"}], tool_choice={"type": "shell"},
+                    parallel_tool_calls=False, max_output_tokens=300)
+    assert shell.output[-1].type == "shell_call"
+
+
+def test_compaction(client):
+    said = [{"role": "user", "content": "What is your name?"}]
+    compacted = client.responses.compact(model=MODEL, input=said)
+    assert compacted.object == "response.compaction" and compacted.output[-1].type == "compaction"
+    window = [item.model_dump() for item in compacted.output]
+    again = respond(client, input=[*window, {"role": "user", "content": "And now?"}])
+    assert again.status in ("completed", "incomplete")
+
+
 def test_response_schema_and_logprobs(client):
     form = {"format": {"type": "json_schema", "name": "c", "schema": CITY, "strict": True}}
     answer = respond(client, text=form, max_output_tokens=400)
@@ -268,7 +303,7 @@ def test_response_schema_and_logprobs(client):
 def test_response_errors(client):
     for more, param in [
         ({"background": True}, "background"),
-        ({"tools": [{"type": "web_search"}]}, "tools[0].type"),
+        ({"tools": [{"type": "telepathy"}]}, "tools[0].type"),
         ({"input": [{"type": "computer_call_output"}]}, "input[0].type"),
         ({"temperature": -1}, "temperature"),
     ]:

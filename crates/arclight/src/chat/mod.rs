@@ -5,6 +5,7 @@ mod input;
 mod lines;
 
 use crate::args::{MachineArgs, ModelArg, SamplerArgs, count};
+use crate::chat_template::GivenTemplate;
 use crate::error::Error;
 use crate::images::{self, ImageArgs};
 use crate::screen::Screen;
@@ -13,7 +14,7 @@ use crate::speculate::SpeculateArgs;
 use crate::term::note;
 use crate::{interrupt, load, run};
 use arclight_engine::{LoadOptions, ModelFile, Prompt};
-use clap::Args;
+use clap::{Args, ValueHint};
 use commands::Command;
 use input::Line;
 use lines::Lines;
@@ -64,6 +65,10 @@ pub(crate) struct TemplateArgs {
     /// Ask the model not to think before it answers (enable_thinking=false to the template)
     #[arg(long)]
     pub(crate) no_think: bool,
+    /// Template of conversations in the place of the model file's own: a file in Jinja, or one of chatml, gemma,
+    /// llama3, mistral, plain
+    #[arg(long, value_name = "FILE|NAME", value_hint = ValueHint::FilePath)]
+    pub(crate) chat_template: Option<GivenTemplate>,
 }
 
 /// The prompt that a conversation makes, up to where the model answers.
@@ -93,7 +98,7 @@ pub(crate) fn require_template(file: &ModelFile) -> Result<(), Error> {
 
 fn no_template() -> Error {
     Error::Refused(
-        "the model has no chat template: use `arclight run` without --chat to continue a text"
+        "the model has no chat template: use --chat-template, or `arclight run` without --chat"
             .to_owned(),
     )
 }
@@ -104,7 +109,9 @@ pub(crate) fn run(args: &ChatArgs) -> Result<(), Error> {
     let speculation = args.speculate.speculation(args.model.offline)?;
     interrupt::install();
     let file = load::open(&args.model)?;
-    require_template(&file)?;
+    if args.template.chat_template.is_none() {
+        require_template(&file)?;
+    }
     let encoder = args.images.file(&file)?;
     let (options, untuned) = args.machine.options_at_start(&file)?;
     let options = LoadOptions { context: args.ctx, ..options };
@@ -113,12 +120,15 @@ pub(crate) fn run(args: &ChatArgs) -> Result<(), Error> {
     let mut loaded = load::load(&file, &options, &speculation)?;
     drop(file);
     encoder.iter().try_for_each(|file| loaded.see(file, &options))?;
+    if let Some(given) = &args.template.chat_template {
+        given.replace(&mut loaded)?;
+    }
     loaded.report();
     note!("Type a message, or /help. Ctrl-C stops an answer, Ctrl-D ends the conversation.");
     let options = AnswerOptions {
         params,
         limit: args.tokens,
-        stop: args.stop.clone(),
+        stop: GivenTemplate::stops(args.template.chat_template.as_ref(), &args.stop),
         ignore_eos: false,
         continues: false,
     };

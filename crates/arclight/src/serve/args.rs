@@ -3,6 +3,7 @@
 use super::cores::Cores;
 use super::front::Place;
 use crate::args::{MachineArgs, ModelArg, bytes, count};
+use crate::chat_template::GivenTemplate;
 use crate::embed::PoolingArg;
 use crate::error::Error;
 use crate::images::ImageArgs;
@@ -10,7 +11,7 @@ use crate::logging;
 use crate::speculate::SpeculateArgs;
 use crate::term::note;
 use arclight_engine::{DiskCache, KvSize, LoadOptions, ModelFile, ReplicaOptions, SamplerParams};
-use arclight_server::{CachePublisher, Media, Options, ServedAdapter};
+use arclight_server::{CachePublisher, ChatStyle, Media, Options, ServedAdapter};
 use chat::Family;
 use clap::{Args, ValueHint};
 use std::net::ToSocketAddrs;
@@ -87,6 +88,10 @@ pub(crate) struct ServeArgs {
     /// llama3, mistral, ... [default: told from the template]
     #[arg(long, value_name = "FAMILY")]
     pub(super) chat_format: Option<Family>,
+    /// Template of conversations in the place of the model file's own: a file in Jinja, or one of chatml, gemma,
+    /// llama3, mistral, plain
+    #[arg(long, value_name = "FILE|NAME", value_hint = ValueHint::FilePath)]
+    pub(super) chat_template: Option<GivenTemplate>,
     /// How a text's tokens become one vector for /v1/embeddings [default: as the model's file says]
     #[arg(long, value_name = "KIND", value_enum)]
     pooling: Option<PoolingArg>,
@@ -383,6 +388,12 @@ impl ServeArgs {
             encoder: encoder.map(Arc::new),
             ..ReplicaOptions::default()
         })
+    }
+
+    /// How conversations are written and answers read.
+    pub(super) fn style(&self) -> ChatStyle {
+        let given = GivenTemplate::style(self.chat_template.clone());
+        ChatStyle { family: self.chat_format, ..given }
     }
 
     /// Publishes changes of the prefix cache, if that is wanted.

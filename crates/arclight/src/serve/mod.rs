@@ -16,8 +16,7 @@ use crate::term::{self, note};
 use crate::tune::first::Untuned;
 use crate::{hub, load, lora};
 use arclight_engine::{LoadOptions, LoadProgress, ModelFile, ReplicaOptions};
-use arclight_server::{App, Keys, Model};
-use chat::Family;
+use arclight_server::{App, ChatStyle, Keys, Model};
 use front::Front;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -42,7 +41,7 @@ pub(crate) fn run(args: &ServeArgs) -> Result<(), Error> {
         file: file.clone(),
         options: loading_options,
         serving: args.serving(&file)?,
-        family: args.chat_format,
+        style: args.style(),
     };
     let runtime = runtime()?;
     let keys = options.keys.clone();
@@ -119,7 +118,7 @@ struct Loading {
     file: Arc<ModelFile>,
     options: LoadOptions,
     serving: ReplicaOptions,
-    family: Option<Family>,
+    style: ChatStyle,
 }
 
 impl Loading {
@@ -129,7 +128,7 @@ impl Loading {
             bar.set_length(p.total as u64);
             bar.set_position(p.done as u64);
         };
-        let model = Model::load(&self.file, &self.options, &self.serving, self.family, progress);
+        let model = Model::load(&self.file, &self.options, &self.serving, &self.style, progress);
         bar.finish_and_clear();
         Ok(model?)
     }

@@ -225,8 +225,8 @@ impl Source {
     }
 
     fn load(&self) -> Result<Model, Error> {
-        let (loading, family) = (self.loading()?, self.args.chat_format);
-        Ok(Model::load(&self.file, &loading, &self.serving, family, &mut |_| {})?)
+        let style = self.args.style();
+        Ok(Model::load(&self.file, &self.loading()?, &self.serving, &style, &mut |_| {})?)
     }
 }
 

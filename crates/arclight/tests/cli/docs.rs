@@ -18,7 +18,7 @@ use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use tempfile::TempDir;
-use testkit::{Checkpoint, FakeHub, FakeRepo, repository, requantize};
+use testkit::{Checkpoint, FakeHub, FakeRepo, Script, repository, requantize};
 
 /// How a command is checked that does not run to a good end.
 #[derive(Clone, Copy)]
@@ -204,6 +204,11 @@ fn prepare(world: &World, page: &str) {
             let lora = |seed| testkit::lora(&demo(), TensorType::F32, 4, 4.0, seed);
             world.put("sql.gguf", lora(1));
             peft(world);
+        }
+        "docs/agents.md" => {
+            // Its context is as long as agents need it.
+            let script = Script { context: 65_536, rules: Vec::new(), otherwise: "Done.".into() };
+            world.put("model.gguf", testkit::scripted(&script, &demo()));
         }
         "docs/converting.md" => {
             folder_of_256(&world.path("Qwen3-4B"));

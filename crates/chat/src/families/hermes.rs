@@ -95,6 +95,25 @@ mod tests {
     }
 
     #[test]
+    fn what_a_limit_cuts_off_does_not_show_its_marks() {
+        let cut = |answer: &str| {
+            let mut parser = Parser::new(&format(F), options());
+            let mut found = parser.push(answer);
+            found.extend(parser.cut());
+            crate::testing::brief(&Segment::join(found))
+        };
+        for answer in
+            ["<tool_", "<thi", "<tool_call>", "<tool_call>\n{\"name\": \"wea", "<tool_call>{"]
+        {
+            assert_eq!(cut(answer), "", "{answer}");
+        }
+        assert_eq!(cut("Well. <tool"), "\"Well. \"");
+        assert_eq!(cut("<think>So</thi"), "(So)");
+        assert_eq!(cut("<tool_call>{\"name\": \"weather\", \"arguments\": {\"ci"), "weather{\"ci!");
+        assert_eq!(cut("1 < 2 and {3"), "\"1 < 2 and {3\"");
+    }
+
+    #[test]
     fn without_tools_everything_is_text() {
         let none = ParserOptions { reasoning: true, ..ParserOptions::default() };
         let answer = "<tool_call>{\"name\": \"clock\"}</tool_call> ";

@@ -132,11 +132,6 @@ fn content_is_parts_where_only_parts_will_do() {
 fn faults_name_the_message() {
     let needs = Needs::probe(&template("qwen3"));
     let mut messages = conversation();
-    messages[2].tool_calls = Some(json!([{"function": {"name": "a", "arguments": "{oops"}}]));
-    let fault = normalize_messages(&mut messages, &needs).unwrap_err();
-    assert!(fault.to_string().starts_with("messages[2].tool_calls[0].function.arguments is not"));
-    messages[2].tool_calls = Some(json!([{"function": {"name": "a", "arguments": "[1]"}}]));
-    assert!(normalize_messages(&mut messages, &needs).is_err());
     messages[2].tool_calls = Some(json!([{"function": {"name": "a", "arguments": ""}}]));
     assert_eq!(normalize_messages(&mut messages, &needs), Ok(()));
     assert_eq!(messages[2].tool_calls, Some(json!([{"function": {"name": "a", "arguments": {}}}])));
@@ -168,4 +163,78 @@ fn tools_without_a_description_can_be_rendered() {
             assert!(!changed || text.contains("look_up"), "{name}: {text}");
         }
     }
+}
+
+#[test]
+fn arguments_that_were_cut_off_are_rendered() {
+    for name in NAMES {
+        if ["kimi-k2", "phi-3.5", "smollm3"].contains(&name) {
+            continue;
+        }
+        let template = template(name);
+        let needs = Needs::probe(&template);
+        for arguments in ["{", "{\"word\": \"zeph", "zeph", "[1, \"zeph\"]"] {
+            let mut messages = conversation();
+            messages[2].tool_calls = Some(json!([{"id": "call_7fEw8", "type": "function",
+                "function": {"name": "look_up", "arguments": arguments}}]));
+            normalize_messages(&mut messages, &needs).unwrap();
+            let text = render(&template, &messages)
+                .unwrap_or_else(|e| panic!("{name}: {arguments}: {e} {needs:?}"));
+            assert!(text.contains("look_up"), "{name}: {text}");
+            assert!(!arguments.contains("zeph") || text.contains("zeph"), "{name}: {text}");
+            if needs.raw_arguments {
+                assert!(text.contains(arguments), "{name}: {text}");
+            }
+        }
+    }
+    assert!(Needs::probe(&template("qwen3")).raw_arguments);
+}
+
+#[test]
+fn agents_speak_several_times_and_their_system_anywhere() {
+    let turns = [
+        ("system", "First."),
+        ("developer", "Second."),
+        ("user", "Hi."),
+        ("user", "Hello."),
+        ("system", "Third."),
+        ("assistant", "Yes?"),
+        ("user", "Bye."),
+    ];
+    for name in NAMES {
+        if name == "kimi-k2" {
+            continue;
+        }
+        let template = template(name);
+        let needs = Needs::probe(&template);
+        let mut messages: Vec<_> = turns.iter().map(|(r, t)| Message::new(*r, *t)).collect();
+        normalize_messages(&mut messages, &needs).unwrap();
+        let text = render(&template, &messages).unwrap_or_else(|e| panic!("{name}: {e} {needs:?}"));
+        for (_, said) in turns {
+            assert!(text.contains(said), "{name}: {said} is not in {text}");
+        }
+    }
+    let strict = simple(
+        "{% if m.role == 'system' and not loop.first %}{{ raise_exception('late') }}{% endif %}\
+         {% if loop.index0 > 0 and m.role == 'user' and messages[loop.index0 - 1].role == 'user' %}\
+         {{ raise_exception('twice') }}{% endif %}[{{ m.role }}]{{ m.content }}",
+    );
+    let needs = Needs::probe(&strict);
+    assert!(needs.system && !needs.late_system && !needs.repeats);
+    let mut messages: Vec<_> = turns.iter().map(|(r, t)| Message::new(*r, *t)).collect();
+    normalize_messages(&mut messages, &needs).unwrap();
+    let said: Vec<_> = messages.iter().map(|m| (&*m.role, m.content.as_str().unwrap())).collect();
+    let want = [
+        ("system", "First.\n\nSecond."),
+        ("user", "Hi.\n\nHello.\n\nThird."),
+        ("assistant", "Yes?"),
+        ("user", "Bye."),
+    ];
+    assert_eq!(said, want);
+}
+
+#[test]
+fn templates_tell_whether_they_know_tools() {
+    let without = NAMES.into_iter().filter(|name| !Needs::probe(&template(name)).tools);
+    assert_eq!(without.collect::<Vec<_>>(), ["deepseek-v3", "phi-3.5", "smollm3"]);
 }

@@ -11,7 +11,7 @@ mod tests;
 use crate::error::Error;
 use kernels::Kernels;
 use likely::{Candidate, Room, greatest};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet, VecDeque};
 
 /// What the sampler does.
 #[derive(Clone, Debug, PartialEq)]
@@ -27,6 +27,8 @@ pub struct SamplerParams {
     /// Divides positive and multiplies negative logits of tokens seen in prompt or answer (Keskar
     /// et al., 2019); 1 does nothing.
     pub repetition_penalty: f32,
+    /// Takes the repetition penalty to be on so many last tokens of prompt and answer together; `None`: on all.
+    pub repetition_window: Option<usize>,
     /// Subtracted from the logit of every token that the answer contains.
     pub presence_penalty: f32,
     /// Subtracted once per occurrence in the answer.
@@ -45,6 +47,7 @@ impl Default for SamplerParams {
             top_p: 0.95,
             min_p: 0.05,
             repetition_penalty: 1.0,
+            repetition_window: None,
             presence_penalty: 0.0,
             frequency_penalty: 0.0,
             seed: 0,
@@ -110,6 +113,8 @@ pub struct Sampler {
     params: SamplerParams,
     rng: fastrand::Rng,
     seen: HashMap<u32, Seen>,
+    /// The last tokens, where only these are penalised.
+    recent: VecDeque<u32>,
     bias: HashMap<u32, f32>,
     kernels: &'static Kernels,
     row: Vec<f32>, // logits that are not taken as they are
@@ -124,20 +129,32 @@ impl Sampler {
         let rng = fastrand::Rng::with_seed(params.seed);
         let bias = params.logit_bias.iter().copied().collect();
         let (kernels, seen) = (Kernels::detect()?, HashMap::new());
-        Ok(Sampler { params, rng, seen, bias, kernels, row: Vec::new(), room: Room::default() })
+        let (row, room, recent) = (Vec::new(), Room::default(), VecDeque::new());
+        Ok(Sampler { params, rng, seen, recent, bias, kernels, row, room })
     }
 
     /// A copy that picks the same tokens from the same logits, and is thrown away.
     pub(crate) fn ahead(&self) -> Sampler {
-        let Sampler { params, rng, seen, bias, kernels, .. } = self;
+        let Sampler { params, rng, seen, recent, bias, kernels, .. } = self;
         let (params, rng, seen, bias) = (params.clone(), rng.clone(), seen.clone(), bias.clone());
-        Sampler { params, rng, seen, bias, kernels, row: Vec::new(), room: Room::default() }
+        let (row, room, recent) = (Vec::new(), Room::default(), recent.clone());
+        Sampler { params, rng, seen, recent, bias, kernels, row, room }
     }
 
     /// Notes tokens of the prompt, for the repetition penalty.
     pub fn observe_prompt(&mut self, tokens: &[u32]) {
         for &t in tokens {
             self.seen.entry(t).or_default().prompt = true;
+            self.note(t);
+        }
+    }
+
+    /// Keeps a token among the last ones, if those are wanted.
+    fn note(&mut self, token: u32) {
+        let Some(window) = self.params.repetition_window else { return };
+        self.recent.push_back(token);
+        if self.recent.len() > window {
+            self.recent.pop_front();
         }
     }
 
@@ -161,6 +178,7 @@ impl Sampler {
         // Whatever the logits are, something allowed is better than nothing.
         let token = token.or_else(|| (0..logits.len() as u32).find(|&t| is_in(mask, t)))?;
         self.seen.entry(token).or_default().answer += 1;
+        self.note(token);
         Some(token)
     }
 
@@ -185,12 +203,16 @@ impl Sampler {
     /// Applies penalties, bias and mask.
     fn adjust(&self, row: &mut [f32], mask: Option<&[u32]>) {
         let p = &self.params;
+        let recent: Option<HashSet<u32>> =
+            p.repetition_window.map(|_| self.recent.iter().copied().collect());
         for (&token, seen) in &self.seen {
             let Some(logit) = row.get_mut(token as usize) else { continue };
-            *logit = match *logit > 0.0 {
-                true => *logit / p.repetition_penalty,
-                false => *logit * p.repetition_penalty,
-            };
+            if recent.as_ref().is_none_or(|recent| recent.contains(&token)) {
+                *logit = match *logit > 0.0 {
+                    true => *logit / p.repetition_penalty,
+                    false => *logit * p.repetition_penalty,
+                };
+            }
             if seen.answer > 0 {
                 *logit -= p.presence_penalty + p.frequency_penalty * seen.answer as f32;
             }

@@ -197,3 +197,19 @@ fn shares_of_a_large_vocabulary_are_cut_where_they_should_be() {
         assert!(drawn.len() * 2 > cut.min(1000), "{top_p}: {} of {cut}", drawn.len());
     }
 }
+
+#[test]
+fn a_window_forgives_what_was_long_ago() {
+    // Twice the penalty takes token 1 below token 2; a window of one token forgets it when 2 has come.
+    let of = |repetition_window| {
+        let params =
+            SamplerParams { repetition_penalty: 2.0, repetition_window, ..SamplerParams::greedy() };
+        let mut sampler = Sampler::new(params).unwrap();
+        sampler.observe_prompt(&[1]);
+        (0..4).map(|_| sampler.sample(&[0.0, 3.0, 2.0, 1.2])).collect::<Vec<_>>()
+    };
+    assert_eq!(of(Some(1)), [2, 1, 2, 1]);
+    assert_eq!(of(Some(0)), [1, 1, 1, 1]);
+    assert_eq!(of(Some(2)), [2, 1, 1, 2]);
+    assert_eq!(of(None), [2, 1, 1, 1]);
+}

@@ -2,6 +2,7 @@
 
 mod costs;
 mod faults;
+mod gbnf;
 mod validate;
 mod walks;
 mod within;

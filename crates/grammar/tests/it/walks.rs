@@ -260,8 +260,35 @@ fn white_space_in_json_is_free_but_bounded() {
     let spec =
         Spec::JsonSchema(json!({"type": "object", "properties": {"a": {"type": "integer"}}}));
     assert!(takes(&spec, "{\n  \"a\" : 1\n}"));
-    assert!(takes(&spec, &format!("{{{}\"a\":1}}", " ".repeat(40))));
-    assert!(!takes(&spec, &format!("{{{}\"a\":1}}", " ".repeat(41))));
+    assert!(takes(&spec, &format!("{{\r\n\n{}\"a\":1}}", " ".repeat(20))));
+    assert!(!takes(&spec, &format!("{{\n{}\"a\":1}}", " ".repeat(21))));
+    assert!(!takes(&spec, "{  \"a\":1}") && !takes(&spec, "{\n\n\n\"a\":1}"));
+}
+
+#[test]
+fn objects_have_the_properties_that_they_name() {
+    let takes = |schema: Value, text: &str| takes(&Spec::JsonSchema(schema), text);
+    let inner = json!({"type": "object", "properties": {"b": {"type": "null"}}});
+    let schema = json!({"type": "object", "properties": {"a": inner}});
+    assert!(takes(schema.clone(), r#"{"a":{"b":null}}"#));
+    assert!(!takes(schema.clone(), r#"{"c":1}"#) && !takes(schema, r#"{"a":{"c":1}}"#));
+    // What a schema says of others holds.
+    let open = json!({"type": "object", "properties": {"a": true}, "additionalProperties": true});
+    assert!(takes(open, r#"{"c":1}"#));
+    assert!(takes(json!({"type": "object"}), r#"{"c":1}"#));
+    let both = json!({"allOf": [
+        {"type": "object", "properties": {"a": {"type": "null"}}, "required": ["a"]},
+        {"type": "object", "properties": {"b": {"type": "null"}}, "required": ["b"]},
+    ]});
+    assert!(takes(both, r#"{"a":null,"b":null}"#));
+    let must = json!({"type": "object", "properties": {"a": true}, "required": ["a", "z"]});
+    assert!(takes(must, r#"{"a":1,"z":2}"#));
+    // Properties come in the order of the schema.
+    let order =
+        json!({"type": "object", "properties": {"z": {"type": "null"}, "a": {"type": "null"}}});
+    assert!(
+        takes(order.clone(), r#"{"z":null,"a":null}"#) && !takes(order, r#"{"a":null,"z":null}"#)
+    );
 }
 
 #[test]

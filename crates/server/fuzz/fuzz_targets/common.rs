@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::{Arc, LazyLock};
 
 use arclight_engine::{LoadOptions, ModelFile, ReplicaOptions};
-use arclight_server::{App, Model, Options, router};
+use arclight_server::{App, ChatStyle, Model, Options, router};
 use axum::Router;
 use axum::body::Body;
 use axum::http::Request;
@@ -13,11 +13,16 @@ use tokio::runtime::{Builder, Runtime};
 use tower::ServiceExt;
 
 /// Every endpoint that reads a body.
-pub const PATHS: [&str; 13] = [
+pub const PATHS: [&str; 18] = [
     "/v1/chat/completions",
     "/v1/completions",
     "/v1/responses",
     "/v1/responses/input_tokens",
+    "/v1/responses/compact",
+    "/completion",
+    "/infill",
+    "/v1/score",
+    "/api/embeddings",
     "/v1/messages",
     "/v1/messages/count_tokens",
     "/api/chat",
@@ -45,9 +50,9 @@ static SERVER: LazyLock<(Runtime, Router)> = LazyLock::new(|| {
     };
     let serving = ReplicaOptions { queue: Some(4), ..ReplicaOptions::default() };
     // A family with calls, which the demo's template does not show.
-    let family = Some("hermes".parse().unwrap());
+    let style = ChatStyle { family: Some("hermes".parse().unwrap()), ..ChatStyle::default() };
     let app = Arc::new(App::new(Options { body_limit: 64 << 10, ..Options::default() }));
-    app.ready(Model::load(&file, &options, &serving, family, &mut |_| {}).unwrap());
+    app.ready(Model::load(&file, &options, &serving, &style, &mut |_| {}).unwrap());
     let runtime = Builder::new_current_thread().enable_time().build().unwrap();
     (runtime, router(app).unwrap())
 });

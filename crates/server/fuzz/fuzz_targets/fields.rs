@@ -27,7 +27,12 @@ const NAMES: &str = "\
     stream_options strict string structured_outputs suffix summary system temperature template \
     text think thinking token_strs tokens tool tool_call_id tool_calls tool_choice tool_name \
     tool_result tool_use tool_use_id tools top_k top_logprobs top_p truncation type user \
-    input_schema developer";
+    input_schema developer namespace custom local_shell shell apply_patch tool_search execution \
+    client defer_loading definition syntax lark custom_tool_call custom_tool_call_output \
+    shell_call shell_call_output apply_patch_call operation action commands command reasoning_text \
+    compaction encrypted_content web_search web_search_call auto truncate truncate_prompt_tokens \
+    n_predict input_prefix input_suffix text_1 text_2 bash_20250124 tool_reference tool_name \
+    server_tool_use context_management input_image image_url source data base64";
 
 /// Numbers that few fields hold.
 const NUMBERS: [&str; 5] =

@@ -4,9 +4,9 @@
 //! Neighbouring turns of one speaker are one turn.
 
 use crate::fault::Fault;
-use crate::normal::{Image, Media};
+use crate::normal::{Image, Media, shown_behind};
 use serde_json::{Value as Json, json};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use tokenizer::Message;
 
 /// Reads a system prompt and messages.
@@ -17,7 +17,7 @@ pub(super) fn read(
     system: Option<&Json>,
     messages: &[Json],
     media: &Media,
-) -> Result<(Vec<Message>, Vec<Image>), Fault> {
+) -> Result<Conversation, Fault> {
     if messages.is_empty() {
         return Err(Fault::field("messages", "there must be one message at least"));
     }
@@ -31,7 +31,18 @@ pub(super) fn read(
     for (at, message) in messages.iter().enumerate() {
         reader.message(message, &format!("messages[{at}]"))?;
     }
-    Ok((reader.messages, reader.images))
+    reader.show();
+    let Reader { messages, images, referred, .. } = reader;
+    Ok(Conversation { messages, images, referred })
+}
+
+/// What a conversation has become.
+#[derive(Debug)]
+pub(super) struct Conversation {
+    pub(super) messages: Vec<Message>,
+    pub(super) images: Vec<Image>,
+    /// Names of tools that searches have found, or that were called.
+    pub(super) referred: HashSet<String>,
 }
 
 struct Reader<'a> {
@@ -40,11 +51,21 @@ struct Reader<'a> {
     messages: Vec<Message>,
     /// Names of the tools that were called, by the calls' ids: some templates show them.
     called: HashMap<String, String>,
+    referred: HashSet<String>,
+    /// Images of results, which are shown behind them.
+    shown: Vec<Image>,
 }
 
 impl<'a> Reader<'a> {
     fn new(media: &'a Media) -> Reader<'a> {
-        Reader { media, images: Vec::new(), messages: Vec::new(), called: HashMap::new() }
+        Reader {
+            media,
+            images: Vec::new(),
+            messages: Vec::new(),
+            called: HashMap::new(),
+            referred: HashSet::new(),
+            shown: Vec::new(),
+        }
     }
 
     fn message(&mut self, message: &Json, at: &str) -> Result<(), Fault> {
@@ -77,6 +98,7 @@ impl<'a> Reader<'a> {
                 Ok(())
             }
             Some("system") => {
+                self.show();
                 self.said("system", &text_only(content, &field("content"))?);
                 Ok(())
             }
@@ -88,8 +110,13 @@ impl<'a> Reader<'a> {
     }
 
     fn of_user(&mut self, block: &Json, at: &str) -> Result<(), Fault> {
+        if block["type"] != "tool_result" {
+            self.show();
+        }
         if block["type"] == "image" {
-            return self.shown(block, at);
+            let image = self.image(block, at)?;
+            self.picture(image);
+            return Ok(());
         }
         if block["type"] != "tool_result" {
             let text = text(block, at)?;
@@ -99,20 +126,56 @@ impl<'a> Reader<'a> {
         let id = string(block, "tool_use_id", at)?;
         let content = match &block["content"] {
             Json::Null => String::new(),
-            content => text_only(content, &format!("{at}.content"))?,
+            content => self.result(content, &format!("{at}.content"))?,
         };
         let failed = block["is_error"].as_bool().unwrap_or(false);
+        self.answer(id, if failed { format!("Error: {content}") } else { content });
+        Ok(())
+    }
+
+    /// The result of a call.
+    fn answer(&mut self, id: &str, content: String) {
         self.messages.push(Message {
             role: "tool".into(),
-            content: if failed { format!("Error: {content}") } else { content }.into(),
+            content: content.into(),
             name: self.called.get(id).cloned(),
             tool_call_id: Some(id.to_owned()),
             ..Message::default()
         });
-        Ok(())
+    }
+
+    /// The text of a result; its images are kept, and its references to tools noted.
+    fn result(&mut self, content: &Json, at: &str) -> Result<String, Fault> {
+        let Json::Array(blocks) = content else { return text_only(content, at) };
+        let mut texts = Vec::new();
+        for (i, block) in blocks.iter().enumerate() {
+            let at = format!("{at}[{i}]");
+            match block["type"].as_str() {
+                Some("image") => {
+                    let image = self.image(block, &at)?;
+                    self.shown.push(image);
+                }
+                Some("tool_reference") => {
+                    let name = string(block, "tool_name", &at)?;
+                    self.referred.insert(name.to_owned());
+                    texts.push(format!("The tool {name} can be called now."));
+                }
+                _ => texts.push(text(block, &at)?),
+            }
+        }
+        Ok(texts.join("\n\n"))
+    }
+
+    /// Shows the images of results.
+    fn show(&mut self) {
+        if !self.shown.is_empty() {
+            self.messages.push(shown_behind(self.shown.len()));
+            self.images.append(&mut self.shown);
+        }
     }
 
     fn of_assistant(&mut self, block: &Json, at: &str) -> Result<(), Fault> {
+        self.show();
         match block["type"].as_str() {
             Some("thinking") => {
                 let thought = string(block, "thinking", at)?;
@@ -124,22 +187,34 @@ impl<'a> Reader<'a> {
             }
             // Thoughts that only their maker can read.
             Some("redacted_thinking") => {}
-            Some("tool_use") => {
+            // Of tools that another server has run, too.
+            Some("tool_use" | "server_tool_use" | "mcp_tool_use") => {
                 let (id, name) = (string(block, "id", at)?, string(block, "name", at)?);
-                if !block["input"].is_object() {
-                    let at = format!("{at}.input");
-                    return Err(Fault::field(at.as_str(), format!("{at} must be an object")));
-                }
                 self.called.insert(id.to_owned(), name.to_owned());
+                self.referred.insert(name.to_owned());
+                // What was cut off may be no object.
+                let arguments = match &block["input"] {
+                    Json::Null => "{}".to_owned(),
+                    Json::String(text) => text.clone(),
+                    input => input.to_string(),
+                };
                 let call = json!({
                     "id": id,
                     "type": "function",
-                    "function": {"name": name, "arguments": block["input"].to_string()},
+                    "function": {"name": name, "arguments": arguments},
                 });
                 match &mut self.turn("assistant").tool_calls {
                     Some(Json::Array(calls)) => calls.push(call),
                     none => *none = Some(json!([call])),
                 }
+            }
+            Some(kind) if kind.ends_with("_tool_result") => {
+                let id = string(block, "tool_use_id", at)?;
+                let content = match &block["content"] {
+                    Json::String(text) => text.clone(),
+                    content => content.to_string(),
+                };
+                self.answer(id, content);
             }
             _ => {
                 let text = text(block, at)?;
@@ -172,20 +247,24 @@ impl<'a> Reader<'a> {
 }
 
 impl Reader<'_> {
-    /// An image of the user's.
-    fn shown(&mut self, block: &Json, at: &str) -> Result<(), Fault> {
+    /// The image of a block.
+    fn image(&self, block: &Json, at: &str) -> Result<Image, Fault> {
         let source = &block["source"];
         let at = format!("{at}.source");
-        let image = match source["type"].as_str() {
-            Some("base64") => Image::base64(string(source, "data", &at)?, format!("{at}.data")),
+        match source["type"].as_str() {
+            Some("base64") => Ok(Image::base64(string(source, "data", &at)?, format!("{at}.data"))),
             Some("url") => {
-                Image::url(string(source, "url", &at)?, &format!("{at}.url"), self.media)?
+                Image::url(string(source, "url", &at)?, &format!("{at}.url"), self.media)
             }
             _ => {
                 let message = format!("{at}.type must be base64 or url");
-                return Err(Fault::unsupported(format!("{at}.type"), message));
+                Err(Fault::unsupported(format!("{at}.type"), message))
             }
-        };
+        }
+    }
+
+    /// An image of the user's.
+    fn picture(&mut self, image: Image) {
         self.images.push(image);
         let content = &mut self.turn("user").content;
         if let Some(text) = content.as_str() {
@@ -197,7 +276,6 @@ impl Reader<'_> {
         if let Json::Array(parts) = content {
             parts.push(json!({"type": "image"}));
         }
-        Ok(())
     }
 }
 
@@ -264,8 +342,8 @@ mod tests {
             {"role": "user", "content": "Well?"},
         ]);
         let system = json!([{"type": "text", "text": "Be"}, {"type": "text", "text": "brief."}]);
-        let (read, _) =
-            read(Some(&system), messages.as_array().unwrap(), &Media::default()).unwrap();
+        let read = read(Some(&system), messages.as_array().unwrap(), &Media::default()).unwrap();
+        let read = read.messages;
         let said: Vec<_> =
             read.iter().map(|m| (m.role.as_str(), m.content.as_str().unwrap())).collect();
         assert_eq!(
@@ -282,6 +360,40 @@ mod tests {
         assert_eq!(read[2].tool_calls.as_ref().unwrap()[0]["function"]["name"], "weather");
         assert_eq!(read[3].name.as_deref(), Some("weather"));
         assert_eq!(read[3].tool_call_id.as_deref(), Some("toolu_1"));
+    }
+
+    #[test]
+    fn results_may_have_images_and_refer_to_tools() {
+        let image = json!({"type": "image", "source": {"type": "base64", "data": "AA=="}});
+        let call =
+            |id: &str| json!({"type": "tool_use", "id": id, "name": "look", "input": "{\"a\": "});
+        let result = |id: &str, content: Json| json!({"type": "tool_result", "tool_use_id": id, "content": content});
+        let messages = json!([
+            {"role": "assistant", "content": [call("1"), call("2")]},
+            {"role": "user", "content": [
+                result("1", json!([{"type": "text", "text": "Here:"}, image])),
+                result("2", json!([{"type": "tool_reference", "tool_name": "later"}])),
+                {"type": "text", "text": "And?"},
+            ]},
+            {"role": "assistant", "content": [
+                {"type": "server_tool_use", "id": "3", "name": "web_search", "input": {"query": "a"}},
+                {"type": "web_search_tool_result", "tool_use_id": "3", "content": []},
+                {"type": "text", "text": "Found."},
+            ]},
+        ]);
+        let read = read(None, messages.as_array().unwrap(), &Media::default()).unwrap();
+        let roles: Vec<&str> = read.messages.iter().map(|m| &*m.role).collect();
+        let want = ["assistant", "tool", "tool", "user", "assistant", "tool", "assistant"];
+        assert_eq!(roles, want);
+        // What was cut off stands as it was sent.
+        let calls = read.messages[0].tool_calls.as_ref().unwrap();
+        assert_eq!(calls[0]["function"]["arguments"], "{\"a\": ");
+        assert_eq!(read.messages[1].content, "Here:");
+        let shown = read.messages[3].content.as_array().unwrap();
+        let kinds: Vec<&Json> = shown.iter().map(|part| &part["type"]).collect();
+        assert_eq!(kinds, ["text", "image", "text"]);
+        assert_eq!(read.images.len(), 1);
+        assert!(read.referred.contains("later") && read.referred.contains("look"));
     }
 
     #[test]

@@ -1,11 +1,15 @@
 //! `POST /v1/messages` and `POST /v1/messages/count_tokens`.
 
+use super::blocks::{self, Conversation};
+use super::shapes;
 use super::stream::MessageStream;
+use super::tools::{self, Tools};
 use super::wire::{self, Head};
-use super::{blocks, shapes, tools};
 use crate::fault::Fault;
 use crate::http::{Body, Client, Framing, respond};
+use crate::lenient::whole;
 use crate::normal::{self, ChatRequest, Constraint, Generation, Whole};
+use crate::openai::tools::told_left_out;
 use crate::state::{self, App};
 use axum::Json as JsonBody;
 use axum::extract::{Extension, State};
@@ -34,6 +38,7 @@ pub(crate) struct MessagesBody {
     messages: Vec<Json>,
     /// Most tokens of the answer.
     #[schemars(required)]
+    #[serde(default, deserialize_with = "whole")]
     max_tokens: Option<usize>,
     /// The message of the system.
     #[schemars(with = "Option<shapes::Texts>")]
@@ -47,6 +52,7 @@ pub(crate) struct MessagesBody {
     #[schemars(range(min = 0))]
     temperature: Option<f32>,
     /// Number of likeliest tokens to draw from; 0 means all.
+    #[serde(default, deserialize_with = "whole")]
     top_k: Option<usize>,
     /// Share of the probability from which tokens are drawn.
     #[schemars(range(max = 1), extend("exclusiveMinimum" = 0))]
@@ -64,6 +70,9 @@ pub(crate) struct MessagesBody {
     /// The form of the answer.
     #[schemars(with = "Option<shapes::Format>")]
     output_format: Option<Json>,
+    /// Nothing is taken out of a conversation: the answer tells of no edits.
+    #[schemars(with = "Option<Map<String, Json>>")]
+    context_management: Option<Json>,
     /// Not supported.
     #[schemars(with = "Option<()>")]
     container: Option<Json>,
@@ -127,9 +136,20 @@ pub(crate) async fn messages(
         Fault::field("max_tokens", "max_tokens is missing: it must say how long an answer may be")
     })?;
     let model = app.shown(fields.model.as_deref());
-    let request = request(&app, client, fields)?;
-    let head = Head { id: state::id("msg_"), model, limit };
-    let mut answer = normal::chat(&app, request).await?;
+    let edits = fields.context_management.as_ref().is_some_and(|edits| !edits.is_null());
+    let (request, left_out) = request(&app, client, fields)?;
+    let head = Head { id: state::id("msg_"), model, limit, edits };
+    let answer = answer(&app, request, head, stream).await?;
+    Ok(told_left_out(answer, &left_out))
+}
+
+async fn answer(
+    app: &Arc<App>,
+    request: ChatRequest,
+    head: Head,
+    stream: bool,
+) -> Result<Response, Fault> {
+    let mut answer = normal::chat(app, request).await?;
     if stream {
         let translate = MessageStream::new(head);
         return Ok(respond(answer, translate, Framing::Events, app.options.ping));
@@ -149,7 +169,7 @@ pub(crate) async fn count_tokens(
     body: Body,
 ) -> Result<JsonBody<Count>, Fault> {
     check_version(&headers)?;
-    let request = request(&app, client, body.json().await?)?;
+    let (request, _) = request(&app, client, body.json().await?)?;
     let tokens = normal::count(&app, request).await?;
     Ok(JsonBody(Count { input_tokens: tokens.len() }))
 }
@@ -164,8 +184,12 @@ fn check_version(headers: &HeaderMap) -> Result<(), Fault> {
     }
 }
 
-/// The normal form of a request.
-fn request(app: &App, client: Client, fields: MessagesBody) -> Result<ChatRequest, Fault> {
+/// The normal form of a request, and the types of tools that are left out.
+fn request(
+    app: &App,
+    client: Client,
+    fields: MessagesBody,
+) -> Result<(ChatRequest, Vec<String>), Fault> {
     app.check_name(fields.model.as_deref())?;
     let given =
         |value: &Option<Json>| value.as_ref().is_some_and(|v| !v.is_null() && v != &json!([]));
@@ -175,9 +199,10 @@ fn request(app: &App, client: Client, fields: MessagesBody) -> Result<ChatReques
     if given(&fields.mcp_servers) {
         return Err(Fault::unsupported("mcp_servers", "this server calls no other servers"));
     }
-    let (messages, images) =
+    let Conversation { messages, images, referred } =
         blocks::read(fields.system.as_ref(), &fields.messages, &app.options.media)?;
-    let tools = tools::read(&fields.tools.unwrap_or_default())?;
+    let Tools { offered: tools, left_out } =
+        tools::read(&fields.tools.unwrap_or_default(), &referred)?;
     let (tool_choice, parallel_tools) = tools::choice(fields.tool_choice.as_ref(), &tools)?;
     // An assistant's turn at the end is the beginning of the answer.
     let last = messages.last().filter(|last| last.role == "assistant");
@@ -209,7 +234,7 @@ fn request(app: &App, client: Client, fields: MessagesBody) -> Result<ChatReques
                 Some(Constraint { field: field.into(), spec: spec(field, &format)? });
         }
     }
-    Ok(ChatRequest {
+    let request = ChatRequest {
         images,
         messages,
         tools,
@@ -219,8 +244,10 @@ fn request(app: &App, client: Client, fields: MessagesBody) -> Result<ChatReques
         open_turn: true,
         continue_last,
         before: Vec::new(),
+        shorten: false,
         generation,
-    })
+    };
+    Ok((request, left_out))
 }
 
 fn spec(field: &str, format: &Json) -> Result<Spec, Fault> {

@@ -67,10 +67,10 @@ impl MessageStream {
             "stop_reason": self.head.stop_reason(finish),
             "stop_sequence": finish.stop,
         });
-        out.push(Frame::named(
-            "message_delta",
-            &json!({"type": "message_delta", "delta": delta, "usage": wire::usage(finish)}),
-        ));
+        let mut end =
+            json!({"type": "message_delta", "delta": delta, "usage": wire::usage(finish)});
+        self.head.tell_edits(&mut end);
+        out.push(Frame::named("message_delta", &end));
     }
 }
 

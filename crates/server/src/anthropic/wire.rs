@@ -12,12 +12,14 @@ pub(super) struct Head {
     pub(super) model: String,
     /// Most tokens of the answer, as asked for.
     pub(super) limit: usize,
+    /// The request speaks of edits of its conversation, of which there are none.
+    pub(super) edits: bool,
 }
 
 impl Head {
     /// The message: whole if it has ended, without blocks if it is about to begin.
     pub(super) fn message(&self, content: Vec<Json>, ended: Option<&Finish>, usage: Json) -> Json {
-        json!({
+        let mut message = json!({
             "id": self.id,
             "type": "message",
             "role": "assistant",
@@ -26,7 +28,18 @@ impl Head {
             "stop_reason": ended.map(|finish| self.stop_reason(finish)),
             "stop_sequence": ended.and_then(|finish| finish.stop.as_deref()),
             "usage": usage,
-        })
+        });
+        if ended.is_some() {
+            self.tell_edits(&mut message);
+        }
+        message
+    }
+
+    /// Tells that nothing was taken out of the conversation, to a client that has asked for such edits.
+    pub(super) fn tell_edits(&self, object: &mut Json) {
+        if self.edits {
+            object["context_management"] = json!({"applied_edits": []});
+        }
     }
 
     pub(super) fn stop_reason(&self, finish: &Finish) -> &'static str {
@@ -75,5 +88,12 @@ pub(crate) fn fault(fault: &Fault) -> Json {
         status if status.is_server_error() => "api_error",
         _ => "invalid_request_error",
     };
-    json!({"type": "error", "error": {"type": kind, "message": fault.message}})
+    let message = match fault.too_long {
+        // By these words clients know that they have to shorten the conversation.
+        Some((tokens, context)) => {
+            format!("prompt is too long: {tokens} tokens > {context} maximum")
+        }
+        None => fault.message.clone(),
+    };
+    json!({"type": "error", "error": {"type": kind, "message": message}})
 }

@@ -4,12 +4,15 @@
 use crate::fault::Fault;
 use crate::state::App;
 use axum::extract::{FromRequest, Request};
-use axum::http::{StatusCode, header};
+use axum::http::{HeaderMap, StatusCode, header};
 use bytes::{Bytes, BytesMut};
+use flate2::read::MultiGzDecoder;
 use http_body_util::BodyExt;
+use ruzstd::decoding::StreamingDecoder;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::error::Category;
+use std::io::Read;
 use std::sync::Arc;
 use tokio::sync::OwnedSemaphorePermit;
 
@@ -50,14 +53,10 @@ impl FromRequest<Arc<App>> for Body {
 
 async fn read(request: Request, app: &App) -> Result<Body, Fault> {
     let limit = app.options.body_limit;
-    let too_large = || {
-        let message = format!("the body is larger than the {limit} bytes that are allowed");
-        Fault::new(StatusCode::PAYLOAD_TOO_LARGE, message).code("body_too_large")
-    };
     let length = request.headers().get(header::CONTENT_LENGTH);
     let length = length.and_then(|l| l.to_str().ok()?.parse::<usize>().ok()).unwrap_or(0);
     if length > limit {
-        return Err(too_large());
+        return Err(too_large(limit));
     }
     let room = |bytes: usize| {
         let units = u32::try_from(bytes.div_ceil(UNIT)).unwrap_or(u32::MAX);
@@ -65,6 +64,7 @@ async fn read(request: Request, app: &App) -> Result<Body, Fault> {
             Fault::unavailable("too many large requests arrive at once").code("too_many_bodies")
         })
     };
+    let coding = Coding::of(request.headers())?;
     // The whole is claimed before it arrives; what comes without a length, as it does.
     let mut held = room(length)?;
     let mut bytes = BytesMut::with_capacity(length);
@@ -73,7 +73,7 @@ async fn read(request: Request, app: &App) -> Result<Body, Fault> {
         let frame = frame.map_err(|e| Fault::invalid(format!("the body cannot be read: {e}")))?;
         let Ok(data) = frame.into_data() else { continue };
         if bytes.len() + data.len() > limit {
-            return Err(too_large());
+            return Err(too_large(limit));
         }
         bytes.extend_from_slice(&data);
         let claimed = held.num_permits() * UNIT;
@@ -81,7 +81,75 @@ async fn read(request: Request, app: &App) -> Result<Body, Fault> {
             held.merge(room(bytes.len() - claimed)?);
         }
     }
-    Ok(Body { bytes: bytes.freeze(), _room: Arc::new(held) })
+    let bytes = bytes.freeze();
+    if coding == Coding::Identity {
+        return Ok(Body { bytes, _room: Arc::new(held) });
+    }
+    // It takes no more than a body may have, so that much is claimed.
+    held.merge(room(limit)?);
+    let decoded = tokio::task::spawn_blocking(move || coding.decode(&bytes, limit)).await;
+    let bytes = decoded.map_err(|_| Fault::internal("decoding the body failed"))??;
+    let unused = held.num_permits().saturating_sub(bytes.len().div_ceil(UNIT));
+    drop(held.split(unused));
+    Ok(Body { bytes: bytes.into(), _room: Arc::new(held) })
+}
+
+/// How a body is compressed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Coding {
+    Identity,
+    Gzip,
+    Zstd,
+}
+
+impl Coding {
+    /// What the header says.
+    fn of(headers: &HeaderMap) -> Result<Coding, Fault> {
+        let said = headers.get(header::CONTENT_ENCODING).map_or(&b"identity"[..], |v| v.as_bytes());
+        let known = [
+            ("identity", Coding::Identity),
+            ("gzip", Coding::Gzip),
+            ("x-gzip", Coding::Gzip),
+            ("zstd", Coding::Zstd),
+        ];
+        let found = known.iter().find(|(name, _)| said.eq_ignore_ascii_case(name.as_bytes()));
+        found.map(|(_, coding)| *coding).ok_or_else(|| {
+            let message = format!(
+                "a body with the encoding {:?} cannot be read: use gzip, zstd or none",
+                String::from_utf8_lossy(said)
+            );
+            Fault::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, message).code("unsupported_encoding")
+        })
+    }
+
+    /// The body itself, of `limit` bytes at most.
+    fn decode(self, bytes: &[u8], limit: usize) -> Result<Vec<u8>, Fault> {
+        let fault = |e: &dyn std::fmt::Display| {
+            Fault::invalid(format!("the body cannot be decoded: {e}")).code("invalid_encoding")
+        };
+        let mut decoded = Vec::new();
+        let most = limit as u64 + 1;
+        match self {
+            Coding::Identity => decoded.extend_from_slice(bytes),
+            Coding::Gzip => {
+                let reader = MultiGzDecoder::new(bytes);
+                reader.take(most).read_to_end(&mut decoded).map_err(|e| fault(&e))?;
+            }
+            Coding::Zstd => {
+                let reader = StreamingDecoder::new(bytes).map_err(|e| fault(&e))?;
+                reader.take(most).read_to_end(&mut decoded).map_err(|e| fault(&e))?;
+            }
+        }
+        if decoded.len() > limit {
+            return Err(too_large(limit));
+        }
+        Ok(decoded)
+    }
+}
+
+fn too_large(limit: usize) -> Fault {
+    let message = format!("the body is larger than the {limit} bytes that are allowed");
+    Fault::new(StatusCode::PAYLOAD_TOO_LARGE, message).code("body_too_large")
 }
 
 impl Body {
@@ -133,6 +201,12 @@ fn json<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Fault> {
         let text = inner.to_string();
         let message = text.rsplit_once(" at line ").map_or(text.as_str(), |(m, _)| m);
         let missing = message.strip_prefix("missing field `").and_then(|m| m.strip_suffix('`'));
+        let twice = message.strip_prefix("duplicate field `").and_then(|m| m.strip_suffix('`'));
+        if let Some(field) = twice {
+            let field = if path == "." { field.to_owned() } else { format!("{path}.{field}") };
+            return Fault::field(field.as_str(), format!("{field} is there twice"))
+                .code("invalid_json");
+        }
         match (path.as_str(), missing) {
             (".", Some(field)) => Fault::field(field, format!("{field} is missing")),
             (path, Some(field)) => {

@@ -22,7 +22,7 @@ pub(crate) struct Client(pub(crate) u64);
 pub(crate) struct Peer(pub(super) Option<IpAddr>);
 
 /// Paths of monitoring, which need no key.
-const OPEN: [&str; 3] = ["/health", "/metrics", "/openapi.json"];
+const OPEN: [&str; 6] = ["/", "/health", "/ping", "/metrics", "/openapi.json", "/docs"];
 
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 

@@ -16,7 +16,7 @@ use futures_util::future::select_all;
 use hyper::body::Incoming;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
-use hyper_util::server::graceful::{GracefulConnection, GracefulShutdown};
+use hyper_util::server::graceful::{GracefulConnection, GracefulShutdown, Watcher};
 use std::net::{IpAddr, SocketAddr};
 use std::pin::pin;
 use std::sync::Arc;
@@ -69,6 +69,9 @@ impl Site for Models {
     }
 }
 
+/// Connections at once while the server waits for requests to end.
+const LATE: usize = 16;
+
 /// A server that listens. It accepts connections as soon as it [runs](Server::run), and answers 503
 /// until the model is there. It speaks HTTP/1.1 and HTTP/2, of which a connection's first bytes tell, or TLS.
 pub struct Server {
@@ -115,7 +118,7 @@ impl Server {
         self.listeners.iter().map(url).collect()
     }
 
-    /// Serves until `stop` is done; then takes no more requests, lets those that run end, and cuts
+    /// Serves until `stop` is done; then answers 503 to further requests, lets those that run end, and cuts
     /// what has not ended when the options' time for that is over.
     pub async fn run(self, stop: impl Future<Output = ()>) {
         let Server { site, listeners, tls, router } = self;
@@ -131,6 +134,8 @@ impl Server {
             }
         };
         let mut watch = pin!(watch);
+        let (read, write) = (options.read_timeout, options.write_timeout);
+        let door = Door { router, tls: tls.clone(), read, write };
         loop {
             let accepted = async {
                 let permit = room.clone().acquire_owned().await;
@@ -143,7 +148,7 @@ impl Server {
                 () = &mut watch => continue,
                 accepted = accepted => accepted,
             };
-            let Accepted { stream, peer } = match accepted {
+            let accepted = match accepted {
                 Ok(accepted) => accepted,
                 Err(error) => {
                     // Out of file descriptors, or a client that was gone at once: neither is cured by
@@ -153,40 +158,87 @@ impl Server {
                     continue;
                 }
             };
-            let acceptor = tls.as_ref().filter(|_| remote).map(|tls| tls.acceptor());
-            let (router, watcher) = (router.clone(), graceful.watcher());
-            let (read, write) = (options.read_timeout, options.write_timeout);
+            let served = door.clone().serve(accepted, remote, Some(graceful.watcher()));
             connections.spawn(async move {
                 let _permit = permit;
-                let stream = Stalling::new(stream, write);
-                let served = match acceptor {
-                    None => watcher.watch(connection(router, stream, peer, read)).await,
-                    Some(acceptor) => {
-                        match tokio::time::timeout(read, acceptor.accept(stream)).await {
-                            Ok(Ok(stream)) => {
-                                watcher.watch(connection(router, stream, peer, read)).await
-                            }
-                            Ok(Err(error)) => Err(error.into()),
-                            Err(late) => Err(late.into()),
-                        }
-                    }
-                };
-                if let Err(error) = served {
-                    tracing::debug!(?peer, error, "a connection ended early");
-                }
+                served.await;
             });
             while connections.try_join_next().is_some() {}
         }
-        drop(listeners);
         site.stop();
         let left = connections.len();
         if left > 0 {
             tracing::info!(connections = left, "waiting for requests to end");
         }
-        if tokio::time::timeout(options.drain, graceful.shutdown()).await.is_err() {
-            tracing::warn!("requests that did not end in time are cut off");
+        let drained = tokio::time::timeout(options.drain, graceful.shutdown());
+        // Who connects meanwhile is told that the server is about to end: `/health`, too.
+        let mut late = JoinSet::new();
+        let refuse = async {
+            loop {
+                let each = listeners.iter().map(|one| Box::pin(one.accept()));
+                let (accepted, from, _) = select_all(each).await;
+                match accepted {
+                    Ok(accepted) if late.len() < LATE => {
+                        let remote = listeners[from].address().is_some();
+                        late.spawn(door.clone().serve(accepted, remote, None));
+                    }
+                    Ok(_) => {}
+                    Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
+                }
+                while late.try_join_next().is_some() {}
+            }
+        };
+        tokio::select! {
+            drained = drained => if drained.is_err() {
+                tracing::warn!("requests that did not end in time are cut off");
+            },
+            () = refuse => {}
         }
+        late.shutdown().await;
         connections.shutdown().await;
+    }
+}
+
+/// What a connection comes to.
+#[derive(Clone)]
+struct Door {
+    router: Router,
+    tls: Option<Arc<Tls>>,
+    read: Duration,
+    write: Duration,
+}
+
+impl Door {
+    /// Serves a connection until it ends, or until `watcher` ends it after the request that runs.
+    async fn serve(self, accepted: Accepted, remote: bool, watcher: Option<Watcher>) {
+        let Accepted { stream, peer } = accepted;
+        let stream = Stalling::new(stream, self.write);
+        let tls = self.tls.as_ref().filter(|_| remote).map(|tls| tls.acceptor());
+        let served = match tls {
+            None => watched(connection(self.router, stream, peer, self.read), watcher).await,
+            Some(tls) => match tokio::time::timeout(self.read, tls.accept(stream)).await {
+                Ok(Ok(stream)) => {
+                    watched(connection(self.router, stream, peer, self.read), watcher).await
+                }
+                Ok(Err(error)) => Err(error.into()),
+                Err(late) => Err(late.into()),
+            },
+        };
+        if let Err(error) = served {
+            tracing::debug!(?peer, error, "a connection ended early");
+        }
+    }
+}
+
+type Ended = Result<(), Box<dyn std::error::Error + Send + Sync>>;
+
+async fn watched(
+    connection: impl GracefulConnection<Error = Box<dyn std::error::Error + Send + Sync>>,
+    watcher: Option<Watcher>,
+) -> Ended {
+    match watcher {
+        Some(watcher) => watcher.watch(connection).await,
+        None => connection.await,
     }
 }
 

@@ -4,10 +4,12 @@ use super::{dialect, gate};
 use crate::cluster::render;
 use crate::error::Error;
 use crate::fault::Fault;
-use crate::openai::{chat, completions, embeddings, models};
+use crate::openai::tools::LEFT_OUT;
+use crate::openai::{chat, completions, embeddings, llama, models};
 use crate::state::App;
 use crate::{
-    adapters, anthropic, ollama, openapi, operate, page, rerank, responses, slots, status, text,
+    adapters, anthropic, ollama, openapi, operate, page, rerank, responses, score, slots, status,
+    text,
 };
 use axum::http::{HeaderName, HeaderValue, Method, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
@@ -37,10 +39,14 @@ pub(crate) fn routes() -> Router<Arc<App>> {
         .route("/v1/rerank", post(rerank::rerank))
         .route("/v2/rerank", post(rerank::rerank))
         .route("/rerank", post(rerank::rerank))
+        .route("/v1/score", post(score::score))
+        .route("/completion", post(llama::completion))
+        .route("/infill", post(llama::infill))
         .route("/v1/models", get(models::list))
         .route("/v1/models/{*name}", get(models::one))
         .route("/v1/responses", post(responses::create))
         .route("/v1/responses/input_tokens", post(responses::input_tokens))
+        .route("/v1/responses/compact", post(responses::compact))
         .route("/v1/responses/{id}", get(responses::retrieve).delete(responses::delete))
         .route("/v1/responses/{id}/input_items", get(responses::input_items))
         .route("/v1/messages", post(anthropic::messages))
@@ -48,6 +54,7 @@ pub(crate) fn routes() -> Router<Arc<App>> {
         .route("/api/chat", post(ollama::chat))
         .route("/api/generate", post(ollama::generate))
         .route("/api/embed", post(ollama::embed))
+        .route("/api/embeddings", post(ollama::embeddings))
         .route("/api/tags", get(ollama::tags))
         .route("/api/show", post(ollama::show))
         .route("/api/ps", get(ollama::ps))
@@ -56,11 +63,19 @@ pub(crate) fn routes() -> Router<Arc<App>> {
         .route("/detokenize", post(text::detokenize))
         .route("/apply-template", post(text::apply_template))
         .route("/lora-adapters", get(adapters::list).post(adapters::change))
+        .route("/slots", get(llama::slots))
         .route("/slots/{id}", post(slots::act))
+        .route("/props", get(llama::props))
+        .route("/tokenizer_info", get(text::tokenizer_info))
+        .route("/", get(operate::root))
+        .route("/version", get(operate::version))
+        .route("/ping", get(operate::ping).post(operate::ping))
+        .route("/load", get(operate::load))
         .route("/health", get(operate::health))
         .route("/metrics", get(operate::metrics))
         .route("/status.json", get(status::status))
         .route("/openapi.json", get(openapi::serve))
+        .route("/docs", get(openapi::page))
 }
 
 /// What stands before all paths: keys, origins, an id and a line in the log, and faults in the words of the path's
@@ -107,7 +122,7 @@ fn cors(origins: &[String]) -> Result<CorsLayer, Error> {
         .allow_origin(allowed)
         .allow_methods([Method::GET, Method::POST, Method::DELETE, Method::OPTIONS])
         .allow_headers(tower_http::cors::AllowHeaders::mirror_request())
-        .expose_headers([HeaderName::from_static("x-request-id"), header::RETRY_AFTER]))
+        .expose_headers([HeaderName::from_static("x-request-id"), LEFT_OUT, header::RETRY_AFTER]))
 }
 
 async fn no_route(uri: Uri) -> Fault {

@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 use tower::ServiceExt;
 
 /// Paths of one model whose requests may have no body.
-const BY_QUERY: [&str; 2] = ["/lora-adapters", "/slots"];
+const BY_QUERY: [&str; 4] = ["/lora-adapters", "/slots", "/props", "/tokenizer_info"];
 
 /// The service of several models.
 pub(crate) fn router(models: Arc<Models>) -> Result<Router, Error> {
@@ -44,6 +44,9 @@ async fn dispatch(State(models): State<Arc<Models>>, request: Request, next: Nex
         "/v1/models" => JsonBody(list::models(&models)).into_response(),
         "/api/tags" => JsonBody(list::tags(models).await).into_response(),
         "/api/ps" => JsonBody(list::loaded(&models)).into_response(),
+        // Whatever the method.
+        "/ping" => next.run(request).await,
+        "/load" => list::health(&models).map(|health| JsonBody(health.load())).into_response(),
         "/health" => list::health(&models).map(JsonBody).into_response(),
         "/metrics" => list::metrics(&models),
         "/status.json" => match models.looked_at(request.uri()) {

@@ -234,7 +234,9 @@ impl Choice {
 
     fn finish(&mut self, reason: Reason, out: &mut VecDeque<Delta>) {
         if let Some(parser) = self.parser.take() {
-            self.send_all(parser.finish(), out);
+            let cut = reason == Reason::Length;
+            let rest = if cut { parser.cut() } else { parser.finish() };
+            self.send_all(rest, out);
         }
         if !self.logprobs.is_empty() {
             self.send(Event::Segment(Segment::Text(String::new())), out);

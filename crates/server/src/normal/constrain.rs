@@ -60,7 +60,7 @@ fn fault(field: &str, error: &grammar::Error) -> Fault {
 
 /// The fault of tools where the model has none.
 pub(super) fn no_tools() -> Fault {
-    let message = "this model's chat template knows no tools; if the model does all the same, start \
-                   the server with --chat-format";
+    let message = "how this model calls tools is not known: its chat template shows no known way; start \
+                   the server with --chat-format, or with another --chat-template";
     Fault::unsupported("tools", message)
 }

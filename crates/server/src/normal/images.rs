@@ -6,8 +6,9 @@ use crate::state::Model;
 use arclight_engine::Prompt;
 use base64::Engine as _;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
+use serde_json::json;
 use std::path::{Path, PathBuf};
-use tokenizer::EncodeOptions;
+use tokenizer::{EncodeOptions, Message};
 use vision::{Bounds, Picture, Piece};
 
 /// Clients pad or do not.
@@ -144,6 +145,13 @@ pub(super) fn encode(
         model.tokenizer.encode(text, options)
     })?;
     Ok(PromptInfo { text, tokens: prompt.tokens, images: prompt.images, added: 0 })
+}
+
+/// The message that shows images of results behind them.
+pub(crate) fn shown_behind(images: usize) -> Message {
+    let mut parts = vec![json!({"type": "text", "text": "What the tool has shown:"})];
+    parts.extend((0..images).map(|_| json!({"type": "image"})));
+    Message { content: parts.into(), ..Message::new("user", "") }
 }
 
 /// The fault of a request with images for a model without an encoder.

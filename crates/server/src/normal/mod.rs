@@ -18,13 +18,14 @@ mod images;
 mod items;
 mod rank;
 mod request;
+mod shorten;
 mod start;
 
 pub(crate) use answer::{Answer, Whole};
 pub(crate) use embed::{EmbedRequest, embed};
 pub(crate) use event::{Delta, Event, Finish, Reason, TokenLogprob, TokenText};
-pub(crate) use images::Image;
 pub use images::Media;
+pub(crate) use images::{Image, shown_behind};
 pub(crate) use rank::{RankRequest, rank};
 pub(crate) use request::{
     ChatRequest, Constraint, Generation, TextPrompt, TextRequest, ToolChoice,

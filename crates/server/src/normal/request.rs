@@ -29,6 +29,8 @@ pub(crate) struct ChatRequest {
     pub(crate) continue_last: bool,
     /// Tokens of an earlier exchange that stand before the prompt.
     pub(crate) before: Vec<u32>,
+    /// Leave out the oldest messages of a conversation that is too long for the context.
+    pub(crate) shorten: bool,
     pub(crate) generation: Generation,
 }
 
@@ -75,6 +77,8 @@ pub(crate) struct Generation {
     pub(crate) sampler: SamplerParams,
     /// Most tokens of an answer. `None`: as many as the context holds.
     pub(crate) limit: Option<usize>,
+    /// The prompt's last tokens that are read; `None`: all.
+    pub(crate) keep_last: Option<usize>,
     /// Tokens before which an answer does not end.
     pub(crate) min_tokens: usize,
     /// Go on after tokens that end an answer.
@@ -108,6 +112,7 @@ impl Generation {
             n: 1,
             sampler: SamplerParams { seed: fastrand::u64(..), ..sampler.clone() },
             limit: None,
+            keep_last: None,
             min_tokens: 0,
             ignore_eos: false,
             stop: Vec::new(),

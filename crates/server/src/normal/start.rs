@@ -9,11 +9,13 @@ use super::constrain;
 use super::guide::Guide;
 use super::images::{self, Media, sees_nothing};
 use super::request::{ChatRequest, Generation, TextPrompt, TextRequest, ToolChoice};
+use super::shorten::fitting;
 use crate::fault::Fault;
 use crate::state::{App, Model};
 use arclight_engine::{Constraint, Request, SamplerParams};
 use chat::{
     Parser, ParserOptions, Tool, normalize_messages, normalize_tools, normalize_with_images,
+    tell_tools,
 };
 use grammar::Matcher;
 use std::sync::Arc;
@@ -69,7 +71,8 @@ pub(crate) async fn prompt_text(app: &Arc<App>, request: ChatRequest) -> Result<
 pub(crate) async fn count(app: &Arc<App>, request: ChatRequest) -> Result<Vec<u32>, Fault> {
     let media = app.options.media.clone();
     let encode = move |model: &Model| {
-        Ok(encode_chat(model, render(model, &request)?, &request, &media)?.tokens)
+        let encoded = encode_chat(model, render(model, &request)?, &request, (&media, usize::MAX));
+        Ok(encoded?.tokens)
     };
     beside(app.model()?, encode).await
 }
@@ -84,7 +87,8 @@ pub(crate) async fn prompt_tokens(
     suffix: Option<String>,
 ) -> Result<Vec<Vec<u32>>, Fault> {
     let encode = move |model: &Model| {
-        let all = encode_prompts(model, prompts, suffix.as_deref())?;
+        let most = model.replicas.context();
+        let all = encode_prompts(model, prompts, suffix.as_deref(), most)?;
         Ok(all.into_iter().map(|prompt| prompt.tokens).collect())
     };
     beside(app.model()?, encode).await
@@ -99,8 +103,11 @@ pub(crate) async fn beside<T: Send + 'static>(
     done.unwrap_or_else(|_| Err(Fault::internal("preparing the request failed")))
 }
 
-fn prepare_chat(model: &Model, request: ChatRequest, media: &Media) -> Result<Prepared, Fault> {
-    let prompt = encode_chat(model, render(model, &request)?, &request, media)?;
+fn prepare_chat(model: &Model, mut request: ChatRequest, media: &Media) -> Result<Prepared, Fault> {
+    let prompt = fitting(model, &mut request, media)?;
+    if let Some(end) = model.template.as_ref().and_then(|template| template.end) {
+        request.generation.stop.push(end.to_owned());
+    }
     let format = &model.format;
     let thinking = format.prompt_opens_reasoning(&prompt.text);
     let tools = tools(model, &request)?;
@@ -153,12 +160,21 @@ fn tools(model: &Model, request: &ChatRequest) -> Result<Vec<Tool>, Fault> {
     Ok(request.tools.iter().map(tool).collect())
 }
 
-fn render(model: &Model, request: &ChatRequest) -> Result<String, Fault> {
+pub(super) fn render(model: &Model, request: &ChatRequest) -> Result<String, Fault> {
     let template = model.template.as_ref().ok_or_else(|| {
         Fault::invalid("this model has no chat template: it continues texts (/v1/completions)")
             .code("no_chat_template")
     })?;
     let mut messages = request.messages.clone();
+    let mut told = request.tool_choice != ToolChoice::None && !request.tools.is_empty();
+    if !template.needs.tools {
+        let tools = if told { &*request.tools } else { &[] };
+        if told && !model.format.has_tools() {
+            return Err(constrain::no_tools());
+        }
+        tell_tools(&mut messages, tools, &model.format);
+        told = false;
+    }
     match (&model.processor, request.images.is_empty()) {
         (_, true) => normalize_messages(&mut messages, &template.needs),
         (Some(processor), false) => {
@@ -167,7 +183,6 @@ fn render(model: &Model, request: &ChatRequest) -> Result<String, Fault> {
         (None, false) => return Err(sees_nothing("messages")),
     }
     .map_err(|e| Fault::field("messages", e.to_string()))?;
-    let told = request.tool_choice != ToolChoice::None && !request.tools.is_empty();
     let mut tools = if told { request.tools.clone() } else { Vec::new() };
     normalize_tools(&mut tools, &template.needs);
     let options = RenderOptions {
@@ -198,12 +213,13 @@ fn cut_after_last(text: &mut String, request: &ChatRequest) -> Result<(), Fault>
     Ok(())
 }
 
-fn encode_chat(
+pub(super) fn encode_chat(
     model: &Model,
     text: String,
     request: &ChatRequest,
-    media: &Media,
+    (media, most): (&Media, usize),
 ) -> Result<PromptInfo, Fault> {
+    bounded(model, &text, most)?;
     let before = &request.before;
     if !request.images.is_empty() {
         if !before.is_empty() {
@@ -225,10 +241,15 @@ fn encode_chat(
 
 fn prepare_text(model: &Model, request: TextRequest) -> Result<Prepared, Fault> {
     let TextRequest { prompts, suffix, echo, generation } = request;
+    let most = if generation.keep_last.is_some() { usize::MAX } else { model.replicas.context() };
     let constraint = generation.constraint.as_ref();
     let matcher = constraint.map(|c| constrain::compile(model, &c.field, &c.spec)).transpose()?;
+    let mut prompts = encode_prompts(model, prompts, suffix.as_deref(), most)?;
+    if let Some(most) = generation.keep_last {
+        prompts.iter_mut().for_each(|prompt| keep_last(model, prompt, most));
+    }
     Ok(Prepared {
-        prompts: encode_prompts(model, prompts, suffix.as_deref())?,
+        prompts,
         decode: DecodeOptions { skip_special: true, continues: true },
         echo,
         parser: None,
@@ -239,13 +260,18 @@ fn prepare_text(model: &Model, request: TextRequest) -> Result<Prepared, Fault> 
     })
 }
 
+/// Texts as tokens. Those that have more than `most` of them are refused early where that is cheap.
 fn encode_prompts(
     model: &Model,
     prompts: Vec<TextPrompt>,
     suffix: Option<&str>,
+    most: usize,
 ) -> Result<Vec<PromptInfo>, Fault> {
     let prompts = prompts.into_iter().enumerate().map(|(at, prompt)| match (prompt, suffix) {
-        (TextPrompt::Text(text), None) => encode_text(model, text),
+        (TextPrompt::Text(text), None) => {
+            bounded(model, &text, most)?;
+            encode_text(model, text)
+        }
         (TextPrompt::Text(text), Some(suffix)) => encode_gap(model, text, suffix),
         (TextPrompt::Tokens(_), Some(_)) => {
             Err(Fault::field("suffix", "a suffix goes with a prompt of text, not of tokens"))
@@ -253,6 +279,26 @@ fn encode_prompts(
         (TextPrompt::Tokens(tokens), None) => known_tokens(model, tokens, "prompt", at),
     });
     prompts.collect()
+}
+
+/// Refuses a text that has more than `most` tokens however it is cut into them, before it is: no token of a
+/// vocabulary of pairs stands for more bytes than its longest one.
+fn bounded(model: &Model, text: &str, most: usize) -> Result<(), Fault> {
+    match model.longest_token {
+        Some(longest) if text.len() / longest.max(1) > most => {
+            Err(Fault::too_long(text.len() / longest.max(1), most))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Leaves the last tokens of a prompt.
+fn keep_last(model: &Model, prompt: &mut PromptInfo, most: usize) {
+    if prompt.tokens.len() > most {
+        prompt.tokens.drain(..prompt.tokens.len() - most);
+        prompt.text = model.tokenizer.decode(&prompt.tokens, false);
+        prompt.added = 0;
+    }
 }
 
 pub(super) fn encode_text(model: &Model, text: String) -> Result<PromptInfo, Fault> {
@@ -330,12 +376,18 @@ fn submit(app: &Arc<App>, model: &Arc<Model>, prepared: Prepared) -> Result<Answ
     let echoed = generation.logprobs.filter(|_| prepared.echo);
     // A prompt is computed for a token of the answer; with a limit of 0 that token is not sent.
     let discard = generation.limit == Some(0) && echoed.is_some();
+    let context = model.replicas.context();
+    // The engine would give one token more than the context holds, which nothing can follow.
+    let limit = |prompt: &PromptInfo| {
+        let room = context.saturating_sub(prompt.tokens.len());
+        generation.limit.map_or(room, |limit| limit.min(room))
+    };
     let request = |prompt: &PromptInfo, choice: usize| Request {
         sampler: SamplerParams {
             seed: generation.sampler.seed.wrapping_add(choice as u64),
             ..generation.sampler.clone()
         },
-        limit: if discard { Some(1) } else { generation.limit },
+        limit: if discard { Some(1) } else { Some(limit(prompt)) },
         min_tokens: generation.min_tokens,
         end_tokens: end_tokens.clone(),
         constraint: prepared.guide(model),

@@ -27,6 +27,9 @@ pub(crate) struct ChatBody {
     /// Functions that the model may call.
     #[schemars(with = "Option<Vec<shapes::Tool>>")]
     tools: Option<Vec<Json>>,
+    /// Leave out the oldest messages of a conversation that is too long.
+    #[schemars(extend("default" = true))]
+    truncate: Option<bool>,
 }
 
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -81,6 +84,7 @@ pub(crate) async fn chat(
         open_turn: true,
         continue_last: false,
         before: Vec::new(),
+        shorten: fields.truncate.unwrap_or(true),
         generation,
     };
     let mut answer = normal::chat(&app, request).await?;
@@ -150,11 +154,7 @@ fn call(call: Json, at: &str) -> Result<Json, Fault> {
     let arguments = match &function["arguments"] {
         Json::Null => "{}".to_owned(),
         Json::String(text) => text.clone(),
-        object @ Json::Object(_) => object.to_string(),
-        _ => {
-            let at = format!("{at}.function.arguments");
-            return Err(Fault::field(at.as_str(), format!("{at} must be an object")));
-        }
+        value => value.to_string(),
     };
     let mut read = json!({"type": "function", "function": {"name": name, "arguments": arguments}});
     if let Some(id) = call["id"].as_str() {

@@ -1,4 +1,4 @@
-//! `POST /api/embed`: texts as vectors.
+//! `POST /api/embed`: texts as vectors; and the older `/api/embeddings`, of one text.
 
 use super::options::check_model;
 use crate::fault::Fault;
@@ -48,7 +48,45 @@ pub(crate) struct Embedded {
     prompt_eval_count: usize,
 }
 
-/// The endpoint.
+/// A text to give as a vector, as older clients ask.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[schemars(rename = "OllamaEmbeddings")]
+pub(crate) struct OneBody {
+    /// One of the model's names, or an adapter's.
+    model: Option<String>,
+    /// The text.
+    #[schemars(required)]
+    prompt: Option<String>,
+}
+
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "OllamaVector")]
+pub(crate) struct One {
+    embedding: Vec<f32>,
+}
+
+/// `POST /api/embeddings`.
+pub(crate) async fn embeddings(
+    State(app): State<Arc<App>>,
+    Extension(client): Extension<Client>,
+    body: Body,
+) -> Result<JsonBody<One>, Fault> {
+    let fields: OneBody = body.json().await?;
+    let name = fields.model.as_deref().filter(|name| !name.is_empty());
+    check_model(&app, name)?;
+    let prompt = fields.prompt.ok_or_else(|| Fault::field("prompt", "prompt is missing"))?;
+    if prompt.is_empty() {
+        // As one does to have a model loaded.
+        return Ok(JsonBody(One { embedding: Vec::new() }));
+    }
+    let adapters = app.adapters(name, None)?;
+    let texts = vec![TextPrompt::Text(prompt)];
+    let request = EmbedRequest { texts, dimensions: None, adapters, truncate: true };
+    let mut found = normal::embed(&app, client, request).await?;
+    Ok(JsonBody(One { embedding: found.vectors.pop().unwrap_or_default() }))
+}
+
+/// `POST /api/embed`.
 pub(crate) async fn embed(
     State(app): State<Arc<App>>,
     Extension(client): Extension<Client>,

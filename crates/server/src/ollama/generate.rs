@@ -148,6 +148,7 @@ async fn start(
         open_turn: true,
         continue_last: false,
         before: context,
+        shorten: false,
         generation,
     };
     normal::chat(app, request).await

@@ -16,7 +16,7 @@ mod stream;
 mod wire;
 
 pub(crate) use chat::{ChatBody, chat};
-pub(crate) use embed::{EmbedBody, Embedded, embed};
+pub(crate) use embed::{EmbedBody, Embedded, One, OneBody, embed, embeddings};
 pub(crate) use generate::{GenerateBody, generate};
 pub(crate) use models::{Models, ShowBody, Shown, Tag, Version, ps, show, tags, version};
 pub(crate) use options::Shared;

@@ -2,6 +2,7 @@
 
 use crate::fault::Fault;
 use crate::http::Client;
+use crate::lenient::{limit, whole};
 use crate::normal::{Constraint, Generation};
 use crate::openai::sampling::strings;
 use crate::openai::shapes;
@@ -34,6 +35,7 @@ pub(crate) struct Shared {
     logprobs: Option<bool>,
     /// Likeliest tokens to give with each token; with `logprobs`.
     #[schemars(range(max = 20))]
+    #[serde(default, deserialize_with = "whole")]
     top_logprobs: Option<usize>,
 }
 
@@ -42,14 +44,17 @@ pub(crate) struct Shared {
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[schemars(rename = "OllamaOptions")]
 struct Options {
-    /// Tokens of the context; not more than the server has.
+    /// Tokens of the context; of more than the server has, those that it has.
+    #[serde(default, deserialize_with = "whole")]
     num_ctx: Option<usize>,
     /// Most tokens of the answer; -1 and -2 mean the context.
+    #[serde(default, deserialize_with = "whole")]
     num_predict: Option<i64>,
     /// Divisor of the logits; 0 takes the likeliest token.
     #[schemars(range(min = 0))]
     temperature: Option<f32>,
     /// Number of likeliest tokens to draw from; all if it is not above 0.
+    #[serde(default, deserialize_with = "whole")]
     top_k: Option<i64>,
     /// Share of the probability from which tokens are drawn.
     #[schemars(range(max = 1), extend("exclusiveMinimum" = 0))]
@@ -65,18 +70,21 @@ struct Options {
     tfs_z: Option<f32>,
     /// Not supported: 0 is off.
     #[schemars(extend("enum" = [0, null]))]
+    #[serde(default, deserialize_with = "whole")]
     mirostat: Option<i64>,
     /// Factor against tokens of the prompt and the answer; 1 is none.
     #[schemars(extend("exclusiveMinimum" = 0))]
     repeat_penalty: Option<f32>,
-    /// Tokens that the factor is against: -1 for all, 0 for none.
-    #[schemars(extend("enum" = [-1, 0, null]))]
+    /// Last tokens that the factor is against: -1 for all, 0 for none.
+    #[schemars(range(min = -1))]
+    #[serde(default, deserialize_with = "whole")]
     repeat_last_n: Option<i64>,
     /// Taken off the logits of tokens that the answer has.
     presence_penalty: Option<f32>,
     /// Taken off the logit of a token for each time that the answer has it.
     frequency_penalty: Option<f32>,
     /// Seed of the random numbers: the same seed gives the same answer; -1 is none.
+    #[serde(default, deserialize_with = "whole")]
     seed: Option<i64>,
     /// Texts that end the answer.
     #[schemars(with = "Option<shapes::Stop>")]
@@ -154,7 +162,11 @@ impl Shared {
 
 impl Options {
     fn apply(&self, app: &App, generation: &mut Generation) -> Result<(), Fault> {
-        self.refuse(app)?;
+        self.refuse()?;
+        let context = app.model()?.replicas.context();
+        if let Some(asked) = self.num_ctx.filter(|&asked| asked > context) {
+            tracing::info!(asked, context, "a request asks for a larger context than there is");
+        }
         let sampler = &mut generation.sampler;
         let set = |to: &mut f32, value: Option<f32>| *to = value.unwrap_or(*to);
         set(&mut sampler.temperature, self.temperature);
@@ -163,9 +175,7 @@ impl Options {
         set(&mut sampler.repetition_penalty, self.repeat_penalty);
         set(&mut sampler.presence_penalty, self.presence_penalty);
         set(&mut sampler.frequency_penalty, self.frequency_penalty);
-        if self.repeat_last_n == Some(0) {
-            sampler.repetition_penalty = 1.0;
-        }
+        sampler.repetition_window = limit("options.repeat_last_n", self.repeat_last_n)?;
         if let Some(k) = self.top_k {
             // None of them: all of them.
             sampler.top_k = usize::try_from(k).unwrap_or(0);
@@ -183,15 +193,7 @@ impl Options {
     }
 
     /// What cannot be honoured here.
-    fn refuse(&self, app: &App) -> Result<(), Fault> {
-        let context = app.model()?.replicas.context();
-        if let Some(n) = self.num_ctx.filter(|&n| n > context) {
-            let message = format!(
-                "options.num_ctx is {n}, but this server's context holds {context} tokens: start it \
-                 with --ctx {n}"
-            );
-            return Err(Fault::unsupported("options.num_ctx", message));
-        }
+    fn refuse(&self) -> Result<(), Fault> {
         let off = [
             ("typical_p", self.typical_p.is_none_or(|p| p == 1.0)),
             ("tfs_z", self.tfs_z.is_none_or(|z| z == 1.0)),
@@ -201,12 +203,6 @@ impl Options {
             let field = format!("options.{name}");
             let message = format!("{field} is not supported: use top_k, top_p or min_p");
             return Err(Fault::unsupported(field, message));
-        }
-        let whole = matches!(self.repeat_last_n, None | Some(-1 | 0));
-        if !whole && self.repeat_penalty.is_some_and(|penalty| penalty != 1.0) {
-            let message = "options.repeat_last_n is not supported: the penalty is on all tokens so \
-                           far: leave it out, or use -1, or 0 for none";
-            return Err(Fault::unsupported("options.repeat_last_n", message));
         }
         Ok(())
     }

@@ -7,6 +7,7 @@ use super::wire::{self, Choice, Head, Object, Usage};
 use super::{messages, shapes, tools};
 use crate::fault::Fault;
 use crate::http::{Body, Client, Framing, respond};
+use crate::lenient::{limit, whole};
 use crate::normal::{self, Answer, ChatRequest, Reason, Whole};
 use crate::state::{self, App};
 use axum::Json as JsonBody;
@@ -44,13 +45,20 @@ pub(crate) struct ChatBody {
     logprobs: Option<bool>,
     /// Likeliest tokens to give with each token; with `logprobs`.
     #[schemars(range(max = 20))]
+    #[serde(default, deserialize_with = "whole")]
     top_logprobs: Option<usize>,
-    /// Most tokens of the answer.
-    #[schemars(range(min = 1))]
-    max_tokens: Option<usize>,
+    /// Most tokens of the answer; -1 for no limit.
+    #[schemars(range(min = -1))]
+    #[serde(default, deserialize_with = "whole")]
+    max_tokens: Option<i64>,
     /// The same as `max_tokens`, and before it.
-    #[schemars(range(min = 1))]
-    max_completion_tokens: Option<usize>,
+    #[schemars(range(min = -1))]
+    #[serde(default, deserialize_with = "whole")]
+    max_completion_tokens: Option<i64>,
+    /// The same as `max_tokens`, and behind it.
+    #[schemars(range(min = -1))]
+    #[serde(default, deserialize_with = "whole")]
+    n_predict: Option<i64>,
     /// Send the answer as it is made.
     stream: Option<bool>,
     /// Only with `stream`.
@@ -118,14 +126,15 @@ pub(crate) fn request(
             return Err(Fault::field("top_logprobs", message));
         }
     };
-    let limit = fields.max_completion_tokens.or(fields.max_tokens);
-    if limit == Some(0) {
-        let field = if fields.max_completion_tokens.is_some() {
-            "max_completion_tokens"
-        } else {
-            "max_tokens"
-        };
-        return Err(Fault::field(field, format!("{field} must be at least 1")));
+    let limits = [
+        ("max_completion_tokens", fields.max_completion_tokens),
+        ("max_tokens", fields.max_tokens),
+        ("n_predict", fields.n_predict),
+    ];
+    let given = limits.into_iter().find(|(_, value)| value.is_some());
+    let limit = given.map(|(field, value)| limit(field, value)).transpose()?.flatten();
+    if let Some((field, Some(0))) = given {
+        return Err(Fault::field(field, format!("{field} must be at least 1, or -1 for no limit")));
     }
     let mut variables = fields.chat_template_kwargs.unwrap_or_default();
     if let Some(effort) = fields.reasoning_effort {
@@ -145,6 +154,7 @@ pub(crate) fn request(
         open_turn: fields.add_generation_prompt.unwrap_or(true),
         continue_last: fields.continue_final_message.unwrap_or(false),
         before: Vec::new(),
+        shorten: false,
         generation: sampling.generation(app, client, 1, limit, logprobs)?,
     })
 }

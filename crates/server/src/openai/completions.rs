@@ -7,6 +7,7 @@ use super::shapes;
 use super::wire::{Choice, Head, Legacy, Object, Usage};
 use crate::fault::Fault;
 use crate::http::{Body, Client, Framing, respond};
+use crate::lenient::{limit, whole};
 use crate::normal::{self, Answer, Reason, TextPrompt, TextRequest, Whole};
 use crate::state::{self, App};
 use axum::Json as JsonBody;
@@ -35,9 +36,16 @@ pub(crate) struct TextBody {
     echo: Option<bool>,
     /// Give the log-probabilities of tokens, and of so many likeliest ones.
     #[schemars(range(max = 20))]
+    #[serde(default, deserialize_with = "whole")]
     logprobs: Option<usize>,
-    /// Most tokens of the answer.
-    max_tokens: Option<usize>,
+    /// Most tokens of the answer; -1 for no limit.
+    #[schemars(range(min = -1))]
+    #[serde(default, deserialize_with = "whole")]
+    max_tokens: Option<i64>,
+    /// The same as `max_tokens`, and behind it.
+    #[schemars(range(min = -1))]
+    #[serde(default, deserialize_with = "whole")]
+    n_predict: Option<i64>,
     /// Send the answer as it is made.
     stream: Option<bool>,
     /// Only with `stream`.
@@ -62,8 +70,15 @@ pub(crate) async fn completions(
         let message = "echo and suffix exclude each other: an answer stands between them";
         return Err(Fault::field("suffix", message));
     }
-    let (limit, logprobs) = (fields.max_tokens.unwrap_or(LIMIT), fields.logprobs);
-    let generation = sampling.generation(&app, client, prompts.len(), Some(limit), logprobs)?;
+    let limit = match (fields.max_tokens, fields.n_predict) {
+        (None, None) => Some(LIMIT),
+        (None, given) => limit("n_predict", given)?,
+        (given, _) => limit("max_tokens", given)?,
+    };
+    let logprobs = fields.logprobs;
+    let mut generation = sampling.generation(&app, client, prompts.len(), limit, logprobs)?;
+    // Who scores a text so takes the last of the tokens for the answer, which must be there to be taken: lm-eval does.
+    generation.ignore_eos |= echo && logprobs.is_some() && limit == Some(1);
     let request = TextRequest { prompts, suffix, echo, generation };
     let model = app.shown(fields.model.as_deref());
     let head = Head { id: state::id("cmpl-"), created: state::now(), model };

@@ -1,7 +1,7 @@
 //! Messages as OpenAI writes them.
 
 use crate::fault::Fault;
-use crate::normal::{Image, Media};
+use crate::normal::{Image, Media, shown_behind};
 use serde_json::{Value as Json, json};
 use tokenizer::Message;
 
@@ -13,10 +13,24 @@ pub(crate) fn read(messages: &[Json], media: &Media) -> Result<(Vec<Message>, Ve
     if messages.is_empty() {
         return Err(Fault::field("messages", "there must be one message at least"));
     }
-    let mut images = Vec::new();
-    let mut read = |(at, m)| message(m, &format!("messages[{at}]"), (&mut images, media));
-    let messages = messages.iter().enumerate().map(&mut read).collect::<Result<_, _>>()?;
-    Ok((messages, images))
+    let (mut read, mut images, mut shown) = (Vec::with_capacity(messages.len()), Vec::new(), 0);
+    for (at, given) in messages.iter().enumerate() {
+        let mut message = message(given, &format!("messages[{at}]"), (&mut images, media))?;
+        if message.role != "tool" && shown > 0 {
+            read.push(shown_behind(std::mem::take(&mut shown)));
+        }
+        // Templates show no images in results of tools: they are shown behind them.
+        if let ("tool", Json::Array(parts)) = (&*message.role, &message.content) {
+            shown += parts.iter().filter(|part| part["type"] == "image").count();
+            let texts = parts.iter().filter_map(|part| part["text"].as_str());
+            message.content = texts.collect::<String>().into();
+        }
+        read.push(message);
+    }
+    if shown > 0 {
+        read.push(shown_behind(shown));
+    }
+    Ok((read, images))
 }
 
 fn message(message: &Json, at: &str, images: (&mut Vec<Image>, &Media)) -> Result<Message, Fault> {
@@ -124,13 +138,29 @@ fn check_calls(calls: &Json, at: &str) -> Result<(), Fault> {
             let at = format!("{at}[{i}].function.name");
             return Err(Fault::field(at.as_str(), format!("{at} must be a string")));
         }
-        match function.and_then(|f| f.get("arguments")) {
-            None | Some(Json::String(_) | Json::Object(_) | Json::Null) => {}
-            Some(_) => {
-                let at = format!("{at}[{i}].function.arguments");
-                return Err(Fault::field(at.as_str(), format!("{at} must be JSON in a string")));
-            }
-        }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn images_of_results_are_shown_behind_them() {
+        let image =
+            json!({"type": "image_url", "image_url": {"url": "data:image/png;base64,AA=="}});
+        let result = |id: &str| {
+            json!({"role": "tool", "tool_call_id": id,
+                "content": [{"type": "text", "text": "Here:"}, image]})
+        };
+        let user = json!({"role": "user", "content": [image]});
+        let messages = [result("a"), result("b"), user, result("c")];
+        let (read, images) = read(&messages, &Media::default()).unwrap();
+        let roles: Vec<&str> = read.iter().map(|m| &*m.role).collect();
+        assert_eq!(roles, ["tool", "tool", "user", "user", "tool", "user"]);
+        assert_eq!(read[0].content, "Here:");
+        assert_eq!(read[2].content.as_array().unwrap().len(), 3);
+        assert_eq!(images.len(), 4);
+    }
 }

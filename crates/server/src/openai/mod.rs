@@ -9,6 +9,7 @@ mod chunks;
 pub(crate) mod completions;
 mod completions_stream;
 pub(crate) mod embeddings;
+pub(crate) mod llama;
 pub(crate) mod messages;
 pub(crate) mod models;
 pub(crate) mod sampling;

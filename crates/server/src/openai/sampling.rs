@@ -4,6 +4,7 @@ use super::shapes;
 use crate::adapters::AdapterScale;
 use crate::fault::Fault;
 use crate::http::Client;
+use crate::lenient::{limit as limit_of, whole};
 use crate::normal::{Constraint, Generation};
 use crate::state::App;
 use arclight_engine::SamplerParams;
@@ -24,6 +25,7 @@ const MOST_LOGPROBS: usize = 20;
 pub(crate) struct Sampling {
     /// Number of answers.
     #[schemars(range(min = 1, max = 128))]
+    #[serde(default, deserialize_with = "whole")]
     n: Option<usize>,
     /// Divisor of the logits; 0 takes the likeliest token.
     #[schemars(range(min = 0))]
@@ -33,6 +35,7 @@ pub(crate) struct Sampling {
     top_p: Option<f32>,
     /// Number of likeliest tokens to draw from; 0 and -1 mean all.
     #[schemars(range(min = -1))]
+    #[serde(default, deserialize_with = "whole")]
     top_k: Option<i64>,
     /// Least probability of a token as a share of the likeliest one's.
     #[schemars(range(min = 0, max = 1))]
@@ -40,11 +43,19 @@ pub(crate) struct Sampling {
     /// Factor against tokens of the prompt and the answer; 1 is none.
     #[schemars(extend("exclusiveMinimum" = 0))]
     repetition_penalty: Option<f32>,
+    /// The same as `repetition_penalty`.
+    #[schemars(extend("exclusiveMinimum" = 0))]
+    repeat_penalty: Option<f32>,
+    /// Last tokens that the factor is against: -1 for all, 0 for none.
+    #[serde(default, deserialize_with = "whole")]
+    #[schemars(range(min = -1))]
+    repeat_last_n: Option<i64>,
     /// Taken off the logits of tokens that the answer has.
     presence_penalty: Option<f32>,
     /// Taken off the logit of a token for each time that the answer has it.
     frequency_penalty: Option<f32>,
     /// Seed of the random numbers: the same seed gives the same answer.
+    #[serde(default, deserialize_with = "whole")]
     seed: Option<i64>,
     /// Texts that end the answer.
     #[schemars(with = "Option<shapes::Stop>")]
@@ -58,10 +69,12 @@ pub(crate) struct Sampling {
     ))]
     logit_bias: Option<Map<String, Json>>,
     /// Tokens before which the answer does not end.
+    #[serde(default, deserialize_with = "whole")]
     min_tokens: Option<usize>,
     /// Go on after the model's end of text.
     ignore_eos: Option<bool>,
     /// Lower ones are served first.
+    #[serde(default, deserialize_with = "whole")]
     priority: Option<i8>,
     /// Requests of one key go to the same replica.
     prompt_cache_key: Option<String>,
@@ -83,10 +96,56 @@ pub(crate) struct Sampling {
     /// A grammar of the answer, in Lark.
     #[schemars(with = "Option<String>")]
     guided_grammar: Option<Json>,
-    /// GBNF is not supported.
+    /// A grammar of the answer, in llama.cpp's GBNF.
+    grammar: Option<String>,
+    /// A JSON schema that the answer fits.
+    #[schemars(extend("type" = ["object", "null"]))]
+    json_schema: Option<Json>,
+    /// Last tokens of the prompt that are read; -1 for as many as the context holds.
+    #[serde(default, deserialize_with = "whole")]
+    #[schemars(range(min = -1))]
+    truncate_prompt_tokens: Option<i64>,
+    /// Not supported: 1 is off.
+    #[schemars(extend("enum" = [1, null]))]
+    typical_p: Option<f32>,
+    /// Not supported: 1 is off.
+    #[schemars(extend("enum" = [1, null]))]
+    tfs_z: Option<f32>,
+    /// Not supported: 0 is off.
+    #[schemars(extend("enum" = [0, null]))]
+    mirostat: Option<f32>,
+    /// Not supported: 0 is off.
+    #[schemars(extend("enum" = [0, null]))]
+    mirostat_mode: Option<f32>,
+    /// Not supported: 0 is off.
+    #[schemars(extend("enum" = [0, null]))]
+    dynatemp_range: Option<f32>,
+    /// Not supported: 0 is off.
+    #[schemars(extend("enum" = [0, null]))]
+    dry_multiplier: Option<f32>,
+    /// Not supported: 0 is off.
+    #[schemars(extend("enum" = [0, null]))]
+    xtc_probability: Option<f32>,
+    /// Not supported: -1 is off.
+    #[schemars(extend("enum" = [-1, null]))]
+    top_n_sigma: Option<f32>,
+    /// Not supported: 0 is off.
+    #[schemars(extend("enum" = [0, null]))]
+    top_a: Option<f32>,
+    /// Not supported: 1 is off.
+    #[schemars(extend("enum" = [1, null]))]
+    length_penalty: Option<f32>,
+    /// Not supported.
+    #[schemars(extend("enum" = [false, null]))]
+    use_beam_search: Option<bool>,
+    /// Not supported: bar tokens with `logit_bias`.
+    #[schemars(with = "Option<Vec<Json>>", length(max = 0))]
+    bad_words: Option<Json>,
+    /// Not supported: use `echo` with `logprobs` of `/v1/completions`.
     #[schemars(with = "Option<()>")]
-    grammar: Option<Json>,
+    prompt_logprobs: Option<Json>,
     /// Only the same as `n`.
+    #[serde(default, deserialize_with = "whole")]
     best_of: Option<usize>,
     /// One of the model's names, or an adapter's.
     model: Option<String>,
@@ -125,7 +184,17 @@ impl Sampling {
             let message = format!("at most {MOST_LOGPROBS} log-probabilities can be given a token");
             return Err(Fault::field("logprobs", message));
         }
+        self.refuse()?;
         let sampler = self.sampler(app)?;
+        let keep_last = match limit_of("truncate_prompt_tokens", self.truncate_prompt_tokens)? {
+            None if self.truncate_prompt_tokens.is_none() => None,
+            None => Some(app.model()?.replicas.context()),
+            Some(0) => {
+                let message = "truncate_prompt_tokens must be at least 1, or -1";
+                return Err(Fault::field("truncate_prompt_tokens", message));
+            }
+            some => some,
+        };
         let constraint = self.constraint()?;
         let adapters = app.adapters(self.model.as_deref(), self.lora.as_ref())?;
         let stop = strings("stop", self.stop.as_ref())?;
@@ -136,6 +205,7 @@ impl Sampling {
             n,
             sampler,
             limit,
+            keep_last,
             min_tokens: self.min_tokens.unwrap_or(0),
             ignore_eos: self.ignore_eos.unwrap_or(false),
             stop,
@@ -155,6 +225,49 @@ impl Sampling {
         })
     }
 
+    /// Fields of other servers that are known and cannot be honoured here, where they would do something.
+    fn refuse(&self) -> Result<(), Fault> {
+        let off = [
+            ("typical_p", self.typical_p, 1.0),
+            ("tfs_z", self.tfs_z, 1.0),
+            ("mirostat", self.mirostat, 0.0),
+            ("mirostat_mode", self.mirostat_mode, 0.0),
+            ("dynatemp_range", self.dynatemp_range, 0.0),
+            ("dry_multiplier", self.dry_multiplier, 0.0),
+            ("xtc_probability", self.xtc_probability, 0.0),
+            ("top_n_sigma", self.top_n_sigma, -1.0),
+            ("top_a", self.top_a, 0.0),
+            ("length_penalty", self.length_penalty, 1.0),
+        ];
+        if let Some((field, _, off)) =
+            off.iter().find(|(_, value, off)| value.is_some_and(|v| v != *off))
+        {
+            let message =
+                format!("{field} is not supported: leave it out, or use {off}, which is off");
+            return Err(Fault::unsupported(*field, message));
+        }
+        let given = |value: &Option<Json>| {
+            value
+                .as_ref()
+                .is_some_and(|v| !v.is_null() && v.as_array().is_none_or(|v| !v.is_empty()))
+        };
+        let refused = [
+            ("use_beam_search", self.use_beam_search == Some(true), "answers are sampled here"),
+            ("bad_words", given(&self.bad_words), "bar tokens with logit_bias"),
+            (
+                "prompt_logprobs",
+                given(&self.prompt_logprobs),
+                "use echo with logprobs of /v1/completions",
+            ),
+        ];
+        match refused.iter().find(|(_, refused, _)| *refused) {
+            Some((field, _, why)) => {
+                Err(Fault::unsupported(*field, format!("{field} is not supported: {why}")))
+            }
+            None => Ok(()),
+        }
+    }
+
     fn sampler(&self, app: &App) -> Result<SamplerParams, Fault> {
         let default = &app.options.sampler;
         let top_k = match self.top_k {
@@ -169,7 +282,11 @@ impl Sampling {
             top_k,
             top_p: self.top_p.unwrap_or(default.top_p),
             min_p: self.min_p.unwrap_or(default.min_p),
-            repetition_penalty: self.repetition_penalty.unwrap_or(default.repetition_penalty),
+            repetition_penalty: self
+                .repetition_penalty
+                .or(self.repeat_penalty)
+                .unwrap_or(default.repetition_penalty),
+            repetition_window: limit_of("repeat_last_n", self.repeat_last_n)?,
             presence_penalty: self.presence_penalty.unwrap_or(default.presence_penalty),
             frequency_penalty: self.frequency_penalty.unwrap_or(default.frequency_penalty),
             seed: self.seed.map_or_else(|| fastrand::u64(..), |seed| seed as u64),
@@ -198,13 +315,14 @@ impl Sampling {
 
     /// What the answer must look like; of several ways to say it only one may be used.
     fn constraint(&self) -> Result<Option<Constraint>, Fault> {
-        if self.grammar.is_some() {
-            let message = "GBNF grammars are not supported: use structured_outputs.grammar (Lark), \
-                           .regex, .choice or .json";
-            return Err(Fault::unsupported("grammar", message));
-        }
         let mut found = Vec::new();
         let mut add = |field: &str, spec| found.push(Constraint { field: field.to_owned(), spec });
+        if let Some(grammar) = self.grammar.as_ref().filter(|grammar| !grammar.is_empty()) {
+            add("grammar", Spec::Gbnf(grammar.clone()));
+        }
+        if let Some(schema) = self.json_schema.as_ref().filter(|schema| !schema.is_null()) {
+            add("json_schema", spec("json_schema", "json", schema)?);
+        }
         if let Some(format) = &self.response_format
             && let Some(spec) = response_format(format)?
         {

@@ -2,6 +2,8 @@
 
 use crate::fault::Fault;
 use crate::normal::ToolChoice;
+use axum::http::{HeaderName, HeaderValue};
+use axum::response::Response;
 use serde_json::Value as Json;
 
 /// Checks that tools are functions with names, each its own.
@@ -33,6 +35,22 @@ pub(crate) fn check(tools: &[Json]) -> Result<(), Fault> {
         }
     }
     Ok(())
+}
+
+/// The header that names tools which nobody can run here.
+pub(crate) const LEFT_OUT: HeaderName = HeaderName::from_static("x-arclight-left-out");
+
+/// An answer whose model was not told of some kinds of tools, because nobody can run them here: its header and the
+/// log say which.
+pub(crate) fn told_left_out(mut response: Response, kinds: &[String]) -> Response {
+    if !kinds.is_empty() {
+        let kinds = kinds.join(", ");
+        tracing::warn!(tools = kinds, "tools that this server cannot run were left out");
+        if let Ok(value) = HeaderValue::from_str(&kinds) {
+            response.headers_mut().insert(LEFT_OUT, value);
+        }
+    }
+    response
 }
 
 /// What `tool_choice` says; `auto` if it is not there and there are tools.

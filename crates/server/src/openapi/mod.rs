@@ -4,19 +4,26 @@
 //! their fields. What is read by hand inside of requests has types in the `shapes` of each protocol.
 
 mod document;
+mod page;
 mod paths;
 
 use crate::state::App;
 use axum::Json as JsonBody;
 use axum::extract::State;
 use document::Document;
+pub(crate) use page::page;
 use serde_json::{Value as Json, json};
 use std::sync::Arc;
 
 /// The endpoint.
 pub(crate) async fn serve(State(app): State<Arc<App>>) -> JsonBody<Json> {
+    JsonBody(of(&app))
+}
+
+/// The document of a server.
+fn of(app: &App) -> Json {
     // What concerns no model has no name.
-    JsonBody(document(app.options.names.is_empty()))
+    document(app.options.names.is_empty())
 }
 
 /// The document of a server with one model, or with several.

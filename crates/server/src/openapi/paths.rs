@@ -10,15 +10,19 @@ use crate::openai::chat::{ChatBody, ChatChoice};
 use crate::openai::chat_stream::ChatDelta;
 use crate::openai::completions::{TextBody, TextChoice};
 use crate::openai::embeddings::{EmbedBody, List};
+use crate::openai::llama::{Completed, CompletionBody, InfillBody, Props, SlotState};
 use crate::openai::models::{Model, Models};
 use crate::openai::wire::Object;
 use crate::openai::{sampling::Sampling, shapes};
-use crate::operate::Health;
+use crate::operate::{Health, Load, Version};
 use crate::rerank::{Ranked, RerankBody};
-use crate::responses::{self, DeletedResponse, InputTokens, ResponseBody, ResponseItems};
+use crate::responses::{
+    self, CompactBody, Compacted, DeletedResponse, InputTokens, ResponseBody, ResponseItems,
+};
+use crate::score::{ScoreBody, Scored};
 use crate::slots::{Action, Slot, SlotBody};
 use crate::status::Status;
-use crate::text::{DetokenizeBody, Prompt, Text, TokenizeBody, Tokens};
+use crate::text::{DetokenizeBody, Prompt, Text, TokenizeBody, TokenizerInfo, Tokens};
 use serde_json::{Value as Json, json};
 
 const EVENTS: &str = "text/event-stream";
@@ -58,6 +62,7 @@ pub(super) fn openai(doc: &mut Document) {
     ] {
         doc.post::<RerankBody, Ranked>(path, id, summary);
     }
+    doc.post::<ScoreBody, Scored>("/v1/score", "score", "How well texts answer others");
     doc.get::<Models>("/v1/models", "models", "The model's names", &[]);
     let one = doc.get::<Model>("/v1/models/{model}", "model", "One of the model's names", &[404]);
     let mut name = parameter("path", "model", json!({"type": "string", "minLength": 1}));
@@ -77,6 +82,11 @@ pub(super) fn responses(doc: &mut Document) {
         "/v1/responses/input_tokens",
         "input_tokens",
         "Count the tokens of a prompt",
+    );
+    doc.post::<Both<CompactBody, Sampling>, Compacted>(
+        "/v1/responses/compact",
+        "compact",
+        "Sum up a conversation as one item",
     );
     let id = parameter("path", "id", json!({"type": "string", "pattern": "^resp_[A-Za-z0-9]+$"}));
     let path = "/v1/responses/{id}";
@@ -144,6 +154,11 @@ pub(super) fn ollama(doc: &mut Document) {
         "ollama_embed",
         "Texts as vectors",
     );
+    doc.post::<ollama::OneBody, ollama::One>(
+        "/api/embeddings",
+        "ollama_embeddings",
+        "A text as a vector",
+    );
     doc.post::<ollama::ShowBody, ollama::Shown>("/api/show", "ollama_show", "What a model is");
     doc.get::<ollama::Models>("/api/tags", "ollama_tags", "The model's names", &[503]);
     doc.get::<ollama::Models>("/api/ps", "ollama_ps", "What is loaded", &[503]);
@@ -177,6 +192,24 @@ pub(super) fn operate(doc: &mut Document) {
     slot["responses"]["501"] = unsaved;
     slot["parameters"] =
         json!([parameter("path", "id", json!({"type": "integer", "minimum": 0})), action]);
+    let text = "The answer; a stream of events with `stream: true`.";
+    let complete = doc.post::<Both<CompletionBody, Sampling>, Completed>(
+        "/completion",
+        "llama_complete",
+        "Continue a text, as llama-server does",
+    );
+    also(complete, text, EVENTS, json!({"schema": {}}));
+    let fill = doc.post::<Both<InfillBody, Sampling>, Completed>(
+        "/infill",
+        "llama_infill",
+        "Fill a gap, as llama-server does",
+    );
+    also(fill, text, EVENTS, json!({"schema": {}}));
+    doc.get::<Vec<SlotState>>("/slots", "slots", "Which slots are taken", &[503]);
+    doc.get::<Props>("/props", "props", "What the server has", &[503]);
+    doc.get::<TokenizerInfo>("/tokenizer_info", "tokenizer_info", "The tokenizer's roles", &[503]);
+    doc.get::<Version>("/version", "version", "The server's version", &[]);
+    doc.get::<Load>("/load", "load", "Requests that run and wait", &[503]);
     doc.get::<Health>("/health", "health", "Whether requests are served", &[503]);
     let metrics = doc.get::<String>("/metrics", "metrics", "Figures for Prometheus", &[]);
     metrics["responses"]["200"] = json!({

@@ -4,14 +4,17 @@ use super::object::Head;
 use super::output::Output;
 use super::store::Stored;
 use super::stream::{Keep, ResponseStream};
-use super::{input, shapes};
+use super::tools::Toolset;
+use super::{input, shapes, turns};
 use crate::fault::Fault;
-use crate::http::{Body, Client, Framing, respond};
-use crate::normal::{self, ChatRequest, Constraint, ToolChoice};
+use crate::http::{Body, Client, Frame, Framing, respond};
+use crate::lenient::{limit, whole};
+use crate::normal::{self, ChatRequest, Constraint};
 use crate::openai::{sampling::Sampling, tools};
 use crate::state::{self, App};
 use axum::Json as JsonBody;
 use axum::extract::{Extension, State};
+use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use grammar::Spec;
 use schemars::JsonSchema;
@@ -27,6 +30,7 @@ pub(crate) struct ResponseBody {
     model: Option<String>,
     /// Only 1: a response is one answer.
     #[schemars(extend("enum" = [1, null]))]
+    #[serde(default, deserialize_with = "whole")]
     n: Option<usize>,
     /// A text of the user's, or items.
     #[schemars(with = "Option<shapes::Input>")]
@@ -52,13 +56,15 @@ pub(crate) struct ResponseBody {
     text: Option<Text>,
     /// How the model thinks.
     reasoning: Option<Reasoning>,
-    /// Most tokens of the answer.
-    #[schemars(range(min = 1))]
-    max_output_tokens: Option<usize>,
+    /// Most tokens of the answer; -1 for no limit.
+    #[schemars(range(min = -1))]
+    #[serde(default, deserialize_with = "whole")]
+    max_output_tokens: Option<i64>,
     /// What to give besides: `message.output_text.logprobs`.
     include: Option<Vec<String>>,
     /// Likeliest tokens to give with each token.
     #[schemars(range(max = 20))]
+    #[serde(default, deserialize_with = "whole")]
     top_logprobs: Option<usize>,
     /// Divisor of the logits; 0 takes the likeliest token.
     #[schemars(with = "Option<f32>", range(min = 0))]
@@ -74,8 +80,8 @@ pub(crate) struct ResponseBody {
     safety_identifier: Option<String>,
     /// Requests of one key go to the same replica.
     prompt_cache_key: Option<String>,
-    /// Nothing is left out of a conversation that is too long.
-    #[schemars(extend("enum" = ["disabled", null]))]
+    /// `auto` leaves out the oldest items of a conversation that is too long.
+    #[schemars(extend("enum" = ["auto", "disabled", null]))]
     truncation: Option<String>,
     /// Responses are made while the client waits.
     #[schemars(extend("enum" = [false, null]))]
@@ -86,7 +92,7 @@ pub(crate) struct ResponseBody {
     /// Not supported: use `instructions` and `input`.
     #[schemars(with = "Option<()>")]
     prompt: Option<Json>,
-    /// Not supported.
+    /// Not supported: use `truncation`, or `/v1/responses/compact`.
     #[schemars(with = "Option<Vec<Json>>", length(max = 0))]
     context_management: Option<Json>,
     /// Not supported.
@@ -117,14 +123,17 @@ pub(crate) struct InputTokens {
 }
 
 /// What a request has become.
-struct Read {
-    request: ChatRequest,
+pub(super) struct Read {
+    pub(super) request: ChatRequest,
     /// The conversation with what is new.
     items: Vec<Arc<Json>>,
-    head: Head,
+    pub(super) head: Head,
+    tools: Toolset,
     owner: u64,
     store: bool,
     stream: bool,
+    /// Thoughts are wanted in a form that clients send back.
+    sealed: bool,
 }
 
 /// `POST /v1/responses`.
@@ -133,10 +142,29 @@ pub(crate) async fn create(
     Extension(client): Extension<Client>,
     body: Body,
 ) -> Result<Response, Fault> {
-    let Read { request, items, head, owner, store, stream } = read(&app, client, &body).await?;
+    let fields: ResponseBody = body.json().await?;
+    let read = read(&app, client, fields, &body).await?;
+    let left_out = read.tools.left_out.clone();
+    let response = answer(app, read).await;
+    Ok(tools::told_left_out(response?, &left_out))
+}
+
+async fn answer(app: Arc<App>, read: Read) -> Result<Response, Fault> {
+    let Read { request, items, head, tools, owner, store, stream, sealed } = read;
     let logprobs = request.generation.logprobs.is_some();
-    let mut answer = normal::chat(&app, request).await?;
-    let mut output = Output::new(head, logprobs);
+    let answer = normal::chat(&app, request).await;
+    let mut output = Output::new(head, tools, logprobs, sealed);
+    let mut answer = match answer {
+        Err(fault) if fault.too_long.is_some() => {
+            // In the words by which clients know that they have to shorten the conversation; in a stream they look
+            // for it in the response.
+            let message = "Your input exceeds the context window of this model. Please adjust your \
+                           input and try again.";
+            let fault = Fault { message: message.into(), ..fault.at("input") };
+            return if stream { Ok(failed(&mut output, &fault)) } else { Err(fault) };
+        }
+        answer => answer?,
+    };
     let keep = store.then(|| Keep { app: app.clone(), owner, items });
     if stream {
         let translate = ResponseStream::new(output, keep);
@@ -156,13 +184,25 @@ pub(crate) async fn create(
     Err(Fault::internal("an answer ended without a reason"))
 }
 
+/// The stream of a response that cannot begin.
+fn failed(output: &mut Output, fault: &Fault) -> Response {
+    let mut frames = Vec::new();
+    output.begin(&mut frames);
+    output.fail(fault, &mut frames);
+    let event = |frame: Frame| {
+        format!("event: {}\ndata: {}\n\n", frame.event.unwrap_or_default(), frame.data)
+    };
+    let text: String = frames.into_iter().map(event).collect();
+    ([(header::CONTENT_TYPE, "text/event-stream; charset=utf-8")], text).into_response()
+}
+
 /// `POST /v1/responses/input_tokens`: the tokens of the prompt that a request becomes.
 pub(crate) async fn input_tokens(
     State(app): State<Arc<App>>,
     Extension(client): Extension<Client>,
     body: Body,
 ) -> Result<JsonBody<InputTokens>, Fault> {
-    let read = read(&app, client, &body).await?;
+    let read = read(&app, client, body.json().await?, &body).await?;
     let tokens = normal::count(&app, read.request).await?;
     Ok(JsonBody(InputTokens { object: "response.input_tokens", input_tokens: tokens.len() }))
 }
@@ -172,8 +212,12 @@ pub(super) fn owner(app: &App, client: Client) -> u64 {
     if app.options.keys.is_empty() { 0 } else { client.0 }
 }
 
-async fn read(app: &App, client: Client, body: &Body) -> Result<Read, Fault> {
-    let mut fields: ResponseBody = body.json().await?;
+pub(super) async fn read(
+    app: &App,
+    client: Client,
+    mut fields: ResponseBody,
+    body: &Body,
+) -> Result<Read, Fault> {
     let sampling: Sampling = body.json().await?;
     app.check_name(fields.model.as_deref())?;
     refuse(&fields)?;
@@ -184,20 +228,21 @@ async fn read(app: &App, client: Client, body: &Body) -> Result<Read, Fault> {
         Some(id) => previous(app, owner, id)?.items,
     };
     let new = input::items(app, owner, &key, fields.input.take())?;
-    let messages = input::messages(fields.instructions.as_deref(), &items, &new)?;
+    let said = turns::read(fields.instructions.as_deref(), &items, &new, &app.options.media)?;
     items.extend(new);
     let given = fields.tools.take().unwrap_or_default();
-    let (tools, tool_choice) = tools_of(&given, fields.tool_choice.as_ref())?;
+    let mut tools = Toolset::read(&given, &said.found)?;
+    let tool_choice = tools.choose(fields.tool_choice.as_ref())?;
     let wants = |what: &str| fields.include.iter().flatten().any(|included| included == what);
     let logprobs = match fields.top_logprobs {
         None | Some(0) => wants("message.output_text.logprobs").then_some(0),
         some => some,
     };
-    if fields.max_output_tokens == Some(0) {
-        let message = "max_output_tokens must be at least 1";
+    let limit = limit("max_output_tokens", fields.max_output_tokens)?;
+    if limit == Some(0) {
+        let message = "max_output_tokens must be at least 1, or -1 for no limit";
         return Err(Fault::field("max_output_tokens", message));
     }
-    let limit = fields.max_output_tokens;
     let mut generation = sampling.generation(app, client, 1, limit, logprobs)?;
     let format = fields.text.as_ref().and_then(|text| text.format.as_ref());
     if let Some(spec) = format.map(spec).transpose()?.flatten() {
@@ -218,22 +263,25 @@ async fn read(app: &App, client: Client, body: &Body) -> Result<Read, Fault> {
     }
     let (store, stream) = (fields.store.unwrap_or(true), fields.stream.unwrap_or(false));
     let parallel_tools = fields.parallel_tool_calls.unwrap_or(true);
+    let sealed = wants("reasoning.encrypted_content");
+    let shorten = fields.truncation.as_deref() == Some("auto");
     let model = app.shown(fields.model.as_deref());
     let echo = echo(app, fields, given);
     let head = Head { key, created: state::now(), model, echo };
     let request = ChatRequest {
-        images: Vec::new(),
-        messages,
-        tools,
+        images: said.images,
+        messages: said.messages,
+        tools: tools.functions.clone(),
         tool_choice,
         parallel_tools,
         variables,
         open_turn: true,
         continue_last: false,
         before: Vec::new(),
+        shorten,
         generation,
     };
-    Ok(Read { request, items, head, owner, store, stream })
+    Ok(Read { request, items, head, tools, owner, store, stream, sealed })
 }
 
 fn previous(app: &App, owner: u64, id: &str) -> Result<Stored, Fault> {
@@ -255,13 +303,13 @@ fn refuse(fields: &ResponseBody) -> Result<(), Fault> {
         (
             "context_management",
             given(&fields.context_management),
-            "nothing is left out of a context",
+            "use truncation, or /v1/responses/compact",
         ),
         ("moderation", given(&fields.moderation), "answers are not judged here"),
         (
             "truncation",
-            fields.truncation.as_deref().is_some_and(|t| t != "disabled"),
-            "nothing is left out of a conversation that is too long",
+            fields.truncation.as_deref().is_some_and(|t| t != "disabled" && t != "auto"),
+            "use auto or disabled",
         ),
     ];
     match refused.iter().find(|(_, refused, _)| *refused) {
@@ -270,43 +318,6 @@ fn refuse(fields: &ResponseBody) -> Result<(), Fault> {
         }
         None => Ok(()),
     }
-}
-
-/// Tools in the normal form, those of them that may be called, and which must be.
-fn tools_of(given: &[Json], choice: Option<&Json>) -> Result<(Vec<Json>, ToolChoice), Fault> {
-    let nested = |tool: &Json| match tool {
-        // Here a function's fields stand beside its type.
-        Json::Object(fields) if tool["type"] == "function" => {
-            let mut function = fields.clone();
-            function.remove("type");
-            json!({"type": "function", "function": function})
-        }
-        other => other.clone(),
-    };
-    let mut all: Vec<Json> = given.iter().map(nested).collect();
-    tools::check(&all).map_err(|fault| Fault {
-        param: fault.param.map(|param| param.replace(".function", "")),
-        ..fault
-    })?;
-    let Some(allowed) = choice.filter(|choice| choice["type"] == "allowed_tools") else {
-        let choice = tools::choice(choice, &all)?;
-        return Ok((all, choice));
-    };
-    let names: Vec<&str> = allowed["tools"]
-        .as_array()
-        .into_iter()
-        .flatten()
-        .filter_map(|tool| tool["name"].as_str())
-        .collect();
-    if let Some(name) =
-        names.iter().find(|name| all.iter().all(|t| t["function"]["name"] != **name))
-    {
-        let message = format!("there is no tool with the name {name:?}");
-        return Err(Fault::field("tool_choice.tools", message));
-    }
-    all.retain(|tool| names.iter().any(|name| tool["function"]["name"] == *name));
-    let choice = tools::choice(Some(&allowed["mode"]), &all)?;
-    Ok((all, choice))
 }
 
 /// `text.format`; `None` for plain text.
@@ -352,6 +363,7 @@ fn echo(app: &App, fields: ResponseBody, tools: Vec<Json>) -> Map<String, Json> 
         "tool_choice": given(fields.tool_choice).unwrap_or_else(|| "auto".into()),
         "tools": tools,
         "top_logprobs": fields.top_logprobs.unwrap_or(0),
+        "truncation": fields.truncation.as_deref().unwrap_or("disabled"),
         "top_p": given(fields.top_p).unwrap_or_else(|| number(sampler.top_p)),
         "user": fields.user,
     });

@@ -21,7 +21,8 @@ pub(super) enum Status<'a> {
     InProgress,
     Completed(&'a Finish),
     Incomplete(&'a Finish),
-    Failed(&'a str),
+    /// A code for programs, and the words.
+    Failed(&'a str, &'a str),
 }
 
 impl Head {
@@ -39,7 +40,6 @@ impl Head {
         object.insert("output".into(), output.into());
         object.insert("background".into(), false.into());
         object.insert("service_tier".into(), "default".into());
-        object.insert("truncation".into(), "disabled".into());
         object.extend(self.echo.clone());
         let (name, usage, error, incomplete) = match status {
             Status::InProgress => ("in_progress", Json::Null, Json::Null, Json::Null),
@@ -48,8 +48,8 @@ impl Head {
                 let details = json!({"reason": "max_output_tokens"});
                 ("incomplete", usage(finish), Json::Null, details)
             }
-            Status::Failed(message) => {
-                let error = json!({"code": "server_error", "message": message});
+            Status::Failed(code, message) => {
+                let error = json!({"code": code, "message": message});
                 ("failed", Json::Null, error, Json::Null)
             }
         };
@@ -64,7 +64,7 @@ impl Head {
 }
 
 /// Nothing is written to the cache at a price of its own.
-fn usage(finish: &Finish) -> Json {
+pub(super) fn usage(finish: &Finish) -> Json {
     json!({
         "input_tokens": finish.prompt_tokens,
         "input_tokens_details": {"cached_tokens": finish.cached_tokens, "cache_write_tokens": 0},

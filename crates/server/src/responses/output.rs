@@ -2,7 +2,10 @@
 //! their growth. The same for streams and for whole responses, which have no use for the events.
 
 use super::input::item_id;
+use super::kept;
 use super::object::{Head, Status};
+use super::tools::{self, Kind, Toolset};
+use crate::fault::Fault;
 use crate::http::Frame;
 use crate::normal::{Delta, Event, Finish, Reason, TokenLogprob};
 use crate::openai::wire::chat_logprobs;
@@ -14,6 +17,9 @@ pub(super) struct Output {
     head: Head,
     /// Log-probabilities of the text are wanted.
     logprobs: bool,
+    /// Thoughts are wanted in a form that clients send back.
+    sealed: bool,
+    tools: Toolset,
     /// Those that are complete.
     items: Vec<Json>,
     open: Option<Open>,
@@ -25,12 +31,12 @@ pub(super) struct Output {
 enum Open {
     Reasoning { text: String },
     Message { text: String, logprobs: Vec<Json> },
-    Call { call_id: String, name: String, arguments: String },
+    Call { call_id: String, kind: Kind, arguments: String },
 }
 
 impl Output {
-    pub(super) fn new(head: Head, logprobs: bool) -> Output {
-        Output { head, logprobs, items: Vec::new(), open: None, sequence: 0 }
+    pub(super) fn new(head: Head, tools: Toolset, logprobs: bool, sealed: bool) -> Output {
+        Output { head, logprobs, sealed, tools, items: Vec::new(), open: None, sequence: 0 }
     }
 
     pub(super) fn head(&self) -> &Head {
@@ -50,7 +56,7 @@ impl Output {
         match delta.event {
             Event::Segment(Segment::Reasoning(text)) => self.reasoning(&text, out),
             Event::Segment(Segment::Text(text)) => self.text(&text, &delta.logprobs, out),
-            Event::Segment(Segment::ToolCall { name, .. }) => self.call(name, out),
+            Event::Segment(Segment::ToolCall { name, .. }) => self.call(&name, out),
             Event::Segment(Segment::Arguments { delta, .. }) => self.arguments(&delta, out),
             Event::Segment(Segment::ToolCallEnd { .. }) => self.end("completed", out),
             Event::Finished(finish) => return Some(self.finish(&finish, out)),
@@ -60,9 +66,10 @@ impl Output {
     }
 
     /// The response cannot be finished.
-    pub(super) fn fail(&mut self, message: &str, out: &mut Vec<Frame>) {
+    pub(super) fn fail(&mut self, fault: &Fault, out: &mut Vec<Frame>) {
         self.close("incomplete", out);
-        let response = self.head.response(Status::Failed(message), &self.items);
+        let code = fault.code.unwrap_or("server_error");
+        let response = self.head.response(Status::Failed(code, &fault.message), &self.items);
         self.tell("response.failed", json!({"response": response}), out);
     }
 
@@ -113,14 +120,17 @@ impl Output {
         self.tell_part("response.output_text.delta", delta, out);
     }
 
-    fn call(&mut self, name: String, out: &mut Vec<Frame>) {
-        let call = Open::Call { call_id: state::id("call_"), name, arguments: String::new() };
+    fn call(&mut self, name: &str, out: &mut Vec<Frame>) {
+        let kind = self.tools.kind(name);
+        let call = Open::Call { call_id: state::id("call_"), kind, arguments: String::new() };
         self.open(call, out);
     }
 
     fn arguments(&mut self, piece: &str, out: &mut Vec<Frame>) {
-        if let Some(Open::Call { arguments, .. }) = &mut self.open {
-            arguments.push_str(piece);
+        let Some(Open::Call { kind, arguments, .. }) = &mut self.open else { return };
+        arguments.push_str(piece);
+        // Of other calls the arguments are not what the client is told.
+        if matches!(kind, Kind::Function { .. }) {
             self.tell_item("response.function_call_arguments.delta", json!({"delta": piece}), out);
         }
     }
@@ -128,14 +138,21 @@ impl Output {
     /// An item begins, after the one before has ended.
     fn open(&mut self, item: Open, out: &mut Vec<Frame>) {
         self.close("completed", out);
-        let id = self.item_id(&item);
-        let (at, added) = (self.items.len(), item.json(&id, "in_progress"));
-        let part = item.part();
+        let (part, late) = (item.part(), item.late());
         self.open = Some(item);
-        self.tell("response.output_item.added", json!({"output_index": at, "item": added}), out);
+        if !late {
+            self.added(out);
+        }
         if let Some(part) = part {
             self.tell_part("response.content_part.added", json!({"part": part}), out);
         }
+    }
+
+    fn added(&mut self, out: &mut Vec<Frame>) {
+        let Some(item) = &self.open else { return };
+        let added = item.json(&self.item_id(item), "in_progress", self.sealed);
+        let added = json!({"output_index": self.items.len(), "item": added});
+        self.tell("response.output_item.added", added, out);
     }
 
     /// The item that grows is over. A call without an event of its end is cut off.
@@ -156,16 +173,29 @@ impl Output {
                 let done = json!({"text": text, "logprobs": logprobs});
                 self.tell_part("response.output_text.done", done, out);
             }
-            Some(Open::Call { name, arguments, .. }) => {
+            Some(Open::Call { kind: Kind::Function { name, .. }, arguments, .. }) => {
                 let done = json!({"name": name, "arguments": arguments});
                 self.tell_item("response.function_call_arguments.done", done, out);
             }
+            Some(Open::Call { kind: Kind::Custom { .. }, arguments, .. }) => {
+                let input = tools::input(arguments);
+                let delta = json!({"delta": input});
+                self.tell_item("response.custom_tool_call_input.delta", delta, out);
+                let done = json!({"input": input});
+                self.tell_item("response.custom_tool_call_input.done", done, out);
+            }
+            // Half of a command must not be run, nor half of a file's name be used.
+            Some(Open::Call { .. }) if status != "completed" => {
+                self.open = None;
+                return;
+            }
+            Some(Open::Call { .. }) => self.added(out),
         }
         if let Some(part) = self.open.as_ref().and_then(Open::part) {
             self.tell_part("response.content_part.done", json!({"part": part}), out);
         }
         if let Some(item) = self.open.take() {
-            let item = item.json(&self.item_id(&item), status);
+            let item = item.json(&self.item_id(&item), status, self.sealed);
             let done = json!({"output_index": self.items.len(), "item": item});
             self.items.push(item);
             self.tell("response.output_item.done", done, out);
@@ -176,7 +206,7 @@ impl Output {
         let prefix = match item {
             Open::Reasoning { .. } => "rs",
             Open::Message { .. } => "msg",
-            Open::Call { .. } => "fc",
+            Open::Call { kind, .. } => names(kind).1,
         };
         item_id(prefix, &self.head.key, 'o', self.items.len())
     }
@@ -219,18 +249,30 @@ impl Open {
         }
     }
 
+    /// Whether it is told of when it is complete: what is known before says nothing.
+    fn late(&self) -> bool {
+        let early = |kind: &Kind| matches!(kind, Kind::Function { .. } | Kind::Custom { .. });
+        matches!(self, Open::Call { kind, .. } if !early(kind))
+    }
+
     /// The item, as it is now; one that has just begun has no part yet.
-    fn json(&self, id: &str, status: &str) -> Json {
+    fn json(&self, id: &str, status: &str, sealed: bool) -> Json {
         let part = self.part().filter(|_| status != "in_progress");
         let content: Vec<Json> = part.into_iter().collect();
         match self {
-            Open::Reasoning { .. } => json!({
-                "id": id,
-                "type": "reasoning",
-                "summary": [],
-                "content": content,
-                "status": status,
-            }),
+            Open::Reasoning { text } => {
+                let mut item = json!({
+                    "id": id,
+                    "type": "reasoning",
+                    "summary": [],
+                    "content": content,
+                    "status": status,
+                });
+                if sealed && status != "in_progress" {
+                    item["encrypted_content"] = kept::seal(text).into();
+                }
+                item
+            }
             Open::Message { .. } => json!({
                 "id": id,
                 "type": "message",
@@ -238,14 +280,26 @@ impl Open {
                 "content": content,
                 "status": status,
             }),
-            Open::Call { call_id, name, arguments } => json!({
-                "id": id,
-                "type": "function_call",
-                "call_id": call_id,
-                "name": name,
-                "arguments": arguments,
-                "status": status,
-            }),
+            Open::Call { call_id, kind, arguments } => {
+                let mut item = json!({"id": id, "type": names(kind).0, "call_id": call_id});
+                if let Json::Object(item) = &mut item {
+                    item.extend(tools::fields(kind, arguments));
+                    item.insert("status".into(), status.into());
+                }
+                item
+            }
         }
+    }
+}
+
+/// The type of a call's item, and what its id begins with.
+fn names(kind: &Kind) -> (&'static str, &'static str) {
+    match kind {
+        Kind::Function { .. } => ("function_call", "fc"),
+        Kind::Custom { .. } => ("custom_tool_call", "ctc"),
+        Kind::LocalShell => ("local_shell_call", "lsh"),
+        Kind::Shell => ("shell_call", "sh"),
+        Kind::ApplyPatch => ("apply_patch_call", "apc"),
+        Kind::ToolSearch => ("tool_search_call", "tsc"),
     }
 }

@@ -55,6 +55,16 @@ pub(crate) enum TypedItem {
         call_id: String,
         output: Text,
     },
+    /// A call of a custom tool.
+    CustomToolCall {
+        call_id: String,
+        name: String,
+        input: String,
+    },
+    CustomToolCallOutput {
+        call_id: String,
+        output: Text,
+    },
     Reasoning {
         content: Option<Vec<Json>>,
     },
@@ -90,6 +100,26 @@ pub(crate) enum Tool {
         parameters: Option<Object>,
         strict: Option<bool>,
     },
+    /// A tool that takes a text.
+    Custom {
+        #[schemars(length(min = 1))]
+        name: String,
+        description: Option<String>,
+    },
+    /// Functions under names that begin with the namespace's.
+    Namespace {
+        #[schemars(length(min = 1))]
+        name: String,
+        tools: Vec<Object>,
+    },
+    /// Programs that the client runs.
+    LocalShell {},
+    /// Command lines that the client runs.
+    Shell {},
+    /// Changes of files that the client makes.
+    ApplyPatch {},
+    /// Left out, like all tools that OpenAI runs itself.
+    WebSearch {},
 }
 
 #[derive(JsonSchema)]

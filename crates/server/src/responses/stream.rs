@@ -55,6 +55,6 @@ impl Translate for ResponseStream {
     fn end(&mut self, _: &mut Vec<Frame>) {}
 
     fn fault(&mut self, fault: &Fault, out: &mut Vec<Frame>) {
-        self.output.fail(&fault.message, out);
+        self.output.fail(fault, out);
     }
 }

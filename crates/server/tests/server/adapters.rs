@@ -2,7 +2,7 @@
 
 use crate::support::{Direct, NAME, options, question};
 use arclight_engine::{Adapter, AdapterUse, LoadOptions, ModelFile, ReplicaOptions};
-use arclight_server::{Model, Options, ServedAdapter};
+use arclight_server::{ChatStyle, Model, Options, ServedAdapter};
 use axum::http::StatusCode;
 use serde_json::{Value as Json, json};
 use std::path::Path;
@@ -25,8 +25,14 @@ fn server() -> Direct {
         ..LoadOptions::default()
     };
     let file = Arc::new(ModelFile::open(path).unwrap());
-    let model =
-        Model::load(&file, &loading, &ReplicaOptions::default(), None, &mut |_| {}).unwrap();
+    let model = Model::load(
+        &file,
+        &loading,
+        &ReplicaOptions::default(),
+        &ChatStyle::default(),
+        &mut |_| {},
+    )
+    .unwrap();
     let served = |name: &str| ServedAdapter { name: name.to_owned(), scale: 1.0 };
     Direct::with(Options { adapters: vec![served("a"), served("b")], ..options() }, model)
 }

@@ -183,7 +183,7 @@ async fn faults_are_in_its_own_words() {
         json!({"system": 1}),
         json!({"top_p": 2}),
         json!({"stop_sequences": [""]}),
-        json!({"tools": [{"type": "bash_20250124", "name": "bash"}]}),
+        json!({"tools": [{"type": "oracle_20250124", "name": "oracle"}]}),
         json!({"tools": [look(), look()]}),
         json!({"tool_choice": {"type": "any"}}),
         json!({"tool_choice": {"type": "tool", "name": "other"}, "tools": [look()]}),

@@ -1,9 +1,10 @@
 //! Chat completions: what clients rely on.
 
-use crate::support::{Direct, model, options, question, tool};
+use crate::support::{Direct, load, model, options, question, tool};
 use arclight_server::Options;
 use axum::http::StatusCode;
 use serde_json::{Value as Json, json};
+use std::path::Path;
 use std::time::Duration;
 
 /// The texts of a stream's choices.
@@ -224,8 +225,12 @@ async fn a_history_with_calls_becomes_a_prompt() {
     assert!(reply.json()["usage"]["prompt_tokens"].as_u64().unwrap() > 10);
     let broken = json!([{"role": "assistant", "tool_calls": [{"id": "1", "type": "function",
         "function": {"name": "look", "arguments": "{"}}]}]);
-    let reply = server.post("/v1/chat/completions", &question(json!({"messages": broken}))).await;
-    assert_eq!(reply.status, StatusCode::BAD_REQUEST);
+    // As a limit cuts it off: the server does not refuse what it has said.
+    let reply = server.post("/apply-template", &question(json!({"messages": broken}))).await;
+    assert_eq!(reply.status, StatusCode::OK, "{}", reply.text);
+    let prompt = reply.json()["prompt"].as_str().unwrap().to_owned();
+    let call = "<tool_call>\n{\"name\": \"look\", \"arguments\": {}\n</tool_call>";
+    assert!(prompt.contains(call), "{prompt}");
 }
 
 #[tokio::test]
@@ -345,4 +350,27 @@ async fn fields_that_nobody_knows_are_ignored_and_null_is_nothing() {
         "tools": null, "stop": null, "n": null, "seed": null, "response_format": {"type": "text"},
         "stream": null, "logit_bias": null, "top_p": null, "tool_choice": "auto"});
     Direct::new(1).chat(body).await;
+}
+
+#[tokio::test]
+async fn a_template_without_tools_is_completed() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../demo/arclight-demo.gguf");
+    let body = question(json!({"tools": [tool("look")]}));
+    let server = Direct::with(options(), load(&path, None, 1, 4));
+    let prompt = server.post("/apply-template", &body).await.json();
+    let prompt = prompt["prompt"].as_str().unwrap();
+    assert!(prompt.contains("<tools>") && prompt.contains("\"name\": \"look\""), "{prompt}");
+    assert!(prompt.contains("<tool_call>\n{\"name\": "), "{prompt}");
+    // And its calls are read as such.
+    let forced = json!({"tools": [tool("look")], "tool_choice": "required", "max_tokens": 400,
+        "parallel_tool_calls": false});
+    let forced = server.chat(forced).await.json();
+    assert_eq!(forced["choices"][0]["message"]["tool_calls"][0]["function"]["name"], "look");
+    // Who names another family is told in its way; who says that there are no calls is taken at his word.
+    let server = Direct::with(options(), load(&path, Some("mistral".parse().unwrap()), 1, 4));
+    let prompt = server.post("/apply-template", &body).await.json();
+    assert!(prompt["prompt"].as_str().unwrap().contains("[TOOL_CALLS]NAME[ARGS]"), "{prompt}");
+    let server = Direct::with(options(), load(&path, Some("plain".parse().unwrap()), 1, 4));
+    let refused = server.post("/v1/chat/completions", &body).await;
+    assert_eq!(refused.json()["error"]["param"], "tools");
 }

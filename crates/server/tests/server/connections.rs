@@ -123,6 +123,10 @@ async fn what_runs_is_finished_when_the_server_stops() {
     live.stop.send(()).unwrap();
     // Connections without a request end at once.
     assert_eq!(read_until(&mut idle, "\n").await, "");
+    // Who asks meanwhile is told so.
+    let mut late = TcpStream::connect(live.address).await.unwrap();
+    late.write_all(b"GET /health HTTP/1.1\r\nhost: test\r\n\r\n").await.unwrap();
+    assert!(read_until(&mut late, "stopping").await.starts_with("HTTP/1.1 503"));
     text += &read_until(&mut running, "[DONE]\n\n\r\n0").await;
     assert!(text.contains("\"finish_reason\":\"length\"") && text.contains("[DONE]"), "{text}");
     assert!(read_until(&mut waiting, "\"usage\"").await.starts_with("HTTP/1.1 200"));

@@ -121,7 +121,7 @@ async fn what_cannot_be_a_vector_is_told() {
         (json!({"input": "a", "dimensions": 100_000}), "dimensions must be from 1 to"),
         (json!({"input": "a", "encoding_format": "hex"}), "encoding_format"),
         (json!({"input": long}), "2048 are allowed"),
-        (json!({"input": tokens}), "context holds"),
+        (json!({"input": tokens}), "maximum context length is"),
         (json!({"input": [[]]}), "the prompt is empty"),
     ] {
         let reply = server.post(PATH, &body).await;
@@ -155,5 +155,7 @@ async fn ollama_has_them_too() {
     assert_eq!(server.post("/api/embed", &body(true)).await.status, StatusCode::OK);
     let refused = server.post("/api/embed", &body(false)).await;
     assert_eq!(refused.status, StatusCode::BAD_REQUEST);
-    assert!(refused.json()["error"].as_str().unwrap().contains("context holds"));
+    assert!(refused.json()["error"].as_str().unwrap().contains("maximum context length"));
+    let one = server.post("/api/embeddings", &json!({"model": NAME, "prompt": "The dog"})).await;
+    assert_eq!(vector(&one.json()["embedding"]), want[0]);
 }

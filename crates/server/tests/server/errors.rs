@@ -111,7 +111,22 @@ async fn faults_name_their_field() {
             "structured_outputs.magic",
             &unsupported,
         ),
-        (CHAT, chat(json!({"grammar": "root ::= \"a\""})), "grammar", &unsupported),
+        (CHAT, chat(json!({"grammar": "root ::= a"})), "grammar", &grammar),
+        (CHAT, chat(json!({"json_schema": {"not": {}}})), "json_schema", &grammar),
+        // Of other servers: what would do something, and cannot here.
+        (CHAT, chat(json!({"typical_p": 0.5})), "typical_p", &unsupported),
+        (CHAT, chat(json!({"mirostat": 2})), "mirostat", &unsupported),
+        (CHAT, chat(json!({"dry_multiplier": 0.8})), "dry_multiplier", &unsupported),
+        (CHAT, chat(json!({"xtc_probability": 0.5})), "xtc_probability", &unsupported),
+        (CHAT, chat(json!({"length_penalty": 2})), "length_penalty", &unsupported),
+        (CHAT, chat(json!({"bad_words": ["a"]})), "bad_words", &unsupported),
+        (TEXT, text(json!({"prompt_logprobs": 1})), "prompt_logprobs", &unsupported),
+        (TEXT, text(json!({"use_beam_search": true})), "use_beam_search", &unsupported),
+        (TEXT, text(json!({"truncate_prompt_tokens": 0})), "truncate_prompt_tokens", &none),
+        (TEXT, text(json!({"repeat_last_n": -2})), "repeat_last_n", &none),
+        (TEXT, text(json!({"n_predict": -2})), "n_predict", &none),
+        (CHAT, chat(json!({"max_tokens": 5.5})), "max_tokens", &kind),
+        (CHAT, chat(json!({"max_tokens": -2})), "max_tokens", &none),
         // Completions.
         (TEXT, json!({}), "prompt", &none),
         (TEXT, json!({"prompt": []}), "prompt", &none),
@@ -132,6 +147,14 @@ async fn faults_name_their_field() {
         assert_eq!((&error["param"], &error["code"]), (&param.into(), code), "{body}: {error}");
         assert_eq!(error["type"], "invalid_request_error");
         assert!(!error["message"].as_str().unwrap().is_empty());
+        let twice = r#"{"prompt": "a", "max_tokens": 1, "max_tokens": 2}"#;
+        let twice = server.post_text(TEXT, twice).await;
+        assert_eq!(twice.status, StatusCode::BAD_REQUEST);
+        assert_eq!(twice.json()["error"]["param"], "max_tokens", "{}", twice.text);
+        // What is off may be said.
+        let off = json!({"typical_p": 1.0, "tfs_z": 1, "mirostat": 0, "dry_multiplier": 0.0, "top_n_sigma": -1,
+        "xtc_probability": 0, "bad_words": [], "length_penalty": 1.0, "prompt_logprobs": null});
+        assert_eq!(server.post(CHAT, &chat(off)).await.status, StatusCode::OK);
     }
 }
 

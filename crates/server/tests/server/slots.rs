@@ -2,7 +2,7 @@
 
 use crate::support::{Direct, NAME, options};
 use arclight_engine::{LoadOptions, ModelFile, ReplicaOptions};
-use arclight_server::{Model, Options};
+use arclight_server::{ChatStyle, Model, Options};
 use serde_json::{Value as Json, json};
 use std::path::Path;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ fn saving(folder: &Path, context: usize) -> Direct {
         ..LoadOptions::default()
     };
     let serving = ReplicaOptions { saves: true, ..ReplicaOptions::default() };
-    let model = Model::load(&file, &loading, &serving, None, &mut |_| {}).unwrap();
+    let model = Model::load(&file, &loading, &serving, &ChatStyle::default(), &mut |_| {}).unwrap();
     Direct::with(Options { slot_saves: Some(folder.to_owned()), ..options() }, model)
 }
 

@@ -1,7 +1,7 @@
 //! Servers over the demo model, requests to them, and what came back.
 
 use arclight_engine::{LoadOptions, ModelFile, ReplicaOptions};
-use arclight_server::{App, Model, Options, Server, router};
+use arclight_server::{App, ChatStyle, Model, Options, Server, router};
 use axum::Router;
 use axum::body::Body;
 use axum::http::{HeaderMap, Request, StatusCode};
@@ -47,7 +47,8 @@ pub(crate) fn load(path: &Path, family: Option<Family>, sequences: usize, queue:
         ..LoadOptions::default()
     };
     let serving = ReplicaOptions { queue: Some(queue), ..ReplicaOptions::default() };
-    Model::load(&file, &options, &serving, family, &mut |_| {}).unwrap()
+    let style = ChatStyle { family, ..ChatStyle::default() };
+    Model::load(&file, &options, &serving, &style, &mut |_| {}).unwrap()
 }
 
 /// The demo model with an image encoder, which knows nothing of what it sees.
@@ -62,7 +63,7 @@ pub(crate) fn seeing(sequences: usize) -> Model {
     };
     let encoder = Some(Arc::new(ModelFile::from_bytes("tiny encoder", testkit::encoder(256))));
     let serving = ReplicaOptions { encoder, ..ReplicaOptions::default() };
-    Model::load(&file, &options, &serving, None, &mut |_| {}).unwrap()
+    Model::load(&file, &options, &serving, &ChatStyle::default(), &mut |_| {}).unwrap()
 }
 
 /// A server without connections.
