@@ -3,15 +3,17 @@
     proxies.py ARCLIGHT LITELLM FOLDER
 
 Clients ask without a pause, for streams and for whole answers. Only requests that were under way when a server was killed may be
-lost; at a stop by SIGTERM none may.
+lost; at a stop by SIGTERM none may. A server that refuses (503 while it loads, 429 when it is full) is passed over.
 """
 
+import http.server
 import os
 import re
 import subprocess
 import sys
 import threading
 import time
+import urllib.request
 from pathlib import Path
 
 from servers import Server, free_port, post
@@ -42,8 +44,6 @@ class Client(threading.Thread):
 
 def answers(server):
     """How many answers a server has ended."""
-    import urllib.request
-
     with urllib.request.urlopen(f"http://{server.address}/metrics", timeout=10) as page:
         text = page.read().decode()
     return sum(float(n) for n in re.findall(r'^vllm:request_success_total\{finished_reason="length".* (\S+)$', text, re.M))
@@ -86,6 +86,40 @@ def try_proxy(name, base, key, model, servers):
     print(f"proxies: {name}: {len(asked)} requests, {len(lost)} lost with the server that was killed, none at a stop")
 
 
+class Refusing(http.server.ThreadingHTTPServer):
+    """A server that refuses every request with the same status."""
+
+    def __init__(self, status):
+        class Handler(http.server.BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_POST(self):
+                self.rfile.read(int(self.headers["content-length"]))
+                self.server.asked += 1
+                text = b'{"error": {"message": "not now", "type": "server_error"}}'
+                self.send_response(status)
+                self.send_header("content-type", "application/json")
+                self.send_header("content-length", str(len(text)))
+                self.end_headers()
+                self.wfile.write(text)
+
+            def log_message(self, *_):
+                pass
+
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.asked = 0
+        threading.Thread(target=self.serve_forever, daemon=True).start()
+
+
+def try_refusal(name, base, key, model, refusing):
+    body = {"model": model, "messages": [{"role": "user", "content": "Hi"}], "max_tokens": 4}
+    for _ in range(8):
+        status, text = post(f"{base}/v1/chat/completions", body, {"authorization": f"Bearer {key}"})
+        assert status == 200, f"{name}: {status} though the other server answers: {text}"
+        time.sleep(0.4)
+    assert refusing.asked > 0, f"{name}: the refusing server was never asked"
+
+
 def wait_for(url, process, log):
     deadline = time.monotonic() + 120
     while time.monotonic() < deadline:
@@ -126,18 +160,33 @@ def proxy(ports):
         return port, subprocess.Popen(command, stdout=out, stderr=out, env=env, cwd=folder), log
 
 
+def run(name, start, path, key, ports, check):
+    """Runs a proxy before these ports, and a check of its address."""
+    port, process, log = start(ports)
+    try:
+        base = f"http://127.0.0.1:{port}"
+        wait_for(base + path, process, log)
+        check(base)
+    finally:
+        process.terminate()
+        try:
+            process.wait(timeout=20)
+        except subprocess.TimeoutExpired:
+            process.kill()
+
+
 options = ["--api-key", KEY, "--chat-format", "hermes", "--drain-timeout", "60"]
-for name, start, path, key, model in (("nginx", nginx, "/tokenize", KEY, "demo"), ("litellm", proxy, "/v1/chat/completions", MASTER, "chat")):
+PROXIES = (
+    ("nginx", nginx, "/tokenize", KEY, "demo", (503, 429)),
+    ("litellm", proxy, "/v1/chat/completions", MASTER, "chat", (503,)),
+)
+for name, start, path, key, model, refusals in PROXIES:
     servers = [Server(arclight, folder / f"{name}-{i}.log", free_port(), options) for i in (1, 2)]
     with servers[0], servers[1]:
-        port, process, log = start([server.port for server in servers])
-        try:
-            base = f"http://127.0.0.1:{port}"
-            wait_for(base + path, process, log)
-            try_proxy(name, base, key, model, servers)
-        finally:
-            process.terminate()
-            try:
-                process.wait(timeout=20)
-            except subprocess.TimeoutExpired:
-                process.kill()
+        ports = [server.port for server in servers]
+        run(name, start, path, key, ports, lambda base: try_proxy(name, base, key, model, servers))
+        for status in refusals:
+            refusing = Refusing(status)
+            ports = [refusing.server_address[1], servers[1].port]
+            run(name, start, path, key, ports, lambda base: try_refusal(name, base, key, model, refusing))
+            refusing.shutdown()
