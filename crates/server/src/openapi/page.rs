@@ -88,7 +88,7 @@ mod tests {
 
     #[test]
     fn every_operation_is_on_the_page_and_nothing_is_loaded() {
-        let document = document();
+        let document = super::super::document(true);
         let page = html(&document);
         for path in document["paths"].as_object().unwrap().keys() {
             assert!(page.contains(&format!("<code>{}</code>", escaped(path))), "{path}");

@@ -38,7 +38,7 @@ pub(super) fn folder(path: &str) -> Vec<String> {
 
 /// The guides.
 pub(super) fn guides() -> Vec<String> {
-    let top = ["README.md", "CONTRIBUTING.md"].map(str::to_owned);
+    let top = ["README.md", "CONTRIBUTING.md", "SECURITY.md"].map(str::to_owned);
     top.into_iter().chain(folder("docs")).collect()
 }
 
@@ -194,7 +194,7 @@ pub(super) fn cargo_fault(text: &str) -> Option<String> {
 
 /// Words of a command that are paths in the repository, or in its `crates`, and do not exist.
 pub(super) fn missing_files(text: &str) -> Vec<&str> {
-    let top = ["tools/", "tests/", "demo/", "benchmarks/", "crates/", "docs/"];
+    let top = ["tools/", "tests/", "demo/", "benchmarks/", "crates/", "docs/", "deploy/"];
     let within = |word: &str| {
         let (of, rest) = word.split_once('/')?;
         let known = ["src/", "tests/", "benches/", "fuzz/"].iter().any(|f| rest.starts_with(f));

@@ -1,0 +1,71 @@
+"""Servers of the demo model for the checks."""
+
+import json
+import re
+import socket
+import subprocess
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+DEMO = Path(__file__).resolve().parent.parent.parent / "demo/arclight-demo.gguf"
+
+
+def free_port():
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return one.getsockname()[1]
+
+
+class Server:
+    """`arclight serve`, from the start until it is ready."""
+
+    def __init__(self, program, log, port=0, options=()):
+        self.command = [program, "serve", str(DEMO), "--alias", "demo", "--threads", "1", *options]
+        self.log, self.port, self.process, self.address = Path(log), port, None, None
+
+    def start(self):
+        with self.log.open("w") as log:
+            self.process = subprocess.Popen([*self.command, "--port", str(self.port)], stdout=log, stderr=log)
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline:
+            ready = re.search(r"^serving .* on http://([^/]*)/v1", self.log.read_text(), re.M)
+            if ready:
+                self.address = ready[1]
+                self.port = int(self.address.rpartition(":")[2])
+                return self
+            assert self.process.poll() is None, self.log.read_text()
+            time.sleep(0.05)
+        raise AssertionError(f"not ready: {self.log.read_text()}")
+
+    def kill(self):
+        self.process.kill()
+        self.process.wait()
+
+    def stop(self):
+        self.process.terminate()
+        return self.process.wait(timeout=90)
+
+    def ask(self, prompt, tokens=8):
+        return post(f"http://{self.address}/v1/completions", {"model": "demo", "prompt": prompt, "max_tokens": tokens})[0]
+
+    def __enter__(self):
+        return self.start()
+
+    def __exit__(self, *_):
+        if self.process.poll() is None:
+            self.kill()
+
+
+def post(url, body, headers=None, timeout=60):
+    """The status and the body; status 0 and the reason if there is no answer, or not all of it."""
+    data = json.dumps(body).encode()
+    request = urllib.request.Request(url, data, {"content-type": "application/json", **(headers or {})})
+    try:
+        with urllib.request.urlopen(request, timeout=timeout) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as fault:
+        return fault.code, fault.read().decode()
+    except Exception as fault:  # Refused, reset, cut off.
+        return 0, repr(fault)
