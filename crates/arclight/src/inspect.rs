@@ -22,8 +22,12 @@ use std::path::PathBuf;
 pub(crate) struct InspectArgs {
     /// Model: a GGUF file (of a split model, any part), a folder of the Hugging Face Hub, or the name of one on
     /// this machine
-    #[arg(value_name = "MODEL", value_hint = ValueHint::FilePath)]
-    model: PathBuf,
+    #[arg(value_name = "MODEL", value_hint = ValueHint::FilePath, required_unless_present = "model_option")]
+    model: Option<PathBuf>,
+    /// Model, instead of the first argument
+    #[arg(short, long = "model", value_name = "MODEL", value_hint = ValueHint::FilePath,
+          conflicts_with = "model")]
+    model_option: Option<PathBuf>,
     /// List all tensors: name, shape, type, size
     #[arg(long, conflicts_with = "key")]
     tensors: bool,
@@ -48,12 +52,13 @@ const LINE: usize = 100;
 
 /// Runs the command.
 pub(crate) fn run(args: &InspectArgs) -> Result<(), Error> {
-    let file = model_file::open(hub::file(&args.model, Missing::Refuse)?)?;
+    let model = args.model.as_deref().or(args.model_option.as_deref()).expect("one is required");
+    let file = model_file::open(hub::file(model, Missing::Refuse)?)?;
     let gguf = file.gguf()?;
     let mut out = Output::new(args.output);
     if let Some(key) = &args.key {
         let value = gguf.metadata().get(key).ok_or_else(|| {
-            let file = args.model.display();
+            let file = model.display();
             Error::Refused(format!("{file} has no key {key:?}: without --key all are listed"))
         })?;
         return print_value(value, &mut out);

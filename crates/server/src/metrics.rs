@@ -1,6 +1,7 @@
 //! Figures for Prometheus, under the names that vLLM uses where it has them (`vllm:`), and of the
 //! machine's memory nodes under our own (`arclight:`).
 
+use crate::adapters::AdaptersInUse;
 use crate::normal::Finish;
 use crate::state::Model;
 use crate::status::Recent;
@@ -15,7 +16,7 @@ use prometheus::{
 };
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, HashMap};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 const SHORT: &[f64] = &[
     0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 2.5,
@@ -41,6 +42,8 @@ pub(crate) struct Metrics {
     ended: IntCounterVec,
     /// The last of them, for `/status.json`.
     pub(crate) recent: Recent,
+    /// Those that answers name.
+    pub(crate) adapters: AdaptersInUse,
 }
 
 impl Default for Metrics {
@@ -61,6 +64,7 @@ impl Default for Metrics {
             whole: histogram("e2e_request_latency", "From request to last token", LONG),
             ended,
             recent: Recent::default(),
+            adapters: AdaptersInUse::default(),
         }
     }
 }
@@ -100,12 +104,34 @@ impl Metrics {
         self.ended.with_label_values(&[reason]).inc();
     }
 
+    /// The adapters of a model and which of them are in use, as gateways read it: at this time.
+    fn adapters(&self, page: &Page, model: &Model) {
+        let all = model.replicas.adapters();
+        if all.is_empty() {
+            return;
+        }
+        let used = self.adapters.numbers().into_iter().filter_map(|at| all.get(at as usize));
+        let names: Vec<&str> = used.map(|one| one.name.as_str()).collect();
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+        page.facts(
+            "vllm:lora_requests_info",
+            "Adapters: how many there are, those of answers that run or wait; the time",
+            &[
+                ("max_lora", &all.len().to_string()),
+                ("running_lora_adapters", &names.join(",")),
+                ("waiting_lora_adapters", ""),
+            ],
+            now.map_or(0.0, |time| time.as_secs_f64()),
+        );
+    }
+
     /// All figures of a model.
     pub(crate) fn families(&self, name: &str, model: Option<&Model>) -> Vec<MetricFamily> {
         let labels = HashMap::from([("model_name".to_owned(), name.to_owned())]);
         let page = Page(Registry::new_custom(None, Some(labels)).expect(VALID));
         if let Some(model) = model {
             page.engine(model);
+            self.adapters(&page, model);
         }
         page.add(self.ended.clone());
         for histogram in [&self.first, &self.between, &self.per_token, &self.whole] {

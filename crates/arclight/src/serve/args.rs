@@ -438,6 +438,11 @@ impl ServeArgs {
         Ok(keys)
     }
 
+    /// The file that has keys.
+    pub(super) fn key_file(&self) -> Option<&Path> {
+        self.access.api_key_file.as_deref()
+    }
+
     /// The files of certificate and key.
     pub(super) fn tls_files(&self) -> Option<(&Path, &Path)> {
         Some((self.access.tls_cert.as_deref()?, self.access.tls_key.as_deref()?))

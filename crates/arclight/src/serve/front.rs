@@ -8,7 +8,11 @@ use sd_notify::NotifyState;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::{Duration, SystemTime};
 use tokio::signal::unix::{Signal, SignalKind, signal};
+
+/// How often it is looked whether the keys have changed.
+const LOOK: Duration = Duration::from_secs(10);
 
 /// Where a server listens.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,7 +27,44 @@ pub(super) struct Front {
     server: Server,
     signals: Signals,
     tls: Option<Arc<Tls>>,
-    keys: (Keys, ServeArgs),
+    keys: KeyFile,
+}
+
+/// The keys that open the server, and where they come from.
+struct KeyFile {
+    keys: Keys,
+    args: ServeArgs,
+    written: Option<SystemTime>,
+}
+
+impl KeyFile {
+    fn new(keys: Keys, args: &ServeArgs) -> KeyFile {
+        KeyFile { keys, written: written(args), args: args.clone() }
+    }
+
+    /// Reads the keys again; what is wrong is told, and those from before hold then.
+    fn reload(&mut self) {
+        self.written = written(&self.args);
+        match self.args.keys() {
+            Ok(new) => self.keys.set(new),
+            Err(e) => tracing::error!("keys stay as they were: {}", e.line()),
+        }
+    }
+
+    /// The same if the file has changed.
+    fn look(&mut self) {
+        let now = written(&self.args);
+        // Between a file's removal and its return nothing is known.
+        if now.is_some() && now != self.written {
+            self.reload();
+            tracing::info!("the file of keys was read again");
+        }
+    }
+}
+
+/// When the file of keys was written.
+fn written(args: &ServeArgs) -> Option<SystemTime> {
+    args.key_file()?.metadata().and_then(|file| file.modified()).ok()
 }
 
 impl Front {
@@ -50,7 +91,7 @@ impl Front {
             }
         }
         let server = Server::on(site, listeners, tls.clone())?;
-        Ok(Front { server, signals, tls, keys: (keys, args.clone()) })
+        Ok(Front { server, signals, tls, keys: KeyFile::new(keys, args) })
     }
 
     /// The addresses by which clients reach it, in words.
@@ -72,12 +113,12 @@ impl Front {
 
     /// Serves until a signal or `failed` says that it is to end; why it failed.
     pub(super) async fn run(self, failed: impl Future<Output = Error>) -> Result<(), Error> {
-        let Front { server, signals, tls, keys } = self;
+        let Front { server, signals, tls, mut keys } = self;
         let mut error = None;
         let stop = async {
             tokio::select! {
                 failed = failed => error = Some(failed),
-                () = signals.last(|| reload(tls.as_deref(), &keys)) => {}
+                () = signals.last(tls.as_deref(), &mut keys) => {}
             }
             tell(&[NotifyState::Stopping]);
         };
@@ -106,14 +147,11 @@ fn tell(state: &[NotifyState<'_>]) {
 }
 
 /// Reads keys and certificates again.
-fn reload(tls: Option<&Tls>, (keys, args): &(Keys, ServeArgs)) {
+fn reload(tls: Option<&Tls>, keys: &mut KeyFile) {
     if let Ok(now) = NotifyState::monotonic_usec_now() {
         tell(&[NotifyState::Reloading, now]);
     }
-    match args.keys() {
-        Ok(new) => keys.set(new),
-        Err(e) => tracing::error!("keys stay as they were: {}", e.line()),
-    }
+    keys.reload();
     if let Some(Err(e)) = tls.map(Tls::reload) {
         tracing::error!("the certificate stays as it was: {e}");
     }
@@ -161,13 +199,15 @@ impl Signals {
         })
     }
 
-    /// Waits for one that ends the program; after it a second ends it at once. At SIGHUP `reload` is called.
-    async fn last(mut self, reload: impl Fn()) {
+    /// Waits for one that ends the program; after it a second ends it at once. At SIGHUP keys and certificates are
+    /// read again, and keys when their file has changed.
+    async fn last(mut self, tls: Option<&Tls>, keys: &mut KeyFile) {
         loop {
             tokio::select! {
                 _ = self.interrupt.recv() => break,
                 _ = self.terminate.recv() => break,
-                _ = self.hang_up.recv() => reload(),
+                _ = self.hang_up.recv() => reload(tls, keys),
+                () = tokio::time::sleep(LOOK) => keys.look(),
             }
         }
         note!("stopping: requests are finished first; once more to end at once");

@@ -328,6 +328,13 @@ fn the_service_manager_gives_sockets_and_is_told() {
     );
     assert_eq!(hears().trim(), "READY=1");
     assert_eq!([status("first"), status("second")], ["401", "200"]);
+    // A file that changes is read without a signal, too.
+    std::fs::write(&keys, "third\n").unwrap();
+    let read = (0..600).any(|_| {
+        std::thread::sleep(std::time::Duration::from_millis(50));
+        status("third") == "200"
+    });
+    assert!(read && status("second") == "401");
     signal("-TERM", &served.child);
     assert_eq!(hears().trim(), "STOPPING=1");
     assert_eq!(served.child.wait().unwrap().code(), Some(0));

@@ -106,6 +106,26 @@ fn figures_in_every_form() {
 }
 
 #[test]
+fn files_that_are_made() {
+    let folder = crate::support::folder("checkpoint");
+    testkit::Checkpoint::llama().write(std::path::Path::new(&folder));
+    let made = output("converted.gguf");
+    let mut all = printed(80, &["convert", &folder, "-o", &made]);
+    let _ =
+        write!(all, "\n{}", printed(80, &["convert", &folder, "-o", &made, "--type", "f16", "-q"]));
+    let all = with(&all, r"in [0-9.]+ m?s", "in # s");
+    check("convert", &all);
+    // Their first lines: the rest is of the library.
+    let mut all = String::new();
+    for shell in ["bash", "zsh", "fish"] {
+        let script = printed(80, &["completions", shell]);
+        let head: Vec<&str> = script.lines().take(4).collect();
+        let _ = write!(all, "{}\n[...]\n\n", head.join("\n"));
+    }
+    check("completions", &all);
+}
+
+#[test]
 fn figures_that_are_measured() {
     let bench = ["bench", tiny(), "-p", "8", "-n", "2", "-r", "1", "-t", "1", "-q"];
     let sync = ["bench-sync", "-t", "2", "--nodes", "2", "--sizes", "4K,64K", "-r", "1", "-q"];

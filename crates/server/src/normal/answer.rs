@@ -2,6 +2,7 @@
 
 use super::choice::{Choice, logprob, token_text};
 use super::event::{Delta, Event, Finish, TokenLogprob};
+use crate::adapters::AdaptersHeld;
 use crate::fault::Fault;
 use crate::metrics::Metrics;
 use arclight_engine::ImagePart;
@@ -31,6 +32,8 @@ pub(crate) struct Answer {
     n: usize,
     tokenizer: Arc<Tokenizer>,
     metrics: Arc<Metrics>,
+    /// Those that it names are in use until it has ended.
+    _adapters: AdaptersHeld,
     /// Where to look next: choices take turns.
     turn: usize,
     /// The request that it answers, for the log.
@@ -63,11 +66,22 @@ impl Answer {
         choices: Vec<Choice>,
         prompts: Vec<PromptInfo>,
         tokenizer: Arc<Tokenizer>,
-        metrics: Arc<Metrics>,
+        (metrics, adapters): (Arc<Metrics>, AdaptersHeld),
     ) -> Answer {
         let n = choices.len() / prompts.len().max(1);
         let (ready, span) = (VecDeque::new(), Span::current());
-        Answer { choices, prompts, n, tokenizer, metrics, turn: 0, span, ready, of: 0 }
+        Answer {
+            choices,
+            prompts,
+            n,
+            tokenizer,
+            metrics,
+            _adapters: adapters,
+            turn: 0,
+            span,
+            ready,
+            of: 0,
+        }
     }
 
     /// How many there are.

@@ -423,7 +423,9 @@ fn submit(app: &Arc<App>, model: &Arc<Model>, prepared: Prepared) -> Result<Answ
         Choice::new(ticket, reading)
     });
     let (choices, tokenizer) = (choices.collect(), model.tokenizer.clone());
-    Ok(Answer::new(choices, prepared.prompts, tokenizer, app.metrics.clone()))
+    let adapters = app.metrics.adapters.hold(&generation.adapters);
+    let metrics = app.metrics.clone();
+    Ok(Answer::new(choices, prepared.prompts, tokenizer, (metrics, adapters)))
 }
 
 impl Prepared {

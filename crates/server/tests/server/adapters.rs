@@ -3,10 +3,13 @@
 use crate::support::{Direct, NAME, options, question};
 use arclight_engine::{Adapter, AdapterUse, LoadOptions, ModelFile, ReplicaOptions};
 use arclight_server::{ChatStyle, Model, Options, ServedAdapter};
-use axum::http::StatusCode;
+use axum::body::Body;
+use axum::http::{Request, StatusCode};
+use http_body_util::BodyExt;
 use serde_json::{Value as Json, json};
 use std::path::Path;
 use std::sync::Arc;
+use tower::ServiceExt;
 
 /// The demo model with two adapters: `a` for all requests, `b` for those that name it.
 fn server() -> Direct {
@@ -169,4 +172,29 @@ async fn what_is_not_there_is_named() {
     assert!(message.contains("must be a list"), "{message}");
     let all = server.get("/lora-adapters").await.json();
     assert_eq!(all[0]["scale"], 1.0, "nothing was changed");
+}
+
+#[tokio::test]
+async fn gateways_are_told_which_adapters_are_in_use() {
+    let server = server();
+    let used = async || {
+        let page = server.get("/metrics").await.text;
+        let line = page.lines().find(|line| line.starts_with("vllm:lora_requests_info{"));
+        let line = line.unwrap_or_else(|| panic!("{page}")).to_owned();
+        assert!(
+            line.contains("max_lora=\"2\"") && line.contains("waiting_lora_adapters=\"\""),
+            "{line}"
+        );
+        let names = line.split("running_lora_adapters=\"").nth(1).unwrap();
+        names.split('"').next().unwrap().to_owned()
+    };
+    assert_eq!(used().await, "");
+    let body =
+        question(json!({"model": "b", "stream": true, "max_tokens": 64, "ignore_eos": true}));
+    let request = Request::post("/v1/chat/completions").body(Body::from(body.to_string())).unwrap();
+    let response = server.router.clone().oneshot(request).await.unwrap();
+    assert_eq!((response.status(), used().await.as_str()), (StatusCode::OK, "b"));
+    response.into_body().collect().await.unwrap();
+    assert_eq!(used().await, "");
+    assert!(!Direct::new(1).get("/metrics").await.text.contains("lora_requests_info"));
 }
