@@ -40,7 +40,7 @@ pub use cluster::events::CachePublisher;
 pub use error::Error;
 pub use fault::Fault;
 pub use http::{Listener, Server, Site, Tls, router};
-pub use keys::Keys;
+pub use keys::{Key, Keys};
 pub use models::{ModelEntry, ModelLimits, ModelSource, Models};
 pub use normal::Media;
 pub use options::Options;

@@ -100,5 +100,7 @@ pub(crate) async fn load(app: State<Arc<App>>) -> Result<JsonBody<Load>, Fault> 
 /// `GET /metrics`.
 pub(crate) async fn metrics(State(app): State<Arc<App>>) -> Response {
     let model = app.model().ok();
-    metrics::respond(app.metrics.families(app.name(), model.as_deref()))
+    let mut all = app.metrics.families(app.name(), model.as_deref());
+    all.extend(app.options.keys.families());
+    metrics::respond(all)
 }

@@ -11,7 +11,7 @@ use crate::logging;
 use crate::speculate::SpeculateArgs;
 use crate::term::note;
 use arclight_engine::{DiskCache, KvSize, LoadOptions, ModelFile, ReplicaOptions, SamplerParams};
-use arclight_server::{CachePublisher, ChatStyle, Media, Options, ServedAdapter};
+use arclight_server::{CachePublisher, ChatStyle, Key, Media, Options, ServedAdapter};
 use chat::Family;
 use clap::{Args, ValueHint};
 use std::net::ToSocketAddrs;
@@ -229,7 +229,8 @@ struct AccessArgs {
     /// Key that clients must bring; can be given several times [default: none is needed]
     #[arg(long, value_name = "KEY", value_delimiter = ',', hide_env_values = true)]
     api_key: Vec<String>,
-    /// File with keys, one on a line; lines that begin with # do not count
+    /// File with keys, one on a line, and what each may do: KEY name=ci requests=60 tokens=100000
+    /// concurrent=4 models=a,b; lines that begin with # do not count
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     api_key_file: Option<PathBuf>,
     /// Serve no page at / and no dashboard at /status
@@ -426,14 +427,11 @@ impl ServeArgs {
     }
 
     /// The keys that clients may bring.
-    pub(super) fn keys(&self) -> Result<Vec<String>, Error> {
-        let mut keys: Vec<String> =
-            self.access.api_key.iter().map(|key| key.trim().to_owned()).collect();
+    pub(super) fn keys(&self) -> Result<Vec<Key>, Error> {
+        let given = self.access.api_key.iter().map(|key| key.parse::<Key>().map_err(Error::Usage));
+        let mut keys = given.collect::<Result<Vec<Key>, Error>>()?;
         if let Some(path) = &self.access.api_key_file {
             keys.extend(read_keys(path)?);
-        }
-        if keys.iter().any(String::is_empty) {
-            return Err(Error::Usage("an API key must not be empty".into()));
         }
         Ok(keys)
     }
@@ -492,10 +490,15 @@ fn is_digest(file: &ModelFile) -> bool {
     file.path().file_name().is_some_and(|name| name.to_string_lossy().starts_with("sha256-"))
 }
 
-fn read_keys(path: &Path) -> Result<Vec<String>, Error> {
+fn read_keys(path: &Path) -> Result<Vec<Key>, Error> {
     let text = std::fs::read_to_string(path).map_err(|e| Error::read(path, e))?;
-    let lines = text.lines().map(str::trim).filter(|l| !l.is_empty() && !l.starts_with('#'));
-    let keys: Vec<String> = lines.map(str::to_owned).collect();
+    let lines = text.lines().enumerate().map(|(at, line)| (at + 1, line.trim()));
+    let lines = lines.filter(|(_, line)| !line.is_empty() && !line.starts_with('#'));
+    let key = |(at, line): (usize, &str)| {
+        let fault = |e: String| Error::in_file(path, format!("line {at}: {e}"));
+        line.parse::<Key>().map_err(fault)
+    };
+    let keys = lines.map(key).collect::<Result<Vec<Key>, Error>>()?;
     if keys.is_empty() {
         // Open to everybody is not what somebody wants who names a file.
         return Err(Error::Refused(format!("{} has no keys", path.display())));

@@ -1,6 +1,8 @@
 //! What every request passes: keys, an id, a line in the log.
 
+use super::held::Held;
 use crate::fault::Fault;
+use crate::keys;
 use crate::page;
 use crate::state::App;
 use axum::extract::{Request, State};
@@ -35,7 +37,8 @@ pub(super) async fn admit(
     let given = key(request.headers());
     let keys = &app.options.keys;
     let open = keys.is_empty() || OPEN.contains(&request.uri().path());
-    if !open && !given.is_some_and(|given| keys.open_to(given)) {
+    let key = if open { None } else { given.and_then(|given| keys.find(given)) };
+    if !open && key.is_none() {
         let message = match given {
             Some(_) => "the API key is not one of this server's",
             None => "an API key is needed, in the header: Authorization: Bearer KEY",
@@ -43,14 +46,27 @@ pub(super) async fn admit(
         let fault = Fault::new(StatusCode::UNAUTHORIZED, message).code("invalid_api_key");
         return fault.into_response();
     }
-    let mut hasher = DefaultHasher::new();
-    match given {
-        Some(key) if !keys.is_empty() => key.hash(&mut hasher),
-        _ => request.extensions().get::<Peer>().map(|peer| peer.0).hash(&mut hasher),
-    }
-    let client = Client(hasher.finish());
-    request.extensions_mut().insert(client);
-    next.run(request).await
+    let client = match given {
+        Some(given) if !keys.is_empty() => keys::client(given),
+        _ => {
+            let mut hasher = DefaultHasher::new();
+            request.extensions().get::<Peer>().map(|peer| peer.0).hash(&mut hasher);
+            hasher.finish()
+        }
+    };
+    request.extensions_mut().insert(Client(client));
+    // What is asked of a model counts; looking at something does not.
+    let Some(key) = key.filter(|_| request.method() == Method::POST) else {
+        return next.run(request).await;
+    };
+    // Where there are several models, the name in the request tells.
+    let names: Vec<&str> = app.all_names().collect();
+    let may = if names.is_empty() { Ok(()) } else { key.check(names.into_iter()) };
+    let lease = match may.and_then(|()| key.begin()) {
+        Ok(lease) => lease,
+        Err(fault) => return fault.into_response(),
+    };
+    next.run(request).await.map(|body| Held::body(body, lease))
 }
 
 /// The key that a request brings, as OpenAI's or as Anthropic's clients do.

@@ -3,6 +3,7 @@
 mod body;
 mod dialect;
 mod gate;
+mod held;
 mod listen;
 mod path;
 mod router;
@@ -13,6 +14,7 @@ mod tls;
 
 pub(crate) use body::{AT_ONCE, Body, UNIT};
 pub(crate) use gate::{Client, Peer};
+pub(crate) use held::Held;
 pub use listen::{Server, Site};
 pub(crate) use path::Named;
 pub use router::router;

@@ -1,23 +1,20 @@
 //! Which model a request is for: the name in its body, or in its query where it has no body.
 
-use super::lifecycle::{Entry, Lease};
+use super::lifecycle::Entry;
 use super::{Models, list};
 use crate::error::Error;
 use crate::fault::Fault;
-use crate::http::{Body, Client, Peer, routes, surround};
-use axum::body::{Body as HttpBody, Bytes};
+use crate::http::{Body, Client, Held, Peer, routes, surround};
+use axum::body::Body as HttpBody;
 use axum::extract::{FromRequest, FromRequestParts, Query, Request, State};
 use axum::http::{Method, StatusCode, Uri};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 use axum::{Json as JsonBody, Router};
-use hyper::body::{Frame, SizeHint};
 use serde::Deserialize;
 use serde_json::Value as Json;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 use tower::ServiceExt;
 
@@ -111,6 +108,11 @@ impl Models {
         };
         let name = wanted.model.or(wanted.name).filter(|name| !name.is_empty());
         let entry = self.meant(name.as_deref())?;
+        let client = parts.extensions.get::<Client>().copied().unwrap_or_default();
+        if let Some(key) = self.common().options.keys.of(client.0) {
+            // By the name that was asked for, which may be an adapter's, or by the model's.
+            key.check(name.as_deref().into_iter().chain([entry.app.name()]))?;
+        }
         let stays = wanted.keep_alive.as_ref().map(keep_alive).transpose()?;
         let time = entry.app.options.request_timeout;
         let lease = self.lease(entry, time.map(|time| Instant::now() + time)).await?;
@@ -127,7 +129,7 @@ impl Models {
         parts.extensions.remove::<Peer>().map(|peer| to.insert(peer));
         parts.extensions.remove::<Body>().map(|body| to.insert(body));
         let response = inner(&entry.router, request).await;
-        Ok(response.map(|body| HttpBody::new(Held { body, _lease: lease })))
+        Ok(response.map(|body| Held::body(body, lease)))
     }
 
     /// The model of a name; without a name the only one.
@@ -157,32 +159,6 @@ impl Models {
     pub(crate) fn stop(&self) {
         self.common().stop();
         self.entries.iter().for_each(|entry| entry.app.stop());
-    }
-}
-
-/// An answer that keeps its model loaded until it has been sent.
-struct Held {
-    body: HttpBody,
-    _lease: Lease,
-}
-
-impl hyper::body::Body for Held {
-    type Data = Bytes;
-    type Error = axum::Error;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
-        Pin::new(&mut self.body).poll_frame(cx)
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
     }
 }
 

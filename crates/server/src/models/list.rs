@@ -101,7 +101,8 @@ pub(super) fn metrics(models: &Models) -> Response {
         let app = &entry.app;
         app.metrics.families(app.name(), app.model().ok().as_deref())
     });
-    metrics::respond(each.flatten().collect())
+    let keys = models.common().options.keys.families();
+    metrics::respond(each.flatten().chain(keys).collect())
 }
 
 /// `POST /models/load`: returns when it is loaded.

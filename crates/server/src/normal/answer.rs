@@ -4,6 +4,7 @@ use super::choice::{Choice, logprob, token_text};
 use super::event::{Delta, Event, Finish, TokenLogprob};
 use crate::adapters::AdaptersHeld;
 use crate::fault::Fault;
+use crate::keys::KeyUse;
 use crate::metrics::Metrics;
 use arclight_engine::ImagePart;
 use chat::Segment;
@@ -34,6 +35,8 @@ pub(crate) struct Answer {
     metrics: Arc<Metrics>,
     /// Those that it names are in use until it has ended.
     _adapters: AdaptersHeld,
+    /// Whose tokens they are.
+    key: Option<Arc<KeyUse>>,
     /// Where to look next: choices take turns.
     turn: usize,
     /// The request that it answers, for the log.
@@ -66,7 +69,7 @@ impl Answer {
         choices: Vec<Choice>,
         prompts: Vec<PromptInfo>,
         tokenizer: Arc<Tokenizer>,
-        (metrics, adapters): (Arc<Metrics>, AdaptersHeld),
+        (metrics, adapters, key): (Arc<Metrics>, AdaptersHeld, Option<Arc<KeyUse>>),
     ) -> Answer {
         let n = choices.len() / prompts.len().max(1);
         let (ready, span) = (VecDeque::new(), Span::current());
@@ -77,6 +80,7 @@ impl Answer {
             tokenizer,
             metrics,
             _adapters: adapters,
+            key,
             turn: 0,
             span,
             ready,
@@ -216,6 +220,11 @@ impl Answer {
 
 impl Drop for Answer {
     fn drop(&mut self) {
+        if let Some(key) = &self.key {
+            let answers: usize = self.choices.iter().map(Choice::tokens).sum();
+            let prompts: usize = self.prompts.iter().map(|prompt| prompt.tokens.len()).sum();
+            key.count((answers + prompts) as u64);
+        }
         let cut: Vec<&Choice> = self.choices.iter().filter(|choice| !choice.ended()).collect();
         if !cut.is_empty() {
             for choice in &cut {

@@ -84,6 +84,11 @@ impl Choice {
         }
     }
 
+    /// Tokens of the answer so far.
+    pub(super) fn tokens(&self) -> usize {
+        self.tokens
+    }
+
     pub(super) fn ended(&self) -> bool {
         self.items.is_none()
     }

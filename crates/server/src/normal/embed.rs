@@ -108,6 +108,9 @@ pub(super) async fn pooled(
             vectors.push(ticket.pooled().to_vec());
         }
     }
+    if let Some(key) = app.options.keys.of(client.0) {
+        key.count(texts.iter().map(|text| text.len() as u64).sum());
+    }
     Ok(vectors)
 }
 

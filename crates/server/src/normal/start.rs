@@ -425,7 +425,8 @@ fn submit(app: &Arc<App>, model: &Arc<Model>, prepared: Prepared) -> Result<Answ
     let (choices, tokenizer) = (choices.collect(), model.tokenizer.clone());
     let adapters = app.metrics.adapters.hold(&generation.adapters);
     let metrics = app.metrics.clone();
-    Ok(Answer::new(choices, prepared.prompts, tokenizer, (metrics, adapters)))
+    let key = app.options.keys.of(generation.client);
+    Ok(Answer::new(choices, prepared.prompts, tokenizer, (metrics, adapters, key)))
 }
 
 impl Prepared {

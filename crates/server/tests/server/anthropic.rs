@@ -145,7 +145,7 @@ async fn the_last_turn_of_the_assistant_is_gone_on_with() {
 
 #[tokio::test]
 async fn faults_are_in_its_own_words() {
-    let app = Arc::new(App::new(Options { keys: vec!["right".to_owned()].into(), ..options() }));
+    let app = Arc::new(App::new(Options { keys: crate::support::keys(&["right"]), ..options() }));
     let closed = Direct::of(app);
     let send = async |key: &str, path: &str, body: &Json| {
         let request = Request::post(path).header("x-api-key", key);

@@ -1,14 +1,16 @@
 //! Keys, origins, request ids, figures.
 
-use crate::support::{Direct, NAME, options, question};
+use crate::support::{Direct, NAME, model, options, question};
 use arclight_server::Options;
 use axum::body::Body;
 use axum::http::{Request, StatusCode};
-use serde_json::json;
+use http_body_util::BodyExt;
+use serde_json::{Value as Json, json};
+use tower::ServiceExt;
 
 fn locked() -> Direct {
-    let keys = vec!["one".to_owned(), "two".to_owned()];
-    Direct::with(Options { keys: keys.into(), ..options() }, crate::support::model(1, 4))
+    let keys = crate::support::keys(&["one", "two"]);
+    Direct::with(Options { keys, ..options() }, crate::support::model(1, 4))
 }
 
 #[tokio::test]
@@ -43,11 +45,8 @@ async fn keys_open_what_is_locked() {
 #[tokio::test]
 async fn pages_of_named_origins_may_ask() {
     let origins = vec!["https://a.example".to_owned()];
-    let keys = vec!["one".to_owned()];
-    let server = Direct::with(
-        Options { origins, keys: keys.into(), ..options() },
-        crate::support::model(1, 4),
-    );
+    let keys = crate::support::keys(&["one"]);
+    let server = Direct::with(Options { origins, keys, ..options() }, crate::support::model(1, 4));
     let ask = |origin: &str| {
         Request::builder()
             .method("OPTIONS")
@@ -166,4 +165,55 @@ async fn text_and_tokens() {
     let of_messages = server.post("/tokenize", &messages).await.json();
     let of_prompt = server.post("/tokenize", &json!({"prompt": prompt})).await.json();
     assert_eq!(of_messages["tokens"], of_prompt["tokens"]);
+}
+
+#[tokio::test]
+async fn keys_have_limits_and_models() {
+    let lines = [
+        "one name=first requests=3 concurrent=1",
+        "two name=second tokens=30",
+        "three models=other",
+    ];
+    let server =
+        Direct::with(Options { keys: crate::support::keys(&lines), ..options() }, model(2, 4));
+    let ask = |key: &str, more: Json| {
+        let body = question(more).to_string();
+        let request = Request::post("/v1/chat/completions").header("x-api-key", key);
+        request.body(Body::from(body)).unwrap()
+    };
+    let refused = async |key: &str, words: &str| {
+        let reply = server.send(ask(key, json!({}))).await;
+        assert_eq!(reply.status, StatusCode::TOO_MANY_REQUESTS, "{}", reply.text);
+        assert_eq!(reply.json()["error"]["code"], "rate_limit_exceeded");
+        assert!(reply.text.contains(words) && reply.headers.contains_key("retry-after"), "{words}");
+    };
+    let more = json!({"stream": true, "max_tokens": 32, "ignore_eos": true});
+    let running = server.router.clone().oneshot(ask("one", more)).await.unwrap();
+    assert_eq!(running.status(), StatusCode::OK);
+    refused("one", "1 requests at once").await;
+    running.into_body().collect().await.unwrap();
+    for _ in 0..2 {
+        assert_eq!(server.send(ask("one", json!({}))).await.status, StatusCode::OK);
+    }
+    refused("one", "3 requests a minute").await;
+    // Looking at something does not count.
+    let look = Request::get("/v1/models").header("x-api-key", "one").body(Body::empty()).unwrap();
+    assert_eq!(server.send(look).await.status, StatusCode::OK);
+    let reply = server.send(ask("two", json!({}))).await.json();
+    let used = reply["usage"]["total_tokens"].as_u64().unwrap();
+    assert!(used >= 30, "{used}");
+    refused("two", "30 tokens a minute").await;
+    let reply = server.send(ask("three", json!({}))).await;
+    assert_eq!(
+        (reply.status, &reply.json()["error"]["code"]),
+        (StatusCode::FORBIDDEN, &json!("model_not_allowed"))
+    );
+    let page = server.get("/metrics").await.text;
+    for line in [
+        "arclight:key_requests_total{key=\"first\"} 3".to_owned(),
+        "arclight:key_refused_total{key=\"first\"} 2".to_owned(),
+        format!("arclight:key_tokens_total{{key=\"second\"}} {used}"),
+    ] {
+        assert!(page.contains(&line), "{line}: {page}");
+    }
 }

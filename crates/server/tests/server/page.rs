@@ -167,7 +167,7 @@ async fn what_is_known_is_not_sent_again() {
 
 #[tokio::test]
 async fn the_page_needs_no_key_and_its_questions_do() {
-    let server = server(Options { keys: vec!["one".to_owned()], ..options() });
+    let server = server(Options { keys: crate::support::keys(&["one"]), ..options() });
     let page = get(&server, "/", &[("accept", HTML)]).await;
     assert_eq!(page.status, StatusCode::OK);
     for path in named(&page.text) {

@@ -171,8 +171,8 @@ async fn a_conversation_goes_on_from_what_is_kept() {
 
 #[tokio::test]
 async fn a_key_sees_its_own_responses_only() {
-    let keys = vec!["mine".to_owned(), "yours".to_owned()];
-    let app = Arc::new(App::new(Options { keys: keys.into(), ..options() }));
+    let keys = crate::support::keys(&["mine", "yours"]);
+    let app = Arc::new(App::new(Options { keys, ..options() }));
     app.ready(model(1, 4));
     let server = Direct::of(app);
     let send = async |key: &str, request: axum::http::request::Builder, body: Body| {

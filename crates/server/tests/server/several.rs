@@ -46,6 +46,14 @@ struct Server {
 impl Server {
     /// Models by their names, bytes, whether they are pinned, and their time without requests.
     fn new(limits: (usize, u64), models: &[(&str, u64, bool, Option<Duration>)]) -> Server {
+        Server::with(&options(), limits, models)
+    }
+
+    fn with(
+        common: &Options,
+        limits: (usize, u64),
+        models: &[(&str, u64, bool, Option<Duration>)],
+    ) -> Server {
         let (mut entries, mut sources) = (Vec::new(), Vec::new());
         for &(name, bytes, pinned, idle) in models {
             let source = Arc::new(Demo { bytes, ..Demo::default() });
@@ -54,7 +62,7 @@ impl Server {
             entries.push(ModelEntry { options, source, pinned, idle });
         }
         let limits = ModelLimits { models: limits.0, bytes: limits.1 };
-        let models = Arc::new(Models::new(&options(), limits, entries).unwrap());
+        let models = Arc::new(Models::new(common, limits, entries).unwrap());
         let direct = Direct { router: models.clone().router().unwrap() };
         Server { direct, models, sources }
     }
@@ -227,6 +235,25 @@ async fn idle_models_go_and_pinned_ones_come_by_themselves() {
     tokio::time::sleep(Duration::from_millis(600)).await;
     assert_eq!(server.loaded().await, ["a", "b"]);
     running.abort();
+}
+
+#[tokio::test]
+async fn keys_are_for_some_of_the_models() {
+    let keys = crate::support::keys(&["one models=a"]);
+    let server = Server::with(
+        &Options { keys, ..options() },
+        (2, GIB),
+        &[("a", 1, false, None), ("b", 1, false, None)],
+    );
+    let ask = async |model: &str| {
+        let body = question(json!({"model": model})).to_string();
+        let request = Request::post("/v1/chat/completions").header("authorization", "Bearer one");
+        server.direct.send(request.body(Body::from(body)).unwrap()).await
+    };
+    assert_eq!(ask("a").await.status, StatusCode::OK);
+    let reply = ask("b").await;
+    assert_eq!(reply.json()["error"]["code"], "model_not_allowed", "{}", reply.text);
+    assert_eq!(server.sources[1].loads.load(SeqCst), 0);
 }
 
 #[tokio::test]

@@ -1,7 +1,7 @@
 //! Servers over the demo model, requests to them, and what came back.
 
 use arclight_engine::{LoadOptions, ModelFile, ReplicaOptions};
-use arclight_server::{App, ChatStyle, Model, Options, Server, router};
+use arclight_server::{App, ChatStyle, Key, Keys, Model, Options, Server, router};
 use axum::Router;
 use axum::body::Body;
 use axum::http::{HeaderMap, Request, StatusCode};
@@ -22,6 +22,11 @@ pub(crate) const NAME: &str = "demo";
 
 pub(crate) fn options() -> Options {
     Options { names: vec![NAME.to_owned()], ..Options::default() }
+}
+
+/// Keys as they stand in a file.
+pub(crate) fn keys(lines: &[&str]) -> Keys {
+    Keys::from(lines.iter().map(|line| line.parse().unwrap()).collect::<Vec<Key>>())
 }
 
 /// The demo model's file.
