@@ -441,7 +441,7 @@ mod tests {
         let mut pools = vec![Pool::new(Keep::All, 8)];
         tree.tell_events();
         let full = |first: u32| (first..first + KV_PAGE as u32).collect::<Vec<u32>>();
-        let mut put = |tree: &mut Prefixes, pools: &mut [Pool], parent, tokens: &[u32]| {
+        let put = |tree: &mut Prefixes, pools: &mut [Pool], parent, tokens: &[u32]| {
             let page = pools[0].take().unwrap();
             let node = tree.insert(parent, tokens, &[Some(page)], pools).unwrap();
             pools[0].release(page);
