@@ -10,7 +10,9 @@ use std::fmt::Write;
 fn printed(columns: u32, args: &[&str]) -> String {
     let mut command = arclight(args);
     let columns = columns.to_string();
-    told(args, &ran(command.env("COLUMNS", columns).output().expect("the program starts")))
+    // Where no servers of other tests are.
+    let command = command.env("COLUMNS", columns).env("XDG_RUNTIME_DIR", output("no-servers"));
+    told(args, &ran(command.output().expect("the program starts")))
 }
 
 /// What a run has printed.
@@ -135,7 +137,7 @@ fn figures_that_are_measured() {
         let _ = write!(all, "\n{}", of(&sync));
         // Names and limits are those of this machine; what is best and what binds is measured.
         let machine = "(?m)^.*(kernels, 1 rep|cores? on [0-9]|limits in this run|one-shot|scatter at \
-                       every|pages of the summands).*$";
+                       every|pages on another node).*$";
         let all = with(&all, machine, "[machine]");
         let best = r"(?m)(compute|memory|pull|push|group|scatter) *(\|?)$";
         let all = with(&all, best, "[measured] $2");

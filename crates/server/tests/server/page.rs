@@ -55,7 +55,7 @@ async fn a_browser_gets_the_page_and_others_what_they_always_got() {
     // Only reading is the page's.
     assert_eq!(
         ask(&server, Method::POST, "/", &[("accept", HTML)]).await.status,
-        StatusCode::NOT_FOUND
+        StatusCode::METHOD_NOT_ALLOWED
     );
     let head = ask(&server, Method::HEAD, "/", &[("accept", HTML)]).await;
     assert_eq!((head.status, head.text.as_str()), (StatusCode::OK, ""));
@@ -178,14 +178,16 @@ async fn the_page_needs_no_key_and_its_questions_do() {
         let with = get(&server, path, &[("authorization", "Bearer one")]).await;
         assert_eq!(with.status, StatusCode::OK, "{path}");
     }
-    // Who is no browser is asked for one at / as well, as without the page.
-    assert_eq!(get(&server, "/", &[]).await.status, StatusCode::UNAUTHORIZED);
+    // Who is no browser is told who is there, as without the page.
+    assert_eq!(get(&server, "/", &[]).await.text, "Ollama is running");
 }
 
 #[tokio::test]
 async fn it_can_be_switched_off() {
     let server = server(Options { page: false, ..options() });
-    for path in ["/", "/status", "/theme.js"] {
+    let root = get(&server, "/", &[("accept", HTML)]).await;
+    assert_eq!((root.status, root.text.as_str()), (StatusCode::OK, "Ollama is running"));
+    for path in ["/status", "/theme.js"] {
         let reply = get(&server, path, &[("accept", HTML)]).await;
         assert_eq!(reply.status, StatusCode::NOT_FOUND, "{path}");
         assert_eq!(reply.json()["error"]["code"], "unknown_url");
