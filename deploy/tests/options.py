@@ -24,7 +24,9 @@ with tempfile.TemporaryDirectory() as folder:
     for line, key in re.findall(r"^#(([a-z-]+) = .*)$", text, re.M):
         if key in ("models-dir", "pin"):
             continue  # Of several models, which have to be there.
-        config.write_text(f'model = "/nowhere.gguf"\n{line}\n')
+        # Two of them go with another.
+        with_it = 'kv-events = "tcp://*:5557"\n' if key.startswith("kv-events-") else ""
+        config.write_text(f'model = "/nowhere.gguf"\n{with_it}{line}\n')
         done = subprocess.run([program, "serve", "--config", config], capture_output=True, text=True, timeout=30)
         assert "/nowhere.gguf" in done.stderr, f"{line}: {done.stderr}"
 print(f"options: {len(named)}")

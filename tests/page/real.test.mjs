@@ -90,5 +90,6 @@ test('a server with keys gives the page, and asks for one', async () => {
 
 test('--no-page leaves the API alone', async () => {
   const ask = (path) => fetch(`${ARCLIGHT_BARE_URL}${path}`, { headers: { accept: 'text/html' } });
-  assert.deepEqual(await Promise.all(['/', '/status', '/v1/models', '/status.json'].map(async (p) => (await ask(p)).status)), [404, 404, 200, 200]);
+  assert.equal(await (await ask('/')).text(), 'Ollama is running');
+  assert.deepEqual(await Promise.all(['/status', '/v1/models', '/status.json'].map(async (p) => (await ask(p)).status)), [404, 200, 200]);
 });
