@@ -6,7 +6,7 @@
 //! that have a CPU in common are granted in the order in which they came; others do not wait for each other. Loading
 //! delays a step by one round at most, and another model's step by one step.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::fmt;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use topology::CpuId;
@@ -21,31 +21,12 @@ pub struct CoreTurns {
 #[derive(Default)]
 struct Claims {
     next: u64,
-    granted: Vec<(u64, Arc<CpuMask>)>,
-    waiting: VecDeque<(u64, Arc<CpuMask>)>, // by age
+    granted: Vec<(u64, Cpus)>,
+    waiting: VecDeque<(u64, Cpus)>, // by age
 }
 
-/// A set of CPUs: a bit each.
-#[derive(Debug, PartialEq, Eq)]
-struct CpuMask(Vec<u64>);
-
-impl CpuMask {
-    fn new(cpus: impl IntoIterator<Item = CpuId>) -> CpuMask {
-        let mut words: Vec<u64> = Vec::new();
-        for CpuId(cpu) in cpus {
-            let (word, bit) = (cpu as usize / 64, cpu % 64);
-            if word >= words.len() {
-                words.resize(word + 1, 0);
-            }
-            words[word] |= 1 << bit;
-        }
-        CpuMask(words)
-    }
-
-    fn meets(&self, other: &CpuMask) -> bool {
-        self.0.iter().zip(&other.0).any(|(one, other)| one & other != 0)
-    }
-}
+/// CPUs that are claimed together.
+type Cpus = Arc<BTreeSet<CpuId>>;
 
 impl fmt::Debug for CoreTurns {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -67,12 +48,12 @@ impl CoreTurns {
 #[derive(Clone)]
 pub(crate) struct Cores {
     turns: Arc<CoreTurns>,
-    cpus: Arc<CpuMask>,
+    cpus: Cpus,
 }
 
 impl Cores {
     pub(crate) fn new(turns: &Arc<CoreTurns>, cpus: impl IntoIterator<Item = CpuId>) -> Cores {
-        Cores { turns: turns.clone(), cpus: Arc::new(CpuMask::new(cpus)) }
+        Cores { turns: turns.clone(), cpus: Arc::new(cpus.into_iter().collect()) }
     }
 
     /// Waits until the cores are free of others that asked before; they are this engine's until the turn is dropped.
@@ -85,7 +66,7 @@ impl Cores {
             .turns
             .freed
             .wait_while(claims, |claims| {
-                let meets = |(_, cpus): &(u64, Arc<CpuMask>)| cpus.meets(&self.cpus);
+                let meets = |(_, cpus): &(u64, Cpus)| !cpus.is_disjoint(&self.cpus);
                 let before = claims.waiting.iter().take_while(|(other, _)| *other != id);
                 claims.granted.iter().chain(before).any(meets)
             })

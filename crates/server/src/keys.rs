@@ -69,6 +69,8 @@ impl FromStr for Key {
 #[derive(Debug)]
 pub(crate) struct KeyUse {
     key: Key,
+    /// How it is told from others.
+    client: u64,
     running: AtomicU64,
     /// When the minute began, and requests and tokens in it.
     minute: Mutex<(Instant, u64, u64)>,
@@ -80,6 +82,7 @@ pub(crate) struct KeyUse {
 impl KeyUse {
     fn new(key: Key) -> KeyUse {
         KeyUse {
+            client: client(key.secret.as_bytes()),
             key,
             running: AtomicU64::new(0),
             minute: Mutex::new((Instant::now(), 0, 0)),
@@ -219,7 +222,8 @@ impl Keys {
 
     /// The key of a [`client`].
     pub(crate) fn of(&self, of: u64) -> Option<Arc<KeyUse>> {
-        self.all().into_iter().find(|one| client(one.key.secret.as_bytes()) == of)
+        let all = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        all.iter().find(|one| one.client == of).cloned()
     }
 
     /// What the keys that have names have done, for `/metrics`.

@@ -116,23 +116,17 @@ fn find(args: &ServeArgs) -> Result<Vec<Found>, Error> {
         let name = if path.exists() { own.name_of(&file) } else { path.display().to_string() };
         found.push(Found { own: of_all(own, name), file });
     }
-    for path in args
-        .several
-        .models_dir
-        .iter()
-        .map(|folder| in_folder(folder))
-        .collect::<Result<Vec<_>, _>>()?
-        .into_iter()
-        .flatten()
-    {
+    let in_folder = args.several.models_dir.as_deref().map_or(Ok(Vec::new()), in_folder)?;
+    for path in in_folder {
         let own = args.for_model(path.clone());
         let opened =
             model_file::open(&path).and_then(|file| is_model(&file).map(|yes| (file, yes)));
         match opened {
             Ok((file, true)) => {
                 let name = own.name_of(&file);
-                // A table says more of it.
-                if !found.iter().any(|other| other.own.name == name) {
+                // What names it says more of it.
+                let is_here = |other: &Found| other.own.name == name || same(&other.file, &file);
+                if !found.iter().any(is_here) {
                     found.push(Found { own: of_all(own, name), file: Arc::new(file) });
                 }
             }
@@ -147,6 +141,12 @@ fn find(args: &ServeArgs) -> Result<Vec<Found>, Error> {
     Ok(found)
 }
 
+/// Whether two models are one file.
+fn same(one: &ModelFile, other: &ModelFile) -> bool {
+    let whole = |file: &ModelFile| file.path().canonicalize();
+    whole(one).is_ok_and(|one| whole(other).is_ok_and(|other| one == other))
+}
+
 /// A model with the options that hold for all.
 fn of_all(own: ServeArgs, name: String) -> OwnArgs {
     OwnArgs { args: Box::new(own.named(&name)), name, pin: false }
@@ -158,17 +158,16 @@ fn in_folder(folder: &Path) -> Result<Vec<PathBuf>, Error> {
         let read = std::fs::read_dir(folder).map_err(|e| Error::read(folder, e))?;
         Ok(read.filter_map(|entry| Some(entry.ok()?.path())).collect())
     };
+    // A folder as the Hugging Face Hub has them is one model.
+    let is_model = |path: &Path| path.join("config.json").is_file();
     let mut found = Vec::new();
     for path in entries(folder)? {
-        match path.is_dir() {
-            // A folder as the Hugging Face Hub has them is one model.
-            true if path.join("config.json").is_file() => found.push(path),
+        match path.is_dir() && !is_model(&path) {
             true => found.extend(entries(&path)?),
             false => found.push(path),
         }
     }
-    found.retain(|path| path.is_dir() || is_first_part(path));
-    found.retain(|path| !path.is_dir() || path.join("config.json").is_file());
+    found.retain(|path| if path.is_dir() { is_model(path) } else { is_first_part(path) });
     found.sort();
     Ok(found)
 }
@@ -196,7 +195,9 @@ fn is_model(file: &ModelFile) -> Result<bool, Error> {
 fn limits(args: &ServeArgs, models: usize) -> Result<ModelLimits, Error> {
     let machine = Machine::read()?;
     let bytes = args.several.models_memory.unwrap_or_else(|| {
-        let free = machine.usable_nodes().filter_map(|node| machine.available(node.id)).sum();
+        let nodes = machine.usable_nodes().map(|node| machine.available(node.id));
+        // A machine that does not tell is not one without memory.
+        let free = nodes.sum::<Option<u64>>().unwrap_or(u64::MAX);
         machine.memory_limit().map_or(free, |limit| limit.min(free)) / 5 * 4
     });
     Ok(ModelLimits { models: args.several.max_models.unwrap_or(MODELS.min(models)), bytes })

@@ -258,6 +258,14 @@ fn models_have_options_of_their_own() {
         let text = get(&served, &format!("/v1/models/{name}"));
         assert!(text.contains(&format!("\"max_model_len\":{context}")), "{text}");
     }
+    // A file of the folder that a table names is there once.
+    let demo = dir.path().join("one.gguf");
+    std::fs::copy(concat!(env!("CARGO_MANIFEST_DIR"), "/../../demo/arclight-demo.gguf"), &demo)
+        .unwrap();
+    std::fs::write(&file, format!("[models.chat]\nmodel = {demo:?}\nctx = 64\n")).unwrap();
+    let folder = dir.path().to_str().unwrap();
+    let (_served, line) = serve_several(&["--config", config, "--models-dir", folder]);
+    assert!(line.contains("serving 1 model ") && line.contains(": chat; "), "{line}");
     for (text, words) in [
         ("models = 3", "must be tables"),
         ("[models.a]\nctx = 3", "models.a has no model"),

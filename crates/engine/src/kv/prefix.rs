@@ -172,20 +172,28 @@ impl Prefixes {
         }
         let node = self.node(id);
         let parent = (!self.is_root(node.parent)).then(|| self.node(node.parent).number);
-        let mut root = node.parent;
-        while !self.is_root(root) {
-            root = self.node(root).parent;
-        }
-        let set = self.adapted.iter().find(|(_, own)| *own == root).map(|(set, _)| set.as_slice());
-        let adapter = match set.unwrap_or_default() {
+        let adapter = match self.set_of(node.parent) {
             [] => None,
             [one] => Some(one.adapter),
             // No event can say which several.
             _ => return,
         };
         let (block, tokens) = (node.number, node.tokens.clone());
-        let event = CacheEvent::Stored { block, parent, tokens, adapter };
-        self.events.iter_mut().for_each(|events| events.push(event.clone()));
+        if let Some(events) = &mut self.events {
+            events.push(CacheEvent::Stored { block, parent, tokens, adapter });
+        }
+    }
+
+    /// The adapters of what stands behind a node.
+    fn set_of(&self, mut id: NodeId) -> &[Adapted] {
+        // Without adapters, which is usual, the way up says nothing.
+        if self.adapted.is_empty() {
+            return &[];
+        }
+        while !self.is_root(id) {
+            id = self.node(id).parent;
+        }
+        self.adapted.iter().find(|(_, own)| *own == id).map_or(&[], |(set, _)| set)
     }
 
     /// What a node is called.
