@@ -75,6 +75,10 @@ pub(crate) struct PlaceArgs {
     /// CPUs to use and no others, as in 0-15,32-47
     #[arg(long, value_name = "LIST")]
     pub(crate) cpus: Option<CpuList>,
+    /// Take every step with all cores; otherwise steps go without cores that other programs are busy on, for as
+    /// long as they are
+    #[arg(long)]
+    pub(crate) fixed_cores: bool,
     /// Page size of weights and KV cache [default: for big models what is measured to be faster]
     #[arg(long, value_name = "SIZE", value_enum)]
     pub(crate) huge_pages: Option<HugeArg>,
@@ -166,6 +170,7 @@ impl PlaceArgs {
             None => {}
         }
         options.on_cpus.clone_from(&self.cpus);
+        options.fixed_cores = self.fixed_cores;
         options.reading = self.load.into();
         options.huge_pages = self.huge_pages.map(|size| match size {
             HugeArg::Off => HugePages::Off,

@@ -1,6 +1,7 @@
 //! The engine: a loaded model and its sequences.
 
 use crate::adapter::{check_set, usual_set};
+use crate::company::{Company, Watchman};
 use crate::decode::{Bounds, Ids};
 use crate::disk::Disk;
 use crate::error::Error;
@@ -57,6 +58,8 @@ pub struct Engine {
     pub(crate) usual: Vec<Adapted>,
     report: LoadReport,
     strayed: bool,
+    /// Who looks after its cores, unless they are fixed.
+    watchman: Option<Watchman>,
     /// What it was loaded on, and who has a say in loading: for what works beside it.
     machine: Machine,
     control: Control,
@@ -107,6 +110,7 @@ impl Engine {
         let interval = room::interval(executor.graph(), options.kv);
         let kv = KvCache::new(sequences, (context, interval), classes);
         let (disk, strayed) = (None, false);
+        let watchman = if options.fixed_cores { None } else { Watchman::new(&mut executor) };
         let adapters = options.adapters.clone();
         let usual = usual_set(&adapters);
         Ok(Engine {
@@ -120,6 +124,7 @@ impl Engine {
             usual,
             report,
             strayed,
+            watchman,
             machine: machine.clone(),
             control: control.clone(),
         })
@@ -306,6 +311,9 @@ impl Engine {
             }
         }
         self.copy_pages()?;
+        if let Some(watchman) = &mut self.watchman {
+            watchman.settle(&mut self.executor);
+        }
         let begin = Instant::now();
         let kv = &self.kv;
         let inputs = batch.iter().enumerate().map(|(at, e)| SeqInput {
@@ -319,6 +327,9 @@ impl Engine {
         let sets = batch.iter().map(|e| kv.adapters(e.sequence).expect("reserved above"));
         match self.executor.step_adapted(inputs, sets) {
             Ok(_) => {
+                if let Some(watchman) = &mut self.watchman {
+                    watchman.observe(&mut self.executor, begin.elapsed());
+                }
                 if self.executor.strayed() && !self.strayed {
                     self.strayed = true;
                     tracing::warn!(
@@ -446,6 +457,11 @@ impl Engine {
     /// The adapters that are loaded, in the order of their numbers.
     pub fn adapters(&self) -> &[AdapterUse] {
         &self.adapters
+    }
+
+    /// What it has seen of other programs on its cores; `None` where the cores are fixed or nothing can be seen.
+    pub fn company(&self) -> Option<&Company> {
+        self.watchman.as_ref().map(Watchman::seen)
     }
 
     /// What loading did.

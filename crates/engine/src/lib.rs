@@ -25,6 +25,7 @@
 #![forbid(unsafe_code)]
 
 mod adapter;
+mod company;
 mod cores;
 mod decode;
 mod disk;
@@ -48,6 +49,7 @@ mod stop;
 mod trial;
 
 pub use adapter::{Adapter, AdapterFault};
+pub use company::Company;
 pub use cores::CoreTurns;
 pub use decode::{
     Constraint, Counters, Generation, Helpers, Ids, Request, RequestSummary, StopHook, StopReason,

@@ -125,6 +125,8 @@ pub struct LoadOptions {
     pub adapters: Vec<AdapterUse>,
     /// Leaves the affinity of threads alone.
     pub no_pin: bool,
+    /// Takes all steps with all cores, also with those that other programs are busy on.
+    pub fixed_cores: bool,
     /// How waits are chosen: as far as they must reach, or all global for comparison.
     pub sync: Sync,
     /// Counts and times the threads' waits, for [`Engine::activity`](crate::Engine::activity).

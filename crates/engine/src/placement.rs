@@ -2,7 +2,7 @@
 
 use crate::engine::Engine;
 use crate::error::Error;
-use graph::{Counts, Plan};
+use graph::{Counts, Plan, WaitCounts};
 use memory::{Pages, Policy};
 use threads::ThreadStats;
 use topology::NodeId;
@@ -109,6 +109,8 @@ impl Moved {
 pub struct Activity {
     /// By the book: what the compiled programs say.
     pub counts: Counts,
+    /// Waits of each thread of the pool, by the book.
+    pub waits: Vec<WaitCounts>,
     /// As measured, for each thread of the pool; zeros unless loaded with
     /// [`stats`](crate::LoadOptions::stats).
     pub threads: Vec<ThreadStats>,
@@ -131,16 +133,10 @@ impl Activity {
 
     /// Whether every thread has waited as often as its program says. `false` also when nothing was
     /// measured.
-    pub fn waits_as_compiled(&self, plan: &Plan) -> bool {
-        let groups = plan.group_threads().into_iter().enumerate();
-        let threads = groups.flat_map(|(group, all)| {
-            all.clone().map(move |thread| (group, thread - all.start, thread))
-        });
+    pub fn waits_as_compiled(&self) -> bool {
         self.counts.steps > 0
-            && threads.into_iter().all(|(group, rank, thread)| {
-                let place = if plan.places() == 1 { 0 } else { group };
-                let book = self.counts.waits_from(plan.first_level(group, rank), place);
-                let t = &self.threads[thread];
+            && self.waits.len() == self.threads.len()
+            && self.waits.iter().zip(&self.threads).all(|(book, t)| {
                 // A pool of one group knows no global waits.
                 t.local.count + t.global.count == book.local + book.global
                     && (t.global.count == book.global || t.global.count == 0)
@@ -187,7 +183,8 @@ impl Engine {
     pub fn activity(&mut self) -> Activity {
         let executor = self.executor();
         let (counts, experts) = (executor.counts().clone(), executor.chosen_experts());
-        Activity { counts, threads: executor.pool().stats(), experts }
+        let waits = counts.waits_of_threads(executor.plan());
+        Activity { counts, waits, threads: executor.pool().stats(), experts }
     }
 
     /// Counts anew from here.

@@ -1,8 +1,8 @@
 //! Plans are switched between two steps: other threads take part, and nothing else changes.
 
 use arclight_engine::{
-    BatchEntry, CpuId, Engine, Error, Group, LoadOptions, ModelFile, NodeId, Numa, Outputs, Phase,
-    SeqId, Variant,
+    Activity, BatchEntry, CpuId, Engine, Error, Group, LoadOptions, ModelFile, NodeId, Numa,
+    Outputs, Phase, SeqId, Variant,
 };
 use gguf::TensorType;
 use testkit::TinyModel;
@@ -75,7 +75,7 @@ fn switching_changes_no_bits_and_threads_wait_as_compiled() {
         engine.reset_activity();
         assert!(take(&mut engine) == expected, "{numa:?}, {nodes} nodes");
         let (activity, plan) = (engine.activity(), engine.executor().plan().clone());
-        assert!(activity.waits_as_compiled(&plan), "{numa:?}, {nodes} nodes: {activity:?}");
+        assert!(activity.waits_as_compiled(), "{numa:?}, {nodes} nodes: {activity:?}");
         // Who has no part in a step has no job either.
         let of_level = |level| STEPS.iter().filter(|s| plan.level(s.iter().sum()) == level).count();
         assert_eq!([0, 1, 2].map(of_level), [2, 4, 3]);
@@ -135,8 +135,8 @@ fn threads_are_rearranged_around_a_loaded_model() {
             assert_eq!(engine.executor().plan().phases, phases);
             assert_eq!(engine.executor().plan().groups, groups);
             assert!(take(&mut engine) == expected, "{numa:?}, {nodes} nodes, {phases:?}");
-            let (activity, plan) = (engine.activity(), engine.executor().plan().clone());
-            assert!(activity.waits_as_compiled(&plan), "{numa:?}, {nodes} nodes: {activity:?}");
+            let activity = engine.activity();
+            assert!(activity.waits_as_compiled(), "{numa:?}, {nodes} nodes: {activity:?}");
         }
         let fewer: Vec<_> = groups[1..].to_vec();
         for other in [fewer, {
@@ -147,6 +147,47 @@ fn threads_are_rearranged_around_a_loaded_model() {
             assert!(error.to_string().contains("load it anew"), "{error}");
         }
         assert!(take(&mut engine) == expected, "a refusal changes nothing");
+    }
+}
+
+#[test]
+fn steps_go_without_cores_and_come_back_to_them() {
+    let expected = take(&mut load(Numa::TensorParallel, 1, Vec::new()));
+    let machine = topology::Machine::read().unwrap();
+    for (numa, nodes) in MODES {
+        for phases in [Vec::new(), phases(nodes)] {
+            let mut engine = load(numa, nodes, Vec::new());
+            let mut groups = engine.executor().plan().groups.clone();
+            // Every thread has a CPU of its own; nothing is pinned.
+            for (at, cpu) in groups.iter_mut().flat_map(|g| &mut g.cpus).enumerate() {
+                *cpu = CpuId(100 + at as u32);
+            }
+            engine.executor().rearrange(groups.clone(), phases.clone(), &machine).unwrap();
+            // The first of the last group; then two of it; then all are there again.
+            let last = 100 + 3 * (nodes as u32 - 1);
+            for left in [vec![last], vec![last, last + 2], Vec::new()] {
+                let left: Vec<CpuId> = left.into_iter().map(CpuId).collect();
+                engine.executor().leave_out(&left).unwrap();
+                let before = engine.activity();
+                assert!(take(&mut engine) == expected, "{numa:?}, {nodes} nodes, {left:?}");
+                let (after, plan) = (engine.activity(), engine.executor().plan().clone());
+                assert!(after.waits_as_compiled(), "{numa:?}, {nodes} nodes, {left:?}: {after:?}");
+                // Counts went on.
+                let steps = after.counts.steps - before.counts.steps;
+                assert_eq!(steps, STEPS.len() as u64);
+                let ids = plan.groups.iter().flat_map(|group| &group.cpus).enumerate();
+                for (thread, cpu) in ids {
+                    let jobs = |activity: &Activity| activity.threads[thread].jobs.count;
+                    let took = jobs(&after) - jobs(&before);
+                    assert!(!left.contains(cpu) || took == 0, "{numa:?}, {nodes}, {cpu:?}: {took}");
+                }
+            }
+            assert_eq!(engine.executor().plan().groups, groups);
+            assert_eq!(engine.executor().plan().phases, phases);
+            let all: Vec<CpuId> = groups[0].cpus.clone();
+            assert!(matches!(engine.executor().leave_out(&all), Err(graph::Error::NobodyLeft)));
+            assert!(take(&mut engine) == expected, "a refusal changes nothing");
+        }
     }
 }
 

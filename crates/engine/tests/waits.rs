@@ -40,7 +40,6 @@ fn measured_waits_are_the_compiled_ones() {
             threads: Some(threads),
             ..LoadOptions::default()
         });
-        let plan = engine.executor().plan().clone();
         // Decoding, a prompt in shared form, and one that is long enough for reduce-scatter and for
         // several parts in a pipeline.
         for (steps, tokens) in [(5, 1), (1, 70), (1, 300)] {
@@ -50,7 +49,7 @@ fn measured_waits_are_the_compiled_ones() {
             assert_eq!(activity.counts.steps, steps as u64);
             assert_eq!(activity.counts.tokens, (steps * tokens) as u64);
             assert!(
-                activity.waits_as_compiled(&plan),
+                activity.waits_as_compiled(),
                 "{numa:?}, {nodes} nodes, {tokens} tokens: {activity:?}"
             );
         }
@@ -64,7 +63,7 @@ fn a_decoded_token_costs_five_waits_a_layer_two_of_them_global() {
         let mut engine = load(options);
         engine.reset_activity();
         take(&mut engine, 1, 1);
-        let book = engine.activity().counts.waits_from(0, 0);
+        let book = engine.activity().waits[0];
         (book.local, book.global)
     };
     // Three layers; the embedding and the head add what is not the layers'.

@@ -94,6 +94,9 @@ pub enum Error {
         "a loaded model's threads can be rearranged within its groups only: load it anew for others"
     )]
     OtherGroups,
+    /// All threads of a group would be left out of steps.
+    #[error("steps cannot be taken without all threads of a group")]
+    NobodyLeft,
     /// A size in the model's metadata that the kernels cannot serve.
     #[error("{what} is {value}, but it must be {need}")]
     BadDimension {

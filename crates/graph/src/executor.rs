@@ -46,13 +46,15 @@ pub struct Executor {
     pub(crate) hidden: BufId,
     pub(crate) buffers: Buffers,
     pub(crate) scratch: Scratch,
-    counts: Counts,
+    pub(crate) counts: Counts,
     tally: Tally,
     pub(crate) recorder: Option<Recorder>,
-    squares: Option<Squares>,
+    pub(crate) squares: Option<Squares>,
     adapters: usize,
     refused: Option<String>,
     pub(crate) strayed: bool,
+    /// The plan of which some cores are [left out](Executor::leave_out).
+    pub(crate) whole: Option<Plan>,
     // Dropped in this order: the threads first, then what they worked on.
     pub(crate) pool: Pool,
     pub(crate) storage: Storage,
@@ -125,6 +127,7 @@ impl Executor {
             adapters: 0,
             refused,
             strayed: false,
+            whole: None,
             kernels,
             machine: machine.clone(),
             limits,
@@ -347,6 +350,7 @@ impl Executor {
         memory::check_room(&self.machine, needs)?;
         first.weight_table.pack_lows(&first.graph, adapters, &mut self.pool)?;
         self.adopt_from(first, plan, None, 1)?;
+        self.reset_counts();
         self.weights.keep_adapters(arenas);
         self.adapters = adapters.len();
         Ok(())

@@ -24,6 +24,7 @@ mod executor;
 mod forecast;
 mod inset;
 mod instr;
+mod leave;
 mod list;
 mod listing;
 mod load;

@@ -104,10 +104,13 @@ impl Executor {
         splits: usize,
     ) -> Result<(), Error> {
         let first = (*self.replicas[0]).clone();
-        self.adopt_from(first, plan, pool, splits)
+        self.adopt_from(first, plan, pool, splits)?;
+        self.whole = None;
+        self.reset_counts(); // Replicas were made by the threads.
+        Ok(())
     }
 
-    /// The same with another graph or other weights in `first`.
+    /// The same with another graph or other weights in `first`; counts go on, and are to be made to fit.
     pub(crate) fn adopt_from(
         &mut self,
         mut first: Replica,
@@ -154,7 +157,6 @@ impl Executor {
         (self.buffers, self.scratch) = (buffers, scratch);
         self.forced = self.forced.filter(|v| self.replicas[0].programs.contains_key(v));
         self.recorder = None;
-        self.reset_counts(); // Replicas were made by the threads.
         Ok(())
     }
 }

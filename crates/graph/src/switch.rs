@@ -49,6 +49,11 @@ impl Levels {
         self.forced = other.forced;
     }
 
+    /// Whether one is forced.
+    pub(crate) fn is_forced(&self) -> bool {
+        self.forced.is_some()
+    }
+
     /// In how many runs a step of so many tokens sums columns.
     pub(crate) fn splits(&self, level: usize, tokens: usize) -> usize {
         let asked = self.splits[level].iter().find(|(most, _)| tokens <= *most);

@@ -45,6 +45,12 @@ pub(crate) fn pin(cpu: CpuId) -> io::Result<()> {
     set.apply()
 }
 
+/// The system's id of the calling thread.
+pub(crate) fn thread_id() -> i32 {
+    // SAFETY: no preconditions.
+    unsafe { libc::gettid() }
+}
+
 /// The CPU that the calling thread runs on, if the kernel says.
 pub(crate) fn current() -> Option<CpuId> {
     // SAFETY: no preconditions.

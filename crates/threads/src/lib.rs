@@ -40,6 +40,7 @@ compile_error!("arclight-threads needs Linux: it pins threads and sleeps on fute
 
 mod affinity;
 mod clock;
+mod delay;
 mod gate;
 mod hub;
 mod leader;
@@ -53,6 +54,7 @@ mod tasks;
 mod worker;
 
 pub use clock::{Clock, Moment, thread_time};
+pub use delay::CpuTime;
 pub use pool::Pool;
 pub use spec::{Error, Panicked, PoolSpec, Spin, Warning};
 pub use stats::{Jobs, TaskCounts, ThreadStats, Waits};

@@ -3,7 +3,7 @@
 use std::any::Any;
 use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use topology::CpuId;
 
 use crate::affinity::{self, CpuSet};
+use crate::delay::{Accounts, CpuTime};
 use crate::gate::Seen;
 use crate::hub::{Hub, Lines, Member, Poisoned};
 use crate::leader::{Leader, Trouble};
@@ -40,6 +41,8 @@ pub(crate) struct Shared {
     pub(crate) stats: Box<[Padded<Counters>]>,
     /// The CPU that each thread is pinned to; [`NOWHERE`] if it is not.
     homes: Box<[AtomicU32]>,
+    /// The system's ids of the threads; 0 for the leader, who may change.
+    ids: Box<[AtomicI32]>,
     /// Threads that were pinned, but began a job on another CPU.
     strayed: Box<[AtomicBool]>,
     /// On lines of its own: the leader locks it after every job.
@@ -118,6 +121,7 @@ pub struct Pool {
     shared: Arc<Shared>,
     workers: Vec<JoinHandle<()>>,
     leader: Option<Leader>,
+    accounts: Accounts,
     warnings: Vec<Warning>,
 }
 
@@ -159,17 +163,20 @@ impl Pool {
             desks: desks.collect(),
             stats: Counters::slots(if spec.stats { threads } else { 0 }),
             homes: (0..threads).map(|_| AtomicU32::new(NOWHERE)).collect(),
+            ids: (0..threads).map(|_| AtomicI32::new(0)).collect(),
             strayed: (0..threads).map(|_| AtomicBool::new(false)).collect(),
             panicked: Padded(Mutex::new(None)),
         });
 
         let warnings = Arc::new(Mutex::new(Vec::new()));
-        let mut pool = Self { shared, workers: Vec::new(), leader: None, warnings: Vec::new() };
+        let (workers, accounts) = (Vec::new(), Accounts::default());
+        let mut pool = Self { shared, workers, leader: None, accounts, warnings: Vec::new() };
         for (thread, &cpu) in cpus.iter().enumerate().skip(1) {
             let shared = pool.shared.clone();
             let warnings = warnings.clone();
             let pin = spec.pin;
             let body = move || {
+                shared.ids[thread].store(affinity::thread_id(), Relaxed);
                 match pin.then(|| affinity::pin(cpu)) {
                     None => {}
                     Some(Ok(())) => shared.homes[thread].store(cpu.0, Relaxed),
@@ -306,10 +313,27 @@ impl Pool {
         self.shared.hub.set_spin(Duration::ZERO);
     }
 
+    /// How long the scheduler let each thread run, and how long it did not, by thread id; the calling thread is
+    /// the leader. `None` if the kernel does not tell.
+    pub fn cpu_times(&mut self) -> Option<Vec<CpuTime>> {
+        let ids = self.shared.ids.iter().enumerate();
+        self.accounts.read(ids.map(|(thread, id)| match thread {
+            0 => affinity::thread_id(),
+            _ => id.load(Relaxed),
+        }))
+    }
+
     /// What every thread has done since the last reset, by thread id; empty unless
     /// [`PoolSpec::stats`] is set.
     pub fn stats(&self) -> Vec<ThreadStats> {
         self.shared.stats.iter().map(|slot| slot.get()).collect()
+    }
+
+    /// Sets the statistics to what those of another pool were, which this one follows.
+    pub fn set_stats(&mut self, stats: &[ThreadStats]) {
+        for (slot, stats) in self.shared.stats.iter().zip(stats) {
+            slot.set(stats);
+        }
     }
 
     /// Sets all statistics to zero.
@@ -381,8 +405,8 @@ mod tests {
 
     #[test]
     fn what_threads_write_to_lies_on_lines_of_its_own() {
-        // Behind the pointers: desks have a test of their own, `homes` is written to when a thread is
+        // Behind the pointers: desks have a test of their own, `homes` and `ids` are written to when a thread is
         // pinned and `strayed` when the system has moved one.
-        assert_apart!(Shared: [hub] [panicked] [desks, stats, homes, strayed]);
+        assert_apart!(Shared: [hub] [panicked] [desks, stats, homes, ids, strayed]);
     }
 }

@@ -128,9 +128,9 @@ impl Pair {
         (self.count.load(Relaxed), self.nanos.load(Relaxed))
     }
 
-    fn reset(&self) {
-        self.count.store(0, Relaxed);
-        self.nanos.store(0, Relaxed);
+    fn set(&self, count: u64, nanos: u64) {
+        self.count.store(count, Relaxed);
+        self.nanos.store(nanos, Relaxed);
     }
 }
 
@@ -193,12 +193,19 @@ impl Counters {
     }
 
     pub(crate) fn reset(&self) {
-        for pair in [&self.jobs, &self.local, &self.global] {
-            pair.reset();
-        }
-        self.crossings.store(0, Relaxed);
-        for counter in self.tasks.all() {
-            counter.store(0, Relaxed);
+        self.set(&ThreadStats::default());
+    }
+
+    pub(crate) fn set(&self, to: &ThreadStats) {
+        self.jobs.set(to.jobs.count, to.jobs.nanos);
+        self.local.set(to.local.count, to.local.nanos);
+        self.global.set(to.global.count, to.global.nanos);
+        self.crossings.store(to.crossings, Relaxed);
+        let TaskCounts { count, stealable, near, far, depths, deepest, busy_nanos, idle_nanos } =
+            to.tasks;
+        let tasks = [count, stealable, near, far, depths, deepest, busy_nanos, idle_nanos];
+        for (counter, to) in self.tasks.all().into_iter().zip(tasks) {
+            counter.store(to, Relaxed);
         }
     }
 }

@@ -409,3 +409,27 @@ fn a_thread_that_is_moved_off_its_cpu_is_noticed() {
     pool.run(&|_| {}).unwrap();
     assert_eq!(pool.strayed().collect::<Vec<_>>(), [1]);
 }
+
+#[test]
+fn the_scheduler_tells_how_long_a_thread_was_not_let_run() {
+    let cpu = allowed()[0];
+    let groups = vec![Group::unbound(vec![cpu, cpu])];
+    let mut pool = Pool::new(&PoolSpec { groups, ..PoolSpec::default() }).unwrap();
+    let Some(before) = pool.cpu_times() else {
+        println!("not tested: this kernel keeps no accounts of its scheduler");
+        return;
+    };
+    // Two threads want 50 ms of one CPU, so one of them waits while the other runs.
+    let work = Duration::from_millis(50);
+    pool.run(&|_| {
+        let begin = arclight_threads::thread_time();
+        while arclight_threads::thread_time() - begin < work {}
+    })
+    .unwrap();
+    let after = pool.cpu_times().unwrap();
+    assert_eq!((before.len(), after.len()), (2, 2));
+    let delayed: Duration = after.iter().zip(&before).map(|(a, b)| a.delayed - b.delayed).sum();
+    // The first to end has waited for the other about as long as it has worked itself; a quarter of that leaves room
+    // for turns of any length.
+    assert!(delayed > work / 4, "{before:?}, then {after:?}");
+}

@@ -96,7 +96,7 @@ pub(crate) struct BenchArgs {
 }
 
 /// What needs a model.
-const NOT_WITH_LIMITS: [&str; 19] = [
+const NOT_WITH_LIMITS: [&str; 20] = [
     "model",
     "synth",
     "prompt",
@@ -108,6 +108,7 @@ const NOT_WITH_LIMITS: [&str; 19] = [
     "profile",
     "sync_a",
     "no_pin",
+    "fixed_cores",
     "kv_type",
     "numa",
     "huge_pages",

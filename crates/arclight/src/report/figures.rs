@@ -358,14 +358,10 @@ fn sum(nodes: &[Traffic], limit: f64) -> Traffic {
 
 fn threads(plan: &Plan, activity: &Activity) -> Vec<Thread> {
     let groups = plan.groups.iter().enumerate();
-    let cpus = groups.flat_map(|(node, group)| {
-        group.cpus.iter().enumerate().map(move |(rank, cpu)| (node, rank, cpu))
-    });
+    let cpus = groups.flat_map(|(node, group)| group.cpus.iter().map(move |cpu| (node, cpu)));
     let us = |nanos: u64| nanos as f64 / 1e3;
-    cpus.zip(&activity.threads)
-        .map(|((node, rank, cpu), t)| {
-            let place = if plan.places() == 1 { 0 } else { node };
-            let book = activity.counts.waits_from(plan.first_level(node, rank), place);
+    cpus.zip(activity.waits.iter().zip(&activity.threads))
+        .map(|((node, cpu), (book, t))| {
             // A pool of one group knows no global waits.
             let (local, global) = match plan.groups.len() {
                 1 => (book.local + book.global, 0),

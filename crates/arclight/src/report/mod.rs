@@ -64,7 +64,7 @@ impl Phase {
             to.kv += from.kv;
             to.exchanged += from.exchanged;
         }
-        for (to, from) in to.waits.iter_mut().flatten().zip(from.waits.into_iter().flatten()) {
+        for (to, from) in self.activity.waits.iter_mut().zip(activity.waits) {
             *to += from;
         }
         let experts = self.activity.experts.iter_mut().flatten();

@@ -336,7 +336,7 @@ fn eight_nodes_stand_beside_each_other_in_a_hundred_columns() {
     case.plan = plan(Mode::TensorParallel, &[0, 1, 2, 3, 4, 5, 6, 7]);
     let activity = &mut case.phase.activity;
     activity.counts.places = vec![activity.counts.places[0]; 8];
-    activity.counts.waits = vec![vec![activity.counts.waits[0][0]; 8]];
+    activity.waits = vec![activity.waits[0]; 8];
     activity.threads = vec![activity.threads[0]; 8];
     case.reads.groups = vec![1e9; 8];
     // As wide as sizes are.

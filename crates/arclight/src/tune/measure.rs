@@ -74,6 +74,8 @@ impl<'a> Steps<'a> {
             context: Some(longest.unwrap_or(1) + SPARE),
             sequences: Some(kinds.iter().map(of).sum::<usize>().max(1)),
             step_outputs: Some(together),
+            // What is measured is the cores that are asked for.
+            fixed_cores: true,
             ..options.clone()
         };
         let (loaded, faults) = (None, Vec::new());

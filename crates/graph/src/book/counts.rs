@@ -21,6 +21,9 @@ pub struct Counts {
     /// Waits of each thread that took part, by the level of the steps ([`Plan::level`]):
     /// `[level][place]`.
     pub waits: Vec<Vec<WaitCounts>>,
+    /// Waits of each thread before other threads took the steps ([`Executor::leave_out`](crate::Executor::leave_out));
+    /// empty if it was never so.
+    pub earlier: Vec<WaitCounts>, // [thread]
 }
 
 /// Waits of one thread.
@@ -109,6 +112,26 @@ impl Counts {
         let mut all = WaitCounts::default();
         self.waits[level..].iter().for_each(|level| all += level[place]);
         all
+    }
+
+    /// All waits of each thread of the plan by which the last steps were taken: `[thread]`.
+    pub fn waits_of_threads(&self, plan: &Plan) -> Vec<WaitCounts> {
+        let sizes = plan.groups.iter().enumerate();
+        let threads =
+            sizes.flat_map(|(group, of)| (0..of.cpus.len()).map(move |rank| (group, rank)));
+        let waits = threads.enumerate().map(|(thread, (group, rank))| {
+            let place = if plan.places() == 1 { 0 } else { group };
+            let mut all = self.earlier.get(thread).copied().unwrap_or_default();
+            all += self.waits_from(plan.first_level(group, rank), place);
+            all
+        });
+        waits.collect()
+    }
+
+    /// Goes on with another plan of the same groups.
+    pub(crate) fn carry_on(&mut self, from: &Plan, to: &Plan) {
+        self.earlier = self.waits_of_threads(from);
+        self.waits = Counts::new(to).waits;
     }
 
     /// Adds one step that was executed in `parts` by the threads of a level.
