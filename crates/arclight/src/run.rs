@@ -6,7 +6,7 @@ use crate::error::Error;
 use crate::images::{self, ImageArgs};
 use crate::load::{self, Loaded};
 use crate::profile::{self, Recorder};
-use crate::report::{self, Meter};
+use crate::report::{self, Cause, Look, Meter};
 use crate::screen::Screen;
 use crate::session::{Answer, AnswerOptions, End, Session};
 use crate::speculate::{self, SpeculateArgs};
@@ -160,16 +160,24 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Error> {
     if args.profile.is_some() {
         profile::begin(session.engine())?;
     }
+    let look = (args.report || args.profile.is_some()).then(|| Look::new(session.engine()));
     let answer = session.answer(&tokens, &options, |text| Ok(screen.show(text)?))?;
+    let causes = match look {
+        Some(look) => look.causes(session.engine(), &Machine::read()?),
+        None => Vec::new(),
+    };
     screen.end(answer.text.ends_with('\n'))?;
     if !term::is_quiet() {
         report_end(&answer, &options.params, session.context());
     }
     if args.report {
-        report_nodes(&mut session, &answer)?;
+        report_nodes(&mut session, &answer, &causes)?;
     }
     if let Some(recorder) = recorder {
         report_operators(recorder, &mut session, &answer)?;
+        if !args.report {
+            causes.iter().for_each(|cause| note!("{cause}"));
+        }
     }
     match answer.end {
         End::Interrupted => Err(Error::Interrupted),
@@ -300,9 +308,9 @@ fn report_end(answer: &Answer, params: &SamplerParams, context: usize) {
 }
 
 /// The table of nodes.
-fn report_nodes(session: &mut Session, answer: &Answer) -> Result<(), Error> {
+fn report_nodes(session: &mut Session, answer: &Answer, causes: &[Cause]) -> Result<(), Error> {
     anstream::eprintln!();
-    match report::after(session.engine(), &answer.phases)? {
+    match report::after(session.engine(), &answer.phases, causes)? {
         Some(nodes) => nodes.lines().iter().for_each(|line| anstream::eprintln!("{line}")),
         None => note!("nothing was computed that could be reported on"),
     }

@@ -110,7 +110,8 @@ impl Engine {
         let interval = room::interval(executor.graph(), options.kv);
         let kv = KvCache::new(sequences, (context, interval), classes);
         let (disk, strayed) = (None, false);
-        let watchman = if options.fixed_cores { None } else { Watchman::new(&mut executor) };
+        let watchman =
+            if options.fixed_cores { None } else { Watchman::new(&mut executor, machine) };
         let adapters = options.adapters.clone();
         let usual = usual_set(&adapters);
         Ok(Engine {

@@ -239,6 +239,13 @@ impl Page {
         self.counter("arclight:steps", "Steps", &["replica"], &count);
         let time = steps(&|s| s.counters.step_time.as_secs_f64());
         self.counter("arclight:step_seconds", "Time in steps", &["replica"], &time);
+        let without = steps(&|s| s.company.steps_without.as_secs_f64());
+        self.counter(
+            "arclight:steps_without_cores_seconds",
+            "Of it, time in steps that went without cores that other programs were busy on",
+            &["replica"],
+            &without,
+        );
         let groups = || {
             let groups = |(at, s): (usize, &'s ReplicaStatus)| {
                 std::iter::repeat(at).zip(s.groups.iter().enumerate())

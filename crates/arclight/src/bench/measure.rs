@@ -4,7 +4,7 @@ use super::limits::{Floor, Limits, Probe};
 use super::report::Setup;
 use crate::error::Error;
 use crate::profile::Recorder;
-use crate::report::{self, Meter, NodesReport, Phase};
+use crate::report::{self, Cause, Look, Meter, NodesReport, Phase};
 use arclight_engine::{BatchEntry, Engine, Outputs, SeqId};
 use graph::{Extent, Keep, Needs};
 use loadgen::Rng;
@@ -102,6 +102,9 @@ pub(crate) struct Bench {
     probe: Probe,
     /// The machine's counters, for reports.
     meter: Option<Meter>,
+    /// What took speed from the tests that were measured last.
+    causes: Vec<Cause>,
+    machine: Machine,
 }
 
 impl Bench {
@@ -121,7 +124,8 @@ impl Bench {
         let classes = engine.executor().graph().classes().to_vec();
         let probe = Probe::new(&mut engine, machine)?;
         let meter = report.then(|| Meter::open(machine));
-        Ok(Bench { engine, sequences, tokens, needs, classes, probe, meter })
+        let (causes, machine) = (Vec::new(), machine.clone());
+        Ok(Bench { engine, sequences, tokens, needs, classes, probe, meter, causes, machine })
     }
 
     /// The engine.
@@ -160,6 +164,7 @@ impl Bench {
             measured.push(Measured { seconds: Vec::with_capacity(repetitions), phase: warm_up });
             done(test);
         }
+        let look = Look::new(&self.engine);
         for repetition in 0..repetitions {
             self.probe.pass(&mut self.engine)?;
             for (test, Measured { seconds, phase }) in tests.iter().zip(&mut measured) {
@@ -179,14 +184,21 @@ impl Bench {
             }
         }
         self.probe.pass(&mut self.engine)?;
+        self.causes = look.causes(&self.engine, &self.machine);
         Ok(measured)
     }
 
+    /// What took speed from the tests that were measured last.
+    pub(crate) fn causes(&self) -> &[Cause] {
+        &self.causes
+    }
+
     /// What tests did to the nodes. Asks where pages are at this moment.
-    pub(crate) fn reports(&mut self, measured: &[Measured], machine: &Machine) -> Vec<NodesReport> {
+    pub(crate) fn reports(&mut self, measured: &[Measured]) -> Vec<NodesReport> {
         let asked = report::ask(&mut self.engine);
-        let reads = self.probe.reads();
-        let of = |m: &Measured| report::of(&mut self.engine, &asked, &m.phase, reads, machine);
+        let Bench { engine, probe, causes, machine, .. } = self;
+        let reads = probe.reads();
+        let of = |m: &Measured| report::of(engine, &asked, &m.phase, causes, reads, machine);
         measured.iter().map(of).collect()
     }
 

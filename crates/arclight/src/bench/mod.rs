@@ -173,7 +173,7 @@ pub(crate) fn run(args: &BenchArgs) -> Result<(), Error> {
             };
             let on = (&machine, replicas);
             for f in replicas::run(&file, on, &options, &tests, args.repetitions, &told)? {
-                report.add(&f.setup, &f.test, &f.seconds, f.floor, f.limits, None);
+                report.add(&f.setup, &f.test, &f.seconds, f.floor, f.limits, (&f.causes, None));
             }
             bar.suspend(|| report.print_new(&mut out))?;
             continue;
@@ -193,10 +193,11 @@ pub(crate) fn run(args: &BenchArgs) -> Result<(), Error> {
                     bar.inc(1);
                 })?;
             let limits = bench.limits();
-            let reports = args.report.then(|| bench.reports(&measured, &machine));
+            let reports = args.report.then(|| bench.reports(&measured));
             let mut reports = reports.into_iter().flatten();
             for (test, Measured { seconds, .. }) in here.iter().zip(&measured) {
-                report.add(&setup, test, seconds, bench.floor(test), limits, reports.next());
+                let found = (bench.causes(), reports.next());
+                report.add(&setup, test, seconds, bench.floor(test), limits, found);
             }
             bar.suspend(|| report.print_new(&mut out))?;
         }

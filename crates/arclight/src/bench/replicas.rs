@@ -8,6 +8,7 @@ use super::limits::{Floor, Limits};
 use super::measure::{Bench, Measured, Test};
 use super::report::Setup;
 use crate::error::Error;
+use crate::report::Cause;
 use crate::term;
 use arclight_engine::{Engine, LoadOptions, ModelFile, NodeId, Replicas};
 use kernels::Products;
@@ -49,6 +50,8 @@ pub(crate) struct Figures {
     pub(crate) seconds: Vec<f64>,
     pub(crate) floor: Floor,
     pub(crate) limits: Limits,
+    /// What took speed from it.
+    pub(crate) causes: Vec<Cause>,
 }
 
 /// Loads a copy on each part of the machine and runs all tests on all of them, those of one depth in
@@ -87,7 +90,8 @@ pub(crate) fn run(
             let limits = bench.limits();
             for (&test, Measured { seconds, .. }) in here.iter().zip(measured) {
                 let (setup, floor) = (setup.clone(), bench.floor(&test));
-                figures.push(Figures { setup, test, seconds, floor, limits });
+                let causes = bench.causes().to_vec();
+                figures.push(Figures { setup, test, seconds, floor, limits, causes });
             }
         }
         Ok(figures)
@@ -133,11 +137,13 @@ fn sum(figures: &[&Figures], nodes: usize) -> Option<Figures> {
         floor: Floor::side_by_side(&floors),
         limits: Limits {
             read: limit(|l| l.read),
+            slowest_read: limit(|l| l.slowest_read),
             macs: Products::new(|p| {
                 let rates = figures.iter().map(|f| f.limits.macs[p]);
                 rates.sum::<Option<f64>>()
             }),
         },
+        causes: first.causes.clone(),
     })
 }
 
@@ -227,7 +233,8 @@ mod tests {
             test: Test::prompt(100, 0),
             seconds: vec![seconds, 1.0],
             floor: Floor::default(),
-            limits: Limits { read: 1e9, macs: Products::new(|_| Some(2e9)) },
+            limits: Limits { read: 1e9, slowest_read: 1e9, macs: Products::new(|_| Some(2e9)) },
+            causes: Vec::new(),
         };
         // 100 tokens in 1 s and in 0.5 s: 300 a second.
         let total = sum(&[&figures(1.0, 2), &figures(0.5, 3)], 1).unwrap();

@@ -6,7 +6,7 @@ use super::replicas::Replica;
 use crate::error::Error;
 use crate::model_info::ModelInfo;
 use crate::output::{Output, figure, words};
-use crate::report::NodesReport;
+use crate::report::{Cause, NodesReport, wrap};
 use crate::term;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -42,12 +42,16 @@ struct Row {
     of_limit: f64,
     bound_by: &'static str,
     read_bytes_per_second: f64,
+    /// The same in the slowest pass of its probe.
+    slowest_read_bytes_per_second: f64,
     /// By the names of the products that are done differently.
     macs_per_second: BTreeMap<&'static str, f64>,
     #[serde(skip)]
     limits: Limits,
     /// Tokens per second of every repetition.
     samples: Vec<f64>,
+    /// What took speed, whatever the model did.
+    causes: Vec<Cause>,
     /// Where memory is and what each node did, over all repetitions.
     #[serde(skip_serializing_if = "Option::is_none")]
     report: Option<NodesReport>,
@@ -85,11 +89,12 @@ impl Report {
         seconds: &[f64],
         floor: Floor,
         limits: Limits,
-        report: Option<NodesReport>,
+        (causes, report): (&[Cause], Option<NodesReport>),
     ) {
         let samples: Vec<f64> = seconds.iter().map(|s| test.total() as f64 / s).collect();
         let (mean, sd) = mean_and_sd(&samples);
-        let limit = test.total() as f64 / floor.seconds;
+        // What was reached once is no more than the machine can do, whatever the probes found.
+        let limit = samples.iter().copied().fold(test.total() as f64 / floor.seconds, f64::max);
         self.results.push(Row {
             test: test.to_string(),
             kind: if test.kind == Kind::Prompt { "prompt" } else { "decode" },
@@ -103,9 +108,11 @@ impl Report {
             of_limit: mean / limit,
             bound_by: floor.bound(),
             read_bytes_per_second: limits.read,
+            slowest_read_bytes_per_second: limits.slowest_read,
             macs_per_second: limits.measured().map(|(p, rate)| (p.name(), rate)).collect(),
             limits,
             samples,
+            causes: causes.to_vec(),
             report,
         });
     }
@@ -135,7 +142,21 @@ impl Report {
                 row.print_limits(out)?;
             }
         }
+        self.print_causes(out)?;
         self.print_reports(out)
+    }
+
+    /// What took speed: once for each sentence, and where a report says it, there.
+    fn print_causes(&self, out: &mut Output) -> Result<(), Error> {
+        let mut told: Vec<&Cause> = Vec::new();
+        for cause in self.results.iter().filter(|row| row.report.is_none()).flat_map(|r| &r.causes)
+        {
+            if !told.contains(&cause) {
+                wrap(&cause.to_string()).iter().try_for_each(|line| writeln!(out, "{line}"))?;
+                told.push(cause);
+            }
+        }
+        Ok(())
     }
 
     /// Of decoding, or of prompts where nothing else was tested: what is said of them is that the
@@ -179,13 +200,17 @@ impl Row {
 
     fn print_limits(&self, out: &mut Output) -> Result<(), Error> {
         let Setup { nodes, threads, .. } = self.setup;
-        Ok(writeln!(
+        writeln!(
             out,
             "limits in this run, {} on {}: {}",
             term::plural(threads, "thread"),
             term::plural(nodes, "node"),
             self.limits.words(|_| true)
-        )?)
+        )?;
+        if let Some(moved) = self.limits.moved() {
+            wrap(&moved).iter().try_for_each(|line| writeln!(out, "{line}"))?;
+        }
+        Ok(())
     }
 }
 

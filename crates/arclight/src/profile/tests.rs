@@ -114,7 +114,7 @@ fn cells<'t>(lines: &'t [String], name: &str) -> Vec<&'t str> {
 }
 
 fn limits() -> Limits {
-    Limits { read: 1e12, macs: Products::new(|_| Some(1e12)) }
+    Limits { read: 1e12, slowest_read: 1e12, macs: Products::new(|_| Some(1e12)) }
 }
 
 #[test]

@@ -4,7 +4,7 @@ use super::counters::Counted;
 use super::experts::Experts;
 use super::reads::Reads;
 use super::tasks::Tasks;
-use super::{Phase, verdict};
+use super::{Cause, Phase, verdict};
 use arclight_engine::{Activity, NodeBytes, Placement, Plan};
 use serde::Serialize;
 use std::collections::BTreeSet;
@@ -19,6 +19,8 @@ pub(super) struct Facts<'a> {
     /// Where pages are, or why that is not known.
     pub(super) placement: Result<&'a Placement, &'a str>,
     pub(super) phase: &'a Phase,
+    /// What took speed from it.
+    pub(super) causes: &'a [Cause],
     pub(super) tasks: Option<Tasks>,
     /// What the threads can read.
     pub(super) reads: &'a Reads,
@@ -60,6 +62,8 @@ pub(crate) struct NodesReport {
     pub(super) experts: Option<Experts>,
     /// By the machine.
     pub(super) counted: Counted,
+    /// What took speed, whatever the model did.
+    pub(super) causes: Vec<Cause>,
     /// What bounds the work, in words.
     pub(super) verdict: Vec<String>,
 }
@@ -235,6 +239,7 @@ impl NodesReport {
             tasks: facts.tasks.clone(),
             experts: Experts::of(&facts.phase.activity.experts),
             counted: phase.counted.clone(),
+            causes: facts.causes.to_vec(),
             verdict: Vec::new(),
         };
         report.verdict = verdict::of(&report, plan.mode);
@@ -330,7 +335,8 @@ fn traffic(facts: &Facts<'_>, group: usize) -> Traffic {
         remote_share: remote.map(|r| ratio(r, moved.weights + moved.kv + moved.exchanged)),
         read_bytes_per_second: read,
         limit_bytes_per_second: facts.reads.groups[group],
-        of_limit: ratio(read, facts.reads.groups[group]),
+        // A limit that was exceeded was measured too low: others were at it then.
+        of_limit: ratio(read, facts.reads.groups[group]).min(1.0),
     }
 }
 
@@ -352,7 +358,7 @@ fn sum(nodes: &[Traffic], limit: f64) -> Traffic {
     let moved =
         all.weights_bytes_per_token + all.kv_bytes_per_token + all.exchanged_bytes_per_token;
     all.remote_share = all.remote_bytes_per_token.map(|remote| ratio(remote, moved));
-    all.of_limit = ratio(all.read_bytes_per_second, limit);
+    all.of_limit = ratio(all.read_bytes_per_second, limit).min(1.0);
     all
 }
 

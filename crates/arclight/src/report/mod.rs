@@ -13,6 +13,7 @@
 //! off) their traffic is not counted, which the report says. Where nodes share a product each is
 //! taken to stream its threads' share of it.
 
+mod around;
 mod counters;
 mod experts;
 mod figures;
@@ -24,6 +25,7 @@ mod verdict;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use around::{Cause, Look};
 pub(crate) use counters::{Counted, Meter};
 pub(crate) use figures::NodesReport;
 pub(crate) use table::{wrap, wrap_at};
@@ -91,11 +93,12 @@ pub(crate) fn ask(engine: &mut Engine) -> Asked {
     engine.placement().map_err(|e| Error::from(e).line())
 }
 
-/// The report of some work, with a node's limits as they were measured beside it.
+/// The report of some work, with a node's limits as they were measured beside it, and what took speed from it.
 pub(crate) fn of(
     engine: &mut Engine,
     asked: &Asked,
     phase: &Phase,
+    causes: &[Cause],
     reads: &Reads,
     machine: &Machine,
 ) -> NodesReport {
@@ -105,6 +108,7 @@ pub(crate) fn of(
         loaded: &loaded,
         placement: asked.as_ref().map_err(String::as_str),
         phase,
+        causes,
         tasks: Tasks::of(&phase.activity.threads),
         reads,
         caches: reads::cache_bytes(machine),
@@ -113,7 +117,11 @@ pub(crate) fn of(
 
 /// The report after an answer: of the decoding, or of the prompt if nothing was decoded; but tasks of
 /// both, because the prompt has most of them. `None` if nothing was computed at all.
-pub(crate) fn after(engine: &mut Engine, phases: &[Phase]) -> Result<Option<NodesReport>, Error> {
+pub(crate) fn after(
+    engine: &mut Engine,
+    phases: &[Phase],
+    causes: &[Cause],
+) -> Result<Option<NodesReport>, Error> {
     let Some(phase) = phases.iter().rfind(|p| p.activity.counts.tokens > 0) else {
         return Ok(None);
     };
@@ -125,7 +133,7 @@ pub(crate) fn after(engine: &mut Engine, phases: &[Phase]) -> Result<Option<Node
     for _ in 0..PASSES {
         probe.pass(pool)?;
     }
-    let mut report = of(engine, &asked, phase, probe.reads(), &machine);
+    let mut report = of(engine, &asked, phase, causes, probe.reads(), &machine);
     let threads = phases.iter().flat_map(|phase| &phase.activity.threads);
     report.tasks = Tasks::of(&threads.copied().collect::<Vec<_>>());
     Ok(Some(report))

@@ -27,6 +27,8 @@ pub(crate) struct Reads {
     pub(crate) all: f64,
     /// By each group, all groups at the same time.
     pub(crate) groups: Vec<f64>,
+    /// By all threads together in the slowest pass: on a quiet machine nearly as much.
+    pub(crate) slowest: f64,
 }
 
 /// Measures what threads can read.
@@ -49,7 +51,8 @@ impl ReadProbe {
         let buffers = (0..pool.threads()).map(|_| buffer()).collect::<Result<Vec<_>, _>>();
         let buffers = buffers.map_err(Error::refused)?;
         run(pool, &|thread| lock(&buffers[thread]).words_mut().fill(1))?;
-        let best = Reads { all: 0.0, groups: vec![0.0; groups.len()] };
+        let slowest = f64::INFINITY;
+        let best = Reads { all: 0.0, groups: vec![0.0; groups.len()], slowest };
         Ok(ReadProbe { buffers, groups, best })
     }
 
@@ -63,7 +66,9 @@ impl ReadProbe {
             let bytes: usize = buffers[threads.clone()].iter().map(|b| lock(b).len()).sum();
             bytes as f64 / times.of(threads).as_secs_f64()
         };
-        self.best.all = self.best.all.max(rate(0..buffers.len()));
+        let all = rate(0..buffers.len());
+        self.best.all = self.best.all.max(all);
+        self.best.slowest = self.best.slowest.min(all);
         for (best, threads) in self.best.groups.iter_mut().zip(&self.groups) {
             *best = best.max(rate(threads.clone()));
         }

@@ -23,7 +23,8 @@ impl NodesReport {
             lines.extend(tasks.table());
             lines.push(String::new());
         }
-        let words = self.notes().into_iter().chain(self.verdict.iter().cloned());
+        let causes = self.causes.iter().map(ToString::to_string);
+        let words = self.notes().into_iter().chain(causes).chain(self.verdict.iter().cloned());
         lines.extend(words.flat_map(|text| wrap(&text)));
         lines
     }

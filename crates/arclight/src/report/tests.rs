@@ -54,7 +54,8 @@ impl Case {
     fn tensor_parallel() -> Case {
         let bind = |id| Policy::Bind(NodeId(id));
         let place = PlaceCounts { weights: 10_000_000, kv: 1_000_000, exchanged: 500_000 };
-        let waits = vec![vec![WaitCounts { local: 30, global: 20 }; 2]];
+        let waits = vec![WaitCounts { local: 30, global: 20 }; 2];
+        let counts = Counts { steps: 10, tokens: 10, places: vec![place; 2], ..Counts::default() };
         let mut huge = arena("KV pages", Some(1), bind(5), pages(&[(5, 4)], 12));
         huge.huge_bytes = 3 * PAGE as u64;
         let streamed = [pages(&[(3, 9), (5, 1)], 0), pages(&[(5, 10)], 0)];
@@ -80,12 +81,13 @@ impl Case {
                 decoding: true,
                 time: Duration::from_millis(10),
                 activity: Activity {
-                    counts: Counts { steps: 10, tokens: 10, places: vec![place; 2], waits },
+                    counts,
+                    waits,
                     threads: vec![thread(6000, 1000, 2000), thread(8000, 500, 500)],
                     experts: Vec::new(),
                 },
             },
-            reads: Reads { all: 3e9, groups: vec![2.2e9, 1.1e9] },
+            reads: Reads { all: 3e9, groups: vec![2.2e9, 1.1e9], slowest: 3e9 },
             caches: 1000,
         }
     }
@@ -115,6 +117,7 @@ impl Case {
             loaded: &loaded,
             placement: self.placement.as_ref().map_err(String::as_str),
             phase: &self.phase,
+            causes: &[],
             tasks: Tasks::of(&self.phase.activity.threads),
             reads: &self.reads,
             caches: self.caches,

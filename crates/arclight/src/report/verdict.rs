@@ -77,7 +77,9 @@ pub(super) fn of(report: &NodesReport, mode: Mode) -> Vec<String> {
 /// seem to work while others do: then of all the time.
 fn near_limit(report: &NodesReport, at: usize) -> f64 {
     let Figures { traffic, time, .. } = &report.nodes[at];
-    if report.cpus_shared { traffic.of_limit } else { traffic.of_limit / time.working.max(0.01) }
+    let working = if report.cpus_shared { 1.0 } else { time.working.max(0.01) };
+    // The limit is a measurement, too: what is a little above it is all of it.
+    (traffic.of_limit / working).min(1.0)
 }
 
 /// Why threads wait: for one of them, or for the waits themselves.

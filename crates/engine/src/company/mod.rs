@@ -15,17 +15,19 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::{Duration, Instant};
 use threads::CpuTime;
-use topology::{CpuId, CpuTicks};
+use topology::{CpuId, CpuTicks, Machine};
 
 /// To read an account takes a microsecond or two; of a window's time that is at most a 300th.
 const READ: Duration = Duration::from_micros(500);
+/// Three periods of the usual length of a quota.
+const PERIODS: Duration = Duration::from_millis(300);
 /// Between two looks at what CPUs do that are left out.
 const LOOK: Duration = Duration::from_millis(100);
 /// After such a pause between steps what was seen before it is too old.
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// What an engine has seen of others on its cores.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Company {
     /// CPUs that steps go without now.
     pub left_out: Vec<CpuId>,
@@ -76,16 +78,19 @@ struct Open {
 
 impl Watchman {
     /// `None` where nothing can be seen or left out.
-    pub(crate) fn new(executor: &mut Executor) -> Option<Watchman> {
+    pub(crate) fn new(executor: &mut Executor, machine: &Machine) -> Option<Watchman> {
         if !executor.can_leave_out() {
             return None;
         }
         let threads = executor.cpu_times()?.len();
+        // A quota stops threads for a part of its period.
+        let stopped = machine.quota().is_some_and(|quota| quota < threads as f64);
+        let least = if stopped { PERIODS } else { WINDOW };
         Some(Watchman {
             policy: Policy::new(executor.cpus()),
             start: Instant::now(),
             window: None,
-            length: WINDOW.max(READ * threads as u32),
+            length: least.max(READ * threads as u32),
             ticks: (Instant::now(), BTreeMap::new()),
             changed: false,
             seen: Company::default(),

@@ -33,6 +33,7 @@ mod watch;
 
 use crate::ModelFile;
 use crate::adapter::{check_set, normal};
+use crate::company::Company;
 use crate::cores::CoreTurns;
 use crate::decode::{Bounds, Counters, Ids, Request};
 use crate::disk::DiskCache;
@@ -217,6 +218,8 @@ pub struct ReplicaStatus {
     pub groups: Vec<GroupStatus>,
     /// How often tokens went to each expert.
     pub experts: Arc<Experts>,
+    /// What it has seen of other programs on its cores.
+    pub company: Company,
     /// Why it is out of service; `None` while it serves.
     pub failure: Option<String>,
 }

@@ -16,6 +16,7 @@ use super::prefixes::Beginnings;
 use super::route::{Lane, Work, choose, may_take};
 use super::turns::Turns;
 use super::watch::{Experts, GroupStatus};
+use crate::company::Company;
 use crate::decode::{Answer, Counters, Left};
 use crate::engine::Engine;
 use crate::error::Error;
@@ -63,6 +64,7 @@ pub(crate) struct Seat {
     pub pages: PageCounts,
     pub groups: Vec<GroupStatus>,
     pub experts: Arc<Experts>,
+    pub company: Company,
 }
 
 struct State {
@@ -273,11 +275,20 @@ impl Shared {
         lane.counters += done;
     }
 
-    /// What the groups of replica `me` have done so far, and which experts were chosen.
-    pub(crate) fn report_groups(&self, me: usize, groups: Vec<GroupStatus>, experts: Arc<Experts>) {
+    /// What the groups of replica `me` have done so far, which experts were chosen, and who else was on its cores.
+    pub(crate) fn report_groups(
+        &self,
+        me: usize,
+        groups: Vec<GroupStatus>,
+        experts: Arc<Experts>,
+        company: Option<&Company>,
+    ) {
         let mut state = self.lock();
         let seat = &mut state.lanes[me].seat;
         (seat.groups, seat.experts) = (groups, experts);
+        if let Some(company) = company {
+            seat.company.clone_from(company);
+        }
     }
 
     /// Takes a replica out of service. What waits for it goes to others; without any, it fails.
@@ -328,6 +339,7 @@ impl Shared {
             pages: lane.seat.pages,
             groups: lane.seat.groups.clone(),
             experts: lane.seat.experts.clone(),
+            company: lane.seat.company.clone(),
             failure: lane.failure.clone(),
         });
         status.collect()

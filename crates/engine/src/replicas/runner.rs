@@ -135,7 +135,7 @@ impl Runner {
         self.shared.report(self.me, running, engine.pages(), done);
         if self.batch.running.is_empty() || watch.is_old() {
             let groups = watch.look(engine);
-            self.shared.report_groups(self.me, groups, watch.experts());
+            self.shared.report_groups(self.me, groups, watch.experts(), engine.company());
         }
     }
 }

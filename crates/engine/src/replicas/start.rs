@@ -282,6 +282,7 @@ impl Loader {
             pages: engine.pages(),
             groups,
             experts: watch.experts(),
+            company: engine.company().cloned().unwrap_or_default(),
         };
         self.tell(News::Loaded(Box::new((info, seat))));
         Ok(Crew { engine, speculator, encoder, watch, cores: self.control.cores.clone() })

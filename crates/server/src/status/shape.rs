@@ -250,6 +250,8 @@ pub(super) fn status(
             let why = "the kernel does not tell on which nodes pages are".to_owned();
             unknown.push(Unknown { what: "remote_share", why });
         }
+        let left = now.replicas.iter().flat_map(|replica| &replica.company.left_out);
+        facts.left_out = left.map(|cpu| cpu.0).collect();
         facts.done = done;
         let all_run = |look: &Look| look.replicas.iter().all(|replica| replica.running > 0);
         facts.under_way = all_run(now) && before.is_some_and(all_run);

@@ -61,6 +61,8 @@ pub(super) struct Facts {
     pub(super) cache_bytes: u64,
     /// Tokens of a layer's busiest expert over its even share, on average.
     pub(super) busiest: f64,
+    /// CPUs that steps go without, because other programs are busy on them.
+    pub(super) left_out: Vec<u32>,
     /// What costs speed on the machine: what was seen, its share, and what mends it.
     pub(super) checks: Vec<(String, f64, Vec<String>)>,
     pub(super) served: Vec<Served>,
@@ -115,6 +117,7 @@ impl Facts {
         }));
         let busy = self.done.as_ref().filter(|done| done.steps > 0);
         if let Some(done) = busy {
+            all.extend(self.left_out());
             all.extend(self.machine());
             all.extend(self.between(done));
             all.extend(self.prompts(done));
@@ -257,6 +260,21 @@ impl Facts {
             ));
         }
         all
+    }
+
+    /// Cores that others have.
+    fn left_out(&self) -> Option<Reason> {
+        let ids: Vec<String> = self.left_out.iter().map(u32::to_string).collect();
+        let (are, them) = match ids.as_slice() {
+            [] => return None,
+            [_] => ("CPU", "it"),
+            _ => ("CPUs", "them"),
+        };
+        let text = format!(
+            "Other programs are busy on {are} {}: steps go without {them}, which is faster than to wait for {them}.",
+            ids.join(", ")
+        );
+        Some(costs(text, &["arclight doctor names the programs", "--cpus chooses other cores"]))
     }
 
     /// The time in which answers are under way and no step is.
@@ -446,6 +464,7 @@ mod tests {
             &|f| (f.waiting, f.running, f.slots) = (1, 1, 1),
             "1 answer waits: the only slot is in use.",
         );
+        says(&|f| f.left_out = vec![3, 4], "busy on CPUs 3, 4: steps go without them");
         says(&|f| f.pages = (95, 100), "95 % of the 100 KV pages are in use.");
         says(&|f| f.done.as_mut().unwrap().preemptions = 2, "2 answers gave up");
         says(&|f| f.failures = vec!["it panicked".into()], "out of service: it panicked.");

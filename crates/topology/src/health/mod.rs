@@ -10,6 +10,7 @@
 mod clock;
 mod modules;
 mod others;
+mod withheld;
 
 pub use others::Sample;
 
@@ -76,8 +77,7 @@ impl Check {
 pub fn check(root: &Path, machine: &Machine, before: &Sample, after: &Sample) -> Vec<Check> {
     let mut tree = Tree::new(root);
     let mut all = vec![quota(machine), cores(machine), memory_limit(machine)];
-    all.extend(others::check(before, after));
-    all.extend([clock::governor(&mut tree), clock::boost(&mut tree)]);
+    all.extend(meanwhile(&mut tree, machine, before, after));
     all.extend([
         huge_pages(&mut tree),
         numa_balancing(&mut tree, machine),
@@ -86,6 +86,28 @@ pub fn check(root: &Path, machine: &Machine, before: &Sample, after: &Sample) ->
     ]);
     all.sort_by(|a, b| b.share().total_cmp(&a.share()));
     all
+}
+
+/// What took or withheld speed between two looks at a machine whose files are under `root`, or holds it down: what
+/// cost most first, nothing else.
+pub fn check_between(
+    root: &Path,
+    machine: &Machine,
+    before: &Sample,
+    after: &Sample,
+) -> Vec<Check> {
+    let mut all = meanwhile(&mut Tree::new(root), machine, before, after);
+    all.retain(|check| matches!(check.state, State::Costs { .. }));
+    all.sort_by(|a, b| b.share().total_cmp(&a.share()));
+    all
+}
+
+fn meanwhile(tree: &mut Tree, machine: &Machine, before: &Sample, after: &Sample) -> Vec<Check> {
+    let others = others::check(before, after);
+    let taken = others[0].share();
+    let (before, after) = (&before.withheld, &after.withheld);
+    let withheld = withheld::check(before, after, taken, machine.cpus().len());
+    others.into_iter().chain(withheld).chain([clock::governor(tree), clock::boost(tree)]).collect()
 }
 
 fn quota(machine: &Machine) -> Check {

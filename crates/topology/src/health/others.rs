@@ -1,6 +1,7 @@
 //! What other programs, and other virtual machines, take.
 
 use super::Check;
+use super::withheld::Withheld;
 use crate::files::{MAX_BYTES, Tree, read_bounded};
 use std::collections::BTreeMap;
 use std::fs;
@@ -21,6 +22,7 @@ pub struct Sample {
     own: u64,
     /// By process, with its name.
     programs: BTreeMap<u32, (String, u64)>,
+    pub(super) withheld: Withheld,
 }
 
 impl Sample {
@@ -42,7 +44,7 @@ impl Sample {
     /// The same without names: one file for all other programs together.
     pub fn read_sums(root: &Path) -> Sample {
         let mut tree = Tree::new(root);
-        let mut sample = Sample::default();
+        let mut sample = Sample { withheld: Withheld::read(root), ..Sample::default() };
         let text = tree.text("proc/stat").unwrap_or_default();
         let line = text.lines().find_map(|line| line.strip_prefix("cpu ")).unwrap_or_default();
         let ticks: Vec<u64> = line.split_whitespace().flat_map(str::parse).collect();

@@ -25,11 +25,16 @@ use kernels::{Kernels, Product, Products};
 use peak::PeakProbe;
 use topology::{Group, Machine};
 
+/// Passes on a quiet machine differ by less.
+const MOVED: f64 = 0.1;
+
 /// What the threads of a pool do at best.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Limits {
     /// Bytes read from memory per second.
     pub(crate) read: f64,
+    /// The same in the slowest pass.
+    pub(crate) slowest_read: f64,
     /// Multiply-accumulates per second, but for products that [`Product::Int8`] stands for.
     pub(crate) macs: Products<Option<f64>>,
 }
@@ -57,6 +62,19 @@ impl Limits {
         let rates = rates.map(|(p, rate)| format!("{} {:.0}", p.name(), rate / 1e9));
         let rates = rates.collect::<Vec<_>>().join(", ");
         format!("read {:.1} GB/s; {rates} GMAC/s", self.read / 1e9)
+    }
+
+    /// That the limit itself moved, if it did: then others use the memory, and shares of it say less.
+    pub(crate) fn moved(&self) -> Option<String> {
+        let Limits { read, slowest_read, .. } = *self;
+        (slowest_read < (1.0 - MOVED) * read && slowest_read > 0.0).then(|| {
+            format!(
+                "the limit of reading moved between {:.1} and {:.1} GB/s from repetition to repetition: others use \
+                 the memory or the cores",
+                slowest_read / 1e9,
+                read / 1e9
+            )
+        })
     }
 
     /// The least seconds for reading, and for multiplying.
@@ -97,7 +115,9 @@ impl Probe {
 
     /// The best so far.
     pub(crate) fn limits(&self) -> Limits {
-        let mut limits = Limits { read: self.reads.reads().all, ..Limits::default() };
+        let reads = self.reads.reads();
+        let mut limits =
+            Limits { read: reads.all, slowest_read: reads.slowest, ..Limits::default() };
         for peak in &self.peaks {
             limits.macs[peak.product()] = Some(peak.best());
         }
@@ -171,7 +191,7 @@ mod tests {
             Product::F16 | Product::F32 => Some(1e8),
             _ => None,
         };
-        Limits { read, macs: Products::new(rate) }
+        Limits { read, slowest_read: read, macs: Products::new(rate) }
     }
 
     fn floor(sequences: usize, past: usize, outputs: usize, limits: Limits) -> Floor {

@@ -18,6 +18,7 @@ fn bounded(lanes: usize, slots: usize, bound: Option<usize>) -> Shared {
         pages,
         groups: Vec::new(),
         experts: Arc::default(),
+        company: Company::default(),
     };
     Shared::new((0..lanes).map(seat).collect(), bound)
 }
