@@ -6,6 +6,7 @@ use crate::tune::first::Untuned;
 use crate::tune::stored::{self, Found, ProfileArgs};
 use arclight_engine::{
     CpuList, HugePages, KvType, LoadOptions, ModelFile, NodeList, Numa, Reading, SamplerParams,
+    Sync,
 };
 use clap::{Args, ValueEnum, ValueHint};
 use std::hash::{BuildHasher, Hasher};
@@ -79,6 +80,9 @@ pub(crate) struct PlaceArgs {
     /// long as they are
     #[arg(long)]
     pub(crate) fixed_cores: bool,
+    /// At every wait let all nodes wait for each other, to see what waiting apart gains
+    #[arg(long)]
+    pub(crate) sync_a: bool,
     /// Page size of weights and KV cache [default: for big models what is measured to be faster]
     #[arg(long, value_name = "SIZE", value_enum)]
     pub(crate) huge_pages: Option<HugeArg>,
@@ -171,6 +175,7 @@ impl PlaceArgs {
         }
         options.on_cpus.clone_from(&self.cpus);
         options.fixed_cores = self.fixed_cores;
+        options.sync = if self.sync_a { Sync::Global } else { Sync::Derived };
         options.reading = self.load.into();
         options.huge_pages = self.huge_pages.map(|size| match size {
             HugeArg::Off => HugePages::Off,

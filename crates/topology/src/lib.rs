@@ -37,6 +37,7 @@ mod cgroup;
 mod describe;
 mod display;
 mod divide;
+mod energy;
 mod error;
 pub mod fake;
 mod files;
@@ -53,6 +54,7 @@ mod synthetic;
 mod sysfs;
 pub mod topotree;
 
+pub use energy::Energy;
 pub use error::Error;
 pub use idlist::{CpuList, Id, IdList, MAX_ID, NodeList};
 pub use layout::{Group, Layout, layout};

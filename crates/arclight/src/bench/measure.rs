@@ -9,8 +9,9 @@ use arclight_engine::{BatchEntry, Engine, Outputs, SeqId};
 use graph::{Extent, Keep, Needs};
 use loadgen::Rng;
 use std::fmt;
+use std::path::Path;
 use std::time::Instant;
-use topology::Machine;
+use topology::{Energy, Machine};
 
 /// Decoding needs no longer warm-up than to have every page and cache touched.
 const WARM_UP_TOKENS: usize = 8;
@@ -85,6 +86,8 @@ impl fmt::Display for Test {
 pub(crate) struct Measured {
     /// Of every repetition.
     pub(crate) seconds: Vec<f64>,
+    /// What the processors consumed in all repetitions, where they have meters.
+    pub(crate) joules: Option<f64>,
     /// Of all repetitions.
     phase: Phase,
 }
@@ -161,20 +164,24 @@ impl Bench {
                 Kind::Decode => test.tokens.min(WARM_UP_TOKENS),
             };
             let warm_up = self.time(&Test { tokens, ..*test })?;
-            measured.push(Measured { seconds: Vec::with_capacity(repetitions), phase: warm_up });
+            let (seconds, joules) = (Vec::with_capacity(repetitions), Some(0.0));
+            measured.push(Measured { seconds, joules, phase: warm_up });
             done(test);
         }
         let look = Look::new(&self.engine);
         for repetition in 0..repetitions {
             self.probe.pass(&mut self.engine)?;
-            for (test, Measured { seconds, phase }) in tests.iter().zip(&mut measured) {
+            for (test, Measured { seconds, joules, phase }) in tests.iter().zip(&mut measured) {
                 self.fill(test)?;
+                let energy = Energy::read(Path::new("/"));
                 let _before = self.engine.take_profile();
                 let new = self.time(test)?;
                 if let Some((recorder, profile)) = recorder.as_mut().zip(self.engine.take_profile())
                 {
                     recorder.add(&test.to_string(), &profile)?;
                 }
+                let consumed = report::joules(energy.as_ref());
+                *joules = joules.zip(consumed).map(|(before, now)| before + now);
                 seconds.push(new.time.as_secs_f64());
                 match repetition {
                     0 => *phase = new, // in place of the warm-up

@@ -22,11 +22,11 @@ use crate::speculate::SpeculateArgs;
 use crate::synth;
 use crate::term::{self, note};
 use crate::tune::stored::{self, ProfileArgs};
-use arclight_engine::{LoadOptions, ModelFile, Speculation, Sync};
+use arclight_engine::{LoadOptions, ModelFile, Speculation};
 use clap::{Args, ValueHint};
 use measure::{Bench, Measured, Test};
 use models::published::Published;
-use report::Report;
+use report::{Found, Report};
 use std::io::Write;
 use std::path::PathBuf;
 use topology::Machine;
@@ -77,9 +77,6 @@ pub(crate) struct BenchArgs {
     /// file, and a table of operators is printed for each test
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with = "replicas")]
     profile: Option<PathBuf>,
-    /// At every wait let all nodes wait for each other, to see what waiting apart gains
-    #[arg(long)]
-    sync_a: bool,
     /// Leave threads where the system puts them instead of pinning each to a core
     #[arg(long)]
     no_pin: bool,
@@ -173,7 +170,14 @@ pub(crate) fn run(args: &BenchArgs) -> Result<(), Error> {
             };
             let on = (&machine, replicas);
             for f in replicas::run(&file, on, &options, &tests, args.repetitions, &told)? {
-                report.add(&f.setup, &f.test, &f.seconds, f.floor, f.limits, (&f.causes, None));
+                report.add(
+                    &f.setup,
+                    &f.test,
+                    &f.seconds,
+                    f.floor,
+                    f.limits,
+                    Found { causes: &f.causes, ..Found::default() },
+                );
             }
             bar.suspend(|| report.print_new(&mut out))?;
             continue;
@@ -195,8 +199,9 @@ pub(crate) fn run(args: &BenchArgs) -> Result<(), Error> {
             let limits = bench.limits();
             let reports = args.report.then(|| bench.reports(&measured));
             let mut reports = reports.into_iter().flatten();
-            for (test, Measured { seconds, .. }) in here.iter().zip(&measured) {
-                let found = (bench.causes(), reports.next());
+            for (test, Measured { seconds, joules, .. }) in here.iter().zip(&measured) {
+                let found =
+                    Found { causes: bench.causes(), joules: *joules, report: reports.next() };
                 report.add(&setup, test, seconds, bench.floor(test), limits, found);
             }
             bar.suspend(|| report.print_new(&mut out))?;
@@ -246,7 +251,6 @@ fn options(tests: &[Test], threads: Option<usize>, args: &BenchArgs) -> LoadOpti
     let mut options = LoadOptions {
         threads,
         no_pin: args.no_pin,
-        sync: if args.sync_a { Sync::Global } else { Sync::Derived },
         kv: args.kv_type.into(),
         context: most(Test::context),
         sequences: most(|t| t.batch),

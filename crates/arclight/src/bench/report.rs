@@ -52,9 +52,20 @@ struct Row {
     samples: Vec<f64>,
     /// What took speed, whatever the model did.
     causes: Vec<Cause>,
+    /// What the processors consumed for a token, all programs together, where they have meters that may be read.
+    joules_per_token: Option<f64>,
     /// Where memory is and what each node did, over all repetitions.
     #[serde(skip_serializing_if = "Option::is_none")]
     report: Option<NodesReport>,
+}
+
+/// What was found beside a test's times.
+#[derive(Default)]
+pub(crate) struct Found<'a> {
+    pub(crate) causes: &'a [Cause],
+    /// Of all repetitions.
+    pub(crate) joules: Option<f64>,
+    pub(crate) report: Option<NodesReport>,
 }
 
 /// Everything that a run of `bench` finds out.
@@ -89,7 +100,7 @@ impl Report {
         seconds: &[f64],
         floor: Floor,
         limits: Limits,
-        (causes, report): (&[Cause], Option<NodesReport>),
+        Found { causes, joules, report }: Found<'_>,
     ) {
         let samples: Vec<f64> = seconds.iter().map(|s| test.total() as f64 / s).collect();
         let (mean, sd) = mean_and_sd(&samples);
@@ -113,6 +124,7 @@ impl Report {
             limits,
             samples,
             causes: causes.to_vec(),
+            joules_per_token: joules.map(|all| all / (test.total() * seconds.len()) as f64),
             report,
         });
     }
@@ -195,6 +207,7 @@ impl Row {
             figure("of limit", 8, format_args!("{:.0} %", self.of_limit * 100.0)),
             words("bound by", 8, self.bound_by),
         ]);
+        row.extend(self.joules_per_token.map(|j| figure("J/token", 7, format_args!("{j:.2}"))));
         Ok(out.row(&row)?)
     }
 

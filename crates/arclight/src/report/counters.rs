@@ -7,12 +7,15 @@
 use crate::term;
 use memory::counters::{Controllers, Counters, Event, Unavailable};
 use serde::Serialize;
-use topology::Machine;
+use std::path::Path;
+use topology::{Energy, Machine};
 
 /// The counters, opened, or why they cannot be.
 pub(crate) struct Meter {
     process: Result<Counters, Unavailable>,
     controllers: Result<Controllers, Unavailable>,
+    /// When it began.
+    energy: Option<Energy>,
 }
 
 /// What was counted in a phase.
@@ -22,6 +25,8 @@ pub(crate) struct Counted {
     pub(super) events: Vec<EventCount>,
     /// By the memory controllers, for all programs.
     pub(super) controllers: Vec<ControllerCount>,
+    /// What the processors consumed, for all programs; `None` where they have no meters, or only root may read them.
+    pub(super) joules: Option<f64>,
     /// Why something of this is missing.
     pub(super) unavailable: Vec<String>,
 }
@@ -45,7 +50,8 @@ pub(super) struct ControllerCount {
 impl Meter {
     /// For the threads that this process has now.
     pub(crate) fn open(machine: &Machine) -> Meter {
-        Meter { process: Counters::of_process(), controllers: Controllers::open(machine) }
+        let (process, controllers) = (Counters::of_process(), Controllers::open(machine));
+        Meter { process, controllers, energy: None }
     }
 
     /// Begins to count, from zero.
@@ -59,11 +65,12 @@ impl Meter {
         }
         start(&mut self.process, Counters::start);
         start(&mut self.controllers, Controllers::start);
+        self.energy = Energy::read(Path::new("/"));
     }
 
     /// The counts since.
     pub(crate) fn read(&self) -> Counted {
-        let mut counted = Counted::default();
+        let mut counted = Counted { joules: joules(self.energy.as_ref()), ..Counted::default() };
         match self.process.as_ref().map_err(Clone::clone).and_then(Counters::read) {
             Ok(counts) => counted
                 .events
@@ -81,6 +88,11 @@ impl Meter {
         }
         counted
     }
+}
+
+/// What the processors have consumed since a look at their meters.
+pub(crate) fn joules(before: Option<&Energy>) -> Option<f64> {
+    Energy::read(Path::new("/"))?.since(before?)
 }
 
 impl Counted {
@@ -101,6 +113,8 @@ impl Counted {
                 None => self.controllers.push(*of),
             }
         }
+        // Of all stretches or of none.
+        self.joules = self.joules.zip(other.joules).map(|(a, b)| a + b);
         for why in &other.unavailable {
             if !self.unavailable.contains(why) {
                 self.unavailable.push(why.clone());
@@ -124,6 +138,12 @@ impl Counted {
             });
             let remote = remote.unwrap_or_default();
             lines.push(format!("CPUs counted per token: {}{remote}", events.join(", ")));
+        }
+        if let Some(joules) = self.joules {
+            let (token, watts) = (joules / tokens as f64, joules / seconds);
+            lines.push(format!(
+                "the processors consumed {token:.2} J per token, {watts:.0} W, for all programs together"
+            ));
         }
         if !self.controllers.is_empty() {
             let each = self.controllers.iter().map(|c| {

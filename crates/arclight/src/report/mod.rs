@@ -26,7 +26,7 @@ mod verdict;
 mod tests;
 
 pub(crate) use around::{Cause, Look};
-pub(crate) use counters::{Counted, Meter};
+pub(crate) use counters::{Counted, Meter, joules};
 pub(crate) use figures::NodesReport;
 pub(crate) use table::{wrap, wrap_at};
 
