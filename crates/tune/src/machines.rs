@@ -98,9 +98,9 @@ pub struct KnownMachine {
     pub remote_line: Figure,
     /// Share of an unplaced engine's pages that lie on node 0.
     pub home_share: Figure,
-    /// Whether this project has kernels for its cores; without, the rates are those of kernels that
-    /// others have.
-    pub kernels: bool,
+    /// Whether this project's kernels were ever timed on cores with its instruction set; without, its
+    /// multiply rates are assumed.
+    pub timed: bool,
 }
 
 impl KnownMachine {
@@ -177,7 +177,7 @@ const KERNEL: &str = "base clock x instructions x 70 %, as our kernels reach on 
 const NEON: &str = "clock x instructions x 70 %, as our kernels reach on another machine";
 
 /// Every machine that comes with the program.
-pub const MACHINES: [KnownMachine; 8] = [
+pub const MACHINES: [KnownMachine; 11] = [
     KnownMachine {
         name: "kunpeng-920",
         title: "4 nodes x 48 cores Kunpeng 920, six DDR4 channels each (ArcLight's machine)",
@@ -200,7 +200,31 @@ pub const MACHINES: [KnownMachine; 8] = [
         line: assumed(60.0, "a transfer through a die's cache"),
         remote_line: REMOTE_LINE,
         home_share: fitted(0.53, "ArcLight, abstract: up to 46 % ahead"),
-        kernels: false,
+        timed: false,
+    },
+    KnownMachine {
+        name: "kunpeng-920-8",
+        title: "8 nodes x 24 cores Kunpeng 920, four sockets (Sandwich's machine; eight DDR4-2933 each)",
+        nodes: 8,
+        cores: 24,
+        table: None,
+        memory: derived(
+            75.1,
+            "WikiChip, 920-4826: eight channels a socket; four for a node, of which reads get 80 %",
+        ),
+        link: assumed(24.0, "as between sockets of ArcLight's machine: table 1, 22 to 26"),
+        core_local: assumed(3.2, "so many that a node's cores fill its memory"),
+        core_remote: assumed(1.85, "as ArcLight's machine"),
+        int8: assumed(58.0, "2.6 GHz x 2 sdot x 16 x 70 %"),
+        bf16: assumed(14.5, "widened: as f32"),
+        f32: assumed(14.5, "2.6 GHz x 8 x 70 %"),
+        elements: ELEMENTS,
+        arrival: assumed(3.0, "as ArcLight's machine"),
+        remote_arrival: assumed(3.0, "as ArcLight's machine"),
+        line: assumed(60.0, "a transfer through a die's cache"),
+        remote_line: REMOTE_LINE,
+        home_share: ALL_HOME,
+        timed: false,
     },
     KnownMachine {
         name: "neoverse-n2",
@@ -221,7 +245,49 @@ pub const MACHINES: [KnownMachine; 8] = [
         line: assumed(60.0, "a transfer through the mesh"),
         remote_line: REMOTE_LINE,
         home_share: taken(1.0, "Arm: 70.6 GB/s from node 0, 0.2 from node 1"),
-        kernels: false,
+        timed: false,
+    },
+    KnownMachine {
+        name: "xeon-6151",
+        title: "2 x Xeon Gold 6151, 18 cores each (six DDR4-2666)",
+        nodes: 2,
+        cores: 18,
+        table: None,
+        memory: derived(102.4, SHARE),
+        link: derived(43.7, LINKS),
+        core_local: assumed(10.0, TYPICAL),
+        core_remote: assumed(6.0, TYPICAL),
+        int8: derived(89.6, "3.0 GHz x 2 x 64 in three instructions (no VNNI) x 70 %"),
+        bf16: derived(67.2, "widened: as f32"),
+        f32: derived(67.2, KERNEL),
+        elements: ELEMENTS,
+        arrival: assumed(25.0, X86_ARRIVAL),
+        remote_arrival: assumed(150.0, X86_ARRIVAL),
+        line: assumed(60.0, "a transfer through the mesh"),
+        remote_line: assumed(150.0, "a transfer over UPI"),
+        home_share: ALL_HOME,
+        timed: true,
+    },
+    KnownMachine {
+        name: "xeon-6230",
+        title: "2 x Xeon Gold 6230, 20 cores each (six DDR4-2933)",
+        nodes: 2,
+        cores: 20,
+        table: None,
+        memory: derived(112.6, SHARE),
+        link: derived(43.7, LINKS),
+        core_local: assumed(10.0, TYPICAL),
+        core_remote: assumed(6.0, TYPICAL),
+        int8: derived(188.0, KERNEL),
+        bf16: derived(47.0, "widened: as f32"),
+        f32: derived(47.0, KERNEL),
+        elements: ELEMENTS,
+        arrival: assumed(25.0, X86_ARRIVAL),
+        remote_arrival: assumed(150.0, X86_ARRIVAL),
+        line: assumed(60.0, "a transfer through the mesh"),
+        remote_line: assumed(150.0, "a transfer over UPI"),
+        home_share: ALL_HOME,
+        timed: true,
     },
     KnownMachine {
         name: "xeon-8272cl",
@@ -242,7 +308,7 @@ pub const MACHINES: [KnownMachine; 8] = [
         line: assumed(60.0, "a transfer through the mesh"),
         remote_line: assumed(150.0, "a transfer over UPI"),
         home_share: ALL_HOME,
-        kernels: true,
+        timed: true,
     },
     KnownMachine {
         name: "epyc-7h12",
@@ -263,7 +329,7 @@ pub const MACHINES: [KnownMachine; 8] = [
         line: assumed(95.0, "between core complexes: 94 to 100 ns on a dual EPYC 9274F"),
         remote_line: assumed(200.0, "over xGMI: 188 to 195 ns on a dual EPYC 9274F"),
         home_share: ALL_HOME,
-        kernels: true,
+        timed: true,
     },
     KnownMachine {
         name: "epyc-9654",
@@ -287,7 +353,7 @@ pub const MACHINES: [KnownMachine; 8] = [
         line: assumed(95.0, "between core complexes: 94 to 100 ns on a dual EPYC 9274F"),
         remote_line: assumed(195.0, "over xGMI: 188 to 195 ns on a dual EPYC 9274F"),
         home_share: ALL_HOME,
-        kernels: true,
+        timed: true,
     },
     KnownMachine {
         name: "xeon-6980p",
@@ -308,7 +374,7 @@ pub const MACHINES: [KnownMachine; 8] = [
         line: assumed(80.0, "a transfer through the mesh"),
         remote_line: taken(430.0, "public discussion: a remote transfer of 0.43 us"),
         home_share: ALL_HOME,
-        kernels: true,
+        timed: true,
     },
     KnownMachine {
         name: "graviton4",
@@ -329,7 +395,7 @@ pub const MACHINES: [KnownMachine; 8] = [
         line: taken(45.0, "Chips and Cheese: 30 to 60 ns"),
         remote_line: taken(138.6, "Chips and Cheese: 138.6 ns on average"),
         home_share: ALL_HOME,
-        kernels: false,
+        timed: false,
     },
     KnownMachine {
         name: "grace",
@@ -350,7 +416,7 @@ pub const MACHINES: [KnownMachine; 8] = [
         line: assumed(45.0, "as Graviton4, whose mesh is alike"),
         remote_line: assumed(140.0, "as Graviton4"),
         home_share: ALL_HOME,
-        kernels: false,
+        timed: false,
     },
 ];
 
@@ -393,17 +459,23 @@ mod tests {
         // Channels x MT/s x 8 bytes x 80 %.
         let channels = |n: f64, mega: f64| n * mega * 8e-3 * 0.8;
         assert!((memory("xeon-8272cl") - channels(6.0, 2933.0)).abs() < 0.1);
+        assert!((memory("xeon-6151") - channels(6.0, 2666.0)).abs() < 0.5);
+        assert!((memory("xeon-6230") - channels(6.0, 2933.0)).abs() < 0.1);
+        assert!((memory("kunpeng-920-8") - channels(4.0, 2933.0)).abs() < 0.1);
         assert!((memory("epyc-7h12") - channels(8.0, 3200.0)).abs() < 0.1);
         assert!((memory("epyc-9654") - channels(12.0, 4800.0)).abs() < 0.1);
         assert!((memory("graviton4") - channels(12.0, 5600.0)).abs() < 0.1);
         // GT/s x bytes x links x 70 %: three UPI of 10.4 GT/s, four xGMI of 16 lanes at 16 GT/s.
         let link = |name| machine(name).unwrap().link.value;
         assert!((link("xeon-8272cl") - 3.0 * 10.4 * 2.0 * 0.7).abs() < 0.1);
+        assert_eq!((link("xeon-6151"), link("xeon-6230")), (43.7, 43.7));
         assert!((link("epyc-7h12") - 4.0 * 16.0 * 2.0 * 0.7).abs() < 0.1);
         // GHz x multiply-accumulates a cycle x 70 %: two ports of VNNI with 512 bits, one with as many
-        // bits in two halves, four of smmla.
+        // bits in two halves, four of smmla; without VNNI three instructions for one.
         let int8 = |name| machine(name).unwrap().int8.value;
         for (name, clock, cycle) in [
+            ("xeon-6151", 3.0, 128.0 / 3.0),
+            ("xeon-6230", 2.1, 128.0),
             ("xeon-8272cl", 2.6, 128.0),
             ("epyc-9654", 2.4, 64.0),
             ("xeon-6980p", 2.0, 128.0),

@@ -375,6 +375,21 @@ fn a_profile_is_for_one_machine_model_and_program() {
 }
 
 #[test]
+fn a_profile_says_that_it_was_stopped_only_if_it_was() {
+    let mut profile = with_schedules();
+    let stopped = "not complete: it was stopped";
+    assert!(profile.outcome.complete && profile.outcome.schedules.complete);
+    assert!(!profile.text().contains(stopped), "{}", profile.text());
+    profile.outcome.schedules.complete = false;
+    let text = profile.text();
+    let found = |line: &str| text.lines().any(|of| of.starts_with(line) && of.contains(stopped));
+    assert!(found("# How matrices are multiplied") && !found("# How it was found"), "{text}");
+    profile.outcome.complete = false;
+    let text = profile.text();
+    assert!(text.lines().any(|of| of.starts_with("# How it was found") && of.contains(stopped)));
+}
+
+#[test]
 fn errors_of_profiles_say_what_is_wrong() {
     let text = sample().text();
     assert_eq!(Profile::parse(&text), Ok(sample()));

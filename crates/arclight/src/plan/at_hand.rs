@@ -318,8 +318,9 @@ impl AtHand {
             "run, chat and serve do so by themselves".to_owned()
         } else {
             format!(
-                "run, chat and serve take one number of threads for both, {all} unless told (-t); {many} \
-                 are best for prompts, {few} for decoding"
+                "run, chat and serve take {all} for both as long as nothing else is said; `arclight \
+                 tune` measures whether {many} for prompts and {few} for decoding are faster, and \
+                 they use what it finds"
             )
         };
         say("so", so)
@@ -420,7 +421,8 @@ mod tests {
             assert!(text.contains(line), "no {line:?} in:\n{text}");
         }
         let flat = text.split_whitespace().collect::<Vec<_>>().join(" ");
-        let so = "16 unless told (-t); 16 are best for prompts, 8 for decoding";
+        let so = "take 16 for both as long as nothing else is said; `arclight tune` measures \
+                  whether 16 for prompts and 8 for decoding are faster, and they use what it finds";
         assert!(flat.ends_with(so), "{text}");
         let json = hand.json(&target, &outcome).unwrap();
         assert_eq!(json["decode"]["left_out"], "4-7,12-15");

@@ -49,8 +49,8 @@ impl Target {
             "where the numbers come from: arclight plan --machines --machine {}",
             known.name
         )];
-        if !known.kernels {
-            notes.push(NO_KERNELS.to_owned());
+        if !known.timed {
+            notes.push(NOT_TIMED.to_owned());
         }
         Target {
             title: known.title.to_owned(),
@@ -79,8 +79,8 @@ impl Target {
             .map_err(|e| Error::in_file(path, e))?;
         let how = if args.like.is_some() { "as asked" } else { "assumed: see --like" };
         let mut notes = vec![format!("cores and waits are those of {}, {how}", like.name)];
-        if !like.kernels {
-            notes.push(NO_KERNELS.to_owned());
+        if !like.timed {
+            notes.push(NOT_TIMED.to_owned());
         }
         notes.push(UNPLACED.to_owned());
         Ok(Target {
@@ -113,8 +113,8 @@ impl Target {
     }
 }
 
-const NO_KERNELS: &str = "its multiply rates are those of kernels made for such cores; this program \
-                          has none yet, so its own prompts would be slower there";
+const NOT_TIMED: &str = "its multiply rates are assumed: this program has kernels for such cores, \
+                         which were never timed on them";
 
 /// What unplaced engines do where nobody has looked.
 pub(super) const UNPLACED: &str =

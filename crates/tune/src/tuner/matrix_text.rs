@@ -3,7 +3,7 @@
 //! Micro-kernels stand there by name, `usual` for what the kernels take by themselves; whether a CPU has
 //! such is for the caller to find out ([`Schedule::check_kernel`]).
 
-use super::profile_text::quoted;
+use super::profile_text::{STOPPED, quoted};
 use crate::Error;
 use crate::schedule::{Compared, Tuned, TunedRow, TunedSchedules};
 use graph::{Grid, Schedule, Slice};
@@ -102,7 +102,8 @@ pub(super) fn write(out: &mut String, schedules: &TunedSchedules) -> std::fmt::R
     if *schedules == TunedSchedules::default() {
         return Ok(());
     }
-    writeln!(out, "\n# How matrices are multiplied, and how that was found.")?;
+    let stopped = if *complete { "" } else { STOPPED };
+    writeln!(out, "\n# How matrices are multiplied, and how that was found{stopped}.")?;
     writeln!(out, "[schedules]\ncomplete = {complete}\nevaluations = {evaluations}")?;
     out.push_str(
         "\n# For steps of up to so many tokens: the micro-kernel; tiles of 16 rows and tokens\n\

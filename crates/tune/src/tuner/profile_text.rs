@@ -18,6 +18,9 @@ use topology::{CpuId, Group, NodeId};
 /// The version that is written and read.
 const VERSION: i64 = 3;
 
+/// What a comment adds where a search did not come to its end.
+pub(super) const STOPPED: &str = "; not complete: it was stopped, and this is the best by then";
+
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Text {
@@ -195,10 +198,8 @@ impl Profile {
             writeln!(out, "[[measured]]\ntokens = {tokens}\ndepth = {depth}")?;
             writeln!(out, "before = {before:?}\nafter = {after:?}\nrepetitions = {repetitions}")?;
         }
-        writeln!(
-            out,
-            "\n# How it was found; not complete: it was stopped, and this is the best by then."
-        )?;
+        let stopped = if outcome.complete { "" } else { STOPPED };
+        writeln!(out, "\n# How it was found{stopped}.")?;
         writeln!(out, "[search]\ncomplete = {}", outcome.complete)?;
         writeln!(out, "evaluations = {}\nloads = {}", outcome.evaluations, outcome.loads)?;
         writeln!(out, "seconds = {seconds:?}")?;
