@@ -3,8 +3,9 @@
 use super::machine::find;
 use crate::error::Error;
 use crate::output::{Output, figure, words};
+use serde_json::{Value, json};
 use std::io::Write;
-use tune::known::MACHINES;
+use tune::known::{KnownMachine, MACHINES};
 
 /// All of them in a line each, or one with the origin of every number.
 pub(super) fn print(out: &mut Output, name: Option<&str>) -> Result<(), Error> {
@@ -14,7 +15,24 @@ pub(super) fn print(out: &mut Output, name: Option<&str>) -> Result<(), Error> {
     }
 }
 
+/// A machine as data, its figures apart.
+fn value(m: &KnownMachine) -> Value {
+    json!({
+        "name": m.name,
+        "title": m.title,
+        "nodes": m.nodes,
+        "cores_per_node": m.cores,
+        "memory_gb_per_second": m.memory.value,
+        "link_gb_per_second": m.link.value,
+        "timed": m.timed,
+    })
+}
+
 fn all(out: &mut Output) -> Result<(), Error> {
+    let machines: Vec<Value> = MACHINES.iter().map(value).collect();
+    if out.data(&json!({ "machines": machines }), &["/machines"])? {
+        return Ok(());
+    }
     let rows = MACHINES.iter().map(|m| {
         [
             words("name", 13, m.name),
@@ -33,6 +51,19 @@ fn all(out: &mut Output) -> Result<(), Error> {
 
 fn one(out: &mut Output, name: &str) -> Result<(), Error> {
     let machine = find(name)?;
+    let figures = machine.figures().map(|(what, unit, figure)| {
+        let origin = figure.origin.to_string();
+        json!({ "what": what, "unit": unit, "value": figure.value, "origin": origin,
+                "from": figure.from })
+    });
+    let mut data = value(machine);
+    data["figures"] = figures.into_iter().collect();
+    let (model, nodes) = (machine.model(), machine.nodes);
+    let row = |cpu| (0..nodes).map(|memory| model.link(cpu, memory)).collect::<Vec<_>>();
+    data["read_bytes_per_second"] = json!((0..nodes).map(row).collect::<Vec<_>>());
+    if out.data(&data, &["/figures"])? {
+        return Ok(());
+    }
     writeln!(out, "{}: {}\n", machine.name, machine.title)?;
     if let Some(table) = machine.table {
         writeln!(out, "GB/s from the cores of a node (row) to the memory of a node (column):")?;

@@ -63,6 +63,15 @@ fn machines_are_listed_with_the_origin_of_their_numbers() {
         let one = succeeds(&["plan", "--machines", "--machine", name]);
         assert!(one.contains("memory of a node") && one.contains("assumed"), "{one}");
     }
+    // The same for programs.
+    let list = json(&["plan", "--machines", "-o", "json"]);
+    let names = list["machines"].as_array().expect("a list").iter().map(|m| &m["name"]);
+    assert_eq!(names.filter(|name| *name == "xeon-6230").count(), 1, "{list}");
+    let one = json(&["plan", "--machines", "--machine", "neoverse-n2", "-o", "json"]);
+    let arrival = one["figures"].as_array().expect("a list");
+    let arrival = arrival.iter().find(|f| f["what"] == "arrival, other node").expect("it is there");
+    assert_eq!((arrival["value"].as_f64(), &arrival["origin"]), (Some(450.0), &"fitted".into()));
+    assert_eq!(one["read_bytes_per_second"][0][1].as_f64(), Some(55e9));
     let line = fails(2, &["plan", "--machine", "pdp-11"]);
     assert!(line.contains("no machine \"pdp-11\"") && line.contains("grace"), "{line}");
 }
