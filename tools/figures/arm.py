@@ -137,15 +137,15 @@ def batched(session: Session) -> Iterator[Point]:
             break
         where = ["-t", threads, "--nodes", "0," if nodes == 1 else nodes]
         # Arm's llama-batched-bench keeps keys and values in f16, as is the default of both.
-        prompts, first = session.bench("-p", tokens, "-n", "0", *where, "--kv-type", "f16")
-        decoded, answer = session.bench("-p", "0", "-n", tokens, "-d", tokens, *where, "--kv-type", "f16")
+        prompts, first = session.bench("-p", tokens, "-n", "0", *where, kv_type="f16")
+        decoded, answer = session.bench("-p", "0", "-n", tokens, "-d", tokens, *where, kv_type="f16")
         if prompts and decoded:
             for panel, value in ((ANSWERS, decoded[0]["mean"]),
                                  (WHOLE, combined(prompts[0]["mean"], decoded[0]["mean"], tokens))):
                 yield Point(panel, "arclight", OURS, str(threads), value, nodes=nodes, threads=threads,
                             **answer.noise())
         else:
-            yield failed(ANSWERS, "arclight", OURS, threads, answer if first.error == "" else first)
+            yield failed(ANSWERS, "arclight", OURS, threads, first if first.error else answer)
         yield from batched_peer(session, threads, tokens)
     for engine, series in (("unplaced", "model: llama.cpp"), ("tp-b", "model: Sync B")):
         yield from batched_model(session, engine, series, tokens)
@@ -170,9 +170,8 @@ def table(text: str) -> dict[str, str]:
     rows = [[c.strip() for c in line.strip().strip("|").split("|")]
             for line in text.splitlines() if line.lstrip().startswith("|")]
     head = next((r for r in rows if "S_TG t/s" in r), None)
-    if head is None or len(rows[-1]) != len(head) or not re.fullmatch(r"[\d.]+", rows[-1][-1]):
-        return {}
-    return dict(zip(head, rows[-1], strict=True))
+    found = [r for r in rows if head and len(r) == len(head) and re.fullmatch(r"\d+", r[0])]
+    return dict(zip(head, found[-1], strict=True)) if found else {}
 
 
 def batched_model(session: Session, engine: str, series: str, tokens: int) -> Iterator[Point]:
@@ -262,20 +261,20 @@ FIGURES = [
             "With a counter in each node there is no obvious drop.",
             "The charts are images; the text has no numbers of them."),
            "One counter for all threads is what llama.cpp has, in this program's pool. The model's panel has the formulas "
-           "of docs/cost-model.md.", 0.04, barriers, barrier_verdicts, log=True, needs_nodes=True),
+           "of docs/cost-model.md.", 0.03, barriers, barrier_verdicts, log=True, needs_nodes=True),
     Figure("matmul", SOURCE, "charts 3 and 5", "Average time of a product of matrices while decoding", "lines",
            "threads", "µs", ("Products get slower when threads cross nodes; with local buffers there is a clear uplift.",
                              "The charts are images; the text has no numbers of them."),
            "llama.cpp prints no time of its products without a patch. Threads fill one node after the other.",
-           0.06, matmul, matmul_verdicts, log=True, needs_nodes=True),
+           0.05, matmul, matmul_verdicts, log=True, needs_nodes=True),
     Figure("batched", SOURCE, "charts 1 and 6", "llama-batched-bench: answers, and prompt and answers together",
            "lines", "threads", "tokens/s",
            ("S_TG: llama.cpp at best 26.52 with 32 threads, patched 41.15 with 40.",
             "S: 48.73 with 36 threads, patched 74.67 with 54."),
            "Another model than Llama 3 8B unless --model says so. Our S is computed from a prompt and a decoding that are "
-           "timed apart.", 0.1, batched, batched_verdicts, ("arm-batched.csv",), needs_nodes=True),
+           "timed apart.", 0.08, batched, batched_verdicts, ("arm-batched.csv",), needs_nodes=True),
     Figure("node-bandwidth", SOURCE, "table", "What each node reads while decoding", "bars", "", "GB/s",
            ("Without the patch all comes from node 0; with it both nodes read alike.",),
            "Ours is computed from the bytes that each node's threads read and the time, not counted by memory "
-           "controllers.", 0.05, node_bandwidth, node_verdicts, ("arm-node-bandwidth.csv",), needs_nodes=True),
+           "controllers.", 0.04, node_bandwidth, node_verdicts, ("arm-node-bandwidth.csv",), needs_nodes=True),
 ]

@@ -6,15 +6,17 @@ is a full line, a peer's dashed, what was published black crosses, a prediction 
 
 import json
 import sys
+from textwrap import fill
 
 import matplotlib
 
 matplotlib.use("svg")
 from matplotlib import pyplot  # noqa: E402
+from matplotlib.ticker import MaxNLocator  # noqa: E402
 
 OURS = ["#1f6fc4", "#189a8d", "#6a55c9", "#4a9e2f"]
 PEERS = ["#d1701b", "#b9472f", "#b08a14"]
-PREDICTED = ["#7d8590", "#8f6fb8", "#5d93b5", "#9a8866", "#68a07a"]
+PREDICTED = ["#d1701b", "#189a8d", "#6a55c9", "#1f6fc4", "#4a9e2f"]
 PUBLISHED = ["#111111", "#555555", "#999999", "#777777"]
 COLOURS = {"ours": OURS, "peer": PEERS, "predicted": PREDICTED, "published": PUBLISHED}
 STYLES = {
@@ -30,6 +32,10 @@ def number(text: str) -> float | None:
         return float(text)
     except ValueError:
         return None
+
+
+def words_of(value: float) -> str:
+    return f"{value:.0f}" if value >= 1000 else f"{value:.3g}"
 
 
 def grouped(points: list[dict], key: str) -> dict[str, list[dict]]:
@@ -49,7 +55,9 @@ def coloured(points: list[dict]) -> list[tuple[str, str, list[dict], str]]:
     return found
 
 
-def lines(axes, points: list[dict], steps: bool) -> None:
+def lines(axes, points: list[dict], steps: bool, log: bool) -> None:
+    if log:
+        axes.set_yscale("log")
     for kind, series, of, colour in coloured(points):
         of = sorted(of, key=lambda p: float(p["x"]))
         x, y = [float(p["x"]) for p in of], [p["value"] for p in of]
@@ -68,9 +76,16 @@ def lines(axes, points: list[dict], steps: bool) -> None:
             if p["note"] and kind == "published":
                 axes.annotate(p["note"], (float(p["x"]), p["value"]), textcoords="offset points", xytext=(4, 5),
                               fontsize=7, color=colour)
+    x = {float(p["x"]) for p in points}
+    if all(value.is_integer() for value in x):
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    if len(x) == 1:
+        axes.set_xlim(min(x) - 1, min(x) + 1)
+    if not log:
+        axes.set_ylim(0, 1.08 * max(max(p["value"], p["high"] or 0) for p in points) or 1)
 
 
-def bars(axes, points: list[dict], log: bool) -> None:
+def bars(axes, points: list[dict]) -> None:
     places = list(dict.fromkeys(p["x"] for p in points))
     series = coloured(points)
     height = 0.8 / len(series)
@@ -78,10 +93,10 @@ def bars(axes, points: list[dict], log: bool) -> None:
         y = [places.index(p["x"]) + (i + 0.5) * height - 0.4 for p in of]
         drawn = axes.barh(y, [p["value"] for p in of], height * 0.92, color=colour, label=name,
                           hatch="//" if kind == "predicted" else None, alpha=0.6 if kind == "published" else 1)
-        axes.bar_label(drawn, labels=[f"{p['value']:.3g}" for p in of], fontsize=7, padding=2)
+        axes.bar_label(drawn, labels=[words_of(p["value"]) for p in of], fontsize=7, padding=2)
     axes.set_yticks(range(len(places)), places)
     axes.invert_yaxis()
-    axes.margins(x=0.14)
+    axes.margins(x=0.14, y=0.02)
 
 
 def matrix(axes, points: list[dict]) -> None:
@@ -92,9 +107,15 @@ def matrix(axes, points: list[dict]) -> None:
     most = max(p["value"] for p in points)
     for i, row in enumerate(cells):
         for j, value in enumerate(row):
-            axes.text(j, i, f"{value:.0f}", ha="center", va="center", color="white" if value > most / 2 else "black")
+            axes.text(j, i, f"{words_of(value)}", ha="center", va="center", color="white" if value > most / 2 else "black")
     axes.set_xticks(range(len(columns)), columns)
     axes.set_yticks(range(len(rows)), rows)
+
+
+def height_of(points: list[dict], is_bars: bool) -> float:
+    """Inches. Bars need room for each."""
+    bars_of = len({p["x"] for p in points}) * len({(p["kind"], p["series"]) for p in points})
+    return max(3.4, 1.2 + 0.17 * bars_of) if is_bars else 3.4
 
 
 def draw(figure: dict, svg: str, png: str) -> None:
@@ -104,33 +125,30 @@ def draw(figure: dict, svg: str, png: str) -> None:
     if not panels:
         return
     words = {name: any(number(p["x"]) is None for p in of) for name, of in panels.items()}
-    places = {name: max(1, len({p["x"] for p in of}) * len({(p["kind"], p["series"]) for p in of}))
-              for name, of in panels.items() if words[name]}
-    columns = min(len(panels), 2 if places else 3)
-    rows = -(-len(panels) // columns)
-    height = max([3.4, *(1.2 + 0.2 * n for n in places.values())]) if figure["chart"] != "matrix" else 3.6
-    page, all_axes = pyplot.subplots(rows, columns, squeeze=False, layout="constrained",
-                                     figsize=(max(5.5, 4.4 * columns), height * rows))
+    columns = min(len(panels), 2 if any(words.values()) else 3)
+    rows = [list(panels)[i:i + columns] for i in range(0, len(panels), columns)]
+    heights = [max(height_of(panels[name], words[name] and figure["chart"] != "matrix") for name in row)
+               for row in rows]
+    page, all_axes = pyplot.subplots(len(rows), columns, squeeze=False, layout="constrained",
+                                     figsize=(max(5.5, 4.4 * columns), sum(heights)),
+                                     gridspec_kw={"height_ratios": heights})
     for axes in all_axes.flat[len(panels):]:
         axes.set_visible(False)
     for axes, (name, points) in zip(all_axes.flat, panels.items(), strict=False):
-        axes.set_title(name, fontsize=9.5, loc="left")
+        axes.set_title(fill(name, 46), fontsize=9.5, loc="left")
         if figure["chart"] == "matrix":
             matrix(axes, points)
             axes.set_xlabel(figure["x"])
             axes.set_ylabel(figure["y"])
             continue
         if words[name]:
-            bars(axes, points, figure["log"])
+            bars(axes, points)
             axes.set_xlabel(points[0]["unit"])
         else:
-            lines(axes, points, figure["chart"] == "steps")
+            lines(axes, points, figure["chart"] == "steps", figure["log"])
             axes.set_xlabel(figure["x"])
             axes.set_ylabel(figure["y"] or points[0]["unit"])
             axes.grid(alpha=0.25, linewidth=0.6)
-            axes.set_ylim(bottom=None if figure["log"] else 0)
-            if figure["log"]:
-                axes.set_yscale("log")
         if len({p["series"] for p in points}) > 1 or points[0]["kind"] != "published":
             axes.legend(fontsize=7.5, frameon=False)
     for file in (svg, png):

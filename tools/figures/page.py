@@ -21,6 +21,8 @@ img { max-width: 100%; } pre { background: #f4f6f8; padding: .7em; overflow-x: a
 """
 
 KEY = {OURS: "this program", PEER: "llama.cpp, here", PUBLISHED: "published", PREDICTED: "predicted by the model of time"}
+DRAWN = {OURS: "full lines with dots", PEER: "dashed lines with squares", PUBLISHED: "black and grey, with crosses",
+         PREDICTED: "dotted lines, hatched bars"}
 
 # Figures and tables of the documents that are not measured, and why.
 NOT_SHOWN = [
@@ -30,7 +32,7 @@ NOT_SHOWN = [
      "no such harness. Published averages are in tools/figures/published/sandwich-figure-6.csv"),
     ("Sandwich, figure 13", "which service configuration wins for four model sizes: the search runs on the machine at "
      "hand alone, and this is one machine. docs/topology.md and docs/tuning.md have planted machines"),
-    ("Sandwich, table 3", "the window of micro-kernels is fixed at 16; no option changes it"),
+    ("Sandwich, tables 2 and 3, by k and by window", "both are fixed in the program, at 2 and at 16; no option changes them"),
     ("ArcLight, figures 1 to 9", "drawings of the design; docs/sources.md names the code"),
     ("Arm, the curves of the charts", "images without numbers in the text"),
 ]
@@ -66,7 +68,10 @@ def section(figure: Figure, results: Results, published: list[Point], svg: Path,
         parts.append(f'<img alt="{escape(figure.title)}" src="data:image/svg+xml;base64,{image}">')
     else:
         parts.append("<p>No figure was measured.</p>")
-    parts.append(table(("the source says", "found here"), figure.verdicts(points)))
+    measured = [p for p in results.points if p.kind in (OURS, PEER)]
+    noisy = 2 * sum(1 for p in measured if p.disturbed) > len(measured)
+    found_here = "found here, most of it disturbed by other programs" if noisy else "found here"
+    parts.append(table(("the source says", found_here), figure.verdicts(points)))
     parts += [f"<p>{escape(words)}</p>" for words in figure.says]
     if figure.differs:
         parts.append(f"<p class=small>Differs from the source: {escape(figure.differs)}</p>")
@@ -80,7 +85,7 @@ def section(figure: Figure, results: Results, published: list[Point], svg: Path,
         parts.append("<p class=small>Hollow points were disturbed: others had more than 5 % of the machine's time."
                      "</p>")
     if commands := results.about("command"):
-        parts.append(f"<details open><summary>{len(commands)} commands</summary><pre>{escape(chr(10).join(commands))}"
+        parts.append(f"<details open><summary>commands</summary><pre>{escape(chr(10).join(commands))}"
                      "</pre></details>")
     parts.append(f"<details><summary>{len(points)} points</summary>{all_points(points)}</details>")
     return "\n".join(parts)
@@ -92,7 +97,7 @@ def page(found: list[tuple[Figure, Results, list[Point], Path]], about: list[tup
     warn = "<p class=warn>This machine has one memory node. Where a figure needs several they are virtual: groups of " \
         "threads on the same memory, so that every part of the program runs and no link is crossed. That shows " \
         "function and not speed.</p>" if one_node else ""
-    key = "".join(f"<li>{escape(KEY[k])}</li>" for k in KINDS)
+    key = table(("drawn as", "what"), ((DRAWN[k], KEY[k]) for k in KINDS))
     body = "\n".join(section(*of, one_node) for of in found)
     return f"""<!doctype html>
 <html lang=en><meta charset=utf-8><meta name=viewport content="width=device-width">
@@ -101,7 +106,7 @@ def page(found: list[tuple[Figure, Results, list[Point], Path]], about: list[tup
 <p class=small>Made by tools/figures/run, {datetime.date.today()}.</p>
 {table(("", ""), about)}
 {warn}
-<p>Points are of four kinds:</p><ul>{key}</ul>
+{key}
 <nav>{links}</nav>
 {body}
 <h2 id=not-shown>Not shown</h2>

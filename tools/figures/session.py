@@ -24,6 +24,11 @@ class Skip(Exception):
     """A figure cannot be shown here; says why."""
 
 
+def plain(command: list[str]) -> str:
+    """A command without paths of this machine."""
+    return " ".join(Path(w).name if w.startswith("/") else w for w in command)
+
+
 @dataclass(frozen=True)
 class Sizes:
     """How much is measured."""
@@ -38,7 +43,7 @@ class Sizes:
     tune_seconds: int       # of one search, at most
 
 
-FULL = Sizes(64, 3, 8, 9, 90, 60, (15, 300), 128, 300)
+FULL = Sizes(48, 3, 8, 9, 90, 60, (15, 300), 128, 200)
 QUICK = Sizes(8, 1, 2, 2, 6, 6, (15, 40), 24, 30)
 
 
@@ -93,8 +98,7 @@ class Session:
         os.environ["XDG_CACHE_HOME"] = str(self.work / "cache")
 
     def run(self, command: list[str], timeout: float = 900) -> Answer:
-        words = [Path(w).name if "/" in w else w for w in command]
-        self.commands.append(" ".join(f"'{w}'" if " " in w else w for w in words))
+        self.commands.append(plain(command))
         print(f"  {self.commands[-1]}", file=sys.stderr)
         ran = measure.run(command, [], self.work, timeout)
         if ran.error:
@@ -111,10 +115,10 @@ class Session:
             return None, answer
         return json.loads(answer.stdout), answer
 
-    def bench(self, *words: object) -> tuple[list[dict], Answer]:
+    def bench(self, *words: object, kv_type: str = "") -> tuple[list[dict], Answer]:
         """The results of `arclight bench` of the model, with the default cores and no profile."""
         found, answer = self.json("bench", self.model, "--untuned", "-r", self.sizes.repetitions,
-                                  "--kv-type", self.kv_type, *words)
+                                  "--kv-type", kv_type or self.kv_type, *words)
         return (found["results"] if found else []), answer
 
     def peer_bench(self, *words: object) -> tuple[list[dict], Answer]:
@@ -163,8 +167,7 @@ def free_port() -> int:
 @contextlib.contextmanager
 def serving(session: Session, command: list[str], url: str, timeout: float = 300) -> Iterator[None]:
     """A server while it answers."""
-    words = " ".join(Path(w).name if "/" in w else w for w in command)
-    session.commands.append(f"{words} &")
+    session.commands.append(f"{plain(command)} &")
     print(f"  {session.commands[-1]}", file=sys.stderr)
     log = session.work / "server.log"
     with log.open("wb") as out:

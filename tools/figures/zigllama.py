@@ -80,7 +80,7 @@ FIGURES = [
     Figure("amdahl", SOURCE, "section 7", "Speed by threads, and Amdahl's law", "lines", "threads", "times",
            ("p = 0.93: 3.1 times with 4 workers, 5.2 with 8, 7.6 with 16, 11.5 with 64.",),
            "The fit is of measured speeds; decoding ends at the memory's bandwidth, which Amdahl's law does not know.",
-           0.05, scaling, scaling_verdicts, ("zigllama-amdahl.csv",)),
+           0.03, scaling, scaling_verdicts, ("zigllama-amdahl.csv",)),
     Figure("pool", SOURCE, "section 8", "Work stolen, queues, utilisation", "bars", "", "",
            ("Healthy: 5 to 20 % of tasks stolen, queues of 0 to 2, utilisation above 90 %.",),
            "Only tiles of attention in prompts are tasks here; the rest is dealt beforehand (docs/threads.md).", 0.02,
