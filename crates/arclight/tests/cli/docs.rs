@@ -6,6 +6,7 @@
 //! commands, options and values before it are errors. Missing arguments and conflicts are not found so.
 
 mod pages;
+mod sources;
 
 use crate::images::PIXEL;
 use crate::support::{arclight, ran};
