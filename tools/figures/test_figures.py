@@ -90,6 +90,11 @@ class Fake(Session):
         if "--machines" in command:
             values = {"arrival, own node": 150, "arrival, other node": 450, "line, own node": 60, "line, other node": 400}
             return {"cores_per_node": 64, "figures": [{"what": k, "value": v, "unit": "ns"} for k, v in values.items()]}
+        if "--scaling" in command:
+            rows = [{"phase": phase, "threads": t, "nodes": 1, "speedup": 0.5 * t + 0.5}
+                    for phase in ("decode", "prompt") for t in map(int, option(command, "-t").split(","))]
+            return {"rows": rows, "phases": [{"phase": "decode", "serial_share": 0.07},
+                                             {"phase": "prompt", "serial_share": None}]}
         engines = option(command, "-e").split(",")
         rows = []
         for total in map(int, filter(None, option(command, "-t").split(","))):
@@ -157,10 +162,9 @@ class Numbers(unittest.TestCase):
         self.assertAlmostEqual(flat, 128 * (0.5 * 150 + 0.5 * 450) + 800)
         self.assertAlmostEqual(by_nodes, 64 * 150 + 120 + 2 * 450 + 800)
 
-    def test_the_parallel_share_is_found_again(self):
-        speeds = {w: zigllama.amdahl(w, 0.93) for w in (1, 2, 4, 8)}
-        self.assertAlmostEqual(zigllama.fit(speeds), 0.93)
-        self.assertEqual((zigllama.fit({1: 1.0}), zigllama.fit({1: 1.0, 2: 0.5})), (None, 0.0))
+    def test_amdahl_s_law_is_zigllama_s(self):
+        for workers, speed in ((4, 3.3), (8, 5.4), (16, 7.8)):
+            self.assertAlmostEqual(zigllama.amdahl(workers, 0.07), speed, delta=0.05)
 
     def test_prompt_and_answer_are_combined_by_their_times(self):
         self.assertAlmostEqual(arm.combined(100, 50, 100), 200 / 3)
@@ -282,6 +286,13 @@ class Sweeps(unittest.TestCase):
         self.assertAlmostEqual(ours[-1][1], 100)
         self.assertIn("arclight 2.00 s, llama.cpp not measured",
                       next(sandwich.cdf_verdicts(swept("cdf")))[1])
+
+    def test_a_law_is_drawn_where_one_was_fitted(self):
+        found = swept("amdahl")
+        laws = [(p.series, p.x, p.note) for p in found if p.kind == PREDICTED]
+        self.assertEqual(({s for s, _, _ in laws}, laws[-1][1:]), ({"fit, decoding"}, ("64", "p = 0.930")))
+        self.assertEqual({p.series for p in found if p.kind == OURS}, {"arclight, decoding", "arclight, prompt"})
+        self.assertIn("decoding: p = 0.930", next(zigllama.scaling_verdicts(found))[1])
 
     def test_a_search_is_made_once_for_two_figures(self):
         made = session()

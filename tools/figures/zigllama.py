@@ -12,41 +12,27 @@ SPEEDUP = "speed over one thread"
 HEALTHY = {"stolen": (5, 20), "queue depth": (0, 2), "utilisation": (90, 100)}
 
 
-def amdahl(threads: float, parallel: float) -> float:
-    return 1 / ((1 - parallel) + parallel / threads)
-
-
-def fit(speeds: dict[int, float]) -> float | None:
-    """The parallel share by least squares over 1/S = 1 - p (1 - 1/W), which is linear in p; of speeds over one
-    thread. It lies in 0..1."""
-    terms = [(1 - 1 / w, 1 - 1 / s) for w, s in speeds.items() if w > 1 and s > 0]
-    weight = sum(a * a for a, _ in terms)
-    return min(1.0, max(0.0, sum(a * b for a, b in terms) / weight)) if weight else None
+def amdahl(threads: float, serial: float) -> float:
+    return 1 / (serial + (1 - serial) / threads)
 
 
 def scaling(session: Session) -> Iterator[Point]:
-    counts = doublings(session.cluster.total)
-    for what, size in (("decoding", ["-p", "0", "-n", session.sizes.tokens]),
-                       ("prompt", ["-p", session.sizes.prompts[1], "-n", "0"])):
-        if session.late(what):
-            continue
-        # On the fewest nodes that hold them: bench takes all nodes for every number of threads.
-        speeds, answer = {}, None
-        for nodes in sorted({session.cluster.holding(n) for n in counts}):
-            of_nodes = [n for n in counts if session.cluster.holding(n) == nodes]
-            rows, answer = session.bench(*size, "-t", listed(of_nodes), "--nodes", "0," if nodes == 1 else nodes)
-            speeds.update({row["threads"]: row["mean"] for row in rows})
-        if 1 not in speeds:
-            yield failed(SPEEDUP, what, OURS, 1, answer, unit="times")
-            continue
-        over_one = {w: s / speeds[1] for w, s in speeds.items()}
-        for w, s in over_one.items():
-            yield Point(SPEEDUP, f"arclight, {what}", OURS, str(w), s, "times", threads=w, **answer.noise())
-        share = fit(over_one)
-        if share is not None:
-            for w in doublings(64):
-                yield Point(SPEEDUP, f"fit, {what}", PREDICTED, str(w), amdahl(w, share), "times",
-                            note=f"p = {share:.3f}")
+    """Speeds and the fitted share as `plan --scaling` has them; here the law goes on to 64 threads."""
+    found, answer = session.json("plan", "--scaling", "-m", session.model, "--kv-type", session.kv_type, "-p",
+                                 session.sizes.prompts[1], "-c", session.sizes.prompts[0], "-t",
+                                 listed(doublings(session.cluster.total)), timeout=1800)
+    if not found:
+        yield failed(SPEEDUP, "arclight", OURS, 1, answer, unit="times")
+        return
+    names = {"decode": "decoding", "prompt": "prompt"}
+    for row in found["rows"]:
+        yield Point(SPEEDUP, f"arclight, {names[row['phase']]}", OURS, str(row["threads"]), row["speedup"], "times",
+                    nodes=row["nodes"], threads=row["threads"], **answer.noise())
+    for phase in found["phases"]:
+        serial = phase["serial_share"]
+        for threads in doublings(64) if serial is not None else []:
+            yield Point(SPEEDUP, f"fit, {names[phase['phase']]}", PREDICTED, str(threads), amdahl(threads, serial),
+                        "times", note=f"p = {1 - serial:.3f}")
 
 
 def scaling_verdicts(points: list[Point]) -> Iterator[tuple[str, str]]:

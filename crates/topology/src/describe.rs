@@ -6,7 +6,7 @@
 //! are when the kernel is asked.
 
 use crate::machine::Limits;
-use crate::{Cache, CacheId, CoreId, Cpu, CpuId, CpuList, Machine, Node, NodeId};
+use crate::{Cache, CacheId, CoreId, Cpu, CpuId, CpuList, FirstCache, Machine, Node, NodeId};
 use std::collections::BTreeMap;
 
 /// Distances the firmware convention (ACPI SLIT) fixes: local, and the usual remote.
@@ -50,6 +50,7 @@ pub(crate) struct Pu {
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Place {
     pub(crate) core: Option<usize>,
+    pub(crate) l1: Option<FirstCache>,
     pub(crate) l2: Option<usize>,
     pub(crate) l3: Option<usize>,
 }
@@ -90,6 +91,7 @@ impl Description {
                     cluster: pu.cluster,
                     core: CoreId(siblings[0]),
                     smt_rank: siblings.iter().position(|&s| s == pu.id).unwrap_or(0),
+                    l1: pu.place.l1,
                     l2: cache_of(pu.place.l2, id),
                     l3: cache_of(pu.place.l3, id),
                     allowed: pu.allowed,

@@ -69,7 +69,10 @@ impl Machine {
             "  usable   {} on {}",
             count(self.usable_cores(), "core"),
             count(self.usable_nodes().count(), "node")
-        )
+        )?;
+        let Some(l1) = self.first_cache() else { return Ok(()) };
+        let line = l1.line_bytes.map_or(String::new(), |line| format!(", lines of {line} B"));
+        writeln!(f, "  caches   L1 {} of data{line}", amount(l1.size_bytes))
     }
 
     /// Whether the user chose other nodes than this one.

@@ -310,6 +310,7 @@ impl FakeMachine {
             file(&format!("{dir}/level"), line(level));
             file(&format!("{dir}/type"), line(kind));
             file(&format!("{dir}/size"), line(format!("{kib}K")));
+            file(&format!("{dir}/coherency_line_size"), line(64));
             file(&format!("{dir}/shared_cpu_list"), shared);
         };
         cache(0, 1, "Data", 32, own.clone());

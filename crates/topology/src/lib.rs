@@ -59,5 +59,5 @@ pub use error::Error;
 pub use idlist::{CpuList, Id, IdList, MAX_ID, NodeList};
 pub use layout::{Group, Layout, layout};
 pub use load::CpuTicks;
-pub use machine::{Cache, CacheId, CoreId, Cpu, CpuId, Machine, Node, NodeId};
+pub use machine::{Cache, CacheId, CoreId, Cpu, CpuId, FirstCache, Machine, Node, NodeId};
 pub use stats::{median, quantile};

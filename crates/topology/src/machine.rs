@@ -84,6 +84,8 @@ pub struct Cpu {
     /// Place among the core's online siblings, 0 being the lowest number. It describes the
     /// hardware: with a narrow affinity mask the only allowed sibling may have rank 1.
     pub smt_rank: usize,
+    /// Level 1 cache for data, if the system tells it.
+    pub l1: Option<FirstCache>,
     /// The L2 cache.
     pub l2: Option<CacheId>,
     /// The L3 cache.
@@ -94,6 +96,15 @@ pub struct Cpu {
     pub max_khz: Option<u64>,
     /// Compute capacity relative to the machine's fastest CPU, which has 1024.
     pub capacity: Option<u32>,
+}
+
+/// A level 1 cache for data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct FirstCache {
+    /// Size in bytes.
+    pub size_bytes: u64,
+    /// Bytes of a line, if they are told.
+    pub line_bytes: Option<u32>,
 }
 
 /// A level 2 or level 3 cache.
@@ -222,6 +233,11 @@ impl Machine {
         let (allowed, others) = self.cpus.split_at(self.allowed_cpus);
         let find = |part: &'_ [Cpu]| part.binary_search_by_key(&id, |c| c.id).ok();
         find(allowed).map(|i| &allowed[i]).or_else(|| find(others).map(|i| &others[i]))
+    }
+
+    /// The smallest level 1 cache for data of the CPUs that may be used, what any of them has.
+    pub fn first_cache(&self) -> Option<FirstCache> {
+        self.cpus().iter().filter_map(|cpu| cpu.l1).min_by_key(|l1| l1.size_bytes)
     }
 
     /// Level 2 and 3 caches; a [`CacheId`] is an index here.

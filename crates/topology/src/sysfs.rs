@@ -8,7 +8,8 @@ use crate::describe::{LOCAL, REMOTE};
 use crate::files::{Tree, field_kib};
 use crate::machine::Limits;
 use crate::{
-    Cache, CacheId, CoreId, Cpu, CpuId, CpuList, Error, Machine, Node, NodeId, cgroup, room,
+    Cache, CacheId, CoreId, Cpu, CpuId, CpuList, Error, FirstCache, Machine, Node, NodeId, cgroup,
+    room,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -264,13 +265,21 @@ fn read_cpu(
         vec![id]
     });
 
+    let mut l1 = None;
     let mut l2_l3 = [None, None];
     // Four or five on real machines.
     for index in tree.numbered(&format!("{dir}/cache"), "index").into_iter().take(16) {
         let cache = format!("{dir}/cache/index{index}");
         let Some(level) = tree.number(&format!("{cache}/level")) else { continue };
         let kind = tree.text(&format!("{cache}/type"));
-        if !matches!(level, 2 | 3) || kind.is_some_and(|k| k.trim() == "Instruction") {
+        let data = kind.as_deref().is_none_or(|k| k.trim() != "Instruction");
+        if level == 1 && data {
+            let size = tree.text(&format!("{cache}/size")).and_then(|text| parse_size(&text));
+            let line = tree.number(&format!("{cache}/coherency_line_size"));
+            let line_bytes = line.and_then(|n| u32::try_from(n).ok()).filter(|&n| n > 0);
+            l1 = size.map(|size_bytes| FirstCache { size_bytes, line_bytes });
+        }
+        if !matches!(level, 2 | 3) || !data {
             continue;
         }
         let (mask, list) = (format!("{cache}/shared_cpu_map"), format!("{cache}/shared_cpu_list"));
@@ -292,6 +301,7 @@ fn read_cpu(
         cluster: id_of(tree, "cluster_id"),
         core: CoreId(siblings[0]),
         smt_rank: siblings.iter().position(|&s| s == id).unwrap_or(0),
+        l1,
         l2: l2_l3[0],
         l3: l2_l3[1],
         allowed,

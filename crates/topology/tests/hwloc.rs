@@ -165,6 +165,9 @@ fn cores_of_several_kinds() {
     let m = machine("Intel-RaptorLake-Corei7-1370P.xml");
     assert_eq!(m.model(), Some("13th Gen Intel(R) Core(TM) i7-1370P"));
     assert_eq!(TopoTree::of(&m).to_string(), "machine ×1, l2 ×8, core ×1–4, pu ×1–2");
+    let l1 = |cpu| m.cpu(CpuId(cpu)).unwrap().l1.map(|l1| (l1.size_bytes >> 10, l1.line_bytes));
+    assert_eq!((l1(0), l1(19)), (Some((48, Some(64))), Some((32, Some(64)))));
+    assert_eq!(m.first_cache().map(|l1| l1.size_bytes), Some(32 << 10));
     let m = machine("fakecpukinds.xml");
     assert_eq!(m.cpu(CpuId(1)).unwrap().max_khz, Some(1_000_000));
     assert_eq!(m.cpu(CpuId(3)).unwrap().max_khz, Some(2_000_000));

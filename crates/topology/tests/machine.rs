@@ -1,7 +1,7 @@
 //! Reading fake machines: what is found, what is allowed, and what happens when files are odd.
 
 use arclight_topology::fake::FakeMachine;
-use arclight_topology::{CoreId, CpuId, Error, Machine, NodeId};
+use arclight_topology::{CoreId, CpuId, Error, FirstCache, Machine, NodeId};
 use proptest::prelude::*;
 
 fn ids(cpus: &[CpuId]) -> Vec<u32> {
@@ -225,6 +225,28 @@ fn instruction_caches_are_left_out() {
 }
 
 #[test]
+fn first_caches_are_those_of_data() {
+    let fake = FakeMachine::uniform(1, 2);
+    let cache =
+        |index: u32, name: &str| format!("sys/devices/system/cpu/cpu1/cache/index{index}/{name}");
+    let l1 = |fake: FakeMachine| clean(&fake).cpu(CpuId(1)).unwrap().l1;
+    let plain = FirstCache { size_bytes: 32 << 10, line_bytes: Some(64) };
+    assert_eq!(l1(fake.clone()), Some(plain));
+    // That of instructions is another size.
+    assert_eq!(l1(fake.clone().file(&cache(1, "size"), "64K\n")), Some(plain));
+    let other = fake
+        .clone()
+        .file(&cache(0, "size"), "48K\n")
+        .file(&cache(0, "coherency_line_size"), "128\n");
+    assert_eq!(l1(other.clone()), Some(FirstCache { size_bytes: 48 << 10, line_bytes: Some(128) }));
+    // The machine's is what every core has.
+    assert_eq!(clean(&other).first_cache(), Some(plain));
+    let silent = fake.clone().without(&cache(0, "coherency_line_size"));
+    assert_eq!(l1(silent), Some(FirstCache { line_bytes: None, ..plain }));
+    assert_eq!(l1(fake.without(&cache(0, "size"))), None);
+}
+
+#[test]
 fn nested_cpu_max_takes_the_least() {
     let fake = FakeMachine::uniform(1, 16)
         .cgroup_v2("/a/b/c")
@@ -330,6 +352,7 @@ Fake CPU @ 2.0GHz
   machine  2 sockets × 16 cores × 2 threads = 64 cpus, 2 memory nodes, 128 GiB memory
   limits   quota of 4 cpus
   usable   4 cores on 2 nodes
+  caches   L1 32 KiB of data, lines of 64 B
 
   node 0   64 GiB (56 GiB available); 16 cores, cpus 0-15,32-47
            L3 2 × 32 MiB: 0-7,32-39 | 8-15,40-47

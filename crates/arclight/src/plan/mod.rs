@@ -13,6 +13,7 @@ mod machine;
 mod model;
 mod outcome;
 mod plot;
+mod scaling;
 mod table;
 
 use crate::args::{KvArg, List, count, counts};
@@ -75,12 +76,20 @@ pub(crate) struct PlanArgs {
     /// Draw tokens/s over threads into this SVG file
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     plot: Option<PathBuf>,
+    /// Measure the model here with 1, 2, 4 and more threads (or --threads), and say which share of the work is
+    /// serial by Amdahl's law, and what a further core brings
+    #[arg(long, conflicts_with_all = NOT_WITH_SCALING)]
+    scaling: bool,
     #[command(flatten)]
     output: OutputArgs,
     /// List the machines that come with the program; with --machine, where its numbers come from
     #[arg(long, conflicts_with_all = ["topology", "synthetic", "plot"])]
     machines: bool,
 }
+
+/// What is of a prediction, or of another machine.
+const NOT_WITH_SCALING: [&str; 8] =
+    ["machine", "topology", "synthetic", "bandwidth", "like", "engine", "plot", "machines"];
 
 const EXAMPLES: &str = "\
 Engines:
@@ -96,6 +105,7 @@ Engines:
 
 Examples:
   arclight plan                                     this machine, measured
+  arclight plan --scaling -m model.gguf             its speed by threads, measured: what more cores bring
   arclight plan --machines                          the machines it knows
   arclight plan --machine kunpeng-920 -m qwen3-4b:q4_0 --plot kunpeng.svg
   arclight plan --topology m.xml --bandwidth gbs.txt -m model.gguf --like epyc-9654
@@ -106,6 +116,9 @@ pub(crate) fn run(args: &PlanArgs) -> Result<(), Error> {
     let mut out = Output::new(args.output);
     if args.machines {
         return list::print(&mut out, args.machine.as_deref());
+    }
+    if args.scaling {
+        return scaling::run(args, &mut out);
     }
     // Whatever is wrong with the model is told before the machine is measured.
     let model = args.model.read(args.kv_type.into())?;

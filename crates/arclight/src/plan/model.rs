@@ -3,6 +3,7 @@
 use crate::error::Error;
 use crate::model_file;
 use crate::model_info::ModelInfo;
+use crate::synth;
 use arclight_engine::{KvType, ModelFile};
 use models::published::Published;
 use std::path::PathBuf;
@@ -36,6 +37,14 @@ pub(super) struct NamedModel {
 }
 
 impl ModelChoice {
+    /// The model with its weights: a file, or random ones of the shape, made in memory.
+    pub(super) fn open(&self) -> Result<ModelFile, Error> {
+        match self {
+            ModelChoice::Shape(published) => synth::in_memory(published, synth::DEFAULT_SEED),
+            ModelChoice::File(path) => model_file::open(path),
+        }
+    }
+
     /// The model, with a cache of this type.
     pub(super) fn read(&self, kv: KvType) -> Result<NamedModel, Error> {
         match self {
@@ -64,7 +73,6 @@ fn of_file(file: ModelFile, kv: KvType) -> Result<NamedModel, Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::synth;
     use tune::{Engine, Job, known};
 
     #[test]

@@ -1,6 +1,6 @@
 //! `plan`: machines that come with it, from files, and the one at hand.
 
-use crate::support::{FILES, fails, json, run, succeeds};
+use crate::support::{FILES, fails, json, run, succeeds, tiny};
 use serde_json::Value;
 use std::path::PathBuf;
 
@@ -198,4 +198,34 @@ fn speeds_are_drawn_and_models_come_from_files() {
     assert!(line.contains("there is no shape \"qwen9\""), "{line}");
     let line = fails(2, &["plan", "--machine", "grace", "--threads", "500"]);
     assert!(line.contains("the machine has 144 cores"), "{line}");
+}
+
+#[test]
+fn speeds_by_threads_are_measured_and_fitted() {
+    let path = tiny();
+    let args = ["plan", "--scaling", "-m", path, "-t", "2", "-p", "32", "-c", "16"];
+    let seen = json(&[&args[..], &["-o", "json"]].concat());
+    let rows = seen["rows"].as_array().expect("rows");
+    for phase in ["decode", "prompt"] {
+        let of: Vec<&Value> = rows.iter().filter(|row| row["phase"] == phase).collect();
+        let threads: Vec<_> =
+            of.iter().map(|row| row["threads"].as_u64().expect("a number")).collect();
+        assert_eq!(threads, [1, 2], "one thread is what the others are compared with: {seen}");
+        assert_eq!((of[0]["speedup"].as_f64(), &of[0]["per_core"]), (Some(1.0), &Value::Null));
+        assert!(of.iter().all(|row| row["tokens_per_second"].as_f64() > Some(0.0)), "{seen}");
+    }
+    for phase in seen["phases"].as_array().expect("phases") {
+        let serial = phase["serial_share"].as_f64().expect("two points are fitted");
+        assert!((0.0..=1.0).contains(&serial), "{phase}");
+    }
+    let text = succeeds(&args);
+    for part in
+        ["decoding 32 tokens after 16", "prompt of 32 after 16", "is serial by Amdahl's law"]
+    {
+        assert!(flat(&text).contains(part), "no {part:?} in: {text}");
+    }
+    let line = fails(2, &["plan", "--scaling", "-m", path, "-c", "999999"]);
+    assert!(line.contains("use a smaller -p or -c"), "{line}");
+    let line = fails(2, &["plan", "--scaling", "--machine", "grace"]);
+    assert!(line.contains("cannot be used with"), "{line}");
 }

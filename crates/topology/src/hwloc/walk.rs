@@ -5,7 +5,7 @@
 use super::distances::{self, Distances};
 use super::element::Element;
 use crate::describe::Place;
-use crate::{Error, MAX_ID};
+use crate::{Error, FirstCache, MAX_ID};
 use std::collections::BTreeSet;
 use std::ops::Range;
 
@@ -108,11 +108,13 @@ impl Walk {
                 around.place.core = Some(self.cores);
                 self.cores += 1;
             }
+            "L1Cache" => around.place.l1 = first_cache(element)?,
             "L2Cache" => around.place.l2 = Some(self.cache(2, element)?),
             "L3Cache" => around.place.l3 = Some(self.cache(3, element)?),
             "Cache" if element.number("cache_type")? != Some(INSTRUCTIONS) => {
                 match element.number("depth")? {
-                    Some(2u8) => around.place.l2 = Some(self.cache(2, element)?),
+                    Some(1u8) => around.place.l1 = first_cache(element)?,
+                    Some(2) => around.place.l2 = Some(self.cache(2, element)?),
                     Some(3) => around.place.l3 = Some(self.cache(3, element)?),
                     _ => {}
                 }
@@ -169,6 +171,13 @@ impl Walk {
         let size = element.number("cache_size")?.unwrap_or(0);
         Ok(push(&mut self.caches, (level, size)))
     }
+}
+
+/// A cache for data, where its size is told.
+fn first_cache(element: Element) -> Result<Option<FirstCache>, Error> {
+    let size = element.number("cache_size")?.filter(|&size| size > 0);
+    let line_bytes = element.number("cache_linesize")?.filter(|&line| line > 0);
+    Ok(size.map(|size_bytes| FirstCache { size_bytes, line_bytes }))
 }
 
 fn push<T>(list: &mut Vec<T>, item: T) -> usize {

@@ -75,6 +75,7 @@ fn describe(spec: &Spec) -> Result<Description, Error> {
             die: number(die, &dies),
             cluster: cluster.map(|level| holding(level, i) as u32),
             place: Place {
+                l1: None,
                 core: core.map(|level| holding(level, i)),
                 l2: l2.map(|level| holding(level, i)),
                 l3: l3.map(|level| first_l3 + holding(level, i)),
