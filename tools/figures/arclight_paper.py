@@ -90,6 +90,10 @@ def nodes_words(nodes: int) -> str:
     return "1 node" if nodes == 1 else f"{nodes} nodes"
 
 
+def threads_words(threads: int) -> str:
+    return "1 thread" if threads == 1 else f"{threads} threads"
+
+
 def speed(session: Session, nodes: list[int], depth: int, prompt: int) -> Iterator[Point]:
     """Decoding after `depth` tokens where `prompt` is 0, or a prompt of so many."""
     tokens = session.sizes.tokens
@@ -150,7 +154,7 @@ def gain(points: list[Point]) -> str:
     if not both:
         return "no peer was measured"
     (low, _), (high, (nodes, threads)) = both[0], both[-1]
-    return f"{low:.2f} to {high:.2f} times; the most with {threads} threads on {nodes_words(nodes)}"
+    return f"{low:.2f} to {high:.2f} times; the most with {threads_words(threads)} on {nodes_words(nodes)}"
 
 
 def rising(points: list[Point], kind: str) -> str:

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator
 
-from arclight_paper import SYNC_B, listed, nodes_words
+from arclight_paper import listed, nodes_words, threads_words
 from machines import doublings, steps
 from points import OURS, PEER, PREDICTED, PUBLISHED, Figure, Point, of_kind
 from session import Session, failed
@@ -116,7 +116,7 @@ def matmul_verdicts(points: list[Point]) -> Iterator[tuple[str, str]]:
     words = "not measured"
     if found:
         least = min(found, key=lambda f: f[1])
-        words = f"{found[0][1]:.1f} µs with {found[0][0]} thread(s); least {least[1]:.1f} with {least[0]}; " \
+        words = f"{found[0][1]:.1f} µs with {threads_words(found[0][0])}; least {least[1]:.1f} with {least[0]}; " \
             f"{found[-1][1]:.1f} with {found[-1][0]}"
     yield "more threads should make it faster; across nodes they do so only where buffers are local", words
 
@@ -215,7 +215,7 @@ def node_bandwidth(session: Session) -> Iterator[Point]:
     limits: dict[str, float] = {}
     for nodes, threads in cases:
         virtual = ", virtual" if cluster.virtual(nodes) else ""
-        x = f"{nodes_words(nodes)}{virtual}, {threads} threads"
+        x = f"{nodes_words(nodes)}{virtual}, {threads_words(threads)}"
         if session.late(x):
             continue
         rows, answer = session.bench("-p", "0", "-n", session.sizes.tokens, "-t", threads, "--nodes",
@@ -236,8 +236,8 @@ def node_bandwidth(session: Session) -> Iterator[Point]:
         rate = decode["prediction"]["tokens_per_second"] * found["bytes_per_step"] / 1e9
         used = sum(1 for n in decode["threads"] if n)
         for place in range(used):
-            yield Point("read while decoding", f"node {place}", PREDICTED,
-                        f"model, {sum(decode['threads'])} threads", rate / used, "GB/s", nodes=used)
+            yield Point("read while decoding", f"model: node {place}", PREDICTED,
+                        f"model, {threads_words(sum(decode['threads']))}", rate / used, "GB/s", nodes=used)
 
 
 def node_verdicts(points: list[Point]) -> Iterator[tuple[str, str]]:
@@ -266,7 +266,7 @@ FIGURES = [
            "threads", "µs", ("Products get slower when threads cross nodes; with local buffers there is a clear uplift.",
                              "The charts are images; the text has no numbers of them."),
            "llama.cpp prints no time of its products without a patch. Threads fill one node after the other.",
-           0.05, matmul, matmul_verdicts, log=True, needs_nodes=True),
+           0.05, matmul, matmul_verdicts, needs_nodes=True),
     Figure("batched", SOURCE, "charts 1 and 6", "llama-batched-bench: answers, and prompt and answers together",
            "lines", "threads", "tokens/s",
            ("S_TG: llama.cpp at best 26.52 with 32 threads, patched 41.15 with 40.",

@@ -157,12 +157,17 @@ def goodput_points(session: Session) -> Iterator[Point]:
 
 
 def goodput_verdicts(points: list[Point]) -> Iterator[tuple[str, str]]:
-    found = {}
+    rates: dict[str, list[tuple[float, bool]]] = {}
     for p in points:
         if p.panel.startswith("requests that") and p.kind in (OURS, PEER) and p.value is not None:
-            rate = float(p.x) if p.value >= 90 else 0.0
-            found[p.series] = max(found.get(p.series, 0.0), rate)
-    words = ", ".join(f"{name} {rate:g}" if rate else f"{name} none of the rates" for name, rate in found.items())
+            rates.setdefault(p.series, []).append((float(p.x), p.value >= 90))
+    found = []
+    for name, tried in rates.items():
+        met = max((rate for rate, good in tried if good), default=None)
+        # Where the highest rate is met, the true one may be higher.
+        at_least = "at least " if met == max(tried)[0] else ""
+        found.append(f"{name} none of the rates" if met is None else f"{name} {at_least}{met:g}")
+    words = ", ".join(found)
     yield "90 % of requests meet their bounds at 1.84 and 0.92 requests/s (two machines, 160M and 1.3B); vLLM never", \
         f"requests/s with 90 %: {words or 'not measured'}"
 
@@ -178,10 +183,11 @@ def tuned(session: Session, kind: str) -> tuple[dict | None, Answer]:
         options = {"quick": ["--quick"], "cores": ["--matrices", "0"], "whole": []}[kind]
         profile = session.work / f"tune-{kind}.toml"
         profile.unlink(missing_ok=True)
+        seconds = min(session.sizes.tune_seconds, max(10, int(60 * session.minutes * 0.065)))
         # As Ctrl-C: a search that is stopped keeps what it has found.
-        answer = session.run(["timeout", "--signal=INT", "--preserve-status", str(session.sizes.tune_seconds),
+        answer = session.run(["timeout", "--signal=INT", "--preserve-status", str(seconds),
                               str(session.arclight), "tune", str(session.model), "--profile-file", str(profile),
-                              "--kv-type", session.kv_type, "-o", "json", *options], 4 * session.sizes.tune_seconds)
+                              "--kv-type", session.kv_type, "-o", "json", *options], 4 * seconds)
         text = profile.read_text() if profile.exists() else ""
         seconds = re.search(r"^seconds = ([\d.]+)$", text, re.M)
         complete = re.search(r"^complete = (true|false)$", text, re.M)
@@ -197,6 +203,8 @@ def ablation(session: Session) -> Iterator[Point]:
     for kind in ("cores", "whole"):
         found, answer = tuned(session, kind)
         options.append(["--profile-file", str(found["profile"])] if found else None)
+    # Searches of its own, where no other figure has made them, do not count.
+    session.until(0.05)
     for batch in (1, 8):
         panel = f"measured: batch of {batch}"
         for step, words in zip(STEPS, options, strict=True):

@@ -84,6 +84,10 @@ class Session:
     def begin(self, share: float) -> None:
         """A figure begins, which has this share of the time."""
         self.commands, self.left_out = [], []
+        self.until(share)
+
+    def until(self, share: float) -> None:
+        """The figure has this share of the time from now on."""
         self.deadline = time.monotonic() + 60 * self.minutes * share
 
     def late(self, what: str) -> bool:

@@ -287,6 +287,13 @@ class Sweeps(unittest.TestCase):
         self.assertIn("arclight 2.00 s, llama.cpp not measured",
                       next(sandwich.cdf_verdicts(swept("cdf")))[1])
 
+    def test_goodput_is_the_highest_rate_that_is_met(self):
+        panel = "requests that meet both bounds"
+        made = [Point(panel, "arclight", OURS, x, v) for x, v in (("1", 100), ("2", 95), ("4", 40))]
+        made += [Point(panel, "llama.cpp", PEER, "1", 80)]
+        self.assertIn("arclight 2, llama.cpp none of the rates", next(sandwich.goodput_verdicts(made))[1])
+        self.assertIn("arclight at least 2", next(sandwich.goodput_verdicts(made[:2]))[1])
+
     def test_a_law_is_drawn_where_one_was_fitted(self):
         found = swept("amdahl")
         laws = [(p.series, p.x, p.note) for p in found if p.kind == PREDICTED]
