@@ -34,7 +34,8 @@ def ratio_of(points: list[Point], kind: str) -> str:
     mean = sum(own) / len(own)
     if not other:
         return f"{mean:.1f} GB/s; there is no other node"
-    return f"{mean:.1f} GB/s own, {sum(other) / len(other):.1f} GB/s others': {mean * len(other) / sum(other):.1f} times"
+    away = sum(other) / len(other)
+    return f"{mean:.1f} GB/s own, {away:.1f} GB/s others': {mean / away:.1f} times"
 
 
 def bandwidth_verdicts(points: list[Point]) -> Iterator[tuple[str, str]]:

@@ -260,19 +260,20 @@ FIGURES = [
            ("The average time of ggml_barrier grows with threads, and faster beyond a node of 64 cores.",
             "With a counter in each node there is no obvious drop.",
             "The charts are images; the text has no numbers of them."),
-           "One counter for all threads is what llama.cpp has, in this program's pool. The model's panel has the formulas "
-           "of docs/cost-model.md.", 0.03, barriers, barrier_verdicts, log=True, needs_nodes=True),
+           "One counter for all threads is what llama.cpp has, in this program's pool. The model's panel has the "
+           "formulas of docs/cost-model.md.", 0.03, barriers, barrier_verdicts, log=True, needs_nodes=True),
     Figure("matmul", SOURCE, "charts 3 and 5", "Average time of a product of matrices while decoding", "lines",
-           "threads", "µs", ("Products get slower when threads cross nodes; with local buffers there is a clear uplift.",
-                             "The charts are images; the text has no numbers of them."),
+           "threads", "µs",
+           ("Products get slower when threads cross nodes; with local buffers there is a clear uplift.",
+            "The charts are images; the text has no numbers of them."),
            "llama.cpp prints no time of its products without a patch. Threads fill one node after the other.",
            0.05, matmul, matmul_verdicts, needs_nodes=True),
     Figure("batched", SOURCE, "charts 1 and 6", "llama-batched-bench: answers, and prompt and answers together",
            "lines", "threads", "tokens/s",
            ("S_TG: llama.cpp at best 26.52 with 32 threads, patched 41.15 with 40.",
             "S: 48.73 with 36 threads, patched 74.67 with 54."),
-           "Another model than Llama 3 8B unless --model says so. Our S is computed from a prompt and a decoding that are "
-           "timed apart.", 0.08, batched, batched_verdicts, ("arm-batched.csv",), needs_nodes=True),
+           "Another model than Llama 3 8B unless --model says so. Our S is computed from a prompt and a decoding that "
+           "are timed apart.", 0.08, batched, batched_verdicts, ("arm-batched.csv",), needs_nodes=True),
     Figure("node-bandwidth", SOURCE, "table", "What each node reads while decoding", "bars", "", "GB/s",
            ("Without the patch all comes from node 0; with it both nodes read alike.",),
            "Ours is computed from the bytes that each node's threads read and the time, not counted by memory "

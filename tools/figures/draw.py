@@ -107,7 +107,8 @@ def matrix(axes, points: list[dict]) -> None:
     most = max(p["value"] for p in points)
     for i, row in enumerate(cells):
         for j, value in enumerate(row):
-            axes.text(j, i, f"{words_of(value)}", ha="center", va="center", color="white" if value > most / 2 else "black")
+            colour = "white" if value > most / 2 else "black"
+            axes.text(j, i, words_of(value), ha="center", va="center", color=colour)
     axes.set_xticks(range(len(columns)), columns)
     axes.set_yticks(range(len(rows)), rows)
 

@@ -13,14 +13,16 @@ body { font: 15px/1.5 system-ui, sans-serif; max-width: 1120px; margin: 2em auto
 h1 { font-size: 1.7em; } h2 { margin-top: 2.4em; font-size: 1.25em; border-top: 1px solid #d5dae0; padding-top: .8em; }
 h2 small { font-weight: normal; color: #5b6570; } nav { columns: 3; font-size: .9em; }
 table { border-collapse: collapse; margin: .6em 0; } th, td { text-align: left; padding: .25em .8em .25em 0;
-  vertical-align: top; border-bottom: 1px solid #e6e9ed; } td.n { text-align: right; font-variant-numeric: tabular-nums; }
+  vertical-align: top; border-bottom: 1px solid #e6e9ed; }
+td.n { text-align: right; font-variant-numeric: tabular-nums; }
 img { max-width: 100%; } pre { background: #f4f6f8; padding: .7em; overflow-x: auto; font-size: .85em; }
 .warn { background: #fff3d6; border-left: 4px solid #d99a1b; padding: .6em 1em; }
 .small { color: #5b6570; font-size: .9em; } details { margin: .5em 0; } summary { cursor: pointer; color: #5b6570; }
 @media print { details { display: none; } h2 { break-before: page; } }
 """
 
-KEY = {OURS: "this program", PEER: "llama.cpp, here", PUBLISHED: "published", PREDICTED: "predicted by the model of time"}
+KEY = {OURS: "this program", PEER: "llama.cpp, here", PUBLISHED: "published",
+       PREDICTED: "predicted by the model of time"}
 DRAWN = {OURS: "full lines with dots", PEER: "dashed lines with squares", PUBLISHED: "black and grey, with crosses",
          PREDICTED: "dotted lines, hatched bars"}
 
@@ -28,11 +30,12 @@ DRAWN = {OURS: "full lines with dots", PEER: "dashed lines with squares", PUBLIS
 NOT_SHOWN = [
     ("Sandwich, figure 2", "instructions per cycle, cache loads and controller loads by phase: the program counts none "
      "of them"),
-    ("Sandwich, figures 6 and 7", "matrix products beside MKL, OpenVINO, XNNPACK, TVM, Roller, DietCode: the program has "
-     "no such harness. Published averages are in tools/figures/published/sandwich-figure-6.csv"),
+    ("Sandwich, figures 6 and 7", "matrix products beside MKL, OpenVINO, XNNPACK, TVM, Roller, DietCode: the program "
+     "has no such harness. Published averages are in tools/figures/published/sandwich-figure-6.csv"),
     ("Sandwich, figure 13", "which service configuration wins for four model sizes: the search runs on the machine at "
      "hand alone, and this is one machine. docs/topology.md and docs/tuning.md have planted machines"),
-    ("Sandwich, tables 2 and 3, by k and by window", "both are fixed in the program, at 2 and at 16; no option changes them"),
+    ("Sandwich, tables 2 and 3, by k and by window", "both are fixed in the program, at 2 and at 16; no option changes "
+     "them"),
     ("ArcLight, figures 1 to 9", "drawings of the design; docs/sources.md names the code"),
     ("Arm, the curves of the charts", "images without numbers in the text"),
 ]

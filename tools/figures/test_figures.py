@@ -40,6 +40,9 @@ quantize            113    0.086   0.7 %     -      -        -       -       -
 all                 399   11.303  97.7 %  33.6   53.1     84 %   0.260   0.272
 """
 
+# Nanoseconds of `plan --machines --machine neoverse-n2`.
+N2 = {"arrival, own node": 150, "arrival, other node": 450, "line, own node": 60, "line, other node": 400}
+
 BATCHED = """
 |    PP |     TG |    B |   N_KV |   T_PP s | S_PP t/s |   T_TG s | S_TG t/s |      T s |    S t/s |
 |-------|--------|------|--------|----------|----------|----------|----------|----------|----------|
@@ -88,8 +91,7 @@ class Fake(Session):
 
     def plan_json(self, command: list[str]) -> dict:
         if "--machines" in command:
-            values = {"arrival, own node": 150, "arrival, other node": 450, "line, own node": 60, "line, other node": 400}
-            return {"cores_per_node": 64, "figures": [{"what": k, "value": v, "unit": "ns"} for k, v in values.items()]}
+            return {"cores_per_node": 64, "figures": [{"what": k, "value": v, "unit": "ns"} for k, v in N2.items()]}
         if "--scaling" in command:
             rows = [{"phase": phase, "threads": t, "nodes": 1, "speedup": 0.5 * t + 0.5}
                     for phase in ("decode", "prompt") for t in map(int, option(command, "-t").split(","))]
@@ -156,9 +158,8 @@ class Numbers(unittest.TestCase):
         self.assertEqual(Cluster.of(json.dumps(topo)).cores, (2, 1))
 
     def test_waits_follow_the_formulas_of_the_cost_model(self):
-        ns = {"arrival, own node": 150, "arrival, other node": 450, "line, own node": 60, "line, other node": 400}
-        self.assertEqual(arm.wait_ns(ns, 64, 64), (64 * 150 + 120,) * 2)
-        flat, by_nodes = arm.wait_ns(ns, 128, 64)
+        self.assertEqual(arm.wait_ns(N2, 64, 64), (64 * 150 + 120,) * 2)
+        flat, by_nodes = arm.wait_ns(N2, 128, 64)
         self.assertAlmostEqual(flat, 128 * (0.5 * 150 + 0.5 * 450) + 800)
         self.assertAlmostEqual(by_nodes, 64 * 150 + 120 + 2 * 450 + 800)
 
