@@ -132,7 +132,7 @@ fn schedules_follow_the_level_of_a_step() {
             let activity = engine.activity();
             assert!(activity.waits_as_compiled(), "{nodes} nodes, {schedule:?}");
             // A rearrangement has other teams, and the same schedules for those that it has.
-            let groups = plan.groups.clone();
+            let groups = engine.executor().plan().groups.clone();
             engine.executor().rearrange(groups.clone(), Vec::new(), &machine).unwrap();
             assert_eq!(engine.executor().plan().schedules, schedules);
             assert!(take(&mut engine) == expected, "{nodes} nodes, {schedule:?}, all threads");

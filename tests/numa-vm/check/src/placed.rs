@@ -114,6 +114,6 @@ fn waits(engine: &mut Engine) -> Option<String> {
             measured.global.count,
         );
     }
-    (!activity.waits_as_compiled(plan))
+    (!activity.waits_as_compiled())
         .then(|| "threads did not wait as often as compiled".to_owned())
 }
