@@ -214,8 +214,13 @@ impl MachineArgs {
     pub(crate) fn options(&self, file: &ModelFile) -> Result<LoadOptions, Error> {
         let mut options = self.untuned();
         self.lora.add(file, &mut options)?;
-        stored::apply(file, &self.tuned, &mut options)?;
+        self.tune(file, &mut options)?;
         Ok(options)
+    }
+
+    /// Adds what was found by tuning.
+    pub(crate) fn tune(&self, file: &ModelFile, options: &mut LoadOptions) -> Result<(), Error> {
+        stored::apply(file, &self.tuned, options).map(|_| ())
     }
 
     /// As [`Self::options`], and the model if nothing was found for it yet that may be worth finding.

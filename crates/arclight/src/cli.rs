@@ -10,6 +10,7 @@ use crate::{
 use clap::error::ErrorKind;
 use clap::{ArgMatches, ColorChoice, CommandFactory, FromArgMatches, Parser, Subcommand};
 use clap_complete::Shell;
+use std::ffi::OsString;
 use std::io::Write;
 
 /// LLM inference for many-core CPUs
@@ -178,8 +179,8 @@ fn man(name: Option<&str>) -> Result<(), Error> {
 }
 
 /// Reads the command line; prints help, version or the fault otherwise and gives the exit code.
-pub(crate) fn parse() -> Result<Cli, u8> {
-    let matches = settings::matches(std::env::args_os().collect());
+pub(crate) fn parse(args: Vec<OsString>) -> Result<Cli, u8> {
+    let matches = settings::matches(args);
     let read = |matches: ArgMatches| {
         let mut cli = Cli::from_arg_matches(&matches)?;
         if let Command::Serve(args) = &mut cli.command {
@@ -213,7 +214,7 @@ pub(crate) fn print_error(line: &str) {
 }
 
 /// clap's message without its paragraphs: the fault and the tip, with a hint to the help.
-fn one_line(text: &str) -> String {
+pub(crate) fn one_line(text: &str) -> String {
     let mut line = String::new();
     let mut usage = "";
     for part in text.lines().map(str::trim).filter(|l| !l.is_empty()) {

@@ -52,8 +52,8 @@ pub use adapter::{Adapter, AdapterFault};
 pub use company::Company;
 pub use cores::CoreTurns;
 pub use decode::{
-    Constraint, Counters, Generation, Helpers, Ids, Request, RequestSummary, StopHook, StopReason,
-    Timings, Token, cut, unit,
+    Constraint, Counters, Generation, Helpers, Ids, Request, RequestSummary, Rows, StopHook,
+    StopReason, Timings, Token, cut, unit,
 };
 pub use disk::DiskCache;
 pub use engine::{BatchEntry, Engine};

@@ -7,6 +7,8 @@
 //!
 //! Several models are [`Models`]: an [`App`] each, loaded when a request names it.
 //!
+//! [`local`] is for programs that have a model in themselves.
+//!
 //! Limits: text and images in, text out.
 #![forbid(unsafe_code)]
 
@@ -18,6 +20,7 @@ mod fault;
 mod http;
 mod keys;
 mod lenient;
+pub mod local;
 mod metrics;
 mod models;
 mod normal;

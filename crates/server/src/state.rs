@@ -201,6 +201,11 @@ impl Model {
         Ok(model)
     }
 
+    /// What it says of itself.
+    pub fn info(&self) -> &Info {
+        &self.info
+    }
+
     /// The engines.
     pub fn replicas(&self) -> &Replicas {
         &self.replicas
@@ -295,6 +300,12 @@ impl App {
                 None
             }
         }
+    }
+
+    /// Takes no more requests, and does not keep the model.
+    pub(crate) fn forget(&self) {
+        let mut phase = self.phase.write().unwrap_or_else(PoisonError::into_inner);
+        *phase = Phase::Stopping { _model: None };
     }
 
     /// Whether requests are still taken.

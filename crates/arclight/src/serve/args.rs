@@ -287,7 +287,7 @@ Examples:
   curl localhost:8080/v1/chat/completions -d '{\"messages\": [{\"role\": \"user\", \"content\": \"Hi\"}]}'";
 
 impl ServeArgs {
-    pub(super) fn options(&self, file: &ModelFile) -> Result<Options, Error> {
+    pub(crate) fn options(&self, file: &ModelFile) -> Result<Options, Error> {
         let seconds = |n: u64| Duration::from_secs(n);
         if let Some(folder) = &self.slot_save_path {
             std::fs::create_dir_all(folder)
@@ -330,7 +330,7 @@ impl ServeArgs {
     }
 
     /// How the model is to be loaded, but for the cores: [`Self::cores`].
-    pub(super) fn loading(&self) -> Result<LoadOptions, Error> {
+    pub(crate) fn loading(&self) -> Result<LoadOptions, Error> {
         if self.replicas > 1 && self.machine.tuned.profile_file.is_some() {
             return Err(Error::Usage(format!(
                 "--profile-file is for one model on the machine: it does not go with --replicas {}",
@@ -348,7 +348,7 @@ impl ServeArgs {
     }
 
     /// Reads the adapters, and tells what clients can name.
-    pub(super) fn adapters(
+    pub(crate) fn adapters(
         &self,
         file: &ModelFile,
         options: &mut LoadOptions,
@@ -373,7 +373,7 @@ impl ServeArgs {
         Cores { tuned, replicas: self.replicas }
     }
 
-    pub(super) fn serving(&self, model: &ModelFile) -> Result<ReplicaOptions, Error> {
+    pub(crate) fn serving(&self, model: &ModelFile) -> Result<ReplicaOptions, Error> {
         let encoder = self.images.file(model)?;
         Ok(ReplicaOptions {
             replicas: self.replicas,
@@ -392,7 +392,7 @@ impl ServeArgs {
     }
 
     /// How conversations are written and answers read.
-    pub(super) fn style(&self) -> ChatStyle {
+    pub(crate) fn style(&self) -> ChatStyle {
         let given = GivenTemplate::style(self.chat_template.clone());
         ChatStyle { family: self.chat_format, ..given }
     }
@@ -448,8 +448,18 @@ impl ServeArgs {
 }
 
 impl ServeArgs {
+    /// Which model.
+    pub(crate) fn model(&self) -> &ModelArg {
+        &self.model
+    }
+
+    /// How much of the machine.
+    pub(crate) fn machine(&self) -> &MachineArgs {
+        &self.machine
+    }
+
     /// Whether there are models to choose from.
-    pub(super) fn has_several(&self) -> bool {
+    pub(crate) fn has_several(&self) -> bool {
         !self.more.is_empty() || self.several.models_dir.is_some() || !self.tables.is_empty()
     }
 

@@ -53,7 +53,7 @@ pub(crate) fn run(args: &ServeArgs) -> Result<(), Error> {
 }
 
 /// The threads of HTTP.
-fn runtime() -> Result<Runtime, Error> {
+pub(crate) fn runtime() -> Result<Runtime, Error> {
     let cores = Machine::read()?.usable_cores();
     tokio::runtime::Builder::new_multi_thread()
         .worker_threads(if cores > 4 { 2 } else { 1 })

@@ -18,7 +18,7 @@ use std::ffi::OsString;
 use std::path::Path;
 use toml::{Table, Value};
 
-const SERVE: &str = "serve";
+pub(crate) const SERVE: &str = "serve";
 
 /// The program's command line, with variables for the options of `serve`.
 pub(crate) fn command() -> Command {
@@ -36,7 +36,7 @@ fn with_variable(arg: Arg) -> Arg {
 }
 
 /// What an option is called in the file.
-fn key(arg: &Arg) -> String {
+pub(crate) fn key(arg: &Arg) -> String {
     arg.get_long().map_or_else(|| arg.get_id().to_string(), str::to_owned)
 }
 
@@ -65,7 +65,7 @@ fn color(args: &[OsString]) -> ColorChoice {
 }
 
 /// Options of `serve` that are about the server, and not about one model.
-const OF_SERVER: [&str; 25] = [
+pub(crate) const OF_SERVER: [&str; 25] = [
     "api-key",
     "api-key-file",
     "config",

@@ -1,12 +1,12 @@
 //! A request that was checked, and what is told of its answer.
 
-use super::request::{Constraint, Request, RequestSummary, StopHook, Token};
+use super::pooled::Gives;
+use super::request::{Constraint, Request, RequestSummary, Rows, StopHook, Token};
 use crate::error::Error;
 use crate::images::Images;
 use crate::sampler::{Logprobs, Sampler};
 use async_channel::{Receiver, Sender};
 use graph::{Adapted, Graph};
-use models::Pooling;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Instant;
@@ -57,6 +57,7 @@ impl Bounds {
         sampler.observe_prompt(&request.prompt);
         // The last token of an answer is not computed any more, so it needs no room.
         let room = self.context + 1 - request.prompt.len();
+        let gives = request.rows.map(Gives::Rows).or(request.pooling.map(Gives::Vector));
         let (events, received) = async_channel::unbounded();
         let answer = Answer {
             sampler,
@@ -65,7 +66,7 @@ impl Bounds {
             stop: request.stop,
             constraint: request.constraint,
             logprobs: request.logprobs,
-            left: match request.pooling {
+            left: match gives {
                 Some(_) => 0,
                 None => request.limit.map_or(room, |limit| limit.min(room)),
             },
@@ -79,7 +80,7 @@ impl Bounds {
             answers: vec![answer],
             prompt_logprobs: request.prompt_logprobs,
             adapters,
-            pooling: request.pooling,
+            gives,
             priority: request.priority,
             deadline: request.deadline,
             submitted: Instant::now(),
@@ -94,7 +95,9 @@ impl Bounds {
         if tokens == 0 {
             return Err(Error::EmptyPrompt);
         }
-        if request.pooling.is_none() && !self.writes {
+        let hidden =
+            matches!((request.rows, request.pooling), (Some(Rows::Hidden), _) | (None, Some(_)));
+        if !hidden && !self.writes {
             return Err(Error::WritesNothing);
         }
         if tokens > context {
@@ -123,7 +126,7 @@ pub(crate) struct Asked {
     pub answers: Vec<Answer>,
     pub prompt_logprobs: Option<usize>,
     pub adapters: Vec<Adapted>,
-    pub pooling: Option<Pooling>,
+    pub gives: Option<Gives>,
     pub priority: i8,
     pub deadline: Option<Instant>,
     pub submitted: Instant,
@@ -134,7 +137,7 @@ impl Asked {
     pub(crate) fn is_like(&self, other: &Asked) -> bool {
         self.prompt == other.prompt
             && self.prompt_logprobs == other.prompt_logprobs
-            && self.pooling == other.pooling
+            && self.gives == other.gives
             && self.adapters == other.adapters
     }
 
@@ -200,7 +203,7 @@ pub(crate) enum Event {
     },
     /// Of the prompt's tokens but for the first.
     Prompt(Vec<Logprobs>),
-    /// The prompt's hidden states as one vector.
+    /// The prompt's hidden states as one vector, or a row for each of its tokens.
     Pooled(Vec<f32>),
     Token(Token),
     Done(RequestSummary),

@@ -359,6 +359,12 @@ impl Batch {
                 hidden += rows;
                 continue;
             }
+            if request.wants_no_answer() {
+                let all = (row..row + rows).map(|row| logits.row(row));
+                request.pool(share.tokens, all, None);
+                row += rows;
+                continue;
+            }
             if request.wants_whole_prompt() {
                 let before = request.len();
                 (0..rows).for_each(|i| request.note_prompt(before + i, logits.row(row + i)));

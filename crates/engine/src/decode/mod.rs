@@ -21,7 +21,9 @@ pub use counters::Counters;
 pub use generation::Generation;
 pub(crate) use pace::Pace;
 pub use pooled::{cut, unit};
-pub use request::{Constraint, Request, RequestSummary, StopHook, StopReason, Timings, Token};
+pub use request::{
+    Constraint, Request, RequestSummary, Rows, StopHook, StopReason, Timings, Token,
+};
 pub(crate) use running::Running;
 
 #[cfg(test)]

@@ -1,7 +1,8 @@
-//! One vector for a text: the hidden states of its tokens as pooled.
+//! What a text gives instead of an answer: the hidden states of its tokens as one vector, or a row for each token.
 //!
 //! The mean is summed token by token in f64, so it does not depend on how the text is cut into steps.
 
+use super::request::Rows;
 use models::Pooling;
 
 /// Shortens a text from its end, but for the token that the vocabulary ends texts with.
@@ -19,40 +20,57 @@ pub fn unit(vector: &[f32], dimensions: Option<usize>) -> Option<Vec<f32>> {
     Some(some.iter().map(|&x| (f64::from(x) / length) as f32).collect())
 }
 
+/// What a text gives.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Gives {
+    /// One vector.
+    Vector(Pooling),
+    /// A row for each token.
+    Rows(Rows),
+}
+
 /// What is pooled so far.
 pub(crate) struct Pooled {
-    pub pooling: Pooling,
+    pub gives: Gives,
     sum: Vec<f64>,
+    rows: Vec<f32>,
     tokens: usize,
 }
 
 impl Pooled {
-    pub(crate) fn new(pooling: Pooling) -> Pooled {
-        Pooled { pooling, sum: Vec::new(), tokens: 0 }
+    pub(crate) fn new(gives: Gives) -> Pooled {
+        Pooled { gives, sum: Vec::new(), rows: Vec::new(), tokens: 0 }
     }
 
     /// Takes the states of tokens, the first of which is token `at` of the text. Those that it has had
     /// are computed anew if their pages were given up.
     pub(crate) fn add<'l>(&mut self, at: usize, states: impl Iterator<Item = &'l [f32]>) {
         for (token, state) in (at..).zip(states) {
-            let only = match self.pooling {
-                Pooling::First => token == 0,
-                Pooling::Last => true,
-                Pooling::Mean => false,
-            };
-            if only {
-                self.sum = state.iter().map(|&x| f64::from(x)).collect();
-                self.tokens = 1;
-            } else if self.pooling == Pooling::Mean && token == self.tokens {
-                self.sum.resize(state.len(), 0.0);
-                self.sum.iter_mut().zip(state).for_each(|(sum, &x)| *sum += f64::from(x));
-                self.tokens += 1;
+            match self.gives {
+                Gives::Vector(Pooling::First) if token > 0 => {}
+                Gives::Vector(Pooling::First | Pooling::Last) => {
+                    self.sum = state.iter().map(|&x| f64::from(x)).collect();
+                    self.tokens = 1;
+                }
+                _ if token != self.tokens => {}
+                Gives::Vector(Pooling::Mean) => {
+                    self.sum.resize(state.len(), 0.0);
+                    self.sum.iter_mut().zip(state).for_each(|(sum, &x)| *sum += f64::from(x));
+                    self.tokens += 1;
+                }
+                Gives::Rows(_) => {
+                    self.rows.extend_from_slice(state);
+                    self.tokens += 1;
+                }
             }
         }
     }
 
-    /// The vector.
-    pub(crate) fn vector(&self) -> Vec<f32> {
+    /// The vector, or all rows, one after the other.
+    pub(crate) fn take(&mut self) -> Vec<f32> {
+        if let Gives::Rows(_) = self.gives {
+            return std::mem::take(&mut self.rows);
+        }
         let tokens = self.tokens.max(1) as f64;
         self.sum.iter().map(|sum| (sum / tokens) as f32).collect()
     }
@@ -65,16 +83,21 @@ mod tests {
     #[test]
     fn what_is_computed_anew_counts_once() {
         let states: [&[f32]; 3] = [&[1.0, -2.0], &[3.0, 0.5], &[5.0, 9.0]];
-        let mut mean = Pooled::new(Pooling::Mean);
+        let mut mean = Pooled::new(Gives::Vector(Pooling::Mean));
         mean.add(0, states[..2].iter().copied());
         mean.add(0, states[..1].iter().copied());
         mean.add(1, states[1..].iter().copied());
-        assert_eq!(mean.vector(), [3.0, 2.5]);
-        let mut first = Pooled::new(Pooling::First);
+        assert_eq!(mean.take(), [3.0, 2.5]);
+        let mut first = Pooled::new(Gives::Vector(Pooling::First));
         first.add(0, states.iter().copied());
-        assert_eq!(first.vector(), states[0]);
-        let mut last = Pooled::new(Pooling::Last);
+        assert_eq!(first.take(), states[0]);
+        let mut last = Pooled::new(Gives::Vector(Pooling::Last));
         last.add(2, states[2..].iter().copied());
-        assert_eq!(last.vector(), states[2]);
+        assert_eq!(last.take(), states[2]);
+        let mut rows = Pooled::new(Gives::Rows(Rows::Hidden));
+        rows.add(0, states[..2].iter().copied());
+        rows.add(0, states[..1].iter().copied());
+        rows.add(1, states[1..].iter().copied());
+        assert_eq!(rows.take(), states.concat());
     }
 }

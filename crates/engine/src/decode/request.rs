@@ -28,6 +28,15 @@ pub trait Constraint: Send {
     fn accept(&mut self, token: u32) -> Result<(), String>;
 }
 
+/// What there is of every token.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum Rows {
+    /// The last layer's hidden state, behind the final norm: `[tokens, hidden]`.
+    Hidden,
+    /// The logits of the token behind it: `[tokens, vocabulary]`.
+    Logits,
+}
+
 /// A prompt and how to answer it.
 pub struct Request {
     /// Tokens of the prompt, at least one.
@@ -55,6 +64,8 @@ pub struct Request {
     pub adapters: Option<Vec<Adapted>>,
     /// Gives the prompt's hidden states as one vector, and no answer.
     pub pooling: Option<Pooling>,
+    /// Gives something of every token of the prompt, and no answer.
+    pub rows: Option<Rows>,
     /// Requests of the same key go to the same replica, unless it has much more to do than others.
     pub affinity: Option<u64>,
     /// The node on which the caller runs: of equally busy replicas one on this node is taken.
@@ -83,6 +94,7 @@ impl Request {
             prompt_logprobs: None,
             adapters: None,
             pooling: None,
+            rows: None,
             affinity: None,
             near: None,
             priority: 0,

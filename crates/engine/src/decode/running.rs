@@ -1,8 +1,8 @@
 //! A request that is being served: where it stands, and what becomes of its next token.
 
 use super::asked::{Answer, Asked, Event, Left};
-use super::pooled::Pooled;
-use super::request::{RequestSummary, StopReason, Timings, Token};
+use super::pooled::{Gives, Pooled};
+use super::request::{RequestSummary, Rows, StopReason, Timings, Token};
 use crate::engine::BatchEntry;
 use crate::error::Error;
 use crate::images::Images;
@@ -57,7 +57,7 @@ impl Running {
     /// The request of this number: those with smaller ones came earlier.
     pub(crate) fn new(id: u64, asked: Asked) -> Running {
         let now = Instant::now();
-        let nothing = asked.pooling.is_none() && asked.answers.iter().all(|a| a.left == 0);
+        let nothing = asked.gives.is_none() && asked.answers.iter().all(|a| a.left == 0);
         Running {
             answers: asked.answers,
             sequence: None,
@@ -70,7 +70,7 @@ impl Running {
             cached: None,
             prompt_logprobs: asked.prompt_logprobs.map(|top| (top, Vec::new())),
             adapters: asked.adapters,
-            pooled: asked.pooling.map(Pooled::new),
+            pooled: asked.gives.map(Pooled::new),
             deadline: asked.deadline,
             priority: asked.priority,
             id,
@@ -125,12 +125,21 @@ impl Running {
     /// Whether it wants something of every token of its prompt.
     pub(crate) fn wants_whole_prompt(&self) -> bool {
         self.prompt_logprobs.as_ref().is_some_and(|(_, found)| found.len() + 1 < self.prompt)
-            || self.pooled.as_ref().is_some_and(|pooled| pooled.pooling != Pooling::Last)
+            || self
+                .pooled
+                .as_ref()
+                .is_some_and(|pooled| pooled.gives != Gives::Vector(Pooling::Last))
+    }
+
+    /// Whether it wants something of its prompt, and no answer.
+    pub(crate) fn wants_no_answer(&self) -> bool {
+        self.pooled.is_some()
     }
 
     /// Whether it wants hidden states, and no logits.
     pub(crate) fn wants_hidden(&self) -> bool {
-        self.pooled.is_some()
+        let logits = Gives::Rows(Rows::Logits);
+        self.pooled.as_ref().is_some_and(|pooled| pooled.gives != logits)
     }
 
     /// What each answer has left; the first has the prompt.
@@ -259,7 +268,7 @@ impl Running {
         self.timings
     }
 
-    /// The same for one that wants hidden states: `rows` of them. With the last it has ended.
+    /// The same for one that wants no answer: `rows` of hidden states or logits. With the last it has ended.
     pub(crate) fn pool<'l>(
         &mut self,
         n: usize,
@@ -271,10 +280,10 @@ impl Running {
         let Some(pooled) = &mut self.pooled else { return };
         pooled.add(before, rows);
         if whole {
-            let vector = pooled.vector();
-            let vector = match projection {
-                Some(projection) => projection.apply(&vector),
-                None => vector,
+            let vector = pooled.take();
+            let vector = match (projection, pooled.gives) {
+                (Some(projection), Gives::Vector(_)) => projection.apply(&vector),
+                _ => vector,
             };
             self.answers.iter().for_each(|answer| answer.tell(Event::Pooled(vector.clone())));
             self.ended = Some(Ended::Stopped(StopReason::Limit));

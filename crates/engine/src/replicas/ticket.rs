@@ -56,6 +56,12 @@ impl Ticket {
         &self.heard.pooled
     }
 
+    /// The same, or a row for each of the prompt's tokens, one after the other, if that was asked for
+    /// ([`Request::rows`](crate::Request::rows)). They are gone from the ticket then.
+    pub fn take_rows(&mut self) -> Vec<f32> {
+        std::mem::take(&mut self.heard.pooled)
+    }
+
     /// Waits for the whole answer.
     ///
     /// # Errors

@@ -1,7 +1,9 @@
 //! What requests share, wait for and give up.
 
 use super::*;
-use arclight_engine::{BatchEntry, Constraint, Counters, KvSize, Outputs, Pooling, Speculation};
+use arclight_engine::{
+    BatchEntry, Constraint, Counters, KvSize, Outputs, Pooling, Rows, Speculation,
+};
 
 fn one(options: LoadOptions, serving: ReplicaOptions) -> Replicas {
     Replicas::load_on(&file(), &one_node(2), &options, &serving, &mut |_| {}).unwrap()
@@ -409,6 +411,45 @@ fn pooled_states_are_the_same_however_they_are_computed() {
         }
         assert!(replicas.counters().cached_tokens > 0);
     }
+}
+
+#[test]
+fn a_prompt_gives_a_row_for_each_of_its_tokens() {
+    let mut engine = single();
+    let mut rows = |tokens: &[u32], rows: Rows| -> Vec<u32> {
+        let sequence = engine.new_sequence().unwrap();
+        let outputs = if rows == Rows::Logits { Outputs::All } else { Outputs::AllHidden };
+        let row = |token| {
+            let entry = BatchEntry { sequence, tokens: std::slice::from_ref(token), outputs };
+            let given = engine.step(&[entry]).unwrap();
+            let row = if rows == Rows::Logits { given.row(0) } else { given.hidden(0) };
+            row.iter().map(|x| x.to_bits()).collect::<Vec<u32>>()
+        };
+        let all = tokens.iter().flat_map(row).collect();
+        engine.free(sequence).unwrap();
+        all
+    };
+    // Longer than a step, and one that begins alike.
+    let texts = [prompt(150, 3), [prompt(100, 3), prompt(7, 4)].concat(), prompt(1, 5)];
+    // With less room for pages than all have, some are computed anew.
+    let small = LoadOptions { kv_size: KvSize::Tokens(512), ..options(4) };
+    let replicas = one(small, ReplicaOptions::default());
+    for _ in 0..2 {
+        let mut requests: Vec<Request> = (0..3).map(|seed| request(60, seed)).collect();
+        let asked = texts.iter().flat_map(|t| [Rows::Logits, Rows::Hidden].map(|rows| (t, rows)));
+        let asked: Vec<(&Vec<u32>, Rows)> = asked.collect();
+        let more = asked.iter().map(|&(text, rows)| (text.clone(), Some(rows)));
+        requests.extend(more.map(|(text, rows)| Request { rows, ..Request::new(text) }));
+        let mut tickets = replicas.submit_all(requests).unwrap();
+        for (mut ticket, (text, of)) in tickets.split_off(3).into_iter().zip(asked) {
+            assert!(ticket.next().is_none(), "there is no answer");
+            let got: Vec<u32> = ticket.take_rows().iter().map(|x| x.to_bits()).collect();
+            assert!(got == rows(text, of), "{of:?} of {} tokens", text.len());
+            assert!(ticket.take_rows().is_empty());
+        }
+        tickets.into_iter().for_each(|ticket| assert!(!ticket.wait().unwrap().0.is_empty()));
+    }
+    assert!(replicas.counters().cached_tokens > 0);
 }
 
 #[test]

@@ -177,7 +177,8 @@ impl Body {
     }
 }
 
-fn json<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Fault> {
+/// Reads a body's JSON.
+pub(crate) fn json<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Fault> {
     let first = bytes.iter().find(|byte| !byte.is_ascii_whitespace());
     if first.is_none() {
         return Err(Fault::invalid("the body is empty: it must be a JSON object"));

@@ -12,7 +12,7 @@ mod stall;
 mod stream;
 mod tls;
 
-pub(crate) use body::{AT_ONCE, Body, UNIT};
+pub(crate) use body::{AT_ONCE, Body, UNIT, json};
 pub(crate) use gate::{Client, Peer};
 pub(crate) use held::Held;
 pub use listen::{Server, Site};

@@ -16,17 +16,18 @@ use tokenizer::Tokenizer;
 use tracing::Span;
 
 /// A prompt as it was computed.
-pub(crate) struct PromptInfo {
+pub struct PromptInfo {
     /// As given, or as the chat template made it.
-    pub(crate) text: String,
-    pub(crate) tokens: Vec<u32>,
+    pub text: String,
+    /// As tokens.
+    pub tokens: Vec<u32>,
     pub(crate) images: Vec<ImagePart>,
     /// Tokens at the beginning that are not in the text: BOS.
     pub(crate) added: usize,
 }
 
 /// Several choices that are being answered. Choice `prompt × n + i` is the `i`-th of a prompt.
-pub(crate) struct Answer {
+pub struct Answer {
     choices: Vec<Choice>,
     prompts: Vec<PromptInfo>,
     /// Choices of each prompt.
@@ -48,20 +49,28 @@ pub(crate) struct Answer {
 
 /// All of one choice.
 #[derive(Clone, Debug)]
-pub(crate) struct Whole {
-    pub(crate) reasoning: String,
-    pub(crate) text: String,
-    pub(crate) calls: Vec<WholeCall>,
-    pub(crate) logprobs: Vec<TokenLogprob>,
-    pub(crate) finish: Finish,
+pub struct Whole {
+    /// What the model thought.
+    pub reasoning: String,
+    /// What it said.
+    pub text: String,
+    /// The tools that it called.
+    pub calls: Vec<WholeCall>,
+    /// The tokens of all that, without the one that ended it.
+    pub ids: Vec<u32>,
+    /// Of each of these tokens, if asked for.
+    pub logprobs: Vec<TokenLogprob>,
+    /// How it ended.
+    pub finish: Finish,
 }
 
 /// A tool call.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct WholeCall {
-    pub(crate) name: String,
+pub struct WholeCall {
+    /// The tool.
+    pub name: String,
     /// JSON text.
-    pub(crate) arguments: String,
+    pub arguments: String,
 }
 
 impl Answer {
@@ -89,23 +98,23 @@ impl Answer {
     }
 
     /// How many there are.
-    pub(crate) fn choices(&self) -> usize {
+    pub fn choices(&self) -> usize {
         self.choices.len()
     }
 
     /// The prompts.
-    pub(crate) fn prompts(&self) -> &[PromptInfo] {
+    pub fn prompts(&self) -> &[PromptInfo] {
         &self.prompts
     }
 
     /// The prompt of a choice.
-    pub(crate) fn prompt_of(&self, choice: usize) -> usize {
+    pub fn prompt_of(&self, choice: usize) -> usize {
         choice / self.n.max(1)
     }
 
     /// Log-probabilities of the tokens of a choice's prompt that are in its text: for requests that
     /// asked for echo, from the first delta on.
-    pub(crate) fn prompt_logprobs(&self, choice: usize) -> Vec<TokenLogprob> {
+    pub fn prompt_logprobs(&self, choice: usize) -> Vec<TokenLogprob> {
         let prompt = &self.prompts[self.prompt_of(choice)];
         let known = self.choices.get(choice).map_or(&[][..], Choice::prompt_logprobs);
         let tokens = prompt.tokens.iter().enumerate().skip(prompt.added);
@@ -123,7 +132,7 @@ impl Answer {
 
     /// The next piece of any choice; `None` when all have ended, or after a failure. Can be dropped
     /// and called again without losing anything.
-    pub(crate) async fn next(&mut self) -> Option<(usize, Delta)> {
+    pub async fn next(&mut self) -> Option<(usize, Delta)> {
         poll_fn(|cx| self.poll(cx)).await
     }
 
@@ -188,10 +197,11 @@ impl Answer {
     ///
     /// # Errors
     /// Whatever made the answer fail.
-    pub(crate) async fn collect(&mut self) -> Result<Vec<Whole>, Fault> {
+    pub async fn collect(&mut self) -> Result<Vec<Whole>, Fault> {
         let mut parts: Vec<Part> = (0..self.choices.len()).map(|_| Part::default()).collect();
         while let Some((choice, delta)) = self.next().await {
             let part = &mut parts[choice];
+            part.ids.extend(delta.ids);
             part.logprobs.extend(delta.logprobs);
             match delta.event {
                 Event::Segment(Segment::Reasoning(text)) => part.reasoning.push_str(&text),
@@ -210,9 +220,9 @@ impl Answer {
             }
         }
         let whole = |part: Part| {
-            let Part { reasoning, text, calls, logprobs, finish } = part;
+            let Part { reasoning, text, calls, ids, logprobs, finish } = part;
             let finish = finish.ok_or_else(|| Fault::internal("an answer ended without a reason"));
-            Ok(Whole { reasoning, text, calls, logprobs, finish: finish? })
+            Ok(Whole { reasoning, text, calls, ids, logprobs, finish: finish? })
         };
         parts.into_iter().map(whole).collect()
     }
@@ -254,6 +264,7 @@ struct Part {
     reasoning: String,
     text: String,
     calls: Vec<WholeCall>,
+    ids: Vec<u32>,
     logprobs: Vec<TokenLogprob>,
     finish: Option<Finish>,
 }

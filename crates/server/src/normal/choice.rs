@@ -47,10 +47,14 @@ pub(super) struct Choice {
     prompt_logprobs: Vec<Logprobs>,
     /// Of tokens that no delta has had yet.
     logprobs: Vec<TokenLogprob>,
+    /// The same tokens.
+    ids: Vec<u32>,
     prompt_tokens: usize,
     cached_tokens: usize,
     tokens: usize,
     reasoning_tokens: usize,
+    /// The token that ended it.
+    end_token: Option<u32>,
     /// Who served it, and how long it had waited; known at its end.
     place: Option<(usize, Duration)>,
     submitted: Instant,
@@ -73,10 +77,12 @@ impl Choice {
             called: false,
             prompt_logprobs: Vec::new(),
             logprobs: Vec::new(),
+            ids: Vec::new(),
             prompt_tokens: reading.prompt_tokens,
             cached_tokens: 0,
             tokens: 0,
             reasoning_tokens: 0,
+            end_token: None,
             place: None,
             submitted: now,
             first: None,
@@ -145,6 +151,7 @@ impl Choice {
             return;
         }
         self.tokens += 1;
+        self.ids.push(token.id);
         self.reasoning_tokens += usize::from(self.thinking);
         if let Some(logprobs) = token.logprobs {
             self.logprobs.push(logprob(&self.tokenizer, token.id, &logprobs));
@@ -181,6 +188,9 @@ impl Choice {
             }
         };
         self.items = None;
+        if let StopReason::EndToken(token) = outcome.stopped {
+            self.end_token = Some(token);
+        }
         let rest = self.decoder.flush().to_owned();
         let (text, reason) = match self.stops.push(&rest) {
             Text::More(text) => (text + &self.stops.finish(), reason),
@@ -234,7 +244,8 @@ impl Choice {
     }
 
     fn send(&mut self, event: Event, out: &mut VecDeque<Delta>) {
-        out.push_back(Delta { event, logprobs: std::mem::take(&mut self.logprobs) });
+        let (ids, logprobs) = (std::mem::take(&mut self.ids), std::mem::take(&mut self.logprobs));
+        out.push_back(Delta { event, ids, logprobs });
     }
 
     fn finish(&mut self, reason: Reason, out: &mut VecDeque<Delta>) {
@@ -251,6 +262,8 @@ impl Choice {
         let finish = Finish {
             reason,
             stop: self.stops.found().map(str::to_owned),
+            end_token: self.end_token,
+            queued: self.place.map_or(Duration::ZERO, |(_, queued)| queued),
             prompt_tokens: self.prompt_tokens,
             cached_tokens: self.cached_tokens,
             tokens: self.tokens,
@@ -264,7 +277,7 @@ impl Choice {
 
 impl From<Event> for Delta {
     fn from(event: Event) -> Delta {
-        Delta { event, logprobs: Vec::new() }
+        Delta { event, ids: Vec::new(), logprobs: Vec::new() }
     }
 }
 

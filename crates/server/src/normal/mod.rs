@@ -18,16 +18,18 @@ mod images;
 mod items;
 mod rank;
 mod request;
+mod rows;
 mod shorten;
 mod start;
 
-pub(crate) use answer::{Answer, Whole};
+pub use answer::{Answer, PromptInfo, Whole, WholeCall};
 pub(crate) use embed::{EmbedRequest, embed};
-pub(crate) use event::{Delta, Event, Finish, Reason, TokenLogprob, TokenText};
+pub use event::{Delta, Event, Finish, Reason, TokenLogprob, TokenText};
 pub use images::Media;
 pub(crate) use images::{Image, shown_behind};
 pub(crate) use rank::{RankRequest, rank};
 pub(crate) use request::{
     ChatRequest, Constraint, Generation, TextPrompt, TextRequest, ToolChoice,
 };
-pub(crate) use start::{beside, chat, complete, count, prompt_text, prompt_tokens};
+pub(crate) use rows::{known, pooled_rows};
+pub(crate) use start::{beside, chat, complete, complete_each, count, prompt_text, prompt_tokens};

@@ -56,6 +56,27 @@ pub(crate) async fn complete(app: &Arc<App>, request: TextRequest) -> Result<Ans
     submit(app, &model, prepared)
 }
 
+/// Starts to continue texts, each with an answer of its own. `seeds`: of each text's first choice; empty for the same.
+///
+/// # Errors
+/// When one of them cannot be served; nothing is computed then.
+pub(crate) async fn complete_each(
+    app: &Arc<App>,
+    request: TextRequest,
+    seeds: Vec<u64>,
+) -> Result<Vec<Answer>, Fault> {
+    let model = app.model()?;
+    let mut prepared = beside(model.clone(), move |model| prepare_text(model, request)).await?;
+    let mut choices = begin(&model, &prepared, &seeds)?.into_iter();
+    let prompts = std::mem::take(&mut prepared.prompts);
+    let generation = &prepared.generation;
+    let one = |prompt| {
+        let own = choices.by_ref().take(generation.n).collect();
+        answer(app, &model, own, vec![prompt], generation)
+    };
+    Ok(prompts.into_iter().map(one).collect())
+}
+
 /// The prompt that a conversation becomes, as text.
 ///
 /// # Errors
@@ -354,7 +375,14 @@ pub(super) fn known_tokens(
 }
 
 fn submit(app: &Arc<App>, model: &Arc<Model>, prepared: Prepared) -> Result<Answer, Fault> {
-    let Prepared { prompts, generation, .. } = &prepared;
+    let choices = begin(model, &prepared, &[])?;
+    Ok(answer(app, model, choices, prepared.prompts, &prepared.generation))
+}
+
+/// Begins the answers to all prompts, whose choices follow each other. `seeds`: of each prompt's first choice, where
+/// they are not all the same.
+fn begin(model: &Model, prepared: &Prepared, seeds: &[u64]) -> Result<Vec<Choice>, Fault> {
+    let Prepared { prompts, generation, .. } = prepared;
     let vocab = model.tokenizer.vocab_size();
     if let Some(token) = generation.stop_tokens.iter().find(|&&t| t as usize >= vocab) {
         let message = format!("token {token} does not exist: there are {vocab}");
@@ -382,9 +410,9 @@ fn submit(app: &Arc<App>, model: &Arc<Model>, prepared: Prepared) -> Result<Answ
         let room = context.saturating_sub(prompt.tokens.len());
         generation.limit.map_or(room, |limit| limit.min(room))
     };
-    let request = |prompt: &PromptInfo, choice: usize| Request {
+    let request = |(at, prompt): (usize, &PromptInfo), choice: usize| Request {
         sampler: SamplerParams {
-            seed: generation.sampler.seed.wrapping_add(choice as u64),
+            seed: seeds.get(at).unwrap_or(&generation.sampler.seed).wrapping_add(choice as u64),
             ..generation.sampler.clone()
         },
         limit: if discard { Some(1) } else { Some(limit(prompt)) },
@@ -403,6 +431,7 @@ fn submit(app: &Arc<App>, model: &Arc<Model>, prepared: Prepared) -> Result<Answ
     };
     let requests: Vec<Request> = prompts
         .iter()
+        .enumerate()
         .flat_map(|prompt| (0..generation.n).map(move |choice| (prompt, choice)))
         .map(|(prompt, choice)| request(prompt, choice))
         .collect();
@@ -422,11 +451,22 @@ fn submit(app: &Arc<App>, model: &Arc<Model>, prepared: Prepared) -> Result<Answ
         };
         Choice::new(ticket, reading)
     });
-    let (choices, tokenizer) = (choices.collect(), model.tokenizer.clone());
+    Ok(choices.collect())
+}
+
+/// What choices belong to: the answer to some prompts.
+fn answer(
+    app: &App,
+    model: &Model,
+    choices: Vec<Choice>,
+    prompts: Vec<PromptInfo>,
+    generation: &Generation,
+) -> Answer {
+    let tokenizer = model.tokenizer.clone();
     let adapters = app.metrics.adapters.hold(&generation.adapters);
     let metrics = app.metrics.clone();
     let key = app.options.keys.of(generation.client);
-    Ok(Answer::new(choices, prepared.prompts, tokenizer, (metrics, adapters, key)))
+    Answer::new(choices, prompts, tokenizer, (metrics, adapters, key))
 }
 
 impl Prepared {

@@ -197,6 +197,8 @@ mod tests {
         let choice = |prompt_tokens, cached_tokens, tokens| Finish {
             reason: Reason::Stop,
             stop: None,
+            end_token: None,
+            queued: Duration::ZERO,
             prompt_tokens,
             cached_tokens,
             tokens,

@@ -1,0 +1,1 @@
+"""Interfaces of other packages, so that a program changes its import only."""
