@@ -121,7 +121,7 @@ class AsyncLLM:
 
         # Templates and tokens of many prompts take a while.
         with await asyncio.to_thread(_Running, self.llm, engine, asked, stream) as running:
-            open_groups = list(running._groups)
+            open_groups = list(running.groups)
             for _, answers in open_groups:
                 answers.on_ready(tell)
             while open_groups:
@@ -135,6 +135,7 @@ class AsyncLLM:
                             raise what
                         yield group, at, what
                     if not news and over:
+                        running.check()
                         open_groups.remove((group, answers))
                     quiet = quiet and not news
                 if quiet and open_groups:

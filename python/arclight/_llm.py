@@ -131,7 +131,7 @@ class LLM:
         if not self._closed:
             self._closed = True
             for running in list(self._running):
-                running.cancel()
+                running.close()
             self._engine.close()
 
     def _ready(self) -> _native.Engine:
@@ -434,11 +434,12 @@ class _Running:
     """Requests of a call, which end with it."""
 
     def __init__(self, llm: LLM, engine: _native.Engine, asked: list[Asked], stream: bool):
-        self._groups: list[tuple[Asked, _native.Answers]] = []
+        self.groups: list[tuple[Asked, _native.Answers]] = []
+        self.closed = False
         llm._running.add(self)
         try:
             for group in asked:
-                self._groups.append((group, group.begin(engine, stream)))
+                self.groups.append((group, group.begin(engine, stream)))
         except BaseException:
             self.cancel()
             raise
@@ -450,12 +451,21 @@ class _Running:
         self.cancel()
 
     def cancel(self) -> None:
-        for _, answers in self._groups:
+        for _, answers in self.groups:
             answers.cancel()
+
+    def close(self) -> None:
+        self.closed = True
+        self.cancel()
+
+    def check(self) -> None:
+        """Raises if the model was closed while it was waited for."""
+        if self.closed:
+            raise RuntimeError("this LLM was closed before the request was finished")
 
     def news(self) -> Iterator[tuple[Asked, int, dict[str, Any]]]:
         """What is new, as it comes."""
-        open_groups = list(self._groups)
+        open_groups = list(self.groups)
         while open_groups:
             # Where several are waited for, none is for long.
             patience = _FOREVER if len(open_groups) == 1 else 0.005
@@ -466,6 +476,7 @@ class _Running:
                         raise what
                     yield group, at, what
                 if not news and answers.open == 0:
+                    self.check()
                     open_groups.remove((group, answers))
 
 

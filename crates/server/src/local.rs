@@ -2,7 +2,7 @@
 //! socket carries.
 
 use crate::fault::Fault;
-use crate::http::{self, Client, routes};
+use crate::http::{self, Client, unguarded};
 use crate::normal::{
     self, EmbedRequest, RankRequest, TextPrompt, TextRequest, beside, known, pooled_rows,
 };
@@ -165,8 +165,7 @@ impl App {
                 };
             }
         };
-        let service = routes().with_state(self.clone());
-        let response = match service.oneshot(request).await {
+        let response = match unguarded(self.clone()).oneshot(request).await {
             Ok(response) => response,
             Err(never) => match never {},
         };

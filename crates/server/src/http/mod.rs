@@ -18,7 +18,7 @@ pub(crate) use held::Held;
 pub use listen::{Server, Site};
 pub(crate) use path::Named;
 pub use router::router;
-pub(crate) use router::{routes, surround};
+pub(crate) use router::{routes, surround, unguarded};
 pub use sockets::Listener;
 pub(crate) use stream::{Frame, Framing, Translate, respond};
 pub use tls::Tls;

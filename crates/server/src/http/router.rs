@@ -78,6 +78,13 @@ pub(crate) fn routes() -> Router<Arc<App>> {
         .route("/docs", get(openapi::page))
 }
 
+/// The same for programs in this process, who need no keys.
+pub(crate) fn unguarded(app: Arc<App>) -> Router {
+    let routes = routes().fallback(no_route).method_not_allowed_fallback(no_method);
+    let routes = routes.layer(CatchPanicLayer::custom(panicked));
+    routes.layer(middleware::from_fn(dialect::translate)).with_state(app)
+}
+
 /// What stands before all paths: keys, origins, an id and a line in the log, and faults in the words of the path's
 /// protocol.
 ///

@@ -1,0 +1,76 @@
+"""lm-evaluation-harness on a task of this folder, by its own command and in a program."""
+
+import json
+import math
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from conftest import DEMO
+
+import arclight.lm_eval
+from arclight import LLM
+
+TASKS = Path(__file__).parent / "tasks"
+
+
+def evaluate(llm: LLM, task: str, **more):
+    from lm_eval import simple_evaluate
+    from lm_eval.tasks import TaskManager
+
+    model = arclight.lm_eval.ArclightLM(llm=llm)
+    manager = TaskManager(include_path=str(TASKS), include_defaults=False)
+    return simple_evaluate(model=model, tasks=[task], task_manager=manager, bootstrap_iters=0, **more)
+
+
+@pytest.fixture(autouse=True)
+def from_here(monkeypatch):
+    # Paths of the tasks' files begin here.
+    monkeypatch.chdir(TASKS)
+
+
+def test_choices_are_the_likelier_texts(llm):
+    found = evaluate(llm, "ducks", log_samples=True)
+    samples = found["samples"]["ducks"]
+    right = 0
+    for sample in samples:
+        doc = sample["doc"]
+        likely = []
+        for choice in doc["choices"]:
+            text = f"{doc['question']} {choice}"
+            begin = len(llm.tokenizer.encode(doc["question"]))
+            ids = llm.tokenizer.encode(text)
+            logits = llm.logits(ids).astype("float64")
+            rows = range(begin - 1, len(ids) - 1)
+            shift = logits.max(1, keepdims=True)
+            softmax = logits - shift - __import__("numpy").log(__import__("numpy").exp(logits - shift).sum(1, keepdims=True))
+            likely.append(sum(softmax[row, ids[row + 1]] for row in rows))
+        got = [float(answer[0][0]) for answer in sample["resps"]]
+        assert got == pytest.approx(likely, abs=1e-3)
+        right += max(range(len(likely)), key=likely.__getitem__) == doc["answer"]
+    assert found["results"]["ducks"]["acc,none"] == pytest.approx(right / len(samples))
+    assert right > len(samples) / 2
+
+
+def test_generated_answers_end_where_the_task_says(llm):
+    found = evaluate(llm, "ducks_generate", log_samples=True)
+    for sample in found["samples"]["ducks_generate"]:
+        (said,) = sample["resps"][0]
+        assert said and "." not in said
+
+
+def test_perplexity_of_texts(llm):
+    found = evaluate(llm, "ducks_perplexity")["results"]["ducks_perplexity"]
+    assert 1 < found["byte_perplexity,none"] < 10 and math.isfinite(found["bits_per_byte,none"])
+
+
+def test_the_command_knows_the_model(tmp_path):
+    command = [
+        sys.executable, "-m", "arclight.lm_eval", "run", "--model", "arclight", "--model_args", f"pretrained={DEMO}",
+        "--tasks", "ducks", "--include_path", str(TASKS), "--output_path", str(tmp_path),
+    ]  # fmt: skip
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    (result,) = tmp_path.rglob("results_*.json")
+    assert json.loads(result.read_text())["results"]["ducks"]["acc,none"] > 0.5
