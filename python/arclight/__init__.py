@@ -22,6 +22,7 @@ from arclight._outputs import (
     ToolCall,
 )
 from arclight._params import SamplingParams, StructuredOutputsParams
+from arclight._requests import Prompt
 from arclight._tokenizer import Tokenizer
 
 __all__ = [
@@ -32,6 +33,7 @@ __all__ = [
     "EmbeddingRequestOutput",
     "Logprob",
     "Perplexity",
+    "Prompt",
     "RequestMetrics",
     "RequestOutput",
     "SamplingParams",

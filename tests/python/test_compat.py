@@ -11,7 +11,7 @@ from arclight.compat.llama_cpp import Llama, LlamaGrammar
 
 @pytest.fixture(scope="module")
 def llama():
-    with Llama(str(DEMO), n_ctx=256, n_gpu_layers=-1, verbose=False) as llama:
+    with Llama(str(DEMO), n_ctx=1024, n_gpu_layers=-1, verbose=False) as llama:
         yield llama
 
 
@@ -58,7 +58,7 @@ def test_tokens_and_vectors(llama, llm):
     text = "grüß dich".encode()
     tokens = llama.tokenize(text)
     assert llama.detokenize(tokens) == text and llama.detokenize(tokens[2:], prev_tokens=tokens[:2]) == llama.detokenize(tokens)[len(llama.detokenize(tokens[:2])):]
-    assert (llama.n_ctx(), llama.n_embd(), llama.n_vocab()) == (256, 256, 2048)
+    assert (llama.n_ctx(), llama.n_embd(), llama.n_vocab()) == (1024, 256, 2048)
     assert llama.token_eos() == llm.tokenizer.eos_token_id and llama.token_bos() >= -1
     assert llama.embed("a") == llm.embed("a")[0].outputs.embedding.tolist()
     vectors, count = llama.embed(["a", "b c"], return_count=True)

@@ -149,6 +149,8 @@ fn opened(args: &ServeArgs, progress: &mut dyn FnMut(usize, usize)) -> Result<Op
     args.machine().tune(&file, &mut loading)?;
     options.request_timeout = None;
     options.choices = usize::MAX;
+    // What a program does between two requests is its own.
+    options.measure_reads = None;
     let loading = LoadOptions {
         step_outputs: loading.sequences.map(|sequences| sequences.max(ROWS)),
         stats: false,
