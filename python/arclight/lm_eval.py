@@ -96,13 +96,13 @@ class ArclightLM(TemplateLM):  # type: ignore[misc]
         return self.tokenizer.chat_template or ""
 
     def _loglikelihood_tokens(
-        self, requests: list[tuple[Any, list[int], list[int]]], disable_tqdm: bool = False, **_: Any
+        self, requests: list[tuple[Any, list[int], list[int]]], disable_tqdm: bool = False, **more: Any
     ) -> list[tuple[float, bool]]:
         params = SamplingParams(max_tokens=0, prompt_logprobs=1)
         found: list[tuple[float, bool]] = []
         with tqdm(total=len(requests), disable=disable_tqdm, desc="loglikelihood") as bar:
-            for some in utils.chunks(requests, _AT_ONCE):
-                some = [(context, continuation) for _, context, continuation in some]
+            for begin in range(0, len(requests), _AT_ONCE):
+                some = [(context, continuation) for _, context, continuation in requests[begin : begin + _AT_ONCE]]
                 prompts = [[*context, *continuation][-self.max_length :] for context, continuation in some]
                 outputs = self.llm.generate(prompts, params, use_tqdm=False)
                 for (_, continuation), prompt, output in zip(some, prompts, outputs, strict=True):
@@ -162,7 +162,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    # The class that is registered is the one of the module, not of the script.
-    import arclight.lm_eval
-
-    arclight.lm_eval.main()
+    main()

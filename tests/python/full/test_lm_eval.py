@@ -6,11 +6,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 from conftest import DEMO
 
 import arclight.lm_eval
-from arclight import LLM
+from arclight import LLM, SamplingParams
 
 TASKS = Path(__file__).parent / "tasks"
 
@@ -43,8 +44,8 @@ def test_choices_are_the_likelier_texts(llm):
             ids = llm.tokenizer.encode(text)
             logits = llm.logits(ids).astype("float64")
             rows = range(begin - 1, len(ids) - 1)
-            shift = logits.max(1, keepdims=True)
-            softmax = logits - shift - __import__("numpy").log(__import__("numpy").exp(logits - shift).sum(1, keepdims=True))
+            shifted = logits - logits.max(1, keepdims=True)
+            softmax = shifted - np.log(np.exp(shifted).sum(1, keepdims=True))
             likely.append(sum(softmax[row, ids[row + 1]] for row in rows))
         got = [float(answer[0][0]) for answer in sample["resps"]]
         assert got == pytest.approx(likely, abs=1e-3)
@@ -55,9 +56,11 @@ def test_choices_are_the_likelier_texts(llm):
 
 def test_generated_answers_end_where_the_task_says(llm):
     found = evaluate(llm, "ducks_generate", log_samples=True)
-    for sample in found["samples"]["ducks_generate"]:
-        (said,) = sample["resps"][0]
-        assert said and "." not in said
+    said = [sample["resps"][0][0] for sample in found["samples"]["ducks_generate"]]
+    assert any(said) and not any("." in text for text in said)
+    prompts = [sample["doc"]["question"] for sample in found["samples"]["ducks_generate"]]
+    params = SamplingParams(temperature=0, max_tokens=24, stop=["."])
+    assert said == [output.outputs[0].text for output in llm.generate(prompts, params)]
 
 
 def test_perplexity_of_texts(llm):
