@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 import pytest
-from conftest import DEMO, ROOT, arclight, peft
+from conftest import DEMO, ROOT, arclight, peft, ranker
 
 from arclight import LLM, SamplingParams
 
@@ -94,6 +94,23 @@ def test_adapters_change_the_requests_that_name_them(tmp_path):
         assert halved == texts[0]
         vectors = [llm.embed("a", adapter=name)[0].outputs.embedding for name in (None, "sql", "style")]
         assert not np.allclose(vectors[0], vectors[1]) and not np.allclose(vectors[1], vectors[2])
+
+
+def test_a_model_that_ranks_gives_scores_and_nothing_else(tmp_path):
+    with LLM(ranker(tmp_path / "ranker")) as llm:
+        texts = ["a cat sat.", "cats", "a a a"]
+        scores = [output.outputs.score for output in llm.score("a cat", texts)]
+        served = llm.request("POST", "/v1/score", {"text_1": "a cat", "text_2": texts})
+        assert scores == pytest.approx([one["score"] for one in served["data"]])
+        assert len(set(scores)) == 3 and all(0 < score < 1 for score in scores)
+        pairs = llm.score(["a cat", "sat"], texts[:2])
+        assert pairs[0].outputs.score == scores[0] and pairs[1].outputs.score != scores[1]
+        with pytest.raises(ValueError, match="score and no vector"):
+            llm.embed("a")
+        for ask in (llm.generate, llm.logits):
+            with pytest.raises(ValueError, match="writes none"):
+                ask("a")
+        assert llm.hidden_states("a cat").shape == (4, 32)
 
 
 def test_a_model_that_does_not_rank_says_so(llm):

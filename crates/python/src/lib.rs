@@ -3,7 +3,7 @@
 //! It has what only Rust can do, in few words; names and types for people are in `python/arclight`. Every call that
 //! waits releases the interpreter's lock and looks for signals twenty times a second, so Ctrl-C ends it: what it
 //! waited for is dropped, and so cancelled.
-#![deny(unsafe_code)]
+#![forbid(unsafe_code)]
 
 mod answers;
 mod engine;

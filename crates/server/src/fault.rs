@@ -138,6 +138,7 @@ impl From<arclight_engine::Error> for Fault {
         let message = error.to_string();
         match error {
             E::PromptTooLong { tokens, context } => Fault::too_long(tokens, context),
+            E::WritesNothing => Fault::invalid(message).code("writes_nothing"),
             E::EmptyPrompt => Fault::invalid("the prompt is empty").code("empty_prompt"),
             E::BadSampler { name, .. } => Fault::field(name, message),
             E::QueueFull { .. } => Fault {
