@@ -27,6 +27,8 @@ def test_completions(llama, llm):
     tokens = llama.tokenize(b"Once upon")
     assert llama(tokens, max_tokens=6, temperature=0)["choices"][0]["text"] == want
     assert llama("Once upon", max_tokens=6, seed=1)["choices"] == llama("Once upon", max_tokens=6, seed=1)["choices"]
+    likeliest = llama("Once upon", max_tokens=6, top_k=1, temperature=2.0)["choices"][0]["text"]
+    assert likeliest == llama("Once upon", max_tokens=6, min_p=1.0, temperature=2.0)["choices"][0]["text"] == want
     unlimited = llama("Once upon", max_tokens=None, temperature=0, stop=["."])["choices"][0]
     assert unlimited["finish_reason"] == "stop" and "." not in unlimited["text"]
 
