@@ -140,6 +140,16 @@ def build_llama(work: Path, jobs: int, isa: str | None) -> Path:
     return binaries(build)
 
 
+def build_server(work: Path, jobs: int) -> None:
+    """llama-server beside the programs of `build_llama`, without its page: for who measures servers."""
+    source = work / f"llama-cpp-python-{LLAMA_VERSION}"
+    build = source / "build"
+    if not (build / "bin" / "llama-server").exists():
+        cmake, _ = cmake_command(work)
+        call([cmake, "-S", str(source / "llama.cpp"), "-B", str(build), "-DLLAMA_BUILD_SERVER=ON"])
+        call([cmake, "--build", str(build), "-j", str(jobs), "--target", "llama-server"])
+
+
 def unpack_llama(work: Path, source: Path) -> None:
     pinned = work / "llama-cpp-python.txt"
     pinned.write_text(f"{LLAMA_PACKAGE}=={LLAMA_VERSION} --hash=sha256:{LLAMA_SHA256}\n")

@@ -40,11 +40,11 @@ def one_by_one(session: Session) -> dict[str, tuple[str, dict | None, Answer]]:
         found = {}
         for name, kind, command, url in servers(session):
             with serving(session, command, url):
-                # A few tell how many the time is enough for: half of it here, half for the rates.
+                # A few tell how many the time is enough for; two servers share it.
                 levels, answer = load(session, url, session.slo, "-n", "3", "--seed", "7")
                 if levels:
                     seconds = levels[0]["figures"]["seconds"] / 3
-                    wanted = int(60 * session.minutes * 0.08 / max(seconds, 1e-3))
+                    wanted = int(60 * session.minutes * 0.03 / max(seconds, 1e-3))
                     levels, answer = load(session, url, session.slo, "-n",
                                           max(5, min(session.sizes.requests, wanted)))
             found[name] = (kind, levels[0] if levels else None, answer)
@@ -118,11 +118,12 @@ def goodput(session: Session) -> Iterator[Point]:
         if level is None:
             continue
         base = 1000 / level["figures"]["e2e_ms"]["mean"]
+        session.until(0.05)     # of each server
         with serving(session, command, url):
             for times in (0.5, 1, 2, 4, 8):
                 rate = float(f"{base * times:.2g}")
                 # So many that the rate's share of the time is enough, arrivals taking 1/rate each.
-                wanted = int(60 * session.minutes * 0.02 * rate)
+                wanted = int(60 * session.minutes * 0.01 * rate)
                 count = max(6, min(session.sizes.arrivals, wanted))
                 if session.late(f"{name}, {rate:g} requests/s"):
                     break
