@@ -4,8 +4,8 @@ use crate::error::Error;
 use crate::report::wrap_at;
 use crate::serve::{self, settings};
 use crate::{
-    bench, bench_serve, bench_sync, chat, convert, doctor, embed, graph_cmd, hub, imatrix, inspect,
-    logging, perplexity, plan, quantize, run, synth, term, topo, tune,
+    bench, bench_serve, bench_sync, chat, convert, doctor, embed, graph_cmd, health, hub, imatrix,
+    inspect, logging, perplexity, plan, quantize, run, synth, term, topo, tune,
 };
 use clap::error::ErrorKind;
 use clap::{ArgMatches, ColorChoice, CommandFactory, FromArgMatches, Parser, Subcommand};
@@ -80,6 +80,7 @@ enum Command {
     Show(hub::ShowArgs),
     Rm(hub::RmArgs),
     Ps(hub::PsArgs),
+    Health(health::HealthArgs),
     Bench(bench::BenchArgs),
     BenchServe(bench_serve::BenchServeArgs),
     BenchSync(bench_sync::BenchSyncArgs),
@@ -138,6 +139,7 @@ impl Cli {
             Command::Show(args) => hub::show(args),
             Command::Rm(args) => hub::rm(args),
             Command::Ps(args) => hub::ps(args),
+            Command::Health(args) => health::run(args),
             Command::Bench(args) => bench::run(args),
             Command::BenchServe(args) => bench_serve::run(args),
             Command::BenchSync(args) => bench_sync::run(args),

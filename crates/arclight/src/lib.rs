@@ -20,6 +20,7 @@ mod doctor;
 mod embed;
 mod error;
 mod graph_cmd;
+mod health;
 mod hub;
 mod images;
 mod imatrix;

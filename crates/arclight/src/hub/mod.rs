@@ -15,11 +15,11 @@ pub(crate) use list::ListArgs;
 pub(crate) use ps::PsArgs;
 pub(crate) use pull::PullArgs;
 pub(crate) use rm::RmArgs;
-pub(crate) use servers::Running;
+pub(crate) use servers::{Running, servers};
 pub(crate) use show::ShowArgs;
 
 pub(crate) use list::run as list;
-pub(crate) use ps::run as ps;
+pub(crate) use ps::{run as ps, url};
 pub(crate) use pull::run as pull;
 pub(crate) use rm::run as rm;
 pub(crate) use show::run as show;

@@ -17,7 +17,7 @@ pub(crate) struct PsArgs {
 }
 
 /// An address that is not said to be another kind is one of plain HTTP.
-fn url(address: &str) -> String {
+pub(crate) fn url(address: &str) -> String {
     let told = address.starts_with("https:") || address.starts_with("unix:");
     if told { address.to_owned() } else { format!("http://{address}") }
 }

@@ -26,6 +26,12 @@ use topology::Machine;
 
 /// Runs the command.
 pub(crate) fn run(args: &ServeArgs) -> Result<(), Error> {
+    if let Some(value) = settings::linked_port() {
+        tracing::warn!(
+            "ARCLIGHT_PORT={value} is not taken as the option port: it is what Kubernetes says of a Service named \
+             arclight (enableServiceLinks: false leaves it out)"
+        );
+    }
     if args.has_several() {
         return several::run(args);
     }

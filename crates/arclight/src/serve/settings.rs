@@ -31,8 +31,22 @@ fn with_variable(arg: Arg) -> Arg {
         ArgAction::SetTrue => arg.value_parser(BoolishValueParser::new()),
         _ => arg,
     };
+    // What Kubernetes says of a service is not said to the option.
+    if name == PORT && linked_port().is_some() {
+        return arg;
+    }
     // The help tells of all at once.
     arg.env(name).hide_env(true)
+}
+
+/// The variable of the option `port`. Kubernetes sets it as well, for a Service that is called arclight.
+const PORT: &str = "ARCLIGHT_PORT";
+
+/// What Kubernetes' service links say in the variable of the port, as in `tcp://10.0.0.1:80`: not where this server
+/// is to listen.
+pub(crate) fn linked_port() -> Option<String> {
+    let value = std::env::var(PORT).ok()?;
+    ["tcp://", "udp://", "sctp://"].iter().any(|scheme| value.starts_with(scheme)).then_some(value)
 }
 
 /// What an option is called in the file.
