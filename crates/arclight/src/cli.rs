@@ -129,6 +129,14 @@ impl Cli {
         }
     }
 
+    /// What of it is written, if the command line says so.
+    pub(crate) fn logged(&self) -> Option<&str> {
+        match &self.command {
+            Command::Serve(args) => args.log.as_deref(),
+            _ => None,
+        }
+    }
+
     pub(crate) fn run(&self) -> Result<(), Error> {
         match &self.command {
             Command::Run(args) => run::run(args),
@@ -186,7 +194,7 @@ pub(crate) fn parse(args: Vec<OsString>) -> Result<Cli, u8> {
     let read = |matches: ArgMatches| {
         let mut cli = Cli::from_arg_matches(&matches)?;
         if let Command::Serve(args) = &mut cli.command {
-            args.tables = settings::models(&matches)?;
+            settings::complete(args, &matches)?;
         }
         Ok(cli)
     };
@@ -209,6 +217,10 @@ pub(crate) fn parse(args: Vec<OsString>) -> Result<Cli, u8> {
 
 /// The error line.
 pub(crate) fn print_error(line: &str) {
+    if logging::is_json() {
+        tracing::error!(target: logging::NOTES, "{line}");
+        return;
+    }
     let red = anstyle::AnsiColor::Red.on_default().bold();
     let text = term::wrapped(&format!("error: {line}"));
     let rest = text.strip_prefix("error:").unwrap_or_default();

@@ -60,7 +60,7 @@ pub fn main(args: Vec<OsString>) -> u8 {
         Err(code) => return code,
     };
     term::set(cli.quiet, cli.color);
-    if let Err(e) = logging::install(cli.verbose, cli.quiet, cli.log()) {
+    if let Err(e) = logging::install(cli.verbose, cli.quiet, cli.log(), cli.logged()) {
         return fail(&e);
     }
     match cli.run() {

@@ -4,6 +4,8 @@
 use crate::error::Error;
 use clap::ValueEnum;
 use std::fmt;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use tracing::{Event, Level, Subscriber};
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::format::Writer;
@@ -12,6 +14,16 @@ use tracing_subscriber::registry::LookupSpan;
 
 /// The environment variable that says what to log.
 pub(crate) const VARIABLE: &str = "ARCLIGHT_LOG";
+
+/// The target of lines on standard error about what goes on, where they are JSON.
+pub(crate) const NOTES: &str = "arclight::serve";
+
+static JSON: AtomicBool = AtomicBool::new(false);
+
+/// Whether all that the program tells of itself is JSON.
+pub(crate) fn is_json() -> bool {
+    JSON.load(Relaxed)
+}
 
 /// How events are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,37 +43,88 @@ pub(crate) enum Format {
     Json,
 }
 
-/// Logs from now on; errors alone if `quiet`.
+/// Logs from now on; errors alone if `quiet`. `said` is what to log, by the command line.
 ///
 /// # Errors
-/// When the environment variable cannot be understood.
-pub(crate) fn install(verbose: u8, quiet: bool, style: Style) -> Result<(), Error> {
-    let filter = match std::env::var(VARIABLE) {
-        Ok(text) => EnvFilter::try_new(&text).map_err(|e| {
-            Error::Usage(format!(
-                "{VARIABLE}={text:?} is no filter ({e}): use a level such as debug, or \
-                 arclight_engine=debug"
-            ))
-        })?,
-        Err(_) => EnvFilter::new(match (verbose, style) {
-            _ if quiet => "error",
-            (0, Style::Lines) => "warn",
-            (0, Style::Server(_)) => "warn,arclight_server=info",
-            (1, _) => "info",
-            _ => "debug",
-        }),
-    };
+/// When this, or the environment variable without it, cannot be understood.
+pub(crate) fn install(
+    verbose: u8,
+    quiet: bool,
+    style: Style,
+    said: Option<&str>,
+) -> Result<(), Error> {
+    let variable = std::env::var(VARIABLE).ok();
+    let filter = filter(verbose, quiet, style, said.or(variable.as_deref()))?;
     let ansi = anstream::AutoStream::choice(&std::io::stderr()) != anstream::ColorChoice::Never;
     let log = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
         .with_ansi(ansi);
+    // Each has a type of its own.
+    macro_rules! start {
+        ($log:expr) => {{
+            let log = $log.with_filter_reloading();
+            let handle = log.reload_handle();
+            let set = move |filter| handle.reload(filter).map_err(|e| e.to_string());
+            let _ = SET.set(Box::new(set));
+            log.init();
+        }};
+    }
     match style {
-        Style::Lines => log.event_format(Lines).init(),
-        Style::Server(Format::Text) => log.with_target(false).init(),
-        Style::Server(Format::Json) => log.json().flatten_event(true).with_target(false).init(),
+        Style::Lines => start!(log.event_format(Lines)),
+        Style::Server(Format::Text) => start!(log.with_target(false)),
+        Style::Server(Format::Json) => {
+            JSON.store(true, Relaxed);
+            start!(log.json().flatten_event(true).with_target(false));
+        }
     }
     Ok(())
+}
+
+/// Changes what is logged.
+type Set = Box<dyn Fn(EnvFilter) -> Result<(), String> + Send + Sync>;
+
+static SET: OnceLock<Set> = OnceLock::new();
+
+/// What a server is to log from now on.
+///
+/// # Errors
+/// When it cannot be understood.
+pub(crate) fn check(said: &str) -> Result<(), Error> {
+    parse(said).map(drop)
+}
+
+/// Changes what is logged, which [`check`] has found right.
+pub(crate) fn change(quiet: bool, format: Format, said: Option<&str>) -> Result<(), Error> {
+    let filter = filter(0, quiet, Style::Server(format), said)?;
+    SET.get().map_or(Ok(()), |set| set(filter)).map_err(Error::Refused)
+}
+
+fn parse(text: &str) -> Result<EnvFilter, Error> {
+    EnvFilter::try_new(text).map_err(|e| {
+        Error::Usage(format!(
+            "{VARIABLE}={text:?} is no filter ({e}): use a level such as debug, or arclight_engine=debug"
+        ))
+    })
+}
+
+fn filter(verbose: u8, quiet: bool, style: Style, said: Option<&str>) -> Result<EnvFilter, Error> {
+    let filter = match said {
+        Some(text) => parse(text)?,
+        None => EnvFilter::new(match (verbose, style) {
+            _ if quiet => "error",
+            (0, Style::Lines) => "warn",
+            (0, Style::Server(_)) => "warn,arclight_server=info,arclight::serve=info",
+            (1, _) => "info",
+            _ => "debug",
+        }),
+    };
+    // What would be said without a log as well.
+    let notes = !quiet && style == Style::Server(Format::Json);
+    Ok(match format!("{NOTES}=info").parse() {
+        Ok(notes_too) if notes => filter.add_directive(notes_too),
+        _ => filter,
+    })
 }
 
 struct Lines;

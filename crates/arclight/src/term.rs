@@ -18,7 +18,9 @@ pub(crate) const BOLD: anstyle::Style = anstyle::Style::new().bold();
 /// A line on standard error about what goes on.
 macro_rules! note {
     ($($text:tt)*) => {{
-        if !$crate::term::is_quiet() {
+        if $crate::logging::is_json() {
+            tracing::info!(target: $crate::logging::NOTES, "{}", format_args!($($text)*))
+        } else if !$crate::term::is_quiet() {
             let dim = $crate::term::DIM;
             anstream::eprintln!("{dim}{}{dim:#}", $crate::term::wrapped(&format!($($text)*)))
         }

@@ -44,7 +44,7 @@ pub use error::Error;
 pub use fault::Fault;
 pub use http::{Listener, Server, Site, Tls, router};
 pub use keys::{Key, Keys};
-pub use models::{ModelEntry, ModelLimits, ModelSource, Models};
+pub use models::{ModelChange, ModelEntry, ModelLimits, ModelSource, Models};
 pub use normal::Media;
 pub use options::Options;
 pub use state::{App, ChatStyle, Info, Model};

@@ -102,5 +102,6 @@ pub(crate) async fn metrics(State(app): State<Arc<App>>) -> Response {
     let model = app.model().ok();
     let mut all = app.metrics.families(app.name(), model.as_deref());
     all.extend(app.options.keys.families());
+    all.extend(app.statuses.families());
     metrics::respond(all)
 }

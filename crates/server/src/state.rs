@@ -24,8 +24,6 @@ use vision::Processor;
 /// A model that can answer.
 pub struct Model {
     pub(crate) replicas: Replicas,
-    /// Answers that run and wait at most: no request can have more.
-    pub(crate) capacity: usize,
     pub(crate) tokenizer: Arc<Tokenizer>,
     /// `None` if the file has none: it continues texts only.
     pub(crate) template: Option<Template>,
@@ -181,13 +179,10 @@ impl Model {
         let longest_token = tokenizer.longest_token();
         let tokenizer = Arc::new(tokenizer);
         let vocabulary = Vocabulary::new(tokenizer.clone());
-        let slots: usize = replicas.replicas().iter().map(|replica| replica.sequences).sum();
-        let capacity = serving.queue.map_or(usize::MAX, |queue| queue.saturating_add(slots));
         let pooling = Pooling::of(&gguf).ok();
         let score = Score::of(&gguf).ok().flatten();
         let model = Model {
             replicas,
-            capacity,
             tokenizer,
             template,
             format,
@@ -206,6 +201,12 @@ impl Model {
         &self.info
     }
 
+    /// Answers that run and wait at most: no request can have more.
+    pub(crate) fn capacity(&self) -> usize {
+        let queue = self.replicas.queue();
+        queue.map_or(usize::MAX, |queue| queue.saturating_add(self.replicas.slots()))
+    }
+
     /// The engines.
     pub fn replicas(&self) -> &Replicas {
         &self.replicas
@@ -222,10 +223,35 @@ enum Phase {
     },
 }
 
+/// What can change while the server runs.
+struct Now {
+    options: Arc<Options>,
+    /// Requests that may wait, if it was changed.
+    queue: Option<Option<usize>>,
+    /// Bytes of a body for which there is room.
+    bodies: usize,
+}
+
+impl Now {
+    fn new(options: &Options) -> RwLock<Now> {
+        let options = Arc::new(options.clone());
+        RwLock::new(Now { bodies: options.body_limit, options, queue: None })
+    }
+}
+
+/// Room for bodies of which each has so many bytes at most.
+fn room(body_limit: usize) -> usize {
+    body_limit.saturating_mul(http::AT_ONCE).div_ceil(http::UNIT).min(Semaphore::MAX_PERMITS)
+}
+
 /// What all requests share.
 pub struct App {
+    /// As the server was started.
     pub(crate) options: Options,
+    now: RwLock<Now>,
     pub(crate) metrics: Arc<Metrics>,
+    /// Statuses of all requests; of several models, those of the server alone.
+    pub(crate) statuses: http::Statuses,
     /// When the server was started, in seconds since 1970.
     pub(crate) started: u64,
     /// Responses that can be gone on from.
@@ -240,11 +266,12 @@ pub struct App {
 impl App {
     /// A server's state before its model is there.
     pub fn new(options: Options) -> App {
-        let bodies = options.body_limit.saturating_mul(http::AT_ONCE).div_ceil(http::UNIT);
         App {
-            bodies: Arc::new(Semaphore::new(bodies.min(Semaphore::MAX_PERMITS))),
+            bodies: Arc::new(Semaphore::new(room(options.body_limit))),
+            now: Now::new(&options),
             options,
             metrics: Arc::new(Metrics::default()),
+            statuses: http::Statuses::default(),
             started: now(),
             responses: Arc::default(),
             status: Watcher::default(),
@@ -255,8 +282,10 @@ impl App {
     /// The state of another model of the same server.
     pub(crate) fn beside(&self, options: Options) -> App {
         App {
+            now: Now::new(&options),
             options,
             metrics: Arc::new(Metrics::default()),
+            statuses: http::Statuses::default(),
             started: self.started,
             responses: self.responses.clone(),
             bodies: self.bodies.clone(),
@@ -269,7 +298,45 @@ impl App {
     pub fn ready(&self, model: Model) {
         let mut phase = self.phase.write().unwrap_or_else(PoisonError::into_inner);
         if matches!(*phase, Phase::Loading) {
+            if let Some(queue) = self.changing().queue {
+                model.replicas.set_queue(queue);
+            }
             *phase = Phase::Ready(Arc::new(model));
+        }
+    }
+
+    fn changing(&self) -> std::sync::RwLockReadGuard<'_, Now> {
+        self.now.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The options as they are at this moment.
+    pub(crate) fn now(&self) -> Arc<Options> {
+        self.changing().options.clone()
+    }
+
+    /// Takes other limits, times and defaults of sampling for requests to come, and lets so many wait. Names, adapters,
+    /// keys, origins and the folder of slots stay as they are.
+    pub fn change(&self, options: Options, queue: Option<usize>) {
+        let own = self.options.clone();
+        let options = Options {
+            names: own.names,
+            adapters: own.adapters,
+            keys: own.keys,
+            origins: own.origins,
+            slot_saves: own.slot_saves,
+            measure_reads: own.measure_reads,
+            ping: own.ping,
+            ..options
+        };
+        let mut now = self.now.write().unwrap_or_else(PoisonError::into_inner);
+        if options.body_limit > now.bodies {
+            self.bodies.add_permits(room(options.body_limit) - room(now.bodies));
+            now.bodies = options.body_limit;
+        }
+        (now.options, now.queue) = (Arc::new(options), Some(queue));
+        drop(now);
+        if let Ok(model) = self.model() {
+            model.replicas.set_queue(queue);
         }
     }
 

@@ -2,6 +2,7 @@
 
 use super::cores::Cores;
 use super::front::Place;
+use super::settings::Said;
 use crate::args::{MachineArgs, ModelArg, bytes, count};
 use crate::chat_template::GivenTemplate;
 use crate::embed::PoolingArg;
@@ -31,6 +32,9 @@ pub(crate) struct ServeArgs {
     /// Models that the configuration file has tables for: their names, options, and whether they are pinned.
     #[arg(skip)]
     pub(crate) tables: Vec<OwnArgs>,
+    /// What is said of each option.
+    #[arg(skip)]
+    pub(crate) said: Said,
     /// TOML file with options, by the names they have here: port = 80, api-key-file = "keys"
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     config: Option<PathBuf>,
@@ -41,6 +45,10 @@ pub(crate) struct ServeArgs {
     /// Port to listen on; 0 for any that is free
     #[arg(short, long, value_name = "PORT", default_value_t = 8080)]
     port: u16,
+    /// Serve what is for operators here, and not at --host: /metrics, /status, /slots, loading and adapters by hand;
+    /// ADDRESS:PORT or unix:PATH, can be given several times
+    #[arg(long, value_name = "ADDRESS", value_delimiter = ',')]
+    admin_listen: Vec<String>,
     /// Name of the model for clients; can be given several times [default: the file's name]
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     alias: Vec<String>,
@@ -95,7 +103,10 @@ pub(crate) struct ServeArgs {
     /// How a text's tokens become one vector for /v1/embeddings [default: as the model's file says]
     #[arg(long, value_name = "KIND", value_enum)]
     pooling: Option<PoolingArg>,
-    /// How requests are logged
+    /// What to log: warn, debug, arclight_engine=debug, ... [default: requests, and what goes wrong]
+    #[arg(long, value_name = "FILTER")]
+    pub(crate) log: Option<String>,
+    /// How it is logged
     #[arg(long, value_name = "FORMAT", value_enum, default_value_t = logging::Format::Text)]
     pub(crate) log_format: logging::Format,
     #[command(flatten)]
@@ -424,6 +435,31 @@ impl ServeArgs {
             found.ok_or_else(|| fault("there is no such address".to_owned()))
         };
         self.host.iter().map(place).collect()
+    }
+
+    /// Requests that may wait.
+    pub(super) fn queue(&self) -> Option<usize> {
+        Some(self.queue)
+    }
+
+    /// Leaves as in `before` what a reload would do something about that cannot change.
+    pub(super) fn as_started(&mut self, before: &ServeArgs) {
+        self.slot_save_path.clone_from(&before.slot_save_path);
+        self.log_format = before.log_format;
+    }
+
+    /// Where it listens for operators alone.
+    pub(super) fn admin_places(&self) -> Result<Vec<Place>, Error> {
+        let place = |text: &String| {
+            let fault = |why: String| Error::Usage(format!("--admin-listen {text}: {why}"));
+            if let Some(path) = text.strip_prefix("unix:") {
+                return Ok(Place::Socket(path.into()));
+            }
+            let mut found = text.to_socket_addrs().map_err(|e| fault(e.to_string()))?;
+            let found = found.next().map(Place::Address);
+            found.ok_or_else(|| fault("there is no such address".to_owned()))
+        };
+        self.admin_listen.iter().map(place).collect()
     }
 
     /// The keys that clients may bring.

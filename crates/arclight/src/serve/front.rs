@@ -1,14 +1,15 @@
-//! How clients and the service manager reach a server: sockets, TLS, signals, keys that change.
+//! How clients and the service manager reach a server: sockets, TLS, signals.
 
 use super::args::ServeArgs;
+use super::reload::Settings;
 use crate::error::Error;
 use crate::term::note;
-use arclight_server::{Keys, Listener, Server, Site, Tls};
+use arclight_server::{Listener, Server, Site, Tls};
 use sd_notify::NotifyState;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 /// How often it is looked whether the keys have changed.
@@ -27,44 +28,7 @@ pub(super) struct Front {
     server: Server,
     signals: Signals,
     tls: Option<Arc<Tls>>,
-    keys: KeyFile,
-}
-
-/// The keys that open the server, and where they come from.
-struct KeyFile {
-    keys: Keys,
-    args: ServeArgs,
-    written: Option<SystemTime>,
-}
-
-impl KeyFile {
-    fn new(keys: Keys, args: &ServeArgs) -> KeyFile {
-        KeyFile { keys, written: written(args), args: args.clone() }
-    }
-
-    /// Reads the keys again; what is wrong is told, and those from before hold then.
-    fn reload(&mut self) {
-        self.written = written(&self.args);
-        match self.args.keys() {
-            Ok(new) => self.keys.set(new),
-            Err(e) => tracing::error!("keys stay as they were: {}", e.line()),
-        }
-    }
-
-    /// The same if the file has changed.
-    fn look(&mut self) {
-        let now = written(&self.args);
-        // Between a file's removal and its return nothing is known.
-        if now.is_some() && now != self.written {
-            self.reload();
-            tracing::info!("the file of keys was read again");
-        }
-    }
-}
-
-/// When the file of keys was written.
-fn written(args: &ServeArgs) -> Option<SystemTime> {
-    args.key_file()?.metadata().and_then(|file| file.modified()).ok()
+    settings: Settings,
 }
 
 impl Front {
@@ -72,7 +36,7 @@ impl Front {
     /// from now on.
     pub(super) async fn open<S: Site>(
         site: Arc<S>,
-        keys: Keys,
+        settings: Settings,
         args: &ServeArgs,
     ) -> Result<Front, Error> {
         let signals = Signals::install()?;
@@ -83,15 +47,15 @@ impl Front {
         };
         let mut listeners = Listener::inherited()?;
         if listeners.is_empty() {
-            for place in args.places()? {
-                listeners.push(match place {
-                    Place::Address(address) => Listener::tcp(address).await?,
-                    Place::Socket(path) => Listener::unix(&path).await?,
-                });
-            }
+            listeners = listen(args.places()?).await?;
         }
-        let server = Server::on(site, listeners, tls.clone())?;
-        Ok(Front { server, signals, tls, keys: KeyFile::new(keys, args) })
+        let operators = listen(args.admin_places()?).await?;
+        let server = Server::on(site, listeners, tls.clone())?.with_operators_on(operators);
+        let operators = server.operators_urls();
+        if !operators.is_empty() {
+            note!("for operators: {}", operators.join(" and "));
+        }
+        Ok(Front { server, signals, tls, settings })
     }
 
     /// The addresses by which clients reach it, in words.
@@ -113,18 +77,29 @@ impl Front {
 
     /// Serves until a signal or `failed` says that it is to end; why it failed.
     pub(super) async fn run(self, failed: impl Future<Output = Error>) -> Result<(), Error> {
-        let Front { server, signals, tls, mut keys } = self;
+        let Front { server, signals, tls, mut settings } = self;
         let mut error = None;
         let stop = async {
             tokio::select! {
                 failed = failed => error = Some(failed),
-                () = signals.last(tls.as_deref(), &mut keys) => {}
+                () = signals.last(tls.as_deref(), &mut settings) => {}
             }
             tell(&[NotifyState::Stopping]);
         };
         server.run(stop).await;
         error.map_or(Ok(()), Err)
     }
+}
+
+async fn listen(places: Vec<Place>) -> Result<Vec<Listener>, Error> {
+    let mut listeners = Vec::new();
+    for place in places {
+        listeners.push(match place {
+            Place::Address(address) => Listener::tcp(address).await?,
+            Place::Socket(path) => Listener::unix(&path).await?,
+        });
+    }
+    Ok(listeners)
 }
 
 /// Tells the service manager that requests are served, and from then on that it is still there, if it wants to know.
@@ -146,16 +121,16 @@ fn tell(state: &[NotifyState<'_>]) {
     }
 }
 
-/// Reads keys and certificates again.
-fn reload(tls: Option<&Tls>, keys: &mut KeyFile) {
+/// Reads options, keys and certificates again.
+fn reload(tls: Option<&Tls>, settings: &mut Settings) {
     if let Ok(now) = NotifyState::monotonic_usec_now() {
         tell(&[NotifyState::Reloading, now]);
     }
-    keys.reload();
+    settings.reload();
     if let Some(Err(e)) = tls.map(Tls::reload) {
         tracing::error!("the certificate stays as it was: {e}");
     }
-    tracing::info!("keys and certificates were read again");
+    tracing::info!("options, keys and certificates were read again");
     tell(&[NotifyState::Ready]);
 }
 
@@ -199,15 +174,15 @@ impl Signals {
         })
     }
 
-    /// Waits for one that ends the program; after it a second ends it at once. At SIGHUP keys and certificates are
-    /// read again, and keys when their file has changed.
-    async fn last(mut self, tls: Option<&Tls>, keys: &mut KeyFile) {
+    /// Waits for one that ends the program; after it a second ends it at once. At SIGHUP options, keys and
+    /// certificates are read again, and keys when their file has changed.
+    async fn last(mut self, tls: Option<&Tls>, settings: &mut Settings) {
         loop {
             tokio::select! {
                 _ = self.interrupt.recv() => break,
                 _ = self.terminate.recv() => break,
-                _ = self.hang_up.recv() => reload(tls, keys),
-                () = tokio::time::sleep(LOOK) => keys.look(),
+                _ = self.hang_up.recv() => reload(tls, settings),
+                () = tokio::time::sleep(LOOK) => settings.look(),
             }
         }
         note!("stopping: requests are finished first; once more to end at once");

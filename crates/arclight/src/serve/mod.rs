@@ -6,6 +6,7 @@
 mod args;
 mod cores;
 mod front;
+mod reload;
 pub(crate) mod settings;
 mod several;
 
@@ -16,8 +17,9 @@ use crate::term::{self, note};
 use crate::tune::first::Untuned;
 use crate::{hub, load, lora};
 use arclight_engine::{LoadOptions, LoadProgress, ModelFile, ReplicaOptions};
-use arclight_server::{App, ChatStyle, Keys, Model};
+use arclight_server::{App, ChatStyle, Model};
 use front::Front;
+use reload::Settings;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::runtime::{Handle, Runtime};
@@ -52,7 +54,13 @@ pub(crate) fn run(args: &ServeArgs) -> Result<(), Error> {
     let runtime = runtime()?;
     let keys = options.keys.clone();
     let app = Arc::new(App::new(options));
-    let served = runtime.block_on(serve(app, args, keys, loading, untuned));
+    let changing = app.clone();
+    let prepare = move |args: &ServeArgs| {
+        let (app, options, queue) = (changing.clone(), args.options(&file)?, args.queue());
+        Ok(Box::new(move || app.change(options, queue)) as Box<dyn FnOnce()>)
+    };
+    let settings = Settings::new(keys, args, Box::new(prepare));
+    let served = runtime.block_on(serve(app, args, settings, loading, untuned));
     // Whatever still runs for a request that was cut off is not waited for.
     runtime.shutdown_background();
     served
@@ -75,14 +83,14 @@ pub(crate) fn runtime() -> Result<Runtime, Error> {
 async fn serve(
     app: Arc<App>,
     args: &ServeArgs,
-    keys: Keys,
+    settings: Settings,
     mut loading: Loading,
     untuned: Option<Untuned>,
 ) -> Result<(), Error> {
     if let Some(publisher) = args.publisher().await? {
         loading.serving.cache_events = Some(publisher.of(app.name(), app.adapter_names()));
     }
-    let front = Front::open(app.clone(), keys, args).await?;
+    let front = Front::open(app.clone(), settings, args).await?;
     note!("listening on {}, loading {}", front.urls(), loading.file.path().display());
     let running = hub::Running::announce(front.listed(), app.name(), loading.file.path());
     let _running = running

@@ -14,6 +14,7 @@ use clap::parser::ValueSource;
 use clap::{
     Arg, ArgAction, ArgMatches, ColorChoice, Command, CommandFactory, FromArgMatches, ValueEnum,
 };
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::Path;
 use toml::{Table, Value};
@@ -58,6 +59,10 @@ pub(crate) fn key(arg: &Arg) -> String {
 pub(crate) fn matches(args: Vec<OsString>) -> Result<ArgMatches, clap::Error> {
     let color = color(&args);
     crate::term::set(false, color);
+    read_line(args, color)
+}
+
+fn read_line(args: Vec<OsString>, color: ColorChoice) -> Result<ArgMatches, clap::Error> {
     let command = || command().color(color);
     let matches = command().try_get_matches_from(&args)?;
     let Some((SERVE, serve)) = matches.subcommand() else { return Ok(matches) };
@@ -79,7 +84,8 @@ fn color(args: &[OsString]) -> ColorChoice {
 }
 
 /// Options of `serve` that are about the server, and not about one model.
-pub(crate) const OF_SERVER: [&str; 25] = [
+pub(crate) const OF_SERVER: [&str; 27] = [
+    "admin-listen",
     "api-key",
     "api-key-file",
     "config",
@@ -90,6 +96,7 @@ pub(crate) const OF_SERVER: [&str; 25] = [
     "kv-events",
     "kv-events-pod",
     "kv-events-replay",
+    "log",
     "log-format",
     "max-body",
     "max-connections",
@@ -107,11 +114,57 @@ pub(crate) const OF_SERVER: [&str; 25] = [
     "write-timeout",
 ];
 
+/// The options of `serve`, with the models of the file.
+pub(crate) fn complete(args: &mut ServeArgs, matches: &ArgMatches) -> Result<(), clap::Error> {
+    args.tables = models(matches)?;
+    args.said = said(matches)?;
+    Ok(())
+}
+
+/// Reads the program's own command line, the variables and the file again.
+///
+/// # Errors
+/// What is wrong with the file, in one line.
+pub(crate) fn again() -> Result<ServeArgs, clap::Error> {
+    let matches = read_line(std::env::args_os().collect(), ColorChoice::Never)?;
+    let Some((SERVE, serve)) = matches.subcommand() else {
+        return Err(command().error(ErrorKind::InvalidSubcommand, "the command is not serve"));
+    };
+    let mut args = ServeArgs::from_arg_matches(serve)?;
+    complete(&mut args, &matches)?;
+    Ok(args)
+}
+
+/// What is said of each option, wherever it is said; of a model's own ones under `models.NAME.`.
+pub(crate) type Said = BTreeMap<String, Vec<OsString>>;
+
+fn said(matches: &ArgMatches) -> Result<Said, clap::Error> {
+    let Some((SERVE, serve)) = matches.subcommand() else { return Ok(Said::new()) };
+    let command = command();
+    let options = command.find_subcommand(SERVE).expect("the command has it");
+    let each = options.get_arguments().map(|arg| {
+        let values = serve.get_raw(arg.get_id().as_str()).into_iter().flatten();
+        (key(arg), values.map(OsString::from).collect())
+    });
+    let mut all: Said = each.collect();
+    if let Some(path) = serve.get_one::<std::path::PathBuf>("config")
+        && let Some(Value::Table(tables)) = read(path)?.remove(MODELS)
+    {
+        for (name, table) in tables {
+            for (key, value) in table.as_table().into_iter().flatten() {
+                let key = format!("{MODELS}.{name}.{}", key.replace('_', "-"));
+                all.insert(key, vec![format!("{value:?}").into()]);
+            }
+        }
+    }
+    Ok(all)
+}
+
 /// The models that the file of a command line has tables for.
 ///
 /// # Errors
 /// When a table has something that is no option of a model.
-pub(crate) fn models(matches: &ArgMatches) -> Result<Vec<OwnArgs>, clap::Error> {
+fn models(matches: &ArgMatches) -> Result<Vec<OwnArgs>, clap::Error> {
     let Some((SERVE, serve)) = matches.subcommand() else { return Ok(Vec::new()) };
     let Some(path) = serve.get_one::<std::path::PathBuf>("config") else { return Ok(Vec::new()) };
     let Some(tables) = read(path)?.remove(MODELS) else { return Ok(Vec::new()) };

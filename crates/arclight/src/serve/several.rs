@@ -2,12 +2,15 @@
 
 use super::args::{OwnArgs, ServeArgs};
 use super::front::{self, Front};
+use super::reload::Settings;
 use super::runtime;
 use crate::error::Error;
 use crate::term::{self, note};
 use crate::{hub, load, model_file};
 use arclight_engine::{Adapter, CoreTurns, LoadOptions, ModelFile, ReplicaOptions, Replicas};
-use arclight_server::{Info, Model, ModelEntry, ModelLimits, ModelSource, Models, Options};
+use arclight_server::{
+    Info, Model, ModelChange, ModelEntry, ModelLimits, ModelSource, Models, Options,
+};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use topology::Machine;
@@ -24,9 +27,10 @@ pub(super) fn run(args: &ServeArgs) -> Result<(), Error> {
     let turns = Arc::<CoreTurns>::default();
     let mut entries = Vec::with_capacity(found.len());
     let mut options: Option<Options> = None;
+    let mut kept: Vec<Kept> = Vec::with_capacity(found.len());
     let mut pins: Vec<&str> = args.several.pin.iter().map(String::as_str).collect();
     for Found { own, file } in found {
-        let (own, pin) = (*own.args, own.pin);
+        let (own, pin, table) = (*own.args, own.pin, own.name);
         let mut of_model = own.options(&file)?;
         let mut loading = own.loading()?;
         of_model.adapters = own.adapters(&file, &mut loading, &of_model.names)?;
@@ -50,6 +54,8 @@ pub(super) fn run(args: &ServeArgs) -> Result<(), Error> {
             file: file.clone(),
             args: own.clone(),
         };
+        let table = args.tables.iter().any(|one| one.name == table).then_some(table);
+        kept.push(Kept { table, name: of_model.names[0].clone(), file: file.clone() });
         // Keys, limits and addresses are those of the command.
         options.get_or_insert(args.options(&file)?);
         entries.push(ModelEntry {
@@ -65,8 +71,23 @@ pub(super) fn run(args: &ServeArgs) -> Result<(), Error> {
     let options = options.unwrap_or_default();
     let keys = options.keys.clone();
     let models = Arc::new(Models::new(&options, limits, entries)?);
+    let changing = models.clone();
+    let prepare = move |args: &ServeArgs| {
+        let changes = kept.iter().filter_map(|one| one.change(args).transpose());
+        let changes = changes.collect::<Result<Vec<ModelChange>, Error>>()?;
+        let common = args.options(&kept[0].file)?;
+        let several = &args.several;
+        let limits = ModelLimits {
+            models: several.max_models.unwrap_or(MODELS.min(kept.len())),
+            // What was free at the start is not what is free now.
+            bytes: several.models_memory.unwrap_or(limits.bytes),
+        };
+        let models = changing.clone();
+        Ok(Box::new(move || models.change(&common, limits, changes)) as Box<dyn FnOnce()>)
+    };
+    let settings = Settings::new(keys, args, Box::new(prepare));
     let served = runtime.block_on(async {
-        let front = Front::open(models.clone(), keys, args).await?;
+        let front = Front::open(models.clone(), settings, args).await?;
         let names: Vec<&str> = models.names().collect();
         note!(
             "serving {} on {}: {}; {} at once, in {}",
@@ -91,6 +112,34 @@ pub(super) fn run(args: &ServeArgs) -> Result<(), Error> {
     });
     runtime.shutdown_background();
     served
+}
+
+/// A model that is served, for when its options change.
+struct Kept {
+    /// The name of its table.
+    table: Option<String>,
+    /// Its first name for clients.
+    name: String,
+    file: Arc<ModelFile>,
+}
+
+impl Kept {
+    /// What other options change of it; nothing if they have no table of it any more.
+    fn change(&self, args: &ServeArgs) -> Result<Option<ModelChange>, Error> {
+        let own = match &self.table {
+            None => args.for_model(self.file.path().to_owned()).named(&self.name),
+            Some(name) => match args.tables.iter().find(|table| table.name == *name) {
+                Some(table) => table.args.for_own_model().named(name),
+                None => return Ok(None),
+            },
+        };
+        Ok(Some(ModelChange {
+            name: self.name.clone(),
+            options: own.options(&self.file)?,
+            queue: own.queue(),
+            idle: own.several.keep_alive,
+        }))
+    }
 }
 
 /// A model that can be served.

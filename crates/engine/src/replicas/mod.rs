@@ -340,6 +340,16 @@ impl Replicas {
         Ok(places.into_iter().map(ticket).collect())
     }
 
+    /// Requests that may wait beside those for which there is a sequence; `None`: as many as come.
+    pub fn queue(&self) -> Option<usize> {
+        self.shared.bound()
+    }
+
+    /// Lets so many wait from now on. Those that wait already stay.
+    pub fn set_queue(&self, queue: Option<usize>) {
+        self.shared.set_bound(queue);
+    }
+
     /// What tokens there are.
     pub fn ids(&self) -> Ids {
         self.bounds.ids

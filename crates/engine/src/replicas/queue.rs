@@ -141,6 +141,16 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// How many may wait beside those for which there are slots.
+    pub(crate) fn bound(&self) -> Option<usize> {
+        self.lock().bound
+    }
+
+    /// Lets so many wait from now on; those that wait stay.
+    pub(crate) fn set_bound(&self, bound: Option<usize>) {
+        self.lock().bound = bound;
+    }
+
     /// Routes requests and puts them into the queue, all or none; their numbers.
     pub(crate) fn submit(&self, jobs: Vec<Job>) -> Result<Vec<u64>, Error> {
         let mut state = self.lock();

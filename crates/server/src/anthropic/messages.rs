@@ -200,7 +200,7 @@ fn request(
         return Err(Fault::unsupported("mcp_servers", "this server calls no other servers"));
     }
     let Conversation { messages, images, referred } =
-        blocks::read(fields.system.as_ref(), &fields.messages, &app.options.media)?;
+        blocks::read(fields.system.as_ref(), &fields.messages, &app.now().media)?;
     let Tools { offered: tools, left_out } =
         tools::read(&fields.tools.unwrap_or_default(), &referred)?;
     let (tool_choice, parallel_tools) = tools::choice(fields.tool_choice.as_ref(), &tools)?;

@@ -39,7 +39,7 @@ impl FromRequest<Arc<App>> for Body {
         if let Some(read) = request.extensions_mut().remove::<Body>() {
             return Ok(read);
         }
-        let time = app.options.read_timeout;
+        let time = app.now().read_timeout;
         match tokio::time::timeout(time, read(request, app)).await {
             Ok(read) => read,
             Err(_) => Err(Fault::new(
@@ -52,7 +52,7 @@ impl FromRequest<Arc<App>> for Body {
 }
 
 async fn read(request: Request, app: &App) -> Result<Body, Fault> {
-    let limit = app.options.body_limit;
+    let limit = app.now().body_limit;
     let length = request.headers().get(header::CONTENT_LENGTH);
     let length = length.and_then(|l| l.to_str().ok()?.parse::<usize>().ok()).unwrap_or(0);
     if length > limit {

@@ -1,6 +1,7 @@
 //! What every request passes: keys, an id, a line in the log.
 
 use super::held::Held;
+use super::statuses::Route;
 use crate::fault::Fault;
 use crate::keys;
 use crate::page;
@@ -79,7 +80,7 @@ fn key(headers: &HeaderMap) -> Option<&[u8]> {
 }
 
 /// Gives every request an id, the client's if it has one, and logs the result.
-pub(super) async fn observe(request: Request, next: Next) -> Response {
+pub(super) async fn observe(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
     let start = Instant::now();
     let id = request.headers().get(&REQUEST_ID).filter(|id| {
         let id = id.as_bytes();
@@ -90,13 +91,16 @@ pub(super) async fn observe(request: Request, next: Next) -> Response {
         HeaderValue::from_str(&crate::state::id("req-")).unwrap_or(HeaderValue::from_static("req"))
     });
     let (method, path) = (request.method().clone(), request.uri().path().to_owned());
+    let is_page = page::has(&path);
+    let route = Route::of(&request, is_page);
     let name = id.to_str().unwrap_or_default().to_owned();
     let span = tracing::info_span!("request", id = name);
     let mut response = next.run(request).instrument(span).await;
+    app.statuses.count(&route, response.status());
     let (status, ms) = (response.status().as_u16(), start.elapsed().as_millis() as u64);
     // Probes come every few seconds, and are of no interest while they succeed.
     // So do those of a page that is looked at.
-    let quiet = OPEN.contains(&path.as_str()) || path == "/status.json" || page::has(&path);
+    let quiet = OPEN.contains(&path.as_str()) || path == "/status.json" || is_page;
     let probe = method == Method::GET && quiet;
     if probe && status < 400 {
         tracing::debug!(id = name, %method, path, status, ms, "request");

@@ -3,6 +3,7 @@
 
 use super::gate::Peer;
 use super::router::router;
+use super::sides::Side;
 use super::sockets::{Accepted, Listener};
 use super::stall::Stalling;
 use super::tls::Tls;
@@ -17,7 +18,7 @@ use hyper::body::Incoming;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use hyper_util::server::graceful::{GracefulConnection, GracefulShutdown, Watcher};
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,8 +29,8 @@ use tower::ServiceExt;
 
 /// What a [`Server`] serves.
 pub trait Site: Send + Sync + 'static {
-    /// Limits on connections and times.
-    fn options(&self) -> &Options;
+    /// Limits on connections and times, as they are at this moment.
+    fn options(&self) -> Arc<Options>;
 
     /// The service.
     ///
@@ -42,8 +43,8 @@ pub trait Site: Send + Sync + 'static {
 }
 
 impl Site for App {
-    fn options(&self) -> &Options {
-        &self.options
+    fn options(&self) -> Arc<Options> {
+        self.now()
     }
 
     fn router(self: Arc<Self>) -> Result<Router, Error> {
@@ -56,8 +57,8 @@ impl Site for App {
 }
 
 impl Site for Models {
-    fn options(&self) -> &Options {
-        &self.common().options
+    fn options(&self) -> Arc<Options> {
+        self.common().now()
     }
 
     fn router(self: Arc<Self>) -> Result<Router, Error> {
@@ -77,6 +78,8 @@ const LATE: usize = 16;
 pub struct Server {
     site: Arc<dyn Site>,
     listeners: Vec<Listener>,
+    /// How many of them, at the end, are for operators.
+    operators: usize,
     tls: Option<Arc<Tls>>,
     router: Router,
 }
@@ -100,7 +103,25 @@ impl Server {
         tls: Option<Arc<Tls>>,
     ) -> Result<Server, Error> {
         let router = site.clone().router()?;
-        Ok(Server { site, listeners, tls, router })
+        Ok(Server { site, listeners, operators: 0, tls, router })
+    }
+
+    /// Serves what is for operators (figures, states, loading by hand) on these, and no longer on the others.
+    #[must_use]
+    pub fn with_operators_on(mut self, listeners: Vec<Listener>) -> Server {
+        self.operators += listeners.len();
+        self.listeners.extend(listeners);
+        self
+    }
+
+    /// Which side a listener is.
+    fn side(&self, at: usize) -> Option<Side> {
+        let clients = self.listeners.len() - self.operators;
+        match self.operators {
+            0 => None,
+            _ if at < clients => Some(Side::Clients),
+            _ => Some(Side::Operators),
+        }
     }
 
     /// Where it listens: the first address, if there is one.
@@ -110,20 +131,29 @@ impl Server {
 
     /// All addresses by which clients reach it: `http://127.0.0.1:8080`, `unix:/run/arclight.sock`.
     pub fn urls(&self) -> Vec<String> {
+        self.urls_of(&self.listeners[..self.listeners.len() - self.operators])
+    }
+
+    /// All addresses for operators alone.
+    pub fn operators_urls(&self) -> Vec<String> {
+        self.urls_of(&self.listeners[self.listeners.len() - self.operators..])
+    }
+
+    fn urls_of(&self, listeners: &[Listener]) -> Vec<String> {
         let scheme = if self.tls.is_some() { "https" } else { "http" };
         let url = |one: &Listener| match one.address() {
             Some(address) => format!("{scheme}://{address}"),
             None => one.to_string(),
         };
-        self.listeners.iter().map(url).collect()
+        listeners.iter().map(url).collect()
     }
 
     /// Serves until `stop` is done; then answers 503 to further requests, lets those that run end, and cuts
     /// what has not ended when the options' time for that is over.
     pub async fn run(self, stop: impl Future<Output = ()>) {
-        let Server { site, listeners, tls, router } = self;
-        let options = site.options();
-        let room = Arc::new(Semaphore::new(options.connections));
+        let sides: Vec<Option<Side>> = (0..self.listeners.len()).map(|at| self.side(at)).collect();
+        let Server { site, listeners, tls, router, .. } = self;
+        let mut room = Room::new(site.options().connections);
         let graceful = GracefulShutdown::new();
         let mut connections = JoinSet::new();
         let mut stop = pin!(stop);
@@ -134,18 +164,20 @@ impl Server {
             }
         };
         let mut watch = pin!(watch);
-        let (read, write) = (options.read_timeout, options.write_timeout);
-        let door = Door { router, tls: tls.clone(), read, write };
+        let door = Door { router, tls: tls.clone(), site: site.clone() };
         loop {
+            room.set(site.options().connections);
             let accepted = async {
-                let permit = room.clone().acquire_owned().await;
+                let permit = room.free.clone().acquire_owned().await;
                 let each = listeners.iter().map(|one| Box::pin(one.accept()));
                 let (accepted, from, _) = select_all(each).await;
-                (accepted, listeners[from].address().is_some(), permit)
+                (accepted, (listeners[from].address().is_some(), sides[from]), permit)
             };
-            let (accepted, remote, permit) = tokio::select! {
+            let (accepted, from, permit) = tokio::select! {
                 () = &mut stop => break,
                 () = &mut watch => continue,
+                // There may be room for more now.
+                () = tokio::time::sleep(Duration::from_secs(1)) => continue,
                 accepted = accepted => accepted,
             };
             let accepted = match accepted {
@@ -158,7 +190,7 @@ impl Server {
                     continue;
                 }
             };
-            let served = door.clone().serve(accepted, remote, Some(graceful.watcher()));
+            let served = door.clone().serve(accepted, from, Some(graceful.watcher()));
             connections.spawn(async move {
                 let _permit = permit;
                 served.await;
@@ -170,7 +202,7 @@ impl Server {
         if left > 0 {
             tracing::info!(connections = left, "waiting for requests to end");
         }
-        let drained = tokio::time::timeout(options.drain, graceful.shutdown());
+        let drained = tokio::time::timeout(site.options().drain, graceful.shutdown());
         // Who connects meanwhile is told that the server is about to end: `/health`, too.
         let mut late = JoinSet::new();
         let refuse = async {
@@ -179,8 +211,8 @@ impl Server {
                 let (accepted, from, _) = select_all(each).await;
                 match accepted {
                     Ok(accepted) if late.len() < LATE => {
-                        let remote = listeners[from].address().is_some();
-                        late.spawn(door.clone().serve(accepted, remote, None));
+                        let from = (listeners[from].address().is_some(), sides[from]);
+                        late.spawn(door.clone().serve(accepted, from, None));
                     }
                     Ok(_) => {}
                     Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
@@ -204,21 +236,57 @@ impl Server {
 struct Door {
     router: Router,
     tls: Option<Arc<Tls>>,
-    read: Duration,
-    write: Duration,
+    site: Arc<dyn Site>,
+}
+
+/// Room for connections, whose number can change.
+struct Room {
+    free: Arc<Semaphore>,
+    all: usize,
+    /// Connections that have to end before there is room again.
+    owed: usize,
+}
+
+impl Room {
+    fn new(all: usize) -> Room {
+        Room { free: Arc::new(Semaphore::new(all)), all, owed: 0 }
+    }
+
+    /// Has room for so many from now on; those that there are stay.
+    fn set(&mut self, all: usize) {
+        if all > self.all {
+            let more = all - self.all;
+            let paid = more.min(self.owed);
+            self.owed -= paid;
+            self.free.add_permits(more - paid);
+        } else {
+            self.owed += self.all - all;
+        }
+        self.all = all;
+        self.owed -= self.free.forget_permits(self.owed);
+    }
 }
 
 impl Door {
     /// Serves a connection until it ends, or until `watcher` ends it after the request that runs.
-    async fn serve(self, accepted: Accepted, remote: bool, watcher: Option<Watcher>) {
+    /// It came over the network or not, and to a side.
+    async fn serve(
+        self,
+        accepted: Accepted,
+        (remote, side): (bool, Option<Side>),
+        watcher: Option<Watcher>,
+    ) {
         let Accepted { stream, peer } = accepted;
-        let stream = Stalling::new(stream, self.write);
+        let from = (Peer(peer), side);
+        let options = self.site.options();
+        let (read, write) = (options.read_timeout, options.write_timeout);
+        let stream = Stalling::new(stream, write);
         let tls = self.tls.as_ref().filter(|_| remote).map(|tls| tls.acceptor());
         let served = match tls {
-            None => watched(connection(self.router, stream, peer, self.read), watcher).await,
-            Some(tls) => match tokio::time::timeout(self.read, tls.accept(stream)).await {
+            None => watched(connection(self.router, stream, from, read), watcher).await,
+            Some(tls) => match tokio::time::timeout(read, tls.accept(stream)).await {
                 Ok(Ok(stream)) => {
-                    watched(connection(self.router, stream, peer, self.read), watcher).await
+                    watched(connection(self.router, stream, from, read), watcher).await
                 }
                 Ok(Err(error)) => Err(error.into()),
                 Err(late) => Err(late.into()),
@@ -245,11 +313,12 @@ async fn watched(
 fn connection<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     router: Router,
     stream: S,
-    peer: Option<IpAddr>,
+    (peer, side): (Peer, Option<Side>),
     read_timeout: Duration,
 ) -> impl GracefulConnection<Error = Box<dyn std::error::Error + Send + Sync>> {
     let service = hyper::service::service_fn(move |mut request: hyper::Request<Incoming>| {
-        request.extensions_mut().insert(Peer(peer));
+        request.extensions_mut().insert(peer);
+        side.map(|side| request.extensions_mut().insert(side));
         let request: Request = request.map(axum::body::Body::new);
         router.clone().oneshot(request)
     });

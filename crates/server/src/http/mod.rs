@@ -7,8 +7,10 @@ mod held;
 mod listen;
 mod path;
 mod router;
+mod sides;
 mod sockets;
 mod stall;
+mod statuses;
 mod stream;
 mod tls;
 
@@ -20,5 +22,6 @@ pub(crate) use path::Named;
 pub use router::router;
 pub(crate) use router::{routes, surround, unguarded};
 pub use sockets::Listener;
+pub(crate) use statuses::Statuses;
 pub(crate) use stream::{Frame, Framing, Translate, respond};
 pub use tls::Tls;

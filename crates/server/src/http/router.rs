@@ -1,6 +1,6 @@
 //! Which path leads where, and what stands before all of them.
 
-use super::{dialect, gate};
+use super::{dialect, gate, sides};
 use crate::cluster::render;
 use crate::error::Error;
 use crate::fault::Fault;
@@ -105,9 +105,10 @@ pub(crate) fn surround(
         .layer(CatchPanicLayer::custom(panicked))
         .layer(middleware::from_fn_with_state(app.clone(), gate::admit))
         .layer(middleware::from_fn_with_state(app.clone(), page::serve))
+        .layer(middleware::from_fn(sides::keep))
         .layer(middleware::from_fn(dialect::translate))
         .layer(tower::util::option_layer(cors))
-        .layer(middleware::from_fn(gate::observe));
+        .layer(middleware::from_fn_with_state(app.clone(), gate::observe));
     Ok(routes)
 }
 
@@ -132,7 +133,7 @@ fn cors(origins: &[String]) -> Result<CorsLayer, Error> {
         .expose_headers([HeaderName::from_static("x-request-id"), LEFT_OUT, header::RETRY_AFTER]))
 }
 
-async fn no_route(uri: Uri) -> Fault {
+pub(super) async fn no_route(uri: Uri) -> Fault {
     let message = format!("there is no {}: /openapi.json tells what there is", uri.path());
     Fault::new(StatusCode::NOT_FOUND, message).code("unknown_url")
 }

@@ -114,7 +114,7 @@ impl Models {
             key.check(name.as_deref().into_iter().chain([entry.app.name()]))?;
         }
         let stays = wanted.keep_alive.as_ref().map(keep_alive).transpose()?;
-        let time = entry.app.options.request_timeout;
+        let time = entry.app.now().request_timeout;
         let lease = self.lease(entry, time.map(|time| Instant::now() + time)).await?;
         if let Some(idle) = stays.filter(|_| parts.uri.path().starts_with("/api/")) {
             entry.stay(idle);

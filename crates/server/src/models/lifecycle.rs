@@ -73,6 +73,8 @@ struct Status {
     bytes: u64,
     /// Time without requests after which it is unloaded.
     idle: Option<Duration>,
+    /// The same by the configuration; a request may have changed it.
+    configured: Option<Duration>,
 }
 
 impl Entry {
@@ -105,6 +107,7 @@ impl Entry {
                 left: now,
                 bytes: 0,
                 idle,
+                configured: idle,
             }),
             changed: Notify::new(),
         }
@@ -129,6 +132,14 @@ impl Entry {
     /// Sets for how long it stays without requests; `None`: for ever.
     pub(super) fn stay(&self, idle: Option<Duration>) {
         self.status().idle = idle;
+    }
+
+    /// Sets the same if the configuration has changed.
+    pub(super) fn configure(&self, idle: Option<Duration>) {
+        let mut status = self.status();
+        if status.configured != idle {
+            (status.configured, status.idle) = (idle, idle);
+        }
     }
 
     /// What its file says; read once.
@@ -260,17 +271,18 @@ impl Models {
             let freed = self.freed.notified();
             tokio::pin!(freed);
             freed.as_mut().enable();
+            let limits = self.limits();
             let loaded: Vec<&Arc<Entry>> = self.entries.iter().filter(|e| e.is_loaded()).collect();
             let held: u64 = loaded.iter().map(|entry| entry.status().bytes).sum();
-            let fits = held.saturating_add(bytes) <= self.limits.bytes;
-            if loaded.len() < self.limits.models && fits {
+            let fits = held.saturating_add(bytes) <= limits.bytes;
+            if loaded.len() < limits.models && fits {
                 return Ok(());
             }
             if loaded.is_empty() {
                 return Err(format!(
                     "it needs {} of memory, and all models together may have {}",
                     gib(bytes),
-                    gib(self.limits.bytes)
+                    gib(limits.bytes)
                 ));
             }
             let can_go = loaded.iter().filter(|entry| !entry.pinned);

@@ -101,8 +101,9 @@ pub(super) fn metrics(models: &Models) -> Response {
         let app = &entry.app;
         app.metrics.families(app.name(), app.model().ok().as_deref())
     });
-    let keys = models.common().options.keys.families();
-    metrics::respond(each.flatten().chain(keys).collect())
+    let common = models.common();
+    let server = common.options.keys.families().into_iter().chain(common.statuses.families());
+    metrics::respond(each.flatten().chain(server).collect())
 }
 
 /// `POST /models/load`: returns when it is loaded.
@@ -111,7 +112,7 @@ pub(super) async fn load(
     request: axum::extract::Request,
 ) -> Result<JsonBody<Changed>, Fault> {
     let entry = named(&models, request).await?;
-    let time = models.common().options.request_timeout;
+    let time = models.common().now().request_timeout;
     drop(models.lease(&entry, time.map(|time| Instant::now() + time)).await?);
     Ok(JsonBody(Changed { success: true }))
 }

@@ -18,7 +18,7 @@ use crate::error::Error;
 use crate::options::Options;
 use crate::state::{App, Info, Model};
 use lifecycle::Entry;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 use tokio::sync::{Mutex, Notify};
 
@@ -55,6 +55,18 @@ pub struct ModelEntry {
     pub idle: Option<Duration>,
 }
 
+/// What changes of a model while the server runs.
+pub struct ModelChange {
+    /// Its first name.
+    pub name: String,
+    /// How it answers from now on.
+    pub options: Options,
+    /// Requests that may wait.
+    pub queue: Option<usize>,
+    /// As in [`ModelEntry`].
+    pub idle: Option<Duration>,
+}
+
 /// How many models are loaded at once.
 #[derive(Clone, Copy, Debug)]
 pub struct ModelLimits {
@@ -66,7 +78,7 @@ pub struct ModelLimits {
 
 /// Models that one server has, loaded or not.
 pub struct Models {
-    limits: ModelLimits,
+    limits: std::sync::Mutex<ModelLimits>,
     entries: Vec<Arc<Entry>>,
     /// What concerns no model; it never has one.
     common: Arc<App>,
@@ -98,6 +110,7 @@ impl Models {
             return Err(Error::TwoModels { name: (*name).to_owned() });
         }
         let (loading, freed) = (Mutex::new(()), Notify::new());
+        let limits = std::sync::Mutex::new(limits);
         Ok(Models { limits, entries, common, loading, freed })
     }
 
@@ -109,6 +122,31 @@ impl Models {
     /// Connections that it has at once.
     pub fn connections(&self) -> usize {
         self.common.options.connections
+    }
+
+    fn limits(&self) -> ModelLimits {
+        *self.limits.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes other options for requests to come: those of the server, how many models are loaded at once, and of
+    /// models, by their names, what [`App::change`] takes and the time without requests. A model that has to go for
+    /// that does so when another is loaded.
+    pub fn change(&self, options: &Options, limits: ModelLimits, models: Vec<ModelChange>) {
+        let (connections, drain) = (options.connections, options.drain);
+        let read_write = (options.read_timeout, options.write_timeout);
+        self.common.change(options.clone(), None);
+        *self.limits.lock().unwrap_or_else(PoisonError::into_inner) = limits;
+        for ModelChange { name, options: own, queue, idle } in models {
+            let Some(entry) = self.entries.iter().find(|entry| entry.app.name() == name) else {
+                continue;
+            };
+            let (read_timeout, write_timeout) = read_write;
+            let body_limit = options.body_limit;
+            let own =
+                Options { connections, drain, read_timeout, write_timeout, body_limit, ..own };
+            entry.app.change(own, queue);
+            entry.configure(idle);
+        }
     }
 
     /// What concerns no model.

@@ -78,14 +78,14 @@ pub(super) async fn pooled(
     adapters: &Option<Vec<Adapted>>,
     texts: &[Vec<u32>],
 ) -> Result<Vec<Vec<f32>>, Fault> {
-    let pooling = app.options.pooling.or(model.pooling).ok_or_else(|| {
+    let pooling = app.now().pooling.or(model.pooling).ok_or_else(|| {
         Fault::invalid(
             "this model's file asks for a kind of pooling that is not supported; the server's \
              --pooling may choose one that is",
         )
         .code("no_embeddings")
     })?;
-    let deadline = app.options.request_timeout.map(|time| Instant::now() + time);
+    let deadline = app.now().request_timeout.map(|time| Instant::now() + time);
     let mut vectors = Vec::with_capacity(texts.len());
     // As many at once as can run: long lists leave room in the queue for others.
     let slots: usize = model.replicas.replicas().iter().map(|replica| replica.sequences).sum();

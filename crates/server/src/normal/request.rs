@@ -107,7 +107,8 @@ impl Generation {
     /// One answer, chosen as the server's options say, with a seed of its own, up to the end of the
     /// context.
     pub(crate) fn new(app: &App, client: Client) -> Generation {
-        let sampler = &app.options.sampler;
+        let options = app.now();
+        let sampler = &options.sampler;
         Generation {
             n: 1,
             sampler: SamplerParams { seed: fastrand::u64(..), ..sampler.clone() },
@@ -123,7 +124,7 @@ impl Generation {
             priority: 0,
             affinity: None,
             client: client.0,
-            deadline: app.options.request_timeout.map(|time| Instant::now() + time),
+            deadline: app.now().request_timeout.map(|time| Instant::now() + time),
         }
     }
 }

@@ -41,7 +41,7 @@ struct Prepared {
 /// When the request cannot be served; nothing is computed then.
 pub(crate) async fn chat(app: &Arc<App>, request: ChatRequest) -> Result<Answer, Fault> {
     let model = app.model()?;
-    let media = app.options.media.clone();
+    let media = app.now().media.clone();
     let prepared = beside(model.clone(), move |model| prepare_chat(model, request, &media)).await?;
     submit(app, &model, prepared)
 }
@@ -90,7 +90,7 @@ pub(crate) async fn prompt_text(app: &Arc<App>, request: ChatRequest) -> Result<
 /// # Errors
 /// When the model has no template or it refuses the messages.
 pub(crate) async fn count(app: &Arc<App>, request: ChatRequest) -> Result<Vec<u32>, Fault> {
-    let media = app.options.media.clone();
+    let media = app.now().media.clone();
     let encode = move |model: &Model| {
         let encoded = encode_chat(model, render(model, &request)?, &request, (&media, usize::MAX));
         Ok(encoded?.tokens)
@@ -389,10 +389,10 @@ fn begin(model: &Model, prepared: &Prepared, seeds: &[u64]) -> Result<Vec<Choice
         return Err(Fault::field("stop_token_ids", message));
     }
     let choices = prompts.len() * generation.n;
-    if choices > model.capacity {
+    if choices > model.capacity() {
         let message = format!(
             "{choices} answers are wanted, and this server runs and queues {} at most",
-            model.capacity
+            model.capacity()
         );
         return Err(Fault::field(if generation.n > 1 { "n" } else { "prompt" }, message));
     }

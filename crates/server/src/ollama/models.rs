@@ -131,7 +131,8 @@ pub(crate) async fn show(
 
 /// How tokens are chosen where a request does not say, a line each.
 fn parameters(app: &App) -> String {
-    let sampler = &app.options.sampler;
+    let options = app.now();
+    let sampler = &options.sampler;
     [
         ("temperature", sampler.temperature.to_string()),
         ("top_k", sampler.top_k.to_string()),

@@ -114,7 +114,7 @@ pub(crate) fn request(
 ) -> Result<ChatRequest, Fault> {
     app.check_name(fields.model.as_deref())?;
     refuse(&fields)?;
-    let (messages, images) = messages::read(&fields.messages, &app.options.media)?;
+    let (messages, images) = messages::read(&fields.messages, &app.now().media)?;
     let tools = fields.tools.unwrap_or_default();
     tools::check(&tools)?;
     let tool_choice = tools::choice(fields.tool_choice.as_ref(), &tools)?;

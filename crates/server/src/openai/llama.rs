@@ -261,7 +261,8 @@ pub(crate) struct Props {
 /// `GET /props`.
 pub(crate) async fn props(State(app): State<Arc<App>>) -> Result<JsonBody<Props>, Fault> {
     let model = app.model()?;
-    let sampler = &app.options.sampler;
+    let options = app.now();
+    let sampler = &options.sampler;
     let text = |id: Option<u32>| {
         let bytes = id.and_then(|id| model.tokenizer.token_bytes(id)).unwrap_or_default();
         String::from_utf8_lossy(bytes).into_owned()

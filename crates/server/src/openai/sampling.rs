@@ -169,7 +169,7 @@ impl Sampling {
         logprobs: Option<usize>,
     ) -> Result<Generation, Fault> {
         let n = self.n.unwrap_or(1);
-        let most = app.options.choices;
+        let most = app.now().choices;
         if n == 0 || n.saturating_mul(prompts) > most {
             return Err(Fault::field(
                 "n",
@@ -221,7 +221,7 @@ impl Sampling {
                 hasher.finish()
             }),
             client: client.0,
-            deadline: app.options.request_timeout.map(|time| Instant::now() + time),
+            deadline: app.now().request_timeout.map(|time| Instant::now() + time),
         })
     }
 
@@ -269,7 +269,8 @@ impl Sampling {
     }
 
     fn sampler(&self, app: &App) -> Result<SamplerParams, Fault> {
-        let default = &app.options.sampler;
+        let options = app.now();
+        let default = &options.sampler;
         let top_k = match self.top_k {
             None => default.top_k,
             // Several clients say -1 for all.

@@ -54,7 +54,7 @@ fn find(path: &str) -> Option<&'static File> {
 pub(crate) async fn serve(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
     let read = matches!(*request.method(), Method::GET | Method::HEAD);
     let path = request.uri().path();
-    let wanted = app.options.page && read && (path != "/" || takes_html(request.headers()));
+    let wanted = app.now().page && read && (path != "/" || takes_html(request.headers()));
     match find(path).filter(|_| wanted) {
         Some(file) => answer(file, request.headers(), request.method() == Method::HEAD),
         None => next.run(request).await,

@@ -228,7 +228,7 @@ pub(super) async fn read(
         Some(id) => previous(app, owner, id)?.items,
     };
     let new = input::items(app, owner, &key, fields.input.take())?;
-    let said = turns::read(fields.instructions.as_deref(), &items, &new, &app.options.media)?;
+    let said = turns::read(fields.instructions.as_deref(), &items, &new, &app.now().media)?;
     items.extend(new);
     let given = fields.tools.take().unwrap_or_default();
     let mut tools = Toolset::read(&given, &said.found)?;
@@ -342,7 +342,8 @@ fn spec(format: &Json) -> Result<Option<Spec>, Fault> {
 
 /// The fields that a response repeats, with what holds where the request does not say.
 fn echo(app: &App, fields: ResponseBody, tools: Vec<Json>) -> Map<String, Json> {
-    let sampler = &app.options.sampler;
+    let options = app.now();
+    let sampler = &options.sampler;
     // The shortest digits that give the same number.
     let number = |x: f32| serde_json::from_str(&x.to_string()).unwrap_or(Json::Null);
     let given = |value: Option<Json>| value.filter(|value| !value.is_null());

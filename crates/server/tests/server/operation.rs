@@ -217,3 +217,41 @@ async fn keys_have_limits_and_models() {
         assert!(page.contains(&line), "{line}: {page}");
     }
 }
+
+#[tokio::test]
+async fn statuses_are_counted_by_route() {
+    let server = locked();
+    // Nothing is counted yet.
+    assert!(!server.get("/metrics").await.text.contains("arclight:http_requests_total{"));
+    let with_key = |path: &str, body: &str| {
+        let request = Request::post(path).header("x-api-key", "one");
+        request.body(Body::from(body.to_owned())).unwrap()
+    };
+    let fine = question(json!({"max_tokens": 1})).to_string();
+    for body in [&*fine, &*fine, "{"] {
+        server.send(with_key("/v1/chat/completions", body)).await;
+    }
+    server.post("/v1/chat/completions", &json!({})).await;
+    server.send(with_key("/v1/responses/resp_1", "")).await;
+    for path in ["/v1/secret-4711", "/v1/secret-4712", "/v1/models/a/secret-4713"] {
+        let request = Request::get(path).header("x-api-key", "one").body(Body::empty()).unwrap();
+        server.send(request).await;
+    }
+    let page = server.get("/metrics").await.text;
+    let count = |route: &str, method: &str, class: &str, status: u16| {
+        let labels = format!(
+            "{{class=\"{class}\",method=\"{method}\",route=\"{route}\",status=\"{status}\"}} "
+        );
+        let line = format!("arclight:http_requests_total{labels}");
+        page.lines().find_map(|l| l.strip_prefix(&line)).map(|n| n.parse::<u64>().unwrap())
+    };
+    assert_eq!(count("/v1/chat/completions", "POST", "2xx", 200), Some(2), "{page}");
+    assert_eq!(count("/v1/chat/completions", "POST", "4xx", 400), Some(1));
+    assert_eq!(count("/v1/chat/completions", "POST", "4xx", 401), Some(1));
+    assert_eq!(count("/v1/responses/{id}", "POST", "4xx", 405), Some(1));
+    assert_eq!(count("/v1/models/{*name}", "GET", "4xx", 404), Some(1));
+    assert_eq!(count("/metrics", "GET", "2xx", 200), Some(1));
+    // What clients make up is no label.
+    assert_eq!(count("none", "GET", "4xx", 404), Some(2));
+    assert!(!page.contains("secret-47"), "{page}");
+}

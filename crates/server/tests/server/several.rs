@@ -1,7 +1,9 @@
 //! Several models: loaded when they are named, unloaded for others, told of together.
 
 use crate::support::{Direct, Reply, load_file, model, options, question};
-use arclight_server::{Info, Model, ModelEntry, ModelLimits, ModelSource, Models, Options, Site};
+use arclight_server::{
+    Info, Model, ModelChange, ModelEntry, ModelLimits, ModelSource, Models, Options, Site,
+};
 use axum::body::Body;
 use axum::http::{Request, StatusCode};
 use http_body_util::BodyExt;
@@ -287,4 +289,56 @@ async fn lists_and_figures_are_of_all() {
     let document = server.direct.get("/openapi.json").await.json();
     assert!(document["paths"]["/models/load"].is_object());
     assert!(Direct::new(1).get("/openapi.json").await.json()["paths"]["/models/load"].is_null());
+}
+
+#[tokio::test]
+async fn statuses_are_counted_once() {
+    let server = Server::new((2, GIB), &[("a", 1, false, None), ("b", 1, false, None)]);
+    for name in ["a", "b", "c"] {
+        server.ask(name).await;
+    }
+    let page = server.direct.get("/metrics").await.text;
+    let of = |status: &str| {
+        page.lines().find(|line| {
+            line.starts_with("arclight:http_requests_total{")
+                && line.contains("/v1/chat")
+                && line.contains(status)
+        })
+    };
+    assert!(of("\"200\"").is_some_and(|line| line.ends_with(" 2")), "{page}");
+    assert!(of("\"404\"").is_some_and(|line| line.ends_with(" 1")), "{page}");
+}
+
+#[tokio::test]
+async fn options_of_models_change_while_they_run() {
+    let server = Server::new((2, GIB), &[("a", 1, false, None), ("b", 1, false, None)]);
+    let many = json!({"model": "a", "prompt": "x", "n": 3, "max_tokens": 1});
+    let ask = async || server.direct.post("/v1/completions", &many).await;
+    assert_eq!(ask().await.status, StatusCode::OK);
+    let change = |choices: usize, queue: usize| {
+        let options = Options { choices, ..Options::default() };
+        let name = "a".to_owned();
+        let one = ModelChange { name, options, queue: Some(queue), idle: None };
+        let common = Options { body_limit: 100, ..crate::support::options() };
+        server.models.change(&common, ModelLimits { models: 1, bytes: GIB }, vec![one]);
+    };
+    change(2, 8);
+    assert!(ask().await.text.contains("2"), "{}", ask().await.text);
+    assert_eq!(ask().await.status, StatusCode::BAD_REQUEST);
+    // Two slots, and nobody may wait.
+    change(8, 0);
+    let reply = ask().await;
+    assert_eq!(reply.status, StatusCode::BAD_REQUEST, "{}", reply.text);
+    let long = json!({"model": "a", "prompt": "x".repeat(200)});
+    let reply = server.direct.post("/v1/completions", &long).await;
+    assert_eq!(reply.status, StatusCode::PAYLOAD_TOO_LARGE);
+    // There is room for one alone now, and it has the new queue when it is loaded again.
+    assert_eq!(
+        server.direct.post("/models/load", &json!({"model": "b"})).await.status,
+        StatusCode::OK
+    );
+    assert_eq!(server.loaded().await, ["b"]);
+    assert_eq!(ask().await.status, StatusCode::BAD_REQUEST);
+    change(8, 8);
+    assert_eq!(ask().await.status, StatusCode::OK);
 }
