@@ -11,8 +11,8 @@ use axum::response::{IntoResponse, Response};
 use prometheus::core::Collector;
 use prometheus::proto::MetricFamily;
 use prometheus::{
-    CounterVec, Gauge, GaugeVec, Histogram, HistogramOpts, IntCounterVec, Opts, Registry,
-    TextEncoder,
+    CounterVec, Gauge, GaugeVec, Histogram, HistogramOpts, IntCounter, IntCounterVec, Opts,
+    Registry, TextEncoder,
 };
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, HashMap};
@@ -40,6 +40,7 @@ pub(crate) struct Metrics {
     per_token: Histogram,
     whole: Histogram,
     ended: IntCounterVec,
+    reloads: IntCounter,
     /// The last of them, for `/status.json`.
     pub(crate) recent: Recent,
     /// Those that answers name.
@@ -63,6 +64,11 @@ impl Default for Metrics {
             per_token: histogram("time_per_output_token", per_token, SHORT),
             whole: histogram("e2e_request_latency", "From request to last token", LONG),
             ended,
+            reloads: IntCounter::new(
+                "arclight:model_reloads_total",
+                "Loads of a model that had failed",
+            )
+            .expect(VALID),
             recent: Recent::default(),
             adapters: AdaptersInUse::default(),
         }
@@ -100,6 +106,11 @@ impl Metrics {
         self.end("abort");
     }
 
+    /// The model had failed and works again.
+    pub(crate) fn reloaded(&self) {
+        self.reloads.inc();
+    }
+
     fn end(&self, reason: &str) {
         self.ended.with_label_values(&[reason]).inc();
     }
@@ -126,13 +137,21 @@ impl Metrics {
     }
 
     /// All figures of a model.
-    pub(crate) fn families(&self, name: &str, model: Option<&Model>) -> Vec<MetricFamily> {
+    pub(crate) fn families(
+        &self,
+        name: &str,
+        model: Option<&Model>,
+        failed: bool,
+    ) -> Vec<MetricFamily> {
         let labels = HashMap::from([("model_name".to_owned(), name.to_owned())]);
         let page = Page(Registry::new_custom(None, Some(labels)).expect(VALID));
         if let Some(model) = model {
             page.engine(model);
             self.adapters(&page, model);
         }
+        let help = "Whether the model has no replica that works, and is to be loaded again";
+        page.gauge("arclight:model_failed", help, f64::from(u8::from(failed)));
+        page.add(self.reloads.clone());
         page.add(self.ended.clone());
         for histogram in [&self.first, &self.between, &self.per_token, &self.whole] {
             page.add(histogram.clone());
@@ -226,6 +245,8 @@ impl Page {
         for (name, help, value) in counters {
             self.counter(name, help, &[], &[(Vec::new(), value as f64)]);
         }
+        let failed = status.iter().filter(|replica| replica.failure.is_some()).count() as f64;
+        self.gauge("arclight:replicas_failed", "Replicas that are out of service", failed);
         self.nodes(&status);
     }
 

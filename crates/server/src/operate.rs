@@ -19,11 +19,14 @@ pub(crate) struct Health {
     running: usize,
     /// Answers that wait in the queue.
     waiting: usize,
+    /// Models that have failed and are to be loaded again, where others go on.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    failed: Vec<String>,
 }
 
 impl Default for Health {
     fn default() -> Health {
-        Health { status: "ok", running: 0, waiting: 0 }
+        Health { status: "ok", running: 0, waiting: 0, failed: Vec::new() }
     }
 }
 
@@ -31,6 +34,19 @@ impl Health {
     /// In one number.
     pub(crate) fn load(&self) -> Load {
         Load { server_load: self.running + self.waiting }
+    }
+
+    pub(crate) fn running(&self) -> usize {
+        self.running
+    }
+
+    pub(crate) fn waiting(&self) -> usize {
+        self.waiting
+    }
+
+    /// A model has failed.
+    pub(crate) fn lacks(&mut self, name: &str) {
+        self.failed.push(name.to_owned());
     }
 
     /// Counts what another model does.
@@ -51,12 +67,10 @@ pub(crate) async fn health(State(app): State<Arc<App>>) -> Result<JsonBody<Healt
 /// # Errors
 /// When every replica has failed.
 pub(crate) fn of(model: &Model) -> Result<Health, Fault> {
-    let status = model.replicas.status();
-    if let Some(failure) = status.iter().find_map(|s| s.failure.as_deref())
-        && status.iter().all(|s| s.failure.is_some())
-    {
+    if let Some(failure) = model.failure() {
         return Err(Fault::unavailable(failure).code("replica_failed"));
     }
+    let status = model.replicas.status();
     let sum =
         |of: fn(&arclight_engine::ReplicaStatus) -> usize| status.iter().map(of).sum::<usize>();
     Ok(Health { running: sum(|s| s.running), waiting: sum(|s| s.waiting), ..Health::default() })
@@ -100,7 +114,7 @@ pub(crate) async fn load(app: State<Arc<App>>) -> Result<JsonBody<Load>, Fault> 
 /// `GET /metrics`.
 pub(crate) async fn metrics(State(app): State<Arc<App>>) -> Response {
     let model = app.model().ok();
-    let mut all = app.metrics.families(app.name(), model.as_deref());
+    let mut all = app.metrics.families(app.name(), model.as_deref(), app.failure().is_some());
     all.extend(app.options.keys.families());
     all.extend(app.statuses.families());
     metrics::respond(all)

@@ -47,6 +47,8 @@ pub struct Options {
     pub media: Media,
     /// Whether there is a page at `/` and at `/status`.
     pub page: bool,
+    /// Time before a model that has failed is loaded again; it doubles with each time that follows.
+    pub reload_wait: Duration,
     /// How it is measured what memory can deliver, for `/status.json`. `None`: it is not told.
     pub measure_reads: Option<MeasureReads>,
 }
@@ -77,6 +79,7 @@ impl Default for Options {
             pooling: None,
             media: Media::default(),
             page: true,
+            reload_wait: Duration::from_secs(1),
             measure_reads: None,
         }
     }

@@ -5,6 +5,7 @@ use crate::fault::Fault;
 use crate::http;
 use crate::metrics::Metrics;
 use crate::options::Options;
+use crate::recover;
 use crate::responses::Store;
 use crate::status::Watcher;
 use arclight_engine::{
@@ -16,7 +17,7 @@ use grammar::Vocabulary;
 use serde_json::Value as Json;
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError, RwLock};
-use std::time::SystemTime;
+use std::time::{Instant, SystemTime};
 use tokenizer::{ChatTemplate, Tokenizer};
 use tokio::sync::Semaphore;
 use vision::Processor;
@@ -124,7 +125,85 @@ impl Info {
     }
 }
 
+/// What a model's file says of texts.
+struct Text {
+    tokenizer: Tokenizer,
+    template: Option<Template>,
+    format: Format,
+    info: Info,
+}
+
+impl Text {
+    fn read(file: &ModelFile, gguf: &Gguf<'_>, style: &ChatStyle) -> Result<Text, Error> {
+        let fault = |source| Error::Tokenizer { path: file.path().to_owned(), source };
+        let tokenizer = Tokenizer::from_gguf(gguf.metadata()).map_err(fault)?;
+        let template = match &style.template {
+            Some(source) => Some(ChatTemplate::for_gguf(gguf.metadata(), source)),
+            None => ChatTemplate::from_gguf(gguf.metadata()).transpose(),
+        };
+        let template = template.transpose().map_err(fault)?.map(|program| {
+            let needs = Needs::probe(&program);
+            let token = |end: &str| tokenizer.token_to_id(end.as_bytes());
+            let ends = |end: &str| token(end).is_some_and(|id| tokenizer.is_eog(id));
+            Template { program, needs, end: style.end.filter(|end| !ends(end)) }
+        });
+        let mut info = Info::read(file, gguf);
+        info.template = style.template.clone().or(info.template);
+        let format = match style.family {
+            Some(family) => Format::new(family, &tokenizer),
+            None => {
+                let source = info.template.as_deref().unwrap_or_default();
+                let format = Format::detect(source, &tokenizer);
+                let tools = template.as_ref().is_none_or(|template| template.needs.tools);
+                let own = format.has_tools() || tools;
+                if own { format } else { format.calling_as(Family::Hermes, &tokenizer) }
+            }
+        };
+        Ok(Text { tokenizer, template, format, info })
+    }
+}
+
+/// What a model can do, beside going on with a text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Abilities {
+    /// It fills gaps in texts.
+    pub(crate) insert: bool,
+    /// It sees images of conversations.
+    pub(crate) vision: bool,
+    /// It calls tools.
+    pub(crate) tools: bool,
+    /// It thinks before it answers.
+    pub(crate) thinking: bool,
+}
+
+impl Abilities {
+    /// What a file says, without loading the model. `sees`: it has an image encoder.
+    ///
+    /// # Errors
+    /// When the file's vocabulary or chat template cannot be used.
+    pub fn read(file: &ModelFile, style: &ChatStyle, sees: bool) -> Result<Abilities, Error> {
+        let text = Text::read(file, &file.gguf()?, style)?;
+        Ok(Abilities::of(&text.tokenizer, text.template.is_some(), &text.format, sees))
+    }
+
+    fn of(tokenizer: &Tokenizer, chats: bool, format: &Format, sees: bool) -> Abilities {
+        let fim = tokenizer.fim();
+        Abilities {
+            insert: fim.prefix.is_some() && fim.suffix.is_some() && fim.middle.is_some(),
+            vision: chats && sees,
+            tools: chats && format.has_tools(),
+            thinking: chats && format.has_reasoning(),
+        }
+    }
+}
+
 impl Model {
+    /// What it can do.
+    pub(crate) fn abilities(&self) -> Abilities {
+        let sees = self.replicas.sees();
+        Abilities::of(&self.tokenizer, self.template.is_some(), &self.format, sees)
+    }
+
     /// Loads a model: the tokenizer on a thread of its own, beside the weights. How it marks
     /// reasoning and calls is detected from its template, unless `style` says it. A model whose template knows no
     /// tools is told of them, and calls them, as Hermes does.
@@ -142,40 +221,14 @@ impl Model {
         let encoder = serving.encoder.as_deref();
         let processor = encoder.map(arclight_engine::processor).transpose()?;
         let (text, replicas) = std::thread::scope(|scope| {
-            let text = scope.spawn(|| {
-                let tokenizer = Tokenizer::from_gguf(gguf.metadata())?;
-                let template = match &style.template {
-                    Some(source) => Some(ChatTemplate::for_gguf(gguf.metadata(), source)?),
-                    None => ChatTemplate::from_gguf(gguf.metadata())?,
-                };
-                let template = template.map(|program| {
-                    let needs = Needs::probe(&program);
-                    let token = |end: &str| tokenizer.token_to_id(end.as_bytes());
-                    let ends = |end: &str| token(end).is_some_and(|id| tokenizer.is_eog(id));
-                    Template { program, needs, end: style.end.filter(|end| !ends(end)) }
-                });
-                let mut info = Info::read(file, &gguf);
-                info.template = style.template.clone().or(info.template);
-                Ok((tokenizer, template, info))
-            });
+            let text = scope.spawn(|| Text::read(file, &gguf, style));
             let replicas = Replicas::load(file, options, serving, progress);
             (text.join(), replicas)
         });
         // What is wrong with the model is more telling than what is wrong with its vocabulary.
         let replicas = replicas?;
-        let (tokenizer, template, info) = text
-            .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-            .map_err(|source| Error::Tokenizer { path: file.path().to_owned(), source })?;
-        let format = match style.family {
-            Some(family) => Format::new(family, &tokenizer),
-            None => {
-                let source = info.template.as_deref().unwrap_or_default();
-                let format = Format::detect(source, &tokenizer);
-                let tools = template.as_ref().is_none_or(|template| template.needs.tools);
-                let own = format.has_tools() || tools;
-                if own { format } else { format.calling_as(Family::Hermes, &tokenizer) }
-            }
-        };
+        let text = text.unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+        let Text { tokenizer, template, format, info } = text;
         let longest_token = tokenizer.longest_token();
         let tokenizer = Arc::new(tokenizer);
         let vocabulary = Vocabulary::new(tokenizer.clone());
@@ -217,9 +270,11 @@ impl Model {
 enum Phase {
     Loading,
     Ready(Arc<Model>),
+    /// It has failed, why, and when it is loaded again.
+    Failed(String, Instant),
     /// What runs still needs the model, if it was there already.
     Stopping {
-        _model: Option<Arc<Model>>,
+        model: Option<Arc<Model>>,
     },
 }
 
@@ -297,7 +352,7 @@ impl App {
     /// Hands over the model: requests are served from now on, unless the server is about to end.
     pub fn ready(&self, model: Model) {
         let mut phase = self.phase.write().unwrap_or_else(PoisonError::into_inner);
-        if matches!(*phase, Phase::Loading) {
+        if matches!(*phase, Phase::Loading | Phase::Failed(..)) {
             if let Some(queue) = self.changing().queue {
                 model.replicas.set_queue(queue);
             }
@@ -352,8 +407,17 @@ impl App {
 
     /// Takes no more requests. The model stays until the last of them has ended.
     pub(crate) fn stop(&self) {
-        let _model = self.model().ok();
-        *self.phase.write().unwrap_or_else(PoisonError::into_inner) = Phase::Stopping { _model };
+        let model = self.model().ok();
+        *self.phase.write().unwrap_or_else(PoisonError::into_inner) = Phase::Stopping { model };
+    }
+
+    /// The model of a server that was stopped.
+    pub(crate) fn take_stopped(&self) -> Option<Arc<Model>> {
+        let mut phase = self.phase.write().unwrap_or_else(PoisonError::into_inner);
+        match &mut *phase {
+            Phase::Stopping { model } => model.take(),
+            Phase::Loading | Phase::Ready(_) | Phase::Failed(..) => None,
+        }
     }
 
     /// Takes the model away, which can be handed over again.
@@ -361,7 +425,7 @@ impl App {
         let mut phase = self.phase.write().unwrap_or_else(PoisonError::into_inner);
         match std::mem::replace(&mut *phase, Phase::Loading) {
             Phase::Ready(model) => Some(model),
-            Phase::Loading => None,
+            Phase::Loading | Phase::Failed(..) => None,
             stopping @ Phase::Stopping { .. } => {
                 *phase = stopping;
                 None
@@ -375,6 +439,25 @@ impl App {
         *phase = Phase::Stopping { _model: None };
     }
 
+    /// Tells clients from now on that the model has failed, and when it is loaded again. The model, if it was there.
+    pub(crate) fn fail(&self, why: &str, again: Instant) -> Option<Arc<Model>> {
+        let model = self.unload();
+        let mut phase = self.phase.write().unwrap_or_else(PoisonError::into_inner);
+        if matches!(*phase, Phase::Loading | Phase::Failed(..)) {
+            *phase = Phase::Failed(why.to_owned(), again);
+        }
+        model
+    }
+
+    /// Why the model does not work, if it has failed.
+    pub(crate) fn failure(&self) -> Option<String> {
+        match &*self.phase.read().unwrap_or_else(PoisonError::into_inner) {
+            Phase::Ready(model) => model.failure(),
+            Phase::Failed(why, _) => Some(why.clone()),
+            Phase::Loading | Phase::Stopping { .. } => None,
+        }
+    }
+
     /// Whether requests are still taken.
     ///
     /// # Errors
@@ -382,7 +465,7 @@ impl App {
     pub(crate) fn check_running(&self) -> Result<(), Fault> {
         match &*self.phase.read().unwrap_or_else(PoisonError::into_inner) {
             Phase::Stopping { .. } => Err(stopping()),
-            Phase::Loading | Phase::Ready(_) => Ok(()),
+            Phase::Loading | Phase::Ready(_) | Phase::Failed(..) => Ok(()),
         }
     }
 
@@ -394,6 +477,7 @@ impl App {
         match &*self.phase.read().unwrap_or_else(PoisonError::into_inner) {
             Phase::Loading => Err(Fault::unavailable("the model is being loaded").code("loading")),
             Phase::Ready(model) => Ok(model.clone()),
+            Phase::Failed(why, again) => Err(recover::refused(why, *again)),
             Phase::Stopping { .. } => Err(stopping()),
         }
     }

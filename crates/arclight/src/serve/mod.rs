@@ -54,7 +54,7 @@ pub(crate) fn run(args: &ServeArgs) -> Result<(), Error> {
     let runtime = runtime()?;
     let keys = options.keys.clone();
     let app = Arc::new(App::new(options));
-    let changing = app.clone();
+    let (changing, ended) = (app.clone(), app.clone());
     let prepare = move |args: &ServeArgs| {
         let (app, options, queue) = (changing.clone(), args.options(&file)?, args.queue());
         Ok(Box::new(move || app.change(options, queue)) as Box<dyn FnOnce()>)
@@ -63,6 +63,7 @@ pub(crate) fn run(args: &ServeArgs) -> Result<(), Error> {
     let served = runtime.block_on(serve(app, args, settings, loading, untuned));
     // Whatever still runs for a request that was cut off is not waited for.
     runtime.shutdown_background();
+    ended.end(Duration::from_secs(5));
     served
 }
 
@@ -112,6 +113,7 @@ async fn serve(
                 let when_idle = move |task| Ok(idle.ask(task)?);
                 untuned.learn(Box::new(when_idle), |line| note!("{line}"));
             }
+            app.keep_loaded(|| loading.run().map_err(|e| e.line()));
         }
         Err(error) => {
             let _ = failed.send(error);

@@ -9,7 +9,7 @@ use crate::term::{self, note};
 use crate::{hub, load, model_file};
 use arclight_engine::{Adapter, CoreTurns, LoadOptions, ModelFile, ReplicaOptions, Replicas};
 use arclight_server::{
-    Info, Model, ModelChange, ModelEntry, ModelLimits, ModelSource, Models, Options,
+    Abilities, Info, Model, ModelChange, ModelEntry, ModelLimits, ModelSource, Models, Options,
 };
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -292,6 +292,12 @@ impl ModelSource for Source {
     fn info(&self) -> Result<Info, String> {
         let gguf = self.file.gguf().map_err(|e| e.to_string())?;
         Ok(Info::read(&self.file, &gguf))
+    }
+
+    fn abilities(&self) -> Result<Abilities, String> {
+        let sees = self.serving.encoder.is_some();
+        let read = Abilities::read(&self.file, &self.args.style(), sees);
+        read.map_err(|e| Error::from(e).line())
     }
 }
 

@@ -34,12 +34,15 @@ pub(crate) fn router(models: Arc<Models>) -> Result<Router, Error> {
 }
 
 /// Answers for all models, or hands a request to one of them.
-async fn dispatch(State(models): State<Arc<Models>>, request: Request, next: Next) -> Response {
+async fn dispatch(State(models): State<Arc<Models>>, mut request: Request, next: Next) -> Response {
     let path = request.uri().path();
     let by_query = BY_QUERY.iter().any(|one| path.starts_with(one));
     match path {
         "/v1/models" => JsonBody(list::models(&models)).into_response(),
         "/api/tags" => JsonBody(list::tags(models).await).into_response(),
+        "/api/show" if request.method() == Method::POST => {
+            list::show(models, request).await.into_response()
+        }
         "/api/ps" => JsonBody(list::loaded(&models)).into_response(),
         // Whatever the method.
         "/ping" => next.run(request).await,
@@ -47,7 +50,11 @@ async fn dispatch(State(models): State<Arc<Models>>, request: Request, next: Nex
         "/health" => list::health(&models).map(JsonBody).into_response(),
         "/metrics" => list::metrics(&models),
         "/status.json" => match models.looked_at(request.uri()) {
-            Ok(entry) => inner(&entry.router, request).await,
+            Ok(entry) => {
+                let views = list::views(&models);
+                request.extensions_mut().insert(views);
+                inner(&entry.router, request).await
+            }
             Err(fault) => fault.into_response(),
         },
         _ => match path.strip_prefix("/v1/models/") {

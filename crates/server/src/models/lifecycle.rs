@@ -9,7 +9,8 @@ use super::{ModelEntry, ModelSource, Models};
 use crate::fault::Fault;
 use crate::http::routes;
 use crate::options::Options;
-use crate::state::{App, Info};
+use crate::recover::{self, Backoff};
+use crate::state::{Abilities, App, Info};
 use axum::Router;
 use axum::http::StatusCode;
 use std::convert::Infallible;
@@ -55,6 +56,7 @@ pub(super) struct Entry {
     source: Arc<dyn ModelSource>,
     pub(super) pinned: bool,
     info: OnceLock<Result<Info, String>>,
+    abilities: OnceLock<Result<Abilities, String>>,
     status: Mutex<Status>,
     changed: Notify,
 }
@@ -75,6 +77,11 @@ struct Status {
     idle: Option<Duration>,
     /// The same by the configuration; a request may have changed it.
     configured: Option<Duration>,
+    backoff: Backoff,
+    /// When it was loaded last.
+    loaded: Instant,
+    /// When it is loaded again, of one that has failed.
+    again: Option<Instant>,
 }
 
 impl Entry {
@@ -99,6 +106,7 @@ impl Entry {
             source,
             pinned,
             info: OnceLock::new(),
+            abilities: OnceLock::new(),
             status: Mutex::new(Status {
                 phase: Phase::Unloaded(None),
                 failures: 0,
@@ -108,6 +116,9 @@ impl Entry {
                 bytes: 0,
                 idle,
                 configured: idle,
+                backoff: Backoff::new(common.options.reload_wait),
+                loaded: now,
+                again: None,
             }),
             changed: Notify::new(),
         }
@@ -129,6 +140,17 @@ impl Entry {
         from.checked_add(idle)
     }
 
+    /// Bytes that it has in memory.
+    pub(super) fn bytes(&self) -> u64 {
+        self.status().bytes
+    }
+
+    /// For how long it has had no request.
+    pub(super) fn idle(&self) -> Duration {
+        let status = self.status();
+        if status.leases > 0 { Duration::ZERO } else { status.left.elapsed() }
+    }
+
     /// Sets for how long it stays without requests; `None`: for ever.
     pub(super) fn stay(&self, idle: Option<Duration>) {
         self.status().idle = idle;
@@ -145,6 +167,12 @@ impl Entry {
     /// What its file says; read once.
     pub(super) fn info(&self) -> Result<&Info, &str> {
         self.info.get_or_init(|| self.source.info()).as_ref().map_err(String::as_str)
+    }
+
+    /// What its file says that it can do; read once.
+    pub(super) fn abilities(&self) -> Result<Abilities, &str> {
+        let abilities = self.abilities.get_or_init(|| self.source.abilities());
+        abilities.as_ref().copied().map_err(String::as_str)
     }
 
     fn set(&self, phase: Phase) {
@@ -200,6 +228,12 @@ impl Models {
                     }
                     Phase::Unloaded(Some(why)) if status.failures > failures => {
                         return Err(cannot_load(entry.app.name(), why));
+                    }
+                    Phase::Unloaded(Some(why))
+                        if let Some(again) = status.again
+                            && again > Instant::now() =>
+                    {
+                        return Err(recover::refused(why, again));
                     }
                     Phase::Unloaded(_) => {
                         status.phase = Phase::Loading;
@@ -259,7 +293,7 @@ impl Models {
         tracing::debug!(model = entry.app.name(), seconds = begin.elapsed().as_secs_f64(), "load");
         let mut status = entry.status();
         let now = Instant::now();
-        (status.bytes, status.asked, status.left) = (bytes, now, now);
+        (status.bytes, status.asked, status.left, status.loaded) = (bytes, now, now, now);
         drop(status);
         entry.app.ready(model);
         Ok(())
@@ -311,15 +345,7 @@ impl Models {
         let model = entry.app.unload();
         // Threads are joined and memory is given back.
         let _ = apart(move || {
-            let Some(mut model) = model else { return Ok(()) };
-            loop {
-                match Arc::try_unwrap(model) {
-                    Ok(model) => break drop(model),
-                    // Who asks for figures has it for a moment.
-                    Err(held) => model = held,
-                }
-                thread::sleep(Duration::from_millis(1));
-            }
+            model.into_iter().for_each(recover::end);
             Ok(())
         })
         .await;
@@ -366,6 +392,10 @@ impl Models {
         loop {
             tokio::time::sleep(LOOK).await;
             for entry in &self.entries {
+                if let Some(why) = entry.has_failed() {
+                    tokio::spawn(self.clone().recover(entry.clone(), why));
+                    continue;
+                }
                 let idle = {
                     let status = entry.status();
                     let idle = status.idle.filter(|_| !entry.pinned);
@@ -382,6 +412,46 @@ impl Models {
 }
 
 impl Models {
+    /// Loads a model again whose replicas have failed, until it can be loaded or the server is about to end.
+    async fn recover(self: Arc<Models>, entry: Arc<Entry>, mut why: String) {
+        let name = entry.app.name();
+        let mut worked = entry.status().loaded.elapsed();
+        // Its requests have failed, too; who reads an answer slowly has it a little longer.
+        loop {
+            let freed = self.freed.notified();
+            tokio::pin!(freed);
+            freed.as_mut().enable();
+            if entry.begin_unloading() {
+                self.unload(&entry).await;
+                break;
+            }
+            if !matches!(entry.phase(), Phase::Leaving | Phase::Unloading) {
+                break;
+            }
+            freed.await;
+        }
+        while self.common.check_running().is_ok() {
+            let again = {
+                let mut status = entry.status();
+                let wait = status.backoff.failed(worked);
+                tracing::error!(model = name, "{why}; it is loaded again in {wait:.1?}");
+                let again = Instant::now() + wait;
+                status.again = Some(again);
+                again
+            };
+            entry.set(Phase::Unloaded(Some(why)));
+            tokio::time::sleep_until(again.into()).await;
+            match self.lease(&entry, None).await {
+                Ok(_) => {
+                    entry.status().again = None;
+                    entry.app.metrics.reloaded();
+                    return;
+                }
+                Err(fault) => (why, worked) = (fault.message, Duration::ZERO),
+            }
+        }
+    }
+
     /// The loaded model that was asked for last; the first if none is loaded.
     pub(super) fn last_asked(&self) -> &Arc<Entry> {
         let loaded = self.entries.iter().filter(|entry| entry.is_loaded());
@@ -393,6 +463,27 @@ impl Entry {
     /// Whether it is in memory.
     pub(super) fn is_loaded(&self) -> bool {
         matches!(self.status().phase, Phase::Loaded | Phase::Leaving | Phase::Unloading)
+    }
+
+    /// Why it has failed, if it has. Whoever hears it has to load it again.
+    fn has_failed(&self) -> Option<String> {
+        let why = self.app.failure()?;
+        let mut status = self.status();
+        if status.phase != Phase::Loaded {
+            return None;
+        }
+        status.phase = Phase::Leaving;
+        Some(why)
+    }
+
+    /// Why it does not work, from its failure until it is loaded again.
+    pub(super) fn failure(&self) -> Option<String> {
+        let status = self.status();
+        match (&status.phase, status.again) {
+            (Phase::Unloaded(Some(why)), Some(_)) => Some(why.clone()),
+            (_, Some(_)) => Some("it has failed, and is being loaded again".to_owned()),
+            (_, None) => self.app.failure(),
+        }
     }
 
     /// Takes no more requests, if it is loaded.

@@ -3,13 +3,14 @@
 use super::Models;
 use super::lifecycle::{Entry, Phase};
 use crate::fault::Fault;
-use crate::http::Body;
+use crate::http::{Body, Client};
 use crate::metrics;
 use crate::ollama;
 use crate::openai::models::{Model, Models as ModelList, Status};
 use crate::operate::{self, Health};
+use crate::status::{ModelView, Views};
 use axum::Json as JsonBody;
-use axum::extract::State;
+use axum::extract::{FromRequest, State};
 use axum::response::Response;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -34,11 +35,12 @@ pub(crate) struct Changed {
 
 fn described(entry: &Entry, name: &str) -> Model {
     let phase = entry.phase();
-    let error = match &phase {
-        Phase::Unloaded(why) => why.clone(),
-        _ => None,
+    let (value, error) = match (&phase, entry.failure()) {
+        (Phase::Loaded, Some(why)) => ("failed", Some(why)),
+        (Phase::Unloaded(why), _) => (phase.word(), why.clone()),
+        _ => (phase.word(), None),
     };
-    Model::of(&entry.app, name).with(Status { value: phase.word(), error })
+    Model::of(&entry.app, name).with(Status { value, error })
 }
 
 /// `GET /v1/models`: every name of every model, and how far it is.
@@ -69,6 +71,27 @@ pub(super) async fn tags(models: Arc<Models>) -> ollama::Models {
     ollama::Models::new(read.await.unwrap_or_default())
 }
 
+/// `POST /api/show`: what the file says of itself, whether the model is loaded or not.
+pub(super) async fn show(
+    models: Arc<Models>,
+    request: axum::extract::Request,
+) -> Result<JsonBody<ollama::Shown>, Fault> {
+    let client = request.extensions().get::<Client>().copied().unwrap_or_default();
+    let body = Body::from_request(request, models.common()).await?;
+    let name = body.json::<ollama::ShowBody>().await?.name()?;
+    let entry = models.meant(Some(&name))?.clone();
+    if let Some(key) = models.common().options.keys.of(client.0) {
+        key.check([&*name, entry.app.name()].into_iter())?;
+    }
+    // Files are opened, and a vocabulary is read.
+    let read = tokio::task::spawn_blocking(move || {
+        let (info, abilities) = (entry.info()?, entry.abilities()?);
+        Ok(ollama::Shown::of(&entry.app, &name, info, abilities))
+    });
+    let shown = read.await.map_err(|_| Fault::internal("the model could not be looked at"))?;
+    shown.map(JsonBody).map_err(|why: String| Fault::unavailable(why).code("load_failed"))
+}
+
 /// `GET /api/ps`.
 pub(super) fn loaded(models: &Models) -> ollama::Models {
     let each = |entry: &Arc<Entry>| {
@@ -81,25 +104,57 @@ pub(super) fn loaded(models: &Models) -> ollama::Models {
     ollama::Models::new(models.entries.iter().filter_map(each).collect())
 }
 
-/// `GET /health`: 503 until the pinned models are loaded, and when a model has no replica that works.
+/// `GET /health`: 503 until the pinned models are loaded, and when one of them has no replica that works. Of others
+/// those that have failed are named.
 pub(super) fn health(models: &Models) -> Result<Health, Fault> {
     models.common().check_running()?;
     let mut all = Health::default();
     for entry in &models.entries {
-        match entry.app.model() {
-            Ok(model) => all.add(&operate::of(&model)?),
-            Err(fault) if entry.pinned => return Err(fault),
-            Err(_) => {}
+        match (entry.failure(), entry.app.model()) {
+            (Some(why), _) if entry.pinned => {
+                return Err(Fault::unavailable(why).code("replica_failed"));
+            }
+            (Some(_), _) => all.lacks(entry.app.name()),
+            (None, Ok(model)) => all.add(&operate::of(&model)?),
+            (None, Err(fault)) if entry.pinned => return Err(fault),
+            (None, Err(_)) => {}
         }
     }
     Ok(all)
+}
+
+/// Every model, for `/status.json`.
+pub(super) fn views(models: &Models) -> Views {
+    let each = |entry: &Arc<Entry>| {
+        let phase = entry.phase();
+        let failure = entry.failure();
+        let load = entry.app.model().ok().and_then(|model| operate::of(&model).ok());
+        ModelView {
+            name: entry.app.name().to_owned(),
+            state: if failure.is_some() && phase == Phase::Loaded {
+                "failed"
+            } else {
+                phase.word()
+            },
+            error: match phase {
+                Phase::Unloaded(why) => why,
+                _ => failure,
+            },
+            pinned: entry.pinned,
+            running: load.as_ref().map_or(0, Health::running),
+            waiting: load.as_ref().map_or(0, Health::waiting),
+            bytes: entry.bytes(),
+            idle_seconds: entry.is_loaded().then(|| entry.idle().as_secs()),
+        }
+    };
+    Views(models.entries.iter().map(each).collect())
 }
 
 /// `GET /metrics`.
 pub(super) fn metrics(models: &Models) -> Response {
     let each = models.entries.iter().map(|entry| {
         let app = &entry.app;
-        app.metrics.families(app.name(), app.model().ok().as_deref())
+        app.metrics.families(app.name(), app.model().ok().as_deref(), entry.failure().is_some())
     });
     let common = models.common();
     let server = common.options.keys.families().into_iter().chain(common.statuses.families());
@@ -128,7 +183,6 @@ pub(super) async fn unload(
 }
 
 async fn named(models: &Models, request: axum::extract::Request) -> Result<Arc<Entry>, Fault> {
-    use axum::extract::FromRequest;
     let body = Body::from_request(request, models.common()).await?;
     let Named { model } = body.json().await?;
     models.meant(Some(&model)).cloned()

@@ -16,7 +16,7 @@ pub(crate) use list::{Changed, Named};
 
 use crate::error::Error;
 use crate::options::Options;
-use crate::state::{App, Info, Model};
+use crate::state::{Abilities, App, Info, Model};
 use lifecycle::Entry;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
@@ -41,6 +41,12 @@ pub trait ModelSource: Send + Sync {
     /// # Errors
     /// When it cannot be read.
     fn info(&self) -> Result<Info, String>;
+
+    /// What its file says that it can do, without loading it.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    fn abilities(&self) -> Result<Abilities, String>;
 }
 
 /// A model that can be loaded.

@@ -4,7 +4,7 @@ use super::options::check_model;
 use super::wire::rfc3339;
 use crate::fault::Fault;
 use crate::http::Body;
-use crate::state::{App, Info, Model};
+use crate::state::{Abilities, App, Info, Model};
 use axum::Json as JsonBody;
 use axum::extract::State;
 use schemars::JsonSchema;
@@ -109,24 +109,40 @@ pub(crate) async fn show(
     body: Body,
 ) -> Result<JsonBody<Shown>, Fault> {
     let fields: ShowBody = body.json().await?;
-    let name = fields.model.or(fields.name).filter(|name| !name.is_empty());
-    let name = name.ok_or_else(|| Fault::field("model", "model is missing"))?;
+    let name = fields.name()?;
     check_model(&app, Some(&name))?;
     let model = app.model()?;
-    let info = &model.info;
-    let mut metadata: Map<String, Json> =
-        info.metadata.iter().map(|(key, value)| (key.clone(), value.clone())).collect();
-    metadata.insert("general.parameter_count".into(), info.parameters.into());
-    Ok(JsonBody(Shown {
-        modelfile: format!("FROM {name}\n"),
-        parameters: parameters(&app),
-        template: info.template.clone().unwrap_or_default(),
-        license: metadata.get("general.license").cloned().unwrap_or_else(|| "".into()),
-        details: details(info),
-        model_info: metadata,
-        capabilities: capabilities(&model),
-        modified_at: modified(info),
-    }))
+    Ok(JsonBody(Shown::of(&app, &name, &model.info, model.abilities())))
+}
+
+impl ShowBody {
+    /// The name that is asked for.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub(crate) fn name(self) -> Result<String, Fault> {
+        let name = self.model.or(self.name).filter(|name| !name.is_empty());
+        name.ok_or_else(|| Fault::field("model", "model is missing"))
+    }
+}
+
+impl Shown {
+    /// A model of an app, loaded or not.
+    pub(crate) fn of(app: &App, name: &str, info: &Info, abilities: Abilities) -> Shown {
+        let mut metadata: Map<String, Json> =
+            info.metadata.iter().map(|(key, value)| (key.clone(), value.clone())).collect();
+        metadata.insert("general.parameter_count".into(), info.parameters.into());
+        Shown {
+            modelfile: format!("FROM {name}\n"),
+            parameters: parameters(app),
+            template: info.template.clone().unwrap_or_default(),
+            license: metadata.get("general.license").cloned().unwrap_or_else(|| "".into()),
+            details: details(info),
+            model_info: metadata,
+            capabilities: capabilities(abilities),
+            modified_at: modified(info),
+        }
+    }
 }
 
 /// How tokens are chosen where a request does not say, a line each.
@@ -144,16 +160,14 @@ fn parameters(app: &App) -> String {
     .join("\n")
 }
 
-fn capabilities(model: &Model) -> Vec<&'static str> {
-    let fim = model.tokenizer.fim();
-    let insert = fim.prefix.is_some() && fim.suffix.is_some() && fim.middle.is_some();
-    let chats = model.template.is_some();
+fn capabilities(abilities: Abilities) -> Vec<&'static str> {
+    let Abilities { insert, vision, tools, thinking } = abilities;
     [
         ("completion", true),
         ("insert", insert),
-        ("vision", chats && model.replicas.sees()),
-        ("tools", chats && model.format.has_tools()),
-        ("thinking", chats && model.format.has_reasoning()),
+        ("vision", vision),
+        ("tools", tools),
+        ("thinking", thinking),
     ]
     .into_iter()
     .filter_map(|(name, has)| has.then_some(name))

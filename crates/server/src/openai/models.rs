@@ -21,7 +21,7 @@ pub(crate) struct Model {
     parent: Option<String>,
     /// Tokens of the context; null while the model is not loaded.
     max_model_len: Option<usize>,
-    /// Where the server has several models: how far this one is.
+    /// Where the server has several models: how far this one is. Of a single one, if it has failed.
     #[serde(skip_serializing_if = "Option::is_none")]
     status: Option<Status>,
 }
@@ -32,7 +32,7 @@ pub(crate) struct Model {
 pub(crate) struct Status {
     #[schemars(extend("enum" = ["unloaded", "loading", "loaded", "unloading", "failed"]))]
     pub(crate) value: &'static str,
-    /// Why it could not be loaded.
+    /// Why it could not be loaded, or does not work any more.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) error: Option<String>,
 }
@@ -77,7 +77,7 @@ impl Model {
             owned_by: "arclight",
             parent,
             max_model_len: loaded.as_ref().map(|model| model.replicas.context()),
-            status: None,
+            status: app.failure().map(|why| Status { value: "failed", error: Some(why) }),
         }
     }
 

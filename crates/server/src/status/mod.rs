@@ -11,13 +11,14 @@ mod shape;
 mod why;
 
 pub(crate) use recent::{Recent, Served};
-pub(crate) use shape::Status;
+pub(crate) use shape::{ModelView, Status, Views};
 
 use crate::fault::Fault;
 use crate::state::{App, Model};
 use arclight_engine::Engine;
 use axum::Json as JsonBody;
 use axum::extract::State;
+use axum::http::Extensions;
 use health::Health;
 use limits::Limits;
 use rates::Looks;
@@ -46,16 +47,21 @@ impl Watcher {
 }
 
 /// The endpoint.
-pub(crate) async fn status(State(app): State<Arc<App>>) -> Result<JsonBody<Status>, Fault> {
+pub(crate) async fn status(
+    State(app): State<Arc<App>>,
+    told: Extensions,
+) -> Result<JsonBody<Status>, Fault> {
+    let models = told.get::<Views>().cloned();
     // It reads files of the kernel.
-    let status = tokio::task::spawn_blocking(move || of(&app)).await;
+    let status = tokio::task::spawn_blocking(move || of(&app, models)).await;
     status.map(JsonBody).map_err(|_| Fault::internal("the status could not be found out"))
 }
 
-fn of(app: &App) -> Status {
+fn of(app: &App, models: Option<Views>) -> Status {
     let (model, phase) = match app.model() {
         Ok(model) => (Some(model), "ready"),
         Err(fault) if fault.code == Some("loading") => (None, "loading"),
+        Err(fault) if fault.code == Some("replica_failed") => (None, "failed"),
         Err(_) => (None, "stopping"),
     };
     let watcher = &app.status;
@@ -71,7 +77,7 @@ fn of(app: &App) -> Status {
         let before = lock(&watcher.looks).before(&now);
         (model, now, before)
     });
-    shape::status(app, phase, loaded, checks)
+    shape::status(app, phase, loaded, checks, models)
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

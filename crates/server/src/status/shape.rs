@@ -16,10 +16,14 @@ use topology::health::{Check, State};
 /// what is not known is null, or not there.
 #[derive(Serialize, JsonSchema)]
 pub(crate) struct Status {
-    #[schemars(extend("enum" = ["loading", "ready", "stopping"]))]
+    #[schemars(extend("enum" = ["loading", "ready", "failed", "stopping"]))]
     phase: &'static str,
     version: &'static str,
+    /// That what follows is of: where there are several, the one of `?model=`, or the one that was asked for last.
     model: String,
+    /// All models, where the server has several.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    models: Option<Views>,
     /// Since the server was started.
     uptime_seconds: u64,
     machine: Option<MachineStatus>,
@@ -33,6 +37,29 @@ pub(crate) struct Status {
     why: Vec<Reason>,
     /// Figures that are not there, and why.
     unknown: Vec<Unknown>,
+}
+
+/// All models of a server.
+#[derive(Clone, Serialize, JsonSchema)]
+#[schemars(inline)]
+pub(crate) struct Views(pub(crate) Vec<ModelView>);
+
+/// A model of a server with several.
+#[derive(Clone, Serialize, JsonSchema)]
+#[schemars(inline)]
+pub(crate) struct ModelView {
+    pub(crate) name: String,
+    #[schemars(extend("enum" = ["unloaded", "loading", "loaded", "unloading", "failed"]))]
+    pub(crate) state: &'static str,
+    /// Why it could not be loaded, or does not work any more.
+    pub(crate) error: Option<String>,
+    pub(crate) pinned: bool,
+    pub(crate) running: usize,
+    pub(crate) waiting: usize,
+    /// Of weights and KV pages; 0 while it is not loaded.
+    pub(crate) bytes: u64,
+    /// Since its last request; null while it is not loaded.
+    pub(crate) idle_seconds: Option<u64>,
 }
 
 #[derive(Serialize, JsonSchema)]
@@ -208,6 +235,7 @@ pub(super) fn status(
     phase: &'static str,
     loaded: Option<(&Model, Look, Option<Look>)>,
     checks: Vec<Check>,
+    models: Option<Views>,
 ) -> Status {
     let watcher = &app.status;
     let mut unknown = Vec::new();
@@ -270,6 +298,7 @@ pub(super) fn status(
         phase,
         version: env!("CARGO_PKG_VERSION"),
         model: app.name().to_owned(),
+        models,
         uptime_seconds: crate::state::now().saturating_sub(app.started),
         machine: machine.map(self::machine),
         replicas,

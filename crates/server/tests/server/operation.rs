@@ -1,11 +1,12 @@
 //! Keys, origins, request ids, figures.
 
 use crate::support::{Direct, NAME, model, options, question};
-use arclight_server::Options;
+use arclight_server::{App, Model, Options, Site};
 use axum::body::Body;
 use axum::http::{Request, StatusCode};
 use http_body_util::BodyExt;
 use serde_json::{Value as Json, json};
+use std::sync::Arc;
 use tower::ServiceExt;
 
 fn locked() -> Direct {
@@ -254,4 +255,56 @@ async fn statuses_are_counted_by_route() {
     // What clients make up is no label.
     assert_eq!(count("none", "GET", "4xx", 404), Some(2));
     assert!(!page.contains("secret-47"), "{page}");
+}
+
+#[tokio::test]
+async fn the_only_model_is_loaded_again_when_it_has_failed() {
+    let reload_wait = std::time::Duration::from_secs(1);
+    let app = Arc::new(App::new(Options { reload_wait, ..options() }));
+    let fails = |model: &Model| {
+        let panics = |_: &mut arclight_engine::Engine| panic!("told to");
+        model.replicas().idle_time(0).ask(panics).unwrap();
+    };
+    let first = model(1, 4);
+    fails(&first);
+    app.ready(first);
+    let server = Direct::of(app.clone());
+    let keeper = {
+        let (app, faults) = (app.clone(), std::sync::atomic::AtomicUsize::new(1));
+        std::thread::spawn(move || {
+            app.keep_loaded(|| match faults.fetch_sub(1, std::sync::atomic::Ordering::SeqCst) {
+                1 => Err("the disk is on fire".to_owned()),
+                _ => Ok(model(1, 4)),
+            });
+        })
+    };
+    let code = async || server.get("/health").await.json()["error"]["code"].clone();
+    let mut seen = Vec::new();
+    for _ in 0..1000 {
+        let now = code().await;
+        if now == "replica_failed" {
+            let health = server.get("/health").await;
+            let list = server.get("/v1/models").await.json();
+            let error = list["data"][0]["status"]["error"].as_str().unwrap_or_default().to_owned();
+            if !error.is_empty() && health.headers.contains_key("retry-after") {
+                seen.push(error);
+            }
+        } else if !seen.is_empty() && now.is_null() {
+            break;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+    }
+    assert!(seen[0].contains("told to"), "{seen:?}");
+    assert!(seen.iter().any(|error| error.contains("on fire")), "{seen:?}");
+    server.chat(json!({})).await;
+    let list = server.get("/v1/models").await.json();
+    assert!(list["data"][0].get("status").is_none(), "{list}");
+    let page = server.get("/metrics").await.text;
+    assert!(
+        page.contains(&format!("arclight:model_reloads_total{{model_name=\"{NAME}\"}} 1\n")),
+        "{page}"
+    );
+    Site::stop(&*app);
+    keeper.join().unwrap();
+    app.end(std::time::Duration::from_secs(10));
 }

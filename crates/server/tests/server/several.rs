@@ -1,15 +1,17 @@
 //! Several models: loaded when they are named, unloaded for others, told of together.
 
 use crate::support::{Direct, Reply, load_file, model, options, question};
+use arclight_engine::IdleTime;
 use arclight_server::{
-    Info, Model, ModelChange, ModelEntry, ModelLimits, ModelSource, Models, Options, Site,
+    Abilities, ChatStyle, Info, Model, ModelChange, ModelEntry, ModelLimits, ModelSource, Models,
+    Options, Site,
 };
 use axum::body::Body;
 use axum::http::{Request, StatusCode};
 use http_body_util::BodyExt;
 use serde_json::{Value as Json, json};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tower::ServiceExt;
 
@@ -19,6 +21,16 @@ struct Demo {
     bytes: u64,
     faults: AtomicUsize,
     loads: AtomicUsize,
+    /// Of the model that was loaded last.
+    idle: Mutex<Option<IdleTime>>,
+}
+
+impl Demo {
+    /// The model's replica panics, when it has had nothing to do for a second.
+    fn fails(&self) {
+        let idle = self.idle.lock().unwrap().clone().unwrap();
+        idle.ask(|_| panic!("told to")).unwrap();
+    }
 }
 
 impl ModelSource for Demo {
@@ -29,7 +41,17 @@ impl ModelSource for Demo {
     fn load(&self) -> Result<Model, String> {
         self.loads.fetch_add(1, SeqCst);
         let fails = self.faults.fetch_update(SeqCst, SeqCst, |left| left.checked_sub(1)).is_ok();
-        if fails { Err("the disk is on fire".into()) } else { Ok(model(2, 8)) }
+        if fails {
+            return Err("the disk is on fire".into());
+        }
+        let model = model(2, 8);
+        *self.idle.lock().unwrap() = Some(model.replicas().idle_time(0));
+        Ok(model)
+    }
+
+    fn abilities(&self) -> Result<Abilities, String> {
+        let style = ChatStyle { family: Some("hermes".parse().unwrap()), ..ChatStyle::default() };
+        Abilities::read(&load_file(), &style, false).map_err(|e| e.to_string())
     }
 
     fn info(&self) -> Result<Info, String> {
@@ -341,4 +363,105 @@ async fn options_of_models_change_while_they_run() {
     assert_eq!(ask().await.status, StatusCode::BAD_REQUEST);
     change(8, 8);
     assert_eq!(ask().await.status, StatusCode::OK);
+}
+
+/// Waits until something is so.
+async fn wait(what: &str, so: impl AsyncFn() -> bool) {
+    for _ in 0..600 {
+        if so().await {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    panic!("not so within 12 s: {what}");
+}
+
+#[tokio::test]
+async fn a_model_that_has_failed_is_loaded_again() {
+    let common = Options { reload_wait: Duration::from_secs(1), ..options() };
+    let all = [("a", 1, true, None), ("b", 1, false, None)];
+    let server = Server::with(&common, (2, GIB), &all);
+    let running = {
+        let models = server.models.clone();
+        tokio::spawn(async move { models.run(|| {}).await })
+    };
+    assert_eq!(server.ask("b").await.status, StatusCode::OK);
+    let health = async || server.direct.get("/health").await;
+    wait("the pinned one is loaded", async || health().await.status == StatusCode::OK).await;
+
+    // One that is not pinned: the others go on, and it cannot be loaded the first time.
+    server.sources[1].faults.store(1, SeqCst);
+    server.sources[1].fails();
+    wait("b has failed", async || server.states().await[1].1 == "failed").await;
+    let reply = server.ask("b").await;
+    assert_eq!(reply.json()["error"]["code"], "replica_failed", "{}", reply.text);
+    assert!(reply.headers["retry-after"] != "0");
+    let list = server.direct.get("/v1/models/b").await.json();
+    assert!(list["status"]["error"].as_str().unwrap().contains("told to"), "{list}");
+    assert_eq!(server.ask("a").await.status, StatusCode::OK);
+    let healthy = health().await;
+    assert_eq!((healthy.status, &healthy.json()["failed"]), (StatusCode::OK, &json!(["b"])));
+    let page = server.direct.get("/metrics").await.text;
+    assert!(page.contains("arclight:model_failed{model_name=\"b\"} 1\n"), "{page}");
+    assert!(page.contains("arclight:model_failed{model_name=\"a\"} 0\n"), "{page}");
+    wait("b works again", async || server.ask("b").await.status == StatusCode::OK).await;
+    assert_eq!(server.sources[1].loads.load(SeqCst), 3, "the second attempt failed");
+    wait("it is counted", async || {
+        let page = server.direct.get("/metrics").await.text;
+        page.contains("arclight:model_reloads_total{model_name=\"b\"} 1\n")
+    })
+    .await;
+    assert!(health().await.json().get("failed").is_none());
+
+    // The pinned one: the server is not well until it works again.
+    server.sources[0].fails();
+    wait("a has failed", async || health().await.json()["error"]["code"] == "replica_failed").await;
+    wait("a works again", async || health().await.status == StatusCode::OK).await;
+    assert_eq!(server.sources[0].loads.load(SeqCst), 2);
+    assert_eq!(server.ask("a").await.status, StatusCode::OK);
+    running.abort();
+}
+
+#[tokio::test]
+async fn what_is_not_loaded_is_shown_without_loading_it() {
+    let server = Server::new((2, GIB), &[("a", 1, false, None), ("b", 1, false, None)]);
+    let show = async |name: &str| server.direct.post("/api/show", &json!({"model": name})).await;
+    let shown = show("a").await;
+    assert_eq!(shown.status, StatusCode::OK, "{}", shown.text);
+    assert_eq!(server.loaded().await, [""; 0]);
+    assert_eq!(server.ask("a").await.status, StatusCode::OK);
+    assert_eq!(show("a").await.json(), shown.json(), "the same as of one that is loaded");
+    assert_eq!(shown.json()["capabilities"], json!(["completion", "tools", "thinking"]));
+    assert_eq!(show("c").await.status, StatusCode::NOT_FOUND);
+    assert_eq!(show("").await.status, StatusCode::BAD_REQUEST);
+
+    // With a key for another model it is not shown either.
+    let keys = crate::support::keys(&["k models=b"]);
+    let common = Options { keys, ..options() };
+    let server = Server::with(&common, (2, GIB), &[("a", 1, false, None), ("b", 1, false, None)]);
+    for (name, status) in [("a", StatusCode::FORBIDDEN), ("b", StatusCode::OK)] {
+        let body = Body::from(json!({"model": name}).to_string());
+        let request = Request::post("/api/show").header("x-api-key", "k").body(body).unwrap();
+        assert_eq!(server.direct.send(request).await.status, status, "{name}");
+    }
+}
+
+#[tokio::test]
+async fn the_status_has_all_models() {
+    let server = Server::new((2, GIB), &[("a", 5, false, None), ("b", 1, true, None)]);
+    server.sources[1].faults.store(1, SeqCst);
+    server.ask("a").await;
+    server.ask("b").await;
+    let models = server.direct.get("/status.json").await.json()["models"].clone();
+    let view = |at: usize, key: &str| models[at][key].clone();
+    assert_eq!(
+        [view(0, "name"), view(0, "state"), view(0, "bytes")],
+        [json!("a"), json!("loaded"), json!(5)]
+    );
+    assert_eq!(
+        [view(1, "state"), view(1, "pinned"), view(1, "bytes")],
+        [json!("failed"), json!(true), json!(0)]
+    );
+    assert!(view(1, "error").as_str().unwrap().contains("on fire"), "{models}");
+    assert!(view(0, "idle_seconds").is_u64() && view(1, "idle_seconds").is_null());
 }

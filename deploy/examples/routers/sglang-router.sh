@@ -1,0 +1,8 @@
+#!/usr/bin/env bash
+# sglang's router before three servers: requests that begin alike go to the same one, a server that refuses or is away is
+# passed over, and is asked again when /health is well. pip install -r requirements.txt
+exec sglang-router launch --host 127.0.0.1 --port 8080 \
+    --worker-urls http://127.0.0.1:8081 http://127.0.0.1:8082 http://127.0.0.1:8083 --policy cache_aware --balance-abs-threshold 2 \
+    --health-check-interval-secs 1 --health-failure-threshold 1 --health-success-threshold 1 \
+    --retry-max-retries 5 --retry-initial-backoff-ms 50 --cb-timeout-duration-secs 2 --cb-failure-threshold 2 \
+    --cb-success-threshold 1 --request-timeout-secs 3600 --prometheus-port 9100
