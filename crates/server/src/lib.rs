@@ -35,6 +35,7 @@ mod rerank;
 mod responses;
 mod score;
 mod slots;
+mod spans;
 mod state;
 mod status;
 mod text;

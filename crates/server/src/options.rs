@@ -21,6 +21,9 @@ pub struct Options {
     pub origins: Vec<String>,
     /// Largest request in bytes.
     pub body_limit: usize,
+    /// Memory that the process may have, if it is bounded: bodies that arrive at the same time take an eighth of it at
+    /// most, but one always has room.
+    pub memory: Option<u64>,
     /// Time for a request to arrive, head and body each.
     pub read_timeout: Duration,
     /// Time that a client may take to read what was sent, before it is cut off.
@@ -61,6 +64,7 @@ impl Default for Options {
             keys: Keys::default(),
             origins: Vec::new(),
             body_limit: 16 << 20,
+            memory: None,
             read_timeout: Duration::from_secs(30),
             write_timeout: Duration::from_secs(60),
             request_timeout: Some(Duration::from_secs(3600)),

@@ -283,20 +283,22 @@ struct Now {
     options: Arc<Options>,
     /// Requests that may wait, if it was changed.
     queue: Option<Option<usize>>,
-    /// Bytes of a body for which there is room.
+    /// Room for bodies, in their unit.
     bodies: usize,
 }
 
 impl Now {
     fn new(options: &Options) -> RwLock<Now> {
         let options = Arc::new(options.clone());
-        RwLock::new(Now { bodies: options.body_limit, options, queue: None })
+        RwLock::new(Now { bodies: room(&options), options, queue: None })
     }
 }
 
-/// Room for bodies of which each has so many bytes at most.
-fn room(body_limit: usize) -> usize {
-    body_limit.saturating_mul(http::AT_ONCE).div_ceil(http::UNIT).min(Semaphore::MAX_PERMITS)
+/// Room for bodies, in their unit.
+fn room(options: &Options) -> usize {
+    let all = options.body_limit.saturating_mul(http::AT_ONCE);
+    let share = options.memory.map_or(usize::MAX, |bytes| (bytes / 8) as usize);
+    all.min(share).max(options.body_limit).div_ceil(http::UNIT).min(Semaphore::MAX_PERMITS)
 }
 
 /// What all requests share.
@@ -322,7 +324,7 @@ impl App {
     /// A server's state before its model is there.
     pub fn new(options: Options) -> App {
         App {
-            bodies: Arc::new(Semaphore::new(room(options.body_limit))),
+            bodies: Arc::new(Semaphore::new(room(&options))),
             now: Now::new(&options),
             options,
             metrics: Arc::new(Metrics::default()),
@@ -381,12 +383,14 @@ impl App {
             slot_saves: own.slot_saves,
             measure_reads: own.measure_reads,
             ping: own.ping,
+            memory: own.memory,
             ..options
         };
         let mut now = self.now.write().unwrap_or_else(PoisonError::into_inner);
-        if options.body_limit > now.bodies {
-            self.bodies.add_permits(room(options.body_limit) - room(now.bodies));
-            now.bodies = options.body_limit;
+        let bodies = room(&options);
+        if bodies > now.bodies {
+            self.bodies.add_permits(bodies - now.bodies);
+            now.bodies = bodies;
         }
         (now.options, now.queue) = (Arc::new(options), Some(queue));
         drop(now);
@@ -526,4 +530,38 @@ pub(crate) fn now() -> u64 {
 pub(crate) fn id(prefix: &str) -> String {
     let random = std::iter::repeat_with(fastrand::alphanumeric);
     prefix.chars().chain(random.take(24)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bodies_have_a_share_of_a_memory_that_is_bounded() {
+        let mib = |body_limit: usize, memory: Option<u64>| {
+            let memory = memory.map(|mib| mib << 20);
+            room(&Options { body_limit: body_limit << 20, memory, ..Options::default() })
+                * http::UNIT
+                >> 20
+        };
+        assert_eq!(mib(16, None), 256);
+        assert_eq!(mib(16, Some(1 << 20)), 256);
+        assert_eq!(mib(16, Some(400)), 50);
+        // One always has room.
+        assert_eq!(mib(16, Some(64)), 16);
+    }
+
+    #[test]
+    fn there_is_room_for_more_when_more_is_allowed() {
+        let app = App::new(Options { body_limit: 1 << 20, ..Options::default() });
+        let free = app.bodies.available_permits();
+        let change = |body_limit| app.change(Options { body_limit, ..Options::default() }, None);
+        change(2 << 20);
+        assert_eq!(app.bodies.available_permits(), 2 * free);
+        // What arrives at this moment has room already, so none is taken away.
+        change(1 << 20);
+        change(2 << 20);
+        assert_eq!(app.bodies.available_permits(), 2 * free);
+        assert_eq!(app.now().body_limit, 2 << 20);
+    }
 }

@@ -19,6 +19,7 @@ use std::net::ToSocketAddrs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
+use topology::Machine;
 
 /// Serve models over HTTP, with the APIs of OpenAI, Anthropic and Ollama
 #[derive(Args, Clone, Debug)]
@@ -49,6 +50,10 @@ pub(crate) struct ServeArgs {
     /// ADDRESS:PORT or unix:PATH, can be given several times
     #[arg(long, value_name = "ADDRESS", value_delimiter = ',')]
     admin_listen: Vec<String>,
+    /// Collector of OpenTelemetry that gets traces of requests, by OTLP over HTTP, as in http://127.0.0.1:4318
+    /// [default: none, or as OTEL_EXPORTER_OTLP_ENDPOINT says]
+    #[arg(long, value_name = "URL")]
+    pub(super) otlp_endpoint: Option<String>,
     /// Name of the model for clients; can be given several times [default: the file's name]
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     alias: Vec<String>,
@@ -311,6 +316,7 @@ impl ServeArgs {
             keys: self.keys()?.into(),
             origins: self.access.cors_origin.clone(),
             body_limit: self.limits.max_body << 20,
+            memory: Machine::read()?.memory_limit(),
             read_timeout: seconds(self.limits.read_timeout as u64),
             write_timeout: seconds(self.limits.write_timeout as u64),
             request_timeout: Some(self.limits.request_timeout).filter(|&s| s > 0).map(seconds),

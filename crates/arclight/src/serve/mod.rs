@@ -9,6 +9,7 @@ mod front;
 mod reload;
 pub(crate) mod settings;
 mod several;
+mod telemetry;
 
 pub(crate) use args::ServeArgs;
 
@@ -22,6 +23,7 @@ use front::Front;
 use reload::Settings;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use telemetry::Traces;
 use tokio::runtime::{Handle, Runtime};
 use tokio::sync::oneshot;
 use topology::Machine;
@@ -34,6 +36,7 @@ pub(crate) fn run(args: &ServeArgs) -> Result<(), Error> {
              arclight (enableServiceLinks: false leaves it out)"
         );
     }
+    let _traces = Traces::begin(args.otlp_endpoint.as_deref())?;
     if args.has_several() {
         return several::run(args);
     }

@@ -84,7 +84,7 @@ fn color(args: &[OsString]) -> ColorChoice {
 }
 
 /// Options of `serve` that are about the server, and not about one model.
-pub(crate) const OF_SERVER: [&str; 27] = [
+pub(crate) const OF_SERVER: [&str; 28] = [
     "admin-listen",
     "api-key",
     "api-key-file",
@@ -103,6 +103,7 @@ pub(crate) const OF_SERVER: [&str; 27] = [
     "max-models",
     "models-dir",
     "models-memory",
+    "otlp-endpoint",
     "pin",
     "port",
     "quiet",

@@ -26,4 +26,5 @@ mod support;
 mod sync;
 mod tools;
 mod topo;
+mod traces;
 mod tune;

@@ -5,11 +5,13 @@ use super::statuses::Route;
 use crate::fault::Fault;
 use crate::keys;
 use crate::page;
+use crate::spans::RequestSpan;
 use crate::state::App;
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
+use opentelemetry::trace::FutureExt;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -95,13 +97,21 @@ pub(super) async fn observe(State(app): State<Arc<App>>, request: Request, next:
     let route = Route::of(&request, is_page);
     let name = id.to_str().unwrap_or_default().to_owned();
     let span = tracing::info_span!("request", id = name);
-    let mut response = next.run(request).instrument(span).await;
-    app.statuses.count(&route, response.status());
-    let (status, ms) = (response.status().as_u16(), start.elapsed().as_millis() as u64);
     // Probes come every few seconds, and are of no interest while they succeed.
     // So do those of a page that is looked at.
     let quiet = OPEN.contains(&path.as_str()) || path == "/status.json" || is_page;
     let probe = method == Method::GET && quiet;
+    let traced =
+        (!probe).then(|| RequestSpan::begin(&method, route.path(), request.headers(), &name));
+    let context = traced.as_ref().map(RequestSpan::context).unwrap_or_default();
+    let mut response = next.run(request).instrument(span).with_context(context).await;
+    app.statuses.count(&route, response.status());
+    let (status, ms) = (response.status().as_u16(), start.elapsed().as_millis() as u64);
+    if let Some(traced) = traced.filter(RequestSpan::is_recorded) {
+        traced.answered(response.status());
+        // It ends when all is sent.
+        response = response.map(|body| Held::body(body, traced));
+    }
     if probe && status < 400 {
         tracing::debug!(id = name, %method, path, status, ms, "request");
     } else {

@@ -341,3 +341,27 @@ const KEEP_ALIVE: Duration = Duration::from_secs(30);
 
 /// Requests of one connection of HTTP/2 at once.
 const STREAMS: u32 = 256;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn room_for_connections_follows_its_number() {
+        let mut room = Room::new(2);
+        let held: Vec<_> = (0..2).map(|_| room.free.clone().try_acquire_owned().unwrap()).collect();
+        // Fewer than there are: nobody is sent away, and nobody else comes.
+        room.set(1);
+        drop(held);
+        room.set(1);
+        assert_eq!(room.free.available_permits(), 1);
+        room.set(3);
+        assert_eq!(room.free.available_permits(), 3);
+        let held: Vec<_> = (0..3).map(|_| room.free.clone().try_acquire_owned().unwrap()).collect();
+        room.set(1);
+        room.set(2);
+        drop(held);
+        room.set(2);
+        assert_eq!(room.free.available_permits(), 2);
+    }
+}

@@ -25,6 +25,10 @@ pub(super) struct Route {
 }
 
 impl Route {
+    pub(super) fn path(&self) -> &str {
+        &self.path
+    }
+
     /// The route of a request, when its path has been looked up.
     pub(super) fn of(request: &Request, is_page: bool) -> Route {
         let matched = request.extensions().get::<MatchedPath>().map(MatchedPath::as_str);

@@ -6,6 +6,7 @@ use crate::adapters::AdaptersHeld;
 use crate::fault::Fault;
 use crate::keys::KeyUse;
 use crate::metrics::Metrics;
+use crate::spans::AnswerSpan;
 use arclight_engine::ImagePart;
 use chat::Segment;
 use std::collections::VecDeque;
@@ -42,6 +43,7 @@ pub struct Answer {
     turn: usize,
     /// The request that it answers, for the log.
     span: Span,
+    trace: AnswerSpan,
     /// Of one choice, read but not given yet.
     ready: VecDeque<Delta>,
     of: usize,
@@ -79,6 +81,7 @@ impl Answer {
         prompts: Vec<PromptInfo>,
         tokenizer: Arc<Tokenizer>,
         (metrics, adapters, key): (Arc<Metrics>, AdaptersHeld, Option<Arc<KeyUse>>),
+        trace: AnswerSpan,
     ) -> Answer {
         let n = choices.len() / prompts.len().max(1);
         let (ready, span) = (VecDeque::new(), Span::current());
@@ -92,6 +95,7 @@ impl Answer {
             key,
             turn: 0,
             span,
+            trace,
             ready,
             of: 0,
         }
@@ -143,7 +147,10 @@ impl Answer {
                     // A fault of one choice ends the answer: the others are not computed further.
                     self.metrics.failed();
                     let failed = self.choices.get(self.of);
-                    failed.into_iter().for_each(|c| self.metrics.recent.note(c.served("error")));
+                    failed.into_iter().for_each(|c| {
+                        self.trace.choice(&c.served("error"), c.times());
+                        self.metrics.recent.note(c.served("error"));
+                    });
                     if let Event::Failed(fault) = &delta.event {
                         let _in = self.span.enter();
                         tracing::warn!(
@@ -177,7 +184,9 @@ impl Answer {
                             self.ready.back()
                         {
                             self.metrics.finished(finish, choice.times());
-                            self.metrics.recent.note(choice.served(finish.reason.word()));
+                            let served = choice.served(finish.reason.word());
+                            self.trace.choice(&served, choice.times());
+                            self.metrics.recent.note(served);
                             self.span.in_scope(|| log(finish));
                         }
                         (self.turn, self.of, read) = (at + 1, at, true);
@@ -230,15 +239,17 @@ impl Answer {
 
 impl Drop for Answer {
     fn drop(&mut self) {
+        let answers: usize = self.choices.iter().map(Choice::tokens).sum();
+        let prompts: usize = self.prompts.iter().map(|prompt| prompt.tokens.len()).sum();
         if let Some(key) = &self.key {
-            let answers: usize = self.choices.iter().map(Choice::tokens).sum();
-            let prompts: usize = self.prompts.iter().map(|prompt| prompt.tokens.len()).sum();
             key.count((answers + prompts) as u64);
         }
+        self.trace.end(prompts, answers);
         let cut: Vec<&Choice> = self.choices.iter().filter(|choice| !choice.ended()).collect();
         if !cut.is_empty() {
             for choice in &cut {
                 self.metrics.cancelled();
+                self.trace.choice(&choice.served("abort"), choice.times());
                 self.metrics.recent.note(choice.served("abort"));
             }
             let cut = cut.len();

@@ -11,6 +11,7 @@ use super::images::{self, Media, sees_nothing};
 use super::request::{ChatRequest, Generation, TextPrompt, TextRequest, ToolChoice};
 use super::shorten::fitting;
 use crate::fault::Fault;
+use crate::spans::AnswerSpan;
 use crate::state::{App, Model};
 use arclight_engine::{Constraint, Request, SamplerParams};
 use chat::{
@@ -43,7 +44,7 @@ pub(crate) async fn chat(app: &Arc<App>, request: ChatRequest) -> Result<Answer,
     let model = app.model()?;
     let media = app.now().media.clone();
     let prepared = beside(model.clone(), move |model| prepare_chat(model, request, &media)).await?;
-    submit(app, &model, prepared)
+    submit(app, &model, prepared, "chat")
 }
 
 /// Starts to continue texts.
@@ -53,7 +54,7 @@ pub(crate) async fn chat(app: &Arc<App>, request: ChatRequest) -> Result<Answer,
 pub(crate) async fn complete(app: &Arc<App>, request: TextRequest) -> Result<Answer, Fault> {
     let model = app.model()?;
     let prepared = beside(model.clone(), move |model| prepare_text(model, request)).await?;
-    submit(app, &model, prepared)
+    submit(app, &model, prepared, "text_completion")
 }
 
 /// Starts to continue texts, each with an answer of its own. `seeds`: of each text's first choice; empty for the same.
@@ -72,7 +73,7 @@ pub(crate) async fn complete_each(
     let generation = &prepared.generation;
     let one = |prompt| {
         let own = choices.by_ref().take(generation.n).collect();
-        answer(app, &model, own, vec![prompt], generation)
+        answer(app, &model, own, vec![prompt], (generation, "text_completion"))
     };
     Ok(prompts.into_iter().map(one).collect())
 }
@@ -374,9 +375,14 @@ pub(super) fn known_tokens(
     Ok(PromptInfo { text, tokens, images: Vec::new(), added: 0 })
 }
 
-fn submit(app: &Arc<App>, model: &Arc<Model>, prepared: Prepared) -> Result<Answer, Fault> {
+fn submit(
+    app: &Arc<App>,
+    model: &Arc<Model>,
+    prepared: Prepared,
+    operation: &'static str,
+) -> Result<Answer, Fault> {
     let choices = begin(model, &prepared, &[])?;
-    Ok(answer(app, model, choices, prepared.prompts, &prepared.generation))
+    Ok(answer(app, model, choices, prepared.prompts, (&prepared.generation, operation)))
 }
 
 /// Begins the answers to all prompts, whose choices follow each other. `seeds`: of each prompt's first choice, where
@@ -460,13 +466,14 @@ fn answer(
     model: &Model,
     choices: Vec<Choice>,
     prompts: Vec<PromptInfo>,
-    generation: &Generation,
+    (generation, operation): (&Generation, &'static str),
 ) -> Answer {
     let tokenizer = model.tokenizer.clone();
     let adapters = app.metrics.adapters.hold(&generation.adapters);
     let metrics = app.metrics.clone();
     let key = app.options.keys.of(generation.client);
-    Answer::new(choices, prompts, tokenizer, (metrics, adapters, key))
+    let trace = AnswerSpan::begin(operation, app.name());
+    Answer::new(choices, prompts, tokenizer, (metrics, adapters, key), trace)
 }
 
 impl Prepared {
