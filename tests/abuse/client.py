@@ -28,9 +28,9 @@ class Server:
         """A server with these options beside the usual ones, which `before` stands before on the command line."""
         self.log = open(ROOT / "target" / f"{name}.log", "wb")
         command = [*before, program, "serve", "--port", "0", "--queue", str(QUEUE), "--parallel", str(SLOTS)]
-        command += ["--write-timeout", "5", *options]
-        if "--read-timeout" not in options:
-            command += ["--read-timeout", "5"]
+        command += options
+        for name in ("--write-timeout", "--read-timeout"):
+            command += [] if name in options else [name, "5"]
         env = {**os.environ, **(env or {})}
         # It does not outlive this one.
         self.process = subprocess.Popen(command, stderr=self.log, stdout=self.log, env=env, preexec_fn=with_parent)
@@ -69,8 +69,10 @@ class Server:
             found = re.search(r"http://127\.0\.0\.1:(\d+)", self.text())
             if found:
                 return int(found[1])
+            if self.process.poll() is not None:
+                break
             time.sleep(0.1)
-        raise SystemExit("the server does not say where it listens")
+        raise SystemExit(f"the server does not say where it listens: {self.text()[-300:]}")
 
     def text(self):
         self.log.flush()

@@ -540,9 +540,8 @@ mod tests {
     fn bodies_have_a_share_of_a_memory_that_is_bounded() {
         let mib = |body_limit: usize, memory: Option<u64>| {
             let memory = memory.map(|mib| mib << 20);
-            room(&Options { body_limit: body_limit << 20, memory, ..Options::default() })
-                * http::UNIT
-                >> 20
+            let options = Options { body_limit: body_limit << 20, memory, ..Options::default() };
+            (room(&options) * http::UNIT) >> 20
         };
         assert_eq!(mib(16, None), 256);
         assert_eq!(mib(16, Some(1 << 20)), 256);
