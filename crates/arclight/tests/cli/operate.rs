@@ -148,6 +148,7 @@ fn texts_keys_and_queries_are_in_no_log() {
         let at = address(&text(), "on http://");
         let mut empty = std::process::Command::new("true").stderr(Stdio::piped()).spawn().unwrap();
         let err = BufReader::new(empty.stderr.take().unwrap());
+        empty.wait().unwrap();
         let served = Served { child, err, address: at };
         let said = format!("Say {SECRET}.");
         let messages =

@@ -16,7 +16,7 @@ fn collector() -> (String, Receiver<(String, Value)>) {
         for stream in listener.incoming() {
             let told = told.clone();
             std::thread::spawn(move || {
-                take(stream.unwrap(), |head, body| told.send((head, body)).is_ok())
+                take(stream.unwrap(), |head, body| told.send((head, body)).is_ok());
             });
         }
     });
