@@ -272,7 +272,9 @@ mod tests {
             fault(&["arclight", "run", "--threads", "0"]),
             "invalid value '0' for '--threads <N>': it must be at least 1"
         );
-        assert!(fault(&["arclight", "chatt"]).contains("a similar subcommand exists: 'chat'"));
+        assert!(
+            fault(&["arclight", "perplexit"]).contains("a similar subcommand exists: 'perplexity'")
+        );
         assert_eq!(
             fault(&["arclight", "inspect"]),
             "the following required arguments were not provided: <MODEL> \
