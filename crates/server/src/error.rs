@@ -37,6 +37,14 @@ pub enum Error {
         /// The name.
         name: String,
     },
+    /// The folder of files and batches cannot be used.
+    #[error("{}: {why}", folder.display())]
+    Files {
+        /// The folder.
+        folder: PathBuf,
+        /// Why.
+        why: String,
+    },
     /// The model cannot be loaded.
     #[error(transparent)]
     Engine(#[from] arclight_engine::Error),

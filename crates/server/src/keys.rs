@@ -71,6 +71,8 @@ pub(crate) struct KeyUse {
     key: Key,
     /// How it is told from others.
     client: u64,
+    /// The same in what is kept longer than the server runs. The key does not follow from it.
+    owner: String,
     running: AtomicU64,
     /// When the minute began, and requests and tokens in it.
     minute: Mutex<(Instant, u64, u64)>,
@@ -83,6 +85,7 @@ impl KeyUse {
     fn new(key: Key) -> KeyUse {
         KeyUse {
             client: client(key.secret.as_bytes()),
+            owner: owner(&key.secret),
             key,
             running: AtomicU64::new(0),
             minute: Mutex::new((Instant::now(), 0, 0)),
@@ -101,6 +104,26 @@ impl KeyUse {
         let counter = if found.is_ok() { &self.requests } else { &self.refused };
         counter.fetch_add(1, Relaxed);
         found
+    }
+
+    /// The same for what can wait: how long, in the place of an error.
+    pub(crate) fn begin_later(self: &Arc<KeyUse>) -> Result<KeyLease, Duration> {
+        let found = self.try_begin();
+        let lease = found.map_err(|fault| {
+            Duration::from_secs(fault.retry_after.unwrap_or(1).into()).min(MINUTE)
+        })?;
+        self.requests.fetch_add(1, Relaxed);
+        Ok(lease)
+    }
+
+    /// How it is told from others while the server runs.
+    pub(crate) fn client(&self) -> u64 {
+        self.client
+    }
+
+    /// How what is kept of its client is told from that of others.
+    pub(crate) fn owner(&self) -> &str {
+        &self.owner
     }
 
     fn try_begin(self: &Arc<KeyUse>) -> Result<KeyLease, Fault> {
@@ -187,6 +210,12 @@ pub(crate) fn client(secret: &[u8]) -> u64 {
     hasher.finish()
 }
 
+/// The same for what is kept.
+fn owner(secret: &str) -> String {
+    let hash = blake3::derive_key("arclight 2026-11-26 owner of files", secret.as_bytes());
+    hash[..16].iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
 impl Keys {
     fn all(&self) -> Vec<Arc<KeyUse>> {
         self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
@@ -224,6 +253,12 @@ impl Keys {
     pub(crate) fn of(&self, of: u64) -> Option<Arc<KeyUse>> {
         let all = self.0.read().unwrap_or_else(PoisonError::into_inner);
         all.iter().find(|one| one.client == of).cloned()
+    }
+
+    /// The key of an [`owner`](KeyUse::owner).
+    pub(crate) fn of_owner(&self, owner: &str) -> Option<Arc<KeyUse>> {
+        let all = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        all.iter().find(|one| one.owner == owner).cloned()
     }
 
     /// What the keys that have names have done, for `/metrics`.

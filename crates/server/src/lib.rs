@@ -14,6 +14,7 @@
 
 mod adapters;
 mod anthropic;
+mod batch;
 mod cluster;
 mod error;
 mod fault;
@@ -41,10 +42,11 @@ mod status;
 mod text;
 
 pub use adapters::ServedAdapter;
+pub use batch::{FileOptions, FileStore};
 pub use cluster::events::CachePublisher;
 pub use error::Error;
 pub use fault::Fault;
-pub use http::{Listener, Server, Site, Tls, router};
+pub use http::{Background, Listener, Server, Site, Tls, router};
 pub use keys::{Key, Keys};
 pub use models::{ModelChange, ModelEntry, ModelLimits, ModelSource, Models};
 pub use normal::Media;

@@ -1,6 +1,7 @@
 //! How a server is to behave.
 
 use crate::adapters::ServedAdapter;
+use crate::batch::FileStore;
 use crate::keys::Keys;
 use crate::normal::Media;
 use crate::status::MeasureReads;
@@ -48,6 +49,8 @@ pub struct Options {
     pub pooling: Option<Pooling>,
     /// What images of requests may be.
     pub media: Media,
+    /// Where files and batches are kept. `None`: there are none.
+    pub files: Option<FileStore>,
     /// Whether there is a page at `/` and at `/status`.
     pub page: bool,
     /// Time before a model that has failed is loaded again; it doubles with each time that follows.
@@ -82,6 +85,7 @@ impl Default for Options {
             slot_saves: None,
             pooling: None,
             media: Media::default(),
+            files: None,
             page: true,
             reload_wait: Duration::from_secs(1),
             measure_reads: None,

@@ -1,6 +1,7 @@
 //! The arguments of `arclight serve`, and what they mean for the server and for loading.
 
 use super::cores::Cores;
+use super::files::FileArgs;
 use super::front::Place;
 use super::settings::Said;
 use crate::args::{MachineArgs, ModelArg, bytes, count};
@@ -120,6 +121,8 @@ pub(crate) struct ServeArgs {
     pub(super) several: SeveralArgs,
     #[command(flatten)]
     gateway: GatewayArgs,
+    #[command(flatten)]
+    pub(super) files: FileArgs,
     #[command(flatten)]
     access: AccessArgs,
     #[command(flatten)]

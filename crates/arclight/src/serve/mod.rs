@@ -5,6 +5,7 @@
 
 mod args;
 mod cores;
+mod files;
 mod front;
 mod reload;
 pub(crate) mod settings;
@@ -45,6 +46,7 @@ pub(crate) fn run(args: &ServeArgs) -> Result<(), Error> {
     file.gguf()?;
     let mut options = args.options(&file)?;
     let mut loading_options = args.loading()?;
+    options.files = args.files.open()?;
     options.adapters = args.adapters(&file, &mut loading_options, &options.names)?;
     lora::report(&loading_options.adapters);
     let untuned = args.cores().choose(&file, &mut loading_options)?;

@@ -84,13 +84,17 @@ fn color(args: &[OsString]) -> ColorChoice {
 }
 
 /// Options of `serve` that are about the server, and not about one model.
-pub(crate) const OF_SERVER: [&str; 28] = [
+pub(crate) const OF_SERVER: [&str; 32] = [
     "admin-listen",
     "api-key",
     "api-key-file",
+    "batch-requests",
     "config",
     "cors-origin",
     "drain-timeout",
+    "file-bytes",
+    "files-bytes",
+    "files-dir",
     "help",
     "host",
     "kv-events",

@@ -68,7 +68,7 @@ pub(super) fn run(args: &ServeArgs) -> Result<(), Error> {
     if let Some(name) = pins.first() {
         return Err(Error::Usage(format!("--pin {name}: there is no such model")));
     }
-    let options = options.unwrap_or_default();
+    let options = Options { files: args.files.open()?, ..options.unwrap_or_default() };
     let keys = options.keys.clone();
     let models = Arc::new(Models::new(&options, limits, entries)?);
     let changing = models.clone();

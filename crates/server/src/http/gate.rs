@@ -15,12 +15,36 @@ use opentelemetry::trace::FutureExt;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use tracing::Instrument;
 
 /// The client of a request: requests of different clients take turns. A key is a client; without keys an address is.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Client(pub(crate) u64);
+pub(crate) struct Client(pub(crate) u64, pub(crate) Rank);
+
+/// Whether somebody waits for the answer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Rank {
+    #[default]
+    Live,
+    /// A line of a batch: behind all that is live, and with a limit of time of its own.
+    Later,
+}
+
+impl Client {
+    /// The priority of a request of this client's that asks for one; higher ones are served first.
+    pub(crate) fn priority(self, asked: i8) -> i8 {
+        match self.1 {
+            Rank::Live => asked.max(-i8::MAX),
+            Rank::Later => i8::MIN,
+        }
+    }
+
+    /// When an answer for this client is of no use any more.
+    pub(crate) fn deadline(self, time: Option<Duration>) -> Option<Instant> {
+        time.filter(|_| self.1 == Rank::Live).map(|time| Instant::now() + time)
+    }
+}
 
 /// The address that a connection came from; none on this machine's own sockets.
 #[derive(Clone, Copy, Debug)]
@@ -57,7 +81,7 @@ pub(super) async fn admit(
             hasher.finish()
         }
     };
-    request.extensions_mut().insert(Client(client));
+    request.extensions_mut().insert(Client(client, Rank::Live));
     // What is asked of a model counts; looking at something does not.
     let Some(key) = key.filter(|_| request.method() == Method::POST) else {
         return next.run(request).await;

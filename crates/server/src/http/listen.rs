@@ -7,6 +7,7 @@ use super::sides::Side;
 use super::sockets::{Accepted, Listener};
 use super::stall::Stalling;
 use super::tls::Tls;
+use crate::batch::{self, Worker};
 use crate::error::Error;
 use crate::models::{self, Models};
 use crate::options::Options;
@@ -19,7 +20,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use hyper_util::server::graceful::{GracefulConnection, GracefulShutdown, Watcher};
 use std::net::SocketAddr;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -40,6 +41,16 @@ pub trait Site: Send + Sync + 'static {
 
     /// Takes no more requests; those that run go on.
     fn stop(&self);
+
+    /// What it does beside requests while the server runs, if anything.
+    fn background(self: Arc<Self>) -> Option<Background>;
+}
+
+/// Work that does not end by itself.
+pub type Background = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+fn run(worker: Worker) -> Background {
+    Box::pin(Arc::new(worker).run())
 }
 
 impl Site for App {
@@ -54,6 +65,10 @@ impl Site for App {
     fn stop(&self) {
         App::stop(self);
     }
+
+    fn background(self: Arc<Self>) -> Option<Background> {
+        batch::worker(&self).map(run)
+    }
 }
 
 impl Site for Models {
@@ -67,6 +82,10 @@ impl Site for Models {
 
     fn stop(&self) {
         Models::stop(self);
+    }
+
+    fn background(self: Arc<Self>) -> Option<Background> {
+        models::worker(&self).map(run)
     }
 }
 
@@ -156,6 +175,11 @@ impl Server {
         let mut room = Room::new(site.options().connections);
         let graceful = GracefulShutdown::new();
         let mut connections = JoinSet::new();
+        // Ends when it is dropped.
+        let mut beside = JoinSet::new();
+        if let Some(work) = site.clone().background() {
+            beside.spawn(work);
+        }
         let mut stop = pin!(stop);
         let watch = async {
             match &tls {

@@ -15,9 +15,9 @@ mod stream;
 mod tls;
 
 pub(crate) use body::{AT_ONCE, Body, UNIT, json};
-pub(crate) use gate::{Client, Peer};
+pub(crate) use gate::{Client, Peer, Rank};
 pub(crate) use held::Held;
-pub use listen::{Server, Site};
+pub use listen::{Background, Server, Site};
 pub(crate) use path::Named;
 pub use router::router;
 pub(crate) use router::{routes, surround, unguarded};

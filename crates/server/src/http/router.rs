@@ -8,8 +8,8 @@ use crate::openai::tools::LEFT_OUT;
 use crate::openai::{chat, completions, embeddings, llama, models};
 use crate::state::App;
 use crate::{
-    adapters, anthropic, ollama, openapi, operate, page, rerank, responses, score, slots, status,
-    text,
+    adapters, anthropic, batch, ollama, openapi, operate, page, rerank, responses, score, slots,
+    status, text,
 };
 use axum::http::{HeaderName, HeaderValue, Method, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
@@ -25,7 +25,7 @@ use tower_http::cors::{AllowOrigin, CorsLayer};
 /// # Errors
 /// When an origin in the options cannot be.
 pub fn router(app: Arc<App>) -> Result<Router, Error> {
-    Ok(surround(routes(), &app)?.with_state(app))
+    Ok(surround(routes().merge(batch::routes()), &app)?.with_state(app))
 }
 
 /// What a model answers.

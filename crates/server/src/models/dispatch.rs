@@ -2,6 +2,7 @@
 
 use super::lifecycle::Entry;
 use super::{Models, list};
+use crate::batch::{self, Gate, Worker};
 use crate::error::Error;
 use crate::fault::Fault;
 use crate::http::{Body, Client, Held, Peer, routes, surround};
@@ -30,7 +31,24 @@ pub(crate) fn router(models: Arc<Models>) -> Result<Router, Error> {
         .with_state(models.clone());
     // Only for paths that there are.
     let routes = routes().route_layer(middleware::from_fn_with_state(models, dispatch));
-    Ok(surround(routes.merge(own), &common)?.with_state(common))
+    let routes = routes.merge(own).merge(batch::routes());
+    Ok(surround(routes, &common)?.with_state(common))
+}
+
+/// Works on batches, if there are any.
+pub(crate) fn worker(models: &Arc<Models>) -> Option<Worker> {
+    let common = models.common();
+    let store = common.options.files.clone()?;
+    let lines = routes().route_layer(middleware::from_fn_with_state(models.clone(), dispatch));
+    let all = models.clone();
+    let gate: Gate = Box::new(move |running| {
+        let loaded = all.entries.iter().filter(|entry| entry.is_loaded());
+        let loaded: Vec<_> = loaded.filter_map(|entry| entry.app.model().ok()).collect();
+        all.common().check_running().is_ok()
+            && batch::has_room(loaded.iter().map(|model| &**model), running)
+    });
+    let (keys, most) = (common.options.keys.clone(), common.options.body_limit);
+    Some(Worker::new(store, lines.with_state(common.clone()), keys, most, gate))
 }
 
 /// Answers for all models, or hands a request to one of them.

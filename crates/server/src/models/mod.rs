@@ -11,7 +11,7 @@ mod dispatch;
 mod lifecycle;
 mod list;
 
-pub(crate) use dispatch::router;
+pub(crate) use dispatch::{router, worker};
 pub(crate) use list::{Changed, Named};
 
 use crate::error::Error;

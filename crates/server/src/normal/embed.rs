@@ -7,7 +7,6 @@ use crate::http::Client;
 use crate::state::{App, Model};
 use arclight_engine::{Adapted, Request, cut};
 use axum::http::StatusCode;
-use std::time::Instant;
 
 /// The vectors of several texts.
 #[derive(Clone, Debug, PartialEq)]
@@ -85,7 +84,7 @@ pub(super) async fn pooled(
         )
         .code("no_embeddings")
     })?;
-    let deadline = app.now().request_timeout.map(|time| Instant::now() + time);
+    let deadline = client.deadline(app.now().request_timeout);
     let mut vectors = Vec::with_capacity(texts.len());
     // As many at once as can run: long lists leave room in the queue for others.
     let slots: usize = model.replicas.replicas().iter().map(|replica| replica.sequences).sum();
@@ -94,6 +93,7 @@ pub(super) async fn pooled(
             pooling: Some(pooling),
             adapters: adapters.clone(),
             client: client.0,
+            priority: client.priority(0),
             deadline,
             ..Request::new(tokens.clone())
         };

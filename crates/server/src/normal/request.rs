@@ -121,10 +121,10 @@ impl Generation {
             logprobs: None,
             constraint: None,
             adapters: None,
-            priority: 0,
+            priority: client.priority(0),
             affinity: None,
             client: client.0,
-            deadline: app.now().request_timeout.map(|time| Instant::now() + time),
+            deadline: client.deadline(app.now().request_timeout),
         }
     }
 }

@@ -4,7 +4,7 @@ use super::chat_stream::ChatStream;
 use super::chunks::StreamOptions;
 use super::sampling::Sampling;
 use super::wire::{self, Choice, Head, Object, Usage};
-use super::{messages, shapes, tools};
+use super::{custom, messages, shapes, tools};
 use crate::fault::Fault;
 use crate::http::{Body, Client, Framing, respond};
 use crate::lenient::{limit, whole};
@@ -16,6 +16,7 @@ use axum::response::{IntoResponse, Response};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json, json};
+use std::collections::HashSet;
 use std::sync::Arc;
 
 /// A conversation to answer.
@@ -27,7 +28,7 @@ pub(crate) struct ChatBody {
     /// The conversation.
     #[schemars(with = "Vec<shapes::Message>", length(min = 1))]
     messages: Vec<Json>,
-    /// Functions that the model may call.
+    /// Functions and custom tools that the model may call.
     #[schemars(with = "Option<Vec<shapes::Tool>>")]
     tools: Option<Vec<Json>>,
     /// Which of the tools the model must call.
@@ -93,16 +94,17 @@ pub(crate) async fn chat(
     let stream = fields.stream.unwrap_or(false);
     let usage = StreamOptions::include_usage(fields.stream_options, stream)?;
     let model = app.shown(fields.model.as_deref());
+    let custom = custom::names(fields.tools.as_deref());
     let request = request(&app, client, fields, sampling)?;
     let logprobs = request.generation.logprobs.is_some();
     let head = Head { id: state::id("chatcmpl-"), created: state::now(), model };
     let mut answer = normal::chat(&app, request).await?;
     if stream {
-        let translate = ChatStream::new(head, logprobs, usage);
+        let translate = ChatStream::new(head, logprobs, usage, custom);
         return Ok(respond(answer, translate, Framing::Events, app.options.ping));
     }
     let whole = answer.collect().await?;
-    Ok(JsonBody(completion(&head, &answer, whole, logprobs)).into_response())
+    Ok(JsonBody(completion(&head, &answer, whole, (logprobs, &custom))).into_response())
 }
 
 /// The normal form of a request; also for endpoints that only look at its prompt.
@@ -115,7 +117,7 @@ pub(crate) fn request(
     app.check_name(fields.model.as_deref())?;
     refuse(&fields)?;
     let (messages, images) = messages::read(&fields.messages, &app.now().media)?;
-    let tools = fields.tools.unwrap_or_default();
+    let tools = custom::offered(fields.tools.unwrap_or_default())?;
     tools::check(&tools)?;
     let tool_choice = tools::choice(fields.tool_choice.as_ref(), &tools)?;
     let logprobs = match (fields.logprobs.unwrap_or(false), fields.top_logprobs) {
@@ -219,13 +221,21 @@ fn completion(
     head: &Head,
     answer: &Answer,
     whole: Vec<Whole>,
-    logprobs: bool,
+    (logprobs, custom): (bool, &HashSet<String>),
 ) -> Object<ChatChoice> {
     let mut usage = Usage::default();
     let choice = |(index, choice): (usize, Whole)| {
         usage.add(answer.prompt_of(index), &choice.finish);
         let silent = choice.text.is_empty() && !choice.calls.is_empty();
         let calls = choice.calls.into_iter().map(|call| {
+            if custom.contains(&call.name) {
+                let input = custom::input(&call.arguments);
+                return json!({
+                    "id": state::id("call_"),
+                    "type": "custom",
+                    "custom": {"name": call.name, "input": input},
+                });
+            }
             json!({
                 "id": state::id("call_"),
                 "type": "function",

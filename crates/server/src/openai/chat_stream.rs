@@ -2,6 +2,7 @@
 //! other.
 
 use super::chunks::Chunks;
+use super::custom;
 use super::wire::{self, Choice, Head};
 use crate::fault::Fault;
 use crate::http::{Frame, Translate};
@@ -11,6 +12,7 @@ use chat::Segment;
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::{Map, Value as Json, json};
+use std::collections::{BTreeMap, HashSet};
 
 /// A choice of a chunk.
 #[derive(Serialize, JsonSchema)]
@@ -32,11 +34,29 @@ impl Choice for ChatDelta {
 pub(super) struct ChatStream {
     chunks: Chunks,
     logprobs: bool,
+    /// Names of custom tools.
+    custom: HashSet<String>,
+    /// Their calls that run: the arguments so far, by choice and call.
+    calls: BTreeMap<(usize, usize), String>,
 }
 
 impl ChatStream {
-    pub(super) fn new(head: Head, logprobs: bool, include_usage: bool) -> ChatStream {
-        ChatStream { chunks: Chunks::new(head, include_usage), logprobs }
+    pub(super) fn new(
+        head: Head,
+        logprobs: bool,
+        include_usage: bool,
+        custom: HashSet<String>,
+    ) -> ChatStream {
+        let chunks = Chunks::new(head, include_usage);
+        ChatStream { chunks, logprobs, custom, calls: BTreeMap::new() }
+    }
+
+    /// The text of a custom tool's call, which is known when its arguments are.
+    fn input(&mut self, choice: usize, index: usize, out: &mut Vec<Frame>) {
+        let Some(arguments) = self.calls.remove(&(choice, index)) else { return };
+        let input = custom::input(&arguments);
+        let said = json!({"tool_calls": [{"index": index, "custom": {"input": input}}]});
+        out.push(self.choice(choice, said, &[]));
     }
 
     fn choice(&self, index: usize, delta: Json, logprobs: &[TokenLogprob]) -> Frame {
@@ -56,18 +76,45 @@ impl Translate for ChatStream {
         let said = match delta.event {
             Event::Segment(Segment::Text(text)) => json!({"content": text}),
             Event::Segment(Segment::Reasoning(text)) => json!({"reasoning_content": text}),
+            Event::Segment(Segment::ToolCall { index, name }) if self.custom.contains(&name) => {
+                self.calls.insert((choice, index), String::new());
+                json!({"tool_calls": [{
+                    "index": index,
+                    "id": state::id("call_"),
+                    "type": "custom",
+                    "custom": {"name": name, "input": ""},
+                }]})
+            }
             Event::Segment(Segment::ToolCall { index, name }) => json!({"tool_calls": [{
                 "index": index,
                 "id": state::id("call_"),
                 "type": "function",
                 "function": {"name": name, "arguments": ""},
             }]}),
+            Event::Segment(Segment::Arguments { index, delta: more })
+                if self.calls.contains_key(&(choice, index)) =>
+            {
+                self.calls.entry((choice, index)).or_default().push_str(&more);
+                // Log-probabilities come with their tokens.
+                if delta.logprobs.is_empty() {
+                    return;
+                }
+                json!({})
+            }
             Event::Segment(Segment::Arguments { index, delta }) => json!({"tool_calls": [{
                 "index": index,
                 "function": {"arguments": delta},
             }]}),
-            Event::Segment(Segment::ToolCallEnd { .. }) | Event::Failed(_) => return,
+            Event::Segment(Segment::ToolCallEnd { index }) => {
+                return self.input(choice, index, out);
+            }
+            Event::Failed(_) => return,
             Event::Finished(finish) => {
+                // Those that were cut off.
+                let open = self.calls.range((choice, 0)..=(choice, usize::MAX));
+                for index in open.map(|((_, index), _)| *index).collect::<Vec<_>>() {
+                    self.input(choice, index, out);
+                }
                 self.chunks.count(choice, &finish, answer);
                 let (delta, finish_reason) = (json!({}), Some(finish.reason));
                 let last = ChatDelta { index: choice, delta, logprobs: None, finish_reason };

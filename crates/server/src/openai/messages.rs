@@ -1,5 +1,6 @@
 //! Messages as OpenAI writes them.
 
+use super::custom;
 use crate::fault::Fault;
 use crate::normal::{Image, Media, shown_behind};
 use serde_json::{Value as Json, json};
@@ -51,15 +52,13 @@ fn message(message: &Json, at: &str, images: (&mut Vec<Image>, &Media)) -> Resul
         return Err(Fault::field(field("role"), message));
     }
     let tool_calls = message.get("tool_calls").filter(|calls| !calls.is_null());
-    if let Some(calls) = tool_calls {
-        check_calls(calls, &field("tool_calls"))?;
-    }
+    let tool_calls = tool_calls.map(|calls| read_calls(calls, &field("tool_calls"))).transpose()?;
     let content = content(message.get("content"), &field("content"), images)?;
     if content.is_null() && role != "assistant" {
         return Err(Fault::field(field("content"), format!("{} is missing", field("content"))));
     }
     // An empty list is what some clients send for none.
-    let tool_calls = tool_calls.filter(|calls| calls.as_array().is_some_and(|c| !c.is_empty()));
+    let tool_calls = tool_calls.filter(|calls| !calls.is_empty());
     // Templates add to the text; only beside calls do they expect that there may be none.
     let content =
         if content.is_null() && tool_calls.is_none() { String::new().into() } else { content };
@@ -70,7 +69,7 @@ fn message(message: &Json, at: &str, images: (&mut Vec<Image>, &Media)) -> Resul
             Some(text) => Some(text),
             None => text("reasoning")?,
         },
-        tool_calls: tool_calls.cloned(),
+        tool_calls: tool_calls.map(Json::from),
         name: text("name")?,
         tool_call_id: text("tool_call_id")?,
     })
@@ -128,18 +127,22 @@ fn content(
     }
 }
 
-fn check_calls(calls: &Json, at: &str) -> Result<(), Fault> {
+/// Calls of functions; those of custom tools are such to the model.
+fn read_calls(calls: &Json, at: &str) -> Result<Vec<Json>, Fault> {
     let list = calls.as_array();
     let list = list.ok_or_else(|| Fault::field(at, format!("{at} must be a list of calls")))?;
+    let mut read = Vec::with_capacity(list.len());
     for (i, call) in list.iter().enumerate() {
+        let call = custom::called(call, &format!("{at}[{i}]"))?;
         let function = call.get("function");
         let name = function.and_then(|f| f.get("name")).and_then(Json::as_str);
         if name.is_none() {
             let at = format!("{at}[{i}].function.name");
             return Err(Fault::field(at.as_str(), format!("{at} must be a string")));
         }
+        read.push(call);
     }
-    Ok(())
+    Ok(read)
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@ pub(crate) mod chat_stream;
 mod chunks;
 pub(crate) mod completions;
 mod completions_stream;
+pub(crate) mod custom;
 pub(crate) mod embeddings;
 pub(crate) mod llama;
 pub(crate) mod messages;

@@ -13,7 +13,6 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, Value as Json};
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::time::Instant;
 
 /// Stop strings of a request, at most: all are searched for at every token.
 const MOST_STOPS: usize = 64;
@@ -214,14 +213,14 @@ impl Sampling {
             constraint,
             adapters,
             // As vLLM has it, lower ones are served first here.
-            priority: -self.priority.unwrap_or(0).max(-i8::MAX),
+            priority: client.priority(-self.priority.unwrap_or(0).max(-i8::MAX)),
             affinity: self.prompt_cache_key.map(|key| {
                 let mut hasher = DefaultHasher::new();
                 key.hash(&mut hasher);
                 hasher.finish()
             }),
             client: client.0,
-            deadline: app.now().request_timeout.map(|time| Instant::now() + time),
+            deadline: client.deadline(app.now().request_timeout),
         })
     }
 

@@ -112,13 +112,23 @@ enum ImageUrl {
     Object { url: String },
 }
 
-/// A call of a function.
+/// A call of a function, or of a custom tool.
 #[derive(JsonSchema)]
 pub(crate) struct ToolCall {
     id: Option<String>,
-    #[schemars(rename = "type", extend("enum" = ["function", null]))]
+    #[schemars(rename = "type", extend("enum" = ["function", "custom", null]))]
     kind: Option<String>,
-    function: Call,
+    #[schemars(skip_serializing_if = "Option::is_none")]
+    function: Option<Call>,
+    #[schemars(skip_serializing_if = "Option::is_none")]
+    custom: Option<CustomCall>,
+}
+
+#[derive(JsonSchema)]
+#[schemars(inline)]
+struct CustomCall {
+    name: String,
+    input: String,
 }
 
 #[derive(JsonSchema)]
@@ -134,6 +144,33 @@ struct Call {
 #[schemars(tag = "type", rename_all = "snake_case")]
 pub(crate) enum Tool {
     Function { function: Function },
+    Custom { custom: CustomTool },
+}
+
+/// A tool that takes a text.
+#[derive(JsonSchema)]
+#[schemars(inline)]
+pub(crate) struct CustomTool {
+    #[schemars(length(min = 1))]
+    name: String,
+    description: Option<String>,
+    format: Option<CustomFormat>,
+}
+
+#[derive(JsonSchema)]
+#[schemars(tag = "type", rename_all = "snake_case", inline)]
+enum CustomFormat {
+    Text {},
+    Grammar { grammar: CustomGrammar },
+}
+
+/// A pattern holds where the call is forced; a grammar in Lark is told to the model.
+#[derive(JsonSchema)]
+#[schemars(inline)]
+struct CustomGrammar {
+    #[schemars(extend("enum" = ["lark", "regex"]))]
+    syntax: String,
+    definition: String,
 }
 
 #[derive(JsonSchema)]
@@ -166,6 +203,7 @@ pub(crate) enum ToolWord {
 #[schemars(tag = "type", rename_all = "snake_case", inline)]
 pub(crate) enum NamedTool {
     Function { function: Name },
+    Custom { custom: Name },
 }
 
 #[derive(JsonSchema)]

@@ -65,8 +65,8 @@ pub(crate) fn choice(choice: Option<&Json>, tools: &[Json]) -> Result<ToolChoice
             _ => return Err(fault(format!("{word:?} is none of auto, none, required"))),
         },
         Some(Json::Object(object)) => match object.get("type").and_then(Json::as_str) {
-            Some("function") => {
-                let name = object.get("function").and_then(|f| f.get("name"));
+            Some(kind @ ("function" | "custom")) => {
+                let name = object.get(kind).and_then(|f| f.get("name"));
                 let name = name.or_else(|| object.get("name")).and_then(Json::as_str);
                 let name = name.ok_or_else(|| fault("it must name a function".into()))?;
                 ToolChoice::Named(name.to_owned())

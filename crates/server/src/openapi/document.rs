@@ -129,7 +129,7 @@ impl Document {
                 408 => "The body did not arrive in time.",
                 413 => "The body is too large.",
                 429 => "The queue is full.",
-                501 => "The server was started without --slot-save-path.",
+                501 => "The server was started without the folder for it.",
                 503 => "The model is being loaded, or the server is about to end.",
                 504 => "The answer was not finished in time.",
                 _ => "A fault of the server.",

@@ -3,6 +3,7 @@
 //! The schemas are derived from the types that requests are read as and answers are written from, with the comments of
 //! their fields. What is read by hand inside of requests has types in the `shapes` of each protocol.
 
+mod batches;
 mod document;
 mod page;
 mod paths;
@@ -31,6 +32,7 @@ pub(crate) fn document(several: bool) -> Json {
     let mut document = Document::new();
     paths::openai(&mut document);
     paths::responses(&mut document);
+    batches::batches(&mut document);
     paths::anthropic(&mut document);
     paths::ollama(&mut document);
     paths::operate(&mut document);

@@ -241,6 +241,6 @@ fn also(operation: &mut Json, description: &str, kind: &str, content: Json) {
 }
 
 /// A parameter; those in paths are required.
-fn parameter(place: &str, name: &str, schema: Json) -> Json {
+pub(super) fn parameter(place: &str, name: &str, schema: Json) -> Json {
     json!({"name": name, "in": place, "required": place == "path", "schema": schema})
 }

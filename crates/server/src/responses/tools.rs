@@ -6,8 +6,9 @@
 
 use crate::fault::Fault;
 use crate::normal::ToolChoice;
+use crate::openai::custom::{INPUT, function, schema};
+pub(super) use crate::openai::custom::{as_arguments, input};
 use crate::openai::tools;
-use chat::complete_object;
 use serde_json::{Map, Value as Json, json};
 use std::collections::HashMap;
 
@@ -22,9 +23,6 @@ const HOSTED: [&str; 8] = [
     "container",
     "programmatic_tool_calling",
 ];
-
-/// The field of a custom tool's text.
-const INPUT: &str = "input";
 
 /// What a function that the model is offered stands for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -104,7 +102,7 @@ impl Toolset {
             }
             "custom" => {
                 let name = named()?;
-                let (input, told) = custom(tool, described);
+                let (input, told) = schema(tool);
                 let function = function(&told, json!({INPUT: input}), &[INPUT]);
                 let kind =
                     Kind::Custom { name: name.to_owned(), namespace: namespace.map(str::to_owned) };
@@ -272,34 +270,6 @@ pub(super) fn joined(namespace: Option<&str>, name: &str) -> String {
     }
 }
 
-fn function(told: &str, properties: Json, required: &[&str]) -> Map<String, Json> {
-    let parameters = json!({
-        "type": "object", "properties": properties, "required": required,
-        "additionalProperties": false,
-    });
-    [("description".to_owned(), told.into()), ("parameters".to_owned(), parameters)]
-        .into_iter()
-        .collect()
-}
-
-/// The schema of a custom tool's text, and what the model is told of it. A grammar in Lark is told; a pattern is in
-/// the schema too, and so holds where the call is forced.
-fn custom(tool: &Json, described: Option<&str>) -> (Json, String) {
-    let mut input = json!({"type": "string"});
-    let mut told = described.unwrap_or_default().to_owned();
-    let format = &tool["format"];
-    // Of older clients the definition stands beside the type.
-    let grammar = if format["grammar"].is_object() { &format["grammar"] } else { format };
-    if let (Some(syntax), Some(text)) = (grammar["syntax"].as_str(), grammar["definition"].as_str())
-    {
-        told.push_str(&format!("\n\nThe input must match this {syntax} grammar:\n{text}"));
-        if syntax == "regex" {
-            input["pattern"] = format!("^(?:{text})$").into();
-        }
-    }
-    (input, told)
-}
-
 /// What is left of a call's text when it ends, by its kind: the fields of its item beside id, status and `call_id`.
 pub(super) fn fields(kind: &Kind, arguments: &str) -> Map<String, Json> {
     let named = |name: &str, namespace: &Option<String>| {
@@ -353,20 +323,6 @@ pub(super) fn fields(kind: &Kind, arguments: &str) -> Map<String, Json> {
             ("arguments".to_owned(), given().into()),
         ]),
     }
-}
-
-/// The text of a custom tool's call; of one that was cut off, what has come.
-pub(super) fn input(arguments: &str) -> String {
-    match complete_object(arguments).and_then(|mut given| given.shift_remove(INPUT)) {
-        Some(Json::String(text)) => text,
-        Some(other) => other.to_string(),
-        None => String::new(),
-    }
-}
-
-/// The arguments by which the model has called a custom tool.
-pub(super) fn as_arguments(input: &str) -> String {
-    json!({INPUT: input}).to_string()
 }
 
 #[cfg(test)]

@@ -374,3 +374,45 @@ async fn a_template_without_tools_is_completed() {
     let refused = server.post("/v1/chat/completions", &body).await;
     assert_eq!(refused.json()["error"]["param"], "tools");
 }
+
+#[tokio::test]
+async fn custom_tools_are_called_with_a_text() {
+    let server = Direct::new(2);
+    let format =
+        json!({"type": "grammar", "grammar": {"syntax": "regex", "definition": "go|stay"}});
+    let tools = json!([
+        {"type": "custom", "custom": {"name": "move", "description": "Moves.", "format": format}},
+        tool("look"),
+    ]);
+    let choice = json!({"type": "custom", "custom": {"name": "move"}});
+    let forced = json!({"tools": tools, "tool_choice": choice, "max_tokens": 100});
+    let message = server.chat(forced.clone()).await.json()["choices"][0]["message"].clone();
+    let call = &message["tool_calls"][0];
+    assert_eq!((&call["type"], &call["custom"]["name"]), (&json!("custom"), &json!("move")));
+    assert!(["go", "stay"].contains(&call["custom"]["input"].as_str().unwrap()), "{call}");
+    assert!(call["function"].is_null());
+    // The same as a stream.
+    let mut body = forced;
+    body["stream"] = true.into();
+    let events = server.chat(body).await.events();
+    let calls: Vec<&Json> =
+        events.iter().filter_map(|e| e.pointer("/choices/0/delta/tool_calls/0")).collect();
+    assert_eq!(
+        (&calls[0]["type"], &calls[0]["custom"]["name"]),
+        (&json!("custom"), &json!("move"))
+    );
+    let input: String = calls.iter().filter_map(|call| call["custom"]["input"].as_str()).collect();
+    assert_eq!(input, call["custom"]["input"].as_str().unwrap());
+    // And as a part of a history.
+    let messages = json!([
+        {"role": "user", "content": "Move."}, message,
+        {"role": "tool", "tool_call_id": call["id"], "content": "done"},
+    ]);
+    let asked = json!({"messages": messages, "tools": tools});
+    let prompt =
+        server.post("/apply-template", &asked).await.json()["prompt"].as_str().unwrap().to_owned();
+    assert!(prompt.contains(&format!("{{\"input\":\"{input}\"}}")), "{prompt}");
+    let wrong = json!({"tools": [{"type": "custom", "custom": {}}]});
+    let reply = server.post("/v1/chat/completions", &question(wrong)).await;
+    assert_eq!(reply.json()["error"]["param"], "tools[0].custom.name");
+}

@@ -72,7 +72,7 @@ async fn faults_name_their_field() {
         ),
         (CHAT, chat(user(json!([{"type": "text"}]))), "messages[0].content[0].text", &none),
         // Tools.
-        (CHAT, chat(json!({"tools": [{"type": "custom"}]})), "tools[0].type", &unsupported),
+        (CHAT, chat(json!({"tools": [{"type": "teleport"}]})), "tools[0].type", &unsupported),
         (CHAT, chat(json!({"tools": [{"type": "function"}]})), "tools[0].function", &none),
         (CHAT, chat(json!({"tools": [tool("a"), tool("a")]})), "tools[1].function.name", &none),
         (CHAT, chat(json!({"tool_choice": "required"})), "tool_choice", &none),

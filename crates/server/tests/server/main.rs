@@ -2,6 +2,7 @@
 
 mod adapters;
 mod anthropic;
+mod batches;
 mod chat;
 mod completions;
 mod connections;
