@@ -42,6 +42,11 @@ const EXCEPTIONS: &[(&str, &str, How)] = &[
     ),
     ("docs/getting-models.md", "arclight rm qwen3:4b", Fails(2, "--yes")),
     (
+        "docs/operation.md",
+        "arclight health https://10.0.0.7:8443",
+        Read("it needs a server at that address"),
+    ),
+    (
         "docs/serving-bench.md",
         "arclight bench-serve http://localhost:8080",
         Read("it takes minutes, and needs a server on that port"),
