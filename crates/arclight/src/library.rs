@@ -183,7 +183,7 @@ pub fn library_runtime() -> Result<Runtime, Failure> {
 /// When the variable cannot be understood.
 pub fn log_warnings() -> Result<(), Failure> {
     term::set(true, ColorChoice::Auto);
-    Ok(logging::install(0, false, logging::Style::Lines)?)
+    Ok(logging::install(0, false, logging::Style::Lines, None)?)
 }
 
 #[cfg(test)]

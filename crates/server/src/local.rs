@@ -2,7 +2,7 @@
 //! socket carries.
 
 use crate::fault::Fault;
-use crate::http::{self, Client, unguarded};
+use crate::http::{self, Client, Rank, unguarded};
 use crate::normal::{
     self, EmbedRequest, RankRequest, TextPrompt, TextRequest, beside, known, pooled_rows,
 };
@@ -23,7 +23,7 @@ pub use axum::body::BodyDataStream as Body;
 pub use tokenizer::{EncodeOptions, Tokenizer};
 
 /// Who asks: nobody else does.
-const HERE: Client = Client(0);
+const HERE: Client = Client(0, Rank::Live);
 
 /// A text, as such or in tokens.
 #[derive(Clone, Debug, PartialEq, Eq)]

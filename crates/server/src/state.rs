@@ -440,7 +440,7 @@ impl App {
     /// Takes no more requests, and does not keep the model.
     pub(crate) fn forget(&self) {
         let mut phase = self.phase.write().unwrap_or_else(PoisonError::into_inner);
-        *phase = Phase::Stopping { _model: None };
+        *phase = Phase::Stopping { model: None };
     }
 
     /// Tells clients from now on that the model has failed, and when it is loaded again. The model, if it was there.
