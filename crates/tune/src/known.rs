@@ -13,12 +13,12 @@ use graph::KvType;
 
 /// The ArcLight paper's machine: 4 nodes of 48 Kunpeng 920 cores, six DDR4 channels each.
 pub fn kunpeng_920() -> MachineModel {
-    MACHINES[0].model()
+    named("kunpeng-920").model()
 }
 
 /// Arm's machine: 2 nodes of 64 Neoverse N2 cores.
 pub fn neoverse_n2() -> MachineModel {
-    MACHINES[1].model()
+    named("neoverse-n2").model()
 }
 
 /// Qwen3-4B with Q4_0 matrices, a tied Q6_K head and a Q4_0 KV cache, as the ArcLight paper ran it
@@ -33,18 +33,22 @@ pub fn llama3_8b_q4_0() -> ModelGraphs<'static> {
     published("llama3-8b:q4_0", KvType::F16)
 }
 
+fn named(name: &str) -> &'static KnownMachine {
+    machine(name).expect("the table has it")
+}
+
 fn published(name: &str, kv: KvType) -> ModelGraphs<'static> {
     ModelGraphs::published(name.parse().expect("a published model"), kv)
 }
 
 /// llama.cpp on ArcLight's machine: pages where the system put them, about half on node 0.
 pub fn llama_cpp() -> Engine {
-    Engine::unplaced(MACHINES[0].unplaced())
+    Engine::unplaced(named("kunpeng-920").unplaced())
 }
 
 /// llama.cpp on Arm's machine: all pages on node 0.
 pub fn llama_cpp_on_n2() -> Engine {
-    Engine::unplaced(MACHINES[1].unplaced())
+    Engine::unplaced(named("neoverse-n2").unplaced())
 }
 
 /// llama.cpp with Arm's patch: each thread's rows in its node, quantised inputs once per node, and a

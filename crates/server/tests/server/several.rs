@@ -378,7 +378,7 @@ async fn wait(what: &str, so: impl AsyncFn() -> bool) {
 
 #[tokio::test]
 async fn a_model_that_has_failed_is_loaded_again() {
-    let common = Options { reload_wait: Duration::from_secs(1), ..options() };
+    let common = Options { reload_wait: Duration::from_secs(3), ..options() };
     let all = [("a", 1, true, None), ("b", 1, false, None)];
     let server = Server::with(&common, (2, GIB), &all);
     let running = {
