@@ -70,6 +70,12 @@ impl Remote {
         self.files.iter().map(|file| (file.path.as_str(), file.size))
     }
 
+    /// Its files and their SHA-256 as hexadecimal digits, of those for which the site tells it.
+    pub fn digests(&self) -> impl Iterator<Item = (&str, &str)> {
+        let known = self.files.iter().filter(|file| file.checksum.kind() == "sha256");
+        known.map(|file| (file.path.as_str(), file.checksum.hex()))
+    }
+
     /// Bytes of all files.
     pub fn bytes(&self) -> u64 {
         self.files.iter().map(|file| file.size).sum()

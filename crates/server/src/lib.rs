@@ -48,8 +48,11 @@ pub use error::Error;
 pub use fault::Fault;
 pub use http::{Background, Listener, Server, Site, Tls, router};
 pub use keys::{Key, Keys};
-pub use models::{ModelChange, ModelEntry, ModelLimits, ModelSource, Models};
+pub use models::{
+    ModelChange, ModelEntry, ModelKeeper, ModelLimits, ModelSource, Models, PullStep,
+};
 pub use normal::Media;
+pub use ollama::Recipe;
 pub use options::Options;
 pub use state::{Abilities, App, ChatStyle, Info, Model};
 pub use status::MeasureReads;

@@ -4,6 +4,7 @@ use crate::adapters::ServedAdapter;
 use crate::batch::FileStore;
 use crate::keys::Keys;
 use crate::normal::Media;
+use crate::ollama::Recipe;
 use crate::status::MeasureReads;
 use arclight_engine::{Pooling, SamplerParams};
 use std::path::PathBuf;
@@ -41,6 +42,14 @@ pub struct Options {
     pub drain: Duration,
     /// Sampling where a request does not say.
     pub sampler: SamplerParams,
+    /// What the model is told before a conversation that has no message of the system's.
+    pub system: Option<String>,
+    /// What the model was made of, if it was made of another.
+    pub recipe: Recipe,
+    /// Texts that end an answer, where a request names none.
+    pub stop: Vec<String>,
+    /// Most tokens of an answer, where a request does not say.
+    pub answer_limit: Option<usize>,
     /// Folder in which clients may save what slots have left; it must be there. The model must be loaded with
     /// [`saves`](arclight_engine::ReplicaOptions::saves).
     pub slot_saves: Option<PathBuf>,
@@ -82,6 +91,10 @@ impl Default for Options {
                 min_p: 0.0,
                 ..SamplerParams::default()
             },
+            system: None,
+            recipe: Recipe::default(),
+            stop: Vec::new(),
+            answer_limit: None,
             slot_saves: None,
             pooling: None,
             media: Media::default(),

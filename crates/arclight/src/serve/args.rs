@@ -159,6 +159,10 @@ pub(super) struct SeveralArgs {
     /// Folder of models, which are called as their files: each is loaded when a request names it
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub(super) models_dir: Option<PathBuf>,
+    /// Let clients fetch, make, copy and delete models of the folder of --models-dir, by Ollama's API: /api/pull,
+    /// /api/create, /api/copy, /api/delete
+    #[arg(long, requires = "models_dir")]
+    pub(super) manage_models: bool,
     /// Models in memory at once; the one that was asked for longest ago makes room [default: 4]
     #[arg(long, value_name = "N", value_parser = count)]
     pub(super) max_models: Option<usize>,

@@ -7,6 +7,7 @@ mod args;
 mod cores;
 mod files;
 mod front;
+mod keeper;
 mod reload;
 pub(crate) mod settings;
 mod several;

@@ -84,7 +84,7 @@ fn color(args: &[OsString]) -> ColorChoice {
 }
 
 /// Options of `serve` that are about the server, and not about one model.
-pub(crate) const OF_SERVER: [&str; 32] = [
+pub(crate) const OF_SERVER: [&str; 33] = [
     "admin-listen",
     "api-key",
     "api-key-file",
@@ -102,6 +102,7 @@ pub(crate) const OF_SERVER: [&str; 32] = [
     "kv-events-replay",
     "log",
     "log-format",
+    "manage-models",
     "max-body",
     "max-connections",
     "max-models",

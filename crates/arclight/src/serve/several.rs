@@ -2,6 +2,7 @@
 
 use super::args::{OwnArgs, ServeArgs};
 use super::front::{self, Front};
+use super::keeper::{self, Keeper, Manifest, Origin};
 use super::reload::Settings;
 use super::runtime;
 use crate::error::Error;
@@ -9,10 +10,12 @@ use crate::term::{self, note};
 use crate::{hub, load, model_file};
 use arclight_engine::{Adapter, CoreTurns, LoadOptions, ModelFile, ReplicaOptions, Replicas};
 use arclight_server::{
-    Abilities, Info, Model, ModelChange, ModelEntry, ModelLimits, ModelSource, Models, Options,
+    Abilities, CachePublisher, ChatStyle, Info, Model, ModelChange, ModelEntry, ModelKeeper,
+    ModelLimits, ModelSource, Models, Options, Recipe,
 };
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use topology::Machine;
 
 /// Models in memory at once, where nobody says.
@@ -24,71 +27,52 @@ pub(super) fn run(args: &ServeArgs) -> Result<(), Error> {
     let publisher = runtime.block_on(args.publisher())?;
     let found = find(args)?;
     let limits = limits(args, found.len())?;
-    let turns = Arc::<CoreTurns>::default();
+    let maker = Arc::new(Maker {
+        args: args.clone(),
+        now: Mutex::new(args.clone()),
+        limits,
+        turns: Arc::default(),
+        publisher,
+        kept: Mutex::default(),
+    });
     let mut entries = Vec::with_capacity(found.len());
-    let mut options: Option<Options> = None;
-    let mut kept: Vec<Kept> = Vec::with_capacity(found.len());
+    let mut known = BTreeMap::new();
     let mut pins: Vec<&str> = args.several.pin.iter().map(String::as_str).collect();
-    for Found { own, file } in found {
-        let (own, pin, table) = (*own.args, own.pin, own.name);
-        let mut of_model = own.options(&file)?;
-        let mut loading = own.loading()?;
-        of_model.adapters = own.adapters(&file, &mut loading, &of_model.names)?;
-        // Half of the memory is for weights; the caches of as many models as there may be share the other half.
-        loading.kv_bytes = Some(limits.bytes / 2 / limits.models as u64);
-        let known = |name: &&str| !of_model.names.iter().any(|own| own == name);
-        let before = pins.len();
-        pins.retain(known);
-        let pinned = pin || pins.len() < before;
-        let source = Source {
-            serving: ReplicaOptions {
-                turns: Some(turns.clone()),
-                cache_events: publisher.as_ref().map(|publisher| {
-                    let name = of_model.names.first().map_or("", String::as_str);
-                    let adapters = of_model.adapters.iter().map(|one| one.name.clone());
-                    publisher.of(name, adapters.collect())
-                }),
-                ..own.serving(&file)?
-            },
-            loading,
-            file: file.clone(),
-            args: own.clone(),
+    for Found { own, file, origin } in found {
+        let recipe = match &origin {
+            Origin::Made(manifest) => manifest.recipe.clone(),
+            Origin::Given(_) | Origin::File(_) => Recipe::default(),
         };
-        let table = args.tables.iter().any(|one| one.name == table).then_some(table);
-        kept.push(Kept { table, name: of_model.names[0].clone(), file: file.clone() });
-        // Keys, limits and addresses are those of the command.
-        options.get_or_insert(args.options(&file)?);
-        entries.push(ModelEntry {
-            options: of_model,
-            source: Arc::new(source),
-            pinned,
-            idle: own.several.keep_alive,
-        });
+        let table = args.tables.iter().any(|one| one.name == own.name).then(|| own.name.clone());
+        let mut entry = maker.entry((&own.args, &own.args), file.clone(), &recipe)?;
+        let names = &entry.options.names;
+        let before = pins.len();
+        pins.retain(|name| !names.iter().any(|own| own == name));
+        entry.pinned = own.pin || pins.len() < before;
+        maker.keep(Kept { table, name: names[0].clone(), file, recipe });
+        known.insert(names[0].clone(), origin);
+        entries.push(entry);
     }
     if let Some(name) = pins.first() {
         return Err(Error::Usage(format!("--pin {name}: there is no such model")));
     }
-    let options = Options { files: args.files.open()?, ..options.unwrap_or_default() };
+    // Keys, limits and addresses are those of the command.
+    let options = common(args, maker.kept().first().map(|one| &*one.file))?;
+    let options = Options { files: args.files.open()?, ..options };
     let keys = options.keys.clone();
-    let models = Arc::new(Models::new(&options, limits, entries)?);
-    let changing = models.clone();
-    let prepare = move |args: &ServeArgs| {
-        let changes = kept.iter().filter_map(|one| one.change(args).transpose());
-        let changes = changes.collect::<Result<Vec<ModelChange>, Error>>()?;
-        let common = args.options(&kept[0].file)?;
-        let several = &args.several;
-        let limits = ModelLimits {
-            models: several.max_models.unwrap_or(MODELS.min(kept.len())),
-            // What was free at the start is not what is free now.
-            bytes: several.models_memory.unwrap_or(limits.bytes),
-        };
-        let models = changing.clone();
-        Ok(Box::new(move || models.change(&common, limits, changes)) as Box<dyn FnOnce()>)
+    let keeper = match (&args.several.models_dir, args.several.manage_models) {
+        (Some(folder), true) => {
+            Some(Arc::new(Keeper::open(maker.clone(), folder, known)?) as Arc<dyn ModelKeeper>)
+        }
+        _ => None,
     };
+    let models = Arc::new(Models::new(&options, limits, entries, keeper)?);
+    let changing = models.clone();
+    let prepare = move |args: &ServeArgs| maker.prepare(args, &changing);
     let settings = Settings::new(keys, args, Box::new(prepare));
     let served = runtime.block_on(async {
         let front = Front::open(models.clone(), settings, args).await?;
-        let names: Vec<&str> = models.names().collect();
+        let names = models.names();
         note!(
             "serving {} on {}: {}; {} at once, in {}",
             term::plural(names.len(), "model"),
@@ -115,12 +99,14 @@ pub(super) fn run(args: &ServeArgs) -> Result<(), Error> {
 }
 
 /// A model that is served, for when its options change.
-struct Kept {
+pub(super) struct Kept {
     /// The name of its table.
-    table: Option<String>,
+    pub(super) table: Option<String>,
     /// Its first name for clients.
-    name: String,
-    file: Arc<ModelFile>,
+    pub(super) name: String,
+    pub(super) file: Arc<ModelFile>,
+    /// What it was made of.
+    pub(super) recipe: Recipe,
 }
 
 impl Kept {
@@ -133,19 +119,138 @@ impl Kept {
                 None => return Ok(None),
             },
         };
+        let mut options = own.options(&self.file)?;
+        keeper::apply(&self.recipe, &mut options)?;
         Ok(Some(ModelChange {
             name: self.name.clone(),
-            options: own.options(&self.file)?,
+            options,
             queue: own.queue(),
             idle: own.several.keep_alive,
         }))
     }
 }
 
+/// Makes entries of models; what holds for all of them.
+pub(super) struct Maker {
+    /// As the server was started.
+    args: ServeArgs,
+    /// As they are now, for models to come.
+    now: Mutex<ServeArgs>,
+    limits: ModelLimits,
+    turns: Arc<CoreTurns>,
+    publisher: Option<CachePublisher>,
+    kept: Mutex<Vec<Kept>>,
+}
+
+impl Maker {
+    /// A model with arguments of its own, and what it was made of. `started` is how it is loaded, `now` how it answers.
+    fn entry(
+        &self,
+        (started, now): (&ServeArgs, &ServeArgs),
+        file: Arc<ModelFile>,
+        recipe: &Recipe,
+    ) -> Result<ModelEntry, Error> {
+        let mut of_model = now.options(&file)?;
+        let mut loading = started.loading()?;
+        of_model.adapters = started.adapters(&file, &mut loading, &of_model.names)?;
+        loading.context = keeper::apply(recipe, &mut of_model)?.or(loading.context);
+        // Half of the memory is for weights; the caches of as many models as there may be share the other half.
+        loading.kv_bytes = Some(self.limits.bytes / 2 / self.limits.models as u64);
+        let cache_events = self.publisher.as_ref().map(|publisher| {
+            let name = of_model.names.first().map_or("", String::as_str);
+            let adapters = of_model.adapters.iter().map(|one| one.name.clone());
+            publisher.of(name, adapters.collect())
+        });
+        let turns = Some(self.turns.clone());
+        let serving = started.serving(&file)?;
+        let serving = ReplicaOptions { turns, cache_events, queue: now.queue(), ..serving };
+        let template = recipe.template.clone();
+        let source = Source { serving, loading, file, args: started.clone(), template };
+        Ok(ModelEntry {
+            options: of_model,
+            source: Arc::new(source),
+            pinned: false,
+            idle: now.several.keep_alive,
+        })
+    }
+
+    /// A model that a client has made.
+    pub(super) fn made(
+        &self,
+        manifest: &Manifest,
+        file: Arc<ModelFile>,
+    ) -> Result<ModelEntry, Error> {
+        let started = keeper::args(&self.args, manifest, &file);
+        let now = keeper::args(&self.now(), manifest, &file);
+        self.entry((&started, &now), file, &manifest.recipe)
+    }
+
+    /// A model is served, in the place of one of the same name.
+    pub(super) fn keep(&self, one: Kept) {
+        let mut kept = self.kept();
+        kept.retain(|other| other.name != one.name);
+        kept.push(one);
+    }
+
+    /// A model is not served any more.
+    pub(super) fn forget(&self, name: &str) {
+        self.kept().retain(|one| one.name != name);
+    }
+
+    fn kept(&self) -> MutexGuard<'_, Vec<Kept>> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn now(&self) -> MutexGuard<'_, ServeArgs> {
+        self.now.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Checks other options of all models, and gives what takes them.
+    fn prepare(
+        self: &Arc<Maker>,
+        args: &ServeArgs,
+        models: &Arc<Models>,
+    ) -> Result<Box<dyn FnOnce()>, Error> {
+        let kept = self.kept();
+        let changes = kept.iter().filter_map(|one| one.change(args).transpose());
+        let changes = changes.collect::<Result<Vec<ModelChange>, Error>>()?;
+        let common = common(args, kept.first().map(|one| &*one.file))?;
+        let limits = ModelLimits {
+            models: most(args, kept.len()),
+            // What was free at the start is not what is free now.
+            bytes: args.several.models_memory.unwrap_or(self.limits.bytes),
+        };
+        drop(kept);
+        let (maker, models, args) = (self.clone(), models.clone(), args.clone());
+        Ok(Box::new(move || {
+            *maker.now() = args;
+            models.change(&common, limits, changes);
+        }))
+    }
+}
+
+/// The options of the server. The names of its models are not among them.
+fn common(args: &ServeArgs, file: Option<&ModelFile>) -> Result<Options, Error> {
+    match file {
+        Some(file) => args.options(file),
+        // A file that nobody asks for.
+        None => args.options(&ModelFile::from_bytes("none", Vec::new())),
+    }
+}
+
+/// Models in memory at once.
+fn most(args: &ServeArgs, models: usize) -> usize {
+    args.several.max_models.unwrap_or(match args.several.manage_models {
+        true => MODELS,
+        false => MODELS.min(models),
+    })
+}
+
 /// A model that can be served.
 struct Found {
     own: OwnArgs,
     file: Arc<ModelFile>,
+    origin: Origin,
 }
 
 /// The models of the file's tables, of the command line, and of the folder.
@@ -155,7 +260,8 @@ fn find(args: &ServeArgs) -> Result<Vec<Found>, Error> {
     for table in &args.tables {
         let own = table.args.for_own_model().named(&table.name);
         let file = open(&own)?;
-        found.push(Found { own: OwnArgs { args: Box::new(own), ..table.clone() }, file });
+        let origin = Origin::Given(file.path().to_owned());
+        found.push(Found { own: OwnArgs { args: Box::new(own), ..table.clone() }, file, origin });
     }
     let named = args.model.named().map(Path::to_owned);
     for path in named.into_iter().chain(args.more.iter().cloned()) {
@@ -163,7 +269,8 @@ fn find(args: &ServeArgs) -> Result<Vec<Found>, Error> {
         let file = open(&own)?;
         // What was asked for is what clients ask for, unless it is a path.
         let name = if path.exists() { own.name_of(&file) } else { path.display().to_string() };
-        found.push(Found { own: of_all(own, name), file });
+        let origin = Origin::Given(file.path().to_owned());
+        found.push(Found { own: of_all(own, name), file, origin });
     }
     let in_folder = args.several.models_dir.as_deref().map_or(Ok(Vec::new()), in_folder)?;
     for path in in_folder {
@@ -176,14 +283,33 @@ fn find(args: &ServeArgs) -> Result<Vec<Found>, Error> {
                 // What names it says more of it.
                 let is_here = |other: &Found| other.own.name == name || same(&other.file, &file);
                 if !found.iter().any(is_here) {
-                    found.push(Found { own: of_all(own, name), file: Arc::new(file) });
+                    let origin = Origin::File(file.path().to_owned());
+                    found.push(Found { own: of_all(own, name), file: Arc::new(file), origin });
                 }
             }
             Ok((_, false)) => {}
             Err(e) => tracing::warn!("left out: {}", e.line()),
         }
     }
-    if found.is_empty() {
+    if let Some(folder) = args.several.models_dir.as_deref().filter(|_| args.several.manage_models)
+    {
+        for manifest in keeper::manifests(folder) {
+            if found.iter().any(|other| other.own.name == manifest.name) {
+                tracing::warn!("left out: there are two models with the name {}", manifest.name);
+                continue;
+            }
+            match model_file::open(manifest.path(folder)) {
+                Ok(file) => {
+                    let own = keeper::args(args, &manifest, &file);
+                    let own = of_all(own, manifest.name.clone());
+                    let file = Arc::new(file);
+                    found.push(Found { own, file, origin: Origin::Made(manifest) });
+                }
+                Err(e) => tracing::warn!("left out: {}: {}", manifest.name, e.line()),
+            }
+        }
+    }
+    if found.is_empty() && !args.several.manage_models {
         let folder = args.several.models_dir.clone().unwrap_or_default();
         return Err(Error::Refused(format!("{} has no models", folder.display())));
     }
@@ -234,7 +360,7 @@ fn is_first_part(path: &Path) -> bool {
 }
 
 /// Whether it is neither an adapter nor an image encoder.
-fn is_model(file: &ModelFile) -> Result<bool, Error> {
+pub(super) fn is_model(file: &ModelFile) -> Result<bool, Error> {
     let gguf = file.gguf()?;
     let is_encoder = gguf.metadata().opt_str("general.architecture").ok().flatten() == Some("clip");
     Ok(!Adapter::is_adapter(&gguf) && !is_encoder)
@@ -249,7 +375,7 @@ fn limits(args: &ServeArgs, models: usize) -> Result<ModelLimits, Error> {
         let free = nodes.sum::<Option<u64>>().unwrap_or(u64::MAX);
         machine.memory_limit().map_or(free, |limit| limit.min(free)) / 5 * 4
     });
-    Ok(ModelLimits { models: args.several.max_models.unwrap_or(MODELS.min(models)), bytes })
+    Ok(ModelLimits { models: most(args, models), bytes })
 }
 
 /// A model that is loaded when it is wanted.
@@ -258,6 +384,8 @@ struct Source {
     loading: LoadOptions,
     serving: ReplicaOptions,
     args: ServeArgs,
+    /// In the place of all others.
+    template: Option<String>,
 }
 
 impl Source {
@@ -274,8 +402,17 @@ impl Source {
         Ok(Replicas::bytes(&self.file, &machine, &loading, replicas)?)
     }
 
+    /// How it talks.
+    fn style(&self) -> ChatStyle {
+        let mut style = self.args.style();
+        if self.template.is_some() {
+            (style.template, style.end) = (self.template.clone(), None);
+        }
+        style
+    }
+
     fn load(&self) -> Result<Model, Error> {
-        let style = self.args.style();
+        let style = self.style();
         Ok(Model::load(&self.file, &self.loading()?, &self.serving, &style, &mut |_| {})?)
     }
 }
@@ -291,12 +428,14 @@ impl ModelSource for Source {
 
     fn info(&self) -> Result<Info, String> {
         let gguf = self.file.gguf().map_err(|e| e.to_string())?;
-        Ok(Info::read(&self.file, &gguf))
+        let mut info = Info::read(&self.file, &gguf);
+        info.template = self.style().template.or(info.template);
+        Ok(info)
     }
 
     fn abilities(&self) -> Result<Abilities, String> {
         let sees = self.serving.encoder.is_some();
-        let read = Abilities::read(&self.file, &self.args.style(), sees);
+        let read = Abilities::read(&self.file, &self.style(), sees);
         read.map_err(|e| Error::from(e).line())
     }
 }

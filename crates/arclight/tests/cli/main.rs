@@ -12,6 +12,7 @@ mod hub;
 mod images;
 mod imatrix;
 mod loading;
+mod manage;
 mod memory;
 mod operate;
 mod plan;

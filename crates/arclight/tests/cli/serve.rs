@@ -13,6 +13,12 @@ pub(crate) struct Served {
     pub(crate) address: String,
 }
 
+impl Served {
+    pub(crate) fn address(&self) -> &str {
+        &self.address
+    }
+}
+
 impl Drop for Served {
     fn drop(&mut self) {
         let _ = self.child.kill();

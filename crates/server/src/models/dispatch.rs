@@ -1,7 +1,7 @@
 //! Which model a request is for: the name in its body, or in its query where it has no body.
 
 use super::lifecycle::Entry;
-use super::{Models, list};
+use super::{Models, change, list};
 use crate::batch::{self, Gate, Worker};
 use crate::error::Error;
 use crate::fault::Fault;
@@ -11,7 +11,7 @@ use axum::extract::{FromRequest, FromRequestParts, Query, Request, State};
 use axum::http::{Method, StatusCode, Uri};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
-use axum::routing::post;
+use axum::routing::{delete, post};
 use axum::{Json as JsonBody, Router};
 use serde::Deserialize;
 use serde_json::Value as Json;
@@ -28,6 +28,10 @@ pub(crate) fn router(models: Arc<Models>) -> Result<Router, Error> {
     let own = Router::new()
         .route("/models/load", post(list::load))
         .route("/models/unload", post(list::unload))
+        .route("/api/pull", post(change::pull))
+        .route("/api/create", post(change::create))
+        .route("/api/copy", post(change::copy))
+        .route("/api/delete", delete(change::delete))
         .with_state(models.clone());
     // Only for paths that there are.
     let routes = routes().route_layer(middleware::from_fn_with_state(models, dispatch));
@@ -42,7 +46,8 @@ pub(crate) fn worker(models: &Arc<Models>) -> Option<Worker> {
     let lines = routes().route_layer(middleware::from_fn_with_state(models.clone(), dispatch));
     let all = models.clone();
     let gate: Gate = Box::new(move |running| {
-        let loaded = all.entries.iter().filter(|entry| entry.is_loaded());
+        let entries = all.entries();
+        let loaded = entries.iter().filter(|entry| entry.is_loaded());
         let loaded: Vec<_> = loaded.filter_map(|entry| entry.app.model().ok()).collect();
         all.common().check_running().is_ok()
             && batch::has_room(loaded.iter().map(|model| &**model), running)
@@ -106,11 +111,14 @@ async fn inner(routes: &Router, request: Request) -> Response {
 
 impl Models {
     /// The model whose state is told: the one in the query, or the loaded one that was asked for last.
-    fn looked_at(&self, uri: &Uri) -> Result<&Arc<Entry>, Fault> {
+    fn looked_at(&self, uri: &Uri) -> Result<Arc<Entry>, Fault> {
         let asked = Query::<Wanted>::try_from_uri(uri).ok().and_then(|Query(wanted)| wanted.model);
         match asked {
             Some(name) => self.meant(Some(&name)),
-            None => Ok(self.last_asked()),
+            None => self.last_asked().ok_or_else(|| {
+                let message = "there is no model yet: POST /api/pull brings one";
+                Fault::new(StatusCode::NOT_FOUND, message).code("model_not_found")
+            }),
         }
     }
 
@@ -140,7 +148,7 @@ impl Models {
         }
         let stays = wanted.keep_alive.as_ref().map(keep_alive).transpose()?;
         let time = entry.app.now().request_timeout;
-        let lease = self.lease(entry, time.map(|time| Instant::now() + time)).await?;
+        let lease = self.lease(&entry, time.map(|time| Instant::now() + time)).await?;
         if let Some(idle) = stays.filter(|_| parts.uri.path().starts_with("/api/")) {
             entry.stay(idle);
         }
@@ -161,9 +169,9 @@ impl Models {
     ///
     /// # Errors
     /// 404 for a name that none has, 400 where none is given and there are several.
-    pub(super) fn meant(&self, name: Option<&str>) -> Result<&Arc<Entry>, Fault> {
-        let names = || self.names().collect::<Vec<_>>().join(", ");
-        match (name, self.entries.as_slice()) {
+    pub(super) fn meant(&self, name: Option<&str>) -> Result<Arc<Entry>, Fault> {
+        let names = || self.names().join(", ");
+        match (name, self.entries().as_slice()) {
             (Some(name), _) => self.find(name).ok_or_else(|| Fault {
                 status: StatusCode::NOT_FOUND,
                 ..Fault::field(
@@ -172,7 +180,7 @@ impl Models {
                 )
                 .code("model_not_found")
             }),
-            (None, [only]) => Ok(only),
+            (None, [only]) => Ok(only.clone()),
             (None, _) => {
                 let message = format!("model is missing: this server has {}", names());
                 Err(Fault::field("model", message))
@@ -183,7 +191,7 @@ impl Models {
     /// Takes no more requests; those that run go on.
     pub(crate) fn stop(&self) {
         self.common().stop();
-        self.entries.iter().for_each(|entry| entry.app.stop());
+        self.entries().iter().for_each(|entry| entry.app.stop());
     }
 }
 

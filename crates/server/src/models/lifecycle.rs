@@ -87,7 +87,7 @@ struct Status {
 impl Entry {
     pub(super) fn new(common: &App, entry: ModelEntry) -> Entry {
         let ModelEntry { options, source, pinned, idle } = entry;
-        let shared = &common.options;
+        let shared = common.now();
         let app = Arc::new(common.beside(Options {
             keys: shared.keys.clone(),
             origins: shared.origins.clone(),
@@ -306,7 +306,8 @@ impl Models {
             tokio::pin!(freed);
             freed.as_mut().enable();
             let limits = self.limits();
-            let loaded: Vec<&Arc<Entry>> = self.entries.iter().filter(|e| e.is_loaded()).collect();
+            let entries = self.entries();
+            let loaded: Vec<&Arc<Entry>> = entries.iter().filter(|e| e.is_loaded()).collect();
             let held: u64 = loaded.iter().map(|entry| entry.status().bytes).sum();
             let fits = held.saturating_add(bytes) <= limits.bytes;
             if loaded.len() < limits.models && fits {
@@ -385,13 +386,13 @@ impl Models {
     /// # Errors
     /// When a pinned model cannot be loaded.
     pub async fn run(self: &Arc<Models>, ready: impl FnOnce()) -> Result<Infallible, Fault> {
-        for entry in self.entries.iter().filter(|entry| entry.pinned) {
+        for entry in self.entries().iter().filter(|entry| entry.pinned) {
             drop(self.lease(entry, None).await?);
         }
         ready();
         loop {
             tokio::time::sleep(LOOK).await;
-            for entry in &self.entries {
+            for entry in &self.entries() {
                 if let Some(why) = entry.has_failed() {
                     tokio::spawn(self.clone().recover(entry.clone(), why));
                     continue;
@@ -412,7 +413,8 @@ impl Models {
 }
 
 impl Models {
-    /// Loads a model again whose replicas have failed, until it can be loaded or the server is about to end.
+    /// Loads a model again whose replicas have failed, until it can be loaded, is taken away, or the server is about to
+    /// end.
     async fn recover(self: Arc<Models>, entry: Arc<Entry>, mut why: String) {
         let name = entry.app.name();
         let mut worked = entry.status().loaded.elapsed();
@@ -430,7 +432,7 @@ impl Models {
             }
             freed.await;
         }
-        while self.common.check_running().is_ok() {
+        while self.common.check_running().is_ok() && self.has(&entry) {
             let again = {
                 let mut status = entry.status();
                 let wait = status.backoff.failed(worked);
@@ -441,6 +443,9 @@ impl Models {
             };
             entry.set(Phase::Unloaded(Some(why)));
             tokio::time::sleep_until(again.into()).await;
+            if !self.has(&entry) {
+                return;
+            }
             match self.lease(&entry, None).await {
                 Ok(_) => {
                     entry.status().again = None;
@@ -453,9 +458,10 @@ impl Models {
     }
 
     /// The loaded model that was asked for last; the first if none is loaded.
-    pub(super) fn last_asked(&self) -> &Arc<Entry> {
-        let loaded = self.entries.iter().filter(|entry| entry.is_loaded());
-        loaded.max_by_key(|entry| entry.status().asked).unwrap_or(&self.entries[0])
+    pub(super) fn last_asked(&self) -> Option<Arc<Entry>> {
+        let entries = self.entries();
+        let loaded = entries.iter().filter(|entry| entry.is_loaded());
+        loaded.max_by_key(|entry| entry.status().asked).or(entries.first()).cloned()
     }
 }
 
@@ -506,7 +512,7 @@ impl Entry {
 }
 
 /// Runs on a thread of its own what takes long: those for requests' work are few.
-async fn apart<T: Send + 'static>(
+pub(super) async fn apart<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, String> + Send + 'static,
 ) -> Result<T, String> {
     let (done, result) = oneshot::channel();

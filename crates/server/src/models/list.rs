@@ -48,13 +48,13 @@ pub(super) fn models(models: &Models) -> ModelList {
     let each = |entry: &Arc<Entry>| {
         entry.app.all_names().map(|name| described(entry, name)).collect::<Vec<_>>()
     };
-    ModelList::new(models.entries.iter().flat_map(each).collect())
+    ModelList::new(models.entries().iter().flat_map(each).collect())
 }
 
 /// `GET /v1/models/{name}`.
 pub(super) fn one(models: &Models, name: &str) -> Result<Model, Fault> {
     let name = percent_encoding::percent_decode_str(name).decode_utf8_lossy();
-    Ok(described(models.meant(Some(&name))?, &name))
+    Ok(described(&*models.meant(Some(&name))?, &name))
 }
 
 /// `GET /api/tags`. Files that cannot be read are left out.
@@ -66,7 +66,7 @@ pub(super) async fn tags(models: Arc<Models>) -> ollama::Models {
             let tags = entry.app.options.names.iter();
             Some(tags.map(|name| ollama::Tag::of_file(name, info)).collect::<Vec<_>>())
         };
-        models.entries.iter().filter_map(each).flatten().collect()
+        models.entries().iter().filter_map(each).flatten().collect()
     });
     ollama::Models::new(read.await.unwrap_or_default())
 }
@@ -79,7 +79,7 @@ pub(super) async fn show(
     let client = request.extensions().get::<Client>().copied().unwrap_or_default();
     let body = Body::from_request(request, models.common()).await?;
     let name = body.json::<ollama::ShowBody>().await?.name()?;
-    let entry = models.meant(Some(&name))?.clone();
+    let entry = models.meant(Some(&name))?;
     if let Some(key) = models.common().options.keys.of(client.0) {
         key.check([&*name, entry.app.name()].into_iter())?;
     }
@@ -101,7 +101,7 @@ pub(super) fn loaded(models: &Models) -> ollama::Models {
         });
         Some(ollama::Tag::of_loaded(entry.app.name(), &model, expires))
     };
-    ollama::Models::new(models.entries.iter().filter_map(each).collect())
+    ollama::Models::new(models.entries().iter().filter_map(each).collect())
 }
 
 /// `GET /health`: 503 until the pinned models are loaded, and when one of them has no replica that works. Of others
@@ -109,7 +109,7 @@ pub(super) fn loaded(models: &Models) -> ollama::Models {
 pub(super) fn health(models: &Models) -> Result<Health, Fault> {
     models.common().check_running()?;
     let mut all = Health::default();
-    for entry in &models.entries {
+    for entry in &models.entries() {
         match (entry.failure(), entry.app.model()) {
             (Some(why), _) if entry.pinned => {
                 return Err(Fault::unavailable(why).code("replica_failed"));
@@ -147,12 +147,13 @@ pub(super) fn views(models: &Models) -> Views {
             idle_seconds: entry.is_loaded().then(|| entry.idle().as_secs()),
         }
     };
-    Views(models.entries.iter().map(each).collect())
+    Views(models.entries().iter().map(each).collect())
 }
 
 /// `GET /metrics`.
 pub(super) fn metrics(models: &Models) -> Response {
-    let each = models.entries.iter().map(|entry| {
+    let entries = models.entries();
+    let each = entries.iter().map(|entry| {
         let app = &entry.app;
         app.metrics.families(app.name(), app.model().ok().as_deref(), entry.failure().is_some())
     });
@@ -185,5 +186,5 @@ pub(super) async fn unload(
 async fn named(models: &Models, request: axum::extract::Request) -> Result<Arc<Entry>, Fault> {
     let body = Body::from_request(request, models.common()).await?;
     let Named { model } = body.json().await?;
-    models.meant(Some(&model)).cloned()
+    models.meant(Some(&model))
 }

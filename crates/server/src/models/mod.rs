@@ -1,16 +1,19 @@
 //! Several models behind one address, loaded when a request names them.
 //!
 //! Each model is an [`App`] with routes of its own, which knows nothing of the others. What stands before them reads
-//! the name in a request, has the model loaded (`lifecycle`), and hands the request on (`dispatch`). Lists, health and
-//! figures are of all together (`list`).
+//! the name in a request, has the model loaded (`lifecycle`), and hands the request on (`dispatch`). Clients may be
+//! allowed to add and remove models (`change`). Lists, health and figures are of all together (`list`).
 //!
 //! Models on the same cores take turns step by step ([`CoreTurns`](arclight_engine::CoreTurns)), which their sources
 //! see to.
 
+mod change;
 mod dispatch;
 mod lifecycle;
 mod list;
 
+pub(crate) use change::{CopyBody, CreateBody, DeleteBody, Progress, PullBody};
+pub use change::{ModelKeeper, PullStep};
 pub(crate) use dispatch::{router, worker};
 pub(crate) use list::{Changed, Named};
 
@@ -18,7 +21,7 @@ use crate::error::Error;
 use crate::options::Options;
 use crate::state::{Abilities, App, Info, Model};
 use lifecycle::Entry;
-use std::sync::{Arc, PoisonError};
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 use tokio::sync::{Mutex, Notify};
 
@@ -85,7 +88,9 @@ pub struct ModelLimits {
 /// Models that one server has, loaded or not.
 pub struct Models {
     limits: std::sync::Mutex<ModelLimits>,
-    entries: Vec<Arc<Entry>>,
+    entries: RwLock<Vec<Arc<Entry>>>,
+    /// Makes and removes models, if clients may.
+    keeper: Option<Arc<dyn ModelKeeper>>,
     /// What concerns no model; it never has one.
     common: Arc<App>,
     /// Held by who loads: one model at a time.
@@ -98,16 +103,17 @@ impl Models {
     /// Models of a server with these options, none of them loaded yet.
     ///
     /// # Errors
-    /// When there are none, or two have the same name.
+    /// When there are none, and none can be added, or two have the same name.
     pub fn new(
         options: &Options,
         limits: ModelLimits,
         models: Vec<ModelEntry>,
+        keeper: Option<Arc<dyn ModelKeeper>>,
     ) -> Result<Models, Error> {
         let common = Arc::new(App::new(Options { names: Vec::new(), ..options.clone() }));
         let entries: Vec<Arc<Entry>> =
             models.into_iter().map(|one| Arc::new(Entry::new(&common, one))).collect();
-        if entries.is_empty() {
+        if entries.is_empty() && keeper.is_none() {
             return Err(Error::NoModels);
         }
         let names: Vec<&str> = entries.iter().flat_map(|entry| entry.app.all_names()).collect();
@@ -116,13 +122,23 @@ impl Models {
             return Err(Error::TwoModels { name: (*name).to_owned() });
         }
         let (loading, freed) = (Mutex::new(()), Notify::new());
-        let limits = std::sync::Mutex::new(limits);
-        Ok(Models { limits, entries, common, loading, freed })
+        let (limits, entries) = (std::sync::Mutex::new(limits), RwLock::new(entries));
+        Ok(Models { limits, entries, keeper, common, loading, freed })
     }
 
     /// The names of all models.
-    pub fn names(&self) -> impl Iterator<Item = &str> {
-        self.entries.iter().map(|entry| entry.app.name())
+    pub fn names(&self) -> Vec<String> {
+        self.entries().iter().map(|entry| entry.app.name().to_owned()).collect()
+    }
+
+    /// The models that there are now.
+    fn entries(&self) -> Vec<Arc<Entry>> {
+        self.entries.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Whether a model is still one of the server's.
+    fn has(&self, entry: &Arc<Entry>) -> bool {
+        self.entries().iter().any(|one| Arc::ptr_eq(one, entry))
     }
 
     /// Connections that it has at once.
@@ -142,8 +158,9 @@ impl Models {
         let read_write = (options.read_timeout, options.write_timeout);
         self.common.change(options.clone(), None);
         *self.limits.lock().unwrap_or_else(PoisonError::into_inner) = limits;
+        let entries = self.entries();
         for ModelChange { name, options: own, queue, idle } in models {
-            let Some(entry) = self.entries.iter().find(|entry| entry.app.name() == name) else {
+            let Some(entry) = entries.iter().find(|entry| entry.app.name() == name) else {
                 continue;
             };
             let (read_timeout, write_timeout) = read_write;
@@ -161,9 +178,10 @@ impl Models {
     }
 
     /// The model that has a name, or whose adapter has it.
-    fn find(&self, name: &str) -> Option<&Arc<Entry>> {
+    fn find(&self, name: &str) -> Option<Arc<Entry>> {
+        let entries = self.entries();
         let has = |name: &str| {
-            self.entries.iter().find(|entry| entry.app.all_names().any(|known| known == name))
+            entries.iter().find(|entry| entry.app.all_names().any(|known| known == name)).cloned()
         };
         // Ollama's clients give every name a tag.
         has(name).or_else(|| has(name.strip_suffix(":latest")?))

@@ -20,7 +20,7 @@ use chat::{
 };
 use grammar::Matcher;
 use std::sync::Arc;
-use tokenizer::{DecodeOptions, EncodeOptions, RenderOptions};
+use tokenizer::{DecodeOptions, EncodeOptions, Message, RenderOptions};
 
 /// What a request has become before it is submitted.
 struct Prepared {
@@ -40,8 +40,10 @@ struct Prepared {
 ///
 /// # Errors
 /// When the request cannot be served; nothing is computed then.
-pub(crate) async fn chat(app: &Arc<App>, request: ChatRequest) -> Result<Answer, Fault> {
+pub(crate) async fn chat(app: &Arc<App>, mut request: ChatRequest) -> Result<Answer, Fault> {
     let model = app.model()?;
+    tell_system(app, &mut request);
+    complete_generation(app, &mut request.generation);
     let media = app.now().media.clone();
     let prepared = beside(model.clone(), move |model| prepare_chat(model, request, &media)).await?;
     submit(app, &model, prepared, "chat")
@@ -51,8 +53,9 @@ pub(crate) async fn chat(app: &Arc<App>, request: ChatRequest) -> Result<Answer,
 ///
 /// # Errors
 /// When the request cannot be served; nothing is computed then.
-pub(crate) async fn complete(app: &Arc<App>, request: TextRequest) -> Result<Answer, Fault> {
+pub(crate) async fn complete(app: &Arc<App>, mut request: TextRequest) -> Result<Answer, Fault> {
     let model = app.model()?;
+    complete_generation(app, &mut request.generation);
     let prepared = beside(model.clone(), move |model| prepare_text(model, request)).await?;
     submit(app, &model, prepared, "text_completion")
 }
@@ -63,10 +66,11 @@ pub(crate) async fn complete(app: &Arc<App>, request: TextRequest) -> Result<Ans
 /// When one of them cannot be served; nothing is computed then.
 pub(crate) async fn complete_each(
     app: &Arc<App>,
-    request: TextRequest,
+    mut request: TextRequest,
     seeds: Vec<u64>,
 ) -> Result<Vec<Answer>, Fault> {
     let model = app.model()?;
+    complete_generation(app, &mut request.generation);
     let mut prepared = beside(model.clone(), move |model| prepare_text(model, request)).await?;
     let mut choices = begin(&model, &prepared, &seeds)?.into_iter();
     let prompts = std::mem::take(&mut prepared.prompts);
@@ -78,11 +82,35 @@ pub(crate) async fn complete_each(
     Ok(prompts.into_iter().map(one).collect())
 }
 
+/// What the model is told where a conversation has nothing of the system's.
+fn tell_system(app: &App, request: &mut ChatRequest) {
+    let told = |message: &Message| matches!(&*message.role, "system" | "developer");
+    // What stands before was told already.
+    if let Some(system) = app.options.system.as_deref()
+        && request.before.is_empty()
+        && !request.messages.iter().any(told)
+    {
+        let content = system.into();
+        request
+            .messages
+            .insert(0, Message { role: "system".into(), content, ..Message::default() });
+    }
+}
+
+/// How an answer ends where the request does not say.
+fn complete_generation(app: &App, generation: &mut Generation) {
+    if generation.stop.is_empty() {
+        generation.stop.clone_from(&app.options.stop);
+    }
+    generation.limit = generation.limit.or(app.options.answer_limit);
+}
+
 /// The prompt that a conversation becomes, as text.
 ///
 /// # Errors
 /// When the model has no template or it refuses the messages.
-pub(crate) async fn prompt_text(app: &Arc<App>, request: ChatRequest) -> Result<String, Fault> {
+pub(crate) async fn prompt_text(app: &Arc<App>, mut request: ChatRequest) -> Result<String, Fault> {
+    tell_system(app, &mut request);
     beside(app.model()?, move |model| render(model, &request)).await
 }
 
@@ -90,7 +118,8 @@ pub(crate) async fn prompt_text(app: &Arc<App>, request: ChatRequest) -> Result<
 ///
 /// # Errors
 /// When the model has no template or it refuses the messages.
-pub(crate) async fn count(app: &Arc<App>, request: ChatRequest) -> Result<Vec<u32>, Fault> {
+pub(crate) async fn count(app: &Arc<App>, mut request: ChatRequest) -> Result<Vec<u32>, Fault> {
+    tell_system(app, &mut request);
     let media = app.now().media.clone();
     let encode = move |model: &Model| {
         let encoded = encode_chat(model, render(model, &request)?, &request, (&media, usize::MAX));

@@ -60,6 +60,9 @@ pub(crate) struct Shown {
     /// How tokens are chosen where a request does not say, a line each.
     parameters: String,
     template: String,
+    /// What the model is told before a conversation.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    system: Option<String>,
     license: Json,
     details: Map<String, Json>,
     model_info: Map<String, Json>,
@@ -129,14 +132,18 @@ impl ShowBody {
 impl Shown {
     /// A model of an app, loaded or not.
     pub(crate) fn of(app: &App, name: &str, info: &Info, abilities: Abilities) -> Shown {
+        let options = &app.options;
         let mut metadata: Map<String, Json> =
             info.metadata.iter().map(|(key, value)| (key.clone(), value.clone())).collect();
         metadata.insert("general.parameter_count".into(), info.parameters.into());
         Shown {
-            modelfile: format!("FROM {name}\n"),
+            modelfile: options.recipe.modelfile(name),
             parameters: parameters(app),
             template: info.template.clone().unwrap_or_default(),
-            license: metadata.get("general.license").cloned().unwrap_or_else(|| "".into()),
+            system: options.system.clone(),
+            license: (options.recipe.license.clone())
+                .or_else(|| metadata.get("general.license").cloned())
+                .unwrap_or_else(|| "".into()),
             details: details(info),
             model_info: metadata,
             capabilities: capabilities(abilities),
@@ -149,7 +156,7 @@ impl Shown {
 fn parameters(app: &App) -> String {
     let options = app.now();
     let sampler = &options.sampler;
-    [
+    let mut all: Vec<String> = [
         ("temperature", sampler.temperature.to_string()),
         ("top_k", sampler.top_k.to_string()),
         ("top_p", sampler.top_p.to_string()),
@@ -157,7 +164,10 @@ fn parameters(app: &App) -> String {
         ("repeat_penalty", sampler.repetition_penalty.to_string()),
     ]
     .map(|(name, value)| format!("{name:<30} {value}"))
-    .join("\n")
+    .into();
+    all.extend(app.options.stop.iter().map(|stop| format!("{:<30} {stop:?}", "stop")));
+    all.extend(app.options.answer_limit.map(|limit| format!("{:<30} {limit}", "num_predict")));
+    all.join("\n")
 }
 
 fn capabilities(abilities: Abilities) -> Vec<&'static str> {

@@ -6,7 +6,9 @@ use crate::lenient::{limit, whole};
 use crate::normal::{Constraint, Generation};
 use crate::openai::sampling::strings;
 use crate::openai::shapes;
+use crate::options::Options as ServerOptions;
 use crate::state::App;
+use arclight_engine::SamplerParams;
 use grammar::Spec;
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -43,7 +45,7 @@ pub(crate) struct Shared {
 /// the server starts.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[schemars(rename = "OllamaOptions")]
-struct Options {
+pub(super) struct Options {
     /// Tokens of the context; of more than the server has, those that it has.
     #[serde(default, deserialize_with = "whole")]
     num_ctx: Option<usize>,
@@ -168,6 +170,20 @@ impl Options {
             tracing::info!(asked, context, "a request asks for a larger context than there is");
         }
         let sampler = &mut generation.sampler;
+        self.sampler(sampler)?;
+        if let Some(seed) = self.seed.filter(|&seed| seed != -1) {
+            sampler.seed = seed as u64;
+        }
+        // -1 is without end, -2 as long as the context.
+        generation.limit =
+            self.num_predict.and_then(|n| usize::try_from(n).ok()).filter(|&n| n > 0);
+        generation.stop = strings("options.stop", self.stop.as_ref())?;
+        generation.stop.retain(|stop| !stop.is_empty());
+        Ok(())
+    }
+
+    /// How tokens are chosen, but for the seed.
+    fn sampler(&self, sampler: &mut SamplerParams) -> Result<(), Fault> {
         let set = |to: &mut f32, value: Option<f32>| *to = value.unwrap_or(*to);
         set(&mut sampler.temperature, self.temperature);
         set(&mut sampler.top_p, self.top_p);
@@ -175,21 +191,32 @@ impl Options {
         set(&mut sampler.repetition_penalty, self.repeat_penalty);
         set(&mut sampler.presence_penalty, self.presence_penalty);
         set(&mut sampler.frequency_penalty, self.frequency_penalty);
-        sampler.repetition_window = limit("options.repeat_last_n", self.repeat_last_n)?;
+        if self.repeat_last_n.is_some() {
+            sampler.repetition_window = limit("options.repeat_last_n", self.repeat_last_n)?;
+        }
         if let Some(k) = self.top_k {
             // None of them: all of them.
             sampler.top_k = usize::try_from(k).unwrap_or(0);
         }
-        if let Some(seed) = self.seed.filter(|&seed| seed != -1) {
-            sampler.seed = seed as u64;
+        Ok(sampler.check()?)
+    }
+
+    /// What holds for a model that has these as its parameters; the context that it asks for.
+    ///
+    /// # Errors
+    /// When a value cannot be, or cannot be honoured.
+    pub(super) fn of_model(&self, options: &mut ServerOptions) -> Result<Option<usize>, Fault> {
+        self.refuse()?;
+        if self.seed.is_some_and(|seed| seed != -1) {
+            let message = "a model has no seed here: a request has";
+            return Err(Fault::unsupported("parameters.seed", message));
         }
-        sampler.check()?;
-        // -1 is without end, -2 as long as the context.
-        generation.limit =
+        self.sampler(&mut options.sampler)?;
+        options.stop = strings("parameters.stop", self.stop.as_ref())?;
+        options.stop.retain(|stop| !stop.is_empty());
+        options.answer_limit =
             self.num_predict.and_then(|n| usize::try_from(n).ok()).filter(|&n| n > 0);
-        generation.stop = strings("options.stop", self.stop.as_ref())?;
-        generation.stop.retain(|stop| !stop.is_empty());
-        Ok(())
+        Ok(self.num_ctx.filter(|&tokens| tokens > 0))
     }
 
     /// What cannot be honoured here.

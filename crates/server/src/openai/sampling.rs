@@ -286,7 +286,10 @@ impl Sampling {
                 .repetition_penalty
                 .or(self.repeat_penalty)
                 .unwrap_or(default.repetition_penalty),
-            repetition_window: limit_of("repeat_last_n", self.repeat_last_n)?,
+            repetition_window: match self.repeat_last_n {
+                None => default.repetition_window,
+                some => limit_of("repeat_last_n", some)?,
+            },
             presence_penalty: self.presence_penalty.unwrap_or(default.presence_penalty),
             frequency_penalty: self.frequency_penalty.unwrap_or(default.frequency_penalty),
             seed: self.seed.map_or_else(|| fastrand::u64(..), |seed| seed as u64),

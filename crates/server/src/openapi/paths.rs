@@ -231,6 +231,36 @@ pub(super) fn several(doc: &mut Document) {
     ] {
         doc.post::<models::Named, models::Changed>(path, id, summary);
     }
+    doc.faults::<ollama::shapes::Error>();
+    let unchanged = doc.responses::<()>(&[501])["501"].take();
+    let text =
+        "Lines of JSON, the last of them `success` or an error; with `stream: false` one object.";
+    let (kind, lines) = ("application/x-ndjson", json!({"schema": {"type": "string"}}));
+    let pull = doc.post::<models::PullBody, models::Progress>("/api/pull", "pull", "Bring a model");
+    also(pull, text, kind, lines.clone());
+    pull["responses"]["501"] = unchanged.clone();
+    let create = doc.post::<models::CreateBody, models::Progress>(
+        "/api/create",
+        "create_model",
+        "Make a model of another",
+    );
+    also(create, text, kind, lines);
+    create["responses"]["501"] = unchanged.clone();
+    let copy = doc.post::<models::CopyBody, ()>("/api/copy", "copy_model", "Name a model anew");
+    copy["responses"]["200"] = json!({"description": "It has the other name too."});
+    copy["responses"]["501"] = unchanged.clone();
+    let schema = doc.request::<models::DeleteBody>();
+    let mut responses = doc.responses::<()>(&[400, 404, 500, 501]);
+    responses["200"] = json!({"description": "It is gone."});
+    doc.operation(
+        "/api/delete",
+        "delete",
+        json!({
+            "operationId": "delete_model", "summary": "Remove a model",
+            "requestBody": {"required": true, "content": {"application/json": {"schema": schema}}},
+            "responses": responses,
+        }),
+    );
 }
 
 /// Another form of an operation's answer.

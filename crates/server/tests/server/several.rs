@@ -86,7 +86,7 @@ impl Server {
             entries.push(ModelEntry { options, source, pinned, idle });
         }
         let limits = ModelLimits { models: limits.0, bytes: limits.1 };
-        let models = Arc::new(Models::new(common, limits, entries).unwrap());
+        let models = Arc::new(Models::new(common, limits, entries, None).unwrap());
         let direct = Direct { router: models.clone().router().unwrap() };
         Server { direct, models, sources }
     }
