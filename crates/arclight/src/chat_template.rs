@@ -33,6 +33,11 @@ impl FromStr for GivenTemplate {
 }
 
 impl GivenTemplate {
+    /// Its text.
+    pub(crate) fn source(&self) -> &str {
+        &self.source
+    }
+
     /// A model talks by it from now on.
     pub(crate) fn replace(&self, loaded: &mut Loaded) -> Result<(), Error> {
         let tokenizer = &loaded.tokenizer;

@@ -152,6 +152,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Error> {
         stop: args.stop.clone(),
         ignore_eos: args.ignore_eos,
         continues: !args.is_question(),
+        special: false,
     };
     let mut session = Session::new(loaded);
     if args.report {
@@ -215,6 +216,7 @@ fn conversation(args: &RunArgs) -> ChatArgs {
         stop: args.stop.clone(),
         sampler: args.sampler.clone(),
         speculate: args.speculate.clone(),
+        mcp: chat::McpArgs::default(),
         images: args.images.clone(),
         machine: args.machine.clone(),
     }

@@ -26,6 +26,8 @@ pub(crate) struct AnswerOptions {
     pub(crate) ignore_eos: bool,
     /// The text continues the prompt, instead of beginning anew.
     pub(crate) continues: bool,
+    /// The text has control tokens in it.
+    pub(crate) special: bool,
 }
 
 /// Why an answer ended.
@@ -120,7 +122,7 @@ impl Session {
         let answering = Answering::begin();
         let interrupted = || answering.interrupted();
         let mut written = Written::new(options);
-        let decode = DecodeOptions { skip_special: true, continues: options.continues };
+        let decode = DecodeOptions { skip_special: !options.special, continues: options.continues };
         let mut decoder = tokenizer::Decoder::new(&self.tokenizer, decode);
         // What was counted since it was asked last; counts anew.
         let meter = &mut self.meter;

@@ -3,6 +3,9 @@
 mod commands;
 mod input;
 mod lines;
+mod tools;
+
+pub(crate) use tools::McpArgs;
 
 use crate::args::{MachineArgs, ModelArg, SamplerArgs, count};
 use crate::chat_template::GivenTemplate;
@@ -21,6 +24,7 @@ use lines::Lines;
 use serde_json::Value as Json;
 use std::path::Path;
 use tokenizer::{ChatTemplate, EncodeOptions, Message, RenderOptions};
+use tools::{Call, Calling, Consent, ROUNDS, Servers};
 use vision::Piece;
 
 /// Talk with a model
@@ -43,6 +47,8 @@ pub(crate) struct ChatArgs {
     #[command(flatten)]
     pub(crate) sampler: SamplerArgs,
     #[command(flatten)]
+    pub(crate) mcp: McpArgs,
+    #[command(flatten)]
     pub(crate) speculate: SpeculateArgs,
     #[command(flatten)]
     pub(crate) images: ImageArgs,
@@ -54,7 +60,8 @@ const EXAMPLES: &str = "\
 Examples:
   arclight chat                                    with the demo model
   arclight chat model.gguf --system 'Answer in one sentence.'
-  arclight chat model.gguf --no-think --temp 0.6";
+  arclight chat model.gguf --no-think --temp 0.6
+  arclight chat model.gguf --mcp 'uvx mcp-server-time' --mcp-allow get_current_time";
 
 /// What goes into a chat template besides the conversation.
 #[derive(Args, Clone, Debug)]
@@ -103,6 +110,16 @@ fn no_template() -> Error {
     )
 }
 
+/// The template that a model talks by.
+fn template_source(args: &ChatArgs, file: &ModelFile) -> Result<String, Error> {
+    if let Some(given) = &args.template.chat_template {
+        return Ok(given.source().to_owned());
+    }
+    let gguf = file.gguf()?;
+    let source = gguf.metadata().opt_str("tokenizer.chat_template").ok().flatten();
+    Ok(source.unwrap_or_default().to_owned())
+}
+
 /// Runs the command.
 pub(crate) fn run(args: &ChatArgs) -> Result<(), Error> {
     let params = args.sampler.params()?;
@@ -113,6 +130,8 @@ pub(crate) fn run(args: &ChatArgs) -> Result<(), Error> {
         require_template(&file)?;
     }
     let encoder = args.images.file(&file)?;
+    let source = template_source(args, &file)?;
+    let servers = args.mcp.connect()?;
     let (options, untuned) = args.machine.options_at_start(&file)?;
     let options = LoadOptions { context: args.ctx, ..options };
     // Threads that are begun now are not pinned with those of the engine.
@@ -124,6 +143,8 @@ pub(crate) fn run(args: &ChatArgs) -> Result<(), Error> {
         given.replace(&mut loaded)?;
     }
     loaded.report();
+    let calling =
+        servers.as_ref().map(|servers| Calling::new(&loaded, &source, servers)).transpose()?;
     note!("Type a message, or /help. Ctrl-C stops an answer, Ctrl-D ends the conversation.");
     let options = AnswerOptions {
         params,
@@ -131,6 +152,7 @@ pub(crate) fn run(args: &ChatArgs) -> Result<(), Error> {
         stop: GivenTemplate::stops(args.template.chat_template.as_ref(), &args.stop),
         ignore_eos: false,
         continues: false,
+        special: calling.as_ref().is_some_and(Calling::needs_special),
     };
     let mut chat = Chat {
         session: Session::new(loaded),
@@ -140,13 +162,14 @@ pub(crate) fn run(args: &ChatArgs) -> Result<(), Error> {
         turns: Vec::new(),
         shown: Vec::new(),
         last: None,
+        tools: servers.zip(calling),
     };
     loop {
         match lines.next(chat.session.engine())? {
             Line::Text(text) => match Command::parse(&text) {
-                None => chat.say(text)?,
+                None => chat.say(text, &mut lines)?,
                 Some(Ok(Command::Quit)) => break,
-                Some(Ok(command)) => chat.obey(command)?,
+                Some(Ok(command)) => chat.obey(command, &mut lines)?,
                 Some(Err(fault)) => anstream::eprintln!("{fault}"),
             },
             Line::Empty => {}
@@ -188,6 +211,8 @@ struct Chat {
     /// Images for the next message.
     shown: Vec<Vec<Piece>>,
     last: Option<Answer>,
+    /// Servers whose tools the model may call.
+    tools: Option<(Servers, Calling)>,
 }
 
 impl Chat {
@@ -199,14 +224,20 @@ impl Chat {
 
     /// A message of the user's, and the answer. What is wrong with it is told, and the message
     /// forgotten; only a broken output ends the conversation.
-    fn say(&mut self, text: String) -> Result<(), Error> {
+    fn say(&mut self, text: String, lines: &mut Lines) -> Result<(), Error> {
+        let before = self.turns.len();
         let images = std::mem::take(&mut self.shown);
         self.turns.push(Turn { message: images::message(&text, images.len()), images });
-        match self.answer() {
+        let answered = match self.tools.is_some() {
+            true => self.answer_with_tools(lines),
+            false => self.answer(),
+        };
+        match answered {
             Ok(()) => Ok(()),
             Err(fatal @ (Error::ReaderGone | Error::Stdout(_))) => Err(fatal),
             Err(e) => {
                 // An image can be asked about again.
+                self.turns.truncate(before + 1);
                 self.shown = self.turns.pop().map_or_else(Vec::new, |turn| turn.images);
                 anstream::eprintln!("{}", e.line());
                 Ok(())
@@ -217,6 +248,86 @@ impl Chat {
     /// The assistant's turn.
     fn answer(&mut self) -> Result<(), Error> {
         let prompt = self.prompt()?;
+        self.check_room(&prompt)?;
+        let mut screen = Screen::stdout();
+        let answer = self.session.answer(&prompt, &self.options, |text| Ok(screen.show(text)?))?;
+        screen.end(answer.text.ends_with('\n'))?;
+        drop(screen);
+        let message = Message::new("assistant", answer.text.as_str());
+        self.turns.push(Turn { message, images: Vec::new() });
+        self.ended(answer);
+        Ok(())
+    }
+
+    /// The assistant's turns until it calls no tool any more, and the results between them.
+    fn answer_with_tools(&mut self, lines: &mut Lines) -> Result<(), Error> {
+        for _ in 0..ROUNDS {
+            let calls = self.answer_or_call()?;
+            if calls.is_empty() {
+                return Ok(());
+            }
+            for call in calls {
+                let text = self.run_tool(&call, lines)?;
+                let message = tools::result(&call, &text);
+                self.turns.push(Turn { message, images: Vec::new() });
+            }
+        }
+        note!("[{ROUNDS} rounds of calls: say something for it to go on]");
+        Ok(())
+    }
+
+    /// One answer, and the calls in it.
+    fn answer_or_call(&mut self) -> Result<Vec<Call>, Error> {
+        let prompt = self.prompt()?;
+        self.check_room(&prompt)?;
+        let text = self.session.tokenizer.decode(&prompt.tokens, false);
+        let Some((_, calling)) = &self.tools else { return Ok(Vec::new()) };
+        let mut reader = calling.reader(&text);
+        let mut screen = Screen::stdout();
+        let mut ends_line = true;
+        let answer = self.session.answer(&prompt, &self.options, |text| {
+            let shown = reader.push(text);
+            ends_line = if shown.is_empty() { ends_line } else { shown.ends_with('\n') };
+            Ok(screen.show(&shown)?)
+        })?;
+        let shown = reader.end();
+        ends_line = if shown.is_empty() { ends_line } else { shown.ends_with('\n') };
+        screen.show(&shown)?;
+        screen.end(ends_line)?;
+        drop(screen);
+        let interrupted = answer.end == End::Interrupted;
+        let (message, calls) = reader.message();
+        self.turns.push(Turn { message, images: Vec::new() });
+        self.ended(answer);
+        Ok(if interrupted { Vec::new() } else { calls })
+    }
+
+    /// Calls a tool, if it may be; what the model is told.
+    fn run_tool(&mut self, call: &Call, lines: &mut Lines) -> Result<String, Error> {
+        let Some((servers, _)) = &mut self.tools else { return Ok(String::new()) };
+        anstream::eprintln!("[{} {}]", call.name, call.arguments);
+        let mut consent = servers.allows(&call.name).then_some(Consent::Once);
+        while consent.is_none() {
+            anstream::eprintln!("call it? y(es), n(o), a(lways)");
+            consent = match lines.next(self.session.engine())? {
+                Line::Text(text) => Consent::parse(&text),
+                Line::Empty | Line::End => Some(Consent::No),
+            };
+        }
+        match consent {
+            Some(Consent::Always) => servers.allow(&call.name),
+            Some(Consent::Once) => {}
+            Some(Consent::No) | None => {
+                return Ok("error: the user does not allow this call".to_owned());
+            }
+        }
+        let text = servers.call(call);
+        anstream::eprintln!("[= {}]", tools::shown(&text));
+        Ok(text)
+    }
+
+    /// Whether there is room for an answer.
+    fn check_room(&self, prompt: &Prompt) -> Result<(), Error> {
         let (tokens, context) = (prompt.tokens.len(), self.session.context());
         if tokens >= context {
             return Err(Error::Refused(format!(
@@ -224,10 +335,12 @@ impl Chat {
                  in fewer words, begin anew with /clear, or start again with a larger --ctx"
             )));
         }
-        let mut screen = Screen::stdout();
-        let answer = self.session.answer(&prompt, &self.options, |text| Ok(screen.show(text)?))?;
-        screen.end(answer.text.ends_with('\n'))?;
-        drop(screen);
+        Ok(())
+    }
+
+    /// Tells why an answer ended, if that is not by itself.
+    fn ended(&mut self, answer: Answer) {
+        let context = self.session.context();
         match answer.end {
             End::Context => note!(
                 "[the context of {context} tokens is full: begin anew with /clear, or start again \
@@ -236,12 +349,9 @@ impl Chat {
             End::Interrupted | End::Limit => note!("[ended {}]", run::why(answer.end, context)),
             End::Token | End::Stop => {}
         }
-        let message = Message::new("assistant", answer.text.as_str());
-        self.turns.push(Turn { message, images: Vec::new() });
         // Another answer to the same message is not to be the same one.
         self.options.params.seed = self.options.params.seed.wrapping_add(1);
         self.last = Some(answer);
-        Ok(())
     }
 
     /// The conversation as a prompt.
@@ -253,7 +363,12 @@ impl Chat {
         if let Some(encoder) = encoder {
             images::normalize(template.as_ref(), &mut messages, encoder)?;
         }
-        let text = render(template.as_ref(), &messages, self.no_think)?;
+        let text = match (&self.tools, template) {
+            (Some((_, calling)), Some(template)) => {
+                calling.render(template, messages, self.no_think)?
+            }
+            _ => render(template.as_ref(), &messages, self.no_think)?,
+        };
         if let Some(encoder) = encoder {
             return images::prompt(tokenizer, &text, (encoder, &images));
         }
@@ -280,7 +395,7 @@ impl Chat {
         }
     }
 
-    fn obey(&mut self, command: Command) -> Result<(), Error> {
+    fn obey(&mut self, command: Command, lines: &mut Lines) -> Result<(), Error> {
         match command {
             Command::Help => anstream::eprint!("{}", commands::HELP),
             Command::Image(path) => self.show(&path),
@@ -310,7 +425,7 @@ impl Chat {
                 if let Some(turn) = self.turns.pop() {
                     let text = turn.text();
                     self.shown = turn.images;
-                    self.say(text)?;
+                    self.say(text, lines)?;
                 }
             }
             Command::Quit => {}

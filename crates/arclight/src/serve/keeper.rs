@@ -214,9 +214,11 @@ impl Keeper {
     fn try_create(&self, name: &str, from: &str, recipe: Recipe) -> Result<ModelEntry, Error> {
         let (path, base) = self.of(from)?;
         if let Some(template) = &recipe.template {
-            ChatTemplate::new(template, None, None).map_err(|e| {
-                Error::Refused(format!("template must be in Jinja, not in Go's language: {e}"))
-            })?;
+            let fault = |why: String| Error::Refused(format!("template must be in Jinja: {why}"));
+            if is_go(template) {
+                return Err(fault("this one is in the language of Go's templates".to_owned()));
+            }
+            ChatTemplate::new(template, None, None).map_err(|e| fault(e.to_string()))?;
         }
         self.keep(name, &path, recipe.over(&base))
     }
@@ -291,6 +293,16 @@ impl ModelKeeper for Keeper {
     }
 }
 
+/// Whether a template is in Go's language, of which a part would be read as Jinja too: `{{ if .System }}`.
+fn is_go(template: &str) -> bool {
+    const WORDS: [&str; 7] = ["if", "range", "with", "end", "else", "define", "block"];
+    template.split("{{").skip(1).any(|action| {
+        let action = action.trim_start_matches('-').trim_start();
+        let word = action.split(|c: char| !c.is_ascii_alphanumeric()).next().unwrap_or_default();
+        action.starts_with(['.', '$']) || WORDS.contains(&word)
+    })
+}
+
 /// All parts of a model whose first is given.
 fn parts(path: &Path) -> Vec<PathBuf> {
     let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
@@ -332,6 +344,14 @@ mod tests {
         assert_eq!(names("a/b.gguf"), ["a/b.gguf"]);
         let two = ["a/b-00001-of-00002.gguf", "a/b-00002-of-00002.gguf"];
         assert_eq!(names("a/b-00001-of-00002.gguf"), two);
+    }
+
+    #[test]
+    fn templates_of_go_are_told_from_jinja() {
+        assert!(
+            is_go("{{ if .System }}a{{ end }}") && is_go("{{- .Prompt }}") && is_go("x{{end}}")
+        );
+        assert!(!is_go("{% if a %}{{ endpoint }}{{ messages[0].content }}{% endif %}"));
     }
 
     #[test]

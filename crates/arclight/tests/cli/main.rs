@@ -13,6 +13,7 @@ mod images;
 mod imatrix;
 mod loading;
 mod manage;
+mod mcp;
 mod memory;
 mod operate;
 mod plan;

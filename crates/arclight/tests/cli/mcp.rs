@@ -1,0 +1,119 @@
+//! `chat --mcp`: tools of a server are offered, asked for, called, and their results go on.
+
+use crate::support::{arclight, run_with};
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use testkit::{Script, repository, scripted};
+
+/// A model that calls `add`, and says what comes of it.
+fn model(folder: &Path) -> PathBuf {
+    let call =
+        "<tool_call>\n{\"name\": \"add\", \"arguments\": {\"a\": 2, \"b\": 3}}\n</tool_call>";
+    let script = Script {
+        context: 4096,
+        rules: vec![("add".to_owned(), format!("Let me see.\n{call}"))],
+        otherwise: "That is what came of it.".to_owned(),
+    };
+    let demo = fs::read(repository("demo/arclight-demo.gguf")).unwrap();
+    let path = folder.join("scripted.gguf");
+    fs::write(&path, scripted(&script, &demo)).unwrap();
+    path
+}
+
+/// A server in a shell, which writes down what it was asked to call.
+fn server(folder: &Path) -> String {
+    let hello = r#"{"jsonrpc":"2.0","id":1,"result":{"protocolVersion":"2025-06-18","capabilities":{"tools":{}},"serverInfo":{"name":"s","version":"1"}}}"#;
+    let list = r#"{"jsonrpc":"2.0","id":2,"result":{"tools":[{"name":"add","description":"Adds.","inputSchema":{"type":"object","properties":{"a":{"type":"integer"},"b":{"type":"integer"}}}}]}}"#;
+    let script = format!(
+        "read -r l\necho '{hello}'\nread -r l\nread -r l\necho '{list}'\nid=3\n\
+         while read -r l; do echo \"$l\" >>\"{}/asked\"\n\
+         echo \"{{\\\"jsonrpc\\\":\\\"2.0\\\",\\\"id\\\":$id,\\\"result\\\":{{\\\"content\\\":[{{\\\"type\\\":\\\"text\\\",\\\"text\\\":\\\"five\\\"}}]}}}}\"\n\
+         id=$((id+1)); done\n",
+        folder.display()
+    );
+    let path = folder.join("server.sh");
+    fs::write(&path, script).unwrap();
+    format!("sh {}", path.display())
+}
+
+fn talk(args: &[&str], input: &str) -> (String, String) {
+    let base = ["chat", "--greedy"];
+    let mut child = arclight(&[&base, args].concat())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
+    let out = child.wait_with_output().unwrap();
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    assert!(out.status.success(), "{}", text(&out.stderr));
+    (text(&out.stdout), text(&out.stderr))
+}
+
+#[test]
+fn a_tool_is_called_when_the_user_says_so() {
+    let dir = tempfile::tempdir().unwrap();
+    let (model, server) = (model(dir.path()), server(dir.path()));
+    let saved = dir.path().join("talk.md");
+    let input = format!("Add.\nmaybe\ny\n/save {}\n", saved.display());
+    let model = model.to_str().unwrap();
+    let (out, err) = talk(&[model, "--mcp", &server], &input);
+    assert!(
+        out.contains("Let me see.") && out.contains("That is what came of it."),
+        "{out}\n{err}"
+    );
+    assert!(!out.contains("tool_call"), "{out}");
+    assert!(
+        err.contains("tools of server: add") && err.contains(r#"[add {"a": 2, "b": 3}]"#),
+        "{err}"
+    );
+    assert_eq!(
+        err.matches("call it?").count(),
+        2,
+        "a word that is no answer is asked again: {err}"
+    );
+    assert!(err.contains("[= five]"), "{err}");
+    let asked = fs::read_to_string(dir.path().join("asked")).unwrap();
+    assert!(
+        asked.contains(r#""arguments":{"a":2,"b":3}"#) && asked.lines().count() == 1,
+        "{asked}"
+    );
+    let saved = fs::read_to_string(saved).unwrap();
+    assert!(saved.contains("## tool\n\nfive"), "{saved}");
+
+    // Not when the user does not, and never again asked when the user always does.
+    let (_, err) = talk(&[model, "--mcp", &server], "Add.\nn\nAdd.\na\nAdd.\n");
+    assert_eq!(err.matches("call it?").count(), 2, "{err}");
+    assert_eq!(err.matches("[= five]").count(), 2, "{err}");
+    let allow = [model, "--mcp", &server, "--mcp-allow", "add"];
+    let (_, err) = talk(&allow, "Add.\n");
+    assert!(!err.contains("call it?") && err.contains("[= five]"), "{err}");
+}
+
+#[test]
+fn servers_come_from_a_file_and_faults_are_told() {
+    let dir = tempfile::tempdir().unwrap();
+    let (model, server) = (model(dir.path()), server(dir.path()));
+    let model = model.to_str().unwrap();
+    let config = dir.path().join("mcp.json");
+    let script = server.strip_prefix("sh ").unwrap();
+    let text =
+        format!(r#"{{"mcpServers": {{"sums": {{"command": "sh", "args": ["{script}"]}}}}}}"#);
+    fs::write(&config, text).unwrap();
+    let config = config.to_str().unwrap();
+    let (_, err) = talk(&[model, "--mcp-config", config, "--mcp-allow", "*"], "Add.\n");
+    assert!(err.contains("tools of sums: add") && err.contains("[= five]"), "{err}");
+    for (args, words) in [
+        (&["--mcp", "/nowhere/at/all"][..], "cannot be started"),
+        (&["--mcp", "a 'b"][..], "is no command"),
+        (&["--mcp", &server, "--mcp-allow", "take"][..], "there is no such tool"),
+        (&["--mcp-allow", "x"][..], "goes with --mcp"),
+        (&["--mcp-config", "/nowhere.json"][..], "/nowhere.json"),
+    ] {
+        let ran = run_with(&[&["chat", model], args].concat(), "");
+        assert!(ran.code != Some(0) && ran.err.contains(words), "{args:?}: {}", ran.err);
+    }
+}
