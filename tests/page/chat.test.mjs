@@ -207,6 +207,35 @@ test('tools: defined, called, answered', async () => {
   await close(page);
 });
 
+test('tools of the server: offered, called when the user says so', async () => {
+  fake.tools = [{ type: 'function', function: { name: 'get_sky', parameters: { type: 'object' } } }];
+  const page = await open(fake.url);
+  await ask(page, 'call none: nothing is offered yet');
+  assert.equal(lastAsked().tools, undefined);
+  await page.getByRole('button', { name: 'Settings' }).click();
+  await page.getByLabel('Offer the tools of this server').check();
+  await page.getByText('get_sky. Each call is shown').waitFor();
+  await accessible(page, 'settings with tools of the server');
+  await page.keyboard.press('Escape');
+  const answer = await ask(page, 'call two');
+  assert.equal(lastAsked().tools[0].function.name, 'get_sky');
+  assert.equal(fake.called.length, 0, 'nothing is called before the user says so');
+  await accessible(page, 'calls of tools of the server');
+  await shot(page, 'server-tools');
+  const call = answer.getByRole('button', { name: 'Call the tools' });
+  await call.click();
+  // The second call fails the first time; what the first has brought stays.
+  await answer.getByText('sums: it has ended').waitFor();
+  await call.click();
+  await answers(page).getByText('The tool said: snow in Oslo').waitFor();
+  await done(page);
+  assert.deepEqual(fake.called.map((one) => one.arguments.city), ['Rome', 'Oslo', 'Oslo']);
+  const results = lastAsked().messages.filter((message) => message.role === 'tool');
+  assert.deepEqual(results.map((result) => result.content), ['snow in Rome', 'snow in Oslo']);
+  fake.tools = null;
+  await close(page);
+});
+
 test('images: chosen, pasted, dropped, and refused where the model sees none', async () => {
   const png = square(64);
   const page = await open(fake.url);

@@ -18,6 +18,9 @@ export class Fake {
   states = {};
   /** What `/status.json` gives. */
   status = null;
+  /** Tools of MCP servers, and the calls of them. */
+  tools = null;
+  called = [];
   /** Streams that the page has left before their end. */
   left = 0;
 
@@ -42,7 +45,7 @@ export class Fake {
 
   async handle(asked, answer) {
     const { pathname } = new URL(asked.url, 'http://x');
-    const api = pathname.startsWith('/v1/') || pathname.startsWith('/api/') || pathname === '/status.json';
+    const api = pathname.startsWith('/v1/') || pathname.startsWith('/api/') || pathname === '/status.json' || (this.tools && pathname === '/page/mcp');
     if (!api) return this.pass(asked, answer);
     if (this.key && asked.headers.authorization !== `Bearer ${this.key}`) {
       return fault(answer, 401, 'an API key is needed, in the header: Authorization: Bearer KEY', 'invalid_api_key');
@@ -55,6 +58,13 @@ export class Fake {
     }
     if (pathname === '/api/show') return json(answer, { capabilities: this.capabilities, parameters: 'temperature                    0.8\ntop_k                          40' });
     if (pathname === '/status.json') return json(answer, this.status);
+    if (pathname === '/page/mcp') {
+      if (asked.method === 'GET') return json(answer, { tools: this.tools });
+      const call = JSON.parse(body);
+      this.called.push(call);
+      if (call.arguments.city === 'Oslo' && this.called.length < 3) return fault(answer, 502, 'sums: it has ended', 'tool_not_called');
+      return json(answer, { content: `snow in ${call.arguments.city}`, is_error: false });
+    }
     return this.chat(JSON.parse(body), answer);
   }
 

@@ -1,6 +1,6 @@
 //! A server at an address: streamable HTTP. Each message is a POST, and its answer JSON or a stream of events.
 
-use crate::message::{Said, read};
+use crate::message::{Answered, Said, read};
 use serde_json::Value as Json;
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read};
@@ -23,7 +23,7 @@ pub(crate) struct Address {
 /// What a POST brings.
 enum Got {
     Nothing,
-    Answer(Result<Json, (i64, String)>),
+    Answer(Answered),
     Late,
 }
 
@@ -62,7 +62,7 @@ impl Address {
         message: &Json,
         id: u64,
         time: Duration,
-    ) -> Result<Option<Result<Json, (i64, String)>>, String> {
+    ) -> Result<Option<Answered>, String> {
         match self.post(message, Some(id), time)? {
             Got::Answer(answer) => Ok(Some(answer)),
             Got::Late => Ok(None),
@@ -148,7 +148,7 @@ impl Address {
 }
 
 /// The answer to a request, if a message is that.
-fn of(message: &Json, id: u64) -> Option<Result<Json, (i64, String)>> {
+fn of(message: &Json, id: u64) -> Option<Answered> {
     match read(message) {
         Said::Answer(of, answer) if of == id => Some(answer),
         _ => None,

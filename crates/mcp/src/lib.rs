@@ -26,4 +26,4 @@ mod stdio;
 
 pub use config::{Target, read_config};
 pub use error::Error;
-pub use server::{Outcome, Server, Tool};
+pub use server::{Offer, Outcome, Server, Tool, offers};

@@ -12,11 +12,14 @@ pub(crate) fn notification(method: &str) -> Json {
     json!({"jsonrpc": "2.0", "method": method})
 }
 
+/// The answer to a request: a result, or a number and what was wrong.
+pub(crate) type Answered = Result<Json, (i64, String)>;
+
 /// What a server says.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Said {
     /// The answer to the request of this number.
-    Answer(u64, Result<Json, (i64, String)>),
+    Answer(u64, Answered),
     /// It asks for something, which gets this answer.
     Asks(Json),
     /// Nothing that concerns us.

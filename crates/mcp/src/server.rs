@@ -188,6 +188,39 @@ impl Server {
     }
 }
 
+/// A tool of several servers, under a name that no other has.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Offer {
+    /// The name: the tool's own, or SERVER__TOOL where several servers have one of that name.
+    pub name: String,
+    /// Which server.
+    pub server: usize,
+    /// The tool as the server has it.
+    pub tool: Tool,
+}
+
+/// The tools of all servers. What has a name that is taken even so is left out, and told in the log.
+pub fn offers(servers: &[Server]) -> Vec<Offer> {
+    let count = |name: &str| {
+        servers.iter().flat_map(|server| server.tools()).filter(|tool| tool.name == name).count()
+    };
+    let mut all: Vec<Offer> = Vec::new();
+    for (server, one) in servers.iter().enumerate() {
+        for tool in one.tools() {
+            let name = match count(&tool.name) {
+                0 | 1 => tool.name.clone(),
+                _ => format!("{}__{}", one.name(), tool.name),
+            };
+            if all.iter().any(|known| known.name == name) {
+                tracing::warn!("the tool {name} is left out: there are two of it");
+                continue;
+            }
+            all.push(Offer { name, server, tool: tool.clone() });
+        }
+    }
+    all
+}
+
 /// A part of a result as text.
 fn part(part: &Json) -> String {
     let text = |value: &Json| value.as_str().map(str::to_owned);

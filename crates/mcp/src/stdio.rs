@@ -1,7 +1,7 @@
 //! A server that is started here: a message on each line of its standard input and output.
 
 use crate::Error;
-use crate::message::{Said, read};
+use crate::message::{Answered, Said, read};
 use serde_json::Value as Json;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, ChildStdin, Command, Stdio};
@@ -97,11 +97,7 @@ impl Program {
     }
 
     /// Waits for the answer to a request; `None` if it does not come in time.
-    pub(crate) fn answer(
-        &mut self,
-        id: u64,
-        until: Instant,
-    ) -> Result<Option<Result<Json, (i64, String)>>, String> {
+    pub(crate) fn answer(&mut self, id: u64, until: Instant) -> Result<Option<Answered>, String> {
         loop {
             let line =
                 match self.lines.recv_timeout(until.saturating_duration_since(Instant::now())) {

@@ -54,5 +54,6 @@ pub use models::{
 pub use normal::Media;
 pub use ollama::Recipe;
 pub use options::Options;
+pub use page::{PageTools, ToolServers};
 pub use state::{Abilities, App, ChatStyle, Info, Model};
 pub use status::MeasureReads;

@@ -5,6 +5,7 @@ use crate::batch::FileStore;
 use crate::keys::Keys;
 use crate::normal::Media;
 use crate::ollama::Recipe;
+use crate::page::PageTools;
 use crate::status::MeasureReads;
 use arclight_engine::{Pooling, SamplerParams};
 use std::path::PathBuf;
@@ -60,6 +61,8 @@ pub struct Options {
     pub media: Media,
     /// Where files and batches are kept. `None`: there are none.
     pub files: Option<FileStore>,
+    /// Tools that the page may have called, if there are any.
+    pub page_tools: Option<PageTools>,
     /// Whether there is a page at `/` and at `/status`.
     pub page: bool,
     /// Time before a model that has failed is loaded again; it doubles with each time that follows.
@@ -99,6 +102,7 @@ impl Default for Options {
             pooling: None,
             media: Media::default(),
             files: None,
+            page_tools: None,
             page: true,
             reload_wait: Duration::from_secs(1),
             measure_reads: None,

@@ -11,6 +11,7 @@ import { Sidebar, sidebarOpen } from "./Sidebar";
 import { TurnView } from "./TurnView";
 import { learnAbilities, loadModels, modelTrouble, models, told } from "./models";
 import { running, stop } from "./send";
+import { loadServerTools } from "./tools";
 import { announcement, current, currentId, draft, startOver, trouble, update } from "./store";
 import { path, versions } from "./tree";
 
@@ -20,6 +21,7 @@ export function App() {
   const chosen = (conversation ? conversation.model : draft.value.model) ?? models.value[0]?.id ?? null;
   useEffect(() => {
     void loadModels();
+    void loadServerTools();
   }, []);
   const isLoaded = Boolean(models.value.find((model) => model.id === chosen)?.max_model_len);
   useEffect(() => {
@@ -61,7 +63,7 @@ export function App() {
         <Composer />
       </main>
       {settings && <SettingsDialog onClose={() => setSettings(false)} />}
-      <KeyDialog onKey={() => void loadModels().then(() => learnAbilities(chosen))} />
+      <KeyDialog onKey={() => void loadModels().then(() => Promise.all([learnAbilities(chosen), loadServerTools()]))} />
       <p class="hidden" role="status" aria-live="polite">
         {announcement.value}
       </p>

@@ -5,7 +5,7 @@ import { key, keyWanted, setKey } from "../api/client";
 import { Dialog } from "../ui/Dialog";
 import { abilitiesOf, models } from "./models";
 import { announcement, current, draft, setDefaults, update } from "./store";
-import { EXAMPLE, parseTools } from "./tools";
+import { EXAMPLE, parseTools, serverTools } from "./tools";
 import { NO_SETTINGS, type Sampling, type Settings } from "./types";
 
 type Numbers = Exclude<keyof Sampling, "stop" | "reasoning_effort">;
@@ -149,6 +149,22 @@ export function SettingsDialog({ onClose }: { onClose: () => void }) {
             {fault || (able && !able.tools ? "This model's template knows no tools." : "The model calls them; you type the results.")}
           </small>
         </div>
+        {serverTools.value.length > 0 && (
+          <div class="field">
+            <label class="check">
+              <input
+                type="checkbox"
+                checked={settings.mcp ?? false}
+                aria-describedby="mcp-note"
+                onChange={(event) => apply({ ...settings, mcp: event.currentTarget.checked })}
+              />
+              <span>Offer the tools of this server</span>
+            </label>
+            <small id="mcp-note">
+              {serverTools.value.map((tool) => tool.function.name).join(", ")}. Each call is shown, and made when you say so.
+            </small>
+          </div>
+        )}
         <div class="row wrap">
           {!settings.tools && (
             <button type="button" class="small" onClick={() => apply({ ...settings, tools: EXAMPLE })}>

@@ -7,9 +7,9 @@ import { Markdown, toClipboard } from "../text/Markdown";
 import { Again, Check, Copy, Forward, Left, Pencil, Right, Tool, Warning } from "../ui/icons";
 import { grow } from "./Composer";
 import { again, asText, ask, canGoOn, giveResults, goOn, rewrite } from "./send";
-import { update } from "./store";
+import { conversations, update } from "./store";
 import { figures } from "./figures";
-import { pretty } from "./tools";
+import { callTool, isServerTool, pretty } from "./tools";
 import { turnTo } from "./tree";
 import type { Call, Turn } from "./types";
 
@@ -165,6 +165,28 @@ function Thoughts({ turn }: { turn: Turn }) {
 
 function Calls({ conversation, turn, calls, open }: Props & { calls: Call[]; open: boolean }) {
   const [results, setResults] = useState<string[]>([]);
+  const [fault, setFault] = useState("");
+  const [busy, setBusy] = useState(false);
+  const offered = conversations.value.get(conversation)?.settings.mcp ?? false;
+  const ready = offered && calls.every((call) => isServerTool(call.name));
+  // What is there already is not asked for again: a call may do something.
+  const run = async () => {
+    setBusy(true);
+    setFault("");
+    const all = calls.map((_, at) => results[at] ?? "");
+    try {
+      for (const [at, call] of calls.entries()) {
+        if (all[at]) continue;
+        all[at] = (await callTool(call.name, call.arguments)) || "(nothing)";
+        setResults([...all]);
+      }
+      giveResults(conversation, turn, all);
+    } catch (error) {
+      setFault(error instanceof Error ? error.message : String(error));
+    } finally {
+      setBusy(false);
+    }
+  };
   return (
     <form
       class="calls"
@@ -201,7 +223,17 @@ function Calls({ conversation, turn, calls, open }: Props & { calls: Call[]; ope
       ))}
       {open && (
         <div class="row end">
-          <button type="submit" class="primary">
+          {fault && (
+            <small class="bad" role="alert">
+              {fault}
+            </small>
+          )}
+          {ready && (
+            <button type="button" class="primary" disabled={busy} onClick={() => void run()}>
+              {calls.length === 1 ? `Call ${calls[0]?.name ?? ""}` : "Call the tools"}
+            </button>
+          )}
+          <button type="submit" class={ready ? "" : "primary"} disabled={busy}>
             {calls.length === 1 ? "Send the result" : "Send the results"}
           </button>
         </div>

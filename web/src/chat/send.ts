@@ -5,7 +5,7 @@ import { Fault } from "../api/client";
 import { stream, type CallDelta, type Usage } from "../api/stream";
 import { learnAbilities, models } from "./models";
 import { announcement, begin, conversations, current, flush, update } from "./store";
-import { parseTools } from "./tools";
+import { parseTools, serverTools } from "./tools";
 import { add, change, path, pathTo, remove } from "./tree";
 import { newId, type Call, type Conversation, type Problem, type Turn } from "./types";
 
@@ -118,7 +118,7 @@ function message(turn: Turn): unknown {
 
 /** The path and body of a request for an answer below a message, or for more of an answer. */
 function requestFor(conversation: Conversation, parent: string | null, begun: Turn | null): [string, Record<string, unknown>] {
-  const { system, tools, sampling, plain } = conversation.settings;
+  const { system, tools, sampling, plain, mcp } = conversation.settings;
   const common: Record<string, unknown> = { ...sampling, stream: true, stream_options: { include_usage: true } };
   const model = conversation.model ?? models.value[0]?.id;
   if (model) common.model = model;
@@ -134,7 +134,10 @@ function requestFor(conversation: Conversation, parent: string | null, begun: Tu
   const messages = turns.map(message);
   if (system.trim()) messages.unshift({ role: "system", content: system });
   const body: Record<string, unknown> = { ...common, messages };
-  const parsed = parseTools(tools);
+  const own = parseTools(tools);
+  // Of two with one name the user's own is meant.
+  const others = mcp ? serverTools.value.filter((tool) => own.every((one) => one.function.name !== tool.function.name)) : [];
+  const parsed = [...own, ...others];
   if (parsed.length > 0) body.tools = parsed;
   if (begun) body.continue_final_message = true;
   return ["/v1/chat/completions", body];

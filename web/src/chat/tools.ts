@@ -1,4 +1,7 @@
-// Tools that the user defines as JSON.
+// Tools that the user defines as JSON, and those of MCP servers that the server runs.
+
+import { signal } from "@preact/signals";
+import { json } from "../api/client";
 
 export interface Tool {
   type: "function";
@@ -21,6 +24,35 @@ export function parseTools(text: string): Tool[] {
     if (typeof it?.name !== "string" || !it.name) throw new Error(`Tool ${at + 1} has no function with a name.`);
     return { type: "function", function: it as Tool["function"] };
   });
+}
+
+/** Tools that the server can call. */
+export const serverTools = signal<Tool[]>([]);
+
+export async function loadServerTools(): Promise<void> {
+  try {
+    serverTools.value = (await json<{ tools: Tool[] }>("/page/mcp")).tools;
+  } catch {
+    // Servers of other versions have none, and a key is asked for elsewhere.
+    serverTools.value = [];
+  }
+}
+
+/** Whether a call is of a tool that the server can call. */
+export function isServerTool(name: string): boolean {
+  return serverTools.value.some((tool) => tool.function.name === name);
+}
+
+/** Has the server call a tool; what the model is told of it. */
+export async function callTool(name: string, text: string): Promise<string> {
+  let given: unknown;
+  try {
+    given = JSON.parse(text || "{}");
+  } catch {
+    return "error: the arguments are no JSON";
+  }
+  const { content, is_error } = await json<{ content: string; is_error: boolean }>("/page/mcp", { name, arguments: given });
+  return is_error ? `error: ${content}` : content;
 }
 
 export const EXAMPLE = `[

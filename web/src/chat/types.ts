@@ -70,6 +70,8 @@ export interface Settings {
   /** A JSON list, as OpenAI's `tools`; empty for none. */
   tools: string;
   sampling: Sampling;
+  /** Tools of the server's MCP servers are offered, too. */
+  mcp?: boolean;
   /** The model continues the text of the conversation, without its chat template. */
   plain?: boolean;
 }

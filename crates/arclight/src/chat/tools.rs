@@ -8,7 +8,7 @@ use chat::{
     normalize_tools, tell_tools,
 };
 use clap::{Args, ValueHint};
-use mcp::{Server, Target, read_config};
+use mcp::{Offer, Server, Target, offers, read_config};
 use serde_json::{Map, Value as Json, json};
 use std::collections::HashSet;
 use std::path::PathBuf;
@@ -92,30 +92,16 @@ struct Offered {
     json: Json,
 }
 
-/// The tools of all servers. Where two have the same name, they are called SERVER__TOOL.
+/// The tools of all servers.
 fn offered(servers: &[Server]) -> Vec<Offered> {
-    let count = |name: &str| {
-        servers.iter().flat_map(|server| server.tools()).filter(|tool| tool.name == name).count()
+    let offer = |Offer { name, server, tool }: Offer| {
+        let function = json!({
+            "name": name, "description": tool.description, "parameters": tool.parameters,
+        });
+        let json = json!({"type": "function", "function": function});
+        Offered { name, server, tool: tool.name, json }
     };
-    let mut all: Vec<Offered> = Vec::new();
-    for (server, one) in servers.iter().enumerate() {
-        for tool in one.tools() {
-            let name = match count(&tool.name) {
-                0 | 1 => tool.name.clone(),
-                _ => format!("{}__{}", one.name(), tool.name),
-            };
-            if all.iter().any(|known| known.name == name) {
-                note!("[{name} is left out: there are two of it]");
-                continue;
-            }
-            let function = json!({
-                "name": name, "description": tool.description, "parameters": tool.parameters,
-            });
-            let json = json!({"type": "function", "function": function});
-            all.push(Offered { name, server, tool: tool.name.clone(), json });
-        }
-    }
-    all
+    offers(servers).into_iter().map(offer).collect()
 }
 
 /// Servers that are connected.

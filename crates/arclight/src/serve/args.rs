@@ -4,6 +4,7 @@ use super::cores::Cores;
 use super::files::FileArgs;
 use super::front::Place;
 use super::settings::Said;
+use super::tools::ToolArgs;
 use crate::args::{MachineArgs, ModelArg, bytes, count};
 use crate::chat_template::GivenTemplate;
 use crate::embed::PoolingArg;
@@ -123,6 +124,8 @@ pub(crate) struct ServeArgs {
     gateway: GatewayArgs,
     #[command(flatten)]
     pub(super) files: FileArgs,
+    #[command(flatten)]
+    pub(super) tools: ToolArgs,
     #[command(flatten)]
     access: AccessArgs,
     #[command(flatten)]

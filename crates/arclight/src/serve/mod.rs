@@ -12,6 +12,7 @@ mod reload;
 pub(crate) mod settings;
 mod several;
 mod telemetry;
+mod tools;
 
 pub(crate) use args::ServeArgs;
 
@@ -48,6 +49,7 @@ pub(crate) fn run(args: &ServeArgs) -> Result<(), Error> {
     let mut options = args.options(&file)?;
     let mut loading_options = args.loading()?;
     options.files = args.files.open()?;
+    options.page_tools = args.tools.connect()?;
     options.adapters = args.adapters(&file, &mut loading_options, &options.names)?;
     lora::report(&loading_options.adapters);
     let untuned = args.cores().choose(&file, &mut loading_options)?;

@@ -84,7 +84,7 @@ fn color(args: &[OsString]) -> ColorChoice {
 }
 
 /// Options of `serve` that are about the server, and not about one model.
-pub(crate) const OF_SERVER: [&str; 33] = [
+pub(crate) const OF_SERVER: [&str; 34] = [
     "admin-listen",
     "api-key",
     "api-key-file",
@@ -104,6 +104,7 @@ pub(crate) const OF_SERVER: [&str; 33] = [
     "log-format",
     "manage-models",
     "max-body",
+    "mcp-config",
     "max-connections",
     "max-models",
     "models-dir",

@@ -58,7 +58,8 @@ pub(super) fn run(args: &ServeArgs) -> Result<(), Error> {
     }
     // Keys, limits and addresses are those of the command.
     let options = common(args, maker.kept().first().map(|one| &*one.file))?;
-    let options = Options { files: args.files.open()?, ..options };
+    let options =
+        Options { files: args.files.open()?, page_tools: args.tools.connect()?, ..options };
     let keys = options.keys.clone();
     let keeper = match (&args.several.models_dir, args.several.manage_models) {
         (Some(folder), true) => {

@@ -24,7 +24,7 @@ fn start(folder: &Path, hub: &FakeHub) -> Served {
 }
 
 /// Status and text of an answer, which ends with its connection.
-fn send(served: &Served, method: &str, path: &str, body: &Value) -> (u16, String) {
+pub(crate) fn send(served: &Served, method: &str, path: &str, body: &Value) -> (u16, String) {
     let mut stream = TcpStream::connect(served.address()).unwrap();
     let body = body.to_string();
     write!(stream, "{method} {path} HTTP/1.0\r\ncontent-length: {}\r\n\r\n{body}", body.len())

@@ -1,6 +1,9 @@
 //! `chat --mcp`: tools of a server are offered, asked for, called, and their results go on.
 
+use crate::manage::send;
+use crate::serve::{post, serve_plainly};
 use crate::support::{arclight, run_with};
+use serde_json::json;
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -116,4 +119,34 @@ fn servers_come_from_a_file_and_faults_are_told() {
         let ran = run_with(&[&["chat", model], args].concat(), "");
         assert!(ran.code != Some(0) && ran.err.contains(words), "{args:?}: {}", ran.err);
     }
+}
+
+#[test]
+fn the_page_has_tools_called_by_the_server() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = server(dir.path());
+    let config = dir.path().join("mcp.json");
+    let script = server.strip_prefix("sh ").unwrap();
+    let text =
+        format!(r#"{{"mcpServers": {{"sums": {{"command": "sh", "args": ["{script}"]}}}}}}"#);
+    fs::write(&config, text).unwrap();
+    let args = ["--mcp-config", config.to_str().unwrap(), "--untuned", "--api-key", "k"];
+    let (served, _) = serve_plainly(&args[..3], &[]);
+    let (status, text) = send(&served, "GET", "/page/mcp", &json!(null));
+    let tools: serde_json::Value = serde_json::from_str(&text).unwrap();
+    assert_eq!((status, &tools["tools"][0]["function"]["name"]), (200, &json!("add")));
+    let call = json!({"name": "add", "arguments": {"a": 1, "b": 4}});
+    // What another page could send without a question.
+    let (status, text) = send(&served, "POST", "/page/mcp", &call);
+    assert!(status == 415 && !dir.path().join("asked").exists(), "{text}");
+    let (status, result) = post(&served, "/page/mcp", &call);
+    assert_eq!((status, result), (200, json!({"content": "five", "is_error": false})));
+    let (status, result) = post(&served, "/page/mcp", &json!({"name": "take", "arguments": {}}));
+    assert_eq!((status, &result["error"]["code"]), (502, &json!("tool_not_called")));
+    drop(served);
+    let (served, _) = serve_plainly(&args, &[]);
+    assert_eq!(post(&served, "/page/mcp", &call).0, 401, "keys are as elsewhere");
+    let (served, _) = serve_plainly(&["--untuned"], &[]);
+    assert_eq!(send(&served, "GET", "/page/mcp", &json!(null)).1, r#"{"tools":[]}"#);
+    assert_eq!(post(&served, "/page/mcp", &call).0, 501);
 }

@@ -25,7 +25,7 @@ use tower_http::cors::{AllowOrigin, CorsLayer};
 /// # Errors
 /// When an origin in the options cannot be.
 pub fn router(app: Arc<App>) -> Result<Router, Error> {
-    Ok(surround(routes().merge(batch::routes()), &app)?.with_state(app))
+    Ok(surround(routes().merge(batch::routes()).merge(page::routes()), &app)?.with_state(app))
 }
 
 /// What a model answers.

@@ -6,6 +6,7 @@ use crate::batch::{self, Gate, Worker};
 use crate::error::Error;
 use crate::fault::Fault;
 use crate::http::{Body, Client, Held, Peer, routes, surround};
+use crate::page;
 use axum::body::Body as HttpBody;
 use axum::extract::{FromRequest, FromRequestParts, Query, Request, State};
 use axum::http::{Method, StatusCode, Uri};
@@ -35,7 +36,7 @@ pub(crate) fn router(models: Arc<Models>) -> Result<Router, Error> {
         .with_state(models.clone());
     // Only for paths that there are.
     let routes = routes().route_layer(middleware::from_fn_with_state(models, dispatch));
-    let routes = routes.merge(own).merge(batch::routes());
+    let routes = routes.merge(own).merge(batch::routes()).merge(page::routes());
     Ok(surround(routes, &common)?.with_state(common))
 }
 

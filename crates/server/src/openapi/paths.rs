@@ -15,6 +15,7 @@ use crate::openai::models::{Model, Models};
 use crate::openai::wire::Object;
 use crate::openai::{sampling::Sampling, shapes};
 use crate::operate::{Health, Load, Version};
+use crate::page;
 use crate::rerank::{Ranked, RerankBody};
 use crate::responses::{
     self, CompactBody, Compacted, DeletedResponse, InputTokens, ResponseBody, ResponseItems,
@@ -218,6 +219,13 @@ pub(super) fn operate(doc: &mut Document) {
     });
     let summary = "What server and machine do at this moment, and why they are not faster";
     doc.get::<Status>("/status.json", "status", summary, &[500]);
+    let summary = "The tools that the page can have called";
+    doc.get::<page::Tools>("/page/mcp", "page_tools", summary, &[]);
+    let without = doc.responses::<page::Called>(&[415, 501, 502]);
+    let call = doc.post::<page::CallBody, page::Called>("/page/mcp", "page_call", "Call a tool");
+    for status in ["415", "501", "502"] {
+        call["responses"][status] = without[status].clone();
+    }
     let document =
         doc.get::<serde_json::Map<String, Json>>("/openapi.json", "openapi", "This document", &[]);
     document["responses"]["200"]["description"] = "OpenAPI 3.1.".into();

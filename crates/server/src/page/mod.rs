@@ -3,6 +3,11 @@
 //! They need no key: what they ask the server for does. A page may ask nobody but this server, which its
 //! Content-Security-Policy says. Clients of Ollama ask for `/`, too, so the page is for who takes HTML.
 
+mod tools;
+
+pub(crate) use tools::{CallBody, Called, Tools, routes};
+pub use tools::{PageTools, ToolServers};
+
 use crate::state::App;
 use axum::body::Body;
 use axum::extract::{Request, State};

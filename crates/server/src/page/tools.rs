@@ -1,0 +1,108 @@
+//! `/page/mcp`: tools that the process has beside the model, for the page. The page offers them to the model and asks
+//! its user before it has one called.
+
+use crate::fault::Fault;
+use crate::http::Body;
+use crate::state::App;
+use axum::Json as JsonBody;
+use axum::Router;
+use axum::extract::State;
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::routing::get;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value as Json};
+use std::sync::Arc;
+use tokio::sync::oneshot;
+
+/// Tools that a server's process can call.
+pub trait ToolServers: Send + Sync {
+    /// The tools, in OpenAI's form.
+    fn tools(&self) -> Vec<Json>;
+
+    /// Calls one: its result, and whether the tool says that it has failed.
+    ///
+    /// # Errors
+    /// When there is no such tool, or it cannot be called; in words.
+    fn call(&self, name: &str, arguments: Map<String, Json>) -> Result<(String, bool), String>;
+}
+
+/// Tools for the page. Clones are the same.
+#[derive(Clone)]
+pub struct PageTools(pub Arc<dyn ToolServers>);
+
+impl std::fmt::Debug for PageTools {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("PageTools")
+    }
+}
+
+/// The tools that the page can have called.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "PageTools")]
+pub(crate) struct Tools {
+    #[schemars(with = "Vec<crate::openai::shapes::Tool>")]
+    tools: Vec<Json>,
+}
+
+/// A call.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[schemars(rename = "PageCall")]
+pub(crate) struct CallBody {
+    /// The tool.
+    name: String,
+    /// What it is given.
+    arguments: Map<String, Json>,
+}
+
+/// What a call has brought.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "PageResult")]
+pub(crate) struct Called {
+    content: String,
+    /// The tool says that it has failed.
+    is_error: bool,
+}
+
+/// The paths; they concern no model.
+pub(crate) fn routes() -> Router<Arc<App>> {
+    Router::new().route("/page/mcp", get(tools).post(call))
+}
+
+/// `GET /page/mcp`.
+async fn tools(State(app): State<Arc<App>>) -> JsonBody<Tools> {
+    let tools = app.options.page_tools.as_ref().map(|tools| tools.0.tools());
+    JsonBody(Tools { tools: tools.unwrap_or_default() })
+}
+
+/// `POST /page/mcp`. Only as JSON: other pages cannot send that without being asked for their origin first.
+async fn call(
+    State(app): State<Arc<App>>,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<JsonBody<Called>, Fault> {
+    let kind = headers.get(header::CONTENT_TYPE).map_or(&b""[..], |kind| kind.as_bytes());
+    if !kind.starts_with(b"application/json") {
+        let message = "the content type must be application/json";
+        let fault = Fault::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, message);
+        return Err(fault.code("unsupported_media_type"));
+    }
+    let CallBody { name, arguments } = body.json().await?;
+    let servers = app.options.page_tools.clone().ok_or_else(|| {
+        let message = "this server has no tools: start it with --mcp-config";
+        Fault::new(StatusCode::NOT_IMPLEMENTED, message).code("not_supported")
+    })?;
+    tracing::info!(tool = name, "a tool is called for the page");
+    let (done, result) = oneshot::channel();
+    let work = move || {
+        let _ = done.send(servers.0.call(&name, arguments));
+    };
+    std::thread::Builder::new()
+        .name("mcp".to_owned())
+        .spawn(work)
+        .map_err(|e| Fault::internal(format!("no thread for it: {e}")))?;
+    let called = result.await.map_err(|_| Fault::internal("calling the tool has failed"))?;
+    let (content, is_error) =
+        called.map_err(|why| Fault::new(StatusCode::BAD_GATEWAY, why).code("tool_not_called"))?;
+    Ok(JsonBody(Called { content, is_error }))
+}
