@@ -38,7 +38,7 @@ pub(super) enum Origin {
     Given(PathBuf),
     /// A file of the folder.
     File(PathBuf),
-    Made(Manifest),
+    Made(Box<Manifest>),
 }
 
 /// The folder of models, and what clients have made of it.
@@ -140,7 +140,7 @@ impl Keeper {
         manifest.save(&self.folder)?;
         let recipe = manifest.recipe.clone();
         self.maker.keep(Kept { table: None, name: name.to_owned(), file, recipe });
-        self.known().insert(name.to_owned(), Origin::Made(manifest));
+        self.known().insert(name.to_owned(), Origin::Made(Box::new(manifest)));
         Ok(entry)
     }
 

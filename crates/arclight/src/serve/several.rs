@@ -304,7 +304,7 @@ fn find(args: &ServeArgs) -> Result<Vec<Found>, Error> {
                     let own = keeper::args(args, &manifest, &file);
                     let own = of_all(own, manifest.name.clone());
                     let file = Arc::new(file);
-                    found.push(Found { own, file, origin: Origin::Made(manifest) });
+                    found.push(Found { own, file, origin: Origin::Made(Box::new(manifest)) });
                 }
                 Err(e) => tracing::warn!("left out: {}: {}", manifest.name, e.line()),
             }
