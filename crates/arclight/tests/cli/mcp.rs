@@ -148,5 +148,5 @@ fn the_page_has_tools_called_by_the_server() {
     assert_eq!(post(&served, "/page/mcp", &call).0, 401, "keys are as elsewhere");
     let (served, _) = serve_plainly(&["--untuned"], &[]);
     assert_eq!(send(&served, "GET", "/page/mcp", &json!(null)).1, r#"{"tools":[]}"#);
-    assert_eq!(post(&served, "/page/mcp", &call).0, 501);
+    assert_eq!(post(&served, "/page/mcp", &call).0, 404);
 }

@@ -221,9 +221,9 @@ pub(super) fn operate(doc: &mut Document) {
     doc.get::<Status>("/status.json", "status", summary, &[500]);
     let summary = "The tools that the page can have called";
     doc.get::<page::Tools>("/page/mcp", "page_tools", summary, &[]);
-    let without = doc.responses::<page::Called>(&[415, 501, 502]);
+    let without = doc.responses::<page::Called>(&[415, 502]);
     let call = doc.post::<page::CallBody, page::Called>("/page/mcp", "page_call", "Call a tool");
-    for status in ["415", "501", "502"] {
+    for status in ["415", "502"] {
         call["responses"][status] = without[status].clone();
     }
     let document =

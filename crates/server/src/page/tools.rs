@@ -90,7 +90,7 @@ async fn call(
     let CallBody { name, arguments } = body.json().await?;
     let servers = app.options.page_tools.clone().ok_or_else(|| {
         let message = "this server has no tools: start it with --mcp-config";
-        Fault::new(StatusCode::NOT_IMPLEMENTED, message).code("not_supported")
+        Fault::new(StatusCode::NOT_FOUND, message).code("no_tools")
     })?;
     tracing::info!(tool = name, "a tool is called for the page");
     let (done, result) = oneshot::channel();
