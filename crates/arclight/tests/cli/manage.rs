@@ -182,3 +182,38 @@ fn files_of_the_folder_go_and_what_was_named_stays() {
     let line = fails(2, &["serve", "--manage-models"]);
     assert!(line.contains("--models-dir"), "{line}");
 }
+
+#[test]
+fn options_of_a_reload_hold_for_models_made_before_and_after() {
+    let (dir, given) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    fs::write(dir.path().join("one.gguf"), demo()).unwrap();
+    let config = given.path().join("arclight.toml");
+    fs::write(&config, "temp = 0.5\ntop-k = 7\n").unwrap();
+    let (folder, config_name) = (dir.path().to_str().unwrap(), config.to_str().unwrap());
+    let args = ["--models-dir", folder, "--manage-models", "--config", config_name];
+    let (mut served, _) = serve_plainly(&args, &[]);
+    let make = |served: &Served, body: &Value| {
+        let (status, text) = send(served, "POST", "/api/create", body);
+        assert_eq!(status, 200, "{text}");
+    };
+    let shown = |served: &Served, name: &str| {
+        let (_, text) = send(served, "POST", "/api/show", &json!({"model": name}));
+        let shown: Value = serde_json::from_str(&text).unwrap();
+        let lines = shown["parameters"].as_str().unwrap().lines().take(2);
+        lines.map(|line| line.split_whitespace().last().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    let own = json!({"model": "before", "from": "one", "stream": false, "parameters": {"temperature": 0.25}});
+    make(&served, &own);
+    assert_eq!(
+        (shown(&served, "one"), shown(&served, "before")),
+        (vec!["0.5".to_owned(), "7".to_owned()], vec!["0.25".to_owned(), "7".to_owned()],)
+    );
+    fs::write(&config, "temp = 0.75\ntop-k = 9\n").unwrap();
+    served.signal("-HUP");
+    served.hears("options have changed");
+    served.hears("were read again");
+    make(&served, &json!({"model": "after", "from": "one", "stream": false}));
+    assert_eq!(shown(&served, "one"), ["0.75", "9"]);
+    assert_eq!(shown(&served, "before"), ["0.25", "9"], "its own parameters hold");
+    assert_eq!(shown(&served, "after"), ["0.75", "9"]);
+}

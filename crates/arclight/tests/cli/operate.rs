@@ -33,7 +33,7 @@ fn address(said: &str, before: &str) -> String {
 
 impl Served {
     /// What it says until `last` is in a line.
-    fn hears(&mut self, last: &str) -> String {
+    pub(crate) fn hears(&mut self, last: &str) -> String {
         let mut said = String::new();
         loop {
             let from = said.len();
@@ -44,7 +44,7 @@ impl Served {
         }
     }
 
-    fn signal(&self, name: &str) {
+    pub(crate) fn signal(&self, name: &str) {
         let id = self.child.id().to_string();
         assert!(std::process::Command::new("kill").args([name, &id]).status().unwrap().success());
     }
