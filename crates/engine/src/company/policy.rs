@@ -230,6 +230,11 @@ mod tests {
             Simulated { policy: Policy::new(groups), now: 0.0, taken: vec![0.0; cpus], scales }
         }
 
+        /// A group of two cores.
+        fn two(scales: f64) -> Simulated {
+            Simulated::new(std::slice::from_ref(&(0..2)), scales)
+        }
+
         /// Steps a second.
         fn speed(&self) -> f64 {
             let all = self.taken.len() as f64;
@@ -269,7 +274,7 @@ mod tests {
 
     #[test]
     fn a_busy_core_is_left_out_and_comes_back() {
-        let mut two = Simulated::new(&[0..2], 0.6);
+        let mut two = Simulated::two(0.6);
         assert_eq!(two.windows(100), 0);
         two.taken[0] = 0.5;
         // One window shows it, so at most 100 ms pass.
@@ -283,7 +288,7 @@ mod tests {
 
     #[test]
     fn trials_of_a_core_that_stays_busy_cost_little() {
-        let mut two = Simulated::new(&[0..2], 0.6);
+        let mut two = Simulated::two(0.6);
         two.taken[1] = 0.5;
         two.windows(2);
         // Ten minutes: it is tried after 2, 4, 8, ... 60 seconds, and then each minute.
@@ -299,7 +304,7 @@ mod tests {
     #[test]
     fn what_does_not_pay_is_undone() {
         // A tenth is lost of one of two cores, and one alone makes half of what two do.
-        let mut two = Simulated::new(&[0..2], 1.0);
+        let mut two = Simulated::two(1.0);
         two.taken[1] = 0.1;
         let without = (0..12_000).filter(|_| {
             two.window(1);
@@ -340,7 +345,7 @@ mod tests {
 
     #[test]
     fn other_work_is_no_measure() {
-        let mut two = Simulated::new(&[0..2], 0.6);
+        let mut two = Simulated::two(0.6);
         two.taken[1] = 0.5;
         two.window(1);
         // A prompt instead of an answer: many tokens for a byte. The trial goes on.

@@ -114,6 +114,5 @@ fn waits(engine: &mut Engine) -> Option<String> {
             measured.global.count,
         );
     }
-    (!activity.waits_as_compiled())
-        .then(|| "threads did not wait as often as compiled".to_owned())
+    (!activity.waits_as_compiled()).then(|| "threads did not wait as often as compiled".to_owned())
 }
