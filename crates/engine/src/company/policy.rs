@@ -28,8 +28,9 @@ const IDLE_LOOKS: u32 = 2;
 const ALIKE: f64 = 0.1;
 /// Windows after which a trial ends in any case.
 const LONGEST_TRIAL: u32 = 4;
-/// After a trial that failed, the next one waits so long, at first and at most.
-const WAIT: (f64, f64) = (2.0, 60.0);
+/// After a trial of leaving that failed, and of coming back to a core that is not idle, the next one waits so long at
+/// first, and at most.
+const WAIT: ([f64; 2], f64) = ([1.0, 5.0], 60.0);
 
 /// What steps did for some time.
 #[derive(Clone, Debug, Default)]
@@ -88,6 +89,9 @@ pub(super) struct Policy {
     /// How long the next failure makes that.
     waits: [f64; 2],
     idle: Vec<(CpuId, u32)>, // looks in turn
+    /// CPUs that were lost in the window before. One in which a program began says too little of how fast steps are
+    /// beside it.
+    lost: BTreeSet<CpuId>,
 }
 
 impl Policy {
@@ -99,7 +103,8 @@ impl Policy {
             trial: None,
             no_leaving: 0.0,
             no_return: 0.0,
-            waits: [WAIT.0; 2],
+            waits: WAIT.0,
+            lost: BTreeSet::new(),
             idle: Vec::new(),
         }
     }
@@ -123,7 +128,9 @@ impl Policy {
         if let Some(trial) = self.trial.take() {
             return self.judge_trial(trial, rates, window.now);
         }
-        let lost = self.lost(window);
+        let now = self.lost(window);
+        let lost: BTreeSet<CpuId> = now.intersection(&self.lost).copied().collect();
+        self.lost = now;
         if !lost.is_empty() && window.now >= self.no_leaving {
             let left = self.left.union(&lost).copied().collect();
             return self.begin(left, rates);
@@ -144,6 +151,7 @@ impl Policy {
         let was = std::mem::replace(&mut self.left, left);
         self.trial = Some(Trial { before, was, windows: 0 });
         self.idle.clear();
+        self.lost.clear();
         true
     }
 
@@ -158,7 +166,7 @@ impl Policy {
         let (kept, which) = if leaving { (times >= GAIN, 0) } else { (times >= AS_FAST, 1) };
         let wait = self.waits[which];
         if kept {
-            self.waits[which] = WAIT.0;
+            self.waits[which] = WAIT.0[which];
             if leaving {
                 self.no_return = now + self.waits[1];
             }
@@ -277,7 +285,8 @@ mod tests {
         let mut two = Simulated::two(0.6);
         assert_eq!(two.windows(100), 0);
         two.taken[0] = 0.5;
-        // One window shows it, so at most 100 ms pass.
+        // Two windows show it, so at most 150 ms pass.
+        assert_eq!((two.windows(1), two.left()), (0, vec![]));
         assert_eq!((two.windows(1), two.left()), (1, vec![0]));
         assert_eq!((two.windows(20), two.left()), (0, vec![0]));
         two.taken[0] = 0.0;
@@ -290,8 +299,8 @@ mod tests {
     fn trials_of_a_core_that_stays_busy_cost_little() {
         let mut two = Simulated::two(0.6);
         two.taken[1] = 0.5;
-        two.windows(2);
-        // Ten minutes: it is tried after 2, 4, 8, ... 60 seconds, and then each minute.
+        two.windows(3);
+        // Ten minutes: it is tried after 5, 10, 20, 40 and 60 seconds, and then each minute.
         let away = (0..12_000).filter(|_| {
             two.window(1);
             two.left().is_empty()
@@ -320,7 +329,7 @@ mod tests {
         let mut four = Simulated::new(&[0..1, 1..8], 0.2);
         four.taken = vec![0.6; 8];
         four.taken[7] = 0.0;
-        four.windows(1);
+        four.windows(2);
         let left = four.left();
         assert!(left.len() == 4 && !left.contains(&0) && !left.contains(&7), "{left:?}");
     }
@@ -331,7 +340,7 @@ mod tests {
         for cpu in [3, 40, 41] {
             many.taken[cpu] = 0.5;
         }
-        many.windows(2);
+        many.windows(3);
         assert_eq!(many.left(), [3, 40, 41]);
         // One is free again; the others stay out.
         many.taken[40] = 0.0;
@@ -347,7 +356,7 @@ mod tests {
     fn other_work_is_no_measure() {
         let mut two = Simulated::two(0.6);
         two.taken[1] = 0.5;
-        two.window(1);
+        two.windows(2);
         // A prompt instead of an answer: many tokens for a byte. The trial goes on.
         two.window(100);
         assert!(two.policy.on_trial());
