@@ -65,6 +65,8 @@ pub(crate) struct Watchman {
     ticks: (Instant, BTreeMap<CpuId, CpuTicks>),
     /// Cores are to be left out, or come back, before the next step.
     changed: bool,
+    /// Cores could not be left out, or taken back: it stays as it is.
+    failed: bool,
     seen: Company,
 }
 
@@ -93,6 +95,7 @@ impl Watchman {
             length: least.max(READ * threads as u32),
             ticks: (Instant::now(), BTreeMap::new()),
             changed: false,
+            failed: false,
             seen: Company::default(),
         })
     }
@@ -116,8 +119,9 @@ impl Watchman {
                 tracing::debug!("steps go without CPU {} now, {word}", cpus.join(", "));
             }
             Err(error) => {
-                tracing::warn!("cores that other programs are busy on cannot be left out: {error}");
-                self.policy = Policy::new(executor.cpus());
+                tracing::warn!("the cores that take steps stay what they are: {error}");
+                self.failed = true;
+                return;
             }
         }
         self.seen.left_out = self.policy.left().iter().copied().collect();
@@ -130,6 +134,9 @@ impl Watchman {
         if !self.seen.left_out.is_empty() {
             self.seen.steps_without += took;
         }
+        if self.failed {
+            return;
+        }
         let now = Instant::now();
         if let Some(window) = &mut self.window
             && now - window.last < PAUSE + took
@@ -139,25 +146,25 @@ impl Watchman {
             if window.steps < self.length {
                 return;
             }
-            self.close(executor, now);
+        } else {
+            self.window = None;
         }
-        self.open(executor, now);
-    }
-
-    fn open(&mut self, executor: &mut Executor, last: Instant) {
-        let (bytes, tokens) = done(executor);
-        let times = executor.cpu_times().unwrap_or_default();
-        self.window = Some(Open { times, bytes, tokens, steps: Duration::ZERO, last });
-    }
-
-    fn close(&mut self, executor: &mut Executor, now: Instant) {
-        let Some(window) = self.window.take() else { return };
         let Some(times) = executor.cpu_times() else { return };
         let (bytes, tokens) = done(executor);
+        let next = Open { times, bytes, tokens, steps: Duration::ZERO, last: now };
+        if let Some(window) = self.window.take() {
+            self.close(executor, window, &next);
+        }
+        self.window = Some(next);
+    }
+
+    /// Judges a window that ends where the next one begins.
+    fn close(&mut self, executor: &mut Executor, window: Open, next: &Open) {
+        let now = next.last;
         let cpus = executor.plan().groups.iter().flat_map(|group| &group.cpus);
-        let mut delayed = Vec::with_capacity(times.len());
-        for ((cpu, now), before) in cpus.zip(&times).zip(&window.times) {
-            let time = now.delayed.saturating_sub(before.delayed);
+        let mut delayed = Vec::with_capacity(next.times.len());
+        for ((cpu, after), before) in cpus.zip(&next.times).zip(&window.times) {
+            let time = after.delayed.saturating_sub(before.delayed);
             *self.seen.delayed.entry(*cpu).or_default() += time;
             delayed.push((*cpu, time.as_secs_f64()));
         }
@@ -169,8 +176,8 @@ impl Watchman {
             now: (now - self.start).as_secs_f64(),
             seconds: window.steps.as_secs_f64(),
             // Counts may have begun anew meanwhile.
-            bytes: bytes.saturating_sub(window.bytes),
-            tokens: tokens.saturating_sub(window.tokens),
+            bytes: next.bytes.saturating_sub(window.bytes),
+            tokens: next.tokens.saturating_sub(window.tokens),
             delayed,
             idle,
         };

@@ -56,7 +56,7 @@ pub(super) fn check(before: &Withheld, after: &Withheld, others: f64, cpus: usiz
 }
 
 fn throttling(before: &Withheld, after: &Withheld, cpu_seconds: f64) -> Check {
-    const NAME: &str = "stopped by a quota";
+    const NAME: &str = "throttling";
     let Some((before, after)) = before.quota.zip(after.quota) else {
         return Check::fine(NAME, "no quota");
     };
@@ -79,7 +79,7 @@ fn throttling(before: &Withheld, after: &Withheld, cpu_seconds: f64) -> Check {
 
 /// A low priority costs what others take, because they come first.
 fn priority(nice: i64, others: f64) -> Check {
-    const NAME: &str = "priority";
+    const NAME: &str = "low priority";
     match nice {
         1.. if others >= SOME => Check::costs(
             NAME,
@@ -180,11 +180,11 @@ mod tests {
         let text = |text: &str| text.to_owned();
         let expected = [
             (
-                "stopped by a quota",
+                "throttling",
                 text("the control group's quota stopped its threads in 80 of 100 periods"),
                 0.2,
             ),
-            ("priority", text("this process is nice (10): other programs come first"), 0.3),
+            ("low priority", text("this process is nice (10): other programs come first"), 0.3),
             ("lack of memory", text("20 % of the time all tasks waited for memory"), 0.2),
             ("sleep", text("the machine slept for 30 s of 40"), 0.75),
         ];
