@@ -283,14 +283,12 @@ struct Now {
     options: Arc<Options>,
     /// Requests that may wait, if it was changed.
     queue: Option<Option<usize>>,
-    /// Room for bodies, in their unit.
-    bodies: usize,
 }
 
 impl Now {
     fn new(options: &Options) -> RwLock<Now> {
         let options = Arc::new(options.clone());
-        RwLock::new(Now { bodies: room(&options), options, queue: None })
+        RwLock::new(Now { options, queue: None })
     }
 }
 
@@ -315,8 +313,8 @@ pub struct App {
     pub(crate) responses: Arc<Store>,
     /// What is remembered for `/status.json`.
     pub(crate) status: Watcher,
-    /// Room for bodies, in their unit.
-    pub(crate) bodies: Arc<Semaphore>,
+    /// Room for bodies, of all models.
+    pub(crate) bodies: Arc<http::Bodies>,
     phase: RwLock<Phase>,
 }
 
@@ -324,7 +322,7 @@ impl App {
     /// A server's state before its model is there.
     pub fn new(options: Options) -> App {
         App {
-            bodies: Arc::new(Semaphore::new(room(&options))),
+            bodies: Arc::new(http::Bodies::new(room(&options))),
             now: Now::new(&options),
             options,
             metrics: Arc::new(Metrics::default()),
@@ -387,11 +385,7 @@ impl App {
             ..options
         };
         let mut now = self.now.write().unwrap_or_else(PoisonError::into_inner);
-        let bodies = room(&options);
-        if bodies > now.bodies {
-            self.bodies.add_permits(bodies - now.bodies);
-            now.bodies = bodies;
-        }
+        self.bodies.grow(room(&options));
         (now.options, now.queue) = (Arc::new(options), Some(queue));
         drop(now);
         if let Ok(model) = self.model() {
@@ -553,14 +547,20 @@ mod tests {
     #[test]
     fn there_is_room_for_more_when_more_is_allowed() {
         let app = App::new(Options { body_limit: 1 << 20, ..Options::default() });
-        let free = app.bodies.available_permits();
-        let change = |body_limit| app.change(Options { body_limit, ..Options::default() }, None);
+        // Of several models each is told.
+        let beside = app.beside(Options { body_limit: 1 << 20, ..Options::default() });
+        let free = app.bodies.free();
+        let change = |body_limit| {
+            for app in [&app, &beside] {
+                app.change(Options { body_limit, ..Options::default() }, None);
+            }
+        };
         change(2 << 20);
-        assert_eq!(app.bodies.available_permits(), 2 * free);
+        assert_eq!(app.bodies.free(), 2 * free);
         // What arrives at this moment has room already, so none is taken away.
         change(1 << 20);
         change(2 << 20);
-        assert_eq!(app.bodies.available_permits(), 2 * free);
+        assert_eq!(app.bodies.free(), 2 * free);
         assert_eq!(app.now().body_limit, 2 << 20);
     }
 }

@@ -13,8 +13,8 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::error::Category;
 use std::io::Read;
-use std::sync::Arc;
-use tokio::sync::OwnedSemaphorePermit;
+use std::sync::{Arc, Mutex, PoisonError};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// Above this a body is read into values beside the threads that serve connections.
 const LONG: usize = 256 << 10;
@@ -23,6 +23,31 @@ const LONG: usize = 256 << 10;
 pub(crate) const AT_ONCE: usize = 16;
 /// What is counted of them.
 pub(crate) const UNIT: usize = 1 << 10;
+
+/// Room for the bodies of a server, in their [unit](UNIT), however many models it has.
+pub(crate) struct Bodies {
+    free: Arc<Semaphore>,
+    all: Mutex<usize>,
+}
+
+impl Bodies {
+    pub(crate) fn new(all: usize) -> Bodies {
+        Bodies { free: Arc::new(Semaphore::new(all)), all: Mutex::new(all) }
+    }
+
+    /// Makes room for so many in all. What has room is not sent away, so room never shrinks.
+    pub(crate) fn grow(&self, to: usize) {
+        let mut all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
+        self.free.add_permits(to.saturating_sub(*all));
+        *all = to.max(*all);
+    }
+
+    /// Room that nobody has.
+    #[cfg(test)]
+    pub(crate) fn free(&self) -> usize {
+        self.free.available_permits()
+    }
+}
 
 /// A body, whatever its content type says: many clients leave that out.
 #[derive(Clone)]
@@ -60,7 +85,7 @@ async fn read(request: Request, app: &App) -> Result<Body, Fault> {
     }
     let room = |bytes: usize| {
         let units = u32::try_from(bytes.div_ceil(UNIT)).unwrap_or(u32::MAX);
-        app.bodies.clone().try_acquire_many_owned(units).map_err(|_| {
+        app.bodies.free.clone().try_acquire_many_owned(units).map_err(|_| {
             Fault::unavailable("too many large requests arrive at once").code("too_many_bodies")
         })
     };

@@ -14,7 +14,7 @@ mod statuses;
 mod stream;
 mod tls;
 
-pub(crate) use body::{AT_ONCE, Body, UNIT, json};
+pub(crate) use body::{AT_ONCE, Bodies, Body, UNIT, json};
 pub(crate) use gate::{Client, Peer, Rank};
 pub(crate) use held::Held;
 pub use listen::{Background, Server, Site};
