@@ -26,7 +26,7 @@ impl Drop for Served {
     }
 }
 
-/// Starts the program with one thread and waits for the line that says what it serves, which is given too.
+/// Starts the program with one thread and waits until it says what it serves; what it has said is given too.
 pub(crate) fn serve(args: &[&str], variables: &[(&str, &str)]) -> (Served, String) {
     serve_plainly(&[&["--threads", "1"], args].concat(), variables)
 }
@@ -37,13 +37,12 @@ pub(crate) fn serve_plainly(args: &[&str], variables: &[(&str, &str)]) -> (Serve
     command.envs(variables.iter().copied()).stderr(Stdio::piped());
     let mut child = command.spawn().unwrap();
     let mut err = BufReader::new(child.stderr.take().unwrap());
-    let mut line = String::new();
-    while !line.contains("serving ") {
-        line.clear();
-        assert_ne!(err.read_line(&mut line).unwrap(), 0, "it ended early");
+    let mut said = String::new();
+    while !said.contains("serving ") {
+        assert_ne!(err.read_line(&mut said).unwrap(), 0, "it ended early: {said}");
     }
-    let address = line.split("http://").nth(1).unwrap().split('/').next().unwrap().to_owned();
-    (Served { child, err, address }, line)
+    let address = said.split("http://").last().unwrap().split('/').next().unwrap().to_owned();
+    (Served { child, err, address }, said)
 }
 
 /// The status and the JSON of an answer to a request of JSON.

@@ -3,8 +3,11 @@
 //! to look at before it is committed.
 
 use crate::hub::World;
+use crate::serve::{complete, serve};
 use crate::support::{FILES, Ran, arclight, file, output, ran, run_with, text, tiny};
 use std::fmt::Write;
+use std::io::Read;
+use std::process::Command;
 
 /// Runs the program at a terminal's width.
 fn printed(columns: u32, args: &[&str]) -> String {
@@ -242,4 +245,33 @@ fn a_conversation() {
     let lines = "Tell me a story.\n/stats\n/system Be short.\n/nonsense\n/help\n/regenerate\n";
     let told = told(&args, &run_with(&args, lines));
     check_measured("chat", &with(&told, "(?m)^1 thread on .*$", "[machine]"));
+}
+
+/// All that a server says of its life: its start, one request, its end.
+fn life_of_a_server(args: &[&str]) -> String {
+    let (mut served, serving) = serve(args, &[]);
+    complete(&served, "Once upon a time");
+    // As a service manager ends it.
+    let pid = served.child.id().to_string();
+    assert!(Command::new("kill").arg(pid).status().unwrap().success());
+    let mut all = serving;
+    served.err.read_to_string(&mut all).unwrap();
+    format!("$ arclight serve {}\n{all}", args.join(" "))
+}
+
+#[test]
+fn servers_and_searches() {
+    let mut all = life_of_a_server(&["--alias", "demo"]);
+    all.push('\n');
+    let profile = output("snapshot-profile.toml");
+    let tune = ["tune", tiny(), "--quick", "--profile-file", &profile];
+    let _ = writeln!(all, "{}", printed(80, &tune));
+    let _ = writeln!(all, "{}", printed(80, &["bench", "--limits", "-r", "1"]));
+    // Names, cores and instructions are those of this machine, and what was found is, too.
+    let machine = "(?m)^.*(kernels, 1 round|cpus 0|threads? \\(|avx|neon|scalar|gets|one node).*\n";
+    let all = with(&all, machine, "");
+    // A connection may or may not be closed yet, and there are rows for every number of threads.
+    let all = with(&all, "(?m)^.*waiting for requests.*\n", "");
+    let all = with(&all, r#"id="req-[^"]*""#, "id=[…]");
+    check_measured("lives", &with(&all, r"(?m)^(?: +[\d.]+)+\n(?:(?: +[\d.]+)+\n)+", " [rows]\n"));
 }
