@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use tokenizer::{ChatTemplate, Tokenizer};
 
 /// The model that is used when none is named. `tools/demo-model` makes it.
-static DEMO: &[u8] = include_bytes!("../../../demo/arclight-demo.gguf");
+static DEMO: &[u8] = include_bytes!("arclight-demo.gguf");
 const DEMO_NAME: &str = "demo model";
 
 /// Opens a model file, fetched if it has to be, or the demo model.
