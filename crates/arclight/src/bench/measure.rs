@@ -4,7 +4,7 @@ use super::limits::{Floor, Limits, Probe};
 use super::report::Setup;
 use crate::error::Error;
 use crate::profile::Recorder;
-use crate::report::{self, Cause, Look, Meter, NodesReport, Phase};
+use crate::report::{self, Cause, Look, Meter, NodeRead, NodesReport, Phase};
 use arclight_engine::{BatchEntry, Engine, Outputs, SeqId};
 use graph::{Extent, Keep, Needs};
 use loadgen::Rng;
@@ -23,14 +23,18 @@ pub(crate) enum Kind {
     Prompt,
     /// Decodes token by token, all sequences together.
     Decode,
+    /// Takes a prompt of every sequence, and then decodes: what llama-batched-bench calls S.
+    Combined,
 }
 
 /// One test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Test {
     pub(crate) kind: Kind,
-    /// Per sequence.
-    pub(crate) tokens: usize,
+    /// Tokens of the prompt, of each sequence.
+    pub(crate) prompt: usize,
+    /// Tokens that are decoded, of each sequence.
+    pub(crate) decoded: usize,
     /// Tokens in the cache before.
     pub(crate) depth: usize,
     /// Sequences.
@@ -39,39 +43,52 @@ pub(crate) struct Test {
 
 impl Test {
     pub(crate) fn prompt(tokens: usize, depth: usize) -> Test {
-        Test { kind: Kind::Prompt, tokens, depth, batch: 1 }
+        Test { kind: Kind::Prompt, prompt: tokens, decoded: 0, depth, batch: 1 }
     }
 
     pub(crate) fn decode(tokens: usize, depth: usize, batch: usize) -> Test {
-        Test { kind: Kind::Decode, tokens, depth, batch }
+        Test { kind: Kind::Decode, prompt: 0, decoded: tokens, depth, batch }
+    }
+
+    pub(crate) fn combined(prompt: usize, decoded: usize, depth: usize, batch: usize) -> Test {
+        Test { kind: Kind::Combined, prompt, decoded, depth, batch }
+    }
+
+    /// Tokens of each sequence.
+    pub(crate) fn tokens(&self) -> usize {
+        self.prompt + self.decoded
     }
 
     /// Tokens that each sequence has at the end.
     pub(crate) fn context(&self) -> usize {
-        self.depth + self.tokens
+        self.depth + self.tokens()
     }
 
     /// Tokens computed, over all sequences.
     pub(crate) fn total(&self) -> usize {
-        self.tokens * self.batch
+        self.tokens() * self.batch
     }
 
-    /// The steps: tokens of each sequence in turn, and whether logits are wanted.
+    /// The steps: tokens of each sequence in turn, and whether logits are wanted. A step has `most` tokens at most.
     fn steps(&self, most: usize) -> impl Iterator<Item = (usize, bool)> + use<> {
-        let Test { kind, tokens, .. } = *self;
-        let size = if kind == Kind::Prompt { most } else { 1 };
-        (0..tokens).step_by(size).map(move |at| {
-            let step = size.min(tokens - at);
-            (step, kind == Kind::Decode || at + step == tokens)
-        })
+        let Test { prompt, decoded, batch, .. } = *self;
+        let size = (most / batch).max(1);
+        let prompts = (0..prompt).step_by(size).map(move |at| {
+            let step = size.min(prompt - at);
+            (step, at + step == prompt)
+        });
+        prompts.chain((0..decoded).map(|_| (1, true)))
     }
 }
 
 impl fmt::Display for Test {
-    /// `pp512`, `tg128 b4 @ d4096`.
+    /// `pp512`, `tg128 b4 @ d4096`, `pp512+tg128 b4`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let kind = if self.kind == Kind::Prompt { "pp" } else { "tg" };
-        write!(f, "{kind}{}", self.tokens)?;
+        match self.kind {
+            Kind::Prompt => write!(f, "pp{}", self.prompt)?,
+            Kind::Decode => write!(f, "tg{}", self.decoded)?,
+            Kind::Combined => write!(f, "pp{}+tg{}", self.prompt, self.decoded)?,
+        }
         if self.batch > 1 {
             write!(f, " b{}", self.batch)?;
         }
@@ -103,8 +120,8 @@ pub(crate) struct Bench {
     /// What the model's layers keep.
     classes: Vec<Keep>,
     probe: Probe,
-    /// The machine's counters, for reports.
-    meter: Option<Meter>,
+    /// The machine's counters: those of the memory, and for reports those of the CPUs too.
+    meter: Meter,
     /// What took speed from the tests that were measured last.
     causes: Vec<Cause>,
     machine: Machine,
@@ -126,7 +143,7 @@ impl Bench {
         let needs = engine.executor().needs();
         let classes = engine.executor().graph().classes().to_vec();
         let probe = Probe::new(&mut engine, machine)?;
-        let meter = report.then(|| Meter::open(machine));
+        let meter = if report { Meter::open(machine) } else { Meter::of_memory(machine) };
         let (causes, machine) = (Vec::new(), machine.clone());
         Ok(Bench { engine, sequences, tokens, needs, classes, probe, meter, causes, machine })
     }
@@ -159,11 +176,8 @@ impl Bench {
         let mut measured = Vec::with_capacity(tests.len());
         for test in tests {
             self.fill(test)?;
-            let tokens = match test.kind {
-                Kind::Prompt => test.tokens,
-                Kind::Decode => test.tokens.min(WARM_UP_TOKENS),
-            };
-            let warm_up = self.time(&Test { tokens, ..*test })?;
+            let decoded = test.decoded.min(WARM_UP_TOKENS);
+            let warm_up = self.time(&Test { decoded, ..*test })?;
             let (seconds, joules) = (Vec::with_capacity(repetitions), Some(0.0));
             measured.push(Measured { seconds, joules, phase: warm_up });
             done(test);
@@ -209,6 +223,11 @@ impl Bench {
         measured.iter().map(of).collect()
     }
 
+    /// What each node read in a test.
+    pub(crate) fn reads(&mut self, measured: &Measured) -> Vec<NodeRead> {
+        report::node_reads(self.engine.executor().plan(), &measured.phase)
+    }
+
     /// The best that the machine has done so far.
     pub(crate) fn limits(&self) -> Limits {
         self.probe.limits()
@@ -237,7 +256,7 @@ impl Bench {
     fn time(&mut self, test: &Test) -> Result<Phase, Error> {
         let sequences = &self.sequences[..test.batch];
         self.engine.reset_activity();
-        self.meter.iter_mut().for_each(Meter::start);
+        self.meter.start();
         let start = Instant::now();
         for (step, (tokens, logits)) in test.steps(self.engine.limits().tokens).enumerate() {
             let outputs = if logits { Outputs::Last } else { Outputs::None };
@@ -250,8 +269,8 @@ impl Bench {
             self.engine.step(&batch)?;
         }
         let time = start.elapsed();
-        let decoding = test.kind == Kind::Decode;
-        let counted = self.meter.as_ref().map(Meter::read).unwrap_or_default();
+        let decoding = test.kind != Kind::Prompt;
+        let counted = self.meter.read();
         Ok(Phase { decoding, time, activity: self.engine.take_activity(), counted })
     }
 }
@@ -284,11 +303,15 @@ mod tests {
         assert_eq!(steps(Test::prompt(600, 0)), [(512, false), (88, true)]);
         assert_eq!(steps(Test::prompt(512, 7)), [(512, true)]);
         assert_eq!(steps(Test::decode(2, 0, 3)), [(1, true), (1, true)]);
+        // The prompts of all sequences go together.
+        let both = [(128, false), (72, true), (1, true), (1, true)];
+        assert_eq!(steps(Test::combined(200, 2, 0, 4)), both);
     }
 
     #[test]
     fn names_are_those_of_llama_bench() {
         assert_eq!(Test::prompt(512, 0).to_string(), "pp512");
         assert_eq!(Test::decode(128, 4096, 4).to_string(), "tg128 b4 @ d4096");
+        assert_eq!(Test::combined(512, 128, 0, 4).to_string(), "pp512+tg128 b4");
     }
 }

@@ -1,7 +1,8 @@
 //! `arclight bench`: how fast a model is here, and how fast this machine could be.
 //!
 //! Like llama-bench: `pp` tests take a prompt, `tg` tests decode token by token, both after a given
-//! number of tokens in the cache (depth). Tokens are random, and nothing is sampled. Beside each
+//! number of tokens in the cache (depth). With several sequences there is a test of both together, as in
+//! llama-batched-bench (its `S t/s`). Tokens are random, and nothing is sampled. Beside each
 //! figure stands the machine's limit for the same work, from its memory bandwidth and multiply
 //! peak as measured in the same run (see [`limits`]). Repetitions of different tests take turns,
 //! so that a change of the machine's mood shows in all of them.
@@ -53,7 +54,7 @@ pub(crate) struct BenchArgs {
     /// Tokens in the cache before each test
     #[arg(short, long, value_name = "TOKENS,...", value_parser = numbers, default_value = "0")]
     depth: List,
-    /// Sequences that decode together
+    /// Sequences that decode together; of more than one also the rate of prompts and decoding together, pp512+tg128
     #[arg(short, long, value_name = "N,...", value_parser = counts, default_value = "1")]
     batch: List,
     /// Threads [default: one per physical core that may be used]
@@ -199,9 +200,11 @@ pub(crate) fn run(args: &BenchArgs) -> Result<(), Error> {
             let limits = bench.limits();
             let reports = args.report.then(|| bench.reports(&measured));
             let mut reports = reports.into_iter().flatten();
-            for (test, Measured { seconds, joules, .. }) in here.iter().zip(&measured) {
-                let found =
-                    Found { causes: bench.causes(), joules: *joules, report: reports.next() };
+            for (test, measured) in here.iter().zip(&measured) {
+                let Measured { seconds, joules, .. } = measured;
+                let (reads, report_of) = (bench.reads(measured), reports.next());
+                let causes = bench.causes();
+                let found = Found { causes, joules: *joules, reads, report: report_of };
                 report.add(&setup, test, seconds, bench.floor(test), limits, found);
             }
             bar.suspend(|| report.print_new(&mut out))?;
@@ -227,9 +230,17 @@ fn tests(args: &BenchArgs) -> Result<Vec<Test>, Error> {
     let mut tests = Vec::new();
     for &depth in &args.depth.0 {
         let some = |of: &List| of.0.iter().copied().filter(|&n| n > 0).collect::<Vec<_>>();
-        tests.extend(some(&args.prompt).into_iter().map(|tokens| Test::prompt(tokens, depth)));
-        for tokens in some(&args.tokens) {
+        let (prompts, lengths) = (some(&args.prompt), some(&args.tokens));
+        tests.extend(prompts.iter().map(|&tokens| Test::prompt(tokens, depth)));
+        for &tokens in &lengths {
             tests.extend(args.batch.0.iter().map(|&batch| Test::decode(tokens, depth, batch)));
+        }
+        // As llama-batched-bench: the rate of all of it.
+        for &batch in args.batch.0.iter().filter(|&&batch| batch > 1) {
+            for &prompt in &prompts {
+                let all = lengths.iter().map(|&n| Test::combined(prompt, n, depth, batch));
+                tests.extend(all);
+            }
         }
     }
     match tests.is_empty() {

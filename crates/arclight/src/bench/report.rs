@@ -6,7 +6,7 @@ use super::replicas::Replica;
 use crate::error::Error;
 use crate::model_info::ModelInfo;
 use crate::output::{Output, figure, words};
-use crate::report::{Cause, NodesReport, wrap};
+use crate::report::{Cause, NodeRead, NodesReport, wrap};
 use crate::term;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -54,6 +54,8 @@ struct Row {
     causes: Vec<Cause>,
     /// What the processors consumed for a token, all programs together, where they have meters that may be read.
     joules_per_token: Option<f64>,
+    /// What each node was read.
+    reads: Vec<NodeRead>,
     /// Where memory is and what each node did, over all repetitions.
     #[serde(skip_serializing_if = "Option::is_none")]
     report: Option<NodesReport>,
@@ -65,6 +67,7 @@ pub(crate) struct Found<'a> {
     pub(crate) causes: &'a [Cause],
     /// Of all repetitions.
     pub(crate) joules: Option<f64>,
+    pub(crate) reads: Vec<NodeRead>,
     pub(crate) report: Option<NodesReport>,
 }
 
@@ -100,7 +103,7 @@ impl Report {
         seconds: &[f64],
         floor: Floor,
         limits: Limits,
-        Found { causes, joules, report }: Found<'_>,
+        Found { causes, joules, reads, report }: Found<'_>,
     ) {
         let samples: Vec<f64> = seconds.iter().map(|s| test.total() as f64 / s).collect();
         let (mean, sd) = mean_and_sd(&samples);
@@ -108,8 +111,12 @@ impl Report {
         let limit = samples.iter().copied().fold(test.total() as f64 / floor.seconds, f64::max);
         self.results.push(Row {
             test: test.to_string(),
-            kind: if test.kind == Kind::Prompt { "prompt" } else { "decode" },
-            tokens: test.tokens,
+            kind: match test.kind {
+                Kind::Prompt => "prompt",
+                Kind::Decode => "decode",
+                Kind::Combined => "combined",
+            },
+            tokens: test.tokens(),
             depth: test.depth,
             batch: test.batch,
             setup: setup.clone(),
@@ -125,6 +132,7 @@ impl Report {
             samples,
             causes: causes.to_vec(),
             joules_per_token: joules.map(|all| all / (test.total() * seconds.len()) as f64),
+            reads,
             report,
         });
     }
@@ -145,6 +153,7 @@ impl Report {
             return Ok(());
         }
         writeln!(out)?;
+        self.print_reads(out)?;
         let mut last = None;
         let whole = |row: &&Row| !matches!(row.setup.replica, Some(Replica::One(_)));
         for row in self.results.iter().filter(whole).rev() {
@@ -156,6 +165,30 @@ impl Report {
         }
         self.print_causes(out)?;
         self.print_reports(out)
+    }
+
+    /// What each node was read in decoding, which is bound by it.
+    fn print_reads(&self, out: &mut Output) -> Result<(), Error> {
+        let decoding = |row: &&Row| row.kind == "decode" && !row.reads.is_empty();
+        let mut told = None;
+        for row in self.results.iter().filter(decoding) {
+            let counted = row.reads[0].counted;
+            if told.replace(counted) != Some(counted) {
+                writeln!(
+                    out,
+                    "each node read, GB/s, {}:",
+                    match counted {
+                        true => "counted by its memory's controllers, for all programs together",
+                        false => "computed: what steps read of it, in their time",
+                    }
+                )?;
+            }
+            let rates: Vec<String> =
+                row.reads.iter().map(|r| format!("{:.1}", r.bytes_per_second / 1e9)).collect();
+            let threads = term::plural(row.setup.threads, "thread");
+            writeln!(out, "  {}, {threads}: {}", row.test, rates.join("  "))?;
+        }
+        Ok(())
     }
 
     /// What took speed: once for each sentence, and where a report says it, there.

@@ -8,11 +8,12 @@ use crate::term;
 use memory::counters::{Controllers, Counters, Event, Unavailable};
 use serde::Serialize;
 use std::path::Path;
-use topology::{Energy, Machine};
+use topology::{Energy, Machine, NodeId};
 
 /// The counters, opened, or why they cannot be.
 pub(crate) struct Meter {
-    process: Result<Counters, Unavailable>,
+    /// `None`: not wanted.
+    process: Option<Result<Counters, Unavailable>>,
     controllers: Result<Controllers, Unavailable>,
     /// When it began.
     energy: Option<Energy>,
@@ -50,8 +51,12 @@ pub(super) struct ControllerCount {
 impl Meter {
     /// For the threads that this process has now.
     pub(crate) fn open(machine: &Machine) -> Meter {
-        let (process, controllers) = (Counters::of_process(), Controllers::open(machine));
-        Meter { process, controllers, energy: None }
+        Meter { process: Some(Counters::of_process()), ..Meter::of_memory(machine) }
+    }
+
+    /// For the memory alone, which costs the threads nothing.
+    pub(crate) fn of_memory(machine: &Machine) -> Meter {
+        Meter { process: None, controllers: Controllers::open(machine), energy: None }
     }
 
     /// Begins to count, from zero.
@@ -63,7 +68,7 @@ impl Meter {
                 *of = Err(lost);
             }
         }
-        start(&mut self.process, Counters::start);
+        self.process.iter_mut().for_each(|process| start(process, Counters::start));
         start(&mut self.controllers, Controllers::start);
         self.energy = Energy::read(Path::new("/"));
     }
@@ -71,11 +76,15 @@ impl Meter {
     /// The counts since.
     pub(crate) fn read(&self) -> Counted {
         let mut counted = Counted { joules: joules(self.energy.as_ref()), ..Counted::default() };
-        match self.process.as_ref().map_err(Clone::clone).and_then(Counters::read) {
-            Ok(counts) => counted
+        let of_process = |of: &Result<Counters, Unavailable>| {
+            of.as_ref().map_err(Clone::clone).and_then(Counters::read)
+        };
+        match self.process.as_ref().map(of_process) {
+            Some(Ok(counts)) => counted
                 .events
                 .extend(counts.iter().map(|c| EventCount { name: c.event.name(), count: c.count })),
-            Err(e) => counted.unavailable.push(e.reason),
+            Some(Err(e)) => counted.unavailable.push(e.reason),
+            None => {}
         }
         match self.controllers.as_ref().map_err(Clone::clone).and_then(Controllers::read) {
             Ok(all) => counted.controllers.extend(all.iter().map(|t| ControllerCount {
@@ -119,6 +128,24 @@ impl Counted {
             if !self.unavailable.contains(why) {
                 self.unavailable.push(why.clone());
             }
+        }
+    }
+
+    /// Bytes that were read of each of these nodes' memories, if all have controllers that were asked. The only
+    /// node, to which nothing is bound, is `None`.
+    pub(super) fn reads_of(&self, nodes: &[Option<NodeId>]) -> Option<Vec<f64>> {
+        let all = || self.controllers.iter().map(|c| c.read_bytes).sum();
+        let of = |at: usize| {
+            let node = nodes[at]?;
+            // Of two groups that share a memory nobody can say which has read it.
+            let alone = nodes.iter().filter(|other| **other == Some(node)).count() == 1;
+            let controllers = self.controllers.iter().filter(|c| c.node == Some(node.0));
+            let bytes: Vec<f64> = controllers.map(|c| c.read_bytes).collect();
+            (alone && !bytes.is_empty()).then(|| bytes.iter().sum())
+        };
+        match nodes {
+            [_] if !self.controllers.is_empty() => Some(vec![all()]),
+            _ => (0..nodes.len()).map(of).collect(),
         }
     }
 
@@ -194,6 +221,28 @@ mod tests {
                 "memory controllers counted, for all programs, GB/s: node 4 20.0 read, 1.00 written"
             ]
         );
+    }
+
+    #[test]
+    fn nodes_are_told_apart_by_their_controllers() {
+        let of = |package, node, read_bytes| ControllerCount {
+            package,
+            node,
+            read_bytes,
+            written_bytes: 1.0,
+        };
+        let two = Counted {
+            controllers: vec![of(0, Some(0), 5.0), of(1, Some(1), 7.0), of(2, Some(1), 2.0)],
+            ..Counted::default()
+        };
+        let nodes = [Some(NodeId(1)), Some(NodeId(0))];
+        assert_eq!(two.reads_of(&nodes), Some(vec![9.0, 5.0]));
+        // Virtual nodes, a node without a controller, no controllers at all.
+        assert_eq!(two.reads_of(&[Some(NodeId(0)), Some(NodeId(0))]), None);
+        assert_eq!(two.reads_of(&[Some(NodeId(0)), Some(NodeId(2))]), None);
+        assert_eq!(Counted::default().reads_of(&[None]), None);
+        // A machine with one node.
+        assert_eq!(two.reads_of(&[None]), Some(vec![14.0]));
     }
 
     #[test]

@@ -32,9 +32,10 @@ pub(crate) use table::{wrap, wrap_at};
 
 use crate::error::Error;
 use crate::term;
-use arclight_engine::{Activity, Engine, Placement};
+use arclight_engine::{Activity, Engine, NodeId, Placement, Plan};
 use figures::Facts;
 use reads::{ReadProbe, Reads};
+use serde::Serialize;
 use std::time::Duration;
 use tasks::Tasks;
 use topology::Machine;
@@ -137,6 +138,29 @@ pub(crate) fn after(
     let threads = phases.iter().flat_map(|phase| &phase.activity.threads);
     report.tasks = Tasks::of(&threads.copied().collect::<Vec<_>>());
     Ok(Some(report))
+}
+
+/// What a node's memory was read in some work.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub(crate) struct NodeRead {
+    pub(crate) bytes_per_second: f64,
+    /// By its memory controllers, for all programs together; otherwise it is computed, of what steps read.
+    pub(crate) counted: bool,
+}
+
+/// What each node was read: counted where all nodes have controllers that may be asked.
+pub(crate) fn node_reads(plan: &Plan, phase: &Phase) -> Vec<NodeRead> {
+    let seconds = phase.time.as_secs_f64();
+    let of = |bytes: f64, counted| NodeRead { bytes_per_second: bytes / seconds, counted };
+    let nodes: Vec<Option<NodeId>> = plan.groups.iter().map(|group| group.node).collect();
+    if let Some(bytes) = phase.counted.reads_of(&nodes) {
+        return bytes.into_iter().map(|bytes| of(bytes, true)).collect();
+    }
+    let computed = |group| {
+        let moved = phase.activity.moved(plan, group);
+        of(moved.weights + moved.kv, false)
+    };
+    (0..plan.groups.len()).map(computed).collect()
 }
 
 /// What the memory beside each group of an engine's threads delivers to them, in bytes per second: for a server, which

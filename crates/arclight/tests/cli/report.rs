@@ -81,11 +81,22 @@ fn bench_has_every_figure_of_every_node_and_test() {
     let results = seen["results"].as_array().unwrap();
     let phases: Vec<&str> =
         results.iter().map(|r| r["report"]["phase"].as_str().unwrap()).collect();
-    assert_eq!(phases, ["prompt", "decode", "decode"]);
+    assert_eq!(phases, ["prompt", "decode", "decode", "decode"]);
     // Two repetitions; the warm-up is not counted.
     let tokens: Vec<u64> =
         results.iter().map(|r| r["report"]["tokens"].as_u64().unwrap()).collect();
-    assert_eq!(tokens, [16, 8, 16]);
+    assert_eq!(tokens, [16, 8, 16, 48]);
+    // Computed, where controllers do not tell: the report has the same.
+    for result in results.iter().filter(|result| result["reads"][0]["counted"] == false) {
+        for (read, node) in result["reads"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .zip(result["report"]["nodes"].as_array().unwrap())
+        {
+            assert_eq!(read["bytes_per_second"], node["traffic"]["read_bytes_per_second"]);
+        }
+    }
     for report in results.iter().map(|r| &r["report"]) {
         let nodes = report["nodes"].as_array().unwrap();
         assert_eq!((nodes.len(), report["threads"].as_array().unwrap().len()), (2, 2));

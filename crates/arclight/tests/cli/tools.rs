@@ -82,7 +82,11 @@ fn bench_gives_every_figure_beside_its_limit() {
     let seen = json(&["bench", "-r", "2", "-p", "16", "-n", "4", "-b", "1,2", "-o", "json"]);
     let results = seen["results"].as_array().unwrap();
     let names: Vec<&str> = results.iter().map(|r| r["test"].as_str().unwrap()).collect();
-    assert_eq!(names, ["pp16", "tg4", "tg4 b2"]);
+    assert_eq!(names, ["pp16", "tg4", "tg4 b2", "pp16+tg4 b2"]);
+    assert_eq!(
+        (&results[3]["kind"], &results[3]["tokens"]),
+        (&Value::from("combined"), &Value::from(20))
+    );
     for result in results {
         let number = |key: &str| result[key].as_f64().unwrap();
         let samples: Vec<f64> =
