@@ -30,7 +30,7 @@ pub(crate) struct Message {
     #[schemars(rename = "type", extend("enum" = ["message", null]))]
     kind: Option<String>,
     role: Role,
-    content: Text,
+    content: Content,
 }
 
 #[derive(JsonSchema)]
@@ -53,7 +53,7 @@ pub(crate) enum TypedItem {
     },
     FunctionCallOutput {
         call_id: String,
-        output: Text,
+        output: Content,
     },
     /// A call of a custom tool.
     CustomToolCall {
@@ -63,7 +63,7 @@ pub(crate) enum TypedItem {
     },
     CustomToolCallOutput {
         call_id: String,
-        output: Text,
+        output: Content,
     },
     Reasoning {
         content: Option<Vec<Json>>,
@@ -76,16 +76,25 @@ pub(crate) enum TypedItem {
 
 #[derive(JsonSchema)]
 #[schemars(untagged, inline)]
-pub(crate) enum Text {
+pub(crate) enum Content {
     Text(String),
-    Parts(Vec<TextPart>),
+    Parts(Vec<Part>),
 }
 
 #[derive(JsonSchema)]
 #[schemars(tag = "type", rename_all = "snake_case", inline)]
-pub(crate) enum TextPart {
-    InputText { text: String },
-    OutputText { text: String },
+pub(crate) enum Part {
+    InputText {
+        text: String,
+    },
+    OutputText {
+        text: String,
+    },
+    /// Of messages that are not the assistant's, and of results.
+    InputImage {
+        /// A data URL in base64, or `file://PATH` below the server's folder.
+        image_url: String,
+    },
 }
 
 /// A function that the model may call.

@@ -362,6 +362,11 @@ fn content(
             Some("refusal") => {
                 read.push(json!({"type": "text", "text": string(part, "refusal", &at)?}));
             }
+            Some("input_image") if part["image_url"].is_null() && part["file_id"].is_string() => {
+                let at = format!("{at}.file_id");
+                let message = format!("{at}: images are not kept here: send them in image_url");
+                return Err(Fault::unsupported(at, message));
+            }
             Some("input_image") => {
                 let url = string(part, "image_url", &at)?;
                 images.push(Image::url(url, &format!("{at}.image_url"), media)?);
@@ -454,6 +459,9 @@ mod tests {
         assert_eq!(at(json!({"role": "nobody", "content": "x"})), "input[0].role");
         let image = json!({"role": "user", "content": [{"type": "input_image"}]});
         assert_eq!(at(image), "input[0].content[0].image_url");
+        let kept =
+            json!({"role": "user", "content": [{"type": "input_image", "file_id": "file-1"}]});
+        assert_eq!(at(kept), "input[0].content[0].file_id");
         let audio = json!({"role": "user", "content": [{"type": "input_audio"}]});
         assert_eq!(at(audio), "input[0].content[0].type");
         let foreign = json!({"type": "compaction", "encrypted_content": "gAAAA"});

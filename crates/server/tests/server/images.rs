@@ -58,6 +58,19 @@ fn openai(url: &str) -> Json {
     })
 }
 
+fn input(url: &str) -> Json {
+    json!({"type": "input_image", "image_url": url})
+}
+
+const RESPONSES: &str = "/v1/responses";
+
+fn responses(content: Json) -> Json {
+    json!({
+        "model": NAME, "temperature": 0, "max_output_tokens": 8,
+        "input": [{"role": "user", "content": content}],
+    })
+}
+
 fn data(colour: u8) -> String {
     format!("data:image/png;base64,{}", png(colour))
 }
@@ -110,6 +123,15 @@ async fn all_protocols_take_images() {
     assert_eq!(got["content"][0]["text"], want);
     let tokens = posted(&server, "/v1/messages/count_tokens", &anthropic).await;
     assert_eq!(tokens["input_tokens"], openai["usage"]["prompt_tokens"]);
+    let responses = responses(json!([
+        {"type": "input_image", "image_url": data(90), "detail": "auto"},
+        {"type": "input_text", "text": "this?"},
+    ]));
+    let got = posted(&server, RESPONSES, &responses).await;
+    assert_eq!(got["output"][0]["content"][0]["text"], want);
+    assert_eq!(got["usage"]["input_tokens"], openai["usage"]["prompt_tokens"]);
+    let tokens = posted(&server, "/v1/responses/input_tokens", &responses).await;
+    assert_eq!(tokens["input_tokens"], openai["usage"]["prompt_tokens"]);
     let generation = json!({"temperature": 0, "num_predict": 8});
     let chat = json!({
         "model": NAME, "stream": false, "options": generation,
@@ -124,6 +146,39 @@ async fn all_protocols_take_images() {
     let got = posted(&server, "/api/generate", &generate).await;
     assert_eq!(got["response"], want);
     assert!(got.get("context").is_none(), "tokens do not tell of images");
+}
+
+/// A response that goes on from one with an image has that image before it.
+#[tokio::test]
+async fn kept_responses_have_their_images() {
+    let server = Direct::with(options(), seeing(1));
+    let image = |colour| input(&data(colour));
+    let first = responses(json!([image(40), {"type": "input_text", "text": "this?"}]));
+    let first = posted(&server, RESPONSES, &first).await;
+    let said = &first["output"][0]["content"][0]["text"];
+    let mut next = responses(json!("And now?"));
+    next["previous_response_id"] = first["id"].clone();
+    let next = posted(&server, RESPONSES, &next).await;
+    let whole = |colour| {
+        let mut whole = responses(json!([image(colour), {"type": "input_text", "text": "this?"}]));
+        let input = whole["input"].as_array_mut().unwrap();
+        input.push(json!({"role": "assistant", "content": said}));
+        input.push(json!({"role": "user", "content": "And now?"}));
+        whole
+    };
+    let same = posted(&server, RESPONSES, &whole(40)).await;
+    assert_eq!(next["usage"]["input_tokens"], same["usage"]["input_tokens"]);
+    assert_eq!(next["output"][0]["content"], same["output"][0]["content"]);
+    let cached = |answer: &Json| {
+        let tokens = &answer["usage"]["input_tokens_details"]["cached_tokens"];
+        tokens.as_u64().unwrap_or_else(|| panic!("{answer}"))
+    };
+    assert_eq!(cached(&same) + 1, same["usage"]["input_tokens"].as_u64().unwrap());
+    let other = posted(&server, RESPONSES, &whole(200)).await;
+    assert!(cached(&other) < cached(&same) / 2, "{other}");
+    let items = format!("{RESPONSES}/{}/input_items", first["id"].as_str().unwrap());
+    let items = server.get(&items).await.json();
+    assert_eq!(items["data"][0]["content"][0], image(40));
 }
 
 #[tokio::test]
@@ -152,6 +207,28 @@ async fn what_cannot_be_taken_is_refused_with_the_field() {
         assert_eq!(error["param"], "messages[0].content[1].image_url", "{url}");
         assert!(error["message"].as_str().unwrap().contains(says), "{url}: {error}");
     }
+    let at = "input[0].content[0].image_url";
+    posted(&server, RESPONSES, &responses(json!([input("file://a.png")]))).await;
+    for (content, param, says) in [
+        (json!([input("https://example.com/a.png")]), at, "fetches nothing"),
+        (json!([input("file://../a.png")]), at, "no such file"),
+        (json!([input("data:image/png;base64,aGk=")]), at, "no image"),
+        (json!([input("data:image/png;base64,?")]), at, "not in base64"),
+        (
+            json!([{"type": "input_image", "file_id": "file-1"}]),
+            "input[0].content[0].file_id",
+            "image_url",
+        ),
+    ] {
+        let reply = server.post(RESPONSES, &responses(content)).await;
+        assert_eq!(reply.status, StatusCode::BAD_REQUEST, "{says}: {}", reply.text);
+        let error = &reply.json()["error"];
+        assert_eq!(error["param"], param, "{says}");
+        assert!(error["message"].as_str().unwrap().contains(says), "{error}");
+    }
+    let many = responses(json!(vec![input(&data(1)); 3]));
+    let reply = server.post(RESPONSES, &many).await;
+    assert!(reply.text.contains("3 images, and 2 are allowed"), "{}", reply.text);
     // The mark of an image in a text.
     let mut spelt = openai(&data(1));
     spelt["messages"][0]["content"][0]["text"] = "<image>".into();
@@ -167,9 +244,13 @@ async fn what_cannot_be_taken_is_refused_with_the_field() {
     let server = Direct::with(Options { media: small, ..options() }, seeing(1));
     let reply = server.post(path, &openai(&data(1))).await;
     assert!(reply.text.contains("24 by 16 pixels"), "{}", reply.text);
-    let reply = Direct::new(1).post(path, &openai(&data(1))).await;
-    assert_eq!(reply.status, StatusCode::BAD_REQUEST);
-    assert!(reply.text.contains("sees no images"), "{}", reply.text);
+    let blind = Direct::new(1);
+    for (path, body) in [(path, openai(&data(1))), (RESPONSES, responses(json!([input(&data(1))])))]
+    {
+        let reply = blind.post(path, &body).await;
+        assert_eq!(reply.status, StatusCode::BAD_REQUEST);
+        assert!(reply.text.contains("sees no images"), "{}", reply.text);
+    }
 }
 
 #[tokio::test]
